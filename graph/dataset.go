@@ -1,0 +1,27 @@
+package graph
+
+// Dataset is a graph with what is known about its nodes and edges.
+type Dataset struct {
+	Name         string
+	Graph        *Graph
+	NodeFeatures *Features // NumNodes rows, or nil
+	EdgeFeatures *Features // NumEdges rows in CSC order, or nil
+	Labels       *Labels   // NumNodes rows, or nil
+	Train        []uint32  // node ids of the splits; empty when there is none
+	Valid        []uint32
+	Test         []uint32
+	Fingerprint  string // SHA-256 (hex) over the content; part of a run's identity
+}
+
+// Unlabeled marks a node without a label in Labels.Class.
+const Unlabeled = -1
+
+// Labels are the classes of the nodes.
+type Labels struct {
+	NumClasses int
+	Class      []int32 // single-label: class of each node or Unlabeled; nil when multi-label
+	Multi      []uint8 // multi-label: NumNodes×NumClasses of 0 or 1, row-major; nil when single-label
+}
+
+// IsMulti reports whether a node can have several labels.
+func (l *Labels) IsMulti() bool { return l.Multi != nil }

@@ -1,0 +1,55 @@
+// Package graph holds graphs and the data attached to their nodes and edges:
+// the in-memory types, the memory-mapped store, importers and generators.
+//
+// Node ids are uint32, edge positions int64. A graph is kept in CSC form: row
+// v lists the sources of v's incoming edges, which is what message passing
+// aggregates. An edge's id is its position in that list.
+package graph
+
+import "fmt"
+
+// Graph is a directed graph in CSC form. Its slices may lie in mapped memory:
+// they are read-only, and live as long as the Store they came from.
+type Graph struct {
+	Indptr  []int64   // len NumNodes+1; row v is Indices[Indptr[v]:Indptr[v+1]]
+	Indices []uint32  // sources of incoming edges, len NumEdges
+	Weights []float32 // one per edge, or nil: all 1
+}
+
+// NumNodes returns n = |V|.
+func (g *Graph) NumNodes() int { return len(g.Indptr) - 1 }
+
+// NumEdges returns |E|.
+func (g *Graph) NumEdges() int64 { return int64(len(g.Indices)) }
+
+// Degree returns d(v), the number of edges into v.
+func (g *Graph) Degree(v uint32) int { return int(g.Indptr[v+1] - g.Indptr[v]) }
+
+// InNeighbors returns the sources of v's incoming edges. The slice aliases g.
+func (g *Graph) InNeighbors(v uint32) []uint32 { return g.Indices[g.Indptr[v]:g.Indptr[v+1]] }
+
+// Validate checks every invariant: monotone Indptr that spans Indices, ids
+// in range, one weight per edge. It reads the whole graph.
+func (g *Graph) Validate() error {
+	if len(g.Indptr) == 0 || g.Indptr[0] != 0 {
+		return fmt.Errorf("graph: indptr must start with 0")
+	}
+	n := g.NumNodes()
+	for v := range n {
+		if g.Indptr[v+1] < g.Indptr[v] {
+			return fmt.Errorf("graph: indptr[%d] = %d is below indptr[%d] = %d; it must not decrease", v+1, g.Indptr[v+1], v, g.Indptr[v])
+		}
+	}
+	if g.Indptr[n] != int64(len(g.Indices)) {
+		return fmt.Errorf("graph: indptr ends at %d but there are %d indices", g.Indptr[n], len(g.Indices))
+	}
+	for i, u := range g.Indices {
+		if int(u) >= n {
+			return fmt.Errorf("graph: indices[%d] = %d is out of range [0, %d)", i, u, n)
+		}
+	}
+	if g.Weights != nil && len(g.Weights) != len(g.Indices) {
+		return fmt.Errorf("graph: %d weights for %d edges", len(g.Weights), len(g.Indices))
+	}
+	return nil
+}

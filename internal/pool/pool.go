@@ -1,0 +1,140 @@
+// Package pool runs short parallel loops and long background jobs on a fixed
+// set of workers.
+//
+// A Pool of n workers owns n-1 goroutines; the caller of For is the n-th. What
+// a chunk computes must not depend on the worker that runs it: chunks are cut
+// from the problem's shape alone, so results do not depend on n.
+package pool
+
+import (
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+)
+
+// Pool is a set of workers. Its methods may be called from any goroutine.
+type Pool struct {
+	size int
+	work chan *loop
+	wg   sync.WaitGroup // workers
+	jobs sync.WaitGroup // background jobs
+	free sync.Pool
+}
+
+type loop struct {
+	next   atomic.Int64
+	chunks int64
+	ids    atomic.Int64
+	f      func(worker, chunk int)
+	wg     sync.WaitGroup
+	panics atomic.Pointer[PanicError]
+}
+
+// PanicError carries a panic out of a worker, with its stack.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+// Unwrap returns the value that was panicked with, if it was an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+// New starts a pool of size workers; size < 1 is taken as 1. Close ends it.
+func New(size int) *Pool {
+	size = max(size, 1)
+	p := &Pool{size: size, work: make(chan *loop, size)}
+	p.free.New = func() any { return new(loop) }
+	for range size - 1 {
+		p.wg.Add(1)
+		go func() {
+			defer p.wg.Done()
+			for l := range p.work {
+				l.run()
+				l.wg.Done()
+			}
+		}()
+	}
+	return p
+}
+
+// Size returns the number of workers, the caller of For included.
+func (p *Pool) Size() int { return p.size }
+
+func (l *loop) run() {
+	id := int(l.ids.Add(1) - 1)
+	defer func() {
+		if r := recover(); r != nil {
+			pe, ok := r.(*PanicError)
+			if !ok {
+				pe = &PanicError{Value: r, Stack: debug.Stack()}
+			}
+			l.panics.CompareAndSwap(nil, pe)
+			l.next.Store(l.chunks) // nobody starts another chunk
+		}
+	}()
+	for {
+		c := l.next.Add(1) - 1
+		if c >= l.chunks {
+			return
+		}
+		l.f(id, int(c))
+	}
+}
+
+// For calls f(worker, chunk) once for every chunk in [0, chunks) and returns
+// when all are done. worker is below Size and unique among the goroutines of
+// this call, so it may index scratch memory that the call owns. A panic in f
+// is passed on to the caller as a *PanicError.
+func (p *Pool) For(chunks int, f func(worker, chunk int)) {
+	if chunks <= 0 {
+		return
+	}
+	if p.size == 1 || chunks == 1 {
+		for c := range chunks {
+			f(0, c)
+		}
+		return
+	}
+	l := p.free.Get().(*loop)
+	l.next.Store(0)
+	l.ids.Store(0)
+	l.panics.Store(nil)
+	l.chunks, l.f = int64(chunks), f
+offer:
+	for range min(p.size-1, chunks-1) {
+		l.wg.Add(1)
+		select {
+		case p.work <- l:
+		default: // every worker has work waiting
+			l.wg.Done()
+			break offer
+		}
+	}
+	l.run()
+	l.wg.Wait()
+	pe := l.panics.Load()
+	l.f = nil
+	p.free.Put(l)
+	if pe != nil {
+		panic(pe)
+	}
+}
+
+// Go runs f on a goroutine of its own that Close waits for. f must not panic.
+// It is for work of milliseconds and more (sampling or computing a batch);
+// whoever calls bounds how many run at once.
+func (p *Pool) Go(f func()) { p.jobs.Go(f) }
+
+// Close waits for background jobs and ends the workers. For and Go must not
+// be called after it.
+func (p *Pool) Close() {
+	p.jobs.Wait()
+	close(p.work)
+	p.wg.Wait()
+}

@@ -1,0 +1,66 @@
+// Package rng is the counter-based generator behind every random choice.
+//
+// A draw is a pure function of a Key and a counter; a Key is folded from
+// coordinates such as (seed, epoch, batch, layer, node). No draw depends on
+// which worker makes it, nor on how many were made before, so results repeat
+// bit for bit whatever the schedule. The mixing function is the finaliser of
+// splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
+// generators", 2014), which passes BigCrush as a counter-based hash.
+package rng
+
+import "math/bits"
+
+const golden = 0x9e3779b97f4a7c15
+
+func mix(z uint64) uint64 {
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9
+	z = (z ^ (z >> 27)) * 0x94d049bb133111eb
+	return z ^ (z >> 31)
+}
+
+// Key names one stream of draws.
+type Key uint64
+
+// New folds seed and the coordinates, in order, into a Key.
+func New(seed uint64, coords ...uint64) Key {
+	k := Key(mix(seed + golden))
+	for _, c := range coords {
+		k = k.With(c)
+	}
+	return k
+}
+
+// With returns the key of the sub-stream c of k.
+func (k Key) With(c uint64) Key { return Key(mix((uint64(k) ^ mix(c+golden)) + golden)) }
+
+// Uint64 returns draw i of the stream: 64 uniform bits.
+func (k Key) Uint64(i uint64) uint64 { return mix(uint64(k) + (i+1)*golden) }
+
+// Uintn returns draw i mapped to [0, n), by Lemire's multiplication; its bias
+// is below n/2^64. n must not be 0.
+func (k Key) Uintn(i, n uint64) uint64 {
+	hi, _ := bits.Mul64(k.Uint64(i), n)
+	return hi
+}
+
+// Float64 returns draw i in [0, 1), on a grid of 2^-53.
+func (k Key) Float64(i uint64) float64 { return float64(k.Uint64(i)>>11) * 0x1p-53 }
+
+// Open returns draw i in the open interval (0, 1): safe to take a logarithm of.
+func (k Key) Open(i uint64) float64 { return (float64(k.Uint64(i)>>12) + 0.5) * 0x1p-52 }
+
+// Perm fills p with a uniform permutation of [0, len(p)) (Fisher-Yates).
+func (k Key) Perm(p []uint32) {
+	for i := range p {
+		p[i] = uint32(i)
+	}
+	k.Shuffle(p)
+}
+
+// Shuffle permutes p uniformly in place (Fisher-Yates).
+func (k Key) Shuffle(p []uint32) {
+	for i := len(p) - 1; i > 0; i-- {
+		j := k.Uintn(uint64(i), uint64(i)+1)
+		p[i], p[j] = p[j], p[i]
+	}
+}

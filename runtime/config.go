@@ -1,0 +1,149 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	stdruntime "runtime"
+	"slices"
+	"strings"
+
+	"github.com/gnnactor/gnnactor/graph"
+)
+
+// Config describes a run. The same names serve as Go fields, YAML keys and
+// command-line flags. Start from DefaultConfig: the zero value of a number is
+// taken literally.
+type Config struct {
+	// Data.
+
+	// Data is a store, or any directory that graph.Import understands; empty:
+	// the built-in graph.
+	Data string `yaml:"data"`
+	// Format overrides how Data is recognised (graph.Formats lists them).
+	Format string `yaml:"format"`
+	// Dataset, when set, is used instead of Data. The caller keeps owning it
+	// and must not change it before Stop.
+	Dataset *graph.Dataset `yaml:"-"`
+	// NormalizeFeatures divides each node's features by the sum of their
+	// absolute values.
+	NormalizeFeatures bool `yaml:"normalize-features"`
+
+	// Model.
+
+	Model   string  `yaml:"model"`   // gcn or sage
+	Layers  int     `yaml:"layers"`  // number of message-passing layers
+	Hidden  int     `yaml:"hidden"`  // width of the layers between
+	Dropout float64 `yaml:"dropout"` // probability of dropping a hidden value in training
+	// InputDropout is the same for input features; negative: Dropout for gcn,
+	// 0 for other models.
+	InputDropout float64 `yaml:"input-dropout"`
+
+	// Sampling.
+
+	Sampler string `yaml:"sampler"` // a name out of sampling.Names
+	// Fanouts are the neighbours sampled per layer, from the seeds outward;
+	// -1 takes all of them.
+	Fanouts      []int `yaml:"fanouts"`
+	BatchSize    int   `yaml:"batch-size"`    // seed nodes of a global batch
+	MicroBatches int   `yaml:"micro-batches"` // parts a global batch is cut into
+
+	// Training.
+
+	Epochs      int     `yaml:"epochs"`
+	LR          float64 `yaml:"lr"`           // Adam's learning rate
+	WeightDecay float64 `yaml:"weight-decay"` // added to the gradient as PyTorch's Adam does
+	Seed        uint64  `yaml:"seed"`
+	EvalEvery   int     `yaml:"eval-every"` // epochs between evaluations; 0: only at the end
+
+	// Execution: none of these changes a result.
+
+	Threads    int    `yaml:"threads"`     // workers of the compute pool; 0: one per CPU
+	Samplers   int    `yaml:"samplers"`    // sampler actors; 0: the plan chooses
+	Trainers   int    `yaml:"trainers"`    // compute actors, at most MicroBatches; 0: 1
+	Credits    int    `yaml:"credits"`     // batches a sampler may have out; 0: the plan chooses
+	EvalChunk  int    `yaml:"eval-chunk"`  // rows computed at once in exact inference; 0: the plan chooses
+	LocalCodec string `yaml:"local-codec"` // none: local messages carry pointers; msgpack: they go through their bytes
+
+	// Checkpoints.
+
+	Checkpoint        string `yaml:"checkpoint"`          // directory; empty: none are written
+	KeepCheckpoints   int    `yaml:"keep-checkpoints"`    // how many to keep
+	Resume            bool   `yaml:"resume"`              // go on from the newest checkpoint, if there is one
+	AllowOtherKernels bool   `yaml:"allow-other-kernels"` // resume although the kernel set differs
+
+	// Params, when set, is a safetensors file to start from.
+	Params string `yaml:"params"`
+
+	// Logger receives what the run has to say; nil: nothing is logged.
+	Logger *slog.Logger `yaml:"-"`
+}
+
+// DefaultConfig returns the settings that `gnnactor train` uses with no flags.
+func DefaultConfig() Config {
+	return Config{
+		Model: "sage", Layers: 2, Hidden: 64, Dropout: 0.5, InputDropout: -1,
+		Sampler: "neighbor", Fanouts: []int{10, 10}, BatchSize: 512, MicroBatches: 1,
+		Epochs: 10, LR: 0.01, WeightDecay: 5e-4, Seed: 1, EvalEvery: 1,
+		LocalCodec: "none", KeepCheckpoints: 3,
+	}
+}
+
+// ErrConfig is wrapped by every error that comes from an invalid Config.
+var ErrConfig = errors.New("runtime: invalid config")
+
+// Validate reports every problem at once, each with the setting's name. The
+// error wraps ErrConfig.
+func (c *Config) Validate() error {
+	var bad []string
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			bad = append(bad, fmt.Sprintf(format, args...))
+		}
+	}
+	oneOf := func(name, v string, allowed ...string) {
+		check(slices.Contains(allowed, v), "%s: %q is not one of %s", name, v, strings.Join(allowed, ", "))
+	}
+	probability := func(name string, v float64) {
+		check(v < 1 && !math.IsNaN(v), "%s: %v is not in [0, 1)", name, v)
+	}
+	oneOf("model", c.Model, Models()...)
+	oneOf("sampler", c.Sampler, Samplers()...)
+	oneOf("local-codec", c.LocalCodec, "none", "msgpack")
+	check(c.Layers >= 1, "layers: %d must be at least 1", c.Layers)
+	check(c.Hidden >= 1, "hidden: %d must be at least 1", c.Hidden)
+	check(c.Dropout >= 0, "dropout: %v is not in [0, 1)", c.Dropout)
+	probability("dropout", c.Dropout)
+	probability("input-dropout", c.InputDropout)
+	check(c.BatchSize >= 1, "batch-size: %d must be at least 1", c.BatchSize)
+	check(c.MicroBatches >= 1 && c.MicroBatches <= c.BatchSize, "micro-batches: %d is not in [1, batch-size = %d]", c.MicroBatches, c.BatchSize)
+	check(c.Epochs >= 0, "epochs: %d must not be negative", c.Epochs)
+	check(c.LR > 0 && !math.IsInf(c.LR, 0), "lr: %v must be a positive number", c.LR)
+	check(c.WeightDecay >= 0 && !math.IsInf(c.WeightDecay, 0), "weight-decay: %v must be 0 or a positive number", c.WeightDecay)
+	check(c.EvalEvery >= 0, "eval-every: %d must not be negative", c.EvalEvery)
+	check(c.Threads >= 0, "threads: %d must not be negative", c.Threads)
+	check(c.Samplers >= 0, "samplers: %d must not be negative", c.Samplers)
+	check(c.Credits >= 0, "credits: %d must not be negative", c.Credits)
+	check(c.EvalChunk >= 0, "eval-chunk: %d must not be negative", c.EvalChunk)
+	check(c.Trainers >= 0 && c.Trainers <= max(c.MicroBatches, 1), "trainers: %d is more than micro-batches = %d; each trainer needs one", c.Trainers, c.MicroBatches)
+	check(c.KeepCheckpoints >= 1, "keep-checkpoints: %d must be at least 1", c.KeepCheckpoints)
+	check(!c.Resume || c.Checkpoint != "", "resume: needs checkpoint, the directory to resume from")
+	if c.Sampler == "neighbor" {
+		check(len(c.Fanouts) == c.Layers, "fanouts: %d given for %d layers; give one per layer, from the seeds outward", len(c.Fanouts), c.Layers)
+		for i, k := range c.Fanouts {
+			check(k >= 1 || k == -1, "fanouts: number %d is %d; it must be at least 1, or -1 for all neighbours", i+1, k)
+		}
+	}
+	if bad == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrConfig, strings.Join(bad, "; "))
+}
+
+func (c *Config) threads() int {
+	if c.Threads > 0 {
+		return c.Threads
+	}
+	return stdruntime.GOMAXPROCS(0)
+}
