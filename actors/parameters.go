@@ -1,0 +1,130 @@
+package actors
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/gnnactor/gnnactor/internal/clock"
+	"github.com/gnnactor/gnnactor/messages"
+	"github.com/gnnactor/gnnactor/sampling"
+)
+
+// parameters owns the model's parameters: it adds up the gradients of a step,
+// applies them once, and publishes the next version.
+type parameters struct {
+	*post
+	work    Work
+	updater Updater
+	self    *actor.PID
+	step    int64                // the next step to be applied
+	open    bool                 // version step is published
+	got     []*messages.Gradient // of this step, by micro-batch
+	missing int
+	busy    bool
+	asked   []uint64 // snapshots to answer
+}
+
+var errNoLoss = errors.New("no seed node carries any loss weight")
+
+func (p *parameters) name() string          { return "parameters" }
+func (p *parameters) idle() bool            { return !p.busy }
+func (p *parameters) start(self *actor.PID) { p.self, p.step = self, p.work.First }
+
+func (p *parameters) receive(m any) {
+	switch m := m.(type) {
+	case *messages.Proceed:
+		if m.Step == p.step && !p.open {
+			p.publish()
+		}
+	case *messages.Gradient:
+		p.gradient(m)
+	case *messages.Snapshot:
+		p.asked = append(p.asked, m.Ask)
+	case *done:
+		p.busy = false
+		if m.err != nil {
+			p.fail(m.id, p.name(), m.err)
+			return
+		}
+		p.applied(m.id, m.res.(messages.Stats))
+	}
+	if !p.busy {
+		p.answer()
+	}
+}
+
+// publish lets the trainers compute step.
+func (p *parameters) publish() {
+	batch := int(p.step % p.work.Steps())
+	p.missing = sampling.NumMicro(len(p.work.Nodes), p.work.BatchSize, p.work.Micro, batch)
+	p.got = append(p.got[:0], make([]*messages.Gradient, p.missing)...)
+	p.open = true
+	for _, t := range p.dir.Trainers() {
+		p.send(t, &messages.Version{Step: p.step, Params: p.updater.Params()})
+	}
+}
+
+func (p *parameters) gradient(g *messages.Gradient) {
+	if g.Step != p.step || !p.open || g.ID.Micro < 0 || g.ID.Micro >= len(p.got) || p.got[g.ID.Micro] != nil || len(g.Data) != len(p.updater.Params()) {
+		p.fail(g.ID, p.name(), fmt.Errorf("an unexpected gradient of %d values for step %d while step %d is open", len(g.Data), g.Step, p.step))
+		return
+	}
+	p.got[g.ID.Micro] = g
+	if p.missing--; p.missing > 0 {
+		return
+	}
+	p.busy = true
+	id := g.ID
+	id.Micro, id.Of = 0, 0
+	p.job(p.self, clock.Update, id, p.apply)
+}
+
+// apply adds the step's gradients in a tree that depends on their number
+// alone, divides the sum once by the weight of the global batch, and steps.
+func (p *parameters) apply() (any, error) {
+	got := p.got
+	for stride := 1; stride < len(got); stride *= 2 {
+		for i := 0; i+stride < len(got); i += 2 * stride {
+			dst, src := got[i].Data, got[i+stride].Data
+			for j, v := range src {
+				dst[j] += v
+			}
+			got[i].Stats.Add(got[i+stride].Stats)
+		}
+	}
+	sum := got[0]
+	if sum.Stats.Weight <= 0 {
+		return nil, errNoLoss
+	}
+	w := float32(sum.Stats.Weight)
+	for j := range sum.Data {
+		sum.Data[j] /= w
+	}
+	p.updater.Apply(sum.Data)
+	return sum.Stats, nil
+}
+
+func (p *parameters) applied(id sampling.ID, s messages.Stats) {
+	for _, g := range p.got {
+		p.releaseGradient(g.Data)
+	}
+	p.step++
+	last := p.step%p.work.Steps() == 0
+	p.open = false
+	p.send(p.dir.Progress(), &messages.Applied{ID: id, Step: p.step - 1, Stats: s, Last: last})
+	if !last {
+		p.publish()
+	}
+}
+
+// answer replies to the snapshots that were asked for.
+func (p *parameters) answer() {
+	for _, a := range p.asked {
+		s := &messages.State{Ask: a, Step: p.step}
+		s.Params, s.M, s.V = p.updater.Snapshot()
+		p.send(p.dir.Asks(), s)
+	}
+	p.asked = p.asked[:0]
+}

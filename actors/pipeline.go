@@ -1,0 +1,152 @@
+package actors
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/gnnactor/gnnactor/internal/clock"
+	"github.com/gnnactor/gnnactor/internal/pool"
+	"github.com/gnnactor/gnnactor/messages"
+	"github.com/gnnactor/gnnactor/sampling"
+)
+
+// Config says what a pipeline is made of. With Trainers it trains; without, it
+// delivers batches to its owner.
+type Config struct {
+	System *actor.ActorSystem
+	Pool   *pool.Pool
+	Clock  *clock.Recorder
+	Work   Work
+
+	Samplers []sampling.Sampler // one actor each
+	Credits  int                // batches that each sampler may have out, at least 1
+	Bytes    bool               // send every message through its msgpack bytes
+
+	Trainers []Gradienter // one actor each, at most Work.Micro
+	Updater  Updater      // with Trainers
+
+	Load func(*Delivery) error // without Trainers: called on the pool for each batch; may be nil
+}
+
+// Pipeline is a running dataflow. Its owner takes what it produces with Next,
+// and must call Stop.
+type Pipeline struct {
+	post     *post
+	asks     *asks
+	out      *outbox
+	all      []*actor.PID // in the order in which they are stopped
+	deliver  *actor.PID
+	stopOnce sync.Once
+}
+
+// directory is a Directory of actors in this process.
+type directory struct {
+	source, parameters, progress, asks *actor.PID
+	samplers, consumers                []*actor.PID
+}
+
+func (d *directory) Source() *actor.PID        { return d.source }
+func (d *directory) Sampler(i int) *actor.PID  { return d.samplers[i] }
+func (d *directory) Consumer(m int) *actor.PID { return d.consumers[m%len(d.consumers)] }
+func (d *directory) Trainers() []*actor.PID    { return d.consumers }
+func (d *directory) Parameters() *actor.PID    { return d.parameters }
+func (d *directory) Progress() *actor.PID      { return d.progress }
+func (d *directory) Asks() *actor.PID          { return d.asks }
+
+// Start spawns the actors. A training pipeline computes nothing before the
+// first Proceed, but already samples.
+func Start(c Config) (*Pipeline, error) {
+	if len(c.Samplers) == 0 || c.Credits < 1 || c.Work.BatchSize < 1 || c.Work.Micro < 1 {
+		return nil, fmt.Errorf("actors: %d samplers with %d credits, batch size %d in %d micro-batches: each must be at least 1",
+			len(c.Samplers), c.Credits, c.Work.BatchSize, c.Work.Micro)
+	}
+	dir := new(directory)
+	p := &Pipeline{asks: newAsks(), out: newOutbox()}
+	p.post = &post{root: c.System.Root, pool: c.Pool, clock: c.Clock, bytes: c.Bytes, dir: dir}
+	spawn := func(s stage) *actor.PID {
+		pid := c.System.Root.Spawn(actor.PropsFromProducer(func() actor.Actor { return &shell{post: p.post, stage: s} }))
+		p.all = append(p.all, pid)
+		return pid
+	}
+	dir.source = spawn(&source{post: p.post, work: c.Work})
+	for i, s := range c.Samplers {
+		dir.samplers = append(dir.samplers, spawn(&sampler{post: p.post, index: i, seed: c.Work.Seed, sampler: s, free: c.Credits}))
+	}
+	for i, t := range c.Trainers {
+		dir.consumers = append(dir.consumers, spawn(&trainer{post: p.post, index: i, seed: c.Work.Seed, worker: t}))
+	}
+	if len(c.Trainers) > 0 {
+		dir.parameters = spawn(&parameters{post: p.post, work: c.Work, updater: c.Updater})
+	} else {
+		p.deliver = spawn(&deliverer{post: p.post, work: c.Work, load: c.Load, out: p.out})
+		dir.consumers = []*actor.PID{p.deliver}
+	}
+	dir.progress = spawn(&progress{post: p.post, out: p.out})
+	dir.asks = c.System.Root.Spawn(actor.PropsFromProducer(func() actor.Actor { return p.asks }))
+	for _, pid := range p.all {
+		c.System.Root.Send(pid, &start{})
+	}
+	return p, nil
+}
+
+// Next waits for what the pipeline produces next: *messages.Applied when it
+// trains, *Delivery when it delivers. A *messages.Failed comes as the error.
+func (p *Pipeline) Next(ctx context.Context) (any, error) {
+	x, err := p.out.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if f, ok := x.(*messages.Failed); ok {
+		return nil, f
+	}
+	return x, nil
+}
+
+// Proceed lets the epoch that begins, or is resumed, at step be computed.
+func (p *Pipeline) Proceed(step int64) {
+	p.post.send(p.post.dir.Parameters(), &messages.Proceed{Step: step})
+}
+
+// Release gives a delivery back.
+func (p *Pipeline) Release(d *Delivery) { p.post.root.Send(p.deliver, &released{d}) }
+
+// Snapshot returns the parameters and the optimiser's state between two steps.
+func (p *Pipeline) Snapshot(ctx context.Context) (*messages.State, error) {
+	m, err := p.asks.ask(ctx, func(id uint64) {
+		p.post.send(p.post.dir.Parameters(), &messages.Snapshot{Ask: id})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return m.(*messages.State), nil
+}
+
+// Buffers returns how many batch and gradient buffers were ever made.
+func (p *Pipeline) Buffers() (batches, gradients int64) {
+	return p.post.batches.Load(), p.post.gradients.Load()
+}
+
+// Stop ends the pipeline: what runs is finished, nothing new is begun. It
+// returns when every actor is gone, within the time of one batch.
+func (p *Pipeline) Stop() {
+	p.stopOnce.Do(func() {
+		var wg sync.WaitGroup
+		for _, pid := range p.all {
+			wg.Go(func() {
+				// It fails only when asks is closed, which happens below.
+				_, _ = p.asks.ask(context.Background(), func(id uint64) { p.post.send(pid, &messages.Drain{Ask: id}) })
+			})
+		}
+		wg.Wait()
+		close(p.asks.closed)
+		for _, pid := range append(p.all, p.post.dir.Asks()) {
+			// The error is the future's time-out; an idle actor stops at once.
+			_ = p.post.root.StopFuture(pid).Wait()
+		}
+		p.post.freeBatches.drop()
+		p.post.freeGradients.drop()
+	})
+}

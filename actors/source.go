@@ -1,0 +1,109 @@
+package actors
+
+import (
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/gnnactor/gnnactor/internal/clock"
+	"github.com/gnnactor/gnnactor/messages"
+	"github.com/gnnactor/gnnactor/sampling"
+)
+
+// Work says which batches a pipeline makes, in which order: a pure function of
+// its fields.
+type Work struct {
+	Phase     string   // names the batches: "train"
+	Seed      uint64   // keys the order and every draw
+	Nodes     []uint32 // seed nodes of an epoch
+	BatchSize int      // seeds of a global batch
+	Micro     int      // micro-batches of a global batch
+	First     int64    // the first step that is made: epoch First/Steps(), batch First%Steps()
+	Epochs    int      // epochs are numbered [0, Epochs)
+	InOrder   bool     // keep the order of Nodes instead of shuffling every epoch
+}
+
+// Steps returns the number of global batches, and so of steps, of an epoch.
+func (w *Work) Steps() int64 { return int64(sampling.NumBatches(len(w.Nodes), w.BatchSize)) }
+
+// source hands out seeds, in the order of the batches, to whoever has credit.
+type source struct {
+	*post
+	work    Work
+	self    *actor.PID
+	step    int64 // of the next micro-batch
+	micro   int
+	orders  map[int][]uint32 // of the epochs that are due
+	busy    int
+	waiting []int // samplers that granted credit, first come first served
+}
+
+func (s *source) name() string { return "source" }
+func (s *source) idle() bool   { return s.busy == 0 }
+
+func (s *source) start(self *actor.PID) {
+	s.self, s.step, s.orders = self, s.work.First, map[int][]uint32{}
+	if s.work.Steps() > 0 {
+		s.prepare(int(s.step / s.work.Steps()))
+	}
+}
+
+// prepare draws the order of an epoch.
+func (s *source) prepare(epoch int) {
+	if epoch >= s.work.Epochs {
+		return
+	}
+	s.busy++
+	w := s.work
+	s.job(s.self, clock.Sample, sampling.ID{Phase: w.Phase, Epoch: epoch}, func() (any, error) {
+		if w.InOrder {
+			return w.Nodes, nil
+		}
+		return sampling.Order(w.Nodes, w.Seed, epoch), nil
+	})
+}
+
+func (s *source) receive(m any) {
+	switch m := m.(type) {
+	case *messages.Credit:
+		for range m.N {
+			s.waiting = append(s.waiting, m.From)
+		}
+	case *done:
+		s.busy--
+		if m.err != nil {
+			s.fail(m.id, s.name(), m.err)
+			return
+		}
+		s.orders[m.id.Epoch] = m.res.([]uint32)
+	}
+	for len(s.waiting) > 0 && s.next(s.waiting[0]) {
+		s.waiting = s.waiting[1:]
+	}
+}
+
+// next sends the next micro-batch's seeds to sampler i, if they are known.
+func (s *source) next(i int) bool {
+	w := &s.work
+	steps := w.Steps()
+	if steps == 0 {
+		return false
+	}
+	epoch, batch := int(s.step/steps), int(s.step%steps)
+	order, ok := s.orders[epoch]
+	if !ok {
+		return false
+	}
+	if batch == 0 && s.micro == 0 || s.step == w.First && s.micro == 0 {
+		delete(s.orders, epoch-1)
+		s.prepare(epoch + 1)
+	}
+	of := sampling.NumMicro(len(order), w.BatchSize, w.Micro, batch)
+	s.send(s.dir.Sampler(i), &messages.Seeds{
+		ID:    sampling.ID{Phase: w.Phase, Epoch: epoch, Batch: batch, Micro: s.micro, Of: of},
+		Step:  s.step,
+		Seeds: sampling.Cut(order, w.BatchSize, w.Micro, batch, s.micro),
+	})
+	if s.micro++; s.micro == of {
+		s.step, s.micro = s.step+1, 0
+	}
+	return true
+}

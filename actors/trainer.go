@@ -1,0 +1,82 @@
+package actors
+
+import (
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/gnnactor/gnnactor/internal/clock"
+	"github.com/gnnactor/gnnactor/messages"
+)
+
+// trainer computes the gradients of micro-batches with the version of the
+// parameters that their step asks for. It is the compute actor.
+type trainer struct {
+	*post
+	index   int
+	seed    uint64
+	worker  Gradienter
+	self    *actor.PID
+	version *messages.Version
+	pending map[int64][]*messages.Sampled // by step; bounded by the samplers' credits
+	busy    bool
+}
+
+func (t *trainer) name() string          { return "compute" }
+func (t *trainer) idle() bool            { return !t.busy }
+func (t *trainer) start(self *actor.PID) { t.self, t.pending = self, map[int64][]*messages.Sampled{} }
+
+func (t *trainer) receive(m any) {
+	switch m := m.(type) {
+	case *messages.Sampled:
+		t.pending[m.Step] = append(t.pending[m.Step], m)
+	case *messages.Version:
+		t.version = m
+	case *done:
+		t.busy = false
+		if m.err != nil {
+			t.fail(m.id, t.name(), m.err)
+			return
+		}
+		r := m.res.(*computed)
+		t.send(t.dir.Parameters(), r.gradient)
+		t.releaseBatch(r.input.Batch)
+		t.send(t.dir.Sampler(r.input.From), &messages.Credit{From: t.index, N: 1})
+	}
+	t.next()
+}
+
+// computed is a job's result: the gradient, and the batch to release.
+type computed struct {
+	gradient *messages.Gradient
+	input    *messages.Sampled
+}
+
+func (t *trainer) next() {
+	if t.busy || t.version == nil {
+		return
+	}
+	v := t.version
+	due := t.pending[v.Step]
+	if len(due) == 0 {
+		return
+	}
+	in := due[0]
+	if len(due) == 1 {
+		delete(t.pending, v.Step)
+	} else {
+		t.pending[v.Step] = due[1:]
+	}
+	t.busy = true
+	t.job(t.self, clock.Compute, in.Batch.ID, func() (any, error) {
+		grad, ok := t.freeGradients.get()
+		if !ok {
+			t.gradients.Add(1)
+			grad = make([]float32, len(v.Params))
+		}
+		stats, err := t.worker.Gradient(grad, v.Params, in.Batch, Key(t.seed, in.Batch.ID))
+		if err != nil {
+			return nil, err
+		}
+		g := &messages.Gradient{ID: in.Batch.ID, Step: v.Step, From: t.index, Stats: stats, Data: grad}
+		return &computed{g, in}, nil
+	})
+}

@@ -1,0 +1,148 @@
+package messages
+
+import (
+	"fmt"
+
+	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/sampling"
+)
+
+// wireSampled is Sampled as it is encoded. The blocks' node lists are prefixes
+// of one list (sampling.Batch), which is sent once.
+type wireSampled struct {
+	Step        int64       `msgpack:"s"`
+	From        int         `msgpack:"f"`
+	ID          sampling.ID `msgpack:"i"`
+	Seeds       Uint32s     `msgpack:"v"`
+	Targets     Uint32s     `msgpack:"t"`
+	LossWeights Float32s    `msgpack:"w"`
+	Nodes       Uint32s     `msgpack:"n"`
+	Blocks      wireBlocks  `msgpack:"b"`
+}
+
+// maxBlocks bounds what a length prefix alone can make the decoder allocate.
+const maxBlocks = 1024
+
+type wireBlocks []wireBlock
+
+// DecodeMsgpack implements msgpack.CustomDecoder.
+func (x *wireBlocks) DecodeMsgpack(d *msgpack.Decoder) error {
+	n, err := d.DecodeArrayLen()
+	if err != nil {
+		return err
+	}
+	if n < 1 || n > maxBlocks {
+		return fmt.Errorf("messages: %d blocks is not in [1, %d]", n, maxBlocks)
+	}
+	*x = nil
+	for range n {
+		var b wireBlock
+		if err := d.Decode(&b); err != nil {
+			return err
+		}
+		*x = append(*x, b)
+	}
+	return nil
+}
+
+type wireBlock struct {
+	NumDst  int      `msgpack:"d"`
+	NumSrc  int      `msgpack:"s"`
+	Indptr  Int64s   `msgpack:"p"`
+	Indices Uint32s  `msgpack:"i"`
+	Weights Float32s `msgpack:"w"`
+	EdgeIDs Int64s   `msgpack:"e"`
+	Named   bool     `msgpack:"n"` // SrcIDs is the prefix of Nodes; else nil
+}
+
+// EncodeMsgpack implements msgpack.CustomEncoder.
+func (m *Sampled) EncodeMsgpack(e *msgpack.Encoder) error {
+	b := m.Batch
+	w := wireSampled{Nodes: Uint32s{}, Step: m.Step, From: m.From, ID: b.ID, Seeds: b.Seeds, Targets: b.Targets, LossWeights: b.LossWeights}
+	for i := range b.Blocks {
+		k := &b.Blocks[i]
+		if len(k.SrcIDs) > len(w.Nodes) {
+			w.Nodes = k.SrcIDs
+		}
+		w.Blocks = append(w.Blocks, wireBlock{k.NumDst, k.NumSrc, k.Indptr, k.Indices, k.Weights, k.EdgeIDs, k.SrcIDs != nil})
+	}
+	return e.Encode(&w)
+}
+
+// DecodeMsgpack implements msgpack.CustomDecoder. A batch whose blocks do not
+// fit together is refused: what passes can be computed without bounds errors,
+// save that SrcIDs and Targets still have to be checked against the graph.
+func (m *Sampled) DecodeMsgpack(d *msgpack.Decoder) error {
+	var w wireSampled
+	if err := d.Decode(&w); err != nil {
+		return err
+	}
+	b := &sampling.Batch{ID: w.ID, Seeds: w.Seeds, Targets: w.Targets, LossWeights: w.LossWeights}
+	for i := range w.Blocks {
+		k := graph.Block{
+			NumDst: w.Blocks[i].NumDst, NumSrc: w.Blocks[i].NumSrc, Indptr: w.Blocks[i].Indptr,
+			Indices: w.Blocks[i].Indices, Weights: w.Blocks[i].Weights, EdgeIDs: w.Blocks[i].EdgeIDs,
+		}
+		if w.Blocks[i].Named {
+			if k.NumSrc < 0 || k.NumSrc > len(w.Nodes) {
+				return fmt.Errorf("messages: %v block %d: %d sources but %d nodes", w.ID, i, k.NumSrc, len(w.Nodes))
+			}
+			k.SrcIDs = w.Nodes[:k.NumSrc:k.NumSrc]
+		}
+		if err := checkBlock(&k); err != nil {
+			return fmt.Errorf("messages: %v block %d: %w", w.ID, i, err)
+		}
+		if i > 0 && b.Blocks[i-1].NumDst != k.NumSrc {
+			return fmt.Errorf("messages: %v block %d: %d sources but the block before has %d destinations", w.ID, i, k.NumSrc, b.Blocks[i-1].NumDst)
+		}
+		b.Blocks = append(b.Blocks, k)
+	}
+	if b.Blocks == nil {
+		return fmt.Errorf("messages: %v has no block", w.ID)
+	}
+	out := b.Blocks[len(b.Blocks)-1].NumDst
+	if b.Targets == nil && len(b.Seeds) > out {
+		return fmt.Errorf("messages: %v: %d seeds but %d outputs", w.ID, len(b.Seeds), out)
+	}
+	if b.Targets != nil && len(b.Targets) != len(b.Seeds) {
+		return fmt.Errorf("messages: %v: %d targets for %d seeds", w.ID, len(b.Targets), len(b.Seeds))
+	}
+	for i, t := range b.Targets {
+		if int64(t) >= int64(out) {
+			return fmt.Errorf("messages: %v: target %d is row %d of %d", w.ID, i, t, out)
+		}
+	}
+	if b.LossWeights != nil && len(b.LossWeights) != len(b.Seeds) {
+		return fmt.Errorf("messages: %v: %d loss weights for %d seeds", w.ID, len(b.LossWeights), len(b.Seeds))
+	}
+	m.Step, m.From, m.Batch = w.Step, w.From, b
+	return nil
+}
+
+func checkBlock(k *graph.Block) error {
+	if k.NumDst < 0 || k.NumSrc < k.NumDst {
+		return fmt.Errorf("%d destinations, %d sources", k.NumDst, k.NumSrc)
+	}
+	if len(k.Indptr) != k.NumDst+1 || k.Indptr[0] != 0 || k.Indptr[k.NumDst] != int64(len(k.Indices)) {
+		return fmt.Errorf("row pointers do not span the %d entries", len(k.Indices))
+	}
+	for i := range k.NumDst {
+		if k.Indptr[i+1] < k.Indptr[i] {
+			return fmt.Errorf("row pointer %d decreases", i+1)
+		}
+	}
+	for i, u := range k.Indices {
+		if int64(u) >= int64(k.NumSrc) {
+			return fmt.Errorf("entry %d is source %d of %d", i, u, k.NumSrc)
+		}
+	}
+	if k.Weights != nil && len(k.Weights) != len(k.Indices) {
+		return fmt.Errorf("%d weights for %d entries", len(k.Weights), len(k.Indices))
+	}
+	if k.EdgeIDs != nil && len(k.EdgeIDs) != len(k.Indices) {
+		return fmt.Errorf("%d edge ids for %d entries", len(k.EdgeIDs), len(k.Indices))
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+package messages
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/vmihailenco/msgpack/v5"
+	"github.com/vmihailenco/msgpack/v5/msgpcode"
+)
+
+// Uint32s, Int64s and Float32s are bulk numbers: on the wire one msgpack
+// binary of little-endian values, or nil.
+type (
+	Uint32s  []uint32
+	Int64s   []int64
+	Float32s []float32
+)
+
+var errNegativeLength = errors.New("messages: bulk field of unknown length")
+
+func encodeBulk[T uint32 | int64 | float32](e *msgpack.Encoder, x []T, size int) error {
+	if x == nil {
+		return e.EncodeNil()
+	}
+	if err := e.EncodeBytesLen(len(x) * size); err != nil {
+		return err
+	}
+	var buf [8192]byte
+	for per := len(buf) / size; len(x) > 0; {
+		n := min(per, len(x))
+		w, err := binary.Encode(buf[:], binary.LittleEndian, x[:n])
+		if err != nil {
+			return err
+		}
+		if _, err := e.Writer().Write(buf[:w]); err != nil {
+			return err
+		}
+		x = x[n:]
+	}
+	return nil
+}
+
+// decodeBulk never allocates more than the bytes that are really there.
+func decodeBulk[T uint32 | int64 | float32](d *msgpack.Decoder, size int) ([]T, error) {
+	code, err := d.PeekCode()
+	if err != nil {
+		return nil, err
+	}
+	if code == msgpcode.Nil {
+		return nil, d.DecodeNil()
+	}
+	raw, err := d.DecodeBytes()
+	if err != nil {
+		return nil, err
+	}
+	if raw == nil {
+		return nil, errNegativeLength
+	}
+	if len(raw)%size != 0 {
+		return nil, fmt.Errorf("messages: bulk field of %d bytes is not a multiple of %d", len(raw), size)
+	}
+	x := make([]T, len(raw)/size)
+	if _, err := binary.Decode(raw, binary.LittleEndian, x); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// EncodeMsgpack implements msgpack.CustomEncoder.
+func (x Uint32s) EncodeMsgpack(e *msgpack.Encoder) error { return encodeBulk(e, x, 4) }
+
+// EncodeMsgpack implements msgpack.CustomEncoder.
+func (x Int64s) EncodeMsgpack(e *msgpack.Encoder) error { return encodeBulk(e, x, 8) }
+
+// EncodeMsgpack implements msgpack.CustomEncoder.
+func (x Float32s) EncodeMsgpack(e *msgpack.Encoder) error { return encodeBulk(e, x, 4) }
+
+// DecodeMsgpack implements msgpack.CustomDecoder.
+func (x *Uint32s) DecodeMsgpack(d *msgpack.Decoder) (err error) {
+	*x, err = decodeBulk[uint32](d, 4)
+	return err
+}
+
+// DecodeMsgpack implements msgpack.CustomDecoder.
+func (x *Int64s) DecodeMsgpack(d *msgpack.Decoder) (err error) {
+	*x, err = decodeBulk[int64](d, 8)
+	return err
+}
+
+// DecodeMsgpack implements msgpack.CustomDecoder.
+func (x *Float32s) DecodeMsgpack(d *msgpack.Decoder) (err error) {
+	*x, err = decodeBulk[float32](d, 4)
+	return err
+}

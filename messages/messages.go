@@ -1,0 +1,151 @@
+// Package messages holds what the actors say to each other.
+//
+// Control travels in small structs; bulk numbers (ids, rows, gradients) travel
+// beside them as typed slices. Within a process a message carries a pointer to
+// memory with one owner: who receives the message owns the memory, and hands it
+// back with a Credit. Across processes the same message is encoded to msgpack,
+// its bulk as raw little-endian bytes (see Marshal).
+//
+// Data flows forward, Credits backward: a stage sends only what it has credit
+// for, so every queue is bounded although mailboxes are not.
+package messages
+
+import (
+	"fmt"
+
+	"github.com/gnnactor/gnnactor/sampling"
+)
+
+// Message is anything an actor receives. Kind names it on the wire.
+type Message interface{ Kind() string }
+
+// Credit lets its receiver send N more messages to worker From of the stage
+// that grants it. A sampler grants credit to the source when it is idle; the
+// consumer of a batch grants it to the batch's sampler on release.
+type Credit struct {
+	From int `msgpack:"f"`
+	N    int `msgpack:"n"`
+}
+
+// Seeds asks a sampler for the micro-batch ID of global step Step. The slice
+// is shared and read-only.
+type Seeds struct {
+	ID    sampling.ID `msgpack:"i"`
+	Step  int64       `msgpack:"s"`
+	Seeds Uint32s     `msgpack:"v"`
+}
+
+// Sampled hands over a sampled micro-batch. The receiver owns Batch until it
+// releases it and grants sampler From one Credit.
+type Sampled struct {
+	Step  int64           `msgpack:"s"`
+	From  int             `msgpack:"f"`
+	Batch *sampling.Batch `msgpack:"-"` // on the wire: wireBatch
+}
+
+// Stats are sums over the nodes that carry loss.
+type Stats struct {
+	Loss    float64 `msgpack:"l"` // weighted sum of the losses
+	Weight  float64 `msgpack:"w"` // sum of the weights
+	Correct int     `msgpack:"c"` // nodes whose class was predicted
+	Count   int     `msgpack:"n"` // nodes
+}
+
+// Add adds o to s.
+func (s *Stats) Add(o Stats) {
+	s.Loss += o.Loss
+	s.Weight += o.Weight
+	s.Correct += o.Correct
+	s.Count += o.Count
+}
+
+// Gradient carries the summed gradient of one micro-batch, computed by trainer
+// From against parameter version Step. The receiver owns Data.
+type Gradient struct {
+	ID    sampling.ID `msgpack:"i"`
+	Step  int64       `msgpack:"s"`
+	From  int         `msgpack:"f"`
+	Stats Stats       `msgpack:"t"`
+	Data  Float32s    `msgpack:"d"`
+}
+
+// Version publishes the parameters that the batches of global step Step are to
+// be computed with. Params is shared and read-only until every micro-batch of
+// the step has been answered with a Gradient.
+type Version struct {
+	Step   int64    `msgpack:"s"`
+	Params Float32s `msgpack:"p"`
+}
+
+// Applied reports that a global batch has been applied; ID.Micro is 0.
+type Applied struct {
+	ID    sampling.ID `msgpack:"i"`
+	Step  int64       `msgpack:"s"`
+	Stats Stats       `msgpack:"t"`
+	Last  bool        `msgpack:"l"` // the last batch of its epoch
+}
+
+// Proceed lets the parameters actor publish version Step, the first one of an
+// epoch. Between two epochs nothing is computed until it comes.
+type Proceed struct {
+	Step int64 `msgpack:"s"`
+}
+
+// Failed reports that a stage could not do a batch; it ends the run.
+type Failed struct {
+	ID    sampling.ID `msgpack:"i"`
+	Stage string      `msgpack:"s"`
+	Cause string      `msgpack:"c"`
+	Err   error       `msgpack:"-"` // the cause itself, within a process
+}
+
+// Error names the batch, the stage and the cause.
+func (f *Failed) Error() string {
+	if f.ID == (sampling.ID{}) {
+		return fmt.Sprintf("%s: %s", f.Stage, f.Cause)
+	}
+	return fmt.Sprintf("%s: %s: %s", f.ID, f.Stage, f.Cause)
+}
+
+// Unwrap returns the cause when it did not cross a process boundary.
+func (f *Failed) Unwrap() error { return f.Err }
+
+// Drain asks an actor to start nothing new; it answers Drained once it is idle
+// and ignores whatever comes after.
+type Drain struct {
+	Ask uint64 `msgpack:"a"`
+}
+
+// Drained answers Drain.
+type Drained struct {
+	Ask uint64 `msgpack:"a"`
+}
+
+// Snapshot asks the parameters actor for a copy of its state.
+type Snapshot struct {
+	Ask uint64 `msgpack:"a"`
+}
+
+// State answers Snapshot: parameters and optimiser state after Step applied
+// batches. The receiver owns the slices.
+type State struct {
+	Ask    uint64   `msgpack:"a"`
+	Step   int64    `msgpack:"s"`
+	Params Float32s `msgpack:"p"`
+	M      Float32s `msgpack:"m"`
+	V      Float32s `msgpack:"v"`
+}
+
+// Kind names the message on the wire.
+func (*Credit) Kind() string   { return "credit" }
+func (*Seeds) Kind() string    { return "seeds" }
+func (*Sampled) Kind() string  { return "sampled" }
+func (*Gradient) Kind() string { return "gradient" }
+func (*Version) Kind() string  { return "version" }
+func (*Applied) Kind() string  { return "applied" }
+func (*Proceed) Kind() string  { return "proceed" }
+func (*Failed) Kind() string   { return "failed" }
+func (*Drain) Kind() string    { return "drain" }
+func (*Drained) Kind() string  { return "drained" }
+func (*Snapshot) Kind() string { return "snapshot" }
+func (*State) Kind() string    { return "state" }

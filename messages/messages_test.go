@@ -1,0 +1,217 @@
+package messages
+
+import (
+	"errors"
+	mathrand "math/rand"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+	"testing/quick"
+
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/sampling"
+)
+
+// randomBatch makes a batch whose blocks fit together; nil and empty slices
+// both occur.
+func randomBatch(r *rand.Rand) *sampling.Batch {
+	layers := 1 + r.IntN(3)
+	sizes := make([]int, layers+1) // sizes[i]: sources of block i
+	sizes[layers] = r.IntN(5)
+	for i := layers - 1; i >= 0; i-- {
+		sizes[i] = sizes[i+1] + r.IntN(7)
+	}
+	nodes := make([]uint32, sizes[0])
+	for i := range nodes {
+		nodes[i] = r.Uint32()
+	}
+	b := &sampling.Batch{ID: sampling.ID{Phase: "train", Epoch: r.IntN(9), Batch: r.IntN(99), Micro: 1, Of: 4}}
+	named, weighted, edges := r.IntN(2) == 0, r.IntN(2) == 0, r.IntN(2) == 0
+	for i := range layers {
+		k := graph.Block{NumDst: sizes[i+1], NumSrc: sizes[i], Indptr: []int64{0}, Indices: []uint32{}}
+		for range k.NumDst {
+			for range r.IntN(4) {
+				k.Indices = append(k.Indices, uint32(r.IntN(k.NumSrc)))
+			}
+			k.Indptr = append(k.Indptr, int64(len(k.Indices)))
+		}
+		if weighted {
+			k.Weights = make([]float32, len(k.Indices))
+			for j := range k.Weights {
+				k.Weights[j] = r.Float32()
+			}
+		}
+		if edges {
+			k.EdgeIDs = make([]int64, len(k.Indices))
+			for j := range k.EdgeIDs {
+				k.EdgeIDs[j] = r.Int64()
+			}
+		}
+		if named {
+			k.SrcIDs = nodes[:k.NumSrc:k.NumSrc]
+		}
+		b.Blocks = append(b.Blocks, k)
+	}
+	b.Seeds = append([]uint32{}, nodes[:sizes[layers]]...)
+	if r.IntN(2) == 0 {
+		b.Targets = make([]uint32, len(b.Seeds))
+		for i := range b.Targets {
+			b.Targets[i] = uint32(r.IntN(max(sizes[layers], 1)))
+		}
+	}
+	if r.IntN(2) == 0 {
+		b.LossWeights = make([]float32, len(b.Seeds))
+	}
+	return b
+}
+
+func roundTrip(t *testing.T, m Message) Message {
+	t.Helper()
+	body, err := Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := Unmarshal(m.Kind(), body)
+	if err != nil {
+		t.Fatalf("%s: %v", m.Kind(), err)
+	}
+	return back
+}
+
+// fill gives every field that travels a random value.
+func fill(t *testing.T, m Message, r *mathrand.Rand) {
+	v := reflect.ValueOf(m).Elem()
+	for i := range v.NumField() {
+		if v.Type().Field(i).Tag.Get("msgpack") == "-" {
+			continue
+		}
+		x, ok := quick.Value(v.Field(i).Type(), r)
+		if !ok {
+			t.Fatalf("%s: no random %s", m.Kind(), v.Type().Field(i).Name)
+		}
+		v.Field(i).Set(x)
+	}
+}
+
+// Every kind of message, with random content, comes back equal.
+func TestRoundTrip(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	quickRandom := mathrand.New(mathrand.NewSource(1))
+	for kind, empty := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			if got := empty().Kind(); got != kind {
+				t.Fatalf("the kind %q makes a %q", kind, got)
+			}
+			for range 200 {
+				m := empty()
+				if s, ok := m.(*Sampled); ok {
+					s.Step, s.From, s.Batch = random.Int64(), random.IntN(9), randomBatch(random)
+				} else {
+					fill(t, m, quickRandom)
+				}
+				if back := roundTrip(t, m); !reflect.DeepEqual(back, m) {
+					t.Fatalf("came back as %+v, was %+v", back, m)
+				}
+			}
+		})
+	}
+}
+
+func TestNilAndEmptyStayApart(t *testing.T) {
+	for _, want := range []Float32s{nil, {}} {
+		got := roundTrip(t, &Version{Params: want}).(*Version).Params
+		if (got == nil) != (want == nil) {
+			t.Errorf("%#v came back as %#v", want, got)
+		}
+	}
+}
+
+func TestUnmarshalRefuses(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	good := func(change func(*sampling.Batch)) []byte {
+		b := randomBatch(r)
+		for b.Blocks[0].NumEdges() == 0 || len(b.Seeds) == 0 {
+			b = randomBatch(r)
+		}
+		b.Targets = nil
+		change(b)
+		body, err := Marshal(&Sampled{Batch: b})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return body
+	}
+	version, err := Marshal(&Version{Params: Float32s{1, 2, 3}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		kind string
+		body []byte
+	}{
+		"unknown kind":       {"mystery", nil},
+		"empty body":         {"credit", nil},
+		"truncated":          {"version", version[:len(version)-1]},
+		"left over":          {"version", append(append([]byte{}, version...), 0)},
+		"odd bulk":           {"version", []byte{0x81, 0xa1, 'p', 0xc4, 3, 1, 2, 3}},
+		"unknown field":      {"credit", []byte{0x81, 0xa1, 'z', 1}},
+		"nil batch":          {"sampled", []byte{0xc0}},
+		"entry out of range": {"sampled", good(func(b *sampling.Batch) { b.Blocks[0].Indices[0] = uint32(b.Blocks[0].NumSrc) })},
+		"row pointers":       {"sampled", good(func(b *sampling.Batch) { b.Blocks[0].Indptr[0] = 1 })},
+		"few weights":        {"sampled", good(func(b *sampling.Batch) { b.Blocks[0].Weights = []float32{} })},
+		"target":             {"sampled", good(func(b *sampling.Batch) { b.Targets = make([]uint32, len(b.Seeds)); b.Targets[0] = 99 })},
+		"no blocks":          {"sampled", good(func(b *sampling.Batch) { b.Blocks = nil })},
+	} {
+		if m, err := Unmarshal(c.kind, c.body); !errors.Is(err, ErrMessage) {
+			t.Errorf("%s: got %v, %v; want an error", name, m, err)
+		}
+	}
+}
+
+func FuzzUnmarshal(f *testing.F) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for kind, empty := range kinds {
+		m := empty()
+		if s, ok := m.(*Sampled); ok {
+			s.Batch = randomBatch(r)
+		}
+		body, err := Marshal(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(kind, body)
+	}
+	f.Fuzz(func(t *testing.T, kind string, body []byte) {
+		m, err := Unmarshal(kind, body)
+		if err != nil {
+			return
+		}
+		// What decodes encodes again, and to something that decodes the same.
+		again := roundTrip(t, m)
+		a, _ := Marshal(m)
+		b, _ := Marshal(again)
+		if string(a) != string(b) {
+			t.Errorf("%s is not stable: %x, then %x", kind, a, b)
+		}
+	})
+}
+
+func BenchmarkMarshalSampled(b *testing.B) {
+	key := rng.New(1)
+	nodes := make([]uint32, 100_000)
+	key.Perm(nodes)
+	batch := &sampling.Batch{Seeds: nodes[:1000], Blocks: []graph.Block{{NumDst: 1000, NumSrc: len(nodes), Indptr: make([]int64, 1001), SrcIDs: nodes, Indices: nodes}}}
+	for i := range batch.Blocks[0].Indptr {
+		batch.Blocks[0].Indptr[i] = int64(i * 100)
+	}
+	m := &Sampled{Batch: batch}
+	body, _ := Marshal(m)
+	b.SetBytes(int64(len(body)))
+	for b.Loop() {
+		body, _ := Marshal(m)
+		if _, err := Unmarshal("sampled", body); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

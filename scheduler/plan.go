@@ -1,0 +1,195 @@
+// Package scheduler decides how a job runs: which stages, how many actors of
+// each, how many credits, and what that costs in memory. None of its choices
+// changes a result.
+package scheduler
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Sizes are what the plan is made from.
+type Sizes struct {
+	Nodes, Edges  int64
+	FeatureBytes  int64 // of the stored table
+	FeaturesMap   bool  // the table and the graph lie in mapped files
+	TrainNodes    int
+	InDim, OutDim int
+	Hidden        int
+	Layers        int
+	Sampler       string
+	Fanouts       []int // from the seeds outward, -1: all; empty: not a neighbour sampler
+	BatchSize     int
+	Micro         int
+	Parameters    int64
+	Kernels       string
+}
+
+// Request holds the numbers that the user fixed; 0 leaves one to the plan.
+type Request struct {
+	Threads, Samplers, Trainers, Credits, EvalChunk int
+	LocalCodec                                      string
+}
+
+// Stage is one kind of actor in the plan.
+type Stage struct {
+	Name   string `json:"name"`
+	Actors int    `json:"actors"`
+	Why    string `json:"why"`
+}
+
+// Memory is one term of the peak.
+type Memory struct {
+	What   string `json:"what"`
+	Bytes  int64  `json:"bytes"`
+	Mapped bool   `json:"mapped,omitempty"` // pages that the system may drop; not in the peak
+}
+
+// Plan is how a job runs.
+type Plan struct {
+	Threads    int      `json:"threads"`
+	Samplers   int      `json:"samplers"`
+	Trainers   int      `json:"trainers"`
+	Credits    int      `json:"credits"`
+	EvalChunk  int      `json:"eval_chunk"`
+	LocalCodec string   `json:"local_codec"`
+	Kernels    string   `json:"kernels"`
+	Batches    int      `json:"batches_per_epoch"`
+	Stages     []Stage  `json:"stages"`
+	LeftOut    []Stage  `json:"left_out"`
+	Memory     []Memory `json:"memory"`
+	PeakBytes  int64    `json:"peak_bytes"` // sum of Memory without mapped pages
+}
+
+const (
+	minChunk = 1 << 10
+	maxChunk = 1 << 16
+	// chunkBytes is what a chunk of exact inference may hold of activations.
+	chunkBytes = 64 << 20
+)
+
+// Build makes the plan for a job of the given sizes.
+func Build(s Sizes, r Request) *Plan {
+	p := &Plan{Threads: max(r.Threads, 1), Samplers: r.Samplers, Trainers: r.Trainers, Credits: r.Credits, EvalChunk: r.EvalChunk, LocalCodec: r.LocalCodec, Kernels: s.Kernels}
+	whole := s.Sampler == "full"
+	p.Batches = (s.TrainNodes + s.BatchSize - 1) / max(s.BatchSize, 1)
+	if whole {
+		p.Batches = min(s.TrainNodes, 1)
+	}
+	whySamplers := "as asked for"
+	if p.Samplers == 0 {
+		switch {
+		case whole:
+			p.Samplers, whySamplers = 1, "the whole graph is one batch: there is nothing to sample ahead"
+		default:
+			p.Samplers = max(1, p.Threads/2)
+			whySamplers = fmt.Sprintf("half of %d threads: compute takes the larger share of a step", p.Threads)
+		}
+	}
+	whyTrainers := "as asked for"
+	if p.Trainers == 0 {
+		p.Trainers, whyTrainers = 1, "its kernels use every thread"
+	}
+	if p.Credits == 0 {
+		p.Credits = 2
+		if whole {
+			p.Credits = 1
+		}
+	}
+	widest := int64(max(s.InDim, s.Hidden, s.OutDim, 1))
+	if p.EvalChunk == 0 {
+		p.EvalChunk = int(min(max(chunkBytes/(4*3*widest), minChunk), maxChunk))
+	}
+	p.Stages = []Stage{
+		{"source", 1, fmt.Sprintf("%d batches an epoch, %d micro-batches each", p.Batches, s.Micro)},
+		{"sampler", p.Samplers, fmt.Sprintf("%s; %s; %d credits each", s.Sampler, whySamplers, p.Credits)},
+		{"compute", p.Trainers, fmt.Sprintf("%s kernels on %d threads; %s", s.Kernels, p.Threads, whyTrainers)},
+		{"parameters", 1, fmt.Sprintf("%d parameters, Adam", s.Parameters)},
+		{"progress", 1, "events"},
+	}
+	p.LeftOut = []Stage{
+		{"match", 0, "features lie in the memory that compute reads: nothing is loaded"},
+		{"load", 0, "the first layer aggregates straight from the feature table"},
+	}
+	p.memory(s, whole)
+	return p
+}
+
+// memory fills in the terms of the peak. Batches and activations are bounds
+// from the fan-outs; a sampler without fan-outs is bounded by the graph.
+func (p *Plan) memory(s Sizes, whole bool) {
+	add := func(what string, bytes int64, mapped bool) {
+		p.Memory = append(p.Memory, Memory{what, bytes, mapped})
+		if !mapped {
+			p.PeakBytes += bytes
+		}
+	}
+	add("graph", 8*(s.Nodes+1)+4*s.Edges, s.FeaturesMap)
+	add("node features", s.FeatureBytes, s.FeaturesMap)
+	add(fmt.Sprintf("parameters, %d gradients, two moments", s.Micro), 4*s.Parameters*int64(3+s.Micro), false)
+	dst := make([]int64, s.Layers) // destinations of each layer, from the seeds outward
+	src := make([]int64, s.Layers)
+	edges := make([]int64, s.Layers)
+	n := min(int64((s.BatchSize+s.Micro-1)/max(s.Micro, 1)), s.Nodes)
+	for l := range s.Layers {
+		dst[l] = n
+		switch {
+		case whole:
+			dst[l], edges[l], n = s.Nodes, s.Edges, s.Nodes
+		case l < len(s.Fanouts) && s.Fanouts[l] > 0:
+			edges[l] = min(n*int64(s.Fanouts[l]), s.Edges)
+			n = min(n+edges[l], s.Nodes)
+		default:
+			edges[l], n = s.Edges, s.Nodes
+		}
+		src[l] = n
+	}
+	var batch, activations int64
+	for l := range s.Layers {
+		in, out := int64(s.Hidden), int64(s.Hidden)
+		if l == 0 {
+			out = int64(s.OutDim)
+		}
+		if l == s.Layers-1 {
+			in = int64(s.InDim)
+		}
+		if !whole {
+			batch += 8*(dst[l]+1) + 4*edges[l]
+		}
+		// Aggregate and its gradient, output and its gradient, transposed pattern.
+		activations += 4 * (2*dst[l]*in + 2*dst[l]*out + 3*edges[l] + 2*src[l])
+	}
+	if !whole {
+		batch += 4 * src[s.Layers-1]
+	}
+	add(fmt.Sprintf("batches: %d samplers × %d credits", p.Samplers, p.Credits), batch*int64(p.Samplers*p.Credits), false)
+	add(fmt.Sprintf("activations of %d trainers", p.Trainers), activations*int64(p.Trainers), false)
+	widest := int64(max(s.InDim, s.Hidden, s.OutDim, 1))
+	add("exact inference: two layers' outputs and a chunk", 2*4*s.Nodes*int64(max(s.Hidden, s.OutDim))+3*4*widest*min(int64(p.EvalChunk), s.Nodes), false)
+}
+
+// String returns the plan as `gnnactor plan` prints it.
+func (p *Plan) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d threads, %s kernels, local codec %s, %d batches an epoch\n\nstages\n", p.Threads, p.Kernels, p.LocalCodec, p.Batches)
+	for _, s := range p.Stages {
+		fmt.Fprintf(&b, "  %-11s × %-3d %s\n", s.Name, s.Actors, s.Why)
+	}
+	for _, s := range p.LeftOut {
+		fmt.Fprintf(&b, "  %-11s left out: %s\n", s.Name, s.Why)
+	}
+	fmt.Fprintf(&b, "  %-11s %d rows a chunk\n\nmemory, at most\n", "evaluate", p.EvalChunk)
+	for _, m := range p.Memory {
+		note := ""
+		if m.Mapped {
+			note = "  (mapped: not counted)"
+		}
+		fmt.Fprintf(&b, "  %10s  %s%s\n", mebibytes(m.Bytes), m.What, note)
+	}
+	fmt.Fprintf(&b, "  %10s  sum\n", mebibytes(p.PeakBytes))
+	return b.String()
+}
+
+func mebibytes(n int64) string {
+	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+}
