@@ -1,0 +1,63 @@
+package cpu
+
+import "math"
+
+// AdamOptions are the settings of one Adam step.
+type AdamOptions struct {
+	LearningRate float64
+	Beta1, Beta2 float64 // decay of the moments, usually 0.9 and 0.999
+	Epsilon      float64 // usually 1e-8
+	WeightDecay  float64
+	Decoupled    bool    // AdamW: decay the parameter itself, not through the gradient
+	Step         int     // 1 for the first step
+	GradScale    float64 // multiplies every gradient first (one over the batch's size); 0 is taken as 1
+}
+
+// AdamStep updates p and its moments m and v from the gradient g, all of one
+// length (Kingma and Ba, 2015; Loshchilov and Hutter, 2019, if Decoupled), with
+// g' = GradScale·g + WeightDecay·p:
+//
+//	m = β1·m + (1-β1)·g'    v = β2·v + (1-β2)·g'²
+//	p -= lr·(m/(1-β1^t)) / (√(v/(1-β2^t)) + ε)
+//
+// Decoupled instead leaves g' = GradScale·g and first multiplies p by
+// 1 - lr·WeightDecay. The arithmetic is PyTorch's.
+func AdamStep[T Float](x *Exec, p, m, v, g []T, o AdamOptions) {
+	if len(m) != len(p) || len(v) != len(p) || len(g) != len(p) || o.Step < 1 {
+		panic(badShapes)
+	}
+	if o.GradScale == 0 {
+		o.GradScale = 1
+	}
+	c1 := 1 - math.Pow(o.Beta1, float64(o.Step))
+	c2 := 1 - math.Pow(o.Beta2, float64(o.Step))
+	s := tasksOf[T](x)
+	s.adam = adamTask[T]{p: p, m: m, v: v, g: g,
+		beta1: T(o.Beta1), rest1: T(1 - o.Beta1), beta2: T(o.Beta2), rest2: T(1 - o.Beta2),
+		step: T(o.LearningRate / c1), root: T(1 / math.Sqrt(c2)), epsilon: T(o.Epsilon), scale: T(o.GradScale), keep: 1}
+	if o.Decoupled {
+		s.adam.keep = T(1 - o.LearningRate*o.WeightDecay)
+	} else {
+		s.adam.decay = T(o.WeightDecay)
+	}
+	x.each(ceilDiv(len(p), elementsPerChunk), &s.adam)
+	s.adam = adamTask[T]{}
+}
+
+type adamTask[T Float] struct {
+	p, m, v, g                              []T
+	beta1, rest1, beta2, rest2              T
+	step, root, epsilon, scale, decay, keep T
+}
+
+func (t *adamTask[T]) chunk(_ *scratch, c int) {
+	o, e := c*elementsPerChunk, min(len(t.p), (c+1)*elementsPerChunk)
+	p, m, v, g := t.p[o:e], t.m[o:e], t.v[o:e], t.g[o:e]
+	for i := range p {
+		q := T(p[i] * t.keep)
+		d := T(g[i]*t.scale) + T(t.decay*q)
+		m[i] = T(t.beta1*m[i]) + T(t.rest1*d)
+		v[i] = T(t.beta2*v[i]) + T(t.rest2*T(d*d))
+		p[i] = q - T(t.step*m[i])/(T(T(math.Sqrt(float64(v[i])))*t.root)+t.epsilon)
+	}
+}

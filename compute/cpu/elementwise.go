@@ -1,0 +1,174 @@
+package cpu
+
+// The element-wise kernels take matrices of the same shape; operands may be
+// the same matrix (in place) but must not overlap otherwise.
+
+// Add computes dst = a + b.
+func Add[T Float](x *Exec, dst, a, b Matrix[T]) { elementwise(x, opAdd, dst, a, b, 0) }
+
+// Axpy computes dst += f·a.
+func Axpy[T Float](x *Exec, dst Matrix[T], f T, a Matrix[T]) { elementwise(x, opAxpy, dst, a, a, f) }
+
+// Scale computes dst = f·a.
+func Scale[T Float](x *Exec, dst Matrix[T], f T, a Matrix[T]) { elementwise(x, opScale, dst, a, a, f) }
+
+// Multiply computes dst = a ∘ b, element by element.
+func Multiply[T Float](x *Exec, dst, a, b Matrix[T]) { elementwise(x, opMultiply, dst, a, b, 0) }
+
+// Copy computes dst = a.
+func Copy[T Float](x *Exec, dst, a Matrix[T]) { elementwise(x, opCopy, dst, a, a, 0) }
+
+// Fill sets every element of dst to f.
+func Fill[T Float](x *Exec, dst Matrix[T], f T) { elementwise(x, opFill, dst, dst, dst, f) }
+
+// ApplyReLU computes dst = max(a, 0); a NaN stays.
+func ApplyReLU[T Float](x *Exec, dst, a Matrix[T]) { elementwise(x, opReLU, dst, a, a, 0) }
+
+// ReLUBackward computes dx = dy where y > 0, else 0, with y the output of ReLU
+// (or its input: the sign is the same). Where y is NaN, dx = dy.
+func ReLUBackward[T Float](x *Exec, dx, dy, y Matrix[T]) {
+	elementwise(x, opReLUBackward, dx, dy, y, 0)
+}
+
+type elementOp uint8
+
+const (
+	opAdd elementOp = iota
+	opAxpy
+	opScale
+	opMultiply
+	opCopy
+	opFill
+	opReLU
+	opReLUBackward
+)
+
+// elementsPerChunk is the size of a chunk of an element-wise kernel.
+const elementsPerChunk = 16384
+
+func elementwise[T Float](x *Exec, op elementOp, dst, a, b Matrix[T], f T) {
+	dst.check()
+	a.check()
+	b.check()
+	if a.Rows != dst.Rows || a.Cols != dst.Cols || b.Rows != dst.Rows || b.Cols != dst.Cols {
+		panic(badShapes)
+	}
+	if dst.Rows == 0 || dst.Cols == 0 {
+		return
+	}
+	s := tasksOf[T](x)
+	s.element = elementTask[T]{set: x.set, op: op, dst: dst, a: a, b: b, f: f}
+	if dst.flat() && a.flat() && b.flat() {
+		s.element.flat = dst.Rows * dst.Cols
+		x.each(ceilDiv(s.element.flat, elementsPerChunk), &s.element)
+	} else {
+		s.element.rows = max(1, elementsPerChunk/dst.Cols)
+		x.each(ceilDiv(dst.Rows, s.element.rows), &s.element)
+	}
+	s.element = elementTask[T]{}
+}
+
+type elementTask[T Float] struct {
+	set        Set
+	op         elementOp
+	dst, a, b  Matrix[T]
+	f          T
+	flat, rows int // elements of flat operands, or rows per chunk
+}
+
+func (t *elementTask[T]) chunk(_ *scratch, c int) {
+	if t.flat > 0 {
+		o, e := c*elementsPerChunk, min(t.flat, (c+1)*elementsPerChunk)
+		t.apply(t.dst.Data[o:e], t.a.Data[o:e], t.b.Data[o:e])
+		return
+	}
+	for i := c * t.rows; i < min(t.dst.Rows, (c+1)*t.rows); i++ {
+		t.apply(t.dst.Row(i), t.a.Row(i), t.b.Row(i))
+	}
+}
+
+func (t *elementTask[T]) apply(d, a, b []T) {
+	a, b = a[:len(d)], b[:len(d)]
+	f := t.f
+	switch t.op {
+	case opAdd:
+		for i := range d {
+			d[i] = a[i] + b[i]
+		}
+	case opAxpy:
+		for i := range d {
+			d[i] += T(f * a[i])
+		}
+	case opScale:
+		for i := range d {
+			d[i] = f * a[i]
+		}
+	case opMultiply:
+		for i := range d {
+			d[i] = a[i] * b[i]
+		}
+	case opCopy:
+		copy(d, a)
+	case opFill:
+		for i := range d {
+			d[i] = f
+		}
+	case opReLU:
+		for i, v := range a {
+			if v < 0 {
+				v = 0
+			}
+			d[i] = v
+		}
+	case opReLUBackward:
+		for i, v := range a {
+			if b[i] <= 0 {
+				v = 0
+			}
+			d[i] = v
+		}
+	}
+}
+
+// ColumnSums computes dst[j] = Σ_i a[i][j], plus what dst held if accumulate:
+// the gradient of a bias. Rows are summed in chunks of a fixed number of rows,
+// and the chunks' sums are added in order. len(dst) is a.Cols.
+func ColumnSums[T Float](x *Exec, dst []T, a Matrix[T], accumulate bool) {
+	a.check()
+	if len(dst) != a.Cols {
+		panic(badShapes)
+	}
+	if !accumulate {
+		clear(dst)
+	}
+	n := ceilDiv(a.Rows, sumRows)
+	s := tasksOf[T](x)
+	s.parts = grow(s.parts, n*a.Cols)
+	s.sums = sumsTask[T]{set: x.set, a: a, parts: s.parts}
+	x.each(n, &s.sums)
+	s.sums = sumsTask[T]{}
+	for c := range n {
+		for j, v := range s.parts[c*a.Cols:][:a.Cols] {
+			dst[j] += v
+		}
+	}
+}
+
+// sumRows is the number of rows that ColumnSums adds in one chunk.
+const sumRows = 256
+
+type sumsTask[T Float] struct {
+	set   Set
+	a     Matrix[T]
+	parts []T
+}
+
+func (t *sumsTask[T]) chunk(_ *scratch, c int) {
+	d := t.parts[c*t.a.Cols:][:t.a.Cols]
+	clear(d)
+	for i := c * sumRows; i < min(t.a.Rows, (c+1)*sumRows); i++ {
+		for j, v := range t.a.Row(i) {
+			d[j] += v
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package cpu
+
+import "github.com/gnnactor/gnnactor/internal/pool"
+
+// Exec runs kernels: a worker pool, a kernel set, and the scratch memory that
+// kernels need, which grows to the largest shape seen and is then reused. One
+// goroutine may use an Exec at a time; any number of Execs may share a pool.
+type Exec struct {
+	pool    *pool.Pool
+	set     Set
+	current task
+	run     func(worker, chunk int) // calls current; bound once, so that For gets no new closure
+	f32     tasks[float32]
+	f64     tasks[float64]
+	workers []scratch
+	cursors []uint32 // Transpose.Build
+}
+
+// scratch is what one worker owns while it runs a chunk.
+type scratch struct {
+	row     []float32 // a feature row in float32
+	row64   []float64
+	exp     []float64 // a row of exponentials
+	offsets []uint64  // byte offsets of the rows of a run of entries
+	coef    []float32
+	counts  []int32
+	scale   []float32
+	tile    []float32
+	panel   []float32 // packed panels of B, one block of K
+	panel64 []float64
+	rows    []byte // copies of the rows that a wide load would read past the end of
+	_       [64]byte
+}
+
+// task is one parallel kernel with its operands.
+type task interface {
+	chunk(w *scratch, c int)
+}
+
+// tasks holds one reusable task of each kind for one element type.
+type tasks[T Float] struct {
+	gemm      gemmTask[T]
+	pack      packTask[T]
+	split     splitTask[T]
+	fold      foldTask[T]
+	aggregate aggregateTask[T]
+	gather    gatherTask[T]
+	backward  backwardTask[T]
+	element   elementTask[T]
+	dropout   dropoutTask[T]
+	sums      sumsTask[T]
+	loss      lossTask[T]
+	adam      adamTask[T]
+	packed    []T // panels of B
+	parts     []T // private results of a split K, or of column sums
+	coef      []T
+	losses    []float64
+	correct   []int
+}
+
+// NewExec returns an Exec that runs the kernels of set on p. The caller keeps
+// p open while it uses the Exec. It panics if the machine does not support set.
+func NewExec(p *pool.Pool, set Set) *Exec {
+	if !set.Supported() {
+		panic("cpu: NewExec: kernel set is not supported here; ask Detect")
+	}
+	x := &Exec{pool: p, set: set, workers: make([]scratch, p.Size())}
+	x.run = func(worker, c int) { x.current.chunk(&x.workers[worker], c) }
+	return x
+}
+
+// Pool returns the worker pool of x.
+func (x *Exec) Pool() *pool.Pool { return x.pool }
+
+// Set returns the kernel set of x.
+func (x *Exec) Set() Set { return x.set }
+
+// each runs chunks [0, n) of t.
+func (x *Exec) each(n int, t task) {
+	x.current = t
+	x.pool.For(n, x.run)
+	x.current = nil
+}
+
+func tasksOf[T Float](x *Exec) *tasks[T] {
+	if s, ok := any(&x.f32).(*tasks[T]); ok {
+		return s
+	}
+	return any(&x.f64).(*tasks[T])
+}
+
+// grow returns s with length n, its contents unspecified.
+func grow[E any](s []E, n int) []E {
+	if cap(s) < n {
+		return make([]E, n, n+n/4)
+	}
+	return s[:n]
+}

@@ -1,0 +1,288 @@
+package cpu
+
+// Activation is a function applied to every element.
+type Activation uint8
+
+// The activations.
+const (
+	Linear Activation = iota // y = x
+	ReLU                     // y = max(x, 0); NaN stays NaN
+)
+
+func (f Activation) String() string {
+	switch f {
+	case Linear:
+		return "linear"
+	case ReLU:
+		return "relu"
+	}
+	return "unknown"
+}
+
+// Epilogue is what Gemm does to a result before it leaves the cache:
+// dst = Act(A·B + Bias + (dst if Accumulate)).
+type Epilogue[T Float] struct {
+	Bias       []T // one per column; nil: none
+	Act        Activation
+	Accumulate bool
+}
+
+// kBlock is how many terms are summed in registers before they are added to
+// dst: sums run over k in blocks of kBlock, then over the blocks in order.
+const kBlock = 256
+
+// splitRows is the length of one part of a split K.
+const splitRows = 4096
+
+// maxParts bounds the memory of a split K: maxParts·M·N values.
+const maxParts = 16
+
+// maxPacked is how many values of B are packed at a time.
+const maxPacked = 1 << 21
+
+// parts returns into how many parts K is split: a function of the shape only.
+func parts(ta bool, k int) int {
+	if !ta || k < 2*splitRows {
+		return 1
+	}
+	return min(maxParts, k/splitRows)
+}
+
+// Gemm computes dst = Act(op(A)·op(B) + Bias + (dst if Accumulate)), where
+// op(X) is X, or its transpose if the flag is set: A is M×K (ta: stored K×M),
+// B is K×N (tb: stored N×K), dst is M×N. The forms are A·B, Aᵀ·B and A·Bᵀ; both
+// transposed panics, as do mismatched shapes. dst must not overlap an operand.
+//
+// Sums run over k in blocks of 256. Aᵀ·B with K >= 8192 is cut into
+// min(16, ⌊K/4096⌋) parts, each summed on its own and then added in order.
+// Without ta, row i of dst depends on row i of A, on B, K and N alone.
+// K = 0 is an empty sum.
+func Gemm[T Float](x *Exec, dst, a Matrix[T], ta bool, b Matrix[T], tb bool, e Epilogue[T]) {
+	dst.check()
+	a.check()
+	b.check()
+	m, k := a.Rows, a.Cols
+	if ta {
+		m, k = k, m
+	}
+	kb, n := b.Rows, b.Cols
+	if tb {
+		kb, n = n, kb
+	}
+	switch {
+	case ta && tb:
+		panic(badBoth)
+	case kb != k || dst.Rows != m || dst.Cols != n:
+		panic(badGemm)
+	case e.Bias != nil && len(e.Bias) != n:
+		panic(badBias)
+	}
+	if m == 0 || n == 0 {
+		return
+	}
+	s := tasksOf[T](x)
+	p := product[T]{dst: dst, a: a.Data, b: b.Data, rsa: a.Stride, csa: 1, rsb: b.Stride, csb: 1, m: m, n: n, k: k, e: e}
+	p.kernelFor(x.set)
+	if ta {
+		p.rsa, p.csa = 1, a.Stride
+	}
+	if tb {
+		p.rsb, p.csb = 1, b.Stride
+	}
+	if k == 0 {
+		s.gemm = gemmTask[T]{product: p, rows: p.chunkRows()}
+		x.each(ceilDiv(m, s.gemm.rows), &s.gemm)
+		s.gemm = gemmTask[T]{}
+		return
+	}
+	if np := parts(ta, k); np > 1 {
+		p.split(x, s, np)
+		return
+	}
+	// Panels of B are packed for the whole of N, or as much of it as fits, and
+	// as many blocks of K as fit.
+	nc := min(roundUp(n, p.nr), maxPacked/kBlock)
+	kc := min(roundUp(k, kBlock), max(1, maxPacked/nc/kBlock)*kBlock)
+	s.packed = grow(s.packed, nc*min(kc, k))
+	for j := 0; j < n; j += nc {
+		for k0 := 0; k0 < k; k0 += kc {
+			s.pack = packTask[T]{product: p, packed: s.packed, j0: j, j1: min(n, j+nc), k0: k0, k1: min(k, k0+kc)}
+			x.each(s.pack.chunks(), &s.pack)
+			s.gemm = gemmTask[T]{product: p, packed: s.packed, rows: p.chunkRows(),
+				j0: j, j1: min(n, j+nc), k0: k0, k1: min(k, k0+kc)}
+			x.each(ceilDiv(m, s.gemm.rows), &s.gemm)
+		}
+	}
+	s.pack, s.gemm = packTask[T]{}, gemmTask[T]{}
+}
+
+// product is one dense product: element (i, k) of op(A) is a[i*rsa+k*csa],
+// element (k, j) of op(B) is b[k*rsb+j*csb].
+type product[T Float] struct {
+	dst                Matrix[T]
+	a, b               []T
+	rsa, csa, rsb, csb int
+	m, n, k            int
+	e                  Epilogue[T]
+	set                Set
+	mr, nr             int // rows and columns of a register tile
+}
+
+func roundUp(a, b int) int { return ceilDiv(a, b) * b }
+
+// chunkRows is how many rows of dst one chunk computes: enough work to pay for
+// its start, few enough that chunks balance.
+func (p *product[T]) chunkRows() int {
+	return p.mr * max(1, min(ceilDiv(p.m, 8*p.mr), 192/p.mr))
+}
+
+// packTask packs a block of op(B) into panels: for each block of kBlock values
+// of k, for each group of nr columns, [k][nr] values, zero-padded to nr.
+type packTask[T Float] struct {
+	product[T]
+	packed         []T
+	j0, j1, k0, k1 int
+}
+
+func (t *packTask[T]) panels() int { return ceilDiv(t.j1-t.j0, t.nr) }
+func (t *packTask[T]) chunks() int { return ceilDiv(t.k1-t.k0, kBlock) * t.panels() }
+
+func (t *packTask[T]) chunk(_ *scratch, c int) {
+	np := t.panels()
+	kb, pn := c/np, c%np
+	k0 := t.k0 + kb*kBlock
+	kc := min(kBlock, t.k1-k0)
+	j := t.j0 + pn*t.nr
+	t.packPanel(t.packed[kb*kBlock*np*t.nr+pn*kc*t.nr:][:kc*t.nr], k0, kc, j, min(t.nr, t.j1-j))
+}
+
+// packPanel packs op(B)[k0:k0+kc, j:j+w] into d.
+func (p *product[T]) packPanel(d []T, k0, kc, j, w int) {
+	nr := p.nr
+	if p.packFast(d, k0, kc, j, w) {
+		return
+	}
+	if p.csb == 1 {
+		for k := range kc {
+			o := (k0+k)*p.rsb + j
+			r := d[k*nr : k*nr+nr]
+			copy(r, p.b[o:o+w])
+			clear(r[w:])
+		}
+		return
+	}
+	for jj := range w {
+		src := p.b[(j+jj)*p.csb+k0:][:kc]
+		for k, v := range src {
+			d[k*nr+jj] = v
+		}
+	}
+	for k := range kc {
+		clear(d[k*nr+w : k*nr+nr])
+	}
+}
+
+// gemmTask multiplies chunks of rows of op(A) by the packed block of op(B).
+type gemmTask[T Float] struct {
+	product[T]
+	packed         []T
+	rows           int
+	j0, j1, k0, k1 int
+}
+
+func (t *gemmTask[T]) chunk(w *scratch, c int) {
+	i0 := c * t.rows
+	i1 := min(t.m, i0+t.rows)
+	if t.k == 0 {
+		for i := i0; i < i1; i++ {
+			d := t.dst.Row(i)
+			if !t.e.Accumulate {
+				clear(d)
+			}
+			finish(d, t.e.Bias, t.e.Act)
+		}
+		return
+	}
+	np := ceilDiv(t.j1-t.j0, t.nr)
+	for k0 := t.k0; k0 < t.k1; k0 += kBlock {
+		kc := min(kBlock, t.k1-k0)
+		t.block(w, t.dst, t.packed[(k0-t.k0)*np*t.nr:], i0, i1, t.j0, t.j1, k0, kc, k0 > 0 || t.e.Accumulate, k0+kc == t.k)
+	}
+}
+
+// finish applies the epilogue to a row or a part of one.
+func finish[T Float](d, bias []T, act Activation) {
+	for j, v := range bias {
+		d[j] += v
+	}
+	if act == ReLU {
+		for j, v := range d {
+			if v < 0 {
+				d[j] = 0
+			}
+		}
+	}
+}
+
+// splitTask computes one part of a split K into its private result.
+type splitTask[T Float] struct {
+	product[T]
+	parts int
+	priv  []T // parts·m·n
+}
+
+// foldTask adds the private results in order and applies the epilogue.
+type foldTask[T Float] struct {
+	product[T]
+	parts, rows int
+	priv        []T
+}
+
+func (p product[T]) split(x *Exec, s *tasks[T], np int) {
+	s.parts = grow(s.parts, np*p.m*p.n)
+	s.split = splitTask[T]{product: p, parts: np, priv: s.parts}
+	x.each(np, &s.split)
+	s.split = splitTask[T]{}
+	s.fold = foldTask[T]{product: p, parts: np, priv: s.parts, rows: max(1, 4096/p.n)}
+	x.each(ceilDiv(p.m, s.fold.rows), &s.fold)
+	s.fold = foldTask[T]{}
+}
+
+func (t *splitTask[T]) chunk(w *scratch, c int) {
+	// Parts are whole blocks of kBlock, except the last.
+	blocks := ceilDiv(t.k, kBlock)
+	k0, k1 := blocks*c/t.parts*kBlock, min(t.k, blocks*(c+1)/t.parts*kBlock)
+	priv := Matrix[T]{Rows: t.m, Cols: t.n, Stride: t.n, Data: t.priv[c*t.m*t.n:][:t.m*t.n]}
+	const nc = 1024
+	panel := panelOf[T](w, min(nc, roundUp(t.n, t.nr))*kBlock)
+	for j := 0; j < t.n; j += nc {
+		j1 := min(t.n, j+nc)
+		for k := k0; k < k1; k += kBlock {
+			kc := min(kBlock, k1-k)
+			for jj := j; jj < j1; jj += t.nr {
+				t.packPanel(panel[(jj-j)*kc:][:kc*t.nr], k, kc, jj, min(t.nr, j1-jj))
+			}
+			t.block(w, priv, panel, 0, t.m, j, j1, k, kc, k > k0, false)
+		}
+	}
+}
+
+func (t *foldTask[T]) chunk(_ *scratch, c int) {
+	for i := c * t.rows; i < min(t.m, (c+1)*t.rows); i++ {
+		d := t.dst.Row(i)
+		p0 := t.priv[i*t.n:][:t.n]
+		if t.e.Accumulate {
+			for j, v := range p0 {
+				d[j] += v
+			}
+		} else {
+			copy(d, p0)
+		}
+		for p := 1; p < t.parts; p++ {
+			for j, v := range t.priv[(p*t.m+i)*t.n:][:t.n] {
+				d[j] += v
+			}
+		}
+		finish(d, t.e.Bias, t.e.Act)
+	}
+}

@@ -1,0 +1,181 @@
+package cpu
+
+import (
+	"fmt"
+	"testing"
+)
+
+// gemmReference computes op(A)·op(B) in float64, and |op(A)|·|op(B)|.
+func gemmReference[T Float](a Matrix[T], ta bool, b Matrix[T], tb bool, m, n, k int) (c, size Matrix[float64]) {
+	c, size = NewMatrix[float64](m, n), NewMatrix[float64](m, n)
+	for i := range m {
+		for j := range n {
+			var s, z float64
+			for q := range k {
+				u, v := i*a.Stride+q, q*b.Stride+j
+				if ta {
+					u = q*a.Stride + i
+				}
+				if tb {
+					v = j*b.Stride + q
+				}
+				p := float64(a.Data[u]) * float64(b.Data[v])
+				s += p
+				if p < 0 {
+					p = -p
+				}
+				z += p
+			}
+			c.Row(i)[j], size.Row(i)[j] = s, z
+		}
+	}
+	return c, size
+}
+
+func testGemm[T Float](t *testing.T, x *Exec, tol float64) {
+	r := source(1)
+	shapes := [][3]int{{1, 1, 1}, {2, 3, 0}, {5, 7, 3}, {6, 16, 256}, {7, 17, 257}, {13, 47, 100}, {14, 32, 64}, {29, 65, 513},
+		{1, 8, 300}, {3, 24, 31}, {100, 9, 20}, {200, 40, 33}, {17, 1, 9}, {12, 16, 8200}, {5, 33, 12300}}
+	for _, s := range shapes {
+		m, n, k := s[0], s[1], s[2]
+		for form := range 3 {
+			ta, tb := form == 1, form == 2
+			if k > 1000 && !ta {
+				continue
+			}
+			for variant := range 4 {
+				gap := variant % 2 * 3
+				a, b := random[T](r, m, k, gap), random[T](r, k, n, gap)
+				if ta {
+					a = random[T](r, k, m, gap)
+				}
+				if tb {
+					b = random[T](r, n, k, gap)
+				}
+				dst := random[T](r, m, n, gap)
+				var e Epilogue[T]
+				if variant >= 1 {
+					e.Bias = random[T](r, 1, n, 0).Data
+				}
+				e.Accumulate = variant >= 2
+				if variant == 3 {
+					e.Act = ReLU
+				}
+				want, size := gemmReference(a, ta, b, tb, m, n, k)
+				for i := range m {
+					for j := range n {
+						w, z := &want.Row(i)[j], &size.Row(i)[j]
+						if e.Accumulate {
+							*w += float64(dst.Row(i)[j])
+							*z++
+						}
+						if e.Bias != nil {
+							*w += float64(e.Bias[j])
+							*z++
+						}
+						if e.Act == ReLU && *w < 0 {
+							*w = 0
+						}
+					}
+				}
+				before := append([]T(nil), dst.Data...)
+				Gemm(x, dst, a, ta, b, tb, e)
+				got := NewMatrix[float64](m, n)
+				for i := range m {
+					for j, v := range dst.Row(i) {
+						got.Row(i)[j] = float64(v)
+					}
+				}
+				name := fmt.Sprintf("%v ta=%v tb=%v variant %d", s, ta, tb, variant)
+				near(t, name, got, want, size, tol)
+				for i := range dst.Data {
+					if i%dst.Stride >= n && dst.Data[i] == dst.Data[i] != (before[i] == before[i]) {
+						t.Fatalf("%s: wrote into the gap between rows", name)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestGemm(t *testing.T) {
+	eachExec(t, func(t *testing.T, x *Exec) {
+		testGemm[float32](t, x, 1e-6)
+		if x.Set() == Go {
+			testGemm[float64](t, x, 1e-15)
+		}
+	})
+}
+
+// TestGemmRows checks that a row of A·B and A·Bᵀ has the same bits whatever the
+// rows around it and the number of workers, and that Aᵀ·B has the same bits for
+// any number of workers.
+func TestGemmRows(t *testing.T) {
+	r := source(2)
+	for _, set := range sets() {
+		one, two := newExec(t, set, 1), newExec(t, set, 2)
+		for _, s := range [][3]int{{131, 47, 300}, {61, 33, 600}, {200, 64, 128}} {
+			m, n, k := s[0], s[1], s[2]
+			for _, tb := range []bool{false, true} {
+				a, b := random[float32](r, m, k, 1), random[float32](r, k, n, 2)
+				if tb {
+					b = random[float32](r, n, k, 2)
+				}
+				e := Epilogue[float32]{Bias: random[float32](r, 1, n, 0).Data, Act: ReLU}
+				c, d := NewMatrix[float32](m, n), NewMatrix[float32](m, n)
+				Gemm(one, c, a, false, b, tb, e)
+				Gemm(two, d, a, false, b, tb, e)
+				sameBits(t, fmt.Sprint(set, s, " 1 and 2 workers"), c, d)
+				for _, cut := range []int{1, 5, 6, 13, m - 1} {
+					Gemm(two, d.View(0, cut, 0, n), a.View(0, cut, 0, k), false, b, tb, e)
+					Gemm(one, d.View(cut, m, 0, n), a.View(cut, m, 0, k), false, b, tb, e)
+					sameBits(t, fmt.Sprint(set, s, " cut at ", cut), c, d)
+				}
+			}
+		}
+		for _, k := range []int{100, 8191, 8192, 20000} {
+			a, b := random[float32](r, k, 19, 0), random[float32](r, k, 23, 0)
+			c, d := NewMatrix[float32](19, 23), NewMatrix[float32](19, 23)
+			Gemm(one, c, a, true, b, false, Epilogue[float32]{})
+			Gemm(two, d, a, true, b, false, Epilogue[float32]{})
+			sameBits(t, fmt.Sprint(set, " split ", k), c, d)
+		}
+	}
+}
+
+func BenchmarkGemm(b *testing.B) {
+	shapes := []struct {
+		m, n, k int
+		ta, tb  bool
+	}{
+		{65536, 256, 128, false, false}, {10000, 256, 602, false, false}, {1024, 47, 256, false, false},
+		{128, 256, 65536, true, false}, {602, 256, 10000, true, false}, {256, 47, 1024, true, false},
+		{65536, 128, 256, false, true}, {10000, 602, 256, false, true}, {1024, 256, 47, false, true},
+	}
+	for _, s := range shapes {
+		form := map[[2]bool]string{{false, false}: "NN", {true, false}: "TN", {false, true}: "NT"}[[2]bool{s.ta, s.tb}]
+		for _, set := range sets() {
+			for _, workers := range []int{1, 2} {
+				b.Run(fmt.Sprintf("%s/%dx%dx%d/%v/%d", form, s.m, s.n, s.k, set, workers), func(b *testing.B) {
+					x := newExec(b, set, workers)
+					r := source(3)
+					am, bm := random[float32](r, s.m, s.k, 0), random[float32](r, s.k, s.n, 0)
+					if s.ta {
+						am = random[float32](r, s.k, s.m, 0)
+					}
+					if s.tb {
+						bm = random[float32](r, s.n, s.k, 0)
+					}
+					c := NewMatrix[float32](s.m, s.n)
+					Gemm(x, c, am, s.ta, bm, s.tb, Epilogue[float32]{})
+					b.ReportAllocs()
+					b.ResetTimer()
+					for b.Loop() {
+						Gemm(x, c, am, s.ta, bm, s.tb, Epilogue[float32]{})
+					}
+					b.ReportMetric(2*float64(s.m)*float64(s.n)*float64(s.k)*float64(b.N)/b.Elapsed().Seconds()*1e-9, "GFLOP/s")
+				})
+			}
+		}
+	}
+}

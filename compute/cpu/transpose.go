@@ -1,0 +1,179 @@
+package cpu
+
+import "github.com/gnnactor/gnnactor/graph"
+
+// Transpose is the transpose of a block's pattern: for each source, the
+// destinations that aggregate it, in ascending order. Its buffers are reused by
+// the next Build. It refers to the block it was built from, which must stay
+// unchanged while it is in use.
+type Transpose struct {
+	NumDst, NumSrc int
+	Indptr         []int64  // len NumSrc+1
+	Dst            []uint32 // destination of each transposed entry
+	Entry          []uint32 // its position in the block's Indices
+	forward        []int64  // the block's Indptr
+	indptr         []int64  // owned buffers; Indptr and Dst may alias the block
+	dst            []uint32
+}
+
+// Build makes t the transpose of b. Entries of one source keep the order of
+// their destinations, and of their positions within one destination. The block
+// must have fewer than 2^32-1 entries.
+func (t *Transpose) Build(x *Exec, b *graph.Block) {
+	checkWhole(b)
+	if len(b.Indices) >= NoEntry {
+		panic(badEntries)
+	}
+	t.NumDst, t.NumSrc, t.forward = b.NumDst, b.NumSrc, b.Indptr
+	t.indptr = grow(t.indptr, b.NumSrc+1)
+	t.dst = grow(t.dst, len(b.Indices))
+	t.Entry = grow(t.Entry, len(b.Indices))
+	t.Indptr, t.Dst = t.indptr, t.dst
+	x.cursors = grow(x.cursors, b.NumSrc)
+	next := x.cursors
+	clear(next)
+	for _, u := range b.Indices {
+		next[u]++
+	}
+	sum := uint32(0)
+	for u, n := range next {
+		t.Indptr[u] = int64(sum)
+		next[u] = sum
+		sum += n
+	}
+	t.Indptr[b.NumSrc] = int64(sum)
+	for i := range b.NumDst {
+		for e := b.Indptr[i]; e < b.Indptr[i+1]; e++ {
+			u := b.Indices[e]
+			p := next[u]
+			next[u] = p + 1
+			t.Dst[p] = uint32(i)
+			t.Entry[p] = uint32(e)
+		}
+	}
+}
+
+// checkWhole panics unless b's rows are exactly its entries and its
+// destinations are among its sources.
+func checkWhole(b *graph.Block) {
+	checkRows(b)
+	if b.NumDst < 0 || b.NumSrc < b.NumDst || b.NumDst == 0 && len(b.Indices) > 0 ||
+		b.NumDst > 0 && (b.Indptr[0] != 0 || b.Indptr[b.NumDst] != int64(len(b.Indices))) {
+		panic(badAggregate)
+	}
+}
+
+// BuildSymmetric makes t the transpose of the square block b whose pattern is
+// symmetric and whose rows are sorted: the transpose then has b's own row
+// pointers and ids, which t aliases, and one pass over the rows yields the
+// permutation of the entries (seeds/000; ALGORITHMS §5). It reports whether b
+// is such a block; if not, t is not usable and the caller takes Build.
+func (t *Transpose) BuildSymmetric(x *Exec, b *graph.Block) bool {
+	checkWhole(b)
+	if b.NumDst != b.NumSrc || len(b.Indices) >= NoEntry {
+		return false
+	}
+	t.NumDst, t.NumSrc, t.forward = b.NumDst, b.NumSrc, b.Indptr
+	t.Indptr, t.Dst = b.Indptr, b.Indices
+	if b.NumDst == 0 {
+		t.indptr = append(t.indptr[:0], 0)
+		t.Indptr = t.indptr
+	}
+	t.Entry = grow(t.Entry, len(b.Indices))
+	x.cursors = grow(x.cursors, b.NumSrc)
+	next := x.cursors
+	for i := range next {
+		next[i] = uint32(b.Indptr[i])
+	}
+	for i := range b.NumDst {
+		for e := b.Indptr[i]; e < b.Indptr[i+1]; e++ {
+			u := b.Indices[e]
+			p := next[u]
+			if int64(p) >= b.Indptr[u+1] || b.Indices[p] != uint32(i) {
+				return false
+			}
+			next[u] = p + 1
+			t.Entry[p] = uint32(e)
+		}
+	}
+	return true
+}
+
+// AggregateBackward computes the gradient with respect to Aggregate's source,
+// from the gradient dy of its destinations, with the options of the forward
+// pass (Max: with the Argmax that it wrote). For source u with transposed
+// entries k (destinations i_k, entries e_k),
+//
+//	Sum:  dx[u] = Σ_k w_{e_k}·dy[i_k]                    + Self[u]·dy[u] if u < NumDst
+//	Mean: dx[u] = Σ_k w_{e_k}·(1/count_{i_k})·dy[i_k]    + …
+//	Max:  dx[u][j] = Σ_k (Argmax[i_k][j] = e_k) dy[i_k][j] + …
+//
+// with the entries in the order of t. dx is t.NumSrc × columns, dy is t.NumDst
+// × columns; they must not overlap. Every row of dx is summed by one worker, in
+// a fixed order, without atomics.
+func AggregateBackward[T Float](x *Exec, dx Matrix[T], t *Transpose, dy Matrix[T], o AggregateOptions[T]) {
+	dx.check()
+	dy.check()
+	switch {
+	case dx.Rows != t.NumSrc || dy.Rows != t.NumDst || dx.Cols != dy.Cols:
+		panic(badBackward)
+	case o.Weights != nil && len(o.Weights) != len(t.Dst) || o.Self != nil && len(o.Self) != t.NumDst:
+		panic(badWeights)
+	case o.Reduce == Max && (o.Weights != nil || o.Argmax == nil):
+		panic(badMax)
+	case o.Reduce == Max && len(o.Argmax) != t.NumDst*dy.Cols:
+		panic(badArgmax)
+	}
+	s := tasksOf[T](x)
+	s.backward = backwardTask[T]{set: x.set, dx: dx, t: t, dy: dy, o: o}
+	x.each(ceilDiv(t.NumSrc, rowsPerChunk), &s.backward)
+	s.backward = backwardTask[T]{}
+}
+
+type backwardTask[T Float] struct {
+	set    Set
+	dx, dy Matrix[T]
+	t      *Transpose
+	o      AggregateOptions[T]
+}
+
+// coefficient returns what transposed entry k multiplies its destination by.
+func (t *backwardTask[T]) coefficient(k int64) T {
+	f := T(1)
+	if t.o.Reduce == Mean {
+		i := t.t.Dst[k]
+		f = 1 / T(t.t.forward[i+1]-t.t.forward[i])
+	}
+	if t.o.Weights != nil {
+		f *= t.o.Weights[t.t.Entry[k]]
+	}
+	return f
+}
+
+func (t *backwardTask[T]) chunk(w *scratch, c int) {
+	u0 := c * rowsPerChunk
+	u1 := min(t.t.NumSrc, u0+rowsPerChunk)
+	if t.fast(w, u0, u1) {
+		return
+	}
+	for u := u0; u < u1; u++ {
+		d := t.dx.Row(u)
+		clear(d)
+		for k := t.t.Indptr[u]; k < t.t.Indptr[u+1]; k++ {
+			i := int(t.t.Dst[k])
+			if t.o.Reduce == Max {
+				arg := t.o.Argmax[i*t.dy.Cols:][:t.dy.Cols]
+				for j, v := range t.dy.Row(i) {
+					if arg[j] == t.t.Entry[k] {
+						d[j] += v
+					}
+				}
+				continue
+			}
+			axpy(d, t.coefficient(k), t.dy.Row(i))
+		}
+		if t.o.Self != nil && u < t.t.NumDst {
+			axpy(d, t.o.Self[u], t.dy.Row(u))
+		}
+	}
+}
