@@ -83,3 +83,14 @@ func tileColumns[T Float](c *[portableRows][portableCols]T, a []T, o0, o1, strid
 	c[0] = [4]T{c00, c01, c02, c03}
 	c[1] = [4]T{c10, c11, c12, c13}
 }
+
+// panelOf returns n values of w's panel scratch.
+func panelOf[T Float](w *scratch, n int) []T {
+	if s, ok := any(&w.panel).(*[]T); ok {
+		*s = grow(*s, n)
+		return *s
+	}
+	s := any(&w.panel64).(*[]T)
+	*s = grow(*s, n)
+	return *s
+}

@@ -1,0 +1,3 @@
+package cpu
+
+//go:generate go run ../../internal/asm/cpu -out kernels_amd64.s -stubs kernels_amd64.go -pkg cpu

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// The heights of the register tiles: the first is the main one, the others
+// make up what is left of the rows.
+var heights = map[string][]int{"AVX2": {6, 4, 2, 1}, "AVX512": {14, 8, 4, 2, 1}}
+
+func gemm(s isa) {
+	for _, rows := range heights[s.name] {
+		tile(s, rows, 2, false)
+		tile(s, rows, 2, true)
+		tile(s, rows, 1, true)
+	}
+	pack(s)
+}
+
+// tile emits the micro-kernel
+//
+//	c[rows][w] = act(a[rows][kc]·b[kc][nv vectors] + bias + (c if accumulate))
+//
+// a is read in place through its strides, broadcasting one value at a time; b is
+// a packed panel; sums stay in registers. Without masks w is all columns.
+func tile(s isa, rows, nv int, masked bool) {
+	name := fmt.Sprintf("tile%dx%d%s", rows, nv*s.lanes(), s.name)
+	width := fmt.Sprintf("%d columns", nv*s.lanes())
+	if masked {
+		name = fmt.Sprintf("tile%dx%dm%s", rows, nv*s.lanes(), s.name)
+		width = fmt.Sprintf("the first w of %d columns", nv*s.lanes())
+	}
+	TEXT(name, NOSPLIT, "func(kc int, a *float32, rs, cs int, b, c *float32, ldc, w int, bias *float32, flags int)")
+	Pragma("noescape")
+	Doc(fmt.Sprintf("%s computes %d rows and %s of a product; rs, cs and ldc are in bytes.", name, rows, width))
+	a := Load(Param("a"), GP64())
+	rs := Load(Param("rs"), GP64())
+	cs := Load(Param("cs"), GP64())
+	b := Load(Param("b"), GP64())
+	c := Load(Param("c"), GP64())
+	ldc := Load(Param("ldc"), GP64())
+
+	// Row i of a is at bases[i/3] + (i%3)·rs.
+	bases := []reg.GPVirtual{GP64()}
+	MOVQ(a, bases[0])
+	for i := 3; i < rows; i += 3 {
+		p := GP64()
+		LEAQ(Mem{Base: bases[len(bases)-1], Index: rs, Scale: 2}, p)
+		ADDQ(rs, p)
+		bases = append(bases, p)
+	}
+	at := func(i int) Mem {
+		if i%3 == 0 {
+			return Mem{Base: bases[i/3]}
+		}
+		return Mem{Base: bases[i/3], Index: rs, Scale: uint8(i % 3)}
+	}
+	// Fetch the lines of c early: they are needed last.
+	pc := GP64()
+	MOVQ(c, pc)
+	sums := make([][]reg.VecVirtual, rows)
+	for i := range sums {
+		PREFETCHT0(Mem{Base: pc})
+		if nv*s.bytes > 64 {
+			PREFETCHT0(Mem{Base: pc, Disp: 64})
+		}
+		if i+1 < rows {
+			ADDQ(ldc, pc)
+		}
+		sums[i] = s.vecs(nv)
+		for _, v := range sums[i] {
+			s.zero(v)
+		}
+	}
+	bv, av := s.vecs(nv), s.vecs(2)
+	step := func(d int) {
+		for j, v := range bv {
+			VMOVUPS(Mem{Base: b, Disp: d*nv*s.bytes + j*s.bytes}, v)
+		}
+		for i := range rows {
+			x := av[i%2]
+			VBROADCASTSS(at(i), x)
+			for j, v := range bv {
+				VFMADD231PS(v, x, sums[i][j])
+			}
+		}
+		for _, p := range bases {
+			ADDQ(cs, p)
+		}
+	}
+	const unroll = 4
+	k := Load(Param("kc"), GP64())
+	SUBQ(Imm(unroll), k)
+	JLT(LabelRef("rest"))
+	Label("loop")
+	for u := range unroll {
+		step(u)
+	}
+	ADDQ(U32(uint32(unroll*nv*s.bytes)), b)
+	SUBQ(Imm(unroll), k)
+	JGE(LabelRef("loop"))
+	Label("rest")
+	ADDQ(Imm(unroll), k)
+	JZ(LabelRef("done"))
+	Label("one")
+	step(0)
+	ADDQ(U32(uint32(nv*s.bytes)), b)
+	DECQ(k)
+	JNZ(LabelRef("one"))
+	Label("done")
+
+	// From here the registers of a and b are free.
+	var m mask
+	if masked {
+		m = s.newMask(Load(Param("w"), GP64()).(reg.GPVirtual), nv)
+	}
+	flags := Load(Param("flags"), GP64())
+	BTQ(Imm(flagAccumulate), flags)
+	JCC(LabelRef("bias"))
+	MOVQ(c, pc)
+	t := s.vec()
+	for i := range sums {
+		for j, v := range sums[i] {
+			from := Mem{Base: pc, Disp: j * s.bytes}
+			if masked {
+				m.load(j, from, t)
+				VADDPS(v, t, v)
+			} else {
+				VADDPS(from, v, v)
+			}
+		}
+		if i+1 < rows {
+			ADDQ(ldc, pc)
+		}
+	}
+	Label("bias")
+	bias := Load(Param("bias"), GP64())
+	TESTQ(bias, bias)
+	JZ(LabelRef("act"))
+	for j := range nv {
+		from := Mem{Base: bias, Disp: j * s.bytes}
+		if masked {
+			m.load(j, from, t)
+		} else {
+			VMOVUPS(from, t)
+		}
+		for i := range sums {
+			VADDPS(t, sums[i][j], sums[i][j])
+		}
+	}
+	Label("act")
+	BTQ(Imm(flagReLU), flags)
+	JCC(LabelRef("store"))
+	s.zero(t)
+	for i := range sums {
+		for _, v := range sums[i] {
+			VMAXPS(v, t, v) // the second source, v, if it is NaN
+		}
+	}
+	Label("store")
+	for i := range sums {
+		for j, v := range sums[i] {
+			to := Mem{Base: c, Disp: j * s.bytes}
+			if masked {
+				m.store(j, v, to)
+			} else {
+				VMOVUPS(v, to)
+			}
+		}
+		if i+1 < rows {
+			ADDQ(ldc, c)
+		}
+	}
+	VZEROUPPER()
+	RET()
+}
+
+// The bits of a tile's flags.
+const (
+	flagAccumulate = 0
+	flagReLU       = 1
+)
+
+// pack emits the copy of kc rows, ld bytes apart, of two vectors each.
+func pack(s isa) {
+	name := "pack" + s.name
+	TEXT(name, NOSPLIT, "func(dst, src *float32, ld, kc int)")
+	Pragma("noescape")
+	Doc(fmt.Sprintf("%s copies %d columns of kc > 0 rows, ld bytes apart, into a panel.", name, 2*s.lanes()))
+	dst := Load(Param("dst"), GP64())
+	src := Load(Param("src"), GP64())
+	ld := Load(Param("ld"), GP64())
+	n := Load(Param("kc"), GP64())
+	u, v := s.vec(), s.vec()
+	Label("loop")
+	VMOVUPS(Mem{Base: src}, u)
+	VMOVUPS(Mem{Base: src, Disp: s.bytes}, v)
+	PREFETCHT0(Mem{Base: src, Index: ld, Scale: 8})
+	VMOVUPS(u, Mem{Base: dst})
+	VMOVUPS(v, Mem{Base: dst, Disp: s.bytes})
+	ADDQ(ld, src)
+	ADDQ(U32(uint32(2*s.bytes)), dst)
+	DECQ(n)
+	JNZ(LabelRef("loop"))
+	VZEROUPPER()
+	RET()
+}

@@ -1,0 +1,16 @@
+// Command cpu generates the assembly kernels of package compute/cpu: every
+// kernel once for AVX2 and once for AVX-512, from one description that is
+// parametrised by the instruction set.
+package main
+
+import . "github.com/mmcloughlin/avo/build"
+
+func main() {
+	Package("github.com/gnnactor/gnnactor/compute/cpu")
+	ConstraintExpr("amd64")
+	tables()
+	for _, s := range []isa{avx2, avx512} {
+		gemm(s)
+	}
+	Generate()
+}
