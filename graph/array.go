@@ -1,0 +1,129 @@
+package graph
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"math/bits"
+)
+
+// A store's array file is a header of 128 bytes and the values, row-major and
+// little-endian, with nothing after them. Numbers in the header are
+// little-endian too:
+//
+//	  0  magic, 8 bytes
+//	  8  version, uint32
+//	 12  element type, uint32
+//	 16  rows, uint64
+//	 24  columns, uint64
+//	 32  payload bytes, uint64
+//	 40  SHA-256 of the payload, 32 bytes
+//	 72  zeros
+//	124  CRC-32C of the 124 bytes before it, uint32
+//
+// The values start at a multiple of 64 bytes in a page-aligned mapping.
+const (
+	headerSize   = 128
+	storeVersion = 1
+	arrayMagic   = "\x93GNNARR\n"
+)
+
+// element is the type of an array file's values. The numbers are written to
+// disk: 1 to 5 are those of DType.
+type element uint32
+
+const (
+	elemInt32 element = iota + 16
+	elemUint32
+	elemInt64
+)
+
+func (e element) size() int64 {
+	switch e {
+	case elemInt64:
+		return 8
+	case elemInt32, elemUint32:
+		return 4
+	}
+	return int64(DType(e).Size())
+}
+
+func (e element) String() string {
+	switch e {
+	case elemInt32:
+		return "int32"
+	case elemUint32:
+		return "uint32"
+	case elemInt64:
+		return "int64"
+	}
+	return DType(e).String()
+}
+
+func elementNamed(s string) (element, bool) {
+	for _, e := range []element{
+		element(Float32), element(Float16), element(BFloat16), element(Int8), element(Uint8),
+		elemInt32, elemUint32, elemInt64,
+	} {
+		if e.String() == s {
+			return e, true
+		}
+	}
+	return 0, false
+}
+
+type arrayHeader struct {
+	elem       element
+	rows, cols int64
+	sum        [sha256.Size]byte
+}
+
+// bytes returns the payload's length.
+func (h *arrayHeader) bytes() int64 { return h.rows * h.cols * h.elem.size() }
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func (h *arrayHeader) encode() []byte {
+	b := make([]byte, headerSize)
+	copy(b, arrayMagic)
+	binary.LittleEndian.PutUint32(b[8:], storeVersion)
+	binary.LittleEndian.PutUint32(b[12:], uint32(h.elem))
+	binary.LittleEndian.PutUint64(b[16:], uint64(h.rows))
+	binary.LittleEndian.PutUint64(b[24:], uint64(h.cols))
+	binary.LittleEndian.PutUint64(b[32:], uint64(h.bytes()))
+	copy(b[40:], h.sum[:])
+	binary.LittleEndian.PutUint32(b[124:], crc32.Checksum(b[:124], castagnoli))
+	return b
+}
+
+// decodeHeader checks b, the first headerSize bytes of a file.
+func decodeHeader(b []byte) (h arrayHeader, err error) {
+	if len(b) < headerSize {
+		return h, fmt.Errorf("the file ends inside its header of %d bytes", headerSize)
+	}
+	if string(b[:8]) != arrayMagic {
+		return h, fmt.Errorf("offset 0: this is not a store file")
+	}
+	if got, want := crc32.Checksum(b[:124], castagnoli), binary.LittleEndian.Uint32(b[124:]); got != want {
+		return h, fmt.Errorf("offset 0: the header is damaged (checksum %08x, want %08x)", got, want)
+	}
+	if v := binary.LittleEndian.Uint32(b[8:]); v != storeVersion {
+		return h, fmt.Errorf("offset 8: version %d, but this program reads version %d", v, storeVersion)
+	}
+	h.elem = element(binary.LittleEndian.Uint32(b[12:]))
+	if _, ok := elementNamed(h.elem.String()); !ok {
+		return h, fmt.Errorf("offset 12: unknown element type %d", uint32(h.elem))
+	}
+	rows, cols := binary.LittleEndian.Uint64(b[16:]), binary.LittleEndian.Uint64(b[24:])
+	hi, values := bits.Mul64(rows, cols)
+	if hi != 0 || rows >= 1<<56 || cols >= 1<<56 || values >= 1<<56 {
+		return h, fmt.Errorf("offset 16: the shape %d×%d is too large", rows, cols)
+	}
+	h.rows, h.cols = int64(rows), int64(cols)
+	if n := binary.LittleEndian.Uint64(b[32:]); n != uint64(h.bytes()) {
+		return h, fmt.Errorf("offset 32: %d payload bytes, but the shape %d×%d of %s needs %d", n, rows, cols, h.elem, h.bytes())
+	}
+	copy(h.sum[:], b[40:])
+	return h, nil
+}

@@ -1,0 +1,166 @@
+package graph
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// ImportOptions says what Import does with the data on its way. The zero value
+// takes it as it is.
+type ImportOptions struct {
+	// Format is one of Formats; empty: recognised by the files that are there.
+	Format string
+	// Name is what the dataset is called; empty: what its files say, or else
+	// the source's base name.
+	Name string
+	// NumNodes is the number of nodes, for formats that do not say it; 0: the
+	// rows of the features or labels, or else the largest id + 1. It must
+	// agree with what the files say.
+	NumNodes int
+	// Undirected adds the reverse of every edge, with the same weight and
+	// features, and keeps one of each set of parallel edges.
+	Undirected bool
+	// SelfLoops adds an edge from every node to itself, of weight 1 and
+	// features 0, where there is none.
+	SelfLoops bool
+	// DropDuplicates keeps the first of each set of parallel edges.
+	DropDuplicates bool
+	// NormalizeFeatures divides each node's features by the sum of their
+	// absolute values and stores float32; rows of zeros stay zero.
+	NormalizeFeatures bool
+	// Split chooses among several splits (OGB: the directories in split/).
+	Split string
+	// Overwrite replaces a store that is there already.
+	Overwrite bool
+	// Context, when set, stops the import early; nothing is left behind.
+	Context context.Context
+}
+
+// format is a layout that Import reads.
+type format struct {
+	name   string
+	expect string
+	detect func(path string) bool
+	read   func(im *importer, path string) error
+}
+
+// formats in the order in which they are tried.
+func formats() []format {
+	return []format{
+		{"store", "store.json", has(manifestFile), (*importer).readStore},
+		{"graphbolt", "metadata.yaml", has("metadata.yaml"), (*importer).readGraphBolt},
+		{"ogb", "raw/edge.csv.gz", has("raw/edge.csv.gz"), (*importer).readOGB},
+		{"numpy", "indptr.npy and indices.npy, or edges.npy", func(p string) bool {
+			return has("edges.npy")(p) || has("indptr.npy")(p)
+		}, (*importer).readNumPy},
+		{"edgelist", "one .csv, .tsv, .txt or .edges file (also .gz, .zst)", func(p string) bool {
+			_, err := findEdgeList(p)
+			return err == nil
+		}, (*importer).readEdgeList},
+	}
+}
+
+func has(name string) func(string) bool {
+	return func(dir string) bool {
+		st, err := os.Stat(filepath.Join(dir, filepath.FromSlash(name)))
+		return err == nil && st.Mode().IsRegular()
+	}
+}
+
+// Formats returns the names of the formats that Import reads, in the order in
+// which DetectFormat tries them: "store" (this package's own), "graphbolt"
+// (an OnDiskDataset with metadata.yaml), "ogb" (raw/ and split/), "numpy" (.npy
+// files) and "edgelist" (CSV, TSV or white space).
+func Formats() []string {
+	var names []string
+	for _, f := range formats() {
+		names = append(names, f.name)
+	}
+	return names
+}
+
+// DetectFormat tells the format of a directory, or of an edge list's file, by
+// the files that are there. When it is none, the error wraps ErrFormat and
+// says what was looked for.
+func DetectFormat(path string) (string, error) {
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("graph: %w", err)
+	}
+	var looked []string
+	for _, f := range formats() {
+		if f.detect(path) {
+			return f.name, nil
+		}
+		looked = append(looked, f.name+" ("+f.expect+")")
+	}
+	return "", badData("%s: not a known format; looked for %s", path, strings.Join(looked, "; "))
+}
+
+// Import reads the data in src, a directory or an edge list's file, and writes
+// it as a store in the new directory dst, which appears only when it is
+// complete. When Import fails, nothing is left behind.
+//
+// The result is canonical, so that it does not depend on the format or on the
+// order of the input: rows are sorted by source id (parallel edges stay in
+// input order), splits by node id, and features have the type uint8 when every
+// value is an integer in [0, 255], otherwise float16 or int8 when the source
+// has that type, otherwise float32. Edge weights and features follow their
+// edges.
+//
+// Data is streamed: peak memory is at most the store's size plus 256 MiB, for
+// any length of input; the disk needs room for the store and up to 12 bytes
+// per edge besides. Errors about the data wrap ErrFormat and name file, line
+// or offset, and remedy.
+func Import(src, dst string, o ImportOptions) error {
+	if o.Format == "" {
+		name, err := DetectFormat(src)
+		if err != nil {
+			return err
+		}
+		o.Format = name
+	} else if _, err := os.Stat(src); err != nil {
+		return fmt.Errorf("graph: %w", err)
+	}
+	i := slices.IndexFunc(formats(), func(f format) bool { return f.name == o.Format })
+	if i < 0 {
+		return fmt.Errorf("graph: format %q is not one of %s", o.Format, strings.Join(Formats(), ", "))
+	}
+	if o.NumNodes < 0 || int64(o.NumNodes) > maxNodes {
+		return fmt.Errorf("graph: %d nodes is out of range [0, %d]", o.NumNodes, maxNodes)
+	}
+	if o.Context == nil {
+		o.Context = context.Background()
+	}
+	w, err := newStoreWriter(dst, o.Overwrite)
+	if err != nil {
+		return err
+	}
+	im := &importer{storeWriter: w, o: o, nodes: -1}
+	if o.NumNodes > 0 {
+		im.nodes, im.nodesFrom = int64(o.NumNodes), "the option NumNodes"
+	}
+	if im.m.Name = o.Name; o.Name == "" {
+		if abs, err := filepath.Abs(src); err == nil {
+			im.m.Name = filepath.Base(abs)
+		}
+	}
+	err = formats()[i].read(im, src)
+	if err == nil {
+		err = im.finish()
+	}
+	im.close()
+	if err == nil {
+		err = o.Context.Err()
+	}
+	if err == nil {
+		err = w.commit()
+	}
+	if err != nil {
+		w.abort()
+	}
+	return err
+}

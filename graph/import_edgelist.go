@@ -1,0 +1,61 @@
+package graph
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// findEdgeList returns the edge list's file: path itself, or the only one in
+// the directory path.
+func findEdgeList(path string) (string, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return "", fmt.Errorf("graph: %w", err)
+	}
+	if !st.IsDir() {
+		if !edgeListName(path) {
+			return "", badData("%s: the name of an edge list ends in .csv, .tsv, .txt or .edges, and perhaps .gz or .zst", path)
+		}
+		return path, nil
+	}
+	list, err := os.ReadDir(path)
+	if err != nil {
+		return "", fmt.Errorf("graph: %w", err)
+	}
+	var found []string
+	for _, e := range list {
+		if e.Type().IsRegular() && edgeListName(e.Name()) {
+			found = append(found, e.Name())
+		}
+	}
+	if len(found) != 1 {
+		return "", badData("%s: %d files could be the edge list (%s); there must be one", path, len(found), strings.Join(found, ", "))
+	}
+	return filepath.Join(path, found[0]), nil
+}
+
+func edgeListName(name string) bool {
+	name = strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(name), ".gz"), ".zst")
+	switch filepath.Ext(name) {
+	case ".csv", ".tsv", ".txt", ".edges":
+		return true
+	}
+	return false
+}
+
+// readEdgeList reads a file of lines "source destination [weight]", separated
+// by tabs, commas, semicolons or spaces, perhaps with a header, and in a
+// directory the .npy files that readNumPy knows.
+func (im *importer) readEdgeList(path string) error {
+	file, err := findEdgeList(path)
+	if err != nil {
+		return err
+	}
+	edges := func() error { return im.edgesText(file, true, true) }
+	if file == path {
+		return edges()
+	}
+	return im.withNodeTables(path, edges)
+}

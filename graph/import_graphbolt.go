@@ -1,0 +1,288 @@
+package graph
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// boltMetadata is what is used of a GraphBolt OnDiskDataset's metadata.yaml.
+type boltMetadata struct {
+	Name  string `yaml:"dataset_name"`
+	Graph *struct {
+		Nodes []struct {
+			Type string `yaml:"type"`
+			Num  int64  `yaml:"num"`
+		} `yaml:"nodes"`
+		Edges []struct {
+			Type   string `yaml:"type"`
+			Format string `yaml:"format"`
+			Path   string `yaml:"path"`
+		} `yaml:"edges"`
+	} `yaml:"graph"`
+	Features []boltFile `yaml:"feature_data"`
+	Tasks    []boltTask `yaml:"tasks"`
+}
+
+// boltFile names a file, of features or of a task's data.
+type boltFile struct {
+	Domain string `yaml:"domain"`
+	Type   string `yaml:"type"`
+	Name   string `yaml:"name"`
+	Format string `yaml:"format"`
+	Path   string `yaml:"path"`
+}
+
+type boltTask struct {
+	Name       string    `yaml:"name"`
+	NumClasses int       `yaml:"num_classes"`
+	Train      []boltSet `yaml:"train_set"`
+	Valid      []boltSet `yaml:"validation_set"`
+	Test       []boltSet `yaml:"test_set"`
+}
+
+type boltSet struct {
+	Type string     `yaml:"type"`
+	Data []boltFile `yaml:"data"`
+}
+
+const maxMetadata = 1 << 20
+
+// decodeBoltMetadata reads metadata.yaml and checks all that can be checked
+// without the other files.
+func decodeBoltMetadata(b []byte) (*boltMetadata, error) {
+	m := new(boltMetadata)
+	if err := yaml.Unmarshal(b, m); err != nil {
+		return nil, err
+	}
+	if m.Graph == nil {
+		return nil, fmt.Errorf("graph is missing")
+	}
+	if len(m.Graph.Nodes) != 1 || len(m.Graph.Edges) != 1 {
+		return nil, fmt.Errorf("%d node types and %d edge types; only graphs with one of each are supported", len(m.Graph.Nodes), len(m.Graph.Edges))
+	}
+	if n := m.Graph.Nodes[0].Num; n < 0 || n > maxNodes {
+		return nil, fmt.Errorf("graph.nodes.num: %d is out of range [0, %d]", n, maxNodes)
+	}
+	e := m.Graph.Edges[0]
+	if err := checkBoltFile("graph.edges", e.Path, e.Format, "csv", "numpy"); err != nil {
+		return nil, err
+	}
+	for i, f := range m.Features {
+		if f.Domain != "node" && f.Domain != "edge" {
+			return nil, fmt.Errorf("feature_data[%d].domain: %q is neither node nor edge", i, f.Domain)
+		}
+		if err := checkBoltFile(fmt.Sprintf("feature_data[%d]", i), f.Path, f.Format, "numpy"); err != nil {
+			return nil, err
+		}
+	}
+	for i, t := range m.Tasks {
+		if t.NumClasses < 0 || t.NumClasses > maxClasses {
+			return nil, fmt.Errorf("tasks[%d].num_classes: %d is out of range [0, %d]", i, t.NumClasses, maxClasses)
+		}
+		for _, sets := range [][]boltSet{t.Train, t.Valid, t.Test} {
+			if len(sets) > 1 {
+				return nil, fmt.Errorf("tasks[%d]: a set has %d node types; only one is supported", i, len(sets))
+			}
+			for _, set := range sets {
+				for _, f := range set.Data {
+					if err := checkBoltFile(fmt.Sprintf("tasks[%d], data %q", i, f.Name), f.Path, f.Format, "numpy"); err != nil {
+						return nil, err
+					}
+				}
+			}
+		}
+	}
+	return m, nil
+}
+
+func checkBoltFile(what, path, format string, allowed ...string) error {
+	if !filepath.IsLocal(filepath.FromSlash(path)) {
+		return fmt.Errorf("%s.path: %q must be a path inside of the dataset's directory", what, path)
+	}
+	for _, f := range allowed {
+		if f == format {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s.format: %q is not supported; use %v", what, format, allowed)
+}
+
+// readGraphBolt reads an OnDiskDataset: the edges, the node features named
+// "feat" (or the only ones), the edge features named "feat" (or the only ones)
+// and "weight", and the task named "node_classification" (or the first one).
+func (im *importer) readGraphBolt(dir string) error {
+	path := filepath.Join(dir, "metadata.yaml")
+	b, err := readSmallFile(path, maxMetadata)
+	if err != nil {
+		return fmt.Errorf("graph: %w", err)
+	}
+	m, err := decodeBoltMetadata(b)
+	if err != nil {
+		return badData("%s: %w", path, err)
+	}
+	if m.Name != "" && im.o.Name == "" {
+		im.m.Name = m.Name
+	}
+	if err := im.setNodes(m.Graph.Nodes[0].Num, path+" (graph.nodes.num)"); err != nil {
+		return err
+	}
+	at := func(p string) string { return filepath.Join(dir, filepath.FromSlash(p)) }
+	if e := m.Graph.Edges[0]; e.Format == "csv" {
+		err = im.edgesText(at(e.Path), false, false)
+	} else {
+		err = im.edgesNPY(at(e.Path))
+	}
+	if err != nil {
+		return err
+	}
+	node, err := m.feature("node")
+	if err != nil {
+		return badData("%s: %w", path, err)
+	}
+	if node != nil {
+		if err := im.nodeFeaturesNPY(at(node.Path)); err != nil {
+			return err
+		}
+	}
+	for _, f := range m.Features {
+		if f.Domain == "edge" && f.Name == "weight" {
+			if err := im.edgeTableNPY(at(f.Path), arrayWeights); err != nil {
+				return err
+			}
+		}
+	}
+	edge, err := m.feature("edge")
+	if err != nil {
+		return badData("%s: %w", path, err)
+	}
+	if edge != nil {
+		if err := im.edgeTableNPY(at(edge.Path), arrayEdgeFeatures); err != nil {
+			return err
+		}
+	}
+	return im.readBoltTask(m.task(), path, at)
+}
+
+// feature returns the features to use of a domain, or nil.
+func (m *boltMetadata) feature(domain string) (*boltFile, error) {
+	var found *boltFile
+	var names []string
+	for i := range m.Features {
+		f := &m.Features[i]
+		if f.Domain != domain || domain == "edge" && f.Name == "weight" {
+			continue
+		}
+		if f.Name == "feat" {
+			return f, nil
+		}
+		found, names = f, append(names, f.Name)
+	}
+	if len(names) > 1 {
+		return nil, fmt.Errorf("feature_data: several of domain %s (%q); name the one to use \"feat\"", domain, names)
+	}
+	return found, nil
+}
+
+func (m *boltMetadata) task() *boltTask {
+	for i := range m.Tasks {
+		if m.Tasks[i].Name == "node_classification" {
+			return &m.Tasks[i]
+		}
+	}
+	if len(m.Tasks) > 0 {
+		return &m.Tasks[0]
+	}
+	return nil
+}
+
+func (im *importer) readBoltTask(t *boltTask, path string, at func(string) string) error {
+	if t == nil {
+		return nil
+	}
+	im.labels.NumClasses = t.NumClasses
+	for k, sets := range [][]boltSet{t.Train, t.Valid, t.Test} {
+		if len(sets) == 0 {
+			continue
+		}
+		var seeds, labels string
+		for _, f := range sets[0].Data {
+			switch f.Name {
+			case "seeds", "seed_nodes":
+				seeds = at(f.Path)
+			case "labels":
+				labels = at(f.Path)
+			}
+		}
+		if seeds == "" {
+			return badData("%s: task %q: a set has no data named \"seeds\"", path, t.Name)
+		}
+		ids, err := im.idsNPY(seeds)
+		if err != nil {
+			return err
+		}
+		im.splits[k] = ids
+		if labels == "" {
+			continue
+		}
+		if err := im.labelsOf(ids, labels, t.NumClasses); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// labelsOf reads the labels of some nodes; the others stay without.
+func (im *importer) labelsOf(ids []uint32, path string, classes int) error {
+	l := &im.labels
+	width, i := 0, 0
+	return im.eachLabelNPY(path, func(rows int64, cols int) error {
+		if rows != int64(len(ids)) {
+			return badData("%s has %d rows for %d seeds; give one each", path, rows, len(ids))
+		}
+		width = cols
+		if cols == 1 {
+			if l.Multi != nil {
+				return badData("%s: one column, but other sets have %d; they must agree", path, l.NumClasses)
+			}
+			if l.Class == nil {
+				l.Class = make([]int32, im.nodes)
+				for v := range l.Class {
+					l.Class[v] = Unlabeled
+				}
+			}
+			return nil
+		}
+		if classes > 0 && classes != cols || l.Class != nil || l.Multi != nil && l.NumClasses != cols {
+			return badData("%s: %d columns, but the metadata or other sets have another number of classes; they must agree", path, cols)
+		}
+		if l.Multi == nil {
+			l.NumClasses, l.Multi = cols, make([]uint8, im.nodes*int64(cols))
+		}
+		return nil
+	}, func(x []float32) error {
+		v := ids[i]
+		i++
+		if width > 1 {
+			r := labelReader{cols: width}
+			if err := r.row(x); err != nil {
+				return err
+			}
+			copy(l.Multi[int64(v)*int64(width):], r.labels.Multi)
+			return nil
+		}
+		c, err := classOf(x[0])
+		if err != nil {
+			return err
+		}
+		if classes > 0 && int(c) >= classes {
+			return fmt.Errorf("%w: label %d is out of range [0, %d), the classes that the metadata names", errRow, c, classes)
+		}
+		if classes == 0 {
+			l.NumClasses = max(l.NumClasses, int(c)+1)
+		}
+		l.Class[v] = c
+		return nil
+	})
+}

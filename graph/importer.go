@@ -1,0 +1,179 @@
+package graph
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// importer takes what a format's reader finds, in any order, and writes the
+// store. Edges go to scratch files first, since rows are known only when all
+// edges are.
+type importer struct {
+	*storeWriter
+	o         ImportOptions
+	nodes     int64  // -1: not known yet
+	nodesFrom string // who said so
+
+	edges        *edgeSpool
+	weights      *featureWriter // in input order
+	edgeFeatures *featureWriter // in input order
+
+	labels Labels
+	splits [3][]uint32
+}
+
+// setNodes records the number of nodes; all who say it must agree.
+func (im *importer) setNodes(n int64, from string) error {
+	if n < 0 || n > maxNodes {
+		return badData("%s: %d nodes is out of range [0, %d]", from, n, maxNodes)
+	}
+	if im.nodes >= 0 && im.nodes != n {
+		return badData("%s has %d nodes, but %s has %d; they must agree", from, n, im.nodesFrom, im.nodes)
+	}
+	im.nodes, im.nodesFrom = n, from
+	return nil
+}
+
+// checkID tells what is wrong with a node id, if anything.
+func (im *importer) checkID(v uint32) error {
+	if im.nodes >= 0 && int64(v) >= im.nodes {
+		return fmt.Errorf("node %d is out of range [0, %d), the nodes that %s has", v, im.nodes, im.nodesFrom)
+	}
+	return nil
+}
+
+// finish writes all that had to wait until everything was read.
+func (im *importer) finish() error {
+	if im.edges == nil {
+		return badData("there are no edges to read")
+	}
+	if im.nodes < 0 {
+		im.nodes, im.nodesFrom = im.edges.maxID+1, "the edges"
+	}
+	im.m.NumNodes = im.nodes
+	if err := im.buildGraph(); err != nil {
+		return err
+	}
+	return im.writeLabels()
+}
+
+func (im *importer) close() {
+	if im.edges != nil {
+		im.edges.f.Close()
+	}
+	if im.weights != nil {
+		im.weights.close()
+	}
+	if im.edgeFeatures != nil {
+		im.edgeFeatures.close()
+	}
+}
+
+// writeLabels writes labels and splits.
+func (im *importer) writeLabels() error {
+	n := int(im.nodes)
+	ds := new(Dataset)
+	if im.labels.Class != nil || im.labels.Multi != nil {
+		ds.Labels = &im.labels
+		if err := im.labels.validate(n); err != nil {
+			return err
+		}
+		im.m.NumClasses = int64(im.labels.NumClasses)
+	}
+	for i := range im.splits {
+		slices.Sort(im.splits[i])
+	}
+	ds.Train, ds.Valid, ds.Test = im.splits[0], im.splits[1], im.splits[2]
+	if err := ds.validateSplits(n); err != nil {
+		return err
+	}
+	im.m.SplitLabels = splitLabelsSum(ds, n)
+	for i, name := range []string{arrayTrain, arrayValid, arrayTest} {
+		if err := im.put(name, elemUint32, 1, bytesOf(im.splits[i])); err != nil {
+			return err
+		}
+	}
+	switch {
+	case ds.Labels == nil:
+		return nil
+	case ds.Labels.IsMulti():
+		return im.put(arrayLabels, element(Uint8), int64(ds.Labels.NumClasses), ds.Labels.Multi)
+	}
+	return im.put(arrayLabels, elemInt32, 1, bytesOf(ds.Labels.Class))
+}
+
+// edgeSpool is a scratch file of the edges in input order: blocks of
+// spoolBlock sources followed by as many destinations, the last one shorter.
+type edgeSpool struct {
+	im       *importer
+	f        *os.File
+	path     string
+	src, dst []uint32
+	count    int64
+	maxID    int64
+	spare    []uint32
+}
+
+const spoolBlock = 1 << 17
+
+func (im *importer) startEdges() error {
+	path := filepath.Join(im.scratchDir(), "edges")
+	f, err := os.Create(path)
+	if err != nil {
+		return writeError(im.shown(path), err)
+	}
+	im.edges = &edgeSpool{
+		im: im, f: f, path: path, maxID: -1,
+		src: make([]uint32, 0, spoolBlock), dst: make([]uint32, 0, spoolBlock),
+	}
+	return nil
+}
+
+// add appends an edge whose ids were checked.
+func (s *edgeSpool) add(src, dst uint32) error {
+	s.src, s.dst = append(s.src, src), append(s.dst, dst)
+	s.maxID = max(s.maxID, int64(src), int64(dst))
+	s.count++
+	if len(s.src) == spoolBlock {
+		return s.flush()
+	}
+	return nil
+}
+
+func (s *edgeSpool) flush() error {
+	if err := s.im.o.Context.Err(); err != nil {
+		return err
+	}
+	for _, x := range [][]uint32{s.src, s.dst} {
+		if _, err := s.f.Write(bytesOf(x)); err != nil {
+			return writeError(s.im.shown(s.path), err)
+		}
+	}
+	s.src, s.dst = s.src[:0], s.dst[:0]
+	return nil
+}
+
+// each is an edgeStream. The pieces are valid until the next one.
+func (s *edgeSpool) each(yield func(src, dst []uint32) error) error {
+	if s.spare == nil {
+		s.spare = make([]uint32, 2*spoolBlock)
+	}
+	r := io.NewSectionReader(s.f, 0, 8*s.count)
+	for left := s.count; left > 0; {
+		if err := s.im.o.Context.Err(); err != nil {
+			return err
+		}
+		k := min(left, spoolBlock)
+		if _, err := io.ReadFull(r, bytesOf(s.spare[:2*k])); err != nil {
+			return fmt.Errorf("graph: read back %s: %w", s.im.shown(s.path), err)
+		}
+		if err := yield(s.spare[:k], s.spare[k:2*k]); err != nil {
+			return err
+		}
+		left -= k
+	}
+	return nil
+}

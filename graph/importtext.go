@@ -1,0 +1,315 @@
+package graph
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+)
+
+// edgesText reads lines of "source, destination". With header, the first line
+// may name the columns; with weight, a third column may hold weights. Empty
+// lines and those that start with # or % are skipped.
+func (im *importer) edgesText(path string, header, weight bool) error {
+	t, err := openText(path)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	if err := im.startEdges(); err != nil {
+		return err
+	}
+	p := edgeParser{header: header, weight: weight}
+	w := make([]float32, 1)
+	for {
+		line, err := t.next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		src, dst, wt, ok, err := p.parse(line)
+		if err != nil {
+			return t.errorf("%w", err)
+		}
+		if !ok {
+			continue
+		}
+		if err := errors.Join(im.checkID(src), im.checkID(dst)); err != nil {
+			return t.errorf("%w", err)
+		}
+		if err := im.edges.add(src, dst); err != nil {
+			return err
+		}
+		if p.columns < 3 {
+			continue
+		}
+		if im.weights == nil {
+			if _, err := im.startEdgeTable(arrayWeights, 1, Float32); err != nil {
+				return err
+			}
+		}
+		w[0] = wt
+		if err := im.weights.row(w); err != nil {
+			return err
+		}
+	}
+	if im.edges.count == 0 && im.nodes < 0 {
+		return badData("%s: there are no edges in it; give at least one line \"source,destination\"", path)
+	}
+	return nil
+}
+
+// edgeParser reads the lines of an edge list.
+type edgeParser struct {
+	header, weight bool
+	columns        int // 2 or 3, once an edge was read
+	sep            byte
+}
+
+// parse reads a line; ok is false when it holds no edge.
+func (p *edgeParser) parse(line []byte) (src, dst uint32, w float32, ok bool, err error) {
+	if trimmed := bytes.TrimSpace(line); len(trimmed) == 0 || trimmed[0] == '#' || trimmed[0] == '%' {
+		return 0, 0, 0, false, nil
+	}
+	if p.columns == 0 {
+		p.sep = separator(line)
+		if p.header {
+			p.header = false
+			f, _, _ := cut(line, p.sep)
+			if _, err := strconv.ParseFloat(string(bytes.TrimSpace(f)), 64); err != nil {
+				return 0, 0, 0, false, nil
+			}
+		}
+	}
+	a, rest, more := cut(line, p.sep)
+	if src, err = parseID(a); err != nil {
+		return 0, 0, 0, false, err
+	}
+	if !more {
+		return 0, 0, 0, false, errors.New("the line has 1 column; an edge needs a source and a destination")
+	}
+	b, rest, more := cut(rest, p.sep)
+	if dst, err = parseID(b); err != nil {
+		return 0, 0, 0, false, err
+	}
+	columns := 2
+	if more {
+		columns = 3
+		var c []byte
+		c, _, more = cut(rest, p.sep)
+		if !p.weight || more {
+			return 0, 0, 0, false, fmt.Errorf("the line has too many columns; want source, destination%s", map[bool]string{true: " and perhaps a weight"}[p.weight])
+		}
+		if w, err = parseFloat(c); err != nil {
+			return 0, 0, 0, false, fmt.Errorf("weight: %w", err)
+		}
+	}
+	if p.columns != 0 && p.columns != columns {
+		return 0, 0, 0, false, fmt.Errorf("the line has %d columns, but lines before it have %d", columns, p.columns)
+	}
+	p.columns = columns
+	return src, dst, w, true, nil
+}
+
+// rowsText calls start with the number of columns of the first line and then
+// row with every line's values. It returns the number of rows. With nan, an
+// empty field or "nan" is NaN.
+func (im *importer) rowsText(path string, nan bool, start func(cols int) error, row func(x []float32) error) (int64, error) {
+	t, err := openText(path)
+	if err != nil {
+		return 0, err
+	}
+	defer t.close()
+	var x []float32
+	var sep byte
+	n := int64(0)
+	for {
+		line, err := t.next()
+		if err == io.EOF {
+			return n, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		if n&0xfff == 0 && im.o.Context.Err() != nil {
+			return 0, im.o.Context.Err()
+		}
+		if n == 0 {
+			sep = separator(line)
+		}
+		cols := len(x)
+		x = x[:0]
+		for rest, more := line, true; more; {
+			var f []byte
+			f, rest, more = cut(rest, sep)
+			v, err := parseFloat(f)
+			if err != nil {
+				if s := bytes.TrimSpace(f); !nan || len(s) != 0 && !bytes.EqualFold(s, []byte("nan")) {
+					return 0, t.errorf("column %d: %w", len(x)+1, err)
+				}
+				v = float32(math.NaN())
+			}
+			x = append(x, v)
+		}
+		if n == 0 {
+			if err := start(len(x)); err != nil {
+				return 0, err
+			}
+		} else if len(x) != cols {
+			return 0, t.errorf("the row has %d columns, but the rows before it have %d", len(x), cols)
+		}
+		if err := row(x); err != nil {
+			if errors.Is(err, errRow) {
+				return 0, t.errorf("%w", err)
+			}
+			return 0, err
+		}
+		n++
+	}
+}
+
+// errRow marks an error about a row's values, to which the reader adds the
+// place.
+var errRow = errors.New("the row cannot be used")
+
+// nodeFeaturesText reads one line per node.
+func (im *importer) nodeFeaturesText(path string) error {
+	var fw *featureWriter
+	n, err := im.rowsText(path, false, func(cols int) (err error) {
+		fw, err = im.features(im.arrayPath(arrayNodeFeatures), arrayNodeFeatures, cols, Float32, im.o.NormalizeFeatures)
+		return err
+	}, func(x []float32) error { return fw.row(x) })
+	if fw != nil {
+		defer fw.close()
+	}
+	if err != nil {
+		return err
+	}
+	if fw == nil {
+		return badData("%s: it is empty; give one line per node", path)
+	}
+	if err := im.setNodes(n, path); err != nil {
+		return err
+	}
+	return fw.finish()
+}
+
+// edgeTableText reads one line per edge: weights or edge features.
+func (im *importer) edgeTableText(path, name string) error {
+	var fw *featureWriter
+	n, err := im.rowsText(path, false, func(cols int) (err error) {
+		if name == arrayWeights && cols != 1 {
+			return badData("%s line 1: %d columns; weights have one", path, cols)
+		}
+		fw, err = im.startEdgeTable(name, cols, Float32)
+		return err
+	}, func(x []float32) error { return fw.row(x) })
+	if err != nil {
+		return err
+	}
+	if n != im.edges.count {
+		return badData("%s has %d lines, but there are %d edges; give one line per edge", path, n, im.edges.count)
+	}
+	return nil
+}
+
+// labelsText reads one line per node.
+func (im *importer) labelsText(path string) error {
+	l := labelReader{im: im}
+	n, err := im.rowsText(path, true, l.start, l.row)
+	if err != nil {
+		return err
+	}
+	if err := im.setNodes(n, path); err != nil {
+		return err
+	}
+	im.labels = l.labels
+	return nil
+}
+
+// labelReader collects labels of consecutive nodes: one column of classes, or
+// several of 0 and 1.
+type labelReader struct {
+	im     *importer
+	cols   int
+	labels Labels
+}
+
+func (l *labelReader) start(cols int) error {
+	l.cols = cols
+	hint := max(l.im.nodes, 0)
+	if cols == 1 {
+		l.labels.Class = make([]int32, 0, hint)
+		return nil
+	}
+	l.labels.NumClasses = cols
+	l.labels.Multi = make([]uint8, 0, min(hint*int64(cols), 1<<40))
+	return nil
+}
+
+func (l *labelReader) row(x []float32) error {
+	if l.cols == 1 {
+		c, err := classOf(x[0])
+		if err != nil {
+			return err
+		}
+		l.labels.Class = append(l.labels.Class, c)
+		l.labels.NumClasses = max(l.labels.NumClasses, int(c)+1)
+		return nil
+	}
+	for j, v := range x {
+		if v != 0 && v != 1 {
+			return fmt.Errorf("%w: label column %d is %v; with several columns each must be 0 or 1", errRow, j+1, v)
+		}
+		l.labels.Multi = append(l.labels.Multi, uint8(v))
+	}
+	return nil
+}
+
+// maxClasses bounds the classes; more is a sign of the wrong file.
+const maxClasses = 1 << 24
+
+// classOf returns the class that v names; NaN and -1 mean none.
+func classOf(v float32) (int32, error) {
+	if v != v || v == -1 {
+		return Unlabeled, nil
+	}
+	if v < 0 || v >= maxClasses || v != float32(int32(v)) {
+		return 0, fmt.Errorf("%w: label %v is not a class; want integers from 0, or -1 for a node without label", errRow, v)
+	}
+	return int32(v), nil
+}
+
+// idsText reads one node id per line.
+func (im *importer) idsText(path string) ([]uint32, error) {
+	t, err := openText(path)
+	if err != nil {
+		return nil, err
+	}
+	defer t.close()
+	ids := []uint32{}
+	for {
+		line, err := t.next()
+		if err == io.EOF {
+			return ids, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		v, err := parseID(line)
+		if err == nil {
+			err = im.checkID(v)
+		}
+		if err != nil {
+			return nil, t.errorf("%w", err)
+		}
+		if im.nodes >= 0 && int64(len(ids)) >= im.nodes {
+			return nil, t.errorf("more ids than nodes (%d); each may be listed once", im.nodes)
+		}
+		ids = append(ids, v)
+	}
+}

@@ -1,0 +1,32 @@
+package graph
+
+import "math"
+
+// normalizeRow divides x by the sum of its absolute values, in place. The sum
+// is taken in float64 in column order, each quotient is rounded to float32
+// once. A row of zeros stays as it is.
+func normalizeRow(x []float32) {
+	sum := 0.0
+	for _, v := range x {
+		sum += math.Abs(float64(v))
+	}
+	if sum == 0 {
+		return
+	}
+	for j, v := range x {
+		x[j] = float32(float64(v) / sum)
+	}
+}
+
+// Normalized returns a float32 copy of f with each row divided by the sum of
+// its absolute values; rows of zeros stay zero. It is what
+// ImportOptions.NormalizeFeatures stores, bit for bit.
+func (f *Features) Normalized() *Features {
+	x := make([]float32, f.Rows*f.Cols)
+	for i := range f.Rows {
+		row := x[i*f.Cols : (i+1)*f.Cols]
+		f.Row(row, i)
+		normalizeRow(row)
+	}
+	return NewFeatures(f.Rows, f.Cols, x)
+}

@@ -1,0 +1,197 @@
+package graph
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// Store is a dataset in a directory of flat, aligned, checksummed files,
+// mapped into memory: opening it takes the same time at any size, processes
+// that open it share its memory, and it is not on the Go heap.
+//
+// The files must not be changed while a Store is open. Its methods may be
+// called from any goroutine.
+type Store struct {
+	dir  string
+	m    *manifest
+	ds   *Dataset
+	maps []mapping
+	once sync.Once
+	err  error
+}
+
+type mapping struct {
+	data []byte // header and payload
+}
+
+// Open maps the store in dir. It checks the manifest, the header, size and
+// version of every file, and that they fit together, but reads no payload:
+// Verify does that. Close ends the mapping; nothing that came from Dataset may
+// be used afterwards. Errors about the content wrap ErrFormat.
+func Open(dir string) (*Store, error) {
+	b, err := readSmallFile(filepath.Join(dir, manifestFile), maxManifestBytes)
+	if err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			if _, serr := os.Stat(dir); serr == nil {
+				return nil, badData("%s is not a store: it has no %s; import it first", dir, manifestFile)
+			}
+		}
+		return nil, fmt.Errorf("graph: open store: %w", err)
+	}
+	m, err := decodeManifest(b)
+	if err != nil {
+		return nil, badData("%s: %w; import the data again", filepath.Join(dir, manifestFile), err)
+	}
+	if err := m.check(); err != nil {
+		return nil, badData("%s: %w; import the data again", filepath.Join(dir, manifestFile), err)
+	}
+	s := &Store{dir: dir, m: m}
+	payload := make(map[string][]byte, len(m.Arrays))
+	for i := range m.Arrays {
+		p, err := s.mapArray(&m.Arrays[i])
+		if err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+		payload[m.Arrays[i].Name] = p
+	}
+	s.ds = m.dataset(payload)
+	g := s.ds.Graph
+	if g.Indptr[0] != 0 || g.Indptr[g.NumNodes()] != g.NumEdges() {
+		err := badData("%s: it spans [%d, %d), but there are %d edges; import the data again",
+			s.path(arrayIndptr), g.Indptr[0], g.Indptr[g.NumNodes()], g.NumEdges())
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Store) path(array string) string { return filepath.Join(s.dir, array+arrayFileSuffix) }
+
+// openArray opens an array's file and checks its header and size.
+func (s *Store) openArray(a *manifestArray) (*os.File, error) {
+	path := s.path(a.Name)
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("graph: open store: %w", err)
+	}
+	if err := a.checkFile(f); err != nil {
+		f.Close()
+		return nil, badData("%s: %w; import the data again", path, err)
+	}
+	return f, nil
+}
+
+func (a *manifestArray) checkFile(f *os.File) error {
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if st.Size() != headerSize+a.Bytes {
+		return fmt.Errorf("the file has %d bytes, want %d", st.Size(), headerSize+a.Bytes)
+	}
+	b := make([]byte, headerSize)
+	if _, err := f.ReadAt(b, 0); err != nil {
+		return err
+	}
+	h, err := decodeHeader(b)
+	if err != nil {
+		return err
+	}
+	if h.elem.String() != a.Type || h.rows != a.Rows || h.cols != a.Cols || hex.EncodeToString(h.sum[:]) != a.SHA256 {
+		return fmt.Errorf("offset 8: its header (%d×%d of %s) is not the one that the manifest names (%d×%d of %s): the file belongs to another store",
+			h.rows, h.cols, h.elem, a.Rows, a.Cols, a.Type)
+	}
+	return nil
+}
+
+func (s *Store) mapArray(a *manifestArray) ([]byte, error) {
+	f, err := s.openArray(a)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := mapFile(f, headerSize+a.Bytes, false)
+	if err != nil {
+		return nil, fmt.Errorf("graph: map %s: %w", s.path(a.Name), err)
+	}
+	s.maps = append(s.maps, mapping{b})
+	return b[headerSize:len(b):len(b)], nil
+}
+
+// Dataset returns the data. It lies in the mapping: it is read-only, and lives
+// until Close.
+func (s *Store) Dataset() *Dataset { return s.ds }
+
+// Close ends the mapping. Closing twice is allowed.
+func (s *Store) Close() error {
+	s.once.Do(func() {
+		for _, m := range s.maps {
+			s.err = errors.Join(s.err, unmapFile(nil, m.data, false))
+		}
+		s.maps, s.ds = nil, nil
+	})
+	return s.err
+}
+
+// Verify reads every byte of the store's files and compares it with the
+// checksums that were taken when the store was written, and checks the graph's
+// invariants. It reports the first damaged file; the error wraps ErrFormat.
+func (s *Store) Verify() error {
+	b, err := readSmallFile(filepath.Join(s.dir, manifestFile), maxManifestBytes)
+	if err != nil {
+		return fmt.Errorf("graph: verify: %w", err)
+	}
+	m, err := decodeManifest(b)
+	if err != nil {
+		return badData("%s: %w; import the data again", filepath.Join(s.dir, manifestFile), err)
+	}
+	if m.Checksum != s.m.Checksum {
+		return badData("%s: it changed after the store was opened; open it again", filepath.Join(s.dir, manifestFile))
+	}
+	for i := range m.Arrays {
+		a := &m.Arrays[i]
+		f, err := s.openArray(a)
+		if err != nil {
+			return err
+		}
+		h := sha256.New()
+		_, err = io.Copy(h, io.NewSectionReader(f, headerSize, a.Bytes))
+		f.Close()
+		if err != nil {
+			return fmt.Errorf("graph: verify: %w", err)
+		}
+		if sum := hex.EncodeToString(h.Sum(nil)); sum != a.SHA256 {
+			return badData("%s: damaged: the SHA-256 of the %d bytes from offset %d is %s, want %s; import the data again",
+				s.path(a.Name), a.Bytes, headerSize, sum, a.SHA256)
+		}
+	}
+	if err := s.ds.Validate(); err != nil {
+		return fmt.Errorf("%w (in %s); import the data again", err, s.dir)
+	}
+	if m.SplitLabels != s.ds.splitLabelsSum() {
+		return badData("%s: the labels' second checksum does not match; import the data again", filepath.Join(s.dir, manifestFile))
+	}
+	return nil
+}
+
+// readSmallFile reads a file that must not be longer than limit.
+func readSmallFile(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(b)) > limit {
+		return nil, badData("%s: longer than %d bytes", path, limit)
+	}
+	return b, nil
+}

@@ -1,0 +1,352 @@
+package graph
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// storeWriter writes a store into a temporary directory beside its
+// destination. commit makes it appear, whole; abort removes all of it.
+type storeWriter struct {
+	dst, tmp  string
+	overwrite bool
+	arrays    map[string]manifestArray
+	m         manifest
+}
+
+func newStoreWriter(dst string, overwrite bool) (*storeWriter, error) {
+	dst = filepath.Clean(dst)
+	if err := checkDestination(dst, overwrite); err != nil {
+		return nil, err
+	}
+	parent := filepath.Dir(dst)
+	if err := os.MkdirAll(parent, 0o777); err != nil {
+		return nil, writeError(parent, err)
+	}
+	tmp, err := os.MkdirTemp(parent, "."+filepath.Base(dst)+".tmp-")
+	if err != nil {
+		return nil, writeError(dst, err)
+	}
+	w := &storeWriter{dst: dst, tmp: tmp, overwrite: overwrite, arrays: map[string]manifestArray{}}
+	if err := os.Mkdir(w.scratchDir(), 0o777); err != nil {
+		w.abort()
+		return nil, writeError(w.scratchDir(), err)
+	}
+	if err := os.Chmod(tmp, 0o755); err != nil {
+		w.abort()
+		return nil, writeError(tmp, err)
+	}
+	return w, nil
+}
+
+// checkDestination refuses to replace anything but an empty directory or, when
+// asked to, a store.
+func checkDestination(dst string, overwrite bool) error {
+	st, err := os.Lstat(dst)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("graph: %w", err)
+	}
+	if !st.IsDir() {
+		return fmt.Errorf("graph: %s is there already and is not a directory; choose another name", dst)
+	}
+	list, err := os.ReadDir(dst)
+	if err != nil {
+		return fmt.Errorf("graph: %w", err)
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	if !overwrite {
+		return fmt.Errorf("graph: %s is there already: %w; choose another name, or ask to overwrite it", dst, os.ErrExist)
+	}
+	if _, err := os.Stat(filepath.Join(dst, manifestFile)); err != nil {
+		return fmt.Errorf("graph: %s is there already and is not a store, so it is not overwritten; choose another name", dst)
+	}
+	return nil
+}
+
+func (w *storeWriter) scratchDir() string { return filepath.Join(w.tmp, "scratch") }
+
+// shown returns the name of a file as the user will know it.
+func (w *storeWriter) shown(path string) string {
+	if rel, err := filepath.Rel(w.tmp, path); err == nil {
+		return filepath.Join(w.dst, rel)
+	}
+	return path
+}
+
+func (w *storeWriter) abort() {
+	// Whatever made the write fail is the error to report; that the
+	// directory cannot be removed either adds nothing that can be acted on.
+	_ = os.RemoveAll(w.tmp)
+}
+
+// commit writes the manifest and moves the directory to its name.
+func (w *storeWriter) commit() error {
+	if err := os.RemoveAll(w.scratchDir()); err != nil {
+		return writeError(w.dst, err)
+	}
+	w.m.Arrays = nil
+	for _, name := range arrayNames {
+		if a, ok := w.arrays[name]; ok {
+			w.m.Arrays = append(w.m.Arrays, a)
+		}
+	}
+	if err := w.m.check(); err != nil {
+		return badData("%w", err)
+	}
+	path := filepath.Join(w.tmp, manifestFile)
+	f, err := os.Create(path)
+	if err == nil {
+		_, err = f.Write(w.m.encode())
+		if err == nil {
+			err = f.Sync()
+		}
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		return writeError(w.shown(path), err)
+	}
+	if err := syncDir(w.tmp); err != nil {
+		return writeError(w.dst, err)
+	}
+	if err := w.moveIntoPlace(); err != nil {
+		return writeError(w.dst, err)
+	}
+	if err := syncDir(filepath.Dir(w.dst)); err != nil {
+		return writeError(w.dst, err)
+	}
+	return nil
+}
+
+func (w *storeWriter) moveIntoPlace() error {
+	if err := checkDestination(w.dst, w.overwrite); err != nil {
+		return err
+	}
+	old := w.tmp + ".old"
+	err := os.Rename(w.dst, old)
+	if errors.Is(err, os.ErrNotExist) {
+		return os.Rename(w.tmp, w.dst)
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(w.tmp, w.dst); err != nil {
+		return errors.Join(err, os.Rename(old, w.dst))
+	}
+	return os.RemoveAll(old)
+}
+
+// arrayWriter writes one array from first to last.
+type arrayWriter struct {
+	w    *storeWriter
+	name string
+	elem element
+	cols int64
+	path string
+	f    *os.File
+	h    hash.Hash
+	buf  []byte
+	n    int64 // payload bytes handed over
+}
+
+func (w *storeWriter) array(name string, elem element, cols int64) (*arrayWriter, error) {
+	return w.arrayAt(filepath.Join(w.tmp, name+arrayFileSuffix), name, elem, cols)
+}
+
+func (w *storeWriter) arrayAt(path, name string, elem element, cols int64) (*arrayWriter, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o666)
+	if err != nil {
+		return nil, writeError(w.shown(path), err)
+	}
+	a := &arrayWriter{w: w, name: name, elem: elem, cols: cols, path: path, f: f, h: sha256.New(), buf: make([]byte, 0, 1<<20)}
+	if _, err := f.Write(make([]byte, headerSize)); err != nil {
+		f.Close()
+		return nil, writeError(w.shown(path), err)
+	}
+	return a, nil
+}
+
+// Write adds payload bytes.
+func (a *arrayWriter) Write(p []byte) (int, error) {
+	total := len(p)
+	for len(p) > 0 {
+		k := copy(a.buf[len(a.buf):cap(a.buf)], p)
+		a.buf = a.buf[:len(a.buf)+k]
+		p = p[k:]
+		if len(a.buf) == cap(a.buf) {
+			if err := a.flush(); err != nil {
+				return 0, err
+			}
+		}
+	}
+	a.n += int64(total)
+	return total, nil
+}
+
+func (a *arrayWriter) flush() error {
+	a.h.Write(a.buf)
+	_, err := a.f.Write(a.buf)
+	a.buf = a.buf[:0]
+	if err != nil {
+		return writeError(a.w.shown(a.path), err)
+	}
+	return nil
+}
+
+// finish writes the header and lists the array in the manifest. The payload
+// must be whole rows.
+func (a *arrayWriter) finish() error {
+	if err := a.flush(); err != nil {
+		a.close()
+		return err
+	}
+	h := arrayHeader{elem: a.elem, cols: a.cols}
+	if row := a.cols * a.elem.size(); row > 0 {
+		h.rows = a.n / row
+		if a.n%row != 0 {
+			a.close()
+			return fmt.Errorf("graph: %s: %d bytes are not whole rows of %d", a.name, a.n, row)
+		}
+	}
+	a.h.Sum(h.sum[:0])
+	f := a.f
+	a.f = nil
+	return a.w.seal(f, a.path, a.name, &h)
+}
+
+// seal writes the header, makes the file durable, closes it and lists it.
+func (w *storeWriter) seal(f *os.File, path, name string, h *arrayHeader) error {
+	_, err := f.WriteAt(h.encode(), 0)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return writeError(w.shown(path), err)
+	}
+	w.arrays[name] = manifestArray{
+		Name: name, Type: h.elem.String(), Rows: h.rows, Cols: h.cols, Bytes: h.bytes(), SHA256: hex.EncodeToString(h.sum[:]),
+	}
+	return nil
+}
+
+// close gives the file up. It may be called after finish.
+func (a *arrayWriter) close() {
+	if a.f != nil {
+		a.f.Close()
+		a.f = nil
+	}
+}
+
+// put writes a whole array.
+func (w *storeWriter) put(name string, elem element, cols int64, payload []byte) error {
+	a, err := w.array(name, elem, cols)
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	if _, err := a.Write(payload); err != nil {
+		return err
+	}
+	return a.finish()
+}
+
+// mappedArray is an array that is written in any order, through a mapping.
+type mappedArray struct {
+	w    *storeWriter
+	path string
+	name string
+	elem element
+	f    *os.File
+	all  []byte
+}
+
+// mapped makes an array of room for rows values, all 0.
+func (w *storeWriter) mapped(name string, elem element, rows int64) (*mappedArray, error) {
+	path := filepath.Join(w.tmp, name+arrayFileSuffix)
+	if strings.HasPrefix(name, "scratch") {
+		path = filepath.Join(w.scratchDir(), name)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return nil, writeError(w.shown(path), err)
+	}
+	size := headerSize + rows*elem.size()
+	if err := reserve(f, size); err != nil {
+		f.Close()
+		return nil, writeError(w.shown(path), err)
+	}
+	all, err := mapFile(f, size, true)
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("graph: map %s: %w", w.shown(path), err)
+	}
+	return &mappedArray{w: w, path: path, name: name, elem: elem, f: f, all: all}, nil
+}
+
+func (a *mappedArray) payload() []byte { return a.all[headerSize:] }
+
+// finish keeps the first rows values.
+func (a *mappedArray) finish(rows int64) error {
+	h := arrayHeader{elem: a.elem, rows: rows, cols: 1}
+	h.sum = sha256.Sum256(a.payload()[:h.bytes()])
+	all, f := a.all, a.f
+	a.all, a.f = nil, nil
+	err := unmapFile(f, all, true)
+	if err == nil {
+		err = f.Truncate(headerSize + h.bytes())
+	}
+	if err != nil {
+		f.Close()
+		return writeError(a.w.shown(a.path), err)
+	}
+	return a.w.seal(f, a.path, a.name, &h)
+}
+
+// close gives the array up. It may be called after finish.
+func (a *mappedArray) close() {
+	if a != nil && a.f != nil {
+		_ = unmapFile(a.f, a.all, false) // its content is not wanted
+		a.f.Close()
+		a.all, a.f = nil, nil
+	}
+}
+
+// writeZeros makes f size bytes long by writing all of them.
+func writeZeros(f *os.File, size int64) error {
+	zeros := make([]byte, 1<<20)
+	for off := int64(0); off < size; off += int64(len(zeros)) {
+		if _, err := f.WriteAt(zeros[:min(int64(len(zeros)), size-off)], off); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// syncDir makes a directory's entries durable, where the platform can.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	if cerr := d.Close(); cerr != nil && err == nil {
+		err = cerr
+	}
+	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, os.ErrInvalid) || errors.Is(err, os.ErrPermission) {
+		return nil // the file system or platform does not sync directories
+	}
+	return err
+}
+
+var _ io.Writer = (*arrayWriter)(nil)

@@ -1,0 +1,156 @@
+package graph
+
+import (
+	"math"
+)
+
+// Validate checks that the parts fit together and that every value can be
+// used: the graph's invariants, shapes, ids and classes in range, finite
+// weights and features, splits without duplicates or overlap whose nodes have
+// labels (when there are any). It reads all of the data. Errors wrap ErrFormat
+// and name the place.
+func (d *Dataset) Validate() error {
+	if d.Graph == nil {
+		return badData("the dataset has no graph; set Graph")
+	}
+	if err := d.Graph.Validate(); err != nil {
+		return &formatError{unprefixed{err}}
+	}
+	n := d.Graph.NumNodes()
+	if int64(n) > maxNodes {
+		return badData("%d nodes are more than the %d that ids can name", n, maxNodes)
+	}
+	if i := firstNotFinite(d.Graph.Weights); i >= 0 {
+		return badData("weights[%d] = %v; weights must be finite", i, d.Graph.Weights[i])
+	}
+	if err := d.NodeFeatures.validate("node features", "nodes", int64(n)); err != nil {
+		return err
+	}
+	if err := d.EdgeFeatures.validate("edge features", "edges", d.Graph.NumEdges()); err != nil {
+		return err
+	}
+	if err := d.Labels.validate(n); err != nil {
+		return err
+	}
+	return d.validateSplits(n)
+}
+
+// unprefixed drops the package name that badData adds.
+type unprefixed struct{ error }
+
+func (u unprefixed) Error() string {
+	s := u.error.Error()
+	const p = "graph: "
+	if len(s) > len(p) && s[:len(p)] == p {
+		return s[len(p):]
+	}
+	return s
+}
+
+func (u unprefixed) Unwrap() error { return u.error }
+
+func firstNotFinite(x []float32) int {
+	for i, v := range x {
+		if v-v != 0 { // NaN and infinities
+			return i
+		}
+	}
+	return -1
+}
+
+func (f *Features) validate(what, of string, rows int64) error {
+	if f == nil {
+		return nil
+	}
+	if int64(f.Rows) != rows {
+		return badData("%s have %d rows for %d %s; give one row each", what, f.Rows, rows, of)
+	}
+	if _, ok := dtypeNames[f.DType]; !ok {
+		return badData("%s have the unknown type %s; use Float32, Float16, BFloat16, Int8 or Uint8", what, f.DType)
+	}
+	row := f.Cols * f.DType.Size()
+	if f.Cols < 0 || f.Stride < row {
+		return badData("%s have %d columns of %s in a stride of %d bytes; a row needs %d", what, f.Cols, f.DType, f.Stride, row)
+	}
+	if need := (f.Rows-1)*f.Stride + row; f.Rows > 0 && len(f.Data) < need {
+		return badData("%s have %d bytes; %d rows of stride %d need %d", what, len(f.Data), f.Rows, f.Stride, need)
+	}
+	if f.RowScale != nil && len(f.RowScale) != f.Rows || f.ColScale != nil && len(f.ColScale) != f.Cols {
+		return badData("%s of %d×%d have %d row scales and %d column scales", what, f.Rows, f.Cols, len(f.RowScale), len(f.ColScale))
+	}
+	if (f.RowScale != nil || f.ColScale != nil) && f.DType != Int8 {
+		return badData("%s have scales, which only int8 uses, but are %s", what, f.DType)
+	}
+	if i := firstNotFinite(f.RowScale); i >= 0 {
+		return badData("%s: row scale %d is %v; it must be finite", what, i, f.RowScale[i])
+	}
+	if i := firstNotFinite(f.ColScale); i >= 0 {
+		return badData("%s: column scale %d is %v; it must be finite", what, i, f.ColScale[i])
+	}
+	if f.DType == Uint8 || f.DType == Int8 {
+		return nil
+	}
+	x := make([]float32, f.Cols)
+	for i := range f.Rows {
+		f.Row(x, i)
+		if j := firstNotFinite(x); j >= 0 {
+			return badData("%s: row %d, column %d is %v; values must be finite", what, i, j, x[j])
+		}
+	}
+	return nil
+}
+
+func (l *Labels) validate(n int) error {
+	if l == nil {
+		return nil
+	}
+	if l.NumClasses < 0 || l.NumClasses > math.MaxInt32 {
+		return badData("%d classes is out of range", l.NumClasses)
+	}
+	if l.IsMulti() {
+		if l.Class != nil {
+			return badData("labels are both single (Class) and multi (Multi); set one of them")
+		}
+		if len(l.Multi) != n*l.NumClasses {
+			return badData("there are %d label values for %d nodes of %d classes", len(l.Multi), n, l.NumClasses)
+		}
+		for i, v := range l.Multi {
+			if v > 1 {
+				return badData("label of node %d, class %d is %d; it must be 0 or 1", i/l.NumClasses, i%l.NumClasses, v)
+			}
+		}
+		return nil
+	}
+	if len(l.Class) != n {
+		return badData("there are %d labels for %d nodes; give one each, Unlabeled (-1) for those without", len(l.Class), n)
+	}
+	for v, c := range l.Class {
+		if c != Unlabeled && (c < 0 || int(c) >= l.NumClasses) {
+			return badData("label of node %d is %d, out of range [0, %d); use -1 for a node without label", v, c, l.NumClasses)
+		}
+	}
+	return nil
+}
+
+func (d *Dataset) validateSplits(n int) error {
+	owner := make([]uint8, n)
+	names := [...]string{"", arrayTrain, arrayValid, arrayTest}
+	for k, split := range [][]uint32{d.Train, d.Valid, d.Test} {
+		name := names[k+1]
+		for i, v := range split {
+			if int64(v) >= int64(n) {
+				return badData("%s[%d]: node %d is out of range [0, %d)", name, i, v, n)
+			}
+			if o := owner[v]; o == uint8(k+1) {
+				return badData("%s[%d]: node %d is in the split twice; list it once", name, i, v)
+			} else if o != 0 {
+				return badData("%s[%d]: node %d is in split %s too; a node may be in one split only, or scores would be of nodes that were trained on", name, i, v, names[o])
+			}
+			owner[v] = uint8(k + 1)
+			if d.Labels != nil && !d.Labels.IsMulti() && d.Labels.Class[v] == Unlabeled {
+				return badData("%s[%d]: node %d has no label; take it out of the split or give it one", name, i, v)
+			}
+		}
+	}
+	return nil
+}
