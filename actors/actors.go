@@ -79,6 +79,7 @@ type post struct {
 	dir   Directory
 	batches,
 	gradients atomic.Int64 // how many buffers were made, for tests
+	stopped       atomic.Bool // the actors are gone: what is sent would become a dead letter
 	freeBatches   freeList[*sampling.Batch]
 	freeGradients freeList[[]float32]
 }
@@ -99,6 +100,9 @@ func (p *post) releaseGradient(g []float32) {
 
 // send passes m on. What m carries belongs to the receiver from now on.
 func (p *post) send(to *actor.PID, m messages.Message) {
+	if p.stopped.Load() {
+		return
+	}
 	if p.bytes {
 		again, err := throughBytes(m)
 		if err != nil {
@@ -165,15 +169,16 @@ func guarded(f func() (any, error)) (res any, err error) {
 // stage is what an actor does with its messages; the shell does the rest.
 type stage interface {
 	name() string
-	// start is called once, when every actor of the pipeline exists.
+	// start is called once, before the first message.
 	start(self *actor.PID)
+	// receive gets messages of package messages, *begin and *done.
 	receive(m any)
 	// idle reports that no job is running.
 	idle() bool
 }
 
-// start tells an actor that every actor of its pipeline exists.
-type start struct{}
+// begin tells an actor that every actor of its pipeline exists.
+type begin struct{}
 
 // shell gives a stage its lifecycle: starting, draining, failing.
 type shell struct {
@@ -193,9 +198,9 @@ func (s *shell) Receive(c actor.Context) {
 		}
 	}()
 	switch m := c.Message().(type) {
-	case actor.SystemMessage, actor.AutoReceiveMessage:
-	case *start:
+	case *actor.Started:
 		s.stage.start(c.Self())
+	case actor.SystemMessage, actor.AutoReceiveMessage:
 	case *messages.Drain:
 		s.draining = true
 		s.asks = append(s.asks, m.Ask)

@@ -77,8 +77,9 @@ func (d *deliverer) receive(m any) {
 		x := m.d
 		d.releaseBatch(x.Batch)
 		x.Batch = nil
+		from := x.from
 		d.free.put(x)
-		d.send(d.dir.Sampler(x.from), &messages.Credit{N: 1})
+		d.send(d.dir.Sampler(from), &messages.Credit{N: 1})
 	}
 }
 

@@ -45,3 +45,12 @@ func (o *outbox) take(ctx context.Context) (any, error) {
 		}
 	}
 }
+
+// rest takes everything that is there.
+func (o *outbox) rest() []any {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	items := o.items
+	o.items = nil
+	return items
+}

@@ -87,7 +87,7 @@ func Start(c Config) (*Pipeline, error) {
 	dir.progress = spawn(&progress{post: p.post, out: p.out})
 	dir.asks = c.System.Root.Spawn(actor.PropsFromProducer(func() actor.Actor { return p.asks }))
 	for _, pid := range p.all {
-		c.System.Root.Send(pid, &start{})
+		c.System.Root.Send(pid, &begin{})
 	}
 	return p, nil
 }
@@ -111,7 +111,11 @@ func (p *Pipeline) Proceed(step int64) {
 }
 
 // Release gives a delivery back.
-func (p *Pipeline) Release(d *Delivery) { p.post.root.Send(p.deliver, &released{d}) }
+func (p *Pipeline) Release(d *Delivery) {
+	if !p.post.stopped.Load() {
+		p.post.root.Send(p.deliver, &released{d})
+	}
+}
 
 // Snapshot returns the parameters and the optimiser's state between two steps.
 func (p *Pipeline) Snapshot(ctx context.Context) (*messages.State, error) {
@@ -124,6 +128,18 @@ func (p *Pipeline) Snapshot(ctx context.Context) (*messages.State, error) {
 	return m.(*messages.State), nil
 }
 
+// Rest returns, after Stop, the steps that were applied and not taken with
+// Next, oldest first.
+func (p *Pipeline) Rest() []*messages.Applied {
+	var rest []*messages.Applied
+	for _, x := range p.out.rest() {
+		if a, ok := x.(*messages.Applied); ok {
+			rest = append(rest, a)
+		}
+	}
+	return rest
+}
+
 // Buffers returns how many batch and gradient buffers were ever made.
 func (p *Pipeline) Buffers() (batches, gradients int64) {
 	return p.post.batches.Load(), p.post.gradients.Load()
@@ -133,14 +149,19 @@ func (p *Pipeline) Buffers() (batches, gradients int64) {
 // returns when every actor is gone, within the time of one batch.
 func (p *Pipeline) Stop() {
 	p.stopOnce.Do(func() {
+		drain := func(pid *actor.PID) {
+			// It fails only when asks is closed, which happens below.
+			_, _ = p.asks.ask(context.Background(), func(id uint64) { p.post.send(pid, &messages.Drain{Ask: id}) })
+		}
 		var wg sync.WaitGroup
 		for _, pid := range p.all {
-			wg.Go(func() {
-				// It fails only when asks is closed, which happens below.
-				_, _ = p.asks.ask(context.Background(), func(id uint64) { p.post.send(pid, &messages.Drain{Ask: id}) })
-			})
+			if pid != p.post.dir.Progress() {
+				wg.Go(func() { drain(pid) })
+			}
 		}
 		wg.Wait()
+		drain(p.post.dir.Progress()) // last: it hears of the step that was running
+		p.post.stopped.Store(true)
 		close(p.asks.closed)
 		for _, pid := range append(p.all, p.post.dir.Asks()) {
 			// The error is the future's time-out; an idle actor stops at once.

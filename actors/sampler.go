@@ -20,13 +20,9 @@ type sampler struct {
 	busy    bool
 }
 
-func (s *sampler) name() string { return "sample" }
-func (s *sampler) idle() bool   { return !s.busy }
-
-func (s *sampler) start(self *actor.PID) {
-	s.self = self
-	s.ask()
-}
+func (s *sampler) name() string          { return "sample" }
+func (s *sampler) idle() bool            { return !s.busy }
+func (s *sampler) start(self *actor.PID) { s.self = self }
 
 // ask grants the source one credit when there is nothing to do.
 func (s *sampler) ask() {

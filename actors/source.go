@@ -41,9 +41,6 @@ func (s *source) idle() bool   { return s.busy == 0 }
 
 func (s *source) start(self *actor.PID) {
 	s.self, s.step, s.orders = self, s.work.First, map[int][]uint32{}
-	if s.work.Steps() > 0 {
-		s.prepare(int(s.step / s.work.Steps()))
-	}
 }
 
 // prepare draws the order of an epoch.
@@ -63,6 +60,10 @@ func (s *source) prepare(epoch int) {
 
 func (s *source) receive(m any) {
 	switch m := m.(type) {
+	case *begin:
+		if s.work.Steps() > 0 {
+			s.prepare(int(s.step / s.work.Steps()))
+		}
 	case *messages.Credit:
 		for range m.N {
 			s.waiting = append(s.waiting, m.From)
