@@ -1,0 +1,62 @@
+package compute
+
+// Arena hands out slices of one piece of memory and takes them all back at
+// once. After the first few uses it neither allocates nor frees: Reset merges
+// what was used into one piece. The zero value is ready for use. It is not for
+// concurrent use.
+type Arena[E any] struct {
+	pieces [][]E
+	piece  int // the piece that Alloc takes from
+	used   int // elements of it that are taken
+	total  int // elements handed out since Reset, skipped ends of pieces included
+}
+
+// arenaPiece is the least number of elements that are allocated at once.
+const arenaPiece = 1 << 14
+
+// arenaAlign keeps slices of 4-byte elements on cache-line boundaries relative
+// to their piece.
+const arenaAlign = 16
+
+// Alloc returns n elements of unspecified content, valid until Reset.
+func (a *Arena[E]) Alloc(n int) []E {
+	need := (n + arenaAlign - 1) / arenaAlign * arenaAlign
+	for a.piece < len(a.pieces) && a.used+need > len(a.pieces[a.piece]) {
+		a.total += len(a.pieces[a.piece]) - a.used
+		a.piece++
+		a.used = 0
+	}
+	if a.piece == len(a.pieces) {
+		a.pieces = append(a.pieces, make([]E, max(need, arenaPiece)))
+	}
+	s := a.pieces[a.piece][a.used : a.used+n : a.used+n]
+	a.used += need
+	a.total += need
+	return s
+}
+
+// Zeroed is Alloc with every element set to its zero value.
+func (a *Arena[E]) Zeroed(n int) []E {
+	s := a.Alloc(n)
+	clear(s)
+	return s
+}
+
+// Reset takes back everything that was handed out.
+func (a *Arena[E]) Reset() {
+	if len(a.pieces) > 1 {
+		// An eighth more than was needed, so that batches of slightly
+		// different sizes settle on one piece.
+		a.pieces = [][]E{make([]E, a.total+a.total/8)}
+	}
+	a.piece, a.used, a.total = 0, 0, 0
+}
+
+// Cap returns the number of elements the arena holds on to.
+func (a *Arena[E]) Cap() int {
+	n := 0
+	for _, p := range a.pieces {
+		n += len(p)
+	}
+	return n
+}

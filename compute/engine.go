@@ -1,0 +1,239 @@
+package compute
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/rng"
+)
+
+// Input is one micro-batch for Engine.Gradient. Nothing of it is kept.
+type Input struct {
+	Key      rng.Key         // of dropout: folded from (seed, epoch, batch)
+	Blocks   []graph.Block   // one per layer, the input layer first
+	Features *graph.Features // the feature table
+	Rows     []uint32        // its rows that are the sources of Blocks[0]; nil: row i is source i
+	Targets  []uint32        // rows of the output that carry loss, distinct; nil: the first len(Labels)
+	Labels   []int32         // class of each target
+	Weights  []float32       // weight of each target's loss; nil: all 1
+}
+
+// Stats sums up a micro-batch.
+type Stats struct {
+	Loss    float64 // Σ weight·loss over the targets
+	Weight  float64 // Σ weight
+	Correct int     // targets whose largest output is their class
+	Count   int     // targets
+}
+
+// Engine computes gradients of one model. It owns the memory between input and
+// gradient and reuses it. One goroutine may use an engine at a time.
+type Engine struct{ core *core[float32] }
+
+// NewEngine returns an engine that runs its kernels on x, which nobody else may
+// use at the same time.
+func (m *Model) NewEngine(x *cpu.Exec) *Engine { return &Engine{newCore[float32](m, x, true)} }
+
+// Gradient overwrites grad with the sum over in's targets of weight times the
+// gradient of the softmax cross-entropy at params, both vectors of the model's
+// Layout. A loss that is not finite is an error, as is an input that does not
+// fit the model; grad is then unspecified.
+func (e *Engine) Gradient(grad, params []float32, in *Input) (Stats, error) {
+	c := e.core
+	if len(grad) != c.model.layout.Len() || len(params) != c.model.layout.Len() {
+		return Stats{}, fmt.Errorf("compute: gradient of %d and parameters of %d values given, the model has %d", len(grad), len(params), c.model.layout.Len())
+	}
+	if err := c.check(in); err != nil {
+		return Stats{}, fmt.Errorf("compute: %w", err)
+	}
+	c.tape.Reset()
+	c.bind(params, grad)
+	x := c.tape.Table(in.Features, in.Blocks[0].NumSrc, in.Rows)
+	y := c.forward(in.Blocks, x, in.Key)
+	stats, err := c.loss(y, in)
+	if err != nil {
+		return stats, fmt.Errorf("compute: %w", err)
+	}
+	if math.IsNaN(stats.Loss) || math.IsInf(stats.Loss, 0) {
+		return stats, fmt.Errorf("compute: the loss is %v; lower the learning rate, and check the features for NaN and huge values", stats.Loss)
+	}
+	c.tape.Backward()
+	c.clearUnused(grad)
+	return stats, nil
+}
+
+// core is an engine for one element type. Training is float32; gradient checks
+// run the same code in float64.
+type core[T cpu.Float] struct {
+	model  *Model
+	tape   *Tape[T]
+	layers []Layer[T]
+	ctx    []Context[T] // one per layer
+	places [][]Tensor   // of each layer's parameters
+	params []*Value[T]  // of all layers, backs ctx[i].params
+	labels Arena[int32]
+}
+
+func newCore[T cpu.Float](m *Model, x *cpu.Exec, record bool) *core[T] {
+	c := &core[T]{model: m, tape: NewTape[T](x, record), layers: newLayers[T](m.spec)}
+	c.tape.whole = m.graph
+	c.params = make([]*Value[T], len(m.layout.Tensors()))
+	c.ctx = make([]Context[T], len(c.layers))
+	var norm *gcnCoefs[T]
+	if m.norm != nil {
+		norm = &gcnCoefs[T]{graph: m.graph, norm: m.norm}
+	}
+	used := 0
+	for i, l := range c.layers {
+		var places []Tensor
+		for _, p := range l.Params() {
+			t, _ := m.layout.Lookup(layerPrefix(i) + p.Name)
+			places = append(places, t)
+		}
+		c.places = append(c.places, places)
+		c.ctx[i] = Context[T]{Tape: c.tape, model: m, norm: norm, params: c.params[used : used+len(places)]}
+		used += len(places)
+	}
+	return c
+}
+
+// bind puts the parameters on the tape, with their gradients in grad; nil when
+// none are wanted.
+func (c *core[T]) bind(params, grad []T) {
+	for i, places := range c.places {
+		for j, p := range places {
+			cols := p.Shape[len(p.Shape)-1]
+			var g cpu.Matrix[T]
+			if grad != nil {
+				g = cpu.Dense(p.Len/cols, cols, grad[p.Offset:p.Offset+p.Len])
+			}
+			c.ctx[i].params[j] = c.tape.Leaf(cpu.Dense(p.Len/cols, cols, params[p.Offset:p.Offset+p.Len]), grad != nil, g)
+		}
+	}
+}
+
+// clearUnused zeroes the gradients of parameters that the loss does not reach.
+func (c *core[T]) clearUnused(grad []T) {
+	for i, places := range c.places {
+		for j, p := range places {
+			if !c.ctx[i].params[j].hasGrad {
+				clear(grad[p.Offset : p.Offset+p.Len])
+			}
+		}
+	}
+}
+
+// check reports a block, table or target that does not fit the model.
+func (c *core[T]) check(in *Input) error {
+	spec := &c.model.spec
+	if len(in.Blocks) != len(c.layers) {
+		return fmt.Errorf("the batch has %d blocks, the model %d layers; it needs one block per layer", len(in.Blocks), len(c.layers))
+	}
+	for i := range in.Blocks {
+		b := &in.Blocks[i]
+		if i > 0 && in.Blocks[i-1].NumDst != b.NumSrc {
+			return fmt.Errorf("block %d has %d destinations but block %d has %d sources; they must be the same nodes", i-1, in.Blocks[i-1].NumDst, i, b.NumSrc)
+		}
+		if b.Weights != nil && len(b.Weights) != len(b.Indices) {
+			return fmt.Errorf("block %d has %d weights for %d entries", i, len(b.Weights), len(b.Indices))
+		}
+		if norm := c.ctx[i].norm; norm != nil {
+			if err := norm.check(b); err != nil {
+				return fmt.Errorf("block %d: %w", i, err)
+			}
+		}
+	}
+	f, n := in.Features, in.Blocks[0].NumSrc
+	switch {
+	case f == nil:
+		return fmt.Errorf("there are no features; the model needs %d per node", spec.InDim)
+	case f.Cols != spec.InDim:
+		return fmt.Errorf("the features have %d columns, the model needs %d", f.Cols, spec.InDim)
+	case in.Rows == nil && f.Rows < n:
+		return fmt.Errorf("the feature table has %d rows for %d source nodes", f.Rows, n)
+	case in.Rows != nil && len(in.Rows) != n:
+		return fmt.Errorf("%d feature rows are named for %d source nodes", len(in.Rows), n)
+	}
+	out := in.Blocks[len(in.Blocks)-1].NumDst
+	switch {
+	case in.Targets != nil && len(in.Targets) != len(in.Labels):
+		return fmt.Errorf("%d targets have %d labels", len(in.Targets), len(in.Labels))
+	case len(in.Labels) > out:
+		return fmt.Errorf("%d targets but only %d output rows", len(in.Labels), out)
+	case in.Weights != nil && len(in.Weights) != len(in.Labels):
+		return fmt.Errorf("%d targets have %d loss weights", len(in.Labels), len(in.Weights))
+	}
+	for i, y := range in.Labels {
+		if y < 0 || int(y) >= spec.OutDim {
+			return fmt.Errorf("target %d has class %d, outside [0, %d); only labelled nodes can carry loss", i, y, spec.OutDim)
+		}
+	}
+	for i, r := range in.Targets {
+		if int(r) >= out {
+			return fmt.Errorf("target %d is output row %d, but there are %d", i, r, out)
+		}
+	}
+	return nil
+}
+
+// forward records the model on x, the values of the first block's sources, and
+// returns the outputs of the last block's destinations.
+func (c *core[T]) forward(blocks []graph.Block, x *Value[T], key rng.Key) *Value[T] {
+	spec, t := &c.model.spec, c.tape
+	if spec.InputDropout > 0 {
+		x = t.Dropout(x, cpu.Dropped{Key: dropKey(key, 0), P: spec.InputDropout, IDs: blocks[0].SrcIDs})
+	}
+	last := len(c.layers) - 1
+	for i, l := range c.layers {
+		ctx := &c.ctx[i]
+		ctx.Block = &blocks[i]
+		if i == last {
+			return forward(ctx, l, x, cpu.Linear)
+		}
+		x = forward(ctx, l, x, cpu.ReLU)
+		if spec.Dropout > 0 {
+			x = t.dropoutInPlace(x, cpu.Dropped{Key: dropKey(key, i+1), P: spec.Dropout, IDs: blocks[i].SrcIDs})
+		}
+	}
+	return x
+}
+
+// loss computes the softmax cross-entropy of in's targets and, if y needs one,
+// the gradient of y. The caller has checked in; a target that occurs twice is
+// found here.
+func (c *core[T]) loss(y *Value[T], in *Input) (Stats, error) {
+	stats := Stats{Count: len(in.Labels)}
+	c.labels.Reset()
+	labels := c.labels.Alloc(y.rows)
+	for i := range labels {
+		labels[i] = graph.Unlabeled
+	}
+	var weights []T
+	if in.Weights != nil {
+		weights = c.tape.mem.Zeroed(y.rows)
+	} else {
+		stats.Weight = float64(len(in.Labels))
+	}
+	for i, class := range in.Labels {
+		row := i
+		if in.Targets != nil {
+			row = int(in.Targets[i])
+		}
+		if labels[row] != graph.Unlabeled {
+			return stats, fmt.Errorf("output row %d is a target twice", row)
+		}
+		labels[row] = class
+		if weights != nil {
+			weights[row] = T(in.Weights[i])
+			stats.Weight += float64(in.Weights[i])
+		}
+	}
+	var g cpu.Matrix[T]
+	if y.needs {
+		g, _ = y.gradient()
+	}
+	stats.Loss, stats.Correct = cpu.SoftmaxCrossEntropy(c.tape.x, y.dense, labels, weights, g)
+	return stats, nil
+}

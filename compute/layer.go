@@ -1,0 +1,109 @@
+package compute
+
+import (
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/rng"
+)
+
+// Layer is a message-passing layer in the stages of NN-TGAR (seeds/001). The
+// stages say what is computed from what; how the rows are stored, cut into
+// chunks or spread over machines is the caller's business, so a layer must not
+// assume that it sees all nodes at once:
+//
+//	h = Transform(x)    per source node: what edges may read
+//	m = Gather(h)       per edge: which rows are sent along it, with what coefficient
+//	a = Sum(m)          per destination: the reduction, without parameters
+//	y = Apply(x, a)     per destination
+//
+// Each stage calls ops of c, which is also the tape: the derivative follows.
+type Layer[T cpu.Float] interface {
+	// Params declares the parameters, by names within the layer. Context.Param
+	// takes their index in this slice.
+	Params() []Param
+	// Transform returns one or more values with a row per row of x. Row i may
+	// depend on row i of x alone. Returning x itself costs nothing.
+	Transform(c *Context[T], x *Value[T]) []*Value[T]
+	// Gather says what is sent along the edges of c.Block, given Transform's
+	// results for its sources.
+	Gather(c *Context[T], h []*Value[T]) Message[T]
+	// Apply returns act of the new values of the destinations, from their old
+	// values x and the reduced messages a, both with a row per destination. It
+	// may overwrite a.
+	Apply(c *Context[T], x, a *Value[T], act cpu.Activation) *Value[T]
+}
+
+// Message is what Gather sends and how Sum reduces it: destination i receives
+// the reduction over its entries e of Weights[e]·Value[source of e], plus
+// Self[i]·Value[i]. Fused with the reduction, it is never stored per edge.
+type Message[T cpu.Float] struct {
+	Value   *Value[T]
+	Reduce  cpu.Reduce
+	Weights []T // constants, one per entry; nil: all 1
+	Self    []T // constants, one per destination; nil: all 0
+}
+
+// Context is what a layer sees of the block it runs on. It is the tape, too.
+type Context[T cpu.Float] struct {
+	*Tape[T]
+	Block *graph.Block
+
+	model  *Model
+	params []*Value[T] // of the layer
+	whole  bool        // exact inference: choose the order of products from the whole graph's sizes
+	norm   *gcnCoefs[T]
+}
+
+// Param returns the layer's parameter i, as a matrix with the last dimension as
+// columns; a vector is one row.
+func (c *Context[T]) Param(i int) *Value[T] { return c.params[i] }
+
+// SamplerWeights returns the sampler's weights, one per entry, or nil.
+func (c *Context[T]) SamplerWeights() []T {
+	if c.Block.Weights == nil {
+		return nil
+	}
+	if w, same := any(c.Block.Weights).([]T); same {
+		return w
+	}
+	w := c.mem.Alloc(len(c.Block.Weights))
+	for e, v := range c.Block.Weights {
+		w[e] = T(v)
+	}
+	return w
+}
+
+// aggregateCost is how many multiply-adds of a dense product take as long as
+// one of an aggregation, which waits for memory. It is a constant, so that the
+// order of products is a function of sizes.
+const aggregateCost = 8
+
+// TransformFirst reports whether multiplying by an in×out matrix before the
+// aggregation costs less than after it (ALGORITHMS §8). It depends on the sizes
+// of the block alone; in exact inference on those of the whole graph, so that a
+// row's bits depend on nothing else.
+func (c *Context[T]) TransformFirst(in, out int) bool {
+	nDst, nSrc, entries := float64(c.Block.NumDst), float64(c.Block.NumSrc), float64(len(c.Block.Indices))
+	if c.whole {
+		nDst = float64(c.model.nodes)
+		nSrc, entries = nDst, float64(c.model.edges)
+	}
+	entries *= aggregateCost
+	fin, fout := float64(in), float64(out)
+	return nSrc*fin*fout+entries*fout < entries*fin+nDst*fin*fout
+}
+
+// sum is the Sum stage.
+func (c *Context[T]) sum(m Message[T]) *Value[T] {
+	return c.Aggregate(c.Block, m.Value, m.Reduce, m.Weights, m.Self)
+}
+
+// forward runs the stages of l on c's block, whose sources have the values x.
+func forward[T cpu.Float](c *Context[T], l Layer[T], x *Value[T], act cpu.Activation) *Value[T] {
+	h := l.Transform(c, x)
+	a := c.sum(l.Gather(c, h))
+	return l.Apply(c, c.Head(x, c.Block.NumDst), a, act)
+}
+
+// dropKey is the key of the dropout after layer l (0: of the input features).
+func dropKey(k rng.Key, l int) rng.Key { return k.With(uint64(l)) }

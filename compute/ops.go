@@ -1,0 +1,152 @@
+package compute
+
+import (
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph"
+)
+
+// Linear returns act(x·Wᵀ + b). x is n×in, w is out×in, b is 1×out or nil.
+func (t *Tape[T]) Linear(x, w, b *Value[T], act cpu.Activation) *Value[T] {
+	y := t.New(x.rows, w.rows)
+	t.product(y, x, w, b, act, false)
+	return y
+}
+
+// LinearAdd changes y to act(y + x·Wᵀ + b) in place and returns it. y must be
+// the result of an op whose backward pass does not read its output.
+func (t *Tape[T]) LinearAdd(y, x, w, b *Value[T], act cpu.Activation) *Value[T] {
+	t.product(y, x, w, b, act, true)
+	return y
+}
+
+func (t *Tape[T]) product(y, x, w, b *Value[T], act cpu.Activation, add bool) {
+	a := x.Matrix()
+	cpu.Gemm(t.x, y.dense, a, false, w.dense, true, cpu.Epilogue[T]{Bias: bias(b), Act: act, Accumulate: add})
+	t.Record(y, func() {
+		g := t.activationBackward(y, act)
+		if w.needs {
+			dw, add := w.gradient()
+			cpu.Gemm(t.x, dw, g, true, a, false, cpu.Epilogue[T]{Accumulate: add})
+		}
+		t.biasBackward(b, g)
+		if x.needs {
+			dx, add := x.gradient()
+			cpu.Gemm(t.x, dx, g, false, w.dense, false, cpu.Epilogue[T]{Accumulate: add})
+		}
+	}, x, w, b)
+}
+
+// BiasAct changes y to act(y + b) in place and returns it; b may be nil. y must
+// be the result of an op whose backward pass does not read its output.
+func (t *Tape[T]) BiasAct(y, b *Value[T], act cpu.Activation) *Value[T] {
+	if b == nil && act == cpu.Linear {
+		return y
+	}
+	// A product over zero terms leaves the epilogue.
+	cpu.Gemm(t.x, y.dense, cpu.Matrix[T]{Rows: y.rows}, false, cpu.Matrix[T]{Cols: y.cols, Stride: y.cols}, false,
+		cpu.Epilogue[T]{Bias: bias(b), Act: act, Accumulate: true})
+	t.Record(y, func() { t.biasBackward(b, t.activationBackward(y, act)) }, b)
+	return y
+}
+
+// ReLU changes y to max(y, 0) in place, under the conditions of BiasAct.
+func (t *Tape[T]) ReLU(y *Value[T]) *Value[T] { return t.BiasAct(y, nil, cpu.ReLU) }
+
+func bias[T cpu.Float](b *Value[T]) []T {
+	if b == nil {
+		return nil
+	}
+	return b.dense.Data[:b.cols]
+}
+
+// activationBackward turns y's gradient into that of what went into act.
+func (t *Tape[T]) activationBackward(y *Value[T], act cpu.Activation) cpu.Matrix[T] {
+	if act == cpu.ReLU {
+		cpu.ReLUBackward(t.x, y.grad, y.grad, y.dense)
+	}
+	return y.grad
+}
+
+func (t *Tape[T]) biasBackward(b *Value[T], g cpu.Matrix[T]) {
+	if b == nil || !b.needs {
+		return
+	}
+	db, add := b.gradient()
+	cpu.ColumnSums(t.x, db.Data[:b.cols], g, add)
+}
+
+// Aggregate returns, for every destination of b, the reduction of its sources'
+// rows of x; weights (one per entry) and self (one per destination: the
+// coefficient of its own row of x) are constants and may be nil. x is
+// NumSrc×f, the result NumDst×f. If x lies in a table it is read from there.
+func (t *Tape[T]) Aggregate(b *graph.Block, x *Value[T], reduce cpu.Reduce, weights, self []T) *Value[T] {
+	y := t.New(b.NumDst, x.cols)
+	o := cpu.AggregateOptions[T]{Reduce: reduce, Weights: weights, Self: self}
+	if reduce == cpu.Max && t.record && x.needs {
+		o.Argmax = t.ints.Alloc(b.NumDst * x.cols)
+	}
+	cpu.Aggregate(t.x, y.dense, b, x.source(), o)
+	t.Record(y, func() {
+		dx, add := x.gradient()
+		if !add {
+			cpu.AggregateBackward(t.x, dx, t.transpose(b), y.grad, o)
+			return
+		}
+		part := t.matrix(x.rows, x.cols)
+		cpu.AggregateBackward(t.x, part, t.transpose(b), y.grad, o)
+		cpu.Add(t.x, dx, dx, part)
+	}, x)
+	return y
+}
+
+// Add returns a + b, of the same shape.
+func (t *Tape[T]) Add(a, b *Value[T]) *Value[T] {
+	y := t.New(a.rows, a.cols)
+	cpu.Add(t.x, y.dense, a.Matrix(), b.Matrix())
+	t.Record(y, func() {
+		t.addGrad(a, y.grad)
+		t.addGrad(b, y.grad)
+	}, a, b)
+	return y
+}
+
+// addGrad adds g to v's gradient, if it is wanted.
+func (t *Tape[T]) addGrad(v *Value[T], g cpu.Matrix[T]) {
+	if !v.needs {
+		return
+	}
+	if dst, add := v.gradient(); add {
+		cpu.Add(t.x, dst, dst, g)
+	} else {
+		cpu.Copy(t.x, dst, g)
+	}
+}
+
+// Dropout returns x with values dropped and the others scaled up, as d decides.
+func (t *Tape[T]) Dropout(x *Value[T], d cpu.Dropped) *Value[T] {
+	var y *Value[T]
+	if x.dense.Data == nil && x.table != nil {
+		// The table's rows are copied for this op alone.
+		y = t.New(x.rows, x.cols)
+		cpu.Gather(t.x, y.dense, x.source())
+		cpu.Dropout(t.x, y.dense, y.dense, d)
+	} else {
+		y = t.New(x.rows, x.cols)
+		cpu.Dropout(t.x, y.dense, x.dense, d)
+	}
+	t.Record(y, func() {
+		cpu.Dropout(t.x, y.grad, y.grad, d)
+		t.addGrad(x, y.grad)
+	}, x)
+	return y
+}
+
+// dropoutInPlace is Dropout that overwrites y, which must be the result of an
+// op whose backward pass reads no more of its output than which values are
+// positive. The gradient is zero where a value was dropped, so that pass then
+// does the right thing.
+func (t *Tape[T]) dropoutInPlace(y *Value[T], d cpu.Dropped) *Value[T] {
+	cpu.Dropout(t.x, y.dense, y.dense, d)
+	t.Record(y, func() { cpu.Dropout(t.x, y.grad, y.grad, d) }, y)
+	return y
+}

@@ -1,0 +1,52 @@
+package compute
+
+import "github.com/gnnactor/gnnactor/compute/cpu"
+
+// sageConv is PyG's SAGEConv: y_v = W_l·reduce_u(x_u) + b_l + W_r·x_v (Hamilton,
+// Ying and Leskovec, 2017). As in PyG, edge weights of the graph do not enter.
+type sageConv[T cpu.Float] struct {
+	in, out int
+	reduce  cpu.Reduce
+}
+
+const (
+	sageBias = iota
+	sageNeighbor
+	sageSelf
+)
+
+func (l *sageConv[T]) Params() []Param {
+	return []Param{
+		sageBias:     {Name: "lin_l.bias", Shape: []int{l.out}, Init: Kaiming, Fan: l.in},
+		sageNeighbor: {Name: "lin_l.weight", Shape: []int{l.out, l.in}, Init: Kaiming, Fan: l.in},
+		sageSelf:     {Name: "lin_r.weight", Shape: []int{l.out, l.in}, Init: Kaiming, Fan: l.in},
+	}
+}
+
+// transformFirst also needs a reduction that commutes with the product.
+func (l *sageConv[T]) transformFirst(c *Context[T]) bool {
+	return l.reduce != cpu.Max && c.TransformFirst(l.in, l.out)
+}
+
+func (l *sageConv[T]) Transform(c *Context[T], x *Value[T]) []*Value[T] {
+	if l.transformFirst(c) {
+		x = c.Linear(x, c.Param(sageNeighbor), nil, cpu.Linear)
+	}
+	return []*Value[T]{x}
+}
+
+func (l *sageConv[T]) Gather(c *Context[T], h []*Value[T]) Message[T] {
+	m := Message[T]{Value: h[0], Reduce: l.reduce}
+	if l.reduce != cpu.Max {
+		m.Weights = c.SamplerWeights()
+	}
+	return m
+}
+
+func (l *sageConv[T]) Apply(c *Context[T], x, a *Value[T], act cpu.Activation) *Value[T] {
+	if l.transformFirst(c) {
+		return c.LinearAdd(a, x, c.Param(sageSelf), c.Param(sageBias), act)
+	}
+	y := c.Linear(a, c.Param(sageNeighbor), c.Param(sageBias), cpu.Linear)
+	return c.LinearAdd(y, x, c.Param(sageSelf), nil, act)
+}

@@ -1,0 +1,101 @@
+package compute
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// WriteFileAtomic makes path hold what write writes, or leaves it as it was:
+// it writes a temporary file beside it, syncs it, renames it over path and
+// syncs the directory.
+func WriteFileAtomic(path string, write func(w io.Writer) error) (err error) {
+	dir := filepath.Dir(path)
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("compute: saving %s: %w", path, err)
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+			os.Remove(f.Name())
+			err = fmt.Errorf("compute: saving %s: %w", path, err)
+		}
+	}()
+	if err := write(f); err != nil {
+		return err
+	}
+	if err := f.Chmod(0o644); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// Pack returns params as one tensor per parameter, named as the layout names
+// them with prefix before it.
+func (l *Layout) Pack(prefix string, params []float32) []RawTensor {
+	tensors := make([]RawTensor, len(l.tensors))
+	for i, t := range l.tensors {
+		tensors[i] = Float32Tensor(prefix+t.Name, t.Shape, params[t.Offset:t.Offset+t.Len])
+	}
+	return tensors
+}
+
+// Unpack is the reverse of Pack: it returns the flat vector of the tensors
+// whose names begin with prefix, and reports every tensor that is missing, that
+// the layout does not know or that has another shape. Tensors with other
+// prefixes are left alone.
+func (l *Layout) Unpack(prefix string, tensors []RawTensor) ([]float32, error) {
+	params := make([]float32, l.size)
+	found := make([]bool, len(l.tensors))
+	var bad []string
+	for i := range tensors {
+		name, ours := strings.CutPrefix(tensors[i].Name, prefix)
+		if !ours {
+			continue
+		}
+		k, known := l.byName[name]
+		if !known {
+			bad = append(bad, fmt.Sprintf("%q is not a parameter of this model", tensors[i].Name))
+			continue
+		}
+		found[k] = true
+		t := l.tensors[k]
+		if !slices.Equal(t.Shape, tensors[i].Shape) {
+			bad = append(bad, fmt.Sprintf("%q has shape %v; this model needs %v", tensors[i].Name, tensors[i].Shape, t.Shape))
+			continue
+		}
+		x, err := tensors[i].Float32s()
+		if err != nil {
+			bad = append(bad, err.Error())
+			continue
+		}
+		copy(params[t.Offset:], x)
+	}
+	for k, t := range l.tensors {
+		if !found[k] {
+			bad = append(bad, fmt.Sprintf("%q is missing", prefix+t.Name))
+		}
+	}
+	if bad != nil {
+		return nil, fmt.Errorf("parameters do not fit the model: %s", strings.Join(bad, "; "))
+	}
+	return params, nil
+}

@@ -1,0 +1,186 @@
+package compute
+
+import (
+	"unsafe"
+
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph"
+)
+
+// Tape runs ops and records how to run them backward. Values and gradients lie
+// in its arena until Reset. One goroutine may use a tape at a time.
+//
+// An op is a method of Tape or a function that calls methods and, if it does
+// arithmetic of its own, Record. Ops that need a value of a backward pass keep
+// it in the arena; everything else is made again.
+type Tape[T cpu.Float] struct {
+	x      *cpu.Exec
+	mem    Arena[T]
+	ints   Arena[uint32]
+	values []*Value[T]
+	used   int // of values
+	steps  []step[T]
+	record bool
+
+	whole      *graph.Graph   // the graph whose transpose is worth keeping, or nil
+	wholeT     *cpu.Transpose // its transpose, once built
+	transposes []builtTranspose
+	built      int
+}
+
+type step[T cpu.Float] struct {
+	out  *Value[T]
+	back func()
+}
+
+type builtTranspose struct {
+	of *graph.Block
+	t  *cpu.Transpose
+}
+
+// NewTape returns a tape whose kernels run on x. With record false it cannot
+// run backward, and keeps nothing for it.
+func NewTape[T cpu.Float](x *cpu.Exec, record bool) *Tape[T] {
+	return &Tape[T]{x: x, record: record}
+}
+
+// Exec returns the executor of the tape's kernels.
+func (t *Tape[T]) Exec() *cpu.Exec { return t.x }
+
+// Reset forgets every value and step and takes their memory back.
+func (t *Tape[T]) Reset() {
+	t.mem.Reset()
+	t.ints.Reset()
+	clear(t.steps)
+	t.steps = t.steps[:0]
+	for _, v := range t.values[:t.used] {
+		*v = Value[T]{}
+	}
+	t.used = 0
+	for i := range t.transposes[:t.built] {
+		t.transposes[i].of = nil
+	}
+	t.built = 0
+}
+
+// matrix returns a dense matrix of unspecified content out of the arena.
+func (t *Tape[T]) matrix(rows, cols int) cpu.Matrix[T] {
+	return cpu.Dense(rows, cols, t.mem.Alloc(rows*cols))
+}
+
+func (t *Tape[T]) value(rows, cols int) *Value[T] {
+	if t.used == len(t.values) {
+		t.values = append(t.values, new(Value[T]))
+	}
+	v := t.values[t.used]
+	t.used++
+	*v = Value[T]{tape: t, rows: rows, cols: cols}
+	return v
+}
+
+// New returns a value of unspecified content, for an op to fill.
+func (t *Tape[T]) New(rows, cols int) *Value[T] {
+	v := t.value(rows, cols)
+	v.dense = t.matrix(rows, cols)
+	return v
+}
+
+// Leaf returns a value that views m. If needsGrad, Backward computes its
+// gradient, in grad if that has Data, else in the arena.
+func (t *Tape[T]) Leaf(m cpu.Matrix[T], needsGrad bool, grad cpu.Matrix[T]) *Value[T] {
+	v := t.value(m.Rows, m.Cols)
+	v.dense, v.grad, v.needs = m, grad, needsGrad && t.record
+	return v
+}
+
+// Table returns a value whose rows are the given rows of a feature table, which
+// must not be changed before Reset. ids nil: the first rows of the table.
+func (t *Tape[T]) Table(f *graph.Features, rows int, ids []uint32) *Value[T] {
+	v := t.value(rows, f.Cols)
+	v.table, v.ids = f, ids
+	return v
+}
+
+// Head returns the first n rows of v. It copies nothing, and its gradient is
+// part of v's.
+func (t *Tape[T]) Head(v *Value[T], n int) *Value[T] {
+	if n == v.rows {
+		return v
+	}
+	h := t.value(n, v.cols)
+	h.parent, h.needs, h.table = v, v.needs, v.table
+	if v.dense.Data != nil {
+		h.dense = v.dense.View(0, n, 0, v.cols)
+	}
+	if v.ids != nil {
+		h.ids = v.ids[:n]
+	}
+	return h
+}
+
+// Record notes how to run backward the op that wrote out. back is called by
+// Backward if a gradient flowed into out and one is wanted by an input. It may
+// change out's gradient, which nobody reads after it.
+func (t *Tape[T]) Record(out *Value[T], back func(), inputs ...*Value[T]) {
+	for _, in := range inputs {
+		if in != nil && in.needs {
+			out.needs = true
+		}
+	}
+	if t.record && out.needs {
+		t.steps = append(t.steps, step[T]{out, back})
+	}
+}
+
+// Backward runs every recorded step in reverse, starting from out's gradient,
+// which the caller has written (SetGrad, or a loss).
+func (t *Tape[T]) Backward() {
+	for i := len(t.steps) - 1; i >= 0; i-- {
+		if s := t.steps[i]; s.out.hasGrad {
+			s.back()
+		}
+	}
+}
+
+// SetGrad makes a copy of g the gradient of v to start Backward from.
+func (t *Tape[T]) SetGrad(v *Value[T], g cpu.Matrix[T]) {
+	dst, add := v.gradient()
+	if add {
+		panic("compute: Tape.SetGrad: the value has a gradient already")
+	}
+	cpu.Copy(t.x, dst, g)
+}
+
+// transpose returns the transpose of b, built once per batch, or once for all
+// if b is the whole graph.
+func (t *Tape[T]) transpose(b *graph.Block) *cpu.Transpose {
+	if isWhole(b, t.whole) {
+		if t.wholeT == nil {
+			t.wholeT = new(cpu.Transpose)
+			t.wholeT.Build(t.x, b)
+		}
+		return t.wholeT
+	}
+	for _, e := range t.transposes[:t.built] {
+		if e.of == b {
+			return e.t
+		}
+	}
+	if t.built == len(t.transposes) {
+		t.transposes = append(t.transposes, builtTranspose{t: new(cpu.Transpose)})
+	}
+	e := &t.transposes[t.built]
+	t.built++
+	e.of = b
+	e.t.Build(t.x, b)
+	return e.t
+}
+
+// isWhole reports whether b aliases g's own arrays, which do not change, so
+// that what is derived from them may be kept.
+func isWhole(b *graph.Block, g *graph.Graph) bool {
+	return g != nil && b.SrcIDs == nil && b.NumDst == b.NumSrc && b.NumDst == g.NumNodes() &&
+		len(b.Indices) == len(g.Indices) &&
+		unsafe.SliceData(b.Indices) == unsafe.SliceData(g.Indices) &&
+		unsafe.SliceData(b.Indptr) == unsafe.SliceData(g.Indptr)
+}

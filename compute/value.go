@@ -1,0 +1,90 @@
+package compute
+
+import (
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph"
+)
+
+// Value is a matrix on a Tape: one row per node (or per edge, or per parameter
+// row). It is valid until the tape's Reset. Rows of a feature table are a Value
+// too: they are read where they lie, and only copied if an op needs them dense.
+type Value[T cpu.Float] struct {
+	tape  *Tape[T]
+	rows  int
+	cols  int
+	dense cpu.Matrix[T] // Data is nil while the rows lie in table
+	table *graph.Features
+	ids   []uint32 // rows of table; nil: row i is row i
+
+	grad    cpu.Matrix[T]
+	hasGrad bool // grad holds a (partial) gradient
+	needs   bool // somebody wants the gradient
+
+	parent *Value[T] // the value whose first rows this is; its gradient lies there
+}
+
+// Rows returns the number of rows.
+func (v *Value[T]) Rows() int { return v.rows }
+
+// Cols returns the number of columns.
+func (v *Value[T]) Cols() int { return v.cols }
+
+// NeedsGrad reports whether a gradient flows into v.
+func (v *Value[T]) NeedsGrad() bool { return v.needs }
+
+// Matrix returns the values, after gathering them if they lie in a table. The
+// result aliases v.
+func (v *Value[T]) Matrix() cpu.Matrix[T] {
+	if v.dense.Data == nil && v.table != nil {
+		if p := v.parent; p != nil && p.dense.Data != nil {
+			v.dense = p.dense.View(0, v.rows, 0, v.cols)
+			return v.dense
+		}
+		m := v.tape.matrix(v.rows, v.cols)
+		cpu.Gather(v.tape.x, m, v.source())
+		v.dense = m
+	}
+	return v.dense
+}
+
+// source returns where to read v's rows without copying them.
+func (v *Value[T]) source() cpu.Source[T] {
+	if v.dense.Data != nil || v.table == nil {
+		return cpu.Source[T]{Dense: v.dense}
+	}
+	return cpu.Source[T]{Table: v.table, IDs: v.ids}
+}
+
+// gradient returns where v's gradient is to be written. add says that it holds
+// other uses' contributions already, to which the caller adds; if it is false
+// the caller overwrites all of it.
+func (v *Value[T]) gradient() (g cpu.Matrix[T], add bool) {
+	if v.parent != nil {
+		g, add = v.parent.gradient()
+		if !add {
+			clear(g.Data[v.rows*g.Stride:])
+		}
+		return g.View(0, v.rows, 0, v.cols), add
+	}
+	if v.grad.Data == nil {
+		v.grad = v.tape.matrix(v.rows, v.cols)
+	}
+	add = v.hasGrad
+	v.hasGrad = true
+	return v.grad, add
+}
+
+// Grad returns the gradient with respect to v after Backward; its Data is nil
+// if none flowed into it.
+func (v *Value[T]) Grad() cpu.Matrix[T] {
+	if v.parent != nil {
+		if g := v.parent.Grad(); g.Data != nil {
+			return g.View(0, v.rows, 0, v.cols)
+		}
+		return cpu.Matrix[T]{}
+	}
+	if !v.hasGrad {
+		return cpu.Matrix[T]{}
+	}
+	return v.grad
+}
