@@ -1,0 +1,175 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/runtime"
+)
+
+// reservedEnv are variables of the prefix that are no settings: they choose the
+// kernel set and the tests' golden files.
+var reservedEnv = []string{"GNNACTOR_SIMD", "GNNACTOR_GOLDEN"}
+
+const configEnv = envPrefix + "CONFIG"
+
+// configFlags are the settings that a subcommand takes, before the layers below
+// the flags are known.
+type configFlags struct {
+	flags runtime.Config // the flags write here
+	file  string
+	given map[string]string // after load: setting → where it was set
+}
+
+// addConfigFlags gives cmd --config and a flag for each setting of the groups
+// and of the further names.
+func addConfigFlags(cmd *cobra.Command, groups []group, names ...string) *configFlags {
+	c := &configFlags{flags: runtime.DefaultConfig()}
+	addFlags(cmd.Flags(), &c.flags, groups, names...)
+	cmd.Flags().StringVar(&c.file, "config", "", "YAML `FILE` with settings, named like the flags")
+	return c
+}
+
+// load lays defaults, file, environment and flags over each other, takes the
+// model's shape from --params, and settles --layers against --fanouts.
+func (c *configFlags) load(cmd *cobra.Command, a *app) (runtime.Config, error) {
+	cfg := runtime.DefaultConfig()
+	c.given = map[string]string{}
+	env := map[string]string{}
+	for _, kv := range a.environ() {
+		if k, v, ok := strings.Cut(kv, "="); ok && strings.HasPrefix(k, envPrefix) && v != "" {
+			env[k] = v
+		}
+	}
+	file := c.file
+	if file == "" {
+		file = env[configEnv]
+	}
+	delete(env, configEnv)
+	if file != "" {
+		if err := c.readFile(file, &cfg); err != nil {
+			return cfg, &usageError{err}
+		}
+	}
+	for _, s := range settings {
+		v, ok := env[s.env()]
+		if !ok {
+			continue
+		}
+		delete(env, s.env())
+		if err := (&fieldValue{field(&cfg, s.name)}).Set(v); err != nil {
+			return cfg, usagef("environment variable %s=%q: %w", s.env(), v, err)
+		}
+		c.given[s.name] = s.env()
+	}
+	for k := range env {
+		if !slices.Contains(reservedEnv, k) {
+			a.logf("ignoring environment variable %s: there is no such setting", k)
+		}
+	}
+	for _, s := range settings {
+		if f := cmd.Flags().Lookup(s.name); f != nil && f.Changed {
+			field(&cfg, s.name).Set(field(&c.flags, s.name))
+			c.given[s.name] = "--" + s.name
+		}
+	}
+	if cfg.Format != "" && !slices.Contains(graph.Formats(), cfg.Format) {
+		return cfg, usagef("format: %q is not one of %s", cfg.Format, strings.Join(graph.Formats(), ", "))
+	}
+	if cfg.Params != "" {
+		if err := c.takeShape(&cfg); err != nil {
+			return cfg, err
+		}
+	}
+	c.settleLayers(&cfg, a)
+	return cfg, nil
+}
+
+// readFile lays the settings of a YAML file over cfg. Keys that are no setting
+// are refused.
+func (c *configFlags) readFile(name string, cfg *runtime.Config) error {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return fmt.Errorf("config file: %w", err)
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(text))
+	dec.KnownFields(true)
+	if err := dec.Decode(cfg); err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("config file %s: %s", name, yamlProblem(err))
+	}
+	if err := dec.Decode(new(any)); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("config file %s: more than one YAML document; keep one", name)
+	}
+	var keys map[string]any
+	if err := yaml.Unmarshal(text, &keys); err != nil {
+		return fmt.Errorf("config file %s: %s", name, yamlProblem(err))
+	}
+	for k := range keys {
+		c.given[k] = name
+	}
+	return nil
+}
+
+// yamlProblem puts what the YAML package says into the words of settings.
+func yamlProblem(err error) string {
+	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	if te, ok := errors.AsType[*yaml.TypeError](err); ok {
+		text = strings.Join(te.Errors, "; ")
+	}
+	ty := reflect.TypeFor[runtime.Config]().String()
+	text = strings.ReplaceAll(text, " not found in type "+ty, ": there is no such setting")
+	return strings.ReplaceAll(text, "field ", "")
+}
+
+// takeShape gives cfg the shape of the model that the file of parameters was
+// saved from, where nothing else was said. A file that does not tell, one of
+// PyG's, needs all of it said.
+func (c *configFlags) takeShape(cfg *runtime.Config) error {
+	said := func(name string) bool { return c.given[name] != "" }
+	if said("model") && said("layers") && said("hidden") {
+		return nil
+	}
+	spec, err := runtime.SavedSpec(cfg.Params)
+	if err != nil {
+		return err
+	}
+	if !said("model") {
+		cfg.Model = spec.Model
+	}
+	if !said("hidden") {
+		cfg.Hidden = spec.Hidden
+	}
+	if !said("layers") && cfg.Layers != spec.Layers {
+		cfg.Layers = spec.Layers
+		c.given["layers"] = cfg.Params
+	}
+	return nil
+}
+
+// settleLayers makes --layers and --fanouts agree when only one was given.
+func (c *configFlags) settleLayers(cfg *runtime.Config, a *app) {
+	if cfg.Sampler != "neighbor" || len(cfg.Fanouts) == cfg.Layers {
+		return
+	}
+	layers, fanouts := c.given["layers"], c.given["fanouts"]
+	switch {
+	case layers == "" && fanouts != "":
+		cfg.Layers = len(cfg.Fanouts)
+		a.logf("layers: %d, one per fan-out (%s)", cfg.Layers, fanouts)
+	case layers != "" && fanouts == "" && cfg.Layers > 0:
+		k := cfg.Fanouts[len(cfg.Fanouts)-1]
+		cfg.Fanouts = slices.Repeat([]int{k}, cfg.Layers)
+		a.logf("fanouts: %d for each of %d layers (%s); --fanouts chooses others", k, cfg.Layers, layers)
+	}
+}
+

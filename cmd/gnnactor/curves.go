@@ -1,0 +1,159 @@
+package main
+
+import (
+	"fmt"
+	"image/color"
+	"io"
+	"math"
+	"path/filepath"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgimg"
+	"gonum.org/v1/plot/vg/vgsvg"
+
+	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/runtime"
+)
+
+// curves collects what a training run reports per epoch, for --plot.
+type curves struct {
+	loss, train, valid, test plotter.XYs
+}
+
+// event takes the figures of ev that were measured.
+func (c *curves) event(ev runtime.Event) {
+	if ev.Kind != runtime.EventEpoch {
+		return
+	}
+	add := func(to *plotter.XYs, y float64) {
+		if !math.IsNaN(y) && !math.IsInf(y, 0) {
+			*to = append(*to, plotter.XY{X: float64(ev.Epoch + 1), Y: y})
+		}
+	}
+	add(&c.loss, ev.Loss)
+	add(&c.train, ev.TrainAccuracy)
+	add(&c.valid, ev.ValidAccuracy)
+	add(&c.test, ev.TestAccuracy)
+}
+
+const curvesWidth, curvesHeight = 18 * vg.Centimeter, 7 * vg.Centimeter
+
+// checkPlot refuses, before any work is done, a file that cannot become a plot.
+func checkPlot(name string) error {
+	if name == "" {
+		return nil
+	}
+	if ext := plotFormat(name); ext != ".svg" && ext != ".png" {
+		return usagef("--plot %s: the name must end in .svg or .png", name)
+	}
+	return checkWritable("--plot", name)
+}
+
+func plotFormat(name string) string { return strings.ToLower(filepath.Ext(name)) }
+
+// save draws loss and accuracies over epochs side by side into name, whose
+// ending chooses SVG or PNG.
+func (c *curves) save(name string) error {
+	plots := [][]*plot.Plot{{c.lossPlot(), c.accuracyPlot()}}
+	return compute.WriteFileAtomic(name, func(w io.Writer) error {
+		canvas := func(size vg.CanvasSizer) draw.Canvas {
+			dc := draw.New(size)
+			dc.SetColor(color.White) // readable on a dark page, too
+			dc.Fill(dc.Rectangle.Path())
+			tiles := draw.Tiles{Rows: 1, Cols: 2, PadX: vg.Centimeter / 2, PadTop: 6, PadBottom: 4, PadLeft: 6, PadRight: 10}
+			for i, tile := range plot.Align(plots, tiles, dc)[0] {
+				plots[0][i].Draw(tile)
+			}
+			return dc
+		}
+		if plotFormat(name) == ".png" {
+			c := vgimg.NewWith(vgimg.UseWH(curvesWidth, curvesHeight), vgimg.UseDPI(144))
+			canvas(c)
+			_, err := vgimg.PngCanvas{Canvas: c}.WriteTo(w)
+			return err
+		}
+		c := vgsvg.New(curvesWidth, curvesHeight)
+		canvas(c)
+		_, err := c.WriteTo(w)
+		return err
+	})
+}
+
+func (c *curves) lossPlot() *plot.Plot {
+	p := newPlot("loss")
+	p.Y.Min = 0
+	addLine(p, "", c.loss, color.RGBA{R: 0x33, G: 0x33, B: 0x33, A: 0xff})
+	return p
+}
+
+func (c *curves) accuracyPlot() *plot.Plot {
+	p := newPlot("accuracy")
+	addLine(p, "train", c.train, color.RGBA{R: 0x1b, G: 0x6c, B: 0xa8, A: 0xff})
+	addLine(p, "valid", c.valid, color.RGBA{R: 0xd9, G: 0x6b, B: 0x0b, A: 0xff})
+	addLine(p, "test", c.test, color.RGBA{R: 0x2e, G: 0x8b, B: 0x57, A: 0xff})
+	p.Legend.YPosition = draw.PosBottom
+	p.Legend.Top, p.Legend.Left = false, false
+	return p
+}
+
+// newPlot returns an empty plot over epochs.
+func newPlot(title string) *plot.Plot {
+	p := plot.New()
+	sans := font.Font{Typeface: "Liberation", Variant: "Sans"}
+	p.Title.Text = title
+	p.X.Label.Text = "epoch"
+	for _, style := range []*draw.TextStyle{&p.Title.TextStyle, &p.X.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label, &p.Legend.TextStyle} {
+		style.Font = font.From(sans, 9)
+	}
+	p.Title.TextStyle.Font.Size = 11
+	p.Title.Padding = 4
+	p.Legend.Padding = 2
+	p.X.Tick.Marker = wholeTicks{}
+	grid := plotter.NewGrid()
+	grid.Horizontal.Color = color.Gray{Y: 0xdd}
+	grid.Vertical.Width = 0
+	p.Add(grid)
+	return p
+}
+
+// addLine draws points as a line; a lone point as a dot, since a line of one
+// point cannot be seen.
+func addLine(p *plot.Plot, name string, points plotter.XYs, c color.Color) {
+	if len(points) == 0 {
+		return
+	}
+	line, dots, err := plotter.NewLinePoints(points)
+	if err != nil {
+		panic(fmt.Sprintf("gnnactor: curve %q: %v", name, err)) // points are finite and not empty
+	}
+	line.Color, line.Width = c, vg.Points(1.5)
+	dots.Color, dots.Shape, dots.Radius = c, draw.CircleGlyph{}, vg.Points(2)
+	p.Add(line)
+	if len(points) == 1 {
+		p.Add(dots)
+	}
+	if name != "" {
+		p.Legend.Add(name, line)
+	}
+}
+
+// wholeTicks marks whole numbers only: there is no epoch 1.5.
+type wholeTicks struct{}
+
+// Ticks implements plot.Ticker.
+func (wholeTicks) Ticks(low, high float64) []plot.Tick {
+	step := 1.0
+	for i := 1; (high-low)/step > 8; i++ { // 1, 2, 5, 10, 20, …
+		step = []float64{1, 2, 5}[i%3] * math.Pow10(i/3)
+	}
+	var ticks []plot.Tick
+	for x := math.Ceil(low/step) * step; x <= high; x += step {
+		ticks = append(ticks, plot.Tick{Value: x, Label: fmt.Sprint(int64(x))})
+	}
+	return ticks
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/runtime"
+)
+
+func newEmbed(a *app) *cobra.Command {
+	var (
+		config *configFlags
+		nodes  *nodeFlags
+		out    string
+	)
+	cmd := &cobra.Command{
+		Use:   "embed --params FILE",
+		Short: "Compute the model's output for nodes",
+		Long: `Compute the model's output for nodes, by exact inference over their whole
+neighbourhood. With --out the rows go to a NumPy file, in the order of the ids;
+otherwise each is printed as a line: the id, then its values, tabs between.`,
+		Example: `  gnnactor embed --data DIR --params model.safetensors --out embeddings.npy
+  gnnactor embed --data DIR --params model.safetensors --ids 0,5,10-19`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if err := checkWritable("--out", out); err != nil {
+				return err
+			}
+			rt, err := startSaved(cmd, a, config)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, rt.Stop()) }()
+			ids, err := nodes.nodes(rt.Dataset())
+			if err != nil {
+				return err
+			}
+			began := time.Now()
+			e, err := rt.Embed(cmd.Context(), ids)
+			if err != nil {
+				return err
+			}
+			took := time.Since(began)
+			if out == "" {
+				return a.printRows(ids, e)
+			}
+			if err := compute.WriteFileAtomic(out, func(w io.Writer) error { return writeNPY(w, e) }); err != nil {
+				return err
+			}
+			if a.output == outputJSON {
+				return a.printJSON(map[string]any{"file": out, "rows": e.Rows, "cols": e.Cols, "seconds": took.Seconds()})
+			}
+			_, err = fmt.Fprintf(a.stdout, "%s: %s × %s float32, computed in %s\n", out, formatCount(e.Rows), formatCount(e.Cols), formatDuration(took))
+			return err
+		},
+	}
+	config = addConfigFlags(cmd, []group{dataGroup, modelGroup}, "threads", "eval-chunk")
+	nodes = addNodeFlags(cmd)
+	cmd.Flags().StringVar(&out, "out", "", "`FILE`.npy to write the rows to")
+	a.addOutputFlag(cmd)
+	return cmd
+}
+
+func (a *app) printRows(ids []uint32, e *runtime.Embedding) error {
+	if a.output == outputJSON {
+		rows := make([][]float32, e.Rows)
+		for i := range rows {
+			rows[i] = e.Data[i*e.Cols : (i+1)*e.Cols]
+		}
+		return a.printJSON(map[string]any{"ids": ids, "embeddings": rows})
+	}
+	w := bufio.NewWriter(a.stdout)
+	var line []byte
+	for i, id := range ids {
+		line = strconv.AppendUint(line[:0], uint64(id), 10)
+		for _, x := range e.Data[i*e.Cols : (i+1)*e.Cols] {
+			line = append(line, '\t')
+			line = strconv.AppendFloat(line, float64(x), 'g', -1, 32)
+		}
+		w.Write(append(line, '\n')) // the error stays until Flush
+	}
+	return w.Flush()
+}
+
+// writeNPY writes e as a NumPy array of format version 1.0: float32,
+// little-endian, row-major.
+func writeNPY(w io.Writer, e *runtime.Embedding) error {
+	header := fmt.Sprintf("{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }", e.Rows, e.Cols)
+	const before = 10 // magic, version, header length
+	header += strings.Repeat(" ", 63-(before+len(header))%64) + "\n"
+	out := bufio.NewWriterSize(w, 1<<20)
+	out.WriteString("\x93NUMPY\x01\x00")
+	out.Write(binary.LittleEndian.AppendUint16(nil, uint16(len(header))))
+	out.WriteString(header)
+	if err := binary.Write(out, binary.LittleEndian, e.Data); err != nil {
+		return err
+	}
+	return out.Flush()
+}

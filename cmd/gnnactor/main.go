@@ -1,0 +1,101 @@
+// Gnnactor samples, trains and evaluates graph neural networks.
+//
+// With no further flags,
+//
+//	gnnactor train
+//
+// trains on a small built-in graph. Every command explains itself with --help.
+//
+// Settings come from flags, from environment variables (GNNACTOR_BATCH_SIZE for
+// --batch-size), from the YAML file that --config names, and from defaults, in
+// this order of precedence. The names are the same everywhere.
+//
+// Results go to the standard output, progress and messages to the standard
+// error. With --output json the last line of the standard output is one JSON
+// object. The exit code is 0 when the command did its work, 1 when it failed, 2
+// for bad usage or a bad setting, and 130 when it was interrupted.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/gnnactor/gnnactor/runtime"
+)
+
+// Exit codes.
+const (
+	exitDone        = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitInterrupted = 130
+)
+
+func main() {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		fmt.Fprintln(os.Stderr, "\ngnnactor: stopping cleanly; interrupt again to stop at once")
+		cancel()
+		<-signals
+		os.Exit(exitInterrupted)
+	}()
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run executes one command line and returns its exit code. Cancelling ctx stops
+// a long command cleanly.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root, a := newRoot(stdout, stderr)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err != nil && !a.started {
+		// cobra refused the command line before any command ran.
+		err = &usageError{err}
+	}
+	return report(ctx, stderr, a.command, err)
+}
+
+// usageError marks an error that the caller's command line, environment or
+// config file is to blame for.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error {
+	return &usageError{fmt.Errorf(format, args...)}
+}
+
+// report prints err as one line and returns the exit code that belongs to it.
+func report(ctx context.Context, stderr io.Writer, command string, err error) int {
+	if err == nil {
+		return exitDone
+	}
+	text := strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+	var usage *usageError
+	switch {
+	case errors.As(err, &usage):
+		if command == "" {
+			command = "gnnactor"
+		}
+		fmt.Fprintf(stderr, "gnnactor: %s (see %s --help)\n", text, command)
+		return exitUsage
+	case errors.Is(err, runtime.ErrConfig), errors.Is(err, runtime.ErrIdentity):
+		fmt.Fprintf(stderr, "gnnactor: %s\n", text)
+		return exitUsage
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		fmt.Fprintf(stderr, "gnnactor: interrupted: %s\n", text)
+		return exitInterrupted
+	}
+	fmt.Fprintf(stderr, "gnnactor: %s\n", text)
+	return exitFailed
+}

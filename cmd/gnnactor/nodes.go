@@ -1,0 +1,80 @@
+package main
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gnnactor/gnnactor/graph"
+)
+
+// nodeFlags choose nodes for embed and predict.
+type nodeFlags struct{ ids, split string }
+
+func addNodeFlags(cmd *cobra.Command) *nodeFlags {
+	n := new(nodeFlags)
+	cmd.Flags().StringVar(&n.ids, "ids", "", "node ids and ranges, like 0,5,10-19 (default: all nodes)")
+	cmd.Flags().StringVar(&n.split, "split", "", "`NAME` of a split whose nodes to take: train, valid or test")
+	cmd.MarkFlagsMutuallyExclusive("ids", "split")
+	return n
+}
+
+// nodes returns the chosen nodes of ds.
+func (n *nodeFlags) nodes(ds *graph.Dataset) ([]uint32, error) {
+	if n.ids != "" {
+		return parseIDs(n.ids, ds.Graph.NumNodes())
+	}
+	switch n.split {
+	case "train":
+		return ds.Train, nil
+	case "valid":
+		return ds.Valid, nil
+	case "test":
+		return ds.Test, nil
+	case "":
+		all := make([]uint32, ds.Graph.NumNodes())
+		for i := range all {
+			all[i] = uint32(i)
+		}
+		return all, nil
+	}
+	return nil, usagef("--split %q: must be train, valid or test", n.split)
+}
+
+// parseIDs reads "0,5,10-19"; every id must be below n.
+func parseIDs(text string, n int) ([]uint32, error) {
+	var ids []uint32
+	for part := range strings.SplitSeq(text, ",") {
+		from, to, isRange := strings.Cut(strings.TrimSpace(part), "-")
+		if !isRange {
+			to = from
+		}
+		lo, err := parseID(from, n)
+		if err != nil {
+			return nil, err
+		}
+		hi, err := parseID(to, n)
+		if err != nil {
+			return nil, err
+		}
+		if hi < lo {
+			return nil, usagef("--ids: the range %s runs backward", part)
+		}
+		for v := lo; v <= hi; v++ {
+			ids = append(ids, uint32(v))
+		}
+	}
+	return ids, nil
+}
+
+func parseID(text string, n int) (uint64, error) {
+	v, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		return 0, usagef("--ids: %q is not a node id or a range like 10-19", text)
+	}
+	if v >= uint64(n) {
+		return 0, usagef("--ids: node %d is out of range [0, %d)", v, n)
+	}
+	return v, nil
+}

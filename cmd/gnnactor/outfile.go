@@ -1,0 +1,26 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+)
+
+// checkWritable refuses, before any work is done, a result file whose directory
+// does not exist. An empty name is not asked for and is fine.
+func checkWritable(flag, name string) error {
+	if name == "" {
+		return nil
+	}
+	dir := filepath.Dir(name)
+	info, err := os.Stat(dir)
+	if err != nil {
+		return usagef("%s %s: directory %s cannot be used: %w; make it first", flag, name, dir, err)
+	}
+	if !info.IsDir() {
+		return usagef("%s %s: %s is not a directory", flag, name, dir)
+	}
+	if info, err := os.Stat(name); err == nil && info.IsDir() {
+		return usagef("%s %s: that is a directory; name a file", flag, name)
+	}
+	return nil
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gnnactor/gnnactor/runtime"
+)
+
+func newPlan(a *app) *cobra.Command {
+	var config *configFlags
+	cmd := &cobra.Command{
+		Use:   "plan",
+		Short: "Show how a training run would be done, and why",
+		Long: `Show how a training run would be done, and why: which actors, how many of each,
+how many batches may be under way, and the memory that this takes at most. It
+takes the settings of 'gnnactor train', and trains nothing.`,
+		Example: `  gnnactor plan --data DIR --fanouts 15,10,5 --batch-size 1024`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			cfg, err := config.load(cmd, a)
+			if err != nil {
+				return err
+			}
+			rt, err := runtime.Start(cfg)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, rt.Stop()) }()
+			if a.output == outputJSON {
+				return a.printJSON(rt.Plan())
+			}
+			_, err = fmt.Fprintf(a.stdout, "%s\n%s", describe(rt.Dataset()), rt.Plan())
+			return err
+		},
+	}
+	config = addConfigFlags(cmd, []group{dataGroup, modelGroup, samplingGroup, trainingGroup, executionGroup, checkpointGroup})
+	a.addOutputFlag(cmd)
+	return cmd
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/gnnactor/gnnactor/runtime"
+)
+
+// progress shows how a training run goes: on a terminal one line that is
+// rewritten, elsewhere a line per epoch, at most one a second, and always the
+// first and the last.
+type progress struct {
+	w      io.Writer
+	width  int // of the terminal; 0: not a terminal
+	epochs int
+	now    func() time.Time
+
+	last  time.Time // of the last line written
+	loss  float64   // of the last batch
+	epoch string    // what the last evaluated epoch said
+	shown bool      // a line stands on the terminal
+}
+
+func newProgress(w io.Writer, epochs int) *progress {
+	p := &progress{w: w, epochs: epochs, now: time.Now}
+	if width, ok := terminal(w); ok {
+		p.width = width
+	}
+	return p
+}
+
+// event shows ev.
+func (p *progress) event(ev runtime.Event) {
+	switch ev.Kind {
+	case runtime.EventStart:
+		if ev.Message != "" {
+			p.clear()
+			fmt.Fprintf(p.w, "gnnactor: %s\n", ev.Message)
+		}
+	case runtime.EventStep:
+		p.loss = ev.Loss
+		if p.width > 0 && p.due(100*time.Millisecond) {
+			p.bar(ev.Epoch, ev.Batch+1, ev.Batches)
+		}
+	case runtime.EventEpoch:
+		p.loss = ev.Loss
+		p.epoch = accuracies(ev)
+		switch {
+		case p.width > 0:
+			if p.due(100 * time.Millisecond) {
+				p.bar(ev.Epoch+1, 0, 0)
+			}
+		case ev.Epoch+1 == p.epochs || p.due(time.Second):
+			fmt.Fprintf(p.w, "epoch %d/%d  loss %s%s  %s\n", ev.Epoch+1, p.epochs, formatLoss(ev.Loss), p.epoch, formatDuration(ev.Wall))
+		}
+	case runtime.EventDone:
+		p.clear()
+	}
+}
+
+// due reports whether the last line is at least d old, and if so takes now as
+// the time of the next one.
+func (p *progress) due(d time.Duration) bool {
+	now := p.now()
+	if !p.last.IsZero() && now.Sub(p.last) < d {
+		return false
+	}
+	p.last = now
+	return true
+}
+
+// bar rewrites the terminal's line: done epochs, and batch of batches in the
+// next one.
+func (p *progress) bar(done, batch, batches int) {
+	share := float64(done)
+	if batches > 0 {
+		share += float64(batch) / float64(batches)
+	}
+	if p.epochs > 0 {
+		share /= float64(p.epochs)
+	}
+	epoch := done
+	text := ""
+	if batches > 0 {
+		epoch++
+		text = fmt.Sprintf("  batch %*d/%d", len(fmt.Sprint(batches)), batch, batches)
+	}
+	head := fmt.Sprintf("epoch %*d/%d ", len(fmt.Sprint(p.epochs)), epoch, p.epochs)
+	tail := fmt.Sprintf(" %3.0f %%%s  loss %s%s", 100*share, text, formatLoss(p.loss), p.epoch)
+	if room := min(p.width-1-utf8.RuneCountInString(head)-utf8.RuneCountInString(tail), 40); room >= 4 {
+		head += drawBar(share, room)
+	}
+	line := []rune(head + tail)
+	line = line[:min(len(line), p.width-1)] // a full line would wrap
+	fmt.Fprintf(p.w, "\r%s\x1b[K", string(line))
+	p.shown = true
+}
+
+// clear removes the bar, so that what follows starts on a clean line.
+func (p *progress) clear() {
+	if p.shown {
+		fmt.Fprint(p.w, "\r\x1b[K")
+		p.shown = false
+	}
+}
+
+// drawBar draws share of width cells, to an eighth of a cell.
+func drawBar(share float64, width int) string {
+	eighths := int(max(0, min(share, 1)) * float64(8*width))
+	bar := strings.Repeat("█", eighths/8)
+	if rest := eighths % 8; rest > 0 {
+		bar += string([]rune(" ▏▎▍▌▋▊▉")[rest])
+	}
+	return bar + strings.Repeat("·", width-utf8.RuneCountInString(bar))
+}
+
+// accuracies writes those of an epoch that were measured.
+func accuracies(ev runtime.Event) string {
+	var b strings.Builder
+	for _, s := range []struct {
+		name string
+		x    float64
+	}{{"train", ev.TrainAccuracy}, {"valid", ev.ValidAccuracy}, {"test", ev.TestAccuracy}} {
+		if !math.IsNaN(s.x) {
+			fmt.Fprintf(&b, "  %s %s", s.name, formatPercent(s.x))
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+// app is what the subcommands of one command line share.
+type app struct {
+	stdout, stderr io.Writer
+	output         outputFormat
+	environ        func() []string
+	started        bool   // a command's own code began: later errors are not cobra's
+	command        string // the command's path, for hints
+}
+
+func newRoot(stdout, stderr io.Writer) (*cobra.Command, *app) {
+	a := &app{stdout: stdout, stderr: stderr, output: outputText, environ: os.Environ}
+	root := &cobra.Command{
+		Use:   "gnnactor",
+		Short: "Sample, train and evaluate graph neural networks on giant graphs",
+		Long: `Gnnactor samples, trains and evaluates graph neural networks on giant graphs.
+
+  gnnactor train                 trains on a small built-in graph
+  gnnactor train --data DIR      trains on yours: a store, or any directory that
+                                 'gnnactor import' understands
+
+Settings come from flags, from the environment (GNNACTOR_BATCH_SIZE for
+--batch-size), from the YAML file that --config names, and from defaults, in
+this order of precedence.
+
+Exit codes: 0 done, 1 failed, 2 bad usage or setting, 130 interrupted.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		PersistentPreRun: func(*cobra.Command, []string) {
+			a.started = true
+		},
+	}
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		a.command = cmd.CommandPath()
+		return err
+	})
+	root.AddGroup(
+		&cobra.Group{ID: "model", Title: "Models:"},
+		&cobra.Group{ID: "data", Title: "Data:"},
+	)
+	add := func(group string, c *cobra.Command) {
+		c.GroupID = group
+		c.Flags().SortFlags = false
+		if check := c.Args; check != nil {
+			c.Args = func(cmd *cobra.Command, args []string) error {
+				a.command = cmd.CommandPath()
+				return check(cmd, args)
+			}
+		}
+		root.AddCommand(c)
+	}
+	add("model", newTrain(a))
+	add("model", newEval(a))
+	add("model", newEmbed(a))
+	add("model", newPredict(a))
+	add("model", newPlan(a))
+	add("data", newImport(a))
+	add("data", newGenerate(a))
+	add("data", newInspect(a))
+	add("data", newSample(a))
+	add("", newVersion(a))
+	return root, a
+}
+
+// terminal returns the width of the terminal behind w, and false when w is
+// something else: a file, a pipe, a test's buffer.
+func terminal(w io.Writer) (width int, ok bool) {
+	f, isFile := w.(*os.File)
+	if !isFile || !term.IsTerminal(int(f.Fd())) || os.Getenv("TERM") == "dumb" {
+		return 0, false
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil || width < 20 {
+		width = 80
+	}
+	return width, true
+}

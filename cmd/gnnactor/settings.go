@@ -1,0 +1,181 @@
+package main
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/gnnactor/gnnactor/runtime"
+)
+
+// group is a set of settings that a subcommand takes together.
+type group int
+
+const (
+	dataGroup group = iota
+	modelGroup
+	samplingGroup
+	trainingGroup
+	executionGroup
+	checkpointGroup
+)
+
+// setting describes one field of runtime.Config. Its name is the field's yaml
+// tag; flag and environment variable follow from it.
+type setting struct {
+	name  string
+	group group
+	doc   string
+}
+
+// settings lists every setting, in the order in which --help shows them. A test
+// compares it with the fields of runtime.Config.
+var settings = []setting{
+	{"data", dataGroup, "`DIR` of the data: a store, or anything that 'gnnactor import' understands (default: the built-in graph)"},
+	{"format", dataGroup, "`NAME` of the data's format, instead of recognising it by its files"},
+	{"normalize-features", dataGroup, "divide each node's features by the sum of their absolute values"},
+
+	{"model", modelGroup, "`NAME` of the model: " + strings.Join(runtime.Models(), ", ")},
+	{"layers", modelGroup, "message-passing layers"},
+	{"hidden", modelGroup, "width of the layers between"},
+	{"dropout", modelGroup, "probability of dropping a hidden value in training"},
+	{"input-dropout", modelGroup, "the same for input features; negative: as --dropout for gcn, 0 for other models"},
+	{"params", modelGroup, "safetensors `FILE` with the parameters to start from"},
+
+	{"sampler", samplingGroup, "`NAME` of the sampler: " + strings.Join(runtime.Samplers(), ", ")},
+	{"fanouts", samplingGroup, "neighbours sampled per layer, from the seeds outward; -1 takes all"},
+	{"batch-size", samplingGroup, "seed nodes of a batch"},
+	{"micro-batches", samplingGroup, "parts that a batch is cut into"},
+
+	{"epochs", trainingGroup, "passes over the training set"},
+	{"lr", trainingGroup, "Adam's learning rate"},
+	{"weight-decay", trainingGroup, "L2 penalty added to the gradient"},
+	{"seed", trainingGroup, "what every random draw derives from"},
+	{"eval-every", trainingGroup, "epochs between evaluations; 0: only at the end"},
+
+	{"threads", executionGroup, "workers of the compute pool; 0: one per CPU"},
+	{"samplers", executionGroup, "sampler actors; 0: the plan chooses"},
+	{"trainers", executionGroup, "compute actors, at most --micro-batches; 0: 1"},
+	{"credits", executionGroup, "batches that a sampler may have out; 0: the plan chooses"},
+	{"eval-chunk", executionGroup, "rows computed at once in exact inference; 0: the plan chooses"},
+	{"local-codec", executionGroup, "none, or msgpack to send local messages through their bytes"},
+
+	{"checkpoint", checkpointGroup, "`DIR` of the checkpoints, one per epoch (default: none are written)"},
+	{"keep-checkpoints", checkpointGroup, "how many checkpoints to keep"},
+	{"resume", checkpointGroup, "go on from the newest checkpoint, if there is one"},
+	{"allow-other-kernels", checkpointGroup, "resume although the kernel set differs (the bits may, too)"},
+}
+
+// env returns the environment variable of a setting.
+func (s setting) env() string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(s.name, "-", "_"))
+}
+
+const envPrefix = "GNNACTOR_"
+
+// field returns the field of cfg whose yaml tag is name. It panics when there
+// is none: names come from the settings table.
+func field(cfg *runtime.Config, name string) reflect.Value {
+	v := reflect.ValueOf(cfg).Elem()
+	for i := range v.NumField() {
+		if v.Type().Field(i).Tag.Get("yaml") == name {
+			return v.Field(i)
+		}
+	}
+	panic("gnnactor: no setting is named " + name)
+}
+
+// addFlags gives flags one flag for each setting of the groups and of the
+// further names. They write to cfg, which also holds the defaults shown.
+func addFlags(flags *pflag.FlagSet, cfg *runtime.Config, groups []group, names ...string) {
+	for _, s := range settings {
+		if !slices.Contains(groups, s.group) && !slices.Contains(names, s.name) {
+			continue
+		}
+		f := flags.VarPF(&fieldValue{field(cfg, s.name)}, s.name, "", s.doc)
+		if f.Value.Type() == "bool" {
+			f.NoOptDefVal = "true"
+		}
+	}
+}
+
+// fieldValue is a field of a Config as a flag's value.
+type fieldValue struct{ v reflect.Value }
+
+// Type names the values in --help.
+func (f *fieldValue) Type() string {
+	switch f.v.Kind() {
+	case reflect.Bool:
+		return "bool"
+	case reflect.Float64:
+		return "number"
+	case reflect.Slice:
+		return "n,n,…"
+	case reflect.String:
+		return "name"
+	}
+	return "n"
+}
+
+func (f *fieldValue) String() string {
+	if !f.v.IsValid() { // pflag asks a zero value
+		return ""
+	}
+	if list, ok := f.v.Interface().([]int); ok {
+		parts := make([]string, len(list))
+		for i, n := range list {
+			parts[i] = strconv.Itoa(n)
+		}
+		return strings.Join(parts, ",")
+	}
+	return fmt.Sprint(f.v.Interface())
+}
+
+// Set parses text as flags and environment variables spell it.
+func (f *fieldValue) Set(text string) error {
+	switch f.v.Interface().(type) {
+	case string:
+		f.v.SetString(text)
+	case bool:
+		b, err := strconv.ParseBool(text)
+		if err != nil {
+			return fmt.Errorf("must be true or false")
+		}
+		f.v.SetBool(b)
+	case int:
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return fmt.Errorf("must be a whole number")
+		}
+		f.v.SetInt(int64(n))
+	case uint64:
+		n, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			return fmt.Errorf("must be a whole number, 0 or more")
+		}
+		f.v.SetUint(n)
+	case float64:
+		x, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return fmt.Errorf("must be a number")
+		}
+		f.v.SetFloat(x)
+	case []int:
+		var list []int
+		for part := range strings.SplitSeq(text, ",") {
+			n, err := strconv.Atoi(strings.TrimSpace(part))
+			if err != nil {
+				return fmt.Errorf("must be whole numbers with commas between, like 15,10,5")
+			}
+			list = append(list, n)
+		}
+		f.v.Set(reflect.ValueOf(list))
+	default:
+		return fmt.Errorf("settings of type %s cannot be set here", f.v.Type())
+	}
+	return nil
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/runtime"
+)
+
+type trainCommand struct {
+	*app
+	config     *configFlags
+	save, plot string
+	baseline   bool
+}
+
+func newTrain(a *app) *cobra.Command {
+	c := &trainCommand{app: a}
+	cmd := &cobra.Command{
+		Use:   "train",
+		Short: "Train a model",
+		Long: `Train a model. With nothing else, on a small built-in graph.
+
+On a terminal a progress bar shows how it goes; elsewhere, plain lines. A table
+at the end gives accuracies, the time of each stage, and how well the stages
+overlapped. With --output json the last line of the standard output is an object
+with test_accuracy, valid_accuracy, train_loss, epochs, seconds, batches,
+parameters_sha256, stages (busy seconds of sample, load and compute), overlap and
+peak_rss_bytes; an accuracy without a split to measure it on is null.
+
+The result is the same, bit for bit, for any --threads, --samplers, --trainers and
+--credits, and for a run that was interrupted and resumed.`,
+		Example: `  gnnactor train
+  gnnactor train --data DIR --model gcn --sampler full --epochs 200 --hidden 16
+  gnnactor train --data DIR --fanouts 15,10,5 --checkpoint run1 --resume
+  gnnactor train --plot curves.svg --save model.safetensors`,
+		Args: cobra.NoArgs,
+		RunE: c.run,
+	}
+	c.config = addConfigFlags(cmd, []group{dataGroup, modelGroup, samplingGroup, trainingGroup, executionGroup, checkpointGroup})
+	cmd.Flags().StringVar(&c.save, "save", "", "safetensors `FILE` to write the trained parameters to")
+	cmd.Flags().StringVar(&c.plot, "plot", "", "`FILE`.svg or .png to draw the curves of loss and accuracy to")
+	cmd.Flags().BoolVar(&c.baseline, "baseline", false, "also train on the features alone, without the graph (default: on the built-in graph)")
+	a.addOutputFlag(cmd)
+	return cmd
+}
+
+// trainResult is what --output json prints.
+type trainResult struct {
+	TestAccuracy     finite             `json:"test_accuracy"`
+	ValidAccuracy    finite             `json:"valid_accuracy"`
+	TrainLoss        finite             `json:"train_loss"`
+	Epochs           int                `json:"epochs"`
+	Seconds          float64            `json:"seconds"`
+	Batches          int64              `json:"batches"`
+	ParametersSHA256 string             `json:"parameters_sha256"`
+	Stages           map[string]float64 `json:"stages"`
+	Overlap          float64            `json:"overlap"`
+	PeakRSSBytes     int64              `json:"peak_rss_bytes"`
+}
+
+func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
+	cfg, err := c.config.load(cmd, c.app)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(checkPlot(c.plot), checkWritable("--save", c.save)); err != nil {
+		return err
+	}
+	rt, err := runtime.Start(cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rt.Stop()) }()
+	c.logf("%s", describe(rt.Dataset()))
+	done, drawn, err := c.train(cmd.Context(), rt, cfg)
+	if err != nil {
+		return err
+	}
+	if c.save != "" {
+		if err := rt.Save(c.save); err != nil {
+			return err
+		}
+		c.logf("parameters saved to %s", c.save)
+	}
+	if c.plot != "" {
+		if err := drawn.save(c.plot); err != nil {
+			return err
+		}
+		c.logf("curves drawn to %s", c.plot)
+	}
+	if c.output == outputJSON {
+		return c.printJSON(jsonResult(rt, cfg, done))
+	}
+	baseline := math.NaN()
+	if c.baseline || cfg.Data == "" && !cmd.Flags().Changed("baseline") {
+		if baseline, err = rt.BaselineAccuracy(cmd.Context()); err != nil {
+			return fmt.Errorf("features-only baseline: %w", err)
+		}
+	}
+	return c.table(cmd.Context(), rt, done, baseline)
+}
+
+// train runs the training and returns its last event.
+func (c *trainCommand) train(ctx context.Context, rt *runtime.Runtime, cfg runtime.Config) (done runtime.Event, drawn *curves, err error) {
+	show := newProgress(c.stderr, cfg.Epochs)
+	defer show.clear()
+	drawn = new(curves)
+	for ev, err := range rt.Train(ctx) {
+		if err != nil {
+			return done, nil, resumeHint(err, ctx, cfg.Checkpoint)
+		}
+		show.event(ev)
+		drawn.event(ev)
+		if ev.Kind == runtime.EventDone {
+			done = ev
+		}
+	}
+	return done, drawn, nil
+}
+
+// resumeHint adds to the error of an interrupted run how to go on.
+func resumeHint(err error, ctx context.Context, checkpoint string) error {
+	switch {
+	case ctx.Err() == nil || !errors.Is(err, context.Canceled):
+		return err
+	case checkpoint == "":
+		return fmt.Errorf("%w; nothing was kept: --checkpoint DIR keeps what was done", err)
+	}
+	return fmt.Errorf("%w; go on with --checkpoint %s --resume", err, checkpoint)
+}
+
+func jsonResult(rt *runtime.Runtime, cfg runtime.Config, done runtime.Event) trainResult {
+	stages := map[string]float64{}
+	for name, busy := range done.Stages {
+		stages[name] = busy.Seconds()
+	}
+	return trainResult{
+		TestAccuracy: finite(done.TestAccuracy), ValidAccuracy: finite(done.ValidAccuracy), TrainLoss: finite(done.Loss),
+		Epochs: cfg.Epochs, Seconds: done.Wall.Seconds(), Batches: done.Applied,
+		ParametersSHA256: rt.ParametersSHA256(), Stages: stages, Overlap: done.Overlap, PeakRSSBytes: peakRSS(),
+	}
+}
+
+// table prints what the run came to. The training set is evaluated here: what
+// training reports of it was measured with dropout, batch by batch.
+func (c *trainCommand) table(ctx context.Context, rt *runtime.Runtime, done runtime.Event, baseline float64) error {
+	ds := rt.Dataset()
+	train, err := rt.Evaluate(ctx, ds.Train)
+	if err != nil {
+		return err
+	}
+	var t table
+	t.row("", "nodes", "accuracy")
+	t.row("train", formatCount(len(ds.Train)), formatPercent(train.Accuracy))
+	t.row("valid", formatCount(len(ds.Valid)), formatPercent(done.ValidAccuracy))
+	t.row("test", formatCount(len(ds.Test)), formatPercent(done.TestAccuracy))
+	if !math.IsNaN(baseline) {
+		t.row("test, features only", formatCount(len(ds.Test)), formatPercent(baseline))
+	}
+	t.gap()
+	t.row("stage", "busy", "of the run")
+	for _, name := range []string{"sample", "load", "compute"} {
+		busy := done.Stages[name]
+		t.row(name, formatDuration(busy), formatPercent(share(busy, done.Wall)))
+	}
+	t.gap()
+	t.row("run", formatDuration(done.Wall), formatCount(done.Applied)+" batches")
+	t.row("overlap", formatPercent(done.Overlap), "longest stage / pipeline")
+	t.row("parameters", formatCount(rt.NumParameters()), "sha256 "+rt.ParametersSHA256()[:12]+"…")
+	t.row("peak memory", formatBytes(peakRSS()))
+	return t.write(c.stdout)
+}
+
+func share(part, whole time.Duration) float64 {
+	if whole <= 0 {
+		return math.NaN()
+	}
+	return float64(part) / float64(whole)
+}
+
+// describe says in one line what a data set holds.
+func describe(ds *graph.Dataset) string {
+	s := fmt.Sprintf("%s: %s nodes, %s edges", ds.Name, formatCount(ds.Graph.NumNodes()), formatCount(ds.Graph.NumEdges()))
+	if f := ds.NodeFeatures; f != nil {
+		s += fmt.Sprintf(", %s features (%s)", formatCount(f.Cols), f.DType)
+	}
+	if l := ds.Labels; l != nil {
+		s += fmt.Sprintf(", %s classes", formatCount(l.NumClasses))
+	}
+	return s
+}
