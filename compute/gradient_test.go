@@ -1,0 +1,210 @@
+package compute
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/rng"
+)
+
+// checkGradient compares the gradient of f's output, weighted by random
+// numbers, with central differences in float64 at every element of every input.
+// f is called with fresh leaves; kinks (ReLU, max) are avoided by inputs that
+// are far from them with respect to the step of 1e-6.
+func checkGradient(t *testing.T, inputs []cpu.Matrix[float64], f func(tape *Tape[float64], in []*Value[float64]) *Value[float64]) {
+	t.Helper()
+	tape := NewTape[float64](testExec(t, 2, cpu.Go), true)
+	run := func() (*Value[float64], []*Value[float64]) {
+		tape.Reset()
+		var in []*Value[float64]
+		for _, m := range inputs {
+			in = append(in, tape.Leaf(m, true, cpu.Matrix[float64]{}))
+		}
+		return f(tape, in), in
+	}
+	var dy cpu.Matrix[float64]
+	objective := func() float64 {
+		y, _ := run()
+		m, s := y.Matrix(), 0.0
+		for i := range m.Rows {
+			for j, v := range m.Row(i) {
+				s += v * dy.Row(i)[j]
+			}
+		}
+		return s
+	}
+	y, in := run()
+	dy = randomMatrix[float64](y.Rows(), y.Cols(), 99)
+	tape.SetGrad(y, dy)
+	tape.Backward()
+	var grads [][]float64
+	for k, v := range in {
+		g := make([]float64, len(inputs[k].Data))
+		if m := v.Grad(); m.Data != nil {
+			copy(g, m.Data)
+		}
+		grads = append(grads, g)
+	}
+	const h = 1e-6
+	for k, m := range inputs {
+		scale := 1e-3
+		for _, v := range grads[k] {
+			scale = max(scale, math.Abs(v))
+		}
+		for i, v := range m.Data {
+			m.Data[i] = v + h
+			up := objective()
+			m.Data[i] = v - h
+			down := objective()
+			m.Data[i] = v
+			if want := (up - down) / (2 * h); !(math.Abs(grads[k][i]-want) <= 1e-6*scale) {
+				t.Fatalf("input %d (%d×%d), element %d: gradient %g, by differences %g", k, m.Rows, m.Cols, i, grads[k][i], want)
+			}
+		}
+	}
+}
+
+type opCheck struct {
+	name   string
+	inputs []cpu.Matrix[float64]
+	f      func(*Tape[float64], []*Value[float64]) *Value[float64]
+}
+
+func TestOpGradients(t *testing.T) {
+	type val = *Value[float64]
+	type tape = *Tape[float64]
+	mat := randomMatrix[float64]
+	for _, n := range []int{1, 2, 7, 13} {
+		g := randomGraph(n, 2, false, uint64(n))
+		b := graph.WholeGraph(g)
+		sampled := sampleBlocks(g, []uint32{uint32(n / 2)}, 1, 2, 3)[0]
+		entryWeights := mat(1, len(b.Indices), 5).Data
+		self := mat(1, n, 6).Data
+		drop := cpu.Dropped{Key: rng.New(4), P: 0.4}
+		checks := []opCheck{
+			{"linear", []cpu.Matrix[float64]{mat(n, 5, 1), mat(3, 5, 2), mat(1, 3, 3)},
+				func(t tape, in []val) val { return t.Linear(in[0], in[1], in[2], cpu.Linear) }},
+			{"linear relu without bias", []cpu.Matrix[float64]{mat(n, 5, 1), mat(3, 5, 2)},
+				func(t tape, in []val) val { return t.Linear(in[0], in[1], nil, cpu.ReLU) }},
+			{"linear add", []cpu.Matrix[float64]{mat(n, 5, 1), mat(3, 5, 2), mat(1, 3, 3), mat(n, 4, 4), mat(3, 4, 5)},
+				func(t tape, in []val) val {
+					return t.LinearAdd(t.Linear(in[0], in[1], nil, cpu.Linear), in[3], in[4], in[2], cpu.ReLU)
+				}},
+			{"bias relu", []cpu.Matrix[float64]{mat(n, 5, 1), mat(n, 5, 2), mat(1, 5, 3)},
+				func(t tape, in []val) val { return t.BiasAct(t.Add(in[0], in[1]), in[2], cpu.ReLU) }},
+			{"value used three times, once in part", []cpu.Matrix[float64]{mat(n, 4, 1), mat(4, 4, 2)},
+				func(t tape, in []val) val {
+					a := t.Linear(in[0], in[1], nil, cpu.Linear)
+					h := t.Linear(t.Head(a, n/2), in[1], nil, cpu.Linear)
+					return t.LinearAdd(h, t.Head(t.Add(a, in[0]), n/2), in[1], nil, cpu.Linear)
+				}},
+			{"sum", []cpu.Matrix[float64]{mat(n, 3, 1)},
+				func(t tape, in []val) val { return t.Aggregate(&b, in[0], cpu.Sum, nil, nil) }},
+			{"weighted sum with self", []cpu.Matrix[float64]{mat(n, 3, 1)},
+				func(t tape, in []val) val { return t.Aggregate(&b, in[0], cpu.Sum, entryWeights, self) }},
+			{"weighted mean", []cpu.Matrix[float64]{mat(n, 3, 1)},
+				func(t tape, in []val) val { return t.Aggregate(&b, in[0], cpu.Mean, entryWeights, nil) }},
+			{"max", []cpu.Matrix[float64]{mat(n, 3, 1)},
+				func(t tape, in []val) val { return t.Aggregate(&b, in[0], cpu.Max, nil, nil) }},
+			{"mean on a sampled block, twice", []cpu.Matrix[float64]{mat(sampled.NumSrc, 3, 1)},
+				func(t tape, in []val) val {
+					return t.Add(t.Aggregate(&sampled, in[0], cpu.Mean, nil, nil), t.Aggregate(&sampled, in[0], cpu.Max, nil, nil))
+				}},
+			{"dropout", []cpu.Matrix[float64]{mat(n, 9, 1)},
+				func(t tape, in []val) val { return t.Dropout(in[0], drop) }},
+			{"dropout in place after relu", []cpu.Matrix[float64]{mat(n, 4, 1), mat(9, 4, 2)},
+				func(t tape, in []val) val {
+					return t.dropoutInPlace(t.Linear(in[0], in[1], nil, cpu.ReLU), drop)
+				}},
+		}
+		for _, c := range checks {
+			t.Run(fmt.Sprintf("%s/%d", c.name, n), func(t *testing.T) { checkGradient(t, c.inputs, c.f) })
+		}
+	}
+}
+
+// TestModelGradients checks the loss gradient of whole models, dropout and loss
+// weights included, with respect to every parameter and input feature, on whole
+// graphs, sampled blocks with weights, and degenerate ones.
+func TestModelGradients(t *testing.T) {
+	for _, name := range Models() {
+		for _, shape := range []struct {
+			name            string
+			n, degree       int
+			weighted        bool
+			fanout, targets int // fanout -2: the whole graph
+		}{
+			{"whole", 11, 2, false, -2, 4},
+			{"whole weighted", 11, 2, true, -2, 11},
+			{"full fan-out", 13, 2, false, -1, 3},
+			{"sampled", 17, 3, false, 2, 3},
+			{"sampled weighted", 17, 3, true, 2, 3},
+			{"single node", 1, 0, false, -2, 1},
+			{"no edges", 3, 0, false, -2, 2},
+		} {
+			for _, dims := range [][3]int{{5, 3, 2}, {2, 3, 5}} { // both orders of products
+				t.Run(fmt.Sprintf("%s/%s/%v", name, shape.name, dims), func(t *testing.T) {
+					g := randomGraph(shape.n, shape.degree, shape.weighted, 8)
+					blocks := wholeBlocks(g, 2)
+					if shape.fanout != -2 {
+						seeds := make([]uint32, shape.n)
+						rng.New(5).Perm(seeds)
+						blocks = sampleBlocks(g, seeds[:shape.targets], 2, shape.fanout, 6)
+						for l := range blocks {
+							blocks[l].Weights = randomMatrix[float32](1, len(blocks[l].Indices), uint64(l)).Data
+						}
+					}
+					checkModel(t, Spec{Model: name, Layers: 2, InDim: dims[0], Hidden: dims[1], OutDim: dims[2], Dropout: 0.3, InputDropout: 0.2}, g, blocks, shape.targets)
+				})
+			}
+		}
+	}
+}
+
+func checkModel(t *testing.T, spec Spec, g *graph.Graph, blocks []graph.Block, targets int) {
+	m := mustModel(t, spec, g)
+	c := newCore[float64](m, testExec(t, 2, cpu.Go), true)
+	x := randomMatrix[float64](blocks[0].NumSrc, spec.InDim, 1)
+	params := randomMatrix[float64](1, m.layout.Len(), 2).Data
+	grad := make([]float64, len(params))
+	in := &Input{Key: 3, Blocks: blocks, Weights: randomMatrix[float32](1, targets, 4).Data}
+	out := blocks[len(blocks)-1].NumDst
+	for i := range targets {
+		in.Labels = append(in.Labels, int32(i%spec.OutDim))
+		in.Targets = append(in.Targets, uint32(out-1-i))
+	}
+	loss := func(grad []float64) (float64, []float64) {
+		c.tape.Reset()
+		c.bind(params, grad)
+		leaf := c.tape.Leaf(x, true, cpu.Matrix[float64]{})
+		stats, err := c.loss(c.forward(blocks, leaf, in.Key), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if grad == nil {
+			return stats.Loss, nil
+		}
+		c.tape.Backward()
+		c.clearUnused(grad)
+		dx := make([]float64, len(x.Data))
+		copy(dx, leaf.Grad().Data)
+		return stats.Loss, dx
+	}
+	_, dx := loss(grad)
+	const h = 1e-6
+	for name, pair := range map[string][2][]float64{"parameter": {params, grad}, "input": {x.Data, dx}} {
+		for i, v := range pair[0] {
+			pair[0][i] = v + h
+			up, _ := loss(nil)
+			pair[0][i] = v - h
+			down, _ := loss(nil)
+			pair[0][i] = v
+			if want := (up - down) / (2 * h); !(math.Abs(pair[1][i]-want) <= 2e-7*max(1, math.Abs(want))) {
+				t.Fatalf("%s %d: gradient %g, by differences %g", name, i, pair[1][i], want)
+			}
+		}
+	}
+}

@@ -1,0 +1,194 @@
+package compute
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph"
+)
+
+// DefaultChunk is how many rows Infer computes at once unless told otherwise.
+const DefaultChunk = 4096
+
+// Infer returns the outputs of the model at params for the given nodes of ds
+// (nil: all, in order; repeated ids give repeated rows), computed exactly: layer
+// by layer over complete neighbourhoods, without dropout. The result is
+// len(nodes)×OutDim and belongs to the caller.
+//
+// Rows are computed chunk at a time (chunk < 1: DefaultChunk), and only those
+// of the nodes' L-hop neighbourhood. A row's bits depend neither on nodes, nor
+// on chunk, nor on the number of threads. Besides the chunk's own, memory is
+// needed for the hidden values of two layers of the neighbourhood and some 20
+// bytes per node of it. x must not be used by anyone else meanwhile. Infer
+// returns ctx's error soon after ctx is done: within the computation of one
+// chunk.
+func (m *Model) Infer(ctx context.Context, x *cpu.Exec, params []float32, ds *graph.Dataset, nodes []uint32, chunk int) (cpu.Matrix[float32], error) {
+	none := cpu.Matrix[float32]{}
+	if err := m.checkInfer(params, ds, nodes); err != nil {
+		return none, fmt.Errorf("compute: inference: %w", err)
+	}
+	if chunk < 1 {
+		chunk = DefaultChunk
+	}
+	c := newCore[float32](m, x, false)
+	defer c.tape.Reset()
+	sets := neighborhoods(m.graph, nodes, len(c.layers))
+	r := inference{core: c, ctx: ctx, params: params, chunk: chunk, values: ds.NodeFeatures, global: true}
+	for l := range c.layers {
+		if err := r.layer(l, sets[l], sets[l+1]); err != nil {
+			return none, fmt.Errorf("compute: inference: %w", err)
+		}
+	}
+	if nodes == nil {
+		return r.out, nil
+	}
+	y := cpu.NewMatrix[float32](len(nodes), m.spec.OutDim)
+	for i, v := range nodes {
+		copy(y.Row(i), r.out.Row(int(sets[len(c.layers)].row(v))))
+	}
+	return y, nil
+}
+
+func (m *Model) checkInfer(params []float32, ds *graph.Dataset, nodes []uint32) error {
+	switch {
+	case len(params) != m.layout.Len():
+		return fmt.Errorf("%d parameters given, the model has %d", len(params), m.layout.Len())
+	case ds.Graph.NumNodes() != m.nodes || len(ds.Graph.Indices) != m.edges:
+		return fmt.Errorf("the data set has %d nodes and %d edges, but the model was made for %d and %d; make a model for this graph with NewModel",
+			ds.Graph.NumNodes(), len(ds.Graph.Indices), m.nodes, m.edges)
+	case ds.NodeFeatures == nil:
+		return fmt.Errorf("the data set has no node features; the model needs %d per node", m.spec.InDim)
+	case ds.NodeFeatures.Cols != m.spec.InDim:
+		return fmt.Errorf("nodes have %d features, the model needs %d", ds.NodeFeatures.Cols, m.spec.InDim)
+	case ds.NodeFeatures.Rows < m.nodes:
+		return fmt.Errorf("the feature table has %d rows for %d nodes", ds.NodeFeatures.Rows, m.nodes)
+	}
+	for _, v := range nodes {
+		if int(v) >= m.nodes {
+			return fmt.Errorf("node %d is out of range [0, %d)", v, m.nodes)
+		}
+	}
+	return nil
+}
+
+// inference runs one layer after the other.
+type inference struct {
+	*core[float32]
+	ctx    context.Context
+	params []float32
+	chunk  int
+
+	values *graph.Features // of the present layer's sources
+	global bool            // rows of values are global ids, not positions in the source set
+	out    cpu.Matrix[float32]
+	rows   rowBlock
+	ids    []uint32
+}
+
+// begin prepares the tape for one chunk of layer l.
+func (r *inference) begin(l int, b *graph.Block) (*Context[float32], error) {
+	if err := r.ctx.Err(); err != nil {
+		return nil, err
+	}
+	r.tape.Reset()
+	r.bind(r.params, nil)
+	c := &r.core.ctx[l]
+	c.Block, c.whole = b, true
+	return c, nil
+}
+
+// layer computes layer l for the nodes of dst from r.values, those of src, and
+// puts the result there.
+func (r *inference) layer(l int, src, dst *nodeSet) error {
+	sent, err := r.transform(l, src)
+	if err != nil {
+		return err
+	}
+	act := cpu.ReLU
+	if l == len(r.layers)-1 {
+		act = cpu.Linear
+	}
+	r.out = cpu.Matrix[float32]{Cols: r.model.spec.OutDim, Stride: r.model.spec.OutDim}
+	r.rows.reset(r.model.graph, src, dst)
+	for i := 0; i < dst.n; i += r.chunk {
+		n := min(r.chunk, dst.n-i)
+		c, err := r.begin(l, r.rows.cut(i, n))
+		if err != nil {
+			return err
+		}
+		where := r.rows.positions
+		if r.global {
+			where = r.rows.block.SrcIDs
+		}
+		x := c.Table(r.values, r.rows.block.NumSrc, where)
+		h := []*Value[float32]{x}
+		if sent != nil {
+			h = h[:0]
+			for _, s := range sent {
+				if s == nil {
+					h = append(h, x)
+				} else {
+					h = append(h, c.Table(s, r.rows.block.NumSrc, r.rows.positions))
+				}
+			}
+		}
+		a := c.sum(r.layers[l].Gather(c, h))
+		y := r.layers[l].Apply(c, c.Head(x, n), a, act)
+		if r.out.Data == nil {
+			r.out = cpu.NewMatrix[float32](dst.n, y.cols)
+		}
+		cpu.Copy(r.tape.x, r.out.View(i, i+n, 0, y.cols), y.Matrix())
+	}
+	r.values, r.global = graph.NewFeatures(r.out.Rows, r.out.Cols, r.out.Data), false
+	return nil
+}
+
+// transform runs the Transform stage of layer l for the nodes of src. It
+// returns one table per value that the stage makes, nil where that is its input
+// itself; nil if all are.
+func (r *inference) transform(l int, src *nodeSet) ([]*graph.Features, error) {
+	var sent []cpu.Matrix[float32]
+	for i := 0; i < src.n; i += r.chunk {
+		n := min(r.chunk, src.n-i)
+		c, err := r.begin(l, &graph.Block{})
+		if err != nil {
+			return nil, err
+		}
+		r.ids = r.ids[:0]
+		for k := i; k < i+n; k++ {
+			id := uint32(k)
+			if r.global {
+				id = src.id(k)
+			}
+			r.ids = append(r.ids, id)
+		}
+		x := c.Table(r.values, n, r.ids)
+		h := r.layers[l].Transform(c, x)
+		if i == 0 {
+			sent = make([]cpu.Matrix[float32], len(h))
+			made := 0
+			for k, v := range h {
+				if v != x {
+					sent[k] = cpu.NewMatrix[float32](src.n, v.cols)
+					made++
+				}
+			}
+			if made == 0 {
+				return nil, nil
+			}
+		}
+		for k, v := range h {
+			if v != x {
+				cpu.Copy(r.tape.x, sent[k].View(i, i+n, 0, v.cols), v.Matrix())
+			}
+		}
+	}
+	tables := make([]*graph.Features, len(sent))
+	for k, m := range sent {
+		if m.Data != nil {
+			tables[k] = graph.NewFeatures(m.Rows, m.Cols, m.Data)
+		}
+	}
+	return tables, nil
+}

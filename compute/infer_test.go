@@ -1,0 +1,178 @@
+package compute
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/rng"
+)
+
+func testDataset(n, degree, dim int, weighted bool) *graph.Dataset {
+	return &graph.Dataset{
+		Graph:        randomGraph(n, degree, weighted, 21),
+		NodeFeatures: graph.NewFeatures(n, dim, randomMatrix[float32](n, dim, 22).Data),
+	}
+}
+
+func randomParams(m *Model, seed uint64) []float32 {
+	return randomMatrix[float32](1, m.layout.Len(), seed).Data
+}
+
+// TestInferMatchesForward compares inference with the training pass over the
+// whole graph and over blocks with full fan-outs, without dropout.
+func TestInferMatchesForward(t *testing.T) {
+	for _, name := range Models() {
+		for _, weighted := range []bool{false, true} {
+			for _, dims := range [][3]int{{9, 4, 3}, {3, 6, 8}} {
+				t.Run(fmt.Sprintf("%s/%v/%v", name, weighted, dims), func(t *testing.T) {
+					ds := testDataset(97, 4, dims[0], weighted)
+					m := mustModel(t, Spec{Model: name, Layers: 3, InDim: dims[0], Hidden: dims[1], OutDim: dims[2]}, ds.Graph)
+					params := randomParams(m, 5)
+					x := testExec(t, 2, cpu.Go)
+					got, err := m.Infer(context.Background(), x, params, ds, nil, 10)
+					if err != nil {
+						t.Fatal(err)
+					}
+					c := newCore[float32](m, x, false)
+					c.bind(params, nil)
+					y := c.forward(wholeBlocks(ds.Graph, 3), c.tape.Table(ds.NodeFeatures, 97, nil), 0)
+					closeTo(t, "whole graph", got.Data, y.Matrix().Data, 1e-5)
+
+					seeds := []uint32{96, 4, 50, 13}
+					blocks := sampleBlocks(ds.Graph, seeds, 3, -1, 1)
+					c.tape.Reset()
+					c.bind(params, nil)
+					y = c.forward(blocks, c.tape.Table(ds.NodeFeatures, blocks[0].NumSrc, blocks[0].SrcIDs), 0)
+					for i, v := range seeds {
+						closeTo(t, fmt.Sprintf("node %d by blocks", v), y.Matrix().Row(i), got.Row(int(v)), 1e-5)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestInferBits checks that a row's bits depend neither on the nodes asked for,
+// nor on the chunk, nor on the number of threads.
+func TestInferBits(t *testing.T) {
+	for _, set := range []cpu.Set{cpu.Go, cpu.AVX2, cpu.AVX512} {
+		if !set.Supported() {
+			continue
+		}
+		for _, name := range Models() {
+			for _, dims := range [][3]int{{37, 16, 5}, {7, 19, 40}} {
+				t.Run(fmt.Sprintf("%v/%s/%v", set, name, dims), func(t *testing.T) {
+					const n = 300
+					ds := testDataset(n, 5, dims[0], true)
+					m := mustModel(t, Spec{Model: name, Layers: 2, InDim: dims[0], Hidden: dims[1], OutDim: dims[2]}, ds.Graph)
+					params := randomParams(m, 5)
+					want, err := m.Infer(context.Background(), testExec(t, 1, set), params, ds, nil, n)
+					if err != nil {
+						t.Fatal(err)
+					}
+					x := testExec(t, 2, set)
+					key := rng.New(9)
+					for trial := range 12 {
+						nodes := make([]uint32, 1+key.Uintn(uint64(trial), 40))
+						for i := range nodes {
+							nodes[i] = uint32(key.With(uint64(trial)).Uintn(uint64(i), n))
+						}
+						if trial == 0 {
+							nodes = nil
+						}
+						chunk := 1 + int(key.Uintn(uint64(trial+100), 70))
+						got, err := m.Infer(context.Background(), x, params, ds, nodes, chunk)
+						if err != nil {
+							t.Fatal(err)
+						}
+						for i := range got.Rows {
+							v := i
+							if nodes != nil {
+								v = int(nodes[i])
+							}
+							if !slices.Equal(got.Row(i), want.Row(v)) {
+								t.Fatalf("node %d, chunk %d, one of %d nodes: got %v, want %v", v, chunk, len(nodes), got.Row(i), want.Row(v))
+							}
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+func TestInferErrors(t *testing.T) {
+	ds := testDataset(20, 2, 3, false)
+	m := mustModel(t, Spec{Model: "gcn", Layers: 1, InDim: 3, OutDim: 2}, ds.Graph)
+	params := randomParams(m, 1)
+	x := testExec(t, 1, cpu.Go)
+	cancelled, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := m.Infer(cancelled, x, params, ds, nil, 0); !errors.Is(err, context.Canceled) {
+		t.Errorf("a cancelled context gives %v", err)
+	}
+	if y, err := m.Infer(context.Background(), x, params, ds, []uint32{}, 0); err != nil || y.Rows != 0 || y.Cols != 2 {
+		t.Errorf("no nodes give %d×%d, %v", y.Rows, y.Cols, err)
+	}
+	other := testDataset(21, 2, 3, false)
+	wide := testDataset(20, 2, 4, false)
+	wide.Graph = ds.Graph
+	for want, f := range map[string]func() error{
+		"out of range [0, 20)": func() error {
+			_, err := m.Infer(context.Background(), x, params, ds, []uint32{3, 20}, 0)
+			return err
+		},
+		"has 21 nodes": func() error {
+			_, err := m.Infer(context.Background(), x, params, other, nil, 0)
+			return err
+		},
+		"have 4 features, the model needs 3": func() error {
+			_, err := m.Infer(context.Background(), x, params, wide, nil, 0)
+			return err
+		},
+		"no node features": func() error {
+			_, err := m.Infer(context.Background(), x, params, &graph.Dataset{Graph: ds.Graph}, nil, 0)
+			return err
+		},
+		"parameters given": func() error {
+			_, err := m.Infer(context.Background(), x, params[1:], ds, nil, 0)
+			return err
+		},
+	} {
+		if err := f(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got error %v, want one with %q", err, want)
+		}
+	}
+}
+
+// TestNeighborhoods compares with sets grown one edge at a time.
+func TestNeighborhoods(t *testing.T) {
+	g := randomGraph(200, 2, false, 3)
+	nodes := []uint32{199, 7, 7, 64}
+	sets := neighborhoods(g, nodes, 3)
+	want := map[uint32]bool{199: true, 7: true, 64: true}
+	for l := 3; l >= 0; l-- {
+		if l < 3 {
+			for _, v := range sets[l+1].ids {
+				for _, u := range g.InNeighbors(v) {
+					want[u] = true
+				}
+			}
+		}
+		s := sets[l]
+		if s.n != len(want) || len(s.ids) != len(want) || !slices.IsSorted(s.ids) {
+			t.Fatalf("layer %d: %d nodes, want %d, sorted", l, s.n, len(want))
+		}
+		for i, v := range s.ids {
+			if !want[v] || s.row(v) != uint32(i) || s.id(i) != v {
+				t.Fatalf("layer %d: node %d at %d: wanted %v, row %d", l, v, i, want[v], s.row(v))
+			}
+		}
+	}
+}

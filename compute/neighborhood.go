@@ -1,0 +1,138 @@
+package compute
+
+import (
+	"math/bits"
+
+	"github.com/gnnactor/gnnactor/graph"
+)
+
+// nodeSet is a set of nodes in ascending order.
+type nodeSet struct {
+	n    int
+	ids  []uint32 // nil: all nodes
+	bits []uint64 // one bit per node of the graph
+	rank []uint32 // members before each word of bits
+}
+
+// id returns the member at position i.
+func (s *nodeSet) id(i int) uint32 {
+	if s.ids == nil {
+		return uint32(i)
+	}
+	return s.ids[i]
+}
+
+// row returns the position of member v.
+func (s *nodeSet) row(v uint32) uint32 {
+	if s.ids == nil {
+		return v
+	}
+	w, b := v/64, v%64
+	return s.rank[w] + uint32(bits.OnesCount64(s.bits[w]&(1<<b-1)))
+}
+
+// finish lists the members after bits was filled.
+func (s *nodeSet) finish() *nodeSet {
+	s.rank = make([]uint32, len(s.bits))
+	for w, b := range s.bits {
+		s.rank[w] = uint32(s.n)
+		s.n += bits.OnesCount64(b)
+	}
+	s.ids = make([]uint32, 0, s.n)
+	for w, b := range s.bits {
+		for ; b != 0; b &= b - 1 {
+			s.ids = append(s.ids, uint32(w*64+bits.TrailingZeros64(b)))
+		}
+	}
+	return s
+}
+
+// neighborhoods returns the nodes whose values each of the layers reads: the
+// last set is nodes itself, the one before it adds its in-neighbours, and so
+// on. nodes nil: all.
+func neighborhoods(g *graph.Graph, nodes []uint32, layers int) []*nodeSet {
+	sets := make([]*nodeSet, layers+1)
+	if nodes == nil {
+		all := &nodeSet{n: g.NumNodes()}
+		for l := range sets {
+			sets[l] = all
+		}
+		return sets
+	}
+	words := (g.NumNodes() + 63) / 64
+	s := &nodeSet{bits: make([]uint64, words)}
+	for _, v := range nodes {
+		s.bits[v/64] |= 1 << (v % 64)
+	}
+	sets[layers] = s.finish()
+	for l := layers - 1; l >= 0; l-- {
+		s := &nodeSet{bits: make([]uint64, words)}
+		copy(s.bits, sets[l+1].bits)
+		for _, v := range sets[l+1].ids {
+			for _, u := range g.InNeighbors(v) {
+				s.bits[u/64] |= 1 << (u % 64)
+			}
+		}
+		sets[l] = s.finish()
+	}
+	return sets
+}
+
+// rowBlock cuts the complete rows of some destinations into blocks over all
+// sources. The destinations of a cut come first among its sources, as a block
+// demands, and after them all members of the source set.
+type rowBlock struct {
+	block     graph.Block
+	positions []uint32 // position in the source set of each source of block
+	graph     *graph.Graph
+	src, dst  *nodeSet
+	ids       []uint32 // backs SrcIDs: room for a cut's destinations, then the set
+	pos       []uint32 // the same for positions; both are filled from the end
+	room      int
+}
+
+func (r *rowBlock) reset(g *graph.Graph, src, dst *nodeSet) {
+	r.graph, r.src, r.dst = g, src, dst
+	r.room = 0
+}
+
+// cut returns the block of destinations [i, i+n) of dst, valid until the next
+// cut.
+func (r *rowBlock) cut(i, n int) *graph.Block {
+	if r.room < n {
+		r.room = n
+		r.ids = resized(r.ids, n+r.src.n)
+		r.pos = resized(r.pos, n+r.src.n)
+		for k := range r.src.n {
+			r.ids[n+k], r.pos[n+k] = r.src.id(k), uint32(k)
+		}
+	}
+	b := &r.block
+	b.NumDst, b.NumSrc = n, n+r.src.n
+	b.SrcIDs, r.positions = r.ids[r.room-n:], r.pos[r.room-n:]
+	b.Indptr = resized(b.Indptr, n+1)
+	b.Indices, b.EdgeIDs = b.Indices[:0], b.EdgeIDs[:0]
+	for k := range n {
+		v := r.dst.id(i + k)
+		b.SrcIDs[k], r.positions[k] = v, r.src.row(v)
+		b.Indptr[k] = int64(len(b.Indices))
+		for _, u := range r.graph.InNeighbors(v) {
+			b.Indices = append(b.Indices, uint32(n)+r.src.row(u))
+		}
+		if r.graph.Weights != nil {
+			for e := r.graph.Indptr[v]; e < r.graph.Indptr[v+1]; e++ {
+				b.EdgeIDs = append(b.EdgeIDs, e)
+			}
+		}
+	}
+	b.Indptr[n] = int64(len(b.Indices))
+	return b
+}
+
+// resized returns s with length n and unspecified content.
+func resized[E any](s []E, n int) []E {
+	if cap(s) < n {
+		return make([]E, n)
+	}
+	return s[:n]
+}
