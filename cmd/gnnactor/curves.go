@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"image/color"
 	"io"
@@ -79,7 +80,12 @@ func (c *curves) save(name string) error {
 		}
 		c := vgsvg.New(curvesWidth, curvesHeight)
 		canvas(c)
-		_, err := c.WriteTo(w)
+		var text bytes.Buffer
+		if _, err := c.WriteTo(&text); err != nil {
+			return err
+		}
+		// The font that lengths were computed with is not on every machine.
+		_, err := w.Write(bytes.ReplaceAll(text.Bytes(), []byte("font-family:Liberation Sans"), []byte("font-family:Liberation Sans,Arial,sans-serif")))
 		return err
 	})
 }

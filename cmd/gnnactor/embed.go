@@ -30,7 +30,7 @@ neighbourhood. With --out the rows go to a NumPy file, in the order of the ids;
 otherwise each is printed as a line: the id, then its values, tabs between.`,
 		Example: `  gnnactor embed --data DIR --params model.safetensors --out embeddings.npy
   gnnactor embed --data DIR --params model.safetensors --ids 0,5,10-19`,
-		Args: cobra.NoArgs,
+		Args: a.args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if err := checkWritable("--out", out); err != nil {
 				return err

@@ -20,7 +20,7 @@ The file says which model it was saved from. For one that does not, written by
 PyG say, name --model, --layers and --hidden.`,
 		Example: `  gnnactor train --data DIR --save model.safetensors
   gnnactor eval --data DIR --params model.safetensors --output json`,
-		Args: cobra.NoArgs,
+		Args: a.args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			rt, err := startSaved(cmd, a, config)
 			if err != nil {

@@ -29,7 +29,7 @@ SRC is recognised by its files; --format overrides:
 STORE appears only when it is complete.`,
 		Example: `  gnnactor import cora-ogb cora
   gnnactor import edges.tsv.zst graph --undirected --self-loops`,
-		Args: cobra.ExactArgs(2),
+		Args: a.args(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.Format != "" && !slices.Contains(graph.Formats(), o.Format) {
 				return usagef("--format: %q is not one of %s", o.Format, strings.Join(graph.Formats(), ", "))
@@ -67,12 +67,7 @@ func (a *app) reportStore(dir, made string, took time.Duration) error {
 	}
 	defer s.Close()
 	if a.output == outputJSON {
-		info, err := inspectStore(s.Dataset(), dir)
-		if err != nil {
-			return err
-		}
-		info.Seconds = took.Seconds()
-		return a.printJSON(info)
+		return a.printJSON(s.Dataset().Summary())
 	}
 	_, err = fmt.Fprintf(a.stdout, "%s\n%s in %s to %s\n", describe(s.Dataset()), made, formatDuration(took), dir)
 	return err

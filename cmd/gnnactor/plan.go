@@ -18,7 +18,7 @@ func newPlan(a *app) *cobra.Command {
 how many batches may be under way, and the memory that this takes at most. It
 takes the settings of 'gnnactor train', and trains nothing.`,
 		Example: `  gnnactor plan --data DIR --fanouts 15,10,5 --batch-size 1024`,
-		Args:    cobra.NoArgs,
+		Args:    a.args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			cfg, err := config.load(cmd, a)
 			if err != nil {

@@ -27,7 +27,7 @@ func newPredict(a *app) *cobra.Command {
 		Long: `Print the most probable class of nodes, by exact inference over their whole
 neighbourhood: one line each with id, class and probability, tabs between.`,
 		Example: `  gnnactor predict --data DIR --params model.safetensors --ids 0,5,10-19`,
-		Args:    cobra.NoArgs,
+		Args:    a.args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			rt, err := startSaved(cmd, a, config)
 			if err != nil {

@@ -52,12 +52,6 @@ Exit codes: 0 done, 1 failed, 2 bad usage or setting, 130 interrupted.`,
 	add := func(group string, c *cobra.Command) {
 		c.GroupID = group
 		c.Flags().SortFlags = false
-		if check := c.Args; check != nil {
-			c.Args = func(cmd *cobra.Command, args []string) error {
-				a.command = cmd.CommandPath()
-				return check(cmd, args)
-			}
-		}
 		root.AddCommand(c)
 	}
 	add("model", newTrain(a))
@@ -71,6 +65,14 @@ Exit codes: 0 done, 1 failed, 2 bad usage or setting, 130 interrupted.`,
 	add("data", newSample(a))
 	add("", newVersion(a))
 	return root, a
+}
+
+// args is check, noting the command for hints.
+func (a *app) args(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		a.command = cmd.CommandPath()
+		return check(cmd, args)
+	}
 }
 
 // terminal returns the width of the terminal behind w, and false when w is

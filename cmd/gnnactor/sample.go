@@ -33,7 +33,7 @@ drawn uniformly, or all if there are fewer.
 With --output json the last line of the standard output is an object with
 batches_per_second, sampled_edges_per_second, mean_edges and mean_input_nodes.`,
 		Example: `  gnnactor sample --data DIR --fanouts 15,10,5 --batch-size 1024 --batches 200`,
-		Args:    cobra.NoArgs,
+		Args:    a.args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if batches < 0 {
 				return usagef("--batches %d: must be 1 or more; 0 takes one epoch", batches)

@@ -40,7 +40,7 @@ The result is the same, bit for bit, for any --threads, --samplers, --trainers a
   gnnactor train --data DIR --model gcn --sampler full --epochs 200 --hidden 16
   gnnactor train --data DIR --fanouts 15,10,5 --checkpoint run1 --resume
   gnnactor train --plot curves.svg --save model.safetensors`,
-		Args: cobra.NoArgs,
+		Args: a.args(cobra.NoArgs),
 		RunE: c.run,
 	}
 	c.config = addConfigFlags(cmd, []group{dataGroup, modelGroup, samplingGroup, trainingGroup, executionGroup, checkpointGroup})

@@ -24,7 +24,7 @@ func newVersion(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version, and what this machine's kernels are",
-		Args:  cobra.NoArgs,
+		Args:  a.args(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			v, err := version()
 			if err != nil {

@@ -1,0 +1,269 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/gnnactor/gnnactor/graph"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// invoke runs one command line in this process.
+func invoke(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = run(t.Context(), args, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+// mustInvoke fails the test when the command does.
+func mustInvoke(t *testing.T, args ...string) (stdout, stderr string) {
+	t.Helper()
+	code, out, errs := invoke(t, args...)
+	if code != exitDone {
+		t.Fatalf("gnnactor %s: exit %d\n%s", strings.Join(args, " "), code, errs)
+	}
+	return out, errs
+}
+
+// lastLine decodes the last line of a command's standard output.
+func lastLine(t *testing.T, stdout string) map[string]any {
+	t.Helper()
+	lines := strings.Split(strings.TrimSuffix(stdout, "\n"), "\n")
+	var v map[string]any
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &v); err != nil {
+		t.Fatalf("the last line is no object: %v\n%s", err, stdout)
+	}
+	return v
+}
+
+func keys(v map[string]any) []string {
+	var names []string
+	for k := range v {
+		names = append(names, k)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// twoRings is a data set of two rings of 60 nodes each, with a bridge. A node's
+// class is its ring, which the first feature tells and the second does not.
+func twoRings(t *testing.T) *graph.Dataset {
+	t.Helper()
+	const ring, n = 60, 120
+	var src, dst []uint32
+	edge := func(u, v int) {
+		src, dst = append(src, uint32(u), uint32(v)), append(dst, uint32(v), uint32(u))
+	}
+	x := make([]float32, 2*n)
+	class := make([]int32, n)
+	ds := &graph.Dataset{Name: "rings"}
+	for v := range n {
+		edge(v, v/ring*ring+(v+1)%ring)
+		class[v] = int32(v / ring)
+		x[2*v], x[2*v+1] = float32(2*(v/ring)-1), float32(v%7)/7
+		split := &ds.Train
+		switch v % 4 {
+		case 2:
+			split = &ds.Valid
+		case 3:
+			split = &ds.Test
+		}
+		*split = append(*split, uint32(v))
+	}
+	edge(0, ring)
+	g, err := graph.FromEdges(n, src, dst, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ds.Graph, ds.NodeFeatures, ds.Labels = g, graph.NewFeatures(n, 2, x), &graph.Labels{NumClasses: 2, Class: class}
+	return ds
+}
+
+// storeOf writes ds as a store.
+func storeOf(t *testing.T, ds *graph.Dataset) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "store")
+	if err := graph.Create(dir, ds); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// What the command line, the environment, a config file and the data can have
+// wrong: each has its exit code, and one line that says what and where.
+func TestUnhappy(t *testing.T) {
+	store := storeOf(t, twoRings(t))
+	noTrain := twoRings(t)
+	noTrain.Train = nil
+	empty := storeOf(t, noTrain)
+	bare := storeOf(t, &graph.Dataset{Name: "bare", Graph: noTrain.Graph})
+	file := writeTemp(t, "file", "nothing")
+	badKey := writeTemp(t, "c.yaml", "hiden: 7\n")
+	params := savedParams(t)
+	for _, c := range []struct {
+		name string
+		args string
+		env  string
+		code int
+		want string
+	}{
+		{"unknown command", "trian", "", exitUsage, `unknown command "trian"`},
+		{"unknown flag", "train --hiden 7", "", exitUsage, "unknown flag: --hiden"},
+		{"unknown output", "train --output xml", "", exitUsage, "must be text or json"},
+		{"no number", "train --hidden many", "", exitUsage, "must be a whole number"},
+		{"no value", "train --hidden", "", exitUsage, "needs an argument"},
+		{"extra argument", "train now", "", exitUsage, `"now"`},
+		{"too few arguments", "import x", "", exitUsage, "accepts 2 arg(s)"},
+		{"unknown model", "train --model transformer", "", exitUsage, `model: "transformer" is not one of`},
+		{"unknown sampler", "train --sampler best", "", exitUsage, `sampler: "best" is not one of`},
+		{"unknown format", "train --format papyrus", "", exitUsage, `format: "papyrus" is not one of`},
+		{"fan-out 0", "train --fanouts 10,0", "", exitUsage, "fanouts: number 2 is 0"},
+		{"fan-outs at odds with layers", "train --layers 3 --fanouts 10,5", "", exitUsage, "fanouts: 2 given for 3 layers"},
+		{"layers 0", "train --layers 0", "", exitUsage, "layers: 0"},
+		{"two problems", "train --layers 0 --hidden 0", "", exitUsage, "hidden: 0"},
+		{"resume from nowhere", "train --resume", "", exitUsage, "resume: needs checkpoint"},
+		{"unknown YAML key", "train --config " + badKey, "", exitUsage, "hiden: there is no such setting"},
+		{"missing config file", "train --config " + file + ".none", "", exitUsage, "no such file"},
+		{"bad environment", "train", "GNNACTOR_BATCH_SIZE=many", exitUsage, `GNNACTOR_BATCH_SIZE="many"`},
+		{"unknown plot format", "train --plot curves.pdf", "", exitUsage, "must end in .svg or .png"},
+		{"plot into nowhere", "train --plot " + file + "/c.svg", "", exitUsage, "not a directory"},
+		{"save into nowhere", "train --save /no/such/dir/m.safetensors", "", exitUsage, "make it first"},
+		{"save onto a directory", "train --save " + store, "", exitUsage, "that is a directory"},
+		{"missing data", "train --data " + file + ".none", "", exitFailed, "no such file"},
+		{"data that cannot be read", "train --data " + file + "/x", "", exitFailed, "not a directory"},
+		{"data of no known format", "train --data " + filepath.Dir(badKey), "", exitFailed, "looked for"},
+		{"empty training set", "train --data " + empty, "", exitFailed, "the training set of rings is empty"},
+		{"no features", "train --data " + bare, "", exitFailed, "has no node features"},
+		{"missing parameters", "eval --data " + store + " --params " + file + ".none", "", exitFailed, "no such file"},
+		{"no parameters named", "eval --data " + store, "", exitUsage, "--params"},
+		{"parameters of another model", "eval --data " + store + " --params " + params, "", exitFailed, "convs"},
+		{"no safetensors", "eval --data " + store + " --params " + file, "", exitFailed, file},
+		{"missing store", "inspect " + file + ".none", "", exitFailed, "no such file"},
+		{"inspect of no store", "inspect " + badKey, "", exitFailed, "not a known format"},
+		{"import of nothing", "import " + file + ".none " + file + ".out", "", exitFailed, "no such file"},
+		{"import onto a file", "import " + store + " " + file, "", exitFailed, file},
+		{"import of an unknown format", "import --format papyrus a b", "", exitUsage, "is not one of"},
+		{"negative batches", "sample --batches -1", "", exitUsage, "--batches -1"},
+		{"generate what", "generate papyrus out", "", exitUsage, "papyrus"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if k, v, ok := strings.Cut(c.env, "="); ok {
+				t.Setenv(k, v)
+			}
+			code, stdout, stderr := invoke(t, strings.Fields(c.args)...)
+			if code != c.code {
+				t.Errorf("exit %d, want %d", code, c.code)
+			}
+			if stdout != "" {
+				t.Errorf("printed %q", stdout)
+			}
+			lines := strings.Split(strings.TrimSuffix(stderr, "\n"), "\n")
+			last := lines[len(lines)-1]
+			if !strings.HasPrefix(last, "gnnactor: ") || !strings.Contains(last, c.want) {
+				t.Errorf("said %q, want one line with %q", stderr, c.want)
+			}
+			for _, line := range lines { // no usage dump
+				if !strings.HasPrefix(line, "gnnactor: ") {
+					t.Errorf("a line that is no message: %q", line)
+				}
+			}
+		})
+	}
+}
+
+// A node that is asked for and does not exist is refused.
+func TestNodeIDs(t *testing.T) {
+	ids, err := parseIDs("3, 0,5-7,9", 10)
+	if err != nil || !slices.Equal(ids, []uint32{3, 0, 5, 6, 7, 9}) {
+		t.Errorf("got %v, %v", ids, err)
+	}
+	for _, text := range []string{"10", "-1", "", "a", "7-3", "3-", "5-10", "1,,2", "99999999999"} {
+		if ids, err := parseIDs(text, 10); err == nil {
+			t.Errorf("%q: got %v, want an error", text, ids)
+		}
+	}
+}
+
+func TestHelpAndVersion(t *testing.T) {
+	for _, args := range []string{"", "help", "--help", "train --help", "completion bash", "version"} {
+		if out, errs := mustInvoke(t, strings.Fields(args)...); out == "" || errs != "" {
+			t.Errorf("%q: printed %d bytes, said %q", args, len(out), errs)
+		}
+	}
+	out, _ := mustInvoke(t, "version", "--output", "json")
+	if v := lastLine(t, out); v["kernels"] == "" || v["go"] == "" || v["platform"] == "" {
+		t.Errorf("got %v", v)
+	}
+	t.Setenv("GNNACTOR_SIMD", "abacus")
+	if code, _, errs := invoke(t, "version"); code != exitUsage || !strings.Contains(errs, "abacus") {
+		t.Errorf("exit %d, said %q; want a kernel set refused", code, errs)
+	}
+}
+
+// writerFunc is a writer that a test looks into.
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// An interrupted run exits with 130, says how to go on, and goes on to the same
+// bits as one that was not interrupted.
+func TestInterrupt(t *testing.T) {
+	store := storeOf(t, twoRings(t))
+	ckpt := filepath.Join(t.TempDir(), "ckpt")
+	args := []string{"train", "--data", store, "--batch-size", "16", "--epochs", "40", "--checkpoint", ckpt, "--output", "json"}
+	ctx, cancel := context.WithCancel(t.Context())
+	var said, out bytes.Buffer
+	stop := writerFunc(func(p []byte) (int, error) {
+		if strings.HasPrefix(string(p), "epoch 1/") {
+			cancel()
+		}
+		return said.Write(p)
+	})
+	if code := run(ctx, args, &out, stop); code != exitInterrupted {
+		t.Fatalf("exit %d, want %d\n%s", code, exitInterrupted, said.String())
+	}
+	if out.Len() > 0 || !strings.Contains(said.String(), "go on with --checkpoint "+ckpt+" --resume") {
+		t.Errorf("printed %q, said %q", out.String(), said.String())
+	}
+	resumed, errs := mustInvoke(t, append(args, "--resume")...)
+	if !strings.Contains(errs, "resumed after") {
+		t.Errorf("said %q", errs)
+	}
+	whole, _ := mustInvoke(t, append(slices.Clone(args[:len(args)-4]), "--output", "json")...)
+	a, b := lastLine(t, resumed), lastLine(t, whole)
+	for _, k := range []string{"parameters_sha256", "test_accuracy", "train_loss", "batches"} {
+		if fmt.Sprint(a[k]) != fmt.Sprint(b[k]) {
+			t.Errorf("%s: %v after resuming, %v in one run", k, a[k], b[k])
+		}
+	}
+	// The same directory with other settings is another run.
+	if code, _, errs := invoke(t, append(args, "--resume", "--seed", "2")...); code != exitUsage || !strings.Contains(errs, "seed was 1 and is 2") {
+		t.Errorf("exit %d, said %q; want the other seed refused", code, errs)
+	}
+	if code, _, errs := invoke(t, args...); code != exitUsage || !strings.Contains(errs, ckpt) {
+		t.Errorf("exit %d, said %q; want a directory in use refused", code, errs)
+	}
+}
+
+// A directory without checkpoints is a fresh start, and that is said.
+func TestResumeFromNothing(t *testing.T) {
+	ckpt := filepath.Join(t.TempDir(), "ckpt")
+	_, errs := mustInvoke(t, "train", "--data", storeOf(t, twoRings(t)), "--epochs", "1", "--checkpoint", ckpt, "--resume")
+	if !strings.Contains(errs, "starting afresh") {
+		t.Errorf("said %q", errs)
+	}
+	if entries, err := os.ReadDir(ckpt); err != nil || len(entries) == 0 {
+		t.Errorf("no checkpoint was written: %v", err)
+	}
+}
