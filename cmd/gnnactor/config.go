@@ -172,4 +172,3 @@ func (c *configFlags) settleLayers(cfg *runtime.Config, a *app) {
 		a.logf("fanouts: %d for each of %d layers (%s); --fanouts chooses others", k, cfg.Layers, layers)
 	}
 }
-

@@ -66,7 +66,7 @@ func TestTable(t *testing.T) {
 	if err := tab.write(&b); err != nil {
 		t.Fatal(err)
 	}
-	want := "       nodes  accuracy\ntrain  1,400         –\n\nü          2\n"
+	want := "       nodes  accuracy\ntrain  1,400         –\n\nü  2\n"
 	if b.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
 	}

@@ -114,7 +114,7 @@ func (f *fieldValue) Type() string {
 	case reflect.Float64:
 		return "number"
 	case reflect.Slice:
-		return "n,n,…"
+		return "n,n"
 	case reflect.String:
 		return "name"
 	}

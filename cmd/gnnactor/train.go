@@ -165,16 +165,19 @@ func (c *trainCommand) table(ctx context.Context, rt *runtime.Runtime, done runt
 		t.row("test, features only", formatCount(len(ds.Test)), formatPercent(baseline))
 	}
 	t.gap()
-	t.row("stage", "busy", "of the run")
+	t.row("stage", "busy", "of training")
 	for _, name := range []string{"sample", "load", "compute"} {
 		busy := done.Stages[name]
 		t.row(name, formatDuration(busy), formatPercent(share(busy, done.Wall)))
 	}
 	t.gap()
-	t.row("run", formatDuration(done.Wall), formatCount(done.Applied)+" batches")
-	t.row("overlap", formatPercent(done.Overlap), "longest stage / pipeline")
-	t.row("parameters", formatCount(rt.NumParameters()), "sha256 "+rt.ParametersSHA256()[:12]+"…")
+	t.row("training", formatDuration(done.Wall))
+	t.row("batches", formatCount(done.Applied))
+	t.row("overlap", formatPercent(done.Overlap))
 	t.row("peak memory", formatBytes(peakRSS()))
+	t.row("parameters", formatCount(rt.NumParameters()))
+	t.gap()
+	t.row("parameters sha256", rt.ParametersSHA256())
 	return t.write(c.stdout)
 }
 
