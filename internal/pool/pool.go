@@ -22,12 +22,15 @@ type Pool struct {
 	free sync.Pool
 }
 
+// loop is one call of For. Workers may find it in the queue after it is over,
+// so it is reused only when nobody refers to it any more.
 type loop struct {
 	next   atomic.Int64
 	chunks int64
 	ids    atomic.Int64
+	refs   atomic.Int64 // the caller and the queue's entries
 	f      func(worker, chunk int)
-	wg     sync.WaitGroup
+	left   sync.WaitGroup // chunks
 	panics atomic.Pointer[PanicError]
 }
 
@@ -56,7 +59,7 @@ func New(size int) *Pool {
 			defer p.wg.Done()
 			for l := range p.work {
 				l.run()
-				l.wg.Done()
+				p.drop(l)
 			}
 		}()
 	}
@@ -66,8 +69,26 @@ func New(size int) *Pool {
 // Size returns the number of workers, the caller of For included.
 func (p *Pool) Size() int { return p.size }
 
+func (p *Pool) drop(l *loop) {
+	if l.refs.Add(-1) == 0 {
+		l.f = nil
+		p.free.Put(l)
+	}
+}
+
 func (l *loop) run() {
+	c := l.next.Add(1) - 1
+	if c >= l.chunks {
+		return
+	}
 	id := int(l.ids.Add(1) - 1)
+	for ; c < l.chunks; c = l.next.Add(1) - 1 {
+		l.call(id, int(c))
+	}
+}
+
+// call runs one chunk; after a panic chunks are only counted.
+func (l *loop) call(id, chunk int) {
 	defer func() {
 		if r := recover(); r != nil {
 			pe, ok := r.(*PanicError)
@@ -75,15 +96,11 @@ func (l *loop) run() {
 				pe = &PanicError{Value: r, Stack: debug.Stack()}
 			}
 			l.panics.CompareAndSwap(nil, pe)
-			l.next.Store(l.chunks) // nobody starts another chunk
 		}
+		l.left.Done()
 	}()
-	for {
-		c := l.next.Add(1) - 1
-		if c >= l.chunks {
-			return
-		}
-		l.f(id, int(c))
+	if l.panics.Load() == nil {
+		l.f(id, chunk)
 	}
 }
 
@@ -106,21 +123,22 @@ func (p *Pool) For(chunks int, f func(worker, chunk int)) {
 	l.ids.Store(0)
 	l.panics.Store(nil)
 	l.chunks, l.f = int64(chunks), f
+	l.left.Add(chunks)
+	l.refs.Store(1)
 offer:
-	for range min(p.size-1, chunks-1) {
-		l.wg.Add(1)
+	for range min(p.size, chunks) - 1 {
+		l.refs.Add(1)
 		select {
 		case p.work <- l:
 		default: // every worker has work waiting
-			l.wg.Done()
+			l.refs.Add(-1)
 			break offer
 		}
 	}
 	l.run()
-	l.wg.Wait()
+	l.left.Wait() // for chunks that others are running: never for a queue
 	pe := l.panics.Load()
-	l.f = nil
-	p.free.Put(l)
+	p.drop(l)
 	if pe != nil {
 		panic(pe)
 	}

@@ -30,8 +30,12 @@ func New(seed uint64, coords ...uint64) Key {
 	return k
 }
 
-// With returns the key of the sub-stream c of k.
-func (k Key) With(c uint64) Key { return Key(mix((uint64(k) ^ mix(c+golden)) + golden)) }
+// With returns the key of the sub-stream c of k. The rotation and the constant
+// (the fractional digits of √3) keep a key from cancelling against a coordinate
+// of the same value.
+func (k Key) With(c uint64) Key {
+	return Key(mix(bits.RotateLeft64(uint64(k), 23) ^ mix(c^0xbb67ae8584caa73b)))
+}
 
 // Uint64 returns draw i of the stream: 64 uniform bits.
 func (k Key) Uint64(i uint64) uint64 { return mix(uint64(k) + (i+1)*golden) }

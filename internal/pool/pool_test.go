@@ -1,0 +1,109 @@
+package pool
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestForCallsEachChunkOnce(t *testing.T) {
+	for _, size := range []int{0, 1, 2, 5} {
+		p := New(size)
+		for _, chunks := range []int{0, 1, 2, 7, 1000} {
+			calls := make([]atomic.Int32, chunks)
+			busy := make([]atomic.Bool, p.Size())
+			p.For(chunks, func(worker, chunk int) {
+				if busy[worker].Swap(true) {
+					t.Errorf("worker %d runs two chunks at once", worker)
+				}
+				calls[chunk].Add(1)
+				busy[worker].Store(false)
+			})
+			for c := range calls {
+				if n := calls[c].Load(); n != 1 {
+					t.Errorf("size %d: chunk %d of %d ran %d times", size, c, chunks, n)
+				}
+			}
+		}
+		p.Close()
+	}
+}
+
+// Loops may be started from many goroutines, and from within chunks.
+func TestForNests(t *testing.T) {
+	p := New(3)
+	defer p.Close()
+	var n atomic.Int32
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			p.For(5, func(int, int) { p.For(6, func(int, int) { n.Add(1) }) })
+		})
+	}
+	wg.Wait()
+	if n.Load() != 4*5*6 {
+		t.Errorf("%d of %d inner chunks ran", n.Load(), 4*5*6)
+	}
+}
+
+func TestForPassesPanicsOn(t *testing.T) {
+	broken := errors.New("broken")
+	for _, size := range []int{1, 3} {
+		p := New(size)
+		func() {
+			defer func() {
+				r := recover()
+				err, ok := r.(error)
+				if !ok || !errors.Is(err, broken) {
+					t.Errorf("size %d: recovered %v", size, r)
+				}
+			}()
+			p.For(10, func(_, c int) {
+				if c == 4 {
+					panic(broken)
+				}
+			})
+		}()
+		ran := false
+		p.For(1, func(int, int) { ran = true })
+		if !ran {
+			t.Error("the pool does not survive a panic")
+		}
+		p.Close()
+	}
+}
+
+func TestCloseWaitsForJobs(t *testing.T) {
+	p := New(2)
+	var done atomic.Bool
+	gate := make(chan struct{})
+	p.Go(func() { <-gate; done.Store(true) })
+	close(gate)
+	p.Close()
+	if !done.Load() {
+		t.Error("Close returned before the job")
+	}
+}
+
+func TestForDoesNotAllocate(t *testing.T) {
+	p := New(2)
+	defer p.Close()
+	var sum atomic.Int64
+	f := func(_, c int) { sum.Add(int64(c)) }
+	if n := testing.AllocsPerRun(100, func() { p.For(8, f) }); n > 0.5 {
+		t.Errorf("%.1f allocations per loop", n)
+	}
+}
+
+func BenchmarkFor(b *testing.B) {
+	p := New(2)
+	defer p.Close()
+	for b.Loop() {
+		p.For(2, func(int, int) {})
+	}
+}

@@ -1,0 +1,73 @@
+package scheduler
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func sizes() Sizes {
+	return Sizes{
+		Nodes: 1 << 20, Edges: 15 << 20, FeatureBytes: 512 << 20, TrainNodes: 196_615, InDim: 128, OutDim: 47, Hidden: 256, Layers: 3,
+		Sampler: "neighbor", Fanouts: []int{15, 10, 5}, BatchSize: 1024, Micro: 1, Parameters: 200_000, Kernels: "avx2",
+	}
+}
+
+func TestPlanFollowsTheRequest(t *testing.T) {
+	p := Build(sizes(), Request{Threads: 8, Samplers: 3, Trainers: 1, Credits: 5, EvalChunk: 77, LocalCodec: "msgpack"})
+	if p.Threads != 8 || p.Samplers != 3 || p.Trainers != 1 || p.Credits != 5 || p.EvalChunk != 77 || p.LocalCodec != "msgpack" {
+		t.Errorf("%+v", p)
+	}
+	if p.Batches != 193 {
+		t.Errorf("%d batches of 1024 out of 196615 nodes", p.Batches)
+	}
+}
+
+func TestPlanChooses(t *testing.T) {
+	p := Build(sizes(), Request{Threads: 8})
+	if p.Samplers != 4 || p.Trainers != 1 || p.Credits < 1 || p.EvalChunk < minChunk || p.EvalChunk > maxChunk {
+		t.Errorf("%+v", p)
+	}
+	whole := sizes()
+	whole.Sampler, whole.Fanouts = "full", nil
+	if p := Build(whole, Request{Threads: 8}); p.Samplers != 1 || p.Credits != 1 || p.Batches != 1 {
+		t.Errorf("whole graph: %+v", p)
+	}
+}
+
+// The peak is the sum of the terms that are printed, mapped pages left out.
+func TestPeakIsTheSum(t *testing.T) {
+	for _, mapped := range []bool{false, true} {
+		s := sizes()
+		s.FeaturesMap = mapped
+		p := Build(s, Request{Threads: 2})
+		var sum int64
+		for _, m := range p.Memory {
+			if m.Bytes < 0 {
+				t.Errorf("%s is %d bytes", m.What, m.Bytes)
+			}
+			if !m.Mapped {
+				sum += m.Bytes
+			}
+		}
+		if sum != p.PeakBytes {
+			t.Errorf("peak %d, sum %d", p.PeakBytes, sum)
+		}
+		text := p.String()
+		for _, m := range p.Memory {
+			if !strings.Contains(text, m.What) {
+				t.Errorf("the text leaves out %q:\n%s", m.What, text)
+			}
+		}
+		if _, err := json.Marshal(p); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestMoreCreditsCostMore(t *testing.T) {
+	few, many := Build(sizes(), Request{Threads: 2, Credits: 1}), Build(sizes(), Request{Threads: 2, Credits: 4})
+	if few.PeakBytes >= many.PeakBytes {
+		t.Errorf("peak %d with 1 credit, %d with 4", few.PeakBytes, many.PeakBytes)
+	}
+}
