@@ -1,0 +1,72 @@
+package runtime
+
+import (
+	"context"
+
+	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/rng"
+)
+
+const (
+	baselineSteps = 200
+	baselineLR    = 0.01
+)
+
+// BaselineAccuracy returns the test accuracy of a model of the same width and
+// depth that sees the features and not the graph: what is above it, the edges
+// brought. On a graph without edges a GCN layer is a linear layer, so the
+// baseline is one, trained on the whole training set for 200 steps.
+func (r *Runtime) BaselineAccuracy(ctx context.Context) (float64, error) {
+	ctx, end, err := r.begin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer end()
+	if err := r.check(); err != nil {
+		return 0, err
+	}
+	ds := *r.data.ds
+	ds.Graph = &graph.Graph{Indptr: make([]int64, r.data.ds.Graph.NumNodes()+1), Indices: []uint32{}}
+	spec := r.model.Spec()
+	spec.Model, spec.InputDropout = "gcn", 0
+	m, err := compute.NewModel(spec, ds.Graph)
+	if err != nil {
+		return 0, err
+	}
+	n := len(ds.Train)
+	in := &compute.Input{Features: ds.NodeFeatures, Rows: ds.Train}
+	for range spec.Layers {
+		in.Blocks = append(in.Blocks, graph.Block{NumDst: n, NumSrc: n, Indptr: make([]int64, n+1), Indices: []uint32{}, SrcIDs: ds.Train})
+	}
+	for _, v := range ds.Train {
+		in.Labels = append(in.Labels, ds.Labels.Class[v])
+	}
+	x := r.exec()
+	defer r.releaseExec(x)
+	engine := m.NewEngine(x)
+	adam := compute.DefaultAdam(baselineLR)
+	adam.WeightDecay = r.cfg.WeightDecay
+	params := m.Init(r.cfg.Seed)
+	grad := make([]float32, len(params))
+	state := compute.NewAdamState(len(params))
+	for step := range baselineSteps {
+		if ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
+		in.Key = rng.New(r.cfg.Seed, uint64(step))
+		s, err := engine.Gradient(grad, params, in)
+		if err != nil {
+			return 0, err
+		}
+		for i := range grad {
+			grad[i] /= float32(s.Weight)
+		}
+		adam.Step(params, grad, state, x)
+	}
+	out, err := m.Infer(ctx, x, params, &ds, ds.Test, r.plan.EvalChunk)
+	if err != nil {
+		return 0, err
+	}
+	return r.score(out, ds.Test).Accuracy, nil
+}

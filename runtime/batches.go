@@ -1,0 +1,141 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	"github.com/gnnactor/gnnactor/actors"
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/internal/clock"
+	"github.com/gnnactor/gnnactor/sampling"
+)
+
+// BatchesOptions says which batches to make.
+type BatchesOptions struct {
+	Nodes  []uint32 // seeds of an epoch; nil: the training set
+	Epochs int      // 0: 1
+	Phase  string   // names the batches; empty: "batches"
+}
+
+// Batch is a sampled mini-batch with the data of its nodes.
+type Batch struct {
+	*sampling.Batch
+	X           []float32 // NumInputs×NumFeatures, row-major, in the order of Inputs; nil: no features
+	NumFeatures int
+	Labels      []int32 // class of each seed, or graph.Unlabeled; nil: no single-label classes
+}
+
+// Batches samples mini-batches, with their features, for a model of the
+// caller's own. Sampling and loading run ahead of the loop, within the plan's
+// credits. A batch is valid until the next iteration. The order and the
+// content of the batches are a function of the settings alone. The last pair
+// carries the error, if there is one.
+func (r *Runtime) Batches(ctx context.Context, o BatchesOptions) iter.Seq2[*Batch, error] {
+	return func(yield func(*Batch, error) bool) {
+		ctx, end, err := r.begin(ctx)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer end()
+		if _, err := r.batches(ctx, o, yield); err != nil {
+			if cause := context.Cause(ctx); cause != nil {
+				err = cause
+			}
+			yield(nil, err)
+		}
+	}
+}
+
+func (r *Runtime) batches(ctx context.Context, o BatchesOptions, yield func(*Batch, error) bool) (left bool, err error) {
+	ds := r.data.ds
+	nodes := o.Nodes
+	if nodes == nil {
+		if nodes = ds.Train; len(nodes) == 0 {
+			return false, fmt.Errorf("runtime: the training set of %s is empty; name the seed nodes", ds.Name)
+		}
+	}
+	for _, v := range nodes {
+		if int(v) >= ds.Graph.NumNodes() {
+			return false, fmt.Errorf("runtime: seed node %d is out of range [0, %d)", v, ds.Graph.NumNodes())
+		}
+	}
+	if o.Phase == "" {
+		o.Phase = "batches"
+	}
+	work := actors.Work{
+		Phase: o.Phase, Seed: r.cfg.Seed, Nodes: nodes, Micro: r.cfg.MicroBatches, Epochs: max(o.Epochs, 1),
+		BatchSize: r.sampler.Spec().BatchSize(r.cfg.BatchSize, len(nodes)),
+	}
+	c := actors.Config{
+		System: r.system, Pool: r.pool, Clock: new(clock.Recorder), Work: work, Samplers: r.samplers(),
+		Credits: r.plan.Credits, Bytes: r.cfg.LocalCodec == "msgpack",
+	}
+	if ds.NodeFeatures != nil {
+		c.Load = r.load
+	}
+	p, err := actors.Start(c)
+	if err != nil {
+		return false, err
+	}
+	defer p.Stop()
+	b := new(Batch)
+	if ds.NodeFeatures != nil {
+		b.NumFeatures = ds.NodeFeatures.Cols
+	}
+	for step := int64(0); step < work.Steps()*int64(work.Epochs); {
+		x, err := p.Next(ctx)
+		if err != nil {
+			return false, err
+		}
+		d := x.(*actors.Delivery)
+		b.Batch, b.X = d.Batch, d.X
+		if ds.Labels != nil && !ds.Labels.IsMulti() {
+			b.Labels = b.Labels[:0]
+			for _, v := range b.Seeds {
+				b.Labels = append(b.Labels, ds.Labels.Class[v])
+			}
+		}
+		if b.ID.Micro+1 >= b.ID.Of {
+			step++
+		}
+		if !yield(b, nil) {
+			return true, nil
+		}
+		p.Release(d)
+	}
+	return false, nil
+}
+
+// load copies the features of a delivery's input nodes.
+func (r *Runtime) load(d *actors.Delivery) error {
+	f := r.data.ds.NodeFeatures
+	n := d.Batch.NumInputs() * f.Cols
+	if cap(d.X) < n {
+		d.X = make([]float32, n, n+n/4)
+	}
+	d.X = d.X[:n]
+	x := r.exec()
+	defer r.releaseExec(x)
+	cpu.Gather(x, cpu.Dense(d.Batch.NumInputs(), f.Cols, d.X), cpu.Source[float32]{Table: f, IDs: d.Batch.Inputs()})
+	return nil
+}
+
+// exec returns an Exec for the caller alone, until releaseExec.
+func (r *Runtime) exec() *cpu.Exec {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.execs); n > 0 {
+		x := r.execs[n-1]
+		r.execs = r.execs[:n-1]
+		return x
+	}
+	return cpu.NewExec(r.pool, r.set)
+}
+
+func (r *Runtime) releaseExec(x *cpu.Exec) {
+	r.mu.Lock()
+	r.execs = append(r.execs, x)
+	r.mu.Unlock()
+}

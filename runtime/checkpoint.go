@@ -1,0 +1,139 @@
+package runtime
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/messages"
+)
+
+// checkpoint is the state of a run after Step applied batches.
+type checkpoint struct {
+	Identity Identity       `json:"identity"`
+	Step     int64          `json:"step"`
+	Epoch    messages.Stats `json:"epoch"`     // of the batches of the epoch that is not finished
+	LastLoss float64        `json:"last_loss"` // mean loss of the last finished epoch
+	Sum      string         `json:"sha256"`    // over parameters and moments
+
+	last         messages.Stats // of the last finished epoch
+	params, m, v []float32
+}
+
+const (
+	checkpointKey    = "gnnactor.checkpoint"
+	checkpointPrefix = "step-"
+	checkpointSuffix = ".safetensors"
+)
+
+func (c *checkpoint) hash(l *compute.Layout) string {
+	return l.SHA256(c.params) + l.SHA256(c.m) + l.SHA256(c.v)
+}
+
+// save writes c to dir, atomically, and keeps the newest keep checkpoints.
+func (c *checkpoint) save(dir string, keep int, l *compute.Layout) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("runtime: checkpoint directory: %w", err)
+	}
+	c.Sum = c.hash(l)
+	meta, err := json.Marshal(c)
+	if err != nil {
+		return fmt.Errorf("runtime: checkpoint: %w", err)
+	}
+	tensors := slices.Concat(l.Pack("param.", c.params), l.Pack("adam.m.", c.m), l.Pack("adam.v.", c.v))
+	path := filepath.Join(dir, fmt.Sprintf("%s%012d%s", checkpointPrefix, c.Step, checkpointSuffix))
+	err = compute.WriteFileAtomic(path, func(w io.Writer) error {
+		return compute.WriteSafetensors(w, tensors, map[string]string{checkpointKey: string(meta)})
+	})
+	if err != nil {
+		return fmt.Errorf("runtime: checkpoint: %w", err)
+	}
+	all, err := checkpoints(dir)
+	if err != nil {
+		return err
+	}
+	for _, old := range all[min(keep, len(all)):] {
+		if err := os.Remove(old); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("runtime: old checkpoint: %w", err)
+		}
+	}
+	return nil
+}
+
+// checkpoints lists the checkpoint files of dir, newest first.
+func checkpoints(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("runtime: checkpoint directory: %w", err)
+	}
+	var paths []string
+	for _, e := range entries {
+		if n := e.Name(); strings.HasPrefix(n, checkpointPrefix) && strings.HasSuffix(n, checkpointSuffix) {
+			paths = append(paths, filepath.Join(dir, n))
+		}
+	}
+	slices.Sort(paths)
+	slices.Reverse(paths)
+	return paths, nil
+}
+
+// loadCheckpoint reads the newest checkpoint of dir that is whole, or nil when
+// there is none. skipped names damaged ones that are newer.
+func loadCheckpoint(dir string, l *compute.Layout, id Identity, otherKernels bool) (c *checkpoint, skipped []string, err error) {
+	paths, err := checkpoints(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	var problems []error
+	for _, path := range paths {
+		c, err := readCheckpoint(path, l, id, otherKernels)
+		if err == nil {
+			return c, skipped, nil
+		}
+		if errors.Is(err, ErrIdentity) {
+			return nil, nil, fmt.Errorf("%s: %w", path, err)
+		}
+		skipped = append(skipped, path)
+		problems = append(problems, err)
+	}
+	if problems != nil {
+		return nil, nil, fmt.Errorf("runtime: no checkpoint in %s can be read; remove it to start afresh: %w", dir, errors.Join(problems...))
+	}
+	return nil, nil, nil
+}
+
+func readCheckpoint(path string, l *compute.Layout, id Identity, otherKernels bool) (*checkpoint, error) {
+	tensors, meta, err := compute.OpenSafetensors(path)
+	if err != nil {
+		return nil, err
+	}
+	c := new(checkpoint)
+	if err := json.Unmarshal([]byte(meta[checkpointKey]), c); err != nil {
+		return nil, fmt.Errorf("runtime: %s is not a checkpoint: %w", path, err)
+	}
+	// The identity comes first: another model's tensors do not fit anyway.
+	if err := id.same(c.Identity, otherKernels); err != nil {
+		return nil, err
+	}
+	for _, part := range []struct {
+		prefix string
+		dst    *[]float32
+	}{{"param.", &c.params}, {"adam.m.", &c.m}, {"adam.v.", &c.v}} {
+		if *part.dst, err = l.Unpack(part.prefix, tensors); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	if c.Sum != c.hash(l) {
+		return nil, fmt.Errorf("runtime: %s: the checksum does not match its content", path)
+	}
+	return c, nil
+}

@@ -1,0 +1,85 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/gnnactor/gnnactor/graph"
+)
+
+// openData is a dataset with what has to be undone when it is closed.
+type openData struct {
+	ds     *graph.Dataset
+	store  *graph.Store
+	temp   string // directory to remove
+	mapped bool   // the arrays lie in mapped files
+}
+
+// openDataset finds the data that cfg names: a dataset in memory, the built-in
+// one, a store, or a directory to import.
+func openDataset(cfg *Config) (*openData, error) {
+	d := &openData{}
+	switch {
+	case cfg.Dataset != nil:
+		if err := cfg.Dataset.Validate(); err != nil {
+			return nil, err
+		}
+		copied := *cfg.Dataset
+		d.ds = &copied
+	case cfg.Data == "":
+		d.ds = graph.Builtin()
+	default:
+		if err := d.openPath(cfg.Data, cfg.Format); err != nil {
+			return nil, errors.Join(err, d.close())
+		}
+	}
+	if d.ds.Fingerprint == "" {
+		d.ds.Fingerprint = d.ds.ContentHash()
+	}
+	if cfg.NormalizeFeatures && d.ds.NodeFeatures != nil {
+		copied := *d.ds // the caller's, or the store's, stays as it is
+		copied.NodeFeatures = copied.NodeFeatures.Normalized()
+		d.ds = &copied
+	}
+	return d, nil
+}
+
+func (d *openData) openPath(path, format string) error {
+	if format == "" {
+		var err error
+		if format, err = graph.DetectFormat(path); err != nil {
+			return err
+		}
+	}
+	dir := path
+	if format != "store" {
+		temp, err := os.MkdirTemp("", "gnnactor-")
+		if err != nil {
+			return fmt.Errorf("runtime: no place to import %s to; set TMPDIR, or run `gnnactor import` first: %w", path, err)
+		}
+		d.temp = temp
+		dir = filepath.Join(temp, "store")
+		if err := graph.Import(path, dir, graph.ImportOptions{Format: format}); err != nil {
+			return err
+		}
+	}
+	store, err := graph.Open(dir)
+	if err != nil {
+		return err
+	}
+	d.store, d.ds, d.mapped = store, store.Dataset(), true
+	return nil
+}
+
+func (d *openData) close() error {
+	var err error
+	if d.store != nil {
+		err = d.store.Close()
+	}
+	if d.temp != "" {
+		err = errors.Join(err, os.RemoveAll(d.temp))
+	}
+	return err
+}

@@ -1,0 +1,70 @@
+package runtime
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/sampling"
+)
+
+// Identity is everything that changes the result of a run, other than how long
+// it runs. It is kept in every checkpoint.
+type Identity struct {
+	Data              string        `json:"data"` // fingerprint
+	NormalizeFeatures bool          `json:"normalize_features"`
+	Model             compute.Spec  `json:"model"`
+	Sampler           sampling.Spec `json:"sampler"`
+	Seed              uint64        `json:"seed"`
+	BatchSize         int           `json:"batch_size"`
+	MicroBatches      int           `json:"micro_batches"`
+	LR                float64       `json:"lr"`
+	WeightDecay       float64       `json:"weight_decay"`
+	Start             string        `json:"start"` // SHA-256 of the parameters that the run started from
+	Precision         string        `json:"precision"`
+	Kernels           string        `json:"kernels"`
+}
+
+// ErrIdentity is wrapped when a checkpoint belongs to another run.
+var ErrIdentity = errors.New("runtime: checkpoint of another run")
+
+func (r *Runtime) identify() Identity {
+	id := Identity{
+		Data: r.data.ds.Fingerprint, NormalizeFeatures: r.cfg.NormalizeFeatures, Sampler: r.sampler.Spec(), Seed: r.cfg.Seed,
+		BatchSize: r.cfg.BatchSize, MicroBatches: r.cfg.MicroBatches, LR: r.cfg.LR, WeightDecay: r.cfg.WeightDecay,
+		Precision: "float32", Kernels: r.set.String(),
+	}
+	if r.model != nil {
+		id.Model = r.model.Spec()
+	}
+	return id
+}
+
+// same reports how the checkpoint's identity differs from the run's.
+func (id Identity) same(saved Identity, otherKernels bool) error {
+	var diff []string
+	now, was := reflect.ValueOf(id), reflect.ValueOf(saved)
+	for i := range now.NumField() {
+		a, b := now.Field(i).Interface(), was.Field(i).Interface()
+		f := now.Type().Field(i)
+		if f.Name == "Kernels" && otherKernels {
+			continue
+		}
+		x, _ := json.Marshal(a) // plain data always encodes
+		y, _ := json.Marshal(b)
+		if string(x) != string(y) {
+			diff = append(diff, fmt.Sprintf("%s was %s and is %s", strings.ReplaceAll(f.Tag.Get("json"), "_", "-"), y, x))
+		}
+	}
+	if diff == nil {
+		return nil
+	}
+	hint := "start with the same settings, or in an empty directory"
+	if len(diff) == 1 && id.Kernels != saved.Kernels {
+		hint = "allow-other-kernels resumes all the same, with other bits"
+	}
+	return fmt.Errorf("%w: %s; %s", ErrIdentity, strings.Join(diff, ", "), hint)
+}

@@ -1,0 +1,198 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph"
+)
+
+// Metrics compare predictions with labels.
+type Metrics struct {
+	Accuracy float64 // share of the labelled nodes whose class is predicted; NaN without any
+	Loss     float64 // mean cross-entropy
+	Count    int     // labelled nodes
+}
+
+// Embedding is a matrix with one row per asked-for node: the model's output.
+type Embedding struct {
+	Rows, Cols int
+	Data       []float32 // row-major
+}
+
+// Prediction is a node's most probable class.
+type Prediction struct {
+	Class       int     `json:"class"`
+	Probability float32 `json:"probability"`
+}
+
+// Evaluate compares the model's predictions for nodes with their labels, by
+// exact inference: every layer over all neighbours, nothing sampled. The
+// result does not depend on EvalChunk or Threads. Nodes without a label are
+// left out.
+func (r *Runtime) Evaluate(ctx context.Context, nodes []uint32) (Metrics, error) {
+	ctx, end, err := r.begin(ctx)
+	if err != nil {
+		return Metrics{}, err
+	}
+	defer end()
+	params, err := r.current(ctx)
+	if err != nil {
+		return Metrics{}, err
+	}
+	return r.evaluate(ctx, params, nodes)
+}
+
+// Embed returns the model's output for ids; it computes only their L-hop
+// neighbourhood, and its rows equal those of the whole graph bit for bit.
+// While a run trains it uses the parameters of the last applied batch.
+func (r *Runtime) Embed(ctx context.Context, ids []uint32) (*Embedding, error) {
+	ctx, end, err := r.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	params, err := r.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out, err := r.infer(ctx, params, ids)
+	if err != nil {
+		return nil, err
+	}
+	e := &Embedding{Rows: out.Rows, Cols: out.Cols, Data: out.Data}
+	if out.Stride != out.Cols {
+		e.Data = make([]float32, 0, out.Rows*out.Cols)
+		for i := range out.Rows {
+			e.Data = append(e.Data, out.Row(i)...)
+		}
+	}
+	return e, nil
+}
+
+// Predict returns the most probable class of each node of ids, ties to the
+// lower class. It costs what Embed costs.
+func (r *Runtime) Predict(ctx context.Context, ids []uint32) ([]Prediction, error) {
+	e, err := r.Embed(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	p := make([]Prediction, e.Rows)
+	for i := range p {
+		row := e.Data[i*e.Cols : (i+1)*e.Cols]
+		p[i].Class = argmax(row)
+		p[i].Probability = float32(math.Exp(-crossEntropy(row, p[i].Class)))
+	}
+	return p, nil
+}
+
+// current returns the parameters to infer with.
+func (r *Runtime) current(ctx context.Context) ([]float32, error) {
+	if r.model == nil {
+		return nil, r.noModel
+	}
+	r.mu.Lock()
+	p, params := r.training, r.params
+	r.mu.Unlock()
+	if p == nil {
+		return params, nil
+	}
+	s, err := p.Snapshot(ctx)
+	if err == nil {
+		return s.Params, nil
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	r.mu.Lock() // training ended in between
+	defer r.mu.Unlock()
+	return r.params, nil
+}
+
+func (r *Runtime) infer(ctx context.Context, params []float32, nodes []uint32) (cpu.Matrix[float32], error) {
+	n := r.data.ds.Graph.NumNodes()
+	for _, v := range nodes {
+		if int(v) >= n {
+			return cpu.Matrix[float32]{}, fmt.Errorf("runtime: node %d is out of range [0, %d)", v, n)
+		}
+	}
+	x := r.exec()
+	defer r.releaseExec(x)
+	out, err := r.model.Infer(ctx, x, params, r.data.ds, nodes, r.plan.EvalChunk)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return out, err
+}
+
+func (r *Runtime) evaluate(ctx context.Context, params []float32, nodes []uint32) (Metrics, error) {
+	if len(nodes) == 0 {
+		return Metrics{Accuracy: math.NaN(), Loss: math.NaN()}, nil
+	}
+	out, err := r.infer(ctx, params, nodes)
+	if err != nil {
+		return Metrics{}, err
+	}
+	return r.score(out, nodes), nil
+}
+
+// score compares row i of out with the label of nodes[i].
+func (r *Runtime) score(out cpu.Matrix[float32], nodes []uint32) Metrics {
+	var m Metrics
+	correct := 0
+	for i, v := range nodes {
+		class := int(r.data.ds.Labels.Class[v])
+		if class == graph.Unlabeled {
+			continue
+		}
+		row := out.Row(i)
+		m.Count++
+		m.Loss += crossEntropy(row, class)
+		if argmax(row) == class {
+			correct++
+		}
+	}
+	m.Loss /= float64(m.Count)
+	m.Accuracy = ratio(correct, m.Count)
+	return m
+}
+
+// accuracies returns those of the validation and the test set, in one pass
+// over the graph.
+func (r *Runtime) accuracies(ctx context.Context, params []float32) (valid, test float64, err error) {
+	ds := r.data.ds
+	nodes := append(append(make([]uint32, 0, len(ds.Valid)+len(ds.Test)), ds.Valid...), ds.Test...)
+	if len(nodes) == 0 {
+		return math.NaN(), math.NaN(), nil
+	}
+	out, err := r.infer(ctx, params, nodes)
+	if err != nil {
+		return 0, 0, err
+	}
+	v := len(ds.Valid)
+	valid = r.score(out.View(0, v, 0, out.Cols), ds.Valid).Accuracy
+	test = r.score(out.View(v, len(nodes), 0, out.Cols), ds.Test).Accuracy
+	return valid, test, nil
+}
+
+func argmax(row []float32) int {
+	best := 0
+	for j, v := range row {
+		if v > row[best] {
+			best = j
+		}
+	}
+	return best
+}
+
+// crossEntropy is −log softmax(row)[class].
+func crossEntropy(row []float32, class int) float64 {
+	top := float64(row[argmax(row)])
+	var sum float64
+	for _, v := range row {
+		sum += math.Exp(float64(v) - top)
+	}
+	return math.Log(sum) + top - float64(row[class])
+}

@@ -1,0 +1,227 @@
+// Package runtime embeds gnnactor in a Go program: it opens a graph, plans a
+// run, and trains, evaluates and serves a graph neural network on it.
+//
+//	cfg := runtime.DefaultConfig()
+//	cfg.Data = "path/to/store"
+//	rt, err := runtime.Start(cfg)
+//	if err != nil { … }
+//	defer rt.Stop()
+//	for ev, err := range rt.Train(ctx) { … }
+//	rows, err := rt.Predict(ctx, ids)
+//
+// A run is repeatable bit for bit: the settings under Execution in Config, and
+// being interrupted and resumed, change no result. Several runtimes can live
+// in one process.
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/gnnactor/gnnactor/actors"
+	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/pool"
+	"github.com/gnnactor/gnnactor/sampling"
+	"github.com/gnnactor/gnnactor/scheduler"
+)
+
+// ErrStopped is returned by every call on a Runtime that has been stopped.
+var ErrStopped = errors.New("runtime: stopped")
+
+// ErrNoModel is wrapped where a call needs a model and the data has none to
+// offer: no node features, or no labels to learn.
+var ErrNoModel = errors.New("runtime: no model")
+
+// Models returns the names that Config.Model accepts.
+func Models() []string { return compute.Models() }
+
+// Samplers returns the names that Config.Sampler accepts.
+func Samplers() []string { return sampling.Names() }
+
+// Runtime is a started run. Its methods may be called from any goroutine.
+type Runtime struct {
+	cfg      Config
+	log      *slog.Logger
+	data     *openData
+	set      cpu.Set
+	sampler  *sampling.Prepared
+	model    *compute.Model // nil: see noModel
+	noModel  error
+	plan     *scheduler.Plan
+	identity Identity
+	pool     *pool.Pool
+	system   *actor.ActorSystem
+
+	ctx    context.Context // ends with Stop
+	cancel context.CancelFunc
+	calls  sync.WaitGroup // calls in progress
+	train  sync.Mutex     // held while training
+
+	mu       sync.Mutex
+	stopped  bool
+	params   []float32        // the current parameters; replaced, never written to
+	training *actors.Pipeline // owns newer ones while a run is training
+	execs    []*cpu.Exec      // free ones, for inference
+}
+
+// Start opens the data, which may mean importing it to a temporary store, and
+// readies a run. Errors that come from the settings wrap ErrConfig, those that
+// come from malformed data graph.ErrFormat. The caller must call Stop.
+func Start(cfg Config) (_ *Runtime, err error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	set, err := cpu.Detect()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	r := &Runtime{cfg: cfg, set: set, log: cfg.Logger}
+	if r.log == nil {
+		r.log = slog.New(slog.DiscardHandler)
+	}
+	if r.data, err = openDataset(&cfg); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.data.close())
+		}
+	}()
+	ds := r.data.ds
+	spec := cfg.samplerSpec()
+	if r.sampler, err = sampling.Prepare(spec, ds, cfg.Seed); err != nil {
+		return nil, err
+	}
+	if r.model, r.noModel = newModel(&cfg, ds); r.model != nil {
+		r.params = r.model.Init(cfg.Seed)
+	}
+	r.identity = r.identify()
+	if cfg.Params != "" {
+		if err := r.Load(cfg.Params); err != nil {
+			return nil, err
+		}
+	}
+	r.plan = scheduler.Build(r.sizes(), scheduler.Request{
+		Threads: cfg.threads(), Samplers: cfg.Samplers, Trainers: cfg.Trainers, Credits: cfg.Credits,
+		EvalChunk: cfg.EvalChunk, LocalCodec: cfg.LocalCodec,
+	})
+	r.pool = pool.New(r.plan.Threads)
+	r.system = actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
+		return slog.New(slog.NewTextHandler(io.Discard, nil)) // what goes wrong comes back as an error
+	}))
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	return r, nil
+}
+
+// newModel returns the model that cfg describes, or why there can be none.
+func newModel(cfg *Config, ds *graph.Dataset) (*compute.Model, error) {
+	switch {
+	case ds.NodeFeatures == nil:
+		return nil, fmt.Errorf("%w: %s has no node features; add them to the data", ErrNoModel, ds.Name)
+	case ds.Labels == nil:
+		return nil, fmt.Errorf("%w: %s has no labels; add them to the data", ErrNoModel, ds.Name)
+	case ds.Labels.IsMulti():
+		return nil, fmt.Errorf("%w: %s has several labels a node; only single-label data can be trained on", ErrNoModel, ds.Name)
+	}
+	m, err := compute.NewModel(cfg.modelSpec(ds), ds.Graph)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	return m, nil
+}
+
+func (c *Config) samplerSpec() sampling.Spec {
+	s := sampling.Spec{Name: c.Sampler, Layers: c.Layers}
+	if c.Sampler == "neighbor" {
+		s.Fanouts = c.Fanouts
+	}
+	return s
+}
+
+func (c *Config) modelSpec(ds *graph.Dataset) compute.Spec {
+	s := compute.Spec{
+		Model: c.Model, Layers: c.Layers, Hidden: c.Hidden, Dropout: c.Dropout, InputDropout: c.InputDropout,
+		InDim: ds.NodeFeatures.Cols, OutDim: ds.Labels.NumClasses,
+	}
+	if s.InputDropout < 0 {
+		s.InputDropout = 0
+		if c.Model == "gcn" {
+			s.InputDropout = c.Dropout
+		}
+	}
+	return s
+}
+
+func (r *Runtime) sizes() scheduler.Sizes {
+	ds := r.data.ds
+	s := scheduler.Sizes{
+		Nodes: int64(ds.Graph.NumNodes()), Edges: ds.Graph.NumEdges(), FeaturesMap: r.data.mapped, TrainNodes: len(ds.Train),
+		Hidden: r.cfg.Hidden, Layers: r.cfg.Layers, Sampler: r.cfg.Sampler, Fanouts: r.sampler.Spec().Fanouts,
+		BatchSize: r.cfg.BatchSize, Micro: r.cfg.MicroBatches, Kernels: r.set.String(),
+	}
+	if f := ds.NodeFeatures; f != nil {
+		s.InDim, s.FeatureBytes = f.Cols, int64(len(f.Data))
+	}
+	if r.model != nil {
+		s.OutDim, s.Parameters = ds.Labels.NumClasses, int64(r.model.Layout().Len())
+	}
+	return s
+}
+
+// Dataset returns the data of the run: read-only, and gone after Stop.
+func (r *Runtime) Dataset() *graph.Dataset { return r.data.ds }
+
+// Plan returns how the run will be done.
+func (r *Runtime) Plan() *scheduler.Plan { return r.plan }
+
+// NumParameters returns the number of trained values; 0 without a model.
+func (r *Runtime) NumParameters() int {
+	if r.model == nil {
+		return 0
+	}
+	return r.model.Layout().Len()
+}
+
+// begin marks a call as in progress and gives it a context that also ends with
+// the runtime. The caller must call end.
+func (r *Runtime) begin(ctx context.Context) (_ context.Context, end func(), err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stopped {
+		return nil, nil, ErrStopped
+	}
+	r.calls.Add(1)
+	ctx, cancel := context.WithCancelCause(ctx)
+	detach := context.AfterFunc(r.ctx, func() { cancel(ErrStopped) })
+	return ctx, func() {
+		detach()
+		cancel(nil)
+		r.calls.Done()
+	}, nil
+}
+
+// Stop ends the run: what is in progress returns ErrStopped or its context's
+// error, actors and workers end, the data is closed. It may be called twice.
+// It must not be called from within a range over Train or Batches.
+func (r *Runtime) Stop() error {
+	r.mu.Lock()
+	if r.stopped {
+		r.mu.Unlock()
+		return nil
+	}
+	r.stopped = true
+	r.mu.Unlock()
+	r.cancel()
+	r.calls.Wait()
+	r.system.Shutdown()
+	r.pool.Close()
+	return r.data.close()
+}

@@ -1,0 +1,296 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"time"
+
+	"github.com/gnnactor/gnnactor/actors"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/clock"
+	"github.com/gnnactor/gnnactor/messages"
+)
+
+// EventKind says what an Event reports.
+type EventKind int
+
+// The kinds of events, in the order in which a run makes them.
+const (
+	EventStart EventKind = iota // training is about to begin; Message and Resumed say from where
+	EventStep                   // a batch was applied
+	EventEpoch                  // an epoch ended, was evaluated and saved
+	EventDone                   // training ended; figures of the final parameters
+)
+
+// Event is one report of a training run.
+type Event struct {
+	Kind    EventKind
+	Epoch   int   // counted from 0
+	Batch   int   // EventStep: index of the batch
+	Batches int   // batches of an epoch
+	Applied int64 // batches applied by the whole run, before a resume included
+
+	Loss          float64 // mean per seed node: of the batch (EventStep) or the epoch
+	TrainAccuracy float64 // on the seeds as they were trained, with dropout
+	ValidAccuracy float64 // exact, by inference; NaN when not evaluated
+	TestAccuracy  float64
+
+	Stages  map[string]time.Duration // busy time of each stage so far
+	Wall    time.Duration            // since training began
+	Overlap float64                  // EventDone: the longest stage's busy time / the pipeline's wall time
+
+	Resumed bool
+	Message string
+}
+
+// ErrBusy is returned by Train while another Train is running.
+var ErrBusy = errors.New("runtime: already training")
+
+// Train trains until Config.Epochs are done, and yields what happens. It runs
+// in the loop that ranges over it: between two epochs it waits for the loop's
+// body, within an epoch it does not. The last pair carries the error, if there
+// is one. When ctx ends, or the loop is left, training stops cleanly within
+// one batch, and a last checkpoint is written when there is a directory for
+// it; the error then wraps the context's. Only one Train runs at a time.
+//
+// A failed batch ends the run with an error that names it: "train/e3/b17".
+func (r *Runtime) Train(ctx context.Context) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		ctx, end, err := r.begin(ctx)
+		if err != nil {
+			yield(Event{}, err)
+			return
+		}
+		defer end()
+		if !r.train.TryLock() {
+			yield(Event{}, ErrBusy)
+			return
+		}
+		defer r.train.Unlock()
+		t := &training{r: r, yield: yield}
+		if err := t.run(ctx); err != nil && !t.left {
+			if cause := context.Cause(ctx); cause != nil && errors.Is(err, ctx.Err()) {
+				err = fmt.Errorf("runtime: training interrupted after %d batches: %w", t.state.Step, cause)
+			}
+			yield(Event{}, err)
+		}
+	}
+}
+
+// training is one call of Train.
+type training struct {
+	r        *Runtime
+	yield    func(Event, error) bool
+	left     bool // the loop was left
+	steps    int64
+	state    checkpoint
+	updater  *updater
+	clock    clock.Recorder
+	began    time.Time
+	pipeline *actors.Pipeline
+	piping   time.Duration // wall time that the pipeline was let run
+}
+
+// errLeft ends a run whose loop was left; nobody sees it.
+var errLeft = errors.New("runtime: left")
+
+func (t *training) emit(e Event) error {
+	e.Batches, e.Applied, e.Wall = int(t.steps), t.state.Step, time.Since(t.began)
+	e.Stages = make(map[string]time.Duration)
+	busy := t.clock.Busy()
+	for s := clock.Sample; s <= clock.Compute; s++ {
+		e.Stages[s.String()] = busy[s]
+	}
+	if e.Kind == EventDone {
+		e.Overlap = clock.Overlap(busy, t.piping)
+	}
+	if !t.yield(e, nil) {
+		t.left = true
+		return errLeft
+	}
+	return nil
+}
+
+// check reports why the data cannot be trained on.
+func (r *Runtime) check() error {
+	if r.model == nil {
+		return r.noModel
+	}
+	ds := r.data.ds
+	if len(ds.Train) == 0 {
+		return fmt.Errorf("runtime: the training set of %s is empty; add a train split to the data", ds.Name)
+	}
+	for _, v := range ds.Train {
+		if ds.Labels.Class[v] == graph.Unlabeled {
+			return fmt.Errorf("runtime: node %d is in the training set of %s but has no label; label it or take it out", v, ds.Name)
+		}
+	}
+	return nil
+}
+
+func (t *training) run(ctx context.Context) (err error) {
+	r := t.r
+	if err := r.check(); err != nil {
+		return err
+	}
+	t.began = time.Now()
+	work := actors.Work{
+		Phase: "train", Seed: r.cfg.Seed, Nodes: r.data.ds.Train, Micro: r.cfg.MicroBatches, Epochs: r.cfg.Epochs,
+		BatchSize: r.sampler.Spec().BatchSize(r.cfg.BatchSize, len(r.data.ds.Train)),
+	}
+	t.steps = work.Steps()
+	message, resumed, err := t.open()
+	if err != nil {
+		return err
+	}
+	start := Event{Kind: EventStart, Epoch: int(t.state.Step / t.steps), Message: message, Resumed: resumed}
+	if err := t.emit(start); err != nil {
+		return err
+	}
+	if t.state.Step < int64(r.cfg.Epochs)*t.steps {
+		work.First = t.state.Step
+		if err := t.epochs(ctx, work); err != nil {
+			return err
+		}
+	}
+	done := Event{Kind: EventDone, Epoch: r.cfg.Epochs - 1, Loss: t.state.LastLoss, TrainAccuracy: math.NaN()}
+	if done.ValidAccuracy, done.TestAccuracy, err = r.accuracies(ctx, t.updater.params); err != nil {
+		return err
+	}
+	return t.emit(done)
+}
+
+// open readies the state: the newest checkpoint's, or a fresh one.
+func (t *training) open() (message string, resumed bool, err error) {
+	r := t.r
+	dir := r.cfg.Checkpoint
+	id := r.identity
+	r.mu.Lock()
+	params := r.params
+	r.mu.Unlock()
+	id.Start = r.model.Layout().SHA256(params)
+	t.state = checkpoint{Identity: id}
+	t.updater = newUpdater(r, params)
+	if dir == "" {
+		return "", false, nil
+	}
+	if !r.cfg.Resume {
+		old, err := checkpoints(dir)
+		if err != nil {
+			return "", false, err
+		}
+		if len(old) > 0 {
+			return "", false, fmt.Errorf("%w: checkpoint: %s holds another run's checkpoints; resume it, or choose an empty directory", ErrConfig, dir)
+		}
+		return "", false, nil
+	}
+	c, skipped, err := loadCheckpoint(dir, r.model.Layout(), id, r.cfg.AllowOtherKernels)
+	if err != nil {
+		return "", false, err
+	}
+	if c == nil {
+		return fmt.Sprintf("no checkpoint in %s: starting afresh", dir), false, nil
+	}
+	t.state, t.state.Identity = *c, id
+	t.updater.restore(c)
+	message = fmt.Sprintf("resumed after %d batches, in epoch %d", c.Step, c.Step/t.steps)
+	if len(skipped) > 0 {
+		message += fmt.Sprintf("; passed over damaged %v", skipped)
+	}
+	return message, true, nil
+}
+
+// epochs runs the pipeline to the end of the last epoch.
+func (t *training) epochs(ctx context.Context, work actors.Work) (err error) {
+	r := t.r
+	p, err := r.trainingPipeline(work, t.updater, &t.clock)
+	if err != nil {
+		return err
+	}
+	t.pipeline = p
+	r.mu.Lock()
+	r.training = p
+	r.mu.Unlock()
+	defer func() {
+		p.Stop()
+		for _, a := range p.Rest() {
+			t.applied(a)
+		}
+		r.mu.Lock()
+		r.training, r.params = nil, t.updater.params
+		r.mu.Unlock()
+		// A run that was cut off mid-epoch goes on from where it stopped.
+		if err != nil && r.cfg.Checkpoint != "" && (ctx.Err() != nil || t.left) {
+			err = errors.Join(err, t.save())
+		}
+	}()
+	for epoch := int(work.First / t.steps); epoch < r.cfg.Epochs; epoch++ {
+		began := time.Now()
+		p.Proceed(t.state.Step)
+		for last := false; !last; {
+			x, err := p.Next(ctx)
+			if err != nil {
+				return err
+			}
+			a := x.(*messages.Applied)
+			last = a.Last
+			t.applied(a)
+			step := Event{
+				Kind: EventStep, Epoch: epoch, Batch: a.ID.Batch, Loss: a.Stats.Loss / a.Stats.Weight,
+				TrainAccuracy: ratio(a.Stats.Correct, a.Stats.Count), ValidAccuracy: math.NaN(), TestAccuracy: math.NaN(),
+			}
+			if err := t.emit(step); err != nil {
+				return err
+			}
+		}
+		t.piping += time.Since(began)
+		if err := t.endEpoch(ctx, epoch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// applied books a step.
+func (t *training) applied(a *messages.Applied) {
+	t.state.Step = a.Step + 1
+	t.state.Epoch.Add(a.Stats)
+	if a.Last {
+		t.state.LastLoss = t.state.Epoch.Loss / t.state.Epoch.Weight
+		t.state.last, t.state.Epoch = t.state.Epoch, messages.Stats{}
+	}
+}
+
+func (t *training) endEpoch(ctx context.Context, epoch int) error {
+	r := t.r
+	e := Event{Kind: EventEpoch, Epoch: epoch, Loss: t.state.LastLoss, ValidAccuracy: math.NaN(), TestAccuracy: math.NaN()}
+	e.TrainAccuracy = ratio(t.state.last.Correct, t.state.last.Count)
+	if r.cfg.Checkpoint != "" {
+		if err := t.save(); err != nil {
+			return err
+		}
+	}
+	if n := r.cfg.EvalEvery; n > 0 && (epoch+1)%n == 0 {
+		var err error
+		if e.ValidAccuracy, e.TestAccuracy, err = r.accuracies(ctx, t.updater.params); err != nil {
+			return err
+		}
+	}
+	return t.emit(e)
+}
+
+// save writes a checkpoint of the current state. Nothing may be computing.
+func (t *training) save() error {
+	t.state.params, t.state.m, t.state.v = t.updater.params, t.updater.state.M, t.updater.state.V
+	return t.state.save(t.r.cfg.Checkpoint, t.r.cfg.KeepCheckpoints, t.r.model.Layout())
+}
+
+func ratio(a, b int) float64 {
+	if b == 0 {
+		return math.NaN()
+	}
+	return float64(a) / float64(b)
+}
