@@ -1,0 +1,240 @@
+package compute
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/rng"
+)
+
+// batchOf returns a training input of n seeds on blocks with the given fan-out.
+func batchOf(ds *graph.Dataset, n, layers, fanout, classes int) *Input {
+	seeds := make([]uint32, ds.Graph.NumNodes())
+	rng.New(5).Perm(seeds)
+	blocks := sampleBlocks(ds.Graph, seeds[:n], layers, fanout, 6)
+	in := &Input{Key: 3, Blocks: blocks, Features: ds.NodeFeatures, Rows: blocks[0].SrcIDs}
+	for i := range n {
+		in.Labels = append(in.Labels, int32(i%classes))
+	}
+	return in
+}
+
+// TestGradientBits checks that a gradient's bits depend neither on the number
+// of threads nor on what the engine computed before.
+func TestGradientBits(t *testing.T) {
+	ds := testDataset(2000, 6, 33, true)
+	for _, set := range []cpu.Set{cpu.Go, cpu.AVX2, cpu.AVX512} {
+		if !set.Supported() {
+			continue
+		}
+		for _, name := range Models() {
+			t.Run(fmt.Sprintf("%v/%s", set, name), func(t *testing.T) {
+				m := mustModel(t, Spec{Model: name, Layers: 2, InDim: 33, Hidden: 24, OutDim: 7, Dropout: 0.5, InputDropout: 0.1}, ds.Graph)
+				params := m.Init(1)
+				in, other := batchOf(ds, 300, 2, 4, 7), batchOf(ds, 57, 2, 9, 7)
+				var want []float32
+				for _, threads := range []int{1, 2, 3} {
+					e := m.NewEngine(testExec(t, threads, set))
+					grad := make([]float32, len(params))
+					for _, b := range []*Input{other, in, in} {
+						for i := range grad {
+							grad[i] = float32(math.NaN()) // what was there does not matter
+						}
+						if _, err := e.Gradient(grad, params, b); err != nil {
+							t.Fatal(err)
+						}
+						if b == other {
+							continue
+						}
+						if want == nil {
+							want = slices.Clone(grad)
+						}
+						if !slices.Equal(grad, want) {
+							t.Fatalf("%d threads: other bits", threads)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestGradientIsASum checks that the gradients of a batch's parts add up to the
+// batch's, and that loss weights scale them.
+func TestGradientIsASum(t *testing.T) {
+	ds := testDataset(60, 4, 5, false)
+	for _, name := range Models() {
+		m := mustModel(t, Spec{Model: name, Layers: 2, InDim: 5, Hidden: 8, OutDim: 3}, ds.Graph)
+		e := m.NewEngine(testExec(t, 1, cpu.Go))
+		params := m.Init(2)
+		in := &Input{Blocks: wholeBlocks(ds.Graph, 2), Features: ds.NodeFeatures, Targets: []uint32{7, 3, 50}, Labels: []int32{0, 2, 1}, Weights: []float32{1, 2, 0.5}}
+		all := make([]float32, len(params))
+		stats, err := e.Gradient(all, params, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stats.Count != 3 || stats.Weight != 3.5 {
+			t.Errorf("count %d, weight %v, want 3, 3.5", stats.Count, stats.Weight)
+		}
+		sum, loss := make([]float32, len(params)), 0.0
+		for i := range in.Targets {
+			part := *in
+			part.Targets, part.Labels, part.Weights = in.Targets[i:i+1], in.Labels[i:i+1], nil
+			grad := make([]float32, len(params))
+			s, err := e.Gradient(grad, params, &part)
+			if err != nil {
+				t.Fatal(err)
+			}
+			loss += s.Loss * float64(in.Weights[i])
+			for j, v := range grad {
+				sum[j] += v * in.Weights[i]
+			}
+		}
+		closeTo(t, name, all, sum, 1e-5)
+		if math.Abs(loss-stats.Loss) > 1e-5*loss {
+			t.Errorf("%s: loss %v, sum of parts %v", name, stats.Loss, loss)
+		}
+	}
+}
+
+// TestGradientAllocations checks that in steady state neither the number nor the
+// bytes of allocations grow with the batch.
+func TestGradientAllocations(t *testing.T) {
+	ds := testDataset(4000, 8, 16, true)
+	for _, name := range Models() {
+		m := mustModel(t, Spec{Model: name, Layers: 2, InDim: 16, Hidden: 16, OutDim: 5, Dropout: 0.5}, ds.Graph)
+		params := m.Init(1)
+		grad := make([]float32, len(params))
+		measure := func(seeds int) (allocs, bytes float64) {
+			e := m.NewEngine(testExec(t, 1, cpu.Go))
+			in := batchOf(ds, seeds, 2, 8, 5)
+			step := func() {
+				if _, err := e.Gradient(grad, params, in); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 3 {
+				step()
+			}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			const runs = 5
+			for range runs {
+				step()
+			}
+			runtime.ReadMemStats(&after)
+			return float64(after.Mallocs-before.Mallocs) / runs, float64(after.TotalAlloc-before.TotalAlloc) / runs
+		}
+		small, smallBytes := measure(20)
+		large, largeBytes := measure(1500)
+		t.Logf("%s: %v allocations of %v bytes for 20 seeds, %v of %v for 1500", name, small, smallBytes, large, largeBytes)
+		if large > small+2 || largeBytes > smallBytes+1024 {
+			t.Errorf("%s: allocations grow with the batch", name)
+		}
+	}
+}
+
+func TestGradientErrors(t *testing.T) {
+	ds := testDataset(30, 2, 3, true)
+	m := mustModel(t, Spec{Model: "gcn", Layers: 2, InDim: 3, Hidden: 4, OutDim: 2}, ds.Graph)
+	e := m.NewEngine(testExec(t, 1, cpu.Go))
+	params := m.Init(1)
+	grad := make([]float32, len(params))
+	for want, spoil := range map[string]func(in *Input){
+		"1 blocks, the model 2 layers":      func(in *Input) { in.Blocks = in.Blocks[:1] },
+		"must be the same nodes":            func(in *Input) { in.Blocks[1].NumSrc++ },
+		"weights for":                       func(in *Input) { in.Blocks[0].Weights = make([]float32, 1) },
+		"no EdgeIDs":                        func(in *Input) { in.Blocks[0].EdgeIDs = nil },
+		"no features":                       func(in *Input) { in.Features = nil },
+		"have 4 columns, the model needs 3": func(in *Input) { in.Features = graph.NewFeatures(30, 4, make([]float32, 120)) },
+		"feature rows are named":            func(in *Input) { in.Rows = in.Rows[1:] },
+		"2 targets have 5 labels":           func(in *Input) { in.Targets = []uint32{0, 1} },
+		"twice":                             func(in *Input) { in.Targets = []uint32{0, 1, 2, 3, 3} },
+		"output row 5":                      func(in *Input) { in.Targets = []uint32{0, 1, 2, 3, 5} },
+		"class -1, outside [0, 2)":          func(in *Input) { in.Labels[4] = graph.Unlabeled },
+		"class 2, outside":                  func(in *Input) { in.Labels[4] = 2 },
+		"but only 5 output rows":            func(in *Input) { in.Labels = make([]int32, 6) },
+		"have 3 loss weights":               func(in *Input) { in.Weights = make([]float32, 3) },
+		"the loss is NaN": func(in *Input) {
+			x := make([]float32, 90)
+			for i := range x {
+				x[i] = float32(math.NaN())
+			}
+			in.Features = graph.NewFeatures(30, 3, x)
+		},
+	} {
+		in := batchOf(ds, 5, 2, 3, 2)
+		if _, err := e.Gradient(grad, params, in); err != nil {
+			t.Fatalf("before it is spoilt: %v", err)
+		}
+		spoil(in)
+		if _, err := e.Gradient(grad, params, in); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got error %v, want one with %q", err, want)
+		}
+	}
+	if _, err := e.Gradient(grad[1:], params, batchOf(ds, 5, 2, 3, 2)); err == nil {
+		t.Error("a short gradient is no error")
+	}
+}
+
+// TestTraining fits random labels of a small graph: the loss must fall to where
+// a model with enough parameters takes it.
+func TestTraining(t *testing.T) {
+	ds := testDataset(40, 2, 12, false)
+	for _, name := range Models() {
+		m := mustModel(t, Spec{Model: name, Layers: 2, InDim: 12, Hidden: 32, OutDim: 3}, ds.Graph)
+		x := testExec(t, 2, cpu.Go)
+		e, params, state := m.NewEngine(x), m.Init(1), NewAdamState(m.layout.Len())
+		grad := make([]float32, len(params))
+		in := &Input{Blocks: wholeBlocks(ds.Graph, 2), Features: ds.NodeFeatures}
+		for i := range 15 {
+			in.Targets = append(in.Targets, uint32(2*i))
+			in.Labels = append(in.Labels, int32(i%3))
+		}
+		var first, last Stats
+		for step := range 300 {
+			s, err := e.Gradient(grad, params, in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if last = s; step == 0 {
+				first = s
+			}
+			for i := range grad {
+				grad[i] /= float32(s.Count)
+			}
+			DefaultAdam(0.01).Step(params, grad, state, x)
+		}
+		if first.Loss < 10 || last.Loss > first.Loss/10 || last.Correct < 14 {
+			t.Errorf("%s: loss went from %v to %v, %d of %d right", name, first.Loss, last.Loss, last.Correct, last.Count)
+		}
+	}
+}
+
+func BenchmarkGradient(b *testing.B) {
+	set, err := cpu.Detect()
+	if err != nil {
+		b.Fatal(err)
+	}
+	ds := testDataset(20000, 8, 128, false)
+	for _, name := range Models() {
+		b.Run(name, func(b *testing.B) {
+			m := mustModel(b, Spec{Model: name, Layers: 2, InDim: 128, Hidden: 128, OutDim: 47, Dropout: 0.5}, ds.Graph)
+			e, params := m.NewEngine(testExec(b, 2, set)), m.Init(1)
+			grad := make([]float32, len(params))
+			in := batchOf(ds, 512, 2, 10, 47)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := e.Gradient(grad, params, in); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
