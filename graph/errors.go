@@ -3,6 +3,7 @@ package graph
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"syscall"
 )
 
@@ -25,6 +26,10 @@ func badData(format string, args ...any) error {
 func writeError(path string, err error) error {
 	if err == nil {
 		return nil
+	}
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		err = pe.Err // path is how the user knows the file
 	}
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):

@@ -1,6 +1,9 @@
 package graph
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // check tells whether the arrays that the manifest lists make a dataset. It
 // reads no array.
@@ -8,6 +11,9 @@ func (m *manifest) check() error {
 	n, e := m.NumNodes, m.NumEdges
 	if n < 0 || n > maxNodes {
 		return fmt.Errorf("%d nodes is out of range [0, %d]", n, maxNodes)
+	}
+	if e < 0 || m.NumClasses < 0 || m.NumClasses > math.MaxInt32 {
+		return fmt.Errorf("%d edges or %d classes is out of range", e, m.NumClasses)
 	}
 	for i := range m.Arrays {
 		a := &m.Arrays[i]
