@@ -377,7 +377,9 @@ func TestUnhappyTraining(t *testing.T) {
 		want   string
 	}{
 		"empty training set": {func(d *graph.Dataset) { d.Train = nil }, "training set"},
-		"unlabelled":         {func(d *graph.Dataset) { d.Labels = &graph.Labels{NumClasses: 4, Class: slices.Repeat([]int32{graph.Unlabeled}, 600)} }, "label"},
+		"unlabelled": {func(d *graph.Dataset) {
+			d.Labels = &graph.Labels{NumClasses: 4, Class: slices.Repeat([]int32{graph.Unlabeled}, 600)}
+		}, "label"},
 		"NaN feature": {func(d *graph.Dataset) {
 			x := make([]float32, 600*12)
 			for i := range x {
