@@ -4,12 +4,25 @@
 // blocks, and knows nothing of loaders or actors. Its output is a pure function
 // of (key, seeds): the same bits for any number of samplers and threads, in
 // every kernel set.
+//
+// Use it in three steps: describe the sampler with a Spec, call Prepare once
+// per graph (alias tables, cache distributions and normalisations are made
+// there and shared, read-only), and take one Sampler per goroutine from the
+// result. An epoch's seeds come from Order and Cut, a batch's key from ID.Key.
+//
+// # Order
+//
+// Block len-1 is the output layer; its destinations are the seeds in the order
+// given. A layer's sources are its destinations, then the nodes not seen
+// before, in the order of their first occurrence among the layer's entries. So
+// the sources of every layer are a prefix of one list of nodes. A row whose
+// neighbours are all taken lists them in the order of the graph; a row that was
+// sampled lists them in the order that its sampler documents.
 package sampling
 
 import (
 	"fmt"
 
-	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/internal/rng"
 )
 
@@ -32,50 +45,26 @@ func (id ID) String() string {
 	return s
 }
 
-// Batch is one sampled micro-batch. Its memory is reused: who holds it owns it
-// until it is released to the pool it came from.
-type Batch struct {
-	ID     ID
-	Seeds  []uint32      // the nodes that carry loss, global ids
-	Blocks []graph.Block // Blocks[0] is the input layer, the last one the output layer
-	// Targets are the rows of the last block's destinations that belong to
-	// Seeds; nil: row i belongs to Seeds[i].
-	Targets []uint32
-	// LossWeights weight each seed's loss; nil: all 1.
-	LossWeights []float32
+// Purposes keep the streams of draws that come from one seed apart.
+const (
+	purposeBatch = iota + 1
+	purposeOrder
+)
 
-	nodes   []uint32 // backs SrcIDs of every block: layers are prefixes of it
-	scratch []block  // backs the blocks' own arrays, kept between uses
-}
-
-// Inputs returns the global ids of the nodes whose features the batch needs,
-// or nil when it needs every node's, in order.
-func (b *Batch) Inputs() []uint32 { return b.Blocks[0].SrcIDs }
-
-// NumInputs returns how many nodes' features the batch needs.
-func (b *Batch) NumInputs() int { return b.Blocks[0].NumSrc }
-
-// NumEdges returns the number of entries of all blocks.
-func (b *Batch) NumEdges() int {
-	n := 0
-	for i := range b.Blocks {
-		n += b.Blocks[i].NumEdges()
+// Key returns the key under which the micro-batch is sampled.
+func (id ID) Key(seed uint64) rng.Key {
+	phase := uint64(0xcbf29ce484222325) // FNV-1a
+	for i := range len(id.Phase) {
+		phase = (phase ^ uint64(id.Phase[i])) * 0x100000001b3
 	}
-	return n
+	return rng.New(seed, purposeBatch, phase, uint64(id.Epoch), uint64(id.Batch), uint64(id.Micro))
 }
 
 // Sampler fills batches. It holds scratch memory: one goroutine at a time.
 type Sampler interface {
 	// Sample fills b.Seeds, b.Blocks, b.Targets and b.LossWeights for the
-	// given seeds, reusing b's memory. b.ID is left alone. seeds is not kept.
-	// Duplicate seeds are an error.
+	// given seeds, reusing b's memory. b.ID is left alone, but must be set:
+	// samplers whose batches depend on each other read it. seeds is not kept.
+	// Duplicate seeds, and seeds out of range, are an error.
 	Sample(b *Batch, key rng.Key, seeds []uint32) error
-}
-
-// block is the reusable memory behind one graph.Block.
-type block struct {
-	indptr  []int64
-	indices []uint32
-	weights []float32
-	edgeIDs []int64
 }

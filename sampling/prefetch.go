@@ -1,0 +1,22 @@
+package sampling
+
+// prefetchRows asks for the row pointers of nodes.
+func prefetchRows(indptr []int64, nodes []uint32) {
+	if len(nodes) > 0 {
+		prefetch8(&indptr[0], &nodes[0], len(nodes))
+	}
+}
+
+// prefetchIndices asks for the entries at pos.
+func prefetchIndices(indices []uint32, pos []int64) {
+	if len(pos) > 0 {
+		prefetch4(&indices[0], &pos[0], len(pos))
+	}
+}
+
+// prefetchSlots asks for the slots where the search for ids begins.
+func prefetchSlots(m *idMap, ids []uint32) {
+	if len(ids) > 0 {
+		prefetchHash(&m.slots[0], &ids[0], len(ids), m.shift)
+	}
+}

@@ -1,0 +1,126 @@
+package sampling
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gnnactor/gnnactor/graph"
+)
+
+// Spec describes a sampler. It is part of a run's identity: two runs with
+// different specs give different results. The zero value of a field that the
+// named sampler does not use is required.
+type Spec struct {
+	Name    string `json:"name" yaml:"name"`                           // one of Names
+	Fanouts []int  `json:"fanouts,omitempty" yaml:"fanouts,omitempty"` // neighbours per layer, from the seeds outward; -1: all
+	Layers  int    `json:"layers,omitempty" yaml:"layers,omitempty"`   // blocks of a batch; 0: len(Fanouts)
+	EdgeIDs bool   `json:"edge_ids,omitempty" yaml:"edge_ids,omitempty"`
+}
+
+// samplers maps each name to its preparation, in the order that Names lists.
+var samplers = []struct {
+	name    string
+	prepare func(p *Prepared) error
+}{
+	{"full", prepareFull},
+	{"khop", prepareKHop},
+	{"neighbor", prepareNeighbor},
+}
+
+// Names returns the names of the samplers.
+func Names() []string {
+	names := make([]string, len(samplers))
+	for i, s := range samplers {
+		names[i] = s.name
+	}
+	return names
+}
+
+// Depth returns the number of blocks of a batch.
+func (s Spec) Depth() int {
+	if s.Layers > 0 {
+		return s.Layers
+	}
+	return len(s.Fanouts)
+}
+
+// BatchSize returns the size of a global batch when size is asked for and
+// there are n seeds: for "full", which trains on all of them at once, n.
+func (s Spec) BatchSize(size, n int) int {
+	if s.Name == "full" {
+		return max(n, 1)
+	}
+	return size
+}
+
+// Validate reports the first problem of s, with its remedy.
+func (s Spec) Validate() error {
+	if !slices.Contains(Names(), s.Name) {
+		return fmt.Errorf("sampling: there is no sampler %q; choose one of %s", s.Name, strings.Join(Names(), ", "))
+	}
+	for i, k := range s.Fanouts {
+		if k < 1 && k != -1 {
+			return fmt.Errorf("sampling: fan-out %d is %d; it must be at least 1, or -1 for all neighbours", i+1, k)
+		}
+	}
+	if s.Layers < 0 {
+		return fmt.Errorf("sampling: layers is %d; it must be at least 1", s.Layers)
+	}
+	if s.Depth() == 0 {
+		return fmt.Errorf("sampling: %s needs the number of layers", s.Name)
+	}
+	return nil
+}
+
+// Prepared is a sampler made ready for a graph. It is read-only and may be
+// shared by any number of goroutines, each with its own Sampler.
+type Prepared struct {
+	spec    Spec
+	seed    uint64
+	data    *graph.Dataset
+	g       *graph.Graph
+	factory func() Sampler
+}
+
+// Prepare readies the sampler that spec describes: what is computed once per
+// graph is computed here. seed keys the draws that preparation makes. ds is
+// not changed, and must not be while the result is in use.
+func Prepare(spec Spec, ds *graph.Dataset, seed uint64) (*Prepared, error) {
+	if err := spec.Validate(); err != nil {
+		return nil, err
+	}
+	if ds == nil || ds.Graph == nil || len(ds.Graph.Indptr) == 0 {
+		return nil, fmt.Errorf("sampling: %s needs a graph, and there is none", spec.Name)
+	}
+	p := &Prepared{spec: spec, seed: seed, data: ds, g: ds.Graph}
+	for _, s := range samplers {
+		if s.name == spec.Name {
+			if err := s.prepare(p); err != nil {
+				return nil, fmt.Errorf("sampling: %s: %w", spec.Name, err)
+			}
+		}
+	}
+	return p, nil
+}
+
+// Spec returns what p was prepared from.
+func (p *Prepared) Spec() Spec { return p.spec }
+
+// NewSampler returns a sampler over p's graph; it is cheap, and its scratch
+// memory grows to what its largest batch needs.
+func (p *Prepared) NewSampler() Sampler { return p.factory() }
+
+// New returns a sampler over g alone: Prepare and NewSampler in one step, for
+// one goroutine and samplers that need no data set.
+func New(spec Spec, g *graph.Graph) (Sampler, error) {
+	p, err := Prepare(spec, &graph.Dataset{Graph: g}, 0)
+	if err != nil {
+		return nil, err
+	}
+	return p.NewSampler(), nil
+}
+
+// edgeIDs reports whether blocks list the edges' positions: asked for, or
+// needed to look up edge weights.
+func (p *Prepared) edgeIDs() bool { return p.spec.EdgeIDs || p.g.Weights != nil }
