@@ -48,8 +48,9 @@ func (v Violation) String() string {
 }
 
 // Check reads every Go file below the root of fsys, tests and files for other
-// systems included, and returns what breaks the order, sorted by file. module
-// is the module's path. The error is for files that cannot be read or parsed.
+// systems included, and returns what breaks the order, sorted by file; hidden
+// folders, testdata and bin, which git ignores, are left out. module is the
+// module's path. The error is for files that cannot be read or parsed.
 func Check(fsys fs.FS, module string) ([]Violation, error) {
 	var found []Violation
 	err := fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
@@ -58,7 +59,7 @@ func Check(fsys fs.FS, module string) ([]Violation, error) {
 		}
 		base := path.Base(name)
 		if d.IsDir() {
-			if name != "." && (base == "testdata" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")) {
+			if name != "." && (name == "bin" || base == "testdata" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")) {
 				return fs.SkipDir
 			}
 			return nil

@@ -61,6 +61,7 @@ func TestCheck(t *testing.T) {
 		{"a file in an unknown folder", "misc/a.go", "fmt", true},
 		{"a file in the root", "a.go", "fmt", true},
 		{"test data", "graph/testdata/a.go", module + "/runtime", false},
+		{"what was built", "bin/a/a.go", module + "/runtime", false},
 		{"hidden folder", ".cache/a.go", module + "/runtime", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
