@@ -45,10 +45,10 @@ func FromEdges(n int, src, dst []uint32, weights []float32) (*Graph, error) {
 		}
 		origin = make([]uint32, total)
 	}
-	if err := b.place(g.Indptr, g.Indices, origin, edges); err != nil {
+	if err := b.place(g.Indptr, 0, n, g.Indices, origin, edges); err != nil {
 		return nil, err
 	}
-	b.sortRows(g.Indptr, g.Indices, origin)
+	sortRows(g.Indptr, g.Indices, origin)
 	if weights != nil {
 		g.Weights = make([]float32, total)
 		for p, i := range origin {
@@ -66,11 +66,10 @@ const noOrigin = math.MaxUint32
 type edgeStream func(yield func(src, dst []uint32) error) error
 
 // cscBuilder sorts edges into rows by counting: one pass over the edges counts
-// them, a second puts each in its row; then rows are sorted.
+// them, another puts each in its row; then rows are sorted.
 type cscBuilder struct {
 	undirected bool // add the reverse of every edge that is not a loop
 	selfLoops  bool // add a loop to every node that has none
-	dedup      bool // keep the first of parallel edges
 
 	hasLoop []uint64 // bit per node, for selfLoops
 }
@@ -110,43 +109,39 @@ func (b *cscBuilder) count(indptr []int64, edges edgeStream) (int64, error) {
 	return total, nil
 }
 
-// place puts every edge's source in its row, in input order, and the edge's
-// index in origin unless that is nil.
-func (b *cscBuilder) place(indptr []int64, indices, origin []uint32, edges edgeStream) error {
-	n := len(indptr) - 1
+// place puts the source of every edge of the rows [lo, hi) in its row, in input
+// order, and the edge's index in origin unless that is nil. indices and origin
+// hold these rows only. indptr, as count left it, is the same afterwards.
+func (b *cscBuilder) place(indptr []int64, lo, hi int, indices, origin []uint32, edges edgeStream) error {
+	if lo == hi {
+		return nil
+	}
+	base := indptr[lo]
 	next := int64(0) // index of the edge
 	put := func(row, source uint32, edge uint32) {
-		p := indptr[row]
-		indptr[row] = p + 1
+		p := indptr[row] - base
+		indptr[row]++
 		indices[p] = source
 		if origin != nil {
 			origin[p] = edge
 		}
 	}
+	first, rows := uint32(lo), uint32(hi-lo)
 	err := edges(func(src, dst []uint32) error {
-		if origin == nil && !b.undirected {
-			for i, d := range dst {
-				p := indptr[d]
-				indptr[d] = p + 1
-				indices[p] = src[i]
-			}
-			return nil
-		}
 		for i, d := range dst {
 			s := src[i]
-			put(d, s, uint32(next))
-			if b.undirected && s != d {
+			if d-first < rows {
+				put(d, s, uint32(next))
+			}
+			if b.undirected && s != d && s-first < rows {
 				put(s, d, uint32(next))
 			}
 			next++
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
 	if b.selfLoops {
-		for v := range n {
+		for v := lo; v < hi; v++ {
 			if b.hasLoop[v/64]>>(v%64)&1 == 0 {
 				put(uint32(v), uint32(v), noOrigin)
 			}
@@ -154,29 +149,30 @@ func (b *cscBuilder) place(indptr []int64, indices, origin []uint32, edges edgeS
 	}
 	// Every bound has moved to the end of its row, which is the start of the
 	// next one.
-	copy(indptr[1:], indptr[:n])
-	indptr[0] = 0
-	return nil
+	copy(indptr[lo+1:hi], indptr[lo:hi-1])
+	indptr[lo] = base
+	return err
 }
 
-// sortRows sorts every row by source, parallel edges in input order, drops
-// duplicates if asked to, and returns the number of edges left.
-func (b *cscBuilder) sortRows(indptr []int64, indices, origin []uint32) int64 {
+// sortRows sorts every row by source, parallel edges in input order. indptr
+// bounds the rows of indices and origin, from any base.
+func sortRows(indptr []int64, indices, origin []uint32) {
 	n := len(indptr) - 1
+	base := indptr[0]
 	const chunk = 1 << 13
 	p := pool.New(runtime.GOMAXPROCS(0))
 	defer p.Close()
 	keys := make([][]uint64, p.Size())
 	p.For((n+chunk-1)/chunk, func(worker, c int) {
 		for v := c * chunk; v < min((c+1)*chunk, n); v++ {
-			row := indices[indptr[v]:indptr[v+1]]
+			row := indices[indptr[v]-base : indptr[v+1]-base]
 			if origin == nil {
 				if !slices.IsSorted(row) {
 					slices.Sort(row)
 				}
 				continue
 			}
-			from := origin[indptr[v]:indptr[v+1]]
+			from := origin[indptr[v]-base : indptr[v+1]-base]
 			k := keys[worker][:0]
 			for i, u := range row {
 				k = append(k, uint64(u)<<32|uint64(from[i]))
@@ -188,33 +184,28 @@ func (b *cscBuilder) sortRows(indptr []int64, indices, origin []uint32) int64 {
 			keys[worker] = k
 		}
 	})
-	if !b.dedup {
-		return indptr[n]
-	}
-	return compactRows(indptr, indices, origin)
 }
 
-// compactRows drops repeated sources from sorted rows.
-func compactRows(indptr []int64, indices, origin []uint32) int64 {
-	w, start := int64(0), int64(0)
+// compactRows drops repeated sources from sorted rows and returns how many are
+// left. indptr, which may have any base, then bounds the rows from to on; its
+// first entry is left alone.
+func compactRows(indptr []int64, to int64, indices, origin []uint32) int64 {
+	w, start, base := int64(0), int64(0), indptr[0]
 	for v := range len(indptr) - 1 {
-		end := indptr[v+1]
+		end := indptr[v+1] - base
 		for p := start; p < end; p++ {
+			// What is at p-1 is still what was there: writing has not passed it.
 			if p > start && indices[p] == indices[p-1] {
 				continue
 			}
-			if w != p {
-				// Position p-1 is read by the next turn, so writing must
-				// stay behind it: w < p here.
-				indices[w] = indices[p]
-				if origin != nil {
-					origin[w] = origin[p]
-				}
+			indices[w] = indices[p]
+			if origin != nil {
+				origin[w] = origin[p]
 			}
 			w++
 		}
 		start = end
-		indptr[v+1] = w
+		indptr[v+1] = to + w
 	}
 	return w
 }

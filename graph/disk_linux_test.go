@@ -2,6 +2,7 @@ package graph
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,5 +68,39 @@ func TestFullDiskLeavesNothingBehind(t *testing.T) {
 			t.Errorf("%s: the error should name the file and the remedy: %v", name, err)
 		}
 		onlyContains(t, disk)
+	}
+}
+
+// Opening 10 million edges must touch neither their 40 MB through the mapping
+// (over 600 page faults, even when the kernel maps 16 pages at a time) nor read
+// them.
+func TestOpenTouchesFewPages(t *testing.T) {
+	dir := sparseStore(t, 1_000_000, 10_000_000)
+	measure := func() (faults, bytes int64) {
+		var u unix.Rusage
+		if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile("/proc/self/io")
+		if err != nil {
+			t.Skip(err)
+		}
+		if _, err := fmt.Sscanf(string(b), "rchar: %d", &bytes); err != nil {
+			t.Fatal(err)
+		}
+		return u.Minflt + u.Majflt, bytes
+	}
+	faults, bytes := measure()
+	s, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	faultsAfter, bytesAfter := measure()
+	t.Logf("Open: %d page faults, %d bytes read", faultsAfter-faults, bytesAfter-bytes)
+	if faultsAfter-faults > 300 || bytesAfter-bytes > 1<<16 {
+		t.Errorf("Open took %d page faults and read %d bytes", faultsAfter-faults, bytesAfter-bytes)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
 	}
 }

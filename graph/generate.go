@@ -57,17 +57,18 @@ func generatedEdges(count int64, edge func(i int64) (src, dst uint32, keep bool)
 
 // symmetricGraph builds the undirected simple graph of a stream's edges.
 func symmetricGraph(n int, edges edgeStream) (*Graph, error) {
-	b := cscBuilder{undirected: true, dedup: true}
+	b := cscBuilder{undirected: true}
 	g := &Graph{Indptr: make([]int64, n+1)}
 	total, err := b.count(g.Indptr, edges)
 	if err != nil {
 		return nil, err
 	}
 	g.Indices = make([]uint32, total)
-	if err := b.place(g.Indptr, g.Indices, nil, edges); err != nil {
+	if err := b.place(g.Indptr, 0, n, g.Indices, nil, edges); err != nil {
 		return nil, err
 	}
-	total = b.sortRows(g.Indptr, g.Indices, nil)
+	sortRows(g.Indptr, g.Indices, nil)
+	total = compactRows(g.Indptr, 0, g.Indices, nil)
 	g.Indices = g.Indices[:total:total]
 	return g, nil
 }

@@ -38,6 +38,8 @@ type ImportOptions struct {
 	Overwrite bool
 	// Context, when set, stops the import early; nothing is left behind.
 	Context context.Context
+
+	rangeEdges int64 // tests cut rows into smaller ranges
 }
 
 // format is a layout that Import reads.

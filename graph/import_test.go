@@ -250,6 +250,30 @@ func TestOptionsChangeTheGraphAsTheySay(t *testing.T) {
 	}
 }
 
+// Rows are put together range by range; where ranges end must not show.
+func TestRangesOfRowsDoNotShow(t *testing.T) {
+	ds, err := RMAT(RMATOptions{Scale: 7, Edges: 600, Seed: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for v := range uint32(ds.Graph.NumNodes()) {
+		for i, u := range ds.Graph.InNeighbors(v) {
+			fmt.Fprintf(&b, "%d,%d,%d\n%d,%d,%d\n", u, v/2, i, u/2, v, i)
+		}
+	}
+	src := files{"e.csv": b.String()}.write(t)
+	for _, o := range []ImportOptions{{}, {DropDuplicates: true}, {Undirected: true}, {SelfLoops: true}, {Undirected: true, SelfLoops: true}} {
+		whole := imported(t, src, o)
+		for _, size := range []int64{1, 7, 100} {
+			o.rangeEdges = size
+			if parts := imported(t, src, o); parts.Fingerprint != whole.Fingerprint {
+				t.Errorf("%+v gives other data", o)
+			}
+		}
+	}
+}
+
 func TestMultiLabelsAndFloat16(t *testing.T) {
 	f := files{
 		"edges.npy":    npy("<i4", "(3, 2)", []int32{0, 1, 1, 2, 2, 0}),

@@ -1,7 +1,9 @@
 package graph
 
 import (
+	"bufio"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 )
@@ -17,53 +19,104 @@ func (im *importer) buildGraph() error {
 	if carry && s.count >= noOrigin {
 		return badData("%d edges with weights or features are more than the supported %d", s.count, int64(noOrigin))
 	}
-	b := cscBuilder{undirected: im.o.Undirected, selfLoops: im.o.SelfLoops, dedup: im.o.Undirected || im.o.DropDuplicates}
-	indptrArray, err := im.mapped(arrayIndptr, elemInt64, im.nodes+1)
+	b := cscBuilder{undirected: im.o.Undirected, selfLoops: im.o.SelfLoops}
+	indptr := make([]int64, im.nodes+1)
+	if _, err := b.count(indptr, s.each); err != nil {
+		return err
+	}
+	indices, err := im.array(arrayIndices, elemUint32, 1)
 	if err != nil {
 		return err
 	}
-	defer indptrArray.close()
-	indptr := viewOf[int64](indptrArray.payload())
-	total, err := b.count(indptr, s.each)
-	if err != nil {
-		return err
-	}
-	indicesArray, err := im.mapped(arrayIndices, elemUint32, total)
-	if err != nil {
-		return err
-	}
-	defer indicesArray.close()
-	indices := viewOf[uint32](indicesArray.payload())
-	var origin []uint32
-	var originArray *mappedArray
+	defer indices.close()
+	var origin *arrayWriter
 	if carry {
-		if originArray, err = im.mapped("scratch-origin", elemUint32, total); err != nil {
+		if origin, err = im.arrayAt(filepath.Join(im.scratchDir(), "origin"), "origin", elemUint32, 1); err != nil {
 			return err
 		}
-		defer originArray.close()
-		origin = viewOf[uint32](originArray.payload())
+		defer origin.close()
 	}
-	if err := b.place(indptr, indices, origin, s.each); err != nil {
+	if err := im.writeRows(&b, indptr, indices, origin); err != nil {
 		return err
 	}
 	if err := s.drop(); err != nil {
 		return err
 	}
-	total = b.sortRows(indptr, indices, origin)
-	im.m.NumEdges = total
-	if err := indptrArray.finish(im.nodes + 1); err != nil {
+	im.m.NumEdges = indptr[im.nodes]
+	if err := im.put(arrayIndptr, elemInt64, 1, bytesOf(indptr)); err != nil {
 		return err
 	}
-	if err := indicesArray.finish(total); err != nil {
+	if err := indices.finish(); err != nil {
 		return err
 	}
 	if im.weights != nil {
-		if err := im.followEdges(im.weights, arrayWeights, origin[:total], true); err != nil {
+		if err := im.followEdges(im.weights, arrayWeights, origin, true); err != nil {
 			return err
 		}
 	}
 	if im.edgeFeatures != nil {
-		return im.followEdges(im.edgeFeatures, arrayEdgeFeatures, origin[:total], false)
+		return im.followEdges(im.edgeFeatures, arrayEdgeFeatures, origin, false)
+	}
+	return nil
+}
+
+// Rows are put together in ranges of about rangeEdges edges, each by a pass
+// over the spool, but in no more than maxRanges passes: so memory is a small
+// part of the store's, and time does not grow with the square of the edges.
+const (
+	rangeEdges = 12 << 20
+	maxRanges  = 16
+)
+
+// writeRows writes the rows that indptr bounds, as count left it, and changes
+// it to the bounds of what was written.
+func (im *importer) writeRows(b *cscBuilder, indptr []int64, indices, origin *arrayWriter) error {
+	dedup := im.o.Undirected || im.o.DropDuplicates
+	n := len(indptr) - 1
+	size := im.o.rangeEdges
+	if size == 0 {
+		size = max(rangeEdges, (indptr[n]+maxRanges-1)/maxRanges)
+	}
+	var row, from []uint32
+	written := int64(0)
+	base := int64(0) // where the range starts, before duplicates go
+	for lo := 0; lo < n; {
+		hi := lo + 1
+		for hi < n && indptr[hi+1]-base <= size {
+			hi++
+		}
+		indptr[lo] = base
+		end := indptr[hi]
+		if k := end - base; k > int64(len(row)) {
+			row = make([]uint32, k)
+			if origin != nil {
+				from = make([]uint32, k)
+			}
+		}
+		var part []uint32
+		if origin != nil {
+			part = from[:end-base]
+		}
+		if err := b.place(indptr, lo, hi, row, part, im.edges.each); err != nil {
+			return err
+		}
+		bounds := indptr[lo : hi+1]
+		sortRows(bounds, row, part)
+		kept := end - base
+		if dedup {
+			kept = compactRows(bounds, written, row, part)
+		}
+		indptr[lo] = written
+		written += kept
+		if _, err := indices.Write(bytesOf(row[:kept])); err != nil {
+			return err
+		}
+		if origin != nil {
+			if _, err := origin.Write(bytesOf(part[:kept])); err != nil {
+				return err
+			}
+		}
+		lo, base = hi, end
 	}
 	return nil
 }
@@ -79,8 +132,9 @@ func (s *edgeSpool) drop() error {
 }
 
 // followEdges writes a table that was spooled in input order in the order of
-// the edges. Added self-loops get weight 1 or features 0.
-func (im *importer) followEdges(table *featureWriter, name string, origin []uint32, weight bool) error {
+// the edges, whose indices in input order are in origin. Added self-loops get
+// weight 1 or features 0.
+func (im *importer) followEdges(table *featureWriter, name string, origin *arrayWriter, weight bool) error {
 	in := table.a
 	defer in.close()
 	if err := in.flush(); err != nil {
@@ -90,11 +144,14 @@ func (im *importer) followEdges(table *featureWriter, name string, origin []uint
 	if in.n != im.edges.count*rowBytes {
 		return badData("there are %s for %d edges, but %d edges; give one row per edge", name, in.n/max(rowBytes, 1), im.edges.count)
 	}
-	all, err := mapFile(in.f, headerSize+in.n, false)
+	if err := origin.flush(); err != nil {
+		return err
+	}
+	all, err := mapFile(in.f, headerSize+in.n)
 	if err != nil {
 		return fmt.Errorf("graph: map %s: %w", im.shown(in.path), err)
 	}
-	defer unmapFile(in.f, all, false)
+	defer unmapFile(all)
 	rows := all[headerSize:]
 	out, err := im.array(name, in.elem, in.cols)
 	if err != nil {
@@ -105,16 +162,24 @@ func (im *importer) followEdges(table *featureWriter, name string, origin []uint
 	if weight {
 		copy(added, bytesOf([]float32{1}))
 	}
-	for i, e := range origin {
-		if i&0xfffff == 0 && im.o.Context.Err() != nil {
-			return im.o.Context.Err()
+	r := bufio.NewReaderSize(io.NewSectionReader(origin.f, headerSize, origin.n), 1<<20)
+	part := make([]uint32, 1<<16)
+	for left := origin.n / 4; left > 0; left -= int64(len(part)) {
+		part = part[:min(left, int64(cap(part)))]
+		if _, err := io.ReadFull(r, bytesOf(part)); err != nil {
+			return fmt.Errorf("graph: read back %s: %w", im.shown(origin.path), err)
 		}
-		row := added
-		if e != noOrigin {
-			row = rows[int64(e)*rowBytes:][:rowBytes]
-		}
-		if _, err := out.Write(row); err != nil {
+		if err := im.o.Context.Err(); err != nil {
 			return err
+		}
+		for _, e := range part {
+			row := added
+			if e != noOrigin {
+				row = rows[int64(e)*rowBytes:][:rowBytes]
+			}
+			if _, err := out.Write(row); err != nil {
+				return err
+			}
 		}
 	}
 	if err := out.finish(); err != nil {

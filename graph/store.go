@@ -21,13 +21,9 @@ type Store struct {
 	dir  string
 	m    *manifest
 	ds   *Dataset
-	maps []mapping
+	maps [][]byte // header and payload of each array
 	once sync.Once
 	err  error
-}
-
-type mapping struct {
-	data []byte // header and payload
 }
 
 // Open maps the store in dir. It checks the manifest, the header, size and
@@ -115,11 +111,11 @@ func (s *Store) mapArray(a *manifestArray) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	b, err := mapFile(f, headerSize+a.Bytes, false)
+	b, err := mapFile(f, headerSize+a.Bytes)
 	if err != nil {
 		return nil, fmt.Errorf("graph: map %s: %w", s.path(a.Name), err)
 	}
-	s.maps = append(s.maps, mapping{b})
+	s.maps = append(s.maps, b)
 	return b[headerSize:len(b):len(b)], nil
 }
 
@@ -131,7 +127,7 @@ func (s *Store) Dataset() *Dataset { return s.ds }
 func (s *Store) Close() error {
 	s.once.Do(func() {
 		for _, m := range s.maps {
-			s.err = errors.Join(s.err, unmapFile(nil, m.data, false))
+			s.err = errors.Join(s.err, unmapFile(m))
 		}
 		s.maps, s.ds = nil, nil
 	})

@@ -88,6 +88,10 @@ func TestVerifyFindsAFlippedByteAnywhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range good {
+			// Every byte of a payload, some of the longer parts.
+			if file.Name() == manifestFile && i%11 != 0 || i < headerSize && i%5 != 0 {
+				continue
+			}
 			bad := bytes.Clone(good)
 			bad[i] ^= 1 << (i % 8)
 			if err := os.WriteFile(path, bad, 0o666); err != nil {

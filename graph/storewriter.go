@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 )
 
 // storeWriter writes a store into a temporary directory beside its
@@ -259,78 +258,6 @@ func (w *storeWriter) put(name string, elem element, cols int64, payload []byte)
 		return err
 	}
 	return a.finish()
-}
-
-// mappedArray is an array that is written in any order, through a mapping.
-type mappedArray struct {
-	w    *storeWriter
-	path string
-	name string
-	elem element
-	f    *os.File
-	all  []byte
-}
-
-// mapped makes an array of room for rows values, all 0.
-func (w *storeWriter) mapped(name string, elem element, rows int64) (*mappedArray, error) {
-	path := filepath.Join(w.tmp, name+arrayFileSuffix)
-	if strings.HasPrefix(name, "scratch") {
-		path = filepath.Join(w.scratchDir(), name)
-	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
-	if err != nil {
-		return nil, writeError(w.shown(path), err)
-	}
-	size := headerSize + rows*elem.size()
-	if err := reserve(f, size); err != nil {
-		f.Close()
-		return nil, writeError(w.shown(path), err)
-	}
-	all, err := mapFile(f, size, true)
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("graph: map %s: %w", w.shown(path), err)
-	}
-	return &mappedArray{w: w, path: path, name: name, elem: elem, f: f, all: all}, nil
-}
-
-func (a *mappedArray) payload() []byte { return a.all[headerSize:] }
-
-// finish keeps the first rows values.
-func (a *mappedArray) finish(rows int64) error {
-	h := arrayHeader{elem: a.elem, rows: rows, cols: 1}
-	h.sum = sha256.Sum256(a.payload()[:h.bytes()])
-	all, f := a.all, a.f
-	a.all, a.f = nil, nil
-	err := unmapFile(f, all, true)
-	if err == nil {
-		err = f.Truncate(headerSize + h.bytes())
-	}
-	if err != nil {
-		f.Close()
-		return writeError(a.w.shown(a.path), err)
-	}
-	return a.w.seal(f, a.path, a.name, &h)
-}
-
-// close gives the array up. It may be called after finish.
-func (a *mappedArray) close() {
-	if a != nil && a.f != nil {
-		_ = unmapFile(a.f, a.all, false) // its content is not wanted
-		a.f.Close()
-		a.all, a.f = nil, nil
-	}
-}
-
-// writeZeros makes f size bytes long by writing all of them.
-func writeZeros(f *os.File, size int64) error {
-	zeros := make([]byte, 1<<20)
-	for off := int64(0); off < size; off += int64(len(zeros)) {
-		if _, err := f.WriteAt(zeros[:min(int64(len(zeros)), size-off)], off); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // syncDir makes a directory's entries durable, where the platform can.
