@@ -50,7 +50,7 @@ func (e *Engine) Gradient(grad, params []float32, in *Input) (Stats, error) {
 	}
 	c.tape.Reset()
 	c.bind(params, grad)
-	x := c.tape.Table(in.Features, in.Blocks[0].NumSrc, in.Rows)
+	x := c.input(in.Features, in.Blocks[0].NumSrc, in.Rows)
 	y := c.forward(in.Blocks, x, in.Key)
 	stats, err := c.loss(y, in)
 	if err != nil {
@@ -112,6 +112,13 @@ func (c *core[T]) bind(params, grad []T) {
 			c.ctx[i].params[j] = c.tape.Leaf(cpu.Dense(p.Len/cols, cols, params[p.Offset:p.Offset+p.Len]), grad != nil, g)
 		}
 	}
+}
+
+// input is Tape.Table for input features.
+func (c *core[T]) input(f *graph.Features, rows int, ids []uint32) *Value[T] {
+	x := c.tape.Table(f, rows, ids)
+	x.csr = c.model.sparseTable(f)
+	return x
 }
 
 // clearUnused zeroes the gradients of parameters that the loss does not reach.

@@ -121,7 +121,7 @@ func (r *inference) layer(l int, src, dst *nodeSet) error {
 		if r.global {
 			where = r.rows.block.SrcIDs
 		}
-		x := c.Table(r.values, r.rows.block.NumSrc, where)
+		x := r.input(r.values, r.rows.block.NumSrc, where)
 		h := []*Value[float32]{x}
 		if sent != nil {
 			h = h[:0]
@@ -163,7 +163,7 @@ func (r *inference) transform(l int, src *nodeSet) ([]*graph.Features, error) {
 			}
 			r.ids = append(r.ids, id)
 		}
-		x := c.Table(r.values, n, r.ids)
+		x := r.input(r.values, n, r.ids)
 		h := r.layers[l].Transform(c, x)
 		if i == 0 {
 			sent = make([]cpu.Matrix[float32], len(h))

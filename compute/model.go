@@ -55,6 +55,8 @@ type Model struct {
 	nodes, edges int
 	layout       *Layout
 	norm         *gcnNorm // nil if no layer needs it
+	sparse       *cpu.Sparse[float32]
+	sparseOf     *graph.Features // the table that sparse is of
 }
 
 // NewModel binds spec to g, whose slices must stay valid and unchanged while

@@ -12,15 +12,23 @@ func (t *Tape[T]) Linear(x, w, b *Value[T], act cpu.Activation) *Value[T] {
 	return y
 }
 
-// LinearAdd changes y to act(y + x·Wᵀ + b) in place and returns it. y must be
-// the result of an op whose backward pass does not read its output.
+// LinearAdd changes y to act(y + x·Wᵀ + b) in place and returns it. It panics
+// if the backward pass of an earlier op reads y: so does that of a product with
+// y as a factor, or of an activation.
 func (t *Tape[T]) LinearAdd(y, x, w, b *Value[T], act cpu.Activation) *Value[T] {
+	y.mayChange()
 	t.product(y, x, w, b, act, true)
 	return y
 }
 
 func (t *Tape[T]) product(y, x, w, b *Value[T], act cpu.Activation, add bool) {
+	y.read = act != cpu.Linear
+	if x.isSparse() {
+		t.sparseProduct(y, x, w, b, act, add)
+		return
+	}
 	a := x.Matrix()
+	x.read = true
 	cpu.Gemm(t.x, y.dense, a, false, w.dense, true, cpu.Epilogue[T]{Bias: bias(b), Act: act, Accumulate: add})
 	t.Record(y, func() {
 		g := t.activationBackward(y, act)
@@ -36,20 +44,22 @@ func (t *Tape[T]) product(y, x, w, b *Value[T], act cpu.Activation, add bool) {
 	}, x, w, b)
 }
 
-// BiasAct changes y to act(y + b) in place and returns it; b may be nil. y must
-// be the result of an op whose backward pass does not read its output.
+// BiasAct changes y to act(y + b) in place and returns it; b may be nil. It
+// panics as LinearAdd does.
 func (t *Tape[T]) BiasAct(y, b *Value[T], act cpu.Activation) *Value[T] {
 	if b == nil && act == cpu.Linear {
 		return y
 	}
+	y.mayChange()
 	// A product over zero terms leaves the epilogue.
 	cpu.Gemm(t.x, y.dense, cpu.Matrix[T]{Rows: y.rows}, false, cpu.Matrix[T]{Cols: y.cols, Stride: y.cols}, false,
 		cpu.Epilogue[T]{Bias: bias(b), Act: act, Accumulate: true})
+	y.read = act != cpu.Linear
 	t.Record(y, func() { t.biasBackward(b, t.activationBackward(y, act)) }, b)
 	return y
 }
 
-// ReLU changes y to max(y, 0) in place, under the conditions of BiasAct.
+// ReLU changes y to max(y, 0) in place; it panics as LinearAdd does.
 func (t *Tape[T]) ReLU(y *Value[T]) *Value[T] { return t.BiasAct(y, nil, cpu.ReLU) }
 
 func bias[T cpu.Float](b *Value[T]) []T {
@@ -124,6 +134,9 @@ func (t *Tape[T]) addGrad(v *Value[T], g cpu.Matrix[T]) {
 
 // Dropout returns x with values dropped and the others scaled up, as d decides.
 func (t *Tape[T]) Dropout(x *Value[T], d cpu.Dropped) *Value[T] {
+	if x.csr != nil {
+		return t.sparseDropout(x, d)
+	}
 	var y *Value[T]
 	if x.dense.Data == nil && x.table != nil {
 		// The table's rows are copied for this op alone.
@@ -132,7 +145,7 @@ func (t *Tape[T]) Dropout(x *Value[T], d cpu.Dropped) *Value[T] {
 		cpu.Dropout(t.x, y.dense, y.dense, d)
 	} else {
 		y = t.New(x.rows, x.cols)
-		cpu.Dropout(t.x, y.dense, x.dense, d)
+		cpu.Dropout(t.x, y.dense, x.Matrix(), d)
 	}
 	t.Record(y, func() {
 		cpu.Dropout(t.x, y.grad, y.grad, d)

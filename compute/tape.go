@@ -17,6 +17,7 @@ type Tape[T cpu.Float] struct {
 	x      *cpu.Exec
 	mem    Arena[T]
 	ints   Arena[uint32]
+	longs  Arena[int64]
 	values []*Value[T]
 	used   int // of values
 	steps  []step[T]
@@ -51,6 +52,7 @@ func (t *Tape[T]) Exec() *cpu.Exec { return t.x }
 func (t *Tape[T]) Reset() {
 	t.mem.Reset()
 	t.ints.Reset()
+	t.longs.Reset()
 	clear(t.steps)
 	t.steps = t.steps[:0]
 	for _, v := range t.values[:t.used] {
@@ -89,7 +91,7 @@ func (t *Tape[T]) New(rows, cols int) *Value[T] {
 // gradient, in grad if that has Data, else in the arena.
 func (t *Tape[T]) Leaf(m cpu.Matrix[T], needsGrad bool, grad cpu.Matrix[T]) *Value[T] {
 	v := t.value(m.Rows, m.Cols)
-	v.dense, v.grad, v.needs = m, grad, needsGrad && t.record
+	v.dense, v.grad, v.needs, v.read = m, grad, needsGrad && t.record, true
 	return v
 }
 
@@ -108,7 +110,13 @@ func (t *Tape[T]) Head(v *Value[T], n int) *Value[T] {
 		return v
 	}
 	h := t.value(n, v.cols)
-	h.parent, h.needs, h.table = v, v.needs, v.table
+	h.parent, h.needs, h.table, h.csr = v, v.needs, v.table, v.csr
+	if v.gathered.Indptr != nil {
+		h.gathered = v.gathered
+		end := v.gathered.Indptr[n]
+		h.gathered.Rows, h.gathered.Indptr = n, v.gathered.Indptr[:n+1]
+		h.gathered.Indices, h.gathered.Values = v.gathered.Indices[:end], v.gathered.Values[:end]
+	}
 	if v.dense.Data != nil {
 		h.dense = v.dense.View(0, n, 0, v.cols)
 	}

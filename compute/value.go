@@ -16,9 +16,13 @@ type Value[T cpu.Float] struct {
 	table *graph.Features
 	ids   []uint32 // rows of table; nil: row i is row i
 
+	csr      *cpu.Sparse[float32] // the same table's non-zero values, if they are few
+	gathered cpu.Sparse[T]        // v's own rows of them, or what dropout left, once asked for
+
 	grad    cpu.Matrix[T]
 	hasGrad bool // grad holds a (partial) gradient
 	needs   bool // somebody wants the gradient
+	read    bool // a recorded step reads the values, so that they must not change
 
 	parent *Value[T] // the value whose first rows this is; its gradient lies there
 }
@@ -35,6 +39,15 @@ func (v *Value[T]) NeedsGrad() bool { return v.needs }
 // Matrix returns the values, after gathering them if they lie in a table. The
 // result aliases v.
 func (v *Value[T]) Matrix() cpu.Matrix[T] {
+	if v.dense.Data == nil && v.gathered.Indptr != nil && v.table == nil {
+		v.dense = v.tape.matrix(v.rows, v.cols)
+		clear(v.dense.Data)
+		for i := range v.rows {
+			for p := v.gathered.Indptr[i]; p < v.gathered.Indptr[i+1]; p++ {
+				v.dense.Row(i)[v.gathered.Indices[p]] = v.gathered.Values[p]
+			}
+		}
+	}
 	if v.dense.Data == nil && v.table != nil {
 		if p := v.parent; p != nil && p.dense.Data != nil {
 			v.dense = p.dense.View(0, v.rows, 0, v.cols)
@@ -50,7 +63,7 @@ func (v *Value[T]) Matrix() cpu.Matrix[T] {
 // source returns where to read v's rows without copying them.
 func (v *Value[T]) source() cpu.Source[T] {
 	if v.dense.Data != nil || v.table == nil {
-		return cpu.Source[T]{Dense: v.dense}
+		return cpu.Source[T]{Dense: v.Matrix()}
 	}
 	return cpu.Source[T]{Table: v.table, IDs: v.ids}
 }
@@ -87,4 +100,11 @@ func (v *Value[T]) Grad() cpu.Matrix[T] {
 		return cpu.Matrix[T]{}
 	}
 	return v.grad
+}
+
+// mayChange panics if a recorded step reads v's values.
+func (v *Value[T]) mayChange() {
+	if v.read || v.parent != nil || v.dense.Data == nil {
+		panic("compute: an op in place would change values that the backward pass reads")
+	}
 }
