@@ -190,7 +190,7 @@ type gemmTask[T Float] struct {
 	j0, j1, k0, k1 int
 }
 
-func (t *gemmTask[T]) chunk(_ *scratch, c int) {
+func (t *gemmTask[T]) chunk(w *scratch, c int) {
 	i0 := c * t.rows
 	i1 := min(t.m, i0+t.rows)
 	if t.k == 0 {
@@ -206,7 +206,7 @@ func (t *gemmTask[T]) chunk(_ *scratch, c int) {
 	np := ceilDiv(t.j1-t.j0, t.nr)
 	for k0 := t.k0; k0 < t.k1; k0 += kBlock {
 		kc := min(kBlock, t.k1-k0)
-		t.block(t.dst, t.packed[(k0-t.k0)*np*t.nr:], i0, i1, t.j0, t.j1, k0, kc, k0 > 0 || t.e.Accumulate, k0+kc == t.k)
+		t.block(w, t.dst, t.packed[(k0-t.k0)*np*t.nr:], i0, i1, t.j0, t.j1, k0, kc, k0 > 0 || t.e.Accumulate, k0+kc == t.k)
 	}
 }
 
@@ -262,7 +262,7 @@ func (t *splitTask[T]) chunk(w *scratch, c int) {
 			for jj := j; jj < j1; jj += t.nr {
 				t.packPanel(panel[(jj-j)*kc:][:kc*t.nr], k, kc, jj, min(t.nr, j1-jj))
 			}
-			t.block(priv, panel, 0, t.m, j, j1, k, kc, k > k0, false)
+			t.block(w, priv, panel, 0, t.m, j, j1, k, kc, k > k0, false)
 		}
 	}
 }

@@ -48,8 +48,7 @@ func (p *product[T]) kernelFor(set Set) {
 	}
 }
 
-// packFast packs a panel in assembly if it can. A panel of at most half the
-// width is packed half as wide.
+// packFast packs a panel in assembly if it can.
 func (p *product[T]) packFast(d []T, k0, kc, j, w int) bool {
 	if p.set == Go || p.csb != 1 || w != p.nr {
 		return false
@@ -66,7 +65,7 @@ func (p *product[T]) packFast(d []T, k0, kc, j, w int) bool {
 
 // block computes dst[i0:i1, j0:j1] (+)= op(A)[i0:i1, k0:k0+kc]·panels. acc says
 // whether dst is added to; last, whether the epilogue follows.
-func (p *product[T]) block(dst Matrix[T], panels []T, i0, i1, j0, j1, k0, kc int, acc, last bool) {
+func (p *product[T]) block(w *scratch, dst Matrix[T], panels []T, i0, i1, j0, j1, k0, kc int, acc, last bool) {
 	if p.set == Go {
 		p.blockPortable(dst, panels, i0, i1, j0, j1, k0, kc, acc, last)
 		return
@@ -99,7 +98,16 @@ func (p *product[T]) block(dst Matrix[T], panels []T, i0, i1, j0, j1, k0, kc int
 			h++
 		}
 		t := &heights[h]
-		pa := &a[i*p.rsa+k0*p.csa]
+		pa, rs, cs := &a[i*p.rsa+k0*p.csa], 4*p.rsa, 4*p.csa
+		if p.rsa == 1 && t.rows == p.mr && j1-j0 > nr {
+			w.tile = grow(w.tile, p.mr*kBlock)
+			if p.set == AVX2 {
+				pack6AVX2(&w.tile[0], pa, cs, kc)
+			} else {
+				pack14AVX512(&w.tile[0], pa, cs, kc)
+			}
+			pa, rs, cs = &w.tile[0], 4, 4*p.mr
+		}
 		pd := unsafe.Pointer(&d[i*dst.Stride+j0])
 		pb := unsafe.Pointer(&b[0])
 		var pbias unsafe.Pointer
@@ -111,7 +119,7 @@ func (p *product[T]) block(dst Matrix[T], panels []T, i0, i1, j0, j1, k0, kc int
 			if left < nr {
 				f = t.part
 			}
-			f(kc, pa, 4*p.rsa, 4*p.csa, (*float32)(pb), (*float32)(pd), 4*dst.Stride, left, (*float32)(pbias), flags)
+			f(kc, pa, rs, cs, (*float32)(pb), (*float32)(pd), 4*dst.Stride, left, (*float32)(pbias), flags)
 			if left <= nr {
 				break
 			}

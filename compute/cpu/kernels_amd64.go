@@ -69,6 +69,11 @@ func tile1x8mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ld
 //go:noescape
 func packAVX2(dst *float32, src *float32, ld int, kc int)
 
+// pack6AVX2 copies 6 columns of kc > 0 rows, ld bytes apart, without gaps.
+//
+//go:noescape
+func pack6AVX2(dst *float32, src *float32, ld int, kc int)
+
 // tile14x32AVX512 computes 14 rows and 32 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
@@ -148,3 +153,8 @@ func tile1x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32,
 //
 //go:noescape
 func packAVX512(dst *float32, src *float32, ld int, kc int)
+
+// pack14AVX512 copies 14 columns of kc > 0 rows, ld bytes apart, without gaps.
+//
+//go:noescape
+func pack14AVX512(dst *float32, src *float32, ld int, kc int)

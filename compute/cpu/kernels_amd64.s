@@ -1891,15 +1891,40 @@ TEXT ·packAVX2(SB), NOSPLIT, $0-32
 	MOVQ src+8(FP), CX
 	MOVQ ld+16(FP), DX
 	MOVQ kc+24(FP), BX
+	MOVQ DX, SI
+	SHLQ $0x02, SI
 
 loop:
 	VMOVUPS    (CX), Y0
 	VMOVUPS    32(CX), Y1
-	PREFETCHT0 (CX)(DX*8)
+	PREFETCHT0 (CX)(SI*8)
 	VMOVUPS    Y0, (AX)
 	VMOVUPS    Y1, 32(AX)
 	ADDQ       DX, CX
 	ADDQ       $0x00000040, AX
+	DECQ       BX
+	JNZ        loop
+	VZEROUPPER
+	RET
+
+// func pack6AVX2(dst *float32, src *float32, ld int, kc int)
+// Requires: AVX, MMX+
+TEXT ·pack6AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ ld+16(FP), DX
+	MOVQ kc+24(FP), BX
+	MOVQ DX, SI
+	SHLQ $0x02, SI
+
+loop:
+	PREFETCHT0 (CX)(SI*8)
+	VMOVUPS    (CX), X0
+	VMOVUPS    X0, (AX)
+	VMOVSD     16(CX), X0
+	VMOVSD     X0, 16(AX)
+	ADDQ       DX, CX
+	ADDQ       $0x18, AX
 	DECQ       BX
 	JNZ        loop
 	VZEROUPPER
@@ -5397,15 +5422,42 @@ TEXT ·packAVX512(SB), NOSPLIT, $0-32
 	MOVQ src+8(FP), CX
 	MOVQ ld+16(FP), DX
 	MOVQ kc+24(FP), BX
+	MOVQ DX, SI
+	SHLQ $0x02, SI
 
 loop:
 	VMOVUPS    (CX), Z0
 	VMOVUPS    64(CX), Z1
-	PREFETCHT0 (CX)(DX*8)
+	PREFETCHT0 (CX)(SI*8)
 	VMOVUPS    Z0, (AX)
 	VMOVUPS    Z1, 64(AX)
 	ADDQ       DX, CX
 	ADDQ       $0x00000080, AX
+	DECQ       BX
+	JNZ        loop
+	VZEROUPPER
+	RET
+
+// func pack14AVX512(dst *float32, src *float32, ld int, kc int)
+// Requires: AVX, MMX+
+TEXT ·pack14AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ ld+16(FP), DX
+	MOVQ kc+24(FP), BX
+	MOVQ DX, SI
+	SHLQ $0x02, SI
+
+loop:
+	PREFETCHT0 (CX)(SI*8)
+	VMOVUPS    (CX), Y0
+	VMOVUPS    Y0, (AX)
+	VMOVUPS    32(CX), X0
+	VMOVUPS    X0, 32(AX)
+	VMOVSD     48(CX), X0
+	VMOVSD     X0, 48(AX)
+	ADDQ       DX, CX
+	ADDQ       $0x38, AX
 	DECQ       BX
 	JNZ        loop
 	VZEROUPPER

@@ -19,6 +19,7 @@ func gemm(s isa) {
 		tile(s, rows, 1, true)
 	}
 	pack(s)
+	packColumns(s, heights[s.name][0])
 }
 
 // tile emits the micro-kernel
@@ -195,15 +196,68 @@ func pack(s isa) {
 	src := Load(Param("src"), GP64())
 	ld := Load(Param("ld"), GP64())
 	n := Load(Param("kc"), GP64())
+	far := GP64() // 32 rows ahead, with the scale
+	MOVQ(ld, far)
+	SHLQ(Imm(2), far)
 	u, v := s.vec(), s.vec()
 	Label("loop")
 	VMOVUPS(Mem{Base: src}, u)
 	VMOVUPS(Mem{Base: src, Disp: s.bytes}, v)
-	PREFETCHT0(Mem{Base: src, Index: ld, Scale: 8})
+	PREFETCHT0(Mem{Base: src, Index: far, Scale: 8})
 	VMOVUPS(u, Mem{Base: dst})
 	VMOVUPS(v, Mem{Base: dst, Disp: s.bytes})
 	ADDQ(ld, src)
 	ADDQ(U32(uint32(2*s.bytes)), dst)
+	DECQ(n)
+	JNZ(LabelRef("loop"))
+	VZEROUPPER()
+	RET()
+}
+
+// packColumns emits the copy of kc rows, ld bytes apart, of the given number of
+// columns each: a tile's values of a transposed A, which in place would fall
+// into few sets of the cache.
+func packColumns(s isa, columns int) {
+	name := fmt.Sprintf("pack%d%s", columns, s.name)
+	TEXT(name, NOSPLIT, "func(dst, src *float32, ld, kc int)")
+	Pragma("noescape")
+	Doc(fmt.Sprintf("%s copies %d columns of kc > 0 rows, ld bytes apart, without gaps.", name, columns))
+	dst := Load(Param("dst"), GP64())
+	src := Load(Param("src"), GP64())
+	ld := Load(Param("ld"), GP64())
+	n := Load(Param("kc"), GP64())
+	far := GP64()
+	MOVQ(ld, far)
+	SHLQ(Imm(2), far)
+	Label("loop")
+	PREFETCHT0(Mem{Base: src, Index: far, Scale: 8})
+	for at := 0; at < columns; {
+		from, to := Mem{Base: src, Disp: 4 * at}, Mem{Base: dst, Disp: 4 * at}
+		switch left := columns - at; {
+		case left >= 8:
+			v := YMM()
+			VMOVUPS(from, v)
+			VMOVUPS(v, to)
+			at += 8
+		case left >= 4:
+			v := XMM()
+			VMOVUPS(from, v)
+			VMOVUPS(v, to)
+			at += 4
+		case left >= 2:
+			v := XMM()
+			VMOVSD(from, v)
+			VMOVSD(v, to)
+			at += 2
+		default:
+			v := XMM()
+			VMOVSS(from, v)
+			VMOVSS(v, to)
+			at++
+		}
+	}
+	ADDQ(ld, src)
+	ADDQ(Imm(uint64(4*columns)), dst)
 	DECQ(n)
 	JNZ(LabelRef("loop"))
 	VZEROUPPER()

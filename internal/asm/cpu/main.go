@@ -6,7 +6,6 @@ package main
 import . "github.com/mmcloughlin/avo/build"
 
 func main() {
-	Package("github.com/gnnactor/gnnactor/compute/cpu")
 	ConstraintExpr("amd64")
 	tables()
 	for _, s := range []isa{avx2, avx512} {
