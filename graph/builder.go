@@ -45,7 +45,7 @@ func FromEdges(n int, src, dst []uint32, weights []float32) (*Graph, error) {
 		}
 		origin = make([]uint32, total)
 	}
-	if err := b.place(g.Indptr, 0, n, g.Indices, origin, edges); err != nil {
+	if err := b.place(g.Indptr, 0, n, g.Indices, origin, 0, edges); err != nil {
 		return nil, err
 	}
 	sortRows(g.Indptr, g.Indices, origin)
@@ -110,40 +110,51 @@ func (b *cscBuilder) count(indptr []int64, edges edgeStream) (int64, error) {
 }
 
 // place puts the source of every edge of the rows [lo, hi) in its row, in input
-// order, and the edge's index in origin unless that is nil. indices and origin
-// hold these rows only. indptr, as count left it, is the same afterwards.
-func (b *cscBuilder) place(indptr []int64, lo, hi int, indices, origin []uint32, edges edgeStream) error {
+// order, and the edge's index in origin unless that is nil. The stream starts
+// with edge number first. indices and origin hold these rows only. indptr, as
+// count left it, is the same afterwards.
+func (b *cscBuilder) place(indptr []int64, lo, hi int, indices, origin []uint32, first int64, edges edgeStream) error {
 	if lo == hi {
 		return nil
 	}
 	base := indptr[lo]
-	next := int64(0) // index of the edge
-	put := func(row, source uint32, edge uint32) {
-		p := indptr[row] - base
-		indptr[row]++
+	cursor := indptr[lo:hi]
+	low := uint32(lo)
+	put := func(row, source uint32, edge int64) {
+		p := cursor[row] - base
+		cursor[row]++
 		indices[p] = source
 		if origin != nil {
-			origin[p] = edge
+			origin[p] = uint32(edge)
 		}
 	}
-	first, rows := uint32(lo), uint32(hi-lo)
 	err := edges(func(src, dst []uint32) error {
+		src = src[:len(dst)]
+		if origin == nil && !b.undirected {
+			for i, d := range dst {
+				if row := d - low; int(row) < len(cursor) {
+					indices[cursor[row]-base] = src[i]
+					cursor[row]++
+				}
+			}
+			return nil
+		}
 		for i, d := range dst {
 			s := src[i]
-			if d-first < rows {
-				put(d, s, uint32(next))
+			if row := d - low; int(row) < len(cursor) {
+				put(row, s, first+int64(i))
 			}
-			if b.undirected && s != d && s-first < rows {
-				put(s, d, uint32(next))
+			if row := s - low; b.undirected && int(row) < len(cursor) && s != d {
+				put(row, d, first+int64(i))
 			}
-			next++
 		}
+		first += int64(len(dst))
 		return nil
 	})
 	if b.selfLoops {
 		for v := lo; v < hi; v++ {
 			if b.hasLoop[v/64]>>(v%64)&1 == 0 {
-				put(uint32(v), uint32(v), noOrigin)
+				put(uint32(v-lo), uint32(v), noOrigin)
 			}
 		}
 	}

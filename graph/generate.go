@@ -64,7 +64,7 @@ func symmetricGraph(n int, edges edgeStream) (*Graph, error) {
 		return nil, err
 	}
 	g.Indices = make([]uint32, total)
-	if err := b.place(g.Indptr, 0, n, g.Indices, nil, edges); err != nil {
+	if err := b.place(g.Indptr, 0, n, g.Indices, nil, 0, edges); err != nil {
 		return nil, err
 	}
 	sortRows(g.Indptr, g.Indices, nil)

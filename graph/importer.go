@@ -1,11 +1,12 @@
 package graph
 
 import (
+	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 )
 
 // importer takes what a format's reader finds, in any order, and writes the
@@ -114,6 +115,8 @@ type edgeSpool struct {
 	src, dst []uint32
 	count    int64
 	maxID    int64
+	unsorted bool // destinations decrease somewhere
+	last     uint32
 	spare    []uint32
 }
 
@@ -136,6 +139,8 @@ func (im *importer) startEdges() error {
 func (s *edgeSpool) add(src, dst uint32) error {
 	s.src, s.dst = append(s.src, src), append(s.dst, dst)
 	s.maxID = max(s.maxID, int64(src), int64(dst))
+	s.unsorted = s.unsorted || dst < s.last
+	s.last = dst
 	s.count++
 	if len(s.src) == spoolBlock {
 		return s.flush()
@@ -157,23 +162,46 @@ func (s *edgeSpool) flush() error {
 }
 
 // each is an edgeStream. The pieces are valid until the next one.
-func (s *edgeSpool) each(yield func(src, dst []uint32) error) error {
+func (s *edgeSpool) each(yield func(src, dst []uint32) error) error { return s.eachFrom(0, yield) }
+
+// eachFrom is each without the edges before number first.
+func (s *edgeSpool) eachFrom(first int64, yield func(src, dst []uint32) error) error {
 	if s.spare == nil {
 		s.spare = make([]uint32, 2*spoolBlock)
 	}
-	r := io.NewSectionReader(s.f, 0, 8*s.count)
-	for left := s.count; left > 0; {
+	for at := first - first%spoolBlock; at < s.count; at += spoolBlock {
 		if err := s.im.o.Context.Err(); err != nil {
 			return err
 		}
-		k := min(left, spoolBlock)
-		if _, err := io.ReadFull(r, bytesOf(s.spare[:2*k])); err != nil {
+		k := min(s.count-at, spoolBlock)
+		if _, err := s.f.ReadAt(bytesOf(s.spare[:2*k]), 8*at); err != nil {
 			return fmt.Errorf("graph: read back %s: %w", s.im.shown(s.path), err)
 		}
-		if err := yield(s.spare[:k], s.spare[k:2*k]); err != nil {
+		skip := max(first-at, 0)
+		if err := yield(s.spare[skip:k], s.spare[k+skip:2*k]); err != nil {
 			return err
 		}
-		left -= k
 	}
 	return nil
+}
+
+// errEnough ends a stream early.
+var errEnough = errors.New("enough")
+
+// eachRow streams the edges from number first on into rows below hi, of a spool
+// whose destinations do not decrease. It returns the number of the first edge
+// that it left.
+func (s *edgeSpool) eachRow(first int64, hi int, yield func(src, dst []uint32) error) (int64, error) {
+	err := s.eachFrom(first, func(src, dst []uint32) error {
+		k := sort.Search(len(dst), func(i int) bool { return int(dst[i]) >= hi })
+		first += int64(k)
+		if err := yield(src[:k], dst[:k]); err != nil || k == len(dst) {
+			return err
+		}
+		return errEnough
+	})
+	if err == errEnough {
+		err = nil
+	}
+	return first, err
 }

@@ -60,12 +60,13 @@ func (im *importer) buildGraph() error {
 	return nil
 }
 
-// Rows are put together in ranges of about rangeEdges edges, each by a pass
-// over the spool, but in no more than maxRanges passes: so memory is a small
-// part of the store's, and time does not grow with the square of the edges.
+// Rows are put together in ranges of about rangeEdges edges. When the edges are
+// not sorted by destination, each range takes a pass over the spool, but there
+// are no more than maxRanges passes: so memory is a small part of the store's,
+// and time does not grow with the square of the edges.
 const (
-	rangeEdges = 12 << 20
-	maxRanges  = 16
+	rangeEdges = 16 << 20
+	maxRanges  = 8
 )
 
 // writeRows writes the rows that indptr bounds, as count left it, and changes
@@ -77,7 +78,9 @@ func (im *importer) writeRows(b *cscBuilder, indptr []int64, indices, origin *ar
 	if size == 0 {
 		size = max(rangeEdges, (indptr[n]+maxRanges-1)/maxRanges)
 	}
-	var row, from []uint32
+	sorted := !im.edges.unsorted && !im.o.Undirected
+	taken := int64(0) // edges of a sorted spool in earlier ranges
+	var row, origins []uint32
 	written := int64(0)
 	base := int64(0) // where the range starts, before duplicates go
 	for lo := 0; lo < n; {
@@ -90,14 +93,22 @@ func (im *importer) writeRows(b *cscBuilder, indptr []int64, indices, origin *ar
 		if k := end - base; k > int64(len(row)) {
 			row = make([]uint32, k)
 			if origin != nil {
-				from = make([]uint32, k)
+				origins = make([]uint32, k)
 			}
 		}
 		var part []uint32
 		if origin != nil {
-			part = from[:end-base]
+			part = origins[:end-base]
 		}
-		if err := b.place(indptr, lo, hi, row, part, im.edges.each); err != nil {
+		edges, from := im.edges.each, int64(0)
+		if sorted {
+			from = taken
+			edges = func(yield func(src, dst []uint32) error) (err error) {
+				taken, err = im.edges.eachRow(taken, hi, yield)
+				return err
+			}
+		}
+		if err := b.place(indptr, lo, hi, row, part, from, edges); err != nil {
 			return err
 		}
 		bounds := indptr[lo : hi+1]
