@@ -1,9 +1,8 @@
 package sampling
 
 import (
-	"encoding/binary"
+	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -57,31 +56,24 @@ func symmetric(g *graph.Graph) *graph.Graph {
 	return fromRows(rows...)
 }
 
-// benchGraph returns the graph in the directory that GNNACTOR_BENCH_GRAPH names
-// (indptr.npy and indices.npy, as ../shared/tools/rmat writes them), or else an
-// R-MAT graph of 2^17 nodes drawn here.
+// benchGraph returns the graph that peers were measured on, at the scale that
+// GNNACTOR_BENCH_SCALE names, 20 or 21, or else a smaller one.
 var benchGraph = sync.OnceValues(func() (*graph.Graph, error) {
-	dir := os.Getenv("GNNACTOR_BENCH_GRAPH")
-	if dir == "" {
-		return rmat(17, 1<<20), nil
+	o := graph.RMATOptions{Scale: 17, Edges: 1 << 20, Seed: 1}
+	switch s := os.Getenv("GNNACTOR_BENCH_SCALE"); s {
+	case "":
+	case "20":
+		o.Scale, o.Edges = 20, 8_000_000
+	case "21":
+		o.Scale, o.Edges = 21, 65_000_000
+	default:
+		return nil, fmt.Errorf("GNNACTOR_BENCH_SCALE is %q; it must be 20 or 21", s)
 	}
-	indptr, err := os.ReadFile(filepath.Join(dir, "indptr.npy"))
+	ds, err := graph.RMAT(o)
 	if err != nil {
 		return nil, err
 	}
-	indices, err := os.ReadFile(filepath.Join(dir, "indices.npy"))
-	if err != nil {
-		return nil, err
-	}
-	body := func(b []byte) []byte { return b[10+int(binary.LittleEndian.Uint16(b[8:])):] }
-	g := &graph.Graph{}
-	for b := body(indptr); len(b) > 0; b = b[8:] {
-		g.Indptr = append(g.Indptr, int64(binary.LittleEndian.Uint64(b)))
-	}
-	for b := body(indices); len(b) > 0; b = b[4:] {
-		g.Indices = append(g.Indices, binary.LittleEndian.Uint32(b))
-	}
-	return g, g.Validate()
+	return ds.Graph, nil
 })
 
 func loadBenchGraph(b *testing.B) *graph.Graph {
@@ -91,40 +83,6 @@ func loadBenchGraph(b *testing.B) *graph.Graph {
 		b.Fatal(err)
 	}
 	return g
-}
-
-// rmat returns a symmetric R-MAT graph with Graph500's parameters.
-func rmat(scale, edges int) *graph.Graph {
-	n := 1 << scale
-	key := rng.New(1, 500)
-	perm := make([]uint32, n)
-	key.Perm(perm)
-	rows := make([][]uint32, n)
-	for e := range edges {
-		k := key.With(uint64(e))
-		u, v := 0, 0
-		for i := range scale {
-			u, v = u<<1, v<<1
-			switch p := k.Float64(uint64(i)); {
-			case p < 0.57:
-			case p < 0.76:
-				v |= 1
-			case p < 0.95:
-				u |= 1
-			default:
-				u, v = u|1, v|1
-			}
-		}
-		if u != v {
-			rows[perm[u]] = append(rows[perm[u]], perm[v])
-			rows[perm[v]] = append(rows[perm[v]], perm[u])
-		}
-	}
-	for v := range rows {
-		slices.Sort(rows[v])
-		rows[v] = slices.Compact(rows[v])
-	}
-	return fromRows(rows...)
 }
 
 // benchSeeds returns the training nodes that peers were measured with.

@@ -2,18 +2,11 @@ package sampling
 
 import (
 	"fmt"
+	"math"
+	"sort"
 
-	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/internal/rng"
 )
-
-func prepareNeighbor(p *Prepared) error {
-	if len(p.spec.Fanouts) != p.spec.Depth() {
-		return fmt.Errorf("%d fan-outs given for %d layers; give one per layer, from the seeds outward", len(p.spec.Fanouts), p.spec.Depth())
-	}
-	p.factory = func() Sampler { return newNeighbor(p, p.spec.Fanouts) }
-	return nil
-}
 
 func prepareKHop(p *Prepared) error {
 	if len(p.spec.Fanouts) != 0 {
@@ -23,158 +16,167 @@ func prepareKHop(p *Prepared) error {
 	for i := range fanouts {
 		fanouts[i] = -1
 	}
-	p.factory = func() Sampler { return newNeighbor(p, fanouts) }
+	p.factory = func() Sampler { return p.newFused(fanouts, new(uniform)) }
 	return nil
 }
 
-// neighbor is neighbour sampling (GraphSAGE) fused with the id map, in one
-// pass (seeds/004): edges are chosen, their sources written straight into the
-// block and numbered there. A destination with more than k edges in gets k of
-// them, uniformly without replacement, in the order drawn.
-type neighbor struct {
-	g       *graph.Graph
-	fanouts []int
-	edgeIDs bool
-	ids     idMap
-	chooser chooser
-	ahead   [2]group
-}
-
-// group is a run of rows on its way through the pipeline of a layer. While the
-// sources of one group are read, and those of the one before numbered, the
-// positions of the next are drawn, and the row pointers of the one after that
-// are fetched: every load from memory was asked for one group earlier.
-type group struct {
-	rows int     // number of rows
-	pos  []int64 // positions of the entries in the graph, row after row
-}
-
-const (
-	groupRows    = 32
-	groupEntries = 512 // rows of a group have about this many entries at most
-)
-
-func newNeighbor(p *Prepared, fanouts []int) *neighbor {
-	return &neighbor{g: p.g, fanouts: fanouts, edgeIDs: p.edgeIDs()}
-}
-
-// Sample implements Sampler.
-func (s *neighbor) Sample(b *Batch, key rng.Key, seeds []uint32) error {
-	s.ids.clear()
-	b.start(len(s.fanouts))
-	var err error
-	if b.nodes, err = s.ids.seed(seeds, b.nodes, s.g.NumNodes()); err != nil {
+func prepareNeighbor(p *Prepared) error {
+	if err := p.checkFanouts(); err != nil {
 		return err
 	}
-	for hop, k := range s.fanouts {
-		s.layer(b, len(s.fanouts)-1-hop, key.With(uint64(hop)), k)
+	s := &p.spec
+	if s.Weighted {
+		if err := p.checkWeights(); err != nil {
+			return err
+		}
 	}
-	finish(b, len(seeds))
+	var newPicker func() picker
+	switch {
+	case s.Weighted && s.Replace:
+		sums := p.weightSums()
+		newPicker = func() picker { return &weightedReplace{sums: sums} }
+	case s.Weighted:
+		newPicker = func() picker { return &weighted{weights: p.g.Weights} }
+	case s.Replace:
+		newPicker = func() picker { return new(replace) }
+	default:
+		newPicker = func() picker { return new(uniform) }
+	}
+	p.factory = func() Sampler {
+		f := p.newFused(s.Fanouts, newPicker())
+		f.scans = s.Weighted && !s.Replace
+		return f
+	}
 	return nil
 }
 
-// finish points the seeds and the layers' sources at the list of nodes, which
-// has stopped moving.
-func finish(b *Batch, seeds int) {
-	b.Seeds = b.nodes[:seeds:seeds]
-	for i := range b.Blocks {
-		n := b.Blocks[i].NumSrc
-		b.Blocks[i].SrcIDs = b.nodes[:n:n]
+func (p *Prepared) checkFanouts() error {
+	if len(p.spec.Fanouts) != p.spec.Depth() {
+		return fmt.Errorf("%d fan-outs given for %d layers; give one per layer, from the seeds outward", len(p.spec.Fanouts), p.spec.Depth())
+	}
+	return nil
+}
+
+func (p *Prepared) checkWeights() error {
+	if p.g.Weights == nil {
+		return fmt.Errorf("the graph has no edge weights to sample by")
+	}
+	for e, w := range p.g.Weights {
+		if !(w >= 0) || math.IsInf(float64(w), 1) {
+			return fmt.Errorf("edge %d has weight %v; weights to sample by must be finite and not negative", e, w)
+		}
+	}
+	return nil
+}
+
+// weightSums returns for every edge the sum of its row's weights up to and
+// including it.
+func (p *Prepared) weightSums() []float64 {
+	sums := make([]float64, len(p.g.Weights))
+	for v := range p.g.NumNodes() {
+		sum := 0.0
+		for e := p.g.Indptr[v]; e < p.g.Indptr[v+1]; e++ {
+			sum += float64(p.g.Weights[e])
+			sums[e] = sum
+		}
+	}
+	return sums
+}
+
+// uniform takes all of up to k edges, else k of them uniformly without
+// replacement, in the order that Floyd's method draws them.
+type uniform struct {
+	key rng.Key
+	chooser
+}
+
+func (u *uniform) start(_ ID, key rng.Key, hop int) { u.key = key.With(uint64(hop)) }
+
+func (u *uniform) pick(to *group, v uint32, begin int64, d, k int) {
+	if k < 0 || d <= k {
+		to.all(begin, d)
+		return
+	}
+	u.choose(to.extend(k), u.key.With(uint64(v)), begin, k, d)
+}
+
+// replace draws k edges independently, also from rows with fewer; a fan-out of
+// -1 still takes every edge once.
+type replace struct{ key rng.Key }
+
+func (r *replace) start(_ ID, key rng.Key, hop int) { r.key = key.With(uint64(hop)) }
+
+func (r *replace) pick(to *group, v uint32, begin int64, d, k int) {
+	if k < 0 {
+		to.all(begin, d)
+		return
+	}
+	key := r.key.With(uint64(v))
+	for i, dst := 0, to.extend(k); i < k; i++ {
+		dst[i] = begin + int64(key.Uintn(uint64(i), uint64(d)))
 	}
 }
 
-// layer samples block i, whose destinations are the nodes so far.
-func (s *neighbor) layer(b *Batch, i int, key rng.Key, k int) {
-	rows := len(b.nodes)
-	out := &b.scratch[i]
-	out.indptr = resize(out.indptr, rows+1)
-	out.indptr[0] = 0
-	out.indices = out.indices[:0]
-	out.edgeIDs = out.edgeIDs[:0]
+// weightedReplace draws k edges independently with probabilities in proportion
+// to their weights, by inversion of the row's running sums.
+type weightedReplace struct {
+	key  rng.Key
+	sums []float64
+}
 
-	perGroup := groupRows
-	if k > 0 {
-		perGroup = max(1, min(groupRows, groupEntries/k))
+func (r *weightedReplace) start(_ ID, key rng.Key, hop int) { r.key = key.With(uint64(hop)) }
+
+func (r *weightedReplace) pick(to *group, v uint32, begin int64, d, k int) {
+	if k < 0 {
+		to.all(begin, d)
+		return
 	}
-	mapped := 0
-	prefetchRows(s.g.Indptr, b.nodes[:min(perGroup, rows)])
-	s.ahead[0].pos, s.ahead[1].pos = s.ahead[0].pos[:0], s.ahead[1].pos[:0]
-	for r, turn := 0, 0; ; turn++ {
-		// Draw the next group.
-		cur, prev := &s.ahead[turn&1], &s.ahead[turn&1^1]
-		r = s.draw(cur, out.indptr, b.nodes, r, min(r+perGroup, rows), key, k)
-		prefetchIndices(s.g.Indices, cur.pos)
-		prefetchRows(s.g.Indptr, b.nodes[r:min(r+perGroup, rows)])
-		// Number the group before the previous one, then read the previous one.
-		b.nodes = s.number(out.indices[mapped:], b.nodes)
-		mapped = len(out.indices)
-		s.read(prev, out)
-		prefetchSlots(&s.ids, out.indices[mapped:])
-		if cur.rows == 0 && mapped == len(out.indices) {
-			break
+	row := r.sums[begin : begin+int64(d)]
+	total := row[d-1]
+	if total == 0 {
+		return
+	}
+	key := r.key.With(uint64(v))
+	for i, dst := 0, to.extend(k); i < k; i++ {
+		x := key.Float64(uint64(i)) * total
+		// The first edge whose running sum exceeds x has a positive weight.
+		// Rounding can take x up to total: then the last such edge.
+		e := sort.Search(d, func(j int) bool { return row[j] > x })
+		if e == d {
+			e = sort.SearchFloat64s(row, total)
 		}
-	}
-	b.Blocks[i] = graph.Block{NumDst: rows, NumSrc: len(b.nodes), Indptr: out.indptr, Indices: out.indices}
-	if s.edgeIDs {
-		b.Blocks[i].EdgeIDs = out.edgeIDs
+		dst[i] = begin + int64(e)
 	}
 }
 
-// draw chooses the entries of rows r to end of a layer, fewer if they are long,
-// and returns the row after the last one.
-func (s *neighbor) draw(to *group, indptr []int64, nodes []uint32, r, end int, key rng.Key, k int) int {
-	pos := to.pos[:0]
-	n := indptr[r]
-	i := r
-	for ; i < end && len(pos) < groupEntries; i++ {
-		v := nodes[i]
-		begin := s.g.Indptr[v]
-		d := int(s.g.Indptr[v+1] - begin)
-		take := d
-		if k >= 0 && d > k {
-			take = k
-		}
-		pos = reserve(pos, take)
-		w := len(pos)
-		pos = pos[:w+take]
-		if take == d {
-			for j := range pos[w:] {
-				pos[w+j] = begin + int64(j)
+// weighted takes k edges without replacement in proportion to their weights: the
+// k smallest of the exponential keys −ln(u_e)/w_e (Efraimidis and Spirakis,
+// 2006), in the order of the graph. An edge of weight 0 is never taken, in no
+// row; rows with at most k others are taken without it.
+type weighted struct {
+	key     rng.Key
+	weights []float32
+	best    smallest[float64]
+}
+
+func (w *weighted) start(_ ID, key rng.Key, hop int) { w.key = key.With(uint64(hop)) }
+
+func (w *weighted) pick(to *group, v uint32, begin int64, d, k int) {
+	row := w.weights[begin : begin+int64(d)]
+	if k < 0 || d <= k {
+		for i, x := range row {
+			if x > 0 {
+				to.pos = append(to.pos, begin+int64(i))
 			}
-		} else {
-			s.chooser.choose(pos[w:], key.With(uint64(v)), begin, k, d)
 		}
-		n += int64(take)
-		indptr[i+1] = n
+		return
 	}
-	to.rows, to.pos = i-r, pos
-	return i
-}
-
-// read appends the sources at a group's positions to the block and empties the
-// group.
-func (s *neighbor) read(from *group, out *block) {
-	if len(from.pos) > 0 {
-		w := len(out.indices)
-		out.indices = reserve(out.indices, len(from.pos))[:w+len(from.pos)]
-		gather(out.indices[w:], s.g.Indices, from.pos)
-		if s.edgeIDs {
-			out.edgeIDs = append(out.edgeIDs, from.pos...)
+	key := w.key.With(uint64(v))
+	w.best.reset(k)
+	for i, x := range row {
+		if x > 0 {
+			w.best.offer(exponential(key.Uint64(uint64(i)))/float64(x), uint32(i))
 		}
 	}
-	from.pos = from.pos[:0]
-}
-
-// number turns global ids into local ones and adds new ids to nodes.
-func (s *neighbor) number(ids, nodes []uint32) []uint32 {
-	s.ids.reserve(nodes, len(ids))
-	return s.ids.number(ids, reserve(nodes, len(ids)))
-}
-
-// gather sets dst[i] = src[pos[i]].
-func gather(dst, src []uint32, pos []int64) {
-	dst = dst[:len(pos)]
-	for i, p := range pos {
-		dst[i] = src[p]
-	}
+	to.pos = w.best.appendTo(to.pos, begin)
 }

@@ -49,6 +49,7 @@ func (id ID) String() string {
 const (
 	purposeBatch = iota + 1
 	purposeOrder
+	purposeLabor
 )
 
 // Key returns the key under which the micro-batch is sampled.

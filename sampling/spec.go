@@ -9,13 +9,21 @@ import (
 )
 
 // Spec describes a sampler. It is part of a run's identity: two runs with
-// different specs give different results. The zero value of a field that the
-// named sampler does not use is required.
+// different specs give different results. A field that the named sampler does
+// not use is left at its zero value.
 type Spec struct {
 	Name    string `json:"name" yaml:"name"`                           // one of Names
 	Fanouts []int  `json:"fanouts,omitempty" yaml:"fanouts,omitempty"` // neighbours per layer, from the seeds outward; -1: all
 	Layers  int    `json:"layers,omitempty" yaml:"layers,omitempty"`   // blocks of a batch; 0: len(Fanouts)
-	EdgeIDs bool   `json:"edge_ids,omitempty" yaml:"edge_ids,omitempty"`
+	EdgeIDs bool   `json:"edge-ids,omitempty" yaml:"edge-ids,omitempty"`
+
+	// Weighted has "neighbor" choose edges in proportion to their weights.
+	Weighted bool `json:"weighted,omitempty" yaml:"weighted,omitempty"`
+	// Replace has "neighbor" draw with replacement.
+	Replace bool `json:"replace,omitempty" yaml:"replace,omitempty"`
+	// Dependency is over how many consecutive batches "labor" keeps its random
+	// numbers; 0 and 1: each batch has its own.
+	Dependency int `json:"dependency,omitempty" yaml:"dependency,omitempty"`
 }
 
 // samplers maps each name to its preparation, in the order that Names lists.
@@ -26,6 +34,7 @@ var samplers = []struct {
 	{"full", prepareFull},
 	{"khop", prepareKHop},
 	{"neighbor", prepareNeighbor},
+	{"labor", prepareLabor},
 }
 
 // Names returns the names of the samplers.

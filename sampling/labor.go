@@ -1,0 +1,68 @@
+package sampling
+
+import (
+	"math"
+
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/rng"
+)
+
+func prepareLabor(p *Prepared) error {
+	if err := p.checkFanouts(); err != nil {
+		return err
+	}
+	p.factory = func() Sampler {
+		f := p.newFused(p.spec.Fanouts, &labor{g: p.g, seed: p.seed, dependency: p.spec.Dependency})
+		f.scans = true
+		return f
+	}
+	return nil
+}
+
+// labor is LABOR-0 (Balın and Çatalyürek, "Layer-neighbor sampling", 2023) in
+// its sequential Poisson variant: every source t has one r_t in (0, 1) per
+// batch and layer, shared by all destinations, and a destination keeps the k of
+// its edges whose sources have the smallest, in the order of the graph. With a
+// batch dependency of κ, r_t stays as it is over batches iκ to (i+1)κ-1 of an
+// epoch, and over their micro-batches.
+type labor struct {
+	g          *graph.Graph
+	seed       uint64
+	dependency int
+	key        rng.Key
+	best       smallest[uint64]
+}
+
+func (l *labor) start(id ID, key rng.Key, hop int) {
+	if l.dependency > 1 {
+		key = rng.New(l.seed, purposeLabor, uint64(id.Epoch), uint64(id.Batch/l.dependency))
+	}
+	l.key = key.With(uint64(hop))
+}
+
+func (l *labor) pick(to *group, _ uint32, begin int64, d, k int) {
+	if k < 0 || d <= k {
+		to.all(begin, d)
+		return
+	}
+	row := l.g.Indices[begin : begin+int64(d)]
+	// About k of the r_t are below k/d. A limit a few deviations above it spares
+	// the heap nearly all others; should it ever let too few pass, all count.
+	limit := uint64(math.MaxUint64)
+	if want := float64(k) + 5*math.Sqrt(float64(k)) + 5; want < float64(d)/2 {
+		limit = uint64(want / float64(d) * 0x1p64)
+	}
+	for {
+		l.best.reset(k)
+		for i, u := range row {
+			if r := l.key.Uint64(uint64(u)); r <= limit {
+				l.best.offer(r, uint32(i))
+			}
+		}
+		if len(l.best.heap) == k || limit == math.MaxUint64 {
+			break
+		}
+		limit = math.MaxUint64
+	}
+	to.pos = l.best.appendTo(to.pos, begin)
+}
