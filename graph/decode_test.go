@@ -143,3 +143,18 @@ func TestFloat16RoundTrip(t *testing.T) {
 		}
 	}
 }
+
+func FuzzNPYDictionary(f *testing.F) {
+	f.Add("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }")
+	f.Add(`{"shape": (), "fortran_order": True, "descr": "|b1"}`)
+	f.Add("{'descr': [('a', '<f4')], 'shape': (18446744073709551615L,)}")
+	f.Fuzz(func(t *testing.T, s string) {
+		var h npyHeader
+		if h.parse(s) != nil {
+			return
+		}
+		if n := h.count(); n < 0 || n*int64(h.size) < 0 || len(h.shape) > 8 {
+			t.Errorf("%+v has %d values", h, n)
+		}
+	})
+}
