@@ -50,6 +50,7 @@ const (
 	purposeBatch = iota + 1
 	purposeOrder
 	purposeLabor
+	purposeCache
 )
 
 // Key returns the key under which the micro-batch is sampled.

@@ -24,6 +24,22 @@ type Spec struct {
 	// Dependency is over how many consecutive batches "labor" keeps its random
 	// numbers; 0 and 1: each batch has its own.
 	Dependency int `json:"dependency,omitempty" yaml:"dependency,omitempty"`
+
+	// CacheFraction is the share of nodes that "gns" caches; 0: 0.01.
+	CacheFraction float64 `json:"cache-fraction,omitempty" yaml:"cache-fraction,omitempty"`
+	// CachePeriod is for how many epochs a cache is used; 0: 1.
+	CachePeriod int `json:"cache-period,omitempty" yaml:"cache-period,omitempty"`
+	// CacheBy is what the chance to be cached follows: "degree", or "walks"
+	// from the training nodes when those are few; empty: degree.
+	CacheBy string `json:"cache-by,omitempty" yaml:"cache-by,omitempty"`
+	// CacheOnly has the input layer take cached neighbours only.
+	CacheOnly bool `json:"cache-only,omitempty" yaml:"cache-only,omitempty"`
+	// CacheApproximate takes the source's formula (seeds/002, eq. 13) for the
+	// chance to be cached, which is for drawing with replacement.
+	CacheApproximate bool `json:"cache-approximate,omitempty" yaml:"cache-approximate,omitempty"`
+	// Normalize is what importance weights are divided by: "sum", their sum over
+	// the row, of lower variance, or "degree", unbiased; empty: sum.
+	Normalize string `json:"normalize,omitempty" yaml:"normalize,omitempty"`
 }
 
 // samplers maps each name to its preparation, in the order that Names lists.
@@ -35,6 +51,7 @@ var samplers = []struct {
 	{"khop", prepareKHop},
 	{"neighbor", prepareNeighbor},
 	{"labor", prepareLabor},
+	{"gns", prepareGNS},
 }
 
 // Names returns the names of the samplers.
@@ -73,6 +90,9 @@ func (s Spec) Validate() error {
 			return fmt.Errorf("sampling: fan-out %d is %d; it must be at least 1, or -1 for all neighbours", i+1, k)
 		}
 	}
+	if s.Dependency < 0 {
+		return fmt.Errorf("sampling: the batch dependency is %d; it must be at least 1", s.Dependency)
+	}
 	if s.Layers < 0 {
 		return fmt.Errorf("sampling: layers is %d; it must be at least 1", s.Layers)
 	}
@@ -90,6 +110,7 @@ type Prepared struct {
 	data    *graph.Dataset
 	g       *graph.Graph
 	factory func() Sampler
+	caches  *Caches
 }
 
 // Prepare readies the sampler that spec describes: what is computed once per
@@ -119,6 +140,9 @@ func (p *Prepared) Spec() Spec { return p.spec }
 // NewSampler returns a sampler over p's graph; it is cheap, and its scratch
 // memory grows to what its largest batch needs.
 func (p *Prepared) NewSampler() Sampler { return p.factory() }
+
+// Caches returns the caches of "gns", nil for other samplers.
+func (p *Prepared) Caches() *Caches { return p.caches }
 
 // New returns a sampler over g alone: Prepare and NewSampler in one step, for
 // one goroutine and samplers that need no data set.

@@ -1,0 +1,239 @@
+package sampling
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/rng"
+)
+
+// Cache is a generation of GNS's cache (seeds/002): a random set C of nodes
+// whose features are kept where compute runs, and every node's neighbours in
+// it. It is read-only.
+type Cache struct {
+	Generation int
+	Nodes      []uint32 // C, in increasing order
+
+	member []uint64  // one bit per node of the graph
+	chance []float32 // probability that each of Nodes was in C
+	rank   []uint32  // cached nodes before each word of member
+	indptr []int64   // row v of entries lists N(v) ∩ C
+	rows   []uint32  // positions within the rows of the graph, in increasing order
+}
+
+// Contains reports whether u is in the cache.
+func (c *Cache) Contains(u uint32) bool { return c.member[u/64]>>(u%64)&1 != 0 }
+
+// Slot returns the place of u, which must be in the cache, among Nodes.
+func (c *Cache) Slot(u uint32) int {
+	return int(c.rank[u/64]) + onesBelow(c.member[u/64], u%64)
+}
+
+// Neighbors returns the cached in-neighbours of v, as increasing positions in
+// v's row of the graph.
+func (c *Cache) Neighbors(v uint32) []uint32 { return c.rows[c.indptr[v]:c.indptr[v+1]] }
+
+// Chance returns the probability p_C(u) that u, which must be in the cache, was
+// drawn into it, given the keys of all others (ALGORITHMS §4).
+func (c *Cache) Chance(u uint32) float64 { return float64(c.chance[c.Slot(u)]) }
+
+// Caches draws the generations of a cache. It is safe for concurrent use.
+type Caches struct {
+	g      *graph.Graph
+	seed   uint64
+	size   int
+	p      []float64 // probability to draw each node first
+	withEq bool      // seeds/002, eq. 13, in place of the exact probability
+
+	mu   sync.Mutex
+	made map[int]*pending
+}
+
+type pending struct {
+	once  sync.Once
+	cache *Cache
+}
+
+// keepGenerations bounds the memory: the generation in use, the next, and one
+// that late batches may still use.
+const keepGenerations = 3
+
+// Distribution returns the probabilities p(u) by which nodes are drawn into
+// caches.
+func (c *Caches) Distribution() []float64 { return c.p }
+
+// At returns the given generation, drawing it if nobody did before; callers that
+// come meanwhile wait. The oldest generations are forgotten, and drawn again
+// when asked for.
+func (c *Caches) At(generation int) *Cache {
+	c.mu.Lock()
+	e := c.made[generation]
+	if e == nil {
+		e = new(pending)
+		c.made[generation] = e
+		for len(c.made) > keepGenerations {
+			c.forget(generation)
+		}
+	}
+	c.mu.Unlock()
+	e.once.Do(func() { e.cache = c.draw(generation) })
+	return e.cache
+}
+
+// forget drops the generation farthest from the one in demand.
+func (c *Caches) forget(demand int) {
+	worst, distance := 0, -1
+	for g := range c.made {
+		d := max(g-demand, demand-g)
+		if d > distance || d == distance && g < worst {
+			worst, distance = g, d
+		}
+	}
+	delete(c.made, worst)
+}
+
+// degreeDistribution is p(u) ∝ out-degree: how many nodes may aggregate u.
+func degreeDistribution(g *graph.Graph) []float64 {
+	p := make([]float64, g.NumNodes())
+	for _, u := range g.Indices {
+		p[u]++
+	}
+	for i := range p {
+		p[i] /= float64(max(len(g.Indices), 1))
+	}
+	return p
+}
+
+// walkDistribution is p = P^L normalised, with P⁰ uniform on the training set
+// and P^l(u) = P^{l−1}(u) + Σ_{v: u∈N(v)} min(1, k_l/d(v))·P^{l−1}(v).
+func walkDistribution(g *graph.Graph, train []uint32, fanouts []int) []float64 {
+	p := make([]float64, g.NumNodes())
+	for _, v := range train {
+		p[v] += 1 / float64(len(train))
+	}
+	next := make([]float64, len(p))
+	for _, k := range fanouts {
+		copy(next, p)
+		for v, pv := range p {
+			d := g.Degree(uint32(v))
+			if pv == 0 || d == 0 {
+				continue
+			}
+			if k >= 0 && k < d {
+				pv = pv * float64(k) / float64(d)
+			}
+			for _, u := range g.InNeighbors(uint32(v)) {
+				next[u] += pv
+			}
+		}
+		p, next = next, p
+	}
+	total := 0.0
+	for _, x := range p {
+		total += x
+	}
+	for i := range p {
+		p[i] /= total
+	}
+	return p
+}
+
+func (p *Prepared) newCaches() (*Caches, error) {
+	s := &p.spec
+	n := p.g.NumNodes()
+	if s.CacheFraction == 0 {
+		s.CacheFraction = 0.01
+	}
+	if !(s.CacheFraction > 0 && s.CacheFraction <= 1) {
+		return nil, fmt.Errorf("the cached fraction of nodes is %v; it must be above 0 and at most 1", s.CacheFraction)
+	}
+	if s.CachePeriod < 0 {
+		return nil, fmt.Errorf("the cache lasts %d epochs; it must be at least 1", s.CachePeriod)
+	}
+	s.CachePeriod = max(s.CachePeriod, 1)
+	c := &Caches{g: p.g, seed: p.seed, size: int(math.Ceil(s.CacheFraction * float64(n))), withEq: s.CacheApproximate, made: make(map[int]*pending)}
+	switch s.CacheBy {
+	case "", "degree":
+		s.CacheBy = "degree"
+		c.p = degreeDistribution(p.g)
+	case "walks":
+		if len(p.data.Train) == 0 {
+			return nil, fmt.Errorf("a cache by walks starts from the training nodes, and the data has none; choose degree")
+		}
+		c.p = walkDistribution(p.g, p.data.Train, s.Fanouts)
+	default:
+		return nil, fmt.Errorf("the cache cannot be drawn by %q; choose degree or walks", s.CacheBy)
+	}
+	return c, nil
+}
+
+// draw makes a generation: the nodes of smallest key −ln(U_u)/p(u), which is
+// successive sampling without replacement in proportion to p.
+func (c *Caches) draw(generation int) *Cache {
+	n := len(c.p)
+	key := rng.New(c.seed, purposeCache, uint64(generation))
+	keys := make([]float64, n)
+	for u, p := range c.p {
+		keys[u] = math.Inf(1)
+		if p > 0 {
+			keys[u] = exponential(key.Uint64(uint64(u))) / p
+		}
+	}
+	// τ is the smallest key that is not taken: a node is in the cache exactly
+	// if its key is below it. Nodes that cannot be drawn are never in it.
+	tau := math.Inf(1)
+	if c.size < n {
+		tau = kthSmallest(slices.Clone(keys), c.size)
+	}
+	out := &Cache{Generation: generation, member: make([]uint64, (n+63)/64), rank: make([]uint32, (n+63)/64)}
+	for u, k := range keys {
+		if u%64 == 0 {
+			out.rank[u/64] = uint32(len(out.Nodes))
+		}
+		if k < tau {
+			out.member[u/64] |= 1 << (u % 64)
+			out.Nodes = append(out.Nodes, uint32(u))
+			out.chance = append(out.chance, float32(c.chance(c.p[u], tau)))
+		}
+	}
+	out.link(c.g)
+	return out
+}
+
+func (c *Caches) chance(p, tau float64) float64 {
+	switch {
+	case c.withEq: // 1 − (1 − p)^|C|
+		return oneMinusExp(-float64(c.size) * log1m(p))
+	case math.IsInf(tau, 1):
+		return 1
+	}
+	return oneMinusExp(float64(p * tau))
+}
+
+// link lists every node's cached neighbours. It reads the rows in order, one bit
+// per entry: on graphs with hubs, which is where caches pay, that is faster than
+// following the edges out of C, and needs no transpose of the graph.
+func (c *Cache) link(g *graph.Graph) {
+	c.indptr = make([]int64, len(g.Indptr))
+	total := int64(0)
+	for v := range g.NumNodes() {
+		count := uint64(0)
+		for _, u := range g.InNeighbors(uint32(v)) {
+			count += c.member[u/64] >> (u % 64) & 1
+		}
+		total += int64(count)
+		c.indptr[v+1] = total
+	}
+	c.rows = make([]uint32, total+1) // one more, for the write that is overwritten
+	w := 0
+	for v := range g.NumNodes() {
+		for i, u := range g.InNeighbors(uint32(v)) {
+			c.rows[w] = uint32(i)
+			w += int(c.member[u/64] >> (u % 64) & 1)
+		}
+	}
+	c.rows = c.rows[:total]
+}
