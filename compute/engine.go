@@ -67,13 +67,15 @@ func (e *Engine) Gradient(grad, params []float32, in *Input) (Stats, error) {
 // core is an engine for one element type. Training is float32; gradient checks
 // run the same code in float64.
 type core[T cpu.Float] struct {
-	model  *Model
-	tape   *Tape[T]
-	layers []Layer[T]
-	ctx    []Context[T] // one per layer
-	places [][]Tensor   // of each layer's parameters
-	params []*Value[T]  // of all layers, backs ctx[i].params
-	labels Arena[int32]
+	model      *Model
+	tape       *Tape[T]
+	layers     []placedLayer[T]
+	ctx        []Context[T] // one per layer
+	places     []Tensor     // of params
+	params     []*Value[T]  // of all layers and the head, backs ctx[i].params
+	headParams []*Value[T]
+	jumps      []*Value[T] // results of the convolutions, for jumping knowledge
+	labels     Arena[int32]
 }
 
 func newCore[T cpu.Float](m *Model, x *cpu.Exec, record bool) *core[T] {
@@ -86,31 +88,33 @@ func newCore[T cpu.Float](m *Model, x *cpu.Exec, record bool) *core[T] {
 		norm = &gcnCoefs[T]{graph: m.graph, norm: m.norm}
 	}
 	used := 0
-	for i, l := range c.layers {
+	place := func(params []Param) []*Value[T] {
 		var places []Tensor
-		for _, p := range l.Params() {
-			t, _ := m.layout.Lookup(layerPrefix(i) + p.Name)
+		for _, p := range params {
+			t, _ := m.layout.Lookup(p.Name)
 			places = append(places, t)
 		}
-		c.places = append(c.places, places)
-		c.ctx[i] = Context[T]{Tape: c.tape, model: m, norm: norm, params: c.params[used : used+len(places)]}
+		c.places = append(c.places, places...)
 		used += len(places)
+		return c.params[used-len(places) : used]
 	}
+	for i := range c.layers {
+		c.ctx[i] = Context[T]{Tape: c.tape, model: m, norm: norm, params: place(c.layers[i].allParams())}
+	}
+	c.headParams = place(headParams(m.spec))
 	return c
 }
 
 // bind puts the parameters on the tape, with their gradients in grad; nil when
 // none are wanted.
 func (c *core[T]) bind(params, grad []T) {
-	for i, places := range c.places {
-		for j, p := range places {
-			cols := p.Shape[len(p.Shape)-1]
-			var g cpu.Matrix[T]
-			if grad != nil {
-				g = cpu.Dense(p.Len/cols, cols, grad[p.Offset:p.Offset+p.Len])
-			}
-			c.ctx[i].params[j] = c.tape.Leaf(cpu.Dense(p.Len/cols, cols, params[p.Offset:p.Offset+p.Len]), grad != nil, g)
+	for i, p := range c.places {
+		cols := p.Shape[len(p.Shape)-1]
+		var g cpu.Matrix[T]
+		if grad != nil {
+			g = cpu.Dense(p.Len/cols, cols, grad[p.Offset:p.Offset+p.Len])
 		}
+		c.params[i] = c.tape.Leaf(cpu.Dense(p.Len/cols, cols, params[p.Offset:p.Offset+p.Len]), grad != nil && !p.Fixed, g)
 	}
 }
 
@@ -123,11 +127,9 @@ func (c *core[T]) input(f *graph.Features, rows int, ids []uint32) *Value[T] {
 
 // clearUnused zeroes the gradients of parameters that the loss does not reach.
 func (c *core[T]) clearUnused(grad []T) {
-	for i, places := range c.places {
-		for j, p := range places {
-			if !c.ctx[i].params[j].hasGrad {
-				clear(grad[p.Offset : p.Offset+p.Len])
-			}
+	for i, p := range c.places {
+		if !c.params[i].hasGrad {
+			clear(grad[p.Offset : p.Offset+p.Len])
 		}
 	}
 }
@@ -136,7 +138,7 @@ func (c *core[T]) clearUnused(grad []T) {
 func (c *core[T]) check(in *Input) error {
 	spec := &c.model.spec
 	if len(in.Blocks) != len(c.layers) {
-		return fmt.Errorf("the batch has %d blocks, the model %d layers; it needs one block per layer", len(in.Blocks), len(c.layers))
+		return fmt.Errorf("the batch has %d blocks, the model needs %d: one per layer, and per hop of a mixhop layer", len(in.Blocks), len(c.layers))
 	}
 	for i := range in.Blocks {
 		b := &in.Blocks[i]
@@ -183,28 +185,6 @@ func (c *core[T]) check(in *Input) error {
 		}
 	}
 	return nil
-}
-
-// forward records the model on x, the values of the first block's sources, and
-// returns the outputs of the last block's destinations.
-func (c *core[T]) forward(blocks []graph.Block, x *Value[T], key rng.Key) *Value[T] {
-	spec, t := &c.model.spec, c.tape
-	if spec.InputDropout > 0 {
-		x = t.Dropout(x, cpu.Dropped{Key: dropKey(key, 0), P: spec.InputDropout, IDs: blocks[0].SrcIDs})
-	}
-	last := len(c.layers) - 1
-	for i, l := range c.layers {
-		ctx := &c.ctx[i]
-		ctx.Block = &blocks[i]
-		if i == last {
-			return forward(ctx, l, x, cpu.Linear)
-		}
-		x = forward(ctx, l, x, cpu.ReLU)
-		if spec.Dropout > 0 {
-			x = t.dropoutInPlace(x, cpu.Dropped{Key: dropKey(key, i+1), P: spec.Dropout, IDs: blocks[i].SrcIDs})
-		}
-	}
-	return x
 }
 
 // loss computes the softmax cross-entropy of in's targets and, if y needs one,

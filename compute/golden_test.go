@@ -30,6 +30,9 @@ type golden struct {
 	nodes   int
 	graph   *graph.Graph
 	csc     []int // position in edge_index of each CSC entry
+	// sequential are the file's names of parameters where they differ: GINConv
+	// with a torch Sequential, not with PyG's MLP.
+	sequential map[string]string
 }
 
 func readGolden(t *testing.T, path string) *golden {
@@ -96,7 +99,18 @@ func (f *golden) spec(name string) (spec Spec, single, ok bool) {
 	case "sage_conv_mean":
 		spec.Model = "sage"
 		return spec, true, true
-	case "model_gcn3", "model_sage3":
+	case "sage_conv_max":
+		spec.Model, spec.Aggregation = "sage", "max"
+		return spec, true, true
+	case "gin_conv":
+		spec.Model, spec.TrainEps = "gin", true
+		f.sequential = map[string]string{"nn.lins.0.bias": "nn.0.bias", "nn.lins.0.weight": "nn.0.weight", "nn.lins.1.bias": "nn.2.bias", "nn.lins.1.weight": "nn.2.weight"}
+		return spec, true, true
+	case "mixhop_conv":
+		spec.Model, spec.Hops, spec.bare = "mixhop", 2, true
+		spec.OutDim /= 3
+		return spec, true, true
+	case "model_gcn3", "model_sage3", "model_gin3":
 		spec.Model = strings.TrimSuffix(strings.TrimPrefix(name, "model_"), "3")
 		spec.Layers, spec.Hidden = 3, 24
 		return spec, false, true
@@ -141,6 +155,9 @@ func compareGolden(t *testing.T, f *golden, m *Model, prefix string) {
 	named := map[string]Tensor{}
 	for _, p := range m.layout.Tensors() {
 		name := strings.TrimPrefix(p.Name, prefix)
+		if renamed, ok := f.sequential[name]; ok {
+			name = renamed
+		}
 		copy(params[p.Offset:p.Offset+p.Len], f.values(t, "param."+name))
 		named[name] = p
 	}
@@ -153,11 +170,7 @@ func compareGolden(t *testing.T, f *golden, m *Model, prefix string) {
 	}
 	c.bind(params, grad)
 	x := c.tape.Leaf(f.matrix(t, "x"), true, cpu.Matrix[float32]{})
-	blocks := make([]graph.Block, m.spec.Layers)
-	for i := range blocks {
-		blocks[i] = graph.WholeGraph(f.graph)
-	}
-	y := c.forward(blocks, x, 0)
+	y := c.forward(wholeBlocks(f.graph, m.Blocks()), x, 0)
 	closeTo(t, "y", y.Matrix().Data, f.values(t, "y"), 1e-4)
 	c.tape.SetGrad(y, f.matrix(t, "dy"))
 	c.tape.Backward()

@@ -130,7 +130,7 @@ func TestOpGradients(t *testing.T) {
 // weights included, with respect to every parameter and input feature, on whole
 // graphs, sampled blocks with weights, and degenerate ones.
 func TestModelGradients(t *testing.T) {
-	for _, name := range Models() {
+	for name, spec := range variants {
 		for _, shape := range []struct {
 			name            string
 			n, degree       int
@@ -148,24 +148,27 @@ func TestModelGradients(t *testing.T) {
 			for _, dims := range [][3]int{{5, 3, 2}, {2, 3, 5}} { // both orders of products
 				t.Run(fmt.Sprintf("%s/%s/%v", name, shape.name, dims), func(t *testing.T) {
 					g := randomGraph(shape.n, shape.degree, shape.weighted, 8)
-					blocks := wholeBlocks(g, 2)
+					spec := sized(spec, 2, dims[0], dims[1], dims[2])
+					spec.Dropout, spec.InputDropout = 0.3, 0.2
+					m := mustModel(t, spec, g)
+					blocks := wholeBlocks(g, m.Blocks())
 					if shape.fanout != -2 {
 						seeds := make([]uint32, shape.n)
 						rng.New(5).Perm(seeds)
-						blocks = sampleBlocks(g, seeds[:shape.targets], 2, shape.fanout, 6)
+						blocks = sampleBlocks(g, seeds[:shape.targets], m.Blocks(), shape.fanout, 6)
 						for l := range blocks {
 							blocks[l].Weights = randomMatrix[float32](1, len(blocks[l].Indices), uint64(l)).Data
 						}
 					}
-					checkModel(t, Spec{Model: name, Layers: 2, InDim: dims[0], Hidden: dims[1], OutDim: dims[2], Dropout: 0.3, InputDropout: 0.2}, g, blocks, shape.targets)
+					checkModel(t, m, blocks, shape.targets)
 				})
 			}
 		}
 	}
 }
 
-func checkModel(t *testing.T, spec Spec, g *graph.Graph, blocks []graph.Block, targets int) {
-	m := mustModel(t, spec, g)
+func checkModel(t *testing.T, m *Model, blocks []graph.Block, targets int) {
+	spec := m.spec
 	c := newCore[float64](m, testExec(t, 2, cpu.Go), true)
 	x := randomMatrix[float64](blocks[0].NumSrc, spec.InDim, 1)
 	params := randomMatrix[float64](1, m.layout.Len(), 2).Data
@@ -195,8 +198,20 @@ func checkModel(t *testing.T, spec Spec, g *graph.Graph, blocks []graph.Block, t
 	}
 	_, dx := loss(grad)
 	const h = 1e-6
+	fixed := make([]bool, len(params))
+	for _, p := range m.layout.Tensors() {
+		for i := range p.Len {
+			fixed[p.Offset+i] = p.Fixed
+		}
+	}
 	for name, pair := range map[string][2][]float64{"parameter": {params, grad}, "input": {x.Data, dx}} {
 		for i, v := range pair[0] {
+			if name == "parameter" && fixed[i] {
+				if pair[1][i] != 0 {
+					t.Fatalf("fixed parameter %d has gradient %v", i, pair[1][i])
+				}
+				continue
+			}
 			pair[0][i] = v + h
 			up, _ := loss(nil)
 			pair[0][i] = v - h

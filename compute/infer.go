@@ -35,8 +35,17 @@ func (m *Model) Infer(ctx context.Context, x *cpu.Exec, params []float32, ds *gr
 	defer c.tape.Reset()
 	sets := neighborhoods(m.graph, nodes, len(c.layers))
 	r := inference{core: c, ctx: ctx, params: params, chunk: chunk, values: ds.NodeFeatures, global: true}
+	last := sets[len(c.layers)]
 	for l := range c.layers {
 		if err := r.layer(l, sets[l], sets[l+1]); err != nil {
+			return none, fmt.Errorf("compute: inference: %w", err)
+		}
+		if m.spec.JumpingKnowledge != "" && !c.layers[l].inner {
+			r.keep(sets[l+1], last)
+		}
+	}
+	if m.spec.head() {
+		if err := r.finish(last.n); err != nil {
 			return none, fmt.Errorf("compute: inference: %w", err)
 		}
 	}
@@ -45,7 +54,7 @@ func (m *Model) Infer(ctx context.Context, x *cpu.Exec, params []float32, ds *gr
 	}
 	y := cpu.NewMatrix[float32](len(nodes), m.spec.OutDim)
 	for i, v := range nodes {
-		copy(y.Row(i), r.out.Row(int(sets[len(c.layers)].row(v))))
+		copy(y.Row(i), r.out.Row(int(last.row(v))))
 	}
 	return y, nil
 }
@@ -82,6 +91,7 @@ type inference struct {
 	values *graph.Features // of the present layer's sources
 	global bool            // rows of values are global ids, not positions in the source set
 	out    cpu.Matrix[float32]
+	kept   []cpu.Matrix[float32] // results of the convolutions, for jumping knowledge
 	rows   rowBlock
 	ids    []uint32
 }
@@ -104,10 +114,6 @@ func (r *inference) layer(l int, src, dst *nodeSet) error {
 	sent, err := r.transform(l, src)
 	if err != nil {
 		return err
-	}
-	act := cpu.ReLU
-	if l == len(r.layers)-1 {
-		act = cpu.Linear
 	}
 	r.out = cpu.Matrix[float32]{Cols: r.model.spec.OutDim, Stride: r.model.spec.OutDim}
 	r.rows.reset(r.model.graph, src, dst)
@@ -134,7 +140,7 @@ func (r *inference) layer(l int, src, dst *nodeSet) error {
 			}
 		}
 		a := c.sum(r.layers[l].Gather(c, h))
-		y := r.layers[l].Apply(c, c.Head(x, n), a, act)
+		y := r.apply(l, c.Head(x, n), a)
 		if r.out.Data == nil {
 			r.out = cpu.NewMatrix[float32](dst.n, y.cols)
 		}
@@ -191,4 +197,40 @@ func (r *inference) transform(l int, src *nodeSet) ([]*graph.Features, error) {
 		}
 	}
 	return tables, nil
+}
+
+// keep copies the rows of r.out, those of from, that belong to nodes of to.
+func (r *inference) keep(from, to *nodeSet) {
+	if from == to {
+		r.kept = append(r.kept, r.out)
+		return
+	}
+	m := cpu.NewMatrix[float32](to.n, r.out.Cols)
+	for i := range to.n {
+		copy(m.Row(i), r.out.Row(int(from.row(to.id(i)))))
+	}
+	r.kept = append(r.kept, m)
+}
+
+// finish runs the head over n rows of the convolutions' results.
+func (r *inference) finish(n int) error {
+	x := r.out
+	r.out = cpu.NewMatrix[float32](n, r.model.spec.OutDim)
+	for i := 0; i < n; i += r.chunk {
+		end := min(i+r.chunk, n)
+		c, err := r.begin(len(r.layers)-1, &graph.Block{})
+		if err != nil {
+			return err
+		}
+		leaf := func(m cpu.Matrix[float32]) *Value[float32] {
+			return c.Leaf(m.View(i, end, 0, m.Cols), false, cpu.Matrix[float32]{})
+		}
+		r.jumps = r.jumps[:0]
+		for _, m := range r.kept {
+			r.jumps = append(r.jumps, leaf(m))
+		}
+		y := r.head(leaf(x), r.jumps)
+		cpu.Copy(r.tape.x, r.out.View(i, end, 0, y.cols), y.Matrix())
+	}
+	return nil
 }

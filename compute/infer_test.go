@@ -27,12 +27,12 @@ func randomParams(m *Model, seed uint64) []float32 {
 // TestInferMatchesForward compares inference with the training pass over the
 // whole graph and over blocks with full fan-outs, without dropout.
 func TestInferMatchesForward(t *testing.T) {
-	for _, name := range Models() {
+	for name, spec := range variants {
 		for _, weighted := range []bool{false, true} {
 			for _, dims := range [][3]int{{9, 4, 3}, {3, 6, 8}} {
 				t.Run(fmt.Sprintf("%s/%v/%v", name, weighted, dims), func(t *testing.T) {
 					ds := testDataset(97, 4, dims[0], weighted)
-					m := mustModel(t, Spec{Model: name, Layers: 3, InDim: dims[0], Hidden: dims[1], OutDim: dims[2]}, ds.Graph)
+					m := mustModel(t, sized(spec, 3, dims[0], dims[1], dims[2]), ds.Graph)
 					params := randomParams(m, 5)
 					x := testExec(t, 2, cpu.Go)
 					got, err := m.Infer(context.Background(), x, params, ds, nil, 10)
@@ -41,11 +41,11 @@ func TestInferMatchesForward(t *testing.T) {
 					}
 					c := newCore[float32](m, x, false)
 					c.bind(params, nil)
-					y := c.forward(wholeBlocks(ds.Graph, 3), c.tape.Table(ds.NodeFeatures, 97, nil), 0)
+					y := c.forward(wholeBlocks(ds.Graph, m.Blocks()), c.tape.Table(ds.NodeFeatures, 97, nil), 0)
 					closeTo(t, "whole graph", got.Data, y.Matrix().Data, 1e-5)
 
 					seeds := []uint32{96, 4, 50, 13}
-					blocks := sampleBlocks(ds.Graph, seeds, 3, -1, 1)
+					blocks := sampleBlocks(ds.Graph, seeds, m.Blocks(), -1, 1)
 					c.tape.Reset()
 					c.bind(params, nil)
 					y = c.forward(blocks, c.tape.Table(ds.NodeFeatures, blocks[0].NumSrc, blocks[0].SrcIDs), 0)
@@ -65,12 +65,12 @@ func TestInferBits(t *testing.T) {
 		if !set.Supported() {
 			continue
 		}
-		for _, name := range Models() {
+		for name, spec := range variants {
 			for _, dims := range [][3]int{{37, 16, 5}, {7, 19, 40}} {
 				t.Run(fmt.Sprintf("%v/%s/%v", set, name, dims), func(t *testing.T) {
 					const n = 300
 					ds := testDataset(n, 5, dims[0], true)
-					m := mustModel(t, Spec{Model: name, Layers: 2, InDim: dims[0], Hidden: dims[1], OutDim: dims[2]}, ds.Graph)
+					m := mustModel(t, sized(spec, 2, dims[0], dims[1], dims[2]), ds.Graph)
 					params := randomParams(m, 5)
 					want, err := m.Infer(context.Background(), testExec(t, 1, set), params, ds, nil, n)
 					if err != nil {

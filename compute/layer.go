@@ -98,12 +98,5 @@ func (c *Context[T]) sum(m Message[T]) *Value[T] {
 	return c.Aggregate(c.Block, m.Value, m.Reduce, m.Weights, m.Self)
 }
 
-// forward runs the stages of l on c's block, whose sources have the values x.
-func forward[T cpu.Float](c *Context[T], l Layer[T], x *Value[T], act cpu.Activation) *Value[T] {
-	h := l.Transform(c, x)
-	a := c.sum(l.Gather(c, h))
-	return l.Apply(c, c.Head(x, c.Block.NumDst), a, act)
-}
-
 // dropKey is the key of the dropout after layer l (0: of the input features).
 func dropKey(k rng.Key, l int) rng.Key { return k.With(uint64(l)) }

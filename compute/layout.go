@@ -28,7 +28,8 @@ type Param struct {
 	Name  string // PyG's name, "convs.0.lin.weight"
 	Shape []int
 	Init  Init
-	Fan   int // Kaiming: the number of inputs
+	Fan   int  // Kaiming: the number of inputs
+	Fixed bool // it is stored with the others but not learnt: its gradient is 0
 }
 
 // Tensor is a parameter's place in the flat vector.

@@ -163,3 +163,30 @@ func (t *Tape[T]) dropoutInPlace(y *Value[T], d cpu.Dropped) *Value[T] {
 	t.Record(y, func() { cpu.Dropout(t.x, y.grad, y.grad, d) }, y)
 	return y
 }
+
+// AddScaled changes y to y + (1+e)·x in place and returns it; e is 1×1. It
+// panics as LinearAdd does.
+func (t *Tape[T]) AddScaled(y, x, e *Value[T]) *Value[T] {
+	y.mayChange()
+	m := x.Matrix()
+	cpu.Axpy(t.x, y.dense, 1+e.dense.Data[0], m)
+	t.Record(y, func() {
+		if e.needs {
+			g, add := e.gradient()
+			d := T(cpu.Dot(t.x, y.grad, m))
+			if add {
+				d += g.Data[0]
+			}
+			g.Data[0] = d
+		}
+		if x.needs {
+			dx, add := x.gradient()
+			if !add {
+				cpu.Scale(t.x, dx, 1+e.dense.Data[0], y.grad)
+			} else {
+				cpu.Axpy(t.x, dx, 1+e.dense.Data[0], y.grad)
+			}
+		}
+	}, x, e)
+	return y
+}

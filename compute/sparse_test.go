@@ -41,9 +41,9 @@ func TestSparseFeatures(t *testing.T) {
 						t.Fatal("the features were not taken for sparse")
 					}
 					params := dense.Init(1)
-					whole := batchOf(ds, n, 2, -1, 3)
-					whole.Blocks, whole.Rows = wholeBlocks(ds.Graph, 2), nil
-					for _, in := range []*Input{whole, batchOf(ds, 40, 2, 3, 3)} {
+					whole := batchOf(ds, n, dense.Blocks(), -1, 3)
+					whole.Blocks, whole.Rows = wholeBlocks(ds.Graph, dense.Blocks()), nil
+					for _, in := range []*Input{whole, batchOf(ds, 40, dense.Blocks(), 3, 3)} {
 						want := make([]float32, len(params))
 						if _, err := dense.NewEngine(testExec(t, 1, cpu.Go)).Gradient(want, params, in); err != nil {
 							t.Fatal(err)

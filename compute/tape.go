@@ -126,6 +126,40 @@ func (t *Tape[T]) Head(v *Value[T], n int) *Value[T] {
 	return h
 }
 
+// Columns returns columns [from, to) of v. It copies nothing unless v lies in a
+// table, and its gradient is part of v's.
+func (t *Tape[T]) Columns(v *Value[T], from, to int) *Value[T] {
+	if from == 0 && to == v.cols {
+		return v
+	}
+	c := t.value(v.rows, to-from)
+	c.parent, c.column, c.needs = v, from, v.needs
+	c.dense = v.Matrix().View(0, v.rows, from, to)
+	return c
+}
+
+// Concat returns the columns of vs side by side; all have the same rows.
+func (t *Tape[T]) Concat(vs ...*Value[T]) *Value[T] {
+	width := 0
+	for _, v := range vs {
+		width += v.cols
+	}
+	y := t.New(vs[0].rows, width)
+	at := 0
+	for _, v := range vs {
+		cpu.Copy(t.x, y.dense.View(0, v.rows, at, at+v.cols), v.Matrix())
+		at += v.cols
+	}
+	t.Record(y, func() {
+		at := 0
+		for _, v := range vs {
+			t.addGrad(v, y.grad.View(0, v.rows, at, at+v.cols))
+			at += v.cols
+		}
+	}, vs...)
+	return y
+}
+
 // Record notes how to run backward the op that wrote out. back is called by
 // Backward if a gradient flowed into out and one is wanted by an input. It may
 // change out's gradient, which nobody reads after it.

@@ -24,7 +24,8 @@ type Value[T cpu.Float] struct {
 	needs   bool // somebody wants the gradient
 	read    bool // a recorded step reads the values, so that they must not change
 
-	parent *Value[T] // the value whose first rows this is; its gradient lies there
+	parent *Value[T] // the value that this is a part of; its gradient lies there
+	column int       // the parent's column where this begins
 }
 
 // Rows returns the number of rows.
@@ -50,7 +51,7 @@ func (v *Value[T]) Matrix() cpu.Matrix[T] {
 	}
 	if v.dense.Data == nil && v.table != nil {
 		if p := v.parent; p != nil && p.dense.Data != nil {
-			v.dense = p.dense.View(0, v.rows, 0, v.cols)
+			v.dense = p.dense.View(0, v.rows, v.column, v.column+v.cols)
 			return v.dense
 		}
 		m := v.tape.matrix(v.rows, v.cols)
@@ -74,10 +75,15 @@ func (v *Value[T]) source() cpu.Source[T] {
 func (v *Value[T]) gradient() (g cpu.Matrix[T], add bool) {
 	if v.parent != nil {
 		g, add = v.parent.gradient()
-		if !add {
-			clear(g.Data[v.rows*g.Stride:])
+		switch {
+		case add:
+		case v.cols == v.parent.cols:
+			cpu.Fill(v.tape.x, g.View(v.rows, g.Rows, 0, g.Cols), 0)
+		default:
+			cpu.Fill(v.tape.x, g, 0)
+			add = true
 		}
-		return g.View(0, v.rows, 0, v.cols), add
+		return g.View(0, v.rows, v.column, v.column+v.cols), add
 	}
 	if v.grad.Data == nil {
 		v.grad = v.tape.matrix(v.rows, v.cols)
@@ -92,7 +98,7 @@ func (v *Value[T]) gradient() (g cpu.Matrix[T], add bool) {
 func (v *Value[T]) Grad() cpu.Matrix[T] {
 	if v.parent != nil {
 		if g := v.parent.Grad(); g.Data != nil {
-			return g.View(0, v.rows, 0, v.cols)
+			return g.View(0, v.rows, v.column, v.column+v.cols)
 		}
 		return cpu.Matrix[T]{}
 	}

@@ -1,0 +1,41 @@
+package compute
+
+import "github.com/gnnactor/gnnactor/compute/cpu"
+
+// ginConv is PyG's GINConv with the MLP of its GIN model: y_v = W₂·ReLU(W₁·((1+ε)·x_v
+// + Σ_u x_u) + b₁) + b₂ (Xu et al., 2019). ε is stored also when it is not
+// learnt, as PyG does.
+type ginConv[T cpu.Float] struct {
+	in, out  int
+	trainEps bool
+}
+
+const (
+	ginEps = iota
+	ginBias1
+	ginWeight1
+	ginBias2
+	ginWeight2
+)
+
+func (l *ginConv[T]) Params() []Param {
+	return []Param{
+		ginEps:     {Name: "eps", Shape: []int{1}, Init: Zeros, Fixed: !l.trainEps},
+		ginBias1:   {Name: "nn.lins.0.bias", Shape: []int{l.out}, Init: Kaiming, Fan: l.in},
+		ginWeight1: {Name: "nn.lins.0.weight", Shape: []int{l.out, l.in}, Init: Kaiming, Fan: l.in},
+		ginBias2:   {Name: "nn.lins.1.bias", Shape: []int{l.out}, Init: Kaiming, Fan: l.out},
+		ginWeight2: {Name: "nn.lins.1.weight", Shape: []int{l.out, l.out}, Init: Kaiming, Fan: l.out},
+	}
+}
+
+func (l *ginConv[T]) Transform(c *Context[T], x *Value[T]) []*Value[T] { return []*Value[T]{x} }
+
+func (l *ginConv[T]) Gather(c *Context[T], h []*Value[T]) Message[T] {
+	return Message[T]{Value: h[0], Reduce: cpu.Sum, Weights: c.SamplerWeights()}
+}
+
+func (l *ginConv[T]) Apply(c *Context[T], x, a *Value[T], act cpu.Activation) *Value[T] {
+	a = c.AddScaled(a, x, c.Param(ginEps))
+	h := c.Linear(a, c.Param(ginWeight1), c.Param(ginBias1), cpu.ReLU)
+	return c.Linear(h, c.Param(ginWeight2), c.Param(ginBias2), act)
+}

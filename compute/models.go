@@ -1,0 +1,101 @@
+package compute
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gnnactor/gnnactor/compute/cpu"
+)
+
+// Models returns the names of the models, sorted.
+func Models() []string { return []string{"gcn", "gin", "mixhop", "sage"} }
+
+// Spec says what a model is. It is part of a run's identity.
+type Spec struct {
+	Model   string  `json:"model"`   // a name out of Models
+	Layers  int     `json:"layers"`  // message-passing layers
+	Hidden  int     `json:"hidden"`  // width of the layers between; mixhop: of each power
+	InDim   int     `json:"in_dim"`  // input features per node
+	OutDim  int     `json:"out_dim"` // classes
+	Dropout float64 `json:"dropout"` // probability of dropping a hidden value in training
+	// InputDropout is the same for input features.
+	InputDropout float64 `json:"input_dropout"`
+
+	// Aggregation is sage's reduction: mean (also if empty), max or sum.
+	Aggregation string `json:"aggregation,omitempty"`
+	// Hops is how far a layer of mixhop reaches: the powers of the adjacency
+	// matrix are 0, 1, ..., Hops. 0: 2.
+	Hops int `json:"hops,omitempty"`
+	// TrainEps makes gin's ε a parameter that is learnt.
+	TrainEps bool `json:"train_eps,omitempty"`
+	// Norm is what normalises every convolution's result before its
+	// activation: empty (nothing) or layer (layer norm of each node).
+	Norm string `json:"norm,omitempty"`
+	// Residual adds to every convolution's result its input, where both have
+	// one width.
+	Residual bool `json:"residual,omitempty"`
+	// JumpingKnowledge makes the output a linear layer over the results of
+	// all convolutions: cat (side by side) or max (element by element); last
+	// takes the last one alone. Empty: the last convolution is the output.
+	JumpingKnowledge string `json:"jumping_knowledge,omitempty"`
+
+	bare bool // the last convolution is the output, whatever the model: golden files
+}
+
+// Validate reports every problem of s at once.
+func (s *Spec) Validate() error {
+	var bad []string
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			bad = append(bad, fmt.Sprintf(format, args...))
+		}
+	}
+	oneOf := func(name, v string, allowed ...string) {
+		check(v == "" || slices.Contains(allowed, v), "%s %q is not one of %s", name, v, strings.Join(allowed, ", "))
+	}
+	check(slices.Contains(Models(), s.Model), "model %q is not one of %s", s.Model, strings.Join(Models(), ", "))
+	oneOf("aggregation", s.Aggregation, "mean", "max", "sum")
+	oneOf("norm", s.Norm, "layer")
+	oneOf("jumping knowledge", s.JumpingKnowledge, "cat", "max", "last")
+	check(s.Layers >= 1, "%d layers; there must be at least 1", s.Layers)
+	check(s.Hidden >= 1 || s.Layers == 1 && !s.head(), "hidden width is %d; it must be at least 1", s.Hidden)
+	check(s.InDim >= 1, "nodes have %d input features; there must be at least 1", s.InDim)
+	check(s.OutDim >= 1, "there are %d classes; there must be at least 1", s.OutDim)
+	check(s.Hops >= 0, "%d hops; there must be at least 1, or 0 for the default of 2", s.Hops)
+	check(s.Dropout >= 0 && s.Dropout < 1, "dropout %v is not in [0, 1)", s.Dropout)
+	check(s.InputDropout >= 0 && s.InputDropout < 1, "input dropout %v is not in [0, 1)", s.InputDropout)
+	if bad != nil {
+		return errors.New("compute: " + strings.Join(bad, "; "))
+	}
+	return nil
+}
+
+// head reports whether a linear layer follows the convolutions.
+func (s *Spec) head() bool { return !s.bare && (s.JumpingKnowledge != "" || s.Model == "mixhop") }
+
+// widening is how many times as wide as Hidden a convolution's result is.
+func (s *Spec) widening() int {
+	if s.Model == "mixhop" {
+		return s.hops() + 1
+	}
+	return 1
+}
+
+func (s *Spec) hops() int {
+	if s.Hops == 0 {
+		return 2
+	}
+	return s.Hops
+}
+
+func (s *Spec) reduce() cpu.Reduce {
+	switch s.Aggregation {
+	case "max":
+		return cpu.Max
+	case "sum":
+		return cpu.Sum
+	}
+	return cpu.Mean
+}

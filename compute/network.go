@@ -1,0 +1,152 @@
+package compute
+
+import (
+	"fmt"
+
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/rng"
+)
+
+// placedLayer is a layer in a model, with what follows it.
+type placedLayer[T cpu.Float] struct {
+	Layer[T]
+	prefix   string  // of its parameters' names
+	inner    bool    // another layer of the same convolution follows
+	output   bool    // its result is the model's
+	norm     []Param // weight and bias of the layer norm after it, or none
+	residual bool    // its input is added to its result
+}
+
+// allParams returns the parameters of the layer and of what follows it, by
+// their full names.
+func (l *placedLayer[T]) allParams() []Param {
+	var params []Param
+	for _, p := range l.Params() {
+		p.Name = l.prefix + p.Name
+		params = append(params, p)
+	}
+	return append(params, l.norm...)
+}
+
+// normEps is what PyG's and PyTorch's layer norm add to the variance.
+const normEps = 1e-5
+
+// newLayers returns the layers of spec, which must be valid: one per block.
+func newLayers[T cpu.Float](spec Spec) []placedLayer[T] {
+	var layers []placedLayer[T]
+	add := func(l placedLayer[T]) { layers = append(layers, l) }
+	for i := range spec.Layers {
+		in, out := spec.Hidden*spec.widening(), spec.Hidden
+		if i == 0 {
+			in = spec.InDim
+		}
+		l := placedLayer[T]{prefix: fmt.Sprintf("convs.%d.", i), output: i == spec.Layers-1 && !spec.head()}
+		if l.output {
+			out = spec.OutDim
+		}
+		width := out * spec.widening()
+		if spec.Norm != "" && !l.output {
+			l.norm = []Param{
+				{Name: fmt.Sprintf("norms.%d.weight", i), Shape: []int{width}, Init: Ones},
+				{Name: fmt.Sprintf("norms.%d.bias", i), Shape: []int{width}, Init: Zeros},
+			}
+		}
+		l.residual = spec.Residual && in == width && !l.output
+		switch spec.Model {
+		case "gcn":
+			l.Layer = &gcnConv[T]{in: in, out: out}
+		case "sage":
+			l.Layer = &sageConv[T]{in: in, out: out, reduce: spec.reduce()}
+		case "gin":
+			l.Layer = &ginConv[T]{in: in, out: out, trainEps: spec.TrainEps}
+		case "mixhop":
+			for hop := 1; hop < spec.hops(); hop++ {
+				add(placedLayer[T]{Layer: &mixHop[T]{in: in, out: out, hop: hop, hops: spec.hops()}, prefix: l.prefix, inner: true})
+			}
+			l.Layer = &mixHop[T]{in: in, out: out, hop: spec.hops(), hops: spec.hops()}
+		default:
+			panic("compute: newLayers: spec was not validated")
+		}
+		add(l)
+	}
+	return layers
+}
+
+// headParams returns the parameters of the linear layer after the convolutions,
+// if there is one.
+func headParams(spec Spec) []Param {
+	if !spec.head() {
+		return nil
+	}
+	in := spec.Hidden * spec.widening()
+	if spec.JumpingKnowledge == "cat" {
+		in *= spec.Layers
+	}
+	return []Param{
+		{Name: "lin.bias", Shape: []int{spec.OutDim}, Init: Kaiming, Fan: in},
+		{Name: "lin.weight", Shape: []int{spec.OutDim, in}, Init: Kaiming, Fan: in},
+	}
+}
+
+// forward records the model on x, the values of the first block's sources, and
+// returns the outputs of the last block's destinations.
+func (c *core[T]) forward(blocks []graph.Block, x *Value[T], key rng.Key) *Value[T] {
+	spec, t := &c.model.spec, c.tape
+	if spec.InputDropout > 0 {
+		x = t.Dropout(x, cpu.Dropped{Key: dropKey(key, 0), P: spec.InputDropout, IDs: blocks[0].SrcIDs})
+	}
+	out := blocks[len(blocks)-1].NumDst
+	c.jumps = c.jumps[:0]
+	for i := range c.layers {
+		l, ctx := &c.layers[i], &c.ctx[i]
+		ctx.Block = &blocks[i]
+		h := l.Transform(ctx, x)
+		x = c.apply(i, t.Head(x, ctx.Block.NumDst), ctx.sum(l.Gather(ctx, h)))
+		if l.inner || l.output {
+			continue
+		}
+		if spec.Dropout > 0 {
+			x = t.dropoutInPlace(x, cpu.Dropped{Key: dropKey(key, i+1), P: spec.Dropout, IDs: blocks[i].SrcIDs})
+		}
+		if spec.JumpingKnowledge != "" {
+			c.jumps = append(c.jumps, t.Head(x, out))
+		}
+	}
+	return c.head(x, c.jumps)
+}
+
+// apply is layer i's Apply stage and what follows per node, short of dropout,
+// given the destinations' old values x and reduced messages a.
+func (c *core[T]) apply(i int, x, a *Value[T]) *Value[T] {
+	l, ctx := &c.layers[i], &c.ctx[i]
+	if l.inner || l.output {
+		return l.Apply(ctx, x, a, cpu.Linear)
+	}
+	var y *Value[T]
+	if l.norm == nil {
+		y = l.Apply(ctx, x, a, cpu.ReLU)
+	} else {
+		n := len(ctx.params) - 2
+		y = ctx.ReLU(ctx.LayerNorm(l.Apply(ctx, x, a, cpu.Linear), ctx.params[n], ctx.params[n+1], normEps))
+	}
+	if l.residual {
+		y = ctx.Add(y, x)
+	}
+	return y
+}
+
+// head returns the outputs, given the last convolution's result x and, with
+// jumping knowledge, the results of all (Xu et al., 2018).
+func (c *core[T]) head(x *Value[T], jumps []*Value[T]) *Value[T] {
+	switch c.model.spec.JumpingKnowledge {
+	case "cat":
+		x = c.tape.Concat(jumps...)
+	case "max":
+		x = c.tape.Max(jumps...)
+	}
+	if n := len(c.headParams); n > 0 {
+		x = c.tape.Linear(x, c.headParams[1], c.headParams[0], cpu.Linear)
+	}
+	return x
+}

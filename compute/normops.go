@@ -1,0 +1,76 @@
+package compute
+
+import "github.com/gnnactor/gnnactor/compute/cpu"
+
+// LayerNorm returns γ∘(x-μ)/√(σ²+eps) + β, μ and σ² the mean and the variance
+// of each row; gamma and beta are 1×cols. It is PyTorch's LayerNorm, and PyG's
+// with mode="node".
+func (t *Tape[T]) LayerNorm(x, gamma, beta *Value[T], eps float64) *Value[T] {
+	y := t.New(x.rows, x.cols)
+	a := x.Matrix()
+	x.read = true
+	mean, rstd := t.mem.Alloc(x.rows), t.mem.Alloc(x.rows)
+	cpu.LayerNorm(t.x, y.dense, a, bias(gamma), bias(beta), eps, mean, rstd)
+	t.Record(y, func() {
+		t.biasBackward(beta, y.grad)
+		terms := cpu.Matrix[T]{}
+		if gamma.needs {
+			terms = t.matrix(x.rows, x.cols)
+		}
+		cpu.LayerNormBackward(t.x, y.grad, y.grad, a, bias(gamma), mean, rstd, terms)
+		if gamma.needs {
+			t.biasBackward(gamma, terms)
+		}
+		t.addGrad(x, y.grad)
+	}, x, gamma, beta)
+	return y
+}
+
+// Max returns the largest element of vs at each place; all have one shape. Of
+// equals the first one gets the gradient.
+func (t *Tape[T]) Max(vs ...*Value[T]) *Value[T] {
+	y := t.New(vs[0].rows, vs[0].cols)
+	which := t.ints.Alloc(y.rows * y.cols)
+	each := func(f func(i int)) {
+		t.x.Pool().For((y.rows+coefRows-1)/coefRows, func(_, c int) {
+			for i := c * coefRows; i < min(y.rows, (c+1)*coefRows); i++ {
+				f(i)
+			}
+		})
+	}
+	parts := make([]cpu.Matrix[T], len(vs))
+	for k, v := range vs {
+		parts[k] = v.Matrix()
+	}
+	each(func(i int) {
+		d, w := y.dense.Row(i), which[i*y.cols:][:y.cols]
+		copy(d, parts[0].Row(i))
+		clear(w)
+		for k := 1; k < len(parts); k++ {
+			for j, v := range parts[k].Row(i) {
+				if !(v <= d[j]) && d[j] == d[j] {
+					d[j], w[j] = v, uint32(k)
+				}
+			}
+		}
+	})
+	t.Record(y, func() {
+		part := t.matrix(y.rows, y.cols)
+		for k, v := range vs {
+			if !v.needs {
+				continue
+			}
+			each(func(i int) {
+				g, w := y.grad.Row(i), which[i*y.cols:][:y.cols]
+				for j := range g {
+					part.Row(i)[j] = 0
+					if w[j] == uint32(k) {
+						part.Row(i)[j] = g[j]
+					}
+				}
+			})
+			t.addGrad(v, part)
+		}
+	}, vs...)
+	return y
+}

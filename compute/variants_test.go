@@ -1,0 +1,23 @@
+package compute
+
+// variants are specs that between them have every option. InDim, Hidden and
+// OutDim are the test's to set.
+var variants = map[string]Spec{
+	"gcn":                {Model: "gcn"},
+	"sage":               {Model: "sage"},
+	"sage max":           {Model: "sage", Aggregation: "max"},
+	"sage sum":           {Model: "sage", Aggregation: "sum"},
+	"gin":                {Model: "gin"},
+	"gin learning eps":   {Model: "gin", TrainEps: true},
+	"mixhop":             {Model: "mixhop"},
+	"mixhop of one hop":  {Model: "mixhop", Hops: 1, Norm: "layer"},
+	"gcn jumping":        {Model: "gcn", JumpingKnowledge: "cat", Residual: true},
+	"sage jumping max":   {Model: "sage", JumpingKnowledge: "max", Norm: "layer", Residual: true},
+	"gin normed to last": {Model: "gin", JumpingKnowledge: "last", Norm: "layer"},
+}
+
+// sized returns s with layers and widths.
+func sized(s Spec, layers, in, hidden, out int) Spec {
+	s.Layers, s.InDim, s.Hidden, s.OutDim = layers, in, hidden, out
+	return s
+}
