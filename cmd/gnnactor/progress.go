@@ -22,7 +22,7 @@ type progress struct {
 
 	last  time.Time // of the last line written
 	loss  float64   // of the last batch
-	epoch string    // what the last evaluated epoch said
+	valid string    // validation accuracy of the last evaluated epoch, for the bar
 	shown bool      // a line stands on the terminal
 }
 
@@ -49,14 +49,16 @@ func (p *progress) event(ev runtime.Event) {
 		}
 	case runtime.EventEpoch:
 		p.loss = ev.Loss
-		p.epoch = accuracies(ev)
+		if !math.IsNaN(ev.ValidAccuracy) {
+			p.valid = "  valid " + formatPercent(ev.ValidAccuracy)
+		}
 		switch {
 		case p.width > 0:
 			if p.due(100 * time.Millisecond) {
 				p.bar(ev.Epoch+1, 0, 0)
 			}
 		case ev.Epoch+1 == p.epochs || p.due(time.Second):
-			fmt.Fprintf(p.w, "epoch %d/%d  loss %s%s  %s\n", ev.Epoch+1, p.epochs, formatLoss(ev.Loss), p.epoch, formatDuration(ev.Wall))
+			fmt.Fprintf(p.w, "epoch %d/%d  loss %s%s  %s\n", ev.Epoch+1, p.epochs, formatLoss(ev.Loss), accuracies(ev), formatDuration(ev.Wall))
 		}
 	case runtime.EventDone:
 		p.clear()
@@ -91,7 +93,7 @@ func (p *progress) bar(done, batch, batches int) {
 		text = fmt.Sprintf("  batch %*d/%d", len(fmt.Sprint(batches)), batch, batches)
 	}
 	head := fmt.Sprintf("epoch %*d/%d ", len(fmt.Sprint(p.epochs)), epoch, p.epochs)
-	tail := fmt.Sprintf(" %3.0f %%%s  loss %s%s", 100*share, text, formatLoss(p.loss), p.epoch)
+	tail := fmt.Sprintf(" %3.0f %%%s  loss %s%s", 100*share, text, formatLoss(p.loss), p.valid)
 	if room := min(p.width-1-utf8.RuneCountInString(head)-utf8.RuneCountInString(tail), 40); room >= 4 {
 		head += drawBar(share, room)
 	}
