@@ -74,12 +74,23 @@ func Aggregate[T Float](x *Exec, dst Matrix[T], b *graph.Block, src Source[T], o
 	}
 	s := tasksOf[T](x)
 	s.aggregate = aggregateTask[T]{set: x.set, dst: dst, b: b, src: src, o: o}
-	x.each(ceilDiv(b.NumDst, rowsPerChunk), &s.aggregate)
+	entries := 0
+	if b.NumDst > 0 {
+		entries = int(b.Indptr[b.NumDst] - b.Indptr[0])
+	}
+	s.aggregate.rows = sparseRows(b.NumDst, entries)
+	x.each(ceilDiv(b.NumDst, s.aggregate.rows), &s.aggregate)
 	s.aggregate = aggregateTask[T]{}
 }
 
-// rowsPerChunk is how many rows of a sparse operand make a chunk.
+// rowsPerChunk is how many rows a chunk has where rows cost about the same.
 const rowsPerChunk = 64
+
+// sparseRows is how many rows of a sparse operand make a chunk: some thousands
+// of entries on average, and enough chunks to balance.
+func sparseRows(rows, entries int) int {
+	return max(8, min(1024, rows/64, int(4096*int64(rows)/int64(max(entries, 1)))))
+}
 
 // checkRows panics unless b's row pointers fit its entries. They may be a part
 // of a larger block's: start above 0 and end before the last entry.
@@ -95,11 +106,13 @@ type aggregateTask[T Float] struct {
 	b   *graph.Block
 	src Source[T]
 	o   AggregateOptions[T]
+
+	rows int // per chunk
 }
 
 func (t *aggregateTask[T]) chunk(w *scratch, c int) {
-	i0 := c * rowsPerChunk
-	i1 := min(t.b.NumDst, i0+rowsPerChunk)
+	i0 := c * t.rows
+	i1 := min(t.b.NumDst, i0+t.rows)
 	if t.fast(w, i0, i1) {
 		return
 	}

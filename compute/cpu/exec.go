@@ -28,7 +28,8 @@ type scratch struct {
 	tile    []float32
 	panel   []float32 // packed panels of B, one block of K
 	panel64 []float64
-	rows    []byte // copies of the rows that a wide load would read past the end of
+	ones    []float32
+	arg     []uint32 // Argmax that nobody asked for
 	_       [64]byte
 }
 

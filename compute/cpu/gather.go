@@ -1,6 +1,7 @@
 package cpu
 
-// Gather copies the rows of src to dst, converting them to T: dst[i] = src[i].
+// Gather copies the rows of src to dst, converting them to T: dst[i] = src[i]
+// (the assembly sets turn -0 into +0).
 // dst is at most src.Rows() rows of src.Cols() columns.
 func Gather[T Float](x *Exec, dst Matrix[T], src Source[T]) {
 	dst.check()
@@ -9,9 +10,12 @@ func Gather[T Float](x *Exec, dst Matrix[T], src Source[T]) {
 	}
 	s := tasksOf[T](x)
 	s.gather = gatherTask[T]{set: x.set, dst: dst, src: src}
-	x.each(ceilDiv(dst.Rows, rowsPerChunk), &s.gather)
+	x.each(ceilDiv(dst.Rows, gatherRows), &s.gather)
 	s.gather = gatherTask[T]{}
 }
+
+// gatherRows is how many rows one chunk of Gather copies.
+const gatherRows = 512
 
 type gatherTask[T Float] struct {
 	set Set
@@ -20,7 +24,11 @@ type gatherTask[T Float] struct {
 }
 
 func (t *gatherTask[T]) chunk(w *scratch, c int) {
-	for i := c * rowsPerChunk; i < min(t.dst.Rows, (c+1)*rowsPerChunk); i++ {
+	i0, i1 := c*gatherRows, min(t.dst.Rows, (c+1)*gatherRows)
+	if t.fast(w, i0, i1) {
+		return
+	}
+	for i := i0; i < i1; i++ {
 		copy(t.dst.Row(i), t.src.row(w, i))
 	}
 }

@@ -74,6 +74,61 @@ func packAVX2(dst *float32, src *float32, ld int, kc int)
 //go:noescape
 func pack6AVX2(dst *float32, src *float32, ld int, kc int)
 
+// sumF32AVX2 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
+// the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.
+// A nil scale is 1. column scales columns (int8 only). acc != 0 adds to dst.
+// offsets has 16 readable values more than entries, which are prefetched.
+//
+//go:noescape
+func sumF32AVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+
+// sumF16AVX2 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
+// the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.
+// A nil scale is 1. column scales columns (int8 only). acc != 0 adds to dst.
+// offsets has 16 readable values more than entries, which are prefetched.
+//
+//go:noescape
+func sumF16AVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+
+// sumBF16AVX2 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
+// the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.
+// A nil scale is 1. column scales columns (int8 only). acc != 0 adds to dst.
+// offsets has 16 readable values more than entries, which are prefetched.
+//
+//go:noescape
+func sumBF16AVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+
+// sumU8AVX2 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
+// the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.
+// A nil scale is 1. column scales columns (int8 only). acc != 0 adds to dst.
+// offsets has 16 readable values more than entries, which are prefetched.
+//
+//go:noescape
+func sumU8AVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+
+// sumI8AVX2 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
+// the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.
+// A nil scale is 1. column scales columns (int8 only). acc != 0 adds to dst.
+// offsets has 16 readable values more than entries, which are prefetched.
+//
+//go:noescape
+func sumI8AVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+
+// maxAVX2 takes, for each of rows > 0 rows of counts[r] > 0 entries, the maximum of each
+// column and the number of its first entry, counted from entry; a NaN wins. acc != 0
+// goes on from dst and arg.
+// offsets has 16 readable values more than entries, which are prefetched.
+//
+//go:noescape
+func maxAVX2(dst *float32, ldd int, arg *uint32, lda int, counts *int32, rows int, offsets *uint64, base *byte, cols int, entry int, acc int)
+
+// maxBackwardAVX2 adds up, for each of rows > 0 rows of dst, the values of the next counts[r] rows,
+// offsets[k] bytes from base, where the word at the same offset from arg is entries[k].
+// offsets has 16 readable values more than entries, which are prefetched.
+//
+//go:noescape
+func maxBackwardAVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, entries *uint32, base *byte, arg *byte, cols int, acc int)
+
 // tile14x32AVX512 computes 14 rows and 32 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
@@ -158,3 +213,58 @@ func packAVX512(dst *float32, src *float32, ld int, kc int)
 //
 //go:noescape
 func pack14AVX512(dst *float32, src *float32, ld int, kc int)
+
+// sumF32AVX512 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
+// the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.
+// A nil scale is 1. column scales columns (int8 only). acc != 0 adds to dst.
+// offsets has 16 readable values more than entries, which are prefetched.
+//
+//go:noescape
+func sumF32AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+
+// sumF16AVX512 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
+// the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.
+// A nil scale is 1. column scales columns (int8 only). acc != 0 adds to dst.
+// offsets has 16 readable values more than entries, which are prefetched.
+//
+//go:noescape
+func sumF16AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+
+// sumBF16AVX512 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
+// the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.
+// A nil scale is 1. column scales columns (int8 only). acc != 0 adds to dst.
+// offsets has 16 readable values more than entries, which are prefetched.
+//
+//go:noescape
+func sumBF16AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+
+// sumU8AVX512 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
+// the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.
+// A nil scale is 1. column scales columns (int8 only). acc != 0 adds to dst.
+// offsets has 16 readable values more than entries, which are prefetched.
+//
+//go:noescape
+func sumU8AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+
+// sumI8AVX512 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
+// the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.
+// A nil scale is 1. column scales columns (int8 only). acc != 0 adds to dst.
+// offsets has 16 readable values more than entries, which are prefetched.
+//
+//go:noescape
+func sumI8AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+
+// maxAVX512 takes, for each of rows > 0 rows of counts[r] > 0 entries, the maximum of each
+// column and the number of its first entry, counted from entry; a NaN wins. acc != 0
+// goes on from dst and arg.
+// offsets has 16 readable values more than entries, which are prefetched.
+//
+//go:noescape
+func maxAVX512(dst *float32, ldd int, arg *uint32, lda int, counts *int32, rows int, offsets *uint64, base *byte, cols int, entry int, acc int)
+
+// maxBackwardAVX512 adds up, for each of rows > 0 rows of dst, the values of the next counts[r] rows,
+// offsets[k] bytes from base, where the word at the same offset from arg is entries[k].
+// offsets has 16 readable values more than entries, which are prefetched.
+//
+//go:noescape
+func maxBackwardAVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, entries *uint32, base *byte, arg *byte, cols int, acc int)

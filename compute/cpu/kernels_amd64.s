@@ -1930,6 +1930,2068 @@ loop:
 	VZEROUPPER
 	RET
 
+// func sumF32AVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·sumF32AVX2(SB), NOSPLIT, $0-88
+	MOVQ dst+0(FP), AX
+	MOVQ offsets+32(FP), CX
+	MOVQ coef+40(FP), DX
+	XORQ BX, BX
+
+row:
+	MOVQ    counts+16(FP), SI
+	MOVLQSX (SI)(BX*4), R9
+	MOVQ    cols+72(FP), SI
+	MOVQ    AX, DI
+	MOVQ    base+56(FP), R8
+
+group8:
+	CMPQ    SI, $0x00000040
+	JLT     endgroup8
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	VXORPS  Y8, Y8, Y8
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group8start
+	VMOVUPS (DI), Y1
+	VMOVUPS 32(DI), Y2
+	VMOVUPS 64(DI), Y3
+	VMOVUPS 96(DI), Y4
+	VMOVUPS 128(DI), Y5
+	VMOVUPS 160(DI), Y6
+	VMOVUPS 192(DI), Y7
+	VMOVUPS 224(DI), Y8
+
+group8start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group8none
+
+group8loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	PREFETCHT0   64(R8)(R13*1)
+	PREFETCHT0   128(R8)(R13*1)
+	PREFETCHT0   192(R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Y0
+	VFMADD231PS  (R8)(R13*1), Y0, Y1
+	VFMADD231PS  32(R8)(R13*1), Y0, Y2
+	VFMADD231PS  64(R8)(R13*1), Y0, Y3
+	VFMADD231PS  96(R8)(R13*1), Y0, Y4
+	VFMADD231PS  128(R8)(R13*1), Y0, Y5
+	VFMADD231PS  160(R8)(R13*1), Y0, Y6
+	VFMADD231PS  192(R8)(R13*1), Y0, Y7
+	VFMADD231PS  224(R8)(R13*1), Y0, Y8
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group8loop
+
+group8none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group8scale
+	VBROADCASTSS (R10)(BX*4), Y0
+	VMULPS       Y0, Y1, Y1
+	VMULPS       Y0, Y2, Y2
+	VMULPS       Y0, Y3, Y3
+	VMULPS       Y0, Y4, Y4
+	VMULPS       Y0, Y5, Y5
+	VMULPS       Y0, Y6, Y6
+	VMULPS       Y0, Y7, Y7
+	VMULPS       Y0, Y8, Y8
+
+group8scale:
+	VMOVUPS Y1, (DI)
+	VMOVUPS Y2, 32(DI)
+	VMOVUPS Y3, 64(DI)
+	VMOVUPS Y4, 96(DI)
+	VMOVUPS Y5, 128(DI)
+	VMOVUPS Y6, 160(DI)
+	VMOVUPS Y7, 192(DI)
+	VMOVUPS Y8, 224(DI)
+	ADDQ    $0x00000100, DI
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x00000040, SI
+	JMP     group8
+
+endgroup8:
+	CMPQ    SI, $0x00000020
+	JLT     endgroup4
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group4start
+	VMOVUPS (DI), Y1
+	VMOVUPS 32(DI), Y2
+	VMOVUPS 64(DI), Y3
+	VMOVUPS 96(DI), Y4
+
+group4start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group4none
+
+group4loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	PREFETCHT0   64(R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Y0
+	VFMADD231PS  (R8)(R13*1), Y0, Y1
+	VFMADD231PS  32(R8)(R13*1), Y0, Y2
+	VFMADD231PS  64(R8)(R13*1), Y0, Y3
+	VFMADD231PS  96(R8)(R13*1), Y0, Y4
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group4loop
+
+group4none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group4scale
+	VBROADCASTSS (R10)(BX*4), Y0
+	VMULPS       Y0, Y1, Y1
+	VMULPS       Y0, Y2, Y2
+	VMULPS       Y0, Y3, Y3
+	VMULPS       Y0, Y4, Y4
+
+group4scale:
+	VMOVUPS Y1, (DI)
+	VMOVUPS Y2, 32(DI)
+	VMOVUPS Y3, 64(DI)
+	VMOVUPS Y4, 96(DI)
+	ADDQ    $0x00000080, DI
+	ADDQ    $0x00000080, R8
+	SUBQ    $0x00000020, SI
+
+endgroup4:
+	CMPQ    SI, $0x00000010
+	JLT     endgroup2
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group2start
+	VMOVUPS (DI), Y1
+	VMOVUPS 32(DI), Y2
+
+group2start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group2none
+
+group2loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Y0
+	VFMADD231PS  (R8)(R13*1), Y0, Y1
+	VFMADD231PS  32(R8)(R13*1), Y0, Y2
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group2loop
+
+group2none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group2scale
+	VBROADCASTSS (R10)(BX*4), Y0
+	VMULPS       Y0, Y1, Y1
+	VMULPS       Y0, Y2, Y2
+
+group2scale:
+	VMOVUPS Y1, (DI)
+	VMOVUPS Y2, 32(DI)
+	ADDQ    $0x00000040, DI
+	ADDQ    $0x00000040, R8
+	SUBQ    $0x00000010, SI
+
+endgroup2:
+	CMPQ    SI, $0x00000008
+	JLT     endgroup1
+	VXORPS  Y1, Y1, Y1
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group1start
+	VMOVUPS (DI), Y1
+
+group1start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group1none
+
+group1loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Y0
+	VFMADD231PS  (R8)(R13*1), Y0, Y1
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group1loop
+
+group1none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group1scale
+	VBROADCASTSS (R10)(BX*4), Y0
+	VMULPS       Y0, Y1, Y1
+
+group1scale:
+	VMOVUPS Y1, (DI)
+	ADDQ    $0x00000020, DI
+	ADDQ    $0x00000020, R8
+	SUBQ    $0x00000008, SI
+
+endgroup1:
+	TESTQ      SI, SI
+	JZ         endrow
+	LEAQ       maskTable<>+0(SB), R10
+	MOVQ       $0x00000010, R11
+	SUBQ       SI, R11
+	VMOVDQU    (R10)(R11*4), Y3
+	VXORPS     Y2, Y2, Y2
+	MOVQ       acc+80(FP), SI
+	TESTQ      SI, SI
+	JZ         reststart
+	VMASKMOVPS (DI), Y3, Y2
+
+reststart:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    restnone
+
+restloop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Y0
+	VMASKMOVPS   (R8)(R13*1), Y3, Y1
+	VFMADD231PS  Y1, Y0, Y2
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          restloop
+
+restnone:
+	MOVQ         scale+48(FP), SI
+	TESTQ        SI, SI
+	JZ           restscale
+	VBROADCASTSS (SI)(BX*4), Y0
+	VMULPS       Y0, Y2, Y2
+
+restscale:
+	VMASKMOVPS Y2, Y3, (DI)
+
+endrow:
+	LEAQ (CX)(R9*8), CX
+	LEAQ (DX)(R9*4), DX
+	MOVQ ldd+8(FP), SI
+	ADDQ SI, AX
+	INCQ BX
+	MOVQ rows+24(FP), SI
+	CMPQ BX, SI
+	JLT  row
+	VZEROUPPER
+	RET
+
+// func sumF16AVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+// Requires: AVX, F16C, FMA3, MMX+
+TEXT ·sumF16AVX2(SB), NOSPLIT, $0-88
+	MOVQ dst+0(FP), AX
+	MOVQ offsets+32(FP), CX
+	MOVQ coef+40(FP), DX
+	XORQ BX, BX
+
+row:
+	MOVQ    counts+16(FP), SI
+	MOVLQSX (SI)(BX*4), R9
+	MOVQ    cols+72(FP), SI
+	MOVQ    AX, DI
+	MOVQ    base+56(FP), R8
+
+group8:
+	CMPQ    SI, $0x00000040
+	JLT     endgroup8
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	VXORPS  Y8, Y8, Y8
+	VXORPS  Y9, Y9, Y9
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group8start
+	VMOVUPS (DI), Y2
+	VMOVUPS 32(DI), Y3
+	VMOVUPS 64(DI), Y4
+	VMOVUPS 96(DI), Y5
+	VMOVUPS 128(DI), Y6
+	VMOVUPS 160(DI), Y7
+	VMOVUPS 192(DI), Y8
+	VMOVUPS 224(DI), Y9
+
+group8start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group8none
+
+group8loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	PREFETCHT0   64(R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Y0
+	VCVTPH2PS    (R8)(R13*1), Y1
+	VFMADD231PS  Y1, Y0, Y2
+	VCVTPH2PS    16(R8)(R13*1), Y1
+	VFMADD231PS  Y1, Y0, Y3
+	VCVTPH2PS    32(R8)(R13*1), Y1
+	VFMADD231PS  Y1, Y0, Y4
+	VCVTPH2PS    48(R8)(R13*1), Y1
+	VFMADD231PS  Y1, Y0, Y5
+	VCVTPH2PS    64(R8)(R13*1), Y1
+	VFMADD231PS  Y1, Y0, Y6
+	VCVTPH2PS    80(R8)(R13*1), Y1
+	VFMADD231PS  Y1, Y0, Y7
+	VCVTPH2PS    96(R8)(R13*1), Y1
+	VFMADD231PS  Y1, Y0, Y8
+	VCVTPH2PS    112(R8)(R13*1), Y1
+	VFMADD231PS  Y1, Y0, Y9
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group8loop
+
+group8none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group8scale
+	VBROADCASTSS (R10)(BX*4), Y0
+	VMULPS       Y0, Y2, Y2
+	VMULPS       Y0, Y3, Y3
+	VMULPS       Y0, Y4, Y4
+	VMULPS       Y0, Y5, Y5
+	VMULPS       Y0, Y6, Y6
+	VMULPS       Y0, Y7, Y7
+	VMULPS       Y0, Y8, Y8
+	VMULPS       Y0, Y9, Y9
+
+group8scale:
+	VMOVUPS Y2, (DI)
+	VMOVUPS Y3, 32(DI)
+	VMOVUPS Y4, 64(DI)
+	VMOVUPS Y5, 96(DI)
+	VMOVUPS Y6, 128(DI)
+	VMOVUPS Y7, 160(DI)
+	VMOVUPS Y8, 192(DI)
+	VMOVUPS Y9, 224(DI)
+	ADDQ    $0x00000100, DI
+	ADDQ    $0x00000080, R8
+	SUBQ    $0x00000040, SI
+	JMP     group8
+
+endgroup8:
+	CMPQ    SI, $0x00000020
+	JLT     endgroup4
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group4start
+	VMOVUPS (DI), Y2
+	VMOVUPS 32(DI), Y3
+	VMOVUPS 64(DI), Y4
+	VMOVUPS 96(DI), Y5
+
+group4start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group4none
+
+group4loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Y0
+	VCVTPH2PS    (R8)(R13*1), Y1
+	VFMADD231PS  Y1, Y0, Y2
+	VCVTPH2PS    16(R8)(R13*1), Y1
+	VFMADD231PS  Y1, Y0, Y3
+	VCVTPH2PS    32(R8)(R13*1), Y1
+	VFMADD231PS  Y1, Y0, Y4
+	VCVTPH2PS    48(R8)(R13*1), Y1
+	VFMADD231PS  Y1, Y0, Y5
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group4loop
+
+group4none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group4scale
+	VBROADCASTSS (R10)(BX*4), Y0
+	VMULPS       Y0, Y2, Y2
+	VMULPS       Y0, Y3, Y3
+	VMULPS       Y0, Y4, Y4
+	VMULPS       Y0, Y5, Y5
+
+group4scale:
+	VMOVUPS Y2, (DI)
+	VMOVUPS Y3, 32(DI)
+	VMOVUPS Y4, 64(DI)
+	VMOVUPS Y5, 96(DI)
+	ADDQ    $0x00000080, DI
+	ADDQ    $0x00000040, R8
+	SUBQ    $0x00000020, SI
+
+endgroup4:
+	CMPQ    SI, $0x00000010
+	JLT     endgroup2
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group2start
+	VMOVUPS (DI), Y2
+	VMOVUPS 32(DI), Y3
+
+group2start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group2none
+
+group2loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Y0
+	VCVTPH2PS    (R8)(R13*1), Y1
+	VFMADD231PS  Y1, Y0, Y2
+	VCVTPH2PS    16(R8)(R13*1), Y1
+	VFMADD231PS  Y1, Y0, Y3
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group2loop
+
+group2none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group2scale
+	VBROADCASTSS (R10)(BX*4), Y0
+	VMULPS       Y0, Y2, Y2
+	VMULPS       Y0, Y3, Y3
+
+group2scale:
+	VMOVUPS Y2, (DI)
+	VMOVUPS Y3, 32(DI)
+	ADDQ    $0x00000040, DI
+	ADDQ    $0x00000020, R8
+	SUBQ    $0x00000010, SI
+
+endgroup2:
+	CMPQ    SI, $0x00000008
+	JLT     endgroup1
+	VXORPS  Y2, Y2, Y2
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group1start
+	VMOVUPS (DI), Y2
+
+group1start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group1none
+
+group1loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Y0
+	VCVTPH2PS    (R8)(R13*1), Y1
+	VFMADD231PS  Y1, Y0, Y2
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group1loop
+
+group1none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group1scale
+	VBROADCASTSS (R10)(BX*4), Y0
+	VMULPS       Y0, Y2, Y2
+
+group1scale:
+	VMOVUPS Y2, (DI)
+	ADDQ    $0x00000020, DI
+	ADDQ    $0x00000010, R8
+	SUBQ    $0x00000008, SI
+
+endgroup1:
+	TESTQ SI, SI
+	JZ    endrow
+
+rest:
+	VXORPS X10, X10, X10
+	MOVQ   acc+80(FP), R10
+	TESTQ  R10, R10
+	JZ     reststart
+	VMOVSS (DI), X10
+
+reststart:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    restnone
+
+restloop:
+	MOVQ        128(R10), R13
+	PREFETCHT0  (R8)(R13*1)
+	MOVQ        (R10), R13
+	VMOVSS      (R11), X0
+	MOVWLZX     (R8)(R13*1), R13
+	VMOVD       R13, X1
+	VCVTPH2PS   X1, X1
+	VFMADD231SS X1, X0, X10
+	ADDQ        $0x08, R10
+	ADDQ        $0x04, R11
+	DECQ        R12
+	JNZ         restloop
+
+restnone:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           restscale
+	VBROADCASTSS (R10)(BX*4), Y0
+	VMULPS       Y0, Y10, Y10
+
+restscale:
+	VMOVSS X10, (DI)
+	ADDQ   $0x00000004, DI
+	ADDQ   $0x00000002, R8
+	DECQ   SI
+	JNZ    rest
+
+endrow:
+	LEAQ (CX)(R9*8), CX
+	LEAQ (DX)(R9*4), DX
+	MOVQ ldd+8(FP), SI
+	ADDQ SI, AX
+	INCQ BX
+	MOVQ rows+24(FP), SI
+	CMPQ BX, SI
+	JLT  row
+	VZEROUPPER
+	RET
+
+// func sumBF16AVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·sumBF16AVX2(SB), NOSPLIT, $0-88
+	MOVQ dst+0(FP), AX
+	MOVQ offsets+32(FP), CX
+	MOVQ coef+40(FP), DX
+	XORQ BX, BX
+
+row:
+	MOVQ    counts+16(FP), SI
+	MOVLQSX (SI)(BX*4), R9
+	MOVQ    cols+72(FP), SI
+	MOVQ    AX, DI
+	MOVQ    base+56(FP), R8
+
+group8:
+	CMPQ    SI, $0x00000040
+	JLT     endgroup8
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	VXORPS  Y8, Y8, Y8
+	VXORPS  Y9, Y9, Y9
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group8start
+	VMOVUPS (DI), Y2
+	VMOVUPS 32(DI), Y3
+	VMOVUPS 64(DI), Y4
+	VMOVUPS 96(DI), Y5
+	VMOVUPS 128(DI), Y6
+	VMOVUPS 160(DI), Y7
+	VMOVUPS 192(DI), Y8
+	VMOVUPS 224(DI), Y9
+
+group8start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group8none
+
+group8loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	PREFETCHT0   64(R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Y0
+	VPMOVZXWD    (R8)(R13*1), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VFMADD231PS  Y1, Y0, Y2
+	VPMOVZXWD    16(R8)(R13*1), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VFMADD231PS  Y1, Y0, Y3
+	VPMOVZXWD    32(R8)(R13*1), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VFMADD231PS  Y1, Y0, Y4
+	VPMOVZXWD    48(R8)(R13*1), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VFMADD231PS  Y1, Y0, Y5
+	VPMOVZXWD    64(R8)(R13*1), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VFMADD231PS  Y1, Y0, Y6
+	VPMOVZXWD    80(R8)(R13*1), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VFMADD231PS  Y1, Y0, Y7
+	VPMOVZXWD    96(R8)(R13*1), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VFMADD231PS  Y1, Y0, Y8
+	VPMOVZXWD    112(R8)(R13*1), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VFMADD231PS  Y1, Y0, Y9
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group8loop
+
+group8none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group8scale
+	VBROADCASTSS (R10)(BX*4), Y0
+	VMULPS       Y0, Y2, Y2
+	VMULPS       Y0, Y3, Y3
+	VMULPS       Y0, Y4, Y4
+	VMULPS       Y0, Y5, Y5
+	VMULPS       Y0, Y6, Y6
+	VMULPS       Y0, Y7, Y7
+	VMULPS       Y0, Y8, Y8
+	VMULPS       Y0, Y9, Y9
+
+group8scale:
+	VMOVUPS Y2, (DI)
+	VMOVUPS Y3, 32(DI)
+	VMOVUPS Y4, 64(DI)
+	VMOVUPS Y5, 96(DI)
+	VMOVUPS Y6, 128(DI)
+	VMOVUPS Y7, 160(DI)
+	VMOVUPS Y8, 192(DI)
+	VMOVUPS Y9, 224(DI)
+	ADDQ    $0x00000100, DI
+	ADDQ    $0x00000080, R8
+	SUBQ    $0x00000040, SI
+	JMP     group8
+
+endgroup8:
+	CMPQ    SI, $0x00000020
+	JLT     endgroup4
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group4start
+	VMOVUPS (DI), Y2
+	VMOVUPS 32(DI), Y3
+	VMOVUPS 64(DI), Y4
+	VMOVUPS 96(DI), Y5
+
+group4start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group4none
+
+group4loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Y0
+	VPMOVZXWD    (R8)(R13*1), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VFMADD231PS  Y1, Y0, Y2
+	VPMOVZXWD    16(R8)(R13*1), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VFMADD231PS  Y1, Y0, Y3
+	VPMOVZXWD    32(R8)(R13*1), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VFMADD231PS  Y1, Y0, Y4
+	VPMOVZXWD    48(R8)(R13*1), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VFMADD231PS  Y1, Y0, Y5
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group4loop
+
+group4none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group4scale
+	VBROADCASTSS (R10)(BX*4), Y0
+	VMULPS       Y0, Y2, Y2
+	VMULPS       Y0, Y3, Y3
+	VMULPS       Y0, Y4, Y4
+	VMULPS       Y0, Y5, Y5
+
+group4scale:
+	VMOVUPS Y2, (DI)
+	VMOVUPS Y3, 32(DI)
+	VMOVUPS Y4, 64(DI)
+	VMOVUPS Y5, 96(DI)
+	ADDQ    $0x00000080, DI
+	ADDQ    $0x00000040, R8
+	SUBQ    $0x00000020, SI
+
+endgroup4:
+	CMPQ    SI, $0x00000010
+	JLT     endgroup2
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group2start
+	VMOVUPS (DI), Y2
+	VMOVUPS 32(DI), Y3
+
+group2start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group2none
+
+group2loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Y0
+	VPMOVZXWD    (R8)(R13*1), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VFMADD231PS  Y1, Y0, Y2
+	VPMOVZXWD    16(R8)(R13*1), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VFMADD231PS  Y1, Y0, Y3
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group2loop
+
+group2none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group2scale
+	VBROADCASTSS (R10)(BX*4), Y0
+	VMULPS       Y0, Y2, Y2
+	VMULPS       Y0, Y3, Y3
+
+group2scale:
+	VMOVUPS Y2, (DI)
+	VMOVUPS Y3, 32(DI)
+	ADDQ    $0x00000040, DI
+	ADDQ    $0x00000020, R8
+	SUBQ    $0x00000010, SI
+
+endgroup2:
+	CMPQ    SI, $0x00000008
+	JLT     endgroup1
+	VXORPS  Y2, Y2, Y2
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group1start
+	VMOVUPS (DI), Y2
+
+group1start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group1none
+
+group1loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Y0
+	VPMOVZXWD    (R8)(R13*1), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VFMADD231PS  Y1, Y0, Y2
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group1loop
+
+group1none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group1scale
+	VBROADCASTSS (R10)(BX*4), Y0
+	VMULPS       Y0, Y2, Y2
+
+group1scale:
+	VMOVUPS Y2, (DI)
+	ADDQ    $0x00000020, DI
+	ADDQ    $0x00000010, R8
+	SUBQ    $0x00000008, SI
+
+endgroup1:
+	TESTQ SI, SI
+	JZ    endrow
+
+rest:
+	VXORPS X10, X10, X10
+	MOVQ   acc+80(FP), R10
+	TESTQ  R10, R10
+	JZ     reststart
+	VMOVSS (DI), X10
+
+reststart:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    restnone
+
+restloop:
+	MOVQ        128(R10), R13
+	PREFETCHT0  (R8)(R13*1)
+	MOVQ        (R10), R13
+	VMOVSS      (R11), X0
+	MOVWLZX     (R8)(R13*1), R13
+	SHLL        $0x10, R13
+	VMOVD       R13, X1
+	VFMADD231SS X1, X0, X10
+	ADDQ        $0x08, R10
+	ADDQ        $0x04, R11
+	DECQ        R12
+	JNZ         restloop
+
+restnone:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           restscale
+	VBROADCASTSS (R10)(BX*4), Y0
+	VMULPS       Y0, Y10, Y10
+
+restscale:
+	VMOVSS X10, (DI)
+	ADDQ   $0x00000004, DI
+	ADDQ   $0x00000002, R8
+	DECQ   SI
+	JNZ    rest
+
+endrow:
+	LEAQ (CX)(R9*8), CX
+	LEAQ (DX)(R9*4), DX
+	MOVQ ldd+8(FP), SI
+	ADDQ SI, AX
+	INCQ BX
+	MOVQ rows+24(FP), SI
+	CMPQ BX, SI
+	JLT  row
+	VZEROUPPER
+	RET
+
+// func sumU8AVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·sumU8AVX2(SB), NOSPLIT, $0-88
+	MOVQ dst+0(FP), AX
+	MOVQ offsets+32(FP), CX
+	MOVQ coef+40(FP), DX
+	XORQ BX, BX
+
+row:
+	MOVQ    counts+16(FP), SI
+	MOVLQSX (SI)(BX*4), R9
+	MOVQ    cols+72(FP), SI
+	MOVQ    AX, DI
+	MOVQ    base+56(FP), R8
+
+group8:
+	CMPQ    SI, $0x00000040
+	JLT     endgroup8
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	VXORPS  Y8, Y8, Y8
+	VXORPS  Y9, Y9, Y9
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group8start
+	VMOVUPS (DI), Y2
+	VMOVUPS 32(DI), Y3
+	VMOVUPS 64(DI), Y4
+	VMOVUPS 96(DI), Y5
+	VMOVUPS 128(DI), Y6
+	VMOVUPS 160(DI), Y7
+	VMOVUPS 192(DI), Y8
+	VMOVUPS 224(DI), Y9
+
+group8start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group8none
+
+group8loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Y0
+	VPMOVZXBD    (R8)(R13*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VFMADD231PS  Y1, Y0, Y2
+	VPMOVZXBD    8(R8)(R13*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VFMADD231PS  Y1, Y0, Y3
+	VPMOVZXBD    16(R8)(R13*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VFMADD231PS  Y1, Y0, Y4
+	VPMOVZXBD    24(R8)(R13*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VFMADD231PS  Y1, Y0, Y5
+	VPMOVZXBD    32(R8)(R13*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VFMADD231PS  Y1, Y0, Y6
+	VPMOVZXBD    40(R8)(R13*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VFMADD231PS  Y1, Y0, Y7
+	VPMOVZXBD    48(R8)(R13*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VFMADD231PS  Y1, Y0, Y8
+	VPMOVZXBD    56(R8)(R13*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VFMADD231PS  Y1, Y0, Y9
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group8loop
+
+group8none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group8scale
+	VBROADCASTSS (R10)(BX*4), Y0
+	VMULPS       Y0, Y2, Y2
+	VMULPS       Y0, Y3, Y3
+	VMULPS       Y0, Y4, Y4
+	VMULPS       Y0, Y5, Y5
+	VMULPS       Y0, Y6, Y6
+	VMULPS       Y0, Y7, Y7
+	VMULPS       Y0, Y8, Y8
+	VMULPS       Y0, Y9, Y9
+
+group8scale:
+	VMOVUPS Y2, (DI)
+	VMOVUPS Y3, 32(DI)
+	VMOVUPS Y4, 64(DI)
+	VMOVUPS Y5, 96(DI)
+	VMOVUPS Y6, 128(DI)
+	VMOVUPS Y7, 160(DI)
+	VMOVUPS Y8, 192(DI)
+	VMOVUPS Y9, 224(DI)
+	ADDQ    $0x00000100, DI
+	ADDQ    $0x00000040, R8
+	SUBQ    $0x00000040, SI
+	JMP     group8
+
+endgroup8:
+	CMPQ    SI, $0x00000020
+	JLT     endgroup4
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group4start
+	VMOVUPS (DI), Y2
+	VMOVUPS 32(DI), Y3
+	VMOVUPS 64(DI), Y4
+	VMOVUPS 96(DI), Y5
+
+group4start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group4none
+
+group4loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Y0
+	VPMOVZXBD    (R8)(R13*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VFMADD231PS  Y1, Y0, Y2
+	VPMOVZXBD    8(R8)(R13*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VFMADD231PS  Y1, Y0, Y3
+	VPMOVZXBD    16(R8)(R13*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VFMADD231PS  Y1, Y0, Y4
+	VPMOVZXBD    24(R8)(R13*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VFMADD231PS  Y1, Y0, Y5
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group4loop
+
+group4none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group4scale
+	VBROADCASTSS (R10)(BX*4), Y0
+	VMULPS       Y0, Y2, Y2
+	VMULPS       Y0, Y3, Y3
+	VMULPS       Y0, Y4, Y4
+	VMULPS       Y0, Y5, Y5
+
+group4scale:
+	VMOVUPS Y2, (DI)
+	VMOVUPS Y3, 32(DI)
+	VMOVUPS Y4, 64(DI)
+	VMOVUPS Y5, 96(DI)
+	ADDQ    $0x00000080, DI
+	ADDQ    $0x00000020, R8
+	SUBQ    $0x00000020, SI
+
+endgroup4:
+	CMPQ    SI, $0x00000010
+	JLT     endgroup2
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group2start
+	VMOVUPS (DI), Y2
+	VMOVUPS 32(DI), Y3
+
+group2start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group2none
+
+group2loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Y0
+	VPMOVZXBD    (R8)(R13*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VFMADD231PS  Y1, Y0, Y2
+	VPMOVZXBD    8(R8)(R13*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VFMADD231PS  Y1, Y0, Y3
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group2loop
+
+group2none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group2scale
+	VBROADCASTSS (R10)(BX*4), Y0
+	VMULPS       Y0, Y2, Y2
+	VMULPS       Y0, Y3, Y3
+
+group2scale:
+	VMOVUPS Y2, (DI)
+	VMOVUPS Y3, 32(DI)
+	ADDQ    $0x00000040, DI
+	ADDQ    $0x00000010, R8
+	SUBQ    $0x00000010, SI
+
+endgroup2:
+	CMPQ    SI, $0x00000008
+	JLT     endgroup1
+	VXORPS  Y2, Y2, Y2
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group1start
+	VMOVUPS (DI), Y2
+
+group1start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group1none
+
+group1loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Y0
+	VPMOVZXBD    (R8)(R13*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VFMADD231PS  Y1, Y0, Y2
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group1loop
+
+group1none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group1scale
+	VBROADCASTSS (R10)(BX*4), Y0
+	VMULPS       Y0, Y2, Y2
+
+group1scale:
+	VMOVUPS Y2, (DI)
+	ADDQ    $0x00000020, DI
+	ADDQ    $0x00000008, R8
+	SUBQ    $0x00000008, SI
+
+endgroup1:
+	TESTQ SI, SI
+	JZ    endrow
+
+rest:
+	VXORPS X10, X10, X10
+	MOVQ   acc+80(FP), R10
+	TESTQ  R10, R10
+	JZ     reststart
+	VMOVSS (DI), X10
+
+reststart:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    restnone
+
+restloop:
+	MOVQ        128(R10), R13
+	PREFETCHT0  (R8)(R13*1)
+	MOVQ        (R10), R13
+	VMOVSS      (R11), X0
+	MOVBLZX     (R8)(R13*1), R13
+	VMOVD       R13, X1
+	VCVTDQ2PS   X1, X1
+	VFMADD231SS X1, X0, X10
+	ADDQ        $0x08, R10
+	ADDQ        $0x04, R11
+	DECQ        R12
+	JNZ         restloop
+
+restnone:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           restscale
+	VBROADCASTSS (R10)(BX*4), Y0
+	VMULPS       Y0, Y10, Y10
+
+restscale:
+	VMOVSS X10, (DI)
+	ADDQ   $0x00000004, DI
+	ADDQ   $0x00000001, R8
+	DECQ   SI
+	JNZ    rest
+
+endrow:
+	LEAQ (CX)(R9*8), CX
+	LEAQ (DX)(R9*4), DX
+	MOVQ ldd+8(FP), SI
+	ADDQ SI, AX
+	INCQ BX
+	MOVQ rows+24(FP), SI
+	CMPQ BX, SI
+	JLT  row
+	VZEROUPPER
+	RET
+
+// func sumI8AVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·sumI8AVX2(SB), NOSPLIT, $0-88
+	MOVQ dst+0(FP), AX
+	MOVQ offsets+32(FP), CX
+	MOVQ coef+40(FP), DX
+	XORQ BX, BX
+
+row:
+	MOVQ    counts+16(FP), SI
+	MOVLQSX (SI)(BX*4), R9
+	MOVQ    cols+72(FP), SI
+	MOVQ    AX, DI
+	MOVQ    base+56(FP), R8
+	MOVQ    column+64(FP), R10
+	MOVQ    R10, R14
+
+group8:
+	CMPQ    SI, $0x00000040
+	JLT     endgroup8
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	VXORPS  Y8, Y8, Y8
+	VXORPS  Y9, Y9, Y9
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group8start
+	VMOVUPS (DI), Y2
+	VMOVUPS 32(DI), Y3
+	VMOVUPS 64(DI), Y4
+	VMOVUPS 96(DI), Y5
+	VMOVUPS 128(DI), Y6
+	VMOVUPS 160(DI), Y7
+	VMOVUPS 192(DI), Y8
+	VMOVUPS 224(DI), Y9
+
+group8start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group8none
+
+group8loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Y0
+	VPMOVSXBD    (R8)(R13*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       (R14), Y1, Y1
+	VFMADD231PS  Y1, Y0, Y2
+	VPMOVSXBD    8(R8)(R13*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       32(R14), Y1, Y1
+	VFMADD231PS  Y1, Y0, Y3
+	VPMOVSXBD    16(R8)(R13*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       64(R14), Y1, Y1
+	VFMADD231PS  Y1, Y0, Y4
+	VPMOVSXBD    24(R8)(R13*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       96(R14), Y1, Y1
+	VFMADD231PS  Y1, Y0, Y5
+	VPMOVSXBD    32(R8)(R13*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       128(R14), Y1, Y1
+	VFMADD231PS  Y1, Y0, Y6
+	VPMOVSXBD    40(R8)(R13*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       160(R14), Y1, Y1
+	VFMADD231PS  Y1, Y0, Y7
+	VPMOVSXBD    48(R8)(R13*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       192(R14), Y1, Y1
+	VFMADD231PS  Y1, Y0, Y8
+	VPMOVSXBD    56(R8)(R13*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       224(R14), Y1, Y1
+	VFMADD231PS  Y1, Y0, Y9
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group8loop
+
+group8none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group8scale
+	VBROADCASTSS (R10)(BX*4), Y0
+	VMULPS       Y0, Y2, Y2
+	VMULPS       Y0, Y3, Y3
+	VMULPS       Y0, Y4, Y4
+	VMULPS       Y0, Y5, Y5
+	VMULPS       Y0, Y6, Y6
+	VMULPS       Y0, Y7, Y7
+	VMULPS       Y0, Y8, Y8
+	VMULPS       Y0, Y9, Y9
+
+group8scale:
+	VMOVUPS Y2, (DI)
+	VMOVUPS Y3, 32(DI)
+	VMOVUPS Y4, 64(DI)
+	VMOVUPS Y5, 96(DI)
+	VMOVUPS Y6, 128(DI)
+	VMOVUPS Y7, 160(DI)
+	VMOVUPS Y8, 192(DI)
+	VMOVUPS Y9, 224(DI)
+	ADDQ    $0x00000100, DI
+	ADDQ    $0x00000040, R8
+	ADDQ    $0x00000100, R14
+	SUBQ    $0x00000040, SI
+	JMP     group8
+
+endgroup8:
+	CMPQ    SI, $0x00000020
+	JLT     endgroup4
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group4start
+	VMOVUPS (DI), Y2
+	VMOVUPS 32(DI), Y3
+	VMOVUPS 64(DI), Y4
+	VMOVUPS 96(DI), Y5
+
+group4start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group4none
+
+group4loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Y0
+	VPMOVSXBD    (R8)(R13*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       (R14), Y1, Y1
+	VFMADD231PS  Y1, Y0, Y2
+	VPMOVSXBD    8(R8)(R13*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       32(R14), Y1, Y1
+	VFMADD231PS  Y1, Y0, Y3
+	VPMOVSXBD    16(R8)(R13*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       64(R14), Y1, Y1
+	VFMADD231PS  Y1, Y0, Y4
+	VPMOVSXBD    24(R8)(R13*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       96(R14), Y1, Y1
+	VFMADD231PS  Y1, Y0, Y5
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group4loop
+
+group4none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group4scale
+	VBROADCASTSS (R10)(BX*4), Y0
+	VMULPS       Y0, Y2, Y2
+	VMULPS       Y0, Y3, Y3
+	VMULPS       Y0, Y4, Y4
+	VMULPS       Y0, Y5, Y5
+
+group4scale:
+	VMOVUPS Y2, (DI)
+	VMOVUPS Y3, 32(DI)
+	VMOVUPS Y4, 64(DI)
+	VMOVUPS Y5, 96(DI)
+	ADDQ    $0x00000080, DI
+	ADDQ    $0x00000020, R8
+	ADDQ    $0x00000080, R14
+	SUBQ    $0x00000020, SI
+
+endgroup4:
+	CMPQ    SI, $0x00000010
+	JLT     endgroup2
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group2start
+	VMOVUPS (DI), Y2
+	VMOVUPS 32(DI), Y3
+
+group2start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group2none
+
+group2loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Y0
+	VPMOVSXBD    (R8)(R13*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       (R14), Y1, Y1
+	VFMADD231PS  Y1, Y0, Y2
+	VPMOVSXBD    8(R8)(R13*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       32(R14), Y1, Y1
+	VFMADD231PS  Y1, Y0, Y3
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group2loop
+
+group2none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group2scale
+	VBROADCASTSS (R10)(BX*4), Y0
+	VMULPS       Y0, Y2, Y2
+	VMULPS       Y0, Y3, Y3
+
+group2scale:
+	VMOVUPS Y2, (DI)
+	VMOVUPS Y3, 32(DI)
+	ADDQ    $0x00000040, DI
+	ADDQ    $0x00000010, R8
+	ADDQ    $0x00000040, R14
+	SUBQ    $0x00000010, SI
+
+endgroup2:
+	CMPQ    SI, $0x00000008
+	JLT     endgroup1
+	VXORPS  Y2, Y2, Y2
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group1start
+	VMOVUPS (DI), Y2
+
+group1start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group1none
+
+group1loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Y0
+	VPMOVSXBD    (R8)(R13*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       (R14), Y1, Y1
+	VFMADD231PS  Y1, Y0, Y2
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group1loop
+
+group1none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group1scale
+	VBROADCASTSS (R10)(BX*4), Y0
+	VMULPS       Y0, Y2, Y2
+
+group1scale:
+	VMOVUPS Y2, (DI)
+	ADDQ    $0x00000020, DI
+	ADDQ    $0x00000008, R8
+	ADDQ    $0x00000020, R14
+	SUBQ    $0x00000008, SI
+
+endgroup1:
+	TESTQ SI, SI
+	JZ    endrow
+
+rest:
+	VXORPS X10, X10, X10
+	MOVQ   acc+80(FP), R10
+	TESTQ  R10, R10
+	JZ     reststart
+	VMOVSS (DI), X10
+
+reststart:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    restnone
+
+restloop:
+	MOVQ        128(R10), R13
+	PREFETCHT0  (R8)(R13*1)
+	MOVQ        (R10), R13
+	VMOVSS      (R11), X0
+	MOVBLSX     (R8)(R13*1), R13
+	VMOVD       R13, X1
+	VCVTDQ2PS   X1, X1
+	VMULSS      (R14), X1, X1
+	VFMADD231SS X1, X0, X10
+	ADDQ        $0x08, R10
+	ADDQ        $0x04, R11
+	DECQ        R12
+	JNZ         restloop
+
+restnone:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           restscale
+	VBROADCASTSS (R10)(BX*4), Y0
+	VMULPS       Y0, Y10, Y10
+
+restscale:
+	VMOVSS X10, (DI)
+	ADDQ   $0x00000004, DI
+	ADDQ   $0x00000001, R8
+	ADDQ   $0x00000004, R14
+	DECQ   SI
+	JNZ    rest
+
+endrow:
+	LEAQ (CX)(R9*8), CX
+	LEAQ (DX)(R9*4), DX
+	MOVQ ldd+8(FP), SI
+	ADDQ SI, AX
+	INCQ BX
+	MOVQ rows+24(FP), SI
+	CMPQ BX, SI
+	JLT  row
+	VZEROUPPER
+	RET
+
+// func maxAVX2(dst *float32, ldd int, arg *uint32, lda int, counts *int32, rows int, offsets *uint64, base *byte, cols int, entry int, acc int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·maxAVX2(SB), NOSPLIT, $0-88
+	MOVQ         dst+0(FP), AX
+	MOVQ         arg+16(FP), CX
+	MOVQ         offsets+48(FP), DX
+	MOVQ         entry+72(FP), BX
+	XORQ         SI, SI
+	MOVQ         $0x00000001, R13
+	VMOVD        R13, X4
+	VPBROADCASTD X4, Y4
+
+row:
+	MOVQ    counts+32(FP), DI
+	MOVLQSX (DI)(SI*4), R11
+	MOVQ    cols+64(FP), DI
+	MOVQ    AX, R8
+	MOVQ    CX, R9
+	MOVQ    base+56(FP), R10
+
+group4:
+	CMPQ         DI, $0x00000020
+	JLT          endgroup4
+	VMOVD        BX, X0
+	VPBROADCASTD X0, Y0
+	MOVQ         DX, R12
+	MOVQ         R11, R13
+	MOVQ         acc+80(FP), R14
+	TESTQ        R14, R14
+	JZ           group4first
+	VMOVUPS      (R8), Y5
+	VMOVUPS      (R9), Y9
+	VMOVUPS      32(R8), Y6
+	VMOVUPS      32(R9), Y10
+	VMOVUPS      64(R8), Y7
+	VMOVUPS      64(R9), Y11
+	VMOVUPS      96(R8), Y8
+	VMOVUPS      96(R9), Y12
+	JMP          group4loop
+
+group4first:
+	MOVQ    (R12), R14
+	VMOVUPS (R10)(R14*1), Y5
+	VMOVDQA Y0, Y9
+	VMOVUPS 32(R10)(R14*1), Y6
+	VMOVDQA Y0, Y10
+	VMOVUPS 64(R10)(R14*1), Y7
+	VMOVDQA Y0, Y11
+	VMOVUPS 96(R10)(R14*1), Y8
+	VMOVDQA Y0, Y12
+	VPADDD  Y4, Y0, Y0
+	ADDQ    $0x08, R12
+	DECQ    R13
+	JZ      group4store
+
+group4loop:
+	MOVQ       128(R12), R14
+	PREFETCHT0 (R10)(R14*1)
+	PREFETCHT0 64(R10)(R14*1)
+	MOVQ       (R12), R14
+	VMOVUPS    (R10)(R14*1), Y1
+	VCMPPS     $0x06, Y5, Y1, Y2
+	VCMPPS     $0x07, Y5, Y5, Y3
+	VANDPS     Y2, Y3, Y2
+	VBLENDVPS  Y2, Y1, Y5, Y5
+	VBLENDVPS  Y2, Y0, Y9, Y9
+	VMOVUPS    32(R10)(R14*1), Y1
+	VCMPPS     $0x06, Y6, Y1, Y2
+	VCMPPS     $0x07, Y6, Y6, Y3
+	VANDPS     Y2, Y3, Y2
+	VBLENDVPS  Y2, Y1, Y6, Y6
+	VBLENDVPS  Y2, Y0, Y10, Y10
+	VMOVUPS    64(R10)(R14*1), Y1
+	VCMPPS     $0x06, Y7, Y1, Y2
+	VCMPPS     $0x07, Y7, Y7, Y3
+	VANDPS     Y2, Y3, Y2
+	VBLENDVPS  Y2, Y1, Y7, Y7
+	VBLENDVPS  Y2, Y0, Y11, Y11
+	VMOVUPS    96(R10)(R14*1), Y1
+	VCMPPS     $0x06, Y8, Y1, Y2
+	VCMPPS     $0x07, Y8, Y8, Y3
+	VANDPS     Y2, Y3, Y2
+	VBLENDVPS  Y2, Y1, Y8, Y8
+	VBLENDVPS  Y2, Y0, Y12, Y12
+	VPADDD     Y4, Y0, Y0
+	ADDQ       $0x08, R12
+	DECQ       R13
+	JNZ        group4loop
+
+group4store:
+	VMOVUPS Y5, (R8)
+	VMOVUPS Y9, (R9)
+	VMOVUPS Y6, 32(R8)
+	VMOVUPS Y10, 32(R9)
+	VMOVUPS Y7, 64(R8)
+	VMOVUPS Y11, 64(R9)
+	VMOVUPS Y8, 96(R8)
+	VMOVUPS Y12, 96(R9)
+	ADDQ    $0x00000080, R8
+	ADDQ    $0x00000080, R9
+	ADDQ    $0x00000080, R10
+	SUBQ    $0x00000020, DI
+	JMP     group4
+
+endgroup4:
+	CMPQ         DI, $0x00000010
+	JLT          endgroup2
+	VMOVD        BX, X0
+	VPBROADCASTD X0, Y0
+	MOVQ         DX, R12
+	MOVQ         R11, R13
+	MOVQ         acc+80(FP), R14
+	TESTQ        R14, R14
+	JZ           group2first
+	VMOVUPS      (R8), Y5
+	VMOVUPS      (R9), Y7
+	VMOVUPS      32(R8), Y6
+	VMOVUPS      32(R9), Y8
+	JMP          group2loop
+
+group2first:
+	MOVQ    (R12), R14
+	VMOVUPS (R10)(R14*1), Y5
+	VMOVDQA Y0, Y7
+	VMOVUPS 32(R10)(R14*1), Y6
+	VMOVDQA Y0, Y8
+	VPADDD  Y4, Y0, Y0
+	ADDQ    $0x08, R12
+	DECQ    R13
+	JZ      group2store
+
+group2loop:
+	MOVQ       128(R12), R14
+	PREFETCHT0 (R10)(R14*1)
+	MOVQ       (R12), R14
+	VMOVUPS    (R10)(R14*1), Y1
+	VCMPPS     $0x06, Y5, Y1, Y2
+	VCMPPS     $0x07, Y5, Y5, Y3
+	VANDPS     Y2, Y3, Y2
+	VBLENDVPS  Y2, Y1, Y5, Y5
+	VBLENDVPS  Y2, Y0, Y7, Y7
+	VMOVUPS    32(R10)(R14*1), Y1
+	VCMPPS     $0x06, Y6, Y1, Y2
+	VCMPPS     $0x07, Y6, Y6, Y3
+	VANDPS     Y2, Y3, Y2
+	VBLENDVPS  Y2, Y1, Y6, Y6
+	VBLENDVPS  Y2, Y0, Y8, Y8
+	VPADDD     Y4, Y0, Y0
+	ADDQ       $0x08, R12
+	DECQ       R13
+	JNZ        group2loop
+
+group2store:
+	VMOVUPS Y5, (R8)
+	VMOVUPS Y7, (R9)
+	VMOVUPS Y6, 32(R8)
+	VMOVUPS Y8, 32(R9)
+	ADDQ    $0x00000040, R8
+	ADDQ    $0x00000040, R9
+	ADDQ    $0x00000040, R10
+	SUBQ    $0x00000010, DI
+
+endgroup2:
+	CMPQ         DI, $0x00000008
+	JLT          endgroup1
+	VMOVD        BX, X0
+	VPBROADCASTD X0, Y0
+	MOVQ         DX, R12
+	MOVQ         R11, R13
+	MOVQ         acc+80(FP), R14
+	TESTQ        R14, R14
+	JZ           group1first
+	VMOVUPS      (R8), Y5
+	VMOVUPS      (R9), Y6
+	JMP          group1loop
+
+group1first:
+	MOVQ    (R12), R14
+	VMOVUPS (R10)(R14*1), Y5
+	VMOVDQA Y0, Y6
+	VPADDD  Y4, Y0, Y0
+	ADDQ    $0x08, R12
+	DECQ    R13
+	JZ      group1store
+
+group1loop:
+	MOVQ       128(R12), R14
+	PREFETCHT0 (R10)(R14*1)
+	MOVQ       (R12), R14
+	VMOVUPS    (R10)(R14*1), Y1
+	VCMPPS     $0x06, Y5, Y1, Y2
+	VCMPPS     $0x07, Y5, Y5, Y3
+	VANDPS     Y2, Y3, Y2
+	VBLENDVPS  Y2, Y1, Y5, Y5
+	VBLENDVPS  Y2, Y0, Y6, Y6
+	VPADDD     Y4, Y0, Y0
+	ADDQ       $0x08, R12
+	DECQ       R13
+	JNZ        group1loop
+
+group1store:
+	VMOVUPS Y5, (R8)
+	VMOVUPS Y6, (R9)
+	ADDQ    $0x00000020, R8
+	ADDQ    $0x00000020, R9
+	ADDQ    $0x00000020, R10
+	SUBQ    $0x00000008, DI
+
+endgroup1:
+	TESTQ        DI, DI
+	JZ           endrow
+	LEAQ         maskTable<>+0(SB), R12
+	MOVQ         $0x00000010, R13
+	SUBQ         DI, R13
+	VMOVDQU      (R12)(R13*4), Y5
+	VMOVD        BX, X0
+	VPBROADCASTD X0, Y0
+	MOVQ         DX, R12
+	MOVQ         R11, R13
+	MOVQ         acc+80(FP), DI
+	TESTQ        DI, DI
+	JZ           restfirst
+	VMASKMOVPS   (R8), Y5, Y6
+	VMASKMOVPS   (R9), Y5, Y7
+	JMP          restloop
+
+restfirst:
+	MOVQ       (R12), R14
+	VMASKMOVPS (R10)(R14*1), Y5, Y6
+	VMOVDQA    Y0, Y7
+	VPADDD     Y4, Y0, Y0
+	ADDQ       $0x08, R12
+	DECQ       R13
+	JZ         reststore
+
+restloop:
+	MOVQ       128(R12), R14
+	PREFETCHT0 (R10)(R14*1)
+	MOVQ       (R12), R14
+	VMASKMOVPS (R10)(R14*1), Y5, Y1
+	VCMPPS     $0x06, Y6, Y1, Y2
+	VCMPPS     $0x07, Y6, Y6, Y3
+	VANDPS     Y2, Y3, Y2
+	VBLENDVPS  Y2, Y1, Y6, Y6
+	VBLENDVPS  Y2, Y0, Y7, Y7
+	VPADDD     Y4, Y0, Y0
+	ADDQ       $0x08, R12
+	DECQ       R13
+	JNZ        restloop
+
+reststore:
+	VMASKMOVPS Y6, Y5, (R8)
+	VMASKMOVPS Y7, Y5, (R9)
+
+endrow:
+	LEAQ (DX)(R11*8), DX
+	ADDQ R11, BX
+	MOVQ ldd+8(FP), DI
+	ADDQ DI, AX
+	MOVQ lda+24(FP), DI
+	ADDQ DI, CX
+	INCQ SI
+	MOVQ rows+40(FP), DI
+	CMPQ SI, DI
+	JLT  row
+	VZEROUPPER
+	RET
+
+// func maxBackwardAVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, entries *uint32, base *byte, arg *byte, cols int, acc int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·maxBackwardAVX2(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ offsets+32(FP), CX
+	MOVQ entries+40(FP), DX
+	XORQ BX, BX
+
+row:
+	MOVQ    counts+16(FP), SI
+	MOVLQSX (SI)(BX*4), R10
+	MOVQ    cols+64(FP), SI
+	MOVQ    AX, DI
+	MOVQ    arg+56(FP), R8
+	MOVQ    base+48(FP), R9
+
+group4:
+	CMPQ    SI, $0x00000020
+	JLT     endgroup4
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	MOVQ    acc+72(FP), R11
+	TESTQ   R11, R11
+	JZ      group4start
+	VMOVUPS (DI), Y3
+	VMOVUPS 32(DI), Y4
+	VMOVUPS 64(DI), Y5
+	VMOVUPS 96(DI), Y6
+
+group4start:
+	MOVQ  CX, R11
+	MOVQ  DX, R12
+	MOVQ  R10, R13
+	TESTQ R13, R13
+	JZ    group4none
+
+group4loop:
+	MOVQ         128(R11), R14
+	PREFETCHT0   (R9)(R14*1)
+	PREFETCHT0   (R8)(R14*1)
+	PREFETCHT0   64(R9)(R14*1)
+	PREFETCHT0   64(R8)(R14*1)
+	MOVQ         (R11), R14
+	VPBROADCASTD (R12), Y0
+	VMOVUPS      (R8)(R14*1), Y2
+	VMOVUPS      (R9)(R14*1), Y1
+	VPCMPEQD     Y2, Y0, Y2
+	VANDPS       Y1, Y2, Y2
+	VADDPS       Y2, Y3, Y3
+	VMOVUPS      32(R8)(R14*1), Y2
+	VMOVUPS      32(R9)(R14*1), Y1
+	VPCMPEQD     Y2, Y0, Y2
+	VANDPS       Y1, Y2, Y2
+	VADDPS       Y2, Y4, Y4
+	VMOVUPS      64(R8)(R14*1), Y2
+	VMOVUPS      64(R9)(R14*1), Y1
+	VPCMPEQD     Y2, Y0, Y2
+	VANDPS       Y1, Y2, Y2
+	VADDPS       Y2, Y5, Y5
+	VMOVUPS      96(R8)(R14*1), Y2
+	VMOVUPS      96(R9)(R14*1), Y1
+	VPCMPEQD     Y2, Y0, Y2
+	VANDPS       Y1, Y2, Y2
+	VADDPS       Y2, Y6, Y6
+	ADDQ         $0x08, R11
+	ADDQ         $0x04, R12
+	DECQ         R13
+	JNZ          group4loop
+
+group4none:
+	VMOVUPS Y3, (DI)
+	VMOVUPS Y4, 32(DI)
+	VMOVUPS Y5, 64(DI)
+	VMOVUPS Y6, 96(DI)
+	ADDQ    $0x00000080, DI
+	ADDQ    $0x00000080, R8
+	ADDQ    $0x00000080, R9
+	SUBQ    $0x00000020, SI
+	JMP     group4
+
+endgroup4:
+	CMPQ    SI, $0x00000010
+	JLT     endgroup2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	MOVQ    acc+72(FP), R11
+	TESTQ   R11, R11
+	JZ      group2start
+	VMOVUPS (DI), Y3
+	VMOVUPS 32(DI), Y4
+
+group2start:
+	MOVQ  CX, R11
+	MOVQ  DX, R12
+	MOVQ  R10, R13
+	TESTQ R13, R13
+	JZ    group2none
+
+group2loop:
+	MOVQ         128(R11), R14
+	PREFETCHT0   (R9)(R14*1)
+	PREFETCHT0   (R8)(R14*1)
+	MOVQ         (R11), R14
+	VPBROADCASTD (R12), Y0
+	VMOVUPS      (R8)(R14*1), Y2
+	VMOVUPS      (R9)(R14*1), Y1
+	VPCMPEQD     Y2, Y0, Y2
+	VANDPS       Y1, Y2, Y2
+	VADDPS       Y2, Y3, Y3
+	VMOVUPS      32(R8)(R14*1), Y2
+	VMOVUPS      32(R9)(R14*1), Y1
+	VPCMPEQD     Y2, Y0, Y2
+	VANDPS       Y1, Y2, Y2
+	VADDPS       Y2, Y4, Y4
+	ADDQ         $0x08, R11
+	ADDQ         $0x04, R12
+	DECQ         R13
+	JNZ          group2loop
+
+group2none:
+	VMOVUPS Y3, (DI)
+	VMOVUPS Y4, 32(DI)
+	ADDQ    $0x00000040, DI
+	ADDQ    $0x00000040, R8
+	ADDQ    $0x00000040, R9
+	SUBQ    $0x00000010, SI
+
+endgroup2:
+	CMPQ    SI, $0x00000008
+	JLT     endgroup1
+	VXORPS  Y3, Y3, Y3
+	MOVQ    acc+72(FP), R11
+	TESTQ   R11, R11
+	JZ      group1start
+	VMOVUPS (DI), Y3
+
+group1start:
+	MOVQ  CX, R11
+	MOVQ  DX, R12
+	MOVQ  R10, R13
+	TESTQ R13, R13
+	JZ    group1none
+
+group1loop:
+	MOVQ         128(R11), R14
+	PREFETCHT0   (R9)(R14*1)
+	PREFETCHT0   (R8)(R14*1)
+	MOVQ         (R11), R14
+	VPBROADCASTD (R12), Y0
+	VMOVUPS      (R8)(R14*1), Y2
+	VMOVUPS      (R9)(R14*1), Y1
+	VPCMPEQD     Y2, Y0, Y2
+	VANDPS       Y1, Y2, Y2
+	VADDPS       Y2, Y3, Y3
+	ADDQ         $0x08, R11
+	ADDQ         $0x04, R12
+	DECQ         R13
+	JNZ          group1loop
+
+group1none:
+	VMOVUPS Y3, (DI)
+	ADDQ    $0x00000020, DI
+	ADDQ    $0x00000020, R8
+	ADDQ    $0x00000020, R9
+	SUBQ    $0x00000008, SI
+
+endgroup1:
+	TESTQ      SI, SI
+	JZ         endrow
+	LEAQ       maskTable<>+0(SB), R11
+	MOVQ       $0x00000010, R12
+	SUBQ       SI, R12
+	VMOVDQU    (R11)(R12*4), Y3
+	VXORPS     Y4, Y4, Y4
+	MOVQ       acc+72(FP), SI
+	TESTQ      SI, SI
+	JZ         reststart
+	VMASKMOVPS (DI), Y3, Y4
+
+reststart:
+	MOVQ  CX, R11
+	MOVQ  DX, R12
+	MOVQ  R10, R13
+	TESTQ R13, R13
+	JZ    restnone
+
+restloop:
+	MOVQ         128(R11), R14
+	PREFETCHT0   (R9)(R14*1)
+	PREFETCHT0   (R8)(R14*1)
+	MOVQ         (R11), R14
+	VPBROADCASTD (R12), Y0
+	VMASKMOVPS   (R8)(R14*1), Y3, Y2
+	VMASKMOVPS   (R9)(R14*1), Y3, Y1
+	VPCMPEQD     Y2, Y0, Y2
+	VANDPS       Y1, Y2, Y2
+	VADDPS       Y2, Y4, Y4
+	ADDQ         $0x08, R11
+	ADDQ         $0x04, R12
+	DECQ         R13
+	JNZ          restloop
+
+restnone:
+	VMASKMOVPS Y4, Y3, (DI)
+
+endrow:
+	LEAQ (CX)(R10*8), CX
+	LEAQ (DX)(R10*4), DX
+	MOVQ ldd+8(FP), SI
+	ADDQ SI, AX
+	INCQ BX
+	MOVQ rows+24(FP), SI
+	CMPQ BX, SI
+	JLT  row
+	VZEROUPPER
+	RET
+
 // func tile14x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile14x32AVX512(SB), NOSPLIT, $0-80
@@ -5460,5 +7522,2062 @@ loop:
 	ADDQ       $0x38, AX
 	DECQ       BX
 	JNZ        loop
+	VZEROUPPER
+	RET
+
+// func sumF32AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·sumF32AVX512(SB), NOSPLIT, $0-88
+	MOVQ dst+0(FP), AX
+	MOVQ offsets+32(FP), CX
+	MOVQ coef+40(FP), DX
+	XORQ BX, BX
+
+row:
+	MOVQ    counts+16(FP), SI
+	MOVLQSX (SI)(BX*4), R9
+	MOVQ    cols+72(FP), SI
+	MOVQ    AX, DI
+	MOVQ    base+56(FP), R8
+
+group8:
+	CMPQ    SI, $0x00000080
+	JLT     endgroup8
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z8, Z8, Z8
+	VPXORD  Z9, Z9, Z9
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group8start
+	VMOVUPS (DI), Z2
+	VMOVUPS 64(DI), Z3
+	VMOVUPS 128(DI), Z4
+	VMOVUPS 192(DI), Z5
+	VMOVUPS 256(DI), Z6
+	VMOVUPS 320(DI), Z7
+	VMOVUPS 384(DI), Z8
+	VMOVUPS 448(DI), Z9
+
+group8start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group8none
+
+group8loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	PREFETCHT0   64(R8)(R13*1)
+	PREFETCHT0   128(R8)(R13*1)
+	PREFETCHT0   192(R8)(R13*1)
+	PREFETCHT0   256(R8)(R13*1)
+	PREFETCHT0   320(R8)(R13*1)
+	PREFETCHT0   384(R8)(R13*1)
+	PREFETCHT0   448(R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VFMADD231PS  (R8)(R13*1), Z0, Z2
+	VFMADD231PS  64(R8)(R13*1), Z0, Z3
+	VFMADD231PS  128(R8)(R13*1), Z0, Z4
+	VFMADD231PS  192(R8)(R13*1), Z0, Z5
+	VFMADD231PS  256(R8)(R13*1), Z0, Z6
+	VFMADD231PS  320(R8)(R13*1), Z0, Z7
+	VFMADD231PS  384(R8)(R13*1), Z0, Z8
+	VFMADD231PS  448(R8)(R13*1), Z0, Z9
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group8loop
+
+group8none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group8scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z2, Z2
+	VMULPS       Z0, Z3, Z3
+	VMULPS       Z0, Z4, Z4
+	VMULPS       Z0, Z5, Z5
+	VMULPS       Z0, Z6, Z6
+	VMULPS       Z0, Z7, Z7
+	VMULPS       Z0, Z8, Z8
+	VMULPS       Z0, Z9, Z9
+
+group8scale:
+	VMOVUPS Z2, (DI)
+	VMOVUPS Z3, 64(DI)
+	VMOVUPS Z4, 128(DI)
+	VMOVUPS Z5, 192(DI)
+	VMOVUPS Z6, 256(DI)
+	VMOVUPS Z7, 320(DI)
+	VMOVUPS Z8, 384(DI)
+	VMOVUPS Z9, 448(DI)
+	ADDQ    $0x00000200, DI
+	ADDQ    $0x00000200, R8
+	SUBQ    $0x00000080, SI
+	JMP     group8
+
+endgroup8:
+	CMPQ    SI, $0x00000040
+	JLT     endgroup4
+	VPXORD  Z10, Z10, Z10
+	VPXORD  Z11, Z11, Z11
+	VPXORD  Z12, Z12, Z12
+	VPXORD  Z13, Z13, Z13
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group4start
+	VMOVUPS (DI), Z10
+	VMOVUPS 64(DI), Z11
+	VMOVUPS 128(DI), Z12
+	VMOVUPS 192(DI), Z13
+
+group4start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group4none
+
+group4loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	PREFETCHT0   64(R8)(R13*1)
+	PREFETCHT0   128(R8)(R13*1)
+	PREFETCHT0   192(R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VFMADD231PS  (R8)(R13*1), Z0, Z10
+	VFMADD231PS  64(R8)(R13*1), Z0, Z11
+	VFMADD231PS  128(R8)(R13*1), Z0, Z12
+	VFMADD231PS  192(R8)(R13*1), Z0, Z13
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group4loop
+
+group4none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group4scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z10, Z10
+	VMULPS       Z0, Z11, Z11
+	VMULPS       Z0, Z12, Z12
+	VMULPS       Z0, Z13, Z13
+
+group4scale:
+	VMOVUPS Z10, (DI)
+	VMOVUPS Z11, 64(DI)
+	VMOVUPS Z12, 128(DI)
+	VMOVUPS Z13, 192(DI)
+	ADDQ    $0x00000100, DI
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x00000040, SI
+
+endgroup4:
+	CMPQ    SI, $0x00000020
+	JLT     endgroup2
+	VPXORD  Z14, Z14, Z14
+	VPXORD  Z15, Z15, Z15
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group2start
+	VMOVUPS (DI), Z14
+	VMOVUPS 64(DI), Z15
+
+group2start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group2none
+
+group2loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	PREFETCHT0   64(R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VFMADD231PS  (R8)(R13*1), Z0, Z14
+	VFMADD231PS  64(R8)(R13*1), Z0, Z15
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group2loop
+
+group2none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group2scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z14, Z14
+	VMULPS       Z0, Z15, Z15
+
+group2scale:
+	VMOVUPS Z14, (DI)
+	VMOVUPS Z15, 64(DI)
+	ADDQ    $0x00000080, DI
+	ADDQ    $0x00000080, R8
+	SUBQ    $0x00000020, SI
+
+endgroup2:
+	CMPQ    SI, $0x00000010
+	JLT     endgroup1
+	VPXORD  Z16, Z16, Z16
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group1start
+	VMOVUPS (DI), Z16
+
+group1start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group1none
+
+group1loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VFMADD231PS  (R8)(R13*1), Z0, Z16
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group1loop
+
+group1none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group1scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z16, Z16
+
+group1scale:
+	VMOVUPS Z16, (DI)
+	ADDQ    $0x00000040, DI
+	ADDQ    $0x00000040, R8
+	SUBQ    $0x00000010, SI
+
+endgroup1:
+	TESTQ     SI, SI
+	JZ        endrow
+	MOVQ      $0xffffffffffffffff, R10
+	BZHIQ     SI, R10, R10
+	KMOVW     R10, K1
+	SHRQ      $0x10, R10
+	VPXORD    Z17, Z17, Z17
+	MOVQ      acc+80(FP), SI
+	TESTQ     SI, SI
+	JZ        reststart
+	VMOVUPS.Z (DI), K1, Z17
+
+reststart:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    restnone
+
+restloop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VMOVUPS.Z    (R8)(R13*1), K1, Z1
+	VFMADD231PS  Z1, Z0, Z17
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          restloop
+
+restnone:
+	MOVQ         scale+48(FP), SI
+	TESTQ        SI, SI
+	JZ           restscale
+	VBROADCASTSS (SI)(BX*4), Z0
+	VMULPS       Z0, Z17, Z17
+
+restscale:
+	VMOVUPS Z17, K1, (DI)
+
+endrow:
+	LEAQ (CX)(R9*8), CX
+	LEAQ (DX)(R9*4), DX
+	MOVQ ldd+8(FP), SI
+	ADDQ SI, AX
+	INCQ BX
+	MOVQ rows+24(FP), SI
+	CMPQ BX, SI
+	JLT  row
+	VZEROUPPER
+	RET
+
+// func sumF16AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·sumF16AVX512(SB), NOSPLIT, $0-88
+	MOVQ dst+0(FP), AX
+	MOVQ offsets+32(FP), CX
+	MOVQ coef+40(FP), DX
+	XORQ BX, BX
+
+row:
+	MOVQ    counts+16(FP), SI
+	MOVLQSX (SI)(BX*4), R9
+	MOVQ    cols+72(FP), SI
+	MOVQ    AX, DI
+	MOVQ    base+56(FP), R8
+
+group8:
+	CMPQ    SI, $0x00000080
+	JLT     endgroup8
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z8, Z8, Z8
+	VPXORD  Z9, Z9, Z9
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group8start
+	VMOVUPS (DI), Z2
+	VMOVUPS 64(DI), Z3
+	VMOVUPS 128(DI), Z4
+	VMOVUPS 192(DI), Z5
+	VMOVUPS 256(DI), Z6
+	VMOVUPS 320(DI), Z7
+	VMOVUPS 384(DI), Z8
+	VMOVUPS 448(DI), Z9
+
+group8start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group8none
+
+group8loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	PREFETCHT0   64(R8)(R13*1)
+	PREFETCHT0   128(R8)(R13*1)
+	PREFETCHT0   192(R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VCVTPH2PS    (R8)(R13*1), Z1
+	VFMADD231PS  Z1, Z0, Z2
+	VCVTPH2PS    32(R8)(R13*1), Z1
+	VFMADD231PS  Z1, Z0, Z3
+	VCVTPH2PS    64(R8)(R13*1), Z1
+	VFMADD231PS  Z1, Z0, Z4
+	VCVTPH2PS    96(R8)(R13*1), Z1
+	VFMADD231PS  Z1, Z0, Z5
+	VCVTPH2PS    128(R8)(R13*1), Z1
+	VFMADD231PS  Z1, Z0, Z6
+	VCVTPH2PS    160(R8)(R13*1), Z1
+	VFMADD231PS  Z1, Z0, Z7
+	VCVTPH2PS    192(R8)(R13*1), Z1
+	VFMADD231PS  Z1, Z0, Z8
+	VCVTPH2PS    224(R8)(R13*1), Z1
+	VFMADD231PS  Z1, Z0, Z9
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group8loop
+
+group8none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group8scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z2, Z2
+	VMULPS       Z0, Z3, Z3
+	VMULPS       Z0, Z4, Z4
+	VMULPS       Z0, Z5, Z5
+	VMULPS       Z0, Z6, Z6
+	VMULPS       Z0, Z7, Z7
+	VMULPS       Z0, Z8, Z8
+	VMULPS       Z0, Z9, Z9
+
+group8scale:
+	VMOVUPS Z2, (DI)
+	VMOVUPS Z3, 64(DI)
+	VMOVUPS Z4, 128(DI)
+	VMOVUPS Z5, 192(DI)
+	VMOVUPS Z6, 256(DI)
+	VMOVUPS Z7, 320(DI)
+	VMOVUPS Z8, 384(DI)
+	VMOVUPS Z9, 448(DI)
+	ADDQ    $0x00000200, DI
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x00000080, SI
+	JMP     group8
+
+endgroup8:
+	CMPQ    SI, $0x00000040
+	JLT     endgroup4
+	VPXORD  Z10, Z10, Z10
+	VPXORD  Z11, Z11, Z11
+	VPXORD  Z12, Z12, Z12
+	VPXORD  Z13, Z13, Z13
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group4start
+	VMOVUPS (DI), Z10
+	VMOVUPS 64(DI), Z11
+	VMOVUPS 128(DI), Z12
+	VMOVUPS 192(DI), Z13
+
+group4start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group4none
+
+group4loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	PREFETCHT0   64(R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VCVTPH2PS    (R8)(R13*1), Z1
+	VFMADD231PS  Z1, Z0, Z10
+	VCVTPH2PS    32(R8)(R13*1), Z1
+	VFMADD231PS  Z1, Z0, Z11
+	VCVTPH2PS    64(R8)(R13*1), Z1
+	VFMADD231PS  Z1, Z0, Z12
+	VCVTPH2PS    96(R8)(R13*1), Z1
+	VFMADD231PS  Z1, Z0, Z13
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group4loop
+
+group4none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group4scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z10, Z10
+	VMULPS       Z0, Z11, Z11
+	VMULPS       Z0, Z12, Z12
+	VMULPS       Z0, Z13, Z13
+
+group4scale:
+	VMOVUPS Z10, (DI)
+	VMOVUPS Z11, 64(DI)
+	VMOVUPS Z12, 128(DI)
+	VMOVUPS Z13, 192(DI)
+	ADDQ    $0x00000100, DI
+	ADDQ    $0x00000080, R8
+	SUBQ    $0x00000040, SI
+
+endgroup4:
+	CMPQ    SI, $0x00000020
+	JLT     endgroup2
+	VPXORD  Z14, Z14, Z14
+	VPXORD  Z15, Z15, Z15
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group2start
+	VMOVUPS (DI), Z14
+	VMOVUPS 64(DI), Z15
+
+group2start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group2none
+
+group2loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VCVTPH2PS    (R8)(R13*1), Z1
+	VFMADD231PS  Z1, Z0, Z14
+	VCVTPH2PS    32(R8)(R13*1), Z1
+	VFMADD231PS  Z1, Z0, Z15
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group2loop
+
+group2none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group2scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z14, Z14
+	VMULPS       Z0, Z15, Z15
+
+group2scale:
+	VMOVUPS Z14, (DI)
+	VMOVUPS Z15, 64(DI)
+	ADDQ    $0x00000080, DI
+	ADDQ    $0x00000040, R8
+	SUBQ    $0x00000020, SI
+
+endgroup2:
+	CMPQ    SI, $0x00000010
+	JLT     endgroup1
+	VPXORD  Z16, Z16, Z16
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group1start
+	VMOVUPS (DI), Z16
+
+group1start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group1none
+
+group1loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VCVTPH2PS    (R8)(R13*1), Z1
+	VFMADD231PS  Z1, Z0, Z16
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group1loop
+
+group1none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group1scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z16, Z16
+
+group1scale:
+	VMOVUPS Z16, (DI)
+	ADDQ    $0x00000040, DI
+	ADDQ    $0x00000020, R8
+	SUBQ    $0x00000010, SI
+
+endgroup1:
+	TESTQ     SI, SI
+	JZ        endrow
+	MOVQ      $0xffffffffffffffff, R10
+	BZHIQ     SI, R10, R10
+	KMOVW     R10, K1
+	SHRQ      $0x10, R10
+	VPXORD    Z17, Z17, Z17
+	MOVQ      acc+80(FP), SI
+	TESTQ     SI, SI
+	JZ        reststart
+	VMOVUPS.Z (DI), K1, Z17
+
+reststart:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    restnone
+
+restloop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VCVTPH2PS.Z  (R8)(R13*1), K1, Z1
+	VFMADD231PS  Z1, Z0, Z17
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          restloop
+
+restnone:
+	MOVQ         scale+48(FP), SI
+	TESTQ        SI, SI
+	JZ           restscale
+	VBROADCASTSS (SI)(BX*4), Z0
+	VMULPS       Z0, Z17, Z17
+
+restscale:
+	VMOVUPS Z17, K1, (DI)
+
+endrow:
+	LEAQ (CX)(R9*8), CX
+	LEAQ (DX)(R9*4), DX
+	MOVQ ldd+8(FP), SI
+	ADDQ SI, AX
+	INCQ BX
+	MOVQ rows+24(FP), SI
+	CMPQ BX, SI
+	JLT  row
+	VZEROUPPER
+	RET
+
+// func sumBF16AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·sumBF16AVX512(SB), NOSPLIT, $0-88
+	MOVQ dst+0(FP), AX
+	MOVQ offsets+32(FP), CX
+	MOVQ coef+40(FP), DX
+	XORQ BX, BX
+
+row:
+	MOVQ    counts+16(FP), SI
+	MOVLQSX (SI)(BX*4), R9
+	MOVQ    cols+72(FP), SI
+	MOVQ    AX, DI
+	MOVQ    base+56(FP), R8
+
+group8:
+	CMPQ    SI, $0x00000080
+	JLT     endgroup8
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z8, Z8, Z8
+	VPXORD  Z9, Z9, Z9
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group8start
+	VMOVUPS (DI), Z2
+	VMOVUPS 64(DI), Z3
+	VMOVUPS 128(DI), Z4
+	VMOVUPS 192(DI), Z5
+	VMOVUPS 256(DI), Z6
+	VMOVUPS 320(DI), Z7
+	VMOVUPS 384(DI), Z8
+	VMOVUPS 448(DI), Z9
+
+group8start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group8none
+
+group8loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	PREFETCHT0   64(R8)(R13*1)
+	PREFETCHT0   128(R8)(R13*1)
+	PREFETCHT0   192(R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VPMOVZXWD    (R8)(R13*1), Z1
+	VPSLLD       $0x10, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z2
+	VPMOVZXWD    32(R8)(R13*1), Z1
+	VPSLLD       $0x10, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z3
+	VPMOVZXWD    64(R8)(R13*1), Z1
+	VPSLLD       $0x10, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z4
+	VPMOVZXWD    96(R8)(R13*1), Z1
+	VPSLLD       $0x10, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z5
+	VPMOVZXWD    128(R8)(R13*1), Z1
+	VPSLLD       $0x10, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z6
+	VPMOVZXWD    160(R8)(R13*1), Z1
+	VPSLLD       $0x10, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z7
+	VPMOVZXWD    192(R8)(R13*1), Z1
+	VPSLLD       $0x10, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z8
+	VPMOVZXWD    224(R8)(R13*1), Z1
+	VPSLLD       $0x10, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z9
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group8loop
+
+group8none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group8scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z2, Z2
+	VMULPS       Z0, Z3, Z3
+	VMULPS       Z0, Z4, Z4
+	VMULPS       Z0, Z5, Z5
+	VMULPS       Z0, Z6, Z6
+	VMULPS       Z0, Z7, Z7
+	VMULPS       Z0, Z8, Z8
+	VMULPS       Z0, Z9, Z9
+
+group8scale:
+	VMOVUPS Z2, (DI)
+	VMOVUPS Z3, 64(DI)
+	VMOVUPS Z4, 128(DI)
+	VMOVUPS Z5, 192(DI)
+	VMOVUPS Z6, 256(DI)
+	VMOVUPS Z7, 320(DI)
+	VMOVUPS Z8, 384(DI)
+	VMOVUPS Z9, 448(DI)
+	ADDQ    $0x00000200, DI
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x00000080, SI
+	JMP     group8
+
+endgroup8:
+	CMPQ    SI, $0x00000040
+	JLT     endgroup4
+	VPXORD  Z10, Z10, Z10
+	VPXORD  Z11, Z11, Z11
+	VPXORD  Z12, Z12, Z12
+	VPXORD  Z13, Z13, Z13
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group4start
+	VMOVUPS (DI), Z10
+	VMOVUPS 64(DI), Z11
+	VMOVUPS 128(DI), Z12
+	VMOVUPS 192(DI), Z13
+
+group4start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group4none
+
+group4loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	PREFETCHT0   64(R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VPMOVZXWD    (R8)(R13*1), Z1
+	VPSLLD       $0x10, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z10
+	VPMOVZXWD    32(R8)(R13*1), Z1
+	VPSLLD       $0x10, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z11
+	VPMOVZXWD    64(R8)(R13*1), Z1
+	VPSLLD       $0x10, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z12
+	VPMOVZXWD    96(R8)(R13*1), Z1
+	VPSLLD       $0x10, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z13
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group4loop
+
+group4none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group4scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z10, Z10
+	VMULPS       Z0, Z11, Z11
+	VMULPS       Z0, Z12, Z12
+	VMULPS       Z0, Z13, Z13
+
+group4scale:
+	VMOVUPS Z10, (DI)
+	VMOVUPS Z11, 64(DI)
+	VMOVUPS Z12, 128(DI)
+	VMOVUPS Z13, 192(DI)
+	ADDQ    $0x00000100, DI
+	ADDQ    $0x00000080, R8
+	SUBQ    $0x00000040, SI
+
+endgroup4:
+	CMPQ    SI, $0x00000020
+	JLT     endgroup2
+	VPXORD  Z14, Z14, Z14
+	VPXORD  Z15, Z15, Z15
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group2start
+	VMOVUPS (DI), Z14
+	VMOVUPS 64(DI), Z15
+
+group2start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group2none
+
+group2loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VPMOVZXWD    (R8)(R13*1), Z1
+	VPSLLD       $0x10, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z14
+	VPMOVZXWD    32(R8)(R13*1), Z1
+	VPSLLD       $0x10, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z15
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group2loop
+
+group2none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group2scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z14, Z14
+	VMULPS       Z0, Z15, Z15
+
+group2scale:
+	VMOVUPS Z14, (DI)
+	VMOVUPS Z15, 64(DI)
+	ADDQ    $0x00000080, DI
+	ADDQ    $0x00000040, R8
+	SUBQ    $0x00000020, SI
+
+endgroup2:
+	CMPQ    SI, $0x00000010
+	JLT     endgroup1
+	VPXORD  Z16, Z16, Z16
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group1start
+	VMOVUPS (DI), Z16
+
+group1start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group1none
+
+group1loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VPMOVZXWD    (R8)(R13*1), Z1
+	VPSLLD       $0x10, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z16
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group1loop
+
+group1none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group1scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z16, Z16
+
+group1scale:
+	VMOVUPS Z16, (DI)
+	ADDQ    $0x00000040, DI
+	ADDQ    $0x00000020, R8
+	SUBQ    $0x00000010, SI
+
+endgroup1:
+	TESTQ     SI, SI
+	JZ        endrow
+	MOVQ      $0xffffffffffffffff, R10
+	BZHIQ     SI, R10, R10
+	KMOVW     R10, K1
+	SHRQ      $0x10, R10
+	VPXORD    Z17, Z17, Z17
+	MOVQ      acc+80(FP), SI
+	TESTQ     SI, SI
+	JZ        reststart
+	VMOVUPS.Z (DI), K1, Z17
+
+reststart:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    restnone
+
+restloop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VPMOVZXWD.Z  (R8)(R13*1), K1, Z1
+	VPSLLD       $0x10, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z17
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          restloop
+
+restnone:
+	MOVQ         scale+48(FP), SI
+	TESTQ        SI, SI
+	JZ           restscale
+	VBROADCASTSS (SI)(BX*4), Z0
+	VMULPS       Z0, Z17, Z17
+
+restscale:
+	VMOVUPS Z17, K1, (DI)
+
+endrow:
+	LEAQ (CX)(R9*8), CX
+	LEAQ (DX)(R9*4), DX
+	MOVQ ldd+8(FP), SI
+	ADDQ SI, AX
+	INCQ BX
+	MOVQ rows+24(FP), SI
+	CMPQ BX, SI
+	JLT  row
+	VZEROUPPER
+	RET
+
+// func sumU8AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·sumU8AVX512(SB), NOSPLIT, $0-88
+	MOVQ dst+0(FP), AX
+	MOVQ offsets+32(FP), CX
+	MOVQ coef+40(FP), DX
+	XORQ BX, BX
+
+row:
+	MOVQ    counts+16(FP), SI
+	MOVLQSX (SI)(BX*4), R9
+	MOVQ    cols+72(FP), SI
+	MOVQ    AX, DI
+	MOVQ    base+56(FP), R8
+
+group8:
+	CMPQ    SI, $0x00000080
+	JLT     endgroup8
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z8, Z8, Z8
+	VPXORD  Z9, Z9, Z9
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group8start
+	VMOVUPS (DI), Z2
+	VMOVUPS 64(DI), Z3
+	VMOVUPS 128(DI), Z4
+	VMOVUPS 192(DI), Z5
+	VMOVUPS 256(DI), Z6
+	VMOVUPS 320(DI), Z7
+	VMOVUPS 384(DI), Z8
+	VMOVUPS 448(DI), Z9
+
+group8start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group8none
+
+group8loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	PREFETCHT0   64(R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VPMOVZXBD    (R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VFMADD231PS  Z1, Z0, Z2
+	VPMOVZXBD    16(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VFMADD231PS  Z1, Z0, Z3
+	VPMOVZXBD    32(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VFMADD231PS  Z1, Z0, Z4
+	VPMOVZXBD    48(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VFMADD231PS  Z1, Z0, Z5
+	VPMOVZXBD    64(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VFMADD231PS  Z1, Z0, Z6
+	VPMOVZXBD    80(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VFMADD231PS  Z1, Z0, Z7
+	VPMOVZXBD    96(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VFMADD231PS  Z1, Z0, Z8
+	VPMOVZXBD    112(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VFMADD231PS  Z1, Z0, Z9
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group8loop
+
+group8none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group8scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z2, Z2
+	VMULPS       Z0, Z3, Z3
+	VMULPS       Z0, Z4, Z4
+	VMULPS       Z0, Z5, Z5
+	VMULPS       Z0, Z6, Z6
+	VMULPS       Z0, Z7, Z7
+	VMULPS       Z0, Z8, Z8
+	VMULPS       Z0, Z9, Z9
+
+group8scale:
+	VMOVUPS Z2, (DI)
+	VMOVUPS Z3, 64(DI)
+	VMOVUPS Z4, 128(DI)
+	VMOVUPS Z5, 192(DI)
+	VMOVUPS Z6, 256(DI)
+	VMOVUPS Z7, 320(DI)
+	VMOVUPS Z8, 384(DI)
+	VMOVUPS Z9, 448(DI)
+	ADDQ    $0x00000200, DI
+	ADDQ    $0x00000080, R8
+	SUBQ    $0x00000080, SI
+	JMP     group8
+
+endgroup8:
+	CMPQ    SI, $0x00000040
+	JLT     endgroup4
+	VPXORD  Z10, Z10, Z10
+	VPXORD  Z11, Z11, Z11
+	VPXORD  Z12, Z12, Z12
+	VPXORD  Z13, Z13, Z13
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group4start
+	VMOVUPS (DI), Z10
+	VMOVUPS 64(DI), Z11
+	VMOVUPS 128(DI), Z12
+	VMOVUPS 192(DI), Z13
+
+group4start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group4none
+
+group4loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VPMOVZXBD    (R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VFMADD231PS  Z1, Z0, Z10
+	VPMOVZXBD    16(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VFMADD231PS  Z1, Z0, Z11
+	VPMOVZXBD    32(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VFMADD231PS  Z1, Z0, Z12
+	VPMOVZXBD    48(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VFMADD231PS  Z1, Z0, Z13
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group4loop
+
+group4none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group4scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z10, Z10
+	VMULPS       Z0, Z11, Z11
+	VMULPS       Z0, Z12, Z12
+	VMULPS       Z0, Z13, Z13
+
+group4scale:
+	VMOVUPS Z10, (DI)
+	VMOVUPS Z11, 64(DI)
+	VMOVUPS Z12, 128(DI)
+	VMOVUPS Z13, 192(DI)
+	ADDQ    $0x00000100, DI
+	ADDQ    $0x00000040, R8
+	SUBQ    $0x00000040, SI
+
+endgroup4:
+	CMPQ    SI, $0x00000020
+	JLT     endgroup2
+	VPXORD  Z14, Z14, Z14
+	VPXORD  Z15, Z15, Z15
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group2start
+	VMOVUPS (DI), Z14
+	VMOVUPS 64(DI), Z15
+
+group2start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group2none
+
+group2loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VPMOVZXBD    (R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VFMADD231PS  Z1, Z0, Z14
+	VPMOVZXBD    16(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VFMADD231PS  Z1, Z0, Z15
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group2loop
+
+group2none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group2scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z14, Z14
+	VMULPS       Z0, Z15, Z15
+
+group2scale:
+	VMOVUPS Z14, (DI)
+	VMOVUPS Z15, 64(DI)
+	ADDQ    $0x00000080, DI
+	ADDQ    $0x00000020, R8
+	SUBQ    $0x00000020, SI
+
+endgroup2:
+	CMPQ    SI, $0x00000010
+	JLT     endgroup1
+	VPXORD  Z16, Z16, Z16
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group1start
+	VMOVUPS (DI), Z16
+
+group1start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group1none
+
+group1loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VPMOVZXBD    (R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VFMADD231PS  Z1, Z0, Z16
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group1loop
+
+group1none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group1scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z16, Z16
+
+group1scale:
+	VMOVUPS Z16, (DI)
+	ADDQ    $0x00000040, DI
+	ADDQ    $0x00000010, R8
+	SUBQ    $0x00000010, SI
+
+endgroup1:
+	TESTQ     SI, SI
+	JZ        endrow
+	MOVQ      $0xffffffffffffffff, R10
+	BZHIQ     SI, R10, R10
+	KMOVW     R10, K1
+	SHRQ      $0x10, R10
+	VPXORD    Z17, Z17, Z17
+	MOVQ      acc+80(FP), SI
+	TESTQ     SI, SI
+	JZ        reststart
+	VMOVUPS.Z (DI), K1, Z17
+
+reststart:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    restnone
+
+restloop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VPMOVZXBD.Z  (R8)(R13*1), K1, Z1
+	VCVTDQ2PS    Z1, Z1
+	VFMADD231PS  Z1, Z0, Z17
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          restloop
+
+restnone:
+	MOVQ         scale+48(FP), SI
+	TESTQ        SI, SI
+	JZ           restscale
+	VBROADCASTSS (SI)(BX*4), Z0
+	VMULPS       Z0, Z17, Z17
+
+restscale:
+	VMOVUPS Z17, K1, (DI)
+
+endrow:
+	LEAQ (CX)(R9*8), CX
+	LEAQ (DX)(R9*4), DX
+	MOVQ ldd+8(FP), SI
+	ADDQ SI, AX
+	INCQ BX
+	MOVQ rows+24(FP), SI
+	CMPQ BX, SI
+	JLT  row
+	VZEROUPPER
+	RET
+
+// func sumI8AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·sumI8AVX512(SB), NOSPLIT, $0-88
+	MOVQ dst+0(FP), AX
+	MOVQ offsets+32(FP), CX
+	MOVQ coef+40(FP), DX
+	XORQ BX, BX
+
+row:
+	MOVQ    counts+16(FP), SI
+	MOVLQSX (SI)(BX*4), R9
+	MOVQ    cols+72(FP), SI
+	MOVQ    AX, DI
+	MOVQ    base+56(FP), R8
+	MOVQ    column+64(FP), R10
+	MOVQ    R10, R14
+
+group8:
+	CMPQ    SI, $0x00000080
+	JLT     endgroup8
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z8, Z8, Z8
+	VPXORD  Z9, Z9, Z9
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group8start
+	VMOVUPS (DI), Z2
+	VMOVUPS 64(DI), Z3
+	VMOVUPS 128(DI), Z4
+	VMOVUPS 192(DI), Z5
+	VMOVUPS 256(DI), Z6
+	VMOVUPS 320(DI), Z7
+	VMOVUPS 384(DI), Z8
+	VMOVUPS 448(DI), Z9
+
+group8start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group8none
+
+group8loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	PREFETCHT0   64(R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VPMOVSXBD    (R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VMULPS       (R14), Z1, Z1
+	VFMADD231PS  Z1, Z0, Z2
+	VPMOVSXBD    16(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VMULPS       64(R14), Z1, Z1
+	VFMADD231PS  Z1, Z0, Z3
+	VPMOVSXBD    32(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VMULPS       128(R14), Z1, Z1
+	VFMADD231PS  Z1, Z0, Z4
+	VPMOVSXBD    48(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VMULPS       192(R14), Z1, Z1
+	VFMADD231PS  Z1, Z0, Z5
+	VPMOVSXBD    64(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VMULPS       256(R14), Z1, Z1
+	VFMADD231PS  Z1, Z0, Z6
+	VPMOVSXBD    80(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VMULPS       320(R14), Z1, Z1
+	VFMADD231PS  Z1, Z0, Z7
+	VPMOVSXBD    96(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VMULPS       384(R14), Z1, Z1
+	VFMADD231PS  Z1, Z0, Z8
+	VPMOVSXBD    112(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VMULPS       448(R14), Z1, Z1
+	VFMADD231PS  Z1, Z0, Z9
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group8loop
+
+group8none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group8scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z2, Z2
+	VMULPS       Z0, Z3, Z3
+	VMULPS       Z0, Z4, Z4
+	VMULPS       Z0, Z5, Z5
+	VMULPS       Z0, Z6, Z6
+	VMULPS       Z0, Z7, Z7
+	VMULPS       Z0, Z8, Z8
+	VMULPS       Z0, Z9, Z9
+
+group8scale:
+	VMOVUPS Z2, (DI)
+	VMOVUPS Z3, 64(DI)
+	VMOVUPS Z4, 128(DI)
+	VMOVUPS Z5, 192(DI)
+	VMOVUPS Z6, 256(DI)
+	VMOVUPS Z7, 320(DI)
+	VMOVUPS Z8, 384(DI)
+	VMOVUPS Z9, 448(DI)
+	ADDQ    $0x00000200, DI
+	ADDQ    $0x00000080, R8
+	ADDQ    $0x00000200, R14
+	SUBQ    $0x00000080, SI
+	JMP     group8
+
+endgroup8:
+	CMPQ    SI, $0x00000040
+	JLT     endgroup4
+	VPXORD  Z10, Z10, Z10
+	VPXORD  Z11, Z11, Z11
+	VPXORD  Z12, Z12, Z12
+	VPXORD  Z13, Z13, Z13
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group4start
+	VMOVUPS (DI), Z10
+	VMOVUPS 64(DI), Z11
+	VMOVUPS 128(DI), Z12
+	VMOVUPS 192(DI), Z13
+
+group4start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group4none
+
+group4loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VPMOVSXBD    (R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VMULPS       (R14), Z1, Z1
+	VFMADD231PS  Z1, Z0, Z10
+	VPMOVSXBD    16(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VMULPS       64(R14), Z1, Z1
+	VFMADD231PS  Z1, Z0, Z11
+	VPMOVSXBD    32(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VMULPS       128(R14), Z1, Z1
+	VFMADD231PS  Z1, Z0, Z12
+	VPMOVSXBD    48(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VMULPS       192(R14), Z1, Z1
+	VFMADD231PS  Z1, Z0, Z13
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group4loop
+
+group4none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group4scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z10, Z10
+	VMULPS       Z0, Z11, Z11
+	VMULPS       Z0, Z12, Z12
+	VMULPS       Z0, Z13, Z13
+
+group4scale:
+	VMOVUPS Z10, (DI)
+	VMOVUPS Z11, 64(DI)
+	VMOVUPS Z12, 128(DI)
+	VMOVUPS Z13, 192(DI)
+	ADDQ    $0x00000100, DI
+	ADDQ    $0x00000040, R8
+	ADDQ    $0x00000100, R14
+	SUBQ    $0x00000040, SI
+
+endgroup4:
+	CMPQ    SI, $0x00000020
+	JLT     endgroup2
+	VPXORD  Z14, Z14, Z14
+	VPXORD  Z15, Z15, Z15
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group2start
+	VMOVUPS (DI), Z14
+	VMOVUPS 64(DI), Z15
+
+group2start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group2none
+
+group2loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VPMOVSXBD    (R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VMULPS       (R14), Z1, Z1
+	VFMADD231PS  Z1, Z0, Z14
+	VPMOVSXBD    16(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VMULPS       64(R14), Z1, Z1
+	VFMADD231PS  Z1, Z0, Z15
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group2loop
+
+group2none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group2scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z14, Z14
+	VMULPS       Z0, Z15, Z15
+
+group2scale:
+	VMOVUPS Z14, (DI)
+	VMOVUPS Z15, 64(DI)
+	ADDQ    $0x00000080, DI
+	ADDQ    $0x00000020, R8
+	ADDQ    $0x00000080, R14
+	SUBQ    $0x00000020, SI
+
+endgroup2:
+	CMPQ    SI, $0x00000010
+	JLT     endgroup1
+	VPXORD  Z16, Z16, Z16
+	MOVQ    acc+80(FP), R10
+	TESTQ   R10, R10
+	JZ      group1start
+	VMOVUPS (DI), Z16
+
+group1start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group1none
+
+group1loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VPMOVSXBD    (R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VMULPS       (R14), Z1, Z1
+	VFMADD231PS  Z1, Z0, Z16
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group1loop
+
+group1none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group1scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z16, Z16
+
+group1scale:
+	VMOVUPS Z16, (DI)
+	ADDQ    $0x00000040, DI
+	ADDQ    $0x00000010, R8
+	ADDQ    $0x00000040, R14
+	SUBQ    $0x00000010, SI
+
+endgroup1:
+	TESTQ     SI, SI
+	JZ        endrow
+	MOVQ      $0xffffffffffffffff, R10
+	BZHIQ     SI, R10, R10
+	KMOVW     R10, K1
+	SHRQ      $0x10, R10
+	VPXORD    Z17, Z17, Z17
+	MOVQ      acc+80(FP), SI
+	TESTQ     SI, SI
+	JZ        reststart
+	VMOVUPS.Z (DI), K1, Z17
+
+reststart:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    restnone
+
+restloop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VPMOVSXBD.Z  (R8)(R13*1), K1, Z1
+	VCVTDQ2PS    Z1, Z1
+	VMOVUPS.Z    (R14), K1, Z18
+	VMULPS       Z18, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z17
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          restloop
+
+restnone:
+	MOVQ         scale+48(FP), SI
+	TESTQ        SI, SI
+	JZ           restscale
+	VBROADCASTSS (SI)(BX*4), Z0
+	VMULPS       Z0, Z17, Z17
+
+restscale:
+	VMOVUPS Z17, K1, (DI)
+
+endrow:
+	LEAQ (CX)(R9*8), CX
+	LEAQ (DX)(R9*4), DX
+	MOVQ ldd+8(FP), SI
+	ADDQ SI, AX
+	INCQ BX
+	MOVQ rows+24(FP), SI
+	CMPQ BX, SI
+	JLT  row
+	VZEROUPPER
+	RET
+
+// func maxAVX512(dst *float32, ldd int, arg *uint32, lda int, counts *int32, rows int, offsets *uint64, base *byte, cols int, entry int, acc int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·maxAVX512(SB), NOSPLIT, $0-88
+	MOVQ         dst+0(FP), AX
+	MOVQ         arg+16(FP), CX
+	MOVQ         offsets+48(FP), DX
+	MOVQ         entry+72(FP), BX
+	XORQ         SI, SI
+	MOVQ         $0x00000001, R13
+	VMOVD        R13, X2
+	VPBROADCASTD X2, Z2
+
+row:
+	MOVQ    counts+32(FP), DI
+	MOVLQSX (DI)(SI*4), R11
+	MOVQ    cols+64(FP), DI
+	MOVQ    AX, R8
+	MOVQ    CX, R9
+	MOVQ    base+56(FP), R10
+
+group4:
+	CMPQ         DI, $0x00000040
+	JLT          endgroup4
+	VMOVD        BX, X0
+	VPBROADCASTD X0, Z0
+	MOVQ         DX, R12
+	MOVQ         R11, R13
+	MOVQ         acc+80(FP), R14
+	TESTQ        R14, R14
+	JZ           group4first
+	VMOVUPS      (R8), Z3
+	VMOVUPS      (R9), Z7
+	VMOVUPS      64(R8), Z4
+	VMOVUPS      64(R9), Z8
+	VMOVUPS      128(R8), Z5
+	VMOVUPS      128(R9), Z9
+	VMOVUPS      192(R8), Z6
+	VMOVUPS      192(R9), Z10
+	JMP          group4loop
+
+group4first:
+	MOVQ      (R12), R14
+	VMOVUPS   (R10)(R14*1), Z3
+	VMOVDQA32 Z0, Z7
+	VMOVUPS   64(R10)(R14*1), Z4
+	VMOVDQA32 Z0, Z8
+	VMOVUPS   128(R10)(R14*1), Z5
+	VMOVDQA32 Z0, Z9
+	VMOVUPS   192(R10)(R14*1), Z6
+	VMOVDQA32 Z0, Z10
+	VPADDD    Z2, Z0, Z0
+	ADDQ      $0x08, R12
+	DECQ      R13
+	JZ        group4store
+
+group4loop:
+	MOVQ       128(R12), R14
+	PREFETCHT0 (R10)(R14*1)
+	PREFETCHT0 64(R10)(R14*1)
+	PREFETCHT0 128(R10)(R14*1)
+	PREFETCHT0 192(R10)(R14*1)
+	MOVQ       (R12), R14
+	VMOVUPS    (R10)(R14*1), Z1
+	VCMPPS     $0x06, Z3, Z1, K1
+	VCMPPS     $0x07, Z3, Z3, K1, K1
+	VMOVAPS    Z1, K1, Z3
+	VMOVDQA32  Z0, K1, Z7
+	VMOVUPS    64(R10)(R14*1), Z1
+	VCMPPS     $0x06, Z4, Z1, K1
+	VCMPPS     $0x07, Z4, Z4, K1, K1
+	VMOVAPS    Z1, K1, Z4
+	VMOVDQA32  Z0, K1, Z8
+	VMOVUPS    128(R10)(R14*1), Z1
+	VCMPPS     $0x06, Z5, Z1, K1
+	VCMPPS     $0x07, Z5, Z5, K1, K1
+	VMOVAPS    Z1, K1, Z5
+	VMOVDQA32  Z0, K1, Z9
+	VMOVUPS    192(R10)(R14*1), Z1
+	VCMPPS     $0x06, Z6, Z1, K1
+	VCMPPS     $0x07, Z6, Z6, K1, K1
+	VMOVAPS    Z1, K1, Z6
+	VMOVDQA32  Z0, K1, Z10
+	VPADDD     Z2, Z0, Z0
+	ADDQ       $0x08, R12
+	DECQ       R13
+	JNZ        group4loop
+
+group4store:
+	VMOVUPS Z3, (R8)
+	VMOVUPS Z7, (R9)
+	VMOVUPS Z4, 64(R8)
+	VMOVUPS Z8, 64(R9)
+	VMOVUPS Z5, 128(R8)
+	VMOVUPS Z9, 128(R9)
+	VMOVUPS Z6, 192(R8)
+	VMOVUPS Z10, 192(R9)
+	ADDQ    $0x00000100, R8
+	ADDQ    $0x00000100, R9
+	ADDQ    $0x00000100, R10
+	SUBQ    $0x00000040, DI
+	JMP     group4
+
+endgroup4:
+	CMPQ         DI, $0x00000020
+	JLT          endgroup2
+	VMOVD        BX, X0
+	VPBROADCASTD X0, Z0
+	MOVQ         DX, R12
+	MOVQ         R11, R13
+	MOVQ         acc+80(FP), R14
+	TESTQ        R14, R14
+	JZ           group2first
+	VMOVUPS      (R8), Z3
+	VMOVUPS      (R9), Z5
+	VMOVUPS      64(R8), Z4
+	VMOVUPS      64(R9), Z6
+	JMP          group2loop
+
+group2first:
+	MOVQ      (R12), R14
+	VMOVUPS   (R10)(R14*1), Z3
+	VMOVDQA32 Z0, Z5
+	VMOVUPS   64(R10)(R14*1), Z4
+	VMOVDQA32 Z0, Z6
+	VPADDD    Z2, Z0, Z0
+	ADDQ      $0x08, R12
+	DECQ      R13
+	JZ        group2store
+
+group2loop:
+	MOVQ       128(R12), R14
+	PREFETCHT0 (R10)(R14*1)
+	PREFETCHT0 64(R10)(R14*1)
+	MOVQ       (R12), R14
+	VMOVUPS    (R10)(R14*1), Z1
+	VCMPPS     $0x06, Z3, Z1, K1
+	VCMPPS     $0x07, Z3, Z3, K1, K1
+	VMOVAPS    Z1, K1, Z3
+	VMOVDQA32  Z0, K1, Z5
+	VMOVUPS    64(R10)(R14*1), Z1
+	VCMPPS     $0x06, Z4, Z1, K1
+	VCMPPS     $0x07, Z4, Z4, K1, K1
+	VMOVAPS    Z1, K1, Z4
+	VMOVDQA32  Z0, K1, Z6
+	VPADDD     Z2, Z0, Z0
+	ADDQ       $0x08, R12
+	DECQ       R13
+	JNZ        group2loop
+
+group2store:
+	VMOVUPS Z3, (R8)
+	VMOVUPS Z5, (R9)
+	VMOVUPS Z4, 64(R8)
+	VMOVUPS Z6, 64(R9)
+	ADDQ    $0x00000080, R8
+	ADDQ    $0x00000080, R9
+	ADDQ    $0x00000080, R10
+	SUBQ    $0x00000020, DI
+
+endgroup2:
+	CMPQ         DI, $0x00000010
+	JLT          endgroup1
+	VMOVD        BX, X0
+	VPBROADCASTD X0, Z0
+	MOVQ         DX, R12
+	MOVQ         R11, R13
+	MOVQ         acc+80(FP), R14
+	TESTQ        R14, R14
+	JZ           group1first
+	VMOVUPS      (R8), Z3
+	VMOVUPS      (R9), Z4
+	JMP          group1loop
+
+group1first:
+	MOVQ      (R12), R14
+	VMOVUPS   (R10)(R14*1), Z3
+	VMOVDQA32 Z0, Z4
+	VPADDD    Z2, Z0, Z0
+	ADDQ      $0x08, R12
+	DECQ      R13
+	JZ        group1store
+
+group1loop:
+	MOVQ       128(R12), R14
+	PREFETCHT0 (R10)(R14*1)
+	MOVQ       (R12), R14
+	VMOVUPS    (R10)(R14*1), Z1
+	VCMPPS     $0x06, Z3, Z1, K1
+	VCMPPS     $0x07, Z3, Z3, K1, K1
+	VMOVAPS    Z1, K1, Z3
+	VMOVDQA32  Z0, K1, Z4
+	VPADDD     Z2, Z0, Z0
+	ADDQ       $0x08, R12
+	DECQ       R13
+	JNZ        group1loop
+
+group1store:
+	VMOVUPS Z3, (R8)
+	VMOVUPS Z4, (R9)
+	ADDQ    $0x00000040, R8
+	ADDQ    $0x00000040, R9
+	ADDQ    $0x00000040, R10
+	SUBQ    $0x00000010, DI
+
+endgroup1:
+	TESTQ        DI, DI
+	JZ           endrow
+	MOVQ         $0xffffffffffffffff, R12
+	BZHIQ        DI, R12, R12
+	KMOVW        R12, K1
+	SHRQ         $0x10, R12
+	VMOVD        BX, X0
+	VPBROADCASTD X0, Z0
+	MOVQ         DX, R12
+	MOVQ         R11, R13
+	MOVQ         acc+80(FP), DI
+	TESTQ        DI, DI
+	JZ           restfirst
+	VMOVUPS.Z    (R8), K1, Z3
+	VMOVUPS.Z    (R9), K1, Z4
+	JMP          restloop
+
+restfirst:
+	MOVQ      (R12), R14
+	VMOVUPS.Z (R10)(R14*1), K1, Z3
+	VMOVDQA32 Z0, Z4
+	VPADDD    Z2, Z0, Z0
+	ADDQ      $0x08, R12
+	DECQ      R13
+	JZ        reststore
+
+restloop:
+	MOVQ       128(R12), R14
+	PREFETCHT0 (R10)(R14*1)
+	MOVQ       (R12), R14
+	VMOVUPS.Z  (R10)(R14*1), K1, Z1
+	VCMPPS     $0x06, Z3, Z1, K2
+	VCMPPS     $0x07, Z3, Z3, K2, K2
+	VMOVAPS    Z1, K2, Z3
+	VMOVDQA32  Z0, K2, Z4
+	VPADDD     Z2, Z0, Z0
+	ADDQ       $0x08, R12
+	DECQ       R13
+	JNZ        restloop
+
+reststore:
+	VMOVUPS Z3, K1, (R8)
+	VMOVUPS Z4, K1, (R9)
+
+endrow:
+	LEAQ (DX)(R11*8), DX
+	ADDQ R11, BX
+	MOVQ ldd+8(FP), DI
+	ADDQ DI, AX
+	MOVQ lda+24(FP), DI
+	ADDQ DI, CX
+	INCQ SI
+	MOVQ rows+40(FP), DI
+	CMPQ SI, DI
+	JLT  row
+	VZEROUPPER
+	RET
+
+// func maxBackwardAVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, entries *uint32, base *byte, arg *byte, cols int, acc int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·maxBackwardAVX512(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ offsets+32(FP), CX
+	MOVQ entries+40(FP), DX
+	XORQ BX, BX
+
+row:
+	MOVQ    counts+16(FP), SI
+	MOVLQSX (SI)(BX*4), R10
+	MOVQ    cols+64(FP), SI
+	MOVQ    AX, DI
+	MOVQ    arg+56(FP), R8
+	MOVQ    base+48(FP), R9
+
+group4:
+	CMPQ    SI, $0x00000040
+	JLT     endgroup4
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+	MOVQ    acc+72(FP), R11
+	TESTQ   R11, R11
+	JZ      group4start
+	VMOVUPS (DI), Z3
+	VMOVUPS 64(DI), Z4
+	VMOVUPS 128(DI), Z5
+	VMOVUPS 192(DI), Z6
+
+group4start:
+	MOVQ  CX, R11
+	MOVQ  DX, R12
+	MOVQ  R10, R13
+	TESTQ R13, R13
+	JZ    group4none
+
+group4loop:
+	MOVQ         128(R11), R14
+	PREFETCHT0   (R9)(R14*1)
+	PREFETCHT0   (R8)(R14*1)
+	PREFETCHT0   64(R9)(R14*1)
+	PREFETCHT0   64(R8)(R14*1)
+	PREFETCHT0   128(R9)(R14*1)
+	PREFETCHT0   128(R8)(R14*1)
+	PREFETCHT0   192(R9)(R14*1)
+	PREFETCHT0   192(R8)(R14*1)
+	MOVQ         (R11), R14
+	VPBROADCASTD (R12), Z0
+	VMOVUPS      (R8)(R14*1), Z2
+	VMOVUPS      (R9)(R14*1), Z1
+	VPCMPEQD     Z2, Z0, K1
+	VADDPS       Z1, Z3, K1, Z3
+	VMOVUPS      64(R8)(R14*1), Z2
+	VMOVUPS      64(R9)(R14*1), Z1
+	VPCMPEQD     Z2, Z0, K1
+	VADDPS       Z1, Z4, K1, Z4
+	VMOVUPS      128(R8)(R14*1), Z2
+	VMOVUPS      128(R9)(R14*1), Z1
+	VPCMPEQD     Z2, Z0, K1
+	VADDPS       Z1, Z5, K1, Z5
+	VMOVUPS      192(R8)(R14*1), Z2
+	VMOVUPS      192(R9)(R14*1), Z1
+	VPCMPEQD     Z2, Z0, K1
+	VADDPS       Z1, Z6, K1, Z6
+	ADDQ         $0x08, R11
+	ADDQ         $0x04, R12
+	DECQ         R13
+	JNZ          group4loop
+
+group4none:
+	VMOVUPS Z3, (DI)
+	VMOVUPS Z4, 64(DI)
+	VMOVUPS Z5, 128(DI)
+	VMOVUPS Z6, 192(DI)
+	ADDQ    $0x00000100, DI
+	ADDQ    $0x00000100, R8
+	ADDQ    $0x00000100, R9
+	SUBQ    $0x00000040, SI
+	JMP     group4
+
+endgroup4:
+	CMPQ    SI, $0x00000020
+	JLT     endgroup2
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z8, Z8, Z8
+	MOVQ    acc+72(FP), R11
+	TESTQ   R11, R11
+	JZ      group2start
+	VMOVUPS (DI), Z7
+	VMOVUPS 64(DI), Z8
+
+group2start:
+	MOVQ  CX, R11
+	MOVQ  DX, R12
+	MOVQ  R10, R13
+	TESTQ R13, R13
+	JZ    group2none
+
+group2loop:
+	MOVQ         128(R11), R14
+	PREFETCHT0   (R9)(R14*1)
+	PREFETCHT0   (R8)(R14*1)
+	PREFETCHT0   64(R9)(R14*1)
+	PREFETCHT0   64(R8)(R14*1)
+	MOVQ         (R11), R14
+	VPBROADCASTD (R12), Z0
+	VMOVUPS      (R8)(R14*1), Z2
+	VMOVUPS      (R9)(R14*1), Z1
+	VPCMPEQD     Z2, Z0, K1
+	VADDPS       Z1, Z7, K1, Z7
+	VMOVUPS      64(R8)(R14*1), Z2
+	VMOVUPS      64(R9)(R14*1), Z1
+	VPCMPEQD     Z2, Z0, K1
+	VADDPS       Z1, Z8, K1, Z8
+	ADDQ         $0x08, R11
+	ADDQ         $0x04, R12
+	DECQ         R13
+	JNZ          group2loop
+
+group2none:
+	VMOVUPS Z7, (DI)
+	VMOVUPS Z8, 64(DI)
+	ADDQ    $0x00000080, DI
+	ADDQ    $0x00000080, R8
+	ADDQ    $0x00000080, R9
+	SUBQ    $0x00000020, SI
+
+endgroup2:
+	CMPQ    SI, $0x00000010
+	JLT     endgroup1
+	VPXORD  Z9, Z9, Z9
+	MOVQ    acc+72(FP), R11
+	TESTQ   R11, R11
+	JZ      group1start
+	VMOVUPS (DI), Z9
+
+group1start:
+	MOVQ  CX, R11
+	MOVQ  DX, R12
+	MOVQ  R10, R13
+	TESTQ R13, R13
+	JZ    group1none
+
+group1loop:
+	MOVQ         128(R11), R14
+	PREFETCHT0   (R9)(R14*1)
+	PREFETCHT0   (R8)(R14*1)
+	MOVQ         (R11), R14
+	VPBROADCASTD (R12), Z0
+	VMOVUPS      (R8)(R14*1), Z2
+	VMOVUPS      (R9)(R14*1), Z1
+	VPCMPEQD     Z2, Z0, K1
+	VADDPS       Z1, Z9, K1, Z9
+	ADDQ         $0x08, R11
+	ADDQ         $0x04, R12
+	DECQ         R13
+	JNZ          group1loop
+
+group1none:
+	VMOVUPS Z9, (DI)
+	ADDQ    $0x00000040, DI
+	ADDQ    $0x00000040, R8
+	ADDQ    $0x00000040, R9
+	SUBQ    $0x00000010, SI
+
+endgroup1:
+	TESTQ     SI, SI
+	JZ        endrow
+	MOVQ      $0xffffffffffffffff, R11
+	BZHIQ     SI, R11, R11
+	KMOVW     R11, K1
+	SHRQ      $0x10, R11
+	VPXORD    Z10, Z10, Z10
+	MOVQ      acc+72(FP), SI
+	TESTQ     SI, SI
+	JZ        reststart
+	VMOVUPS.Z (DI), K1, Z10
+
+reststart:
+	MOVQ  CX, R11
+	MOVQ  DX, R12
+	MOVQ  R10, R13
+	TESTQ R13, R13
+	JZ    restnone
+
+restloop:
+	MOVQ         128(R11), R14
+	PREFETCHT0   (R9)(R14*1)
+	PREFETCHT0   (R8)(R14*1)
+	MOVQ         (R11), R14
+	VPBROADCASTD (R12), Z0
+	VMOVUPS.Z    (R8)(R14*1), K1, Z2
+	VMOVUPS.Z    (R9)(R14*1), K1, Z1
+	VPCMPEQD     Z2, Z0, K2
+	VADDPS       Z1, Z10, K2, Z10
+	ADDQ         $0x08, R11
+	ADDQ         $0x04, R12
+	DECQ         R13
+	JNZ          restloop
+
+restnone:
+	VMOVUPS Z10, K1, (DI)
+
+endrow:
+	LEAQ (CX)(R10*8), CX
+	LEAQ (DX)(R10*4), DX
+	MOVQ ldd+8(FP), SI
+	ADDQ SI, AX
+	INCQ BX
+	MOVQ rows+24(FP), SI
+	CMPQ BX, SI
+	JLT  row
 	VZEROUPPER
 	RET

@@ -126,7 +126,8 @@ func AggregateBackward[T Float](x *Exec, dx Matrix[T], t *Transpose, dy Matrix[T
 	}
 	s := tasksOf[T](x)
 	s.backward = backwardTask[T]{set: x.set, dx: dx, t: t, dy: dy, o: o}
-	x.each(ceilDiv(t.NumSrc, rowsPerChunk), &s.backward)
+	s.backward.rows = sparseRows(t.NumSrc, len(t.Dst))
+	x.each(ceilDiv(t.NumSrc, s.backward.rows), &s.backward)
 	s.backward = backwardTask[T]{}
 }
 
@@ -135,6 +136,7 @@ type backwardTask[T Float] struct {
 	dx, dy Matrix[T]
 	t      *Transpose
 	o      AggregateOptions[T]
+	rows   int // per chunk
 }
 
 // coefficient returns what transposed entry k multiplies its destination by.
@@ -151,8 +153,8 @@ func (t *backwardTask[T]) coefficient(k int64) T {
 }
 
 func (t *backwardTask[T]) chunk(w *scratch, c int) {
-	u0 := c * rowsPerChunk
-	u1 := min(t.t.NumSrc, u0+rowsPerChunk)
+	u0 := c * t.rows
+	u1 := min(t.t.NumSrc, u0+t.rows)
 	if t.fast(w, u0, u1) {
 		return
 	}

@@ -10,6 +10,7 @@ func main() {
 	tables()
 	for _, s := range []isa{avx2, avx512} {
 		gemm(s)
+		aggregate(s)
 	}
 	Generate()
 }

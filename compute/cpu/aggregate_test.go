@@ -1,0 +1,380 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/graph"
+)
+
+// options returns the options to test for b: reductions with and without
+// weights and self terms.
+func options[T Float](seed uint64, b *graph.Block, cols int) []AggregateOptions[T] {
+	r := source(seed)
+	w := random[T](r, 1, len(b.Indices), 0).Data
+	self := random[T](r, 1, b.NumDst, 0).Data
+	arg := func() []uint32 { return make([]uint32, b.NumDst*cols) }
+	return []AggregateOptions[T]{
+		{}, {Weights: w}, {Self: self}, {Weights: w, Self: self},
+		{Reduce: Mean}, {Reduce: Mean, Weights: w}, {Reduce: Mean, Weights: w, Self: self},
+		{Reduce: Max, Argmax: arg()}, {Reduce: Max, Self: self, Argmax: arg()},
+	}
+}
+
+// aggregateReference computes Aggregate in float64, and the sums of absolute
+// values.
+func aggregateReference(b *graph.Block, row func(i int) []float64, cols int, o AggregateOptions[float64]) (y, size Matrix[float64]) {
+	y, size = NewMatrix[float64](b.NumDst, cols), NewMatrix[float64](b.NumDst, cols)
+	for i := range b.NumDst {
+		n := float64(b.Indptr[i+1] - b.Indptr[i])
+		for j := range cols {
+			var s, z float64
+			for e := b.Indptr[i]; e < b.Indptr[i+1]; e++ {
+				v := row(int(b.Indices[e]))[j]
+				if o.Weights != nil {
+					v *= o.Weights[e]
+				}
+				if o.Reduce == Max {
+					if e == b.Indptr[i] || v > s {
+						s, z = v, math.Abs(v)
+					}
+					continue
+				}
+				s += v
+				z += math.Abs(v)
+			}
+			if o.Reduce == Mean && n > 0 {
+				s, z = s/n, z/n
+			}
+			if o.Self != nil {
+				v := o.Self[i] * row(i)[j]
+				s += v
+				z += math.Abs(v)
+			}
+			y.Row(i)[j], size.Row(i)[j] = s, z
+		}
+	}
+	return y, size
+}
+
+func widen[T Float](s []T) []float64 {
+	if s == nil {
+		return nil
+	}
+	out := make([]float64, len(s))
+	for i, v := range s {
+		out[i] = float64(v)
+	}
+	return out
+}
+
+func widenMatrix[T Float](m Matrix[T]) Matrix[float64] {
+	out := NewMatrix[float64](m.Rows, m.Cols)
+	for i := range m.Rows {
+		copy(out.Row(i), widen(m.Row(i)))
+	}
+	return out
+}
+
+func TestAggregate(t *testing.T) {
+	eachExec(t, func(t *testing.T, x *Exec) {
+		for _, cols := range []int{1, 3, 8, 17, 47, 64, 100, 133, 200} {
+			b := randomBlock(source(uint64(cols)), 37, 90, 9)
+			m := random[float32](source(5), b.NumSrc, cols, cols%3)
+			wide := widenMatrix(m)
+			for k, o := range options[float32](6, b, cols) {
+				dst := random[float32](source(8), b.NumDst, cols, 2)
+				Aggregate(x, dst, b, Source[float32]{Dense: m}, o)
+				want, size := aggregateReference(b, func(i int) []float64 { return wide.Row(i) }, cols,
+					AggregateOptions[float64]{Reduce: o.Reduce, Weights: widen(o.Weights), Self: widen(o.Self)})
+				name := fmt.Sprintf("%d columns, options %d", cols, k)
+				// The 1500 entries of the long row are added one by one.
+				near(t, name, widenMatrix(dst), want, size, 1500*0x1p-24)
+				if o.Reduce == Max && o.Self == nil {
+					for i := range dst.Rows {
+						for j, v := range dst.Row(i) {
+							e := o.Argmax[i*cols+j]
+							if b.Indptr[i] == b.Indptr[i+1] {
+								if v != 0 || e != NoEntry {
+									t.Fatalf("%s: empty row %d is %v by entry %d", name, i, v, e)
+								}
+								continue
+							}
+							if int64(e) < b.Indptr[i] || int64(e) >= b.Indptr[i+1] || m.Row(int(b.Indices[e]))[j] != v {
+								t.Fatalf("%s: row %d is %v by entry %d, which does not hold it", name, i, v, e)
+							}
+						}
+					}
+				}
+				for i := range dst.Rows {
+					if i < dst.Rows-1 && dst.Data[i*dst.Stride+cols] == dst.Data[i*dst.Stride+cols] {
+						t.Fatalf("%s: wrote into the gap after row %d", name, i)
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestAggregateTransposed checks <A·x, y> = <x, Aᵀ·y> entry by entry: the
+// backward pass equals the product with the explicit transpose.
+func TestAggregateBackward(t *testing.T) {
+	eachExec(t, func(t *testing.T, x *Exec) {
+		for _, cols := range []int{1, 7, 16, 47, 65, 130} {
+			b := randomBlock(source(uint64(cols)+50), 41, 83, 6)
+			m := random[float32](source(5), b.NumSrc, cols, 0)
+			var tr Transpose
+			tr.Build(x, b)
+			for k, o := range options[float32](9, b, cols) {
+				Aggregate(x, NewMatrix[float32](b.NumDst, cols), b, Source[float32]{Dense: m}, o)
+				for _, gap := range []int{0, 3} {
+					dy := random[float32](source(10), b.NumDst, cols, gap)
+					dx := random[float32](source(11), b.NumSrc, cols, 1)
+					AggregateBackward(x, dx, &tr, dy, o)
+					want, size := NewMatrix[float64](b.NumSrc, cols), NewMatrix[float64](b.NumSrc, cols)
+					add := func(u, j int, v float64) {
+						want.Row(u)[j] += v
+						size.Row(u)[j] += math.Abs(v)
+					}
+					for i := range b.NumDst {
+						for j, g := range widen(dy.Row(i)) {
+							for e := b.Indptr[i]; e < b.Indptr[i+1]; e++ {
+								f := 1.0
+								if o.Weights != nil {
+									f = float64(o.Weights[e])
+								}
+								switch o.Reduce {
+								case Mean:
+									f /= float64(b.Indptr[i+1] - b.Indptr[i])
+								case Max:
+									if o.Argmax[i*cols+j] != uint32(e) {
+										continue
+									}
+								}
+								add(int(b.Indices[e]), j, f*g)
+							}
+							if o.Self != nil {
+								add(i, j, float64(o.Self[i])*g)
+							}
+						}
+					}
+					near(t, fmt.Sprintf("%d columns, options %d, gap %d", cols, k, gap), widenMatrix(dx), want, size, 200*0x1p-24)
+				}
+			}
+		}
+	})
+}
+
+// TestAggregateBits checks that sums have the same bits for 1 and 2 workers,
+// and that a row has the same bits alone and among others.
+func TestAggregateBits(t *testing.T) {
+	for _, set := range sets() {
+		one, two := newExec(t, set, 1), newExec(t, set, 2)
+		const cols = 53
+		b := randomBlock(source(20), 300, 500, 12)
+		m := random[float32](source(21), b.NumSrc, cols, 0)
+		for k, o := range options[float32](22, b, cols) {
+			p, q := NewMatrix[float32](b.NumDst, cols), NewMatrix[float32](b.NumDst, cols)
+			Aggregate(one, p, b, Source[float32]{Dense: m}, o)
+			Aggregate(two, q, b, Source[float32]{Dense: m}, o)
+			sameBits(t, fmt.Sprint(set, " forward ", k), p, q)
+			var tr Transpose
+			tr.Build(two, b)
+			dp, dq := NewMatrix[float32](b.NumSrc, cols), NewMatrix[float32](b.NumSrc, cols)
+			AggregateBackward(one, dp, &tr, p, o)
+			AggregateBackward(two, dq, &tr, p, o)
+			sameBits(t, fmt.Sprint(set, " backward ", k), dp, dq)
+			if o.Self != nil {
+				continue
+			}
+			for i := 0; i < b.NumDst; i += 7 {
+				part := &graph.Block{NumDst: 1, NumSrc: b.NumSrc, Indptr: b.Indptr[i : i+2], Indices: b.Indices}
+				o.Argmax = nil
+				Aggregate(two, q.View(i, i+1, 0, cols), part, Source[float32]{Dense: m}, o)
+			}
+			sameBits(t, fmt.Sprint(set, " rows alone ", k), p, q)
+		}
+	}
+}
+
+// tableOfType returns a table of random values of type d whose Data ends with
+// its last value.
+func tableOfType(d graph.DType, rows, cols, gap int) *graph.Features {
+	r := source(30)
+	f := &graph.Features{Rows: rows, Cols: cols, DType: d, Stride: (cols + gap) * d.Size()}
+	f.Data = make([]byte, (rows-1)*f.Stride+cols*d.Size())
+	put := func(i, j int, bits uint32) {
+		for k := range d.Size() {
+			f.Data[i*f.Stride+j*d.Size()+k] = byte(bits >> (8 * k))
+		}
+	}
+	for i := range rows {
+		for j := range cols {
+			switch d {
+			case graph.Float32:
+				put(i, j, math.Float32bits(r.Float32()*2-1))
+			case graph.Float16:
+				put(i, j, uint32(r.IntN(0x4000))|uint32(r.IntN(2))<<15) // below 2, subnormals too
+			case graph.BFloat16:
+				put(i, j, math.Float32bits(r.Float32()*2-1)>>16)
+			default:
+				put(i, j, uint32(r.IntN(256)))
+			}
+		}
+	}
+	if d == graph.Int8 {
+		f.RowScale = random[float32](r, 1, rows, 0).Data
+		if gap == 0 {
+			f.ColScale = random[float32](r, 1, cols, 0).Data
+		}
+	}
+	return f
+}
+
+func TestAggregateTable(t *testing.T) {
+	eachExec(t, func(t *testing.T, x *Exec) {
+		for d := graph.Float32; d <= graph.Uint8; d++ {
+			for _, cols := range []int{1, 7, 16, 47, 64, 150} {
+				f := tableOfType(d, 200, cols, cols%2*4)
+				b := randomBlock(source(31), 30, 60, 8)
+				ids := make([]uint32, b.NumSrc)
+				for i := range ids {
+					ids[i] = uint32(199 - i*3)
+				}
+				for k, o := range options[float32](32, b, cols) {
+					for _, ids := range [][]uint32{nil, ids} {
+						global := func(i int) int {
+							if ids != nil {
+								return int(ids[i])
+							}
+							return i
+						}
+						rows, buf := make([][]float64, b.NumSrc), make([]float32, cols)
+						for i := range rows {
+							f.Row(buf, global(i))
+							rows[i] = widen(buf)
+						}
+						want, size := aggregateReference(b, func(i int) []float64 { return rows[i] }, cols, AggregateOptions[float64]{Reduce: o.Reduce, Weights: widen(o.Weights), Self: widen(o.Self)})
+						dst := random[float32](source(33), b.NumDst, cols, 1)
+						Aggregate(x, dst, b, Source[float32]{Table: f, IDs: ids}, o)
+						near(t, fmt.Sprint(d, cols, " columns, options ", k), widenMatrix(dst), want, size, 1500*0x1p-24)
+						dense := NewMatrix[float32](b.NumSrc, cols)
+						Gather(x, dense, Source[float32]{Table: f, IDs: ids})
+						for i := range dense.Rows {
+							f.Row(buf, global(i))
+							for j, v := range dense.Row(i) {
+								// Scales may be multiplied in another order.
+								if math.Abs(float64(v-buf[j])) > 0x1p-22*math.Abs(float64(buf[j])) || d != graph.Int8 && v != buf[j] {
+									t.Fatalf("Gather %v: (%d, %d) = %v, want %v", d, i, j, v, buf[j])
+								}
+							}
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestAggregateNaN(t *testing.T) {
+	eachExec(t, func(t *testing.T, x *Exec) {
+		nan := float32(math.NaN())
+		m := Dense(4, 1, []float32{1, nan, 3, 2})
+		b := &graph.Block{NumDst: 3, NumSrc: 4, Indptr: []int64{0, 3, 5, 5}, Indices: []uint32{0, 1, 2, 3, 2}}
+		for _, reduce := range []Reduce{Sum, Mean, Max} {
+			dst := NewMatrix[float32](3, 1)
+			arg := make([]uint32, 3)
+			Aggregate(x, dst, b, Source[float32]{Dense: m}, AggregateOptions[float32]{Reduce: reduce, Argmax: arg})
+			if dst.Data[0] == dst.Data[0] || dst.Data[1] != dst.Data[1] || dst.Data[2] != 0 {
+				t.Errorf("%v: %v, want NaN, a number and 0", reduce, dst.Data)
+			}
+			if reduce == Max && !slices.Equal(arg, []uint32{1, 4, NoEntry}) {
+				t.Errorf("Max: entries %v, want [1 4 NoEntry]", arg)
+			}
+		}
+	})
+}
+
+func TestAggregateIndexOutOfRange(t *testing.T) {
+	eachExec(t, func(t *testing.T, x *Exec) {
+		b := &graph.Block{NumDst: 1, NumSrc: 2, Indptr: []int64{0, 1}, Indices: []uint32{2}}
+		defer func() {
+			if recover() == nil {
+				t.Error("an index beyond the source did not panic")
+			}
+		}()
+		Aggregate(x, NewMatrix[float32](1, 4), b, Source[float32]{Dense: NewMatrix[float32](2, 4)}, AggregateOptions[float32]{})
+	})
+}
+
+func TestTransposeSymmetric(t *testing.T) {
+	x := newExec(t, Go, 1)
+	// A ring with chords, rows sorted.
+	const n = 40
+	b := &graph.Block{NumDst: n, NumSrc: n, Indptr: []int64{0}}
+	for i := range n {
+		row := []uint32{uint32((i + 1) % n), uint32((i + n - 1) % n), uint32((i + 7) % n), uint32((i + n - 7) % n), uint32(i)}
+		slices.Sort(row)
+		b.Indices = append(b.Indices, row...)
+		b.Indptr = append(b.Indptr, int64(len(b.Indices)))
+	}
+	var a, s Transpose
+	a.Build(x, b)
+	if !s.BuildSymmetric(x, b) {
+		t.Fatal("a symmetric pattern is refused")
+	}
+	if !slices.Equal(a.Indptr, s.Indptr) || !slices.Equal(a.Dst, s.Dst) || !slices.Equal(a.Entry, s.Entry) {
+		t.Error("the transposes differ")
+	}
+	for k, e := range s.Entry {
+		if int(b.Indices[e]) != slices.IndexFunc(s.Indptr[1:], func(p int64) bool { return int64(k) < p }) {
+			t.Fatalf("entry %d of the transpose comes from entry %d of another column", k, e)
+		}
+	}
+	b.Indices[0]++
+	if s.BuildSymmetric(x, b) {
+		t.Error("a pattern that is not symmetric is accepted")
+	}
+}
+
+func BenchmarkAggregate(b *testing.B) {
+	const dst, degree, cols = 40000, 10, 128
+	rows := 1 << 21 // a table of 1 GiB
+	if testing.Short() {
+		rows >>= 5
+	}
+	m := NewMatrix[float32](rows, cols)
+	for i := range m.Data {
+		m.Data[i] = float32(i & 1023)
+	}
+	r := source(40)
+	block := &graph.Block{NumDst: dst, NumSrc: rows, Indptr: make([]int64, dst+1)}
+	for i := range dst {
+		for range degree {
+			block.Indices = append(block.Indices, uint32(r.IntN(rows)))
+		}
+		block.Indptr[i+1] = int64(len(block.Indices))
+	}
+	out := NewMatrix[float32](dst, cols)
+	for _, set := range sets() {
+		for _, workers := range []int{1, 2} {
+			for _, reduce := range []Reduce{Mean, Max} {
+				b.Run(fmt.Sprintf("%v/%v/%d", reduce, set, workers), func(b *testing.B) {
+					x := newExec(b, set, workers)
+					o := AggregateOptions[float32]{Reduce: reduce}
+					Aggregate(x, out, block, Source[float32]{Dense: m}, o)
+					b.ReportAllocs()
+					b.ResetTimer()
+					for b.Loop() {
+						Aggregate(x, out, block, Source[float32]{Dense: m}, o)
+					}
+					edges := float64(len(block.Indices)) * float64(b.N) / b.Elapsed().Seconds()
+					b.ReportMetric(edges*1e-6, "Medges/s")
+					b.ReportMetric(edges*512e-9, "GB/s")
+				})
+			}
+		}
+	}
+}
