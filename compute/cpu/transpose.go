@@ -20,7 +20,7 @@ type Transpose struct {
 // their destinations, and of their positions within one destination. The block
 // must have fewer than 2^32-1 entries.
 func (t *Transpose) Build(x *Exec, b *graph.Block) {
-	checkWhole(b)
+	checkBlock(b)
 	if len(b.Indices) >= NoEntry {
 		panic(badEntries)
 	}
@@ -53,9 +53,9 @@ func (t *Transpose) Build(x *Exec, b *graph.Block) {
 	}
 }
 
-// checkWhole panics unless b's rows are exactly its entries and its
+// checkBlock panics unless b's rows are exactly its entries and its
 // destinations are among its sources.
-func checkWhole(b *graph.Block) {
+func checkBlock(b *graph.Block) {
 	checkRows(b)
 	if b.NumDst < 0 || b.NumSrc < b.NumDst || b.NumDst == 0 && len(b.Indices) > 0 ||
 		b.NumDst > 0 && (b.Indptr[0] != 0 || b.Indptr[b.NumDst] != int64(len(b.Indices))) {
@@ -69,7 +69,7 @@ func checkWhole(b *graph.Block) {
 // permutation of the entries (seeds/000; ALGORITHMS §5). It reports whether b
 // is such a block; if not, t is not usable and the caller takes Build.
 func (t *Transpose) BuildSymmetric(x *Exec, b *graph.Block) bool {
-	checkWhole(b)
+	checkBlock(b)
 	if b.NumDst != b.NumSrc || len(b.Indices) >= NoEntry {
 		return false
 	}
