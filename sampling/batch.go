@@ -17,6 +17,7 @@ type Batch struct {
 	LossWeights []float32
 
 	nodes   []uint32 // backs SrcIDs of every block: layers are prefixes of it
+	seeds   []uint32 // backs Seeds where they are not the first nodes
 	targets []uint32
 	loss    []float32
 	scratch []block // backs the blocks' own arrays, kept between uses

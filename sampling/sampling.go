@@ -51,6 +51,7 @@ const (
 	purposeOrder
 	purposeLabor
 	purposeCache
+	purposeNorm
 )
 
 // Key returns the key under which the micro-batch is sampled.

@@ -40,6 +40,23 @@ type Spec struct {
 	// Normalize is what importance weights are divided by: "sum", their sum over
 	// the row, of lower variance, or "degree", unbiased; empty: sum.
 	Normalize string `json:"normalize,omitempty" yaml:"normalize,omitempty"`
+
+	// Budget is the number of nodes that "node" draws, of edges that "edge"
+	// draws, and of pops of "frontier".
+	Budget int `json:"budget,omitempty" yaml:"budget,omitempty"`
+	// Roots is the number of walks of "walk", WalkLength their steps.
+	Roots      int `json:"roots,omitempty" yaml:"roots,omitempty"`
+	WalkLength int `json:"walk-length,omitempty" yaml:"walk-length,omitempty"`
+	// Frontier is the number of nodes on the frontier; DegreeCap bounds what a
+	// node weighs there, 0: 256; Distinct has the budget count distinct nodes.
+	Frontier  int  `json:"frontier,omitempty" yaml:"frontier,omitempty"`
+	DegreeCap int  `json:"degree-cap,omitempty" yaml:"degree-cap,omitempty"`
+	Distinct  bool `json:"distinct,omitempty" yaml:"distinct,omitempty"`
+	// Normalization is the number of subgraphs that are sampled beforehand to
+	// estimate how often nodes and edges occur (GraphSAINT); 0: no weights.
+	Normalization int `json:"normalization,omitempty" yaml:"normalization,omitempty"`
+	// Clip has subgraphs drop random nodes down to a multiple of it; 0: none.
+	Clip int `json:"clip,omitempty" yaml:"clip,omitempty"`
 }
 
 // samplers maps each name to its preparation, in the order that Names lists.
@@ -52,6 +69,10 @@ var samplers = []struct {
 	{"neighbor", prepareNeighbor},
 	{"labor", prepareLabor},
 	{"gns", prepareGNS},
+	{"node", prepareNode},
+	{"edge", prepareEdge},
+	{"walk", prepareWalk},
+	{"frontier", prepareFrontier},
 }
 
 // Names returns the names of the samplers.
@@ -111,6 +132,10 @@ type Prepared struct {
 	g       *graph.Graph
 	factory func() Sampler
 	caches  *Caches
+
+	ownSeeds bool     // the sampler chooses the batch's seeds itself
+	train    []uint64 // one bit per node: it may be such a seed; nil: all
+	norm     *normalization
 }
 
 // Prepare readies the sampler that spec describes: what is computed once per
@@ -140,6 +165,10 @@ func (p *Prepared) Spec() Spec { return p.spec }
 // NewSampler returns a sampler over p's graph; it is cheap, and its scratch
 // memory grows to what its largest batch needs.
 func (p *Prepared) NewSampler() Sampler { return p.factory() }
+
+// ChoosesSeeds reports whether the sampler chooses each batch's seeds itself, as
+// subgraph samplers do: the seeds given to Sample are not used.
+func (p *Prepared) ChoosesSeeds() bool { return p.ownSeeds }
 
 // Caches returns the caches of "gns", nil for other samplers.
 func (p *Prepared) Caches() *Caches { return p.caches }

@@ -1,0 +1,89 @@
+package sampling
+
+import (
+	"github.com/gnnactor/gnnactor/internal/rng"
+)
+
+// dashboard is the frontier's queue (seeds/000, the Dashboard): a node owns as
+// many consecutive pins as it weighs, and a pin that is hit at random names its
+// node. Popping invalidates pins, pushing appends them; when the array is full,
+// the tiles, which are the index of first pins and live flags, tell which pins
+// to keep, and dead ones are not looked at.
+type dashboard struct {
+	pins  []uint32 // tile of each pin, or deadPin
+	used  int      // pins in use, dead ones included
+	tiles []tile
+}
+
+// tile is what the pins of a node share.
+type tile struct {
+	node  uint32
+	first uint32 // first pin
+	count uint32 // number of pins; 0: popped
+}
+
+const (
+	deadPin        = ^uint32(0)
+	dashboardSlack = 2.5 // η: pins in the array per pin in use
+)
+
+func newDashboard(pins int) *dashboard { return &dashboard{pins: make([]uint32, pins)} }
+
+func (d *dashboard) reset() { d.used, d.tiles = 0, d.tiles[:0] }
+
+func (d *dashboard) push(node uint32, weight int) {
+	if d.used+weight > len(d.pins) {
+		d.compact()
+		if d.used+weight > len(d.pins)*3/4 {
+			grown := make([]uint32, int(dashboardSlack*float64(d.used+weight)))
+			copy(grown, d.pins[:d.used])
+			d.pins = grown
+		}
+	}
+	d.append(node, weight)
+}
+
+func (d *dashboard) append(node uint32, weight int) {
+	t := uint32(len(d.tiles))
+	d.tiles = append(d.tiles, tile{node, uint32(d.used), uint32(weight)})
+	fill(d.pins[d.used:d.used+weight], t)
+	d.used += weight
+}
+
+// compact moves the live pins to the front, in the order of their age.
+func (d *dashboard) compact() {
+	old := d.tiles
+	d.used, d.tiles = 0, d.tiles[:0]
+	for _, t := range old {
+		if t.count > 0 {
+			d.append(t.node, int(t.count))
+		}
+	}
+}
+
+// pop removes a node, chosen in proportion to its pins. Draw t of the stream
+// names a pin; the first live one in the order of draws wins. Two draws share
+// 64 random bits: the probability of a pin is off by a factor of up to 1 ±
+// used/2^32.
+func (d *dashboard) pop(key rng.Key) uint32 {
+	used := uint64(d.used)
+	for i := uint64(0); ; i++ {
+		r := key.Uint64(i)
+		p := d.pins[r>>32*used>>32]
+		if p == deadPin {
+			if p = d.pins[r&(1<<32-1)*used>>32]; p == deadPin {
+				continue
+			}
+		}
+		t := &d.tiles[p]
+		fill(d.pins[t.first:t.first+t.count], deadPin)
+		t.count = 0
+		return t.node
+	}
+}
+
+func fill(s []uint32, v uint32) {
+	for i := range s {
+		s[i] = v
+	}
+}

@@ -1,0 +1,97 @@
+package sampling
+
+import (
+	"fmt"
+
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/rng"
+)
+
+const defaultDegreeCap = 256
+
+func prepareFrontier(p *Prepared) error {
+	s := &p.spec
+	if err := p.checkBudget(); err != nil {
+		return err
+	}
+	if s.Frontier < 1 {
+		return fmt.Errorf("the frontier has %d nodes; it needs at least 1", s.Frontier)
+	}
+	if s.DegreeCap < 0 {
+		return fmt.Errorf("the degree cap is %d; it must be at least 1", s.DegreeCap)
+	}
+	if s.DegreeCap == 0 {
+		s.DegreeCap = defaultDegreeCap
+	}
+	f := frontier{g: p.g, size: s.Frontier, budget: s.Budget, cap: s.DegreeCap, distinct: s.Distinct}
+	pins := 0.0
+	for v := range p.g.NumNodes() {
+		if d := p.g.Degree(uint32(v)); d > 0 {
+			f.walkable = append(f.walkable, uint32(v))
+			pins += float64(min(d, f.cap))
+		}
+	}
+	if len(f.walkable) == 0 {
+		return fmt.Errorf("no node has a neighbour to walk to")
+	}
+	pins /= float64(len(f.walkable))
+	return p.prepareSubgraph(func() drawer {
+		own := f
+		own.queue = newDashboard(int(dashboardSlack*pins*float64(s.Frontier)) + 1)
+		return &own
+	})
+}
+
+// frontier is frontier sampling, an m-dimensional random walk (seeds/000): of m
+// nodes on the frontier, pop u with probability min(d(u), cap)/Σ_w min(d(w),
+// cap), add it to the subgraph, and put a uniform neighbour of it in its place;
+// if that has no neighbours, a uniform node that has. The frontier begins with m
+// uniform nodes of d > 0.
+type frontier struct {
+	g        *graph.Graph
+	size     int
+	budget   int
+	cap      int
+	distinct bool     // the budget counts distinct nodes, not pops
+	walkable []uint32 // nodes with d > 0
+	queue    weightedQueue
+}
+
+// weightedQueue holds items and pops one with a probability in proportion to
+// its weight.
+type weightedQueue interface {
+	reset()
+	push(item uint32, weight int)
+	pop(key rng.Key) uint32
+}
+
+func (f *frontier) draw(s *nodeSet, _ ID, key rng.Key) {
+	f.queue.reset()
+	roots := key.With(0)
+	for i := range f.size {
+		f.push(f.walkable[roots.Uintn(uint64(i), uint64(len(f.walkable)))])
+	}
+	goal := f.budget
+	if f.distinct {
+		goal = min(goal, len(f.walkable))
+	}
+	// A walk that stays in a small component never finds as many distinct
+	// nodes as are asked for.
+	const patience = 64
+	for pops := 0; pops < patience*goal; pops++ {
+		if !f.distinct && pops == goal || f.distinct && len(s.nodes) == goal {
+			return
+		}
+		step := key.With(uint64(pops) + 1)
+		u := f.queue.pop(step)
+		s.add(u)
+		begin, d := f.g.Indptr[u], f.g.Degree(u)
+		next := f.g.Indices[begin+int64(step.With(0).Uintn(0, uint64(d)))]
+		if f.g.Degree(next) == 0 {
+			next = f.walkable[step.With(0).Uintn(1, uint64(len(f.walkable)))]
+		}
+		f.push(next)
+	}
+}
+
+func (f *frontier) push(u uint32) { f.queue.push(u, min(f.g.Degree(u), f.cap)) }

@@ -1,0 +1,157 @@
+package sampling
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/rng"
+)
+
+// drawer draws the nodes of a subgraph into the empty set s. It belongs to one
+// sampler.
+type drawer interface {
+	draw(s *nodeSet, id ID, key rng.Key)
+}
+
+// subgraphs samples node-induced subgraphs (seeds/000): one square block used
+// in every layer, its nodes in increasing order, its rows sorted. The seeds
+// given are not used: a batch's seeds are the training nodes of its subgraph,
+// or all its nodes when the data has no training nodes.
+type subgraphs struct {
+	p       *Prepared
+	drawer  drawer
+	set     *nodeSet
+	inducer inducer
+}
+
+// normalization holds GraphSAINT's estimates over the subgraphs that were
+// sampled beforehand.
+type normalization struct {
+	loss []float32 // per node: N/C_v
+	edge []float32 // per edge: C_v/C_uv, capped
+}
+
+const maxEdgeWeight = 1e4
+
+// prepareSubgraph finishes the preparation of a subgraph sampler.
+func (p *Prepared) prepareSubgraph(newDrawer func() drawer) error {
+	s := &p.spec
+	if s.Layers < 1 {
+		return fmt.Errorf("give the number of layers")
+	}
+	if s.Normalization < 0 || s.Clip < 0 {
+		return fmt.Errorf("normalization and clip must not be negative")
+	}
+	p.ownSeeds = true
+	if len(p.data.Train) > 0 {
+		p.train = make([]uint64, (p.g.NumNodes()+63)/64)
+		for _, u := range p.data.Train {
+			p.train[u/64] |= 1 << (u % 64)
+		}
+	}
+	p.factory = func() Sampler { return p.newSubgraphs(newDrawer()) }
+	if s.Normalization > 0 {
+		p.norm = p.normalize(p.newSubgraphs(newDrawer()), s.Normalization)
+	}
+	return nil
+}
+
+func (p *Prepared) newSubgraphs(d drawer) *subgraphs {
+	return &subgraphs{
+		p: p, drawer: d, set: newNodeSet(p.g.NumNodes(), bitsLimit),
+		inducer: inducer{g: p.g, edgeIDs: p.edgeIDs()},
+	}
+}
+
+// Sample implements Sampler; seeds are not used.
+func (s *subgraphs) Sample(b *Batch, key rng.Key, _ []uint32) error {
+	s.nodes(b.ID, key)
+	b.start(s.p.spec.Layers)
+	out := &b.scratch[0]
+	s.inducer.edgeIDs = s.p.edgeIDs() || s.p.norm != nil
+	s.inducer.induce(s.set, out)
+	b.nodes = append(reserve(b.nodes, len(s.set.nodes)), s.set.nodes...)
+	blk := graph.Block{NumDst: len(b.nodes), NumSrc: len(b.nodes), Indptr: out.indptr, Indices: out.indices, SrcIDs: b.nodes}
+	if s.p.norm != nil {
+		out.weights = resize(out.weights, len(out.indices))
+		s.weigh(&blk, out)
+		blk.Weights = out.weights
+	}
+	if s.p.edgeIDs() {
+		blk.EdgeIDs = out.edgeIDs
+	}
+	for i := range b.Blocks {
+		b.Blocks[i] = blk
+	}
+	s.targets(b)
+	return nil
+}
+
+// nodes draws and clips the nodes.
+func (s *subgraphs) nodes(id ID, key rng.Key) {
+	s.set.clear()
+	s.drawer.draw(s.set, id, key.With(0))
+	s.set.clip(s.p.spec.Clip, key.With(1))
+	s.set.sort()
+}
+
+// targets sets the batch's seeds, with the weights of their losses.
+func (s *subgraphs) targets(b *Batch) {
+	b.targets, b.loss, b.seeds = b.targets[:0], b.loss[:0], b.seeds[:0]
+	for i, u := range b.nodes {
+		if s.p.train == nil || s.p.train[u/64]>>(u%64)&1 != 0 {
+			b.seeds = append(b.seeds, u)
+			b.targets = append(b.targets, uint32(i))
+			if s.p.norm != nil {
+				b.loss = append(b.loss, s.p.norm.loss[u])
+			}
+		}
+	}
+	b.Seeds, b.Targets = b.seeds, b.targets
+	if s.p.norm != nil {
+		b.LossWeights = b.loss
+	}
+}
+
+// weigh sets the entries' weights to (C_v/C_uv)·|S(v)|/d(v): the sum over a
+// row weighted by C_v/C_uv estimates the sum over N(v), and a block's weights are
+// those of a mean.
+func (s *subgraphs) weigh(blk *graph.Block, out *block) {
+	for r, v := range blk.SrcIDs {
+		begin, end := out.indptr[r], out.indptr[r+1]
+		scale := float64(end-begin) / float64(max(1, s.p.g.Degree(v)))
+		for e := begin; e < end; e++ {
+			out.weights[e] = float32(float64(s.p.norm.edge[out.edgeIDs[e]]) * scale)
+		}
+	}
+}
+
+// normalize counts, over n subgraphs keyed by (seed, i), how often each node
+// and each edge occurs. A count of 0 is taken as 0.1.
+func (p *Prepared) normalize(s *subgraphs, n int) *normalization {
+	nodes := make([]uint32, p.g.NumNodes())
+	edges := make([]uint32, p.g.NumEdges())
+	s.inducer.edgeIDs = true
+	var out block
+	for i := range n {
+		id := ID{Phase: "norm", Batch: i}
+		s.nodes(id, rng.New(p.seed, purposeNorm, uint64(i)))
+		s.inducer.induce(s.set, &out)
+		for _, u := range s.set.nodes {
+			nodes[u]++
+		}
+		for _, e := range out.edgeIDs {
+			edges[e]++
+		}
+	}
+	norm := &normalization{loss: make([]float32, len(nodes)), edge: make([]float32, len(edges))}
+	count := func(c uint32) float64 { return math.Max(float64(c), 0.1) }
+	for v, c := range nodes {
+		norm.loss[v] = float32(float64(n) / count(c))
+		for e := p.g.Indptr[v]; e < p.g.Indptr[v+1]; e++ {
+			norm.edge[e] = float32(min(count(c)/count(edges[e]), maxEdgeWeight))
+		}
+	}
+	return norm
+}

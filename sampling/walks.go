@@ -1,0 +1,139 @@
+package sampling
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/rng"
+)
+
+// squareMass returns for every node u the sum Σ_v Â_vu² over the nodes v that
+// aggregate it, with GCN's Â_vu = ((d(v)+1)(d(u)+1))^−½ and self-loops.
+func squareMass(g *graph.Graph) []float64 {
+	q := make([]float64, g.NumNodes())
+	for v := range q {
+		inv := 1 / float64(g.Degree(uint32(v))+1)
+		for _, u := range g.InNeighbors(uint32(v)) {
+			q[u] += inv
+		}
+		q[v] += inv
+	}
+	for u := range q {
+		q[u] /= float64(g.Degree(uint32(u)) + 1)
+	}
+	return q
+}
+
+func prepareNode(p *Prepared) error {
+	if err := p.checkBudget(); err != nil {
+		return err
+	}
+	q := squareMass(p.g)
+	table := newAlias(len(q), func(i int) float64 { return q[i] })
+	budget := p.spec.Budget
+	return p.prepareSubgraph(func() drawer { return &nodeDrawer{table, budget} })
+}
+
+// nodeDrawer draws nodes independently with P(u) ∝ Σ_v Â_vu².
+type nodeDrawer struct {
+	table  *alias
+	budget int
+}
+
+func (d *nodeDrawer) draw(s *nodeSet, _ ID, key rng.Key) {
+	if d.table == nil {
+		return
+	}
+	for i := range d.budget {
+		s.add(d.table.draw(key, uint64(i)))
+	}
+}
+
+func prepareEdge(p *Prepared) error {
+	if err := p.checkBudget(); err != nil {
+		return err
+	}
+	if p.g.NumEdges() > math.MaxUint32 {
+		return fmt.Errorf("the graph has %d edges; an alias table holds at most %d", p.g.NumEdges(), uint32(math.MaxUint32))
+	}
+	target := make([]uint32, p.g.NumEdges())
+	for v := range p.g.NumNodes() {
+		for e := p.g.Indptr[v]; e < p.g.Indptr[v+1]; e++ {
+			target[e] = uint32(v)
+		}
+	}
+	inv := func(u uint32) float64 { return 1 / float64(max(1, p.g.Degree(u))) }
+	table := newAlias(len(target), func(e int) float64 { return inv(p.g.Indices[e]) + inv(target[e]) })
+	budget := p.spec.Budget
+	return p.prepareSubgraph(func() drawer { return &edgeDrawer{p.g, table, target, budget} })
+}
+
+// edgeDrawer draws edges independently with P(u, v) ∝ 1/d(u) + 1/d(v) and takes
+// both ends.
+type edgeDrawer struct {
+	g      *graph.Graph
+	table  *alias
+	target []uint32
+	budget int
+}
+
+func (d *edgeDrawer) draw(s *nodeSet, _ ID, key rng.Key) {
+	if d.table == nil {
+		return
+	}
+	for i := range d.budget {
+		e := d.table.draw(key, uint64(i))
+		s.add(d.g.Indices[e])
+		s.add(d.target[e])
+	}
+}
+
+func prepareWalk(p *Prepared) error {
+	s := &p.spec
+	if s.Roots < 1 || s.WalkLength < 1 {
+		return fmt.Errorf("give the number of roots and the walk length, both at least 1")
+	}
+	if p.g.NumNodes() == 0 {
+		return fmt.Errorf("the graph has no nodes")
+	}
+	return p.prepareSubgraph(func() drawer { return &walkDrawer{g: p.g, roots: s.Roots, length: s.WalkLength} })
+}
+
+// walkDrawer takes what walks of the given length visit, from roots drawn
+// uniformly; a step goes to a uniform in-neighbour, and a walk ends where there
+// is none.
+type walkDrawer struct {
+	g             *graph.Graph
+	roots, length int
+	at            []uint32
+}
+
+func (d *walkDrawer) draw(s *nodeSet, _ ID, key rng.Key) {
+	d.at = resize(d.at, d.roots)
+	step := key.With(0)
+	for i := range d.at {
+		d.at[i] = uint32(step.Uintn(uint64(i), uint64(d.g.NumNodes())))
+		s.add(d.at[i])
+	}
+	// All walks go one step at a time, so that their loads overlap.
+	for t := 1; t <= d.length; t++ {
+		step := key.With(uint64(t))
+		prefetchRows(d.g.Indptr, d.at)
+		for i, v := range d.at {
+			begin, end := d.g.Indptr[v], d.g.Indptr[v+1]
+			if begin == end {
+				continue
+			}
+			d.at[i] = d.g.Indices[begin+int64(step.Uintn(uint64(i), uint64(end-begin)))]
+			s.add(d.at[i])
+		}
+	}
+}
+
+func (p *Prepared) checkBudget() error {
+	if p.spec.Budget < 1 {
+		return fmt.Errorf("the budget is %d draws; it must be at least 1", p.spec.Budget)
+	}
+	return nil
+}
