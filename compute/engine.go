@@ -14,6 +14,7 @@ type Input struct {
 	Key      rng.Key         // of dropout: folded from (seed, epoch, batch)
 	Blocks   []graph.Block   // one per layer, the input layer first
 	Features *graph.Features // the feature table
+	Edges    *graph.Features // features of the graph's edges, in its order; nil unless the model reads them
 	Rows     []uint32        // its rows that are the sources of Blocks[0]; nil: row i is source i
 	Targets  []uint32        // rows of the output that carry loss, distinct; nil: the first len(Labels)
 	Labels   []int32         // class of each target
@@ -51,6 +52,9 @@ func (e *Engine) Gradient(grad, params []float32, in *Input) (Stats, error) {
 	c.tape.Reset()
 	c.bind(params, grad)
 	x := c.input(in.Features, in.Blocks[0].NumSrc, in.Rows)
+	for i := range c.ctx {
+		c.ctx[i].edges = in.Edges
+	}
 	y := c.forward(in.Blocks, x, in.Key)
 	stats, err := c.loss(y, in)
 	if err != nil {
@@ -153,6 +157,9 @@ func (c *core[T]) check(in *Input) error {
 				return fmt.Errorf("block %d: %w", i, err)
 			}
 		}
+		if spec.EdgeDim > 0 && b.EdgeIDs == nil && len(b.Indices) > 0 && !isWhole(b, c.model.graph) {
+			return fmt.Errorf("block %d has no EdgeIDs to look edge features up by; ask the sampler for them", i)
+		}
 	}
 	f, n := in.Features, in.Blocks[0].NumSrc
 	switch {
@@ -164,6 +171,9 @@ func (c *core[T]) check(in *Input) error {
 		return fmt.Errorf("the feature table has %d rows for %d source nodes", f.Rows, n)
 	case in.Rows != nil && len(in.Rows) != n:
 		return fmt.Errorf("%d feature rows are named for %d source nodes", len(in.Rows), n)
+	}
+	if err := c.model.checkEdges(in.Edges); err != nil {
+		return err
 	}
 	out := in.Blocks[len(in.Blocks)-1].NumDst
 	switch {

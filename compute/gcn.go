@@ -25,7 +25,7 @@ func (l *gcnConv[T]) Transform(c *Context[T], x *Value[T]) []*Value[T] {
 	return []*Value[T]{x}
 }
 
-func (l *gcnConv[T]) Gather(c *Context[T], h []*Value[T]) Message[T] {
+func (l *gcnConv[T]) Gather(c *Context[T], _ *Value[T], h []*Value[T]) Message[T] {
 	w, self := c.norm.of(c)
 	return Message[T]{Value: h[0], Reduce: cpu.Sum, Weights: w, Self: self}
 }

@@ -82,6 +82,19 @@ func (f *golden) values(t *testing.T, name string) []float32 {
 	return v
 }
 
+// edgeFeatures returns the features of the edges in CSC order, or nil.
+func (f *golden) edgeFeatures(t *testing.T) *graph.Features {
+	if _, ok := f.tensors["in.edge_attr"]; !ok {
+		return nil
+	}
+	attr := f.matrix(t, "in.edge_attr")
+	m := cpu.NewMatrix[float32](attr.Rows, attr.Cols)
+	for i, e := range f.csc {
+		copy(m.Row(i), attr.Row(e))
+	}
+	return graph.NewFeatures(m.Rows, m.Cols, m.Data)
+}
+
 func (f *golden) matrix(t *testing.T, name string) cpu.Matrix[float32] {
 	s := f.tensors[name].Shape
 	return cpu.Dense(s[0], s[1], f.values(t, name))
@@ -110,7 +123,20 @@ func (f *golden) spec(name string) (spec Spec, single, ok bool) {
 		spec.Model, spec.Hops, spec.bare = "mixhop", 2, true
 		spec.OutDim /= 3
 		return spec, true, true
-	case "model_gcn3", "model_sage3", "model_gin3":
+	case "gat_conv", "gatv2_conv":
+		spec.Model, spec.Heads, spec.concat = strings.TrimSuffix(name, "_conv"), 4, true
+		return spec, true, true
+	case "gat_conv_mean_heads":
+		spec.Model, spec.Heads = "gat", 3
+		return spec, true, true
+	case "gat_conv_edge":
+		spec.Model, spec.Heads, spec.concat, spec.EdgeDim = "gat", 2, true, f.tensors["in.edge_attr"].Shape[1]
+		spec.NoLoops = true
+		return spec, true, true
+	case "model_gcn3", "model_sage3", "model_gin3", "model_gat3":
+		if name == "model_gat3" {
+			spec.Heads = 4
+		}
 		spec.Model = strings.TrimSuffix(strings.TrimPrefix(name, "model_"), "3")
 		spec.Layers, spec.Hidden = 3, 24
 		return spec, false, true
@@ -170,6 +196,9 @@ func compareGolden(t *testing.T, f *golden, m *Model, prefix string) {
 	}
 	c.bind(params, grad)
 	x := c.tape.Leaf(f.matrix(t, "x"), true, cpu.Matrix[float32]{})
+	for i := range c.ctx {
+		c.ctx[i].edges = f.edgeFeatures(t)
+	}
 	y := c.forward(wholeBlocks(f.graph, m.Blocks()), x, 0)
 	closeTo(t, "y", y.Matrix().Data, f.values(t, "y"), 1e-4)
 	c.tape.SetGrad(y, f.matrix(t, "dy"))

@@ -145,7 +145,7 @@ func TestModelGradients(t *testing.T) {
 			{"single node", 1, 0, false, -2, 1},
 			{"no edges", 3, 0, false, -2, 2},
 		} {
-			for _, dims := range [][3]int{{5, 3, 2}, {2, 3, 5}} { // both orders of products
+			for _, dims := range [][3]int{{5, 3, 2}, {2, 6, 5}} { // both orders of products
 				t.Run(fmt.Sprintf("%s/%s/%v", name, shape.name, dims), func(t *testing.T) {
 					g := randomGraph(shape.n, shape.degree, shape.weighted, 8)
 					spec := sized(spec, 2, dims[0], dims[1], dims[2])
@@ -174,6 +174,9 @@ func checkModel(t *testing.T, m *Model, blocks []graph.Block, targets int) {
 	params := randomMatrix[float64](1, m.layout.Len(), 2).Data
 	grad := make([]float64, len(params))
 	in := &Input{Key: 3, Blocks: blocks, Weights: randomMatrix[float32](1, targets, 4).Data}
+	for i := range c.ctx {
+		c.ctx[i].edges = edgeFeatures(m)
+	}
 	out := blocks[len(blocks)-1].NumDst
 	for i := range targets {
 		in.Labels = append(in.Labels, int32(i%spec.OutDim))

@@ -34,7 +34,7 @@ func (m *Model) Infer(ctx context.Context, x *cpu.Exec, params []float32, ds *gr
 	c := newCore[float32](m, x, false)
 	defer c.tape.Reset()
 	sets := neighborhoods(m.graph, nodes, len(c.layers))
-	r := inference{core: c, ctx: ctx, params: params, chunk: chunk, values: ds.NodeFeatures, global: true}
+	r := inference{core: c, ctx: ctx, params: params, chunk: chunk, edges: ds.EdgeFeatures, values: ds.NodeFeatures, global: true}
 	last := sets[len(c.layers)]
 	for l := range c.layers {
 		if err := r.layer(l, sets[l], sets[l+1]); err != nil {
@@ -73,6 +73,9 @@ func (m *Model) checkInfer(params []float32, ds *graph.Dataset, nodes []uint32) 
 	case ds.NodeFeatures.Rows < m.nodes:
 		return fmt.Errorf("the feature table has %d rows for %d nodes", ds.NodeFeatures.Rows, m.nodes)
 	}
+	if err := m.checkEdges(ds.EdgeFeatures); err != nil {
+		return err
+	}
 	for _, v := range nodes {
 		if int(v) >= m.nodes {
 			return fmt.Errorf("node %d is out of range [0, %d)", v, m.nodes)
@@ -87,6 +90,7 @@ type inference struct {
 	ctx    context.Context
 	params []float32
 	chunk  int
+	edges  *graph.Features
 
 	values *graph.Features // of the present layer's sources
 	global bool            // rows of values are global ids, not positions in the source set
@@ -104,7 +108,7 @@ func (r *inference) begin(l int, b *graph.Block) (*Context[float32], error) {
 	r.tape.Reset()
 	r.bind(r.params, nil)
 	c := &r.core.ctx[l]
-	c.Block, c.whole = b, true
+	c.Block, c.whole, c.edges = b, true, r.edges
 	return c, nil
 }
 
@@ -116,7 +120,7 @@ func (r *inference) layer(l int, src, dst *nodeSet) error {
 		return err
 	}
 	r.out = cpu.Matrix[float32]{Cols: r.model.spec.OutDim, Stride: r.model.spec.OutDim}
-	r.rows.reset(r.model.graph, src, dst)
+	r.rows.reset(r.model.graph, src, dst, r.model.spec.EdgeDim > 0)
 	for i := 0; i < dst.n; i += r.chunk {
 		n := min(r.chunk, dst.n-i)
 		c, err := r.begin(l, r.rows.cut(i, n))
@@ -139,8 +143,8 @@ func (r *inference) layer(l int, src, dst *nodeSet) error {
 				}
 			}
 		}
-		a := c.sum(r.layers[l].Gather(c, h))
-		y := r.apply(l, c.Head(x, n), a)
+		x = c.Head(x, n)
+		y := r.apply(l, x, c.sum(r.layers[l].Gather(c, x, h)))
 		if r.out.Data == nil {
 			r.out = cpu.NewMatrix[float32](dst.n, y.cols)
 		}

@@ -12,7 +12,7 @@ import (
 // assume that it sees all nodes at once:
 //
 //	h = Transform(x)    per source node: what edges may read
-//	m = Gather(h)       per edge: which rows are sent along it, with what coefficient
+//	m = Gather(x, h)    per edge: which rows are sent along it, with what coefficient
 //	a = Sum(m)          per destination: the reduction, without parameters
 //	y = Apply(x, a)     per destination
 //
@@ -24,9 +24,9 @@ type Layer[T cpu.Float] interface {
 	// Transform returns one or more values with a row per row of x. Row i may
 	// depend on row i of x alone. Returning x itself costs nothing.
 	Transform(c *Context[T], x *Value[T]) []*Value[T]
-	// Gather says what is sent along the edges of c.Block, given Transform's
-	// results for its sources.
-	Gather(c *Context[T], h []*Value[T]) Message[T]
+	// Gather says what is sent along the edges of c.Block, given the old values
+	// x of its destinations and Transform's results h for its sources.
+	Gather(c *Context[T], x *Value[T], h []*Value[T]) Message[T]
 	// Apply returns act of the new values of the destinations, from their old
 	// values x and the reduced messages a, both with a row per destination. It
 	// may overwrite a.
@@ -41,6 +41,9 @@ type Message[T cpu.Float] struct {
 	Reduce  cpu.Reduce
 	Weights []T // constants, one per entry; nil: all 1
 	Self    []T // constants, one per destination; nil: all 0
+
+	// Attention, when set, weighs the sum instead of Reduce, Weights and Self.
+	Attention *Attention[T]
 }
 
 // Context is what a layer sees of the block it runs on. It is the tape, too.
@@ -52,6 +55,8 @@ type Context[T cpu.Float] struct {
 	params []*Value[T] // of the layer
 	whole  bool        // exact inference: choose the order of products from the whole graph's sizes
 	norm   *gcnCoefs[T]
+	edges  *graph.Features // of the whole graph's edges, or nil
+	drop   *cpu.Dropped    // of attention weights; nil outside training
 }
 
 // Param returns the layer's parameter i, as a matrix with the last dimension as
@@ -95,6 +100,9 @@ func (c *Context[T]) TransformFirst(in, out int) bool {
 
 // sum is the Sum stage.
 func (c *Context[T]) sum(m Message[T]) *Value[T] {
+	if m.Attention != nil {
+		return c.Attend(c.Block, m.Value, *m.Attention)
+	}
 	return c.Aggregate(c.Block, m.Value, m.Reduce, m.Weights, m.Self)
 }
 

@@ -28,7 +28,7 @@ func (l *mixHop[T]) Transform(c *Context[T], x *Value[T]) []*Value[T] {
 	return []*Value[T]{c.Columns(x, (l.hop-1)*l.in, l.hop*l.in)}
 }
 
-func (l *mixHop[T]) Gather(c *Context[T], h []*Value[T]) Message[T] {
+func (l *mixHop[T]) Gather(c *Context[T], _ *Value[T], h []*Value[T]) Message[T] {
 	w, self := c.norm.of(c)
 	return Message[T]{Value: h[0], Reduce: cpu.Sum, Weights: w, Self: self}
 }

@@ -59,6 +59,21 @@ func (m *Model) Layout() *Layout { return m.layout }
 // Init returns freshly initialised parameters, as PyG initialises them.
 func (m *Model) Init(seed uint64) []float32 { return m.layout.Init(seed) }
 
+// checkEdges reports edge features that do not fit the model.
+func (m *Model) checkEdges(f *graph.Features) error {
+	switch {
+	case m.spec.EdgeDim == 0:
+		return nil
+	case f == nil:
+		return fmt.Errorf("there are no edge features; the model needs %d per edge", m.spec.EdgeDim)
+	case f.Cols != m.spec.EdgeDim:
+		return fmt.Errorf("edges have %d features, the model needs %d", f.Cols, m.spec.EdgeDim)
+	case f.Rows != m.edges:
+		return fmt.Errorf("there are features of %d edges, but the graph has %d", f.Rows, m.edges)
+	}
+	return nil
+}
+
 // Save writes params and metadata (which may be nil) to a safetensors file with
 // PyG's names, atomically.
 func (m *Model) Save(path string, params []float32, metadata map[string]string) error {

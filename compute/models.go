@@ -10,7 +10,7 @@ import (
 )
 
 // Models returns the names of the models, sorted.
-func Models() []string { return []string{"gcn", "gin", "mixhop", "sage"} }
+func Models() []string { return []string{"gat", "gatv2", "gcn", "gin", "mixhop", "sage"} }
 
 // Spec says what a model is. It is part of a run's identity.
 type Spec struct {
@@ -30,6 +30,19 @@ type Spec struct {
 	Hops int `json:"hops,omitempty"`
 	// TrainEps makes gin's ε a parameter that is learnt.
 	TrainEps bool `json:"train_eps,omitempty"`
+	// Heads is the number of attention heads of gat and gatv2. Hidden layers
+	// put them side by side, Hidden/Heads columns each; the output layer takes
+	// their mean. 0: 1.
+	Heads int `json:"heads,omitempty"`
+	// EdgeDim is the number of features per edge that gat's scores read; 0: it
+	// reads none.
+	EdgeDim int `json:"edge_dim,omitempty"`
+	// NoLoops keeps nodes of gat and gatv2 from attending to themselves, but
+	// for edges of the graph that say so (PyG: add_self_loops=False).
+	NoLoops bool `json:"no_loops,omitempty"`
+	// AttentionDropout is the probability of dropping an attention weight in
+	// training.
+	AttentionDropout float64 `json:"attention_dropout,omitempty"`
 	// Norm is what normalises every convolution's result before its
 	// activation: empty (nothing) or layer (layer norm of each node).
 	Norm string `json:"norm,omitempty"`
@@ -41,7 +54,8 @@ type Spec struct {
 	// takes the last one alone. Empty: the last convolution is the output.
 	JumpingKnowledge string `json:"jumping_knowledge,omitempty"`
 
-	bare bool // the last convolution is the output, whatever the model: golden files
+	bare   bool // the last convolution is the output, whatever the model: golden files
+	concat bool // of heads in the output layer, too: golden files
 }
 
 // Validate reports every problem of s at once.
@@ -64,6 +78,12 @@ func (s *Spec) Validate() error {
 	check(s.InDim >= 1, "nodes have %d input features; there must be at least 1", s.InDim)
 	check(s.OutDim >= 1, "there are %d classes; there must be at least 1", s.OutDim)
 	check(s.Hops >= 0, "%d hops; there must be at least 1, or 0 for the default of 2", s.Hops)
+	check(s.Heads >= 0, "%d heads; there must be at least 1, or 0 for the default of 1", s.Heads)
+	attends := s.Model == "gat" || s.Model == "gatv2"
+	check(!attends || s.Heads < 1 || s.Hidden%s.Heads == 0 || s.Layers == 1 && !s.head(), "hidden width %d is not a multiple of %d heads", s.Hidden, s.Heads)
+	check(s.EdgeDim >= 0, "%d features per edge; there must be 0 or more", s.EdgeDim)
+	check(s.EdgeDim == 0 || s.Model == "gat", "model %q does not read edge features; gat does", s.Model)
+	check(s.AttentionDropout >= 0 && s.AttentionDropout < 1, "attention dropout %v is not in [0, 1)", s.AttentionDropout)
 	check(s.Dropout >= 0 && s.Dropout < 1, "dropout %v is not in [0, 1)", s.Dropout)
 	check(s.InputDropout >= 0 && s.InputDropout < 1, "input dropout %v is not in [0, 1)", s.InputDropout)
 	if bad != nil {
@@ -89,6 +109,8 @@ func (s *Spec) hops() int {
 	}
 	return s.Hops
 }
+
+func (s *Spec) heads() int { return max(s.Heads, 1) }
 
 func (s *Spec) reduce() cpu.Reduce {
 	switch s.Aggregation {

@@ -89,10 +89,14 @@ type rowBlock struct {
 	ids       []uint32 // backs SrcIDs: room for a cut's destinations, then the set
 	pos       []uint32 // the same for positions; both are filled from the end
 	room      int
+	edgeIDs   bool
 }
 
-func (r *rowBlock) reset(g *graph.Graph, src, dst *nodeSet) {
+// reset prepares for cuts of the rows of dst over src; edgeIDs says whether
+// they need EdgeIDs, which they also get if g has weights.
+func (r *rowBlock) reset(g *graph.Graph, src, dst *nodeSet, edgeIDs bool) {
 	r.graph, r.src, r.dst = g, src, dst
+	r.edgeIDs = edgeIDs || g.Weights != nil
 	r.room = 0
 }
 
@@ -117,9 +121,13 @@ func (r *rowBlock) cut(i, n int) *graph.Block {
 		b.SrcIDs[k], r.positions[k] = v, r.src.row(v)
 		b.Indptr[k] = int64(len(b.Indices))
 		for _, u := range r.graph.InNeighbors(v) {
+			if u == v {
+				b.Indices = append(b.Indices, uint32(k)) // its own row, as a destination
+				continue
+			}
 			b.Indices = append(b.Indices, uint32(n)+r.src.row(u))
 		}
-		if r.graph.Weights != nil {
+		if r.edgeIDs {
 			for e := r.graph.Indptr[v]; e < r.graph.Indptr[v+1]; e++ {
 				b.EdgeIDs = append(b.EdgeIDs, e)
 			}

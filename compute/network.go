@@ -29,6 +29,10 @@ func (l *placedLayer[T]) allParams() []Param {
 	return append(params, l.norm...)
 }
 
+// attentionDomain separates the keys of dropout on attention weights from those
+// of dropout on values.
+const attentionDomain = 1 << 32
+
 // normEps is what PyG's and PyTorch's layer norm add to the variance.
 const normEps = 1e-5
 
@@ -60,6 +64,10 @@ func newLayers[T cpu.Float](spec Spec) []placedLayer[T] {
 			l.Layer = &sageConv[T]{in: in, out: out, reduce: spec.reduce()}
 		case "gin":
 			l.Layer = &ginConv[T]{in: in, out: out, trainEps: spec.TrainEps}
+		case "gat":
+			l.Layer = &gatConv[T]{gatShape{in: in, out: out, heads: spec.heads(), mean: l.output && !spec.concat, loops: !spec.NoLoops}, spec.EdgeDim}
+		case "gatv2":
+			l.Layer = &gat2Conv[T]{gatShape{in: in, out: out, heads: spec.heads(), mean: l.output && !spec.concat, loops: !spec.NoLoops}}
 		case "mixhop":
 			for hop := 1; hop < spec.hops(); hop++ {
 				add(placedLayer[T]{Layer: &mixHop[T]{in: in, out: out, hop: hop, hops: spec.hops()}, prefix: l.prefix, inner: true})
@@ -101,8 +109,13 @@ func (c *core[T]) forward(blocks []graph.Block, x *Value[T], key rng.Key) *Value
 	for i := range c.layers {
 		l, ctx := &c.layers[i], &c.ctx[i]
 		ctx.Block = &blocks[i]
+		ctx.drop = nil
+		if spec.AttentionDropout > 0 {
+			ctx.drop = &cpu.Dropped{Key: key.With(attentionDomain).With(uint64(i)), P: spec.AttentionDropout, IDs: blocks[i].SrcIDs}
+		}
 		h := l.Transform(ctx, x)
-		x = c.apply(i, t.Head(x, ctx.Block.NumDst), ctx.sum(l.Gather(ctx, h)))
+		x = t.Head(x, ctx.Block.NumDst)
+		x = c.apply(i, x, ctx.sum(l.Gather(ctx, x, h)))
 		if l.inner || l.output {
 			continue
 		}

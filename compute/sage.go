@@ -35,7 +35,7 @@ func (l *sageConv[T]) Transform(c *Context[T], x *Value[T]) []*Value[T] {
 	return []*Value[T]{x}
 }
 
-func (l *sageConv[T]) Gather(c *Context[T], h []*Value[T]) Message[T] {
+func (l *sageConv[T]) Gather(c *Context[T], _ *Value[T], h []*Value[T]) Message[T] {
 	m := Message[T]{Value: h[0], Reduce: l.reduce}
 	if l.reduce != cpu.Max {
 		m.Weights = c.SamplerWeights()

@@ -1,5 +1,7 @@
 package compute
 
+import "github.com/gnnactor/gnnactor/graph"
+
 // variants are specs that between them have every option. InDim, Hidden and
 // OutDim are the test's to set.
 var variants = map[string]Spec{
@@ -9,6 +11,11 @@ var variants = map[string]Spec{
 	"sage sum":           {Model: "sage", Aggregation: "sum"},
 	"gin":                {Model: "gin"},
 	"gin learning eps":   {Model: "gin", TrainEps: true},
+	"gat":                {Model: "gat", Heads: 1},
+	"gat of heads":       {Model: "gat", Heads: 3, AttentionDropout: 0.3},
+	"gat with edges":     {Model: "gat", Heads: 3, EdgeDim: 2, JumpingKnowledge: "cat"},
+	"gat without loops":  {Model: "gat", Heads: 3, EdgeDim: 2, NoLoops: true},
+	"gatv2":              {Model: "gatv2", Heads: 3, AttentionDropout: 0.3},
 	"mixhop":             {Model: "mixhop"},
 	"mixhop of one hop":  {Model: "mixhop", Hops: 1, Norm: "layer"},
 	"gcn jumping":        {Model: "gcn", JumpingKnowledge: "cat", Residual: true},
@@ -20,4 +27,12 @@ var variants = map[string]Spec{
 func sized(s Spec, layers, in, hidden, out int) Spec {
 	s.Layers, s.InDim, s.Hidden, s.OutDim = layers, in, hidden, out
 	return s
+}
+
+// edgeFeatures returns what m reads per edge, or nil.
+func edgeFeatures(m *Model) *graph.Features {
+	if m.spec.EdgeDim == 0 {
+		return nil
+	}
+	return graph.NewFeatures(m.edges, m.spec.EdgeDim, randomMatrix[float32](m.edges, m.spec.EdgeDim, 31).Data)
 }
