@@ -32,7 +32,7 @@ func AdamStep[T Float](x *Exec, p, m, v, g []T, o AdamOptions) {
 	c1 := 1 - math.Pow(o.Beta1, float64(o.Step))
 	c2 := 1 - math.Pow(o.Beta2, float64(o.Step))
 	s := tasksOf[T](x)
-	s.adam = adamTask[T]{p: p, m: m, v: v, g: g,
+	s.adam = adamTask[T]{set: x.set, p: p, m: m, v: v, g: g,
 		beta1: T(o.Beta1), rest1: T(1 - o.Beta1), beta2: T(o.Beta2), rest2: T(1 - o.Beta2),
 		step: T(o.LearningRate / c1), root: T(1 / math.Sqrt(c2)), epsilon: T(o.Epsilon), scale: T(o.GradScale), keep: 1}
 	if o.Decoupled {
@@ -45,6 +45,7 @@ func AdamStep[T Float](x *Exec, p, m, v, g []T, o AdamOptions) {
 }
 
 type adamTask[T Float] struct {
+	set                                     Set
 	p, m, v, g                              []T
 	beta1, rest1, beta2, rest2              T
 	step, root, epsilon, scale, decay, keep T
@@ -53,6 +54,9 @@ type adamTask[T Float] struct {
 func (t *adamTask[T]) chunk(_ *scratch, c int) {
 	o, e := c*elementsPerChunk, min(len(t.p), (c+1)*elementsPerChunk)
 	p, m, v, g := t.p[o:e], t.m[o:e], t.v[o:e], t.g[o:e]
+	if t.fast(p, m, v, g) {
+		return
+	}
 	for i := range p {
 		q := T(p[i] * t.keep)
 		d := T(g[i]*t.scale) + T(t.decay*q)

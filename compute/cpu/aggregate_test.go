@@ -345,7 +345,7 @@ func BenchmarkAggregate(b *testing.B) {
 	if testing.Short() {
 		rows >>= 5
 	}
-	m := NewMatrix[float32](rows, cols)
+	m := Dense(rows, cols, hugeTable(b, rows*cols))
 	for i := range m.Data {
 		m.Data[i] = float32(i & 1023)
 	}

@@ -75,6 +75,9 @@ func (t *dropoutTask[T]) chunk(_ *scratch, c int) {
 	for i := c * t.rows; i < min(t.dst.Rows, (c+1)*t.rows); i++ {
 		key := t.p.row(i)
 		d, s := t.dst.Row(i), t.src.Row(i)
+		if t.fast(d, s, uint64(key), threshold, scale) {
+			continue
+		}
 		for g := 0; g*4 < len(d); g++ {
 			bits := key.Uint64(uint64(g))
 			for j := g * 4; j < min(len(d), g*4+4); j++ {

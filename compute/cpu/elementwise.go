@@ -1,7 +1,8 @@
 package cpu
 
 // The element-wise kernels take matrices of the same shape; operands may be
-// the same matrix (in place) but must not overlap otherwise.
+// the same matrix (in place) but must not overlap otherwise. The kernel sets
+// agree bit by bit, except for the sign of a zero out of ReLU.
 
 // Add computes dst = a + b.
 func Add[T Float](x *Exec, dst, a, b Matrix[T]) { elementwise(x, opAdd, dst, a, b, 0) }
@@ -89,6 +90,9 @@ func (t *elementTask[T]) chunk(_ *scratch, c int) {
 
 func (t *elementTask[T]) apply(d, a, b []T) {
 	a, b = a[:len(d)], b[:len(d)]
+	if t.fast(d, a, b) {
+		return
+	}
 	f := t.f
 	switch t.op {
 	case opAdd:
@@ -115,10 +119,7 @@ func (t *elementTask[T]) apply(d, a, b []T) {
 		}
 	case opReLU:
 		for i, v := range a {
-			if v < 0 {
-				v = 0
-			}
-			d[i] = v
+			d[i] = max(v, 0)
 		}
 	case opReLUBackward:
 		for i, v := range a {
@@ -163,10 +164,14 @@ type sumsTask[T Float] struct {
 	parts []T
 }
 
-func (t *sumsTask[T]) chunk(_ *scratch, c int) {
+func (t *sumsTask[T]) chunk(w *scratch, c int) {
 	d := t.parts[c*t.a.Cols:][:t.a.Cols]
+	i0, i1 := c*sumRows, min(t.a.Rows, (c+1)*sumRows)
+	if t.fast(w, d, i0, i1) {
+		return
+	}
 	clear(d)
-	for i := c * sumRows; i < min(t.a.Rows, (c+1)*sumRows); i++ {
+	for i := i0; i < i1; i++ {
 		for j, v := range t.a.Row(i) {
 			d[j] += v
 		}

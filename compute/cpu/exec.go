@@ -54,7 +54,6 @@ type tasks[T Float] struct {
 	adam      adamTask[T]
 	packed    []T // panels of B
 	parts     []T // private results of a split K, or of column sums
-	coef      []T
 	losses    []float64
 	correct   []int
 }

@@ -217,9 +217,7 @@ func finish[T Float](d, bias []T, act Activation) {
 	}
 	if act == ReLU {
 		for j, v := range d {
-			if v < 0 {
-				d[j] = 0
-			}
+			d[j] = max(v, 0)
 		}
 	}
 }

@@ -268,3 +268,45 @@ func maxAVX512(dst *float32, ldd int, arg *uint32, lda int, counts *int32, rows 
 //
 //go:noescape
 func maxBackwardAVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, entries *uint32, base *byte, arg *byte, cols int, acc int)
+
+// addAVX2 computes d = a + b over n > 0 elements.
+//
+//go:noescape
+func addAVX2(d *float32, a *float32, b *float32, n int, f float32)
+
+// multiplyAVX2 computes d = a∘b over n > 0 elements.
+//
+//go:noescape
+func multiplyAVX2(d *float32, a *float32, b *float32, n int, f float32)
+
+// axpyAVX2 computes d += f·a over n > 0 elements.
+//
+//go:noescape
+func axpyAVX2(d *float32, a *float32, b *float32, n int, f float32)
+
+// scaleAVX2 computes d = f·a over n > 0 elements.
+//
+//go:noescape
+func scaleAVX2(d *float32, a *float32, b *float32, n int, f float32)
+
+// reluAVX2 computes d = max(a, 0) over n > 0 elements.
+//
+//go:noescape
+func reluAVX2(d *float32, a *float32, b *float32, n int, f float32)
+
+// reluBackwardAVX2 computes d = a where not b <= 0, else 0 over n > 0 elements.
+//
+//go:noescape
+func reluBackwardAVX2(d *float32, a *float32, b *float32, n int, f float32)
+
+// dropoutAVX2 computes d = a·scale for n > 0 elements of a row, or 0 where the 16 bits that
+// belong to the element, in the draws of stream key, are below threshold.
+//
+//go:noescape
+func dropoutAVX2(d *float32, a *float32, n int, key uint64, threshold uint32, scale float32)
+
+// adamAVX2 makes an Adam step over n > 0 elements. settings are, in order: beta1, 1-beta1,
+// beta2, 1-beta2, step, root, epsilon, scale, decay, keep.
+//
+//go:noescape
+func adamAVX2(p *float32, m *float32, v *float32, grad *float32, n int, settings *float32)

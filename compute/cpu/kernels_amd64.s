@@ -9581,3 +9581,621 @@ endrow:
 	JLT  row
 	VZEROUPPER
 	RET
+
+// func addAVX2(d *float32, a *float32, b *float32, n int, f float32)
+// Requires: AVX
+TEXT ·addAVX2(SB), NOSPLIT, $0-36
+	MOVQ         d+0(FP), AX
+	MOVQ         a+8(FP), CX
+	MOVQ         b+16(FP), DX
+	MOVQ         n+24(FP), BX
+	VBROADCASTSS f+32(FP), Y0
+	SUBQ         $0x20, BX
+	JLT          few
+
+loop:
+	VMOVUPS (CX), Y0
+	VMOVUPS (DX), Y1
+	VADDPS  Y1, Y0, Y0
+	VMOVUPS Y0, (AX)
+	VMOVUPS 32(CX), Y0
+	VMOVUPS 32(DX), Y1
+	VADDPS  Y1, Y0, Y0
+	VMOVUPS Y0, 32(AX)
+	VMOVUPS 64(CX), Y0
+	VMOVUPS 64(DX), Y1
+	VADDPS  Y1, Y0, Y0
+	VMOVUPS Y0, 64(AX)
+	VMOVUPS 96(CX), Y0
+	VMOVUPS 96(DX), Y1
+	VADDPS  Y1, Y0, Y0
+	VMOVUPS Y0, 96(AX)
+	ADDQ    $0x00000080, AX
+	ADDQ    $0x00000080, CX
+	ADDQ    $0x00000080, DX
+	SUBQ    $0x20, BX
+	JGE     loop
+
+few:
+	ADDQ $0x20, BX
+
+one:
+	CMPQ    BX, $0x08
+	JLT     rest
+	VMOVUPS (CX), Y0
+	VMOVUPS (DX), Y1
+	VADDPS  Y1, Y0, Y0
+	VMOVUPS Y0, (AX)
+	ADDQ    $0x00000020, AX
+	ADDQ    $0x00000020, CX
+	ADDQ    $0x00000020, DX
+	SUBQ    $0x08, BX
+	JMP     one
+
+rest:
+	TESTQ      BX, BX
+	JZ         done
+	LEAQ       maskTable<>+0(SB), SI
+	MOVQ       $0x00000010, DI
+	SUBQ       BX, DI
+	VMOVDQU    (SI)(DI*4), Y0
+	VMASKMOVPS (CX), Y0, Y1
+	VMASKMOVPS (DX), Y0, Y2
+	VADDPS     Y2, Y1, Y1
+	VMASKMOVPS Y1, Y0, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func multiplyAVX2(d *float32, a *float32, b *float32, n int, f float32)
+// Requires: AVX
+TEXT ·multiplyAVX2(SB), NOSPLIT, $0-36
+	MOVQ         d+0(FP), AX
+	MOVQ         a+8(FP), CX
+	MOVQ         b+16(FP), DX
+	MOVQ         n+24(FP), BX
+	VBROADCASTSS f+32(FP), Y0
+	SUBQ         $0x20, BX
+	JLT          few
+
+loop:
+	VMOVUPS (CX), Y0
+	VMOVUPS (DX), Y1
+	VMULPS  Y1, Y0, Y0
+	VMOVUPS Y0, (AX)
+	VMOVUPS 32(CX), Y0
+	VMOVUPS 32(DX), Y1
+	VMULPS  Y1, Y0, Y0
+	VMOVUPS Y0, 32(AX)
+	VMOVUPS 64(CX), Y0
+	VMOVUPS 64(DX), Y1
+	VMULPS  Y1, Y0, Y0
+	VMOVUPS Y0, 64(AX)
+	VMOVUPS 96(CX), Y0
+	VMOVUPS 96(DX), Y1
+	VMULPS  Y1, Y0, Y0
+	VMOVUPS Y0, 96(AX)
+	ADDQ    $0x00000080, AX
+	ADDQ    $0x00000080, CX
+	ADDQ    $0x00000080, DX
+	SUBQ    $0x20, BX
+	JGE     loop
+
+few:
+	ADDQ $0x20, BX
+
+one:
+	CMPQ    BX, $0x08
+	JLT     rest
+	VMOVUPS (CX), Y0
+	VMOVUPS (DX), Y1
+	VMULPS  Y1, Y0, Y0
+	VMOVUPS Y0, (AX)
+	ADDQ    $0x00000020, AX
+	ADDQ    $0x00000020, CX
+	ADDQ    $0x00000020, DX
+	SUBQ    $0x08, BX
+	JMP     one
+
+rest:
+	TESTQ      BX, BX
+	JZ         done
+	LEAQ       maskTable<>+0(SB), SI
+	MOVQ       $0x00000010, DI
+	SUBQ       BX, DI
+	VMOVDQU    (SI)(DI*4), Y0
+	VMASKMOVPS (CX), Y0, Y1
+	VMASKMOVPS (DX), Y0, Y2
+	VMULPS     Y2, Y1, Y1
+	VMASKMOVPS Y1, Y0, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func axpyAVX2(d *float32, a *float32, b *float32, n int, f float32)
+// Requires: AVX
+TEXT ·axpyAVX2(SB), NOSPLIT, $0-36
+	MOVQ         d+0(FP), AX
+	MOVQ         a+8(FP), CX
+	MOVQ         b+16(FP), DX
+	MOVQ         n+24(FP), BX
+	VBROADCASTSS f+32(FP), Y0
+	SUBQ         $0x20, BX
+	JLT          few
+
+loop:
+	VMOVUPS (CX), Y2
+	VMOVUPS (DX), Y1
+	VMOVUPS (AX), Y1
+	VMULPS  Y0, Y2, Y2
+	VADDPS  Y2, Y1, Y1
+	VMOVUPS Y1, (AX)
+	VMOVUPS 32(CX), Y2
+	VMOVUPS 32(DX), Y1
+	VMOVUPS 32(AX), Y1
+	VMULPS  Y0, Y2, Y2
+	VADDPS  Y2, Y1, Y1
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS 64(CX), Y2
+	VMOVUPS 64(DX), Y1
+	VMOVUPS 64(AX), Y1
+	VMULPS  Y0, Y2, Y2
+	VADDPS  Y2, Y1, Y1
+	VMOVUPS Y1, 64(AX)
+	VMOVUPS 96(CX), Y2
+	VMOVUPS 96(DX), Y1
+	VMOVUPS 96(AX), Y1
+	VMULPS  Y0, Y2, Y2
+	VADDPS  Y2, Y1, Y1
+	VMOVUPS Y1, 96(AX)
+	ADDQ    $0x00000080, AX
+	ADDQ    $0x00000080, CX
+	ADDQ    $0x00000080, DX
+	SUBQ    $0x20, BX
+	JGE     loop
+
+few:
+	ADDQ $0x20, BX
+
+one:
+	CMPQ    BX, $0x08
+	JLT     rest
+	VMOVUPS (CX), Y2
+	VMOVUPS (DX), Y1
+	VMOVUPS (AX), Y1
+	VMULPS  Y0, Y2, Y2
+	VADDPS  Y2, Y1, Y1
+	VMOVUPS Y1, (AX)
+	ADDQ    $0x00000020, AX
+	ADDQ    $0x00000020, CX
+	ADDQ    $0x00000020, DX
+	SUBQ    $0x08, BX
+	JMP     one
+
+rest:
+	TESTQ      BX, BX
+	JZ         done
+	LEAQ       maskTable<>+0(SB), SI
+	MOVQ       $0x00000010, DI
+	SUBQ       BX, DI
+	VMOVDQU    (SI)(DI*4), Y1
+	VMASKMOVPS (CX), Y1, Y3
+	VMASKMOVPS (DX), Y1, Y2
+	VMASKMOVPS (AX), Y1, Y2
+	VMULPS     Y0, Y3, Y3
+	VADDPS     Y3, Y2, Y2
+	VMASKMOVPS Y2, Y1, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func scaleAVX2(d *float32, a *float32, b *float32, n int, f float32)
+// Requires: AVX
+TEXT ·scaleAVX2(SB), NOSPLIT, $0-36
+	MOVQ         d+0(FP), AX
+	MOVQ         a+8(FP), CX
+	MOVQ         b+16(FP), DX
+	MOVQ         n+24(FP), BX
+	VBROADCASTSS f+32(FP), Y0
+	SUBQ         $0x20, BX
+	JLT          few
+
+loop:
+	VMOVUPS (CX), Y1
+	VMOVUPS (DX), Y2
+	VMULPS  Y0, Y1, Y1
+	VMOVUPS Y1, (AX)
+	VMOVUPS 32(CX), Y1
+	VMOVUPS 32(DX), Y2
+	VMULPS  Y0, Y1, Y1
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS 64(CX), Y1
+	VMOVUPS 64(DX), Y2
+	VMULPS  Y0, Y1, Y1
+	VMOVUPS Y1, 64(AX)
+	VMOVUPS 96(CX), Y1
+	VMOVUPS 96(DX), Y2
+	VMULPS  Y0, Y1, Y1
+	VMOVUPS Y1, 96(AX)
+	ADDQ    $0x00000080, AX
+	ADDQ    $0x00000080, CX
+	ADDQ    $0x00000080, DX
+	SUBQ    $0x20, BX
+	JGE     loop
+
+few:
+	ADDQ $0x20, BX
+
+one:
+	CMPQ    BX, $0x08
+	JLT     rest
+	VMOVUPS (CX), Y1
+	VMOVUPS (DX), Y2
+	VMULPS  Y0, Y1, Y1
+	VMOVUPS Y1, (AX)
+	ADDQ    $0x00000020, AX
+	ADDQ    $0x00000020, CX
+	ADDQ    $0x00000020, DX
+	SUBQ    $0x08, BX
+	JMP     one
+
+rest:
+	TESTQ      BX, BX
+	JZ         done
+	LEAQ       maskTable<>+0(SB), SI
+	MOVQ       $0x00000010, DI
+	SUBQ       BX, DI
+	VMOVDQU    (SI)(DI*4), Y1
+	VMASKMOVPS (CX), Y1, Y2
+	VMASKMOVPS (DX), Y1, Y3
+	VMULPS     Y0, Y2, Y2
+	VMASKMOVPS Y2, Y1, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func reluAVX2(d *float32, a *float32, b *float32, n int, f float32)
+// Requires: AVX
+TEXT ·reluAVX2(SB), NOSPLIT, $0-36
+	MOVQ         d+0(FP), AX
+	MOVQ         a+8(FP), CX
+	MOVQ         b+16(FP), DX
+	MOVQ         n+24(FP), BX
+	VBROADCASTSS f+32(FP), Y0
+	SUBQ         $0x20, BX
+	JLT          few
+
+loop:
+	VMOVUPS (CX), Y0
+	VMOVUPS (DX), Y1
+	VXORPS  Y1, Y1, Y1
+	VMAXPS  Y0, Y1, Y0
+	VMOVUPS Y0, (AX)
+	VMOVUPS 32(CX), Y0
+	VMOVUPS 32(DX), Y1
+	VXORPS  Y1, Y1, Y1
+	VMAXPS  Y0, Y1, Y0
+	VMOVUPS Y0, 32(AX)
+	VMOVUPS 64(CX), Y0
+	VMOVUPS 64(DX), Y1
+	VXORPS  Y1, Y1, Y1
+	VMAXPS  Y0, Y1, Y0
+	VMOVUPS Y0, 64(AX)
+	VMOVUPS 96(CX), Y0
+	VMOVUPS 96(DX), Y1
+	VXORPS  Y1, Y1, Y1
+	VMAXPS  Y0, Y1, Y0
+	VMOVUPS Y0, 96(AX)
+	ADDQ    $0x00000080, AX
+	ADDQ    $0x00000080, CX
+	ADDQ    $0x00000080, DX
+	SUBQ    $0x20, BX
+	JGE     loop
+
+few:
+	ADDQ $0x20, BX
+
+one:
+	CMPQ    BX, $0x08
+	JLT     rest
+	VMOVUPS (CX), Y0
+	VMOVUPS (DX), Y1
+	VXORPS  Y1, Y1, Y1
+	VMAXPS  Y0, Y1, Y0
+	VMOVUPS Y0, (AX)
+	ADDQ    $0x00000020, AX
+	ADDQ    $0x00000020, CX
+	ADDQ    $0x00000020, DX
+	SUBQ    $0x08, BX
+	JMP     one
+
+rest:
+	TESTQ      BX, BX
+	JZ         done
+	LEAQ       maskTable<>+0(SB), SI
+	MOVQ       $0x00000010, DI
+	SUBQ       BX, DI
+	VMOVDQU    (SI)(DI*4), Y0
+	VMASKMOVPS (CX), Y0, Y1
+	VMASKMOVPS (DX), Y0, Y2
+	VXORPS     Y2, Y2, Y2
+	VMAXPS     Y1, Y2, Y1
+	VMASKMOVPS Y1, Y0, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func reluBackwardAVX2(d *float32, a *float32, b *float32, n int, f float32)
+// Requires: AVX
+TEXT ·reluBackwardAVX2(SB), NOSPLIT, $0-36
+	MOVQ         d+0(FP), AX
+	MOVQ         a+8(FP), CX
+	MOVQ         b+16(FP), DX
+	MOVQ         n+24(FP), BX
+	VBROADCASTSS f+32(FP), Y0
+	SUBQ         $0x20, BX
+	JLT          few
+
+loop:
+	VMOVUPS (CX), Y0
+	VMOVUPS (DX), Y1
+	VXORPS  Y2, Y2, Y2
+	VCMPPS  $0x06, Y2, Y1, Y1
+	VANDPS  Y1, Y0, Y0
+	VMOVUPS Y0, (AX)
+	VMOVUPS 32(CX), Y0
+	VMOVUPS 32(DX), Y1
+	VXORPS  Y2, Y2, Y2
+	VCMPPS  $0x06, Y2, Y1, Y1
+	VANDPS  Y1, Y0, Y0
+	VMOVUPS Y0, 32(AX)
+	VMOVUPS 64(CX), Y0
+	VMOVUPS 64(DX), Y1
+	VXORPS  Y2, Y2, Y2
+	VCMPPS  $0x06, Y2, Y1, Y1
+	VANDPS  Y1, Y0, Y0
+	VMOVUPS Y0, 64(AX)
+	VMOVUPS 96(CX), Y0
+	VMOVUPS 96(DX), Y1
+	VXORPS  Y2, Y2, Y2
+	VCMPPS  $0x06, Y2, Y1, Y1
+	VANDPS  Y1, Y0, Y0
+	VMOVUPS Y0, 96(AX)
+	ADDQ    $0x00000080, AX
+	ADDQ    $0x00000080, CX
+	ADDQ    $0x00000080, DX
+	SUBQ    $0x20, BX
+	JGE     loop
+
+few:
+	ADDQ $0x20, BX
+
+one:
+	CMPQ    BX, $0x08
+	JLT     rest
+	VMOVUPS (CX), Y0
+	VMOVUPS (DX), Y1
+	VXORPS  Y2, Y2, Y2
+	VCMPPS  $0x06, Y2, Y1, Y1
+	VANDPS  Y1, Y0, Y0
+	VMOVUPS Y0, (AX)
+	ADDQ    $0x00000020, AX
+	ADDQ    $0x00000020, CX
+	ADDQ    $0x00000020, DX
+	SUBQ    $0x08, BX
+	JMP     one
+
+rest:
+	TESTQ      BX, BX
+	JZ         done
+	LEAQ       maskTable<>+0(SB), SI
+	MOVQ       $0x00000010, DI
+	SUBQ       BX, DI
+	VMOVDQU    (SI)(DI*4), Y0
+	VMASKMOVPS (CX), Y0, Y1
+	VMASKMOVPS (DX), Y0, Y2
+	VXORPS     Y3, Y3, Y3
+	VCMPPS     $0x06, Y3, Y2, Y2
+	VANDPS     Y2, Y1, Y1
+	VMASKMOVPS Y1, Y0, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func dropoutAVX2(d *float32, a *float32, n int, key uint64, threshold uint32, scale float32)
+// Requires: AVX, AVX2
+TEXT ·dropoutAVX2(SB), NOSPLIT, $0-40
+	MOVQ         d+0(FP), AX
+	MOVQ         a+8(FP), CX
+	MOVQ         n+16(FP), DX
+	MOVQ         key+24(FP), BX
+	MOVQ         $0x9e3779b97f4a7c15, SI
+	MOVQ         $0xbf58476d1ce4e5b9, DI
+	MOVQ         $0x94d049bb133111eb, R8
+	MOVL         threshold+32(FP), R9
+	DECL         R9
+	VMOVD        R9, X0
+	VPBROADCASTD X0, Y0
+	VBROADCASTSS scale+36(FP), Y1
+
+loop:
+	CMPQ      DX, $0x08
+	JLT       rest
+	ADDQ      SI, BX
+	MOVQ      BX, R9
+	MOVQ      R9, R10
+	SHRQ      $0x1e, R10
+	XORQ      R10, R9
+	IMULQ     DI, R9
+	MOVQ      R9, R10
+	SHRQ      $0x1b, R10
+	XORQ      R10, R9
+	IMULQ     R8, R9
+	MOVQ      R9, R10
+	SHRQ      $0x1f, R10
+	XORQ      R10, R9
+	ADDQ      SI, BX
+	MOVQ      BX, R10
+	MOVQ      R10, R11
+	SHRQ      $0x1e, R11
+	XORQ      R11, R10
+	IMULQ     DI, R10
+	MOVQ      R10, R11
+	SHRQ      $0x1b, R11
+	XORQ      R11, R10
+	IMULQ     R8, R10
+	MOVQ      R10, R11
+	SHRQ      $0x1f, R11
+	XORQ      R11, R10
+	VMOVQ     R9, X2
+	VPINSRQ   $0x01, R10, X2, X2
+	VPMOVZXWD X2, Y3
+	VPCMPGTD  Y0, Y3, Y3
+	VMULPS    (CX), Y1, Y2
+	VANDPS    Y3, Y2, Y2
+	VMOVUPS   Y2, (AX)
+	ADDQ      $0x20, CX
+	ADDQ      $0x20, AX
+	SUBQ      $0x08, DX
+	JMP       loop
+
+rest:
+	TESTQ      DX, DX
+	JZ         done
+	ADDQ       SI, BX
+	MOVQ       BX, R9
+	MOVQ       R9, R10
+	SHRQ       $0x1e, R10
+	XORQ       R10, R9
+	IMULQ      DI, R9
+	MOVQ       R9, R10
+	SHRQ       $0x1b, R10
+	XORQ       R10, R9
+	IMULQ      R8, R9
+	MOVQ       R9, R10
+	SHRQ       $0x1f, R10
+	XORQ       R10, R9
+	ADDQ       SI, BX
+	MOVQ       BX, SI
+	SHRQ       $0x1e, SI
+	XORQ       SI, BX
+	IMULQ      DI, BX
+	MOVQ       BX, SI
+	SHRQ       $0x1b, SI
+	XORQ       SI, BX
+	IMULQ      R8, BX
+	MOVQ       BX, SI
+	SHRQ       $0x1f, SI
+	XORQ       SI, BX
+	VMOVQ      R9, X2
+	VPINSRQ    $0x01, BX, X2, X2
+	VPMOVZXWD  X2, Y3
+	VPCMPGTD   Y0, Y3, Y3
+	LEAQ       maskTable<>+0(SB), BX
+	MOVQ       $0x00000010, SI
+	SUBQ       DX, SI
+	VMOVDQU    (BX)(SI*4), Y0
+	VMASKMOVPS (CX), Y0, Y2
+	VMULPS     Y1, Y2, Y2
+	VANDPS     Y3, Y2, Y2
+	VMASKMOVPS Y2, Y0, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func adamAVX2(p *float32, m *float32, v *float32, grad *float32, n int, settings *float32)
+// Requires: AVX
+TEXT ·adamAVX2(SB), NOSPLIT, $0-48
+	MOVQ         p+0(FP), AX
+	MOVQ         m+8(FP), CX
+	MOVQ         v+16(FP), DX
+	MOVQ         grad+24(FP), BX
+	MOVQ         n+32(FP), SI
+	MOVQ         settings+40(FP), DI
+	VBROADCASTSS (DI), Y0
+	VBROADCASTSS 4(DI), Y1
+	VBROADCASTSS 8(DI), Y2
+	VBROADCASTSS 12(DI), Y3
+	VBROADCASTSS 16(DI), Y4
+	VBROADCASTSS 20(DI), Y5
+	VBROADCASTSS 24(DI), Y6
+	VBROADCASTSS 28(DI), Y7
+	VBROADCASTSS 32(DI), Y8
+	VBROADCASTSS 36(DI), Y9
+
+loop:
+	CMPQ    SI, $0x08
+	JLT     rest
+	VMOVUPS (AX), Y10
+	VMOVUPS (BX), Y13
+	VMULPS  Y9, Y10, Y10
+	VMULPS  Y7, Y13, Y13
+	VMULPS  Y8, Y10, Y12
+	VADDPS  Y12, Y13, Y13
+	VMOVUPS (CX), Y11
+	VMULPS  Y0, Y11, Y11
+	VMULPS  Y1, Y13, Y12
+	VADDPS  Y12, Y11, Y11
+	VMOVUPS Y11, (CX)
+	VMOVUPS (DX), Y12
+	VMULPS  Y2, Y12, Y12
+	VMULPS  Y13, Y13, Y13
+	VMULPS  Y3, Y13, Y13
+	VADDPS  Y13, Y12, Y12
+	VMOVUPS Y12, (DX)
+	VSQRTPS Y12, Y12
+	VMULPS  Y5, Y12, Y12
+	VADDPS  Y6, Y12, Y12
+	VMULPS  Y4, Y11, Y11
+	VDIVPS  Y12, Y11, Y11
+	VSUBPS  Y11, Y10, Y10
+	VMOVUPS Y10, (AX)
+	ADDQ    $0x20, AX
+	ADDQ    $0x20, CX
+	ADDQ    $0x20, DX
+	ADDQ    $0x20, BX
+	SUBQ    $0x08, SI
+	JMP     loop
+
+rest:
+	TESTQ      SI, SI
+	JZ         done
+	LEAQ       maskTable<>+0(SB), DI
+	MOVQ       $0x00000010, R8
+	SUBQ       SI, R8
+	VMOVDQU    (DI)(R8*4), Y10
+	VMASKMOVPS (AX), Y10, Y11
+	VMASKMOVPS (BX), Y10, Y12
+	VMULPS     Y9, Y11, Y11
+	VMULPS     Y7, Y12, Y12
+	VMULPS     Y8, Y11, Y8
+	VADDPS     Y8, Y12, Y12
+	VMASKMOVPS (CX), Y10, Y7
+	VMULPS     Y0, Y7, Y7
+	VMULPS     Y1, Y12, Y8
+	VADDPS     Y8, Y7, Y7
+	VMASKMOVPS Y7, Y10, (CX)
+	VMASKMOVPS (DX), Y10, Y0
+	VMULPS     Y2, Y0, Y0
+	VMULPS     Y12, Y12, Y12
+	VMULPS     Y3, Y12, Y12
+	VADDPS     Y12, Y0, Y0
+	VMASKMOVPS Y0, Y10, (DX)
+	VSQRTPS    Y0, Y0
+	VMULPS     Y5, Y0, Y0
+	VADDPS     Y6, Y0, Y0
+	VMULPS     Y4, Y7, Y7
+	VDIVPS     Y0, Y7, Y7
+	VSUBPS     Y7, Y11, Y11
+	VMASKMOVPS Y11, Y10, (AX)
+
+done:
+	VZEROUPPER
+	RET

@@ -12,5 +12,6 @@ func main() {
 		gemm(s)
 		aggregate(s)
 	}
+	elements()
 	Generate()
 }
