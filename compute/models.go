@@ -9,12 +9,13 @@ import (
 	"github.com/gnnactor/gnnactor/compute/cpu"
 )
 
-// Models returns the names of the models, sorted.
-func Models() []string { return []string{"gat", "gatv2", "gcn", "gin", "mixhop", "sage"} }
+// Models returns the names of the models that take one block per layer, sorted.
+// There is one more, mixhop, which takes one per layer and hop (Model.Blocks).
+func Models() []string { return []string{"gat", "gatv2", "gcn", "gin", "sage"} }
 
 // Spec says what a model is. It is part of a run's identity.
 type Spec struct {
-	Model   string  `json:"model"`   // a name out of Models
+	Model   string  `json:"model"`   // a name out of Models, or mixhop
 	Layers  int     `json:"layers"`  // message-passing layers
 	Hidden  int     `json:"hidden"`  // width of the layers between; mixhop: of each power
 	InDim   int     `json:"in_dim"`  // input features per node
@@ -69,7 +70,8 @@ func (s *Spec) Validate() error {
 	oneOf := func(name, v string, allowed ...string) {
 		check(v == "" || slices.Contains(allowed, v), "%s %q is not one of %s", name, v, strings.Join(allowed, ", "))
 	}
-	check(slices.Contains(Models(), s.Model), "model %q is not one of %s", s.Model, strings.Join(Models(), ", "))
+	models := append(Models(), "mixhop")
+	check(slices.Contains(models, s.Model), "model %q is not one of %s", s.Model, strings.Join(models, ", "))
 	oneOf("aggregation", s.Aggregation, "mean", "max", "sum")
 	oneOf("norm", s.Norm, "layer")
 	oneOf("jumping knowledge", s.JumpingKnowledge, "cat", "max", "last")
