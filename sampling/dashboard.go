@@ -82,8 +82,13 @@ func (d *dashboard) pop(key rng.Key) uint32 {
 	}
 }
 
+// fill sets all of s to v, long runs by copying.
 func fill(s []uint32, v uint32) {
-	for i := range s {
+	const short = 16
+	for i := range s[:min(short, len(s))] {
 		s[i] = v
+	}
+	for n := short; n < len(s); n *= 2 {
+		copy(s[n:], s[:n])
 	}
 }

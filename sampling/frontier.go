@@ -55,7 +55,19 @@ type frontier struct {
 	distinct bool     // the budget counts distinct nodes, not pops
 	walkable []uint32 // nodes with d > 0
 	queue    weightedQueue
+	slots    []walker
 }
+
+// walker is a place on the frontier. Its next step is drawn when it arrives, so
+// that what the step needs is in the cache when it is taken.
+type walker struct {
+	node uint32
+	next int64 // position in the graph of the neighbour that comes after
+}
+
+// stepsAhead is after how many pops a walker's next neighbour is read, to fetch
+// that neighbour's row pointers.
+const stepsAhead = 8
 
 // weightedQueue holds items and pops one with a probability in proportion to
 // its weight.
@@ -67,14 +79,16 @@ type weightedQueue interface {
 
 func (f *frontier) draw(s *nodeSet, _ ID, key rng.Key) {
 	f.queue.reset()
+	f.slots = resize(f.slots, f.size)
 	roots := key.With(0)
 	for i := range f.size {
-		f.push(f.walkable[roots.Uintn(uint64(i), uint64(len(f.walkable)))])
+		f.arrive(i, f.walkable[roots.Uintn(uint64(i), uint64(len(f.walkable)))], roots.With(uint64(i)))
 	}
 	goal := f.budget
 	if f.distinct {
 		goal = min(goal, len(f.walkable))
 	}
+	var recent [stepsAhead]int
 	// A walk that stays in a small component never finds as many distinct
 	// nodes as are asked for.
 	const patience = 64
@@ -83,15 +97,22 @@ func (f *frontier) draw(s *nodeSet, _ ID, key rng.Key) {
 			return
 		}
 		step := key.With(uint64(pops) + 1)
-		u := f.queue.pop(step)
-		s.add(u)
-		begin, d := f.g.Indptr[u], f.g.Degree(u)
-		next := f.g.Indices[begin+int64(step.With(0).Uintn(0, uint64(d)))]
+		i := int(f.queue.pop(step))
+		s.add(f.slots[i].node)
+		next := f.g.Indices[f.slots[i].next]
 		if f.g.Degree(next) == 0 {
-			next = f.walkable[step.With(0).Uintn(1, uint64(len(f.walkable)))]
+			next = f.walkable[step.With(0).Uintn(0, uint64(len(f.walkable)))]
 		}
-		f.push(next)
+		f.arrive(i, next, step.With(1))
+		prefetchRow(f.g, f.g.Indices[f.slots[recent[pops%stepsAhead]].next])
+		recent[pops%stepsAhead] = i
 	}
 }
 
-func (f *frontier) push(u uint32) { f.queue.push(u, min(f.g.Degree(u), f.cap)) }
+// arrive puts u on the frontier in place i.
+func (f *frontier) arrive(i int, u uint32, key rng.Key) {
+	begin, d := f.g.Indptr[u], f.g.Degree(u)
+	f.slots[i] = walker{u, begin + int64(key.Uintn(0, uint64(d)))}
+	prefetch4(&f.g.Indices[0], &f.slots[i].next, 1)
+	f.queue.push(uint32(i), min(d, f.cap))
+}

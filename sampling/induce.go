@@ -78,7 +78,7 @@ func (s *nodeSet) clip(m int, key rng.Key) {
 func (s *nodeSet) sort() {
 	slices.Sort(s.nodes)
 	s.ids.clear()
-	s.ids.reserve(nil, len(s.nodes))
+	s.ids.reserve(nil, 2*len(s.nodes))
 	for _, u := range s.nodes {
 		s.ids.put(u)
 	}

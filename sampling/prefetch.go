@@ -1,11 +1,16 @@
 package sampling
 
+import "github.com/gnnactor/gnnactor/graph"
+
 // prefetchRows asks for the row pointers of nodes.
 func prefetchRows(indptr []int64, nodes []uint32) {
 	if len(nodes) > 0 {
 		prefetch8(&indptr[0], &nodes[0], len(nodes))
 	}
 }
+
+// prefetchRow asks for the row pointers of one node.
+func prefetchRow(g *graph.Graph, u uint32) { prefetch8(&g.Indptr[0], &u, 1) }
 
 // prefetchIndices asks for the entries at pos.
 func prefetchIndices(indices []uint32, pos []int64) {
