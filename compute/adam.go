@@ -3,12 +3,13 @@ package compute
 import "github.com/gnnactor/gnnactor/compute/cpu"
 
 // Adam is PyTorch's Adam (Kingma and Ba, 2015): weight decay is added to the
-// gradient.
+// gradient. With Decoupled it is AdamW (Loshchilov and Hutter, 2019).
 type Adam struct {
 	LR           float64 `json:"lr"`
 	Beta1, Beta2 float64
 	Eps          float64
 	WeightDecay  float64 `json:"weight_decay"`
+	Decoupled    bool    `json:"decoupled,omitempty"`
 }
 
 // DefaultAdam returns PyTorch's defaults for the given learning rate.
@@ -31,6 +32,6 @@ func (a Adam) Step(params, grad []float32, state *AdamState, x *cpu.Exec) {
 	state.Step++
 	cpu.AdamStep(x, params, state.M, state.V, grad, cpu.AdamOptions{
 		LearningRate: a.LR, Beta1: a.Beta1, Beta2: a.Beta2, Epsilon: a.Eps,
-		WeightDecay: a.WeightDecay, Step: state.Step,
+		WeightDecay: a.WeightDecay, Decoupled: a.Decoupled, Step: state.Step,
 	})
 }

@@ -10,6 +10,12 @@ import (
 // TestAdam compares five steps with PyTorch's algorithm written out in float64
 // (torch.optim.Adam, not amsgrad, not maximising).
 func TestAdam(t *testing.T) {
+	for _, decoupled := range []bool{false, true} {
+		testAdam(t, decoupled)
+	}
+}
+
+func testAdam(t *testing.T, decoupled bool) {
 	const n = 40000
 	params := randomMatrix[float32](1, n, 1).Data
 	want := make([]float64, n)
@@ -18,13 +24,18 @@ func TestAdam(t *testing.T) {
 	}
 	m, v := make([]float64, n), make([]float64, n)
 	state, a := NewAdamState(n), DefaultAdam(0.02)
-	a.WeightDecay = 0.1
+	a.WeightDecay, a.Decoupled = 0.1, decoupled
 	x := testExec(t, 2, cpu.Go)
 	for step := 1; step <= 5; step++ {
 		grad := randomMatrix[float32](1, n, uint64(10+step)).Data
 		a.Step(params, grad, state, x)
 		for i := range want {
-			g := float64(grad[i]) + 0.1*want[i]
+			g := float64(grad[i])
+			if decoupled {
+				want[i] *= 1 - 0.02*0.1
+			} else {
+				g += 0.1 * want[i]
+			}
 			m[i] = 0.9*m[i] + (1-0.9)*g
 			v[i] = 0.999*v[i] + (1-0.999)*g*g
 			stepSize := 0.02 / (1 - math.Pow(0.9, float64(step)))

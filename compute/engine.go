@@ -16,8 +16,9 @@ type Input struct {
 	Features *graph.Features // the feature table
 	Edges    *graph.Features // features of the graph's edges, in its order; nil unless the model reads them
 	Rows     []uint32        // its rows that are the sources of Blocks[0]; nil: row i is source i
-	Targets  []uint32        // rows of the output that carry loss, distinct; nil: the first len(Labels)
+	Targets  []uint32        // rows of the output that carry loss, distinct; nil: the first ones
 	Labels   []int32         // class of each target
+	Multi    []uint8         // instead of Labels, several labels per target: OutDim values of 0 or 1 each
 	Weights  []float32       // weight of each target's loss; nil: all 1
 }
 
@@ -25,8 +26,12 @@ type Input struct {
 type Stats struct {
 	Loss    float64 // Σ weight·loss over the targets
 	Weight  float64 // Σ weight
-	Correct int     // targets whose largest output is their class
+	Correct int     // targets whose largest output is their class, or with every label right
 	Count   int     // targets
+
+	// With several labels per target, which are predicted where an output is
+	// positive:
+	TruePositive, FalsePositive, FalseNegative int
 }
 
 // Engine computes gradients of one model. It owns the memory between input and
@@ -38,8 +43,9 @@ type Engine struct{ core *core[float32] }
 func (m *Model) NewEngine(x *cpu.Exec) *Engine { return &Engine{newCore[float32](m, x, true)} }
 
 // Gradient overwrites grad with the sum over in's targets of weight times the
-// gradient of the softmax cross-entropy at params, both vectors of the model's
-// Layout. A loss that is not finite is an error, as is an input that does not
+// gradient of the loss at params, both vectors of the model's
+// Layout. The loss is the softmax cross-entropy of the class, or, with several
+// labels, the mean over labels of the sigmoid's. A loss that is not finite is an error, as is an input that does not
 // fit the model; grad is then unspecified.
 func (e *Engine) Gradient(grad, params []float32, in *Input) (Stats, error) {
 	c := e.core
@@ -175,14 +181,32 @@ func (c *core[T]) check(in *Input) error {
 	if err := c.model.checkEdges(in.Edges); err != nil {
 		return err
 	}
-	out := in.Blocks[len(in.Blocks)-1].NumDst
+	return c.checkTargets(in, in.Blocks[len(in.Blocks)-1].NumDst)
+}
+
+// targets returns the number of targets.
+func (c *core[T]) targets(in *Input) int {
+	if in.Multi != nil {
+		return len(in.Multi) / c.model.spec.OutDim
+	}
+	return len(in.Labels)
+}
+
+// checkTargets reports targets, labels and weights that do not fit each other
+// or the out rows of the output.
+func (c *core[T]) checkTargets(in *Input, out int) error {
+	spec, n := &c.model.spec, c.targets(in)
 	switch {
-	case in.Targets != nil && len(in.Targets) != len(in.Labels):
-		return fmt.Errorf("%d targets have %d labels", len(in.Targets), len(in.Labels))
-	case len(in.Labels) > out:
-		return fmt.Errorf("%d targets but only %d output rows", len(in.Labels), out)
-	case in.Weights != nil && len(in.Weights) != len(in.Labels):
-		return fmt.Errorf("%d targets have %d loss weights", len(in.Labels), len(in.Weights))
+	case in.Multi != nil && in.Labels != nil:
+		return fmt.Errorf("the targets have both one class and several labels")
+	case in.Multi != nil && len(in.Multi)%spec.OutDim != 0:
+		return fmt.Errorf("%d labels are not a multiple of the model's %d outputs", len(in.Multi), spec.OutDim)
+	case in.Targets != nil && len(in.Targets) != n:
+		return fmt.Errorf("%d targets have labels for %d", len(in.Targets), n)
+	case n > out:
+		return fmt.Errorf("%d targets but only %d output rows", n, out)
+	case in.Weights != nil && len(in.Weights) != n:
+		return fmt.Errorf("%d targets have %d loss weights", n, len(in.Weights))
 	}
 	for i, y := range in.Labels {
 		if y < 0 || int(y) >= spec.OutDim {
@@ -195,42 +219,4 @@ func (c *core[T]) check(in *Input) error {
 		}
 	}
 	return nil
-}
-
-// loss computes the softmax cross-entropy of in's targets and, if y needs one,
-// the gradient of y. The caller has checked in; a target that occurs twice is
-// found here.
-func (c *core[T]) loss(y *Value[T], in *Input) (Stats, error) {
-	stats := Stats{Count: len(in.Labels)}
-	c.labels.Reset()
-	labels := c.labels.Alloc(y.rows)
-	for i := range labels {
-		labels[i] = graph.Unlabeled
-	}
-	var weights []T
-	if in.Weights != nil {
-		weights = c.tape.mem.Zeroed(y.rows)
-	} else {
-		stats.Weight = float64(len(in.Labels))
-	}
-	for i, class := range in.Labels {
-		row := i
-		if in.Targets != nil {
-			row = int(in.Targets[i])
-		}
-		if labels[row] != graph.Unlabeled {
-			return stats, fmt.Errorf("output row %d is a target twice", row)
-		}
-		labels[row] = class
-		if weights != nil {
-			weights[row] = T(in.Weights[i])
-			stats.Weight += float64(in.Weights[i])
-		}
-	}
-	var g cpu.Matrix[T]
-	if y.needs {
-		g, _ = y.gradient()
-	}
-	stats.Loss, stats.Correct = cpu.SoftmaxCrossEntropy(c.tape.x, y.dense, labels, weights, g)
-	return stats, nil
 }

@@ -160,12 +160,14 @@ func TestGradientErrors(t *testing.T) {
 		"no features":                       func(in *Input) { in.Features = nil },
 		"have 4 columns, the model needs 3": func(in *Input) { in.Features = graph.NewFeatures(30, 4, make([]float32, 120)) },
 		"feature rows are named":            func(in *Input) { in.Rows = in.Rows[1:] },
-		"2 targets have 5 labels":           func(in *Input) { in.Targets = []uint32{0, 1} },
+		"2 targets have labels for 5":       func(in *Input) { in.Targets = []uint32{0, 1} },
 		"twice":                             func(in *Input) { in.Targets = []uint32{0, 1, 2, 3, 3} },
 		"output row 5":                      func(in *Input) { in.Targets = []uint32{0, 1, 2, 3, 5} },
 		"class -1, outside [0, 2)":          func(in *Input) { in.Labels[4] = graph.Unlabeled },
 		"class 2, outside":                  func(in *Input) { in.Labels[4] = 2 },
 		"but only 5 output rows":            func(in *Input) { in.Labels = make([]int32, 6) },
+		"both one class and several":        func(in *Input) { in.Multi = make([]uint8, 10) },
+		"9 labels are not a multiple":       func(in *Input) { in.Labels, in.Multi = nil, make([]uint8, 9) },
 		"have 3 loss weights":               func(in *Input) { in.Weights = make([]float32, 3) },
 		"the loss is NaN": func(in *Input) {
 			x := make([]float32, 90)

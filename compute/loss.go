@@ -1,0 +1,56 @@
+package compute
+
+import (
+	"fmt"
+
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph"
+)
+
+// loss computes the loss of in's targets and, if y needs one, the gradient of y.
+// The caller has checked in; a target that occurs twice is found here.
+func (c *core[T]) loss(y *Value[T], in *Input) (Stats, error) {
+	n := c.targets(in)
+	stats := Stats{Count: n, Weight: float64(n)}
+	c.labels.Reset()
+	// Of each row its class, or the target that it is if there are several
+	// labels; -1 if it carries no loss.
+	labels := c.labels.Alloc(y.rows)
+	for i := range labels {
+		labels[i] = graph.Unlabeled
+	}
+	var weights []T
+	if in.Weights != nil {
+		weights = c.tape.mem.Zeroed(y.rows)
+		stats.Weight = 0
+	}
+	for i := range n {
+		row := i
+		if in.Targets != nil {
+			row = int(in.Targets[i])
+		}
+		if labels[row] != graph.Unlabeled {
+			return stats, fmt.Errorf("output row %d is a target twice", row)
+		}
+		labels[row] = int32(i)
+		if in.Multi == nil {
+			labels[row] = in.Labels[i]
+		}
+		if weights != nil {
+			weights[row] = T(in.Weights[i])
+			stats.Weight += float64(in.Weights[i])
+		}
+	}
+	var g cpu.Matrix[T]
+	if y.needs {
+		g, _ = y.gradient()
+	}
+	if in.Multi == nil {
+		stats.Loss, stats.Correct = cpu.SoftmaxCrossEntropy(c.tape.x, y.dense, labels, weights, g)
+		return stats, nil
+	}
+	loss, d := cpu.SigmoidCrossEntropy(c.tape.x, y.dense, labels, in.Multi, weights, g)
+	stats.Loss, stats.Correct = loss, d.Exact
+	stats.TruePositive, stats.FalsePositive, stats.FalseNegative = d.TruePositive, d.FalsePositive, d.FalseNegative
+	return stats, nil
+}

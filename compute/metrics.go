@@ -1,0 +1,146 @@
+package compute
+
+import (
+	"math"
+	"slices"
+
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph"
+)
+
+// F1 holds the harmonic means of precision and recall: Micro over all decisions
+// together, Macro the mean over classes.
+type F1 struct{ Micro, Macro float64 }
+
+// classCounts counts one class's decisions.
+type classCounts struct{ truePositive, falsePositive, falseNegative int }
+
+func (c classCounts) f1() float64 {
+	if d := 2*c.truePositive + c.falsePositive + c.falseNegative; d > 0 {
+		return 2 * float64(c.truePositive) / float64(d)
+	}
+	return 0
+}
+
+// f1 returns both means; the macro one over the classes that occur among labels
+// or predictions, as scikit-learn does.
+func f1(counts []classCounts) F1 {
+	var all classCounts
+	var sum float64
+	seen := 0
+	for _, c := range counts {
+		all.truePositive += c.truePositive
+		all.falsePositive += c.falsePositive
+		all.falseNegative += c.falseNegative
+		if c != (classCounts{}) {
+			sum += c.f1()
+			seen++
+		}
+	}
+	return F1{all.f1(), sum / float64(max(seen, 1))}
+}
+
+// ArgMax returns the column of row's largest value, the first of equals.
+func ArgMax(row []float32) int {
+	best := 0
+	for j, v := range row {
+		if v > row[best] {
+			best = j
+		}
+	}
+	return best
+}
+
+// Accuracy returns the share of rows of logits whose largest value is in the
+// column of their label; rows with graph.Unlabeled do not count. Without any
+// labelled row it is 0.
+func Accuracy(logits cpu.Matrix[float32], labels []int32) float64 {
+	right, n := 0, 0
+	for i, y := range labels {
+		if y == graph.Unlabeled {
+			continue
+		}
+		n++
+		if ArgMax(logits.Row(i)) == int(y) {
+			right++
+		}
+	}
+	return float64(right) / float64(max(n, 1))
+}
+
+// SingleLabelF1 returns F1 of the predictions that Accuracy scores. Its micro
+// mean is the accuracy.
+func SingleLabelF1(logits cpu.Matrix[float32], labels []int32) F1 {
+	counts := make([]classCounts, logits.Cols)
+	for i, y := range labels {
+		if y == graph.Unlabeled {
+			continue
+		}
+		if p := ArgMax(logits.Row(i)); p == int(y) {
+			counts[p].truePositive++
+		} else {
+			counts[p].falsePositive++
+			counts[y].falseNegative++
+		}
+	}
+	return f1(counts)
+}
+
+// MultiLabelF1 returns F1 where label j of row i is predicted if logits[i][j] is
+// positive, and true if labels[i·cols+j] is not 0.
+func MultiLabelF1(logits cpu.Matrix[float32], labels []uint8) F1 {
+	counts := make([]classCounts, logits.Cols)
+	for i := range logits.Rows {
+		for j, z := range logits.Row(i) {
+			switch y := labels[i*logits.Cols+j] != 0; {
+			case z > 0 && y:
+				counts[j].truePositive++
+			case z > 0:
+				counts[j].falsePositive++
+			case y:
+				counts[j].falseNegative++
+			}
+		}
+	}
+	return f1(counts)
+}
+
+// AUC returns the area under the ROC curve: the chance that a random positive
+// scores higher than a random negative, equal scores counting one half. It is
+// NaN if either kind is missing or a score is NaN.
+func AUC(scores []float32, positive []bool) float64 {
+	order := make([]int, len(scores))
+	for i := range order {
+		order[i] = i
+		if math.IsNaN(float64(scores[i])) {
+			return math.NaN()
+		}
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		switch {
+		case scores[a] < scores[b]:
+			return -1
+		case scores[a] > scores[b]:
+			return 1
+		}
+		return 0
+	})
+	var ranks float64 // of the positives, 1-based, equal scores sharing their mean
+	positives := 0
+	for i := 0; i < len(order); {
+		j, p := i, 0
+		for ; j < len(order) && scores[order[j]] == scores[order[i]]; j++ {
+			if positive[order[j]] {
+				p++
+			}
+		}
+		ranks += float64(p) * float64(i+j+1) / 2
+		positives += p
+		i = j
+	}
+	negatives := len(scores) - positives
+	if positives == 0 || negatives == 0 {
+		return math.NaN()
+	}
+	return (ranks - float64(positives)*float64(positives+1)/2) / (float64(positives) * float64(negatives))
+}
