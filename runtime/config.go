@@ -32,22 +32,35 @@ type Config struct {
 
 	// Model.
 
-	Model   string  `yaml:"model"`   // gcn or sage
+	Model   string  `yaml:"model"`   // a name out of Models
 	Layers  int     `yaml:"layers"`  // number of message-passing layers
 	Hidden  int     `yaml:"hidden"`  // width of the layers between
 	Dropout float64 `yaml:"dropout"` // probability of dropping a hidden value in training
-	// InputDropout is the same for input features; negative: Dropout for gcn,
-	// 0 for other models.
+	// InputDropout is the same for input features; negative: 1−(1−Dropout)² for
+	// gcn, 0 for other models.
 	InputDropout float64 `yaml:"input-dropout"`
+	Aggregation  string  `yaml:"aggregation"` // of sage: mean, max or sum; empty: mean
+	Heads        int     `yaml:"heads"`       // attention heads of gat and gatv2; 0: 1
+	// AttentionDropout is the probability of dropping an attention weight.
+	AttentionDropout float64 `yaml:"attention-dropout"`
+	Norm             string  `yaml:"norm"`     // layer: layer norm after every convolution; empty: none
+	Residual         bool    `yaml:"residual"` // add a convolution's input to its result
+	// JumpingKnowledge makes the output a linear layer over all convolutions:
+	// cat, max or last; empty: the last convolution is the output.
+	JumpingKnowledge string `yaml:"jumping-knowledge"`
 
 	// Sampling.
 
 	Sampler string `yaml:"sampler"` // a name out of sampling.Names
 	// Fanouts are the neighbours sampled per layer, from the seeds outward;
 	// -1 takes all of them.
-	Fanouts      []int `yaml:"fanouts"`
-	BatchSize    int   `yaml:"batch-size"`    // seed nodes of a global batch
-	MicroBatches int   `yaml:"micro-batches"` // parts a global batch is cut into
+	Fanouts []int `yaml:"fanouts"`
+	// SamplerOptions are further settings of the sampler, by the yaml names of
+	// sampling.Spec: {"budget": "8000", "frontier": "1000"}.
+	SamplerOptions map[string]string `yaml:"sampler-options"`
+
+	BatchSize    int `yaml:"batch-size"`    // seed nodes of a global batch
+	MicroBatches int `yaml:"micro-batches"` // parts a global batch is cut into
 
 	// Training.
 
@@ -129,11 +142,14 @@ func (c *Config) Validate() error {
 	check(c.Trainers >= 0 && c.Trainers <= max(c.MicroBatches, 1), "trainers: %d is more than micro-batches = %d; each trainer needs one", c.Trainers, c.MicroBatches)
 	check(c.KeepCheckpoints >= 1, "keep-checkpoints: %d must be at least 1", c.KeepCheckpoints)
 	check(!c.Resume || c.Checkpoint != "", "resume: needs checkpoint, the directory to resume from")
-	if c.Sampler == "neighbor" {
+	if c.usesFanouts() {
 		check(len(c.Fanouts) == c.Layers, "fanouts: %d given for %d layers; give one per layer, from the seeds outward", len(c.Fanouts), c.Layers)
 		for i, k := range c.Fanouts {
 			check(k >= 1 || k == -1, "fanouts: number %d is %d; it must be at least 1, or -1 for all neighbours", i+1, k)
 		}
+	}
+	if _, err := c.samplerSpec(c.Layers); err != nil {
+		bad = append(bad, err.Error())
 	}
 	if bad == nil {
 		return nil

@@ -15,14 +15,18 @@
 package runtime
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/asynkron/protoactor-go/actor"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/compute"
@@ -96,12 +100,16 @@ func Start(cfg Config) (_ *Runtime, err error) {
 		}
 	}()
 	ds := r.data.ds
-	spec := cfg.samplerSpec()
+	blocks := cfg.Layers
+	if r.model, r.noModel = newModel(&cfg, ds); r.model != nil {
+		r.params, blocks = r.model.Init(cfg.Seed), r.model.Blocks()
+	}
+	spec, err := cfg.samplerSpec(blocks)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
 	if r.sampler, err = sampling.Prepare(spec, ds, cfg.Seed); err != nil {
 		return nil, err
-	}
-	if r.model, r.noModel = newModel(&cfg, ds); r.model != nil {
-		r.params = r.model.Init(cfg.Seed)
 	}
 	r.identity = r.identify()
 	if cfg.Params != "" {
@@ -138,23 +146,47 @@ func newModel(cfg *Config, ds *graph.Dataset) (*compute.Model, error) {
 	return m, nil
 }
 
-func (c *Config) samplerSpec() sampling.Spec {
-	s := sampling.Spec{Name: c.Sampler, Layers: c.Layers}
-	if c.Sampler == "neighbor" {
+// usesFanouts reports whether the sampler takes a number of neighbours per
+// layer.
+func (c *Config) usesFanouts() bool {
+	return c.Sampler == "neighbor" || c.Sampler == "labor" || c.Sampler == "gns"
+}
+
+// samplerSpec returns the sampler's settings, for batches of the given number
+// of blocks.
+func (c *Config) samplerSpec(blocks int) (sampling.Spec, error) {
+	var s sampling.Spec
+	plain := yaml.Node{Kind: yaml.MappingNode} // unquoted, so that "8000" is read as a number
+	for _, k := range slices.Sorted(maps.Keys(c.SamplerOptions)) {
+		plain.Content = append(plain.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: k}, &yaml.Node{Kind: yaml.ScalarNode, Value: c.SamplerOptions[k]})
+	}
+	options, err := yaml.Marshal(&plain)
+	if err != nil {
+		return s, fmt.Errorf("sampler-options: %w", err)
+	}
+	d := yaml.NewDecoder(bytes.NewReader(options))
+	d.KnownFields(true)
+	if err := d.Decode(&s); err != nil && !errors.Is(err, io.EOF) {
+		return s, fmt.Errorf("sampler-options: %w", err)
+	}
+	s.Name, s.Layers, s.Fanouts = c.Sampler, blocks, nil
+	if c.usesFanouts() {
 		s.Fanouts = c.Fanouts
 	}
-	return s
+	return s, nil
 }
 
 func (c *Config) modelSpec(ds *graph.Dataset) compute.Spec {
 	s := compute.Spec{
 		Model: c.Model, Layers: c.Layers, Hidden: c.Hidden, Dropout: c.Dropout, InputDropout: c.InputDropout,
 		InDim: ds.NodeFeatures.Cols, OutDim: ds.Labels.NumClasses,
+		Aggregation: c.Aggregation, Heads: c.Heads, AttentionDropout: c.AttentionDropout,
+		Norm: c.Norm, Residual: c.Residual, JumpingKnowledge: c.JumpingKnowledge,
 	}
 	if s.InputDropout < 0 {
 		s.InputDropout = 0
 		if c.Model == "gcn" {
-			s.InputDropout = c.Dropout
+			s.InputDropout = 1 - (1-c.Dropout)*(1-c.Dropout)
 		}
 	}
 	return s

@@ -143,11 +143,13 @@ func (c *configFlags) takeShape(cfg *runtime.Config) error {
 	if err != nil {
 		return err
 	}
-	if !said("model") {
-		cfg.Model = spec.Model
-	}
-	if !said("hidden") {
-		cfg.Hidden = spec.Hidden
+	for name, saved := range map[string]any{
+		"model": spec.Model, "hidden": spec.Hidden, "aggregation": spec.Aggregation, "heads": spec.Heads,
+		"norm": spec.Norm, "residual": spec.Residual, "jumping-knowledge": spec.JumpingKnowledge,
+	} {
+		if !said(name) {
+			field(cfg, name).Set(reflect.ValueOf(saved))
+		}
 	}
 	if !said("layers") && cfg.Layers != spec.Layers {
 		cfg.Layers = spec.Layers

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -43,11 +44,18 @@ var settings = []setting{
 	{"layers", modelGroup, "message-passing layers"},
 	{"hidden", modelGroup, "width of the layers between"},
 	{"dropout", modelGroup, "probability of dropping a hidden value in training"},
-	{"input-dropout", modelGroup, "the same for input features; negative: as --dropout for gcn, 0 for other models"},
+	{"input-dropout", modelGroup, "the same for input features; negative: 1-(1-dropout)^2 for gcn, 0 for other models"},
+	{"aggregation", modelGroup, "`NAME` of what sage does with its neighbours: mean (default), max, sum"},
+	{"heads", modelGroup, "attention heads of gat and gatv2; 0: 1"},
+	{"attention-dropout", modelGroup, "probability of dropping an attention weight in training"},
+	{"norm", modelGroup, "layer: layer norm after every convolution (default: none)"},
+	{"residual", modelGroup, "add a convolution's input to its result"},
+	{"jumping-knowledge", modelGroup, "output from all convolutions: cat, max or last (default: from the last alone)"},
 	{"params", modelGroup, "safetensors `FILE` with the parameters to start from"},
 
 	{"sampler", samplingGroup, "`NAME` of the sampler: " + strings.Join(runtime.Samplers(), ", ")},
 	{"fanouts", samplingGroup, "neighbours sampled per layer, from the seeds outward; -1 takes all"},
+	{"sampler-options", samplingGroup, "further settings of the sampler, like budget=8000,frontier=1000"},
 	{"batch-size", samplingGroup, "seed nodes of a batch"},
 	{"micro-batches", samplingGroup, "parts that a batch is cut into"},
 
@@ -115,6 +123,8 @@ func (f *fieldValue) Type() string {
 		return "number"
 	case reflect.Slice:
 		return "n,n"
+	case reflect.Map:
+		return "key=value,..."
 	case reflect.String:
 		return "name"
 	}
@@ -129,6 +139,13 @@ func (f *fieldValue) String() string {
 		parts := make([]string, len(list))
 		for i, n := range list {
 			parts[i] = strconv.Itoa(n)
+		}
+		return strings.Join(parts, ",")
+	}
+	if options, ok := f.v.Interface().(map[string]string); ok {
+		parts := make([]string, 0, len(options))
+		for _, k := range slices.Sorted(maps.Keys(options)) {
+			parts = append(parts, k+"="+options[k])
 		}
 		return strings.Join(parts, ",")
 	}
@@ -174,6 +191,16 @@ func (f *fieldValue) Set(text string) error {
 			list = append(list, n)
 		}
 		f.v.Set(reflect.ValueOf(list))
+	case map[string]string:
+		options := map[string]string{}
+		for part := range strings.SplitSeq(text, ",") {
+			key, value, ok := strings.Cut(strings.TrimSpace(part), "=")
+			if !ok {
+				return fmt.Errorf("must be settings with commas between, like budget=8000,frontier=1000")
+			}
+			options[key] = value
+		}
+		f.v.Set(reflect.ValueOf(options))
 	default:
 		return fmt.Errorf("settings of type %s cannot be set here", f.v.Type())
 	}

@@ -83,6 +83,8 @@ var samples = map[reflect.Type]struct {
 	reflect.TypeFor[uint64]():  {"18446744073709551615", "18446744073709551615", uint64(1<<64 - 1)},
 	reflect.TypeFor[float64](): {"0.125", "0.125", 0.125},
 	reflect.TypeFor[[]int]():   {"15, -1,5", "[15, -1, 5]", []int{15, -1, 5}},
+
+	reflect.TypeFor[map[string]string](): {"budget=8000, frontier=50", "{budget: 8000, frontier: 50}", map[string]string{"budget": "8000", "frontier": "50"}},
 }
 
 // Each setting arrives from each of its three sources.
