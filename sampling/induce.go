@@ -77,6 +77,11 @@ func (s *nodeSet) clip(m int, key rng.Key) {
 // sort puts the nodes in increasing order and numbers them.
 func (s *nodeSet) sort() {
 	slices.Sort(s.nodes)
+	s.number()
+}
+
+// number gives the nodes their local ids, in the order they stand in.
+func (s *nodeSet) number() {
 	s.ids.clear()
 	s.ids.reserve(nil, 2*len(s.nodes))
 	for _, u := range s.nodes {

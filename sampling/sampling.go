@@ -52,6 +52,7 @@ const (
 	purposeLabor
 	purposeCache
 	purposeNorm
+	purposeLazy
 )
 
 // Key returns the key under which the micro-batch is sampled.

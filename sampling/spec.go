@@ -13,7 +13,7 @@ import (
 // not use is left at its zero value.
 type Spec struct {
 	Name    string `json:"name" yaml:"name"`                           // one of Names
-	Fanouts []int  `json:"fanouts,omitempty" yaml:"fanouts,omitempty"` // neighbours per layer, from the seeds outward; -1: all
+	Fanouts []int  `json:"fanouts,omitempty" yaml:"fanouts,omitempty"` // per layer, from the seeds outward: neighbours of a node (-1: all), or the layer's nodes for "fastgcn" and "ladies"
 	Layers  int    `json:"layers,omitempty" yaml:"layers,omitempty"`   // blocks of a batch; 0: len(Fanouts)
 	EdgeIDs bool   `json:"edge-ids,omitempty" yaml:"edge-ids,omitempty"`
 
@@ -24,6 +24,12 @@ type Spec struct {
 	// Dependency is over how many consecutive batches "labor" keeps its random
 	// numbers; 0 and 1: each batch has its own.
 	Dependency int `json:"dependency,omitempty" yaml:"dependency,omitempty"`
+
+	// Recycle is over how many batches "lazy" uses a mega-batch in the first
+	// epoch, 0: 2; RecycleGrowth is by what this grows from epoch to epoch, at
+	// least 1, 0: 1.1.
+	Recycle       int     `json:"recycle,omitempty" yaml:"recycle,omitempty"`
+	RecycleGrowth float64 `json:"recycle-growth,omitempty" yaml:"recycle-growth,omitempty"`
 
 	// CacheFraction is the share of nodes that "gns" caches; 0: 0.01.
 	CacheFraction float64 `json:"cache-fraction,omitempty" yaml:"cache-fraction,omitempty"`
@@ -44,9 +50,13 @@ type Spec struct {
 	// Budget is the number of nodes that "node" draws, of edges that "edge"
 	// draws, and of pops of "frontier".
 	Budget int `json:"budget,omitempty" yaml:"budget,omitempty"`
-	// Roots is the number of walks of "walk", WalkLength their steps.
-	Roots      int `json:"roots,omitempty" yaml:"roots,omitempty"`
-	WalkLength int `json:"walk-length,omitempty" yaml:"walk-length,omitempty"`
+	// Roots is the number of walks of "walk", Walks that of the walks "pinsage"
+	// runs from each node, WalkLength their steps, Restart the probability that
+	// a step of "pinsage" goes back to where the walk began.
+	Roots      int     `json:"roots,omitempty" yaml:"roots,omitempty"`
+	Walks      int     `json:"walks,omitempty" yaml:"walks,omitempty"`
+	WalkLength int     `json:"walk-length,omitempty" yaml:"walk-length,omitempty"`
+	Restart    float64 `json:"restart,omitempty" yaml:"restart,omitempty"`
 	// Frontier is the number of nodes on the frontier; DegreeCap bounds what a
 	// node weighs there, 0: 256; Distinct has the budget count distinct nodes.
 	Frontier  int  `json:"frontier,omitempty" yaml:"frontier,omitempty"`
@@ -68,6 +78,10 @@ var samplers = []struct {
 	{"khop", prepareKHop},
 	{"neighbor", prepareNeighbor},
 	{"labor", prepareLabor},
+	{"pinsage", preparePinSAGE},
+	{"fastgcn", prepareFastGCN},
+	{"ladies", prepareLadies},
+	{"lazy", prepareLazy},
 	{"gns", prepareGNS},
 	{"node", prepareNode},
 	{"edge", prepareEdge},

@@ -8,34 +8,24 @@ import (
 	"github.com/gnnactor/gnnactor/internal/rng"
 )
 
-// squareMass returns for every node u the sum Σ_v Â_vu² over the nodes v that
-// aggregate it, with GCN's Â_vu = ((d(v)+1)(d(u)+1))^−½ and self-loops.
-func squareMass(g *graph.Graph) []float64 {
-	q := make([]float64, g.NumNodes())
-	for v := range q {
-		inv := 1 / float64(g.Degree(uint32(v))+1)
-		for _, u := range g.InNeighbors(uint32(v)) {
-			q[u] += inv
-		}
-		q[v] += inv
-	}
-	for u := range q {
-		q[u] /= float64(g.Degree(uint32(u)) + 1)
-	}
-	return q
-}
-
 func prepareNode(p *Prepared) error {
 	if err := p.checkBudget(); err != nil {
 		return err
 	}
-	q := squareMass(p.g)
+	q := make([]float64, p.g.NumNodes())
+	for v := range q {
+		inv := 1 / float64(max(1, p.g.Degree(uint32(v))))
+		for _, u := range p.g.InNeighbors(uint32(v)) {
+			q[u] += inv * inv
+		}
+	}
 	table := newAlias(len(q), func(i int) float64 { return q[i] })
 	budget := p.spec.Budget
 	return p.prepareSubgraph(func() drawer { return &nodeDrawer{table, budget} })
 }
 
-// nodeDrawer draws nodes independently with P(u) ∝ Σ_v Â_vu².
+// nodeDrawer draws nodes independently with P(u) ∝ Σ_v Â_vu², with GraphSAINT's
+// Â = D⁻¹A: without self-loops, which would favour isolated nodes over all.
 type nodeDrawer struct {
 	table  *alias
 	budget int

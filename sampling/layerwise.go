@@ -1,0 +1,243 @@
+package sampling
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/rng"
+)
+
+// A layer-wise sampler draws one set of nodes for a whole layer and keeps the
+// entries of the destinations' rows whose sources are in it, in the order of
+// the graph. The weights follow the convention of all blocks: their products
+// with the sources, averaged over a row's entries, estimate the mean over N(v).
+// With the raw weight 1/π(u) of an entry, π the expected number of times that u
+// is drawn, that is |S(v)|/(d(v)·π(u)).
+//
+// A model adds a destination's own row itself (in GCN, the self-loop of Â). So
+// nodes need not be drawn for the sake of their own self-loops, and are drawn
+// with the loops left out of q: where many nodes are isolated, loops would take
+// most of the draws.
+
+func prepareFastGCN(p *Prepared) error {
+	if err := p.checkLayerNodes(); err != nil {
+		return err
+	}
+	// q(u) ∝ Σ_{v≠u} Â_vu².
+	q := make([]float64, p.g.NumNodes())
+	total := 0.0
+	for v := range q {
+		inv := 1 / float64(p.g.Degree(uint32(v))+1)
+		for _, u := range p.g.InNeighbors(uint32(v)) {
+			if int(u) != v {
+				q[u] += inv
+			}
+		}
+	}
+	for u := range q {
+		q[u] /= float64(p.g.Degree(uint32(u)) + 1)
+		total += q[u]
+	}
+	for u := range q {
+		q[u] /= math.Max(total, math.SmallestNonzeroFloat64)
+	}
+	table := newAlias(len(q), func(i int) float64 { return q[i] })
+	p.factory = func() Sampler { return p.newLayerwise(&fastGCN{table: table, q: q}) }
+	return nil
+}
+
+func prepareLadies(p *Prepared) error {
+	if err := p.checkLayerNodes(); err != nil {
+		return err
+	}
+	p.factory = func() Sampler { return p.newLayerwise(&ladies{g: p.g}) }
+	return nil
+}
+
+func (p *Prepared) checkLayerNodes() error {
+	if err := p.checkFanouts(); err != nil {
+		return err
+	}
+	for i, n := range p.spec.Fanouts {
+		if n < 1 {
+			return fmt.Errorf("fan-out %d is %d; it is the number of nodes of the layer and must be at least 1", i+1, n)
+		}
+	}
+	return nil
+}
+
+func (p *Prepared) newLayerwise(d layerDrawer) *layerwise {
+	return &layerwise{
+		p: p, drawer: d, set: newNodeSet(p.g.NumNodes(), bitsLimit),
+		inducer: inducer{g: p.g},
+	}
+}
+
+// layerDrawer draws the nodes of a layer.
+type layerDrawer interface {
+	// draw puts about size nodes into the empty set s, given the destinations,
+	// and appends the raw weight of an entry from each to weights.
+	draw(s *nodeSet, weights []float64, key rng.Key, dst []uint32, size int) []float64
+	// normalized reports whether weights are divided by their sum over a row,
+	// in place of d(v).
+	normalized() bool
+}
+
+type layerwise struct {
+	p       *Prepared
+	drawer  layerDrawer
+	ids     idMap
+	set     *nodeSet
+	raw     []float64 // raw weight of each node of set, in the order of its ids
+	inducer inducer
+}
+
+// Sample implements Sampler.
+func (s *layerwise) Sample(b *Batch, key rng.Key, seeds []uint32) error {
+	s.ids.clear()
+	layers := len(s.p.spec.Fanouts)
+	b.start(layers)
+	var err error
+	if b.nodes, err = s.ids.seed(seeds, b.nodes, s.p.g.NumNodes()); err != nil {
+		return err
+	}
+	for hop, size := range s.p.spec.Fanouts {
+		s.set.clear()
+		s.raw = s.drawer.draw(s.set, s.raw[:0], key.With(uint64(hop)), b.nodes, size)
+		s.layer(b, layers-1-hop)
+	}
+	finish(b, len(seeds))
+	return nil
+}
+
+// layer writes block i: the entries of all destinations whose sources are in
+// the set.
+func (s *layerwise) layer(b *Batch, i int) {
+	g := s.p.g
+	s.set.number()
+	out := &b.scratch[i]
+	rows := len(b.nodes)
+	out.indptr = resize(out.indptr, rows+1)
+	out.indptr[0] = 0
+	out.indices, out.edgeIDs, out.weights = out.indices[:0], out.edgeIDs[:0], out.weights[:0]
+	for r := range rows {
+		v := b.nodes[r]
+		begin := g.Indptr[v]
+		row := g.InNeighbors(v)
+		hits := s.inducer.scan(s.set, row)
+		w := len(out.indices)
+		out.indices = reserve(out.indices, len(hits))
+		out.weights = reserve(out.weights, len(hits))
+		total := 0.0
+		for _, h := range hits {
+			u := row[h]
+			id, _ := s.set.ids.get(u)
+			out.indices = append(out.indices, u)
+			out.weights = append(out.weights, float32(s.raw[id]))
+			total += float64(out.weights[len(out.weights)-1])
+			if s.p.edgeIDs() {
+				out.edgeIDs = append(out.edgeIDs, begin+int64(h))
+			}
+		}
+		if !s.drawer.normalized() {
+			total = float64(len(row))
+		}
+		for e := w; e < len(out.weights); e++ {
+			out.weights[e] = float32(float64(out.weights[e]) / total * float64(len(hits)))
+		}
+		s.ids.reserve(b.nodes, len(hits))
+		b.nodes = s.ids.number(out.indices[w:], reserve(b.nodes, len(hits)))
+		out.indptr[r+1] = int64(len(out.indices))
+	}
+	b.Blocks[i] = graph.Block{NumDst: rows, NumSrc: len(b.nodes), Indptr: out.indptr, Indices: out.indices, Weights: out.weights}
+	if s.p.edgeIDs() {
+		b.Blocks[i].EdgeIDs = out.edgeIDs
+	}
+}
+
+// fastGCN draws nodes independently with q(u) ∝ Σ_v Â_vu², the same for every
+// layer (Chen, Ma and Xiao, 2018). A node drawn c times has the weight c/(s·q).
+type fastGCN struct {
+	table  *alias
+	q      []float64
+	counts []uint32
+}
+
+func (f *fastGCN) draw(s *nodeSet, weights []float64, key rng.Key, _ []uint32, size int) []float64 {
+	if f.table == nil {
+		return weights
+	}
+	for i := range size {
+		s.add(f.table.draw(key, uint64(i)))
+	}
+	s.number()
+	f.counts = resize(f.counts, len(s.nodes))
+	clear(f.counts)
+	for i := range size {
+		id, _ := s.ids.get(f.table.draw(key, uint64(i)))
+		f.counts[id]++
+	}
+	for i, u := range s.nodes {
+		weights = append(weights, float64(f.counts[i])/(float64(size)*f.q[u]))
+	}
+	return weights
+}
+
+func (f *fastGCN) normalized() bool { return false }
+
+// ladies draws nodes without replacement from the neighbours of the destinations
+// and the destinations, with q(u) ∝ Σ_{v∈dst} Â_vu², and takes the destinations
+// too (Zou et al., 2019). Entries weigh 1/q(u); rows are normalised.
+type ladies struct {
+	g          *graph.Graph
+	ids        idMap
+	candidates []uint32
+	local      []uint32
+	q          []float64
+	best       smallest[float64]
+}
+
+func (l *ladies) draw(s *nodeSet, weights []float64, key rng.Key, dst []uint32, size int) []float64 {
+	l.ids.clear()
+	l.ids.reserve(nil, len(dst))
+	l.candidates, l.q = append(l.candidates[:0], dst...), l.q[:0]
+	for _, v := range dst {
+		l.ids.put(v)
+		inv := 1 / float64(l.g.Degree(v)+1)
+		l.q = append(l.q, inv*inv)
+	}
+	for _, v := range dst {
+		row := l.g.InNeighbors(v)
+		l.local = append(l.local[:0], row...)
+		l.ids.reserve(l.candidates, len(row))
+		l.candidates = l.ids.number(l.local, reserve(l.candidates, len(row)))
+		for len(l.q) < len(l.candidates) {
+			l.q = append(l.q, 0)
+		}
+		inv := 1 / float64(l.g.Degree(v)+1)
+		for i, u := range row {
+			if u != v {
+				l.q[l.local[i]] += inv / float64(l.g.Degree(u)+1)
+			}
+		}
+	}
+	l.best.reset(size)
+	for i, u := range l.candidates {
+		l.best.offer(exponential(key.Uint64(uint64(u)))/l.q[i], uint32(i))
+	}
+	take := func(i uint32) {
+		if s.add(l.candidates[i]) {
+			weights = append(weights, 1/l.q[i])
+		}
+	}
+	for i := range dst {
+		take(uint32(i))
+	}
+	for _, e := range l.best.heap {
+		take(e.item)
+	}
+	return weights
+}
+
+func (l *ladies) normalized() bool { return true }

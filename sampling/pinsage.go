@@ -1,0 +1,171 @@
+package sampling
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/rng"
+)
+
+func preparePinSAGE(p *Prepared) error {
+	if err := p.checkFanouts(); err != nil {
+		return err
+	}
+	s := &p.spec
+	for i, k := range s.Fanouts {
+		if k < 1 {
+			return fmt.Errorf("fan-out %d is %d; the most visited nodes are a number of at least 1", i+1, k)
+		}
+	}
+	if s.Walks == 0 {
+		s.Walks = 10
+	}
+	if s.WalkLength == 0 {
+		s.WalkLength = 3
+	}
+	if s.Walks < 1 || s.WalkLength < 1 || !(s.Restart >= 0 && s.Restart < 1) {
+		return fmt.Errorf("%d walks of %d steps, restarting with probability %v; walks and steps must be at least 1, the probability in [0, 1)", s.Walks, s.WalkLength, s.Restart)
+	}
+	if s.EdgeIDs {
+		return fmt.Errorf("its neighbours are not joined by edges; do not ask for edge ids")
+	}
+	p.factory = func() Sampler { return &pinSAGE{p: p} }
+	return nil
+}
+
+// pinSAGE aggregates from the nodes that short random walks visit most (Ying et
+// al., 2018). From each destination v start Walks walks of WalkLength steps to
+// uniform in-neighbours; before a step, a walk returns to v with probability
+// Restart; it stays where there is no neighbour. v's row lists the k nodes other
+// than v that were visited most, the more visited and among equals the earlier
+// first. Their weights, in proportion to the visits, average 1.
+type pinSAGE struct {
+	p      *Prepared
+	ids    idMap
+	at     []uint32
+	pos    []int64
+	visits []uint64 // of the rows of a group: node<<32 | order of the visit
+	counts []visited
+}
+
+type visited struct {
+	count, first uint32
+	node         uint32
+}
+
+// Sample implements Sampler.
+func (s *pinSAGE) Sample(b *Batch, key rng.Key, seeds []uint32) error {
+	s.ids.clear()
+	fanouts := s.p.spec.Fanouts
+	b.start(len(fanouts))
+	var err error
+	if b.nodes, err = s.ids.seed(seeds, b.nodes, s.p.g.NumNodes()); err != nil {
+		return err
+	}
+	for hop, k := range fanouts {
+		s.layer(b, len(fanouts)-1-hop, key.With(uint64(hop)), k)
+	}
+	finish(b, len(seeds))
+	return nil
+}
+
+func (s *pinSAGE) layer(b *Batch, i int, key rng.Key, k int) {
+	rows := len(b.nodes)
+	out := &b.scratch[i]
+	out.indptr = resize(out.indptr, rows+1)
+	out.indptr[0] = 0
+	out.indices, out.weights = out.indices[:0], out.weights[:0]
+	perRow := s.p.spec.Walks * s.p.spec.WalkLength
+	for r := 0; r < rows; r += groupRows {
+		group := b.nodes[r:min(r+groupRows, rows)]
+		s.walk(group, key)
+		w := len(out.indices)
+		for j, v := range group {
+			s.rank(out, s.visits[j*perRow:(j+1)*perRow], v, k)
+			out.indptr[r+j+1] = int64(len(out.indices))
+		}
+		n := len(out.indices) - w
+		s.ids.reserve(b.nodes, n)
+		b.nodes = s.ids.number(out.indices[w:], reserve(b.nodes, n))
+	}
+	b.Blocks[i] = graph.Block{NumDst: rows, NumSrc: len(b.nodes), Indptr: out.indptr, Indices: out.indices, Weights: out.weights}
+}
+
+// walk runs the walks of a group of rows, all of them one step at a time, so
+// that their loads overlap.
+func (s *pinSAGE) walk(group []uint32, key rng.Key) {
+	g, spec := s.p.g, &s.p.spec
+	walks, length := spec.Walks, spec.WalkLength
+	s.at = resize(s.at, len(group)*walks)
+	s.pos = resize(s.pos, len(group)*walks)
+	s.visits = resize(s.visits, len(group)*walks*length)
+	for j, v := range group {
+		for w := range walks {
+			s.at[j*walks+w] = v
+		}
+	}
+	restart := uint64(spec.Restart * (1 << 53))
+	for t := range length {
+		prefetchRows(g.Indptr, s.at)
+		for j, v := range group {
+			rk := key.With(uint64(v))
+			for w := range walks {
+				i := j*walks + w
+				draw := 2 * uint64(w*length+t)
+				u := s.at[i]
+				if restart > 0 && rk.Uint64(draw)>>11 < restart {
+					u = v
+				}
+				s.at[i], s.pos[i] = u, 0
+				if begin, end := g.Indptr[u], g.Indptr[u+1]; begin < end {
+					s.pos[i] = begin + int64(rk.Uintn(draw+1, uint64(end-begin))) + 1
+				}
+			}
+		}
+		if len(g.Indices) > 0 {
+			prefetchIndices(g.Indices, s.pos) // one too far, which is the same line nearly always
+		}
+		for j := range group {
+			for w := range walks {
+				i := j*walks + w
+				if p := s.pos[i]; p > 0 {
+					s.at[i] = g.Indices[p-1]
+				}
+				s.visits[i*length+t] = uint64(s.at[i])<<32 | uint64(w*length+t)
+			}
+		}
+	}
+}
+
+// rank appends the k most visited nodes other than v.
+func (s *pinSAGE) rank(out *block, visits []uint64, v uint32, k int) {
+	slices.Sort(visits)
+	s.counts = s.counts[:0]
+	for _, x := range visits {
+		node, order := uint32(x>>32), uint32(x)
+		if node == v {
+			continue
+		}
+		if n := len(s.counts); n > 0 && s.counts[n-1].node == node {
+			s.counts[n-1].count++
+		} else {
+			s.counts = append(s.counts, visited{1, order, node})
+		}
+	}
+	slices.SortFunc(s.counts, func(a, b visited) int {
+		if a.count != b.count {
+			return int(b.count) - int(a.count)
+		}
+		return int(a.first) - int(b.first)
+	})
+	top := s.counts[:min(k, len(s.counts))]
+	total := uint32(0)
+	for _, c := range top {
+		total += c.count
+	}
+	for _, c := range top {
+		out.indices = append(out.indices, c.node)
+		out.weights = append(out.weights, float32(float64(c.count)*float64(len(top))/float64(total)))
+	}
+}
