@@ -129,25 +129,3 @@ func (t *Tape[T]) MeanHeads(x *Value[T], heads int) *Value[T] {
 	}, x)
 	return y
 }
-
-// EdgeFeatures returns the features of the block's entries, one row each.
-func (c *Context[T]) EdgeFeatures() *Value[T] {
-	n := len(c.Block.Indices)
-	v := c.New(n, c.edges.Cols)
-	row := func(e int) int {
-		if c.Block.EdgeIDs == nil {
-			return e // the whole graph: entry e is edge e
-		}
-		return int(c.Block.EdgeIDs[e])
-	}
-	c.x.Pool().For((n+coefRows-1)/coefRows, func(_, chunk int) {
-		buf := make([]float32, c.edges.Cols)
-		for e := chunk * coefRows; e < min(n, (chunk+1)*coefRows); e++ {
-			c.edges.Row(buf, row(e))
-			for j, f := range buf {
-				v.dense.Row(e)[j] = T(f)
-			}
-		}
-	})
-	return v
-}

@@ -2,7 +2,6 @@ package compute
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
@@ -48,6 +47,12 @@ func (m *Model) NewEngine(x *cpu.Exec) *Engine { return &Engine{newCore[float32]
 // labels, the mean over labels of the sigmoid's. A loss that is not finite is an error, as is an input that does not
 // fit the model; grad is then unspecified.
 func (e *Engine) Gradient(grad, params []float32, in *Input) (Stats, error) {
+	return e.gradient(grad, params, in, func(y *Value[float32]) (Stats, error) { return e.core.loss(y, in) })
+}
+
+// gradient runs the model forward, loss, which writes the gradient of what it
+// records last, and everything backward.
+func (e *Engine) gradient(grad, params []float32, in *Input, loss func(y *Value[float32]) (Stats, error)) (Stats, error) {
 	c := e.core
 	if len(grad) != c.model.layout.Len() || len(params) != c.model.layout.Len() {
 		return Stats{}, fmt.Errorf("compute: gradient of %d and parameters of %d values given, the model has %d", len(grad), len(params), c.model.layout.Len())
@@ -61,13 +66,12 @@ func (e *Engine) Gradient(grad, params []float32, in *Input) (Stats, error) {
 	for i := range c.ctx {
 		c.ctx[i].edges = in.Edges
 	}
-	y := c.forward(in.Blocks, x, in.Key)
-	stats, err := c.loss(y, in)
+	stats, err := loss(c.forward(in.Blocks, x, in.Key))
+	if err == nil {
+		err = finite(stats.Loss)
+	}
 	if err != nil {
 		return stats, fmt.Errorf("compute: %w", err)
-	}
-	if math.IsNaN(stats.Loss) || math.IsInf(stats.Loss, 0) {
-		return stats, fmt.Errorf("compute: the loss is %v; lower the learning rate, and check the features for NaN and huge values", stats.Loss)
 	}
 	c.tape.Backward()
 	c.clearUnused(grad)
@@ -86,10 +90,11 @@ type core[T cpu.Float] struct {
 	headParams []*Value[T]
 	jumps      []*Value[T] // results of the convolutions, for jumping knowledge
 	labels     Arena[int32]
+	bits       Arena[uint8]
 }
 
 func newCore[T cpu.Float](m *Model, x *cpu.Exec, record bool) *core[T] {
-	c := &core[T]{model: m, tape: NewTape[T](x, record), layers: newLayers[T](m.spec)}
+	c := &core[T]{model: m, tape: NewTape[T](x, record), layers: newLayers[T](m)}
 	c.tape.whole = m.graph
 	c.params = make([]*Value[T], len(m.layout.Tensors()))
 	c.ctx = make([]Context[T], len(c.layers))

@@ -113,6 +113,40 @@ func TestOpGradients(t *testing.T) {
 				func(t tape, in []val) val {
 					return t.Add(t.Aggregate(&sampled, in[0], cpu.Mean, nil, nil), t.Aggregate(&sampled, in[0], cpu.Max, nil, nil))
 				}},
+			{"columns, concatenated twice over", []cpu.Matrix[float64]{mat(n, 5, 1), mat(n, 2, 2)},
+				func(t tape, in []val) val { return t.Concat(t.Columns(in[0], 1, 3), in[1], t.Columns(in[0], 2, 5)) }},
+			{"largest of three", []cpu.Matrix[float64]{mat(n, 4, 1), mat(n, 4, 2), mat(n, 4, 3)},
+				func(t tape, in []val) val { return t.Max(in[0], in[1], in[2]) }},
+			{"layer norm", []cpu.Matrix[float64]{mat(n, 5, 1), mat(1, 5, 2), mat(1, 5, 3)},
+				func(t tape, in []val) val { return t.LayerNorm(in[0], in[1], in[2], 1e-5) }},
+			{"add scaled", []cpu.Matrix[float64]{mat(n, 3, 1), mat(n, 3, 2), mat(1, 1, 3)},
+				func(t tape, in []val) val { return t.AddScaled(t.Add(in[0], in[1]), in[1], in[2]) }},
+			{"rows, some several times", []cpu.Matrix[float64]{mat(n, 3, 1)},
+				func(t tape, in []val) val { return t.Add(t.Rows(in[0], b.Indices), t.Rows(in[0], b.Indices)) }},
+			{"entries summed", []cpu.Matrix[float64]{mat(len(b.Indices), 3, 1)},
+				func(t tape, in []val) val { return t.SumEntries(&b, in[0], cpu.Sum) }},
+			{"mean of entries, twice", []cpu.Matrix[float64]{mat(len(b.Indices), 3, 1)},
+				func(t tape, in []val) val {
+					return t.Add(t.SumEntries(&b, in[0], cpu.Mean), t.SumEntries(&b, in[0], cpu.Mean))
+				}},
+			{"dot products of rows", []cpu.Matrix[float64]{mat(n, 3, 1), mat(n, 3, 2)},
+				func(t tape, in []val) val { return t.RowSums(t.Multiply(in[0], t.Add(in[0], in[1]))) }},
+			{"folded heads", []cpu.Matrix[float64]{mat(2, 3, 1), mat(6, 5, 2)},
+				func(t tape, in []val) val { return t.FoldHeads(in[0], in[1]) }},
+			{"mean of heads, twice", []cpu.Matrix[float64]{mat(n, 6, 1)},
+				func(t tape, in []val) val { return t.Add(t.MeanHeads(in[0], 3), t.MeanHeads(in[0], 3)) }},
+			{"attention", []cpu.Matrix[float64]{mat(n, 6, 1), mat(n, 2, 2), mat(n, 2, 3), mat(len(b.Indices), 2, 4)},
+				func(t tape, in []val) val {
+					return t.Attend(&b, in[0], Attention[float64]{Heads: 2, Slope: 0.2, Loops: true, Src: in[1], Dst: in[2], Edge: in[3], Drop: &drop})
+				}},
+			{"attention without loops", []cpu.Matrix[float64]{mat(n, 6, 1), mat(n, 2, 2), mat(n, 2, 3)},
+				func(t tape, in []val) val {
+					return t.Attend(&b, in[0], Attention[float64]{Heads: 2, Slope: 0.2, Src: in[1], Dst: in[2]})
+				}},
+			{"dynamic attention", []cpu.Matrix[float64]{mat(n, 6, 1), mat(n, 6, 2), mat(2, 3, 3)},
+				func(t tape, in []val) val {
+					return t.Attend(&b, in[0], Attention[float64]{Heads: 2, Slope: 0.2, Loops: true, Right: in[1], Att: in[2]})
+				}},
 			{"dropout", []cpu.Matrix[float64]{mat(n, 9, 1)},
 				func(t tape, in []val) val { return t.Dropout(in[0], drop) }},
 			{"dropout in place after relu", []cpu.Matrix[float64]{mat(n, 4, 1), mat(9, 4, 2)},

@@ -42,6 +42,10 @@ type Message[T cpu.Float] struct {
 	Weights []T // constants, one per entry; nil: all 1
 	Self    []T // constants, one per destination; nil: all 0
 
+	// Entries, when set, are sent instead of Value: one row per entry of the
+	// block. Reduce is then cpu.Sum or cpu.Mean, and nothing else counts.
+	Entries *Value[T]
+
 	// Attention, when set, weighs the sum instead of Reduce, Weights and Self.
 	Attention *Attention[T]
 }
@@ -100,6 +104,9 @@ func (c *Context[T]) TransformFirst(in, out int) bool {
 
 // sum is the Sum stage.
 func (c *Context[T]) sum(m Message[T]) *Value[T] {
+	if m.Entries != nil {
+		return c.SumEntries(c.Block, m.Entries, m.Reduce)
+	}
 	if m.Attention != nil {
 		return c.Attend(c.Block, m.Value, *m.Attention)
 	}

@@ -16,7 +16,8 @@ type Model struct {
 	nodes, edges int
 	layout       *Layout
 	blocks       int
-	norm         *gcnNorm // nil if no layer needs it
+	custom       func(i, in, out int) Layer[float32] // nil: spec.Model names the layers
+	norm         *gcnNorm                            // nil if no layer needs it
 	sparse       *cpu.Sparse[float32]
 	sparseOf     *graph.Features // the table that sparse is of
 }
@@ -24,13 +25,23 @@ type Model struct {
 // NewModel binds spec to g, whose slices must stay valid and unchanged while
 // the model is in use. For gcn it reads the whole graph once, for the
 // normalisation, which takes 4 bytes per node (8 with edge weights).
-func NewModel(spec Spec, g *graph.Graph) (*Model, error) {
-	if err := spec.Validate(); err != nil {
+func NewModel(spec Spec, g *graph.Graph) (*Model, error) { return newModel(spec, g, nil) }
+
+// NewCustomModel is NewModel for layers of the caller's own: layer returns layer
+// i of spec.Layers, from in to out columns, and is called for every engine, so
+// its result need not be safe for concurrent use. spec.Model is the caller's name
+// for it. Dropout, norms, residuals, jumping knowledge and decoder are spec's.
+func NewCustomModel(spec Spec, g *graph.Graph, layer func(i, in, out int) Layer[float32]) (*Model, error) {
+	return newModel(spec, g, layer)
+}
+
+func newModel(spec Spec, g *graph.Graph, custom func(i, in, out int) Layer[float32]) (*Model, error) {
+	if err := spec.validate(custom != nil); err != nil {
 		return nil, err
 	}
-	m := &Model{spec: spec, graph: g, nodes: g.NumNodes(), edges: len(g.Indices)}
+	m := &Model{spec: spec, graph: g, nodes: g.NumNodes(), edges: len(g.Indices), custom: custom}
 	var params []Param
-	layers := newLayers[float32](spec)
+	layers := newLayers[float32](m)
 	m.blocks = len(layers)
 	for _, l := range layers {
 		params = append(params, l.allParams()...)

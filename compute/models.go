@@ -54,13 +54,19 @@ type Spec struct {
 	// all convolutions: cat (side by side) or max (element by element); last
 	// takes the last one alone. Empty: the last convolution is the output.
 	JumpingKnowledge string `json:"jumping_knowledge,omitempty"`
+	// Decoder is the number of linear layers, with ReLU between, that follow
+	// the convolutions, which then all have width Hidden. 0: none, but for one
+	// with JumpingKnowledge and mixhop.
+	Decoder int `json:"decoder,omitempty"`
 
 	bare   bool // the last convolution is the output, whatever the model: golden files
 	concat bool // of heads in the output layer, too: golden files
 }
 
 // Validate reports every problem of s at once.
-func (s *Spec) Validate() error {
+func (s *Spec) Validate() error { return s.validate(false) }
+
+func (s *Spec) validate(custom bool) error {
 	var bad []string
 	check := func(ok bool, format string, args ...any) {
 		if !ok {
@@ -71,7 +77,7 @@ func (s *Spec) Validate() error {
 		check(v == "" || slices.Contains(allowed, v), "%s %q is not one of %s", name, v, strings.Join(allowed, ", "))
 	}
 	models := append(Models(), "mixhop")
-	check(slices.Contains(models, s.Model), "model %q is not one of %s", s.Model, strings.Join(models, ", "))
+	check(custom || slices.Contains(models, s.Model), "model %q is not one of %s", s.Model, strings.Join(models, ", "))
 	oneOf("aggregation", s.Aggregation, "mean", "max", "sum")
 	oneOf("norm", s.Norm, "layer")
 	oneOf("jumping knowledge", s.JumpingKnowledge, "cat", "max", "last")
@@ -79,12 +85,14 @@ func (s *Spec) Validate() error {
 	check(s.Hidden >= 1 || s.Layers == 1 && !s.head(), "hidden width is %d; it must be at least 1", s.Hidden)
 	check(s.InDim >= 1, "nodes have %d input features; there must be at least 1", s.InDim)
 	check(s.OutDim >= 1, "there are %d classes; there must be at least 1", s.OutDim)
+	check(!custom || s.Model != "" && !slices.Contains(models, s.Model), "an own model needs a name of its own, not %q", s.Model)
+	check(s.Decoder >= 0, "%d decoder layers; there must be 0 or more", s.Decoder)
 	check(s.Hops >= 0, "%d hops; there must be at least 1, or 0 for the default of 2", s.Hops)
 	check(s.Heads >= 0, "%d heads; there must be at least 1, or 0 for the default of 1", s.Heads)
 	attends := s.Model == "gat" || s.Model == "gatv2"
 	check(!attends || s.Heads < 1 || s.Hidden%s.Heads == 0 || s.Layers == 1 && !s.head(), "hidden width %d is not a multiple of %d heads", s.Hidden, s.Heads)
 	check(s.EdgeDim >= 0, "%d features per edge; there must be 0 or more", s.EdgeDim)
-	check(s.EdgeDim == 0 || s.Model == "gat", "model %q does not read edge features; gat does", s.Model)
+	check(s.EdgeDim == 0 || s.Model == "gat" || custom, "model %q does not read edge features; gat does", s.Model)
 	check(s.AttentionDropout >= 0 && s.AttentionDropout < 1, "attention dropout %v is not in [0, 1)", s.AttentionDropout)
 	check(s.Dropout >= 0 && s.Dropout < 1, "dropout %v is not in [0, 1)", s.Dropout)
 	check(s.InputDropout >= 0 && s.InputDropout < 1, "input dropout %v is not in [0, 1)", s.InputDropout)
@@ -95,7 +103,9 @@ func (s *Spec) Validate() error {
 }
 
 // head reports whether a linear layer follows the convolutions.
-func (s *Spec) head() bool { return !s.bare && (s.JumpingKnowledge != "" || s.Model == "mixhop") }
+func (s *Spec) head() bool {
+	return !s.bare && (s.JumpingKnowledge != "" || s.Model == "mixhop" || s.Decoder > 0)
+}
 
 // widening is how many times as wide as Hidden a convolution's result is.
 func (s *Spec) widening() int {

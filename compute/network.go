@@ -36,8 +36,9 @@ const attentionDomain = 1 << 32
 // normEps is what PyG's and PyTorch's layer norm add to the variance.
 const normEps = 1e-5
 
-// newLayers returns the layers of spec, which must be valid: one per block.
-func newLayers[T cpu.Float](spec Spec) []placedLayer[T] {
+// newLayers returns the layers of m: one per block.
+func newLayers[T cpu.Float](m *Model) []placedLayer[T] {
+	spec := m.spec
 	var layers []placedLayer[T]
 	add := func(l placedLayer[T]) { layers = append(layers, l) }
 	for i := range spec.Layers {
@@ -57,6 +58,11 @@ func newLayers[T cpu.Float](spec Spec) []placedLayer[T] {
 			}
 		}
 		l.residual = spec.Residual && in == width && !l.output
+		if m.custom != nil {
+			l.Layer = any(m.custom(i, in, out)).(Layer[T])
+			add(l)
+			continue
+		}
 		switch spec.Model {
 		case "gcn":
 			l.Layer = &gcnConv[T]{in: in, out: out}
@@ -81,8 +87,8 @@ func newLayers[T cpu.Float](spec Spec) []placedLayer[T] {
 	return layers
 }
 
-// headParams returns the parameters of the linear layer after the convolutions,
-// if there is one.
+// headParams returns the parameters of the linear layers after the convolutions,
+// if there are any: bias and weight of each.
 func headParams(spec Spec) []Param {
 	if !spec.head() {
 		return nil
@@ -91,10 +97,21 @@ func headParams(spec Spec) []Param {
 	if spec.JumpingKnowledge == "cat" {
 		in *= spec.Layers
 	}
-	return []Param{
-		{Name: "lin.bias", Shape: []int{spec.OutDim}, Init: Kaiming, Fan: in},
-		{Name: "lin.weight", Shape: []int{spec.OutDim, in}, Init: Kaiming, Fan: in},
+	var params []Param
+	for i := range max(spec.Decoder, 1) {
+		name, out := fmt.Sprintf("decoder.lins.%d", i), spec.Hidden
+		if spec.Decoder <= 1 {
+			name = "lin" // PyG's, with jumping knowledge
+		}
+		if i == max(spec.Decoder, 1)-1 {
+			out = spec.OutDim
+		}
+		params = append(params,
+			Param{Name: name + ".bias", Shape: []int{out}, Init: Kaiming, Fan: in},
+			Param{Name: name + ".weight", Shape: []int{out, in}, Init: Kaiming, Fan: in})
+		in = out
 	}
+	return params
 }
 
 // forward records the model on x, the values of the first block's sources, and
@@ -158,8 +175,12 @@ func (c *core[T]) head(x *Value[T], jumps []*Value[T]) *Value[T] {
 	case "max":
 		x = c.tape.Max(jumps...)
 	}
-	if n := len(c.headParams); n > 0 {
-		x = c.tape.Linear(x, c.headParams[1], c.headParams[0], cpu.Linear)
+	for i := 0; i < len(c.headParams); i += 2 {
+		act := cpu.ReLU
+		if i+2 == len(c.headParams) {
+			act = cpu.Linear
+		}
+		x = c.tape.Linear(x, c.headParams[i+1], c.headParams[i], act)
 	}
 	return x
 }

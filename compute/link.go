@@ -1,0 +1,119 @@
+package compute
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/rng"
+)
+
+// Link is a pair of nodes that an edge joins, or does not. Its score is the dot
+// product of their embeddings, the model's outputs.
+type Link struct {
+	Src, Dst uint32
+	Positive bool
+}
+
+// LinkGradient is Gradient for link prediction: the loss is the sum over links
+// of the binary cross-entropy of their scores. Src and Dst are rows of the last
+// block's destinations; in's Targets, Labels, Multi and Weights must be nil.
+// Stats counts links.
+func (e *Engine) LinkGradient(grad, params []float32, in *Input, links []Link) (Stats, error) {
+	c := e.core
+	if in.Targets != nil || in.Labels != nil || in.Multi != nil || in.Weights != nil {
+		return Stats{}, fmt.Errorf("compute: link prediction takes no targets, labels or weights of nodes")
+	}
+	if len(in.Blocks) > 0 {
+		for i, l := range links {
+			if n := in.Blocks[len(in.Blocks)-1].NumDst; int(l.Src) >= n || int(l.Dst) >= n {
+				return Stats{}, fmt.Errorf("compute: link %d joins output rows %d and %d, but there are %d", i, l.Src, l.Dst, n)
+			}
+		}
+	}
+	return e.gradient(grad, params, in, func(y *Value[float32]) (Stats, error) { return c.linkLoss(y, links), nil })
+}
+
+// linkLoss records the scores of links and computes their loss.
+func (c *core[T]) linkLoss(y *Value[T], links []Link) Stats {
+	t := c.tape
+	src, dst := t.ints.Alloc(len(links)), t.ints.Alloc(len(links))
+	c.labels.Reset()
+	which := c.labels.Alloc(len(links))
+	c.bits.Reset()
+	labels := c.bits.Alloc(len(links))
+	for i, l := range links {
+		src[i], dst[i], which[i], labels[i] = l.Src, l.Dst, int32(i), 0
+		if l.Positive {
+			labels[i] = 1
+		}
+	}
+	score := t.RowSums(t.Multiply(t.Rows(y, src), t.Rows(y, dst)))
+	var g cpu.Matrix[T]
+	if score.needs {
+		g, _ = score.gradient()
+	}
+	loss, d := cpu.SigmoidCrossEntropy(t.x, score.dense, which, labels, nil, g)
+	return Stats{Loss: loss, Weight: float64(len(links)), Count: len(links), Correct: d.Exact,
+		TruePositive: d.TruePositive, FalsePositive: d.FalsePositive, FalseNegative: d.FalseNegative}
+}
+
+// LinkScores returns the score of every link, given the embeddings of its nodes:
+// Src and Dst are rows of embeddings. AUC takes them.
+func LinkScores(embeddings cpu.Matrix[float32], links []Link) []float32 {
+	scores := make([]float32, len(links))
+	for i, l := range links {
+		sum := float32(0)
+		b := embeddings.Row(int(l.Dst))
+		for j, v := range embeddings.Row(int(l.Src)) {
+			sum += float32(v * b[j])
+		}
+		scores[i] = sum
+	}
+	return scores
+}
+
+// negativeTries bounds the draws for one negative link.
+const negativeTries = 64
+
+// Negatives returns, for each of the given positive links of g (global ids), k
+// links from uniformly drawn other sources to the same destination that are not
+// edges of g. It is a pure function of its arguments. A destination that nearly
+// all nodes point to may get fewer.
+func Negatives(g *graph.Graph, key rng.Key, positives []Link, k int) []Link {
+	negatives := make([]Link, 0, k*len(positives))
+	n := uint64(g.NumNodes())
+	for i, p := range positives {
+		stream := key.With(uint64(i))
+		draw := uint64(0)
+		for range k {
+			for range negativeTries {
+				u := uint32(stream.Uintn(draw, n))
+				draw++
+				if u != p.Dst && !isEdge(g, u, p.Dst) {
+					negatives = append(negatives, Link{Src: u, Dst: p.Dst})
+					break
+				}
+			}
+		}
+	}
+	return negatives
+}
+
+func isEdge(g *graph.Graph, u, v uint32) bool {
+	for _, w := range g.InNeighbors(v) {
+		if w == u {
+			return true
+		}
+	}
+	return false
+}
+
+// finite reports a loss that is not.
+func finite(loss float64) error {
+	if math.IsNaN(loss) || math.IsInf(loss, 0) {
+		return fmt.Errorf("the loss is %v; lower the learning rate, and check the features for NaN and huge values", loss)
+	}
+	return nil
+}
