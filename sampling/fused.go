@@ -83,10 +83,7 @@ func (s *fused) layer(b *Batch, i int, k int) {
 	out.indptr[0] = 0
 	out.indices, out.edgeIDs, out.weights = out.indices[:0], out.edgeIDs[:0], out.weights[:0]
 
-	perGroup := groupRows
-	if k > 0 {
-		perGroup = max(1, min(groupRows, groupEntries/k))
-	}
+	perGroup := rowsPerGroup(k)
 	mapped := 0
 	prefetchRows(s.g.Indptr, b.nodes[:min(perGroup, rows)])
 	s.ahead[0].empty()
@@ -113,6 +110,14 @@ func (s *fused) layer(b *Batch, i int, k int) {
 	if s.weights {
 		b.Blocks[i].Weights = out.weights
 	}
+}
+
+// rowsPerGroup returns how many rows a group has at most.
+func rowsPerGroup(k int) int {
+	if k > 0 {
+		return max(1, min(groupRows, groupEntries/k))
+	}
+	return groupRows
 }
 
 // draw chooses the entries of rows r to end of a layer, fewer if they are long,

@@ -1,6 +1,10 @@
 package sampling
 
-import "github.com/gnnactor/gnnactor/graph"
+import (
+	"unsafe"
+
+	"github.com/gnnactor/gnnactor/graph"
+)
 
 // prefetchRows asks for the row pointers of nodes.
 func prefetchRows(indptr []int64, nodes []uint32) {
@@ -24,4 +28,9 @@ func prefetchSlots(m *idMap, ids []uint32) {
 	if len(ids) > 0 {
 		prefetchHash(&m.slots[0], &ids[0], len(ids), m.shift)
 	}
+}
+
+// prefetchSlotIndices asks for the slots themselves.
+func prefetchSlotIndices(slots []uint64, indices []uint32) {
+	prefetch8((*int64)(unsafe.Pointer(&slots[0])), &indices[0], len(indices))
 }

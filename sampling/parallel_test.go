@@ -1,0 +1,84 @@
+package sampling
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/internal/pool"
+	"github.com/gnnactor/gnnactor/internal/rng"
+)
+
+func TestParallelSamplerSameBits(t *testing.T) {
+	g := skewed(20000, 200, 8)
+	order := Order(allNodes(g), 1, 0)
+	for _, spec := range []Spec{
+		{Name: "neighbor", Fanouts: []int{10, 5}},
+		{Name: "neighbor", Fanouts: []int{3, -1}, EdgeIDs: true},
+		{Name: "labor", Fanouts: []int{10, 5}},
+		{Name: "gns", Fanouts: []int{10, 5}, EdgeIDs: true},
+		{Name: "khop", Layers: 2},
+	} {
+		p := mustPrepare(t, spec, g)
+		for _, workers := range []int{1, 2, 5} {
+			pl := pool.New(workers)
+			s, ok := p.NewParallelSampler(pl)
+			if !ok {
+				t.Fatalf("%s has no parallel variant", spec.Name)
+			}
+			plain := p.NewSampler()
+			var a, b Batch
+			for i, n := range []int{0, 1, 5000, 300, 20000} {
+				if i == 3 { // values run out: the table is swept in the middle of a batch
+					s.(*parallel).ids.base = math.MaxUint32 - 30000
+				}
+				if err := plain.Sample(&a, rng.New(1, uint64(i)), order[:n]); err != nil {
+					t.Fatal(err)
+				}
+				if err := s.Sample(&b, rng.New(1, uint64(i)), order[:n]); err != nil {
+					t.Fatal(err)
+				}
+				if x, y := a.clone(), b.clone(); !reflect.DeepEqual(x, y) {
+					t.Fatalf("%s, %d workers, %d seeds: the batch differs from the plain sampler's", spec.Name, workers, n)
+				}
+			}
+			if err := s.Sample(&b, 1, []uint32{3, 3}); err == nil {
+				t.Error("duplicate seeds were accepted")
+			}
+			pl.Close()
+		}
+	}
+	pl := pool.New(1)
+	defer pl.Close()
+	if _, ok := mustPrepare(t, Spec{Name: "node", Layers: 1, Budget: 3}, g).NewParallelSampler(pl); ok {
+		t.Error("a subgraph sampler has a node-wise variant")
+	}
+}
+
+func BenchmarkParallelSampler(b *testing.B) {
+	g := loadBenchGraph(b)
+	p := mustPrepare(b, Spec{Name: "neighbor", Fanouts: []int{15, 10, 5}}, g)
+	seeds := benchSeeds(g)[:min(65536, len(benchSeeds(g)))]
+	run := func(b *testing.B, s Sampler) {
+		b.ReportAllocs()
+		var bt Batch
+		edges := 0
+		for i := range b.N {
+			if err := s.Sample(&bt, rng.New(1, uint64(i)), seeds); err != nil {
+				b.Fatal(err)
+			}
+			edges += bt.NumEdges()
+		}
+		b.ReportMetric(float64(edges)/b.Elapsed().Seconds()/1e6, "Medges/s")
+	}
+	b.Run("plain", func(b *testing.B) { run(b, p.NewSampler()) })
+	for _, workers := range []int{1, 2} {
+		b.Run(fmt.Sprintf("workers=%d", workers), func(b *testing.B) {
+			pl := pool.New(workers)
+			defer pl.Close()
+			s, _ := p.NewParallelSampler(pl)
+			run(b, s)
+		})
+	}
+}
