@@ -144,24 +144,35 @@ type packTask[T Float] struct {
 	j0, j1, k0, k1 int
 }
 
+// packChunk is how many panels one chunk packs.
+const packChunk = 4
+
 func (t *packTask[T]) panels() int { return ceilDiv(t.j1-t.j0, t.nr) }
-func (t *packTask[T]) chunks() int { return ceilDiv(t.k1-t.k0, kBlock) * t.panels() }
+func (t *packTask[T]) chunks() int {
+	return ceilDiv(t.k1-t.k0, kBlock) * ceilDiv(t.panels(), packChunk)
+}
 
 func (t *packTask[T]) chunk(_ *scratch, c int) {
 	np := t.panels()
-	kb, pn := c/np, c%np
+	nc := ceilDiv(np, packChunk)
+	kb, first := c/nc, c%nc*packChunk
 	k0 := t.k0 + kb*kBlock
 	kc := min(kBlock, t.k1-k0)
-	j := t.j0 + pn*t.nr
-	t.packPanel(t.packed[kb*kBlock*np*t.nr+pn*kc*t.nr:][:kc*t.nr], k0, kc, j, min(t.nr, t.j1-j))
+	j := t.j0 + first*t.nr
+	t.packPanels(t.packed[kb*kBlock*np*t.nr+first*kc*t.nr:], k0, kc, j, min(packChunk*t.nr, t.j1-j))
 }
 
-// packPanel packs op(B)[k0:k0+kc, j:j+w] into d.
+// packPanels packs op(B)[k0:k0+kc, j:j+w] into d.
+func (p *product[T]) packPanels(d []T, k0, kc, j, w int) {
+	nr := p.nr
+	for at := p.packFast(d, k0, kc, j, w); at < w; at += nr {
+		p.packPanel(d[at*kc:][:kc*nr], k0, kc, j+at, min(nr, w-at))
+	}
+}
+
+// packPanel packs op(B)[k0:k0+kc, j:j+w], at most nr columns, into d.
 func (p *product[T]) packPanel(d []T, k0, kc, j, w int) {
 	nr := p.nr
-	if p.packFast(d, k0, kc, j, w) {
-		return
-	}
 	if p.csb == 1 {
 		for k := range kc {
 			o := (k0+k)*p.rsb + j
@@ -176,6 +187,9 @@ func (p *product[T]) packPanel(d []T, k0, kc, j, w int) {
 		for k, v := range src {
 			d[k*nr+jj] = v
 		}
+	}
+	if w == nr {
+		return
 	}
 	for k := range kc {
 		clear(d[k*nr+w : k*nr+nr])
@@ -257,9 +271,7 @@ func (t *splitTask[T]) chunk(w *scratch, c int) {
 		j1 := min(t.n, j+nc)
 		for k := k0; k < k1; k += kBlock {
 			kc := min(kBlock, k1-k)
-			for jj := j; jj < j1; jj += t.nr {
-				t.packPanel(panel[(jj-j)*kc:][:kc*t.nr], k, kc, jj, min(t.nr, j1-jj))
-			}
+			t.packPanels(panel, k, kc, j, j1-j)
 			t.block(w, priv, panel, 0, t.m, j, j1, k, kc, k > k0, false)
 		}
 	}

@@ -16,14 +16,19 @@ type tiles struct {
 var (
 	tilesAVX2 = []tiles{
 		{6, tile6x16AVX2, tile6x16mAVX2, tile6x8mAVX2},
+		{5, tile5x16AVX2, tile5x16mAVX2, tile5x8mAVX2},
 		{4, tile4x16AVX2, tile4x16mAVX2, tile4x8mAVX2},
+		{3, tile3x16AVX2, tile3x16mAVX2, tile3x8mAVX2},
 		{2, tile2x16AVX2, tile2x16mAVX2, tile2x8mAVX2},
 		{1, tile1x16AVX2, tile1x16mAVX2, tile1x8mAVX2},
 	}
 	tilesAVX512 = []tiles{
 		{14, tile14x32AVX512, tile14x32mAVX512, tile14x16mAVX512},
+		{11, tile11x32AVX512, tile11x32mAVX512, tile11x16mAVX512},
 		{8, tile8x32AVX512, tile8x32mAVX512, tile8x16mAVX512},
+		{6, tile6x32AVX512, tile6x32mAVX512, tile6x16mAVX512},
 		{4, tile4x32AVX512, tile4x32mAVX512, tile4x16mAVX512},
+		{3, tile3x32AVX512, tile3x32mAVX512, tile3x16mAVX512},
 		{2, tile2x32AVX512, tile2x32mAVX512, tile2x16mAVX512},
 		{1, tile1x32AVX512, tile1x32mAVX512, tile1x16mAVX512},
 	}
@@ -48,19 +53,62 @@ func (p *product[T]) kernelFor(set Set) {
 	}
 }
 
-// packFast packs a panel in assembly if it can.
-func (p *product[T]) packFast(d []T, k0, kc, j, w int) bool {
-	if p.set == Go || p.csb != 1 || w != p.nr {
-		return false
+// packFast packs the whole panels of op(B)[k0:k0+kc, j:j+w] in assembly, if it
+// can, and returns how many columns that was.
+func (p *product[T]) packFast(d []T, k0, kc, j, w int) int {
+	w -= w % p.nr
+	if p.set == Go || p.csb != 1 || w == 0 {
+		return 0
 	}
-	d32, _ := as32(d)
+	d32, _ := as32(d[:kc*w])
 	b32, _ := as32(p.b[k0*p.rsb+j : (k0+kc-1)*p.rsb+j+w])
-	if p.set == AVX2 {
-		packAVX2(&d32[0], &b32[0], 4*p.rsb, kc)
-	} else {
-		packAVX512(&d32[0], &b32[0], 4*p.rsb, kc)
+	pack := packAVX2
+	if p.set == AVX512 {
+		pack = packAVX512
 	}
-	return true
+	// Some panels at a time: a row is then read by the line, yet few streams
+	// are written.
+	const most = 2
+	for n := w / p.nr; n > 0; n -= most {
+		at := w - n*p.nr
+		pack(&d32[kc*at], &b32[at], 4*p.rsb, kc, min(n, most))
+	}
+	return w
+}
+
+// packTiles packs the next tiles of a transposed A, which starts at a and has
+// left rows to go, into w.tile, and returns how many.
+func (p *product[T]) packTiles(w *scratch, a *float32, kc, left int) int {
+	const most = 4
+	w.tile = grow(w.tile, most*p.mr*kBlock)
+	n := 1
+	if left >= most*p.mr {
+		n = most
+	}
+	switch {
+	case p.set == AVX2 && n == 1:
+		pack1x6AVX2(&w.tile[0], a, 4*p.csa, kc)
+	case p.set == AVX2:
+		pack4x6AVX2(&w.tile[0], a, 4*p.csa, kc)
+	case n == 1:
+		pack1x14AVX512(&w.tile[0], a, 4*p.csa, kc)
+	default:
+		pack4x14AVX512(&w.tile[0], a, 4*p.csa, kc)
+	}
+	return n
+}
+
+// tallest returns the tile for the next of left rows: the tallest that fits, or
+// half of the rest, since a tile of few rows waits for its own sums.
+func tallest(heights []tiles, left int) *tiles {
+	if most := heights[0].rows; left > most && left < most+most/2 {
+		left = ceilDiv(left, 2)
+	}
+	h := 0
+	for heights[h].rows > left {
+		h++
+	}
+	return &heights[h]
 }
 
 // block computes dst[i0:i1, j0:j1] (+)= op(A)[i0:i1, k0:k0+kc]·panels. acc says
@@ -93,20 +141,18 @@ func (p *product[T]) block(w *scratch, dst Matrix[T], panels []T, i0, i1, j0, j1
 	_ = d[(i1-1)*dst.Stride+j1-1]
 	_ = b[kc*roundUp(j1-j0, p.nr)-1]
 	nr := p.nr
-	for h, i := 0, i0; i < i1; {
-		for heights[h].rows > i1-i {
-			h++
-		}
-		t := &heights[h]
+	ready, tile := 0, 0 // packed tiles of A to come, and the next one
+	for i := i0; i < i1; {
+		t := tallest(heights, i1-i)
 		pa, rs, cs := &a[i*p.rsa+k0*p.csa], 4*p.rsa, 4*p.csa
-		if p.rsa == 1 && t.rows == p.mr && j1-j0 > nr {
-			w.tile = grow(w.tile, p.mr*kBlock)
-			if p.set == AVX2 {
-				pack6AVX2(&w.tile[0], pa, cs, kc)
-			} else {
-				pack14AVX512(&w.tile[0], pa, cs, kc)
+		if p.csa != 1 && t.rows == p.mr && j1-j0 > nr {
+			if ready == 0 {
+				ready = p.packTiles(w, pa, kc, i1-i)
+				tile = 0
 			}
-			pa, rs, cs = &w.tile[0], 4, 4*p.mr
+			pa, rs, cs = &w.tile[tile*p.mr*kBlock], 4, 4*p.mr
+			tile++
+			ready--
 		}
 		pd := unsafe.Pointer(&d[i*dst.Stride+j0])
 		pb := unsafe.Pointer(&b[0])

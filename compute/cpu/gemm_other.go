@@ -4,7 +4,7 @@ package cpu
 
 func (p *product[T]) kernelFor(Set) { p.set, p.mr, p.nr = Go, portableRows, portableCols }
 
-func (p *product[T]) packFast([]T, int, int, int, int) bool { return false }
+func (p *product[T]) packFast([]T, int, int, int, int) int { return 0 }
 
 func (p *product[T]) block(_ *scratch, dst Matrix[T], panels []T, i0, i1, j0, j1, k0, kc int, acc, last bool) {
 	p.blockPortable(dst, panels, i0, i1, j0, j1, k0, kc, acc, last)

@@ -19,6 +19,21 @@ func tile6x16mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, l
 //go:noescape
 func tile6x8mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
 
+// tile5x16AVX2 computes 5 rows and 16 columns of a product; rs, cs and ldc are in bytes.
+//
+//go:noescape
+func tile5x16AVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+
+// tile5x16mAVX2 computes 5 rows and the first w of 16 columns of a product; rs, cs and ldc are in bytes.
+//
+//go:noescape
+func tile5x16mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+
+// tile5x8mAVX2 computes 5 rows and the first w of 8 columns of a product; rs, cs and ldc are in bytes.
+//
+//go:noescape
+func tile5x8mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+
 // tile4x16AVX2 computes 4 rows and 16 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
@@ -33,6 +48,21 @@ func tile4x16mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, l
 //
 //go:noescape
 func tile4x8mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+
+// tile3x16AVX2 computes 3 rows and 16 columns of a product; rs, cs and ldc are in bytes.
+//
+//go:noescape
+func tile3x16AVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+
+// tile3x16mAVX2 computes 3 rows and the first w of 16 columns of a product; rs, cs and ldc are in bytes.
+//
+//go:noescape
+func tile3x16mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+
+// tile3x8mAVX2 computes 3 rows and the first w of 8 columns of a product; rs, cs and ldc are in bytes.
+//
+//go:noescape
+func tile3x8mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
 
 // tile2x16AVX2 computes 2 rows and 16 columns of a product; rs, cs and ldc are in bytes.
 //
@@ -64,15 +94,20 @@ func tile1x16mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, l
 //go:noescape
 func tile1x8mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
 
-// packAVX2 copies 16 columns of kc > 0 rows, ld bytes apart, into a panel.
+// packAVX2 copies panels > 0 groups of 16 columns of kc > 0 rows, ld bytes apart, into panels of kc rows.
 //
 //go:noescape
-func packAVX2(dst *float32, src *float32, ld int, kc int)
+func packAVX2(dst *float32, src *float32, ld int, kc int, panels int)
 
-// pack6AVX2 copies 6 columns of kc > 0 rows, ld bytes apart, without gaps.
+// pack1x6AVX2 copies 1 groups of 6 columns of kc > 0 rows, ld bytes apart: each group without gaps, 1536 values after the one before.
 //
 //go:noescape
-func pack6AVX2(dst *float32, src *float32, ld int, kc int)
+func pack1x6AVX2(dst *float32, src *float32, ld int, kc int)
+
+// pack4x6AVX2 copies 4 groups of 6 columns of kc > 0 rows, ld bytes apart: each group without gaps, 1536 values after the one before.
+//
+//go:noescape
+func pack4x6AVX2(dst *float32, src *float32, ld int, kc int)
 
 // sumF32AVX2 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
 // the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.
@@ -144,6 +179,21 @@ func tile14x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32
 //go:noescape
 func tile14x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
 
+// tile11x32AVX512 computes 11 rows and 32 columns of a product; rs, cs and ldc are in bytes.
+//
+//go:noescape
+func tile11x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+
+// tile11x32mAVX512 computes 11 rows and the first w of 32 columns of a product; rs, cs and ldc are in bytes.
+//
+//go:noescape
+func tile11x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+
+// tile11x16mAVX512 computes 11 rows and the first w of 16 columns of a product; rs, cs and ldc are in bytes.
+//
+//go:noescape
+func tile11x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+
 // tile8x32AVX512 computes 8 rows and 32 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
@@ -159,6 +209,21 @@ func tile8x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32,
 //go:noescape
 func tile8x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
 
+// tile6x32AVX512 computes 6 rows and 32 columns of a product; rs, cs and ldc are in bytes.
+//
+//go:noescape
+func tile6x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+
+// tile6x32mAVX512 computes 6 rows and the first w of 32 columns of a product; rs, cs and ldc are in bytes.
+//
+//go:noescape
+func tile6x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+
+// tile6x16mAVX512 computes 6 rows and the first w of 16 columns of a product; rs, cs and ldc are in bytes.
+//
+//go:noescape
+func tile6x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+
 // tile4x32AVX512 computes 4 rows and 32 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
@@ -173,6 +238,21 @@ func tile4x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32,
 //
 //go:noescape
 func tile4x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+
+// tile3x32AVX512 computes 3 rows and 32 columns of a product; rs, cs and ldc are in bytes.
+//
+//go:noescape
+func tile3x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+
+// tile3x32mAVX512 computes 3 rows and the first w of 32 columns of a product; rs, cs and ldc are in bytes.
+//
+//go:noescape
+func tile3x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+
+// tile3x16mAVX512 computes 3 rows and the first w of 16 columns of a product; rs, cs and ldc are in bytes.
+//
+//go:noescape
+func tile3x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
 
 // tile2x32AVX512 computes 2 rows and 32 columns of a product; rs, cs and ldc are in bytes.
 //
@@ -204,15 +284,20 @@ func tile1x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32,
 //go:noescape
 func tile1x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
 
-// packAVX512 copies 32 columns of kc > 0 rows, ld bytes apart, into a panel.
+// packAVX512 copies panels > 0 groups of 32 columns of kc > 0 rows, ld bytes apart, into panels of kc rows.
 //
 //go:noescape
-func packAVX512(dst *float32, src *float32, ld int, kc int)
+func packAVX512(dst *float32, src *float32, ld int, kc int, panels int)
 
-// pack14AVX512 copies 14 columns of kc > 0 rows, ld bytes apart, without gaps.
+// pack1x14AVX512 copies 1 groups of 14 columns of kc > 0 rows, ld bytes apart: each group without gaps, 3584 values after the one before.
 //
 //go:noescape
-func pack14AVX512(dst *float32, src *float32, ld int, kc int)
+func pack1x14AVX512(dst *float32, src *float32, ld int, kc int)
+
+// pack4x14AVX512 copies 4 groups of 14 columns of kc > 0 rows, ld bytes apart: each group without gaps, 3584 values after the one before.
+//
+//go:noescape
+func pack4x14AVX512(dst *float32, src *float32, ld int, kc int)
 
 // sumF32AVX512 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
 // the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.

@@ -10,7 +10,7 @@ import (
 
 // The heights of the register tiles: the first is the main one, the others
 // make up what is left of the rows.
-var heights = map[string][]int{"AVX2": {6, 4, 2, 1}, "AVX512": {14, 8, 4, 2, 1}}
+var heights = map[string][]int{"AVX2": {6, 5, 4, 3, 2, 1}, "AVX512": {14, 11, 8, 6, 4, 3, 2, 1}}
 
 func gemm(s isa) {
 	for _, rows := range heights[s.name] {
@@ -19,7 +19,8 @@ func gemm(s isa) {
 		tile(s, rows, 1, true)
 	}
 	pack(s)
-	packColumns(s, heights[s.name][0])
+	packColumns(s, heights[s.name][0], 1)
+	packColumns(s, heights[s.name][0], 4)
 }
 
 // tile emits the micro-kernel
@@ -186,78 +187,88 @@ const (
 	flagReLU       = 1
 )
 
-// pack emits the copy of kc rows, ld bytes apart, of two vectors each.
+// pack emits the copy of kc rows, ld bytes apart, into panels of two vectors.
 func pack(s isa) {
 	name := "pack" + s.name
-	TEXT(name, NOSPLIT, "func(dst, src *float32, ld, kc int)")
+	TEXT(name, NOSPLIT, "func(dst, src *float32, ld, kc, panels int)")
 	Pragma("noescape")
-	Doc(fmt.Sprintf("%s copies %d columns of kc > 0 rows, ld bytes apart, into a panel.", name, 2*s.lanes()))
-	dst := Load(Param("dst"), GP64())
-	src := Load(Param("src"), GP64())
-	ld := Load(Param("ld"), GP64())
-	n := Load(Param("kc"), GP64())
+	Doc(fmt.Sprintf("%s copies panels > 0 groups of %d columns of kc > 0 rows, ld bytes apart, into panels of kc rows.", name, 2*s.lanes()))
+	dst, src, ld, kc, panels := load64("dst"), load64("src"), load64("ld"), load64("kc"), load64("panels")
 	far := GP64() // 32 rows ahead, with the scale
 	MOVQ(ld, far)
 	SHLQ(Imm(2), far)
-	u, v := s.vec(), s.vec()
-	Label("loop")
-	VMOVUPS(Mem{Base: src}, u)
-	VMOVUPS(Mem{Base: src, Disp: s.bytes}, v)
-	PREFETCHT0(Mem{Base: src, Index: far, Scale: 8})
-	VMOVUPS(u, Mem{Base: dst})
-	VMOVUPS(v, Mem{Base: dst, Disp: s.bytes})
+	size, k := GP64(), GP64() // bytes of a panel
+	MOVQ(kc, size)
+	IMUL3Q(U32(uint32(2*s.bytes)), size, size)
+	MOVQ(kc, k)
+	from, to, n, u, v := GP64(), GP64(), GP64(), s.vec(), s.vec()
+	Label("row")
+	MOVQ(src, from)
+	MOVQ(dst, to)
+	MOVQ(panels, n)
+	Label("panel")
+	PREFETCHT0(Mem{Base: from, Index: far, Scale: 8})
+	VMOVUPS(Mem{Base: from}, u)
+	VMOVUPS(Mem{Base: from, Disp: s.bytes}, v)
+	VMOVUPS(u, Mem{Base: to})
+	VMOVUPS(v, Mem{Base: to, Disp: s.bytes})
+	ADDQ(U32(uint32(2*s.bytes)), from)
+	ADDQ(size, to)
+	DECQ(n)
+	JNZ(LabelRef("panel"))
 	ADDQ(ld, src)
 	ADDQ(U32(uint32(2*s.bytes)), dst)
-	DECQ(n)
-	JNZ(LabelRef("loop"))
+	DECQ(k)
+	JNZ(LabelRef("row"))
 	VZEROUPPER()
 	RET()
 }
 
-// packColumns emits the copy of kc rows, ld bytes apart, of the given number of
-// columns each: a tile's values of a transposed A, which in place would fall
-// into few sets of the cache.
-func packColumns(s isa, columns int) {
-	name := fmt.Sprintf("pack%d%s", columns, s.name)
+// kBlock is the number of terms that a tile sums; see package compute/cpu.
+const kBlock = 256
+
+// packColumns emits the copy of kc rows, ld bytes apart, of the columns of a
+// number of tiles: a transposed A, which in place would fall into few sets of
+// the cache. Several tiles at a time read each line once.
+func packColumns(s isa, columns, tiles int) {
+	name := fmt.Sprintf("pack%dx%d%s", tiles, columns, s.name)
 	TEXT(name, NOSPLIT, "func(dst, src *float32, ld, kc int)")
 	Pragma("noescape")
-	Doc(fmt.Sprintf("%s copies %d columns of kc > 0 rows, ld bytes apart, without gaps.", name, columns))
-	dst := Load(Param("dst"), GP64())
-	src := Load(Param("src"), GP64())
-	ld := Load(Param("ld"), GP64())
-	n := Load(Param("kc"), GP64())
+	Doc(fmt.Sprintf("%s copies %d groups of %d columns of kc > 0 rows, ld bytes apart: each group without gaps, %d values after the one before.",
+		name, tiles, columns, kBlock*columns))
+	dst, src, ld, n := load64("dst"), load64("src"), load64("ld"), load64("kc")
 	far := GP64()
 	MOVQ(ld, far)
 	SHLQ(Imm(2), far)
+	bytes := 4 * columns
 	Label("loop")
-	PREFETCHT0(Mem{Base: src, Index: far, Scale: 8})
-	for at := 0; at < columns; {
-		from, to := Mem{Base: src, Disp: 4 * at}, Mem{Base: dst, Disp: 4 * at}
-		switch left := columns - at; {
-		case left >= 8:
-			v := YMM()
-			VMOVUPS(from, v)
-			VMOVUPS(v, to)
-			at += 8
-		case left >= 4:
-			v := XMM()
-			VMOVUPS(from, v)
-			VMOVUPS(v, to)
-			at += 4
-		case left >= 2:
-			v := XMM()
-			VMOVSD(from, v)
-			VMOVSD(v, to)
-			at += 2
-		default:
-			v := XMM()
-			VMOVSS(from, v)
-			VMOVSS(v, to)
-			at++
+	for line := 0; line < tiles*bytes; line += 64 {
+		PREFETCHT0(Mem{Base: src, Index: far, Scale: 8, Disp: line})
+	}
+	for t := range tiles {
+		for at := 0; at < bytes; {
+			from, to := Mem{Base: src, Disp: t*bytes + at}, Mem{Base: dst, Disp: t*kBlock*bytes + at}
+			switch left := bytes - at; {
+			case left >= 32:
+				v := YMM()
+				VMOVUPS(from, v)
+				VMOVUPS(v, to)
+				at += 32
+			case left >= 16:
+				v := XMM()
+				VMOVUPS(from, v)
+				VMOVUPS(v, to)
+				at += 16
+			default:
+				v := XMM()
+				VMOVSD(from, v)
+				VMOVSD(v, to)
+				at += 8
+			}
 		}
 	}
 	ADDQ(ld, src)
-	ADDQ(Imm(uint64(4*columns)), dst)
+	ADDQ(Imm(uint64(bytes)), dst)
 	DECQ(n)
 	JNZ(LabelRef("loop"))
 	VZEROUPPER()

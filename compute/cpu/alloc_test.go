@@ -1,0 +1,55 @@
+package cpu
+
+import (
+	"testing"
+
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/rng"
+)
+
+// TestAllocs checks that kernels allocate nothing once scratch has grown.
+func TestAllocs(t *testing.T) {
+	eachExec(t, func(t *testing.T, x *Exec) {
+		const cols = 20
+		r := source(1)
+		b := randomBlock(r, 100, 150, 5)
+		src, dst, dx := random[float32](r, b.NumSrc, cols, 0), NewMatrix[float32](b.NumDst, cols), NewMatrix[float32](b.NumSrc, cols)
+		w, self := random[float32](r, 1, len(b.Indices), 0).Data, random[float32](r, 1, b.NumDst, 0).Data
+		arg := make([]uint32, b.NumDst*cols)
+		table := tableOfType(graph.Int8, b.NumSrc, cols, 0)
+		weight, long, product := random[float32](r, cols, cols, 0), random[float32](r, 9000, cols, 0), NewMatrix[float32](cols, cols)
+		labels := make([]int32, b.NumDst)
+		sums := make([]float32, cols)
+		var tr Transpose
+		kernels := map[string]func(){
+			"Gemm": func() {
+				Gemm(x, dst, src.View(0, b.NumDst, 0, cols), false, weight, true, Epilogue[float32]{Bias: sums})
+			},
+			"split": func() { Gemm(x, product, long, true, long, false, Epilogue[float32]{}) },
+			"Aggregate": func() {
+				Aggregate(x, dst, b, Source[float32]{Dense: src}, AggregateOptions[float32]{Reduce: Mean, Weights: w, Self: self})
+			},
+			"max": func() {
+				Aggregate(x, dst, b, Source[float32]{Dense: src}, AggregateOptions[float32]{Reduce: Max, Argmax: arg})
+			},
+			"table":     func() { Aggregate(x, dst, b, Source[float32]{Table: table}, AggregateOptions[float32]{}) },
+			"Gather":    func() { Gather(x, dst, Source[float32]{Table: table}) },
+			"Transpose": func() { tr.Build(x, b) },
+			"backward": func() {
+				tr.Build(x, b)
+				AggregateBackward(x, dx, &tr, dst, AggregateOptions[float32]{Reduce: Mean, Weights: w, Self: self})
+			},
+			"Dropout":    func() { Dropout(x, dst, dst, Dropped{Key: rng.New(1), P: 0.5}) },
+			"ReLU":       func() { ReLUBackward(x, dst, dst, dst) },
+			"ColumnSums": func() { ColumnSums(x, sums, dst, false) },
+			"loss":       func() { SoftmaxCrossEntropy(x, dst, labels, nil, dst) },
+			"Adam":       func() { AdamStep(x, w, w, w, w, AdamOptions{Step: 1, Beta1: 0.5, Beta2: 0.5}) },
+		}
+		for name, f := range kernels {
+			f()
+			if n := testing.AllocsPerRun(20, f); n >= 1 {
+				t.Errorf("%s allocates %v times", name, n)
+			}
+		}
+	})
+}
