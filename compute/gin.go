@@ -31,7 +31,7 @@ func (l *ginConv[T]) Params() []Param {
 func (l *ginConv[T]) Transform(c *Context[T], x *Value[T]) []*Value[T] { return []*Value[T]{x} }
 
 func (l *ginConv[T]) Gather(c *Context[T], _ *Value[T], h []*Value[T]) Message[T] {
-	return Message[T]{Value: h[0], Reduce: cpu.Sum, Weights: c.SamplerWeights()}
+	return Message[T]{Value: h[0], Reduce: cpu.Sum, Weights: c.SumWeights()}
 }
 
 func (l *ginConv[T]) Apply(c *Context[T], x, a *Value[T], act cpu.Activation) *Value[T] {

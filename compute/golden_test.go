@@ -167,15 +167,19 @@ func TestGolden(t *testing.T) {
 			if single {
 				prefix = "convs.0."
 			}
-			compareGolden(t, f, m, prefix)
+			for _, set := range []cpu.Set{cpu.Go, cpu.AVX2, cpu.AVX512} {
+				if set.Supported() {
+					compareGolden(t, f, m, prefix, set)
+				}
+			}
 		})
 	}
 }
 
-func compareGolden(t *testing.T, f *golden, m *Model, prefix string) {
+func compareGolden(t *testing.T, f *golden, m *Model, prefix string, set cpu.Set) {
 	p := pool.New(2)
 	defer p.Close()
-	c := newCore[float32](m, cpu.NewExec(p, cpu.Go), true)
+	c := newCore[float32](m, cpu.NewExec(p, set), true)
 	params := make([]float32, m.layout.Len())
 	grad := make([]float32, m.layout.Len())
 	named := map[string]Tensor{}

@@ -82,6 +82,30 @@ func (c *Context[T]) SamplerWeights() []T {
 	return w
 }
 
+// SumWeights returns SamplerWeights for a sum over neighbours: with
+// Spec.ScaleSums they are multiplied by d(v)/|S(v)|.
+func (c *Context[T]) SumWeights() []T {
+	w := c.SamplerWeights()
+	if !c.model.spec.ScaleSums || c.whole || isWhole(c.Block, c.model.graph) {
+		return w
+	}
+	scaled := c.mem.Alloc(len(c.Block.Indices))
+	c.chunks(c.Block.NumDst, func(i int) {
+		begin, end := c.Block.Indptr[i], c.Block.Indptr[i+1]
+		f := T(1)
+		if end > begin {
+			f = T(c.model.graph.Degree(global(c.Block, uint32(i)))) / T(end-begin)
+		}
+		for e := begin; e < end; e++ {
+			scaled[e] = f
+			if w != nil {
+				scaled[e] *= w[e]
+			}
+		}
+	})
+	return scaled
+}
+
 // aggregateCost is how many multiply-adds of a dense product take as long as
 // one of an aggregation, which waits for memory. It is a constant, so that the
 // order of products is a function of sizes.

@@ -44,6 +44,10 @@ type Spec struct {
 	// AttentionDropout is the probability of dropping an attention weight in
 	// training.
 	AttentionDropout float64 `json:"attention_dropout,omitempty"`
+	// ScaleSums multiplies what sage with sums and gin receive from sampled
+	// neighbours by d(v)/|S(v)|, so that the sum over all neighbours is
+	// estimated without bias.
+	ScaleSums bool `json:"scale_sums,omitempty"`
 	// Norm is what normalises every convolution's result before its
 	// activation: empty (nothing) or layer (layer norm of each node).
 	Norm string `json:"norm,omitempty"`

@@ -37,8 +37,11 @@ func (l *sageConv[T]) Transform(c *Context[T], x *Value[T]) []*Value[T] {
 
 func (l *sageConv[T]) Gather(c *Context[T], _ *Value[T], h []*Value[T]) Message[T] {
 	m := Message[T]{Value: h[0], Reduce: l.reduce}
-	if l.reduce != cpu.Max {
+	switch l.reduce {
+	case cpu.Mean:
 		m.Weights = c.SamplerWeights()
+	case cpu.Sum:
+		m.Weights = c.SumWeights()
 	}
 	return m
 }

@@ -16,6 +16,7 @@ var variants = map[string]Spec{
 	"gat with edges":     {Model: "gat", Heads: 3, EdgeDim: 2, JumpingKnowledge: "cat"},
 	"gat without loops":  {Model: "gat", Heads: 3, EdgeDim: 2, NoLoops: true},
 	"gatv2":              {Model: "gatv2", Heads: 3, AttentionDropout: 0.3},
+	"sage scaled sum":    {Model: "sage", Aggregation: "sum", ScaleSums: true},
 	"sage with decoder":  {Model: "sage", Decoder: 2},
 	"mixhop":             {Model: "mixhop"},
 	"mixhop of one hop":  {Model: "mixhop", Hops: 1, Norm: "layer"},

@@ -30,6 +30,9 @@ type Attention[T Float] struct {
 
 	Alpha []T // the softmax weights, entries×Heads
 	Self  []T // those of the loops, destinations×Heads; nil without Loops
+
+	threshold uint32 // of Drop, 0 if nothing is dropped
+	scale     T
 }
 
 const badAttention = "cpu: Attention: shapes do not match"
@@ -241,24 +244,40 @@ func (a *Attention[T]) global(u int) uint64 {
 	return uint64(u)
 }
 
-// kept returns what dropout multiplies head h of an entry's weight by.
-func (a *Attention[T]) kept(k rng.Key, h int) T {
-	if uint32(k.Uint64(uint64(h)/4)>>(16*(uint(h)%4)))&0xffff < a.Drop.threshold() {
-		return 0
+// mask multiplies the heads d of the entry from source u to destination i by
+// what dropout makes of them.
+func (a *Attention[T]) mask(d []T, i, u int) {
+	k, threshold, scale := a.dropKey(i, u), a.threshold, a.scale
+	for h := 0; h < len(d); h += 4 {
+		bits := k.Uint64(uint64(h) / 4)
+		for g := h; g < min(h+4, len(d)); g++ {
+			if uint32(bits)&0xffff < threshold {
+				d[g] = 0
+			} else {
+				d[g] *= scale
+			}
+			bits >>= 16
+		}
 	}
-	return T(a.Drop.scale())
 }
 
-// weights writes to w the dropped weights of heads from alpha, for the entry
-// from source u to destination i.
+// drops reports whether any weight is dropped, and prepares for mask.
+func (a *Attention[T]) drops() bool {
+	a.threshold = 0
+	if a.Drop != nil {
+		a.threshold, a.scale = a.Drop.threshold(), T(a.Drop.scale())
+	}
+	return a.threshold > 0
+}
+
+// weights returns the weights alpha of the entry from source u to destination i
+// after dropout: alpha itself, or w.
 func (a *Attention[T]) weights(w, alpha []T, i, u int) []T {
-	if a.Drop == nil || a.Drop.P == 0 {
+	if a.threshold == 0 {
 		return alpha
 	}
-	k := a.dropKey(i, u)
-	for h, v := range alpha {
-		w[h] = v * a.kept(k, h)
-	}
+	copy(w, alpha)
+	a.mask(w, i, u)
 	return w
 }
 
@@ -271,6 +290,7 @@ func (a *Attention[T]) Sum(x *Exec, dst, v Matrix[T]) {
 	if v.Cols%a.Heads != 0 {
 		panic(badAttention)
 	}
+	a.drops()
 	a.chunksOf(x, a.Block.NumDst, func(w []T, i int) {
 		d := dst.Row(i)
 		clear(d)
@@ -313,6 +333,7 @@ func (a *Attention[T]) axpy(d, w, s []T) {
 // those of the scores that the softmax was taken of.
 func (a *Attention[T]) Backward(x *Exec, t *Transpose, dv, dy, v Matrix[T], ds, dself []T) {
 	a.check()
+	drops := a.drops()
 	c := dy.Cols / a.Heads
 	a.chunksOf(x, a.Block.NumDst, func(w []T, i int) {
 		g := dy.Row(i)
@@ -320,20 +341,18 @@ func (a *Attention[T]) Backward(x *Exec, t *Transpose, dv, dy, v Matrix[T], ds, 
 		clear(w)
 		entry := func(d, alpha []T, u int) {
 			r := v.Row(u)
-			var k rng.Key
-			if a.Drop != nil {
-				k = a.dropKey(i, u)
-			}
 			for h := range d {
 				sum := T(0)
 				for j, q := range g[h*c : (h+1)*c] {
 					sum += T(q * r[h*c+j])
 				}
-				if a.Drop != nil && a.Drop.P > 0 {
-					sum *= a.kept(k, h)
-				}
 				d[h] = sum
-				w[h] += T(alpha[h] * sum)
+			}
+			if drops {
+				a.mask(d, i, u)
+			}
+			for h, f := range d {
+				w[h] += T(alpha[h] * f)
 			}
 		}
 		for e := begin; e < end; e++ {
