@@ -16,8 +16,17 @@ func prepareKHop(p *Prepared) error {
 	for i := range fanouts {
 		fanouts[i] = -1
 	}
-	p.factory = func() Sampler { return p.newFused(fanouts, new(uniform)) }
-	return nil
+	return p.prepareUniform(fanouts)
+}
+
+// prepareUniform prepares uniform sampling without replacement.
+func (p *Prepared) prepareUniform(fanouts []int) error {
+	if !p.spec.Temporal {
+		p.factory = func() Sampler { return p.newFused(fanouts, new(uniform)) }
+		return nil
+	}
+	p.factory = func() Sampler { return &temporal{p: p, fanouts: fanouts} }
+	return p.checkTimes()
 }
 
 func prepareNeighbor(p *Prepared) error {
@@ -25,6 +34,9 @@ func prepareNeighbor(p *Prepared) error {
 		return err
 	}
 	s := &p.spec
+	if s.Temporal && (s.Weighted || s.Replace) {
+		return fmt.Errorf("a temporal sampler draws uniformly without replacement only")
+	}
 	if s.Weighted {
 		if err := p.checkWeights(); err != nil {
 			return err
@@ -40,7 +52,7 @@ func prepareNeighbor(p *Prepared) error {
 	case s.Replace:
 		newPicker = func() picker { return new(replace) }
 	default:
-		newPicker = func() picker { return new(uniform) }
+		return p.prepareUniform(s.Fanouts)
 	}
 	p.factory = func() Sampler {
 		f := p.newFused(s.Fanouts, newPicker())

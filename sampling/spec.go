@@ -21,6 +21,9 @@ type Spec struct {
 	Weighted bool `json:"weighted,omitempty" yaml:"weighted,omitempty"`
 	// Replace has "neighbor" draw with replacement.
 	Replace bool `json:"replace,omitempty" yaml:"replace,omitempty"`
+	// Temporal has "neighbor" and "khop" use no edge newer than the seed; Prepare
+	// needs WithTimes.
+	Temporal bool `json:"temporal,omitempty" yaml:"temporal,omitempty"`
 	// Dependency is over how many consecutive batches "labor" keeps its random
 	// numbers; 0 and 1: each batch has its own.
 	Dependency int `json:"dependency,omitempty" yaml:"dependency,omitempty"`
@@ -125,6 +128,9 @@ func (s Spec) Validate() error {
 			return fmt.Errorf("sampling: fan-out %d is %d; it must be at least 1, or -1 for all neighbours", i+1, k)
 		}
 	}
+	if s.Temporal && s.Name != "neighbor" && s.Name != "khop" {
+		return fmt.Errorf("sampling: %s cannot be temporal; neighbor and khop can", s.Name)
+	}
 	if s.Dependency < 0 {
 		return fmt.Errorf("sampling: the batch dependency is %d; it must be at least 1", s.Dependency)
 	}
@@ -146,6 +152,7 @@ type Prepared struct {
 	g       *graph.Graph
 	factory func() Sampler
 	caches  *Caches
+	times   *Times
 
 	ownSeeds bool     // the sampler chooses the batch's seeds itself
 	train    []uint64 // one bit per node: it may be such a seed; nil: all
@@ -155,7 +162,7 @@ type Prepared struct {
 // Prepare readies the sampler that spec describes: what is computed once per
 // graph is computed here. seed keys the draws that preparation makes. ds is
 // not changed, and must not be while the result is in use.
-func Prepare(spec Spec, ds *graph.Dataset, seed uint64) (*Prepared, error) {
+func Prepare(spec Spec, ds *graph.Dataset, seed uint64, options ...Option) (*Prepared, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, err
 	}
@@ -163,6 +170,9 @@ func Prepare(spec Spec, ds *graph.Dataset, seed uint64) (*Prepared, error) {
 		return nil, fmt.Errorf("sampling: %s needs a graph, and there is none", spec.Name)
 	}
 	p := &Prepared{spec: spec, seed: seed, data: ds, g: ds.Graph}
+	for _, o := range options {
+		o(p)
+	}
 	for _, s := range samplers {
 		if s.name == spec.Name {
 			if err := s.prepare(p); err != nil {
