@@ -53,6 +53,7 @@ const (
 	purposeCache
 	purposeNorm
 	purposeLazy
+	purposeClusters
 )
 
 // Key returns the key under which the micro-batch is sampled.

@@ -68,6 +68,14 @@ type Spec struct {
 	// Normalization is the number of subgraphs that are sampled beforehand to
 	// estimate how often nodes and edges occur (GraphSAINT); 0: no weights.
 	Normalization int `json:"normalization,omitempty" yaml:"normalization,omitempty"`
+	// Clusters is into how many clusters "cluster" divides the graph, by
+	// PartitionBy, one of partition.Methods, empty: metis; PerBatch is how many of
+	// them make a batch, 0: 1. Boundary has targets see their neighbours outside
+	// of the batch's clusters too.
+	Clusters    int    `json:"clusters,omitempty" yaml:"clusters,omitempty"`
+	PartitionBy string `json:"partition-by,omitempty" yaml:"partition-by,omitempty"`
+	PerBatch    int    `json:"per-batch,omitempty" yaml:"per-batch,omitempty"`
+	Boundary    bool   `json:"boundary,omitempty" yaml:"boundary,omitempty"`
 	// Clip has subgraphs drop random nodes down to a multiple of it; 0: none.
 	Clip int `json:"clip,omitempty" yaml:"clip,omitempty"`
 }
@@ -90,6 +98,7 @@ var samplers = []struct {
 	{"edge", prepareEdge},
 	{"walk", prepareWalk},
 	{"frontier", prepareFrontier},
+	{"cluster", prepareCluster},
 }
 
 // Names returns the names of the samplers.
@@ -157,6 +166,9 @@ type Prepared struct {
 	ownSeeds bool     // the sampler chooses the batch's seeds itself
 	train    []uint64 // one bit per node: it may be such a seed; nil: all
 	norm     *normalization
+
+	partition []uint32
+	batches   int // in an epoch; 0: as the seeds make them
 }
 
 // Prepare readies the sampler that spec describes: what is computed once per
@@ -193,6 +205,16 @@ func (p *Prepared) NewSampler() Sampler { return p.factory() }
 // ChoosesSeeds reports whether the sampler chooses each batch's seeds itself, as
 // subgraph samplers do: the seeds given to Sample are not used.
 func (p *Prepared) ChoosesSeeds() bool { return p.ownSeeds }
+
+// BatchesPerEpoch returns how many batches an epoch has that trains on n nodes
+// with the given batch size: as many as Cut makes, one for "full", and for
+// "cluster" as many as visit every cluster once.
+func (p *Prepared) BatchesPerEpoch(n, batchSize int) int {
+	if p.batches > 0 {
+		return p.batches
+	}
+	return NumBatches(n, p.spec.BatchSize(batchSize, n))
+}
 
 // Caches returns the caches of "gns", nil for other samplers.
 func (p *Prepared) Caches() *Caches { return p.caches }

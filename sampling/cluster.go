@@ -1,0 +1,137 @@
+package sampling
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/sampling/partition"
+)
+
+// WithPartition gives "cluster" a partition made before: the cluster of every
+// node. It is not copied, and must be kept with the run: the Spec does not say
+// what is in it.
+func WithPartition(part []uint32) Option { return func(p *Prepared) { p.partition = part } }
+
+// Partition returns the cluster of every node that "cluster" samples by, nil for
+// other samplers. It is there to be saved; WithPartition takes it back.
+func (p *Prepared) Partition() []uint32 { return p.partition }
+
+// maxClusters bounds the number of clusters, whose numbers are uint32.
+const maxClusters = math.MaxInt32
+
+func prepareCluster(p *Prepared) error {
+	s := &p.spec
+	n := p.g.NumNodes()
+	if s.PerBatch == 0 {
+		s.PerBatch = 1
+	}
+	if s.Clusters < 1 || s.Clusters > maxClusters || s.PerBatch < 1 || s.PerBatch > s.Clusters {
+		return fmt.Errorf("batches of %d out of %d clusters; give the number of clusters, and at least 1 and at most all of them a batch", s.PerBatch, s.Clusters)
+	}
+	if s.PartitionBy == "" {
+		s.PartitionBy = "metis"
+	}
+	if p.partition == nil {
+		part, err := partition.Compute(p.g, s.PartitionBy, s.Clusters, p.seed)
+		if err != nil {
+			return err
+		}
+		p.partition = part
+	}
+	if len(p.partition) != n {
+		return fmt.Errorf("the partition has %d nodes, the graph %d", len(p.partition), n)
+	}
+	start := make([]int64, s.Clusters+1)
+	for v, c := range p.partition {
+		if int(c) >= s.Clusters {
+			return fmt.Errorf("the partition puts node %d into cluster %d; there are %d", v, c, s.Clusters)
+		}
+		start[c+1]++
+	}
+	for c := range s.Clusters {
+		start[c+1] += start[c]
+	}
+	c := &clusters{seed: p.seed, perBatch: s.PerBatch, start: start, members: make([]uint32, n)}
+	at := make([]int64, s.Clusters)
+	copy(at, start)
+	for v, k := range p.partition {
+		c.members[at[k]] = uint32(v)
+		at[k]++
+	}
+	p.batches = (s.Clusters + s.PerBatch - 1) / s.PerBatch
+	newDrawer := func() drawer {
+		own := *c
+		return &own
+	}
+	if err := p.prepareSubgraph(newDrawer); err != nil {
+		return err
+	}
+	if !s.Boundary {
+		return nil
+	}
+	if s.Normalization > 0 || s.Clip > 0 {
+		return fmt.Errorf("with boundary neighbours nothing is left out: normalization and clip do not apply")
+	}
+	fanouts := make([]int, s.Layers)
+	for i := range fanouts {
+		fanouts[i] = -1
+	}
+	p.factory = func() Sampler {
+		return &boundary{nodes: p.newSubgraphs(newDrawer()), hops: p.newFused(fanouts, new(uniform))}
+	}
+	return nil
+}
+
+// clusters draws the nodes of cluster-batches (seeds/001): an epoch visits the
+// clusters in a random order, perBatch of them a batch, the rest in the last.
+type clusters struct {
+	seed     uint64
+	perBatch int
+	start    []int64 // cluster c has members[start[c]:start[c+1]]
+	members  []uint32
+
+	epoch int
+	order []uint32 // of epoch
+}
+
+func (c *clusters) draw(s *nodeSet, id ID, _ rng.Key) {
+	if c.order == nil || c.epoch != id.Epoch {
+		c.epoch = id.Epoch
+		c.order = resize(c.order, len(c.start)-1)
+		rng.New(c.seed, purposeClusters, uint64(id.Epoch)).Perm(c.order)
+	}
+	batches := (len(c.order) + c.perBatch - 1) / c.perBatch
+	lo := id.Batch % batches * c.perBatch
+	mine := c.order[lo:min(lo+c.perBatch, len(c.order))]
+	for i, k := range mine {
+		// A batch that is cut into micro-batches has its clusters dealt out.
+		if id.Of > 1 && i%id.Of != id.Micro {
+			continue
+		}
+		for _, u := range c.members[c.start[k]:c.start[k+1]] {
+			s.add(u)
+		}
+	}
+}
+
+// boundary samples cluster-batches whose targets see all their neighbours,
+// those outside of the clusters too, L hops out.
+type boundary struct {
+	nodes *subgraphs
+	hops  *fused
+	seeds []uint32
+}
+
+// Sample implements Sampler; seeds are not used.
+func (s *boundary) Sample(b *Batch, key rng.Key, _ []uint32) error {
+	s.nodes.nodes(b.ID, key)
+	s.seeds = s.seeds[:0]
+	train := s.nodes.p.train
+	for _, u := range s.nodes.set.nodes {
+		if train == nil || train[u/64]>>(u%64)&1 != 0 {
+			s.seeds = append(s.seeds, u)
+		}
+	}
+	return s.hops.Sample(b, key, s.seeds)
+}

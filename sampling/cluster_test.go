@@ -1,0 +1,120 @@
+package sampling
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/graph"
+)
+
+func TestClusterEpochVisitsAllOnce(t *testing.T) {
+	g := skewed(1000, 30, 2)
+	spec := Spec{Name: "cluster", Layers: 2, Clusters: 25, PerBatch: 4}
+	p := mustPrepare(t, spec, g)
+	n := p.BatchesPerEpoch(1000, 64)
+	if n != 7 {
+		t.Fatalf("%d batches an epoch, want 7", n)
+	}
+	s := p.NewSampler()
+	var first []uint32
+	for epoch := range 2 {
+		for _, of := range []int{1, 3} {
+			var seen []uint32
+			var b Batch
+			for batch := range n {
+				clusters := make(map[uint32]bool)
+				for micro := range of {
+					b.ID = ID{Phase: "train", Epoch: epoch, Batch: batch, Micro: micro, Of: of}
+					if err := s.Sample(&b, b.ID.Key(1), nil); err != nil {
+						t.Fatal(err)
+					}
+					checkInduced(t, g, &b)
+					seen = append(seen, b.Inputs()...)
+					for _, u := range b.Inputs() {
+						clusters[p.Partition()[u]] = true
+					}
+				}
+				if len(clusters) > 4 {
+					t.Fatalf("batch %d has nodes of %d clusters", batch, len(clusters))
+				}
+				if batch == 0 && of == 1 {
+					if epoch == 1 && slices.Equal(first, b.Inputs()) {
+						t.Error("two epochs begin with the same clusters")
+					}
+					first = slices.Clone(b.Inputs())
+				}
+			}
+			slices.Sort(seen)
+			if !slices.Equal(seen, allNodes(g)) {
+				t.Errorf("epoch %d in %d micro-batches does not visit every node once", epoch, of)
+			}
+		}
+	}
+	sameBits(t, p, allNodes(g), 100)
+}
+
+func TestClusterBoundary(t *testing.T) {
+	g := skewed(600, 20, 2)
+	var train []uint32
+	for u := uint32(0); u < 600; u += 2 {
+		train = append(train, u)
+	}
+	part := make([]uint32, 600)
+	for v := range part {
+		part[v] = uint32(v) % 10
+	}
+	ds := &graph.Dataset{Graph: g, Train: train}
+	p, err := Prepare(Spec{Name: "cluster", Layers: 2, Clusters: 10, Boundary: true, EdgeIDs: true}, ds, 1, WithPartition(part))
+	if err != nil {
+		t.Fatal(err)
+	}
+	hops := mustPrepare(t, Spec{Name: "khop", Layers: 2, EdgeIDs: true}, g).NewSampler()
+	s := p.NewSampler()
+	var a, b Batch
+	var seen []uint32
+	for batch := range p.BatchesPerEpoch(len(train), 1) {
+		a.ID.Batch = batch
+		if err := s.Sample(&a, 1, nil); err != nil {
+			t.Fatal(err)
+		}
+		for _, u := range a.Seeds {
+			if part[u] != part[a.Seeds[0]] || u%2 != 0 {
+				t.Fatalf("seed %d is not a training node of cluster %d", u, part[a.Seeds[0]])
+			}
+		}
+		seen = append(seen, a.Seeds...)
+		if err := hops.Sample(&b, 1, a.Seeds); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(a.Blocks[0].EdgeIDs, b.Blocks[0].EdgeIDs) {
+			t.Fatal("the batch is not the unsampled neighbourhood of its seeds")
+		}
+	}
+	slices.Sort(seen)
+	if !slices.Equal(seen, train) {
+		t.Error("an epoch does not train on every training node once")
+	}
+}
+
+func TestClusterErrors(t *testing.T) {
+	g := skewed(100, 10, 3)
+	for _, c := range []struct {
+		spec Spec
+		opts []Option
+		want string
+	}{
+		{Spec{Layers: 1}, nil, "number of clusters"},
+		{Spec{Layers: 1, Clusters: 3, PerBatch: 4}, nil, "number of clusters"},
+		{Spec{Clusters: 3, Fanouts: []int{2}}, nil, "number of layers"},
+		{Spec{Layers: 1, Clusters: 3, PartitionBy: "luck"}, nil, "no method"},
+		{Spec{Layers: 1, Clusters: 3}, []Option{WithPartition(make([]uint32, 99))}, "99 nodes"},
+		{Spec{Layers: 1, Clusters: 3}, []Option{WithPartition(slices.Repeat([]uint32{3}, 100))}, "cluster 3"},
+		{Spec{Layers: 1, Clusters: 3, Boundary: true, Clip: 4}, nil, "do not apply"},
+	} {
+		c.spec.Name = "cluster"
+		if _, err := Prepare(c.spec, &graph.Dataset{Graph: g}, 1, c.opts...); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: error is %v, want one with %q", c.spec, err, c.want)
+		}
+	}
+}
