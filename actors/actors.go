@@ -22,7 +22,7 @@
 package actors
 
 import (
-	"fmt"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -65,10 +65,15 @@ type Directory interface {
 	Asks() *actor.PID
 }
 
-// Key returns the key of every draw that belongs to a micro-batch.
-func Key(seed uint64, id sampling.ID) rng.Key {
-	return rng.New(seed, uint64(id.Epoch), uint64(id.Batch), uint64(id.Micro))
-}
+// computeDomain keeps what a trainer draws for a micro-batch apart from what
+// its sampler draws: both fold the layer and the node into their key next, so
+// that under one key the neighbours of a node would decide which of its values
+// are dropped.
+const computeDomain = 0x636f6d70757465 // "compute"
+
+// Key returns the key under which a trainer computes a micro-batch: that of
+// dropout. The batch is sampled under id.Key.
+func Key(seed uint64, id sampling.ID) rng.Key { return id.Key(seed).With(computeDomain) }
 
 // post is what every actor of a pipeline can do: send, run jobs, keep time.
 type post struct {
@@ -79,6 +84,7 @@ type post struct {
 	dir   Directory
 	batches,
 	gradients atomic.Int64 // how many buffers were made, for tests
+	ending        atomic.Bool // Stop was called: begin no job that another would follow
 	stopped       atomic.Bool // the actors are gone: what is sent would become a dead letter
 	freeBatches   freeList[*sampling.Batch]
 	freeGradients freeList[[]float32]
@@ -156,14 +162,19 @@ func (p *post) job(self *actor.PID, stage clock.Stage, id sampling.ID, f func() 
 func guarded(f func() (any, error)) (res any, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			if e, ok := r.(error); ok {
-				err = fmt.Errorf("panic: %w", e)
-			} else {
-				err = fmt.Errorf("panic: %v", r)
-			}
+			err = panicError(r)
 		}
 	}()
 	return f()
+}
+
+// panicError is what was recovered from a panic, with the stack of the place
+// that panicked.
+func panicError(r any) error {
+	if e, ok := r.(*pool.PanicError); ok {
+		return e
+	}
+	return &pool.PanicError{Value: r, Stack: debug.Stack()}
 }
 
 // stage is what an actor does with its messages; the shell does the rest.
@@ -194,7 +205,7 @@ func (s *shell) Receive(c actor.Context) {
 	defer func() {
 		if r := recover(); r != nil && !s.failed {
 			s.failed = true
-			s.fail(sampling.ID{}, s.stage.name(), fmt.Errorf("panic: %v", r))
+			s.fail(sampling.ID{}, s.stage.name(), panicError(r))
 		}
 	}()
 	switch m := c.Message().(type) {

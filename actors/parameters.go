@@ -46,6 +46,7 @@ func (p *parameters) receive(m any) {
 		p.busy = false
 		if m.err != nil {
 			p.fail(m.id, p.name(), m.err)
+			p.answer() // the owner may be waiting for it, and not yet know of the failure
 			return
 		}
 		p.applied(m.id, m.res.(messages.Stats))
@@ -114,7 +115,7 @@ func (p *parameters) applied(id sampling.ID, s messages.Stats) {
 	last := p.step%p.work.Steps() == 0
 	p.open = false
 	p.send(p.dir.Progress(), &messages.Applied{ID: id, Step: p.step - 1, Stats: s, Last: last})
-	if !last {
+	if !last && !p.ending.Load() {
 		p.publish()
 	}
 }

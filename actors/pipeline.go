@@ -3,6 +3,7 @@ package actors
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -149,6 +150,7 @@ func (p *Pipeline) Buffers() (batches, gradients int64) {
 // returns when every actor is gone, within the time of one batch.
 func (p *Pipeline) Stop() {
 	p.stopOnce.Do(func() {
+		p.post.ending.Store(true)
 		drain := func(pid *actor.PID) {
 			// It fails only when asks is closed, which happens below.
 			_, _ = p.asks.ask(context.Background(), func(id uint64) { p.post.send(pid, &messages.Drain{Ask: id}) })
@@ -163,7 +165,7 @@ func (p *Pipeline) Stop() {
 		drain(p.post.dir.Progress()) // last: it hears of the step that was running
 		p.post.stopped.Store(true)
 		close(p.asks.closed)
-		for _, pid := range append(p.all, p.post.dir.Asks()) {
+		for _, pid := range slices.Concat(p.all, []*actor.PID{p.post.dir.Asks()}) {
 			// The error is the future's time-out; an idle actor stops at once.
 			_ = p.post.root.StopFuture(pid).Wait()
 		}

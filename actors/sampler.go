@@ -59,10 +59,10 @@ func (s *sampler) sample(m *messages.Seeds) (any, error) {
 		b = new(sampling.Batch)
 	}
 	b.Reset()
-	if err := s.sampler.Sample(b, Key(s.seed, m.ID), m.Seeds); err != nil {
+	b.ID = m.ID // samplers whose batches depend on each other read it
+	if err := s.sampler.Sample(b, m.ID.Key(s.seed), m.Seeds); err != nil {
 		s.freeBatches.put(b)
 		return nil, err
 	}
-	b.ID = m.ID
 	return &messages.Sampled{Step: m.Step, From: s.index, Batch: b}, nil
 }

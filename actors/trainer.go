@@ -51,7 +51,7 @@ type computed struct {
 }
 
 func (t *trainer) next() {
-	if t.busy || t.version == nil {
+	if t.busy || t.version == nil || t.ending.Load() {
 		return
 	}
 	v := t.version

@@ -40,7 +40,7 @@ type Seeds struct {
 type Sampled struct {
 	Step  int64           `msgpack:"s"`
 	From  int             `msgpack:"f"`
-	Batch *sampling.Batch `msgpack:"-"` // on the wire: wireBatch
+	Batch *sampling.Batch `msgpack:"-"` // on the wire: part of wireSampled
 }
 
 // Stats are sums over the nodes that carry loss.
