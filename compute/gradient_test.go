@@ -174,12 +174,15 @@ func TestModelGradients(t *testing.T) {
 			{"whole", 11, 2, false, -2, 4},
 			{"whole weighted", 11, 2, true, -2, 11},
 			{"full fan-out", 13, 2, false, -1, 3},
-			{"sampled", 17, 3, false, 2, 3},
-			{"sampled weighted", 17, 3, true, 2, 3},
+			{"sampled", 15, 3, false, 2, 3},
+			{"sampled weighted", 15, 3, true, 1, 2},
 			{"single node", 1, 0, false, -2, 1},
 			{"no edges", 3, 0, false, -2, 2},
 		} {
 			for _, dims := range [][3]int{{5, 3, 2}, {2, 6, 5}} { // both orders of products
+				if shape.degree == 0 && dims[0] < dims[2] {
+					continue
+				}
 				t.Run(fmt.Sprintf("%s/%s/%v", name, shape.name, dims), func(t *testing.T) {
 					g := randomGraph(shape.n, shape.degree, shape.weighted, 8)
 					spec := sized(spec, 2, dims[0], dims[1], dims[2])

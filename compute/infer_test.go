@@ -73,7 +73,7 @@ func TestInferBits(t *testing.T) {
 		for name, spec := range variants {
 			for _, dims := range [][3]int{{37, 15, 5}, {7, 21, 40}} {
 				t.Run(fmt.Sprintf("%v/%s/%v", set, name, dims), func(t *testing.T) {
-					const n = 300
+					const n = 200
 					ds := testDataset(n, 5, dims[0], true)
 					m := mustModel(t, sized(spec, 2, dims[0], dims[1], dims[2]), ds.Graph)
 					ds.EdgeFeatures = edgeFeatures(m)
@@ -84,7 +84,7 @@ func TestInferBits(t *testing.T) {
 					}
 					x := testExec(t, 2, set)
 					key := rng.New(9)
-					for trial := range 12 {
+					for trial := range 7 {
 						nodes := make([]uint32, 1+key.Uintn(uint64(trial), 40))
 						for i := range nodes {
 							nodes[i] = uint32(key.With(uint64(trial)).Uintn(uint64(i), n))

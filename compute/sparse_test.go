@@ -29,6 +29,10 @@ func sparseDataset(n, dim int) *graph.Dataset {
 // depend on threads.
 func TestSparseFeatures(t *testing.T) {
 	const n, dim = 150, 70
+	set, err := cpu.Detect() // whose dropout must decide as the sparse rows' does
+	if err != nil {
+		t.Fatal(err)
+	}
 	ds := sparseDataset(n, dim)
 	for _, name := range Models() {
 		for _, drop := range []float64{0, 0.4} {
@@ -45,13 +49,13 @@ func TestSparseFeatures(t *testing.T) {
 					whole.Blocks, whole.Rows = wholeBlocks(ds.Graph, dense.Blocks()), nil
 					for _, in := range []*Input{whole, batchOf(ds, 40, dense.Blocks(), 3, 3)} {
 						want := make([]float32, len(params))
-						if _, err := dense.NewEngine(testExec(t, 1, cpu.Go)).Gradient(want, params, in); err != nil {
+						if _, err := dense.NewEngine(testExec(t, 1, set)).Gradient(want, params, in); err != nil {
 							t.Fatal(err)
 						}
 						var bits []float32
 						for threads := 1; threads <= 2; threads++ {
 							got := make([]float32, len(params))
-							if _, err := sparse.NewEngine(testExec(t, threads, cpu.Go)).Gradient(got, params, in); err != nil {
+							if _, err := sparse.NewEngine(testExec(t, threads, set)).Gradient(got, params, in); err != nil {
 								t.Fatal(err)
 							}
 							for _, p := range dense.layout.Tensors() {
@@ -63,7 +67,7 @@ func TestSparseFeatures(t *testing.T) {
 							bits = got
 						}
 					}
-					x := testExec(t, 2, cpu.Go)
+					x := testExec(t, 2, set)
 					want, err := dense.Infer(context.Background(), x, params, ds, nil, 64)
 					if err != nil {
 						t.Fatal(err)
