@@ -29,7 +29,7 @@ func (r *Runtime) BaselineAccuracy(ctx context.Context) (float64, error) {
 	ds := *r.data.ds
 	ds.Graph = &graph.Graph{Indptr: make([]int64, r.data.ds.Graph.NumNodes()+1), Indices: []uint32{}}
 	spec := r.model.Spec()
-	spec.Model, spec.InputDropout = "gcn", 0
+	spec = compute.Spec{Model: "gcn", Layers: spec.Layers, Hidden: spec.Hidden, InDim: spec.InDim, OutDim: spec.OutDim, Dropout: spec.Dropout}
 	m, err := compute.NewModel(spec, ds.Graph)
 	if err != nil {
 		return 0, err
@@ -39,8 +39,13 @@ func (r *Runtime) BaselineAccuracy(ctx context.Context) (float64, error) {
 	for range spec.Layers {
 		in.Blocks = append(in.Blocks, graph.Block{NumDst: n, NumSrc: n, Indptr: make([]int64, n+1), Indices: []uint32{}, SrcIDs: ds.Train})
 	}
+	l := ds.Labels
 	for _, v := range ds.Train {
-		in.Labels = append(in.Labels, ds.Labels.Class[v])
+		if l.IsMulti() {
+			in.Multi = append(in.Multi, l.Multi[int(v)*l.NumClasses:(int(v)+1)*l.NumClasses]...)
+		} else {
+			in.Labels = append(in.Labels, l.Class[v])
+		}
 	}
 	x := r.exec()
 	defer r.releaseExec(x)

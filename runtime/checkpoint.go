@@ -16,14 +16,25 @@ import (
 
 // checkpoint is the state of a run after Step applied batches.
 type checkpoint struct {
-	Identity Identity       `json:"identity"`
-	Step     int64          `json:"step"`
-	Epoch    messages.Stats `json:"epoch"`     // of the batches of the epoch that is not finished
-	LastLoss float64        `json:"last_loss"` // mean loss of the last finished epoch
-	Sum      string         `json:"sha256"`    // over parameters and moments
+	Identity Identity        `json:"identity"`
+	Step     int64           `json:"step"`
+	Ended    int             `json:"ended"`     // epochs that were evaluated and saved
+	Epoch    messages.Stats  `json:"epoch"`     // of the batches of the epoch that is not finished
+	Last     messages.Stats  `json:"last"`      // of the last finished epoch
+	LastLoss float64         `json:"last_loss"` // its mean loss
+	Best     compute.Best    `json:"best"`      // validation accuracy
+	Plateau  compute.Plateau `json:"plateau"`
+	Sum      string          `json:"sha256"` // over parameters and moments
 
-	last         messages.Stats // of the last finished epoch
 	params, m, v []float32
+}
+
+// scale is what the plateau schedule multiplies the learning rate by.
+func (c *checkpoint) scale() float64 {
+	if c.Plateau.Scale == 0 {
+		return 1
+	}
+	return c.Plateau.Scale
 }
 
 const (

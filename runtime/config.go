@@ -65,10 +65,24 @@ type Config struct {
 	// Training.
 
 	Epochs      int     `yaml:"epochs"`
-	LR          float64 `yaml:"lr"`           // Adam's learning rate
-	WeightDecay float64 `yaml:"weight-decay"` // added to the gradient as PyTorch's Adam does
-	Seed        uint64  `yaml:"seed"`
-	EvalEvery   int     `yaml:"eval-every"` // epochs between evaluations; 0: only at the end
+	Optimizer   string  `yaml:"optimizer"`    // adam, adamw or sgd, as PyTorch has them
+	LR          float64 `yaml:"lr"`           // learning rate
+	WeightDecay float64 `yaml:"weight-decay"` // added to the gradient; adamw: taken from the parameters
+	Momentum    float64 `yaml:"momentum"`     // of sgd
+	ClipNorm    float64 `yaml:"clip-norm"`    // largest norm of a batch's gradient; 0: any
+	// Schedule of the learning rate: constant; step: times ScheduleFactor every
+	// ScheduleEpochs; cosine: over Epochs, after Warmup; plateau: times
+	// ScheduleFactor when ScheduleEpochs evaluations brought nothing.
+	Schedule       string  `yaml:"schedule"`
+	ScheduleEpochs int     `yaml:"schedule-epochs"`
+	ScheduleFactor float64 `yaml:"schedule-factor"`
+	Warmup         int     `yaml:"warmup"`
+	// Patience ends training when so many evaluations did not improve the
+	// validation accuracy; 0: never.
+	Patience int `yaml:"patience"`
+
+	Seed      uint64 `yaml:"seed"`
+	EvalEvery int    `yaml:"eval-every"` // epochs between evaluations; 0: only at the end
 
 	// Execution: none of these changes a result.
 
@@ -98,7 +112,8 @@ func DefaultConfig() Config {
 	return Config{
 		Model: "sage", Layers: 2, Hidden: 64, Dropout: 0.5, InputDropout: -1,
 		Sampler: "neighbor", Fanouts: []int{10, 10}, BatchSize: 512, MicroBatches: 1,
-		Epochs: 10, LR: 0.01, WeightDecay: 5e-4, Seed: 1, EvalEvery: 1,
+		Epochs: 10, Optimizer: "adam", LR: 0.01, WeightDecay: 5e-4, Momentum: 0.9, Seed: 1, EvalEvery: 1,
+		Schedule: "constant", ScheduleEpochs: 10, ScheduleFactor: 0.5,
 		LocalCodec: "none", KeepCheckpoints: 3,
 	}
 }
@@ -142,6 +157,7 @@ func (c *Config) Validate() error {
 	check(c.Trainers >= 0 && c.Trainers <= max(c.MicroBatches, 1), "trainers: %d is more than micro-batches = %d; each trainer needs one", c.Trainers, c.MicroBatches)
 	check(c.KeepCheckpoints >= 1, "keep-checkpoints: %d must be at least 1", c.KeepCheckpoints)
 	check(!c.Resume || c.Checkpoint != "", "resume: needs checkpoint, the directory to resume from")
+	c.validateRecipe(check, oneOf)
 	if c.usesFanouts() {
 		check(len(c.Fanouts) == c.Layers, "fanouts: %d given for %d layers; give one per layer, from the seeds outward", len(c.Fanouts), c.Layers)
 		for i, k := range c.Fanouts {

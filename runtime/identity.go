@@ -21,8 +21,7 @@ type Identity struct {
 	Seed              uint64        `json:"seed"`
 	BatchSize         int           `json:"batch_size"`
 	MicroBatches      int           `json:"micro_batches"`
-	LR                float64       `json:"lr"`
-	WeightDecay       float64       `json:"weight_decay"`
+	Recipe            Recipe        `json:"recipe"`
 	Start             string        `json:"start"` // SHA-256 of the parameters that the run started from
 	Precision         string        `json:"precision"`
 	Kernels           string        `json:"kernels"`
@@ -34,7 +33,7 @@ var ErrIdentity = errors.New("runtime: checkpoint of another run")
 func (r *Runtime) identify() Identity {
 	id := Identity{
 		Data: r.data.ds.Fingerprint, NormalizeFeatures: r.cfg.NormalizeFeatures, Sampler: r.sampler.Spec(), Seed: r.cfg.Seed,
-		BatchSize: r.cfg.BatchSize, MicroBatches: r.cfg.MicroBatches, LR: r.cfg.LR, WeightDecay: r.cfg.WeightDecay,
+		BatchSize: r.cfg.BatchSize, MicroBatches: r.cfg.MicroBatches, Recipe: r.cfg.recipe(),
 		Precision: "float32", Kernels: r.set.String(),
 	}
 	if r.model != nil {

@@ -5,14 +5,17 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
 )
 
 // Metrics compare predictions with labels.
 type Metrics struct {
-	Accuracy float64 // share of the labelled nodes whose class is predicted; NaN without any
-	Loss     float64 // mean cross-entropy
+	// Accuracy is the share of the labelled nodes whose class is predicted, or
+	// the micro-F1 score where nodes have several labels; NaN without any node.
+	Accuracy float64
+	Loss     float64 // mean cross-entropy; summed over the labels of a node
 	Count    int     // labelled nodes
 }
 
@@ -141,6 +144,9 @@ func (r *Runtime) evaluate(ctx context.Context, params []float32, nodes []uint32
 // score compares row i of out with the label of nodes[i].
 func (r *Runtime) score(out cpu.Matrix[float32], nodes []uint32) Metrics {
 	var m Metrics
+	if l := r.data.ds.Labels; l.IsMulti() {
+		return scoreMulti(out, l, nodes)
+	}
 	correct := 0
 	for i, v := range nodes {
 		class := int(r.data.ds.Labels.Class[v])
@@ -175,6 +181,27 @@ func (r *Runtime) accuracies(ctx context.Context, params []float32) (valid, test
 	valid = r.score(out.View(0, v, 0, out.Cols), ds.Valid).Accuracy
 	test = r.score(out.View(v, len(nodes), 0, out.Cols), ds.Test).Accuracy
 	return valid, test, nil
+}
+
+// scoreMulti is score for several labels a node.
+func scoreMulti(out cpu.Matrix[float32], l *graph.Labels, nodes []uint32) Metrics {
+	m := Metrics{Count: len(nodes)}
+	want := make([]uint8, 0, len(nodes)*l.NumClasses)
+	for i, v := range nodes {
+		labels := l.Multi[int(v)*l.NumClasses : (int(v)+1)*l.NumClasses]
+		want = append(want, labels...)
+		for j, z := range out.Row(i) {
+			// −log σ(z) for a label that is set, −log(1 − σ(z)) for one that is not.
+			x := float64(z)
+			m.Loss += math.Max(x, 0) - x*float64(labels[j]) + math.Log1p(math.Exp(-math.Abs(x)))
+		}
+	}
+	m.Loss /= float64(m.Count)
+	m.Accuracy = math.NaN()
+	if m.Count > 0 {
+		m.Accuracy = compute.MultiLabelF1(out, want).Micro
+	}
+	return m
 }
 
 func argmax(row []float32) int {

@@ -44,7 +44,7 @@ func (s still) Snapshot() (params, m, v []float32) { return s.params, nil, nil }
 // batches of 1024, fan-outs 15,10,5. "train" reports the ratio of CPU seconds;
 // "noop" replaces compute and reports what the actors add to a batch.
 func BenchmarkActorOverhead(b *testing.B) {
-	const batches, repeats = 24, 5
+	const batches, repeats = 64, 5
 	ds, err := graph.RMAT(graph.RMATOptions{Scale: 20, Edges: 8_000_000, FeatureDim: 64, Classes: 47, Seed: 1})
 	if err != nil {
 		b.Fatal(err)

@@ -136,8 +136,6 @@ func newModel(cfg *Config, ds *graph.Dataset) (*compute.Model, error) {
 		return nil, fmt.Errorf("%w: %s has no node features; add them to the data", ErrNoModel, ds.Name)
 	case ds.Labels == nil:
 		return nil, fmt.Errorf("%w: %s has no labels; add them to the data", ErrNoModel, ds.Name)
-	case ds.Labels.IsMulti():
-		return nil, fmt.Errorf("%w: %s has several labels a node; only single-label data can be trained on", ErrNoModel, ds.Name)
 	}
 	m, err := compute.NewModel(cfg.modelSpec(ds), ds.Graph)
 	if err != nil {

@@ -100,6 +100,13 @@ func TestIdentityChangesBits(t *testing.T) {
 		"fan-outs": func(c *Config) { c.Fanouts = []int{4, 4} }, "dropout": func(c *Config) { c.Dropout = 0.4 },
 		"lr": func(c *Config) { c.LR *= 2 }, "decay": func(c *Config) { c.WeightDecay = 0 }, "model": func(c *Config) { c.Model = "gcn" },
 		"normalize": func(c *Config) { c.NormalizeFeatures = true },
+		"adamw":     func(c *Config) { c.Optimizer = "adamw" }, "sgd": func(c *Config) { c.Optimizer = "sgd" },
+		"momentum": func(c *Config) { c.Optimizer, c.Momentum = "sgd", 0.5 }, "clipping": func(c *Config) { c.ClipNorm = 0.1 },
+		"step": func(c *Config) { c.Schedule, c.ScheduleEpochs = "step", 1 }, "cosine": func(c *Config) { c.Schedule = "cosine" },
+		"input dropout": func(c *Config) { c.InputDropout = 0.3 }, "max": func(c *Config) { c.Aggregation = "max" },
+		"norm": func(c *Config) { c.Norm = "layer" }, "jumping": func(c *Config) { c.JumpingKnowledge = "cat" },
+		"labor":            func(c *Config) { c.Sampler = "labor" },
+		"with replacement": func(c *Config) { c.SamplerOptions = map[string]string{"replace": "true"} },
 	} {
 		c := config()
 		change(&c)
@@ -109,6 +116,72 @@ func TestIdentityChangesBits(t *testing.T) {
 			t.Errorf("%s and %s give the same parameters", name, other)
 		}
 		seen[r.ParametersSHA256()] = name
+	}
+}
+
+// The state of a schedule, of early stopping and of each optimiser is in the
+// checkpoint: a run that stops after every epoch ends at the bits of one that
+// does not.
+func TestResumeKeepsTheRecipe(t *testing.T) {
+	for name, change := range map[string]func(*Config){
+		"sgd":      func(c *Config) { c.Optimizer, c.LR = "sgd", 0.1 },
+		"adamw":    func(c *Config) { c.Optimizer = "adamw" },
+		"plateau":  func(c *Config) { c.Schedule, c.ScheduleEpochs, c.LR = "plateau", 1, 0.2 },
+		"cosine":   func(c *Config) { c.Schedule, c.Warmup = "cosine", 2 },
+		"patience": func(c *Config) { c.Patience, c.LR = 2, 0.3 },
+	} {
+		c := config()
+		c.Epochs = 8
+		change(&c)
+		r := started(t, c)
+		done := trained(t, r)
+		if name == "patience" && done.Applied == 8*int64(done.Batches) {
+			t.Errorf("patience did not end the run before its last epoch")
+		}
+		c.Checkpoint, c.Resume = t.TempDir(), true
+		for range 8 {
+			one := started(t, c)
+			for e, err := range one.Train(context.Background()) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if e.Kind == EventEpoch {
+					break
+				}
+			}
+		}
+		again := started(t, c)
+		if e := trained(t, again); again.ParametersSHA256() != r.ParametersSHA256() || e.Applied != done.Applied || e.TestAccuracy != done.TestAccuracy {
+			t.Errorf("%s: resumed after each epoch: %d batches and other bits; want %d", name, e.Applied, done.Applied)
+		}
+	}
+}
+
+func TestSeveralLabelsTrain(t *testing.T) {
+	ds := *small()
+	n, k := ds.Graph.NumNodes(), ds.Labels.NumClasses
+	multi := make([]uint8, n*k)
+	for v, class := range ds.Labels.Class {
+		multi[v*k+int(class)] = 1
+		if class < 2 { // classes 0 and 1 also share a label
+			multi[v*k+k-1] = 1
+		}
+	}
+	ds.Labels, ds.Fingerprint = &graph.Labels{NumClasses: k, Multi: multi}, ""
+	c := config()
+	c.Dataset, c.Epochs, c.Hidden = &ds, 20, 16
+	r := started(t, c)
+	base, err := r.BaselineAccuracy(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := trained(t, r); !(e.TestAccuracy > base+0.05) {
+		t.Errorf("micro-F1 is %.3f with the graph and %.3f without", e.TestAccuracy, base)
+	}
+	for b, err := range r.Batches(context.Background(), BatchesOptions{}) {
+		if err != nil || b.Labels != nil {
+			t.Fatalf("labels %v, %v", b.Labels, err)
+		}
 	}
 }
 

@@ -124,7 +124,7 @@ func (r *Runtime) check() error {
 		return fmt.Errorf("runtime: the training set of %s is empty; add a train split to the data", ds.Name)
 	}
 	for _, v := range ds.Train {
-		if ds.Labels.Class[v] == graph.Unlabeled {
+		if !ds.Labels.IsMulti() && ds.Labels.Class[v] == graph.Unlabeled {
 			return fmt.Errorf("runtime: node %d is in the training set of %s but has no label; label it or take it out", v, ds.Name)
 		}
 	}
@@ -135,6 +135,9 @@ func (t *training) run(ctx context.Context) (err error) {
 	r := t.r
 	if err := r.check(); err != nil {
 		return err
+	}
+	if (r.cfg.Patience > 0 || r.cfg.Schedule == "plateau") && len(r.data.ds.Valid) == 0 {
+		return fmt.Errorf("%w: patience and the plateau schedule follow the validation accuracy, but %s has no validation set", ErrConfig, r.data.ds.Name)
 	}
 	t.began = time.Now()
 	work := actors.Work{
@@ -150,13 +153,23 @@ func (t *training) run(ctx context.Context) (err error) {
 	if err := t.emit(start); err != nil {
 		return err
 	}
-	if t.state.Step < int64(r.cfg.Epochs)*t.steps {
+	// A run that was interrupted between an epoch's last batch and its end.
+	if ended := t.state.Step / t.steps; t.state.Step%t.steps == 0 && int64(t.state.Ended) < ended {
+		if err := t.endEpoch(ctx, int(ended)-1); err != nil {
+			return err
+		}
+	}
+	if t.state.Step < int64(r.cfg.Epochs)*t.steps && !t.state.Best.Stop(r.cfg.Patience) {
 		work.First = t.state.Step
 		if err := t.epochs(ctx, work); err != nil {
 			return err
 		}
+	} else {
+		r.mu.Lock()
+		r.params = t.updater.params // the checkpoint's
+		r.mu.Unlock()
 	}
-	done := Event{Kind: EventDone, Epoch: r.cfg.Epochs - 1, Loss: t.state.LastLoss, TrainAccuracy: math.NaN()}
+	done := Event{Kind: EventDone, Epoch: int(t.state.Step/t.steps) - 1, Loss: t.state.LastLoss, TrainAccuracy: math.NaN()}
 	if done.ValidAccuracy, done.TestAccuracy, err = r.accuracies(ctx, t.updater.params); err != nil {
 		return err
 	}
@@ -229,6 +242,7 @@ func (t *training) epochs(ctx context.Context, work actors.Work) (err error) {
 	}()
 	for epoch := int(work.First / t.steps); epoch < r.cfg.Epochs; epoch++ {
 		began := time.Now()
+		t.updater.setRate(epoch, t.state.scale())
 		p.Proceed(t.state.Step)
 		for last := false; !last; {
 			x, err := p.Next(ctx)
@@ -250,6 +264,10 @@ func (t *training) epochs(ctx context.Context, work actors.Work) (err error) {
 		if err := t.endEpoch(ctx, epoch); err != nil {
 			return err
 		}
+		if t.state.Best.Stop(r.cfg.Patience) {
+			r.log.Info("stopping early", "epoch", epoch, "patience", r.cfg.Patience, "best", t.state.Best.Figure)
+			break
+		}
 	}
 	return nil
 }
@@ -260,22 +278,28 @@ func (t *training) applied(a *messages.Applied) {
 	t.state.Epoch.Add(a.Stats)
 	if a.Last {
 		t.state.LastLoss = t.state.Epoch.Loss / t.state.Epoch.Weight
-		t.state.last, t.state.Epoch = t.state.Epoch, messages.Stats{}
+		t.state.Last, t.state.Epoch = t.state.Epoch, messages.Stats{}
 	}
 }
 
 func (t *training) endEpoch(ctx context.Context, epoch int) error {
 	r := t.r
 	e := Event{Kind: EventEpoch, Epoch: epoch, Loss: t.state.LastLoss, ValidAccuracy: math.NaN(), TestAccuracy: math.NaN()}
-	e.TrainAccuracy = ratio(t.state.last.Correct, t.state.last.Count)
-	if r.cfg.Checkpoint != "" {
-		if err := t.save(); err != nil {
-			return err
-		}
-	}
+	e.TrainAccuracy = ratio(t.state.Last.Correct, t.state.Last.Count)
 	if n := r.cfg.EvalEvery; n > 0 && (epoch+1)%n == 0 {
 		var err error
 		if e.ValidAccuracy, e.TestAccuracy, err = r.accuracies(ctx, t.updater.params); err != nil {
+			return err
+		}
+		t.state.Best.Report(e.ValidAccuracy)
+		if p := &t.updater.recipe; p.Schedule == "plateau" {
+			t.state.Plateau.Factor, t.state.Plateau.Patience = p.Factor, p.Every
+			t.state.Plateau.Report(e.ValidAccuracy, p.LR)
+		}
+	}
+	t.state.Ended = epoch + 1
+	if r.cfg.Checkpoint != "" {
+		if err := t.save(); err != nil {
 			return err
 		}
 	}
@@ -284,7 +308,7 @@ func (t *training) endEpoch(ctx context.Context, epoch int) error {
 
 // save writes a checkpoint of the current state. Nothing may be computing.
 func (t *training) save() error {
-	t.state.params, t.state.m, t.state.v = t.updater.params, t.updater.state.M, t.updater.state.V
+	t.state.params, t.state.m, t.state.v = t.updater.params, t.updater.m, t.updater.v
 	return t.state.save(t.r.cfg.Checkpoint, t.r.cfg.KeepCheckpoints, t.r.model.Layout())
 }
 

@@ -1,8 +1,6 @@
 package runtime
 
 import (
-	"slices"
-
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
@@ -18,53 +16,29 @@ type worker struct {
 	engine *compute.Engine
 	ds     *graph.Dataset
 	labels []int32
+	multi  []uint8
 }
 
 // Gradient implements actors.Gradienter.
 func (w *worker) Gradient(grad, params []float32, b *sampling.Batch, key rng.Key) (messages.Stats, error) {
-	w.labels = w.labels[:0]
-	for _, v := range b.Seeds {
-		w.labels = append(w.labels, w.ds.Labels.Class[v])
+	in := &compute.Input{
+		Key: key, Blocks: b.Blocks, Features: w.ds.NodeFeatures, Rows: b.Inputs(), Targets: b.Targets, Weights: b.LossWeights,
 	}
-	s, err := w.engine.Gradient(grad, params, &compute.Input{
-		Key: key, Blocks: b.Blocks, Features: w.ds.NodeFeatures, Rows: b.Inputs(),
-		Targets: b.Targets, Labels: w.labels, Weights: b.LossWeights,
-	})
+	if l := w.ds.Labels; l.IsMulti() {
+		w.multi = w.multi[:0]
+		for _, v := range b.Seeds {
+			w.multi = append(w.multi, l.Multi[int(v)*l.NumClasses:(int(v)+1)*l.NumClasses]...)
+		}
+		in.Multi = w.multi
+	} else {
+		w.labels = w.labels[:0]
+		for _, v := range b.Seeds {
+			w.labels = append(w.labels, l.Class[v])
+		}
+		in.Labels = w.labels
+	}
+	s, err := w.engine.Gradient(grad, params, in)
 	return messages.Stats{Loss: s.Loss, Weight: s.Weight, Correct: s.Correct, Count: s.Count}, err
-}
-
-// updater owns the parameters while a run trains.
-type updater struct {
-	adam   compute.Adam
-	state  *compute.AdamState
-	params []float32
-	x      *cpu.Exec
-}
-
-func newUpdater(r *Runtime, params []float32) *updater {
-	u := &updater{
-		adam:   compute.DefaultAdam(r.cfg.LR),
-		state:  compute.NewAdamState(len(params)),
-		params: slices.Clone(params),
-		x:      cpu.NewExec(r.pool, r.set),
-	}
-	u.adam.WeightDecay = r.cfg.WeightDecay
-	return u
-}
-
-func (u *updater) restore(c *checkpoint) {
-	u.params, u.state = c.params, &compute.AdamState{Step: int(c.Step), M: c.m, V: c.v}
-}
-
-// Params implements actors.Updater.
-func (u *updater) Params() []float32 { return u.params }
-
-// Apply implements actors.Updater.
-func (u *updater) Apply(grad []float32) { u.adam.Step(u.params, grad, u.state, u.x) }
-
-// Snapshot implements actors.Updater.
-func (u *updater) Snapshot() (params, m, v []float32) {
-	return slices.Clone(u.params), slices.Clone(u.state.M), slices.Clone(u.state.V)
 }
 
 // samplers makes one sampler for each actor.

@@ -60,8 +60,16 @@ var settings = []setting{
 	{"micro-batches", samplingGroup, "parts that a batch is cut into"},
 
 	{"epochs", trainingGroup, "passes over the training set"},
-	{"lr", trainingGroup, "Adam's learning rate"},
-	{"weight-decay", trainingGroup, "L2 penalty added to the gradient"},
+	{"optimizer", trainingGroup, "`NAME` of the optimiser: adam, adamw, sgd"},
+	{"lr", trainingGroup, "learning rate"},
+	{"weight-decay", trainingGroup, "L2 penalty added to the gradient; adamw: decay of the parameters"},
+	{"momentum", trainingGroup, "momentum of sgd"},
+	{"clip-norm", trainingGroup, "largest norm of a batch's gradient; 0: any"},
+	{"schedule", trainingGroup, "`NAME` of the learning rate's schedule: constant, step, cosine, plateau"},
+	{"schedule-epochs", trainingGroup, "step: epochs between two falls; plateau: evaluations without improvement before one"},
+	{"schedule-factor", trainingGroup, "what a fall multiplies the learning rate by"},
+	{"warmup", trainingGroup, "cosine: epochs in which the learning rate rises first"},
+	{"patience", trainingGroup, "evaluations without a better validation accuracy that end training; 0: never"},
 	{"seed", trainingGroup, "what every random draw derives from"},
 	{"eval-every", trainingGroup, "epochs between evaluations; 0: only at the end"},
 

@@ -1,0 +1,126 @@
+package runtime
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/compute/cpu"
+)
+
+// Recipe says how gradients change the parameters. It is part of a run's
+// identity.
+type Recipe struct {
+	Optimizer   string  `json:"optimizer"`
+	LR          float64 `json:"lr"`
+	WeightDecay float64 `json:"weight_decay"`
+	Momentum    float64 `json:"momentum,omitempty"`
+	ClipNorm    float64 `json:"clip_norm,omitempty"`
+	Schedule    string  `json:"schedule,omitempty"` // empty: constant
+	Every       int     `json:"schedule_epochs,omitempty"`
+	Factor      float64 `json:"schedule_factor,omitempty"`
+	Warmup      int     `json:"warmup,omitempty"`
+	Horizon     int     `json:"horizon,omitempty"`    // cosine: the epochs it spans
+	EvalEvery   int     `json:"eval_every,omitempty"` // where evaluations change the rate or end the run
+}
+
+// recipe returns the settings of c that matter for the bits.
+func (c *Config) recipe() Recipe {
+	p := Recipe{Optimizer: c.Optimizer, LR: c.LR, WeightDecay: c.WeightDecay, ClipNorm: c.ClipNorm}
+	if c.Optimizer == "sgd" {
+		p.Momentum = c.Momentum
+	}
+	switch c.Schedule {
+	case "step", "plateau":
+		p.Schedule, p.Every, p.Factor = c.Schedule, c.ScheduleEpochs, c.ScheduleFactor
+	case "cosine":
+		p.Schedule, p.Warmup, p.Horizon = c.Schedule, c.Warmup, c.Epochs
+	}
+	if c.Schedule == "plateau" {
+		p.EvalEvery = c.EvalEvery
+	}
+	return p
+}
+
+// validateRecipe reports problems of the settings behind recipe.
+func (c *Config) validateRecipe(check func(ok bool, format string, args ...any), oneOf func(name, v string, allowed ...string)) {
+	oneOf("optimizer", c.Optimizer, "adam", "adamw", "sgd")
+	oneOf("schedule", c.Schedule, "constant", "step", "cosine", "plateau")
+	check(c.Momentum >= 0 && c.Momentum < 1, "momentum: %v is not in [0, 1)", c.Momentum)
+	check(c.ClipNorm >= 0, "clip-norm: %v must be 0 or a positive number", c.ClipNorm)
+	check(c.ScheduleEpochs >= 1, "schedule-epochs: %d must be at least 1", c.ScheduleEpochs)
+	check(c.ScheduleFactor > 0 && c.ScheduleFactor <= 1, "schedule-factor: %v is not in (0, 1]", c.ScheduleFactor)
+	check(c.Warmup >= 0, "warmup: %d must not be negative", c.Warmup)
+	check(c.Patience >= 0, "patience: %d must not be negative", c.Patience)
+	if c.Patience > 0 || c.Schedule == "plateau" {
+		check(c.EvalEvery >= 1, "eval-every: patience and the plateau schedule follow the validation accuracy; evaluate at least every so many epochs")
+	}
+}
+
+// updater owns the parameters while a run trains. The pipeline steps it; its
+// owner changes rate between epochs, when nothing is computed.
+type updater struct {
+	recipe Recipe
+	rate   float64 // of the current epoch
+	params []float32
+	step   int
+	m, v   []float32 // adam: the moments; sgd: m is the velocity
+	x      *cpu.Exec
+}
+
+func newUpdater(r *Runtime, params []float32) *updater {
+	return &updater{
+		recipe: r.identity.Recipe,
+		params: slices.Clone(params),
+		m:      make([]float32, len(params)),
+		v:      make([]float32, len(params)),
+		x:      cpu.NewExec(r.pool, r.set),
+	}
+}
+
+func (u *updater) restore(c *checkpoint) {
+	u.params, u.m, u.v, u.step = c.params, c.m, c.v, int(c.Step)
+}
+
+// Params implements actors.Updater.
+func (u *updater) Params() []float32 { return u.params }
+
+// Apply implements actors.Updater.
+func (u *updater) Apply(grad []float32) {
+	p := &u.recipe
+	if p.ClipNorm > 0 {
+		compute.ClipNorm(grad, p.ClipNorm, u.x)
+	}
+	switch p.Optimizer {
+	case "sgd":
+		s := compute.SGDState{Step: u.step, Velocity: u.m}
+		compute.SGD{LR: u.rate, Momentum: p.Momentum, WeightDecay: p.WeightDecay}.Step(u.params, grad, &s, u.x)
+	case "adam", "adamw":
+		a := compute.DefaultAdam(u.rate)
+		a.WeightDecay, a.Decoupled = p.WeightDecay, p.Optimizer == "adamw"
+		a.Step(u.params, grad, &compute.AdamState{Step: u.step, M: u.m, V: u.v}, u.x)
+	default:
+		panic(fmt.Sprintf("runtime: optimizer %q was not validated", p.Optimizer))
+	}
+	u.step++
+}
+
+// Snapshot implements actors.Updater.
+func (u *updater) Snapshot() (params, m, v []float32) {
+	return slices.Clone(u.params), slices.Clone(u.m), slices.Clone(u.v)
+}
+
+// setRate chooses the learning rate of an epoch; scale is the plateau's.
+func (u *updater) setRate(epoch int, scale float64) {
+	p := &u.recipe
+	switch p.Schedule {
+	case "step":
+		u.rate = compute.StepDecay{Every: p.Every, Factor: p.Factor}.Rate(p.LR, epoch)
+	case "cosine":
+		u.rate = compute.Cosine{Epochs: p.Horizon, Warmup: p.Warmup}.Rate(p.LR, epoch)
+	case "plateau":
+		u.rate = p.LR * scale
+	default:
+		u.rate = p.LR
+	}
+}
