@@ -53,7 +53,8 @@ type Config struct {
 
 	Sampler string `yaml:"sampler"` // a name out of sampling.Names
 	// Fanouts are the neighbours sampled per layer, from the seeds outward;
-	// -1 takes all of them.
+	// -1 takes all of them. For fastgcn and ladies they are a layer's nodes.
+	// Samplers of whole neighbourhoods and of subgraphs do without.
 	Fanouts []int `yaml:"fanouts"`
 	// SamplerOptions are further settings of the sampler, by the yaml names of
 	// sampling.Spec: {"budget": "8000", "frontier": "1000"}.

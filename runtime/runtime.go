@@ -109,7 +109,7 @@ func Start(cfg Config) (_ *Runtime, err error) {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	if r.sampler, err = sampling.Prepare(spec, ds, cfg.Seed); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	r.identity = r.identify()
 	if cfg.Params != "" {
@@ -144,10 +144,13 @@ func newModel(cfg *Config, ds *graph.Dataset) (*compute.Model, error) {
 	return m, nil
 }
 
-// usesFanouts reports whether the sampler takes a number of neighbours per
-// layer.
+// usesFanouts reports whether the sampler takes a number per layer.
 func (c *Config) usesFanouts() bool {
-	return c.Sampler == "neighbor" || c.Sampler == "labor" || c.Sampler == "gns"
+	switch c.Sampler {
+	case "full", "khop", "node", "edge", "walk", "frontier", "cluster":
+		return false
+	}
+	return true
 }
 
 // samplerSpec returns the sampler's settings, for batches of the given number

@@ -93,6 +93,40 @@ func TestExecutionDoesNotChangeBits(t *testing.T) {
 	}
 }
 
+// Every sampler trains, to the same bits for any number of actors and through
+// the codec.
+func TestEverySampler(t *testing.T) {
+	options := map[string]map[string]string{
+		"node": {"budget": "150"}, "edge": {"budget": "150"}, "walk": {"roots": "30", "walk-length": "3"},
+		"frontier": {"budget": "150", "frontier": "30", "normalization": "5"}, "cluster": {"clusters": "12", "per-batch": "3"},
+		"gns": {"cache-fraction": "0.1"}, "lazy": {"recycle": "2"}, "pinsage": {"walks": "10", "walk-length": "3"},
+	}
+	for _, name := range Samplers() {
+		t.Run(name, func(t *testing.T) {
+			c := config()
+			c.Sampler, c.SamplerOptions = name, options[name]
+			if name == "ladies" || name == "fastgcn" {
+				c.Fanouts = []int{100, 100}
+			}
+			if name == "full" { // one batch an epoch
+				c.Epochs = 20
+			}
+			c.Samplers, c.Credits = 1, 1
+			one := started(t, c)
+			e := trained(t, one)
+			if !(e.TestAccuracy > 0.3) { // of 4 classes
+				t.Errorf("test accuracy %.3f after %d batches", e.TestAccuracy, e.Applied)
+			}
+			c.Samplers, c.Credits, c.LocalCodec, c.Threads = 4, 2, "msgpack", 1
+			many := started(t, c)
+			trained(t, many)
+			if one.ParametersSHA256() != many.ParametersSHA256() {
+				t.Error("4 samplers give other bits than 1")
+			}
+		})
+	}
+}
+
 func TestIdentityChangesBits(t *testing.T) {
 	seen := map[string]string{}
 	for name, change := range map[string]func(*Config){
