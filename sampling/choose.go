@@ -8,13 +8,12 @@ import (
 
 // chooser draws k of d without replacement in O(k), for any d.
 type chooser struct {
-	filter [filterBits / 64]uint64 // zero between calls
-	set    []uint64                // for large k: stamp<<32 | value
-	stamp  uint32
+	set   []uint64 // for large k: stamp<<32 | value
+	stamp uint32
 }
 
 const (
-	filterBits = 1024
+	filterBits = 512
 	scanLimit  = 64 // up to this k a possible repetition is looked up by scanning
 )
 
@@ -29,20 +28,18 @@ func (c *chooser) choose(dst []int64, key rng.Key, base int64, k, d int) {
 	}
 	// One bit per residue of the values drawn: exact for d up to filterBits;
 	// above, a bit that is set only means that the value has to be looked for.
+	var filter [filterBits / 64]uint64
 	dst = dst[:k]
 	for i := range dst {
 		j := uint64(d - k + i)
 		t := key.Uintn(uint64(i), j+1)
-		w, bit := t/64%(filterBits/64), uint64(1)<<(t%64)
-		if c.filter[w]&bit != 0 && (d <= filterBits || contains(dst[:i], base+int64(t))) {
+		w, bit := &filter[t/64%(filterBits/64)], uint64(1)<<(t%64)
+		if *w&bit != 0 && (d <= filterBits || contains(dst[:i], base+int64(t))) {
 			t = j
-			w, bit = t/64%(filterBits/64), uint64(1)<<(t%64)
+			w, bit = &filter[t/64%(filterBits/64)], uint64(1)<<(t%64)
 		}
-		c.filter[w] |= bit
+		*w |= bit
 		dst[i] = base + int64(t)
-	}
-	for _, p := range dst {
-		c.filter[uint64(p-base)/64%(filterBits/64)] = 0
 	}
 }
 

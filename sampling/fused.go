@@ -42,7 +42,7 @@ type group struct {
 
 const (
 	groupRows    = 32
-	groupEntries = 512 // a group takes no further row when it has this many entries
+	groupEntries = 256 // a group takes no further row when it has this many entries
 )
 
 func (p *Prepared) newFused(fanouts []int, pk picker) *fused {
