@@ -69,12 +69,38 @@ func (c *checkpoint) save(dir string, keep int, l *compute.Layout) error {
 	if err != nil {
 		return err
 	}
+	// Newer ones are damaged: the run was resumed from an older one.
+	all = all[max(slices.Index(all, path), 0):]
 	for _, old := range all[min(keep, len(all)):] {
 		if err := os.Remove(old); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("runtime: old checkpoint: %w", err)
 		}
 	}
 	return nil
+}
+
+// writable makes dir, finds out whether checkpoints can be written to it, and
+// removes what a killed process left there half written.
+func writable(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("runtime: checkpoint directory: %w", err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("runtime: checkpoint directory: %w", err)
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), "."+checkpointPrefix) {
+			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return fmt.Errorf("runtime: checkpoint directory: %w", err)
+			}
+		}
+	}
+	f, err := os.CreateTemp(dir, "."+checkpointPrefix+"*")
+	if err != nil {
+		return fmt.Errorf("runtime: checkpoint directory: %w", err)
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
 // checkpoints lists the checkpoint files of dir, newest first.

@@ -97,7 +97,7 @@ func (r *Runtime) current(ctx context.Context) ([]float32, error) {
 		return nil, r.noModel
 	}
 	r.mu.Lock()
-	p, params := r.training, r.params
+	p, over, params := r.training, r.over, r.params
 	r.mu.Unlock()
 	if p == nil {
 		return params, nil
@@ -109,7 +109,12 @@ func (r *Runtime) current(ctx context.Context) ([]float32, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	r.mu.Lock() // training ended in between
+	select { // training is ending
+	case <-over:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.params, nil
 }

@@ -68,11 +68,16 @@ type Runtime struct {
 	cancel context.CancelFunc
 	calls  sync.WaitGroup // calls in progress
 	train  sync.Mutex     // held while training
+	start  string         // hash of what the last Train started from; guarded by train
+
+	stop    sync.Once
+	stopErr error
 
 	mu       sync.Mutex
 	stopped  bool
 	params   []float32        // the current parameters; replaced, never written to
 	training *actors.Pipeline // owns newer ones while a run is training
+	over     chan struct{}    // closed when training's parameters have become params
 	execs    []*cpu.Exec      // free ones, for inference
 }
 
@@ -242,19 +247,19 @@ func (r *Runtime) begin(ctx context.Context) (_ context.Context, end func(), err
 }
 
 // Stop ends the run: what is in progress returns ErrStopped or its context's
-// error, actors and workers end, the data is closed. It may be called twice.
-// It must not be called from within a range over Train or Batches.
+// error, actors and workers end, the data is closed. It may be called again,
+// and then returns the same, when all that is done. It must not be called from
+// within a range over Train or Batches.
 func (r *Runtime) Stop() error {
-	r.mu.Lock()
-	if r.stopped {
+	r.stop.Do(func() {
+		r.mu.Lock()
+		r.stopped = true
 		r.mu.Unlock()
-		return nil
-	}
-	r.stopped = true
-	r.mu.Unlock()
-	r.cancel()
-	r.calls.Wait()
-	r.system.Shutdown()
-	r.pool.Close()
-	return r.data.close()
+		r.cancel()
+		r.calls.Wait()
+		r.system.Shutdown()
+		r.pool.Close()
+		r.stopErr = r.data.close()
+	})
+	return r.stopErr
 }

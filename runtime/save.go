@@ -41,6 +41,12 @@ func (r *Runtime) Load(path string) error {
 		return ErrBusy
 	}
 	defer r.train.Unlock()
+	r.mu.Lock()
+	stopped := r.stopped
+	r.mu.Unlock()
+	if stopped {
+		return ErrStopped
+	}
 	params, _, err := r.model.Load(path)
 	if err != nil {
 		return err
@@ -48,6 +54,7 @@ func (r *Runtime) Load(path string) error {
 	r.mu.Lock()
 	r.params = params
 	r.mu.Unlock()
+	r.start = ""
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/internal/clock"
+	"github.com/gnnactor/gnnactor/internal/pool"
 	"github.com/gnnactor/gnnactor/messages"
 )
 
@@ -40,7 +41,7 @@ type Event struct {
 
 	Stages  map[string]time.Duration // busy time of each stage so far
 	Wall    time.Duration            // since training began
-	Overlap float64                  // EventDone: the longest stage's busy time / the pipeline's wall time
+	Overlap float64                  // EventDone: the longest stage's busy time per actor / the pipeline's wall time
 
 	Resumed bool
 	Message string
@@ -54,7 +55,9 @@ var ErrBusy = errors.New("runtime: already training")
 // body, within an epoch it does not. The last pair carries the error, if there
 // is one. When ctx ends, or the loop is left, training stops cleanly within
 // one batch, and a last checkpoint is written when there is a directory for
-// it; the error then wraps the context's. Only one Train runs at a time.
+// it; the error then wraps the context's, and why that checkpoint could not be
+// written if it could not. After a loop that was left the latter is logged.
+// Only one Train runs at a time.
 //
 // A failed batch ends the run with an error that names it: "train/e3/b17".
 func (r *Runtime) Train(ctx context.Context) iter.Seq2[Event, error] {
@@ -71,10 +74,19 @@ func (r *Runtime) Train(ctx context.Context) iter.Seq2[Event, error] {
 		}
 		defer r.train.Unlock()
 		t := &training{r: r, yield: yield}
-		if err := t.run(ctx); err != nil && !t.left {
-			if cause := context.Cause(ctx); cause != nil && errors.Is(err, ctx.Err()) {
-				err = fmt.Errorf("runtime: training interrupted after %d batches: %w", t.state.Step, cause)
-			}
+		err = t.run(ctx)
+		if cause := context.Cause(ctx); err != nil && cause != nil && errors.Is(err, ctx.Err()) {
+			err = fmt.Errorf("runtime: training interrupted after %d batches: %w", t.state.Step, cause)
+		}
+		var panicked *pool.PanicError
+		if errors.As(err, &panicked) {
+			r.log.Error("training panicked", "error", err, "stack", string(panicked.Stack))
+		}
+		if t.unsaved != nil {
+			r.log.Error("the last checkpoint could not be written", "error", t.unsaved)
+			err = errors.Join(err, t.unsaved)
+		}
+		if err != nil && !t.left {
 			yield(Event{}, err)
 		}
 	}
@@ -82,16 +94,16 @@ func (r *Runtime) Train(ctx context.Context) iter.Seq2[Event, error] {
 
 // training is one call of Train.
 type training struct {
-	r        *Runtime
-	yield    func(Event, error) bool
-	left     bool // the loop was left
-	steps    int64
-	state    checkpoint
-	updater  *updater
-	clock    clock.Recorder
-	began    time.Time
-	pipeline *actors.Pipeline
-	piping   time.Duration // wall time that the pipeline was let run
+	r       *Runtime
+	yield   func(Event, error) bool
+	left    bool // the loop was left
+	steps   int64
+	state   checkpoint
+	updater *updater
+	clock   clock.Recorder
+	began   time.Time
+	piping  time.Duration // wall time that the pipeline was let run
+	unsaved error         // why an interrupted run has no last checkpoint
 }
 
 // errLeft ends a run whose loop was left; nobody sees it.
@@ -105,7 +117,11 @@ func (t *training) emit(e Event) error {
 		e.Stages[s.String()] = busy[s]
 	}
 	if e.Kind == EventDone {
-		e.Overlap = clock.Overlap(busy, t.piping)
+		actors := [clock.Stages]int{clock.Sample: t.r.plan.Samplers, clock.Compute: t.r.plan.Trainers}
+		e.Overlap = clock.Overlap(busy, actors, t.piping)
+		if t.state.Step < t.steps { // no epoch was trained
+			e.Loss = math.NaN()
+		}
 	}
 	if !t.yield(e, nil) {
 		t.left = true
@@ -184,7 +200,11 @@ func (t *training) open() (message string, resumed bool, err error) {
 	r.mu.Lock()
 	params := r.params
 	r.mu.Unlock()
-	id.Start = r.model.Layout().SHA256(params)
+	start := r.model.Layout().SHA256(params)
+	if r.start == "" || dir == "" || !r.cfg.Resume {
+		r.start = start
+	}
+	id.Start = r.start // of the run that this one goes on with, if it is the same Runtime's
 	t.state = checkpoint{Identity: id}
 	t.updater = newUpdater(r, params)
 	if dir == "" {
@@ -198,13 +218,17 @@ func (t *training) open() (message string, resumed bool, err error) {
 		if len(old) > 0 {
 			return "", false, fmt.Errorf("%w: checkpoint: %s holds another run's checkpoints; resume it, or choose an empty directory", ErrConfig, dir)
 		}
-		return "", false, nil
+		return "", false, writable(dir) // now, and not after an epoch
+	}
+	if err := writable(dir); err != nil {
+		return "", false, err
 	}
 	c, skipped, err := loadCheckpoint(dir, r.model.Layout(), id, r.cfg.AllowOtherKernels)
 	if err != nil {
 		return "", false, err
 	}
 	if c == nil {
+		r.start, t.state.Identity.Start = start, start
 		return fmt.Sprintf("no checkpoint in %s: starting afresh", dir), false, nil
 	}
 	t.state, t.state.Identity = *c, id
@@ -223,9 +247,9 @@ func (t *training) epochs(ctx context.Context, work actors.Work) (err error) {
 	if err != nil {
 		return err
 	}
-	t.pipeline = p
+	over := make(chan struct{})
 	r.mu.Lock()
-	r.training = p
+	r.training, r.over = p, over
 	r.mu.Unlock()
 	defer func() {
 		p.Stop()
@@ -233,11 +257,12 @@ func (t *training) epochs(ctx context.Context, work actors.Work) (err error) {
 			t.applied(a)
 		}
 		r.mu.Lock()
-		r.training, r.params = nil, t.updater.params
+		r.training, r.over, r.params = nil, nil, t.updater.params
 		r.mu.Unlock()
+		close(over)
 		// A run that was cut off mid-epoch goes on from where it stopped.
 		if err != nil && r.cfg.Checkpoint != "" && (ctx.Err() != nil || t.left) {
-			err = errors.Join(err, t.save())
+			t.unsaved = t.save()
 		}
 	}()
 	for epoch := int(work.First / t.steps); epoch < r.cfg.Epochs; epoch++ {

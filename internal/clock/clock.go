@@ -1,5 +1,5 @@
-// Package clock records when each stage of the dataflow was busy with which
-// batch, so that overlap can be measured and not guessed.
+// Package clock adds up how long each stage of the dataflow was busy, so that
+// overlap can be measured and not guessed.
 package clock
 
 import (
@@ -29,18 +29,16 @@ func (s Stage) String() string { return names[s] }
 type Recorder struct {
 	mu   sync.Mutex
 	busy [Stages]time.Duration
-	n    [Stages]int64
 }
 
-// Add records that stage was busy with one batch for d.
+// Add records that an actor of stage was busy for d.
 func (r *Recorder) Add(s Stage, d time.Duration) {
 	r.mu.Lock()
 	r.busy[s] += d
-	r.n[s]++
 	r.mu.Unlock()
 }
 
-// Busy returns the busy time of every stage so far.
+// Busy returns the busy time of every stage so far, summed over its actors.
 func (r *Recorder) Busy() [Stages]time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -48,14 +46,15 @@ func (r *Recorder) Busy() [Stages]time.Duration {
 }
 
 // Overlap returns the longest stage's busy time divided by wall: 1 means that
-// every other stage was hidden behind the longest one.
-func Overlap(busy [Stages]time.Duration, wall time.Duration) float64 {
+// every other stage was hidden behind the longest one. A stage of n actors is
+// busy for an n-th of their sum; fewer than 1 are taken as 1.
+func Overlap(busy [Stages]time.Duration, actors [Stages]int, wall time.Duration) float64 {
 	if wall <= 0 {
 		return 0
 	}
 	var most time.Duration
-	for _, d := range busy {
-		most = max(most, d)
+	for s, d := range busy {
+		most = max(most, d/time.Duration(max(actors[s], 1)))
 	}
 	return float64(most) / float64(wall)
 }
