@@ -41,6 +41,7 @@ type Config struct {
 	InputDropout float64 `yaml:"input-dropout"`
 	Aggregation  string  `yaml:"aggregation"` // of sage: mean, max or sum; empty: mean
 	Heads        int     `yaml:"heads"`       // attention heads of gat and gatv2; 0: 1
+	Hops         int     `yaml:"hops"`        // powers of the adjacency matrix in a layer of mixhop; 0: 2
 	// AttentionDropout is the probability of dropping an attention weight.
 	AttentionDropout float64 `yaml:"attention-dropout"`
 	Norm             string  `yaml:"norm"`     // layer: layer norm after every convolution; empty: none
@@ -159,19 +160,34 @@ func (c *Config) Validate() error {
 	check(c.KeepCheckpoints >= 1, "keep-checkpoints: %d must be at least 1", c.KeepCheckpoints)
 	check(!c.Resume || c.Checkpoint != "", "resume: needs checkpoint, the directory to resume from")
 	c.validateRecipe(check, oneOf)
-	if c.usesFanouts() {
-		check(len(c.Fanouts) == c.Layers, "fanouts: %d given for %d layers; give one per layer, from the seeds outward", len(c.Fanouts), c.Layers)
+	if c.UsesFanouts() {
+		if c.Model == "mixhop" {
+			check(len(c.Fanouts) == c.Blocks(), "fanouts: %d given; mixhop needs one per layer and hop, %d", len(c.Fanouts), c.Blocks())
+		} else {
+			check(len(c.Fanouts) == c.Layers, "fanouts: %d given for %d layers; give one per layer, from the seeds outward", len(c.Fanouts), c.Layers)
+		}
 		for i, k := range c.Fanouts {
 			check(k >= 1 || k == -1, "fanouts: number %d is %d; it must be at least 1, or -1 for all neighbours", i+1, k)
 		}
 	}
-	if _, err := c.samplerSpec(c.Layers); err != nil {
+	if _, err := c.samplerSpec(c.Blocks()); err != nil {
 		bad = append(bad, err.Error())
 	}
 	if bad == nil {
 		return nil
 	}
 	return fmt.Errorf("%w: %s", ErrConfig, strings.Join(bad, "; "))
+}
+
+// Blocks returns how many blocks a batch for the model has.
+func (c *Config) Blocks() int {
+	if c.Model != "mixhop" {
+		return c.Layers
+	}
+	if c.Hops == 0 {
+		return 2 * c.Layers
+	}
+	return c.Hops * c.Layers
 }
 
 func (c *Config) threads() int {

@@ -45,7 +45,7 @@ var ErrStopped = errors.New("runtime: stopped")
 var ErrNoModel = errors.New("runtime: no model")
 
 // Models returns the names that Config.Model accepts.
-func Models() []string { return compute.Models() }
+func Models() []string { return append(compute.Models(), "mixhop") }
 
 // Samplers returns the names that Config.Sampler accepts.
 func Samplers() []string { return sampling.Names() }
@@ -105,7 +105,7 @@ func Start(cfg Config) (_ *Runtime, err error) {
 		}
 	}()
 	ds := r.data.ds
-	blocks := cfg.Layers
+	blocks := cfg.Blocks()
 	if r.model, r.noModel = newModel(&cfg, ds); r.model != nil {
 		r.params, blocks = r.model.Init(cfg.Seed), r.model.Blocks()
 	}
@@ -146,11 +146,12 @@ func newModel(cfg *Config, ds *graph.Dataset) (*compute.Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
+	m.BindFeatures(ds.NodeFeatures)
 	return m, nil
 }
 
-// usesFanouts reports whether the sampler takes a number per layer.
-func (c *Config) usesFanouts() bool {
+// UsesFanouts reports whether the sampler takes a number per layer.
+func (c *Config) UsesFanouts() bool {
 	switch c.Sampler {
 	case "full", "khop", "node", "edge", "walk", "frontier", "cluster":
 		return false
@@ -176,7 +177,7 @@ func (c *Config) samplerSpec(blocks int) (sampling.Spec, error) {
 		return s, fmt.Errorf("sampler-options: %w", err)
 	}
 	s.Name, s.Layers, s.Fanouts = c.Sampler, blocks, nil
-	if c.usesFanouts() {
+	if c.UsesFanouts() {
 		s.Fanouts = c.Fanouts
 	}
 	return s, nil
@@ -187,7 +188,7 @@ func (c *Config) modelSpec(ds *graph.Dataset) compute.Spec {
 		Model: c.Model, Layers: c.Layers, Hidden: c.Hidden, Dropout: c.Dropout, InputDropout: c.InputDropout,
 		InDim: ds.NodeFeatures.Cols, OutDim: ds.Labels.NumClasses,
 		Aggregation: c.Aggregation, Heads: c.Heads, AttentionDropout: c.AttentionDropout,
-		Norm: c.Norm, Residual: c.Residual, JumpingKnowledge: c.JumpingKnowledge,
+		Norm: c.Norm, Residual: c.Residual, JumpingKnowledge: c.JumpingKnowledge, Hops: c.Hops,
 	}
 	if s.InputDropout < 0 {
 		s.InputDropout = 0

@@ -341,6 +341,7 @@ func TestInference(t *testing.T) {
 	for _, model := range Models() {
 		c := config()
 		c.Model, c.Epochs = model, 1
+		c.Fanouts = slices.Repeat([]int{4}, c.Blocks())
 		r := started(t, c)
 		trained(t, r)
 		all := make([]uint32, small().Graph.NumNodes())

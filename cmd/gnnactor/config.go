@@ -144,7 +144,7 @@ func (c *configFlags) takeShape(cfg *runtime.Config) error {
 		return err
 	}
 	for name, saved := range map[string]any{
-		"model": spec.Model, "hidden": spec.Hidden, "aggregation": spec.Aggregation, "heads": spec.Heads,
+		"model": spec.Model, "hidden": spec.Hidden, "aggregation": spec.Aggregation, "heads": spec.Heads, "hops": spec.Hops,
 		"norm": spec.Norm, "residual": spec.Residual, "jumping-knowledge": spec.JumpingKnowledge,
 	} {
 		if !said(name) {
@@ -160,17 +160,21 @@ func (c *configFlags) takeShape(cfg *runtime.Config) error {
 
 // settleLayers makes --layers and --fanouts agree when only one was given.
 func (c *configFlags) settleLayers(cfg *runtime.Config, a *app) {
-	if cfg.Sampler != "neighbor" || len(cfg.Fanouts) == cfg.Layers {
+	if !cfg.UsesFanouts() || len(cfg.Fanouts) == cfg.Blocks() {
 		return
 	}
 	layers, fanouts := c.given["layers"], c.given["fanouts"]
 	switch {
-	case layers == "" && fanouts != "":
+	case layers == "" && fanouts != "" && cfg.Model != "mixhop":
 		cfg.Layers = len(cfg.Fanouts)
 		a.logf("layers: %d, one per fan-out (%s)", cfg.Layers, fanouts)
-	case layers != "" && fanouts == "" && cfg.Layers > 0:
+	case fanouts == "" && cfg.Layers > 0 && cfg.Hops >= 0:
 		k := cfg.Fanouts[len(cfg.Fanouts)-1]
-		cfg.Fanouts = slices.Repeat([]int{k}, cfg.Layers)
-		a.logf("fanouts: %d for each of %d layers (%s); --fanouts chooses others", k, cfg.Layers, layers)
+		cfg.Fanouts = slices.Repeat([]int{k}, cfg.Blocks())
+		why := layers
+		if why == "" {
+			why = "--model " + cfg.Model
+		}
+		a.logf("fanouts: %d for each of %d layers (%s); --fanouts chooses others", k, cfg.Blocks(), why)
 	}
 }

@@ -47,6 +47,7 @@ var settings = []setting{
 	{"input-dropout", modelGroup, "the same for input features; negative: 1-(1-dropout)^2 for gcn, 0 for other models"},
 	{"aggregation", modelGroup, "`NAME` of what sage does with its neighbours: mean (default), max, sum"},
 	{"heads", modelGroup, "attention heads of gat and gatv2; 0: 1"},
+	{"hops", modelGroup, "powers of the adjacency matrix in a layer of mixhop; 0: 2"},
 	{"attention-dropout", modelGroup, "probability of dropping an attention weight in training"},
 	{"norm", modelGroup, "layer: layer norm after every convolution (default: none)"},
 	{"residual", modelGroup, "add a convolution's input to its result"},
