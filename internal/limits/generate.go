@@ -1,0 +1,3 @@
+package limits
+
+//go:generate go run ../asm/limits -out kernels_amd64.s -stubs kernels_amd64.go -pkg limits
