@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -118,13 +121,14 @@ func TestUnhappy(t *testing.T) {
 		code int
 		want string
 	}{
-		{"unknown command", "trian", "", exitUsage, `unknown command "trian"`},
+		{"unknown command", "trian", "", exitUsage, `unknown command "trian" for "gnnactor"; Did you mean this? train (see gnnactor --help)`},
+		{"ids and a split", "embed --data " + store + " --params " + params + " --ids 1 --split test", "", exitUsage, "give one of them"},
 		{"unknown flag", "train --hiden 7", "", exitUsage, "unknown flag: --hiden"},
 		{"unknown output", "train --output xml", "", exitUsage, "must be text or json"},
 		{"no number", "train --hidden many", "", exitUsage, "must be a whole number"},
 		{"no value", "train --hidden", "", exitUsage, "needs an argument"},
 		{"extra argument", "train now", "", exitUsage, `"now"`},
-		{"too few arguments", "import x", "", exitUsage, "accepts 2 arg(s)"},
+		{"too few arguments", "import x", "", exitUsage, `arguments given: ["x"]; it is "gnnactor import SRC STORE [flags]"`},
 		{"unknown model", "train --model transformer", "", exitUsage, `model: "transformer" is not one of`},
 		{"unknown sampler", "train --sampler best", "", exitUsage, `sampler: "best" is not one of`},
 		{"unknown format", "train --format papyrus", "", exitUsage, `format: "papyrus" is not one of`},
@@ -155,7 +159,7 @@ func TestUnhappy(t *testing.T) {
 		{"import onto a file", "import " + store + " " + file, "", exitFailed, file},
 		{"import of an unknown format", "import --format papyrus a b", "", exitUsage, "is not one of"},
 		{"negative batches", "sample --batches -1", "", exitUsage, "--batches -1"},
-		{"generate what", "generate papyrus out", "", exitUsage, "papyrus"},
+		{"generate what", "generate papyrus out", "", exitUsage, "(see gnnactor generate --help)"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if k, v, ok := strings.Cut(c.env, "="); ok {
@@ -179,6 +183,25 @@ func TestUnhappy(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// An error of several lines is told in one, with what to do about the disk.
+func TestReportIsOneLineWithARemedy(t *testing.T) {
+	full := &fs.PathError{Op: "write", Path: "disk/x", Err: syscall.ENOSPC}
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{errors.New("what\n\n\tis it?\n\tthis\n"), "what; is it? this"},
+		{fmt.Errorf("saving: %w", full), "saving: write disk/x: no space left on device; free some space there, or write to another file system"},
+		{fmt.Errorf("%w; free some space", full), "write disk/x: no space left on device; free some space"},
+		{&fs.PathError{Op: "open", Path: "x", Err: syscall.EACCES}, "open x: permission denied; change its permissions, or choose another place"},
+	} {
+		var stderr bytes.Buffer
+		if code := report(t.Context(), &stderr, "", c.err); code != exitFailed || stderr.String() != "gnnactor: "+c.want+"\n" {
+			t.Errorf("exit %d, said %q, want %q", code, stderr.String(), c.want)
+		}
 	}
 }
 

@@ -15,7 +15,8 @@ func newGenerate(a *app) *cobra.Command {
 		Long: `Make a store with a generated graph. The same flags give the same bytes on any
 machine and any number of cores.`,
 		// Without a kind of graph that it knows, it is bad usage and no help page.
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a.command = cmd.CommandPath()
 			if len(args) == 0 {
 				return usagef("say what to generate: rmat, sbm or builtin")
 			}

@@ -50,7 +50,7 @@ STORE appears only when it is complete.`,
 	f.StringVar(&o.Name, "name", "", "what to call the data (default: what its files say)")
 	f.StringVar(&o.Split, "split", "", "which of several splits to take (OGB: the `NAME` of a directory in split/)")
 	f.IntVar(&o.NumNodes, "num-nodes", 0, "how many nodes there are, where the data does not say")
-	f.BoolVar(&o.Undirected, "undirected", false, "add the reverse of every edge")
+	f.BoolVar(&o.Undirected, "undirected", false, "add the reverse of every edge, and keep one of parallel edges")
 	f.BoolVar(&o.SelfLoops, "self-loops", false, "add an edge from every node to itself, where there is none")
 	f.BoolVar(&o.DropDuplicates, "drop-duplicates", false, "keep the first of parallel edges")
 	f.BoolVar(&o.NormalizeFeatures, "normalize-features", false, "divide each node's features by the sum of their absolute values")

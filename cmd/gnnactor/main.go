@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"strings"
@@ -80,7 +81,7 @@ func report(ctx context.Context, stderr io.Writer, command string, err error) in
 	if err == nil {
 		return exitDone
 	}
-	text := strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+	text := oneLine(err.Error()) + remedy(err)
 	var usage *usageError
 	switch {
 	case errors.As(err, &usage):
@@ -98,4 +99,34 @@ func report(ctx context.Context, stderr io.Writer, command string, err error) in
 	}
 	fmt.Fprintf(stderr, "gnnactor: %s\n", text)
 	return exitFailed
+}
+
+// oneLine joins the lines of text, as cobra and errors.Join write them, to one.
+func oneLine(text string) string {
+	var b strings.Builder
+	for line := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == '\n' || r == '\r' }) {
+		line = strings.TrimSpace(line)
+		switch {
+		case b.Len() == 0 || line == "":
+		case strings.HasSuffix(b.String(), "?"):
+			b.WriteByte(' ')
+		default:
+			b.WriteString("; ")
+		}
+		b.WriteString(line)
+	}
+	return b.String()
+}
+
+// remedy says what to do about a full or forbidden disk, where the error does
+// not say so itself.
+func remedy(err error) string {
+	text := err.Error()
+	switch {
+	case errors.Is(err, syscall.ENOSPC) && !strings.Contains(text, "free some space"):
+		return "; free some space there, or write to another file system"
+	case errors.Is(err, fs.ErrPermission) && strings.HasSuffix(text, syscall.EACCES.Error()):
+		return "; change its permissions, or choose another place"
+	}
+	return ""
 }

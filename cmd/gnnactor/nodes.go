@@ -16,7 +16,12 @@ func addNodeFlags(cmd *cobra.Command) *nodeFlags {
 	n := new(nodeFlags)
 	cmd.Flags().StringVar(&n.ids, "ids", "", "node ids and ranges, like 0,5,10-19 (default: all nodes)")
 	cmd.Flags().StringVar(&n.split, "split", "", "`NAME` of a split whose nodes to take: train, valid or test")
-	cmd.MarkFlagsMutuallyExclusive("ids", "split")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if n.ids != "" && n.split != "" {
+			return usagef("--ids and --split both choose nodes; give one of them")
+		}
+		return nil
+	}
 	return n
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 
@@ -67,11 +68,14 @@ Exit codes: 0 done, 1 failed, 2 bad usage or setting, 130 interrupted.`,
 	return root, a
 }
 
-// args is check, noting the command for hints.
+// args is check, noting the command for hints and saying how it is used.
 func (a *app) args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		a.command = cmd.CommandPath()
-		return check(cmd, args)
+		if err := check(cmd, args); err != nil {
+			return fmt.Errorf("arguments given: %q; it is %q", args, cmd.UseLine())
+		}
+		return nil
 	}
 }
 
