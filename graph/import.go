@@ -89,8 +89,14 @@ func Formats() []string {
 // the files that are there. When it is none, the error wraps ErrFormat and
 // says what was looked for.
 func DetectFormat(path string) (string, error) {
-	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("graph: %w", err)
+	st, err := os.Stat(path)
+	if err != nil {
+		return "", fmt.Errorf("graph: %w; check the path", err)
+	}
+	if st.IsDir() { // what may not be read is not of an unknown format
+		if _, err := os.ReadDir(path); err != nil {
+			return "", fmt.Errorf("graph: %w", err)
+		}
 	}
 	var looked []string
 	for _, f := range formats() {

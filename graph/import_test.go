@@ -401,6 +401,20 @@ func TestBadDataIsRefusedWithPlaceAndRemedy(t *testing.T) {
 	}
 }
 
+// A directory that may not be read is not called one of no known format.
+func TestDetectFormatOfAnUnreadableDirectory(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.ReadDir(dir); err == nil {
+		t.Skip("this user may read every directory")
+	}
+	if _, err := DetectFormat(dir); !errors.Is(err, os.ErrPermission) || errors.Is(err, ErrFormat) {
+		t.Errorf("got %v, want a permission error", err)
+	}
+}
+
 func TestImportErrorsThatAreNotAboutData(t *testing.T) {
 	src := smallNumPy.write(t)
 	parent := t.TempDir()
