@@ -20,8 +20,14 @@ type Cache struct {
 	member []uint64  // one bit per node of the graph
 	chance []float32 // probability that each of Nodes was in C
 	rank   []uint32  // cached nodes before each word of member
-	indptr []int64   // row v of entries lists N(v) ∩ C
-	rows   []uint32  // positions within the rows of the graph, in increasing order
+	indptr []int64   // N(v) ∩ C is rows[indptr[v]:indptr[v+1]]
+	rows   []CachedNeighbor
+}
+
+// CachedNeighbor is an entry of a row whose source is in the cache.
+type CachedNeighbor struct {
+	Entry  uint32  // position in the row of the graph
+	Weight float32 // 1/p_C of the source
 }
 
 // Contains reports whether u is in the cache.
@@ -32,9 +38,9 @@ func (c *Cache) Slot(u uint32) int {
 	return int(c.rank[u/64]) + onesBelow(c.member[u/64], u%64)
 }
 
-// Neighbors returns the cached in-neighbours of v, as increasing positions in
-// v's row of the graph.
-func (c *Cache) Neighbors(v uint32) []uint32 { return c.rows[c.indptr[v]:c.indptr[v+1]] }
+// Neighbors returns the entries of v's row whose sources are in the cache, in the
+// order of the row. The slice aliases c.
+func (c *Cache) Neighbors(v uint32) []CachedNeighbor { return c.rows[c.indptr[v]:c.indptr[v+1]] }
 
 // Chance returns the probability p_C(u) that u, which must be in the cache, was
 // drawn into it, given the keys of all others (ALGORITHMS §4).
@@ -227,13 +233,24 @@ func (c *Cache) link(g *graph.Graph) {
 		total += int64(count)
 		c.indptr[v+1] = total
 	}
-	c.rows = make([]uint32, total+1) // one more, for the write that is overwritten
+	inverse := make([]float32, len(c.chance))
+	for i, p := range c.chance {
+		inverse[i] = 1 / p
+	}
+	c.rows = make([]CachedNeighbor, total)
 	w := 0
+	var hits []uint32
 	for v := range g.NumNodes() {
-		for i, u := range g.InNeighbors(uint32(v)) {
-			c.rows[w] = uint32(i)
-			w += int(c.member[u/64] >> (u % 64) & 1)
+		row := g.InNeighbors(uint32(v))
+		hits = resize(hits, len(row)+1)
+		n := 0
+		for i, u := range row {
+			hits[n] = uint32(i) // overwritten unless u is cached
+			n += int(c.member[u/64] >> (u % 64) & 1)
+		}
+		for _, i := range hits[:n] {
+			c.rows[w] = CachedNeighbor{i, inverse[c.Slot(row[i])]}
+			w++
 		}
 	}
-	c.rows = c.rows[:total]
 }

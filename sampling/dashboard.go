@@ -61,25 +61,16 @@ func (d *dashboard) compact() {
 	}
 }
 
-// pop removes a node, chosen in proportion to its pins. Draw t of the stream
-// names a pin; the first live one in the order of draws wins. Two draws share
-// 64 random bits: the probability of a pin is off by a factor of up to 1 ±
-// used/2^32.
+// pop removes a node, chosen in proportion to its pins: of the draws of the
+// stream the first that names a live pin wins, however many are looked at at
+// once. A draw has 32 bits: the probability of a pin is off by a factor of up to
+// 1 ± used/2^32.
 func (d *dashboard) pop(key rng.Key) uint32 {
-	used := uint64(d.used)
-	for i := uint64(0); ; i++ {
-		r := key.Uint64(i)
-		p := d.pins[r>>32*used>>32]
-		if p == deadPin {
-			if p = d.pins[r&(1<<32-1)*used>>32]; p == deadPin {
-				continue
-			}
-		}
-		t := &d.tiles[p]
-		fill(d.pins[t.first:t.first+t.count], deadPin)
-		t.count = 0
-		return t.node
-	}
+	k1, k2 := halves(key)
+	t := &d.tiles[probe(d.pins, uint32(d.used), k1, k2)]
+	fill(d.pins[t.first:t.first+t.count], deadPin)
+	t.count = 0
+	return t.node
 }
 
 // fill sets all of s to v, long runs by copying.

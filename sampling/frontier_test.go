@@ -167,8 +167,15 @@ func TestFrontierBudget(t *testing.T) {
 func BenchmarkFrontierQueue(b *testing.B) {
 	g := loadBenchGraph(b)
 	p := mustPrepare(b, Spec{Name: "frontier", Layers: 1, Frontier: 1000, Budget: 8000}, g)
-	for _, name := range []string{"dashboard", "fenwick"} {
+	for _, name := range []string{"dashboard", "dashboard without SIMD", "fenwick"} {
 		b.Run(name, func(b *testing.B) {
+			if name == "dashboard without SIMD" {
+				if !simd {
+					b.Skip("there is none")
+				}
+				setSIMD(false)
+				defer setSIMD(true)
+			}
 			s := p.NewSampler().(*subgraphs)
 			if name == "fenwick" {
 				s.drawer.(*frontier).queue = newFenwick(1000)

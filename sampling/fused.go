@@ -15,6 +15,12 @@ type picker interface {
 	pick(to *group, v uint32, begin int64, d, k int)
 }
 
+// prefetcher is a picker with data of its own per row.
+type prefetcher interface {
+	ahead(nodes []uint32) // rows of the group after the next
+	next(nodes []uint32)  // rows of the next group
+}
+
 // fused is node-wise sampling fused with the id map, in one pass (seeds/004):
 // entries are chosen, their sources written straight into the block and
 // numbered there; there is no edge list in between.
@@ -25,6 +31,7 @@ type fused struct {
 	weights bool // entries have importance weights
 	scans   bool // the picker reads whole rows
 	picker  picker
+	fetch   prefetcher // the picker, if it is one
 	ids     idMap
 	ahead   [2]group
 	lines   []int64
@@ -46,7 +53,8 @@ const (
 )
 
 func (p *Prepared) newFused(fanouts []int, pk picker) *fused {
-	return &fused{g: p.g, fanouts: fanouts, edgeIDs: p.edgeIDs(), picker: pk}
+	fetch, _ := pk.(prefetcher)
+	return &fused{g: p.g, fanouts: fanouts, edgeIDs: p.edgeIDs(), picker: pk, fetch: fetch}
 }
 
 // Sample implements Sampler.
@@ -85,7 +93,7 @@ func (s *fused) layer(b *Batch, i int, k int) {
 
 	perGroup := rowsPerGroup(k)
 	mapped := 0
-	prefetchRows(s.g.Indptr, b.nodes[:min(perGroup, rows)])
+	s.prefetchAhead(b.nodes[:min(perGroup, rows)])
 	s.ahead[0].empty()
 	s.ahead[1].empty()
 	for r, turn := 0, 0; ; turn++ {
@@ -93,7 +101,7 @@ func (s *fused) layer(b *Batch, i int, k int) {
 		cur, prev := &s.ahead[turn&1], &s.ahead[turn&1^1]
 		r = s.draw(cur, out.indptr, b.nodes, r, min(r+perGroup, rows), k)
 		prefetchIndices(s.g.Indices, cur.pos)
-		prefetchRows(s.g.Indptr, b.nodes[r:min(r+perGroup, rows)])
+		s.prefetchAhead(b.nodes[r:min(r+perGroup, rows)])
 		// Number the group before the previous one, then read the previous one.
 		b.nodes = s.number(out.indices[mapped:], b.nodes)
 		mapped = len(out.indices)
@@ -126,6 +134,9 @@ func (s *fused) draw(to *group, indptr []int64, nodes []uint32, r, end, k int) i
 	if s.scans {
 		s.prefetchStarts(nodes[r:end])
 	}
+	if s.fetch != nil {
+		s.fetch.next(nodes[r:end])
+	}
 	i := r
 	for ; i < end && len(to.pos) < groupEntries; i++ {
 		v := nodes[i]
@@ -140,6 +151,14 @@ func (s *fused) draw(to *group, indptr []int64, nodes []uint32, r, end, k int) i
 	}
 	to.rows = i - r
 	return i
+}
+
+// prefetchAhead asks for what tells where the rows are.
+func (s *fused) prefetchAhead(nodes []uint32) {
+	prefetchRows(s.g.Indptr, nodes)
+	if s.fetch != nil {
+		s.fetch.ahead(nodes)
+	}
 }
 
 // prefetchStarts asks for the first lines of the rows; the hardware sees to

@@ -3,7 +3,6 @@ package sampling
 import (
 	"fmt"
 
-	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/internal/rng"
 )
 
@@ -24,7 +23,7 @@ func prepareGNS(p *Prepared) error {
 	}
 	p.factory = func() Sampler {
 		f := p.newFused(p.spec.Fanouts, &gns{
-			g: p.g, caches: p.caches, period: p.spec.CachePeriod, byDegree: p.spec.Normalize == "degree",
+			caches: p.caches, period: p.spec.CachePeriod, byDegree: p.spec.Normalize == "degree",
 			cacheOnly: p.spec.CacheOnly, layers: len(p.spec.Fanouts),
 		})
 		f.weights = true
@@ -44,7 +43,6 @@ func prepareGNS(p *Prepared) error {
 // A row lists the cached entries in the order drawn, then the others in the
 // order drawn.
 type gns struct {
-	g         *graph.Graph
 	caches    *Caches
 	period    int
 	byDegree  bool // divide by d(v): unbiased when cache-only
@@ -54,6 +52,7 @@ type gns struct {
 	key   rng.Key
 	only  bool // this layer takes cached neighbours only
 	cache *Cache
+	lines []int64
 	chooser
 }
 
@@ -87,15 +86,15 @@ func (s *gns) pick(to *group, v uint32, begin int64, d, k int) {
 		}
 		dst := to.extend(take)
 		s.chooseOrAll(dst, cachedKey, c)
+		scale := float32(c) / float32(take)
 		for i, j := range dst {
-			dst[i] = begin + int64(cached[j])
-			u := s.g.Indices[dst[i]]
-			to.weights = append(to.weights, float32(float64(c)/(float64(take)*s.cache.Chance(u))))
+			dst[i] = begin + int64(cached[j].Entry)
+			to.weights = append(to.weights, scale*cached[j].Weight)
 		}
 	default: // c < k < d
 		dst := to.extend(k)
 		for i, j := range cached {
-			dst[i] = begin + int64(j)
+			dst[i] = begin + int64(j.Entry)
 			to.weights = append(to.weights, 1)
 		}
 		rest := dst[c:]
@@ -107,6 +106,20 @@ func (s *gns) pick(to *group, v uint32, begin int64, d, k int) {
 		}
 	}
 	s.normalize(to.weights[w:], d)
+}
+
+// ahead implements prefetcher.
+func (s *gns) ahead(nodes []uint32) { prefetchRows(s.cache.indptr, nodes) }
+
+// next implements prefetcher.
+func (s *gns) next(nodes []uint32) {
+	s.lines = s.lines[:0]
+	for _, v := range nodes {
+		s.lines = append(s.lines, 2*s.cache.indptr[v])
+	}
+	if len(s.cache.rows) > 0 {
+		prefetchCached(s.cache.rows, s.lines)
+	}
 }
 
 // chooseOrAll writes a uniform len(dst)-subset of [0, n), or all of it in order.
@@ -122,12 +135,12 @@ func (s *gns) chooseOrAll(dst []int64, key rng.Key, n int) {
 
 // skip returns the number of rank j among those that are not in the increasing
 // list.
-func skip(list []uint32, j uint32) uint32 {
-	// list[i] − i numbers lie before list[i] and outside: find how many elements
-	// have at most j of those.
+func skip(list []CachedNeighbor, j uint32) uint32 {
+	// Before an entry and outside of the list lie Entry − i numbers: find how many
+	// entries have at most j of those.
 	lo, hi := 0, len(list)
 	for lo < hi {
-		if mid := (lo + hi) / 2; list[mid]-uint32(mid) <= j {
+		if mid := (lo + hi) / 2; list[mid].Entry-uint32(mid) <= j {
 			lo = mid + 1
 		} else {
 			hi = mid

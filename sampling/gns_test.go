@@ -49,12 +49,20 @@ func TestSkip(t *testing.T) {
 			if slices.Contains(list, r) {
 				continue
 			}
-			if got := skip(list, j); got != r {
+			if got := skip(entries(list), j); got != r {
 				t.Errorf("number %d outside of %v is %d, want %d", j, list, got, r)
 			}
 			j++
 		}
 	}
+}
+
+func entries(list []uint32) []CachedNeighbor {
+	var c []CachedNeighbor
+	for _, e := range list {
+		c = append(c, CachedNeighbor{Entry: e})
+	}
+	return c
 }
 
 func gnsOn(t testing.TB, spec Spec, g *graph.Graph, train []uint32) *Prepared {
@@ -145,10 +153,10 @@ func TestCacheNeighbors(t *testing.T) {
 		}
 	}
 	for v := range uint32(1000) {
-		var want []uint32
+		var want []CachedNeighbor
 		for i, u := range g.InNeighbors(v) {
 			if slices.Contains(c.Nodes, u) {
-				want = append(want, uint32(i))
+				want = append(want, CachedNeighbor{uint32(i), 1 / float32(c.Chance(u))})
 			}
 		}
 		if !slices.Equal(c.Neighbors(v), want) {
@@ -348,6 +356,7 @@ func TestGNSErrors(t *testing.T) {
 
 func BenchmarkGNSCache(b *testing.B) {
 	p := gnsOn(b, Spec{Fanouts: []int{15, 10, 5}}, loadBenchGraph(b), nil)
+	b.ResetTimer()
 	for i := range b.N {
 		p.Caches().draw(i)
 	}

@@ -7,3 +7,9 @@ func prefetch8(base *int64, ids *uint32, n int) {}
 func prefetch4(base *uint32, pos *int64, n int) {}
 
 func prefetchHash(slots *uint64, ids *uint32, n int, shift uint32) {}
+
+const simd = false
+
+func belowAVX2(dst *uint32, row *uint32, n int, k1, k2, limit uint32) int { panic("unreachable") }
+
+func probeAVX2(pins *uint32, used uint32, k1, k2 uint32) uint32 { panic("unreachable") }

@@ -22,7 +22,8 @@ func prepareLabor(p *Prepared) error {
 // labor is LABOR-0 (Balın and Çatalyürek, "Layer-neighbor sampling", 2023) in
 // its sequential Poisson variant: every source t has one r_t in (0, 1) per
 // batch and layer, shared by all destinations, and a destination keeps the k of
-// its edges whose sources have the smallest, in the order of the graph. With a
+// its edges whose sources have the smallest, in the order of the graph; r_t is
+// hash32(t), a bijection, so that different sources never tie. With a
 // batch dependency of κ, r_t stays as it is over batches iκ to (i+1)κ-1 of an
 // epoch, and over their micro-batches.
 type labor struct {
@@ -30,7 +31,8 @@ type labor struct {
 	seed       uint64
 	dependency int
 	key        rng.Key
-	best       smallest[uint64]
+	best       smallest[uint32]
+	hits       []uint32
 }
 
 func (l *labor) start(id ID, key rng.Key, hop int) {
@@ -46,23 +48,20 @@ func (l *labor) pick(to *group, _ uint32, begin int64, d, k int) {
 		return
 	}
 	row := l.g.Indices[begin : begin+int64(d)]
+	k1, k2 := halves(l.key)
+	l.hits = resize(l.hits, d)
 	// About k of the r_t are below k/d. A limit a few deviations above it spares
 	// the heap nearly all others; should it ever let too few pass, all count.
-	limit := uint64(math.MaxUint64)
+	hits := 0
 	if want := float64(k) + 5*math.Sqrt(float64(k)) + 5; want < float64(d)/2 {
-		limit = uint64(want / float64(d) * 0x1p64)
+		hits = below(l.hits, row, k1, k2, uint32(want/float64(d)*0x1p32))
 	}
-	for {
-		l.best.reset(k)
-		for i, u := range row {
-			if r := l.key.Uint64(uint64(u)); r <= limit {
-				l.best.offer(r, uint32(i))
-			}
-		}
-		if len(l.best.heap) == k || limit == math.MaxUint64 {
-			break
-		}
-		limit = math.MaxUint64
+	if hits < k {
+		hits = below(l.hits, row, k1, k2, math.MaxUint32)
+	}
+	l.best.reset(k)
+	for _, i := range l.hits[:hits] {
+		l.best.offer(hash32(row[i], k1, k2), i)
 	}
 	to.pos = l.best.appendTo(to.pos, begin)
 }

@@ -444,13 +444,48 @@ func TestIDMapWraps(t *testing.T) {
 	}
 }
 
-func BenchmarkNeighbor(b *testing.B) {
+// BenchmarkSampler samples with all node-wise and layer-wise samplers.
+func BenchmarkSampler(b *testing.B) {
 	g := loadBenchGraph(b)
-	for _, threads := range []int{1, 2} {
-		b.Run(fmt.Sprintf("threads=%d", threads), func(b *testing.B) {
-			benchSampler(b, mustPrepare(b, Spec{Name: "neighbor", Fanouts: []int{15, 10, 5}}, g), benchSeeds(g), 1024, threads)
-		})
+	fanouts := []int{15, 10, 5}
+	for _, c := range []struct {
+		name string
+		spec Spec
+	}{
+		{"neighbor", Spec{Name: "neighbor", Fanouts: fanouts}},
+		{"replace", Spec{Name: "neighbor", Fanouts: fanouts, Replace: true}},
+		{"labor", Spec{Name: "labor", Fanouts: fanouts}},
+		{"gns", Spec{Name: "gns", Fanouts: fanouts}},
+		{"pinsage", Spec{Name: "pinsage", Fanouts: []int{5, 5, 5}}},
+		{"fastgcn", Spec{Name: "fastgcn", Fanouts: []int{8192, 8192, 8192}}},
+		{"ladies", Spec{Name: "ladies", Fanouts: []int{8192, 8192, 8192}}},
+		{"lazy", Spec{Name: "lazy", Fanouts: fanouts}},
+	} {
+		p := mustPrepare(b, c.spec, g)
+		for _, threads := range []int{1, 2} {
+			b.Run(fmt.Sprintf("%s/threads=%d", c.name, threads), func(b *testing.B) {
+				benchSampler(b, p, benchSeeds(g), 1024, threads)
+				if p.Caches() != nil {
+					b.ReportMetric(cachedShare(b, p, benchSeeds(g)), "cached/input")
+				}
+			})
+		}
 	}
+}
+
+// cachedShare returns the share of a batch's input nodes that are cached.
+func cachedShare(b *testing.B, p *Prepared, seeds []uint32) float64 {
+	var bt Batch
+	if err := p.NewSampler().Sample(&bt, 1, seeds[:1024]); err != nil {
+		b.Fatal(err)
+	}
+	n := 0
+	for _, u := range bt.Inputs() {
+		if p.Caches().At(0).Contains(u) {
+			n++
+		}
+	}
+	return float64(n) / float64(bt.NumInputs())
 }
 
 // processTime returns the CPU seconds that this process has used: on a shared

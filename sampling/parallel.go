@@ -142,14 +142,14 @@ func (s *fused) collect(out *block, nodes []uint32, k int) {
 	out.indptr[0] = 0
 	out.indices, out.edgeIDs, out.weights = out.indices[:0], out.edgeIDs[:0], out.weights[:0]
 	perGroup := rowsPerGroup(k)
-	prefetchRows(s.g.Indptr, nodes[:min(perGroup, len(nodes))])
+	s.prefetchAhead(nodes[:min(perGroup, len(nodes))])
 	s.ahead[0].empty()
 	s.ahead[1].empty()
 	for r, turn := 0, 0; ; turn++ {
 		cur, prev := &s.ahead[turn&1], &s.ahead[turn&1^1]
 		r = s.draw(cur, out.indptr, nodes, r, min(r+perGroup, len(nodes)), k)
 		prefetchIndices(s.g.Indices, cur.pos)
-		prefetchRows(s.g.Indptr, nodes[r:min(r+perGroup, len(nodes))])
+		s.prefetchAhead(nodes[r:min(r+perGroup, len(nodes))])
 		s.read(prev, out)
 		if cur.rows == 0 {
 			break

@@ -34,3 +34,11 @@ func prefetchSlots(m *idMap, ids []uint32) {
 func prefetchSlotIndices(slots []uint64, indices []uint32) {
 	prefetch8((*int64)(unsafe.Pointer(&slots[0])), &indices[0], len(indices))
 }
+
+// prefetchCached asks for cached neighbours at positions counted in 4 bytes. The
+// last of them may lie just past the end.
+func prefetchCached(rows []CachedNeighbor, at []int64) {
+	if len(at) > 0 {
+		prefetch4(&rows[0].Entry, &at[0], len(at))
+	}
+}

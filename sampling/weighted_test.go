@@ -183,7 +183,8 @@ func TestLaborKeepsTheSmallest(t *testing.T) {
 				want = append(want, p)
 			}
 			slices.SortStableFunc(want, func(p, q int64) int {
-				rp, rq := key.With(uint64(hop)).Uint64(uint64(g.Indices[p])), key.With(uint64(hop)).Uint64(uint64(g.Indices[q]))
+				k1, k2 := halves(key.With(uint64(hop)))
+				rp, rq := hash32(g.Indices[p], k1, k2), hash32(g.Indices[q], k1, k2)
 				switch {
 				case rp < rq:
 					return -1

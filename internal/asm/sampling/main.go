@@ -1,4 +1,5 @@
-// Command sampling generates the prefetch kernels of package sampling.
+// Command sampling generates the kernels of package sampling: prefetching, and
+// its 32-bit hash eight lanes at a time.
 package main
 
 import (
@@ -12,6 +13,8 @@ func main() {
 	ids("prefetch8", "prefetch8 fetches the cache line of base[ids[i]], values of 8 bytes, for i in [0, n).", 8)
 	positions()
 	slots()
+	below()
+	probe()
 	Generate()
 }
 
@@ -70,4 +73,115 @@ func slots() {
 		SHRL(reg.CL, h)
 		PREFETCHT0(Mem{Base: base, Index: h.As64(), Scale: 8})
 	})
+}
+
+// broadcast returns v in all lanes.
+func broadcast(v Op) reg.VecVirtual {
+	r, x, y := GP32(), XMM(), YMM()
+	MOVL(v, r)
+	VMOVD(r, x)
+	VPBROADCASTD(x, y)
+	return y
+}
+
+// hasher emits hash32 of the lanes of x, in place.
+type hasher struct{ k1, k2, a, b, t reg.VecVirtual }
+
+func newHasher(k1, k2 reg.Register) hasher {
+	return hasher{broadcast(k1), broadcast(k2), broadcast(U32(0x21f0aaad)), broadcast(U32(0xd35a2d97)), YMM()}
+}
+
+func (h hasher) emit(x reg.VecVirtual) {
+	for _, k := range []reg.VecVirtual{h.k1, h.k2} {
+		VPXOR(k, x, x)
+		VPSRLD(Imm(16), x, h.t)
+		VPXOR(h.t, x, x)
+		VPMULLD(h.a, x, x)
+		VPSRLD(Imm(15), x, h.t)
+		VPXOR(h.t, x, x)
+		VPMULLD(h.b, x, x)
+		VPSRLD(Imm(15), x, h.t)
+		VPXOR(h.t, x, x)
+	}
+}
+
+func below() {
+	TEXT("belowAVX2", NOSPLIT, "func(dst *uint32, row *uint32, n int, k1, k2, limit uint32) int")
+	Pragma("noescape")
+	Doc("belowAVX2 is below for a multiple of 8 entries.")
+	dst := Load(Param("dst"), GP64())
+	row := Load(Param("row"), GP64())
+	n := Load(Param("n"), GP64())
+	h := newHasher(Load(Param("k1"), GP32()), Load(Param("k2"), GP32()))
+	limit := broadcast(Load(Param("limit"), GP32()))
+	i, out, mask, bit := GP64(), GP64(), GP32(), GP32()
+	x, low := YMM(), YMM()
+	XORQ(i, i)
+	XORQ(out, out)
+	Label("loop")
+	CMPQ(i, n)
+	JGE(LabelRef("done"))
+	VMOVDQU(Mem{Base: row, Index: i, Scale: 4}, x)
+	h.emit(x)
+	VPMINUD(limit, x, low)
+	VPCMPEQD(low, x, low) // x <= limit
+	VMOVMSKPS(low, mask)
+	TESTL(mask, mask)
+	JZ(LabelRef("next"))
+	Label("bits")
+	TZCNTL(mask, bit)
+	ADDL(i.As32(), bit)
+	MOVL(bit, Mem{Base: dst, Index: out, Scale: 4})
+	INCQ(out)
+	BLSRL(mask, mask)
+	JNZ(LabelRef("bits"))
+	Label("next")
+	ADDQ(Imm(8), i)
+	JMP(LabelRef("loop"))
+	Label("done")
+	VZEROUPPER()
+	Store(out, ReturnIndex(0))
+	RET()
+}
+
+func probe() {
+	TEXT("probeAVX2", NOSPLIT, "func(pins *uint32, used uint32, k1, k2 uint32) uint32")
+	Pragma("noescape")
+	Doc("probeAVX2 is probe, eight draws at a time; one of the pins must be live.")
+	pins := Load(Param("pins"), GP64())
+	used := broadcast(Load(Param("used"), GP32()))
+	h := newHasher(Load(Param("k1"), GP32()), Load(Param("k2"), GP32()))
+	lanes := GLOBL("lanes", RODATA|NOPTR)
+	for i := range 8 {
+		DATA(4*i, U32(i))
+	}
+	t, step, dead := YMM(), broadcast(U32(8)), YMM()
+	VMOVDQU(lanes, t)
+	VPCMPEQD(dead, dead, dead)
+	x, odd, at, pin, all := YMM(), YMM(), YMM(), YMM(), YMM()
+	mask := GP32()
+	Label("loop")
+	VMOVDQA(t, x)
+	h.emit(x)
+	// The upper halves of the lanes' products with used.
+	VPSRLQ(Imm(32), x, odd)
+	VPMULUDQ(used, x, at)
+	VPMULUDQ(used, odd, odd)
+	VPSRLQ(Imm(32), at, at)
+	VPBLENDD(Imm(0xaa), odd, at, at)
+	VPCMPEQD(all, all, all)
+	VPGATHERDD(all, Mem{Base: pins, Index: at, Scale: 4}, pin)
+	VPADDD(step, t, t)
+	VPCMPEQD(dead, pin, x)
+	VMOVMSKPS(x, mask)
+	XORL(Imm(0xff), mask)
+	JZ(LabelRef("loop"))
+	lane, lx, px := GP32(), XMM(), YMM()
+	TZCNTL(mask, lane)
+	VMOVD(lane, lx)
+	VPERMD(pin, lx.AsY(), px)
+	VMOVD(px.AsX(), lane)
+	VZEROUPPER()
+	Store(lane, ReturnIndex(0))
+	RET()
 }

@@ -1,0 +1,76 @@
+package sampling
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"gonum.org/v1/gonum/stat/distuv"
+
+	"github.com/gnnactor/gnnactor/internal/rng"
+)
+
+func TestKernelsEqualTheirTwins(t *testing.T) {
+	if !simd {
+		t.Skip("this processor has no AVX2, or GNNACTOR_SIMD=go is set")
+	}
+	key := rng.New(5)
+	row := make([]uint32, 10000)
+	for i := range row {
+		row[i] = uint32(key.Uint64(uint64(i)))
+	}
+	got, want := make([]uint32, len(row)), make([]uint32, len(row))
+	for _, n := range []int{0, 1, 7, 8, 9, 63, 4095, 4096, 4097, 10000} {
+		for _, limit := range []uint32{0, 1 << 20, 1 << 29, math.MaxUint32} {
+			a := below(got, row[:n], 7, 8, limit)
+			b := belowGo(want, row[:n], 0, 7, 8, limit)
+			if !slices.Equal(got[:a], want[:b]) {
+				t.Fatalf("%d entries, limit %d: %d are found, want %d", n, limit, a, b)
+			}
+		}
+	}
+	for round := range 3000 {
+		k := key.With(uint64(round))
+		pins := make([]uint32, 1+k.Uintn(0, 200))
+		for i := range pins {
+			pins[i] = deadPin
+			if k.Uintn(uint64(i+1), 20) == 0 {
+				pins[i] = uint32(i)
+			}
+		}
+		pins[k.Uintn(300, uint64(len(pins)))] = 77
+		k1, k2 := halves(k)
+		if got, want := probeAVX2(&pins[0], uint32(len(pins)), k1, k2), probeGo(pins, uint32(len(pins)), k1, k2); got != want {
+			t.Fatalf("round %d: pin %d, want %d", round, got, want)
+		}
+	}
+}
+
+// Low bits, high bits, neighbouring inputs and related keys all look uniform. For
+// other keys this would fail with probability 1e-4 a check, 6e-4 in all.
+func TestHash32(t *testing.T) {
+	const n = 1 << 18
+	for name, f := range map[string]func(i uint32) uint32{
+		"high bits":        func(i uint32) uint32 { return hash32(i, 11, 12) >> 24 },
+		"low bits":         func(i uint32) uint32 { return hash32(i, 11, 12) & 255 },
+		"pairs of inputs":  func(i uint32) uint32 { return hash32(i, 3, 4)>>28<<4 | hash32(i+1, 3, 4)>>28 },
+		"keys in a row":    func(i uint32) uint32 { return hash32(5, i, 12) >> 24 },
+		"pairs of keys":    func(i uint32) uint32 { return hash32(i, 3, 4)>>28<<4 | hash32(i, 3, 5)>>28 },
+		"inputs far apart": func(i uint32) uint32 { return hash32(i<<14, 1, 2) >> 24 },
+	} {
+		counts := make([]int, 256)
+		for i := range uint32(n) {
+			counts[f(i)]++
+		}
+		x := 0.0
+		for _, c := range counts {
+			x += (float64(c) - n/256) * (float64(c) - n/256) / (n / 256)
+		}
+		p := distuv.ChiSquared{K: 255}.Survival(x)
+		// Of a bijection over a part of its domain slightly too regular counts
+		// are no surprise: only the upper tail counts.
+		if p < 1e-4 {
+			t.Errorf("%s: p = %g", name, p)
+		}
+	}
+}

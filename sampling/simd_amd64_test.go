@@ -1,0 +1,3 @@
+package sampling
+
+func setSIMD(on bool) { simd = on }
