@@ -186,6 +186,14 @@ func TestUnhappy(t *testing.T) {
 	}
 }
 
+// Sampling alone takes the options that samplers of subgraphs cannot do without.
+func TestSampleTakesSamplerOptions(t *testing.T) {
+	out, _ := mustInvoke(t, "sample", "--sampler", "node", "--sampler-options", "budget=300", "--batches", "2", "--output", "json")
+	if n, ok := lastLine(t, out)["mean_input_nodes"].(float64); !ok || n < 1 || n > 300 {
+		t.Errorf("mean_input_nodes is %v, want 1 to 300", n)
+	}
+}
+
 // An error of several lines is told in one, with what to do about the disk.
 func TestReportIsOneLineWithARemedy(t *testing.T) {
 	full := &fs.PathError{Op: "write", Path: "disk/x", Err: syscall.ENOSPC}
@@ -193,7 +201,7 @@ func TestReportIsOneLineWithARemedy(t *testing.T) {
 		err  error
 		want string
 	}{
-		{errors.New("what\n\n\tis it?\n\tthis\n"), "what; is it? this"},
+		{errors.New("errors:\n\none\n\tis it?\n\tthis\n"), "errors: one; is it? this"},
 		{fmt.Errorf("saving: %w", full), "saving: write disk/x: no space left on device; free some space there, or write to another file system"},
 		{fmt.Errorf("%w; free some space", full), "write disk/x: no space left on device; free some space"},
 		{&fs.PathError{Op: "open", Path: "x", Err: syscall.EACCES}, "open x: permission denied; change its permissions, or choose another place"},

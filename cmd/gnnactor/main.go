@@ -108,7 +108,7 @@ func oneLine(text string) string {
 		line = strings.TrimSpace(line)
 		switch {
 		case b.Len() == 0 || line == "":
-		case strings.HasSuffix(b.String(), "?"):
+		case strings.HasSuffix(b.String(), "?"), strings.HasSuffix(b.String(), ":"):
 			b.WriteByte(' ')
 		default:
 			b.WriteString("; ")

@@ -58,7 +58,7 @@ batches_per_second, sampled_edges_per_second, mean_edges and mean_input_nodes.`,
 			return t.write(a.stdout)
 		},
 	}
-	config = addConfigFlags(cmd, []group{dataGroup}, "layers", "sampler", "fanouts", "batch-size", "micro-batches", "seed", "threads", "samplers", "credits", "local-codec")
+	config = addConfigFlags(cmd, []group{dataGroup}, "layers", "sampler", "fanouts", "sampler-options", "batch-size", "micro-batches", "seed", "threads", "samplers", "credits", "local-codec")
 	cmd.Flags().IntVar(&batches, "batches", 0, "batches to sample; 0: one epoch")
 	a.addOutputFlag(cmd)
 	return cmd
