@@ -5,8 +5,12 @@ import (
 	mathrand "math/rand"
 	"math/rand/v2"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"testing/quick"
+
+	"github.com/vmihailenco/msgpack/v5"
 
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/internal/rng"
@@ -146,26 +150,53 @@ func TestUnmarshalRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	last := func(b *sampling.Batch) *graph.Block { return &b.Blocks[len(b.Blocks)-1] }
 	for name, c := range map[string]struct {
 		kind string
 		body []byte
+		want string // part of the error
 	}{
-		"unknown kind":       {"mystery", nil},
-		"empty body":         {"credit", nil},
-		"truncated":          {"version", version[:len(version)-1]},
-		"left over":          {"version", append(append([]byte{}, version...), 0)},
-		"odd bulk":           {"version", []byte{0x81, 0xa1, 'p', 0xc4, 3, 1, 2, 3}},
-		"unknown field":      {"credit", []byte{0x81, 0xa1, 'z', 1}},
-		"nil batch":          {"sampled", []byte{0xc0}},
-		"entry out of range": {"sampled", good(func(b *sampling.Batch) { b.Blocks[0].Indices[0] = uint32(b.Blocks[0].NumSrc) })},
-		"row pointers":       {"sampled", good(func(b *sampling.Batch) { b.Blocks[0].Indptr[0] = 1 })},
-		"few weights":        {"sampled", good(func(b *sampling.Batch) { b.Blocks[0].Weights = []float32{} })},
-		"target":             {"sampled", good(func(b *sampling.Batch) { b.Targets = make([]uint32, len(b.Seeds)); b.Targets[0] = 99 })},
-		"no blocks":          {"sampled", good(func(b *sampling.Batch) { b.Blocks = nil })},
+		"unknown kind":       {"mystery", nil, "unknown kind"},
+		"empty body":         {"credit", nil, "EOF"},
+		"truncated":          {"version", version[:len(version)-1], "EOF"},
+		"left over":          {"version", append(append([]byte{}, version...), 0), "left over"},
+		"odd bulk":           {"version", []byte{0x81, 0xa1, 'p', 0xc4, 3, 1, 2, 3}, "not a multiple"},
+		"unknown field":      {"credit", []byte{0x81, 0xa1, 'z', 1}, "unknown field"},
+		"nil batch":          {"sampled", []byte{0xc0}, "no batch"},
+		"entry out of range": {"sampled", good(func(b *sampling.Batch) { b.Blocks[0].Indices[0] = uint32(b.Blocks[0].NumSrc) }), "entry 0 is source"},
+		"first row pointer":  {"sampled", good(func(b *sampling.Batch) { b.Blocks[0].Indptr[0] = 1 }), "do not span"},
+		"falling row pointers": {"sampled", good(func(b *sampling.Batch) {
+			b.Blocks = b.Blocks[:1]
+			b.Blocks[0] = graph.Block{NumDst: 2, NumSrc: 2, Indptr: []int64{0, 2, 1}, Indices: []uint32{0}}
+			b.Seeds, b.LossWeights = nil, nil
+		}), "pointer 2 decreases"},
+		"few weights":      {"sampled", good(func(b *sampling.Batch) { b.Blocks[0].Weights = []float32{} }), "0 weights"},
+		"few edge ids":     {"sampled", good(func(b *sampling.Batch) { b.Blocks[0].EdgeIDs = []int64{} }), "0 edge ids"},
+		"target":           {"sampled", good(func(b *sampling.Batch) { b.Targets = make([]uint32, len(b.Seeds)); b.Targets[0] = 99 }), "is row 99"},
+		"few targets":      {"sampled", good(func(b *sampling.Batch) { b.Targets = []uint32{} }), "0 targets"},
+		"many seeds":       {"sampled", good(func(b *sampling.Batch) { b.Seeds, b.LossWeights = make([]uint32, 99), nil }), "99 seeds but"},
+		"few loss weights": {"sampled", good(func(b *sampling.Batch) { b.LossWeights = []float32{} }), "0 loss weights"},
+		"no blocks":        {"sampled", good(func(b *sampling.Batch) { b.Blocks = nil }), "has no block"},
+		"many blocks": {"sampled", good(func(b *sampling.Batch) {
+			b.Blocks = slices.Repeat([]graph.Block{{Indptr: []int64{0}}}, maxBlocks+1)
+		}), "blocks is not in"},
+		"blocks apart": {"sampled", good(func(b *sampling.Batch) {
+			b.Blocks = append([]graph.Block{{NumDst: 77, NumSrc: 77, Indptr: make([]int64, 78)}}, b.Blocks...)
+		}), "the block before has 77"},
+		"fewer sources": {"sampled", good(func(b *sampling.Batch) { last(b).NumSrc, last(b).SrcIDs = -1, nil }), "-1 sources"},
 	} {
-		if m, err := Unmarshal(c.kind, c.body); !errors.Is(err, ErrMessage) {
-			t.Errorf("%s: got %v, %v; want an error", name, m, err)
+		if m, err := Unmarshal(c.kind, c.body); !errors.Is(err, ErrMessage) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, %v; want an error that says %q", name, m, err, c.want)
 		}
+	}
+
+	// More sources are named than there are nodes, which Marshal cannot make.
+	body, err := msgpack.Marshal(&wireSampled{Nodes: Uint32s{1}, Blocks: wireBlocks{{NumSrc: 2, Indptr: Int64s{0}, Named: true}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Unmarshal("sampled", body); !errors.Is(err, ErrMessage) || !strings.Contains(err.Error(), "2 sources but 1 nodes") {
+		t.Errorf("unnamed sources: %v", err)
 	}
 }
 

@@ -1,0 +1,132 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// Every setting that changes the result is part of the identity, and a resume
+// with another value of it is refused by name.
+func TestEverySettingIsIdentified(t *testing.T) {
+	c := config()
+	c.Checkpoint, c.Epochs = t.TempDir(), 1
+	trained(t, started(t, c))
+	other := *small()
+	other.Train, other.Fingerprint = other.Train[1:], ""
+	for name, change := range map[string]func(*Config){
+		"data was":               func(c *Config) { c.Dataset = &other },
+		"normalize-features was": func(c *Config) { c.NormalizeFeatures = true },
+		"seed was":               func(c *Config) { c.Seed++ },
+		"batch-size was":         func(c *Config) { c.BatchSize++ },
+		"micro-batches was":      func(c *Config) { c.MicroBatches++ },
+
+		`"model":"gcn"`:             func(c *Config) { c.Model = "gcn" },
+		`"layers":3`:                func(c *Config) { c.Layers, c.Fanouts = 3, []int{4, 3, 2} },
+		`"hidden":9`:                func(c *Config) { c.Hidden = 9 },
+		`"dropout":0.4`:             func(c *Config) { c.Dropout = 0.4 },
+		`"input_dropout":0.3`:       func(c *Config) { c.InputDropout = 0.3 },
+		`"aggregation":"max"`:       func(c *Config) { c.Aggregation = "max" },
+		`"norm":"layer"`:            func(c *Config) { c.Norm = "layer" },
+		`"residual":true`:           func(c *Config) { c.Residual = true },
+		`"jumping_knowledge":"cat"`: func(c *Config) { c.JumpingKnowledge = "cat" },
+		`"heads":2`:                 func(c *Config) { c.Model, c.Heads = "gat", 2 },
+		`"attention_dropout":0.1`:   func(c *Config) { c.Model, c.AttentionDropout = "gat", 0.1 },
+
+		`"name":"labor"`:    func(c *Config) { c.Sampler = "labor" },
+		`"fanouts":[4,2]`:   func(c *Config) { c.Fanouts = []int{4, 2} },
+		`"replace":true`:    func(c *Config) { c.SamplerOptions = map[string]string{"replace": "true"} },
+		`"cache-period":3`:  func(c *Config) { c.Sampler, c.SamplerOptions = "gns", map[string]string{"cache-period": "3"} },
+		`"dependency":2`:    func(c *Config) { c.Sampler, c.SamplerOptions = "labor", map[string]string{"dependency": "2"} },
+		`"optimizer":"sgd"`: func(c *Config) { c.Optimizer = "sgd" },
+
+		`"momentum":0.5`:        func(c *Config) { c.Optimizer, c.Momentum = "sgd", 0.5 },
+		`"lr":0.5`:              func(c *Config) { c.LR = 0.5 },
+		`"weight_decay":0.5`:    func(c *Config) { c.WeightDecay = 0.5 },
+		`"clip_norm":0.5`:       func(c *Config) { c.ClipNorm = 0.5 },
+		`"schedule":"step"`:     func(c *Config) { c.Schedule = "step" },
+		`"schedule_epochs":3`:   func(c *Config) { c.Schedule, c.ScheduleEpochs = "step", 3 },
+		`"schedule_factor":0.3`: func(c *Config) { c.Schedule, c.ScheduleFactor = "step", 0.3 },
+		`"warmup":1`:            func(c *Config) { c.Schedule, c.Warmup = "cosine", 1 },
+		`"horizon":7`:           func(c *Config) { c.Schedule, c.Epochs = "cosine", 7 },
+		`"eval_every":2`:        func(c *Config) { c.Schedule, c.EvalEvery = "plateau", 2 },
+	} {
+		v := c
+		v.Resume = true
+		change(&v)
+		if err := run(context.Background(), started(t, v), nil); !errors.Is(err, ErrIdentity) || !strings.Contains(err.Error(), name) {
+			t.Errorf("resumed with another setting, which should be named by %s: %v", name, err)
+		}
+	}
+}
+
+// Each field of an Identity alone makes another run of it; another kernel set
+// may be let through.
+func TestSame(t *testing.T) {
+	r := started(t, config())
+	id := r.identity
+	if id.Data == "" || id.Precision == "" || id.Kernels != r.set.String() {
+		t.Errorf("the identity is %+v", id)
+	}
+	if err := id.same(id, false); err != nil {
+		t.Error(err)
+	}
+	for i := range reflect.TypeFor[Identity]().NumField() {
+		saved := id
+		name := reflect.TypeFor[Identity]().Field(i).Name
+		switch f := reflect.ValueOf(&saved).Elem().Field(i); f.Kind() {
+		case reflect.String:
+			f.SetString("other")
+		case reflect.Bool:
+			f.SetBool(!f.Bool())
+		case reflect.Int:
+			f.SetInt(f.Int() + 1)
+		case reflect.Uint64:
+			f.SetUint(f.Uint() + 1)
+		case reflect.Struct:
+			f.SetZero()
+		default:
+			t.Fatalf("%s is a %s, which this test cannot change", name, f.Kind())
+		}
+		if err := id.same(saved, false); !errors.Is(err, ErrIdentity) {
+			t.Errorf("another %s: %v", name, err)
+		}
+		if err := id.same(saved, true); (err == nil) != (name == "Kernels") {
+			t.Errorf("another %s, with allow-other-kernels: %v", name, err)
+		}
+	}
+}
+
+// A byte that flips in a checkpoint is noticed, wherever it is.
+func TestDamagedCheckpointIsPassedOver(t *testing.T) {
+	c := config()
+	c.Checkpoint, c.Epochs = t.TempDir(), 2
+	trained(t, started(t, c))
+	files, err := checkpoints(c.Checkpoint)
+	if err != nil || len(files) != 2 {
+		t.Fatalf("checkpoints %v, %v", files, err)
+	}
+	whole, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Resume = true
+	for _, at := range []int{0, 20, len(whole) / 2, len(whole) - 1} {
+		b := append([]byte{}, whole...)
+		b[at] ^= 4
+		if err := os.WriteFile(files[0], b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		err := run(context.Background(), started(t, c), func(e Event) {
+			if e.Kind == EventStart && (e.Applied != int64(e.Batches) || !strings.Contains(e.Message, files[0])) {
+				t.Errorf("byte %d of %d: went on with %+v", at, len(b), e)
+			}
+		})
+		if err != nil {
+			t.Errorf("byte %d: %v", at, err)
+		}
+	}
+}
