@@ -120,6 +120,12 @@ func DefaultConfig() Config {
 	}
 }
 
+// Bounds that keep a slip of the keyboard from asking for all memory.
+const (
+	maxLayers = 1 << 8
+	maxHidden = 1 << 16
+)
+
 // ErrConfig is wrapped by every error that comes from an invalid Config.
 var ErrConfig = errors.New("runtime: invalid config")
 
@@ -141,10 +147,10 @@ func (c *Config) Validate() error {
 	oneOf("model", c.Model, Models()...)
 	oneOf("sampler", c.Sampler, Samplers()...)
 	oneOf("local-codec", c.LocalCodec, "none", "msgpack")
-	check(c.Layers >= 1, "layers: %d must be at least 1", c.Layers)
-	check(c.Hidden >= 1, "hidden: %d must be at least 1", c.Hidden)
-	check(c.Dropout >= 0, "dropout: %v is not in [0, 1)", c.Dropout)
-	probability("dropout", c.Dropout)
+	check(c.Layers >= 1 && c.Layers <= maxLayers, "layers: %d is not in [1, %d]", c.Layers, maxLayers)
+	check(c.Hidden >= 1 && c.Hidden <= maxHidden, "hidden: %d is not in [1, %d]", c.Hidden, maxHidden)
+	check(c.Hops >= 0 && c.Hops <= maxLayers, "hops: %d is not in [0, %d]", c.Hops, maxLayers)
+	check(c.Dropout >= 0 && c.Dropout < 1, "dropout: %v is not in [0, 1)", c.Dropout)
 	probability("input-dropout", c.InputDropout)
 	check(c.BatchSize >= 1, "batch-size: %d must be at least 1", c.BatchSize)
 	check(c.MicroBatches >= 1 && c.MicroBatches <= c.BatchSize, "micro-batches: %d is not in [1, batch-size = %d]", c.MicroBatches, c.BatchSize)

@@ -114,7 +114,7 @@ func Start(cfg Config) (_ *Runtime, err error) {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	if r.sampler, err = sampling.Prepare(spec, ds, cfg.Seed); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+		return nil, fmt.Errorf("%w: %w; sampler-options sets what has no setting of its own", ErrConfig, err)
 	}
 	r.identity = r.identify()
 	if cfg.Params != "" {

@@ -577,6 +577,11 @@ func TestValidateReportsEverything(t *testing.T) {
 	if err := c.Validate(); err != nil {
 		t.Error(err)
 	}
+	c.Hidden = 2_000_000_000 // would ask for all memory
+	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "hidden") {
+		t.Errorf("a huge hidden width: %v", err)
+	}
+	c.Hidden = 8
 	c.Fanouts = []int{10, 0}
 	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "number 2 is 0") {
 		t.Errorf("fan-out 0: %v", err)
