@@ -107,7 +107,7 @@ func (l *loop) call(id, chunk int) {
 // For calls f(worker, chunk) once for every chunk in [0, chunks) and returns
 // when all are done. worker is below Size and unique among the goroutines of
 // this call, so it may index scratch memory that the call owns. A panic in f
-// is passed on to the caller as a *PanicError.
+// is passed on to the caller, as a *PanicError unless the caller alone ran f.
 func (p *Pool) For(chunks int, f func(worker, chunk int)) {
 	if chunks <= 0 {
 		return
