@@ -17,7 +17,7 @@ test: ## run every test
 race: ## run every test under the race detector
 	CGO_ENABLED=1 $(GO) test -race ./...
 
-bench: ## run the benchmarks, with allocations
+bench: ## run the benchmarks, with allocations; against the machine's limits: gnnactor bench
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
 fuzz: ## run every fuzz target for FUZZTIME

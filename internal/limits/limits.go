@@ -78,7 +78,7 @@ func New(bytes, threads int) (*Machine, error) {
 	}
 	m := &Machine{table: table, release: release}
 	for i := range m.table {
-		m.table[i] = float32(i & 1023)
+		m.table[i] = float32(i&1023) / 1024
 	}
 	for t := range threads {
 		key, ids := rng.New(uint64(t)), make([]uint32, gather+ahead)
@@ -91,8 +91,8 @@ func New(bytes, threads int) (*Machine, error) {
 	return m, nil
 }
 
-// Table returns the table, which no cache holds: rows of RowLen values between
-// 0 and 1023. It lies in m and must not be used after Close.
+// Table returns the table, which no cache holds: rows of RowLen values in
+// [0, 1). It lies in m and must not be used after Close.
 func (m *Machine) Table() []float32 { return m.table }
 
 // Close releases the table.
