@@ -242,12 +242,8 @@ func (c *Cache) link(g *graph.Graph) {
 	var hits []uint32
 	for v := range g.NumNodes() {
 		row := g.InNeighbors(uint32(v))
-		hits = resize(hits, len(row)+1)
-		n := 0
-		for i, u := range row {
-			hits[n] = uint32(i) // overwritten unless u is cached
-			n += int(c.member[u/64] >> (u % 64) & 1)
-		}
+		hits = resize(hits, len(row)+8)
+		n := members(hits, row, c.member)
 		for _, i := range hits[:n] {
 			c.rows[w] = CachedNeighbor{i, inverse[c.Slot(row[i])]}
 			w++

@@ -29,6 +29,23 @@ func TestKernelsEqualTheirTwins(t *testing.T) {
 			}
 		}
 	}
+	bits := make([]uint64, 1<<10)
+	for i := range bits {
+		bits[i] = key.Uint64(uint64(i)) & key.Uint64(uint64(i)*7)
+	}
+	for i := range row {
+		row[i] &= 1<<16 - 1
+	}
+	got, want = make([]uint32, len(row)+8), make([]uint32, len(row)+8)
+	for n := range 10000 {
+		if n > 40 && n%997 != 0 && n&^8 != 4096 {
+			continue
+		}
+		a, b := members(got, row[:n], bits), membersGo(want, row[:n], 0, bits)
+		if !slices.Equal(got[:a], want[:b]) {
+			t.Fatalf("%d entries: %d are members, want %d", n, a, b)
+		}
+	}
 	for round := range 3000 {
 		k := key.With(uint64(round))
 		pins := make([]uint32, 1+k.Uintn(0, 200))

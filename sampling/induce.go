@@ -139,21 +139,46 @@ func (d *inducer) induce(s *nodeSet, out *block) {
 
 // scan returns the positions of the entries of row that are in s.
 func (d *inducer) scan(s *nodeSet, row []uint32) []uint32 {
-	d.hits = resize(d.hits, len(row)+1)
-	hits, w := d.hits, 0
-	if s.bits == nil {
-		for i, u := range row {
-			if _, ok := s.ids.get(u); ok {
-				hits[w] = uint32(i)
-				w++
+	d.hits = resize(d.hits, len(row)+8)
+	if s.bits != nil {
+		return d.hits[:members(d.hits, row, s.bits)]
+	}
+	w := 0
+	for i, u := range row {
+		if _, ok := s.ids.get(u); ok {
+			d.hits[w] = uint32(i)
+			w++
+		}
+	}
+	return d.hits[:w]
+}
+
+// members writes the positions of the entries of row whose bits are set to dst,
+// which has room for 8 more than row is long, and returns how many there are.
+func members(dst, row []uint32, bits []uint64) int {
+	if !simd {
+		return membersGo(dst, row, 0, bits)
+	}
+	n, whole := 0, len(row)&^7
+	const most = 4096 // entries a call: assembly cannot be preempted
+	for begin := 0; begin < whole; begin += most {
+		end := min(begin+most, whole)
+		found := membersAVX2(&dst[n], &row[begin], end-begin, &bits[0])
+		if begin > 0 {
+			for i := range dst[n : n+found] {
+				dst[n+i] += uint32(begin)
 			}
 		}
-		return hits[:w]
+		n += found
 	}
-	bits := s.bits
+	return n + membersGo(dst[n:], row[whole:], uint32(whole), bits)
+}
+
+func membersGo(dst, row []uint32, first uint32, bits []uint64) int {
+	w := 0
 	for i, u := range row {
-		hits[w] = uint32(i) // overwritten unless u is in the set
+		dst[w] = first + uint32(i) // overwritten unless u is in the set
 		w += int(bits[u/64] >> (u % 64) & 1)
 	}
-	return hits[:w]
+	return w
 }

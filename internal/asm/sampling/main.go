@@ -15,6 +15,7 @@ func main() {
 	slots()
 	below()
 	probe()
+	members()
 	Generate()
 }
 
@@ -183,5 +184,56 @@ func probe() {
 	VMOVD(px.AsX(), lane)
 	VZEROUPPER()
 	Store(lane, ReturnIndex(0))
+	RET()
+}
+
+func members() {
+	TEXT("membersAVX2", NOSPLIT, "func(dst *uint32, row *uint32, n int, bits *uint64) int")
+	Pragma("noescape")
+	Doc("membersAVX2 is members for a multiple of 8 entries; it writes up to 8 values past the last one.")
+	dst := Load(Param("dst"), GP64())
+	row := Load(Param("row"), GP64())
+	n := Load(Param("n"), GP64())
+	words := Load(Param("bits"), GP64())
+	// For every mask the lanes that are set, in order, one byte each.
+	packed := GLOBL("packed", RODATA|NOPTR)
+	for m := range 256 {
+		lanes, shift := uint64(0), 0
+		for i := range 8 {
+			if m>>i&1 != 0 {
+				lanes |= uint64(i) << shift
+				shift += 8
+			}
+		}
+		DATA(8*m, U64(lanes))
+	}
+	lanes := NewDataAddr(NewStaticSymbol("lanes"), 0)
+	table, i, out, mask := GP64(), GP64(), GP64(), GP64()
+	LEAQ(packed, table)
+	at, step, low, all, x, w, lane := YMM(), broadcast(U32(8)), broadcast(U32(31)), YMM(), YMM(), YMM(), YMM()
+	VMOVDQU(lanes, at)
+	XORQ(i, i)
+	XORQ(out, out)
+	Label("loop")
+	CMPQ(i, n)
+	JGE(LabelRef("done"))
+	VMOVDQU(Mem{Base: row, Index: i, Scale: 4}, x)
+	VPSRLD(Imm(5), x, w)
+	VPCMPEQD(all, all, all)
+	VPGATHERDD(all, Mem{Base: words, Index: w, Scale: 4}, lane)
+	VPANDN(low, x, x) // 31 − x mod 32
+	VPSLLVD(x, lane, lane)
+	VMOVMSKPS(lane, mask.As32())
+	VPMOVZXBD(Mem{Base: table, Index: mask, Scale: 8}, lane)
+	VPERMD(at, lane, lane)
+	VMOVDQU(lane, Mem{Base: dst, Index: out, Scale: 4})
+	POPCNTQ(mask, mask)
+	ADDQ(mask, out)
+	VPADDD(step, at, at)
+	ADDQ(Imm(8), i)
+	JMP(LabelRef("loop"))
+	Label("done")
+	VZEROUPPER()
+	Store(out, ReturnIndex(0))
 	RET()
 }
