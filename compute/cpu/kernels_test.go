@@ -16,6 +16,9 @@ import (
 func sets() []Set {
 	var s []Set
 	only, err := ParseSet(os.Getenv(SetVariable))
+	if err == nil && !only.Supported() {
+		panic("the set that " + SetVariable + " asks for is not supported here")
+	}
 	for v := Go; v <= AVX512; v++ {
 		if v.Supported() && (err != nil || v == only) {
 			s = append(s, v)
