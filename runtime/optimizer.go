@@ -21,7 +21,7 @@ type Recipe struct {
 	Factor      float64 `json:"schedule_factor,omitempty"`
 	Warmup      int     `json:"warmup,omitempty"`
 	Horizon     int     `json:"horizon,omitempty"`    // cosine: the epochs it spans
-	EvalEvery   int     `json:"eval_every,omitempty"` // where evaluations change the rate or end the run
+	EvalEvery   int     `json:"eval_every,omitempty"` // plateau: where evaluations change the rate
 }
 
 // recipe returns the settings of c that matter for the bits.

@@ -70,10 +70,10 @@ func BenchmarkActorOverhead(b *testing.B) {
 		for i := range batches {
 			id := sampling.ID{Phase: "train", Batch: i, Of: 1}
 			batch.Reset()
-			if err := s.Sample(batch, actors.Key(c.Seed, id), sampling.Cut(order, c.BatchSize, 1, i, 0)); err != nil {
+			batch.ID = id
+			if err := s.Sample(batch, id.Key(c.Seed), sampling.Cut(order, c.BatchSize, 1, i, 0)); err != nil {
 				b.Fatal(err)
 			}
-			batch.ID = id
 			st, err := w.Gradient(grad, u.Params(), batch, actors.Key(c.Seed, id))
 			if err != nil {
 				b.Fatal(err)
