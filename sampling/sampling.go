@@ -18,6 +18,23 @@
 // the sources of every layer are a prefix of one list of nodes. A row whose
 // neighbours are all taken lists them in the order of the graph; a row that was
 // sampled lists them in the order that its sampler documents.
+//
+// # Weights
+//
+// A block's weights are importance weights in the convention of a mean: over a
+// row, (Σ w_e·x_e)/|S(v)|, with |S(v)| entries, estimates the mean of x over N(v).
+// So do plain rows, whose weights are all 1. A sum over N(v) is estimated by
+// d(v) times as much. Weights of the graph do not enter.
+//
+// # Memory
+//
+// A Sampler owns tables and buffers in proportion to its largest batch, and
+// nothing else but, for subgraph and layer-wise samplers, one bit per node of the
+// graph (none above 2^28 nodes). What grows with the graph belongs to Prepared and
+// is shared: "gns" keeps 8 bytes a node, and for up to three generations 8 bytes
+// a node and 8 per cached entry; "node" and "fastgcn" 8 to 16 bytes a node; "edge" 12
+// bytes an edge; "frontier" 4 bytes a node, "cluster" 8; running sums for weighted
+// draws with replacement 8 bytes an edge; normalization 4 bytes a node and edge.
 package sampling
 
 import (

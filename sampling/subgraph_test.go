@@ -257,7 +257,7 @@ func TestSubgraphDistributions(t *testing.T) {
 
 // Weighted by C_v/C_uv, a row's sum estimates the whole row's, given that the
 // node is in the subgraph, and the losses weighted by N/C_v estimate the sum of
-// all losses. Both counts and test draws are random: with 4000 of each the
+// all losses. Both counts and test draws are random: with 2500 of each the
 // standard error of the ratio is estimated from the test draws, doubled in
 // variance for the counts; 5 standard errors fail with probability 6e-7 a check.
 func TestNormalizationIsUnbiased(t *testing.T) {
@@ -266,14 +266,14 @@ func TestNormalizationIsUnbiased(t *testing.T) {
 	for _, spec := range subgraphSpecs {
 		spec.Budget /= 4
 		spec.Roots /= 3
-		spec.Normalization = 4000
+		spec.Normalization = 2500
 		p := mustPrepare(t, spec, g)
 		s := p.NewSampler()
 		n := g.NumNodes()
 		sum, square, count := make([]float64, n), make([]float64, n), make([]float64, n)
 		var loss, loss2 float64
 		var b Batch
-		const draws = 4000
+		const draws = 2500
 		for i := range draws {
 			if err := s.Sample(&b, rng.New(5, uint64(i)), nil); err != nil {
 				t.Fatal(err)
@@ -316,7 +316,7 @@ func TestNormalizationIsUnbiased(t *testing.T) {
 		want := 0.0
 		for v := range n {
 			// Isolated nodes are reached by some samplers only.
-			if p.norm.loss[v] < 10*4000 {
+			if p.norm.loss[v] < 10*2500 {
 				want += x(uint32(v))
 			}
 		}
