@@ -211,7 +211,7 @@ func TestGNSBias(t *testing.T) {
 		spec := c.spec
 		spec.Fanouts = []int{4}
 		if spec.CacheFraction == 0 {
-			spec.CacheFraction = 0.05
+			spec.CacheFraction = 0.2
 		}
 		s := gnsOn(t, spec, g, nil).NewSampler()
 		sum, square := make([]float64, len(targets)), make([]float64, len(targets))
