@@ -1,7 +1,6 @@
 package actors
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -25,8 +24,6 @@ type parameters struct {
 	busy    bool
 	asked   []uint64 // snapshots to answer
 }
-
-var errNoLoss = errors.New("no seed node carries any loss weight")
 
 func (p *parameters) name() string          { return "parameters" }
 func (p *parameters) idle() bool            { return !p.busy }
@@ -96,12 +93,14 @@ func (p *parameters) apply() (any, error) {
 		}
 	}
 	sum := got[0]
-	if sum.Stats.Weight <= 0 {
-		return nil, errNoLoss
-	}
-	w := float32(sum.Stats.Weight)
-	for j := range sum.Data {
-		sum.Data[j] /= w
+	// A subgraph may hold no training node: its gradient is 0, and the step
+	// counts all the same, or a resumed run would be one step behind.
+	if w := float32(sum.Stats.Weight); w > 0 {
+		for j := range sum.Data {
+			sum.Data[j] /= w
+		}
+	} else {
+		clear(sum.Data)
 	}
 	p.updater.Apply(sum.Data)
 	return sum.Stats, nil

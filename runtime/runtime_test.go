@@ -127,6 +127,47 @@ func TestEverySampler(t *testing.T) {
 	}
 }
 
+// Subgraphs without a training node count as steps and change nothing but the
+// optimiser's moments; the run resumes to the same bits.
+func TestBatchesWithoutLoss(t *testing.T) {
+	ds := *small()
+	ds.Train, ds.Fingerprint = ds.Train[:3], ""
+	c := config()
+	c.Dataset, c.BatchSize, c.Epochs = &ds, 1, 6
+	c.Sampler, c.SamplerOptions = "cluster", map[string]string{"clusters": "60"}
+	r := started(t, c)
+	empty, steps := 0, 0
+	for e, err := range r.Train(context.Background()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Kind == EventStep {
+			if steps++; math.IsNaN(e.Loss) {
+				empty++
+			}
+		}
+	}
+	if empty == 0 || steps != 18 {
+		t.Fatalf("%d of %d subgraphs are without a training node; the test needs some", empty, steps)
+	}
+	c.Checkpoint, c.Resume = t.TempDir(), true
+	for range 7 {
+		for e, err := range started(t, c).Train(context.Background()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Kind == EventStep && e.Batch == 1 {
+				break
+			}
+		}
+	}
+	again := started(t, c)
+	trained(t, again)
+	if again.ParametersSHA256() != r.ParametersSHA256() {
+		t.Error("resumed after subgraphs without a training node: other bits")
+	}
+}
+
 func TestIdentityChangesBits(t *testing.T) {
 	seen := map[string]string{}
 	for name, change := range map[string]func(*Config){

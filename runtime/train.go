@@ -302,7 +302,10 @@ func (t *training) applied(a *messages.Applied) {
 	t.state.Step = a.Step + 1
 	t.state.Epoch.Add(a.Stats)
 	if a.Last {
-		t.state.LastLoss = t.state.Epoch.Loss / t.state.Epoch.Weight
+		t.state.LastLoss = 0 // of an epoch whose subgraphs held no training node
+		if t.state.Epoch.Weight > 0 {
+			t.state.LastLoss = t.state.Epoch.Loss / t.state.Epoch.Weight
+		}
 		t.state.Last, t.state.Epoch = t.state.Epoch, messages.Stats{}
 	}
 }
