@@ -61,11 +61,12 @@ What is counted, per run:
   spmm       the mean over neighbours of 128 features, for the whole R-MAT graph:
              512 bytes per entry, against gather512. Its nodes of high degree
              stay in the caches: the ratio may exceed 1
-  sample     neighbours of 1024 seeds, fan-outs 15,10,5: one load per sampled
-             edge, against random8
+  sample     neighbours of 1024 seeds, fan-outs 15,10,5, in 8 batches a run: one
+             load per sampled edge, against random8
   step       a training step of a 3-layer GraphSAGE with mean aggregation: the
-             sampling as above, gradient and Adam, hidden width 256, 128 features,
-             47 classes. FLOP: 2·destinations·in·out for both weights of a layer,
+             sampling of a batch as above (with more than 1 thread, of the next
+             batch, while this one is computed), gradient and Adam, hidden width
+             256, 128 features, 47 classes. FLOP: 2·destinations·in·out for both weights of a layer,
              forward, weight gradient, and input gradient but for the input layer.
              Aggregation and all else is time, not work. Against fma32
 
@@ -205,6 +206,7 @@ func (a *app) bench(ctx context.Context, o benchOptions) (r benchResult, err err
 
 // measure runs w with some threads, its limit before every repeat.
 func (w *workload) measure(ctx context.Context, o benchOptions, m *limits.Machine, set cpu.Set, threads int) (f benchFigure, err error) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(threads)) // no thread beside those counted
 	p := pool.New(threads)
 	defer p.Close()
 	step, err := w.start(cpu.NewExec(p, set))

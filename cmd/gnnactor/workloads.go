@@ -1,8 +1,8 @@
 package main
 
 import (
+	"errors"
 	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/gnnactor/gnnactor/compute"
@@ -22,6 +22,8 @@ const (
 	benchWidth   = limits.RowLen // features
 	meanRows     = 40_000        // nodes of the aggregation
 	meanDegree   = 10
+
+	sampledBatches = 8
 )
 
 // workload is something that bench measures.
@@ -145,90 +147,148 @@ func startSpMM(x *cpu.Exec, data func() (*graph.Dataset, error)) (func() (work, 
 	return startMean(x, &b, cpu.Source[float32]{Table: ds.NodeFeatures}), nil
 }
 
-// batches returns a function that samples the next batch of an endless run of
-// epochs, with all of x's threads.
-func batches(x *cpu.Exec, ds *graph.Dataset) (next func() (*sampling.Batch, error), err error) {
+// plan is an endless run of epochs over ds.Train in batches.
+type plan struct {
+	ds    *graph.Dataset
+	id    sampling.ID // of the next batch
+	order []uint32    // of its epoch
+}
+
+// next sets b.ID to the next batch's name and returns its seeds.
+func (p *plan) next(b *sampling.Batch) (seeds []uint32) {
+	if p.id.Batch == sampling.NumBatches(len(p.order), benchBatch) {
+		if p.order != nil {
+			p.id.Epoch++
+		}
+		p.id.Batch, p.order = 0, sampling.Order(p.ds.Train, benchSeed, p.id.Epoch)
+	}
+	b.Reset()
+	b.ID = p.id
+	p.id.Batch++
+	return sampling.Cut(p.order, benchBatch, 1, b.ID.Batch, 0)
+}
+
+// newSamplers returns a sampler for each of n goroutines.
+func newSamplers(ds *graph.Dataset, n int) ([]sampling.Sampler, error) {
 	p, err := sampling.Prepare(sampling.Spec{Name: "neighbor", Fanouts: []int{15, 10, 5}}, ds, benchSeed)
 	if err != nil {
 		return nil, err
 	}
-	s := p.NewSampler()
-	if x.Pool().Size() > 1 {
-		if all, ok := p.NewParallelSampler(x.Pool()); ok {
-			s = all
-		}
+	s := make([]sampling.Sampler, n)
+	for i := range s {
+		s[i] = p.NewSampler()
 	}
-	b, id, order := new(sampling.Batch), sampling.ID{Phase: "bench"}, []uint32(nil)
-	return func() (*sampling.Batch, error) {
-		if id.Batch == sampling.NumBatches(len(order), benchBatch) {
-			if order != nil {
-				id.Epoch++
-			}
-			id.Batch, order = 0, sampling.Order(ds.Train, benchSeed, id.Epoch)
-		}
-		b.Reset()
-		err := s.Sample(b, id.Key(benchSeed), sampling.Cut(order, benchBatch, 1, id.Batch, 0))
-		b.ID = id
-		id.Batch++
-		return b, err
-	}, nil
+	return s, nil
 }
 
+// startSample samples sampledBatches batches at a time, each on one thread.
 func startSample(x *cpu.Exec, data func() (*graph.Dataset, error)) (func() (work, error), error) {
 	ds, err := data()
 	if err != nil {
 		return nil, err
 	}
-	next, err := batches(x, ds)
+	samplers, err := newSamplers(ds, x.Pool().Size())
 	if err != nil {
 		return nil, err
 	}
-	return func() (work, error) {
-		b, err := next()
-		if err != nil {
-			return work{}, err
+	var (
+		p       = plan{ds: ds, id: sampling.ID{Phase: "bench"}}
+		batches [sampledBatches]sampling.Batch
+		seeds   [sampledBatches][]uint32
+		errs    [sampledBatches]error
+	)
+	return func() (w work, err error) {
+		for i := range batches {
+			seeds[i] = p.next(&batches[i])
 		}
-		return work{edges: float64(b.NumEdges())}, nil
+		x.Pool().For(sampledBatches, func(worker, i int) {
+			errs[i] = samplers[worker].Sample(&batches[i], batches[i].ID.Key(benchSeed), seeds[i])
+		})
+		for i := range batches {
+			w.add(work{edges: float64(batches[i].NumEdges())})
+		}
+		return w, errors.Join(errs[:]...)
 	}, nil
 }
 
+// startStep trains: with one thread it samples a batch and steps, with more it
+// samples the next batch while it steps, as the dataflow does. Either way a step
+// takes as long as it and one sampling.
 func startStep(x *cpu.Exec, data func() (*graph.Dataset, error)) (func() (work, error), error) {
 	ds, err := data()
 	if err != nil {
 		return nil, err
 	}
-	next, err := batches(x, ds)
+	samplers, err := newSamplers(ds, 1)
 	if err != nil {
 		return nil, err
 	}
+	t, err := newStepper(x, ds)
+	if err != nil {
+		return nil, err
+	}
+	p := plan{ds: ds, id: sampling.ID{Phase: "bench"}}
+	now, next := new(sampling.Batch), new(sampling.Batch)
+	sample := func(b *sampling.Batch) error {
+		seeds := p.next(b)
+		return samplers[0].Sample(b, b.ID.Key(benchSeed), seeds)
+	}
+	if x.Pool().Size() == 1 {
+		return func() (work, error) {
+			if err := sample(now); err != nil {
+				return work{}, err
+			}
+			return t.step(now)
+		}, nil
+	}
+	if err := sample(now); err != nil {
+		return nil, err
+	}
+	sampled := make(chan error, 1)
+	return func() (work, error) {
+		x.Pool().Go(func() { sampled <- sample(next) })
+		w, err := t.step(now)
+		now, next = next, now
+		return w, errors.Join(<-sampled, err)
+	}, nil
+}
+
+// stepper is a model in training.
+type stepper struct {
+	ds           *graph.Dataset
+	x            *cpu.Exec
+	engine       *compute.Engine
+	params, grad []float32
+	state        *compute.AdamState
+	labels       []int32
+}
+
+func newStepper(x *cpu.Exec, ds *graph.Dataset) (*stepper, error) {
 	m, err := compute.NewModel(compute.Spec{Model: "sage", Layers: 3, Hidden: benchHidden, InDim: benchWidth, OutDim: benchClasses}, ds.Graph)
 	if err != nil {
 		return nil, err
 	}
-	engine, params := m.NewEngine(x), m.Init(benchSeed)
-	grad, state, adam := make([]float32, len(params)), compute.NewAdamState(len(params)), compute.DefaultAdam(0.001)
-	var labels []int32
-	return func() (work, error) {
-		b, err := next()
-		if err != nil {
-			return work{}, err
-		}
-		labels = slices.Grow(labels[:0], len(b.Seeds))
-		for _, v := range b.Seeds {
-			labels = append(labels, ds.Labels.Class[v])
-		}
-		s, err := engine.Gradient(grad, params, &compute.Input{
-			Key: b.ID.Key(benchSeed), Blocks: b.Blocks, Features: ds.NodeFeatures, Rows: b.Inputs(), Labels: labels,
-		})
-		if err != nil {
-			return work{}, err
-		}
-		for i := range grad {
-			grad[i] /= float32(s.Weight)
-		}
-		adam.Step(params, grad, state, x)
-		return work{flop: usefulFLOP(b.Blocks), edges: float64(b.NumEdges())}, nil
-	}, nil
+	params := m.Init(benchSeed)
+	return &stepper{ds: ds, x: x, engine: m.NewEngine(x), params: params, grad: make([]float32, len(params)), state: compute.NewAdamState(len(params))}, nil
+}
+
+// step updates the parameters from batch b.
+func (t *stepper) step(b *sampling.Batch) (work, error) {
+	t.labels = t.labels[:0]
+	for _, v := range b.Seeds {
+		t.labels = append(t.labels, t.ds.Labels.Class[v])
+	}
+	s, err := t.engine.Gradient(t.grad, t.params, &compute.Input{
+		Key: b.ID.Key(benchSeed), Blocks: b.Blocks, Features: t.ds.NodeFeatures, Rows: b.Inputs(), Labels: t.labels,
+	})
+	if err != nil {
+		return work{}, err
+	}
+	for i := range t.grad {
+		t.grad[i] /= float32(s.Weight)
+	}
+	compute.DefaultAdam(0.001).Step(t.params, t.grad, t.state, t.x)
+	return work{flop: usefulFLOP(b.Blocks), edges: float64(b.NumEdges())}, nil
 }
 
 // usefulFLOP is the work of the dense products of one step: for the weights of
