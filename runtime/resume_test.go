@@ -1,0 +1,206 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Subgraphs without a training node count as steps and change nothing but the
+// optimiser's moments; the run resumes to the same bits.
+func TestBatchesWithoutLoss(t *testing.T) {
+	ds := *small()
+	ds.Train, ds.Fingerprint = ds.Train[:3], ""
+	c := config()
+	c.Dataset, c.BatchSize, c.Epochs = &ds, 1, 6
+	c.Sampler, c.SamplerOptions = "cluster", map[string]string{"clusters": "60"}
+	r := started(t, c)
+	empty, steps := 0, 0
+	for e, err := range r.Train(context.Background()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Kind == EventStep {
+			if steps++; math.IsNaN(e.Loss) {
+				empty++
+			}
+		}
+	}
+	if empty == 0 || steps != 18 {
+		t.Fatalf("%d of %d subgraphs are without a training node; the test needs some", empty, steps)
+	}
+	c.Checkpoint, c.Resume = t.TempDir(), true
+	for range 7 {
+		for e, err := range started(t, c).Train(context.Background()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Kind == EventStep && e.Batch == 1 {
+				break
+			}
+		}
+	}
+	again := started(t, c)
+	trained(t, again)
+	if again.ParametersSHA256() != r.ParametersSHA256() {
+		t.Error("resumed after subgraphs without a training node: other bits")
+	}
+}
+
+// The state of a schedule, of early stopping and of each optimiser is in the
+// checkpoint: a run that stops after every epoch ends at the bits of one that
+// does not.
+func TestResumeKeepsTheRecipe(t *testing.T) {
+	for name, change := range map[string]func(*Config){
+		"sgd":      func(c *Config) { c.Optimizer, c.LR = "sgd", 0.1 },
+		"adamw":    func(c *Config) { c.Optimizer = "adamw" },
+		"plateau":  func(c *Config) { c.Schedule, c.ScheduleEpochs, c.LR = "plateau", 1, 0.2 },
+		"cosine":   func(c *Config) { c.Schedule, c.Warmup = "cosine", 2 },
+		"patience": func(c *Config) { c.Patience, c.LR = 2, 0.3 },
+	} {
+		c := config()
+		c.Epochs = 8
+		change(&c)
+		r := started(t, c)
+		done := trained(t, r)
+		if name == "patience" && done.Applied == 8*int64(done.Batches) {
+			t.Errorf("patience did not end the run before its last epoch")
+		}
+		c.Checkpoint, c.Resume = t.TempDir(), true
+		for range 8 {
+			one := started(t, c)
+			for e, err := range one.Train(context.Background()) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if e.Kind == EventEpoch {
+					break
+				}
+			}
+		}
+		again := started(t, c)
+		if e := trained(t, again); again.ParametersSHA256() != r.ParametersSHA256() || e.Applied != done.Applied || e.TestAccuracy != done.TestAccuracy {
+			t.Errorf("%s: resumed after each epoch: %d batches and other bits; want %d", name, e.Applied, done.Applied)
+		}
+	}
+}
+
+// Interrupted anywhere, and resumed with another plan, a run ends at the bits
+// of one that was not.
+func TestResume(t *testing.T) {
+	c := config()
+	c.MicroBatches = 2
+	whole := started(t, c)
+	done := trained(t, whole)
+	want := whole.ParametersSHA256()
+	for _, after := range []int64{1, 4, 8, 9, 13} {
+		c := c
+		c.Checkpoint = t.TempDir()
+		ctx, cancel := context.WithCancel(context.Background())
+		r := started(t, c)
+		var err error
+		for e, er := range r.Train(ctx) {
+			if err = er; e.Kind == EventStep && e.Applied >= after {
+				cancel()
+			}
+		}
+		cancel()
+		if !errors.Is(err, context.Canceled) {
+			t.Fatalf("interrupted after %d batches: %v", after, err)
+		}
+		c.Resume, c.Samplers, c.Threads, c.Trainers = true, 3, 2, 2
+		again := started(t, c)
+		var last Event
+		for e, err := range again.Train(context.Background()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Kind == EventStart && (!e.Resumed || !strings.HasPrefix(e.Message, "resumed after ")) {
+				t.Errorf("the first event is %+v", e)
+			}
+			last = e
+		}
+		if again.ParametersSHA256() != want {
+			t.Errorf("interrupted after %d batches: other bits", after)
+		}
+		if last.Applied != done.Applied || last.Loss != done.Loss || last.TestAccuracy != done.TestAccuracy {
+			t.Errorf("interrupted after %d batches: ended with %+v, not %+v", after, last, done)
+		}
+	}
+}
+
+func TestLeavingTheLoopIsAnInterruption(t *testing.T) {
+	c := config()
+	c.Checkpoint = t.TempDir()
+	r := started(t, c)
+	for e := range r.Train(context.Background()) {
+		if e.Kind == EventStep {
+			break
+		}
+	}
+	if files, err := checkpoints(c.Checkpoint); err != nil || len(files) != 1 {
+		t.Errorf("checkpoints after leaving the loop: %v, %v", files, err)
+	}
+}
+
+func TestResumeRefusals(t *testing.T) {
+	c := config()
+	c.Checkpoint, c.Epochs = t.TempDir(), 1
+	trained(t, started(t, c))
+	last := func(c Config) (Event, error) {
+		r := started(t, c)
+		var last Event
+		for e, err := range r.Train(context.Background()) {
+			if err != nil {
+				return e, err
+			}
+			last = e
+		}
+		return last, nil
+	}
+	if _, err := last(c); !errors.Is(err, ErrConfig) {
+		t.Errorf("a second run in the same directory: %v", err)
+	}
+	c.Resume = true
+	other := c
+	other.BatchSize = 60
+	if _, err := last(other); !errors.Is(err, ErrIdentity) || !strings.Contains(err.Error(), "batch-size was 50 and is 60") {
+		t.Errorf("another batch size: %v", err)
+	}
+	more := c
+	more.Epochs = 2
+	if e, err := last(more); err != nil || e.Applied != 2*int64(e.Batches) {
+		t.Errorf("more epochs: %+v, %v", e, err)
+	}
+	// The newest checkpoint is damaged: the one before serves.
+	files, err := checkpoints(c.Checkpoint)
+	if err != nil || len(files) != 2 {
+		t.Fatalf("checkpoints %v, %v", files, err)
+	}
+	b, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)-1] ^= 1
+	if err := os.WriteFile(files[0], b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := last(more); err != nil || e.Applied != 2*int64(e.Batches) {
+		t.Errorf("a damaged checkpoint: %+v, %v", e, err)
+	}
+	empty := c
+	empty.Checkpoint = filepath.Join(t.TempDir(), "new")
+	r := started(t, empty)
+	for e, err := range r.Train(context.Background()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Kind == EventStart && (e.Resumed || !strings.Contains(e.Message, "starting afresh")) {
+			t.Errorf("resuming from nothing: %+v", e)
+		}
+	}
+}
