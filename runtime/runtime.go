@@ -204,7 +204,7 @@ func (r *Runtime) sizes() scheduler.Sizes {
 	s := scheduler.Sizes{
 		Nodes: int64(ds.Graph.NumNodes()), Edges: ds.Graph.NumEdges(), FeaturesMap: r.data.mapped, TrainNodes: len(ds.Train),
 		Hidden: r.cfg.Hidden, Layers: r.cfg.Layers, Sampler: r.cfg.Sampler, Fanouts: r.sampler.Spec().Fanouts,
-		BatchSize: r.cfg.BatchSize, Micro: r.cfg.MicroBatches, Kernels: r.set.String(),
+		BatchSize: r.cfg.BatchSize, Micro: r.cfg.MicroBatches, Kernels: r.set.String(), Optimizer: r.cfg.Optimizer,
 	}
 	if f := ds.NodeFeatures; f != nil {
 		s.InDim, s.FeatureBytes = f.Cols, int64(len(f.Data))

@@ -22,6 +22,7 @@ type Sizes struct {
 	BatchSize     int
 	Micro         int
 	Parameters    int64
+	Optimizer     string
 	Kernels       string
 }
 
@@ -104,7 +105,7 @@ func Build(s Sizes, r Request) *Plan {
 		{"source", 1, fmt.Sprintf("%d batches an epoch, %d micro-batches each", p.Batches, s.Micro)},
 		{"sampler", p.Samplers, fmt.Sprintf("%s; %s; %d credits each", s.Sampler, whySamplers, p.Credits)},
 		{"compute", p.Trainers, fmt.Sprintf("%s kernels on %d threads; %s", s.Kernels, p.Threads, whyTrainers)},
-		{"parameters", 1, fmt.Sprintf("%d parameters, Adam", s.Parameters)},
+		{"parameters", 1, fmt.Sprintf("%d parameters, %s", s.Parameters, s.Optimizer)},
 		{"progress", 1, "events"},
 	}
 	p.LeftOut = []Stage{

@@ -9,7 +9,7 @@ import (
 func sizes() Sizes {
 	return Sizes{
 		Nodes: 1 << 20, Edges: 15 << 20, FeatureBytes: 512 << 20, TrainNodes: 196_615, InDim: 128, OutDim: 47, Hidden: 256, Layers: 3,
-		Sampler: "neighbor", Fanouts: []int{15, 10, 5}, BatchSize: 1024, Micro: 1, Parameters: 200_000, Kernels: "avx2",
+		Sampler: "neighbor", Fanouts: []int{15, 10, 5}, BatchSize: 1024, Micro: 1, Parameters: 200_000, Kernels: "avx2", Optimizer: "adamw",
 	}
 }
 
@@ -17,6 +17,9 @@ func TestPlanFollowsTheRequest(t *testing.T) {
 	p := Build(sizes(), Request{Threads: 8, Samplers: 3, Trainers: 1, Credits: 5, EvalChunk: 77, LocalCodec: "msgpack"})
 	if p.Threads != 8 || p.Samplers != 3 || p.Trainers != 1 || p.Credits != 5 || p.EvalChunk != 77 || p.LocalCodec != "msgpack" {
 		t.Errorf("%+v", p)
+	}
+	if !strings.Contains(p.String(), "200000 parameters, adamw") {
+		t.Errorf("the plan does not name the optimiser:\n%s", p)
 	}
 	if p.Batches != 193 {
 		t.Errorf("%d batches of 1024 out of 196615 nodes", p.Batches)
