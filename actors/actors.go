@@ -49,8 +49,6 @@ type Updater interface {
 	Params() []float32
 	// Apply makes one optimiser step with the mean gradient.
 	Apply(grad []float32)
-	// Snapshot returns copies of the parameters and the optimiser's moments.
-	Snapshot() (params, m, v []float32)
 }
 
 // Directory finds the actors of a pipeline, wherever they run.

@@ -2,6 +2,7 @@ package actors
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/asynkron/protoactor-go/actor"
 
@@ -122,9 +123,7 @@ func (p *parameters) applied(id sampling.ID, s messages.Stats) {
 // answer replies to the snapshots that were asked for.
 func (p *parameters) answer() {
 	for _, a := range p.asked {
-		s := &messages.State{Ask: a, Step: p.step}
-		s.Params, s.M, s.V = p.updater.Snapshot()
-		p.send(p.dir.Asks(), s)
+		p.send(p.dir.Asks(), &messages.State{Ask: a, Step: p.step, Params: slices.Clone(p.updater.Params())})
 	}
 	p.asked = p.asked[:0]
 }

@@ -118,7 +118,7 @@ func (p *Pipeline) Release(d *Delivery) {
 	}
 }
 
-// Snapshot returns the parameters and the optimiser's state between two steps.
+// Snapshot returns a copy of the parameters, taken between two steps.
 func (p *Pipeline) Snapshot(ctx context.Context) (*messages.State, error) {
 	m, err := p.asks.ask(ctx, func(id uint64) {
 		p.post.send(p.post.dir.Parameters(), &messages.Snapshot{Ask: id})

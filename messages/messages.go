@@ -121,19 +121,17 @@ type Drained struct {
 	Ask uint64 `msgpack:"a"`
 }
 
-// Snapshot asks the parameters actor for a copy of its state.
+// Snapshot asks the parameters actor for a copy of the parameters.
 type Snapshot struct {
 	Ask uint64 `msgpack:"a"`
 }
 
-// State answers Snapshot: parameters and optimiser state after Step applied
-// batches. The receiver owns the slices.
+// State answers Snapshot: the parameters after Step applied batches. The
+// receiver owns the slice.
 type State struct {
 	Ask    uint64   `msgpack:"a"`
 	Step   int64    `msgpack:"s"`
 	Params Float32s `msgpack:"p"`
-	M      Float32s `msgpack:"m"`
-	V      Float32s `msgpack:"v"`
 }
 
 // Kind names the message on the wire.

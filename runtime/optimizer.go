@@ -105,11 +105,6 @@ func (u *updater) Apply(grad []float32) {
 	u.step++
 }
 
-// Snapshot implements actors.Updater.
-func (u *updater) Snapshot() (params, m, v []float32) {
-	return slices.Clone(u.params), slices.Clone(u.m), slices.Clone(u.v)
-}
-
 // setRate chooses the learning rate of an epoch; scale is the plateau's.
 func (u *updater) setRate(epoch int, scale float64) {
 	p := &u.recipe

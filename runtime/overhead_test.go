@@ -35,9 +35,8 @@ func (idle) Gradient(_, _ []float32, b *sampling.Batch, _ rng.Key) (messages.Sta
 // still is an Updater that changes nothing.
 type still struct{ params []float32 }
 
-func (s still) Params() []float32                  { return s.params }
-func (s still) Apply([]float32)                    {}
-func (s still) Snapshot() (params, m, v []float32) { return s.params, nil, nil }
+func (s still) Params() []float32 { return s.params }
+func (s still) Apply([]float32)   {}
 
 // BenchmarkActorOverhead compares the pipeline, with one sampler, with the same
 // sampling and compute called in a plain loop, on a graph of a million nodes:
