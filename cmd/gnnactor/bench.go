@@ -66,9 +66,10 @@ What is counted, per run:
   step       a training step of a 3-layer GraphSAGE with mean aggregation: the
              sampling of a batch as above (with more than 1 thread, of the next
              batch, while this one is computed), gradient and Adam, hidden width
-             256, 128 features, 47 classes. FLOP: 2·destinations·in·out for both weights of a layer,
-             forward, weight gradient, and input gradient but for the input layer.
-             Aggregation and all else is time, not work. Against fma32
+             256, 128 features, 47 classes. FLOP: 2·destinations·in·out for both
+             weights of a layer, forward, weight gradient, and input gradient but
+             for the input layer. Aggregation and all else is time, not work.
+             Against fma32
 
 With --output json the last line of the standard output is an object with simd,
 kernels, scale, edges, repeats, limits and results.`,
