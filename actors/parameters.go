@@ -6,6 +6,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/internal/clock"
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/sampling"
@@ -83,28 +84,23 @@ func (p *parameters) gradient(g *messages.Gradient) {
 // apply adds the step's gradients in a tree that depends on their number
 // alone, divides the sum once by the weight of the global batch, and steps.
 func (p *parameters) apply() (any, error) {
-	got := p.got
-	for stride := 1; stride < len(got); stride *= 2 {
-		for i := 0; i+stride < len(got); i += 2 * stride {
-			dst, src := got[i].Data, got[i+stride].Data
-			for j, v := range src {
-				dst[j] += v
-			}
-			got[i].Stats.Add(got[i+stride].Stats)
-		}
+	parts := make([][]float32, len(p.got))
+	var stats messages.Stats
+	for i, g := range p.got { // in the order of the micro-batches
+		parts[i] = g.Data
+		stats.Add(g.Stats)
 	}
-	sum := got[0]
+	compute.SumTree(parts)
+	sum := parts[0]
 	// A subgraph may hold no training node: its gradient is 0, and the step
 	// counts all the same, or a resumed run would be one step behind.
-	if w := float32(sum.Stats.Weight); w > 0 {
-		for j := range sum.Data {
-			sum.Data[j] /= w
-		}
+	if stats.Weight > 0 {
+		compute.Divide(sum, float32(stats.Weight))
 	} else {
-		clear(sum.Data)
+		clear(sum)
 	}
-	p.updater.Apply(sum.Data)
-	return sum.Stats, nil
+	p.updater.Apply(sum)
+	return stats, nil
 }
 
 func (p *parameters) applied(id sampling.ID, s messages.Stats) {

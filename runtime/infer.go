@@ -85,7 +85,7 @@ func (r *Runtime) Predict(ctx context.Context, ids []uint32) ([]Prediction, erro
 	p := make([]Prediction, e.Rows)
 	for i := range p {
 		row := e.Data[i*e.Cols : (i+1)*e.Cols]
-		p[i].Class = argmax(row)
+		p[i].Class = compute.ArgMax(row)
 		p[i].Probability = float32(math.Exp(-crossEntropy(row, p[i].Class)))
 	}
 	return p, nil
@@ -161,7 +161,7 @@ func (r *Runtime) score(out cpu.Matrix[float32], nodes []uint32) Metrics {
 		row := out.Row(i)
 		m.Count++
 		m.Loss += crossEntropy(row, class)
-		if argmax(row) == class {
+		if compute.ArgMax(row) == class {
 			correct++
 		}
 	}
@@ -209,19 +209,9 @@ func scoreMulti(out cpu.Matrix[float32], l *graph.Labels, nodes []uint32) Metric
 	return m
 }
 
-func argmax(row []float32) int {
-	best := 0
-	for j, v := range row {
-		if v > row[best] {
-			best = j
-		}
-	}
-	return best
-}
-
 // crossEntropy is −log softmax(row)[class].
 func crossEntropy(row []float32, class int) float64 {
-	top := float64(row[argmax(row)])
+	top := float64(row[compute.ArgMax(row)])
 	var sum float64
 	for _, v := range row {
 		sum += math.Exp(float64(v) - top)

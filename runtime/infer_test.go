@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/gnnactor/gnnactor/compute"
 )
 
 // Exact inference does not depend on how it is cut, and Embed returns the
@@ -51,7 +53,7 @@ func TestInference(t *testing.T) {
 				if !slices.Equal(e.Data[i*e.Cols:(i+1)*e.Cols], row) {
 					t.Errorf("%s, chunk %d: node %d has another row alone than in the whole graph", model, chunk, v)
 				}
-				if p[i].Class != argmax(row) || !(p[i].Probability > 0.2 && p[i].Probability <= 1) {
+				if p[i].Class != compute.ArgMax(row) || !(p[i].Probability > 0.2 && p[i].Probability <= 1) {
 					t.Errorf("%s: node %d is predicted as %+v from %v", model, v, p[i], row)
 				}
 			}
