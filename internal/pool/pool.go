@@ -4,18 +4,33 @@
 // A Pool of n workers owns n-1 goroutines; the caller of For is the n-th. What
 // a chunk computes must not depend on the worker that runs it: chunks are cut
 // from the problem's shape alone, so results do not depend on n.
+//
+// # Waiting
+//
+// To wake a goroutine that is parked takes as long as a small product. So a
+// worker that has run out of chunks, and a caller whose last chunk is with a
+// worker, look again for at most patience before they park. A pool without
+// work therefore burns nothing, and one with work at most patience per loop
+// and worker.
 package pool
 
 import (
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"time"
 )
+
+// patience is how long a goroutine looks for work, or for the end of it, before
+// it parks: about what parking and waking cost together.
+const patience = 50 * time.Microsecond
 
 // Pool is a set of workers. Its methods may be called from any goroutine.
 type Pool struct {
 	size int
+	spin bool // more than one goroutine can run at a time
 	work chan *loop
 	wg   sync.WaitGroup // workers
 	jobs sync.WaitGroup // background jobs
@@ -30,7 +45,8 @@ type loop struct {
 	ids    atomic.Int64
 	refs   atomic.Int64 // the caller and the queue's entries
 	f      func(worker, chunk int)
-	left   sync.WaitGroup // chunks
+	open   atomic.Int64   // chunks that are not done
+	left   sync.WaitGroup // the same, to park on
 	panics atomic.Pointer[PanicError]
 }
 
@@ -51,7 +67,7 @@ func (e *PanicError) Unwrap() error {
 // New starts a pool of size workers; size < 1 is taken as 1. Close ends it.
 func New(size int) *Pool {
 	size = max(size, 1)
-	p := &Pool{size: size, work: make(chan *loop, size)}
+	p := &Pool{size: size, spin: min(runtime.GOMAXPROCS(0), runtime.NumCPU()) > 1, work: make(chan *loop, size)}
 	p.free.New = func() any { return new(loop) }
 	for range size - 1 {
 		p.wg.Add(1)
@@ -60,6 +76,7 @@ func New(size int) *Pool {
 			for l := range p.work {
 				l.run()
 				p.drop(l)
+				p.await(func() bool { return len(p.work) > 0 })
 			}
 		}()
 	}
@@ -68,6 +85,20 @@ func New(size int) *Pool {
 
 // Size returns the number of workers, the caller of For included.
 func (p *Pool) Size() int { return p.size }
+
+// await returns when ready does, or after patience.
+func (p *Pool) await(ready func() bool) {
+	if !p.spin || ready() {
+		return
+	}
+	for began := time.Now(); time.Since(began) < patience; {
+		for range 8 {
+			if ready() {
+				return
+			}
+		}
+	}
+}
 
 func (p *Pool) drop(l *loop) {
 	if l.refs.Add(-1) == 0 {
@@ -98,6 +129,7 @@ func (l *loop) call(id, chunk int) {
 			l.panics.CompareAndSwap(nil, pe)
 		}
 		l.left.Done()
+		l.open.Add(-1)
 	}()
 	if l.panics.Load() == nil {
 		l.f(id, chunk)
@@ -123,6 +155,7 @@ func (p *Pool) For(chunks int, f func(worker, chunk int)) {
 	l.ids.Store(0)
 	l.panics.Store(nil)
 	l.chunks, l.f = int64(chunks), f
+	l.open.Store(int64(chunks))
 	l.left.Add(chunks)
 	l.refs.Store(1)
 offer:
@@ -136,6 +169,7 @@ offer:
 		}
 	}
 	l.run()
+	p.await(func() bool { return l.open.Load() == 0 })
 	l.left.Wait() // for chunks that others are running: never for a queue
 	pe := l.panics.Load()
 	p.drop(l)
