@@ -9,6 +9,7 @@ import (
 var elementKernels = [...]func(d, a, b *float32, n int, f float32){
 	opAdd: addAVX2, opAxpy: axpyAVX2, opScale: scaleAVX2, opMultiply: multiplyAVX2,
 	opReLU: reluAVX2, opReLUBackward: reluBackwardAVX2,
+	opLeaky: leakyAVX2, opLeakyBackward: leakyBackwardAVX2, opELU: eluAVX2, opELUBackward: eluBackwardAVX2,
 }
 
 func (t *elementTask[T]) fast(d, a, b []T) bool {

@@ -42,6 +42,10 @@ const (
 	opFill
 	opReLU
 	opReLUBackward
+	opLeaky
+	opLeakyBackward
+	opELU
+	opELUBackward
 )
 
 // elementsPerChunk is the size of a chunk of an element-wise kernel.
@@ -125,6 +129,34 @@ func (t *elementTask[T]) apply(d, a, b []T) {
 		for i, v := range a {
 			if b[i] <= 0 {
 				v = 0
+			}
+			d[i] = v
+		}
+	case opLeaky:
+		for i, v := range a {
+			if v <= 0 {
+				v *= f
+			}
+			d[i] = v
+		}
+	case opLeakyBackward:
+		for i, v := range a {
+			if b[i] <= 0 {
+				v *= f
+			}
+			d[i] = v
+		}
+	case opELU:
+		for i, v := range a {
+			if v <= 0 {
+				v = expm1(v)
+			}
+			d[i] = v
+		}
+	case opELUBackward:
+		for i, v := range a {
+			if b[i] <= 0 {
+				v *= b[i] + 1
 			}
 			d[i] = v
 		}

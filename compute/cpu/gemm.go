@@ -1,24 +1,5 @@
 package cpu
 
-// Activation is a function applied to every element.
-type Activation uint8
-
-// The activations.
-const (
-	Linear Activation = iota // y = x
-	ReLU                     // y = max(x, 0); NaN stays NaN
-)
-
-func (f Activation) String() string {
-	switch f {
-	case Linear:
-		return "linear"
-	case ReLU:
-		return "relu"
-	}
-	return "unknown"
-}
-
 // Epilogue is what Gemm does to a result before it leaves the cache:
 // dst = Act(A·B + Bias + (dst if Accumulate)).
 type Epilogue[T Float] struct {
@@ -213,7 +194,7 @@ func (t *gemmTask[T]) chunk(w *scratch, c int) {
 			if !t.e.Accumulate {
 				clear(d)
 			}
-			finish(d, t.e.Bias, t.e.Act)
+			finish(t.set, d, t.e.Bias, t.e.Act)
 		}
 		return
 	}
@@ -225,15 +206,11 @@ func (t *gemmTask[T]) chunk(w *scratch, c int) {
 }
 
 // finish applies the epilogue to a row or a part of one.
-func finish[T Float](d, bias []T, act Activation) {
+func finish[T Float](set Set, d, bias []T, act Activation) {
 	for j, v := range bias {
 		d[j] += v
 	}
-	if act == ReLU {
-		for j, v := range d {
-			d[j] = max(v, 0)
-		}
-	}
+	activate(set, d, act)
 }
 
 // splitTask computes one part of a split K into its private result.
@@ -293,6 +270,6 @@ func (t *foldTask[T]) chunk(_ *scratch, c int) {
 				d[j] += v
 			}
 		}
-		finish(d, t.e.Bias, t.e.Act)
+		finish(t.set, d, t.e.Bias, t.e.Act)
 	}
 }

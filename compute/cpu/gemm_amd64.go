@@ -177,4 +177,9 @@ func (p *product[T]) block(w *scratch, dst Matrix[T], panels []T, i0, i1, j0, j1
 		}
 		i += t.rows
 	}
+	if last && p.e.Act > ReLU {
+		for i := i0; i < i1; i++ {
+			activate(p.set, dst.Data[i*dst.Stride+j0:i*dst.Stride+j1], p.e.Act)
+		}
+	}
 }

@@ -35,7 +35,7 @@ func (p *product[T]) blockPortable(dst Matrix[T], panels []T, i0, i1, j0, j1, k0
 					copy(d, c[r][:w])
 				}
 				if last {
-					finish(d, bias, p.e.Act)
+					finish(Go, d, bias, p.e.Act)
 				}
 			}
 		}

@@ -384,6 +384,26 @@ func reluAVX2(d *float32, a *float32, b *float32, n int, f float32)
 //go:noescape
 func reluBackwardAVX2(d *float32, a *float32, b *float32, n int, f float32)
 
+// leakyAVX2 computes d = a where not a <= 0, else f·a over n > 0 elements.
+//
+//go:noescape
+func leakyAVX2(d *float32, a *float32, b *float32, n int, f float32)
+
+// leakyBackwardAVX2 computes d = a where not b <= 0, else f·a over n > 0 elements.
+//
+//go:noescape
+func leakyBackwardAVX2(d *float32, a *float32, b *float32, n int, f float32)
+
+// eluAVX2 computes d = a where not a <= 0, else e^a-1 over n > 0 elements.
+//
+//go:noescape
+func eluAVX2(d *float32, a *float32, b *float32, n int, f float32)
+
+// eluBackwardAVX2 computes d = a where not b <= 0, else a·(b+1) over n > 0 elements.
+//
+//go:noescape
+func eluBackwardAVX2(d *float32, a *float32, b *float32, n int, f float32)
+
 // dropoutAVX2 computes d = a·scale for n > 0 elements of a row, or 0 where the 16 bits that
 // belong to the element, in the draws of stream key, are below threshold.
 //

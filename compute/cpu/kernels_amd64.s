@@ -38,6 +38,120 @@ DATA maskTable<>+120(SB)/4, $0x00000000
 DATA maskTable<>+124(SB)/4, $0x00000000
 GLOBL maskTable<>(SB), RODATA|NOPTR, $128
 
+DATA constants<>+0(SB)/4, $0xc2aeac4f
+DATA constants<>+4(SB)/4, $0xc2aeac4f
+DATA constants<>+8(SB)/4, $0xc2aeac4f
+DATA constants<>+12(SB)/4, $0xc2aeac4f
+DATA constants<>+16(SB)/4, $0xc2aeac4f
+DATA constants<>+20(SB)/4, $0xc2aeac4f
+DATA constants<>+24(SB)/4, $0xc2aeac4f
+DATA constants<>+28(SB)/4, $0xc2aeac4f
+DATA constants<>+32(SB)/4, $0x3fb8aa3b
+DATA constants<>+36(SB)/4, $0x3fb8aa3b
+DATA constants<>+40(SB)/4, $0x3fb8aa3b
+DATA constants<>+44(SB)/4, $0x3fb8aa3b
+DATA constants<>+48(SB)/4, $0x3fb8aa3b
+DATA constants<>+52(SB)/4, $0x3fb8aa3b
+DATA constants<>+56(SB)/4, $0x3fb8aa3b
+DATA constants<>+60(SB)/4, $0x3fb8aa3b
+DATA constants<>+64(SB)/4, $0x3f318000
+DATA constants<>+68(SB)/4, $0x3f318000
+DATA constants<>+72(SB)/4, $0x3f318000
+DATA constants<>+76(SB)/4, $0x3f318000
+DATA constants<>+80(SB)/4, $0x3f318000
+DATA constants<>+84(SB)/4, $0x3f318000
+DATA constants<>+88(SB)/4, $0x3f318000
+DATA constants<>+92(SB)/4, $0x3f318000
+DATA constants<>+96(SB)/4, $0xb95e8083
+DATA constants<>+100(SB)/4, $0xb95e8083
+DATA constants<>+104(SB)/4, $0xb95e8083
+DATA constants<>+108(SB)/4, $0xb95e8083
+DATA constants<>+112(SB)/4, $0xb95e8083
+DATA constants<>+116(SB)/4, $0xb95e8083
+DATA constants<>+120(SB)/4, $0xb95e8083
+DATA constants<>+124(SB)/4, $0xb95e8083
+DATA constants<>+128(SB)/4, $0x3f800000
+DATA constants<>+132(SB)/4, $0x3f800000
+DATA constants<>+136(SB)/4, $0x3f800000
+DATA constants<>+140(SB)/4, $0x3f800000
+DATA constants<>+144(SB)/4, $0x3f800000
+DATA constants<>+148(SB)/4, $0x3f800000
+DATA constants<>+152(SB)/4, $0x3f800000
+DATA constants<>+156(SB)/4, $0x3f800000
+DATA constants<>+160(SB)/4, $0xbf800000
+DATA constants<>+164(SB)/4, $0xbf800000
+DATA constants<>+168(SB)/4, $0xbf800000
+DATA constants<>+172(SB)/4, $0xbf800000
+DATA constants<>+176(SB)/4, $0xbf800000
+DATA constants<>+180(SB)/4, $0xbf800000
+DATA constants<>+184(SB)/4, $0xbf800000
+DATA constants<>+188(SB)/4, $0xbf800000
+DATA constants<>+192(SB)/4, $0x00000000
+DATA constants<>+196(SB)/4, $0x00000000
+DATA constants<>+200(SB)/4, $0x00000000
+DATA constants<>+204(SB)/4, $0x00000000
+DATA constants<>+208(SB)/4, $0x00000000
+DATA constants<>+212(SB)/4, $0x00000000
+DATA constants<>+216(SB)/4, $0x00000000
+DATA constants<>+220(SB)/4, $0x00000000
+DATA constants<>+224(SB)/4, $0x39506967
+DATA constants<>+228(SB)/4, $0x39506967
+DATA constants<>+232(SB)/4, $0x39506967
+DATA constants<>+236(SB)/4, $0x39506967
+DATA constants<>+240(SB)/4, $0x39506967
+DATA constants<>+244(SB)/4, $0x39506967
+DATA constants<>+248(SB)/4, $0x39506967
+DATA constants<>+252(SB)/4, $0x39506967
+DATA constants<>+256(SB)/4, $0x3ab743ce
+DATA constants<>+260(SB)/4, $0x3ab743ce
+DATA constants<>+264(SB)/4, $0x3ab743ce
+DATA constants<>+268(SB)/4, $0x3ab743ce
+DATA constants<>+272(SB)/4, $0x3ab743ce
+DATA constants<>+276(SB)/4, $0x3ab743ce
+DATA constants<>+280(SB)/4, $0x3ab743ce
+DATA constants<>+284(SB)/4, $0x3ab743ce
+DATA constants<>+288(SB)/4, $0x3c088908
+DATA constants<>+292(SB)/4, $0x3c088908
+DATA constants<>+296(SB)/4, $0x3c088908
+DATA constants<>+300(SB)/4, $0x3c088908
+DATA constants<>+304(SB)/4, $0x3c088908
+DATA constants<>+308(SB)/4, $0x3c088908
+DATA constants<>+312(SB)/4, $0x3c088908
+DATA constants<>+316(SB)/4, $0x3c088908
+DATA constants<>+320(SB)/4, $0x3d2aa9c1
+DATA constants<>+324(SB)/4, $0x3d2aa9c1
+DATA constants<>+328(SB)/4, $0x3d2aa9c1
+DATA constants<>+332(SB)/4, $0x3d2aa9c1
+DATA constants<>+336(SB)/4, $0x3d2aa9c1
+DATA constants<>+340(SB)/4, $0x3d2aa9c1
+DATA constants<>+344(SB)/4, $0x3d2aa9c1
+DATA constants<>+348(SB)/4, $0x3d2aa9c1
+DATA constants<>+352(SB)/4, $0x3e2aaaaa
+DATA constants<>+356(SB)/4, $0x3e2aaaaa
+DATA constants<>+360(SB)/4, $0x3e2aaaaa
+DATA constants<>+364(SB)/4, $0x3e2aaaaa
+DATA constants<>+368(SB)/4, $0x3e2aaaaa
+DATA constants<>+372(SB)/4, $0x3e2aaaaa
+DATA constants<>+376(SB)/4, $0x3e2aaaaa
+DATA constants<>+380(SB)/4, $0x3e2aaaaa
+DATA constants<>+384(SB)/4, $0x3f000000
+DATA constants<>+388(SB)/4, $0x3f000000
+DATA constants<>+392(SB)/4, $0x3f000000
+DATA constants<>+396(SB)/4, $0x3f000000
+DATA constants<>+400(SB)/4, $0x3f000000
+DATA constants<>+404(SB)/4, $0x3f000000
+DATA constants<>+408(SB)/4, $0x3f000000
+DATA constants<>+412(SB)/4, $0x3f000000
+DATA constants<>+416(SB)/4, $0x0000007f
+DATA constants<>+420(SB)/4, $0x0000007f
+DATA constants<>+424(SB)/4, $0x0000007f
+DATA constants<>+428(SB)/4, $0x0000007f
+DATA constants<>+432(SB)/4, $0x0000007f
+DATA constants<>+436(SB)/4, $0x0000007f
+DATA constants<>+440(SB)/4, $0x0000007f
+DATA constants<>+444(SB)/4, $0x0000007f
+GLOBL constants<>(SB), RODATA|NOPTR, $448
+
 // func tile6x16AVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile6x16AVX2(SB), NOSPLIT, $0-80
@@ -13451,6 +13565,510 @@ rest:
 	VXORPS     Y3, Y3, Y3
 	VCMPPS     $0x06, Y3, Y2, Y2
 	VANDPS     Y2, Y1, Y1
+	VMASKMOVPS Y1, Y0, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func leakyAVX2(d *float32, a *float32, b *float32, n int, f float32)
+// Requires: AVX
+TEXT ·leakyAVX2(SB), NOSPLIT, $0-36
+	MOVQ         d+0(FP), AX
+	MOVQ         a+8(FP), CX
+	MOVQ         b+16(FP), DX
+	MOVQ         n+24(FP), BX
+	VBROADCASTSS f+32(FP), Y0
+	SUBQ         $0x20, BX
+	JLT          few
+
+loop:
+	VMOVUPS   (CX), Y1
+	VMOVUPS   (DX), Y2
+	VXORPS    Y2, Y2, Y2
+	VCMPPS    $0x06, Y2, Y1, Y2
+	VMULPS    Y0, Y1, Y3
+	VBLENDVPS Y2, Y1, Y3, Y1
+	VMOVUPS   Y1, (AX)
+	VMOVUPS   32(CX), Y1
+	VMOVUPS   32(DX), Y2
+	VXORPS    Y2, Y2, Y2
+	VCMPPS    $0x06, Y2, Y1, Y2
+	VMULPS    Y0, Y1, Y3
+	VBLENDVPS Y2, Y1, Y3, Y1
+	VMOVUPS   Y1, 32(AX)
+	VMOVUPS   64(CX), Y1
+	VMOVUPS   64(DX), Y2
+	VXORPS    Y2, Y2, Y2
+	VCMPPS    $0x06, Y2, Y1, Y2
+	VMULPS    Y0, Y1, Y3
+	VBLENDVPS Y2, Y1, Y3, Y1
+	VMOVUPS   Y1, 64(AX)
+	VMOVUPS   96(CX), Y1
+	VMOVUPS   96(DX), Y2
+	VXORPS    Y2, Y2, Y2
+	VCMPPS    $0x06, Y2, Y1, Y2
+	VMULPS    Y0, Y1, Y3
+	VBLENDVPS Y2, Y1, Y3, Y1
+	VMOVUPS   Y1, 96(AX)
+	ADDQ      $0x00000080, AX
+	ADDQ      $0x00000080, CX
+	ADDQ      $0x00000080, DX
+	SUBQ      $0x20, BX
+	JGE       loop
+
+few:
+	ADDQ $0x20, BX
+
+one:
+	CMPQ      BX, $0x08
+	JLT       rest
+	VMOVUPS   (CX), Y1
+	VMOVUPS   (DX), Y2
+	VXORPS    Y2, Y2, Y2
+	VCMPPS    $0x06, Y2, Y1, Y2
+	VMULPS    Y0, Y1, Y3
+	VBLENDVPS Y2, Y1, Y3, Y1
+	VMOVUPS   Y1, (AX)
+	ADDQ      $0x00000020, AX
+	ADDQ      $0x00000020, CX
+	ADDQ      $0x00000020, DX
+	SUBQ      $0x08, BX
+	JMP       one
+
+rest:
+	TESTQ      BX, BX
+	JZ         done
+	LEAQ       maskTable<>+0(SB), SI
+	MOVQ       $0x00000010, DI
+	SUBQ       BX, DI
+	VMOVDQU    (SI)(DI*4), Y1
+	VMASKMOVPS (CX), Y1, Y2
+	VMASKMOVPS (DX), Y1, Y3
+	VXORPS     Y3, Y3, Y3
+	VCMPPS     $0x06, Y3, Y2, Y3
+	VMULPS     Y0, Y2, Y0
+	VBLENDVPS  Y3, Y2, Y0, Y2
+	VMASKMOVPS Y2, Y1, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func leakyBackwardAVX2(d *float32, a *float32, b *float32, n int, f float32)
+// Requires: AVX
+TEXT ·leakyBackwardAVX2(SB), NOSPLIT, $0-36
+	MOVQ         d+0(FP), AX
+	MOVQ         a+8(FP), CX
+	MOVQ         b+16(FP), DX
+	MOVQ         n+24(FP), BX
+	VBROADCASTSS f+32(FP), Y0
+	SUBQ         $0x20, BX
+	JLT          few
+
+loop:
+	VMOVUPS   (CX), Y1
+	VMOVUPS   (DX), Y2
+	VXORPS    Y3, Y3, Y3
+	VCMPPS    $0x06, Y3, Y2, Y3
+	VMULPS    Y0, Y1, Y2
+	VBLENDVPS Y3, Y1, Y2, Y1
+	VMOVUPS   Y1, (AX)
+	VMOVUPS   32(CX), Y1
+	VMOVUPS   32(DX), Y2
+	VXORPS    Y3, Y3, Y3
+	VCMPPS    $0x06, Y3, Y2, Y3
+	VMULPS    Y0, Y1, Y2
+	VBLENDVPS Y3, Y1, Y2, Y1
+	VMOVUPS   Y1, 32(AX)
+	VMOVUPS   64(CX), Y1
+	VMOVUPS   64(DX), Y2
+	VXORPS    Y3, Y3, Y3
+	VCMPPS    $0x06, Y3, Y2, Y3
+	VMULPS    Y0, Y1, Y2
+	VBLENDVPS Y3, Y1, Y2, Y1
+	VMOVUPS   Y1, 64(AX)
+	VMOVUPS   96(CX), Y1
+	VMOVUPS   96(DX), Y2
+	VXORPS    Y3, Y3, Y3
+	VCMPPS    $0x06, Y3, Y2, Y3
+	VMULPS    Y0, Y1, Y2
+	VBLENDVPS Y3, Y1, Y2, Y1
+	VMOVUPS   Y1, 96(AX)
+	ADDQ      $0x00000080, AX
+	ADDQ      $0x00000080, CX
+	ADDQ      $0x00000080, DX
+	SUBQ      $0x20, BX
+	JGE       loop
+
+few:
+	ADDQ $0x20, BX
+
+one:
+	CMPQ      BX, $0x08
+	JLT       rest
+	VMOVUPS   (CX), Y1
+	VMOVUPS   (DX), Y2
+	VXORPS    Y3, Y3, Y3
+	VCMPPS    $0x06, Y3, Y2, Y3
+	VMULPS    Y0, Y1, Y2
+	VBLENDVPS Y3, Y1, Y2, Y1
+	VMOVUPS   Y1, (AX)
+	ADDQ      $0x00000020, AX
+	ADDQ      $0x00000020, CX
+	ADDQ      $0x00000020, DX
+	SUBQ      $0x08, BX
+	JMP       one
+
+rest:
+	TESTQ      BX, BX
+	JZ         done
+	LEAQ       maskTable<>+0(SB), SI
+	MOVQ       $0x00000010, DI
+	SUBQ       BX, DI
+	VMOVDQU    (SI)(DI*4), Y1
+	VMASKMOVPS (CX), Y1, Y2
+	VMASKMOVPS (DX), Y1, Y3
+	VXORPS     Y4, Y4, Y4
+	VCMPPS     $0x06, Y4, Y3, Y4
+	VMULPS     Y0, Y2, Y0
+	VBLENDVPS  Y4, Y2, Y0, Y2
+	VMASKMOVPS Y2, Y1, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func eluAVX2(d *float32, a *float32, b *float32, n int, f float32)
+// Requires: AVX, AVX2
+TEXT ·eluAVX2(SB), NOSPLIT, $0-36
+	MOVQ         d+0(FP), AX
+	MOVQ         a+8(FP), CX
+	MOVQ         b+16(FP), DX
+	MOVQ         n+24(FP), BX
+	VBROADCASTSS f+32(FP), Y0
+	SUBQ         $0x20, BX
+	JLT          few
+
+loop:
+	VMOVUPS   (CX), Y0
+	VMOVUPS   (DX), Y1
+	VXORPS    Y2, Y2, Y2
+	VMINPS    Y2, Y0, Y1
+	VMAXPS    constants<>+0(SB), Y1, Y1
+	VMULPS    constants<>+32(SB), Y1, Y3
+	VROUNDPS  $0x00, Y3, Y3
+	VMULPS    constants<>+64(SB), Y3, Y4
+	VSUBPS    Y4, Y1, Y1
+	VMULPS    constants<>+96(SB), Y3, Y4
+	VSUBPS    Y4, Y1, Y1
+	VCVTPS2DQ Y3, Y3
+	VPADDD    constants<>+416(SB), Y3, Y3
+	VPSLLD    $0x17, Y3, Y3
+	VMOVUPS   constants<>+224(SB), Y4
+	VMULPS    Y1, Y4, Y4
+	VADDPS    constants<>+256(SB), Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VADDPS    constants<>+288(SB), Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VADDPS    constants<>+320(SB), Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VADDPS    constants<>+352(SB), Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VADDPS    constants<>+384(SB), Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VADDPS    Y1, Y4, Y4
+	VMULPS    Y3, Y4, Y4
+	VADDPS    constants<>+160(SB), Y3, Y3
+	VADDPS    Y3, Y4, Y4
+	VCMPPS    $0x06, Y2, Y0, Y2
+	VBLENDVPS Y2, Y0, Y4, Y0
+	VMOVUPS   Y0, (AX)
+	VMOVUPS   32(CX), Y0
+	VMOVUPS   32(DX), Y1
+	VXORPS    Y2, Y2, Y2
+	VMINPS    Y2, Y0, Y1
+	VMAXPS    constants<>+0(SB), Y1, Y1
+	VMULPS    constants<>+32(SB), Y1, Y3
+	VROUNDPS  $0x00, Y3, Y3
+	VMULPS    constants<>+64(SB), Y3, Y4
+	VSUBPS    Y4, Y1, Y1
+	VMULPS    constants<>+96(SB), Y3, Y4
+	VSUBPS    Y4, Y1, Y1
+	VCVTPS2DQ Y3, Y3
+	VPADDD    constants<>+416(SB), Y3, Y3
+	VPSLLD    $0x17, Y3, Y3
+	VMOVUPS   constants<>+224(SB), Y4
+	VMULPS    Y1, Y4, Y4
+	VADDPS    constants<>+256(SB), Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VADDPS    constants<>+288(SB), Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VADDPS    constants<>+320(SB), Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VADDPS    constants<>+352(SB), Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VADDPS    constants<>+384(SB), Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VADDPS    Y1, Y4, Y4
+	VMULPS    Y3, Y4, Y4
+	VADDPS    constants<>+160(SB), Y3, Y3
+	VADDPS    Y3, Y4, Y4
+	VCMPPS    $0x06, Y2, Y0, Y2
+	VBLENDVPS Y2, Y0, Y4, Y0
+	VMOVUPS   Y0, 32(AX)
+	VMOVUPS   64(CX), Y0
+	VMOVUPS   64(DX), Y1
+	VXORPS    Y2, Y2, Y2
+	VMINPS    Y2, Y0, Y1
+	VMAXPS    constants<>+0(SB), Y1, Y1
+	VMULPS    constants<>+32(SB), Y1, Y3
+	VROUNDPS  $0x00, Y3, Y3
+	VMULPS    constants<>+64(SB), Y3, Y4
+	VSUBPS    Y4, Y1, Y1
+	VMULPS    constants<>+96(SB), Y3, Y4
+	VSUBPS    Y4, Y1, Y1
+	VCVTPS2DQ Y3, Y3
+	VPADDD    constants<>+416(SB), Y3, Y3
+	VPSLLD    $0x17, Y3, Y3
+	VMOVUPS   constants<>+224(SB), Y4
+	VMULPS    Y1, Y4, Y4
+	VADDPS    constants<>+256(SB), Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VADDPS    constants<>+288(SB), Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VADDPS    constants<>+320(SB), Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VADDPS    constants<>+352(SB), Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VADDPS    constants<>+384(SB), Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VADDPS    Y1, Y4, Y4
+	VMULPS    Y3, Y4, Y4
+	VADDPS    constants<>+160(SB), Y3, Y3
+	VADDPS    Y3, Y4, Y4
+	VCMPPS    $0x06, Y2, Y0, Y2
+	VBLENDVPS Y2, Y0, Y4, Y0
+	VMOVUPS   Y0, 64(AX)
+	VMOVUPS   96(CX), Y0
+	VMOVUPS   96(DX), Y1
+	VXORPS    Y2, Y2, Y2
+	VMINPS    Y2, Y0, Y1
+	VMAXPS    constants<>+0(SB), Y1, Y1
+	VMULPS    constants<>+32(SB), Y1, Y3
+	VROUNDPS  $0x00, Y3, Y3
+	VMULPS    constants<>+64(SB), Y3, Y4
+	VSUBPS    Y4, Y1, Y1
+	VMULPS    constants<>+96(SB), Y3, Y4
+	VSUBPS    Y4, Y1, Y1
+	VCVTPS2DQ Y3, Y3
+	VPADDD    constants<>+416(SB), Y3, Y3
+	VPSLLD    $0x17, Y3, Y3
+	VMOVUPS   constants<>+224(SB), Y4
+	VMULPS    Y1, Y4, Y4
+	VADDPS    constants<>+256(SB), Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VADDPS    constants<>+288(SB), Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VADDPS    constants<>+320(SB), Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VADDPS    constants<>+352(SB), Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VADDPS    constants<>+384(SB), Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VADDPS    Y1, Y4, Y4
+	VMULPS    Y3, Y4, Y4
+	VADDPS    constants<>+160(SB), Y3, Y3
+	VADDPS    Y3, Y4, Y4
+	VCMPPS    $0x06, Y2, Y0, Y2
+	VBLENDVPS Y2, Y0, Y4, Y0
+	VMOVUPS   Y0, 96(AX)
+	ADDQ      $0x00000080, AX
+	ADDQ      $0x00000080, CX
+	ADDQ      $0x00000080, DX
+	SUBQ      $0x20, BX
+	JGE       loop
+
+few:
+	ADDQ $0x20, BX
+
+one:
+	CMPQ      BX, $0x08
+	JLT       rest
+	VMOVUPS   (CX), Y0
+	VMOVUPS   (DX), Y1
+	VXORPS    Y2, Y2, Y2
+	VMINPS    Y2, Y0, Y1
+	VMAXPS    constants<>+0(SB), Y1, Y1
+	VMULPS    constants<>+32(SB), Y1, Y3
+	VROUNDPS  $0x00, Y3, Y3
+	VMULPS    constants<>+64(SB), Y3, Y4
+	VSUBPS    Y4, Y1, Y1
+	VMULPS    constants<>+96(SB), Y3, Y4
+	VSUBPS    Y4, Y1, Y1
+	VCVTPS2DQ Y3, Y3
+	VPADDD    constants<>+416(SB), Y3, Y3
+	VPSLLD    $0x17, Y3, Y3
+	VMOVUPS   constants<>+224(SB), Y4
+	VMULPS    Y1, Y4, Y4
+	VADDPS    constants<>+256(SB), Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VADDPS    constants<>+288(SB), Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VADDPS    constants<>+320(SB), Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VADDPS    constants<>+352(SB), Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VADDPS    constants<>+384(SB), Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VADDPS    Y1, Y4, Y4
+	VMULPS    Y3, Y4, Y4
+	VADDPS    constants<>+160(SB), Y3, Y3
+	VADDPS    Y3, Y4, Y4
+	VCMPPS    $0x06, Y2, Y0, Y2
+	VBLENDVPS Y2, Y0, Y4, Y0
+	VMOVUPS   Y0, (AX)
+	ADDQ      $0x00000020, AX
+	ADDQ      $0x00000020, CX
+	ADDQ      $0x00000020, DX
+	SUBQ      $0x08, BX
+	JMP       one
+
+rest:
+	TESTQ      BX, BX
+	JZ         done
+	LEAQ       maskTable<>+0(SB), SI
+	MOVQ       $0x00000010, DI
+	SUBQ       BX, DI
+	VMOVDQU    (SI)(DI*4), Y0
+	VMASKMOVPS (CX), Y0, Y1
+	VMASKMOVPS (DX), Y0, Y2
+	VXORPS     Y3, Y3, Y3
+	VMINPS     Y3, Y1, Y2
+	VMAXPS     constants<>+0(SB), Y2, Y2
+	VMULPS     constants<>+32(SB), Y2, Y4
+	VROUNDPS   $0x00, Y4, Y4
+	VMULPS     constants<>+64(SB), Y4, Y5
+	VSUBPS     Y5, Y2, Y2
+	VMULPS     constants<>+96(SB), Y4, Y5
+	VSUBPS     Y5, Y2, Y2
+	VCVTPS2DQ  Y4, Y4
+	VPADDD     constants<>+416(SB), Y4, Y4
+	VPSLLD     $0x17, Y4, Y4
+	VMOVUPS    constants<>+224(SB), Y5
+	VMULPS     Y2, Y5, Y5
+	VADDPS     constants<>+256(SB), Y5, Y5
+	VMULPS     Y2, Y5, Y5
+	VADDPS     constants<>+288(SB), Y5, Y5
+	VMULPS     Y2, Y5, Y5
+	VADDPS     constants<>+320(SB), Y5, Y5
+	VMULPS     Y2, Y5, Y5
+	VADDPS     constants<>+352(SB), Y5, Y5
+	VMULPS     Y2, Y5, Y5
+	VADDPS     constants<>+384(SB), Y5, Y5
+	VMULPS     Y2, Y5, Y5
+	VMULPS     Y2, Y5, Y5
+	VADDPS     Y2, Y5, Y5
+	VMULPS     Y4, Y5, Y5
+	VADDPS     constants<>+160(SB), Y4, Y4
+	VADDPS     Y4, Y5, Y5
+	VCMPPS     $0x06, Y3, Y1, Y3
+	VBLENDVPS  Y3, Y1, Y5, Y1
+	VMASKMOVPS Y1, Y0, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func eluBackwardAVX2(d *float32, a *float32, b *float32, n int, f float32)
+// Requires: AVX
+TEXT ·eluBackwardAVX2(SB), NOSPLIT, $0-36
+	MOVQ         d+0(FP), AX
+	MOVQ         a+8(FP), CX
+	MOVQ         b+16(FP), DX
+	MOVQ         n+24(FP), BX
+	VBROADCASTSS f+32(FP), Y0
+	SUBQ         $0x20, BX
+	JLT          few
+
+loop:
+	VMOVUPS   (CX), Y0
+	VMOVUPS   (DX), Y1
+	VXORPS    Y2, Y2, Y2
+	VCMPPS    $0x06, Y2, Y1, Y2
+	VADDPS    constants<>+128(SB), Y1, Y1
+	VMULPS    Y1, Y0, Y1
+	VBLENDVPS Y2, Y0, Y1, Y0
+	VMOVUPS   Y0, (AX)
+	VMOVUPS   32(CX), Y0
+	VMOVUPS   32(DX), Y1
+	VXORPS    Y2, Y2, Y2
+	VCMPPS    $0x06, Y2, Y1, Y2
+	VADDPS    constants<>+128(SB), Y1, Y1
+	VMULPS    Y1, Y0, Y1
+	VBLENDVPS Y2, Y0, Y1, Y0
+	VMOVUPS   Y0, 32(AX)
+	VMOVUPS   64(CX), Y0
+	VMOVUPS   64(DX), Y1
+	VXORPS    Y2, Y2, Y2
+	VCMPPS    $0x06, Y2, Y1, Y2
+	VADDPS    constants<>+128(SB), Y1, Y1
+	VMULPS    Y1, Y0, Y1
+	VBLENDVPS Y2, Y0, Y1, Y0
+	VMOVUPS   Y0, 64(AX)
+	VMOVUPS   96(CX), Y0
+	VMOVUPS   96(DX), Y1
+	VXORPS    Y2, Y2, Y2
+	VCMPPS    $0x06, Y2, Y1, Y2
+	VADDPS    constants<>+128(SB), Y1, Y1
+	VMULPS    Y1, Y0, Y1
+	VBLENDVPS Y2, Y0, Y1, Y0
+	VMOVUPS   Y0, 96(AX)
+	ADDQ      $0x00000080, AX
+	ADDQ      $0x00000080, CX
+	ADDQ      $0x00000080, DX
+	SUBQ      $0x20, BX
+	JGE       loop
+
+few:
+	ADDQ $0x20, BX
+
+one:
+	CMPQ      BX, $0x08
+	JLT       rest
+	VMOVUPS   (CX), Y0
+	VMOVUPS   (DX), Y1
+	VXORPS    Y2, Y2, Y2
+	VCMPPS    $0x06, Y2, Y1, Y2
+	VADDPS    constants<>+128(SB), Y1, Y1
+	VMULPS    Y1, Y0, Y1
+	VBLENDVPS Y2, Y0, Y1, Y0
+	VMOVUPS   Y0, (AX)
+	ADDQ      $0x00000020, AX
+	ADDQ      $0x00000020, CX
+	ADDQ      $0x00000020, DX
+	SUBQ      $0x08, BX
+	JMP       one
+
+rest:
+	TESTQ      BX, BX
+	JZ         done
+	LEAQ       maskTable<>+0(SB), SI
+	MOVQ       $0x00000010, DI
+	SUBQ       BX, DI
+	VMOVDQU    (SI)(DI*4), Y0
+	VMASKMOVPS (CX), Y0, Y1
+	VMASKMOVPS (DX), Y0, Y2
+	VXORPS     Y3, Y3, Y3
+	VCMPPS     $0x06, Y3, Y2, Y3
+	VADDPS     constants<>+128(SB), Y2, Y2
+	VMULPS     Y2, Y1, Y2
+	VBLENDVPS  Y3, Y1, Y2, Y1
 	VMASKMOVPS Y1, Y0, (AX)
 
 done:

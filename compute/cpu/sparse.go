@@ -134,7 +134,7 @@ func SparseProduct[T Float](x *Exec, dst Matrix[T], a *Sparse[T], b Matrix[T], e
 			for p := a.Indptr[i]; p < a.Indptr[i+1]; p++ {
 				axpy(d, a.Values[p], b.Row(int(a.Indices[p])))
 			}
-			finish(d, e.Bias, e.Act)
+			finish(x.set, d, e.Bias, e.Act)
 		}
 	})
 }

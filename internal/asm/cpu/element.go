@@ -42,6 +42,44 @@ func elements() {
 		VANDPS(b, a, a)
 		return a
 	})
+	element("leaky", "d = a where not a <= 0, else f·a", false, func(_, a, _, f reg.VecVirtual) reg.VecVirtual {
+		z, t := s.vec(), s.vec()
+		s.zero(z)
+		VCMPPS(Imm(cmpNotLessEqual), z, a, z)
+		VMULPS(f, a, t)
+		VBLENDVPS(z, a, t, a)
+		return a
+	})
+	element("leakyBackward", "d = a where not b <= 0, else f·a", false, func(_, a, b, f reg.VecVirtual) reg.VecVirtual {
+		z, t := s.vec(), s.vec()
+		s.zero(z)
+		VCMPPS(Imm(cmpNotLessEqual), z, b, z)
+		VMULPS(f, a, t)
+		VBLENDVPS(z, a, t, a)
+		return a
+	})
+	element("elu", "d = a where not a <= 0, else e^a-1", false, func(_, a, _, _ reg.VecVirtual) reg.VecVirtual {
+		x, t := s.vec(), s.vec()
+		s.zero(t)
+		VMINPS(t, a, x)
+		VMAXPS(constant(expLow), x, x)
+		q, scale := expParts(x)
+		VMULPS(scale, q, q)
+		VADDPS(constant(-1), scale, scale)
+		VADDPS(scale, q, q)
+		VCMPPS(Imm(cmpNotLessEqual), t, a, t)
+		VBLENDVPS(t, a, q, a)
+		return a
+	})
+	element("eluBackward", "d = a where not b <= 0, else a·(b+1)", false, func(_, a, b, _ reg.VecVirtual) reg.VecVirtual {
+		z, t := s.vec(), s.vec()
+		s.zero(z)
+		VCMPPS(Imm(cmpNotLessEqual), z, b, z)
+		VADDPS(constant(1), b, t)
+		VMULPS(t, a, t)
+		VBLENDVPS(z, a, t, a)
+		return a
+	})
 	dropout(s)
 	adam(s)
 }

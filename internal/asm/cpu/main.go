@@ -8,6 +8,7 @@ import . "github.com/mmcloughlin/avo/build"
 func main() {
 	ConstraintExpr("amd64")
 	tables()
+	constantTable()
 	for _, s := range []isa{avx2, avx512} {
 		gemm(s)
 		aggregate(s)

@@ -1,0 +1,76 @@
+package cpu
+
+// Activation is a function applied to every element.
+type Activation uint8
+
+// The activations. A NaN stays NaN.
+const (
+	Linear    Activation = iota // y = x
+	ReLU                        // y = max(x, 0)
+	LeakyReLU                   // y = x if x > 0, else LeakySlope·x
+	ELU                         // y = x if x > 0, else eˣ-1 (Clevert, Unterthiner and Hochreiter, 2016; α = 1)
+)
+
+// LeakySlope is the slope of LeakyReLU below 0, PyTorch's default.
+const LeakySlope = 0.01
+
+func (f Activation) String() string {
+	switch f {
+	case Linear:
+		return "linear"
+	case ReLU:
+		return "relu"
+	case LeakyReLU:
+		return "leaky relu"
+	case ELU:
+		return "elu"
+	}
+	return "unknown"
+}
+
+// Activate computes dst = f(a), in place if they are the same matrix.
+func Activate[T Float](x *Exec, f Activation, dst, a Matrix[T]) {
+	switch f {
+	case ReLU:
+		elementwise(x, opReLU, dst, a, a, 0)
+	case LeakyReLU:
+		elementwise(x, opLeaky, dst, a, a, LeakySlope)
+	case ELU:
+		elementwise(x, opELU, dst, a, a, 0)
+	default:
+		elementwise(x, opCopy, dst, a, a, 0)
+	}
+}
+
+// ActivateBackward computes the gradient dx of f's argument from dy, that of
+// its result y; dx may be dy. Where y is NaN, dx = dy. ReLU and LeakyReLU ask
+// only whether y > 0, so y may be their argument, or y scaled by a positive
+// number; ELU's slope below 0 is y+1, so y must be the result itself.
+func ActivateBackward[T Float](x *Exec, f Activation, dx, dy, y Matrix[T]) {
+	switch f {
+	case ReLU:
+		elementwise(x, opReLUBackward, dx, dy, y, 0)
+	case LeakyReLU:
+		elementwise(x, opLeakyBackward, dx, dy, y, LeakySlope)
+	case ELU:
+		elementwise(x, opELUBackward, dx, dy, y, 0)
+	default:
+		elementwise(x, opCopy, dx, dy, dy, 0)
+	}
+}
+
+// activate applies f to d in place.
+func activate[T Float](set Set, d []T, f Activation) {
+	t := elementTask[T]{set: set, f: LeakySlope}
+	switch f {
+	case ReLU:
+		t.op = opReLU
+	case LeakyReLU:
+		t.op = opLeaky
+	case ELU:
+		t.op = opELU
+	default:
+		return
+	}
+	t.apply(d, d, d)
+}
