@@ -1,0 +1,220 @@
+// Package certs makes and serves the certificates of a cluster: one authority,
+// one certificate per node, and mutual TLS on every port from these.
+//
+// A node's certificate carries the node's name as its common name, and the
+// hosts and addresses that it is reached at. Both planes and the store check
+// the chain and the host; the planes also check that a peer is who it says it
+// is (NodeName). Files are read again when they change, so that certificates
+// rotate while a cluster runs: a connection keeps what it was made with, the
+// next one takes the new files.
+package certs
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+)
+
+// The files of an authority and of a node.
+const (
+	AuthorityCert = "ca.crt"
+	AuthorityKey  = "ca.key"
+)
+
+// Files names the PEM files that a node serves from. CA may hold several
+// authorities, one after another: while an authority is replaced, both.
+type Files struct{ CA, Cert, Key string }
+
+// NodeFiles returns where `gnnactor cluster certs` puts a node's files.
+func NodeFiles(dir, node string) Files {
+	return Files{CA: filepath.Join(dir, AuthorityCert), Cert: filepath.Join(dir, node+".crt"), Key: filepath.Join(dir, node+".key")}
+}
+
+// clockSkew is how far behind a node's clock may be.
+const clockSkew = 5 * time.Minute
+
+// nodeName is what a node may be called: it becomes a file's name, a key of
+// the store and a certificate's common name.
+var nodeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+// CheckNode reports why name cannot be a node's.
+func CheckNode(name string) error {
+	if !nodeName.MatchString(name) {
+		return fmt.Errorf("certs: node name %q: use 1 to 63 of a-z, 0-9 and -, not beginning or ending with -", name)
+	}
+	return nil
+}
+
+// Authority signs node certificates.
+type Authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// NewAuthority makes an authority with a new key.
+func NewAuthority(name string, valid time.Duration) (*Authority, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("certs: %w", err)
+	}
+	t, err := template(name, valid)
+	if err != nil {
+		return nil, err
+	}
+	t.IsCA, t.BasicConstraintsValid, t.MaxPathLenZero = true, true, true
+	t.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign
+	der, err := x509.CreateCertificate(rand.Reader, t, t, &key.PublicKey, key)
+	if err != nil {
+		return nil, fmt.Errorf("certs: %w", err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("certs: %w", err)
+	}
+	return &Authority{cert, key}, nil
+}
+
+func template(name string, valid time.Duration) (*x509.Certificate, error) {
+	if valid <= 0 {
+		return nil, fmt.Errorf("certs: a validity of %v; it must be positive", valid)
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, fmt.Errorf("certs: %w", err)
+	}
+	now := time.Now()
+	return &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: name},
+		NotBefore: now.Add(-clockSkew), NotAfter: now.Add(valid),
+	}, nil
+}
+
+// LoadAuthority reads what Save wrote.
+func LoadAuthority(dir string) (*Authority, error) {
+	cert, err := readCert(filepath.Join(dir, AuthorityCert))
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, AuthorityKey)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("certs: the authority's key: %w", err)
+	}
+	block, _ := pem.Decode(b)
+	if block == nil {
+		return nil, fmt.Errorf("certs: %s holds no PEM block", path)
+	}
+	key, err := x509.ParseECPrivateKey(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("certs: %s: %w", path, err)
+	}
+	if !key.PublicKey.Equal(cert.PublicKey) {
+		return nil, fmt.Errorf("certs: %s does not belong to %s", path, filepath.Join(dir, AuthorityCert))
+	}
+	return &Authority{cert, key}, nil
+}
+
+func readCert(path string) (*x509.Certificate, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("certs: %w", err)
+	}
+	block, _ := pem.Decode(b)
+	if block == nil || block.Type != "CERTIFICATE" {
+		return nil, fmt.Errorf("certs: %s does not begin with a PEM certificate", path)
+	}
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("certs: %s: %w", path, err)
+	}
+	return c, nil
+}
+
+// Save writes ca.crt and ca.key to dir. The key needs to be on no node: keep it
+// where certificates are made. Files that exist are not overwritten.
+func (a *Authority) Save(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("certs: %w", err)
+	}
+	key, err := x509.MarshalECPrivateKey(a.key)
+	if err != nil {
+		return fmt.Errorf("certs: %w", err)
+	}
+	for _, name := range []string{AuthorityCert, AuthorityKey} {
+		if _, err := os.Stat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("certs: %s exists; remove it, or choose another directory", filepath.Join(dir, name))
+		}
+	}
+	return errors.Join(
+		write(filepath.Join(dir, AuthorityKey), 0o600, "EC PRIVATE KEY", key),
+		write(filepath.Join(dir, AuthorityCert), 0o644, "CERTIFICATE", a.cert.Raw))
+}
+
+// Issue writes a certificate and a new key for node into dir, replacing older
+// ones: key first, each by a rename, so that a node that reads them meanwhile
+// sees either pair or a pair that does not match, which it passes over.
+// Hosts are the names and addresses that others reach the node at.
+func (a *Authority) Issue(dir, node string, hosts []string, valid time.Duration) (Files, error) {
+	if err := CheckNode(node); err != nil {
+		return Files{}, err
+	}
+	if len(hosts) == 0 {
+		return Files{}, fmt.Errorf("certs: node %s: no host; name those that others reach it at", node)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return Files{}, fmt.Errorf("certs: %w", err)
+	}
+	t, err := template(node, valid)
+	if err != nil {
+		return Files{}, err
+	}
+	t.KeyUsage = x509.KeyUsageDigitalSignature
+	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	for _, h := range hosts {
+		if ip := net.ParseIP(h); ip != nil {
+			t.IPAddresses = append(t.IPAddresses, ip)
+		} else {
+			t.DNSNames = append(t.DNSNames, h)
+		}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, t, a.cert, &key.PublicKey, a.key)
+	if err != nil {
+		return Files{}, fmt.Errorf("certs: node %s: %w", node, err)
+	}
+	kb, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return Files{}, fmt.Errorf("certs: %w", err)
+	}
+	f := NodeFiles(dir, node)
+	err = errors.Join(write(f.Key, 0o600, "EC PRIVATE KEY", kb), write(f.Cert, 0o644, "CERTIFICATE", der))
+	return f, err
+}
+
+// write replaces the file at path by one PEM block.
+func write(path string, mode fs.FileMode, kind string, der []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"*")
+	if err != nil {
+		return fmt.Errorf("certs: %w", err)
+	}
+	err = errors.Join(f.Chmod(mode), pem.Encode(f, &pem.Block{Type: kind, Bytes: der}), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("certs: %s: %w", path, err), os.Remove(f.Name()))
+	}
+	return nil
+}
