@@ -1,9 +1,16 @@
-// Package clock adds up how long each stage of the dataflow was busy, so that
+// Package clock records when each stage of the dataflow was busy, so that
 // overlap can be measured and not guessed.
+//
+// A Recorder always adds up busy time per stage, at the cost of two readings of
+// the clock a span. Asked to keep spans (Keep), it also remembers each with its
+// batch, its lane and its CPU time: WriteTrace writes them for Perfetto and
+// chrome://tracing, and Spans gives them to whoever draws.
 package clock
 
 import (
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -13,22 +20,142 @@ type Stage uint8
 // The stages of a batch, in the order in which it passes through them.
 const (
 	Sample Stage = iota
+	Reorder
+	Match
 	Load
+	Cache
 	Compute
 	Update
 	Stages // how many there are
 )
 
-var names = [Stages]string{"sample", "load", "compute", "update"}
+var names = [Stages]string{"sample", "reorder", "match", "load", "cache", "compute", "update"}
 
 // String returns the stage's name in tables and traces.
 func (s Stage) String() string { return names[s] }
 
-// Recorder adds up busy time per stage. Its methods may be called from any
-// goroutine.
+// Recorder adds up busy time per stage. Its zero value is ready, and its methods
+// may be called from any goroutine.
 type Recorder struct {
-	mu   sync.Mutex
-	busy [Stages]time.Duration
+	keeping atomic.Bool // spans are kept
+	now     func() time.Time
+
+	mu      sync.Mutex
+	busy    [Stages]time.Duration
+	cpu     [Stages]time.Duration
+	began   time.Time // of the first span that was kept
+	spans   []Interval
+	limit   int
+	dropped int
+	lanes   [Stages][]bool // taken ones
+}
+
+// Interval is one span of work.
+type Interval struct {
+	Stage Stage
+	Lane  int           // spans of a stage that overlap lie in different lanes
+	Name  string        // the batch: "train/e3/b17"
+	Begin time.Duration // since the first span
+	Wall  time.Duration
+	CPU   time.Duration // of the thread that worked; 0 where nobody measures it
+}
+
+// Keep has the recorder keep its next limit spans; it is to be called before
+// the first one. Further spans are only counted.
+func (r *Recorder) Keep(limit int) {
+	r.mu.Lock()
+	r.limit = limit
+	r.mu.Unlock()
+	r.keeping.Store(true)
+}
+
+// Keeping reports whether spans are kept, so that they are worth a name.
+func (r *Recorder) Keeping() bool { return r.keeping.Load() }
+
+func (r *Recorder) time() time.Time {
+	if r.now != nil {
+		return r.now()
+	}
+	return time.Now()
+}
+
+// Span is work in progress. End must be called once.
+type Span struct {
+	r      *Recorder
+	stage  Stage
+	lane   int
+	thread bool // CPU time is measured: the goroutine is locked to its thread
+	cpu    time.Duration
+	begin  time.Time
+}
+
+// Begin starts a span that may end on another goroutine.
+func (r *Recorder) Begin(s Stage) Span {
+	span := Span{r: r, stage: s, lane: -1}
+	if r.keeping.Load() {
+		r.mu.Lock()
+		span.lane = r.takeLane(s)
+		r.mu.Unlock()
+	}
+	span.begin = r.time()
+	return span
+}
+
+// BeginThread starts a span that ends on the same goroutine; where spans are
+// kept, the CPU time of its thread is measured too.
+func (r *Recorder) BeginThread(s Stage) Span {
+	span := r.Begin(s)
+	if span.lane >= 0 {
+		runtime.LockOSThread()
+		span.thread, span.cpu = true, threadCPU()
+	}
+	return span
+}
+
+// End books the span; name is that of the batch.
+func (s Span) End(name string) {
+	wall := s.r.time().Sub(s.begin)
+	var cpu time.Duration
+	if s.thread {
+		cpu = threadCPU() - s.cpu
+		runtime.UnlockOSThread()
+	}
+	r := s.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.busy[s.stage] += wall
+	r.cpu[s.stage] += cpu
+	if s.lane < 0 {
+		return
+	}
+	r.lanes[s.stage][s.lane] = false
+	if len(r.spans) >= r.limit {
+		r.dropped++
+		return
+	}
+	if r.began.IsZero() || s.begin.Before(r.began) {
+		shift := r.began.Sub(s.begin)
+		if r.began.IsZero() {
+			shift = 0
+		}
+		for i := range r.spans {
+			r.spans[i].Begin += shift
+		}
+		r.began = s.begin
+	}
+	r.spans = append(r.spans, Interval{s.stage, s.lane, name, s.begin.Sub(r.began), wall, cpu})
+}
+
+// takeLane takes the lowest free lane of a stage.
+func (r *Recorder) takeLane(s Stage) int {
+	for i, taken := range r.lanes[s] {
+		if !taken {
+			r.lanes[s][i] = true
+			return i
+		}
+	}
+	r.lanes[s] = append(r.lanes[s], true)
+	return len(r.lanes[s]) - 1
 }
 
 // Add records that an actor of stage was busy for d.
@@ -38,11 +165,33 @@ func (r *Recorder) Add(s Stage, d time.Duration) {
 	r.mu.Unlock()
 }
 
+// AddCPU records CPU time that other threads spent on stage.
+func (r *Recorder) AddCPU(s Stage, d time.Duration) {
+	r.mu.Lock()
+	r.cpu[s] += d
+	r.mu.Unlock()
+}
+
 // Busy returns the busy time of every stage so far, summed over its actors.
 func (r *Recorder) Busy() [Stages]time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.busy
+}
+
+// CPU returns the CPU time of every stage so far, of the spans that were kept.
+func (r *Recorder) CPU() [Stages]time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.cpu
+}
+
+// Spans returns the spans that were kept, in the order in which they ended, and
+// how many more there were.
+func (r *Recorder) Spans() (spans []Interval, dropped int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]Interval(nil), r.spans...), r.dropped
 }
 
 // Overlap returns the longest stage's busy time divided by wall: 1 means that
