@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"image/color"
-	"io"
 	"math"
 	"path/filepath"
 	"strings"
@@ -14,10 +12,7 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgimg"
-	"gonum.org/v1/plot/vg/vgsvg"
 
-	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
@@ -60,34 +55,7 @@ func plotFormat(name string) string { return strings.ToLower(filepath.Ext(name))
 // save draws loss and accuracies over epochs side by side into name, whose
 // ending chooses SVG or PNG.
 func (c *curves) save(name string) error {
-	plots := [][]*plot.Plot{{c.lossPlot(), c.accuracyPlot()}}
-	return compute.WriteFileAtomic(name, func(w io.Writer) error {
-		canvas := func(size vg.CanvasSizer) draw.Canvas {
-			dc := draw.New(size)
-			dc.SetColor(color.White) // readable on a dark page, too
-			dc.Fill(dc.Rectangle.Path())
-			tiles := draw.Tiles{Rows: 1, Cols: 2, PadX: vg.Centimeter / 2, PadTop: 6, PadBottom: 4, PadLeft: 6, PadRight: 10}
-			for i, tile := range plot.Align(plots, tiles, dc)[0] {
-				plots[0][i].Draw(tile)
-			}
-			return dc
-		}
-		if plotFormat(name) == ".png" {
-			c := vgimg.NewWith(vgimg.UseWH(curvesWidth, curvesHeight), vgimg.UseDPI(144))
-			canvas(c)
-			_, err := vgimg.PngCanvas{Canvas: c}.WriteTo(w)
-			return err
-		}
-		c := vgsvg.New(curvesWidth, curvesHeight)
-		canvas(c)
-		var text bytes.Buffer
-		if _, err := c.WriteTo(&text); err != nil {
-			return err
-		}
-		// The font that lengths were computed with is not on every machine.
-		_, err := w.Write(bytes.ReplaceAll(text.Bytes(), []byte("font-family:Liberation Sans"), []byte("font-family:Liberation Sans,Arial,sans-serif")))
-		return err
-	})
+	return drawPlots(name, [][]*plot.Plot{{c.lossPlot(), c.accuracyPlot()}}, curvesWidth, curvesHeight, 0, nil)
 }
 
 func (c *curves) lossPlot() *plot.Plot {
