@@ -274,8 +274,10 @@ func TestStats(t *testing.T) {
 	want := (signal(1)+signal(2))/2 - (signal(1)+signal(2)+signal(3))/3
 	got := s
 	got.last, got.cur = nil, nil
-	expect := Stats{Batches: 2, Edges: 2, Inputs: 4, Rows: 2, Isolated: 1, Match: 1, Pairs: 1, ErrorRows: 2, SquaredError: want*want + 1}
-	expect.Degrees[2], expect.Degrees[0] = 1, 2
+	expect := Stats{
+		Batches: 2, Inputs: 4, Degrees: []int64{2, 0, 1}, InputDegrees: []int64{1, 2, 0, 1}, Match: 1, Pairs: 1,
+		Layers: []LayerStats{{Destinations: 3, Sources: 4, Edges: 2, Rows: 2, Isolated: 1, ErrorRows: 2, SquaredError: want*want + 1}},
+	}
 	if !reflect.DeepEqual(got, expect) {
 		t.Errorf("stats are %+v, want %+v", got, expect)
 	}

@@ -7,28 +7,60 @@ import (
 	"github.com/gnnactor/gnnactor/internal/rng"
 )
 
-// Stats sums up batches, to compare samplers by. The zero value is ready.
+// Stats sums up batches, to compare samplers by. The zero value is ready. What
+// is sampled as a unit counts as a batch: a micro-batch, where batches are cut.
 type Stats struct {
 	Batches int
-	Edges   int64 // entries of all blocks
-	Inputs  int64 // nodes whose features are needed
-	Rows    int64 // destinations, of all blocks, with neighbours in the graph
-	// Isolated counts those among Rows that got no entry (seeds/002, Table 5).
-	Isolated int64
-	// Degrees counts rows by their number of entries; the last place holds all
-	// longer ones too.
-	Degrees [65]int64
+	// Layers holds the layers from the seeds outward: Layers[0] is the output
+	// layer.
+	Layers []LayerStats
+	Inputs int64 // nodes whose features are needed
+	// Degrees counts rows by their number of entries.
+	Degrees []int64
+	// InputDegrees counts input nodes by their in-degree in the graph.
+	InputDegrees []int64
 	// Match is the sum over consecutive batches of their match degree
 	// |N_i ∩ N_j| / min(|N_i|, |N_j|), N the input nodes; Pairs of them were compared.
 	Match float64
 	Pairs int
-	// SquaredError is the sum over rows of the squared error of a node's
-	// aggregate, (Σ w·x)/|S(v)| against the mean over N(v), of independent
-	// signals x = ±1; ErrorRows of them were compared.
-	SquaredError float64
-	ErrorRows    int64
 
 	last, cur []uint32
+}
+
+// LayerStats sums up the blocks of one layer.
+type LayerStats struct {
+	Destinations int64
+	Sources      int64 // distinct nodes, the destinations among them
+	Edges        int64
+	Rows         int64 // destinations with neighbours in the graph
+	// Isolated counts those among Rows that got no entry (seeds/002, Table 5).
+	Isolated int64
+	// SquaredError is the sum over rows of the squared error of a node's
+	// aggregate, (Σ w·x)/|S(v)| against the mean over N(v), of independent
+	// signals x = ±1; ErrorRows of them were compared. For an estimator without
+	// bias its mean is the variance of aggregation.
+	SquaredError float64
+	ErrorRows    int64
+}
+
+// add adds what o counted.
+func (l *LayerStats) add(o *LayerStats) {
+	l.Destinations += o.Destinations
+	l.Sources += o.Sources
+	l.Edges += o.Edges
+	l.Rows += o.Rows
+	l.Isolated += o.Isolated
+	l.SquaredError += o.SquaredError
+	l.ErrorRows += o.ErrorRows
+}
+
+// Total returns the sum over the layers.
+func (s *Stats) Total() LayerStats {
+	var t LayerStats
+	for i := range s.Layers {
+		t.add(&s.Layers[i])
+	}
+	return t
 }
 
 // Add counts b, sampled from g. Batches are to be added in order. With errors it
@@ -37,31 +69,54 @@ type Stats struct {
 func (s *Stats) Add(g *graph.Graph, b *Batch, errors bool) {
 	s.Batches++
 	s.Inputs += int64(b.NumInputs())
+	for len(s.Layers) < len(b.Blocks) {
+		s.Layers = append(s.Layers, LayerStats{})
+	}
 	for i := range b.Blocks {
 		blk := &b.Blocks[i]
-		s.Edges += int64(blk.NumEdges())
+		l := &s.Layers[len(b.Blocks)-1-i]
+		l.Destinations += int64(blk.NumDst)
+		l.Sources += int64(blk.NumSrc)
+		l.Edges += int64(blk.NumEdges())
 		for r := range blk.NumDst {
-			v := uint32(r)
-			if blk.SrcIDs != nil {
-				v = blk.SrcIDs[r]
-			}
+			v := globalID(blk, uint32(r))
 			n := blk.Indptr[r+1] - blk.Indptr[r]
-			s.Degrees[min(n, int64(len(s.Degrees)-1))]++
+			s.Degrees = countDegree(s.Degrees, int(n))
 			if g.Degree(v) == 0 {
 				continue
 			}
-			s.Rows++
+			l.Rows++
 			if n == 0 {
-				s.Isolated++
+				l.Isolated++
 			}
 			if errors {
 				e := aggregationError(g, blk, r, v)
-				s.SquaredError += e * e
-				s.ErrorRows++
+				l.SquaredError += e * e
+				l.ErrorRows++
 			}
 		}
 	}
+	for u := range b.NumInputs() {
+		s.InputDegrees = countDegree(s.InputDegrees, g.Degree(globalID(&b.Blocks[0], uint32(u))))
+	}
 	s.match(b)
+}
+
+// globalID returns the graph's id of a block's node.
+func globalID(blk *graph.Block, local uint32) uint32 {
+	if blk.SrcIDs == nil {
+		return local
+	}
+	return blk.SrcIDs[local]
+}
+
+// countDegree adds one to count[d].
+func countDegree(count []int64, d int) []int64 {
+	if len(count) <= d {
+		count = append(count, make([]int64, d+1-len(count))...)
+	}
+	count[d]++
+	return count
 }
 
 // signal is a fixed random sign per node.
@@ -71,15 +126,11 @@ func aggregationError(g *graph.Graph, blk *graph.Block, r int, v uint32) float64
 	got, want := 0.0, 0.0
 	begin, end := blk.Indptr[r], blk.Indptr[r+1]
 	for e := begin; e < end; e++ {
-		u := blk.Indices[e]
-		if blk.SrcIDs != nil {
-			u = blk.SrcIDs[u]
-		}
+		x := signal(globalID(blk, blk.Indices[e]))
 		if blk.Weights != nil {
-			got += float64(blk.Weights[e]) * signal(u)
-		} else {
-			got += signal(u)
+			x *= float64(blk.Weights[e])
 		}
+		got += x
 	}
 	for _, u := range g.InNeighbors(v) {
 		want += signal(u)
