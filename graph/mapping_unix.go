@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gnnactor/gnnactor/internal/fault"
 )
 
 // mapFile maps the first size bytes of f, shared and read-only. f may be closed
@@ -18,6 +20,7 @@ func mapFile(f *os.File, size int64) ([]byte, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("mmap", err)
 	}
+	fault.Register(b, f.Name())
 	return b, nil
 }
 
@@ -26,5 +29,6 @@ func unmapFile(b []byte) error {
 	if b == nil {
 		return nil
 	}
+	fault.Forget(b)
 	return os.NewSyscallError("munmap", unix.Munmap(b))
 }

@@ -123,6 +123,15 @@ func (s *Store) mapArray(a *manifestArray) ([]byte, error) {
 // until Close.
 func (s *Store) Dataset() *Dataset { return s.ds }
 
+// NodeFeaturesFile returns where Dataset's node features lie: row i is at
+// offset + i·Stride of the file path. ok is false when there are none.
+func (s *Store) NodeFeaturesFile() (path string, offset int64, ok bool) {
+	if s.m.array(arrayNodeFeatures) == nil {
+		return "", 0, false
+	}
+	return s.path(arrayNodeFeatures), headerSize, true
+}
+
 // Close ends the mapping. Closing twice is allowed.
 func (s *Store) Close() error {
 	s.once.Do(func() {

@@ -73,6 +73,7 @@ func New(size int) *Pool {
 		p.wg.Add(1)
 		go func() {
 			defer p.wg.Done()
+			debug.SetPanicOnFault(true) // a fault in a mapped file is the caller's to handle
 			for l := range p.work {
 				l.run()
 				p.drop(l)

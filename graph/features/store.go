@@ -1,0 +1,93 @@
+package features
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/fault"
+)
+
+// Request is rows to read: row IDs[i] of the store goes to row Slots[i] of Dst.
+// IDs may come in any order; the store sorts and merges where that helps. All
+// of it, the memory of Dst's rows included, is the store's from Read until done
+// is called.
+type Request struct {
+	IDs   []uint32
+	Slots []uint32        // one per id, distinct; nil: row i of Dst takes IDs[i]
+	Dst   *graph.Features // of the store's layout, with any number of rows
+}
+
+// slot returns where row IDs[i] goes.
+func (r *Request) slot(i int) int {
+	if r.Slots == nil {
+		return i
+	}
+	return int(r.Slots[i])
+}
+
+// Store holds feature rows. Its methods may be called from any goroutine, and
+// any number of reads may be under way.
+type Store interface {
+	// Layout describes the rows.
+	Layout() Layout
+
+	// Read starts to copy rows and returns soon. done is called exactly once,
+	// from another goroutine, when the rows are there, or with the first error,
+	// which names the file and the offset; after a cancellation of ctx, with its
+	// cause. When done is called nothing writes to r's memory any more.
+	Read(ctx context.Context, r Request, done func(error))
+
+	// Close waits for the reads that are under way and frees what the store
+	// owns. Read must not be called after it.
+	Close() error
+}
+
+// Read reads the rows of r from s and waits for them.
+func Read(ctx context.Context, s Store, r Request) error {
+	done := make(chan error, 1)
+	s.Read(ctx, r, func(err error) { done <- err })
+	return <-done
+}
+
+// Guard calls f, which reads mapped files, and returns its error; a fault in a
+// mapped file (one that was shortened, or lies on a disk that fails) does not
+// end the program, but is returned as an error that names file and offset. It
+// covers f and loops that f runs on a worker pool, assembly included.
+func Guard(f func() error) error {
+	if err := fault.Guard(f); err != nil {
+		return fmt.Errorf("features: %w", err)
+	}
+	return nil
+}
+
+// check reports a request that does not fit the rows of l.
+func (r *Request) check(l *Layout) error {
+	if err := l.fits(r.Dst); err != nil {
+		return err
+	}
+	if r.Slots != nil && len(r.Slots) != len(r.IDs) {
+		return fmt.Errorf("features: %d slots are named for %d rows", len(r.Slots), len(r.IDs))
+	}
+	if r.Slots == nil && len(r.IDs) > r.Dst.Rows {
+		return fmt.Errorf("features: %d rows do not fit a table of %d", len(r.IDs), r.Dst.Rows)
+	}
+	for i, id := range r.IDs {
+		if int(id) >= l.Rows {
+			return fmt.Errorf("features: row %d is out of range [0, %d)", id, l.Rows)
+		}
+		if s := r.slot(i); s >= r.Dst.Rows {
+			return fmt.Errorf("features: slot %d is out of range [0, %d)", s, r.Dst.Rows)
+		}
+	}
+	return nil
+}
+
+// reads counts the reads that are under way.
+type reads struct{ wg sync.WaitGroup }
+
+// start runs f on a goroutine of its own and hands its error to done.
+func (a *reads) start(f func() error, done func(error)) {
+	a.wg.Go(func() { done(f()) })
+}
