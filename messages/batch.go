@@ -9,7 +9,8 @@ import (
 	"github.com/gnnactor/gnnactor/sampling"
 )
 
-// wireSampled is Sampled as it is encoded. The blocks' node lists are prefixes
+// wireSampled is Sampled as it is encoded, and Matched and Loaded, which carry
+// a batch with what was found out about it. The blocks' node lists are prefixes
 // of one list (sampling.Batch), which is sent once.
 type wireSampled struct {
 	Step        int64       `msgpack:"s"`
@@ -20,6 +21,9 @@ type wireSampled struct {
 	LossWeights Float32s    `msgpack:"w"`
 	Nodes       Uint32s     `msgpack:"n"`
 	Blocks      wireBlocks  `msgpack:"b"`
+	Slots       Uint32s     `msgpack:"l,omitempty"`
+	Rows        Uint32s     `msgpack:"r,omitempty"`
+	To          Uint32s     `msgpack:"o,omitempty"`
 }
 
 // maxBlocks bounds what a length prefix alone can make the decoder allocate.
@@ -59,8 +63,25 @@ type wireBlock struct {
 
 // EncodeMsgpack implements msgpack.CustomEncoder.
 func (m *Sampled) EncodeMsgpack(e *msgpack.Encoder) error {
-	b := m.Batch
-	w := wireSampled{Nodes: Uint32s{}, Step: m.Step, From: m.From, ID: b.ID, Seeds: b.Seeds, Targets: b.Targets, LossWeights: b.LossWeights}
+	return e.Encode(newWire(m.Step, m.From, m.Batch))
+}
+
+// EncodeMsgpack implements msgpack.CustomEncoder.
+func (m *Matched) EncodeMsgpack(e *msgpack.Encoder) error {
+	w := newWire(m.Step, m.From, m.Batch)
+	w.Slots, w.Rows, w.To = m.Slots, m.Rows, m.To
+	return e.Encode(w)
+}
+
+// EncodeMsgpack implements msgpack.CustomEncoder.
+func (m *Loaded) EncodeMsgpack(e *msgpack.Encoder) error {
+	w := newWire(m.Step, m.From, m.Batch)
+	w.Slots = m.Slots
+	return e.Encode(w)
+}
+
+func newWire(step int64, from int, b *sampling.Batch) *wireSampled {
+	w := &wireSampled{Nodes: Uint32s{}, Step: step, From: from, ID: b.ID, Seeds: b.Seeds, Targets: b.Targets, LossWeights: b.LossWeights}
 	for i := range b.Blocks {
 		k := &b.Blocks[i]
 		if len(k.SrcIDs) > len(w.Nodes) {
@@ -68,7 +89,7 @@ func (m *Sampled) EncodeMsgpack(e *msgpack.Encoder) error {
 		}
 		w.Blocks = append(w.Blocks, wireBlock{k.NumDst, k.NumSrc, k.Indptr, k.Indices, k.Weights, k.EdgeIDs, k.SrcIDs != nil})
 	}
-	return e.Encode(&w)
+	return w
 }
 
 // DecodeMsgpack implements msgpack.CustomDecoder. A batch whose blocks do not
@@ -79,6 +100,56 @@ func (m *Sampled) DecodeMsgpack(d *msgpack.Decoder) error {
 	if err := d.Decode(&w); err != nil {
 		return err
 	}
+	if w.Slots != nil || w.Rows != nil || w.To != nil {
+		return fmt.Errorf("messages: %v: slots of a batch that was not matched", w.ID)
+	}
+	b, err := w.batch()
+	m.Step, m.From, m.Batch = w.Step, w.From, b
+	return err
+}
+
+// DecodeMsgpack implements msgpack.CustomDecoder: as for Sampled, and there is
+// a slot for each input and each row. Whether there are such rows and slots has
+// still to be checked against store and slab.
+func (m *Matched) DecodeMsgpack(d *msgpack.Decoder) error {
+	var w wireSampled
+	if err := d.Decode(&w); err != nil {
+		return err
+	}
+	b, err := w.matched()
+	if err == nil && len(w.Rows) != len(w.To) {
+		err = fmt.Errorf("messages: %v: %d rows to read into %d slots", w.ID, len(w.Rows), len(w.To))
+	}
+	*m = Matched{Step: w.Step, From: w.From, Batch: b, Slots: w.Slots, Rows: w.Rows, To: w.To}
+	return err
+}
+
+// DecodeMsgpack implements msgpack.CustomDecoder, as for Matched.
+func (m *Loaded) DecodeMsgpack(d *msgpack.Decoder) error {
+	var w wireSampled
+	if err := d.Decode(&w); err != nil {
+		return err
+	}
+	b, err := w.matched()
+	if err == nil && (w.Rows != nil || w.To != nil) {
+		err = fmt.Errorf("messages: %v: rows to read of a batch that is loaded", w.ID)
+	}
+	*m = Loaded{Step: w.Step, From: w.From, Batch: b, Slots: w.Slots}
+	return err
+}
+
+// matched is batch for a batch with slots; Loaded has none where rows are read
+// from where the table lies.
+func (w *wireSampled) matched() (*sampling.Batch, error) {
+	b, err := w.batch()
+	if err == nil && w.Slots != nil && len(w.Slots) != b.NumInputs() {
+		err = fmt.Errorf("messages: %v: %d slots for %d inputs", w.ID, len(w.Slots), b.NumInputs())
+	}
+	return b, err
+}
+
+// batch makes the batch, checked.
+func (w *wireSampled) batch() (*sampling.Batch, error) {
 	b := &sampling.Batch{ID: w.ID, Seeds: w.Seeds, Targets: w.Targets, LossWeights: w.LossWeights}
 	for i := range w.Blocks {
 		k := graph.Block{
@@ -87,38 +158,37 @@ func (m *Sampled) DecodeMsgpack(d *msgpack.Decoder) error {
 		}
 		if w.Blocks[i].Named {
 			if k.NumSrc < 0 || k.NumSrc > len(w.Nodes) {
-				return fmt.Errorf("messages: %v block %d: %d sources but %d nodes", w.ID, i, k.NumSrc, len(w.Nodes))
+				return nil, fmt.Errorf("messages: %v block %d: %d sources but %d nodes", w.ID, i, k.NumSrc, len(w.Nodes))
 			}
 			k.SrcIDs = w.Nodes[:k.NumSrc:k.NumSrc]
 		}
 		if err := checkBlock(&k); err != nil {
-			return fmt.Errorf("messages: %v block %d: %w", w.ID, i, err)
+			return nil, fmt.Errorf("messages: %v block %d: %w", w.ID, i, err)
 		}
 		if i > 0 && b.Blocks[i-1].NumDst != k.NumSrc {
-			return fmt.Errorf("messages: %v block %d: %d sources but the block before has %d destinations", w.ID, i, k.NumSrc, b.Blocks[i-1].NumDst)
+			return nil, fmt.Errorf("messages: %v block %d: %d sources but the block before has %d destinations", w.ID, i, k.NumSrc, b.Blocks[i-1].NumDst)
 		}
 		b.Blocks = append(b.Blocks, k)
 	}
 	if b.Blocks == nil {
-		return fmt.Errorf("messages: %v has no block", w.ID)
+		return nil, fmt.Errorf("messages: %v has no block", w.ID)
 	}
 	out := b.Blocks[len(b.Blocks)-1].NumDst
 	if b.Targets == nil && len(b.Seeds) > out {
-		return fmt.Errorf("messages: %v: %d seeds but %d outputs", w.ID, len(b.Seeds), out)
+		return nil, fmt.Errorf("messages: %v: %d seeds but %d outputs", w.ID, len(b.Seeds), out)
 	}
 	if b.Targets != nil && len(b.Targets) != len(b.Seeds) {
-		return fmt.Errorf("messages: %v: %d targets for %d seeds", w.ID, len(b.Targets), len(b.Seeds))
+		return nil, fmt.Errorf("messages: %v: %d targets for %d seeds", w.ID, len(b.Targets), len(b.Seeds))
 	}
 	for i, t := range b.Targets {
 		if int64(t) >= int64(out) {
-			return fmt.Errorf("messages: %v: target %d is row %d of %d", w.ID, i, t, out)
+			return nil, fmt.Errorf("messages: %v: target %d is row %d of %d", w.ID, i, t, out)
 		}
 	}
 	if b.LossWeights != nil && len(b.LossWeights) != len(b.Seeds) {
-		return fmt.Errorf("messages: %v: %d loss weights for %d seeds", w.ID, len(b.LossWeights), len(b.Seeds))
+		return nil, fmt.Errorf("messages: %v: %d loss weights for %d seeds", w.ID, len(b.LossWeights), len(b.Seeds))
 	}
-	m.Step, m.From, m.Batch = w.Step, w.From, b
-	return nil
+	return b, nil
 }
 
 func checkBlock(k *graph.Block) error {

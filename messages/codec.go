@@ -16,6 +16,9 @@ var kinds = map[string]func() Message{
 	"credit":   func() Message { return new(Credit) },
 	"seeds":    func() Message { return new(Seeds) },
 	"sampled":  func() Message { return new(Sampled) },
+	"matched":  func() Message { return new(Matched) },
+	"loaded":   func() Message { return new(Loaded) },
+	"released": func() Message { return new(Released) },
 	"gradient": func() Message { return new(Gradient) },
 	"version":  func() Message { return new(Version) },
 	"applied":  func() Message { return new(Applied) },
@@ -61,8 +64,21 @@ func Unmarshal(kind string, body []byte) (Message, error) {
 	if r.Len() > 0 || d.Buffered().(interface{ Len() int }).Len() > 0 {
 		return nil, fmt.Errorf("%w: %s: bytes left over", ErrMessage, kind)
 	}
-	if s, ok := m.(*Sampled); ok && s.Batch == nil {
+	if carriesNone(m) {
 		return nil, fmt.Errorf("%w: %s: no batch", ErrMessage, kind)
 	}
 	return m, nil
+}
+
+// carriesNone reports a message whose batch is missing: its body was nil.
+func carriesNone(m Message) bool {
+	switch m := m.(type) {
+	case *Sampled:
+		return m.Batch == nil
+	case *Matched:
+		return m.Batch == nil
+	case *Loaded:
+		return m.Batch == nil
+	}
+	return false
 }

@@ -43,6 +43,35 @@ type Sampled struct {
 	Batch *sampling.Batch `msgpack:"-"` // on the wire: part of wireSampled
 }
 
+// Matched hands a batch that has its slots to the load stage, with the rows
+// that are still missing. Slices alias memory that the match stage lends until
+// it is told Released.
+type Matched struct {
+	Step  int64           `msgpack:"s"`
+	From  int             `msgpack:"f"`
+	Batch *sampling.Batch `msgpack:"-"`
+	Slots Uint32s         `msgpack:"l"` // the slot of each input
+	Rows  Uint32s         `msgpack:"r"` // nodes whose rows have to be read,
+	To    Uint32s         `msgpack:"t"` // and into which slots
+}
+
+// Loaded hands a batch whose rows are all in their slots to whoever computes
+// it, which owns Batch and reads the slots until it releases them: it then
+// tells the match stage Released and grants sampler From one Credit.
+type Loaded struct {
+	Step  int64           `msgpack:"s"`
+	From  int             `msgpack:"f"`
+	Batch *sampling.Batch `msgpack:"-"`
+	Slots Uint32s         `msgpack:"l"`
+}
+
+// Released tells the match stage that nobody reads the slots of micro-batch
+// Micro of step Step any more.
+type Released struct {
+	Step  int64 `msgpack:"s"`
+	Micro int   `msgpack:"m"`
+}
+
 // Stats are sums over the nodes that carry loss.
 type Stats struct {
 	Loss    float64 `msgpack:"l"` // weighted sum of the losses
@@ -138,6 +167,9 @@ type State struct {
 func (*Credit) Kind() string   { return "credit" }
 func (*Seeds) Kind() string    { return "seeds" }
 func (*Sampled) Kind() string  { return "sampled" }
+func (*Matched) Kind() string  { return "matched" }
+func (*Loaded) Kind() string   { return "loaded" }
+func (*Released) Kind() string { return "released" }
 func (*Gradient) Kind() string { return "gradient" }
 func (*Version) Kind() string  { return "version" }
 func (*Applied) Kind() string  { return "applied" }

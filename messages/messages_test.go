@@ -70,6 +70,18 @@ func randomBatch(r *rand.Rand) *sampling.Batch {
 	return b
 }
 
+// randomSlots makes n numbers; none is nil, as the decoder has it.
+func randomSlots(r *rand.Rand, n int) Uint32s {
+	if n == 0 {
+		return nil
+	}
+	x := make(Uint32s, n)
+	for i := range x {
+		x[i] = r.Uint32()
+	}
+	return x
+}
+
 func roundTrip(t *testing.T, m Message) Message {
 	t.Helper()
 	body, err := Marshal(m)
@@ -109,9 +121,19 @@ func TestRoundTrip(t *testing.T) {
 			}
 			for range 200 {
 				m := empty()
-				if s, ok := m.(*Sampled); ok {
+				switch s := m.(type) {
+				case *Sampled:
 					s.Step, s.From, s.Batch = random.Int64(), random.IntN(9), randomBatch(random)
-				} else {
+				case *Matched:
+					b := randomBatch(random)
+					*s = Matched{random.Int64(), random.IntN(9), b, randomSlots(random, b.NumInputs()), randomSlots(random, 3), randomSlots(random, 3)}
+				case *Loaded:
+					b := randomBatch(random)
+					*s = Loaded{random.Int64(), random.IntN(9), b, nil}
+					if random.IntN(2) == 0 {
+						s.Slots = randomSlots(random, b.NumInputs())
+					}
+				default:
 					fill(t, m, quickRandom)
 				}
 				if back := roundTrip(t, m); !reflect.DeepEqual(back, m) {
@@ -190,6 +212,29 @@ func TestUnmarshalRefuses(t *testing.T) {
 		}
 	}
 
+	// What was found out about a batch must fit it.
+	b := randomBatch(r)
+	for b.NumInputs() == 0 {
+		b = randomBatch(r)
+	}
+	for want, w := range map[string]struct {
+		kind string
+		m    Message
+	}{
+		"slots for":     {"matched", &Matched{Batch: b, Slots: make(Uint32s, b.NumInputs()+1)}},
+		"slots for ":    {"loaded", &Loaded{Batch: b, Slots: make(Uint32s, b.NumInputs()+1)}},
+		"rows to read":  {"matched", &Matched{Batch: b, Slots: make(Uint32s, b.NumInputs()), Rows: Uint32s{1}}},
+		"is loaded":     {"loaded", &Matched{Batch: b, Rows: Uint32s{1}, To: Uint32s{1}}},
+		"was not match": {"sampled", &Loaded{Batch: b, Slots: make(Uint32s, b.NumInputs())}},
+	} {
+		body, err := Marshal(w.m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m, err := Unmarshal(w.kind, body); !errors.Is(err, ErrMessage) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, %v; want an error that says %q", w.kind, m, err, want)
+		}
+	}
 	// More sources are named than there are nodes, which Marshal cannot make.
 	body, err := msgpack.Marshal(&wireSampled{Nodes: Uint32s{1}, Blocks: wireBlocks{{NumSrc: 2, Indptr: Int64s{0}, Named: true}}})
 	if err != nil {
@@ -204,7 +249,13 @@ func FuzzUnmarshal(f *testing.F) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for kind, empty := range kinds {
 		m := empty()
-		if s, ok := m.(*Sampled); ok {
+		switch s := m.(type) {
+		case *Sampled:
+			s.Batch = randomBatch(r)
+		case *Matched:
+			s.Batch = randomBatch(r)
+			s.Slots, s.Rows, s.To = make(Uint32s, s.Batch.NumInputs()), Uint32s{1, 2}, Uint32s{3, 4}
+		case *Loaded:
 			s.Batch = randomBatch(r)
 		}
 		body, err := Marshal(m)
