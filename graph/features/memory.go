@@ -2,6 +2,8 @@ package features
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"unsafe"
 
 	"github.com/gnnactor/gnnactor/graph"
@@ -19,6 +21,25 @@ type memory struct {
 // a mapped file. A fault in the mapped file makes a read fail with the file and
 // the offset. f must stay as it is until Close.
 func Memory(f *graph.Features) Store { return &memory{layout: LayoutOf(f), table: f} }
+
+// load returns a store over a copy of f in memory.
+func load(f *graph.Features) (Store, error) {
+	mem, err := allocate(f.Rows * f.Cols * f.DType.Size())
+	if err != nil {
+		return nil, fmt.Errorf("features: no memory for %d rows; keep them in a file by mmap or disk: %w", f.Rows, err)
+	}
+	l := LayoutOf(f)
+	t := l.tableIn(mem, f.Rows)
+	err = Guard(func() error {
+		copy(t.Data, f.Data)
+		copy(t.RowScale, f.RowScale)
+		return nil
+	})
+	if err != nil {
+		return nil, errors.Join(err, release(mem))
+	}
+	return &memory{layout: l, table: t, free: func() error { return release(mem) }}, nil
+}
 
 func (s *memory) Layout() Layout { return s.layout }
 

@@ -1,0 +1,127 @@
+package overlap
+
+import (
+	"math/bits"
+	"slices"
+
+	"github.com/gnnactor/gnnactor/internal/rng"
+)
+
+// set is the input nodes of a batch: as a bitmap and as a list when they are
+// counted exactly, or as a sketch.
+type set struct {
+	size   int
+	nodes  []uint32
+	bits   []uint64
+	sketch []uint64 // the smallest hashes, in increasing order
+	heap   []uint64
+}
+
+func (s *set) fill(inputs []uint32, nodes int, sketch bool) {
+	for _, u := range s.nodes { // cheaper than clearing all of a large bitmap
+		s.bits[u/64] = 0
+	}
+	s.size, s.nodes, s.sketch = len(inputs), s.nodes[:0], s.sketch[:0]
+	if sketch {
+		s.makeSketch(inputs)
+		return
+	}
+	if len(s.bits) == 0 {
+		s.bits = make([]uint64, (nodes+63)/64)
+	}
+	s.nodes = append(s.nodes, inputs...)
+	for _, u := range inputs {
+		s.bits[u/64] |= 1 << (u % 64)
+	}
+}
+
+// match returns the match degree of s and t.
+func (s *set) match(t *set) share {
+	of := uint64(min(s.size, t.size))
+	if of == 0 {
+		return share{}
+	}
+	if s.sketch != nil && len(s.bits) == 0 {
+		return share{estimate(s, t), of}
+	}
+	return share{common(s, t), of}
+}
+
+// common counts the nodes in both: word by word, or, where the bitmap is long
+// and the lists are short, node by node.
+func common(s, t *set) uint64 {
+	if s.size > t.size {
+		s, t = t, s
+	}
+	n := 0
+	if len(s.bits) <= 4*s.size {
+		b := t.bits[:len(s.bits)]
+		for i, x := range s.bits {
+			n += bits.OnesCount64(x & b[i])
+		}
+		return uint64(n)
+	}
+	for _, u := range s.nodes {
+		n += int(t.bits[u/64] >> (u % 64) & 1)
+	}
+	return uint64(n)
+}
+
+// sketchKey makes the hashes; it decides the order of a run and must not change.
+var sketchKey = rng.New(0, 0x6f7665726c6170)
+
+// makeSketch keeps the SketchSize smallest hashes: all below a threshold that
+// is expected to let a few more through, and, should they not do, all.
+func (s *set) makeSketch(inputs []uint32) {
+	h := s.heap[:0]
+	limit := ^uint64(0)
+	if n := len(inputs); n > 2*SketchSize {
+		limit = uint64(float64(1<<63) / float64(n) * 2 * (SketchSize + SketchSize/4))
+	}
+	for {
+		for _, u := range inputs {
+			if x := sketchKey.Uint64(uint64(u)); x <= limit {
+				h = append(h, x)
+			}
+		}
+		if len(h) >= min(SketchSize, len(inputs)) {
+			break
+		}
+		h, limit = h[:0], ^uint64(0)
+	}
+	slices.Sort(h)
+	s.heap = h
+	s.sketch = append(s.sketch, h[:min(SketchSize, len(h))]...)
+}
+
+// estimate returns the expected number of common nodes: of the smallest hashes
+// of the union, the share that is in both estimates the Jaccard index J, and
+// |A ∩ B| = (|A| + |B|)·J/(1 + J). It is exact for sets that fit their sketches.
+func estimate(s, t *set) uint64 {
+	a, b := s.sketch, t.sketch
+	k := max(len(a), len(b))
+	if s.size <= SketchSize && t.size <= SketchSize {
+		k = s.size + t.size
+	}
+	union, both := 0, 0
+	i, j := 0, 0
+	for union < k && (i < len(a) || j < len(b)) {
+		switch {
+		case j == len(b) || i < len(a) && a[i] < b[j]:
+			i++
+		case i == len(a) || b[j] < a[i]:
+			j++
+		default:
+			both++
+			i++
+			j++
+		}
+		union++
+	}
+	if s.size <= SketchSize && t.size <= SketchSize {
+		return uint64(both)
+	}
+	// both/union = J, so J/(1+J) = both/(union+both).
+	n := uint64(s.size+t.size) * uint64(both) / uint64(union+both)
+	return min(n, uint64(min(s.size, t.size)))
+}
