@@ -19,7 +19,7 @@ func TestAllocs(t *testing.T) {
 		table := tableOfType(graph.Int8, b.NumSrc, cols, 0)
 		weight, long, product := random[float32](r, cols, cols, 0), random[float32](r, 9000, cols, 0), NewMatrix[float32](cols, cols)
 		labels := make([]int32, b.NumDst)
-		sums := make([]float32, cols)
+		sums, more := make([]float32, cols), make([]float32, cols)
 		var tr Transpose
 		kernels := map[string]func(){
 			"Gemm": func() {
@@ -43,7 +43,18 @@ func TestAllocs(t *testing.T) {
 			"ReLU":       func() { ReLUBackward(x, dst, dst, dst) },
 			"ColumnSums": func() { ColumnSums(x, sums, dst, false) },
 			"loss":       func() { SoftmaxCrossEntropy(x, dst, labels, nil, dst) },
-			"Adam":       func() { AdamStep(x, w, w, w, w, AdamOptions{Step: 1, Beta1: 0.5, Beta2: 0.5}) },
+			"ELU":        func() { Activate(x, ELU, dst, dst) },
+			"Dot":        func() { Dot(x, dst, dst) },
+			"LayerNorm": func() {
+				LayerNorm(x, dst, dst, sums, more, 1, self, self)
+				LayerNormBackward(x, dst, dst, dst, sums, self, self, dst)
+			},
+			"BatchNorm": func() {
+				Moments(x, dst, sums, more)
+				BatchNorm(x, dst, dst, sums, sums, 1, sums, more)
+				BatchNormBackward(x, dst, dst, dst, sums, 1, sums, more, sums, sums)
+			},
+			"Adam": func() { AdamStep(x, w, w, w, w, AdamOptions{Step: 1, Beta1: 0.5, Beta2: 0.5}) },
 		}
 		for name, f := range kernels {
 			f()

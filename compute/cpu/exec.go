@@ -52,9 +52,16 @@ type tasks[T Float] struct {
 	sums      sumsTask[T]
 	loss      lossTask[T]
 	adam      adamTask[T]
+	dot       dotTask[T]
+	layer     layerTask[T]
+	moments   momentsTask[T]
+	dots      dotsTask[T]
+	batch     batchTask[T]
 	packed    []T // panels of B
 	parts     []T // private results of a split K, or of column sums
+	columns   []T // coefficients of columns
 	losses    []float64
+	sums64    []float64
 	correct   []int
 }
 

@@ -415,3 +415,25 @@ func dropoutAVX2(d *float32, a *float32, n int, key uint64, threshold uint32, sc
 //
 //go:noescape
 func adamAVX2(p *float32, m *float32, v *float32, grad *float32, n int, settings *float32)
+
+// squaresAVX2 computes d[j] = Σ_i (a[i][j]-mean[j])²
+// over rows > 0 rows, lda or ldy bytes apart.
+//
+//go:noescape
+func squaresAVX2(d *float32, a *float32, lda int, mean *float32, rows int, cols int)
+
+// dotsAVX2 computes sum[j] = Σ_i dy[i][j] and d[j] = Σ_i dy[i][j]·(a[i][j]-mean[j])
+// over rows > 0 rows, lda or ldy bytes apart.
+//
+//go:noescape
+func dotsAVX2(sum *float32, d *float32, dy *float32, ldy int, a *float32, lda int, mean *float32, rows int, cols int)
+
+// normalizeAVX2 computes d = (a-mean)∘scale + shift over n > 0 columns.
+//
+//go:noescape
+func normalizeAVX2(d *float32, a *float32, mean *float32, scale *float32, shift *float32, n int)
+
+// normalizeBackwardAVX2 computes d = dy∘scale + (a-mean)∘slope + shift over n > 0 columns.
+//
+//go:noescape
+func normalizeBackwardAVX2(d *float32, a *float32, mean *float32, scale *float32, shift *float32, dy *float32, slope *float32, n int)

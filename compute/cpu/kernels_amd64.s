@@ -3050,7 +3050,7 @@ TEXT ·packAVX2(SB), NOSPLIT, $0-40
 	MOVQ   kc+24(FP), BX
 	MOVQ   panels+32(FP), SI
 	MOVQ   DX, DI
-	SHLQ   $0x02, DI
+	SHLQ   $0x00, DI
 	MOVQ   BX, R8
 	IMUL3Q $0x00000040, R8, R8
 
@@ -3084,7 +3084,7 @@ TEXT ·pack1x6AVX2(SB), NOSPLIT, $0-32
 	MOVQ ld+16(FP), DX
 	MOVQ kc+24(FP), BX
 	MOVQ DX, SI
-	SHLQ $0x02, SI
+	SHLQ $0x00, SI
 
 loop:
 	PREFETCHT0 (CX)(SI*8)
@@ -3107,7 +3107,7 @@ TEXT ·pack4x6AVX2(SB), NOSPLIT, $0-32
 	MOVQ ld+16(FP), DX
 	MOVQ kc+24(FP), BX
 	MOVQ DX, SI
-	SHLQ $0x02, SI
+	SHLQ $0x00, SI
 
 loop:
 	PREFETCHT0 (CX)(SI*8)
@@ -10991,7 +10991,7 @@ TEXT ·packAVX512(SB), NOSPLIT, $0-40
 	MOVQ   kc+24(FP), BX
 	MOVQ   panels+32(FP), SI
 	MOVQ   DX, DI
-	SHLQ   $0x02, DI
+	SHLQ   $0x00, DI
 	MOVQ   BX, R8
 	IMUL3Q $0x00000080, R8, R8
 
@@ -11025,7 +11025,7 @@ TEXT ·pack1x14AVX512(SB), NOSPLIT, $0-32
 	MOVQ ld+16(FP), DX
 	MOVQ kc+24(FP), BX
 	MOVQ DX, SI
-	SHLQ $0x02, SI
+	SHLQ $0x00, SI
 
 loop:
 	PREFETCHT0 (CX)(SI*8)
@@ -11050,7 +11050,7 @@ TEXT ·pack4x14AVX512(SB), NOSPLIT, $0-32
 	MOVQ ld+16(FP), DX
 	MOVQ kc+24(FP), BX
 	MOVQ DX, SI
-	SHLQ $0x02, SI
+	SHLQ $0x00, SI
 
 loop:
 	PREFETCHT0 (CX)(SI*8)
@@ -14262,6 +14262,427 @@ rest:
 	VDIVPS     Y0, Y7, Y7
 	VSUBPS     Y7, Y11, Y11
 	VMASKMOVPS Y11, Y10, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func squaresAVX2(d *float32, a *float32, lda int, mean *float32, rows int, cols int)
+// Requires: AVX
+TEXT ·squaresAVX2(SB), NOSPLIT, $0-48
+	MOVQ d+0(FP), AX
+	MOVQ a+8(FP), CX
+	MOVQ mean+24(FP), DX
+	MOVQ cols+40(FP), BX
+	MOVQ lda+16(FP), SI
+
+group4:
+	CMPQ    BX, $0x00000020
+	JLT     endgroup4
+	VXORPS  Y0, Y0, Y0
+	VMOVUPS (DX), Y4
+	VXORPS  Y1, Y1, Y1
+	VMOVUPS 32(DX), Y5
+	VXORPS  Y2, Y2, Y2
+	VMOVUPS 64(DX), Y6
+	VXORPS  Y3, Y3, Y3
+	VMOVUPS 96(DX), Y7
+	MOVQ    CX, DI
+	MOVQ    rows+32(FP), R8
+
+group4loop:
+	VMOVUPS (DI), Y8
+	VSUBPS  Y4, Y8, Y8
+	VMULPS  Y8, Y8, Y8
+	VADDPS  Y8, Y0, Y0
+	VMOVUPS 32(DI), Y8
+	VSUBPS  Y5, Y8, Y8
+	VMULPS  Y8, Y8, Y8
+	VADDPS  Y8, Y1, Y1
+	VMOVUPS 64(DI), Y8
+	VSUBPS  Y6, Y8, Y8
+	VMULPS  Y8, Y8, Y8
+	VADDPS  Y8, Y2, Y2
+	VMOVUPS 96(DI), Y8
+	VSUBPS  Y7, Y8, Y8
+	VMULPS  Y8, Y8, Y8
+	VADDPS  Y8, Y3, Y3
+	ADDQ    SI, DI
+	DECQ    R8
+	JNZ     group4loop
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, 96(AX)
+	ADDQ    $0x00000080, AX
+	ADDQ    $0x00000080, CX
+	ADDQ    $0x00000080, DX
+	SUBQ    $0x00000020, BX
+	JMP     group4
+
+endgroup4:
+	CMPQ    BX, $0x00000010
+	JLT     endgroup2
+	VXORPS  Y0, Y0, Y0
+	VMOVUPS (DX), Y2
+	VXORPS  Y1, Y1, Y1
+	VMOVUPS 32(DX), Y3
+	MOVQ    CX, DI
+	MOVQ    rows+32(FP), R8
+
+group2loop:
+	VMOVUPS (DI), Y4
+	VSUBPS  Y2, Y4, Y4
+	VMULPS  Y4, Y4, Y4
+	VADDPS  Y4, Y0, Y0
+	VMOVUPS 32(DI), Y4
+	VSUBPS  Y3, Y4, Y4
+	VMULPS  Y4, Y4, Y4
+	VADDPS  Y4, Y1, Y1
+	ADDQ    SI, DI
+	DECQ    R8
+	JNZ     group2loop
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	ADDQ    $0x00000040, AX
+	ADDQ    $0x00000040, CX
+	ADDQ    $0x00000040, DX
+	SUBQ    $0x00000010, BX
+
+endgroup2:
+	CMPQ    BX, $0x00000008
+	JLT     endgroup1
+	VXORPS  Y0, Y0, Y0
+	VMOVUPS (DX), Y1
+	MOVQ    CX, DI
+	MOVQ    rows+32(FP), R8
+
+group1loop:
+	VMOVUPS (DI), Y2
+	VSUBPS  Y1, Y2, Y2
+	VMULPS  Y2, Y2, Y2
+	VADDPS  Y2, Y0, Y0
+	ADDQ    SI, DI
+	DECQ    R8
+	JNZ     group1loop
+	VMOVUPS Y0, (AX)
+	ADDQ    $0x00000020, AX
+	ADDQ    $0x00000020, CX
+	ADDQ    $0x00000020, DX
+	SUBQ    $0x00000008, BX
+
+endgroup1:
+	TESTQ      BX, BX
+	JZ         endrow
+	LEAQ       maskTable<>+0(SB), DI
+	MOVQ       $0x00000010, R8
+	SUBQ       BX, R8
+	VMOVDQU    (DI)(R8*4), Y0
+	VXORPS     Y1, Y1, Y1
+	VMASKMOVPS (DX), Y0, Y2
+	MOVQ       CX, DI
+	MOVQ       rows+32(FP), CX
+	MOVQ       CX, R8
+
+restloop:
+	VMASKMOVPS (DI), Y0, Y3
+	VSUBPS     Y2, Y3, Y3
+	VMULPS     Y3, Y3, Y3
+	VADDPS     Y3, Y1, Y1
+	ADDQ       SI, DI
+	DECQ       R8
+	JNZ        restloop
+	VMASKMOVPS Y1, Y0, (AX)
+
+endrow:
+	VZEROUPPER
+	RET
+
+// func dotsAVX2(sum *float32, d *float32, dy *float32, ldy int, a *float32, lda int, mean *float32, rows int, cols int)
+// Requires: AVX
+TEXT ·dotsAVX2(SB), NOSPLIT, $0-72
+	MOVQ d+8(FP), AX
+	MOVQ a+32(FP), CX
+	MOVQ mean+48(FP), DX
+	MOVQ cols+64(FP), BX
+	MOVQ lda+40(FP), SI
+	MOVQ sum+0(FP), DI
+	MOVQ dy+16(FP), R8
+	MOVQ ldy+24(FP), R9
+
+group4:
+	CMPQ    BX, $0x00000020
+	JLT     endgroup4
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y8, Y8, Y8
+	VMOVUPS (DX), Y4
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y9, Y9, Y9
+	VMOVUPS 32(DX), Y5
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y10, Y10, Y10
+	VMOVUPS 64(DX), Y6
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y11, Y11, Y11
+	VMOVUPS 96(DX), Y7
+	MOVQ    CX, R11
+	MOVQ    R8, R10
+	MOVQ    rows+56(FP), R12
+
+group4loop:
+	VMOVUPS (R11), Y12
+	VSUBPS  Y4, Y12, Y12
+	VMOVUPS (R10), Y13
+	VADDPS  Y13, Y8, Y8
+	VMULPS  Y13, Y12, Y12
+	VADDPS  Y12, Y0, Y0
+	VMOVUPS 32(R11), Y12
+	VSUBPS  Y5, Y12, Y12
+	VMOVUPS 32(R10), Y13
+	VADDPS  Y13, Y9, Y9
+	VMULPS  Y13, Y12, Y12
+	VADDPS  Y12, Y1, Y1
+	VMOVUPS 64(R11), Y12
+	VSUBPS  Y6, Y12, Y12
+	VMOVUPS 64(R10), Y13
+	VADDPS  Y13, Y10, Y10
+	VMULPS  Y13, Y12, Y12
+	VADDPS  Y12, Y2, Y2
+	VMOVUPS 96(R11), Y12
+	VSUBPS  Y7, Y12, Y12
+	VMOVUPS 96(R10), Y13
+	VADDPS  Y13, Y11, Y11
+	VMULPS  Y13, Y12, Y12
+	VADDPS  Y12, Y3, Y3
+	ADDQ    SI, R11
+	ADDQ    R9, R10
+	DECQ    R12
+	JNZ     group4loop
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y8, (DI)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y9, 32(DI)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y10, 64(DI)
+	VMOVUPS Y3, 96(AX)
+	VMOVUPS Y11, 96(DI)
+	ADDQ    $0x00000080, AX
+	ADDQ    $0x00000080, CX
+	ADDQ    $0x00000080, DX
+	ADDQ    $0x00000080, DI
+	ADDQ    $0x00000080, R8
+	SUBQ    $0x00000020, BX
+	JMP     group4
+
+endgroup4:
+	CMPQ    BX, $0x00000010
+	JLT     endgroup2
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y4, Y4, Y4
+	VMOVUPS (DX), Y2
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y5, Y5, Y5
+	VMOVUPS 32(DX), Y3
+	MOVQ    CX, R11
+	MOVQ    R8, R10
+	MOVQ    rows+56(FP), R12
+
+group2loop:
+	VMOVUPS (R11), Y6
+	VSUBPS  Y2, Y6, Y6
+	VMOVUPS (R10), Y7
+	VADDPS  Y7, Y4, Y4
+	VMULPS  Y7, Y6, Y6
+	VADDPS  Y6, Y0, Y0
+	VMOVUPS 32(R11), Y6
+	VSUBPS  Y3, Y6, Y6
+	VMOVUPS 32(R10), Y7
+	VADDPS  Y7, Y5, Y5
+	VMULPS  Y7, Y6, Y6
+	VADDPS  Y6, Y1, Y1
+	ADDQ    SI, R11
+	ADDQ    R9, R10
+	DECQ    R12
+	JNZ     group2loop
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y4, (DI)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y5, 32(DI)
+	ADDQ    $0x00000040, AX
+	ADDQ    $0x00000040, CX
+	ADDQ    $0x00000040, DX
+	ADDQ    $0x00000040, DI
+	ADDQ    $0x00000040, R8
+	SUBQ    $0x00000010, BX
+
+endgroup2:
+	CMPQ    BX, $0x00000008
+	JLT     endgroup1
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y2, Y2, Y2
+	VMOVUPS (DX), Y1
+	MOVQ    CX, R11
+	MOVQ    R8, R10
+	MOVQ    rows+56(FP), R12
+
+group1loop:
+	VMOVUPS (R11), Y3
+	VSUBPS  Y1, Y3, Y3
+	VMOVUPS (R10), Y4
+	VADDPS  Y4, Y2, Y2
+	VMULPS  Y4, Y3, Y3
+	VADDPS  Y3, Y0, Y0
+	ADDQ    SI, R11
+	ADDQ    R9, R10
+	DECQ    R12
+	JNZ     group1loop
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y2, (DI)
+	ADDQ    $0x00000020, AX
+	ADDQ    $0x00000020, CX
+	ADDQ    $0x00000020, DX
+	ADDQ    $0x00000020, DI
+	ADDQ    $0x00000020, R8
+	SUBQ    $0x00000008, BX
+
+endgroup1:
+	TESTQ      BX, BX
+	JZ         endrow
+	LEAQ       maskTable<>+0(SB), R10
+	MOVQ       $0x00000010, R11
+	SUBQ       BX, R11
+	VMOVDQU    (R10)(R11*4), Y0
+	VXORPS     Y1, Y1, Y1
+	VXORPS     Y3, Y3, Y3
+	VMASKMOVPS (DX), Y0, Y2
+	MOVQ       CX, R11
+	MOVQ       R8, R10
+	MOVQ       rows+56(FP), CX
+	MOVQ       CX, R12
+
+restloop:
+	VMASKMOVPS (R11), Y0, Y4
+	VSUBPS     Y2, Y4, Y4
+	VMASKMOVPS (R10), Y0, Y5
+	VADDPS     Y5, Y3, Y3
+	VMULPS     Y5, Y4, Y4
+	VADDPS     Y4, Y1, Y1
+	ADDQ       SI, R11
+	ADDQ       R9, R10
+	DECQ       R12
+	JNZ        restloop
+	VMASKMOVPS Y1, Y0, (AX)
+	VMASKMOVPS Y3, Y0, (DI)
+
+endrow:
+	VZEROUPPER
+	RET
+
+// func normalizeAVX2(d *float32, a *float32, mean *float32, scale *float32, shift *float32, n int)
+// Requires: AVX
+TEXT ·normalizeAVX2(SB), NOSPLIT, $0-48
+	MOVQ d+0(FP), AX
+	MOVQ a+8(FP), CX
+	MOVQ mean+16(FP), DX
+	MOVQ scale+24(FP), BX
+	MOVQ shift+32(FP), SI
+	MOVQ n+40(FP), DI
+
+loop:
+	CMPQ    DI, $0x08
+	JLT     rest
+	VMOVUPS (CX), Y0
+	VMOVUPS (DX), Y1
+	VSUBPS  Y1, Y0, Y0
+	VMOVUPS (BX), Y1
+	VMULPS  Y1, Y0, Y0
+	VMOVUPS (SI), Y1
+	VADDPS  Y1, Y0, Y0
+	VMOVUPS Y0, (AX)
+	ADDQ    $0x20, AX
+	ADDQ    $0x20, CX
+	ADDQ    $0x20, DX
+	ADDQ    $0x20, BX
+	ADDQ    $0x20, SI
+	SUBQ    $0x08, DI
+	JMP     loop
+
+rest:
+	TESTQ      DI, DI
+	JZ         done
+	LEAQ       maskTable<>+0(SB), R8
+	MOVQ       $0x00000010, R9
+	SUBQ       DI, R9
+	VMOVDQU    (R8)(R9*4), Y0
+	VMASKMOVPS (CX), Y0, Y1
+	VMASKMOVPS (DX), Y0, Y2
+	VSUBPS     Y2, Y1, Y1
+	VMASKMOVPS (BX), Y0, Y2
+	VMULPS     Y2, Y1, Y1
+	VMASKMOVPS (SI), Y0, Y2
+	VADDPS     Y2, Y1, Y1
+	VMASKMOVPS Y1, Y0, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func normalizeBackwardAVX2(d *float32, a *float32, mean *float32, scale *float32, shift *float32, dy *float32, slope *float32, n int)
+// Requires: AVX
+TEXT ·normalizeBackwardAVX2(SB), NOSPLIT, $0-64
+	MOVQ d+0(FP), AX
+	MOVQ a+8(FP), CX
+	MOVQ mean+16(FP), DX
+	MOVQ scale+24(FP), BX
+	MOVQ shift+32(FP), SI
+	MOVQ dy+40(FP), DI
+	MOVQ slope+48(FP), R8
+	MOVQ n+56(FP), R9
+
+loop:
+	CMPQ    R9, $0x08
+	JLT     rest
+	VMOVUPS (CX), Y0
+	VMOVUPS (DX), Y1
+	VSUBPS  Y1, Y0, Y0
+	VMOVUPS (R8), Y1
+	VMULPS  Y1, Y0, Y0
+	VMOVUPS (DI), Y2
+	VMOVUPS (BX), Y1
+	VMULPS  Y1, Y2, Y2
+	VADDPS  Y0, Y2, Y0
+	VMOVUPS (SI), Y1
+	VADDPS  Y1, Y0, Y0
+	VMOVUPS Y0, (AX)
+	ADDQ    $0x20, AX
+	ADDQ    $0x20, CX
+	ADDQ    $0x20, DX
+	ADDQ    $0x20, BX
+	ADDQ    $0x20, SI
+	ADDQ    $0x20, DI
+	ADDQ    $0x20, R8
+	SUBQ    $0x08, R9
+	JMP     loop
+
+rest:
+	TESTQ      R9, R9
+	JZ         done
+	LEAQ       maskTable<>+0(SB), R10
+	MOVQ       $0x00000010, R11
+	SUBQ       R9, R11
+	VMOVDQU    (R10)(R11*4), Y0
+	VMASKMOVPS (CX), Y0, Y1
+	VMASKMOVPS (DX), Y0, Y2
+	VSUBPS     Y2, Y1, Y1
+	VMASKMOVPS (R8), Y0, Y2
+	VMULPS     Y2, Y1, Y1
+	VMASKMOVPS (DI), Y0, Y3
+	VMASKMOVPS (BX), Y0, Y2
+	VMULPS     Y2, Y3, Y3
+	VADDPS     Y1, Y3, Y1
+	VMASKMOVPS (SI), Y0, Y2
+	VADDPS     Y2, Y1, Y1
+	VMASKMOVPS Y1, Y0, (AX)
 
 done:
 	VZEROUPPER

@@ -14,5 +14,6 @@ func main() {
 		aggregate(s)
 	}
 	elements()
+	norms()
 	Generate()
 }
