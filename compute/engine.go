@@ -45,7 +45,8 @@ func (m *Model) NewEngine(x *cpu.Exec) *Engine { return &Engine{newCore[float32]
 // gradient of the loss at params, both vectors of the model's
 // Layout. The loss is the softmax cross-entropy of the class, or, with several
 // labels, the mean over labels of the sigmoid's. A loss that is not finite is an error, as is an input that does not
-// fit the model; grad is then unspecified.
+// fit the model; grad is then unspecified. With batch norm grad also carries what
+// Model.Observe must take out of it before it is used.
 func (e *Engine) Gradient(grad, params []float32, in *Input) (Stats, error) {
 	return e.gradient(grad, params, in, func(y *Value[float32]) (Stats, error) { return e.core.loss(y, in) })
 }
@@ -75,6 +76,7 @@ func (e *Engine) gradient(grad, params []float32, in *Input, loss func(y *Value[
 	}
 	c.tape.Backward()
 	c.clearUnused(grad)
+	c.report(grad)
 	return stats, nil
 }
 
@@ -103,7 +105,7 @@ func newCore[T cpu.Float](m *Model, x *cpu.Exec, record bool) *core[T] {
 		norm = &gcnCoefs[T]{graph: m.graph, norm: m.norm}
 	}
 	used := 0
-	place := func(params []Param) []*Value[T] {
+	place := func(params []Param) ([]*Value[T], []Tensor) {
 		var places []Tensor
 		for _, p := range params {
 			t, _ := m.layout.Lookup(p.Name)
@@ -111,12 +113,13 @@ func newCore[T cpu.Float](m *Model, x *cpu.Exec, record bool) *core[T] {
 		}
 		c.places = append(c.places, places...)
 		used += len(places)
-		return c.params[used-len(places) : used]
+		return c.params[used-len(places) : used], places
 	}
 	for i := range c.layers {
-		c.ctx[i] = Context[T]{Tape: c.tape, model: m, norm: norm, params: place(c.layers[i].allParams())}
+		c.ctx[i] = Context[T]{Tape: c.tape, model: m, norm: norm}
+		c.ctx[i].params, c.ctx[i].places = place(c.layers[i].allParams())
 	}
-	c.headParams = place(headParams(m.spec))
+	c.headParams, _ = place(headParams(m.spec))
 	return c
 }
 
@@ -124,7 +127,10 @@ func newCore[T cpu.Float](m *Model, x *cpu.Exec, record bool) *core[T] {
 // none are wanted.
 func (c *core[T]) bind(params, grad []T) {
 	for i, p := range c.places {
-		cols := p.Shape[len(p.Shape)-1]
+		cols := 1
+		if len(p.Shape) > 0 {
+			cols = p.Shape[len(p.Shape)-1]
+		}
 		var g cpu.Matrix[T]
 		if grad != nil {
 			g = cpu.Dense(p.Len/cols, cols, grad[p.Offset:p.Offset+p.Len])

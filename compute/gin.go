@@ -4,10 +4,13 @@ import "github.com/gnnactor/gnnactor/compute/cpu"
 
 // ginConv is PyG's GINConv with the MLP of its GIN model: y_v = W₂·ReLU(W₁·((1+ε)·x_v
 // + Σ_u x_u) + b₁) + b₂ (Xu et al., 2019). ε is stored also when it is not
-// learnt, as PyG does.
+// learnt, as PyG does. A norm is applied before the MLP's activation, too, as in
+// the paper and in PyG.
 type ginConv[T cpu.Float] struct {
 	in, out  int
 	trainEps bool
+	norm     string
+	act      cpu.Activation
 }
 
 const (
@@ -16,16 +19,18 @@ const (
 	ginWeight1
 	ginBias2
 	ginWeight2
+	ginNorm // the first of the norm's
 )
 
 func (l *ginConv[T]) Params() []Param {
-	return []Param{
+	params := []Param{
 		ginEps:     {Name: "eps", Shape: []int{1}, Init: Zeros, Fixed: !l.trainEps},
 		ginBias1:   {Name: "nn.lins.0.bias", Shape: []int{l.out}, Init: Kaiming, Fan: l.in},
 		ginWeight1: {Name: "nn.lins.0.weight", Shape: []int{l.out, l.in}, Init: Kaiming, Fan: l.in},
 		ginBias2:   {Name: "nn.lins.1.bias", Shape: []int{l.out}, Init: Kaiming, Fan: l.out},
 		ginWeight2: {Name: "nn.lins.1.weight", Shape: []int{l.out, l.out}, Init: Kaiming, Fan: l.out},
 	}
+	return append(params, normParams(l.norm, "nn.norms.0.", l.out)...)
 }
 
 func (l *ginConv[T]) Transform(c *Context[T], x *Value[T]) []*Value[T] { return []*Value[T]{x} }
@@ -36,6 +41,12 @@ func (l *ginConv[T]) Gather(c *Context[T], _ *Value[T], h []*Value[T]) Message[T
 
 func (l *ginConv[T]) Apply(c *Context[T], x, a *Value[T], act cpu.Activation) *Value[T] {
 	a = c.AddScaled(a, x, c.Param(ginEps))
-	h := c.Linear(a, c.Param(ginWeight1), c.Param(ginBias1), cpu.ReLU)
+	var h *Value[T]
+	if l.norm == "" {
+		h = c.Linear(a, c.Param(ginWeight1), c.Param(ginBias1), l.act)
+	} else {
+		h = c.Linear(a, c.Param(ginWeight1), c.Param(ginBias1), cpu.Linear)
+		h = c.BiasAct(c.normalize(l.norm, h, ginNorm), nil, l.act)
+	}
 	return c.Linear(h, c.Param(ginWeight2), c.Param(ginBias2), act)
 }

@@ -119,6 +119,15 @@ func TestOpGradients(t *testing.T) {
 				func(t tape, in []val) val { return t.Max(in[0], in[1], in[2]) }},
 			{"layer norm", []cpu.Matrix[float64]{mat(n, 5, 1), mat(1, 5, 2), mat(1, 5, 3)},
 				func(t tape, in []val) val { return t.LayerNorm(in[0], in[1], in[2], 1e-5) }},
+			{"bias elu", []cpu.Matrix[float64]{mat(n, 5, 1), mat(n, 5, 2), mat(1, 5, 3)},
+				func(t tape, in []val) val { return t.BiasAct(t.Add(in[0], in[1]), in[2], cpu.ELU) }},
+			{"linear leaky relu", []cpu.Matrix[float64]{mat(n, 5, 1), mat(3, 5, 2), mat(1, 3, 3)},
+				func(t tape, in []val) val { return t.Linear(in[0], in[1], in[2], cpu.LeakyReLU) }},
+			{"batch norm", []cpu.Matrix[float64]{mat(n, 5, 1), mat(1, 5, 2), mat(1, 5, 3)},
+				func(t tape, in []val) val {
+					c := &Context[float64]{Tape: t, params: []val{in[2], nil, nil, nil, in[1]}}
+					return c.BatchNorm(in[0], 0)
+				}},
 			{"add scaled", []cpu.Matrix[float64]{mat(n, 3, 1), mat(n, 3, 2), mat(1, 1, 3)},
 				func(t tape, in []val) val { return t.AddScaled(t.Add(in[0], in[1]), in[1], in[2]) }},
 			{"rows, some several times", []cpu.Matrix[float64]{mat(n, 3, 1)},

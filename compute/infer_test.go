@@ -21,7 +21,14 @@ func testDataset(n, degree, dim int, weighted bool) *graph.Dataset {
 }
 
 func randomParams(m *Model, seed uint64) []float32 {
-	return randomMatrix[float32](1, m.layout.Len(), seed).Data
+	params := randomMatrix[float32](1, m.layout.Len(), seed).Data
+	for _, s := range m.statistics {
+		v := params[s.variance.Offset:][:s.variance.Len]
+		for i := range v {
+			v[i] = 0.5 + v[i]*v[i]
+		}
+	}
+	return params
 }
 
 // TestInferMatchesForward compares inference with the training pass over the

@@ -57,10 +57,13 @@ type Context[T cpu.Float] struct {
 
 	model  *Model
 	params []*Value[T] // of the layer
+	places []Tensor    // of params
 	whole  bool        // exact inference: choose the order of products from the whole graph's sizes
 	norm   *gcnCoefs[T]
 	edges  *graph.Features // of the whole graph's edges, or nil
 	drop   *cpu.Dropped    // of attention weights; nil outside training
+
+	moments []moments[T] // that the layer's batch norms saw
 }
 
 // Param returns the layer's parameter i, as a matrix with the last dimension as

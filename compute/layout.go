@@ -30,6 +30,11 @@ type Param struct {
 	Init  Init
 	Fan   int  // Kaiming: the number of inputs
 	Fixed bool // it is stored with the others but not learnt: its gradient is 0
+
+	// Statistic marks the running statistics of a batch norm (BatchNormParams):
+	// they are Fixed, and a gradient carries what Model.Observe needs in their
+	// place. One without dimensions is an integer in files.
+	Statistic bool
 }
 
 // Tensor is a parameter's place in the flat vector.
@@ -84,6 +89,17 @@ func (l *Layout) Lookup(name string) (Tensor, bool) {
 		return Tensor{}, false
 	}
 	return l.tensors[i], true
+}
+
+// NumLearnt returns the number of elements that are not Fixed.
+func (l *Layout) NumLearnt() int {
+	n := l.size
+	for _, t := range l.tensors {
+		if t.Fixed {
+			n -= t.Len
+		}
+	}
+	return n
 }
 
 // SHA256 returns, in hex, the hash of the name-sorted little-endian float32

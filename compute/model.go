@@ -18,6 +18,7 @@ type Model struct {
 	blocks       int
 	custom       func(i, in, out int) Layer[float32] // nil: spec.Model names the layers
 	norm         *gcnNorm                            // nil if no layer needs it
+	statistics   []statistics                        // of the batch norms
 	sparse       *cpu.Sparse[float32]
 	sparseOf     *graph.Features // the table that sparse is of
 }
@@ -51,6 +52,7 @@ func newModel(spec Spec, g *graph.Graph, custom func(i, in, out int) Layer[float
 	if m.layout, err = NewLayout(params); err != nil {
 		return nil, err
 	}
+	m.statistics = findStatistics(m.layout)
 	if spec.Model == "gcn" || spec.Model == "mixhop" {
 		m.norm = newGCNNorm(g)
 	}

@@ -48,8 +48,13 @@ type Spec struct {
 	// neighbours by d(v)/|S(v)|, so that the sum over all neighbours is
 	// estimated without bias.
 	ScaleSums bool `json:"scale_sums,omitempty"`
+	// Activation follows every convolution but the last: relu (also if empty),
+	// leaky-relu (slope 0.01) or elu.
+	Activation string `json:"activation,omitempty"`
 	// Norm is what normalises every convolution's result before its
-	// activation: empty (nothing) or layer (layer norm of each node).
+	// activation: empty (nothing), layer (layer norm of each node) or batch
+	// (batch norm over the micro-batch's nodes; in inference, over what
+	// training saw). In gin it is in the convolutions' MLPs, too.
 	Norm string `json:"norm,omitempty"`
 	// Residual adds to every convolution's result its input, where both have
 	// one width.
@@ -83,7 +88,8 @@ func (s *Spec) validate(custom bool) error {
 	models := append(Models(), "mixhop")
 	check(custom || slices.Contains(models, s.Model), "model %q is not one of %s", s.Model, strings.Join(models, ", "))
 	oneOf("aggregation", s.Aggregation, "mean", "max", "sum")
-	oneOf("norm", s.Norm, "layer")
+	oneOf("norm", s.Norm, "layer", "batch")
+	oneOf("activation", s.Activation, "relu", "leaky-relu", "elu")
 	oneOf("jumping knowledge", s.JumpingKnowledge, "cat", "max", "last")
 	check(s.Layers >= 1, "%d layers; there must be at least 1", s.Layers)
 	check(s.Hidden >= 1 || s.Layers == 1 && !s.head(), "hidden width is %d; it must be at least 1", s.Hidden)
@@ -104,6 +110,16 @@ func (s *Spec) validate(custom bool) error {
 		return errors.New("compute: " + strings.Join(bad, "; "))
 	}
 	return nil
+}
+
+func (s *Spec) activation() cpu.Activation {
+	switch s.Activation {
+	case "leaky-relu":
+		return cpu.LeakyReLU
+	case "elu":
+		return cpu.ELU
+	}
+	return cpu.ReLU
 }
 
 // head reports whether a linear layer follows the convolutions.

@@ -14,7 +14,7 @@ type placedLayer[T cpu.Float] struct {
 	prefix   string  // of its parameters' names
 	inner    bool    // another layer of the same convolution follows
 	output   bool    // its result is the model's
-	norm     []Param // weight and bias of the layer norm after it, or none
+	norm     []Param // of the norm after it, or none
 	residual bool    // its input is added to its result
 }
 
@@ -33,9 +33,6 @@ func (l *placedLayer[T]) allParams() []Param {
 // of dropout on values.
 const attentionDomain = 1 << 32
 
-// normEps is what PyG's and PyTorch's layer norm add to the variance.
-const normEps = 1e-5
-
 // newLayers returns the layers of m: one per block.
 func newLayers[T cpu.Float](m *Model) []placedLayer[T] {
 	spec := m.spec
@@ -51,11 +48,8 @@ func newLayers[T cpu.Float](m *Model) []placedLayer[T] {
 			out = spec.OutDim
 		}
 		width := out * spec.widening()
-		if spec.Norm != "" && !l.output {
-			l.norm = []Param{
-				{Name: fmt.Sprintf("norms.%d.weight", i), Shape: []int{width}, Init: Ones},
-				{Name: fmt.Sprintf("norms.%d.bias", i), Shape: []int{width}, Init: Zeros},
-			}
+		if !l.output {
+			l.norm = normParams(spec.Norm, fmt.Sprintf("norms.%d.", i), width)
 		}
 		l.residual = spec.Residual && in == width && !l.output
 		if m.custom != nil {
@@ -69,7 +63,7 @@ func newLayers[T cpu.Float](m *Model) []placedLayer[T] {
 		case "sage":
 			l.Layer = &sageConv[T]{in: in, out: out, reduce: spec.reduce()}
 		case "gin":
-			l.Layer = &ginConv[T]{in: in, out: out, trainEps: spec.TrainEps}
+			l.Layer = &ginConv[T]{in: in, out: out, trainEps: spec.TrainEps, norm: spec.Norm, act: spec.activation()}
 		case "gat":
 			l.Layer = &gatConv[T]{gatShape{in: in, out: out, heads: spec.heads(), mean: l.output && !spec.concat, loops: !spec.NoLoops}, spec.EdgeDim}
 		case "gatv2":
@@ -126,7 +120,7 @@ func (c *core[T]) forward(blocks []graph.Block, x *Value[T], key rng.Key) *Value
 	for i := range c.layers {
 		l, ctx := &c.layers[i], &c.ctx[i]
 		ctx.Block = &blocks[i]
-		ctx.drop = nil
+		ctx.drop, ctx.moments = nil, ctx.moments[:0]
 		if spec.AttentionDropout > 0 {
 			ctx.drop = &cpu.Dropped{Key: key.With(attentionDomain).With(uint64(i)), P: spec.AttentionDropout, IDs: blocks[i].SrcIDs}
 		}
@@ -137,7 +131,12 @@ func (c *core[T]) forward(blocks []graph.Block, x *Value[T], key rng.Key) *Value
 			continue
 		}
 		if spec.Dropout > 0 {
-			x = t.dropoutInPlace(x, cpu.Dropped{Key: dropKey(key, i+1), P: spec.Dropout, IDs: blocks[i].SrcIDs})
+			d := cpu.Dropped{Key: dropKey(key, i+1), P: spec.Dropout, IDs: blocks[i].SrcIDs}
+			if spec.activation() == cpu.ELU && !l.residual { // its slope is read off its result
+				x = t.Dropout(x, d)
+			} else {
+				x = t.dropoutInPlace(x, d)
+			}
 		}
 		if spec.JumpingKnowledge != "" {
 			c.jumps = append(c.jumps, t.Head(x, out))
@@ -154,11 +153,12 @@ func (c *core[T]) apply(i int, x, a *Value[T]) *Value[T] {
 		return l.Apply(ctx, x, a, cpu.Linear)
 	}
 	var y *Value[T]
+	act := c.model.spec.activation()
 	if l.norm == nil {
-		y = l.Apply(ctx, x, a, cpu.ReLU)
+		y = l.Apply(ctx, x, a, act)
 	} else {
-		n := len(ctx.params) - 2
-		y = ctx.ReLU(ctx.LayerNorm(l.Apply(ctx, x, a, cpu.Linear), ctx.params[n], ctx.params[n+1], normEps))
+		y = l.Apply(ctx, x, a, cpu.Linear)
+		y = ctx.BiasAct(ctx.normalize(c.model.spec.Norm, y, len(ctx.params)-len(l.norm)), nil, act)
 	}
 	if l.residual {
 		y = ctx.Add(y, x)
@@ -176,7 +176,7 @@ func (c *core[T]) head(x *Value[T], jumps []*Value[T]) *Value[T] {
 		x = c.tape.Max(jumps...)
 	}
 	for i := 0; i < len(c.headParams); i += 2 {
-		act := cpu.ReLU
+		act := c.model.spec.activation()
 		if i+2 == len(c.headParams) {
 			act = cpu.Linear
 		}

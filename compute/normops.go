@@ -2,6 +2,36 @@ package compute
 
 import "github.com/gnnactor/gnnactor/compute/cpu"
 
+// normEps is what PyTorch's norms add to the variance.
+const normEps = 1e-5
+
+// normParams declares the parameters of a norm of the given kind, with PyG's
+// names: none for the empty kind.
+func normParams(kind, prefix string, width int) []Param {
+	switch kind {
+	case "layer":
+		return []Param{
+			{Name: prefix + "weight", Shape: []int{width}, Init: Ones},
+			{Name: prefix + "bias", Shape: []int{width}, Init: Zeros},
+		}
+	case "batch":
+		return BatchNormParams(prefix+"module.", width)
+	}
+	return nil
+}
+
+// normalize returns the norm of the given kind of x, whose parameters begin at
+// first.
+func (c *Context[T]) normalize(kind string, x *Value[T], first int) *Value[T] {
+	switch kind {
+	case "layer":
+		return c.LayerNorm(x, c.Param(first), c.Param(first+1), normEps)
+	case "batch":
+		return c.BatchNorm(x, first)
+	}
+	return x
+}
+
 // LayerNorm returns γ∘(x-μ)/√(σ²+eps) + β, μ and σ² the mean and the variance
 // of each row; gamma and beta are 1×cols. It is PyTorch's LayerNorm, and PyG's
 // with mode="node".

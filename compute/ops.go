@@ -71,8 +71,8 @@ func bias[T cpu.Float](b *Value[T]) []T {
 
 // activationBackward turns y's gradient into that of what went into act.
 func (t *Tape[T]) activationBackward(y *Value[T], act cpu.Activation) cpu.Matrix[T] {
-	if act == cpu.ReLU {
-		cpu.ReLUBackward(t.x, y.grad, y.grad, y.dense)
+	if act != cpu.Linear {
+		cpu.ActivateBackward(t.x, act, y.grad, y.grad, y.dense)
 	}
 	return y.grad
 }
@@ -156,8 +156,8 @@ func (t *Tape[T]) Dropout(x *Value[T], d cpu.Dropped) *Value[T] {
 
 // dropoutInPlace is Dropout that overwrites y, which must be the result of an
 // op whose backward pass reads no more of its output than which values are
-// positive. The gradient is zero where a value was dropped, so that pass then
-// does the right thing.
+// positive (so not of ELU). The gradient is zero where a value was dropped, so
+// that pass then does the right thing.
 func (t *Tape[T]) dropoutInPlace(y *Value[T], d cpu.Dropped) *Value[T] {
 	cpu.Dropout(t.x, y.dense, y.dense, d)
 	t.Record(y, func() { cpu.Dropout(t.x, y.grad, y.grad, d) }, y)

@@ -1,6 +1,7 @@
 package compute
 
 import (
+	"encoding/binary"
 	"fmt"
 	"io"
 	"os"
@@ -48,12 +49,20 @@ func WriteFileAtomic(path string, write func(w io.Writer) error) (err error) {
 	return d.Sync()
 }
 
+// integer reports whether files hold t as one I64: PyTorch's count of batches.
+func (t *Tensor) integer() bool { return t.Statistic && len(t.Shape) == 0 }
+
 // Pack returns params as one tensor per parameter, named as the layout names
 // them with prefix before it.
 func (l *Layout) Pack(prefix string, params []float32) []RawTensor {
 	tensors := make([]RawTensor, len(l.tensors))
 	for i, t := range l.tensors {
-		tensors[i] = Float32Tensor(prefix+t.Name, t.Shape, params[t.Offset:t.Offset+t.Len])
+		x := params[t.Offset : t.Offset+t.Len]
+		if t.integer() {
+			tensors[i] = RawTensor{Name: prefix + t.Name, DType: "I64", Shape: []int{}, Data: binary.LittleEndian.AppendUint64(nil, uint64(int64(x[0])))}
+			continue
+		}
+		tensors[i] = Float32Tensor(prefix+t.Name, t.Shape, x)
 	}
 	return tensors
 }
@@ -80,6 +89,10 @@ func (l *Layout) Unpack(prefix string, tensors []RawTensor) ([]float32, error) {
 		t := l.tensors[k]
 		if !slices.Equal(t.Shape, tensors[i].Shape) {
 			bad = append(bad, fmt.Sprintf("%q has shape %v; this model needs %v", tensors[i].Name, tensors[i].Shape, t.Shape))
+			continue
+		}
+		if t.integer() && tensors[i].DType == "I64" {
+			params[t.Offset] = float32(int64(binary.LittleEndian.Uint64(tensors[i].Data)))
 			continue
 		}
 		x, err := tensors[i].Float32s()

@@ -22,6 +22,10 @@ var variants = map[string]Spec{
 	"mixhop of one hop":  {Model: "mixhop", Hops: 1, Norm: "layer"},
 	"gcn jumping":        {Model: "gcn", JumpingKnowledge: "cat", Residual: true},
 	"sage jumping max":   {Model: "sage", JumpingKnowledge: "max", Norm: "layer", Residual: true},
+	"gcn batch normed":   {Model: "gcn", Norm: "batch", Activation: "elu"},
+	"gin batch normed":   {Model: "gin", Norm: "batch", Residual: true, Activation: "leaky-relu"},
+	"sage elu":           {Model: "sage", Activation: "elu", Decoder: 2},
+	"gat residual elu":   {Model: "gat", Heads: 3, Activation: "elu", Residual: true, Norm: "batch"},
 	"gin normed to last": {Model: "gin", JumpingKnowledge: "last", Norm: "layer"},
 }
 
