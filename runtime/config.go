@@ -44,8 +44,9 @@ type Config struct {
 	Hops         int     `yaml:"hops"`        // powers of the adjacency matrix in a layer of mixhop; 0: 2
 	// AttentionDropout is the probability of dropping an attention weight.
 	AttentionDropout float64 `yaml:"attention-dropout"`
-	Norm             string  `yaml:"norm"`     // layer: layer norm after every convolution; empty: none
-	Residual         bool    `yaml:"residual"` // add a convolution's input to its result
+	Activation       string  `yaml:"activation"` // after every convolution but the last: relu, leaky-relu or elu; empty: relu
+	Norm             string  `yaml:"norm"`       // after every convolution: layer or batch norm; empty: none
+	Residual         bool    `yaml:"residual"`   // add a convolution's input to its result
 	// JumpingKnowledge makes the output a linear layer over all convolutions:
 	// cat, max or last; empty: the last convolution is the output.
 	JumpingKnowledge string `yaml:"jumping-knowledge"`

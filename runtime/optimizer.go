@@ -66,16 +66,26 @@ type updater struct {
 	step   int
 	m, v   []float32 // adam: the moments; sgd: m is the velocity
 	x      *cpu.Exec
+	model  *compute.Model
+	fixed  []compute.Tensor // parameters that the optimiser leaves alone
+	aside  []float32        // their values while it steps
 }
 
 func newUpdater(r *Runtime, params []float32) *updater {
-	return &updater{
+	u := &updater{
 		recipe: r.identity.Recipe,
+		model:  r.model,
 		params: slices.Clone(params),
 		m:      make([]float32, len(params)),
 		v:      make([]float32, len(params)),
 		x:      cpu.NewExec(r.pool, r.set),
 	}
+	for _, t := range r.model.Layout().Tensors() {
+		if t.Fixed {
+			u.fixed = append(u.fixed, t)
+		}
+	}
+	return u
 }
 
 func (u *updater) restore(c *checkpoint) {
@@ -85,8 +95,31 @@ func (u *updater) restore(c *checkpoint) {
 // Params implements actors.Updater.
 func (u *updater) Params() []float32 { return u.params }
 
+// Observe implements actors.Observer.
+func (u *updater) Observe(grad []float32) { u.model.Observe(u.params, grad) }
+
+// hold sets what is not learnt aside, until putBack: zeros without a gradient
+// stay zeros, and have no moments, whatever the weight decay.
+func (u *updater) hold() {
+	u.aside = u.aside[:0]
+	for _, t := range u.fixed {
+		values := u.params[t.Offset : t.Offset+t.Len]
+		u.aside = append(u.aside, values...)
+		clear(values)
+	}
+}
+
+func (u *updater) putBack() {
+	at := 0
+	for _, t := range u.fixed {
+		at += copy(u.params[t.Offset:t.Offset+t.Len], u.aside[at:])
+	}
+}
+
 // Apply implements actors.Updater.
 func (u *updater) Apply(grad []float32) {
+	u.hold()
+	defer u.putBack()
 	p := &u.recipe
 	if p.ClipNorm > 0 {
 		compute.ClipNorm(grad, p.ClipNorm, u.x)

@@ -188,7 +188,7 @@ func (c *Config) modelSpec(ds *graph.Dataset) compute.Spec {
 		Model: c.Model, Layers: c.Layers, Hidden: c.Hidden, Dropout: c.Dropout, InputDropout: c.InputDropout,
 		InDim: ds.NodeFeatures.Cols, OutDim: ds.Labels.NumClasses,
 		Aggregation: c.Aggregation, Heads: c.Heads, AttentionDropout: c.AttentionDropout,
-		Norm: c.Norm, Residual: c.Residual, JumpingKnowledge: c.JumpingKnowledge, Hops: c.Hops,
+		Activation: c.Activation, Norm: c.Norm, Residual: c.Residual, JumpingKnowledge: c.JumpingKnowledge, Hops: c.Hops,
 	}
 	if s.InputDropout < 0 {
 		s.InputDropout = 0
@@ -226,7 +226,7 @@ func (r *Runtime) NumParameters() int {
 	if r.model == nil {
 		return 0
 	}
-	return r.model.Layout().Len()
+	return r.model.Layout().NumLearnt()
 }
 
 // begin marks a call as in progress and gives it a context that also ends with
