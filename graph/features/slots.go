@@ -7,9 +7,11 @@ import (
 
 // newLease returns an empty lease for the batch with number head.
 func (s *Slab) newLease(inputs int) *Lease {
-	l := &Lease{}
+	var l *Lease
 	if n := len(s.spare); n > 0 {
 		l, s.spare = s.spare[n-1], s.spare[:n-1]
+	} else {
+		l = new(Lease)
 	}
 	if cap(l.Slots) < inputs {
 		l.Slots = make([]uint32, inputs, inputs+inputs/4)

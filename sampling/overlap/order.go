@@ -7,7 +7,8 @@ import "fmt"
 type Orderer struct {
 	nodes  int
 	method Method
-	last   *set // of the batch that ran last; nil: none did
+	last   *set   // of the batch that ran last; nil: none did
+	member member // its bitmap; Exact
 	spare  []*set
 	window []*set
 }
@@ -18,15 +19,41 @@ func NewOrderer(nodes int, method Method) (*Orderer, error) {
 	if method != Exact && method != Sketch {
 		return nil, fmt.Errorf("overlap: an orderer needs exact or sketch, not %v", method)
 	}
-	return &Orderer{nodes: nodes, method: method}, nil
+	o := &Orderer{nodes: nodes, method: method}
+	if method == Exact {
+		o.member = make(member, (nodes+63)/64)
+	}
+	return o, nil
 }
 
 // Reset starts an epoch: the first window begins with its first batch.
 func (o *Orderer) Reset() {
+	o.ran(nil)
+}
+
+// ran makes s the batch that ran last.
+func (o *Orderer) ran(s *set) {
 	if o.last != nil {
+		if o.method == Exact {
+			o.member.remove(o.last.nodes)
+		}
 		o.spare = append(o.spare, o.last)
-		o.last = nil
 	}
+	if o.last = s; s != nil && o.method == Exact {
+		o.member.add(s.nodes)
+	}
+}
+
+// match returns the match degree of s and the batch that ran last.
+func (o *Orderer) match(s *set) share {
+	of := uint64(min(s.size, o.last.size))
+	switch {
+	case of == 0:
+		return share{}
+	case o.method == Sketch:
+		return share{estimate(o.last, s), of}
+	}
+	return share{o.member.common(s), of}
 }
 
 // Resume tells which input nodes the batch that ran last has, when the epoch
@@ -35,8 +62,7 @@ func (o *Orderer) Resume(inputs []uint32) error {
 	if err := o.check(inputs); err != nil {
 		return err
 	}
-	o.Reset()
-	o.last = o.set(inputs)
+	o.ran(o.set(inputs))
 	return nil
 }
 
@@ -65,12 +91,12 @@ func (o *Orderer) Order(dst []int, inputs [][]uint32) ([]int, error) {
 				best = i
 				break
 			}
-			if m := o.last.match(s); best < 0 || m.above(most) {
+			if m := o.match(s); best < 0 || m.above(most) {
 				best, most = i, m
 			}
 		}
-		o.Reset()
-		o.last, o.window[best] = o.window[best], nil
+		o.ran(o.window[best])
+		o.window[best] = nil
 		dst = append(dst, best)
 	}
 	return dst, nil
@@ -87,9 +113,11 @@ func (o *Orderer) check(inputs []uint32) error {
 
 // set returns a reusable representation of a batch's nodes.
 func (o *Orderer) set(inputs []uint32) *set {
-	s := &set{}
+	var s *set
 	if n := len(o.spare); n > 0 {
 		s, o.spare = o.spare[n-1], o.spare[:n-1]
+	} else {
+		s = new(set)
 	}
 	s.fill(inputs, o.nodes, o.method == Sketch)
 	return s

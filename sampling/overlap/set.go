@@ -7,62 +7,71 @@ import (
 	"github.com/gnnactor/gnnactor/internal/rng"
 )
 
-// set is the input nodes of a batch: as a bitmap and as a list when they are
-// counted exactly, or as a sketch.
+// set is the input nodes of a batch: a list, and on graphs that are small
+// against it a bitmap too, when they are counted exactly; or a sketch.
 type set struct {
 	size   int
 	nodes  []uint32
-	bits   []uint64
+	bits   []uint64 // empty when the bitmap is longer than the list
+	bitmap []uint64 // backs bits; zeros outside of nodes
 	sketch []uint64 // the smallest hashes, in increasing order
 	heap   []uint64
 }
 
+// fill makes s the set of the given nodes.
 func (s *set) fill(inputs []uint32, nodes int, sketch bool) {
-	for _, u := range s.nodes { // cheaper than clearing all of a large bitmap
+	for _, u := range s.nodes[:len(s.nodes)*min(1, len(s.bits))] { // cheaper than clearing all of a large bitmap
 		s.bits[u/64] = 0
 	}
-	s.size, s.nodes, s.sketch = len(inputs), s.nodes[:0], s.sketch[:0]
+	s.size, s.nodes, s.bits, s.sketch = len(inputs), s.nodes[:0], s.bits[:0], s.sketch[:0]
 	if sketch {
 		s.makeSketch(inputs)
 		return
 	}
-	if len(s.bits) == 0 {
-		s.bits = make([]uint64, (nodes+63)/64)
-	}
 	s.nodes = append(s.nodes, inputs...)
-	for _, u := range inputs {
-		s.bits[u/64] |= 1 << (u % 64)
+	if words := (nodes + 63) / 64; words <= wordsPerNode*len(inputs) {
+		if s.bitmap == nil {
+			s.bitmap = make([]uint64, words)
+		}
+		s.bits = s.bitmap
+		for _, u := range inputs {
+			s.bits[u/64] |= 1 << (u % 64)
+		}
 	}
 }
 
-// match returns the match degree of s and t.
-func (s *set) match(t *set) share {
-	of := uint64(min(s.size, t.size))
-	if of == 0 {
-		return share{}
+// wordsPerNode is how many words of two bitmaps are counted in the time that
+// it takes to look one node up.
+const wordsPerNode = 2
+
+// member is a bitmap of the last batch.
+type member []uint64
+
+func (m member) add(nodes []uint32) {
+	for _, u := range nodes {
+		m[u/64] |= 1 << (u % 64)
 	}
-	if s.sketch != nil && len(s.bits) == 0 {
-		return share{estimate(s, t), of}
-	}
-	return share{common(s, t), of}
 }
 
-// common counts the nodes in both: word by word, or, where the bitmap is long
-// and the lists are short, node by node.
-func common(s, t *set) uint64 {
-	if s.size > t.size {
-		s, t = t, s
+func (m member) remove(nodes []uint32) {
+	for _, u := range nodes {
+		m[u/64] = 0
 	}
+}
+
+// common counts the nodes of s that are in m: word by word, or, where the
+// bitmap is long and the list is short, node by node.
+func (m member) common(s *set) uint64 {
 	n := 0
-	if len(s.bits) <= 4*s.size {
-		b := t.bits[:len(s.bits)]
-		for i, x := range s.bits {
+	if len(s.bits) > 0 {
+		b := s.bits[:len(m)]
+		for i, x := range m {
 			n += bits.OnesCount64(x & b[i])
 		}
 		return uint64(n)
 	}
 	for _, u := range s.nodes {
-		n += int(t.bits[u/64] >> (u % 64) & 1)
+		n += int(m[u/64] >> (u % 64) & 1)
 	}
 	return uint64(n)
 }
