@@ -1,0 +1,340 @@
+// Package dataplane moves what is too large for messages between the nodes of
+// a cluster: ids, rows, gradients, topology, state.
+//
+// There is one connection and one gRPC stream per pair of nodes, opened by the
+// node whose name sorts first; the other one knocks. On it run asks: a request
+// is named by a method, is at most Options.MaxRequest bytes, and is answered by
+// one reply of any size, or by an error. Bytes are cut into frames of at most
+// 1 MiB that go from the sender's memory to the transport and from the
+// transport to where the asker wants them, without an encoding in between.
+// The frames of all replies take turns, so that a large one does not hold up
+// the small ones.
+//
+// Every byte is sent under a credit that its receiver granted: for replies as
+// they arrive, for requests when their handler has returned. So what a node
+// holds for a peer is bounded by the two windows and by the replies that it
+// asked for itself. When a peer goes, every ask to it fails at once.
+//
+// What a peer sends is not trusted: a frame that breaks the protocol or a limit
+// ends its connection with an error, and nothing else.
+package dataplane
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/gnnactor/gnnactor/cluster/certs"
+)
+
+// Errors that asks wrap.
+var (
+	// ErrPeerGone: the connection to the peer ended, or could not be made.
+	ErrPeerGone = errors.New("dataplane: the peer is gone")
+	// ErrClosed: this node's plane was closed.
+	ErrClosed = errors.New("dataplane: closed")
+	// ErrLimit: a size is over a limit.
+	ErrLimit = errors.New("dataplane: over the limit")
+	// ErrProtocol: a peer sent what the protocol does not allow.
+	ErrProtocol = errors.New("dataplane: protocol error")
+)
+
+// RemoteError is a handler's error, as the asker sees it.
+type RemoteError struct {
+	Node   string
+	Method Method
+	Text   string
+}
+
+func (e *RemoteError) Error() string {
+	return fmt.Sprintf("dataplane: node %s, method %d: %s", e.Node, e.Method, e.Text)
+}
+
+// Method names what a request asks for. Numbers below 16 are this package's.
+type Method uint16
+
+// Request is what a handler gets. Body is valid until the handler returns.
+type Request struct {
+	Peer string // the name of the asking node
+	Body []byte
+}
+
+// Reply is what a handler answers. Data is sent from where it lies: it must
+// not change before Release, which is called once, when the transport has
+// taken all of it or the asker no longer wants it. On a connection that broke,
+// Release may never be called: do not wait for it.
+type Reply struct {
+	Data    [][]byte
+	Release func()
+}
+
+// Handler answers requests, several at a time. ctx ends when the asker gives up
+// or goes.
+type Handler func(ctx context.Context, r *Request) (Reply, error)
+
+// Options of a Plane. Cluster and Node must be set; zero numbers mean defaults.
+type Options struct {
+	Cluster string // peers of another cluster are refused
+	Node    string // this node's name, as in its certificate
+	Listen  string // host:port; port 0 takes a free one
+	// Advertise is where peers reach this node; empty: the listening address.
+	Advertise string
+	// Certs gives mutual TLS; nil: plaintext, on loopback only or when
+	// AllowPlaintext.
+	Certs          *certs.Keeper
+	AllowPlaintext bool
+
+	MaxRequest   int // bytes of a request; 8 MiB
+	Window       int // bytes that a peer may send ahead, for requests and replies each; 64 MiB
+	MaxAsks      int // asks that a peer may have open; 128
+	MaxPeers     int // connected nodes; 256
+	DialTimeout  time.Duration
+	PingInterval time.Duration // of idle connections; 10 s, the least that gRPC allows
+	PingTimeout  time.Duration // 5 s
+
+	Logger *slog.Logger
+}
+
+func (o *Options) fill() {
+	set := func(x *int, v int) {
+		if *x == 0 {
+			*x = v
+		}
+	}
+	dur := func(x *time.Duration, v time.Duration) {
+		if *x == 0 {
+			*x = v
+		}
+	}
+	set(&o.MaxRequest, 8<<20)
+	set(&o.Window, 64<<20)
+	set(&o.MaxAsks, 128)
+	set(&o.MaxPeers, 256)
+	dur(&o.DialTimeout, 5*time.Second)
+	dur(&o.PingInterval, 10*time.Second)
+	dur(&o.PingTimeout, 5*time.Second)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
+func (o *Options) check() error {
+	if err := certs.CheckNode(o.Node); err != nil {
+		return err
+	}
+	if o.Window < 2*o.MaxRequest || o.Window < 4*chunk || o.MaxRequest < 1 || o.MaxAsks < 1 || o.MaxPeers < 1 {
+		return fmt.Errorf("dataplane: limits: window %d must be at least 4 MiB and twice max request %d; max asks %d and max peers %d at least 1",
+			o.Window, o.MaxRequest, o.MaxAsks, o.MaxPeers)
+	}
+	if o.Certs == nil {
+		return certs.CheckPlaintext(o.Listen, o.AllowPlaintext)
+	}
+	if n := o.Certs.Node(); n != o.Node {
+		return fmt.Errorf("dataplane: node %s has the certificate of %s", o.Node, n)
+	}
+	return nil
+}
+
+// Plane is a node's end of the data plane.
+type Plane struct {
+	o           Options
+	incarnation uint64 // of this process; a peer that restarts has another
+	listener    net.Listener
+	server      *grpc.Server
+	advertise   string
+	served      chan struct{}
+	ctx         context.Context // of everything that this plane does
+	cancel      context.CancelFunc
+	tasks       sync.WaitGroup
+
+	mu       sync.Mutex
+	closed   bool
+	handlers map[Method]Handler
+	peers    map[string]string // addresses, by node
+	sessions map[string]*session
+	dialing  map[string]*dial
+	waiting  map[string]chan struct{} // closed when a session with the node exists
+	tickets  tickets
+
+	sent, received, asked, answered atomic.Int64
+}
+
+// Listen opens a plane.
+func Listen(o Options) (*Plane, error) {
+	o.fill()
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", o.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("dataplane: %w", err)
+	}
+	var inc [8]byte
+	if _, err := rand.Read(inc[:]); err != nil {
+		return nil, errors.Join(fmt.Errorf("dataplane: %w", err), l.Close())
+	}
+	p := &Plane{
+		o: o, incarnation: binary.LittleEndian.Uint64(inc[:]), listener: l, advertise: o.Advertise, served: make(chan struct{}),
+		handlers: map[Method]Handler{}, peers: map[string]string{}, sessions: map[string]*session{},
+		dialing: map[string]*dial{}, waiting: map[string]chan struct{}{},
+	}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.tickets.init(p)
+	if p.advertise == "" {
+		p.advertise = l.Addr().String()
+	}
+	opts := []grpc.ServerOption{
+		grpc.ForceServerCodecV2(codec{}), grpc.MaxRecvMsgSize(maxFrame), grpc.MaxSendMsgSize(maxFrame),
+		grpc.InitialWindowSize(transportWindow), grpc.InitialConnWindowSize(transportWindow),
+		grpc.ReadBufferSize(transportBuffer), grpc.WriteBufferSize(transportBuffer),
+		grpc.MaxConcurrentStreams(2), grpc.MaxHeaderListSize(8 << 10), grpc.ConnectionTimeout(o.DialTimeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: o.PingInterval, Timeout: o.PingTimeout, MaxConnectionIdle: time.Minute}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: o.PingInterval / 2, PermitWithoutStream: true}),
+		grpc.WaitForHandlers(true),
+	}
+	if o.Certs != nil {
+		opts = append(opts, grpc.Creds(o.Certs.Credentials()))
+	} else {
+		opts = append(opts, grpc.Creds(insecure.NewCredentials()))
+	}
+	p.server = grpc.NewServer(opts...)
+	p.server.RegisterService(&grpc.ServiceDesc{
+		ServiceName: serviceName, HandlerType: (*any)(nil),
+		Streams: []grpc.StreamDesc{{StreamName: streamName, Handler: p.accept, ServerStreams: true, ClientStreams: true}},
+	}, nil)
+	go func() {
+		defer close(p.served)
+		if err := p.server.Serve(limitListener(l, 2*o.MaxPeers)); err != nil {
+			o.Logger.Error("data plane stopped listening", "error", err)
+		}
+	}()
+	return p, nil
+}
+
+// Node returns this node's name.
+func (p *Plane) Node() string { return p.o.Node }
+
+// Address returns where peers reach this node.
+func (p *Plane) Address() string { return p.advertise }
+
+// Port returns the port that the plane listens on.
+func (p *Plane) Port() int { return p.listener.Addr().(*net.TCPAddr).Port }
+
+// Handle sets the handler of a method. It may be called at any time; nil takes
+// the handler away.
+func (p *Plane) Handle(m Method, h Handler) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h == nil {
+		delete(p.handlers, m)
+		return
+	}
+	p.handlers[m] = h
+}
+
+func (p *Plane) handler(m Method) Handler {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.handlers[m]
+}
+
+// SetPeers says where nodes are; connections to nodes that are not named, or
+// that moved, are dropped.
+func (p *Plane) SetPeers(addresses map[string]string) {
+	p.mu.Lock()
+	var gone []*session
+	for node, s := range p.sessions {
+		if a, ok := addresses[node]; !ok || p.peers[node] != "" && a != p.peers[node] {
+			gone = append(gone, s)
+		}
+	}
+	p.peers = maps.Clone(addresses)
+	p.mu.Unlock()
+	for _, s := range gone {
+		s.end(fmt.Errorf("%w: node %s left", ErrPeerGone, s.peer))
+	}
+}
+
+// SetPeer says where one more node is.
+func (p *Plane) SetPeer(node, address string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.peers[node] = address
+}
+
+// Drop ends the connection to a node: what is asked of it fails now.
+func (p *Plane) Drop(node string, cause error) {
+	p.mu.Lock()
+	s := p.sessions[node]
+	p.mu.Unlock()
+	if s != nil {
+		s.end(fmt.Errorf("%w: node %s: %w", ErrPeerGone, node, cause))
+	}
+}
+
+// Stats counts since the plane was opened: bytes with their frame headers, and
+// asks made and answered.
+type Stats struct{ Sent, Received, Asked, Answered int64 }
+
+// Stats returns the counts.
+func (p *Plane) Stats() Stats {
+	return Stats{p.sent.Load(), p.received.Load(), p.asked.Load(), p.answered.Load()}
+}
+
+// Peers returns the names of the connected nodes.
+func (p *Plane) Peers() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var names []string
+	for n := range p.sessions {
+		names = append(names, n)
+	}
+	return names
+}
+
+// Close ends every connection and waits for what this plane started, handlers
+// included: a handler must return when its context ends.
+func (p *Plane) Close() {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		<-p.served
+		return
+	}
+	p.closed = true
+	var all []*session
+	for _, s := range p.sessions {
+		all = append(all, s)
+	}
+	p.mu.Unlock()
+	p.cancel()
+	for _, s := range all {
+		s.end(ErrClosed)
+	}
+	p.server.Stop()
+	<-p.served
+	p.tasks.Wait()
+}
+
+// start runs f in a goroutine that Close waits for; false: the plane is closed.
+func (p *Plane) start(f func()) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return false
+	}
+	p.tasks.Go(f)
+	return true
+}

@@ -1,0 +1,143 @@
+package dataplane
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// Ticket names bytes that lie at a node, for a message to carry: who holds it
+// may fetch them. Tickets are drawn at random, so that none can be guessed.
+type Ticket struct {
+	Node string   `msgpack:"n"`
+	ID   [16]byte `msgpack:"i"`
+	Size int64    `msgpack:"s"`
+}
+
+const methodTicket Method = 1
+
+// ErrTicket: a ticket that its node does not know, or not any longer.
+var ErrTicket = errors.New("dataplane: unknown ticket")
+
+type tickets struct {
+	mu   sync.Mutex
+	open map[[16]byte]*offer
+}
+
+type offer struct {
+	data     [][]byte
+	withdraw func()
+	reading  int
+	gone     bool
+}
+
+func (t *tickets) init(p *Plane) {
+	t.open = map[[16]byte]*offer{}
+	p.handlers[methodTicket] = t.serve
+}
+
+// Offer lets whoever has the ticket fetch data, any number of times, until
+// withdraw is called. data must not change before released is called, which
+// happens after withdraw when nobody reads it any more; released may be nil.
+func (p *Plane) Offer(data [][]byte, released func()) (t Ticket, withdraw func(), err error) {
+	if _, err := rand.Read(t.ID[:]); err != nil {
+		return t, nil, fmt.Errorf("dataplane: %w", err)
+	}
+	t.Node = p.o.Node
+	for _, b := range data {
+		t.Size += int64(len(b))
+	}
+	o := &offer{data: data, withdraw: released}
+	p.tickets.mu.Lock()
+	p.tickets.open[t.ID] = o
+	p.tickets.mu.Unlock()
+	return t, func() { p.tickets.close(t.ID) }, nil
+}
+
+// Offers returns how many tickets are open.
+func (p *Plane) Offers() int {
+	p.tickets.mu.Lock()
+	defer p.tickets.mu.Unlock()
+	return len(p.tickets.open)
+}
+
+func (t *tickets) close(id [16]byte) {
+	t.mu.Lock()
+	o := t.open[id]
+	delete(t.open, id)
+	last := o != nil && o.reading == 0
+	if o != nil {
+		o.gone = true
+	}
+	t.mu.Unlock()
+	if last && o.withdraw != nil {
+		o.withdraw()
+	}
+}
+
+func (t *tickets) serve(_ context.Context, r *Request) (Reply, error) {
+	if len(r.Body) != 16+16 {
+		return Reply{}, fmt.Errorf("a ticket request of %d bytes", len(r.Body))
+	}
+	from, n := binary.LittleEndian.Uint64(r.Body[16:]), binary.LittleEndian.Uint64(r.Body[24:])
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o := t.open[[16]byte(r.Body[:16])]
+	if o == nil {
+		return Reply{}, errors.New(ErrTicket.Error())
+	}
+	part, ok := cut(o.data, from, n)
+	if !ok {
+		return Reply{}, fmt.Errorf("bytes [%d, %d+%d) of a ticket are beyond its end", from, from, n)
+	}
+	o.reading++
+	return Reply{Data: part, Release: func() {
+		t.mu.Lock()
+		o.reading--
+		last := o.gone && o.reading == 0
+		t.mu.Unlock()
+		if last && o.withdraw != nil {
+			o.withdraw()
+		}
+	}}, nil
+}
+
+// cut returns bytes [from, from+n) of data; false: there are not so many.
+func cut(data [][]byte, from, n uint64) (part [][]byte, ok bool) {
+	for _, b := range data {
+		if from >= uint64(len(b)) {
+			from -= uint64(len(b))
+			continue
+		}
+		if n == 0 {
+			break
+		}
+		take := min(uint64(len(b))-from, n)
+		part = append(part, b[from:from+take])
+		n -= take
+		from = 0
+	}
+	return part, n == 0
+}
+
+// Fetch gets the bytes of a ticket, into dst if they fit there.
+func (p *Plane) Fetch(ctx context.Context, t Ticket, dst []byte) ([]byte, error) {
+	return p.FetchPart(ctx, t, 0, t.Size, dst)
+}
+
+// FetchPart gets n bytes of a ticket from an offset.
+func (p *Plane) FetchPart(ctx context.Context, t Ticket, from, n int64, dst []byte) ([]byte, error) {
+	if from < 0 || n < 0 || n > t.Size-from {
+		return nil, fmt.Errorf("%w: bytes [%d, %d) of a ticket for %d", ErrLimit, from, from+n, t.Size)
+	}
+	body := binary.LittleEndian.AppendUint64(append([]byte(nil), t.ID[:]...), uint64(from))
+	body = binary.LittleEndian.AppendUint64(body, uint64(n))
+	b, err := p.Ask(ctx, Call{Node: t.Node, Method: methodTicket, Body: [][]byte{body}, Into: dst, Max: int(n)})
+	if err == nil && int64(len(b)) != n {
+		return nil, fmt.Errorf("%w: %d of %d bytes of a ticket", ErrProtocol, len(b), n)
+	}
+	return b, err
+}
