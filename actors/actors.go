@@ -1,16 +1,25 @@
 // Package actors is the dataflow: one actor per stage, each a thin shell of
 // protocol, credits, lifecycle and measurement around a plain library.
 //
-//	source ─Seeds→ sampler×S ─Sampled→ trainer×C ─Gradient→ parameters ─Applied→ progress
-//	   ↑              │ ↑                 │  ↑                  │
-//	   └────Credit────┘ └─────Credit──────┘  └─────Version──────┘
+//	source ─Seeds→ sampler×S ─Sampled→ [reorder → match ─Matched→ load ─Loaded→] trainer×C ─Gradient→ parameters ─Applied→ progress
+//	   ↑              │ ↑                          ↑                               │ │  ↑                  │
+//	   └────Credit────┘ │                          └───────────Released────────────┘ │  └─────Version──────┘
+//	                    └─────────────────────────────Credit─────────────────────────┘
+//
+// The stages in brackets are there if the plan wants them: reorder changes the
+// order of the batches within windows, match finds the rows that are not in the
+// slab yet, and load has them read. Without match and load compute reads the
+// rows where the table lies.
 //
 // Data flows forward and credit backward. An idle sampler grants the source
 // one Credit and gets one micro-batch's seeds for it; a sampler may have
 // Config.Credits batches out, and a trainer grants one back when it releases a
 // batch. So at most Samplers×Credits batches exist, and because the source
 // hands them out in order, the one that training waits for always has its
-// credit already: the flow cannot deadlock.
+// credit already: the flow cannot deadlock. A window that is reordered needs
+// credit for all its batches, and, where a run was resumed, for one more. Match
+// takes the batches in the order in which they are computed, so the one that
+// waits for room in the slab waits for earlier ones alone.
 //
 // Trainers compute whatever micro-batch belongs to the version of the
 // parameters that they hold; parameters adds the gradients of a step in one
@@ -24,7 +33,6 @@ package actors
 import (
 	"runtime/debug"
 	"sync/atomic"
-	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 
@@ -39,8 +47,9 @@ import (
 type Gradienter interface {
 	// Gradient overwrites grad with the sum over b's seeds of the gradients of
 	// their weighted losses, at params. Its result is a function of its
-	// arguments alone. It keeps none of them.
-	Gradient(grad, params []float32, b *sampling.Batch, key rng.Key) (messages.Stats, error)
+	// arguments alone. It keeps none of them. slots are the inputs' rows in the
+	// slab; nil: there is no slab.
+	Gradient(grad, params []float32, b *sampling.Batch, slots []uint32, key rng.Key) (messages.Stats, error)
 }
 
 // Updater owns the parameters and the optimiser's state.
@@ -55,8 +64,14 @@ type Updater interface {
 type Directory interface {
 	Source() *actor.PID
 	Sampler(i int) *actor.PID
-	// Consumer is where a sampled micro-batch goes: a trainer or the deliverer.
+	// Sampled is where a sampled micro-batch goes, Ordered where the reorder
+	// stage passes it on to, and Consumer who uses it in the end: a trainer or
+	// the deliverer.
+	Sampled(micro int) *actor.PID
+	Ordered(micro int) *actor.PID
 	Consumer(micro int) *actor.PID
+	Match() *actor.PID // nil: the pipeline has none
+	Load() *actor.PID
 	Trainers() []*actor.PID
 	Parameters() *actor.PID
 	Progress() *actor.PID
@@ -95,6 +110,15 @@ func (p *post) releaseBatch(b *sampling.Batch) {
 	}
 }
 
+// released gives back a batch that was used, its slots first.
+func (p *post) released(m *messages.Loaded, by int) {
+	if match := p.dir.Match(); match != nil {
+		p.send(match, &messages.Released{Step: m.Step, Micro: m.Batch.ID.Micro})
+	}
+	p.releaseBatch(m.Batch)
+	p.send(p.dir.Sampler(m.From), &messages.Credit{From: by, N: 1})
+}
+
 // releaseGradient gives back a gradient that came in a message.
 func (p *post) releaseGradient(g []float32) {
 	if !p.bytes {
@@ -104,6 +128,16 @@ func (p *post) releaseGradient(g []float32) {
 
 // send passes m on. What m carries belongs to the receiver from now on.
 func (p *post) send(to *actor.PID, m messages.Message) {
+	p.deliver(to, m, true)
+}
+
+// pass is send for a message that was received: what it carries is not of this
+// pipeline's buffers if messages go through their bytes.
+func (p *post) pass(to *actor.PID, m messages.Message) {
+	p.deliver(to, m, false)
+}
+
+func (p *post) deliver(to *actor.PID, m messages.Message, own bool) {
 	if p.stopped.Load() {
 		return
 	}
@@ -113,11 +147,13 @@ func (p *post) send(to *actor.PID, m messages.Message) {
 			again = &messages.Failed{Stage: "codec", Cause: err.Error(), Err: err}
 			to = p.dir.Progress()
 		}
-		switch m := m.(type) {
-		case *messages.Sampled:
-			p.freeBatches.put(m.Batch)
-		case *messages.Gradient:
-			p.freeGradients.put(m.Data)
+		if own {
+			switch m := m.(type) {
+			case *messages.Sampled:
+				p.freeBatches.put(m.Batch)
+			case *messages.Gradient:
+				p.freeGradients.put(m.Data)
+			}
 		}
 		m = again
 	}
@@ -148,12 +184,20 @@ type done struct {
 // time it took is booked on stage.
 func (p *post) job(self *actor.PID, stage clock.Stage, id sampling.ID, f func() (any, error)) {
 	p.pool.Go(func() {
-		begin := time.Now()
+		span := p.clock.BeginThread(stage)
 		d := &done{id: id}
 		d.res, d.err = guarded(f)
-		p.clock.Add(stage, time.Since(begin))
+		span.End(p.label(id))
 		p.root.Send(self, d)
 	})
+}
+
+// label names a span, if anybody will read it.
+func (p *post) label(id sampling.ID) string {
+	if !p.clock.Keeping() {
+		return ""
+	}
+	return id.String()
 }
 
 // guarded calls f and turns a panic into an error.
@@ -186,6 +230,9 @@ type stage interface {
 	idle() bool
 }
 
+// drainer is a stage that waits for what others do: drain has them stop.
+type drainer interface{ drain() }
+
 // begin tells an actor that every actor of its pipeline exists.
 type begin struct{}
 
@@ -212,6 +259,9 @@ func (s *shell) Receive(c actor.Context) {
 	case actor.SystemMessage, actor.AutoReceiveMessage:
 	case *messages.Drain:
 		s.draining = true
+		if d, ok := s.stage.(drainer); ok {
+			d.drain()
+		}
 		s.asks = append(s.asks, m.Ask)
 	default:
 		// A draining actor takes back its jobs and ignores everything else.

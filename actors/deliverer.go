@@ -12,58 +12,42 @@ import (
 // the owner's until Pipeline.Release.
 type Delivery struct {
 	Batch *sampling.Batch
+	Slots []uint32 // the slab's rows that are the inputs; nil: there is no slab
 	// X holds what Config.Load made of it; its memory is kept between uses.
 	X []float32
 
-	step int64
-	from int
+	m *messages.Loaded
 }
 
 // deliverer loads the features of sampled batches and hands them out in the
 // order of the batches. It takes the trainers' place.
 type deliverer struct {
 	*post
-	work  Work
-	load  func(*Delivery) error
-	out   *outbox
-	self  *actor.PID
-	ready map[position]*Delivery // bounded by the samplers' credits
-	next  position
-	busy  int
-	free  freeList[*Delivery]
+	work Work
+	load func(*Delivery) error
+	out  *outbox
+	self *actor.PID
+	due  sequence[*Delivery] // bounded by the samplers' credits
+	busy int
+	free freeList[*Delivery]
 }
 
-// position orders micro-batches.
-type position struct {
-	step  int64
-	micro int
-}
-
-// released gives a delivery back.
-type released struct{ d *Delivery }
+// handedBack gives a delivery back.
+type handedBack struct{ d *Delivery }
 
 func (d *deliverer) name() string { return "load" }
 func (d *deliverer) idle() bool   { return d.busy == 0 }
 
 func (d *deliverer) start(self *actor.PID) {
-	d.self, d.ready, d.next = self, map[position]*Delivery{}, position{step: d.work.First}
+	d.self, d.due = self, newSequence[*Delivery](d.work.First)
 }
 
 func (d *deliverer) receive(m any) {
 	switch m := m.(type) {
 	case *messages.Sampled:
-		d.busy++
-		d.job(d.self, clock.Load, m.Batch.ID, func() (any, error) {
-			x, ok := d.free.get()
-			if !ok {
-				x = new(Delivery)
-			}
-			x.Batch, x.step, x.from = m.Batch, m.Step, m.From
-			if d.load == nil {
-				return x, nil
-			}
-			return x, d.load(x)
-		})
+		d.fill(&messages.Loaded{Step: m.Step, From: m.From, Batch: m.Batch})
+	case *messages.Loaded:
+		d.fill(m)
 	case *done:
 		d.busy--
 		if m.err != nil {
@@ -71,31 +55,32 @@ func (d *deliverer) receive(m any) {
 			return
 		}
 		x := m.res.(*Delivery)
-		d.ready[position{x.step, x.Batch.ID.Micro}] = x
-		d.hand()
-	case *released:
+		d.due.put(x.m.Step, x.Batch.ID, x)
+		for x, ok := d.due.peek(); ok; x, ok = d.due.peek() {
+			d.due.take(x.Batch.ID.Of)
+			d.out.put(x)
+		}
+	case *handedBack:
 		x := m.d
-		d.releaseBatch(x.Batch)
-		x.Batch = nil
-		from := x.from
+		given := x.m
+		x.Batch, x.Slots, x.m = nil, nil, nil
 		d.free.put(x)
-		d.send(d.dir.Sampler(from), &messages.Credit{N: 1})
+		d.released(given, 0)
 	}
 }
 
-// hand passes on what is due.
-func (d *deliverer) hand() {
-	for {
-		x, ok := d.ready[d.next]
+// fill copies the features of a batch.
+func (d *deliverer) fill(m *messages.Loaded) {
+	d.busy++
+	d.job(d.self, clock.Load, m.Batch.ID, func() (any, error) {
+		x, ok := d.free.get()
 		if !ok {
-			return
+			x = new(Delivery)
 		}
-		delete(d.ready, d.next)
-		if d.next.micro+1 < x.Batch.ID.Of {
-			d.next.micro++
-		} else {
-			d.next = position{step: d.next.step + 1}
+		x.Batch, x.Slots, x.m = m.Batch, m.Slots, m
+		if d.load == nil {
+			return x, nil
 		}
-		d.out.put(x)
-	}
+		return x, d.load(x)
+	})
 }

@@ -12,6 +12,11 @@ import (
 	"github.com/gnnactor/gnnactor/sampling"
 )
 
+// Observer is an Updater of a model with running statistics. Observe is called
+// with the gradient of every micro-batch of a step, in the order of the
+// micro-batches, before they are added up; it takes out what they report.
+type Observer interface{ Observe(grad []float32) }
+
 // parameters owns the model's parameters: it adds up the gradients of a step,
 // applies them once, and publishes the next version.
 type parameters struct {
@@ -57,9 +62,7 @@ func (p *parameters) receive(m any) {
 
 // publish lets the trainers compute step.
 func (p *parameters) publish() {
-	batch := int(p.step % p.work.Steps())
-	p.missing = sampling.NumMicro(len(p.work.Nodes), p.work.BatchSize, p.work.Micro, batch)
-	p.got = append(p.got[:0], make([]*messages.Gradient, p.missing)...)
+	p.got = p.got[:0] // which batch it is, the first gradient tells
 	p.open = true
 	for _, t := range p.dir.Trainers() {
 		p.send(t, &messages.Version{Step: p.step, Params: p.updater.Params()})
@@ -67,7 +70,11 @@ func (p *parameters) publish() {
 }
 
 func (p *parameters) gradient(g *messages.Gradient) {
-	if g.Step != p.step || !p.open || g.ID.Micro < 0 || g.ID.Micro >= len(p.got) || p.got[g.ID.Micro] != nil || len(g.Data) != len(p.updater.Params()) {
+	if g.Step == p.step && p.open && len(p.got) == 0 {
+		p.missing = max(g.ID.Of, 1)
+		p.got = append(p.got, make([]*messages.Gradient, p.missing)...)
+	}
+	if g.Step != p.step || !p.open || max(g.ID.Of, 1) != len(p.got) || g.ID.Micro < 0 || g.ID.Micro >= len(p.got) || p.got[g.ID.Micro] != nil || len(g.Data) != len(p.updater.Params()) {
 		p.fail(g.ID, p.name(), fmt.Errorf("an unexpected gradient of %d values for step %d while step %d is open", len(g.Data), g.Step, p.step))
 		return
 	}
@@ -81,12 +88,17 @@ func (p *parameters) gradient(g *messages.Gradient) {
 	p.job(p.self, clock.Update, id, p.apply)
 }
 
-// apply adds the step's gradients in a tree that depends on their number
-// alone, divides the sum once by the weight of the global batch, and steps.
+// apply takes the running statistics out of the step's gradients, adds them in a
+// tree that depends on their number alone, divides the sum once by the weight of
+// the global batch, and steps.
 func (p *parameters) apply() (any, error) {
 	parts := make([][]float32, len(p.got))
 	var stats messages.Stats
+	observer, observes := p.updater.(Observer)
 	for i, g := range p.got { // in the order of the micro-batches
+		if observes {
+			observer.Observe(g.Data)
+		}
 		parts[i] = g.Data
 		stats.Add(g.Stats)
 	}

@@ -29,6 +29,9 @@ type Config struct {
 	Trainers []Gradienter // one actor each, at most Work.Micro
 	Updater  Updater      // with Trainers
 
+	Order  Orderer // of this pipeline alone; with Work.Window above 1
+	Memory *Memory // nil: compute reads rows where the table lies
+
 	Load func(*Delivery) error // without Trainers: called on the pool for each batch; may be nil
 }
 
@@ -46,16 +49,33 @@ type Pipeline struct {
 // directory is a Directory of actors in this process.
 type directory struct {
 	source, parameters, progress, asks *actor.PID
+	reorder, match, load               *actor.PID // may be nil
 	samplers, consumers                []*actor.PID
 }
 
 func (d *directory) Source() *actor.PID        { return d.source }
 func (d *directory) Sampler(i int) *actor.PID  { return d.samplers[i] }
 func (d *directory) Consumer(m int) *actor.PID { return d.consumers[m%len(d.consumers)] }
+func (d *directory) Match() *actor.PID         { return d.match }
+func (d *directory) Load() *actor.PID          { return d.load }
 func (d *directory) Trainers() []*actor.PID    { return d.consumers }
 func (d *directory) Parameters() *actor.PID    { return d.parameters }
 func (d *directory) Progress() *actor.PID      { return d.progress }
 func (d *directory) Asks() *actor.PID          { return d.asks }
+
+func (d *directory) Sampled(m int) *actor.PID {
+	if d.reorder != nil {
+		return d.reorder
+	}
+	return d.Ordered(m)
+}
+
+func (d *directory) Ordered(m int) *actor.PID {
+	if d.match != nil {
+		return d.match
+	}
+	return d.Consumer(m)
+}
 
 // Start spawns the actors. A training pipeline computes nothing before the
 // first Proceed, but already samples.
@@ -63,6 +83,13 @@ func Start(c Config) (*Pipeline, error) {
 	if len(c.Samplers) == 0 || c.Credits < 1 || c.Work.BatchSize < 1 || c.Work.Micro < 1 {
 		return nil, fmt.Errorf("actors: %d samplers with %d credits, batch size %d in %d micro-batches: each must be at least 1",
 			len(c.Samplers), c.Credits, c.Work.BatchSize, c.Work.Micro)
+	}
+	if w := c.Work.Window; w > 1 && (c.Order == nil || len(c.Samplers)*c.Credits < (w+1)*c.Work.Micro) {
+		return nil, fmt.Errorf("actors: windows of %d batches in %d micro-batches need an order, and credit for %d: there are %d samplers with %d credits",
+			w, c.Work.Micro, (w+1)*c.Work.Micro, len(c.Samplers), c.Credits)
+	}
+	if m := c.Memory; m != nil && (m.Ahead < 1 || m.Loaders < 1) {
+		return nil, fmt.Errorf("actors: %d batches ahead and %d loaders: each must be at least 1", m.Ahead, m.Loaders)
 	}
 	dir := new(directory)
 	p := &Pipeline{asks: newAsks(), out: newOutbox()}
@@ -75,6 +102,13 @@ func Start(c Config) (*Pipeline, error) {
 	dir.source = spawn(&source{post: p.post, work: c.Work})
 	for i, s := range c.Samplers {
 		dir.samplers = append(dir.samplers, spawn(&sampler{post: p.post, index: i, seed: c.Work.Seed, sampler: s, free: c.Credits}))
+	}
+	if c.Work.Window > 1 {
+		dir.reorder = spawn(&reorder{post: p.post, work: c.Work, order: c.Order})
+	}
+	if c.Memory != nil {
+		dir.match = spawn(&match{post: p.post, mem: c.Memory, first: c.Work.First})
+		dir.load = spawn(&load{post: p.post, mem: c.Memory})
 	}
 	for i, t := range c.Trainers {
 		dir.consumers = append(dir.consumers, spawn(&trainer{post: p.post, index: i, seed: c.Work.Seed, worker: t}))
@@ -114,7 +148,7 @@ func (p *Pipeline) Proceed(step int64) {
 // Release gives a delivery back.
 func (p *Pipeline) Release(d *Delivery) {
 	if !p.post.stopped.Load() {
-		p.post.root.Send(p.deliver, &released{d})
+		p.post.root.Send(p.deliver, &handedBack{d})
 	}
 }
 

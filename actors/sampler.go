@@ -47,7 +47,7 @@ func (s *sampler) receive(m any) {
 			s.fail(m.id, s.name(), m.err)
 			return
 		}
-		s.send(s.dir.Consumer(m.id.Micro), m.res.(*messages.Sampled))
+		s.send(s.dir.Sampled(m.id.Micro), m.res.(*messages.Sampled))
 	}
 	s.ask()
 }

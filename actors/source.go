@@ -19,18 +19,47 @@ type Work struct {
 	First     int64    // the first step that is made: epoch First/Steps(), batch First%Steps()
 	Epochs    int      // epochs are numbered [0, Epochs)
 	InOrder   bool     // keep the order of Nodes instead of shuffling every epoch
+
+	// Window is how many global batches are reordered together; 0 and 1: none.
+	// After is the index of the batch that was computed last before the window
+	// of First; it is used if that window is not the first of its epoch.
+	Window, After int
 }
 
 // Steps returns the number of global batches, and so of steps, of an epoch.
 func (w *Work) Steps() int64 { return int64(sampling.NumBatches(len(w.Nodes), w.BatchSize)) }
+
+// windowBegin returns the first step of the window of step.
+func (w *Work) windowBegin(step int64) int64 {
+	if w.Window <= 1 || w.Steps() == 0 {
+		return step
+	}
+	return step - step%w.Steps()%int64(w.Window)
+}
+
+// windowSize returns how many batches the window has that begins at step begin.
+func (w *Work) windowSize(begin int64) int {
+	return int(min(int64(w.Window), w.Steps()-begin%w.Steps()))
+}
+
+// NextAfter returns what After has to be, for a run that goes on after step,
+// when that step computed the batch of the given index; now is After so far.
+func (w *Work) NextAfter(step int64, batch, now int) int {
+	if w.Window > 1 && w.windowBegin(step+1) == step+1 {
+		return batch
+	}
+	return now
+}
 
 // source hands out seeds, in the order of the batches, to whoever has credit.
 type source struct {
 	*post
 	work    Work
 	self    *actor.PID
+	begin   int64 // the first step of the first window
 	step    int64 // of the next micro-batch
 	micro   int
+	handed  bool             // something was
 	orders  map[int][]uint32 // of the epochs that are due
 	busy    int
 	waiting []int // samplers that granted credit, first come first served
@@ -40,7 +69,12 @@ func (s *source) name() string { return "source" }
 func (s *source) idle() bool   { return s.busy == 0 }
 
 func (s *source) start(self *actor.PID) {
-	s.self, s.step, s.orders = self, s.work.First, map[int][]uint32{}
+	s.self, s.orders = self, map[int][]uint32{}
+	s.step = s.work.windowBegin(s.work.First)
+	s.begin = s.step
+	if s.work.Window > 1 && s.work.Steps() > 0 && s.step%s.work.Steps() != 0 {
+		s.step-- // the batch that reorder goes on from
+	}
 }
 
 // prepare draws the order of an epoch.
@@ -89,11 +123,15 @@ func (s *source) next(i int) bool {
 		return false
 	}
 	epoch, batch := int(s.step/steps), int(s.step%steps)
+	if s.step < s.begin {
+		batch = w.After
+	}
 	order, ok := s.orders[epoch]
 	if !ok {
 		return false
 	}
-	if batch == 0 && s.micro == 0 || s.step == w.First && s.micro == 0 {
+	if s.micro == 0 && (s.step%steps == 0 || !s.handed) {
+		s.handed = true
 		delete(s.orders, epoch-1)
 		s.prepare(epoch + 1)
 	}

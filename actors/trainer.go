@@ -16,17 +16,19 @@ type trainer struct {
 	worker  Gradienter
 	self    *actor.PID
 	version *messages.Version
-	pending map[int64][]*messages.Sampled // by step; bounded by the samplers' credits
+	pending map[int64][]*messages.Loaded // by step; bounded by the samplers' credits
 	busy    bool
 }
 
 func (t *trainer) name() string          { return "compute" }
 func (t *trainer) idle() bool            { return !t.busy }
-func (t *trainer) start(self *actor.PID) { t.self, t.pending = self, map[int64][]*messages.Sampled{} }
+func (t *trainer) start(self *actor.PID) { t.self, t.pending = self, map[int64][]*messages.Loaded{} }
 
 func (t *trainer) receive(m any) {
 	switch m := m.(type) {
 	case *messages.Sampled:
+		t.pending[m.Step] = append(t.pending[m.Step], &messages.Loaded{Step: m.Step, From: m.From, Batch: m.Batch})
+	case *messages.Loaded:
 		t.pending[m.Step] = append(t.pending[m.Step], m)
 	case *messages.Version:
 		t.version = m
@@ -38,8 +40,7 @@ func (t *trainer) receive(m any) {
 		}
 		r := m.res.(*computed)
 		t.send(t.dir.Parameters(), r.gradient)
-		t.releaseBatch(r.input.Batch)
-		t.send(t.dir.Sampler(r.input.From), &messages.Credit{From: t.index, N: 1})
+		t.released(r.input, t.index)
 	}
 	t.next()
 }
@@ -47,7 +48,7 @@ func (t *trainer) receive(m any) {
 // computed is a job's result: the gradient, and the batch to release.
 type computed struct {
 	gradient *messages.Gradient
-	input    *messages.Sampled
+	input    *messages.Loaded
 }
 
 func (t *trainer) next() {
@@ -72,7 +73,7 @@ func (t *trainer) next() {
 			t.gradients.Add(1)
 			grad = make([]float32, len(v.Params))
 		}
-		stats, err := t.worker.Gradient(grad, v.Params, in.Batch, Key(t.seed, in.Batch.ID))
+		stats, err := t.worker.Gradient(grad, v.Params, in.Batch, in.Slots, Key(t.seed, in.Batch.ID))
 		if err != nil {
 			return nil, err
 		}

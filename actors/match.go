@@ -1,0 +1,139 @@
+package actors
+
+import (
+	"errors"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/gnnactor/gnnactor/graph/features"
+	"github.com/gnnactor/gnnactor/internal/clock"
+	"github.com/gnnactor/gnnactor/messages"
+	"github.com/gnnactor/gnnactor/sampling"
+)
+
+// Memory is where a pipeline brings the rows of its batches, and where from.
+type Memory struct {
+	Store   features.Store
+	Slab    *features.Slab // of this pipeline alone
+	Ahead   int            // batches that may hold slots, at least 1
+	Loaders int            // reads that may be under way, at least 1
+}
+
+// match gives batches their slots in the slab, in the order in which they are
+// computed: rows that are there stay where they are (ALGORITHMS §7). At most
+// Memory.Ahead batches hold slots; where the slab is full, the next waits until
+// compute releases one.
+type match struct {
+	*post
+	mem    *Memory
+	first  int64
+	self   *actor.PID
+	due    sequence[*messages.Sampled]
+	leases map[position]*features.Lease // of batches that are on their way
+	given  []*features.Lease            // released, and not yet given back to the slab
+	full   *matching                    // waits for room
+	busy   bool
+}
+
+// matching is a batch with its lease.
+type matching struct {
+	m     *messages.Sampled
+	lease *features.Lease
+	full  bool
+}
+
+func (s *match) name() string { return "match" }
+func (s *match) idle() bool   { return !s.busy }
+
+func (s *match) start(self *actor.PID) {
+	s.self, s.due, s.leases = self, newSequence[*messages.Sampled](s.first), map[position]*features.Lease{}
+}
+
+func (s *match) receive(m any) {
+	switch m := m.(type) {
+	case *messages.Sampled:
+		s.due.put(m.Step, m.Batch.ID, m)
+	case *messages.Released:
+		at := position{m.Step, m.Micro}
+		if l := s.leases[at]; l != nil {
+			s.given = append(s.given, l)
+			delete(s.leases, at)
+		}
+	case *done:
+		s.busy = false
+		if m.err != nil {
+			s.fail(m.id, s.name(), m.err)
+			return
+		}
+		if x, ok := m.res.(*matching); ok {
+			s.matched(x)
+		}
+	}
+	s.next()
+}
+
+// matched passes on a batch that has its slots.
+func (s *match) matched(x *matching) {
+	if x.full {
+		s.full = x
+		return
+	}
+	s.leases[position{x.m.Step, x.m.Batch.ID.Micro}] = x.lease
+	s.send(s.dir.Load(), &messages.Matched{
+		Step: x.m.Step, From: x.m.From, Batch: x.m.Batch, Slots: x.lease.Slots, Rows: x.lease.Load, To: x.lease.LoadSlots,
+	})
+}
+
+// next gives back what was released and matches the batch that is due.
+func (s *match) next() {
+	if s.busy {
+		return
+	}
+	given, slab := s.given, s.mem.Slab
+	if s.full != nil {
+		if len(given) == 0 {
+			return
+		}
+		x := s.full
+		s.full, s.given, s.busy = nil, nil, true
+		s.job(s.self, clock.Match, x.m.Batch.ID, func() (any, error) {
+			for _, l := range given {
+				slab.Release(l)
+			}
+			err := slab.Resume(x.lease)
+			x.full = errors.Is(err, features.ErrFull)
+			if x.full {
+				err = nil
+			}
+			return x, err
+		})
+		return
+	}
+	m, ok := s.due.peek()
+	if ok = ok && len(s.leases) < s.mem.Ahead; ok {
+		s.due.take(m.Batch.ID.Of)
+	} else if len(given) == 0 {
+		return
+	}
+	s.given, s.busy = nil, true
+	if !ok {
+		s.job(s.self, clock.Match, sampling.ID{}, func() (any, error) {
+			for _, l := range given {
+				slab.Release(l)
+			}
+			return nil, nil
+		})
+		return
+	}
+	s.job(s.self, clock.Match, m.Batch.ID, func() (any, error) {
+		for _, l := range given {
+			slab.Release(l)
+		}
+		lease, err := slab.Match(m.Batch.Inputs())
+		x := &matching{m, lease, errors.Is(err, features.ErrFull)}
+		if x.full {
+			err = nil
+		}
+		return x, err
+	})
+}
