@@ -75,14 +75,15 @@ func (c *curves) accuracyPlot() *plot.Plot {
 	return p
 }
 
+var plotFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
+
 // newPlot returns an empty plot over epochs.
 func newPlot(title string) *plot.Plot {
 	p := plot.New()
-	sans := font.Font{Typeface: "Liberation", Variant: "Sans"}
 	p.Title.Text = title
 	p.X.Label.Text = "epoch"
-	for _, style := range []*draw.TextStyle{&p.Title.TextStyle, &p.X.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label, &p.Legend.TextStyle} {
-		style.Font = font.From(sans, 9)
+	for _, style := range []*draw.TextStyle{&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label, &p.Legend.TextStyle} {
+		style.Font = font.From(plotFont, 9)
 	}
 	p.Title.TextStyle.Font.Size = 11
 	p.Title.Padding = 4

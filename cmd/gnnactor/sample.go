@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"iter"
 	"slices"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/internal/rng"
 	"github.com/gnnactor/gnnactor/runtime"
+	"github.com/gnnactor/gnnactor/sampling"
 )
 
 // seedsWithoutSplit is how many nodes are drawn as seeds when the data has no
@@ -22,28 +24,59 @@ func newSample(a *app) *cobra.Command {
 	var (
 		config  *configFlags
 		batches int
+		stats   bool
+		plot    string
 	)
 	cmd := &cobra.Command{
 		Use:   "sample",
-		Short: "Sample mini-batches and measure how fast that goes",
+		Short: "Sample mini-batches, measure how fast that goes, and compare samplers",
 		Long: `Sample mini-batches and measure how fast that goes. Features are not loaded, and
 need not exist. Seeds are the training set's nodes; without one, 196,615 nodes
 drawn uniformly, or all if there are fewer.
 
+With --stats it also says what the batches are like, for one sampler or for
+several beside each other (--sampler neighbor,labor,gns): distinct nodes and edges
+by layer, degrees, rows that got no neighbour although they have some, how much
+consecutive batches overlap (match degree: the share of the smaller batch's input
+nodes that the other has too), and the mean squared error of aggregation: of the
+mean over a row's sampled neighbours, for a signal of ±1 drawn per node, against
+the mean over all. All samplers take the same --sampler-options.
+
 With --output json the last line of the standard output is an object with
-batches_per_second, sampled_edges_per_second, mean_edges and mean_input_nodes.`,
-		Example: `  gnnactor sample --data DIR --fanouts 15,10,5 --batch-size 1024 --batches 200`,
-		Args:    a.args(cobra.NoArgs),
+batches_per_second, sampled_edges_per_second, mean_edges and mean_input_nodes; with
+--stats, one with graph_degrees and samplers, an object for each of them.`,
+		Example: `  gnnactor sample --data DIR --fanouts 15,10,5 --batch-size 1024 --batches 200
+  gnnactor sample --data DIR --fanouts 15,10,5 --stats --sampler neighbor,labor,gns --plot samplers.svg
+  gnnactor sample --data DIR --stats --sampler frontier,cluster \
+    --sampler-options budget=8000,frontier=1000,clusters=1000,per-batch=20`,
+		Args: a.args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if batches < 0 {
 				return usagef("--batches %d: must be 1 or more; 0 takes one epoch", batches)
+			}
+			if plot != "" && !stats {
+				return usagef("--plot draws what --stats measures; give that, too")
+			}
+			if err := checkPlot(plot); err != nil {
+				return err
 			}
 			cfg, err := config.load(cmd, a)
 			if err != nil {
 				return err
 			}
-			r, err := a.sample(cmd.Context(), cfg, batches)
+			if stats {
+				if !cmd.Flags().Changed("batches") {
+					batches = statsBatches
+				}
+				return a.compareSamplers(cmd.Context(), cfg, batches, plot)
+			}
+			ds, done, err := a.openBare(cfg)
 			if err != nil {
+				return err
+			}
+			cfg.Dataset = ds
+			r, err := a.sample(cmd.Context(), cfg, batches, nil)
+			if err = errors.Join(err, done()); err != nil {
 				return err
 			}
 			if a.output == outputJSON {
@@ -59,7 +92,9 @@ batches_per_second, sampled_edges_per_second, mean_edges and mean_input_nodes.`,
 		},
 	}
 	config = addConfigFlags(cmd, []group{dataGroup}, "layers", "sampler", "fanouts", "sampler-options", "batch-size", "micro-batches", "seed", "threads", "samplers", "credits", "local-codec")
-	cmd.Flags().IntVar(&batches, "batches", 0, "batches to sample; 0: one epoch")
+	cmd.Flags().IntVar(&batches, "batches", 0, "batches to sample; 0: one epoch (default with --stats: 20)")
+	cmd.Flags().BoolVar(&stats, "stats", false, "say what the batches are like; --sampler may name several, divided by commas")
+	cmd.Flags().StringVar(&plot, "plot", "", "`FILE`.svg or .png to draw the statistics to")
 	a.addOutputFlag(cmd)
 	return cmd
 }
@@ -75,56 +110,73 @@ type sampleResult struct {
 	took    time.Duration
 }
 
-// sample draws n global batches, or one epoch when n is 0.
-func (a *app) sample(ctx context.Context, cfg runtime.Config, n int) (r sampleResult, err error) {
-	data, err := runtime.Start(cfg)
+// openBare opens the data and returns it without features and labels: a runtime
+// that has some would load them. The data lives until done is called.
+func (a *app) openBare(cfg runtime.Config) (bare *graph.Dataset, done func() error, err error) {
+	// The whole-graph sampler has nothing to prepare.
+	cfg.Sampler, cfg.SamplerOptions = "full", nil
+	rt, err := runtime.Start(cfg)
 	if err != nil {
-		return r, err
+		return nil, nil, err
 	}
-	defer func() { err = errors.Join(err, data.Stop()) }()
-	ds := data.Dataset()
-	a.logf("%s", describe(ds))
-	// The same graph without features: a runtime that has some would load them.
-	bare := *ds
-	bare.NodeFeatures, bare.EdgeFeatures, bare.Labels = nil, nil, nil
-	cfg.Dataset = &bare
+	a.logf("%s", describe(rt.Dataset()))
+	copied := *rt.Dataset()
+	copied.NodeFeatures, copied.EdgeFeatures, copied.Labels = nil, nil, nil
+	return &copied, rt.Stop, nil
+}
+
+// sample draws n global batches of cfg.Dataset, or one epoch when n is 0, and
+// times that. Then visit, unless it is nil, is called with each of the same
+// micro-batches again, of one epoch at most.
+func (a *app) sample(ctx context.Context, cfg runtime.Config, n int, visit func(*sampling.Batch)) (r sampleResult, err error) {
 	rt, err := runtime.Start(cfg)
 	if err != nil {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, rt.Stop()) }()
-	seeds := ds.Train
-	if len(seeds) == 0 {
-		seeds = drawNodes(ds.Graph, seedsWithoutSplit, cfg.Seed)
+	ds := cfg.Dataset
+	o := runtime.BatchesOptions{Nodes: ds.Train, Epochs: max(n, 1), Phase: "sample"}
+	if len(o.Nodes) == 0 {
+		o.Nodes = drawNodes(ds.Graph, seedsWithoutSplit, cfg.Seed)
 	}
-	perEpoch := (len(seeds) + cfg.BatchSize - 1) / cfg.BatchSize
-	if cfg.Sampler == "full" {
-		perEpoch = 1
+	if visit != nil {
+		o.Epochs = 1
 	}
-	if n == 0 {
-		n = perEpoch
-	}
-	epochs := (n + perEpoch - 1) / max(perEpoch, 1)
 	var edges, inputs int64
 	began := time.Now()
-	for b, err := range rt.Batches(ctx, runtime.BatchesOptions{Nodes: seeds, Epochs: epochs, Phase: "sample"}) {
-		if err != nil {
-			return r, err
-		}
+	r.batches, err = countBatches(rt.Batches(ctx, o), n, func(b *sampling.Batch) {
 		edges += int64(b.NumEdges())
 		inputs += int64(b.NumInputs())
-		if b.ID.Micro+1 >= b.ID.Of {
-			if r.batches++; r.batches == n {
-				break
-			}
-		}
+	})
+	if err != nil {
+		return r, err
 	}
 	r.took = time.Since(began)
 	r.BatchesPerSecond = float64(r.batches) / r.took.Seconds()
 	r.EdgesPerSecond = float64(edges) / r.took.Seconds()
 	r.MeanEdges = float64(edges) / float64(r.batches)
 	r.MeanInputNodes = float64(inputs) / float64(r.batches)
-	return r, nil
+	if visit != nil {
+		_, err = countBatches(rt.Batches(ctx, o), n, visit)
+	}
+	return r, err
+}
+
+// countBatches calls visit with every micro-batch until n global batches have
+// gone by, or all when n is 0, and returns how many went by.
+func countBatches(batches iter.Seq2[*runtime.Batch, error], n int, visit func(*sampling.Batch)) (count int, err error) {
+	for b, err := range batches {
+		if err != nil {
+			return count, err
+		}
+		visit(b.Batch)
+		if b.ID.Micro+1 >= b.ID.Of {
+			if count++; count == n {
+				break
+			}
+		}
+	}
+	return count, nil
 }
 
 // drawNodes returns k distinct nodes of g, uniformly drawn, sorted; all when
