@@ -201,7 +201,7 @@ func (t *gemmTask[T]) chunk(w *scratch, c int) {
 	np := ceilDiv(t.j1-t.j0, t.nr)
 	for k0 := t.k0; k0 < t.k1; k0 += kBlock {
 		kc := min(kBlock, t.k1-k0)
-		t.block(w, t.dst, t.packed[(k0-t.k0)*np*t.nr:], i0, i1, t.j0, t.j1, k0, kc, k0 > 0 || t.e.Accumulate, k0+kc == t.k)
+		t.block(w, t.dst, t.packed[(k0-t.k0)*np*t.nr:], i0, i1, t.j0, t.j1, k0, kc, k0 > 0 || t.e.Accumulate, k0+kc == t.k, min(kBlock, t.k1-k0-kc), false)
 	}
 }
 
@@ -249,7 +249,7 @@ func (t *splitTask[T]) chunk(w *scratch, c int) {
 		for k := k0; k < k1; k += kBlock {
 			kc := min(kBlock, k1-k)
 			t.packPanels(panel, k, kc, j, j1-j)
-			t.block(w, priv, panel, 0, t.m, j, j1, k, kc, k > k0, false)
+			t.block(w, priv, panel, 0, t.m, j, j1, k, kc, k > k0, false, min(kBlock, k1-k-kc), true)
 		}
 	}
 }

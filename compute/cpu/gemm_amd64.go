@@ -34,6 +34,12 @@ var (
 	}
 )
 
+// packs copy that many tiles of a transposed A.
+var (
+	packsAVX2   = [...]func(dst, src *float32, ld, kc int){1: pack1x6AVX2, 2: pack2x6AVX2, 4: pack4x6AVX2}
+	packsAVX512 = [...]func(dst, src *float32, ld, kc int){1: pack1x14AVX512, 2: pack2x14AVX512, 4: pack4x14AVX512}
+)
+
 const (
 	flagAccumulate = 1 << iota
 	flagReLU
@@ -53,18 +59,21 @@ func (p *product[T]) kernelFor(set Set) {
 	}
 }
 
-// packFast packs the whole panels of op(B)[k0:k0+kc, j:j+w] in assembly, if it
-// can, and returns how many columns that was.
-func (p *product[T]) packFast(d []T, k0, kc, j, w int) int {
-	w -= w % p.nr
-	if p.set == Go || p.csb != 1 || w == 0 {
+// packFast packs op(B)[k0:k0+kc, j:j+w] in assembly, if it can, and returns how
+// many columns that was.
+func (p *product[T]) packFast(d []T, k0, kc, j, width int) int {
+	if p.set == Go || p.csb != 1 {
 		return 0
 	}
-	d32, _ := as32(d[:kc*w])
-	b32, _ := as32(p.b[k0*p.rsb+j : (k0+kc-1)*p.rsb+j+w])
-	pack := packAVX2
+	w := width - width%p.nr
+	d32, _ := as32(d[:kc*roundUp(width, p.nr)])
+	b32, _ := as32(p.b[k0*p.rsb+j : (k0+kc-1)*p.rsb+j+width])
+	pack, packPart := packAVX2, packPartAVX2
 	if p.set == AVX512 {
-		pack = packAVX512
+		pack, packPart = packAVX512, packPartAVX512
+	}
+	if w < width {
+		packPart(&d32[kc*w], &b32[w], 4*p.rsb, kc, width-w)
 	}
 	// Some panels at a time: a row is then read by the line, yet few streams
 	// are written.
@@ -73,7 +82,7 @@ func (p *product[T]) packFast(d []T, k0, kc, j, w int) int {
 		at := w - n*p.nr
 		pack(&d32[kc*at], &b32[at], 4*p.rsb, kc, min(n, most))
 	}
-	return w
+	return width
 }
 
 // packTiles packs the next tiles of a transposed A, which starts at a and has
@@ -81,20 +90,15 @@ func (p *product[T]) packFast(d []T, k0, kc, j, w int) int {
 func (p *product[T]) packTiles(w *scratch, a *float32, kc, left int) int {
 	const most = 4
 	w.tile = grow(w.tile, most*p.mr*kBlock)
-	n := 1
-	if left >= most*p.mr {
-		n = most
+	n := most
+	for n*p.mr > left {
+		n /= 2
 	}
-	switch {
-	case p.set == AVX2 && n == 1:
-		pack1x6AVX2(&w.tile[0], a, 4*p.csa, kc)
-	case p.set == AVX2:
-		pack4x6AVX2(&w.tile[0], a, 4*p.csa, kc)
-	case n == 1:
-		pack1x14AVX512(&w.tile[0], a, 4*p.csa, kc)
-	default:
-		pack4x14AVX512(&w.tile[0], a, 4*p.csa, kc)
+	copies := packsAVX2
+	if p.set == AVX512 {
+		copies = packsAVX512
 	}
+	copies[n](&w.tile[0], a, 4*p.csa, kc)
 	return n
 }
 
@@ -111,9 +115,49 @@ func tallest(heights []tiles, left int) *tiles {
 	return &heights[h]
 }
 
+// fetcher prefetches the rows of a transposed A, and of B if they are yet to be
+// packed, that the next block of K reads, some at a time.
+type fetcher struct {
+	a, b           unsafe.Pointer // the next rows; b nil: none of B
+	lda, ldb       int            // in bytes
+	aLines, bLines int
+	rows, each     int // rows to come, and how many at a time
+}
+
+// fetcher returns what prefetches op(A)[i0:i1, k0:k0+kc] and, if both, op(B)[k0:k0+kc,
+// j0:j1], in the given number of steps.
+func (p *product[T]) fetcher(i0, i1, j0, j1, k0, kc, steps int, both bool) (f fetcher) {
+	if kc == 0 || p.csa == 1 {
+		return f
+	}
+	f = fetcher{lda: 4 * p.csa, aLines: ceilDiv(i1-i0, 16), rows: kc, each: ceilDiv(kc, steps)}
+	f.a = unsafe.Pointer(&p.a[i0*p.rsa+k0*p.csa])
+	if both && p.csb == 1 {
+		f.b, f.ldb, f.bLines = unsafe.Pointer(&p.b[k0*p.rsb+j0]), 4*p.rsb, ceilDiv(j1-j0, 16)
+	}
+	return f
+}
+
+func (f *fetcher) step() {
+	n := min(f.rows, f.each)
+	f.rows -= n
+	fetchRows((*float32)(f.a), f.lda, n, f.aLines)
+	if f.rows > 0 {
+		f.a = unsafe.Add(f.a, n*f.lda)
+	}
+	if f.b == nil {
+		return
+	}
+	fetchRows((*float32)(f.b), f.ldb, n, f.bLines)
+	if f.rows > 0 {
+		f.b = unsafe.Add(f.b, n*f.ldb)
+	}
+}
+
 // block computes dst[i0:i1, j0:j1] (+)= op(A)[i0:i1, k0:k0+kc]·panels. acc says
-// whether dst is added to; last, whether the epilogue follows.
-func (p *product[T]) block(w *scratch, dst Matrix[T], panels []T, i0, i1, j0, j1, k0, kc int, acc, last bool) {
+// whether dst is added to; last, whether the epilogue follows. After it come
+// next terms more, of which B is yet to be packed if both.
+func (p *product[T]) block(w *scratch, dst Matrix[T], panels []T, i0, i1, j0, j1, k0, kc int, acc, last bool, next int, both bool) {
 	if p.set == Go {
 		p.blockPortable(dst, panels, i0, i1, j0, j1, k0, kc, acc, last)
 		return
@@ -141,6 +185,7 @@ func (p *product[T]) block(w *scratch, dst Matrix[T], panels []T, i0, i1, j0, j1
 	_ = d[(i1-1)*dst.Stride+j1-1]
 	_ = b[kc*roundUp(j1-j0, p.nr)-1]
 	nr := p.nr
+	ahead := p.fetcher(i0, i1, j0, j1, k0+kc, next, ceilDiv(i1-i0, p.mr)*ceilDiv(j1-j0, nr), both)
 	ready, tile := 0, 0 // packed tiles of A to come, and the next one
 	for i := i0; i < i1; {
 		t := tallest(heights, i1-i)
@@ -162,10 +207,15 @@ func (p *product[T]) block(w *scratch, dst Matrix[T], panels []T, i0, i1, j0, j1
 		}
 		for left := j1 - j0; ; left -= nr {
 			f := t.whole
-			if left < nr {
+			if left <= nr/2 {
+				f = t.narrow
+			} else if left < nr {
 				f = t.part
 			}
 			f(kc, pa, rs, cs, (*float32)(pb), (*float32)(pd), 4*dst.Stride, left, (*float32)(pbias), flags)
+			if ahead.rows > 0 {
+				ahead.step()
+			}
 			if left <= nr {
 				break
 			}

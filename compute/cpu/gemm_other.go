@@ -6,6 +6,6 @@ func (p *product[T]) kernelFor(Set) { p.set, p.mr, p.nr = Go, portableRows, port
 
 func (p *product[T]) packFast([]T, int, int, int, int) int { return 0 }
 
-func (p *product[T]) block(_ *scratch, dst Matrix[T], panels []T, i0, i1, j0, j1, k0, kc int, acc, last bool) {
+func (p *product[T]) block(_ *scratch, dst Matrix[T], panels []T, i0, i1, j0, j1, k0, kc int, acc, last bool, _ int, _ bool) {
 	p.blockPortable(dst, panels, i0, i1, j0, j1, k0, kc, acc, last)
 }

@@ -99,10 +99,20 @@ func tile1x8mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ld
 //go:noescape
 func packAVX2(dst *float32, src *float32, ld int, kc int, panels int)
 
+// packPartAVX2 copies the first 1 <= w <= 16 columns of kc > 0 rows, ld bytes apart, into a panel that is padded with zeros.
+//
+//go:noescape
+func packPartAVX2(dst *float32, src *float32, ld int, kc int, w int)
+
 // pack1x6AVX2 copies 1 groups of 6 columns of kc > 0 rows, ld bytes apart: each group without gaps, 1536 values after the one before.
 //
 //go:noescape
 func pack1x6AVX2(dst *float32, src *float32, ld int, kc int)
+
+// pack2x6AVX2 copies 2 groups of 6 columns of kc > 0 rows, ld bytes apart: each group without gaps, 1536 values after the one before.
+//
+//go:noescape
+func pack2x6AVX2(dst *float32, src *float32, ld int, kc int)
 
 // pack4x6AVX2 copies 4 groups of 6 columns of kc > 0 rows, ld bytes apart: each group without gaps, 1536 values after the one before.
 //
@@ -111,43 +121,48 @@ func pack4x6AVX2(dst *float32, src *float32, ld int, kc int)
 
 // sumF32AVX2 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
 // the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.
-// A nil scale is 1. column scales columns (int8 only). acc != 0 adds to dst.
+// A nil scale is 1. column scales columns (int8 only). Flag 1 adds to dst; flag 2 stores past
+// the caches: whole vectors only, and dst and ldd are multiples of a vector.
 // offsets has 16 readable values more than entries, which are prefetched.
 //
 //go:noescape
-func sumF32AVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+func sumF32AVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
 
 // sumF16AVX2 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
 // the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.
-// A nil scale is 1. column scales columns (int8 only). acc != 0 adds to dst.
+// A nil scale is 1. column scales columns (int8 only). Flag 1 adds to dst; flag 2 stores past
+// the caches: whole vectors only, and dst and ldd are multiples of a vector.
 // offsets has 16 readable values more than entries, which are prefetched.
 //
 //go:noescape
-func sumF16AVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+func sumF16AVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
 
 // sumBF16AVX2 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
 // the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.
-// A nil scale is 1. column scales columns (int8 only). acc != 0 adds to dst.
+// A nil scale is 1. column scales columns (int8 only). Flag 1 adds to dst; flag 2 stores past
+// the caches: whole vectors only, and dst and ldd are multiples of a vector.
 // offsets has 16 readable values more than entries, which are prefetched.
 //
 //go:noescape
-func sumBF16AVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+func sumBF16AVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
 
 // sumU8AVX2 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
 // the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.
-// A nil scale is 1. column scales columns (int8 only). acc != 0 adds to dst.
+// A nil scale is 1. column scales columns (int8 only). Flag 1 adds to dst; flag 2 stores past
+// the caches: whole vectors only, and dst and ldd are multiples of a vector.
 // offsets has 16 readable values more than entries, which are prefetched.
 //
 //go:noescape
-func sumU8AVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+func sumU8AVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
 
 // sumI8AVX2 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
 // the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.
-// A nil scale is 1. column scales columns (int8 only). acc != 0 adds to dst.
+// A nil scale is 1. column scales columns (int8 only). Flag 1 adds to dst; flag 2 stores past
+// the caches: whole vectors only, and dst and ldd are multiples of a vector.
 // offsets has 16 readable values more than entries, which are prefetched.
 //
 //go:noescape
-func sumI8AVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+func sumI8AVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
 
 // maxAVX2 takes, for each of rows > 0 rows of counts[r] > 0 entries, the maximum of each
 // column and the number of its first entry, counted from entry; a NaN wins. acc != 0
@@ -289,10 +304,20 @@ func tile1x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32,
 //go:noescape
 func packAVX512(dst *float32, src *float32, ld int, kc int, panels int)
 
+// packPartAVX512 copies the first 1 <= w <= 32 columns of kc > 0 rows, ld bytes apart, into a panel that is padded with zeros.
+//
+//go:noescape
+func packPartAVX512(dst *float32, src *float32, ld int, kc int, w int)
+
 // pack1x14AVX512 copies 1 groups of 14 columns of kc > 0 rows, ld bytes apart: each group without gaps, 3584 values after the one before.
 //
 //go:noescape
 func pack1x14AVX512(dst *float32, src *float32, ld int, kc int)
+
+// pack2x14AVX512 copies 2 groups of 14 columns of kc > 0 rows, ld bytes apart: each group without gaps, 3584 values after the one before.
+//
+//go:noescape
+func pack2x14AVX512(dst *float32, src *float32, ld int, kc int)
 
 // pack4x14AVX512 copies 4 groups of 14 columns of kc > 0 rows, ld bytes apart: each group without gaps, 3584 values after the one before.
 //
@@ -301,43 +326,48 @@ func pack4x14AVX512(dst *float32, src *float32, ld int, kc int)
 
 // sumF32AVX512 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
 // the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.
-// A nil scale is 1. column scales columns (int8 only). acc != 0 adds to dst.
+// A nil scale is 1. column scales columns (int8 only). Flag 1 adds to dst; flag 2 stores past
+// the caches: whole vectors only, and dst and ldd are multiples of a vector.
 // offsets has 16 readable values more than entries, which are prefetched.
 //
 //go:noescape
-func sumF32AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+func sumF32AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
 
 // sumF16AVX512 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
 // the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.
-// A nil scale is 1. column scales columns (int8 only). acc != 0 adds to dst.
+// A nil scale is 1. column scales columns (int8 only). Flag 1 adds to dst; flag 2 stores past
+// the caches: whole vectors only, and dst and ldd are multiples of a vector.
 // offsets has 16 readable values more than entries, which are prefetched.
 //
 //go:noescape
-func sumF16AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+func sumF16AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
 
 // sumBF16AVX512 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
 // the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.
-// A nil scale is 1. column scales columns (int8 only). acc != 0 adds to dst.
+// A nil scale is 1. column scales columns (int8 only). Flag 1 adds to dst; flag 2 stores past
+// the caches: whole vectors only, and dst and ldd are multiples of a vector.
 // offsets has 16 readable values more than entries, which are prefetched.
 //
 //go:noescape
-func sumBF16AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+func sumBF16AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
 
 // sumU8AVX512 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
 // the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.
-// A nil scale is 1. column scales columns (int8 only). acc != 0 adds to dst.
+// A nil scale is 1. column scales columns (int8 only). Flag 1 adds to dst; flag 2 stores past
+// the caches: whole vectors only, and dst and ldd are multiples of a vector.
 // offsets has 16 readable values more than entries, which are prefetched.
 //
 //go:noescape
-func sumU8AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+func sumU8AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
 
 // sumI8AVX512 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
 // the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.
-// A nil scale is 1. column scales columns (int8 only). acc != 0 adds to dst.
+// A nil scale is 1. column scales columns (int8 only). Flag 1 adds to dst; flag 2 stores past
+// the caches: whole vectors only, and dst and ldd are multiples of a vector.
 // offsets has 16 readable values more than entries, which are prefetched.
 //
 //go:noescape
-func sumI8AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+func sumI8AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
 
 // maxAVX512 takes, for each of rows > 0 rows of counts[r] > 0 entries, the maximum of each
 // column and the number of its first entry, counted from entry; a NaN wins. acc != 0
@@ -353,6 +383,16 @@ func maxAVX512(dst *float32, ldd int, arg *uint32, lda int, counts *int32, rows 
 //
 //go:noescape
 func maxBackwardAVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, entries *uint32, base *byte, arg *byte, cols int, acc int)
+
+// fetchRows prefetches lines > 0 cache lines of each of rows > 0 rows, ld bytes apart.
+//
+//go:noescape
+func fetchRows(p *float32, ld int, rows int, lines int)
+
+// offsetsAVX2 computes d[i] = indices[i]·stride, stride < 2^32, for n > 0 indices, and the largest index.
+//
+//go:noescape
+func offsetsAVX2(d *uint64, indices *uint32, n int, stride uint64) (most uint32)
 
 // addAVX2 computes d = a + b over n > 0 elements.
 //

@@ -636,23 +636,348 @@ act:
 	VMAXPS Y11, Y14, Y11
 
 store:
-	VMASKMOVPS Y0, Y12, (SI)
-	VMASKMOVPS Y1, Y13, 32(SI)
-	ADDQ       DI, SI
-	VMASKMOVPS Y2, Y12, (SI)
-	VMASKMOVPS Y3, Y13, 32(SI)
-	ADDQ       DI, SI
-	VMASKMOVPS Y4, Y12, (SI)
-	VMASKMOVPS Y5, Y13, 32(SI)
-	ADDQ       DI, SI
-	VMASKMOVPS Y6, Y12, (SI)
-	VMASKMOVPS Y7, Y13, 32(SI)
-	ADDQ       DI, SI
-	VMASKMOVPS Y8, Y12, (SI)
-	VMASKMOVPS Y9, Y13, 32(SI)
-	ADDQ       DI, SI
-	VMASKMOVPS Y10, Y12, (SI)
-	VMASKMOVPS Y11, Y13, 32(SI)
+	MOVQ    w+56(FP), AX
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r0v0part
+	VMOVUPS Y0, (SI)
+	JMP     r0v0end
+
+r0v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r0v0two
+	VMOVUPS      X0, (DX)
+	VEXTRACTF128 $0x01, Y0, X0
+	ADDQ         $0x10, DX
+
+r0v0two:
+	BTQ      $0x01, CX
+	JCC      r0v0one
+	VMOVLPS  X0, (DX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $0x08, DX
+
+r0v0one:
+	BTQ    $0x00, CX
+	JCC    r0v0end
+	VMOVSS X0, (DX)
+
+r0v0end:
+	LEAQ    -8(AX), CX
+	CMPQ    CX, $0x08
+	JLT     r0v1part
+	VMOVUPS Y1, 32(SI)
+	JMP     r0v1end
+
+r0v1part:
+	TESTQ        CX, CX
+	JLE          r0v1end
+	LEAQ         32(SI), DX
+	BTQ          $0x02, CX
+	JCC          r0v1two
+	VMOVUPS      X1, (DX)
+	VEXTRACTF128 $0x01, Y1, X1
+	ADDQ         $0x10, DX
+
+r0v1two:
+	BTQ      $0x01, CX
+	JCC      r0v1one
+	VMOVLPS  X1, (DX)
+	VMOVHLPS X1, X1, X1
+	ADDQ     $0x08, DX
+
+r0v1one:
+	BTQ    $0x00, CX
+	JCC    r0v1end
+	VMOVSS X1, (DX)
+
+r0v1end:
+	ADDQ    DI, SI
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r1v0part
+	VMOVUPS Y2, (SI)
+	JMP     r1v0end
+
+r1v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r1v0two
+	VMOVUPS      X2, (DX)
+	VEXTRACTF128 $0x01, Y2, X2
+	ADDQ         $0x10, DX
+
+r1v0two:
+	BTQ      $0x01, CX
+	JCC      r1v0one
+	VMOVLPS  X2, (DX)
+	VMOVHLPS X2, X2, X2
+	ADDQ     $0x08, DX
+
+r1v0one:
+	BTQ    $0x00, CX
+	JCC    r1v0end
+	VMOVSS X2, (DX)
+
+r1v0end:
+	LEAQ    -8(AX), CX
+	CMPQ    CX, $0x08
+	JLT     r1v1part
+	VMOVUPS Y3, 32(SI)
+	JMP     r1v1end
+
+r1v1part:
+	TESTQ        CX, CX
+	JLE          r1v1end
+	LEAQ         32(SI), DX
+	BTQ          $0x02, CX
+	JCC          r1v1two
+	VMOVUPS      X3, (DX)
+	VEXTRACTF128 $0x01, Y3, X3
+	ADDQ         $0x10, DX
+
+r1v1two:
+	BTQ      $0x01, CX
+	JCC      r1v1one
+	VMOVLPS  X3, (DX)
+	VMOVHLPS X3, X3, X3
+	ADDQ     $0x08, DX
+
+r1v1one:
+	BTQ    $0x00, CX
+	JCC    r1v1end
+	VMOVSS X3, (DX)
+
+r1v1end:
+	ADDQ    DI, SI
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r2v0part
+	VMOVUPS Y4, (SI)
+	JMP     r2v0end
+
+r2v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r2v0two
+	VMOVUPS      X4, (DX)
+	VEXTRACTF128 $0x01, Y4, X4
+	ADDQ         $0x10, DX
+
+r2v0two:
+	BTQ      $0x01, CX
+	JCC      r2v0one
+	VMOVLPS  X4, (DX)
+	VMOVHLPS X4, X4, X4
+	ADDQ     $0x08, DX
+
+r2v0one:
+	BTQ    $0x00, CX
+	JCC    r2v0end
+	VMOVSS X4, (DX)
+
+r2v0end:
+	LEAQ    -8(AX), CX
+	CMPQ    CX, $0x08
+	JLT     r2v1part
+	VMOVUPS Y5, 32(SI)
+	JMP     r2v1end
+
+r2v1part:
+	TESTQ        CX, CX
+	JLE          r2v1end
+	LEAQ         32(SI), DX
+	BTQ          $0x02, CX
+	JCC          r2v1two
+	VMOVUPS      X5, (DX)
+	VEXTRACTF128 $0x01, Y5, X5
+	ADDQ         $0x10, DX
+
+r2v1two:
+	BTQ      $0x01, CX
+	JCC      r2v1one
+	VMOVLPS  X5, (DX)
+	VMOVHLPS X5, X5, X5
+	ADDQ     $0x08, DX
+
+r2v1one:
+	BTQ    $0x00, CX
+	JCC    r2v1end
+	VMOVSS X5, (DX)
+
+r2v1end:
+	ADDQ    DI, SI
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r3v0part
+	VMOVUPS Y6, (SI)
+	JMP     r3v0end
+
+r3v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r3v0two
+	VMOVUPS      X6, (DX)
+	VEXTRACTF128 $0x01, Y6, X6
+	ADDQ         $0x10, DX
+
+r3v0two:
+	BTQ      $0x01, CX
+	JCC      r3v0one
+	VMOVLPS  X6, (DX)
+	VMOVHLPS X6, X6, X6
+	ADDQ     $0x08, DX
+
+r3v0one:
+	BTQ    $0x00, CX
+	JCC    r3v0end
+	VMOVSS X6, (DX)
+
+r3v0end:
+	LEAQ    -8(AX), CX
+	CMPQ    CX, $0x08
+	JLT     r3v1part
+	VMOVUPS Y7, 32(SI)
+	JMP     r3v1end
+
+r3v1part:
+	TESTQ        CX, CX
+	JLE          r3v1end
+	LEAQ         32(SI), DX
+	BTQ          $0x02, CX
+	JCC          r3v1two
+	VMOVUPS      X7, (DX)
+	VEXTRACTF128 $0x01, Y7, X7
+	ADDQ         $0x10, DX
+
+r3v1two:
+	BTQ      $0x01, CX
+	JCC      r3v1one
+	VMOVLPS  X7, (DX)
+	VMOVHLPS X7, X7, X7
+	ADDQ     $0x08, DX
+
+r3v1one:
+	BTQ    $0x00, CX
+	JCC    r3v1end
+	VMOVSS X7, (DX)
+
+r3v1end:
+	ADDQ    DI, SI
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r4v0part
+	VMOVUPS Y8, (SI)
+	JMP     r4v0end
+
+r4v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r4v0two
+	VMOVUPS      X8, (DX)
+	VEXTRACTF128 $0x01, Y8, X8
+	ADDQ         $0x10, DX
+
+r4v0two:
+	BTQ      $0x01, CX
+	JCC      r4v0one
+	VMOVLPS  X8, (DX)
+	VMOVHLPS X8, X8, X8
+	ADDQ     $0x08, DX
+
+r4v0one:
+	BTQ    $0x00, CX
+	JCC    r4v0end
+	VMOVSS X8, (DX)
+
+r4v0end:
+	LEAQ    -8(AX), CX
+	CMPQ    CX, $0x08
+	JLT     r4v1part
+	VMOVUPS Y9, 32(SI)
+	JMP     r4v1end
+
+r4v1part:
+	TESTQ        CX, CX
+	JLE          r4v1end
+	LEAQ         32(SI), DX
+	BTQ          $0x02, CX
+	JCC          r4v1two
+	VMOVUPS      X9, (DX)
+	VEXTRACTF128 $0x01, Y9, X9
+	ADDQ         $0x10, DX
+
+r4v1two:
+	BTQ      $0x01, CX
+	JCC      r4v1one
+	VMOVLPS  X9, (DX)
+	VMOVHLPS X9, X9, X9
+	ADDQ     $0x08, DX
+
+r4v1one:
+	BTQ    $0x00, CX
+	JCC    r4v1end
+	VMOVSS X9, (DX)
+
+r4v1end:
+	ADDQ    DI, SI
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r5v0part
+	VMOVUPS Y10, (SI)
+	JMP     r5v0end
+
+r5v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r5v0two
+	VMOVUPS      X10, (DX)
+	VEXTRACTF128 $0x01, Y10, X10
+	ADDQ         $0x10, DX
+
+r5v0two:
+	BTQ      $0x01, CX
+	JCC      r5v0one
+	VMOVLPS  X10, (DX)
+	VMOVHLPS X10, X10, X10
+	ADDQ     $0x08, DX
+
+r5v0one:
+	BTQ    $0x00, CX
+	JCC    r5v0end
+	VMOVSS X10, (DX)
+
+r5v0end:
+	LEAQ    -8(AX), AX
+	CMPQ    AX, $0x08
+	JLT     r5v1part
+	VMOVUPS Y11, 32(SI)
+	JMP     r5v1end
+
+r5v1part:
+	TESTQ        AX, AX
+	JLE          r5v1end
+	LEAQ         32(SI), CX
+	BTQ          $0x02, AX
+	JCC          r5v1two
+	VMOVUPS      X11, (CX)
+	VEXTRACTF128 $0x01, Y11, X11
+	ADDQ         $0x10, CX
+
+r5v1two:
+	BTQ      $0x01, AX
+	JCC      r5v1one
+	VMOVLPS  X11, (CX)
+	VMOVHLPS X11, X11, X11
+	ADDQ     $0x08, CX
+
+r5v1one:
+	BTQ    $0x00, AX
+	JCC    r5v1end
+	VMOVSS X11, (CX)
+
+r5v1end:
 	VZEROUPPER
 	RET
 
@@ -705,21 +1030,6 @@ loop:
 	VFMADD231PS  Y6, Y7, Y5
 	ADDQ         DX, AX
 	ADDQ         DX, R8
-	VMOVUPS      32(BX), Y6
-	VBROADCASTSS (AX), Y7
-	VFMADD231PS  Y6, Y7, Y0
-	VBROADCASTSS (AX)(CX*1), Y7
-	VFMADD231PS  Y6, Y7, Y1
-	VBROADCASTSS (AX)(CX*2), Y7
-	VFMADD231PS  Y6, Y7, Y2
-	VBROADCASTSS (R8), Y7
-	VFMADD231PS  Y6, Y7, Y3
-	VBROADCASTSS (R8)(CX*1), Y7
-	VFMADD231PS  Y6, Y7, Y4
-	VBROADCASTSS (R8)(CX*2), Y7
-	VFMADD231PS  Y6, Y7, Y5
-	ADDQ         DX, AX
-	ADDQ         DX, R8
 	VMOVUPS      64(BX), Y6
 	VBROADCASTSS (AX), Y7
 	VFMADD231PS  Y6, Y7, Y0
@@ -735,7 +1045,7 @@ loop:
 	VFMADD231PS  Y6, Y7, Y5
 	ADDQ         DX, AX
 	ADDQ         DX, R8
-	VMOVUPS      96(BX), Y6
+	VMOVUPS      128(BX), Y6
 	VBROADCASTSS (AX), Y7
 	VFMADD231PS  Y6, Y7, Y0
 	VBROADCASTSS (AX)(CX*1), Y7
@@ -750,7 +1060,22 @@ loop:
 	VFMADD231PS  Y6, Y7, Y5
 	ADDQ         DX, AX
 	ADDQ         DX, R8
-	ADDQ         $0x00000080, BX
+	VMOVUPS      192(BX), Y6
+	VBROADCASTSS (AX), Y7
+	VFMADD231PS  Y6, Y7, Y0
+	VBROADCASTSS (AX)(CX*1), Y7
+	VFMADD231PS  Y6, Y7, Y1
+	VBROADCASTSS (AX)(CX*2), Y7
+	VFMADD231PS  Y6, Y7, Y2
+	VBROADCASTSS (R8), Y7
+	VFMADD231PS  Y6, Y7, Y3
+	VBROADCASTSS (R8)(CX*1), Y7
+	VFMADD231PS  Y6, Y7, Y4
+	VBROADCASTSS (R8)(CX*2), Y7
+	VFMADD231PS  Y6, Y7, Y5
+	ADDQ         DX, AX
+	ADDQ         DX, R8
+	ADDQ         $0x00000100, BX
 	SUBQ         $0x04, R9
 	JGE          loop
 
@@ -774,7 +1099,7 @@ one:
 	VFMADD231PS  Y6, Y7, Y5
 	ADDQ         DX, AX
 	ADDQ         DX, R8
-	ADDQ         $0x00000020, BX
+	ADDQ         $0x00000040, BX
 	DECQ         R9
 	JNZ          one
 
@@ -830,17 +1155,174 @@ act:
 	VMAXPS Y5, Y7, Y5
 
 store:
-	VMASKMOVPS Y0, Y6, (SI)
-	ADDQ       DI, SI
-	VMASKMOVPS Y1, Y6, (SI)
-	ADDQ       DI, SI
-	VMASKMOVPS Y2, Y6, (SI)
-	ADDQ       DI, SI
-	VMASKMOVPS Y3, Y6, (SI)
-	ADDQ       DI, SI
-	VMASKMOVPS Y4, Y6, (SI)
-	ADDQ       DI, SI
-	VMASKMOVPS Y5, Y6, (SI)
+	MOVQ    w+56(FP), AX
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r0v0part
+	VMOVUPS Y0, (SI)
+	JMP     r0v0end
+
+r0v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r0v0two
+	VMOVUPS      X0, (DX)
+	VEXTRACTF128 $0x01, Y0, X0
+	ADDQ         $0x10, DX
+
+r0v0two:
+	BTQ      $0x01, CX
+	JCC      r0v0one
+	VMOVLPS  X0, (DX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $0x08, DX
+
+r0v0one:
+	BTQ    $0x00, CX
+	JCC    r0v0end
+	VMOVSS X0, (DX)
+
+r0v0end:
+	ADDQ    DI, SI
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r1v0part
+	VMOVUPS Y1, (SI)
+	JMP     r1v0end
+
+r1v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r1v0two
+	VMOVUPS      X1, (DX)
+	VEXTRACTF128 $0x01, Y1, X1
+	ADDQ         $0x10, DX
+
+r1v0two:
+	BTQ      $0x01, CX
+	JCC      r1v0one
+	VMOVLPS  X1, (DX)
+	VMOVHLPS X1, X1, X1
+	ADDQ     $0x08, DX
+
+r1v0one:
+	BTQ    $0x00, CX
+	JCC    r1v0end
+	VMOVSS X1, (DX)
+
+r1v0end:
+	ADDQ    DI, SI
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r2v0part
+	VMOVUPS Y2, (SI)
+	JMP     r2v0end
+
+r2v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r2v0two
+	VMOVUPS      X2, (DX)
+	VEXTRACTF128 $0x01, Y2, X2
+	ADDQ         $0x10, DX
+
+r2v0two:
+	BTQ      $0x01, CX
+	JCC      r2v0one
+	VMOVLPS  X2, (DX)
+	VMOVHLPS X2, X2, X2
+	ADDQ     $0x08, DX
+
+r2v0one:
+	BTQ    $0x00, CX
+	JCC    r2v0end
+	VMOVSS X2, (DX)
+
+r2v0end:
+	ADDQ    DI, SI
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r3v0part
+	VMOVUPS Y3, (SI)
+	JMP     r3v0end
+
+r3v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r3v0two
+	VMOVUPS      X3, (DX)
+	VEXTRACTF128 $0x01, Y3, X3
+	ADDQ         $0x10, DX
+
+r3v0two:
+	BTQ      $0x01, CX
+	JCC      r3v0one
+	VMOVLPS  X3, (DX)
+	VMOVHLPS X3, X3, X3
+	ADDQ     $0x08, DX
+
+r3v0one:
+	BTQ    $0x00, CX
+	JCC    r3v0end
+	VMOVSS X3, (DX)
+
+r3v0end:
+	ADDQ    DI, SI
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r4v0part
+	VMOVUPS Y4, (SI)
+	JMP     r4v0end
+
+r4v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r4v0two
+	VMOVUPS      X4, (DX)
+	VEXTRACTF128 $0x01, Y4, X4
+	ADDQ         $0x10, DX
+
+r4v0two:
+	BTQ      $0x01, CX
+	JCC      r4v0one
+	VMOVLPS  X4, (DX)
+	VMOVHLPS X4, X4, X4
+	ADDQ     $0x08, DX
+
+r4v0one:
+	BTQ    $0x00, CX
+	JCC    r4v0end
+	VMOVSS X4, (DX)
+
+r4v0end:
+	ADDQ    DI, SI
+	LEAQ    (AX), AX
+	CMPQ    AX, $0x08
+	JLT     r5v0part
+	VMOVUPS Y5, (SI)
+	JMP     r5v0end
+
+r5v0part:
+	LEAQ         (SI), CX
+	BTQ          $0x02, AX
+	JCC          r5v0two
+	VMOVUPS      X5, (CX)
+	VEXTRACTF128 $0x01, Y5, X5
+	ADDQ         $0x10, CX
+
+r5v0two:
+	BTQ      $0x01, AX
+	JCC      r5v0one
+	VMOVLPS  X5, (CX)
+	VMOVHLPS X5, X5, X5
+	ADDQ     $0x08, CX
+
+r5v0one:
+	BTQ    $0x00, AX
+	JCC    r5v0end
+	VMOVSS X5, (CX)
+
+r5v0end:
 	VZEROUPPER
 	RET
 
@@ -1271,20 +1753,291 @@ act:
 	VMAXPS Y9, Y12, Y9
 
 store:
-	VMASKMOVPS Y0, Y10, (SI)
-	VMASKMOVPS Y1, Y11, 32(SI)
-	ADDQ       DI, SI
-	VMASKMOVPS Y2, Y10, (SI)
-	VMASKMOVPS Y3, Y11, 32(SI)
-	ADDQ       DI, SI
-	VMASKMOVPS Y4, Y10, (SI)
-	VMASKMOVPS Y5, Y11, 32(SI)
-	ADDQ       DI, SI
-	VMASKMOVPS Y6, Y10, (SI)
-	VMASKMOVPS Y7, Y11, 32(SI)
-	ADDQ       DI, SI
-	VMASKMOVPS Y8, Y10, (SI)
-	VMASKMOVPS Y9, Y11, 32(SI)
+	MOVQ    w+56(FP), AX
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r0v0part
+	VMOVUPS Y0, (SI)
+	JMP     r0v0end
+
+r0v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r0v0two
+	VMOVUPS      X0, (DX)
+	VEXTRACTF128 $0x01, Y0, X0
+	ADDQ         $0x10, DX
+
+r0v0two:
+	BTQ      $0x01, CX
+	JCC      r0v0one
+	VMOVLPS  X0, (DX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $0x08, DX
+
+r0v0one:
+	BTQ    $0x00, CX
+	JCC    r0v0end
+	VMOVSS X0, (DX)
+
+r0v0end:
+	LEAQ    -8(AX), CX
+	CMPQ    CX, $0x08
+	JLT     r0v1part
+	VMOVUPS Y1, 32(SI)
+	JMP     r0v1end
+
+r0v1part:
+	TESTQ        CX, CX
+	JLE          r0v1end
+	LEAQ         32(SI), DX
+	BTQ          $0x02, CX
+	JCC          r0v1two
+	VMOVUPS      X1, (DX)
+	VEXTRACTF128 $0x01, Y1, X1
+	ADDQ         $0x10, DX
+
+r0v1two:
+	BTQ      $0x01, CX
+	JCC      r0v1one
+	VMOVLPS  X1, (DX)
+	VMOVHLPS X1, X1, X1
+	ADDQ     $0x08, DX
+
+r0v1one:
+	BTQ    $0x00, CX
+	JCC    r0v1end
+	VMOVSS X1, (DX)
+
+r0v1end:
+	ADDQ    DI, SI
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r1v0part
+	VMOVUPS Y2, (SI)
+	JMP     r1v0end
+
+r1v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r1v0two
+	VMOVUPS      X2, (DX)
+	VEXTRACTF128 $0x01, Y2, X2
+	ADDQ         $0x10, DX
+
+r1v0two:
+	BTQ      $0x01, CX
+	JCC      r1v0one
+	VMOVLPS  X2, (DX)
+	VMOVHLPS X2, X2, X2
+	ADDQ     $0x08, DX
+
+r1v0one:
+	BTQ    $0x00, CX
+	JCC    r1v0end
+	VMOVSS X2, (DX)
+
+r1v0end:
+	LEAQ    -8(AX), CX
+	CMPQ    CX, $0x08
+	JLT     r1v1part
+	VMOVUPS Y3, 32(SI)
+	JMP     r1v1end
+
+r1v1part:
+	TESTQ        CX, CX
+	JLE          r1v1end
+	LEAQ         32(SI), DX
+	BTQ          $0x02, CX
+	JCC          r1v1two
+	VMOVUPS      X3, (DX)
+	VEXTRACTF128 $0x01, Y3, X3
+	ADDQ         $0x10, DX
+
+r1v1two:
+	BTQ      $0x01, CX
+	JCC      r1v1one
+	VMOVLPS  X3, (DX)
+	VMOVHLPS X3, X3, X3
+	ADDQ     $0x08, DX
+
+r1v1one:
+	BTQ    $0x00, CX
+	JCC    r1v1end
+	VMOVSS X3, (DX)
+
+r1v1end:
+	ADDQ    DI, SI
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r2v0part
+	VMOVUPS Y4, (SI)
+	JMP     r2v0end
+
+r2v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r2v0two
+	VMOVUPS      X4, (DX)
+	VEXTRACTF128 $0x01, Y4, X4
+	ADDQ         $0x10, DX
+
+r2v0two:
+	BTQ      $0x01, CX
+	JCC      r2v0one
+	VMOVLPS  X4, (DX)
+	VMOVHLPS X4, X4, X4
+	ADDQ     $0x08, DX
+
+r2v0one:
+	BTQ    $0x00, CX
+	JCC    r2v0end
+	VMOVSS X4, (DX)
+
+r2v0end:
+	LEAQ    -8(AX), CX
+	CMPQ    CX, $0x08
+	JLT     r2v1part
+	VMOVUPS Y5, 32(SI)
+	JMP     r2v1end
+
+r2v1part:
+	TESTQ        CX, CX
+	JLE          r2v1end
+	LEAQ         32(SI), DX
+	BTQ          $0x02, CX
+	JCC          r2v1two
+	VMOVUPS      X5, (DX)
+	VEXTRACTF128 $0x01, Y5, X5
+	ADDQ         $0x10, DX
+
+r2v1two:
+	BTQ      $0x01, CX
+	JCC      r2v1one
+	VMOVLPS  X5, (DX)
+	VMOVHLPS X5, X5, X5
+	ADDQ     $0x08, DX
+
+r2v1one:
+	BTQ    $0x00, CX
+	JCC    r2v1end
+	VMOVSS X5, (DX)
+
+r2v1end:
+	ADDQ    DI, SI
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r3v0part
+	VMOVUPS Y6, (SI)
+	JMP     r3v0end
+
+r3v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r3v0two
+	VMOVUPS      X6, (DX)
+	VEXTRACTF128 $0x01, Y6, X6
+	ADDQ         $0x10, DX
+
+r3v0two:
+	BTQ      $0x01, CX
+	JCC      r3v0one
+	VMOVLPS  X6, (DX)
+	VMOVHLPS X6, X6, X6
+	ADDQ     $0x08, DX
+
+r3v0one:
+	BTQ    $0x00, CX
+	JCC    r3v0end
+	VMOVSS X6, (DX)
+
+r3v0end:
+	LEAQ    -8(AX), CX
+	CMPQ    CX, $0x08
+	JLT     r3v1part
+	VMOVUPS Y7, 32(SI)
+	JMP     r3v1end
+
+r3v1part:
+	TESTQ        CX, CX
+	JLE          r3v1end
+	LEAQ         32(SI), DX
+	BTQ          $0x02, CX
+	JCC          r3v1two
+	VMOVUPS      X7, (DX)
+	VEXTRACTF128 $0x01, Y7, X7
+	ADDQ         $0x10, DX
+
+r3v1two:
+	BTQ      $0x01, CX
+	JCC      r3v1one
+	VMOVLPS  X7, (DX)
+	VMOVHLPS X7, X7, X7
+	ADDQ     $0x08, DX
+
+r3v1one:
+	BTQ    $0x00, CX
+	JCC    r3v1end
+	VMOVSS X7, (DX)
+
+r3v1end:
+	ADDQ    DI, SI
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r4v0part
+	VMOVUPS Y8, (SI)
+	JMP     r4v0end
+
+r4v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r4v0two
+	VMOVUPS      X8, (DX)
+	VEXTRACTF128 $0x01, Y8, X8
+	ADDQ         $0x10, DX
+
+r4v0two:
+	BTQ      $0x01, CX
+	JCC      r4v0one
+	VMOVLPS  X8, (DX)
+	VMOVHLPS X8, X8, X8
+	ADDQ     $0x08, DX
+
+r4v0one:
+	BTQ    $0x00, CX
+	JCC    r4v0end
+	VMOVSS X8, (DX)
+
+r4v0end:
+	LEAQ    -8(AX), AX
+	CMPQ    AX, $0x08
+	JLT     r4v1part
+	VMOVUPS Y9, 32(SI)
+	JMP     r4v1end
+
+r4v1part:
+	TESTQ        AX, AX
+	JLE          r4v1end
+	LEAQ         32(SI), CX
+	BTQ          $0x02, AX
+	JCC          r4v1two
+	VMOVUPS      X9, (CX)
+	VEXTRACTF128 $0x01, Y9, X9
+	ADDQ         $0x10, CX
+
+r4v1two:
+	BTQ      $0x01, AX
+	JCC      r4v1one
+	VMOVLPS  X9, (CX)
+	VMOVHLPS X9, X9, X9
+	ADDQ     $0x08, CX
+
+r4v1one:
+	BTQ    $0x00, AX
+	JCC    r4v1end
+	VMOVSS X9, (CX)
+
+r4v1end:
 	VZEROUPPER
 	RET
 
@@ -1332,19 +2085,6 @@ loop:
 	VFMADD231PS  Y5, Y6, Y4
 	ADDQ         DX, AX
 	ADDQ         DX, R8
-	VMOVUPS      32(BX), Y5
-	VBROADCASTSS (AX), Y6
-	VFMADD231PS  Y5, Y6, Y0
-	VBROADCASTSS (AX)(CX*1), Y6
-	VFMADD231PS  Y5, Y6, Y1
-	VBROADCASTSS (AX)(CX*2), Y6
-	VFMADD231PS  Y5, Y6, Y2
-	VBROADCASTSS (R8), Y6
-	VFMADD231PS  Y5, Y6, Y3
-	VBROADCASTSS (R8)(CX*1), Y6
-	VFMADD231PS  Y5, Y6, Y4
-	ADDQ         DX, AX
-	ADDQ         DX, R8
 	VMOVUPS      64(BX), Y5
 	VBROADCASTSS (AX), Y6
 	VFMADD231PS  Y5, Y6, Y0
@@ -1358,7 +2098,7 @@ loop:
 	VFMADD231PS  Y5, Y6, Y4
 	ADDQ         DX, AX
 	ADDQ         DX, R8
-	VMOVUPS      96(BX), Y5
+	VMOVUPS      128(BX), Y5
 	VBROADCASTSS (AX), Y6
 	VFMADD231PS  Y5, Y6, Y0
 	VBROADCASTSS (AX)(CX*1), Y6
@@ -1371,7 +2111,20 @@ loop:
 	VFMADD231PS  Y5, Y6, Y4
 	ADDQ         DX, AX
 	ADDQ         DX, R8
-	ADDQ         $0x00000080, BX
+	VMOVUPS      192(BX), Y5
+	VBROADCASTSS (AX), Y6
+	VFMADD231PS  Y5, Y6, Y0
+	VBROADCASTSS (AX)(CX*1), Y6
+	VFMADD231PS  Y5, Y6, Y1
+	VBROADCASTSS (AX)(CX*2), Y6
+	VFMADD231PS  Y5, Y6, Y2
+	VBROADCASTSS (R8), Y6
+	VFMADD231PS  Y5, Y6, Y3
+	VBROADCASTSS (R8)(CX*1), Y6
+	VFMADD231PS  Y5, Y6, Y4
+	ADDQ         DX, AX
+	ADDQ         DX, R8
+	ADDQ         $0x00000100, BX
 	SUBQ         $0x04, R9
 	JGE          loop
 
@@ -1393,7 +2146,7 @@ one:
 	VFMADD231PS  Y5, Y6, Y4
 	ADDQ         DX, AX
 	ADDQ         DX, R8
-	ADDQ         $0x00000020, BX
+	ADDQ         $0x00000040, BX
 	DECQ         R9
 	JNZ          one
 
@@ -1444,15 +2197,146 @@ act:
 	VMAXPS Y4, Y6, Y4
 
 store:
-	VMASKMOVPS Y0, Y5, (SI)
-	ADDQ       DI, SI
-	VMASKMOVPS Y1, Y5, (SI)
-	ADDQ       DI, SI
-	VMASKMOVPS Y2, Y5, (SI)
-	ADDQ       DI, SI
-	VMASKMOVPS Y3, Y5, (SI)
-	ADDQ       DI, SI
-	VMASKMOVPS Y4, Y5, (SI)
+	MOVQ    w+56(FP), AX
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r0v0part
+	VMOVUPS Y0, (SI)
+	JMP     r0v0end
+
+r0v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r0v0two
+	VMOVUPS      X0, (DX)
+	VEXTRACTF128 $0x01, Y0, X0
+	ADDQ         $0x10, DX
+
+r0v0two:
+	BTQ      $0x01, CX
+	JCC      r0v0one
+	VMOVLPS  X0, (DX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $0x08, DX
+
+r0v0one:
+	BTQ    $0x00, CX
+	JCC    r0v0end
+	VMOVSS X0, (DX)
+
+r0v0end:
+	ADDQ    DI, SI
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r1v0part
+	VMOVUPS Y1, (SI)
+	JMP     r1v0end
+
+r1v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r1v0two
+	VMOVUPS      X1, (DX)
+	VEXTRACTF128 $0x01, Y1, X1
+	ADDQ         $0x10, DX
+
+r1v0two:
+	BTQ      $0x01, CX
+	JCC      r1v0one
+	VMOVLPS  X1, (DX)
+	VMOVHLPS X1, X1, X1
+	ADDQ     $0x08, DX
+
+r1v0one:
+	BTQ    $0x00, CX
+	JCC    r1v0end
+	VMOVSS X1, (DX)
+
+r1v0end:
+	ADDQ    DI, SI
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r2v0part
+	VMOVUPS Y2, (SI)
+	JMP     r2v0end
+
+r2v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r2v0two
+	VMOVUPS      X2, (DX)
+	VEXTRACTF128 $0x01, Y2, X2
+	ADDQ         $0x10, DX
+
+r2v0two:
+	BTQ      $0x01, CX
+	JCC      r2v0one
+	VMOVLPS  X2, (DX)
+	VMOVHLPS X2, X2, X2
+	ADDQ     $0x08, DX
+
+r2v0one:
+	BTQ    $0x00, CX
+	JCC    r2v0end
+	VMOVSS X2, (DX)
+
+r2v0end:
+	ADDQ    DI, SI
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r3v0part
+	VMOVUPS Y3, (SI)
+	JMP     r3v0end
+
+r3v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r3v0two
+	VMOVUPS      X3, (DX)
+	VEXTRACTF128 $0x01, Y3, X3
+	ADDQ         $0x10, DX
+
+r3v0two:
+	BTQ      $0x01, CX
+	JCC      r3v0one
+	VMOVLPS  X3, (DX)
+	VMOVHLPS X3, X3, X3
+	ADDQ     $0x08, DX
+
+r3v0one:
+	BTQ    $0x00, CX
+	JCC    r3v0end
+	VMOVSS X3, (DX)
+
+r3v0end:
+	ADDQ    DI, SI
+	LEAQ    (AX), AX
+	CMPQ    AX, $0x08
+	JLT     r4v0part
+	VMOVUPS Y4, (SI)
+	JMP     r4v0end
+
+r4v0part:
+	LEAQ         (SI), CX
+	BTQ          $0x02, AX
+	JCC          r4v0two
+	VMOVUPS      X4, (CX)
+	VEXTRACTF128 $0x01, Y4, X4
+	ADDQ         $0x10, CX
+
+r4v0two:
+	BTQ      $0x01, AX
+	JCC      r4v0one
+	VMOVLPS  X4, (CX)
+	VMOVHLPS X4, X4, X4
+	ADDQ     $0x08, CX
+
+r4v0one:
+	BTQ    $0x00, AX
+	JCC    r4v0end
+	VMOVSS X4, (CX)
+
+r4v0end:
 	VZEROUPPER
 	RET
 
@@ -1826,17 +2710,234 @@ act:
 	VMAXPS Y7, Y10, Y7
 
 store:
-	VMASKMOVPS Y0, Y8, (SI)
-	VMASKMOVPS Y1, Y9, 32(SI)
-	ADDQ       DI, SI
-	VMASKMOVPS Y2, Y8, (SI)
-	VMASKMOVPS Y3, Y9, 32(SI)
-	ADDQ       DI, SI
-	VMASKMOVPS Y4, Y8, (SI)
-	VMASKMOVPS Y5, Y9, 32(SI)
-	ADDQ       DI, SI
-	VMASKMOVPS Y6, Y8, (SI)
-	VMASKMOVPS Y7, Y9, 32(SI)
+	MOVQ    w+56(FP), AX
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r0v0part
+	VMOVUPS Y0, (SI)
+	JMP     r0v0end
+
+r0v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r0v0two
+	VMOVUPS      X0, (DX)
+	VEXTRACTF128 $0x01, Y0, X0
+	ADDQ         $0x10, DX
+
+r0v0two:
+	BTQ      $0x01, CX
+	JCC      r0v0one
+	VMOVLPS  X0, (DX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $0x08, DX
+
+r0v0one:
+	BTQ    $0x00, CX
+	JCC    r0v0end
+	VMOVSS X0, (DX)
+
+r0v0end:
+	LEAQ    -8(AX), CX
+	CMPQ    CX, $0x08
+	JLT     r0v1part
+	VMOVUPS Y1, 32(SI)
+	JMP     r0v1end
+
+r0v1part:
+	TESTQ        CX, CX
+	JLE          r0v1end
+	LEAQ         32(SI), DX
+	BTQ          $0x02, CX
+	JCC          r0v1two
+	VMOVUPS      X1, (DX)
+	VEXTRACTF128 $0x01, Y1, X1
+	ADDQ         $0x10, DX
+
+r0v1two:
+	BTQ      $0x01, CX
+	JCC      r0v1one
+	VMOVLPS  X1, (DX)
+	VMOVHLPS X1, X1, X1
+	ADDQ     $0x08, DX
+
+r0v1one:
+	BTQ    $0x00, CX
+	JCC    r0v1end
+	VMOVSS X1, (DX)
+
+r0v1end:
+	ADDQ    DI, SI
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r1v0part
+	VMOVUPS Y2, (SI)
+	JMP     r1v0end
+
+r1v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r1v0two
+	VMOVUPS      X2, (DX)
+	VEXTRACTF128 $0x01, Y2, X2
+	ADDQ         $0x10, DX
+
+r1v0two:
+	BTQ      $0x01, CX
+	JCC      r1v0one
+	VMOVLPS  X2, (DX)
+	VMOVHLPS X2, X2, X2
+	ADDQ     $0x08, DX
+
+r1v0one:
+	BTQ    $0x00, CX
+	JCC    r1v0end
+	VMOVSS X2, (DX)
+
+r1v0end:
+	LEAQ    -8(AX), CX
+	CMPQ    CX, $0x08
+	JLT     r1v1part
+	VMOVUPS Y3, 32(SI)
+	JMP     r1v1end
+
+r1v1part:
+	TESTQ        CX, CX
+	JLE          r1v1end
+	LEAQ         32(SI), DX
+	BTQ          $0x02, CX
+	JCC          r1v1two
+	VMOVUPS      X3, (DX)
+	VEXTRACTF128 $0x01, Y3, X3
+	ADDQ         $0x10, DX
+
+r1v1two:
+	BTQ      $0x01, CX
+	JCC      r1v1one
+	VMOVLPS  X3, (DX)
+	VMOVHLPS X3, X3, X3
+	ADDQ     $0x08, DX
+
+r1v1one:
+	BTQ    $0x00, CX
+	JCC    r1v1end
+	VMOVSS X3, (DX)
+
+r1v1end:
+	ADDQ    DI, SI
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r2v0part
+	VMOVUPS Y4, (SI)
+	JMP     r2v0end
+
+r2v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r2v0two
+	VMOVUPS      X4, (DX)
+	VEXTRACTF128 $0x01, Y4, X4
+	ADDQ         $0x10, DX
+
+r2v0two:
+	BTQ      $0x01, CX
+	JCC      r2v0one
+	VMOVLPS  X4, (DX)
+	VMOVHLPS X4, X4, X4
+	ADDQ     $0x08, DX
+
+r2v0one:
+	BTQ    $0x00, CX
+	JCC    r2v0end
+	VMOVSS X4, (DX)
+
+r2v0end:
+	LEAQ    -8(AX), CX
+	CMPQ    CX, $0x08
+	JLT     r2v1part
+	VMOVUPS Y5, 32(SI)
+	JMP     r2v1end
+
+r2v1part:
+	TESTQ        CX, CX
+	JLE          r2v1end
+	LEAQ         32(SI), DX
+	BTQ          $0x02, CX
+	JCC          r2v1two
+	VMOVUPS      X5, (DX)
+	VEXTRACTF128 $0x01, Y5, X5
+	ADDQ         $0x10, DX
+
+r2v1two:
+	BTQ      $0x01, CX
+	JCC      r2v1one
+	VMOVLPS  X5, (DX)
+	VMOVHLPS X5, X5, X5
+	ADDQ     $0x08, DX
+
+r2v1one:
+	BTQ    $0x00, CX
+	JCC    r2v1end
+	VMOVSS X5, (DX)
+
+r2v1end:
+	ADDQ    DI, SI
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r3v0part
+	VMOVUPS Y6, (SI)
+	JMP     r3v0end
+
+r3v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r3v0two
+	VMOVUPS      X6, (DX)
+	VEXTRACTF128 $0x01, Y6, X6
+	ADDQ         $0x10, DX
+
+r3v0two:
+	BTQ      $0x01, CX
+	JCC      r3v0one
+	VMOVLPS  X6, (DX)
+	VMOVHLPS X6, X6, X6
+	ADDQ     $0x08, DX
+
+r3v0one:
+	BTQ    $0x00, CX
+	JCC    r3v0end
+	VMOVSS X6, (DX)
+
+r3v0end:
+	LEAQ    -8(AX), AX
+	CMPQ    AX, $0x08
+	JLT     r3v1part
+	VMOVUPS Y7, 32(SI)
+	JMP     r3v1end
+
+r3v1part:
+	TESTQ        AX, AX
+	JLE          r3v1end
+	LEAQ         32(SI), CX
+	BTQ          $0x02, AX
+	JCC          r3v1two
+	VMOVUPS      X7, (CX)
+	VEXTRACTF128 $0x01, Y7, X7
+	ADDQ         $0x10, CX
+
+r3v1two:
+	BTQ      $0x01, AX
+	JCC      r3v1one
+	VMOVLPS  X7, (CX)
+	VMOVHLPS X7, X7, X7
+	ADDQ     $0x08, CX
+
+r3v1one:
+	BTQ    $0x00, AX
+	JCC    r3v1end
+	VMOVSS X7, (CX)
+
+r3v1end:
 	VZEROUPPER
 	RET
 
@@ -1879,17 +2980,6 @@ loop:
 	VFMADD231PS  Y4, Y5, Y3
 	ADDQ         DX, AX
 	ADDQ         DX, R8
-	VMOVUPS      32(BX), Y4
-	VBROADCASTSS (AX), Y5
-	VFMADD231PS  Y4, Y5, Y0
-	VBROADCASTSS (AX)(CX*1), Y5
-	VFMADD231PS  Y4, Y5, Y1
-	VBROADCASTSS (AX)(CX*2), Y5
-	VFMADD231PS  Y4, Y5, Y2
-	VBROADCASTSS (R8), Y5
-	VFMADD231PS  Y4, Y5, Y3
-	ADDQ         DX, AX
-	ADDQ         DX, R8
 	VMOVUPS      64(BX), Y4
 	VBROADCASTSS (AX), Y5
 	VFMADD231PS  Y4, Y5, Y0
@@ -1901,7 +2991,7 @@ loop:
 	VFMADD231PS  Y4, Y5, Y3
 	ADDQ         DX, AX
 	ADDQ         DX, R8
-	VMOVUPS      96(BX), Y4
+	VMOVUPS      128(BX), Y4
 	VBROADCASTSS (AX), Y5
 	VFMADD231PS  Y4, Y5, Y0
 	VBROADCASTSS (AX)(CX*1), Y5
@@ -1912,7 +3002,18 @@ loop:
 	VFMADD231PS  Y4, Y5, Y3
 	ADDQ         DX, AX
 	ADDQ         DX, R8
-	ADDQ         $0x00000080, BX
+	VMOVUPS      192(BX), Y4
+	VBROADCASTSS (AX), Y5
+	VFMADD231PS  Y4, Y5, Y0
+	VBROADCASTSS (AX)(CX*1), Y5
+	VFMADD231PS  Y4, Y5, Y1
+	VBROADCASTSS (AX)(CX*2), Y5
+	VFMADD231PS  Y4, Y5, Y2
+	VBROADCASTSS (R8), Y5
+	VFMADD231PS  Y4, Y5, Y3
+	ADDQ         DX, AX
+	ADDQ         DX, R8
+	ADDQ         $0x00000100, BX
 	SUBQ         $0x04, R9
 	JGE          loop
 
@@ -1932,7 +3033,7 @@ one:
 	VFMADD231PS  Y4, Y5, Y3
 	ADDQ         DX, AX
 	ADDQ         DX, R8
-	ADDQ         $0x00000020, BX
+	ADDQ         $0x00000040, BX
 	DECQ         R9
 	JNZ          one
 
@@ -1978,13 +3079,118 @@ act:
 	VMAXPS Y3, Y5, Y3
 
 store:
-	VMASKMOVPS Y0, Y4, (SI)
-	ADDQ       DI, SI
-	VMASKMOVPS Y1, Y4, (SI)
-	ADDQ       DI, SI
-	VMASKMOVPS Y2, Y4, (SI)
-	ADDQ       DI, SI
-	VMASKMOVPS Y3, Y4, (SI)
+	MOVQ    w+56(FP), AX
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r0v0part
+	VMOVUPS Y0, (SI)
+	JMP     r0v0end
+
+r0v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r0v0two
+	VMOVUPS      X0, (DX)
+	VEXTRACTF128 $0x01, Y0, X0
+	ADDQ         $0x10, DX
+
+r0v0two:
+	BTQ      $0x01, CX
+	JCC      r0v0one
+	VMOVLPS  X0, (DX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $0x08, DX
+
+r0v0one:
+	BTQ    $0x00, CX
+	JCC    r0v0end
+	VMOVSS X0, (DX)
+
+r0v0end:
+	ADDQ    DI, SI
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r1v0part
+	VMOVUPS Y1, (SI)
+	JMP     r1v0end
+
+r1v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r1v0two
+	VMOVUPS      X1, (DX)
+	VEXTRACTF128 $0x01, Y1, X1
+	ADDQ         $0x10, DX
+
+r1v0two:
+	BTQ      $0x01, CX
+	JCC      r1v0one
+	VMOVLPS  X1, (DX)
+	VMOVHLPS X1, X1, X1
+	ADDQ     $0x08, DX
+
+r1v0one:
+	BTQ    $0x00, CX
+	JCC    r1v0end
+	VMOVSS X1, (DX)
+
+r1v0end:
+	ADDQ    DI, SI
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r2v0part
+	VMOVUPS Y2, (SI)
+	JMP     r2v0end
+
+r2v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r2v0two
+	VMOVUPS      X2, (DX)
+	VEXTRACTF128 $0x01, Y2, X2
+	ADDQ         $0x10, DX
+
+r2v0two:
+	BTQ      $0x01, CX
+	JCC      r2v0one
+	VMOVLPS  X2, (DX)
+	VMOVHLPS X2, X2, X2
+	ADDQ     $0x08, DX
+
+r2v0one:
+	BTQ    $0x00, CX
+	JCC    r2v0end
+	VMOVSS X2, (DX)
+
+r2v0end:
+	ADDQ    DI, SI
+	LEAQ    (AX), AX
+	CMPQ    AX, $0x08
+	JLT     r3v0part
+	VMOVUPS Y3, (SI)
+	JMP     r3v0end
+
+r3v0part:
+	LEAQ         (SI), CX
+	BTQ          $0x02, AX
+	JCC          r3v0two
+	VMOVUPS      X3, (CX)
+	VEXTRACTF128 $0x01, Y3, X3
+	ADDQ         $0x10, CX
+
+r3v0two:
+	BTQ      $0x01, AX
+	JCC      r3v0one
+	VMOVLPS  X3, (CX)
+	VMOVHLPS X3, X3, X3
+	ADDQ     $0x08, CX
+
+r3v0one:
+	BTQ    $0x00, AX
+	JCC    r3v0end
+	VMOVSS X3, (CX)
+
+r3v0end:
 	VZEROUPPER
 	RET
 
@@ -2287,14 +3493,177 @@ act:
 	VMAXPS Y5, Y8, Y5
 
 store:
-	VMASKMOVPS Y0, Y6, (SI)
-	VMASKMOVPS Y1, Y7, 32(SI)
-	ADDQ       DI, SI
-	VMASKMOVPS Y2, Y6, (SI)
-	VMASKMOVPS Y3, Y7, 32(SI)
-	ADDQ       DI, SI
-	VMASKMOVPS Y4, Y6, (SI)
-	VMASKMOVPS Y5, Y7, 32(SI)
+	MOVQ    w+56(FP), AX
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r0v0part
+	VMOVUPS Y0, (SI)
+	JMP     r0v0end
+
+r0v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r0v0two
+	VMOVUPS      X0, (DX)
+	VEXTRACTF128 $0x01, Y0, X0
+	ADDQ         $0x10, DX
+
+r0v0two:
+	BTQ      $0x01, CX
+	JCC      r0v0one
+	VMOVLPS  X0, (DX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $0x08, DX
+
+r0v0one:
+	BTQ    $0x00, CX
+	JCC    r0v0end
+	VMOVSS X0, (DX)
+
+r0v0end:
+	LEAQ    -8(AX), CX
+	CMPQ    CX, $0x08
+	JLT     r0v1part
+	VMOVUPS Y1, 32(SI)
+	JMP     r0v1end
+
+r0v1part:
+	TESTQ        CX, CX
+	JLE          r0v1end
+	LEAQ         32(SI), DX
+	BTQ          $0x02, CX
+	JCC          r0v1two
+	VMOVUPS      X1, (DX)
+	VEXTRACTF128 $0x01, Y1, X1
+	ADDQ         $0x10, DX
+
+r0v1two:
+	BTQ      $0x01, CX
+	JCC      r0v1one
+	VMOVLPS  X1, (DX)
+	VMOVHLPS X1, X1, X1
+	ADDQ     $0x08, DX
+
+r0v1one:
+	BTQ    $0x00, CX
+	JCC    r0v1end
+	VMOVSS X1, (DX)
+
+r0v1end:
+	ADDQ    DI, SI
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r1v0part
+	VMOVUPS Y2, (SI)
+	JMP     r1v0end
+
+r1v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r1v0two
+	VMOVUPS      X2, (DX)
+	VEXTRACTF128 $0x01, Y2, X2
+	ADDQ         $0x10, DX
+
+r1v0two:
+	BTQ      $0x01, CX
+	JCC      r1v0one
+	VMOVLPS  X2, (DX)
+	VMOVHLPS X2, X2, X2
+	ADDQ     $0x08, DX
+
+r1v0one:
+	BTQ    $0x00, CX
+	JCC    r1v0end
+	VMOVSS X2, (DX)
+
+r1v0end:
+	LEAQ    -8(AX), CX
+	CMPQ    CX, $0x08
+	JLT     r1v1part
+	VMOVUPS Y3, 32(SI)
+	JMP     r1v1end
+
+r1v1part:
+	TESTQ        CX, CX
+	JLE          r1v1end
+	LEAQ         32(SI), DX
+	BTQ          $0x02, CX
+	JCC          r1v1two
+	VMOVUPS      X3, (DX)
+	VEXTRACTF128 $0x01, Y3, X3
+	ADDQ         $0x10, DX
+
+r1v1two:
+	BTQ      $0x01, CX
+	JCC      r1v1one
+	VMOVLPS  X3, (DX)
+	VMOVHLPS X3, X3, X3
+	ADDQ     $0x08, DX
+
+r1v1one:
+	BTQ    $0x00, CX
+	JCC    r1v1end
+	VMOVSS X3, (DX)
+
+r1v1end:
+	ADDQ    DI, SI
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r2v0part
+	VMOVUPS Y4, (SI)
+	JMP     r2v0end
+
+r2v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r2v0two
+	VMOVUPS      X4, (DX)
+	VEXTRACTF128 $0x01, Y4, X4
+	ADDQ         $0x10, DX
+
+r2v0two:
+	BTQ      $0x01, CX
+	JCC      r2v0one
+	VMOVLPS  X4, (DX)
+	VMOVHLPS X4, X4, X4
+	ADDQ     $0x08, DX
+
+r2v0one:
+	BTQ    $0x00, CX
+	JCC    r2v0end
+	VMOVSS X4, (DX)
+
+r2v0end:
+	LEAQ    -8(AX), AX
+	CMPQ    AX, $0x08
+	JLT     r2v1part
+	VMOVUPS Y5, 32(SI)
+	JMP     r2v1end
+
+r2v1part:
+	TESTQ        AX, AX
+	JLE          r2v1end
+	LEAQ         32(SI), CX
+	BTQ          $0x02, AX
+	JCC          r2v1two
+	VMOVUPS      X5, (CX)
+	VEXTRACTF128 $0x01, Y5, X5
+	ADDQ         $0x10, CX
+
+r2v1two:
+	BTQ      $0x01, AX
+	JCC      r2v1one
+	VMOVLPS  X5, (CX)
+	VMOVHLPS X5, X5, X5
+	ADDQ     $0x08, CX
+
+r2v1one:
+	BTQ    $0x00, AX
+	JCC    r2v1end
+	VMOVSS X5, (CX)
+
+r2v1end:
 	VZEROUPPER
 	RET
 
@@ -2329,14 +3698,6 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Y4
 	VFMADD231PS  Y3, Y4, Y2
 	ADDQ         DX, AX
-	VMOVUPS      32(BX), Y3
-	VBROADCASTSS (AX), Y4
-	VFMADD231PS  Y3, Y4, Y0
-	VBROADCASTSS (AX)(CX*1), Y4
-	VFMADD231PS  Y3, Y4, Y1
-	VBROADCASTSS (AX)(CX*2), Y4
-	VFMADD231PS  Y3, Y4, Y2
-	ADDQ         DX, AX
 	VMOVUPS      64(BX), Y3
 	VBROADCASTSS (AX), Y4
 	VFMADD231PS  Y3, Y4, Y0
@@ -2345,7 +3706,7 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Y4
 	VFMADD231PS  Y3, Y4, Y2
 	ADDQ         DX, AX
-	VMOVUPS      96(BX), Y3
+	VMOVUPS      128(BX), Y3
 	VBROADCASTSS (AX), Y4
 	VFMADD231PS  Y3, Y4, Y0
 	VBROADCASTSS (AX)(CX*1), Y4
@@ -2353,7 +3714,15 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Y4
 	VFMADD231PS  Y3, Y4, Y2
 	ADDQ         DX, AX
-	ADDQ         $0x00000080, BX
+	VMOVUPS      192(BX), Y3
+	VBROADCASTSS (AX), Y4
+	VFMADD231PS  Y3, Y4, Y0
+	VBROADCASTSS (AX)(CX*1), Y4
+	VFMADD231PS  Y3, Y4, Y1
+	VBROADCASTSS (AX)(CX*2), Y4
+	VFMADD231PS  Y3, Y4, Y2
+	ADDQ         DX, AX
+	ADDQ         $0x00000100, BX
 	SUBQ         $0x04, R8
 	JGE          loop
 
@@ -2370,7 +3739,7 @@ one:
 	VBROADCASTSS (AX)(CX*2), Y4
 	VFMADD231PS  Y3, Y4, Y2
 	ADDQ         DX, AX
-	ADDQ         $0x00000020, BX
+	ADDQ         $0x00000040, BX
 	DECQ         R8
 	JNZ          one
 
@@ -2411,11 +3780,90 @@ act:
 	VMAXPS Y2, Y4, Y2
 
 store:
-	VMASKMOVPS Y0, Y3, (SI)
-	ADDQ       DI, SI
-	VMASKMOVPS Y1, Y3, (SI)
-	ADDQ       DI, SI
-	VMASKMOVPS Y2, Y3, (SI)
+	MOVQ    w+56(FP), AX
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r0v0part
+	VMOVUPS Y0, (SI)
+	JMP     r0v0end
+
+r0v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r0v0two
+	VMOVUPS      X0, (DX)
+	VEXTRACTF128 $0x01, Y0, X0
+	ADDQ         $0x10, DX
+
+r0v0two:
+	BTQ      $0x01, CX
+	JCC      r0v0one
+	VMOVLPS  X0, (DX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $0x08, DX
+
+r0v0one:
+	BTQ    $0x00, CX
+	JCC    r0v0end
+	VMOVSS X0, (DX)
+
+r0v0end:
+	ADDQ    DI, SI
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r1v0part
+	VMOVUPS Y1, (SI)
+	JMP     r1v0end
+
+r1v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r1v0two
+	VMOVUPS      X1, (DX)
+	VEXTRACTF128 $0x01, Y1, X1
+	ADDQ         $0x10, DX
+
+r1v0two:
+	BTQ      $0x01, CX
+	JCC      r1v0one
+	VMOVLPS  X1, (DX)
+	VMOVHLPS X1, X1, X1
+	ADDQ     $0x08, DX
+
+r1v0one:
+	BTQ    $0x00, CX
+	JCC    r1v0end
+	VMOVSS X1, (DX)
+
+r1v0end:
+	ADDQ    DI, SI
+	LEAQ    (AX), AX
+	CMPQ    AX, $0x08
+	JLT     r2v0part
+	VMOVUPS Y2, (SI)
+	JMP     r2v0end
+
+r2v0part:
+	LEAQ         (SI), CX
+	BTQ          $0x02, AX
+	JCC          r2v0two
+	VMOVUPS      X2, (CX)
+	VEXTRACTF128 $0x01, Y2, X2
+	ADDQ         $0x10, CX
+
+r2v0two:
+	BTQ      $0x01, AX
+	JCC      r2v0one
+	VMOVLPS  X2, (CX)
+	VMOVHLPS X2, X2, X2
+	ADDQ     $0x08, CX
+
+r2v0one:
+	BTQ    $0x00, AX
+	JCC    r2v0end
+	VMOVSS X2, (CX)
+
+r2v0end:
 	VZEROUPPER
 	RET
 
@@ -2661,11 +4109,120 @@ act:
 	VMAXPS Y3, Y6, Y3
 
 store:
-	VMASKMOVPS Y0, Y4, (SI)
-	VMASKMOVPS Y1, Y5, 32(SI)
-	ADDQ       DI, SI
-	VMASKMOVPS Y2, Y4, (SI)
-	VMASKMOVPS Y3, Y5, 32(SI)
+	MOVQ    w+56(FP), AX
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r0v0part
+	VMOVUPS Y0, (SI)
+	JMP     r0v0end
+
+r0v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r0v0two
+	VMOVUPS      X0, (DX)
+	VEXTRACTF128 $0x01, Y0, X0
+	ADDQ         $0x10, DX
+
+r0v0two:
+	BTQ      $0x01, CX
+	JCC      r0v0one
+	VMOVLPS  X0, (DX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $0x08, DX
+
+r0v0one:
+	BTQ    $0x00, CX
+	JCC    r0v0end
+	VMOVSS X0, (DX)
+
+r0v0end:
+	LEAQ    -8(AX), CX
+	CMPQ    CX, $0x08
+	JLT     r0v1part
+	VMOVUPS Y1, 32(SI)
+	JMP     r0v1end
+
+r0v1part:
+	TESTQ        CX, CX
+	JLE          r0v1end
+	LEAQ         32(SI), DX
+	BTQ          $0x02, CX
+	JCC          r0v1two
+	VMOVUPS      X1, (DX)
+	VEXTRACTF128 $0x01, Y1, X1
+	ADDQ         $0x10, DX
+
+r0v1two:
+	BTQ      $0x01, CX
+	JCC      r0v1one
+	VMOVLPS  X1, (DX)
+	VMOVHLPS X1, X1, X1
+	ADDQ     $0x08, DX
+
+r0v1one:
+	BTQ    $0x00, CX
+	JCC    r0v1end
+	VMOVSS X1, (DX)
+
+r0v1end:
+	ADDQ    DI, SI
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r1v0part
+	VMOVUPS Y2, (SI)
+	JMP     r1v0end
+
+r1v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r1v0two
+	VMOVUPS      X2, (DX)
+	VEXTRACTF128 $0x01, Y2, X2
+	ADDQ         $0x10, DX
+
+r1v0two:
+	BTQ      $0x01, CX
+	JCC      r1v0one
+	VMOVLPS  X2, (DX)
+	VMOVHLPS X2, X2, X2
+	ADDQ     $0x08, DX
+
+r1v0one:
+	BTQ    $0x00, CX
+	JCC    r1v0end
+	VMOVSS X2, (DX)
+
+r1v0end:
+	LEAQ    -8(AX), AX
+	CMPQ    AX, $0x08
+	JLT     r1v1part
+	VMOVUPS Y3, 32(SI)
+	JMP     r1v1end
+
+r1v1part:
+	TESTQ        AX, AX
+	JLE          r1v1end
+	LEAQ         32(SI), CX
+	BTQ          $0x02, AX
+	JCC          r1v1two
+	VMOVUPS      X3, (CX)
+	VEXTRACTF128 $0x01, Y3, X3
+	ADDQ         $0x10, CX
+
+r1v1two:
+	BTQ      $0x01, AX
+	JCC      r1v1one
+	VMOVLPS  X3, (CX)
+	VMOVHLPS X3, X3, X3
+	ADDQ     $0x08, CX
+
+r1v1one:
+	BTQ    $0x00, AX
+	JCC    r1v1end
+	VMOVSS X3, (CX)
+
+r1v1end:
 	VZEROUPPER
 	RET
 
@@ -2695,25 +4252,25 @@ loop:
 	VBROADCASTSS (AX)(CX*1), Y3
 	VFMADD231PS  Y2, Y3, Y1
 	ADDQ         DX, AX
-	VMOVUPS      32(BX), Y2
-	VBROADCASTSS (AX), Y3
-	VFMADD231PS  Y2, Y3, Y0
-	VBROADCASTSS (AX)(CX*1), Y3
-	VFMADD231PS  Y2, Y3, Y1
-	ADDQ         DX, AX
 	VMOVUPS      64(BX), Y2
 	VBROADCASTSS (AX), Y3
 	VFMADD231PS  Y2, Y3, Y0
 	VBROADCASTSS (AX)(CX*1), Y3
 	VFMADD231PS  Y2, Y3, Y1
 	ADDQ         DX, AX
-	VMOVUPS      96(BX), Y2
+	VMOVUPS      128(BX), Y2
 	VBROADCASTSS (AX), Y3
 	VFMADD231PS  Y2, Y3, Y0
 	VBROADCASTSS (AX)(CX*1), Y3
 	VFMADD231PS  Y2, Y3, Y1
 	ADDQ         DX, AX
-	ADDQ         $0x00000080, BX
+	VMOVUPS      192(BX), Y2
+	VBROADCASTSS (AX), Y3
+	VFMADD231PS  Y2, Y3, Y0
+	VBROADCASTSS (AX)(CX*1), Y3
+	VFMADD231PS  Y2, Y3, Y1
+	ADDQ         DX, AX
+	ADDQ         $0x00000100, BX
 	SUBQ         $0x04, R8
 	JGE          loop
 
@@ -2728,7 +4285,7 @@ one:
 	VBROADCASTSS (AX)(CX*1), Y3
 	VFMADD231PS  Y2, Y3, Y1
 	ADDQ         DX, AX
-	ADDQ         $0x00000020, BX
+	ADDQ         $0x00000040, BX
 	DECQ         R8
 	JNZ          one
 
@@ -2764,9 +4321,62 @@ act:
 	VMAXPS Y1, Y3, Y1
 
 store:
-	VMASKMOVPS Y0, Y2, (SI)
-	ADDQ       DI, SI
-	VMASKMOVPS Y1, Y2, (SI)
+	MOVQ    w+56(FP), AX
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r0v0part
+	VMOVUPS Y0, (SI)
+	JMP     r0v0end
+
+r0v0part:
+	LEAQ         (SI), DX
+	BTQ          $0x02, CX
+	JCC          r0v0two
+	VMOVUPS      X0, (DX)
+	VEXTRACTF128 $0x01, Y0, X0
+	ADDQ         $0x10, DX
+
+r0v0two:
+	BTQ      $0x01, CX
+	JCC      r0v0one
+	VMOVLPS  X0, (DX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $0x08, DX
+
+r0v0one:
+	BTQ    $0x00, CX
+	JCC    r0v0end
+	VMOVSS X0, (DX)
+
+r0v0end:
+	ADDQ    DI, SI
+	LEAQ    (AX), AX
+	CMPQ    AX, $0x08
+	JLT     r1v0part
+	VMOVUPS Y1, (SI)
+	JMP     r1v0end
+
+r1v0part:
+	LEAQ         (SI), CX
+	BTQ          $0x02, AX
+	JCC          r1v0two
+	VMOVUPS      X1, (CX)
+	VEXTRACTF128 $0x01, Y1, X1
+	ADDQ         $0x10, CX
+
+r1v0two:
+	BTQ      $0x01, AX
+	JCC      r1v0one
+	VMOVLPS  X1, (CX)
+	VMOVHLPS X1, X1, X1
+	ADDQ     $0x08, CX
+
+r1v0one:
+	BTQ    $0x00, AX
+	JCC    r1v0end
+	VMOVSS X1, (CX)
+
+r1v0end:
 	VZEROUPPER
 	RET
 
@@ -2955,8 +4565,63 @@ act:
 	VMAXPS Y1, Y4, Y1
 
 store:
-	VMASKMOVPS Y0, Y2, (BX)
-	VMASKMOVPS Y1, Y3, 32(BX)
+	MOVQ    w+56(FP), AX
+	LEAQ    (AX), CX
+	CMPQ    CX, $0x08
+	JLT     r0v0part
+	VMOVUPS Y0, (BX)
+	JMP     r0v0end
+
+r0v0part:
+	LEAQ         (BX), DX
+	BTQ          $0x02, CX
+	JCC          r0v0two
+	VMOVUPS      X0, (DX)
+	VEXTRACTF128 $0x01, Y0, X0
+	ADDQ         $0x10, DX
+
+r0v0two:
+	BTQ      $0x01, CX
+	JCC      r0v0one
+	VMOVLPS  X0, (DX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $0x08, DX
+
+r0v0one:
+	BTQ    $0x00, CX
+	JCC    r0v0end
+	VMOVSS X0, (DX)
+
+r0v0end:
+	LEAQ    -8(AX), AX
+	CMPQ    AX, $0x08
+	JLT     r0v1part
+	VMOVUPS Y1, 32(BX)
+	JMP     r0v1end
+
+r0v1part:
+	TESTQ        AX, AX
+	JLE          r0v1end
+	LEAQ         32(BX), CX
+	BTQ          $0x02, AX
+	JCC          r0v1two
+	VMOVUPS      X1, (CX)
+	VEXTRACTF128 $0x01, Y1, X1
+	ADDQ         $0x10, CX
+
+r0v1two:
+	BTQ      $0x01, AX
+	JCC      r0v1one
+	VMOVLPS  X1, (CX)
+	VMOVHLPS X1, X1, X1
+	ADDQ     $0x08, CX
+
+r0v1one:
+	BTQ    $0x00, AX
+	JCC    r0v1end
+	VMOVSS X1, (CX)
+
+r0v1end:
 	VZEROUPPER
 	RET
 
@@ -2981,19 +4646,19 @@ loop:
 	VBROADCASTSS (AX), Y2
 	VFMADD231PS  Y1, Y2, Y0
 	ADDQ         CX, AX
-	VMOVUPS      32(DX), Y1
-	VBROADCASTSS (AX), Y2
-	VFMADD231PS  Y1, Y2, Y0
-	ADDQ         CX, AX
 	VMOVUPS      64(DX), Y1
 	VBROADCASTSS (AX), Y2
 	VFMADD231PS  Y1, Y2, Y0
 	ADDQ         CX, AX
-	VMOVUPS      96(DX), Y1
+	VMOVUPS      128(DX), Y1
 	VBROADCASTSS (AX), Y2
 	VFMADD231PS  Y1, Y2, Y0
 	ADDQ         CX, AX
-	ADDQ         $0x00000080, DX
+	VMOVUPS      192(DX), Y1
+	VBROADCASTSS (AX), Y2
+	VFMADD231PS  Y1, Y2, Y0
+	ADDQ         CX, AX
+	ADDQ         $0x00000100, DX
 	SUBQ         $0x04, SI
 	JGE          loop
 
@@ -3006,7 +4671,7 @@ one:
 	VBROADCASTSS (AX), Y2
 	VFMADD231PS  Y1, Y2, Y0
 	ADDQ         CX, AX
-	ADDQ         $0x00000020, DX
+	ADDQ         $0x00000040, DX
 	DECQ         SI
 	JNZ          one
 
@@ -3037,7 +4702,34 @@ act:
 	VMAXPS Y0, Y2, Y0
 
 store:
-	VMASKMOVPS Y0, Y1, (BX)
+	MOVQ    w+56(FP), AX
+	LEAQ    (AX), AX
+	CMPQ    AX, $0x08
+	JLT     r0v0part
+	VMOVUPS Y0, (BX)
+	JMP     r0v0end
+
+r0v0part:
+	LEAQ         (BX), CX
+	BTQ          $0x02, AX
+	JCC          r0v0two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y0, X0
+	ADDQ         $0x10, CX
+
+r0v0two:
+	BTQ      $0x01, AX
+	JCC      r0v0one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $0x08, CX
+
+r0v0one:
+	BTQ    $0x00, AX
+	JCC    r0v0end
+	VMOVSS X0, (CX)
+
+r0v0end:
 	VZEROUPPER
 	RET
 
@@ -3050,7 +4742,7 @@ TEXT ·packAVX2(SB), NOSPLIT, $0-40
 	MOVQ   kc+24(FP), BX
 	MOVQ   panels+32(FP), SI
 	MOVQ   DX, DI
-	SHLQ   $0x00, DI
+	SHLQ   $0x01, DI
 	MOVQ   BX, R8
 	IMUL3Q $0x00000040, R8, R8
 
@@ -3076,6 +4768,32 @@ panel:
 	VZEROUPPER
 	RET
 
+// func packPartAVX2(dst *float32, src *float32, ld int, kc int, w int)
+// Requires: AVX
+TEXT ·packPartAVX2(SB), NOSPLIT, $0-40
+	MOVQ    dst+0(FP), AX
+	MOVQ    src+8(FP), CX
+	MOVQ    ld+16(FP), DX
+	MOVQ    kc+24(FP), BX
+	MOVQ    w+32(FP), SI
+	LEAQ    maskTable<>+0(SB), DI
+	MOVQ    $0x00000010, R8
+	SUBQ    SI, R8
+	VMOVDQU (DI)(R8*4), Y0
+	VMOVDQU 32(DI)(R8*4), Y1
+
+row:
+	VMASKMOVPS (CX), Y0, Y2
+	VMASKMOVPS 32(CX), Y1, Y3
+	VMOVUPS    Y2, (AX)
+	VMOVUPS    Y3, 32(AX)
+	ADDQ       DX, CX
+	ADDQ       $0x00000040, AX
+	DECQ       BX
+	JNZ        row
+	VZEROUPPER
+	RET
+
 // func pack1x6AVX2(dst *float32, src *float32, ld int, kc int)
 // Requires: AVX, MMX+
 TEXT ·pack1x6AVX2(SB), NOSPLIT, $0-32
@@ -3084,7 +4802,7 @@ TEXT ·pack1x6AVX2(SB), NOSPLIT, $0-32
 	MOVQ ld+16(FP), DX
 	MOVQ kc+24(FP), BX
 	MOVQ DX, SI
-	SHLQ $0x00, SI
+	SHLQ $0x01, SI
 
 loop:
 	PREFETCHT0 (CX)(SI*8)
@@ -3092,6 +4810,33 @@ loop:
 	VMOVUPS    X0, (AX)
 	VMOVSD     16(CX), X0
 	VMOVSD     X0, 16(AX)
+	ADDQ       DX, CX
+	ADDQ       $0x18, AX
+	DECQ       BX
+	JNZ        loop
+	VZEROUPPER
+	RET
+
+// func pack2x6AVX2(dst *float32, src *float32, ld int, kc int)
+// Requires: AVX, MMX+
+TEXT ·pack2x6AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ ld+16(FP), DX
+	MOVQ kc+24(FP), BX
+	MOVQ DX, SI
+	SHLQ $0x01, SI
+
+loop:
+	PREFETCHT0 (CX)(SI*8)
+	VMOVUPS    (CX), X0
+	VMOVUPS    X0, (AX)
+	VMOVSD     16(CX), X0
+	VMOVSD     X0, 16(AX)
+	VMOVUPS    24(CX), X0
+	VMOVUPS    X0, 6144(AX)
+	VMOVSD     40(CX), X0
+	VMOVSD     X0, 6160(AX)
 	ADDQ       DX, CX
 	ADDQ       $0x18, AX
 	DECQ       BX
@@ -3107,7 +4852,7 @@ TEXT ·pack4x6AVX2(SB), NOSPLIT, $0-32
 	MOVQ ld+16(FP), DX
 	MOVQ kc+24(FP), BX
 	MOVQ DX, SI
-	SHLQ $0x00, SI
+	SHLQ $0x01, SI
 
 loop:
 	PREFETCHT0 (CX)(SI*8)
@@ -3135,7 +4880,7 @@ loop:
 	VZEROUPPER
 	RET
 
-// func sumF32AVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+// func sumF32AVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
 // Requires: AVX, FMA3, MMX+
 TEXT ·sumF32AVX2(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), AX
@@ -3161,8 +4906,8 @@ group8:
 	VXORPS  Y6, Y6, Y6
 	VXORPS  Y7, Y7, Y7
 	VXORPS  Y8, Y8, Y8
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group8start
 	VMOVUPS (DI), Y1
 	VMOVUPS 32(DI), Y2
@@ -3216,6 +4961,9 @@ group8none:
 	VMULPS       Y0, Y8, Y8
 
 group8scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group8stream
 	VMOVUPS Y1, (DI)
 	VMOVUPS Y2, 32(DI)
 	VMOVUPS Y3, 64(DI)
@@ -3224,10 +4972,23 @@ group8scale:
 	VMOVUPS Y6, 160(DI)
 	VMOVUPS Y7, 192(DI)
 	VMOVUPS Y8, 224(DI)
-	ADDQ    $0x00000100, DI
-	ADDQ    $0x00000100, R8
-	SUBQ    $0x00000040, SI
-	JMP     group8
+	JMP     group8stored
+
+group8stream:
+	VMOVNTPS Y1, (DI)
+	VMOVNTPS Y2, 32(DI)
+	VMOVNTPS Y3, 64(DI)
+	VMOVNTPS Y4, 96(DI)
+	VMOVNTPS Y5, 128(DI)
+	VMOVNTPS Y6, 160(DI)
+	VMOVNTPS Y7, 192(DI)
+	VMOVNTPS Y8, 224(DI)
+
+group8stored:
+	ADDQ $0x00000100, DI
+	ADDQ $0x00000100, R8
+	SUBQ $0x00000040, SI
+	JMP  group8
 
 endgroup8:
 	CMPQ    SI, $0x00000020
@@ -3236,8 +4997,8 @@ endgroup8:
 	VXORPS  Y2, Y2, Y2
 	VXORPS  Y3, Y3, Y3
 	VXORPS  Y4, Y4, Y4
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group4start
 	VMOVUPS (DI), Y1
 	VMOVUPS 32(DI), Y2
@@ -3277,21 +5038,33 @@ group4none:
 	VMULPS       Y0, Y4, Y4
 
 group4scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group4stream
 	VMOVUPS Y1, (DI)
 	VMOVUPS Y2, 32(DI)
 	VMOVUPS Y3, 64(DI)
 	VMOVUPS Y4, 96(DI)
-	ADDQ    $0x00000080, DI
-	ADDQ    $0x00000080, R8
-	SUBQ    $0x00000020, SI
+	JMP     group4stored
+
+group4stream:
+	VMOVNTPS Y1, (DI)
+	VMOVNTPS Y2, 32(DI)
+	VMOVNTPS Y3, 64(DI)
+	VMOVNTPS Y4, 96(DI)
+
+group4stored:
+	ADDQ $0x00000080, DI
+	ADDQ $0x00000080, R8
+	SUBQ $0x00000020, SI
 
 endgroup4:
 	CMPQ    SI, $0x00000010
 	JLT     endgroup2
 	VXORPS  Y1, Y1, Y1
 	VXORPS  Y2, Y2, Y2
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group2start
 	VMOVUPS (DI), Y1
 	VMOVUPS 32(DI), Y2
@@ -3324,18 +5097,28 @@ group2none:
 	VMULPS       Y0, Y2, Y2
 
 group2scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group2stream
 	VMOVUPS Y1, (DI)
 	VMOVUPS Y2, 32(DI)
-	ADDQ    $0x00000040, DI
-	ADDQ    $0x00000040, R8
-	SUBQ    $0x00000010, SI
+	JMP     group2stored
+
+group2stream:
+	VMOVNTPS Y1, (DI)
+	VMOVNTPS Y2, 32(DI)
+
+group2stored:
+	ADDQ $0x00000040, DI
+	ADDQ $0x00000040, R8
+	SUBQ $0x00000010, SI
 
 endgroup2:
 	CMPQ    SI, $0x00000008
 	JLT     endgroup1
 	VXORPS  Y1, Y1, Y1
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group1start
 	VMOVUPS (DI), Y1
 
@@ -3365,10 +5148,19 @@ group1none:
 	VMULPS       Y0, Y1, Y1
 
 group1scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group1stream
 	VMOVUPS Y1, (DI)
-	ADDQ    $0x00000020, DI
-	ADDQ    $0x00000020, R8
-	SUBQ    $0x00000008, SI
+	JMP     group1stored
+
+group1stream:
+	VMOVNTPS Y1, (DI)
+
+group1stored:
+	ADDQ $0x00000020, DI
+	ADDQ $0x00000020, R8
+	SUBQ $0x00000008, SI
 
 endgroup1:
 	TESTQ      SI, SI
@@ -3378,8 +5170,8 @@ endgroup1:
 	SUBQ       SI, R11
 	VMOVDQU    (R10)(R11*4), Y3
 	VXORPS     Y2, Y2, Y2
-	MOVQ       acc+80(FP), SI
-	TESTQ      SI, SI
+	MOVQ       flags+80(FP), SI
+	TESTQ      $0x00000001, SI
 	JZ         reststart
 	VMASKMOVPS (DI), Y3, Y2
 
@@ -3421,10 +5213,11 @@ endrow:
 	MOVQ rows+24(FP), SI
 	CMPQ BX, SI
 	JLT  row
+	SFENCE
 	VZEROUPPER
 	RET
 
-// func sumF16AVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+// func sumF16AVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
 // Requires: AVX, F16C, FMA3, MMX+
 TEXT ·sumF16AVX2(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), AX
@@ -3450,8 +5243,8 @@ group8:
 	VXORPS  Y7, Y7, Y7
 	VXORPS  Y8, Y8, Y8
 	VXORPS  Y9, Y9, Y9
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group8start
 	VMOVUPS (DI), Y2
 	VMOVUPS 32(DI), Y3
@@ -3511,6 +5304,9 @@ group8none:
 	VMULPS       Y0, Y9, Y9
 
 group8scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group8stream
 	VMOVUPS Y2, (DI)
 	VMOVUPS Y3, 32(DI)
 	VMOVUPS Y4, 64(DI)
@@ -3519,10 +5315,23 @@ group8scale:
 	VMOVUPS Y7, 160(DI)
 	VMOVUPS Y8, 192(DI)
 	VMOVUPS Y9, 224(DI)
-	ADDQ    $0x00000100, DI
-	ADDQ    $0x00000080, R8
-	SUBQ    $0x00000040, SI
-	JMP     group8
+	JMP     group8stored
+
+group8stream:
+	VMOVNTPS Y2, (DI)
+	VMOVNTPS Y3, 32(DI)
+	VMOVNTPS Y4, 64(DI)
+	VMOVNTPS Y5, 96(DI)
+	VMOVNTPS Y6, 128(DI)
+	VMOVNTPS Y7, 160(DI)
+	VMOVNTPS Y8, 192(DI)
+	VMOVNTPS Y9, 224(DI)
+
+group8stored:
+	ADDQ $0x00000100, DI
+	ADDQ $0x00000080, R8
+	SUBQ $0x00000040, SI
+	JMP  group8
 
 endgroup8:
 	CMPQ    SI, $0x00000020
@@ -3531,8 +5340,8 @@ endgroup8:
 	VXORPS  Y3, Y3, Y3
 	VXORPS  Y4, Y4, Y4
 	VXORPS  Y5, Y5, Y5
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group4start
 	VMOVUPS (DI), Y2
 	VMOVUPS 32(DI), Y3
@@ -3575,21 +5384,33 @@ group4none:
 	VMULPS       Y0, Y5, Y5
 
 group4scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group4stream
 	VMOVUPS Y2, (DI)
 	VMOVUPS Y3, 32(DI)
 	VMOVUPS Y4, 64(DI)
 	VMOVUPS Y5, 96(DI)
-	ADDQ    $0x00000080, DI
-	ADDQ    $0x00000040, R8
-	SUBQ    $0x00000020, SI
+	JMP     group4stored
+
+group4stream:
+	VMOVNTPS Y2, (DI)
+	VMOVNTPS Y3, 32(DI)
+	VMOVNTPS Y4, 64(DI)
+	VMOVNTPS Y5, 96(DI)
+
+group4stored:
+	ADDQ $0x00000080, DI
+	ADDQ $0x00000040, R8
+	SUBQ $0x00000020, SI
 
 endgroup4:
 	CMPQ    SI, $0x00000010
 	JLT     endgroup2
 	VXORPS  Y2, Y2, Y2
 	VXORPS  Y3, Y3, Y3
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group2start
 	VMOVUPS (DI), Y2
 	VMOVUPS 32(DI), Y3
@@ -3624,18 +5445,28 @@ group2none:
 	VMULPS       Y0, Y3, Y3
 
 group2scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group2stream
 	VMOVUPS Y2, (DI)
 	VMOVUPS Y3, 32(DI)
-	ADDQ    $0x00000040, DI
-	ADDQ    $0x00000020, R8
-	SUBQ    $0x00000010, SI
+	JMP     group2stored
+
+group2stream:
+	VMOVNTPS Y2, (DI)
+	VMOVNTPS Y3, 32(DI)
+
+group2stored:
+	ADDQ $0x00000040, DI
+	ADDQ $0x00000020, R8
+	SUBQ $0x00000010, SI
 
 endgroup2:
 	CMPQ    SI, $0x00000008
 	JLT     endgroup1
 	VXORPS  Y2, Y2, Y2
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group1start
 	VMOVUPS (DI), Y2
 
@@ -3666,10 +5497,19 @@ group1none:
 	VMULPS       Y0, Y2, Y2
 
 group1scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group1stream
 	VMOVUPS Y2, (DI)
-	ADDQ    $0x00000020, DI
-	ADDQ    $0x00000010, R8
-	SUBQ    $0x00000008, SI
+	JMP     group1stored
+
+group1stream:
+	VMOVNTPS Y2, (DI)
+
+group1stored:
+	ADDQ $0x00000020, DI
+	ADDQ $0x00000010, R8
+	SUBQ $0x00000008, SI
 
 endgroup1:
 	TESTQ SI, SI
@@ -3677,8 +5517,8 @@ endgroup1:
 
 rest:
 	VXORPS X10, X10, X10
-	MOVQ   acc+80(FP), R10
-	TESTQ  R10, R10
+	MOVQ   flags+80(FP), R10
+	TESTQ  $0x00000001, R10
 	JZ     reststart
 	VMOVSS (DI), X10
 
@@ -3726,10 +5566,11 @@ endrow:
 	MOVQ rows+24(FP), SI
 	CMPQ BX, SI
 	JLT  row
+	SFENCE
 	VZEROUPPER
 	RET
 
-// func sumBF16AVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+// func sumBF16AVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
 // Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·sumBF16AVX2(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), AX
@@ -3755,8 +5596,8 @@ group8:
 	VXORPS  Y7, Y7, Y7
 	VXORPS  Y8, Y8, Y8
 	VXORPS  Y9, Y9, Y9
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group8start
 	VMOVUPS (DI), Y2
 	VMOVUPS 32(DI), Y3
@@ -3824,6 +5665,9 @@ group8none:
 	VMULPS       Y0, Y9, Y9
 
 group8scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group8stream
 	VMOVUPS Y2, (DI)
 	VMOVUPS Y3, 32(DI)
 	VMOVUPS Y4, 64(DI)
@@ -3832,10 +5676,23 @@ group8scale:
 	VMOVUPS Y7, 160(DI)
 	VMOVUPS Y8, 192(DI)
 	VMOVUPS Y9, 224(DI)
-	ADDQ    $0x00000100, DI
-	ADDQ    $0x00000080, R8
-	SUBQ    $0x00000040, SI
-	JMP     group8
+	JMP     group8stored
+
+group8stream:
+	VMOVNTPS Y2, (DI)
+	VMOVNTPS Y3, 32(DI)
+	VMOVNTPS Y4, 64(DI)
+	VMOVNTPS Y5, 96(DI)
+	VMOVNTPS Y6, 128(DI)
+	VMOVNTPS Y7, 160(DI)
+	VMOVNTPS Y8, 192(DI)
+	VMOVNTPS Y9, 224(DI)
+
+group8stored:
+	ADDQ $0x00000100, DI
+	ADDQ $0x00000080, R8
+	SUBQ $0x00000040, SI
+	JMP  group8
 
 endgroup8:
 	CMPQ    SI, $0x00000020
@@ -3844,8 +5701,8 @@ endgroup8:
 	VXORPS  Y3, Y3, Y3
 	VXORPS  Y4, Y4, Y4
 	VXORPS  Y5, Y5, Y5
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group4start
 	VMOVUPS (DI), Y2
 	VMOVUPS 32(DI), Y3
@@ -3892,21 +5749,33 @@ group4none:
 	VMULPS       Y0, Y5, Y5
 
 group4scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group4stream
 	VMOVUPS Y2, (DI)
 	VMOVUPS Y3, 32(DI)
 	VMOVUPS Y4, 64(DI)
 	VMOVUPS Y5, 96(DI)
-	ADDQ    $0x00000080, DI
-	ADDQ    $0x00000040, R8
-	SUBQ    $0x00000020, SI
+	JMP     group4stored
+
+group4stream:
+	VMOVNTPS Y2, (DI)
+	VMOVNTPS Y3, 32(DI)
+	VMOVNTPS Y4, 64(DI)
+	VMOVNTPS Y5, 96(DI)
+
+group4stored:
+	ADDQ $0x00000080, DI
+	ADDQ $0x00000040, R8
+	SUBQ $0x00000020, SI
 
 endgroup4:
 	CMPQ    SI, $0x00000010
 	JLT     endgroup2
 	VXORPS  Y2, Y2, Y2
 	VXORPS  Y3, Y3, Y3
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group2start
 	VMOVUPS (DI), Y2
 	VMOVUPS 32(DI), Y3
@@ -3943,18 +5812,28 @@ group2none:
 	VMULPS       Y0, Y3, Y3
 
 group2scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group2stream
 	VMOVUPS Y2, (DI)
 	VMOVUPS Y3, 32(DI)
-	ADDQ    $0x00000040, DI
-	ADDQ    $0x00000020, R8
-	SUBQ    $0x00000010, SI
+	JMP     group2stored
+
+group2stream:
+	VMOVNTPS Y2, (DI)
+	VMOVNTPS Y3, 32(DI)
+
+group2stored:
+	ADDQ $0x00000040, DI
+	ADDQ $0x00000020, R8
+	SUBQ $0x00000010, SI
 
 endgroup2:
 	CMPQ    SI, $0x00000008
 	JLT     endgroup1
 	VXORPS  Y2, Y2, Y2
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group1start
 	VMOVUPS (DI), Y2
 
@@ -3986,10 +5865,19 @@ group1none:
 	VMULPS       Y0, Y2, Y2
 
 group1scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group1stream
 	VMOVUPS Y2, (DI)
-	ADDQ    $0x00000020, DI
-	ADDQ    $0x00000010, R8
-	SUBQ    $0x00000008, SI
+	JMP     group1stored
+
+group1stream:
+	VMOVNTPS Y2, (DI)
+
+group1stored:
+	ADDQ $0x00000020, DI
+	ADDQ $0x00000010, R8
+	SUBQ $0x00000008, SI
 
 endgroup1:
 	TESTQ SI, SI
@@ -3997,8 +5885,8 @@ endgroup1:
 
 rest:
 	VXORPS X10, X10, X10
-	MOVQ   acc+80(FP), R10
-	TESTQ  R10, R10
+	MOVQ   flags+80(FP), R10
+	TESTQ  $0x00000001, R10
 	JZ     reststart
 	VMOVSS (DI), X10
 
@@ -4046,10 +5934,11 @@ endrow:
 	MOVQ rows+24(FP), SI
 	CMPQ BX, SI
 	JLT  row
+	SFENCE
 	VZEROUPPER
 	RET
 
-// func sumU8AVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+// func sumU8AVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
 // Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·sumU8AVX2(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), AX
@@ -4075,8 +5964,8 @@ group8:
 	VXORPS  Y7, Y7, Y7
 	VXORPS  Y8, Y8, Y8
 	VXORPS  Y9, Y9, Y9
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group8start
 	VMOVUPS (DI), Y2
 	VMOVUPS 32(DI), Y3
@@ -4143,6 +6032,9 @@ group8none:
 	VMULPS       Y0, Y9, Y9
 
 group8scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group8stream
 	VMOVUPS Y2, (DI)
 	VMOVUPS Y3, 32(DI)
 	VMOVUPS Y4, 64(DI)
@@ -4151,10 +6043,23 @@ group8scale:
 	VMOVUPS Y7, 160(DI)
 	VMOVUPS Y8, 192(DI)
 	VMOVUPS Y9, 224(DI)
-	ADDQ    $0x00000100, DI
-	ADDQ    $0x00000040, R8
-	SUBQ    $0x00000040, SI
-	JMP     group8
+	JMP     group8stored
+
+group8stream:
+	VMOVNTPS Y2, (DI)
+	VMOVNTPS Y3, 32(DI)
+	VMOVNTPS Y4, 64(DI)
+	VMOVNTPS Y5, 96(DI)
+	VMOVNTPS Y6, 128(DI)
+	VMOVNTPS Y7, 160(DI)
+	VMOVNTPS Y8, 192(DI)
+	VMOVNTPS Y9, 224(DI)
+
+group8stored:
+	ADDQ $0x00000100, DI
+	ADDQ $0x00000040, R8
+	SUBQ $0x00000040, SI
+	JMP  group8
 
 endgroup8:
 	CMPQ    SI, $0x00000020
@@ -4163,8 +6068,8 @@ endgroup8:
 	VXORPS  Y3, Y3, Y3
 	VXORPS  Y4, Y4, Y4
 	VXORPS  Y5, Y5, Y5
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group4start
 	VMOVUPS (DI), Y2
 	VMOVUPS 32(DI), Y3
@@ -4211,21 +6116,33 @@ group4none:
 	VMULPS       Y0, Y5, Y5
 
 group4scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group4stream
 	VMOVUPS Y2, (DI)
 	VMOVUPS Y3, 32(DI)
 	VMOVUPS Y4, 64(DI)
 	VMOVUPS Y5, 96(DI)
-	ADDQ    $0x00000080, DI
-	ADDQ    $0x00000020, R8
-	SUBQ    $0x00000020, SI
+	JMP     group4stored
+
+group4stream:
+	VMOVNTPS Y2, (DI)
+	VMOVNTPS Y3, 32(DI)
+	VMOVNTPS Y4, 64(DI)
+	VMOVNTPS Y5, 96(DI)
+
+group4stored:
+	ADDQ $0x00000080, DI
+	ADDQ $0x00000020, R8
+	SUBQ $0x00000020, SI
 
 endgroup4:
 	CMPQ    SI, $0x00000010
 	JLT     endgroup2
 	VXORPS  Y2, Y2, Y2
 	VXORPS  Y3, Y3, Y3
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group2start
 	VMOVUPS (DI), Y2
 	VMOVUPS 32(DI), Y3
@@ -4262,18 +6179,28 @@ group2none:
 	VMULPS       Y0, Y3, Y3
 
 group2scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group2stream
 	VMOVUPS Y2, (DI)
 	VMOVUPS Y3, 32(DI)
-	ADDQ    $0x00000040, DI
-	ADDQ    $0x00000010, R8
-	SUBQ    $0x00000010, SI
+	JMP     group2stored
+
+group2stream:
+	VMOVNTPS Y2, (DI)
+	VMOVNTPS Y3, 32(DI)
+
+group2stored:
+	ADDQ $0x00000040, DI
+	ADDQ $0x00000010, R8
+	SUBQ $0x00000010, SI
 
 endgroup2:
 	CMPQ    SI, $0x00000008
 	JLT     endgroup1
 	VXORPS  Y2, Y2, Y2
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group1start
 	VMOVUPS (DI), Y2
 
@@ -4305,10 +6232,19 @@ group1none:
 	VMULPS       Y0, Y2, Y2
 
 group1scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group1stream
 	VMOVUPS Y2, (DI)
-	ADDQ    $0x00000020, DI
-	ADDQ    $0x00000008, R8
-	SUBQ    $0x00000008, SI
+	JMP     group1stored
+
+group1stream:
+	VMOVNTPS Y2, (DI)
+
+group1stored:
+	ADDQ $0x00000020, DI
+	ADDQ $0x00000008, R8
+	SUBQ $0x00000008, SI
 
 endgroup1:
 	TESTQ SI, SI
@@ -4316,8 +6252,8 @@ endgroup1:
 
 rest:
 	VXORPS X10, X10, X10
-	MOVQ   acc+80(FP), R10
-	TESTQ  R10, R10
+	MOVQ   flags+80(FP), R10
+	TESTQ  $0x00000001, R10
 	JZ     reststart
 	VMOVSS (DI), X10
 
@@ -4365,10 +6301,11 @@ endrow:
 	MOVQ rows+24(FP), SI
 	CMPQ BX, SI
 	JLT  row
+	SFENCE
 	VZEROUPPER
 	RET
 
-// func sumI8AVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+// func sumI8AVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
 // Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·sumI8AVX2(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), AX
@@ -4396,8 +6333,8 @@ group8:
 	VXORPS  Y7, Y7, Y7
 	VXORPS  Y8, Y8, Y8
 	VXORPS  Y9, Y9, Y9
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group8start
 	VMOVUPS (DI), Y2
 	VMOVUPS 32(DI), Y3
@@ -4472,6 +6409,9 @@ group8none:
 	VMULPS       Y0, Y9, Y9
 
 group8scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group8stream
 	VMOVUPS Y2, (DI)
 	VMOVUPS Y3, 32(DI)
 	VMOVUPS Y4, 64(DI)
@@ -4480,11 +6420,24 @@ group8scale:
 	VMOVUPS Y7, 160(DI)
 	VMOVUPS Y8, 192(DI)
 	VMOVUPS Y9, 224(DI)
-	ADDQ    $0x00000100, DI
-	ADDQ    $0x00000040, R8
-	ADDQ    $0x00000100, R14
-	SUBQ    $0x00000040, SI
-	JMP     group8
+	JMP     group8stored
+
+group8stream:
+	VMOVNTPS Y2, (DI)
+	VMOVNTPS Y3, 32(DI)
+	VMOVNTPS Y4, 64(DI)
+	VMOVNTPS Y5, 96(DI)
+	VMOVNTPS Y6, 128(DI)
+	VMOVNTPS Y7, 160(DI)
+	VMOVNTPS Y8, 192(DI)
+	VMOVNTPS Y9, 224(DI)
+
+group8stored:
+	ADDQ $0x00000100, DI
+	ADDQ $0x00000040, R8
+	ADDQ $0x00000100, R14
+	SUBQ $0x00000040, SI
+	JMP  group8
 
 endgroup8:
 	CMPQ    SI, $0x00000020
@@ -4493,8 +6446,8 @@ endgroup8:
 	VXORPS  Y3, Y3, Y3
 	VXORPS  Y4, Y4, Y4
 	VXORPS  Y5, Y5, Y5
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group4start
 	VMOVUPS (DI), Y2
 	VMOVUPS 32(DI), Y3
@@ -4545,22 +6498,34 @@ group4none:
 	VMULPS       Y0, Y5, Y5
 
 group4scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group4stream
 	VMOVUPS Y2, (DI)
 	VMOVUPS Y3, 32(DI)
 	VMOVUPS Y4, 64(DI)
 	VMOVUPS Y5, 96(DI)
-	ADDQ    $0x00000080, DI
-	ADDQ    $0x00000020, R8
-	ADDQ    $0x00000080, R14
-	SUBQ    $0x00000020, SI
+	JMP     group4stored
+
+group4stream:
+	VMOVNTPS Y2, (DI)
+	VMOVNTPS Y3, 32(DI)
+	VMOVNTPS Y4, 64(DI)
+	VMOVNTPS Y5, 96(DI)
+
+group4stored:
+	ADDQ $0x00000080, DI
+	ADDQ $0x00000020, R8
+	ADDQ $0x00000080, R14
+	SUBQ $0x00000020, SI
 
 endgroup4:
 	CMPQ    SI, $0x00000010
 	JLT     endgroup2
 	VXORPS  Y2, Y2, Y2
 	VXORPS  Y3, Y3, Y3
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group2start
 	VMOVUPS (DI), Y2
 	VMOVUPS 32(DI), Y3
@@ -4599,19 +6564,29 @@ group2none:
 	VMULPS       Y0, Y3, Y3
 
 group2scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group2stream
 	VMOVUPS Y2, (DI)
 	VMOVUPS Y3, 32(DI)
-	ADDQ    $0x00000040, DI
-	ADDQ    $0x00000010, R8
-	ADDQ    $0x00000040, R14
-	SUBQ    $0x00000010, SI
+	JMP     group2stored
+
+group2stream:
+	VMOVNTPS Y2, (DI)
+	VMOVNTPS Y3, 32(DI)
+
+group2stored:
+	ADDQ $0x00000040, DI
+	ADDQ $0x00000010, R8
+	ADDQ $0x00000040, R14
+	SUBQ $0x00000010, SI
 
 endgroup2:
 	CMPQ    SI, $0x00000008
 	JLT     endgroup1
 	VXORPS  Y2, Y2, Y2
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group1start
 	VMOVUPS (DI), Y2
 
@@ -4644,11 +6619,20 @@ group1none:
 	VMULPS       Y0, Y2, Y2
 
 group1scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group1stream
 	VMOVUPS Y2, (DI)
-	ADDQ    $0x00000020, DI
-	ADDQ    $0x00000008, R8
-	ADDQ    $0x00000020, R14
-	SUBQ    $0x00000008, SI
+	JMP     group1stored
+
+group1stream:
+	VMOVNTPS Y2, (DI)
+
+group1stored:
+	ADDQ $0x00000020, DI
+	ADDQ $0x00000008, R8
+	ADDQ $0x00000020, R14
+	SUBQ $0x00000008, SI
 
 endgroup1:
 	TESTQ SI, SI
@@ -4656,8 +6640,8 @@ endgroup1:
 
 rest:
 	VXORPS X10, X10, X10
-	MOVQ   acc+80(FP), R10
-	TESTQ  R10, R10
+	MOVQ   flags+80(FP), R10
+	TESTQ  $0x00000001, R10
 	JZ     reststart
 	VMOVSS (DI), X10
 
@@ -4707,6 +6691,7 @@ endrow:
 	MOVQ rows+24(FP), SI
 	CMPQ BX, SI
 	JLT  row
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -6350,40 +8335,6 @@ loop:
 	ADDQ         DX, R9
 	ADDQ         DX, R10
 	ADDQ         DX, R11
-	VMOVUPS      64(BX), Z14
-	VBROADCASTSS (AX), Z15
-	VFMADD231PS  Z14, Z15, Z0
-	VBROADCASTSS (AX)(CX*1), Z15
-	VFMADD231PS  Z14, Z15, Z1
-	VBROADCASTSS (AX)(CX*2), Z15
-	VFMADD231PS  Z14, Z15, Z2
-	VBROADCASTSS (R8), Z15
-	VFMADD231PS  Z14, Z15, Z3
-	VBROADCASTSS (R8)(CX*1), Z15
-	VFMADD231PS  Z14, Z15, Z4
-	VBROADCASTSS (R8)(CX*2), Z15
-	VFMADD231PS  Z14, Z15, Z5
-	VBROADCASTSS (R9), Z15
-	VFMADD231PS  Z14, Z15, Z6
-	VBROADCASTSS (R9)(CX*1), Z15
-	VFMADD231PS  Z14, Z15, Z7
-	VBROADCASTSS (R9)(CX*2), Z15
-	VFMADD231PS  Z14, Z15, Z8
-	VBROADCASTSS (R10), Z15
-	VFMADD231PS  Z14, Z15, Z9
-	VBROADCASTSS (R10)(CX*1), Z15
-	VFMADD231PS  Z14, Z15, Z10
-	VBROADCASTSS (R10)(CX*2), Z15
-	VFMADD231PS  Z14, Z15, Z11
-	VBROADCASTSS (R11), Z15
-	VFMADD231PS  Z14, Z15, Z12
-	VBROADCASTSS (R11)(CX*1), Z15
-	VFMADD231PS  Z14, Z15, Z13
-	ADDQ         DX, AX
-	ADDQ         DX, R8
-	ADDQ         DX, R9
-	ADDQ         DX, R10
-	ADDQ         DX, R11
 	VMOVUPS      128(BX), Z14
 	VBROADCASTSS (AX), Z15
 	VFMADD231PS  Z14, Z15, Z0
@@ -6418,7 +8369,7 @@ loop:
 	ADDQ         DX, R9
 	ADDQ         DX, R10
 	ADDQ         DX, R11
-	VMOVUPS      192(BX), Z14
+	VMOVUPS      256(BX), Z14
 	VBROADCASTSS (AX), Z15
 	VFMADD231PS  Z14, Z15, Z0
 	VBROADCASTSS (AX)(CX*1), Z15
@@ -6452,7 +8403,41 @@ loop:
 	ADDQ         DX, R9
 	ADDQ         DX, R10
 	ADDQ         DX, R11
-	ADDQ         $0x00000100, BX
+	VMOVUPS      384(BX), Z14
+	VBROADCASTSS (AX), Z15
+	VFMADD231PS  Z14, Z15, Z0
+	VBROADCASTSS (AX)(CX*1), Z15
+	VFMADD231PS  Z14, Z15, Z1
+	VBROADCASTSS (AX)(CX*2), Z15
+	VFMADD231PS  Z14, Z15, Z2
+	VBROADCASTSS (R8), Z15
+	VFMADD231PS  Z14, Z15, Z3
+	VBROADCASTSS (R8)(CX*1), Z15
+	VFMADD231PS  Z14, Z15, Z4
+	VBROADCASTSS (R8)(CX*2), Z15
+	VFMADD231PS  Z14, Z15, Z5
+	VBROADCASTSS (R9), Z15
+	VFMADD231PS  Z14, Z15, Z6
+	VBROADCASTSS (R9)(CX*1), Z15
+	VFMADD231PS  Z14, Z15, Z7
+	VBROADCASTSS (R9)(CX*2), Z15
+	VFMADD231PS  Z14, Z15, Z8
+	VBROADCASTSS (R10), Z15
+	VFMADD231PS  Z14, Z15, Z9
+	VBROADCASTSS (R10)(CX*1), Z15
+	VFMADD231PS  Z14, Z15, Z10
+	VBROADCASTSS (R10)(CX*2), Z15
+	VFMADD231PS  Z14, Z15, Z11
+	VBROADCASTSS (R11), Z15
+	VFMADD231PS  Z14, Z15, Z12
+	VBROADCASTSS (R11)(CX*1), Z15
+	VFMADD231PS  Z14, Z15, Z13
+	ADDQ         DX, AX
+	ADDQ         DX, R8
+	ADDQ         DX, R9
+	ADDQ         DX, R10
+	ADDQ         DX, R11
+	ADDQ         $0x00000200, BX
 	SUBQ         $0x04, R12
 	JGE          loop
 
@@ -6495,7 +8480,7 @@ one:
 	ADDQ         DX, R9
 	ADDQ         DX, R10
 	ADDQ         DX, R11
-	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000080, BX
 	DECQ         R12
 	JNZ          one
 
@@ -7556,33 +9541,6 @@ loop:
 	ADDQ         DX, R8
 	ADDQ         DX, R9
 	ADDQ         DX, R10
-	VMOVUPS      64(BX), Z11
-	VBROADCASTSS (AX), Z12
-	VFMADD231PS  Z11, Z12, Z0
-	VBROADCASTSS (AX)(CX*1), Z12
-	VFMADD231PS  Z11, Z12, Z1
-	VBROADCASTSS (AX)(CX*2), Z12
-	VFMADD231PS  Z11, Z12, Z2
-	VBROADCASTSS (R8), Z12
-	VFMADD231PS  Z11, Z12, Z3
-	VBROADCASTSS (R8)(CX*1), Z12
-	VFMADD231PS  Z11, Z12, Z4
-	VBROADCASTSS (R8)(CX*2), Z12
-	VFMADD231PS  Z11, Z12, Z5
-	VBROADCASTSS (R9), Z12
-	VFMADD231PS  Z11, Z12, Z6
-	VBROADCASTSS (R9)(CX*1), Z12
-	VFMADD231PS  Z11, Z12, Z7
-	VBROADCASTSS (R9)(CX*2), Z12
-	VFMADD231PS  Z11, Z12, Z8
-	VBROADCASTSS (R10), Z12
-	VFMADD231PS  Z11, Z12, Z9
-	VBROADCASTSS (R10)(CX*1), Z12
-	VFMADD231PS  Z11, Z12, Z10
-	ADDQ         DX, AX
-	ADDQ         DX, R8
-	ADDQ         DX, R9
-	ADDQ         DX, R10
 	VMOVUPS      128(BX), Z11
 	VBROADCASTSS (AX), Z12
 	VFMADD231PS  Z11, Z12, Z0
@@ -7610,7 +9568,7 @@ loop:
 	ADDQ         DX, R8
 	ADDQ         DX, R9
 	ADDQ         DX, R10
-	VMOVUPS      192(BX), Z11
+	VMOVUPS      256(BX), Z11
 	VBROADCASTSS (AX), Z12
 	VFMADD231PS  Z11, Z12, Z0
 	VBROADCASTSS (AX)(CX*1), Z12
@@ -7637,7 +9595,34 @@ loop:
 	ADDQ         DX, R8
 	ADDQ         DX, R9
 	ADDQ         DX, R10
-	ADDQ         $0x00000100, BX
+	VMOVUPS      384(BX), Z11
+	VBROADCASTSS (AX), Z12
+	VFMADD231PS  Z11, Z12, Z0
+	VBROADCASTSS (AX)(CX*1), Z12
+	VFMADD231PS  Z11, Z12, Z1
+	VBROADCASTSS (AX)(CX*2), Z12
+	VFMADD231PS  Z11, Z12, Z2
+	VBROADCASTSS (R8), Z12
+	VFMADD231PS  Z11, Z12, Z3
+	VBROADCASTSS (R8)(CX*1), Z12
+	VFMADD231PS  Z11, Z12, Z4
+	VBROADCASTSS (R8)(CX*2), Z12
+	VFMADD231PS  Z11, Z12, Z5
+	VBROADCASTSS (R9), Z12
+	VFMADD231PS  Z11, Z12, Z6
+	VBROADCASTSS (R9)(CX*1), Z12
+	VFMADD231PS  Z11, Z12, Z7
+	VBROADCASTSS (R9)(CX*2), Z12
+	VFMADD231PS  Z11, Z12, Z8
+	VBROADCASTSS (R10), Z12
+	VFMADD231PS  Z11, Z12, Z9
+	VBROADCASTSS (R10)(CX*1), Z12
+	VFMADD231PS  Z11, Z12, Z10
+	ADDQ         DX, AX
+	ADDQ         DX, R8
+	ADDQ         DX, R9
+	ADDQ         DX, R10
+	ADDQ         $0x00000200, BX
 	SUBQ         $0x04, R11
 	JGE          loop
 
@@ -7673,7 +9658,7 @@ one:
 	ADDQ         DX, R8
 	ADDQ         DX, R9
 	ADDQ         DX, R10
-	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000080, BX
 	DECQ         R11
 	JNZ          one
 
@@ -8495,26 +10480,6 @@ loop:
 	ADDQ         DX, AX
 	ADDQ         DX, R8
 	ADDQ         DX, R9
-	VMOVUPS      64(BX), Z8
-	VBROADCASTSS (AX), Z9
-	VFMADD231PS  Z8, Z9, Z0
-	VBROADCASTSS (AX)(CX*1), Z9
-	VFMADD231PS  Z8, Z9, Z1
-	VBROADCASTSS (AX)(CX*2), Z9
-	VFMADD231PS  Z8, Z9, Z2
-	VBROADCASTSS (R8), Z9
-	VFMADD231PS  Z8, Z9, Z3
-	VBROADCASTSS (R8)(CX*1), Z9
-	VFMADD231PS  Z8, Z9, Z4
-	VBROADCASTSS (R8)(CX*2), Z9
-	VFMADD231PS  Z8, Z9, Z5
-	VBROADCASTSS (R9), Z9
-	VFMADD231PS  Z8, Z9, Z6
-	VBROADCASTSS (R9)(CX*1), Z9
-	VFMADD231PS  Z8, Z9, Z7
-	ADDQ         DX, AX
-	ADDQ         DX, R8
-	ADDQ         DX, R9
 	VMOVUPS      128(BX), Z8
 	VBROADCASTSS (AX), Z9
 	VFMADD231PS  Z8, Z9, Z0
@@ -8535,7 +10500,7 @@ loop:
 	ADDQ         DX, AX
 	ADDQ         DX, R8
 	ADDQ         DX, R9
-	VMOVUPS      192(BX), Z8
+	VMOVUPS      256(BX), Z8
 	VBROADCASTSS (AX), Z9
 	VFMADD231PS  Z8, Z9, Z0
 	VBROADCASTSS (AX)(CX*1), Z9
@@ -8555,7 +10520,27 @@ loop:
 	ADDQ         DX, AX
 	ADDQ         DX, R8
 	ADDQ         DX, R9
-	ADDQ         $0x00000100, BX
+	VMOVUPS      384(BX), Z8
+	VBROADCASTSS (AX), Z9
+	VFMADD231PS  Z8, Z9, Z0
+	VBROADCASTSS (AX)(CX*1), Z9
+	VFMADD231PS  Z8, Z9, Z1
+	VBROADCASTSS (AX)(CX*2), Z9
+	VFMADD231PS  Z8, Z9, Z2
+	VBROADCASTSS (R8), Z9
+	VFMADD231PS  Z8, Z9, Z3
+	VBROADCASTSS (R8)(CX*1), Z9
+	VFMADD231PS  Z8, Z9, Z4
+	VBROADCASTSS (R8)(CX*2), Z9
+	VFMADD231PS  Z8, Z9, Z5
+	VBROADCASTSS (R9), Z9
+	VFMADD231PS  Z8, Z9, Z6
+	VBROADCASTSS (R9)(CX*1), Z9
+	VFMADD231PS  Z8, Z9, Z7
+	ADDQ         DX, AX
+	ADDQ         DX, R8
+	ADDQ         DX, R9
+	ADDQ         $0x00000200, BX
 	SUBQ         $0x04, R10
 	JGE          loop
 
@@ -8584,7 +10569,7 @@ one:
 	ADDQ         DX, AX
 	ADDQ         DX, R8
 	ADDQ         DX, R9
-	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000080, BX
 	DECQ         R10
 	JNZ          one
 
@@ -9234,21 +11219,6 @@ loop:
 	VFMADD231PS  Z6, Z7, Z5
 	ADDQ         DX, AX
 	ADDQ         DX, R8
-	VMOVUPS      64(BX), Z6
-	VBROADCASTSS (AX), Z7
-	VFMADD231PS  Z6, Z7, Z0
-	VBROADCASTSS (AX)(CX*1), Z7
-	VFMADD231PS  Z6, Z7, Z1
-	VBROADCASTSS (AX)(CX*2), Z7
-	VFMADD231PS  Z6, Z7, Z2
-	VBROADCASTSS (R8), Z7
-	VFMADD231PS  Z6, Z7, Z3
-	VBROADCASTSS (R8)(CX*1), Z7
-	VFMADD231PS  Z6, Z7, Z4
-	VBROADCASTSS (R8)(CX*2), Z7
-	VFMADD231PS  Z6, Z7, Z5
-	ADDQ         DX, AX
-	ADDQ         DX, R8
 	VMOVUPS      128(BX), Z6
 	VBROADCASTSS (AX), Z7
 	VFMADD231PS  Z6, Z7, Z0
@@ -9264,7 +11234,7 @@ loop:
 	VFMADD231PS  Z6, Z7, Z5
 	ADDQ         DX, AX
 	ADDQ         DX, R8
-	VMOVUPS      192(BX), Z6
+	VMOVUPS      256(BX), Z6
 	VBROADCASTSS (AX), Z7
 	VFMADD231PS  Z6, Z7, Z0
 	VBROADCASTSS (AX)(CX*1), Z7
@@ -9279,7 +11249,22 @@ loop:
 	VFMADD231PS  Z6, Z7, Z5
 	ADDQ         DX, AX
 	ADDQ         DX, R8
-	ADDQ         $0x00000100, BX
+	VMOVUPS      384(BX), Z6
+	VBROADCASTSS (AX), Z7
+	VFMADD231PS  Z6, Z7, Z0
+	VBROADCASTSS (AX)(CX*1), Z7
+	VFMADD231PS  Z6, Z7, Z1
+	VBROADCASTSS (AX)(CX*2), Z7
+	VFMADD231PS  Z6, Z7, Z2
+	VBROADCASTSS (R8), Z7
+	VFMADD231PS  Z6, Z7, Z3
+	VBROADCASTSS (R8)(CX*1), Z7
+	VFMADD231PS  Z6, Z7, Z4
+	VBROADCASTSS (R8)(CX*2), Z7
+	VFMADD231PS  Z6, Z7, Z5
+	ADDQ         DX, AX
+	ADDQ         DX, R8
+	ADDQ         $0x00000200, BX
 	SUBQ         $0x04, R9
 	JGE          loop
 
@@ -9303,7 +11288,7 @@ one:
 	VFMADD231PS  Z6, Z7, Z5
 	ADDQ         DX, AX
 	ADDQ         DX, R8
-	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000080, BX
 	DECQ         R9
 	JNZ          one
 
@@ -9805,17 +11790,6 @@ loop:
 	VFMADD231PS  Z4, Z5, Z3
 	ADDQ         DX, AX
 	ADDQ         DX, R8
-	VMOVUPS      64(BX), Z4
-	VBROADCASTSS (AX), Z5
-	VFMADD231PS  Z4, Z5, Z0
-	VBROADCASTSS (AX)(CX*1), Z5
-	VFMADD231PS  Z4, Z5, Z1
-	VBROADCASTSS (AX)(CX*2), Z5
-	VFMADD231PS  Z4, Z5, Z2
-	VBROADCASTSS (R8), Z5
-	VFMADD231PS  Z4, Z5, Z3
-	ADDQ         DX, AX
-	ADDQ         DX, R8
 	VMOVUPS      128(BX), Z4
 	VBROADCASTSS (AX), Z5
 	VFMADD231PS  Z4, Z5, Z0
@@ -9827,7 +11801,7 @@ loop:
 	VFMADD231PS  Z4, Z5, Z3
 	ADDQ         DX, AX
 	ADDQ         DX, R8
-	VMOVUPS      192(BX), Z4
+	VMOVUPS      256(BX), Z4
 	VBROADCASTSS (AX), Z5
 	VFMADD231PS  Z4, Z5, Z0
 	VBROADCASTSS (AX)(CX*1), Z5
@@ -9838,7 +11812,18 @@ loop:
 	VFMADD231PS  Z4, Z5, Z3
 	ADDQ         DX, AX
 	ADDQ         DX, R8
-	ADDQ         $0x00000100, BX
+	VMOVUPS      384(BX), Z4
+	VBROADCASTSS (AX), Z5
+	VFMADD231PS  Z4, Z5, Z0
+	VBROADCASTSS (AX)(CX*1), Z5
+	VFMADD231PS  Z4, Z5, Z1
+	VBROADCASTSS (AX)(CX*2), Z5
+	VFMADD231PS  Z4, Z5, Z2
+	VBROADCASTSS (R8), Z5
+	VFMADD231PS  Z4, Z5, Z3
+	ADDQ         DX, AX
+	ADDQ         DX, R8
+	ADDQ         $0x00000200, BX
 	SUBQ         $0x04, R9
 	JGE          loop
 
@@ -9858,7 +11843,7 @@ one:
 	VFMADD231PS  Z4, Z5, Z3
 	ADDQ         DX, AX
 	ADDQ         DX, R8
-	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000080, BX
 	DECQ         R9
 	JNZ          one
 
@@ -10262,14 +12247,6 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z4
 	VFMADD231PS  Z3, Z4, Z2
 	ADDQ         DX, AX
-	VMOVUPS      64(BX), Z3
-	VBROADCASTSS (AX), Z4
-	VFMADD231PS  Z3, Z4, Z0
-	VBROADCASTSS (AX)(CX*1), Z4
-	VFMADD231PS  Z3, Z4, Z1
-	VBROADCASTSS (AX)(CX*2), Z4
-	VFMADD231PS  Z3, Z4, Z2
-	ADDQ         DX, AX
 	VMOVUPS      128(BX), Z3
 	VBROADCASTSS (AX), Z4
 	VFMADD231PS  Z3, Z4, Z0
@@ -10278,7 +12255,7 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z4
 	VFMADD231PS  Z3, Z4, Z2
 	ADDQ         DX, AX
-	VMOVUPS      192(BX), Z3
+	VMOVUPS      256(BX), Z3
 	VBROADCASTSS (AX), Z4
 	VFMADD231PS  Z3, Z4, Z0
 	VBROADCASTSS (AX)(CX*1), Z4
@@ -10286,7 +12263,15 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z4
 	VFMADD231PS  Z3, Z4, Z2
 	ADDQ         DX, AX
-	ADDQ         $0x00000100, BX
+	VMOVUPS      384(BX), Z3
+	VBROADCASTSS (AX), Z4
+	VFMADD231PS  Z3, Z4, Z0
+	VBROADCASTSS (AX)(CX*1), Z4
+	VFMADD231PS  Z3, Z4, Z1
+	VBROADCASTSS (AX)(CX*2), Z4
+	VFMADD231PS  Z3, Z4, Z2
+	ADDQ         DX, AX
+	ADDQ         $0x00000200, BX
 	SUBQ         $0x04, R8
 	JGE          loop
 
@@ -10303,7 +12288,7 @@ one:
 	VBROADCASTSS (AX)(CX*2), Z4
 	VFMADD231PS  Z3, Z4, Z2
 	ADDQ         DX, AX
-	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000080, BX
 	DECQ         R8
 	JNZ          one
 
@@ -10633,25 +12618,25 @@ loop:
 	VBROADCASTSS (AX)(CX*1), Z3
 	VFMADD231PS  Z2, Z3, Z1
 	ADDQ         DX, AX
-	VMOVUPS      64(BX), Z2
-	VBROADCASTSS (AX), Z3
-	VFMADD231PS  Z2, Z3, Z0
-	VBROADCASTSS (AX)(CX*1), Z3
-	VFMADD231PS  Z2, Z3, Z1
-	ADDQ         DX, AX
 	VMOVUPS      128(BX), Z2
 	VBROADCASTSS (AX), Z3
 	VFMADD231PS  Z2, Z3, Z0
 	VBROADCASTSS (AX)(CX*1), Z3
 	VFMADD231PS  Z2, Z3, Z1
 	ADDQ         DX, AX
-	VMOVUPS      192(BX), Z2
+	VMOVUPS      256(BX), Z2
 	VBROADCASTSS (AX), Z3
 	VFMADD231PS  Z2, Z3, Z0
 	VBROADCASTSS (AX)(CX*1), Z3
 	VFMADD231PS  Z2, Z3, Z1
 	ADDQ         DX, AX
-	ADDQ         $0x00000100, BX
+	VMOVUPS      384(BX), Z2
+	VBROADCASTSS (AX), Z3
+	VFMADD231PS  Z2, Z3, Z0
+	VBROADCASTSS (AX)(CX*1), Z3
+	VFMADD231PS  Z2, Z3, Z1
+	ADDQ         DX, AX
+	ADDQ         $0x00000200, BX
 	SUBQ         $0x04, R8
 	JGE          loop
 
@@ -10666,7 +12651,7 @@ one:
 	VBROADCASTSS (AX)(CX*1), Z3
 	VFMADD231PS  Z2, Z3, Z1
 	ADDQ         DX, AX
-	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000080, BX
 	DECQ         R8
 	JNZ          one
 
@@ -10922,19 +12907,19 @@ loop:
 	VBROADCASTSS (AX), Z2
 	VFMADD231PS  Z1, Z2, Z0
 	ADDQ         CX, AX
-	VMOVUPS      64(DX), Z1
-	VBROADCASTSS (AX), Z2
-	VFMADD231PS  Z1, Z2, Z0
-	ADDQ         CX, AX
 	VMOVUPS      128(DX), Z1
 	VBROADCASTSS (AX), Z2
 	VFMADD231PS  Z1, Z2, Z0
 	ADDQ         CX, AX
-	VMOVUPS      192(DX), Z1
+	VMOVUPS      256(DX), Z1
 	VBROADCASTSS (AX), Z2
 	VFMADD231PS  Z1, Z2, Z0
 	ADDQ         CX, AX
-	ADDQ         $0x00000100, DX
+	VMOVUPS      384(DX), Z1
+	VBROADCASTSS (AX), Z2
+	VFMADD231PS  Z1, Z2, Z0
+	ADDQ         CX, AX
+	ADDQ         $0x00000200, DX
 	SUBQ         $0x04, SI
 	JGE          loop
 
@@ -10947,7 +12932,7 @@ one:
 	VBROADCASTSS (AX), Z2
 	VFMADD231PS  Z1, Z2, Z0
 	ADDQ         CX, AX
-	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000080, DX
 	DECQ         SI
 	JNZ          one
 
@@ -10991,7 +12976,7 @@ TEXT ·packAVX512(SB), NOSPLIT, $0-40
 	MOVQ   kc+24(FP), BX
 	MOVQ   panels+32(FP), SI
 	MOVQ   DX, DI
-	SHLQ   $0x00, DI
+	SHLQ   $0x01, DI
 	MOVQ   BX, R8
 	IMUL3Q $0x00000080, R8, R8
 
@@ -11017,6 +13002,33 @@ panel:
 	VZEROUPPER
 	RET
 
+// func packPartAVX512(dst *float32, src *float32, ld int, kc int, w int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·packPartAVX512(SB), NOSPLIT, $0-40
+	MOVQ  dst+0(FP), AX
+	MOVQ  src+8(FP), CX
+	MOVQ  ld+16(FP), DX
+	MOVQ  kc+24(FP), BX
+	MOVQ  w+32(FP), SI
+	MOVQ  $0xffffffffffffffff, DI
+	BZHIQ SI, DI, DI
+	KMOVW DI, K1
+	SHRQ  $0x10, DI
+	KMOVW DI, K2
+	SHRQ  $0x10, DI
+
+row:
+	VMOVUPS.Z (CX), K1, Z0
+	VMOVUPS.Z 64(CX), K2, Z1
+	VMOVUPS   Z0, (AX)
+	VMOVUPS   Z1, 64(AX)
+	ADDQ      DX, CX
+	ADDQ      $0x00000080, AX
+	DECQ      BX
+	JNZ       row
+	VZEROUPPER
+	RET
+
 // func pack1x14AVX512(dst *float32, src *float32, ld int, kc int)
 // Requires: AVX, MMX+
 TEXT ·pack1x14AVX512(SB), NOSPLIT, $0-32
@@ -11025,7 +13037,7 @@ TEXT ·pack1x14AVX512(SB), NOSPLIT, $0-32
 	MOVQ ld+16(FP), DX
 	MOVQ kc+24(FP), BX
 	MOVQ DX, SI
-	SHLQ $0x00, SI
+	SHLQ $0x01, SI
 
 loop:
 	PREFETCHT0 (CX)(SI*8)
@@ -11042,6 +13054,38 @@ loop:
 	VZEROUPPER
 	RET
 
+// func pack2x14AVX512(dst *float32, src *float32, ld int, kc int)
+// Requires: AVX, MMX+
+TEXT ·pack2x14AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ ld+16(FP), DX
+	MOVQ kc+24(FP), BX
+	MOVQ DX, SI
+	SHLQ $0x01, SI
+
+loop:
+	PREFETCHT0 (CX)(SI*8)
+	PREFETCHT0 64(CX)(SI*8)
+	VMOVUPS    (CX), Y0
+	VMOVUPS    Y0, (AX)
+	VMOVUPS    32(CX), X0
+	VMOVUPS    X0, 32(AX)
+	VMOVSD     48(CX), X0
+	VMOVSD     X0, 48(AX)
+	VMOVUPS    56(CX), Y0
+	VMOVUPS    Y0, 14336(AX)
+	VMOVUPS    88(CX), X0
+	VMOVUPS    X0, 14368(AX)
+	VMOVSD     104(CX), X0
+	VMOVSD     X0, 14384(AX)
+	ADDQ       DX, CX
+	ADDQ       $0x38, AX
+	DECQ       BX
+	JNZ        loop
+	VZEROUPPER
+	RET
+
 // func pack4x14AVX512(dst *float32, src *float32, ld int, kc int)
 // Requires: AVX, MMX+
 TEXT ·pack4x14AVX512(SB), NOSPLIT, $0-32
@@ -11050,7 +13094,7 @@ TEXT ·pack4x14AVX512(SB), NOSPLIT, $0-32
 	MOVQ ld+16(FP), DX
 	MOVQ kc+24(FP), BX
 	MOVQ DX, SI
-	SHLQ $0x00, SI
+	SHLQ $0x01, SI
 
 loop:
 	PREFETCHT0 (CX)(SI*8)
@@ -11088,7 +13132,7 @@ loop:
 	VZEROUPPER
 	RET
 
-// func sumF32AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+// func sumF32AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·sumF32AVX512(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), AX
@@ -11114,8 +13158,8 @@ group8:
 	VPXORD  Z7, Z7, Z7
 	VPXORD  Z8, Z8, Z8
 	VPXORD  Z9, Z9, Z9
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group8start
 	VMOVUPS (DI), Z2
 	VMOVUPS 64(DI), Z3
@@ -11173,6 +13217,9 @@ group8none:
 	VMULPS       Z0, Z9, Z9
 
 group8scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group8stream
 	VMOVUPS Z2, (DI)
 	VMOVUPS Z3, 64(DI)
 	VMOVUPS Z4, 128(DI)
@@ -11181,10 +13228,23 @@ group8scale:
 	VMOVUPS Z7, 320(DI)
 	VMOVUPS Z8, 384(DI)
 	VMOVUPS Z9, 448(DI)
-	ADDQ    $0x00000200, DI
-	ADDQ    $0x00000200, R8
-	SUBQ    $0x00000080, SI
-	JMP     group8
+	JMP     group8stored
+
+group8stream:
+	VMOVNTPS Z2, (DI)
+	VMOVNTPS Z3, 64(DI)
+	VMOVNTPS Z4, 128(DI)
+	VMOVNTPS Z5, 192(DI)
+	VMOVNTPS Z6, 256(DI)
+	VMOVNTPS Z7, 320(DI)
+	VMOVNTPS Z8, 384(DI)
+	VMOVNTPS Z9, 448(DI)
+
+group8stored:
+	ADDQ $0x00000200, DI
+	ADDQ $0x00000200, R8
+	SUBQ $0x00000080, SI
+	JMP  group8
 
 endgroup8:
 	CMPQ    SI, $0x00000040
@@ -11193,8 +13253,8 @@ endgroup8:
 	VPXORD  Z11, Z11, Z11
 	VPXORD  Z12, Z12, Z12
 	VPXORD  Z13, Z13, Z13
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group4start
 	VMOVUPS (DI), Z10
 	VMOVUPS 64(DI), Z11
@@ -11236,21 +13296,33 @@ group4none:
 	VMULPS       Z0, Z13, Z13
 
 group4scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group4stream
 	VMOVUPS Z10, (DI)
 	VMOVUPS Z11, 64(DI)
 	VMOVUPS Z12, 128(DI)
 	VMOVUPS Z13, 192(DI)
-	ADDQ    $0x00000100, DI
-	ADDQ    $0x00000100, R8
-	SUBQ    $0x00000040, SI
+	JMP     group4stored
+
+group4stream:
+	VMOVNTPS Z10, (DI)
+	VMOVNTPS Z11, 64(DI)
+	VMOVNTPS Z12, 128(DI)
+	VMOVNTPS Z13, 192(DI)
+
+group4stored:
+	ADDQ $0x00000100, DI
+	ADDQ $0x00000100, R8
+	SUBQ $0x00000040, SI
 
 endgroup4:
 	CMPQ    SI, $0x00000020
 	JLT     endgroup2
 	VPXORD  Z14, Z14, Z14
 	VPXORD  Z15, Z15, Z15
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group2start
 	VMOVUPS (DI), Z14
 	VMOVUPS 64(DI), Z15
@@ -11284,18 +13356,28 @@ group2none:
 	VMULPS       Z0, Z15, Z15
 
 group2scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group2stream
 	VMOVUPS Z14, (DI)
 	VMOVUPS Z15, 64(DI)
-	ADDQ    $0x00000080, DI
-	ADDQ    $0x00000080, R8
-	SUBQ    $0x00000020, SI
+	JMP     group2stored
+
+group2stream:
+	VMOVNTPS Z14, (DI)
+	VMOVNTPS Z15, 64(DI)
+
+group2stored:
+	ADDQ $0x00000080, DI
+	ADDQ $0x00000080, R8
+	SUBQ $0x00000020, SI
 
 endgroup2:
 	CMPQ    SI, $0x00000010
 	JLT     endgroup1
 	VPXORD  Z16, Z16, Z16
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group1start
 	VMOVUPS (DI), Z16
 
@@ -11325,10 +13407,19 @@ group1none:
 	VMULPS       Z0, Z16, Z16
 
 group1scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group1stream
 	VMOVUPS Z16, (DI)
-	ADDQ    $0x00000040, DI
-	ADDQ    $0x00000040, R8
-	SUBQ    $0x00000010, SI
+	JMP     group1stored
+
+group1stream:
+	VMOVNTPS Z16, (DI)
+
+group1stored:
+	ADDQ $0x00000040, DI
+	ADDQ $0x00000040, R8
+	SUBQ $0x00000010, SI
 
 endgroup1:
 	TESTQ     SI, SI
@@ -11338,8 +13429,8 @@ endgroup1:
 	KMOVW     R10, K1
 	SHRQ      $0x10, R10
 	VPXORD    Z17, Z17, Z17
-	MOVQ      acc+80(FP), SI
-	TESTQ     SI, SI
+	MOVQ      flags+80(FP), SI
+	TESTQ     $0x00000001, SI
 	JZ        reststart
 	VMOVUPS.Z (DI), K1, Z17
 
@@ -11381,10 +13472,11 @@ endrow:
 	MOVQ rows+24(FP), SI
 	CMPQ BX, SI
 	JLT  row
+	SFENCE
 	VZEROUPPER
 	RET
 
-// func sumF16AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+// func sumF16AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·sumF16AVX512(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), AX
@@ -11410,8 +13502,8 @@ group8:
 	VPXORD  Z7, Z7, Z7
 	VPXORD  Z8, Z8, Z8
 	VPXORD  Z9, Z9, Z9
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group8start
 	VMOVUPS (DI), Z2
 	VMOVUPS 64(DI), Z3
@@ -11473,6 +13565,9 @@ group8none:
 	VMULPS       Z0, Z9, Z9
 
 group8scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group8stream
 	VMOVUPS Z2, (DI)
 	VMOVUPS Z3, 64(DI)
 	VMOVUPS Z4, 128(DI)
@@ -11481,10 +13576,23 @@ group8scale:
 	VMOVUPS Z7, 320(DI)
 	VMOVUPS Z8, 384(DI)
 	VMOVUPS Z9, 448(DI)
-	ADDQ    $0x00000200, DI
-	ADDQ    $0x00000100, R8
-	SUBQ    $0x00000080, SI
-	JMP     group8
+	JMP     group8stored
+
+group8stream:
+	VMOVNTPS Z2, (DI)
+	VMOVNTPS Z3, 64(DI)
+	VMOVNTPS Z4, 128(DI)
+	VMOVNTPS Z5, 192(DI)
+	VMOVNTPS Z6, 256(DI)
+	VMOVNTPS Z7, 320(DI)
+	VMOVNTPS Z8, 384(DI)
+	VMOVNTPS Z9, 448(DI)
+
+group8stored:
+	ADDQ $0x00000200, DI
+	ADDQ $0x00000100, R8
+	SUBQ $0x00000080, SI
+	JMP  group8
 
 endgroup8:
 	CMPQ    SI, $0x00000040
@@ -11493,8 +13601,8 @@ endgroup8:
 	VPXORD  Z11, Z11, Z11
 	VPXORD  Z12, Z12, Z12
 	VPXORD  Z13, Z13, Z13
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group4start
 	VMOVUPS (DI), Z10
 	VMOVUPS 64(DI), Z11
@@ -11538,21 +13646,33 @@ group4none:
 	VMULPS       Z0, Z13, Z13
 
 group4scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group4stream
 	VMOVUPS Z10, (DI)
 	VMOVUPS Z11, 64(DI)
 	VMOVUPS Z12, 128(DI)
 	VMOVUPS Z13, 192(DI)
-	ADDQ    $0x00000100, DI
-	ADDQ    $0x00000080, R8
-	SUBQ    $0x00000040, SI
+	JMP     group4stored
+
+group4stream:
+	VMOVNTPS Z10, (DI)
+	VMOVNTPS Z11, 64(DI)
+	VMOVNTPS Z12, 128(DI)
+	VMOVNTPS Z13, 192(DI)
+
+group4stored:
+	ADDQ $0x00000100, DI
+	ADDQ $0x00000080, R8
+	SUBQ $0x00000040, SI
 
 endgroup4:
 	CMPQ    SI, $0x00000020
 	JLT     endgroup2
 	VPXORD  Z14, Z14, Z14
 	VPXORD  Z15, Z15, Z15
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group2start
 	VMOVUPS (DI), Z14
 	VMOVUPS 64(DI), Z15
@@ -11587,18 +13707,28 @@ group2none:
 	VMULPS       Z0, Z15, Z15
 
 group2scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group2stream
 	VMOVUPS Z14, (DI)
 	VMOVUPS Z15, 64(DI)
-	ADDQ    $0x00000080, DI
-	ADDQ    $0x00000040, R8
-	SUBQ    $0x00000020, SI
+	JMP     group2stored
+
+group2stream:
+	VMOVNTPS Z14, (DI)
+	VMOVNTPS Z15, 64(DI)
+
+group2stored:
+	ADDQ $0x00000080, DI
+	ADDQ $0x00000040, R8
+	SUBQ $0x00000020, SI
 
 endgroup2:
 	CMPQ    SI, $0x00000010
 	JLT     endgroup1
 	VPXORD  Z16, Z16, Z16
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group1start
 	VMOVUPS (DI), Z16
 
@@ -11629,10 +13759,19 @@ group1none:
 	VMULPS       Z0, Z16, Z16
 
 group1scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group1stream
 	VMOVUPS Z16, (DI)
-	ADDQ    $0x00000040, DI
-	ADDQ    $0x00000020, R8
-	SUBQ    $0x00000010, SI
+	JMP     group1stored
+
+group1stream:
+	VMOVNTPS Z16, (DI)
+
+group1stored:
+	ADDQ $0x00000040, DI
+	ADDQ $0x00000020, R8
+	SUBQ $0x00000010, SI
 
 endgroup1:
 	TESTQ     SI, SI
@@ -11642,8 +13781,8 @@ endgroup1:
 	KMOVW     R10, K1
 	SHRQ      $0x10, R10
 	VPXORD    Z17, Z17, Z17
-	MOVQ      acc+80(FP), SI
-	TESTQ     SI, SI
+	MOVQ      flags+80(FP), SI
+	TESTQ     $0x00000001, SI
 	JZ        reststart
 	VMOVUPS.Z (DI), K1, Z17
 
@@ -11685,10 +13824,11 @@ endrow:
 	MOVQ rows+24(FP), SI
 	CMPQ BX, SI
 	JLT  row
+	SFENCE
 	VZEROUPPER
 	RET
 
-// func sumBF16AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+// func sumBF16AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·sumBF16AVX512(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), AX
@@ -11714,8 +13854,8 @@ group8:
 	VPXORD  Z7, Z7, Z7
 	VPXORD  Z8, Z8, Z8
 	VPXORD  Z9, Z9, Z9
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group8start
 	VMOVUPS (DI), Z2
 	VMOVUPS 64(DI), Z3
@@ -11785,6 +13925,9 @@ group8none:
 	VMULPS       Z0, Z9, Z9
 
 group8scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group8stream
 	VMOVUPS Z2, (DI)
 	VMOVUPS Z3, 64(DI)
 	VMOVUPS Z4, 128(DI)
@@ -11793,10 +13936,23 @@ group8scale:
 	VMOVUPS Z7, 320(DI)
 	VMOVUPS Z8, 384(DI)
 	VMOVUPS Z9, 448(DI)
-	ADDQ    $0x00000200, DI
-	ADDQ    $0x00000100, R8
-	SUBQ    $0x00000080, SI
-	JMP     group8
+	JMP     group8stored
+
+group8stream:
+	VMOVNTPS Z2, (DI)
+	VMOVNTPS Z3, 64(DI)
+	VMOVNTPS Z4, 128(DI)
+	VMOVNTPS Z5, 192(DI)
+	VMOVNTPS Z6, 256(DI)
+	VMOVNTPS Z7, 320(DI)
+	VMOVNTPS Z8, 384(DI)
+	VMOVNTPS Z9, 448(DI)
+
+group8stored:
+	ADDQ $0x00000200, DI
+	ADDQ $0x00000100, R8
+	SUBQ $0x00000080, SI
+	JMP  group8
 
 endgroup8:
 	CMPQ    SI, $0x00000040
@@ -11805,8 +13961,8 @@ endgroup8:
 	VPXORD  Z11, Z11, Z11
 	VPXORD  Z12, Z12, Z12
 	VPXORD  Z13, Z13, Z13
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group4start
 	VMOVUPS (DI), Z10
 	VMOVUPS 64(DI), Z11
@@ -11854,21 +14010,33 @@ group4none:
 	VMULPS       Z0, Z13, Z13
 
 group4scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group4stream
 	VMOVUPS Z10, (DI)
 	VMOVUPS Z11, 64(DI)
 	VMOVUPS Z12, 128(DI)
 	VMOVUPS Z13, 192(DI)
-	ADDQ    $0x00000100, DI
-	ADDQ    $0x00000080, R8
-	SUBQ    $0x00000040, SI
+	JMP     group4stored
+
+group4stream:
+	VMOVNTPS Z10, (DI)
+	VMOVNTPS Z11, 64(DI)
+	VMOVNTPS Z12, 128(DI)
+	VMOVNTPS Z13, 192(DI)
+
+group4stored:
+	ADDQ $0x00000100, DI
+	ADDQ $0x00000080, R8
+	SUBQ $0x00000040, SI
 
 endgroup4:
 	CMPQ    SI, $0x00000020
 	JLT     endgroup2
 	VPXORD  Z14, Z14, Z14
 	VPXORD  Z15, Z15, Z15
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group2start
 	VMOVUPS (DI), Z14
 	VMOVUPS 64(DI), Z15
@@ -11905,18 +14073,28 @@ group2none:
 	VMULPS       Z0, Z15, Z15
 
 group2scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group2stream
 	VMOVUPS Z14, (DI)
 	VMOVUPS Z15, 64(DI)
-	ADDQ    $0x00000080, DI
-	ADDQ    $0x00000040, R8
-	SUBQ    $0x00000020, SI
+	JMP     group2stored
+
+group2stream:
+	VMOVNTPS Z14, (DI)
+	VMOVNTPS Z15, 64(DI)
+
+group2stored:
+	ADDQ $0x00000080, DI
+	ADDQ $0x00000040, R8
+	SUBQ $0x00000020, SI
 
 endgroup2:
 	CMPQ    SI, $0x00000010
 	JLT     endgroup1
 	VPXORD  Z16, Z16, Z16
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group1start
 	VMOVUPS (DI), Z16
 
@@ -11948,10 +14126,19 @@ group1none:
 	VMULPS       Z0, Z16, Z16
 
 group1scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group1stream
 	VMOVUPS Z16, (DI)
-	ADDQ    $0x00000040, DI
-	ADDQ    $0x00000020, R8
-	SUBQ    $0x00000010, SI
+	JMP     group1stored
+
+group1stream:
+	VMOVNTPS Z16, (DI)
+
+group1stored:
+	ADDQ $0x00000040, DI
+	ADDQ $0x00000020, R8
+	SUBQ $0x00000010, SI
 
 endgroup1:
 	TESTQ     SI, SI
@@ -11961,8 +14148,8 @@ endgroup1:
 	KMOVW     R10, K1
 	SHRQ      $0x10, R10
 	VPXORD    Z17, Z17, Z17
-	MOVQ      acc+80(FP), SI
-	TESTQ     SI, SI
+	MOVQ      flags+80(FP), SI
+	TESTQ     $0x00000001, SI
 	JZ        reststart
 	VMOVUPS.Z (DI), K1, Z17
 
@@ -12005,10 +14192,11 @@ endrow:
 	MOVQ rows+24(FP), SI
 	CMPQ BX, SI
 	JLT  row
+	SFENCE
 	VZEROUPPER
 	RET
 
-// func sumU8AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+// func sumU8AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·sumU8AVX512(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), AX
@@ -12034,8 +14222,8 @@ group8:
 	VPXORD  Z7, Z7, Z7
 	VPXORD  Z8, Z8, Z8
 	VPXORD  Z9, Z9, Z9
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group8start
 	VMOVUPS (DI), Z2
 	VMOVUPS 64(DI), Z3
@@ -12103,6 +14291,9 @@ group8none:
 	VMULPS       Z0, Z9, Z9
 
 group8scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group8stream
 	VMOVUPS Z2, (DI)
 	VMOVUPS Z3, 64(DI)
 	VMOVUPS Z4, 128(DI)
@@ -12111,10 +14302,23 @@ group8scale:
 	VMOVUPS Z7, 320(DI)
 	VMOVUPS Z8, 384(DI)
 	VMOVUPS Z9, 448(DI)
-	ADDQ    $0x00000200, DI
-	ADDQ    $0x00000080, R8
-	SUBQ    $0x00000080, SI
-	JMP     group8
+	JMP     group8stored
+
+group8stream:
+	VMOVNTPS Z2, (DI)
+	VMOVNTPS Z3, 64(DI)
+	VMOVNTPS Z4, 128(DI)
+	VMOVNTPS Z5, 192(DI)
+	VMOVNTPS Z6, 256(DI)
+	VMOVNTPS Z7, 320(DI)
+	VMOVNTPS Z8, 384(DI)
+	VMOVNTPS Z9, 448(DI)
+
+group8stored:
+	ADDQ $0x00000200, DI
+	ADDQ $0x00000080, R8
+	SUBQ $0x00000080, SI
+	JMP  group8
 
 endgroup8:
 	CMPQ    SI, $0x00000040
@@ -12123,8 +14327,8 @@ endgroup8:
 	VPXORD  Z11, Z11, Z11
 	VPXORD  Z12, Z12, Z12
 	VPXORD  Z13, Z13, Z13
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group4start
 	VMOVUPS (DI), Z10
 	VMOVUPS 64(DI), Z11
@@ -12171,21 +14375,33 @@ group4none:
 	VMULPS       Z0, Z13, Z13
 
 group4scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group4stream
 	VMOVUPS Z10, (DI)
 	VMOVUPS Z11, 64(DI)
 	VMOVUPS Z12, 128(DI)
 	VMOVUPS Z13, 192(DI)
-	ADDQ    $0x00000100, DI
-	ADDQ    $0x00000040, R8
-	SUBQ    $0x00000040, SI
+	JMP     group4stored
+
+group4stream:
+	VMOVNTPS Z10, (DI)
+	VMOVNTPS Z11, 64(DI)
+	VMOVNTPS Z12, 128(DI)
+	VMOVNTPS Z13, 192(DI)
+
+group4stored:
+	ADDQ $0x00000100, DI
+	ADDQ $0x00000040, R8
+	SUBQ $0x00000040, SI
 
 endgroup4:
 	CMPQ    SI, $0x00000020
 	JLT     endgroup2
 	VPXORD  Z14, Z14, Z14
 	VPXORD  Z15, Z15, Z15
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group2start
 	VMOVUPS (DI), Z14
 	VMOVUPS 64(DI), Z15
@@ -12222,18 +14438,28 @@ group2none:
 	VMULPS       Z0, Z15, Z15
 
 group2scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group2stream
 	VMOVUPS Z14, (DI)
 	VMOVUPS Z15, 64(DI)
-	ADDQ    $0x00000080, DI
-	ADDQ    $0x00000020, R8
-	SUBQ    $0x00000020, SI
+	JMP     group2stored
+
+group2stream:
+	VMOVNTPS Z14, (DI)
+	VMOVNTPS Z15, 64(DI)
+
+group2stored:
+	ADDQ $0x00000080, DI
+	ADDQ $0x00000020, R8
+	SUBQ $0x00000020, SI
 
 endgroup2:
 	CMPQ    SI, $0x00000010
 	JLT     endgroup1
 	VPXORD  Z16, Z16, Z16
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group1start
 	VMOVUPS (DI), Z16
 
@@ -12265,10 +14491,19 @@ group1none:
 	VMULPS       Z0, Z16, Z16
 
 group1scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group1stream
 	VMOVUPS Z16, (DI)
-	ADDQ    $0x00000040, DI
-	ADDQ    $0x00000010, R8
-	SUBQ    $0x00000010, SI
+	JMP     group1stored
+
+group1stream:
+	VMOVNTPS Z16, (DI)
+
+group1stored:
+	ADDQ $0x00000040, DI
+	ADDQ $0x00000010, R8
+	SUBQ $0x00000010, SI
 
 endgroup1:
 	TESTQ     SI, SI
@@ -12278,8 +14513,8 @@ endgroup1:
 	KMOVW     R10, K1
 	SHRQ      $0x10, R10
 	VPXORD    Z17, Z17, Z17
-	MOVQ      acc+80(FP), SI
-	TESTQ     SI, SI
+	MOVQ      flags+80(FP), SI
+	TESTQ     $0x00000001, SI
 	JZ        reststart
 	VMOVUPS.Z (DI), K1, Z17
 
@@ -12322,10 +14557,11 @@ endrow:
 	MOVQ rows+24(FP), SI
 	CMPQ BX, SI
 	JLT  row
+	SFENCE
 	VZEROUPPER
 	RET
 
-// func sumI8AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, acc int)
+// func sumI8AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·sumI8AVX512(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), AX
@@ -12353,8 +14589,8 @@ group8:
 	VPXORD  Z7, Z7, Z7
 	VPXORD  Z8, Z8, Z8
 	VPXORD  Z9, Z9, Z9
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group8start
 	VMOVUPS (DI), Z2
 	VMOVUPS 64(DI), Z3
@@ -12430,6 +14666,9 @@ group8none:
 	VMULPS       Z0, Z9, Z9
 
 group8scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group8stream
 	VMOVUPS Z2, (DI)
 	VMOVUPS Z3, 64(DI)
 	VMOVUPS Z4, 128(DI)
@@ -12438,11 +14677,24 @@ group8scale:
 	VMOVUPS Z7, 320(DI)
 	VMOVUPS Z8, 384(DI)
 	VMOVUPS Z9, 448(DI)
-	ADDQ    $0x00000200, DI
-	ADDQ    $0x00000080, R8
-	ADDQ    $0x00000200, R14
-	SUBQ    $0x00000080, SI
-	JMP     group8
+	JMP     group8stored
+
+group8stream:
+	VMOVNTPS Z2, (DI)
+	VMOVNTPS Z3, 64(DI)
+	VMOVNTPS Z4, 128(DI)
+	VMOVNTPS Z5, 192(DI)
+	VMOVNTPS Z6, 256(DI)
+	VMOVNTPS Z7, 320(DI)
+	VMOVNTPS Z8, 384(DI)
+	VMOVNTPS Z9, 448(DI)
+
+group8stored:
+	ADDQ $0x00000200, DI
+	ADDQ $0x00000080, R8
+	ADDQ $0x00000200, R14
+	SUBQ $0x00000080, SI
+	JMP  group8
 
 endgroup8:
 	CMPQ    SI, $0x00000040
@@ -12451,8 +14703,8 @@ endgroup8:
 	VPXORD  Z11, Z11, Z11
 	VPXORD  Z12, Z12, Z12
 	VPXORD  Z13, Z13, Z13
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group4start
 	VMOVUPS (DI), Z10
 	VMOVUPS 64(DI), Z11
@@ -12503,22 +14755,34 @@ group4none:
 	VMULPS       Z0, Z13, Z13
 
 group4scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group4stream
 	VMOVUPS Z10, (DI)
 	VMOVUPS Z11, 64(DI)
 	VMOVUPS Z12, 128(DI)
 	VMOVUPS Z13, 192(DI)
-	ADDQ    $0x00000100, DI
-	ADDQ    $0x00000040, R8
-	ADDQ    $0x00000100, R14
-	SUBQ    $0x00000040, SI
+	JMP     group4stored
+
+group4stream:
+	VMOVNTPS Z10, (DI)
+	VMOVNTPS Z11, 64(DI)
+	VMOVNTPS Z12, 128(DI)
+	VMOVNTPS Z13, 192(DI)
+
+group4stored:
+	ADDQ $0x00000100, DI
+	ADDQ $0x00000040, R8
+	ADDQ $0x00000100, R14
+	SUBQ $0x00000040, SI
 
 endgroup4:
 	CMPQ    SI, $0x00000020
 	JLT     endgroup2
 	VPXORD  Z14, Z14, Z14
 	VPXORD  Z15, Z15, Z15
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group2start
 	VMOVUPS (DI), Z14
 	VMOVUPS 64(DI), Z15
@@ -12557,19 +14821,29 @@ group2none:
 	VMULPS       Z0, Z15, Z15
 
 group2scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group2stream
 	VMOVUPS Z14, (DI)
 	VMOVUPS Z15, 64(DI)
-	ADDQ    $0x00000080, DI
-	ADDQ    $0x00000020, R8
-	ADDQ    $0x00000080, R14
-	SUBQ    $0x00000020, SI
+	JMP     group2stored
+
+group2stream:
+	VMOVNTPS Z14, (DI)
+	VMOVNTPS Z15, 64(DI)
+
+group2stored:
+	ADDQ $0x00000080, DI
+	ADDQ $0x00000020, R8
+	ADDQ $0x00000080, R14
+	SUBQ $0x00000020, SI
 
 endgroup2:
 	CMPQ    SI, $0x00000010
 	JLT     endgroup1
 	VPXORD  Z16, Z16, Z16
-	MOVQ    acc+80(FP), R10
-	TESTQ   R10, R10
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
 	JZ      group1start
 	VMOVUPS (DI), Z16
 
@@ -12602,11 +14876,20 @@ group1none:
 	VMULPS       Z0, Z16, Z16
 
 group1scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group1stream
 	VMOVUPS Z16, (DI)
-	ADDQ    $0x00000040, DI
-	ADDQ    $0x00000010, R8
-	ADDQ    $0x00000040, R14
-	SUBQ    $0x00000010, SI
+	JMP     group1stored
+
+group1stream:
+	VMOVNTPS Z16, (DI)
+
+group1stored:
+	ADDQ $0x00000040, DI
+	ADDQ $0x00000010, R8
+	ADDQ $0x00000040, R14
+	SUBQ $0x00000010, SI
 
 endgroup1:
 	TESTQ     SI, SI
@@ -12616,8 +14899,8 @@ endgroup1:
 	KMOVW     R10, K1
 	SHRQ      $0x10, R10
 	VPXORD    Z17, Z17, Z17
-	MOVQ      acc+80(FP), SI
-	TESTQ     SI, SI
+	MOVQ      flags+80(FP), SI
+	TESTQ     $0x00000001, SI
 	JZ        reststart
 	VMOVUPS.Z (DI), K1, Z17
 
@@ -12662,6 +14945,7 @@ endrow:
 	MOVQ rows+24(FP), SI
 	CMPQ BX, SI
 	JLT  row
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -13143,6 +15427,83 @@ endrow:
 	CMPQ BX, SI
 	JLT  row
 	VZEROUPPER
+	RET
+
+// func fetchRows(p *float32, ld int, rows int, lines int)
+// Requires: MMX+
+TEXT ·fetchRows(SB), NOSPLIT, $0-32
+	MOVQ p+0(FP), AX
+	MOVQ ld+8(FP), CX
+	MOVQ rows+16(FP), DX
+	MOVQ lines+24(FP), BX
+
+row:
+	MOVQ AX, SI
+	MOVQ BX, DI
+
+line:
+	PREFETCHT1 (SI)
+	ADDQ       $0x40, SI
+	DECQ       DI
+	JNZ        line
+	ADDQ       CX, AX
+	DECQ       DX
+	JNZ        row
+	RET
+
+// func offsetsAVX2(d *uint64, indices *uint32, n int, stride uint64) (most uint32)
+// Requires: AVX, AVX2, CMOV
+TEXT ·offsetsAVX2(SB), NOSPLIT, $0-36
+	MOVQ         d+0(FP), AX
+	MOVQ         indices+8(FP), CX
+	MOVQ         n+16(FP), DX
+	MOVQ         stride+24(FP), BX
+	VMOVQ        BX, X0
+	VPBROADCASTQ X0, Y0
+	VPXOR        Y1, Y1, Y1
+
+loop:
+	CMPQ         DX, $0x08
+	JLT          rest
+	VMOVDQU      (CX), Y2
+	VPMAXUD      Y2, Y1, Y1
+	VPMOVZXDQ    X2, Y3
+	VEXTRACTI128 $0x01, Y2, X2
+	VPMOVZXDQ    X2, Y2
+	VPMULUDQ     Y0, Y3, Y3
+	VPMULUDQ     Y0, Y2, Y2
+	VMOVDQU      Y3, (AX)
+	VMOVDQU      Y2, 32(AX)
+	ADDQ         $0x20, CX
+	ADDQ         $0x40, AX
+	SUBQ         $0x08, DX
+	JMP          loop
+
+rest:
+	VEXTRACTI128 $0x01, Y1, X2
+	VPMAXUD      X2, X1, X1
+	VPSHUFD      $0x4e, X1, X2
+	VPMAXUD      X2, X1, X1
+	VPSHUFD      $0xb1, X1, X2
+	VPMAXUD      X2, X1, X1
+	VMOVD        X1, SI
+
+one:
+	TESTQ   DX, DX
+	JZ      done
+	MOVL    (CX), DI
+	CMPL    DI, SI
+	CMOVLHI DI, SI
+	IMULQ   BX, DI
+	MOVQ    DI, (AX)
+	ADDQ    $0x04, CX
+	ADDQ    $0x08, AX
+	DECQ    DX
+	JMP     one
+
+done:
+	VZEROUPPER
+	MOVL SI, most+32(FP)
 	RET
 
 // func addAVX2(d *float32, a *float32, b *float32, n int, f float32)

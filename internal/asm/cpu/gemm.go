@@ -19,8 +19,33 @@ func gemm(s isa) {
 		tile(s, rows, 1, true)
 	}
 	pack(s)
-	packColumns(s, heights[s.name][0], 1)
-	packColumns(s, heights[s.name][0], 4)
+	packPart(s)
+	for _, tiles := range []int{1, 2, 4} {
+		packColumns(s, heights[s.name][0], tiles)
+	}
+}
+
+// fetch emits the prefetch of rows into the second-level cache, for what packs
+// them next: it costs the products around it nothing, and hides the memory's
+// latency.
+func fetch() {
+	TEXT("fetchRows", NOSPLIT, "func(p *float32, ld, rows, lines int)")
+	Pragma("noescape")
+	Doc("fetchRows prefetches lines > 0 cache lines of each of rows > 0 rows, ld bytes apart.")
+	p, ld, rows, lines := load64("p"), load64("ld"), load64("rows"), load64("lines")
+	at, n := GP64(), GP64()
+	Label("row")
+	MOVQ(p, at)
+	MOVQ(lines, n)
+	Label("line")
+	PREFETCHT1(Mem{Base: at})
+	ADDQ(Imm(64), at)
+	DECQ(n)
+	JNZ(LabelRef("line"))
+	ADDQ(ld, p)
+	DECQ(rows)
+	JNZ(LabelRef("row"))
+	RET()
 }
 
 // tile emits the micro-kernel
@@ -28,7 +53,8 @@ func gemm(s isa) {
 //	c[rows][w] = act(a[rows][kc]·b[kc][nv vectors] + bias + (c if accumulate))
 //
 // a is read in place through its strides, broadcasting one value at a time; b is
-// a packed panel; sums stay in registers. Without masks w is all columns.
+// a packed panel, two vectors wide whatever nv is; sums stay in registers.
+// Without masks w is all columns.
 func tile(s isa, rows, nv int, masked bool) {
 	name := fmt.Sprintf("tile%dx%d%s", rows, nv*s.lanes(), s.name)
 	width := fmt.Sprintf("%d columns", nv*s.lanes())
@@ -81,7 +107,7 @@ func tile(s isa, rows, nv int, masked bool) {
 	bv, av := s.vecs(nv), s.vecs(2)
 	step := func(d int) {
 		for j, v := range bv {
-			VMOVUPS(Mem{Base: b, Disp: d*nv*s.bytes + j*s.bytes}, v)
+			VMOVUPS(Mem{Base: b, Disp: (2*d + j) * s.bytes}, v)
 		}
 		for i := range rows {
 			x := av[i%2]
@@ -102,7 +128,7 @@ func tile(s isa, rows, nv int, masked bool) {
 	for u := range unroll {
 		step(u)
 	}
-	ADDQ(U32(uint32(unroll*nv*s.bytes)), b)
+	ADDQ(U32(uint32(2*unroll*s.bytes)), b)
 	SUBQ(Imm(unroll), k)
 	JGE(LabelRef("loop"))
 	Label("rest")
@@ -110,7 +136,7 @@ func tile(s isa, rows, nv int, masked bool) {
 	JZ(LabelRef("done"))
 	Label("one")
 	step(0)
-	ADDQ(U32(uint32(nv*s.bytes)), b)
+	ADDQ(U32(uint32(2*s.bytes)), b)
 	DECQ(k)
 	JNZ(LabelRef("one"))
 	Label("done")
@@ -118,7 +144,7 @@ func tile(s isa, rows, nv int, masked bool) {
 	// From here the registers of a and b are free.
 	var m mask
 	if masked {
-		m = s.newMask(Load(Param("w"), GP64()).(reg.GPVirtual), nv)
+		m = s.newMask(load64("w"), nv)
 	}
 	flags := Load(Param("flags"), GP64())
 	BTQ(Imm(flagAccumulate), flags)
@@ -164,13 +190,20 @@ func tile(s isa, rows, nv int, masked bool) {
 		}
 	}
 	Label("store")
+	var w reg.GPVirtual
 	for i := range sums {
 		for j, v := range sums[i] {
 			to := Mem{Base: c, Disp: j * s.bytes}
-			if masked {
-				m.store(j, v, to)
-			} else {
+			switch {
+			case !masked:
 				VMOVUPS(v, to)
+			case s.wide:
+				m.store(j, v, to)
+			default:
+				if i+j == 0 {
+					w = load64("w")
+				}
+				storeFirst(v, to, w, j*s.lanes(), fmt.Sprintf("r%dv%d", i, j))
 			}
 		}
 		if i+1 < rows {
@@ -179,6 +212,39 @@ func tile(s isa, rows, nv int, masked bool) {
 	}
 	VZEROUPPER()
 	RET()
+}
+
+// storeFirst emits the store of the first w-skip values of v, which may be all
+// or none. A masked store of AVX2 takes several times as long.
+func storeFirst(v reg.VecVirtual, to Mem, w reg.GPVirtual, skip int, label string) {
+	n, p, x := GP64(), GP64(), v.AsX()
+	LEAQ(Mem{Base: w, Disp: -skip}, n)
+	CMPQ(n, Imm(8))
+	JLT(LabelRef(label + "part"))
+	VMOVUPS(v, to)
+	JMP(LabelRef(label + "end"))
+	Label(label + "part")
+	if skip > 0 {
+		TESTQ(n, n)
+		JLE(LabelRef(label + "end"))
+	}
+	LEAQ(to, p)
+	BTQ(Imm(2), n)
+	JCC(LabelRef(label + "two"))
+	VMOVUPS(x, Mem{Base: p})
+	VEXTRACTF128(Imm(1), v, x)
+	ADDQ(Imm(16), p)
+	Label(label + "two")
+	BTQ(Imm(1), n)
+	JCC(LabelRef(label + "one"))
+	VMOVLPS(x, Mem{Base: p})
+	VMOVHLPS(x, x, x)
+	ADDQ(Imm(8), p)
+	Label(label + "one")
+	BTQ(Imm(0), n)
+	JCC(LabelRef(label + "end"))
+	VMOVSS(x, Mem{Base: p})
+	Label(label + "end")
 }
 
 // The bits of a tile's flags.
@@ -196,7 +262,7 @@ func pack(s isa) {
 	dst, src, ld, kc, panels := load64("dst"), load64("src"), load64("ld"), load64("kc"), load64("panels")
 	far := GP64() // 32 rows ahead, with the scale
 	MOVQ(ld, far)
-	SHLQ(Imm(2), far)
+	SHLQ(Imm(1), far)
 	size, k := GP64(), GP64() // bytes of a panel
 	MOVQ(kc, size)
 	IMUL3Q(U32(uint32(2*s.bytes)), size, size)
@@ -224,6 +290,28 @@ func pack(s isa) {
 	RET()
 }
 
+// packPart emits the copy of the first columns of kc rows into one panel.
+func packPart(s isa) {
+	name := "packPart" + s.name
+	TEXT(name, NOSPLIT, "func(dst, src *float32, ld, kc, w int)")
+	Pragma("noescape")
+	Doc(fmt.Sprintf("%s copies the first 1 <= w <= %d columns of kc > 0 rows, ld bytes apart, into a panel that is padded with zeros.", name, 2*s.lanes()))
+	dst, src, ld, k := load64("dst"), load64("src"), load64("ld"), load64("kc")
+	m := s.newMask(load64("w"), 2)
+	u, v := s.vec(), s.vec()
+	Label("row")
+	m.load(0, Mem{Base: src}, u)
+	m.load(1, Mem{Base: src, Disp: s.bytes}, v)
+	VMOVUPS(u, Mem{Base: dst})
+	VMOVUPS(v, Mem{Base: dst, Disp: s.bytes})
+	ADDQ(ld, src)
+	ADDQ(U32(uint32(2*s.bytes)), dst)
+	DECQ(k)
+	JNZ(LabelRef("row"))
+	VZEROUPPER()
+	RET()
+}
+
 // kBlock is the number of terms that a tile sums; see package compute/cpu.
 const kBlock = 256
 
@@ -239,7 +327,7 @@ func packColumns(s isa, columns, tiles int) {
 	dst, src, ld, n := load64("dst"), load64("src"), load64("ld"), load64("kc")
 	far := GP64()
 	MOVQ(ld, far)
-	SHLQ(Imm(2), far)
+	SHLQ(Imm(1), far)
 	bytes := 4 * columns
 	Label("loop")
 	for line := 0; line < tiles*bytes; line += 64 {

@@ -13,6 +13,8 @@ func main() {
 		gemm(s)
 		aggregate(s)
 	}
+	fetch()
+	offsets()
 	elements()
 	norms()
 	Generate()
