@@ -36,6 +36,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/internal/clock"
 	"github.com/gnnactor/gnnactor/internal/pool"
 	"github.com/gnnactor/gnnactor/internal/rng"
@@ -200,14 +201,18 @@ func (p *post) label(id sampling.ID) string {
 	return id.String()
 }
 
-// guarded calls f and turns a panic into an error.
+// guarded calls f and turns a panic, and a fault in a mapped file, into an error.
 func guarded(f func() (any, error)) (res any, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = panicError(r)
 		}
 	}()
-	return f()
+	err = features.Guard(func() error {
+		res, err = f()
+		return err
+	})
+	return res, err
 }
 
 // panicError is what was recovered from a panic, with the stack of the place

@@ -2,11 +2,13 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/internal/clock"
 	"github.com/gnnactor/gnnactor/sampling"
 )
@@ -68,12 +70,13 @@ func (r *Runtime) batches(ctx context.Context, o BatchesOptions, yield func(*Bat
 		Phase: o.Phase, Seed: r.cfg.Seed, Nodes: nodes, Micro: r.cfg.MicroBatches, Epochs: max(o.Epochs, 1),
 		BatchSize: r.sampler.Spec().BatchSize(r.cfg.BatchSize, len(nodes)),
 	}
-	c := actors.Config{
-		System: r.system, Pool: r.pool, Clock: new(clock.Recorder), Work: work, Samplers: r.samplers(),
-		Credits: r.plan.Credits, Bytes: r.cfg.LocalCodec == "msgpack",
+	c, mem, err := r.pipelineConfig(ctx, work, new(clock.Recorder))
+	if err != nil {
+		return false, err
 	}
+	defer func() { err = errors.Join(err, mem.close()) }()
 	if ds.NodeFeatures != nil {
-		c.Load = r.load
+		c.Load = func(d *actors.Delivery) error { return r.load(d, mem.table()) }
 	}
 	p, err := actors.Start(c)
 	if err != nil {
@@ -108,9 +111,13 @@ func (r *Runtime) batches(ctx context.Context, o BatchesOptions, yield func(*Bat
 	return false, nil
 }
 
-// load copies the features of a delivery's input nodes.
-func (r *Runtime) load(d *actors.Delivery) error {
-	f := r.data.ds.NodeFeatures
+// load copies the features of a delivery's input nodes: out of the slab, if it
+// has slots there.
+func (r *Runtime) load(d *actors.Delivery, slab *graph.Features) error {
+	f, ids := r.data.ds.NodeFeatures, d.Batch.Inputs()
+	if d.Slots != nil {
+		f, ids = slab, d.Slots
+	}
 	n := d.Batch.NumInputs() * f.Cols
 	if cap(d.X) < n {
 		d.X = make([]float32, n, n+n/4)
@@ -118,7 +125,7 @@ func (r *Runtime) load(d *actors.Delivery) error {
 	d.X = d.X[:n]
 	x := r.exec()
 	defer r.releaseExec(x)
-	cpu.Gather(x, cpu.Dense(d.Batch.NumInputs(), f.Cols, d.X), cpu.Source[float32]{Table: f, IDs: d.Batch.Inputs()})
+	cpu.Gather(x, cpu.Dense(d.Batch.NumInputs(), f.Cols, d.X), cpu.Source[float32]{Table: f, IDs: ids})
 	return nil
 }
 

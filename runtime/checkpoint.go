@@ -22,6 +22,7 @@ type checkpoint struct {
 	Epoch    messages.Stats  `json:"epoch"`     // of the batches of the epoch that is not finished
 	Last     messages.Stats  `json:"last"`      // of the last finished epoch
 	LastLoss float64         `json:"last_loss"` // its mean loss
+	After    int             `json:"after"`     // with reordering: the batch that was computed last before the window of Step
 	Best     compute.Best    `json:"best"`      // validation accuracy
 	Plateau  compute.Plateau `json:"plateau"`
 	Sum      string          `json:"sha256"` // over parameters and moments

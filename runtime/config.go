@@ -94,7 +94,30 @@ type Config struct {
 	Trainers   int    `yaml:"trainers"`    // compute actors, at most MicroBatches; 0: 1
 	Credits    int    `yaml:"credits"`     // batches a sampler may have out; 0: the plan chooses
 	EvalChunk  int    `yaml:"eval-chunk"`  // rows computed at once in exact inference; 0: the plan chooses
+	Loaders    int    `yaml:"loaders"`     // reads of features that may be under way; 0: the plan chooses
 	LocalCodec string `yaml:"local-codec"` // none: local messages carry pointers; msgpack: they go through their bytes
+
+	// Memory IO: Reorder and ReorderMethod are part of a run's identity, the
+	// others change no result.
+
+	// Features is where training reads feature rows: ram, mmap, disk, or
+	// throttled:BANDWIDTH[,LATENCY][,ram|mmap|disk] to stand in for a slower
+	// one; empty: where they lie, in memory or in a mapped file.
+	Features string `yaml:"features"`
+	// Match brings rows to a slab, and leaves those where they are that the
+	// batches before needed too: on, off (a batch reads all its rows), or empty:
+	// the plan chooses.
+	Match string `yaml:"match"`
+	// Reorder is the number of batches of a window in which batches with common
+	// rows are made to follow each other; 0: batches keep their order.
+	Reorder int `yaml:"reorder"`
+	// ReorderMethod is how common rows are counted: exact, sketch, or auto.
+	ReorderMethod string `yaml:"reorder-method"`
+	// Cache keeps rows in the slab: gns:1%, degree:5%, hot:64MiB, dynamic:256MiB;
+	// empty: none.
+	Cache string `yaml:"cache"`
+	// Trace, when set, is a file to write the stages' spans to, as a Chrome trace.
+	Trace string `yaml:"trace"`
 
 	// Checkpoints.
 
@@ -166,6 +189,8 @@ func (c *Config) Validate() error {
 	check(c.Trainers >= 0 && c.Trainers <= max(c.MicroBatches, 1), "trainers: %d is more than micro-batches = %d; each trainer needs one", c.Trainers, c.MicroBatches)
 	check(c.KeepCheckpoints >= 1, "keep-checkpoints: %d must be at least 1", c.KeepCheckpoints)
 	check(!c.Resume || c.Checkpoint != "", "resume: needs checkpoint, the directory to resume from")
+	check(c.Loaders >= 0, "loaders: %d must not be negative", c.Loaders)
+	c.validateMemory(check, oneOf)
 	c.validateRecipe(check, oneOf)
 	if c.UsesFanouts() {
 		if c.Model == "mixhop" {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/features"
 )
 
 // openData is a dataset with what has to be undone when it is closed.
@@ -15,6 +16,9 @@ type openData struct {
 	store  *graph.Store
 	temp   string // directory to remove
 	mapped bool   // the arrays lie in mapped files
+
+	file features.File  // where the node features lie; zero: in memory
+	rows features.Store // where training reads rows; nil: the table itself
 }
 
 // openDataset finds the data that cfg names: a dataset in memory, the built-in
@@ -38,10 +42,18 @@ func openDataset(cfg *Config) (*openData, error) {
 	if d.ds.Fingerprint == "" {
 		d.ds.Fingerprint = d.ds.ContentHash()
 	}
+	if d.store != nil {
+		if path, at, ok := d.store.NodeFeaturesFile(); ok {
+			d.file = features.File{Path: path, Offset: at}
+		}
+	}
 	if cfg.NormalizeFeatures && d.ds.NodeFeatures != nil {
 		copied := *d.ds // the caller's, or the store's, stays as it is
 		copied.NodeFeatures = copied.NodeFeatures.Normalized()
-		d.ds = &copied
+		d.ds, d.file = &copied, features.File{}
+	}
+	if err := d.openRows(cfg); err != nil {
+		return nil, errors.Join(err, d.close())
 	}
 	return d, nil
 }
@@ -75,8 +87,11 @@ func (d *openData) openPath(path, format string) error {
 
 func (d *openData) close() error {
 	var err error
+	if d.rows != nil {
+		err = d.rows.Close()
+	}
 	if d.store != nil {
-		err = d.store.Close()
+		err = errors.Join(err, d.store.Close())
 	}
 	if d.temp != "" {
 		err = errors.Join(err, os.RemoveAll(d.temp))

@@ -21,6 +21,8 @@ type Identity struct {
 	Seed              uint64        `json:"seed"`
 	BatchSize         int           `json:"batch_size"`
 	MicroBatches      int           `json:"micro_batches"`
+	Reorder           int           `json:"reorder,omitempty"`        // batches of a window
+	ReorderMethod     string        `json:"reorder_method,omitempty"` // exact or sketch
 	Recipe            Recipe        `json:"recipe"`
 	Start             string        `json:"start"` // SHA-256 of the parameters that the run started from
 	Precision         string        `json:"precision"`
@@ -35,6 +37,9 @@ func (r *Runtime) identify() Identity {
 		Data: r.data.ds.Fingerprint, NormalizeFeatures: r.cfg.NormalizeFeatures, Sampler: r.sampler.Spec(), Seed: r.cfg.Seed,
 		BatchSize: r.cfg.BatchSize, MicroBatches: r.cfg.MicroBatches, Recipe: r.cfg.recipe(),
 		Precision: "float32", Kernels: r.set.String(),
+	}
+	if m := r.cfg.reorderMethod(); m != 0 {
+		id.Reorder, id.ReorderMethod = r.cfg.Reorder, m.String()
 	}
 	if r.model != nil {
 		id.Model = r.model.Spec()

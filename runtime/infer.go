@@ -8,6 +8,7 @@ import (
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/features"
 )
 
 // Metrics compare predictions with labels.
@@ -128,7 +129,11 @@ func (r *Runtime) infer(ctx context.Context, params []float32, nodes []uint32) (
 	}
 	x := r.exec()
 	defer r.releaseExec(x)
-	out, err := r.model.Infer(ctx, x, params, r.data.ds, nodes, r.plan.EvalChunk)
+	var out cpu.Matrix[float32]
+	err := features.Guard(func() (err error) {
+		out, err = r.model.Infer(ctx, x, params, r.data.ds, nodes, r.plan.EvalChunk)
+		return err
+	})
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}

@@ -122,10 +122,9 @@ func Start(cfg Config) (_ *Runtime, err error) {
 			return nil, err
 		}
 	}
-	r.plan = scheduler.Build(r.sizes(), scheduler.Request{
-		Threads: cfg.threads(), Samplers: cfg.Samplers, Trainers: cfg.Trainers, Credits: cfg.Credits,
-		EvalChunk: cfg.EvalChunk, LocalCodec: cfg.LocalCodec,
-	})
+	if r.plan, err = r.makePlan(); err != nil {
+		return nil, err
+	}
 	r.pool = pool.New(r.plan.Threads)
 	r.system = actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
 		return slog.New(slog.NewTextHandler(io.Discard, nil)) // what goes wrong comes back as an error
@@ -195,22 +194,6 @@ func (c *Config) modelSpec(ds *graph.Dataset) compute.Spec {
 		if c.Model == "gcn" {
 			s.InputDropout = 1 - (1-c.Dropout)*(1-c.Dropout)
 		}
-	}
-	return s
-}
-
-func (r *Runtime) sizes() scheduler.Sizes {
-	ds := r.data.ds
-	s := scheduler.Sizes{
-		Nodes: int64(ds.Graph.NumNodes()), Edges: ds.Graph.NumEdges(), FeaturesMap: r.data.mapped, TrainNodes: len(ds.Train),
-		Hidden: r.cfg.Hidden, Layers: r.cfg.Layers, Sampler: r.cfg.Sampler, Fanouts: r.sampler.Spec().Fanouts,
-		BatchSize: r.cfg.BatchSize, Micro: r.cfg.MicroBatches, Kernels: r.set.String(), Optimizer: r.cfg.Optimizer,
-	}
-	if f := ds.NodeFeatures; f != nil {
-		s.InDim, s.FeatureBytes = f.Cols, int64(len(f.Data))
-	}
-	if r.model != nil {
-		s.OutDim, s.Parameters = ds.Labels.NumClasses, int64(r.model.Layout().Len())
 	}
 	return s
 }

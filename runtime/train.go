@@ -39,7 +39,7 @@ type Event struct {
 	ValidAccuracy float64 // exact, by inference; NaN when not evaluated
 	TestAccuracy  float64
 
-	Stages  map[string]time.Duration // busy time of each stage so far
+	Stages  map[string]time.Duration // busy time of each stage so far; of load, the time in which anything was read
 	Wall    time.Duration            // since training began
 	Overlap float64                  // EventDone: the longest stage's busy time per actor / the pipeline's wall time
 
@@ -98,6 +98,7 @@ type training struct {
 	yield   func(Event, error) bool
 	left    bool // the loop was left
 	steps   int64
+	work    actors.Work
 	state   checkpoint
 	updater *updater
 	clock   clock.Recorder
@@ -113,8 +114,11 @@ func (t *training) emit(e Event) error {
 	e.Batches, e.Applied, e.Wall = int(t.steps), t.state.Step, time.Since(t.began)
 	e.Stages = make(map[string]time.Duration)
 	busy := t.clock.Busy()
+	busy[clock.Load] = t.clock.Occupied()[clock.Load] // reads wait, several at a time
 	for s := clock.Sample; s <= clock.Compute; s++ {
-		e.Stages[s.String()] = busy[s]
+		if busy[s] > 0 || s == clock.Sample || s == clock.Load || s == clock.Compute {
+			e.Stages[s.String()] = busy[s]
+		}
 	}
 	if e.Kind == EventDone {
 		actors := [clock.Stages]int{clock.Sample: t.r.plan.Samplers, clock.Compute: t.r.plan.Trainers}
@@ -243,7 +247,9 @@ func (t *training) open() (message string, resumed bool, err error) {
 // epochs runs the pipeline to the end of the last epoch.
 func (t *training) epochs(ctx context.Context, work actors.Work) (err error) {
 	r := t.r
-	p, err := r.trainingPipeline(work, t.updater, &t.clock)
+	work.Window, work.After = r.plan.Reorder, t.state.After
+	t.work = work
+	p, mem, err := r.trainingPipeline(ctx, work, t.updater, &t.clock)
 	if err != nil {
 		return err
 	}
@@ -256,6 +262,7 @@ func (t *training) epochs(ctx context.Context, work actors.Work) (err error) {
 		for _, a := range p.Rest() {
 			t.applied(a)
 		}
+		err = errors.Join(err, mem.close())
 		r.mu.Lock()
 		r.training, r.over, r.params = nil, nil, t.updater.params
 		r.mu.Unlock()
@@ -300,6 +307,7 @@ func (t *training) epochs(ctx context.Context, work actors.Work) (err error) {
 // applied books a step.
 func (t *training) applied(a *messages.Applied) {
 	t.state.Step = a.Step + 1
+	t.state.After = t.work.NextAfter(a.Step, a.ID.Batch, t.state.After)
 	t.state.Epoch.Add(a.Stats)
 	if a.Last {
 		t.state.LastLoss = 0 // of an epoch whose subgraphs held no training node

@@ -1,6 +1,9 @@
 package runtime
 
 import (
+	"context"
+	"errors"
+
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
@@ -15,14 +18,18 @@ import (
 type worker struct {
 	engine *compute.Engine
 	ds     *graph.Dataset
+	slab   *graph.Features // rows of batches that have slots
 	labels []int32
 	multi  []uint8
 }
 
 // Gradient implements actors.Gradienter.
-func (w *worker) Gradient(grad, params []float32, b *sampling.Batch, key rng.Key) (messages.Stats, error) {
+func (w *worker) Gradient(grad, params []float32, b *sampling.Batch, slots []uint32, key rng.Key) (messages.Stats, error) {
 	in := &compute.Input{
 		Key: key, Blocks: b.Blocks, Features: w.ds.NodeFeatures, Rows: b.Inputs(), Targets: b.Targets, Weights: b.LossWeights,
+	}
+	if slots != nil {
+		in.Features, in.Rows = w.slab, slots
 	}
 	if l := w.ds.Labels; l.IsMulti() {
 		w.multi = w.multi[:0]
@@ -50,13 +57,20 @@ func (r *Runtime) samplers() []sampling.Sampler {
 	return s
 }
 
-func (r *Runtime) trainingPipeline(work actors.Work, u *updater, rec *clock.Recorder) (*actors.Pipeline, error) {
-	c := actors.Config{
-		System: r.system, Pool: r.pool, Clock: rec, Work: work, Samplers: r.samplers(), Credits: r.plan.Credits,
-		Bytes: r.cfg.LocalCodec == "msgpack", Updater: u,
+// trainingPipeline starts a pipeline. When it was stopped, and the error is nil,
+// the caller must close the resident memory.
+func (r *Runtime) trainingPipeline(ctx context.Context, work actors.Work, u *updater, rec *clock.Recorder) (*actors.Pipeline, *resident, error) {
+	c, mem, err := r.pipelineConfig(ctx, work, rec)
+	if err != nil {
+		return nil, nil, err
 	}
+	c.Updater = u
 	for range r.plan.Trainers {
-		c.Trainers = append(c.Trainers, &worker{engine: r.model.NewEngine(cpu.NewExec(r.pool, r.set)), ds: r.data.ds})
+		c.Trainers = append(c.Trainers, &worker{engine: r.model.NewEngine(cpu.NewExec(r.pool, r.set)), ds: r.data.ds, slab: mem.table()})
 	}
-	return actors.Start(c)
+	p, err := actors.Start(c)
+	if err != nil {
+		return nil, nil, errors.Join(err, mem.close())
+	}
+	return p, mem, nil
 }

@@ -12,24 +12,36 @@ import (
 type Sizes struct {
 	Nodes, Edges  int64
 	FeatureBytes  int64 // of the stored table
-	FeaturesMap   bool  // the table and the graph lie in mapped files
+	FeaturesMap   bool  // the table lies in a mapped file
+	GraphMap      bool  // the graph does
 	TrainNodes    int
 	InDim, OutDim int
 	Hidden        int
 	Layers        int
 	Sampler       string
 	Fanouts       []int // from the seeds outward, -1: all; empty: not a neighbour sampler
+	LayerNodes    bool  // Fanouts are a layer's nodes, not a node's neighbours
 	BatchSize     int
 	Micro         int
 	Parameters    int64
 	Optimizer     string
 	Kernels       string
+
+	Source      string // where feature rows are read from: ram, mmap, disk or throttled:…
+	RowBytes    int64  // of a stored row; 0: there are no features
+	SparseInput bool   // the model holds the features' non-zero values
+	Inputs      int64  // the most input nodes of the batches that were sampled beforehand; 0: none were
+	NewRows     int64  // the most of them that the batch before did not have
+	CachedRows  int64  // of the cache; of two generations of it, for gns
+	Cache       string // what is cached, as the user asked for it; empty: nothing
 }
 
 // Request holds the numbers that the user fixed; 0 leaves one to the plan.
 type Request struct {
 	Threads, Samplers, Trainers, Credits, EvalChunk int
 	LocalCodec                                      string
+	Loaders, Reorder                                int
+	Match                                           string // on, off; empty: the plan chooses
 }
 
 // Stage is one kind of actor in the plan.
@@ -54,6 +66,13 @@ type Plan struct {
 	Credits    int      `json:"credits"`
 	EvalChunk  int      `json:"eval_chunk"`
 	LocalCodec string   `json:"local_codec"`
+	Load       bool     `json:"load"`       // rows are brought to a slab; else compute reads them where they lie
+	Match      bool     `json:"match"`      // rows that the slab holds already are not read again
+	Reorder    int      `json:"reorder"`    // batches of a window; 0: batches keep their order
+	Loaders    int      `json:"loaders"`    // reads under way at once
+	Ahead      int      `json:"ahead"`      // batches that hold slots
+	SlabRows   int64    `json:"slab_rows"`  // slots of the slab
+	SlabLimit  int64    `json:"slab_limit"` // slots that it may grow to, for one batch of the largest size
 	Kernels    string   `json:"kernels"`
 	Batches    int      `json:"batches_per_epoch"`
 	Stages     []Stage  `json:"stages"`
@@ -87,6 +106,7 @@ func Build(s Sizes, r Request) *Plan {
 			whySamplers = fmt.Sprintf("half of %d threads: compute takes the larger share of a step", p.Threads)
 		}
 	}
+	why := p.memoryIO(&s, r)
 	whyTrainers := "as asked for"
 	if p.Trainers == 0 {
 		p.Trainers, whyTrainers = 1, "its kernels use every thread"
@@ -96,6 +116,12 @@ func Build(s Sizes, r Request) *Plan {
 		if whole {
 			p.Credits = 1
 		}
+		if p.Load {
+			p.Credits = 1 + share(p.Ahead, p.Samplers) // one that is sampled, and those ahead
+		}
+	}
+	if p.Reorder > 1 {
+		p.Credits = max(p.Credits, share((p.Reorder+1)*s.Micro+p.Ahead, p.Samplers))
 	}
 	widest := int64(max(s.InDim, s.Hidden, s.OutDim, 1))
 	if p.EvalChunk == 0 {
@@ -104,14 +130,12 @@ func Build(s Sizes, r Request) *Plan {
 	p.Stages = []Stage{
 		{"source", 1, fmt.Sprintf("%d batches an epoch, %d micro-batches each", p.Batches, s.Micro)},
 		{"sampler", p.Samplers, fmt.Sprintf("%s; %s; %d credits each", s.Sampler, whySamplers, p.Credits)},
-		{"compute", p.Trainers, fmt.Sprintf("%s kernels on %d threads; %s", s.Kernels, p.Threads, whyTrainers)},
-		{"parameters", 1, fmt.Sprintf("%d parameters, %s", s.Parameters, s.Optimizer)},
-		{"progress", 1, "events"},
 	}
-	p.LeftOut = []Stage{
-		{"match", 0, "features lie in the memory that compute reads: nothing is loaded"},
-		{"load", 0, "the first layer aggregates straight from the feature table"},
-	}
+	p.stagesIO(&s, why)
+	p.Stages = append(p.Stages,
+		Stage{"compute", p.Trainers, fmt.Sprintf("%s kernels on %d threads; %s", s.Kernels, p.Threads, whyTrainers)},
+		Stage{"parameters", 1, fmt.Sprintf("%d parameters, %s", s.Parameters, s.Optimizer)},
+		Stage{"progress", 1, "events"})
 	p.memory(s, whole)
 	return p
 }
@@ -125,7 +149,7 @@ func (p *Plan) memory(s Sizes, whole bool) {
 			p.PeakBytes += bytes
 		}
 	}
-	add("graph", 8*(s.Nodes+1)+4*s.Edges, s.FeaturesMap)
+	add("graph", 8*(s.Nodes+1)+4*s.Edges, s.GraphMap)
 	add("node features", s.FeatureBytes, s.FeaturesMap)
 	add(fmt.Sprintf("parameters, %d gradients, two moments", s.Micro), 4*s.Parameters*int64(3+s.Micro), false)
 	dst := make([]int64, s.Layers) // destinations of each layer, from the seeds outward
@@ -137,6 +161,12 @@ func (p *Plan) memory(s Sizes, whole bool) {
 		switch {
 		case whole:
 			dst[l], edges[l], n = s.Nodes, s.Edges, s.Nodes
+		case l < len(s.Fanouts) && s.Fanouts[l] > 0 && s.LayerNodes:
+			// k nodes in all, besides the destinations that ladies keeps; each is
+			// a neighbour of every destination at most.
+			k := min(int64(s.Fanouts[l])+n, s.Nodes)
+			edges[l] = min(n*k, s.Edges+n)
+			n = min(n+k, s.Nodes)
 		case l < len(s.Fanouts) && s.Fanouts[l] > 0:
 			edges[l] = min(n*int64(s.Fanouts[l]), s.Edges)
 			n = min(n+edges[l], s.Nodes)
@@ -164,6 +194,18 @@ func (p *Plan) memory(s Sizes, whole bool) {
 		batch += 4 * src[s.Layers-1]
 	}
 	add(fmt.Sprintf("batches: %d samplers × %d credits", p.Samplers, p.Credits), batch*int64(p.Samplers*p.Credits), false)
+	if p.Load {
+		inputs := src[s.Layers-1]
+		if s.Inputs > 0 {
+			inputs = min(inputs, margin(s.Inputs))
+		}
+		p.slab(&s, inputs, min(src[s.Layers-1], s.Nodes))
+		add(fmt.Sprintf("slab: %d rows for %d batches ahead%s", p.SlabRows, p.Ahead, cachedToo(s.CachedRows)), p.SlabRows*(s.RowBytes+16)+4*s.Nodes, false)
+		add(fmt.Sprintf("slots and reads of %d batches", p.Ahead), 12*inputs*int64(p.Ahead), false)
+	}
+	if p.Reorder > 1 {
+		add("reorder: input nodes of a window", 4*src[s.Layers-1]*int64(p.Reorder+1), false)
+	}
 	add(fmt.Sprintf("activations of %d trainers", p.Trainers), activations*int64(p.Trainers), false)
 	widest := int64(max(s.InDim, s.Hidden, s.OutDim, 1))
 	add("exact inference: two layers' outputs and a chunk", 2*4*s.Nodes*int64(max(s.Hidden, s.OutDim))+3*4*widest*min(int64(p.EvalChunk), s.Nodes), false)

@@ -80,6 +80,13 @@ var settings = []setting{
 	{"trainers", executionGroup, "compute actors, at most --micro-batches; 0: 1"},
 	{"credits", executionGroup, "batches that a sampler may have out; 0: the plan chooses"},
 	{"eval-chunk", executionGroup, "rows computed at once in exact inference; 0: the plan chooses"},
+	{"loaders", executionGroup, "reads of features that may be under way; 0: the plan chooses"},
+	{"features", executionGroup, "`WHERE` training reads feature rows: ram, mmap, disk, or throttled:200MB/s,1ms[,disk] (default: where they lie)"},
+	{"match", executionGroup, "`on` or off: do not read rows again that the batches before hold (default: the plan chooses)"},
+	{"reorder", executionGroup, "batches of a window in which those with common rows follow each other; changes results; 0: none"},
+	{"reorder-method", executionGroup, "`NAME` of how common rows are counted: exact, sketch (default: by the window)"},
+	{"cache", executionGroup, "`WHAT` rows to keep in memory: gns:1%, degree:5%, hot:64MiB, dynamic:256MiB (default: none)"},
+	{"trace", executionGroup, "`FILE` to write what every stage did when, for Perfetto or chrome://tracing"},
 	{"local-codec", executionGroup, "none, or msgpack to send local messages through their bytes"},
 
 	{"checkpoint", checkpointGroup, "`DIR` of the checkpoints, one per epoch (default: none are written)"},
@@ -115,8 +122,11 @@ func addFlags(flags *pflag.FlagSet, cfg *runtime.Config, groups []group, names .
 			continue
 		}
 		f := flags.VarPF(&fieldValue{field(cfg, s.name)}, s.name, "", s.doc)
-		if f.Value.Type() == "bool" {
+		switch {
+		case f.Value.Type() == "bool":
 			f.NoOptDefVal = "true"
+		case s.name == "match":
+			f.NoOptDefVal = "on"
 		}
 	}
 }

@@ -43,6 +43,9 @@ type Recorder struct {
 	mu      sync.Mutex
 	busy    [Stages]time.Duration
 	cpu     [Stages]time.Duration
+	active  [Stages]int // spans under way
+	since   [Stages]time.Time
+	union   [Stages]time.Duration
 	began   time.Time // of the first span that was kept
 	spans   []Interval
 	limit   int
@@ -92,12 +95,16 @@ type Span struct {
 // Begin starts a span that may end on another goroutine.
 func (r *Recorder) Begin(s Stage) Span {
 	span := Span{r: r, stage: s, lane: -1}
-	if r.keeping.Load() {
-		r.mu.Lock()
+	keeping := r.keeping.Load()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if keeping {
 		span.lane = r.takeLane(s)
-		r.mu.Unlock()
 	}
 	span.begin = r.time()
+	if r.active[s]++; r.active[s] == 1 {
+		r.since[s] = span.begin
+	}
 	return span
 }
 
@@ -114,7 +121,8 @@ func (r *Recorder) BeginThread(s Stage) Span {
 
 // End books the span; name is that of the batch.
 func (s Span) End(name string) {
-	wall := s.r.time().Sub(s.begin)
+	end := s.r.time()
+	wall := end.Sub(s.begin)
 	var cpu time.Duration
 	if s.thread {
 		cpu = threadCPU() - s.cpu
@@ -125,6 +133,9 @@ func (s Span) End(name string) {
 	defer r.mu.Unlock()
 	r.busy[s.stage] += wall
 	r.cpu[s.stage] += cpu
+	if r.active[s.stage]--; r.active[s.stage] == 0 {
+		r.union[s.stage] += max(end.Sub(r.since[s.stage]), 0)
+	}
 	if s.lane < 0 {
 		return
 	}
@@ -177,6 +188,14 @@ func (r *Recorder) Busy() [Stages]time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.busy
+}
+
+// Occupied returns for how long at least one span of every stage was under way,
+// of those that have ended.
+func (r *Recorder) Occupied() [Stages]time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.union
 }
 
 // CPU returns the CPU time of every stage so far, of the spans that were kept.

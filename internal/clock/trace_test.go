@@ -115,6 +115,9 @@ func TestTrace(t *testing.T) {
 	if busy := r.Busy(); busy[Sample] != 6*time.Millisecond {
 		t.Errorf("sample was busy for %v, want 6ms", busy[Sample])
 	}
+	if o := r.Occupied(); o[Sample] != 4*time.Millisecond || o[Compute] != 0 {
+		t.Errorf("occupied %v, want 4ms of sampling, in which one span lies within the other", o)
+	}
 }
 
 // Spans beyond the limit are counted, and still add to the busy time.

@@ -1,0 +1,197 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/gnnactor/gnnactor/actors"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/features"
+	"github.com/gnnactor/gnnactor/internal/clock"
+	"github.com/gnnactor/gnnactor/sampling"
+	"github.com/gnnactor/gnnactor/sampling/overlap"
+)
+
+// validateMemory reports problems of the settings under Memory IO.
+func (c *Config) validateMemory(check func(ok bool, format string, args ...any), oneOf func(name, v string, allowed ...string)) {
+	oneOf("match", c.Match, "", "on", "off")
+	check(c.Reorder >= 0, "reorder: %d must not be negative", c.Reorder)
+	_, err := features.ParseSpec(c.Features)
+	check(err == nil, "%v", err)
+	_, err = features.ParseCacheSpec(c.Cache)
+	check(err == nil, "%v", err)
+	_, err = overlap.ParseMethod(c.ReorderMethod)
+	check(err == nil, "reorder-method: %v", err)
+}
+
+// reorderMethod returns how batches are reordered; 0: they are not.
+func (c *Config) reorderMethod() overlap.Method {
+	if c.Reorder <= 1 {
+		return 0
+	}
+	m, err := overlap.ParseMethod(c.ReorderMethod)
+	if err != nil {
+		panic(err) // it was validated
+	}
+	return m.For(c.Reorder)
+}
+
+// openRows readies what training reads feature rows from.
+func (d *openData) openRows(cfg *Config) error {
+	spec, err := features.ParseSpec(cfg.Features)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	f := d.ds.NodeFeatures
+	if f == nil {
+		return nil
+	}
+	if d.file.Path == "" && (spec.Kind == features.Mapped || spec.Kind == features.Disk) || spec != (features.Spec{}) && !plain(spec) {
+		d.rows, err = features.Open(spec, f, d.file, features.Options{})
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrConfig, err)
+		}
+		return nil
+	}
+	if spec.Kind != features.RAM || d.file.Path == "" {
+		return nil
+	}
+	// A copy in memory, that compute reads where it lies.
+	l := features.LayoutOf(f)
+	table := l.NewTable(f.Rows)
+	store := features.Memory(f)
+	defer store.Close()
+	ids := make([]uint32, f.Rows)
+	for i := range ids {
+		ids[i] = uint32(i)
+	}
+	if err := features.Read(context.Background(), store, features.Request{IDs: ids, Dst: table}); err != nil {
+		return err
+	}
+	copied := *d.ds
+	copied.NodeFeatures = table
+	d.ds, d.file = &copied, features.File{}
+	return nil
+}
+
+// resident is the memory of one pipeline.
+type resident struct {
+	slab  *features.Slab
+	owned features.Store // a store that nobody else uses
+}
+
+// table returns what slots are rows of; nil: there are no slots.
+func (m *resident) table() *graph.Features {
+	if m.slab == nil {
+		return nil
+	}
+	return m.slab.Table()
+}
+
+func (m *resident) close() error {
+	var err error
+	if m.slab != nil {
+		err = m.slab.Close()
+	}
+	if m.owned != nil {
+		err = errors.Join(err, m.owned.Close())
+	}
+	return err
+}
+
+// pipelineConfig returns what every pipeline of the plan has, without its
+// consumers. The caller closes the resident memory after the pipeline.
+func (r *Runtime) pipelineConfig(ctx context.Context, work actors.Work, rec *clock.Recorder) (c actors.Config, m *resident, err error) {
+	work.Window = r.plan.Reorder
+	c = actors.Config{
+		System: r.system, Pool: r.pool, Clock: rec, Work: work, Samplers: r.samplers(), Credits: r.plan.Credits,
+		Bytes: r.cfg.LocalCodec == "msgpack",
+	}
+	m = new(resident)
+	if work.Window > 1 {
+		if c.Order, err = overlap.NewOrderer(r.data.ds.Graph.NumNodes(), r.cfg.reorderMethod()); err != nil {
+			return c, nil, err
+		}
+	}
+	if !r.plan.Load {
+		return c, m, nil
+	}
+	cache, err := features.ParseCacheSpec(r.cfg.Cache)
+	if err != nil {
+		return c, nil, err
+	}
+	store := r.data.rows
+	if store == nil {
+		store = features.Memory(r.data.ds.NodeFeatures)
+		m.owned = store
+	}
+	o := features.SlabOptions{Slots: int(r.plan.SlabRows), MaxSlots: int(r.plan.SlabLimit)}
+	if r.plan.Match {
+		o.Keep = r.plan.Ahead
+	}
+	if cache.Kind == features.CacheDynamic {
+		o.Cache = cache.Rows(store.Layout())
+	}
+	if m.slab, err = features.NewSlab(store.Layout(), o); err != nil {
+		return c, nil, errors.Join(err, m.close())
+	}
+	c.Memory = &actors.Memory{Store: store, Slab: m.slab, Ahead: r.plan.Ahead, Loaders: r.plan.Loaders}
+	if err := r.pin(ctx, cache, m.slab, store, rec); err != nil {
+		return c, nil, errors.Join(err, m.close())
+	}
+	return c, m, nil
+}
+
+// pin reads the rows of a static cache.
+func (r *Runtime) pin(ctx context.Context, cache features.CacheSpec, slab *features.Slab, store features.Store, rec *clock.Recorder) error {
+	var nodes []uint32
+	rows := cache.Rows(store.Layout())
+	switch cache.Kind {
+	case features.CacheDegree:
+		nodes = features.ByDegree(r.data.ds.Graph, rows)
+	case features.CacheHot:
+		var err error
+		if nodes, err = r.hottest(rows); err != nil {
+			return err
+		}
+	default:
+		return nil
+	}
+	span := rec.BeginThread(clock.Cache)
+	defer span.End("cache")
+	pin, err := slab.Pin(nodes)
+	if err == nil {
+		err = features.Read(ctx, store, pin.Request())
+	}
+	if err != nil {
+		return fmt.Errorf("runtime: cache: %w", err)
+	}
+	slab.Publish(pin)
+	return nil
+}
+
+// hotBatches is how many batches are sampled to find the hottest nodes.
+const hotBatches = 64
+
+// hottest returns the k nodes that batches sampled beforehand need most.
+func (r *Runtime) hottest(k int) ([]uint32, error) {
+	seeds := r.data.ds.Train
+	order := sampling.Order(seeds, r.cfg.Seed, 0)
+	size := r.sampler.Spec().BatchSize(r.cfg.BatchSize, len(seeds))
+	n := min(hotBatches, sampling.NumBatches(len(seeds), size))
+	hot := features.NewHotness(r.data.ds.Graph.NumNodes())
+	sampler, b := r.sampler.NewSampler(), new(sampling.Batch)
+	for i := range n {
+		b.Reset()
+		b.ID = sampling.ID{Phase: "hot", Batch: i, Of: 1}
+		err := sampler.Sample(b, b.ID.Key(r.cfg.Seed), sampling.Cut(order, size, 1, i, 0))
+		if err == nil {
+			err = hot.Add(b.Inputs())
+		}
+		if err != nil {
+			return nil, fmt.Errorf("runtime: %v: %w", b.ID, err)
+		}
+	}
+	return hot.Top(k), nil
+}

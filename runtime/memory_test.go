@@ -1,0 +1,160 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/graph"
+)
+
+// stored returns a store of the small graph.
+func stored(t testing.TB) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "store")
+	if err := graph.Create(dir, small()); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// parametersOf trains c and returns the hash of the parameters.
+func parametersOf(t testing.TB, c Config) string {
+	t.Helper()
+	r := started(t, c)
+	trained(t, r)
+	return r.ParametersSHA256()
+}
+
+// Metamorphic: where features lie, what is matched, cached and how far ahead
+// changes no bit. With a reorder window the order changes, and so do the bits,
+// to the same ones for any plan.
+func TestMemoryDoesNotChangeBits(t *testing.T) {
+	random := rand.New(rand.NewPCG(21, 4))
+	pick := func(of ...string) string { return of[random.IntN(len(of))] }
+	for _, base := range []struct {
+		sampler        string
+		micro, reorder int
+		options        map[string]string
+	}{
+		{"neighbor", 1, 0, nil}, {"neighbor", 3, 3, nil}, {"labor", 2, 2, map[string]string{"dependency": "3"}},
+		{"gns", 1, 0, map[string]string{"cache-fraction": "0.1"}}, {"gns", 1, 4, map[string]string{"cache-fraction": "0.1", "cache-period": "2"}},
+		{"full", 1, 0, nil},
+	} {
+		t.Run(base.sampler+"/"+strconv.Itoa(base.reorder), func(t *testing.T) {
+			c := config()
+			c.Data, c.Dataset = stored(t), nil
+			c.Sampler, c.SamplerOptions, c.MicroBatches, c.Reorder = base.sampler, base.options, base.micro, base.reorder
+			c.Threads, c.Samplers = 1, 1
+			want := parametersOf(t, c)
+			for range 6 {
+				v := c
+				v.Threads, v.Samplers, v.Credits, v.Loaders = 1+random.IntN(3), 1+random.IntN(4), random.IntN(4), random.IntN(4)
+				v.Trainers, v.LocalCodec = 1+random.IntN(base.micro), pick("none", "msgpack")
+				v.Features = pick("", "ram", "mmap", "disk", "throttled:50MB/s", "throttled:80MB/s,100us,disk")
+				v.Match = pick("", "on", "off")
+				v.Cache = pick("", "degree:5%", "hot:2kB", "dynamic:3%", "dynamic:1kB")
+				if base.sampler == "gns" && random.IntN(2) == 0 {
+					v.Cache = "gns:10%"
+				}
+				if got := parametersOf(t, v); got != want {
+					t.Errorf("%+v: other bits", v)
+				}
+			}
+		})
+	}
+}
+
+// The window and the method are part of the identity: they change the order.
+func TestReorderChangesBits(t *testing.T) {
+	c := config()
+	plain := parametersOf(t, c)
+	c.Reorder = 3
+	three := parametersOf(t, c)
+	c.Reorder = 6
+	six := parametersOf(t, c)
+	if plain == three || three == six || plain == six {
+		t.Error("windows of 0, 3 and 6 batches do not all give different parameters")
+	}
+}
+
+// A run that is interrupted in the middle of a reordered window goes on in the
+// order that it would have had.
+func TestResumeWithinWindow(t *testing.T) {
+	c := config()
+	c.Reorder, c.MicroBatches, c.Epochs, c.EvalEvery = 3, 2, 2, 0
+	want := parametersOf(t, c)
+	c.Features, c.Match = "", "on"
+	for stop := 1; stop <= 11; stop++ { // 6 batches an epoch
+		c.Checkpoint, c.Resume = t.TempDir(), false
+		r := started(t, c)
+		steps := 0
+		for e, err := range r.Train(context.Background()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Kind == EventStep {
+				if steps++; steps == stop {
+					break
+				}
+			}
+		}
+		c.Resume = true
+		if got := parametersOf(t, c); got != want {
+			t.Errorf("interrupted after %d batches: other bits", stop)
+		}
+	}
+}
+
+// The checkpoint of another order is refused.
+func TestReorderIsIdentity(t *testing.T) {
+	c := config()
+	c.Epochs, c.Reorder, c.Checkpoint = 1, 3, t.TempDir()
+	parametersOf(t, c)
+	c.Epochs, c.Reorder, c.Resume = 2, 4, true
+	r := started(t, c)
+	for _, err := range r.Train(context.Background()) {
+		if err != nil {
+			if !errors.Is(err, ErrIdentity) || !strings.Contains(err.Error(), "reorder") {
+				t.Errorf("got %v", err)
+			}
+			return
+		}
+	}
+	t.Error("another window was accepted")
+}
+
+// Batches for a caller's own model come with the same rows from every place.
+func TestBatchesFromEverywhere(t *testing.T) {
+	var want [][]float32
+	for i, place := range []string{"", "ram", "disk", "throttled:100MB/s"} {
+		c := config()
+		c.Data, c.Dataset, c.Features = stored(t), nil, place
+		r := started(t, c)
+		k := 0
+		for b, err := range r.Batches(context.Background(), BatchesOptions{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i == 0 {
+				want = append(want, append([]float32(nil), b.X...))
+			} else if got := b.X; len(got) != len(want[k]) {
+				t.Fatalf("%s: %v has %d values, want %d", place, b.ID, len(got), len(want[k]))
+			} else {
+				for j := range got {
+					if got[j] != want[k][j] {
+						t.Fatalf("%s: %v: value %d is %v, want %v", place, b.ID, j, got[j], want[k][j])
+					}
+				}
+			}
+			k++
+		}
+		if k != len(want) {
+			t.Errorf("%s: %d batches, want %d", place, k, len(want))
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package runtime
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gnnactor/gnnactor/graph/features"
+	"github.com/gnnactor/gnnactor/sampling"
+	"github.com/gnnactor/gnnactor/scheduler"
+)
+
+func (r *Runtime) sizes() scheduler.Sizes {
+	ds := r.data.ds
+	s := scheduler.Sizes{
+		Nodes: int64(ds.Graph.NumNodes()), Edges: ds.Graph.NumEdges(), FeaturesMap: r.data.file.Path != "", GraphMap: r.data.mapped, TrainNodes: len(ds.Train),
+		Hidden: r.cfg.Hidden, Layers: r.cfg.Layers, Sampler: r.cfg.Sampler, Fanouts: r.sampler.Spec().Fanouts, LayerNodes: r.cfg.Sampler == "fastgcn" || r.cfg.Sampler == "ladies",
+		BatchSize: r.cfg.BatchSize, Micro: r.cfg.MicroBatches, Kernels: r.set.String(), Optimizer: r.cfg.Optimizer,
+	}
+	if f := ds.NodeFeatures; f != nil {
+		l := features.LayoutOf(f)
+		s.InDim, s.FeatureBytes, s.RowBytes, s.Source = f.Cols, int64(len(f.Data)), int64(l.RowBytes()), r.data.source(&r.cfg)
+	}
+	if r.model != nil {
+		s.SparseInput = r.model.SparseInput()
+		s.OutDim, s.Parameters = ds.Labels.NumClasses, int64(r.model.Layout().Len())
+	}
+	return s
+}
+
+// makePlan plans the run. Where rows are brought to a slab, some batches are
+// sampled first, to know how large they are.
+func (r *Runtime) makePlan() (*scheduler.Plan, error) {
+	s := r.sizes()
+	request := scheduler.Request{
+		Threads: r.cfg.threads(), Samplers: r.cfg.Samplers, Trainers: r.cfg.Trainers, Credits: r.cfg.Credits,
+		EvalChunk: r.cfg.EvalChunk, LocalCodec: r.cfg.LocalCodec, Loaders: r.cfg.Loaders, Reorder: r.cfg.Reorder, Match: r.cfg.Match,
+	}
+	if err := r.planCache(&s); err != nil {
+		return nil, err
+	}
+	if loads, _ := scheduler.Loads(&s, request); loads {
+		if err := r.probe(&s); err != nil {
+			return nil, err
+		}
+	}
+	return scheduler.Build(s, request), nil
+}
+
+// planCache finds out how many rows are cached.
+func (r *Runtime) planCache(s *scheduler.Sizes) error {
+	spec, err := features.ParseCacheSpec(r.cfg.Cache)
+	if err != nil || spec.Kind == "" || r.data.ds.NodeFeatures == nil {
+		return err
+	}
+	rows := spec.Rows(features.LayoutOf(r.data.ds.NodeFeatures))
+	s.Cache, s.CachedRows = spec.String(), int64(rows)
+	if spec.Kind != features.CacheGNS {
+		return nil
+	}
+	caches := r.sampler.Caches()
+	if caches == nil {
+		return fmt.Errorf("%w: cache: %s keeps the rows that the sampler gns prefers, and the sampler is %s; choose --sampler gns, or degree, hot or dynamic", ErrConfig, spec, r.cfg.Sampler)
+	}
+	drawn := len(caches.At(0).Nodes)
+	if d := drawn - rows; d > rows/100+1 || -d > rows/100+1 {
+		return fmt.Errorf("%w: cache: %s is %d rows, but the sampler draws %d nodes; set cache-fraction of sampler-options to the same", ErrConfig, spec, rows, drawn)
+	}
+	s.CachedRows = 2 * int64(drawn)
+	return nil
+}
+
+// probes is how many batches are sampled to plan with.
+const probes = 3
+
+// probe samples some batches, whose draws no run uses.
+func (r *Runtime) probe(s *scheduler.Sizes) error {
+	seeds := r.data.ds.Train
+	if len(seeds) == 0 {
+		return nil
+	}
+	order := sampling.Order(seeds, r.cfg.Seed, 0)
+	size := r.sampler.Spec().BatchSize(r.cfg.BatchSize, len(seeds))
+	sampler, b := r.sampler.NewSampler(), new(sampling.Batch)
+	last := map[uint32]struct{}{}
+	for i := range min(probes, sampling.NumBatches(len(seeds), size)) {
+		b.Reset()
+		b.ID = sampling.ID{Phase: "plan", Batch: i, Of: 1}
+		if err := sampler.Sample(b, b.ID.Key(r.cfg.Seed), sampling.Cut(order, size, r.cfg.MicroBatches, i, 0)); err != nil {
+			return fmt.Errorf("runtime: %v: %w", b.ID, err)
+		}
+		fresh := int64(0)
+		for _, u := range b.Inputs() {
+			if _, ok := last[u]; !ok {
+				fresh++
+			}
+		}
+		s.Inputs = max(s.Inputs, int64(b.NumInputs()))
+		if i > 0 {
+			s.NewRows = max(s.NewRows, fresh)
+		}
+		clear(last)
+		for _, u := range b.Inputs() {
+			last[u] = struct{}{}
+		}
+	}
+	return nil
+}
+
+// plain reports whether rows are read from the table as it lies.
+func plain(spec features.Spec) bool {
+	return spec.Throttle == (features.Throttle{}) && spec.Kind != features.Disk
+}
+
+// source names where training reads rows.
+func (d *openData) source(cfg *Config) string {
+	spec, err := features.ParseSpec(cfg.Features)
+	switch {
+	case err == nil && !plain(spec):
+		return strings.TrimSuffix(spec.String(), ",")
+	case d.file.Path != "":
+		return string(features.Mapped)
+	}
+	return string(features.RAM)
+}

@@ -1,0 +1,106 @@
+package scheduler
+
+import "fmt"
+
+const (
+	// ahead is how many batches hold slots: one that is computed, one that is
+	// ready, and those that are read.
+	aheadOfLoaders = 2
+	loaders        = 2
+	// A probe's largest batch is exceeded by a quarter at most, in all likelihood.
+	marginNum, marginDen = 5, 4
+)
+
+func margin(rows int64) int64 { return rows*marginNum/marginDen + 1 }
+
+// share returns n things dealt out to k.
+func share(n, k int) int { return (n + k - 1) / max(k, 1) }
+
+func cachedToo(rows int64) string {
+	if rows == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" and %d cached", rows)
+}
+
+// Loads reports whether rows are brought to a slab for compute, and why, or
+// why not.
+func Loads(s *Sizes, r Request) (bool, string) {
+	switch {
+	case s.RowBytes == 0:
+		return false, "there are no features"
+	case s.Sampler == "full":
+		return false, "every batch is the whole graph, and reads the whole table where it lies"
+	case s.SparseInput:
+		return false, "most feature values are zero: the model holds the others in memory"
+	case s.Source != "ram" && s.Source != "mmap":
+		return true, "features come from " + s.Source
+	case r.Match == "on":
+		return true, "as asked for"
+	case s.Cache != "":
+		return true, "a cache was asked for"
+	}
+	return false, "features lie in the memory that compute reads (" + s.Source + "): the first layer aggregates straight from the table"
+}
+
+// memoryIO decides on the stages between sampler and compute.
+func (p *Plan) memoryIO(s *Sizes, r Request) (why string) {
+	p.Load, why = Loads(s, r)
+	p.Match = p.Load && r.Match != "off"
+	if r.Reorder > 1 {
+		p.Reorder = r.Reorder
+	}
+	if !p.Load {
+		return why
+	}
+	p.Loaders = r.Loaders
+	if p.Loaders == 0 {
+		p.Loaders = loaders
+	}
+	p.Ahead = p.Loaders + aheadOfLoaders
+	return why
+}
+
+// stagesIO lists them.
+func (p *Plan) stagesIO(s *Sizes, why string) {
+	add := func(name string, n int, why string) { p.Stages = append(p.Stages, Stage{name, n, why}) }
+	leave := func(name, why string) { p.LeftOut = append(p.LeftOut, Stage{name, 0, why}) }
+	switch {
+	case p.Reorder > 1:
+		add("reorder", 1, fmt.Sprintf("greedy by match degree over windows of %d batches, as asked for", p.Reorder))
+	case p.Load:
+		leave("reorder", "it changes the order of batches, and so results: only when asked for")
+	default:
+		leave("reorder", "nothing is loaded")
+	}
+	if s.Cache != "" && p.Load {
+		add("cache", 1, fmt.Sprintf("%s: %d rows", s.Cache, s.CachedRows))
+	}
+	if !p.Load {
+		leave("match", why)
+		leave("load", "nothing is moved")
+		return
+	}
+	if p.Match {
+		add("match", 1, fmt.Sprintf("rows that the %d batches before hold are not read again", p.Ahead))
+	} else {
+		add("match", 1, "every batch reads all of its rows, as asked for")
+	}
+	add("load", p.Loaders, fmt.Sprintf("%s; %d batches may hold slots", why, p.Ahead))
+}
+
+// slab sizes the slab (ALGORITHMS §7): the most inputs of a batch, what each
+// other batch ahead adds, and the cache; one batch of the largest size must fit.
+func (p *Plan) slab(s *Sizes, inputs, bound int64) {
+	others := inputs
+	if p.Match && s.NewRows > 0 {
+		others = min(inputs, margin(s.NewRows))
+	}
+	cached := s.CachedRows
+	p.SlabRows = inputs + int64(p.Ahead)*others + cached
+	p.SlabLimit = bound + cached
+	if p.Match {
+		p.SlabRows, p.SlabLimit = min(p.SlabRows, s.Nodes+cached), min(p.SlabLimit, s.Nodes+cached)
+	}
+	p.SlabLimit = max(p.SlabLimit, p.SlabRows)
+}
