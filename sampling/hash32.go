@@ -17,7 +17,8 @@ func mix32(x uint32) uint32 {
 func halves(k rng.Key) (k1, k2 uint32) { return uint32(k), uint32(k >> 32) }
 
 // below writes the positions of the entries of row whose hash is at most limit
-// to dst, which is as long as row, and returns how many there are.
+// to dst, which has room for 8 more than row is long, and returns how many there
+// are.
 func below(dst, row []uint32, k1, k2, limit uint32) int {
 	n := 0
 	if simd {

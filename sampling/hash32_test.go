@@ -1,6 +1,7 @@
 package sampling
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"testing"
@@ -19,7 +20,7 @@ func TestKernelsEqualTheirTwins(t *testing.T) {
 	for i := range row {
 		row[i] = uint32(key.Uint64(uint64(i)))
 	}
-	got, want := make([]uint32, len(row)), make([]uint32, len(row))
+	got, want := make([]uint32, len(row)+8), make([]uint32, len(row))
 	for _, n := range []int{0, 1, 7, 8, 9, 63, 4095, 4096, 4097, 10000} {
 		for _, limit := range []uint32{0, 1 << 20, 1 << 29, math.MaxUint32} {
 			a := below(got, row[:n], 7, 8, limit)
@@ -59,6 +60,43 @@ func TestKernelsEqualTheirTwins(t *testing.T) {
 		k1, k2 := halves(k)
 		if got, want := probeAVX2(&pins[0], uint32(len(pins)), k1, k2), probeGo(pins, uint32(len(pins)), k1, k2); got != want {
 			t.Fatalf("round %d: pin %d, want %d", round, got, want)
+		}
+	}
+}
+
+// The kernel keeps what sorting keeps, and says so when parallel edges are in the
+// way.
+func TestLeast(t *testing.T) {
+	l := &labor{}
+	key := rng.New(6)
+	for round := range 3000 {
+		k := key.With(uint64(round))
+		d := 2 + int(k.Uintn(0, 140))
+		n := 2 + int(k.Uintn(1, uint64(d-1)))
+		keep := 1 + int(k.Uintn(2, uint64(n)))
+		spread := uint64(1) << 32
+		if round%3 == 0 {
+			spread = 30 // with parallel edges
+		}
+		row := make([]uint32, d)
+		for i := range row {
+			row[i] = uint32(k.Uintn(uint64(10+i), spread))
+		}
+		l.hits = resize(l.hits, d+hitSlack)
+		hits := make([]uint32, 0, n)
+		for i := 0; i < d && len(hits) < n; i++ {
+			if d-i == n-len(hits) || k.Uint64(uint64(500+i))&1 == 0 {
+				hits = append(hits, uint32(i))
+			}
+		}
+		copy(l.hits, hits)
+		k1, k2 := halves(k)
+		want := slices.Clone(hits)
+		slices.SortStableFunc(want, func(a, b uint32) int { return cmp.Compare(hash32(row[a], k1, k2), hash32(row[b], k1, k2)) })
+		want = want[:keep]
+		slices.Sort(want)
+		if got := l.least(row, n, keep, k1, k2); !slices.Equal(got, want) {
+			t.Fatalf("round %d: %d of %d hits: %v, want %v", round, keep, n, got, want)
 		}
 	}
 }

@@ -19,10 +19,17 @@ func prefetch4(base *uint32, pos *int64, n int)
 //go:noescape
 func prefetchHash(slots *uint64, ids *uint32, n int, shift uint32)
 
-// belowAVX2 is below for a multiple of 8 entries.
+// belowAVX2 is below for a multiple of 8 entries; it writes up to 8 values past the last one.
 //
 //go:noescape
 func belowAVX2(dst *uint32, row *uint32, n int, k1 uint32, k2 uint32, limit uint32) int
+
+// leastAVX2 keeps those of the n > k positions pos whose entries of row have the k
+// smallest hashes, in order, more where hashes are equal, and returns how many it
+// kept. pos must hold valid positions, and hash have room, up to a multiple of 8.
+//
+//go:noescape
+func leastAVX2(pos *uint32, hash *uint32, row *uint32, n int, k int, k1 uint32, k2 uint32) int
 
 // probeAVX2 is probe, eight draws at a time; one of the pins must be live.
 //

@@ -63,194 +63,6 @@ loop:
 done:
 	RET
 
-// func belowAVX2(dst *uint32, row *uint32, n int, k1 uint32, k2 uint32, limit uint32) int
-// Requires: AVX, AVX2, BMI
-TEXT ·belowAVX2(SB), NOSPLIT, $0-48
-	MOVQ         dst+0(FP), AX
-	MOVQ         row+8(FP), CX
-	MOVQ         n+16(FP), DX
-	MOVL         k1+24(FP), BX
-	MOVL         k2+28(FP), SI
-	VMOVD        BX, X0
-	VPBROADCASTD X0, Y0
-	MOVL         SI, BX
-	VMOVD        BX, X1
-	VPBROADCASTD X1, Y1
-	MOVL         $0x21f0aaad, BX
-	VMOVD        BX, X2
-	VPBROADCASTD X2, Y2
-	MOVL         $0xd35a2d97, BX
-	VMOVD        BX, X3
-	VPBROADCASTD X3, Y3
-	MOVL         limit+32(FP), BX
-	VMOVD        BX, X4
-	VPBROADCASTD X4, Y5
-	XORQ         BX, BX
-	XORQ         SI, SI
-
-loop:
-	CMPQ      BX, DX
-	JGE       done
-	VMOVDQU   (CX)(BX*4), Y6
-	VPXOR     Y0, Y6, Y6
-	VPSRLD    $0x10, Y6, Y4
-	VPXOR     Y4, Y6, Y6
-	VPMULLD   Y2, Y6, Y6
-	VPSRLD    $0x0f, Y6, Y4
-	VPXOR     Y4, Y6, Y6
-	VPMULLD   Y3, Y6, Y6
-	VPSRLD    $0x0f, Y6, Y4
-	VPXOR     Y4, Y6, Y6
-	VPXOR     Y1, Y6, Y6
-	VPSRLD    $0x10, Y6, Y4
-	VPXOR     Y4, Y6, Y6
-	VPMULLD   Y2, Y6, Y6
-	VPSRLD    $0x0f, Y6, Y4
-	VPXOR     Y4, Y6, Y6
-	VPMULLD   Y3, Y6, Y6
-	VPSRLD    $0x0f, Y6, Y4
-	VPXOR     Y4, Y6, Y6
-	VPMINUD   Y5, Y6, Y4
-	VPCMPEQD  Y4, Y6, Y4
-	VMOVMSKPS Y4, DI
-	TESTL     DI, DI
-	JZ        next
-
-bits:
-	TZCNTL DI, R8
-	ADDL   BX, R8
-	MOVL   R8, (AX)(SI*4)
-	INCQ   SI
-	BLSRL  DI, DI
-	JNZ    bits
-
-next:
-	ADDQ $0x08, BX
-	JMP  loop
-
-done:
-	VZEROUPPER
-	MOVQ SI, ret+40(FP)
-	RET
-
-// func probeAVX2(pins *uint32, used uint32, k1 uint32, k2 uint32) uint32
-// Requires: AVX, AVX2, BMI
-TEXT ·probeAVX2(SB), NOSPLIT, $0-28
-	MOVQ         pins+0(FP), AX
-	MOVL         used+8(FP), CX
-	VMOVD        CX, X0
-	VPBROADCASTD X0, Y0
-	MOVL         k1+12(FP), CX
-	MOVL         k2+16(FP), DX
-	VMOVD        CX, X2
-	VPBROADCASTD X2, Y2
-	MOVL         DX, CX
-	VMOVD        CX, X3
-	VPBROADCASTD X3, Y3
-	MOVL         $0x21f0aaad, CX
-	VMOVD        CX, X4
-	VPBROADCASTD X4, Y4
-	MOVL         $0xd35a2d97, CX
-	VMOVD        CX, X5
-	VPBROADCASTD X5, Y5
-	MOVL         $0x00000008, CX
-	VMOVD        CX, X6
-	VPBROADCASTD X6, Y8
-	VMOVDQU      lanes<>+0(SB), Y7
-	VPCMPEQD     Y9, Y9, Y9
-
-loop:
-	VMOVDQA    Y7, Y10
-	VPXOR      Y2, Y10, Y10
-	VPSRLD     $0x10, Y10, Y6
-	VPXOR      Y6, Y10, Y10
-	VPMULLD    Y4, Y10, Y10
-	VPSRLD     $0x0f, Y10, Y6
-	VPXOR      Y6, Y10, Y10
-	VPMULLD    Y5, Y10, Y10
-	VPSRLD     $0x0f, Y10, Y6
-	VPXOR      Y6, Y10, Y10
-	VPXOR      Y3, Y10, Y10
-	VPSRLD     $0x10, Y10, Y6
-	VPXOR      Y6, Y10, Y10
-	VPMULLD    Y4, Y10, Y10
-	VPSRLD     $0x0f, Y10, Y6
-	VPXOR      Y6, Y10, Y10
-	VPMULLD    Y5, Y10, Y10
-	VPSRLD     $0x0f, Y10, Y6
-	VPXOR      Y6, Y10, Y10
-	VPSRLQ     $0x20, Y10, Y6
-	VPMULUDQ   Y0, Y10, Y10
-	VPMULUDQ   Y0, Y6, Y6
-	VPSRLQ     $0x20, Y10, Y10
-	VPBLENDD   $0xaa, Y6, Y10, Y10
-	VPCMPEQD   Y6, Y6, Y6
-	VPGATHERDD Y6, (AX)(Y10*4), Y1
-	VPADDD     Y8, Y7, Y7
-	VPCMPEQD   Y9, Y1, Y10
-	VMOVMSKPS  Y10, CX
-	XORL       $0xff, CX
-	JZ         loop
-	TZCNTL     CX, AX
-	VMOVD      AX, X11
-	VPERMD     Y1, Y11, Y0
-	VMOVD      X0, AX
-	VZEROUPPER
-	MOVL       AX, ret+24(FP)
-	RET
-
-DATA lanes<>+0(SB)/4, $0x00000000
-DATA lanes<>+4(SB)/4, $0x00000001
-DATA lanes<>+8(SB)/4, $0x00000002
-DATA lanes<>+12(SB)/4, $0x00000003
-DATA lanes<>+16(SB)/4, $0x00000004
-DATA lanes<>+20(SB)/4, $0x00000005
-DATA lanes<>+24(SB)/4, $0x00000006
-DATA lanes<>+28(SB)/4, $0x00000007
-GLOBL lanes<>(SB), RODATA|NOPTR, $32
-
-// func membersAVX2(dst *uint32, row *uint32, n int, bits *uint64) int
-// Requires: AVX, AVX2, POPCNT
-TEXT ·membersAVX2(SB), NOSPLIT, $0-40
-	MOVQ         dst+0(FP), AX
-	MOVQ         row+8(FP), CX
-	MOVQ         n+16(FP), DX
-	MOVQ         bits+24(FP), BX
-	LEAQ         packed<>+0(SB), SI
-	MOVL         $0x00000008, DI
-	VMOVD        DI, X0
-	VPBROADCASTD X0, Y1
-	MOVL         $0x0000001f, DI
-	VMOVD        DI, X0
-	VPBROADCASTD X0, Y2
-	VMOVDQU      lanes<>+0(SB), Y0
-	XORQ         DI, DI
-	XORQ         R8, R8
-
-loop:
-	CMPQ       DI, DX
-	JGE        done
-	VMOVDQU    (CX)(DI*4), Y4
-	VPSRLD     $0x05, Y4, Y5
-	VPCMPEQD   Y3, Y3, Y3
-	VPGATHERDD Y3, (BX)(Y5*4), Y6
-	VPANDN     Y2, Y4, Y4
-	VPSLLVD    Y4, Y6, Y6
-	VMOVMSKPS  Y6, R9
-	VPMOVZXBD  (SI)(R9*8), Y6
-	VPERMD     Y0, Y6, Y6
-	VMOVDQU    Y6, (AX)(R8*4)
-	POPCNTQ    R9, R9
-	ADDQ       R9, R8
-	VPADDD     Y1, Y0, Y0
-	ADDQ       $0x08, DI
-	JMP        loop
-
-done:
-	VZEROUPPER
-	MOVQ R8, ret+32(FP)
-	RET
-
 DATA packed<>+0(SB)/8, $0x0000000000000000
 DATA packed<>+8(SB)/8, $0x0000000000000000
 DATA packed<>+16(SB)/8, $0x0000000000000001
@@ -508,3 +320,286 @@ DATA packed<>+2024(SB)/8, $0x0007060504030200
 DATA packed<>+2032(SB)/8, $0x0007060504030201
 DATA packed<>+2040(SB)/8, $0x0706050403020100
 GLOBL packed<>(SB), RODATA|NOPTR, $2048
+
+DATA lanes<>+0(SB)/4, $0x00000000
+DATA lanes<>+4(SB)/4, $0x00000001
+DATA lanes<>+8(SB)/4, $0x00000002
+DATA lanes<>+12(SB)/4, $0x00000003
+DATA lanes<>+16(SB)/4, $0x00000004
+DATA lanes<>+20(SB)/4, $0x00000005
+DATA lanes<>+24(SB)/4, $0x00000006
+DATA lanes<>+28(SB)/4, $0x00000007
+GLOBL lanes<>(SB), RODATA|NOPTR, $32
+
+// func belowAVX2(dst *uint32, row *uint32, n int, k1 uint32, k2 uint32, limit uint32) int
+// Requires: AVX, AVX2, POPCNT
+TEXT ·belowAVX2(SB), NOSPLIT, $0-48
+	MOVQ         dst+0(FP), AX
+	MOVQ         row+8(FP), CX
+	MOVQ         n+16(FP), DX
+	MOVL         k1+24(FP), BX
+	MOVL         k2+28(FP), SI
+	VMOVD        BX, X0
+	VPBROADCASTD X0, Y0
+	MOVL         SI, BX
+	VMOVD        BX, X1
+	VPBROADCASTD X1, Y1
+	MOVL         $0x21f0aaad, BX
+	VMOVD        BX, X2
+	VPBROADCASTD X2, Y2
+	MOVL         $0xd35a2d97, BX
+	VMOVD        BX, X3
+	VPBROADCASTD X3, Y3
+	MOVL         limit+32(FP), BX
+	VMOVD        BX, X4
+	VPBROADCASTD X4, Y5
+	MOVL         $0x00000008, BX
+	VMOVD        BX, X4
+	VPBROADCASTD X4, Y8
+	LEAQ         packed<>+0(SB), R8
+	VMOVDQU      lanes<>+0(SB), Y7
+	XORQ         BX, BX
+	XORQ         SI, SI
+
+loop:
+	CMPQ      BX, DX
+	JGE       done
+	VMOVDQU   (CX)(BX*4), Y6
+	VPXOR     Y0, Y6, Y6
+	VPSRLD    $0x10, Y6, Y4
+	VPXOR     Y4, Y6, Y6
+	VPMULLD   Y2, Y6, Y6
+	VPSRLD    $0x0f, Y6, Y4
+	VPXOR     Y4, Y6, Y6
+	VPMULLD   Y3, Y6, Y6
+	VPSRLD    $0x0f, Y6, Y4
+	VPXOR     Y4, Y6, Y6
+	VPXOR     Y1, Y6, Y6
+	VPSRLD    $0x10, Y6, Y4
+	VPXOR     Y4, Y6, Y6
+	VPMULLD   Y2, Y6, Y6
+	VPSRLD    $0x0f, Y6, Y4
+	VPXOR     Y4, Y6, Y6
+	VPMULLD   Y3, Y6, Y6
+	VPSRLD    $0x0f, Y6, Y4
+	VPXOR     Y4, Y6, Y6
+	VPMINUD   Y5, Y6, Y4
+	VPCMPEQD  Y4, Y6, Y4
+	VMOVMSKPS Y4, DI
+	VPMOVZXBD (R8)(DI*8), Y4
+	VPERMD    Y7, Y4, Y4
+	VMOVDQU   Y4, (AX)(SI*4)
+	POPCNTQ   DI, DI
+	ADDQ      DI, SI
+	VPADDD    Y8, Y7, Y7
+	ADDQ      $0x08, BX
+	JMP       loop
+
+done:
+	VZEROUPPER
+	MOVQ SI, ret+40(FP)
+	RET
+
+// func leastAVX2(pos *uint32, hash *uint32, row *uint32, n int, k int, k1 uint32, k2 uint32) int
+// Requires: AVX, AVX2, POPCNT
+TEXT ·leastAVX2(SB), NOSPLIT, $0-56
+	MOVQ         pos+0(FP), AX
+	MOVQ         hash+8(FP), CX
+	MOVQ         row+16(FP), DX
+	MOVQ         n+24(FP), BX
+	MOVQ         k+32(FP), SI
+	VMOVD        SI, X0
+	VPBROADCASTD X0, Y0
+	MOVL         k1+40(FP), SI
+	MOVL         k2+44(FP), DI
+	VMOVD        SI, X2
+	VPBROADCASTD X2, Y2
+	MOVL         DI, SI
+	VMOVD        SI, X3
+	VPBROADCASTD X3, Y3
+	MOVL         $0x21f0aaad, SI
+	VMOVD        SI, X4
+	VPBROADCASTD X4, Y4
+	MOVL         $0xd35a2d97, SI
+	VMOVD        SI, X5
+	VPBROADCASTD X5, Y5
+	MOVL         $0x80000000, SI
+	VMOVD        SI, X6
+	VPBROADCASTD X6, Y7
+	XORQ         SI, SI
+
+hash:
+	VMOVDQU    (AX)(SI*4), Y6
+	VPCMPEQD   Y8, Y8, Y8
+	VPGATHERDD Y8, (DX)(Y6*4), Y1
+	VPXOR      Y2, Y1, Y1
+	VPSRLD     $0x10, Y1, Y6
+	VPXOR      Y6, Y1, Y1
+	VPMULLD    Y4, Y1, Y1
+	VPSRLD     $0x0f, Y1, Y6
+	VPXOR      Y6, Y1, Y1
+	VPMULLD    Y5, Y1, Y1
+	VPSRLD     $0x0f, Y1, Y6
+	VPXOR      Y6, Y1, Y1
+	VPXOR      Y3, Y1, Y1
+	VPSRLD     $0x10, Y1, Y6
+	VPXOR      Y6, Y1, Y1
+	VPMULLD    Y4, Y1, Y1
+	VPSRLD     $0x0f, Y1, Y6
+	VPXOR      Y6, Y1, Y1
+	VPMULLD    Y5, Y1, Y1
+	VPSRLD     $0x0f, Y1, Y6
+	VPXOR      Y6, Y1, Y1
+	VPXOR      Y7, Y1, Y1
+	VMOVDQU    Y1, (CX)(SI*4)
+	ADDQ       $0x08, SI
+	CMPQ       SI, BX
+	JL         hash
+	MOVQ       BX, DX
+
+pad:
+	CMPQ DX, SI
+	JGE  padded
+	MOVL $0x7fffffff, (CX)(DX*4)
+	INCQ DX
+	JMP  pad
+
+padded:
+	LEAQ packed<>+0(SB), R8
+	XORQ SI, SI
+	XORQ DI, DI
+
+rank:
+	VMOVDQU (CX)(SI*4), Y1
+	VPXOR   Y2, Y2, Y2
+	XORQ    DX, DX
+
+compare:
+	VPBROADCASTD (CX)(DX*4), Y3
+	VPCMPGTD     Y3, Y1, Y3
+	VPSUBD       Y3, Y2, Y2
+	INCQ         DX
+	CMPQ         DX, BX
+	JL           compare
+	VPCMPGTD     Y2, Y0, Y2
+	VMOVMSKPS    Y2, DX
+	VMOVDQU      (AX)(SI*4), Y6
+	VPMOVZXBD    (R8)(DX*8), Y1
+	VPERMD       Y6, Y1, Y1
+	VMOVDQU      Y1, (AX)(DI*4)
+	POPCNTQ      DX, DX
+	ADDQ         DX, DI
+	ADDQ         $0x08, SI
+	CMPQ         SI, BX
+	JL           rank
+	VZEROUPPER
+	MOVQ         DI, ret+48(FP)
+	RET
+
+// func probeAVX2(pins *uint32, used uint32, k1 uint32, k2 uint32) uint32
+// Requires: AVX, AVX2, BMI
+TEXT ·probeAVX2(SB), NOSPLIT, $0-28
+	MOVQ         pins+0(FP), AX
+	MOVL         used+8(FP), CX
+	VMOVD        CX, X0
+	VPBROADCASTD X0, Y0
+	MOVL         k1+12(FP), CX
+	MOVL         k2+16(FP), DX
+	VMOVD        CX, X2
+	VPBROADCASTD X2, Y2
+	MOVL         DX, CX
+	VMOVD        CX, X3
+	VPBROADCASTD X3, Y3
+	MOVL         $0x21f0aaad, CX
+	VMOVD        CX, X4
+	VPBROADCASTD X4, Y4
+	MOVL         $0xd35a2d97, CX
+	VMOVD        CX, X5
+	VPBROADCASTD X5, Y5
+	MOVL         $0x00000008, CX
+	VMOVD        CX, X6
+	VPBROADCASTD X6, Y8
+	VMOVDQU      lanes<>+0(SB), Y7
+	VPCMPEQD     Y9, Y9, Y9
+
+loop:
+	VMOVDQA    Y7, Y10
+	VPXOR      Y2, Y10, Y10
+	VPSRLD     $0x10, Y10, Y6
+	VPXOR      Y6, Y10, Y10
+	VPMULLD    Y4, Y10, Y10
+	VPSRLD     $0x0f, Y10, Y6
+	VPXOR      Y6, Y10, Y10
+	VPMULLD    Y5, Y10, Y10
+	VPSRLD     $0x0f, Y10, Y6
+	VPXOR      Y6, Y10, Y10
+	VPXOR      Y3, Y10, Y10
+	VPSRLD     $0x10, Y10, Y6
+	VPXOR      Y6, Y10, Y10
+	VPMULLD    Y4, Y10, Y10
+	VPSRLD     $0x0f, Y10, Y6
+	VPXOR      Y6, Y10, Y10
+	VPMULLD    Y5, Y10, Y10
+	VPSRLD     $0x0f, Y10, Y6
+	VPXOR      Y6, Y10, Y10
+	VPSRLQ     $0x20, Y10, Y6
+	VPMULUDQ   Y0, Y10, Y10
+	VPMULUDQ   Y0, Y6, Y6
+	VPSRLQ     $0x20, Y10, Y10
+	VPBLENDD   $0xaa, Y6, Y10, Y10
+	VPCMPEQD   Y6, Y6, Y6
+	VPGATHERDD Y6, (AX)(Y10*4), Y1
+	VPADDD     Y8, Y7, Y7
+	VPCMPEQD   Y9, Y1, Y10
+	VMOVMSKPS  Y10, CX
+	XORL       $0xff, CX
+	JZ         loop
+	TZCNTL     CX, AX
+	VMOVD      AX, X11
+	VPERMD     Y1, Y11, Y0
+	VMOVD      X0, AX
+	VZEROUPPER
+	MOVL       AX, ret+24(FP)
+	RET
+
+// func membersAVX2(dst *uint32, row *uint32, n int, bits *uint64) int
+// Requires: AVX, AVX2, POPCNT
+TEXT ·membersAVX2(SB), NOSPLIT, $0-40
+	MOVQ         dst+0(FP), AX
+	MOVQ         row+8(FP), CX
+	MOVQ         n+16(FP), DX
+	MOVQ         bits+24(FP), BX
+	MOVL         $0x0000001f, SI
+	VMOVD        SI, X0
+	VPBROADCASTD X0, Y0
+	MOVL         $0x00000008, SI
+	VMOVD        SI, X2
+	VPBROADCASTD X2, Y6
+	LEAQ         packed<>+0(SB), R9
+	VMOVDQU      lanes<>+0(SB), Y5
+	XORQ         SI, SI
+	XORQ         DI, DI
+
+loop:
+	CMPQ       SI, DX
+	JGE        done
+	VMOVDQU    (CX)(SI*4), Y3
+	VPSRLD     $0x05, Y3, Y4
+	VPCMPEQD   Y2, Y2, Y2
+	VPGATHERDD Y2, (BX)(Y4*4), Y1
+	VPANDN     Y0, Y3, Y3
+	VPSLLVD    Y3, Y1, Y1
+	VMOVMSKPS  Y1, R8
+	VPMOVZXBD  (R9)(R8*8), Y1
+	VPERMD     Y5, Y1, Y1
+	VMOVDQU    Y1, (AX)(DI*4)
+	POPCNTQ    R8, R8
+	ADDQ       R8, DI
+	VPADDD     Y6, Y5, Y5
+	ADDQ       $0x08, SI
+	JMP        loop
+
+done:
+	VZEROUPPER
+	MOVQ DI, ret+32(FP)
+	RET

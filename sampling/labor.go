@@ -33,6 +33,8 @@ type labor struct {
 	key        rng.Key
 	best       smallest[uint32]
 	hits       []uint32
+	all        [leastLimit]uint32 // the hits, while they are selected from
+	hashes     [leastLimit + 8]uint32
 }
 
 func (l *labor) start(id ID, key rng.Key, hop int) {
@@ -49,19 +51,49 @@ func (l *labor) pick(to *group, _ uint32, begin int64, d, k int) {
 	}
 	row := l.g.Indices[begin : begin+int64(d)]
 	k1, k2 := halves(l.key)
-	l.hits = resize(l.hits, d)
-	// About k of the r_t are below k/d. A limit a few deviations above it spares
-	// the heap nearly all others; should it ever let too few pass, all count.
+	l.hits = resize(l.hits, d+hitSlack)
+	// About k of the r_t are below k/d. A limit a few deviations above it leaves
+	// little to select from; should it ever let too few pass, all count.
 	hits := 0
-	if want := float64(k) + 5*math.Sqrt(float64(k)) + 5; want < float64(d)/2 {
+	if want := float64(k) + 3*math.Sqrt(float64(k)) + 3; want < 0.75*float64(d) {
 		hits = below(l.hits, row, k1, k2, uint32(want/float64(d)*0x1p32))
 	}
 	if hits < k {
-		hits = below(l.hits, row, k1, k2, math.MaxUint32)
+		for i := range d {
+			l.hits[i] = uint32(i)
+		}
+		hits = d
+	}
+	kept := l.least(row, hits, k, k1, k2)
+	dst := to.extend(k)
+	for i, h := range kept[:k] {
+		dst[i] = begin + int64(h)
+	}
+}
+
+const (
+	hitSlack   = 16  // what kernels may write and read past the last hit
+	leastLimit = 128 // hits up to which comparing all with all beats a heap
+)
+
+// least returns the k positions among the first n hits whose sources have the
+// smallest r_t, in increasing order. Parallel edges have the same, and the
+// earlier ones stay. It changes the hits.
+func (l *labor) least(row []uint32, n, k int, k1, k2 uint32) []uint32 {
+	if n == k {
+		return l.hits[:k]
+	}
+	if simd && n <= leastLimit {
+		clear(l.hits[n : n+8]) // valid positions
+		copy(l.all[:], l.hits[:n])
+		if leastAVX2(&l.hits[0], &l.hashes[0], &row[0], n, k, k1, k2) == k {
+			return l.hits[:k]
+		}
+		copy(l.hits, l.all[:n])
 	}
 	l.best.reset(k)
-	for _, i := range l.hits[:hits] {
+	for _, i := range l.hits[:n] {
 		l.best.offer(hash32(row[i], k1, k2), i)
 	}
-	to.pos = l.best.appendTo(to.pos, begin)
+	return l.best.sorted()
 }

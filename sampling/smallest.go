@@ -66,14 +66,19 @@ func (s *smallest[K]) down(i int) {
 	h[i] = x
 }
 
-// appendTo appends base plus each item kept to pos, in increasing order.
-func (s *smallest[K]) appendTo(pos []int64, base int64) []int64 {
+// sorted returns the items kept, in increasing order, valid until the next call.
+func (s *smallest[K]) sorted() []uint32 {
 	s.kept = s.kept[:0]
 	for _, e := range s.heap {
 		s.kept = append(s.kept, e.item)
 	}
 	slices.Sort(s.kept)
-	for _, i := range s.kept {
+	return s.kept
+}
+
+// appendTo appends base plus each item kept to pos, in increasing order.
+func (s *smallest[K]) appendTo(pos []int64, base int64) []int64 {
+	for _, i := range s.sorted() {
 		pos = append(pos, base+int64(i))
 	}
 	return pos

@@ -13,7 +13,9 @@ func main() {
 	ids("prefetch8", "prefetch8 fetches the cache line of base[ids[i]], values of 8 bytes, for i in [0, n).", 8)
 	positions()
 	slots()
+	tables()
 	below()
+	least()
 	probe()
 	members()
 	Generate()
@@ -106,17 +108,63 @@ func (h hasher) emit(x reg.VecVirtual) {
 	}
 }
 
+// packer emits the packing of the positions of lanes whose mask bit is set.
+type packer struct {
+	table    reg.GPVirtual
+	at, step reg.VecVirtual // positions of the lanes; by what they grow
+}
+
+// newPacker begins with positions 0 to 7.
+func newPacker() packer {
+	p := packer{GP64(), YMM(), broadcast(U32(8))}
+	LEAQ(NewDataAddr(NewStaticSymbol("packed"), 0), p.table)
+	VMOVDQU(NewDataAddr(NewStaticSymbol("lanes"), 0), p.at)
+	return p
+}
+
+// emit stores the chosen positions at dst[out], up to 8 values past the last
+// one, adds their number to out and steps on. It destroys mask and lane.
+func (p packer) emit(dst, out, mask reg.GPVirtual, lane reg.VecVirtual) {
+	VPMOVZXBD(Mem{Base: p.table, Index: mask, Scale: 8}, lane)
+	VPERMD(p.at, lane, lane)
+	VMOVDQU(lane, Mem{Base: dst, Index: out, Scale: 4})
+	POPCNTQ(mask, mask)
+	ADDQ(mask, out)
+	VPADDD(p.step, p.at, p.at)
+}
+
+// tables emits the constants: for every mask of 8 bits the lanes that are set, in
+// order, one byte each; and the numbers of the lanes.
+func tables() {
+	GLOBL("packed", RODATA|NOPTR)
+	for m := range 256 {
+		lanes, shift := uint64(0), 0
+		for i := range 8 {
+			if m>>i&1 != 0 {
+				lanes |= uint64(i) << shift
+				shift += 8
+			}
+		}
+		DATA(8*m, U64(lanes))
+	}
+	GLOBL("lanes", RODATA|NOPTR)
+	for i := range 8 {
+		DATA(4*i, U32(i))
+	}
+}
+
 func below() {
 	TEXT("belowAVX2", NOSPLIT, "func(dst *uint32, row *uint32, n int, k1, k2, limit uint32) int")
 	Pragma("noescape")
-	Doc("belowAVX2 is below for a multiple of 8 entries.")
-	dst := Load(Param("dst"), GP64())
+	Doc("belowAVX2 is below for a multiple of 8 entries; it writes up to 8 values past the last one.")
+	dst := Load(Param("dst"), GP64()).(reg.GPVirtual)
 	row := Load(Param("row"), GP64())
 	n := Load(Param("n"), GP64())
 	h := newHasher(Load(Param("k1"), GP32()), Load(Param("k2"), GP32()))
 	limit := broadcast(Load(Param("limit"), GP32()))
-	i, out, mask, bit := GP64(), GP64(), GP32(), GP32()
-	x, low := YMM(), YMM()
+	i, out, mask := GP64(), GP64(), GP64()
+	x, low, lane := YMM(), YMM(), YMM()
+	pack := newPacker()
 	XORQ(i, i)
 	XORQ(out, out)
 	Label("loop")
@@ -126,20 +174,87 @@ func below() {
 	h.emit(x)
 	VPMINUD(limit, x, low)
 	VPCMPEQD(low, x, low) // x <= limit
-	VMOVMSKPS(low, mask)
-	TESTL(mask, mask)
-	JZ(LabelRef("next"))
-	Label("bits")
-	TZCNTL(mask, bit)
-	ADDL(i.As32(), bit)
-	MOVL(bit, Mem{Base: dst, Index: out, Scale: 4})
-	INCQ(out)
-	BLSRL(mask, mask)
-	JNZ(LabelRef("bits"))
-	Label("next")
+	VMOVMSKPS(low, mask.As32())
+	pack.emit(dst, out, mask, lane)
 	ADDQ(Imm(8), i)
 	JMP(LabelRef("loop"))
 	Label("done")
+	VZEROUPPER()
+	Store(out, ReturnIndex(0))
+	RET()
+}
+
+// least keeps the entries with the smallest hashes: an entry stays if fewer than
+// k of them are smaller, which comparing all with all tells without a branch.
+func least() {
+	TEXT("leastAVX2", NOSPLIT, "func(pos *uint32, hash *uint32, row *uint32, n, k int, k1, k2 uint32) int")
+	Pragma("noescape")
+	Doc(
+		"leastAVX2 keeps those of the n > k positions pos whose entries of row have the k",
+		"smallest hashes, in order, more where hashes are equal, and returns how many it",
+		"kept. pos must hold valid positions, and hash have room, up to a multiple of 8.",
+	)
+	pos := Load(Param("pos"), GP64()).(reg.GPVirtual)
+	hash := Load(Param("hash"), GP64())
+	row := Load(Param("row"), GP64())
+	n := Load(Param("n"), GP64())
+	k := broadcast(Load(Param("k"), GP64()).(reg.GPVirtual).As32())
+	h := newHasher(Load(Param("k1"), GP32()), Load(Param("k2"), GP32()))
+	// Hashes with the sign bit flipped, to be compared as signed numbers.
+	flip := broadcast(U32(0x80000000))
+	i, j := GP64(), GP64()
+	x, at, all := YMM(), YMM(), YMM()
+	XORQ(i, i)
+	Label("hash")
+	VMOVDQU(Mem{Base: pos, Index: i, Scale: 4}, at)
+	VPCMPEQD(all, all, all)
+	VPGATHERDD(all, Mem{Base: row, Index: at, Scale: 4}, x)
+	h.emit(x)
+	VPXOR(flip, x, x)
+	VMOVDQU(x, Mem{Base: hash, Index: i, Scale: 4})
+	ADDQ(Imm(8), i)
+	CMPQ(i, n)
+	JL(LabelRef("hash"))
+	// Past the end lie the largest numbers. Nothing is above them but what lies
+	// there too, and n > k entries are not: they are never kept.
+	last := GP64()
+	MOVQ(n, last)
+	Label("pad")
+	CMPQ(last, i)
+	JGE(LabelRef("padded"))
+	MOVL(U32(0x7fffffff), Mem{Base: hash, Index: last, Scale: 4})
+	INCQ(last)
+	JMP(LabelRef("pad"))
+	Label("padded")
+
+	out, mask := GP64(), GP64()
+	rank, other, lane := YMM(), YMM(), YMM()
+	table := GP64()
+	LEAQ(NewDataAddr(NewStaticSymbol("packed"), 0), table)
+	XORQ(i, i)
+	XORQ(out, out)
+	Label("rank")
+	VMOVDQU(Mem{Base: hash, Index: i, Scale: 4}, x)
+	VPXOR(rank, rank, rank)
+	XORQ(j, j)
+	Label("compare")
+	VPBROADCASTD(Mem{Base: hash, Index: j, Scale: 4}, other)
+	VPCMPGTD(other, x, other) // -1 where x is above the other
+	VPSUBD(other, rank, rank)
+	INCQ(j)
+	CMPQ(j, n)
+	JL(LabelRef("compare"))
+	VPCMPGTD(rank, k, rank) // rank < k
+	VMOVMSKPS(rank, mask.As32())
+	VMOVDQU(Mem{Base: pos, Index: i, Scale: 4}, at)
+	VPMOVZXBD(Mem{Base: table, Index: mask, Scale: 8}, lane)
+	VPERMD(at, lane, lane)
+	VMOVDQU(lane, Mem{Base: pos, Index: out, Scale: 4}) // out <= i: what follows was read
+	POPCNTQ(mask, mask)
+	ADDQ(mask, out)
+	ADDQ(Imm(8), i)
+	CMPQ(i, n)
+	JL(LabelRef("rank"))
 	VZEROUPPER()
 	Store(out, ReturnIndex(0))
 	RET()
@@ -152,10 +267,7 @@ func probe() {
 	pins := Load(Param("pins"), GP64())
 	used := broadcast(Load(Param("used"), GP32()))
 	h := newHasher(Load(Param("k1"), GP32()), Load(Param("k2"), GP32()))
-	lanes := GLOBL("lanes", RODATA|NOPTR)
-	for i := range 8 {
-		DATA(4*i, U32(i))
-	}
+	lanes := NewDataAddr(NewStaticSymbol("lanes"), 0)
 	t, step, dead := YMM(), broadcast(U32(8)), YMM()
 	VMOVDQU(lanes, t)
 	VPCMPEQD(dead, dead, dead)
@@ -191,27 +303,13 @@ func members() {
 	TEXT("membersAVX2", NOSPLIT, "func(dst *uint32, row *uint32, n int, bits *uint64) int")
 	Pragma("noescape")
 	Doc("membersAVX2 is members for a multiple of 8 entries; it writes up to 8 values past the last one.")
-	dst := Load(Param("dst"), GP64())
+	dst := Load(Param("dst"), GP64()).(reg.GPVirtual)
 	row := Load(Param("row"), GP64())
 	n := Load(Param("n"), GP64())
 	words := Load(Param("bits"), GP64())
-	// For every mask the lanes that are set, in order, one byte each.
-	packed := GLOBL("packed", RODATA|NOPTR)
-	for m := range 256 {
-		lanes, shift := uint64(0), 0
-		for i := range 8 {
-			if m>>i&1 != 0 {
-				lanes |= uint64(i) << shift
-				shift += 8
-			}
-		}
-		DATA(8*m, U64(lanes))
-	}
-	lanes := NewDataAddr(NewStaticSymbol("lanes"), 0)
-	table, i, out, mask := GP64(), GP64(), GP64(), GP64()
-	LEAQ(packed, table)
-	at, step, low, all, x, w, lane := YMM(), broadcast(U32(8)), broadcast(U32(31)), YMM(), YMM(), YMM(), YMM()
-	VMOVDQU(lanes, at)
+	i, out, mask := GP64(), GP64(), GP64()
+	low, all, x, w, lane := broadcast(U32(31)), YMM(), YMM(), YMM(), YMM()
+	pack := newPacker()
 	XORQ(i, i)
 	XORQ(out, out)
 	Label("loop")
@@ -224,12 +322,7 @@ func members() {
 	VPANDN(low, x, x) // 31 − x mod 32
 	VPSLLVD(x, lane, lane)
 	VMOVMSKPS(lane, mask.As32())
-	VPMOVZXBD(Mem{Base: table, Index: mask, Scale: 8}, lane)
-	VPERMD(at, lane, lane)
-	VMOVDQU(lane, Mem{Base: dst, Index: out, Scale: 4})
-	POPCNTQ(mask, mask)
-	ADDQ(mask, out)
-	VPADDD(step, at, at)
+	pack.emit(dst, out, mask, lane)
 	ADDQ(Imm(8), i)
 	JMP(LabelRef("loop"))
 	Label("done")
