@@ -11,18 +11,21 @@ import (
 	"github.com/gnnactor/gnnactor/graph"
 )
 
-// disk is a store that reads the rows it is asked for from a file.
+// disk is a store that reads the rows it is asked for from a file: through
+// io_uring where the system has it, else by a pool of readers.
 type disk struct {
 	reads
 	layout   Layout
 	table    *graph.Features // mapped: only its row scales are read
 	file     *os.File
+	fd       int32
 	path     string
 	offset   int64
 	rowBytes int
-	work     chan *run
-	workers  sync.WaitGroup
 	plans    sync.Pool
+	rings    rings
+	work     chan job // for the readers; nil: there are rings
+	readers  sync.WaitGroup
 }
 
 const defaultReaders = 32
@@ -36,13 +39,18 @@ func openDisk(f *graph.Features, file File, o Options) (Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("features: %w", err)
 	}
-	s := &disk{layout: LayoutOf(f), table: f, file: h, path: file.Path, offset: file.Offset, rowBytes: f.Stride, work: make(chan *run)}
+	adviseRandom(h)
+	s := &disk{layout: LayoutOf(f), table: f, file: h, fd: int32(h.Fd()), path: file.Path, offset: file.Offset, rowBytes: f.Stride}
+	if !o.noRings && s.rings.start() == nil {
+		return s, nil
+	}
 	readers := o.Readers
-	if readers == 0 {
+	if readers < 1 {
 		readers = defaultReaders
 	}
+	s.work = make(chan job)
 	for range readers {
-		s.workers.Go(s.reader)
+		s.readers.Go(s.serve)
 	}
 	return s, nil
 }
@@ -54,109 +62,125 @@ func (s *disk) Read(ctx context.Context, r Request, done func(error)) {
 		if err := r.check(&s.layout); err != nil {
 			return err
 		}
-		if s.table.RowScale != nil {
-			err := Guard(func() error {
-				for i, id := range r.IDs {
-					r.Dst.RowScale[r.slot(i)] = s.table.RowScale[id]
-				}
-				return nil
-			})
-			if err != nil {
-				return err
-			}
+		if err := s.readScales(&r); err != nil {
+			return err
 		}
-		return s.read(ctx, &r)
+		if s.rowBytes == 0 {
+			return nil
+		}
+		p, _ := s.plans.Get().(*plan)
+		if p == nil {
+			p = new(plan)
+		}
+		defer s.plans.Put(p)
+		p.make(&r, s.rowBytes)
+		if s.work == nil {
+			return s.readByRing(ctx, p, r.Dst)
+		}
+		return s.readByPool(ctx, p, r.Dst)
 	}, done)
 }
 
-// read reads the rows of r in the order in which they lie in the file, rows
-// that are near each other by one call.
-func (s *disk) read(ctx context.Context, r *Request) error {
-	p, _ := s.plans.Get().(*plan)
-	if p == nil {
-		p = new(plan)
+// readScales copies the rows' scales, of which there are few bytes per row, from
+// the mapping.
+func (s *disk) readScales(r *Request) error {
+	if s.table.RowScale == nil {
+		return nil
 	}
-	defer s.plans.Put(p)
-	p.make(r, s.rowBytes)
-	b := &readBatch{store: s, request: r, plan: p}
-	var err error
-submit:
-	for i := range p.runs {
-		if b.failed() {
-			break
+	return Guard(func() error {
+		for i, id := range r.IDs {
+			r.Dst.RowScale[r.slot(i)] = s.table.RowScale[id]
 		}
-		p.runs[i].batch = b
-		b.left.Add(1)
-		select {
-		case s.work <- &p.runs[i]:
-		case <-ctx.Done():
-			b.left.Done()
-			err = context.Cause(ctx)
-			break submit
-		}
-	}
-	b.left.Wait()
-	return errors.Join(b.err, err)
+		return nil
+	})
 }
 
-// readBatch is a read that is cut into runs.
-type readBatch struct {
-	store   *disk
-	request *Request
-	plan    *plan
-	left    sync.WaitGroup
-	mu      sync.Mutex
-	err     error
+// job is a run of a read that readers share.
+type job struct {
+	*pooledRead
+	run run
 }
 
-func (b *readBatch) failed() bool {
+// pooledRead is a read that is under way on the readers.
+type pooledRead struct {
+	plan *plan
+	dst  *graph.Features
+	left sync.WaitGroup
+	mu   sync.Mutex
+	err  error
+}
+
+func (b *pooledRead) error() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.err != nil
+	return b.err
 }
 
-func (b *readBatch) fail(err error) {
-	b.mu.Lock()
-	if b.err == nil {
-		b.err = err
+// readByPool reads the runs of p on the readers.
+func (s *disk) readByPool(ctx context.Context, p *plan, dst *graph.Features) error {
+	b := &pooledRead{plan: p, dst: dst}
+	for _, r := range p.runs {
+		if b.error() != nil {
+			break
+		}
+		b.left.Add(1)
+		select {
+		case s.work <- job{b, r}:
+			continue
+		case <-ctx.Done():
+		}
+		b.left.Done()
+		b.left.Wait()
+		return context.Cause(ctx)
 	}
-	b.mu.Unlock()
+	b.left.Wait()
+	return b.err
 }
 
-func (s *disk) reader() {
+// serve is a reader.
+func (s *disk) serve() {
 	var buf []byte
-	for r := range s.work {
-		if !r.batch.failed() {
-			if err := s.readRun(r, &buf); err != nil {
-				r.batch.fail(err)
+	for j := range s.work {
+		if j.error() == nil {
+			if err := s.readRun(j.plan.keys[j.run.first:j.run.last], j.dst, &buf); err != nil {
+				j.mu.Lock()
+				if j.err == nil {
+					j.err = err
+				}
+				j.mu.Unlock()
 			}
 		}
-		r.batch.left.Done()
+		j.left.Done()
 	}
 }
 
-// readRun reads the file from the first to the last row of a run and hands out
-// its rows.
-func (s *disk) readRun(r *run, buf *[]byte) error {
-	b, n := r.batch, s.rowBytes
-	keys := b.plan.keys[r.first:r.last]
+// extent returns where in the file the rows from the first to the last key lie.
+func (s *disk) extent(keys []uint64) (at int64, size int) {
 	from, to := int64(keys[0]>>32), int64(keys[len(keys)-1]>>32)+1
-	at := s.offset + from*int64(n)
-	dst := b.request.Dst
+	return s.offset + from*int64(s.rowBytes), int(to-from) * s.rowBytes
+}
+
+// row returns where the row of a key goes.
+func (s *disk) row(dst *graph.Features, key uint64) []byte {
+	return dst.Data[int(uint32(key))*dst.Stride:][:s.rowBytes]
+}
+
+// readRun reads the file from the first to the last row of keys and hands out
+// the rows. buf is scratch memory.
+func (s *disk) readRun(keys []uint64, dst *graph.Features, buf *[]byte) error {
+	at, size := s.extent(keys)
 	if len(keys) == 1 {
-		return s.readAt(dst.Data[int(uint32(keys[0]))*dst.Stride:][:n], at)
+		return s.readAt(s.row(dst, keys[0]), at)
 	}
-	size := int(to-from) * n
 	if cap(*buf) < size {
-		*buf = make([]byte, size)
+		*buf = make([]byte, max(size, runBytes))
 	}
 	p := (*buf)[:size]
 	if err := s.readAt(p, at); err != nil {
 		return err
 	}
 	for _, k := range keys {
-		row := p[(int64(k>>32)-from)*int64(n):][:n]
-		copy(dst.Data[int(uint32(k))*dst.Stride:], row)
+		copy(s.row(dst, k), p[int(k>>32-keys[0]>>32)*s.rowBytes:])
 	}
 	return nil
 }
@@ -166,15 +190,22 @@ func (s *disk) readAt(p []byte, at int64) error {
 	if n == len(p) {
 		return nil
 	}
+	at += int64(n)
 	if errors.Is(err, io.EOF) {
-		return fmt.Errorf("features: %s: it ends at offset %d, inside the rows: it was shortened; restore it and start again: %w", s.path, at+int64(n), io.ErrUnexpectedEOF)
+		return fmt.Errorf("features: %s: cannot read offset %d: the file ends before it, so it was shortened; restore it and start again: %w", s.path, at, io.ErrUnexpectedEOF)
 	}
-	return fmt.Errorf("features: %s: cannot read %d bytes at offset %d: %w", s.path, len(p)-n, at+int64(n), err)
+	var pe *os.PathError
+	if errors.As(err, &pe) {
+		err = pe.Err
+	}
+	return fmt.Errorf("features: %s: cannot read %d bytes at offset %d: %w; check the disk", s.path, len(p)-n, at, err)
 }
 
 func (s *disk) Close() error {
 	s.wg.Wait()
-	close(s.work)
-	s.workers.Wait()
-	return s.file.Close()
+	if s.work != nil {
+		close(s.work)
+		s.readers.Wait()
+	}
+	return errors.Join(s.rings.close(), s.file.Close())
 }

@@ -131,8 +131,11 @@ type File struct {
 
 // Options says how a store works. The zero value is the default.
 type Options struct {
-	// Readers is how many reads of a disk may be under way; 0: 32.
+	// Readers is how many calls to read a disk may be under way where there is
+	// no io_uring; 0: 32.
 	Readers int
+
+	noRings bool // tests and benchmarks of the readers
 }
 
 // Open returns the store that spec describes for the rows of f, which lie in
