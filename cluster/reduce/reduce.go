@@ -1,0 +1,280 @@
+// Package reduce adds up gradients among the trainers of a cluster, in the tree
+// that compute.SumTree adds them in within a process: neighbours first, then
+// pairs, then fours, over the micro-batches of a step. The result has the same
+// bits on every node, for any number of trainers.
+//
+// A tree's edge joins the sums of two ranges of micro-batches. Where both lie at
+// one trainer they are added there; otherwise one of the two trainers gets the
+// other's sum over the data plane. Which of the two takes turns from segment to
+// segment of the vector (a+b and b+a have the same bits), so that all trainers
+// send and add alike; the trainer that ends up with a segment of the root sends
+// it to all others. Where the micro-batches of each trainer make a subtree, as
+// with 8 micro-batches and 4 trainers, N trainers send 2·(N−1) vectors in all.
+package reduce
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"unsafe"
+
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
+)
+
+// Method is the data plane's method of this package.
+const Method dataplane.Method = 16
+
+// ErrRegroup is wrapped by the errors of a group that was closed, or that is
+// not a peer's any longer: the step has to be done again in another group.
+var ErrRegroup = errors.New("reduce: the group of trainers has changed")
+
+// Deal returns the micro-batches [from, to) of trainer t among n.
+func Deal(micros, n, t int) (from, to int) { return t * micros / n, (t + 1) * micros / n }
+
+// owner returns the trainer of micro-batch m.
+func owner(micros, n, m int) int {
+	t := m * n / micros
+	for from, to := Deal(micros, n, t); m < from || m >= to; from, to = Deal(micros, n, t) {
+		if t++; m < from {
+			t -= 2
+		}
+	}
+	return t
+}
+
+// Service answers for the groups of a node.
+type Service struct {
+	plane *dataplane.Plane
+
+	mu      sync.Mutex
+	current *Group
+	newest  uint64        // group that was ever made here
+	changed chan struct{} // closed when current changes
+}
+
+// NewService registers at p.
+func NewService(p *dataplane.Plane) *Service {
+	s := &Service{plane: p, changed: make(chan struct{})}
+	p.Handle(Method, s.serve)
+	return s
+}
+
+// Group is the trainers of a run between two changes of membership.
+type Group struct {
+	s       *Service
+	id      uint64
+	members []string
+	self    int
+	closed  chan struct{}
+	segment int // values; of all trainers
+
+	mu    sync.Mutex
+	err   error
+	steps map[int64]*step
+	roots [2][]float32 // what this trainer adds up last, of the last two steps
+	temps chan []float32
+}
+
+// segment is how many values travel at once; inFlight how many segments do.
+const (
+	segment  = 1 << 19
+	inFlight = 4
+)
+
+// NewGroup makes the group numbered id, larger than all before it, of members
+// in this order; self is this node's place. The older group is closed.
+func (s *Service) NewGroup(id uint64, members []string) (*Group, error) {
+	self := slices.Index(members, s.plane.Node())
+	if self < 0 {
+		return nil, fmt.Errorf("reduce: node %s is not among the trainers %v", s.plane.Node(), members)
+	}
+	g := &Group{s: s, id: id, members: slices.Clone(members), self: self, closed: make(chan struct{}),
+		segment: segment, steps: map[int64]*step{}, temps: make(chan []float32, inFlight)}
+	s.mu.Lock()
+	if id <= s.newest {
+		s.mu.Unlock()
+		return nil, fmt.Errorf("%w: group %d is older than %d", ErrRegroup, id, s.newest)
+	}
+	old := s.current
+	s.current, s.newest = g, id
+	close(s.changed)
+	s.changed = make(chan struct{})
+	s.mu.Unlock()
+	if old != nil {
+		old.Close()
+	}
+	return g, nil
+}
+
+// Size returns the number of trainers, Self this one's place among them.
+func (g *Group) Size() int { return len(g.members) }
+
+// Self returns this trainer's place.
+func (g *Group) Self() int { return g.self }
+
+// Close fails what waits for the group, here and at peers.
+func (g *Group) Close() { g.fail(ErrRegroup) }
+
+func (g *Group) fail(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.err == nil {
+		g.err = err
+		g.steps = nil
+		close(g.closed)
+	}
+}
+
+// step is what peers may get of a step. Its cells come into being when they
+// are filled or asked for, whichever is first.
+type step struct{ cells map[cellKey]*cell }
+
+type cellKey struct {
+	kind    cellKind
+	segment uint32
+	stride  uint32 // how many micro-batches a partial sum is over, at most
+	index   uint32 // the first of them
+}
+
+type cellKind uint8
+
+const (
+	partialCell cellKind = iota + 1
+	resultCell
+	metaCell
+)
+
+type cell struct {
+	full chan struct{}
+	data []byte
+}
+
+// cell returns a cell of a step.
+func (g *Group) cell(number int64, k cellKey) (*cell, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.err != nil {
+		return nil, g.err
+	}
+	s := g.steps[number]
+	if s == nil {
+		if len(g.steps) > 4 {
+			return nil, fmt.Errorf("reduce: step %d is not this group's", number)
+		}
+		s = &step{cells: map[cellKey]*cell{}}
+		g.steps[number] = s
+	}
+	c := s.cells[k]
+	if c == nil {
+		if len(s.cells) > 1<<20 {
+			return nil, errors.New("reduce: too many parts of a step")
+		}
+		c = &cell{full: make(chan struct{})}
+		s.cells[k] = c
+	}
+	return c, nil
+}
+
+func (g *Group) put(number int64, k cellKey, data []byte) error {
+	c, err := g.cell(number, k)
+	if err != nil {
+		return err
+	}
+	c.data = data
+	close(c.full)
+	return nil
+}
+
+// request is what a trainer asks another for: 8 + 8 + 1 + 4 + 4 + 4 bytes.
+const requestSize = 29
+
+func appendRequest(b []byte, group uint64, number int64, k cellKey) []byte {
+	b = binary.LittleEndian.AppendUint64(b, group)
+	b = binary.LittleEndian.AppendUint64(b, uint64(number))
+	b = append(b, byte(k.kind))
+	b = binary.LittleEndian.AppendUint32(b, k.segment)
+	b = binary.LittleEndian.AppendUint32(b, k.stride)
+	return binary.LittleEndian.AppendUint32(b, k.index)
+}
+
+func parseRequest(b []byte) (group uint64, number int64, k cellKey, err error) {
+	if len(b) != requestSize {
+		return 0, 0, k, fmt.Errorf("reduce: a request of %d bytes", len(b))
+	}
+	group, number = binary.LittleEndian.Uint64(b), int64(binary.LittleEndian.Uint64(b[8:]))
+	k = cellKey{cellKind(b[16]), binary.LittleEndian.Uint32(b[17:]), binary.LittleEndian.Uint32(b[21:]), binary.LittleEndian.Uint32(b[25:])}
+	if number < 0 || k.kind < partialCell || k.kind > metaCell {
+		return 0, 0, k, fmt.Errorf("reduce: a request for part %v of step %d", k, number)
+	}
+	return group, number, k, nil
+}
+
+func (s *Service) serve(ctx context.Context, r *dataplane.Request) (dataplane.Reply, error) {
+	id, number, k, err := parseRequest(r.Body)
+	if err != nil {
+		return dataplane.Reply{}, err
+	}
+	g, err := s.group(ctx, id)
+	if err != nil {
+		return dataplane.Reply{}, err
+	}
+	if !slices.Contains(g.members, r.Peer) {
+		return dataplane.Reply{}, fmt.Errorf("reduce: node %s is not in group %d", r.Peer, id)
+	}
+	c, err := g.cell(number, k)
+	if err != nil {
+		return dataplane.Reply{}, err
+	}
+	select {
+	case <-c.full:
+		return dataplane.Reply{Data: [][]byte{c.data}}, nil
+	case <-g.closed:
+		return dataplane.Reply{}, ErrRegroup
+	case <-ctx.Done():
+		return dataplane.Reply{}, ctx.Err()
+	}
+}
+
+// group waits for a group that this node has not made yet.
+func (s *Service) group(ctx context.Context, id uint64) (*Group, error) {
+	for {
+		s.mu.Lock()
+		g, newest, changed := s.current, s.newest, s.changed
+		s.mu.Unlock()
+		switch {
+		case g != nil && g.id == id:
+			return g, nil
+		case id <= newest:
+			return nil, fmt.Errorf("%w: %d is not group %d", ErrRegroup, newest, id)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// get asks trainer t for a part, into dst.
+func (g *Group) get(ctx context.Context, t int, number int64, k cellKey, dst []byte, most int) ([]byte, error) {
+	body := appendRequest(make([]byte, 0, requestSize), g.id, number, k)
+	b, err := g.s.plane.Ask(ctx, dataplane.Call{Node: g.members[t], Method: Method, Body: [][]byte{body}, Into: dst, Max: most})
+	if err == nil && dst != nil && len(b) != len(dst) {
+		err = fmt.Errorf("reduce: node %s has %d bytes of a part of %d; all nodes must run one configuration", g.members[t], len(b), len(dst))
+	}
+	return b, err
+}
+
+// littleEndian: the bytes of a float32 in memory are its bytes on the wire.
+var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+
+// bytesOf returns the memory of x.
+func bytesOf(x []float32) []byte {
+	if len(x) == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(&x[0])), 4*len(x))
+}

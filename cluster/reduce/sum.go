@@ -1,0 +1,252 @@
+package reduce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// maxMeta bounds what travels beside a micro-batch's gradient.
+const maxMeta = 4 << 10
+
+// Sum adds the gradients of a step. parts has one vector of len(dst) values per
+// micro-batch: those that are dealt to this trainer (Deal), nil for the others.
+// They are overwritten; after an error they must not be used again, because a
+// peer may still be reading them. meta holds, for the same micro-batches, a
+// few bytes each, which all trainers get to know. Sum blocks until dst holds the
+// sum and returns everybody's meta, by micro-batch. Steps must rise.
+//
+// Each trainer calls Sum once per step; it fails at once when one of them goes.
+func (g *Group) Sum(ctx context.Context, number int64, dst []float32, parts [][]float32, meta [][]byte) (metas [][]byte, err error) {
+	micros, n := len(parts), len(g.members)
+	if !littleEndian {
+		return nil, errors.New("reduce: this machine is big-endian; the data plane sends little-endian values as they lie in memory")
+	}
+	if micros < n {
+		return nil, fmt.Errorf("reduce: %d micro-batches for %d trainers; each needs at least one", micros, n)
+	}
+	if err := g.checkParts(dst, parts, meta); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer cancel(nil)
+	watch.Go(func() {
+		select {
+		case <-g.closed:
+			cancel(ErrRegroup)
+		case <-ctx.Done():
+		}
+	})
+	defer func() {
+		if err != nil {
+			if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
+				err = cause
+			}
+			g.fail(fmt.Errorf("%w: step %d failed: %w", ErrRegroup, number, err))
+		}
+	}()
+	g.open(number, len(dst))
+	metas, err = g.metas(ctx, number, micros, meta)
+	if err != nil {
+		return nil, err
+	}
+	var wg sync.WaitGroup
+	room := make(chan struct{}, inFlight)
+	var once sync.Once
+	var first error
+	for seg := 0; seg*g.segment < len(dst); seg++ {
+		select {
+		case room <- struct{}{}:
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		wg.Go(func() {
+			defer func() { <-room }()
+			if err := g.sumSegment(ctx, number, seg, dst, parts); err != nil {
+				once.Do(func() { first = err; cancel(err) })
+			}
+		})
+	}
+	wg.Wait()
+	if first == nil {
+		first = context.Cause(ctx)
+	}
+	return metas, first
+}
+
+func (g *Group) checkParts(dst []float32, parts [][]float32, meta [][]byte) error {
+	if len(meta) != len(parts) {
+		return fmt.Errorf("reduce: meta of %d micro-batches, not %d", len(meta), len(parts))
+	}
+	from, to := Deal(len(parts), len(g.members), g.self)
+	for m, p := range parts {
+		if mine := m >= from && m < to; mine && len(p) != len(dst) || !mine && p != nil {
+			return fmt.Errorf("reduce: trainer %d of %d has %d values of micro-batch %d of %d; the sum has %d", g.self, len(g.members), len(p), m, len(parts), len(dst))
+		}
+		if len(meta[m]) > maxMeta {
+			return fmt.Errorf("reduce: meta of %d bytes; at most %d", len(meta[m]), maxMeta)
+		}
+	}
+	return nil
+}
+
+// open begins a step. What of the step before the last is still kept has been
+// read: a trainer contributes to a step only after it has all of the one before.
+func (g *Group) open(number int64, size int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for old := range g.steps {
+		if old < number-1 {
+			delete(g.steps, old)
+		}
+	}
+	if g.roots[number&1] == nil {
+		g.roots[number&1] = make([]float32, size)
+	}
+}
+
+// metas gives this trainer's to the others and gets theirs.
+func (g *Group) metas(ctx context.Context, number int64, micros int, meta [][]byte) ([][]byte, error) {
+	n := len(g.members)
+	var mine []byte
+	from, to := Deal(micros, n, g.self)
+	for _, b := range meta[from:to] {
+		mine = append(append(mine, byte(len(b)), byte(len(b)>>8)), b...)
+	}
+	k := cellKey{kind: metaCell}
+	if err := g.put(number, k, mine); err != nil {
+		return nil, err
+	}
+	all := make([][]byte, micros)
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for t := range n {
+		from, to := Deal(micros, n, t)
+		if t == g.self {
+			copy(all[from:to], meta[from:to])
+			continue
+		}
+		wg.Go(func() {
+			b, err := g.get(ctx, t, number, k, nil, (to-from)*(maxMeta+2))
+			if err == nil {
+				err = splitMetas(all[from:to], b)
+			}
+			errs[t] = err
+		})
+	}
+	wg.Wait()
+	return all, errors.Join(errs...)
+}
+
+// splitMetas cuts b into what each micro-batch has.
+func splitMetas(dst [][]byte, b []byte) error {
+	for m := range dst {
+		if len(b) < 2 || len(b)-2 < int(b[0])|int(b[1])<<8 {
+			return fmt.Errorf("reduce: %d of %d micro-batches' meta; all nodes must run one configuration", m, len(dst))
+		}
+		n := int(b[0]) | int(b[1])<<8
+		dst[m], b = b[2:2+n:2+n], b[2+n:]
+	}
+	if len(b) > 0 {
+		return fmt.Errorf("reduce: %d bytes after %d micro-batches' meta", len(b), len(dst))
+	}
+	return nil
+}
+
+// holding says where the sum over a range of micro-batches lies: at which
+// trainer, and in the vector of which micro-batch.
+type holding struct{ trainer, vector int }
+
+// sumSegment takes this trainer's part in the tree over one segment.
+func (g *Group) sumSegment(ctx context.Context, number int64, seg int, dst []float32, parts [][]float32) error {
+	micros, n := len(parts), len(g.members)
+	lo := seg * g.segment
+	hi := min(lo+g.segment, len(dst))
+	held := make([]holding, micros)
+	for m := range held {
+		held[m] = holding{owner(micros, n, m), m}
+	}
+	level := 0
+	for stride := 1; stride < micros; stride *= 2 {
+		for i := 0; i+stride < micros; i += 2 * stride {
+			left, right := held[i], held[i+stride]
+			into, from := left, right
+			fromIndex := i + stride
+			if left.trainer != right.trainer && seg>>level&1 == 1 {
+				into, from, fromIndex = right, left, i
+			}
+			held[i] = into
+			k := cellKey{partialCell, uint32(seg), uint32(stride), uint32(fromIndex)}
+			switch {
+			case into.trainer == g.self && from.trainer == g.self:
+				add(parts[into.vector][lo:hi], parts[from.vector][lo:hi])
+			case into.trainer == g.self:
+				if err := g.addFrom(ctx, from.trainer, number, k, parts[into.vector][lo:hi]); err != nil {
+					return err
+				}
+			case from.trainer == g.self:
+				if err := g.put(number, k, bytesOf(parts[from.vector][lo:hi])); err != nil {
+					return err
+				}
+			}
+		}
+		level++
+	}
+	k := cellKey{kind: resultCell, segment: uint32(seg)}
+	if root := held[0]; root.trainer != g.self {
+		_, err := g.get(ctx, root.trainer, number, k, bytesOf(dst[lo:hi]), 4*(hi-lo))
+		return err
+	}
+	copy(dst[lo:hi], parts[held[0].vector][lo:hi])
+	if n == 1 {
+		return nil
+	}
+	// dst is the caller's when Sum returns; peers may still be reading.
+	kept := g.roots[number&1][lo:hi]
+	copy(kept, dst[lo:hi])
+	return g.put(number, k, bytesOf(kept))
+}
+
+// addFrom adds trainer t's partial sum to dst.
+func (g *Group) addFrom(ctx context.Context, t int, number int64, k cellKey, dst []float32) error {
+	var temp []float32
+	select {
+	case temp = <-g.temps:
+	default:
+		temp = make([]float32, g.segment)
+	}
+	temp = temp[:len(dst)]
+	if _, err := g.get(ctx, t, number, k, bytesOf(temp), 4*len(temp)); err != nil {
+		return err
+	}
+	add(dst, temp)
+	select {
+	case g.temps <- temp[:g.segment]:
+	default:
+	}
+	return nil
+}
+
+// add computes dst += src.
+func add(dst, src []float32) {
+	src = src[:len(dst)]
+	for i := range dst {
+		dst[i] += src[i]
+	}
+}
+
+// Flush waits until every other trainer has finished the last step, so that
+// this one may go. Each trainer calls it once, instead of a next step.
+func (g *Group) Flush(ctx context.Context, number int64) error {
+	n := len(g.members)
+	empty := make([][]byte, n)
+	parts := make([][]float32, n)
+	parts[g.self] = []float32{}
+	_, err := g.Sum(ctx, number, []float32{}, parts, empty)
+	return err
+}
