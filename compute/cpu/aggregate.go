@@ -37,6 +37,8 @@ type AggregateOptions[T Float] struct {
 	Weights []T      // one per entry of the block; nil: 1. Not with Max
 	Self    []T      // one per destination: coefficient of its own source row, added after the reduction; nil: none
 	Argmax  []uint32 // Max: position in the block of the entry that won, destinations×columns dense; Aggregate writes it if not nil
+
+	Accumulate bool // AggregateBackward adds to what dx holds; not for Aggregate
 }
 
 // Aggregate computes, for destination i with entries e (sources u_e, weights w_e),

@@ -10,7 +10,13 @@ import (
 const ahead = 16
 
 // sumFunc is a weighted sum of rows; see internal/asm/cpu.
-type sumFunc = func(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef, scale *float32, base *byte, column *float32, cols, acc int)
+type sumFunc = func(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef, scale *float32, base *byte, column *float32, cols, flags int)
+
+// The flags of a sumFunc; see internal/asm/cpu.
+const (
+	flagAdd    = 1
+	flagStream = 2
+)
 
 var sumsAVX2 = [...]sumFunc{graph.Float32: sumF32AVX2, graph.Float16: sumF16AVX2, graph.BFloat16: sumBF16AVX2, graph.Int8: sumI8AVX2, graph.Uint8: sumU8AVX2}
 
@@ -66,6 +72,11 @@ func (t *table) offsets(w *scratch, indices []uint32, e0, e1, last int) {
 	o := w.offsets
 	in := indices[e0:min(last, e1+ahead)]
 	switch {
+	case len(in) == 0:
+	case t.ids == nil && t.stride < 1<<32:
+		if uint64(offsetsAVX2(&o[0], &in[0], len(in), t.stride)) >= t.rows {
+			panic(badIndex)
+		}
 	case t.ids == nil:
 		for i, u := range in {
 			if uint64(u) >= t.rows {
@@ -144,6 +155,16 @@ func (x Set) sums(t graph.DType) sumFunc {
 	return sumsAVX2[t]
 }
 
+// streamed is from how many values on a result goes past the caches, since none
+// of it would still be there when it is read.
+const streamed = 1 << 24
+
+// streams reports whether to store the rows of m, which has the values d, past
+// the caches: whole cache lines only.
+func streams[T Float](d []float32, m Matrix[T]) bool {
+	return m.Rows*m.Cols >= streamed && (m.Cols|m.Stride)%16 == 0 && uintptr(unsafe.Pointer(first(d)))%64 == 0
+}
+
 // reciprocals sets w.scale to 1/count for the rows of the run.
 func (w *scratch) reciprocals() *float32 {
 	w.scale = grow(w.scale, len(w.counts))
@@ -186,6 +207,7 @@ func (t *aggregateTask[T]) fastSum(w *scratch, dst []float32, tab *table, i0, i1
 	length := runLength(cols)
 	ones := w.ones32(max(length, cols))
 	last := int(t.b.Indptr[i1])
+	stream := t.o.Self == nil && streams(dst, t.dst)
 	runs(w, t.b.Indptr, i0, i1, length, func(row, e0, e1 int, more, ends bool) {
 		tab.offsets(w, t.b.Indices, e0, e1, last)
 		coef := ones
@@ -204,11 +226,14 @@ func (t *aggregateTask[T]) fastSum(w *scratch, dst []float32, tab *table, i0, i1
 				scale = w.reciprocals()
 			}
 		}
-		acc := 0
+		flags := 0
 		if more {
-			acc = 1
+			flags = flagAdd
 		}
-		kernel(&dst[row*ldd], 4*ldd, first(w.counts), len(w.counts), first(w.offsets), first(coef), scale, tab.base, first(tab.column), cols, acc)
+		if stream && ends && !more {
+			flags = flagStream
+		}
+		kernel(&dst[row*ldd], 4*ldd, first(w.counts), len(w.counts), first(w.offsets), first(coef), scale, tab.base, first(tab.column), cols, flags)
 	})
 }
 
@@ -313,11 +338,14 @@ func (t *backwardTask[T]) fast(w *scratch, u0, u1 int) bool {
 	length := runLength(cols)
 	ones := w.ones32(length)
 	last := int(t.t.Indptr[u1])
+	stream := t.o.Self == nil && streams(dx, t.dx)
+	inverse, _ := as32(t.inverse)
+	weights, _ := as32(t.o.Weights)
 	plain := t.o.Reduce == Sum && t.o.Weights == nil
-	runs(w, t.t.Indptr, u0, u1, length, func(row, e0, e1 int, more, _ bool) {
+	runs(w, t.t.Indptr, u0, u1, length, func(row, e0, e1 int, more, ends bool) {
 		tab.offsets(w, t.t.Dst, e0, e1, last)
 		acc := 0
-		if more {
+		if more || t.o.Accumulate {
 			acc = 1
 		}
 		if t.o.Reduce == Max {
@@ -329,9 +357,10 @@ func (t *backwardTask[T]) fast(w *scratch, u0, u1 int) bool {
 		if !plain {
 			w.coef = grow(w.coef, e1-e0)
 			coef = w.coef
-			for k := range coef {
-				coef[k] = float32(t.coefficient(int64(e0 + k)))
-			}
+			t.coefficients(coef, inverse, weights, e0)
+		}
+		if stream && acc == 0 && ends {
+			acc = flagStream
 		}
 		kernel(&dx[row*ldd], 4*ldd, first(w.counts), len(w.counts), first(w.offsets), first(coef), nil, tab.base, nil, cols, acc)
 	})
@@ -340,6 +369,25 @@ func (t *backwardTask[T]) fast(w *scratch, u0, u1 int) bool {
 		addSelf(w, t.set, dx, ldd, cols, &tab, self, u0, min(u1, t.t.NumDst))
 	}
 	return true
+}
+
+// coefficients fills coef with coefficient(e0), coefficient(e0+1), …
+func (t *backwardTask[T]) coefficients(coef, inverse, weights []float32, e0 int) {
+	dst, entry := t.t.Dst[e0:][:len(coef)], t.t.Entry[e0:][:len(coef)]
+	switch {
+	case inverse == nil:
+		for k, e := range entry {
+			coef[k] = weights[e]
+		}
+	case weights == nil:
+		for k, i := range dst {
+			coef[k] = inverse[i]
+		}
+	default:
+		for k, i := range dst {
+			coef[k] = inverse[i] * weights[entry[k]]
+		}
+	}
 }
 
 func (t *gatherTask[T]) fast(w *scratch, i0, i1 int) bool {

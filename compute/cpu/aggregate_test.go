@@ -118,8 +118,8 @@ func TestAggregate(t *testing.T) {
 	})
 }
 
-// TestAggregateTransposed checks <A·x, y> = <x, Aᵀ·y> entry by entry: the
-// backward pass equals the product with the explicit transpose.
+// TestAggregateBackward compares the backward pass with the product with the
+// explicit transpose, alone and added to what was there.
 func TestAggregateBackward(t *testing.T) {
 	eachExec(t, func(t *testing.T, x *Exec) {
 		for _, cols := range []int{1, 7, 16, 47, 65, 130} {
@@ -132,11 +132,20 @@ func TestAggregateBackward(t *testing.T) {
 				for _, gap := range []int{0, 3} {
 					dy := random[float32](source(10), b.NumDst, cols, gap)
 					dx := random[float32](source(11), b.NumSrc, cols, 1)
+					before := widenMatrix(dx)
+					o.Accumulate = gap > 0
 					AggregateBackward(x, dx, &tr, dy, o)
 					want, size := NewMatrix[float64](b.NumSrc, cols), NewMatrix[float64](b.NumSrc, cols)
 					add := func(u, j int, v float64) {
 						want.Row(u)[j] += v
 						size.Row(u)[j] += math.Abs(v)
+					}
+					if o.Accumulate {
+						for u := range dx.Rows {
+							for j, v := range before.Row(u) {
+								add(u, j, v)
+							}
+						}
 					}
 					for i := range b.NumDst {
 						for j, g := range widen(dy.Row(i)) {
@@ -299,14 +308,54 @@ func TestAggregateNaN(t *testing.T) {
 
 func TestAggregateIndexOutOfRange(t *testing.T) {
 	eachExec(t, func(t *testing.T, x *Exec) {
-		b := &graph.Block{NumDst: 1, NumSrc: 2, Indptr: []int64{0, 1}, Indices: []uint32{2}}
-		defer func() {
-			if recover() == nil {
-				t.Error("an index beyond the source did not panic")
+		const entries = 21
+		for bad := range entries {
+			for _, u := range []uint32{2, math.MaxUint32} {
+				b := &graph.Block{NumDst: 1, NumSrc: 2, Indptr: []int64{0, entries}, Indices: make([]uint32, entries)}
+				b.Indices[bad] = u
+				func() {
+					defer func() {
+						if recover() == nil {
+							t.Errorf("entry %d of index %d, beyond the source, did not panic", bad, u)
+						}
+					}()
+					Aggregate(x, NewMatrix[float32](1, 4), b, Source[float32]{Dense: NewMatrix[float32](2, 4)}, AggregateOptions[float32]{})
+				}()
 			}
-		}()
-		Aggregate(x, NewMatrix[float32](1, 4), b, Source[float32]{Dense: NewMatrix[float32](2, 4)}, AggregateOptions[float32]{})
+		}
 	})
+}
+
+// TestAggregateLarge checks that a result so large that it is stored past the
+// caches has the bits of its rows computed in smaller parts.
+func TestAggregateLarge(t *testing.T) {
+	const cols, rows = 64, streamed/64 + 5
+	r := source(60)
+	b := &graph.Block{NumDst: rows, NumSrc: rows, Indptr: make([]int64, rows+1)}
+	for i := range rows {
+		if i%3 > 0 {
+			b.Indices = append(b.Indices, uint32(r.IntN(1000)), uint32(r.IntN(1000)))
+		}
+		b.Indptr[i+1] = int64(len(b.Indices))
+	}
+	m := NewMatrix[float32](rows, cols)
+	copy(m.Data, random[float32](r, 1000, cols, 0).Data)
+	got, want := NewMatrix[float32](rows, cols), NewMatrix[float32](rows, cols)
+	for _, set := range sets() {
+		x := newExec(t, set, 2)
+		for _, o := range []AggregateOptions[float32]{{}, {Reduce: Mean}} {
+			clear(want.Data)
+			for i := 0; i < rows; i += 100_000 {
+				end := min(rows, i+100_000)
+				part := &graph.Block{NumDst: end - i, NumSrc: rows, Indptr: b.Indptr[i : end+1], Indices: b.Indices}
+				Aggregate(x, want.View(i, end, 0, cols), part, Source[float32]{Dense: m}, o)
+			}
+			Aggregate(x, got, b, Source[float32]{Dense: m}, o)
+			if !slices.Equal(got.Data, want.Data) {
+				t.Errorf("%v, %v: the results differ", set, o.Reduce)
+			}
+		}
+	}
 }
 
 func TestTransposeSymmetric(t *testing.T) {

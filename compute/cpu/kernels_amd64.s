@@ -5205,15 +5205,20 @@ restscale:
 	VMASKMOVPS Y2, Y3, (DI)
 
 endrow:
-	LEAQ (CX)(R9*8), CX
-	LEAQ (DX)(R9*4), DX
-	MOVQ ldd+8(FP), SI
-	ADDQ SI, AX
-	INCQ BX
-	MOVQ rows+24(FP), SI
-	CMPQ BX, SI
-	JLT  row
+	LEAQ  (CX)(R9*8), CX
+	LEAQ  (DX)(R9*4), DX
+	MOVQ  ldd+8(FP), SI
+	ADDQ  SI, AX
+	INCQ  BX
+	MOVQ  rows+24(FP), SI
+	CMPQ  BX, SI
+	JLT   row
+	MOVQ  flags+80(FP), AX
+	TESTQ $0x00000002, AX
+	JZ    done
 	SFENCE
+
+done:
 	VZEROUPPER
 	RET
 
@@ -5558,15 +5563,20 @@ restscale:
 	JNZ    rest
 
 endrow:
-	LEAQ (CX)(R9*8), CX
-	LEAQ (DX)(R9*4), DX
-	MOVQ ldd+8(FP), SI
-	ADDQ SI, AX
-	INCQ BX
-	MOVQ rows+24(FP), SI
-	CMPQ BX, SI
-	JLT  row
+	LEAQ  (CX)(R9*8), CX
+	LEAQ  (DX)(R9*4), DX
+	MOVQ  ldd+8(FP), SI
+	ADDQ  SI, AX
+	INCQ  BX
+	MOVQ  rows+24(FP), SI
+	CMPQ  BX, SI
+	JLT   row
+	MOVQ  flags+80(FP), AX
+	TESTQ $0x00000002, AX
+	JZ    done
 	SFENCE
+
+done:
 	VZEROUPPER
 	RET
 
@@ -5926,15 +5936,20 @@ restscale:
 	JNZ    rest
 
 endrow:
-	LEAQ (CX)(R9*8), CX
-	LEAQ (DX)(R9*4), DX
-	MOVQ ldd+8(FP), SI
-	ADDQ SI, AX
-	INCQ BX
-	MOVQ rows+24(FP), SI
-	CMPQ BX, SI
-	JLT  row
+	LEAQ  (CX)(R9*8), CX
+	LEAQ  (DX)(R9*4), DX
+	MOVQ  ldd+8(FP), SI
+	ADDQ  SI, AX
+	INCQ  BX
+	MOVQ  rows+24(FP), SI
+	CMPQ  BX, SI
+	JLT   row
+	MOVQ  flags+80(FP), AX
+	TESTQ $0x00000002, AX
+	JZ    done
 	SFENCE
+
+done:
 	VZEROUPPER
 	RET
 
@@ -6293,15 +6308,20 @@ restscale:
 	JNZ    rest
 
 endrow:
-	LEAQ (CX)(R9*8), CX
-	LEAQ (DX)(R9*4), DX
-	MOVQ ldd+8(FP), SI
-	ADDQ SI, AX
-	INCQ BX
-	MOVQ rows+24(FP), SI
-	CMPQ BX, SI
-	JLT  row
+	LEAQ  (CX)(R9*8), CX
+	LEAQ  (DX)(R9*4), DX
+	MOVQ  ldd+8(FP), SI
+	ADDQ  SI, AX
+	INCQ  BX
+	MOVQ  rows+24(FP), SI
+	CMPQ  BX, SI
+	JLT   row
+	MOVQ  flags+80(FP), AX
+	TESTQ $0x00000002, AX
+	JZ    done
 	SFENCE
+
+done:
 	VZEROUPPER
 	RET
 
@@ -6683,15 +6703,20 @@ restscale:
 	JNZ    rest
 
 endrow:
-	LEAQ (CX)(R9*8), CX
-	LEAQ (DX)(R9*4), DX
-	MOVQ ldd+8(FP), SI
-	ADDQ SI, AX
-	INCQ BX
-	MOVQ rows+24(FP), SI
-	CMPQ BX, SI
-	JLT  row
+	LEAQ  (CX)(R9*8), CX
+	LEAQ  (DX)(R9*4), DX
+	MOVQ  ldd+8(FP), SI
+	ADDQ  SI, AX
+	INCQ  BX
+	MOVQ  rows+24(FP), SI
+	CMPQ  BX, SI
+	JLT   row
+	MOVQ  flags+80(FP), AX
+	TESTQ $0x00000002, AX
+	JZ    done
 	SFENCE
+
+done:
 	VZEROUPPER
 	RET
 
@@ -13464,15 +13489,20 @@ restscale:
 	VMOVUPS Z17, K1, (DI)
 
 endrow:
-	LEAQ (CX)(R9*8), CX
-	LEAQ (DX)(R9*4), DX
-	MOVQ ldd+8(FP), SI
-	ADDQ SI, AX
-	INCQ BX
-	MOVQ rows+24(FP), SI
-	CMPQ BX, SI
-	JLT  row
+	LEAQ  (CX)(R9*8), CX
+	LEAQ  (DX)(R9*4), DX
+	MOVQ  ldd+8(FP), SI
+	ADDQ  SI, AX
+	INCQ  BX
+	MOVQ  rows+24(FP), SI
+	CMPQ  BX, SI
+	JLT   row
+	MOVQ  flags+80(FP), AX
+	TESTQ $0x00000002, AX
+	JZ    done
 	SFENCE
+
+done:
 	VZEROUPPER
 	RET
 
@@ -13816,15 +13846,20 @@ restscale:
 	VMOVUPS Z17, K1, (DI)
 
 endrow:
-	LEAQ (CX)(R9*8), CX
-	LEAQ (DX)(R9*4), DX
-	MOVQ ldd+8(FP), SI
-	ADDQ SI, AX
-	INCQ BX
-	MOVQ rows+24(FP), SI
-	CMPQ BX, SI
-	JLT  row
+	LEAQ  (CX)(R9*8), CX
+	LEAQ  (DX)(R9*4), DX
+	MOVQ  ldd+8(FP), SI
+	ADDQ  SI, AX
+	INCQ  BX
+	MOVQ  rows+24(FP), SI
+	CMPQ  BX, SI
+	JLT   row
+	MOVQ  flags+80(FP), AX
+	TESTQ $0x00000002, AX
+	JZ    done
 	SFENCE
+
+done:
 	VZEROUPPER
 	RET
 
@@ -14184,15 +14219,20 @@ restscale:
 	VMOVUPS Z17, K1, (DI)
 
 endrow:
-	LEAQ (CX)(R9*8), CX
-	LEAQ (DX)(R9*4), DX
-	MOVQ ldd+8(FP), SI
-	ADDQ SI, AX
-	INCQ BX
-	MOVQ rows+24(FP), SI
-	CMPQ BX, SI
-	JLT  row
+	LEAQ  (CX)(R9*8), CX
+	LEAQ  (DX)(R9*4), DX
+	MOVQ  ldd+8(FP), SI
+	ADDQ  SI, AX
+	INCQ  BX
+	MOVQ  rows+24(FP), SI
+	CMPQ  BX, SI
+	JLT   row
+	MOVQ  flags+80(FP), AX
+	TESTQ $0x00000002, AX
+	JZ    done
 	SFENCE
+
+done:
 	VZEROUPPER
 	RET
 
@@ -14549,15 +14589,20 @@ restscale:
 	VMOVUPS Z17, K1, (DI)
 
 endrow:
-	LEAQ (CX)(R9*8), CX
-	LEAQ (DX)(R9*4), DX
-	MOVQ ldd+8(FP), SI
-	ADDQ SI, AX
-	INCQ BX
-	MOVQ rows+24(FP), SI
-	CMPQ BX, SI
-	JLT  row
+	LEAQ  (CX)(R9*8), CX
+	LEAQ  (DX)(R9*4), DX
+	MOVQ  ldd+8(FP), SI
+	ADDQ  SI, AX
+	INCQ  BX
+	MOVQ  rows+24(FP), SI
+	CMPQ  BX, SI
+	JLT   row
+	MOVQ  flags+80(FP), AX
+	TESTQ $0x00000002, AX
+	JZ    done
 	SFENCE
+
+done:
 	VZEROUPPER
 	RET
 
@@ -14937,15 +14982,20 @@ restscale:
 	VMOVUPS Z17, K1, (DI)
 
 endrow:
-	LEAQ (CX)(R9*8), CX
-	LEAQ (DX)(R9*4), DX
-	MOVQ ldd+8(FP), SI
-	ADDQ SI, AX
-	INCQ BX
-	MOVQ rows+24(FP), SI
-	CMPQ BX, SI
-	JLT  row
+	LEAQ  (CX)(R9*8), CX
+	LEAQ  (DX)(R9*4), DX
+	MOVQ  ldd+8(FP), SI
+	ADDQ  SI, AX
+	INCQ  BX
+	MOVQ  rows+24(FP), SI
+	CMPQ  BX, SI
+	JLT   row
+	MOVQ  flags+80(FP), AX
+	TESTQ $0x00000002, AX
+	JZ    done
 	SFENCE
+
+done:
 	VZEROUPPER
 	RET
 

@@ -108,7 +108,8 @@ func (t *Transpose) BuildSymmetric(x *Exec, b *graph.Block) bool {
 //	Mean: dx[u] = Σ_k w_{e_k}·(1/count_{i_k})·dy[i_k]    + …
 //	Max:  dx[u][j] = Σ_k (Argmax[i_k][j] = e_k) dy[i_k][j] + …
 //
-// with the entries in the order of t. dx is t.NumSrc × columns, dy is t.NumDst
+// with the entries in the order of t, and with o.Accumulate starting from what
+// dx holds. dx is t.NumSrc × columns, dy is t.NumDst
 // × columns; they must not overlap. Every row of dx is summed by one worker, in
 // a fixed order, without atomics.
 func AggregateBackward[T Float](x *Exec, dx Matrix[T], t *Transpose, dy Matrix[T], o AggregateOptions[T]) {
@@ -126,6 +127,9 @@ func AggregateBackward[T Float](x *Exec, dx Matrix[T], t *Transpose, dy Matrix[T
 	}
 	s := tasksOf[T](x)
 	s.backward = backwardTask[T]{set: x.set, dx: dx, t: t, dy: dy, o: o}
+	if o.Reduce == Mean {
+		s.backward.inverse = s.inverses(t)
+	}
 	s.backward.rows = sparseRows(t.NumSrc, len(t.Dst))
 	x.each(ceilDiv(t.NumSrc, s.backward.rows), &s.backward)
 	s.backward = backwardTask[T]{}
@@ -137,14 +141,24 @@ type backwardTask[T Float] struct {
 	t      *Transpose
 	o      AggregateOptions[T]
 	rows   int // per chunk
+
+	inverse []T // Mean: 1/count of each destination
+}
+
+// inverses returns 1/count for each destination of t.
+func (s *tasks[T]) inverses(t *Transpose) []T {
+	s.columns = grow(s.columns, t.NumDst)
+	for i := range s.columns {
+		s.columns[i] = 1 / T(t.forward[i+1]-t.forward[i])
+	}
+	return s.columns
 }
 
 // coefficient returns what transposed entry k multiplies its destination by.
 func (t *backwardTask[T]) coefficient(k int64) T {
 	f := T(1)
 	if t.o.Reduce == Mean {
-		i := t.t.Dst[k]
-		f = 1 / T(t.t.forward[i+1]-t.t.forward[i])
+		f = t.inverse[t.t.Dst[k]]
 	}
 	if t.o.Weights != nil {
 		f *= t.o.Weights[t.t.Entry[k]]
@@ -160,7 +174,9 @@ func (t *backwardTask[T]) chunk(w *scratch, c int) {
 	}
 	for u := u0; u < u1; u++ {
 		d := t.dx.Row(u)
-		clear(d)
+		if !t.o.Accumulate {
+			clear(d)
+		}
 		for k := t.t.Indptr[u]; k < t.t.Indptr[u+1]; k++ {
 			i := int(t.t.Dst[k])
 			if t.o.Reduce == Max {

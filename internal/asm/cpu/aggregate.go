@@ -12,6 +12,12 @@ import (
 // of offsets that kernels read are that much longer than their entries.
 const ahead = 16
 
+// The flags of weightedSum.
+const (
+	flagAdd    = 1
+	flagStream = 2
+)
+
 // dtype is a stored type: its name and the bytes of a value.
 type dtype struct {
 	name string
@@ -26,6 +32,63 @@ func aggregate(s isa) {
 	}
 	rowMax(s)
 	maxBackward(s)
+}
+
+// offsets emits the step from row indices to byte offsets. The arrays are padded
+// to whole vectors.
+func offsets() {
+	name := "offsets" + avx2.name
+	TEXT(name, NOSPLIT, "func(d *uint64, indices *uint32, n int, stride uint64) (most uint32)")
+	Pragma("noescape")
+	Doc(name+" computes d[i] = indices[i]·stride, stride < 2^32, for n > 0 indices, and the largest index.")
+	d, in, n, stride := load64("d"), load64("indices"), load64("n"), load64("stride")
+	by, most := YMM(), YMM()
+	VMOVQ(stride, by.AsX())
+	VPBROADCASTQ(by.AsX(), by)
+	VPXOR(most, most, most)
+	u, lo, hi := YMM(), YMM(), YMM()
+	Label("loop")
+	CMPQ(n, Imm(8))
+	JLT(LabelRef("rest"))
+	VMOVDQU(Mem{Base: in}, u)
+	VPMAXUD(u, most, most)
+	VPMOVZXDQ(u.AsX(), lo)
+	VEXTRACTI128(Imm(1), u, hi.AsX())
+	VPMOVZXDQ(hi.AsX(), hi)
+	VPMULUDQ(by, lo, lo)
+	VPMULUDQ(by, hi, hi)
+	VMOVDQU(lo, Mem{Base: d})
+	VMOVDQU(hi, Mem{Base: d, Disp: 32})
+	ADDQ(Imm(32), in)
+	ADDQ(Imm(64), d)
+	SUBQ(Imm(8), n)
+	JMP(LabelRef("loop"))
+	Label("rest")
+	// Lanes of most to one.
+	VEXTRACTI128(Imm(1), most, u.AsX())
+	VPMAXUD(u.AsX(), most.AsX(), most.AsX())
+	VPSHUFD(Imm(0x4e), most.AsX(), u.AsX())
+	VPMAXUD(u.AsX(), most.AsX(), most.AsX())
+	VPSHUFD(Imm(0xb1), most.AsX(), u.AsX())
+	VPMAXUD(u.AsX(), most.AsX(), most.AsX())
+	m, x := GP32(), GP64()
+	VMOVD(most.AsX(), m)
+	Label("one")
+	TESTQ(n, n)
+	JZ(LabelRef("done"))
+	MOVL(Mem{Base: in}, x.As32())
+	CMPL(x.As32(), m)
+	CMOVLHI(x.As32(), m)
+	IMULQ(stride, x)
+	MOVQ(x, Mem{Base: d})
+	ADDQ(Imm(4), in)
+	ADDQ(Imm(8), d)
+	DECQ(n)
+	JMP(LabelRef("one"))
+	Label("done")
+	VZEROUPPER()
+	Store(m, ReturnIndex(0))
+	RET()
 }
 
 // widen emits the conversion of a vector of stored values to float32.
@@ -137,16 +200,17 @@ func load64(name string) reg.GPVirtual {
 
 // weightedSum emits
 //
-//	dst[r] = scale[r]·(Σ_k coef[k]·row(offsets[k]) + (dst[r] if acc))
+//	dst[r] = scale[r]·(Σ_k coef[k]·row(offsets[k]) + (dst[r] if flagAdd))
 //
 // for consecutive rows r of counts[r] entries each.
 func weightedSum(s isa, t dtype) {
 	name := "sum" + t.name + s.name
-	TEXT(name, NOSPLIT, "func(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef, scale *float32, base *byte, column *float32, cols, acc int)")
+	TEXT(name, NOSPLIT, "func(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef, scale *float32, base *byte, column *float32, cols, flags int)")
 	Pragma("noescape")
 	Doc(name+" adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes",
 		"the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.",
-		"A nil scale is 1. column scales columns (int8 only). acc != 0 adds to dst.",
+		"A nil scale is 1. column scales columns (int8 only). Flag 1 adds to dst; flag 2 stores past",
+		"the caches: whole vectors only, and dst and ldd are multiples of a vector.",
 		fmt.Sprintf("offsets has %d readable values more than entries, which are prefetched.", ahead))
 	dst := load64("dst")
 	offsets := load64("offsets")
@@ -187,8 +251,8 @@ func weightedSum(s isa, t dtype) {
 		for _, v := range sums {
 			s.zero(v)
 		}
-		q := load64("acc")
-		TESTQ(q, q)
+		q := load64("flags")
+		TESTQ(U32(flagAdd), q)
 		JZ(LabelRef(l + "start"))
 		for i, v := range sums {
 			load(i, v)
@@ -245,9 +309,18 @@ func weightedSum(s isa, t dtype) {
 				}
 			})
 			scale(l, sums)
+			q := load64("flags")
+			TESTQ(U32(flagStream), q)
+			JNZ(LabelRef(l + "stream"))
 			for i, v := range sums {
 				VMOVUPS(v, Mem{Base: pd, Disp: i * s.bytes})
 			}
+			JMP(LabelRef(l + "stored"))
+			Label(l + "stream")
+			for i, v := range sums {
+				VMOVNTPS(v, Mem{Base: pd, Disp: i * s.bytes})
+			}
+			Label(l + "stored")
 		},
 		restLoop: !s.wide && t.name != "F32",
 		rest: func() {
@@ -256,8 +329,8 @@ func weightedSum(s isa, t dtype) {
 			if !s.wide && t.name != "F32" {
 				x := v.AsX()
 				VXORPS(x, x, x)
-				q := load64("acc")
-				TESTQ(q, q)
+				q := load64("flags")
+				TESTQ(U32(flagAdd), q)
 				JZ(LabelRef("reststart"))
 				VMOVSS(Mem{Base: pd}, x)
 				Label("reststart")
@@ -295,6 +368,11 @@ func weightedSum(s isa, t dtype) {
 	INCQ(r)
 	CMPQ(r, load64("rows"))
 	JLT(LabelRef("row"))
+	flags := load64("flags")
+	TESTQ(U32(flagStream), flags)
+	JZ(LabelRef("done"))
+	SFENCE()
+	Label("done")
 	VZEROUPPER()
 	RET()
 }
