@@ -32,6 +32,9 @@ type ImportOptions struct {
 	// NormalizeFeatures divides each node's features by the sum of their
 	// absolute values and stores float32; rows of zeros stay zero.
 	NormalizeFeatures bool
+	// FeatureType is how node features are stored; zero: in the type that holds
+	// every value as it is. Other than by rounding to it values do not change.
+	FeatureType Encoding
 	// Split chooses among several splits (OGB: the directories in split/).
 	Split string
 	// Overwrite replaces a store that is there already.
@@ -116,8 +119,8 @@ func DetectFormat(path string) (string, error) {
 // order of the input: rows are sorted by source id (parallel edges stay in
 // input order), splits by node id, and features have the type uint8 when every
 // value is an integer in [0, 255], otherwise float16 or int8 when the source
-// has that type, otherwise float32. Edge weights and features follow their
-// edges.
+// has that type, otherwise float32, unless the option FeatureType says so. Edge
+// weights and features follow their edges.
 //
 // Data is streamed: peak memory is at most the store's size plus 256 MiB, for
 // any length of input; the disk needs room for the store and up to 12 bytes
@@ -161,6 +164,9 @@ func Import(src, dst string, o ImportOptions) error {
 		err = im.finish()
 	}
 	im.close()
+	if err == nil && o.FeatureType != (Encoding{}) {
+		err = w.encodeFeatures(o.FeatureType)
+	}
 	if err == nil {
 		err = o.Context.Err()
 	}

@@ -13,6 +13,7 @@ import (
 
 func newImport(a *app) *cobra.Command {
 	var o graph.ImportOptions
+	var featureType string
 	cmd := &cobra.Command{
 		Use:   "import SRC STORE",
 		Short: "Turn data into a store",
@@ -28,7 +29,8 @@ SRC is recognised by its files; --format overrides:
 
 STORE appears only when it is complete.`,
 		Example: `  gnnactor import cora-ogb cora
-  gnnactor import edges.tsv.zst graph --undirected --self-loops`,
+  gnnactor import edges.tsv.zst graph --undirected --self-loops
+  gnnactor import graph smaller --feature-type int8`,
 		Args: a.args(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.Format != "" && !slices.Contains(graph.Formats(), o.Format) {
@@ -36,6 +38,13 @@ STORE appears only when it is complete.`,
 			}
 			if o.NumNodes < 0 {
 				return usagef("--num-nodes %d: must be positive; 0 counts them", o.NumNodes)
+			}
+			if featureType != "" {
+				e, err := graph.ParseEncoding(featureType)
+				if err != nil {
+					return usagef("--feature-type: %q is not one of %s", featureType, strings.Join(graph.Encodings(), ", "))
+				}
+				o.FeatureType = e
 			}
 			o.Context = cmd.Context()
 			began := time.Now()
@@ -54,6 +63,7 @@ STORE appears only when it is complete.`,
 	f.BoolVar(&o.SelfLoops, "self-loops", false, "add an edge from every node to itself, where there is none")
 	f.BoolVar(&o.DropDuplicates, "drop-duplicates", false, "keep the first of parallel edges")
 	f.BoolVar(&o.NormalizeFeatures, "normalize-features", false, "divide each node's features by the sum of their absolute values")
+	f.StringVar(&featureType, "feature-type", "", "store node features as `TYPE`: "+strings.Join(graph.Encodings(), ", ")+" (default: what holds every value)")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace a store that is there already")
 	a.addOutputFlag(cmd)
 	return cmd
