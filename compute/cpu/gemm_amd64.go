@@ -115,18 +115,21 @@ func tallest(heights []tiles, left int) *tiles {
 	return &heights[h]
 }
 
-// fetcher prefetches the rows of a transposed A, and of B if they are yet to be
-// packed, that the next block of K reads, some at a time.
+// fetcher prefetches what comes next, some at a time, between products. Of a
+// transposed A: the rows of the next block of K, and those of B if they are yet
+// to be packed. Of A as it is: the rows of the next tile.
 type fetcher struct {
-	a, b           unsafe.Pointer // the next rows; b nil: none of B
+	a, b           unsafe.Pointer // the next lines; b nil: none of B
 	lda, ldb       int            // in bytes
 	aLines, bLines int
-	rows, each     int // rows to come, and how many at a time
+	rows           int // rows to come, or in each step
+	each           int // rows in each step
+	steps          int // of A as it is
 }
 
-// fetcher returns what prefetches op(A)[i0:i1, k0:k0+kc] and, if both, op(B)[k0:k0+kc,
+// fetchBlock returns what prefetches op(A)[i0:i1, k0:k0+kc] and, if both, op(B)[k0:k0+kc,
 // j0:j1], in the given number of steps.
-func (p *product[T]) fetcher(i0, i1, j0, j1, k0, kc, steps int, both bool) (f fetcher) {
+func (p *product[T]) fetchBlock(i0, i1, j0, j1, k0, kc, steps int, both bool) (f fetcher) {
 	if kc == 0 || p.csa == 1 {
 		return f
 	}
@@ -138,7 +141,29 @@ func (p *product[T]) fetcher(i0, i1, j0, j1, k0, kc, steps int, both bool) (f fe
 	return f
 }
 
+// fetchTile returns what prefetches A[i:i1, k0:k0+kc], at most a tile of it, in the
+// given number of steps.
+func (p *product[T]) fetchTile(i, i1, k0, kc, steps int) (f fetcher) {
+	if i >= i1 {
+		return f
+	}
+	lines := ceilDiv(kc, 16)
+	f = fetcher{lda: 4 * p.rsa, rows: min(p.mr, i1-i), aLines: ceilDiv(lines, steps)}
+	f.steps = lines / f.aLines
+	f.a = unsafe.Pointer(&p.a[i*p.rsa+k0])
+	return f
+}
+
 func (f *fetcher) step() {
+	if f.each == 0 {
+		fetchRows((*float32)(f.a), f.lda, f.rows, f.aLines)
+		if f.steps--; f.steps > 0 {
+			f.a = unsafe.Add(f.a, 64*f.aLines)
+		} else {
+			f.rows = 0
+		}
+		return
+	}
 	n := min(f.rows, f.each)
 	f.rows -= n
 	fetchRows((*float32)(f.a), f.lda, n, f.aLines)
@@ -185,7 +210,7 @@ func (p *product[T]) block(w *scratch, dst Matrix[T], panels []T, i0, i1, j0, j1
 	_ = d[(i1-1)*dst.Stride+j1-1]
 	_ = b[kc*roundUp(j1-j0, p.nr)-1]
 	nr := p.nr
-	ahead := p.fetcher(i0, i1, j0, j1, k0+kc, next, ceilDiv(i1-i0, p.mr)*ceilDiv(j1-j0, nr), both)
+	ahead := p.fetchBlock(i0, i1, j0, j1, k0+kc, next, ceilDiv(i1-i0, p.mr)*ceilDiv(j1-j0, nr), both)
 	ready, tile := 0, 0 // packed tiles of A to come, and the next one
 	for i := i0; i < i1; {
 		t := tallest(heights, i1-i)
@@ -198,6 +223,9 @@ func (p *product[T]) block(w *scratch, dst Matrix[T], panels []T, i0, i1, j0, j1
 			pa, rs, cs = &w.tile[tile*p.mr*kBlock], 4, 4*p.mr
 			tile++
 			ready--
+		}
+		if p.csa == 1 {
+			ahead = p.fetchTile(i+t.rows, i1, k0, kc, ceilDiv(j1-j0, nr))
 		}
 		pd := unsafe.Pointer(&d[i*dst.Stride+j0])
 		pb := unsafe.Pointer(&b[0])
