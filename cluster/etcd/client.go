@@ -1,0 +1,168 @@
+// Package etcd keeps a cluster's membership in etcd: one that runs inside the
+// nodes, or one that is there already. It is the only package that imports it.
+package etcd
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/gnnactor/gnnactor/cluster/certs"
+	"github.com/gnnactor/gnnactor/cluster/membership"
+)
+
+// Client implements membership.Store.
+type Client struct{ c *clientv3.Client }
+
+// Dial connects to an etcd at endpoints ("host:port"). files gives mutual TLS;
+// nil: plaintext.
+func Dial(ctx context.Context, endpoints []string, files *certs.Files) (*Client, error) {
+	cfg := clientv3.Config{
+		Context: context.WithoutCancel(ctx), DialTimeout: 5 * time.Second, DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
+		Logger: zap.NewNop(), MaxCallRecvMsgSize: 16 << 20,
+	}
+	var tc *tls.Config
+	scheme := "http://"
+	if files != nil {
+		info := tlsInfo(files)
+		var err error
+		if tc, err = info.ClientConfig(); err != nil {
+			return nil, fmt.Errorf("etcd: %w", err)
+		}
+		scheme = "https://"
+	}
+	cfg.TLS = tc
+	for _, e := range endpoints {
+		cfg.Endpoints = append(cfg.Endpoints, scheme+e)
+	}
+	c, err := clientv3.New(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("etcd: %v: %w", endpoints, err)
+	}
+	return &Client{c}, nil
+}
+
+func tlsInfo(f *certs.Files) transport.TLSInfo {
+	return transport.TLSInfo{
+		CertFile: f.Cert, KeyFile: f.Key, ClientCertFile: f.Cert, ClientKeyFile: f.Key,
+		TrustedCAFile: f.CA, ClientCertAuth: true, Logger: zap.NewNop(),
+	}
+}
+
+// Close ends the connection.
+func (c *Client) Close() error { return c.c.Close() }
+
+// Ready waits until the store answers.
+func (c *Client) Ready(ctx context.Context) error {
+	_, err := c.c.Get(ctx, "ready", clientv3.WithCountOnly())
+	return wrap(err)
+}
+
+func wrap(err error) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return membership.ErrLeaseGone
+	}
+	return fmt.Errorf("etcd: %w", err)
+}
+
+// Grant implements membership.Store. etcd counts whole seconds.
+func (c *Client) Grant(ctx context.Context, ttl time.Duration) (membership.Lease, error) {
+	r, err := c.c.Grant(ctx, int64(math.Ceil(ttl.Seconds())))
+	if err != nil {
+		return 0, wrap(err)
+	}
+	return membership.Lease(r.ID), nil
+}
+
+// Renew implements membership.Store.
+func (c *Client) Renew(ctx context.Context, l membership.Lease) error {
+	r, err := c.c.KeepAliveOnce(ctx, clientv3.LeaseID(l))
+	if err == nil && r.TTL <= 0 {
+		return membership.ErrLeaseGone
+	}
+	return wrap(err)
+}
+
+// Revoke implements membership.Store.
+func (c *Client) Revoke(ctx context.Context, l membership.Lease) error {
+	_, err := c.c.Revoke(ctx, clientv3.LeaseID(l))
+	return wrap(err)
+}
+
+// Commit implements membership.Store.
+func (c *Client) Commit(ctx context.Context, ifs []membership.If, do []membership.Change) (bool, int64, error) {
+	var cmps []clientv3.Cmp
+	for _, i := range ifs {
+		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(i.Key), "=", i.Created))
+		if i.Modified != 0 {
+			cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(i.Key), "=", i.Modified))
+		}
+	}
+	var ops []clientv3.Op
+	for _, d := range do {
+		switch {
+		case d.Value == nil:
+			ops = append(ops, clientv3.OpDelete(d.Key))
+		case d.Lease != 0:
+			ops = append(ops, clientv3.OpPut(d.Key, string(d.Value), clientv3.WithLease(clientv3.LeaseID(d.Lease))))
+		default:
+			ops = append(ops, clientv3.OpPut(d.Key, string(d.Value)))
+		}
+	}
+	r, err := c.c.Txn(ctx).If(cmps...).Then(ops...).Commit()
+	if err != nil {
+		return false, 0, wrap(err)
+	}
+	return r.Succeeded, r.Header.Revision, nil
+}
+
+// List implements membership.Store.
+func (c *Client) List(ctx context.Context, prefix string) ([]membership.Entry, int64, error) {
+	r, err := c.c.Get(ctx, prefix, clientv3.WithPrefix())
+	if err != nil {
+		return nil, 0, wrap(err)
+	}
+	var all []membership.Entry
+	for _, kv := range r.Kvs {
+		all = append(all, entry(kv, false))
+	}
+	return all, r.Header.Revision, nil
+}
+
+func entry(kv *mvccpb.KeyValue, deleted bool) membership.Entry {
+	return membership.Entry{Key: string(kv.Key), Value: kv.Value, Created: kv.CreateRevision, Modified: kv.ModRevision, Deleted: deleted}
+}
+
+// Watch implements membership.Store.
+func (c *Client) Watch(ctx context.Context, prefix string, after int64, f func([]membership.Entry, int64)) error {
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	defer cancel()
+	for r := range c.c.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(after+1)) {
+		if err := r.Err(); err != nil {
+			return wrap(err)
+		}
+		var changed []membership.Entry
+		for _, e := range r.Events {
+			changed = append(changed, entry(e.Kv, e.Type == clientv3.EventTypeDelete))
+		}
+		if len(changed) > 0 {
+			f(changed, r.Header.Revision)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return errors.New("etcd: the watch ended")
+}

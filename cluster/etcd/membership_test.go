@@ -1,0 +1,263 @@
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/gnnactor/gnnactor/cluster/certs"
+	"github.com/gnnactor/gnnactor/cluster/etcd"
+	"github.com/gnnactor/gnnactor/cluster/membership"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func within(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func serve(t testing.TB, o etcd.Options) *etcd.Server {
+	t.Helper()
+	o.ClientListen, o.PeerListen = "127.0.0.1:0", "127.0.0.1:0"
+	if o.Dir == "" {
+		o.Dir = filepath.Join(t.TempDir(), "store")
+	}
+	s, err := etcd.Serve(within(t), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+func dial(t testing.TB, f *certs.Files, endpoints ...string) *etcd.Client {
+	t.Helper()
+	c, err := etcd.Dial(within(t), endpoints, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func join(t testing.TB, s membership.Store, node, home string) *membership.Member {
+	t.Helper()
+	m, err := membership.Join(within(t), s, membership.Config{Cluster: "test", Info: membership.Info{Node: node, Home: home}, TTL: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Leave(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
+}
+
+// cutOff is a store that can be made unreachable.
+type cutOff struct {
+	membership.Store
+	mu  sync.Mutex
+	cut bool
+}
+
+var errCut = errors.New("no route")
+
+func (c *cutOff) err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cut {
+		return errCut
+	}
+	return nil
+}
+
+func (c *cutOff) set(cut bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cut = cut
+}
+
+func (c *cutOff) Renew(ctx context.Context, l membership.Lease) error {
+	if err := c.err(); err != nil {
+		return err
+	}
+	return c.Store.Renew(ctx, l)
+}
+
+func TestMembership(t *testing.T) {
+	s := serve(t, etcd.Options{Node: "a"})
+	ctx := within(t)
+	a := join(t, dial(t, nil, s.Endpoint()), "a", "1")
+	link := &cutOff{Store: dial(t, nil, s.Endpoint())}
+	b := join(t, link, "b", "2")
+	c := join(t, dial(t, nil, s.Endpoint()), "c", "3")
+	if _, err := membership.Join(ctx, dial(t, nil, s.Endpoint()), membership.Config{Cluster: "test", Info: membership.Info{Node: "c", Home: "4"}}); !errors.Is(err, membership.ErrNameTaken) {
+		t.Errorf("a second node of one name: %v", err)
+	}
+	v, err := a.Until(ctx, func(v *membership.View) bool { return len(v.Members) == 3 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v.Leader != "a" || !a.Leads(v) {
+		t.Errorf("leader %q", v.Leader)
+	}
+	// A write goes through once, under the leader's epoch and the entry's.
+	p, err := a.SetPlace(ctx, v.Epoch, membership.Place{Kind: "shard", ID: "0", Node: "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.SetPlace(ctx, v.Epoch, membership.Place{Kind: "shard", ID: "0", Node: "c"}); !errors.Is(err, membership.ErrStale) {
+		t.Errorf("an entry that exists was made: %v", err)
+	}
+	if _, err := b.SetPlace(ctx, v.Epoch+1, p); !errors.Is(err, membership.ErrStale) {
+		t.Errorf("a write under another epoch: %v", err)
+	}
+	moved := p
+	moved.Node = ""
+	if moved, err = a.SetPlace(ctx, v.Epoch, moved); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.SetPlace(ctx, v.Epoch, p); !errors.Is(err, membership.ErrStale) {
+		t.Errorf("a write over a newer one: %v", err)
+	}
+	if _, err := c.Until(ctx, func(*membership.View) bool {
+		got, ok := c.Place("shard", "0")
+		return ok && got == moved
+	}); err != nil {
+		t.Fatal(err)
+	}
+	at, err := a.SetValue(ctx, v.Epoch, "checkpoint", 0, []byte("one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.SetValue(ctx, v.Epoch, "checkpoint", at-1, []byte("two")); !errors.Is(err, membership.ErrStale) {
+		t.Errorf("a checkpoint over a newer one: %v", err)
+	}
+
+	// A node that cannot renew its lease fences itself, before the others can
+	// think it gone.
+	link.set(true)
+	select {
+	case <-b.Lost():
+	case <-ctx.Done():
+		t.Fatal("not fenced")
+	}
+	if v, _ := a.View(); len(v.Members) != 3 {
+		t.Error("it was a member no longer when it stopped")
+	}
+	if _, err := b.SetValue(ctx, v.Epoch, "checkpoint", at, []byte("zombie")); !errors.Is(err, membership.ErrFenced) {
+		t.Errorf("a fenced node writes: %v", err)
+	}
+	if _, err := a.Until(ctx, func(v *membership.View) bool { return len(v.Members) == 2 }); err != nil {
+		t.Fatal(err)
+	}
+
+	// The leader goes: another one leads, under a later epoch, and the old
+	// epoch's writes are refused.
+	if err := a.Resign(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Announce(ctx, func(i *membership.Info) { i.Drain = true }); err != nil {
+		t.Fatal(err)
+	}
+	next, err := c.Until(ctx, func(w *membership.View) bool { return w.Leader != "" && w.Epoch > v.Epoch })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.SetValue(ctx, v.Epoch, "checkpoint", at, []byte("late")); !errors.Is(err, membership.ErrStale) {
+		t.Errorf("the old leader writes: %v", err)
+	}
+	if next.Epoch <= v.Epoch {
+		t.Errorf("epoch %d after %d", next.Epoch, v.Epoch)
+	}
+	// A node that was killed and comes back has a later epoch, and its old self
+	// learns that it is void.
+	again := join(t, dial(t, nil, s.Endpoint()), "c", "3")
+	select {
+	case <-c.Lost():
+	case <-ctx.Done():
+		t.Fatal("the old self was not fenced")
+	}
+	if again.Epoch() <= c.Epoch() {
+		t.Errorf("epoch %d after %d", again.Epoch(), c.Epoch())
+	}
+}
+
+// Three servers carry the store; it goes on when one stops, and one that comes
+// back with its directory catches up. All of it under mutual TLS.
+func TestThreeServers(t *testing.T) {
+	dir := t.TempDir()
+	a, err := certs.NewAuthority("test", time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	var files []certs.Files
+	for i := range 3 {
+		f, err := a.Issue(dir, fmt.Sprintf("n%d", i), []string{"127.0.0.1"}, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, f)
+	}
+	var servers []*etcd.Server
+	var endpoints []string
+	home := t.TempDir()
+	for i := range 3 {
+		servers = append(servers, serve(t, etcd.Options{Node: fmt.Sprintf("n%d", i), Dir: filepath.Join(home, fmt.Sprint(i)), Certs: &files[i], Join: endpoints}))
+		endpoints = append(endpoints, servers[i].Endpoint())
+	}
+	ctx := within(t)
+	c := dial(t, &files[0], endpoints...)
+	if ok, _, err := c.Commit(ctx, nil, []membership.Change{{Key: "x", Value: []byte("1")}}); err != nil || !ok {
+		t.Fatal(err)
+	}
+	servers[0].Close()
+	if err := put(ctx, c, "y"); err != nil {
+		t.Fatal(err)
+	}
+	got, _, err := c.List(ctx, "x")
+	if err != nil || len(got) != 1 || string(got[0].Value) != "1" {
+		t.Fatalf("%v, %v", got, err)
+	}
+	// Nobody without a certificate gets in.
+	bare := dial(t, nil, endpoints[1])
+	short, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if err := bare.Ready(short); err == nil {
+		t.Error("a plaintext client was served")
+	}
+}
+
+// put writes until it succeeds: an election may be under way.
+func put(ctx context.Context, c *etcd.Client, key string) error {
+	for {
+		short, cancel := context.WithTimeout(ctx, time.Second)
+		_, _, err := c.Commit(short, nil, []membership.Change{{Key: key, Value: []byte("1")}})
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+func TestPlaintextRefused(t *testing.T) {
+	if _, err := etcd.Serve(within(t), etcd.Options{Node: "a", Dir: t.TempDir(), ClientListen: "0.0.0.0:0", PeerListen: "127.0.0.1:0"}); !errors.Is(err, certs.ErrPlaintext) {
+		t.Errorf("%v", err)
+	}
+}

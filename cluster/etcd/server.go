@@ -1,0 +1,186 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+
+	"github.com/gnnactor/gnnactor/cluster/certs"
+)
+
+// Options of a server inside a node.
+type Options struct {
+	Node string // its name
+	Dir  string // where it keeps its data
+	// ClientListen and PeerListen are host:port; with port 0 in ClientListen
+	// (or PeerListen) a free one is chosen.
+	ClientListen, PeerListen string
+	// Advertise is the host that others reach this node at; empty: that of
+	// PeerListen.
+	Advertise      string
+	Certs          *certs.Files // nil: plaintext
+	AllowPlaintext bool
+	// Join adds this server to the one whose clients are served at these
+	// addresses; empty: it begins a store of its own. A server with data in Dir
+	// goes on from that, whatever Join says.
+	Join []string
+	// Heartbeat and Election are raft's times; zero: 100 ms and 1 s. On a slow
+	// network set Heartbeat to its round trip and Election to ten times that.
+	Heartbeat, Election time.Duration
+}
+
+// Server is a running etcd.
+type Server struct {
+	etcd   *embed.Etcd
+	client string
+	once   sync.Once
+}
+
+// Serve starts a server and waits until it serves clients, or ctx ends.
+func Serve(ctx context.Context, o Options) (*Server, error) {
+	for _, l := range []*string{&o.ClientListen, &o.PeerListen} {
+		if o.Certs == nil {
+			if err := certs.CheckPlaintext(*l, o.AllowPlaintext); err != nil {
+				return nil, err
+			}
+		}
+		var err error
+		if *l, err = free(*l); err != nil {
+			return nil, fmt.Errorf("etcd: %w", err)
+		}
+	}
+	cfg := embed.NewConfig()
+	cfg.Name, cfg.Dir = o.Node, o.Dir
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	cfg.LogLevel = "fatal"
+	if o.Heartbeat > 0 {
+		cfg.TickMs = uint(o.Heartbeat.Milliseconds())
+	}
+	if o.Election > 0 {
+		cfg.ElectionMs = uint(o.Election.Milliseconds())
+	}
+	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = embed.CompactorModePeriodic, "1h"
+	cfg.QuotaBackendBytes = 1 << 30
+	scheme := "http"
+	if o.Certs != nil {
+		scheme = "https"
+		cfg.ClientTLSInfo, cfg.PeerTLSInfo = tlsInfo(o.Certs), tlsInfo(o.Certs)
+	}
+	host, port, err := net.SplitHostPort(o.PeerListen)
+	if err != nil {
+		return nil, fmt.Errorf("etcd: %w", err)
+	}
+	if o.Advertise != "" {
+		host = o.Advertise
+	}
+	_, clientPort, err := net.SplitHostPort(o.ClientListen)
+	if err != nil {
+		return nil, fmt.Errorf("etcd: %w", err)
+	}
+	cfg.ListenClientUrls = []url.URL{{Scheme: scheme, Host: o.ClientListen}}
+	cfg.ListenPeerUrls = []url.URL{{Scheme: scheme, Host: o.PeerListen}}
+	cfg.AdvertiseClientUrls = []url.URL{{Scheme: scheme, Host: net.JoinHostPort(host, clientPort)}}
+	cfg.AdvertisePeerUrls = []url.URL{{Scheme: scheme, Host: net.JoinHostPort(host, port)}}
+	cfg.InitialCluster = o.Node + "=" + cfg.AdvertisePeerUrls[0].String()
+	cfg.InitialClusterToken = "gnnactor"
+	if _, err := os.Stat(filepath.Join(o.Dir, "member")); errors.Is(err, os.ErrNotExist) && len(o.Join) > 0 {
+		if cfg.InitialCluster, err = addMember(ctx, o, cfg.AdvertisePeerUrls[0].String()); err != nil {
+			return nil, err
+		}
+		cfg.ClusterState = embed.ClusterStateFlagExisting
+	}
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("etcd: %w", err)
+	}
+	e, err := embed.StartEtcd(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("etcd: start in %s: %w", o.Dir, err)
+	}
+	s := &Server{etcd: e, client: net.JoinHostPort(host, clientPort)}
+	select {
+	case <-e.Server.ReadyNotify():
+		return s, nil
+	case err := <-e.Err():
+		s.Close()
+		return nil, fmt.Errorf("etcd: %w", err)
+	case <-ctx.Done():
+		s.Close()
+		return nil, fmt.Errorf("etcd: start in %s: %w", o.Dir, ctx.Err())
+	}
+}
+
+// free replaces port 0 by one that is free now.
+func free(address string) (string, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || port != "0" {
+		return address, err
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return "", err
+	}
+	port = strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	return net.JoinHostPort(host, port), l.Close()
+}
+
+// addMember makes room for this server in the others' raft group and returns
+// the group's servers. A server that lost its data takes its old place anew.
+func addMember(ctx context.Context, o Options, peerURL string) (string, error) {
+	c, err := Dial(ctx, o.Join, o.Certs)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	list, err := c.c.MemberList(ctx)
+	if err != nil {
+		return "", fmt.Errorf("etcd: members of the store at %v: %w", o.Join, err)
+	}
+	for _, m := range list.Members {
+		if m.Name == o.Node || slices.Contains(m.PeerURLs, peerURL) {
+			if _, err := c.c.MemberRemove(ctx, m.ID); err != nil {
+				return "", fmt.Errorf("etcd: take %s out of the store: %w", o.Node, err)
+			}
+		}
+	}
+	var added *clientv3.MemberAddResponse
+	for { // while another server is still catching up, a new one is refused
+		if added, err = c.c.MemberAdd(ctx, []string{peerURL}); err == nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return "", fmt.Errorf("etcd: add %s to the store at %v: %w", o.Node, o.Join, err)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+	var parts []string
+	for _, m := range added.Members {
+		name := m.Name
+		if m.ID == added.Member.ID {
+			name = o.Node
+		}
+		for _, u := range m.PeerURLs {
+			parts = append(parts, name+"="+u)
+		}
+	}
+	return strings.Join(parts, ","), nil
+}
+
+// Endpoint returns the address that clients reach the server at.
+func (s *Server) Endpoint() string { return s.client }
+
+// Close stops the server and waits for it. Its data stays.
+func (s *Server) Close() { s.once.Do(s.etcd.Close) }

@@ -1,0 +1,372 @@
+package membership
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gnnactor/gnnactor/cluster/certs"
+)
+
+// Info is what a node says about itself.
+type Info struct {
+	Node    string   `json:"node"`
+	Home    string   `json:"home"` // identity of its directory: a restarted node has the same
+	Data    string   `json:"data"` // host:port of its data plane
+	Control string   `json:"control"`
+	Store   string   `json:"store,omitempty"` // host:port of the store that it carries
+	Kinds   []string `json:"kinds,omitempty"` // what it runs: shard, sampler, trainer, …
+	Drain   bool     `json:"drain,omitempty"` // it gets no more work
+	// Epoch is the revision at which it joined: of two nodes of one name the
+	// later has the larger. The store sets it.
+	Epoch int64 `json:"-"`
+}
+
+// View is the cluster at a revision. It must not be changed.
+type View struct {
+	Revision int64
+	Members  []Info // by name
+	// Leader is the name of the leading node, Epoch the revision at which it
+	// was elected; "" and 0 while there is none.
+	Leader string
+	Epoch  int64
+}
+
+// Member returns the member of a name.
+func (v *View) Member(node string) (Info, bool) {
+	i, ok := slices.BinarySearchFunc(v.Members, node, func(m Info, n string) int { return strings.Compare(m.Node, n) })
+	if !ok {
+		return Info{}, false
+	}
+	return v.Members[i], true
+}
+
+// Config of a member.
+type Config struct {
+	Cluster string
+	Info    Info
+	// TTL is how long a node that is not heard of stays a member; 2 s. It also
+	// bounds how long the others wait for one that was killed.
+	TTL    time.Duration
+	Logger *slog.Logger
+}
+
+// ErrFenced: this node is not a member any longer; what it does is void.
+var ErrFenced = errors.New("membership: this node's lease has ended")
+
+// ErrNameTaken: another live node has the name.
+var ErrNameTaken = errors.New("membership: the name is taken")
+
+// Member is this node's membership.
+type Member struct {
+	store  Store
+	cfg    Config
+	prefix string
+	lease  Lease
+	epoch  int64
+	cancel context.CancelFunc
+	ctx    context.Context
+	tasks  sync.WaitGroup
+	lost   chan struct{}
+
+	mu      sync.Mutex
+	info    Info
+	err     error
+	view    *View
+	changed chan struct{}
+	entries map[string]Entry
+}
+
+// Prefix returns the keys of a cluster.
+func Prefix(cluster string) string { return "/gnnactor/" + cluster + "/" }
+
+// Join makes this node a member. It returns when the node sees itself. A node
+// of the same name and Home, which must have died, is replaced; one with
+// another Home is ErrNameTaken.
+func Join(ctx context.Context, store Store, cfg Config) (*Member, error) {
+	for _, name := range []string{cfg.Cluster, cfg.Info.Node} {
+		if err := certs.CheckNode(name); err != nil {
+			return nil, err
+		}
+	}
+	if cfg.TTL == 0 {
+		cfg.TTL = 2 * time.Second
+	}
+	if cfg.TTL < time.Second {
+		return nil, fmt.Errorf("membership: a lease of %v; the least is 1s", cfg.TTL)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	began := time.Now()
+	lease, err := store.Grant(ctx, cfg.TTL)
+	if err != nil {
+		return nil, err
+	}
+	m := &Member{
+		store: store, cfg: cfg, prefix: Prefix(cfg.Cluster), lease: lease, info: cfg.Info,
+		lost: make(chan struct{}), changed: make(chan struct{}), view: &View{}, entries: map[string]Entry{},
+	}
+	if m.epoch, err = m.register(ctx); err != nil {
+		return nil, errors.Join(err, store.Revoke(ctx, lease))
+	}
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	m.tasks.Go(func() { m.renew(began) })
+	m.tasks.Go(m.follow)
+	for {
+		v, changed := m.View()
+		if me, ok := v.Member(cfg.Info.Node); ok && me.Epoch == m.epoch && v.Leader != "" {
+			return m, nil
+		}
+		select {
+		case <-changed:
+		case <-m.lost:
+			m.stop()
+			return nil, m.Err()
+		case <-ctx.Done():
+			m.stop()
+			return nil, errors.Join(fmt.Errorf("membership: join: %w", ctx.Err()), store.Revoke(context.WithoutCancel(ctx), lease))
+		}
+	}
+}
+
+func (m *Member) key() string       { return m.prefix + "members/" + m.cfg.Info.Node }
+func (m *Member) leaderKey() string { return m.prefix + "leader" }
+
+// register writes this node's entry and returns its epoch.
+func (m *Member) register(ctx context.Context) (int64, error) {
+	value, err := json.Marshal(&m.info)
+	if err != nil {
+		return 0, fmt.Errorf("membership: %w", err)
+	}
+	put := Change{Key: m.key(), Value: value, Lease: m.lease}
+	for {
+		entries, _, err := m.store.List(ctx, m.key())
+		if err != nil {
+			return 0, err
+		}
+		i := slices.IndexFunc(entries, func(e Entry) bool { return e.Key == m.key() })
+		if i < 0 {
+			ok, rev, err := m.store.Commit(ctx, []If{{Key: m.key()}}, []Change{put})
+			if err != nil || ok {
+				return rev, err
+			}
+			continue
+		}
+		old := entries[i]
+		var info Info
+		if err := json.Unmarshal(old.Value, &info); err != nil {
+			return 0, fmt.Errorf("membership: %s: %w", old.Key, err)
+		}
+		if info.Home != m.info.Home || info.Home == "" {
+			return 0, fmt.Errorf("%w: node %s is a member at %s", ErrNameTaken, info.Node, info.Data)
+		}
+		// Deleted first, so that the epoch is new.
+		if _, _, err := m.store.Commit(ctx, []If{{Key: m.key(), Created: old.Created}}, []Change{{Key: m.key()}}); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// renew keeps the lease and fences the node when it cannot.
+func (m *Member) renew(counted time.Time) {
+	every := m.cfg.TTL / 4
+	// The store may end the lease TTL after it heard of it; this node ends its
+	// own counting an eighth earlier, from when it spoke.
+	until := func() time.Duration { return time.Until(counted.Add(m.cfg.TTL - m.cfg.TTL/8)) }
+	for {
+		next := time.NewTimer(min(every, until()))
+		select {
+		case <-m.ctx.Done():
+			next.Stop()
+			return
+		case <-next.C:
+		}
+		left := until()
+		if left <= 0 {
+			m.fence(fmt.Errorf("%w: it could not be renewed for %v", ErrFenced, m.cfg.TTL))
+			return
+		}
+		sent := time.Now()
+		ctx, cancel := context.WithTimeout(m.ctx, min(left, m.cfg.TTL/2))
+		err := m.store.Renew(ctx, m.lease)
+		cancel()
+		switch {
+		case err == nil:
+			counted = sent
+		case errors.Is(err, ErrLeaseGone):
+			m.fence(fmt.Errorf("%w: %w", ErrFenced, err))
+			return
+		default:
+			m.cfg.Logger.Warn("the lease could not be renewed yet", "error", err)
+		}
+	}
+}
+
+func (m *Member) fence(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.err == nil {
+		m.err = err
+		close(m.lost)
+		m.cfg.Logger.Error("this node is fenced", "error", err)
+	}
+}
+
+// Lost is closed when this node must stop its actors: it is fenced.
+func (m *Member) Lost() <-chan struct{} { return m.lost }
+
+// Err returns why the node was fenced; nil while it is a member.
+func (m *Member) Err() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.err
+}
+
+// Epoch returns the revision at which this node joined.
+func (m *Member) Epoch() int64 { return m.epoch }
+
+// View returns the newest view, and a channel that is closed when there is a
+// newer one.
+func (m *Member) View() (*View, <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.view, m.changed
+}
+
+// Leads reports whether this node leads in v.
+func (m *Member) Leads(v *View) bool { return v.Leader == m.cfg.Info.Node }
+
+// follow keeps the view, and stands for election when there is no leader.
+func (m *Member) follow() {
+	for m.ctx.Err() == nil {
+		if err := m.followOnce(); err != nil && m.ctx.Err() == nil {
+			m.cfg.Logger.Warn("the store cannot be followed; trying again", "error", err)
+			pause := time.NewTimer(m.cfg.TTL / 8)
+			select {
+			case <-pause.C:
+			case <-m.ctx.Done():
+				pause.Stop()
+			}
+		}
+	}
+}
+
+func (m *Member) followOnce() error {
+	ctx, cancel := context.WithTimeout(m.ctx, m.cfg.TTL)
+	defer cancel()
+	all, revision, err := m.store.List(ctx, m.prefix)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	clear(m.entries)
+	m.mu.Unlock()
+	if err := m.take(all, revision); err != nil {
+		return err
+	}
+	return m.store.Watch(m.ctx, m.prefix, revision, func(changed []Entry, revision int64) {
+		if err := m.take(changed, revision); err != nil {
+			m.cfg.Logger.Warn("election", "error", err)
+		}
+	})
+}
+
+// take brings the view up to revision.
+func (m *Member) take(changed []Entry, revision int64) error {
+	m.mu.Lock()
+	for _, e := range changed {
+		if e.Deleted {
+			delete(m.entries, e.Key)
+		} else {
+			m.entries[e.Key] = e
+		}
+	}
+	v := &View{Revision: revision}
+	for key, e := range m.entries {
+		name, ok := strings.CutPrefix(key, m.prefix+"members/")
+		if !ok {
+			continue
+		}
+		var info Info
+		if err := json.Unmarshal(e.Value, &info); err != nil || info.Node != name {
+			m.cfg.Logger.Warn("a malformed entry of the store is passed over", "key", key, "error", err)
+			continue
+		}
+		info.Epoch = e.Created
+		v.Members = append(v.Members, info)
+	}
+	slices.SortFunc(v.Members, func(a, b Info) int { return strings.Compare(a.Node, b.Node) })
+	if e, ok := m.entries[m.leaderKey()]; ok {
+		v.Leader, v.Epoch = string(e.Value), e.Created
+	}
+	m.view = v
+	close(m.changed)
+	m.changed = make(chan struct{})
+	me, in := v.Member(m.cfg.Info.Node)
+	fenced := m.err != nil
+	m.mu.Unlock()
+	if revision >= m.epoch && (!in || me.Epoch > m.epoch) {
+		m.fence(fmt.Errorf("%w: its entry is gone from the store", ErrFenced))
+		return nil
+	}
+	if v.Leader != "" || fenced || me.Drain {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(m.ctx, m.cfg.TTL)
+	defer cancel()
+	// Who is not first hears of the winner by the watch.
+	_, _, err := m.store.Commit(ctx, []If{{Key: m.leaderKey()}, {Key: m.key(), Created: m.epoch}},
+		[]Change{{Key: m.leaderKey(), Value: []byte(m.cfg.Info.Node), Lease: m.lease}})
+	return err
+}
+
+// Announce changes what this node says about itself.
+func (m *Member) Announce(ctx context.Context, change func(*Info)) error {
+	m.mu.Lock()
+	info := m.info
+	change(&info)
+	info.Node, info.Home = m.info.Node, m.info.Home
+	m.info = info
+	m.mu.Unlock()
+	value, err := json.Marshal(&info)
+	if err != nil {
+		return fmt.Errorf("membership: %w", err)
+	}
+	ok, _, err := m.store.Commit(ctx, []If{{Key: m.key(), Created: m.epoch}}, []Change{{Key: m.key(), Value: value, Lease: m.lease}})
+	if err == nil && !ok {
+		err = ErrFenced
+	}
+	return err
+}
+
+// Resign gives up the lead, if this node has it.
+func (m *Member) Resign(ctx context.Context) error {
+	v, _ := m.View()
+	if !m.Leads(v) {
+		return nil
+	}
+	_, _, err := m.store.Commit(ctx, []If{{Key: m.leaderKey(), Created: v.Epoch}}, []Change{{Key: m.leaderKey()}})
+	return err
+}
+
+// Leave ends the membership at once, and waits for what Join started.
+func (m *Member) Leave(ctx context.Context) error {
+	m.stop()
+	err := m.store.Revoke(ctx, m.lease)
+	if errors.Is(err, ErrLeaseGone) {
+		return nil
+	}
+	return err
+}
+
+func (m *Member) stop() {
+	m.cancel()
+	m.tasks.Wait()
+}

@@ -1,0 +1,65 @@
+// Package membership knows which nodes a cluster has, who leads it, and where
+// its actors are, and takes a node out that can no longer be sure of it.
+//
+// All of it lives in a Store (etcd): a node is a member while its lease lives,
+// the leader is whose key was made first, and every entry of the placement
+// table is written under the leader's epoch, the revision at which it was
+// elected. The store refuses a write under an epoch that is over; actors refuse
+// commands that are older than what they have seen. A node counts its lease
+// from the moment at which it sent the last renewal that was answered, which is
+// earlier than when the store began to count: so it stops its actors before
+// anyone else may start them again.
+package membership
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Store is a replicated key-value store with revisions and leases. Package
+// etcd implements it.
+type Store interface {
+	// Grant makes a lease.
+	Grant(ctx context.Context, ttl time.Duration) (Lease, error)
+	// Renew lets a lease live for its time again; ErrLeaseGone when it does not.
+	Renew(ctx context.Context, l Lease) error
+	// Revoke ends a lease and deletes its keys.
+	Revoke(ctx context.Context, l Lease) error
+	// Commit makes all changes at once if every condition holds, at a revision.
+	Commit(ctx context.Context, ifs []If, do []Change) (ok bool, revision int64, err error)
+	// List returns all entries under a prefix, by key, and the revision.
+	List(ctx context.Context, prefix string) ([]Entry, int64, error)
+	// Watch calls f with each batch of changes under prefix after revision, in
+	// order, until ctx ends or the store can no longer be followed. A deleted
+	// entry has Deleted set.
+	Watch(ctx context.Context, prefix string, after int64, f func(changed []Entry, revision int64)) error
+}
+
+// Lease names a lease.
+type Lease int64
+
+// Entry is a key and its value; Created and Modified are revisions.
+type Entry struct {
+	Key               string
+	Value             []byte
+	Created, Modified int64
+	Deleted           bool
+}
+
+// If is a condition: the key was made at revision Created (0: it does not
+// exist) and, unless Modified is 0, changed last at Modified.
+type If struct {
+	Key               string
+	Created, Modified int64
+}
+
+// Change puts a value under a key, or deletes the key when Value is nil.
+type Change struct {
+	Key   string
+	Value []byte
+	Lease Lease
+}
+
+// ErrLeaseGone: a lease has ended.
+var ErrLeaseGone = errors.New("membership: the lease has ended")

@@ -1,0 +1,159 @@
+package membership
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// ErrStale: a write or a command under an epoch that is over.
+var ErrStale = errors.New("membership: stale epoch")
+
+// Place says where an actor is. Epoch is the revision of the entry: every
+// command to the actor carries it, and an older one is refused.
+type Place struct {
+	Kind  string `json:"-"`
+	ID    string `json:"-"`
+	Node  string `json:"node"` // "" while it moves
+	Epoch int64  `json:"-"`
+}
+
+func (m *Member) placeKey(kind, id string) string { return m.prefix + "places/" + kind + "/" + id }
+
+// Places returns the placement table of the newest view, by kind and id.
+func (m *Member) Places() []Place {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []Place
+	for key, e := range m.entries {
+		if p, ok := m.place(key, e); ok {
+			all = append(all, p)
+		}
+	}
+	slices.SortFunc(all, func(a, b Place) int {
+		return strings.Compare(a.Kind+"/"+a.ID, b.Kind+"/"+b.ID)
+	})
+	return all
+}
+
+// Place returns the entry of one actor.
+func (m *Member) Place(kind, id string) (Place, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := m.placeKey(kind, id)
+	e, ok := m.entries[key]
+	if !ok {
+		return Place{}, false
+	}
+	return m.place(key, e)
+}
+
+func (m *Member) place(key string, e Entry) (Place, bool) {
+	rest, ok := strings.CutPrefix(key, m.prefix+"places/")
+	if !ok {
+		return Place{}, false
+	}
+	kind, id, ok := strings.Cut(rest, "/")
+	var p Place
+	if !ok || json.Unmarshal(e.Value, &p) != nil {
+		return Place{}, false
+	}
+	p.Kind, p.ID, p.Epoch = kind, id, e.Modified
+	return p, true
+}
+
+// SetPlace writes an entry as leader of epoch leader, if the entry is still at
+// p.Epoch (0: it does not exist), and returns it with its new epoch. ErrStale:
+// this node leads no longer, or somebody else wrote the entry.
+func (m *Member) SetPlace(ctx context.Context, leader int64, p Place) (Place, error) {
+	if strings.ContainsAny(p.Kind+p.ID, "/") || p.Kind == "" || p.ID == "" {
+		return p, fmt.Errorf("membership: place of kind %q, id %q: neither may be empty or hold a slash", p.Kind, p.ID)
+	}
+	value, err := json.Marshal(&p)
+	if err != nil {
+		return p, fmt.Errorf("membership: %w", err)
+	}
+	key := m.placeKey(p.Kind, p.ID)
+	epoch, err := m.commit(ctx, leader, key, p.Epoch, value)
+	p.Epoch = epoch
+	return p, err
+}
+
+// Value returns a value of the run's state that SetValue wrote, and its epoch;
+// nil and 0: there is none.
+func (m *Member) Value(key string) ([]byte, int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.entries[m.prefix+"state/"+key]
+	return e.Value, e.Modified
+}
+
+// SetValue is the compare-and-swap of run state, such as the newest checkpoint:
+// it writes as leader of epoch leader, if the value is still at epoch (0: there
+// is none). Nil deletes.
+func (m *Member) SetValue(ctx context.Context, leader int64, key string, epoch int64, value []byte) (int64, error) {
+	return m.commit(ctx, leader, m.prefix+"state/"+key, epoch, value)
+}
+
+// commit writes key under the leader's epoch. It fails if this node is fenced,
+// even if the store does not know of it yet.
+func (m *Member) commit(ctx context.Context, leader int64, key string, epoch int64, value []byte) (int64, error) {
+	if err := m.Err(); err != nil {
+		return 0, err
+	}
+	ifs := []If{{Key: m.leaderKey(), Created: leader}, {Key: m.key(), Created: m.epoch}}
+	if epoch == 0 {
+		ifs = append(ifs, If{Key: key})
+	} else {
+		entries, _, err := m.store.List(ctx, key)
+		if err != nil {
+			return 0, err
+		}
+		i := slices.IndexFunc(entries, func(e Entry) bool { return e.Key == key })
+		if i < 0 || entries[i].Modified != epoch {
+			return 0, fmt.Errorf("%w: %s is not at revision %d", ErrStale, key, epoch)
+		}
+		ifs = append(ifs, If{key, entries[i].Created, epoch})
+	}
+	ok, revision, err := m.store.Commit(ctx, ifs, []Change{{Key: key, Value: value}})
+	if err != nil {
+		return 0, err
+	}
+	if !ok {
+		return 0, fmt.Errorf("%w: %s at revision %d under leader %d", ErrStale, key, epoch, leader)
+	}
+	return revision, nil
+}
+
+// Until waits until the view satisfies what.
+func (m *Member) Until(ctx context.Context, what func(*View) bool) (*View, error) {
+	for {
+		v, changed := m.View()
+		if what(v) {
+			return v, nil
+		}
+		select {
+		case <-changed:
+		case <-m.lost:
+			return nil, m.Err()
+		case <-ctx.Done():
+			return nil, fmt.Errorf("membership: %w", ctx.Err())
+		}
+	}
+}
+
+// Gate refuses commands that are older than the newest one it let through: an
+// actor asks it before it does what a command says.
+type Gate struct{ newest int64 }
+
+// Pass lets a command of an epoch through, or returns ErrStale.
+func (g *Gate) Pass(epoch int64) error {
+	if epoch < g.newest {
+		return fmt.Errorf("%w: a command of epoch %d after one of %d", ErrStale, epoch, g.newest)
+	}
+	g.newest = epoch
+	return nil
+}
