@@ -24,6 +24,8 @@ type Attention[T cpu.Float] struct {
 	Right *Value[T] // NumDst×(Heads·C)
 	Att   *Value[T] // Heads×C
 
+	Weights []T // of each entry's e^score in the softmax, constants; nil: all 1
+
 	Drop *cpu.Dropped // of the weights; nil: none
 }
 
@@ -48,6 +50,9 @@ func (t *Tape[T]) Attend(b *graph.Block, v *Value[T], o Attention[T]) *Value[T] 
 	} else {
 		o.Src.read, o.Dst.read = true, true
 		a.Additive(t.x, o.Src.Matrix(), o.Dst.Matrix())
+	}
+	if o.Weights != nil {
+		t.reweigh(a, o.Weights)
 	}
 	a.Sum(t.x, y.dense, m)
 	t.Record(y, func() {
@@ -76,6 +81,35 @@ func (t *Tape[T]) Attend(b *graph.Block, v *Value[T], o Attention[T]) *Value[T] 
 		t.addGrad(v, dv)
 	}, v, o.Src, o.Dst, o.Edge, o.Right, o.Att)
 	return y
+}
+
+// reweigh turns the softmax weights of a into those of scores whose exponentials
+// are multiplied by w, one per entry; loops keep theirs. The softmax's
+// derivative is the same function of the result. Rows of weight 0 become 0.
+func (t *Tape[T]) reweigh(a *cpu.Attention[T], w []T) {
+	b, h := a.Block, a.Heads
+	t.chunks(b.NumDst, func(i int) {
+		for k := range h {
+			sum := T(0)
+			if a.Self != nil {
+				sum = a.Self[i*h+k]
+			}
+			for e := b.Indptr[i]; e < b.Indptr[i+1]; e++ {
+				v := &a.Alpha[int(e)*h+k]
+				*v *= w[e]
+				sum += *v
+			}
+			if sum == 0 {
+				continue
+			}
+			if a.Self != nil {
+				a.Self[i*h+k] /= sum
+			}
+			for e := b.Indptr[i]; e < b.Indptr[i+1]; e++ {
+				a.Alpha[int(e)*h+k] /= sum
+			}
+		}
+	})
 }
 
 // FoldHeads returns the Heads×in matrix whose row h is att[h]ᵀ·W_h, W_h the rows

@@ -119,6 +119,11 @@ func newCore[T cpu.Float](m *Model, x *cpu.Exec, record bool) *core[T] {
 		c.ctx[i] = Context[T]{Tape: c.tape, model: m, norm: norm}
 		c.ctx[i].params, c.ctx[i].places = place(c.layers[i].allParams())
 	}
+	for i := len(c.layers) - 1; i >= 0; i-- {
+		if c.layers[i].inner {
+			c.ctx[i].params, c.ctx[i].places = c.ctx[i+1].params, c.ctx[i+1].places
+		}
+	}
 	c.headParams, _ = place(headParams(m.spec))
 	return c
 }
@@ -174,7 +179,7 @@ func (c *core[T]) check(in *Input) error {
 				return fmt.Errorf("block %d: %w", i, err)
 			}
 		}
-		if spec.EdgeDim > 0 && b.EdgeIDs == nil && len(b.Indices) > 0 && !isWhole(b, c.model.graph) {
+		if spec.EdgeDim > 0 && b.EdgeIDs == nil && len(b.Indices) > 0 && !isComplete(b, c.model.graph) {
 			return fmt.Errorf("block %d has no EdgeIDs to look edge features up by; ask the sampler for them", i)
 		}
 	}

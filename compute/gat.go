@@ -73,7 +73,7 @@ func (l *gatConv[T]) Transform(c *Context[T], x *Value[T]) []*Value[T] {
 func (l *gatConv[T]) Gather(c *Context[T], x *Value[T], h []*Value[T]) Message[T] {
 	m := &Attention[T]{
 		Heads: l.heads, Slope: gatSlope, Loops: l.loops, Drop: c.drop, Src: h[1],
-		Dst: c.Linear(x, c.FoldHeads(c.Param(gatDst), c.Param(gatWeight)), nil, cpu.Linear),
+		Weights: c.attentionWeights(), Dst: c.Linear(x, c.FoldHeads(c.Param(gatDst), c.Param(gatWeight)), nil, cpu.Linear),
 	}
 	if l.edgeDim > 0 {
 		m.Edge = c.Linear(c.EdgeFeatures(), c.FoldHeads(c.Param(gatEdge), c.Param(gatEdgeWeight)), nil, cpu.Linear)
@@ -118,7 +118,7 @@ func (l *gat2Conv[T]) Transform(c *Context[T], x *Value[T]) []*Value[T] {
 func (l *gat2Conv[T]) Gather(c *Context[T], x *Value[T], h []*Value[T]) Message[T] {
 	right := c.Linear(x, c.Param(gat2Right), c.Param(gat2RightBias), cpu.Linear)
 	return Message[T]{Value: h[0], Attention: &Attention[T]{
-		Heads: l.heads, Slope: gatSlope, Loops: l.loops, Drop: c.drop, Right: right, Att: c.Param(gat2Att),
+		Heads: l.heads, Slope: gatSlope, Loops: l.loops, Drop: c.drop, Weights: c.attentionWeights(), Right: right, Att: c.Param(gat2Att),
 	}}
 }
 

@@ -56,6 +56,57 @@ type gcnCoefs[T cpu.Float] struct {
 	keepSelf []T
 }
 
+// blockOf is of with degrees counted in the block alone, Spec.GCNNorm's "block":
+// what PyG's gcn_norm gives on the edges of the block. A source that is no
+// destination has degree 1, of the self-loop that it is given.
+func (k *gcnCoefs[T]) blockOf(c *Context[T]) (weights, self []T) {
+	b := c.Block
+	weights, self = c.mem.Alloc(len(b.Indices)), c.mem.Alloc(b.NumDst)
+	inv := c.mem.Alloc(b.NumSrc) // d̂^-½
+	loops := c.mem.Alloc(b.NumDst)
+	entry := func(e int64) T {
+		switch {
+		case k.graph.Weights == nil:
+			return 1
+		case b.EdgeIDs != nil:
+			return T(k.graph.Weights[b.EdgeIDs[e]])
+		}
+		return T(k.graph.Weights[e])
+	}
+	c.chunks(b.NumSrc, func(i int) {
+		loop, sum := T(1), T(0)
+		if i < b.NumDst {
+			for e := b.Indptr[i]; e < b.Indptr[i+1]; e++ {
+				if int(b.Indices[e]) == i {
+					loop = entry(e)
+				} else {
+					sum += entry(e)
+				}
+			}
+			loops[i] = loop
+		}
+		inv[i] = 0
+		if d := sum + loop; d > 0 {
+			inv[i] = T(1 / math.Sqrt(float64(d)))
+		}
+	})
+	c.chunks(b.NumDst, func(i int) {
+		self[i] = T(inv[i]*loops[i]) * inv[i]
+		for e := b.Indptr[i]; e < b.Indptr[i+1]; e++ {
+			u := b.Indices[e]
+			if int(u) == i {
+				weights[e] = 0
+				continue
+			}
+			weights[e] = T(inv[u]*entry(e)) * inv[i]
+			if b.Weights != nil {
+				weights[e] *= T(b.Weights[e])
+			}
+		}
+	})
+	return weights, self
+}
+
 // of returns the coefficient of every entry of c's block and of every
 // destination's own row. On a sampled row S(v) the whole graph's coefficients
 // are multiplied by d(v)/|S(v)|, so that the sum over neighbours is unbiased,
@@ -63,6 +114,9 @@ type gcnCoefs[T cpu.Float] struct {
 // d(v) and |S(v)| but get coefficient 0: the self-loop has them.
 func (k *gcnCoefs[T]) of(c *Context[T]) (weights, self []T) {
 	b := c.Block
+	if c.model.spec.GCNNorm == "block" && !c.whole && !isWhole(b, k.graph) {
+		return k.blockOf(c)
+	}
 	if isWhole(b, k.graph) && b.Weights == nil {
 		if k.keep == nil {
 			k.keep, k.keepSelf = make([]T, len(b.Indices)), make([]T, b.NumDst)
@@ -118,7 +172,7 @@ func (k *gcnCoefs[T]) fill(x *cpu.Exec, b *graph.Block, weights, self []T) {
 
 // check reports a block that of cannot serve.
 func (k *gcnCoefs[T]) check(b *graph.Block) error {
-	if k.graph.Weights != nil && b.EdgeIDs == nil && len(b.Indices) > 0 && !isWhole(b, k.graph) {
+	if k.graph.Weights != nil && b.EdgeIDs == nil && len(b.Indices) > 0 && !isComplete(b, k.graph) {
 		return fmt.Errorf("the graph has edge weights, but the block has no EdgeIDs to look them up by; ask the sampler for them")
 	}
 	return nil

@@ -122,3 +122,41 @@ func TestGCNNormOfNonPositiveDegrees(t *testing.T) {
 		t.Errorf("got %v, want zeros", norm.invSqrt)
 	}
 }
+
+// TestGCNBlockCoefficients compares the coefficients from a block's own degrees
+// with the dense matrix of the graph that has the block's entries alone.
+func TestGCNBlockCoefficients(t *testing.T) {
+	for _, weighted := range []bool{false, true} {
+		g := randomGraph(40, 3, weighted, 12)
+		b := sampleBlocks(g, []uint32{33, 4, 0, 3, 10, 17, 12}, 1, 2, 2)[0]
+		own := &graph.Graph{Indptr: make([]int64, b.NumSrc+1), Indices: b.Indices}
+		for i := range b.NumSrc {
+			own.Indptr[i+1] = int64(len(b.Indices))
+			if i < b.NumDst {
+				own.Indptr[i+1] = b.Indptr[i+1]
+			}
+		}
+		if weighted {
+			for _, e := range b.EdgeIDs {
+				own.Weights = append(own.Weights, g.Weights[e])
+			}
+		}
+		dense := denseGCN(own)
+		m := mustModel(t, Spec{Model: "gcn", Layers: 1, InDim: 1, OutDim: 1, GCNNorm: "block"}, g)
+		ctx := &newCore[float64](m, testExec(t, 2, cpu.Go), false).ctx[0]
+		ctx.Block = &b
+		w, self := ctx.norm.of(ctx)
+		for i := range b.NumDst {
+			got := make([]float64, b.NumSrc)
+			got[i] = self[i]
+			for e := b.Indptr[i]; e < b.Indptr[i+1]; e++ {
+				got[b.Indices[e]] += w[e]
+			}
+			for u := range got {
+				if math.Abs(got[u]-dense[i][u]) > 1e-6 {
+					t.Fatalf("weights %v: coefficient of %d for %d is %v, want %v", weighted, u, i, got[u], dense[i][u])
+				}
+			}
+		}
+	}
+}

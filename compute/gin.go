@@ -33,19 +33,42 @@ func (l *ginConv[T]) Params() []Param {
 	return append(params, normParams(l.norm, "nn.norms.0.", l.out)...)
 }
 
-func (l *ginConv[T]) Transform(c *Context[T], x *Value[T]) []*Value[T] { return []*Value[T]{x} }
+// transformFirst also needs ε as a constant: it is then a coefficient of the
+// sum.
+func (l *ginConv[T]) transformFirst(c *Context[T]) bool {
+	return !l.trainEps && c.TransformFirst(l.in, l.out)
+}
+
+func (l *ginConv[T]) Transform(c *Context[T], x *Value[T]) []*Value[T] {
+	if l.transformFirst(c) {
+		x = c.Linear(x, c.Param(ginWeight1), nil, cpu.Linear)
+	}
+	return []*Value[T]{x}
+}
 
 func (l *ginConv[T]) Gather(c *Context[T], _ *Value[T], h []*Value[T]) Message[T] {
-	return Message[T]{Value: h[0], Reduce: cpu.Sum, Weights: c.SumWeights()}
+	m := Message[T]{Value: h[0], Reduce: cpu.Sum, Weights: c.SumWeights()}
+	if l.transformFirst(c) {
+		m.Self = c.mem.Alloc(c.Block.NumDst)
+		for i := range m.Self {
+			m.Self[i] = 1 + c.Param(ginEps).dense.Data[0]
+		}
+	}
+	return m
 }
 
 func (l *ginConv[T]) Apply(c *Context[T], x, a *Value[T], act cpu.Activation) *Value[T] {
-	a = c.AddScaled(a, x, c.Param(ginEps))
+	inner := l.act
+	if l.norm != "" {
+		inner = cpu.Linear
+	}
 	var h *Value[T]
-	if l.norm == "" {
-		h = c.Linear(a, c.Param(ginWeight1), c.Param(ginBias1), l.act)
+	if l.transformFirst(c) {
+		h = c.BiasAct(a, c.Param(ginBias1), inner)
 	} else {
-		h = c.Linear(a, c.Param(ginWeight1), c.Param(ginBias1), cpu.Linear)
+		h = c.Linear(c.AddScaled(a, x, c.Param(ginEps)), c.Param(ginWeight1), c.Param(ginBias1), inner)
+	}
+	if l.norm != "" {
 		h = c.BiasAct(c.normalize(l.norm, h, ginNorm), nil, l.act)
 	}
 	return c.Linear(h, c.Param(ginWeight2), c.Param(ginBias2), act)

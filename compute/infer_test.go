@@ -56,6 +56,9 @@ func TestInferMatchesForward(t *testing.T) {
 					y := c.forward(wholeBlocks(ds.Graph, m.Blocks()), c.tape.Table(ds.NodeFeatures, 97, nil), 0)
 					closeTo(t, "whole graph", got.Data, y.Matrix().Data, 1e-5)
 
+					if spec.GCNNorm == "block" {
+						return // a block's degrees are others than the graph's
+					}
 					seeds := []uint32{96, 4, 50, 13}
 					blocks := sampleBlocks(ds.Graph, seeds, m.Blocks(), -1, 1)
 					c.tape.Reset()

@@ -63,6 +63,8 @@ type Context[T cpu.Float] struct {
 	edges  *graph.Features // of the whole graph's edges, or nil
 	drop   *cpu.Dropped    // of attention weights; nil outside training
 
+	wantsInput bool // a gradient of the layer's input is wanted
+
 	moments []moments[T] // that the layer's batch norms saw
 }
 
@@ -109,24 +111,45 @@ func (c *Context[T]) SumWeights() []T {
 	return scaled
 }
 
+// attentionWeights returns SamplerWeights if attention is to have them.
+func (c *Context[T]) attentionWeights() []T {
+	if !c.model.spec.WeightAttention {
+		return nil
+	}
+	return c.SamplerWeights()
+}
+
 // aggregateCost is how many multiply-adds of a dense product take as long as
 // one of an aggregation, which waits for memory. It is a constant, so that the
 // order of products is a function of sizes.
 const aggregateCost = 8
 
 // TransformFirst reports whether multiplying by an in×out matrix before the
-// aggregation costs less than after it (ALGORITHMS §8). It depends on the sizes
-// of the block alone; in exact inference on those of the whole graph, so that a
-// row's bits depend on nothing else.
-func (c *Context[T]) TransformFirst(in, out int) bool {
+// aggregation costs less than after it (ALGORITHMS §8). Where the gradient of
+// the layer's input is wanted, the backward pass makes the same products and the
+// same aggregation again, and the forward pass decides for both. Where it is
+// not, as in the first layer, only the product for the weights' gradient is made
+// again, and the aggregation if it came after the product. TransformFirst
+// depends on the sizes of the block alone; in exact inference on those of the
+// whole graph, so that a row's bits depend on nothing else.
+func (c *Context[T]) TransformFirst(in, out int) bool { return c.transformFirst(in, out, out) }
+
+// transformFirst is TransformFirst where sent columns are aggregated after the
+// product.
+func (c *Context[T]) transformFirst(in, out, sent int) bool {
 	nDst, nSrc, entries := float64(c.Block.NumDst), float64(c.Block.NumSrc), float64(len(c.Block.Indices))
 	if c.whole {
 		nDst = float64(c.model.nodes)
 		nSrc, entries = nDst, float64(c.model.edges)
 	}
 	entries *= aggregateCost
-	fin, fout := float64(in), float64(out)
-	return nSrc*fin*fout+entries*fout < entries*fin+nDst*fin*fout
+	// How often each way makes its products and its aggregation.
+	products, after, before := 1.0, 1.0, 1.0
+	if c.record && !c.wantsInput {
+		products, after = 2, 2
+	}
+	area := float64(in) * float64(out)
+	return products*nSrc*area+after*entries*float64(sent) < before*entries*float64(in)+products*nDst*area
 }
 
 // sum is the Sum stage.

@@ -29,6 +29,11 @@ type Spec struct {
 	// Hops is how far a layer of mixhop reaches: the powers of the adjacency
 	// matrix are 0, 1, ..., Hops. 0: 2.
 	Hops int `json:"hops,omitempty"`
+	// GCNNorm says where the degrees in the coefficients of gcn and mixhop come
+	// from in training: graph (also if empty) scales the whole graph's to the
+	// sampled neighbours, without bias; block counts the block's own, as PyG
+	// does on a loader's batch. Inference takes the graph's.
+	GCNNorm string `json:"gcn_norm,omitempty"`
 	// TrainEps makes gin's ε a parameter that is learnt.
 	TrainEps bool `json:"train_eps,omitempty"`
 	// Heads is the number of attention heads of gat and gatv2. Hidden layers
@@ -44,6 +49,10 @@ type Spec struct {
 	// AttentionDropout is the probability of dropping an attention weight in
 	// training.
 	AttentionDropout float64 `json:"attention_dropout,omitempty"`
+	// WeightAttention multiplies an entry's share in the softmax of gat and
+	// gatv2 by the sampler's weight, so that attention over all neighbours is
+	// estimated; without it attention ignores those weights.
+	WeightAttention bool `json:"weight_attention,omitempty"`
 	// ScaleSums multiplies what sage with sums and gin receive from sampled
 	// neighbours by d(v)/|S(v)|, so that the sum over all neighbours is
 	// estimated without bias.
@@ -90,6 +99,7 @@ func (s *Spec) validate(custom bool) error {
 	oneOf("aggregation", s.Aggregation, "mean", "max", "sum")
 	oneOf("norm", s.Norm, "layer", "batch")
 	oneOf("activation", s.Activation, "relu", "leaky-relu", "elu")
+	oneOf("gcn norm", s.GCNNorm, "graph", "block")
 	oneOf("jumping knowledge", s.JumpingKnowledge, "cat", "max", "last")
 	check(s.Layers >= 1, "%d layers; there must be at least 1", s.Layers)
 	check(s.Hidden >= 1 || s.Layers == 1 && !s.head(), "hidden width is %d; it must be at least 1", s.Hidden)

@@ -12,7 +12,7 @@ import (
 type placedLayer[T cpu.Float] struct {
 	Layer[T]
 	prefix   string  // of its parameters' names
-	inner    bool    // another layer of the same convolution follows
+	inner    bool    // another layer of the same convolution follows, and declares its parameters
 	output   bool    // its result is the model's
 	norm     []Param // of the norm after it, or none
 	residual bool    // its input is added to its result
@@ -69,10 +69,11 @@ func newLayers[T cpu.Float](m *Model) []placedLayer[T] {
 		case "gatv2":
 			l.Layer = &gat2Conv[T]{gatShape{in: in, out: out, heads: spec.heads(), mean: l.output && !spec.concat, loops: !spec.NoLoops}}
 		case "mixhop":
+			first := new(bool)
 			for hop := 1; hop < spec.hops(); hop++ {
-				add(placedLayer[T]{Layer: &mixHop[T]{in: in, out: out, hop: hop, hops: spec.hops()}, prefix: l.prefix, inner: true})
+				add(placedLayer[T]{Layer: &mixHop[T]{in: in, out: out, hop: hop, hops: spec.hops(), first: first}, prefix: l.prefix, inner: true})
 			}
-			l.Layer = &mixHop[T]{in: in, out: out, hop: spec.hops(), hops: spec.hops()}
+			l.Layer = &mixHop[T]{in: in, out: out, hop: spec.hops(), hops: spec.hops(), first: first}
 		default:
 			panic("compute: newLayers: spec was not validated")
 		}
@@ -124,6 +125,7 @@ func (c *core[T]) forward(blocks []graph.Block, x *Value[T], key rng.Key) *Value
 		if spec.AttentionDropout > 0 {
 			ctx.drop = &cpu.Dropped{Key: key.With(attentionDomain).With(uint64(i)), P: spec.AttentionDropout, IDs: blocks[i].SrcIDs}
 		}
+		ctx.wantsInput = x.needs
 		h := l.Transform(ctx, x)
 		x = t.Head(x, ctx.Block.NumDst)
 		x = c.apply(i, x, ctx.sum(l.Gather(ctx, x, h)))

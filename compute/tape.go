@@ -1,6 +1,7 @@
 package compute
 
 import (
+	"slices"
 	"unsafe"
 
 	"github.com/gnnactor/gnnactor/compute/cpu"
@@ -225,4 +226,11 @@ func isWhole(b *graph.Block, g *graph.Graph) bool {
 		len(b.Indices) == len(g.Indices) &&
 		unsafe.SliceData(b.Indices) == unsafe.SliceData(g.Indices) &&
 		unsafe.SliceData(b.Indptr) == unsafe.SliceData(g.Indptr)
+}
+
+// isComplete reports whether b has every edge of g, in its order: it is g, or a
+// copy of it that came through a message.
+func isComplete(b *graph.Block, g *graph.Graph) bool {
+	return b.SrcIDs == nil && b.NumDst == b.NumSrc && b.NumDst == g.NumNodes() && len(b.Indices) == len(g.Indices) &&
+		slices.Equal(b.Indptr, g.Indptr)
 }

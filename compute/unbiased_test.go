@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/rng"
 )
 
 // TestSampledSumsAreUnbiased averages the aggregated input features of one layer
@@ -58,5 +60,35 @@ func TestSampledSumsAreUnbiased(t *testing.T) {
 				t.Error("samples do not differ")
 			}
 		})
+	}
+}
+
+// TestWeightedAttention checks that an entry of weight k counts in the softmax
+// as k entries do, and one of weight 0 not at all.
+func TestWeightedAttention(t *testing.T) {
+	g := randomGraph(30, 4, false, 5)
+	b := sampleBlocks(g, []uint32{3, 9, 20, 28}, 1, 3, 2)[0]
+	copies := graph.Block{NumDst: b.NumDst, NumSrc: b.NumSrc, Indptr: []int64{0}}
+	weights := make([]float64, len(b.Indices))
+	for i := range b.NumDst {
+		for e := b.Indptr[i]; e < b.Indptr[i+1]; e++ {
+			weights[e] = float64(rng.New(7).Uintn(uint64(e), 4))
+			for range int(weights[e]) {
+				copies.Indices = append(copies.Indices, b.Indices[e])
+			}
+		}
+		copies.Indptr = append(copies.Indptr, int64(len(copies.Indices)))
+	}
+	for _, loops := range []bool{true, false} {
+		tape := NewTape[float64](testExec(t, 1, cpu.Go), false)
+		leaf := func(rows, cols int, seed uint64) *Value[float64] {
+			return tape.Leaf(randomMatrix[float64](rows, cols, seed), false, cpu.Matrix[float64]{})
+		}
+		v, src, dst := leaf(b.NumSrc, 6, 1), leaf(b.NumSrc, 2, 2), leaf(b.NumDst, 2, 3)
+		o := Attention[float64]{Heads: 2, Slope: 0.2, Loops: loops, Src: src, Dst: dst}
+		want := tape.Attend(&copies, v, o).Matrix()
+		o.Weights = weights
+		got := tape.Attend(&b, v, o).Matrix()
+		closeTo(t, "weighted attention", got.Data, want.Data, 1e-12)
 	}
 }
