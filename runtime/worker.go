@@ -27,6 +27,7 @@ type worker struct {
 func (w *worker) Gradient(grad, params []float32, b *sampling.Batch, slots []uint32, key rng.Key) (messages.Stats, error) {
 	in := &compute.Input{
 		Key: key, Blocks: b.Blocks, Features: w.ds.NodeFeatures, Rows: b.Inputs(), Targets: b.Targets, Weights: b.LossWeights,
+		Edges: w.ds.EdgeFeatures,
 	}
 	if slots != nil {
 		in.Features, in.Rows = w.slab, slots

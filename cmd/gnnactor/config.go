@@ -146,6 +146,7 @@ func (c *configFlags) takeShape(cfg *runtime.Config) error {
 	for name, saved := range map[string]any{
 		"model": spec.Model, "hidden": spec.Hidden, "aggregation": spec.Aggregation, "heads": spec.Heads, "hops": spec.Hops,
 		"norm": spec.Norm, "residual": spec.Residual, "jumping-knowledge": spec.JumpingKnowledge,
+		"activation": spec.Activation, "decoder-layers": spec.Decoder, "edge-features": spec.EdgeDim > 0, "train-eps": spec.TrainEps,
 	} {
 		if !said(name) {
 			field(cfg, name).Set(reflect.ValueOf(saved))
