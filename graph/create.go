@@ -42,7 +42,7 @@ func (w *storeWriter) writeDataset(ds *Dataset) error {
 	if ds.Labels != nil {
 		w.m.NumClasses = int64(ds.Labels.NumClasses)
 	}
-	return ds.eachArray(func(name string, elem element, _, cols int64, chunks func(func([]byte) error) error) error {
+	err := ds.eachArray(func(name string, elem element, _, cols int64, chunks func(func([]byte) error) error) error {
 		a, err := w.array(name, elem, cols)
 		if err != nil {
 			return err
@@ -57,4 +57,8 @@ func (w *storeWriter) writeDataset(ds *Dataset) error {
 		}
 		return a.finish()
 	})
+	for i := 0; i < len(ds.Partitions) && err == nil; i++ {
+		err = w.putPartition(&ds.Partitions[i])
+	}
+	return err
 }

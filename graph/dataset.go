@@ -7,10 +7,14 @@ type Dataset struct {
 	NodeFeatures *Features // NumNodes rows, or nil
 	EdgeFeatures *Features // NumEdges rows in CSC order, or nil
 	Labels       *Labels   // NumNodes rows, or nil
+	NodeTimes    []int64   // of each node, in any unit, or nil
+	EdgeTimes    []int64   // of each edge in CSC order, or nil
 	Train        []uint32  // node ids of the splits; empty when there is none
 	Valid        []uint32
 	Test         []uint32
 	Fingerprint  string // SHA-256 (hex) over the content; part of a run's identity
+	// Partitions are saved with the data, and no part of its fingerprint.
+	Partitions []Partition
 }
 
 // Unlabeled marks a node without a label in Labels.Class.

@@ -81,6 +81,9 @@ func TestValidateFindsEveryMistake(t *testing.T) {
 		"unknown type dtype(77)":          func(d *Dataset) { d.NodeFeatures.DType = 77 },
 		"in a stride of 2 bytes":          func(d *Dataset) { d.NodeFeatures.Stride = 2 },
 		"node features have 14 bytes":     func(d *Dataset) { d.NodeFeatures.Data = d.NodeFeatures.Data[:14] },
+		"4 times for 5 nodes":             func(d *Dataset) { d.NodeTimes = d.NodeTimes[:4] },
+		"3 times for 5 edges":             func(d *Dataset) { d.EdgeTimes = d.EdgeTimes[:3] },
+		"a partition of 1 nodes":          func(d *Dataset) { d.Partitions = []Partition{{Method: "x", Parts: 1, Cluster: []uint32{0}}} },
 		"4 row scales":                    func(d *Dataset) { d.NodeFeatures.RowScale = d.NodeFeatures.RowScale[:4] },
 		"have scales, which only int8":    func(d *Dataset) { d.NodeFeatures.DType = Uint8 },
 		"row scale 1 is -Inf":             func(d *Dataset) { d.NodeFeatures.RowScale[1] = inf },
@@ -124,7 +127,7 @@ func TestSummary(t *testing.T) {
 		DegreeMin: 0, DegreeMean: 1, DegreeMedian: 1, DegreeMax: 3, Isolated: 0, SelfLoops: 0, ParallelEdges: 1,
 		NodeFeatures: &TableSummary{Rows: 5, Cols: 3, DType: "int8", Bytes: 47}, EdgeFeatures: &TableSummary{Rows: 5, Cols: 1, DType: "int8", Bytes: 29},
 		Classes: 3, Labeled: 4, Splits: map[string]int{"train": 2, "valid": 1, "test": 1},
-		Bytes: 6*8 + 5*4 + 5*4 + 47 + 29 + 5*4 + 4*4,
+		NodeTimes: true, EdgeTimes: true, Bytes: 6*8 + 5*4 + 5*4 + 47 + 29 + 5*4 + 4*4 + 10*8,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

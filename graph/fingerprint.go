@@ -65,6 +65,12 @@ func (d *Dataset) eachArray(f func(name string, elem element, rows, cols int64, 
 		}
 		return err
 	}
+	times := func(name string, t []int64) error {
+		if t == nil {
+			return nil
+		}
+		return whole(name, elemInt64, len(t), 1, bytesOf(t))
+	}
 	g := d.Graph
 	steps := []func() error{
 		func() error { return whole(arrayIndptr, elemInt64, len(g.Indptr), 1, bytesOf(g.Indptr)) },
@@ -90,6 +96,8 @@ func (d *Dataset) eachArray(f func(name string, elem element, rows, cols int64, 
 		func() error { return whole(arrayTrain, elemUint32, len(d.Train), 1, bytesOf(d.Train)) },
 		func() error { return whole(arrayValid, elemUint32, len(d.Valid), 1, bytesOf(d.Valid)) },
 		func() error { return whole(arrayTest, elemUint32, len(d.Test), 1, bytesOf(d.Test)) },
+		func() error { return times(arrayNodeTimes, d.NodeTimes) },
+		func() error { return times(arrayEdgeTimes, d.EdgeTimes) },
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {

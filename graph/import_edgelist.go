@@ -45,9 +45,9 @@ func edgeListName(name string) bool {
 	return false
 }
 
-// readEdgeList reads a file of lines "source destination [weight]", separated
-// by tabs, commas, semicolons or spaces, perhaps with a header, and in a
-// directory the .npy files that readNumPy knows.
+// readEdgeList reads a file of lines "source destination [weight [time]]", separated
+// by tabs, commas, semicolons or spaces, perhaps with a header, which may name the
+// third column "time", and in a directory the .npy files that readNumPy knows.
 func (im *importer) readEdgeList(path string) error {
 	file, err := findEdgeList(path)
 	if err != nil {

@@ -34,6 +34,10 @@ type boltFile struct {
 	Path   string `yaml:"path"`
 }
 
+// isTime reports whether the features are times: what GraphBolt's temporal
+// samplers read by default, or called so.
+func (f *boltFile) isTime() bool { return f.Name == "timestamp" || f.Name == "time" }
+
 type boltTask struct {
 	Name       string    `yaml:"name"`
 	NumClasses int       `yaml:"num_classes"`
@@ -111,7 +115,7 @@ func checkBoltFile(what, path, format string, allowed ...string) error {
 
 // readGraphBolt reads an OnDiskDataset: the edges, the node features named
 // "feat" (or the only ones), the edge features named "feat" (or the only ones)
-// and "weight", and the task named "node_classification" (or the first one).
+// and "weight", the times of either named "timestamp" or "time", and the task named "node_classification" (or the first one).
 func (im *importer) readGraphBolt(dir string) error {
 	path := filepath.Join(dir, "metadata.yaml")
 	b, err := readSmallFile(path, maxMetadata)
@@ -147,10 +151,17 @@ func (im *importer) readGraphBolt(dir string) error {
 		}
 	}
 	for _, f := range m.Features {
-		if f.Domain == "edge" && f.Name == "weight" {
-			if err := im.edgeTableNPY(at(f.Path), arrayWeights); err != nil {
-				return err
-			}
+		var err error
+		switch {
+		case f.Domain == "edge" && f.Name == "weight":
+			err = im.edgeTableNPY(at(f.Path), arrayWeights)
+		case f.Domain == "edge" && f.isTime():
+			err = im.edgeTimesNPY(at(f.Path))
+		case f.isTime():
+			err = im.nodeTimesNPY(at(f.Path))
+		}
+		if err != nil {
+			return err
 		}
 	}
 	edge, err := m.feature("edge")
@@ -171,7 +182,7 @@ func (m *boltMetadata) feature(domain string) (*boltFile, error) {
 	var names []string
 	for i := range m.Features {
 		f := &m.Features[i]
-		if f.Domain != domain || domain == "edge" && f.Name == "weight" {
+		if f.Domain != domain || domain == "edge" && f.Name == "weight" || f.isTime() {
 			continue
 		}
 		if f.Name == "feat" {

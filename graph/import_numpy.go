@@ -8,8 +8,8 @@ import (
 // readNumPy reads a directory of .npy files: indptr.npy and indices.npy, the
 // rows of which list the sources of each node's incoming edges (CSC; of a
 // symmetric graph CSR is the same), or edges.npy of shape (2, E) or (E, 2).
-// Where they are there: weights.npy and edge_features.npy, one row per edge;
-// features.npy, labels.npy; and train.npy, valid.npy, test.npy, of ids or
+// Where they are there: weights.npy, edge_features.npy and edge_times.npy, one
+// row per edge; features.npy, labels.npy and node_times.npy; and train.npy, valid.npy, test.npy, of ids or
 // booleans.
 func (im *importer) readNumPy(dir string) error {
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -52,9 +52,11 @@ func (im *importer) withNodeTables(dir string, edges func() error) error {
 	steps := []func() error{
 		func() error { return optional("features.npy", im.nodeFeaturesNPY) },
 		func() error { return optional("labels.npy", im.labelsNPY) },
+		func() error { return optional("node_times.npy", im.nodeTimesNPY) },
 		edges,
 		func() error { return optional("weights.npy", table(arrayWeights)) },
 		func() error { return optional("edge_features.npy", table(arrayEdgeFeatures)) },
+		func() error { return optional("edge_times.npy", im.edgeTimesNPY) },
 		func() error {
 			if im.nodes < 0 {
 				return im.setNodes(im.edges.maxID+1, "the edges")

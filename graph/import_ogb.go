@@ -33,6 +33,11 @@ func (im *importer) readOGB(dir string) error {
 			return err
 		}
 	}
+	if path := raw("node_year"); exists(path) {
+		if err := im.nodeTimesText(path); err != nil {
+			return err
+		}
+	}
 	if path := raw("node-label"); exists(path) {
 		if err := im.labelsText(path); err != nil {
 			return err

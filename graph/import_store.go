@@ -38,6 +38,15 @@ func (im *importer) readStore(dir string) (err error) {
 			}
 		}
 	}
+	if t := ds.EdgeTimes; t != nil {
+		if err := im.startEdgeTimes(); err != nil {
+			return err
+		}
+		if _, err := im.edgeTimes.a.Write(bytesOf(t)); err != nil {
+			return err
+		}
+	}
+	im.nodeTimes = append(im.nodeTimes, ds.NodeTimes...)
 	if f := ds.EdgeFeatures; f != nil {
 		fw, err := im.startEdgeTable(arrayEdgeFeatures, f.Cols, f.wideType())
 		if err != nil {

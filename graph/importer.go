@@ -21,6 +21,8 @@ type importer struct {
 	edges        *edgeSpool
 	weights      *featureWriter // in input order
 	edgeFeatures *featureWriter // in input order
+	edgeTimes    *featureWriter // in input order; one int64 each
+	nodeTimes    []int64
 
 	labels Labels
 	splits [3][]uint32
@@ -58,6 +60,9 @@ func (im *importer) finish() error {
 	if err := im.buildGraph(); err != nil {
 		return err
 	}
+	if err := im.writeNodeTimes(); err != nil {
+		return err
+	}
 	return im.writeLabels()
 }
 
@@ -70,6 +75,9 @@ func (im *importer) close() {
 	}
 	if im.edgeFeatures != nil {
 		im.edgeFeatures.close()
+	}
+	if im.edgeTimes != nil {
+		im.edgeTimes.close()
 	}
 }
 

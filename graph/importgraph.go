@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 )
@@ -15,7 +16,7 @@ func (im *importer) buildGraph() error {
 	if err := s.flush(); err != nil {
 		return err
 	}
-	carry := im.weights != nil || im.edgeFeatures != nil
+	carry := im.weights != nil || im.edgeFeatures != nil || im.edgeTimes != nil
 	if carry && s.count >= noOrigin {
 		return badData("%d edges with weights or features are more than the supported %d", s.count, int64(noOrigin))
 	}
@@ -50,12 +51,17 @@ func (im *importer) buildGraph() error {
 		return err
 	}
 	if im.weights != nil {
-		if err := im.followEdges(im.weights, arrayWeights, origin, true); err != nil {
+		if err := im.followEdges(im.weights, arrayWeights, origin, bytesOf([]float32{1})); err != nil {
 			return err
 		}
 	}
 	if im.edgeFeatures != nil {
-		return im.followEdges(im.edgeFeatures, arrayEdgeFeatures, origin, false)
+		if err := im.followEdges(im.edgeFeatures, arrayEdgeFeatures, origin, nil); err != nil {
+			return err
+		}
+	}
+	if im.edgeTimes != nil {
+		return im.followEdges(im.edgeTimes, arrayEdgeTimes, origin, bytesOf([]int64{math.MinInt64}))
 	}
 	return nil
 }
@@ -144,8 +150,8 @@ func (s *edgeSpool) drop() error {
 
 // followEdges writes a table that was spooled in input order in the order of
 // the edges, whose indices in input order are in origin. Added self-loops get
-// weight 1 or features 0.
-func (im *importer) followEdges(table *featureWriter, name string, origin *arrayWriter, weight bool) error {
+// the row loop, or zeros.
+func (im *importer) followEdges(table *featureWriter, name string, origin *arrayWriter, loop []byte) error {
 	in := table.a
 	defer in.close()
 	if err := in.flush(); err != nil {
@@ -170,9 +176,7 @@ func (im *importer) followEdges(table *featureWriter, name string, origin *array
 	}
 	defer out.close()
 	added := make([]byte, rowBytes)
-	if weight {
-		copy(added, bytesOf([]float32{1}))
-	}
+	copy(added, loop)
 	r := bufio.NewReaderSize(io.NewSectionReader(origin.f, headerSize, origin.n), 1<<20)
 	part := make([]uint32, 1<<16)
 	for left := origin.n / 4; left > 0; left -= int64(len(part)) {

@@ -7,11 +7,13 @@ import (
 	"io"
 	"math"
 	"strconv"
+	"strings"
 )
 
 // edgesText reads lines of "source, destination". With header, the first line
-// may name the columns; with weight, a third column may hold weights. Empty
-// lines and those that start with # or % are skipped.
+// may name the columns; with weight, a third column may hold weights and a
+// fourth times, or the other way round where the header says so. Empty lines
+// and those that start with # or % are skipped.
 func (im *importer) edgesText(path string, header, weight bool) error {
 	t, err := openText(path)
 	if err != nil {
@@ -22,7 +24,7 @@ func (im *importer) edgesText(path string, header, weight bool) error {
 		return err
 	}
 	p := edgeParser{header: header, weight: weight}
-	w := make([]float32, 1)
+	w, when := make([]float32, 1), make([]int64, 1)
 	for {
 		line, err := t.next()
 		if err == io.EOF {
@@ -44,17 +46,27 @@ func (im *importer) edgesText(path string, header, weight bool) error {
 		if err := im.edges.add(src, dst); err != nil {
 			return err
 		}
-		if p.columns < 3 {
-			continue
-		}
-		if im.weights == nil {
-			if _, err := im.startEdgeTable(arrayWeights, 1, Float32); err != nil {
+		if p.weighted() {
+			if im.weights == nil {
+				if _, err := im.startEdgeTable(arrayWeights, 1, Float32); err != nil {
+					return err
+				}
+			}
+			w[0] = wt
+			if err := im.weights.row(w); err != nil {
 				return err
 			}
 		}
-		w[0] = wt
-		if err := im.weights.row(w); err != nil {
-			return err
+		if p.timed() {
+			if im.edgeTimes == nil {
+				if err := im.startEdgeTimes(); err != nil {
+					return err
+				}
+			}
+			when[0] = p.when
+			if _, err := im.edgeTimes.a.Write(bytesOf(when)); err != nil {
+				return err
+			}
 		}
 	}
 	if im.edges.count == 0 && im.nodes < 0 {
@@ -66,8 +78,25 @@ func (im *importer) edgesText(path string, header, weight bool) error {
 // edgeParser reads the lines of an edge list.
 type edgeParser struct {
 	header, weight bool
-	columns        int // 2 or 3, once an edge was read
+	columns        int // 2 to 4, once an edge was read
 	sep            byte
+	timeFirst      bool  // the third column holds times
+	when           int64 // time of the edge that was read, if timed
+}
+
+func (p *edgeParser) weighted() bool { return p.columns == 4 || p.columns == 3 && !p.timeFirst }
+func (p *edgeParser) timed() bool    { return p.columns == 4 || p.columns == 3 && p.timeFirst }
+
+// names reads the header: only where times are matters.
+func (p *edgeParser) names(line []byte) {
+	for i, rest, more := 0, line, true; more && i < 4; i++ {
+		var f []byte
+		f, rest, more = cut(rest, p.sep)
+		switch strings.ToLower(strings.Trim(string(bytes.TrimSpace(f)), `"`)) {
+		case "time", "timestamp", "ts":
+			p.timeFirst = i == 2
+		}
+	}
 }
 
 // parse reads a line; ok is false when it holds no edge.
@@ -81,6 +110,7 @@ func (p *edgeParser) parse(line []byte) (src, dst uint32, w float32, ok bool, er
 			p.header = false
 			f, _, _ := cut(line, p.sep)
 			if _, err := strconv.ParseFloat(string(bytes.TrimSpace(f)), 64); err != nil {
+				p.names(line)
 				return 0, 0, 0, false, nil
 			}
 		}
@@ -97,14 +127,17 @@ func (p *edgeParser) parse(line []byte) (src, dst uint32, w float32, ok bool, er
 		return 0, 0, 0, false, err
 	}
 	columns := 2
-	if more {
-		columns = 3
-		var c []byte
-		c, _, more = cut(rest, p.sep)
-		if !p.weight || more {
-			return 0, 0, 0, false, fmt.Errorf("the line has too many columns; want source, destination%s", map[bool]string{true: " and perhaps a weight"}[p.weight])
+	for ; more; columns++ {
+		if !p.weight || columns == 4 {
+			return 0, 0, 0, false, fmt.Errorf("the line has too many columns; want source, destination%s", map[bool]string{true: " and perhaps a weight and a time"}[p.weight])
 		}
-		if w, err = parseFloat(c); err != nil {
+		var c []byte
+		c, rest, more = cut(rest, p.sep)
+		if (columns == 2) == p.timeFirst {
+			if p.when, err = strconv.ParseInt(string(bytes.TrimSpace(c)), 10, 64); err != nil {
+				return 0, 0, 0, false, fmt.Errorf("time: %q is not an integer", clip(c))
+			}
+		} else if w, err = parseFloat(c); err != nil {
 			return 0, 0, 0, false, fmt.Errorf("weight: %w", err)
 		}
 	}

@@ -73,6 +73,7 @@ func (m *manifest) check() error {
 			errs = append(errs, want(arrayLabels, n, 1, elemInt32))
 		}
 	}
+	errs = append(errs, want(arrayNodeTimes, n, 1, elemInt64), want(arrayEdgeTimes, e, 1, elemInt64), m.checkPartitions())
 	for _, name := range []string{arrayTrain, arrayValid, arrayTest} {
 		if a := m.array(name); a != nil {
 			errs = append(errs, want(name, min(a.Rows, n), 1, elemUint32))
@@ -107,6 +108,12 @@ func (m *manifest) dataset(payload map[string][]byte) *Dataset {
 			RowScale: float32s(rowScale), ColScale: float32s(colScale),
 		}
 	}
+	int64s := func(name string) []int64 {
+		if m.array(name) == nil {
+			return nil
+		}
+		return viewOf[int64](view(name))
+	}
 	ids := func(name string) []uint32 {
 		if a := m.array(name); a == nil || a.Rows == 0 {
 			return nil
@@ -122,7 +129,9 @@ func (m *manifest) dataset(payload map[string][]byte) *Dataset {
 		},
 		NodeFeatures: features(arrayNodeFeatures, arrayNodeRowScale, arrayNodeColScale),
 		EdgeFeatures: features(arrayEdgeFeatures, arrayEdgeRowScale, arrayEdgeColScale),
-		Train:        ids(arrayTrain), Valid: ids(arrayValid), Test: ids(arrayTest),
+		NodeTimes:    int64s(arrayNodeTimes), EdgeTimes: int64s(arrayEdgeTimes),
+		Partitions: m.partitions(payload),
+		Train:      ids(arrayTrain), Valid: ids(arrayValid), Test: ids(arrayTest),
 		Fingerprint: m.Fingerprint,
 	}
 	if a := m.array(arrayLabels); a != nil {

@@ -23,6 +23,8 @@ const (
 	arrayEdgeRowScale       = "edge-features-row-scale"
 	arrayEdgeColScale       = "edge-features-col-scale"
 	arrayLabels             = "labels"
+	arrayNodeTimes          = "node-times"
+	arrayEdgeTimes          = "edge-times"
 	arrayTrain              = "train"
 	arrayValid              = "valid"
 	arrayTest               = "test"
@@ -38,6 +40,7 @@ var arrayNames = []string{
 	arrayNodeFeatures, arrayNodeRowScale, arrayNodeColScale,
 	arrayEdgeFeatures, arrayEdgeRowScale, arrayEdgeColScale,
 	arrayLabels, arrayTrain, arrayValid, arrayTest,
+	arrayNodeTimes, arrayEdgeTimes,
 }
 
 // manifest is the content of store.json. The file is exactly the encoding of
@@ -50,6 +53,8 @@ type manifest struct {
 	NumEdges   int64           `json:"num_edges"`
 	NumClasses int64           `json:"num_classes"`
 	Arrays     []manifestArray `json:"arrays"`
+	// Partitions have an array each, listed after the data's own.
+	Partitions []manifestPartition `json:"partitions,omitempty"`
 	// SplitLabels is the SHA-256 of the labels with those outside of the
 	// splits masked; see Dataset.ContentHash.
 	SplitLabels string `json:"split_labels_sha256,omitempty"`
@@ -152,6 +157,9 @@ func decodeManifest(b []byte) (*manifest, error) {
 }
 
 func knownArray(name string) bool {
+	if isPartitionArray(name) {
+		return true // check looks for the partition that it belongs to
+	}
 	for _, n := range arrayNames {
 		if n == name {
 			return true

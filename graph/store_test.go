@@ -27,6 +27,7 @@ func everything(t testing.TB) *Dataset {
 			RowScale: []float32{1, 1, 1, 1, 2}, ColScale: []float32{3}},
 		Labels: &Labels{NumClasses: 3, Class: []int32{2, 0, 1, Unlabeled, 2}},
 		Train:  []uint32{0, 2}, Valid: []uint32{1}, Test: []uint32{4},
+		NodeTimes: []int64{5, -3, 0, 1 << 40, 2}, EdgeTimes: []int64{9, 8, 7, 6, 5},
 	}
 }
 
@@ -53,7 +54,8 @@ func TestStoreGivesBackWhatWasCreated(t *testing.T) {
 			t.Errorf("%s: sizes differ", want.Name)
 		}
 		if !reflect.DeepEqual(got.Graph, want.Graph) || !reflect.DeepEqual(got.Labels, want.Labels) ||
-			!reflect.DeepEqual(got.Train, want.Train) || !reflect.DeepEqual(got.Valid, want.Valid) || !reflect.DeepEqual(got.Test, want.Test) {
+			!reflect.DeepEqual(got.Train, want.Train) || !reflect.DeepEqual(got.Valid, want.Valid) || !reflect.DeepEqual(got.Test, want.Test) ||
+			!reflect.DeepEqual(got.NodeTimes, want.NodeTimes) || !reflect.DeepEqual(got.EdgeTimes, want.EdgeTimes) {
 			t.Errorf("%s: got %+v, want %+v", want.Name, got, want)
 		}
 		for _, f := range [][2]*Features{{got.NodeFeatures, want.NodeFeatures}, {got.EdgeFeatures, want.EdgeFeatures}} {
@@ -78,7 +80,7 @@ func TestStoreGivesBackWhatWasCreated(t *testing.T) {
 func TestVerifyFindsAFlippedByteAnywhere(t *testing.T) {
 	dir := created(t, everything(t))
 	files, err := os.ReadDir(dir)
-	if err != nil || len(files) != 14 {
+	if err != nil || len(files) != 16 {
 		t.Fatalf("%d files, %v; want one for each array and the manifest", len(files), err)
 	}
 	for _, file := range files {

@@ -101,6 +101,9 @@ func (w *storeWriter) commit() error {
 			w.m.Arrays = append(w.m.Arrays, a)
 		}
 	}
+	for _, p := range w.m.Partitions {
+		w.m.Arrays = append(w.m.Arrays, w.arrays[p.Array])
+	}
 	if err := w.m.check(); err != nil {
 		return badData("%w", err)
 	}

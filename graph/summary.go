@@ -22,7 +22,20 @@ type Summary struct {
 	MultiLabel    bool           `json:"multi_label"`
 	Labeled       int64          `json:"labeled"` // nodes with a label; all, when multi-label
 	Splits        map[string]int `json:"splits"`  // sizes of train, valid and test
-	Bytes         int64          `json:"bytes"`   // of all arrays
+	NodeTimes     bool           `json:"node_times"`
+	EdgeTimes     bool           `json:"edge_times"`
+	Bytes         int64          `json:"bytes"` // of all arrays
+	// Partitions that are saved with the data.
+	Partitions []PartitionSummary `json:"partitions,omitempty"`
+}
+
+// PartitionSummary says how a partition was made and how even it is.
+type PartitionSummary struct {
+	Method  string `json:"method"`
+	Parts   int    `json:"parts"`
+	Seed    uint64 `json:"seed"`
+	Largest int    `json:"largest"` // nodes of the largest cluster
+	SHA256  string `json:"sha256"`
 }
 
 // TableSummary says what a table of features holds.
@@ -58,6 +71,13 @@ func (d *Dataset) Summary() Summary {
 				s.Labeled--
 			}
 		}
+	}
+	s.NodeTimes, s.EdgeTimes = d.NodeTimes != nil, d.EdgeTimes != nil
+	s.Bytes += int64(len(d.NodeTimes)+len(d.EdgeTimes)) * 8
+	for i := range d.Partitions {
+		p := d.Partitions[i].summary()
+		s.Bytes += int64(n) * 4
+		s.Partitions = append(s.Partitions, p)
 	}
 	s.degrees(g)
 	return s

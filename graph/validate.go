@@ -32,6 +32,17 @@ func (d *Dataset) Validate() error {
 	if err := d.Labels.validate(n); err != nil {
 		return err
 	}
+	if d.NodeTimes != nil && len(d.NodeTimes) != n {
+		return badData("%d times for %d nodes; give one each, or none", len(d.NodeTimes), n)
+	}
+	if d.EdgeTimes != nil && int64(len(d.EdgeTimes)) != d.Graph.NumEdges() {
+		return badData("%d times for %d edges; give one each, or none", len(d.EdgeTimes), d.Graph.NumEdges())
+	}
+	for i := range d.Partitions {
+		if err := d.Partitions[i].validate(n); err != nil {
+			return err
+		}
+	}
 	return d.validateSplits(n)
 }
 

@@ -1,0 +1,113 @@
+package graph
+
+import (
+	"bytes"
+	"io"
+	"path/filepath"
+	"strconv"
+)
+
+// Times are whole numbers in any unit, kept as int64.
+
+// writeNodeTimes writes the nodes' times, if there are any.
+func (im *importer) writeNodeTimes() error {
+	if im.nodeTimes == nil {
+		return nil
+	}
+	if int64(len(im.nodeTimes)) != im.nodes {
+		return badData("%d times for %d nodes; give one each", len(im.nodeTimes), im.nodes)
+	}
+	return im.put(arrayNodeTimes, elemInt64, 1, bytesOf(im.nodeTimes))
+}
+
+// startEdgeTimes opens the scratch file of the edges' times.
+func (im *importer) startEdgeTimes() error {
+	a, err := im.arrayAt(filepath.Join(im.scratchDir(), arrayEdgeTimes), arrayEdgeTimes, elemInt64, 1)
+	if err != nil {
+		return err
+	}
+	im.edgeTimes = &featureWriter{w: im.storeWriter, path: a.path, name: arrayEdgeTimes, cols: 1, a: a}
+	return nil
+}
+
+// eachTimeNPY calls put with the values of a file of one dimension, in pieces.
+func (im *importer) eachTimeNPY(path string, start func(n int64) error, put func(part []int64) error) error {
+	a, err := openNPY(path)
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	if len(a.shape) == 2 && a.shape[1] == 1 {
+		a.shape = a.shape[:1]
+	}
+	if len(a.shape) != 1 {
+		return badData("%s: %s; want times, in one dimension", path, &a.npyHeader)
+	}
+	n := a.shape[0]
+	if err := start(n); err != nil {
+		return err
+	}
+	r := a.values(0, n)
+	buf := make([]int64, npyBlock)
+	for at := int64(0); at < n; at += npyBlock {
+		part := buf[:min(n-at, npyBlock)]
+		if err := r.ints(part); err != nil {
+			return err
+		}
+		if err := put(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (im *importer) nodeTimesNPY(path string) error {
+	return im.eachTimeNPY(path, func(n int64) error {
+		im.nodeTimes = make([]int64, 0, n)
+		return im.setNodes(n, path)
+	}, func(part []int64) error {
+		im.nodeTimes = append(im.nodeTimes, part...)
+		return nil
+	})
+}
+
+func (im *importer) edgeTimesNPY(path string) error {
+	if im.edgeTimes != nil {
+		return badData("%s: the edges have times already; take one of them away", path)
+	}
+	return im.eachTimeNPY(path, func(n int64) error {
+		if n != im.edges.count {
+			return badData("%s has %d rows, but there are %d edges; give one row per edge", path, n, im.edges.count)
+		}
+		return im.startEdgeTimes()
+	}, func(part []int64) error {
+		_, err := im.edgeTimes.a.Write(bytesOf(part))
+		return err
+	})
+}
+
+// nodeTimesText reads one line per node.
+func (im *importer) nodeTimesText(path string) error {
+	t, err := openText(path)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	im.nodeTimes = []int64{}
+	for {
+		line, err := t.next()
+		if err == io.EOF {
+			return im.setNodes(int64(len(im.nodeTimes)), path)
+		}
+		if err != nil {
+			return err
+		}
+		when, err := strconv.ParseInt(string(bytes.TrimSpace(line)), 10, 64)
+		if err != nil {
+			return t.errorf("%q is not a time; want a whole number", clip(line))
+		}
+		if im.nodeTimes = append(im.nodeTimes, when); int64(len(im.nodeTimes)) > maxNodes {
+			return t.errorf("more times than the %d nodes that ids can name", maxNodes)
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package graph
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+)
+
+// Partition divides the nodes into clusters, for cluster-batch training and for
+// placing a graph on several machines.
+type Partition struct {
+	Method  string   // how it was made: "metis", "louvain", …
+	Parts   int      // clusters, numbered from 0; some may be empty
+	Seed    uint64   // of the method's draws
+	Cluster []uint32 // of each node
+	SHA256  string   // hex, of Cluster's bytes; set by Open
+}
+
+// Partition returns the saved partition of the given method and number of
+// parts; an empty method and 0 parts mean any. It is nil when there is none.
+func (d *Dataset) Partition(method string, parts int) *Partition {
+	for i := range d.Partitions {
+		if p := &d.Partitions[i]; (method == "" || p.Method == method) && (parts == 0 || p.Parts == parts) {
+			return p
+		}
+	}
+	return nil
+}
+
+// manifestPartition is what the manifest says of a partition, beside its array.
+type manifestPartition struct {
+	Method string `json:"method"`
+	Parts  int64  `json:"parts"`
+	Seed   uint64 `json:"seed"`
+	Array  string `json:"array"`
+}
+
+const (
+	partitionPrefix = "partition-"
+	maxPartitions   = 256
+	maxParts        = 1 << 24
+)
+
+var methodName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
+
+// partitionArray names the array after its content, so that a new partition's
+// file is never in the place of one that a manifest lists.
+func partitionArray(p *manifestPartition, sum string) string {
+	return fmt.Sprintf("%s%s-%d-%.12s", partitionPrefix, p.Method, p.Parts, sum)
+}
+
+// checkPartitions tells whether the partitions that the manifest lists fit it.
+func (m *manifest) checkPartitions() error {
+	if len(m.Partitions) > maxPartitions {
+		return fmt.Errorf("%d partitions are more than %d", len(m.Partitions), maxPartitions)
+	}
+	seen, made := map[string]bool{}, map[[2]any]bool{}
+	for i := range m.Partitions {
+		p := &m.Partitions[i]
+		key := [2]any{p.Method, p.Parts}
+		if !methodName.MatchString(p.Method) || p.Parts < 1 || p.Parts > maxParts || made[key] {
+			return fmt.Errorf("partition %q of %d parts is listed twice or impossible", p.Method, p.Parts)
+		}
+		a := m.array(p.Array)
+		if a == nil || p.Array != partitionArray(p, a.SHA256) || a.Type != elemUint32.String() || a.Rows != m.NumNodes || a.Cols != 1 {
+			return fmt.Errorf("partition %s of %d parts needs an array of one uint32 a node, not %q", p.Method, p.Parts, p.Array)
+		}
+		seen[p.Array], made[key] = true, true
+	}
+	for i := range m.Arrays {
+		if name := m.Arrays[i].Name; isPartitionArray(name) && !seen[name] {
+			return fmt.Errorf("array %s belongs to no partition", name)
+		}
+	}
+	return nil
+}
+
+func isPartitionArray(name string) bool {
+	return len(name) > len(partitionPrefix) && name[:len(partitionPrefix)] == partitionPrefix
+}
+
+// partitions wraps the partitions' arrays.
+func (m *manifest) partitions(payload map[string][]byte) []Partition {
+	var out []Partition
+	for _, p := range m.Partitions {
+		out = append(out, Partition{
+			Method: p.Method, Parts: int(p.Parts), Seed: p.Seed, Cluster: viewOf[uint32](payload[p.Array]), SHA256: m.array(p.Array).SHA256,
+		})
+	}
+	return out
+}
+
+func (p *Partition) validate(nodes int) error {
+	if !methodName.MatchString(p.Method) {
+		return badData("a partition's method is called %q; use small letters, digits and dashes", p.Method)
+	}
+	if p.Parts < 1 || p.Parts > maxParts {
+		return badData("a partition of %d parts; give 1 to %d", p.Parts, maxParts)
+	}
+	if len(p.Cluster) != nodes {
+		return badData("a partition of %d nodes for a graph of %d", len(p.Cluster), nodes)
+	}
+	for v, c := range p.Cluster {
+		if int64(c) >= int64(p.Parts) {
+			return badData("the partition puts node %d into cluster %d, out of range [0, %d)", v, c, p.Parts)
+		}
+	}
+	return nil
+}
+
+// SavePartition adds a partition to the store in dir, in place of one of the
+// same method and number of parts. It appears whole or, when SavePartition
+// fails, not at all; the data's fingerprint stays as it is. A Store that is open
+// goes on with what it has. Two calls for one store must not run at once.
+func SavePartition(dir string, p Partition) error {
+	s, err := Open(dir)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if err := p.validate(s.ds.Graph.NumNodes()); err != nil {
+		return err
+	}
+	w := &storeWriter{dst: dir, tmp: dir, arrays: map[string]manifestArray{}}
+	if err := w.putPartition(&p); err != nil {
+		return err
+	}
+	added := w.m.Partitions[0]
+	m, gone := *s.m, ""
+	m.Arrays, m.Partitions = nil, nil
+	for _, q := range s.m.Partitions {
+		if q.Method == added.Method && q.Parts == added.Parts {
+			gone = q.Array
+			continue
+		}
+		m.Partitions = append(m.Partitions, q)
+	}
+	for _, a := range s.m.Arrays {
+		if a.Name != gone && a.Name != added.Array {
+			m.Arrays = append(m.Arrays, a)
+		}
+	}
+	m.Arrays, m.Partitions = append(m.Arrays, w.arrays[added.Array]), append(m.Partitions, added)
+	if err := m.check(); err != nil {
+		return badData("%w", err)
+	}
+	if err := replaceManifest(dir, &m); err != nil {
+		if added.Array == gone {
+			return err // the old manifest's file
+		}
+		return errors.Join(err, removeIfThere(s.path(added.Array)))
+	}
+	if gone != "" && gone != added.Array {
+		return removeIfThere(s.path(gone))
+	}
+	return nil
+}
+
+// putPartition writes a partition's array and lists it.
+func (w *storeWriter) putPartition(p *Partition) error {
+	sum := sha256.Sum256(bytesOf(p.Cluster))
+	m := manifestPartition{Method: p.Method, Parts: int64(p.Parts), Seed: p.Seed}
+	m.Array = partitionArray(&m, hex.EncodeToString(sum[:]))
+	path := filepath.Join(w.tmp, m.Array+arrayFileSuffix)
+	temp := filepath.Join(w.tmp, "."+m.Array+".tmp")
+	err := func() error {
+		a, err := w.arrayAt(temp, m.Array, elemUint32, 1)
+		if err != nil {
+			return err
+		}
+		defer a.close()
+		if _, err := a.Write(bytesOf(p.Cluster)); err != nil {
+			return err
+		}
+		if err := a.finish(); err != nil {
+			return err
+		}
+		return os.Rename(temp, path)
+	}()
+	if err != nil {
+		return errors.Join(writeError(w.shown(path), err), removeIfThere(temp))
+	}
+	w.m.Partitions = append(w.m.Partitions, m)
+	return nil
+}
+
+// replaceManifest puts a new manifest in the place of the old one.
+func replaceManifest(dir string, m *manifest) error {
+	path := filepath.Join(dir, manifestFile)
+	temp := filepath.Join(dir, "."+manifestFile+".tmp")
+	f, err := os.Create(temp)
+	if err == nil {
+		_, err = f.Write(m.encode())
+		if err == nil {
+			err = f.Sync()
+		}
+		err = errors.Join(err, f.Close())
+	}
+	if err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err != nil {
+		return errors.Join(writeError(path, err), removeIfThere(temp))
+	}
+	if err := syncDir(dir); err != nil {
+		return writeError(dir, err)
+	}
+	return nil
+}
+
+func removeIfThere(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func (p *Partition) summary() PartitionSummary {
+	size, largest := make([]int, p.Parts), 0
+	for _, c := range p.Cluster {
+		if int(c) >= p.Parts {
+			continue // damaged: Verify says so
+		}
+		size[c]++
+		largest = max(largest, size[c])
+	}
+	return PartitionSummary{Method: p.Method, Parts: p.Parts, Seed: p.Seed, Largest: largest, SHA256: p.SHA256}
+}

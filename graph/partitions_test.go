@@ -1,0 +1,135 @@
+package graph
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func entriesOf(t *testing.T, dir string) []string {
+	t.Helper()
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range list {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// A partition comes back as it was saved, replaces one of the same kind, and
+// changes neither the data's fingerprint nor what an open store sees.
+func TestSavePartition(t *testing.T) {
+	want := everything(t)
+	dir := created(t, want)
+	before := opened(t, dir)
+	first := Partition{Method: "metis", Parts: 2, Seed: 7, Cluster: []uint32{0, 1, 1, 0, 1}}
+	other := Partition{Method: "louvain", Parts: 3, Cluster: []uint32{2, 2, 2, 0, 0}}
+	second := Partition{Method: "metis", Parts: 2, Seed: 8, Cluster: []uint32{1, 0, 0, 1, 1}}
+	for _, p := range []Partition{first, other, first, second} {
+		if err := SavePartition(dir, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := opened(t, dir)
+	if err := s.Verify(); err != nil {
+		t.Error(err)
+	}
+	ds := s.Dataset()
+	if len(before.Dataset().Partitions) != 0 || ds.Fingerprint != want.ContentHash() || len(ds.Partitions) != 2 {
+		t.Errorf("partitions %+v, fingerprint %s", ds.Partitions, ds.Fingerprint)
+	}
+	for _, c := range []struct {
+		method string
+		parts  int
+		want   *Partition
+	}{{"metis", 2, &second}, {"metis", 0, &second}, {"", 3, &other}, {"labels", 0, nil}, {"metis", 3, nil}} {
+		got := ds.Partition(c.method, c.parts)
+		if (got == nil) != (c.want == nil) {
+			t.Fatalf("%s %d: got %v", c.method, c.parts, got)
+		}
+		if got != nil && (got.Seed != c.want.Seed || !reflect.DeepEqual(got.Cluster, c.want.Cluster) || len(got.SHA256) != 64) {
+			t.Errorf("%s %d: got %+v", c.method, c.parts, got)
+		}
+	}
+	files := 0
+	for _, name := range entriesOf(t, dir) {
+		if strings.Contains(name, "partition-") {
+			files++
+		}
+		if strings.HasPrefix(name, ".") {
+			t.Errorf("%s is left over", name)
+		}
+	}
+	if files != 2 {
+		t.Errorf("%d files of partitions, want 2", files)
+	}
+	p := ds.Summary().Partitions
+	if len(p) != 2 || p[0].Largest != 3 || p[0].Method != "louvain" {
+		t.Errorf("the summary has %+v", p)
+	}
+	// A copy made of the dataset has them too.
+	again := opened(t, created(t, ds))
+	if !reflect.DeepEqual(again.Dataset().Partitions, ds.Partitions) {
+		t.Errorf("a copy has %+v", again.Dataset().Partitions)
+	}
+}
+
+// A refused partition leaves the store as it was.
+func TestSavePartitionRefuses(t *testing.T) {
+	dir := created(t, everything(t))
+	before := entriesOf(t, dir)
+	for name, p := range map[string]Partition{
+		"nodes":         {Method: "metis", Parts: 2, Cluster: []uint32{0, 1}},
+		"out of range":  {Method: "metis", Parts: 2, Cluster: []uint32{0, 1, 2, 0, 0}},
+		"at least 1":    {Method: "metis", Cluster: make([]uint32, 5)},
+		"small letters": {Method: "../up", Parts: 1, Cluster: make([]uint32, 5)},
+	} {
+		if name == "at least 1" {
+			name = "give 1 to"
+		}
+		if err := SavePartition(dir, p); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if after := entriesOf(t, dir); !reflect.DeepEqual(before, after) {
+		t.Errorf("files %v became %v", before, after)
+	}
+}
+
+// A write that cannot be finished leaves the store with what it had.
+func TestSavePartitionIsAtomic(t *testing.T) {
+	dir := created(t, everything(t))
+	p := Partition{Method: "metis", Parts: 2, Cluster: []uint32{0, 1, 1, 0, 1}}
+	if err := SavePartition(dir, p); err != nil {
+		t.Fatal(err)
+	}
+	before := entriesOf(t, dir)
+	// The new manifest cannot be made where a directory is in its way.
+	block := filepath.Join(dir, ".store.json.tmp")
+	if err := os.Mkdir(block, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	q := p
+	q.Cluster = []uint32{1, 1, 1, 1, 0}
+	if err := SavePartition(dir, q); err == nil {
+		t.Fatal("there was no error")
+	}
+	if err := os.RemoveAll(block); err != nil {
+		t.Fatal(err)
+	}
+	if after := entriesOf(t, dir); !reflect.DeepEqual(before, after) {
+		t.Errorf("files %v became %v", before, after)
+	}
+	s := opened(t, dir)
+	if err := s.Verify(); err != nil {
+		t.Error(err)
+	}
+	if got := s.Dataset().Partition("metis", 2); got == nil || !reflect.DeepEqual(got.Cluster, p.Cluster) {
+		t.Errorf("the partition is %+v", got)
+	}
+}
