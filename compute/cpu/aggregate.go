@@ -88,6 +88,10 @@ func Aggregate[T Float](x *Exec, dst Matrix[T], b *graph.Block, src Source[T], o
 // rowsPerChunk is how many rows a chunk has where rows cost about the same.
 const rowsPerChunk = 64
 
+// streamed is from how many values on a result goes past the caches, since none
+// of it would still be there when it is read.
+const streamed = 1 << 24
+
 // sparseRows is how many rows of a sparse operand make a chunk: some thousands
 // of entries on average, and enough chunks to balance.
 func sparseRows(rows, entries int) int {

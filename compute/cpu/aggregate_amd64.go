@@ -155,10 +155,6 @@ func (x Set) sums(t graph.DType) sumFunc {
 	return sumsAVX2[t]
 }
 
-// streamed is from how many values on a result goes past the caches, since none
-// of it would still be there when it is read.
-const streamed = 1 << 24
-
 // streams reports whether to store the rows of m, which has the values d, past
 // the caches: whole cache lines only.
 func streams[T Float](d []float32, m Matrix[T]) bool {
