@@ -8,7 +8,8 @@
 //
 // The stages in brackets are there if the plan wants them: reorder changes the
 // order of the batches within windows, match finds the rows that are not in the
-// slab yet, and load has them read. Without match and load compute reads the
+// slab yet, and load has them read; a cache may keep the rows of GNS's
+// generations there. Without match and load compute reads the
 // rows where the table lies.
 //
 // Data flows forward and credit backward. An idle sampler grants the source
@@ -73,6 +74,7 @@ type Directory interface {
 	Consumer(micro int) *actor.PID
 	Match() *actor.PID // nil: the pipeline has none
 	Load() *actor.PID
+	Cache() *actor.PID // nil: the pipeline has none
 	Trainers() []*actor.PID
 	Parameters() *actor.PID
 	Progress() *actor.PID

@@ -17,6 +17,7 @@ type Memory struct {
 	Slab    *features.Slab // of this pipeline alone
 	Ahead   int            // batches that may hold slots, at least 1
 	Loaders int            // reads that may be under way, at least 1
+	Cache   *Generations   // whose rows the slab keeps besides; nil: none
 }
 
 // match gives batches their slots in the slab, in the order in which they are
@@ -32,6 +33,7 @@ type match struct {
 	leases map[position]*features.Lease // of batches that are on their way
 	given  []*features.Lease            // released, and not yet given back to the slab
 	full   *matching                    // waits for room
+	epoch  int                          // of the newest batch that was matched
 	busy   bool
 }
 
@@ -59,6 +61,9 @@ func (s *match) receive(m any) {
 			s.given = append(s.given, l)
 			delete(s.leases, at)
 		}
+		if c := s.dir.Cache(); c != nil {
+			s.send(c, m)
+		}
 	case *done:
 		s.busy = false
 		if m.err != nil {
@@ -77,6 +82,10 @@ func (s *match) matched(x *matching) {
 	if x.full {
 		s.full = x
 		return
+	}
+	if c := s.dir.Cache(); c != nil && x.m.Batch.ID.Epoch > s.epoch {
+		s.epoch = x.m.Batch.ID.Epoch
+		s.send(c, &messages.Begun{Epoch: s.epoch})
 	}
 	s.leases[position{x.m.Step, x.m.Batch.ID.Micro}] = x.lease
 	s.send(s.dir.Load(), &messages.Matched{

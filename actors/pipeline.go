@@ -49,7 +49,7 @@ type Pipeline struct {
 // directory is a Directory of actors in this process.
 type directory struct {
 	source, parameters, progress, asks *actor.PID
-	reorder, match, load               *actor.PID // may be nil
+	reorder, match, load, cache        *actor.PID // may be nil
 	samplers, consumers                []*actor.PID
 }
 
@@ -58,6 +58,7 @@ func (d *directory) Sampler(i int) *actor.PID  { return d.samplers[i] }
 func (d *directory) Consumer(m int) *actor.PID { return d.consumers[m%len(d.consumers)] }
 func (d *directory) Match() *actor.PID         { return d.match }
 func (d *directory) Load() *actor.PID          { return d.load }
+func (d *directory) Cache() *actor.PID         { return d.cache }
 func (d *directory) Trainers() []*actor.PID    { return d.consumers }
 func (d *directory) Parameters() *actor.PID    { return d.parameters }
 func (d *directory) Progress() *actor.PID      { return d.progress }
@@ -108,6 +109,9 @@ func Start(c Config) (*Pipeline, error) {
 	}
 	if c.Memory != nil {
 		dir.match = spawn(&match{post: p.post, mem: c.Memory, first: c.Work.First})
+		if c.Memory.Cache != nil {
+			dir.cache = spawn(&cache{post: p.post, work: c.Work, mem: c.Memory})
+		}
 		dir.load = spawn(&load{post: p.post, mem: c.Memory})
 	}
 	for i, t := range c.Trainers {
@@ -121,7 +125,7 @@ func Start(c Config) (*Pipeline, error) {
 	}
 	dir.progress = spawn(&progress{post: p.post, out: p.out})
 	dir.asks = c.System.Root.Spawn(actor.PropsFromProducer(func() actor.Actor { return p.asks }))
-	for _, pid := range p.all {
+	for _, pid := range p.all { // the cache stage begins with its first generation
 		c.System.Root.Send(pid, &begin{})
 	}
 	return p, nil

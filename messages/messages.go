@@ -72,6 +72,11 @@ type Released struct {
 	Micro int   `msgpack:"m"`
 }
 
+// Begun tells the cache stage that the first batch of an epoch was matched.
+type Begun struct {
+	Epoch int `msgpack:"e"`
+}
+
 // Stats are sums over the nodes that carry loss.
 type Stats struct {
 	Loss    float64 `msgpack:"l"` // weighted sum of the losses
@@ -170,6 +175,7 @@ func (*Sampled) Kind() string  { return "sampled" }
 func (*Matched) Kind() string  { return "matched" }
 func (*Loaded) Kind() string   { return "loaded" }
 func (*Released) Kind() string { return "released" }
+func (*Begun) Kind() string    { return "begun" }
 func (*Gradient) Kind() string { return "gradient" }
 func (*Version) Kind() string  { return "version" }
 func (*Applied) Kind() string  { return "applied" }

@@ -42,18 +42,6 @@ type Config struct {
 	Aggregation  string  `yaml:"aggregation"` // of sage: mean, max or sum; empty: mean
 	Heads        int     `yaml:"heads"`       // attention heads of gat and gatv2; 0: 1
 	Hops         int     `yaml:"hops"`        // powers of the adjacency matrix in a layer of mixhop; 0: 2
-	// GCNNorm is where gcn and mixhop take degrees from in training: graph, or
-	// the sampled block, as PyG does on a loader's batch; empty: graph.
-	GCNNorm string `yaml:"gcn-norm"`
-	// TrainEps makes the ε of gin a parameter that is learnt.
-	TrainEps bool `yaml:"train-eps"`
-	// ScaleSums scales what gin and sage's sum receive from sampled neighbours
-	// to all neighbours.
-	ScaleSums bool `yaml:"scale-sums"`
-	// WeightAttention lets the sampler's weights count in gat and gatv2.
-	WeightAttention bool `yaml:"weight-attention"`
-	// EdgeFeatures lets gat read the data's edge features (GAT-E).
-	EdgeFeatures bool `yaml:"edge-features"`
 	// AttentionDropout is the probability of dropping an attention weight.
 	AttentionDropout float64 `yaml:"attention-dropout"`
 	Activation       string  `yaml:"activation"` // after every convolution but the last: relu, leaky-relu or elu; empty: relu
@@ -62,9 +50,6 @@ type Config struct {
 	// JumpingKnowledge makes the output a linear layer over all convolutions:
 	// cat, max or last; empty: the last convolution is the output.
 	JumpingKnowledge string `yaml:"jumping-knowledge"`
-	// DecoderLayers is the number of linear layers after the convolutions, which
-	// are then all Hidden wide; 0: none, but for one with JumpingKnowledge.
-	DecoderLayers int `yaml:"decoder-layers"`
 
 	// Sampling.
 

@@ -77,8 +77,9 @@ func (d *openData) openRows(cfg *Config) error {
 
 // resident is the memory of one pipeline.
 type resident struct {
-	slab  *features.Slab
-	owned features.Store // a store that nobody else uses
+	slab     *features.Slab
+	rowBytes int64
+	owned    features.Store // a store that nobody else uses
 }
 
 // table returns what slots are rows of; nil: there are no slots.
@@ -98,6 +99,41 @@ func (m *resident) close() error {
 		err = errors.Join(err, m.owned.Close())
 	}
 	return err
+}
+
+// RowStats counts feature rows, those of a slab: Asked = Shared + Pinned +
+// Cached + Loaded. All are 0 where compute reads rows where they lie.
+type RowStats struct {
+	Batches  int64 `json:"batches"` // micro-batches
+	Asked    int64 `json:"asked"`   // inputs of all batches
+	Shared   int64 `json:"shared"`  // there because the batches before needed them
+	Pinned   int64 `json:"pinned"`  // there because a static cache or GNS's holds them
+	Cached   int64 `json:"cached"`  // there because the dynamic cache holds them
+	Loaded   int64 `json:"loaded"`  // read
+	Pins     int64 `json:"pins"`    // read for caches, besides
+	RowBytes int64 `json:"row_bytes"`
+	Peak     int64 `json:"peak"` // the most rows that the slab ever held
+}
+
+// Bytes returns how many bytes were read.
+func (s RowStats) Bytes() int64 { return (s.Loaded + s.Pins) * s.RowBytes }
+
+func (m *resident) stats() RowStats {
+	if m == nil || m.slab == nil {
+		return RowStats{}
+	}
+	s := m.slab.Stats()
+	return RowStats{
+		Batches: s.Batches, Asked: s.Rows, Shared: s.Shared, Pinned: s.Pinned, Cached: s.Cached, Loaded: s.Loaded,
+		Pins: s.Pins, RowBytes: m.rowBytes, Peak: int64(s.Peak),
+	}
+}
+
+// Rows returns what the newest Train or Batches has counted so far.
+func (r *Runtime) Rows() RowStats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.resident.stats()
 }
 
 // pipelineConfig returns what every pipeline of the plan has, without its
@@ -136,7 +172,19 @@ func (r *Runtime) pipelineConfig(ctx context.Context, work actors.Work, rec *clo
 	if m.slab, err = features.NewSlab(store.Layout(), o); err != nil {
 		return c, nil, errors.Join(err, m.close())
 	}
+	l := store.Layout()
+	m.rowBytes = int64(l.RowBytes())
+	r.mu.Lock()
+	r.resident = m
+	r.mu.Unlock()
 	c.Memory = &actors.Memory{Store: store, Slab: m.slab, Ahead: r.plan.Ahead, Loaders: r.plan.Loaders}
+	if cache.Kind == features.CacheGNS {
+		caches := r.sampler.Caches()
+		c.Memory.Cache = &actors.Generations{
+			Period: r.sampler.Spec().CachePeriod,
+			Nodes:  func(generation int) []uint32 { return caches.At(generation).Nodes },
+		}
+	}
 	if err := r.pin(ctx, cache, m.slab, store, rec); err != nil {
 		return c, nil, errors.Join(err, m.close())
 	}

@@ -79,6 +79,8 @@ type Runtime struct {
 	training *actors.Pipeline // owns newer ones while a run is training
 	over     chan struct{}    // closed when training's parameters have become params
 	execs    []*cpu.Exec      // free ones, for inference
+	resident *resident        // of the newest pipeline
+	spans    []Span           // of the newest training
 }
 
 // Start opens the data, which may mean importing it to a temporary store, and
@@ -141,9 +143,6 @@ func newModel(cfg *Config, ds *graph.Dataset) (*compute.Model, error) {
 	case ds.Labels == nil:
 		return nil, fmt.Errorf("%w: %s has no labels; add them to the data", ErrNoModel, ds.Name)
 	}
-	if cfg.EdgeFeatures && ds.EdgeFeatures == nil {
-		return nil, fmt.Errorf("%w: edge-features: %s has no edge features; add them to the data, or leave the setting out", ErrConfig, ds.Name)
-	}
 	m, err := compute.NewModel(cfg.modelSpec(ds), ds.Graph)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
@@ -179,7 +178,6 @@ func (c *Config) samplerSpec(blocks int) (sampling.Spec, error) {
 		return s, fmt.Errorf("sampler-options: %w", err)
 	}
 	s.Name, s.Layers, s.Fanouts = c.Sampler, blocks, nil
-	s.EdgeIDs = s.EdgeIDs || c.EdgeFeatures
 	if c.UsesFanouts() {
 		s.Fanouts = c.Fanouts
 	}
@@ -192,10 +190,6 @@ func (c *Config) modelSpec(ds *graph.Dataset) compute.Spec {
 		InDim: ds.NodeFeatures.Cols, OutDim: ds.Labels.NumClasses,
 		Aggregation: c.Aggregation, Heads: c.Heads, AttentionDropout: c.AttentionDropout,
 		Activation: c.Activation, Norm: c.Norm, Residual: c.Residual, JumpingKnowledge: c.JumpingKnowledge, Hops: c.Hops,
-		GCNNorm: c.GCNNorm, TrainEps: c.TrainEps, ScaleSums: c.ScaleSums, WeightAttention: c.WeightAttention, Decoder: c.DecoderLayers,
-	}
-	if c.EdgeFeatures {
-		s.EdgeDim = ds.EdgeFeatures.Cols
 	}
 	if s.InputDropout < 0 {
 		s.InputDropout = 0

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"os"
 	"time"
 
 	"github.com/gnnactor/gnnactor/actors"
@@ -39,6 +40,7 @@ type Event struct {
 	ValidAccuracy float64 // exact, by inference; NaN when not evaluated
 	TestAccuracy  float64
 
+	Rows    RowStats                 // feature rows that were asked for and read so far
 	Stages  map[string]time.Duration // busy time of each stage so far; of load, the time in which anything was read
 	Wall    time.Duration            // since training began
 	Overlap float64                  // EventDone: the longest stage's busy time per actor / the pipeline's wall time
@@ -74,13 +76,20 @@ func (r *Runtime) Train(ctx context.Context) iter.Seq2[Event, error] {
 		}
 		defer r.train.Unlock()
 		t := &training{r: r, yield: yield}
+		if n := r.cfg.Spans; n > 0 || r.cfg.Trace != "" {
+			t.clock.Keep(max(n, traceSpans))
+		}
 		err = t.run(ctx)
+		err = errors.Join(err, t.trace())
 		if cause := context.Cause(ctx); err != nil && cause != nil && errors.Is(err, ctx.Err()) {
 			err = fmt.Errorf("runtime: training interrupted after %d batches: %w", t.state.Step, cause)
 		}
 		var panicked *pool.PanicError
 		if errors.As(err, &panicked) {
 			r.log.Error("training panicked", "error", err, "stack", string(panicked.Stack))
+		}
+		if t.unlock != nil {
+			err = errors.Join(err, t.unlock()) // the last checkpoint is written
 		}
 		if t.unsaved != nil {
 			r.log.Error("the last checkpoint could not be written", "error", t.unsaved)
@@ -104,6 +113,7 @@ type training struct {
 	clock   clock.Recorder
 	began   time.Time
 	piping  time.Duration // wall time that the pipeline was let run
+	unlock  func() error  // the checkpoint directory
 	unsaved error         // why an interrupted run has no last checkpoint
 }
 
@@ -112,6 +122,7 @@ var errLeft = errors.New("runtime: left")
 
 func (t *training) emit(e Event) error {
 	e.Batches, e.Applied, e.Wall = int(t.steps), t.state.Step, time.Since(t.began)
+	e.Rows = t.r.Rows()
 	e.Stages = make(map[string]time.Duration)
 	busy := t.clock.Busy()
 	busy[clock.Load] = t.clock.Occupied()[clock.Load] // reads wait, several at a time
@@ -165,6 +176,16 @@ func (t *training) run(ctx context.Context) (err error) {
 		BatchSize: r.sampler.Spec().BatchSize(r.cfg.BatchSize, len(r.data.ds.Train)),
 	}
 	t.steps = work.Steps()
+	if dir := r.cfg.Checkpoint; dir != "" {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("runtime: checkpoint directory: %w", err)
+		}
+		unlock, err := lockDir(dir)
+		if err != nil {
+			return err
+		}
+		t.unlock = unlock
+	}
 	message, resumed, err := t.open()
 	if err != nil {
 		return err

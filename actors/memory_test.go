@@ -1,0 +1,402 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/features"
+	"github.com/gnnactor/gnnactor/internal/clock"
+	"github.com/gnnactor/gnnactor/internal/pool"
+	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/messages"
+	"github.com/gnnactor/gnnactor/sampling"
+	"github.com/gnnactor/gnnactor/sampling/overlap"
+)
+
+const featureCols = 3
+
+// featureTable is the table of the tests: a value depends on row and column.
+func featureTable() *graph.Features {
+	x := make([]float32, nodes*featureCols)
+	for i := range x {
+		x[i] = float32(rng.New(8).Float64(uint64(i)))
+	}
+	return graph.NewFeatures(nodes, featureCols, x)
+}
+
+// reader is a Gradienter whose result depends on every feature value that its
+// batch reads, in order. A NaN out of a slot that was not the batch's any more
+// would stay in the parameters for good.
+type reader struct {
+	table, slab *graph.Features
+	hook        func(*sampling.Batch)
+	row         [featureCols]float32
+}
+
+func (r *reader) Gradient(grad, params []float32, b *sampling.Batch, slots []uint32, key rng.Key) (messages.Stats, error) {
+	if r.hook != nil {
+		r.hook(b)
+	}
+	from, ids := r.table, b.Inputs()
+	if slots != nil {
+		from, ids = r.slab, slots
+	}
+	copy(grad, params)
+	for i, id := range ids {
+		from.Row(r.row[:], int(id))
+		for c, v := range r.row {
+			g := &grad[(i*featureCols+c)%len(grad)]
+			*g = float32(*g*1.0009765625) + v
+		}
+	}
+	for j := range grad {
+		grad[j] += float32(key.Float64(uint64(j)))
+	}
+	return messages.Stats{Loss: float64(grad[0]), Weight: float64(len(b.Seeds)), Count: len(b.Seeds)}, nil
+}
+
+// memoryJob is a job whose rows come through a slab.
+type memoryJob struct {
+	job
+	window, ahead, loaders, slots, keep, cached int
+	direct                                      bool // rows are read where the table lies
+	store                                       features.Store
+	generations                                 *Generations
+	hook                                        func(*features.Slab, *sampling.Batch)
+}
+
+// run trains to the end, or to the error, and returns the parameters and what
+// the slab counted.
+func (j memoryJob) run(t *testing.T, ctx context.Context) ([]float32, features.SlabStats, error) {
+	t.Helper()
+	table := featureTable()
+	if j.store == nil {
+		j.store = features.Memory(table)
+	}
+	p := pool.New(j.threads)
+	defer p.Close()
+	system := quiet()
+	defer system.Shutdown()
+	seeds := make([]uint32, nodes)
+	for i := range seeds {
+		seeds[i] = uint32(i)
+	}
+	up := &descent{ones()}
+	c := Config{
+		System: system, Pool: p, Clock: new(clock.Recorder), Credits: j.credits, Bytes: j.bytes, Updater: up,
+		Work: Work{Phase: "train", Seed: 5, Nodes: seeds, BatchSize: batchSize, Micro: j.micro, Epochs: epochs, Window: j.window},
+	}
+	if j.window > 1 {
+		order, err := overlap.NewOrderer(nodes, overlap.Exact)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Order = order
+	}
+	var slab *features.Slab
+	if !j.direct {
+		var err error
+		slab, err = features.NewSlab(j.store.Layout(), features.SlabOptions{Slots: j.slots, Keep: j.keep, Cache: j.cached, Poison: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer slab.Close()
+		c.Memory = &Memory{Store: j.store, Slab: slab, Ahead: j.ahead, Loaders: j.loaders, Cache: j.generations}
+	}
+	for range j.samplers {
+		s, err := sampling.New(sampling.Spec{Name: "neighbor", Fanouts: []int{3, 2}}, ring(nodes, 9))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Samplers = append(c.Samplers, s)
+	}
+	for range j.trainers {
+		r := &reader{table: table}
+		if slab != nil {
+			r.slab = slab.Table()
+		}
+		if j.hook != nil {
+			r.hook = func(b *sampling.Batch) { j.hook(slab, b) }
+		}
+		c.Trainers = append(c.Trainers, r)
+	}
+	pl, err := Start(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pl.Stop()
+	pl.Proceed(0)
+	seen := map[sampling.ID]bool{}
+	for step := range c.Work.Steps() * epochs {
+		x, err := pl.Next(ctx)
+		if err != nil {
+			pl.Stop()
+			return nil, features.SlabStats{}, err
+		}
+		a := x.(*messages.Applied)
+		if a.Step != step || seen[a.ID] || a.ID.Epoch != int(step/c.Work.Steps()) {
+			t.Fatalf("step %d applied %v", step, a.ID)
+		}
+		seen[a.ID] = true
+		if a.Last {
+			pl.Proceed(step + 1)
+		}
+	}
+	pl.Stop()
+	var stats features.SlabStats
+	if slab != nil {
+		stats = slab.Stats()
+	}
+	return up.params, stats, nil
+}
+
+func plainMemoryJob() memoryJob {
+	return memoryJob{job: job{samplers: 2, trainers: 1, credits: 4, threads: 2, micro: 1}, ahead: 3, loaders: 2, slots: 4 * nodes, keep: 3}
+}
+
+// Metamorphic: however rows come to the slab, and however little room it has,
+// what is computed is what the table gives.
+func TestSlabDoesNotChangeBits(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 5))
+	for _, window := range []int{0, 3, 5} {
+		for _, micro := range []int{1, 3} {
+			base := plainMemoryJob()
+			base.direct, base.window, base.micro, base.credits = true, window, micro, 12
+			want, _, err := base.run(t, t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 6 {
+				j := base
+				j.direct = false
+				j.samplers, j.credits, j.threads, j.trainers = 1+r.IntN(3), (window+1)*micro+r.IntN(3), 1+r.IntN(3), 1+r.IntN(micro)
+				j.ahead, j.loaders, j.keep, j.bytes = 1+r.IntN(5), 1+r.IntN(3), r.IntN(4), r.IntN(2) == 0
+				j.slots = nodes + r.IntN(3*nodes) // one batch has up to all nodes
+				j.cached = r.IntN(2) * r.IntN(60)
+				if r.IntN(2) == 0 {
+					j.generations = &Generations{Period: 1 + r.IntN(2), Nodes: func(g int) []uint32 { return []uint32{uint32(g), 50, uint32(60 + g)} }}
+					j.slots += 6
+				}
+				got, stats, err := j.run(t, t.Context())
+				if err != nil {
+					t.Fatalf("%+v: %v", j, err)
+				}
+				if !slices.Equal(got, want) {
+					t.Errorf("%+v: other bits", j)
+				}
+				if stats.Rows != stats.Shared+stats.Pinned+stats.Cached+stats.Loaded || stats.Loaded == 0 {
+					t.Errorf("%d rows were asked for: %d shared, %d pinned, %d cached, %d loaded", stats.Rows, stats.Shared, stats.Pinned, stats.Cached, stats.Loaded)
+				}
+			}
+		}
+	}
+}
+
+// Compute is held up until every batch that may go ahead has its slots, and
+// freed slots hold NaN: a batch whose slots were given away too early would
+// compute NaN.
+func TestFreedSlotsAreNotRead(t *testing.T) {
+	j := plainMemoryJob()
+	j.samplers, j.credits, j.ahead, j.loaders, j.keep = 1, 6, 4, 3, 0
+	j.slots = 6 * nodes
+	steps := int64(sampling.NumBatches(nodes, batchSize)) * epochs
+	computed := int64(0)
+	j.hook = func(slab *features.Slab, _ *sampling.Batch) {
+		computed++
+		for slab.Stats().Batches < min(steps, computed-1+int64(j.ahead)) { // those ahead, this one included
+			runtime.Gosched()
+		}
+	}
+	got, _, err := j.run(t, t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := plainMemoryJob()
+	plain.direct = true
+	want, _, err := plain.run(t, t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("a delayed trainer computes %v, want %v", got, want)
+	}
+}
+
+// gateway is a store whose reads wait for the gate to open; then they go on.
+type gateway struct {
+	features.Store
+	gate    chan struct{}
+	hold    func(features.Request) bool // which reads wait; nil: all
+	waiting atomic.Int64
+	wg      sync.WaitGroup
+}
+
+func (g *gateway) Read(ctx context.Context, r features.Request, done func(error)) {
+	if g.hold != nil && !g.hold(r) {
+		g.Store.Read(ctx, r, done)
+		return
+	}
+	g.waiting.Add(1)
+	g.wg.Go(func() {
+		defer g.waiting.Add(-1)
+		select {
+		case <-g.gate:
+			done(features.Read(ctx, g.Store, r))
+		case <-ctx.Done():
+			done(context.Cause(ctx))
+		}
+	})
+}
+
+// A store that stalls holds the run up and does not break it, and a run that is
+// stopped while it reads ends at once and leaves nothing behind.
+func TestStallingStore(t *testing.T) {
+	plain := plainMemoryJob()
+	plain.direct = true
+	want, _, err := plain.run(t, t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cancelled := range []bool{false, true} {
+		g := &gateway{Store: features.Memory(featureTable()), gate: make(chan struct{})}
+		j := plainMemoryJob()
+		j.store = g
+		computed := atomic.Int64{}
+		j.hook = func(*features.Slab, *sampling.Batch) { computed.Add(1) }
+		ctx, cancel := context.WithCancel(t.Context())
+		var watch sync.WaitGroup
+		watch.Go(func() {
+			for g.waiting.Load() < int64(j.loaders) { // all that may be under way are
+				runtime.Gosched()
+			}
+			if n := computed.Load(); n != 0 {
+				t.Errorf("%d batches were computed before any row was there", n)
+			}
+			if cancelled {
+				cancel()
+			} else {
+				close(g.gate)
+			}
+		})
+		got, _, err := j.run(t, ctx)
+		watch.Wait()
+		cancel()
+		g.wg.Wait()
+		switch {
+		case cancelled && !errors.Is(err, context.Canceled):
+			t.Errorf("cancelled: %v", err)
+		case !cancelled && (err != nil || !slices.Equal(got, want)):
+			t.Errorf("a stall changes the result: %v", err)
+		}
+	}
+}
+
+// failing is a store whose k-th read fails.
+type failing struct {
+	features.Store
+	left atomic.Int64
+	err  error
+}
+
+func (f *failing) Read(ctx context.Context, r features.Request, done func(error)) {
+	if f.left.Add(-1) == 0 {
+		go done(f.err)
+		return
+	}
+	f.Store.Read(ctx, r, done)
+}
+
+// A read that fails ends the run with the batch and the store's own words.
+func TestReadErrorFailsTheRun(t *testing.T) {
+	broken := errors.New("features.bin: offset 4711: the disk is on fire")
+	for _, bytes := range []bool{false, true} {
+		for k := range int64(5) {
+			f := &failing{Store: features.Memory(featureTable()), err: broken}
+			f.left.Store(1 + 3*k)
+			j := plainMemoryJob()
+			j.store, j.bytes, j.keep = f, bytes, 1
+			_, _, err := j.run(t, t.Context())
+			var failed *messages.Failed
+			if !errors.As(err, &failed) || !strings.Contains(err.Error(), "offset 4711") || failed.Stage != "load" || failed.ID.Phase != "train" {
+				t.Errorf("read %d: %v", 1+3*k, err)
+			}
+		}
+	}
+}
+
+// A batch that can never fit says so, and how to go on.
+func TestSlabTooSmall(t *testing.T) {
+	j := plainMemoryJob()
+	j.slots = 20 // a batch has more seeds
+	_, _, err := j.run(t, t.Context())
+	if err == nil || !strings.Contains(err.Error(), "more memory") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// The rows of the next generation are read while batches of the present one
+// pass, and a generation that comes late stops nobody.
+func TestGenerations(t *testing.T) {
+	generation := func(g int) []uint32 {
+		var in []uint32
+		for u := range uint32(nodes) {
+			if rng.New(3, uint64(g)).Float64(uint64(u)) < 0.2 {
+				in = append(in, u)
+			}
+		}
+		return in
+	}
+	plain := plainMemoryJob()
+	plain.direct = true
+	want, _, err := plain.run(t, t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, late := range []bool{false, true} {
+		t.Run(fmt.Sprint("late=", late), func(t *testing.T) {
+			g := &gateway{Store: features.Memory(featureTable()), gate: make(chan struct{})}
+			isGeneration := func(r features.Request) bool {
+				for k := range epochs {
+					if in := generation(k); len(r.IDs) > 3 && slices.IsSorted(r.IDs) && len(r.IDs) <= len(in) && !slices.ContainsFunc(r.IDs, func(u uint32) bool { return !slices.Contains(in, u) }) {
+						return true
+					}
+				}
+				return false
+			}
+			g.hold = func(r features.Request) bool { return late && isGeneration(r) }
+			j := plainMemoryJob()
+			j.store, j.keep, j.generations = g, 1, &Generations{Period: 1, Nodes: generation}
+			if !late {
+				// The first batch waits until its generation and the next are there, so
+				// that how many rows they save does not depend on the machine.
+				once := false
+				j.hook = func(slab *features.Slab, b *sampling.Batch) {
+					for !once && slab.Stats().Pins < int64(len(generation(0))) {
+						runtime.Gosched()
+					}
+					once = true
+				}
+			}
+			got, stats, err := j.run(t, t.Context())
+			if late {
+				close(g.gate)
+				g.wg.Wait()
+			}
+			if err != nil || !slices.Equal(got, want) {
+				t.Fatalf("other bits, %v", err)
+			}
+			if late != (stats.Pinned == 0) {
+				t.Errorf("%d of %d rows were pinned ones", stats.Pinned, stats.Rows)
+			}
+		})
+	}
+}
