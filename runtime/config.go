@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/graph"
 )
 
@@ -32,7 +33,12 @@ type Config struct {
 
 	// Model.
 
-	Model   string  `yaml:"model"`   // a name out of Models
+	Model string `yaml:"model"` // a name out of Models
+	// Layer, when set, makes the layers of a model of the caller's own, from in
+	// to out columns: see compute.NewCustomModel. Model is then the caller's name
+	// for it, which stands for it in checkpoints: change it with the layer.
+	Layer func(i, in, out int) compute.Layer[float32] `yaml:"-"`
+
 	Layers  int     `yaml:"layers"`  // number of message-passing layers
 	Hidden  int     `yaml:"hidden"`  // width of the layers between
 	Dropout float64 `yaml:"dropout"` // probability of dropping a hidden value in training
@@ -42,6 +48,18 @@ type Config struct {
 	Aggregation  string  `yaml:"aggregation"` // of sage: mean, max or sum; empty: mean
 	Heads        int     `yaml:"heads"`       // attention heads of gat and gatv2; 0: 1
 	Hops         int     `yaml:"hops"`        // powers of the adjacency matrix in a layer of mixhop; 0: 2
+	// GCNNorm is where gcn and mixhop take degrees from in training: graph, or
+	// the sampled block, as PyG does on a loader's batch; empty: graph.
+	GCNNorm string `yaml:"gcn-norm"`
+	// TrainEps makes the ε of gin a parameter that is learnt.
+	TrainEps bool `yaml:"train-eps"`
+	// ScaleSums scales what gin and sage's sum receive from sampled neighbours
+	// to all neighbours.
+	ScaleSums bool `yaml:"scale-sums"`
+	// WeightAttention lets the sampler's weights count in gat and gatv2.
+	WeightAttention bool `yaml:"weight-attention"`
+	// EdgeFeatures lets gat read the data's edge features (GAT-E).
+	EdgeFeatures bool `yaml:"edge-features"`
 	// AttentionDropout is the probability of dropping an attention weight.
 	AttentionDropout float64 `yaml:"attention-dropout"`
 	Activation       string  `yaml:"activation"` // after every convolution but the last: relu, leaky-relu or elu; empty: relu
@@ -50,6 +68,9 @@ type Config struct {
 	// JumpingKnowledge makes the output a linear layer over all convolutions:
 	// cat, max or last; empty: the last convolution is the output.
 	JumpingKnowledge string `yaml:"jumping-knowledge"`
+	// DecoderLayers is the number of linear layers after the convolutions, which
+	// are then all Hidden wide; 0: none, but for one with JumpingKnowledge.
+	DecoderLayers int `yaml:"decoder-layers"`
 
 	// Sampling.
 
@@ -172,7 +193,11 @@ func (c *Config) Validate() error {
 	probability := func(name string, v float64) {
 		check(v < 1 && !math.IsNaN(v), "%s: %v is not in [0, 1)", name, v)
 	}
-	oneOf("model", c.Model, Models()...)
+	if c.Layer == nil {
+		oneOf("model", c.Model, Models()...)
+	} else {
+		check(c.Model != "" && !slices.Contains(Models(), c.Model), "model: %q is not a name of its own for the layers given by Layer", c.Model)
+	}
 	oneOf("sampler", c.Sampler, Samplers()...)
 	oneOf("local-codec", c.LocalCodec, "none", "msgpack")
 	check(c.Layers >= 1 && c.Layers <= maxLayers, "layers: %d is not in [1, %d]", c.Layers, maxLayers)

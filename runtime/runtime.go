@@ -143,7 +143,16 @@ func newModel(cfg *Config, ds *graph.Dataset) (*compute.Model, error) {
 	case ds.Labels == nil:
 		return nil, fmt.Errorf("%w: %s has no labels; add them to the data", ErrNoModel, ds.Name)
 	}
-	m, err := compute.NewModel(cfg.modelSpec(ds), ds.Graph)
+	if cfg.EdgeFeatures && ds.EdgeFeatures == nil {
+		return nil, fmt.Errorf("%w: edge-features: %s has no edge features; add them to the data, or leave the setting out", ErrConfig, ds.Name)
+	}
+	var m *compute.Model
+	var err error
+	if spec := cfg.modelSpec(ds); cfg.Layer == nil {
+		m, err = compute.NewModel(spec, ds.Graph)
+	} else {
+		m, err = compute.NewCustomModel(spec, ds.Graph, cfg.Layer)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
@@ -178,6 +187,7 @@ func (c *Config) samplerSpec(blocks int) (sampling.Spec, error) {
 		return s, fmt.Errorf("sampler-options: %w", err)
 	}
 	s.Name, s.Layers, s.Fanouts = c.Sampler, blocks, nil
+	s.EdgeIDs = s.EdgeIDs || c.EdgeFeatures
 	if c.UsesFanouts() {
 		s.Fanouts = c.Fanouts
 	}
@@ -190,6 +200,10 @@ func (c *Config) modelSpec(ds *graph.Dataset) compute.Spec {
 		InDim: ds.NodeFeatures.Cols, OutDim: ds.Labels.NumClasses,
 		Aggregation: c.Aggregation, Heads: c.Heads, AttentionDropout: c.AttentionDropout,
 		Activation: c.Activation, Norm: c.Norm, Residual: c.Residual, JumpingKnowledge: c.JumpingKnowledge, Hops: c.Hops,
+		GCNNorm: c.GCNNorm, TrainEps: c.TrainEps, ScaleSums: c.ScaleSums, WeightAttention: c.WeightAttention, Decoder: c.DecoderLayers,
+	}
+	if c.EdgeFeatures {
+		s.EdgeDim = ds.EdgeFeatures.Cols
 	}
 	if s.InputDropout < 0 {
 		s.InputDropout = 0
