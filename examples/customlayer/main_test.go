@@ -1,0 +1,18 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+)
+
+func TestRun(t *testing.T) {
+	var out strings.Builder
+	own, builtin, err := run(context.Background(), &out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if own < 0.85 || builtin < 0.85 || !strings.Contains(out.String(), "gated layer") {
+		t.Errorf("accuracies %v and %v; said %q", own, builtin, out.String())
+	}
+}
