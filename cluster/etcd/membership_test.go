@@ -16,7 +16,14 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/membership"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// etcd's servers leave idle HTTP connections to one another behind; each has
+// its other end in this process, so that neither is closed. Single servers,
+// which cover everything of this module, leave nothing.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
+		goleak.IgnoreAnyFunction("net/http.(*connReader).backgroundRead"), goleak.IgnoreAnyFunction("net/http.(*connReader).abortPendingRead"))
+}
 
 func within(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)

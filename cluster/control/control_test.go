@@ -1,0 +1,315 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vmihailenco/msgpack/v5"
+	"go.uber.org/goleak"
+
+	"github.com/gnnactor/gnnactor/cluster/certs"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func within(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func planes(t testing.TB, change func(*Options), names ...string) []*Plane {
+	t.Helper()
+	var all []*Plane
+	for i, n := range names {
+		o := Options{Cluster: "test", Node: n, Epoch: int64(i + 1), Listen: "127.0.0.1:0", Resend: 20 * time.Millisecond}
+		if change != nil {
+			change(&o)
+		}
+		p, err := Listen(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Close)
+		all = append(all, p)
+		p.Handle("echo", func(_ context.Context, from string, body []byte) ([]byte, error) {
+			return append([]byte(from+": "), body...), nil
+		})
+		p.Handle("fail", func(context.Context, string, []byte) ([]byte, error) { return nil, errors.New("no such shard") })
+		p.Handle("panic", func(context.Context, string, []byte) ([]byte, error) { panic("bug") })
+	}
+	meet(all...)
+	return all
+}
+
+func meet(all ...*Plane) {
+	peers := map[string]Peer{}
+	for _, p := range all {
+		peers[p.o.Node] = Peer{p.Address(), p.o.Epoch}
+	}
+	for _, p := range all {
+		p.SetPeers(peers)
+	}
+}
+
+func TestAsk(t *testing.T) {
+	p := planes(t, nil, "a", "b")
+	ctx := within(t)
+	for i, to := range []string{"b", "a"} {
+		got, err := p[i].Ask(ctx, to, "echo", []byte("hello"))
+		if err != nil || string(got) != p[i].o.Node+": hello" {
+			t.Fatalf("%q, %v", got, err)
+		}
+	}
+	var remote *RemoteError
+	for _, kind := range []string{"fail", "panic", "unknown"} {
+		if _, err := p[0].Ask(ctx, "b", kind, nil); !errors.As(err, &remote) {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+	if _, err := p[0].Ask(ctx, "b", "echo", make([]byte, MaxBody+1)); !errors.Is(err, ErrLimit) {
+		t.Errorf("too large: %v", err)
+	}
+	if _, err := p[0].Ask(ctx, "b", "echo", make([]byte, MaxBody)); !errors.As(err, &remote) {
+		t.Errorf("an answer too large: %v", err)
+	}
+	if _, err := p[0].Ask(ctx, "c", "echo", nil); !errors.Is(err, ErrPeerGone) {
+		t.Errorf("a stranger: %v", err)
+	}
+}
+
+// On a network that loses, doubles and delays, every message is handled once
+// and every ask answered.
+func TestLossyNetwork(t *testing.T) {
+	p := planes(t, nil, "a", "b")
+	ctx := within(t)
+	var mu sync.Mutex
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, x := range p {
+		good := x.deliver
+		var kept []byte
+		x.deliver = func(ctx context.Context, node string, raw []byte) error {
+			mu.Lock()
+			what, old := r.IntN(4), kept
+			kept = raw
+			mu.Unlock()
+			lost := errors.New("lost")
+			switch what {
+			case 0:
+				return lost
+			case 1: // delivered, and nobody hears of it
+				return errors.Join(good(ctx, node, raw), lost)
+			case 2: // an old one again
+				if old != nil {
+					_ = good(ctx, node, old)
+				}
+			}
+			return good(ctx, node, raw)
+		}
+	}
+	handled := map[string]int{}
+	p[1].Handle("count", func(_ context.Context, _ string, body []byte) ([]byte, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		handled[string(body)]++
+		return body, nil
+	})
+	var wg sync.WaitGroup
+	const asks = 600 // more than may be outstanding
+	for i := range asks {
+		wg.Go(func() {
+			want := fmt.Append(nil, "ask ", i)
+			if got, err := p[0].Ask(ctx, "b", "count", want); err != nil || !bytes.Equal(got, want) {
+				t.Errorf("ask %d: %q, %v", i, got, err)
+			}
+		})
+	}
+	wg.Wait()
+	mu.Lock()
+	defer mu.Unlock()
+	for i := range asks {
+		if n := handled[fmt.Sprint("ask ", i)]; n != 1 {
+			t.Errorf("ask %d was handled %d times", i, n)
+		}
+	}
+}
+
+// Asks fail at once when the peer is no member any more or is one anew, and
+// messages of its older self are not heard.
+func TestPeerGoes(t *testing.T) {
+	p := planes(t, nil, "a", "b")
+	ctx := within(t)
+	began := make(chan struct{}, 1)
+	over := make(chan struct{}, 1)
+	p[1].Handle("wait", func(ctx context.Context, _ string, _ []byte) ([]byte, error) {
+		began <- struct{}{}
+		<-ctx.Done()
+		over <- struct{}{}
+		return nil, ctx.Err()
+	})
+	failed := make(chan error, 1)
+	go func() {
+		_, err := p[0].Ask(ctx, "b", "wait", nil)
+		failed <- err
+	}()
+	<-began
+	p[0].SetPeers(map[string]Peer{"b": {p[1].Address(), 99}})
+	if err := <-failed; !errors.Is(err, ErrPeerGone) {
+		t.Errorf("%v", err)
+	}
+	p[1].SetPeers(nil)
+	<-over
+	// b is at epoch 2, a believes 99: what it asks is not for this b.
+	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	if _, err := p[0].Ask(short, "b", "echo", nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("another epoch was served: %v", err)
+	}
+	meet(p...)
+	if _, err := p[0].Ask(ctx, "b", "echo", nil); err != nil {
+		t.Errorf("after they met again: %v", err)
+	}
+	// A real restart, at another address.
+	p[1].Close()
+	again := planes(t, func(o *Options) { o.Epoch = 3 }, "b")
+	meet(p[0], again[0])
+	if _, err := p[0].Ask(ctx, "b", "echo", nil); err != nil {
+		t.Errorf("after a restart: %v", err)
+	}
+}
+
+// keep makes certificates of one authority.
+func keep(t *testing.T, nodes ...string) map[string]*certs.Keeper {
+	t.Helper()
+	dir := t.TempDir()
+	a, err := certs.NewAuthority("test", time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]*certs.Keeper{}
+	for _, n := range nodes {
+		f, err := a.Issue(dir, n, []string{"127.0.0.1"}, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all[n], err = certs.Load(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+func TestSecurity(t *testing.T) {
+	ours, theirs := keep(t, "a", "b", "x"), keep(t, "x")
+	p := planes(t, func(o *Options) { o.Certs = ours[o.Node] }, "a", "b")
+	ctx := within(t)
+	if _, err := p[0].Ask(ctx, "b", "echo", nil); err != nil {
+		t.Fatal(err)
+	}
+	for name, k := range map[string]*certs.Keeper{"plaintext": nil, "another authority": theirs["x"], "no member": ours["x"]} {
+		x := planes(t, func(o *Options) { o.Certs, o.Epoch = k, 1 }, "x")[0]
+		x.SetPeers(map[string]Peer{"a": {p[0].Address(), 1}, "b": {p[1].Address(), 2}})
+		short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+		for _, to := range []string{"a", "b"} {
+			if _, err := x.Ask(short, to, "echo", nil); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s was served: %v", name, err)
+			}
+		}
+		cancel()
+	}
+	if _, err := Listen(Options{Cluster: "test", Node: "a", Listen: "0.0.0.0:0"}); !errors.Is(err, certs.ErrPlaintext) {
+		t.Errorf("plaintext off loopback: %v", err)
+	}
+	if _, err := Listen(Options{Cluster: "test", Node: "a", Listen: p[0].Address()}); err == nil {
+		t.Error("a port was taken twice")
+	}
+}
+
+// Messages that are malformed, replayed, or of another self are refused.
+func TestReceive(t *testing.T) {
+	p := planes(t, nil, "a")[0]
+	p.SetPeers(map[string]Peer{"b": {"127.0.0.1:1", 2}})
+	handled := 0
+	var mu sync.Mutex
+	done := make(chan struct{}, 10)
+	p.Handle("count", func(context.Context, string, []byte) ([]byte, error) {
+		mu.Lock()
+		handled++
+		mu.Unlock()
+		done <- struct{}{}
+		return nil, nil
+	})
+	good := message{From: 2, To: 1, Type: kindRequest, Seq: 1, Kind: "count"}
+	pack := func(change func(*message)) []byte {
+		m := good
+		change(&m)
+		b, err := msgpack.Marshal(&m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	fine := pack(func(*message) {})
+	for range 3 { // replayed
+		if err := p.receive("b", fine); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-done
+	for name, c := range map[string]struct {
+		from string
+		raw  []byte
+		want error
+	}{
+		"truncated":           {"b", fine[:len(fine)-3], errMessage},
+		"empty":               {"b", nil, errMessage},
+		"oversized":           {"b", make([]byte, maxMessage+1), errMessage},
+		"a body too large":    {"b", pack(func(m *message) { m.Body = make([]byte, MaxBody+1) }), errMessage},
+		"number 0":            {"b", pack(func(m *message) { m.Seq = 0 }), errMessage},
+		"an unknown type":     {"b", pack(func(m *message) { m.Type = 9 }), errMessage},
+		"a stranger":          {"c", pack(func(m *message) { m.Seq = 2 }), errStranger},
+		"an older sender":     {"b", pack(func(m *message) { m.Seq, m.From = 2, 1 }), errStranger},
+		"for an older self":   {"b", pack(func(m *message) { m.Seq, m.To = 2, 0 }), errOther},
+		"far ahead of others": {"b", pack(func(m *message) { m.Seq = 1 << 40 }), errBusy},
+	} {
+		if err := p.receive(c.from, c.raw); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if handled != 1 {
+		t.Errorf("handled %d times", handled)
+	}
+}
+
+// Whatever comes from the network, nothing panics, and what is decoded keeps to
+// the limits.
+func FuzzReceive(f *testing.F) {
+	p := planes(f, nil, "a")[0]
+	p.deliver = func(context.Context, string, []byte) error { return nil }
+	p.SetPeers(map[string]Peer{"b": {"127.0.0.1:1", 2}})
+	for _, m := range []*message{{From: 2, To: 1, Type: kindRequest, Seq: 1, Kind: "echo", Body: []byte("x")}, {From: 2, To: 1, Type: kindReply, Seq: 2, Err: "x"}} {
+		b, err := msgpack.Marshal(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+		f.Add(b[:len(b)/2])
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if m, err := unmarshal(b); err == nil && len(m.Body) > len(b) {
+			t.Fatal("more than was there")
+		}
+		_ = p.receive("b", b) // any error will do
+	})
+}
