@@ -53,9 +53,13 @@ func checkPlot(name string) error {
 func plotFormat(name string) string { return strings.ToLower(filepath.Ext(name)) }
 
 // save draws loss and accuracies over epochs side by side into name, whose
-// ending chooses SVG or PNG.
-func (c *curves) save(name string) error {
-	return drawPlots(name, [][]*plot.Plot{{c.lossPlot(), c.accuracyPlot()}}, curvesWidth, curvesHeight, 0, nil)
+// ending chooses SVG or PNG, and under them what the stages did, if t is not nil.
+func (c *curves) save(name string, t *timeline) error {
+	plots := [][]*plot.Plot{{c.lossPlot(), c.accuracyPlot()}}
+	if t == nil {
+		return drawPlots(name, plots, curvesWidth, curvesHeight, 0, nil)
+	}
+	return drawPlots(name, plots, curvesWidth, curvesHeight+t.height(), t.height(), t.draw)
 }
 
 func (c *curves) lossPlot() *plot.Plot {

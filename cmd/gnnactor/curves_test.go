@@ -45,7 +45,7 @@ func TestCurvesSave(t *testing.T) {
 		for _, ext := range []string{".svg", ".PNG"} {
 			t.Run(fmt.Sprint(n, ext), func(t *testing.T) {
 				name := filepath.Join(t.TempDir(), "c"+ext)
-				if err := someCurves(n).save(name); err != nil {
+				if err := someCurves(n).save(name, nil); err != nil {
 					t.Fatal(err)
 				}
 				text, err := os.ReadFile(name)

@@ -32,24 +32,33 @@ at the end gives accuracies, the time of each stage, and how well the stages
 overlapped. With --output json the last line of the standard output is an object
 with test_accuracy, valid_accuracy, train_loss, epochs, seconds, batches,
 parameters_sha256, stages (busy seconds of sample, load and compute), overlap and
-peak_rss_bytes; an accuracy without a split to measure it on is null.
+peak_rss_bytes; an accuracy without a split to measure it on is null. Where feature
+rows are brought to memory batch by batch, rows counts those that were asked for,
+there (shared with the batches before, pinned or cached), and loaded.
 
 The result is the same, bit for bit, for any --threads, --samplers, --trainers and
---credits, and for a run that was interrupted and resumed.`,
+--credits, wherever --features lie, for any --match and --cache, and for a run that
+was interrupted and resumed. --reorder changes the order of the batches, and so the
+result, which is then the same for that --reorder.`,
 		Example: `  gnnactor train
   gnnactor train --data DIR --model gcn --sampler full --epochs 200 --hidden 16
   gnnactor train --data DIR --fanouts 15,10,5 --checkpoint run1 --resume
+  gnnactor train --data DIR --features disk --reorder 8 --cache hot:256MiB
+  gnnactor train --data DIR --trace run.json
   gnnactor train --plot curves.svg --save model.safetensors`,
 		Args: a.args(cobra.NoArgs),
 		RunE: c.run,
 	}
 	c.config = addConfigFlags(cmd, []group{dataGroup, modelGroup, samplingGroup, trainingGroup, executionGroup, checkpointGroup})
 	cmd.Flags().StringVar(&c.save, "save", "", "safetensors `FILE` to write the trained parameters to")
-	cmd.Flags().StringVar(&c.plot, "plot", "", "`FILE`.svg or .png to draw the curves of loss and accuracy to")
+	cmd.Flags().StringVar(&c.plot, "plot", "", "`FILE`.svg or .png to draw loss, accuracy, and what the stages did to")
 	cmd.Flags().BoolVar(&c.baseline, "baseline", false, "also train on the features alone, without the graph (default: on the built-in graph)")
 	a.addOutputFlag(cmd)
 	return cmd
 }
+
+// plotSpans is how many spans a run keeps for the time line.
+const plotSpans = 1 << 20
 
 // trainResult is what --output json prints.
 type trainResult struct {
@@ -62,6 +71,7 @@ type trainResult struct {
 	ParametersSHA256 string             `json:"parameters_sha256"`
 	Stages           map[string]float64 `json:"stages"`
 	Overlap          float64            `json:"overlap"`
+	Rows             *runtime.RowStats  `json:"rows,omitempty"`
 	PeakRSSBytes     int64              `json:"peak_rss_bytes"`
 }
 
@@ -70,8 +80,11 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(checkPlot(c.plot), checkWritable("--save", c.save)); err != nil {
+	if err := errors.Join(checkPlot(c.plot), checkWritable("--save", c.save), checkWritable("--trace", cfg.Trace)); err != nil {
 		return err
+	}
+	if c.plot != "" {
+		cfg.Spans = plotSpans
 	}
 	rt, err := runtime.Start(cfg)
 	if err != nil {
@@ -90,10 +103,13 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 		c.logf("parameters saved to %s", c.save)
 	}
 	if c.plot != "" {
-		if err := drawn.save(c.plot); err != nil {
+		if err := drawn.save(c.plot, newTimeline(rt.Spans())); err != nil {
 			return err
 		}
 		c.logf("curves drawn to %s", c.plot)
+	}
+	if cfg.Trace != "" {
+		c.logf("trace written to %s: open it at https://ui.perfetto.dev", cfg.Trace)
 	}
 	if c.output == outputJSON {
 		return c.printJSON(jsonResult(rt, cfg, done))
@@ -141,7 +157,12 @@ func jsonResult(rt *runtime.Runtime, cfg runtime.Config, done runtime.Event) tra
 	for name, busy := range done.Stages {
 		stages[name] = busy.Seconds()
 	}
+	var rows *runtime.RowStats
+	if done.Rows.Asked > 0 {
+		rows = &done.Rows
+	}
 	return trainResult{
+		Rows:         rows,
 		TestAccuracy: finite(done.TestAccuracy), ValidAccuracy: finite(done.ValidAccuracy), TrainLoss: finite(done.Loss),
 		Epochs: cfg.Epochs, Seconds: done.Wall.Seconds(), Batches: done.Applied,
 		ParametersSHA256: rt.ParametersSHA256(), Stages: stages, Overlap: done.Overlap, PeakRSSBytes: peakRSS(),
@@ -166,11 +187,13 @@ func (c *trainCommand) table(ctx context.Context, rt *runtime.Runtime, done runt
 	}
 	t.gap()
 	t.row("stage", "busy", "of training")
-	for _, name := range []string{"sample", "load", "compute"} {
-		busy := done.Stages[name]
-		t.row(name, formatDuration(busy), formatPercent(share(busy, done.Wall)))
+	for _, name := range stageOrder {
+		if busy, ok := done.Stages[name]; ok && name != "update" {
+			t.row(name, formatDuration(busy), formatPercent(share(busy, done.Wall)))
+		}
 	}
 	t.gap()
+	addRows(&t, done.Rows)
 	t.row("training", formatDuration(done.Wall))
 	t.row("batches", formatCount(done.Applied))
 	t.row("overlap", formatPercent(done.Overlap))
@@ -179,6 +202,28 @@ func (c *trainCommand) table(ctx context.Context, rt *runtime.Runtime, done runt
 	t.gap()
 	t.row("parameters sha256", rt.ParametersSHA256())
 	return t.write(c.stdout)
+}
+
+// addRows adds where the feature rows came from, if they were moved at all.
+func addRows(t *table, s runtime.RowStats) {
+	if s.Asked == 0 {
+		return
+	}
+	of := func(n int64) string { return formatPercent(float64(n) / float64(s.Asked)) }
+	t.row("feature rows", "rows", "of those asked for")
+	t.row("asked for", formatCount(s.Asked), of(s.Asked))
+	t.row("shared with batches before", formatCount(s.Shared), of(s.Shared))
+	if s.Pinned > 0 {
+		t.row("pinned in a cache", formatCount(s.Pinned), of(s.Pinned))
+	}
+	if s.Cached > 0 {
+		t.row("in the dynamic cache", formatCount(s.Cached), of(s.Cached))
+	}
+	t.row("loaded", formatCount(s.Loaded), of(s.Loaded), formatBytes(s.Loaded*s.RowBytes))
+	if s.Pins > 0 {
+		t.row("loaded to the cache", formatCount(s.Pins), "", formatBytes(s.Pins*s.RowBytes))
+	}
+	t.gap()
 }
 
 func share(part, whole time.Duration) float64 {
