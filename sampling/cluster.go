@@ -1,6 +1,9 @@
 package sampling
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"math"
 
@@ -9,8 +12,7 @@ import (
 )
 
 // WithPartition gives "cluster" a partition made before: the cluster of every
-// node. It is not copied, and must be kept with the run: the Spec does not say
-// what is in it.
+// node. It is not copied. The Spec keeps its hash.
 func WithPartition(part []uint32) Option { return func(p *Prepared) { p.partition = part } }
 
 // Partition returns the cluster of every node that "cluster" samples by, nil for
@@ -26,8 +28,13 @@ func prepareCluster(p *Prepared) error {
 	if s.PerBatch == 0 {
 		s.PerBatch = 1
 	}
+	if p.partition == nil {
+		if saved := p.data.Partition(s.PartitionBy, s.Clusters); saved != nil {
+			p.partition, s.PartitionBy, s.Clusters = saved.Cluster, saved.Method, saved.Parts
+		}
+	}
 	if s.Clusters < 1 || s.Clusters > maxClusters || s.PerBatch < 1 || s.PerBatch > s.Clusters {
-		return fmt.Errorf("batches of %d out of %d clusters; give the number of clusters, and at least 1 and at most all of them a batch", s.PerBatch, s.Clusters)
+		return fmt.Errorf("batches of %d out of %d clusters; give the number of clusters, or save a partition with the data, and take at least 1 and at most all of them a batch", s.PerBatch, s.Clusters)
 	}
 	if s.PartitionBy == "" {
 		s.PartitionBy = "metis"
@@ -41,6 +48,11 @@ func prepareCluster(p *Prepared) error {
 	}
 	if len(p.partition) != n {
 		return fmt.Errorf("the partition has %d nodes, the graph %d", len(p.partition), n)
+	}
+	if sum := partitionSum(p.partition); s.PartitionSHA256 == "" {
+		s.PartitionSHA256 = sum
+	} else if s.PartitionSHA256 != sum {
+		return fmt.Errorf("the partition has the SHA-256 %s, not %s as asked for; restore that one, or leave partition-sha256 away", sum, s.PartitionSHA256)
 	}
 	start := make([]int64, s.Clusters+1)
 	for v, c := range p.partition {
@@ -81,6 +93,20 @@ func prepareCluster(p *Prepared) error {
 		return &boundary{nodes: p.newSubgraphs(newDrawer()), hops: p.newFused(fanouts, new(uniform))}
 	}
 	return nil
+}
+
+// partitionSum returns the SHA-256 of the clusters' numbers, in hex.
+func partitionSum(part []uint32) string {
+	h := sha256.New()
+	buf := make([]byte, 0, 1<<14)
+	for _, c := range part {
+		if buf = binary.LittleEndian.AppendUint32(buf, c); len(buf) == cap(buf) {
+			h.Write(buf)
+			buf = buf[:0]
+		}
+	}
+	h.Write(buf)
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // clusters draws the nodes of cluster-batches (seeds/001): an epoch visits the

@@ -97,6 +97,50 @@ func TestClusterBoundary(t *testing.T) {
 	}
 }
 
+// A partition that is saved with the data is used when it fits what is asked for,
+// and the Spec, which is part of a run's identity, tells which one it was.
+func TestClusterUsesSavedPartition(t *testing.T) {
+	g := skewed(200, 10, 3)
+	saved := make([]uint32, 200)
+	for v := range saved {
+		saved[v] = uint32(v % 5)
+	}
+	ds := &graph.Dataset{Graph: g, Partitions: []graph.Partition{{Method: "louvain", Parts: 5, Cluster: saved}}}
+	var sum string
+	for _, c := range []struct {
+		spec Spec
+		used bool
+	}{
+		{Spec{}, true}, {Spec{Clusters: 5}, true}, {Spec{PartitionBy: "louvain"}, true},
+		{Spec{Clusters: 4}, false}, {Spec{PartitionBy: "metis", Clusters: 5}, false},
+	} {
+		c.spec.Name, c.spec.Layers = "cluster", 2
+		p, err := Prepare(c.spec, ds, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.Equal(p.Partition(), saved) != c.used {
+			t.Errorf("%+v: the saved partition is used: %v", c.spec, !c.used)
+		}
+		if c.used {
+			if p.Spec().PartitionBy != "louvain" || p.Spec().Clusters != 5 || p.BatchesPerEpoch(200, 10) != 5 {
+				t.Errorf("%+v became %+v", c.spec, p.Spec())
+			}
+			sum = p.Spec().PartitionSHA256
+		} else if p.Spec().PartitionSHA256 == sum {
+			t.Errorf("%+v: two partitions have one hash", c.spec)
+		}
+	}
+	spec := Spec{Name: "cluster", Layers: 2, PartitionSHA256: sum}
+	if _, err := Prepare(spec, ds, 1); err != nil {
+		t.Error(err)
+	}
+	saved[0] = 4
+	if _, err := Prepare(spec, ds, 1); err == nil || !strings.Contains(err.Error(), "not "+sum) {
+		t.Errorf("another partition: %v", err)
+	}
+}
+
 func TestClusterErrors(t *testing.T) {
 	g := skewed(100, 10, 3)
 	for _, c := range []struct {

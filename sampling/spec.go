@@ -21,8 +21,8 @@ type Spec struct {
 	Weighted bool `json:"weighted,omitempty" yaml:"weighted,omitempty"`
 	// Replace has "neighbor" draw with replacement.
 	Replace bool `json:"replace,omitempty" yaml:"replace,omitempty"`
-	// Temporal has "neighbor" and "khop" use no edge newer than the seed; Prepare
-	// needs WithTimes.
+	// Temporal has "neighbor" and "khop" use no edge newer than the seed; the data
+	// set must have times, or Prepare WithTimes.
 	Temporal bool `json:"temporal,omitempty" yaml:"temporal,omitempty"`
 	// Dependency is over how many consecutive batches "labor" keeps its random
 	// numbers; 0 and 1: each batch has its own.
@@ -69,13 +69,18 @@ type Spec struct {
 	// estimate how often nodes and edges occur (GraphSAINT); 0: no weights.
 	Normalization int `json:"normalization,omitempty" yaml:"normalization,omitempty"`
 	// Clusters is into how many clusters "cluster" divides the graph, by
-	// PartitionBy, one of partition.Methods, empty: metis; PerBatch is how many of
+	// PartitionBy, one of partition.Methods. A partition that is saved with the data
+	// set and is of this kind is used; else one is computed. Empty and 0 mean any
+	// saved one; empty, where one is computed, metis. PerBatch is how many of
 	// them make a batch, 0: 1. Boundary has targets see their neighbours outside
 	// of the batch's clusters too.
 	Clusters    int    `json:"clusters,omitempty" yaml:"clusters,omitempty"`
 	PartitionBy string `json:"partition-by,omitempty" yaml:"partition-by,omitempty"`
 	PerBatch    int    `json:"per-batch,omitempty" yaml:"per-batch,omitempty"`
-	Boundary    bool   `json:"boundary,omitempty" yaml:"boundary,omitempty"`
+	// PartitionSHA256 is of the clusters of all nodes, 4 bytes each, little-endian.
+	// Prepare fills it in; given, it refuses another partition.
+	PartitionSHA256 string `json:"partition-sha256,omitempty" yaml:"partition-sha256,omitempty"`
+	Boundary        bool   `json:"boundary,omitempty" yaml:"boundary,omitempty"`
 	// Clip has subgraphs drop random nodes down to a multiple of it; 0: none.
 	Clip int `json:"clip,omitempty" yaml:"clip,omitempty"`
 }

@@ -17,14 +17,18 @@ type Times struct {
 // Option gives Prepare what a Spec cannot hold.
 type Option func(*Prepared)
 
-// WithTimes gives the times that a temporal Spec needs. They are not copied.
+// WithTimes gives the times that a temporal Spec needs, in place of the data
+// set's. They are not copied.
 func WithTimes(t Times) Option { return func(p *Prepared) { p.times = &t } }
 
-// checkTimes reports times that do not fit the graph.
+// checkTimes finds the times, and reports those that do not fit the graph.
 func (p *Prepared) checkTimes() error {
+	if p.times == nil && p.data.NodeTimes != nil {
+		p.times = &Times{Node: p.data.NodeTimes, Edge: p.data.EdgeTimes}
+	}
 	switch t := p.times; {
 	case t == nil:
-		return fmt.Errorf("a temporal sampler needs the times of nodes; give WithTimes")
+		return fmt.Errorf("a temporal sampler needs the times of nodes; import them with the data, or give WithTimes")
 	case len(t.Node) != p.g.NumNodes():
 		return fmt.Errorf("%d times for %d nodes", len(t.Node), p.g.NumNodes())
 	case t.Edge != nil && int64(len(t.Edge)) != p.g.NumEdges():

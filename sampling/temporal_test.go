@@ -1,6 +1,8 @@
 package sampling
 
 import (
+	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -116,5 +118,27 @@ func TestTemporalErrors(t *testing.T) {
 	var b Batch
 	if err := p.NewSampler().Sample(&b, 1, []uint32{2, 2}); err == nil {
 		t.Error("duplicate seeds were accepted")
+	}
+}
+
+// The data set's own times serve where none are given.
+func TestTimesOfTheDataset(t *testing.T) {
+	g, times := temporalGraph()
+	spec := Spec{Name: "neighbor", Fanouts: []int{3, 3}, Temporal: true}
+	want, err := Prepare(spec, &graph.Dataset{Graph: g}, 1, WithTimes(times))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Prepare(spec, &graph.Dataset{Graph: g, NodeTimes: times.Node, EdgeTimes: times.Edge}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seeds := allNodes(g)[:10]
+	var a, b Batch
+	if err := errors.Join(want.NewSampler().Sample(&a, 1, seeds), got.NewSampler().Sample(&b, 1, seeds)); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(a.Blocks, b.Blocks) {
+		t.Error("the blocks differ")
 	}
 }

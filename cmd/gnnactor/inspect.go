@@ -89,6 +89,12 @@ func (i *inspection) table() *table {
 		t.row("labelled nodes", formatCount(i.Labeled))
 	}
 	t.row("train / valid / test", fmt.Sprintf("%s / %s / %s", formatCount(i.Splits["train"]), formatCount(i.Splits["valid"]), formatCount(i.Splits["test"])))
+	if i.NodeTimes || i.EdgeTimes {
+		t.row("times", map[[2]bool]string{{true, true}: "of nodes and edges", {true, false}: "of nodes", {false, true}: "of edges"}[[2]bool{i.NodeTimes, i.EdgeTimes}])
+	}
+	for _, p := range i.Partitions {
+		t.row("partition", fmt.Sprintf("%s, %s parts of at most %s nodes", p.Method, formatCount(p.Parts), formatCount(p.Largest)))
+	}
 	t.row("size", formatBytes(i.Bytes))
 	t.row("opened in", formatDuration(time.Duration(i.OpenSeconds*float64(time.Second))))
 	if i.Verified {

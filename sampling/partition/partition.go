@@ -15,7 +15,7 @@ import (
 )
 
 // Methods returns the names of the methods.
-func Methods() []string { return []string{"metis", "louvain", "labels"} }
+func Methods() []string { return []string{"metis", "louvain", "labels", "hash", "contiguous"} }
 
 // Imbalance is by how much the size of a cluster of "metis" and "labels" may
 // exceed the average, as a share of it.
@@ -29,7 +29,9 @@ const Imbalance = 0.1
 // and "labels" by size-constrained label propagation (Raghavan et al., 2007;
 // Meyerhenke et al., 2014); these are put together into count clusters, the
 // larger ones first, each into the smallest cluster. A community of "louvain"
-// is never split, so clusters can be larger than the average.
+// is never split, so clusters can be larger than the average. "hash" deals nodes
+// out at random and "contiguous" by their ids, in runs of equal length to within
+// one; neither looks at the edges.
 func Compute(g *graph.Graph, method string, count int, seed uint64) ([]uint32, error) {
 	if count < 1 {
 		return nil, fmt.Errorf("partition: %d clusters asked for; it must be at least 1", count)
@@ -37,6 +39,18 @@ func Compute(g *graph.Graph, method string, count int, seed uint64) ([]uint32, e
 	n := g.NumNodes()
 	key := rng.New(seed)
 	switch method {
+	case "hash":
+		out := make([]uint32, n)
+		for v := range out {
+			out[v] = uint32(key.Uintn(uint64(v), uint64(count)))
+		}
+		return out, nil
+	case "contiguous":
+		out := make([]uint32, n)
+		for v := range out {
+			out[v] = uint32(uint64(v) * uint64(count) / uint64(n))
+		}
+		return out, nil
 	case "metis":
 		return multilevel(newNetwork(g), count, key), nil
 	case "louvain":

@@ -76,7 +76,7 @@ func agreement(part, block []uint32) float64 {
 func TestPlantedBlocksAreFound(t *testing.T) {
 	g, block := planted(12, 300, 8, 0.85, 1)
 	for _, g := range []*graph.Graph{g, both(g)} {
-		for _, method := range Methods() {
+		for _, method := range Methods()[:3] {
 			part, err := Compute(g, method, 12, 3)
 			if err != nil {
 				t.Fatal(err)
@@ -106,7 +106,7 @@ func TestSkewedGraph(t *testing.T) {
 	}
 	g := ds.Graph
 	for _, count := range []int{2, 16, 100} {
-		for _, method := range Methods() {
+		for _, method := range Methods()[:3] {
 			part, err := Compute(g, method, count, 1)
 			if err != nil {
 				t.Fatal(err)
@@ -176,7 +176,7 @@ func TestOddGraphs(t *testing.T) {
 						t.Fatalf("%s, %s into %d: cluster %d", name, method, count, p)
 					}
 				}
-				if q := Measure(g, part); name == "isolated" && count == 3 && q.Largest > 19 {
+				if q := Measure(g, part); name == "isolated" && method != "hash" && count == 3 && q.Largest > 19 {
 					t.Errorf("%s: %d of 50 nodes in one of 3 clusters", method, q.Largest)
 				}
 			}
@@ -190,12 +190,30 @@ func TestOddGraphs(t *testing.T) {
 	}
 }
 
+// Without a look at the edges: even sizes, runs of ids. The chance that a sound
+// "hash" puts more than 1150 of 10,000 nodes into one of ten is below 1e-6.
+func TestBlindMethods(t *testing.T) {
+	g := fromRows(make([][]uint32, 10_000))
+	part, err := Compute(g, "contiguous", 7, 1)
+	if err != nil || !slices.IsSorted(part) || part[0] != 0 || part[9999] != 6 || Measure(g, part).Largest != 1429 {
+		t.Errorf("contiguous: %+v, %v", Measure(g, part), err)
+	}
+	part, err = Compute(g, "hash", 10, 1)
+	if q := Measure(g, part); err != nil || q.Clusters != 10 || q.Largest > 1150 {
+		t.Errorf("hash: %+v, %v", q, err)
+	}
+	other, _ := Compute(g, "hash", 10, 2)
+	if slices.Equal(part, other) {
+		t.Error("hash does not depend on the seed")
+	}
+}
+
 func BenchmarkCompute(b *testing.B) {
 	ds, err := graph.RMAT(graph.RMATOptions{Scale: 17, Edges: 1 << 20, Seed: 1})
 	if err != nil {
 		b.Fatal(err)
 	}
-	for _, method := range Methods() {
+	for _, method := range Methods()[:3] {
 		b.Run(method, func(b *testing.B) {
 			var part []uint32
 			for range b.N {
