@@ -16,6 +16,7 @@ type Work struct {
 	Nodes     []uint32 // seed nodes of an epoch
 	BatchSize int      // seeds of a global batch
 	Micro     int      // micro-batches of a global batch
+	Batches   int      // of an epoch, of a sampler that chooses their seeds itself; 0: as Nodes make them
 	First     int64    // the first step that is made: epoch First/Steps(), batch First%Steps()
 	Epochs    int      // epochs are numbered [0, Epochs)
 	InOrder   bool     // keep the order of Nodes instead of shuffling every epoch
@@ -27,7 +28,20 @@ type Work struct {
 }
 
 // Steps returns the number of global batches, and so of steps, of an epoch.
-func (w *Work) Steps() int64 { return int64(sampling.NumBatches(len(w.Nodes), w.BatchSize)) }
+func (w *Work) Steps() int64 {
+	if w.Batches > 0 {
+		return int64(w.Batches)
+	}
+	return int64(sampling.NumBatches(len(w.Nodes), w.BatchSize))
+}
+
+// cut returns the seeds of a micro-batch, and how many of them its batch has.
+func (w *Work) cut(order []uint32, batch, micro int) (seeds []uint32, of int) {
+	if w.Batches > 0 {
+		return nil, max(1, w.Micro)
+	}
+	return sampling.Cut(order, w.BatchSize, w.Micro, batch, micro), sampling.NumMicro(len(order), w.BatchSize, w.Micro, batch)
+}
 
 // windowBegin returns the first step of the window of step.
 func (w *Work) windowBegin(step int64) int64 {
@@ -135,11 +149,11 @@ func (s *source) next(i int) bool {
 		delete(s.orders, epoch-1)
 		s.prepare(epoch + 1)
 	}
-	of := sampling.NumMicro(len(order), w.BatchSize, w.Micro, batch)
+	seeds, of := w.cut(order, batch, s.micro)
 	s.send(s.dir.Sampler(i), &messages.Seeds{
 		ID:    sampling.ID{Phase: w.Phase, Epoch: epoch, Batch: batch, Micro: s.micro, Of: of},
 		Step:  s.step,
-		Seeds: sampling.Cut(order, w.BatchSize, w.Micro, batch, s.micro),
+		Seeds: seeds,
 	})
 	if s.micro++; s.micro == of {
 		s.step, s.micro = s.step+1, 0

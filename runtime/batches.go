@@ -69,6 +69,7 @@ func (r *Runtime) batches(ctx context.Context, o BatchesOptions, yield func(*Bat
 	work := actors.Work{
 		Phase: o.Phase, Seed: r.cfg.Seed, Nodes: nodes, Micro: r.cfg.MicroBatches, Epochs: max(o.Epochs, 1),
 		BatchSize: r.sampler.Spec().BatchSize(r.cfg.BatchSize, len(nodes)),
+		Batches:   r.ownBatches(),
 	}
 	c, mem, err := r.pipelineConfig(ctx, work, new(clock.Recorder))
 	if err != nil {
@@ -109,6 +110,15 @@ func (r *Runtime) batches(ctx context.Context, o BatchesOptions, yield func(*Bat
 		p.Release(d)
 	}
 	return false, nil
+}
+
+// ownBatches returns how many batches the sampler makes an epoch when it chooses
+// their seeds itself, 0 when the seed nodes decide.
+func (r *Runtime) ownBatches() int {
+	if s := r.sampler.Spec(); s.Name == "cluster" {
+		return r.sampler.BatchesPerEpoch(0, r.cfg.BatchSize)
+	}
+	return 0
 }
 
 // load copies the features of a delivery's input nodes: out of the slab, if it

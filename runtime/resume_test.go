@@ -16,8 +16,8 @@ func TestBatchesWithoutLoss(t *testing.T) {
 	ds := *small()
 	ds.Train, ds.Fingerprint = ds.Train[:3], ""
 	c := config()
-	c.Dataset, c.BatchSize, c.Epochs = &ds, 1, 6
-	c.Sampler, c.SamplerOptions = "cluster", map[string]string{"clusters": "60"}
+	c.Dataset, c.BatchSize, c.Epochs = &ds, 1, 3
+	c.Sampler, c.SamplerOptions = "cluster", map[string]string{"clusters": "60", "per-batch": "10"}
 	r := started(t, c)
 	empty, steps := 0, 0
 	for e, err := range r.Train(context.Background()) {

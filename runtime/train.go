@@ -174,6 +174,7 @@ func (t *training) run(ctx context.Context) (err error) {
 	work := actors.Work{
 		Phase: "train", Seed: r.cfg.Seed, Nodes: r.data.ds.Train, Micro: r.cfg.MicroBatches, Epochs: r.cfg.Epochs,
 		BatchSize: r.sampler.Spec().BatchSize(r.cfg.BatchSize, len(r.data.ds.Train)),
+		Batches:   r.ownBatches(),
 	}
 	t.steps = work.Steps()
 	if dir := r.cfg.Checkpoint; dir != "" {

@@ -1,0 +1,48 @@
+package runtime
+
+import (
+	"slices"
+	"testing"
+)
+
+// An epoch of the cluster sampler visits every cluster, and so every node,
+// exactly once, however many seed nodes there are and however a batch is cut.
+func TestClusterEpochIsEveryClusterOnce(t *testing.T) {
+	for _, micro := range []int{1, 2} {
+		cfg := DefaultConfig()
+		cfg.Sampler, cfg.SamplerOptions = "cluster", map[string]string{"clusters": "40", "per-batch": "3"}
+		cfg.BatchSize, cfg.MicroBatches, cfg.Samplers = 64, micro, 2
+		rt, err := Start(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var seen []uint32
+		batches, epochs := 0, 2
+		for b, err := range rt.Batches(t.Context(), BatchesOptions{Epochs: epochs}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen = append(seen, b.Inputs()...)
+			if b.ID.Of != micro {
+				t.Fatalf("%v has %d micro-batches, want %d", b.ID, b.ID.Of, micro)
+			}
+			batches++
+		}
+		if want := 14 * epochs * micro; batches != want { // ⌈40/3⌉
+			t.Errorf("%d micro-batches, want %d", batches, want)
+		}
+		slices.Sort(seen)
+		n := rt.Dataset().Graph.NumNodes()
+		for i, v := range seen {
+			if int(v) != i/epochs {
+				t.Fatalf("%d micro-batches: node %d is not seen %d times", micro, v, epochs)
+			}
+		}
+		if len(seen) != n*epochs {
+			t.Errorf("%d nodes are seen, want %d", len(seen), n*epochs)
+		}
+		if err := rt.Stop(); err != nil {
+			t.Error(err)
+		}
+	}
+}
