@@ -12,8 +12,9 @@ type Epilogue[T Float] struct {
 // dst: sums run over k in blocks of kBlock, then over the blocks in order.
 const kBlock = 256
 
-// splitRows is the length of one part of a split K.
-const splitRows = 4096
+// splitRows is the least length of one part of a split K. Parts are what
+// several workers share, and each packs B a block at a time, in its own cache.
+const splitRows = 1024
 
 // maxParts bounds the memory of a split K: maxParts·M·N values.
 const maxParts = 16
@@ -23,10 +24,11 @@ const maxPacked = 1 << 21
 
 // parts returns into how many parts K is split: a function of the shape only.
 func parts(ta bool, k int) int {
-	if !ta || k < 2*splitRows {
-		return 1
+	n := 1
+	for ta && n < maxParts && k >= 2*n*splitRows {
+		n *= 2
 	}
-	return min(maxParts, k/splitRows)
+	return n
 }
 
 // Gemm computes dst = Act(op(A)·op(B) + Bias + (dst if Accumulate)), where
@@ -34,8 +36,9 @@ func parts(ta bool, k int) int {
 // B is K×N (tb: stored N×K), dst is M×N. The forms are A·B, Aᵀ·B and A·Bᵀ; both
 // transposed panics, as do mismatched shapes. dst must not overlap an operand.
 //
-// Sums run over k in blocks of 256. Aᵀ·B with K >= 8192 is cut into
-// min(16, ⌊K/4096⌋) parts, each summed on its own and then added in order.
+// Sums run over k in blocks of 256. Aᵀ·B with K >= 2048 is cut into 2, 4, 8 or
+// 16 parts of at least 1024 terms, as many as there are, each summed on its own
+// and then added in order.
 // Without ta, row i of dst depends on row i of A, on B, K and N alone.
 // K = 0 is an empty sum.
 func Gemm[T Float](x *Exec, dst, a Matrix[T], ta bool, b Matrix[T], tb bool, e Epilogue[T]) {
@@ -255,20 +258,18 @@ func (t *splitTask[T]) chunk(w *scratch, c int) {
 }
 
 func (t *foldTask[T]) chunk(_ *scratch, c int) {
+	add := elementTask[T]{set: t.set, op: opAdd}
 	for i := c * t.rows; i < min(t.m, (c+1)*t.rows); i++ {
 		d := t.dst.Row(i)
-		p0 := t.priv[i*t.n:][:t.n]
+		part := func(p int) []T { return t.priv[(p*t.m+i)*t.n:][:t.n] }
 		if t.e.Accumulate {
-			for j, v := range p0 {
-				d[j] += v
-			}
+			add.apply(d, d, part(0))
+			add.apply(d, d, part(1))
 		} else {
-			copy(d, p0)
+			add.apply(d, part(0), part(1))
 		}
-		for p := 1; p < t.parts; p++ {
-			for j, v := range t.priv[(p*t.m+i)*t.n:][:t.n] {
-				d[j] += v
-			}
+		for p := 2; p < t.parts; p++ {
+			add.apply(d, d, part(p))
 		}
 		finish(t.set, d, t.e.Bias, t.e.Act)
 	}

@@ -35,7 +35,7 @@ func gemmReference[T Float](a Matrix[T], ta bool, b Matrix[T], tb bool, m, n, k 
 func testGemm[T Float](t *testing.T, x *Exec, tol float64) {
 	r := source(1)
 	shapes := [][3]int{{1, 1, 1}, {2, 3, 0}, {5, 7, 3}, {6, 16, 256}, {7, 17, 257}, {13, 47, 100}, {14, 32, 64}, {29, 65, 513},
-		{1, 8, 300}, {3, 24, 31}, {100, 9, 20}, {200, 40, 33}, {17, 1, 9}, {12, 16, 8200}, {5, 33, 12300}}
+		{1, 8, 300}, {3, 24, 31}, {100, 9, 20}, {200, 40, 33}, {17, 1, 9}, {12, 16, 2048}, {12, 16, 8200}, {5, 33, 17000}}
 	for _, s := range shapes {
 		m, n, k := s[0], s[1], s[2]
 		for form := range 3 {
@@ -133,7 +133,7 @@ func TestGemmRows(t *testing.T) {
 				}
 			}
 		}
-		for _, k := range []int{100, 8191, 8192, 20000} {
+		for _, k := range []int{100, 2047, 2048, 8192, 20000} {
 			a, b := random[float32](r, k, 19, 0), random[float32](r, k, 23, 0)
 			c, d := NewMatrix[float32](19, 23), NewMatrix[float32](19, 23)
 			Gemm(one, c, a, true, b, false, Epilogue[float32]{})
@@ -149,7 +149,7 @@ func BenchmarkGemm(b *testing.B) {
 		ta, tb  bool
 	}{
 		{65536, 256, 128, false, false}, {10000, 256, 602, false, false}, {1024, 47, 256, false, false},
-		{128, 256, 65536, true, false}, {602, 256, 10000, true, false}, {256, 47, 1024, true, false},
+		{128, 256, 65536, true, false}, {602, 256, 10000, true, false}, {256, 47, 1024, true, false}, {256, 256, 6000, true, false},
 		{65536, 128, 256, false, true}, {10000, 602, 256, false, true}, {1024, 256, 47, false, true},
 	}
 	for _, s := range shapes {
