@@ -63,8 +63,10 @@ type Config struct {
 	// AttentionDropout is the probability of dropping an attention weight.
 	AttentionDropout float64 `yaml:"attention-dropout"`
 	Activation       string  `yaml:"activation"` // after every convolution but the last: relu, leaky-relu or elu; empty: relu
-	Norm             string  `yaml:"norm"`       // after every convolution: layer or batch norm; empty: none
-	Residual         bool    `yaml:"residual"`   // add a convolution's input to its result
+	// Norm follows every convolution: layer, batch or none; empty: batch for gin,
+	// whose sums it keeps in range, none for others.
+	Norm     string `yaml:"norm"`
+	Residual bool   `yaml:"residual"` // add a convolution's input to its result
 	// JumpingKnowledge makes the output a linear layer over all convolutions:
 	// cat, max or last; empty: the last convolution is the output.
 	JumpingKnowledge string `yaml:"jumping-knowledge"`

@@ -205,6 +205,12 @@ func (c *Config) modelSpec(ds *graph.Dataset) compute.Spec {
 	if c.EdgeFeatures {
 		s.EdgeDim = ds.EdgeFeatures.Cols
 	}
+	switch {
+	case c.Norm == "none":
+		s.Norm = ""
+	case c.Norm == "" && c.Model == "gin":
+		s.Norm = "batch"
+	}
 	if s.InputDropout < 0 {
 		s.InputDropout = 0
 		if c.Model == "gcn" {

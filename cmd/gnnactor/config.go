@@ -143,6 +143,9 @@ func (c *configFlags) takeShape(cfg *runtime.Config) error {
 	if err != nil {
 		return err
 	}
+	if spec.Norm == "" {
+		spec.Norm = "none"
+	}
 	for name, saved := range map[string]any{
 		"model": spec.Model, "hidden": spec.Hidden, "aggregation": spec.Aggregation, "heads": spec.Heads, "hops": spec.Hops,
 		"norm": spec.Norm, "residual": spec.Residual, "jumping-knowledge": spec.JumpingKnowledge,

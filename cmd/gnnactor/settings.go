@@ -55,7 +55,7 @@ var settings = []setting{
 	{"weight-attention", modelGroup, "let the sampler's weights count in gat and gatv2"},
 	{"attention-dropout", modelGroup, "probability of dropping an attention weight in training"},
 	{"activation", modelGroup, "`NAME` of what follows every convolution but the last: relu (default), leaky-relu, elu"},
-	{"norm", modelGroup, "`NAME` of the norm after every convolution: layer, batch (default: none)"},
+	{"norm", modelGroup, "`NAME` of the norm after every convolution: layer, batch, none (default: batch for gin, none for others)"},
 	{"residual", modelGroup, "add a convolution's input to its result"},
 	{"jumping-knowledge", modelGroup, "output from all convolutions: cat, max or last (default: from the last alone)"},
 	{"decoder-layers", modelGroup, "linear layers after the convolutions; 0: none, but for one with --jumping-knowledge"},
