@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"unsafe"
 
 	"github.com/gnnactor/gnnactor/graph"
 )
@@ -58,38 +57,4 @@ func (s *memory) Close() error {
 		return nil
 	}
 	return s.free()
-}
-
-// rowsPerCheck is how many rows are copied between looks at the context: some
-// hundred microseconds.
-const rowsPerCheck = 1024
-
-// copyRows copies the rows of r from src. The request was checked.
-func copyRows(ctx context.Context, r *Request, src *graph.Features) error {
-	for i0 := 0; i0 < len(r.IDs); i0 += rowsPerCheck {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		i1 := min(len(r.IDs), i0+rowsPerCheck)
-		copyRun(r, src, i0, i1)
-	}
-	return nil
-}
-
-func copyRun(r *Request, src *graph.Features, i0, i1 int) {
-	n := src.Cols * src.DType.Size()
-	for i := i0; i < i1; i++ {
-		from, to := int(r.IDs[i])*src.Stride, r.slot(i)*r.Dst.Stride
-		copy(r.Dst.Data[to:to+n], src.Data[from:from+n])
-	}
-	if src.RowScale != nil {
-		for i := i0; i < i1; i++ {
-			r.Dst.RowScale[r.slot(i)] = src.RowScale[r.IDs[i]]
-		}
-	}
-}
-
-// uint32s views memory that is aligned to 4 bytes.
-func uint32s(b []byte) []uint32 {
-	return unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
 }

@@ -1,0 +1,8 @@
+//go:build !amd64
+
+package features
+
+import "github.com/gnnactor/gnnactor/graph"
+
+// copyFast reports that there is no kernel.
+func copyFast(*Request, *graph.Features, int, int, int, bool) bool { return false }
