@@ -35,6 +35,80 @@ type Attention[T Float] struct {
 	scale     T
 }
 
+// attentionTask is one pass of an Attention: the exported methods say what the
+// fields hold.
+type attentionTask[T Float] struct {
+	set  Set
+	a    *Attention[T]
+	t    *Transpose
+	pass attentionPass
+
+	src, dst, dsrc, ddst Matrix[T] // also l and r of Dynamic, and their gradients
+	v, y                 Matrix[T]
+	att, parts           []T
+	ds, dself, dEdge     []T
+	drops                bool
+	n, rows              int // rows in all, and per chunk
+}
+
+type attentionPass uint8
+
+const (
+	passAdditive attentionPass = iota
+	passAdditiveDst
+	passAdditiveSrc
+	passDynamic
+	passDynamicDst
+	passDynamicSrc
+	passSum
+	passScores
+	passValues
+)
+
+// start runs pass t over n rows, those of destinations or of sources.
+func (t attentionTask[T]) start(x *Exec, a *Attention[T], n int) {
+	s := tasksOf[T](x)
+	t.set, t.a, t.n, t.rows = x.set, a, n, rowsPerChunk
+	s.attention = t
+	x.each(ceilDiv(n, t.rows), &s.attention)
+	s.attention = attentionTask[T]{}
+}
+
+func (t *attentionTask[T]) chunk(w *scratch, c int) {
+	i0, i1 := c*t.rows, min(t.n, (c+1)*t.rows)
+	if t.fastRows(w, i0, i1) {
+		return
+	}
+	heads := panelOf[T](w, t.a.Heads)
+	var part []T
+	if t.parts != nil {
+		part = t.parts[c*len(t.att):][:len(t.att)]
+		clear(part)
+	}
+	for i := i0; i < i1; i++ {
+		switch t.pass {
+		case passAdditive:
+			t.additive(w, i)
+		case passAdditiveDst:
+			t.additiveDst(w, i)
+		case passAdditiveSrc:
+			t.additiveSrc(i)
+		case passDynamic:
+			t.dynamic(w, i)
+		case passDynamicDst:
+			t.dynamicDst(w, i, part)
+		case passDynamicSrc:
+			t.dynamicSrc(w, i)
+		case passSum:
+			t.sum(heads, i)
+		case passScores:
+			t.scores(w, heads, i)
+		case passValues:
+			t.values(heads, i)
+		}
+	}
+}
+
 const badAttention = "cpu: Attention: shapes do not match"
 
 func (a *Attention[T]) check() {
@@ -55,15 +129,6 @@ func checkShape[T Float](m Matrix[T], rows, cols int) {
 // skipped reports whether entry e of destination i is left out.
 func (a *Attention[T]) skipped(i int, e int64) bool {
 	return a.Loops && int(a.Block.Indices[e]) == i
-}
-
-// rows runs f for every destination, in chunks.
-func (a *Attention[T]) rows(x *Exec, f func(i int)) {
-	x.pool.For(ceilDiv(a.Block.NumDst, rowsPerChunk), func(_, c int) {
-		for i := c * rowsPerChunk; i < min(a.Block.NumDst, (c+1)*rowsPerChunk); i++ {
-			f(i)
-		}
-	})
 }
 
 // loopEdge returns the mean of a.Edge over the entries of destination i that
@@ -92,33 +157,41 @@ func leaky[T Float](v, slope T) T {
 }
 
 // softmax turns the scores in Alpha and Self of destination i into weights.
-func (a *Attention[T]) softmax(i int) {
+func (t *attentionTask[T]) softmax(i int) {
+	a := t.a
 	begin, end := a.Block.Indptr[i], a.Block.Indptr[i+1]
+	if a.Loops {
+		for e := begin; e < end; e++ {
+			if a.skipped(i, e) {
+				for h := range a.Heads {
+					a.Alpha[int(e)*a.Heads+h] = T(math.Inf(-1)) // of weight 0
+				}
+			}
+		}
+	}
+	if t.fastSoftmax(i) {
+		return
+	}
 	for h := range a.Heads {
-		most := math.Inf(-1)
+		most := T(math.Inf(-1))
 		if a.Loops {
-			most = float64(a.Self[i*a.Heads+h])
+			most = a.Self[i*a.Heads+h]
 		}
 		for e := begin; e < end; e++ {
-			if v := float64(a.Alpha[int(e)*a.Heads+h]); !a.skipped(i, e) && (v > most || v != v) {
+			if v := a.Alpha[int(e)*a.Heads+h]; v > most || v != v {
 				most = v
 			}
 		}
 		sum := 0.0
-		weight := func(p *T) {
-			v := math.Exp(float64(*p) - most)
-			*p = T(v)
-			sum += v
-		}
 		for e := begin; e < end; e++ {
-			if p := &a.Alpha[int(e)*a.Heads+h]; a.skipped(i, e) {
-				*p = 0
-			} else {
-				weight(p)
-			}
+			p := &a.Alpha[int(e)*a.Heads+h]
+			*p = exp(*p - most)
+			sum += float64(*p)
 		}
 		if a.Loops {
-			weight(&a.Self[i*a.Heads+h])
+			p := &a.Self[i*a.Heads+h]
+			*p = exp(*p - most)
+			sum += float64(*p)
 		}
 		inv := T(1 / sum)
 		for e := begin; e < end; e++ {
@@ -137,23 +210,27 @@ func (a *Attention[T]) Additive(x *Exec, src, dst Matrix[T]) {
 	a.check()
 	checkShape(src, a.Block.NumSrc, a.Heads)
 	checkShape(dst, a.Block.NumDst, a.Heads)
-	a.rows(x, func(i int) {
-		d := dst.Row(i)
+	attentionTask[T]{pass: passAdditive, src: src, dst: dst}.start(x, a, a.Block.NumDst)
+}
+
+func (t *attentionTask[T]) additive(w *scratch, i int) {
+	a, d := t.a, t.dst.Row(i)
+	if !t.fastScores(w, i) {
 		for e := a.Block.Indptr[i]; e < a.Block.Indptr[i+1]; e++ {
-			s := src.Row(int(a.Block.Indices[e]))
+			s := t.src.Row(int(a.Block.Indices[e]))
 			for h := range a.Heads {
 				a.Alpha[int(e)*a.Heads+h] = leaky(a.additive(s, d, e, h), a.Slope)
 			}
 		}
-		if a.Loops {
-			s := src.Row(i)
-			for h := range a.Heads {
-				edge, _ := a.loopEdge(i, h)
-				a.Self[i*a.Heads+h] = leaky(s[h]+d[h]+edge, a.Slope)
-			}
+	}
+	if a.Loops {
+		s := t.src.Row(i)
+		for h := range a.Heads {
+			edge, _ := a.loopEdge(i, h)
+			a.Self[i*a.Heads+h] = leaky(s[h]+d[h]+edge, a.Slope)
 		}
-		a.softmax(i)
-	})
+	}
+	t.softmax(i)
 }
 
 func (a *Attention[T]) additive(s, d []T, e int64, h int) T {
@@ -168,69 +245,67 @@ func (a *Attention[T]) additive(s, d []T, e int64, h int) T {
 // scores (see Backward), which it overwrites, those of src, dst and Edge (dEdge
 // may be nil). The matrices have the shapes of Additive's.
 func (a *Attention[T]) AdditiveBackward(x *Exec, t *Transpose, ds, dself []T, src, dst, dsrc, ddst Matrix[T], dEdge []T) {
-	a.rows(x, func(i int) {
-		begin, end := a.Block.Indptr[i], a.Block.Indptr[i+1]
-		d, g := dst.Row(i), ddst.Row(i)
-		clear(g)
+	k := attentionTask[T]{pass: passAdditiveDst, src: src, dst: dst, dsrc: dsrc, ddst: ddst, ds: ds, dself: dself, dEdge: dEdge, t: t}
+	k.start(x, a, a.Block.NumDst)
+	k.pass = passAdditiveSrc
+	k.start(x, a, t.NumSrc)
+}
+
+func (t *attentionTask[T]) additiveDst(w *scratch, i int) {
+	a := t.a
+	begin, end := a.Block.Indptr[i], a.Block.Indptr[i+1]
+	d, g := t.dst.Row(i), t.ddst.Row(i)
+	clear(g)
+	if !t.fastScores(w, i) {
 		for e := begin; e < end; e++ {
-			s := src.Row(int(a.Block.Indices[e]))
+			s := t.src.Row(int(a.Block.Indices[e]))
 			for h := range a.Heads {
-				p := &ds[int(e)*a.Heads+h]
-				if a.skipped(i, e) {
-					*p = 0
-				} else if a.additive(s, d, e, h) < 0 {
+				p := &t.ds[int(e)*a.Heads+h]
+				if a.additive(s, d, e, h) < 0 {
 					*p *= a.Slope
 				}
 				g[h] += *p
-				if dEdge != nil {
-					dEdge[int(e)*a.Heads+h] = *p
-				}
 			}
 		}
-		if !a.Loops {
-			return
+	}
+	if t.dEdge != nil {
+		copy(t.dEdge[int(begin)*a.Heads:], t.ds[int(begin)*a.Heads:int(end)*a.Heads])
+	}
+	if !a.Loops {
+		return
+	}
+	s := t.src.Row(i)
+	for h := range a.Heads {
+		p := &t.dself[i*a.Heads+h]
+		edge, n := a.loopEdge(i, h)
+		if s[h]+d[h]+edge < 0 {
+			*p *= a.Slope
 		}
-		s := src.Row(i)
-		for h := range a.Heads {
-			p := &dself[i*a.Heads+h]
-			edge, n := a.loopEdge(i, h)
-			if s[h]+d[h]+edge < 0 {
-				*p *= a.Slope
-			}
-			g[h] += *p
-			if dEdge == nil || n == 0 {
-				continue
-			}
-			for e := begin; e < end; e++ {
-				if !a.skipped(i, e) {
-					dEdge[int(e)*a.Heads+h] += *p / T(n)
-				}
-			}
+		g[h] += *p
+		if t.dEdge == nil || n == 0 {
+			continue
 		}
-	})
-	a.sources(x, t, func(u int) {
-		g := dsrc.Row(u)
-		clear(g)
-		for k := t.Indptr[u]; k < t.Indptr[u+1]; k++ {
-			for h := range a.Heads {
-				g[h] += ds[int(t.Entry[k])*a.Heads+h]
+		for e := begin; e < end; e++ {
+			if !a.skipped(i, e) {
+				t.dEdge[int(e)*a.Heads+h] += *p / T(n)
 			}
 		}
-		if a.Loops && u < t.NumDst {
-			for h := range a.Heads {
-				g[h] += dself[u*a.Heads+h]
-			}
-		}
-	})
+	}
 }
 
-// sources runs f for every source, in chunks.
-func (a *Attention[T]) sources(x *Exec, t *Transpose, f func(u int)) {
-	x.pool.For(ceilDiv(t.NumSrc, rowsPerChunk), func(_, c int) {
-		for u := c * rowsPerChunk; u < min(t.NumSrc, (c+1)*rowsPerChunk); u++ {
-			f(u)
+func (t *attentionTask[T]) additiveSrc(u int) {
+	a, g := t.a, t.dsrc.Row(u)
+	clear(g)
+	for k := t.t.Indptr[u]; k < t.t.Indptr[u+1]; k++ {
+		for h := range a.Heads {
+			g[h] += t.ds[int(t.t.Entry[k])*a.Heads+h]
 		}
-	})
+	}
+	if a.Loops && u < t.t.NumDst {
+		for h := range a.Heads {
+			g[h] += t.dself[u*a.Heads+h]
+		}
+	}
 }
 
 // dropKey is the stream of the draws for the entry from source u to destination
@@ -291,33 +366,19 @@ func (a *Attention[T]) Sum(x *Exec, dst, v Matrix[T]) {
 		panic(badAttention)
 	}
 	a.drops()
-	a.chunksOf(x, a.Block.NumDst, func(w []T, i int) {
-		d := dst.Row(i)
-		clear(d)
-		for e := a.Block.Indptr[i]; e < a.Block.Indptr[i+1]; e++ {
-			if a.skipped(i, e) {
-				continue
-			}
-			u := int(a.Block.Indices[e])
-			a.axpy(d, a.weights(w, a.Alpha[int(e)*a.Heads:][:a.Heads], i, u), v.Row(u))
-		}
-		if a.Loops {
-			a.axpy(d, a.weights(w, a.Self[i*a.Heads:][:a.Heads], i, i), v.Row(i))
-		}
-	})
+	attentionTask[T]{pass: passSum, v: v, y: dst}.start(x, a, a.Block.NumDst)
 }
 
-// chunksOf runs f for rows [0, n) with scratch of Heads values.
-func (a *Attention[T]) chunksOf(x *Exec, n int, f func(w []T, i int)) {
-	const line = 16 // values between two workers' scratch, so that they share no cache line
-	width := roundUp(a.Heads, line) + line
-	buf := make([]T, width*x.pool.Size())
-	x.pool.For(ceilDiv(n, rowsPerChunk), func(worker, c int) {
-		w := buf[worker*width:][:a.Heads]
-		for i := c * rowsPerChunk; i < min(n, (c+1)*rowsPerChunk); i++ {
-			f(w, i)
-		}
-	})
+func (t *attentionTask[T]) sum(w []T, i int) {
+	a, d := t.a, t.y.Row(i)
+	clear(d)
+	for e := a.Block.Indptr[i]; e < a.Block.Indptr[i+1]; e++ {
+		u := int(a.Block.Indices[e])
+		a.axpy(d, a.weights(w, a.Alpha[int(e)*a.Heads:][:a.Heads], i, u), t.v.Row(u))
+	}
+	if a.Loops {
+		a.axpy(d, a.weights(w, a.Self[i*a.Heads:][:a.Heads], i, i), t.v.Row(i))
+	}
 }
 
 // axpy adds w[h]·s to d for the columns of every head h.
@@ -333,63 +394,82 @@ func (a *Attention[T]) axpy(d, w, s []T) {
 // those of the scores that the softmax was taken of.
 func (a *Attention[T]) Backward(x *Exec, t *Transpose, dv, dy, v Matrix[T], ds, dself []T) {
 	a.check()
-	drops := a.drops()
-	c := dy.Cols / a.Heads
-	a.chunksOf(x, a.Block.NumDst, func(w []T, i int) {
-		g := dy.Row(i)
-		begin, end := a.Block.Indptr[i], a.Block.Indptr[i+1]
-		clear(w)
-		entry := func(d, alpha []T, u int) {
-			r := v.Row(u)
-			for h := range d {
-				sum := T(0)
-				for j, q := range g[h*c : (h+1)*c] {
-					sum += T(q * r[h*c+j])
-				}
-				d[h] = sum
-			}
-			if drops {
-				a.mask(d, i, u)
-			}
-			for h, f := range d {
-				w[h] += T(alpha[h] * f)
-			}
-		}
-		for e := begin; e < end; e++ {
-			d := ds[int(e)*a.Heads:][:a.Heads]
-			if a.skipped(i, e) {
-				clear(d)
-				continue
-			}
-			entry(d, a.Alpha[int(e)*a.Heads:][:a.Heads], int(a.Block.Indices[e]))
-		}
-		if a.Loops {
-			entry(dself[i*a.Heads:][:a.Heads], a.Self[i*a.Heads:][:a.Heads], i)
-		}
-		for p := int(begin) * a.Heads; p < int(end)*a.Heads; p++ {
-			ds[p] = a.Alpha[p] * (ds[p] - w[p%a.Heads])
-		}
-		if a.Loops {
-			for h := range a.Heads {
-				p := i*a.Heads + h
-				dself[p] = a.Self[p] * (dself[p] - w[h])
-			}
-		}
-	})
+	k := attentionTask[T]{pass: passScores, v: v, y: dy, ds: ds, dself: dself, drops: a.drops(), t: t}
+	k.start(x, a, a.Block.NumDst)
 	if dv.Data == nil {
 		return
 	}
-	a.chunksOf(x, t.NumSrc, func(w []T, u int) {
-		d := dv.Row(u)
-		clear(d)
-		for k := t.Indptr[u]; k < t.Indptr[u+1]; k++ {
-			i, e := int(t.Dst[k]), int64(t.Entry[k])
-			if !a.skipped(i, e) {
-				a.axpy(d, a.weights(w, a.Alpha[int(e)*a.Heads:][:a.Heads], i, u), dy.Row(i))
-			}
+	k.pass, k.v = passValues, dv
+	k.start(x, a, t.NumSrc)
+}
+
+// scores computes the gradients of destination i's scores; w is scratch of
+// Heads values.
+func (t *attentionTask[T]) scores(s *scratch, w []T, i int) {
+	a := t.a
+	begin, end := int(a.Block.Indptr[i]), int(a.Block.Indptr[i+1])
+	clear(w)
+	g := t.y.Row(i)
+	if !t.fastDots(s, i) {
+		for e := begin; e < end; e++ {
+			a.dots(t.ds[e*a.Heads:][:a.Heads], g, t.v.Row(int(a.Block.Indices[e])))
 		}
-		if a.Loops && u < t.NumDst {
-			a.axpy(d, a.weights(w, a.Self[u*a.Heads:][:a.Heads], u, u), dy.Row(u))
+	}
+	if t.drops {
+		for e := begin; e < end; e++ {
+			a.mask(t.ds[e*a.Heads:][:a.Heads], i, int(a.Block.Indices[e]))
 		}
-	})
+	}
+	if a.Loops {
+		d := t.dself[i*a.Heads:][:a.Heads]
+		a.dots(d, g, t.v.Row(i))
+		if t.drops {
+			a.mask(d, i, i)
+		}
+	}
+	if t.fastSoftmaxBackward(i) {
+		return
+	}
+	row, alpha := t.ds[begin*a.Heads:end*a.Heads], a.Alpha[begin*a.Heads:end*a.Heads]
+	for k := 0; k < len(row); k += a.Heads {
+		for h := range w {
+			w[h] += T(alpha[k+h] * row[k+h])
+		}
+	}
+	if a.Loops {
+		for h := range w {
+			p := i*a.Heads + h
+			w[h] += T(a.Self[p] * t.dself[p])
+			t.dself[p] = a.Self[p] * (t.dself[p] - w[h])
+		}
+	}
+	for k := 0; k < len(row); k += a.Heads {
+		for h := range w {
+			row[k+h] = alpha[k+h] * (row[k+h] - w[h])
+		}
+	}
+}
+
+// dots computes d[h] = g_h·r_h for the columns of every head h.
+func (a *Attention[T]) dots(d, g, r []T) {
+	c := len(g) / a.Heads
+	for h := range d {
+		sum := T(0)
+		for j, q := range g[h*c : (h+1)*c] {
+			sum += T(q * r[h*c+j])
+		}
+		d[h] = sum
+	}
+}
+
+func (t *attentionTask[T]) values(w []T, u int) {
+	a, d := t.a, t.v.Row(u)
+	clear(d)
+	for k := t.t.Indptr[u]; k < t.t.Indptr[u+1]; k++ {
+		i, e := int(t.t.Dst[k]), int(t.t.Entry[k])
+		a.axpy(d, a.weights(w, a.Alpha[e*a.Heads:][:a.Heads], i, u), t.y.Row(i))
+	}
+	if a.Loops && u < t.t.NumDst {
+		a.axpy(d, a.weights(w, a.Self[u*a.Heads:][:a.Heads], u, u), t.y.Row(u))
+	}
 }

@@ -22,6 +22,7 @@ type scratch struct {
 	row64   []float64
 	exp     []float64 // a row of exponentials
 	offsets []uint64  // byte offsets of the rows of a run of entries
+	begin   int       // the entry whose offset is offsets[0], in a pass of attention
 	coef    []float32
 	counts  []int32
 	scale   []float32
@@ -57,6 +58,7 @@ type tasks[T Float] struct {
 	moments   momentsTask[T]
 	dots      dotsTask[T]
 	batch     batchTask[T]
+	attention attentionTask[T]
 	packed    []T // panels of B
 	parts     []T // private results of a split K, or of column sums
 	columns   []T // coefficients of columns

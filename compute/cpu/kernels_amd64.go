@@ -164,6 +164,15 @@ func sumU8AVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, 
 //go:noescape
 func sumI8AVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
 
+// sumHeadAVX2 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
+// the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.
+// A nil scale is 1. column scales columns (int8 only). Flag 1 adds to dst; flag 2 stores past
+// the caches: whole vectors only, and dst and ldd are multiples of a vector.
+// offsets has 16 readable values more than entries, which are prefetched.
+//
+//go:noescape
+func sumHeadAVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int, stride int)
+
 // maxAVX2 takes, for each of rows > 0 rows of counts[r] > 0 entries, the maximum of each
 // column and the number of its first entry, counted from entry; a NaN wins. acc != 0
 // goes on from dst and arg.
@@ -369,6 +378,15 @@ func sumU8AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64
 //go:noescape
 func sumI8AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
 
+// sumHeadAVX512 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
+// the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.
+// A nil scale is 1. column scales columns (int8 only). Flag 1 adds to dst; flag 2 stores past
+// the caches: whole vectors only, and dst and ldd are multiples of a vector.
+// offsets has 16 readable values more than entries, which are prefetched.
+//
+//go:noescape
+func sumHeadAVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int, stride int)
+
 // maxAVX512 takes, for each of rows > 0 rows of counts[r] > 0 entries, the maximum of each
 // column and the number of its first entry, counted from entry; a NaN wins. acc != 0
 // goes on from dst and arg.
@@ -477,3 +495,81 @@ func normalizeAVX2(d *float32, a *float32, mean *float32, scale *float32, shift 
 //
 //go:noescape
 func normalizeBackwardAVX2(d *float32, a *float32, mean *float32, scale *float32, shift *float32, dy *float32, slope *float32, n int)
+
+// scores4AVX2 computes a[k] = LeakyReLU(row(offsets[k]) + d + edge[k]) for n > 0 entries
+// of 4 heads. A nil edge is 0.
+//
+//go:noescape
+func scores4AVX2(a *float32, edge *float32, d *float32, offsets *uint64, n int, base *byte, slope float32, sum *float32)
+
+// scoresBackward4AVX2 computes a[k] *= LeakyReLU'(row(offsets[k]) + d + edge[k]) and adds a[k] to sum for n > 0 entries
+// of 4 heads. A nil edge is 0.
+//
+//go:noescape
+func scoresBackward4AVX2(a *float32, edge *float32, d *float32, offsets *uint64, n int, base *byte, slope float32, sum *float32)
+
+// scores8AVX2 computes a[k] = LeakyReLU(row(offsets[k]) + d + edge[k]) for n > 0 entries
+// of 8 heads. A nil edge is 0.
+//
+//go:noescape
+func scores8AVX2(a *float32, edge *float32, d *float32, offsets *uint64, n int, base *byte, slope float32, sum *float32)
+
+// scoresBackward8AVX2 computes a[k] *= LeakyReLU'(row(offsets[k]) + d + edge[k]) and adds a[k] to sum for n > 0 entries
+// of 8 heads. A nil edge is 0.
+//
+//go:noescape
+func scoresBackward8AVX2(a *float32, edge *float32, d *float32, offsets *uint64, n int, base *byte, slope float32, sum *float32)
+
+// maxLanesAVX2 computes most[l] = max(most[l], p[8k+l])
+// over n > 0 values; lane l has those whose number is l modulo 8.
+//
+//go:noescape
+func maxLanesAVX2(p *float32, n int, most *float32)
+
+// expLanesAVX2 computes p = e^(p-shift[l]), 0 where that is no normal number, and adds p to sums[l]
+// over n > 0 values; lane l has those whose number is l modulo 8.
+//
+//go:noescape
+func expLanesAVX2(p *float32, n int, shift *float32, sums *float32)
+
+// scaleLanesAVX2 computes p *= by[l]
+// over n > 0 values; lane l has those whose number is l modulo 8.
+//
+//go:noescape
+func scaleLanesAVX2(p *float32, n int, by *float32)
+
+// dotLanesAVX2 computes sums[l] += Σ_k a[8k+l]·b[8k+l]
+// over n > 0 values; lane l has those whose number is l modulo 8.
+//
+//go:noescape
+func dotLanesAVX2(a *float32, b *float32, n int, sums *float32)
+
+// softmaxBackwardAVX2 computes d = a·(d-sums[l])
+// over n > 0 values; lane l has those whose number is l modulo 8.
+//
+//go:noescape
+func softmaxBackwardAVX2(d *float32, a *float32, n int, sums *float32)
+
+// headDotsAVX2 computes out[k][h] = row_h·v_h for the rows v at offsets[k] of n > 0 entries
+// and every head h, cols > 0 columns each.
+//
+//go:noescape
+func headDotsAVX2(out *float32, row *float32, offsets *uint64, n int, base *byte, heads int, cols int)
+
+// dynamicScoresAVX2 computes out[k][h] = att_h·LeakyReLU(row_h + v_h) for the rows v at offsets[k] of n > 0 entries
+// and every head h, cols > 0 columns each.
+//
+//go:noescape
+func dynamicScoresAVX2(out *float32, row *float32, offsets *uint64, n int, base *byte, heads int, cols int, att *float32, slope float32)
+
+// headGradientsAVX2 computes d += Σ_k coef[k]·att∘LeakyReLU'(row(offsets[k]) + own)
+// for n > 0 entries whose coefficients are stride bytes apart, over cols > 0 columns.
+//
+//go:noescape
+func headGradientsAVX2(d *float32, own *float32, att *float32, offsets *uint64, coef *float32, stride int, n int, base *byte, slope float32, cols int)
+
+// headGradientsAttAVX2 computes d += Σ_k coef[k]·att∘LeakyReLU'(row(offsets[k]) + own) and datt += Σ_k coef[k]·LeakyReLU(row(offsets[k]) + own)
+// for n > 0 entries whose coefficients are stride bytes apart, over cols > 0 columns.
+//
+//go:noescape
+func headGradientsAttAVX2(d *float32, own *float32, att *float32, offsets *uint64, coef *float32, stride int, n int, base *byte, slope float32, cols int, datt *float32)

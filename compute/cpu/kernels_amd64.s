@@ -6720,6 +6720,355 @@ done:
 	VZEROUPPER
 	RET
 
+// func sumHeadAVX2(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int, stride int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·sumHeadAVX2(SB), NOSPLIT, $0-96
+	MOVQ dst+0(FP), AX
+	MOVQ offsets+32(FP), CX
+	MOVQ coef+40(FP), DX
+	XORQ BX, BX
+
+row:
+	MOVQ    counts+16(FP), SI
+	MOVLQSX (SI)(BX*4), R9
+	MOVQ    cols+72(FP), SI
+	MOVQ    AX, DI
+	MOVQ    base+56(FP), R8
+
+group8:
+	CMPQ    SI, $0x00000040
+	JLT     endgroup8
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	VXORPS  Y8, Y8, Y8
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
+	JZ      group8start
+	VMOVUPS (DI), Y1
+	VMOVUPS 32(DI), Y2
+	VMOVUPS 64(DI), Y3
+	VMOVUPS 96(DI), Y4
+	VMOVUPS 128(DI), Y5
+	VMOVUPS 160(DI), Y6
+	VMOVUPS 192(DI), Y7
+	VMOVUPS 224(DI), Y8
+
+group8start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group8none
+
+group8loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	PREFETCHT0   64(R8)(R13*1)
+	PREFETCHT0   128(R8)(R13*1)
+	PREFETCHT0   192(R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Y0
+	VFMADD231PS  (R8)(R13*1), Y0, Y1
+	VFMADD231PS  32(R8)(R13*1), Y0, Y2
+	VFMADD231PS  64(R8)(R13*1), Y0, Y3
+	VFMADD231PS  96(R8)(R13*1), Y0, Y4
+	VFMADD231PS  128(R8)(R13*1), Y0, Y5
+	VFMADD231PS  160(R8)(R13*1), Y0, Y6
+	VFMADD231PS  192(R8)(R13*1), Y0, Y7
+	VFMADD231PS  224(R8)(R13*1), Y0, Y8
+	ADDQ         $0x08, R10
+	MOVQ         stride+88(FP), R13
+	ADDQ         R13, R11
+	DECQ         R12
+	JNZ          group8loop
+
+group8none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group8scale
+	VBROADCASTSS (R10)(BX*4), Y0
+	VMULPS       Y0, Y1, Y1
+	VMULPS       Y0, Y2, Y2
+	VMULPS       Y0, Y3, Y3
+	VMULPS       Y0, Y4, Y4
+	VMULPS       Y0, Y5, Y5
+	VMULPS       Y0, Y6, Y6
+	VMULPS       Y0, Y7, Y7
+	VMULPS       Y0, Y8, Y8
+
+group8scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group8stream
+	VMOVUPS Y1, (DI)
+	VMOVUPS Y2, 32(DI)
+	VMOVUPS Y3, 64(DI)
+	VMOVUPS Y4, 96(DI)
+	VMOVUPS Y5, 128(DI)
+	VMOVUPS Y6, 160(DI)
+	VMOVUPS Y7, 192(DI)
+	VMOVUPS Y8, 224(DI)
+	JMP     group8stored
+
+group8stream:
+	VMOVNTPS Y1, (DI)
+	VMOVNTPS Y2, 32(DI)
+	VMOVNTPS Y3, 64(DI)
+	VMOVNTPS Y4, 96(DI)
+	VMOVNTPS Y5, 128(DI)
+	VMOVNTPS Y6, 160(DI)
+	VMOVNTPS Y7, 192(DI)
+	VMOVNTPS Y8, 224(DI)
+
+group8stored:
+	ADDQ $0x00000100, DI
+	ADDQ $0x00000100, R8
+	SUBQ $0x00000040, SI
+	JMP  group8
+
+endgroup8:
+	CMPQ    SI, $0x00000020
+	JLT     endgroup4
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
+	JZ      group4start
+	VMOVUPS (DI), Y1
+	VMOVUPS 32(DI), Y2
+	VMOVUPS 64(DI), Y3
+	VMOVUPS 96(DI), Y4
+
+group4start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group4none
+
+group4loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	PREFETCHT0   64(R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Y0
+	VFMADD231PS  (R8)(R13*1), Y0, Y1
+	VFMADD231PS  32(R8)(R13*1), Y0, Y2
+	VFMADD231PS  64(R8)(R13*1), Y0, Y3
+	VFMADD231PS  96(R8)(R13*1), Y0, Y4
+	ADDQ         $0x08, R10
+	MOVQ         stride+88(FP), R13
+	ADDQ         R13, R11
+	DECQ         R12
+	JNZ          group4loop
+
+group4none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group4scale
+	VBROADCASTSS (R10)(BX*4), Y0
+	VMULPS       Y0, Y1, Y1
+	VMULPS       Y0, Y2, Y2
+	VMULPS       Y0, Y3, Y3
+	VMULPS       Y0, Y4, Y4
+
+group4scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group4stream
+	VMOVUPS Y1, (DI)
+	VMOVUPS Y2, 32(DI)
+	VMOVUPS Y3, 64(DI)
+	VMOVUPS Y4, 96(DI)
+	JMP     group4stored
+
+group4stream:
+	VMOVNTPS Y1, (DI)
+	VMOVNTPS Y2, 32(DI)
+	VMOVNTPS Y3, 64(DI)
+	VMOVNTPS Y4, 96(DI)
+
+group4stored:
+	ADDQ $0x00000080, DI
+	ADDQ $0x00000080, R8
+	SUBQ $0x00000020, SI
+
+endgroup4:
+	CMPQ    SI, $0x00000010
+	JLT     endgroup2
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
+	JZ      group2start
+	VMOVUPS (DI), Y1
+	VMOVUPS 32(DI), Y2
+
+group2start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group2none
+
+group2loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Y0
+	VFMADD231PS  (R8)(R13*1), Y0, Y1
+	VFMADD231PS  32(R8)(R13*1), Y0, Y2
+	ADDQ         $0x08, R10
+	MOVQ         stride+88(FP), R13
+	ADDQ         R13, R11
+	DECQ         R12
+	JNZ          group2loop
+
+group2none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group2scale
+	VBROADCASTSS (R10)(BX*4), Y0
+	VMULPS       Y0, Y1, Y1
+	VMULPS       Y0, Y2, Y2
+
+group2scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group2stream
+	VMOVUPS Y1, (DI)
+	VMOVUPS Y2, 32(DI)
+	JMP     group2stored
+
+group2stream:
+	VMOVNTPS Y1, (DI)
+	VMOVNTPS Y2, 32(DI)
+
+group2stored:
+	ADDQ $0x00000040, DI
+	ADDQ $0x00000040, R8
+	SUBQ $0x00000010, SI
+
+endgroup2:
+	CMPQ    SI, $0x00000008
+	JLT     endgroup1
+	VXORPS  Y1, Y1, Y1
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
+	JZ      group1start
+	VMOVUPS (DI), Y1
+
+group1start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group1none
+
+group1loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Y0
+	VFMADD231PS  (R8)(R13*1), Y0, Y1
+	ADDQ         $0x08, R10
+	MOVQ         stride+88(FP), R13
+	ADDQ         R13, R11
+	DECQ         R12
+	JNZ          group1loop
+
+group1none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group1scale
+	VBROADCASTSS (R10)(BX*4), Y0
+	VMULPS       Y0, Y1, Y1
+
+group1scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group1stream
+	VMOVUPS Y1, (DI)
+	JMP     group1stored
+
+group1stream:
+	VMOVNTPS Y1, (DI)
+
+group1stored:
+	ADDQ $0x00000020, DI
+	ADDQ $0x00000020, R8
+	SUBQ $0x00000008, SI
+
+endgroup1:
+	TESTQ      SI, SI
+	JZ         endrow
+	LEAQ       maskTable<>+0(SB), R10
+	MOVQ       $0x00000010, R11
+	SUBQ       SI, R11
+	VMOVDQU    (R10)(R11*4), Y3
+	VXORPS     Y2, Y2, Y2
+	MOVQ       flags+80(FP), SI
+	TESTQ      $0x00000001, SI
+	JZ         reststart
+	VMASKMOVPS (DI), Y3, Y2
+
+reststart:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    restnone
+
+restloop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Y0
+	VMASKMOVPS   (R8)(R13*1), Y3, Y1
+	VFMADD231PS  Y1, Y0, Y2
+	ADDQ         $0x08, R10
+	MOVQ         stride+88(FP), SI
+	ADDQ         SI, R11
+	DECQ         R12
+	JNZ          restloop
+
+restnone:
+	MOVQ         scale+48(FP), SI
+	TESTQ        SI, SI
+	JZ           restscale
+	VBROADCASTSS (SI)(BX*4), Y0
+	VMULPS       Y0, Y2, Y2
+
+restscale:
+	VMASKMOVPS Y2, Y3, (DI)
+
+endrow:
+	LEAQ  (CX)(R9*8), CX
+	MOVQ  stride+88(FP), SI
+	IMULQ SI, R9
+	ADDQ  R9, DX
+	MOVQ  ldd+8(FP), SI
+	ADDQ  SI, AX
+	INCQ  BX
+	MOVQ  rows+24(FP), SI
+	CMPQ  BX, SI
+	JLT   row
+	MOVQ  flags+80(FP), AX
+	TESTQ $0x00000002, AX
+	JZ    done
+	SFENCE
+
+done:
+	VZEROUPPER
+	RET
+
 // func maxAVX2(dst *float32, ldd int, arg *uint32, lda int, counts *int32, rows int, offsets *uint64, base *byte, cols int, entry int, acc int)
 // Requires: AVX, AVX2, MMX+
 TEXT ·maxAVX2(SB), NOSPLIT, $0-88
@@ -14999,6 +15348,362 @@ done:
 	VZEROUPPER
 	RET
 
+// func sumHeadAVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int, stride int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·sumHeadAVX512(SB), NOSPLIT, $0-96
+	MOVQ dst+0(FP), AX
+	MOVQ offsets+32(FP), CX
+	MOVQ coef+40(FP), DX
+	XORQ BX, BX
+
+row:
+	MOVQ    counts+16(FP), SI
+	MOVLQSX (SI)(BX*4), R9
+	MOVQ    cols+72(FP), SI
+	MOVQ    AX, DI
+	MOVQ    base+56(FP), R8
+
+group8:
+	CMPQ    SI, $0x00000080
+	JLT     endgroup8
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z8, Z8, Z8
+	VPXORD  Z9, Z9, Z9
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
+	JZ      group8start
+	VMOVUPS (DI), Z2
+	VMOVUPS 64(DI), Z3
+	VMOVUPS 128(DI), Z4
+	VMOVUPS 192(DI), Z5
+	VMOVUPS 256(DI), Z6
+	VMOVUPS 320(DI), Z7
+	VMOVUPS 384(DI), Z8
+	VMOVUPS 448(DI), Z9
+
+group8start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group8none
+
+group8loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	PREFETCHT0   64(R8)(R13*1)
+	PREFETCHT0   128(R8)(R13*1)
+	PREFETCHT0   192(R8)(R13*1)
+	PREFETCHT0   256(R8)(R13*1)
+	PREFETCHT0   320(R8)(R13*1)
+	PREFETCHT0   384(R8)(R13*1)
+	PREFETCHT0   448(R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VFMADD231PS  (R8)(R13*1), Z0, Z2
+	VFMADD231PS  64(R8)(R13*1), Z0, Z3
+	VFMADD231PS  128(R8)(R13*1), Z0, Z4
+	VFMADD231PS  192(R8)(R13*1), Z0, Z5
+	VFMADD231PS  256(R8)(R13*1), Z0, Z6
+	VFMADD231PS  320(R8)(R13*1), Z0, Z7
+	VFMADD231PS  384(R8)(R13*1), Z0, Z8
+	VFMADD231PS  448(R8)(R13*1), Z0, Z9
+	ADDQ         $0x08, R10
+	MOVQ         stride+88(FP), R13
+	ADDQ         R13, R11
+	DECQ         R12
+	JNZ          group8loop
+
+group8none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group8scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z2, Z2
+	VMULPS       Z0, Z3, Z3
+	VMULPS       Z0, Z4, Z4
+	VMULPS       Z0, Z5, Z5
+	VMULPS       Z0, Z6, Z6
+	VMULPS       Z0, Z7, Z7
+	VMULPS       Z0, Z8, Z8
+	VMULPS       Z0, Z9, Z9
+
+group8scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group8stream
+	VMOVUPS Z2, (DI)
+	VMOVUPS Z3, 64(DI)
+	VMOVUPS Z4, 128(DI)
+	VMOVUPS Z5, 192(DI)
+	VMOVUPS Z6, 256(DI)
+	VMOVUPS Z7, 320(DI)
+	VMOVUPS Z8, 384(DI)
+	VMOVUPS Z9, 448(DI)
+	JMP     group8stored
+
+group8stream:
+	VMOVNTPS Z2, (DI)
+	VMOVNTPS Z3, 64(DI)
+	VMOVNTPS Z4, 128(DI)
+	VMOVNTPS Z5, 192(DI)
+	VMOVNTPS Z6, 256(DI)
+	VMOVNTPS Z7, 320(DI)
+	VMOVNTPS Z8, 384(DI)
+	VMOVNTPS Z9, 448(DI)
+
+group8stored:
+	ADDQ $0x00000200, DI
+	ADDQ $0x00000200, R8
+	SUBQ $0x00000080, SI
+	JMP  group8
+
+endgroup8:
+	CMPQ    SI, $0x00000040
+	JLT     endgroup4
+	VPXORD  Z10, Z10, Z10
+	VPXORD  Z11, Z11, Z11
+	VPXORD  Z12, Z12, Z12
+	VPXORD  Z13, Z13, Z13
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
+	JZ      group4start
+	VMOVUPS (DI), Z10
+	VMOVUPS 64(DI), Z11
+	VMOVUPS 128(DI), Z12
+	VMOVUPS 192(DI), Z13
+
+group4start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group4none
+
+group4loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	PREFETCHT0   64(R8)(R13*1)
+	PREFETCHT0   128(R8)(R13*1)
+	PREFETCHT0   192(R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VFMADD231PS  (R8)(R13*1), Z0, Z10
+	VFMADD231PS  64(R8)(R13*1), Z0, Z11
+	VFMADD231PS  128(R8)(R13*1), Z0, Z12
+	VFMADD231PS  192(R8)(R13*1), Z0, Z13
+	ADDQ         $0x08, R10
+	MOVQ         stride+88(FP), R13
+	ADDQ         R13, R11
+	DECQ         R12
+	JNZ          group4loop
+
+group4none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group4scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z10, Z10
+	VMULPS       Z0, Z11, Z11
+	VMULPS       Z0, Z12, Z12
+	VMULPS       Z0, Z13, Z13
+
+group4scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group4stream
+	VMOVUPS Z10, (DI)
+	VMOVUPS Z11, 64(DI)
+	VMOVUPS Z12, 128(DI)
+	VMOVUPS Z13, 192(DI)
+	JMP     group4stored
+
+group4stream:
+	VMOVNTPS Z10, (DI)
+	VMOVNTPS Z11, 64(DI)
+	VMOVNTPS Z12, 128(DI)
+	VMOVNTPS Z13, 192(DI)
+
+group4stored:
+	ADDQ $0x00000100, DI
+	ADDQ $0x00000100, R8
+	SUBQ $0x00000040, SI
+
+endgroup4:
+	CMPQ    SI, $0x00000020
+	JLT     endgroup2
+	VPXORD  Z14, Z14, Z14
+	VPXORD  Z15, Z15, Z15
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
+	JZ      group2start
+	VMOVUPS (DI), Z14
+	VMOVUPS 64(DI), Z15
+
+group2start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group2none
+
+group2loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	PREFETCHT0   64(R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VFMADD231PS  (R8)(R13*1), Z0, Z14
+	VFMADD231PS  64(R8)(R13*1), Z0, Z15
+	ADDQ         $0x08, R10
+	MOVQ         stride+88(FP), R13
+	ADDQ         R13, R11
+	DECQ         R12
+	JNZ          group2loop
+
+group2none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group2scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z14, Z14
+	VMULPS       Z0, Z15, Z15
+
+group2scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group2stream
+	VMOVUPS Z14, (DI)
+	VMOVUPS Z15, 64(DI)
+	JMP     group2stored
+
+group2stream:
+	VMOVNTPS Z14, (DI)
+	VMOVNTPS Z15, 64(DI)
+
+group2stored:
+	ADDQ $0x00000080, DI
+	ADDQ $0x00000080, R8
+	SUBQ $0x00000020, SI
+
+endgroup2:
+	CMPQ    SI, $0x00000010
+	JLT     endgroup1
+	VPXORD  Z16, Z16, Z16
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
+	JZ      group1start
+	VMOVUPS (DI), Z16
+
+group1start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group1none
+
+group1loop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VFMADD231PS  (R8)(R13*1), Z0, Z16
+	ADDQ         $0x08, R10
+	MOVQ         stride+88(FP), R13
+	ADDQ         R13, R11
+	DECQ         R12
+	JNZ          group1loop
+
+group1none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group1scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z16, Z16
+
+group1scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group1stream
+	VMOVUPS Z16, (DI)
+	JMP     group1stored
+
+group1stream:
+	VMOVNTPS Z16, (DI)
+
+group1stored:
+	ADDQ $0x00000040, DI
+	ADDQ $0x00000040, R8
+	SUBQ $0x00000010, SI
+
+endgroup1:
+	TESTQ     SI, SI
+	JZ        endrow
+	MOVQ      $0xffffffffffffffff, R10
+	BZHIQ     SI, R10, R10
+	KMOVW     R10, K1
+	SHRQ      $0x10, R10
+	VPXORD    Z17, Z17, Z17
+	MOVQ      flags+80(FP), SI
+	TESTQ     $0x00000001, SI
+	JZ        reststart
+	VMOVUPS.Z (DI), K1, Z17
+
+reststart:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    restnone
+
+restloop:
+	MOVQ         128(R10), R13
+	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VMOVUPS.Z    (R8)(R13*1), K1, Z1
+	VFMADD231PS  Z1, Z0, Z17
+	ADDQ         $0x08, R10
+	MOVQ         stride+88(FP), SI
+	ADDQ         SI, R11
+	DECQ         R12
+	JNZ          restloop
+
+restnone:
+	MOVQ         scale+48(FP), SI
+	TESTQ        SI, SI
+	JZ           restscale
+	VBROADCASTSS (SI)(BX*4), Z0
+	VMULPS       Z0, Z17, Z17
+
+restscale:
+	VMOVUPS Z17, K1, (DI)
+
+endrow:
+	LEAQ  (CX)(R9*8), CX
+	MOVQ  stride+88(FP), SI
+	IMULQ SI, R9
+	ADDQ  R9, DX
+	MOVQ  ldd+8(FP), SI
+	ADDQ  SI, AX
+	INCQ  BX
+	MOVQ  rows+24(FP), SI
+	CMPQ  BX, SI
+	JLT   row
+	MOVQ  flags+80(FP), AX
+	TESTQ $0x00000002, AX
+	JZ    done
+	SFENCE
+
+done:
+	VZEROUPPER
+	RET
+
 // func maxAVX512(dst *float32, ldd int, arg *uint32, lda int, counts *int32, rows int, offsets *uint64, base *byte, cols int, entry int, acc int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·maxAVX512(SB), NOSPLIT, $0-88
@@ -17096,5 +17801,857 @@ rest:
 	VMASKMOVPS Y1, Y0, (AX)
 
 done:
+	VZEROUPPER
+	RET
+
+// func scores4AVX2(a *float32, edge *float32, d *float32, offsets *uint64, n int, base *byte, slope float32, sum *float32)
+// Requires: AVX, MMX+
+TEXT ·scores4AVX2(SB), NOSPLIT, $0-64
+	MOVQ         a+0(FP), AX
+	MOVQ         edge+8(FP), CX
+	MOVQ         offsets+24(FP), DX
+	MOVQ         n+32(FP), BX
+	MOVQ         base+40(FP), SI
+	VBROADCASTSS slope+48(FP), X1
+	MOVQ         d+16(FP), DI
+	VMOVUPS      (DI), X0
+	MOVQ         sum+56(FP), DI
+
+loop:
+	MOVQ       128(DX), DI
+	PREFETCHT0 (SI)(DI*1)
+	MOVQ       (DX), DI
+	VADDPS     (SI)(DI*1), X0, X2
+	TESTQ      CX, CX
+	JZ         plain
+	VADDPS     (CX), X2, X2
+	ADDQ       $0x10, CX
+
+plain:
+	VMULPS    X1, X2, X3
+	VBLENDVPS X2, X3, X2, X3
+	VMOVUPS   X3, (AX)
+	ADDQ      $0x10, AX
+	ADDQ      $0x08, DX
+	DECQ      BX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func scoresBackward4AVX2(a *float32, edge *float32, d *float32, offsets *uint64, n int, base *byte, slope float32, sum *float32)
+// Requires: AVX, MMX+
+TEXT ·scoresBackward4AVX2(SB), NOSPLIT, $0-64
+	MOVQ         a+0(FP), AX
+	MOVQ         edge+8(FP), CX
+	MOVQ         offsets+24(FP), DX
+	MOVQ         n+32(FP), BX
+	MOVQ         base+40(FP), SI
+	VBROADCASTSS slope+48(FP), X1
+	MOVQ         d+16(FP), DI
+	VMOVUPS      (DI), X0
+	MOVQ         sum+56(FP), R8
+	VMOVUPS      (R8), X2
+
+loop:
+	MOVQ       128(DX), DI
+	PREFETCHT0 (SI)(DI*1)
+	MOVQ       (DX), DI
+	VADDPS     (SI)(DI*1), X0, X3
+	TESTQ      CX, CX
+	JZ         plain
+	VADDPS     (CX), X3, X3
+	ADDQ       $0x10, CX
+
+plain:
+	VMOVUPS   (AX), X4
+	VMULPS    X1, X4, X5
+	VBLENDVPS X3, X5, X4, X4
+	VADDPS    X4, X2, X2
+	VMOVUPS   X4, (AX)
+	ADDQ      $0x10, AX
+	ADDQ      $0x08, DX
+	DECQ      BX
+	JNZ       loop
+	VMOVUPS   X2, (R8)
+	VZEROUPPER
+	RET
+
+// func scores8AVX2(a *float32, edge *float32, d *float32, offsets *uint64, n int, base *byte, slope float32, sum *float32)
+// Requires: AVX, MMX+
+TEXT ·scores8AVX2(SB), NOSPLIT, $0-64
+	MOVQ         a+0(FP), AX
+	MOVQ         edge+8(FP), CX
+	MOVQ         offsets+24(FP), DX
+	MOVQ         n+32(FP), BX
+	MOVQ         base+40(FP), SI
+	VBROADCASTSS slope+48(FP), Y1
+	MOVQ         d+16(FP), DI
+	VMOVUPS      (DI), Y0
+	MOVQ         sum+56(FP), DI
+
+loop:
+	MOVQ       128(DX), DI
+	PREFETCHT0 (SI)(DI*1)
+	MOVQ       (DX), DI
+	VADDPS     (SI)(DI*1), Y0, Y2
+	TESTQ      CX, CX
+	JZ         plain
+	VADDPS     (CX), Y2, Y2
+	ADDQ       $0x20, CX
+
+plain:
+	VMULPS    Y1, Y2, Y3
+	VBLENDVPS Y2, Y3, Y2, Y3
+	VMOVUPS   Y3, (AX)
+	ADDQ      $0x20, AX
+	ADDQ      $0x08, DX
+	DECQ      BX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func scoresBackward8AVX2(a *float32, edge *float32, d *float32, offsets *uint64, n int, base *byte, slope float32, sum *float32)
+// Requires: AVX, MMX+
+TEXT ·scoresBackward8AVX2(SB), NOSPLIT, $0-64
+	MOVQ         a+0(FP), AX
+	MOVQ         edge+8(FP), CX
+	MOVQ         offsets+24(FP), DX
+	MOVQ         n+32(FP), BX
+	MOVQ         base+40(FP), SI
+	VBROADCASTSS slope+48(FP), Y1
+	MOVQ         d+16(FP), DI
+	VMOVUPS      (DI), Y0
+	MOVQ         sum+56(FP), R8
+	VMOVUPS      (R8), Y2
+
+loop:
+	MOVQ       128(DX), DI
+	PREFETCHT0 (SI)(DI*1)
+	MOVQ       (DX), DI
+	VADDPS     (SI)(DI*1), Y0, Y3
+	TESTQ      CX, CX
+	JZ         plain
+	VADDPS     (CX), Y3, Y3
+	ADDQ       $0x20, CX
+
+plain:
+	VMOVUPS   (AX), Y4
+	VMULPS    Y1, Y4, Y5
+	VBLENDVPS Y3, Y5, Y4, Y4
+	VADDPS    Y4, Y2, Y2
+	VMOVUPS   Y4, (AX)
+	ADDQ      $0x20, AX
+	ADDQ      $0x08, DX
+	DECQ      BX
+	JNZ       loop
+	VMOVUPS   Y2, (R8)
+	VZEROUPPER
+	RET
+
+// func maxLanesAVX2(p *float32, n int, most *float32)
+// Requires: AVX
+TEXT ·maxLanesAVX2(SB), NOSPLIT, $0-24
+	MOVQ    p+0(FP), AX
+	MOVQ    n+8(FP), CX
+	MOVQ    most+16(FP), DX
+	VMOVUPS (DX), Y0
+
+loop:
+	CMPQ    CX, $0x08
+	JLT     rest
+	VMOVUPS (AX), Y1
+	VMAXPS  Y0, Y1, Y0
+	ADDQ    $0x20, AX
+	SUBQ    $0x08, CX
+	JMP     loop
+
+rest:
+	TESTQ      CX, CX
+	JZ         done
+	LEAQ       maskTable<>+0(SB), BX
+	MOVQ       $0x00000010, SI
+	SUBQ       CX, SI
+	VMOVDQU    (BX)(SI*4), Y1
+	VMASKMOVPS (AX), Y1, Y2
+	VBLENDVPS  Y1, Y2, Y0, Y2
+	VMAXPS     Y0, Y2, Y0
+
+done:
+	VMOVUPS Y0, (DX)
+	VZEROUPPER
+	RET
+
+// func expLanesAVX2(p *float32, n int, shift *float32, sums *float32)
+// Requires: AVX, AVX2
+TEXT ·expLanesAVX2(SB), NOSPLIT, $0-32
+	MOVQ    p+0(FP), AX
+	MOVQ    n+8(FP), CX
+	MOVQ    shift+16(FP), DX
+	MOVQ    sums+24(FP), BX
+	VMOVUPS (DX), Y0
+	VMOVUPS (BX), Y1
+	VMOVUPS constants<>+0(SB), Y2
+
+loop:
+	CMPQ      CX, $0x08
+	JLT       rest
+	VMOVUPS   (AX), Y3
+	VSUBPS    Y0, Y3, Y3
+	VCMPPS    $0x05, Y2, Y3, Y4
+	VMAXPS    Y3, Y2, Y3
+	VMULPS    constants<>+32(SB), Y3, Y5
+	VROUNDPS  $0x00, Y5, Y5
+	VMULPS    constants<>+64(SB), Y5, Y6
+	VSUBPS    Y6, Y3, Y3
+	VMULPS    constants<>+96(SB), Y5, Y6
+	VSUBPS    Y6, Y3, Y3
+	VCVTPS2DQ Y5, Y5
+	VPADDD    constants<>+416(SB), Y5, Y5
+	VPSLLD    $0x17, Y5, Y5
+	VMOVUPS   constants<>+224(SB), Y6
+	VMULPS    Y3, Y6, Y6
+	VADDPS    constants<>+256(SB), Y6, Y6
+	VMULPS    Y3, Y6, Y6
+	VADDPS    constants<>+288(SB), Y6, Y6
+	VMULPS    Y3, Y6, Y6
+	VADDPS    constants<>+320(SB), Y6, Y6
+	VMULPS    Y3, Y6, Y6
+	VADDPS    constants<>+352(SB), Y6, Y6
+	VMULPS    Y3, Y6, Y6
+	VADDPS    constants<>+384(SB), Y6, Y6
+	VMULPS    Y3, Y6, Y6
+	VMULPS    Y3, Y6, Y6
+	VADDPS    Y3, Y6, Y6
+	VMULPS    Y5, Y6, Y6
+	VADDPS    Y5, Y6, Y6
+	VANDPS    Y4, Y6, Y6
+	VMOVUPS   Y6, (AX)
+	VADDPS    Y6, Y1, Y1
+	ADDQ      $0x20, AX
+	SUBQ      $0x08, CX
+	JMP       loop
+
+rest:
+	TESTQ      CX, CX
+	JZ         done
+	LEAQ       maskTable<>+0(SB), DX
+	MOVQ       $0x00000010, SI
+	SUBQ       CX, SI
+	VMOVDQU    (DX)(SI*4), Y3
+	VMASKMOVPS (AX), Y3, Y4
+	VSUBPS     Y0, Y4, Y4
+	VCMPPS     $0x05, Y2, Y4, Y0
+	VMAXPS     Y4, Y2, Y4
+	VMULPS     constants<>+32(SB), Y4, Y2
+	VROUNDPS   $0x00, Y2, Y2
+	VMULPS     constants<>+64(SB), Y2, Y5
+	VSUBPS     Y5, Y4, Y4
+	VMULPS     constants<>+96(SB), Y2, Y5
+	VSUBPS     Y5, Y4, Y4
+	VCVTPS2DQ  Y2, Y2
+	VPADDD     constants<>+416(SB), Y2, Y2
+	VPSLLD     $0x17, Y2, Y2
+	VMOVUPS    constants<>+224(SB), Y5
+	VMULPS     Y4, Y5, Y5
+	VADDPS     constants<>+256(SB), Y5, Y5
+	VMULPS     Y4, Y5, Y5
+	VADDPS     constants<>+288(SB), Y5, Y5
+	VMULPS     Y4, Y5, Y5
+	VADDPS     constants<>+320(SB), Y5, Y5
+	VMULPS     Y4, Y5, Y5
+	VADDPS     constants<>+352(SB), Y5, Y5
+	VMULPS     Y4, Y5, Y5
+	VADDPS     constants<>+384(SB), Y5, Y5
+	VMULPS     Y4, Y5, Y5
+	VMULPS     Y4, Y5, Y5
+	VADDPS     Y4, Y5, Y5
+	VMULPS     Y2, Y5, Y5
+	VADDPS     Y2, Y5, Y5
+	VANDPS     Y0, Y5, Y5
+	VMASKMOVPS Y5, Y3, (AX)
+	VANDPS     Y3, Y5, Y5
+	VADDPS     Y5, Y1, Y1
+
+done:
+	VMOVUPS Y1, (BX)
+	VZEROUPPER
+	RET
+
+// func scaleLanesAVX2(p *float32, n int, by *float32)
+// Requires: AVX
+TEXT ·scaleLanesAVX2(SB), NOSPLIT, $0-24
+	MOVQ    p+0(FP), AX
+	MOVQ    n+8(FP), CX
+	MOVQ    by+16(FP), DX
+	VMOVUPS (DX), Y0
+
+loop:
+	CMPQ    CX, $0x08
+	JLT     rest
+	VMOVUPS (AX), Y1
+	VMULPS  Y0, Y1, Y1
+	VMOVUPS Y1, (AX)
+	ADDQ    $0x20, AX
+	SUBQ    $0x08, CX
+	JMP     loop
+
+rest:
+	TESTQ      CX, CX
+	JZ         done
+	LEAQ       maskTable<>+0(SB), DX
+	MOVQ       $0x00000010, BX
+	SUBQ       CX, BX
+	VMOVDQU    (DX)(BX*4), Y1
+	VMASKMOVPS (AX), Y1, Y2
+	VMULPS     Y0, Y2, Y2
+	VMASKMOVPS Y2, Y1, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func dotLanesAVX2(a *float32, b *float32, n int, sums *float32)
+// Requires: AVX, FMA3
+TEXT ·dotLanesAVX2(SB), NOSPLIT, $0-32
+	MOVQ    a+0(FP), AX
+	MOVQ    b+8(FP), CX
+	MOVQ    n+16(FP), DX
+	MOVQ    sums+24(FP), BX
+	VMOVUPS (BX), Y0
+
+loop:
+	CMPQ        DX, $0x08
+	JLT         rest
+	VMOVUPS     (AX), Y1
+	VMOVUPS     (CX), Y2
+	VFMADD231PS Y2, Y1, Y0
+	ADDQ        $0x20, AX
+	ADDQ        $0x20, CX
+	SUBQ        $0x08, DX
+	JMP         loop
+
+rest:
+	TESTQ       DX, DX
+	JZ          done
+	LEAQ        maskTable<>+0(SB), SI
+	MOVQ        $0x00000010, DI
+	SUBQ        DX, DI
+	VMOVDQU     (SI)(DI*4), Y1
+	VMASKMOVPS  (AX), Y1, Y2
+	VMASKMOVPS  (CX), Y1, Y1
+	VFMADD231PS Y1, Y2, Y0
+
+done:
+	VMOVUPS Y0, (BX)
+	VZEROUPPER
+	RET
+
+// func softmaxBackwardAVX2(d *float32, a *float32, n int, sums *float32)
+// Requires: AVX
+TEXT ·softmaxBackwardAVX2(SB), NOSPLIT, $0-32
+	MOVQ    d+0(FP), AX
+	MOVQ    a+8(FP), CX
+	MOVQ    n+16(FP), DX
+	MOVQ    sums+24(FP), BX
+	VMOVUPS (BX), Y0
+
+loop:
+	CMPQ    DX, $0x08
+	JLT     rest
+	VMOVUPS (AX), Y1
+	VMOVUPS (CX), Y2
+	VSUBPS  Y0, Y1, Y1
+	VMULPS  Y2, Y1, Y1
+	VMOVUPS Y1, (AX)
+	ADDQ    $0x20, AX
+	ADDQ    $0x20, CX
+	SUBQ    $0x08, DX
+	JMP     loop
+
+rest:
+	TESTQ      DX, DX
+	JZ         done
+	LEAQ       maskTable<>+0(SB), BX
+	MOVQ       $0x00000010, SI
+	SUBQ       DX, SI
+	VMOVDQU    (BX)(SI*4), Y1
+	VMASKMOVPS (AX), Y1, Y2
+	VMASKMOVPS (CX), Y1, Y3
+	VSUBPS     Y0, Y2, Y2
+	VMULPS     Y3, Y2, Y2
+	VMASKMOVPS Y2, Y1, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func headDotsAVX2(out *float32, row *float32, offsets *uint64, n int, base *byte, heads int, cols int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·headDotsAVX2(SB), NOSPLIT, $0-56
+	MOVQ    out+0(FP), AX
+	MOVQ    row+8(FP), CX
+	MOVQ    offsets+16(FP), DX
+	MOVQ    n+24(FP), BX
+	MOVQ    base+32(FP), SI
+	MOVQ    cols+48(FP), DI
+	MOVQ    DI, R11
+	ANDQ    $0x07, R11
+	LEAQ    maskTable<>+0(SB), DI
+	MOVQ    $0x00000010, R8
+	SUBQ    R11, R8
+	VMOVDQU (DI)(R8*4), Y0
+
+entry:
+	MOVQ (DX), DI
+	ADDQ SI, DI
+	MOVQ 128(DX), R8
+	ADDQ SI, R8
+	MOVQ CX, R9
+	MOVQ heads+40(FP), R10
+
+head:
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	MOVQ   cols+48(FP), R11
+
+two:
+	CMPQ        R11, $0x10
+	JLT         one
+	PREFETCHT0  (R8)
+	VMOVUPS     (DI), Y3
+	VMOVUPS     (R9), Y4
+	VFMADD231PS Y4, Y3, Y1
+	VMOVUPS     32(DI), Y3
+	VMOVUPS     32(R9), Y4
+	VFMADD231PS Y4, Y3, Y2
+	ADDQ        $0x00000040, DI
+	ADDQ        $0x00000040, R8
+	ADDQ        $0x00000040, R9
+	SUBQ        $0x10, R11
+	JMP         two
+
+one:
+	CMPQ        R11, $0x08
+	JLT         rest
+	PREFETCHT0  (R8)
+	VMOVUPS     (DI), Y3
+	VMOVUPS     (R9), Y4
+	VFMADD231PS Y4, Y3, Y1
+	ADDQ        $0x00000020, DI
+	ADDQ        $0x00000020, R8
+	ADDQ        $0x00000020, R9
+	SUBQ        $0x08, R11
+
+rest:
+	TESTQ       R11, R11
+	JZ          fold
+	PREFETCHT0  (R8)
+	VMASKMOVPS  (DI), Y0, Y3
+	VMASKMOVPS  (R9), Y0, Y4
+	VFMADD231PS Y4, Y3, Y1
+	SHLQ        $0x02, R11
+	ADDQ        R11, DI
+	ADDQ        R11, R8
+	ADDQ        R11, R9
+
+fold:
+	VADDPS       Y2, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPS       X2, X1, X1
+	VMOVHLPS     X1, X1, X2
+	VADDPS       X2, X1, X1
+	VMOVSHDUP    X1, X2
+	VADDSS       X2, X1, X1
+	VMOVSS       X1, (AX)
+	ADDQ         $0x04, AX
+	DECQ         R10
+	JNZ          head
+	ADDQ         $0x08, DX
+	DECQ         BX
+	JNZ          entry
+	VZEROUPPER
+	RET
+
+// func dynamicScoresAVX2(out *float32, row *float32, offsets *uint64, n int, base *byte, heads int, cols int, att *float32, slope float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·dynamicScoresAVX2(SB), NOSPLIT, $0-68
+	MOVQ         out+0(FP), AX
+	MOVQ         row+8(FP), CX
+	MOVQ         offsets+16(FP), DX
+	MOVQ         n+24(FP), BX
+	MOVQ         base+32(FP), SI
+	VBROADCASTSS slope+64(FP), Y0
+	MOVQ         cols+48(FP), DI
+	MOVQ         DI, R11
+	ANDQ         $0x07, R11
+	LEAQ         maskTable<>+0(SB), DI
+	MOVQ         $0x00000010, R8
+	SUBQ         R11, R8
+	VMOVDQU      (DI)(R8*4), Y1
+
+entry:
+	MOVQ (DX), DI
+	ADDQ SI, DI
+	MOVQ 128(DX), R8
+	ADDQ SI, R8
+	MOVQ CX, R9
+	MOVQ att+56(FP), R10
+	MOVQ R10, R12
+	MOVQ heads+40(FP), R10
+
+head:
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	MOVQ   cols+48(FP), R11
+
+two:
+	CMPQ        R11, $0x10
+	JLT         one
+	PREFETCHT0  (R8)
+	VMOVUPS     (DI), Y4
+	VMOVUPS     (R9), Y5
+	VADDPS      Y5, Y4, Y4
+	VMULPS      Y0, Y4, Y5
+	VBLENDVPS   Y4, Y5, Y4, Y5
+	VMOVUPS     (R12), Y4
+	VFMADD231PS Y5, Y4, Y2
+	VMOVUPS     32(DI), Y4
+	VMOVUPS     32(R9), Y5
+	VADDPS      Y5, Y4, Y4
+	VMULPS      Y0, Y4, Y5
+	VBLENDVPS   Y4, Y5, Y4, Y5
+	VMOVUPS     32(R12), Y4
+	VFMADD231PS Y5, Y4, Y3
+	ADDQ        $0x00000040, DI
+	ADDQ        $0x00000040, R8
+	ADDQ        $0x00000040, R9
+	ADDQ        $0x00000040, R12
+	SUBQ        $0x10, R11
+	JMP         two
+
+one:
+	CMPQ        R11, $0x08
+	JLT         rest
+	PREFETCHT0  (R8)
+	VMOVUPS     (DI), Y4
+	VMOVUPS     (R9), Y5
+	VADDPS      Y5, Y4, Y4
+	VMULPS      Y0, Y4, Y5
+	VBLENDVPS   Y4, Y5, Y4, Y5
+	VMOVUPS     (R12), Y4
+	VFMADD231PS Y5, Y4, Y2
+	ADDQ        $0x00000020, DI
+	ADDQ        $0x00000020, R8
+	ADDQ        $0x00000020, R9
+	ADDQ        $0x00000020, R12
+	SUBQ        $0x08, R11
+
+rest:
+	TESTQ       R11, R11
+	JZ          fold
+	PREFETCHT0  (R8)
+	VMASKMOVPS  (DI), Y1, Y4
+	VMASKMOVPS  (R9), Y1, Y5
+	VADDPS      Y5, Y4, Y4
+	VMULPS      Y0, Y4, Y5
+	VBLENDVPS   Y4, Y5, Y4, Y5
+	VMASKMOVPS  (R12), Y1, Y4
+	VFMADD231PS Y5, Y4, Y2
+	SHLQ        $0x02, R11
+	ADDQ        R11, DI
+	ADDQ        R11, R8
+	ADDQ        R11, R9
+	ADDQ        R11, R12
+
+fold:
+	VADDPS       Y3, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VADDPS       X3, X2, X2
+	VMOVHLPS     X2, X2, X3
+	VADDPS       X3, X2, X2
+	VMOVSHDUP    X2, X3
+	VADDSS       X3, X2, X2
+	VMOVSS       X2, (AX)
+	ADDQ         $0x04, AX
+	DECQ         R10
+	JNZ          head
+	ADDQ         $0x08, DX
+	DECQ         BX
+	JNZ          entry
+	VZEROUPPER
+	RET
+
+// func headGradientsAVX2(d *float32, own *float32, att *float32, offsets *uint64, coef *float32, stride int, n int, base *byte, slope float32, cols int)
+// Requires: AVX, MMX+
+TEXT ·headGradientsAVX2(SB), NOSPLIT, $0-80
+	MOVQ         d+0(FP), AX
+	MOVQ         own+8(FP), CX
+	MOVQ         att+16(FP), DX
+	MOVQ         base+56(FP), BX
+	MOVQ         cols+72(FP), SI
+	VBROADCASTSS slope+64(FP), Y0
+
+group2:
+	CMPQ    SI, $0x00000010
+	JLT     endgroup2
+	VMOVUPS (CX), Y2
+	VMOVUPS (DX), Y4
+	VMOVUPS (AX), Y6
+	VMOVUPS 32(CX), Y3
+	VMOVUPS 32(DX), Y5
+	VMOVUPS 32(AX), Y7
+	MOVQ    offsets+24(FP), DI
+	MOVQ    coef+32(FP), R8
+	MOVQ    n+48(FP), R9
+
+group2loop:
+	MOVQ         128(DI), R10
+	PREFETCHT0   (BX)(R10*1)
+	MOVQ         (DI), R10
+	VBROADCASTSS (R8), Y1
+	VMOVUPS      (BX)(R10*1), Y8
+	VADDPS       Y2, Y8, Y8
+	VMULPS       Y4, Y1, Y9
+	VMULPS       Y0, Y9, Y10
+	VBLENDVPS    Y8, Y10, Y9, Y9
+	VADDPS       Y9, Y6, Y6
+	VMOVUPS      32(BX)(R10*1), Y8
+	VADDPS       Y3, Y8, Y8
+	VMULPS       Y5, Y1, Y1
+	VMULPS       Y0, Y1, Y9
+	VBLENDVPS    Y8, Y9, Y1, Y1
+	VADDPS       Y1, Y7, Y7
+	ADDQ         $0x08, DI
+	MOVQ         stride+40(FP), R10
+	ADDQ         R10, R8
+	DECQ         R9
+	JNZ          group2loop
+	VMOVUPS      Y6, (AX)
+	VMOVUPS      Y7, 32(AX)
+	ADDQ         $0x00000040, AX
+	ADDQ         $0x00000040, CX
+	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000040, BX
+	SUBQ         $0x00000010, SI
+	JMP          group2
+
+endgroup2:
+	CMPQ    SI, $0x00000008
+	JLT     endgroup1
+	VMOVUPS (CX), Y2
+	VMOVUPS (DX), Y3
+	VMOVUPS (AX), Y4
+	MOVQ    offsets+24(FP), DI
+	MOVQ    coef+32(FP), R8
+	MOVQ    n+48(FP), R9
+
+group1loop:
+	MOVQ         128(DI), R10
+	PREFETCHT0   (BX)(R10*1)
+	MOVQ         (DI), R10
+	VBROADCASTSS (R8), Y1
+	VMOVUPS      (BX)(R10*1), Y5
+	VADDPS       Y2, Y5, Y5
+	VMULPS       Y3, Y1, Y1
+	VMULPS       Y0, Y1, Y6
+	VBLENDVPS    Y5, Y6, Y1, Y1
+	VADDPS       Y1, Y4, Y4
+	ADDQ         $0x08, DI
+	MOVQ         stride+40(FP), R10
+	ADDQ         R10, R8
+	DECQ         R9
+	JNZ          group1loop
+	VMOVUPS      Y4, (AX)
+	ADDQ         $0x00000020, AX
+	ADDQ         $0x00000020, CX
+	ADDQ         $0x00000020, DX
+	ADDQ         $0x00000020, BX
+	SUBQ         $0x00000008, SI
+
+endgroup1:
+	TESTQ      SI, SI
+	JZ         endrow
+	LEAQ       maskTable<>+0(SB), DI
+	MOVQ       $0x00000010, R8
+	SUBQ       SI, R8
+	VMOVDQU    (DI)(R8*4), Y2
+	VMASKMOVPS (CX), Y2, Y3
+	VMASKMOVPS (DX), Y2, Y4
+	VMASKMOVPS (AX), Y2, Y5
+	MOVQ       offsets+24(FP), CX
+	MOVQ       CX, DI
+	MOVQ       coef+32(FP), CX
+	MOVQ       CX, R8
+	MOVQ       n+48(FP), CX
+	MOVQ       CX, R9
+
+restloop:
+	MOVQ         128(DI), R10
+	PREFETCHT0   (BX)(R10*1)
+	MOVQ         (DI), R10
+	VBROADCASTSS (R8), Y1
+	VMASKMOVPS   (BX)(R10*1), Y2, Y6
+	VADDPS       Y3, Y6, Y6
+	VMULPS       Y4, Y1, Y1
+	VMULPS       Y0, Y1, Y7
+	VBLENDVPS    Y6, Y7, Y1, Y1
+	VADDPS       Y1, Y5, Y5
+	ADDQ         $0x08, DI
+	MOVQ         stride+40(FP), CX
+	ADDQ         CX, R8
+	DECQ         R9
+	JNZ          restloop
+	VMASKMOVPS   Y5, Y2, (AX)
+
+endrow:
+	VZEROUPPER
+	RET
+
+// func headGradientsAttAVX2(d *float32, own *float32, att *float32, offsets *uint64, coef *float32, stride int, n int, base *byte, slope float32, cols int, datt *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·headGradientsAttAVX2(SB), NOSPLIT, $0-88
+	MOVQ         d+0(FP), AX
+	MOVQ         own+8(FP), CX
+	MOVQ         att+16(FP), DX
+	MOVQ         base+56(FP), BX
+	MOVQ         cols+72(FP), SI
+	MOVQ         datt+80(FP), DI
+	VBROADCASTSS slope+64(FP), Y0
+
+group2:
+	CMPQ    SI, $0x00000010
+	JLT     endgroup2
+	VMOVUPS (CX), Y2
+	VMOVUPS (DX), Y4
+	VMOVUPS (AX), Y6
+	VMOVUPS (DI), Y8
+	VMOVUPS 32(CX), Y3
+	VMOVUPS 32(DX), Y5
+	VMOVUPS 32(AX), Y7
+	VMOVUPS 32(DI), Y9
+	MOVQ    offsets+24(FP), R8
+	MOVQ    coef+32(FP), R9
+	MOVQ    n+48(FP), R10
+
+group2loop:
+	MOVQ         128(R8), R11
+	PREFETCHT0   (BX)(R11*1)
+	MOVQ         (R8), R11
+	VBROADCASTSS (R9), Y1
+	VMOVUPS      (BX)(R11*1), Y10
+	VADDPS       Y2, Y10, Y10
+	VMULPS       Y0, Y10, Y11
+	VBLENDVPS    Y10, Y11, Y10, Y11
+	VFMADD231PS  Y11, Y1, Y8
+	VMULPS       Y4, Y1, Y11
+	VMULPS       Y0, Y11, Y12
+	VBLENDVPS    Y10, Y12, Y11, Y11
+	VADDPS       Y11, Y6, Y6
+	VMOVUPS      32(BX)(R11*1), Y10
+	VADDPS       Y3, Y10, Y10
+	VMULPS       Y0, Y10, Y11
+	VBLENDVPS    Y10, Y11, Y10, Y11
+	VFMADD231PS  Y11, Y1, Y9
+	VMULPS       Y5, Y1, Y11
+	VMULPS       Y0, Y11, Y1
+	VBLENDVPS    Y10, Y1, Y11, Y11
+	VADDPS       Y11, Y7, Y7
+	ADDQ         $0x08, R8
+	MOVQ         stride+40(FP), R11
+	ADDQ         R11, R9
+	DECQ         R10
+	JNZ          group2loop
+	VMOVUPS      Y6, (AX)
+	VMOVUPS      Y8, (DI)
+	VMOVUPS      Y7, 32(AX)
+	VMOVUPS      Y9, 32(DI)
+	ADDQ         $0x00000040, AX
+	ADDQ         $0x00000040, CX
+	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000040, DI
+	SUBQ         $0x00000010, SI
+	JMP          group2
+
+endgroup2:
+	CMPQ    SI, $0x00000008
+	JLT     endgroup1
+	VMOVUPS (CX), Y2
+	VMOVUPS (DX), Y3
+	VMOVUPS (AX), Y4
+	VMOVUPS (DI), Y5
+	MOVQ    offsets+24(FP), R8
+	MOVQ    coef+32(FP), R9
+	MOVQ    n+48(FP), R10
+
+group1loop:
+	MOVQ         128(R8), R11
+	PREFETCHT0   (BX)(R11*1)
+	MOVQ         (R8), R11
+	VBROADCASTSS (R9), Y1
+	VMOVUPS      (BX)(R11*1), Y6
+	VADDPS       Y2, Y6, Y6
+	VMULPS       Y0, Y6, Y7
+	VBLENDVPS    Y6, Y7, Y6, Y7
+	VFMADD231PS  Y7, Y1, Y5
+	VMULPS       Y3, Y1, Y7
+	VMULPS       Y0, Y7, Y1
+	VBLENDVPS    Y6, Y1, Y7, Y7
+	VADDPS       Y7, Y4, Y4
+	ADDQ         $0x08, R8
+	MOVQ         stride+40(FP), R11
+	ADDQ         R11, R9
+	DECQ         R10
+	JNZ          group1loop
+	VMOVUPS      Y4, (AX)
+	VMOVUPS      Y5, (DI)
+	ADDQ         $0x00000020, AX
+	ADDQ         $0x00000020, CX
+	ADDQ         $0x00000020, DX
+	ADDQ         $0x00000020, BX
+	ADDQ         $0x00000020, DI
+	SUBQ         $0x00000008, SI
+
+endgroup1:
+	TESTQ      SI, SI
+	JZ         endrow
+	LEAQ       maskTable<>+0(SB), R8
+	MOVQ       $0x00000010, R9
+	SUBQ       SI, R9
+	VMOVDQU    (R8)(R9*4), Y2
+	VMASKMOVPS (CX), Y2, Y3
+	VMASKMOVPS (DX), Y2, Y4
+	VMASKMOVPS (AX), Y2, Y5
+	VMASKMOVPS (DI), Y2, Y6
+	MOVQ       offsets+24(FP), CX
+	MOVQ       CX, R8
+	MOVQ       coef+32(FP), CX
+	MOVQ       CX, R9
+	MOVQ       n+48(FP), CX
+	MOVQ       CX, R10
+
+restloop:
+	MOVQ         128(R8), R11
+	PREFETCHT0   (BX)(R11*1)
+	MOVQ         (R8), R11
+	VBROADCASTSS (R9), Y1
+	VMASKMOVPS   (BX)(R11*1), Y2, Y7
+	VADDPS       Y3, Y7, Y7
+	VMULPS       Y0, Y7, Y8
+	VBLENDVPS    Y7, Y8, Y7, Y8
+	VFMADD231PS  Y8, Y1, Y6
+	VMULPS       Y4, Y1, Y8
+	VMULPS       Y0, Y8, Y1
+	VBLENDVPS    Y7, Y1, Y8, Y8
+	VADDPS       Y8, Y5, Y5
+	ADDQ         $0x08, R8
+	MOVQ         stride+40(FP), CX
+	ADDQ         CX, R9
+	DECQ         R10
+	JNZ          restloop
+	VMASKMOVPS   Y5, Y2, (AX)
+	VMASKMOVPS   Y6, Y2, (DI)
+
+endrow:
 	VZEROUPPER
 	RET

@@ -28,8 +28,9 @@ var dtypes = []dtype{{"F32", 4}, {"F16", 2}, {"BF16", 2}, {"U8", 1}, {"I8", 1}}
 
 func aggregate(s isa) {
 	for _, t := range dtypes {
-		weightedSum(s, t)
+		weightedSum(s, t, false)
 	}
+	weightedSum(s, dtypes[0], true)
 	rowMax(s)
 	maxBackward(s)
 }
@@ -40,7 +41,7 @@ func offsets() {
 	name := "offsets" + avx2.name
 	TEXT(name, NOSPLIT, "func(d *uint64, indices *uint32, n int, stride uint64) (most uint32)")
 	Pragma("noescape")
-	Doc(name+" computes d[i] = indices[i]·stride, stride < 2^32, for n > 0 indices, and the largest index.")
+	Doc(name + " computes d[i] = indices[i]·stride, stride < 2^32, for n > 0 indices, and the largest index.")
 	d, in, n, stride := load64("d"), load64("indices"), load64("n"), load64("stride")
 	by, most := YMM(), YMM()
 	VMOVQ(stride, by.AsX())
@@ -202,10 +203,14 @@ func load64(name string) reg.GPVirtual {
 //
 //	dst[r] = scale[r]·(Σ_k coef[k]·row(offsets[k]) + (dst[r] if flagAdd))
 //
-// for consecutive rows r of counts[r] entries each.
-func weightedSum(s isa, t dtype) {
-	name := "sum" + t.name + s.name
-	TEXT(name, NOSPLIT, "func(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef, scale *float32, base *byte, column *float32, cols, flags int)")
+// for consecutive rows r of counts[r] entries each. If apart, coefficients are a
+// stride apart, as those of one head among several.
+func weightedSum(s isa, t dtype, apart bool) {
+	name, stride := "sum"+t.name+s.name, ""
+	if apart {
+		name, stride = "sumHead"+s.name, ", stride"
+	}
+	TEXT(name, NOSPLIT, "func(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef, scale *float32, base *byte, column *float32, cols, flags"+stride+" int)")
 	Pragma("noescape")
 	Doc(name+" adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes",
 		"the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.",
@@ -241,7 +246,11 @@ func weightedSum(s isa, t dtype) {
 		MOVQ(Mem{Base: po}, off)
 		one()
 		ADDQ(Imm(8), po)
-		ADDQ(Imm(4), pc)
+		if apart {
+			ADDQ(load64("stride"), pc)
+		} else {
+			ADDQ(Imm(4), pc)
+		}
 		DECQ(k)
 		JNZ(LabelRef(l + "loop"))
 		Label(l + "none")
@@ -363,7 +372,12 @@ func weightedSum(s isa, t dtype) {
 		},
 	}.emit()
 	LEAQ(Mem{Base: offsets, Index: n, Scale: 8}, offsets)
-	LEAQ(Mem{Base: coef, Index: n, Scale: 4}, coef)
+	if apart {
+		IMULQ(load64("stride"), n)
+		ADDQ(n, coef)
+	} else {
+		LEAQ(Mem{Base: coef, Index: n, Scale: 4}, coef)
+	}
 	ADDQ(load64("ldd"), dst)
 	INCQ(r)
 	CMPQ(r, load64("rows"))
@@ -493,6 +507,7 @@ func rowMax(s isa) {
 
 // The predicates of VCMPPS.
 const (
+	cmpNotLess      = 5 // not <, true if unordered
 	cmpNotLessEqual = 6 // not <=, true if unordered
 	cmpOrdered      = 7
 )

@@ -17,5 +17,6 @@ func main() {
 	offsets()
 	elements()
 	norms()
+	attention()
 	Generate()
 }
