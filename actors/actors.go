@@ -197,8 +197,11 @@ func (p *post) job(self *actor.PID, stage clock.Stage, id sampling.ID, f func() 
 
 // label names a span, if anybody will read it.
 func (p *post) label(id sampling.ID) string {
-	if !p.clock.Keeping() {
+	switch {
+	case !p.clock.Keeping():
 		return ""
+	case id == (sampling.ID{}):
+		return "release"
 	}
 	return id.String()
 }

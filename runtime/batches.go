@@ -18,6 +18,7 @@ type BatchesOptions struct {
 	Nodes  []uint32 // seeds of an epoch; nil: the training set
 	Epochs int      // 0: 1
 	Phase  string   // names the batches; empty: "batches"
+	NoCopy bool     // leave Batch.X nil: rows are brought to memory, and counted, but not copied
 }
 
 // Batch is a sampled mini-batch with the data of its nodes.
@@ -76,7 +77,7 @@ func (r *Runtime) batches(ctx context.Context, o BatchesOptions, yield func(*Bat
 		return false, err
 	}
 	defer func() { err = errors.Join(err, mem.close()) }()
-	if ds.NodeFeatures != nil {
+	if ds.NodeFeatures != nil && !o.NoCopy {
 		c.Load = func(d *actors.Delivery) error { return r.load(d, mem.table()) }
 	}
 	p, err := actors.Start(c)
@@ -85,7 +86,7 @@ func (r *Runtime) batches(ctx context.Context, o BatchesOptions, yield func(*Bat
 	}
 	defer p.Stop()
 	b := new(Batch)
-	if ds.NodeFeatures != nil {
+	if ds.NodeFeatures != nil && !o.NoCopy {
 		b.NumFeatures = ds.NodeFeatures.Cols
 	}
 	for step := int64(0); step < work.Steps()*int64(work.Epochs); {

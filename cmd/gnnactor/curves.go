@@ -121,7 +121,8 @@ func addLine(p *plot.Plot, name string, points plotter.XYs, c color.Color) {
 	}
 }
 
-// wholeTicks marks whole numbers only: there is no epoch 1.5.
+// wholeTicks marks whole numbers only: there is no epoch 1.5, and of times no
+// more is wanted.
 type wholeTicks struct{}
 
 // Ticks implements plot.Ticker.

@@ -34,6 +34,11 @@ func newSample(a *app) *cobra.Command {
 need not exist. Seeds are the training set's nodes; without one, 196,615 nodes
 drawn uniformly, or all if there are fewer.
 
+With --features, --match, --reorder or --cache the feature rows that batches need are
+brought to memory as in training, and counted: how many are there because the
+batches before needed them or a cache holds them, and how many are read. Data
+without features counts as a byte for each node.
+
 With --stats it also says what the batches are like, for one sampler or for
 several beside each other (--sampler neighbor,labor,gns): distinct nodes and edges
 by layer, degrees, rows that got no neighbour although they have some, how much
@@ -47,6 +52,7 @@ batches_per_second, sampled_edges_per_second, mean_edges and mean_input_nodes; w
 --stats, one with graph_degrees and samplers, an object for each of them.`,
 		Example: `  gnnactor sample --data DIR --fanouts 15,10,5 --batch-size 1024 --batches 200
   gnnactor sample --data DIR --fanouts 15,10,5 --stats --sampler neighbor,labor,gns --plot samplers.svg
+  gnnactor sample --data DIR --fanouts 5,10,15 --batch-size 8000 --match --reorder 8 --cache degree:5%
   gnnactor sample --data DIR --stats --sampler frontier,cluster \
     --sampler-options budget=8000,frontier=1000,clusters=1000,per-batch=20`,
 		Args: a.args(cobra.NoArgs),
@@ -70,11 +76,16 @@ batches_per_second, sampled_edges_per_second, mean_edges and mean_input_nodes; w
 				}
 				return a.compareSamplers(cmd.Context(), cfg, batches, plot)
 			}
-			ds, done, err := a.openBare(cfg)
+			rows := slices.ContainsFunc(rowSettings, func(name string) bool { return cmd.Flags().Changed(name) })
+			ds, features, done, err := a.openBare(cfg)
 			if err != nil {
 				return err
 			}
-			cfg.Dataset = ds
+			if rows {
+				cfg = withRows(cfg, ds, features)
+			} else {
+				cfg.Dataset = ds
+			}
 			r, err := a.sample(cmd.Context(), cfg, batches, nil)
 			if err = errors.Join(err, done()); err != nil {
 				return err
@@ -88,10 +99,15 @@ batches_per_second, sampled_edges_per_second, mean_edges and mean_input_nodes; w
 			t.row("sampled edges per second", significant(r.EdgesPerSecond))
 			t.row("edges of a batch, mean", significant(r.MeanEdges))
 			t.row("input nodes of a batch, mean", significant(r.MeanInputNodes))
+			if r.Rows != nil {
+				t.gap()
+				addRows(&t, *r.Rows)
+			}
 			return t.write(a.stdout)
 		},
 	}
-	config = addConfigFlags(cmd, []group{dataGroup}, "layers", "sampler", "fanouts", "sampler-options", "batch-size", "micro-batches", "seed", "threads", "samplers", "credits", "local-codec")
+	names := []string{"layers", "sampler", "fanouts", "sampler-options", "batch-size", "micro-batches", "seed", "threads", "samplers", "credits", "local-codec"}
+	config = addConfigFlags(cmd, []group{dataGroup}, append(names, rowSettings...)...)
 	cmd.Flags().IntVar(&batches, "batches", 0, "batches to sample; 0: one epoch (default with --stats: 20)")
 	cmd.Flags().BoolVar(&stats, "stats", false, "say what the batches are like; --sampler may name several, divided by commas")
 	cmd.Flags().StringVar(&plot, "plot", "", "`FILE`.svg or .png to draw the statistics to")
@@ -106,23 +122,45 @@ type sampleResult struct {
 	MeanEdges        float64 `json:"mean_edges"`
 	MeanInputNodes   float64 `json:"mean_input_nodes"`
 
+	Rows *runtime.RowStats `json:"rows,omitempty"`
+
 	batches int
 	took    time.Duration
 }
 
 // openBare opens the data and returns it without features and labels: a runtime
-// that has some would load them. The data lives until done is called.
-func (a *app) openBare(cfg runtime.Config) (bare *graph.Dataset, done func() error, err error) {
+// that has some would load them. features tells whether it has some. The data
+// lives until done is called.
+func (a *app) openBare(cfg runtime.Config) (bare *graph.Dataset, features bool, done func() error, err error) {
 	// The whole-graph sampler has nothing to prepare.
 	cfg.Sampler, cfg.SamplerOptions = "full", nil
+	cfg.Features, cfg.Match, cfg.Cache = "", "", ""
 	rt, err := runtime.Start(cfg)
 	if err != nil {
-		return nil, nil, err
+		return nil, false, nil, err
 	}
 	a.logf("%s", describe(rt.Dataset()))
 	copied := *rt.Dataset()
 	copied.NodeFeatures, copied.EdgeFeatures, copied.Labels = nil, nil, nil
-	return &copied, rt.Stop, nil
+	return &copied, rt.Dataset().NodeFeatures != nil, rt.Stop, nil
+}
+
+// rowSettings are the settings that say how feature rows are brought to memory.
+var rowSettings = []string{"features", "match", "reorder", "reorder-method", "cache", "loaders"}
+
+// withRows readies cfg, whose data ds was bare of, to count rows: with the
+// features that the data has, or a byte for each node.
+func withRows(cfg runtime.Config, ds *graph.Dataset, features bool) runtime.Config {
+	if cfg.Match == "" && cfg.Features == "" {
+		cfg.Match = "on"
+	}
+	if features {
+		return cfg
+	}
+	n := ds.Graph.NumNodes()
+	ds.NodeFeatures = &graph.Features{Rows: n, Cols: 1, DType: graph.Uint8, Stride: 1, Data: make([]byte, n)}
+	cfg.Dataset = ds
+	return cfg
 }
 
 // sample draws n global batches of cfg.Dataset, or one epoch when n is 0, and
@@ -134,8 +172,8 @@ func (a *app) sample(ctx context.Context, cfg runtime.Config, n int, visit func(
 		return r, err
 	}
 	defer func() { err = errors.Join(err, rt.Stop()) }()
-	ds := cfg.Dataset
-	o := runtime.BatchesOptions{Nodes: ds.Train, Epochs: max(n, 1), Phase: "sample"}
+	ds := rt.Dataset()
+	o := runtime.BatchesOptions{Nodes: ds.Train, Epochs: max(n, 1), Phase: "sample", NoCopy: true}
 	if len(o.Nodes) == 0 {
 		o.Nodes = drawNodes(ds.Graph, seedsWithoutSplit, cfg.Seed)
 	}
@@ -152,6 +190,9 @@ func (a *app) sample(ctx context.Context, cfg runtime.Config, n int, visit func(
 		return r, err
 	}
 	r.took = time.Since(began)
+	if rows := rt.Rows(); rows.Asked > 0 {
+		r.Rows = &rows
+	}
 	r.BatchesPerSecond = float64(r.batches) / r.took.Seconds()
 	r.EdgesPerSecond = float64(edges) / r.took.Seconds()
 	r.MeanEdges = float64(edges) / float64(r.batches)

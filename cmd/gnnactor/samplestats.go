@@ -61,7 +61,7 @@ func (a *app) compareSamplers(ctx context.Context, cfg runtime.Config, n int, pl
 			return err
 		}
 	}
-	ds, done, err := a.openBare(cfg)
+	ds, _, done, err := a.openBare(cfg)
 	if err != nil {
 		return err
 	}

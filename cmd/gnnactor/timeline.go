@@ -17,11 +17,11 @@ import (
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
-// timelineBatches is how many of the last batches the time line shows: enough
+// timelineBatches is how many batches the time line shows: enough
 // to see the rhythm, few enough to tell them apart.
 const timelineBatches = 12
 
-// timeline draws what each stage did while the last batches were computed: a row
+// timeline draws what each stage did while some batches were computed: a row
 // for a stage, or several where its spans overlap, a bar for a span. The bars of
 // a batch have one colour in all stages.
 type timeline struct {
@@ -40,7 +40,7 @@ type timelineBar struct {
 
 var stageOrder = []string{"sample", "reorder", "match", "load", "cache", "compute", "update"}
 
-// newTimeline picks the last batches of spans; nil where nothing was computed.
+// newTimeline picks batches of spans; nil where nothing was computed.
 func newTimeline(spans []runtime.Span) *timeline {
 	var computed []runtime.Span
 	for _, s := range spans {
@@ -52,9 +52,12 @@ func newTimeline(spans []runtime.Span) *timeline {
 		return nil
 	}
 	slices.SortFunc(computed, func(a, b runtime.Span) int { return int(a.Begin - b.Begin) })
-	computed = computed[max(0, len(computed)-timelineBatches):]
-	for len(computed) > 1 && epochOf(computed[0].Name) != epochOf(computed[len(computed)-1].Name) {
-		computed = computed[1:] // what lies between two epochs is evaluation
+	// Out of the middle of the last epoch: at its ends stages wait for nothing
+	// that they would overlap with, and what lies between two epochs is evaluation.
+	last := epochOf(computed[len(computed)-1].Name)
+	computed = computed[slices.IndexFunc(computed, func(s runtime.Span) bool { return epochOf(s.Name) == last }):]
+	if spare := len(computed) - timelineBatches; spare > 0 {
+		computed = computed[spare/2 : spare/2+timelineBatches]
 	}
 	from, to := computed[0].Begin, time.Duration(0)
 	for _, s := range computed {
@@ -68,7 +71,7 @@ func newTimeline(spans []runtime.Span) *timeline {
 	at := func(s runtime.Span) row { return row{slices.Index(stageOrder, s.Stage), s.Lane} }
 	var seen []runtime.Span
 	for _, s := range spans {
-		if s.Begin+s.Wall <= from || s.Begin >= to || s.Name == "" {
+		if s.Begin+s.Wall <= from || s.Begin >= to || batchOf(s.Name) == "" {
 			continue
 		}
 		seen = append(seen, s)
@@ -128,7 +131,7 @@ func (t *timeline) draw(dc draw.Canvas) {
 	p.X.Label.Text = "ms"
 	p.X.Min, p.X.Max = 0, t.width
 	p.Y.Min, p.Y.Max = -0.5, float64(len(t.rows))-0.5
-	p.X.Tick.Marker = plot.DefaultTicks{}
+	p.X.Tick.Marker = wholeTicks{}
 	var ticks plot.ConstantTicks
 	for i, name := range t.rows {
 		ticks = append(ticks, plot.Tick{Value: t.y(i), Label: name})

@@ -30,14 +30,14 @@ func someSpans() []runtime.Span {
 	return spans
 }
 
-// The time line shows the last batches of the last epoch, each stage on rows of
+// The time line shows batches in the middle of the last epoch, each stage on rows of
 // its own, in the order in which batches pass through them.
 func TestTimeline(t *testing.T) {
 	line := newTimeline(someSpans())
 	if want := []string{"sample", "match", "load", "load 2", "compute", "update"}; !slices.Equal(line.rows, want) {
 		t.Errorf("rows %v, want %v", line.rows, want)
 	}
-	if line.first != "train/e1/b8" || line.last != "train/e1/b19" {
+	if line.first != "train/e1/b4" || line.last != "train/e1/b15" {
 		t.Errorf("it shows %s to %s", line.first, line.last)
 	}
 	for _, b := range line.bars {
