@@ -149,14 +149,8 @@ func (p *Process) supervise(r *run) {
 func (p *Process) reap(r *run) (*os.ProcessState, error) {
 	// Not collected yet, a dead leader keeps its id: no signal goes astray.
 	pid := r.cmd.Process.Pid
-	for {
-		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, unix.EINTR) {
-			return nil, fmt.Errorf("netlab: waiting for %s: %w", p.what.Path, err)
-		}
+	if err := p.await(pid, unix.WEXITED); err != nil {
+		return nil, err
 	}
 	p.mu.Lock()
 	_ = unix.Kill(-pid, unix.SIGKILL) // fails if the leader was alone
@@ -202,8 +196,9 @@ func (p *Process) Starts() int {
 	return p.starts
 }
 
-// Signal sends sig to the process and its children. It fails with
-// os.ErrProcessDone, wrapped, while the process is down.
+// Signal sends sig to the process and its children. After SIGSTOP it returns when
+// the process stands still. It fails with os.ErrProcessDone, wrapped, while the
+// process is down.
 func (p *Process) Signal(sig syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -213,7 +208,23 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	if err := unix.Kill(-p.pid, sig); err != nil {
 		return fmt.Errorf("netlab: %v to %s on %s: %w", sig, p.what.Path, p.host.Name(), err)
 	}
-	return nil
+	if sig != unix.SIGSTOP {
+		return nil
+	}
+	return p.await(p.pid, unix.WSTOPPED|unix.WEXITED)
+}
+
+// await waits for a change of a child's state and leaves it to be collected.
+func (p *Process) await(pid, changes int) error {
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, changes|unix.WNOWAIT, nil)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("netlab: waiting for %s on %s: %w", p.what.Path, p.host.Name(), err)
+		}
+	}
 }
 
 // Kill is Signal with SIGKILL: a crash, after which the process is restarted if

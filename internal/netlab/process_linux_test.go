@@ -147,21 +147,20 @@ func TestStop(t *testing.T) {
 	ctx := deadline(t)
 	host := netlab.ForTest(t, 1).Host(0)
 	for _, test := range []struct {
-		script  string
+		role    string
 		patient bool
 		want    syscall.Signal // 0: it exits with status 5
 	}{
-		{"trap 'exit 5' TERM; echo ready; while :; do read x; done", true, 0},
-		{"echo ready; while :; do sleep 1; done", true, syscall.SIGTERM},
-		{"trap '' TERM; echo ready; while :; do sleep 1; done", false, syscall.SIGKILL},
+		{"polite", true, 0},
+		{"hold", true, syscall.SIGTERM},
+		{"stubborn", false, syscall.SIGKILL},
 	} {
 		out := newLog()
-		// A FIFO nobody writes to lets the shell wait without children.
-		p, err := host.Start(netlab.Command{Path: "/bin/bash", Args: []string{"-c", "exec 0<> <(:); " + test.script}, Log: out, Restart: time.Millisecond})
+		p, err := host.Start(netlab.Command{Path: os.Args[0], Env: []string{"NETLAB_ROLE=" + test.role}, Log: out, Restart: time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}
-		out.await(ctx, t, "ready")
+		out.await(ctx, t, "holding")
 		wait, cancel := ctx, context.CancelFunc(func() {})
 		if !test.patient {
 			wait, cancel = context.WithTimeout(ctx, 50*time.Millisecond)
@@ -173,10 +172,10 @@ func TestStop(t *testing.T) {
 		}
 		status := state.Sys().(syscall.WaitStatus)
 		if test.want == 0 && status.ExitStatus() != 5 || test.want != 0 && (!status.Signaled() || status.Signal() != test.want) {
-			t.Errorf("%s: %v; want %v", test.script, state, test.want)
+			t.Errorf("%s: %v; want %v", test.role, state, test.want)
 		}
 		if p.Starts() != 1 {
-			t.Errorf("%s: %d starts; want 1", test.script, p.Starts())
+			t.Errorf("%s: %d starts; want 1", test.role, p.Starts())
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"sync"
 	"syscall"
@@ -33,6 +34,15 @@ func TestMain(m *testing.M) {
 	case "note":
 		err = note()
 	case "hold":
+		hold()
+	case "polite":
+		asked := make(chan os.Signal, 1)
+		signal.Notify(asked, syscall.SIGTERM)
+		fmt.Println("holding")
+		<-asked
+		os.Exit(5)
+	case "stubborn":
+		signal.Ignore(syscall.SIGTERM)
 		hold()
 	case "family":
 		err = family()
