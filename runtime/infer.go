@@ -18,6 +18,13 @@ type Metrics struct {
 	Accuracy float64
 	Loss     float64 // mean cross-entropy; summed over the labels of a node
 	Count    int     // labelled nodes
+	// F1 are the means of precision and recall; with one class per node the
+	// micro one is the accuracy. 0 without any node.
+	F1 compute.F1
+	// AUC is the area under the ROC curve, the mean over classes of one against
+	// the rest, or over labels. Evaluate leaves it 0; EvaluateAUC computes it, to NaN
+	// where no class tells nodes apart.
+	AUC float64
 }
 
 // Embedding is a matrix with one row per asked-for node: the model's output.
@@ -35,8 +42,18 @@ type Prediction struct {
 // Evaluate compares the model's predictions for nodes with their labels, by
 // exact inference: every layer over all neighbours, nothing sampled. The
 // result does not depend on EvalChunk or Threads. Nodes without a label are
-// left out.
+// left out. With a temporal sampler, all neighbours means those that are no newer
+// than the node.
 func (r *Runtime) Evaluate(ctx context.Context, nodes []uint32) (Metrics, error) {
+	return r.measure(ctx, nodes, false)
+}
+
+// EvaluateAUC is Evaluate with AUC, which sorts the nodes once per class.
+func (r *Runtime) EvaluateAUC(ctx context.Context, nodes []uint32) (Metrics, error) {
+	return r.measure(ctx, nodes, true)
+}
+
+func (r *Runtime) measure(ctx context.Context, nodes []uint32, auc bool) (Metrics, error) {
 	ctx, end, err := r.begin(ctx)
 	if err != nil {
 		return Metrics{}, err
@@ -46,7 +63,7 @@ func (r *Runtime) Evaluate(ctx context.Context, nodes []uint32) (Metrics, error)
 	if err != nil {
 		return Metrics{}, err
 	}
-	return r.evaluate(ctx, params, nodes)
+	return r.evaluate(ctx, params, nodes, auc)
 }
 
 // Embed returns the model's output for ids; it computes only their L-hop
@@ -131,6 +148,10 @@ func (r *Runtime) infer(ctx context.Context, params []float32, nodes []uint32) (
 	defer r.releaseExec(x)
 	var out cpu.Matrix[float32]
 	err := features.Guard(func() (err error) {
+		if r.sampler.Spec().Temporal && nodes != nil {
+			out, err = r.inferTemporal(ctx, x, params, nodes)
+			return err
+		}
 		out, err = r.model.Infer(ctx, x, params, r.data.ds, nodes, r.plan.EvalChunk)
 		return err
 	})
@@ -140,26 +161,54 @@ func (r *Runtime) infer(ctx context.Context, params []float32, nodes []uint32) (
 	return out, err
 }
 
-func (r *Runtime) evaluate(ctx context.Context, params []float32, nodes []uint32) (Metrics, error) {
+func (r *Runtime) evaluate(ctx context.Context, params []float32, nodes []uint32, auc bool) (Metrics, error) {
 	if len(nodes) == 0 {
-		return Metrics{Accuracy: math.NaN(), Loss: math.NaN()}, nil
+		return Metrics{Accuracy: math.NaN(), Loss: math.NaN(), AUC: math.NaN()}, nil
 	}
 	out, err := r.infer(ctx, params, nodes)
 	if err != nil {
 		return Metrics{}, err
 	}
-	return r.score(out, nodes), nil
+	m := r.score(out, nodes)
+	if auc {
+		if l := r.data.ds.Labels; l.IsMulti() {
+			m.AUC = compute.MultiLabelAUC(out, r.multiLabels(nodes))
+		} else {
+			m.AUC = compute.SingleLabelAUC(out, r.classes(nodes))
+		}
+	}
+	return m, nil
+}
+
+// classes returns the class of each node.
+func (r *Runtime) classes(nodes []uint32) []int32 {
+	classes := make([]int32, len(nodes))
+	for i, v := range nodes {
+		classes[i] = r.data.ds.Labels.Class[v]
+	}
+	return classes
+}
+
+// multiLabels returns the labels of each node, row by row.
+func (r *Runtime) multiLabels(nodes []uint32) []uint8 {
+	l := r.data.ds.Labels
+	labels := make([]uint8, 0, len(nodes)*l.NumClasses)
+	for _, v := range nodes {
+		labels = append(labels, l.Multi[int(v)*l.NumClasses:(int(v)+1)*l.NumClasses]...)
+	}
+	return labels
 }
 
 // score compares row i of out with the label of nodes[i].
 func (r *Runtime) score(out cpu.Matrix[float32], nodes []uint32) Metrics {
-	var m Metrics
-	if l := r.data.ds.Labels; l.IsMulti() {
-		return scoreMulti(out, l, nodes)
+	if r.data.ds.Labels.IsMulti() {
+		return scoreMulti(out, r.multiLabels(nodes))
 	}
+	classes := r.classes(nodes)
+	m := Metrics{F1: compute.SingleLabelF1(out, classes)}
 	correct := 0
-	for i, v := range nodes {
-		class := int(r.data.ds.Labels.Class[v])
+	for i := range nodes {
+		class := int(classes[i])
 		if class == graph.Unlabeled {
 			continue
 		}
@@ -194,22 +243,19 @@ func (r *Runtime) accuracies(ctx context.Context, params []float32) (valid, test
 }
 
 // scoreMulti is score for several labels a node.
-func scoreMulti(out cpu.Matrix[float32], l *graph.Labels, nodes []uint32) Metrics {
-	m := Metrics{Count: len(nodes)}
-	want := make([]uint8, 0, len(nodes)*l.NumClasses)
-	for i, v := range nodes {
-		labels := l.Multi[int(v)*l.NumClasses : (int(v)+1)*l.NumClasses]
-		want = append(want, labels...)
+func scoreMulti(out cpu.Matrix[float32], want []uint8) Metrics {
+	m := Metrics{Count: out.Rows, Accuracy: math.NaN()}
+	for i := range out.Rows {
 		for j, z := range out.Row(i) {
 			// −log σ(z) for a label that is set, −log(1 − σ(z)) for one that is not.
 			x := float64(z)
-			m.Loss += math.Max(x, 0) - x*float64(labels[j]) + math.Log1p(math.Exp(-math.Abs(x)))
+			m.Loss += math.Max(x, 0) - x*float64(want[i*out.Cols+j]) + math.Log1p(math.Exp(-math.Abs(x)))
 		}
 	}
 	m.Loss /= float64(m.Count)
-	m.Accuracy = math.NaN()
 	if m.Count > 0 {
-		m.Accuracy = compute.MultiLabelF1(out, want).Micro
+		m.F1 = compute.MultiLabelF1(out, want)
+		m.Accuracy = m.F1.Micro
 	}
 	return m
 }

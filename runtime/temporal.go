@@ -1,0 +1,63 @@
+package runtime
+
+import (
+	"context"
+
+	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/sampling"
+)
+
+// temporalChunk is how many nodes are inferred at once under a temporal
+// constraint: what each sees is its own, so their neighbourhoods add up.
+const temporalChunk = 256
+
+// inferTemporal is infer where a node may see nothing newer than itself: over
+// all neighbours that are old enough.
+func (r *Runtime) inferTemporal(ctx context.Context, x *cpu.Exec, params []float32, nodes []uint32) (cpu.Matrix[float32], error) {
+	none := cpu.Matrix[float32]{}
+	ds := r.data.ds
+	spec := sampling.Spec{Name: "khop", Layers: r.model.Blocks(), Temporal: true, EdgeIDs: r.sampler.Spec().EdgeIDs}
+	p, err := sampling.Prepare(spec, ds, r.cfg.Seed)
+	if err != nil {
+		return none, err
+	}
+	s := p.NewSampler()
+	var b sampling.Batch
+	out := cpu.NewMatrix[float32](len(nodes), ds.Labels.NumClasses)
+	for at := 0; at < len(nodes); at += temporalChunk {
+		if ctx.Err() != nil {
+			return none, context.Cause(ctx)
+		}
+		// Seeds of a batch are distinct; what is asked for need not be.
+		part := nodes[at:min(at+temporalChunk, len(nodes))]
+		seeds, row := distinct(part)
+		if err := s.Sample(&b, 0, seeds); err != nil {
+			return none, err
+		}
+		y, err := r.model.Output(x, params, &compute.Input{Blocks: b.Blocks, Features: ds.NodeFeatures, Edges: ds.EdgeFeatures, Rows: b.Inputs()})
+		if err != nil {
+			return none, err
+		}
+		for i := range part {
+			copy(out.Row(at+i), y.Row(row[i]))
+		}
+	}
+	return out, nil
+}
+
+// distinct returns the nodes, each once in the order of their first occurrence,
+// and for every one given its place there.
+func distinct(nodes []uint32) (once []uint32, place []int) {
+	at := make(map[uint32]int, len(nodes))
+	for _, v := range nodes {
+		i, ok := at[v]
+		if !ok {
+			i = len(once)
+			at[v] = i
+			once = append(once, v)
+		}
+		place = append(place, i)
+	}
+	return once, place
+}
