@@ -97,14 +97,24 @@ func (t *Tape[T]) Aggregate(b *graph.Block, x *Value[T], reduce cpu.Reduce, weig
 	}
 	cpu.Aggregate(t.x, y.dense, b, x.source(), o)
 	t.Record(y, func() {
-		dx, add := x.gradient()
-		if !add {
-			cpu.AggregateBackward(t.x, dx, t.transpose(b), y.grad, o)
+		dx, held := x.gradientRows()
+		if held == b.NumDst && held < x.rows {
+			// The destinations' own gradients, of layers that read their old
+			// values: the other rows need no zeros to add to.
+			rows := *t.transpose(b)
+			rows.NumSrc, rows.Indptr = held, rows.Indptr[:held+1]
+			o.Accumulate = true
+			cpu.AggregateBackward(t.x, dx.View(0, held, 0, x.cols), &rows, y.grad, o)
+			rows.NumSrc, rows.Indptr = x.rows-held, t.transpose(b).Indptr[held:]
+			o.Accumulate, o.Self = false, nil
+			cpu.AggregateBackward(t.x, dx.View(held, x.rows, 0, x.cols), &rows, y.grad, o)
 			return
 		}
-		part := t.matrix(x.rows, x.cols)
-		cpu.AggregateBackward(t.x, part, t.transpose(b), y.grad, o)
-		cpu.Add(t.x, dx, dx, part)
+		if held > 0 && held < x.rows {
+			cpu.Fill(t.x, dx.View(held, x.rows, 0, x.cols), 0)
+		}
+		o.Accumulate = held > 0
+		cpu.AggregateBackward(t.x, dx, t.transpose(b), y.grad, o)
 	}, x)
 	return y
 }

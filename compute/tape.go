@@ -180,6 +180,7 @@ func (t *Tape[T]) Record(out *Value[T], back func(), inputs ...*Value[T]) {
 func (t *Tape[T]) Backward() {
 	for i := len(t.steps) - 1; i >= 0; i-- {
 		if s := t.steps[i]; s.out.hasGrad {
+			s.out.settle()
 			s.back()
 		}
 	}

@@ -21,6 +21,7 @@ type Value[T cpu.Float] struct {
 
 	grad    cpu.Matrix[T]
 	hasGrad bool // grad holds a (partial) gradient
+	begun   int  // if above 0, only the first begun rows of grad hold it; the others are unwritten zeros
 	needs   bool // somebody wants the gradient
 	read    bool // a recorded step reads the values, so that they must not change
 
@@ -77,6 +78,8 @@ func (v *Value[T]) gradient() (g cpu.Matrix[T], add bool) {
 		g, add = v.parent.gradient()
 		switch {
 		case add:
+		case v.cols == v.parent.cols && v.parent.parent == nil && v.rows > 0:
+			v.parent.begun = v.rows
 		case v.cols == v.parent.cols:
 			cpu.Fill(v.tape.x, g.View(v.rows, g.Rows, 0, g.Cols), 0)
 		default:
@@ -88,9 +91,32 @@ func (v *Value[T]) gradient() (g cpu.Matrix[T], add bool) {
 	if v.grad.Data == nil {
 		v.grad = v.tape.matrix(v.rows, v.cols)
 	}
+	v.settle()
 	add = v.hasGrad
 	v.hasGrad = true
 	return v.grad, add
+}
+
+// settle writes the zeros that a part's gradient put off.
+func (v *Value[T]) settle() {
+	if v.begun > 0 {
+		cpu.Fill(v.tape.x, v.grad.View(v.begun, v.rows, 0, v.cols), 0)
+		v.begun = 0
+	}
+}
+
+// gradientRows is gradient for an op that overwrites the rows that hold nothing
+// yet and adds to the others: the first held ones.
+func (v *Value[T]) gradientRows() (g cpu.Matrix[T], held int) {
+	if v.parent == nil && v.begun > 0 {
+		held, v.begun = v.begun, 0
+		return v.grad, held
+	}
+	g, add := v.gradient()
+	if add {
+		held = v.rows
+	}
+	return g, held
 }
 
 // Grad returns the gradient with respect to v after Backward; its Data is nil
@@ -105,6 +131,7 @@ func (v *Value[T]) Grad() cpu.Matrix[T] {
 	if !v.hasGrad {
 		return cpu.Matrix[T]{}
 	}
+	v.settle()
 	return v.grad
 }
 
