@@ -144,3 +144,57 @@ func AUC(scores []float32, positive []bool) float64 {
 	}
 	return (ranks - float64(positives)*float64(positives+1)/2) / (float64(positives) * float64(negatives))
 }
+
+// SingleLabelAUC returns the mean, over the classes that some labelled rows have
+// and others do not, of AUC with the class's softmax probability as the score
+// (one class against the rest); with two classes both give the same. Rows with
+// graph.Unlabeled do not count. It is NaN without such a class.
+func SingleLabelAUC(logits cpu.Matrix[float32], labels []int32) float64 {
+	var rows []int
+	var scale []float64 // log Σ exp
+	for i, y := range labels {
+		if y == graph.Unlabeled {
+			continue
+		}
+		row := logits.Row(i)
+		top, sum := float64(row[ArgMax(row)]), 0.0
+		for _, v := range row {
+			sum += math.Exp(float64(v) - top)
+		}
+		rows, scale = append(rows, i), append(scale, top+math.Log(sum))
+	}
+	return meanAUC(len(rows), logits.Cols, func(k, class int) (float32, bool) {
+		return float32(float64(logits.Row(rows[k])[class]) - scale[k]), int(labels[rows[k]]) == class
+	})
+}
+
+// MultiLabelAUC returns the mean of AUC over the labels that some rows have and
+// others do not; label j of row i is true if labels[i·cols+j] is not 0. It is
+// NaN without such a label.
+func MultiLabelAUC(logits cpu.Matrix[float32], labels []uint8) float64 {
+	return meanAUC(logits.Rows, logits.Cols, func(i, j int) (float32, bool) {
+		return logits.Row(i)[j], labels[i*logits.Cols+j] != 0
+	})
+}
+
+func meanAUC(n, classes int, at func(i, class int) (score float32, positive bool)) float64 {
+	scores, positive := make([]float32, n), make([]bool, n)
+	sum, seen := 0.0, 0
+	for j := range classes {
+		positives := 0
+		for i := range n {
+			if scores[i], positive[i] = at(i, j); positive[i] {
+				positives++
+			}
+		}
+		if positives == 0 || positives == n {
+			continue
+		}
+		sum += AUC(scores, positive)
+		seen++
+	}
+	if seen == 0 {
+		return math.NaN()
+	}
+	return sum / float64(seen)
+}

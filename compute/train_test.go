@@ -164,6 +164,45 @@ func TestAUC(t *testing.T) {
 	}
 }
 
+// TestMeanAUC compares with AUC of each class's column.
+func TestMeanAUC(t *testing.T) {
+	logits := randomMatrix[float32](30, 4, 5)
+	labels, multi := make([]int32, 30), make([]uint8, 120)
+	for i := range labels {
+		labels[i] = int32(rng.New(2).Uintn(uint64(i), 3)) // class 3 does not occur
+		for j := range 3 {
+			multi[i*4+j] = uint8(rng.New(3, uint64(j)).Uintn(uint64(i), 2))
+		}
+	}
+	labels[4] = graph.Unlabeled
+	var single, several float64
+	for j := range 3 {
+		var p, z []float32
+		var is, has []bool
+		for i := range 30 {
+			sum := 0.0
+			for _, v := range logits.Row(i) {
+				sum += math.Exp(float64(v))
+			}
+			if labels[i] != graph.Unlabeled {
+				p, is = append(p, float32(math.Exp(float64(logits.Row(i)[j]))/sum)), append(is, int(labels[i]) == j)
+			}
+			z, has = append(z, logits.Row(i)[j]), append(has, multi[i*4+j] != 0)
+		}
+		single += AUC(p, is) / 3
+		several += AUC(z, has) / 3
+	}
+	if got := SingleLabelAUC(logits, labels); math.Abs(got-single) > 1e-12 {
+		t.Errorf("one class each: %v, want %v", got, single)
+	}
+	if got := MultiLabelAUC(logits, multi); math.Abs(got-several) > 1e-12 {
+		t.Errorf("several labels: %v, want %v", got, several)
+	}
+	if got := SingleLabelAUC(logits, make([]int32, 30)); !math.IsNaN(got) {
+		t.Errorf("one class alone: %v", got)
+	}
+}
+
 // TestSGD compares with PyTorch's formulas in float64.
 func TestSGD(t *testing.T) {
 	for _, o := range []SGD{{LR: 0.1}, {LR: 0.1, Momentum: 0.9, WeightDecay: 0.01}, {LR: 0.1, Momentum: 0.9, Nesterov: true}} {

@@ -16,6 +16,9 @@ func newEval(a *app) *cobra.Command {
 		Long: `Measure saved parameters on a data set's splits, by exact inference: every layer
 over all neighbours, nothing sampled.
 
+The accuracy of nodes with several labels is the micro-F1 score. AUC is the mean
+over the classes, each against the rest.
+
 The file says which model it was saved from. For one that does not, written by
 PyG say, name --model, --layers and --hidden.`,
 		Example: `  gnnactor train --data DIR --save model.safetensors
@@ -51,6 +54,9 @@ func startSaved(cmd *cobra.Command, a *app, config *configFlags) (*runtime.Runti
 // splitResult is one split's figures in --output json.
 type splitResult struct {
 	Accuracy finite `json:"accuracy"`
+	MicroF1  finite `json:"micro_f1"`
+	MacroF1  finite `json:"macro_f1"`
+	AUC      finite `json:"auc"`
 	Loss     finite `json:"loss"`
 	Nodes    int    `json:"nodes"`
 }
@@ -59,17 +65,17 @@ func (a *app) evaluate(cmd *cobra.Command, rt *runtime.Runtime) error {
 	ds := rt.Dataset()
 	results := map[string]splitResult{}
 	var t table
-	t.row("", "nodes", "accuracy", "loss")
+	t.row("", "nodes", "accuracy", "macro-F1", "AUC", "loss")
 	for _, split := range []struct {
 		name  string
 		nodes []uint32
 	}{{"train", ds.Train}, {"valid", ds.Valid}, {"test", ds.Test}} {
-		m, err := rt.Evaluate(cmd.Context(), split.nodes)
+		m, err := rt.EvaluateAUC(cmd.Context(), split.nodes)
 		if err != nil {
 			return err
 		}
-		results[split.name] = splitResult{finite(m.Accuracy), finite(m.Loss), m.Count}
-		t.row(split.name, formatCount(m.Count), formatPercent(m.Accuracy), formatLoss(m.Loss))
+		results[split.name] = splitResult{finite(m.Accuracy), finite(m.F1.Micro), finite(m.F1.Macro), finite(m.AUC), finite(m.Loss), m.Count}
+		t.row(split.name, formatCount(m.Count), formatPercent(m.Accuracy), formatPercent(m.F1.Macro), formatPercent(m.AUC), formatLoss(m.Loss))
 	}
 	if a.output == outputJSON {
 		return a.printJSON(results)
