@@ -21,6 +21,7 @@ type load struct {
 	ctx     context.Context // ends when the stage is drained
 	cancel  context.CancelFunc
 	queue   []*loading // in the order of the batches; bounded by Memory.Ahead
+	loaders int        // reads that may be under way
 	started int        // how many of the queue were started
 	reading int
 }
@@ -36,7 +37,7 @@ func (s *load) name() string { return "load" }
 func (s *load) idle() bool   { return s.reading == 0 }
 
 func (s *load) start(self *actor.PID) {
-	s.self = self
+	s.self, s.loaders = self, s.mem.Loaders
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 }
 
@@ -47,6 +48,8 @@ func (s *load) receive(m any) {
 	switch m := m.(type) {
 	case *messages.Matched:
 		s.queue = append(s.queue, &loading{m: m})
+	case *messages.Tune:
+		s.loaders = m.Loaders
 	case *done:
 		s.reading--
 		if m.err != nil {
@@ -67,7 +70,7 @@ func (s *load) receive(m any) {
 
 // read starts the reads that are due.
 func (s *load) read() {
-	for s.started < len(s.queue) && s.reading < s.mem.Loaders && s.ctx.Err() == nil {
+	for s.started < len(s.queue) && s.reading < s.loaders && s.ctx.Err() == nil {
 		x := s.queue[s.started]
 		s.started++
 		if len(x.m.Rows) == 0 {

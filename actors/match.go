@@ -33,6 +33,7 @@ type match struct {
 	leases map[position]*features.Lease // of batches that are on their way
 	given  []*features.Lease            // released, and not yet given back to the slab
 	full   *matching                    // waits for room
+	ahead  int                          // batches that may hold slots
 	epoch  int                          // of the newest batch that was matched
 	busy   bool
 }
@@ -48,6 +49,7 @@ func (s *match) name() string { return "match" }
 func (s *match) idle() bool   { return !s.busy }
 
 func (s *match) start(self *actor.PID) {
+	s.ahead = s.mem.Ahead
 	s.self, s.due, s.leases = self, newSequence[*messages.Sampled](s.first), map[position]*features.Lease{}
 }
 
@@ -73,6 +75,8 @@ func (s *match) receive(m any) {
 		if x, ok := m.res.(*matching); ok {
 			s.matched(x)
 		}
+	case *messages.Tune:
+		s.ahead = m.Ahead
 	}
 	s.next()
 }
@@ -119,7 +123,7 @@ func (s *match) next() {
 		return
 	}
 	m, ok := s.due.peek()
-	if ok = ok && len(s.leases) < s.mem.Ahead; ok {
+	if ok = ok && len(s.leases) < s.ahead; ok {
 		s.due.take(m.Batch.ID.Of)
 	} else if len(given) == 0 {
 		return

@@ -24,6 +24,7 @@ type Config struct {
 
 	Samplers []sampling.Sampler // one actor each
 	Credits  int                // batches that each sampler may have out, at least 1
+	Resting  int                // of the samplers, those that have no credit until Tune gives them some
 	Bytes    bool               // send every message through its msgpack bytes
 
 	Trainers []Gradienter // one actor each, at most Work.Micro
@@ -81,11 +82,11 @@ func (d *directory) Ordered(m int) *actor.PID {
 // Start spawns the actors. A training pipeline computes nothing before the
 // first Proceed, but already samples.
 func Start(c Config) (*Pipeline, error) {
-	if len(c.Samplers) == 0 || c.Credits < 1 || c.Work.BatchSize < 1 || c.Work.Micro < 1 {
+	if len(c.Samplers)-c.Resting < 1 || c.Credits < 1 || c.Work.BatchSize < 1 || c.Work.Micro < 1 {
 		return nil, fmt.Errorf("actors: %d samplers with %d credits, batch size %d in %d micro-batches: each must be at least 1",
 			len(c.Samplers), c.Credits, c.Work.BatchSize, c.Work.Micro)
 	}
-	if w := c.Work.Window; w > 1 && (c.Order == nil || len(c.Samplers)*c.Credits < (w+1)*c.Work.Micro) {
+	if w := c.Work.Window; w > 1 && (c.Order == nil || (len(c.Samplers)-c.Resting)*c.Credits < (w+1)*c.Work.Micro) {
 		return nil, fmt.Errorf("actors: windows of %d batches in %d micro-batches need an order, and credit for %d: there are %d samplers with %d credits",
 			w, c.Work.Micro, (w+1)*c.Work.Micro, len(c.Samplers), c.Credits)
 	}
@@ -102,7 +103,11 @@ func Start(c Config) (*Pipeline, error) {
 	}
 	dir.source = spawn(&source{post: p.post, work: c.Work})
 	for i, s := range c.Samplers {
-		dir.samplers = append(dir.samplers, spawn(&sampler{post: p.post, index: i, seed: c.Work.Seed, sampler: s, free: c.Credits}))
+		credits := c.Credits
+		if i >= len(c.Samplers)-c.Resting {
+			credits = 0
+		}
+		dir.samplers = append(dir.samplers, spawn(&sampler{post: p.post, index: i, seed: c.Work.Seed, sampler: s, limit: credits, free: credits}))
 	}
 	if c.Work.Window > 1 {
 		dir.reorder = spawn(&reorder{post: p.post, work: c.Work, order: c.Order})
@@ -142,6 +147,18 @@ func (p *Pipeline) Next(ctx context.Context) (any, error) {
 		return nil, f
 	}
 	return x, nil
+}
+
+// Tune changes what the stages may have under way, while they work. It must leave
+// at least one sampler, and the credit that a window needs.
+func (p *Pipeline) Tune(t messages.Tune) {
+	for _, pid := range p.post.dir.(*directory).samplers {
+		p.post.send(pid, &t)
+	}
+	if match := p.post.dir.Match(); match != nil && t.Ahead > 0 && t.Loaders > 0 {
+		p.post.send(match, &t)
+		p.post.send(p.post.dir.Load(), &t)
+	}
 }
 
 // Proceed lets the epoch that begins, or is resumed, at step be computed.

@@ -14,7 +14,8 @@ type sampler struct {
 	index   int
 	seed    uint64
 	sampler sampling.Sampler
-	free    int // batches it may still have out
+	limit   int // batches it may have out
+	free    int // of them, those that it has not; below 0 after the limit fell
 	self    *actor.PID
 	asked   bool
 	busy    bool
@@ -26,7 +27,7 @@ func (s *sampler) start(self *actor.PID) { s.self = self }
 
 // ask grants the source one credit when there is nothing to do.
 func (s *sampler) ask() {
-	if s.asked || s.busy || s.free == 0 {
+	if s.asked || s.busy || s.free <= 0 {
 		return
 	}
 	s.asked = true
@@ -41,6 +42,13 @@ func (s *sampler) receive(m any) {
 		s.job(s.self, clock.Sample, m.ID, func() (any, error) { return s.sample(m) })
 	case *messages.Credit:
 		s.free += m.N
+	case *messages.Tune:
+		limit := 0
+		if s.index < m.Samplers {
+			limit = m.Credits
+		}
+		s.free += limit - s.limit
+		s.limit = limit
 	case *done:
 		s.busy = false
 		if m.err != nil {

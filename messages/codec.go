@@ -19,6 +19,7 @@ var kinds = map[string]func() Message{
 	"matched":  func() Message { return new(Matched) },
 	"loaded":   func() Message { return new(Loaded) },
 	"released": func() Message { return new(Released) },
+	"tune":     func() Message { return new(Tune) },
 	"begun":    func() Message { return new(Begun) },
 	"gradient": func() Message { return new(Gradient) },
 	"version":  func() Message { return new(Version) },

@@ -72,6 +72,14 @@ type Released struct {
 	Micro int   `msgpack:"m"`
 }
 
+// Tune changes what a stage may have under way: no result depends on it.
+type Tune struct {
+	Samplers int `msgpack:"s"` // samplers that work; the others rest
+	Credits  int `msgpack:"c"` // batches that each of them may have out
+	Ahead    int `msgpack:"a"` // batches that may hold slots
+	Loaders  int `msgpack:"l"` // reads that may be under way
+}
+
 // Begun tells the cache stage that the first batch of an epoch was matched.
 type Begun struct {
 	Epoch int `msgpack:"e"`
@@ -175,6 +183,7 @@ func (*Sampled) Kind() string  { return "sampled" }
 func (*Matched) Kind() string  { return "matched" }
 func (*Loaded) Kind() string   { return "loaded" }
 func (*Released) Kind() string { return "released" }
+func (*Tune) Kind() string     { return "tune" }
 func (*Begun) Kind() string    { return "begun" }
 func (*Gradient) Kind() string { return "gradient" }
 func (*Version) Kind() string  { return "version" }

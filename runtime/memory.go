@@ -142,7 +142,8 @@ func (r *Runtime) pipelineConfig(ctx context.Context, work actors.Work, rec *clo
 	work.Window = r.plan.Reorder
 	c = actors.Config{
 		System: r.system, Pool: r.pool, Clock: rec, Work: work, Samplers: r.samplers(), Credits: r.plan.Credits,
-		Bytes: r.cfg.LocalCodec == "msgpack",
+		Resting: r.plan.MaxSamplers - r.plan.Samplers,
+		Bytes:   r.cfg.LocalCodec == "msgpack",
 	}
 	m = new(resident)
 	if work.Window > 1 {
@@ -185,14 +186,14 @@ func (r *Runtime) pipelineConfig(ctx context.Context, work actors.Work, rec *clo
 			Nodes:  func(generation int) []uint32 { return caches.At(generation).Nodes },
 		}
 	}
-	if err := r.pin(ctx, cache, m.slab, store, rec); err != nil {
+	if err := r.pin(ctx, cache, m.slab, store, work.Nodes, rec); err != nil {
 		return c, nil, errors.Join(err, m.close())
 	}
 	return c, m, nil
 }
 
 // pin reads the rows of a static cache.
-func (r *Runtime) pin(ctx context.Context, cache features.CacheSpec, slab *features.Slab, store features.Store, rec *clock.Recorder) error {
+func (r *Runtime) pin(ctx context.Context, cache features.CacheSpec, slab *features.Slab, store features.Store, seeds []uint32, rec *clock.Recorder) error {
 	var nodes []uint32
 	rows := cache.Rows(store.Layout())
 	switch cache.Kind {
@@ -200,7 +201,7 @@ func (r *Runtime) pin(ctx context.Context, cache features.CacheSpec, slab *featu
 		nodes = features.ByDegree(r.data.ds.Graph, rows)
 	case features.CacheHot:
 		var err error
-		if nodes, err = r.hottest(rows); err != nil {
+		if nodes, err = r.hottest(seeds, rows); err != nil {
 			return err
 		}
 	default:
@@ -222,9 +223,9 @@ func (r *Runtime) pin(ctx context.Context, cache features.CacheSpec, slab *featu
 // hotBatches is how many batches are sampled to find the hottest nodes.
 const hotBatches = 64
 
-// hottest returns the k nodes that batches sampled beforehand need most.
-func (r *Runtime) hottest(k int) ([]uint32, error) {
-	seeds := r.data.ds.Train
+// hottest returns the k nodes that batches sampled beforehand need most, of the given
+// seed nodes.
+func (r *Runtime) hottest(seeds []uint32, k int) ([]uint32, error) {
 	order := sampling.Order(seeds, r.cfg.Seed, 0)
 	size := r.sampler.Spec().BatchSize(r.cfg.BatchSize, len(seeds))
 	n := min(hotBatches, sampling.NumBatches(len(seeds), size))

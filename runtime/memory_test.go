@@ -69,6 +69,32 @@ func TestMemoryDoesNotChangeBits(t *testing.T) {
 	}
 }
 
+// What a run measures of its first batches changes its plan, and no bit.
+func TestRefiningDoesNotChangeBits(t *testing.T) {
+	c := config()
+	c.BatchSize, c.Threads, c.Match = 4, 4, "on" // 75 batches an epoch
+	free := started(t, c)
+	changes := 0
+	for e, err := range free.Train(context.Background()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Kind == EventTune {
+			changes++
+			if e.Message == "" {
+				t.Error("a change without a reason")
+			}
+		}
+	}
+	if changes > refineRounds {
+		t.Errorf("the plan was changed %d times", changes)
+	}
+	c.Samplers, c.Credits, c.Loaders = 1, 2, 1
+	if got := parametersOf(t, c); got != free.ParametersSHA256() {
+		t.Errorf("other bits after %d changes of the plan", changes)
+	}
+}
+
 // The window and the method are part of the identity: they change the order.
 func TestReorderChangesBits(t *testing.T) {
 	c := config()

@@ -27,14 +27,19 @@ func (r *Runtime) sizes() scheduler.Sizes {
 	return s
 }
 
+// request returns what the user fixed.
+func (r *Runtime) request() scheduler.Request {
+	return scheduler.Request{
+		Threads: r.cfg.threads(), Samplers: r.cfg.Samplers, Trainers: r.cfg.Trainers, Credits: r.cfg.Credits,
+		EvalChunk: r.cfg.EvalChunk, LocalCodec: r.cfg.LocalCodec, Loaders: r.cfg.Loaders, Reorder: r.cfg.Reorder, Match: r.cfg.Match,
+	}
+}
+
 // makePlan plans the run. Where rows are brought to a slab, some batches are
 // sampled first, to know how large they are.
 func (r *Runtime) makePlan() (*scheduler.Plan, error) {
 	s := r.sizes()
-	request := scheduler.Request{
-		Threads: r.cfg.threads(), Samplers: r.cfg.Samplers, Trainers: r.cfg.Trainers, Credits: r.cfg.Credits,
-		EvalChunk: r.cfg.EvalChunk, LocalCodec: r.cfg.LocalCodec, Loaders: r.cfg.Loaders, Reorder: r.cfg.Reorder, Match: r.cfg.Match,
-	}
+	request := r.request()
 	if err := r.planCache(&s); err != nil {
 		return nil, err
 	}

@@ -23,6 +23,7 @@ type EventKind int
 const (
 	EventStart EventKind = iota // training is about to begin; Message and Resumed say from where
 	EventStep                   // a batch was applied
+	EventTune                   // the plan was changed after measuring the first batches; Message says what and why
 	EventEpoch                  // an epoch ended, was evaluated and saved
 	EventDone                   // training ended; figures of the final parameters
 )
@@ -103,18 +104,19 @@ func (r *Runtime) Train(ctx context.Context) iter.Seq2[Event, error] {
 
 // training is one call of Train.
 type training struct {
-	r       *Runtime
-	yield   func(Event, error) bool
-	left    bool // the loop was left
-	steps   int64
-	work    actors.Work
-	state   checkpoint
-	updater *updater
-	clock   clock.Recorder
-	began   time.Time
-	piping  time.Duration // wall time that the pipeline was let run
-	unlock  func() error  // the checkpoint directory
-	unsaved error         // why an interrupted run has no last checkpoint
+	r        *Runtime
+	yield    func(Event, error) bool
+	left     bool // the loop was left
+	steps    int64
+	work     actors.Work
+	state    checkpoint
+	updater  *updater
+	clock    clock.Recorder
+	began    time.Time
+	piping   time.Duration // wall time that the pipeline was let run
+	samplers int           // the most that ever worked
+	unlock   func() error  // the checkpoint directory
+	unsaved  error         // why an interrupted run has no last checkpoint
 }
 
 // errLeft ends a run whose loop was left; nobody sees it.
@@ -132,7 +134,7 @@ func (t *training) emit(e Event) error {
 		}
 	}
 	if e.Kind == EventDone {
-		actors := [clock.Stages]int{clock.Sample: t.r.plan.Samplers, clock.Compute: t.r.plan.Trainers}
+		actors := [clock.Stages]int{clock.Sample: max(t.samplers, t.r.plan.Samplers), clock.Compute: t.r.plan.Trainers}
 		e.Overlap = clock.Overlap(busy, actors, t.piping)
 		if t.state.Step < t.steps { // no epoch was trained
 			e.Loss = math.NaN()
@@ -294,6 +296,7 @@ func (t *training) epochs(ctx context.Context, work actors.Work) (err error) {
 			t.unsaved = t.save()
 		}
 	}()
+	refiner := r.newRefiner()
 	for epoch := int(work.First / t.steps); epoch < r.cfg.Epochs; epoch++ {
 		began := time.Now()
 		t.updater.setRate(epoch, t.state.scale())
@@ -311,6 +314,11 @@ func (t *training) epochs(ctx context.Context, work actors.Work) (err error) {
 				TrainAccuracy: ratio(a.Stats.Correct, a.Stats.Count), ValidAccuracy: math.NaN(), TestAccuracy: math.NaN(),
 			}
 			if err := t.emit(step); err != nil {
+				return err
+			}
+			if last { // what follows is evaluation
+				refiner.steps = 0
+			} else if err := t.refine(refiner, p, epoch); err != nil {
 				return err
 			}
 		}

@@ -49,9 +49,9 @@ func (w *worker) Gradient(grad, params []float32, b *sampling.Batch, slots []uin
 	return messages.Stats{Loss: s.Loss, Weight: s.Weight, Correct: s.Correct, Count: s.Count}, err
 }
 
-// samplers makes one sampler for each actor.
+// samplers makes one sampler for each actor, those that rest at first included.
 func (r *Runtime) samplers() []sampling.Sampler {
-	s := make([]sampling.Sampler, r.plan.Samplers)
+	s := make([]sampling.Sampler, r.plan.MaxSamplers)
 	for i := range s {
 		s[i] = r.sampler.NewSampler()
 	}

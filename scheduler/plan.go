@@ -60,25 +60,27 @@ type Memory struct {
 
 // Plan is how a job runs.
 type Plan struct {
-	Threads    int      `json:"threads"`
-	Samplers   int      `json:"samplers"`
-	Trainers   int      `json:"trainers"`
-	Credits    int      `json:"credits"`
-	EvalChunk  int      `json:"eval_chunk"`
-	LocalCodec string   `json:"local_codec"`
-	Load       bool     `json:"load"`       // rows are brought to a slab; else compute reads them where they lie
-	Match      bool     `json:"match"`      // rows that the slab holds already are not read again
-	Reorder    int      `json:"reorder"`    // batches of a window; 0: batches keep their order
-	Loaders    int      `json:"loaders"`    // reads under way at once
-	Ahead      int      `json:"ahead"`      // batches that hold slots
-	SlabRows   int64    `json:"slab_rows"`  // slots of the slab
-	SlabLimit  int64    `json:"slab_limit"` // slots that it may grow to, for one batch of the largest size
-	Kernels    string   `json:"kernels"`
-	Batches    int      `json:"batches_per_epoch"`
-	Stages     []Stage  `json:"stages"`
-	LeftOut    []Stage  `json:"left_out"`
-	Memory     []Memory `json:"memory"`
-	PeakBytes  int64    `json:"peak_bytes"` // sum of Memory without mapped pages
+	Threads  int `json:"threads"`
+	Samplers int `json:"samplers"`
+	Trainers int `json:"trainers"`
+	// MaxSamplers is up to how many samplers a run may go when it measures.
+	MaxSamplers int      `json:"max_samplers"`
+	Credits     int      `json:"credits"`
+	EvalChunk   int      `json:"eval_chunk"`
+	LocalCodec  string   `json:"local_codec"`
+	Load        bool     `json:"load"`       // rows are brought to a slab; else compute reads them where they lie
+	Match       bool     `json:"match"`      // rows that the slab holds already are not read again
+	Reorder     int      `json:"reorder"`    // batches of a window; 0: batches keep their order
+	Loaders     int      `json:"loaders"`    // reads under way at once
+	Ahead       int      `json:"ahead"`      // batches that hold slots
+	SlabRows    int64    `json:"slab_rows"`  // slots of the slab
+	SlabLimit   int64    `json:"slab_limit"` // slots that it may grow to, for one batch of the largest size
+	Kernels     string   `json:"kernels"`
+	Batches     int      `json:"batches_per_epoch"`
+	Stages      []Stage  `json:"stages"`
+	LeftOut     []Stage  `json:"left_out"`
+	Memory      []Memory `json:"memory"`
+	PeakBytes   int64    `json:"peak_bytes"` // sum of Memory without mapped pages
 }
 
 const (
@@ -107,6 +109,10 @@ func Build(s Sizes, r Request) *Plan {
 		}
 	}
 	why := p.memoryIO(&s, r)
+	p.MaxSamplers = p.Samplers
+	if r.Samplers == 0 && !whole {
+		p.MaxSamplers = max(p.Samplers, p.Threads)
+	}
 	whyTrainers := "as asked for"
 	if p.Trainers == 0 {
 		p.Trainers, whyTrainers = 1, "its kernels use every thread"

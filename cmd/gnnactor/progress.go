@@ -42,6 +42,9 @@ func (p *progress) event(ev runtime.Event) {
 			p.clear()
 			fmt.Fprintf(p.w, "gnnactor: %s\n", ev.Message)
 		}
+	case runtime.EventTune:
+		p.clear()
+		fmt.Fprintf(p.w, "gnnactor: plan: %s\n", ev.Message)
 	case runtime.EventStep:
 		p.loss = ev.Loss
 		if p.width > 0 && p.due(100*time.Millisecond) {

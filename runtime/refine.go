@@ -1,0 +1,80 @@
+package runtime
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	"github.com/gnnactor/gnnactor/actors"
+	"github.com/gnnactor/gnnactor/internal/clock"
+	"github.com/gnnactor/gnnactor/messages"
+	"github.com/gnnactor/gnnactor/scheduler"
+)
+
+const (
+	refineSkip   = 4  // batches that warm up, and fill the pipeline after a change
+	refineEvery  = 12 // batches that are measured
+	refineRounds = 4  // changes at most
+)
+
+// refiner measures the first batches of a run and changes what no result
+// depends on.
+type refiner struct {
+	plan    *scheduler.Plan
+	request scheduler.Request
+	now     scheduler.Tuning
+	rounds  int
+	steps   int // since the last change
+	began   time.Time
+	busy    [clock.Stages]time.Duration
+}
+
+func (r *Runtime) newRefiner() *refiner {
+	return &refiner{plan: r.plan, request: r.request(), now: r.plan.Tuning()}
+}
+
+// applied counts a step, and returns what is to be changed now, with the reasons.
+func (f *refiner) applied(rec *clock.Recorder) (change *messages.Tune, why string) {
+	if f.rounds >= refineRounds {
+		return nil, ""
+	}
+	f.steps++
+	busy := rec.Busy()
+	busy[clock.Load] = rec.Occupied()[clock.Load]
+	switch f.steps {
+	case refineSkip:
+		f.began, f.busy = time.Now(), busy
+		return nil, ""
+	case refineSkip + refineEvery:
+	default:
+		return nil, ""
+	}
+	for s := range busy {
+		busy[s] -= f.busy[s]
+	}
+	next, reasons := f.plan.Refine(f.now, scheduler.Measured{
+		Batches: refineEvery, Wall: time.Since(f.began), Sample: busy[clock.Sample], Load: busy[clock.Load], Compute: busy[clock.Compute],
+	}, f.request)
+	f.rounds++
+	f.steps = 0
+	if reasons == nil {
+		f.rounds = refineRounds
+		return nil, ""
+	}
+	f.now = next
+	return &messages.Tune{Samplers: next.Samplers, Credits: next.Credits, Ahead: next.Ahead, Loaders: next.Loaders}, strings.Join(reasons, "; ")
+}
+
+// refine changes p if that pays, and reports it.
+func (t *training) refine(f *refiner, p *actors.Pipeline, epoch int) error {
+	change, why := f.applied(&t.clock)
+	if change == nil {
+		return nil
+	}
+	p.Tune(*change)
+	t.samplers = max(t.samplers, change.Samplers)
+	t.r.log.Info("plan changed", "why", why)
+	return t.emit(Event{
+		Kind: EventTune, Epoch: epoch, Message: why, Loss: math.NaN(), TrainAccuracy: math.NaN(), ValidAccuracy: math.NaN(), TestAccuracy: math.NaN(),
+	})
+}
