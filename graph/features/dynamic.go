@@ -23,7 +23,7 @@ const (
 type queues struct {
 	capacity    int
 	small, main ring
-	ghosts      uint32 // evictions so far, modulo ghostBit
+	ghosts      uint32 // number of the last ghost, in [1, ghostBit)
 }
 
 func (q *queues) init(capacity int) {
@@ -117,7 +117,7 @@ func (s *Slab) leave(p uint32, x *slot, ghost bool) {
 	at := s.place[x.node] == p+1
 	s.vacate(p, x)
 	if ghost && at {
-		s.cache.ghosts = (s.cache.ghosts + 1) & (ghostBit - 1)
+		s.cache.ghosts = max(1, (s.cache.ghosts+1)&(ghostBit-1))
 		s.place[x.node] = ghostBit | s.cache.ghosts
 	}
 }

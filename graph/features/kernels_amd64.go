@@ -13,3 +13,8 @@ func copyRowsAVX2(dst *byte, ldd int, src *byte, lds int, slots *uint32, ids *ui
 //
 //go:noescape
 func streamRowsAVX2(dst *byte, ldd int, src *byte, lds int, slots *uint32, ids *uint32, n int, m int, size int)
+
+// fetch prefetches the cache line of byte index[i]*size-less of base, for i in [0, n), n > 0.
+//
+//go:noescape
+func fetch(base *byte, index *uint32, n int, size int, less int)

@@ -156,3 +156,22 @@ tail:
 	SFENCE
 	VZEROUPPER
 	RET
+
+// func fetch(base *byte, index *uint32, n int, size int, less int)
+// Requires: MMX+
+TEXT ·fetch(SB), NOSPLIT, $0-40
+	MOVQ base+0(FP), AX
+	MOVQ index+8(FP), CX
+	MOVQ n+16(FP), DX
+	MOVQ size+24(FP), BX
+	MOVQ less+32(FP), SI
+	SUBQ SI, AX
+
+loop:
+	MOVL       (CX), SI
+	IMULQ      BX, SI
+	PREFETCHT0 (AX)(SI*1)
+	ADDQ       $0x04, CX
+	DECQ       DX
+	JNZ        loop
+	RET

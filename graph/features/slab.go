@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"unsafe"
 
 	"github.com/gnnactor/gnnactor/graph"
 )
@@ -70,6 +71,7 @@ type Slab struct {
 	place   []uint32 // per node: slot+1, 0, or its number among the ghosts
 	placeM  []byte   // the memory behind place
 	slots   []slot
+	slotsM  []byte // the memory behind slots
 	free    []uint32
 	fresh   int // slots from here on were never used
 	limit   int // slots that may be used; grows to len(slots)
@@ -103,6 +105,7 @@ type Lease struct {
 	slab     *Slab
 	number   uint32
 	misses   []uint32 // positions in Slots that wait for a slot
+	hits     []uint32 // slots that the batch found
 	inputs   []uint32 // the caller's, while the lease waits
 	released bool
 }
@@ -122,15 +125,18 @@ func NewSlab(l Layout, o SlabOptions) (*Slab, error) {
 	case int64(o.MaxSlots) >= ghostBit:
 		return nil, fmt.Errorf("features: a slab of %d slots; it has at most %d", o.MaxSlots, int64(ghostBit)-1)
 	}
-	s := &Slab{layout: l, o: o, limit: o.Slots, slots: make([]slot, o.MaxSlots)}
+	s := &Slab{layout: l, o: o, limit: o.Slots}
 	var err error
 	if s.mem, err = allocate(o.MaxSlots * l.Cols * l.DType.Size()); err == nil {
-		s.placeM, err = allocate(l.Rows * 4)
+		if s.placeM, err = allocate(l.Rows * 4); err == nil {
+			s.slotsM, err = allocate(o.MaxSlots * slotBytes)
+		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("features: no memory for a slab of %d rows: %w", o.MaxSlots, errors.Join(err, release(s.mem)))
+		return nil, fmt.Errorf("features: no memory for a slab of %d rows: %w", o.MaxSlots, errors.Join(err, s.Close()))
 	}
 	s.place = uint32s(s.placeM)
+	s.slots = unsafe.Slice((*slot)(unsafe.Pointer(unsafe.SliceData(s.slotsM))), o.MaxSlots)
 	s.table = l.tableIn(s.mem, o.MaxSlots)
 	s.cache.init(o.Cache)
 	return s, nil
@@ -145,10 +151,10 @@ func (s *Slab) Table() *graph.Features { return s.table }
 func (s *Slab) Bytes() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return int64(s.limit)*int64(s.layout.RowBytes()+slotBytes) + int64(len(s.place))*4
+	return int64(s.limit)*int64(s.layout.RowBytes()+slotBytes+4) + int64(len(s.place))*4
 }
 
-const slotBytes = 12 + 4 // a slot's state, and its place in the list of free ones
+const slotBytes = int(unsafe.Sizeof(slot{}))
 
 // Stats returns the counts so far.
 func (s *Slab) Stats() SlabStats {
@@ -162,8 +168,8 @@ func (s *Slab) Stats() SlabStats {
 // Close frees the memory. No batch may be in flight, and the table must not
 // be used any more.
 func (s *Slab) Close() error {
-	err := errors.Join(release(s.mem), release(s.placeM))
-	s.mem, s.placeM, s.place, s.table = nil, nil, nil, nil
+	err := errors.Join(release(s.mem), release(s.placeM), release(s.slotsM))
+	s.mem, s.placeM, s.slotsM, s.place, s.slots, s.table = nil, nil, nil, nil, nil, nil
 	return err
 }
 
@@ -184,37 +190,16 @@ func (s *Slab) Match(inputs []uint32) (*Lease, error) {
 	if inputs == nil {
 		return nil, errors.New("features: the batch reads every node; give it the store's table in place of a slab")
 	}
-	for _, u := range inputs {
-		if int(u) >= len(s.place) {
-			return nil, fmt.Errorf("features: node %d is out of range [0, %d)", u, len(s.place))
-		}
+	if err := s.checkNodes(inputs); err != nil {
+		return nil, err
 	}
 	if s.head == math.MaxUint32 {
 		return nil, errors.New("features: the slab has counted 2³² batches; start a new one")
 	}
 	s.head++
 	l := s.newLease(len(inputs))
-	for i, u := range inputs {
-		p := s.place[u]
-		if p == 0 || p&ghostBit != 0 {
-			l.misses = append(l.misses, uint32(i))
-			continue
-		}
-		x := &s.slots[p-1]
-		switch {
-		case x.pins > 0:
-			s.stats.Pinned++
-		case x.last != 0:
-			s.stats.Shared++
-		default:
-			s.stats.Cached++
-		}
-		if x.queue != 0 && x.freq < maxFreq {
-			x.freq++
-		}
-		x.last = s.head
-		l.Slots[i] = p - 1
-	}
+	s.find(l, inputs)
+	s.touch(l)
 	s.stats.Batches++
 	s.stats.Rows += int64(len(inputs))
 	s.live = append(s.live, l)
@@ -253,18 +238,7 @@ func (s *Slab) resume(l *Lease) error {
 		return fmt.Errorf("features: the batch needs %d rows of %d bytes more than the %d of the slab that are in use, and the slab has %d; give it more memory, or take smaller batches or fan-outs",
 			need, s.layout.RowBytes(), used, s.limit)
 	}
-	for _, i := range l.misses {
-		u := l.inputs[i]
-		p := s.take(u)
-		x := &s.slots[p]
-		x.last = l.number
-		if s.o.Keep > 0 {
-			s.place[u] = p + 1
-		}
-		l.Slots[i] = p
-		l.Load = append(l.Load, u)
-		l.LoadSlots = append(l.LoadSlots, p)
-	}
+	s.fill(l)
 	s.stats.Loaded += int64(len(l.misses))
 	l.misses, l.inputs, s.waiting = l.misses[:0], nil, nil
 	return nil

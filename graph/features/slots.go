@@ -17,7 +17,10 @@ func (s *Slab) newLease(inputs int) *Lease {
 		l.Slots = make([]uint32, inputs, inputs+inputs/4)
 	}
 	l.Slots = l.Slots[:inputs]
-	l.Load, l.LoadSlots, l.misses = l.Load[:0], l.LoadSlots[:0], l.misses[:0]
+	if cap(l.misses) < inputs {
+		l.misses, l.hits = make([]uint32, 0, cap(l.Slots)), make([]uint32, 0, cap(l.Slots))
+	}
+	l.Load, l.LoadSlots, l.misses, l.hits = l.Load[:0], l.LoadSlots[:0], l.misses[:0], l.hits[:0]
 	l.slab, l.number, l.released = s, s.head, false
 	return l
 }
@@ -55,18 +58,28 @@ func (s *Slab) retire(keep int) {
 // giveUp drops the rows that no later batch reads.
 func (s *Slab) giveUp(l *Lease) {
 	last := l.Slots[:0]
-	for _, p := range l.Slots {
-		x := &s.slots[p]
-		if x.last != l.number {
-			continue
-		}
-		x.last = 0
-		if x.pins == 0 && x.queue == 0 {
-			last = append(last, p)
+	for strip, next := range strips(l.Slots) {
+		s.fetchSlots(next, 0)
+		for _, p := range strip {
+			x := &s.slots[p]
+			if x.last != l.number {
+				continue
+			}
+			x.last = 0
+			if x.pins == 0 && x.queue == 0 {
+				last = append(last, p)
+			}
 		}
 	}
-	for _, p := range last {
-		s.drop(p, &s.slots[p])
+	var nodes [stripLength]uint32
+	for strip := range strips(last) {
+		for i, p := range strip {
+			nodes[i] = s.slots[p].node
+		}
+		s.fetchPlaces(nodes[:len(strip)])
+		for _, p := range strip {
+			s.drop(p, &s.slots[p])
+		}
 	}
 }
 

@@ -1,5 +1,5 @@
-// Command features generates the kernel of package graph/features: rows copied
-// from where they lie to their slots.
+// Command features generates the kernels of package graph/features: rows copied
+// from where they lie to their slots, and prefetching for the slab's tables.
 package main
 
 import (
@@ -15,7 +15,27 @@ func main() {
 	ConstraintExpr("amd64")
 	rows("copyRowsAVX2", "copyRowsAVX2 copies size >= 32 bytes of row ids[i] of src to row slots[i] of dst, for i in [0, n), and prefetches the rows of ids[0:m], m >= n > 0. Rows are lds and ldd bytes apart.", false)
 	rows("streamRowsAVX2", "streamRowsAVX2 is copyRowsAVX2 past the caches: size, ldd and dst are multiples of 32.", true)
+	fetch()
 	Generate()
+}
+
+// fetch emits the loop that prefetches elements by their index.
+func fetch() {
+	TEXT("fetch", NOSPLIT, "func(base *byte, index *uint32, n, size, less int)")
+	Pragma("noescape")
+	Doc("fetch prefetches the cache line of byte index[i]*size-less of base, for i in [0, n), n > 0.")
+	base, index := Load(Param("base"), GP64()), Load(Param("index"), GP64())
+	n, size, less := Load(Param("n"), GP64()), Load(Param("size"), GP64()), Load(Param("less"), GP64())
+	SUBQ(less, base)
+	at := GP64()
+	Label("loop")
+	MOVL(Mem{Base: index}, at.As32())
+	IMULQ(size, at)
+	PREFETCHT0(Mem{Base: base, Index: at, Scale: 1})
+	ADDQ(Imm(4), index)
+	DECQ(n)
+	JNZ(LabelRef("loop"))
+	RET()
 }
 
 func rows(name, doc string, stream bool) {
