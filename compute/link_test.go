@@ -1,6 +1,7 @@
 package compute
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -84,6 +85,50 @@ func TestLinkTraining(t *testing.T) {
 	} {
 		if err := f(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got error %v, want one with %q", err, want)
+		}
+	}
+}
+
+// TestLinkGradient checks the loss of links, with respect to every parameter,
+// by differences in float64: links that share nodes, join a node with itself and
+// end at isolated nodes; a single node; no link at all.
+func TestLinkGradient(t *testing.T) {
+	for _, n := range []int{1, 2, 13} {
+		g := randomGraph(n, 2, false, 8)
+		m := mustModel(t, Spec{Model: "sage", Layers: 1, InDim: 3, OutDim: 5}, g)
+		c := newCore[float64](m, testExec(t, 2, cpu.Go), true)
+		var links []Link
+		for i := range 2 * n {
+			links = append(links, Link{Src: uint32(i % n), Dst: uint32((i*i + 1) % n), Positive: i%3 == 0})
+		}
+		for _, links := range [][]Link{links, nil} {
+			params := randomMatrix[float64](1, m.layout.Len(), 2).Data
+			grad := make([]float64, len(params))
+			loss := func(grad []float64) float64 {
+				c.tape.Reset()
+				c.bind(params, grad)
+				x := c.tape.Leaf(randomMatrix[float64](n, 3, 1), false, cpu.Matrix[float64]{})
+				s := c.linkLoss(c.forward(wholeBlocks(g, 1), x, 0), links)
+				if grad != nil {
+					c.tape.Backward()
+					c.clearUnused(grad)
+				}
+				return s.Loss
+			}
+			if got := loss(grad); (got > 0) != (len(links) > 0) {
+				t.Errorf("%d links have loss %v", len(links), got)
+			}
+			for i, v := range params {
+				const h = 1e-6
+				params[i] = v + h
+				up := loss(nil)
+				params[i] = v - h
+				down := loss(nil)
+				params[i] = v
+				if want := (up - down) / (2 * h); !(math.Abs(grad[i]-want) <= 2e-7*max(1, math.Abs(want))) {
+					t.Fatalf("%d nodes, %d links, parameter %d: gradient %v, by differences %v", n, len(links), i, grad[i], want)
+				}
+			}
 		}
 	}
 }
