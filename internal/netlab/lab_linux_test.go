@@ -134,8 +134,8 @@ func TestHosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Headers are 66 bytes in at most 1514.
-	if got := after.Sub(before); got.Received < bytes || got.Received > bytes*106/100 || got.Sent > bytes/10 {
+	// Headers are 66 bytes in at most 1514; a little may be sent twice.
+	if got := after.Sub(before); got.Received < bytes || got.Received > bytes*3/2 || got.Sent > bytes/10 {
 		t.Errorf("%+v for %d bytes received", got, bytes)
 	}
 
