@@ -1,0 +1,251 @@
+// Package shard keeps the feature rows of a graph on the nodes of a cluster.
+//
+// A Map deals the graph's nodes to shards; every node of the cluster has the
+// whole topology and the map, and the rows of the shards that it holds. A shard
+// may be held several times. Store reads rows wherever they are, as a
+// features.Store: so slab, match, reorder and caches work on remote rows as on
+// any others, and what they find needs no exchange. The rows of one Read that
+// lie elsewhere come in one round: one request to each node that is asked, all
+// at once. Only when a node goes, or a shard has moved, is there another round.
+package shard
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"sync"
+
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/features"
+)
+
+// The data plane's methods of this package.
+const (
+	MethodRows  dataplane.Method = 32
+	MethodShard dataplane.Method = 33
+)
+
+// Map says which shard each node of the graph is in, and which row of it.
+type Map struct {
+	part, row []uint32
+	sizes     []int
+}
+
+// NewMap makes the map of a partition (sampling/partition computes them): node v
+// is in shard part[v] < shards. It keeps part.
+func NewMap(part []uint32, shards int) (*Map, error) {
+	m := &Map{part: part, row: make([]uint32, len(part)), sizes: make([]int, shards)}
+	for v, s := range part {
+		if int(s) >= shards {
+			return nil, fmt.Errorf("shard: node %d is in shard %d of %d", v, s, shards)
+		}
+		m.row[v] = uint32(m.sizes[s])
+		m.sizes[s]++
+	}
+	return m, nil
+}
+
+// Shards returns the number of shards.
+func (m *Map) Shards() int { return len(m.sizes) }
+
+// Rows returns the number of rows of a shard.
+func (m *Map) Rows(shard int) int { return m.sizes[shard] }
+
+// Cut copies the rows of a shard out of the whole table.
+func (m *Map) Cut(ctx context.Context, all features.Store, shard int) (*graph.Features, error) {
+	if shard < 0 || shard >= len(m.sizes) {
+		return nil, fmt.Errorf("shard: there is no shard %d of %d", shard, len(m.sizes))
+	}
+	ids := make([]uint32, 0, m.sizes[shard])
+	for v, s := range m.part {
+		if int(s) == shard {
+			ids = append(ids, uint32(v))
+		}
+	}
+	l := all.Layout()
+	t := l.NewTable(len(ids))
+	return t, features.Read(ctx, all, features.Request{IDs: ids, Dst: t})
+}
+
+// errMoved is what a node answers that does not hold a shard.
+var errMoved = errors.New("shard: not held here")
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Server holds shards and serves their rows.
+type Server struct {
+	m      *Map
+	layout features.Layout
+
+	mu      sync.RWMutex
+	held    map[int]*graph.Features
+	buffers sync.Pool // *[]byte
+}
+
+// NewServer serves rows of a layout at p.
+func NewServer(p *dataplane.Plane, m *Map, layout features.Layout) *Server {
+	s := &Server{m: m, layout: layout, held: map[int]*graph.Features{}}
+	p.Handle(MethodRows, s.rows)
+	p.Handle(MethodShard, s.chunk)
+	return s
+}
+
+// Hold makes this node serve a shard; rows stays the server's until Drop.
+func (s *Server) Hold(shard int, rows *graph.Features) error {
+	if shard < 0 || shard >= s.m.Shards() || rows.Rows != s.m.Rows(shard) || rows.Cols != s.layout.Cols || rows.DType != s.layout.DType || (rows.RowScale != nil) != s.layout.RowScaled {
+		return fmt.Errorf("shard: %d rows of %d %s do not make shard %d", rows.Rows, rows.Cols, rows.DType, shard)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held[shard] = rows
+	return nil
+}
+
+// Drop ends the serving of a shard: who asks for it is told that it has moved.
+func (s *Server) Drop(shard int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.held, shard)
+}
+
+// Held returns the number of shards held.
+func (s *Server) Held() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.held)
+}
+
+func (s *Server) shard(i int) *graph.Features {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.held[i]
+}
+
+// put copies row i of f, and its scale, to b.
+func put(b []byte, f *graph.Features, i int) {
+	n := f.Cols * f.DType.Size()
+	copy(b, f.Data[i*f.Stride:i*f.Stride+n])
+	if f.RowScale != nil {
+		putScale(b[n:], f.RowScale[i])
+	}
+}
+
+func (s *Server) rows(ctx context.Context, r *dataplane.Request) (dataplane.Reply, error) {
+	if len(r.Body)%4 != 0 {
+		return dataplane.Reply{}, fmt.Errorf("shard: %d bytes of ids", len(r.Body))
+	}
+	row := s.layout.RowBytes()
+	n := len(r.Body) / 4
+	if n*row > maxReply {
+		return dataplane.Reply{}, fmt.Errorf("shard: %d rows of %d bytes; at most %d bytes at once", n, row, maxReply)
+	}
+	buf := s.buffer(n * row)
+	err := features.Guard(func() error {
+		for i := range n {
+			if i%1024 == 0 && ctx.Err() != nil {
+				return ctx.Err()
+			}
+			v := binary.LittleEndian.Uint32(r.Body[4*i:])
+			if int(v) >= len(s.m.part) {
+				return fmt.Errorf("shard: node %d is out of range [0, %d)", v, len(s.m.part))
+			}
+			f := s.shard(int(s.m.part[v]))
+			if f == nil {
+				return errMoved
+			}
+			put((*buf)[i*row:], f, int(s.m.row[v]))
+		}
+		return nil
+	})
+	if err != nil {
+		s.buffers.Put(buf)
+		return dataplane.Reply{}, err
+	}
+	return dataplane.Reply{Data: [][]byte{*buf}, Release: func() { s.buffers.Put(buf) }}, nil
+}
+
+func (s *Server) buffer(n int) *[]byte {
+	b, ok := s.buffers.Get().(*[]byte)
+	if !ok || cap(*b) < n {
+		fresh := make([]byte, n)
+		return &fresh
+	}
+	*b = (*b)[:n]
+	return b
+}
+
+// Limits of one exchange, in bytes.
+const (
+	maxReply   = 256 << 20
+	maxRequest = 4 << 20
+	chunkBytes = 4 << 20
+)
+
+// chunk serves a run of a shard's rows, to a node that takes the shard over:
+// shard, first row, rows; the reply ends with a CRC-32C of what is before it.
+func (s *Server) chunk(_ context.Context, r *dataplane.Request) (dataplane.Reply, error) {
+	if len(r.Body) != 12 {
+		return dataplane.Reply{}, fmt.Errorf("shard: a request of %d bytes", len(r.Body))
+	}
+	id, first, n := binary.LittleEndian.Uint32(r.Body), int(binary.LittleEndian.Uint32(r.Body[4:])), int(binary.LittleEndian.Uint32(r.Body[8:]))
+	f := s.shard(int(id))
+	if f == nil {
+		return dataplane.Reply{}, errMoved
+	}
+	row := s.layout.RowBytes()
+	if first > f.Rows || n > f.Rows-first || n*row > maxReply {
+		return dataplane.Reply{}, fmt.Errorf("shard: rows [%d, %d+%d) of %d", first, first, n, f.Rows)
+	}
+	buf := make([]byte, n*row, n*row+4)
+	err := features.Guard(func() error {
+		for i := range n {
+			put(buf[i*row:], f, first+i)
+		}
+		return nil
+	})
+	if err != nil {
+		return dataplane.Reply{}, err
+	}
+	return dataplane.Reply{Data: [][]byte{binary.LittleEndian.AppendUint32(buf, crc32.Checksum(buf, castagnoli))}}, nil
+}
+
+// Copy fetches a whole shard from one of the nodes that hold it; when one goes,
+// it goes on with the next from where it was.
+func Copy(ctx context.Context, p *dataplane.Plane, m *Map, layout features.Layout, shard int, holders []string) (*graph.Features, error) {
+	t := layout.NewTable(m.Rows(shard))
+	row := layout.RowBytes()
+	per := max(1, chunkBytes/max(1, row))
+	var into []byte
+	var errs []error
+	from := 0
+	for first := 0; first < t.Rows; {
+		if from == len(holders) {
+			return nil, fmt.Errorf("shard: shard %d cannot be fetched from %v: %w", shard, holders, errors.Join(errs...))
+		}
+		n := min(per, t.Rows-first)
+		body := binary.LittleEndian.AppendUint32(nil, uint32(shard))
+		body = binary.LittleEndian.AppendUint32(body, uint32(first))
+		body = binary.LittleEndian.AppendUint32(body, uint32(n))
+		b, err := p.Ask(ctx, dataplane.Call{Node: holders[from], Method: MethodShard, Body: [][]byte{body}, Into: into, Max: n*row + 4})
+		if err == nil && (len(b) != n*row+4 || crc32.Checksum(b[:n*row], castagnoli) != binary.LittleEndian.Uint32(b[n*row:])) {
+			err = fmt.Errorf("shard: rows [%d, %d) of shard %d from node %s are damaged", first, first+n, shard, holders[from])
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err != nil {
+			errs = append(errs, err)
+			from++
+			continue
+		}
+		into = b
+		for i := range n {
+			take(t, first+i, b[i*row:(i+1)*row])
+		}
+		first += n
+	}
+	return t, nil
+}

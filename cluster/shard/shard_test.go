@@ -1,0 +1,246 @@
+package shard
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/features"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const rows, shards = 1000, 6
+
+type node struct {
+	plane  *dataplane.Plane
+	server *Server
+	store  *Store
+}
+
+// table makes rows that tell which they are.
+func table(dtype graph.DType, cols int) *graph.Features {
+	f := &graph.Features{Rows: rows, Cols: cols, DType: dtype, Stride: cols * dtype.Size()}
+	f.Data = make([]byte, rows*f.Stride)
+	for i := range f.Data {
+		f.Data[i] = byte(i*7 + i/f.Stride)
+	}
+	if dtype == graph.Int8 {
+		for i := range rows {
+			f.RowScale = append(f.RowScale, float32(i))
+		}
+	}
+	return f
+}
+
+func within(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// start makes n nodes; each shard is held by replicas of them.
+func start(t testing.TB, f *graph.Features, n, replicas int) (*Map, []*node) {
+	t.Helper()
+	part := make([]uint32, rows)
+	r := rand.New(rand.NewPCG(1, 1))
+	for v := range part {
+		part[v] = uint32(r.IntN(shards))
+	}
+	m, err := NewMap(part, shards)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := features.Memory(f)
+	var all []*node
+	for i := range n {
+		p, err := dataplane.Listen(dataplane.Options{Cluster: "test", Node: fmt.Sprint("n", i), Listen: "127.0.0.1:0"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := NewServer(p, m, whole.Layout())
+		all = append(all, &node{p, s, NewStore(p, s)})
+		t.Cleanup(p.Close)
+	}
+	for _, a := range all {
+		for _, b := range all {
+			if a != b {
+				a.plane.SetPeer(b.plane.Node(), b.plane.Address())
+			}
+		}
+	}
+	holders := make([][]string, shards)
+	for s := range shards {
+		rows, err := m.Cut(within(t), whole, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k := range replicas {
+			x := all[(s+k)%n]
+			holders[s] = append(holders[s], x.plane.Node())
+			if err := x.server.Hold(s, rows); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, x := range all {
+		if err := x.store.SetHolders(holders); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return m, all
+}
+
+func check(t testing.TB, f *graph.Features, s features.Store, seed uint64) {
+	t.Helper()
+	r := rand.New(rand.NewPCG(seed, 2))
+	l := s.Layout()
+	dst := l.NewTable(2 * rows)
+	var req features.Request
+	req.Dst = dst
+	for _, v := range r.Perm(rows)[:300] {
+		req.IDs = append(req.IDs, uint32(v))
+	}
+	for _, slot := range r.Perm(2 * rows)[:300] {
+		req.Slots = append(req.Slots, uint32(slot))
+	}
+	if err := features.Read(within(t), s, req); err != nil {
+		t.Error(err)
+		return
+	}
+	n := f.Cols * f.DType.Size()
+	for i, v := range req.IDs {
+		got, want := dst.Data[int(req.Slots[i])*dst.Stride:][:n], f.Data[int(v)*f.Stride:][:n]
+		if !bytes.Equal(got, want) || f.RowScale != nil && dst.RowScale[req.Slots[i]] != f.RowScale[v] {
+			t.Errorf("row %d is wrong", v)
+			return
+		}
+	}
+}
+
+// Rows of every type come from wherever they are, in one round of exchange, and
+// with hardly more bytes than they have.
+func TestRead(t *testing.T) {
+	for _, dtype := range []graph.DType{graph.Float32, graph.Float16, graph.Int8} {
+		f := table(dtype, 96)
+		_, all := start(t, f, 3, 1)
+		check(t, f, all[0].store, 1)
+		rounds, remote := all[0].store.Stats()
+		if rounds != 1 || remote == 0 {
+			t.Errorf("%v: %d rounds, %d rows", dtype, rounds, remote)
+		}
+		l := all[0].store.Layout()
+		moved := all[0].plane.Stats()
+		if got, want := moved.Received, remote*int64(l.RowBytes()); float64(got) > 1.05*float64(want) {
+			t.Errorf("%v: %d bytes came for rows of %d", dtype, got, want)
+		}
+		for i, x := range all {
+			check(t, f, x.store, uint64(i))
+		}
+		if err := all[0].store.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// When a holder goes, the replica is asked; without one, the read waits for the
+// table to change, and ends with its context.
+func TestHolderGoes(t *testing.T) {
+	f := table(graph.Float32, 8)
+	_, all := start(t, f, 3, 2)
+	all[1].plane.Close()
+	check(t, f, all[0].store, 3)
+
+	_, all = start(t, f, 3, 1)
+	all[1].plane.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	l := all[0].store.Layout()
+	req := features.Request{Dst: l.NewTable(rows)}
+	for v := range rows {
+		req.IDs = append(req.IDs, uint32(v))
+	}
+	done := make(chan error, 1)
+	all[0].store.Read(ctx, req, func(err error) { done <- err })
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
+
+// Shards move from node to node while rows are read: no read fails, every row
+// is right.
+func TestMoves(t *testing.T) {
+	f := table(graph.Float32, 16)
+	m, all := start(t, f, 3, 1)
+	ctx := within(t)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for i, x := range all {
+		wg.Go(func() {
+			for seed := uint64(i); ; seed += 3 {
+				check(t, f, x.store, seed)
+				select {
+				case <-stop:
+					return
+				default:
+				}
+			}
+		})
+	}
+	at := make([]int, shards) // who holds it
+	for s := range at {
+		at[s] = s % 3
+	}
+	for move := range 50 {
+		s := move % shards
+		from, to := at[s], (at[s]+1)%3
+		got, err := Copy(ctx, all[to].plane, m, all[to].server.layout, s, []string{"n9", all[from].plane.Node()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := all[to].server.Hold(s, got); err != nil {
+			t.Fatal(err)
+		}
+		at[s] = to
+		all[from].server.Drop(s) // before anyone hears of it
+		holders := make([][]string, shards)
+		for i, k := range at {
+			holders[i] = []string{all[k].plane.Node()}
+		}
+		for _, x := range all {
+			if err := x.store.SetHolders(holders); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	close(stop)
+	wg.Wait()
+}
+
+// Whatever a peer asks for, nothing panics and no more than the rows is sent.
+func FuzzServer(f *testing.F) {
+	tab := table(graph.Float32, 4)
+	_, all := start(f, tab, 1, 1)
+	f.Add(binary.LittleEndian.AppendUint32(nil, 5))
+	f.Add([]byte{1, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0})
+	f.Add([]byte{255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		req := &dataplane.Request{Peer: "x", Body: b}
+		if r, err := all[0].server.rows(t.Context(), req); err == nil && len(r.Data[0]) != len(b)*4 {
+			t.Fatal("rows that were not asked for")
+		}
+		if r, err := all[0].server.chunk(t.Context(), req); err == nil && len(r.Data[0]) > rows*16+4 {
+			t.Fatal("more than a shard")
+		}
+	})
+}
