@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/graph"
 )
 
@@ -14,7 +15,7 @@ import (
 // are not judged.
 func TestBench(t *testing.T) {
 	out, said := mustInvoke(t, "bench", "--scale", "8", "--table", "1", "--repeats", "1", "--threads", "1",
-		"--only", "limit|gemm/1024|aggregate|spmm|sample|step", "--output", "json")
+		"--only", "limit|gemm/1024|aggregate|spmm|sample|step|subgraph", "--output", "json")
 	if !strings.Contains(said, "measuring spmm") {
 		t.Errorf("said %q", said)
 	}
@@ -59,7 +60,7 @@ func TestBench(t *testing.T) {
 			t.Errorf("%s: ratio %v of %v and %v", f.Name, f.Ratio, f.Achieved, f.Limit)
 		}
 	}
-	if len(seen) != 7 || len(r.Results) != 7 {
+	if len(seen) != 8 || len(r.Results) != 8 {
 		t.Errorf("measured %v", seen)
 	}
 }
@@ -69,8 +70,14 @@ func TestBench(t *testing.T) {
 func TestUsefulFLOP(t *testing.T) {
 	blocks := []graph.Block{{NumDst: 5000}, {NumDst: 3000}, {NumDst: 1024}}
 	want := 5000*128*256*8.0 + 3000*256*256*12.0 + 1024*256*47*12.0
-	if got := usefulFLOP(blocks); got != want {
+	spec := compute.Spec{Layers: 3, Hidden: 256, InDim: 128, OutDim: 47}
+	if got := usefulFLOP(spec, blocks); got != want {
 		t.Errorf("%v FLOP, want %v", got, want)
+	}
+	spec.Decoder = 1
+	want += 1024 * 256 * (256*12.0 - 47*12.0 + 47*6.0)
+	if got := usefulFLOP(spec, blocks); got != want {
+		t.Errorf("%v FLOP with a linear output, want %v", got, want)
 	}
 }
 

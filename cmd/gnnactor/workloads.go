@@ -76,6 +76,7 @@ func benchWorkloads(o benchOptions, table []float32) []workload {
 		workload{"spmm", limits.Gather512, func(x *cpu.Exec) (func() (work, error), error) { return startSpMM(x, data) }},
 		workload{"sample", limits.Random8, func(x *cpu.Exec) (func() (work, error), error) { return startSample(x, data) }},
 		workload{"step", limits.FMA32, func(x *cpu.Exec) (func() (work, error), error) { return startStep(x, data) }},
+		workload{"subgraph", limits.FMA32, func(x *cpu.Exec) (func() (work, error), error) { return startSubgraph(x, data) }},
 	)
 }
 
@@ -223,7 +224,7 @@ func startStep(x *cpu.Exec, data func() (*graph.Dataset, error)) (func() (work, 
 	if err != nil {
 		return nil, err
 	}
-	t, err := newStepper(x, ds)
+	t, err := newStepper(x, ds, compute.Spec{Model: "sage", Layers: 3, Hidden: benchHidden, InDim: benchWidth, OutDim: benchClasses})
 	if err != nil {
 		return nil, err
 	}
@@ -253,23 +254,47 @@ func startStep(x *cpu.Exec, data func() (*graph.Dataset, error)) (func() (work, 
 	}, nil
 }
 
+// startSubgraph trains on one subgraph, again and again: what the frontier
+// sampler made of the graph, without the time of sampling it.
+func startSubgraph(x *cpu.Exec, data func() (*graph.Dataset, error)) (func() (work, error), error) {
+	ds, err := data()
+	if err != nil {
+		return nil, err
+	}
+	budget := min(8000, ds.Graph.NumNodes()/4)
+	p, err := sampling.Prepare(sampling.Spec{Name: "frontier", Layers: 2, Frontier: budget / 8, Budget: budget}, ds, benchSeed)
+	if err != nil {
+		return nil, err
+	}
+	b := &sampling.Batch{ID: sampling.ID{Phase: "bench"}}
+	if err := p.NewSampler().Sample(b, b.ID.Key(benchSeed), nil); err != nil {
+		return nil, err
+	}
+	t, err := newStepper(x, ds, compute.Spec{Model: "sage", Layers: 2, Hidden: 512, Decoder: 1, InDim: benchWidth, OutDim: benchClasses})
+	if err != nil {
+		return nil, err
+	}
+	return func() (work, error) { return t.step(b) }, nil
+}
+
 // stepper is a model in training.
 type stepper struct {
 	ds           *graph.Dataset
 	x            *cpu.Exec
+	spec         compute.Spec
 	engine       *compute.Engine
 	params, grad []float32
 	state        *compute.AdamState
 	labels       []int32
 }
 
-func newStepper(x *cpu.Exec, ds *graph.Dataset) (*stepper, error) {
-	m, err := compute.NewModel(compute.Spec{Model: "sage", Layers: 3, Hidden: benchHidden, InDim: benchWidth, OutDim: benchClasses}, ds.Graph)
+func newStepper(x *cpu.Exec, ds *graph.Dataset, spec compute.Spec) (*stepper, error) {
+	m, err := compute.NewModel(spec, ds.Graph)
 	if err != nil {
 		return nil, err
 	}
 	params := m.Init(benchSeed)
-	return &stepper{ds: ds, x: x, engine: m.NewEngine(x), params: params, grad: make([]float32, len(params)), state: compute.NewAdamState(len(params))}, nil
+	return &stepper{ds: ds, x: x, spec: spec, engine: m.NewEngine(x), params: params, grad: make([]float32, len(params)), state: compute.NewAdamState(len(params))}, nil
 }
 
 // step updates the parameters from batch b.
@@ -279,7 +304,8 @@ func (t *stepper) step(b *sampling.Batch) (work, error) {
 		t.labels = append(t.labels, t.ds.Labels.Class[v])
 	}
 	s, err := t.engine.Gradient(t.grad, t.params, &compute.Input{
-		Key: b.ID.Key(benchSeed), Blocks: b.Blocks, Features: t.ds.NodeFeatures, Rows: b.Inputs(), Labels: t.labels,
+		Key: b.ID.Key(benchSeed), Blocks: b.Blocks, Features: t.ds.NodeFeatures, Rows: b.Inputs(),
+		Targets: b.Targets, Labels: t.labels, Weights: b.LossWeights,
 	})
 	if err != nil {
 		return work{}, err
@@ -288,23 +314,30 @@ func (t *stepper) step(b *sampling.Batch) (work, error) {
 		t.grad[i] /= float32(s.Weight)
 	}
 	compute.DefaultAdam(0.001).Step(t.params, t.grad, t.state, t.x)
-	return work{flop: usefulFLOP(b.Blocks), edges: float64(b.NumEdges())}, nil
+	return work{flop: usefulFLOP(t.spec, b.Blocks), edges: float64(b.NumEdges())}, nil
 }
 
-// usefulFLOP is the work of the dense products of one step: for the weights of
-// a node and of its neighbours' mean, forward, weight gradient, and input
-// gradient where there is a layer below.
-func usefulFLOP(blocks []graph.Block) float64 {
+// usefulFLOP is the work of the dense products of one step of a GraphSAGE: for
+// the weights of a node and of its neighbours' mean, forward, weight gradient,
+// and input gradient where there is a layer below; and for the decoder, if there
+// is one.
+func usefulFLOP(spec compute.Spec, blocks []graph.Block) float64 {
 	total := 0.0
+	product := func(rows, in, out, passes int) {
+		total += 2 * float64(passes) * float64(rows) * float64(in) * float64(out)
+	}
 	for i := range blocks {
-		in, out, passes := benchHidden, benchHidden, 3
+		in, out, passes := spec.Hidden, spec.Hidden, 3
 		if i == 0 {
-			in, passes = benchWidth, 2
+			in, passes = spec.InDim, 2
 		}
-		if i == len(blocks)-1 {
-			out = benchClasses
+		if i == len(blocks)-1 && spec.Decoder == 0 {
+			out = spec.OutDim
 		}
-		total += 2 * 2 * float64(passes) * float64(blocks[i].NumDst) * float64(in) * float64(out)
+		product(2*blocks[i].NumDst, in, out, passes)
+	}
+	if spec.Decoder > 0 {
+		product(blocks[len(blocks)-1].NumDst, spec.Hidden, spec.OutDim, 3)
 	}
 	return total
 }
