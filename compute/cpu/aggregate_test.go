@@ -358,6 +358,35 @@ func TestAggregateLarge(t *testing.T) {
 	}
 }
 
+// TestTransposeParallel checks that a block that is large enough to be transposed
+// in parts has the same transpose for any number of workers, and the right one.
+func TestTransposeParallel(t *testing.T) {
+	r := source(61)
+	b := randomBlock(r, 5000, 6000, 150)
+	if len(b.Indices) < parallelEntries {
+		t.Fatalf("%d entries are too few", len(b.Indices))
+	}
+	var want Transpose
+	want.Build(newExec(t, Go, 1), b)
+	for _, workers := range []int{2, 3, 7} {
+		var got Transpose
+		got.Build(newExec(t, Go, workers), b)
+		if !slices.Equal(got.Indptr, want.Indptr) || !slices.Equal(got.Dst, want.Dst) || !slices.Equal(got.Entry, want.Entry) {
+			t.Errorf("%d workers build another transpose", workers)
+		}
+	}
+	for u := range b.NumSrc {
+		last := uint32(0)
+		for k := want.Indptr[u]; k < want.Indptr[u+1]; k++ {
+			i, e := want.Dst[k], want.Entry[k]
+			if b.Indices[e] != uint32(u) || int64(e) < b.Indptr[i] || int64(e) >= b.Indptr[i+1] || k > want.Indptr[u] && e <= last {
+				t.Fatalf("entry %d of source %d is entry %d, destination %d", k, u, e, i)
+			}
+			last = e
+		}
+	}
+}
+
 func TestTransposeSymmetric(t *testing.T) {
 	x := newExec(t, Go, 1)
 	// A ring with chords, rows sorted.

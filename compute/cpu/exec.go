@@ -14,6 +14,7 @@ type Exec struct {
 	f64     tasks[float64]
 	workers []scratch
 	cursors []uint32 // Transpose.Build
+	build   buildTask
 }
 
 // scratch is what one worker owns while it runs a chunk.

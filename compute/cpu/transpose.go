@@ -1,6 +1,10 @@
 package cpu
 
-import "github.com/gnnactor/gnnactor/graph"
+import (
+	"sort"
+
+	"github.com/gnnactor/gnnactor/graph"
+)
 
 // Transpose is the transpose of a block's pattern: for each source, the
 // destinations that aggregate it, in ascending order. Its buffers are reused by
@@ -29,26 +33,74 @@ func (t *Transpose) Build(x *Exec, b *graph.Block) {
 	t.dst = grow(t.dst, len(b.Indices))
 	t.Entry = grow(t.Entry, len(b.Indices))
 	t.Indptr, t.Dst = t.indptr, t.dst
-	x.cursors = grow(x.cursors, b.NumSrc)
-	next := x.cursors
-	clear(next)
-	for _, u := range b.Indices {
-		next[u]++
+	parts := 1
+	if len(b.Indices) >= parallelEntries && len(b.Indices) >= 4*b.NumSrc {
+		parts = x.pool.Size()
 	}
+	// Each part of the entries has a cursor per source, and places its entries
+	// after those of the parts before: the same order for any number of parts.
+	x.cursors = grow(x.cursors, parts*b.NumSrc)
+	x.build = buildTask{t: t, b: b, parts: parts, cursors: x.cursors}
+	x.each(parts, &x.build)
 	sum := uint32(0)
-	for u, n := range next {
+	for u := range b.NumSrc {
 		t.Indptr[u] = int64(sum)
-		next[u] = sum
-		sum += n
+		for k := u; k < len(x.cursors); k += b.NumSrc {
+			n := x.cursors[k]
+			x.cursors[k] = sum
+			sum += n
+		}
 	}
 	t.Indptr[b.NumSrc] = int64(sum)
-	for i := range b.NumDst {
+	x.build.place = true
+	x.each(parts, &x.build)
+	x.build = buildTask{}
+}
+
+// parallelEntries is from how many entries on a transpose is built in parts.
+const parallelEntries = 1 << 18
+
+// buildTask counts the entries of each source in every part of a block's
+// destinations or, if place, puts them where the cursors say.
+type buildTask struct {
+	t       *Transpose
+	b       *graph.Block
+	parts   int
+	cursors []uint32 // parts×NumSrc
+	place   bool
+}
+
+func (k *buildTask) chunk(_ *scratch, c int) {
+	b := k.b
+	next := k.cursors[c*b.NumSrc : (c+1)*b.NumSrc]
+	// Parts have about the same number of entries.
+	row := func(c int) int {
+		if c == k.parts {
+			return b.NumDst
+		}
+		at := int64(len(b.Indices)) * int64(c) / int64(k.parts)
+		return sort.Search(b.NumDst, func(i int) bool { return b.Indptr[i] >= at })
+	}
+	i0, i1 := 0, b.NumDst
+	if k.parts > 1 {
+		i0, i1 = row(c), row(c+1)
+	}
+	if !k.place {
+		clear(next)
+		if i0 < i1 {
+			for _, u := range b.Indices[b.Indptr[i0]:b.Indptr[i1]] {
+				next[u]++
+			}
+		}
+		return
+	}
+	for i := i0; i < i1; i++ {
 		for e := b.Indptr[i]; e < b.Indptr[i+1]; e++ {
 			u := b.Indices[e]
 			p := next[u]
 			next[u] = p + 1
-			t.Dst[p] = uint32(i)
-			t.Entry[p] = uint32(e)
+			k.t.Dst[p] = uint32(i)
+			k.t.Entry[p] = uint32(e)
 		}
 	}
 }
