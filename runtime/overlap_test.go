@@ -1,0 +1,215 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/gnnactor/gnnactor/actors"
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/features"
+	"github.com/gnnactor/gnnactor/internal/clock"
+	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/sampling"
+)
+
+// overlapData is a graph of a quarter of a million nodes with 128 features.
+func overlapData(b *testing.B, train int) *graph.Dataset {
+	ds, err := graph.RMAT(graph.RMATOptions{Scale: 18, Edges: 2_000_000, FeatureDim: 128, Classes: 47, Seed: 1})
+	if err != nil {
+		b.Fatal(err)
+	}
+	perm := make([]uint32, ds.Graph.NumNodes())
+	rng.New(2).Perm(perm)
+	ds.Train, ds.Valid, ds.Test = slices.Clone(perm[:train]), nil, nil
+	return ds
+}
+
+// pipeline runs the epochs of r's plan without evaluation, and returns when each
+// batch was applied, since the first was let go.
+func pipeline(b *testing.B, r *Runtime, epochs int) []time.Duration {
+	ds := r.data.ds
+	work := actors.Work{Phase: "train", Seed: r.cfg.Seed, Nodes: ds.Train, BatchSize: r.cfg.BatchSize, Micro: 1, Epochs: epochs}
+	p, mem, err := r.trainingPipeline(context.Background(), work, newUpdater(r, r.params), new(clock.Recorder))
+	if err != nil {
+		b.Fatal(err)
+	}
+	began := time.Now()
+	var at []time.Duration
+	for step := range work.Steps() * int64(epochs) {
+		if step%work.Steps() == 0 {
+			p.Proceed(step)
+		}
+		if _, err := p.Next(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+		at = append(at, time.Since(began))
+	}
+	p.Stop()
+	if err := mem.close(); err != nil {
+		b.Fatal(err)
+	}
+	return at
+}
+
+// BenchmarkOverlap compares an epoch with its stages run alone, on the same
+// batches and threads: compute alone, and load alone over a link that is made as
+// fast as compute (equal) or three times as slow (slow). With features in memory
+// it compares the plan that brings rows to a slab with the one that does not.
+func BenchmarkOverlap(b *testing.B) {
+	const batches, repeats = 40, 5
+	ds := overlapData(b, batches*1024)
+	c := DefaultConfig()
+	c.Dataset, c.Layers, c.Fanouts, c.BatchSize, c.Hidden = ds, 2, []int{10, 5}, 1024, 256
+	start := func(features, match string) *Runtime {
+		v := c
+		v.Features, v.Match = features, match
+		r, err := Start(v)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return r
+	}
+	ram := start("", "")
+	defer ram.Stop()
+
+	// Record the batches, and what they have to read.
+	order := sampling.Order(ds.Train, c.Seed, 0)
+	sampler := ram.sampler.NewSampler()
+	recorded := make([]*sampling.Batch, batches)
+	began := time.Now()
+	for i := range recorded {
+		recorded[i] = &sampling.Batch{ID: sampling.ID{Phase: "train", Batch: i, Of: 1}}
+		if err := sampler.Sample(recorded[i], recorded[i].ID.Key(c.Seed), sampling.Cut(order, c.BatchSize, 1, i, 0)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	sampled := time.Since(began)
+	w, u := &worker{engine: ram.model.NewEngine(cpu.NewExec(ram.pool, ram.set)), ds: ds}, newUpdater(ram, ram.params)
+	grad := make([]float32, len(u.Params()))
+	computeAlone := func() time.Duration {
+		began := time.Now()
+		for _, x := range recorded {
+			if _, err := w.Gradient(grad, u.Params(), x, nil, actors.Key(c.Seed, x.ID)); err != nil {
+				b.Fatal(err)
+			}
+		}
+		return time.Since(began)
+	}
+	planned := start("throttled:100GB/s", "")
+	keep := planned.plan
+	defer planned.Stop()
+	l := features.LayoutOf(ds.NodeFeatures)
+	slab, err := features.NewSlab(l, features.SlabOptions{Slots: int(keep.SlabRows), MaxSlots: int(keep.SlabLimit), Keep: keep.Ahead})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer slab.Close()
+	loadAlone := func(store features.Store) (bytes int64, took time.Duration) {
+		began := time.Now()
+		for _, x := range recorded {
+			lease, err := slab.Match(x.Inputs())
+			if err == nil {
+				err = features.Read(context.Background(), store, lease.Request())
+			}
+			if err != nil {
+				b.Fatal(err)
+			}
+			bytes += int64(len(lease.Load)) * int64(l.RowBytes())
+			slab.Release(lease)
+		}
+		return bytes, time.Since(began)
+	}
+	bytes, _ := loadAlone(features.Memory(ds.NodeFeatures))
+	computeAlone()
+	var compute []float64
+	for range repeats {
+		compute = append(compute, computeAlone().Seconds())
+	}
+	alone := median(compute)
+	b.Logf("%d batches: sampling alone %.2f s, compute alone %.2f s, %.0f MB to load", batches, sampled.Seconds(), alone, float64(bytes)/1e6)
+
+	for _, show := range []struct {
+		name  string
+		times float64
+	}{{"equal", 1}, {"slow", 3}} {
+		b.Run(show.name, func(b *testing.B) {
+			rate := float64(bytes) / (alone * show.times)
+			store := features.Throttled(features.Memory(ds.NodeFeatures), features.Throttle{Bandwidth: rate})
+			_, load := loadAlone(store)
+			store.Close()
+			r := start(fmt.Sprintf("throttled:%.0fB/s", rate), "")
+			defer r.Stop()
+			pipeline(b, r, 1)
+			var walls, cpus []float64
+			for b.Loop() {
+				for range repeats {
+					before := cpuTime(b)
+					at := pipeline(b, r, 1)
+					walls = append(walls, at[len(at)-1].Seconds())
+					cpus = append(cpus, (cpuTime(b) - before).Seconds())
+				}
+			}
+			wall := median(walls)
+			b.ReportMetric(load.Seconds(), "load-alone-s")
+			b.ReportMetric(wall, "epoch-s")
+			b.ReportMetric(median(cpus), "cpu-s")
+			b.ReportMetric(wall/max(alone, load.Seconds()), "epoch/longest-alone")
+		})
+	}
+	b.Run("ram", func(b *testing.B) {
+		moved := start("", "on")
+		defer moved.Stop()
+		pipeline(b, ram, 1)
+		pipeline(b, moved, 1)
+		var planned, ratios []float64
+		for b.Loop() {
+			for range repeats {
+				// The plan's own choice for features in memory is the fused gather.
+				fused, slabbed := pipeline(b, ram, 1), pipeline(b, moved, 1)
+				planned = append(planned, fused[len(fused)-1].Seconds())
+				ratios = append(ratios, slabbed[len(slabbed)-1].Seconds()/fused[len(fused)-1].Seconds())
+			}
+		}
+		b.ReportMetric(median(planned), "fused-epoch-s")
+		b.ReportMetric(median(planned)/alone, "fused-epoch/compute-alone")
+		b.ReportMetric(median(ratios), "slab/fused")
+	})
+}
+
+// BenchmarkGenerationSwitch reports the longest gap between two batches around a
+// switch of GNS's cache, in median gaps: nothing is to wait for the next
+// generation.
+func BenchmarkGenerationSwitch(b *testing.B) {
+	const batches, epochs = 24, 5
+	ds := overlapData(b, batches*1024)
+	c := DefaultConfig()
+	c.Dataset, c.Layers, c.Fanouts, c.BatchSize, c.Hidden = ds, 2, []int{10, 5}, 1024, 256
+	c.Sampler, c.Cache, c.Features = "gns", "gns:1%", "throttled:1GB/s"
+	r, err := Start(c)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer r.Stop()
+	var worst, typical []float64
+	for b.Loop() {
+		at := pipeline(b, r, epochs)
+		gaps := make([]float64, 0, len(at))
+		for i := 1; i < len(at); i++ {
+			gaps = append(gaps, (at[i] - at[i-1]).Seconds())
+		}
+		longest := 0.0
+		for e := 1; e < epochs; e++ { // two batches before and after each switch
+			for i := e*batches - 3; i < e*batches+1; i++ {
+				longest = max(longest, gaps[i])
+			}
+		}
+		m := median(slices.Clone(gaps))
+		typical, worst = append(typical, m), append(worst, longest/m)
+	}
+	b.ReportMetric(1e3*median(typical), "median-gap-ms")
+	b.ReportMetric(median(worst), "longest/median-gap")
+}
