@@ -32,7 +32,9 @@
 package actors
 
 import (
+	"context"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -104,6 +106,9 @@ type post struct {
 	stopped       atomic.Bool // the actors are gone: what is sent would become a dead letter
 	freeBatches   freeList[*sampling.Batch]
 	freeGradients freeList[[]float32]
+
+	context context.Context // of what waits for other processes; ends with Stop
+	waiting sync.WaitGroup
 }
 
 // releaseBatch gives back a batch that came in a message.

@@ -39,7 +39,7 @@ func (d *deliverer) name() string { return "load" }
 func (d *deliverer) idle() bool   { return d.busy == 0 }
 
 func (d *deliverer) start(self *actor.PID) {
-	d.self, d.due = self, newSequence[*Delivery](d.work.First)
+	d.self, d.due = self, newSequence[*Delivery](&d.work)
 }
 
 func (d *deliverer) receive(m any) {

@@ -27,7 +27,7 @@ type Memory struct {
 type match struct {
 	*post
 	mem    *Memory
-	first  int64
+	work   Work
 	self   *actor.PID
 	due    sequence[*messages.Sampled]
 	leases map[position]*features.Lease // of batches that are on their way
@@ -50,7 +50,7 @@ func (s *match) idle() bool   { return !s.busy }
 
 func (s *match) start(self *actor.PID) {
 	s.ahead = s.mem.Ahead
-	s.self, s.due, s.leases = self, newSequence[*messages.Sampled](s.first), map[position]*features.Lease{}
+	s.self, s.due, s.leases = self, newSequence[*messages.Sampled](&s.work), map[position]*features.Lease{}
 }
 
 func (s *match) receive(m any) {

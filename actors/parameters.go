@@ -23,6 +23,8 @@ type parameters struct {
 	*post
 	work    Work
 	updater Updater
+	share   Share // nil: all micro-batches are computed in this process
+	total   []float32
 	self    *actor.PID
 	step    int64                // the next step to be applied
 	open    bool                 // version step is published
@@ -64,6 +66,20 @@ func (p *parameters) receive(m any) {
 func (p *parameters) publish() {
 	p.got = p.got[:0] // which batch it is, the first gradient tells
 	p.open = true
+	if p.share != nil {
+		batch := int(p.step % p.work.Steps())
+		p.got = append(p.got, make([]*messages.Gradient, p.work.numMicro(batch))...)
+		p.missing = 0
+		for m := range p.got {
+			if p.work.Mine(m, len(p.got)) {
+				p.missing++
+			}
+		}
+		if p.missing == 0 { // the others have them all; their sum is applied here too
+			p.begin(sampling.ID{Phase: p.work.Phase, Epoch: int(p.step / p.work.Steps()), Batch: batch})
+			return
+		}
+	}
 	for _, t := range p.dir.Trainers() {
 		p.send(t, &messages.Version{Step: p.step, Params: p.updater.Params()})
 	}
@@ -82,9 +98,18 @@ func (p *parameters) gradient(g *messages.Gradient) {
 	if p.missing--; p.missing > 0 {
 		return
 	}
-	p.busy = true
 	id := g.ID
 	id.Micro, id.Of = 0, 0
+	p.begin(id)
+}
+
+// begin adds the gradients of a step up and applies them.
+func (p *parameters) begin(id sampling.ID) {
+	p.busy = true
+	if p.share != nil {
+		p.jobElsewhere(p.self, id, p.applyShared)
+		return
+	}
 	p.job(p.self, clock.Update, id, p.apply)
 }
 
@@ -103,7 +128,12 @@ func (p *parameters) apply() (any, error) {
 		stats.Add(g.Stats)
 	}
 	compute.SumTree(parts)
-	sum := parts[0]
+	p.update(parts[0], stats)
+	return stats, nil
+}
+
+// update makes the step with the sum of its gradients.
+func (p *parameters) update(sum []float32, stats messages.Stats) {
 	// A subgraph may hold no training node: its gradient is 0, and the step
 	// counts all the same, or a resumed run would be one step behind.
 	if stats.Weight > 0 {
@@ -112,12 +142,13 @@ func (p *parameters) apply() (any, error) {
 		clear(sum)
 	}
 	p.updater.Apply(sum)
-	return stats, nil
 }
 
 func (p *parameters) applied(id sampling.ID, s messages.Stats) {
 	for _, g := range p.got {
-		p.releaseGradient(g.Data)
+		if g != nil { // else it was computed elsewhere
+			p.releaseGradient(g.Data)
+		}
 	}
 	p.step++
 	last := p.step%p.work.Steps() == 0

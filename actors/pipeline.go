@@ -2,6 +2,7 @@ package actors
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -29,6 +30,7 @@ type Config struct {
 
 	Trainers []Gradienter // one actor each, at most Work.Micro
 	Updater  Updater      // with Trainers
+	Share    Share        // with Work.Mine: adds up what several processes compute; not with Work.Window
 
 	Order  Orderer // of this pipeline alone; with Work.Window above 1
 	Memory *Memory // nil: compute reads rows where the table lies
@@ -45,6 +47,7 @@ type Pipeline struct {
 	all      []*actor.PID // in the order in which they are stopped
 	deliver  *actor.PID
 	stopOnce sync.Once
+	cancel   context.CancelFunc // of post.context
 }
 
 // directory is a Directory of actors in this process.
@@ -93,9 +96,13 @@ func Start(c Config) (*Pipeline, error) {
 	if m := c.Memory; m != nil && (m.Ahead < 1 || m.Loaders < 1) {
 		return nil, fmt.Errorf("actors: %d batches ahead and %d loaders: each must be at least 1", m.Ahead, m.Loaders)
 	}
+	if (c.Share != nil) != (c.Work.Mine != nil) || c.Share != nil && c.Work.Window > 1 {
+		return nil, errors.New("actors: what is shared with other processes needs Work.Mine, and cannot be reordered")
+	}
 	dir := new(directory)
 	p := &Pipeline{asks: newAsks(), out: newOutbox()}
 	p.post = &post{root: c.System.Root, pool: c.Pool, clock: c.Clock, bytes: c.Bytes, dir: dir}
+	p.post.context, p.cancel = context.WithCancel(context.Background())
 	spawn := func(s stage) *actor.PID {
 		pid := c.System.Root.Spawn(actor.PropsFromProducer(func() actor.Actor { return &shell{post: p.post, stage: s} }))
 		p.all = append(p.all, pid)
@@ -113,7 +120,7 @@ func Start(c Config) (*Pipeline, error) {
 		dir.reorder = spawn(&reorder{post: p.post, work: c.Work, order: c.Order})
 	}
 	if c.Memory != nil {
-		dir.match = spawn(&match{post: p.post, mem: c.Memory, first: c.Work.First})
+		dir.match = spawn(&match{post: p.post, mem: c.Memory, work: c.Work})
 		if c.Memory.Cache != nil {
 			dir.cache = spawn(&cache{post: p.post, work: c.Work, mem: c.Memory})
 		}
@@ -123,7 +130,7 @@ func Start(c Config) (*Pipeline, error) {
 		dir.consumers = append(dir.consumers, spawn(&trainer{post: p.post, index: i, seed: c.Work.Seed, worker: t}))
 	}
 	if len(c.Trainers) > 0 {
-		dir.parameters = spawn(&parameters{post: p.post, work: c.Work, updater: c.Updater})
+		dir.parameters = spawn(&parameters{post: p.post, work: c.Work, updater: c.Updater, share: c.Share})
 	} else {
 		p.deliver = spawn(&deliverer{post: p.post, work: c.Work, load: c.Load, out: p.out})
 		dir.consumers = []*actor.PID{p.deliver}
@@ -206,6 +213,7 @@ func (p *Pipeline) Buffers() (batches, gradients int64) {
 func (p *Pipeline) Stop() {
 	p.stopOnce.Do(func() {
 		p.post.ending.Store(true)
+		p.cancel()
 		drain := func(pid *actor.PID) {
 			// It fails only when asks is closed, which happens below.
 			_, _ = p.asks.ask(context.Background(), func(id uint64) { p.post.send(pid, &messages.Drain{Ask: id}) })
@@ -224,6 +232,7 @@ func (p *Pipeline) Stop() {
 			// The error is the future's time-out; an idle actor stops at once.
 			_ = p.post.root.StopFuture(pid).Wait()
 		}
+		p.post.waiting.Wait()
 		p.post.freeBatches.drop()
 		p.post.freeGradients.drop()
 	})

@@ -196,6 +196,7 @@ func isPermutation(order []int, n int) bool {
 type sequence[T any] struct {
 	ready map[position]T
 	next  position
+	due   func(position) position // the first that comes at all, at or after one
 }
 
 // position orders micro-batches.
@@ -204,8 +205,8 @@ type position struct {
 	micro int
 }
 
-func newSequence[T any](first int64) sequence[T] {
-	return sequence[T]{ready: map[position]T{}, next: position{step: first}}
+func newSequence[T any](w *Work) sequence[T] {
+	return sequence[T]{ready: map[position]T{}, next: w.due(position{step: w.First}), due: w.due}
 }
 
 // put takes micro-batch id of step.
@@ -228,4 +229,5 @@ func (s *sequence[T]) take(of int) {
 	} else {
 		s.next = position{step: s.next.step + 1}
 	}
+	s.next = s.due(s.next)
 }

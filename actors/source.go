@@ -21,6 +21,10 @@ type Work struct {
 	Epochs    int      // epochs are numbered [0, Epochs)
 	InOrder   bool     // keep the order of Nodes instead of shuffling every epoch
 
+	// Mine says which micro-batches of a step this process computes; nil: all.
+	// The others are computed elsewhere (Config.Share).
+	Mine func(micro, of int) bool
+
 	// Window is how many global batches are reordered together; 0 and 1: none.
 	// After is the index of the batch that was computed last before the window
 	// of First; it is used if that window is not the first of its epoch.
@@ -41,6 +45,31 @@ func (w *Work) cut(order []uint32, batch, micro int) (seeds []uint32, of int) {
 		return nil, max(1, w.Micro)
 	}
 	return sampling.Cut(order, w.BatchSize, w.Micro, batch, micro), sampling.NumMicro(len(order), w.BatchSize, w.Micro, batch)
+}
+
+// numMicro returns how many micro-batches a batch has, in a run that is not
+// reordered.
+func (w *Work) numMicro(batch int) int {
+	if w.Batches > 0 {
+		return max(1, w.Micro)
+	}
+	return sampling.NumMicro(len(w.Nodes), w.BatchSize, w.Micro, batch)
+}
+
+// due returns the first micro-batch, at or after one, that this process
+// computes.
+func (w *Work) due(at position) position {
+	if w.Mine == nil {
+		return at
+	}
+	for steps := w.Steps(); at.step < int64(w.Epochs)*steps; at = (position{step: at.step + 1}) {
+		for of := w.numMicro(int(at.step % steps)); at.micro < of; at.micro++ {
+			if w.Mine(at.micro, of) {
+				return at
+			}
+		}
+	}
+	return at
 }
 
 // windowBegin returns the first step of the window of step.
@@ -136,27 +165,33 @@ func (s *source) next(i int) bool {
 	if steps == 0 {
 		return false
 	}
-	epoch, batch := int(s.step/steps), int(s.step%steps)
-	if s.step < s.begin {
-		batch = w.After
+	for {
+		epoch, batch := int(s.step/steps), int(s.step%steps)
+		if s.step < s.begin {
+			batch = w.After
+		}
+		order, ok := s.orders[epoch]
+		if !ok {
+			return false
+		}
+		if s.micro == 0 && (s.step%steps == 0 || !s.handed) {
+			s.handed = true
+			delete(s.orders, epoch-1)
+			s.prepare(epoch + 1)
+		}
+		seeds, of := w.cut(order, batch, s.micro)
+		micro, step := s.micro, s.step
+		if s.micro++; s.micro == of {
+			s.step, s.micro = s.step+1, 0
+		}
+		if w.Mine != nil && !w.Mine(micro, of) {
+			continue
+		}
+		s.send(s.dir.Sampler(i), &messages.Seeds{
+			ID:    sampling.ID{Phase: w.Phase, Epoch: epoch, Batch: batch, Micro: micro, Of: of},
+			Step:  step,
+			Seeds: seeds,
+		})
+		return true
 	}
-	order, ok := s.orders[epoch]
-	if !ok {
-		return false
-	}
-	if s.micro == 0 && (s.step%steps == 0 || !s.handed) {
-		s.handed = true
-		delete(s.orders, epoch-1)
-		s.prepare(epoch + 1)
-	}
-	seeds, of := w.cut(order, batch, s.micro)
-	s.send(s.dir.Sampler(i), &messages.Seeds{
-		ID:    sampling.ID{Phase: w.Phase, Epoch: epoch, Batch: batch, Micro: s.micro, Of: of},
-		Step:  s.step,
-		Seeds: seeds,
-	})
-	if s.micro++; s.micro == of {
-		s.step, s.micro = s.step+1, 0
-	}
-	return true
 }

@@ -1,0 +1,84 @@
+package actors
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/gnnactor/gnnactor/messages"
+	"github.com/gnnactor/gnnactor/sampling"
+)
+
+// ErrShare is wrapped by the failure of a step whose Share failed.
+var ErrShare = errors.New("actors: the step could not be shared")
+
+// Share lets several processes train one model: each computes the micro-batches
+// that are its own (Work.Mine), and all make every step, with the same bits.
+type Share interface {
+	// Sum puts the sum of a step's gradients into dst, added in the tree of
+	// compute.SumTree over the micro-batches. parts holds this process's
+	// gradients, by micro-batch, nil for the others; they are overwritten. meta
+	// holds some bytes for each of them, which all processes get to know: the
+	// result, by micro-batch. An error ends the pipeline; parts and dst are not
+	// used again then.
+	Sum(ctx context.Context, step int64, dst []float32, parts [][]float32, meta [][]byte) ([][]byte, error)
+}
+
+// applyShared is apply for one of several processes.
+func (p *parameters) applyShared() (any, error) {
+	parts, meta := make([][]float32, len(p.got)), make([][]byte, len(p.got))
+	for m, g := range p.got {
+		if g != nil {
+			parts[m], meta[m] = g.Data, appendStats(nil, g.Stats)
+		}
+	}
+	if p.total == nil {
+		p.total = make([]float32, len(p.updater.Params()))
+	}
+	metas, err := p.share.Sum(p.context, p.step, p.total, parts, meta)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrShare, err)
+	}
+	var stats messages.Stats
+	for m, b := range metas { // in the order of the micro-batches
+		s, err := parseStats(b)
+		if err != nil {
+			return nil, fmt.Errorf("actors: micro-batch %d of step %d: %w", m, p.step, err)
+		}
+		stats.Add(s)
+	}
+	p.update(p.total, stats)
+	return stats, nil
+}
+
+// jobElsewhere is job for f that waits for others: it has a goroutine of its
+// own, so that the pool's workers go on.
+func (p *post) jobElsewhere(self *actor.PID, id sampling.ID, f func() (any, error)) {
+	p.waiting.Go(func() {
+		d := &done{id: id}
+		d.res, d.err = guarded(f)
+		p.root.Send(self, d)
+	})
+}
+
+// appendStats appends 32 bytes.
+func appendStats(b []byte, s messages.Stats) []byte {
+	b = binary.LittleEndian.AppendUint64(b, math.Float64bits(s.Loss))
+	b = binary.LittleEndian.AppendUint64(b, math.Float64bits(s.Weight))
+	b = binary.LittleEndian.AppendUint64(b, uint64(s.Correct))
+	return binary.LittleEndian.AppendUint64(b, uint64(s.Count))
+}
+
+func parseStats(b []byte) (s messages.Stats, err error) {
+	if len(b) != 32 {
+		return s, fmt.Errorf("statistics of %d bytes", len(b))
+	}
+	u := binary.LittleEndian.Uint64
+	s.Loss, s.Weight = math.Float64frombits(u(b)), math.Float64frombits(u(b[8:]))
+	s.Correct, s.Count = int(u(b[16:])), int(u(b[24:]))
+	return s, nil
+}
