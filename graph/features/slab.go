@@ -31,8 +31,7 @@ type SlabOptions struct {
 
 // SlabSlots returns the slots that a slab needs (ALGORITHMS §7): the most
 // inputs of a batch, the most rows that each of the inFlight other batches adds
-// to it, and the rows that are pinned or cached. No sum is above nodes, unless
-// batches do not share rows.
+// to it, and the rows that are pinned or cached.
 func SlabSlots(mostInputs, inFlight, mostNew, cached int) int {
 	return mostInputs + inFlight*mostNew + cached
 }

@@ -1,0 +1,106 @@
+package features
+
+import (
+	"context"
+	"slices"
+	"testing"
+)
+
+// A row that is pinned while a batch in flight has it elsewhere is found where
+// it is pinned, also after the batch is released.
+func TestPinOfWhatIsInFlight(t *testing.T) {
+	src := testTable(20, 4)
+	ctx := context.Background()
+	for _, keep := range []int{0, 1} {
+		for _, cache := range []int{0, 5} {
+			s, _ := NewSlab(LayoutOf(src), SlabOptions{Slots: 40, Keep: keep, Cache: cache, Poison: true})
+			store := Memory(src)
+			match := func(inputs ...uint32) *Lease {
+				l, err := s.Match(inputs)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := Read(ctx, store, l.Request()); err != nil {
+					t.Fatal(err)
+				}
+				checkRows(t, src, s.Table(), inputs, l.Slots)
+				return l
+			}
+			before := match(1, 2, 3)
+			p, err := s.Pin([]uint32{2, 3, 4})
+			if err != nil || !slices.Equal(p.Load, []uint32{2, 3, 4}) || p.Rows() != 3 {
+				t.Fatalf("the pin reads %v (%v), want all three", p.Load, err)
+			}
+			between := match(4) // not published: read once more
+			if len(between.Load) != 1 {
+				t.Errorf("a batch used a pin that was not published")
+			}
+			if err := Read(ctx, store, p.Request()); err != nil {
+				t.Fatal(err)
+			}
+			s.Publish(p)
+			s.Release(before)
+			s.Release(between)
+			s.Release(match(10, 11, 12, 13, 14, 15, 16)) // what was kept or cached is driven out
+			after := match(2, 3, 4)
+			if len(after.Load) != 0 || !slices.Equal(after.Slots, p.LoadSlots) {
+				t.Errorf("keep %d, cache %d: a batch of pinned rows reads %v", keep, cache, after.Load)
+			}
+			q, err := s.Pin([]uint32{4, 5}) // the next generation shares what is pinned
+			if err != nil || !slices.Equal(q.Load, []uint32{5}) {
+				t.Fatalf("the next pin reads %v (%v), want 5", q.Load, err)
+			}
+			if err := Read(ctx, store, q.Request()); err != nil {
+				t.Fatal(err)
+			}
+			s.Publish(q)
+			s.Unpin(p)
+			checkRows(t, src, s.Table(), []uint32{2, 3, 4}, after.Slots) // still in flight
+			s.Release(after)
+			last := match(4, 5)
+			if len(last.Load) != 0 {
+				t.Errorf("keep %d, cache %d: a batch of the next generation reads %v", keep, cache, last.Load)
+			}
+			s.Release(last)
+			s.Unpin(q)
+			checkEmpty(t, s)
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// A row that comes back soon after it was driven out is kept longer than rows
+// that are seen once.
+func TestDynamicCacheRemembersGhosts(t *testing.T) {
+	src := testTable(1000, 1)
+	s, _ := NewSlab(LayoutOf(src), SlabOptions{Slots: 200, Cache: 20})
+	defer s.Close()
+	next := uint32(100)
+	use := func(inputs ...uint32) (hit int64) {
+		before := s.Stats().Cached
+		l, err := s.Match(inputs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Release(l)
+		return s.Stats().Cached - before
+	}
+	scan := func(rows int) {
+		for range rows {
+			use(next)
+			next++
+		}
+	}
+	use(7)
+	scan(22) // 7 leaves, and is a ghost
+	if use(7) != 0 {
+		t.Fatal("7 was not driven out")
+	}
+	scan(40) // more than all other rows of the cache
+	if use(7) != 1 {
+		t.Error("7, which came back as a ghost, was driven out by rows that are seen once")
+	}
+	checkEmpty(t, s)
+}
