@@ -93,6 +93,7 @@ func (s *nodeSet) number() {
 type inducer struct {
 	g       *graph.Graph
 	edgeIDs bool
+	lines   []int64
 	hits    []uint32 // positions within a row of the entries that stay
 }
 
@@ -104,11 +105,16 @@ func (d *inducer) induce(s *nodeSet, out *block) {
 	out.indptr = resize(out.indptr, len(s.nodes)+1)
 	out.indptr[0] = 0
 	out.indices, out.edgeIDs = out.indices[:0], out.edgeIDs[:0]
-	prefetchRows(g.Indptr, s.nodes[:min(groupRows, len(s.nodes))])
+	group := func(i int) []uint32 {
+		return s.nodes[min(i, len(s.nodes)):min(i+groupRows, len(s.nodes))]
+	}
+	prefetchRows(g.Indptr, group(0))
+	prefetchRows(g.Indptr, group(groupRows))
+	d.prefetchStarts(group(0))
 	for i, v := range s.nodes {
-		if i%groupRows == 0 {
-			next := min(i+groupRows, len(s.nodes))
-			prefetchRows(g.Indptr, s.nodes[next:min(next+groupRows, len(s.nodes))])
+		if i%groupRows == 0 { // row pointers two groups ahead, rows one
+			prefetchRows(g.Indptr, group(i+2*groupRows))
+			d.prefetchStarts(group(i + groupRows))
 		}
 		begin := g.Indptr[v]
 		row := g.Indices[begin:g.Indptr[v+1]]
@@ -135,6 +141,18 @@ func (d *inducer) induce(s *nodeSet, out *block) {
 		}
 		out.indptr[i+1] = int64(len(out.indices))
 	}
+}
+
+// prefetchStarts asks for the first two lines of the rows; the hardware sees to
+// the rest.
+func (d *inducer) prefetchStarts(nodes []uint32) {
+	d.lines = d.lines[:0]
+	for _, v := range nodes {
+		if begin, end := d.g.Indptr[v], d.g.Indptr[v+1]; begin < end {
+			d.lines = append(d.lines, begin, min(begin+16, end-1))
+		}
+	}
+	prefetchIndices(d.g.Indices, d.lines)
 }
 
 // scan returns the positions of the entries of row that are in s.

@@ -1,6 +1,9 @@
 package partition
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 
@@ -220,6 +223,39 @@ func BenchmarkCompute(b *testing.B) {
 				part, _ = Compute(ds.Graph, method, 500, 1)
 			}
 			b.ReportMetric(Measure(ds.Graph, part).CutShare, "cut")
+		})
+	}
+}
+
+// BenchmarkLouvain compares with gonum's Louvain. The larger graphs, where gonum
+// takes minutes, need GNNACTOR_BENCH_SCALE set.
+func BenchmarkLouvain(b *testing.B) {
+	for _, n := range []int{10_000, 100_000, 1_000_000} {
+		if n > 10_000 && os.Getenv("GNNACTOR_BENCH_SCALE") == "" {
+			continue
+		}
+		g, _ := planted(n/500, 500, 8, 0.8, 4)
+		b.Run(fmt.Sprintf("ours/nodes=%d", n), func(b *testing.B) {
+			var q Quality
+			for range b.N {
+				q = Measure(g, louvain(newNetwork(g), 1))
+			}
+			b.ReportMetric(q.Modularity, "modularity")
+		})
+		b.Run(fmt.Sprintf("gonum/nodes=%d", n), func(b *testing.B) {
+			s := simple.NewUndirectedGraph()
+			for v := range g.NumNodes() {
+				for _, u := range g.InNeighbors(uint32(v)) {
+					if int(u) != v {
+						s.SetEdge(simple.Edge{F: simple.Node(u), T: simple.Node(v)})
+					}
+				}
+			}
+			b.ResetTimer()
+			for range b.N {
+				r := community.Modularize(s, 1, rand.NewPCG(1, 1))
+				b.ReportMetric(community.Q(s, r.Communities(), 1), "modularity")
+			}
 		})
 	}
 }

@@ -1,0 +1,55 @@
+package sampling
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/rng"
+)
+
+// uniformGraph returns a graph of n nodes with 16 incoming edges each, from
+// uniformly drawn nodes.
+func uniformGraph(n int) *graph.Graph {
+	const degree = 16
+	g := &graph.Graph{Indptr: make([]int64, n+1), Indices: make([]uint32, n*degree)}
+	key := rng.New(9)
+	var wg sync.WaitGroup
+	const workers = 2
+	for w := range workers {
+		wg.Go(func() {
+			for v := n * w / workers; v < n*(w+1)/workers; v++ {
+				g.Indptr[v+1] = int64(v+1) * degree
+				for i := v * degree; i < (v+1)*degree; i++ {
+					g.Indices[i] = uint32(key.Uintn(uint64(i), uint64(n)))
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return g
+}
+
+// BenchmarkSubgraphScaling samples subgraphs of the same size from uniform random
+// graphs of 1 to 33 million nodes, of 16 edges a node; the largest ones, of up to
+// 2.4 GB, only with GNNACTOR_BENCH_SCALE set.
+func BenchmarkSubgraphScaling(b *testing.B) {
+	for _, log := range []int{20, 22, 24, 25} {
+		if log > 20 && os.Getenv("GNNACTOR_BENCH_SCALE") == "" {
+			continue
+		}
+		g := uniformGraph(1 << log)
+		for _, spec := range []Spec{
+			{Name: "frontier", Layers: 3, Frontier: 1000, Budget: 8000},
+			{Name: "walk", Layers: 3, Roots: 2000, WalkLength: 4},
+			{Name: "node", Layers: 3, Budget: 8000},
+		} {
+			p := mustPrepare(b, spec, g)
+			b.Run(fmt.Sprintf("%s/nodes=%d", spec.Name, g.NumNodes()), func(b *testing.B) {
+				benchSampler(b, p, []uint32{0}, 1, 1)
+			})
+		}
+	}
+}
