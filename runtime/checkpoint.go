@@ -53,16 +53,8 @@ func (c *checkpoint) save(dir string, keep int, l *compute.Layout) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("runtime: checkpoint directory: %w", err)
 	}
-	c.Sum = c.hash(l)
-	meta, err := json.Marshal(c)
-	if err != nil {
-		return fmt.Errorf("runtime: checkpoint: %w", err)
-	}
-	tensors := slices.Concat(l.Pack("param.", c.params), l.Pack("adam.m.", c.m), l.Pack("adam.v.", c.v))
 	path := filepath.Join(dir, fmt.Sprintf("%s%012d%s", checkpointPrefix, c.Step, checkpointSuffix))
-	err = compute.WriteFileAtomic(path, func(w io.Writer) error {
-		return compute.WriteSafetensors(w, tensors, map[string]string{checkpointKey: string(meta)})
-	})
+	err := compute.WriteFileAtomic(path, func(w io.Writer) error { return c.write(w, l) })
 	if err != nil {
 		return fmt.Errorf("runtime: checkpoint: %w", err)
 	}
@@ -78,6 +70,17 @@ func (c *checkpoint) save(dir string, keep int, l *compute.Layout) error {
 		}
 	}
 	return nil
+}
+
+// write writes what decode reads.
+func (c *checkpoint) write(w io.Writer, l *compute.Layout) error {
+	c.Sum = c.hash(l)
+	meta, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	tensors := slices.Concat(l.Pack("param.", c.params), l.Pack("adam.m.", c.m), l.Pack("adam.v.", c.v))
+	return compute.WriteSafetensors(w, tensors, map[string]string{checkpointKey: string(meta)})
 }
 
 // writable makes dir, finds out whether checkpoints can be written to it, and
@@ -154,7 +157,12 @@ func readCheckpoint(path string, l *compute.Layout, id Identity, otherKernels bo
 	if err != nil {
 		return nil, err
 	}
-	c := new(checkpoint)
+	return decodeCheckpoint(path, tensors, meta, l, id, otherKernels)
+}
+
+// decodeCheckpoint checks a checkpoint that was read from path.
+func decodeCheckpoint(path string, tensors []compute.RawTensor, meta map[string]string, l *compute.Layout, id Identity, otherKernels bool) (*checkpoint, error) {
+	c, err := new(checkpoint), error(nil)
 	if err := json.Unmarshal([]byte(meta[checkpointKey]), c); err != nil {
 		return nil, fmt.Errorf("runtime: %s is not a checkpoint: %w", path, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/graph"
 )
@@ -141,6 +142,11 @@ type Config struct {
 	Cache string `yaml:"cache"`
 	// Trace, when set, is a file to write the stages' spans to, as a Chrome trace.
 	Trace string `yaml:"trace"`
+
+	// Cluster, when set, is the other nodes that train the same model together
+	// with this one; every node has the same Config apart from Execution,
+	// Checkpoints and this. The caller keeps owning it.
+	Cluster *trainers.Trainers `yaml:"-"`
 
 	// Checkpoints.
 

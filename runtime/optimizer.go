@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
 )
@@ -69,6 +70,7 @@ type updater struct {
 	model  *compute.Model
 	fixed  []compute.Tensor // parameters that the optimiser leaves alone
 	aside  []float32        // their values while it steps
+	share  actors.Share     // with other nodes; nil: there are none
 }
 
 func newUpdater(r *Runtime, params []float32) *updater {
@@ -97,6 +99,14 @@ func (u *updater) Params() []float32 { return u.params }
 
 // Observe implements actors.Observer.
 func (u *updater) Observe(grad []float32) { u.model.Observe(u.params, grad) }
+
+// TakeStatistics implements actors.Observer.
+func (u *updater) TakeStatistics(b []byte, grad []float32) []byte {
+	return u.model.TakeStatistics(b, grad)
+}
+
+// ObserveStatistics implements actors.Observer.
+func (u *updater) ObserveStatistics(b []byte) error { return u.model.ObserveStatistics(u.params, b) }
 
 // hold sets what is not learnt aside, until putBack: zeros without a gradient
 // stay zeros, and have no moments, whatever the weight decay.

@@ -205,7 +205,11 @@ func (t *training) run(ctx context.Context) (err error) {
 	}
 	if t.state.Step < int64(r.cfg.Epochs)*t.steps && !t.state.Best.Stop(r.cfg.Patience) {
 		work.First = t.state.Step
-		if err := t.epochs(ctx, work); err != nil {
+		train := t.epochs
+		if r.cfg.Cluster != nil {
+			train = t.together
+		}
+		if err := train(ctx, work, nil); err != nil {
 			return err
 		}
 	} else {
@@ -268,9 +272,11 @@ func (t *training) open() (message string, resumed bool, err error) {
 	return message, true, nil
 }
 
-// epochs runs the pipeline to the end of the last epoch.
-func (t *training) epochs(ctx context.Context, work actors.Work) (err error) {
+// epochs runs the pipeline to the end of the last epoch; share is this node's
+// part in it, nil: it is alone.
+func (t *training) epochs(ctx context.Context, work actors.Work, share actors.Share) (err error) {
 	r := t.r
+	t.updater.share = share
 	work.Window, work.After = r.plan.Reorder, t.state.After
 	t.work = work
 	p, mem, err := r.trainingPipeline(ctx, work, t.updater, &t.clock)

@@ -65,7 +65,7 @@ func (r *Runtime) trainingPipeline(ctx context.Context, work actors.Work, u *upd
 	if err != nil {
 		return nil, nil, err
 	}
-	c.Updater = u
+	c.Updater, c.Share = u, u.share
 	for range r.plan.Trainers {
 		c.Trainers = append(c.Trainers, &worker{engine: r.model.NewEngine(cpu.NewExec(r.pool, r.set)), ds: r.data.ds, slab: mem.table()})
 	}

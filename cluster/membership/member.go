@@ -23,6 +23,9 @@ type Info struct {
 	Store   string   `json:"store,omitempty"` // host:port of the store that it carries
 	Kinds   []string `json:"kinds,omitempty"` // what it runs: shard, sampler, trainer, …
 	Drain   bool     `json:"drain,omitempty"` // it gets no more work
+	// Failed is the newest group of trainers that did not work out for it: the
+	// leader makes another.
+	Failed int64 `json:"failed,omitempty"`
 	// Epoch is the revision at which it joined: of two nodes of one name the
 	// later has the larger. The store sets it.
 	Epoch int64 `json:"-"`
@@ -288,24 +291,7 @@ func (m *Member) take(changed []Entry, revision int64) error {
 			m.entries[e.Key] = e
 		}
 	}
-	v := &View{Revision: revision}
-	for key, e := range m.entries {
-		name, ok := strings.CutPrefix(key, m.prefix+"members/")
-		if !ok {
-			continue
-		}
-		var info Info
-		if err := json.Unmarshal(e.Value, &info); err != nil || info.Node != name {
-			m.cfg.Logger.Warn("a malformed entry of the store is passed over", "key", key, "error", err)
-			continue
-		}
-		info.Epoch = e.Created
-		v.Members = append(v.Members, info)
-	}
-	slices.SortFunc(v.Members, func(a, b Info) int { return strings.Compare(a.Node, b.Node) })
-	if e, ok := m.entries[m.leaderKey()]; ok {
-		v.Leader, v.Epoch = string(e.Value), e.Created
-	}
+	v := viewOf(m.prefix, m.entries, revision)
 	m.view = v
 	close(m.changed)
 	m.changed = make(chan struct{})
@@ -369,4 +355,38 @@ func (m *Member) Leave(ctx context.Context) error {
 func (m *Member) stop() {
 	m.cancel()
 	m.tasks.Wait()
+}
+
+// viewOf makes the view of a cluster's entries. Those that are malformed are
+// passed over.
+func viewOf(prefix string, entries map[string]Entry, revision int64) *View {
+	v := &View{Revision: revision}
+	for key, e := range entries {
+		name, ok := strings.CutPrefix(key, prefix+"members/")
+		var info Info
+		if !ok || json.Unmarshal(e.Value, &info) != nil || info.Node != name {
+			continue
+		}
+		info.Epoch = e.Created
+		v.Members = append(v.Members, info)
+	}
+	slices.SortFunc(v.Members, func(a, b Info) int { return strings.Compare(a.Node, b.Node) })
+	if e, ok := entries[prefix+"leader"]; ok {
+		v.Leader, v.Epoch = string(e.Value), e.Created
+	}
+	return v
+}
+
+// Look returns the view of a cluster to one who is not a member.
+func Look(ctx context.Context, store Store, cluster string) (*View, error) {
+	prefix := Prefix(cluster)
+	all, revision, err := store.List(ctx, prefix)
+	if err != nil {
+		return nil, err
+	}
+	entries := map[string]Entry{}
+	for _, e := range all {
+		entries[e.Key] = e
+	}
+	return viewOf(prefix, entries, revision), nil
 }

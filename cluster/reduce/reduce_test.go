@@ -93,7 +93,7 @@ func TestSameBits(t *testing.T) {
 		for _, x := range all {
 			x.group.segment = piece
 		}
-		for number, micros := range []int{8, 5, 7, 8} {
+		for number, micros := range []int{8, 5, 7, 3, 1, 8} {
 			parts := gradients(uint64(number), micros, size)
 			want := make([][]float32, micros)
 			for m := range parts {
@@ -211,12 +211,12 @@ func TestRefused(t *testing.T) {
 		return err
 	}
 	for name, err := range map[string]error{
-		"fewer micro-batches than trainers": sum(1, [][]float32{{1}}, [][]byte{nil}),
-		"another's micro-batch":             sum(1, [][]float32{{1}, {1}}, [][]byte{nil, nil}),
-		"its own missing":                   sum(1, [][]float32{nil, nil}, [][]byte{nil, nil}),
-		"a vector too short":                sum(2, [][]float32{{1}, nil}, [][]byte{nil, nil}),
-		"meta too long":                     sum(1, [][]float32{{1}, nil}, [][]byte{make([]byte, maxMeta+1), nil}),
-		"meta missing":                      sum(1, [][]float32{{1}, nil}, [][]byte{nil}),
+		"no micro-batch":        sum(1, nil, nil),
+		"another's micro-batch": sum(1, [][]float32{{1}, {1}}, [][]byte{nil, nil}),
+		"its own missing":       sum(1, [][]float32{nil, nil}, [][]byte{nil, nil}),
+		"a vector too short":    sum(2, [][]float32{{1}, nil}, [][]byte{nil, nil}),
+		"meta too long":         sum(1, [][]float32{{1}, nil}, [][]byte{make([]byte, maxMeta+1), nil}),
+		"meta missing":          sum(1, [][]float32{{1}, nil}, [][]byte{nil}),
 	} {
 		if err == nil {
 			t.Errorf("%s was accepted", name)
@@ -227,7 +227,7 @@ func TestRefused(t *testing.T) {
 // Every micro-batch has one trainer, and loads differ by one at most.
 func TestDeal(t *testing.T) {
 	for micros := 1; micros < 40; micros++ {
-		for n := 1; n <= micros; n++ {
+		for n := 1; n <= 2*micros; n++ {
 			next := 0
 			for tr := range n {
 				from, to := Deal(micros, n, tr)
@@ -260,7 +260,7 @@ func FuzzRequest(f *testing.F) {
 			t.Fatalf("%d bytes of a step that was not begun", len(r.Data))
 		}
 		dst := make([][]byte, 3)
-		if splitMetas(dst, b) == nil && len(dst[0])+len(dst[1])+len(dst[2])+6 != len(b) {
+		if splitMetas(dst, b) == nil && len(dst[0])+len(dst[1])+len(dst[2])+12 != len(b) {
 			t.Fatal("bytes of meta were lost")
 		}
 	})

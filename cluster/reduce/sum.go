@@ -2,13 +2,15 @@ package reduce
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
 )
 
-// maxMeta bounds what travels beside a micro-batch's gradient.
-const maxMeta = 4 << 10
+// maxMeta bounds what travels beside a micro-batch's gradient: its statistics,
+// with those of the model's batch norms.
+const maxMeta = 1 << 20
 
 // Sum adds the gradients of a step. parts has one vector of len(dst) values per
 // micro-batch: those that are dealt to this trainer (Deal), nil for the others.
@@ -19,12 +21,12 @@ const maxMeta = 4 << 10
 //
 // Each trainer calls Sum once per step; it fails at once when one of them goes.
 func (g *Group) Sum(ctx context.Context, number int64, dst []float32, parts [][]float32, meta [][]byte) (metas [][]byte, err error) {
-	micros, n := len(parts), len(g.members)
+	micros := len(parts)
 	if !littleEndian {
 		return nil, errors.New("reduce: this machine is big-endian; the data plane sends little-endian values as they lie in memory")
 	}
-	if micros < n {
-		return nil, fmt.Errorf("reduce: %d micro-batches for %d trainers; each needs at least one", micros, n)
+	if micros < 1 {
+		return nil, errors.New("reduce: no micro-batch")
 	}
 	if err := g.checkParts(dst, parts, meta); err != nil {
 		return nil, err
@@ -105,7 +107,7 @@ func (g *Group) open(number int64, size int) {
 			delete(g.steps, old)
 		}
 	}
-	if g.roots[number&1] == nil {
+	if len(g.roots[number&1]) < size {
 		g.roots[number&1] = make([]float32, size)
 	}
 }
@@ -116,7 +118,7 @@ func (g *Group) metas(ctx context.Context, number int64, micros int, meta [][]by
 	var mine []byte
 	from, to := Deal(micros, n, g.self)
 	for _, b := range meta[from:to] {
-		mine = append(append(mine, byte(len(b)), byte(len(b)>>8)), b...)
+		mine = append(binary.LittleEndian.AppendUint32(mine, uint32(len(b))), b...)
 	}
 	k := cellKey{kind: metaCell}
 	if err := g.put(number, k, mine); err != nil {
@@ -132,7 +134,7 @@ func (g *Group) metas(ctx context.Context, number int64, micros int, meta [][]by
 			continue
 		}
 		wg.Go(func() {
-			b, err := g.get(ctx, t, number, k, nil, (to-from)*(maxMeta+2))
+			b, err := g.get(ctx, t, number, k, nil, (to-from)*(maxMeta+4))
 			if err == nil {
 				err = splitMetas(all[from:to], b)
 			}
@@ -146,11 +148,11 @@ func (g *Group) metas(ctx context.Context, number int64, micros int, meta [][]by
 // splitMetas cuts b into what each micro-batch has.
 func splitMetas(dst [][]byte, b []byte) error {
 	for m := range dst {
-		if len(b) < 2 || len(b)-2 < int(b[0])|int(b[1])<<8 {
+		if len(b) < 4 || uint64(len(b)-4) < uint64(binary.LittleEndian.Uint32(b)) {
 			return fmt.Errorf("reduce: %d of %d micro-batches' meta; all nodes must run one configuration", m, len(dst))
 		}
-		n := int(b[0]) | int(b[1])<<8
-		dst[m], b = b[2:2+n:2+n], b[2+n:]
+		n := int(binary.LittleEndian.Uint32(b))
+		dst[m], b = b[4:4+n:4+n], b[4+n:]
 	}
 	if len(b) > 0 {
 		return fmt.Errorf("reduce: %d bytes after %d micro-batches' meta", len(b), len(dst))

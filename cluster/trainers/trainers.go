@@ -1,0 +1,435 @@
+// Package trainers makes nodes train one model together, synchronously, while
+// nodes come, go and die.
+//
+// The leader writes down who the trainers are: a group, numbered by the
+// revision at which it was written. A group's members first agree on where they
+// are: whoever is behind gets the state of the one who is furthest, which every
+// trainer holds. Then they make steps together (package reduce). When one of
+// them fails to, or the leader writes another group down, all of them leave the
+// step as it is and meet again in the next group. A step is made by all members
+// of a group or not at all, so a group that lost a member, or a member that was
+// cut off, makes none: there are no two histories.
+package trainers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/cluster/reduce"
+)
+
+// Kind is what a trainer has among membership's kinds.
+const Kind = "trainer"
+
+const groupKey = "trainers"
+
+// ErrTooMany: a run has fewer micro-batches than it would have trainers.
+var ErrTooMany = errors.New("trainers: fewer micro-batches than trainers")
+
+// ErrOtherRun: the trainers do not run the same thing.
+var ErrOtherRun = errors.New("trainers: not the same run")
+
+// Options of Join.
+type Options struct {
+	Member *membership.Member
+	Plane  *dataplane.Plane
+	Reduce *reduce.Service
+	// Micros is how many micro-batches a batch has: the most trainers there can be.
+	Micros int
+	// Least is how many trainers the run waits for before its first step.
+	Least  int
+	Logger *slog.Logger
+}
+
+// Trainers is this node's part in the run.
+type Trainers struct {
+	o      Options
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+
+	mu      sync.Mutex
+	group   *reduce.Group
+	id      int64
+	tried   int64 // the newest group that was tried
+	changed chan struct{}
+	lineage []Link
+}
+
+// Link is a step that was made, and in which group.
+type Link struct{ Step, Group int64 }
+
+// record is a group as the leader writes it down.
+type record struct {
+	Members []recordMember `json:"members"`
+}
+
+type recordMember struct {
+	Node  string `json:"node"`
+	Epoch int64  `json:"epoch"`
+}
+
+// Join makes this node a trainer.
+func Join(ctx context.Context, o Options) (*Trainers, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	v, _ := o.Member.View()
+	if n := len(candidates(v)); n >= o.Micros {
+		return nil, fmt.Errorf("%w: %d micro-batches, and %d trainers already; raise micro-batches, or start fewer nodes", ErrTooMany, o.Micros, n)
+	}
+	t := &Trainers{o: o}
+	err := o.Member.Announce(ctx, func(i *membership.Info) {
+		if !slices.Contains(i.Kinds, Kind) {
+			i.Kinds = append(slices.Clone(i.Kinds), Kind)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	var follow context.Context
+	follow, t.cancel = context.WithCancel(context.Background())
+	t.tasks.Go(func() { t.follow(follow) })
+	return t, nil
+}
+
+// Close ends this node's part; the others go on without it when it leaves.
+func (t *Trainers) Close() {
+	t.cancel()
+	t.tasks.Wait()
+	t.leave()
+}
+
+// Lineage returns the steps that were made here, oldest first.
+func (t *Trainers) Lineage() []Link {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.lineage)
+}
+
+func candidates(v *membership.View) []membership.Info {
+	var all []membership.Info
+	for _, m := range v.Members {
+		if !m.Drain && slices.Contains(m.Kinds, Kind) {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// follow writes groups down while this node leads, and leaves a group that is
+// not the newest.
+func (t *Trainers) follow(ctx context.Context) {
+	for {
+		v, changed := t.o.Member.View()
+		r, id, err := t.newest()
+		if err != nil {
+			t.o.Logger.Error("trainers", "error", err)
+		}
+		t.mu.Lock()
+		if t.group != nil && id > t.id {
+			t.group.Close()
+		}
+		t.mu.Unlock()
+		if t.o.Member.Leads(v) {
+			if err := t.lead(ctx, v, r, id); err != nil && ctx.Err() == nil {
+				t.o.Logger.Warn("the group of trainers could not be written down", "error", err)
+			}
+		}
+		select {
+		case <-changed:
+		case <-t.o.Member.Lost():
+			t.leave()
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (t *Trainers) leave() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.group != nil {
+		t.group.Close()
+	}
+}
+
+func (t *Trainers) newest() (record, int64, error) {
+	var r record
+	b, id := t.o.Member.Value(groupKey)
+	if b == nil {
+		return r, 0, nil
+	}
+	if err := json.Unmarshal(b, &r); err != nil {
+		return r, id, fmt.Errorf("trainers: the group at revision %d: %w", id, err)
+	}
+	return r, id, nil
+}
+
+// lead writes a new group down if the newest is not the one that should be.
+func (t *Trainers) lead(ctx context.Context, v *membership.View, r record, id int64) error {
+	all := candidates(v)
+	// Those that are in stay in; others come in the order in which they joined.
+	slices.SortFunc(all, func(a, b membership.Info) int { return int(min(max(a.Epoch-b.Epoch, -1), 1)) })
+	all = all[:min(len(all), t.o.Micros)]
+	if len(all) == 0 || id == 0 && len(all) < t.o.Least {
+		return nil
+	}
+	var next record
+	failed := false
+	for _, m := range all {
+		next.Members = append(next.Members, recordMember{m.Node, m.Epoch})
+		failed = failed || m.Failed >= id
+	}
+	if slices.Equal(next.Members, r.Members) && !failed {
+		return nil
+	}
+	value, err := json.Marshal(&next)
+	if err != nil {
+		return fmt.Errorf("trainers: %w", err)
+	}
+	_, err = t.o.Member.SetValue(ctx, v.Epoch, groupKey, id, value)
+	if errors.Is(err, membership.ErrStale) {
+		return nil // the view that follows has what is newer
+	}
+	return err
+}
+
+// State is where this node's run is.
+type State struct {
+	Identity string // what must be the same everywhere
+	Step     int64  // the next one
+	Save     func() ([]byte, error)
+	Restore  func([]byte) error
+}
+
+// hello is what the members of a group tell each other first.
+type hello struct {
+	Identity string           `msgpack:"i"`
+	Step     int64            `msgpack:"s"`
+	Ticket   dataplane.Ticket `msgpack:"t"`
+}
+
+// Share is this node's part in a group. It implements actors.Share.
+type Share struct {
+	t     *Trainers
+	group *reduce.Group
+	id    int64
+}
+
+// Meet waits for a group that this node is in, and brings its run to where the
+// group is. It returns ErrFenced when this node is not a member any longer.
+func (t *Trainers) Meet(ctx context.Context, s State) (*Share, error) {
+	for {
+		share, err := t.meet(ctx, &s)
+		if err == nil || ctx.Err() != nil || errors.Is(err, ErrOtherRun) || errors.Is(err, errState) {
+			return share, err
+		}
+		if lost := t.o.Member.Err(); lost != nil {
+			return nil, lost
+		}
+		t.o.Logger.Info("the trainers meet again", "because", err)
+	}
+}
+
+// errState: this node's own state could not be saved or restored.
+var errState = errors.New("trainers: state")
+
+func (t *Trainers) meet(ctx context.Context, s *State) (*Share, error) {
+	r, id, err := t.await(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, m := range r.Members {
+		names = append(names, m.Node)
+	}
+	v, _ := t.o.Member.View()
+	for _, m := range v.Members {
+		if m.Node != t.o.Plane.Node() && slices.Contains(names, m.Node) {
+			t.o.Plane.SetPeer(m.Node, m.Data)
+		}
+	}
+	g, err := t.o.Reduce.NewGroup(uint64(id), names)
+	if err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	t.group, t.id, t.tried = g, id, id
+	t.mu.Unlock()
+	if _, now, _ := t.newest(); now > id { // before follow knew of this group
+		g.Close()
+	}
+	share := &Share{t, g, id}
+	if err := share.sync(ctx, s); err != nil {
+		return nil, errors.Join(err, t.failed(ctx, id))
+	}
+	t.o.Logger.Info("training in a group", "group", id, "trainers", names, "step", s.Step)
+	return share, nil
+}
+
+// failed tells the leader that a group did not work out.
+func (t *Trainers) failed(ctx context.Context, id int64) error {
+	if _, now, _ := t.newest(); now > id || ctx.Err() != nil {
+		return nil
+	}
+	return t.o.Member.Announce(ctx, func(i *membership.Info) { i.Failed = id })
+}
+
+// await waits for a group that was not tried, that this node is in, and all of
+// whose members live.
+func (t *Trainers) await(ctx context.Context) (record, int64, error) {
+	for {
+		v, changed := t.o.Member.View()
+		r, id, err := t.newest()
+		if err != nil {
+			return r, id, err
+		}
+		t.mu.Lock()
+		tried := t.tried
+		t.mu.Unlock()
+		me := recordMember{t.o.Plane.Node(), t.o.Member.Epoch()}
+		if id > tried && slices.Contains(r.Members, me) && !slices.ContainsFunc(r.Members, func(m recordMember) bool {
+			info, ok := v.Member(m.Node)
+			return !ok || info.Epoch != m.Epoch
+		}) {
+			return r, id, nil
+		}
+		select {
+		case <-changed:
+		case <-t.o.Member.Lost():
+			return r, 0, t.o.Member.Err()
+		case <-ctx.Done():
+			return r, 0, ctx.Err()
+		}
+	}
+}
+
+// The first numbers of a group's sums are for meeting; step s is number
+// firstStep + s.
+const firstStep = 3
+
+// round tells everybody mine and returns what everybody told.
+func (s *Share) round(ctx context.Context, number int64, mine hello) ([]hello, error) {
+	b, err := msgpack.Marshal(&mine)
+	if err != nil {
+		return nil, fmt.Errorf("trainers: %w", err)
+	}
+	n := s.group.Size()
+	parts, meta := make([][]float32, n), make([][]byte, n)
+	parts[s.group.Self()], meta[s.group.Self()] = []float32{}, b
+	metas, err := s.group.Sum(ctx, number, []float32{}, parts, meta)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]hello, n)
+	for i, b := range metas {
+		if err := msgpack.Unmarshal(b, &all[i]); err != nil {
+			return nil, fmt.Errorf("trainers: what trainer %d says: %w", i, err)
+		}
+	}
+	return all, nil
+}
+
+// sync brings all members to the furthest one's state.
+func (s *Share) sync(ctx context.Context, state *State) error {
+	all, err := s.round(ctx, 0, hello{Identity: state.Identity, Step: state.Step})
+	if err != nil {
+		return err
+	}
+	first, behind := 0, false
+	for i, h := range all {
+		if h.Identity != state.Identity {
+			return fmt.Errorf("%w: trainer %d has another configuration, data or version of gnnactor", ErrOtherRun, i)
+		}
+		if h.Step > all[first].Step {
+			first = i
+		}
+		behind = behind || h.Step != all[0].Step
+	}
+	if !behind {
+		return nil
+	}
+	mine := hello{Step: state.Step}
+	if first == s.group.Self() { // who is furthest serves its state
+		b, err := state.Save()
+		if err != nil {
+			return fmt.Errorf("%w: save: %w", errState, err)
+		}
+		var withdraw func()
+		if mine.Ticket, withdraw, err = s.t.o.Plane.Offer([][]byte{b}, nil); err != nil {
+			return err
+		}
+		defer withdraw()
+	}
+	told, err := s.round(ctx, 1, mine)
+	if err != nil {
+		return err
+	}
+	if state.Step < told[first].Step {
+		ticket := told[first].Ticket
+		if ticket.Size > maxState {
+			return fmt.Errorf("%w: %d bytes", errState, ticket.Size)
+		}
+		b, err := s.t.o.Plane.Fetch(ctx, ticket, nil)
+		if err != nil {
+			return err
+		}
+		if err := state.Restore(b); err != nil {
+			return fmt.Errorf("%w: restore: %w", errState, err)
+		}
+		state.Step = told[first].Step
+	}
+	_, err = s.round(ctx, 2, hello{}) // nobody withdraws before all have it
+	return err
+}
+
+// maxState bounds a state that is accepted from a peer.
+const maxState = 64 << 30
+
+// Mine reports whether this node has micro-batch m of so many.
+func (s *Share) Mine(m, of int) bool {
+	from, to := reduce.Deal(of, s.group.Size(), s.group.Self())
+	return m >= from && m < to
+}
+
+// Sum implements actors.Share.
+func (s *Share) Sum(ctx context.Context, step int64, dst []float32, parts [][]float32, meta [][]byte) ([][]byte, error) {
+	metas, err := s.group.Sum(ctx, firstStep+step, dst, parts, meta)
+	if err != nil {
+		return nil, errors.Join(err, s.t.failed(ctx, s.id))
+	}
+	s.t.mu.Lock()
+	s.t.lineage = append(s.t.lineage, Link{step, s.id})
+	s.t.mu.Unlock()
+	return metas, nil
+}
+
+// Finish ends a run: it returns when every trainer has made the last step, or
+// is gone.
+func (t *Trainers) Finish(ctx context.Context, share *Share, s State) error {
+	for {
+		if share != nil {
+			_, err := share.round(ctx, firstStep+s.Step, hello{})
+			if err == nil || ctx.Err() != nil {
+				return err
+			}
+			if err := t.failed(ctx, share.id); err != nil {
+				return err
+			}
+		}
+		var err error
+		if share, err = t.Meet(ctx, s); err != nil {
+			return err
+		}
+	}
+}

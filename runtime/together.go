@@ -1,0 +1,91 @@
+package runtime
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/gnnactor/gnnactor/actors"
+	"github.com/gnnactor/gnnactor/cluster/trainers"
+	"github.com/gnnactor/gnnactor/compute"
+)
+
+// together is epochs for one of several nodes. Whenever the nodes change, what
+// is being computed is dropped, and all go on from the last step that was made.
+func (t *training) together(ctx context.Context, work actors.Work, _ actors.Share) error {
+	r := t.r
+	if r.plan.Reorder > 1 {
+		return fmt.Errorf("%w: reorder: batches are not reordered in a cluster; set it to 1", ErrConfig)
+	}
+	var share *trainers.Share
+	last := int64(r.cfg.Epochs) * t.steps
+	for {
+		state, err := t.meeting()
+		if err != nil {
+			return err
+		}
+		if share, err = r.cfg.Cluster.Meet(ctx, state); err != nil {
+			return err
+		}
+		// The state may be one that another node was in between two epochs.
+		if ended := t.state.Step / t.steps; t.state.Step%t.steps == 0 && int64(t.state.Ended) < ended {
+			if err := t.endEpoch(ctx, int(ended)-1); err != nil {
+				return err
+			}
+		}
+		if t.state.Step >= last || t.state.Best.Stop(r.cfg.Patience) {
+			break
+		}
+		work.First, work.Mine = t.state.Step, share.Mine
+		err = t.epochs(ctx, work, share)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, actors.ErrShare) || ctx.Err() != nil {
+			return err
+		}
+		r.log.Info("the trainers changed", "step", t.state.Step, "because", err)
+	}
+	r.mu.Lock()
+	r.params = t.updater.params
+	r.mu.Unlock()
+	state, err := t.meeting()
+	if err != nil {
+		return err
+	}
+	return r.cfg.Cluster.Finish(ctx, share, state)
+}
+
+// meeting is where this node's run is, for the others. Nothing may be computing.
+func (t *training) meeting() (trainers.State, error) {
+	l := t.r.model.Layout()
+	id, err := json.Marshal(t.state.Identity)
+	if err != nil {
+		return trainers.State{}, fmt.Errorf("runtime: identity: %w", err)
+	}
+	return trainers.State{
+		Identity: string(id), Step: t.state.Step,
+		Save: func() ([]byte, error) {
+			var b bytes.Buffer
+			t.state.params, t.state.m, t.state.v = t.updater.params, t.updater.m, t.updater.v
+			err := t.state.write(&b, l)
+			return b.Bytes(), err
+		},
+		Restore: func(b []byte) error {
+			tensors, meta, err := compute.ReadSafetensors(bytes.NewReader(b))
+			if err != nil {
+				return err
+			}
+			c, err := decodeCheckpoint("the state of another node", tensors, meta, l, t.state.Identity, false)
+			if err != nil {
+				return err
+			}
+			id := t.state.Identity
+			t.state, t.state.Identity = *c, id
+			t.updater.restore(c)
+			return nil
+		},
+	}, nil
+}

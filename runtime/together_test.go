@@ -1,0 +1,164 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/cluster/reduce"
+	"github.com/gnnactor/gnnactor/cluster/trainers"
+)
+
+// node is a member of a cluster in this process.
+type node struct {
+	plane  *dataplane.Plane
+	member *membership.Member
+	team   *trainers.Trainers
+}
+
+// enter makes a node and its part in the run.
+func enter(t *testing.T, store membership.Store, name string, micros, least int) *node {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	p, err := dataplane.Listen(dataplane.Options{Cluster: "test", Node: name, Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := membership.Join(ctx, store, membership.Config{Cluster: "test", Info: membership.Info{Node: name, Home: name, Data: p.Address()}, TTL: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{plane: p, member: m}
+	n.team, err = trainers.Join(ctx, trainers.Options{Member: m, Plane: p, Reduce: reduce.NewService(p), Micros: micros, Least: least})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// exit leaves in order.
+func (n *node) exit(t *testing.T) {
+	t.Helper()
+	n.team.Close()
+	if err := n.member.Leave(context.Background()); err != nil {
+		t.Error(err)
+	}
+	n.plane.Close()
+}
+
+func clusterConfig() Config {
+	c := DefaultConfig()
+	c.Epochs, c.MicroBatches, c.BatchSize, c.Threads, c.Samplers, c.Credits = 2, 8, 64, 1, 1, 4
+	return c
+}
+
+// trainOn runs a training to its end and returns the parameters.
+func trainOn(ctx context.Context, c Config, each func(Event)) ([]float32, error) {
+	r, err := Start(c)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Stop()
+	for e, err := range r.Train(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		if each != nil {
+			each(e)
+		}
+	}
+	return slices.Clone(r.params), nil
+}
+
+// One, two, four and five nodes train to the same bits as one process.
+func TestTogether(t *testing.T) {
+	want, err := trainOn(t.Context(), clusterConfig(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{1, 4, 5} {
+		store := membership.NewMemory()
+		var wg sync.WaitGroup
+		for i := range n {
+			x := enter(t, store, fmt.Sprint("n", i), 8, n)
+			wg.Go(func() {
+				c := clusterConfig()
+				c.Cluster = x.team
+				got, err := trainOn(t.Context(), c, nil)
+				if err != nil || !slices.Equal(got, want) {
+					t.Errorf("%d nodes: the parameters differ, or %v", n, err)
+				}
+				for step, l := range x.team.Lineage() {
+					if l.Step != int64(step) {
+						t.Errorf("%d nodes: step %d was made as number %d", n, l.Step, step)
+					}
+				}
+				x.exit(t)
+			})
+		}
+		wg.Wait()
+		store.Close()
+	}
+}
+
+// A node dies in the middle, another one joins: the bits stay the same, and
+// every step is made once.
+func TestTogetherThroughDeath(t *testing.T) {
+	want, err := trainOn(t.Context(), clusterConfig(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := membership.NewMemory()
+	defer store.Close()
+	var wg sync.WaitGroup
+	run := func(x *node, dies int64) {
+		c := clusterConfig()
+		c.Cluster = x.team
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		got, err := trainOn(ctx, c, func(e Event) {
+			if dies > 0 && e.Applied == dies { // as a process that is killed: nothing in order
+				x.plane.Close()
+				cancel()
+			}
+		})
+		if dies > 0 {
+			x.team.Close()
+			if err := x.member.Leave(context.Background()); err != nil {
+				t.Error(err)
+			}
+			y := enter(t, store, "n9", 8, 1)
+			defer y.exit(t)
+			c.Cluster = y.team
+			if got, err = trainOn(t.Context(), c, nil); err != nil || !slices.Equal(got, want) {
+				t.Errorf("the node that joined late: %v", err)
+			}
+			return
+		}
+		defer x.exit(t)
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("a survivor: the parameters differ, or %v", err)
+		}
+		seen := map[int64]bool{}
+		for _, l := range x.team.Lineage() {
+			if seen[l.Step] {
+				t.Errorf("step %d was made twice", l.Step)
+			}
+			seen[l.Step] = true
+		}
+	}
+	var all []*node
+	for i := range 3 {
+		all = append(all, enter(t, store, fmt.Sprint("n", i), 8, 3))
+	}
+	for i, x := range all {
+		wg.Go(func() { run(x, int64(5*max(0, i-1))) })
+	}
+	wg.Wait()
+}
