@@ -15,7 +15,14 @@ import (
 // Observer is an Updater of a model with running statistics. Observe is called
 // with the gradient of every micro-batch of a step, in the order of the
 // micro-batches, before they are added up; it takes out what they report.
-type Observer interface{ Observe(grad []float32) }
+type Observer interface {
+	Observe(grad []float32)
+	// TakeStatistics takes out what grad reports, and appends it to b in bytes
+	// for ObserveStatistics: the two are Observe for gradients that are added up
+	// by several processes.
+	TakeStatistics(b []byte, grad []float32) []byte
+	ObserveStatistics(b []byte) error
+}
 
 // parameters owns the model's parameters: it adds up the gradients of a step,
 // applies them once, and publishes the next version.

@@ -31,9 +31,14 @@ type Share interface {
 // applyShared is apply for one of several processes.
 func (p *parameters) applyShared() (any, error) {
 	parts, meta := make([][]float32, len(p.got)), make([][]byte, len(p.got))
+	observer, observes := p.updater.(Observer)
 	for m, g := range p.got {
-		if g != nil {
-			parts[m], meta[m] = g.Data, appendStats(nil, g.Stats)
+		if g == nil {
+			continue
+		}
+		parts[m], meta[m] = g.Data, appendStats(nil, g.Stats)
+		if observes { // the sum of what batch norms saw means nothing: all get to know each
+			meta[m] = observer.TakeStatistics(meta[m], g.Data)
 		}
 	}
 	if p.total == nil {
@@ -45,7 +50,10 @@ func (p *parameters) applyShared() (any, error) {
 	}
 	var stats messages.Stats
 	for m, b := range metas { // in the order of the micro-batches
-		s, err := parseStats(b)
+		s, rest, err := parseStats(b)
+		if err == nil && observes {
+			err = observer.ObserveStatistics(rest)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("actors: micro-batch %d of step %d: %w", m, p.step, err)
 		}
@@ -73,12 +81,13 @@ func appendStats(b []byte, s messages.Stats) []byte {
 	return binary.LittleEndian.AppendUint64(b, uint64(s.Count))
 }
 
-func parseStats(b []byte) (s messages.Stats, err error) {
-	if len(b) != 32 {
-		return s, fmt.Errorf("statistics of %d bytes", len(b))
+// parseStats also returns what follows.
+func parseStats(b []byte) (s messages.Stats, rest []byte, err error) {
+	if len(b) < 32 {
+		return s, nil, fmt.Errorf("statistics of %d bytes; there are 32 at least", len(b))
 	}
 	u := binary.LittleEndian.Uint64
 	s.Loss, s.Weight = math.Float64frombits(u(b)), math.Float64frombits(u(b[8:]))
 	s.Correct, s.Count = int(u(b[16:])), int(u(b[24:]))
-	return s, nil
+	return s, b[32:], nil
 }

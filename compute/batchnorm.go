@@ -1,10 +1,6 @@
 package compute
 
-import (
-	"strings"
-
-	"github.com/gnnactor/gnnactor/compute/cpu"
-)
+import "github.com/gnnactor/gnnactor/compute/cpu"
 
 // batchMomentum is the weight of a new batch in the running statistics,
 // PyTorch's default.
@@ -101,45 +97,6 @@ func (c *core[T]) report(grad []T) {
 			for j, v := range m.variance {
 				place(batchVar)[j] = v * unbias
 			}
-		}
-	}
-}
-
-// statistics are one batch norm's places in the flat vector.
-type statistics struct{ tracked, mean, variance Tensor }
-
-// findStatistics returns those of every batch norm of l.
-func findStatistics(l *Layout) []statistics {
-	var found []statistics
-	for _, t := range l.tensors {
-		if prefix, ok := strings.CutSuffix(t.Name, trackedName); ok && t.Statistic {
-			s := statistics{tracked: t}
-			s.mean, _ = l.Lookup(prefix + meanName)
-			s.variance, _ = l.Lookup(prefix + varName)
-			found = append(found, s)
-		}
-	}
-	return found
-}
-
-// Observe updates the running statistics of batch norms, which lie in params,
-// by those of the micro-batch whose gradient Engine.Gradient wrote to grad, as
-// PyTorch does with momentum 0.1, and takes them out of grad. It must be called
-// for every micro-batch's gradient, in the order of the micro-batches, before
-// the gradients are added up. Without batch norms it does nothing.
-func (m *Model) Observe(params, grad []float32) {
-	for _, s := range m.statistics {
-		if grad[s.tracked.Offset] > 0 {
-			params[s.tracked.Offset]++ // as float32 it stays at 2²⁴; nothing is computed from it
-			for _, t := range []Tensor{s.mean, s.variance} {
-				seen := grad[t.Offset : t.Offset+t.Len]
-				for j, v := range params[t.Offset : t.Offset+t.Len] {
-					params[t.Offset+j] = float32(float64((1-batchMomentum)*float64(v)) + float64(batchMomentum*float64(seen[j])))
-				}
-			}
-		}
-		for _, t := range []Tensor{s.tracked, s.mean, s.variance} {
-			clear(grad[t.Offset : t.Offset+t.Len])
 		}
 	}
 }
