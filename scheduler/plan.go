@@ -56,6 +56,7 @@ type Memory struct {
 	What   string `json:"what"`
 	Bytes  int64  `json:"bytes"`
 	Mapped bool   `json:"mapped,omitempty"` // pages that the system may drop; not in the peak
+	When   string `json:"when,omitempty"`   // who takes it instead of what training takes; not in the peak
 }
 
 // Plan is how a job runs.
@@ -150,7 +151,7 @@ func Build(s Sizes, r Request) *Plan {
 // from the fan-outs; a sampler without fan-outs is bounded by the graph.
 func (p *Plan) memory(s Sizes, whole bool) {
 	add := func(what string, bytes int64, mapped bool) {
-		p.Memory = append(p.Memory, Memory{what, bytes, mapped})
+		p.Memory = append(p.Memory, Memory{What: what, Bytes: bytes, Mapped: mapped})
 		if !mapped {
 			p.PeakBytes += bytes
 		}
@@ -212,6 +213,16 @@ func (p *Plan) memory(s Sizes, whole bool) {
 	if p.Reorder > 1 {
 		add("reorder: input nodes of a window", 4*src[s.Layers-1]*int64(p.Reorder+1), false)
 	}
+	if !whole && s.InDim > 0 {
+		inputs := src[s.Layers-1]
+		if s.Inputs > 0 {
+			inputs = min(inputs, margin(s.Inputs))
+		}
+		p.Memory = append(p.Memory, Memory{
+			What: fmt.Sprintf("copies of the rows of %d batches", p.Samplers*p.Credits), Bytes: 4 * inputs * int64(s.InDim) * int64(p.Samplers*p.Credits),
+			When: "runtime.Batches, in place of activations",
+		})
+	}
 	add(fmt.Sprintf("activations of %d trainers", p.Trainers), activations*int64(p.Trainers), false)
 	widest := int64(max(s.InDim, s.Hidden, s.OutDim, 1))
 	add("exact inference: two layers' outputs and a chunk", 2*4*s.Nodes*int64(max(s.Hidden, s.OutDim))+3*4*widest*min(int64(p.EvalChunk), s.Nodes), false)
@@ -232,6 +243,8 @@ func (p *Plan) String() string {
 		note := ""
 		if m.Mapped {
 			note = "  (mapped: not counted)"
+		} else if m.When != "" {
+			note = "  (" + m.When + ": not counted)"
 		}
 		fmt.Fprintf(&b, "  %10s  %s%s\n", mebibytes(m.Bytes), m.What, note)
 	}
