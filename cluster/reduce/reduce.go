@@ -74,6 +74,8 @@ type Group struct {
 	mu    sync.Mutex
 	err   error
 	steps map[int64]*step
+	last  int64        // the step that was begun last
+	turn  int          // whose roots it has
 	roots [2][]float32 // what this trainer adds up last, of the last two steps
 	temps chan []float32
 }

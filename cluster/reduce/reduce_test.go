@@ -105,7 +105,7 @@ func TestSameBits(t *testing.T) {
 				wg.Go(func() {
 					mine, meta := deal(parts, n, i)
 					got := make([]float32, size)
-					metas, err := x.group.Sum(ctx, int64(number), got, mine, meta)
+					metas, err := x.group.Sum(ctx, int64(3*number), got, mine, meta)
 					if err != nil {
 						t.Errorf("%d trainers, step %d: %v", n, number, err)
 						return
@@ -126,6 +126,29 @@ func TestSameBits(t *testing.T) {
 			}
 			wg.Wait()
 		}
+	}
+}
+
+// What a slow trainer has not got yet is kept for it, whatever the number of
+// the next step.
+func TestSlowTrainer(t *testing.T) {
+	all := nodes(t, 2)
+	x := all[0].group
+	for _, number := range []int64{0, 7} {
+		x.open(number, 1)
+		if err := x.put(number, cellKey{kind: metaCell}, []byte{byte(number)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, number := range []int64{0, 7} {
+		b, err := all[1].group.get(t.Context(), 0, number, cellKey{kind: metaCell}, nil, 1)
+		if err != nil || b[0] != byte(number) {
+			t.Errorf("step %d: %v, %v", number, b, err)
+		}
+	}
+	x.open(8, 1)
+	if len(x.steps) != 1 {
+		t.Errorf("%d steps are kept", len(x.steps))
 	}
 }
 

@@ -50,7 +50,7 @@ func (g *Group) Sum(ctx context.Context, number int64, dst []float32, parts [][]
 			g.fail(fmt.Errorf("%w: step %d failed: %w", ErrRegroup, number, err))
 		}
 	}()
-	g.open(number, len(dst))
+	roots := g.open(number, len(dst))
 	metas, err = g.metas(ctx, number, micros, meta)
 	if err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (g *Group) Sum(ctx context.Context, number int64, dst []float32, parts [][]
 		}
 		wg.Go(func() {
 			defer func() { <-room }()
-			if err := g.sumSegment(ctx, number, seg, dst, parts); err != nil {
+			if err := g.sumSegment(ctx, number, seg, dst, roots, parts); err != nil {
 				once.Do(func() { first = err; cancel(err) })
 			}
 		})
@@ -97,19 +97,23 @@ func (g *Group) checkParts(dst []float32, parts [][]float32, meta [][]byte) erro
 	return nil
 }
 
-// open begins a step. What of the step before the last is still kept has been
-// read: a trainer contributes to a step only after it has all of the one before.
-func (g *Group) open(number int64, size int) {
+// open begins a step and returns where its roots are kept. What of the step
+// before the last is still kept has been read: a trainer contributes to a step
+// only after it has all of the one before. Numbers may be left out.
+func (g *Group) open(number int64, size int) []float32 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for old := range g.steps {
-		if old < number-1 {
+		if old < g.last {
 			delete(g.steps, old)
 		}
 	}
-	if len(g.roots[number&1]) < size {
-		g.roots[number&1] = make([]float32, size)
+	g.last = number
+	g.turn ^= 1
+	if len(g.roots[g.turn]) < size {
+		g.roots[g.turn] = make([]float32, size)
 	}
+	return g.roots[g.turn]
 }
 
 // metas gives this trainer's to the others and gets theirs.
@@ -165,7 +169,7 @@ func splitMetas(dst [][]byte, b []byte) error {
 type holding struct{ trainer, vector int }
 
 // sumSegment takes this trainer's part in the tree over one segment.
-func (g *Group) sumSegment(ctx context.Context, number int64, seg int, dst []float32, parts [][]float32) error {
+func (g *Group) sumSegment(ctx context.Context, number int64, seg int, dst, roots []float32, parts [][]float32) error {
 	micros, n := len(parts), len(g.members)
 	lo := seg * g.segment
 	hi := min(lo+g.segment, len(dst))
@@ -209,7 +213,7 @@ func (g *Group) sumSegment(ctx context.Context, number int64, seg int, dst []flo
 		return nil
 	}
 	// dst is the caller's when Sum returns; peers may still be reading.
-	kept := g.roots[number&1][lo:hi]
+	kept := roots[lo:hi]
 	copy(kept, dst[lo:hi])
 	return g.put(number, k, bytesOf(kept))
 }

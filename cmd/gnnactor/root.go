@@ -65,6 +65,7 @@ Exit codes: 0 done, 1 failed, 2 bad usage or setting, 130 interrupted.`,
 	add("data", newInspect(a))
 	add("data", newPartition(a))
 	add("data", newSample(a))
+	add("", newCluster(a))
 	add("", newBench(a))
 	add("", newVersion(a))
 	return root, a

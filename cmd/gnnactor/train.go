@@ -18,6 +18,7 @@ type trainCommand struct {
 	config     *configFlags
 	save, plot string
 	baseline   bool
+	cluster    clusterFlags
 }
 
 func newTrain(a *app) *cobra.Command {
@@ -51,6 +52,7 @@ result, which is then the same for that --reorder.`,
 	}
 	c.config = addConfigFlags(cmd, []group{dataGroup, modelGroup, samplingGroup, trainingGroup, executionGroup, checkpointGroup})
 	cmd.Flags().StringVar(&c.save, "save", "", "safetensors `FILE` to write the trained parameters to")
+	c.cluster.addFlags(cmd)
 	cmd.Flags().StringVar(&c.plot, "plot", "", "`FILE`.svg or .png to draw loss, accuracy, and what the stages did to")
 	cmd.Flags().BoolVar(&c.baseline, "baseline", false, "also train on the features alone, without the graph (default: on the built-in graph)")
 	a.addOutputFlag(cmd)
@@ -86,6 +88,11 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	if c.plot != "" {
 		cfg.Spans = plotSpans
 	}
+	leave, err := c.cluster.enter(cmd.Context(), c.app, &cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, leave()) }()
 	rt, err := runtime.Start(cfg)
 	if err != nil {
 		return err

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gnnactor/gnnactor/cluster/certs"
+	"github.com/gnnactor/gnnactor/cluster/etcd"
+	"github.com/gnnactor/gnnactor/cluster/membership"
+)
+
+func newCluster(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "cluster",
+		Short: "Make certificates for a cluster, start its store, show its nodes",
+		Long: `Make certificates for a cluster, start its store, show its nodes.
+
+Off loopback all connections are under mutual TLS: 'cluster certs' makes what
+each node needs. 'cluster start' runs the store that holds the membership;
+'gnnactor train --cluster HOST:PORT' then trains on as many machines as it is
+started on.`,
+		Args: a.args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	for _, c := range []*cobra.Command{newClusterCerts(a), newClusterStart(a), newClusterStatus(a)} {
+		c.Flags().SortFlags = false
+		cmd.AddCommand(c)
+	}
+	return cmd
+}
+
+func newClusterCerts(a *app) *cobra.Command {
+	var valid time.Duration
+	cmd := &cobra.Command{
+		Use:   "certs DIR NODE=HOST[,HOST…] …",
+		Short: "Make an authority and node certificates",
+		Long: `Make an authority, if DIR has none, and a certificate for each NODE, replacing
+older ones. HOSTs are the names and addresses that others reach the node at.
+
+Each node needs ca.crt, NODE.crt and NODE.key in its --certs directory. ca.key
+signs new nodes: keep it off them. Nodes that run take new files as they come.`,
+		Example: `  gnnactor cluster certs certs a=10.0.0.1 b=10.0.0.2,b.example`,
+		Args:    a.args(cobra.MinimumNArgs(2)),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if valid < time.Hour {
+				return usagef("--valid %v: must be at least 1h", valid)
+			}
+			hosts := make(map[string][]string)
+			for _, arg := range args[1:] {
+				node, list, ok := strings.Cut(arg, "=")
+				if !ok || list == "" {
+					return usagef("%q: it is NODE=HOST[,HOST…]", arg)
+				}
+				if err := certs.CheckNode(node); err != nil {
+					return usagef("%v", err)
+				}
+				hosts[node] = strings.Split(list, ",")
+			}
+			dir := args[0]
+			authority, err := certs.LoadAuthority(dir)
+			if errors.Is(err, fs.ErrNotExist) {
+				if authority, err = certs.NewAuthority("gnnactor cluster", 10*valid); err == nil {
+					err = authority.Save(dir)
+				}
+			}
+			if err != nil {
+				return err
+			}
+			for node, list := range hosts {
+				f, err := authority.Issue(dir, node, list, valid)
+				if err != nil {
+					return err
+				}
+				a.logf("%s: %s and %s", node, f.Cert, f.Key)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().DurationVar(&valid, "valid", 365*24*time.Hour, "how long node certificates are valid; the authority is ten times as long")
+	return cmd
+}
+
+// security is what every command that connects needs to know.
+type security struct {
+	node, certs string
+	insecure    bool
+}
+
+func (s *security) addFlags(cmd *cobra.Command) {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "node"
+	}
+	host, _, _ = strings.Cut(strings.ToLower(host), ".")
+	f := cmd.Flags()
+	f.StringVar(&s.node, "node", host, "this node's `NAME`, as in its certificate")
+	f.StringVar(&s.certs, "certs", "", "`DIR` with ca.crt, NODE.crt and NODE.key; none: no TLS, on loopback only")
+	f.BoolVar(&s.insecure, "insecure", false, "allow plaintext off loopback: whoever reaches the ports may stop the cluster")
+}
+
+// files returns the node's certificate files; nil: plaintext.
+func (s *security) files() (*certs.Files, error) {
+	if err := certs.CheckNode(s.node); err != nil {
+		return nil, usagef("--node: %v", err)
+	}
+	if s.certs == "" {
+		return nil, nil
+	}
+	f := certs.NodeFiles(s.certs, s.node)
+	return &f, nil
+}
+
+func newClusterStart(a *app) *cobra.Command {
+	var s security
+	var listen, peers, advertise, dir string
+	var join []string
+	cmd := &cobra.Command{
+		Use:   "start",
+		Short: "Run the cluster's store on this node",
+		Long: `Run the cluster's store on this node, until it is interrupted. One is enough to
+begin with; two more that --join it carry the store on when one dies.`,
+		Example: `  gnnactor cluster start --dir store
+  gnnactor cluster start --node b --certs certs --listen 0.0.0.0:7400 --peers 0.0.0.0:7401 --advertise 10.0.0.2 --join 10.0.0.1:7400`,
+		Args: a.args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			files, err := s.files()
+			if err != nil {
+				return err
+			}
+			server, err := etcd.Serve(cmd.Context(), etcd.Options{
+				Node: s.node, Dir: filepath.Join(dir, "etcd"), ClientListen: listen, PeerListen: peers, Advertise: advertise,
+				Certs: files, AllowPlaintext: s.insecure, Join: join,
+			})
+			if err != nil {
+				return err
+			}
+			defer server.Close()
+			a.logf("the store of the cluster serves at %s; train with --cluster %s", server.Endpoint(), server.Endpoint())
+			<-cmd.Context().Done()
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&dir, "dir", "gnnactor-node", "`DIR` that the node keeps its data in")
+	f.StringVar(&listen, "listen", "127.0.0.1:7400", "`HOST:PORT` that nodes reach the store at")
+	f.StringVar(&peers, "peers", "127.0.0.1:7401", "`HOST:PORT` that other stores reach this one at")
+	f.StringVar(&advertise, "advertise", "", "`HOST` that others reach this node at (default: that of --peers)")
+	f.StringSliceVar(&join, "join", nil, "`HOST:PORT`s of a store to join")
+	s.addFlags(cmd)
+	return cmd
+}
+
+// memberStatus is a node in the output of `cluster status`.
+type memberStatus struct {
+	Node   string   `json:"node"`
+	Data   string   `json:"data"`
+	Kinds  []string `json:"kinds"`
+	Leader bool     `json:"leader"`
+	Epoch  int64    `json:"epoch"`
+}
+
+func newClusterStatus(a *app) *cobra.Command {
+	var s security
+	var name string
+	cmd := &cobra.Command{
+		Use:   "status HOST:PORT",
+		Short: "Show a cluster's nodes",
+		Args:  a.args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			files, err := s.files()
+			if err != nil {
+				return err
+			}
+			if _, _, err := net.SplitHostPort(args[0]); err != nil {
+				return usagef("%q: it is HOST:PORT of the store", args[0])
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), 10*time.Second)
+			defer cancel()
+			store, err := etcd.Dial(ctx, []string{args[0]}, files)
+			if err != nil {
+				return err
+			}
+			view, err := membership.Look(ctx, store, name)
+			if err = errors.Join(err, store.Close()); err != nil {
+				return err
+			}
+			all := []memberStatus{}
+			for _, m := range view.Members {
+				all = append(all, memberStatus{m.Node, m.Data, m.Kinds, m.Node == view.Leader, m.Epoch})
+			}
+			if a.output == outputJSON {
+				return a.printJSON(all)
+			}
+			t := new(table)
+			t.row("node", "data plane", "kinds", "epoch", "")
+			for _, m := range all {
+				lead := ""
+				if m.Leader {
+					lead = "leader"
+				}
+				t.row(m.Node, m.Data, strings.Join(m.Kinds, ","), fmt.Sprint(m.Epoch), lead)
+			}
+			return t.write(a.stdout)
+		},
+	}
+	cmd.Flags().StringVar(&name, "name", "gnnactor", "the cluster's `NAME`")
+	s.addFlags(cmd)
+	a.addOutputFlag(cmd)
+	return cmd
+}
