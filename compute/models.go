@@ -26,6 +26,10 @@ type Spec struct {
 
 	// Aggregation is sage's reduction: mean (also if empty), max or sum.
 	Aggregation string `json:"aggregation,omitempty"`
+	// Combine is how sage joins a node's own part and its neighbours': add (also
+	// if empty), or concat, side by side, each half of Hidden wide. A linear layer
+	// then follows the convolutions, so that every class sees both.
+	Combine string `json:"combine,omitempty"`
 	// Hops is how far a layer of mixhop reaches: the powers of the adjacency
 	// matrix are 0, 1, ..., Hops. 0: 2.
 	Hops int `json:"hops,omitempty"`
@@ -74,7 +78,7 @@ type Spec struct {
 	JumpingKnowledge string `json:"jumping_knowledge,omitempty"`
 	// Decoder is the number of linear layers, with ReLU between, that follow
 	// the convolutions, which then all have width Hidden. 0: none, but for one
-	// with JumpingKnowledge and mixhop.
+	// with JumpingKnowledge, mixhop and concatenating sage.
 	Decoder int `json:"decoder,omitempty"`
 
 	bare   bool // the last convolution is the output, whatever the model: golden files
@@ -97,6 +101,9 @@ func (s *Spec) validate(custom bool) error {
 	models := append(Models(), "mixhop")
 	check(custom || slices.Contains(models, s.Model), "model %q is not one of %s", s.Model, strings.Join(models, ", "))
 	oneOf("aggregation", s.Aggregation, "mean", "max", "sum")
+	oneOf("combine", s.Combine, "add", "concat")
+	check(s.Combine != "concat" || s.Model == "sage", "combine concat is sage's, not that of model %q", s.Model)
+	check(!s.concatenates() || s.Hidden%2 == 0, "hidden width %d is odd; combine concat gives a node and its neighbours half each", s.Hidden)
 	oneOf("norm", s.Norm, "layer", "batch")
 	oneOf("activation", s.Activation, "relu", "leaky-relu", "elu")
 	oneOf("gcn norm", s.GCNNorm, "graph", "block")
@@ -134,8 +141,10 @@ func (s *Spec) activation() cpu.Activation {
 
 // head reports whether a linear layer follows the convolutions.
 func (s *Spec) head() bool {
-	return !s.bare && (s.JumpingKnowledge != "" || s.Model == "mixhop" || s.Decoder > 0)
+	return !s.bare && (s.JumpingKnowledge != "" || s.Model == "mixhop" || s.concatenates() || s.Decoder > 0)
 }
+
+func (s *Spec) concatenates() bool { return s.Model == "sage" && s.Combine == "concat" }
 
 // widening is how many times as wide as Hidden a convolution's result is.
 func (s *Spec) widening() int {

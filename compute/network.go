@@ -61,7 +61,7 @@ func newLayers[T cpu.Float](m *Model) []placedLayer[T] {
 		case "gcn":
 			l.Layer = &gcnConv[T]{in: in, out: out}
 		case "sage":
-			l.Layer = &sageConv[T]{in: in, out: out, reduce: spec.reduce()}
+			l.Layer = &sageConv[T]{in: in, out: out, reduce: spec.reduce(), concat: spec.concatenates()}
 		case "gin":
 			l.Layer = &ginConv[T]{in: in, out: out, trainEps: spec.TrainEps, norm: spec.Norm, act: spec.activation()}
 		case "gat":

@@ -9,6 +9,9 @@ var variants = map[string]Spec{
 	"sage":               {Model: "sage"},
 	"sage max":           {Model: "sage", Aggregation: "max"},
 	"sage sum":           {Model: "sage", Aggregation: "sum"},
+	"sage concat":        {Model: "sage", Combine: "concat"},
+	"sage concat max":    {Model: "sage", Combine: "concat", Aggregation: "max", Norm: "layer", Residual: true},
+	"sage concat elu":    {Model: "sage", Combine: "concat", Aggregation: "sum", JumpingKnowledge: "cat", Activation: "elu"},
 	"gin":                {Model: "gin"},
 	"gin learning eps":   {Model: "gin", TrainEps: true},
 	"gat":                {Model: "gat", Heads: 1},
@@ -33,8 +36,11 @@ var variants = map[string]Spec{
 	"gin normed to last": {Model: "gin", JumpingKnowledge: "last", Norm: "layer"},
 }
 
-// sized returns s with layers and widths.
+// sized returns s with layers and widths; hidden is made even where it must be.
 func sized(s Spec, layers, in, hidden, out int) Spec {
+	if s.concatenates() {
+		hidden += hidden % 2
+	}
 	s.Layers, s.InDim, s.Hidden, s.OutDim = layers, in, hidden, out
 	return s
 }

@@ -47,6 +47,7 @@ type Config struct {
 	// gcn, 0 for other models.
 	InputDropout float64 `yaml:"input-dropout"`
 	Aggregation  string  `yaml:"aggregation"` // of sage: mean, max or sum; empty: mean
+	Combine      string  `yaml:"combine"`     // of sage, a node's own part with its neighbours': add or concat; empty: add
 	Heads        int     `yaml:"heads"`       // attention heads of gat and gatv2; 0: 1
 	Hops         int     `yaml:"hops"`        // powers of the adjacency matrix in a layer of mixhop; 0: 2
 	// GCNNorm is where gcn and mixhop take degrees from in training: graph, or

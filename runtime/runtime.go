@@ -198,7 +198,7 @@ func (c *Config) modelSpec(ds *graph.Dataset) compute.Spec {
 	s := compute.Spec{
 		Model: c.Model, Layers: c.Layers, Hidden: c.Hidden, Dropout: c.Dropout, InputDropout: c.InputDropout,
 		InDim: ds.NodeFeatures.Cols, OutDim: ds.Labels.NumClasses,
-		Aggregation: c.Aggregation, Heads: c.Heads, AttentionDropout: c.AttentionDropout,
+		Aggregation: c.Aggregation, Combine: c.Combine, Heads: c.Heads, AttentionDropout: c.AttentionDropout,
 		Activation: c.Activation, Norm: c.Norm, Residual: c.Residual, JumpingKnowledge: c.JumpingKnowledge, Hops: c.Hops,
 		GCNNorm: c.GCNNorm, TrainEps: c.TrainEps, ScaleSums: c.ScaleSums, WeightAttention: c.WeightAttention, Decoder: c.DecoderLayers,
 	}

@@ -45,6 +45,7 @@ var settings = []setting{
 	{"hidden", modelGroup, "width of the layers between"},
 	{"dropout", modelGroup, "probability of dropping a hidden value in training"},
 	{"input-dropout", modelGroup, "the same for input features; negative: 1-(1-dropout)^2 for gcn, 0 for other models"},
+	{"combine", modelGroup, "`HOW` sage joins a node and its neighbours: add (default), concat (half of hidden each)"},
 	{"aggregation", modelGroup, "`NAME` of what sage does with its neighbours: mean (default), max, sum"},
 	{"heads", modelGroup, "attention heads of gat and gatv2; 0: 1"},
 	{"hops", modelGroup, "powers of the adjacency matrix in a layer of mixhop; 0: 2"},
