@@ -19,6 +19,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/vmihailenco/msgpack/v5"
 
@@ -277,10 +278,30 @@ func (t *Trainers) meet(ctx context.Context, s *State) (*Share, error) {
 	return share, nil
 }
 
-// failed tells the leader that a group did not work out.
+// patience is how long a trainer whose group failed waits for the leader to see
+// why by itself; without it a dead member's group would be made again and again
+// until its lease ends.
+const patience = 300 * time.Millisecond
+
+// failed tells the leader that a group did not work out, unless there is another
+// soon.
 func (t *Trainers) failed(ctx context.Context, id int64) error {
-	if _, now, _ := t.newest(); now > id || ctx.Err() != nil {
-		return nil
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	for waiting := true; waiting; {
+		_, changed := t.o.Member.View()
+		if _, now, _ := t.newest(); now > id {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-limit.C:
+			waiting = false
+		case <-t.o.Member.Lost():
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
 	}
 	return t.o.Member.Announce(ctx, func(i *membership.Info) { i.Failed = id })
 }
