@@ -3,7 +3,6 @@ package dataplane
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
 	"time"
 
@@ -139,8 +138,7 @@ func TestUnreadAnswers(t *testing.T) {
 // blocked never gets rid of what is sent on it.
 type blocked struct {
 	forged
-	ctx  context.Context
-	once sync.Once
+	ctx context.Context
 }
 
 func (b *blocked) SendMsg(any) error {

@@ -61,7 +61,6 @@ type Trainers struct {
 	group   *reduce.Group
 	id      int64
 	tried   int64 // the newest group that was tried
-	changed chan struct{}
 	lineage []Link
 }
 
