@@ -71,9 +71,10 @@ What is counted, per run:
              for the input layer. Aggregation and all else is time, not work.
              Against fma32
   subgraph   a training step without sampling: a 2-layer GraphSAGE of width 512
-             and a linear output, on a frontier-sampled subgraph (1000 nodes on
-             the frontier, 8000 draws: at scale 20 about 6,600 nodes and 880,000
-             edges, which both layers read). FLOP as above
+             (256 of a node and 256 of its neighbours side by side) and a linear
+             output, on a frontier-sampled subgraph (1000 nodes on the frontier,
+             8000 draws: at scale 20 about 6,600 nodes and 880,000 edges, which
+             both layers read). FLOP as above
 
 With --output json the last line of the standard output is an object with simd,
 kernels, scale, edges, repeats, limits and results.`,

@@ -79,6 +79,11 @@ func TestUsefulFLOP(t *testing.T) {
 	if got := usefulFLOP(spec, blocks); got != want {
 		t.Errorf("%v FLOP with a linear output, want %v", got, want)
 	}
+	spec.Combine, spec.Decoder = "concat", 0
+	want = 5000*128*256*4.0 + 3000*256*256*6.0 + 1024*256*(256*6.0+47*6.0)
+	if got := usefulFLOP(spec, blocks); got != want {
+		t.Errorf("%v FLOP with both parts side by side, want %v", got, want)
+	}
 }
 
 func TestBenchTable(t *testing.T) {

@@ -270,7 +270,7 @@ func startSubgraph(x *cpu.Exec, data func() (*graph.Dataset, error)) (func() (wo
 	if err := p.NewSampler().Sample(b, b.ID.Key(benchSeed), nil); err != nil {
 		return nil, err
 	}
-	t, err := newStepper(x, ds, compute.Spec{Model: "sage", Layers: 2, Hidden: 512, Decoder: 1, InDim: benchWidth, OutDim: benchClasses})
+	t, err := newStepper(x, ds, compute.Spec{Model: "sage", Combine: "concat", Layers: 2, Hidden: 512, InDim: benchWidth, OutDim: benchClasses})
 	if err != nil {
 		return nil, err
 	}
@@ -319,9 +319,11 @@ func (t *stepper) step(b *sampling.Batch) (work, error) {
 
 // usefulFLOP is the work of the dense products of one step of a GraphSAGE: for
 // the weights of a node and of its neighbours' mean, forward, weight gradient,
-// and input gradient where there is a layer below; and for the decoder, if there
-// is one.
+// and input gradient where there is a layer below; and for the linear output, if
+// there is one. Where both parts are concatenated, each is half as wide.
 func usefulFLOP(spec compute.Spec, blocks []graph.Block) float64 {
+	concat := spec.Combine == "concat"
+	linear := concat || spec.Decoder > 0
 	total := 0.0
 	product := func(rows, in, out, passes int) {
 		total += 2 * float64(passes) * float64(rows) * float64(in) * float64(out)
@@ -331,12 +333,15 @@ func usefulFLOP(spec compute.Spec, blocks []graph.Block) float64 {
 		if i == 0 {
 			in, passes = spec.InDim, 2
 		}
-		if i == len(blocks)-1 && spec.Decoder == 0 {
+		if i == len(blocks)-1 && !linear {
 			out = spec.OutDim
+		}
+		if concat {
+			out /= 2
 		}
 		product(2*blocks[i].NumDst, in, out, passes)
 	}
-	if spec.Decoder > 0 {
+	if linear {
 		product(blocks[len(blocks)-1].NumDst, spec.Hidden, spec.OutDim, 3)
 	}
 	return total
