@@ -80,6 +80,14 @@ func (b *Batch) Block(i, numDst, numSrc, numEdges int, weights, edgeIDs bool) *g
 	return &b.Blocks[i]
 }
 
+// SetTargets makes seeds and the rows of the last block's destinations that
+// belong to them b's Seeds and Targets, by copying both; it is there for samplers
+// that wrap another one.
+func (b *Batch) SetTargets(seeds, rows []uint32) {
+	b.seeds, b.targets = append(b.seeds[:0], seeds...), append(b.targets[:0], rows...)
+	b.Seeds, b.Targets = b.seeds, b.targets
+}
+
 // layers gives b n blocks, keeping those it has.
 func (b *Batch) layers(n int) {
 	for len(b.scratch) < n {
