@@ -23,10 +23,17 @@ func (r *Runtime) BaselineAccuracy(ctx context.Context) (float64, error) {
 		return 0, err
 	}
 	defer end()
+	if err := r.nodesOnly("accuracies"); err != nil {
+		return 0, err
+	}
 	if err := r.check(); err != nil {
 		return 0, err
 	}
-	ds := *r.data.ds
+	data, err := r.readable(ctx)
+	if err != nil {
+		return 0, err
+	}
+	ds := *data
 	ds.Graph = &graph.Graph{Indptr: make([]int64, r.data.ds.Graph.NumNodes()+1), Indices: []uint32{}}
 	spec := r.model.Spec()
 	spec = compute.Spec{Model: "gcn", Layers: spec.Layers, Hidden: spec.Hidden, InDim: spec.InDim, OutDim: spec.OutDim, Dropout: spec.Dropout}

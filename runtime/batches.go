@@ -42,6 +42,10 @@ func (r *Runtime) Batches(ctx context.Context, o BatchesOptions) iter.Seq2[*Batc
 			return
 		}
 		defer end()
+		if err := r.nodesOnly("batches"); err != nil {
+			yield(nil, err)
+			return
+		}
 		if _, err := r.batches(ctx, o, yield); err != nil {
 			if cause := context.Cause(ctx); cause != nil {
 				err = cause

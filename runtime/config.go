@@ -12,6 +12,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/features"
 )
 
 // Config describes a run. The same names serve as Go fields, YAML keys and
@@ -31,6 +32,20 @@ type Config struct {
 	// NormalizeFeatures divides each node's features by the sum of their
 	// absolute values.
 	NormalizeFeatures bool `yaml:"normalize-features"`
+
+	// Task is what is learnt: node, the classes of nodes (also if empty), or link,
+	// which pairs of nodes are joined. In task link a batch is of BatchSize links
+	// with their Negatives; the loss is the binary cross-entropy of the dot product of
+	// two embeddings, which are Hidden wide; evaluations report the AUC where those
+	// of nodes report the accuracy; the splits are described at Links.
+	Task string `yaml:"task"`
+	// Negatives is how many pairs that no edge joins are drawn per link in task
+	// link; 0: 1.
+	Negatives int `yaml:"negatives"`
+	// KeepTargetEdges leaves the edges of a batch's own links among those that its
+	// messages pass along; else they are taken out, so that the model cannot see
+	// what it is asked for.
+	KeepTargetEdges bool `yaml:"keep-target-edges"`
 
 	// Model.
 
@@ -144,6 +159,12 @@ type Config struct {
 	// Trace, when set, is a file to write the stages' spans to, as a Chrome trace.
 	Trace string `yaml:"trace"`
 
+	// Rows, when set, is where training reads feature rows, such as the shards of a
+	// cluster; the data then needs no features of its own. Inference on data
+	// without them reads all rows first, and drops them again. The caller keeps
+	// owning the store, and closes it after Stop.
+	Rows features.Store `yaml:"-"`
+
 	// Cluster, when set, is the other nodes that train the same model together
 	// with this one; every node has the same Config apart from Execution,
 	// Checkpoints and this. The caller keeps owning it.
@@ -230,6 +251,7 @@ func (c *Config) Validate() error {
 	check(c.Loaders >= 0, "loaders: %d must not be negative", c.Loaders)
 	c.validateMemory(check, oneOf)
 	c.validateRecipe(check, oneOf)
+	c.validateLinks(check, oneOf)
 	if c.UsesFanouts() {
 		if c.Model == "mixhop" {
 			check(len(c.Fanouts) == c.Blocks(), "fanouts: %d given; mixhop needs one per layer and hop, %d", len(c.Fanouts), c.Blocks())

@@ -14,7 +14,10 @@ import (
 // Identity is everything that changes the result of a run, other than how long
 // it runs. It is kept in every checkpoint.
 type Identity struct {
-	Data              string        `json:"data"` // fingerprint
+	Data              string        `json:"data"`                // fingerprint
+	Task              string        `json:"task,omitempty"`      // empty: classes of nodes
+	Negatives         int           `json:"negatives,omitempty"` // of task link
+	KeepTargetEdges   bool          `json:"keep_target_edges,omitempty"`
 	NormalizeFeatures bool          `json:"normalize_features"`
 	Model             compute.Spec  `json:"model"`
 	Sampler           sampling.Spec `json:"sampler"`
@@ -40,6 +43,9 @@ func (r *Runtime) identify() Identity {
 	}
 	if m := r.cfg.reorderMethod(); m != 0 {
 		id.Reorder, id.ReorderMethod = r.cfg.Reorder, m.String()
+	}
+	if l := r.links; l != nil {
+		id.Task, id.Negatives, id.KeepTargetEdges = r.cfg.Task, l.negatives, l.keep
 	}
 	if r.model != nil {
 		id.Model = r.model.Spec()

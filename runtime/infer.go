@@ -54,6 +54,9 @@ func (r *Runtime) EvaluateAUC(ctx context.Context, nodes []uint32) (Metrics, err
 }
 
 func (r *Runtime) measure(ctx context.Context, nodes []uint32, auc bool) (Metrics, error) {
+	if err := r.nodesOnly("accuracies"); err != nil {
+		return Metrics{}, err
+	}
 	ctx, end, err := r.begin(ctx)
 	if err != nil {
 		return Metrics{}, err
@@ -96,6 +99,9 @@ func (r *Runtime) Embed(ctx context.Context, ids []uint32) (*Embedding, error) {
 // Predict returns the most probable class of each node of ids, ties to the
 // lower class. It costs what Embed costs.
 func (r *Runtime) Predict(ctx context.Context, ids []uint32) ([]Prediction, error) {
+	if err := r.nodesOnly("predictions"); err != nil {
+		return nil, err
+	}
 	e, err := r.Embed(ctx, ids)
 	if err != nil {
 		return nil, err
@@ -144,15 +150,19 @@ func (r *Runtime) infer(ctx context.Context, params []float32, nodes []uint32) (
 			return cpu.Matrix[float32]{}, fmt.Errorf("runtime: node %d is out of range [0, %d)", v, n)
 		}
 	}
+	ds, err := r.readable(ctx)
+	if err != nil {
+		return cpu.Matrix[float32]{}, err
+	}
 	x := r.exec()
 	defer r.releaseExec(x)
 	var out cpu.Matrix[float32]
-	err := features.Guard(func() (err error) {
+	err = features.Guard(func() (err error) {
 		if r.sampler.Spec().Temporal && nodes != nil {
 			out, err = r.inferTemporal(ctx, x, params, nodes)
 			return err
 		}
-		out, err = r.model.Infer(ctx, x, params, r.data.ds, nodes, r.plan.EvalChunk)
+		out, err = r.model.Infer(ctx, x, params, ds, nodes, r.plan.EvalChunk)
 		return err
 	})
 	if err != nil && ctx.Err() != nil {
@@ -227,6 +237,13 @@ func (r *Runtime) score(out cpu.Matrix[float32], nodes []uint32) Metrics {
 // accuracies returns those of the validation and the test set, in one pass
 // over the graph.
 func (r *Runtime) accuracies(ctx context.Context, params []float32) (valid, test float64, err error) {
+	if r.links != nil {
+		out, err := r.infer(ctx, params, nil)
+		if err != nil {
+			return 0, 0, err
+		}
+		return r.links.measure(out, r.links.valid).AUC, r.links.measure(out, r.links.test).AUC, nil
+	}
 	ds := r.data.ds
 	nodes := append(append(make([]uint32, 0, len(ds.Valid)+len(ds.Test)), ds.Valid...), ds.Test...)
 	if len(nodes) == 0 {

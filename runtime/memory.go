@@ -230,7 +230,7 @@ func (r *Runtime) hottest(seeds []uint32, k int) ([]uint32, error) {
 	size := r.sampler.Spec().BatchSize(r.cfg.BatchSize, len(seeds))
 	n := min(hotBatches, sampling.NumBatches(len(seeds), size))
 	hot := features.NewHotness(r.data.ds.Graph.NumNodes())
-	sampler, b := r.sampler.NewSampler(), new(sampling.Batch)
+	sampler, b := r.newSampler(), new(sampling.Batch)
 	for i := range n {
 		b.Reset()
 		b.ID = sampling.ID{Phase: "hot", Batch: i, Of: 1}

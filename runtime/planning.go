@@ -12,9 +12,12 @@ import (
 func (r *Runtime) sizes() scheduler.Sizes {
 	ds := r.data.ds
 	s := scheduler.Sizes{
-		Nodes: int64(ds.Graph.NumNodes()), Edges: ds.Graph.NumEdges(), FeaturesMap: r.data.file.Path != "", GraphMap: r.data.mapped, TrainNodes: len(ds.Train),
+		Nodes: int64(ds.Graph.NumNodes()), Edges: ds.Graph.NumEdges(), FeaturesMap: r.data.file.Path != "", GraphMap: r.data.mapped && r.links == nil, TrainNodes: len(r.seeds()),
 		Hidden: r.cfg.Hidden, Layers: r.cfg.Layers, Sampler: r.cfg.Sampler, Fanouts: r.sampler.Spec().Fanouts, LayerNodes: r.cfg.Sampler == "fastgcn" || r.cfg.Sampler == "ladies",
 		BatchSize: r.cfg.BatchSize, Micro: r.cfg.MicroBatches, Kernels: r.set.String(), Optimizer: r.cfg.Optimizer,
+	}
+	if r.links != nil { // a link brings two nodes, and each of its negatives one
+		s.BatchSize *= 2 + r.links.negatives
 	}
 	if f := ds.NodeFeatures; f != nil {
 		l := features.LayoutOf(f)
@@ -22,7 +25,7 @@ func (r *Runtime) sizes() scheduler.Sizes {
 	}
 	if r.model != nil {
 		s.SparseInput = r.model.SparseInput()
-		s.OutDim, s.Parameters = ds.Labels.NumClasses, int64(r.model.Layout().Len())
+		s.OutDim, s.Parameters = r.cfg.outputs(ds), int64(r.model.Layout().Len())
 	}
 	return s
 }
@@ -79,13 +82,13 @@ const probes = 3
 
 // probe samples some batches, whose draws no run uses.
 func (r *Runtime) probe(s *scheduler.Sizes) error {
-	seeds := r.data.ds.Train
+	seeds := r.seeds()
 	if len(seeds) == 0 {
 		return nil
 	}
 	order := sampling.Order(seeds, r.cfg.Seed, 0)
 	size := r.sampler.Spec().BatchSize(r.cfg.BatchSize, len(seeds))
-	sampler, b := r.sampler.NewSampler(), new(sampling.Batch)
+	sampler, b := r.newSampler(), new(sampling.Batch)
 	last := map[uint32]struct{}{}
 	for i := range min(probes, sampling.NumBatches(len(seeds), size)) {
 		b.Reset()
@@ -120,6 +123,8 @@ func plain(spec features.Spec) bool {
 func (d *openData) source(cfg *Config) string {
 	spec, err := features.ParseSpec(cfg.Features)
 	switch {
+	case cfg.Rows != nil:
+		return "elsewhere"
 	case err == nil && !plain(spec):
 		return strings.TrimSuffix(spec.String(), ",")
 	case d.file.Path != "":

@@ -56,6 +56,7 @@ type Runtime struct {
 	log      *slog.Logger
 	data     *openData
 	set      cpu.Set
+	links    *links // nil: nodes are classified
 	sampler  *sampling.Prepared
 	model    *compute.Model // nil: see noModel
 	noModel  error
@@ -106,6 +107,11 @@ func Start(cfg Config) (_ *Runtime, err error) {
 			err = errors.Join(err, r.data.close())
 		}
 	}()
+	if cfg.Task == "link" {
+		if r.links, r.data.ds, err = splitLinks(&cfg, r.data.ds); err != nil {
+			return nil, err
+		}
+	}
 	ds := r.data.ds
 	blocks := cfg.Blocks()
 	if r.model, r.noModel = newModel(&cfg, ds); r.model != nil {
@@ -127,6 +133,9 @@ func Start(cfg Config) (_ *Runtime, err error) {
 	if r.plan, err = r.makePlan(); err != nil {
 		return nil, err
 	}
+	if err := r.checkRows(); err != nil {
+		return nil, err
+	}
 	r.pool = pool.New(r.plan.Threads)
 	r.system = actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
 		return slog.New(slog.NewTextHandler(io.Discard, nil)) // what goes wrong comes back as an error
@@ -140,7 +149,7 @@ func newModel(cfg *Config, ds *graph.Dataset) (*compute.Model, error) {
 	switch {
 	case ds.NodeFeatures == nil:
 		return nil, fmt.Errorf("%w: %s has no node features; add them to the data", ErrNoModel, ds.Name)
-	case ds.Labels == nil:
+	case ds.Labels == nil && cfg.Task != "link":
 		return nil, fmt.Errorf("%w: %s has no labels; add them to the data", ErrNoModel, ds.Name)
 	}
 	if cfg.EdgeFeatures && ds.EdgeFeatures == nil {
@@ -156,7 +165,9 @@ func newModel(cfg *Config, ds *graph.Dataset) (*compute.Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	m.BindFeatures(ds.NodeFeatures)
+	if !absent(ds.NodeFeatures) {
+		m.BindFeatures(ds.NodeFeatures)
+	}
 	return m, nil
 }
 
@@ -194,10 +205,18 @@ func (c *Config) samplerSpec(blocks int) (sampling.Spec, error) {
 	return s, nil
 }
 
+// outputs returns how wide the model's output is.
+func (c *Config) outputs(ds *graph.Dataset) int {
+	if c.Task == "link" {
+		return c.Hidden
+	}
+	return ds.Labels.NumClasses
+}
+
 func (c *Config) modelSpec(ds *graph.Dataset) compute.Spec {
 	s := compute.Spec{
 		Model: c.Model, Layers: c.Layers, Hidden: c.Hidden, Dropout: c.Dropout, InputDropout: c.InputDropout,
-		InDim: ds.NodeFeatures.Cols, OutDim: ds.Labels.NumClasses,
+		InDim: ds.NodeFeatures.Cols, OutDim: c.outputs(ds),
 		Aggregation: c.Aggregation, Combine: c.Combine, Heads: c.Heads, AttentionDropout: c.AttentionDropout,
 		Activation: c.Activation, Norm: c.Norm, Residual: c.Residual, JumpingKnowledge: c.JumpingKnowledge, Hops: c.Hops,
 		GCNNorm: c.GCNNorm, TrainEps: c.TrainEps, ScaleSums: c.ScaleSums, WeightAttention: c.WeightAttention, Decoder: c.DecoderLayers,

@@ -12,6 +12,16 @@ import (
 // JSON.
 const SpecKey = "gnnactor.model"
 
+// TaskKey is the metadata key of the task that the model was trained for; without
+// it, the classes of nodes.
+const TaskKey = "gnnactor.task"
+
+// SavedTask returns the task that Save put into a safetensors file.
+func SavedTask(path string) (string, error) {
+	_, meta, err := compute.OpenSafetensors(path)
+	return meta[TaskKey], err
+}
+
 // Save writes the current parameters to a safetensors file, with PyG's names,
 // atomically: path holds the old content or the whole new one.
 func (r *Runtime) Save(path string) error {
@@ -28,7 +38,11 @@ func (r *Runtime) Save(path string) error {
 	if err != nil {
 		return fmt.Errorf("runtime: save: %w", err)
 	}
-	return r.model.Save(path, params, map[string]string{SpecKey: string(spec)})
+	metadata := map[string]string{SpecKey: string(spec)}
+	if r.links != nil {
+		metadata[TaskKey] = r.cfg.Task
+	}
+	return r.model.Save(path, params, metadata)
 }
 
 // Load replaces the parameters by those of a safetensors file: one that Save

@@ -38,7 +38,7 @@ type Event struct {
 
 	Loss          float64 // mean per seed node: of the batch (EventStep) or the epoch
 	TrainAccuracy float64 // on the seeds as they were trained, with dropout
-	ValidAccuracy float64 // exact, by inference; NaN when not evaluated
+	ValidAccuracy float64 // exact, by inference; NaN when not evaluated; of links, the AUC
 	TestAccuracy  float64
 
 	Rows    RowStats                 // feature rows that were asked for and read so far
@@ -152,6 +152,9 @@ func (r *Runtime) check() error {
 	if r.model == nil {
 		return r.noModel
 	}
+	if r.links != nil {
+		return nil // there are training links, or Start had failed
+	}
 	ds := r.data.ds
 	if len(ds.Train) == 0 {
 		return fmt.Errorf("runtime: the training set of %s is empty; add a train split to the data", ds.Name)
@@ -169,13 +172,13 @@ func (t *training) run(ctx context.Context) (err error) {
 	if err := r.check(); err != nil {
 		return err
 	}
-	if (r.cfg.Patience > 0 || r.cfg.Schedule == "plateau") && len(r.data.ds.Valid) == 0 {
+	if (r.cfg.Patience > 0 || r.cfg.Schedule == "plateau") && len(r.data.ds.Valid) == 0 && r.NumLinks(ValidLinks) == 0 {
 		return fmt.Errorf("%w: patience and the plateau schedule follow the validation accuracy, but %s has no validation set", ErrConfig, r.data.ds.Name)
 	}
 	t.began = time.Now()
 	work := actors.Work{
-		Phase: "train", Seed: r.cfg.Seed, Nodes: r.data.ds.Train, Micro: r.cfg.MicroBatches, Epochs: r.cfg.Epochs,
-		BatchSize: r.sampler.Spec().BatchSize(r.cfg.BatchSize, len(r.data.ds.Train)),
+		Phase: "train", Seed: r.cfg.Seed, Nodes: r.seeds(), Micro: r.cfg.MicroBatches, Epochs: r.cfg.Epochs,
+		BatchSize: r.sampler.Spec().BatchSize(r.cfg.BatchSize, len(r.seeds())),
 		Batches:   r.ownBatches(),
 	}
 	t.steps = work.Steps()

@@ -21,6 +21,8 @@ type worker struct {
 	slab   *graph.Features // rows of batches that have slots
 	labels []int32
 	multi  []uint8
+	links  *links // nil: nodes are classified
+	pairs  []compute.Link
 }
 
 // Gradient implements actors.Gradienter.
@@ -31,6 +33,12 @@ func (w *worker) Gradient(grad, params []float32, b *sampling.Batch, slots []uin
 	}
 	if slots != nil {
 		in.Features, in.Rows = w.slab, slots
+	}
+	if w.links != nil {
+		w.pairs = w.links.learning(w.pairs[:0], b.Seeds, b.Targets)
+		in.Targets, in.Weights = nil, nil
+		s, err := w.engine.LinkGradient(grad, params, in, w.pairs)
+		return messages.Stats{Loss: s.Loss, Weight: s.Weight, Correct: s.Correct, Count: s.Count}, err
 	}
 	if l := w.ds.Labels; l.IsMulti() {
 		w.multi = w.multi[:0]
@@ -53,7 +61,7 @@ func (w *worker) Gradient(grad, params []float32, b *sampling.Batch, slots []uin
 func (r *Runtime) samplers() []sampling.Sampler {
 	s := make([]sampling.Sampler, r.plan.MaxSamplers)
 	for i := range s {
-		s[i] = r.sampler.NewSampler()
+		s[i] = r.newSampler()
 	}
 	return s
 }
@@ -67,7 +75,7 @@ func (r *Runtime) trainingPipeline(ctx context.Context, work actors.Work, u *upd
 	}
 	c.Updater, c.Share = u, u.share
 	for range r.plan.Trainers {
-		c.Trainers = append(c.Trainers, &worker{engine: r.model.NewEngine(cpu.NewExec(r.pool, r.set)), ds: r.data.ds, slab: mem.table()})
+		c.Trainers = append(c.Trainers, &worker{engine: r.model.NewEngine(cpu.NewExec(r.pool, r.set)), ds: r.data.ds, slab: mem.table(), links: r.links})
 	}
 	p, err := actors.Start(c)
 	if err != nil {

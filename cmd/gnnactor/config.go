@@ -147,12 +147,17 @@ func (c *configFlags) takeShape(cfg *runtime.Config) error {
 		spec.Norm = "none"
 	}
 	for name, saved := range map[string]any{
-		"model": spec.Model, "hidden": spec.Hidden, "aggregation": spec.Aggregation, "heads": spec.Heads, "hops": spec.Hops,
+		"model": spec.Model, "hidden": spec.Hidden, "aggregation": spec.Aggregation, "combine": spec.Combine, "heads": spec.Heads, "hops": spec.Hops,
 		"norm": spec.Norm, "residual": spec.Residual, "jumping-knowledge": spec.JumpingKnowledge,
 		"activation": spec.Activation, "decoder-layers": spec.Decoder, "edge-features": spec.EdgeDim > 0, "train-eps": spec.TrainEps,
 	} {
 		if !said(name) {
 			field(cfg, name).Set(reflect.ValueOf(saved))
+		}
+	}
+	if !said("task") {
+		if cfg.Task, err = runtime.SavedTask(cfg.Params); err != nil {
+			return err
 		}
 	}
 	if !said("layers") && cfg.Layers != spec.Layers {

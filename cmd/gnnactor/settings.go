@@ -41,6 +41,7 @@ var settings = []setting{
 	{"normalize-features", dataGroup, "divide each node's features by the sum of their absolute values"},
 
 	{"model", modelGroup, "`NAME` of the model: " + strings.Join(runtime.Models(), ", ")},
+	{"task", modelGroup, "`WHAT` is learnt: node, the nodes' classes (default), or link, which nodes are joined"},
 	{"layers", modelGroup, "message-passing layers"},
 	{"hidden", modelGroup, "width of the layers between"},
 	{"dropout", modelGroup, "probability of dropping a hidden value in training"},
@@ -65,7 +66,9 @@ var settings = []setting{
 	{"sampler", samplingGroup, "`NAME` of the sampler: " + strings.Join(runtime.Samplers(), ", ")},
 	{"fanouts", samplingGroup, "neighbours sampled per layer, from the seeds outward; -1 takes all"},
 	{"sampler-options", samplingGroup, "further settings of the sampler, like budget=8000,frontier=1000"},
-	{"batch-size", samplingGroup, "seed nodes of a batch"},
+	{"batch-size", samplingGroup, "seed nodes of a batch, or links"},
+	{"negatives", samplingGroup, "with --task link: pairs that no edge joins, per link; 0: 1"},
+	{"keep-target-edges", samplingGroup, "with --task link: pass messages along a batch's own links, too"},
 	{"micro-batches", samplingGroup, "parts that a batch is cut into"},
 
 	{"epochs", trainingGroup, "passes over the training set"},

@@ -1,0 +1,308 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/sampling"
+)
+
+func linkConfig() Config {
+	c := config()
+	c.Task, c.Negatives, c.MicroBatches, c.BatchSize = "link", 2, 3, 200
+	return c
+}
+
+// What is held out is no edge of the graph that is trained on, in either
+// direction; everything else is.
+func TestLinksAreSplit(t *testing.T) {
+	ds := small()
+	r := started(t, linkConfig())
+	l := r.links
+	split := map[uint64]int{}
+	for s, which := range [][]uint32{l.train, l.valid, l.test} {
+		for _, i := range which {
+			split[l.pairs[i]] = s
+		}
+	}
+	if len(split) != len(l.pairs) || len(l.train)+len(l.valid)+len(l.test) != len(l.pairs) {
+		t.Fatalf("%d pairs, %d of them in splits", len(l.pairs), len(split))
+	}
+	// Binomial: within 4 standard deviations, so wrong once in 16,000 seeds.
+	for s, share := range []float64{0.85, validLinks, testLinks} {
+		n := float64(len(l.pairs))
+		if got := len(r.linksOf(Links(s))); math.Abs(float64(got)-share*n) > 4*math.Sqrt(n*share*(1-share)) {
+			t.Errorf("split %d has %d of %v links", s, got, n)
+		}
+	}
+	var want []uint64
+	for v := range uint32(ds.Graph.NumNodes()) {
+		for _, u := range ds.Graph.InNeighbors(v) {
+			if u == v || split[pairOf(u, v)] == 0 {
+				want = append(want, uint64(v)<<32|uint64(u))
+			}
+		}
+	}
+	var got []uint64
+	g := r.Dataset().Graph
+	if err := g.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for v := range uint32(g.NumNodes()) {
+		for _, u := range g.InNeighbors(v) {
+			got = append(got, uint64(v)<<32|uint64(u))
+		}
+	}
+	if !slices.Equal(got, want) || len(got) == len(ds.Graph.Indices) {
+		t.Errorf("%d edges are left, not %d of %d", len(got), len(want), len(ds.Graph.Indices))
+	}
+}
+
+// A batch holds its links and the negatives, each node once, and none of its own
+// links as an edge, unless it may; the sampler's graph stays as it is.
+func TestLinkBatches(t *testing.T) {
+	for _, name := range linkSamplers {
+		for _, keep := range []bool{false, true} {
+			c := linkConfig()
+			c.Sampler, c.KeepTargetEdges = name, keep
+			c.Fanouts = []int{-1, 3}
+			r := started(t, c)
+			hash := r.Dataset().ContentHash()
+			s, b := r.newSampler(), new(sampling.Batch)
+			own := 0
+			for i := range 5 {
+				seeds := r.links.train[100*i : 100*i+100]
+				b.Reset()
+				b.ID = sampling.ID{Phase: "train", Batch: i}
+				if err := s.Sample(b, b.ID.Key(1), seeds); err != nil {
+					t.Fatal(err)
+				}
+				if len(b.Seeds) != 2*3*len(seeds) || len(b.Targets) != len(b.Seeds) {
+					t.Fatalf("%d ends, %d rows of %d links", len(b.Seeds), len(b.Targets), len(seeds))
+				}
+				last := &b.Blocks[len(b.Blocks)-1]
+				for k, v := range b.Seeds {
+					if got := last.SrcIDs[b.Targets[k]]; got != v || int(b.Targets[k]) >= last.NumDst {
+						t.Fatalf("end %d is node %d and not %d", k, got, v)
+					}
+				}
+				targets := map[uint64]bool{}
+				for k, p := range r.links.learning(nil, b.Seeds, b.Targets) {
+					u, v := b.Seeds[2*k], b.Seeds[2*k+1]
+					if p.Positive != (k < len(seeds)) || p.Positive != r.links.joined(u, v) || u == v {
+						t.Fatalf("link %d of %d, %d and %d, is positive: %v", k, len(seeds), u, v, p.Positive)
+					}
+					if p.Positive {
+						targets[pairOf(u, v)] = true
+					}
+				}
+				for j := range b.Blocks {
+					k := &b.Blocks[j]
+					if int(k.Indptr[k.NumDst]) != len(k.Indices) {
+						t.Fatalf("row pointers end at %d of %d entries", k.Indptr[k.NumDst], len(k.Indices))
+					}
+					seen := 0
+					for v := range k.NumDst {
+						for _, u := range k.Indices[k.Indptr[v]:k.Indptr[v+1]] {
+							seen++
+							if targets[pairOf(k.SrcIDs[u], k.SrcIDs[v])] {
+								own++
+							}
+							if !slices.Contains(r.Dataset().Graph.InNeighbors(k.SrcIDs[v]), k.SrcIDs[u]) {
+								t.Fatalf("block %d: %d is no neighbour of %d", j, k.SrcIDs[u], k.SrcIDs[v])
+							}
+						}
+					}
+					if seen == 0 {
+						t.Fatalf("block %d is empty", j)
+					}
+				}
+			}
+			if (own > 0) != keep {
+				t.Errorf("%s, keep %v: %d entries are links of their own batch", name, keep, own)
+			}
+			if r.Dataset().ContentHash() != hash {
+				t.Errorf("%s: sampling changed the graph", name)
+			}
+		}
+	}
+}
+
+// Where nearly all pairs are joined there are fewer negatives, and no endless
+// search.
+func TestNoNegatives(t *testing.T) {
+	l := &links{nodes: 3, pairs: []uint64{pairOf(0, 1), pairOf(0, 2), pairOf(1, 2)}}
+	if got := l.appendNegatives(nil, rng.New(1), 0, 3); len(got) != 0 {
+		t.Errorf("a triangle has the negatives %v", got)
+	}
+	l.nodes = 4 // node 3 is alone
+	if got := l.appendNegatives(nil, rng.New(1), 0, 2); len(got) != 4 || got[1] != 3 || got[3] != 3 {
+		t.Errorf("negatives %v", got)
+	}
+}
+
+// Metamorphic: the same bits for any number of samplers, trainers and credits,
+// through the codec, rows through a slab, an interrupted run, and a saved model.
+func TestLinkBits(t *testing.T) {
+	for _, name := range linkSamplers {
+		c := linkConfig()
+		c.Sampler, c.Epochs = name, 2
+		first := started(t, c)
+		done := trained(t, first)
+		want := first.ParametersSHA256()
+		same := func(what string, r *Runtime) {
+			t.Helper()
+			if got := r.ParametersSHA256(); got != want {
+				t.Errorf("%s: %s: other bits", name, what)
+			}
+		}
+		v := c
+		v.Trainers, v.Samplers, v.Threads, v.Credits = 3, 3, 2, 4
+		r := started(t, v)
+		trained(t, r)
+		same("3 trainers and samplers", r)
+		v.LocalCodec, v.Match, v.Trainers = "msgpack", "on", 2
+		r = started(t, v)
+		trained(t, r)
+		same("through the codec and a slab", r)
+		v.Checkpoint, v.Resume = t.TempDir(), true
+		for e, err := range started(t, v).Train(context.Background()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Kind == EventStep && e.Applied == 3 {
+				break
+			}
+		}
+		r = started(t, v)
+		trained(t, r)
+		same("interrupted and resumed", r)
+
+		file := filepath.Join(t.TempDir(), "m.safetensors")
+		if err := first.Save(file); err != nil {
+			t.Fatal(err)
+		}
+		if task, err := SavedTask(file); err != nil || task != "link" {
+			t.Errorf("the file says task %q, %v", task, err)
+		}
+		c.Params, c.Sampler, c.Fanouts = file, "khop", nil
+		m, err := started(t, c).EvaluateLinks(context.Background(), TestLinks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.AUC != done.TestAccuracy || m.Count != first.NumLinks(TestLinks) {
+			t.Errorf("%s: evaluated to %v, trained to %v", name, m.AUC, done.TestAccuracy)
+		}
+		other := linkConfig()
+		other.Sampler, other.Epochs, other.Negatives = name, 2, 3
+		r = started(t, other)
+		trained(t, r)
+		if r.ParametersSHA256() == want {
+			t.Errorf("%s: the number of negatives changed nothing", name)
+		}
+	}
+}
+
+// On the built-in graph, a block model, the model tells links by what neighbours
+// say better than chance and than a model of the same width without edges.
+func TestLinksAreLearnt(t *testing.T) {
+	c := DefaultConfig()
+	c.Task, c.Epochs, c.Dropout, c.WeightDecay, c.EvalEvery = "link", 4, 0, 0, 0
+	test := func(c Config) LinkMetrics {
+		r := started(t, c)
+		untrained, err := r.EvaluateLinks(context.Background(), TestLinks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		trained(t, r)
+		m, err := r.EvaluateLinks(context.Background(), TestLinks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("untrained %+v, trained %+v", untrained, m)
+		return m
+	}
+	with := test(c)
+	c.Dataset = graph.Builtin()
+	c.Layer = func(_, in, out int) compute.Layer[float32] { return ownFeatures{in, out} }
+	c.Model = "own features"
+	alone := test(c)
+	if with.AUC < 0.75 || with.AUC < alone.AUC+0.08 || with.MRR < alone.MRR+0.02 || with.Hits10 < alone.Hits10+0.1 {
+		t.Errorf("test links: %+v, by the features alone %+v", with, alone)
+	}
+}
+
+// ownFeatures is a linear layer, which hears nothing from neighbours.
+type ownFeatures struct{ in, out int }
+
+func (l ownFeatures) Params() []compute.Param {
+	return []compute.Param{
+		{Name: "bias", Shape: []int{l.out}},
+		{Name: "weight", Shape: []int{l.out, l.in}, Init: compute.Glorot},
+	}
+}
+
+func (l ownFeatures) Transform(_ *compute.Context[float32], x *compute.Value[float32]) []*compute.Value[float32] {
+	return []*compute.Value[float32]{x}
+}
+
+func (l ownFeatures) Gather(_ *compute.Context[float32], _ *compute.Value[float32], h []*compute.Value[float32]) compute.Message[float32] {
+	return compute.Message[float32]{Value: h[0], Reduce: cpu.Mean}
+}
+
+func (l ownFeatures) Apply(c *compute.Context[float32], x, _ *compute.Value[float32], act cpu.Activation) *compute.Value[float32] {
+	return c.Linear(x, c.Param(1), c.Param(0), act)
+}
+
+// What link prediction does not do, it says.
+func TestLinksRefuse(t *testing.T) {
+	for want, change := range map[string]func(*Config){
+		"sampler: frontier does not start":   func(c *Config) { c.Sampler = "frontier" },
+		"edge-features: are not read":        func(c *Config) { c.EdgeFeatures = true },
+		"temporal does not go with":          func(c *Config) { c.SamplerOptions = map[string]string{"temporal": "true"} },
+		"negatives: -1":                      func(c *Config) { c.Negatives = -1 },
+		`task: "edge" is not one of`:         func(c *Config) { c.Task = "edge" },
+		"negatives: are drawn for task link": func(c *Config) { c.Task = "node" },
+	} {
+		c := linkConfig()
+		change(&c)
+		if _, err := Start(c); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %s, got %v", want, err)
+		}
+	}
+	empty := linkConfig()
+	ds := *small()
+	ds.Graph = &graph.Graph{Indptr: make([]int64, ds.Graph.NumNodes()+1), Indices: []uint32{}}
+	empty.Dataset = &ds
+	if _, err := Start(empty); !errors.Is(err, ErrConfig) {
+		t.Errorf("no edges: %v", err)
+	}
+	ctx := context.Background()
+	r := started(t, linkConfig())
+	_, predicted := r.Predict(ctx, []uint32{1})
+	_, evaluated := r.Evaluate(ctx, []uint32{1})
+	_, based := r.BaselineAccuracy(ctx)
+	_, other := started(t, config()).EvaluateLinks(ctx, TestLinks)
+	for i, err := range []error{predicted, evaluated, based, other} {
+		if !errors.Is(err, ErrTask) {
+			t.Errorf("call %d: %v", i, err)
+		}
+	}
+	for _, err := range r.Batches(ctx, BatchesOptions{}) {
+		if !errors.Is(err, ErrTask) {
+			t.Errorf("batches: %v", err)
+		}
+	}
+	if e, err := r.Embed(ctx, []uint32{3, 1}); err != nil || e.Rows != 2 || e.Cols != 8 {
+		t.Errorf("embeddings: %+v, %v", e, err)
+	}
+}
