@@ -243,7 +243,7 @@ func (c *Cache) link(g *graph.Graph) {
 	for v := range g.NumNodes() {
 		row := g.InNeighbors(uint32(v))
 		hits = resize(hits, len(row)+8)
-		n := members(hits, row, c.member)
+		n := filter{c.member, 1, 0}.members(hits, row)
 		for _, i := range hits[:n] {
 			c.rows[w] = CachedNeighbor{i, inverse[c.Slot(row[i])]}
 			w++

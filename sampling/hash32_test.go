@@ -30,19 +30,26 @@ func TestKernelsEqualTheirTwins(t *testing.T) {
 			}
 		}
 	}
-	bits := make([]uint64, 1<<10)
-	for i := range bits {
-		bits[i] = key.Uint64(uint64(i)) & key.Uint64(uint64(i)*7)
+	exact := filter{make([]uint64, 1<<10), 1, 0}
+	for i := range exact.bits {
+		exact.bits[i] = key.Uint64(uint64(i)) & key.Uint64(uint64(i)*7)
 	}
-	for i := range row {
-		row[i] &= 1<<16 - 1
-	}
+	hashed := filter{exact.bits, hashMultiplier, 16}
 	got, want = make([]uint32, len(row)+8), make([]uint32, len(row)+8)
 	for n := range 10000 {
 		if n > 40 && n%997 != 0 && n&^8 != 4096 {
 			continue
 		}
-		a, b := members(got, row[:n], bits), membersGo(want, row[:n], 0, bits)
+		a, b := hashed.members(got, row[:n]), hashed.membersGo(want, row[:n], 0)
+		if !slices.Equal(got[:a], want[:b]) {
+			t.Fatalf("%d entries: %d are let through, want %d", n, a, b)
+		}
+	}
+	for i := range row {
+		row[i] &= 1<<16 - 1
+	}
+	for n := range 40 {
+		a, b := exact.members(got, row[:n]), exact.membersGo(want, row[:n], 0)
 		if !slices.Equal(got[:a], want[:b]) {
 			t.Fatalf("%d entries: %d are members, want %d", n, a, b)
 		}

@@ -1,7 +1,9 @@
 package sampling
 
 import (
+	"math/bits"
 	"slices"
+	"unsafe"
 
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/internal/rng"
@@ -13,9 +15,24 @@ type nodeSet struct {
 	bits  []uint64 // nil: ids tells who is in the set
 	nodes []uint32
 	ids   idMap
+
+	// Rows are searched in a filter: a small table of bits that fits a near cache
+	// however many nodes the graph has. It lets some nodes through that are not
+	// in the set; ids tells. Where bits is no larger, it is the filter.
+	own    []uint64
+	filter filter
 }
 
-const bitsLimit = 1 << 28
+// filter is a table of bits: u's is u*multiplier>>shift.
+type filter struct {
+	bits              []uint64
+	multiplier, shift uint32
+}
+
+const (
+	bitsLimit   = 1 << 28
+	filterRatio = 16 // bits of the filter per node of the set: at most one in as many is let through
+)
 
 func newNodeSet(n, limit int) *nodeSet {
 	s := new(nodeSet)
@@ -55,6 +72,14 @@ func (s *nodeSet) add(u uint32) bool {
 	return true
 }
 
+// prefetch asks for what add looks at.
+func (s *nodeSet) prefetch(u uint32) {
+	if s.bits != nil {
+		word := u / 64
+		prefetch8((*int64)(unsafe.Pointer(&s.bits[0])), &word, 1)
+	}
+}
+
 // clip drops random nodes until their number is a multiple of m, as long as
 // that leaves any (node clipping, seeds/000): every subset of a size is equally
 // likely to go.
@@ -87,6 +112,18 @@ func (s *nodeSet) number() {
 	for _, u := range s.nodes {
 		s.ids.put(u)
 	}
+	words := 1 << bits.Len(uint(max(filterRatio*len(s.nodes), 64)/64-1))
+	if s.bits != nil && len(s.bits) <= words {
+		s.filter = filter{s.bits, 1, 0}
+		return
+	}
+	s.own = resize(s.own, words)
+	clear(s.own)
+	s.filter = filter{s.own, hashMultiplier, uint32(32 - bits.TrailingZeros(uint(64*words)))}
+	for _, u := range s.nodes {
+		h := u * hashMultiplier >> s.filter.shift
+		s.own[h/64] |= 1 << (h % 64)
+	}
 }
 
 // inducer writes the subgraph that a set of nodes induces.
@@ -95,6 +132,7 @@ type inducer struct {
 	edgeIDs bool
 	lines   []int64
 	hits    []uint32 // positions within a row of the entries that stay
+	local   []uint32 // their local ids
 }
 
 // induce fills out with the rows of the nodes of s, which must be sorted:
@@ -118,13 +156,7 @@ func (d *inducer) induce(s *nodeSet, out *block) {
 		}
 		begin := g.Indptr[v]
 		row := g.Indices[begin:g.Indptr[v+1]]
-		hits := d.scan(s, row)
-		w := len(out.indices)
-		out.indices = reserve(out.indices, len(hits))[:w+len(hits)]
-		local := out.indices[w:]
-		for j, h := range hits {
-			local[j], _ = s.ids.get(row[h])
-		}
+		hits, local := d.scan(s, row)
 		if !slices.IsSorted(local) {
 			slices.SortFunc(hits, func(a, b uint32) int {
 				if row[a] != row[b] {
@@ -134,6 +166,7 @@ func (d *inducer) induce(s *nodeSet, out *block) {
 			})
 			slices.Sort(local)
 		}
+		out.indices = append(reserve(out.indices, len(local)), local...)
 		if d.edgeIDs {
 			for _, h := range hits {
 				out.edgeIDs = append(out.edgeIDs, begin+int64(h))
@@ -155,33 +188,35 @@ func (d *inducer) prefetchStarts(nodes []uint32) {
 	prefetchIndices(d.g.Indices, d.lines)
 }
 
-// scan returns the positions of the entries of row that are in s.
-func (d *inducer) scan(s *nodeSet, row []uint32) []uint32 {
+// scan returns the positions of the entries of row that are in s, and their
+// local ids, until the next call. number must have been called.
+func (d *inducer) scan(s *nodeSet, row []uint32) (hits, local []uint32) {
 	d.hits = resize(d.hits, len(row)+8)
-	if s.bits != nil {
-		return d.hits[:members(d.hits, row, s.bits)]
-	}
+	n := s.filter.members(d.hits, row)
+	d.local = resize(d.local, n)
 	w := 0
-	for i, u := range row {
-		if _, ok := s.ids.get(u); ok {
-			d.hits[w] = uint32(i)
+	for _, h := range d.hits[:n] {
+		id, ok := s.ids.get(row[h])
+		d.hits[w], d.local[w] = h, id
+		if ok {
 			w++
 		}
 	}
-	return d.hits[:w]
+	return d.hits[:w], d.local[:w]
 }
 
-// members writes the positions of the entries of row whose bits are set to dst,
-// which has room for 8 more than row is long, and returns how many there are.
-func members(dst, row []uint32, bits []uint64) int {
+// members writes the positions of the entries of row whose bits are set to
+// dst, which has room for 8 more than row is long, and returns how
+// many there are.
+func (f filter) members(dst, row []uint32) int {
 	if !simd {
-		return membersGo(dst, row, 0, bits)
+		return f.membersGo(dst, row, 0)
 	}
 	n, whole := 0, len(row)&^7
 	const most = 4096 // entries a call: assembly cannot be preempted
 	for begin := 0; begin < whole; begin += most {
 		end := min(begin+most, whole)
-		found := membersAVX2(&dst[n], &row[begin], end-begin, &bits[0])
+		found := membersAVX2(&dst[n], &row[begin], end-begin, &f.bits[0], f.multiplier, f.shift)
 		if begin > 0 {
 			for i := range dst[n : n+found] {
 				dst[n+i] += uint32(begin)
@@ -189,14 +224,15 @@ func members(dst, row []uint32, bits []uint64) int {
 		}
 		n += found
 	}
-	return n + membersGo(dst[n:], row[whole:], uint32(whole), bits)
+	return n + f.membersGo(dst[n:], row[whole:], uint32(whole))
 }
 
-func membersGo(dst, row []uint32, first uint32, bits []uint64) int {
+func (f filter) membersGo(dst, row []uint32, first uint32) int {
 	w := 0
 	for i, u := range row {
-		dst[w] = first + uint32(i) // overwritten unless u is in the set
-		w += int(bits[u/64] >> (u % 64) & 1)
+		h := u * f.multiplier >> f.shift
+		dst[w] = first + uint32(i) // overwritten unless u may be in the set
+		w += int(f.bits[h/64] >> (h % 64) & 1)
 	}
 	return w
 }

@@ -39,4 +39,4 @@ func probeAVX2(pins *uint32, used uint32, k1 uint32, k2 uint32) uint32
 // membersAVX2 is members for a multiple of 8 entries; it writes up to 8 values past the last one.
 //
 //go:noescape
-func membersAVX2(dst *uint32, row *uint32, n int, bits *uint64) int
+func membersAVX2(dst *uint32, row *uint32, n int, bits *uint64, multiplier uint32, shift uint32) int

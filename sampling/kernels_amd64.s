@@ -562,44 +562,50 @@ loop:
 	MOVL       AX, ret+24(FP)
 	RET
 
-// func membersAVX2(dst *uint32, row *uint32, n int, bits *uint64) int
+// func membersAVX2(dst *uint32, row *uint32, n int, bits *uint64, multiplier uint32, shift uint32) int
 // Requires: AVX, AVX2, POPCNT
-TEXT ·membersAVX2(SB), NOSPLIT, $0-40
+TEXT ·membersAVX2(SB), NOSPLIT, $0-48
 	MOVQ         dst+0(FP), AX
 	MOVQ         row+8(FP), CX
 	MOVQ         n+16(FP), DX
 	MOVQ         bits+24(FP), BX
-	MOVL         $0x0000001f, SI
+	MOVL         multiplier+32(FP), SI
 	VMOVD        SI, X0
-	VPBROADCASTD X0, Y0
-	MOVL         $0x00000008, SI
+	VPBROADCASTD X0, Y1
+	MOVL         shift+36(FP), SI
+	VMOVD        SI, X0
+	MOVL         $0x0000001f, SI
 	VMOVD        SI, X2
-	VPBROADCASTD X2, Y6
+	VPBROADCASTD X2, Y2
+	MOVL         $0x00000008, SI
+	VMOVD        SI, X4
+	VPBROADCASTD X4, Y8
 	LEAQ         packed<>+0(SB), R9
-	VMOVDQU      lanes<>+0(SB), Y5
+	VMOVDQU      lanes<>+0(SB), Y7
 	XORQ         SI, SI
 	XORQ         DI, DI
 
 loop:
 	CMPQ       SI, DX
 	JGE        done
-	VMOVDQU    (CX)(SI*4), Y3
-	VPSRLD     $0x05, Y3, Y4
-	VPCMPEQD   Y2, Y2, Y2
-	VPGATHERDD Y2, (BX)(Y4*4), Y1
-	VPANDN     Y0, Y3, Y3
-	VPSLLVD    Y3, Y1, Y1
-	VMOVMSKPS  Y1, R8
-	VPMOVZXBD  (R9)(R8*8), Y1
-	VPERMD     Y5, Y1, Y1
-	VMOVDQU    Y1, (AX)(DI*4)
+	VPMULLD    (CX)(SI*4), Y1, Y5
+	VPSRLD     X0, Y5, Y5
+	VPSRLD     $0x05, Y5, Y6
+	VPCMPEQD   Y4, Y4, Y4
+	VPGATHERDD Y4, (BX)(Y6*4), Y3
+	VPANDN     Y2, Y5, Y5
+	VPSLLVD    Y5, Y3, Y3
+	VMOVMSKPS  Y3, R8
+	VPMOVZXBD  (R9)(R8*8), Y3
+	VPERMD     Y7, Y3, Y3
+	VMOVDQU    Y3, (AX)(DI*4)
 	POPCNTQ    R8, R8
 	ADDQ       R8, DI
-	VPADDD     Y6, Y5, Y5
+	VPADDD     Y8, Y7, Y7
 	ADDQ       $0x08, SI
 	JMP        loop
 
 done:
 	VZEROUPPER
-	MOVQ DI, ret+32(FP)
+	MOVQ DI, ret+40(FP)
 	RET

@@ -18,4 +18,6 @@ func leastAVX2(pos *uint32, hash *uint32, row *uint32, n, k int, k1, k2 uint32) 
 
 func probeAVX2(pins *uint32, used uint32, k1, k2 uint32) uint32 { panic("unreachable") }
 
-func membersAVX2(dst *uint32, row *uint32, n int, bits *uint64) int { panic("unreachable") }
+func membersAVX2(dst *uint32, row *uint32, n int, bits *uint64, multiplier, shift uint32) int {
+	panic("unreachable")
+}

@@ -125,16 +125,14 @@ func (s *layerwise) layer(b *Batch, i int) {
 		v := b.nodes[r]
 		begin := g.Indptr[v]
 		row := g.InNeighbors(v)
-		hits := s.inducer.scan(s.set, row)
+		hits, local := s.inducer.scan(s.set, row)
 		w := len(out.indices)
 		out.indices = reserve(out.indices, len(hits))
 		out.weights = reserve(out.weights, len(hits))
 		total := 0.0
-		for _, h := range hits {
-			u := row[h]
-			id, _ := s.set.ids.get(u)
-			out.indices = append(out.indices, u)
-			out.weights = append(out.weights, float32(s.raw[id]))
+		for j, h := range hits {
+			out.indices = append(out.indices, row[h])
+			out.weights = append(out.weights, float32(s.raw[local[j]]))
 			total += float64(out.weights[len(out.weights)-1])
 			if s.p.edgeIDs() {
 				out.edgeIDs = append(out.edgeIDs, begin+int64(h))

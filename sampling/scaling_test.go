@@ -12,9 +12,13 @@ import (
 
 // uniformGraph returns a graph of n nodes with 16 incoming edges each, from
 // uniformly drawn nodes.
-func uniformGraph(n int) *graph.Graph {
+func uniformGraph(n int, huge bool) *graph.Graph {
 	const degree = 16
 	g := &graph.Graph{Indptr: make([]int64, n+1), Indices: make([]uint32, n*degree)}
+	if huge {
+		adviseHuge(g.Indptr)
+		adviseHuge(g.Indices)
+	}
 	key := rng.New(9)
 	var wg sync.WaitGroup
 	const workers = 2
@@ -34,13 +38,15 @@ func uniformGraph(n int) *graph.Graph {
 
 // BenchmarkSubgraphScaling samples subgraphs of the same size from uniform random
 // graphs of 1 to 33 million nodes, of 16 edges a node; the largest ones, of up to
-// 2.4 GB, only with GNNACTOR_BENCH_SCALE set.
+// 2.4 GB, only with GNNACTOR_BENCH_SCALE set. Its arrays lie in huge pages if
+// GNNACTOR_BENCH_HUGE is set: with small ones, the search for a page costs more
+// the more there are.
 func BenchmarkSubgraphScaling(b *testing.B) {
 	for _, log := range []int{20, 22, 24, 25} {
 		if log > 20 && os.Getenv("GNNACTOR_BENCH_SCALE") == "" {
 			continue
 		}
-		g := uniformGraph(1 << log)
+		g := uniformGraph(1<<log, os.Getenv("GNNACTOR_BENCH_HUGE") != "")
 		for _, spec := range []Spec{
 			{Name: "frontier", Layers: 3, Frontier: 1000, Budget: 8000},
 			{Name: "walk", Layers: 3, Roots: 2000, WalkLength: 4},

@@ -97,6 +97,7 @@ type walkDrawer struct {
 	g             *graph.Graph
 	roots, length int
 	at            []uint32
+	pos           []int64 // of the neighbours that come next; -1: there is none
 }
 
 func (d *walkDrawer) draw(s *nodeSet, _ ID, key rng.Key) {
@@ -106,17 +107,35 @@ func (d *walkDrawer) draw(s *nodeSet, _ ID, key rng.Key) {
 		d.at[i] = uint32(step.Uintn(uint64(i), uint64(d.g.NumNodes())))
 		s.add(d.at[i])
 	}
-	// All walks go one step at a time, so that their loads overlap.
+	// All walks go one step at a time, so that their loads overlap: each was
+	// asked for while those of all walks before it were.
+	d.pos = resize(d.pos, d.roots)
 	for t := 1; t <= d.length; t++ {
 		step := key.With(uint64(t))
 		prefetchRows(d.g.Indptr, d.at)
+		walking := 0
 		for i, v := range d.at {
 			begin, end := d.g.Indptr[v], d.g.Indptr[v+1]
-			if begin == end {
-				continue
+			d.pos[i] = -1
+			if begin < end {
+				d.pos[i] = begin + int64(step.Uintn(uint64(i), uint64(end-begin)))
+				prefetch4(&d.g.Indices[0], &d.pos[i], 1)
+				walking++
 			}
-			d.at[i] = d.g.Indices[begin+int64(step.Uintn(uint64(i), uint64(end-begin)))]
-			s.add(d.at[i])
+		}
+		if walking == 0 {
+			return
+		}
+		for i, p := range d.pos {
+			if p >= 0 {
+				d.at[i] = d.g.Indices[p]
+				s.prefetch(d.at[i])
+			}
+		}
+		for i, p := range d.pos {
+			if p >= 0 {
+				s.add(d.at[i])
+			}
 		}
 	}
 }

@@ -300,7 +300,7 @@ func probe() {
 }
 
 func members() {
-	TEXT("membersAVX2", NOSPLIT, "func(dst *uint32, row *uint32, n int, bits *uint64) int")
+	TEXT("membersAVX2", NOSPLIT, "func(dst *uint32, row *uint32, n int, bits *uint64, multiplier uint32, shift uint32) int")
 	Pragma("noescape")
 	Doc("membersAVX2 is members for a multiple of 8 entries; it writes up to 8 values past the last one.")
 	dst := Load(Param("dst"), GP64()).(reg.GPVirtual)
@@ -308,6 +308,11 @@ func members() {
 	n := Load(Param("n"), GP64())
 	words := Load(Param("bits"), GP64())
 	i, out, mask := GP64(), GP64(), GP64()
+	multiplier, count := GP32(), XMM()
+	Load(Param("multiplier"), multiplier)
+	times := broadcast(multiplier)
+	Load(Param("shift"), multiplier)
+	VMOVD(multiplier, count)
 	low, all, x, w, lane := broadcast(U32(31)), YMM(), YMM(), YMM(), YMM()
 	pack := newPacker()
 	XORQ(i, i)
@@ -315,7 +320,8 @@ func members() {
 	Label("loop")
 	CMPQ(i, n)
 	JGE(LabelRef("done"))
-	VMOVDQU(Mem{Base: row, Index: i, Scale: 4}, x)
+	VPMULLD(Mem{Base: row, Index: i, Scale: 4}, times, x)
+	VPSRLD(count, x, x)
 	VPSRLD(Imm(5), x, w)
 	VPCMPEQD(all, all, all)
 	VPGATHERDD(all, Mem{Base: words, Index: w, Scale: 4}, lane)

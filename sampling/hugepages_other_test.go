@@ -1,0 +1,5 @@
+//go:build !linux
+
+package sampling
+
+func adviseHuge[T any]([]T) {}
