@@ -16,9 +16,9 @@ import (
 	"github.com/gnnactor/gnnactor/sampling"
 )
 
-// overlapData is a graph of a quarter of a million nodes with 128 features.
-func overlapData(b *testing.B, train int) *graph.Dataset {
-	ds, err := graph.RMAT(graph.RMATOptions{Scale: 18, Edges: 2_000_000, FeatureDim: 128, Classes: 47, Seed: 1})
+// overlapData is a graph with 128 features.
+func overlapData(b *testing.B, scale, edges, train int) *graph.Dataset {
+	ds, err := graph.RMAT(graph.RMATOptions{Scale: scale, Edges: edges, FeatureDim: 128, Classes: 47, Seed: 1})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -60,10 +60,10 @@ func pipeline(b *testing.B, r *Runtime, epochs int) []time.Duration {
 // fast as compute (equal) or three times as slow (slow). With features in memory
 // it compares the plan that brings rows to a slab with the one that does not.
 func BenchmarkOverlap(b *testing.B) {
-	const batches, repeats = 40, 5
-	ds := overlapData(b, batches*1024)
+	const batches, repeats = 160, 5
+	ds := overlapData(b, 20, 16_000_000, batches*256)
 	c := DefaultConfig()
-	c.Dataset, c.Layers, c.Fanouts, c.BatchSize, c.Hidden = ds, 2, []int{10, 5}, 1024, 256
+	c.Dataset, c.Layers, c.Fanouts, c.BatchSize, c.Hidden = ds, 3, []int{15, 10, 5}, 256, 256
 	start := func(features, match string) *Runtime {
 		v := c
 		v.Features, v.Match = features, match
@@ -108,29 +108,50 @@ func BenchmarkOverlap(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer slab.Close()
-	loadAlone := func(store features.Store) (bytes int64, took time.Duration) {
+	// What match leaves to be read, and where to.
+	reads, bytes := make([]features.Request, batches), int64(0)
+	for i, x := range recorded {
+		lease, err := slab.Match(x.Inputs())
+		if err != nil {
+			b.Fatal(err)
+		}
+		q := lease.Request()
+		reads[i] = features.Request{IDs: slices.Clone(q.IDs), Slots: slices.Clone(q.Slots), Dst: q.Dst}
+		bytes += int64(len(q.IDs)) * int64(l.RowBytes())
+		slab.Release(lease)
+	}
+	loadAlone := func(store features.Store) time.Duration {
 		began := time.Now()
-		for _, x := range recorded {
-			lease, err := slab.Match(x.Inputs())
-			if err == nil {
-				err = features.Read(context.Background(), store, lease.Request())
-			}
-			if err != nil {
+		done, under := make(chan error, keep.Loaders), 0
+		wait := func() {
+			if err := <-done; err != nil {
 				b.Fatal(err)
 			}
-			bytes += int64(len(lease.Load)) * int64(l.RowBytes())
-			slab.Release(lease)
+			under--
 		}
-		return bytes, time.Since(began)
+		for _, q := range reads {
+			if under == keep.Loaders {
+				wait()
+			}
+			under++
+			store.Read(context.Background(), q, func(err error) { done <- err })
+		}
+		for under > 0 {
+			wait()
+		}
+		return time.Since(began)
 	}
-	bytes, _ := loadAlone(features.Memory(ds.NodeFeatures))
+	memory := features.Memory(ds.NodeFeatures)
+	loadAlone(memory)
+	copying := loadAlone(memory)
+	memory.Close()
 	computeAlone()
 	var compute []float64
 	for range repeats {
 		compute = append(compute, computeAlone().Seconds())
 	}
 	alone := median(compute)
-	b.Logf("%d batches: sampling alone %.2f s, compute alone %.2f s, %.0f MB to load", batches, sampled.Seconds(), alone, float64(bytes)/1e6)
+	b.Logf("%d batches: sampling alone %.2f s, compute alone %.2f s, %.0f MB to load, their copy %.2f s", batches, sampled.Seconds(), alone, float64(bytes)/1e6, copying.Seconds())
 
 	for _, show := range []struct {
 		name  string
@@ -139,7 +160,7 @@ func BenchmarkOverlap(b *testing.B) {
 		b.Run(show.name, func(b *testing.B) {
 			rate := float64(bytes) / (alone * show.times)
 			store := features.Throttled(features.Memory(ds.NodeFeatures), features.Throttle{Bandwidth: rate})
-			_, load := loadAlone(store)
+			load := loadAlone(store)
 			store.Close()
 			r := start(fmt.Sprintf("throttled:%.0fB/s", rate), "")
 			defer r.Stop()
@@ -185,7 +206,7 @@ func BenchmarkOverlap(b *testing.B) {
 // generation.
 func BenchmarkGenerationSwitch(b *testing.B) {
 	const batches, epochs = 24, 5
-	ds := overlapData(b, batches*1024)
+	ds := overlapData(b, 18, 2_000_000, batches*1024)
 	c := DefaultConfig()
 	c.Dataset, c.Layers, c.Fanouts, c.BatchSize, c.Hidden = ds, 2, []int{10, 5}, 1024, 256
 	c.Sampler, c.Cache, c.Features = "gns", "gns:1%", "throttled:1GB/s"
