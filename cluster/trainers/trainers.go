@@ -21,8 +21,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/vmihailenco/msgpack/v5"
-
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/reduce"
@@ -61,11 +59,9 @@ type Trainers struct {
 	group   *reduce.Group
 	id      int64
 	tried   int64 // the newest group that was tried
-	lineage []Link
+	lineage []Run
+	made    int64
 }
-
-// Link is a step that was made, and in which group.
-type Link struct{ Step, Group int64 }
 
 // record is a group as the leader writes it down.
 type record struct {
@@ -106,13 +102,6 @@ func (t *Trainers) Close() {
 	t.cancel()
 	t.tasks.Wait()
 	t.leave()
-}
-
-// Lineage returns the steps that were made here, oldest first.
-func (t *Trainers) Lineage() []Link {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return slices.Clone(t.lineage)
 }
 
 func candidates(v *membership.View) []membership.Info {
@@ -212,18 +201,12 @@ type State struct {
 	Restore  func([]byte) error
 }
 
-// hello is what the members of a group tell each other first.
-type hello struct {
-	Identity string           `msgpack:"i"`
-	Step     int64            `msgpack:"s"`
-	Ticket   dataplane.Ticket `msgpack:"t"`
-}
-
 // Share is this node's part in a group. It implements actors.Share.
 type Share struct {
 	t     *Trainers
 	group *reduce.Group
 	id    int64
+	began bool // a step was made
 }
 
 // Meet waits for a group that this node is in, and brings its run to where the
@@ -269,7 +252,7 @@ func (t *Trainers) meet(ctx context.Context, s *State) (*Share, error) {
 	if _, now, _ := t.newest(); now > id { // before follow knew of this group
 		g.Close()
 	}
-	share := &Share{t, g, id}
+	share := &Share{t: t, group: g, id: id}
 	if err := share.sync(ctx, s); err != nil {
 		return nil, errors.Join(err, t.failed(ctx, id))
 	}
@@ -340,9 +323,9 @@ const firstStep = 3
 
 // round tells everybody mine and returns what everybody told.
 func (s *Share) round(ctx context.Context, number int64, mine hello) ([]hello, error) {
-	b, err := msgpack.Marshal(&mine)
+	b, err := mine.encode()
 	if err != nil {
-		return nil, fmt.Errorf("trainers: %w", err)
+		return nil, err
 	}
 	n := s.group.Size()
 	parts, meta := make([][]float32, n), make([][]byte, n)
@@ -353,7 +336,7 @@ func (s *Share) round(ctx context.Context, number int64, mine hello) ([]hello, e
 	}
 	all := make([]hello, n)
 	for i, b := range metas {
-		if err := msgpack.Unmarshal(b, &all[i]); err != nil {
+		if all[i], err = decodeHello(b); err != nil {
 			return nil, fmt.Errorf("trainers: what trainer %d says: %w", i, err)
 		}
 	}
@@ -362,7 +345,8 @@ func (s *Share) round(ctx context.Context, number int64, mine hello) ([]hello, e
 
 // sync brings all members to the furthest one's state.
 func (s *Share) sync(ctx context.Context, state *State) error {
-	all, err := s.round(ctx, 0, hello{Identity: state.Identity, Step: state.Step})
+	lineage := s.t.cut(state.Step)
+	all, err := s.round(ctx, 0, hello{Identity: state.Identity, Step: state.Step, First: firstOf(lineage, state.Step)})
 	if err != nil {
 		return err
 	}
@@ -371,16 +355,17 @@ func (s *Share) sync(ctx context.Context, state *State) error {
 		if h.Identity != state.Identity {
 			return fmt.Errorf("%w: trainer %d has another configuration, data or version of gnnactor", ErrOtherRun, i)
 		}
-		if h.Step > all[first].Step {
+		if f := all[first]; h.Step > f.Step || h.Step == f.Step && h.First < f.First {
 			first = i
 		}
-		behind = behind || h.Step != all[0].Step
+		behind = behind || h.Step != all[0].Step || h.First != all[0].First
 	}
 	if !behind {
 		return nil
 	}
 	mine := hello{Step: state.Step}
 	if first == s.group.Self() { // who is furthest serves its state
+		mine.Lineage = lineage
 		b, err := state.Save()
 		if err != nil {
 			return fmt.Errorf("%w: save: %w", errState, err)
@@ -394,6 +379,9 @@ func (s *Share) sync(ctx context.Context, state *State) error {
 	told, err := s.round(ctx, 1, mine)
 	if err != nil {
 		return err
+	}
+	if told[first].Step != all[first].Step {
+		return fmt.Errorf("trainers: trainer %d is at step %d, and at %d", first, all[first].Step, told[first].Step)
 	}
 	if state.Step < told[first].Step {
 		ticket := told[first].Ticket
@@ -409,6 +397,7 @@ func (s *Share) sync(ctx context.Context, state *State) error {
 		}
 		state.Step = told[first].Step
 	}
+	s.t.adopt(told[first].Lineage)
 	_, err = s.round(ctx, 2, hello{}) // nobody withdraws before all have it
 	return err
 }
@@ -428,9 +417,12 @@ func (s *Share) Sum(ctx context.Context, step int64, dst []float32, parts [][]fl
 	if err != nil {
 		return nil, errors.Join(err, s.t.failed(ctx, s.id))
 	}
-	s.t.mu.Lock()
-	s.t.lineage = append(s.t.lineage, Link{step, s.id})
-	s.t.mu.Unlock()
+	from, to := reduce.Deal(len(parts), s.group.Size(), s.group.Self())
+	s.t.record(step, s.id, to-from)
+	if !s.began {
+		s.began = true
+		s.t.o.Logger.Info("the group made its first step", "group", s.id, "step", step)
+	}
 	return metas, nil
 }
 

@@ -1,0 +1,56 @@
+package trainers
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
+)
+
+// hello is what the members of a group tell each other before its first step.
+type hello struct {
+	Identity string           `msgpack:"i"`
+	Step     int64            `msgpack:"s"` // the next one
+	First    int64            `msgpack:"f"` // of the lineage
+	Ticket   dataplane.Ticket `msgpack:"t"` // the state, from who is furthest
+	Lineage  []Run            `msgpack:"l"` // of that state
+}
+
+// maxHello bounds what a trainer says; reduce bounds it too.
+const maxHello = 1 << 20
+
+func (h *hello) encode() ([]byte, error) {
+	b, err := msgpack.Marshal(h)
+	if err != nil {
+		return nil, fmt.Errorf("trainers: %w", err)
+	}
+	if len(b) > maxHello {
+		return nil, fmt.Errorf("trainers: a lineage of %d groups in %d bytes; at most %d; end the run and resume it from its checkpoint", len(h.Lineage), len(b), maxHello)
+	}
+	return b, nil
+}
+
+// decodeHello decodes what a peer says.
+func decodeHello(b []byte) (h hello, err error) {
+	if len(b) > maxHello {
+		return h, fmt.Errorf("%d bytes; at most %d", len(b), maxHello)
+	}
+	r := bytes.NewReader(b)
+	d := msgpack.NewDecoder(r)
+	d.DisallowUnknownFields(true)
+	if err := d.Decode(&h); err != nil {
+		return hello{}, err
+	}
+	switch {
+	case r.Len() > 0:
+		return hello{}, fmt.Errorf("%d bytes after its end", r.Len())
+	case h.Step < 0 || h.First < 0:
+		return hello{}, fmt.Errorf("step %d, and first step %d", h.Step, h.First)
+	case len(h.Lineage) > 0 && !chained(h.Lineage, h.Step):
+		return hello{}, errors.New("a lineage with gaps")
+	}
+	return h, nil
+}

@@ -1,0 +1,96 @@
+package trainers
+
+import "slices"
+
+// Run is steps [First, Next) that were made one after the other in a group.
+type Run struct {
+	Group int64 `msgpack:"g" json:"group"`
+	First int64 `msgpack:"f" json:"first"`
+	Next  int64 `msgpack:"n" json:"next"`
+}
+
+// Link is a step that was made, and in which group.
+type Link struct{ Step, Group int64 }
+
+// Lineage returns the steps that led to this node's parameters, oldest first:
+// its own, and those of whoever it had its state from. It begins where the
+// state came from a checkpoint.
+func (t *Trainers) Lineage() []Link {
+	var all []Link
+	for _, r := range t.Runs() {
+		for s := r.First; s < r.Next; s++ {
+			all = append(all, Link{s, r.Group})
+		}
+	}
+	return all
+}
+
+// Runs returns the lineage by groups.
+func (t *Trainers) Runs() []Run {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.lineage)
+}
+
+// Made returns how many micro-batches this node computed, in steps that were
+// made, since Join.
+func (t *Trainers) Made() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.made
+}
+
+// record adds a step that was made with micros micro-batches from here.
+func (t *Trainers) record(step, group int64, micros int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.made += int64(micros)
+	if n := len(t.lineage); n > 0 && t.lineage[n-1].Group == group && t.lineage[n-1].Next == step {
+		t.lineage[n-1].Next++
+		return
+	}
+	t.lineage = append(t.lineage, Run{group, step, step + 1})
+}
+
+// cut takes steps from next on out of the lineage: they were summed, and then
+// dropped before they were applied. It returns what is left.
+func (t *Trainers) cut(next int64) []Run {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for n := len(t.lineage); n > 0 && t.lineage[n-1].Next > next; n = len(t.lineage) {
+		if last := &t.lineage[n-1]; last.First < next {
+			last.Next = next
+		} else {
+			t.lineage = t.lineage[:n-1]
+		}
+	}
+	return slices.Clone(t.lineage)
+}
+
+// adopt makes lineage this node's.
+func (t *Trainers) adopt(lineage []Run) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lineage = slices.Clone(lineage)
+}
+
+// firstOf returns the first step of a lineage that ends before next.
+func firstOf(lineage []Run, next int64) int64 {
+	if len(lineage) == 0 {
+		return next
+	}
+	return lineage[0].First
+}
+
+// chained reports whether each step of the lineage follows on the one before,
+// and next on the last.
+func chained(lineage []Run, next int64) bool {
+	at := firstOf(lineage, next)
+	for _, r := range lineage {
+		if r.First != at || r.Next <= r.First {
+			return false
+		}
+		at = r.Next
+	}
+	return at == next
+}

@@ -1,0 +1,278 @@
+package trainers
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/cluster/reduce"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// cutOff is a store that this node may lose, while others reach the node.
+type cutOff struct {
+	membership.Store
+	cut atomic.Bool
+}
+
+var errCut = errors.New("no route")
+
+func (c *cutOff) Renew(ctx context.Context, l membership.Lease) error {
+	if c.cut.Load() {
+		return errCut
+	}
+	return c.Store.Renew(ctx, l)
+}
+
+// trainer counts steps: its state is how many it has made.
+type trainer struct {
+	*Trainers
+	store  *cutOff
+	plane  *dataplane.Plane
+	member *membership.Member
+	step   int64
+}
+
+func within(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+const micros = 4
+
+func join(t *testing.T, store membership.Store, name string, least int) *trainer {
+	t.Helper()
+	x := &trainer{store: &cutOff{Store: store}}
+	var err error
+	if x.plane, err = dataplane.Listen(dataplane.Options{Cluster: "test", Node: name, Listen: "127.0.0.1:0"}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(x.plane.Close)
+	info := membership.Info{Node: name, Home: name, Data: x.plane.Address()}
+	if x.member, err = membership.Join(within(t), x.store, membership.Config{Cluster: "test", Info: info, TTL: time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := x.member.Leave(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	x.Trainers, err = Join(within(t), Options{Member: x.member, Plane: x.plane, Reduce: reduce.NewService(x.plane), Micros: micros, Least: least})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(x.Trainers.Close)
+	return x
+}
+
+func (x *trainer) state() State {
+	return State{
+		Identity: "run", Step: x.step,
+		Save:    func() ([]byte, error) { return binary.LittleEndian.AppendUint64(nil, uint64(x.step)), nil },
+		Restore: func(b []byte) error { x.step = int64(binary.LittleEndian.Uint64(b)); return nil },
+	}
+}
+
+// sum makes a step: micro-batch m adds m + the step.
+func (x *trainer) sum(ctx context.Context, s *Share) error {
+	parts, meta := make([][]float32, micros), make([][]byte, micros)
+	for m := range parts {
+		if s.Mine(m, micros) {
+			parts[m] = []float32{float32(m) + float32(x.step)}
+		}
+	}
+	var dst [1]float32
+	if _, err := s.Sum(ctx, x.step, dst[:], parts, meta); err != nil {
+		return err
+	}
+	if want := float32(6 + 4*x.step); dst[0] != want {
+		return fmt.Errorf("step %d: %v, not %v", x.step, dst[0], want)
+	}
+	x.step++
+	return nil
+}
+
+// train makes steps until there are last of them.
+func (x *trainer) train(ctx context.Context, last int64) error {
+	for x.step < last {
+		s, err := x.Meet(ctx, x.state())
+		if err != nil {
+			return err
+		}
+		for err == nil && x.step < last {
+			err = x.sum(ctx, s)
+		}
+		if err != nil && !errors.Is(err, reduce.ErrRegroup) {
+			return err
+		}
+	}
+	return nil
+}
+
+func together(t *testing.T, all []*trainer, f func(*trainer) error) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for i, x := range all {
+		wg.Go(func() {
+			if err := f(x); err != nil {
+				t.Errorf("trainer %d: %v", i, err)
+			}
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+}
+
+func checkLineage(t *testing.T, x *trainer, first, next int64) {
+	t.Helper()
+	runs := x.Runs()
+	if !chained(runs, next) || firstOf(runs, next) != first {
+		t.Errorf("the lineage is %v, not each of %d to %d once", runs, first, next)
+	}
+	if n := int64(len(x.Lineage())); n != next-first {
+		t.Errorf("the lineage has %d links", n)
+	}
+}
+
+// A trainer that joins late gets the state and its lineage; each computes what
+// it is dealt.
+func TestJoinLate(t *testing.T) {
+	store := membership.NewMemory()
+	defer store.Close()
+	ctx := within(t)
+	all := []*trainer{join(t, store, "a", 2), join(t, store, "b", 2)}
+	together(t, all, func(x *trainer) error { return x.train(ctx, 5) })
+	for _, x := range all {
+		if x.Made() != 10 {
+			t.Errorf("%d micro-batches of 20", x.Made())
+		}
+	}
+	all = append(all, join(t, store, "c", 2))
+	together(t, all, func(x *trainer) error { return x.train(ctx, 9) })
+	for _, x := range all {
+		checkLineage(t, x, 0, 9)
+	}
+	if n := all[2].Made(); n < 4 || n > 8 {
+		t.Errorf("the third of three computed %d micro-batches of 16", n)
+	}
+}
+
+// A leader and trainer that loses the store but not its peers is fenced before
+// the others go on, and nothing it does afterwards is taken.
+func TestZombie(t *testing.T) {
+	store := membership.NewMemory()
+	defer store.Close()
+	ctx := within(t)
+	all := []*trainer{join(t, store, "a", 3), join(t, store, "b", 3), join(t, store, "c", 3)}
+	zombie, rest := all[0], all[1:]
+	shares := make(map[*trainer]*Share)
+	var mu sync.Mutex
+	together(t, all, func(x *trainer) error {
+		s, err := x.Meet(ctx, x.state())
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		shares[x] = s
+		mu.Unlock()
+		return x.sum(ctx, s)
+	})
+	v, _ := zombie.member.View()
+	if !zombie.member.Leads(v) {
+		t.Fatal("the first does not lead")
+	}
+	old := v.Epoch
+	zombie.store.cut.Store(true)
+	<-zombie.member.Lost()
+	if err := zombie.sum(ctx, shares[zombie]); err == nil {
+		t.Error("a fenced trainer made a step")
+	}
+	if _, err := zombie.Meet(ctx, zombie.state()); !errors.Is(err, membership.ErrFenced) {
+		t.Errorf("a fenced trainer met: %v", err)
+	}
+	together(t, rest, func(x *trainer) error { return x.train(ctx, 10) })
+	for _, x := range rest {
+		checkLineage(t, x, 0, 10)
+		b, id := x.member.Value(groupKey)
+		if _, err := zombie.member.SetValue(ctx, old, groupKey, id, []byte(`{"members":[]}`)); err == nil {
+			t.Error("the old leader wrote a group down")
+		}
+		if now, _ := x.member.Value(groupKey); !slices.Equal(now, b) {
+			t.Error("the group changed")
+		}
+	}
+	// What it serves of its group is not asked for, and what it asks for is refused.
+	for _, x := range rest {
+		_, number, _ := x.newest()
+		body := binary.LittleEndian.AppendUint64(nil, uint64(number)) // a part of the group that it is not in
+		body = append(body, make([]byte, 21)...)
+		body[16] = 3
+		zombie.plane.SetPeer(x.plane.Node(), x.plane.Address())
+		if _, err := zombie.plane.Ask(ctx, dataplane.Call{Node: x.plane.Node(), Method: reduce.Method, Body: [][]byte{body}, Max: 1 << 20}); err == nil {
+			t.Error("a zombie got a part of a group that it is not in")
+		}
+	}
+}
+
+func TestCut(t *testing.T) {
+	x := &Trainers{lineage: []Run{{2, 0, 5}, {7, 5, 6}, {9, 6, 8}}}
+	for _, c := range []struct {
+		next int64
+		want []Run
+	}{
+		{8, []Run{{2, 0, 5}, {7, 5, 6}, {9, 6, 8}}},
+		{7, []Run{{2, 0, 5}, {7, 5, 6}, {9, 6, 7}}},
+		{5, []Run{{2, 0, 5}}},
+		{1, []Run{{2, 0, 1}}},
+		{0, nil},
+	} {
+		if got := x.cut(c.next); !slices.Equal(got, c.want) || !chained(got, c.next) {
+			t.Errorf("up to %d: %v, not %v", c.next, got, c.want)
+		}
+	}
+}
+
+// Whatever a peer says, it is refused or its lineage has no gaps.
+func FuzzHello(f *testing.F) {
+	for _, h := range []hello{
+		{},
+		{Identity: "run", Step: 5, First: 3, Ticket: dataplane.Ticket{Node: "a", Size: 8}, Lineage: []Run{{1, 3, 4}, {2, 4, 5}}},
+		{Step: 5, Lineage: []Run{{1, 0, 4}}},
+	} {
+		b, err := h.encode()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, err := decodeHello(b)
+		if err != nil {
+			return
+		}
+		if h.Step < 0 || len(h.Lineage) > 0 && !chained(h.Lineage, h.Step) {
+			t.Fatalf("%+v", h)
+		}
+		again, err := h.encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g, err := decodeHello(again); err != nil || !slices.Equal(g.Lineage, h.Lineage) || g.Ticket != h.Ticket || g.Step != h.Step {
+			t.Fatalf("%+v came back as %+v, %v", h, g, err)
+		}
+	})
+}
