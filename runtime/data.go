@@ -52,7 +52,11 @@ func openDataset(cfg *Config) (*openData, error) {
 		copied.NodeFeatures = copied.NodeFeatures.Normalized()
 		d.ds, d.file = &copied, features.File{}
 	}
-	if err := d.openRows(cfg); err != nil {
+	open := d.openRows
+	if cfg.Rows != nil {
+		open = d.useRows
+	}
+	if err := open(cfg); err != nil {
 		return nil, errors.Join(err, d.close())
 	}
 	return d, nil

@@ -20,9 +20,11 @@ type Info struct {
 	Home    string   `json:"home"` // identity of its directory: a restarted node has the same
 	Data    string   `json:"data"` // host:port of its data plane
 	Control string   `json:"control"`
-	Store   string   `json:"store,omitempty"` // host:port of the store that it carries
-	Kinds   []string `json:"kinds,omitempty"` // what it runs: shard, sampler, trainer, …
-	Drain   bool     `json:"drain,omitempty"` // it gets no more work
+	Store   string   `json:"store,omitempty"`  // host:port of the store that it carries
+	Kinds   []string `json:"kinds,omitempty"`  // what it runs: shard, sampler, trainer, …
+	Drain   bool     `json:"drain,omitempty"`  // it gets no more work
+	Shards  []int    `json:"shards,omitempty"` // of the features that it holds, in order
+	Source  bool     `json:"source,omitempty"` // it has all features, and others may copy shards from it
 	// Failed is the newest group of trainers that did not work out for it: the
 	// leader makes another.
 	Failed int64 `json:"failed,omitempty"`
@@ -77,6 +79,8 @@ type Member struct {
 	ctx    context.Context
 	tasks  sync.WaitGroup
 	lost   chan struct{}
+
+	announce sync.Mutex // one at a time, so that the newest is written last
 
 	mu      sync.Mutex
 	info    Info
@@ -315,6 +319,8 @@ func (m *Member) take(changed []Entry, revision int64) error {
 
 // Announce changes what this node says about itself.
 func (m *Member) Announce(ctx context.Context, change func(*Info)) error {
+	m.announce.Lock()
+	defer m.announce.Unlock()
 	m.mu.Lock()
 	info := m.info
 	change(&info)

@@ -15,6 +15,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
@@ -32,6 +34,10 @@ const (
 type Map struct {
 	part, row []uint32
 	sizes     []int
+
+	once  sync.Once
+	nodes []uint32 // by shard and row
+	first []int    // of each shard in nodes
 }
 
 // NewMap makes the map of a partition (sampling/partition computes them): node v
@@ -59,15 +65,29 @@ func (m *Map) Cut(ctx context.Context, all features.Store, shard int) (*graph.Fe
 	if shard < 0 || shard >= len(m.sizes) {
 		return nil, fmt.Errorf("shard: there is no shard %d of %d", shard, len(m.sizes))
 	}
-	ids := make([]uint32, 0, m.sizes[shard])
-	for v, s := range m.part {
-		if int(s) == shard {
-			ids = append(ids, uint32(v))
-		}
-	}
+	return m.cut(ctx, all, shard, 0, m.sizes[shard])
+}
+
+// cut copies n rows of a shard.
+func (m *Map) cut(ctx context.Context, all features.Store, shard, first, n int) (*graph.Features, error) {
+	m.once.Do(m.invert)
+	from := m.first[shard] + first
 	l := all.Layout()
-	t := l.NewTable(len(ids))
-	return t, features.Read(ctx, all, features.Request{IDs: ids, Dst: t})
+	t := l.NewTable(n)
+	return t, features.Read(ctx, all, features.Request{IDs: m.nodes[from : from+n], Dst: t})
+}
+
+func (m *Map) invert() {
+	m.first = make([]int, len(m.sizes))
+	at := 0
+	for s, n := range m.sizes {
+		m.first[s] = at
+		at += n
+	}
+	m.nodes = make([]uint32, len(m.part))
+	for v, s := range m.part {
+		m.nodes[m.first[s]+int(m.row[v])] = uint32(v)
+	}
 }
 
 // errMoved is what a node answers that does not hold a shard.
@@ -82,7 +102,8 @@ type Server struct {
 
 	mu      sync.RWMutex
 	held    map[int]*graph.Features
-	buffers sync.Pool // *[]byte
+	all     features.Store // nil: this node has no more than its shards
+	buffers sync.Pool      // *[]byte
 }
 
 // NewServer serves rows of a layout at p.
@@ -104,6 +125,13 @@ func (s *Server) Hold(shard int, rows *graph.Features) error {
 	return nil
 }
 
+// Source lets others copy any shard out of all, which stays the caller's.
+func (s *Server) Source(all features.Store) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = all
+}
+
 // Drop ends the serving of a shard: who asks for it is told that it has moved.
 func (s *Server) Drop(shard int) {
 	s.mu.Lock()
@@ -116,6 +144,13 @@ func (s *Server) Held() int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return len(s.held)
+}
+
+// List returns the shards held, in order.
+func (s *Server) List() []int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.Sorted(maps.Keys(s.held))
 }
 
 func (s *Server) shard(i int) *graph.Features {
@@ -186,18 +221,30 @@ const (
 
 // chunk serves a run of a shard's rows, to a node that takes the shard over:
 // shard, first row, rows; the reply ends with a CRC-32C of what is before it.
-func (s *Server) chunk(_ context.Context, r *dataplane.Request) (dataplane.Reply, error) {
+func (s *Server) chunk(ctx context.Context, r *dataplane.Request) (dataplane.Reply, error) {
 	if len(r.Body) != 12 {
 		return dataplane.Reply{}, fmt.Errorf("shard: a request of %d bytes", len(r.Body))
 	}
 	id, first, n := binary.LittleEndian.Uint32(r.Body), int(binary.LittleEndian.Uint32(r.Body[4:])), int(binary.LittleEndian.Uint32(r.Body[8:]))
-	f := s.shard(int(id))
-	if f == nil {
-		return dataplane.Reply{}, errMoved
+	if int64(id) >= int64(s.m.Shards()) {
+		return dataplane.Reply{}, fmt.Errorf("shard: there is no shard %d of %d", id, s.m.Shards())
 	}
-	row := s.layout.RowBytes()
-	if first > f.Rows || n > f.Rows-first || n*row > maxReply {
-		return dataplane.Reply{}, fmt.Errorf("shard: rows [%d, %d+%d) of %d", first, first, n, f.Rows)
+	row, size := s.layout.RowBytes(), s.m.Rows(int(id))
+	if first > size || n > size-first || n*row > maxReply {
+		return dataplane.Reply{}, fmt.Errorf("shard: rows [%d, %d+%d) of %d", first, first, n, size)
+	}
+	s.mu.RLock()
+	f, all := s.held[int(id)], s.all
+	s.mu.RUnlock()
+	switch {
+	case f == nil && all == nil:
+		return dataplane.Reply{}, errMoved
+	case f == nil:
+		var err error
+		if f, err = s.m.cut(ctx, all, int(id), first, n); err != nil {
+			return dataplane.Reply{}, err
+		}
+		first = 0
 	}
 	buf := make([]byte, n*row, n*row+4)
 	err := features.Guard(func() error {

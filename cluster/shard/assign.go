@@ -1,0 +1,56 @@
+package shard
+
+import (
+	"hash/fnv"
+	"slices"
+	"strconv"
+)
+
+// Assign says which nodes should hold each shard: as many as there should be
+// replicas, or all. It is a function of its arguments alone. No node gets more
+// than its even share, rounded up, as long as another one could take the shard;
+// apart from that, each shard prefers nodes in an order of its own, so that few
+// shards move when a node comes or goes.
+func Assign(shards, replicas int, nodes []string) [][]string {
+	all := make([][]string, shards)
+	replicas = min(replicas, len(nodes))
+	if replicas < 1 {
+		return all
+	}
+	most := (shards*replicas + len(nodes) - 1) / len(nodes)
+	load := make(map[string]int, len(nodes))
+	for s := range all {
+		order := slices.Clone(nodes)
+		score := make(map[string]uint64, len(nodes))
+		for _, n := range nodes {
+			score[n] = weight(n, s)
+		}
+		slices.SortFunc(order, func(a, b string) int {
+			fullA, fullB := load[a] >= most, load[b] >= most
+			switch {
+			case fullA != fullB && fullA:
+				return 1
+			case fullA != fullB:
+				return -1
+			case score[a] > score[b] || score[a] == score[b] && a < b:
+				return -1
+			}
+			return 1
+		})
+		all[s] = order[:replicas:replicas]
+		for _, n := range all[s] {
+			load[n]++
+		}
+	}
+	return all
+}
+
+// weight is how much a shard prefers a node.
+func weight(node string, shard int) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(node + "/" + strconv.Itoa(shard))) // it cannot fail
+	x := h.Sum64()
+	x ^= x >> 32 // FNV's last bytes reach few of the high bits
+	x *= 0x9e3779b97f4a7c15
+	return x ^ x>>29
+}

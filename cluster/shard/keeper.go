@@ -1,0 +1,269 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/features"
+)
+
+// Kind is what a node that holds shards has among membership's kinds.
+const Kind = "shard"
+
+// Options of a Keeper.
+type Options struct {
+	Member   *membership.Member
+	Plane    *dataplane.Plane
+	Map      *Map
+	Layout   features.Layout // of a row; Rows does not matter
+	Replicas int             // nodes that hold each shard, as far as there are so many
+	All      features.Store  // all features, where this node has them; nil: it has none
+	Logger   *slog.Logger
+}
+
+// Keeper holds the shards that belong on this node, as nodes come and go.
+//
+// Which they are follows from who is there (Assign), so nobody has to tell. A
+// node that should hold a shard copies it from one that does, or from one that
+// has all features, and then says that it holds it; who holds it and should not
+// lets go when all who should have said so. So a shard is always somewhere
+// while one of its holders lives.
+type Keeper struct {
+	o      Options
+	server *Server
+	store  *Store
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+}
+
+// Keep makes this node one that holds shards.
+func Keep(ctx context.Context, o Options) (*Keeper, error) {
+	if o.Replicas < 1 {
+		return nil, fmt.Errorf("shard: %d replicas; there must be at least 1", o.Replicas)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	server := NewServer(o.Plane, o.Map, o.Layout)
+	server.Source(o.All)
+	k := &Keeper{o: o, server: server, store: NewStore(o.Plane, server)}
+	err := o.Member.Announce(ctx, func(i *membership.Info) {
+		if !slices.Contains(i.Kinds, Kind) {
+			i.Kinds = append(slices.Clone(i.Kinds), Kind)
+		}
+		i.Source = o.All != nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	var run context.Context
+	run, k.cancel = context.WithCancel(context.Background())
+	k.tasks.Go(func() { k.follow(run) })
+	k.tasks.Go(func() { k.move(run) })
+	return k, nil
+}
+
+// Store reads the rows of all shards. It ends with Close.
+func (k *Keeper) Store() *Store { return k.store }
+
+// Held returns the number of shards that lie here.
+func (k *Keeper) Held() int { return k.server.Held() }
+
+// Ready waits until every shard lies somewhere.
+func (k *Keeper) Ready(ctx context.Context) error {
+	_, err := k.o.Member.Until(ctx, func(v *membership.View) bool {
+		return !slices.ContainsFunc(holders(v, k.o.Map.Shards()), func(h []string) bool { return len(h) == 0 })
+	})
+	if err != nil {
+		return fmt.Errorf("shard: not every shard has a node that holds it; start one that has the data: %w", err)
+	}
+	return nil
+}
+
+// Drain hands all shards over: it returns when none is left here, or at once
+// when nobody else is there to take them.
+func (k *Keeper) Drain(ctx context.Context) error {
+	self := k.o.Plane.Node()
+	if err := k.o.Member.Announce(ctx, func(i *membership.Info) { i.Drain = true }); err != nil {
+		return err
+	}
+	_, err := k.o.Member.Until(ctx, func(v *membership.View) bool {
+		me, in := v.Member(self)
+		return !in || me.Drain && (len(me.Shards) == 0 || len(keepers(v)) == 0)
+	})
+	if err != nil {
+		return fmt.Errorf("shard: drain: %w", err)
+	}
+	return nil
+}
+
+// Close ends the holding; the shards' other holders go on.
+func (k *Keeper) Close() error {
+	k.cancel()
+	k.tasks.Wait()
+	return k.store.Close()
+}
+
+// keepers are the nodes that shards are dealt to.
+func keepers(v *membership.View) []string {
+	var all []string
+	for _, m := range v.Members {
+		if !m.Drain && slices.Contains(m.Kinds, Kind) {
+			all = append(all, m.Node)
+		}
+	}
+	return all
+}
+
+// holders says by shard who holds it.
+func holders(v *membership.View, shards int) [][]string {
+	all := make([][]string, shards)
+	for _, m := range v.Members {
+		for _, s := range m.Shards {
+			if s >= 0 && s < shards {
+				all[s] = append(all[s], m.Node)
+			}
+		}
+	}
+	return all
+}
+
+// follow tells the store who holds what.
+func (k *Keeper) follow(ctx context.Context) {
+	var last [][]string
+	known := map[string]int64{}
+	for {
+		v, changed := k.o.Member.View()
+		fresh := false
+		for _, m := range v.Members {
+			if m.Node != k.o.Plane.Node() && known[m.Node] != m.Epoch {
+				k.o.Plane.SetPeer(m.Node, m.Data)
+				known[m.Node], fresh = m.Epoch, true
+			}
+		}
+		// A node that is back under its name is asked again, too.
+		if now := holders(v, k.o.Map.Shards()); fresh || !slices.EqualFunc(now, last, slices.Equal) {
+			if err := k.store.SetHolders(now); err != nil {
+				k.o.Logger.Error("shards", "error", err)
+			}
+			last = now
+		}
+		select {
+		case <-changed:
+		case <-k.o.Member.Lost():
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// again is how long a shard that could not be copied is left until the next try.
+const again = 300 * time.Millisecond
+
+// move brings and drops shards.
+func (k *Keeper) move(ctx context.Context) {
+	for {
+		v, changed := k.o.Member.View()
+		var retry <-chan time.Time
+		done, err := k.step(ctx, v)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			k.o.Logger.Warn("shards could not be moved yet", "error", err)
+			retry = time.After(again)
+		case done:
+			continue // the view may be older than that
+		}
+		select {
+		case <-changed:
+		case <-retry:
+		case <-k.o.Member.Lost():
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// step brings one shard that should be here, or drops those that are elsewhere,
+// and reports whether it did.
+func (k *Keeper) step(ctx context.Context, v *membership.View) (bool, error) {
+	self, where := k.o.Plane.Node(), holders(v, k.o.Map.Shards())
+	want := Assign(k.o.Map.Shards(), k.o.Replicas, keepers(v))
+	var drop []int
+	for s, nodes := range want {
+		held := k.server.shard(s) != nil
+		switch {
+		case slices.Contains(nodes, self) && !held:
+			rows, err := k.bring(ctx, v, s, where[s])
+			if err != nil || rows == nil {
+				return false, err
+			}
+			if err := k.server.Hold(s, rows); err != nil {
+				return false, err
+			}
+			return true, k.tell(ctx)
+		case held && !slices.Contains(nodes, self) && len(nodes) > 0 &&
+			!slices.ContainsFunc(nodes, func(n string) bool { return !slices.Contains(where[s], n) }):
+			drop = append(drop, s)
+		}
+	}
+	if me, in := v.Member(self); in && !slices.Equal(me.Shards, k.server.List()) && drop == nil {
+		return false, k.tell(ctx) // an earlier try to tell failed
+	}
+	if drop == nil {
+		return false, nil
+	}
+	// Said first: who asks meanwhile gets the rows or is told that they moved.
+	if err := k.tell(ctx, drop...); err != nil {
+		return false, err
+	}
+	for _, s := range drop {
+		k.server.Drop(s)
+	}
+	return true, nil
+}
+
+// tell announces the shards that are held here, but for some.
+func (k *Keeper) tell(ctx context.Context, but ...int) error {
+	return k.o.Member.Announce(ctx, func(i *membership.Info) {
+		i.Shards = slices.DeleteFunc(k.server.List(), func(s int) bool { return slices.Contains(but, s) })
+	})
+}
+
+// bring gets a shard's rows; nil: nobody has them yet.
+func (k *Keeper) bring(ctx context.Context, v *membership.View, s int, from []string) (*graph.Features, error) {
+	if k.o.All != nil {
+		return k.o.Map.Cut(ctx, k.o.All, s)
+	}
+	from = slices.Clone(from)
+	for _, m := range v.Members {
+		if m.Source && !slices.Contains(from, m.Node) {
+			from = append(from, m.Node)
+		}
+	}
+	from = slices.DeleteFunc(from, func(n string) bool { return n == k.o.Plane.Node() })
+	if len(from) == 0 {
+		return nil, nil
+	}
+	for _, n := range from {
+		if m, ok := v.Member(n); ok {
+			k.o.Plane.SetPeer(n, m.Data)
+		}
+	}
+	rows, err := Copy(ctx, k.o.Plane, k.o.Map, k.o.Layout, s, from)
+	if err == nil {
+		return rows, nil
+	}
+	return nil, errors.Join(err, ctx.Err())
+}

@@ -1,0 +1,134 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/cluster/shard"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/features"
+)
+
+// keep makes a node hold shards of the data set's features; only source has
+// more than that.
+func (n *node) keep(t *testing.T, ds *graph.Dataset, shards, replicas int, source bool) *shard.Keeper {
+	t.Helper()
+	part := make([]uint32, ds.Graph.NumNodes())
+	for v := range part {
+		part[v] = uint32(v % shards)
+	}
+	m, err := shard.NewMap(part, shards)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := shard.Options{Member: n.member, Plane: n.plane, Map: m, Layout: features.LayoutOf(ds.NodeFeatures), Replicas: replicas}
+	if source {
+		o.All = features.Memory(ds.NodeFeatures)
+	}
+	k, err := shard.Keep(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// Three nodes, of which each holds a third of the features and one has the data:
+// the same bits as one process that has all, and one round of rows a read. Then
+// the node with the data leaves, having handed its shards over.
+func TestRowsOfShards(t *testing.T) {
+	want, err := trainOn(t.Context(), clusterConfig(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := graph.Builtin()
+	whole.Fingerprint = whole.ContentHash()
+	bare := *whole
+	bare.NodeFeatures = nil
+	const shards = 6
+	store := membership.NewMemory()
+	defer store.Close()
+	var nodes []*node
+	var keepers []*shard.Keeper
+	for i := range 3 {
+		x := enter(t, store, fmt.Sprint("n", i), 8, 3)
+		nodes = append(nodes, x)
+		keepers = append(keepers, x.keep(t, whole, shards, 1, i == 0))
+	}
+	for _, x := range nodes { // until each has its share
+		_, err := x.member.Until(t.Context(), func(v *membership.View) bool {
+			return len(v.Members) == 3 && !slices.ContainsFunc(v.Members, func(m membership.Info) bool { return len(m.Shards) != shards/3 })
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var wg sync.WaitGroup
+	for i, x := range nodes {
+		wg.Go(func() {
+			c := clusterConfig()
+			c.Cluster, c.Rows, c.Match, c.EvalEvery = x.team, keepers[i].Store(), []string{"on", "off", ""}[i], 0
+			c.Dataset = whole
+			if i > 0 {
+				c.Dataset = &bare
+			}
+			var rows RowStats
+			got, err := trainOn(t.Context(), c, func(e Event) { rows = e.Rows })
+			if err != nil || !slices.Equal(got, want) {
+				t.Errorf("node %d: the parameters differ, or %v", i, err)
+			}
+			if i > 0 {
+				return // its inference at the end read rows as well
+			}
+			rounds, remote := keepers[i].Store().Stats()
+			if rounds == 0 || rounds > rows.Batches || remote == 0 || remote > rows.Loaded {
+				t.Errorf("%d rounds of %d remote rows for %d micro-batches and %d rows loaded", rounds, remote, rows.Batches, rows.Loaded)
+			}
+		})
+	}
+	wg.Wait()
+	if err := keepers[0].Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if held := []int{keepers[0].Held(), keepers[1].Held(), keepers[2].Held()}; held[0] != 0 || held[1]+held[2] != shards {
+		t.Errorf("after the drain the nodes hold %v shards", held)
+	}
+	for i, x := range nodes {
+		if err := keepers[i].Close(); err != nil {
+			t.Error(err)
+		}
+		x.exit(t)
+	}
+}
+
+func TestRowsRefused(t *testing.T) {
+	ds := graph.Builtin()
+	rows := features.Memory(ds.NodeFeatures)
+	defer rows.Close()
+	for name, change := range map[string]func(*Config){
+		"normalised": func(c *Config) { c.NormalizeFeatures = true },
+		"elsewhere":  func(c *Config) { c.Features = "disk" },
+		"full":       func(c *Config) { c.Sampler = "full" },
+		"other": func(c *Config) {
+			other := *ds
+			other.NodeFeatures = graph.NewFeatures(ds.NodeFeatures.Rows, 1, make([]float32, ds.NodeFeatures.Rows))
+			c.Dataset = &other
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := config()
+			c.Rows = rows
+			change(&c)
+			r, err := Start(c)
+			if err == nil {
+				err = r.Stop()
+			}
+			if !errors.Is(err, ErrConfig) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
