@@ -36,7 +36,7 @@ func (t *Tape[T]) Attend(b *graph.Block, v *Value[T], o Attention[T]) *Value[T] 
 	m := v.Matrix()
 	v.read = true
 	h := o.Heads
-	a := &cpu.Attention[T]{Block: b, Heads: h, Slope: o.Slope, Loops: o.Loops, Drop: o.Drop, Alpha: t.mem.Alloc(len(b.Indices) * h)}
+	a := &cpu.Attention[T]{Block: b, Heads: h, Slope: o.Slope, Loops: o.Loops, Weights: o.Weights, Drop: o.Drop, Alpha: t.mem.Alloc(len(b.Indices) * h)}
 	if o.Loops {
 		a.Self = t.mem.Alloc(b.NumDst * h)
 	}
@@ -50,9 +50,6 @@ func (t *Tape[T]) Attend(b *graph.Block, v *Value[T], o Attention[T]) *Value[T] 
 	} else {
 		o.Src.read, o.Dst.read = true, true
 		a.Additive(t.x, o.Src.Matrix(), o.Dst.Matrix())
-	}
-	if o.Weights != nil {
-		t.reweigh(a, o.Weights)
 	}
 	a.Sum(t.x, y.dense, m)
 	t.Record(y, func() {
@@ -81,35 +78,6 @@ func (t *Tape[T]) Attend(b *graph.Block, v *Value[T], o Attention[T]) *Value[T] 
 		t.addGrad(v, dv)
 	}, v, o.Src, o.Dst, o.Edge, o.Right, o.Att)
 	return y
-}
-
-// reweigh turns the softmax weights of a into those of scores whose exponentials
-// are multiplied by w, one per entry; loops keep theirs. The softmax's
-// derivative is the same function of the result. Rows of weight 0 become 0.
-func (t *Tape[T]) reweigh(a *cpu.Attention[T], w []T) {
-	b, h := a.Block, a.Heads
-	t.chunks(b.NumDst, func(i int) {
-		for k := range h {
-			sum := T(0)
-			if a.Self != nil {
-				sum = a.Self[i*h+k]
-			}
-			for e := b.Indptr[i]; e < b.Indptr[i+1]; e++ {
-				v := &a.Alpha[int(e)*h+k]
-				*v *= w[e]
-				sum += *v
-			}
-			if sum == 0 {
-				continue
-			}
-			if a.Self != nil {
-				a.Self[i*h+k] /= sum
-			}
-			for e := b.Indptr[i]; e < b.Indptr[i+1]; e++ {
-				a.Alpha[int(e)*h+k] /= sum
-			}
-		}
-	})
 }
 
 // FoldHeads returns the Heads×in matrix whose row h is att[h]ᵀ·W_h, W_h the rows

@@ -49,7 +49,7 @@ type AggregateOptions[T Float] struct {
 //
 // with the entries in the order of the block. A row without entries reduces to
 // 0. dst is b.NumDst × src.Cols(); src has at least b.NumSrc rows; dst must not
-// overlap src. Block.Weights is not read: pass it in o.
+// overlap src. Block.Weights is not read: pass it in o. o.Accumulate panics.
 //
 // A Table source is read through its ids where it lies, without a copy.
 //
@@ -67,6 +67,8 @@ func Aggregate[T Float](x *Exec, dst Matrix[T], b *graph.Block, src Source[T], o
 		panic(badAggregate)
 	case o.Weights != nil && len(o.Weights) != len(b.Indices) || o.Self != nil && (len(o.Self) != b.NumDst || b.NumSrc < b.NumDst):
 		panic(badWeights)
+	case o.Accumulate:
+		panic(badForward)
 	case o.Reduce == Max && o.Weights != nil:
 		panic(badMax)
 	case o.Reduce == Max && o.Argmax != nil && len(o.Argmax) != b.NumDst*dst.Cols:

@@ -127,13 +127,14 @@ func TestAggregateBackward(t *testing.T) {
 			m := random[float32](source(5), b.NumSrc, cols, 0)
 			var tr Transpose
 			tr.Build(x, b)
-			for k, o := range options[float32](9, b, cols) {
+			for which, o := range options[float32](9, b, cols) {
 				Aggregate(x, NewMatrix[float32](b.NumDst, cols), b, Source[float32]{Dense: m}, o)
-				for _, gap := range []int{0, 3} {
+				for k := range 4 {
+					gap := 3 * (k % 2)
 					dy := random[float32](source(10), b.NumDst, cols, gap)
 					dx := random[float32](source(11), b.NumSrc, cols, 1)
 					before := widenMatrix(dx)
-					o.Accumulate = gap > 0
+					o.Accumulate = k > 1
 					AggregateBackward(x, dx, &tr, dy, o)
 					want, size := NewMatrix[float64](b.NumSrc, cols), NewMatrix[float64](b.NumSrc, cols)
 					add := func(u, j int, v float64) {
@@ -169,7 +170,7 @@ func TestAggregateBackward(t *testing.T) {
 							}
 						}
 					}
-					near(t, fmt.Sprintf("%d columns, options %d, gap %d", cols, k, gap), widenMatrix(dx), want, size, 200*0x1p-24)
+					near(t, fmt.Sprintf("%d columns, options %d, gap %d, added %v", cols, which, gap, o.Accumulate), widenMatrix(dx), want, size, 200*0x1p-24)
 				}
 			}
 		}
@@ -327,7 +328,8 @@ func TestAggregateIndexOutOfRange(t *testing.T) {
 }
 
 // TestAggregateLarge checks that a result so large that it is stored past the
-// caches has the bits of its rows computed in smaller parts.
+// caches has the bits of its rows computed in smaller parts, and so has a
+// gradient, written or added, those of one that is not.
 func TestAggregateLarge(t *testing.T) {
 	const cols, rows = 64, streamed/64 + 5
 	r := source(60)
@@ -341,6 +343,9 @@ func TestAggregateLarge(t *testing.T) {
 	m := NewMatrix[float32](rows, cols)
 	copy(m.Data, random[float32](r, 1000, cols, 0).Data)
 	got, want := NewMatrix[float32](rows, cols), NewMatrix[float32](rows, cols)
+	dx, apart := want, NewMatrix[float32](rows, cols+1).View(0, rows, 0, cols)
+	var tr Transpose
+	tr.Build(newExec(t, Go, 2), b)
 	for _, set := range sets() {
 		x := newExec(t, set, 2)
 		for _, o := range []AggregateOptions[float32]{{}, {Reduce: Mean}} {
@@ -355,7 +360,39 @@ func TestAggregateLarge(t *testing.T) {
 				t.Errorf("%v, %v: the results differ", set, o.Reduce)
 			}
 		}
+		// Backward, the rows of the comparison lie so that they are not streamed.
+		dy := got
+		for _, reduce := range []Reduce{Sum, Mean} {
+			for _, add := range []bool{false, true} {
+				o := AggregateOptions[float32]{Reduce: reduce, Accumulate: add}
+				for i := range dx.Rows {
+					for j := range dx.Row(i) {
+						dx.Row(i)[j] = float32(i%7 + j)
+					}
+					copy(apart.Row(i), dx.Row(i))
+				}
+				AggregateBackward(x, dx, &tr, dy, o)
+				AggregateBackward(x, apart, &tr, dy, o)
+				for i := range dx.Rows {
+					if !slices.Equal(dx.Row(i), apart.Row(i)) {
+						t.Fatalf("%v, %v, added %v: row %d of the gradient differs", set, reduce, add, i)
+					}
+				}
+			}
+		}
 	}
+}
+
+// TestAggregateNotAdding checks that the forward pass refuses the option that it
+// does not read.
+func TestAggregateNotAdding(t *testing.T) {
+	defer func() {
+		if r := recover(); r != badForward {
+			t.Errorf("Accumulate: panic %v", r)
+		}
+	}()
+	b := &graph.Block{NumDst: 1, NumSrc: 1, Indptr: []int64{0, 0}}
+	Aggregate(newExec(t, Go, 1), NewMatrix[float32](1, 4), b, Source[float32]{Dense: NewMatrix[float32](1, 4)}, AggregateOptions[float32]{Accumulate: true})
 }
 
 // TestTransposeParallel checks that a block that is large enough to be transposed
@@ -383,6 +420,31 @@ func TestTransposeParallel(t *testing.T) {
 				t.Fatalf("entry %d of source %d is entry %d, destination %d", k, u, e, i)
 			}
 			last = e
+		}
+	}
+}
+
+// TestTransposeMemory checks that cursors take no more memory than a quarter of
+// the entries, or one per source, whatever the number of workers.
+func TestTransposeMemory(t *testing.T) {
+	r := source(62)
+	for _, src := range []int{1000, parallelEntries / 8, parallelEntries} {
+		b := &graph.Block{NumDst: 1000, NumSrc: src, Indptr: make([]int64, 1001)}
+		for i := range 1000 {
+			for range parallelEntries/1000 + 1 {
+				b.Indices = append(b.Indices, uint32(r.IntN(src)))
+			}
+			b.Indptr[i+1] = int64(len(b.Indices))
+		}
+		x, one := newExec(t, Go, 9), newExec(t, Go, 1)
+		var got, want Transpose
+		got.Build(x, b)
+		want.Build(one, b)
+		if n := len(x.cursors); n > max(src, len(b.Indices)/4) {
+			t.Errorf("%d cursors for %d sources and %d entries", n, src, len(b.Indices))
+		}
+		if !slices.Equal(got.Indptr, want.Indptr) || !slices.Equal(got.Dst, want.Dst) || !slices.Equal(got.Entry, want.Entry) {
+			t.Errorf("%d sources: 9 workers build another transpose", src)
 		}
 	}
 }

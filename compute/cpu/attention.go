@@ -14,7 +14,7 @@ import (
 type Attention[T Float] struct {
 	Block *graph.Block
 	Heads int
-	Slope T // of LeakyReLU below 0
+	Slope T // of LeakyReLU where its argument is not above 0, as ActivateBackward has it
 
 	// Loops lets every destination attend to itself exactly once: entries to
 	// itself are left out (weight 0) and its own row takes part.
@@ -23,6 +23,11 @@ type Attention[T Float] struct {
 	// Edge is added to the scores before LeakyReLU: entries×Heads, or nil. A
 	// loop gets the mean over the destination's entries, 0 if it has none.
 	Edge []T
+
+	// Weights multiply the exponentials of the entries' scores in the softmax: one
+	// per entry, constants; nil: all 1. Loops keep theirs. An entry of weight 0
+	// is left out, and where all are, and no loop takes part, every weight is 0.
+	Weights []T
 
 	// Drop, if not nil, drops and scales weights after the softmax, keyed by
 	// (destination, source, head); IDs are the sources' global ids.
@@ -113,8 +118,19 @@ const badAttention = "cpu: Attention: shapes do not match"
 
 func (a *Attention[T]) check() {
 	b, h := a.Block, a.Heads
-	if h < 1 || b.NumSrc < b.NumDst || len(b.Indptr) != b.NumDst+1 || b.Indptr[0] != 0 || b.Indptr[b.NumDst] != int64(len(b.Indices)) || len(a.Alpha) != len(b.Indices)*h || a.Edge != nil && len(a.Edge) != len(a.Alpha) ||
+	if h < 1 || b.NumSrc < b.NumDst || len(b.Indptr) != b.NumDst+1 || b.Indptr[0] != 0 || b.Indptr[b.NumDst] != int64(len(b.Indices)) || len(a.Alpha) != len(b.Indices)*h || a.Weights != nil && len(a.Weights) != len(b.Indices) || a.Edge != nil && len(a.Edge) != len(a.Alpha) ||
 		a.Loops && len(a.Self) != b.NumDst*h || len(b.Indices) >= NoEntry {
+		panic(badAttention)
+	}
+}
+
+// checkScores panics unless t is the transpose of a's block and ds and dself,
+// gradients of scores, have the lengths of Alpha and Self.
+func (a *Attention[T]) checkScores(t *Transpose, ds, dself []T) {
+	a.check()
+	b := a.Block
+	if t.NumDst != b.NumDst || t.NumSrc != b.NumSrc || len(t.Indptr) != b.NumSrc+1 || len(t.Dst) != len(b.Indices) || len(t.Entry) != len(b.Indices) ||
+		len(ds) != len(a.Alpha) || a.Loops && len(dself) != len(a.Self) {
 		panic(badAttention)
 	}
 }
@@ -158,11 +174,50 @@ func leaky[T Float](v, slope T) T {
 
 // softmax turns the scores in Alpha and Self of destination i into weights.
 func (t *attentionTask[T]) softmax(i int) {
+	t.softmaxOfScores(i)
+	if t.a.Weights != nil {
+		t.a.reweigh(i)
+	}
+}
+
+// reweigh turns the softmax weights of destination i into those of scores whose
+// exponentials are multiplied by Weights. Its derivative is the same function of
+// the result as the softmax's.
+func (a *Attention[T]) reweigh(i int) {
+	begin, end, heads := a.Block.Indptr[i], a.Block.Indptr[i+1], a.Heads
+	for h := range heads {
+		sum := T(0)
+		if a.Loops {
+			sum = a.Self[i*heads+h]
+		}
+		for e := begin; e < end; e++ {
+			v := &a.Alpha[int(e)*heads+h]
+			if w := a.Weights[e]; w == 0 {
+				*v = 0
+			} else {
+				*v *= w
+			}
+			sum += *v
+		}
+		if sum == 0 {
+			continue
+		}
+		if a.Loops {
+			a.Self[i*heads+h] /= sum
+		}
+		for e := begin; e < end; e++ {
+			a.Alpha[int(e)*heads+h] /= sum
+		}
+	}
+}
+
+// softmaxOfScores is softmax without Weights, over the entries that take part.
+func (t *attentionTask[T]) softmaxOfScores(i int) {
 	a := t.a
 	begin, end := a.Block.Indptr[i], a.Block.Indptr[i+1]
-	if a.Loops {
+	if a.Loops || a.Weights != nil {
 		for e := begin; e < end; e++ {
-			if a.skipped(i, e) {
+			if a.skipped(i, e) || a.Weights != nil && a.Weights[e] == 0 {
 				for h := range a.Heads {
 					a.Alpha[int(e)*a.Heads+h] = T(math.Inf(-1)) // of weight 0
 				}
@@ -245,6 +300,16 @@ func (a *Attention[T]) additive(s, d []T, e int64, h int) T {
 // scores (see Backward), which it overwrites, those of src, dst and Edge (dEdge
 // may be nil). The matrices have the shapes of Additive's.
 func (a *Attention[T]) AdditiveBackward(x *Exec, t *Transpose, ds, dself []T, src, dst, dsrc, ddst Matrix[T], dEdge []T) {
+	a.checkScores(t, ds, dself)
+	for _, m := range []Matrix[T]{src, dsrc} {
+		checkShape(m, a.Block.NumSrc, a.Heads)
+	}
+	for _, m := range []Matrix[T]{dst, ddst} {
+		checkShape(m, a.Block.NumDst, a.Heads)
+	}
+	if dEdge != nil && len(dEdge) != len(ds) {
+		panic(badAttention)
+	}
 	k := attentionTask[T]{pass: passAdditiveDst, src: src, dst: dst, dsrc: dsrc, ddst: ddst, ds: ds, dself: dself, dEdge: dEdge, t: t}
 	k.start(x, a, a.Block.NumDst)
 	k.pass = passAdditiveSrc
@@ -261,7 +326,7 @@ func (t *attentionTask[T]) additiveDst(w *scratch, i int) {
 			s := t.src.Row(int(a.Block.Indices[e]))
 			for h := range a.Heads {
 				p := &t.ds[int(e)*a.Heads+h]
-				if a.additive(s, d, e, h) < 0 {
+				if a.additive(s, d, e, h) <= 0 {
 					*p *= a.Slope
 				}
 				g[h] += *p
@@ -278,7 +343,7 @@ func (t *attentionTask[T]) additiveDst(w *scratch, i int) {
 	for h := range a.Heads {
 		p := &t.dself[i*a.Heads+h]
 		edge, n := a.loopEdge(i, h)
-		if s[h]+d[h]+edge < 0 {
+		if s[h]+d[h]+edge <= 0 {
 			*p *= a.Slope
 		}
 		g[h] += *p
@@ -340,6 +405,9 @@ func (a *Attention[T]) mask(d []T, i, u int) {
 func (a *Attention[T]) drops() bool {
 	a.threshold = 0
 	if a.Drop != nil {
+		if a.Drop.IDs != nil && len(a.Drop.IDs) < a.Block.NumSrc {
+			panic(badAttention)
+		}
 		a.threshold, a.scale = a.Drop.threshold(), T(a.Drop.scale())
 	}
 	return a.threshold > 0
@@ -393,7 +461,15 @@ func (a *Attention[T]) axpy(d, w, s []T) {
 // (dv, nil Data: not wanted) and, in ds and dself (shaped as Alpha and Self),
 // those of the scores that the softmax was taken of.
 func (a *Attention[T]) Backward(x *Exec, t *Transpose, dv, dy, v Matrix[T], ds, dself []T) {
-	a.check()
+	a.checkScores(t, ds, dself)
+	checkShape(v, a.Block.NumSrc, v.Cols)
+	checkShape(dy, a.Block.NumDst, v.Cols)
+	if v.Cols%a.Heads != 0 {
+		panic(badAttention)
+	}
+	if dv.Data != nil {
+		checkShape(dv, a.Block.NumSrc, v.Cols)
+	}
 	k := attentionTask[T]{pass: passScores, v: v, y: dy, ds: ds, dself: dself, drops: a.drops(), t: t}
 	k.start(x, a, a.Block.NumDst)
 	if dv.Data == nil {

@@ -43,6 +43,16 @@ func (t *attentionTask[T]) score(d, l, r []T) {
 // Backward), those of l, r and att. It adds to what dl holds. The matrices have
 // the shapes of Dynamic's; features of edges are made again, not stored.
 func (a *Attention[T]) DynamicBackward(x *Exec, t *Transpose, ds, dself []T, l, r Matrix[T], att []T, dl, dr Matrix[T], datt []T) {
+	a.checkScores(t, ds, dself)
+	for _, m := range []Matrix[T]{l, dl} {
+		checkShape(m, a.Block.NumSrc, len(att))
+	}
+	for _, m := range []Matrix[T]{r, dr} {
+		checkShape(m, a.Block.NumDst, len(att))
+	}
+	if len(att)%a.Heads != 0 || len(datt) != len(att) {
+		panic(badAttention)
+	}
 	chunks := ceilDiv(a.Block.NumDst, rowsPerChunk)
 	s := tasksOf[T](x)
 	s.parts = grow(s.parts, chunks*len(att))
@@ -102,7 +112,7 @@ func (t *attentionTask[T]) gradient(g, part, d, own, other []T) {
 
 // leakyGrad returns g times LeakyReLU's slope at z.
 func leakyGrad[T Float](g, z, slope T) T {
-	if z < 0 {
+	if z <= 0 {
 		return g * slope
 	}
 	return g

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/gnnactor/gnnactor/graph"
@@ -38,7 +39,11 @@ func newAttention(b *graph.Block, s attentionShape) attentionCase[float32] {
 		c.a.Edge = random[float32](r, 1, len(b.Indices)*s.heads, 0).Data
 	}
 	if s.drop {
-		c.a.Drop = &Dropped{Key: rng.New(1, 2), P: 0.4}
+		ids := make([]uint32, b.NumSrc)
+		for i := range ids {
+			ids[i] = uint32(3*(b.NumSrc-i) + i%3)
+		}
+		c.a.Drop = &Dropped{Key: rng.New(1, 2), P: 0.4, IDs: ids}
 	}
 	return c
 }
@@ -91,11 +96,11 @@ func attentionShapes(quick bool) []attentionShape {
 	var all []attentionShape
 	for _, heads := range []int{1, 2, 3, 4, 8, 16} {
 		for _, cols := range []int{1, 7, 8, 19, 33} {
-			for k := range 6 {
+			for k := range 12 { // with edges only if not dynamic
 				if quick && (heads == 16 || cols > 8 || cols == 1) {
 					continue
 				}
-				all = append(all, attentionShape{heads, cols, k%2 > 0, k%3 > 0, k%4 < 2, k > 3})
+				all = append(all, attentionShape{heads, cols, k >= 8, k%2 > 0, k >= 4 && k < 8, k%4 > 1})
 			}
 		}
 	}
@@ -106,6 +111,17 @@ func attentionShapes(quick bool) []attentionShape {
 // of over 1500 entries, and sources that nobody attends to.
 func attentionBlock(r *rand.Rand) *graph.Block {
 	b := randomBlock(r, 37, 60, 7)
+	for e, u := range b.Indices {
+		if u >= 55 {
+			b.Indices[e] = u - 50
+		}
+	}
+	i := 11 // the empty row
+	gone := b.Indptr[i+1] - b.Indptr[i]
+	b.Indices = slices.Delete(b.Indices, int(b.Indptr[i]), int(b.Indptr[i+1]))
+	for ; i < 37; i++ {
+		b.Indptr[i+1] -= gone
+	}
 	for i := range 37 {
 		if e := b.Indptr[i]; i%5 == 0 && e < b.Indptr[i+1] {
 			b.Indices[e] = uint32(i)
@@ -115,8 +131,8 @@ func attentionBlock(r *rand.Rand) *graph.Block {
 }
 
 // TestAttentionSets compares every set in float32 with the portable path in
-// float64, which finite differences check: every value within 1e-5 of the
-// tensor's largest, times the square root of the longest sum.
+// float64, which finite differences check: every value within 2e-5 times the
+// tensor's largest.
 func TestAttentionSets(t *testing.T) {
 	b := attentionBlock(source(71))
 	eachExec(t, func(t *testing.T, x *Exec) {
@@ -215,6 +231,223 @@ func TestAttentionNaN(t *testing.T) {
 	})
 }
 
+// TestAttentionDropIDs checks that dropout is a function of the global ids of
+// destination and source and of the head: two blocks with the same nodes in
+// another order drop the same weights. Global id u has the value 2^u, every weight
+// is 1 and what is kept is doubled, so that a sum says which entries it has.
+func TestAttentionDropIDs(t *testing.T) {
+	blocks := [][]uint32{{9, 5, 1, 2, 7, 12}, {5, 9, 12, 7, 2, 1, 3}} // destinations first
+	eachExec(t, func(t *testing.T, x *Exec) {
+		for _, heads := range []int{1, 3, 4, 8} {
+			for _, loops := range []bool{false, true} {
+				kept := make([]map[string]float32, 2)
+				for k, ids := range blocks {
+					b := &graph.Block{NumDst: 2, NumSrc: len(ids), Indptr: []int64{0, 4, 8}}
+					v := NewMatrix[float32](len(ids), heads)
+					for i, u := range ids {
+						for h := range heads {
+							v.Row(i)[h] = float32(int(1) << u)
+						}
+					}
+					for range 2 {
+						for _, u := range []uint32{1, 2, 7, 12} {
+							b.Indices = append(b.Indices, uint32(slices.Index(ids, u)))
+						}
+					}
+					a := Attention[float32]{Block: b, Heads: heads, Loops: loops, Drop: &Dropped{Key: rng.New(3), P: 0.5, IDs: ids}}
+					a.Alpha, a.Self = slices.Repeat([]float32{1}, 8*heads), slices.Repeat([]float32{1}, 2*heads)
+					y := NewMatrix[float32](2, heads)
+					a.Sum(x, y, v)
+					var tr Transpose
+					tr.Build(x, b)
+					dy, dv := NewMatrix[float32](2, heads), NewMatrix[float32](len(ids), heads)
+					for i := range dy.Data {
+						dy.Data[i] = 1 + float32(ids[i/heads])
+					}
+					a.Backward(x, &tr, dv, dy, v, make([]float32, 8*heads), make([]float32, 2*heads))
+					kept[k] = map[string]float32{}
+					for i, u := range ids[:6] {
+						for h := range heads {
+							if i < 2 {
+								kept[k][fmt.Sprintf("y of node %d, head %d", u, h)] = y.Row(i)[h]
+							}
+							if u != 3 {
+								kept[k][fmt.Sprintf("dv of node %d, head %d", u, h)] = dv.Row(i)[h]
+							}
+						}
+					}
+				}
+				kinds := map[float32]bool{}
+				for name, v := range kept[0] {
+					if w, ok := kept[1][name]; ok && v != w {
+						t.Errorf("%d heads, loops %v: %s is %v in one block, %v in the other", heads, loops, name, v, w)
+					}
+					kinds[v] = true
+				}
+				if len(kinds) < 3 {
+					t.Errorf("%d heads: nothing is drawn: %v", heads, kept[0])
+				}
+			}
+		}
+	})
+}
+
+// TestAttentionSlopeAtZero checks that LeakyReLU's slope at both zeros is the one
+// below them, as PyTorch has it and ActivateBackward.
+func TestAttentionSlopeAtZero(t *testing.T) {
+	eachExec(t, func(t *testing.T, x *Exec) {
+		b := &graph.Block{NumDst: 1, NumSrc: 2, Indptr: []int64{0, 2}, Indices: []uint32{0, 1}}
+		var tr Transpose
+		tr.Build(x, b)
+		for _, zero := range []float32{0, float32(math.Copysign(0, -1))} {
+			for _, heads := range []int{1, 4, 8} {
+				for _, loops := range []bool{false, true} {
+					fill := func(n int, v float32) []float32 { return slices.Repeat([]float32{v}, n) }
+					a := Attention[float32]{Block: b, Heads: heads, Slope: 0.2, Loops: loops, Alpha: make([]float32, 2*heads), Self: make([]float32, heads)}
+					src, dst := Dense(2, heads, fill(2*heads, zero)), Dense(1, heads, fill(heads, zero))
+					ds, dself := fill(2*heads, 1), fill(heads, 1)
+					a.AdditiveBackward(x, &tr, ds, dself, src, dst, NewMatrix[float32](2, heads), NewMatrix[float32](1, heads), nil)
+					for _, v := range ds {
+						if v != 0.2 || loops && dself[0] != 0.2 {
+							t.Fatalf("slope at %v, %d heads: %v, loops %v", zero, heads, ds, dself)
+						}
+					}
+					for _, c := range []int{3, 8, 17} {
+						n := heads * c
+						dl, dr := NewMatrix[float32](2, n), NewMatrix[float32](1, n)
+						a.DynamicBackward(x, &tr, fill(2*heads, 1), fill(heads, 0), Dense(2, n, fill(2*n, zero)), Dense(1, n, fill(n, zero)), fill(n, 1), dl, dr, make([]float32, n))
+						for j, v := range dr.Data {
+							if v != 0.4 || dl.Data[j] != 0.2 {
+								t.Fatalf("dynamic slope at %v, %d heads: %v, %v", zero, heads, dl.Data, dr.Data)
+							}
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestAttentionShapes gives every argument of the backward passes that is read or
+// written by length in turn one row or value too few, and expects the panic that
+// says so.
+func TestAttentionShapes(t *testing.T) {
+	eachExec(t, func(t *testing.T, x *Exec) {
+		b := attentionBlock(source(71))
+		var tr Transpose
+		tr.Build(x, b)
+		const heads, cols = 8, 64
+		n := len(b.Indices) * heads
+		type arguments struct {
+			t                                      *Transpose
+			ds, dself, dEdge, att, datt            []float32
+			v, dv, dy, s, ds2, d, dd, l, dl, r, dr Matrix[float32]
+			weights                                []float32
+			ids                                    []uint32
+		}
+		fresh := func() *arguments {
+			m := NewMatrix[float32]
+			return &arguments{&tr, make([]float32, n), make([]float32, b.NumDst*heads), make([]float32, n), make([]float32, cols), make([]float32, cols),
+				m(b.NumSrc, cols), m(b.NumSrc, cols), m(b.NumDst, cols), m(b.NumSrc, heads), m(b.NumSrc, heads), m(b.NumDst, heads), m(b.NumDst, heads),
+				m(b.NumSrc, cols), m(b.NumSrc, cols), m(b.NumDst, cols), m(b.NumDst, cols), nil, make([]uint32, b.NumSrc)}
+		}
+		attention := func(p *arguments) *Attention[float32] {
+			return &Attention[float32]{Block: b, Heads: heads, Loops: true, Weights: p.weights, Alpha: make([]float32, n), Self: make([]float32, b.NumDst*heads), Drop: &Dropped{P: 0.5, IDs: p.ids}}
+		}
+		methods := map[string]func(p *arguments){
+			"Backward": func(p *arguments) { attention(p).Backward(x, p.t, p.dv, p.dy, p.v, p.ds, p.dself) },
+			"AdditiveBackward": func(p *arguments) {
+				attention(p).AdditiveBackward(x, p.t, p.ds, p.dself, p.s, p.d, p.ds2, p.dd, p.dEdge)
+			},
+			"DynamicBackward": func(p *arguments) {
+				attention(p).DynamicBackward(x, p.t, p.ds, p.dself, p.l, p.r, p.att, p.dl, p.dr, p.datt)
+			},
+		}
+		fewer := func(m *Matrix[float32]) { *m = NewMatrix[float32](m.Rows-1, m.Cols) }
+		narrow := func(m *Matrix[float32]) { *m = m.View(0, m.Rows, 0, m.Cols-1) }
+		short := func(s *[]float32) { *s = (*s)[:len(*s)-1] }
+		both := []func(*Matrix[float32]){fewer, narrow}
+		breaks := map[string][]func(p *arguments){}
+		for _, f := range both {
+			breaks["Backward"] = append(breaks["Backward"], func(p *arguments) { f(&p.dv) }, func(p *arguments) { f(&p.dy) }, func(p *arguments) { f(&p.v) })
+			breaks["AdditiveBackward"] = append(breaks["AdditiveBackward"], func(p *arguments) { f(&p.s) }, func(p *arguments) { f(&p.d) }, func(p *arguments) { f(&p.ds2) }, func(p *arguments) { f(&p.dd) })
+			breaks["DynamicBackward"] = append(breaks["DynamicBackward"], func(p *arguments) { f(&p.l) }, func(p *arguments) { f(&p.r) }, func(p *arguments) { f(&p.dl) }, func(p *arguments) { f(&p.dr) })
+		}
+		breaks["Backward"] = append(breaks["Backward"], func(p *arguments) { p.ids = p.ids[1:] })
+		breaks["AdditiveBackward"] = append(breaks["AdditiveBackward"], func(p *arguments) { short(&p.dEdge) })
+		breaks["DynamicBackward"] = append(breaks["DynamicBackward"], func(p *arguments) { short(&p.att) }, func(p *arguments) { short(&p.datt) })
+		for name, f := range methods {
+			f(fresh())
+			for k, spoil := range append(breaks[name], func(p *arguments) { short(&p.ds) }, func(p *arguments) { short(&p.dself) },
+				func(p *arguments) { p.t = &Transpose{} }, func(p *arguments) { p.weights = make([]float32, 3) }) {
+				p := fresh()
+				spoil(p)
+				func() {
+					defer func() {
+						if r := recover(); r != badAttention {
+							t.Errorf("%s, wrong argument %d: panic %v", name, k, r)
+						}
+					}()
+					f(p)
+				}()
+			}
+		}
+	})
+}
+
+// TestAttentionWeights compares weighted attention with the definition in
+// float64: e^score·weight over their sum, where an entry of weight 0 neither
+// takes part nor decides what is subtracted from the scores, however large its
+// own is.
+func TestAttentionWeights(t *testing.T) {
+	eachExec(t, func(t *testing.T, x *Exec) {
+		b := &graph.Block{NumDst: 3, NumSrc: 5, Indptr: []int64{0, 4, 6, 8}, Indices: []uint32{3, 4, 1, 2, 3, 4, 0, 3}}
+		weights := []float32{0, 1, 2, 0.5, 0, 0, 3, 0}
+		for _, heads := range []int{1, 3, 8} {
+			for _, loops := range []bool{false, true} {
+				r := source(3)
+				src, dst := random[float32](r, 5, heads, 0), random[float32](r, 3, heads, 0)
+				for h := range heads {
+					src.Row(3)[h] = 500 // alone it would leave 0 to the others
+				}
+				a := Attention[float32]{Block: b, Heads: heads, Slope: 0.2, Loops: loops, Weights: weights, Alpha: make([]float32, 8*heads), Self: make([]float32, 3*heads)}
+				a.Additive(x, src, dst)
+				for i := range 3 {
+					for h := range heads {
+						score := func(u int) float64 { return math.Exp(leaky(float64(src.Row(u)[h])+float64(dst.Row(i)[h]), 0.2)) }
+						sum := 0.0
+						if loops {
+							sum = score(i)
+						}
+						part := func(e int64) float64 {
+							u := int(b.Indices[e])
+							if w := float64(weights[e]); w > 0 && !(loops && u == i) {
+								return w * score(u)
+							}
+							return 0
+						}
+						for e := b.Indptr[i]; e < b.Indptr[i+1]; e++ {
+							sum += part(e)
+						}
+						for e := b.Indptr[i]; e < b.Indptr[i+1]; e++ {
+							want := 0.0
+							if sum > 0 {
+								want = part(e) / sum
+							}
+							if got := float64(a.Alpha[int(e)*heads+h]); !(math.Abs(got-want) <= 1e-6) {
+								t.Fatalf("%d heads, loops %v: weight of entry %d is %v, want %v", heads, loops, e, got, want)
+							}
+						}
+						if got := float64(a.Self[i*heads+h]); loops && !(math.Abs(got-score(i)/sum) <= 1e-6) {
+							t.Fatalf("%d heads: weight of loop %d is %v, want %v", heads, i, got, score(i)/sum)
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
 // TestExp compares the exponential with math.Exp: within 2 units in the last
 // place where the result is a normal number, 0 below.
 func TestExp(t *testing.T) {
@@ -224,7 +457,8 @@ func TestExp(t *testing.T) {
 		if x < expLow {
 			want = 0
 		}
-		if math.Abs(got-want) > 2*0x1p-23*want {
+		last := float64(math.Nextafter32(float32(want), 2)) - float64(float32(want))
+		if math.Abs(got-want) > 2*last && got != want {
 			t.Fatalf("exp(%v) = %v, want %v", x, got, want)
 		}
 	}

@@ -103,6 +103,7 @@ func BatchNorm[T Float](x *Exec, dst, a Matrix[T], gamma, beta []T, eps float64,
 //	dβ = Σ_i dy[i]    dγ = Σ_i dy[i]∘n[i]
 //	da[i] = γ·r∘(dy[i] - dβ/N - n[i]∘dγ/N)
 //
+// which is exactly 0 for a single row, whose result is β whatever it holds.
 // Sums are made as ColumnSums makes them, the chunks' in float64.
 func BatchNormBackward[T Float](x *Exec, da, dy, a Matrix[T], gamma []T, eps float64, mean, variance, dgamma, dbeta []T) {
 	dy.check()
@@ -149,6 +150,10 @@ func BatchNormBackward[T Float](x *Exec, da, dy, a Matrix[T], gamma []T, eps flo
 	da.check()
 	if da.Rows != a.Rows || da.Cols != cols {
 		panic(badShapes)
+	}
+	if a.Rows == 1 {
+		Fill(x, da, 0)
+		return
 	}
 	s.batch = batchTask[T]{set: x.set, dst: da, a: a, dy: dy, mean: mean, scale: scale, slope: slope, shift: shift}
 	s.batch.run(x)

@@ -168,3 +168,20 @@ func BenchmarkBatchNorm(b *testing.B) {
 		}
 	}
 }
+
+// TestBatchNormSingleRow checks that the gradient of a row that is alone is
+// exactly 0, since its result is β.
+func TestBatchNormSingleRow(t *testing.T) {
+	eachExec(t, func(t *testing.T, x *Exec) {
+		a, dy := random[float32](source(1), 1, 37, 2), random[float32](source(2), 1, 37, 1)
+		mean, variance, dgamma, dbeta := make([]float32, 37), make([]float32, 37), make([]float32, 37), make([]float32, 37)
+		Moments(x, a, mean, variance)
+		da := random[float32](source(3), 1, 37, 0)
+		BatchNormBackward(x, da, dy, a, nil, 1e-5, mean, variance, dgamma, dbeta)
+		for j, v := range da.Data {
+			if v != 0 || dgamma[j] != 0 || dbeta[j] != dy.Data[j] {
+				t.Errorf("column %d: gradient %v, of gamma %v, of beta %v with dy %v", j, v, dgamma[j], dbeta[j], dy.Data[j])
+			}
+		}
+	})
+}

@@ -85,6 +85,7 @@ const (
 	badAggregate = "cpu: Aggregate: shapes do not match"
 	badBackward  = "cpu: AggregateBackward: shapes do not match"
 	badWeights   = "cpu: Aggregate: one weight per entry, one self coefficient per destination"
+	badForward   = "cpu: Aggregate: Accumulate is AggregateBackward's; add the result with Axpy instead"
 	badMax       = "cpu: Aggregate: Max takes no weights, and needs Argmax for the backward pass"
 	badArgmax    = "cpu: Aggregate: length of Argmax is not destinations times columns"
 	badEntries   = "cpu: a block that is transposed or reduced by Max has fewer than 2^32-1 entries"

@@ -14,6 +14,7 @@ type Exec struct {
 	f64     tasks[float64]
 	workers []scratch
 	cursors []uint32 // Transpose.Build
+	starts  []uint32
 	build   buildTask
 }
 

@@ -17850,6 +17850,7 @@ TEXT ·scoresBackward4AVX2(SB), NOSPLIT, $0-64
 	MOVQ         d+16(FP), DI
 	VMOVUPS      (DI), X0
 	MOVQ         sum+56(FP), R8
+	VXORPS       X5, X5, X5
 	VMOVUPS      (R8), X2
 
 loop:
@@ -17864,8 +17865,9 @@ loop:
 
 plain:
 	VMOVUPS   (AX), X4
-	VMULPS    X1, X4, X5
-	VBLENDVPS X3, X5, X4, X4
+	VMULPS    X1, X4, X6
+	VCMPPS    $0x06, X5, X3, X3
+	VBLENDVPS X3, X4, X6, X4
 	VADDPS    X4, X2, X2
 	VMOVUPS   X4, (AX)
 	ADDQ      $0x10, AX
@@ -17922,6 +17924,7 @@ TEXT ·scoresBackward8AVX2(SB), NOSPLIT, $0-64
 	MOVQ         d+16(FP), DI
 	VMOVUPS      (DI), Y0
 	MOVQ         sum+56(FP), R8
+	VXORPS       Y5, Y5, Y5
 	VMOVUPS      (R8), Y2
 
 loop:
@@ -17936,8 +17939,9 @@ loop:
 
 plain:
 	VMOVUPS   (AX), Y4
-	VMULPS    Y1, Y4, Y5
-	VBLENDVPS Y3, Y5, Y4, Y4
+	VMULPS    Y1, Y4, Y6
+	VCMPPS    $0x06, Y5, Y3, Y3
+	VBLENDVPS Y3, Y4, Y6, Y4
 	VADDPS    Y4, Y2, Y2
 	VMOVUPS   Y4, (AX)
 	ADDQ      $0x20, AX
@@ -18390,16 +18394,17 @@ TEXT ·headGradientsAVX2(SB), NOSPLIT, $0-80
 	MOVQ         base+56(FP), BX
 	MOVQ         cols+72(FP), SI
 	VBROADCASTSS slope+64(FP), Y0
+	VXORPS       Y2, Y2, Y2
 
 group2:
 	CMPQ    SI, $0x00000010
 	JLT     endgroup2
-	VMOVUPS (CX), Y2
-	VMOVUPS (DX), Y4
-	VMOVUPS (AX), Y6
-	VMOVUPS 32(CX), Y3
-	VMOVUPS 32(DX), Y5
-	VMOVUPS 32(AX), Y7
+	VMOVUPS (CX), Y3
+	VMOVUPS (DX), Y5
+	VMOVUPS (AX), Y7
+	VMOVUPS 32(CX), Y4
+	VMOVUPS 32(DX), Y6
+	VMOVUPS 32(AX), Y8
 	MOVQ    offsets+24(FP), DI
 	MOVQ    coef+32(FP), R8
 	MOVQ    n+48(FP), R9
@@ -18409,25 +18414,27 @@ group2loop:
 	PREFETCHT0   (BX)(R10*1)
 	MOVQ         (DI), R10
 	VBROADCASTSS (R8), Y1
-	VMOVUPS      (BX)(R10*1), Y8
-	VADDPS       Y2, Y8, Y8
-	VMULPS       Y4, Y1, Y9
-	VMULPS       Y0, Y9, Y10
-	VBLENDVPS    Y8, Y10, Y9, Y9
-	VADDPS       Y9, Y6, Y6
-	VMOVUPS      32(BX)(R10*1), Y8
-	VADDPS       Y3, Y8, Y8
-	VMULPS       Y5, Y1, Y1
-	VMULPS       Y0, Y1, Y9
-	VBLENDVPS    Y8, Y9, Y1, Y1
-	VADDPS       Y1, Y7, Y7
+	VMOVUPS      (BX)(R10*1), Y9
+	VADDPS       Y3, Y9, Y9
+	VMULPS       Y5, Y1, Y10
+	VMULPS       Y0, Y10, Y11
+	VCMPPS       $0x06, Y2, Y9, Y9
+	VBLENDVPS    Y9, Y10, Y11, Y10
+	VADDPS       Y10, Y7, Y7
+	VMOVUPS      32(BX)(R10*1), Y9
+	VADDPS       Y4, Y9, Y9
+	VMULPS       Y6, Y1, Y1
+	VMULPS       Y0, Y1, Y10
+	VCMPPS       $0x06, Y2, Y9, Y9
+	VBLENDVPS    Y9, Y1, Y10, Y1
+	VADDPS       Y1, Y8, Y8
 	ADDQ         $0x08, DI
 	MOVQ         stride+40(FP), R10
 	ADDQ         R10, R8
 	DECQ         R9
 	JNZ          group2loop
-	VMOVUPS      Y6, (AX)
-	VMOVUPS      Y7, 32(AX)
+	VMOVUPS      Y7, (AX)
+	VMOVUPS      Y8, 32(AX)
 	ADDQ         $0x00000040, AX
 	ADDQ         $0x00000040, CX
 	ADDQ         $0x00000040, DX
@@ -18438,9 +18445,9 @@ group2loop:
 endgroup2:
 	CMPQ    SI, $0x00000008
 	JLT     endgroup1
-	VMOVUPS (CX), Y2
-	VMOVUPS (DX), Y3
-	VMOVUPS (AX), Y4
+	VMOVUPS (CX), Y3
+	VMOVUPS (DX), Y4
+	VMOVUPS (AX), Y5
 	MOVQ    offsets+24(FP), DI
 	MOVQ    coef+32(FP), R8
 	MOVQ    n+48(FP), R9
@@ -18450,18 +18457,19 @@ group1loop:
 	PREFETCHT0   (BX)(R10*1)
 	MOVQ         (DI), R10
 	VBROADCASTSS (R8), Y1
-	VMOVUPS      (BX)(R10*1), Y5
-	VADDPS       Y2, Y5, Y5
-	VMULPS       Y3, Y1, Y1
-	VMULPS       Y0, Y1, Y6
-	VBLENDVPS    Y5, Y6, Y1, Y1
-	VADDPS       Y1, Y4, Y4
+	VMOVUPS      (BX)(R10*1), Y6
+	VADDPS       Y3, Y6, Y6
+	VMULPS       Y4, Y1, Y1
+	VMULPS       Y0, Y1, Y7
+	VCMPPS       $0x06, Y2, Y6, Y6
+	VBLENDVPS    Y6, Y1, Y7, Y1
+	VADDPS       Y1, Y5, Y5
 	ADDQ         $0x08, DI
 	MOVQ         stride+40(FP), R10
 	ADDQ         R10, R8
 	DECQ         R9
 	JNZ          group1loop
-	VMOVUPS      Y4, (AX)
+	VMOVUPS      Y5, (AX)
 	ADDQ         $0x00000020, AX
 	ADDQ         $0x00000020, CX
 	ADDQ         $0x00000020, DX
@@ -18474,10 +18482,10 @@ endgroup1:
 	LEAQ       maskTable<>+0(SB), DI
 	MOVQ       $0x00000010, R8
 	SUBQ       SI, R8
-	VMOVDQU    (DI)(R8*4), Y2
-	VMASKMOVPS (CX), Y2, Y3
-	VMASKMOVPS (DX), Y2, Y4
-	VMASKMOVPS (AX), Y2, Y5
+	VMOVDQU    (DI)(R8*4), Y3
+	VMASKMOVPS (CX), Y3, Y4
+	VMASKMOVPS (DX), Y3, Y5
+	VMASKMOVPS (AX), Y3, Y6
 	MOVQ       offsets+24(FP), CX
 	MOVQ       CX, DI
 	MOVQ       coef+32(FP), CX
@@ -18490,18 +18498,19 @@ restloop:
 	PREFETCHT0   (BX)(R10*1)
 	MOVQ         (DI), R10
 	VBROADCASTSS (R8), Y1
-	VMASKMOVPS   (BX)(R10*1), Y2, Y6
-	VADDPS       Y3, Y6, Y6
-	VMULPS       Y4, Y1, Y1
-	VMULPS       Y0, Y1, Y7
-	VBLENDVPS    Y6, Y7, Y1, Y1
-	VADDPS       Y1, Y5, Y5
+	VMASKMOVPS   (BX)(R10*1), Y3, Y7
+	VADDPS       Y4, Y7, Y7
+	VMULPS       Y5, Y1, Y1
+	VMULPS       Y0, Y1, Y8
+	VCMPPS       $0x06, Y2, Y7, Y7
+	VBLENDVPS    Y7, Y1, Y8, Y1
+	VADDPS       Y1, Y6, Y6
 	ADDQ         $0x08, DI
 	MOVQ         stride+40(FP), CX
 	ADDQ         CX, R8
 	DECQ         R9
 	JNZ          restloop
-	VMASKMOVPS   Y5, Y2, (AX)
+	VMASKMOVPS   Y6, Y3, (AX)
 
 endrow:
 	VZEROUPPER
@@ -18517,18 +18526,19 @@ TEXT ·headGradientsAttAVX2(SB), NOSPLIT, $0-88
 	MOVQ         cols+72(FP), SI
 	MOVQ         datt+80(FP), DI
 	VBROADCASTSS slope+64(FP), Y0
+	VXORPS       Y2, Y2, Y2
 
 group2:
 	CMPQ    SI, $0x00000010
 	JLT     endgroup2
-	VMOVUPS (CX), Y2
-	VMOVUPS (DX), Y4
-	VMOVUPS (AX), Y6
-	VMOVUPS (DI), Y8
-	VMOVUPS 32(CX), Y3
-	VMOVUPS 32(DX), Y5
-	VMOVUPS 32(AX), Y7
-	VMOVUPS 32(DI), Y9
+	VMOVUPS (CX), Y3
+	VMOVUPS (DX), Y5
+	VMOVUPS (AX), Y7
+	VMOVUPS (DI), Y9
+	VMOVUPS 32(CX), Y4
+	VMOVUPS 32(DX), Y6
+	VMOVUPS 32(AX), Y8
+	VMOVUPS 32(DI), Y10
 	MOVQ    offsets+24(FP), R8
 	MOVQ    coef+32(FP), R9
 	MOVQ    n+48(FP), R10
@@ -18538,33 +18548,35 @@ group2loop:
 	PREFETCHT0   (BX)(R11*1)
 	MOVQ         (R8), R11
 	VBROADCASTSS (R9), Y1
-	VMOVUPS      (BX)(R11*1), Y10
-	VADDPS       Y2, Y10, Y10
-	VMULPS       Y0, Y10, Y11
-	VBLENDVPS    Y10, Y11, Y10, Y11
-	VFMADD231PS  Y11, Y1, Y8
-	VMULPS       Y4, Y1, Y11
+	VMOVUPS      (BX)(R11*1), Y11
+	VADDPS       Y3, Y11, Y11
 	VMULPS       Y0, Y11, Y12
-	VBLENDVPS    Y10, Y12, Y11, Y11
-	VADDPS       Y11, Y6, Y6
-	VMOVUPS      32(BX)(R11*1), Y10
-	VADDPS       Y3, Y10, Y10
-	VMULPS       Y0, Y10, Y11
-	VBLENDVPS    Y10, Y11, Y10, Y11
-	VFMADD231PS  Y11, Y1, Y9
-	VMULPS       Y5, Y1, Y11
-	VMULPS       Y0, Y11, Y1
-	VBLENDVPS    Y10, Y1, Y11, Y11
-	VADDPS       Y11, Y7, Y7
+	VBLENDVPS    Y11, Y12, Y11, Y12
+	VFMADD231PS  Y12, Y1, Y9
+	VMULPS       Y5, Y1, Y12
+	VMULPS       Y0, Y12, Y13
+	VCMPPS       $0x06, Y2, Y11, Y11
+	VBLENDVPS    Y11, Y12, Y13, Y12
+	VADDPS       Y12, Y7, Y7
+	VMOVUPS      32(BX)(R11*1), Y11
+	VADDPS       Y4, Y11, Y11
+	VMULPS       Y0, Y11, Y12
+	VBLENDVPS    Y11, Y12, Y11, Y12
+	VFMADD231PS  Y12, Y1, Y10
+	VMULPS       Y6, Y1, Y12
+	VMULPS       Y0, Y12, Y1
+	VCMPPS       $0x06, Y2, Y11, Y11
+	VBLENDVPS    Y11, Y12, Y1, Y12
+	VADDPS       Y12, Y8, Y8
 	ADDQ         $0x08, R8
 	MOVQ         stride+40(FP), R11
 	ADDQ         R11, R9
 	DECQ         R10
 	JNZ          group2loop
-	VMOVUPS      Y6, (AX)
-	VMOVUPS      Y8, (DI)
-	VMOVUPS      Y7, 32(AX)
-	VMOVUPS      Y9, 32(DI)
+	VMOVUPS      Y7, (AX)
+	VMOVUPS      Y9, (DI)
+	VMOVUPS      Y8, 32(AX)
+	VMOVUPS      Y10, 32(DI)
 	ADDQ         $0x00000040, AX
 	ADDQ         $0x00000040, CX
 	ADDQ         $0x00000040, DX
@@ -18576,10 +18588,10 @@ group2loop:
 endgroup2:
 	CMPQ    SI, $0x00000008
 	JLT     endgroup1
-	VMOVUPS (CX), Y2
-	VMOVUPS (DX), Y3
-	VMOVUPS (AX), Y4
-	VMOVUPS (DI), Y5
+	VMOVUPS (CX), Y3
+	VMOVUPS (DX), Y4
+	VMOVUPS (AX), Y5
+	VMOVUPS (DI), Y6
 	MOVQ    offsets+24(FP), R8
 	MOVQ    coef+32(FP), R9
 	MOVQ    n+48(FP), R10
@@ -18589,22 +18601,23 @@ group1loop:
 	PREFETCHT0   (BX)(R11*1)
 	MOVQ         (R8), R11
 	VBROADCASTSS (R9), Y1
-	VMOVUPS      (BX)(R11*1), Y6
-	VADDPS       Y2, Y6, Y6
-	VMULPS       Y0, Y6, Y7
-	VBLENDVPS    Y6, Y7, Y6, Y7
-	VFMADD231PS  Y7, Y1, Y5
-	VMULPS       Y3, Y1, Y7
-	VMULPS       Y0, Y7, Y1
-	VBLENDVPS    Y6, Y1, Y7, Y7
-	VADDPS       Y7, Y4, Y4
+	VMOVUPS      (BX)(R11*1), Y7
+	VADDPS       Y3, Y7, Y7
+	VMULPS       Y0, Y7, Y8
+	VBLENDVPS    Y7, Y8, Y7, Y8
+	VFMADD231PS  Y8, Y1, Y6
+	VMULPS       Y4, Y1, Y8
+	VMULPS       Y0, Y8, Y1
+	VCMPPS       $0x06, Y2, Y7, Y7
+	VBLENDVPS    Y7, Y8, Y1, Y8
+	VADDPS       Y8, Y5, Y5
 	ADDQ         $0x08, R8
 	MOVQ         stride+40(FP), R11
 	ADDQ         R11, R9
 	DECQ         R10
 	JNZ          group1loop
-	VMOVUPS      Y4, (AX)
-	VMOVUPS      Y5, (DI)
+	VMOVUPS      Y5, (AX)
+	VMOVUPS      Y6, (DI)
 	ADDQ         $0x00000020, AX
 	ADDQ         $0x00000020, CX
 	ADDQ         $0x00000020, DX
@@ -18618,11 +18631,11 @@ endgroup1:
 	LEAQ       maskTable<>+0(SB), R8
 	MOVQ       $0x00000010, R9
 	SUBQ       SI, R9
-	VMOVDQU    (R8)(R9*4), Y2
-	VMASKMOVPS (CX), Y2, Y3
-	VMASKMOVPS (DX), Y2, Y4
-	VMASKMOVPS (AX), Y2, Y5
-	VMASKMOVPS (DI), Y2, Y6
+	VMOVDQU    (R8)(R9*4), Y3
+	VMASKMOVPS (CX), Y3, Y4
+	VMASKMOVPS (DX), Y3, Y5
+	VMASKMOVPS (AX), Y3, Y6
+	VMASKMOVPS (DI), Y3, Y7
 	MOVQ       offsets+24(FP), CX
 	MOVQ       CX, R8
 	MOVQ       coef+32(FP), CX
@@ -18635,22 +18648,23 @@ restloop:
 	PREFETCHT0   (BX)(R11*1)
 	MOVQ         (R8), R11
 	VBROADCASTSS (R9), Y1
-	VMASKMOVPS   (BX)(R11*1), Y2, Y7
-	VADDPS       Y3, Y7, Y7
-	VMULPS       Y0, Y7, Y8
-	VBLENDVPS    Y7, Y8, Y7, Y8
-	VFMADD231PS  Y8, Y1, Y6
-	VMULPS       Y4, Y1, Y8
-	VMULPS       Y0, Y8, Y1
-	VBLENDVPS    Y7, Y1, Y8, Y8
-	VADDPS       Y8, Y5, Y5
+	VMASKMOVPS   (BX)(R11*1), Y3, Y8
+	VADDPS       Y4, Y8, Y8
+	VMULPS       Y0, Y8, Y9
+	VBLENDVPS    Y8, Y9, Y8, Y9
+	VFMADD231PS  Y9, Y1, Y7
+	VMULPS       Y5, Y1, Y9
+	VMULPS       Y0, Y9, Y1
+	VCMPPS       $0x06, Y2, Y8, Y8
+	VBLENDVPS    Y8, Y9, Y1, Y9
+	VADDPS       Y9, Y6, Y6
 	ADDQ         $0x08, R8
 	MOVQ         stride+40(FP), CX
 	ADDQ         CX, R9
 	DECQ         R10
 	JNZ          restloop
-	VMASKMOVPS   Y5, Y2, (AX)
-	VMASKMOVPS   Y6, Y2, (DI)
+	VMASKMOVPS   Y6, Y3, (AX)
+	VMASKMOVPS   Y7, Y3, (DI)
 
 endrow:
 	VZEROUPPER

@@ -34,44 +34,84 @@ func (t *Transpose) Build(x *Exec, b *graph.Block) {
 	t.Entry = grow(t.Entry, len(b.Indices))
 	t.Indptr, t.Dst = t.indptr, t.dst
 	parts := 1
-	if len(b.Indices) >= parallelEntries && len(b.Indices) >= 4*b.NumSrc {
-		parts = x.pool.Size()
+	if len(b.Indices) >= parallelEntries {
+		parts = max(1, min(x.pool.Size(), len(b.Indices)/(4*max(b.NumSrc, 1))))
 	}
 	// Each part of the entries has a cursor per source, and places its entries
 	// after those of the parts before: the same order for any number of parts.
+	// All cursors together take no more memory than a quarter of the entries.
 	x.cursors = grow(x.cursors, parts*b.NumSrc)
-	x.build = buildTask{t: t, b: b, parts: parts, cursors: x.cursors}
-	x.each(parts, &x.build)
-	sum := uint32(0)
-	for u := range b.NumSrc {
-		t.Indptr[u] = int64(sum)
-		for k := u; k < len(x.cursors); k += b.NumSrc {
-			n := x.cursors[k]
-			x.cursors[k] = sum
-			sum += n
+	x.starts = grow(x.starts, parts)
+	x.build = buildTask{t: t, b: b, parts: parts, cursors: x.cursors, starts: x.starts}
+	for s := range buildSteps {
+		x.build.step = s
+		x.each(parts, &x.build)
+		if s == buildAdd { // each range of sources begins after those before
+			at := uint32(0)
+			for r, n := range x.starts {
+				x.starts[r] = at
+				at += n
+			}
 		}
 	}
-	t.Indptr[b.NumSrc] = int64(sum)
-	x.build.place = true
-	x.each(parts, &x.build)
+	t.Indptr[b.NumSrc] = int64(len(b.Indices))
 	x.build = buildTask{}
 }
 
 // parallelEntries is from how many entries on a transpose is built in parts.
 const parallelEntries = 1 << 18
 
-// buildTask counts the entries of each source in every part of a block's
-// destinations or, if place, puts them where the cursors say.
+// buildTask is one step of Build, over the parts of a block's entries or as many
+// ranges of its sources.
 type buildTask struct {
 	t       *Transpose
 	b       *graph.Block
 	parts   int
 	cursors []uint32 // parts×NumSrc
-	place   bool
+	starts  []uint32 // of each range of sources: its entries, then its first one
+	step    buildStep
+}
+
+type buildStep uint8
+
+const (
+	buildCount  buildStep = iota // per part: count the entries of each source
+	buildAdd                     // per range: add up the counts
+	buildStarts                  // per range: turn the counts into cursors
+	buildPlace                   // per part: put the entries where the cursors say
+	buildSteps
+)
+
+// ranges is buildTask.chunk for a step over sources [u0, u1), range r.
+func (k *buildTask) ranges(r, u0, u1 int) {
+	n := k.b.NumSrc
+	if k.step == buildAdd {
+		sum := uint32(0)
+		for p := range k.parts {
+			for _, c := range k.cursors[p*n+u0 : p*n+u1] {
+				sum += c
+			}
+		}
+		k.starts[r] = sum
+		return
+	}
+	at := k.starts[r]
+	for u := u0; u < u1; u++ {
+		k.t.Indptr[u] = int64(at)
+		for c := u; c < len(k.cursors); c += n {
+			count := k.cursors[c]
+			k.cursors[c] = at
+			at += count
+		}
+	}
 }
 
 func (k *buildTask) chunk(_ *scratch, c int) {
 	b := k.b
+	if k.step == buildAdd || k.step == buildStarts {
+		k.ranges(c, b.NumSrc*c/k.parts, b.NumSrc*(c+1)/k.parts)
+		return
+	}
 	next := k.cursors[c*b.NumSrc : (c+1)*b.NumSrc]
 	// Parts have about the same number of entries.
 	row := func(c int) int {
@@ -85,7 +125,7 @@ func (k *buildTask) chunk(_ *scratch, c int) {
 	if k.parts > 1 {
 		i0, i1 = row(c), row(c+1)
 	}
-	if !k.place {
+	if k.step == buildCount {
 		clear(next)
 		if i0 < i1 {
 			for _, u := range b.Indices[b.Indptr[i0]:b.Indptr[i1]] {

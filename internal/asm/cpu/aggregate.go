@@ -35,8 +35,7 @@ func aggregate(s isa) {
 	maxBackward(s)
 }
 
-// offsets emits the step from row indices to byte offsets. The arrays are padded
-// to whole vectors.
+// offsets emits the step from row indices to byte offsets.
 func offsets() {
 	name := "offsets" + avx2.name
 	TEXT(name, NOSPLIT, "func(d *uint64, indices *uint32, n int, stride uint64) (most uint32)")

@@ -34,7 +34,8 @@ func broadcast(name string, to reg.VecVirtual) {
 	VBROADCASTSS(param.Addr, to)
 }
 
-// leaky emits to = v if its sign is positive, else v·slope.
+// leaky emits to = v if its sign is positive, else v·slope: the same value at
+// both zeros. The slope itself, which differs there, is taken by a comparison.
 func leaky(v, slope, to reg.VecVirtual) {
 	VMULPS(slope, v, to)
 	VBLENDVPS(v, to, v, to)
@@ -61,8 +62,9 @@ func scores(heads int, backward bool) {
 	broadcast("slope", slope)
 	p, off := load64("d"), GP64()
 	VMOVUPS(Mem{Base: p}, d)
-	q := load64("sum")
+	q, zero := load64("sum"), vec()
 	if backward {
+		VXORPS(zero, zero, zero)
 		VMOVUPS(Mem{Base: q}, sum)
 	}
 	Label("loop")
@@ -79,7 +81,8 @@ func scores(heads int, backward bool) {
 		VMOVUPS(Mem{Base: a}, t)
 		u := vec()
 		VMULPS(slope, t, u)
-		VBLENDVPS(v, u, t, t)
+		VCMPPS(Imm(cmpNotLessEqual), zero, v, v)
+		VBLENDVPS(v, t, u, t)
 		VADDPS(t, sum, sum)
 	} else {
 		leaky(v, slope, t)
@@ -363,8 +366,9 @@ func headGradients(both bool) {
 		pointers = append(pointers, datt)
 	}
 	po, pc, k, off := GP64(), GP64(), GP64(), GP64()
-	slope, f := YMM(), YMM()
+	slope, f, zero := YMM(), YMM(), YMM()
 	broadcast("slope", slope)
+	VXORPS(zero, zero, zero)
 	body := func(l string, w int, load func(i int, from Mem, to reg.VecVirtual), store func(i int, from reg.VecVirtual, to Mem)) {
 		owns, atts, sums := s.vecs(w), s.vecs(w), s.vecs(w)
 		var parts []reg.VecVirtual
@@ -398,7 +402,8 @@ func headGradients(both bool) {
 			VMULPS(atts[i], f, t)
 			u := YMM()
 			VMULPS(slope, t, u)
-			VBLENDVPS(z, u, t, t)
+			VCMPPS(Imm(cmpNotLessEqual), zero, z, z)
+			VBLENDVPS(z, t, u, t)
 			VADDPS(t, sums[i], sums[i])
 		}
 		ADDQ(Imm(8), po)
