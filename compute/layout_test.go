@@ -107,6 +107,54 @@ func TestSpecErrors(t *testing.T) {
 	}
 }
 
+// TestSpecOptions checks that an option that the chosen model does not read is
+// refused, with the models that do, and its default and its own models are not.
+func TestSpecOptions(t *testing.T) {
+	spec := func(model string, set func(*Spec)) error {
+		s := Spec{Model: model, Layers: 2, InDim: 3, Hidden: 4, OutDim: 2}
+		if set != nil {
+			set(&s)
+		}
+		return s.Validate()
+	}
+	all := append(Models(), "mixhop")
+	for name, o := range map[string]struct {
+		set     func(*Spec)
+		readers []string
+	}{
+		"gcn norm":    {func(s *Spec) { s.GCNNorm = "block" }, []string{"gcn", "mixhop"}},
+		"attention d": {func(s *Spec) { s.AttentionDropout = 0.1 }, []string{"gat", "gatv2"}},
+		"weighting":   {func(s *Spec) { s.WeightAttention = true }, []string{"gat", "gatv2"}},
+		"heads":       {func(s *Spec) { s.Heads = 2 }, []string{"gat", "gatv2"}},
+		"loops":       {func(s *Spec) { s.NoLoops = true }, []string{"gat", "gatv2"}},
+		"epsilon":     {func(s *Spec) { s.TrainEps = true }, []string{"gin"}},
+		"scaling":     {func(s *Spec) { s.ScaleSums = true }, []string{"gin"}},
+		"aggregation": {func(s *Spec) { s.Aggregation = "max" }, []string{"sage"}},
+		"hops":        {func(s *Spec) { s.Hops = 3 }, []string{"mixhop"}},
+		"combine":     {func(s *Spec) { s.Combine = "concat" }, []string{"sage"}},
+	} {
+		for _, model := range all {
+			err := spec(model, o.set)
+			if reads := slices.Contains(o.readers, model); reads != (err == nil) ||
+				!reads && (!strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "leave it out, or choose "+o.readers[0])) {
+				t.Errorf("%s for %s: %v", name, model, err)
+			}
+		}
+	}
+	for _, model := range all {
+		for i, defaults := range []func(*Spec){nil, func(s *Spec) {
+			s.GCNNorm, s.Aggregation, s.Combine, s.Heads, s.Hops = "graph", "mean", "add", 1, 2
+		}} {
+			if err := spec(model, defaults); err != nil {
+				t.Errorf("defaults %d for %s: %v", i, model, err)
+			}
+		}
+	}
+	if err := spec("sage", func(s *Spec) { s.Aggregation, s.ScaleSums = "sum", true }); err != nil {
+		t.Errorf("scaled sums of sage: %v", err)
+	}
+}
+
 func TestArena(t *testing.T) {
 	var a Arena[float32]
 	for round := range 4 {

@@ -99,10 +99,10 @@ func (s *Spec) validate(custom bool) error {
 		check(v == "" || slices.Contains(allowed, v), "%s %q is not one of %s", name, v, strings.Join(allowed, ", "))
 	}
 	models := append(Models(), "mixhop")
-	check(custom || slices.Contains(models, s.Model), "model %q is not one of %s", s.Model, strings.Join(models, ", "))
+	known := custom || slices.Contains(models, s.Model)
+	check(known, "model %q is not one of %s", s.Model, strings.Join(models, ", "))
 	oneOf("aggregation", s.Aggregation, "mean", "max", "sum")
 	oneOf("combine", s.Combine, "add", "concat")
-	check(s.Combine != "concat" || s.Model == "sage", "combine concat is sage's, not that of model %q", s.Model)
 	check(!s.concatenates() || s.Hidden%2 == 0, "hidden width %d is odd; combine concat gives a node and its neighbours half each", s.Hidden)
 	oneOf("norm", s.Norm, "layer", "batch")
 	oneOf("activation", s.Activation, "relu", "leaky-relu", "elu")
@@ -118,6 +118,10 @@ func (s *Spec) validate(custom bool) error {
 	check(s.Heads >= 0, "%d heads; there must be at least 1, or 0 for the default of 1", s.Heads)
 	attends := s.Model == "gat" || s.Model == "gatv2"
 	check(!attends || s.Heads < 1 || s.Hidden%s.Heads == 0 || s.Layers == 1 && !s.head(), "hidden width %d is not a multiple of %d heads", s.Hidden, s.Heads)
+	for _, o := range options {
+		read := slices.ContainsFunc(s.kinds(custom), func(k string) bool { return slices.Contains(o.kinds, k) })
+		check(!o.given(s) || read || !known, "%s does nothing in model %q: leave it out, or choose %s", o.name, s.Model, o.readers)
+	}
 	check(s.EdgeDim >= 0, "%d features per edge; there must be 0 or more", s.EdgeDim)
 	check(s.EdgeDim == 0 || s.Model == "gat" || custom, "model %q does not read edge features; gat does", s.Model)
 	check(s.AttentionDropout >= 0 && s.AttentionDropout < 1, "attention dropout %v is not in [0, 1)", s.AttentionDropout)
@@ -127,6 +131,43 @@ func (s *Spec) validate(custom bool) error {
 		return errors.New("compute: " + strings.Join(bad, "; "))
 	}
 	return nil
+}
+
+// options are what some models read and the others would silently ignore: only
+// values that are not the default count as given. What own layers can see of a
+// Spec is ScaleSums, by Context.SumWeights.
+var options = []struct {
+	name    string
+	given   func(s *Spec) bool
+	kinds   []string
+	readers string // in words, for the message
+}{
+	{"aggregation other than mean", func(s *Spec) bool { return s.Aggregation != "" && s.Aggregation != "mean" }, []string{"sage"}, "sage"},
+	{"combine concat", func(s *Spec) bool { return s.Combine != "" && s.Combine != "add" }, []string{"sage"}, "sage"},
+	{"a number of hops", func(s *Spec) bool { return s.hops() != 2 }, []string{"mixhop"}, "mixhop"},
+	{"gcn norm block", func(s *Spec) bool { return s.GCNNorm != "" && s.GCNNorm != "graph" }, []string{"gcn", "mixhop"}, "gcn or mixhop"},
+	{"learning epsilon", func(s *Spec) bool { return s.TrainEps }, []string{"gin"}, "gin"},
+	{"a number of heads", func(s *Spec) bool { return s.heads() != 1 }, attentive, "gat or gatv2"},
+	{"leaving out loops", func(s *Spec) bool { return s.NoLoops }, attentive, "gat or gatv2"},
+	{"attention dropout", func(s *Spec) bool { return s.AttentionDropout != 0 }, attentive, "gat or gatv2"},
+	{"weighting attention", func(s *Spec) bool { return s.WeightAttention }, attentive, "gat or gatv2"},
+	{"scaling sums", func(s *Spec) bool { return s.ScaleSums }, []string{"gin", "sage with sum", ownLayers}, "gin, or sage with aggregation sum"},
+}
+
+var attentive = []string{"gat", "gatv2"}
+
+// ownLayers stands for the caller's model in options.
+const ownLayers = "own"
+
+// kinds is what options calls the model.
+func (s *Spec) kinds(custom bool) []string {
+	switch {
+	case custom:
+		return []string{ownLayers}
+	case s.Model == "sage" && s.Aggregation == "sum":
+		return []string{"sage", "sage with sum"}
+	}
+	return []string{s.Model}
 }
 
 func (s *Spec) activation() cpu.Activation {

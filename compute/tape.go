@@ -92,7 +92,7 @@ func (t *Tape[T]) New(rows, cols int) *Value[T] {
 // gradient, in grad if that has Data, else in the arena.
 func (t *Tape[T]) Leaf(m cpu.Matrix[T], needsGrad bool, grad cpu.Matrix[T]) *Value[T] {
 	v := t.value(m.Rows, m.Cols)
-	v.dense, v.grad, v.needs, v.read = m, grad, needsGrad && t.record, true
+	v.dense, v.grad, v.given, v.needs, v.read = m, grad, grad.Data != nil, needsGrad && t.record, true
 	return v
 }
 
@@ -232,6 +232,6 @@ func isWhole(b *graph.Block, g *graph.Graph) bool {
 // isComplete reports whether b has every edge of g, in its order: it is g, or a
 // copy of it that came through a message.
 func isComplete(b *graph.Block, g *graph.Graph) bool {
-	return b.SrcIDs == nil && b.NumDst == b.NumSrc && b.NumDst == g.NumNodes() && len(b.Indices) == len(g.Indices) &&
-		slices.Equal(b.Indptr, g.Indptr)
+	return isWhole(b, g) || b.SrcIDs == nil && b.NumDst == b.NumSrc && b.NumDst == g.NumNodes() &&
+		slices.Equal(b.Indptr, g.Indptr) && slices.Equal(b.Indices, g.Indices)
 }

@@ -21,6 +21,7 @@ type Value[T cpu.Float] struct {
 
 	grad    cpu.Matrix[T]
 	hasGrad bool // grad holds a (partial) gradient
+	given   bool // grad is the caller's memory, which may be read without settle
 	begun   int  // if above 0, only the first begun rows of grad hold it; the others are unwritten zeros
 	needs   bool // somebody wants the gradient
 	read    bool // a recorded step reads the values, so that they must not change
@@ -78,7 +79,7 @@ func (v *Value[T]) gradient() (g cpu.Matrix[T], add bool) {
 		g, add = v.parent.gradient()
 		switch {
 		case add:
-		case v.cols == v.parent.cols && v.parent.parent == nil && v.rows > 0:
+		case v.cols == v.parent.cols && v.parent.parent == nil && v.rows > 0 && !v.parent.given:
 			v.parent.begun = v.rows
 		case v.cols == v.parent.cols:
 			cpu.Fill(v.tape.x, g.View(v.rows, g.Rows, 0, g.Cols), 0)

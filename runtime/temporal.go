@@ -23,6 +23,7 @@ func (r *Runtime) inferTemporal(ctx context.Context, x *cpu.Exec, params []float
 		return none, err
 	}
 	s := p.NewSampler()
+	e := r.model.NewEvaluator(x)
 	var b sampling.Batch
 	out := cpu.NewMatrix[float32](len(nodes), ds.Labels.NumClasses)
 	for at := 0; at < len(nodes); at += temporalChunk {
@@ -35,7 +36,7 @@ func (r *Runtime) inferTemporal(ctx context.Context, x *cpu.Exec, params []float
 		if err := s.Sample(&b, 0, seeds); err != nil {
 			return none, err
 		}
-		y, err := r.model.Output(x, params, &compute.Input{Blocks: b.Blocks, Features: ds.NodeFeatures, Edges: ds.EdgeFeatures, Rows: b.Inputs()})
+		y, err := e.Output(params, &compute.Input{Blocks: b.Blocks, Features: ds.NodeFeatures, Edges: ds.EdgeFeatures, Rows: b.Inputs()})
 		if err != nil {
 			return none, err
 		}
