@@ -18,7 +18,7 @@ type nodeSet struct {
 
 	// Rows are searched in a filter: a small table of bits that fits a near cache
 	// however many nodes the graph has. It lets some nodes through that are not
-	// in the set; ids tells. Where bits is no larger, it is the filter.
+	// in the set; ids tells. Where bits is small, it is the filter, an exact one.
 	own    []uint64
 	filter filter
 }
@@ -31,7 +31,8 @@ type filter struct {
 
 const (
 	bitsLimit   = 1 << 28
-	filterRatio = 16 // bits of the filter per node of the set: at most one in as many is let through
+	filterRatio = 64      // bits of the filter per node of the set: at most one in as many is let through
+	nearWords   = 1 << 15 // 256 KiB lie in a near cache anyway
 )
 
 func newNodeSet(n, limit int) *nodeSet {
@@ -113,7 +114,7 @@ func (s *nodeSet) number() {
 		s.ids.put(u)
 	}
 	words := 1 << bits.Len(uint(max(filterRatio*len(s.nodes), 64)/64-1))
-	if s.bits != nil && len(s.bits) <= words {
+	if s.bits != nil && len(s.bits) <= max(words, nearWords) {
 		s.filter = filter{s.bits, 1, 0}
 		return
 	}

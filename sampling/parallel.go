@@ -12,18 +12,26 @@ import (
 // NewParallelSampler returns a sampler whose every batch is worked on by all of
 // pool's workers: for large batches and for inference, where there are fewer
 // batches than workers. Its batches are the same, bit for bit, as
-// NewSampler's. ok is false when the sampler has no such variant: those that are
-// not node-wise.
+// NewSampler's, which is what a pool of one worker gets: it need not share the
+// table of ids with others. ok is false when the sampler has no such variant:
+// those that are not node-wise.
 func (p *Prepared) NewParallelSampler(workers *pool.Pool) (s Sampler, ok bool) {
 	first, ok := p.factory().(*fused)
-	if !ok {
+	switch {
+	case !ok:
 		return nil, false
+	case workers.Size() == 1:
+		return first, true
 	}
+	return p.newParallel(first, workers), true
+}
+
+func (p *Prepared) newParallel(first *fused, workers *pool.Pool) *parallel {
 	ps := &parallel{pool: workers, workers: []*fused{first}}
 	for len(ps.workers) < workers.Size() {
 		ps.workers = append(ps.workers, p.factory().(*fused))
 	}
-	return ps, true
+	return ps
 }
 
 // parallel is the deterministic Fused-Map within one batch (ALGORITHMS §2): per

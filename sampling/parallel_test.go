@@ -27,6 +27,9 @@ func TestParallelSamplerSameBits(t *testing.T) {
 			if !ok {
 				t.Fatalf("%s has no parallel variant", spec.Name)
 			}
+			if workers == 1 { // which is the plain sampler: the protocol is tested nevertheless
+				s = p.newParallel(s.(*fused), pl)
+			}
 			plain := p.NewSampler()
 			var a, b Batch
 			for i, n := range []int{0, 1, 3000, 300, 6000} {
@@ -77,8 +80,7 @@ func BenchmarkParallelSampler(b *testing.B) {
 		b.Run(fmt.Sprintf("workers=%d", workers), func(b *testing.B) {
 			pl := pool.New(workers)
 			defer pl.Close()
-			s, _ := p.NewParallelSampler(pl)
-			run(b, s)
+			run(b, p.newParallel(p.factory().(*fused), pl))
 		})
 	}
 }
