@@ -75,6 +75,7 @@ type trainResult struct {
 	Overlap          float64            `json:"overlap"`
 	Rows             *runtime.RowStats  `json:"rows,omitempty"`
 	PeakRSSBytes     int64              `json:"peak_rss_bytes"`
+	Cluster          *teamResult        `json:"cluster,omitempty"`
 }
 
 func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
@@ -122,7 +123,7 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 		return c.printJSON(jsonResult(rt, cfg, done))
 	}
 	baseline := math.NaN()
-	if c.baseline || cfg.Data == "" && !cmd.Flags().Changed("baseline") {
+	if c.baseline || cfg.Data == "" && cfg.Task != "link" && !cmd.Flags().Changed("baseline") {
 		if baseline, err = rt.BaselineAccuracy(cmd.Context()); err != nil {
 			return fmt.Errorf("features-only baseline: %w", err)
 		}
@@ -169,7 +170,7 @@ func jsonResult(rt *runtime.Runtime, cfg runtime.Config, done runtime.Event) tra
 		rows = &done.Rows
 	}
 	return trainResult{
-		Rows:         rows,
+		Rows: rows, Cluster: newTeamResult(cfg.Cluster),
 		TestAccuracy: finite(done.TestAccuracy), ValidAccuracy: finite(done.ValidAccuracy), TrainLoss: finite(done.Loss),
 		Epochs: cfg.Epochs, Seconds: done.Wall.Seconds(), Batches: done.Applied,
 		ParametersSHA256: rt.ParametersSHA256(), Stages: stages, Overlap: done.Overlap, PeakRSSBytes: peakRSS(),
@@ -180,11 +181,18 @@ func jsonResult(rt *runtime.Runtime, cfg runtime.Config, done runtime.Event) tra
 // training reports of it was measured with dropout, batch by batch.
 func (c *trainCommand) table(ctx context.Context, rt *runtime.Runtime, done runtime.Event, baseline float64) error {
 	ds := rt.Dataset()
+	var t table
+	if rt.NumLinks(runtime.TrainLinks) > 0 {
+		if _, err := linkTable(ctx, rt, &t); err != nil {
+			return err
+		}
+		t.gap()
+		return c.stages(&t, rt, done)
+	}
 	train, err := rt.Evaluate(ctx, ds.Train)
 	if err != nil {
 		return err
 	}
-	var t table
 	t.row("", "nodes", "accuracy")
 	t.row("train", formatCount(len(ds.Train)), formatPercent(train.Accuracy))
 	t.row("valid", formatCount(len(ds.Valid)), formatPercent(done.ValidAccuracy))
@@ -193,6 +201,11 @@ func (c *trainCommand) table(ctx context.Context, rt *runtime.Runtime, done runt
 		t.row("test, features only", formatCount(len(ds.Test)), formatPercent(baseline))
 	}
 	t.gap()
+	return c.stages(&t, rt, done)
+}
+
+// stages adds where the time went, and prints the table.
+func (c *trainCommand) stages(t *table, rt *runtime.Runtime, done runtime.Event) error {
 	t.row("stage", "busy", "of training")
 	for _, name := range stageOrder {
 		if busy, ok := done.Stages[name]; ok && name != "update" {
@@ -200,7 +213,7 @@ func (c *trainCommand) table(ctx context.Context, rt *runtime.Runtime, done runt
 		}
 	}
 	t.gap()
-	addRows(&t, done.Rows)
+	addRows(t, done.Rows)
 	t.row("training", formatDuration(done.Wall))
 	t.row("batches", formatCount(done.Applied))
 	t.row("overlap", formatPercent(done.Overlap))
