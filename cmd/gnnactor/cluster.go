@@ -123,6 +123,7 @@ func newClusterStart(a *app) *cobra.Command {
 	var s security
 	var listen, peers, advertise, dir string
 	var join []string
+	var heartbeat time.Duration
 	cmd := &cobra.Command{
 		Use:   "start",
 		Short: "Run the cluster's store on this node",
@@ -136,9 +137,13 @@ begin with; two more that --join it carry the store on when one dies.`,
 			if err != nil {
 				return err
 			}
+			if heartbeat < 10*time.Millisecond || heartbeat > 5*time.Second {
+				return usagef("--heartbeat %v: must be at least 10ms and at most 5s", heartbeat)
+			}
 			server, err := etcd.Serve(cmd.Context(), etcd.Options{
 				Node: s.node, Dir: filepath.Join(dir, "etcd"), ClientListen: listen, PeerListen: peers, Advertise: advertise,
 				Certs: files, AllowPlaintext: s.insecure, Join: join,
+				Heartbeat: heartbeat, Election: 10 * heartbeat,
 			})
 			if err != nil {
 				return err
@@ -154,6 +159,7 @@ begin with; two more that --join it carry the store on when one dies.`,
 	f.StringVar(&listen, "listen", "127.0.0.1:7400", "`HOST:PORT` that nodes reach the store at")
 	f.StringVar(&peers, "peers", "127.0.0.1:7401", "`HOST:PORT` that other stores reach this one at")
 	f.StringVar(&advertise, "advertise", "", "`HOST` that others reach this node at (default: that of --peers)")
+	f.DurationVar(&heartbeat, "heartbeat", 100*time.Millisecond, "of the store; a slow network's round trip. After ten of them another store leads")
 	f.StringSliceVar(&join, "join", nil, "`HOST:PORT`s of a store to join")
 	s.addFlags(cmd)
 	return cmd
