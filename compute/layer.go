@@ -125,12 +125,12 @@ func (c *Context[T]) attentionWeights() []T {
 const aggregateCost = 8
 
 // TransformFirst reports whether multiplying by an in×out matrix before the
-// aggregation costs less than after it (ALGORITHMS §8). Where the gradient of
-// the layer's input is wanted, the backward pass makes the same products and the
-// same aggregation again, and the forward pass decides for both. Where it is
-// not, as in the first layer, only the product for the weights' gradient is made
-// again, and the aggregation if it came after the product. TransformFirst
-// depends on the sizes of the block alone; in exact inference on those of the
+// aggregation costs less than after it (ALGORITHMS §8), in the forward and the
+// backward pass together. Where the gradient of the layer's input is wanted, the
+// backward pass makes two products, for the gradients of weights and input, and
+// one aggregation. Where it is not, as in the first layer, it makes only the
+// product for the weights' gradient, and the aggregation if that came after the
+// product. TransformFirst depends on the sizes of the block alone; in exact inference on those of the
 // whole graph, so that a row's bits depend on nothing else.
 func (c *Context[T]) TransformFirst(in, out int) bool { return c.transformFirst(in, out, out) }
 
@@ -143,9 +143,13 @@ func (c *Context[T]) transformFirst(in, out, sent int) bool {
 		nSrc, entries = nDst, float64(c.model.edges)
 	}
 	entries *= aggregateCost
-	// How often each way makes its products and its aggregation.
+	// How often products are made, and the aggregation where it comes after them
+	// or before.
 	products, after, before := 1.0, 1.0, 1.0
-	if c.record && !c.wantsInput {
+	switch {
+	case c.record && c.wantsInput:
+		products, after, before = 3, 2, 2
+	case c.record:
 		products, after = 2, 2
 	}
 	area := float64(in) * float64(out)

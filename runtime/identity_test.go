@@ -33,7 +33,7 @@ func TestEverySettingIsIdentified(t *testing.T) {
 		`"norm":"layer"`:            func(c *Config) { c.Norm = "layer" },
 		`"norm":"batch"`:            func(c *Config) { c.Norm = "batch" },
 		`"activation":"elu"`:        func(c *Config) { c.Activation = "elu" },
-		`"gcn_norm":"block"`:        func(c *Config) { c.GCNNorm = "block" },
+		`"gcn_norm":"block"`:        func(c *Config) { c.Model, c.GCNNorm = "gcn", "block" },
 		`"train_eps":true`:          func(c *Config) { c.Model, c.TrainEps = "gin", true },
 		`"scale_sums":true`:         func(c *Config) { c.Model, c.ScaleSums = "gin", true },
 		`"weight_attention":true`:   func(c *Config) { c.Model, c.WeightAttention = "gat", true },
