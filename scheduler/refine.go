@@ -5,7 +5,11 @@ import (
 	"time"
 )
 
-// Tuning is what a running pipeline can change without changing a result.
+// Tuning is what a running pipeline can change without changing a result. The
+// plan alone decides whether compute reads rows where they lie or from a slab:
+// where it can do the former, bringing them to a slab took longer in every
+// measurement, and elsewhere there is no choice. A cache has the size that the
+// user gave it.
 type Tuning struct {
 	Samplers, Credits int
 	Ahead, Loaders    int // 0: nothing is loaded

@@ -16,7 +16,9 @@ func newPlan(a *app) *cobra.Command {
 		Short: "Show how a training run would be done, and why",
 		Long: `Show how a training run would be done, and why: which actors, how many of each,
 how many batches may be under way, and the memory that this takes at most. It
-takes the settings of 'gnnactor train', and trains nothing.`,
+takes the settings of 'gnnactor train', and trains nothing. A run starts with this
+plan; when it has measured its first batches it may change the number of samplers,
+of batches under way and of reads at once, unless they were given.`,
 		Example: `  gnnactor plan --data DIR --fanouts 15,10,5 --batch-size 1024`,
 		Args:    a.args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
