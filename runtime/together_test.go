@@ -107,6 +107,31 @@ func TestTogether(t *testing.T) {
 	}
 }
 
+// Four nodes keep batch norm's running statistics as one process does.
+func TestTogetherBatchNorm(t *testing.T) {
+	c := clusterConfig()
+	c.Model, c.Norm = "gin", "batch"
+	want, err := trainOn(t.Context(), c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := membership.NewMemory()
+	defer store.Close()
+	var wg sync.WaitGroup
+	for i := range 4 {
+		x := enter(t, store, fmt.Sprint("n", i), 8, 4)
+		wg.Go(func() {
+			c := c
+			c.Cluster = x.team
+			if got, err := trainOn(t.Context(), c, nil); err != nil || !slices.Equal(got, want) {
+				t.Errorf("the parameters differ, or %v", err)
+			}
+			x.exit(t)
+		})
+	}
+	wg.Wait()
+}
+
 // A node dies in the middle, another one joins: the bits stay the same, and
 // every step is made once.
 func TestTogetherThroughDeath(t *testing.T) {

@@ -224,21 +224,16 @@ func (k *Keeper) step(ctx context.Context, v *membership.View) (bool, error) {
 	if drop == nil {
 		return false, nil
 	}
-	// Said first: who asks meanwhile gets the rows or is told that they moved.
-	if err := k.tell(ctx, drop...); err != nil {
-		return false, err
-	}
+	// Dropped first: who sees that they are elsewhere may rely on it.
 	for _, s := range drop {
 		k.server.Drop(s)
 	}
-	return true, nil
+	return true, k.tell(ctx)
 }
 
-// tell announces the shards that are held here, but for some.
-func (k *Keeper) tell(ctx context.Context, but ...int) error {
-	return k.o.Member.Announce(ctx, func(i *membership.Info) {
-		i.Shards = slices.DeleteFunc(k.server.List(), func(s int) bool { return slices.Contains(but, s) })
-	})
+// tell announces the shards that are held here.
+func (k *Keeper) tell(ctx context.Context) error {
+	return k.o.Member.Announce(ctx, func(i *membership.Info) { i.Shards = k.server.List() })
 }
 
 // bring gets a shard's rows; nil: nobody has them yet.

@@ -1,0 +1,175 @@
+package shard
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/features"
+)
+
+func TestAssign(t *testing.T) {
+	for nodes := range 6 {
+		var names []string
+		for i := range nodes {
+			names = append(names, fmt.Sprint("n", i))
+		}
+		for replicas := 1; replicas <= 3; replicas++ {
+			all := Assign(12, replicas, names)
+			load := map[string]int{}
+			for s, a := range all {
+				if len(a) != min(replicas, nodes) {
+					t.Errorf("shard %d of %d nodes, %d replicas: %v", s, nodes, replicas, a)
+				}
+				slices.Sort(a)
+				if len(slices.Compact(a)) != min(replicas, nodes) {
+					t.Errorf("shard %d is twice on a node: %v", s, a)
+				}
+				for _, n := range a {
+					load[n]++
+				}
+			}
+			if nodes == 0 {
+				continue
+			}
+			for n, l := range load {
+				if most := (12*min(replicas, nodes) + nodes - 1) / nodes; l > most+replicas-1 {
+					t.Errorf("node %s of %d has %d shards of %d", n, nodes, l, most)
+				}
+			}
+		}
+	}
+}
+
+// keeperNode is a member that keeps shards.
+type keeperNode struct {
+	plane  *dataplane.Plane
+	member *membership.Member
+	keeper *Keeper
+}
+
+func enter(t *testing.T, s membership.Store, name string, m *Map, l features.Layout, replicas int, all features.Store) *keeperNode {
+	t.Helper()
+	p, err := dataplane.Listen(dataplane.Options{Cluster: "test", Node: name, Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	member, err := membership.Join(within(t), s, membership.Config{
+		Cluster: "test", Info: membership.Info{Node: name, Home: name, Data: p.Address()}, TTL: time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := Keep(within(t), Options{Member: member, Plane: p, Map: m, Layout: l, Replicas: replicas, All: all})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &keeperNode{p, member, k}
+}
+
+func (n *keeperNode) exit(t *testing.T) {
+	t.Helper()
+	if err := n.keeper.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := n.member.Leave(context.Background()); err != nil {
+		t.Error(err)
+	}
+	n.plane.Close()
+}
+
+// settled waits until the members' shards are those that they should hold.
+func (n *keeperNode) settled(t *testing.T, members, replicas int) {
+	t.Helper()
+	_, err := n.member.Until(within(t), func(v *membership.View) bool {
+		where := holders(v, shards)
+		for s, want := range Assign(shards, replicas, keepers(v)) {
+			slices.Sort(want)
+			if !slices.Equal(where[s], want) {
+				return false
+			}
+		}
+		return len(v.Members) == members
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Rows are read on while the node that had the data hands all over and goes,
+// others come, and one dies whose shards have replicas.
+func TestKeepersComeAndGo(t *testing.T) {
+	f := table(graph.Int8, 5)
+	whole := features.Memory(f)
+	defer whole.Close()
+	part := make([]uint32, rows)
+	for v := range part {
+		part[v] = uint32(v % shards)
+	}
+	m, err := NewMap(part, shards)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := membership.NewMemory()
+	defer store.Close()
+	l := features.LayoutOf(f)
+	a := enter(t, store, "a", m, l, 2, whole)
+	b := enter(t, store, "b", m, l, 2, nil)
+	c := enter(t, store, "c", m, l, 2, nil)
+	if err := b.keeper.Ready(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(within(t))
+	read := make(chan error, 1)
+	go func() {
+		ids := []uint32{999, 0, 5, 17, 500, 44, 301}
+		for ctx.Err() == nil {
+			dst := l.NewTable(len(ids))
+			if err := features.Read(within(t), b.keeper.Store(), features.Request{IDs: ids, Dst: dst}); err != nil {
+				read <- err
+				return
+			}
+			for i, v := range ids {
+				if !bytes.Equal(dst.Data[i*dst.Stride:i*dst.Stride+5], f.Data[int(v)*f.Stride:int(v)*f.Stride+5]) || dst.RowScale[i] != float32(v) {
+					read <- fmt.Errorf("row %d is wrong", v)
+					return
+				}
+			}
+		}
+		read <- nil
+	}()
+	b.settled(t, 3, 2)
+	if err := a.keeper.Drain(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if a.keeper.Held() != 0 {
+		t.Errorf("%d shards are left on a drained node", a.keeper.Held())
+	}
+	a.exit(t)
+	d := enter(t, store, "d", m, l, 2, nil)
+	d.settled(t, 3, 2)
+	c.plane.Close() // dies: nothing is handed over
+	c.exit(t)
+	d.settled(t, 2, 2)
+	cancel()
+	if err := <-read; err != nil {
+		t.Error(err)
+	}
+	if b.keeper.Held() != shards || d.keeper.Held() != shards {
+		t.Errorf("two nodes and two replicas: %d and %d shards of %d", b.keeper.Held(), d.keeper.Held(), shards)
+	}
+	if err := b.keeper.Drain(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.keeper.Drain(within(t)); err != nil { // nobody is left to take them
+		t.Fatal(err)
+	}
+	b.exit(t)
+	d.exit(t)
+}
