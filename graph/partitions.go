@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 )
 
 // Partition divides the nodes into clusters, for cluster-batch training and for
@@ -115,8 +116,15 @@ func (p *Partition) validate(nodes int) error {
 // SavePartition adds a partition to the store in dir, in place of one of the
 // same method and number of parts. It appears whole or, when SavePartition
 // fails, not at all; the data's fingerprint stays as it is. A Store that is open
-// goes on with what it has. Two calls for one store must not run at once.
-func SavePartition(dir string, p Partition) error {
+// goes on with what it has. Calls for one store wait for each other, in other
+// processes too, on Unix and where the file system has locks. What calls that
+// were interrupted left behind is removed.
+func SavePartition(dir string, p Partition) (err error) {
+	unlock, err := lockStore(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
 	s, err := Open(dir)
 	if err != nil {
 		return err
@@ -125,39 +133,69 @@ func SavePartition(dir string, p Partition) error {
 	if err := p.validate(s.ds.Graph.NumNodes()); err != nil {
 		return err
 	}
+	if err := sweepPartitions(dir, s.m); err != nil {
+		return err
+	}
 	w := &storeWriter{dst: dir, tmp: dir, arrays: map[string]manifestArray{}}
 	if err := w.putPartition(&p); err != nil {
 		return err
 	}
-	added := w.m.Partitions[0]
-	m, gone := *s.m, ""
-	m.Arrays, m.Partitions = nil, nil
-	for _, q := range s.m.Partitions {
-		if q.Method == added.Method && q.Parts == added.Parts {
+	m := s.m.withPartition(w.m.Partitions[0], w.arrays)
+	if err := m.check(); err != nil {
+		return errors.Join(badData("%w", err), sweepPartitions(dir, s.m))
+	}
+	if replaced, err := replaceManifest(dir, m); err != nil {
+		if replaced { // by which of the two, a crash would tell: the files of both stay
+			return err
+		}
+		return errors.Join(err, sweepPartitions(dir, s.m))
+	}
+	return sweepPartitions(dir, m)
+}
+
+// withPartition returns a copy of m in which p takes the place of one of the
+// same method and number of parts.
+func (m *manifest) withPartition(p manifestPartition, arrays map[string]manifestArray) *manifest {
+	c, gone := *m, ""
+	c.Arrays, c.Partitions = nil, nil
+	for _, q := range m.Partitions {
+		if q.Method == p.Method && q.Parts == p.Parts {
 			gone = q.Array
 			continue
 		}
-		m.Partitions = append(m.Partitions, q)
+		c.Partitions = append(c.Partitions, q)
 	}
-	for _, a := range s.m.Arrays {
-		if a.Name != gone && a.Name != added.Array {
-			m.Arrays = append(m.Arrays, a)
+	for _, a := range m.Arrays {
+		if a.Name != gone && a.Name != p.Array {
+			c.Arrays = append(c.Arrays, a)
 		}
 	}
-	m.Arrays, m.Partitions = append(m.Arrays, w.arrays[added.Array]), append(m.Partitions, added)
-	if err := m.check(); err != nil {
-		return badData("%w", err)
+	c.Arrays, c.Partitions = append(c.Arrays, arrays[p.Array]), append(c.Partitions, p)
+	return &c
+}
+
+// What SavePartition writes: an array, and what is to become one or the manifest.
+var (
+	partitionFile = regexp.MustCompile(`^partition-[a-z0-9][a-z0-9-]{0,31}-[0-9]+-[0-9a-f]{12}\.bin$`)
+	partitionTemp = regexp.MustCompile(`^\.(partition-[a-z0-9][a-z0-9-]{0,31}-[0-9]+-[0-9a-f]{12}|store\.json)\.tmp$`)
+)
+
+// sweepPartitions removes the files of partitions that m does not list. The
+// store is locked.
+func sweepPartitions(dir string, m *manifest) error {
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("graph: %w", err)
 	}
-	if err := replaceManifest(dir, &m); err != nil {
-		if added.Array == gone {
-			return err // the old manifest's file
+	for _, e := range list {
+		name := e.Name()
+		array := strings.TrimSuffix(name, arrayFileSuffix)
+		if !e.Type().IsRegular() || !partitionTemp.MatchString(name) && (!partitionFile.MatchString(name) || m.array(array) != nil) {
+			continue
 		}
-		return errors.Join(err, removeIfThere(s.path(added.Array)))
+		err = errors.Join(err, removeIfThere(filepath.Join(dir, name)))
 	}
-	if gone != "" && gone != added.Array {
-		return removeIfThere(s.path(gone))
-	}
-	return nil
+	return err
 }
 
 // putPartition writes a partition's array and lists it.
@@ -188,8 +226,9 @@ func (w *storeWriter) putPartition(p *Partition) error {
 	return nil
 }
 
-// replaceManifest puts a new manifest in the place of the old one.
-func replaceManifest(dir string, m *manifest) error {
+// replaceManifest puts a new manifest in the place of the old one, and reports
+// whether it is there, which it can be with an error: that it is not durable.
+func replaceManifest(dir string, m *manifest) (replaced bool, err error) {
 	path := filepath.Join(dir, manifestFile)
 	temp := filepath.Join(dir, "."+manifestFile+".tmp")
 	f, err := os.Create(temp)
@@ -204,12 +243,12 @@ func replaceManifest(dir string, m *manifest) error {
 		err = os.Rename(temp, path)
 	}
 	if err != nil {
-		return errors.Join(writeError(path, err), removeIfThere(temp))
+		return false, errors.Join(writeError(path, err), removeIfThere(temp))
 	}
 	if err := syncDir(dir); err != nil {
-		return writeError(dir, err)
+		return true, writeError(dir, err)
 	}
-	return nil
+	return true, nil
 }
 
 func removeIfThere(path string) error {

@@ -1,10 +1,13 @@
 package graph
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -131,5 +134,73 @@ func TestSavePartitionIsAtomic(t *testing.T) {
 	}
 	if got := s.Dataset().Partition("metis", 2); got == nil || !reflect.DeepEqual(got.Cluster, p.Cluster) {
 		t.Errorf("the partition is %+v", got)
+	}
+}
+
+// What a call left that was interrupted (after the array was renamed, before it,
+// or before the manifest was) goes with the next call; what is not a
+// partition's stays.
+func TestSavePartitionSweeps(t *testing.T) {
+	dir := created(t, everything(t))
+	first := Partition{Method: "metis", Parts: 2, Cluster: []uint32{0, 1, 1, 0, 1}}
+	if err := SavePartition(dir, first); err != nil {
+		t.Fatal(err)
+	}
+	before := entriesOf(t, dir)
+	var stay []string
+	for _, name := range []string{"partition-notes.bin", "partition-notes.txt", ".partition.tmp"} {
+		stay = append(stay, filepath.Join(dir, name))
+	}
+	left := []string{"partition-louvain-3-0123456789ab.bin", ".partition-metis-4-0123456789ab.tmp", ".store.json.tmp"}
+	write := func(names ...string) {
+		for _, name := range names {
+			if err := os.WriteFile(filepath.Join(dir, filepath.Base(name)), []byte("x"), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	write(stay...)
+	write(left...)
+	if err := SavePartition(dir, first); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range stay {
+		if err := os.Remove(path); err != nil {
+			t.Errorf("a file that is no partition's: %v", err)
+		}
+	}
+	if after := entriesOf(t, dir); !reflect.DeepEqual(before, after) {
+		t.Errorf("files %v became %v", before, after)
+	}
+	if err := opened(t, dir).Verify(); err != nil {
+		t.Error(err)
+	}
+}
+
+// No call that runs beside others is lost.
+func TestSavePartitionAtOnce(t *testing.T) {
+	if runtime.GOOS == "windows" || runtime.GOOS == "plan9" {
+		t.Skip("there is no lock on this platform")
+	}
+	dir := created(t, everything(t))
+	const calls = 12
+	var wg sync.WaitGroup
+	for i := range calls {
+		wg.Go(func() {
+			p := Partition{Method: fmt.Sprintf("m%d", i), Parts: 2, Seed: uint64(i), Cluster: []uint32{0, 1, 1, 0, 1}}
+			if err := SavePartition(dir, p); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	s := opened(t, dir)
+	if err := s.Verify(); err != nil {
+		t.Error(err)
+	}
+	for i := range calls {
+		if p := s.Dataset().Partition(fmt.Sprintf("m%d", i), 2); p == nil || p.Seed != uint64(i) {
+			t.Errorf("partition %d is %+v", i, p)
+		}
 	}
 }

@@ -1,0 +1,8 @@
+//go:build !unix
+
+package graph
+
+// lockStore does nothing: this platform has no lock that the package uses.
+func lockStore(string) (unlock func() error, err error) {
+	return func() error { return nil }, nil
+}
