@@ -11,7 +11,20 @@ const (
 	marginNum, marginDen = 5, 4
 )
 
-func margin(rows int64) int64 { return rows*marginNum/marginDen + 1 }
+func margin(rows int64) int64 { return times(rows, marginNum)/marginDen + 1 }
+
+// enough is more than any machine has: bounds stay there.
+const enough = int64(1) << 60
+
+// times and plus are of bounds that are not negative.
+func times(a, b int64) int64 {
+	if b != 0 && a > enough/b {
+		return enough
+	}
+	return min(a*b, enough)
+}
+
+func plus(a, b int64) int64 { return min(a+b, enough) }
 
 // share returns n things dealt out to k.
 func share(n, k int) int { return (n + k - 1) / max(k, 1) }
@@ -61,6 +74,20 @@ func (p *Plan) memoryIO(s *Sizes, r Request) (why string) {
 	return why
 }
 
+// bounds says how far Refine may go. Its peak is what the plan prints.
+func (p *Plan) bounds(r Request) {
+	p.MaxLoaders, p.MaxAhead = p.Loaders, p.Ahead
+	if p.Load && r.Loaders == 0 {
+		p.MaxLoaders = max(p.Loaders, maxLoaders)
+		p.MaxAhead += p.MaxLoaders - p.Loaders
+	}
+	p.MaxBatches = p.MaxSamplers * p.Credits
+	if r.Credits == 0 {
+		// Rounding to whole credits adds less than one for each sampler.
+		p.MaxBatches = max(p.Samplers*p.Credits, p.MaxSamplers*maxCredits, p.MaxAhead) + p.MaxSamplers
+	}
+}
+
 // stagesIO lists them.
 func (p *Plan) stagesIO(s *Sizes, why string) {
 	add := func(name string, n int, why string) { p.Stages = append(p.Stages, Stage{name, n, why}) }
@@ -82,7 +109,7 @@ func (p *Plan) stagesIO(s *Sizes, why string) {
 		return
 	}
 	if p.Match {
-		add("match", 1, fmt.Sprintf("rows that the %d batches before hold are not read again", p.Ahead))
+		add("match", 1, fmt.Sprintf("rows that the %d batches before hold are not read again", p.MaxAhead))
 	} else {
 		add("match", 1, "every batch reads all of its rows, as asked for")
 	}
@@ -91,13 +118,15 @@ func (p *Plan) stagesIO(s *Sizes, why string) {
 
 // slab sizes the slab (ALGORITHMS §7): the most inputs of a batch, what each
 // other batch ahead adds, and the cache; one batch of the largest size must fit.
+// It is sized for the most batches that measuring may put ahead: those are kept
+// from the start, so that what is read follows from the batches' order alone.
 func (p *Plan) slab(s *Sizes, inputs, bound int64) {
 	others := inputs
 	if p.Match && s.NewRows > 0 {
 		others = min(inputs, margin(s.NewRows))
 	}
 	cached := s.CachedRows
-	p.SlabRows = inputs + int64(p.Ahead)*others + cached
+	p.SlabRows = inputs + int64(p.MaxAhead)*others + cached
 	p.SlabLimit = bound + cached
 	if p.Match {
 		p.SlabRows, p.SlabLimit = min(p.SlabRows, s.Nodes+cached), min(p.SlabLimit, s.Nodes+cached)

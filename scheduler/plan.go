@@ -5,6 +5,7 @@ package scheduler
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -13,27 +14,34 @@ type Sizes struct {
 	Nodes, Edges  int64
 	FeatureBytes  int64 // of the stored table
 	FeaturesMap   bool  // the table lies in a mapped file
+	FeaturesCopy  bool  // training reads a copy of it in memory
+	FeaturesAway  bool  // the table lies elsewhere; inference fetches it
 	GraphMap      bool  // the graph does
 	TrainNodes    int
 	InDim, OutDim int
 	Hidden        int
-	Layers        int
+	Layers        int // blocks of a batch
 	Sampler       string
 	Fanouts       []int // from the seeds outward, -1: all; empty: not a neighbour sampler
 	LayerNodes    bool  // Fanouts are a layer's nodes, not a node's neighbours
+	OnAverage     bool  // a node's neighbours are Fanouts on average, not at most
+	Temporal      bool  // a batch has a node once for every seed that sees it
+	Batches       int   // of an epoch, of a sampler that chooses their seeds itself; 0: as the seeds make them
 	BatchSize     int
 	Micro         int
 	Parameters    int64
 	Optimizer     string
 	Kernels       string
 
-	Source      string // where feature rows are read from: ram, mmap, disk or throttled:…
-	RowBytes    int64  // of a stored row; 0: there are no features
-	SparseInput bool   // the model holds the features' non-zero values
-	Inputs      int64  // the most input nodes of the batches that were sampled beforehand; 0: none were
-	NewRows     int64  // the most of them that the batch before did not have
-	CachedRows  int64  // of the cache; of two generations of it, for gns
-	Cache       string // what is cached, as the user asked for it; empty: nothing
+	Source        string // where feature rows are read from: ram, mmap, disk or throttled:…
+	RowBytes      int64  // of a stored row; 0: there are no features
+	SparseInput   bool   // the model holds the features' non-zero values
+	Inputs        int64  // the most distinct input nodes of the batches that were sampled beforehand; 0: none were
+	NewRows       int64  // the most of them that the batch before did not have
+	CachedRows    int64  // of the cache; of two generations of it, for gns
+	SamplerShared int64  // bytes that all samplers keep together: tables, clusters, caches
+	SamplerOwn    int64  // bytes that each keeps before its first batch
+	Cache         string // what is cached, as the user asked for it; empty: nothing
 }
 
 // Request holds the numbers that the user fixed; 0 leaves one to the plan.
@@ -65,23 +73,29 @@ type Plan struct {
 	Samplers int `json:"samplers"`
 	Trainers int `json:"trainers"`
 	// MaxSamplers is up to how many samplers a run may go when it measures.
-	MaxSamplers int      `json:"max_samplers"`
-	Credits     int      `json:"credits"`
-	EvalChunk   int      `json:"eval_chunk"`
-	LocalCodec  string   `json:"local_codec"`
-	Load        bool     `json:"load"`       // rows are brought to a slab; else compute reads them where they lie
-	Match       bool     `json:"match"`      // rows that the slab holds already are not read again
-	Reorder     int      `json:"reorder"`    // batches of a window; 0: batches keep their order
-	Loaders     int      `json:"loaders"`    // reads under way at once
-	Ahead       int      `json:"ahead"`      // batches that hold slots
-	SlabRows    int64    `json:"slab_rows"`  // slots of the slab
-	SlabLimit   int64    `json:"slab_limit"` // slots that it may grow to, for one batch of the largest size
-	Kernels     string   `json:"kernels"`
-	Batches     int      `json:"batches_per_epoch"`
-	Stages      []Stage  `json:"stages"`
-	LeftOut     []Stage  `json:"left_out"`
-	Memory      []Memory `json:"memory"`
-	PeakBytes   int64    `json:"peak_bytes"` // sum of Memory without mapped pages
+	MaxSamplers int `json:"max_samplers"`
+	Credits     int `json:"credits"`
+	// MaxBatches, MaxAhead and MaxLoaders are up to what such a run raises the
+	// batches under way, those that hold slots, and the reads.
+	MaxBatches int      `json:"max_batches"`
+	MaxAhead   int      `json:"max_ahead"`
+	MaxLoaders int      `json:"max_loaders"`
+	EvalChunk  int      `json:"eval_chunk"`
+	LocalCodec string   `json:"local_codec"`
+	Load       bool     `json:"load"`             // rows are brought to a slab; else compute reads them where they lie
+	Match      bool     `json:"match"`            // rows that the slab holds already are not read again
+	Reorder    int      `json:"reorder"`          // batches of a window; 0: batches keep their order
+	Loaders    int      `json:"loaders"`          // reads under way at once
+	Ahead      int      `json:"ahead"`            // batches that hold slots
+	SlabRows   int64    `json:"slab_rows"`        // slots of the slab
+	SlabLimit  int64    `json:"slab_limit"`       // slots that it may grow to, for one batch of the largest size
+	Raised     string   `json:"raised,omitempty"` // what was asked for and does not do, and what is done in its place
+	Kernels    string   `json:"kernels"`
+	Batches    int      `json:"batches_per_epoch"`
+	Stages     []Stage  `json:"stages"`
+	LeftOut    []Stage  `json:"left_out"`
+	Memory     []Memory `json:"memory"`
+	PeakBytes  int64    `json:"peak_bytes"` // sum of Memory without mapped pages
 }
 
 const (
@@ -98,6 +112,9 @@ func Build(s Sizes, r Request) *Plan {
 	p.Batches = (s.TrainNodes + s.BatchSize - 1) / max(s.BatchSize, 1)
 	if whole {
 		p.Batches = min(s.TrainNodes, 1)
+	}
+	if s.Batches > 0 {
+		p.Batches = s.Batches
 	}
 	whySamplers := "as asked for"
 	if p.Samplers == 0 {
@@ -128,8 +145,13 @@ func Build(s Sizes, r Request) *Plan {
 		}
 	}
 	if p.Reorder > 1 {
-		p.Credits = max(p.Credits, share((p.Reorder+1)*s.Micro+p.Ahead, p.Samplers))
+		need := share((p.Reorder+1)*s.Micro+p.Ahead, p.Samplers)
+		if r.Credits > 0 && r.Credits < need {
+			p.Raised = fmt.Sprintf("%d credits in place of %d: windows of %d batches need them", need, r.Credits, p.Reorder)
+		}
+		p.Credits = max(p.Credits, need)
 	}
+	p.bounds(r)
 	widest := int64(max(s.InDim, s.Hidden, s.OutDim, 1))
 	if p.EvalChunk == 0 {
 		p.EvalChunk = int(min(max(chunkBytes/(4*3*widest), minChunk), maxChunk))
@@ -137,6 +159,9 @@ func Build(s Sizes, r Request) *Plan {
 	p.Stages = []Stage{
 		{"source", 1, fmt.Sprintf("%d batches an epoch, %d micro-batches each", p.Batches, s.Micro)},
 		{"sampler", p.Samplers, fmt.Sprintf("%s; %s; %d credits each", s.Sampler, whySamplers, p.Credits)},
+	}
+	if p.Raised != "" {
+		p.Stages[1].Why = fmt.Sprintf("%s; %s; %s", s.Sampler, whySamplers, p.Raised)
 	}
 	p.stagesIO(&s, why)
 	p.Stages = append(p.Stages,
@@ -153,16 +178,23 @@ func (p *Plan) memory(s Sizes, whole bool) {
 	add := func(what string, bytes int64, mapped bool) {
 		p.Memory = append(p.Memory, Memory{What: what, Bytes: bytes, Mapped: mapped})
 		if !mapped {
-			p.PeakBytes += bytes
+			p.PeakBytes = plus(p.PeakBytes, bytes)
 		}
 	}
 	add("graph", 8*(s.Nodes+1)+4*s.Edges, s.GraphMap)
 	add("node features", s.FeatureBytes, s.FeaturesMap)
+	if s.FeaturesCopy {
+		add("node features: the copy in memory that training reads", s.Nodes*s.RowBytes, false)
+	}
 	add(fmt.Sprintf("parameters, %d gradients, two moments", s.Micro), 4*s.Parameters*int64(3+s.Micro), false)
 	dst := make([]int64, s.Layers) // destinations of each layer, from the seeds outward
 	src := make([]int64, s.Layers)
 	edges := make([]int64, s.Layers)
 	n := min(int64((s.BatchSize+s.Micro-1)/max(s.Micro, 1)), s.Nodes)
+	mostNodes, mostEdges := s.Nodes, s.Edges
+	if s.Temporal {
+		mostNodes, mostEdges = times(mostNodes, n), times(mostEdges, n)
+	}
 	for l := range s.Layers {
 		dst[l] = n
 		switch {
@@ -175,10 +207,14 @@ func (p *Plan) memory(s Sizes, whole bool) {
 			edges[l] = min(n*k, s.Edges+n)
 			n = min(n+k, s.Nodes)
 		case l < len(s.Fanouts) && s.Fanouts[l] > 0:
-			edges[l] = min(n*int64(s.Fanouts[l]), s.Edges)
-			n = min(n+edges[l], s.Nodes)
+			edges[l] = times(n, int64(s.Fanouts[l]))
+			if s.OnAverage {
+				edges[l] = margin(edges[l])
+			}
+			edges[l] = min(edges[l], mostEdges)
+			n = min(n+edges[l], mostNodes)
 		default:
-			edges[l], n = s.Edges, s.Nodes
+			edges[l], n = mostEdges, mostNodes
 		}
 		src[l] = n
 	}
@@ -192,26 +228,38 @@ func (p *Plan) memory(s Sizes, whole bool) {
 			in = int64(s.InDim)
 		}
 		if !whole {
-			batch += 8*(dst[l]+1) + 4*edges[l]
+			batch = plus(batch, plus(times(8, dst[l]+1), times(4, edges[l])))
 		}
 		// Aggregate and its gradient, output and its gradient, transposed pattern.
-		activations += 4 * (2*dst[l]*in + 2*dst[l]*out + 3*edges[l] + 2*src[l])
+		floats := plus(plus(times(2*(in+out), dst[l]), times(3, edges[l])), times(2, src[l]))
+		activations = plus(activations, times(4, floats))
 	}
 	if !whole {
-		batch += 4 * src[s.Layers-1]
+		batch = plus(batch, times(4, src[s.Layers-1]))
 	}
-	add(fmt.Sprintf("batches: %d samplers × %d credits", p.Samplers, p.Credits), batch*int64(p.Samplers*p.Credits), false)
+	add(fmt.Sprintf("batches: %d samplers × %d credits, up to %d when measured", p.Samplers, p.Credits, p.MaxBatches), times(batch, int64(p.MaxBatches)), false)
+	if !whole {
+		// A table of the nodes found, half full, and lists of them and of the edges of a layer.
+		scratch := plus(times(32, src[s.Layers-1]), times(12, slices.Max(append(edges, 0))))
+		add(fmt.Sprintf("what up to %d samplers work with", p.MaxSamplers), times(plus(s.SamplerOwn, scratch), int64(p.MaxSamplers)), false)
+	}
+	if s.SamplerShared > 0 {
+		add("what samplers draw from: tables, clusters, caches", s.SamplerShared, false)
+	}
 	if p.Load {
-		inputs := src[s.Layers-1]
+		// Slots are of distinct nodes.
+		bound := min(src[s.Layers-1], s.Nodes)
+		inputs := bound
 		if s.Inputs > 0 {
-			inputs = min(inputs, margin(s.Inputs))
+			bound = max(bound, min(margin(s.Inputs), s.Nodes))
+			inputs = min(bound, margin(s.Inputs))
 		}
-		p.slab(&s, inputs, min(src[s.Layers-1], s.Nodes))
-		add(fmt.Sprintf("slab: %d rows for %d batches ahead%s", p.SlabRows, p.Ahead, cachedToo(s.CachedRows)), p.SlabRows*(s.RowBytes+16)+4*s.Nodes, false)
-		add(fmt.Sprintf("slots and reads of %d batches", p.Ahead), 12*inputs*int64(p.Ahead), false)
+		p.slab(&s, inputs, bound)
+		add(fmt.Sprintf("slab: %d rows for %d batches ahead%s, up to %d", p.SlabRows, p.MaxAhead, cachedToo(s.CachedRows), p.SlabLimit), p.SlabLimit*(s.RowBytes+16)+4*s.Nodes, false)
+		add(fmt.Sprintf("slots and reads of up to %d batches", p.MaxAhead), times(20*bound, int64(p.MaxAhead+1)), false)
 	}
 	if p.Reorder > 1 {
-		add("reorder: input nodes of a window", 4*src[s.Layers-1]*int64(p.Reorder+1), false)
+		add("reorder: input nodes of a window", times(4*src[s.Layers-1], int64(p.Reorder+1)), false)
 	}
 	if !whole && s.InDim > 0 {
 		inputs := src[s.Layers-1]
@@ -219,12 +267,15 @@ func (p *Plan) memory(s Sizes, whole bool) {
 			inputs = min(inputs, margin(s.Inputs))
 		}
 		p.Memory = append(p.Memory, Memory{
-			What: fmt.Sprintf("copies of the rows of %d batches", p.Samplers*p.Credits), Bytes: 4 * inputs * int64(s.InDim) * int64(p.Samplers*p.Credits),
+			What: fmt.Sprintf("copies of the rows of %d batches", p.Samplers*p.Credits), Bytes: times(4*inputs*int64(s.InDim), int64(p.Samplers*p.Credits)),
 			When: "runtime.Batches, in place of activations",
 		})
 	}
-	add(fmt.Sprintf("activations of %d trainers", p.Trainers), activations*int64(p.Trainers), false)
+	add(fmt.Sprintf("activations of %d trainers", p.Trainers), times(activations, int64(p.Trainers)), false)
 	widest := int64(max(s.InDim, s.Hidden, s.OutDim, 1))
+	if s.FeaturesAway {
+		add("exact inference: the features, fetched", s.Nodes*s.RowBytes, false)
+	}
 	add("exact inference: two layers' outputs and a chunk", 2*4*s.Nodes*int64(max(s.Hidden, s.OutDim))+3*4*widest*min(int64(p.EvalChunk), s.Nodes), false)
 }
 

@@ -71,8 +71,8 @@ func (p *Plan) Refine(now Tuning, m Measured, r Request) (next Tuning, why []str
 			}
 		}
 	case p.Load && load >= busyShare && load >= sample:
-		if r.Loaders == 0 && now.Loaders < maxLoaders {
-			next.Loaders = min(2*now.Loaders, maxLoaders)
+		if r.Loaders == 0 && now.Loaders < p.MaxLoaders {
+			next.Loaders = min(2*now.Loaders, p.MaxLoaders)
 			next.Ahead = now.Ahead + next.Loaders - now.Loaders
 			say("%d reads under way in place of %d: load is busy %.0f %% of the time and compute %.0f %%", next.Loaders, now.Loaders, 100*load, 100*compute)
 			if total := now.Samplers * now.Credits; r.Credits == 0 && total <= next.Ahead {
@@ -91,6 +91,9 @@ func (p *Plan) Refine(now Tuning, m Measured, r Request) (next Tuning, why []str
 		// that out.
 		next.Credits = now.Credits + 1
 		say("%d credits each in place of %d: no stage is busy for %.0f %% of the time", next.Credits, now.Credits, 100*busyShare)
+	}
+	if next.Samplers*next.Credits > p.MaxBatches {
+		return now, nil // it would take more than the plan's peak
 	}
 	return next, why
 }
