@@ -52,7 +52,7 @@ batches_per_second, sampled_edges_per_second, mean_edges and mean_input_nodes; w
 --stats, one with graph_degrees and samplers, an object for each of them.`,
 		Example: `  gnnactor sample --data DIR --fanouts 15,10,5 --batch-size 1024 --batches 200
   gnnactor sample --data DIR --fanouts 15,10,5 --stats --sampler neighbor,labor,gns --plot samplers.svg
-  gnnactor sample --data DIR --fanouts 5,10,15 --batch-size 8000 --match --reorder 8 --cache degree:5%
+  gnnactor sample --data DIR --fanouts 5,10,15 --batch-size 8000 --match on --reorder 8 --cache degree:5%
   gnnactor sample --data DIR --stats --sampler frontier,cluster \
     --sampler-options budget=8000,frontier=1000,clusters=1000,per-batch=20`,
 		Args: a.args(cobra.NoArgs),
@@ -70,13 +70,17 @@ batches_per_second, sampled_edges_per_second, mean_edges and mean_input_nodes; w
 			if err != nil {
 				return err
 			}
+			// From wherever they came: flags, the environment, a file.
+			rows := cfg.Features != "" || cfg.Match != "" || cfg.Reorder > 1 || cfg.Cache != ""
 			if stats {
+				if rows {
+					return usagef("--stats says what the batches are like, not where their rows come from: leave out --features, --match, --reorder and --cache, or --stats")
+				}
 				if !cmd.Flags().Changed("batches") {
 					batches = statsBatches
 				}
 				return a.compareSamplers(cmd.Context(), cfg, batches, plot)
 			}
-			rows := slices.ContainsFunc(rowSettings, func(name string) bool { return cmd.Flags().Changed(name) })
 			ds, features, done, err := a.openBare(cfg)
 			if err != nil {
 				return err

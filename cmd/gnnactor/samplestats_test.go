@@ -131,3 +131,16 @@ func TestDecades(t *testing.T) {
 		}
 	}
 }
+
+// Rows are counted wherever the setting comes from, and never beside --stats,
+// which would pass them over.
+func TestSampleCountsRows(t *testing.T) {
+	t.Setenv("GNNACTOR_CACHE", "degree:5%")
+	out, _ := mustInvoke(t, "sample", "--match", "on", "--output", "json")
+	if rows, ok := lastLine(t, out)["rows"].(map[string]any); !ok || rows["asked"].(float64) == 0 || rows["pinned"].(float64) == 0 {
+		t.Errorf("rows are not counted: %s", out)
+	}
+	if code, _, stderr := invoke(t, "sample", "--stats"); code != exitUsage || !strings.Contains(stderr, "leave out") {
+		t.Errorf("--stats with a cache: exit %d, %s", code, stderr)
+	}
+}

@@ -70,6 +70,8 @@ var settings = []setting{
 	{"negatives", samplingGroup, "with --task link: pairs that no edge joins, per link; 0: 1"},
 	{"keep-target-edges", samplingGroup, "with --task link: pass messages along a batch's own links, too"},
 	{"micro-batches", samplingGroup, "parts that a batch is cut into"},
+	{"reorder", samplingGroup, "batches of a window in which those with common rows follow each other; changes results; 0: none"},
+	{"reorder-method", samplingGroup, "`NAME` of how common rows are counted: exact, sketch (default: by the window)"},
 
 	{"epochs", trainingGroup, "passes over the training set"},
 	{"optimizer", trainingGroup, "`NAME` of the optimiser: adam, adamw, sgd"},
@@ -93,8 +95,6 @@ var settings = []setting{
 	{"loaders", executionGroup, "reads of features that may be under way; 0: the plan chooses"},
 	{"features", executionGroup, "`WHERE` training reads feature rows: ram, mmap, disk, or throttled:200MB/s,1ms[,disk] (default: where they lie)"},
 	{"match", executionGroup, "`on` or off: do not read rows again that the batches before hold (default: the plan chooses)"},
-	{"reorder", executionGroup, "batches of a window in which those with common rows follow each other; changes results; 0: none"},
-	{"reorder-method", executionGroup, "`NAME` of how common rows are counted: exact, sketch (default: by the window)"},
 	{"cache", executionGroup, "`WHAT` rows to keep in memory: gns:1%, degree:5%, hot:64MiB, dynamic:256MiB (default: none)"},
 	{"trace", executionGroup, "`FILE` to write what every stage did when, for Perfetto or chrome://tracing"},
 	{"local-codec", executionGroup, "none, or msgpack to send local messages through their bytes"},
@@ -132,11 +132,8 @@ func addFlags(flags *pflag.FlagSet, cfg *runtime.Config, groups []group, names .
 			continue
 		}
 		f := flags.VarPF(&fieldValue{field(cfg, s.name)}, s.name, "", s.doc)
-		switch {
-		case f.Value.Type() == "bool":
+		if f.Value.Type() == "bool" {
 			f.NoOptDefVal = "true"
-		case s.name == "match":
-			f.NoOptDefVal = "on"
 		}
 	}
 }

@@ -1,9 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"image/color"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -51,7 +51,7 @@ func newTimeline(spans []runtime.Span) *timeline {
 	if len(computed) == 0 {
 		return nil
 	}
-	slices.SortFunc(computed, func(a, b runtime.Span) int { return int(a.Begin - b.Begin) })
+	slices.SortFunc(computed, func(a, b runtime.Span) int { return cmp.Compare(a.Begin, b.Begin) })
 	// Out of the middle of the last epoch: at its ends stages wait for nothing
 	// that they would overlap with, and what lies between two epochs is evaluation.
 	last := epochOf(computed[len(computed)-1].Name)
@@ -151,7 +151,7 @@ func (t *timeline) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	style := text.Style{Color: color.White, Font: font.From(font.Font{Typeface: "Liberation", Variant: "Sans"}, 7), XAlign: draw.XCenter, YAlign: draw.YCenter, Handler: plot.DefaultTextHandler}
 	numbers := map[string]int{}
-	for _, b := range slices.SortedFunc(slices.Values(t.bars), func(a, b timelineBar) int { return int(math.Copysign(1, a.begin-b.begin)) }) {
+	for _, b := range slices.SortedFunc(slices.Values(t.bars), func(a, b timelineBar) int { return cmp.Compare(a.begin, b.begin) }) {
 		if _, ok := numbers[b.batch]; !ok {
 			numbers[b.batch] = len(numbers)
 		}
