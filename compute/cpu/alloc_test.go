@@ -22,30 +22,6 @@ func TestAllocs(t *testing.T) {
 		sums, more := make([]float32, cols), make([]float32, cols)
 		var tr Transpose
 		square := &graph.Block{NumDst: 3, NumSrc: 3, Indptr: []int64{0, 1, 3, 4}, Indices: []uint32{1, 0, 2, 1}}
-		attends := func(s attentionShape) func() {
-			c := newAttention(b, s)
-			a, n := &c.a, len(b.Indices)*s.heads
-			a.Alpha, a.Self = make([]float32, n), make([]float32, b.NumDst*s.heads)
-			ds, dself, datt := make([]float32, n), make([]float32, len(a.Self)), make([]float32, len(c.att))
-			y, dv := NewMatrix[float32](b.NumDst, c.v.Cols), NewMatrix[float32](b.NumSrc, c.v.Cols)
-			dsrc, ddst := NewMatrix[float32](b.NumSrc, c.src.Cols), NewMatrix[float32](b.NumDst, c.dst.Cols)
-			var tr Transpose
-			return func() {
-				tr.Build(x, b)
-				if s.dynamic {
-					a.Dynamic(x, c.src, c.dst, c.att)
-				} else {
-					a.Additive(x, c.src, c.dst)
-				}
-				a.Sum(x, y, c.v)
-				a.Backward(x, &tr, dv, c.dy, c.v, ds, dself)
-				if s.dynamic {
-					a.DynamicBackward(x, &tr, ds, dself, c.src, c.dst, c.att, dsrc, ddst, datt)
-				} else {
-					a.AdditiveBackward(x, &tr, ds, dself, c.src, c.dst, dsrc, ddst, nil)
-				}
-			}
-		}
 		kernels := map[string]func(){
 			"Gemm": func() {
 				Gemm(x, dst, src.View(0, b.NumDst, 0, cols), false, weight, true, Epilogue[float32]{Bias: sums})
@@ -65,9 +41,6 @@ func TestAllocs(t *testing.T) {
 				AggregateBackward(x, dx, &tr, dst, AggregateOptions[float32]{Reduce: Mean, Weights: w, Self: self})
 			},
 			"symmetric":  func() { tr.BuildSymmetric(x, square) },
-			"GAT":        attends(attentionShape{heads: 8, cols: 8, loops: true, edge: true, drop: true}),
-			"GAT of 3":   attends(attentionShape{heads: 3, cols: 5}),
-			"GATv2":      attends(attentionShape{heads: 4, cols: 19, dynamic: true, loops: true, drop: true}),
 			"Dropout":    func() { Dropout(x, dst, dst, Dropped{Key: rng.New(1), P: 0.5}) },
 			"ReLU":       func() { ReLUBackward(x, dst, dst, dst) },
 			"ColumnSums": func() { ColumnSums(x, sums, dst, false) },
@@ -84,6 +57,28 @@ func TestAllocs(t *testing.T) {
 				BatchNormBackward(x, dst, dst, dst, sums, 1, sums, more, sums, sums)
 			},
 			"Adam": func() { AdamStep(x, w, w, w, w, AdamOptions{Step: 1, Beta1: 0.5, Beta2: 0.5}) },
+		}
+		for name, s := range map[string]attentionShape{
+			"GAT":      {heads: 8, cols: 8, loops: true, edge: true, drop: true},
+			"GAT of 3": {heads: 3, cols: 5},
+			"GATv2":    {heads: 4, cols: 19, dynamic: true, loops: true, drop: true},
+		} {
+			c := newAttention(b, s)
+			a, n := &c.a, len(b.Indices)*s.heads
+			a.Alpha, a.Self = make([]float32, n), make([]float32, b.NumDst*s.heads)
+			ds, dself, datt := make([]float32, n), make([]float32, len(a.Self)), make([]float32, len(c.att))
+			y, dv := NewMatrix[float32](b.NumDst, c.v.Cols), NewMatrix[float32](b.NumSrc, c.v.Cols)
+			dsrc, ddst := NewMatrix[float32](b.NumSrc, c.src.Cols), NewMatrix[float32](b.NumDst, c.dst.Cols)
+			var tr Transpose
+			tr.Build(x, b)
+			kernels[name+" sum"] = func() { a.Sum(x, y, c.v) }
+			kernels[name+" softmax backward"] = func() { a.Backward(x, &tr, dv, c.dy, c.v, ds, dself) }
+			kernels[name+" scores"] = func() { a.Additive(x, c.src, c.dst) }
+			kernels[name+" scores backward"] = func() { a.AdditiveBackward(x, &tr, ds, dself, c.src, c.dst, dsrc, ddst, nil) }
+			if s.dynamic {
+				kernels[name+" scores"] = func() { a.Dynamic(x, c.src, c.dst, c.att) }
+				kernels[name+" scores backward"] = func() { a.DynamicBackward(x, &tr, ds, dself, c.src, c.dst, c.att, dsrc, ddst, datt) }
+			}
 		}
 		for name, f := range kernels {
 			f()
