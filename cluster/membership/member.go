@@ -187,8 +187,9 @@ func (m *Member) renew(counted time.Time) {
 	// The store may end the lease TTL after it heard of it; this node ends its
 	// own counting an eighth earlier, from when it spoke.
 	until := func() time.Duration { return time.Until(counted.Add(m.cfg.TTL - m.cfg.TTL/8)) }
+	wait := every
 	for {
-		next := time.NewTimer(min(every, until()))
+		next := time.NewTimer(min(wait, until()))
 		select {
 		case <-m.ctx.Done():
 			next.Stop()
@@ -201,17 +202,19 @@ func (m *Member) renew(counted time.Time) {
 			return
 		}
 		sent := time.Now()
-		ctx, cancel := context.WithTimeout(m.ctx, min(left, m.cfg.TTL/2))
+		ctx, cancel := context.WithTimeout(m.ctx, min(left, every))
 		err := m.store.Renew(ctx, m.lease)
 		cancel()
 		switch {
 		case err == nil:
-			counted = sent
+			counted, wait = sent, every
 		case errors.Is(err, ErrLeaseGone):
 			m.fence(fmt.Errorf("%w: %w", ErrFenced, err))
 			return
 		default:
+			// At once, and so by way of another of the store's servers.
 			m.cfg.Logger.Warn("the lease could not be renewed yet", "error", err)
+			wait = every / 8
 		}
 	}
 }

@@ -128,13 +128,16 @@ func (t *Trainers) follow(ctx context.Context) {
 			t.group.Close()
 		}
 		t.mu.Unlock()
-		if t.o.Member.Leads(v) {
+		var again <-chan time.Time // a store that changes its leader fails writes for a while
+		if t.o.Member.Leads(v) && t.o.Member.Err() == nil {
 			if err := t.lead(ctx, v, r, id); err != nil && ctx.Err() == nil {
 				t.o.Logger.Warn("the group of trainers could not be written down", "error", err)
+				again = time.After(patience)
 			}
 		}
 		select {
 		case <-changed:
+		case <-again:
 		case <-t.o.Member.Lost():
 			t.leave()
 			return
@@ -186,6 +189,8 @@ func (t *Trainers) lead(ctx context.Context, v *membership.View, r record, id in
 	if err != nil {
 		return fmt.Errorf("trainers: %w", err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, writeLimit)
+	defer cancel()
 	_, err = t.o.Member.SetValue(ctx, v.Epoch, groupKey, id, value)
 	if errors.Is(err, membership.ErrStale) {
 		return nil // the view that follows has what is newer
@@ -199,14 +204,6 @@ type State struct {
 	Step     int64  // the next one
 	Save     func() ([]byte, error)
 	Restore  func([]byte) error
-}
-
-// Share is this node's part in a group. It implements actors.Share.
-type Share struct {
-	t     *Trainers
-	group *reduce.Group
-	id    int64
-	began bool // a step was made
 }
 
 // Meet waits for a group that this node is in, and brings its run to where the
@@ -265,27 +262,50 @@ func (t *Trainers) meet(ctx context.Context, s *State) (*Share, error) {
 // until its lease ends.
 const patience = 300 * time.Millisecond
 
+// writeLimit bounds a write to the store, which is tried again.
+const writeLimit = 2 * time.Second
+
 // failed tells the leader that a group did not work out, unless there is another
-// soon.
+// soon. It tries until the leader has made another or this node is none any more.
 func (t *Trainers) failed(ctx context.Context, id int64) error {
-	limit := time.NewTimer(patience)
-	defer limit.Stop()
-	for waiting := true; waiting; {
+	for told := false; ; {
+		limit := time.NewTimer(patience)
+		newer, err := t.newer(ctx, id, limit.C)
+		limit.Stop()
+		if newer || err != nil || told {
+			return err
+		}
+		write, cancel := context.WithTimeout(ctx, writeLimit)
+		err = t.o.Member.Announce(write, func(i *membership.Info) { i.Failed = id })
+		cancel()
+		switch {
+		case err == nil:
+			told = true
+		case errors.Is(err, membership.ErrFenced):
+			return err
+		default:
+			t.o.Logger.Warn("the leader could not be told of a group that failed", "group", id, "error", err)
+		}
+	}
+}
+
+// newer waits for a newer group than id, until limit.
+func (t *Trainers) newer(ctx context.Context, id int64, limit <-chan time.Time) (bool, error) {
+	for {
 		_, changed := t.o.Member.View()
 		if _, now, _ := t.newest(); now > id {
-			return nil
+			return true, nil
 		}
 		select {
 		case <-changed:
-		case <-limit.C:
-			waiting = false
+		case <-limit:
+			return false, nil
 		case <-t.o.Member.Lost():
-			return nil
+			return false, t.o.Member.Err()
 		case <-ctx.Done():
-			return nil
+			return false, ctx.Err()
 		}
 	}
-	return t.o.Member.Announce(ctx, func(i *membership.Info) { i.Failed = id })
 }
 
 // await waits for a group that was not tried, that this node is in, and all of
@@ -315,115 +335,6 @@ func (t *Trainers) await(ctx context.Context) (record, int64, error) {
 			return r, 0, ctx.Err()
 		}
 	}
-}
-
-// The first numbers of a group's sums are for meeting; step s is number
-// firstStep + s.
-const firstStep = 3
-
-// round tells everybody mine and returns what everybody told.
-func (s *Share) round(ctx context.Context, number int64, mine hello) ([]hello, error) {
-	b, err := mine.encode()
-	if err != nil {
-		return nil, err
-	}
-	n := s.group.Size()
-	parts, meta := make([][]float32, n), make([][]byte, n)
-	parts[s.group.Self()], meta[s.group.Self()] = []float32{}, b
-	metas, err := s.group.Sum(ctx, number, []float32{}, parts, meta)
-	if err != nil {
-		return nil, err
-	}
-	all := make([]hello, n)
-	for i, b := range metas {
-		if all[i], err = decodeHello(b); err != nil {
-			return nil, fmt.Errorf("trainers: what trainer %d says: %w", i, err)
-		}
-	}
-	return all, nil
-}
-
-// sync brings all members to the furthest one's state.
-func (s *Share) sync(ctx context.Context, state *State) error {
-	lineage := s.t.cut(state.Step)
-	all, err := s.round(ctx, 0, hello{Identity: state.Identity, Step: state.Step, First: firstOf(lineage, state.Step)})
-	if err != nil {
-		return err
-	}
-	first, behind := 0, false
-	for i, h := range all {
-		if h.Identity != state.Identity {
-			return fmt.Errorf("%w: trainer %d has another configuration, data or version of gnnactor", ErrOtherRun, i)
-		}
-		if f := all[first]; h.Step > f.Step || h.Step == f.Step && h.First < f.First {
-			first = i
-		}
-		behind = behind || h.Step != all[0].Step || h.First != all[0].First
-	}
-	if !behind {
-		return nil
-	}
-	mine := hello{Step: state.Step}
-	if first == s.group.Self() { // who is furthest serves its state
-		mine.Lineage = lineage
-		b, err := state.Save()
-		if err != nil {
-			return fmt.Errorf("%w: save: %w", errState, err)
-		}
-		var withdraw func()
-		if mine.Ticket, withdraw, err = s.t.o.Plane.Offer([][]byte{b}, nil); err != nil {
-			return err
-		}
-		defer withdraw()
-	}
-	told, err := s.round(ctx, 1, mine)
-	if err != nil {
-		return err
-	}
-	if told[first].Step != all[first].Step {
-		return fmt.Errorf("trainers: trainer %d is at step %d, and at %d", first, all[first].Step, told[first].Step)
-	}
-	if state.Step < told[first].Step {
-		ticket := told[first].Ticket
-		if ticket.Size > maxState {
-			return fmt.Errorf("%w: %d bytes", errState, ticket.Size)
-		}
-		b, err := s.t.o.Plane.Fetch(ctx, ticket, nil)
-		if err != nil {
-			return err
-		}
-		if err := state.Restore(b); err != nil {
-			return fmt.Errorf("%w: restore: %w", errState, err)
-		}
-		state.Step = told[first].Step
-	}
-	s.t.adopt(told[first].Lineage)
-	_, err = s.round(ctx, 2, hello{}) // nobody withdraws before all have it
-	return err
-}
-
-// maxState bounds a state that is accepted from a peer.
-const maxState = 64 << 30
-
-// Mine reports whether this node has micro-batch m of so many.
-func (s *Share) Mine(m, of int) bool {
-	from, to := reduce.Deal(of, s.group.Size(), s.group.Self())
-	return m >= from && m < to
-}
-
-// Sum implements actors.Share.
-func (s *Share) Sum(ctx context.Context, step int64, dst []float32, parts [][]float32, meta [][]byte) ([][]byte, error) {
-	metas, err := s.group.Sum(ctx, firstStep+step, dst, parts, meta)
-	if err != nil {
-		return nil, errors.Join(err, s.t.failed(ctx, s.id))
-	}
-	from, to := reduce.Deal(len(parts), s.group.Size(), s.group.Self())
-	s.t.record(step, s.id, to-from)
-	if !s.began {
-		s.began = true
-		s.t.o.Logger.Info("the group made its first step", "group", s.id, "step", step)
-	}
-	return metas, nil
 }
 
 // Finish ends a run: it returns when every trainer has made the last step, or

@@ -1,0 +1,126 @@
+package trainers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/gnnactor/gnnactor/cluster/reduce"
+)
+
+// Share is this node's part in a group. It implements actors.Share.
+type Share struct {
+	t     *Trainers
+	group *reduce.Group
+	id    int64
+	began bool // a step was made
+}
+
+// The first numbers of a group's sums are for meeting; step s is number
+// firstStep + s.
+const firstStep = 3
+
+// round tells everybody mine and returns what everybody told.
+func (s *Share) round(ctx context.Context, number int64, mine hello) ([]hello, error) {
+	b, err := mine.encode()
+	if err != nil {
+		return nil, err
+	}
+	n := s.group.Size()
+	parts, meta := make([][]float32, n), make([][]byte, n)
+	parts[s.group.Self()], meta[s.group.Self()] = []float32{}, b
+	metas, err := s.group.Sum(ctx, number, []float32{}, parts, meta)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]hello, n)
+	for i, b := range metas {
+		if all[i], err = decodeHello(b); err != nil {
+			return nil, fmt.Errorf("trainers: what trainer %d says: %w", i, err)
+		}
+	}
+	return all, nil
+}
+
+// sync brings all members to the furthest one's state.
+func (s *Share) sync(ctx context.Context, state *State) error {
+	lineage := s.t.cut(state.Step)
+	all, err := s.round(ctx, 0, hello{Identity: state.Identity, Step: state.Step, First: firstOf(lineage, state.Step)})
+	if err != nil {
+		return err
+	}
+	first, behind := 0, false
+	for i, h := range all {
+		if h.Identity != state.Identity {
+			return fmt.Errorf("%w: trainer %d has another configuration, data or version of gnnactor", ErrOtherRun, i)
+		}
+		if f := all[first]; h.Step > f.Step || h.Step == f.Step && h.First < f.First {
+			first = i
+		}
+		behind = behind || h.Step != all[0].Step || h.First != all[0].First
+	}
+	if !behind {
+		return nil
+	}
+	mine := hello{Step: state.Step}
+	if first == s.group.Self() { // who is furthest serves its state
+		mine.Lineage = lineage
+		b, err := state.Save()
+		if err != nil {
+			return fmt.Errorf("%w: save: %w", errState, err)
+		}
+		var withdraw func()
+		if mine.Ticket, withdraw, err = s.t.o.Plane.Offer([][]byte{b}, nil); err != nil {
+			return err
+		}
+		defer withdraw()
+	}
+	told, err := s.round(ctx, 1, mine)
+	if err != nil {
+		return err
+	}
+	if told[first].Step != all[first].Step {
+		return fmt.Errorf("trainers: trainer %d is at step %d, and at %d", first, all[first].Step, told[first].Step)
+	}
+	if state.Step < told[first].Step {
+		ticket := told[first].Ticket
+		if ticket.Size > maxState {
+			return fmt.Errorf("%w: %d bytes", errState, ticket.Size)
+		}
+		b, err := s.t.o.Plane.Fetch(ctx, ticket, nil)
+		if err != nil {
+			return err
+		}
+		if err := state.Restore(b); err != nil {
+			return fmt.Errorf("%w: restore: %w", errState, err)
+		}
+		state.Step = told[first].Step
+	}
+	s.t.adopt(told[first].Lineage)
+	_, err = s.round(ctx, 2, hello{}) // nobody withdraws before all have it
+	return err
+}
+
+// maxState bounds a state that is accepted from a peer.
+const maxState = 64 << 30
+
+// Mine reports whether this node has micro-batch m of so many.
+func (s *Share) Mine(m, of int) bool {
+	from, to := reduce.Deal(of, s.group.Size(), s.group.Self())
+	return m >= from && m < to
+}
+
+// Sum implements actors.Share.
+func (s *Share) Sum(ctx context.Context, step int64, dst []float32, parts [][]float32, meta [][]byte) ([][]byte, error) {
+	metas, err := s.group.Sum(ctx, firstStep+step, dst, parts, meta)
+	if err != nil {
+		return nil, errors.Join(err, s.t.failed(ctx, s.id))
+	}
+	from, to := reduce.Deal(len(parts), s.group.Size(), s.group.Self())
+	s.t.record(step, s.id, to-from)
+	if !s.began {
+		s.began = true
+		s.t.o.Logger.Info("the group made its first step", "group", s.id, "step", step)
+	}
+	return metas, nil
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Long is the environment variable that makes the tests of disturbed clusters
+// as long as they are meant to be, minutes each: by its value in epochs.
+const long = "GNNACTOR_NETLAB_EPOCHS"
+
+// longEpochs skips a test that is only worth its time when it is long.
+func longEpochs(t *testing.T) int {
+	t.Helper()
+	n, err := strconv.Atoi(os.Getenv(long))
+	if err != nil || n < 1 {
+		t.Skipf("it takes minutes; set %s to a number of epochs that take 3 minutes, such as 20000", long)
+	}
+	return n
+}
+
+// kill kills everything of a node, as a power failure would.
+func (c *netCluster) kill(i int) time.Time {
+	c.t.Helper()
+	at := time.Now()
+	if err := c.nodes[i].process.Kill(); err != nil {
+		c.t.Fatal(err)
+	}
+	if i < len(c.stores) {
+		if err := c.stores[i].Kill(); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	return at
+}
+
+// killed kills nodes in turn; each is back in the group before the next goes.
+func killed(t *testing.T, epochs int, victims []int, every time.Duration) {
+	c := startStores(t, 4, 3)
+	args := netArgs(epochs)
+	c.train(args...)
+	c.awaitStep(c.nodes[1], time.Time{})
+	began := time.Now()
+	var pauses []time.Duration
+	for k, v := range victims {
+		if wait := time.Until(began.Add(time.Duration(k) * every)); wait > 0 {
+			<-time.After(wait)
+		}
+		starts := c.nodes[v].process.Starts()
+		at := c.kill(v)
+		pause := c.awaitStep(c.nodes[(v+1)%4], at).Sub(at)
+		t.Logf("n%d killed: the next step after %v", v, pause)
+		pauses = append(pauses, pause)
+		if err := c.nodes[v].process.Await(c.ctx, starts+1); err != nil {
+			t.Fatal(err)
+		}
+		if v < len(c.stores) {
+			if err := c.stores[v].Await(c.ctx, c.stores[v].Starts()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.awaitStep(c.nodes[v], at)
+	}
+	c.finish(alone(t, args))
+	slices.Sort(pauses)
+	t.Logf("%d kills: the next step after %v (median), %v at most", len(pauses), pauses[len(pauses)/2], pauses[len(pauses)-1])
+}
+
+// A trainer, and the leader with its store, are killed and come back.
+func TestNetKill(t *testing.T) { killed(t, 400, []int{3, 0}, 0) }
+
+// Any node is killed every 10 s for 2 minutes.
+func TestNetKillLong(t *testing.T) {
+	epochs := longEpochs(t)
+	killed(t, epochs, []int{3, 0, 1, 2, 0, 3, 1, 0, 2, 3, 1, 0}, 10*time.Second)
+}
+
+// disturbed trains while something is wrong for a while.
+func disturbed(t *testing.T, epochs int, store []string, train []string, begin func(*netCluster) error, during time.Duration, end func(*netCluster) error) {
+	c := startStores(t, 4, 3, store...)
+	args := netArgs(epochs)
+	c.train(append(slices.Clone(args), train...)...)
+	c.awaitStep(c.nodes[1], time.Time{})
+	if err := begin(c); err != nil {
+		t.Fatal(err)
+	}
+	<-time.After(during)
+	if err := end(c); err != nil {
+		t.Fatal(err)
+	}
+	for i, n := range c.nodes {
+		if strings.Contains(n.log.String(), `"parameters_sha256"`) {
+			t.Logf("n%d was done before the disturbance ended", i)
+		}
+	}
+	one := alone(t, args)
+	for i, r := range c.finish(one) {
+		t.Logf("n%d: %d groups, %d micro-batches, %.1f s, started %d times", i, len(r.Cluster.Lineage), r.Cluster.MicroBatches, r.Seconds, c.nodes[i].process.Starts())
+	}
+}
+
+func stop(i int, s syscall.Signal) func(*netCluster) error {
+	return func(c *netCluster) error {
+		if err := c.nodes[i].process.Signal(s); err != nil {
+			return err
+		}
+		if i < len(c.stores) {
+			return c.stores[i].Signal(s)
+		}
+		return nil
+	}
+}
+
+// A node stands still for 20 s, and wakes as one that is fenced.
+func TestNetFreeze(t *testing.T) {
+	disturbed(t, longEpochs(t), nil, nil, stop(0, syscall.SIGSTOP), 20*time.Second, stop(0, syscall.SIGCONT))
+}
+
+// A node is cut off for 20 s.
+func TestNetCut(t *testing.T) {
+	disturbed(t, longEpochs(t), nil, nil, func(c *netCluster) error { return c.nodes[0].host.Cut() }, 20*time.Second,
+		func(c *netCluster) error { return c.nodes[0].host.Mend() })
+}
+
+// A node loses 5 % of its packets.
+func TestNetLoss(t *testing.T) {
+	disturbed(t, longEpochs(t)/8, nil, nil, func(c *netCluster) error { return c.nodes[1].host.Loss(5) }, 0,
+		func(*netCluster) error { return nil })
+}
+
+// A node is 200 ms away.
+func TestNetLatency(t *testing.T) {
+	disturbed(t, 4, []string{"--heartbeat", "200ms"}, []string{"--lease", "6s"},
+		func(c *netCluster) error { return c.nodes[1].host.Latency(200 * time.Millisecond) }, 0, func(*netCluster) error { return nil })
+}

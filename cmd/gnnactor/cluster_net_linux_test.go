@@ -1,0 +1,284 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gnnactor/gnnactor/cluster/trainers"
+	"github.com/gnnactor/gnnactor/internal/netlab"
+)
+
+// asCommand makes the test binary gnnactor itself, on the hosts of a lab.
+const asCommand = "GNNACTOR_TEST_COMMAND"
+
+func init() {
+	if os.Getenv(asCommand) == "1" {
+		main()
+	}
+}
+
+// output is what a process writes, and can be waited for.
+type output struct {
+	mu    sync.Mutex
+	text  bytes.Buffer
+	wrote chan struct{}
+}
+
+func newOutput() *output { return &output{wrote: make(chan struct{})} }
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.text.Write(b)
+	close(o.wrote)
+	o.wrote = make(chan struct{})
+	return len(b), nil
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// await waits for what was written to be as f wants it.
+func (o *output) await(ctx context.Context, f func(string) bool) error {
+	for {
+		o.mu.Lock()
+		text, wrote := o.text.String(), o.wrote
+		o.mu.Unlock()
+		if f(text) {
+			return nil
+		}
+		select {
+		case <-wrote:
+		case <-ctx.Done():
+			return fmt.Errorf("%w; it wrote:\n%s", context.Cause(ctx), ending(text))
+		}
+	}
+}
+
+func ending(text string) string { return text[max(0, len(text)-4000):] }
+
+// netCluster is a cluster on the hosts of a lab: a trainer on each, a store on
+// the first.
+type netCluster struct {
+	t         *testing.T
+	ctx       context.Context
+	lab       *netlab.Lab
+	dir, self string
+	endpoints []string
+	stores    []*netlab.Process
+	nodes     []*netNode
+}
+
+type netNode struct {
+	host    *netlab.Host
+	name    string
+	process *netlab.Process
+	log     *output
+}
+
+func startStores(t *testing.T, hosts, stores int, args ...string) *netCluster {
+	t.Helper()
+	limit := 3 * time.Minute
+	if d, ok := t.Deadline(); ok {
+		limit = max(limit, time.Until(d)-10*time.Second)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	t.Cleanup(cancel)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &netCluster{t: t, ctx: ctx, lab: netlab.ForTest(t, hosts), dir: t.TempDir(), self: self}
+	makeCerts := []string{"cluster", "certs", c.certs()}
+	for i, h := range c.lab.Hosts() {
+		n := &netNode{host: h, name: fmt.Sprintf("n%d", i), log: newOutput()}
+		c.nodes = append(c.nodes, n)
+		makeCerts = append(makeCerts, n.name+"="+h.Addr().String())
+	}
+	mustInvoke(t, makeCerts...)
+	for i, n := range c.nodes[:stores] {
+		addr := n.host.Addr().String()
+		start := []string{"cluster", "start", "--node", n.name, "--certs", c.certs(), "--dir", filepath.Join(c.dir, n.name),
+			"--listen", addr + ":7400", "--peers", addr + ":7401"}
+		if i > 0 {
+			start = append(start, "--join", c.endpoints[0])
+		}
+		log := newOutput()
+		c.stores = append(c.stores, c.start(n.host, log, append(start, args...)))
+		if err := log.await(ctx, func(s string) bool { return strings.Contains(s, "serves at") }); err != nil {
+			t.Fatalf("store %d: %v", i, err)
+		}
+		c.endpoints = append(c.endpoints, addr+":7400")
+	}
+	return c
+}
+
+func (c *netCluster) certs() string { return filepath.Join(c.dir, "certs") }
+
+// start runs gnnactor on a host, as systemd would.
+func (c *netCluster) start(h *netlab.Host, log *output, args []string) *netlab.Process {
+	c.t.Helper()
+	p, err := h.Start(netlab.Command{Path: c.self, Args: args, Dir: c.dir, Env: []string{asCommand + "=1"}, Log: log, Restart: 3 * time.Second})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return p
+}
+
+// train starts a trainer on every host.
+func (c *netCluster) train(args ...string) {
+	c.t.Helper()
+	for _, n := range c.nodes {
+		all := slices.Concat([]string{"train"}, args, []string{
+			"--output", "json", "--cluster", strings.Join(c.endpoints, ","), "--certs", c.certs(), "--node", n.name,
+			"--node-dir", filepath.Join(c.dir, n.name), "--checkpoint", filepath.Join(c.dir, n.name, "checkpoint"), "--resume",
+			"--listen", n.host.Addr().String() + ":7402", "--wait-for", fmt.Sprint(len(c.nodes)),
+		})
+		n.process = c.start(n.host, n.log, all)
+	}
+}
+
+// firstSteps returns when groups made their first steps, by what a node says.
+func firstSteps(log string) (all []time.Time) {
+	for line := range strings.Lines(log) {
+		at, ok := strings.CutPrefix(line, "time=")
+		if !ok || !strings.Contains(line, "the group made its first step") {
+			continue
+		}
+		at, _, _ = strings.Cut(at, " ")
+		if when, err := time.Parse(time.RFC3339Nano, at); err == nil {
+			all = append(all, when)
+		}
+	}
+	return all
+}
+
+// awaitStep waits until a group that n is in makes its first step after when,
+// and returns that time.
+func (c *netCluster) awaitStep(n *netNode, when time.Time) (first time.Time) {
+	c.t.Helper()
+	err := n.log.await(c.ctx, func(log string) bool {
+		if i := slices.IndexFunc(firstSteps(log), func(at time.Time) bool { return at.After(when) }); i >= 0 {
+			first = firstSteps(log)[i]
+			return true
+		}
+		return strings.Contains(log, `"parameters_sha256"`)
+	})
+	if err != nil {
+		c.t.Fatalf("%s makes no step: %v", n.name, err)
+	}
+	if first.IsZero() {
+		c.t.Fatalf("%s was done before the disturbance: more epochs are needed", n.name)
+	}
+	return first
+}
+
+// netResult is what a trainer prints at its end.
+type netResult struct {
+	SHA     string  `json:"parameters_sha256"`
+	Batches int64   `json:"batches"`
+	Seconds float64 `json:"seconds"`
+	Cluster struct {
+		MicroBatches int64          `json:"micro_batches"`
+		Lineage      []trainers.Run `json:"lineage"`
+	} `json:"cluster"`
+}
+
+func resultOf(t *testing.T, text string) (r netResult) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "{") {
+			if err := json.Unmarshal([]byte(line), &r); err != nil {
+				t.Fatalf("%v in %s", err, line)
+			}
+		}
+	}
+	return r
+}
+
+// finish waits for the run's end and checks that every node has the parameters
+// of one process, by a lineage that holds each of its steps once.
+func (c *netCluster) finish(one netResult) (all []netResult) {
+	c.t.Helper()
+	for _, n := range c.nodes {
+		state, err := n.process.Wait(c.ctx)
+		if err != nil || !state.Success() {
+			c.t.Fatalf("%s: %v, %v:\n%s", n.name, state, err, ending(n.log.String()))
+		}
+		r := resultOf(c.t, n.log.String())
+		if r.SHA == "" || r.SHA != one.SHA {
+			c.t.Errorf("%s: parameters %s, not those of one process, %s", n.name, r.SHA, one.SHA)
+		}
+		all = append(all, r)
+	}
+	c.checkLineages(all, one.Batches)
+	return all
+}
+
+func (c *netCluster) checkLineages(all []netResult, steps int64) {
+	c.t.Helper()
+	whole := false
+	for i, r := range all {
+		l := r.Cluster.Lineage
+		for j := 1; j < len(l); j++ {
+			if l[j].First != l[j-1].Next || l[j].Group <= l[j-1].Group {
+				c.t.Errorf("n%d: the lineage %v has a gap, or a step twice", i, l)
+			}
+		}
+		if len(l) > 0 && l[len(l)-1].Next != steps {
+			c.t.Errorf("n%d: the lineage %v does not end at step %d", i, l, steps)
+		}
+		whole = whole || len(l) > 0 && l[0].First == 0
+	}
+	if !whole {
+		c.t.Error("no node has the whole lineage")
+	}
+}
+
+func netArgs(epochs int) []string {
+	return []string{"--micro-batches", "8", "--batch-size", "64", "--epochs", fmt.Sprint(epochs), "--eval-every", "10",
+		"--threads", "1", "--seed", "3", "--baseline=false"}
+}
+
+// alone trains in this process.
+func alone(t *testing.T, args []string) netResult {
+	t.Helper()
+	out, _ := mustInvoke(t, append(slices.Concat([]string{"train"}, args), "--output", "json")...)
+	return resultOf(t, out)
+}
+
+// Four hosts under mutual TLS train to the bits of one process, and each
+// computes its part. Every port that listens is one that is known of, and
+// refuses whoever has no certificate of the cluster.
+func TestNetTrain(t *testing.T) {
+	c := startStores(t, 4, 1)
+	args := netArgs(300)
+	c.train(args...)
+	c.awaitStep(c.nodes[1], time.Time{})
+	c.checkPorts()
+	one := alone(t, args)
+	for i, r := range c.finish(one) {
+		if n, all := r.Cluster.MicroBatches, 8*one.Batches; n < all/8 || n > all/2 {
+			t.Errorf("n%d computed %d of %d micro-batches", i, n, all)
+		}
+	}
+}
+
+func portNumbers(ports []netlab.Port) (all []uint16) {
+	for _, p := range ports {
+		all = append(all, p.Addr.Port())
+	}
+	return all
+}
