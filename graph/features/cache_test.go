@@ -2,6 +2,7 @@ package features
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 )
@@ -103,4 +104,66 @@ func TestDynamicCacheRemembersGhosts(t *testing.T) {
 		t.Error("7, which came back as a ghost, was driven out by rows that are seen once")
 	}
 	checkEmpty(t, s)
+}
+
+// A batch that waits for room finds a generation that is published before it
+// gets it: its shares are those of a batch that came after the publication, and
+// the pin keeps its place.
+func TestPublishWhileALeaseWaits(t *testing.T) {
+	src := testTable(40, 4)
+	ctx, store := context.Background(), Memory(src)
+	defer store.Close()
+	for _, keep := range []int{0, 1, 2} {
+		for _, cache := range []int{0, 3} {
+			var stats [2]SlabStats
+			for late := range 2 { // published before Match, or between Match and Resume
+				s, _ := NewSlab(LayoutOf(src), SlabOptions{Slots: 10, Keep: keep, Cache: cache, Poison: true})
+				read := func(r Request, err error) {
+					if err == nil {
+						err = Read(ctx, store, r)
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				p, err := s.Pin([]uint32{1, 2, 3})
+				read(p.Request(), err)
+				before, err := s.Match([]uint32{10, 11, 12, 13})
+				read(before.Request(), err)
+				if late == 0 {
+					s.Publish(p)
+				}
+				inputs := []uint32{1, 20, 2, 2, 21, 22, 3, 23, 24, 25}
+				l, err := s.Match(inputs)
+				if !errors.Is(err, ErrFull) {
+					t.Fatalf("the batch need not wait: %v", err)
+				}
+				if late == 1 {
+					s.Publish(p)
+				}
+				s.Release(before)
+				if err := s.Resume(l); err != nil {
+					t.Fatal(err)
+				}
+				read(l.Request(), nil)
+				checkRows(t, src, s.Table(), inputs, l.Slots)
+				if want := []uint32{20, 21, 22, 23, 24, 25}; !slices.Equal(l.Load, want) {
+					t.Errorf("keep %d, cache %d, late %d: it reads %v, want %v", keep, cache, late, l.Load, want)
+				}
+				stats[late] = s.Stats()
+				s.Release(l)
+				after, err := s.Match([]uint32{3, 1, 2})
+				if err != nil || len(after.Load) != 0 || !slices.Equal(after.Slots, []uint32{p.slots[2], p.slots[0], p.slots[1]}) {
+					t.Errorf("keep %d, cache %d, late %d: the pin lost its place: %+v (%v)", keep, cache, late, after, err)
+				}
+				s.Release(after)
+				s.Unpin(p)
+				checkEmpty(t, s)
+				s.Close()
+			}
+			if stats[0] != stats[1] {
+				t.Errorf("keep %d, cache %d: published before %+v, while it waited %+v", keep, cache, stats[0], stats[1])
+			}
+		}
+	}
 }

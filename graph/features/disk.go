@@ -142,7 +142,8 @@ func (s *disk) serve() {
 	var buf []byte
 	for j := range s.work {
 		if j.error() == nil {
-			if err := s.readRun(j.plan.keys[j.run.first:j.run.last], j.dst, &buf); err != nil {
+			err := recovered(func() error { return s.readRun(j.plan.keys[j.run.first:j.run.last], j.dst, &buf) })
+			if err != nil {
 				j.mu.Lock()
 				if j.err == nil {
 					j.err = err
@@ -181,6 +182,19 @@ func (s *disk) readRun(keys []uint64, dst *graph.Features, buf *[]byte) error {
 	}
 	for _, k := range keys {
 		copy(s.row(dst, k), p[int(k>>32-keys[0]>>32)*s.rowBytes:])
+	}
+	return nil
+}
+
+// readRuns reads some runs of p, one after the other.
+func (s *disk) readRuns(ctx context.Context, p *plan, runs []run, dst *graph.Features, buf *[]byte) error {
+	for _, r := range runs {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := s.readRun(p.keys[r.first:r.last], dst, buf); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -73,6 +73,23 @@ func (s *Slab) find(l *Lease, inputs []uint32) {
 	l.misses, l.hits = misses[:m], hits[:h]
 }
 
+// findAgain is find for the misses of a lease that waited: since then a pin was
+// published, or a batch was released whose rows are cached.
+func (s *Slab) findAgain(l *Lease) {
+	n := 0
+	l.hits = l.hits[:0]
+	for _, at := range l.misses {
+		if p := s.place[l.inputs[at]]; p != 0 && p&ghostBit == 0 {
+			l.Slots[at] = p - 1
+			l.hits = append(l.hits, p-1)
+			continue
+		}
+		l.misses[n] = at
+		n++
+	}
+	l.misses = l.misses[:n]
+}
+
 // touch marks the slots that l found as read by it, and counts them.
 func (s *Slab) touch(l *Lease) {
 	for strip, next := range strips(l.hits) {
@@ -87,7 +104,7 @@ func (s *Slab) touch(l *Lease) {
 			default:
 				s.stats.Cached++
 			}
-			if x.queue != 0 && x.freq < maxFreq {
+			if x.queue != 0 && x.freq < maxFreq && x.last != l.number {
 				x.freq++
 			}
 			x.last = l.number
@@ -95,8 +112,35 @@ func (s *Slab) touch(l *Lease) {
 	}
 }
 
-// fill gives the misses of l the slots that room made sure of.
+// pending is the place of a node that distinct has counted: the ghost number 0,
+// which no row gets.
+const pending = ghostBit
+
+// distinct returns how many nodes the misses of l are.
+func (s *Slab) distinct(l *Lease) int {
+	places := l.hits[:0] // the hits were touched: their memory is free
+	for strip := range strips(l.misses) {
+		for _, at := range strip {
+			if u := l.inputs[at]; s.place[u] != pending {
+				places = append(places, s.place[u])
+				s.place[u] = pending
+			}
+		}
+	}
+	n := 0
+	for _, at := range l.misses {
+		if u := l.inputs[at]; s.place[u] == pending {
+			s.place[u] = places[n]
+			n++
+		}
+	}
+	return n
+}
+
+// fill gives the misses of l the slots that room made sure of: one to a node,
+// however often l lists it.
 func (s *Slab) fill(l *Lease) {
+	places := l.hits[:0] // of l.Load, before
 	for strip := range strips(l.misses) {
 		var nodes [stripLength]uint32
 		for i, at := range strip {
@@ -106,14 +150,24 @@ func (s *Slab) fill(l *Lease) {
 		s.fetchSlots(s.free[max(0, len(s.free)-len(strip)):], 0)
 		for i, at := range strip {
 			u := nodes[i]
+			before := s.place[u]
+			if before != 0 && before&ghostBit == 0 { // l lists it again
+				l.Slots[at] = before - 1
+				continue
+			}
 			p := s.take(u)
 			s.slots[p].last = l.number
-			if s.o.Keep > 0 {
-				s.place[u] = p + 1
-			}
+			s.place[u] = p + 1
+			places = append(places, before)
 			l.Slots[at] = p
 			l.Load = append(l.Load, u)
 			l.LoadSlots = append(l.LoadSlots, p)
 		}
+	}
+	if s.o.Keep > 0 {
+		return
+	}
+	for i, u := range l.Load { // no other batch is to find them
+		s.place[u] = places[i]
 	}
 }

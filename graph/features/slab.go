@@ -44,7 +44,7 @@ var ErrFull = errors.New("features: the slab is full until a batch is released")
 type SlabStats struct {
 	Batches int64
 	Rows    int64 // inputs of all batches
-	Shared  int64 // of them: there because a batch in flight or kept has them
+	Shared  int64 // of them: there because a batch in flight or kept has them, or this one twice
 	Pinned  int64 // of them: there because they are pinned
 	Cached  int64 // of them: there because the dynamic cache has them
 	Loaded  int64 // the others: to be read
@@ -172,8 +172,9 @@ func (s *Slab) Close() error {
 	return err
 }
 
-// Match gives the next batch, whose distinct input nodes are given, its slots.
-// The lease lists what has to be read. Its rows are complete when the reads of
+// Match gives the next batch, whose input nodes are given, its slots: a node
+// that is listed several times (a temporal batch does that) has one slot. The
+// lease lists what has to be read. Its rows are complete when the reads of
 // this lease and of all leases before it are done, for it may share rows that
 // are still under way.
 //
@@ -220,11 +221,17 @@ func (s *Slab) Resume(l *Lease) error {
 	if s.waiting != l {
 		return errors.New("features: Resume of a lease that does not wait")
 	}
+	s.findAgain(l)
+	s.touch(l)
 	return s.resume(l)
 }
 
 func (s *Slab) resume(l *Lease) error {
-	if need := len(l.misses); !s.room(need) {
+	need := len(l.misses)
+	if need > len(s.free)+s.limit-s.fresh {
+		need = s.distinct(l)
+	}
+	if !s.room(need) {
 		used := s.fresh - len(s.free)
 		for _, o := range s.live {
 			if !o.released && o != l {
@@ -238,7 +245,8 @@ func (s *Slab) resume(l *Lease) error {
 			need, s.layout.RowBytes(), used, s.limit)
 	}
 	s.fill(l)
-	s.stats.Loaded += int64(len(l.misses))
+	s.stats.Loaded += int64(len(l.Load))
+	s.stats.Shared += int64(len(l.misses) - len(l.Load))
 	l.misses, l.inputs, s.waiting = l.misses[:0], nil, nil
 	return nil
 }

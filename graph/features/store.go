@@ -3,10 +3,12 @@ package features
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"sync"
 
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/internal/fault"
+	"github.com/gnnactor/gnnactor/internal/pool"
 )
 
 // Request is rows to read: row IDs[i] of the store goes to row Slots[i] of Dst.
@@ -54,12 +56,14 @@ func Read(ctx context.Context, s Store, r Request) error {
 // Guard calls f, which reads mapped files, and returns its error; a fault in a
 // mapped file (one that was shortened, or lies on a disk that fails) does not
 // end the program, but is returned as an error that names file and offset. It
-// covers f and loops that f runs on a worker pool, assembly included.
+// covers f and loops that f runs on a worker pool, assembly included. f's own
+// errors are returned as they are.
 func Guard(f func() error) error {
-	if err := fault.Guard(f); err != nil {
-		return fmt.Errorf("features: %w", err)
+	err := fault.Guard(f)
+	if e, ok := err.(*fault.Error); ok { // not one that somebody told the place of already
+		return fmt.Errorf("features: %w", e)
 	}
-	return nil
+	return err
 }
 
 // check reports a request that does not fit the rows of l.
@@ -87,7 +91,25 @@ func (r *Request) check(l *Layout) error {
 // reads counts the reads that are under way.
 type reads struct{ wg sync.WaitGroup }
 
-// start runs f on a goroutine of its own and hands its error to done.
+// start runs f on a goroutine of its own and hands its error to done, which is
+// called also when f panics.
 func (a *reads) start(f func() error, done func(error)) {
-	a.wg.Go(func() { done(f()) })
+	a.wg.Go(func() { done(recovered(f)) })
+}
+
+// recovered calls f and returns its error, or its panic as a *pool.PanicError:
+// on a goroutine of the store nobody else could recover it.
+func recovered(f func() error) (err error) {
+	defer func() {
+		r := recover()
+		if r == nil {
+			return
+		}
+		e, ok := r.(*pool.PanicError)
+		if !ok {
+			e = &pool.PanicError{Value: r, Stack: debug.Stack()}
+		}
+		err = fmt.Errorf("features: a read: %w", e)
+	}()
+	return f()
 }

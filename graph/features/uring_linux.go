@@ -65,7 +65,8 @@ const (
 
 // uring is one io_uring. One goroutine at a time uses it.
 type uring struct {
-	fd int
+	fd    int
+	enter func(fd, n, wait int) (int, unix.Errno) // enterRing, or a test's
 
 	sqMap, cqMap, entryMap []byte
 
@@ -89,7 +90,7 @@ func newRing() (*uring, error) {
 	if e != 0 {
 		return nil, os.NewSyscallError("io_uring_setup", e)
 	}
-	g := &uring{fd: int(fd)}
+	g := &uring{fd: int(fd), enter: enterRing}
 	view := func(offset int64, size uint32) (b []byte, err error) {
 		b, err = unix.Mmap(g.fd, offset, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
 		return b, os.NewSyscallError("mmap", err)
@@ -156,107 +157,197 @@ func (g *uring) prepare(s *disk, dst *graph.Features, keys []uint64, index int) 
 	atomic.StoreUint32(g.sqTail, tail+1)
 }
 
-// enter hands n queued calls over and waits until wait calls are done. It
-// returns how many were taken.
-func (g *uring) enter(n, wait int) (int, error) {
+// rewind takes n queued calls back: the kernel, which looks at the tail only
+// when it is entered, never sees them.
+func (g *uring) rewind(n int) {
+	tail := *g.sqTail
+	for range n {
+		tail--
+		g.free = append(g.free, uint32(g.entries[tail&g.sqMask].user))
+	}
+	atomic.StoreUint32(g.sqTail, tail)
+}
+
+// enterRing hands n queued calls over to the ring fd and waits until wait calls
+// are done. It returns how many were taken: all or some, or none and the reason.
+func enterRing(fd, n, wait int) (int, unix.Errno) {
 	for {
-		taken, _, e := unix.Syscall6(unix.SYS_IO_URING_ENTER, uintptr(g.fd), uintptr(n), uintptr(wait), enterGetEvents, 0, 0)
-		switch e {
-		case 0:
-			return int(taken), nil
-		case unix.EINTR:
-		case unix.EAGAIN, unix.EBUSY: // no resources now: wait for what is under way
-			return 0, nil
-		default:
-			return 0, os.NewSyscallError("io_uring_enter", e)
+		taken, _, e := unix.Syscall6(unix.SYS_IO_URING_ENTER, uintptr(fd), uintptr(n), uintptr(wait), enterGetEvents, 0, 0)
+		if e != unix.EINTR {
+			return int(taken), e
 		}
 	}
+}
+
+// ringRead is a read that is under way on a ring.
+type ringRead struct {
+	*uring
+	s   *disk
+	p   *plan
+	dst *graph.Features
+	err error // the first
+
+	next, queued, flying int // the run to prepare next; calls prepared, and handed over
 }
 
 // readByRing reads the runs of p. The calls that were handed over are waited
-// for, whatever happens, since they write to dst.
+// for, whatever happens, since they write to dst; those that were not are taken
+// back.
 func (s *disk) readByRing(ctx context.Context, p *plan, dst *graph.Features) error {
-	g, err := s.rings.take()
+	g, err := s.rings.take(ctx)
 	if err != nil {
-		return fmt.Errorf("features: %s: no io_uring: %w", s.path, err)
+		return err
 	}
-	next, queued, flying, broken := 0, 0, 0, false
-	for {
-		for next < len(p.runs) && len(g.free) > 0 && err == nil {
-			if ctx.Err() != nil {
-				err = context.Cause(ctx)
-				break
-			}
-			r := p.runs[next]
-			g.prepare(s, dst, p.keys[r.first:r.last], next)
-			next, queued = next+1, queued+1
-		}
-		if queued+flying == 0 {
-			break
-		}
-		taken, failed := g.enter(queued, max(1, min(queued+flying, ringDepth/4)))
-		if failed != nil { // none of the queued calls were taken
-			broken = true
-			if err == nil {
-				err = fmt.Errorf("features: %s: %w", s.path, failed)
-			}
-			queued = 0
-			time.Sleep(time.Millisecond) // those under way come to their end by themselves
-		}
-		queued, flying = queued-taken, flying+taken
-		head := *g.cqHead
-		for tail := atomic.LoadUint32(g.cqTail); head != tail; head++ {
-			c := g.done[head&g.cqMask]
-			r := p.runs[g.calls[c.user]]
-			keys := p.keys[r.first:r.last]
-			if _, size := s.extent(keys); int(c.result) != size && err == nil {
-				// A failed or partial read: again, for the rest or for the reason.
-				err = s.readRun(keys, dst, &g.buf)
-			}
-			g.free = append(g.free, uint32(c.user))
-			flying--
-		}
-		atomic.StoreUint32(g.cqHead, head)
+	if g == nil {
+		var buf []byte
+		return s.readRuns(ctx, p, p.runs, dst, &buf)
 	}
+	r := &ringRead{uring: g, s: s, p: p, dst: dst}
+	whole := r.read(ctx)
 	runtime.KeepAlive(dst)
-	if broken {
-		return errors.Join(err, g.close())
+	if whole {
+		s.rings.give(g)
+		return r.err
 	}
-	s.rings.give(g)
-	return err
+	return errors.Join(r.err, s.rings.drop(g))
 }
 
-// rings are the idle rings of a store: each read takes one, so there are as
-// many as reads were ever under way at once.
+// read reports whether the ring can be used again.
+func (r *ringRead) read(ctx context.Context) (whole bool) {
+	whole = true
+	for {
+		if r.err == nil && ctx.Err() != nil && r.next-r.queued < len(r.p.runs) {
+			r.err = context.Cause(ctx)
+		}
+		for r.next < len(r.p.runs) && len(r.free) > 0 && r.err == nil {
+			x := r.p.runs[r.next]
+			r.prepare(r.s, r.dst, r.p.keys[x.first:x.last], r.next)
+			r.next, r.queued = r.next+1, r.queued+1
+		}
+		if r.err != nil {
+			r.rewind(r.queued)
+			r.queued = 0
+		}
+		if r.queued+r.flying == 0 {
+			return whole
+		}
+		taken, e := r.enter(r.fd, r.queued, max(1, min(r.queued+r.flying, ringDepth/4)))
+		switch {
+		case e == 0:
+			r.queued, r.flying = r.queued-taken, r.flying+taken
+		case e != unix.EAGAIN && e != unix.EBUSY:
+			whole = false
+			if r.err == nil {
+				r.err = fmt.Errorf("features: %s: %w", r.s.path, os.NewSyscallError("io_uring_enter", e))
+			}
+			time.Sleep(time.Millisecond) // those under way come to their end by themselves
+		case r.flying > 0: // no resources now: wait for what is under way
+			_, _ = r.enter(r.fd, 0, 1) // what it fails with, the next call fails with too
+		default: // and nothing holds any: without the ring
+			first := r.next - r.queued
+			r.rewind(r.queued)
+			r.queued = 0
+			r.err = r.s.readRuns(ctx, r.p, r.p.runs[first:r.next], r.dst, &r.buf)
+		}
+		r.reap()
+	}
+}
+
+// reap takes what the calls that are done came to.
+func (r *ringRead) reap() {
+	head := *r.cqHead
+	for tail := atomic.LoadUint32(r.cqTail); head != tail; head++ {
+		c := r.done[head&r.cqMask]
+		x := r.p.runs[r.calls[c.user]]
+		keys := r.p.keys[x.first:x.last]
+		if _, size := r.s.extent(keys); int(c.result) != size && r.err == nil {
+			// A failed or partial read: again, for the rest or for the reason.
+			r.err = r.s.readRun(keys, r.dst, &r.buf)
+		}
+		r.free = append(r.free, uint32(c.user))
+		r.flying--
+	}
+	atomic.StoreUint32(r.cqHead, head)
+}
+
+// rings are the rings of a store: each read takes one, so there are as many as
+// reads were ever under way at once, or as the system gives.
 type rings struct {
-	mu   sync.Mutex
-	idle []*uring
+	make func() (*uring, error) // newRing, or a test's
+
+	mu    sync.Mutex
+	idle  []*uring
+	made  int           // idle or taken
+	given chan struct{} // closed when a ring was given back or dropped; nil: nobody waits
 }
 
 // start fails when the system has no io_uring, or forbids it.
 func (r *rings) start() error {
-	g, err := newRing()
+	if r.make == nil {
+		r.make = newRing
+	}
+	g, err := r.make()
 	if err == nil {
+		r.made++
 		r.give(g)
 	}
 	return err
 }
 
-func (r *rings) take() (*uring, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if n := len(r.idle); n > 0 {
-		g := r.idle[n-1]
-		r.idle = r.idle[:n-1]
-		return g, nil
+// take returns an idle ring or a new one. When the system gives no more (memory
+// and descriptors are limited) it waits for one, or returns nil if there is none.
+func (r *rings) take(ctx context.Context) (*uring, error) {
+	for {
+		r.mu.Lock()
+		if n := len(r.idle); n > 0 {
+			g := r.idle[n-1]
+			r.idle = r.idle[:n-1]
+			r.mu.Unlock()
+			return g, nil
+		}
+		g, err := r.make()
+		if err == nil {
+			r.made++
+		}
+		if err == nil || r.made == 0 {
+			r.mu.Unlock()
+			return g, nil
+		}
+		if r.given == nil {
+			r.given = make(chan struct{})
+		}
+		given := r.given
+		r.mu.Unlock()
+		select {
+		case <-given:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 	}
-	return newRing()
 }
 
 func (r *rings) give(g *uring) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.idle = append(r.idle, g)
-	r.mu.Unlock()
+	r.wake()
+}
+
+// drop gives up a ring that was taken.
+func (r *rings) drop(g *uring) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.made--
+	r.wake()
+	return g.close()
+}
+
+// wake has all that wait in take look again.
+func (r *rings) wake() {
+	if r.given != nil {
+		close(r.given)
+		r.given = nil
+	}
 }
 
 func (r *rings) close() error {
@@ -264,6 +355,7 @@ func (r *rings) close() error {
 	for _, g := range r.idle {
 		err = errors.Join(err, g.close())
 	}
+	r.made -= len(r.idle)
 	r.idle = nil
 	return err
 }
