@@ -23,21 +23,31 @@ func Memory(f *graph.Features) Store { return &memory{layout: LayoutOf(f), table
 
 // load returns a store over a copy of f in memory.
 func load(f *graph.Features) (Store, error) {
+	t, free, err := Copy(f)
+	if err != nil {
+		return nil, err
+	}
+	return &memory{layout: LayoutOf(f), table: t, free: free}, nil
+}
+
+// Copy returns a copy of f in memory outside the Go heap, until the caller calls
+// free: nothing may use it then. f may lie in a mapped file.
+func Copy(f *graph.Features) (t *graph.Features, free func() error, err error) {
 	mem, err := allocate(f.Rows * f.Cols * f.DType.Size())
 	if err != nil {
-		return nil, fmt.Errorf("features: no memory for %d rows; keep them in a file by mmap or disk: %w", f.Rows, err)
+		return nil, nil, fmt.Errorf("features: no memory for %d rows; keep them in a file by mmap or disk: %w", f.Rows, err)
 	}
 	l := LayoutOf(f)
-	t := l.tableIn(mem, f.Rows)
+	t = l.tableIn(mem, f.Rows)
 	err = Guard(func() error {
 		copy(t.Data, f.Data)
 		copy(t.RowScale, f.RowScale)
 		return nil
 	})
 	if err != nil {
-		return nil, errors.Join(err, release(mem))
+		return nil, nil, errors.Join(err, release(mem))
 	}
-	return &memory{layout: l, table: t, free: func() error { return release(mem) }}, nil
+	return t, func() error { return release(mem) }, nil
 }
 
 func (s *memory) Layout() Layout { return s.layout }
