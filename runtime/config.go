@@ -154,7 +154,8 @@ type Config struct {
 	// ReorderMethod is how common rows are counted: exact, sketch, or auto.
 	ReorderMethod string `yaml:"reorder-method"`
 	// Cache keeps rows in the slab: gns:1%, degree:5%, hot:64MiB, dynamic:256MiB;
-	// empty: none.
+	// empty: none. gns also says how many nodes that sampler draws, which changes
+	// results, unless cache-fraction of SamplerOptions does.
 	Cache string `yaml:"cache"`
 	// Trace, when set, is a file to write the stages' spans to, as a Chrome trace.
 	Trace string `yaml:"trace"`

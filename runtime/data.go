@@ -17,8 +17,10 @@ type openData struct {
 	temp   string // directory to remove
 	mapped bool   // the arrays lie in mapped files
 
-	file features.File  // where the node features lie; zero: in memory
-	rows features.Store // where training reads rows; nil: the table itself
+	file   features.File  // where the node features lie; zero: in memory
+	copied bool           // rows is of a copy in memory, beside the table
+	free   func() error   // the features' memory; nil: they have none of their own
+	rows   features.Store // where training reads rows; nil: the table itself
 }
 
 // openDataset finds the data that cfg names: a dataset in memory, the built-in
@@ -93,6 +95,9 @@ func (d *openData) close() error {
 	var err error
 	if d.rows != nil {
 		err = d.rows.Close()
+	}
+	if d.free != nil {
+		err = errors.Join(err, d.free())
 	}
 	if d.store != nil {
 		err = errors.Join(err, d.store.Close())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/graph"
@@ -11,6 +12,7 @@ import (
 	"github.com/gnnactor/gnnactor/internal/clock"
 	"github.com/gnnactor/gnnactor/sampling"
 	"github.com/gnnactor/gnnactor/sampling/overlap"
+	"github.com/gnnactor/gnnactor/scheduler"
 )
 
 // validateMemory reports problems of the settings under Memory IO.
@@ -19,8 +21,11 @@ func (c *Config) validateMemory(check func(ok bool, format string, args ...any),
 	check(c.Reorder >= 0, "reorder: %d must not be negative", c.Reorder)
 	_, err := features.ParseSpec(c.Features)
 	check(err == nil, "%v", err)
-	_, err = features.ParseCacheSpec(c.Cache)
+	cache, err := features.ParseCacheSpec(c.Cache)
 	check(err == nil, "%v", err)
+	check(cache.Kind != features.CacheGNS || c.Sampler == "gns", "cache: %s keeps the rows that the sampler gns prefers, and the sampler is %s; choose --sampler gns, or degree, hot or dynamic", c.Cache, c.Sampler)
+	check(c.Reorder <= 1 || c.Cluster == nil, "reorder: batches are not reordered in a cluster; set it to 1")
+	check(c.ReorderMethod == "" || c.Reorder > 1, "reorder-method: %s is how windows are reordered, and there are none; set reorder to the batches of a window, or leave it out", c.ReorderMethod)
 	_, err = overlap.ParseMethod(c.ReorderMethod)
 	check(err == nil, "reorder-method: %v", err)
 }
@@ -52,26 +57,41 @@ func (d *openData) openRows(cfg *Config) error {
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrConfig, err)
 		}
+		d.copied = spec.Kind == features.RAM && d.file.Path != ""
 		return nil
 	}
 	if spec.Kind != features.RAM || d.file.Path == "" {
 		return nil
 	}
 	// A copy in memory, that compute reads where it lies.
-	l := features.LayoutOf(f)
-	table := l.NewTable(f.Rows)
-	store := features.Memory(f)
-	defer store.Close()
-	ids := make([]uint32, f.Rows)
-	for i := range ids {
-		ids[i] = uint32(i)
-	}
-	if err := features.Read(context.Background(), store, features.Request{IDs: ids, Dst: table}); err != nil {
+	table, free, err := features.Copy(f)
+	if err != nil {
 		return err
 	}
+	d.free = free
 	copied := *d.ds
 	copied.NodeFeatures = table
 	d.ds, d.file = &copied, features.File{}
+	return nil
+}
+
+// cacheFraction has the sampler gns draw as many nodes as Cache keeps rows of,
+// where sampler-options do not say how many.
+func (c *Config) cacheFraction(s *sampling.Spec, ds *graph.Dataset) error {
+	cache, err := features.ParseCacheSpec(c.Cache)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	if cache.Kind != features.CacheGNS || s.CacheFraction != 0 || ds.NodeFeatures == nil {
+		return nil
+	}
+	s.CacheFraction = cache.Fraction
+	if rows := cache.Rows(features.LayoutOf(ds.NodeFeatures)); cache.Fraction == 0 {
+		if rows == 0 {
+			return fmt.Errorf("%w: cache: %s holds no row; give it more", ErrConfig, c.Cache)
+		}
+		s.CacheFraction = float64(rows) / float64(ds.NodeFeatures.Rows)
+	}
 	return nil
 }
 
@@ -90,13 +110,15 @@ func (m *resident) table() *graph.Features {
 	return m.slab.Table()
 }
 
+// close waits for the reads of the store that is owned, which write to the slab,
+// before it gives the slab's memory back.
 func (m *resident) close() error {
 	var err error
-	if m.slab != nil {
-		err = m.slab.Close()
-	}
 	if m.owned != nil {
-		err = errors.Join(err, m.owned.Close())
+		err = m.owned.Close()
+	}
+	if m.slab != nil {
+		err = errors.Join(err, m.slab.Close())
 	}
 	return err
 }
@@ -165,7 +187,7 @@ func (r *Runtime) pipelineConfig(ctx context.Context, work actors.Work, rec *clo
 	}
 	o := features.SlabOptions{Slots: int(r.plan.SlabRows), MaxSlots: int(r.plan.SlabLimit)}
 	if r.plan.Match {
-		o.Keep = r.plan.Ahead
+		o.Keep = r.plan.MaxAhead
 	}
 	if cache.Kind == features.CacheDynamic {
 		o.Cache = cache.Rows(store.Layout())
@@ -201,7 +223,7 @@ func (r *Runtime) pin(ctx context.Context, cache features.CacheSpec, slab *featu
 		nodes = features.ByDegree(r.data.ds.Graph, rows)
 	case features.CacheHot:
 		var err error
-		if nodes, err = r.hottest(seeds, rows); err != nil {
+		if nodes, err = r.hottest(ctx, seeds, rows); err != nil {
 			return err
 		}
 	default:
@@ -225,13 +247,22 @@ const hotBatches = 64
 
 // hottest returns the k nodes that batches sampled beforehand need most, of the given
 // seed nodes.
-func (r *Runtime) hottest(seeds []uint32, k int) ([]uint32, error) {
+func (r *Runtime) hottest(ctx context.Context, seeds []uint32, k int) ([]uint32, error) {
+	r.mu.Lock()
+	found := r.hot
+	r.mu.Unlock()
+	if found.rows == k && slices.Equal(found.seeds, seeds) {
+		return found.nodes, nil
+	}
 	order := sampling.Order(seeds, r.cfg.Seed, 0)
 	size := r.sampler.Spec().BatchSize(r.cfg.BatchSize, len(seeds))
 	n := min(hotBatches, sampling.NumBatches(len(seeds), size))
 	hot := features.NewHotness(r.data.ds.Graph.NumNodes())
 	sampler, b := r.newSampler(), new(sampling.Batch)
 	for i := range n {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		b.Reset()
 		b.ID = sampling.ID{Phase: "hot", Batch: i, Of: 1}
 		err := sampler.Sample(b, b.ID.Key(r.cfg.Seed), sampling.Cut(order, size, 1, i, 0))
@@ -242,5 +273,55 @@ func (r *Runtime) hottest(seeds []uint32, k int) ([]uint32, error) {
 			return nil, fmt.Errorf("runtime: %v: %w", b.ID, err)
 		}
 	}
-	return hot.Top(k), nil
+	found = hottest{seeds: slices.Clone(seeds), rows: k, nodes: hot.Top(k)}
+	r.mu.Lock()
+	r.hot = found
+	r.mu.Unlock()
+	return found.nodes, nil
+}
+
+// hottest is what the last pipeline with such a cache found: the nodes follow
+// from the seeds and their number.
+type hottest struct {
+	seeds []uint32
+	rows  int
+	nodes []uint32
+}
+
+// checkMemory reports what was asked for and cannot be done with this data.
+func (r *Runtime) checkMemory(s *scheduler.Sizes) error {
+	c := &r.cfg
+	where, err := features.ParseSpec(c.Features)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	cache, err := features.ParseCacheSpec(c.Cache)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	var why, remedy string
+	switch {
+	case s.RowBytes == 0:
+		why, remedy = "the data has no node features", ", or add them to the data"
+	case s.Sampler == "full":
+		why, remedy = "the sampler full reads the whole table where it lies", ", or choose another sampler"
+	case s.SparseInput:
+		why, remedy = "most feature values are zero, and the model holds the others in memory", ""
+	default:
+		return nil
+	}
+	for _, x := range []struct {
+		asked         bool
+		setting, what string
+	}{
+		{!plain(where) || s.RowBytes == 0 && c.Features != "", "features", c.Features},
+		{c.Match == "on", "match", c.Match},
+		{cache.Kind != "", "cache", c.Cache},
+		{c.Loaders > 0 && s.RowBytes > 0, "loaders", fmt.Sprint(c.Loaders)},
+	} {
+		if x.asked {
+			return fmt.Errorf("%w: %s: %s cannot be done, for %s; leave it out%s", ErrConfig, x.setting, x.what, why, remedy)
+		}
+	}
+	return nil
 }

@@ -43,11 +43,18 @@ func TestMemoryDoesNotChangeBits(t *testing.T) {
 	}{
 		{"neighbor", 1, 0, nil}, {"neighbor", 3, 3, nil}, {"labor", 2, 2, map[string]string{"dependency": "3"}},
 		{"gns", 1, 0, map[string]string{"cache-fraction": "0.1"}}, {"gns", 1, 4, map[string]string{"cache-fraction": "0.1", "cache-period": "2"}},
-		{"full", 1, 0, nil},
+		{"khop", 1, 0, map[string]string{"temporal": "true"}}, {"neighbor", 2, 3, map[string]string{"temporal": "true"}},
 	} {
 		t.Run(base.sampler+"/"+strconv.Itoa(base.reorder), func(t *testing.T) {
 			c := config()
 			c.Data, c.Dataset = stored(t), nil
+			if base.options["temporal"] != "" {
+				c.Data = t.TempDir() + "/timed"
+				if err := graph.Create(c.Data, timed(1)); err != nil {
+					t.Fatal(err)
+				}
+				c.BatchSize = 128 // a batch has more inputs than there are nodes
+			}
 			c.Sampler, c.SamplerOptions, c.MicroBatches, c.Reorder = base.sampler, base.options, base.micro, base.reorder
 			c.Threads, c.Samplers = 1, 1
 			want := parametersOf(t, c)

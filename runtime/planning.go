@@ -2,7 +2,6 @@ package runtime
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/sampling"
@@ -13,15 +12,20 @@ func (r *Runtime) sizes() scheduler.Sizes {
 	ds := r.data.ds
 	s := scheduler.Sizes{
 		Nodes: int64(ds.Graph.NumNodes()), Edges: ds.Graph.NumEdges(), FeaturesMap: r.data.file.Path != "", GraphMap: r.data.mapped && r.links == nil, TrainNodes: len(r.seeds()),
-		Hidden: r.cfg.Hidden, Layers: r.cfg.Layers, Sampler: r.cfg.Sampler, Fanouts: r.sampler.Spec().Fanouts, LayerNodes: r.cfg.Sampler == "fastgcn" || r.cfg.Sampler == "ladies",
+		Hidden: r.cfg.Hidden, Layers: r.cfg.Blocks(), Sampler: r.cfg.Sampler, Fanouts: r.sampler.Spec().Fanouts, LayerNodes: r.cfg.Sampler == "fastgcn" || r.cfg.Sampler == "ladies",
 		BatchSize: r.cfg.BatchSize, Micro: r.cfg.MicroBatches, Kernels: r.set.String(), Optimizer: r.cfg.Optimizer,
+		OnAverage: r.cfg.Sampler == "labor", Temporal: r.sampler.Spec().Temporal, Batches: r.ownBatches(),
 	}
+	held := r.sampler.Memory()
+	s.SamplerShared, s.SamplerOwn = held.Shared, held.Sampler
 	if r.links != nil { // a link brings two nodes, and each of its negatives one
 		s.BatchSize *= 2 + r.links.negatives
 	}
 	if f := ds.NodeFeatures; f != nil {
 		l := features.LayoutOf(f)
 		s.InDim, s.FeatureBytes, s.RowBytes, s.Source = f.Cols, int64(len(f.Data)), int64(l.RowBytes()), r.data.source(&r.cfg)
+		s.FeaturesAway = absent(f)
+		s.FeaturesCopy = r.data.copied
 	}
 	if r.model != nil {
 		s.SparseInput = r.model.SparseInput()
@@ -43,6 +47,9 @@ func (r *Runtime) request() scheduler.Request {
 func (r *Runtime) makePlan() (*scheduler.Plan, error) {
 	s := r.sizes()
 	request := r.request()
+	if err := r.checkMemory(&s); err != nil {
+		return nil, err
+	}
 	if err := r.planCache(&s); err != nil {
 		return nil, err
 	}
@@ -89,7 +96,7 @@ func (r *Runtime) probe(s *scheduler.Sizes) error {
 	order := sampling.Order(seeds, r.cfg.Seed, 0)
 	size := r.sampler.Spec().BatchSize(r.cfg.BatchSize, len(seeds))
 	sampler, b := r.newSampler(), new(sampling.Batch)
-	last := map[uint32]struct{}{}
+	last, now := map[uint32]struct{}{}, map[uint32]struct{}{}
 	for i := range min(probes, sampling.NumBatches(len(seeds), size)) {
 		b.Reset()
 		b.ID = sampling.ID{Phase: "plan", Batch: i, Of: 1}
@@ -98,18 +105,20 @@ func (r *Runtime) probe(s *scheduler.Sizes) error {
 		}
 		fresh := int64(0)
 		for _, u := range b.Inputs() {
+			if _, ok := now[u]; ok {
+				continue
+			}
+			now[u] = struct{}{}
 			if _, ok := last[u]; !ok {
 				fresh++
 			}
 		}
-		s.Inputs = max(s.Inputs, int64(b.NumInputs()))
+		s.Inputs = max(s.Inputs, int64(len(now)))
 		if i > 0 {
 			s.NewRows = max(s.NewRows, fresh)
 		}
-		clear(last)
-		for _, u := range b.Inputs() {
-			last[u] = struct{}{}
-		}
+		last, now = now, last
+		clear(now)
 	}
 	return nil
 }
@@ -126,7 +135,7 @@ func (d *openData) source(cfg *Config) string {
 	case cfg.Rows != nil:
 		return "elsewhere"
 	case err == nil && !plain(spec):
-		return strings.TrimSuffix(spec.String(), ",")
+		return spec.String()
 	case d.file.Path != "":
 		return string(features.Mapped)
 	}

@@ -81,6 +81,7 @@ type Runtime struct {
 	over     chan struct{}    // closed when training's parameters have become params
 	execs    []*cpu.Exec      // free ones, for inference
 	resident *resident        // of the newest pipeline
+	hot      hottest          // of the newest cache of that kind
 	spans    []Span           // of the newest training
 }
 
@@ -121,6 +122,9 @@ func Start(cfg Config) (_ *Runtime, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
+	if err := cfg.cacheFraction(&spec, ds); err != nil {
+		return nil, err
+	}
 	if r.sampler, err = sampling.Prepare(spec, ds, cfg.Seed); err != nil {
 		return nil, fmt.Errorf("%w: %w; sampler-options sets what has no setting of its own", ErrConfig, err)
 	}
@@ -135,6 +139,9 @@ func Start(cfg Config) (_ *Runtime, err error) {
 	}
 	if err := r.checkRows(); err != nil {
 		return nil, err
+	}
+	if r.plan.Raised != "" {
+		r.log.Warn("plan", "raised", r.plan.Raised)
 	}
 	r.pool = pool.New(r.plan.Threads)
 	r.system = actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {

@@ -196,6 +196,12 @@ func (t *training) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if raised := r.plan.Raised; raised != "" {
+		if message != "" {
+			message += "; "
+		}
+		message += raised
+	}
 	start := Event{Kind: EventStart, Epoch: int(t.state.Step / t.steps), Message: message, Resumed: resumed}
 	if err := t.emit(start); err != nil {
 		return err
