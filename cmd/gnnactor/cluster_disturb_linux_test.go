@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Long is the environment variable that makes the tests of disturbed clusters
+// long is the environment variable that makes the tests of disturbed clusters
 // as long as they are meant to be, minutes each: by its value in epochs.
 const long = "GNNACTOR_NETLAB_EPOCHS"
 
@@ -135,6 +135,7 @@ func TestNetLoss(t *testing.T) {
 
 // A node is 200 ms away.
 func TestNetLatency(t *testing.T) {
+	longEpochs(t)
 	disturbed(t, 4, []string{"--heartbeat", "200ms"}, []string{"--lease", "6s"},
 		func(c *netCluster) error { return c.nodes[1].host.Latency(200 * time.Millisecond) }, 0, func(*netCluster) error { return nil })
 }

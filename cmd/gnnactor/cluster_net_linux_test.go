@@ -90,6 +90,9 @@ type netNode struct {
 
 func startStores(t *testing.T, hosts, stores int, args ...string) *netCluster {
 	t.Helper()
+	if os.Getenv(netlab.Require) == "" {
+		t.Skipf("it takes half a minute and more; set %s=1", netlab.Require)
+	}
 	limit := 3 * time.Minute
 	if d, ok := t.Deadline(); ok {
 		limit = max(limit, time.Until(d)-10*time.Second)
