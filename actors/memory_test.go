@@ -69,6 +69,7 @@ type memoryJob struct {
 	job
 	window, ahead, loaders, slots, keep, cached int
 	direct                                      bool // rows are read where the table lies
+	repeats                                     bool // batches have nodes several times
 	store                                       features.Store
 	generations                                 *Generations
 	hook                                        func(*features.Slab, *sampling.Batch)
@@ -114,6 +115,16 @@ func (j memoryJob) run(t *testing.T, ctx context.Context) ([]float32, features.S
 	}
 	for range j.samplers {
 		s, err := sampling.New(sampling.Spec{Name: "neighbor", Fanouts: []int{3, 2}}, ring(nodes, 9))
+		if j.repeats {
+			ds := &graph.Dataset{Graph: ring(nodes, 9), NodeTimes: make([]int64, nodes)}
+			for v := range ds.NodeTimes {
+				ds.NodeTimes[v] = int64(v % 7)
+			}
+			var p *sampling.Prepared
+			if p, err = sampling.Prepare(sampling.Spec{Name: "khop", Layers: 3, Temporal: true}, ds, 1); err == nil {
+				s = p.NewSampler()
+			}
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -398,5 +409,40 @@ func TestGenerations(t *testing.T) {
 				t.Errorf("%d of %d rows were pinned ones", stats.Pinned, stats.Rows)
 			}
 		})
+	}
+}
+
+// A batch in which nodes are several times needs a slot for each of them once:
+// as many slots as there are nodes do for any batches.
+func TestSlabTakesRepeatedNodes(t *testing.T) {
+	base := plainMemoryJob()
+	base.direct, base.repeats = true, true
+	want, _, err := base.run(t, t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	largest := 0
+	for _, keep := range []int{0, 1, 3} {
+		j := base
+		j.direct, j.keep, j.slots = false, keep, nodes
+		var mu sync.Mutex
+		j.hook = func(_ *features.Slab, b *sampling.Batch) {
+			mu.Lock()
+			largest = max(largest, b.NumInputs())
+			mu.Unlock()
+		}
+		got, stats, err := j.run(t, t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("keep %d: other bits", keep)
+		}
+		if stats.Peak > nodes {
+			t.Errorf("keep %d: %d slots for %d nodes", keep, stats.Peak, nodes)
+		}
+	}
+	if largest <= nodes {
+		t.Errorf("the largest batch has %d inputs of %d nodes: nothing was tested", largest, nodes)
 	}
 }
