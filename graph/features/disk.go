@@ -186,19 +186,6 @@ func (s *disk) readRun(keys []uint64, dst *graph.Features, buf *[]byte) error {
 	return nil
 }
 
-// readRuns reads some runs of p, one after the other.
-func (s *disk) readRuns(ctx context.Context, p *plan, runs []run, dst *graph.Features, buf *[]byte) error {
-	for _, r := range runs {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if err := s.readRun(p.keys[r.first:r.last], dst, buf); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (s *disk) readAt(p []byte, at int64) error {
 	n, err := s.file.ReadAt(p, at)
 	if n == len(p) {

@@ -212,6 +212,19 @@ func (s *disk) readByRing(ctx context.Context, p *plan, dst *graph.Features) err
 	return errors.Join(r.err, s.rings.drop(g))
 }
 
+// readRuns reads some runs of p, one after the other.
+func (s *disk) readRuns(ctx context.Context, p *plan, runs []run, dst *graph.Features, buf *[]byte) error {
+	for _, r := range runs {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := s.readRun(p.keys[r.first:r.last], dst, buf); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // read reports whether the ring can be used again.
 func (r *ringRead) read(ctx context.Context) (whole bool) {
 	whole = true
