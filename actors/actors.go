@@ -262,6 +262,7 @@ type shell struct {
 
 // Receive implements actor.Actor.
 func (s *shell) Receive(c actor.Context) {
+	defer s.drained()
 	defer func() {
 		if r := recover(); r != nil && !s.failed {
 			s.failed = true
@@ -284,7 +285,12 @@ func (s *shell) Receive(c actor.Context) {
 			s.stage.receive(m)
 		}
 	}
-	if s.draining && (s.failed || s.stage.idle()) {
+}
+
+// drained answers when no job is running: one of a stage that failed may still
+// use what its owner frees next.
+func (s *shell) drained() {
+	if s.draining && s.stage.idle() {
 		for _, a := range s.asks {
 			s.send(s.dir.Asks(), &messages.Drained{Ask: a})
 		}

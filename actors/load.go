@@ -77,12 +77,12 @@ func (s *load) read() {
 			x.done = true
 			continue
 		}
-		s.reading++
 		id := x.m.Batch.ID // x's batch must not be touched when the run has failed
 		x.span = s.clock.Begin(clock.Load)
 		s.mem.Store.Read(s.ctx, features.Request{IDs: x.m.Rows, Slots: x.m.To, Dst: s.mem.Slab.Table()}, func(err error) {
 			x.span.End(s.label(id))
 			s.root.Send(s.self, &done{id: id, err: err, res: x})
 		})
+		s.reading++ // it is under way: Read has not panicked
 	}
 }

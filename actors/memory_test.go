@@ -446,3 +446,41 @@ func TestSlabTakesRepeatedNodes(t *testing.T) {
 		t.Errorf("the largest batch has %d inputs of %d nodes: nothing was tested", largest, nodes)
 	}
 }
+
+// panicking is a store whose first read ends some time after its context, and
+// whose second panics.
+type panicking struct {
+	features.Store
+	reads atomic.Int64
+	ended atomic.Bool
+}
+
+func (s *panicking) Read(ctx context.Context, _ features.Request, ready func(error)) {
+	if s.reads.Add(1) > 1 {
+		panic(errBroken)
+	}
+	go func() {
+		<-ctx.Done()
+		for range 10_000 {
+			runtime.Gosched()
+		}
+		s.ended.Store(true)
+		ready(ctx.Err())
+	}()
+}
+
+// The owner frees the slab when the pipeline has stopped: a stage that panicked
+// waits for its reads all the same.
+func TestPanickedStageWaitsForReads(t *testing.T) {
+	store := &panicking{Store: features.Memory(featureTable())}
+	defer store.Close()
+	j := plainMemoryJob()
+	j.store = store
+	_, _, err := j.run(t, t.Context())
+	if !errors.Is(err, errBroken) {
+		t.Fatalf("the error is %v", err)
+	}
+	if !store.ended.Load() {
+		t.Error("the pipeline stopped while a read was under way")
+	}
+}
