@@ -103,7 +103,7 @@ func BenchmarkOverlap(b *testing.B) {
 	keep := planned.plan
 	defer planned.Stop()
 	l := features.LayoutOf(ds.NodeFeatures)
-	slab, err := features.NewSlab(l, features.SlabOptions{Slots: int(keep.SlabRows), MaxSlots: int(keep.SlabLimit), Keep: keep.Ahead})
+	slab, err := features.NewSlab(l, features.SlabOptions{Slots: int(keep.SlabRows), MaxSlots: int(keep.SlabLimit), Keep: keep.MaxAhead})
 	if err != nil {
 		b.Fatal(err)
 	}
