@@ -40,7 +40,13 @@ func Copy(f *graph.Features) (t *graph.Features, free func() error, err error) {
 	l := LayoutOf(f)
 	t = l.tableIn(mem, f.Rows)
 	err = Guard(func() error {
-		copy(t.Data, f.Data)
+		if f.Stride == t.Stride {
+			copy(t.Data, f.Data)
+		} else {
+			for i := range f.Rows {
+				copy(t.Data[i*t.Stride:(i+1)*t.Stride], f.Data[i*f.Stride:])
+			}
+		}
 		copy(t.RowScale, f.RowScale)
 		return nil
 	})
