@@ -30,7 +30,7 @@ func enter(t *testing.T, store membership.Store, name string, micros, least int)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := membership.Join(ctx, store, membership.Config{Cluster: "test", Info: membership.Info{Node: name, Home: name, Data: p.Address()}, TTL: time.Second})
+	m, err := membership.Join(ctx, store, membership.Config{Cluster: "test", Info: membership.Info{Node: name, Home: name, Data: p.Address()}, TTL: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

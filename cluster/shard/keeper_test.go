@@ -61,7 +61,7 @@ func enter(t *testing.T, s membership.Store, name string, m *Map, l features.Lay
 		t.Fatal(err)
 	}
 	member, err := membership.Join(within(t), s, membership.Config{
-		Cluster: "test", Info: membership.Info{Node: name, Home: name, Data: p.Address()}, TTL: time.Second,
+		Cluster: "test", Info: membership.Info{Node: name, Home: name, Data: p.Address()}, TTL: 10 * time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)

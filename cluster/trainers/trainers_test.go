@@ -61,7 +61,7 @@ func join(t *testing.T, store membership.Store, name string, least int) *trainer
 	}
 	t.Cleanup(x.plane.Close)
 	info := membership.Info{Node: name, Home: name, Data: x.plane.Address()}
-	if x.member, err = membership.Join(within(t), x.store, membership.Config{Cluster: "test", Info: info, TTL: time.Second}); err != nil {
+	if x.member, err = membership.Join(within(t), x.store, membership.Config{Cluster: "test", Info: info, TTL: 3 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
