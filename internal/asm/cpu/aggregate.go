@@ -155,45 +155,6 @@ func (t dtype) widenOne(from Mem, to reg.VecVirtual) {
 	}
 }
 
-// columns is the loop over the columns of a row, in groups of vectors: the
-// widest group as often as it fits, then narrower ones, then the rest.
-type columns struct {
-	left     reg.GPVirtual // columns to go
-	advance  func(columns int)
-	group    func(label string, n int)
-	rest     func() // the last columns, fewer than a vector
-	lanes    int
-	widest   int
-	restLoop bool // rest does one column
-}
-
-func (c columns) emit() {
-	for n := c.widest; n > 0; n /= 2 {
-		l := fmt.Sprintf("group%d", n)
-		w := uint32(n * c.lanes)
-		Label(l)
-		CMPQ(c.left, U32(w))
-		JLT(LabelRef("end" + l))
-		c.group(l, n)
-		c.advance(n * c.lanes)
-		SUBQ(U32(w), c.left)
-		if n == c.widest {
-			JMP(LabelRef(l))
-		}
-		Label("end" + l)
-	}
-	TESTQ(c.left, c.left)
-	JZ(LabelRef("endrow"))
-	Label("rest")
-	c.rest()
-	if c.restLoop {
-		c.advance(1)
-		DECQ(c.left)
-		JNZ(LabelRef("rest"))
-	}
-	Label("endrow")
-}
-
 func load64(name string) reg.GPVirtual {
 	return Load(Param(name), GP64()).(reg.GPVirtual)
 }

@@ -260,7 +260,7 @@ func pack(s isa) {
 	Pragma("noescape")
 	Doc(fmt.Sprintf("%s copies panels > 0 groups of %d columns of kc > 0 rows, ld bytes apart, into panels of kc rows.", name, 2*s.lanes()))
 	dst, src, ld, kc, panels := load64("dst"), load64("src"), load64("ld"), load64("kc"), load64("panels")
-	far := GP64() // 32 rows ahead, with the scale
+	far := GP64() // 16 rows ahead, with the scale
 	MOVQ(ld, far)
 	SHLQ(Imm(1), far)
 	size, k := GP64(), GP64() // bytes of a panel

@@ -80,22 +80,7 @@ func columnSums(name, doc string, two bool) {
 			}
 		}
 	}
-	columns{
-		left: left, lanes: s.lanes(), widest: 4,
-		advance: func(c int) {
-			for _, p := range pointers {
-				ADDQ(U32(uint32(4*c)), p)
-			}
-		},
-		group: func(l string, w int) {
-			body(l, w, func(_ int, from Mem, to reg.VecVirtual) { VMOVUPS(from, to) },
-				func(_ int, from reg.VecVirtual, to Mem) { VMOVUPS(from, to) })
-		},
-		rest: func() {
-			m := s.newMask(left, 1)
-			body("rest", 1, m.load, m.store)
-		},
-	}.emit()
+	floatColumns(s, left, 4, pointers, body)
 	VZEROUPPER()
 	RET()
 }
