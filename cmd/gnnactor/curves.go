@@ -74,6 +74,9 @@ func (c *curves) accuracyPlot() *plot.Plot {
 	addLine(p, "train", c.train, color.RGBA{R: 0x1b, G: 0x6c, B: 0xa8, A: 0xff})
 	addLine(p, "valid", c.valid, color.RGBA{R: 0xd9, G: 0x6b, B: 0x0b, A: 0xff})
 	addLine(p, "test", c.test, color.RGBA{R: 0x2e, G: 0x8b, B: 0x57, A: 0xff})
+	if p.Y.Min == p.Y.Max { // one epoch, and no spread to show: gonum would draw beyond what there can be
+		p.Y.Min, p.Y.Max = 0, 1
+	}
 	p.Legend.YPosition = draw.PosBottom
 	p.Legend.Top, p.Legend.Left = false, false
 	return p
