@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 )
 
@@ -22,6 +23,7 @@ type Store struct {
 	m    *manifest
 	ds   *Dataset
 	maps [][]byte // header and payload of each array
+	away []string // arrays that are not here
 	once sync.Once
 	err  error
 }
@@ -30,7 +32,10 @@ type Store struct {
 // version of every file, and that they fit together, but reads no payload:
 // Verify does that. Close ends the mapping; nothing that came from Dataset may
 // be used afterwards. Errors about the content wrap ErrFormat.
-func Open(dir string) (*Store, error) {
+func Open(dir string) (*Store, error) { return open(dir, nil) }
+
+// open is Open without the arrays of away, whose files need not be there.
+func open(dir string, away []string) (*Store, error) {
 	b, err := readSmallFile(filepath.Join(dir, manifestFile), maxManifestBytes)
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) {
@@ -50,13 +55,16 @@ func Open(dir string) (*Store, error) {
 	s := &Store{dir: dir, m: m}
 	payload := make(map[string][]byte, len(m.Arrays))
 	for i := range m.Arrays {
+		if slices.Contains(away, m.Arrays[i].Name) {
+			continue
+		}
 		p, err := s.mapArray(&m.Arrays[i])
 		if err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
 		payload[m.Arrays[i].Name] = p
 	}
-	s.ds = m.dataset(payload)
+	s.ds, s.away = m.dataset(payload), away
 	g := s.ds.Graph
 	if g.Indptr[0] != 0 || g.Indptr[g.NumNodes()] != g.NumEdges() {
 		err := badData("%s: it spans [%d, %d), but there are %d edges; import the data again",
@@ -126,7 +134,7 @@ func (s *Store) Dataset() *Dataset { return s.ds }
 // NodeFeaturesFile returns where Dataset's node features lie: row i is at
 // offset + i·Stride of the file path. ok is false when there are none.
 func (s *Store) NodeFeaturesFile() (path string, offset int64, ok bool) {
-	if s.m.array(arrayNodeFeatures) == nil {
+	if s.m.array(arrayNodeFeatures) == nil || slices.Contains(s.away, arrayNodeFeatures) {
 		return "", 0, false
 	}
 	return s.path(arrayNodeFeatures), headerSize, true
@@ -160,6 +168,9 @@ func (s *Store) Verify() error {
 	}
 	for i := range m.Arrays {
 		a := &m.Arrays[i]
+		if slices.Contains(s.away, a.Name) {
+			continue
+		}
 		f, err := s.openArray(a)
 		if err != nil {
 			return err
@@ -175,7 +186,11 @@ func (s *Store) Verify() error {
 				s.path(a.Name), a.Bytes, headerSize, sum, a.SHA256)
 		}
 	}
-	if err := s.ds.Validate(); err != nil {
+	ds := *s.ds
+	if s.away != nil { // there are no values to validate
+		ds.NodeFeatures = nil
+	}
+	if err := ds.Validate(); err != nil {
 		return fmt.Errorf("%w (in %s); import the data again", err, s.dir)
 	}
 	if m.SplitLabels != s.ds.splitLabelsSum() {
