@@ -25,9 +25,14 @@ type Info struct {
 	Drain   bool     `json:"drain,omitempty"`  // it gets no more work
 	Shards  []int    `json:"shards,omitempty"` // of the features that it holds, in order
 	Source  bool     `json:"source,omitempty"` // it has all features, and others may copy shards from it
+	Files   bool     `json:"files,omitempty"`  // others may copy the run's topology from it
+	Run     int64    `json:"run,omitempty"`    // the run that it takes part in: the revision of its record
 	// Failed is the newest group of trainers that did not work out for it: the
 	// leader makes another.
 	Failed int64 `json:"failed,omitempty"`
+	// Lease is what the node lives by: whoever knows that it died ends it. Join
+	// sets it.
+	Lease int64 `json:"lease,omitempty"`
 	// Epoch is the revision at which it joined: of two nodes of one name the
 	// later has the larger. The store sets it.
 	Epoch int64 `json:"-"`
@@ -86,6 +91,7 @@ type Member struct {
 	info    Info
 	err     error
 	view    *View
+	read    int64 // revision of the newest read
 	changed chan struct{}
 	entries map[string]Entry
 }
@@ -120,12 +126,14 @@ func Join(ctx context.Context, store Store, cfg Config) (*Member, error) {
 		store: store, cfg: cfg, prefix: Prefix(cfg.Cluster), lease: lease, info: cfg.Info,
 		lost: make(chan struct{}), changed: make(chan struct{}), view: &View{}, entries: map[string]Entry{},
 	}
+	m.info.Lease = int64(lease)
 	if m.epoch, err = m.register(ctx); err != nil {
 		return nil, errors.Join(err, store.Revoke(ctx, lease))
 	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.tasks.Go(func() { m.renew(began) })
 	m.tasks.Go(m.follow)
+	m.tasks.Go(m.stand)
 	for {
 		v, changed := m.View()
 		if me, ok := v.Member(cfg.Info.Node); ok && me.Epoch == m.epoch && v.Leader != "" {
@@ -181,54 +189,6 @@ func (m *Member) register(ctx context.Context) (int64, error) {
 	}
 }
 
-// renew keeps the lease and fences the node when it cannot.
-func (m *Member) renew(counted time.Time) {
-	every := m.cfg.TTL / 4
-	// The store may end the lease TTL after it heard of it; this node ends its
-	// own counting an eighth earlier, from when it spoke.
-	until := func() time.Duration { return time.Until(counted.Add(m.cfg.TTL - m.cfg.TTL/8)) }
-	wait := every
-	for {
-		next := time.NewTimer(min(wait, until()))
-		select {
-		case <-m.ctx.Done():
-			next.Stop()
-			return
-		case <-next.C:
-		}
-		left := until()
-		if left <= 0 {
-			m.fence(fmt.Errorf("%w: it could not be renewed for %v", ErrFenced, m.cfg.TTL))
-			return
-		}
-		sent := time.Now()
-		ctx, cancel := context.WithTimeout(m.ctx, min(left, every))
-		err := m.store.Renew(ctx, m.lease)
-		cancel()
-		switch {
-		case err == nil:
-			counted, wait = sent, every
-		case errors.Is(err, ErrLeaseGone):
-			m.fence(fmt.Errorf("%w: %w", ErrFenced, err))
-			return
-		default:
-			// At once, and so by way of another of the store's servers.
-			m.cfg.Logger.Warn("the lease could not be renewed yet", "error", err)
-			wait = every / 8
-		}
-	}
-}
-
-func (m *Member) fence(err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.err == nil {
-		m.err = err
-		close(m.lost)
-		m.cfg.Logger.Error("this node is fenced", "error", err)
-	}
-}
-
 // Lost is closed when this node must stop its actors: it is fenced.
 func (m *Member) Lost() <-chan struct{} { return m.lost }
 
@@ -253,73 +213,6 @@ func (m *Member) View() (*View, <-chan struct{}) {
 // Leads reports whether this node leads in v.
 func (m *Member) Leads(v *View) bool { return v.Leader == m.cfg.Info.Node }
 
-// follow keeps the view, and stands for election when there is no leader.
-func (m *Member) follow() {
-	for m.ctx.Err() == nil {
-		if err := m.followOnce(); err != nil && m.ctx.Err() == nil {
-			m.cfg.Logger.Warn("the store cannot be followed; trying again", "error", err)
-			pause := time.NewTimer(m.cfg.TTL / 8)
-			select {
-			case <-pause.C:
-			case <-m.ctx.Done():
-				pause.Stop()
-			}
-		}
-	}
-}
-
-func (m *Member) followOnce() error {
-	ctx, cancel := context.WithTimeout(m.ctx, m.cfg.TTL)
-	defer cancel()
-	all, revision, err := m.store.List(ctx, m.prefix)
-	if err != nil {
-		return err
-	}
-	m.mu.Lock()
-	clear(m.entries)
-	m.mu.Unlock()
-	if err := m.take(all, revision); err != nil {
-		return err
-	}
-	return m.store.Watch(m.ctx, m.prefix, revision, func(changed []Entry, revision int64) {
-		if err := m.take(changed, revision); err != nil {
-			m.cfg.Logger.Warn("election", "error", err)
-		}
-	})
-}
-
-// take brings the view up to revision.
-func (m *Member) take(changed []Entry, revision int64) error {
-	m.mu.Lock()
-	for _, e := range changed {
-		if e.Deleted {
-			delete(m.entries, e.Key)
-		} else {
-			m.entries[e.Key] = e
-		}
-	}
-	v := viewOf(m.prefix, m.entries, revision)
-	m.view = v
-	close(m.changed)
-	m.changed = make(chan struct{})
-	me, in := v.Member(m.cfg.Info.Node)
-	fenced := m.err != nil
-	m.mu.Unlock()
-	if revision >= m.epoch && (!in || me.Epoch > m.epoch) {
-		m.fence(fmt.Errorf("%w: its entry is gone from the store", ErrFenced))
-		return nil
-	}
-	if v.Leader != "" || fenced || me.Drain {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(m.ctx, m.cfg.TTL)
-	defer cancel()
-	// Who is not first hears of the winner by the watch.
-	_, _, err := m.store.Commit(ctx, []If{{Key: m.leaderKey()}, {Key: m.key(), Created: m.epoch}},
-		[]Change{{Key: m.leaderKey(), Value: []byte(m.cfg.Info.Node), Lease: m.lease}})
-	return err
-}
-
 // Announce changes what this node says about itself.
 func (m *Member) Announce(ctx context.Context, change func(*Info)) error {
 	m.announce.Lock()
@@ -327,7 +220,7 @@ func (m *Member) Announce(ctx context.Context, change func(*Info)) error {
 	m.mu.Lock()
 	info := m.info
 	change(&info)
-	info.Node, info.Home = m.info.Node, m.info.Home
+	info.Node, info.Home, info.Lease = m.info.Node, m.info.Home, m.info.Lease
 	m.info = info
 	m.mu.Unlock()
 	value, err := json.Marshal(&info)
