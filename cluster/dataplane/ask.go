@@ -18,9 +18,13 @@ type ask struct {
 	over  bool
 	err   error
 	begun bool
-	dst   []byte
-	n     uint64 // bytes that came
+	total uint64 // bytes of the reply
+	dst   []byte // what came of it
 }
+
+// believed is how many bytes of a reply are made room for when it begins; beyond
+// that, room is made as they come.
+const believed = 64 << 20
 
 // finish ends the ask, once; afterwards nobody writes to dst.
 func (a *ask) finish(err error) {
@@ -153,19 +157,25 @@ func (s *session) reply(h header, c *cursor) error {
 			s.queue(&frame{header: header{kind: kindCancel, ask: a.id}})
 			return nil
 		}
-		a.begun = true
+		a.begun, a.total = true, h.value
 		if uint64(cap(a.dst)) < h.value {
-			a.dst = make([]byte, h.value)
+			a.dst = make([]byte, 0, min(h.value, believed))
 		}
-		a.dst = a.dst[:h.value]
 	}
-	if uint64(h.size) > uint64(len(a.dst))-a.n || h.size == 0 && len(a.dst) > 0 {
+	have := uint64(len(a.dst))
+	need := have + uint64(h.size)
+	if need > a.total || h.size == 0 && a.total > 0 {
 		a.mu.Unlock()
-		return fmt.Errorf("%w: a reply of %d bytes goes on beyond its end, or not at all", ErrProtocol, len(a.dst))
+		return fmt.Errorf("%w: a reply of %d bytes goes on beyond its end, or not at all", ErrProtocol, a.total)
 	}
-	c.read(a.dst[a.n : a.n+uint64(h.size)])
-	a.n += uint64(h.size)
-	complete := a.n == uint64(len(a.dst))
+	if need > uint64(cap(a.dst)) { // memory follows what really came
+		grown := make([]byte, have, min(max(2*have, need), a.total))
+		copy(grown, a.dst)
+		a.dst = grown
+	}
+	a.dst = a.dst[:need]
+	c.read(a.dst[have:])
+	complete := need == a.total
 	a.mu.Unlock()
 	if complete {
 		s.forget(a, nil)

@@ -102,19 +102,7 @@ func (p *Plane) accept(_ any, stream grpc.ServerStream) error {
 		return status.Error(codes.PermissionDenied, err.Error())
 	}
 	if g.knock {
-		p.mu.Lock()
-		if p.peers[g.node] == "" {
-			p.peers[g.node] = g.address
-		}
-		p.mu.Unlock()
-		p.start(func() {
-			ctx, cancel := context.WithTimeout(p.ctx, p.o.DialTimeout)
-			defer cancel()
-			if _, err := p.session(ctx, g.node); err != nil {
-				p.o.Logger.Warn("data plane could not answer a knock", "node", g.node, "error", err)
-			}
-		})
-		return nil
+		return p.knocked(g)
 	}
 	if g.node >= p.o.Node {
 		return status.Error(codes.FailedPrecondition, "the node whose name sorts first opens the stream")
@@ -129,6 +117,40 @@ func (p *Plane) accept(_ any, stream grpc.ServerStream) error {
 		s.end(fmt.Errorf("%w: node %s: %w", ErrPeerGone, g.node, err))
 	}
 	return s.run(ctx)
+}
+
+// knocked answers a node that wants this one to connect. A node that is no peer
+// yet is believed where it is: it may know of this one first.
+func (p *Plane) knocked(g greeting) error {
+	if g.node <= p.o.Node {
+		return status.Error(codes.FailedPrecondition, "the node whose name sorts first opens the stream and does not knock")
+	}
+	p.mu.Lock()
+	_, known := p.peers[g.node]
+	full := !known && len(p.peers) >= 2*p.o.MaxPeers
+	if !known && !full {
+		p.peers[g.node] = g.address
+	}
+	old := p.sessions[g.node]
+	pending := p.dialing[g.node] != nil || old != nil && old.g.incarnation == g.incarnation
+	p.mu.Unlock()
+	switch {
+	case full:
+		return status.Error(codes.ResourceExhausted, "too many nodes have knocked that are not members")
+	case pending: // that one answers
+		return nil
+	}
+	if old != nil { // before the transport notices
+		old.end(fmt.Errorf("%w: node %s has started anew", ErrPeerGone, g.node))
+	}
+	p.start(func() {
+		ctx, cancel := context.WithTimeout(p.ctx, p.o.DialTimeout)
+		defer cancel()
+		if _, err := p.session(ctx, g.node); err != nil {
+			p.o.Logger.Warn("data plane could not answer a knock", "node", g.node, "error", err)
+		}
+	})
+	return nil
 }
 
 // dial is an attempt to connect that several asks may wait for.
@@ -223,7 +245,7 @@ func (p *Plane) connect(node, address string) (s *session, err error) {
 		return nil, err
 	}
 	if len(md.Get(metaVersion)) == 0 { // refused: the reason is the stream's status
-		if err := stream.RecvMsg(newSession(p, greeting{}, stream, cancel)); err != nil {
+		if err := stream.RecvMsg(silence{}); err != nil {
 			return nil, err
 		}
 		return nil, fmt.Errorf("%w: no greeting", ErrProtocol)
@@ -270,7 +292,7 @@ func (p *Plane) knock(node, address string) (*session, error) {
 		return fail(err)
 	}
 	answer := make(chan error, 1)
-	p.tasks.Go(func() { answer <- stream.RecvMsg(newSession(p, greeting{}, stream, cancel)) })
+	p.tasks.Go(func() { answer <- stream.RecvMsg(silence{}) })
 	for {
 		p.mu.Lock()
 		s := p.sessions[node]

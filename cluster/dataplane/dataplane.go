@@ -166,6 +166,7 @@ type Plane struct {
 	sessions map[string]*session
 	dialing  map[string]*dial
 	waiting  map[string]chan struct{} // closed when a session with the node exists
+	loads    map[string]load          // by peer
 	tickets  tickets
 
 	sent, received, asked, answered atomic.Int64
@@ -188,7 +189,7 @@ func Listen(o Options) (*Plane, error) {
 	p := &Plane{
 		o: o, incarnation: binary.LittleEndian.Uint64(inc[:]), listener: l, advertise: o.Advertise, served: make(chan struct{}),
 		handlers: map[Method]Handler{}, peers: map[string]string{}, sessions: map[string]*session{},
-		dialing: map[string]*dial{}, waiting: map[string]chan struct{}{},
+		dialing: map[string]*dial{}, waiting: map[string]chan struct{}{}, loads: map[string]load{},
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.tickets.init(p)
@@ -205,7 +206,7 @@ func Listen(o Options) (*Plane, error) {
 		grpc.WaitForHandlers(true),
 	}
 	if o.Certs != nil {
-		opts = append(opts, grpc.Creds(o.Certs.Credentials()))
+		opts = append(opts, grpc.Creds(&counted{o.Certs.Credentials(), p}))
 	} else {
 		opts = append(opts, grpc.Creds(insecure.NewCredentials()))
 	}
@@ -311,6 +312,7 @@ func (p *Plane) Close() {
 	if p.closed {
 		p.mu.Unlock()
 		<-p.served
+		p.tasks.Wait()
 		return
 	}
 	p.closed = true

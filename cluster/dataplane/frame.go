@@ -107,7 +107,7 @@ func (f *frame) buffers() mem.BufferSlice {
 }
 
 // codec lets frames through as they are. Sending takes a *frame; receiving
-// takes a *session, which puts the bytes where they belong.
+// takes a *session, which puts the bytes where they belong, or silence.
 type codec struct{}
 
 func (codec) Name() string { return "gnnactor-raw" }
@@ -115,8 +115,14 @@ func (codec) Name() string { return "gnnactor-raw" }
 func (codec) Marshal(v any) (mem.BufferSlice, error) { return v.(*frame).buffers(), nil }
 
 func (codec) Unmarshal(data mem.BufferSlice, v any) error {
-	return v.(*session).receive(data)
+	if s, ok := v.(*session); ok {
+		return s.receive(data)
+	}
+	return fmt.Errorf("%w: a frame of %d bytes where there may be none", ErrProtocol, data.Len())
 }
+
+// silence is what is received from a peer that may not send any frame.
+type silence struct{}
 
 // cursor reads a frame's bytes out of the transport's buffers.
 type cursor struct {

@@ -24,7 +24,7 @@ type incoming struct {
 func (s *session) request(h header, c *cursor) error {
 	s.mu.Lock()
 	in := s.coming
-	open := len(s.inward)
+	open := len(s.inward) + len(s.replies) // a reply that its asker gives no credit for is open too
 	_, twice := s.inward[h.ask]
 	s.mu.Unlock()
 	if h.kind == kindRequest {
@@ -68,7 +68,13 @@ func (s *session) request(h header, c *cursor) error {
 	s.mu.Lock()
 	s.coming = nil
 	s.mu.Unlock()
-	if !s.p.start(func() { s.handle(in) }) {
+	switch {
+	case in.ctx.Err() != nil: // taken back while it came
+		s.answered(in, ErrPeerGone)
+	case !s.p.takeOn(s.peer, len(in.body)):
+		s.answered(in, errBusy)
+	case !s.p.start(func() { s.handle(in) }):
+		s.p.putDown(s.peer, len(in.body))
 		in.cancel()
 	}
 	return nil
@@ -78,32 +84,48 @@ func (s *session) request(h header, c *cursor) error {
 func (s *session) handle(in *incoming) {
 	defer in.cancel()
 	r, err := s.call(in)
-	s.consumed(classRequest, len(in.body))
-	in.body = nil
+	s.p.putDown(s.peer, len(in.body))
 	s.p.answered.Add(1)
-	if err == nil {
-		var total uint64
-		for _, b := range r.Data {
-			total += uint64(len(b))
-		}
-		rest := append([][]byte(nil), r.Data...)
-		t := &transfer{ask: in.id, class: classReply, total: total, rest: rest, refs: released(rest, r.Release)}
-		s.mu.Lock()
-		_, wanted := s.inward[in.id]
-		delete(s.inward, in.id)
-		if wanted {
-			s.replies = append(s.replies, t)
-		}
-		s.mu.Unlock()
-		if !wanted && r.Release != nil {
-			r.Release()
-		}
-		s.nudge()
+	if err != nil {
+		s.answered(in, err)
 		return
 	}
+	s.consumed(classRequest, len(in.body))
+	in.body = nil
+	var total uint64
+	for _, b := range r.Data {
+		total += uint64(len(b))
+	}
+	rest := append([][]byte(nil), r.Data...)
+	t := &transfer{ask: in.id, class: classReply, total: total, rest: rest, refs: released(rest, r.Release)}
 	s.mu.Lock()
-	delete(s.inward, in.id)
+	wanted := s.inward[in.id] == in // and not a later one of the same number
+	if wanted {
+		delete(s.inward, in.id)
+		s.replies = append(s.replies, t)
+	}
 	s.mu.Unlock()
+	if !wanted && r.Release != nil {
+		r.Release()
+	}
+	s.nudge()
+}
+
+// answered ends a request without a reply: the asker hears why, if it still
+// wants to know.
+func (s *session) answered(in *incoming, err error) {
+	in.cancel()
+	s.consumed(classRequest, len(in.body))
+	in.body = nil
+	s.mu.Lock()
+	wanted := s.inward[in.id] == in
+	if wanted {
+		delete(s.inward, in.id)
+	}
+	s.mu.Unlock()
+	if !wanted {
+		return
+	}
 	text := err.Error()
 	s.queue(&frame{header: header{kind: kindFail, ask: in.id}, payload: []byte(text[:min(len(text), maxErrorText)])})
 }

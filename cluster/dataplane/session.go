@@ -307,12 +307,13 @@ func (s *session) consumed(class, n int) {
 	f.done += uint64(n)
 	window := uint64(s.p.o.Window)
 	grant := s.err == nil && f.done+window-f.granted >= window/4
+	var value uint64
 	if grant {
 		f.granted = f.done + window
-		s.urgent = append(s.urgent, &frame{header: header{kind: kindGrantAsks + kind(class), value: f.granted}})
+		value = f.granted
 	}
 	s.mu.Unlock()
 	if grant {
-		s.nudge()
+		s.queue(&frame{header: header{kind: kindGrantAsks + kind(class), value: value}})
 	}
 }

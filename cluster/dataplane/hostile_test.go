@@ -1,0 +1,247 @@
+package dataplane
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/gnnactor/gnnactor/cluster/certs"
+)
+
+// Replies that a peer asked for and gives no credit for are bounded: what it
+// makes a node hold is not more than MaxAsks of them.
+func TestRepliesWithoutCredit(t *testing.T) {
+	p := forgedPlane(t)
+	var handled, held atomic.Int64
+	one := make(chan struct{}, 100)
+	p.Handle(methodSize, func(context.Context, *Request) (Reply, error) {
+		held.Add(1)
+		handled.Add(1)
+		one <- struct{}{}
+		return Reply{Data: [][]byte{make([]byte, 1<<10)}, Release: func() { held.Add(-1) }}, nil
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	b := &paced{blocked: blocked{forged: forged{ctx: ctx}, ctx: ctx}}
+	for i := range 100 {
+		b.frames = append(b.frames, raw(kindRequest, methodSize, uint64(i+1), 0, nil))
+	}
+	b.pace = func(sent int) { // one at a time: that they do not wait for each other is not the point
+		if sent == 0 {
+			return
+		}
+		select {
+		case <-one:
+		case <-ctx.Done():
+		}
+	}
+	s := newSession(p, greeting{node: "x", maxAsks: 2, maxBytes: 100}, b, cancel)
+	if err := s.run(ctx); !errors.Is(err, ErrProtocol) {
+		t.Errorf("it ended with %v", err)
+	}
+	if n := handled.Load(); n > int64(p.o.MaxAsks) {
+		t.Errorf("%d replies of a peer that may have %d asks open", n, p.o.MaxAsks)
+	}
+	if n := held.Load(); n != 0 {
+		t.Errorf("%d replies are held after the session's end", n)
+	}
+}
+
+// paced waits before each frame.
+type paced struct {
+	blocked
+	given int
+	pace  func(sent int)
+}
+
+func (p *paced) RecvMsg(v any) error {
+	p.pace(p.given)
+	p.given++
+	return p.blocked.RecvMsg(v)
+}
+
+// A peer that takes its requests back at once cannot have more of their handlers
+// running than twice what it may ask.
+func TestTakenBack(t *testing.T) {
+	p := forgedPlane(t)
+	var running atomic.Int64
+	let := make(chan struct{})
+	p.Handle(methodSize, func(context.Context, *Request) (Reply, error) { // it does not heed its context
+		running.Add(1)
+		<-let
+		return Reply{}, nil
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	f := &forged{ctx: ctx}
+	for i := range 50 {
+		f.frames = append(f.frames, raw(kindRequest, methodSize, uint64(i+1), 1, []byte{1}), raw(kindCancel, 0, uint64(i+1), 0, nil))
+	}
+	s := newSession(p, greeting{node: "x", maxAsks: 2, maxBytes: 100}, f, cancel)
+	if err := s.run(ctx); !errors.Is(err, ErrPeerGone) || errors.Is(err, ErrProtocol) {
+		t.Errorf("it ended with %v", err)
+	}
+	p.mu.Lock()
+	n := p.loads["x"].handlers
+	p.mu.Unlock()
+	if n != 2*p.o.MaxAsks {
+		t.Errorf("%d handlers are running of a peer that may have %d asks open", n, p.o.MaxAsks)
+	}
+	close(let)
+	p.Close()
+	if got := running.Load(); got > int64(n) {
+		t.Errorf("%d handlers ran, %d were counted", got, n)
+	}
+	if len(p.loads) != 0 {
+		t.Errorf("%v is left", p.loads)
+	}
+}
+
+// A reply that claims to be huge costs what came of it.
+func TestClaimedReply(t *testing.T) {
+	p := forgedPlane(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s := newSession(p, greeting{node: "x", maxAsks: 2, maxBytes: 100}, &forged{frames: [][]byte{raw(kindReply, 0, 1, 1<<46, make([]byte, chunk))}, ctx: ctx}, cancel)
+	a := &ask{id: 1, node: "x", max: 1 << 47, done: make(chan struct{})}
+	s.last, s.asks[1] = 1, a
+	s.run(ctx)
+	if <-a.done; cap(a.dst) > believed {
+		t.Errorf("%d bytes of memory for one frame", cap(a.dst))
+	}
+}
+
+// A server that sends a frame before its greeting, or instead of it, is not
+// heard: nothing of it reaches a handler.
+func TestFrameBeforeGreeting(t *testing.T) {
+	p := planes(t, func(o *Options) { o.DialTimeout = 5 * time.Second }, "m")[0]
+	var heard atomic.Bool
+	p.Handle(methodEcho, func(context.Context, *Request) (Reply, error) { heard.Store(true); return Reply{}, nil })
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer(grpc.ForceServerCodecV2(codec{}), grpc.Creds(insecure.NewCredentials()), grpc.WaitForHandlers(true))
+	server.RegisterService(&grpc.ServiceDesc{ServiceName: serviceName, HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{{
+		StreamName: streamName, ServerStreams: true, ClientStreams: true,
+		Handler: func(_ any, st grpc.ServerStream) error {
+			return st.SendMsg(&frame{header: header{kind: kindRequest, method: methodEcho, ask: 1}})
+		},
+	}}}, nil)
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(l) }()
+	for _, node := range []string{"z", "a"} { // one that m connects to, one that it knocks at
+		p.SetPeer(node, l.Addr().String())
+		if _, err := p.Ask(ctxFor(t), Call{Node: node, Method: methodEcho}); !errors.Is(err, ErrProtocol) && !strings.Contains(err.Error(), ErrProtocol.Error()) {
+			t.Errorf("node %s: %v", node, err)
+		}
+	}
+	server.Stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if p.Close(); heard.Load() {
+		t.Error("a handler heard of it")
+	}
+}
+
+// Knocks: none from a node that should open the stream itself, and no more of
+// strangers than there may be peers.
+func TestKnocks(t *testing.T) {
+	p := planes(t, func(o *Options) { o.MaxPeers, o.DialTimeout = 2, 2*time.Second }, "m")[0]
+	cc, err := p.client(p.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cc.Close()
+	knock := func(node string) codes.Code {
+		md := metadata.Pairs(metaVersion, version, metaCluster, "test", metaNode, node, metaIncarnation, "1",
+			metaAddress, "127.0.0.1:1", metaAsks, "1", metaRequest, "1", metaKnock, "1")
+		st, err := cc.NewStream(metadata.NewOutgoingContext(ctxFor(t), md), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/"+serviceName+"/"+streamName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := st.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		return status.Code(st.RecvMsg(silence{}))
+	}
+	if c := knock("a"); c != codes.FailedPrecondition {
+		t.Errorf("a knock from a node that sorts first: %v", c)
+	}
+	full := 0
+	for _, n := range []string{"n", "o", "p", "q", "r", "s", "t"} {
+		if knock(n) == codes.ResourceExhausted {
+			full++
+		}
+	}
+	if full != 3 {
+		t.Errorf("%d of 7 strangers were refused; 4 fit", full)
+	}
+}
+
+// A node has a few connections at a time, whatever its certificate.
+func TestConnectionsPerPeer(t *testing.T) {
+	dir := t.TempDir()
+	authority, err := certs.NewAuthority("test", time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := authority.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	load := func(node string) *certs.Keeper {
+		f, err := authority.Issue(dir, node, []string{"127.0.0.1"}, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, err := certs.Load(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	p := planes(t, func(o *Options) { o.Certs = load(o.Node) }, "a", "b")
+	other := load("c")
+	dial := func(k *certs.Keeper) (net.Conn, bool) {
+		config := k.Client("127.0.0.1")
+		config.NextProtos = []string{"h2"}
+		c, err := tls.Dial("tcp", p[0].Address(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")); err != nil {
+			return c, false
+		}
+		_, err = c.Read(make([]byte, 9))
+		return c, err == nil
+	}
+	taken := 0
+	for range maxConnections + 4 {
+		c, ok := dial(other)
+		defer c.Close()
+		if ok {
+			taken++
+		}
+	}
+	if taken != maxConnections {
+		t.Errorf("%d connections of one node, not %d", taken, maxConnections)
+	}
+	if _, err := p[1].Ask(ctxFor(t), Call{Node: "a", Method: methodEcho, Body: [][]byte{{1}}, Max: 1}); err != nil {
+		t.Errorf("another node is kept out: %v", err)
+	}
+}
