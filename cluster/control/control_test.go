@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -312,4 +313,46 @@ func FuzzReceive(f *testing.F) {
 		}
 		_ = p.receive("b", b) // any error will do
 	})
+}
+
+// A peer that asks and does not take the answers is not taken any further
+// requests from; when it takes them, it is.
+func TestAnswersNotTaken(t *testing.T) {
+	p := planes(t, nil, "a", "b")[1]
+	open := make(chan struct{})
+	good := p.deliver
+	p.deliver = func(ctx context.Context, node string, raw []byte) error {
+		select {
+		case <-open:
+			return good(ctx, node, raw)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	seq := uint64(0)
+	ask := func() error {
+		raw, err := msgpack.Marshal(&message{From: 1, To: 2, Type: kindRequest, Seq: seq + 1, Ask: 1 << 63, Kind: "echo"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err = p.receive("a", raw); err == nil {
+			seq++
+		}
+		return err
+	}
+	for range 5 * outstanding {
+		if errors.Is(ask(), errBusy) && seq >= 2*outstanding {
+			break
+		}
+		runtime.Gosched() // handlers give their place back
+	}
+	if seq > 2*outstanding {
+		t.Fatalf("%d requests were taken of a peer that takes no answer", seq)
+	}
+	close(open)
+	for ctx := within(t); errors.Is(ask(), errBusy); runtime.Gosched() {
+		if ctx.Err() != nil {
+			t.Fatal("still busy when all answers were taken")
+		}
+	}
 }

@@ -60,17 +60,19 @@ type peer struct {
 	node   string
 	ctx    context.Context // ends when it is gone
 	cancel context.CancelFunc
-	slots  chan struct{} // one for each message on its way
+	// One for each message on its way: requests, and answers, which must not wait
+	// for requests that the peer will not take before it could answer.
+	slots, answers chan struct{}
 
 	// Guarded by the plane's lock.
 	last  uint64          // number sent
 	low   uint64          // every message up to it was taken
 	taken map[uint64]bool // later ones that were
-	busy  int             // requests being handled
+	busy  int             // requests being handled, or whose answer waits for a slot
 }
 
 func newPeer(ctx context.Context, node string, at Peer) *peer {
-	pr := &peer{Peer: at, node: node, slots: make(chan struct{}, outstanding), taken: map[uint64]bool{}}
+	pr := &peer{Peer: at, node: node, slots: make(chan struct{}, outstanding), answers: make(chan struct{}, outstanding), taken: map[uint64]bool{}}
 	pr.ctx, pr.cancel = context.WithCancel(ctx)
 	return pr
 }
@@ -129,8 +131,12 @@ func (p *Plane) Ask(ctx context.Context, node, kind string, body []byte) ([]byte
 
 // post numbers a message, and sees to it that it is sent until the peer has it.
 func (p *Plane) post(ctx context.Context, pr *peer, m *message) error {
+	slots := pr.slots
+	if m.Type == kindReply {
+		slots = pr.answers
+	}
 	select {
-	case pr.slots <- struct{}{}:
+	case slots <- struct{}{}:
 	case <-pr.ctx.Done():
 		return ErrPeerGone
 	case <-ctx.Done():
@@ -145,11 +151,11 @@ func (p *Plane) post(ctx context.Context, pr *peer, m *message) error {
 		err = ErrClosed
 	}
 	if err != nil {
-		<-pr.slots
+		<-slots
 		return fmt.Errorf("control: %w", err)
 	}
 	p.tasks.Go(func() {
-		defer func() { <-pr.slots }()
+		defer func() { <-slots }()
 		p.insist(pr, raw)
 	})
 	return nil
@@ -236,11 +242,12 @@ func (p *Plane) handle(pr *peer, h Handler, m *message) {
 		text := err.Error()
 		r.Body, r.Err = nil, text[:min(len(text), maxError)]
 	}
+	// It fails only when the peer is gone, and then nobody waits for it. A peer that
+	// does not take its answers is busy until it does.
+	_ = p.post(pr.ctx, pr, r)
 	p.mu.Lock()
 	pr.busy--
 	p.mu.Unlock()
-	// It fails only when the peer is gone, and then nobody waits for it.
-	_ = p.post(pr.ctx, pr, r)
 }
 
 func (p *Plane) call(pr *peer, h Handler, m *message) (body []byte, err error) {
