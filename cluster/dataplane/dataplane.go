@@ -104,6 +104,10 @@ type Options struct {
 	PingInterval time.Duration // of idle connections; 10 s, the least that gRPC allows
 	PingTimeout  time.Duration // 5 s
 
+	// Visitor, if set, answers those who have a certificate of the cluster and are
+	// no nodes, such as an operator's command.
+	Visitor Visitor
+
 	Logger *slog.Logger
 }
 
@@ -212,7 +216,7 @@ func Listen(o Options) (*Plane, error) {
 	}
 	p.server = grpc.NewServer(opts...)
 	p.server.RegisterService(&grpc.ServiceDesc{
-		ServiceName: serviceName, HandlerType: (*any)(nil),
+		ServiceName: serviceName, HandlerType: (*any)(nil), Methods: p.visits(),
 		Streams: []grpc.StreamDesc{{StreamName: streamName, Handler: p.accept, ServerStreams: true, ClientStreams: true}},
 	}, nil)
 	go func() {
