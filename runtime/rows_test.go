@@ -36,6 +36,24 @@ func (n *node) keep(t *testing.T, ds *graph.Dataset, shards, replicas int, sourc
 	return k
 }
 
+// settled waits until each of the nodes holds the shards that it should, and no
+// others; one that is not among them holds none.
+func (n *node) settled(t *testing.T, shards int, nodes ...string) {
+	t.Helper()
+	_, err := n.member.Until(t.Context(), func(v *membership.View) bool {
+		held := make([][]string, shards)
+		for _, m := range v.Members {
+			for _, s := range m.Shards {
+				held[s] = append(held[s], m.Node)
+			}
+		}
+		return slices.EqualFunc(held, shard.Assign(shards, 1, nodes), slices.Equal)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Three nodes, of which each holds a third of the features and one has the data:
 // the same bits as one process that has all, and one round of rows a read. Then
 // the node with the data leaves, having handed its shards over.
@@ -58,14 +76,20 @@ func TestRowsOfShards(t *testing.T) {
 		nodes = append(nodes, x)
 		keepers = append(keepers, x.keep(t, whole, shards, 1, i == 0))
 	}
-	for _, x := range nodes { // until each has its share
-		_, err := x.member.Until(t.Context(), func(v *membership.View) bool {
-			return len(v.Members) == 3 && !slices.ContainsFunc(v.Members, func(m membership.Info) bool { return len(m.Shards) != shards/3 })
-		})
-		if err != nil {
+	for i, x := range nodes {
+		x.settled(t, shards, "n0", "n1", "n2")
+		// A read of all rows that is over has seen the newest table of holders.
+		store := keepers[i].Store()
+		l := store.Layout()
+		r := features.Request{IDs: make([]uint32, l.Rows), Dst: l.NewTable(l.Rows)}
+		for v := range r.IDs {
+			r.IDs[v] = uint32(v)
+		}
+		if err := features.Read(t.Context(), store, r); err != nil {
 			t.Fatal(err)
 		}
 	}
+	rounds0, remote0 := keepers[0].Store().Stats()
 	var wg sync.WaitGroup
 	for i, x := range nodes {
 		wg.Go(func() {
@@ -84,6 +108,7 @@ func TestRowsOfShards(t *testing.T) {
 				return // its inference at the end read rows as well
 			}
 			rounds, remote := keepers[i].Store().Stats()
+			rounds, remote = rounds-rounds0, remote-remote0
 			if rounds == 0 || rounds > rows.Batches || remote == 0 || remote > rows.Loaded {
 				t.Errorf("%d rounds of %d remote rows for %d micro-batches and %d rows loaded", rounds, remote, rows.Batches, rows.Loaded)
 			}
@@ -95,18 +120,7 @@ func TestRowsOfShards(t *testing.T) {
 	}
 	// The node with the data has none left; what the others copied from each
 	// other before, they let go as they see that it has arrived.
-	_, err = nodes[1].member.Until(t.Context(), func(v *membership.View) bool {
-		held := make([]int, len(nodes))
-		for i, x := range nodes {
-			if m, in := v.Member(x.plane.Node()); in {
-				held[i] = len(m.Shards)
-			}
-		}
-		return slices.Equal(held, []int{0, shards / 2, shards / 2})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	nodes[1].settled(t, shards, "n1", "n2")
 	if held := []int{keepers[0].Held(), keepers[1].Held(), keepers[2].Held()}; held[0] != 0 || held[1] != shards/2 || held[2] != shards/2 {
 		t.Errorf("after the drain the nodes hold %v shards", held)
 	}
