@@ -145,9 +145,10 @@ func entry(kv *mvccpb.KeyValue, deleted bool) membership.Entry {
 	return membership.Entry{Key: string(kv.Key), Value: kv.Value, Created: kv.CreateRevision, Modified: kv.ModRevision, Deleted: deleted}
 }
 
-// Watch implements membership.Store.
+// Watch implements membership.Store. It lives through an election: what it
+// misses on a server that hangs, the member's reads find.
 func (c *Client) Watch(ctx context.Context, prefix string, after int64, f func([]membership.Entry, int64)) error {
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for r := range c.c.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(after+1)) {
 		if err := r.Err(); err != nil {
@@ -158,7 +159,7 @@ func (c *Client) Watch(ctx context.Context, prefix string, after int64, f func([
 			changed = append(changed, entry(e.Kv, e.Type == clientv3.EventTypeDelete))
 		}
 		if len(changed) > 0 {
-			f(changed, r.Header.Revision)
+			f(changed, changed[len(changed)-1].Modified)
 		}
 	}
 	if err := ctx.Err(); err != nil {

@@ -91,7 +91,6 @@ type Member struct {
 	info    Info
 	err     error
 	view    *View
-	read    int64 // revision of the newest read
 	changed chan struct{}
 	entries map[string]Entry
 }

@@ -31,8 +31,9 @@ type Store interface {
 	// List returns all entries under a prefix, by key, and the revision.
 	List(ctx context.Context, prefix string) ([]Entry, int64, error)
 	// Watch calls f with each batch of changes under prefix after revision, in
-	// order, until ctx ends or the store can no longer be followed. A deleted
-	// entry has Deleted set.
+	// order, and the revision of the last of them, until ctx ends or the store
+	// can no longer be followed. A batch has all changes of its revisions. A
+	// deleted entry has Deleted set, and is Modified when it was deleted.
 	Watch(ctx context.Context, prefix string, after int64, f func(changed []Entry, revision int64)) error
 }
 

@@ -114,6 +114,9 @@ func (s *Service) NewGroup(id uint64, members []string) (*Group, error) {
 // Size returns the number of trainers, Self this one's place among them.
 func (g *Group) Size() int { return len(g.members) }
 
+// Members returns the trainers, in order.
+func (g *Group) Members() []string { return slices.Clone(g.members) }
+
 // Self returns this trainer's place.
 func (g *Group) Self() int { return g.self }
 

@@ -30,7 +30,7 @@ func nodes(t testing.TB, n int) []*node {
 	var all []*node
 	var names []string
 	for i := range n {
-		p, err := dataplane.Listen(dataplane.Options{Cluster: "test", Node: fmt.Sprintf("n%d", i), Listen: "127.0.0.1:0"})
+		p, err := dataplane.Listen(dataplane.Options{Cluster: "test", Node: fmt.Sprintf("n%d", i), Listen: "127.0.0.1:0", DialTimeout: time.Minute, PingTimeout: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +85,7 @@ func deal(parts [][]float32, n, self int) ([][]float32, [][]byte) {
 // Every number of trainers gets the bits of compute.SumTree, over several steps
 // and segments, with micro-batches that do and do not divide evenly.
 func TestSameBits(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	const piece, size = 1 << 10, 5<<10 + 1003
 	for _, n := range []int{1, 2, 3, 4, 5} {
@@ -183,7 +183,7 @@ func TestBytes(t *testing.T) {
 // When a trainer goes, everybody's Sum fails, and a new group without it sums
 // the step again to the same bits.
 func TestTrainerGoes(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	const micros, size = 6, 1000
 	all := nodes(t, 3)

@@ -114,7 +114,7 @@ func (s *Share) Mine(m, of int) bool {
 func (s *Share) Sum(ctx context.Context, step int64, dst []float32, parts [][]float32, meta [][]byte) ([][]byte, error) {
 	metas, err := s.group.Sum(ctx, firstStep+step, dst, parts, meta)
 	if err != nil {
-		return nil, errors.Join(err, s.t.failed(ctx, s.id))
+		return nil, errors.Join(err, s.t.failed(ctx, s.id, s.group.Members()))
 	}
 	from, to := reduce.Deal(len(parts), s.group.Size(), s.group.Self())
 	s.t.record(step, s.id, to-from)

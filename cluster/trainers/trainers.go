@@ -37,6 +37,12 @@ var ErrTooMany = errors.New("trainers: fewer micro-batches than trainers")
 // ErrOtherRun: the trainers do not run the same thing.
 var ErrOtherRun = errors.New("trainers: not the same run")
 
+// ErrDrained: this node gave its part to the others, as it was told to.
+var ErrDrained = errors.New("trainers: drained")
+
+// ErrLast: this node was told to give its part away, and nobody is there to take it.
+var ErrLast = errors.New("trainers: nobody is left to take over")
+
 // Options of Join.
 type Options struct {
 	Member *membership.Member
@@ -61,6 +67,7 @@ type Trainers struct {
 	tried   int64 // the newest group that was tried
 	lineage []Run
 	made    int64
+	said    bool // that this node is a trainer
 }
 
 // record is a group as the leader writes it down.
@@ -73,7 +80,8 @@ type recordMember struct {
 	Epoch int64  `json:"epoch"`
 }
 
-// Join makes this node a trainer.
+// Join readies this node's part. The others count on it from when it first
+// meets them, so that they do not wait for what it does until then.
 func Join(ctx context.Context, o Options) (*Trainers, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -83,16 +91,8 @@ func Join(ctx context.Context, o Options) (*Trainers, error) {
 		return nil, fmt.Errorf("%w: %d micro-batches, and %d trainers already; raise micro-batches, or start fewer nodes", ErrTooMany, o.Micros, n)
 	}
 	t := &Trainers{o: o}
-	err := o.Member.Announce(ctx, func(i *membership.Info) {
-		if !slices.Contains(i.Kinds, Kind) {
-			i.Kinds = append(slices.Clone(i.Kinds), Kind)
-		}
-	})
-	if err != nil {
-		return nil, err
-	}
 	var follow context.Context
-	follow, t.cancel = context.WithCancel(context.Background())
+	follow, t.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	t.tasks.Go(func() { t.follow(follow) })
 	return t, nil
 }
@@ -123,8 +123,9 @@ func (t *Trainers) follow(ctx context.Context) {
 		if err != nil {
 			t.o.Logger.Error("trainers", "error", err)
 		}
+		me, _ := v.Member(t.o.Plane.Node())
 		t.mu.Lock()
-		if t.group != nil && id > t.id {
+		if t.group != nil && (id > t.id || me.Drain && len(candidates(v)) == 0) {
 			t.group.Close()
 		}
 		t.mu.Unlock()
@@ -189,7 +190,7 @@ func (t *Trainers) lead(ctx context.Context, v *membership.View, r record, id in
 	if err != nil {
 		return fmt.Errorf("trainers: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, writeLimit)
+	ctx, cancel := context.WithTimeout(ctx, t.o.Member.Patience())
 	defer cancel()
 	_, err = t.o.Member.SetValue(ctx, v.Epoch, groupKey, id, value)
 	if errors.Is(err, membership.ErrStale) {
@@ -207,11 +208,16 @@ type State struct {
 }
 
 // Meet waits for a group that this node is in, and brings its run to where the
-// group is. It returns ErrFenced when this node is not a member any longer.
+// group is. It returns ErrFenced when this node is not a member any longer, and
+// ErrDrained or ErrLast when it drains.
 func (t *Trainers) Meet(ctx context.Context, s State) (*Share, error) {
 	for {
+		err := t.present(ctx)
+		if err != nil {
+			return nil, err
+		}
 		share, err := t.meet(ctx, &s)
-		if err == nil || ctx.Err() != nil || errors.Is(err, ErrOtherRun) || errors.Is(err, errState) {
+		if err == nil || ctx.Err() != nil || errors.Is(err, ErrOtherRun) || errors.Is(err, errState) || errors.Is(err, ErrDrained) || errors.Is(err, ErrLast) {
 			return share, err
 		}
 		if lost := t.o.Member.Err(); lost != nil {
@@ -219,6 +225,39 @@ func (t *Trainers) Meet(ctx context.Context, s State) (*Share, error) {
 		}
 		t.o.Logger.Info("the trainers meet again", "because", err)
 	}
+}
+
+// present says that this node is a trainer, once, and tries until the store has
+// heard it.
+func (t *Trainers) present(ctx context.Context) error {
+	for !t.said {
+		write, cancel := context.WithTimeout(ctx, t.o.Member.Patience())
+		err := t.o.Member.Announce(write, func(i *membership.Info) {
+			if !slices.Contains(i.Kinds, Kind) {
+				i.Kinds = append(slices.Clone(i.Kinds), Kind)
+			}
+		})
+		cancel()
+		switch {
+		case err == nil:
+			t.said = true
+			return nil
+		case errors.Is(err, membership.ErrFenced):
+			return err
+		}
+		t.o.Logger.Warn("the others could not be told of this trainer yet", "error", err)
+		pause := time.NewTimer(patience)
+		select {
+		case <-pause.C:
+		case <-t.o.Member.Lost():
+			pause.Stop()
+			return t.o.Member.Err()
+		case <-ctx.Done():
+			pause.Stop()
+			return ctx.Err()
+		}
+	}
+	return nil
 }
 
 // errState: this node's own state could not be saved or restored.
@@ -251,7 +290,7 @@ func (t *Trainers) meet(ctx context.Context, s *State) (*Share, error) {
 	}
 	share := &Share{t: t, group: g, id: id}
 	if err := share.sync(ctx, s); err != nil {
-		return nil, errors.Join(err, t.failed(ctx, id))
+		return nil, errors.Join(err, t.failed(ctx, id, names))
 	}
 	t.o.Logger.Info("training in a group", "group", id, "trainers", names, "step", s.Step)
 	return share, nil
@@ -262,20 +301,27 @@ func (t *Trainers) meet(ctx context.Context, s *State) (*Share, error) {
 // until its lease ends.
 const patience = 300 * time.Millisecond
 
-// writeLimit bounds a write to the store, which is tried again.
-const writeLimit = 2 * time.Second
-
-// failed tells the leader that a group did not work out, unless there is another
-// soon. It tries until the leader has made another or this node is none any more.
-func (t *Trainers) failed(ctx context.Context, id int64) error {
+// failed is what follows on a group that did not work out: its members that
+// died are taken out of the cluster, so that the leader makes a group without
+// them. If it makes none, it is told. failed tries until there is another group,
+// or the leader was told, or this node is no member any more.
+func (t *Trainers) failed(ctx context.Context, id int64, members []string) error {
+	if newer, err := t.newer(ctx, id, closed); newer || err != nil {
+		return err
+	}
+	if died, err := t.o.Member.Suspect(ctx, members); err != nil {
+		return err
+	} else if len(died) > 0 {
+		t.o.Logger.Info("trainers died", "group", id, "trainers", died)
+	}
 	for told := false; ; {
-		limit := time.NewTimer(patience)
+		limit := time.NewTimer(max(patience, t.o.Member.Patience()/2))
 		newer, err := t.newer(ctx, id, limit.C)
 		limit.Stop()
 		if newer || err != nil || told {
 			return err
 		}
-		write, cancel := context.WithTimeout(ctx, writeLimit)
+		write, cancel := context.WithTimeout(ctx, t.o.Member.Patience())
 		err = t.o.Member.Announce(write, func(i *membership.Info) { i.Failed = id })
 		cancel()
 		switch {
@@ -288,6 +334,9 @@ func (t *Trainers) failed(ctx context.Context, id int64) error {
 		}
 	}
 }
+
+// closed is a time that is over.
+var closed = func() <-chan time.Time { c := make(chan time.Time); close(c); return c }()
 
 // newer waits for a newer group than id, until limit.
 func (t *Trainers) newer(ctx context.Context, id int64, limit <-chan time.Time) (bool, error) {
@@ -321,6 +370,14 @@ func (t *Trainers) await(ctx context.Context) (record, int64, error) {
 		tried := t.tried
 		t.mu.Unlock()
 		me := recordMember{t.o.Plane.Node(), t.o.Member.Epoch()}
+		if info, _ := v.Member(me.Node); info.Drain {
+			switch {
+			case len(candidates(v)) == 0:
+				return r, 0, ErrLast
+			case !slices.Contains(r.Members, me):
+				return r, 0, ErrDrained
+			}
+		}
 		if id > tried && slices.Contains(r.Members, me) && !slices.ContainsFunc(r.Members, func(m recordMember) bool {
 			info, ok := v.Member(m.Node)
 			return !ok || info.Epoch != m.Epoch
@@ -346,7 +403,7 @@ func (t *Trainers) Finish(ctx context.Context, share *Share, s State) error {
 			if err == nil || ctx.Err() != nil {
 				return err
 			}
-			if err := t.failed(ctx, share.id); err != nil {
+			if err := t.failed(ctx, share.id, share.group.Members()); err != nil {
 				return err
 			}
 		}

@@ -45,7 +45,7 @@ type trainer struct {
 }
 
 func within(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -56,12 +56,12 @@ func join(t *testing.T, store membership.Store, name string, least int) *trainer
 	t.Helper()
 	x := &trainer{store: &cutOff{Store: store}}
 	var err error
-	if x.plane, err = dataplane.Listen(dataplane.Options{Cluster: "test", Node: name, Listen: "127.0.0.1:0"}); err != nil {
+	if x.plane, err = dataplane.Listen(dataplane.Options{Cluster: "test", Node: name, Listen: "127.0.0.1:0", DialTimeout: time.Minute, PingTimeout: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(x.plane.Close)
 	info := membership.Info{Node: name, Home: name, Data: x.plane.Address()}
-	if x.member, err = membership.Join(within(t), x.store, membership.Config{Cluster: "test", Info: info, TTL: 3 * time.Second}); err != nil {
+	if x.member, err = membership.Join(within(t), x.store, membership.Config{Cluster: "test", Info: info, TTL: 10 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

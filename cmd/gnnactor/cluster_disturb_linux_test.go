@@ -44,28 +44,23 @@ func killed(t *testing.T, epochs int, victims []int, every time.Duration) {
 	c := startStores(t, 4, 3)
 	args := netArgs(epochs)
 	c.train(args...)
-	c.awaitStep(c.nodes[1], time.Time{})
 	began := time.Now()
 	var pauses []time.Duration
 	for k, v := range victims {
 		if wait := time.Until(began.Add(time.Duration(k) * every)); wait > 0 {
 			<-time.After(wait)
 		}
+		group := c.settled()
 		starts := c.nodes[v].process.Starts()
 		at := c.kill(v)
-		pause := c.awaitStep(c.nodes[(v+1)%4], at).Sub(at)
+		pause := c.awaitStep(c.nodes[(v+1)%4], group).at.Sub(at)
 		t.Logf("n%d killed: the next step after %v", v, pause)
 		pauses = append(pauses, pause)
 		if err := c.nodes[v].process.Await(c.ctx, starts+1); err != nil {
 			t.Fatal(err)
 		}
-		if v < len(c.stores) {
-			if err := c.stores[v].Await(c.ctx, c.stores[v].Starts()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		c.awaitStep(c.nodes[v], at)
 	}
+	c.settled()
 	c.finish(alone(t, args))
 	slices.Sort(pauses)
 	t.Logf("%d kills: the next step after %v (median), %v at most", len(pauses), pauses[len(pauses)/2], pauses[len(pauses)-1])
@@ -85,7 +80,7 @@ func disturbed(t *testing.T, epochs int, store []string, train []string, begin f
 	c := startStores(t, 4, 3, store...)
 	args := netArgs(epochs)
 	c.train(append(slices.Clone(args), train...)...)
-	c.awaitStep(c.nodes[1], time.Time{})
+	c.settled()
 	if err := begin(c); err != nil {
 		t.Fatal(err)
 	}

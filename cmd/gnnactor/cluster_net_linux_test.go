@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -153,28 +154,41 @@ func (c *netCluster) train(args ...string) {
 	}
 }
 
-// firstSteps returns when groups made their first steps, by what a node says.
-func firstSteps(log string) (all []time.Time) {
+// firstStep is when a group made its first step, by what a node says.
+type firstStep struct {
+	at    time.Time
+	group int64
+}
+
+func firstSteps(log string) (all []firstStep) {
 	for line := range strings.Lines(log) {
 		at, ok := strings.CutPrefix(line, "time=")
 		if !ok || !strings.Contains(line, "the group made its first step") {
 			continue
 		}
 		at, _, _ = strings.Cut(at, " ")
-		if when, err := time.Parse(time.RFC3339Nano, at); err == nil {
-			all = append(all, when)
+		_, group, _ := strings.Cut(line, " group=")
+		group, _, _ = strings.Cut(group, " ")
+		var f firstStep
+		var err error
+		if f.at, err = time.Parse(time.RFC3339Nano, at); err != nil {
+			continue
+		}
+		if f.group, err = strconv.ParseInt(group, 10, 64); err == nil {
+			all = append(all, f)
 		}
 	}
 	return all
 }
 
-// awaitStep waits until a group that n is in makes its first step after when,
-// and returns that time.
-func (c *netCluster) awaitStep(n *netNode, when time.Time) (first time.Time) {
+// awaitStep waits until a group later than after makes its first step with n in
+// it, and returns it.
+func (c *netCluster) awaitStep(n *netNode, after int64) (first firstStep) {
 	c.t.Helper()
 	err := n.log.await(c.ctx, func(log string) bool {
-		if i := slices.IndexFunc(firstSteps(log), func(at time.Time) bool { return at.After(when) }); i >= 0 {
-			first = firstSteps(log)[i]
+		all := firstSteps(log)
+		if i := slices.IndexFunc(all, func(f firstStep) bool { return f.group > after }); i >= 0 {
+			first = all[i]
 			return true
 		}
 		return strings.Contains(log, `"parameters_sha256"`)
@@ -182,10 +196,27 @@ func (c *netCluster) awaitStep(n *netNode, when time.Time) (first time.Time) {
 	if err != nil {
 		c.t.Fatalf("%s makes no step: %v", n.name, err)
 	}
-	if first.IsZero() {
+	if first.group == 0 {
 		c.t.Fatalf("%s was done before the disturbance: more epochs are needed", n.name)
 	}
 	return first
+}
+
+// settled waits until all nodes train in one group, and returns its number.
+func (c *netCluster) settled() int64 {
+	c.t.Helper()
+	newest := c.awaitStep(c.nodes[0], 0).group
+	for same := 0; same < len(c.nodes); {
+		for _, n := range c.nodes {
+			c.awaitStep(n, newest-1)
+			all := firstSteps(n.log.String())
+			if g := all[len(all)-1].group; g > newest {
+				newest, same = g, 0
+			}
+			same++
+		}
+	}
+	return newest
 }
 
 // netResult is what a trainer prints at its end.
@@ -269,7 +300,7 @@ func TestNetTrain(t *testing.T) {
 	c := startStores(t, 4, 1)
 	args := netArgs(300)
 	c.train(args...)
-	c.awaitStep(c.nodes[1], time.Time{})
+	c.settled()
 	c.checkPorts()
 	one := alone(t, args)
 	for i, r := range c.finish(one) {

@@ -1,0 +1,162 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+)
+
+// follow keeps the view.
+func (m *Member) follow() {
+	for m.ctx.Err() == nil {
+		err := m.followOnce()
+		if m.ctx.Err() != nil || errors.Is(err, errLate) {
+			continue
+		}
+		m.cfg.Logger.Warn("the store cannot be followed; trying again", "error", err)
+		m.pause(m.cfg.TTL / 8)
+	}
+}
+
+// pause waits; false: the membership is over.
+func (m *Member) pause(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-m.ctx.Done():
+		return false
+	}
+}
+
+// errLate: a watch that says nothing of what has changed.
+var errLate = errors.New("membership: the watch of the store is late")
+
+func (m *Member) followOnce() error {
+	if _, err := m.list(m.ctx); err != nil {
+		return err
+	}
+	v, _ := m.View()
+	ctx, cancel := context.WithCancelCause(m.ctx)
+	checks := make(chan struct{})
+	go func() {
+		defer close(checks)
+		m.check(ctx, cancel)
+	}()
+	err := m.store.Watch(ctx, m.prefix, v.Revision, m.take)
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	cancel(nil)
+	<-checks
+	return err
+}
+
+// check reads the store now and then: a watch may hang on a server that is
+// frozen, or cut off, for as long as it takes the transport to notice.
+func (m *Member) check(ctx context.Context, late context.CancelCauseFunc) {
+	tick := time.NewTicker(m.cfg.TTL / 2)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		switch changed, err := m.list(ctx); {
+		case err != nil && ctx.Err() == nil:
+			m.cfg.Logger.Debug("the store could not be read", "error", err)
+		case changed:
+			late(errLate)
+			return
+		}
+	}
+}
+
+// list reads the view and reports whether it was new.
+func (m *Member) list(ctx context.Context) (changed bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, m.Patience())
+	defer cancel()
+	all, revision, err := m.store.List(ctx, m.prefix)
+	if err != nil {
+		return false, err
+	}
+	now := make(map[string]Entry, len(all))
+	for _, e := range all {
+		now[e.Key] = e
+	}
+	m.mu.Lock()
+	same := maps.EqualFunc(m.entries, now, func(a, b Entry) bool { return a.Modified == b.Modified })
+	if revision < m.view.Revision || same && m.view.Revision > 0 {
+		m.mu.Unlock()
+		return false, nil
+	}
+	m.entries = now
+	m.publish(revision)
+	return true, nil
+}
+
+// take brings the view up to what a watch says; what is older than the view is
+// passed over.
+func (m *Member) take(changed []Entry, revision int64) {
+	m.mu.Lock()
+	if revision <= m.view.Revision {
+		m.mu.Unlock()
+		return
+	}
+	for _, e := range changed {
+		switch {
+		case e.Modified <= m.view.Revision:
+		case e.Deleted:
+			delete(m.entries, e.Key)
+		default:
+			m.entries[e.Key] = e
+		}
+	}
+	m.publish(revision)
+}
+
+// publish makes the view of the entries. The lock is held, and given back.
+func (m *Member) publish(revision int64) {
+	v := viewOf(m.prefix, m.entries, revision)
+	m.view = v
+	close(m.changed)
+	m.changed = make(chan struct{})
+	me, in := v.Member(m.cfg.Info.Node)
+	m.mu.Unlock()
+	if revision >= m.epoch && (!in || me.Epoch > m.epoch) {
+		m.fence(fmt.Errorf("%w: its entry is gone from the store", ErrFenced))
+	}
+}
+
+// stand stands for election whenever there is no leader.
+func (m *Member) stand() {
+	for {
+		v, changed := m.View()
+		me, in := v.Member(m.cfg.Info.Node)
+		if v.Leader == "" && in && !me.Drain && m.Err() == nil {
+			// Who is not first hears of the winner by the watch.
+			ctx, cancel := context.WithTimeout(m.ctx, m.Patience())
+			_, _, err := m.store.Commit(ctx, []If{{Key: m.leaderKey()}, {Key: m.key(), Created: m.epoch}},
+				[]Change{{Key: m.leaderKey(), Value: []byte(m.cfg.Info.Node), Lease: m.lease}})
+			cancel()
+			if err != nil {
+				m.cfg.Logger.Warn("election", "error", err)
+				if !m.pause(m.cfg.TTL / 32) {
+					return
+				}
+				continue
+			}
+		}
+		select {
+		case <-changed:
+		case <-m.lost:
+			return
+		case <-m.ctx.Done():
+			return
+		}
+	}
+}
