@@ -2,6 +2,9 @@
 // commands and their answers, at most 64 KiB each; what is larger goes over the
 // data plane, named by a ticket.
 //
+// Visit is for those who are no nodes, such as an operator's command: they ask
+// one node, which asks the others.
+//
 // A message is numbered, sent again until its receiver says that it has it, and
 // handled once; it carries the epochs of its sender and its receiver, and one
 // from or to an older self of a node is refused. An ask fails at once when its
@@ -47,7 +50,7 @@ type Handler func(ctx context.Context, from string, body []byte) ([]byte, error)
 // Options of a Plane.
 type Options struct {
 	Cluster, Node  string
-	Epoch          int64  // at which this node joined
+	Epoch          int64  // at which this node joined; 0: Begin says it
 	Listen         string // host:port
 	Advertise      string // where peers reach it; empty: the listening address
 	Certs          *certs.Keeper
@@ -80,6 +83,7 @@ type Plane struct {
 	closed   bool
 	peers    map[string]*peer
 	handlers map[string]Handler
+	visitors map[string]Handler
 	asks     map[uint64]*ask
 	last     uint64
 }
@@ -102,17 +106,18 @@ func Listen(o Options) (*Plane, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	p := &Plane{
+		o: o, peers: map[string]*peer{}, handlers: map[string]Handler{}, visitors: map[string]Handler{}, asks: map[uint64]*ask{},
+		last: rand.Uint64() >> 1, // an answer to an older self finds nobody
+	}
 	plane, err := dataplane.Listen(dataplane.Options{
-		Cluster: o.Cluster + "/control", Node: o.Node, Listen: o.Listen, Advertise: o.Advertise, Certs: o.Certs, AllowPlaintext: o.AllowPlaintext,
-		MaxRequest: maxMessage, Window: 4 << 20, MaxAsks: outstanding, Logger: o.Logger,
+		Cluster: planeOf(o.Cluster), Node: o.Node, Listen: o.Listen, Advertise: o.Advertise, Certs: o.Certs, AllowPlaintext: o.AllowPlaintext,
+		MaxRequest: maxMessage, Window: 4 << 20, MaxAsks: outstanding, Visitor: p.visited, Logger: o.Logger,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("control: %w", err)
 	}
-	p := &Plane{
-		o: o, plane: plane, peers: map[string]*peer{}, handlers: map[string]Handler{}, asks: map[uint64]*ask{},
-		last: rand.Uint64() >> 1, // an answer to an older self finds nobody
-	}
+	p.plane = plane
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.deliver = func(ctx context.Context, node string, raw []byte) error {
 		_, err := plane.Ask(ctx, dataplane.Call{Node: node, Method: method, Body: [][]byte{raw}})
@@ -124,6 +129,16 @@ func Listen(o Options) (*Plane, error) {
 	return p, nil
 }
 
+// planeOf keeps the data plane's streams and this one's apart.
+func planeOf(cluster string) string { return cluster + "/control" }
+
+// Begin says at which epoch this node joined. Until then it hears nobody.
+func (p *Plane) Begin(epoch int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.o.Epoch = epoch
+}
+
 // Address returns where peers reach this node.
 func (p *Plane) Address() string { return p.plane.Address() }
 
@@ -132,6 +147,13 @@ func (p *Plane) Handle(kind string, h Handler) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.handlers[kind] = h
+}
+
+// HandleVisitor sets the handler of a kind of question that visitors ask.
+func (p *Plane) HandleVisitor(kind string, h Handler) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.visitors[kind] = h
 }
 
 // SetPeers says which nodes are members. What is asked of a node that is gone,

@@ -200,7 +200,7 @@ func (p *Plane) receive(from string, raw []byte) error {
 	switch {
 	case p.closed:
 		return ErrClosed
-	case m.To != p.o.Epoch:
+	case m.To != p.o.Epoch || m.To == 0:
 		return errOther
 	case pr == nil || pr.Epoch != m.From:
 		return errStranger

@@ -1,0 +1,104 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/gnnactor/gnnactor/cluster/certs"
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
+)
+
+// Who has a certificate of the cluster is answered, with answers larger than a
+// message too; others are not, nor is one who means another cluster.
+func TestVisit(t *testing.T) {
+	ours, theirs := keep(t, "a", "ops"), keep(t, "ops")
+	for _, secure := range []bool{true, false} {
+		p := planes(t, func(o *Options) {
+			if secure {
+				o.Certs = ours["a"]
+			}
+		}, "a")[0]
+		p.HandleVisitor("long", func(_ context.Context, from string, body []byte) ([]byte, error) {
+			return []byte(from + strings.Repeat(string(body), 3*MaxBody)), nil
+		})
+		p.HandleVisitor("fail", func(context.Context, string, []byte) ([]byte, error) { return nil, errors.New("no such node") })
+		p.HandleVisitor("panic", func(context.Context, string, []byte) ([]byte, error) { panic("bug") })
+		var mine *certs.Keeper
+		from := ""
+		if secure {
+			mine, from = ours["ops"], "ops"
+		}
+		ctx := within(t)
+		got, err := Visit(ctx, "test", p.Address(), mine, "long", []byte("x"))
+		if err != nil || len(got) != 3*MaxBody+len(from) || !strings.HasPrefix(string(got), from) {
+			t.Errorf("%d bytes, %v", len(got), err)
+		}
+		for kind, want := range map[string]string{"fail": "no such node", "panic": "panicked", "echo": "does not answer"} {
+			if _, err := Visit(ctx, "test", p.Address(), mine, kind, nil); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v", kind, err)
+			}
+		}
+		if _, err := Visit(ctx, "other", p.Address(), mine, "long", []byte("x")); err == nil {
+			t.Error("a visitor of another cluster was answered")
+		}
+		if secure {
+			for _, k := range []*certs.Keeper{nil, theirs["x"], theirs["ops"]} {
+				if _, err := Visit(ctx, "test", p.Address(), k, "long", []byte("x")); !errors.Is(err, dataplane.ErrPeerGone) {
+					t.Errorf("a foreign visitor: %v", err)
+				}
+			}
+		}
+		p.Close()
+		if _, err := Visit(ctx, "test", p.Address(), mine, "long", nil); !errors.Is(err, dataplane.ErrPeerGone) {
+			t.Errorf("after the end: %v", err)
+		}
+	}
+}
+
+// A node hears nobody before it has joined.
+func TestBegin(t *testing.T) {
+	p := planes(t, nil, "a", "b")
+	p[1].Begin(0)
+	ctx, cancel := context.WithCancel(within(t))
+	heard := make(chan error, 1)
+	go func() {
+		_, err := p[0].Ask(ctx, "b", "echo", nil)
+		heard <- err
+	}()
+	if err := p[1].receive("a", mustMarshal(t, &message{From: 1, To: 0, Type: kindRequest, Seq: 1, Ask: 1, Kind: "echo"})); !errors.Is(err, errOther) {
+		t.Errorf("heard before it began: %v", err)
+	}
+	p[1].Begin(2)
+	if err := <-heard; err != nil {
+		t.Error(err)
+	}
+	cancel()
+}
+
+func mustMarshal(t testing.TB, m *message) []byte {
+	t.Helper()
+	b, err := msgpack.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func FuzzQuestion(f *testing.F) {
+	b, err := msgpack.Marshal(&question{"status", []byte("x")})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Add([]byte{0x82, 0xa1})
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		q, err := unmarshalQuestion(raw)
+		if err == nil && (len(q.Kind) > 64 || len(q.Body) > MaxBody) {
+			t.Errorf("%q of %d bytes was taken", q.Kind, len(q.Body))
+		}
+	})
+}
