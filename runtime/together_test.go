@@ -24,13 +24,13 @@ type node struct {
 // enter makes a node and its part in the run.
 func enter(t *testing.T, store membership.Store, name string, micros, least int) *node {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	p, err := dataplane.Listen(dataplane.Options{Cluster: "test", Node: name, Listen: "127.0.0.1:0"})
+	p, err := dataplane.Listen(dataplane.Options{Cluster: "test", Node: name, Listen: "127.0.0.1:0", DialTimeout: time.Minute, PingTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := membership.Join(ctx, store, membership.Config{Cluster: "test", Info: membership.Info{Node: name, Home: name, Data: p.Address()}, TTL: 10 * time.Second})
+	m, err := membership.Join(ctx, store, membership.Config{Cluster: "test", Info: membership.Info{Node: name, Home: name, Data: p.Address()}, TTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

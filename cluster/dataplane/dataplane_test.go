@@ -32,7 +32,7 @@ func planes(t testing.TB, change func(*Options), names ...string) []*Plane {
 	t.Helper()
 	var all []*Plane
 	for _, n := range names {
-		o := Options{Cluster: "test", Node: n, Listen: "127.0.0.1:0"}
+		o := Options{Cluster: "test", Node: n, Listen: "127.0.0.1:0", DialTimeout: time.Minute, PingTimeout: time.Minute}
 		if change != nil {
 			change(&o)
 		}
@@ -79,7 +79,7 @@ func pattern(n int) []byte {
 func size(n int) [][]byte { return [][]byte{binary.LittleEndian.AppendUint32(nil, uint32(n))} }
 
 func ctxFor(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -355,7 +355,7 @@ func TestGreetings(t *testing.T) {
 
 // A node takes no more peers than it is allowed to.
 func TestMaxPeers(t *testing.T) {
-	p := planes(t, func(o *Options) { o.MaxPeers = 2; o.DialTimeout = 2 * time.Second }, "a", "b", "c", "z")
+	p := planes(t, func(o *Options) { o.MaxPeers = 2 }, "a", "b", "c", "z")
 	ctx := ctxFor(t)
 	var failed int
 	for _, me := range p[:3] {

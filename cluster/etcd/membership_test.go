@@ -61,7 +61,7 @@ func dial(t testing.TB, f *certs.Files, endpoints ...string) *etcd.Client {
 
 func join(t testing.TB, s membership.Store, node, home string) *membership.Member {
 	t.Helper()
-	m, err := membership.Join(within(t), s, membership.Config{Cluster: "test", Info: membership.Info{Node: node, Home: home}, TTL: time.Second})
+	m, err := membership.Join(within(t), s, membership.Config{Cluster: "test", Info: membership.Info{Node: node, Home: home}, TTL: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,6 +105,7 @@ func (c *cutOff) Renew(ctx context.Context, l membership.Lease) error {
 }
 
 func TestMembership(t *testing.T) {
+	t.Parallel() // it waits for a lease to end
 	s := serve(t, etcd.Options{Node: "a"})
 	ctx := within(t)
 	a := join(t, dial(t, nil, s.Endpoint()), "a", "1")
@@ -154,16 +155,13 @@ func TestMembership(t *testing.T) {
 		t.Errorf("a checkpoint over a newer one: %v", err)
 	}
 
-	// A node that cannot renew its lease fences itself, before the others can
-	// think it gone.
+	// A node that cannot renew its lease fences itself (package membership tests
+	// that it does before the others can think it gone), and then is gone.
 	link.set(true)
 	select {
 	case <-b.Lost():
 	case <-ctx.Done():
 		t.Fatal("not fenced")
-	}
-	if v, _ := a.View(); len(v.Members) != 3 {
-		t.Error("it was a member no longer when it stopped")
 	}
 	if _, err := b.SetValue(ctx, v.Epoch, "checkpoint", at, []byte("zombie")); !errors.Is(err, membership.ErrFenced) {
 		t.Errorf("a fenced node writes: %v", err)
@@ -206,6 +204,7 @@ func TestMembership(t *testing.T) {
 // Three servers carry the store; it goes on when one stops, and one that comes
 // back with its directory catches up. All of it under mutual TLS.
 func TestThreeServers(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	a, err := certs.NewAuthority("test", time.Hour)
 	if err != nil {
@@ -253,8 +252,8 @@ func TestThreeServers(t *testing.T) {
 
 // put writes until it succeeds: an election may be under way.
 func put(ctx context.Context, c *etcd.Client, key string) error {
-	for {
-		short, cancel := context.WithTimeout(ctx, time.Second)
+	for limit := time.Second; ; limit *= 2 {
+		short, cancel := context.WithTimeout(ctx, limit)
 		_, _, err := c.Commit(short, nil, []membership.Change{{Key: key, Value: []byte("1")}})
 		cancel()
 		if err == nil || ctx.Err() != nil {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -21,7 +22,7 @@ func planes(t testing.TB, n int) []*dataplane.Plane {
 	t.Helper()
 	var all []*dataplane.Plane
 	for i := range n {
-		p, err := dataplane.Listen(dataplane.Options{Cluster: "test", Node: fmt.Sprint("n", i), Listen: "127.0.0.1:0"})
+		p, err := dataplane.Listen(dataplane.Options{Cluster: "test", Node: fmt.Sprint("n", i), Listen: "127.0.0.1:0", DialTimeout: time.Minute, PingTimeout: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}

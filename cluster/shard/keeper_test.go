@@ -56,12 +56,12 @@ type keeperNode struct {
 
 func enter(t *testing.T, s membership.Store, name string, m *Map, l features.Layout, replicas int, all features.Store) *keeperNode {
 	t.Helper()
-	p, err := dataplane.Listen(dataplane.Options{Cluster: "test", Node: name, Listen: "127.0.0.1:0"})
+	p, err := dataplane.Listen(dataplane.Options{Cluster: "test", Node: name, Listen: "127.0.0.1:0", DialTimeout: time.Minute, PingTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
 	member, err := membership.Join(within(t), s, membership.Config{
-		Cluster: "test", Info: membership.Info{Node: name, Home: name, Data: p.Address()}, TTL: 10 * time.Second,
+		Cluster: "test", Info: membership.Info{Node: name, Home: name, Data: p.Address()}, TTL: time.Minute,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -44,7 +44,7 @@ func table(dtype graph.DType, cols int) *graph.Features {
 }
 
 func within(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -64,7 +64,7 @@ func start(t testing.TB, f *graph.Features, n, replicas int) (*Map, []*node) {
 	whole := features.Memory(f)
 	var all []*node
 	for i := range n {
-		p, err := dataplane.Listen(dataplane.Options{Cluster: "test", Node: fmt.Sprint("n", i), Listen: "127.0.0.1:0"})
+		p, err := dataplane.Listen(dataplane.Options{Cluster: "test", Node: fmt.Sprint("n", i), Listen: "127.0.0.1:0", DialTimeout: time.Minute, PingTimeout: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}

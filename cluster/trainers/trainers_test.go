@@ -54,6 +54,12 @@ const micros = 4
 
 func join(t *testing.T, store membership.Store, name string, least int) *trainer {
 	t.Helper()
+	return joinFor(t, store, name, least, time.Minute)
+}
+
+// joinFor joins under a lease.
+func joinFor(t *testing.T, store membership.Store, name string, least int, lease time.Duration) *trainer {
+	t.Helper()
 	x := &trainer{store: &cutOff{Store: store}}
 	var err error
 	if x.plane, err = dataplane.Listen(dataplane.Options{Cluster: "test", Node: name, Listen: "127.0.0.1:0", DialTimeout: time.Minute, PingTimeout: time.Minute}); err != nil {
@@ -61,7 +67,7 @@ func join(t *testing.T, store membership.Store, name string, least int) *trainer
 	}
 	t.Cleanup(x.plane.Close)
 	info := membership.Info{Node: name, Home: name, Data: x.plane.Address()}
-	if x.member, err = membership.Join(within(t), x.store, membership.Config{Cluster: "test", Info: info, TTL: 10 * time.Second}); err != nil {
+	if x.member, err = membership.Join(within(t), x.store, membership.Config{Cluster: "test", Info: info, TTL: lease}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -177,7 +183,7 @@ func TestZombie(t *testing.T) {
 	store := membership.NewMemory()
 	defer store.Close()
 	ctx := within(t)
-	all := []*trainer{join(t, store, "a", 3), join(t, store, "b", 3), join(t, store, "c", 3)}
+	all := []*trainer{joinFor(t, store, "a", 3, 10*time.Second), join(t, store, "b", 3), join(t, store, "c", 3)}
 	zombie, rest := all[0], all[1:]
 	shares := make(map[*trainer]*Share)
 	var mu sync.Mutex
