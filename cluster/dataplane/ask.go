@@ -53,6 +53,9 @@ type Call struct {
 // if it fits, else in new memory. It fails at once when the peer goes
 // (ErrPeerGone), and when ctx ends. When MaxAsks are open at the node, it waits.
 func (p *Plane) Ask(ctx context.Context, c Call) ([]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err // otherwise an answer that is fast enough might win
+	}
 	s, err := p.session(ctx, c.Node)
 	if err != nil {
 		return nil, err

@@ -325,10 +325,12 @@ func (p *Plane) Close() {
 		all = append(all, s)
 	}
 	p.mu.Unlock()
-	p.cancel()
+	// Sessions first: what a handler answers because its context ends is not to
+	// reach a peer, which would take it for the handler's own error.
 	for _, s := range all {
 		s.end(ErrClosed)
 	}
+	p.cancel()
 	p.server.Stop()
 	<-p.served
 	p.tasks.Wait()
