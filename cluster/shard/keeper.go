@@ -166,7 +166,8 @@ func (k *Keeper) follow(ctx context.Context) {
 	}
 }
 
-// again is how long a shard that could not be copied is left until the next try.
+// again is how long rows or a shard that could not be had are left until the
+// next try.
 const again = 300 * time.Millisecond
 
 // move brings and drops shards.

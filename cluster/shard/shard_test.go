@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -174,6 +175,24 @@ func TestHolderGoes(t *testing.T) {
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
+	}
+}
+
+// The only holder does not answer at first, as while its connection breaks: the
+// table does not change, and the read asks again.
+func TestHolderAnswersLater(t *testing.T) {
+	f := table(graph.Float32, 8)
+	_, all := start(t, f, 2, 1)
+	var failures atomic.Int64
+	all[1].plane.Handle(MethodRows, func(ctx context.Context, r *dataplane.Request) (dataplane.Reply, error) {
+		if failures.Add(1) <= 2 {
+			return dataplane.Reply{}, errors.New("not now")
+		}
+		return all[1].server.rows(ctx, r)
+	})
+	check(t, f, all[0].store, 4)
+	if n := failures.Load(); n != 3 {
+		t.Errorf("the holder was asked %d times; it answers the third", n)
 	}
 }
 

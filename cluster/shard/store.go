@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/graph"
@@ -133,9 +134,17 @@ func (s *Store) read(ctx context.Context, r *features.Request) error {
 		if len(homeless) == 0 {
 			continue // other holders may have them
 		}
-		// Nobody that is left holds them: wait until the table changes.
+		// Nobody that is left holds them: wait until the table changes. A node
+		// that could not be reached is asked again meanwhile: it may be there,
+		// and then the table stays as it is.
+		var retry <-chan time.Time
+		if len(failed) > 0 {
+			retry = time.After(again)
+		}
 		select {
 		case <-changed:
+		case <-retry:
+			clear(failed)
 		case <-ctx.Done():
 			var errs []error
 			for _, err := range failed {
