@@ -6,16 +6,17 @@ import "github.com/gnnactor/gnnactor/internal/pool"
 // kernels need, which grows to the largest shape seen and is then reused. One
 // goroutine may use an Exec at a time; any number of Execs may share a pool.
 type Exec struct {
-	pool    *pool.Pool
-	set     Set
-	current task
-	run     func(worker, chunk int) // calls current; bound once, so that For gets no new closure
-	f32     tasks[float32]
-	f64     tasks[float64]
-	workers []scratch
-	cursors []uint32 // Transpose.Build
-	starts  []uint32
-	build   buildTask
+	pool      *pool.Pool
+	set       Set
+	precision Precision
+	current   task
+	run       func(worker, chunk int) // calls current; bound once, so that For gets no new closure
+	f32       tasks[float32]
+	f64       tasks[float64]
+	workers   []scratch
+	cursors   []uint32 // Transpose.Build
+	starts    []uint32
+	build     buildTask
 }
 
 // scratch is what one worker owns while it runs a chunk.
@@ -31,6 +32,7 @@ type scratch struct {
 	tile    []float32
 	panel   []float32 // packed panels of B, one block of K
 	panel64 []float64
+	pairs   []uint32 // a tile of A in bfloat16
 	ones    []float32
 	arg     []uint32 // Argmax that nobody asked for
 	_       [64]byte

@@ -67,6 +67,9 @@ func Gemm[T Float](x *Exec, dst, a Matrix[T], ta bool, b Matrix[T], tb bool, e E
 	s := tasksOf[T](x)
 	p := product[T]{dst: dst, a: a.Data, b: b.Data, rsa: a.Stride, csa: 1, rsb: b.Stride, csb: 1, m: m, n: n, k: k, e: e}
 	p.kernelFor(x.set)
+	if x.precision == BFloat16 {
+		p.halve()
+	}
 	if ta {
 		p.rsa, p.csa = 1, a.Stride
 	}
@@ -109,7 +112,8 @@ type product[T Float] struct {
 	m, n, k            int
 	e                  Epilogue[T]
 	set                Set
-	mr, nr             int // rows and columns of a register tile
+	mr, nr             int  // rows and columns of a register tile
+	half               bool // of bfloat16 values
 }
 
 func roundUp(a, b int) int { return ceilDiv(a, b) * b }
@@ -148,6 +152,10 @@ func (t *packTask[T]) chunk(_ *scratch, c int) {
 
 // packPanels packs op(B)[k0:k0+kc, j:j+w] into d.
 func (p *product[T]) packPanels(d []T, k0, kc, j, w int) {
+	if p.half {
+		p.packHalf(d, k0, kc, j, w)
+		return
+	}
 	nr := p.nr
 	for at := p.packFast(d, k0, kc, j, w); at < w; at += nr {
 		p.packPanel(d[at*kc:][:kc*nr], k0, kc, j+at, min(nr, w-at))

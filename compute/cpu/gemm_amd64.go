@@ -183,6 +183,10 @@ func (f *fetcher) step() {
 // whether dst is added to; last, whether the epilogue follows. After it come
 // next terms more, of which B is yet to be packed if both.
 func (p *product[T]) block(w *scratch, dst Matrix[T], panels []T, i0, i1, j0, j1, k0, kc int, acc, last bool, next int, both bool) {
+	if p.half {
+		p.blockHalf(w, dst, panels, i0, i1, j0, j1, k0, kc, acc, last)
+		return
+	}
 	if p.set == Go {
 		p.blockPortable(dst, panels, i0, i1, j0, j1, k0, kc, acc, last)
 		return

@@ -402,6 +402,22 @@ func maxAVX512(dst *float32, ldd int, arg *uint32, lda int, counts *int32, rows 
 //go:noescape
 func maxBackwardAVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, entries *uint32, base *byte, arg *byte, cols int, acc int)
 
+// tile14x32BF16 computes 14 rows and 32 columns of a product of pairs > 0 pairs of bfloat16 values: a is packed
+// by 14 rows, b by 32 columns; ldc is in bytes.
+//
+//go:noescape
+func tile14x32BF16(pairs int, a *uint32, b *uint32, c *float32, ldc int, flags int)
+
+// roundRows writes 1 <= n <= 32 pairs of the bfloat16 values nearest to lo, in the lower halves, and hi.
+//
+//go:noescape
+func roundRows(dst *uint32, lo *float32, hi *float32, n int)
+
+// roundPairs writes the bfloat16 values nearest to the n > 0 pairs of src, a multiple of 8.
+//
+//go:noescape
+func roundPairs(dst *uint32, src *float32, n int)
+
 // fetchRows prefetches lines > 0 cache lines of each of rows > 0 rows, ld bytes apart.
 //
 //go:noescape

@@ -16184,6 +16184,501 @@ endrow:
 	VZEROUPPER
 	RET
 
+// func tile14x32BF16(pairs int, a *uint32, b *uint32, c *float32, ldc int, flags int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·tile14x32BF16(SB), NOSPLIT, $0-48
+	MOVQ       pairs+0(FP), AX
+	MOVQ       a+8(FP), CX
+	MOVQ       b+16(FP), DX
+	MOVQ       c+24(FP), BX
+	MOVQ       ldc+32(FP), SI
+	MOVQ       flags+40(FP), DI
+	MOVQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       SI, R8
+	VPXORD     Z0, Z0, Z0
+	VPXORD     Z1, Z1, Z1
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       SI, R8
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       SI, R8
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       SI, R8
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       SI, R8
+	VPXORD     Z8, Z8, Z8
+	VPXORD     Z9, Z9, Z9
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       SI, R8
+	VPXORD     Z10, Z10, Z10
+	VPXORD     Z11, Z11, Z11
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       SI, R8
+	VPXORD     Z12, Z12, Z12
+	VPXORD     Z13, Z13, Z13
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       SI, R8
+	VPXORD     Z14, Z14, Z14
+	VPXORD     Z15, Z15, Z15
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       SI, R8
+	VPXORD     Z16, Z16, Z16
+	VPXORD     Z17, Z17, Z17
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       SI, R8
+	VPXORD     Z18, Z18, Z18
+	VPXORD     Z19, Z19, Z19
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       SI, R8
+	VPXORD     Z20, Z20, Z20
+	VPXORD     Z21, Z21, Z21
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       SI, R8
+	VPXORD     Z22, Z22, Z22
+	VPXORD     Z23, Z23, Z23
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       SI, R8
+	VPXORD     Z24, Z24, Z24
+	VPXORD     Z25, Z25, Z25
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       SI, R8
+	VPXORD     Z26, Z26, Z26
+	VPXORD     Z27, Z27, Z27
+
+loop:
+	VMOVUPS      (DX), Z28
+	VMOVUPS      64(DX), Z29
+	VBROADCASTSS (CX), Z30
+	BYTE         $0x62
+	BYTE         $0x92
+	BYTE         $0x1e
+	BYTE         $0x40
+	BYTE         $0x52
+	BYTE         $0xc6
+	BYTE         $0x62
+	BYTE         $0x92
+	BYTE         $0x16
+	BYTE         $0x40
+	BYTE         $0x52
+	BYTE         $0xce
+	VBROADCASTSS 4(CX), Z31
+	BYTE         $0x62
+	BYTE         $0x92
+	BYTE         $0x1e
+	BYTE         $0x40
+	BYTE         $0x52
+	BYTE         $0xd7
+	BYTE         $0x62
+	BYTE         $0x92
+	BYTE         $0x16
+	BYTE         $0x40
+	BYTE         $0x52
+	BYTE         $0xdf
+	VBROADCASTSS 8(CX), Z30
+	BYTE         $0x62
+	BYTE         $0x92
+	BYTE         $0x1e
+	BYTE         $0x40
+	BYTE         $0x52
+	BYTE         $0xe6
+	BYTE         $0x62
+	BYTE         $0x92
+	BYTE         $0x16
+	BYTE         $0x40
+	BYTE         $0x52
+	BYTE         $0xee
+	VBROADCASTSS 12(CX), Z31
+	BYTE         $0x62
+	BYTE         $0x92
+	BYTE         $0x1e
+	BYTE         $0x40
+	BYTE         $0x52
+	BYTE         $0xf7
+	BYTE         $0x62
+	BYTE         $0x92
+	BYTE         $0x16
+	BYTE         $0x40
+	BYTE         $0x52
+	BYTE         $0xff
+	VBROADCASTSS 16(CX), Z30
+	BYTE         $0x62
+	BYTE         $0x12
+	BYTE         $0x1e
+	BYTE         $0x40
+	BYTE         $0x52
+	BYTE         $0xc6
+	BYTE         $0x62
+	BYTE         $0x12
+	BYTE         $0x16
+	BYTE         $0x40
+	BYTE         $0x52
+	BYTE         $0xce
+	VBROADCASTSS 20(CX), Z31
+	BYTE         $0x62
+	BYTE         $0x12
+	BYTE         $0x1e
+	BYTE         $0x40
+	BYTE         $0x52
+	BYTE         $0xd7
+	BYTE         $0x62
+	BYTE         $0x12
+	BYTE         $0x16
+	BYTE         $0x40
+	BYTE         $0x52
+	BYTE         $0xdf
+	VBROADCASTSS 24(CX), Z30
+	BYTE         $0x62
+	BYTE         $0x12
+	BYTE         $0x1e
+	BYTE         $0x40
+	BYTE         $0x52
+	BYTE         $0xe6
+	BYTE         $0x62
+	BYTE         $0x12
+	BYTE         $0x16
+	BYTE         $0x40
+	BYTE         $0x52
+	BYTE         $0xee
+	VBROADCASTSS 28(CX), Z31
+	BYTE         $0x62
+	BYTE         $0x12
+	BYTE         $0x1e
+	BYTE         $0x40
+	BYTE         $0x52
+	BYTE         $0xf7
+	BYTE         $0x62
+	BYTE         $0x12
+	BYTE         $0x16
+	BYTE         $0x40
+	BYTE         $0x52
+	BYTE         $0xff
+	VBROADCASTSS 32(CX), Z30
+	BYTE         $0x62
+	BYTE         $0x82
+	BYTE         $0x1e
+	BYTE         $0x40
+	BYTE         $0x52
+	BYTE         $0xc6
+	BYTE         $0x62
+	BYTE         $0x82
+	BYTE         $0x16
+	BYTE         $0x40
+	BYTE         $0x52
+	BYTE         $0xce
+	VBROADCASTSS 36(CX), Z31
+	BYTE         $0x62
+	BYTE         $0x82
+	BYTE         $0x1e
+	BYTE         $0x40
+	BYTE         $0x52
+	BYTE         $0xd7
+	BYTE         $0x62
+	BYTE         $0x82
+	BYTE         $0x16
+	BYTE         $0x40
+	BYTE         $0x52
+	BYTE         $0xdf
+	VBROADCASTSS 40(CX), Z30
+	BYTE         $0x62
+	BYTE         $0x82
+	BYTE         $0x1e
+	BYTE         $0x40
+	BYTE         $0x52
+	BYTE         $0xe6
+	BYTE         $0x62
+	BYTE         $0x82
+	BYTE         $0x16
+	BYTE         $0x40
+	BYTE         $0x52
+	BYTE         $0xee
+	VBROADCASTSS 44(CX), Z31
+	BYTE         $0x62
+	BYTE         $0x82
+	BYTE         $0x1e
+	BYTE         $0x40
+	BYTE         $0x52
+	BYTE         $0xf7
+	BYTE         $0x62
+	BYTE         $0x82
+	BYTE         $0x16
+	BYTE         $0x40
+	BYTE         $0x52
+	BYTE         $0xff
+	VBROADCASTSS 48(CX), Z30
+	BYTE         $0x62
+	BYTE         $0x02
+	BYTE         $0x1e
+	BYTE         $0x40
+	BYTE         $0x52
+	BYTE         $0xc6
+	BYTE         $0x62
+	BYTE         $0x02
+	BYTE         $0x16
+	BYTE         $0x40
+	BYTE         $0x52
+	BYTE         $0xce
+	VBROADCASTSS 52(CX), Z31
+	BYTE         $0x62
+	BYTE         $0x02
+	BYTE         $0x1e
+	BYTE         $0x40
+	BYTE         $0x52
+	BYTE         $0xd7
+	BYTE         $0x62
+	BYTE         $0x02
+	BYTE         $0x16
+	BYTE         $0x40
+	BYTE         $0x52
+	BYTE         $0xdf
+	ADDQ         $0x80, DX
+	ADDQ         $0x38, CX
+	DECQ         AX
+	JNZ          loop
+	BTQ          $0x00, DI
+	JCC          store
+	MOVQ         BX, R8
+	VADDPS       (R8), Z0, Z0
+	VADDPS       64(R8), Z1, Z1
+	ADDQ         SI, R8
+	VADDPS       (R8), Z2, Z2
+	VADDPS       64(R8), Z3, Z3
+	ADDQ         SI, R8
+	VADDPS       (R8), Z4, Z4
+	VADDPS       64(R8), Z5, Z5
+	ADDQ         SI, R8
+	VADDPS       (R8), Z6, Z6
+	VADDPS       64(R8), Z7, Z7
+	ADDQ         SI, R8
+	VADDPS       (R8), Z8, Z8
+	VADDPS       64(R8), Z9, Z9
+	ADDQ         SI, R8
+	VADDPS       (R8), Z10, Z10
+	VADDPS       64(R8), Z11, Z11
+	ADDQ         SI, R8
+	VADDPS       (R8), Z12, Z12
+	VADDPS       64(R8), Z13, Z13
+	ADDQ         SI, R8
+	VADDPS       (R8), Z14, Z14
+	VADDPS       64(R8), Z15, Z15
+	ADDQ         SI, R8
+	VADDPS       (R8), Z16, Z16
+	VADDPS       64(R8), Z17, Z17
+	ADDQ         SI, R8
+	VADDPS       (R8), Z18, Z18
+	VADDPS       64(R8), Z19, Z19
+	ADDQ         SI, R8
+	VADDPS       (R8), Z20, Z20
+	VADDPS       64(R8), Z21, Z21
+	ADDQ         SI, R8
+	VADDPS       (R8), Z22, Z22
+	VADDPS       64(R8), Z23, Z23
+	ADDQ         SI, R8
+	VADDPS       (R8), Z24, Z24
+	VADDPS       64(R8), Z25, Z25
+	ADDQ         SI, R8
+	VADDPS       (R8), Z26, Z26
+	VADDPS       64(R8), Z27, Z27
+	ADDQ         SI, R8
+
+store:
+	VMOVUPS Z0, (BX)
+	VMOVUPS Z1, 64(BX)
+	ADDQ    SI, BX
+	VMOVUPS Z2, (BX)
+	VMOVUPS Z3, 64(BX)
+	ADDQ    SI, BX
+	VMOVUPS Z4, (BX)
+	VMOVUPS Z5, 64(BX)
+	ADDQ    SI, BX
+	VMOVUPS Z6, (BX)
+	VMOVUPS Z7, 64(BX)
+	ADDQ    SI, BX
+	VMOVUPS Z8, (BX)
+	VMOVUPS Z9, 64(BX)
+	ADDQ    SI, BX
+	VMOVUPS Z10, (BX)
+	VMOVUPS Z11, 64(BX)
+	ADDQ    SI, BX
+	VMOVUPS Z12, (BX)
+	VMOVUPS Z13, 64(BX)
+	ADDQ    SI, BX
+	VMOVUPS Z14, (BX)
+	VMOVUPS Z15, 64(BX)
+	ADDQ    SI, BX
+	VMOVUPS Z16, (BX)
+	VMOVUPS Z17, 64(BX)
+	ADDQ    SI, BX
+	VMOVUPS Z18, (BX)
+	VMOVUPS Z19, 64(BX)
+	ADDQ    SI, BX
+	VMOVUPS Z20, (BX)
+	VMOVUPS Z21, 64(BX)
+	ADDQ    SI, BX
+	VMOVUPS Z22, (BX)
+	VMOVUPS Z23, 64(BX)
+	ADDQ    SI, BX
+	VMOVUPS Z24, (BX)
+	VMOVUPS Z25, 64(BX)
+	ADDQ    SI, BX
+	VMOVUPS Z26, (BX)
+	VMOVUPS Z27, 64(BX)
+	ADDQ    SI, BX
+	VZEROUPPER
+	RET
+
+// func roundRows(dst *uint32, lo *float32, hi *float32, n int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·roundRows(SB), NOSPLIT, $0-32
+	MOVQ         dst+0(FP), AX
+	MOVQ         lo+8(FP), CX
+	MOVQ         hi+16(FP), DX
+	MOVQ         n+24(FP), BX
+	MOVQ         $0xffffffffffffffff, SI
+	BZHIQ        BX, SI, SI
+	KMOVW        SI, K1
+	SHRQ         $0x10, SI
+	KMOVW        SI, K2
+	SHRQ         $0x10, SI
+	MOVL         $0x00007fff, BX
+	VPBROADCASTD BX, Z0
+	MOVL         $0x00000001, BX
+	VPBROADCASTD BX, Z1
+	MOVL         $0x7fffffff, BX
+	VPBROADCASTD BX, Z2
+	MOVL         $0x00800000, BX
+	VPBROADCASTD BX, Z3
+	MOVL         $0x7f800000, BX
+	VPBROADCASTD BX, Z4
+	MOVL         $0x00400000, BX
+	VPBROADCASTD BX, Z5
+	MOVL         $0x80000000, BX
+	VPBROADCASTD BX, Z6
+	VMOVUPS.Z    (CX), K1, Z7
+	VMOVUPS.Z    (DX), K1, Z8
+	VPANDD       Z7, Z2, Z9
+	VPCMPUD      $0x01, Z3, Z9, K3
+	VPCMPUD      $0x06, Z4, Z9, K4
+	VPSRLD       $0x10, Z7, Z9
+	VPANDD       Z9, Z1, Z9
+	VPADDD       Z0, Z9, Z9
+	VPADDD       Z7, Z9, Z9
+	VPORD        Z7, Z5, K4, Z9
+	VPANDD       Z7, Z6, K3, Z9
+	VMOVDQA32    Z9, Z7
+	VPANDD       Z8, Z2, Z9
+	VPCMPUD      $0x01, Z3, Z9, K3
+	VPCMPUD      $0x06, Z4, Z9, K4
+	VPSRLD       $0x10, Z8, Z9
+	VPANDD       Z9, Z1, Z9
+	VPADDD       Z0, Z9, Z9
+	VPADDD       Z8, Z9, Z9
+	VPORD        Z8, Z5, K4, Z9
+	VPANDD       Z8, Z6, K3, Z9
+	VMOVDQA32    Z9, Z8
+	VPSRLD       $0x10, Z7, Z7
+	VPSRLD       $0x10, Z8, Z8
+	VPSLLD       $0x10, Z8, Z8
+	VPORD        Z7, Z8, Z7
+	VMOVUPS      Z7, K1, (AX)
+	VMOVUPS.Z    64(CX), K2, Z7
+	VMOVUPS.Z    64(DX), K2, Z8
+	VPANDD       Z7, Z2, Z9
+	VPCMPUD      $0x01, Z3, Z9, K1
+	VPCMPUD      $0x06, Z4, Z9, K3
+	VPSRLD       $0x10, Z7, Z9
+	VPANDD       Z9, Z1, Z9
+	VPADDD       Z0, Z9, Z9
+	VPADDD       Z7, Z9, Z9
+	VPORD        Z7, Z5, K3, Z9
+	VPANDD       Z7, Z6, K1, Z9
+	VMOVDQA32    Z9, Z7
+	VPANDD       Z8, Z2, Z2
+	VPCMPUD      $0x01, Z3, Z2, K1
+	VPCMPUD      $0x06, Z4, Z2, K3
+	VPSRLD       $0x10, Z8, Z2
+	VPANDD       Z2, Z1, Z2
+	VPADDD       Z0, Z2, Z2
+	VPADDD       Z8, Z2, Z2
+	VPORD        Z8, Z5, K3, Z2
+	VPANDD       Z8, Z6, K1, Z2
+	VMOVDQA32    Z2, Z8
+	VPSRLD       $0x10, Z7, Z7
+	VPSRLD       $0x10, Z8, Z8
+	VPSLLD       $0x10, Z8, Z8
+	VPORD        Z7, Z8, Z7
+	VMOVUPS      Z7, K2, 64(AX)
+	VZEROUPPER
+	RET
+
+// func roundPairs(dst *uint32, src *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·roundPairs(SB), NOSPLIT, $0-24
+	MOVQ         dst+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         n+16(FP), DX
+	MOVL         $0x00007fff, BX
+	VPBROADCASTD BX, Z0
+	MOVL         $0x00000001, BX
+	VPBROADCASTD BX, Z1
+	MOVL         $0x7fffffff, BX
+	VPBROADCASTD BX, Z2
+	MOVL         $0x00800000, BX
+	VPBROADCASTD BX, Z3
+	MOVL         $0x7f800000, BX
+	VPBROADCASTD BX, Z4
+	MOVL         $0x00400000, BX
+	VPBROADCASTD BX, Z5
+	MOVL         $0x80000000, BX
+	VPBROADCASTD BX, Z6
+	MOVQ         $0x000000000000ffff, BX
+	VPBROADCASTQ BX, Z7
+
+loop:
+	VMOVUPS   (CX), Z8
+	VPANDD    Z8, Z2, Z9
+	VPCMPUD   $0x01, Z3, Z9, K1
+	VPCMPUD   $0x06, Z4, Z9, K2
+	VPSRLD    $0x10, Z8, Z9
+	VPANDD    Z9, Z1, Z9
+	VPADDD    Z0, Z9, Z9
+	VPADDD    Z8, Z9, Z9
+	VPORD     Z8, Z5, K2, Z9
+	VPANDD    Z8, Z6, K1, Z9
+	VMOVDQA32 Z9, Z8
+	VPSRLQ    $0x30, Z8, Z9
+	VPSLLQ    $0x10, Z9, Z9
+	VPSRLQ    $0x10, Z8, Z8
+	VPANDQ    Z8, Z7, Z8
+	VPORQ     Z8, Z9, Z8
+	VPMOVQD   Z8, Y8
+	VMOVDQU   Y8, (AX)
+	ADDQ      $0x40, CX
+	ADDQ      $0x20, AX
+	SUBQ      $0x08, DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
 // func fetchRows(p *float32, ld int, rows int, lines int)
 // Requires: MMX+
 TEXT ·fetchRows(SB), NOSPLIT, $0-32

@@ -58,6 +58,13 @@ func (s Set) Supported() bool {
 	return false
 }
 
+// Has reports whether this machine can run the dense products of s with p. AVX2
+// has no BFloat16, AVX512 where the processor has AVX512_BF16; Go always has it,
+// slowly.
+func (s Set) Has(p Precision) bool {
+	return p == Float32 || s == Go || s == AVX512 && s.Supported() && hasBFloat16()
+}
+
 // Detect returns the best set that this machine supports, or the one that the
 // environment variable GNNACTOR_SIMD names (avx512, avx2 or go). A name that
 // is unknown, or that the machine cannot run, is an error.

@@ -13,6 +13,7 @@ func main() {
 		gemm(s)
 		aggregate(s)
 	}
+	bf16()
 	fetch()
 	offsets()
 	elements()
