@@ -1,0 +1,40 @@
+// Package leak ends a package's tests with a search for goroutines that they
+// left behind.
+package leak
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// patience is how long goroutines that were told to end may take to. goleak
+// alone looks for less than half a second, which on a machine that is busy with
+// other things is not enough for a connection's goroutines to be scheduled.
+const patience = time.Minute
+
+// Main runs the tests of a package and exits. Where they pass and goroutines are
+// left that do not end, it says which and exits with 1. TestMain calls it.
+func Main(m *testing.M, options ...goleak.Option) {
+	code := m.Run()
+	if code == 0 {
+		if err := find(patience, options...); err != nil {
+			fmt.Fprintf(os.Stderr, "leak: the tests passed, and left goroutines behind: %v\n", err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// find returns nil as soon as no goroutine is left.
+func find(limit time.Duration, options ...goleak.Option) error {
+	for began := time.Now(); ; {
+		err := goleak.Find(options...)
+		if err == nil || time.Since(began) > limit {
+			return err
+		}
+	}
+}
