@@ -14,17 +14,17 @@ import (
 	"testing"
 
 	"github.com/asynkron/protoactor-go/actor"
-	"go.uber.org/goleak"
 
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/internal/clock"
+	"github.com/gnnactor/gnnactor/internal/leak"
 	"github.com/gnnactor/gnnactor/internal/pool"
 	"github.com/gnnactor/gnnactor/internal/rng"
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/sampling"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // ring is a graph in which v has the in-neighbours v+1 … v+degree.
 func ring(n, degree int) *graph.Graph {

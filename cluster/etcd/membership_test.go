@@ -14,13 +14,14 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/certs"
 	"github.com/gnnactor/gnnactor/cluster/etcd"
 	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/internal/leak"
 )
 
 // etcd's servers leave idle HTTP connections to one another behind; each has
 // its other end in this process, so that neither is closed. Single servers,
 // which cover everything of this module, leave nothing.
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m,
+	leak.Main(m,
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
 		goleak.IgnoreAnyFunction("net/http.(*connReader).backgroundRead"), goleak.IgnoreAnyFunction("net/http.(*connReader).abortPendingRead"))
 }

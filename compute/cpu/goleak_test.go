@@ -3,7 +3,7 @@ package cpu
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/gnnactor/gnnactor/internal/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }

@@ -5,13 +5,13 @@ import (
 	"math"
 	"testing"
 
-	"go.uber.org/goleak"
 	"gonum.org/v1/gonum/mat"
 
+	"github.com/gnnactor/gnnactor/internal/leak"
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // The model learns, and more than features alone tell.
 func TestRun(t *testing.T) {

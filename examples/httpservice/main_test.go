@@ -8,12 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
+	"github.com/gnnactor/gnnactor/internal/leak"
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 func TestOnce(t *testing.T) {
 	var out bytes.Buffer

@@ -16,8 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/gnnactor/gnnactor/internal/leak"
 	"github.com/gnnactor/gnnactor/internal/netlab"
 )
 
@@ -27,7 +26,7 @@ func TestMain(m *testing.M) {
 	var err error
 	switch role := os.Getenv("NETLAB_ROLE"); role {
 	case "":
-		goleak.VerifyTestMain(m)
+		leak.Main(m)
 		return
 	case "serve":
 		err = serve()
