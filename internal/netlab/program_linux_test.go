@@ -128,7 +128,7 @@ func abandon() error {
 //	echo     its bytes back
 //	take N   one byte back once it has sent N bytes
 //	give N   N bytes
-//	count    how many datagrams came, once none has come for 200 ms
+//	count    how many datagrams came, once none has come for a second
 func serve() error {
 	tcp, err := net.Listen("tcp4", ":7000")
 	if err != nil {
@@ -180,7 +180,7 @@ func answer(conn net.Conn, udp *net.UDPConn) error {
 	case "count":
 		buf := make([]byte, 2048)
 		for {
-			if err := udp.SetReadDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {
+			if err := udp.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
 				return err
 			}
 			if _, err := udp.Read(buf); err != nil {

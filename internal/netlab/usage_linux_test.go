@@ -17,7 +17,7 @@ import (
 // restarted when it fails, killed while its network loses packets.
 func TestUsage(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	lab := netlab.ForTest(t, 2)
 	server, client := lab.Host(0), lab.Host(1)
