@@ -11,6 +11,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
 )
@@ -90,6 +91,11 @@ type Config struct {
 	// DecoderLayers is the number of linear layers after the convolutions, which
 	// are then all Hidden wide; 0: none, but for one with JumpingKnowledge.
 	DecoderLayers int `yaml:"decoder-layers"`
+	// Precision is what the factors of dense products are rounded to: float32 (also
+	// if empty), or bf16, whose sums and everything else stay float32. bf16 needs a
+	// processor with AVX512_BF16, or the portable kernels (GNNACTOR_SIMD=go). Sparse
+	// input features, aggregation and attention are not rounded.
+	Precision string `yaml:"precision"`
 
 	// Sampling.
 
@@ -230,6 +236,7 @@ func (c *Config) Validate() error {
 		check(c.Model != "" && !slices.Contains(Models(), c.Model), "model: %q is not a name of its own for the layers given by Layer", c.Model)
 	}
 	oneOf("sampler", c.Sampler, Samplers()...)
+	oneOf("precision", c.Precision, "", cpu.Float32.String(), cpu.BFloat16.String())
 	oneOf("local-codec", c.LocalCodec, "none", "msgpack")
 	check(c.Layers >= 1 && c.Layers <= maxLayers, "layers: %d is not in [1, %d]", c.Layers, maxLayers)
 	check(c.Hidden >= 1 && c.Hidden <= maxHidden, "hidden: %d is not in [1, %d]", c.Hidden, maxHidden)

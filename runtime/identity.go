@@ -39,7 +39,7 @@ func (r *Runtime) identify() Identity {
 	id := Identity{
 		Data: r.data.ds.Fingerprint, NormalizeFeatures: r.cfg.NormalizeFeatures, Sampler: r.sampler.Spec(), Seed: r.cfg.Seed,
 		BatchSize: r.cfg.BatchSize, MicroBatches: r.cfg.MicroBatches, Recipe: r.cfg.recipe(),
-		Precision: "float32", Kernels: r.set.String(),
+		Precision: r.cfg.precision().String(), Kernels: r.set.String(),
 	}
 	if m := r.cfg.reorderMethod(); m != 0 {
 		id.Reorder, id.ReorderMethod = r.cfg.Reorder, m.String()

@@ -96,6 +96,9 @@ func Start(cfg Config) (_ *Runtime, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
+	if err := cfg.checkPrecision(set); err != nil {
+		return nil, err
+	}
 	r := &Runtime{cfg: cfg, set: set, log: cfg.Logger}
 	if r.log == nil {
 		r.log = slog.New(slog.DiscardHandler)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/compute"
-	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/internal/clock"
 	"github.com/gnnactor/gnnactor/internal/rng"
@@ -75,7 +74,7 @@ func (r *Runtime) trainingPipeline(ctx context.Context, work actors.Work, u *upd
 	}
 	c.Updater, c.Share = u, u.share
 	for range r.plan.Trainers {
-		c.Trainers = append(c.Trainers, &worker{engine: r.model.NewEngine(cpu.NewExec(r.pool, r.set)), ds: r.data.ds, slab: mem.table(), links: r.links})
+		c.Trainers = append(c.Trainers, &worker{engine: r.model.NewEngine(r.newExec()), ds: r.data.ds, slab: mem.table(), links: r.links})
 	}
 	p, err := actors.Start(c)
 	if err != nil {
