@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/messages"
 )
@@ -26,6 +27,8 @@ type checkpoint struct {
 	Best     compute.Best    `json:"best"`      // validation accuracy
 	Plateau  compute.Plateau `json:"plateau"`
 	Sum      string          `json:"sha256"` // over parameters and moments
+	Chain    chain           `json:"lineage_sha256"`
+	Lineage  []trainers.Run  `json:"lineage,omitempty"` // the steps by who made them; group 0: one process
 
 	params, m, v []float32
 }

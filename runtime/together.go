@@ -20,6 +20,7 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Shar
 		return fmt.Errorf("%w: reorder: batches are not reordered in a cluster; set it to 1", ErrConfig)
 	}
 	var share *trainers.Share
+	r.cfg.Cluster.Resume(t.state.Lineage)
 	last := int64(r.cfg.Epochs) * t.steps
 	for {
 		state, err := t.meeting()
@@ -27,6 +28,9 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Shar
 			return err
 		}
 		if share, err = r.cfg.Cluster.Meet(ctx, state); err != nil {
+			if r.cfg.Checkpoint != "" && (errors.Is(err, trainers.ErrDrained) || errors.Is(err, trainers.ErrLast)) {
+				t.unsaved = t.save()
+			}
 			return err
 		}
 		// The state may be one that another node was in between two epochs.
@@ -66,7 +70,7 @@ func (t *training) meeting() (trainers.State, error) {
 		return trainers.State{}, fmt.Errorf("runtime: identity: %w", err)
 	}
 	return trainers.State{
-		Identity: string(id), Step: t.state.Step,
+		Identity: string(id), Step: t.state.Step, Mark: t.state.Chain.String(),
 		Save: func() ([]byte, error) {
 			var b bytes.Buffer
 			t.state.params, t.state.m, t.state.v = t.updater.params, t.updater.m, t.updater.v

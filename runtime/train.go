@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gnnactor/gnnactor/actors"
+	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/internal/clock"
 	"github.com/gnnactor/gnnactor/internal/pool"
@@ -48,6 +49,11 @@ type Event struct {
 
 	Resumed bool
 	Message string
+
+	// Lineage is, in hex, a hash chain over the batches that led to the
+	// parameters, with their statistics: one and the same for any number of
+	// nodes. EventDone has it.
+	Lineage string
 }
 
 // ErrBusy is returned by Train while another Train is running.
@@ -226,7 +232,7 @@ func (t *training) run(ctx context.Context) (err error) {
 		r.params = t.updater.params // the checkpoint's
 		r.mu.Unlock()
 	}
-	done := Event{Kind: EventDone, Epoch: int(t.state.Step/t.steps) - 1, Loss: t.state.LastLoss, TrainAccuracy: math.NaN()}
+	done := Event{Kind: EventDone, Epoch: int(t.state.Step/t.steps) - 1, Loss: t.state.LastLoss, TrainAccuracy: math.NaN(), Lineage: t.state.Chain.String()}
 	if done.ValidAccuracy, done.TestAccuracy, err = r.accuracies(ctx, t.updater.params); err != nil {
 		return err
 	}
@@ -352,6 +358,10 @@ func (t *training) epochs(ctx context.Context, work actors.Work, share actors.Sh
 // applied books a step.
 func (t *training) applied(a *messages.Applied) {
 	t.state.Step = a.Step + 1
+	t.state.Chain.extend(a)
+	if t.r.cfg.Cluster == nil {
+		t.state.Lineage = trainers.Extend(t.state.Lineage, 0, a.Step)
+	}
 	t.state.After = t.work.NextAfter(a.Step, a.ID.Batch, t.state.After)
 	t.state.Epoch.Add(a.Stats)
 	if a.Last {
@@ -390,6 +400,9 @@ func (t *training) endEpoch(ctx context.Context, epoch int) error {
 // save writes a checkpoint of the current state. Nothing may be computing.
 func (t *training) save() error {
 	t.state.params, t.state.m, t.state.v = t.updater.params, t.updater.m, t.updater.v
+	if team := t.r.cfg.Cluster; team != nil {
+		t.state.Lineage = team.RunsTo(t.state.Step)
+	}
 	return t.state.save(t.r.cfg.Checkpoint, t.r.cfg.KeepCheckpoints, t.r.model.Layout())
 }
 

@@ -14,6 +14,7 @@ import (
 type hello struct {
 	Identity string           `msgpack:"i"`
 	Step     int64            `msgpack:"s"` // the next one
+	Mark     string           `msgpack:"m"` // of the state at Step
 	First    int64            `msgpack:"f"` // of the lineage
 	Ticket   dataplane.Ticket `msgpack:"t"` // the state, from who is furthest
 	Lineage  []Run            `msgpack:"l"` // of that state

@@ -45,26 +45,47 @@ func (t *Trainers) record(step, group int64, micros int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.made += int64(micros)
-	if n := len(t.lineage); n > 0 && t.lineage[n-1].Group == group && t.lineage[n-1].Next == step {
-		t.lineage[n-1].Next++
-		return
-	}
-	t.lineage = append(t.lineage, Run{group, step, step + 1})
+	t.lineage = Extend(t.lineage, group, step)
 }
+
+// Extend adds a step of a group to a lineage; group 0 is a process by itself.
+func Extend(lineage []Run, group, step int64) []Run {
+	if n := len(lineage); n > 0 && lineage[n-1].Group == group && lineage[n-1].Next == step {
+		lineage[n-1].Next++
+		return lineage
+	}
+	return append(lineage, Run{group, step, step + 1})
+}
+
+// RunsTo returns the lineage of what came before step next.
+func (t *Trainers) RunsTo(next int64) []Run {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return cutAt(slices.Clone(t.lineage), next)
+}
+
+// Resume makes lineage, of a checkpoint, what this node's state comes from. It
+// may be called before Meet.
+func (t *Trainers) Resume(lineage []Run) { t.adopt(lineage) }
 
 // cut takes steps from next on out of the lineage: they were summed, and then
 // dropped before they were applied. It returns what is left.
 func (t *Trainers) cut(next int64) []Run {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for n := len(t.lineage); n > 0 && t.lineage[n-1].Next > next; n = len(t.lineage) {
-		if last := &t.lineage[n-1]; last.First < next {
+	t.lineage = cutAt(t.lineage, next)
+	return slices.Clone(t.lineage)
+}
+
+func cutAt(lineage []Run, next int64) []Run {
+	for n := len(lineage); n > 0 && lineage[n-1].Next > next; n = len(lineage) {
+		if last := &lineage[n-1]; last.First < next {
 			last.Next = next
 		} else {
-			t.lineage = t.lineage[:n-1]
+			lineage = lineage[:n-1]
 		}
 	}
-	return slices.Clone(t.lineage)
+	return lineage
 }
 
 // adopt makes lineage this node's.

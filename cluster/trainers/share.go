@@ -45,7 +45,7 @@ func (s *Share) round(ctx context.Context, number int64, mine hello) ([]hello, e
 // sync brings all members to the furthest one's state.
 func (s *Share) sync(ctx context.Context, state *State) error {
 	lineage := s.t.cut(state.Step)
-	all, err := s.round(ctx, 0, hello{Identity: state.Identity, Step: state.Step, First: firstOf(lineage, state.Step)})
+	all, err := s.round(ctx, 0, hello{Identity: state.Identity, Step: state.Step, Mark: state.Mark, First: firstOf(lineage, state.Step)})
 	if err != nil {
 		return err
 	}
@@ -53,6 +53,9 @@ func (s *Share) sync(ctx context.Context, state *State) error {
 	for i, h := range all {
 		if h.Identity != state.Identity {
 			return fmt.Errorf("%w: trainer %d has another configuration, data or version of gnnactor", ErrOtherRun, i)
+		}
+		if h.Step == state.Step && h.Mark != state.Mark {
+			return fmt.Errorf("%w: after step %d this node's lineage is %s, trainer %d's is %s; a machine's memory or its kernels may be faulty, or checkpoints of two runs were mixed", ErrDiverged, h.Step, state.Mark, i, h.Mark)
 		}
 		if f := all[first]; h.Step > f.Step || h.Step == f.Step && h.First < f.First {
 			first = i

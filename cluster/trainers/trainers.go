@@ -34,6 +34,9 @@ const groupKey = "trainers"
 // ErrTooMany: a run has fewer micro-batches than it would have trainers.
 var ErrTooMany = errors.New("trainers: fewer micro-batches than trainers")
 
+// ErrDiverged: two trainers at one step have states that differ.
+var ErrDiverged = errors.New("trainers: the states differ")
+
 // ErrOtherRun: the trainers do not run the same thing.
 var ErrOtherRun = errors.New("trainers: not the same run")
 
@@ -68,6 +71,7 @@ type Trainers struct {
 	lineage []Run
 	made    int64
 	said    bool // that this node is a trainer
+	mates   []recordMember
 }
 
 // record is a group as the leader writes it down.
@@ -203,6 +207,7 @@ func (t *Trainers) lead(ctx context.Context, v *membership.View, r record, id in
 type State struct {
 	Identity string // what must be the same everywhere
 	Step     int64  // the next one
+	Mark     string // what must be the same wherever Step is: a hash of how the state came about
 	Save     func() ([]byte, error)
 	Restore  func([]byte) error
 }
@@ -217,7 +222,7 @@ func (t *Trainers) Meet(ctx context.Context, s State) (*Share, error) {
 			return nil, err
 		}
 		share, err := t.meet(ctx, &s)
-		if err == nil || ctx.Err() != nil || errors.Is(err, ErrOtherRun) || errors.Is(err, errState) || errors.Is(err, ErrDrained) || errors.Is(err, ErrLast) {
+		if err == nil || ctx.Err() != nil || errors.Is(err, ErrOtherRun) || errors.Is(err, ErrDiverged) || errors.Is(err, errState) || errors.Is(err, ErrDrained) || errors.Is(err, ErrLast) {
 			return share, err
 		}
 		if lost := t.o.Member.Err(); lost != nil {
@@ -283,7 +288,7 @@ func (t *Trainers) meet(ctx context.Context, s *State) (*Share, error) {
 		return nil, err
 	}
 	t.mu.Lock()
-	t.group, t.id, t.tried = g, id, id
+	t.group, t.id, t.tried, t.mates = g, id, id, r.Members
 	t.mu.Unlock()
 	if _, now, _ := t.newest(); now > id { // before follow knew of this group
 		g.Close()

@@ -19,7 +19,7 @@ func longEpochs(t *testing.T) int {
 	t.Helper()
 	n, err := strconv.Atoi(os.Getenv(long))
 	if err != nil || n < 1 {
-		t.Skipf("it takes minutes; set %s to a number of epochs that take 3 minutes, such as 20000", long)
+		t.Skipf("it takes minutes; set %s to a number of epochs that take 3 minutes, such as 1600", long)
 	}
 	return n
 }
