@@ -33,7 +33,8 @@ at the end gives accuracies, the time of each stage, and how well the stages
 overlapped. With --output json the last line of the standard output is an object
 with test_accuracy, valid_accuracy, train_loss, epochs, seconds, batches,
 parameters_sha256, stages (busy seconds of sample, load and compute), overlap and
-peak_rss_bytes; an accuracy without a split to measure it on is null. Where feature
+peak_rss_bytes, and lineage_sha256, a hash chain over all batches that were applied;
+an accuracy without a split to measure it on is null. Where feature
 rows are brought to memory batch by batch, rows counts those that were asked for,
 there (shared with the batches before, pinned or cached), and loaded.
 
@@ -76,6 +77,7 @@ type trainResult struct {
 	Rows             *runtime.RowStats  `json:"rows,omitempty"`
 	PeakRSSBytes     int64              `json:"peak_rss_bytes"`
 	Cluster          *teamResult        `json:"cluster,omitempty"`
+	LineageSHA256    string             `json:"lineage_sha256"`
 }
 
 func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
@@ -173,7 +175,7 @@ func jsonResult(rt *runtime.Runtime, cfg runtime.Config, done runtime.Event) tra
 		Rows: rows, Cluster: newTeamResult(cfg.Cluster),
 		TestAccuracy: finite(done.TestAccuracy), ValidAccuracy: finite(done.ValidAccuracy), TrainLoss: finite(done.Loss),
 		Epochs: cfg.Epochs, Seconds: done.Wall.Seconds(), Batches: done.Applied,
-		ParametersSHA256: rt.ParametersSHA256(), Stages: stages, Overlap: done.Overlap, PeakRSSBytes: peakRSS(),
+		ParametersSHA256: rt.ParametersSHA256(), Stages: stages, Overlap: done.Overlap, PeakRSSBytes: peakRSS(), LineageSHA256: done.Lineage,
 	}
 }
 
