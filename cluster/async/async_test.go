@@ -1,0 +1,541 @@
+package async
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/goleak"
+
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/messages"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// line is a model: parameter s is how often step s was applied, the last one how
+// many steps were.
+type line struct {
+	params []float32
+	fail   int64
+}
+
+func newLine(steps int) *line { return &line{make([]float32, steps+1), -1} }
+
+func (l *line) Params() []float32 { return l.params }
+
+func (l *line) Apply(g *Gradient) error {
+	if g.Step == l.fail {
+		return errors.New("it cannot be applied")
+	}
+	for i, x := range g.Data {
+		l.params[i] += x
+	}
+	return nil
+}
+
+// worker computes line's gradients; wait, if there is one, is called in between.
+type worker struct {
+	steps    [2]int64
+	wait     func(ctx context.Context, step int64)
+	ctx      context.Context
+	computed *atomic.Int64
+	peak     *atomic.Int64
+	now      *atomic.Int64
+}
+
+func (w *worker) Sample(_ context.Context, place int, step int64) error {
+	w.steps[place] = step
+	return nil
+}
+
+func (w *worker) Gradient(grad, params []float32, place int, step int64) (messages.Stats, error) {
+	if w.steps[place] != step {
+		return messages.Stats{}, fmt.Errorf("place %d has step %d, not %d", place, w.steps[place], step)
+	}
+	n := w.now.Add(1)
+	for p := w.peak.Load(); n > p && !w.peak.CompareAndSwap(p, n); p = w.peak.Load() {
+	}
+	defer w.now.Add(-1)
+	if w.wait != nil {
+		w.wait(w.ctx, step)
+	}
+	// What was read must be one version, however long this took.
+	sum := float32(0)
+	for _, x := range params[:len(params)-1] {
+		sum += x
+	}
+	if sum != params[len(params)-1] {
+		return messages.Stats{}, fmt.Errorf("step %d read %v steps of version %v", step, sum, params[len(params)-1])
+	}
+	clear(grad)
+	grad[step], grad[len(grad)-1] = 1, 1
+	w.computed.Add(1)
+	return messages.Stats{Weight: 1, Count: 1, Loss: float64(step)}, nil
+}
+
+// crew makes workers that count together.
+type crew struct{ computed, peak, now atomic.Int64 }
+
+func (c *crew) worker(ctx context.Context, wait func(context.Context, int64)) *worker {
+	return &worker{wait: wait, ctx: ctx, computed: &c.computed, peak: &c.peak, now: &c.now}
+}
+
+func within(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func system(t testing.TB) *actor.ActorSystem {
+	s := actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }))
+	t.Cleanup(func() { s.Shutdown() })
+	return s
+}
+
+// follow takes every event, and checks what must hold of each.
+func follow(ctx context.Context, t testing.TB, o *Owner, first int64, bound int) (all []Applied) {
+	seen := map[int64]bool{}
+	for {
+		e, err := o.Next(ctx)
+		if errors.Is(err, ErrOver) {
+			return all
+		}
+		if err != nil {
+			t.Errorf("after %d steps: %v", len(all), err)
+			return all
+		}
+		if e.Stale < 0 || e.Stale > int64(bound) {
+			t.Errorf("step %d is %d stale; the bound is %d", e.Step, e.Stale, bound)
+		}
+		if e.Version != first+int64(len(all))+1 || seen[e.Step] {
+			t.Errorf("step %d made version %d after %d steps; again: %v", e.Step, e.Version, len(all), seen[e.Step])
+		}
+		seen[e.Step] = true
+		all = append(all, e)
+	}
+}
+
+// Several trainers at once, for several bounds: no gradient is staler than the
+// bound, no more than bound + 1 compute at once, every step is applied once.
+func TestStaleness(t *testing.T) {
+	sys := system(t)
+	for _, bound := range []int{0, 1, 3, 7} {
+		const steps = 400
+		ctx := within(t)
+		m := newLine(steps)
+		o := NewOwner(Options{System: sys, Model: m, Bound: bound, End: steps})
+		var c crew
+		var wg sync.WaitGroup
+		for i := range 6 {
+			wg.Go(func() {
+				if err := Train(ctx, o, Name("a", i), c.worker(ctx, nil), steps+1); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all := follow(ctx, t, o, 0, bound)
+		wg.Wait()
+		o.Close()
+		if len(all) != steps || c.computed.Load() != steps {
+			t.Errorf("bound %d: %d steps applied, %d computed, of %d", bound, len(all), c.computed.Load(), steps)
+		}
+		if p := c.peak.Load(); p > int64(bound)+1 {
+			t.Errorf("bound %d: %d gradients were computed at once", bound, p)
+		}
+		for s, n := range m.params[:steps] {
+			if n != 1 {
+				t.Errorf("bound %d: step %d was applied %v times", bound, s, n)
+			}
+		}
+	}
+}
+
+// One trainer is stuck with a batch: the others make exactly bound steps without
+// it, and then wait, until it goes on. Its gradient is applied, no staler than
+// the bound.
+func TestSlowTrainer(t *testing.T) {
+	const steps, bound = 60, 3
+	ctx := within(t)
+	m := newLine(steps)
+	o := NewOwner(Options{System: system(t), Model: m, Bound: bound, End: steps})
+	defer o.Close()
+	var c crew
+	stuck, let := make(chan int64, steps), make(chan struct{})
+	var wg sync.WaitGroup
+	train := func(i int, wait func(context.Context, int64)) {
+		wg.Go(func() {
+			if err := Train(ctx, o, Name("a", i), c.worker(ctx, wait), steps+1); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	train(0, func(ctx context.Context, step int64) {
+		stuck <- step
+		select {
+		case <-let:
+		case <-ctx.Done():
+		}
+	})
+	slow := <-stuck
+	for i := range 3 {
+		train(1+i, nil)
+	}
+	var before []Applied
+	for range bound {
+		e, err := o.Next(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before = append(before, e)
+	}
+	// Now all others wait: the owner has answered everything, and nothing can be applied.
+	if n := waiting(o); n != 0 {
+		t.Errorf("%d gradients could be applied while one computes on a version that is %d old", n, bound)
+	}
+	close(let)
+	rest := follow(ctx, t, o, bound, bound)
+	wg.Wait()
+	if len(before)+len(rest) != steps {
+		t.Fatalf("%d steps were applied, of %d", len(before)+len(rest), steps)
+	}
+	found := false
+	for i, e := range append(before, rest...) {
+		if e.Step == slow {
+			found = true
+			if e.Stale != bound || i != bound {
+				t.Errorf("the slow step was applied as number %d, %d stale; as number %d, %d stale, was expected", i, e.Stale, bound, bound)
+			}
+		}
+	}
+	if !found {
+		t.Error("the slow step was not applied")
+	}
+}
+
+// waiting returns how many more steps the owner applied, after it has seen
+// everything that was sent to it before.
+func waiting(o *Owner) int {
+	// An ask that is answered at once, and in order.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if _, err := o.Read(ctx, "nobody", 1); err == nil {
+		panic("a stranger may read")
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.events)
+}
+
+// A trainer goes in the middle of a batch: its batches are dealt again.
+func TestTrainerGoes(t *testing.T) {
+	const steps, bound = 50, 2
+	ctx := within(t)
+	o := NewOwner(Options{System: system(t), Model: newLine(steps), Bound: bound, End: steps})
+	defer o.Close()
+	var c crew
+	dying, kill := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		err := Train(dying, o, Name("b", 0), c.worker(dying, func(context.Context, int64) { kill() }), steps+1)
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("a trainer that was killed: %v", err)
+		}
+		o.Gone(Trainers("b")) // as when its node is gone
+	})
+	<-dying.Done()
+	for i := range 2 {
+		wg.Go(func() {
+			if err := Train(ctx, o, Name("a", i), c.worker(ctx, nil), steps+1); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if all := follow(ctx, t, o, 0, bound); len(all) != steps {
+		t.Errorf("%d steps were applied, of %d", len(all), steps)
+	}
+	wg.Wait()
+	kill()
+}
+
+// A run that is stopped ends after a prefix of its steps, and goes on from there.
+func TestStop(t *testing.T) {
+	const steps, bound = 300, 3
+	ctx := within(t)
+	sys := system(t)
+	m := newLine(steps)
+	first, runs := int64(0), 0
+	for ; first < steps; runs++ {
+		o := NewOwner(Options{System: sys, Model: m, Bound: bound, First: first, End: steps})
+		var c crew
+		var wg sync.WaitGroup
+		for i := range 4 {
+			wg.Go(func() {
+				if err := Train(ctx, o, Name("a", i), c.worker(ctx, nil), steps+1); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		var all []Applied
+		for range 20 {
+			if e, err := o.Next(ctx); err == nil {
+				all = append(all, e)
+			}
+		}
+		o.Stop()
+		all = append(all, follow(ctx, t, o, first+int64(len(all)), bound)...)
+		wg.Wait()
+		o.Close()
+		next := first + int64(len(all))
+		for _, e := range all {
+			if e.Step < first || e.Step >= next {
+				t.Fatalf("steps [%d, %d) are applied, and step %d", first, next, e.Step)
+			}
+		}
+		first = next
+	}
+	if runs < 3 {
+		t.Errorf("%d runs", runs)
+	}
+	for s, n := range m.params[:steps] {
+		if n != 1 {
+			t.Errorf("step %d was applied %v times", s, n)
+		}
+	}
+}
+
+// What goes wrong ends the run with its reason.
+func TestFailures(t *testing.T) {
+	const steps = 20
+	ctx := within(t)
+	m := newLine(steps)
+	m.fail = 7
+	o := NewOwner(Options{System: system(t), Model: m, Bound: 1, End: steps})
+	var c crew
+	err := Train(ctx, o, "a/0", c.worker(ctx, nil), steps+1)
+	if err == nil || errors.Is(err, ErrOver) {
+		t.Errorf("a step that fails: %v", err)
+	}
+	for {
+		if _, err = o.Next(ctx); err != nil {
+			break
+		}
+	}
+	if errors.Is(err, ErrOver) || errors.Is(err, ErrClosed) {
+		t.Errorf("a run whose step failed: %v", err)
+	}
+	o.Close()
+	if _, err := o.Deal(ctx, "a/0"); !errors.Is(err, ErrClosed) {
+		t.Errorf("an owner that is closed: %v", err)
+	}
+	if err := Train(ctx, o, "a/0", c.worker(ctx, nil), steps+1); !errors.Is(err, ErrClosed) {
+		t.Errorf("a trainer of an owner that is closed: %v", err)
+	}
+}
+
+// Trainers of three nodes, one of which has the parameters: two epochs.
+func TestRemote(t *testing.T) {
+	const steps, bound, epochs, group = 120, 3, 2, 7
+	ctx := within(t)
+	names := []string{"n0", "n1", "n2"}
+	planes := cluster(t, names...)
+	service := NewService(planes[0])
+	defer service.Close()
+	m := newLine(steps * epochs)
+	size := len(m.params)
+	var crews [3]crew
+	var wg, began sync.WaitGroup
+	began.Add(2) // neither of the other nodes goes on before both have begun
+	for n := 1; n < 3; n++ {
+		var first sync.Once
+		meet := func(context.Context, int64) {
+			first.Do(began.Done)
+			began.Wait()
+		}
+		wg.Go(func() {
+			for epoch := range epochs {
+				var mine sync.WaitGroup
+				for i := range 2 {
+					mine.Go(func() {
+						r := NewRemote(planes[n], "n0", group, int64(epoch), i, size)
+						if err := Train(ctx, r, "", crews[n].worker(ctx, meet), size); err != nil {
+							t.Errorf("node %d: %v", n, err)
+						}
+					})
+				}
+				mine.Wait()
+				state, err := NewRemote(planes[n], "n0", group, int64(epoch), 0, size).State(ctx, 100)
+				if err != nil || string(state) != fmt.Sprint("epoch ", epoch) {
+					t.Errorf("node %d: the state %q, %v", n, state, err)
+				}
+			}
+		})
+	}
+	sys := system(t)
+	for epoch := range int64(epochs) {
+		o := NewOwner(Options{System: sys, Model: m, Bound: bound, First: steps * epoch, End: steps * (epoch + 1)})
+		service.Open(group, epoch, names, o, size)
+		wg.Go(func() {
+			began.Wait()
+			if err := Train(ctx, o, Name("n0", 0), crews[0].worker(ctx, nil), size); err != nil {
+				t.Error(err)
+			}
+		})
+		if all := follow(ctx, t, o, steps*epoch, bound); len(all) != steps {
+			t.Errorf("%d steps in an epoch of %d", len(all), steps)
+		}
+		taken, err := service.Finish([]byte(fmt.Sprint("epoch ", epoch)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-taken:
+		case <-ctx.Done():
+			t.Fatal("the state was not taken")
+		}
+		o.Close()
+	}
+	wg.Wait()
+	for n := 1; n < 3; n++ {
+		if crews[n].computed.Load() == 0 {
+			t.Errorf("node %d computed nothing", n)
+		}
+	}
+	if n := planes[0].Offers() + planes[1].Offers(); n > 1 {
+		t.Errorf("%d tickets are open", n)
+	}
+	// Afterwards: another group, a stranger, an epoch that is over.
+	if _, err := NewRemote(planes[1], "n0", group-1, 0, 0, size).Deal(ctx, ""); err == nil {
+		t.Error("an older group is answered")
+	}
+	if _, err := NewRemote(planes[1], "n0", group, 0, 0, size).Deal(ctx, ""); !errors.Is(err, ErrOver) {
+		t.Errorf("an epoch that is over: %v", err)
+	}
+	service.Open(group+1, 0, []string{"n0", "n1"}, nil, size)
+	if _, err := NewRemote(planes[2], "n0", group+1, 0, 0, size).Deal(ctx, ""); err == nil {
+		t.Error("a node of no part in the group is answered")
+	}
+}
+
+func cluster(t testing.TB, names ...string) []*dataplane.Plane {
+	var all []*dataplane.Plane
+	for _, n := range names {
+		p, err := dataplane.Listen(dataplane.Options{Cluster: "test", Node: n, Listen: "127.0.0.1:0"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Close)
+		for _, q := range all {
+			p.SetPeer(q.Node(), q.Address())
+			q.SetPeer(n, p.Address())
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// A gradient that lies elsewhere, or has another size, or is replayed, is refused.
+func TestForgedPush(t *testing.T) {
+	const steps = 3
+	ctx := within(t)
+	planes := cluster(t, "a", "b")
+	service := NewService(planes[0])
+	defer service.Close()
+	m := newLine(steps)
+	o := NewOwner(Options{System: system(t), Model: m, Bound: 1, End: steps})
+	defer o.Close()
+	service.Open(1, 0, []string{"a", "b"}, o, steps+1)
+	r := NewRemote(planes[1], "a", 1, 0, 0, steps+1)
+	step, err := r.Deal(ctx, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := r.Read(ctx, "", step)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := Gradient{Step: step, Version: v.Number, Data: []float32{1, 0, 0, 1}}
+	for name, g := range map[string]Gradient{
+		"too small":       {Step: step, Version: v.Number, Data: make([]float32, steps)},
+		"too large":       {Step: step, Version: v.Number, Data: make([]float32, steps+2)},
+		"another version": {Step: step, Version: v.Number + 1, Data: good.Data},
+		"another step":    {Step: step + 1, Version: v.Number, Data: good.Data},
+		"a weight of NaN": {Step: step, Version: v.Number, Data: good.Data, Stats: messages.Stats{Weight: math.NaN()}},
+	} {
+		if err := r.Push(ctx, "", g); err == nil {
+			t.Errorf("%s: it is applied", name)
+		}
+	}
+	for name, ticket := range map[string]dataplane.Ticket{
+		"of nobody":      {Node: "b", Size: 4 * (steps + 1)},
+		"of the owner":   {Node: "a", Size: 4 * (steps + 1)},
+		"of a bad size":  {Node: "b", Size: -1},
+		"of a huge size": {Node: "b", Size: 1 << 60},
+	} {
+		if _, err := r.ask(ctx, request{Kind: kindPush, Step: step, Version: v.Number, Ticket: ticket}, nil, 1); err == nil {
+			t.Errorf("a ticket %s: it is applied", name)
+		}
+	}
+	if err := r.Push(ctx, "", good); err != nil {
+		t.Fatalf("a good gradient after all that: %v", err)
+	}
+	if err := r.Push(ctx, "", good); err == nil {
+		t.Error("a gradient is applied twice")
+	}
+	if _, err := r.Read(ctx, "", step); err == nil {
+		t.Error("a step that is applied begins again")
+	}
+}
+
+// Whatever a peer sends is decoded under limits; what passes is encoded again to
+// the same request.
+func FuzzRequest(f *testing.F) {
+	for _, r := range []request{
+		{Group: 1, Epoch: 2, Kind: kindDeal},
+		{Group: 1 << 60, Kind: kindPush, Step: 5, Version: 4, Stats: messages.Stats{Loss: 1, Weight: 2, Correct: 1, Count: 2}, Ticket: dataplane.Ticket{Node: "n1", Size: 64}},
+	} {
+		b, err := r.encode()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := parseRequest(b)
+		if err != nil {
+			return
+		}
+		again, err := r.encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		q, err := parseRequest(again)
+		if err != nil || fmt.Sprint(*q) != fmt.Sprint(*r) {
+			t.Fatalf("%v became %v, %v", r, q, err)
+		}
+	})
+}
+
+// An answer is a number and bytes, a ticket is of the node that was asked.
+func FuzzAnswer(f *testing.F) {
+	f.Add(appendNumber(over))
+	f.Add(append(appendNumber(3), 1, 2, 3, 4))
+	f.Add([]byte{0x83, 0xa1, 'n', 0xa1, 'a', 0xa1, 's', 5})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if n, rest, err := parseNumber(b); err == nil && (n < over || !bytes.Equal(append(appendNumber(n), rest...), b)) {
+			t.Fatalf("%d and %d bytes of %d", n, len(rest), len(b))
+		}
+		if ticket, err := parseTicket(b, "a", 100); err == nil && (ticket.Node != "a" || ticket.Size < 0 || ticket.Size > 100) {
+			t.Fatalf("%v", ticket)
+		}
+	})
+}

@@ -1,0 +1,96 @@
+package async
+
+import (
+	"context"
+
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
+)
+
+// Remote is the parameters for one trainer of a node that does not have them.
+type Remote struct {
+	plane   *dataplane.Plane
+	node    string
+	group   uint64
+	epoch   int64
+	trainer int
+	buf     []float32 // two values of room for the number, then the parameters
+}
+
+// NewRemote returns the parameters at a node, for trainer i of this node, in an
+// epoch of a group. size is how many parameters there are.
+func NewRemote(p *dataplane.Plane, node string, group uint64, epoch int64, i, size int) *Remote {
+	return &Remote{plane: p, node: node, group: group, epoch: epoch, trainer: i, buf: make([]float32, numberSize/4+size)}
+}
+
+func (r *Remote) ask(ctx context.Context, q request, into []byte, most int) ([]byte, error) {
+	if !littleEndian {
+		return nil, errEndian
+	}
+	q.Group, q.Epoch, q.Trainer = r.group, r.epoch, r.trainer
+	b, err := q.encode()
+	if err != nil {
+		return nil, err
+	}
+	return r.plane.Ask(ctx, dataplane.Call{Node: r.node, Method: Method, Body: [][]byte{b}, Into: into, Max: most})
+}
+
+// Deal implements Parameters.
+func (r *Remote) Deal(ctx context.Context, _ string) (int64, error) {
+	b, err := r.ask(ctx, request{Kind: kindDeal}, nil, numberSize)
+	if err != nil {
+		return 0, err
+	}
+	step, _, err := parseNumber(b)
+	if err == nil && step == over {
+		err = ErrOver
+	}
+	return step, err
+}
+
+// Read implements Parameters. The version is valid until the next Read.
+func (r *Remote) Read(ctx context.Context, _ string, step int64) (*Version, error) {
+	into := bytesOf(r.buf)
+	b, err := r.ask(ctx, request{Kind: kindRead, Step: step}, into, len(into))
+	if err != nil {
+		return nil, err
+	}
+	version, rest, err := parseNumber(b)
+	if err == nil && version == over {
+		err = ErrOver
+	}
+	if err != nil {
+		return nil, err
+	}
+	// It lies in buf, for it fits there.
+	return &Version{Number: version, Params: r.buf[numberSize/4 : numberSize/4+len(rest)/4]}, nil
+}
+
+// Push implements Parameters.
+func (r *Remote) Push(ctx context.Context, _ string, g Gradient) error {
+	ticket, withdraw, err := r.plane.Offer([][]byte{bytesOf(g.Data)}, nil)
+	if err != nil {
+		return err
+	}
+	defer withdraw()
+	_, err = r.ask(ctx, request{Kind: kindPush, Step: g.Step, Version: g.Version, Stats: g.Stats, Ticket: ticket}, nil, 1)
+	return err
+}
+
+// State waits for the end of the epoch, and returns the state that the owner's
+// node ended it with; at most so many bytes.
+func (r *Remote) State(ctx context.Context, most int64) ([]byte, error) {
+	b, err := r.ask(ctx, request{Kind: kindState}, nil, maxTicket)
+	if err != nil {
+		return nil, err
+	}
+	ticket, err := parseTicket(b, r.node, most)
+	if err != nil {
+		return nil, err
+	}
+	state, err := r.plane.Fetch(ctx, ticket, nil)
+	if err != nil {
+		return nil, err
+	}
+	_, err = r.ask(ctx, request{Kind: kindTaken}, nil, 1)
+	return state, err
+}

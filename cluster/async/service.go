@@ -1,0 +1,226 @@
+package async
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
+)
+
+// Service answers the trainers of other nodes, while this node has the
+// parameters.
+type Service struct {
+	plane *dataplane.Plane
+
+	mu      sync.Mutex
+	term    *term
+	changed chan struct{} // closed when term changes
+}
+
+// term is an epoch of a group of nodes.
+type term struct {
+	group   uint64
+	epoch   int64
+	members []string
+	owner   *Owner
+	size    int // of the parameters
+	buffers chan []float32
+	ended   chan struct{} // closed when state is there
+	state   dataplane.Ticket
+	revoke  func()
+	lack    map[string]bool // the nodes that have not said that they have it
+	taken   chan struct{}   // closed when lack is empty
+}
+
+// NewService registers at a plane; Close must be called.
+func NewService(p *dataplane.Plane) *Service {
+	s := &Service{plane: p, changed: make(chan struct{})}
+	p.Handle(Method, s.serve)
+	return s
+}
+
+// Close ends it.
+func (s *Service) Close() {
+	s.plane.Handle(Method, nil)
+	s.set(nil)
+}
+
+// Open has the trainers of the members of a group ask owner for the steps of an
+// epoch. A group has a larger number than those before it.
+func (s *Service) Open(group uint64, epoch int64, members []string, owner *Owner, size int) {
+	t := &term{group: group, epoch: epoch, members: slices.Clone(members), owner: owner, size: size,
+		buffers: make(chan []float32, len(members)), ended: make(chan struct{}), lack: map[string]bool{}, taken: make(chan struct{})}
+	for _, m := range members {
+		if m != s.plane.Node() {
+			t.lack[m] = true
+		}
+	}
+	if len(t.lack) == 0 {
+		close(t.taken)
+	}
+	s.set(t)
+}
+
+func (s *Service) set(t *term) {
+	s.mu.Lock()
+	old := s.term
+	s.term = t
+	close(s.changed)
+	s.changed = make(chan struct{})
+	s.mu.Unlock()
+	if old != nil && old.revoke != nil {
+		old.revoke()
+	}
+}
+
+// Finish gives the other nodes the state that the epoch ended with, until the
+// next one is opened. taken is closed when all of them have it.
+func (s *Service) Finish(state []byte) (taken <-chan struct{}, err error) {
+	ticket, revoke, err := s.plane.Offer([][]byte{state}, nil)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.term.state, s.term.revoke = ticket, revoke
+	close(s.term.ended)
+	return s.term.taken, nil
+}
+
+// Trainers returns a function that tells the trainers of a node.
+func Trainers(node string) func(trainer string) bool {
+	return func(trainer string) bool { return strings.HasPrefix(trainer, node+"/") }
+}
+
+// Name returns what trainer i of a node is called.
+func Name(node string, i int) string { return fmt.Sprintf("%s/%d", node, i) }
+
+// errOther: a request for what this node does not do, or does no longer.
+var errOther = errors.New("async: not this node's group and epoch")
+
+// at waits for the term of a request. nil without an error: it is over.
+func (s *Service) at(ctx context.Context, r *request) (*term, error) {
+	for {
+		s.mu.Lock()
+		t, changed := s.term, s.changed
+		s.mu.Unlock()
+		if t != nil {
+			switch {
+			case t.group > r.Group:
+				return nil, fmt.Errorf("%w: group %d has followed", errOther, t.group)
+			case t.group == r.Group && t.epoch == r.Epoch:
+				return t, nil
+			case t.group == r.Group && t.epoch > r.Epoch:
+				return nil, nil
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (s *Service) serve(ctx context.Context, q *dataplane.Request) (dataplane.Reply, error) {
+	none := dataplane.Reply{}
+	r, err := parseRequest(q.Body)
+	if err != nil {
+		return none, err
+	}
+	t, err := s.at(ctx, r)
+	if err != nil {
+		return none, err
+	}
+	isOver := dataplane.Reply{Data: [][]byte{appendNumber(over)}}
+	if t == nil {
+		if r.Kind == kindState {
+			return none, fmt.Errorf("%w: epoch %d has ended long ago", errOther, r.Epoch)
+		}
+		return isOver, nil
+	}
+	if !slices.Contains(t.members, q.Peer) {
+		return none, fmt.Errorf("async: node %s is not in group %d", q.Peer, t.group)
+	}
+	name := Name(q.Peer, r.Trainer)
+	switch r.Kind {
+	case kindDeal:
+		step, err := t.owner.Deal(ctx, name)
+		if errors.Is(err, ErrOver) {
+			return isOver, nil
+		}
+		return dataplane.Reply{Data: [][]byte{appendNumber(step)}}, err
+	case kindRead:
+		v, err := t.owner.Read(ctx, name, r.Step)
+		if errors.Is(err, ErrOver) {
+			return isOver, nil
+		}
+		if err != nil {
+			return none, err
+		}
+		return dataplane.Reply{Data: [][]byte{appendNumber(v.Number), bytesOf(v.Params)}, Release: v.Release}, nil
+	case kindPush:
+		return none, s.push(ctx, t, q.Peer, name, r)
+	case kindTaken:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if t.lack[q.Peer] {
+			if delete(t.lack, q.Peer); len(t.lack) == 0 {
+				close(t.taken)
+			}
+		}
+		return none, nil
+	default:
+		return s.handOver(ctx, t)
+	}
+}
+
+// push fetches a gradient and has it applied.
+func (s *Service) push(ctx context.Context, t *term, peer, name string, r *request) error {
+	if r.Ticket.Node != peer || r.Ticket.Size != 4*int64(t.size) {
+		return fmt.Errorf("async: node %s pushes a gradient of %d bytes that lies at %.80q; there are %d parameters", peer, r.Ticket.Size, r.Ticket.Node, t.size)
+	}
+	var grad []float32
+	select {
+	case grad = <-t.buffers:
+	default:
+		grad = make([]float32, t.size)
+	}
+	if _, err := s.plane.Fetch(ctx, r.Ticket, bytesOf(grad)); err != nil {
+		return err
+	}
+	if err := t.owner.Push(ctx, name, Gradient{Step: r.Step, Version: r.Version, Stats: r.Stats, Data: grad}); err != nil {
+		return err // who knows whether it is still read
+	}
+	select {
+	case t.buffers <- grad:
+	default:
+	}
+	return nil
+}
+
+// handOver answers with where the state is, when the epoch has ended.
+func (s *Service) handOver(ctx context.Context, t *term) (dataplane.Reply, error) {
+	select {
+	case <-t.ended:
+	case <-t.owner.closed:
+		select {
+		case <-t.ended:
+		default:
+			return dataplane.Reply{}, ErrClosed
+		}
+	case <-ctx.Done():
+		return dataplane.Reply{}, ctx.Err()
+	}
+	s.mu.Lock()
+	ticket := t.state
+	s.mu.Unlock()
+	b, err := msgpack.Marshal(&ticket)
+	return dataplane.Reply{Data: [][]byte{b}}, err
+}
