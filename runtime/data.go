@@ -37,7 +37,7 @@ func openDataset(cfg *Config) (*openData, error) {
 	case cfg.Data == "":
 		d.ds = graph.Builtin()
 	default:
-		if err := d.openPath(cfg.Data, cfg.Format); err != nil {
+		if err := d.openPath(cfg.Data, cfg.Format, cfg.Rows != nil); err != nil {
 			return nil, errors.Join(err, d.close())
 		}
 	}
@@ -64,7 +64,9 @@ func openDataset(cfg *Config) (*openData, error) {
 	return d, nil
 }
 
-func (d *openData) openPath(path, format string) error {
+// openPath opens or imports path. With elsewhere a store may be one without the
+// values of its features.
+func (d *openData) openPath(path, format string, elsewhere bool) error {
 	if format == "" {
 		var err error
 		if format, err = graph.DetectFormat(path); err != nil {
@@ -84,6 +86,9 @@ func (d *openData) openPath(path, format string) error {
 		}
 	}
 	store, err := graph.Open(dir)
+	if elsewhere && errors.Is(err, os.ErrNotExist) {
+		store, err = graph.OpenTopology(dir)
+	}
 	if err != nil {
 		return err
 	}

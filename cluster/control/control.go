@@ -52,7 +52,7 @@ type Options struct {
 	Cluster, Node  string
 	Epoch          int64  // at which this node joined; 0: Begin says it
 	Listen         string // host:port
-	Advertise      string // where peers reach it; empty: the listening address
+	Host           string // where peers reach it; empty: the listening address's
 	Certs          *certs.Keeper
 	AllowPlaintext bool
 	// Resend is how long a message that failed waits before it is sent again;
@@ -111,7 +111,7 @@ func Listen(o Options) (*Plane, error) {
 		last: rand.Uint64() >> 1, // an answer to an older self finds nobody
 	}
 	plane, err := dataplane.Listen(dataplane.Options{
-		Cluster: planeOf(o.Cluster), Node: o.Node, Listen: o.Listen, Advertise: o.Advertise, Certs: o.Certs, AllowPlaintext: o.AllowPlaintext,
+		Cluster: planeOf(o.Cluster), Node: o.Node, Listen: o.Listen, AdvertiseHost: o.Host, Certs: o.Certs, AllowPlaintext: o.AllowPlaintext,
 		MaxRequest: maxMessage, Window: 4 << 20, MaxAsks: outstanding, Visitor: p.visited, Logger: o.Logger,
 	})
 	if err != nil {

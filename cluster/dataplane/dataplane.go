@@ -28,6 +28,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -91,6 +92,9 @@ type Options struct {
 	Listen  string // host:port; port 0 takes a free one
 	// Advertise is where peers reach this node; empty: the listening address.
 	Advertise string
+	// AdvertiseHost, with an empty Advertise, is its host; the port is the one
+	// that is listened on.
+	AdvertiseHost string
 	// Certs gives mutual TLS; nil: plaintext, on loopback only or when
 	// AllowPlaintext.
 	Certs          *certs.Keeper
@@ -199,6 +203,9 @@ func Listen(o Options) (*Plane, error) {
 	p.tickets.init(p)
 	if p.advertise == "" {
 		p.advertise = l.Addr().String()
+		if o.AdvertiseHost != "" {
+			p.advertise = net.JoinHostPort(o.AdvertiseHost, strconv.Itoa(p.Port()))
+		}
 	}
 	opts := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(codec{}), grpc.MaxRecvMsgSize(maxFrame), grpc.MaxSendMsgSize(maxFrame),

@@ -39,6 +39,9 @@ const (
 // ErrListing: a peer's listing is malformed.
 var ErrListing = errors.New("fetch: malformed listing")
 
+// ErrNobody: no peer is left that a copy could go on from.
+var ErrNobody = errors.New("fetch: no node is left to copy from")
+
 // file is one of a directory, with a checksum of every chunk.
 type file struct {
 	Name string   `json:"name"`
@@ -239,7 +242,7 @@ func (c *copying) ask(ctx context.Context, call dataplane.Call, good func([]byte
 		errs = append(errs, fmt.Errorf("node %s: %w", call.Node, err))
 		c.nodes = c.nodes[1:]
 	}
-	return nil, fmt.Errorf("fetch: no node is left to copy from: %w", errors.Join(errs...))
+	return nil, fmt.Errorf("%w: %w", ErrNobody, errors.Join(errs...))
 }
 
 // file brings one file.

@@ -27,6 +27,7 @@ type Info struct {
 	Source  bool     `json:"source,omitempty"` // it has all features, and others may copy shards from it
 	Files   bool     `json:"files,omitempty"`  // others may copy the run's topology from it
 	Run     int64    `json:"run,omitempty"`    // the run that it takes part in: the revision of its record
+	Done    bool     `json:"done,omitempty"`   // it came to the end of it, and reads nothing of others any more
 	// Failed is the newest group of trainers that did not work out for it: the
 	// leader makes another.
 	Failed int64 `json:"failed,omitempty"`

@@ -1,5 +1,10 @@
 // Package node puts a cluster's parts together for one process: its store, its
-// data plane, its membership.
+// two planes, its membership, its part in a run.
+//
+// Take agrees with the other nodes on what the run is, Files brings the data's
+// topology to a node that has none, Share makes it hold a part of the features,
+// Train makes it compute a part of every batch. Drain gives all of that to the
+// others, and Leave ends it.
 package node
 
 import (
@@ -10,12 +15,16 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gnnactor/gnnactor/cluster/certs"
+	"github.com/gnnactor/gnnactor/cluster/control"
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/etcd"
 	"github.com/gnnactor/gnnactor/cluster/membership"
@@ -32,18 +41,33 @@ type Options struct {
 	Listen  string   // host:port of the data plane; port 0: any
 	// Advertise is where others reach the data plane; empty: where it listens.
 	Advertise string
-	Certs     *certs.Files // nil: plaintext
-	Insecure  bool         // plaintext off loopback
-	TTL       time.Duration
-	Logger    *slog.Logger
+	// Control is host:port of the control plane; empty: the host of Listen, any
+	// port. Others reach it at the host of Advertise.
+	Control  string
+	Certs    *certs.Files // nil: plaintext
+	Insecure bool         // plaintext off loopback
+	TTL      time.Duration
+	Logger   *slog.Logger
 }
 
 // Node is a member of a cluster.
 type Node struct {
-	Plane  *dataplane.Plane
-	Member *membership.Member
-	Reduce *reduce.Service
-	store  *etcd.Client
+	Plane   *dataplane.Plane
+	Control *control.Plane
+	Member  *membership.Member
+	Reduce  *reduce.Service
+	store   *etcd.Client
+	log     *slog.Logger
+
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+
+	mu       sync.Mutex
+	run      *Run // that it takes part in
+	trainers *trainers.Trainers
+	features *Features
+	progress func() Progress
+	draining chan struct{} // closed by the first Drain
 }
 
 // Home returns the identity of a node's directory, which it makes if need be: a
@@ -80,7 +104,10 @@ func Enter(ctx context.Context, o Options) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
-	n := new(Node)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	n := &Node{log: o.Logger, draining: make(chan struct{}), cancel: func() {}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.Leave(context.WithoutCancel(ctx)))
@@ -106,28 +133,143 @@ func Enter(ctx context.Context, o Options) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := n.listenControl(&o, keeper); err != nil {
+		return nil, err
+	}
 	n.Reduce = reduce.NewService(n.Plane)
 	n.Member, err = membership.Join(wait, n.store, membership.Config{
 		Cluster: o.Cluster, TTL: o.TTL, Logger: o.Logger,
-		Info: membership.Info{Node: o.Node, Home: home, Data: n.Plane.Address()},
+		Info: membership.Info{Node: o.Node, Home: home, Data: n.Plane.Address(), Control: n.Control.Address()},
 	})
 	if err != nil {
 		return nil, err
 	}
+	n.Control.Begin(n.Member.Epoch())
+	n.answer()
+	follow, stop := context.WithCancel(context.WithoutCancel(ctx))
+	n.cancel = stop
+	n.tasks.Go(func() { n.follow(follow) })
 	return n, nil
+}
+
+// listenControl opens the control plane, on the data plane's host if nothing
+// else was said.
+func (n *Node) listenControl(o *Options, keeper *certs.Keeper) error {
+	listen, advertise := o.Control, ""
+	host, _, err := net.SplitHostPort(o.Listen)
+	if err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	if listen == "" {
+		listen = net.JoinHostPort(host, "0")
+	}
+	if o.Advertise != "" {
+		if advertise, _, err = net.SplitHostPort(o.Advertise); err != nil {
+			return fmt.Errorf("node: %w", err)
+		}
+	}
+	n.Control, err = control.Listen(control.Options{
+		Cluster: o.Cluster, Node: o.Node, Listen: listen, Host: advertise, Certs: keeper, AllowPlaintext: o.Insecure, Logger: o.Logger,
+	})
+	return err
+}
+
+// follow tells the planes where the members are.
+func (n *Node) follow(ctx context.Context) {
+	known := map[string]int64{}
+	for {
+		v, changed := n.Member.View()
+		peers := map[string]control.Peer{}
+		for _, m := range v.Members {
+			peers[m.Node] = control.Peer{Address: m.Control, Epoch: m.Epoch}
+			if m.Node != n.Plane.Node() && known[m.Node] != m.Epoch {
+				known[m.Node] = m.Epoch
+				n.Plane.SetPeer(m.Node, m.Data)
+			}
+		}
+		n.Control.SetPeers(peers)
+		select {
+		case <-changed:
+		case <-n.Member.Lost():
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // Train makes the node a trainer of a run of micros micro-batches, which begins
 // when least trainers are there.
-func (n *Node) Train(ctx context.Context, micros, least int, log *slog.Logger) (*trainers.Trainers, error) {
-	return trainers.Join(ctx, trainers.Options{Member: n.Member, Plane: n.Plane, Reduce: n.Reduce, Micros: micros, Least: least, Logger: log})
+func (n *Node) Train(ctx context.Context, micros, least int) (*trainers.Trainers, error) {
+	t, err := trainers.Join(ctx, trainers.Options{Member: n.Member, Plane: n.Plane, Reduce: n.Reduce, Micros: micros, Least: least, Logger: n.log})
+	if err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.trainers = t
+	return t, nil
 }
 
-// Leave ends the membership and closes everything.
+// Drain says that this node gets no more work: what it does and has goes to the
+// others. It returns when all of them will hear of it; training ends with
+// trainers.ErrDrained when its part is theirs.
+func (n *Node) Drain(ctx context.Context) error {
+	n.mu.Lock()
+	select {
+	case <-n.draining:
+	default:
+		close(n.draining)
+	}
+	n.mu.Unlock()
+	for {
+		write, cancel := context.WithTimeout(ctx, n.Member.Patience())
+		err := n.Member.Announce(write, func(i *membership.Info) { i.Drain = true })
+		cancel()
+		if err == nil || errors.Is(err, membership.ErrFenced) || ctx.Err() != nil {
+			return err
+		}
+		n.log.Warn("the others could not be told of the drain yet", "error", err)
+	}
+}
+
+// Done says that this node came to the end of the run, and waits until the
+// others that did so with it have, too, or are gone: until then they may read
+// feature rows that lie here.
+func (n *Node) Done(ctx context.Context) error {
+	if err := n.Member.Announce(ctx, func(i *membership.Info) { i.Done = true }); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	t := n.trainers
+	n.mu.Unlock()
+	mates := t.Mates()
+	_, err := n.Member.Until(ctx, func(v *membership.View) bool {
+		return !slices.ContainsFunc(v.Members, func(m membership.Info) bool { return mates[m.Node] == m.Epoch && !m.Done && !m.Drain })
+	})
+	return err
+}
+
+// Draining is closed when this node drains.
+func (n *Node) Draining() <-chan struct{} { return n.draining }
+
+// Leave ends the membership and closes everything. The trainers must be closed.
 func (n *Node) Leave(ctx context.Context) error {
+	n.cancel()
+	n.tasks.Wait()
 	var errs []error
+	n.mu.Lock()
+	f := n.features
+	n.features = nil
+	n.mu.Unlock()
+	if f != nil {
+		errs = append(errs, f.close())
+	}
 	if n.Member != nil {
 		errs = append(errs, n.Member.Leave(ctx))
+	}
+	if n.Control != nil {
+		n.Control.Close()
 	}
 	if n.Plane != nil {
 		n.Plane.Close()

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
@@ -42,6 +43,8 @@ type Keeper struct {
 	store  *Store
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
+
+	taken, left atomic.Int64
 }
 
 // Keep makes this node one that holds shards.
@@ -76,6 +79,29 @@ func (k *Keeper) Store() *Store { return k.store }
 
 // Held returns the number of shards that lie here.
 func (k *Keeper) Held() int { return k.server.Held() }
+
+// List returns the shards that lie here, in order.
+func (k *Keeper) List() []int { return k.server.List() }
+
+// Wanted returns how many shards should lie here, and how many are still to come
+// or to go.
+func (k *Keeper) Wanted() (wanted, moving int) {
+	v, _ := k.o.Member.View()
+	for s, nodes := range Assign(k.o.Map.Shards(), k.o.Replicas, keepers(v)) {
+		want, held := slices.Contains(nodes, k.o.Plane.Node()), k.server.shard(s) != nil
+		if want {
+			wanted++
+		}
+		if want != held {
+			moving++
+		}
+	}
+	return wanted, moving
+}
+
+// Moves returns how many shards were brought here so far, and how many were let
+// go when the others had them.
+func (k *Keeper) Moves() (taken, left int64) { return k.taken.Load(), k.left.Load() }
 
 // Ready waits until every shard lies somewhere.
 func (k *Keeper) Ready(ctx context.Context) error {
@@ -213,6 +239,7 @@ func (k *Keeper) step(ctx context.Context, v *membership.View) (bool, error) {
 			if err := k.server.Hold(s, rows); err != nil {
 				return false, err
 			}
+			k.taken.Add(1)
 			return true, k.tell(ctx)
 		case held && !slices.Contains(nodes, self) && len(nodes) > 0 &&
 			!slices.ContainsFunc(nodes, func(n string) bool { return !slices.Contains(where[s], n) }):
@@ -228,6 +255,7 @@ func (k *Keeper) step(ctx context.Context, v *membership.View) (bool, error) {
 	// Dropped first: who sees that they are elsewhere may rely on it.
 	for _, s := range drop {
 		k.server.Drop(s)
+		k.left.Add(1)
 	}
 	return true, k.tell(ctx)
 }

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,23 +12,22 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster/certs"
 	"github.com/gnnactor/gnnactor/cluster/etcd"
-	"github.com/gnnactor/gnnactor/cluster/membership"
 )
 
 func newCluster(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cluster",
-		Short: "Make certificates for a cluster, start its store, show its nodes",
-		Long: `Make certificates for a cluster, start its store, show its nodes.
+		Short: "Make a cluster of several machines, look at it, and change it",
+		Long: `Make a cluster of several machines, look at it, and change it.
 
 Off loopback all connections are under mutual TLS: 'cluster certs' makes what
 each node needs. 'cluster start' runs the store that holds the membership;
-'gnnactor train --cluster HOST:PORT' then trains on as many machines as it is
-started on.`,
+'gnnactor train --cluster HOST:PORT' begins a run on a machine that has the data,
+and 'cluster join HOST:PORT' takes part in it on as many others.`,
 		Args: a.args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	for _, c := range []*cobra.Command{newClusterCerts(a), newClusterStart(a), newClusterStatus(a)} {
+	for _, c := range []*cobra.Command{newClusterCerts(a), newClusterStart(a), newClusterJoin(a), newClusterStatus(a), newClusterDrain(a)} {
 		c.Flags().SortFlags = false
 		cmd.AddCommand(c)
 	}
@@ -162,64 +158,5 @@ begin with; two more that --join it carry the store on when one dies.`,
 	f.DurationVar(&heartbeat, "heartbeat", 100*time.Millisecond, "of the store; a slow network's round trip. After ten of them another store leads")
 	f.StringSliceVar(&join, "join", nil, "`HOST:PORT`s of a store to join")
 	s.addFlags(cmd)
-	return cmd
-}
-
-// memberStatus is a node in the output of `cluster status`.
-type memberStatus struct {
-	Node   string   `json:"node"`
-	Data   string   `json:"data"`
-	Kinds  []string `json:"kinds"`
-	Leader bool     `json:"leader"`
-	Epoch  int64    `json:"epoch"`
-}
-
-func newClusterStatus(a *app) *cobra.Command {
-	var s security
-	var name string
-	cmd := &cobra.Command{
-		Use:   "status HOST:PORT",
-		Short: "Show a cluster's nodes",
-		Args:  a.args(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			files, err := s.files()
-			if err != nil {
-				return err
-			}
-			if _, _, err := net.SplitHostPort(args[0]); err != nil {
-				return usagef("%q: it is HOST:PORT of the store", args[0])
-			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), 10*time.Second)
-			defer cancel()
-			store, err := etcd.Dial(ctx, []string{args[0]}, files)
-			if err != nil {
-				return err
-			}
-			view, err := membership.Look(ctx, store, name)
-			if err = errors.Join(err, store.Close()); err != nil {
-				return err
-			}
-			all := []memberStatus{}
-			for _, m := range view.Members {
-				all = append(all, memberStatus{m.Node, m.Data, m.Kinds, m.Node == view.Leader, m.Epoch})
-			}
-			if a.output == outputJSON {
-				return a.printJSON(all)
-			}
-			t := new(table)
-			t.row("node", "data plane", "kinds", "epoch", "")
-			for _, m := range all {
-				lead := ""
-				if m.Leader {
-					lead = "leader"
-				}
-				t.row(m.Node, m.Data, strings.Join(m.Kinds, ","), fmt.Sprint(m.Epoch), lead)
-			}
-			return t.write(a.stdout)
-		},
-	}
-	cmd.Flags().StringVar(&name, "name", "gnnactor", "the cluster's `NAME`")
-	s.addFlags(cmd)
-	a.addOutputFlag(cmd)
 	return cmd
 }

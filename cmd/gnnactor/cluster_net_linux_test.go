@@ -170,7 +170,7 @@ func (c *netCluster) train(args ...string) {
 		all := slices.Concat([]string{"train"}, args, []string{
 			"--output", "json", "--cluster", strings.Join(c.endpoints, ","), "--certs", c.certs(), "--node", n.name,
 			"--node-dir", filepath.Join(c.dir, n.name), "--checkpoint", filepath.Join(c.dir, n.name, "checkpoint"), "--resume",
-			"--listen", n.host.Addr().String() + ":7402", "--wait-for", fmt.Sprint(len(c.nodes)),
+			"--listen", n.host.Addr().String() + ":7402", "--control", n.host.Addr().String() + ":7403", "--wait-for", fmt.Sprint(len(c.nodes)),
 		})
 		n.process = c.start(n.host, n.log, all)
 	}

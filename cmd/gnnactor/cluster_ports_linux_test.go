@@ -27,9 +27,9 @@ func (c *netCluster) checkPorts() {
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		want := []uint16{7402}
+		want := []uint16{7402, 7403}
 		if i < len(c.stores) {
-			want = []uint16{7400, 7401, 7402}
+			want = []uint16{7400, 7401, 7402, 7403}
 		}
 		if got := portNumbers(ports); !slices.Equal(got, want) {
 			c.t.Errorf("%s listens at %v, not at %v alone", n.name, ports, want)

@@ -53,6 +53,7 @@ result, which is then the same for that --reorder.`,
 	}
 	c.config = addConfigFlags(cmd, []group{dataGroup, modelGroup, samplingGroup, trainingGroup, executionGroup, checkpointGroup})
 	cmd.Flags().StringVar(&c.save, "save", "", "safetensors `FILE` to write the trained parameters to")
+	c.cluster.addRunFlags(cmd)
 	c.cluster.addFlags(cmd)
 	cmd.Flags().StringVar(&c.plot, "plot", "", "`FILE`.svg or .png to draw loss, accuracy, and what the stages did to")
 	cmd.Flags().BoolVar(&c.baseline, "baseline", false, "also train on the features alone, without the graph (default: on the built-in graph)")
@@ -91,19 +92,24 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	if c.plot != "" {
 		cfg.Spans = plotSpans
 	}
-	leave, err := c.cluster.enter(cmd.Context(), c.app, &cfg)
+	p, err := c.cluster.enter(cmd, c.app, &cfg, c.config.given)
 	if err != nil {
+		if errors.Is(err, errDrainedEarly) {
+			c.logf("%v", err)
+			return nil
+		}
 		return err
 	}
-	defer func() { err = errors.Join(err, leave()) }()
+	defer func() { err = p.leave(err) }()
+	ctx := p.context(cmd.Context())
 	rt, err := runtime.Start(cfg)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, rt.Stop()) }()
 	c.logf("%s", describe(rt.Dataset()))
-	done, drawn, err := c.train(cmd.Context(), rt, cfg)
-	if err != nil {
+	done, drawn, err := c.train(ctx, rt, cfg, p.event)
+	if drained, err := p.ended(ctx, err, cfg.Checkpoint); err != nil || drained {
 		return err
 	}
 	if c.save != "" {
@@ -134,7 +140,7 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 }
 
 // train runs the training and returns its last event.
-func (c *trainCommand) train(ctx context.Context, rt *runtime.Runtime, cfg runtime.Config) (done runtime.Event, drawn *curves, err error) {
+func (c *trainCommand) train(ctx context.Context, rt *runtime.Runtime, cfg runtime.Config, each func(runtime.Event)) (done runtime.Event, drawn *curves, err error) {
 	show := newProgress(c.stderr, cfg.Epochs)
 	defer show.clear()
 	drawn = new(curves)
@@ -143,6 +149,7 @@ func (c *trainCommand) train(ctx context.Context, rt *runtime.Runtime, cfg runti
 			return done, nil, resumeHint(err, ctx, cfg.Checkpoint)
 		}
 		show.event(ev)
+		each(ev)
 		drawn.event(ev)
 		if ev.Kind == runtime.EventDone {
 			done = ev

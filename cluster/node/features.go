@@ -1,0 +1,127 @@
+package node
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/gnnactor/gnnactor/cluster/shard"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/features"
+	"github.com/gnnactor/gnnactor/sampling/partition"
+)
+
+// Features is a node's part in the features of a run that are shared out.
+type Features struct {
+	keeper *shard.Keeper
+	store  *graph.Store // the map lies in it
+	all    features.Store
+}
+
+// Shards says how a run's features are cut up.
+type Shards struct {
+	Method   string // a method of package partition; hash and contiguous are computed, others are saved with the store
+	Parts    int
+	Replicas int
+}
+
+// Deal returns which shard each node of the graph is in, and the SHA-256 of it.
+func (o *Shards) Deal(ds *graph.Dataset) (part []uint32, sum string, err error) {
+	switch o.Method {
+	case "hash", "contiguous":
+		if part, err = partition.Compute(ds.Graph, o.Method, o.Parts, 1); err != nil {
+			return nil, "", err
+		}
+	default:
+		p := ds.Partition(o.Method, o.Parts)
+		if p == nil {
+			return nil, "", fmt.Errorf("node: %s has no partition %s of %d parts; make it with 'gnnactor partition --method %s --parts %d', or share by hash:%d",
+				ds.Name, o.Method, o.Parts, o.Method, o.Parts, o.Parts)
+		}
+		part = p.Cluster
+	}
+	h, b := sha256.New(), make([]byte, 0, 4096)
+	for v, s := range part {
+		if b = binary.LittleEndian.AppendUint32(b, s); len(b) == cap(b) || v == len(part)-1 {
+			h.Write(b) // it cannot fail
+			b = b[:0]
+		}
+	}
+	return part, hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// Share makes this node hold a part of the features of the store in dir, of
+// which it may have no more than the topology. Leave ends that.
+func (n *Node) Share(ctx context.Context, r *Run, dir string, o Shards) (_ *Features, err error) {
+	f := new(Features)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.close())
+		}
+	}()
+	if f.store, err = openData(dir); err != nil {
+		return nil, err
+	}
+	ds := f.store.Dataset()
+	part, sum, err := o.Deal(ds)
+	if err != nil {
+		return nil, err
+	}
+	if sum != r.Map {
+		return nil, fmt.Errorf("%w: its %d shards by %s are others than those of %s here; copy the partition of node %s, or share by hash:%d",
+			ErrOtherRun, o.Parts, o.Method, dir, r.Node, o.Parts)
+	}
+	if ds.NodeFeatures == nil {
+		return nil, fmt.Errorf("node: %s has no node features to share out", dir)
+	}
+	m, err := shard.NewMap(part, o.Parts)
+	if err != nil {
+		return nil, err
+	}
+	if f.store.Whole() {
+		f.all = features.Memory(ds.NodeFeatures)
+	}
+	f.keeper, err = shard.Keep(ctx, shard.Options{
+		Member: n.Member, Plane: n.Plane, Map: m, Layout: features.LayoutOf(ds.NodeFeatures), Replicas: o.Replicas, All: f.all, Logger: n.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	n.features = f
+	n.mu.Unlock()
+	return f, nil
+}
+
+// Store reads the rows of all shards, wherever they are, until Leave.
+func (f *Features) Store() *shard.Store { return f.keeper.Store() }
+
+// Ready waits until every shard lies somewhere.
+func (f *Features) Ready(ctx context.Context) error { return f.keeper.Ready(ctx) }
+
+// Held returns how many shards lie here.
+func (f *Features) Held() int { return f.keeper.Held() }
+
+// Moves returns how many shards this node has taken over so far, and let go.
+func (f *Features) Moves() (taken, left int64) { return f.keeper.Moves() }
+
+// Drain waits until the others have all shards, if anybody is there to take
+// them. The node must drain.
+func (f *Features) Drain(ctx context.Context) error { return f.keeper.Drain(ctx) }
+
+func (f *Features) close() error {
+	var errs []error
+	if f.keeper != nil {
+		errs = append(errs, f.keeper.Close())
+	}
+	if f.all != nil {
+		errs = append(errs, f.all.Close())
+	}
+	if f.store != nil {
+		errs = append(errs, f.store.Close())
+	}
+	return errors.Join(errs...)
+}

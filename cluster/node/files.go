@@ -1,0 +1,100 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/gnnactor/gnnactor/cluster/fetch"
+	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/graph"
+)
+
+// Serve lets the other nodes copy the store in dir, which this node has opened
+// as s: with the values of the node features or without.
+func (n *Node) Serve(ctx context.Context, dir string, s *graph.Store, values bool) error {
+	fetch.Serve(n.Plane, dir, s.Files(values))
+	return n.Member.Announce(ctx, func(i *membership.Info) { i.Files = true })
+}
+
+// again is how long a copy that nobody could serve is left until the next try.
+const again = 300 * time.Millisecond
+
+// Files sees to it that dir holds the store of the run's data, with the values
+// of the node features or at least without: a copy of what other nodes serve, which goes on where
+// it was interrupted. It waits for a node that serves it, and reads all of what
+// it copied to compare it with the checksums behind the run's fingerprint.
+func (n *Node) Files(ctx context.Context, r *Run, dir string, values bool, progress func(fetch.Progress)) error {
+	if s, err := openData(dir); err == nil {
+		same, whole := s.Dataset().Fingerprint == r.Data, s.Whole()
+		if err := s.Close(); err != nil || same && (whole || !values) {
+			return err
+		}
+		if !same {
+			n.log.Info("the data of another run makes room", "directory", dir)
+			if err := os.RemoveAll(dir); err != nil {
+				return fmt.Errorf("node: %w", err)
+			}
+		}
+	}
+	for waiting := false; ; {
+		v, changed := n.Member.View()
+		var from []string
+		for _, m := range v.Members {
+			if m.Files && m.Node != n.Plane.Node() {
+				from = append(from, m.Node)
+				n.Plane.SetPeer(m.Node, m.Data)
+			}
+		}
+		var retry <-chan time.Time
+		if len(from) > 0 {
+			err := fetch.Copy(ctx, n.Plane, from, dir, progress)
+			if err == nil {
+				return verify(dir, r)
+			}
+			if ctx.Err() != nil || !errors.Is(err, fetch.ErrNobody) {
+				return err
+			}
+			n.log.Warn("the data could not be copied yet", "error", err)
+			retry = time.After(again)
+		} else if !waiting {
+			waiting = true
+			n.log.Info("waiting for a node that serves the data")
+		}
+		select {
+		case <-changed:
+		case <-retry:
+		case <-n.Member.Lost():
+			return n.Member.Err()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func verify(dir string, r *Run) error {
+	s, err := openData(dir)
+	if err != nil {
+		return err
+	}
+	if has := s.Dataset().Fingerprint; has != r.Data {
+		err = fmt.Errorf("node: what was copied to %s is data of fingerprint %.12s, not the run's %.12s", dir, has, r.Data)
+	} else {
+		err = s.Verify()
+	}
+	if err = errors.Join(err, s.Close()); err != nil { // nothing of it is kept
+		return errors.Join(err, os.RemoveAll(dir))
+	}
+	return nil
+}
+
+// openData opens a store, without the features' values where they are missing.
+func openData(dir string) (*graph.Store, error) {
+	s, err := graph.Open(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return graph.OpenTopology(dir)
+	}
+	return s, err
+}

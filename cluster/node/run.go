@@ -1,0 +1,159 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gnnactor/gnnactor/cluster/membership"
+)
+
+// Run is what all nodes of a run have in common. The first node writes it down;
+// it holds as long as one of the nodes that take part lives, or the next one
+// wants the same.
+type Run struct {
+	// Settings by their names. What they mean is not this package's business.
+	Settings map[string]string `json:"settings"`
+	// Data is the fingerprint of the store that the run trains on; empty: nodes
+	// know the data by the settings.
+	Data string `json:"data,omitempty"`
+	// Map is the SHA-256 of which node of the graph is in which shard of the
+	// features; empty: features are not shared out.
+	Map string `json:"map,omitempty"`
+	// Node and Epoch are those of who wrote it down.
+	Node  string `json:"node"`
+	Epoch int64  `json:"epoch"`
+	// Done: it came to its end. Who wants the same goes on with it all the same,
+	// as a node that was late for the end.
+	Done bool `json:"done,omitempty"`
+}
+
+// ErrOtherRun: this node wants what the run is not.
+var ErrOtherRun = errors.New("node: not what the cluster's run is")
+
+// runKey is where the record lies; groupKey, of package trainers, belongs to the
+// run and goes with it.
+const (
+	runKey   = "run"
+	groupKey = "trainers"
+)
+
+// same reports whether two nodes want the same.
+func (r *Run) same(o *Run) bool {
+	return maps.Equal(r.Settings, o.Settings) && r.Data == o.Data && r.Map == o.Map
+}
+
+// Differences names the settings that insist has otherwise, each with both
+// values. Nil: there are none.
+func (r *Run) Differences(insist map[string]string) error {
+	var bad []string
+	for _, name := range slices.Sorted(maps.Keys(insist)) {
+		has, ok := r.Settings[name]
+		if ok && has != insist[name] {
+			bad = append(bad, fmt.Sprintf("%s is %q, and %q here", name, has, insist[name]))
+		}
+	}
+	if bad == nil {
+		return nil
+	}
+	return fmt.Errorf("%w, which node %s began: %s; leave the setting out, or take part in another cluster-name", ErrOtherRun, r.Node, strings.Join(bad, "; "))
+}
+
+// Take agrees with the other nodes on what the run is, and returns it: what one
+// of them wrote down, if check has nothing against it, or else propose. Without
+// propose it waits until another node proposes. check may be called several times.
+func (n *Node) Take(ctx context.Context, propose *Run, check func(*Run) error) (*Run, error) {
+	waiting := false
+	for {
+		v, changed := n.Member.View()
+		r, revision, err := n.record()
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case r != nil && (r.live(v, revision) || propose == nil && !r.Done || propose != nil && r.same(propose)):
+			if err := check(r); err != nil {
+				return nil, err
+			}
+			if err := n.take(ctx, r, revision); err != nil {
+				return nil, err
+			}
+			return r, nil
+		case propose != nil:
+			propose.Node, propose.Epoch = n.Plane.Node(), n.Member.Epoch()
+			value, err := json.Marshal(propose)
+			if err != nil {
+				return nil, fmt.Errorf("node: %w", err)
+			}
+			revision, err := n.Member.Propose(ctx, runKey, revision, value, groupKey)
+			if err == nil {
+				if err := n.take(ctx, propose, revision); err != nil {
+					return nil, err
+				}
+				return propose, nil
+			}
+			if !errors.Is(err, membership.ErrStale) {
+				return nil, err
+			}
+		case !waiting:
+			waiting = true
+			n.log.Info("waiting for a node that begins a run")
+		}
+		select {
+		case <-changed:
+		case <-n.Member.Lost():
+			return nil, n.Member.Err()
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+func (n *Node) record() (*Run, int64, error) {
+	b, revision := n.Member.Value(runKey)
+	if b == nil {
+		return nil, 0, nil
+	}
+	r := new(Run)
+	if err := json.Unmarshal(b, r); err != nil {
+		return nil, 0, fmt.Errorf("node: the run at revision %d: %w", revision, err)
+	}
+	return r, revision, nil
+}
+
+// live reports whether anyone takes part in the run.
+func (r *Run) live(v *membership.View, revision int64) bool {
+	return slices.ContainsFunc(v.Members, func(m membership.Info) bool {
+		return m.Run == revision || m.Node == r.Node && m.Epoch == r.Epoch
+	})
+}
+
+// take says that this node takes part.
+func (n *Node) take(ctx context.Context, r *Run, revision int64) error {
+	n.mu.Lock()
+	n.run = r
+	n.mu.Unlock()
+	return n.Member.Announce(ctx, func(i *membership.Info) { i.Run = revision })
+}
+
+// Finish says that the run is done: the next node that comes may begin another.
+func (n *Node) Finish(ctx context.Context) error {
+	r, revision, err := n.record()
+	v, _ := n.Member.View()
+	if me, _ := v.Member(n.Plane.Node()); err != nil || r == nil || me.Run != revision {
+		return err // another node did, or there is another run
+	}
+	r.Done = true
+	value, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	if _, err = n.Member.Propose(ctx, runKey, revision, value); errors.Is(err, membership.ErrStale) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gnnactor/gnnactor/cluster/certs"
+	"github.com/gnnactor/gnnactor/cluster/etcd"
+	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/cluster/node"
+)
+
+// operator is what commands need that ask a cluster and are none of its nodes.
+type operator struct {
+	security
+	name string
+}
+
+func (o *operator) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.name, "cluster-name", "gnnactor", "the cluster's `NAME`")
+	o.security.addFlags(cmd)
+	cmd.Flags().Lookup("node").Usage = "`NAME` of the certificate to show: of any node, or of one made for operators"
+}
+
+// look returns the members, as the store has them.
+func (o *operator) look(ctx context.Context, endpoints string) (v *membership.View, keeper *certs.Keeper, err error) {
+	files, err := o.files()
+	if err != nil {
+		return nil, nil, err
+	}
+	all := strings.Split(endpoints, ",")
+	for _, e := range all {
+		if _, _, err := net.SplitHostPort(e); err != nil {
+			return nil, nil, usagef("%q: it is HOST:PORT of the store", e)
+		}
+	}
+	if files != nil {
+		if keeper, err = certs.Load(*files); err != nil {
+			return nil, nil, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	store, err := etcd.Dial(ctx, all, files)
+	if err != nil {
+		return nil, nil, err
+	}
+	v, err = membership.Look(ctx, store, o.name)
+	return v, keeper, errors.Join(err, store.Close())
+}
+
+// clusterStatus is what `cluster status --output json` prints.
+type clusterStatus struct {
+	Leader string        `json:"leader"`
+	Shards int           `json:"shards"` // that lie at one node at least
+	Nodes  []node.Status `json:"nodes"`
+}
+
+func newClusterStatus(a *app) *cobra.Command {
+	var o operator
+	cmd := &cobra.Command{
+		Use:   "status HOST:PORT[,HOST:PORT…]",
+		Short: "Show a cluster's nodes, and what each does and holds",
+		Long: `Show the nodes of the cluster whose store is at HOST:PORT. One of them asks the
+others: shards are those of the features that a node holds, of those that it
+should, with how many are on their way; steps are the run's, and micro-batches
+those that the node computes, per second, with how many it has in flight; room is
+how many steps it may go on before it waits for a slower node.`,
+		Args: a.args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			v, keeper, err := o.look(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			s := clusterStatus{Leader: v.Leader, Nodes: []node.Status{}}
+			if len(v.Members) > 0 {
+				if s.Nodes, err = node.Look(cmd.Context(), o.name, v, keeper); err != nil {
+					a.logf("no node answers: %v", err)
+					s.Nodes = node.Known(v)
+				}
+			}
+			held := map[int]bool{}
+			for _, n := range s.Nodes {
+				for _, i := range n.Shards {
+					held[i] = true
+				}
+			}
+			s.Shards = len(held)
+			if a.output == outputJSON {
+				return a.printJSON(s)
+			}
+			return s.write(a)
+		},
+	}
+	o.addFlags(cmd)
+	a.addOutputFlag(cmd)
+	return cmd
+}
+
+func (s *clusterStatus) write(a *app) error {
+	t := new(table)
+	t.row("node", "is", "shards", "step", "steps/s", "micro-batches", "per s", "in flight", "room", "sent", "data plane")
+	for _, n := range s.Nodes {
+		is := slices.Clone(n.Kinds)
+		if n.Leader {
+			is = append(is, "leader")
+		}
+		if n.Source {
+			is = append(is, "data")
+		}
+		if n.Draining {
+			is = append(is, "draining")
+		}
+		if !n.Answered {
+			t.row(n.Node, strings.Join(append(is, "silent"), ","), fmt.Sprint(len(n.Shards)), "", "", "", "", "", "", "", n.Data)
+			continue
+		}
+		shards := fmt.Sprintf("%d of %d", len(n.Shards), n.Wanted)
+		if n.Moving > 0 {
+			shards += fmt.Sprintf(", %d moving", n.Moving)
+		}
+		p, room := n.Training.Progress, ""
+		if p.Bound > 0 {
+			room = fmt.Sprintf("%d of %d", p.Room, p.Bound)
+		}
+		t.row(n.Node, strings.Join(is, ","), shards, formatCount(p.Step), significant(p.StepsPerSecond), formatCount(n.Training.MicroBatches),
+			significant(p.MicroPerSecond), formatCount(p.InFlight), room, formatBytes(n.Traffic.Sent), n.Data)
+	}
+	return t.write(a.stdout)
+}
+
+func newClusterDrain(a *app) *cobra.Command {
+	var o operator
+	cmd := &cobra.Command{
+		Use:   "drain HOST:PORT[,HOST:PORT…] NODE",
+		Short: "Make a node hand all that it does and holds to the others, and end",
+		Long: `Make NODE of the cluster whose store is at HOST:PORT hand the shards that it
+holds and its part of the training to the others; its command then ends with exit
+code 0. This command waits for that.`,
+		Example: `  gnnactor cluster drain 10.0.0.1:7400 b --certs certs --node ops`,
+		Args:    a.args(cobra.ExactArgs(2)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			v, keeper, err := o.look(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			m, ok := v.Member(args[1])
+			if !ok {
+				return fmt.Errorf("cluster %s has no node %s", o.name, args[1])
+			}
+			if err := node.AskToDrain(cmd.Context(), o.name, v, keeper, m.Node); err != nil {
+				return err
+			}
+			for {
+				v, _, err := o.look(cmd.Context(), args[0])
+				if err != nil {
+					return err
+				}
+				if now, ok := v.Member(m.Node); !ok || now.Epoch != m.Epoch {
+					a.logf("%s is drained", m.Node)
+					return nil
+				}
+				select {
+				case <-time.After(100 * time.Millisecond):
+				case <-cmd.Context().Done():
+					return cmd.Context().Err()
+				}
+			}
+		},
+	}
+	o.addFlags(cmd)
+	return cmd
+}

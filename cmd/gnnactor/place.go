@@ -1,0 +1,304 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gnnactor/gnnactor/cluster/fetch"
+	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/cluster/node"
+	"github.com/gnnactor/gnnactor/cluster/trainers"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/runtime"
+)
+
+// place is this process's among a cluster's nodes, for the time of a run. Nil:
+// it is alone.
+type place struct {
+	a        *app
+	node     *node.Node
+	team     *trainers.Trainers
+	features *node.Features
+	served   *graph.Store
+	epochs   int
+	given    bool // what it held is with the others, or not needed any more
+
+	stop  context.CancelFunc // of what watch waits for
+	watch chan struct{}      // closed when it ended
+
+	steps, micros node.Rate
+	last          chan runtime.Event // holds the newest
+}
+
+// enter joins the cluster that the flags name, if they do, agrees with it on the
+// run, and readies this node's part. leave must be called.
+func (c *clusterFlags) enter(cmd *cobra.Command, a *app, cfg *runtime.Config, given map[string]string) (_ *place, err error) {
+	if len(c.store) == 0 {
+		return nil, nil
+	}
+	files, err := c.files()
+	if err != nil {
+		return nil, err
+	}
+	if c.lease < time.Second {
+		return nil, usagef("--lease %v: must be at least 1s", c.lease)
+	}
+	for flag, address := range map[string]string{"--listen": c.listen, "--advertise": c.advertise, "--control": c.control} {
+		if _, _, err := net.SplitHostPort(address); err != nil && address != "" {
+			return nil, usagef("%s %q: it is HOST:PORT", flag, address)
+		}
+	}
+	var propose *node.Run
+	if !c.joins {
+		if propose, err = c.proposal(cfg); err != nil {
+			return nil, err
+		}
+	}
+	ctx, cancel := context.WithCancelCause(cmd.Context())
+	defer cancel(nil)
+	log := slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	p := &place{a: a, last: make(chan runtime.Event, 1), stop: func() {}}
+	p.node, err = node.Enter(ctx, node.Options{
+		Cluster: c.name, Node: c.node, Dir: c.dir, Store: c.store, Listen: c.listen, Advertise: c.advertise, Control: c.control,
+		Certs: files, Insecure: c.insecure, TTL: c.lease, Logger: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			if cause := context.Cause(ctx); errors.Is(cause, errDrainedEarly) {
+				err = cause
+			}
+			err = p.leave(err)
+		}
+	}()
+	defer p.whileEntering(cancel)()
+	insist := c.insists(cmd, cfg, given, propose)
+	r, err := p.node.Take(ctx, propose, func(r *node.Run) error { return c.check(r, insist, propose, cfg) })
+	if err != nil {
+		return nil, err
+	}
+	if err := c.adopt(r, cfg); err != nil {
+		return nil, err
+	}
+	p.epochs = cfg.Epochs
+	if err := c.bring(ctx, p, r, cfg); err != nil {
+		return nil, err
+	}
+	if p.team, err = p.node.Train(ctx, cfg.MicroBatches, c.least); err != nil {
+		return nil, err
+	}
+	cfg.Cluster = p.team
+	p.node.Report(p.progress)
+	return p, nil
+}
+
+// errDrainedEarly ends a node that was told to drain before it took part.
+var errDrainedEarly = errors.New("drained before it took part")
+
+// whileEntering ends what cancel ends when the node is told to drain.
+func (p *place) whileEntering(cancel context.CancelCauseFunc) (stop func()) {
+	over, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-p.node.Draining():
+			cancel(errDrainedEarly)
+		case <-over:
+		}
+	}()
+	return func() {
+		close(over)
+		<-done
+	}
+}
+
+// bring readies the run's data: this node's own, or a copy of what others have,
+// and its part of the features where they are shared out.
+func (c *clusterFlags) bring(ctx context.Context, p *place, r *node.Run, cfg *runtime.Config) error {
+	if r.Data == "" {
+		return nil
+	}
+	if cfg.Data == "" {
+		cfg.Data, cfg.Format = filepath.Join(c.dir, "store"), "store"
+		said := time.Now()
+		err := p.node.Files(ctx, r, cfg.Data, c.shards == "", func(f fetch.Progress) {
+			if time.Since(said) > time.Second {
+				said = time.Now()
+				p.a.logf("copying the data: %s of %s", formatBytes(f.Bytes), formatBytes(f.Total))
+			}
+		})
+		if err != nil {
+			return err
+		}
+		p.a.logf("the data lies in %s", cfg.Data)
+	}
+	open := graph.Open
+	if c.shards != "" {
+		open = graph.OpenTopology
+	}
+	var err error
+	if p.served, err = open(cfg.Data); err != nil {
+		return err
+	}
+	if err := p.node.Serve(ctx, cfg.Data, p.served, c.shards == ""); err != nil || c.shards == "" {
+		return err
+	}
+	o, err := parseShards(c.shards, nil)
+	if err != nil {
+		return err
+	}
+	o.Replicas = c.replicas
+	if p.features, err = p.node.Share(ctx, r, cfg.Data, o); err != nil {
+		return err
+	}
+	cfg.Rows = p.features.Store()
+	return p.features.Ready(ctx)
+}
+
+// context returns what training runs under: an interrupt does not end it, but
+// makes the node drain.
+func (p *place) context(ctx context.Context) context.Context {
+	if p == nil {
+		return ctx
+	}
+	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
+	p.stop, p.watch = stop, make(chan struct{})
+	go func() {
+		defer close(p.watch)
+		select {
+		case <-inner.Done():
+			return
+		case <-ctx.Done():
+		}
+		if err := p.node.Drain(inner); err != nil { // fenced: training ends by that
+			p.a.logf("the node could not be drained: %v", err)
+		}
+	}()
+	return inner
+}
+
+// event hears of training.
+func (p *place) event(e runtime.Event) {
+	if p == nil {
+		return
+	}
+	now := time.Now()
+	p.steps.At(now, e.Applied)
+	p.micros.At(now, p.team.Made())
+	select {
+	case <-p.last:
+	default:
+	}
+	p.last <- e
+}
+
+// progress is what `cluster status` shows.
+func (p *place) progress() node.Progress {
+	s := node.Progress{Epochs: p.epochs}
+	select {
+	case e := <-p.last:
+		s.Epoch, s.Step = e.Epoch, e.Applied
+		select {
+		case p.last <- e: // unless there is a newer one
+		default:
+		}
+	default:
+	}
+	now := time.Now()
+	s.StepsPerSecond, s.MicroPerSecond = p.steps.PerSecond(now, s.Step), p.micros.PerSecond(now, p.team.Made())
+	return s
+}
+
+// drainResult is what --output json prints of a node that drained.
+type drainResult struct {
+	Drained     bool        `json:"drained"`
+	ShardsLeft  int         `json:"shards_left"`  // that it still held
+	ShardsTaken int64       `json:"shards_taken"` // since it joined
+	ShardsGiven int64       `json:"shards_given"`
+	Cluster     *teamResult `json:"cluster"`
+}
+
+// ended judges how training ended: nil, if it came to the run's end or this
+// node's part is with the others.
+func (p *place) ended(ctx context.Context, err error, checkpoint string) (drained bool, _ error) {
+	switch {
+	case p == nil:
+		return false, err
+	case err == nil:
+		if p.features != nil {
+			err = p.node.Done(ctx)
+		}
+		p.given = err == nil
+		return false, errors.Join(err, p.node.Finish(ctx))
+	case errors.Is(err, trainers.ErrLast):
+		kept := "nothing was kept: --checkpoint DIR keeps what was done"
+		if checkpoint != "" {
+			kept = fmt.Sprintf("go on with --checkpoint %s --resume", checkpoint)
+		}
+		return false, fmt.Errorf("%w: %w; %s", context.Canceled, err, kept)
+	case !errors.Is(err, trainers.ErrDrained):
+		return false, err
+	}
+	r := drainResult{Drained: true, Cluster: newTeamResult(p.team)}
+	if p.features != nil {
+		if err := p.features.Drain(ctx); err != nil {
+			return true, err
+		}
+		p.given = true
+		r.ShardsLeft = p.features.Held()
+		r.ShardsTaken, r.ShardsGiven = p.features.Moves()
+	}
+	p.a.logf("drained: the other nodes have what this one did and held")
+	if p.a.output == outputJSON {
+		return true, p.a.printJSON(r)
+	}
+	return true, nil
+}
+
+// leave ends this node's membership.
+func (p *place) leave(err error) error {
+	if p == nil {
+		return err
+	}
+	p.stop()
+	if p.watch != nil {
+		<-p.watch
+	}
+	if p.team != nil {
+		p.team.Close()
+	}
+	if p.features != nil && !p.given {
+		err = errors.Join(err, p.handOver())
+	}
+	err = errors.Join(err, p.node.Leave(context.Background()))
+	if p.served != nil {
+		err = errors.Join(err, p.served.Close())
+	}
+	return err
+}
+
+// handing is how long a node that failed stays for the others to take its shards.
+const handing = 30 * time.Second
+
+// handOver gives the shards that lie here to the others.
+func (p *place) handOver() error {
+	ctx, cancel := context.WithTimeout(context.Background(), handing)
+	defer cancel()
+	err := p.node.Drain(ctx)
+	if err == nil {
+		err = p.features.Drain(ctx)
+	}
+	if errors.Is(err, membership.ErrFenced) {
+		return nil // it has nothing any more
+	}
+	return err
+}
