@@ -37,8 +37,9 @@ type Options struct {
 	// addresses; empty: it begins a store of its own. A server with data in Dir
 	// goes on from that, whatever Join says.
 	Join []string
-	// Heartbeat and Election are raft's times; zero: 100 ms and 1 s. On a slow
-	// network set Heartbeat to its round trip and Election to ten times that.
+	// Heartbeat and Election are raft's times; zero: 50 ms, and ten heartbeats, so
+	// that an election ends before leases of 3 s do. On a slow network set
+	// Heartbeat to its round trip.
 	Heartbeat, Election time.Duration
 }
 
@@ -66,12 +67,13 @@ func Serve(ctx context.Context, o Options) (*Server, error) {
 	cfg.Name, cfg.Dir = o.Node, o.Dir
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
 	cfg.LogLevel = "fatal"
-	if o.Heartbeat > 0 {
-		cfg.TickMs = uint(o.Heartbeat.Milliseconds())
+	if o.Heartbeat == 0 {
+		o.Heartbeat = 50 * time.Millisecond
 	}
-	if o.Election > 0 {
-		cfg.ElectionMs = uint(o.Election.Milliseconds())
+	if o.Election == 0 {
+		o.Election = 10 * o.Heartbeat
 	}
+	cfg.TickMs, cfg.ElectionMs = uint(o.Heartbeat.Milliseconds()), uint(o.Election.Milliseconds())
 	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = embed.CompactorModePeriodic, "1h"
 	cfg.QuotaBackendBytes = 1 << 30
 	scheme := "http"

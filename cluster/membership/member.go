@@ -62,8 +62,9 @@ func (v *View) Member(node string) (Info, bool) {
 type Config struct {
 	Cluster string
 	Info    Info
-	// TTL is how long a node that is not heard of stays a member; 2 s. It also
-	// bounds how long the others wait for one that was killed.
+	// TTL is how long a node that is not heard of stays a member; 3 s, which is
+	// longer than the store's election takes. One that is known to have died goes
+	// before (Suspect).
 	TTL    time.Duration
 	Logger *slog.Logger
 }
@@ -109,7 +110,7 @@ func Join(ctx context.Context, store Store, cfg Config) (*Member, error) {
 		}
 	}
 	if cfg.TTL == 0 {
-		cfg.TTL = 2 * time.Second
+		cfg.TTL = 3 * time.Second
 	}
 	if cfg.TTL < time.Second {
 		return nil, fmt.Errorf("membership: a lease of %v; the least is 1s", cfg.TTL)

@@ -155,7 +155,7 @@ begin with; two more that --join it carry the store on when one dies.`,
 	f.StringVar(&listen, "listen", "127.0.0.1:7400", "`HOST:PORT` that nodes reach the store at")
 	f.StringVar(&peers, "peers", "127.0.0.1:7401", "`HOST:PORT` that other stores reach this one at")
 	f.StringVar(&advertise, "advertise", "", "`HOST` that others reach this node at (default: that of --peers)")
-	f.DurationVar(&heartbeat, "heartbeat", 100*time.Millisecond, "of the store; a slow network's round trip. After ten of them another store leads")
+	f.DurationVar(&heartbeat, "heartbeat", 50*time.Millisecond, "of the store; a slow network's round trip. After ten to twenty of them another store leads")
 	f.StringSliceVar(&join, "join", nil, "`HOST:PORT`s of a store to join")
 	s.addFlags(cmd)
 	return cmd

@@ -29,7 +29,7 @@ func (c *clusterFlags) addFlags(cmd *cobra.Command) {
 	f.StringVar(&c.listen, "listen", "127.0.0.1:0", "`HOST:PORT` of this node's data plane")
 	f.StringVar(&c.advertise, "advertise", "", "`HOST:PORT` where others reach the data plane (default: where it listens)")
 	f.StringVar(&c.control, "control", "", "`HOST:PORT` of this node's control plane (default: the host of --listen, any port)")
-	f.DurationVar(&c.lease, "lease", 2*time.Second, "how long a node that is not heard of stays one; more on a slow network")
+	f.DurationVar(&c.lease, "lease", 3*time.Second, "how long a node that is not heard of stays one; more on a slow network")
 	c.security.addFlags(cmd)
 }
 
