@@ -117,6 +117,9 @@ func (g *Group) Size() int { return len(g.members) }
 // Members returns the trainers, in order.
 func (g *Group) Members() []string { return slices.Clone(g.members) }
 
+// Done is closed when the group is.
+func (g *Group) Done() <-chan struct{} { return g.closed }
+
 // Self returns this trainer's place.
 func (g *Group) Self() int { return g.self }
 

@@ -1,0 +1,48 @@
+package trainers
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
+)
+
+// What follows is for trainers that make steps in another way than by Sum: one of
+// a group makes them, for all (package async).
+
+// Plane returns this node's data plane.
+func (t *Trainers) Plane() *dataplane.Plane { return t.o.Plane }
+
+// Group returns the group's number.
+func (s *Share) Group() int64 { return s.id }
+
+// Members returns the names of the group's nodes, in order.
+func (s *Share) Members() []string { return s.group.Members() }
+
+// Leads reports whether this node is the group's first.
+func (s *Share) Leads() bool { return s.group.Self() == 0 }
+
+// Done is closed when the group is over.
+func (s *Share) Done() <-chan struct{} { return s.group.Done() }
+
+// Steps books steps [from, to) that the group made.
+func (s *Share) Steps(from, to int64) {
+	for step := from; step < to; step++ {
+		s.t.record(step, s.id, 0)
+	}
+}
+
+// Computed books a batch that this node computed, and that was applied.
+func (s *Share) Computed() {
+	s.t.mu.Lock()
+	defer s.t.mu.Unlock()
+	s.t.made++
+}
+
+// Broke ends the group, for a reason, and tells the leader if there is no newer
+// one soon.
+func (s *Share) Broke(ctx context.Context, err error) error {
+	s.group.Close()
+	return errors.Join(err, s.t.failed(ctx, s.id, slices.Clone(s.group.Members())))
+}
