@@ -29,6 +29,13 @@ func (l *freeList[T]) put(x T) {
 	l.mu.Unlock()
 }
 
+// len returns how many buffers wait.
+func (l *freeList[T]) len() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.free)
+}
+
 // drop forgets every buffer.
 func (l *freeList[T]) drop() {
 	l.mu.Lock()

@@ -208,6 +208,12 @@ func (p *Pipeline) Buffers() (batches, gradients int64) {
 	return p.post.batches.Load(), p.post.gradients.Load()
 }
 
+// InFlight returns how many batches are being sampled, loaded or computed, or wait
+// for that.
+func (p *Pipeline) InFlight() int {
+	return int(p.post.batches.Load()) - p.post.freeBatches.len()
+}
+
 // Stop ends the pipeline: what runs is finished, nothing new is begun. It
 // returns when every actor is gone, within the time of one batch.
 func (p *Pipeline) Stop() {

@@ -287,6 +287,18 @@ func (t *training) open() (message string, resumed bool, err error) {
 	return message, true, nil
 }
 
+// InFlight returns how many micro-batches of the training that runs are being
+// sampled, loaded or computed here, or wait for that.
+func (r *Runtime) InFlight() int {
+	r.mu.Lock()
+	p := r.training
+	r.mu.Unlock()
+	if p == nil {
+		return 0
+	}
+	return p.InFlight()
+}
+
 // epochs runs the pipeline to the end of the last epoch; share is this node's
 // part in it, nil: it is alone.
 func (t *training) epochs(ctx context.Context, work actors.Work, share actors.Share) (err error) {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,6 +36,7 @@ type place struct {
 
 	steps, micros node.Rate
 	last          chan runtime.Event // holds the newest
+	rt            atomic.Pointer[runtime.Runtime]
 }
 
 // enter joins the cluster that the flags name, if they do, agrees with it on the
@@ -186,9 +188,19 @@ func (p *place) context(ctx context.Context) context.Context {
 	return inner
 }
 
+// runs says what trains.
+func (p *place) runs(rt *runtime.Runtime) {
+	if p != nil {
+		p.rt.Store(rt)
+	}
+}
+
 // event hears of training.
 func (p *place) event(e runtime.Event) {
 	if p == nil {
+		return
+	}
+	if e.Kind != runtime.EventStep {
 		return
 	}
 	now := time.Now()
@@ -212,6 +224,9 @@ func (p *place) progress() node.Progress {
 		default:
 		}
 	default:
+	}
+	if rt := p.rt.Load(); rt != nil {
+		s.InFlight = rt.InFlight()
 	}
 	now := time.Now()
 	s.StepsPerSecond, s.MicroPerSecond = p.steps.PerSecond(now, s.Step), p.micros.PerSecond(now, p.team.Made())

@@ -108,6 +108,7 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, rt.Stop()) }()
 	c.logf("%s", describe(rt.Dataset()))
+	p.runs(rt)
 	done, drawn, err := c.train(ctx, rt, cfg, p.event)
 	if drained, err := p.ended(ctx, err, cfg.Checkpoint); err != nil || drained {
 		return err
