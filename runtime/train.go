@@ -141,7 +141,8 @@ func (t *training) emit(e Event) error {
 	}
 	if e.Kind == EventDone {
 		actors := [clock.Stages]int{clock.Sample: max(t.samplers, t.r.plan.Samplers), clock.Compute: t.r.plan.Trainers}
-		e.Overlap = clock.Overlap(busy, actors, t.piping)
+		// Samplers work ahead between epochs too, when the pipeline is not let run.
+		e.Overlap = min(1, clock.Overlap(busy, actors, t.piping))
 		if t.state.Step < t.steps { // no epoch was trained
 			e.Loss = math.NaN()
 		}
