@@ -1,6 +1,9 @@
 package trainers
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // Run is steps [First, Next) that were made one after the other in a group.
 type Run struct {
@@ -40,12 +43,19 @@ func (t *Trainers) Made() int64 {
 	return t.made
 }
 
-// record adds a step that was made with micros micro-batches from here.
-func (t *Trainers) record(step, group int64, micros int) {
+// record adds a step that was made with micros micro-batches from here. It
+// returns the time since the step before that this process made; 0: there is none.
+func (t *Trainers) record(step, group int64, micros int) (pause time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.made += int64(micros)
+	now := time.Now()
+	if !t.stepped.IsZero() {
+		pause = now.Sub(t.stepped)
+	}
+	t.stepped = now
 	t.lineage = Extend(t.lineage, group, step)
+	return pause
 }
 
 // Extend adds a step of a group to a lineage; group 0 is a process by itself.

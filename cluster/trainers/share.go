@@ -120,10 +120,10 @@ func (s *Share) Sum(ctx context.Context, step int64, dst []float32, parts [][]fl
 		return nil, errors.Join(err, s.t.failed(ctx, s.id, s.group.Members()))
 	}
 	from, to := reduce.Deal(len(parts), s.group.Size(), s.group.Self())
-	s.t.record(step, s.id, to-from)
+	pause := s.t.record(step, s.id, to-from)
 	if !s.began {
 		s.began = true
-		s.t.o.Logger.Info("the group made its first step", "group", s.id, "step", step)
+		s.t.o.Logger.Info("the group made its first step", "group", s.id, "step", step, "after", pause)
 	}
 	return metas, nil
 }

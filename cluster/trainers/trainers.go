@@ -72,6 +72,7 @@ type Trainers struct {
 	made    int64
 	said    bool // that this node is a trainer
 	mates   []recordMember
+	stepped time.Time // when the newest step was made here
 }
 
 // record is a group as the leader writes it down.
