@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -52,15 +53,40 @@ type Server struct {
 
 // Serve starts a server and waits until it serves clients, or ctx ends.
 func Serve(ctx context.Context, o Options) (*Server, error) {
-	for _, l := range []*string{&o.ClientListen, &o.PeerListen} {
-		if o.Certs == nil {
-			if err := certs.CheckPlaintext(*l, o.AllowPlaintext); err != nil {
+	if o.Certs == nil {
+		for _, l := range []string{o.ClientListen, o.PeerListen} {
+			if err := certs.CheckPlaintext(l, o.AllowPlaintext); err != nil {
 				return nil, err
 			}
 		}
-		var err error
-		if *l, err = free(*l); err != nil {
+	}
+	for range 10 {
+		s, err := serve(ctx, o)
+		if !errors.Is(err, errTaken) {
+			return s, err
+		}
+	}
+	return serve(ctx, o)
+}
+
+// errTaken: another process took a free port before etcd had it.
+var errTaken = errors.New("etcd: a port that was free has been taken")
+
+func serve(ctx context.Context, o Options) (*Server, error) {
+	chosen := false
+	var held []net.Listener // until etcd listens itself: it takes no listeners
+	defer func() {
+		for _, l := range held {
+			_ = l.Close() // nobody has connected
+		}
+	}()
+	for _, address := range []*string{&o.ClientListen, &o.PeerListen} {
+		l, err := free(address)
+		if err != nil {
 			return nil, fmt.Errorf("etcd: %w", err)
+		}
+		if l != nil {
+			chosen, held = true, append(held, l)
 		}
 	}
 	cfg := embed.NewConfig()
@@ -107,7 +133,14 @@ func Serve(ctx context.Context, o Options) (*Server, error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("etcd: %w", err)
 	}
+	for _, l := range held {
+		_ = l.Close()
+	}
+	held = nil
 	e, err := embed.StartEtcd(cfg)
+	if chosen && len(o.Join) == 0 && errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("%w: %w", errTaken, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("etcd: start in %s: %w", o.Dir, err)
 	}
@@ -124,18 +157,19 @@ func Serve(ctx context.Context, o Options) (*Server, error) {
 	}
 }
 
-// free replaces port 0 by one that is free now.
-func free(address string) (string, error) {
-	host, port, err := net.SplitHostPort(address)
+// free replaces port 0 by one that is free, and is held by the listener that it
+// returns; nil: the address names its port.
+func free(address *string) (net.Listener, error) {
+	host, port, err := net.SplitHostPort(*address)
 	if err != nil || port != "0" {
-		return address, err
+		return nil, err
 	}
-	l, err := net.Listen("tcp", address)
+	l, err := net.Listen("tcp", *address)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	port = strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
-	return net.JoinHostPort(host, port), l.Close()
+	*address = net.JoinHostPort(host, strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
+	return l, nil
 }
 
 // addMember makes room for this server in the others' raft group and returns
