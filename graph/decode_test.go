@@ -69,12 +69,12 @@ func FuzzNPY(f *testing.F) {
 		if n := a.count(); n < 0 || n*int64(a.size) > int64(len(b)) {
 			t.Fatalf("%d values of %d bytes in a file of %d bytes", n, a.size, len(b))
 		}
-		table, rows, cols, err := tableNPY(path)
+		im := &importer{o: ImportOptions{Context: t.Context()}}
+		table, rows, cols, err := im.tableNPY(path)
 		if err != nil {
 			return
 		}
 		defer table.close()
-		im := &importer{o: ImportOptions{Context: t.Context()}}
 		_ = im.eachRow(table, rows, cols, true, func(_ int64, x []float32) error {
 			for _, v := range x {
 				if math.IsInf(float64(v), 0) {

@@ -62,10 +62,16 @@ func formats() []format {
 		{"numpy", "indptr.npy and indices.npy, or edges.npy", func(p string) bool {
 			return has("edges.npy")(p) || has("indptr.npy")(p)
 		}, (*importer).readNumPy},
-		{"edgelist", "one .csv, .tsv, .txt or .edges file (also .gz, .zst)", func(p string) bool {
-			_, err := findEdgeList(p)
-			return err == nil
-		}, (*importer).readEdgeList},
+		{"npz", "one .npz file", oneFile(npzName), (*importer).readNPZ},
+		{"mtx", "one .mtx file (also .gz, .zst)", oneFile(mtxName), (*importer).readMatrixMarket},
+		{"edgelist", "one .csv, .tsv, .txt or .edges file (also .gz, .zst)", oneFile(edgeListName), (*importer).readEdgeList},
+	}
+}
+
+func oneFile(named func(string) bool) func(string) bool {
+	return func(path string) bool {
+		_, err := findFile(path, named, "")
+		return err == nil
 	}
 }
 
@@ -79,7 +85,8 @@ func has(name string) func(string) bool {
 // Formats returns the names of the formats that Import reads, in the order in
 // which DetectFormat tries them: "store" (this package's own), "graphbolt"
 // (an OnDiskDataset with metadata.yaml), "ogb" (raw/ and split/), "numpy" (.npy
-// files) and "edgelist" (CSV, TSV or white space).
+// files), "npz" (an archive of NumPy arrays, as SciPy's sparse matrices are saved),
+// "mtx" (Matrix Market) and "edgelist" (CSV, TSV or white space).
 func Formats() []string {
 	var names []string
 	for _, f := range formats() {
@@ -88,7 +95,7 @@ func Formats() []string {
 	return names
 }
 
-// DetectFormat tells the format of a directory, or of an edge list's file, by
+// DetectFormat tells the format of a directory, or of a file, by
 // the files that are there. When it is none, the error wraps ErrFormat and
 // says what was looked for.
 func DetectFormat(path string) (string, error) {
@@ -111,7 +118,7 @@ func DetectFormat(path string) (string, error) {
 	return "", badData("%s: not a known format; looked for %s", path, strings.Join(looked, "; "))
 }
 
-// Import reads the data in src, a directory or an edge list's file, and writes
+// Import reads the data in src, a directory or a file, and writes
 // it as a store in the new directory dst, which appears only when it is
 // complete. When Import fails, nothing is left behind.
 //

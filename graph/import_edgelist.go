@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// findEdgeList returns the edge list's file: path itself, or the only one in
-// the directory path.
-func findEdgeList(path string) (string, error) {
+// findFile returns the one file of a name that named accepts: path itself, or
+// the only one in the directory path. want says what is looked for.
+func findFile(path string, named func(string) bool, want string) (string, error) {
 	st, err := os.Stat(path)
 	if err != nil {
 		return "", fmt.Errorf("graph: %w", err)
 	}
 	if !st.IsDir() {
-		if !edgeListName(path) {
-			return "", badData("%s: the name of an edge list ends in .csv, .tsv, .txt or .edges, and perhaps .gz or .zst", path)
+		if !named(path) {
+			return "", badData("%s: the name of %s", path, want)
 		}
 		return path, nil
 	}
@@ -26,12 +26,12 @@ func findEdgeList(path string) (string, error) {
 	}
 	var found []string
 	for _, e := range list {
-		if e.Type().IsRegular() && edgeListName(e.Name()) {
+		if e.Type().IsRegular() && named(e.Name()) {
 			found = append(found, e.Name())
 		}
 	}
 	if len(found) != 1 {
-		return "", badData("%s: %d files could be the edge list (%s); there must be one", path, len(found), strings.Join(found, ", "))
+		return "", badData("%s: %d files could be it (%s); there must be one; the name of %s", path, len(found), strings.Join(found, ", "), want)
 	}
 	return filepath.Join(path, found[0]), nil
 }
@@ -49,7 +49,7 @@ func edgeListName(name string) bool {
 // by tabs, commas, semicolons or spaces, perhaps with a header, which may name the
 // third column "time", and in a directory the .npy files that readNumPy knows.
 func (im *importer) readEdgeList(path string) error {
-	file, err := findEdgeList(path)
+	file, err := findFile(path, edgeListName, "an edge list ends in .csv, .tsv, .txt or .edges, and perhaps .gz or .zst")
 	if err != nil {
 		return err
 	}

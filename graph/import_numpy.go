@@ -19,7 +19,7 @@ func (im *importer) readNumPy(dir string) error {
 	}
 	return im.withNodeTables(dir, func() error {
 		if csc {
-			return im.cscNPY(at("indptr.npy"), at("indices.npy"))
+			return im.cscNPY(at("indptr.npy"), at("indices.npy"), false)
 		}
 		return im.edgesNPY(at("edges.npy"))
 	})

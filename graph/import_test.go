@@ -183,7 +183,7 @@ func TestEveryFormatGivesTheSameDataset(t *testing.T) {
 	if len(prints) != 1 {
 		t.Errorf("fingerprints differ: %v", prints)
 	}
-	if got := Formats(); !reflect.DeepEqual(got, []string{"store", "graphbolt", "ogb", "numpy", "edgelist"}) {
+	if got := Formats(); !reflect.DeepEqual(got, []string{"store", "graphbolt", "ogb", "numpy", "npz", "mtx", "edgelist"}) {
 		t.Errorf("formats %q", got)
 	}
 }

@@ -26,6 +26,8 @@ type importer struct {
 
 	labels Labels
 	splits [3][]uint32
+
+	members map[string]string // of an archive: where they were unpacked to
 }
 
 // setNodes records the number of nodes; all who say it must agree.

@@ -9,6 +9,14 @@ func (im *importer) arrayPath(name string) string {
 	return filepath.Join(im.tmp, name+arrayFileSuffix)
 }
 
+// openNPY opens a NumPy file, or a member of an archive.
+func (im *importer) openNPY(path string) (*npyFile, error) {
+	if file, ok := im.members[path]; ok {
+		return openNPYAs(file, path)
+	}
+	return openNPY(path)
+}
+
 // npyBlock is how many values of a NumPy file are read at once.
 const npyBlock = 1 << 14
 
@@ -18,7 +26,7 @@ const maxColumns = 1 << 20
 // edgesNPY reads edges of shape (2, E), as GraphBolt and PyG save them, or
 // (E, 2). Two rows of two mean (2, E).
 func (im *importer) edgesNPY(path string) error {
-	a, err := openNPY(path)
+	a, err := im.openNPY(path)
 	if err != nil {
 		return err
 	}
@@ -98,14 +106,15 @@ func (im *importer) checkInt(v int64) error {
 	return im.checkID(uint32(v))
 }
 
-// cscNPY reads row bounds and the sources of each row's edges.
-func (im *importer) cscNPY(indptrPath, indicesPath string) error {
-	p, err := openNPY(indptrPath)
+// cscNPY reads row bounds and the sources of each row's edges; their targets,
+// with outgoing.
+func (im *importer) cscNPY(indptrPath, indicesPath string, outgoing bool) error {
+	p, err := im.openNPY(indptrPath)
 	if err != nil {
 		return err
 	}
 	defer p.close()
-	x, err := openNPY(indicesPath)
+	x, err := im.openNPY(indicesPath)
 	if err != nil {
 		return err
 	}
@@ -144,7 +153,11 @@ func (im *importer) cscNPY(indptrPath, indicesPath string) error {
 					if err := im.checkInt(u); err != nil {
 						return x.errorf(end+int64(j), "%w", err)
 					}
-					if err := im.edges.add(uint32(u), uint32(v)); err != nil {
+					src, dst := uint32(u), uint32(v)
+					if outgoing {
+						src, dst = dst, src
+					}
+					if err := im.edges.add(src, dst); err != nil {
 						return err
 					}
 				}
@@ -160,8 +173,8 @@ func (im *importer) cscNPY(indptrPath, indicesPath string) error {
 
 // tableNPY opens a table of features and returns its rows and columns. One
 // dimension is one column.
-func tableNPY(path string) (a *npyFile, rows, cols int64, err error) {
-	if a, err = openNPY(path); err != nil {
+func (im *importer) tableNPY(path string) (a *npyFile, rows, cols int64, err error) {
+	if a, err = im.openNPY(path); err != nil {
 		return nil, 0, 0, err
 	}
 	rows, cols = 1, 1
@@ -215,7 +228,7 @@ func (im *importer) eachRow(a *npyFile, rows, cols int64, nan bool, row func(i i
 }
 
 func (im *importer) nodeFeaturesNPY(path string) error {
-	a, rows, cols, err := tableNPY(path)
+	a, rows, cols, err := im.tableNPY(path)
 	if err != nil {
 		return err
 	}
@@ -236,7 +249,7 @@ func (im *importer) nodeFeaturesNPY(path string) error {
 
 // edgeTableNPY reads one row per edge: weights or edge features.
 func (im *importer) edgeTableNPY(path, name string) error {
-	a, rows, cols, err := tableNPY(path)
+	a, rows, cols, err := im.tableNPY(path)
 	if err != nil {
 		return err
 	}
@@ -257,7 +270,7 @@ func (im *importer) edgeTableNPY(path, name string) error {
 // labelsNPY reads labels of shape (nodes,), (nodes, 1) or (nodes, classes),
 // and calls put with each row.
 func (im *importer) eachLabelNPY(path string, start func(rows int64, cols int) error, row func(x []float32) error) error {
-	a, rows, cols, err := tableNPY(path)
+	a, rows, cols, err := im.tableNPY(path)
 	if err != nil {
 		return err
 	}
@@ -287,7 +300,7 @@ func (im *importer) labelsNPY(path string) error {
 
 // idsNPY reads node ids, or a mask with one boolean per node.
 func (im *importer) idsNPY(path string) ([]uint32, error) {
-	a, err := openNPY(path)
+	a, err := im.openNPY(path)
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ func (im *importer) startEdgeTimes() error {
 
 // eachTimeNPY calls put with the values of a file of one dimension, in pieces.
 func (im *importer) eachTimeNPY(path string, start func(n int64) error, put func(part []int64) error) error {
-	a, err := openNPY(path)
+	a, err := im.openNPY(path)
 	if err != nil {
 		return err
 	}

@@ -204,8 +204,11 @@ type npyFile struct {
 	f    *os.File
 }
 
-func openNPY(path string) (*npyFile, error) {
-	f, err := os.Open(path)
+func openNPY(path string) (*npyFile, error) { return openNPYAs(path, path) }
+
+// openNPYAs opens file, which errors call path.
+func openNPYAs(file, path string) (*npyFile, error) {
+	f, err := os.Open(file)
 	if err != nil {
 		return nil, fmt.Errorf("graph: %w", err)
 	}

@@ -24,11 +24,21 @@ SRC is recognised by its files; --format overrides:
   ogb         raw/*.csv.gz and split/*/{train,valid,test}.csv.gz
   numpy       indptr.npy and indices.npy, or edges.npy; features.npy, labels.npy,
               train.npy, valid.npy and test.npy where they exist
+  npz         one archive of NumPy arrays: a matrix of SciPy's save_npz (csr, csc, coo),
+              adj_data, adj_indices, adj_indptr, adj_shape and the same for attr_,
+              row and col, or edges; with features, labels, train_mask and so on
+  mtx         one Matrix Market file of coordinates (pattern, integer or real; general
+              or symmetric), plain, .gz or .zst
   edgelist    one CSV or TSV file, plain, .gz or .zst
   store       a store, to copy it with other options
 
+In a matrix the entry in row i and column j is an edge from i to j, its value the
+edge's weight, unless all are 1. Beside one .npz, .mtx or edge list in a directory
+may lie features.npy and so on, as for numpy.
+
 STORE appears only when it is complete.`,
 		Example: `  gnnactor import cora-ogb cora
+  gnnactor import cora_ml.npz cora_ml --undirected
   gnnactor import edges.tsv.zst graph --undirected --self-loops
   gnnactor import graph smaller --feature-type int8`,
 		Args: a.args(cobra.ExactArgs(2)),
