@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -266,5 +268,25 @@ func put(ctx context.Context, c *etcd.Client, key string) error {
 func TestPlaintextRefused(t *testing.T) {
 	if _, err := etcd.Serve(within(t), etcd.Options{Node: "a", Dir: t.TempDir(), ClientListen: "0.0.0.0:0", PeerListen: "127.0.0.1:0"}); !errors.Is(err, certs.ErrPlaintext) {
 		t.Errorf("%v", err)
+	}
+}
+
+// A port that another process has is told as that: it is what makes Serve choose
+// another, where it may.
+func TestPortTaken(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	taken := l.Addr().String()
+	for _, o := range []etcd.Options{{ClientListen: taken, PeerListen: "127.0.0.1:0"}, {ClientListen: "127.0.0.1:0", PeerListen: taken}} {
+		o.Node, o.Dir = "a", filepath.Join(t.TempDir(), "store")
+		if s, err := etcd.Serve(within(t), o); !errors.Is(err, syscall.EADDRINUSE) {
+			t.Errorf("%v", err)
+			if err == nil {
+				s.Close()
+			}
+		}
 	}
 }
