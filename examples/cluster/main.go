@@ -91,14 +91,14 @@ func config() runtime.Config {
 func member(ctx context.Context, name, dir, store string) (accuracy float64, sum string, err error) {
 	n, err := node.Enter(ctx, node.Options{
 		Cluster: "example", Node: name, Dir: dir, Store: []string{store}, Listen: "127.0.0.1:0",
-		TTL: 10 * time.Second, // three nodes share this machine's cores: who is late is not dead
+		TTL: time.Minute, // three nodes share this machine's cores: who is late is not dead
 	})
 	if err != nil {
 		return 0, "", err
 	}
 	defer func() { err = errors.Join(err, n.Leave(context.WithoutCancel(ctx))) }()
 	cfg := config()
-	team, err := n.Train(ctx, cfg.MicroBatches, len(names), nil)
+	team, err := n.Train(ctx, cfg.MicroBatches, len(names))
 	if err != nil {
 		return 0, "", err
 	}
