@@ -122,7 +122,7 @@ func Enter(ctx context.Context, o Options) (_ *Node, err error) {
 	if n.store, err = etcd.Dial(ctx, o.Store, o.Certs); err != nil {
 		return nil, err
 	}
-	wait, cancel := context.WithTimeout(ctx, 10*time.Second)
+	wait, cancel := context.WithTimeout(ctx, max(10*time.Second, o.TTL))
 	defer cancel()
 	if err := n.store.Ready(wait); err != nil {
 		return nil, fmt.Errorf("node: the store at %v does not answer: %w", o.Store, err)
