@@ -13,13 +13,13 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
-	"go.uber.org/goleak"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/internal/leak"
 	"github.com/gnnactor/gnnactor/messages"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // line is a model: parameter s is how often step s was applied, the last one how
 // many steps were.
@@ -90,7 +90,7 @@ func (c *crew) worker(ctx context.Context, wait func(context.Context, int64)) *w
 }
 
 func within(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -225,7 +225,7 @@ func TestSlowTrainer(t *testing.T) {
 // everything that was sent to it before.
 func waiting(o *Owner) int {
 	// An ask that is answered at once, and in order.
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	if _, err := o.Read(ctx, "nobody", 1); err == nil {
 		panic("a stranger may read")
@@ -277,9 +277,16 @@ func TestStop(t *testing.T) {
 		o := NewOwner(Options{System: sys, Model: m, Bound: bound, First: first, End: steps})
 		var c crew
 		var wg sync.WaitGroup
+		stopped := make(chan struct{})
+		held := first + 50 // so that the run is not over before it is stopped
 		for i := range 4 {
 			wg.Go(func() {
-				if err := Train(ctx, o, Name("a", i), c.worker(ctx, nil), steps+1); err != nil {
+				w := c.worker(ctx, func(_ context.Context, step int64) {
+					if step >= held {
+						<-stopped
+					}
+				})
+				if err := Train(ctx, o, Name("a", i), w, steps+1); err != nil {
 					t.Error(err)
 				}
 			})
@@ -291,6 +298,7 @@ func TestStop(t *testing.T) {
 			}
 		}
 		o.Stop()
+		close(stopped)
 		all = append(all, follow(ctx, t, o, first+int64(len(all)), bound)...)
 		wg.Wait()
 		o.Close()
@@ -428,7 +436,7 @@ func TestRemote(t *testing.T) {
 func cluster(t testing.TB, names ...string) []*dataplane.Plane {
 	var all []*dataplane.Plane
 	for _, n := range names {
-		p, err := dataplane.Listen(dataplane.Options{Cluster: "test", Node: n, Listen: "127.0.0.1:0"})
+		p, err := dataplane.Listen(dataplane.Options{Cluster: "test", Node: n, Listen: "127.0.0.1:0", DialTimeout: time.Minute, PingTimeout: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
