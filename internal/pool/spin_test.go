@@ -2,7 +2,9 @@ package pool
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
+	"sync/atomic"
 	"testing"
 )
 
@@ -50,6 +52,33 @@ func TestAwaitGivesUp(t *testing.T) {
 	(&Pool{spin: true}).await(func() bool { calls++; return calls == 5 })
 	if calls > 5 {
 		t.Errorf("await looked %d times, the fifth was enough", calls)
+	}
+}
+
+// TestAwaitLetsJobsRun shows that who looks for work does not keep a background
+// job from the only processor there is.
+func TestAwaitLetsJobsRun(t *testing.T) {
+	p := New(1)
+	defer p.Close()
+	p.spin = true
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	// One time in 61 the scheduler prefers who has just yielded.
+	const jobs = 20
+	ran := 0
+	for range jobs {
+		var began atomic.Bool
+		p.Go(func() { began.Store(true) })
+		p.await(began.Load)
+		if began.Load() {
+			ran++
+		}
+		p.jobs.Wait()
+	}
+	if ran < jobs/2 {
+		t.Errorf("%d of %d jobs ran while another goroutine looked for work", ran, jobs)
+	}
+	if n := p.due.Load(); n != 0 {
+		t.Errorf("%d jobs are due of which all have begun", n)
 	}
 }
 
