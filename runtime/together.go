@@ -19,6 +19,9 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Shar
 	if r.plan.Reorder > 1 {
 		return fmt.Errorf("%w: reorder: batches are not reordered in a cluster; set it to 1", ErrConfig)
 	}
+	if err := t.warm(ctx); err != nil {
+		return err
+	}
 	var share *trainers.Share
 	r.cfg.Cluster.Resume(t.state.Lineage)
 	last := int64(r.cfg.Epochs) * t.steps

@@ -286,6 +286,12 @@ func (p *Plane) SetPeer(node, address string) {
 	p.peers[node] = address
 }
 
+// Connect connects to a node, if it is not connected: an ask would.
+func (p *Plane) Connect(ctx context.Context, node string) error {
+	_, err := p.session(ctx, node)
+	return err
+}
+
 // Drop ends the connection to a node: what is asked of it fails now.
 func (p *Plane) Drop(node string, cause error) {
 	p.mu.Lock()

@@ -23,6 +23,7 @@ type Info struct {
 	Store   string   `json:"store,omitempty"`  // host:port of the store that it carries
 	Kinds   []string `json:"kinds,omitempty"`  // what it runs: shard, sampler, trainer, …
 	Drain   bool     `json:"drain,omitempty"`  // it gets no more work
+	Yield   bool     `json:"yield,omitempty"`  // it gives its shards away
 	Shards  []int    `json:"shards,omitempty"` // of the features that it holds, in order
 	Source  bool     `json:"source,omitempty"` // it has all features, and others may copy shards from it
 	Files   bool     `json:"files,omitempty"`  // others may copy the run's topology from it

@@ -99,8 +99,14 @@ func (n *Node) Share(ctx context.Context, r *Run, dir string, o Shards) (_ *Feat
 // Store reads the rows of all shards, wherever they are, until Leave.
 func (f *Features) Store() *shard.Store { return f.keeper.Store() }
 
-// Ready waits until every shard lies somewhere.
-func (f *Features) Ready(ctx context.Context) error { return f.keeper.Ready(ctx) }
+// Ready waits until every shard lies somewhere, and those that belong here are
+// here: training should not have to share the network and the cores with them.
+func (f *Features) Ready(ctx context.Context) error {
+	if err := f.keeper.Ready(ctx); err != nil {
+		return err
+	}
+	return f.keeper.Settled(ctx)
+}
 
 // Held returns how many shards lie here.
 func (f *Features) Held() int { return f.keeper.Held() }
@@ -108,8 +114,7 @@ func (f *Features) Held() int { return f.keeper.Held() }
 // Moves returns how many shards this node has taken over so far, and let go.
 func (f *Features) Moves() (taken, left int64) { return f.keeper.Moves() }
 
-// Drain waits until the others have all shards, if anybody is there to take
-// them. The node must drain.
+// Drain gives all shards to the others, if anybody is there to take them.
 func (f *Features) Drain(ctx context.Context) error { return f.keeper.Drain(ctx) }
 
 func (f *Features) close() error {

@@ -114,6 +114,24 @@ func (k *Keeper) Ready(ctx context.Context) error {
 	return nil
 }
 
+// Settled waits until the shards that belong here are here, or nobody has them.
+func (k *Keeper) Settled(ctx context.Context) error {
+	self := k.o.Plane.Node()
+	_, err := k.o.Member.Until(ctx, func(v *membership.View) bool {
+		where := holders(v, k.o.Map.Shards())
+		for s, nodes := range Assign(k.o.Map.Shards(), k.o.Replicas, keepers(v)) {
+			if slices.Contains(nodes, self) && !slices.Contains(where[s], self) && len(where[s]) > 0 {
+				return false
+			}
+		}
+		return true
+	})
+	if err != nil {
+		return fmt.Errorf("shard: %w", err)
+	}
+	return nil
+}
+
 // Drain hands all shards over: it returns when none is left here, or at once
 // when nobody else is there to take them.
 func (k *Keeper) Drain(ctx context.Context) error {
@@ -123,7 +141,7 @@ func (k *Keeper) Drain(ctx context.Context) error {
 	}
 	_, err := k.o.Member.Until(ctx, func(v *membership.View) bool {
 		me, in := v.Member(self)
-		return !in || me.Drain && (len(me.Shards) == 0 || len(keepers(v)) == 0)
+		return !in || me.Yield && (len(me.Shards) == 0 || len(keepers(v)) == 0)
 	})
 	if err != nil {
 		return fmt.Errorf("shard: drain: %w", err)
@@ -142,7 +160,7 @@ func (k *Keeper) Close() error {
 func keepers(v *membership.View) []string {
 	var all []string
 	for _, m := range v.Members {
-		if !m.Drain && slices.Contains(m.Kinds, Kind) {
+		if !m.Yield && slices.Contains(m.Kinds, Kind) {
 			all = append(all, m.Node)
 		}
 	}

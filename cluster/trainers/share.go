@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/reduce"
 )
 
@@ -18,7 +19,7 @@ type Share struct {
 
 // The first numbers of a group's sums are for meeting; step s is number
 // firstStep + s.
-const firstStep = 3
+const firstStep = 2
 
 // round tells everybody mine and returns what everybody told.
 func (s *Share) round(ctx context.Context, number int64, mine hello) ([]hello, error) {
@@ -72,11 +73,9 @@ func (s *Share) sync(ctx context.Context, state *State) error {
 		if err != nil {
 			return fmt.Errorf("%w: save: %w", errState, err)
 		}
-		var withdraw func()
-		if mine.Ticket, withdraw, err = s.t.o.Plane.Offer([][]byte{b}, nil); err != nil {
+		if err := s.t.offer(&mine.Ticket, b); err != nil {
 			return err
 		}
-		defer withdraw()
 	}
 	told, err := s.round(ctx, 1, mine)
 	if err != nil {
@@ -100,8 +99,31 @@ func (s *Share) sync(ctx context.Context, state *State) error {
 		state.Step = told[first].Step
 	}
 	s.t.adopt(told[first].Lineage)
-	_, err = s.round(ctx, 2, hello{}) // nobody withdraws before all have it
-	return err
+	return nil
+}
+
+// offer lets the others of a group have this node's state, until they have made
+// a step, for which all must have it, or the group is over.
+func (t *Trainers) offer(ticket *dataplane.Ticket, state []byte) (err error) {
+	k, withdraw, err := t.o.Plane.Offer([][]byte{state}, nil)
+	if err != nil {
+		return err
+	}
+	*ticket = k
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.offered = withdraw
+	return nil
+}
+
+func (t *Trainers) withdraw() {
+	t.mu.Lock()
+	f := t.offered
+	t.offered = nil
+	t.mu.Unlock()
+	if f != nil {
+		f()
+	}
 }
 
 // maxState bounds a state that is accepted from a peer.
@@ -123,6 +145,7 @@ func (s *Share) Sum(ctx context.Context, step int64, dst []float32, parts [][]fl
 	pause := s.t.record(step, s.id, to-from)
 	if !s.began {
 		s.began = true
+		s.t.withdraw()
 		s.t.o.Logger.Info("the group made its first step", "group", s.id, "step", step, "after", pause)
 	}
 	return metas, nil

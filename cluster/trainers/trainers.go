@@ -73,6 +73,7 @@ type Trainers struct {
 	said    bool // that this node is a trainer
 	mates   []recordMember
 	stepped time.Time // when the newest step was made here
+	offered func()    // takes the state back that this node gave to others; nil: none
 }
 
 // record is a group as the leader writes it down.
@@ -107,6 +108,7 @@ func (t *Trainers) Close() {
 	t.cancel()
 	t.tasks.Wait()
 	t.leave()
+	t.withdraw()
 }
 
 func candidates(v *membership.View) []membership.Info {
@@ -233,9 +235,33 @@ func (t *Trainers) Meet(ctx context.Context, s State) (*Share, error) {
 	}
 }
 
+// connect connects to the other trainers, so that they do not wait for it later.
+// Those that cannot be reached now may be by then.
+func (t *Trainers) connect(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, t.o.Member.Patience())
+	defer cancel()
+	v, _ := t.o.Member.View()
+	var wg sync.WaitGroup
+	for _, m := range candidates(v) {
+		if m.Node == t.o.Plane.Node() {
+			continue
+		}
+		t.o.Plane.SetPeer(m.Node, m.Data)
+		wg.Go(func() {
+			if err := t.o.Plane.Connect(ctx, m.Node); err != nil {
+				t.o.Logger.Warn("a trainer cannot be reached yet", "node", m.Node, "error", err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
 // present says that this node is a trainer, once, and tries until the store has
 // heard it.
 func (t *Trainers) present(ctx context.Context) error {
+	if !t.said {
+		t.connect(ctx)
+	}
 	for !t.said {
 		write, cancel := context.WithTimeout(ctx, t.o.Member.Patience())
 		err := t.o.Member.Announce(write, func(i *membership.Info) {
@@ -271,6 +297,7 @@ var errState = errors.New("trainers: state")
 
 func (t *Trainers) meet(ctx context.Context, s *State) (*Share, error) {
 	r, id, err := t.await(ctx)
+	t.withdraw() // of an older group
 	if err != nil {
 		return nil, err
 	}

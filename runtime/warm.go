@@ -1,0 +1,76 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph/features"
+	"github.com/gnnactor/gnnactor/sampling"
+)
+
+// warmBatches is how many micro-batches a node computes before it meets others.
+const warmBatches = 2
+
+// warm does once, for nothing, what the first step will do: it samples, reads
+// rows over the connections that training will use, computes gradients, and
+// takes the state apart and puts it together again. The others make no step
+// while a node that joined is at its first one, so what is slow the first time
+// (connections, memory) is done here.
+func (t *training) warm(ctx context.Context) error {
+	r := t.r
+	if seeds := r.seeds(); r.links == nil && len(seeds) > 0 && r.ownBatches() == 0 {
+		if err := t.warmBatches(ctx, seeds); err != nil {
+			return err
+		}
+	}
+	state, err := t.meeting()
+	if err != nil {
+		return err
+	}
+	b, err := state.Save()
+	if err != nil {
+		return err
+	}
+	return state.Restore(b)
+}
+
+func (t *training) warmBatches(ctx context.Context, seeds []uint32) error {
+	r := t.r
+	order := sampling.Order(seeds, r.cfg.Seed, 0)
+	size := r.sampler.Spec().BatchSize(r.cfg.BatchSize, len(seeds))
+	w := &worker{engine: r.model.NewEngine(cpu.NewExec(r.pool, r.set)), ds: r.data.ds}
+	grad := make([]float32, len(t.updater.params))
+	sampler, b := r.newSampler(), new(sampling.Batch)
+	for i := range min(warmBatches, r.cfg.MicroBatches) {
+		b.Reset()
+		b.ID = sampling.ID{Phase: "warm", Micro: i, Of: r.cfg.MicroBatches}
+		if err := sampler.Sample(b, b.ID.Key(r.cfg.Seed), sampling.Cut(order, size, r.cfg.MicroBatches, 0, i)); err != nil {
+			return fmt.Errorf("runtime: %v: %w", b.ID, err)
+		}
+		if len(b.Seeds) == 0 {
+			continue
+		}
+		var slots []uint32
+		if r.plan.Load {
+			l := features.LayoutOf(r.data.ds.NodeFeatures)
+			w.slab = l.NewTable(b.NumInputs())
+			store := r.data.rows
+			if store == nil {
+				store = features.Memory(r.data.ds.NodeFeatures)
+				defer store.Close()
+			}
+			if err := features.Read(ctx, store, features.Request{IDs: b.Inputs(), Dst: w.slab}); err != nil {
+				return fmt.Errorf("runtime: %v: %w", b.ID, err)
+			}
+			slots = make([]uint32, b.NumInputs())
+			for k := range slots {
+				slots[k] = uint32(k)
+			}
+		}
+		if _, err := w.Gradient(grad, t.updater.params, b, slots, b.ID.Key(r.cfg.Seed)); err != nil {
+			return fmt.Errorf("runtime: %v: %w", b.ID, err)
+		}
+	}
+	return nil
+}
