@@ -182,6 +182,7 @@ type Config struct {
 	Checkpoint        string `yaml:"checkpoint"`          // directory; empty: none are written
 	KeepCheckpoints   int    `yaml:"keep-checkpoints"`    // how many to keep
 	Resume            bool   `yaml:"resume"`              // go on from the newest checkpoint, if there is one
+	SharedCheckpoint  bool   `yaml:"shared-checkpoint"`   // the nodes of Cluster share the directory, and one of them writes to it
 	AllowOtherKernels bool   `yaml:"allow-other-kernels"` // resume although the kernel set differs
 
 	// Params, when set, is a safetensors file to start from.
@@ -256,6 +257,7 @@ func (c *Config) Validate() error {
 	check(c.Trainers >= 0 && c.Trainers <= max(c.MicroBatches, 1), "trainers: %d is more than micro-batches = %d; each trainer needs one", c.Trainers, c.MicroBatches)
 	check(c.KeepCheckpoints >= 1, "keep-checkpoints: %d must be at least 1", c.KeepCheckpoints)
 	check(!c.Resume || c.Checkpoint != "", "resume: needs checkpoint, the directory to resume from")
+	check(!c.SharedCheckpoint || c.Resume, "shared-checkpoint: needs resume, because a node finds what the others have written")
 	check(c.Loaders >= 0, "loaders: %d must not be negative", c.Loaders)
 	c.validateMemory(check, oneOf)
 	c.validateRecipe(check, oneOf)

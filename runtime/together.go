@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/gnnactor/gnnactor/actors"
+	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/compute"
 )
@@ -19,11 +20,8 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Shar
 	if r.plan.Reorder > 1 {
 		return fmt.Errorf("%w: reorder: batches are not reordered in a cluster; set it to 1", ErrConfig)
 	}
-	if err := t.warm(ctx); err != nil {
-		return err
-	}
-	var share *trainers.Share
 	r.cfg.Cluster.Resume(t.state.Lineage)
+	var share *trainers.Share
 	last := int64(r.cfg.Epochs) * t.steps
 	for {
 		state, err := t.meeting()
@@ -31,9 +29,17 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Shar
 			return err
 		}
 		if share, err = r.cfg.Cluster.Meet(ctx, state); err != nil {
-			if r.cfg.Checkpoint != "" && (errors.Is(err, trainers.ErrDrained) || errors.Is(err, trainers.ErrLast)) {
+			// Whoever is fenced keeps its state for when it is back: steps are made
+			// by all of a group or not at all, so that it is the run's.
+			resumable := errors.Is(err, trainers.ErrDrained) || errors.Is(err, trainers.ErrLast) || ctx.Err() != nil ||
+				errors.Is(err, membership.ErrFenced)
+			if r.cfg.Checkpoint != "" && resumable {
 				t.unsaved = t.save()
 			}
+			return err
+		}
+		t.share = share
+		if err := t.late(); err != nil {
 			return err
 		}
 		// The state may be one that another node was in between two epochs.

@@ -14,9 +14,6 @@ import (
 // Plane returns this node's data plane.
 func (t *Trainers) Plane() *dataplane.Plane { return t.o.Plane }
 
-// Group returns the group's number.
-func (s *Share) Group() int64 { return s.id }
-
 // Members returns the names of the group's nodes, in order.
 func (s *Share) Members() []string { return s.group.Members() }
 

@@ -103,6 +103,7 @@ var settings = []setting{
 	{"checkpoint", checkpointGroup, "`DIR` of the checkpoints, one per epoch (default: none are written)"},
 	{"keep-checkpoints", checkpointGroup, "how many checkpoints to keep"},
 	{"resume", checkpointGroup, "go on from the newest checkpoint, if there is one"},
+	{"shared-checkpoint", checkpointGroup, "the nodes of --cluster share the --checkpoint directory: one of them writes for all"},
 	{"allow-other-kernels", checkpointGroup, "resume although the kernel set differs (the bits may, too)"},
 }
 
