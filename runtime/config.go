@@ -130,6 +130,13 @@ type Config struct {
 	// validation accuracy; 0: never.
 	Patience int `yaml:"patience"`
 
+	// Sync is how trainers work together: sync (also if empty), all on the same
+	// parameters, with the same bits for any number of them; or ssp:N, each batch
+	// by one trainer on the newest parameters that it can have, of which its
+	// gradient may be up to N steps late. Asynchronous runs cannot be repeated bit
+	// for bit. See package cluster/async.
+	Sync string `yaml:"sync"`
+
 	Seed      uint64 `yaml:"seed"`
 	EvalEvery int    `yaml:"eval-every"` // epochs between evaluations; 0: only at the end
 
@@ -137,7 +144,7 @@ type Config struct {
 
 	Threads    int    `yaml:"threads"`     // workers of the compute pool; 0: one per CPU
 	Samplers   int    `yaml:"samplers"`    // sampler actors; 0: the plan chooses
-	Trainers   int    `yaml:"trainers"`    // compute actors, at most MicroBatches; 0: 1
+	Trainers   int    `yaml:"trainers"`    // compute actors, at most MicroBatches; 0: 1. With Sync ssp:N at most N+1; 0: one per thread, in a cluster 1
 	Credits    int    `yaml:"credits"`     // batches a sampler may have out; 0: the plan chooses
 	EvalChunk  int    `yaml:"eval-chunk"`  // rows computed at once in exact inference; 0: the plan chooses
 	Loaders    int    `yaml:"loaders"`     // reads of features that may be under way; 0: the plan chooses
@@ -254,7 +261,7 @@ func (c *Config) Validate() error {
 	check(c.Samplers >= 0, "samplers: %d must not be negative", c.Samplers)
 	check(c.Credits >= 0, "credits: %d must not be negative", c.Credits)
 	check(c.EvalChunk >= 0, "eval-chunk: %d must not be negative", c.EvalChunk)
-	check(c.Trainers >= 0 && c.Trainers <= max(c.MicroBatches, 1), "trainers: %d is more than micro-batches = %d; each trainer needs one", c.Trainers, c.MicroBatches)
+	c.validateSync(check)
 	check(c.KeepCheckpoints >= 1, "keep-checkpoints: %d must be at least 1", c.KeepCheckpoints)
 	check(!c.Resume || c.Checkpoint != "", "resume: needs checkpoint, the directory to resume from")
 	check(!c.SharedCheckpoint || c.Resume, "shared-checkpoint: needs resume, because a node finds what the others have written")

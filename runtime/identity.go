@@ -29,6 +29,7 @@ type Identity struct {
 	Recipe            Recipe        `json:"recipe"`
 	Start             string        `json:"start"` // SHA-256 of the parameters that the run started from
 	Precision         string        `json:"precision"`
+	Sync              string        `json:"sync,omitempty"` // ssp and its bound: no two such runs have the same bits
 	Kernels           string        `json:"kernels"`
 }
 
@@ -43,6 +44,9 @@ func (r *Runtime) identify() Identity {
 	}
 	if m := r.cfg.reorderMethod(); m != 0 {
 		id.Reorder, id.ReorderMethod = r.cfg.Reorder, m.String()
+	}
+	if _, asynchronous, _ := r.cfg.staleness(); asynchronous {
+		id.Sync = r.cfg.Sync
 	}
 	if l := r.links; l != nil {
 		id.Task, id.Negatives, id.KeepTargetEdges = r.cfg.Task, l.negatives, l.keep

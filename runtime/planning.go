@@ -36,6 +36,13 @@ func (r *Runtime) sizes() scheduler.Sizes {
 
 // request returns what the user fixed.
 func (r *Runtime) request() scheduler.Request {
+	if bound, asynchronous, _ := r.cfg.staleness(); asynchronous { // each trainer samples the next batch meanwhile
+		n := r.cfg.staleTrainers(bound)
+		return scheduler.Request{
+			Threads: r.cfg.threads(), Samplers: n, Trainers: n, Credits: 2,
+			EvalChunk: r.cfg.EvalChunk, LocalCodec: r.cfg.LocalCodec, Loaders: r.cfg.Loaders, Match: r.cfg.Match,
+		}
+	}
 	return scheduler.Request{
 		Threads: r.cfg.threads(), Samplers: r.cfg.Samplers, Trainers: r.cfg.Trainers, Credits: r.cfg.Credits,
 		EvalChunk: r.cfg.EvalChunk, LocalCodec: r.cfg.LocalCodec, Loaders: r.cfg.Loaders, Reorder: r.cfg.Reorder, Match: r.cfg.Match,

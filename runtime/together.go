@@ -8,7 +8,7 @@ import (
 	"fmt"
 
 	"github.com/gnnactor/gnnactor/actors"
-	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/cluster/async"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/compute"
 )
@@ -20,8 +20,16 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Shar
 	if r.plan.Reorder > 1 {
 		return fmt.Errorf("%w: reorder: batches are not reordered in a cluster; set it to 1", ErrConfig)
 	}
-	r.cfg.Cluster.Resume(t.state.Lineage)
+	if err := t.warm(ctx); err != nil {
+		return err
+	}
 	var share *trainers.Share
+	r.cfg.Cluster.Resume(t.state.Lineage)
+	var service *async.Service // of the asynchronous mode
+	if _, asynchronous, _ := r.cfg.staleness(); asynchronous {
+		service = async.NewService(r.cfg.Cluster.Plane())
+		defer service.Close()
+	}
 	last := int64(r.cfg.Epochs) * t.steps
 	for {
 		state, err := t.meeting()
@@ -29,17 +37,9 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Shar
 			return err
 		}
 		if share, err = r.cfg.Cluster.Meet(ctx, state); err != nil {
-			// Whoever is fenced keeps its state for when it is back: steps are made
-			// by all of a group or not at all, so that it is the run's.
-			resumable := errors.Is(err, trainers.ErrDrained) || errors.Is(err, trainers.ErrLast) || ctx.Err() != nil ||
-				errors.Is(err, membership.ErrFenced)
-			if r.cfg.Checkpoint != "" && resumable {
+			if r.cfg.Checkpoint != "" && (errors.Is(err, trainers.ErrDrained) || errors.Is(err, trainers.ErrLast)) {
 				t.unsaved = t.save()
 			}
-			return err
-		}
-		t.share = share
-		if err := t.late(); err != nil {
 			return err
 		}
 		// The state may be one that another node was in between two epochs.
@@ -51,8 +51,12 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Shar
 		if t.state.Step >= last || t.state.Best.Stop(r.cfg.Patience) {
 			break
 		}
-		work.First, work.Mine = t.state.Step, share.Mine
-		err = t.epochs(ctx, work, share)
+		if service != nil {
+			err = t.staleTogether(ctx, work, share, service)
+		} else {
+			work.First, work.Mine = t.state.Step, share.Mine
+			err = t.epochs(ctx, work, share)
+		}
 		if err == nil {
 			break
 		}

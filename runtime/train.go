@@ -38,6 +38,7 @@ type Event struct {
 	Applied int64 // batches applied by the whole run, before a resume included
 
 	Loss          float64 // mean per seed node: of the batch (EventStep) or the epoch
+	Staleness     int     // EventStep, with Config.Sync ssp: steps applied since the version that it was computed on
 	TrainAccuracy float64 // on the seeds as they were trained, with dropout
 	ValidAccuracy float64 // exact, by inference; NaN when not evaluated; of links, the AUC
 	TestAccuracy  float64
@@ -123,8 +124,7 @@ type training struct {
 	samplers int           // the most that ever worked
 	unlock   func() error  // the checkpoint directory
 	unsaved  error         // why an interrupted run has no last checkpoint
-	share    *trainers.Share
-	due      int64 // the step of the newest checkpoint that there should be
+	ragged   bool          // the steps that were applied are not a prefix of their epoch
 }
 
 // errLeft ends a run whose loop was left; nobody sees it.
@@ -195,11 +195,11 @@ func (t *training) run(ctx context.Context) (err error) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("runtime: checkpoint directory: %w", err)
 		}
-		if !r.shared() {
-			if t.unlock, err = lockDir(dir); err != nil {
-				return err
-			}
+		unlock, err := lockDir(dir)
+		if err != nil {
+			return err
 		}
+		t.unlock = unlock
 	}
 	message, resumed, err := t.open()
 	if err != nil {
@@ -224,8 +224,11 @@ func (t *training) run(ctx context.Context) (err error) {
 	if t.state.Step < int64(r.cfg.Epochs)*t.steps && !t.state.Best.Stop(r.cfg.Patience) {
 		work.First = t.state.Step
 		train := t.epochs
-		if r.cfg.Cluster != nil {
+		switch _, asynchronous, _ := r.cfg.staleness(); {
+		case r.cfg.Cluster != nil:
 			train = t.together
+		case asynchronous:
+			train = t.stale
 		}
 		if err := train(ctx, work, nil); err != nil {
 			return err
@@ -268,21 +271,12 @@ func (t *training) open() (message string, resumed bool, err error) {
 		if len(old) > 0 {
 			return "", false, fmt.Errorf("%w: checkpoint: %s holds another run's checkpoints; resume it, or choose an empty directory", ErrConfig, dir)
 		}
-		return "", false, writable(dir, r.shared()) // now, and not after an epoch
+		return "", false, writable(dir) // now, and not after an epoch
 	}
-	if err := writable(dir, r.shared()); err != nil {
+	if err := writable(dir); err != nil {
 		return "", false, err
 	}
-	var c *checkpoint
-	var skipped []string
-	if r.shared() {
-		if c, err = r.loadPublished(id); err != nil {
-			return "", false, err
-		}
-	}
-	if c == nil {
-		c, skipped, err = loadCheckpoint(dir, r.model.Layout(), id, r.cfg.AllowOtherKernels)
-	}
+	c, skipped, err := loadCheckpoint(dir, r.model.Layout(), id, r.cfg.AllowOtherKernels)
 	if err != nil {
 		return "", false, err
 	}
@@ -293,6 +287,9 @@ func (t *training) open() (message string, resumed bool, err error) {
 	t.state, t.state.Identity = *c, id
 	t.updater.restore(c)
 	message = fmt.Sprintf("resumed after %d batches, in epoch %d", c.Step, c.Step/t.steps)
+	if id.Sync != "" {
+		message += "; with --sync " + id.Sync + " no run has the bits of another, nor of one that was not interrupted"
+	}
 	if len(skipped) > 0 {
 		message += fmt.Sprintf("; passed over damaged %v", skipped)
 	}
@@ -414,7 +411,6 @@ func (t *training) endEpoch(ctx context.Context, epoch int) error {
 	}
 	t.state.Ended = epoch + 1
 	if r.cfg.Checkpoint != "" {
-		t.due = t.state.Step
 		if err := t.save(); err != nil {
 			return err
 		}
@@ -427,9 +423,6 @@ func (t *training) save() error {
 	t.state.params, t.state.m, t.state.v = t.updater.params, t.updater.m, t.updater.v
 	if team := t.r.cfg.Cluster; team != nil {
 		t.state.Lineage = team.RunsTo(t.state.Step)
-	}
-	if t.r.shared() {
-		return t.saveShared()
 	}
 	return t.state.save(t.r.cfg.Checkpoint, t.r.cfg.KeepCheckpoints, t.r.model.Layout())
 }

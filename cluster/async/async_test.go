@@ -341,9 +341,11 @@ func TestFailures(t *testing.T) {
 		t.Errorf("a run whose step failed: %v", err)
 	}
 	o.Close()
-	if _, err := o.Deal(ctx, "a/0"); !errors.Is(err, ErrClosed) {
-		t.Errorf("an owner that is closed: %v", err)
+	if _, again := o.Deal(ctx, "a/0"); again == nil || again.Error() != err.Error() {
+		t.Errorf("an owner that failed and is closed: %v", again)
 	}
+	o = NewOwner(Options{System: system(t), Model: m, Bound: 1, End: steps})
+	o.Close()
 	if err := Train(ctx, o, "a/0", c.worker(ctx, nil), steps+1); !errors.Is(err, ErrClosed) {
 		t.Errorf("a trainer of an owner that is closed: %v", err)
 	}
@@ -400,14 +402,11 @@ func TestRemote(t *testing.T) {
 		if all := follow(ctx, t, o, steps*epoch, bound); len(all) != steps {
 			t.Errorf("%d steps in an epoch of %d", len(all), steps)
 		}
-		taken, err := service.Finish([]byte(fmt.Sprint("epoch ", epoch)))
-		if err != nil {
+		if err := service.Finish([]byte(fmt.Sprint("epoch ", epoch))); err != nil {
 			t.Fatal(err)
 		}
-		select {
-		case <-taken:
-		case <-ctx.Done():
-			t.Fatal("the state was not taken")
+		if err := service.Taken(ctx, names); err != nil {
+			t.Fatal(err)
 		}
 		o.Close()
 	}

@@ -109,6 +109,16 @@ func (w *Owner) Next(ctx context.Context) (Applied, error) {
 	}
 }
 
+// ended returns why the owner, which is closed, answers nobody.
+func (w *Owner) ended() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err != nil {
+		return w.err
+	}
+	return ErrClosed
+}
+
 func (w *Owner) report(e *Applied, err error) {
 	w.mu.Lock()
 	if e != nil {
@@ -193,7 +203,7 @@ func ask[T any](w *Owner, ctx context.Context, trainer string, m any, reply chan
 	case r = <-reply:
 		return r, nil
 	case <-w.closed:
-		return r, ErrClosed
+		return r, w.ended()
 	case <-ctx.Done():
 		w.Gone(func(name string) bool { return name == trainer })
 		return r, context.Cause(ctx)

@@ -2,9 +2,15 @@ package async
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 )
+
+// ErrAway is wrapped when the node with the parameters does not answer, or with an
+// error.
+var ErrAway = errors.New("async: the node with the parameters")
 
 // Remote is the parameters for one trainer of a node that does not have them.
 type Remote struct {
@@ -31,7 +37,11 @@ func (r *Remote) ask(ctx context.Context, q request, into []byte, most int) ([]b
 	if err != nil {
 		return nil, err
 	}
-	return r.plane.Ask(ctx, dataplane.Call{Node: r.node, Method: Method, Body: [][]byte{b}, Into: into, Max: most})
+	answer, err := r.plane.Ask(ctx, dataplane.Call{Node: r.node, Method: Method, Body: [][]byte{b}, Into: into, Max: most})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrAway, err)
+	}
+	return answer, nil
 }
 
 // Deal implements Parameters.
@@ -89,7 +99,7 @@ func (r *Remote) State(ctx context.Context, most int64) ([]byte, error) {
 	}
 	state, err := r.plane.Fetch(ctx, ticket, nil)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrAway, err)
 	}
 	_, err = r.ask(ctx, request{Kind: kindTaken}, nil, 1)
 	return state, err

@@ -32,10 +32,11 @@ type term struct {
 	size    int // of the parameters
 	buffers chan []float32
 	ended   chan struct{} // closed when state is there
+	gone    chan struct{} // closed when there is another term
 	state   dataplane.Ticket
 	revoke  func()
-	lack    map[string]bool // the nodes that have not said that they have it
-	taken   chan struct{}   // closed when lack is empty
+	have    map[string]bool // the nodes that have said that they have it
+	more    chan struct{}   // closed when have grows
 }
 
 // NewService registers at a plane; Close must be called.
@@ -55,15 +56,7 @@ func (s *Service) Close() {
 // epoch. A group has a larger number than those before it.
 func (s *Service) Open(group uint64, epoch int64, members []string, owner *Owner, size int) {
 	t := &term{group: group, epoch: epoch, members: slices.Clone(members), owner: owner, size: size,
-		buffers: make(chan []float32, len(members)), ended: make(chan struct{}), lack: map[string]bool{}, taken: make(chan struct{})}
-	for _, m := range members {
-		if m != s.plane.Node() {
-			t.lack[m] = true
-		}
-	}
-	if len(t.lack) == 0 {
-		close(t.taken)
-	}
+		buffers: make(chan []float32, len(members)), ended: make(chan struct{}), gone: make(chan struct{}), have: map[string]bool{}, more: make(chan struct{})}
 	s.set(t)
 }
 
@@ -74,23 +67,44 @@ func (s *Service) set(t *term) {
 	close(s.changed)
 	s.changed = make(chan struct{})
 	s.mu.Unlock()
-	if old != nil && old.revoke != nil {
-		old.revoke()
+	if old != nil {
+		close(old.gone)
+		if old.revoke != nil {
+			old.revoke()
+		}
 	}
 }
 
 // Finish gives the other nodes the state that the epoch ended with, until the
-// next one is opened. taken is closed when all of them have it.
-func (s *Service) Finish(state []byte) (taken <-chan struct{}, err error) {
+// next one is opened.
+func (s *Service) Finish(state []byte) error {
 	ticket, revoke, err := s.plane.Offer([][]byte{state}, nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.term.state, s.term.revoke = ticket, revoke
 	close(s.term.ended)
-	return s.term.taken, nil
+	return nil
+}
+
+// Taken waits until those of nodes that are not this one have the state.
+func (s *Service) Taken(ctx context.Context, nodes []string) error {
+	for {
+		s.mu.Lock()
+		lack := slices.ContainsFunc(nodes, func(n string) bool { return n != s.plane.Node() && !s.term.have[n] })
+		more := s.term.more
+		s.mu.Unlock()
+		if !lack {
+			return nil
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // Trainers returns a function that tells the trainers of a node.
@@ -170,10 +184,10 @@ func (s *Service) serve(ctx context.Context, q *dataplane.Request) (dataplane.Re
 	case kindTaken:
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if t.lack[q.Peer] {
-			if delete(t.lack, q.Peer); len(t.lack) == 0 {
-				close(t.taken)
-			}
+		if !t.have[q.Peer] {
+			t.have[q.Peer] = true
+			close(t.more)
+			t.more = make(chan struct{})
 		}
 		return none, nil
 	default:
@@ -209,12 +223,8 @@ func (s *Service) push(ctx context.Context, t *term, peer, name string, r *reque
 func (s *Service) handOver(ctx context.Context, t *term) (dataplane.Reply, error) {
 	select {
 	case <-t.ended:
-	case <-t.owner.closed:
-		select {
-		case <-t.ended:
-		default:
-			return dataplane.Reply{}, ErrClosed
-		}
+	case <-t.gone:
+		return dataplane.Reply{}, fmt.Errorf("%w: epoch %d was not ended", errOther, t.epoch)
 	case <-ctx.Done():
 		return dataplane.Reply{}, ctx.Err()
 	}

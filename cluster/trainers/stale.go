@@ -17,8 +17,20 @@ func (t *Trainers) Plane() *dataplane.Plane { return t.o.Plane }
 // Members returns the names of the group's nodes, in order.
 func (s *Share) Members() []string { return s.group.Members() }
 
-// Leads reports whether this node is the group's first.
-func (s *Share) Leads() bool { return s.group.Self() == 0 }
+// Others returns the group's other nodes that are still there: in the newest
+// group, or, if this is the newest, in the cluster.
+func (s *Share) Others() []string {
+	r, id, err := s.t.newest()
+	v, _ := s.t.o.Member.View()
+	there := func(node string) bool {
+		if err == nil && id > s.id {
+			return slices.ContainsFunc(r.Members, func(m recordMember) bool { return m.Node == node })
+		}
+		_, ok := v.Member(node)
+		return ok
+	}
+	return slices.DeleteFunc(s.Members(), func(node string) bool { return node == s.t.o.Plane.Node() || !there(node) })
+}
 
 // Done is closed when the group is over.
 func (s *Share) Done() <-chan struct{} { return s.group.Done() }

@@ -1,0 +1,189 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gnnactor/gnnactor/actors"
+	"github.com/gnnactor/gnnactor/cluster/async"
+	"github.com/gnnactor/gnnactor/messages"
+)
+
+// maxBound keeps a slip of the keyboard from meaning no bound at all.
+const maxBound = 1 << 10
+
+// staleness returns the bound of the asynchronous mode, and whether that is how
+// the run trains.
+func (c *Config) staleness() (bound int, asynchronous bool, err error) {
+	if c.Sync == "" || c.Sync == "sync" {
+		return 0, false, nil
+	}
+	text, ok := strings.CutPrefix(c.Sync, "ssp:")
+	bound, err = strconv.Atoi(text)
+	if !ok || err != nil || bound < 0 || bound > maxBound {
+		return 0, false, fmt.Errorf("sync: %q is neither sync nor ssp:N, where N, the most steps that a gradient may be late, is in [0, %d]", c.Sync, maxBound)
+	}
+	return bound, true, nil
+}
+
+// validateSync reports problems of Sync, and of what does not go with it.
+func (c *Config) validateSync(check func(ok bool, format string, args ...any)) {
+	bound, asynchronous, err := c.staleness()
+	check(err == nil, "%v", err)
+	if !asynchronous {
+		check(err != nil || c.Trainers >= 0 && c.Trainers <= max(c.MicroBatches, 1), "trainers: %d is more than micro-batches = %d; each trainer needs one", c.Trainers, c.MicroBatches)
+		return
+	}
+	check(c.Trainers >= 0 && c.Trainers <= bound+1, "trainers: %d is more than can compute at once with sync = %s, which is %d", c.Trainers, c.Sync, bound+1)
+	check(c.MicroBatches == 1, "micro-batches: %d; with sync = %s a trainer computes whole batches: set it to 1, and a smaller batch-size", c.MicroBatches, c.Sync)
+	check(c.Reorder <= 1, "reorder: batches are not reordered with sync = %s; set it to 1", c.Sync)
+	check(c.Cache == "", "cache: %s; with sync = %s every batch reads its own rows; leave it out", c.Cache, c.Sync)
+	check(c.Match != "on", "match: with sync = %s every batch reads its own rows; leave it out", c.Sync)
+}
+
+// staleTrainers returns how many trainers of this process compute at once.
+func (c *Config) staleTrainers(bound int) int {
+	switch {
+	case c.Trainers > 0:
+		return c.Trainers
+	case c.Cluster != nil:
+		return 1
+	}
+	return min(bound+1, c.threads())
+}
+
+// stale is epochs for the asynchronous mode, in one process.
+func (t *training) stale(ctx context.Context, work actors.Work, _ actors.Share) (err error) {
+	r := t.r
+	defer func() {
+		t.publishParams()
+		if err != nil && !t.ragged && r.cfg.Checkpoint != "" && (ctx.Err() != nil || t.left) {
+			t.unsaved = t.save()
+		}
+	}()
+	o := &orders{work: work}
+	for epoch := int(t.state.Step / t.steps); epoch < r.cfg.Epochs; epoch++ {
+		if err := t.own(ctx, epoch, o, nil); err != nil {
+			return err
+		}
+		if stop, err := t.staleEnd(ctx, epoch); err != nil || stop {
+			return err
+		}
+	}
+	return nil
+}
+
+// staleEnd ends an epoch; stop: it was the last one.
+func (t *training) staleEnd(ctx context.Context, epoch int) (stop bool, err error) {
+	t.publishParams()
+	if err := t.endEpoch(ctx, epoch); err != nil {
+		return false, err
+	}
+	if t.state.Best.Stop(t.r.cfg.Patience) {
+		t.r.log.Info("stopping early", "epoch", epoch, "patience", t.r.cfg.Patience, "best", t.state.Best.Figure)
+		return true, nil
+	}
+	return false, nil
+}
+
+// publishParams lets the runtime answer with the present parameters.
+func (t *training) publishParams() {
+	t.r.mu.Lock()
+	t.r.params = slices.Clone(t.updater.params)
+	t.r.mu.Unlock()
+}
+
+// errGroup ends what the trainers of a group do.
+var errGroup = errors.New("runtime: the group of trainers is over")
+
+// own makes an epoch with the parameters in this process; f is this node's part
+// in a group of several, or nil. When ctx or the group ends, it makes the steps
+// that others are ahead of, so that those that were applied are a prefix of the
+// epoch, before it returns why. After another error they need not be: ragged.
+func (t *training) own(ctx context.Context, epoch int, orders *orders, f *fellowship) (err error) {
+	r := t.r
+	bound, _, _ := r.cfg.staleness()
+	t.updater.setRate(epoch, t.state.scale())
+	began := time.Now()
+	defer func() { t.piping += time.Since(began) }()
+	o := async.NewOwner(async.Options{System: r.system, Model: staleModel{t}, Bound: bound, First: t.state.Step, End: int64(epoch+1) * t.steps})
+	me := ""
+	if f != nil {
+		me = f.me
+		f.open(epoch, o)
+	}
+	inner, fail := context.WithCancelCause(context.WithoutCancel(ctx))
+	var team sync.WaitGroup
+	defer team.Wait()
+	defer o.Close()
+	defer fail(nil)
+	for i := range r.cfg.staleTrainers(bound) {
+		team.Go(func() {
+			if err := async.Train(inner, o, async.Name(me, i), t.newStaleWorker(orders), len(t.updater.params)); err != nil {
+				fail(err)
+			}
+		})
+	}
+	wait, stopWaiting := context.WithCancelCause(inner)
+	defer stopWaiting(nil)
+	defer context.AfterFunc(ctx, func() { stopWaiting(context.Cause(ctx)) })()
+	if f != nil {
+		team.Go(func() {
+			select {
+			case <-f.share.Done():
+				stopWaiting(errGroup)
+			case <-inner.Done():
+			}
+		})
+	}
+	var stopped error
+	stop := func(why error) {
+		if stopped == nil {
+			o.Stop()
+		}
+		stopped, wait = why, inner
+	}
+	for {
+		a, err := o.Next(wait)
+		switch {
+		case errors.Is(err, async.ErrOver):
+			return stopped
+		case err != nil && inner.Err() == nil && stopped == nil && wait.Err() != nil:
+			if f != nil {
+				o.Gone(f.guest) // theirs do not come any more
+			}
+			stop(err)
+			continue
+		case err != nil:
+			t.ragged = true
+			return err
+		}
+		if err := t.staleApplied(&a, f); err != nil && stopped == nil {
+			stop(err)
+		}
+	}
+}
+
+// staleApplied books a step, and reports it unless the loop was left.
+func (t *training) staleApplied(a *async.Applied, f *fellowship) error {
+	id := t.id(a.Step)
+	t.applied(&messages.Applied{ID: id, Step: a.Version - 1, Stats: a.Stats, Last: a.Version%t.steps == 0})
+	if f != nil {
+		f.applied(a)
+	}
+	t.r.log.Debug("step", "batch", id, "version", a.Version, "staleness", a.Stale, "trainer", a.Trainer)
+	if t.left {
+		return nil
+	}
+	return t.emit(Event{
+		Kind: EventStep, Epoch: id.Epoch, Batch: id.Batch, Loss: a.Stats.Loss / a.Stats.Weight, Staleness: int(a.Stale),
+		TrainAccuracy: ratio(a.Stats.Correct, a.Stats.Count), ValidAccuracy: math.NaN(), TestAccuracy: math.NaN(),
+	})
+}

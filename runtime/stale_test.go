@@ -1,0 +1,292 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/cluster/membership"
+)
+
+func staleConfig() Config {
+	c := DefaultConfig()
+	c.Sync, c.BatchSize, c.Threads, c.Epochs = "ssp:3", 16, 2, 2
+	return c
+}
+
+// census counts the steps of a run, and checks each.
+type census struct {
+	mu      sync.Mutex
+	seen    map[string]int
+	worst   int
+	bound   int
+	done    Event
+	resumed bool
+}
+
+func (s *census) event(t *testing.T, e Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch e.Kind {
+	case EventStart:
+		s.resumed = e.Resumed
+	case EventStep:
+		if s.seen == nil {
+			s.seen = map[string]int{}
+		}
+		s.seen[fmt.Sprint(e.Epoch, "/", e.Batch)]++
+		s.worst = max(s.worst, e.Staleness)
+		if e.Staleness < 0 || e.Staleness > s.bound {
+			t.Errorf("epoch %d batch %d is %d stale", e.Epoch, e.Batch, e.Staleness)
+		}
+	case EventDone:
+		s.done = e
+	}
+}
+
+func (s *census) check(t *testing.T, batches int) {
+	t.Helper()
+	if len(s.seen) != batches {
+		t.Errorf("%d batches were applied, of %d", len(s.seen), batches)
+	}
+	for b, n := range s.seen {
+		if n != 1 {
+			t.Errorf("batch %s was applied %d times", b, n)
+		}
+	}
+}
+
+// The asynchronous mode, with one to four trainers: every batch once, no gradient
+// staler than the bound, and an accuracy within 2 points of the synchronous one.
+// That is a bound on what differs from run to run, too: of 30 runs the worst was
+// 0.8 points below.
+func TestStale(t *testing.T) {
+	plain := staleConfig()
+	plain.Sync, plain.Epochs, plain.BatchSize = "", 10, 64
+	var want Event
+	if _, err := trainOn(t.Context(), plain, func(e Event) { want = e }); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct{ bound, trainers int }{{0, 1}, {1, 2}, {3, 4}} {
+		c := plain
+		c.Sync, c.Trainers = fmt.Sprint("ssp:", x.bound), x.trainers
+		s := &census{bound: x.bound}
+		if _, err := trainOn(t.Context(), c, func(e Event) { s.event(t, e) }); err != nil {
+			t.Fatal(err)
+		}
+		s.check(t, c.Epochs*s.done.Batches)
+		if s.done.TestAccuracy < want.TestAccuracy-0.02 {
+			t.Errorf("%d trainers, %s: accuracy %.4f; %.4f when synchronous", x.trainers, c.Sync, s.done.TestAccuracy, want.TestAccuracy)
+		}
+	}
+}
+
+// Without others the parameters are never stale: the bits are those of the
+// synchronous mode.
+func TestStaleAlone(t *testing.T) {
+	c := staleConfig()
+	c.Sync, c.Model, c.Norm = "ssp:0", "gin", "batch"
+	got, err := trainOn(t.Context(), c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Sync = ""
+	want, err := trainOn(t.Context(), c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range want {
+		if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+			t.Fatalf("parameter %d is %v, and %v when synchronous", i, got[i], want[i])
+		}
+	}
+}
+
+// A run that is interrupted, twice, applies every batch once in all, and says
+// that its bits are its own.
+func TestStaleResume(t *testing.T) {
+	c := staleConfig()
+	c.Checkpoint, c.Resume, c.Trainers = filepath.Join(t.TempDir(), "run"), true, 4
+	s := &census{bound: 3}
+	for i := 0; ; i++ {
+		if i == 5 {
+			t.Fatal("the run does not end")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err := trainOn(ctx, c, func(e Event) {
+			s.event(t, e)
+			if e.Kind == EventStart && i > 0 && (!e.Resumed || !strings.Contains(e.Message, "ssp:3")) {
+				t.Errorf("it says %q", e.Message)
+			}
+			if e.Kind == EventStep && i < 2 && e.Applied%7 == 5 {
+				cancel()
+			}
+		})
+		cancel()
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	}
+	s.check(t, c.Epochs*s.done.Batches)
+	c.Sync = ""
+	c.Trainers = 1
+	if _, err := trainOn(t.Context(), c, nil); !errors.Is(err, ErrIdentity) {
+		t.Errorf("a synchronous run goes on with an asynchronous one's checkpoint: %v", err)
+	}
+}
+
+// Features that do not lie in memory are read batch by batch.
+func TestStaleFeatures(t *testing.T) {
+	dir := stored(t)
+	for _, where := range []string{"", "disk"} {
+		c := staleConfig()
+		c.Data, c.Features = dir, where
+		s := &census{bound: 3}
+		if _, err := trainOn(t.Context(), c, func(e Event) { s.event(t, e) }); err != nil {
+			t.Fatalf("features %q: %v", where, err)
+		}
+		s.check(t, c.Epochs*s.done.Batches)
+	}
+}
+
+func TestStaleConfig(t *testing.T) {
+	for _, change := range []func(*Config){
+		func(c *Config) { c.Sync = "ssp" },
+		func(c *Config) { c.Sync = "ssp:-1" },
+		func(c *Config) { c.Sync = "ssp:3x" },
+		func(c *Config) { c.Sync = "async" },
+		func(c *Config) { c.MicroBatches = 2 },
+		func(c *Config) { c.Trainers = 5 },
+		func(c *Config) { c.Reorder = 4 },
+		func(c *Config) { c.Cache = "hot:1MiB" },
+		func(c *Config) { c.Match = "on" },
+	} {
+		c := staleConfig()
+		change(&c)
+		if err := c.Validate(); !errors.Is(err, ErrConfig) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
+// Three nodes train asynchronously: all end with the parameters of the one that
+// has them, and each batch was applied once.
+func TestStaleTogether(t *testing.T) {
+	store := membership.NewMemory()
+	defer store.Close()
+	s := &census{bound: 3}
+	var wg sync.WaitGroup
+	results := make([][]float32, 3)
+	var all []*node
+	for i := range 3 {
+		all = append(all, enter(t, store, fmt.Sprint("n", i), maxBound, 3))
+	}
+	var batches int
+	for i, x := range all {
+		wg.Go(func() {
+			c := staleConfig()
+			c.Cluster, c.Threads = x.team, 1
+			var err error
+			results[i], err = trainOn(t.Context(), c, func(e Event) {
+				s.event(t, e)
+				if e.Kind == EventDone {
+					s.mu.Lock()
+					batches = e.Batches
+					s.mu.Unlock()
+				}
+			})
+			if err != nil {
+				t.Errorf("node %d: %v", i, err)
+			}
+			for step, l := range x.team.Lineage() {
+				if l.Step != int64(step) {
+					t.Errorf("node %d: step %d was made as number %d", i, step, l.Step)
+				}
+			}
+			x.exit(t)
+		})
+	}
+	wg.Wait()
+	s.check(t, 2*batches)
+	for i := range results {
+		if fmt.Sprint(results[i]) != fmt.Sprint(results[0]) {
+			t.Errorf("node %d ended with other parameters", i)
+		}
+		if n := len(all[i].team.Lineage()); n != 2*batches {
+			t.Errorf("node %d: a lineage of %d steps, not %d", i, n, 2*batches)
+		}
+	}
+}
+
+// A node dies in the middle, be it the one with the parameters; another joins.
+// What the survivors end with was applied once.
+func TestStaleThroughDeath(t *testing.T) {
+	for _, dies := range []string{"the one with the parameters", "another"} {
+		store := membership.NewMemory()
+		var wg sync.WaitGroup
+		var all []*node
+		for i := range 3 {
+			all = append(all, enter(t, store, fmt.Sprint("n", i), maxBound, 3))
+		}
+		left := make(chan struct{})
+		var once sync.Once
+		for i, x := range all {
+			dying := i == 1
+			if dies != "another" {
+				dying = i == 0
+			}
+			wg.Go(func() {
+				c := staleConfig()
+				c.Cluster, c.Threads, c.Epochs = x.team, 1, 6
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				got, err := trainOn(ctx, c, func(e Event) {
+					if e.Kind == EventStep && dying && e.Applied == 9 || dying && e.Kind == EventEpoch && e.Epoch == 1 {
+						x.plane.Close() // as a process that is killed: nothing in order
+						cancel()
+					}
+				})
+				if dying {
+					if err == nil {
+						t.Error("the dead one trained to the end")
+					}
+					x.team.Close()
+					if err := x.member.Leave(context.Background()); err != nil {
+						t.Error(err)
+					}
+					once.Do(func() { close(left) })
+					return
+				}
+				defer x.exit(t)
+				if err != nil || got == nil {
+					t.Errorf("%s dies: a survivor: %v", dies, err)
+				}
+				for step, l := range x.team.Lineage() {
+					if l.Step != int64(step) {
+						t.Errorf("%s dies: step %d was made as number %d", dies, step, l.Step)
+					}
+				}
+			})
+		}
+		wg.Go(func() {
+			<-left
+			y := enter(t, store, "n9", maxBound, 1)
+			defer y.exit(t)
+			c := staleConfig()
+			c.Cluster, c.Threads, c.Epochs = y.team, 1, 6
+			if _, err := trainOn(t.Context(), c, nil); err != nil {
+				t.Errorf("%s dies: the node that joined late: %v", dies, err)
+			}
+		})
+		wg.Wait()
+		store.Close()
+	}
+}
