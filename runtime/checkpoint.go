@@ -61,6 +61,11 @@ func (c *checkpoint) save(dir string, keep int, l *compute.Layout) error {
 	if err != nil {
 		return fmt.Errorf("runtime: checkpoint: %w", err)
 	}
+	return prune(dir, path, keep)
+}
+
+// prune leaves the newest keep checkpoints, of which path is one.
+func prune(dir, path string, keep int) error {
 	all, err := checkpoints(dir)
 	if err != nil {
 		return err
@@ -86,9 +91,10 @@ func (c *checkpoint) write(w io.Writer, l *compute.Layout) error {
 	return compute.WriteSafetensors(w, tensors, map[string]string{checkpointKey: string(meta)})
 }
 
-// writable makes dir, finds out whether checkpoints can be written to it, and
-// removes what a killed process left there half written.
-func writable(dir string) error {
+// writable makes dir, finds out whether checkpoints can be written to it, and,
+// unless others write there, too, removes what a killed process left half
+// written.
+func writable(dir string, shared bool) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("runtime: checkpoint directory: %w", err)
 	}
@@ -97,7 +103,7 @@ func writable(dir string) error {
 		return fmt.Errorf("runtime: checkpoint directory: %w", err)
 	}
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), "."+checkpointPrefix) {
+		if !shared && strings.HasPrefix(e.Name(), "."+checkpointPrefix) {
 			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return fmt.Errorf("runtime: checkpoint directory: %w", err)
 			}

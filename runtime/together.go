@@ -9,6 +9,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/cluster/async"
+	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/compute"
 )
@@ -20,16 +21,16 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Shar
 	if r.plan.Reorder > 1 {
 		return fmt.Errorf("%w: reorder: batches are not reordered in a cluster; set it to 1", ErrConfig)
 	}
-	if err := t.warm(ctx); err != nil {
-		return err
-	}
-	var share *trainers.Share
 	r.cfg.Cluster.Resume(t.state.Lineage)
 	var service *async.Service // of the asynchronous mode
 	if _, asynchronous, _ := r.cfg.staleness(); asynchronous {
 		service = async.NewService(r.cfg.Cluster.Plane())
 		defer service.Close()
 	}
+	if err := t.warm(ctx); err != nil {
+		return err
+	}
+	var share *trainers.Share
 	last := int64(r.cfg.Epochs) * t.steps
 	for {
 		state, err := t.meeting()
@@ -37,9 +38,17 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Shar
 			return err
 		}
 		if share, err = r.cfg.Cluster.Meet(ctx, state); err != nil {
-			if r.cfg.Checkpoint != "" && (errors.Is(err, trainers.ErrDrained) || errors.Is(err, trainers.ErrLast)) {
+			// Whoever is fenced keeps its state for when it is back: steps are made
+			// by all of a group or not at all, so that it is the run's.
+			resumable := errors.Is(err, trainers.ErrDrained) || errors.Is(err, trainers.ErrLast) || ctx.Err() != nil ||
+				errors.Is(err, membership.ErrFenced) && r.identity.Sync == ""
+			if r.cfg.Checkpoint != "" && resumable {
 				t.unsaved = t.save()
 			}
+			return err
+		}
+		t.share = share
+		if err := t.late(); err != nil {
 			return err
 		}
 		// The state may be one that another node was in between two epochs.
@@ -82,8 +91,12 @@ func (t *training) meeting() (trainers.State, error) {
 	if err != nil {
 		return trainers.State{}, fmt.Errorf("runtime: identity: %w", err)
 	}
+	mark := t.state.Chain.String()
+	if t.r.identity.Sync != "" { // no two nodes have seen the same
+		mark = ""
+	}
 	return trainers.State{
-		Identity: string(id), Step: t.state.Step, Mark: t.state.Chain.String(),
+		Identity: string(id), Step: t.state.Step, Mark: mark,
 		Save: func() ([]byte, error) {
 			var b bytes.Buffer
 			t.state.params, t.state.m, t.state.v = t.updater.params, t.updater.m, t.updater.v

@@ -125,6 +125,8 @@ type training struct {
 	unlock   func() error  // the checkpoint directory
 	unsaved  error         // why an interrupted run has no last checkpoint
 	ragged   bool          // the steps that were applied are not a prefix of their epoch
+	share    *trainers.Share
+	due      int64 // the step of the newest checkpoint that there should be
 }
 
 // errLeft ends a run whose loop was left; nobody sees it.
@@ -195,11 +197,11 @@ func (t *training) run(ctx context.Context) (err error) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("runtime: checkpoint directory: %w", err)
 		}
-		unlock, err := lockDir(dir)
-		if err != nil {
-			return err
+		if !r.shared() {
+			if t.unlock, err = lockDir(dir); err != nil {
+				return err
+			}
 		}
-		t.unlock = unlock
 	}
 	message, resumed, err := t.open()
 	if err != nil {
@@ -271,12 +273,21 @@ func (t *training) open() (message string, resumed bool, err error) {
 		if len(old) > 0 {
 			return "", false, fmt.Errorf("%w: checkpoint: %s holds another run's checkpoints; resume it, or choose an empty directory", ErrConfig, dir)
 		}
-		return "", false, writable(dir) // now, and not after an epoch
+		return "", false, writable(dir, r.shared()) // now, and not after an epoch
 	}
-	if err := writable(dir); err != nil {
+	if err := writable(dir, r.shared()); err != nil {
 		return "", false, err
 	}
-	c, skipped, err := loadCheckpoint(dir, r.model.Layout(), id, r.cfg.AllowOtherKernels)
+	var c *checkpoint
+	var skipped []string
+	if r.shared() {
+		if c, err = r.loadPublished(id); err != nil {
+			return "", false, err
+		}
+	}
+	if c == nil {
+		c, skipped, err = loadCheckpoint(dir, r.model.Layout(), id, r.cfg.AllowOtherKernels)
+	}
 	if err != nil {
 		return "", false, err
 	}
@@ -411,6 +422,7 @@ func (t *training) endEpoch(ctx context.Context, epoch int) error {
 	}
 	t.state.Ended = epoch + 1
 	if r.cfg.Checkpoint != "" {
+		t.due = t.state.Step
 		if err := t.save(); err != nil {
 			return err
 		}
@@ -423,6 +435,9 @@ func (t *training) save() error {
 	t.state.params, t.state.m, t.state.v = t.updater.params, t.updater.m, t.updater.v
 	if team := t.r.cfg.Cluster; team != nil {
 		t.state.Lineage = team.RunsTo(t.state.Step)
+	}
+	if t.r.shared() {
+		return t.saveShared()
 	}
 	return t.state.save(t.r.cfg.Checkpoint, t.r.cfg.KeepCheckpoints, t.r.model.Layout())
 }

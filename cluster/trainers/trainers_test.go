@@ -176,6 +176,65 @@ func TestJoinLate(t *testing.T) {
 	}
 }
 
+// A trainer of a group that is over, and one that is fenced, publish nothing;
+// what the newest group has published stays.
+func TestPublish(t *testing.T) {
+	store := membership.NewMemory()
+	defer store.Close()
+	ctx := within(t)
+	all := []*trainer{join(t, store, "a", 2), join(t, store, "b", 2)}
+	old := make([]*Share, 2)
+	together(t, all, func(x *trainer) (err error) {
+		i := slices.Index(all, x)
+		old[i], err = x.Meet(ctx, x.state())
+		return err
+	})
+	if n := len(slices.DeleteFunc(slices.Clone(old), func(s *Share) bool { return !s.First() })); n != 1 {
+		t.Fatalf("%d of 2 trainers are the first", n)
+	}
+	if err := old[0].Publish(ctx, Published{File: "one", Step: 1}); err != nil {
+		t.Fatal(err)
+	}
+	all = append(all, join(t, store, "c", 2))
+	shares := make([]*Share, 3)
+	together(t, all, func(x *trainer) (err error) {
+		i := slices.Index(all, x)
+		shares[i], err = x.Meet(ctx, x.state())
+		return err
+	})
+	if err := old[0].Publish(ctx, Published{File: "late", Step: 2}); !errors.Is(err, ErrStaleGroup) {
+		t.Errorf("the old group published: %v", err)
+	}
+	if err := shares[0].Publish(ctx, Published{File: "two", Step: 2}); err != nil {
+		t.Fatal(err)
+	}
+	// Nothing listens where b was: whoever looks takes it out, and a, which is
+	// there, stays.
+	all[1].plane.Close()
+	died, err := all[2].member.Suspect(ctx, []string{"a", "b", "c", "nobody"})
+	if err != nil || !slices.Equal(died, []string{"b"}) {
+		t.Fatalf("died: %v, %v", died, err)
+	}
+	if v, _ := all[2].member.View(); len(v.Members) != 2 {
+		t.Errorf("members: %v", v.Members)
+	}
+	select {
+	case <-all[1].member.Lost():
+	case <-ctx.Done():
+		t.Fatal("not fenced")
+	}
+	if err := shares[1].Publish(ctx, Published{File: "zombie", Step: 3}); !errors.Is(err, membership.ErrFenced) {
+		t.Errorf("a fenced trainer published: %v", err)
+	}
+	if _, err := all[2].member.Until(ctx, func(*membership.View) bool {
+		p, ok := all[2].Published()
+		return ok && p == Published{File: "two", Step: 2, Group: shares[0].Group()}
+	}); err != nil {
+		p, _ := all[2].Published()
+		t.Errorf("published is %v: %v", p, err)
+	}
+}
+
 // A leader and trainer that loses the store but not its peers is fenced before
 // the others go on, and nothing it does afterwards is taken.
 func TestZombie(t *testing.T) {

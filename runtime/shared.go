@@ -1,0 +1,116 @@
+package runtime
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/gnnactor/gnnactor/cluster/trainers"
+	"github.com/gnnactor/gnnactor/compute"
+)
+
+// In a directory that the nodes of a cluster share, the first trainer of a group
+// writes for all. Its files carry the group's number, so that one that was
+// frozen and goes on writes over nobody's; which of them is the newest is in the
+// cluster's store, where only the newest group's first trainer can put it.
+
+// shared reports whether other nodes write to the checkpoint directory.
+func (r *Runtime) shared() bool { return r.cfg.SharedCheckpoint && r.cfg.Cluster != nil }
+
+const publishLimit = 10 * time.Second
+
+// saveShared writes and publishes a checkpoint, if that is this node's part.
+func (t *training) saveShared() error {
+	share := t.share
+	if share == nil || !share.First() {
+		return nil
+	}
+	dir, l := t.r.cfg.Checkpoint, t.r.model.Layout()
+	if err := sweep(dir, share.Group()); err != nil {
+		return err
+	}
+	name := fmt.Sprintf("%s%012d-g%012d%s", checkpointPrefix, t.state.Step, share.Group(), checkpointSuffix)
+	path := filepath.Join(dir, name)
+	sum := sha256.New()
+	err := compute.WriteFileAtomic(path, func(w io.Writer) error { return t.state.write(io.MultiWriter(w, sum), l) })
+	if err != nil {
+		return fmt.Errorf("runtime: checkpoint: %w", err)
+	}
+	// An interrupted run's last one is published, too.
+	ctx, cancel := context.WithTimeout(context.Background(), publishLimit)
+	defer cancel()
+	err = share.Publish(ctx, trainers.Published{File: name, SHA256: hex.EncodeToString(sum.Sum(nil)), Step: t.state.Step})
+	switch {
+	case errors.Is(err, trainers.ErrStaleGroup): // the newer group's first trainer writes its own
+		t.r.log.Info("a checkpoint was not published", "step", t.state.Step, "because", err)
+		return os.Remove(path)
+	case err != nil:
+		return fmt.Errorf("runtime: checkpoint: %w", err)
+	}
+	return prune(dir, path, t.r.cfg.KeepCheckpoints)
+}
+
+// late writes a checkpoint that no group got to publish before it ended.
+func (t *training) late() error {
+	if !t.r.shared() || t.r.cfg.Checkpoint == "" || t.due == 0 {
+		return nil
+	}
+	if p, ok := t.r.cfg.Cluster.Published(); ok && p.Step >= t.due {
+		return nil
+	}
+	return t.save()
+}
+
+// sweep removes what writers of groups before left half written.
+func sweep(dir string, group int64) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("runtime: checkpoint directory: %w", err)
+	}
+	for _, e := range entries {
+		var step, g int64
+		n, _ := fmt.Sscanf(e.Name(), "."+checkpointPrefix+"%d-g%d", &step, &g)
+		if n == 2 && g < group {
+			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return fmt.Errorf("runtime: checkpoint directory: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// loadPublished reads the checkpoint that the cluster's store names; nil: it
+// names none that is here and whole.
+func (r *Runtime) loadPublished(id Identity) (*checkpoint, error) {
+	p, ok := r.cfg.Cluster.Published()
+	if !ok || p.File != filepath.Base(p.File) || !strings.HasPrefix(p.File, checkpointPrefix) {
+		return nil, nil
+	}
+	path := filepath.Join(r.cfg.Checkpoint, p.File)
+	sum, err := fileSHA256(path)
+	if err != nil || sum != p.SHA256 {
+		r.log.Warn("the newest checkpoint of the cluster is not to be had; looking for another", "file", path, "error", err)
+		return nil, nil
+	}
+	return readCheckpoint(path, r.model.Layout(), id, r.cfg.AllowOtherKernels)
+}
+
+func fileSHA256(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}

@@ -1,0 +1,177 @@
+package runtime
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/cluster/trainers"
+)
+
+// trainAs trains on n nodes of a cluster and checks that all end with the
+// parameters want and have the whole lineage. It returns what was published.
+func trainAs(t *testing.T, store membership.Store, n int, want []float32, config func(i int) Config) (p trainers.Published) {
+	t.Helper()
+	var all []*node
+	for i := range n {
+		all = append(all, enter(t, store, fmt.Sprint("n", i), 8, n))
+	}
+	var wg sync.WaitGroup
+	for i, x := range all {
+		wg.Go(func() {
+			c := config(i)
+			c.Cluster = x.team
+			got, err := trainOn(t.Context(), c, nil)
+			if err != nil || !slices.Equal(got, want) {
+				t.Errorf("node %d of %d: the parameters differ, or %v", i, n, err)
+			}
+			at := int64(0)
+			for _, r := range x.team.Runs() {
+				if r.First != at {
+					t.Errorf("node %d of %d: its lineage goes on with step %d after %d", i, n, r.First, at)
+				}
+				at = r.Next
+			}
+			if at == 0 {
+				t.Errorf("node %d of %d: no lineage", i, n)
+			}
+		})
+	}
+	wg.Wait()
+	p, _ = all[0].team.Published()
+	for _, x := range all {
+		x.exit(t)
+	}
+	return p
+}
+
+// files lists what is in dir.
+func files(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// Nodes that share a checkpoint directory write one checkpoint per epoch, and
+// any other number of them, or one process, goes on from it.
+func TestSharedCheckpoint(t *testing.T) {
+	c := clusterConfig()
+	var wants [][]float32
+	for c.Epochs = 1; c.Epochs <= 4; c.Epochs++ {
+		want, err := trainOn(t.Context(), c, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wants = append(wants, want)
+	}
+	c.Checkpoint, c.Resume, c.SharedCheckpoint, c.KeepCheckpoints = t.TempDir(), true, true, 2
+	store := membership.NewMemory()
+	defer store.Close()
+	for k, nodes := range []int{3, 1, 4} {
+		c.Epochs = k + 1
+		p := trainAs(t, store, nodes, wants[k], func(int) Config { return c })
+		all := files(t, c.Checkpoint)
+		if len(all) != min(k+1, 2) || all[len(all)-1] != p.File {
+			t.Errorf("%d nodes: the directory holds %v, and %q was published", nodes, all, p.File)
+		}
+		if want := fmt.Sprintf("-g%012d", p.Group); !strings.Contains(p.File, want) {
+			t.Errorf("%s is not of group %d", p.File, p.Group)
+		}
+	}
+	c.Epochs, c.SharedCheckpoint = 4, false
+	if got, err := trainOn(t.Context(), c, nil); err != nil || !slices.Equal(got, wants[3]) {
+		t.Errorf("one process: the parameters differ, or %v", err)
+	}
+}
+
+// The file that the store names is taken only if it is the one.
+func TestPublishedDamaged(t *testing.T) {
+	c := clusterConfig()
+	want, err := trainOn(t.Context(), c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Checkpoint, c.Resume, c.SharedCheckpoint = t.TempDir(), true, true
+	store := membership.NewMemory()
+	defer store.Close()
+	p := trainAs(t, store, 2, want, func(int) Config { return c })
+	path := filepath.Join(c.Checkpoint, p.File)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)-1] ^= 1
+	if err := os.WriteFile(path, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	trainAs(t, store, 2, want, func(int) Config { return c }) // from the one before
+}
+
+// Half-written files of older groups are swept, those of this one and newer
+// ones, and of other tools, are not.
+func TestSweep(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{
+		".step-000000000012-g000000000003.safetensors.123", ".step-000000000012-g000000000007.safetensors.9", ".step-1", "step-000000000001-g000000000003.safetensors", "x",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := sweep(dir, 7); err != nil {
+		t.Fatal(err)
+	}
+	if got := files(t, dir); len(got) != 4 || slices.Contains(got, ".step-000000000012-g000000000003.safetensors.123") {
+		t.Errorf("left: %v", got)
+	}
+}
+
+// All nodes die; one comes back without its directory. It has its state from
+// the one that is there, and its checkpoints again.
+func TestLostDirectory(t *testing.T) {
+	c := clusterConfig()
+	c.Epochs = 1
+	first, err := trainOn(t.Context(), c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Epochs = 2
+	want, err := trainOn(t.Context(), c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Resume = true
+	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}
+	own := func(epochs int) func(i int) Config {
+		return func(i int) Config {
+			c := c
+			c.Checkpoint, c.Epochs = dirs[i], epochs
+			return c
+		}
+	}
+	for i, store := range []*membership.Memory{membership.NewMemory(), membership.NewMemory()} { // the stores' data is lost, too
+		defer store.Close()
+		if i == 0 {
+			trainAs(t, store, 3, first, own(1))
+			continue
+		}
+		if err := os.RemoveAll(dirs[0]); err != nil {
+			t.Fatal(err)
+		}
+		trainAs(t, store, 2, want, own(2))
+	}
+	if a, b := files(t, dirs[0]), files(t, dirs[1]); len(a) == 0 || a[len(a)-1] != b[len(b)-1] {
+		t.Errorf("the newest checkpoints are of %v and %v", a, b)
+	}
+}
