@@ -77,8 +77,8 @@ func Gemm[T Float](x *Exec, dst, a Matrix[T], ta bool, b Matrix[T], tb bool, e E
 		p.rsb, p.csb = 1, b.Stride
 	}
 	if k == 0 {
-		s.gemm = gemmTask[T]{product: p, rows: p.chunkRows()}
-		x.each(ceilDiv(m, s.gemm.rows), &s.gemm)
+		s.gemm = gemmTask[T]{product: p, chunks: p.chunks()}
+		x.each(s.gemm.chunks, &s.gemm)
 		s.gemm = gemmTask[T]{}
 		return
 	}
@@ -95,9 +95,9 @@ func Gemm[T Float](x *Exec, dst, a Matrix[T], ta bool, b Matrix[T], tb bool, e E
 		for k0 := 0; k0 < k; k0 += kc {
 			s.pack = packTask[T]{product: p, packed: s.packed, j0: j, j1: min(n, j+nc), k0: k0, k1: min(k, k0+kc)}
 			x.each(s.pack.chunks(), &s.pack)
-			s.gemm = gemmTask[T]{product: p, packed: s.packed, rows: p.chunkRows(),
+			s.gemm = gemmTask[T]{product: p, packed: s.packed, chunks: p.chunks(),
 				j0: j, j1: min(n, j+nc), k0: k0, k1: min(k, k0+kc)}
-			x.each(ceilDiv(m, s.gemm.rows), &s.gemm)
+			x.each(s.gemm.chunks, &s.gemm)
 		}
 	}
 	s.pack, s.gemm = packTask[T]{}, gemmTask[T]{}
@@ -118,10 +118,18 @@ type product[T Float] struct {
 
 func roundUp(a, b int) int { return ceilDiv(a, b) * b }
 
-// chunkRows is how many rows of dst one chunk computes: enough work to pay for
-// its start, few enough that chunks balance.
-func (p *product[T]) chunkRows() int {
-	return p.mr * max(1, min(ceilDiv(p.m, 8*p.mr), 192/p.mr))
+// chunks is in how many chunks the rows of dst are computed: each has enough work
+// to pay for its start, all have the same number of tiles but for one, and there
+// are 8 at least, so that two or four workers share them evenly.
+func (p *product[T]) chunks() int {
+	tiles := ceilDiv(p.m, p.mr)
+	return max(min(tiles, 8), ceilDiv(tiles, max(1, 192/p.mr)))
+}
+
+// rowsOf returns the rows [i0, i1) of chunk c of n.
+func (p *product[T]) rowsOf(c, n int) (i0, i1 int) {
+	tiles := ceilDiv(p.m, p.mr)
+	return tiles * c / n * p.mr, min(p.m, tiles*(c+1)/n*p.mr)
 }
 
 // packTask packs a block of op(B) into panels: for each block of kBlock values
@@ -192,13 +200,12 @@ func (p *product[T]) packPanel(d []T, k0, kc, j, w int) {
 type gemmTask[T Float] struct {
 	product[T]
 	packed         []T
-	rows           int
+	chunks         int
 	j0, j1, k0, k1 int
 }
 
 func (t *gemmTask[T]) chunk(w *scratch, c int) {
-	i0 := c * t.rows
-	i1 := min(t.m, i0+t.rows)
+	i0, i1 := t.rowsOf(c, t.chunks)
 	if t.k == 0 {
 		for i := i0; i < i1; i++ {
 			d := t.dst.Row(i)
