@@ -43,7 +43,7 @@ func (f *refiner) applied(rec *clock.Recorder) (change *messages.Tune, why strin
 	busy[clock.Load] = rec.Occupied()[clock.Load]
 	switch f.steps {
 	case refineSkip:
-		f.began, f.busy = time.Now(), busy
+		f.began, f.busy = rec.Now(), busy
 		return nil, ""
 	case refineSkip + refineEvery:
 	default:
@@ -53,7 +53,7 @@ func (f *refiner) applied(rec *clock.Recorder) (change *messages.Tune, why strin
 		busy[s] -= f.busy[s]
 	}
 	next, reasons := f.plan.Refine(f.now, scheduler.Measured{
-		Batches: refineEvery, Wall: time.Since(f.began), Sample: busy[clock.Sample], Load: busy[clock.Load], Compute: busy[clock.Compute],
+		Batches: refineEvery, Wall: rec.Now().Sub(f.began), Sample: busy[clock.Sample], Load: busy[clock.Load], Compute: busy[clock.Compute],
 	}, f.request)
 	f.rounds++
 	f.steps = 0

@@ -37,8 +37,8 @@ func (s Stage) String() string { return names[s] }
 // Recorder adds up busy time per stage. Its zero value is ready, and its methods
 // may be called from any goroutine.
 type Recorder struct {
-	keeping atomic.Bool // spans are kept
-	now     func() time.Time
+	keeping atomic.Bool      // spans are kept
+	now     func() time.Time // nil: time.Now
 
 	mu      sync.Mutex
 	busy    [Stages]time.Duration
@@ -52,6 +52,9 @@ type Recorder struct {
 	dropped int
 	lanes   [Stages][]bool // taken ones
 }
+
+// At returns a recorder that reads the time from now, for tests.
+func At(now func() time.Time) *Recorder { return &Recorder{now: now} }
 
 // Interval is one span of work.
 type Interval struct {
@@ -75,7 +78,8 @@ func (r *Recorder) Keep(limit int) {
 // Keeping reports whether spans are kept, so that they are worth a name.
 func (r *Recorder) Keeping() bool { return r.keeping.Load() }
 
-func (r *Recorder) time() time.Time {
+// Now returns the time by the recorder's clock.
+func (r *Recorder) Now() time.Time {
 	if r.now != nil {
 		return r.now()
 	}
@@ -101,7 +105,7 @@ func (r *Recorder) Begin(s Stage) Span {
 	if keeping {
 		span.lane = r.takeLane(s)
 	}
-	span.begin = r.time()
+	span.begin = r.Now()
 	if r.active[s]++; r.active[s] == 1 {
 		r.since[s] = span.begin
 	}
@@ -121,7 +125,7 @@ func (r *Recorder) BeginThread(s Stage) Span {
 
 // End books the span; name is that of the batch.
 func (s Span) End(name string) {
-	end := s.r.time()
+	end := s.r.Now()
 	wall := end.Sub(s.begin)
 	var cpu time.Duration
 	if s.thread {
@@ -190,12 +194,18 @@ func (r *Recorder) Busy() [Stages]time.Duration {
 	return r.busy
 }
 
-// Occupied returns for how long at least one span of every stage was under way,
-// of those that have ended.
+// Occupied returns for how long at least one span of every stage was under way
+// so far: of a stage that always has one, all the time since its first.
 func (r *Recorder) Occupied() [Stages]time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.union
+	occupied := r.union
+	for s, n := range r.active {
+		if n > 0 {
+			occupied[s] += max(r.Now().Sub(r.since[s]), 0)
+		}
+	}
+	return occupied
 }
 
 // CPU returns the CPU time of every stage so far, of the spans that were kept.

@@ -120,6 +120,29 @@ func TestTrace(t *testing.T) {
 	}
 }
 
+// A stage that always has a span under way is occupied all the time, although
+// none of its spans ends without another.
+func TestOccupiedSoFar(t *testing.T) {
+	at := &stepper{t: time.Unix(1, 0)}
+	r := At(at.now)
+	last := r.Begin(Load)
+	for i := range 5 {
+		at.add(time.Second)
+		next := r.Begin(Load)
+		at.add(time.Second)
+		last.End("x")
+		last = next
+		if got, want := r.Occupied()[Load], time.Duration(2*i+2)*time.Second; got != want {
+			t.Errorf("occupied %v after %v", got, want)
+		}
+	}
+	last.End("x")
+	at.add(time.Second)
+	if got := r.Occupied()[Load]; got != 10*time.Second {
+		t.Errorf("occupied %v, want 10s", got)
+	}
+}
+
 // Spans beyond the limit are counted, and still add to the busy time.
 func TestKeepIsBounded(t *testing.T) {
 	at := &stepper{t: time.Unix(1, 0)}

@@ -1,0 +1,119 @@
+package runtime
+
+import (
+	"context"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/gnnactor/gnnactor/internal/rng"
+)
+
+// loading is a line of the table: how rows are brought to memory.
+type loading struct {
+	name string
+	set  func(*Config)
+}
+
+// loadings are what rows loaded are counted for; the first loads every row of
+// every batch.
+var loadings = []loading{
+	{"nothing", func(c *Config) { c.Match = "off" }},
+	{"match", func(*Config) {}},
+	{"match-of-4", func(c *Config) { c.Loaders = 2 }},
+	{"match-of-3", func(c *Config) { c.Loaders = 1 }},
+	{"match+reorder8", func(c *Config) { c.Reorder = 8 }},
+	{"match+reorder32", func(c *Config) { c.Reorder = 32 }},
+	{"match+degree1%", func(c *Config) { c.Cache = "degree:1%" }},
+	{"match+degree5%", func(c *Config) { c.Cache = "degree:5%" }},
+	{"match+degree20%", func(c *Config) { c.Cache = "degree:20%" }},
+	{"degree5%", func(c *Config) { c.Match, c.Cache = "off", "degree:5%" }},
+	{"gns1%", func(c *Config) { c.Sampler, c.Cache = "gns", "gns:1%" }},
+	{"labor+dependency8", func(c *Config) { c.Sampler, c.SamplerOptions = "labor", map[string]string{"dependency": "8"} }},
+	{"labor+dependency8+degree5%", func(c *Config) {
+		c.Sampler, c.SamplerOptions, c.Cache = "labor", map[string]string{"dependency": "8"}, "degree:5%"
+	}},
+	{"labor+dependency8+reorder8+hot5%", func(c *Config) {
+		c.Sampler, c.SamplerOptions, c.Cache, c.Reorder = "labor", map[string]string{"dependency": "8"}, "hot:5%", 8
+	}},
+}
+
+// BenchmarkRowsLoaded counts the rows that an epoch's batches ask for and load,
+// and takes the time of sampling, matching and loading them, without compute,
+// from a store of three bandwidths; count is one that hardly waits. Its caches
+// are filled within that time. It wants the data in GNNACTOR_BENCH_DATA, whose
+// table is 512 bytes a row in the figures that docs/benchmarks.md gives, and
+// takes the first GNNACTOR_BENCH_BATCHES batches of the epoch, or all:
+//
+//	gnnactor generate rmat DIR --scale 21 --edges 65000000 --features 128
+//	GNNACTOR_BENCH_DATA=DIR go test ./runtime -run '^$' -bench RowsLoaded -benchtime 1x
+func BenchmarkRowsLoaded(b *testing.B) {
+	dir := os.Getenv("GNNACTOR_BENCH_DATA")
+	if dir == "" {
+		b.Skip("GNNACTOR_BENCH_DATA names no data; see the comment above for how to make it")
+	}
+	most, _ := strconv.Atoi(os.Getenv("GNNACTOR_BENCH_BATCHES")) // 0: the whole epoch
+	for _, shape := range []struct {
+		name    string
+		batch   int
+		fanouts []int
+	}{
+		{"8000-5,10,15", 8000, []int{5, 10, 15}}, {"8000-15,10,5", 8000, []int{15, 10, 5}},
+		{"1024-5,10,15", 1024, []int{5, 10, 15}}, {"1024-15,10,5", 1024, []int{15, 10, 5}},
+	} {
+		for _, l := range loadings {
+			for _, store := range []struct{ name, rate string }{{"count", "100GB/s"}, {"1GB", "1GB/s"}, {"200MB", "200MB/s"}} {
+				b.Run(shape.name+"/"+l.name+"/"+store.name, func(b *testing.B) {
+					c := DefaultConfig()
+					c.Data, c.Features = dir, "throttled:"+store.rate
+					c.Layers, c.Fanouts, c.BatchSize = 3, shape.fanouts, shape.batch
+					l.set(&c)
+					r, err := Start(c)
+					if err != nil {
+						b.Fatal(err)
+					}
+					defer r.Stop()
+					var took time.Duration
+					batches := 0
+					for b.Loop() {
+						took, batches = loadEpoch(b, r, most)
+					}
+					s := r.Rows()
+					b.ReportMetric(0, "ns/op")
+					b.ReportMetric(took.Seconds(), "s")
+					b.ReportMetric(float64(batches), "batches")
+					b.ReportMetric(float64(s.Asked), "asked")
+					b.ReportMetric(float64(s.Loaded+s.Pins), "loaded")
+					b.ReportMetric(float64(s.Bytes())/1e6, "MB")
+					b.ReportMetric(100*float64(s.Shared)/float64(s.Asked), "%shared")
+					b.ReportMetric(100*float64(s.Pinned)/float64(s.Asked), "%pinned")
+				})
+			}
+		}
+	}
+}
+
+// trainingSetOfProducts is how many seeds ogbn-products trains on.
+const trainingSetOfProducts = 196_615
+
+// loadEpoch takes an epoch's batches, the first most of them unless that is 0.
+func loadEpoch(b *testing.B, r *Runtime, most int) (took time.Duration, batches int) {
+	seeds := r.data.ds.Train
+	if len(seeds) == 0 {
+		perm := make([]uint32, r.data.ds.Graph.NumNodes())
+		rng.New(2).Perm(perm)
+		seeds = slices.Clone(perm[:min(len(perm), trainingSetOfProducts)])
+	}
+	began := time.Now()
+	for _, err := range r.Batches(context.Background(), BatchesOptions{Nodes: seeds, NoCopy: true}) {
+		if err != nil {
+			b.Fatal(err)
+		}
+		if batches++; batches == most {
+			break
+		}
+	}
+	return time.Since(began), batches
+}
