@@ -19,6 +19,7 @@ import (
 // curves collects what a training run reports per epoch, for --plot.
 type curves struct {
 	loss, train, valid, test plotter.XYs
+	links                    bool // valid and test are AUCs, and train is not drawn beside them
 }
 
 // event takes the figures of ev that were measured.
@@ -70,7 +71,11 @@ func (c *curves) lossPlot() *plot.Plot {
 }
 
 func (c *curves) accuracyPlot() *plot.Plot {
-	p := newPlot("accuracy")
+	title := "accuracy"
+	if c.links {
+		title, c.train = "AUC", nil
+	}
+	p := newPlot(title)
 	addLine(p, "train", c.train, color.RGBA{R: 0x1b, G: 0x6c, B: 0xa8, A: 0xff})
 	addLine(p, "valid", c.valid, color.RGBA{R: 0xd9, G: 0x6b, B: 0x0b, A: 0xff})
 	addLine(p, "test", c.test, color.RGBA{R: 0x2e, G: 0x8b, B: 0x57, A: 0xff})

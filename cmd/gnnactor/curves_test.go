@@ -87,3 +87,21 @@ func TestWholeTicks(t *testing.T) {
 		}
 	}
 }
+
+// With links the curves are of AUCs, and say so; accuracies of training pairs are
+// no part of them.
+func TestCurvesOfLinks(t *testing.T) {
+	for links, want := range map[bool]string{false: "accuracy", true: "AUC"} {
+		c := &curves{links: links}
+		for epoch := range 3 {
+			c.event(epochEvent(epoch))
+		}
+		p := c.accuracyPlot()
+		if p.Title.Text != want {
+			t.Errorf("links %v: the title is %q", links, p.Title.Text)
+		}
+		if links == (c.train != nil) {
+			t.Errorf("links %v: %d points of training", links, len(c.train))
+		}
+	}
+}

@@ -14,6 +14,13 @@ func TestLinkCommands(t *testing.T) {
 	if !strings.Contains(out, "hits@10") || strings.Contains(out, "accuracy") {
 		t.Errorf("train prints\n%s", out)
 	}
+	out, errs := mustInvoke(t, "train", "--task", "link", "--epochs", "1", "--dropout", "0", "--hidden", "16", "--output", "json")
+	if m := lastLine(t, out); m["test_accuracy"] != nil || m["valid_accuracy"] != nil || !(m["test_auc"].(float64) > 0.5) || !(m["valid_auc"].(float64) > 0.5) {
+		t.Errorf("train prints\n%s", out)
+	}
+	if !strings.Contains(errs, "valid AUC ") || !strings.Contains(errs, "train accuracy ") {
+		t.Errorf("train shows\n%s", errs)
+	}
 	out, _ = mustInvoke(t, "eval", "--params", file, "--output", "json")
 	for split, v := range lastLine(t, out) {
 		m := v.(map[string]any)

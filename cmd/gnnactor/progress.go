@@ -18,6 +18,7 @@ type progress struct {
 	w      io.Writer
 	width  int // of the terminal; 0: not a terminal
 	epochs int
+	links  bool // of task link: the splits' figures are AUCs
 	now    func() time.Time
 
 	last  time.Time // of the last line written
@@ -53,7 +54,7 @@ func (p *progress) event(ev runtime.Event) {
 	case runtime.EventEpoch:
 		p.loss = ev.Loss
 		if !math.IsNaN(ev.ValidAccuracy) {
-			p.valid = "  valid " + formatPercent(ev.ValidAccuracy)
+			p.valid = "  valid " + metricOf(p.links) + formatPercent(ev.ValidAccuracy)
 		}
 		switch {
 		case p.width > 0:
@@ -61,7 +62,7 @@ func (p *progress) event(ev runtime.Event) {
 				p.bar(ev.Epoch+1, 0, 0)
 			}
 		case ev.Epoch+1 == p.epochs || p.due(time.Second):
-			fmt.Fprintf(p.w, "epoch %d/%d  loss %s%s  %s\n", ev.Epoch+1, p.epochs, formatLoss(ev.Loss), accuracies(ev), formatDuration(ev.Wall))
+			fmt.Fprintf(p.w, "epoch %d/%d  loss %s%s  %s\n", ev.Epoch+1, p.epochs, formatLoss(ev.Loss), accuracies(ev, p.links), formatDuration(ev.Wall))
 		}
 	case runtime.EventDone:
 		p.clear()
@@ -124,15 +125,28 @@ func drawBar(share float64, width int) string {
 	return bar + strings.Repeat("·", width-utf8.RuneCountInString(bar))
 }
 
+// metricOf names what an event's accuracies of valid and test are, unless they are
+// accuracies.
+func metricOf(links bool) string {
+	if links {
+		return "AUC "
+	}
+	return ""
+}
+
 // accuracies writes those of an epoch that were measured.
-func accuracies(ev runtime.Event) string {
+func accuracies(ev runtime.Event, links bool) string {
 	var b strings.Builder
+	train := "train"
+	if links { // of the batches' pairs
+		train = "train accuracy"
+	}
 	for _, s := range []struct {
 		name string
 		x    float64
-	}{{"train", ev.TrainAccuracy}, {"valid", ev.ValidAccuracy}, {"test", ev.TestAccuracy}} {
+	}{{train, ev.TrainAccuracy}, {"valid " + metricOf(links), ev.ValidAccuracy}, {"test " + metricOf(links), ev.TestAccuracy}} {
 		if !math.IsNaN(s.x) {
-			fmt.Fprintf(&b, "  %s %s", s.name, formatPercent(s.x))
+			fmt.Fprintf(&b, "  %s %s", strings.TrimSpace(s.name), formatPercent(s.x))
 		}
 	}
 	return b.String()

@@ -34,18 +34,22 @@ overlapped. With --output json the last line of the standard output is an object
 with test_accuracy, valid_accuracy, train_loss, epochs, seconds, batches,
 parameters_sha256, stages (busy seconds of sample, load and compute), overlap and
 peak_rss_bytes, and lineage_sha256, a hash chain over all batches that were applied;
-an accuracy without a split to measure it on is null. Where feature
+an accuracy without a split to measure it on is null. With --task link there are
+test_auc and valid_auc, and the accuracies are null. Where feature
 rows are brought to memory batch by batch, rows counts those that were asked for,
-there (shared with the batches before, pinned or cached), and loaded.
+there (shared with the batches before, pinned or cached), and loaded. With
+--sync ssp:N, staleness counts the gradients that were 0, 1, … N steps late, on the
+node that has the parameters.
 
 The result is the same, bit for bit, for any --threads, --samplers, --trainers and
 --credits, wherever --features lie, for any --match and --cache, and for a run that
-was interrupted and resumed. --reorder changes the order of the batches, and so the
+was interrupted and resumed, unless --sync is ssp. --reorder changes the order of the batches, and so the
 result, which is then the same for that --reorder.`,
 		Example: `  gnnactor train
   gnnactor train --data DIR --model gcn --sampler full --epochs 200 --hidden 16
   gnnactor train --data DIR --fanouts 15,10,5 --checkpoint run1 --resume
   gnnactor train --data DIR --features disk --reorder 8 --cache hot:256MiB
+  gnnactor train --data DIR --sync ssp:3 --trainers 4
   gnnactor train --data DIR --trace run.json
   gnnactor train --plot curves.svg --save model.safetensors`,
 		Args: a.args(cobra.NoArgs),
@@ -68,6 +72,8 @@ const plotSpans = 1 << 20
 type trainResult struct {
 	TestAccuracy     finite             `json:"test_accuracy"`
 	ValidAccuracy    finite             `json:"valid_accuracy"`
+	TestAUC          *finite            `json:"test_auc,omitempty"` // of links, in the place of accuracies
+	ValidAUC         *finite            `json:"valid_auc,omitempty"`
 	TrainLoss        finite             `json:"train_loss"`
 	Epochs           int                `json:"epochs"`
 	Seconds          float64            `json:"seconds"`
@@ -79,6 +85,7 @@ type trainResult struct {
 	PeakRSSBytes     int64              `json:"peak_rss_bytes"`
 	Cluster          *teamResult        `json:"cluster,omitempty"`
 	LineageSHA256    string             `json:"lineage_sha256"`
+	Staleness        []int64            `json:"staleness,omitempty"` // of --sync ssp: how many gradients were 0, 1, … steps late
 }
 
 func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
@@ -144,7 +151,8 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 func (c *trainCommand) train(ctx context.Context, rt *runtime.Runtime, cfg runtime.Config, each func(runtime.Event)) (done runtime.Event, drawn *curves, err error) {
 	show := newProgress(c.stderr, cfg.Epochs)
 	defer show.clear()
-	drawn = new(curves)
+	show.links = cfg.Task == "link"
+	drawn = &curves{links: show.links}
 	for ev, err := range rt.Train(ctx) {
 		if err != nil {
 			return done, nil, resumeHint(err, ctx, cfg.Checkpoint)
@@ -179,12 +187,18 @@ func jsonResult(rt *runtime.Runtime, cfg runtime.Config, done runtime.Event) tra
 	if done.Rows.Asked > 0 {
 		rows = &done.Rows
 	}
-	return trainResult{
+	result := trainResult{
 		Rows: rows, Cluster: newTeamResult(cfg.Cluster),
 		TestAccuracy: finite(done.TestAccuracy), ValidAccuracy: finite(done.ValidAccuracy), TrainLoss: finite(done.Loss),
 		Epochs: cfg.Epochs, Seconds: done.Wall.Seconds(), Batches: done.Applied,
-		ParametersSHA256: rt.ParametersSHA256(), Stages: stages, Overlap: done.Overlap, PeakRSSBytes: peakRSS(), LineageSHA256: done.Lineage,
+		ParametersSHA256: rt.ParametersSHA256(), Stages: stages, Overlap: done.Overlap, PeakRSSBytes: peakRSS(), LineageSHA256: done.Lineage, Staleness: done.Late,
 	}
+	if cfg.Task == "link" {
+		test, valid := result.TestAccuracy, result.ValidAccuracy
+		result.TestAUC, result.ValidAUC = &test, &valid
+		result.TestAccuracy, result.ValidAccuracy = finite(math.NaN()), finite(math.NaN())
+	}
+	return result
 }
 
 // table prints what the run came to. The training set is evaluated here: what
@@ -227,6 +241,7 @@ func (c *trainCommand) stages(t *table, rt *runtime.Runtime, done runtime.Event)
 	t.row("training", formatDuration(done.Wall))
 	t.row("batches", formatCount(done.Applied))
 	t.row("overlap", formatPercent(done.Overlap))
+	addStaleness(t, done)
 	t.row("peak memory", formatBytes(peakRSS()))
 	t.row("parameters", formatCount(rt.NumParameters()))
 	t.gap()
