@@ -178,6 +178,10 @@ func (t *training) staleApplied(a *async.Applied, f *fellowship) error {
 	if f != nil {
 		f.applied(a)
 	}
+	for int64(len(t.lateness)) <= a.Stale {
+		t.lateness = append(t.lateness, 0)
+	}
+	t.lateness[a.Stale]++
 	t.r.log.Debug("step", "batch", id, "version", a.Version, "staleness", a.Stale, "trainer", a.Trainer)
 	if t.left {
 		return nil
@@ -186,4 +190,19 @@ func (t *training) staleApplied(a *async.Applied, f *fellowship) error {
 		Kind: EventStep, Epoch: id.Epoch, Batch: id.Batch, Loss: a.Stats.Loss / a.Stats.Weight, Staleness: int(a.Stale),
 		TrainAccuracy: ratio(a.Stats.Correct, a.Stats.Count), ValidAccuracy: math.NaN(), TestAccuracy: math.NaN(),
 	})
+}
+
+// Asynchronous reports whether Sync is ssp.
+func (c *Config) Asynchronous() bool {
+	_, asynchronous, _ := c.staleness()
+	return asynchronous
+}
+
+// MostTrainers returns how many nodes may train together: each needs a
+// micro-batch, unless they are asynchronous.
+func (c *Config) MostTrainers() int {
+	if c.Asynchronous() {
+		return maxBound
+	}
+	return c.MicroBatches
 }

@@ -39,6 +39,7 @@ type Event struct {
 
 	Loss          float64 // mean per seed node: of the batch (EventStep) or the epoch
 	Staleness     int     // EventStep, with Config.Sync ssp: steps applied since the version that it was computed on
+	Late          []int64 // EventDone, with Config.Sync ssp: how many steps had Staleness 0, 1, …, in this process since it began
 	TrainAccuracy float64 // on the seeds as they were trained, with dropout
 	ValidAccuracy float64 // exact, by inference; NaN when not evaluated; of links, the AUC
 	TestAccuracy  float64
@@ -125,6 +126,7 @@ type training struct {
 	unlock   func() error  // the checkpoint directory
 	unsaved  error         // why an interrupted run has no last checkpoint
 	ragged   bool          // the steps that were applied are not a prefix of their epoch
+	lateness []int64       // steps by staleness
 	share    *trainers.Share
 	due      int64 // the step of the newest checkpoint that there should be
 }
@@ -240,7 +242,7 @@ func (t *training) run(ctx context.Context) (err error) {
 		r.params = t.updater.params // the checkpoint's
 		r.mu.Unlock()
 	}
-	done := Event{Kind: EventDone, Epoch: int(t.state.Step/t.steps) - 1, Loss: t.state.LastLoss, TrainAccuracy: math.NaN(), Lineage: t.state.Chain.String()}
+	done := Event{Kind: EventDone, Epoch: int(t.state.Step/t.steps) - 1, Loss: t.state.LastLoss, TrainAccuracy: math.NaN(), Lineage: t.state.Chain.String(), Late: t.lateness}
 	if done.ValidAccuracy, done.TestAccuracy, err = r.accuracies(ctx, t.updater.params); err != nil {
 		return err
 	}

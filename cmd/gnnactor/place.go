@@ -95,7 +95,7 @@ func (c *clusterFlags) enter(cmd *cobra.Command, a *app, cfg *runtime.Config, gi
 	if err := c.bring(ctx, p, r, cfg); err != nil {
 		return nil, err
 	}
-	if p.team, err = p.node.Train(ctx, cfg.MicroBatches, c.least); err != nil {
+	if p.team, err = p.node.Train(ctx, cfg.MostTrainers(), c.least); err != nil {
 		return nil, err
 	}
 	cfg.Cluster = p.team

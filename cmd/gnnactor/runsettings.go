@@ -183,7 +183,7 @@ func (c *clusterFlags) adopt(r *node.Run, cfg *runtime.Config) error {
 		}
 	}
 	c.shards = r.Settings[runShards]
-	if c.least < 1 || c.least > cfg.MicroBatches {
+	if c.least < 1 || c.least > cfg.MostTrainers() {
 		return usagef("--wait-for %d: must be at least 1 and at most --micro-batches %d; each node needs one", c.least, cfg.MicroBatches)
 	}
 	if c.replicas < 1 {
