@@ -3,16 +3,17 @@ package sampling
 import (
 	"math"
 	"math/bits"
+	"unsafe"
 
 	"github.com/gnnactor/gnnactor/internal/rng"
 )
 
 // alias draws from a discrete distribution in constant time (Walker, 1977;
-// built as Vose, 1991): item i keeps its column with probability
-// threshold[i]/2^32, and else yields other[i]. It takes 8 bytes an item.
+// built as Vose, 1991). It takes 8 bytes an item, in one cache line.
 type alias struct {
-	threshold []uint32
-	other     []uint32
+	// columns[i] holds a threshold in its upper half and an item in its lower
+	// half: i is kept with probability threshold/2^32, else that item is drawn.
+	columns []uint64
 }
 
 // newAlias returns the table for probabilities in proportion to weight(i), i in
@@ -27,7 +28,7 @@ func newAlias(n int, weight func(i int) float64) *alias {
 	if total == 0 {
 		return nil
 	}
-	a := &alias{threshold: make([]uint32, n), other: make([]uint32, n)}
+	a := &alias{columns: make([]uint64, n)}
 	// Columns below and above the average, one list from either end.
 	work := make([]uint32, n)
 	small, large := 0, n
@@ -63,20 +64,54 @@ func newAlias(n int, weight func(i int) float64) *alias {
 }
 
 func (a *alias) set(i uint32, p float64, other uint32) {
-	a.threshold[i] = math.MaxUint32
+	threshold := uint32(math.MaxUint32)
 	if p < 1 {
-		a.threshold[i] = uint32(p * 0x1p32)
-		a.other[i] = other
-		return
+		threshold = uint32(p * 0x1p32)
+	} else {
+		other = i
 	}
-	a.other[i] = i
+	a.columns[i] = uint64(threshold)<<32 | uint64(other)
 }
 
 // draw returns draw i of the stream, one of the items.
 func (a *alias) draw(key rng.Key, i uint64) uint32 {
-	item, rest := bits.Mul64(key.Uint64(i), uint64(len(a.other)))
-	if uint32(rest>>32) < a.threshold[item] {
-		return uint32(item)
+	column, rest := a.column(key, i)
+	return a.item(column, rest)
+}
+
+// column returns the column that draw i hits, and where it hits that.
+func (a *alias) column(key rng.Key, i uint64) (column, rest uint32) {
+	hi, lo := bits.Mul64(key.Uint64(i), uint64(len(a.columns)))
+	return uint32(hi), uint32(lo >> 32)
+}
+
+func (a *alias) item(column, rest uint32) uint32 {
+	c := a.columns[column]
+	if rest < uint32(c>>32) {
+		return column
 	}
-	return a.other[item]
+	return uint32(c)
+}
+
+// draws fills dst with the first draws of the stream. Columns are asked for a
+// group ahead.
+func (a *alias) draws(dst []uint32, key rng.Key) {
+	const ahead = 64
+	var rest [2 * ahead]uint32
+	look := func(begin int) {
+		group := dst[min(begin, len(dst)):min(begin+ahead, len(dst))]
+		for i := range group {
+			group[i], rest[(begin+i)%len(rest)] = a.column(key, uint64(begin+i))
+		}
+		if len(group) > 0 {
+			prefetch8((*int64)(unsafe.Pointer(&a.columns[0])), &group[0], len(group))
+		}
+	}
+	look(0)
+	for begin := 0; begin < len(dst); begin += ahead {
+		look(begin + ahead)
+		for i := begin; i < min(begin+ahead, len(dst)); i++ {
+			dst[i] = a.item(dst[i], rest[i%len(rest)])
+		}
+	}
 }

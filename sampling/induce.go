@@ -10,7 +10,8 @@ import (
 )
 
 // nodeSet collects distinct nodes. It takes one bit per node of the graph, or,
-// above bitsLimit nodes, only the hash table that it needs anyway.
+// above bitsLimit nodes, only the hash table that it needs anyway: where the bits
+// do not fit a near cache, the table of a subgraph's nodes often does.
 type nodeSet struct {
 	bits  []uint64 // nil: ids tells who is in the set
 	nodes []uint32
@@ -30,7 +31,7 @@ type filter struct {
 }
 
 const (
-	bitsLimit   = 1 << 28
+	bitsLimit   = 1 << 22
 	filterRatio = 64      // bits of the filter per node of the set: at most one in as many is let through
 	nearWords   = 1 << 15 // 256 KiB lie in a near cache anyway
 )
@@ -71,6 +72,18 @@ func (s *nodeSet) add(u uint32) bool {
 	}
 	s.nodes = append(s.nodes, u)
 	return true
+}
+
+// addAll adds nodes, of which it asks for what add looks at a group ahead.
+func (s *nodeSet) addAll(nodes []uint32) {
+	for i, u := range nodes {
+		if i%groupRows == 0 {
+			for _, next := range nodes[min(i+groupRows, len(nodes)):min(i+2*groupRows, len(nodes))] {
+				s.prefetch(next)
+			}
+		}
+		s.add(u)
+	}
 }
 
 // prefetch asks for what add looks at.

@@ -510,6 +510,9 @@ func benchSampler(b *testing.B, p *Prepared, seeds []uint32, batchSize, threads 
 	run := func(w, i int) {
 		bt := &batches[w]
 		bt.ID = ID{Phase: "train", Batch: i % n}
+		if p.ChoosesSeeds() {
+			bt.ID.Batch = i // always another one
+		}
 		if err := samplers[w].Sample(bt, bt.ID.Key(1), Cut(order, batchSize, 1, i%n, 0)); err != nil {
 			b.Error(err)
 		}

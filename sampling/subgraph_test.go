@@ -180,6 +180,15 @@ func TestAlias(t *testing.T) {
 	if newAlias(3, func(int) float64 { return 0 }) != nil {
 		t.Error("a table without weights")
 	}
+	for _, n := range []int{0, 1, 63, 64, 65, 128, 1000} { // draws works in groups
+		all := make([]uint32, n)
+		a.draws(all, 7)
+		for i, u := range all {
+			if u != a.draw(7, uint64(i)) {
+				t.Fatalf("draw %d of %d is item %d alone and %d among the others", i, n, a.draw(7, uint64(i)), u)
+			}
+		}
+	}
 }
 
 // The first node, or edge, of a subgraph has the distribution that ALGORITHMS

@@ -21,23 +21,22 @@ func prepareNode(p *Prepared) error {
 	}
 	table := newAlias(len(q), func(i int) float64 { return q[i] })
 	budget := p.spec.Budget
-	return p.prepareSubgraph(func() drawer { return &nodeDrawer{table, budget} })
+	return p.prepareSubgraph(func() drawer { return &nodeDrawer{table: table, drawn: make([]uint32, budget)} })
 }
 
 // nodeDrawer draws nodes independently with P(u) ∝ Σ_v Â_vu², with GraphSAINT's
 // Â = D⁻¹A: without self-loops, which would favour isolated nodes over all.
 type nodeDrawer struct {
-	table  *alias
-	budget int
+	table *alias
+	drawn []uint32
 }
 
 func (d *nodeDrawer) draw(s *nodeSet, _ ID, key rng.Key) {
 	if d.table == nil {
 		return
 	}
-	for i := range d.budget {
-		s.add(d.table.draw(key, uint64(i)))
-	}
+	d.table.draws(d.drawn, key)
+	s.addAll(d.drawn)
 }
 
 func prepareEdge(p *Prepared) error {
@@ -56,7 +55,9 @@ func prepareEdge(p *Prepared) error {
 	inv := func(u uint32) float64 { return 1 / float64(max(1, p.g.Degree(u))) }
 	table := newAlias(len(target), func(e int) float64 { return inv(p.g.Indices[e]) + inv(target[e]) })
 	budget := p.spec.Budget
-	return p.prepareSubgraph(func() drawer { return &edgeDrawer{p.g, table, target, budget} })
+	return p.prepareSubgraph(func() drawer {
+		return &edgeDrawer{g: p.g, table: table, target: target, drawn: make([]uint32, budget), ends: make([]uint32, 0, 2*budget)}
+	})
 }
 
 // edgeDrawer draws edges independently with P(u, v) ∝ 1/d(u) + 1/d(v) and takes
@@ -65,18 +66,35 @@ type edgeDrawer struct {
 	g      *graph.Graph
 	table  *alias
 	target []uint32
-	budget int
+	drawn  []uint32
+	ends   []uint32
+	ahead  []int64
 }
 
 func (d *edgeDrawer) draw(s *nodeSet, _ ID, key rng.Key) {
 	if d.table == nil {
 		return
 	}
-	for i := range d.budget {
-		e := d.table.draw(key, uint64(i))
-		s.add(d.g.Indices[e])
-		s.add(d.target[e])
+	d.table.draws(d.drawn, key)
+	d.prefetch(0)
+	d.ends = d.ends[:0]
+	for i, e := range d.drawn {
+		if i%groupRows == 0 {
+			d.prefetch(i + groupRows)
+		}
+		d.ends = append(d.ends, d.g.Indices[e], d.target[e])
 	}
+	s.addAll(d.ends)
+}
+
+// prefetch asks for both ends of the group of edges that begins at i.
+func (d *edgeDrawer) prefetch(i int) {
+	d.ahead = d.ahead[:0]
+	for _, e := range d.drawn[min(i, len(d.drawn)):min(i+groupRows, len(d.drawn))] {
+		d.ahead = append(d.ahead, int64(e))
+	}
+	prefetchIndices(d.g.Indices, d.ahead)
+	prefetchIndices(d.target, d.ahead)
 }
 
 func prepareWalk(p *Prepared) error {
@@ -105,8 +123,8 @@ func (d *walkDrawer) draw(s *nodeSet, _ ID, key rng.Key) {
 	step := key.With(0)
 	for i := range d.at {
 		d.at[i] = uint32(step.Uintn(uint64(i), uint64(d.g.NumNodes())))
-		s.add(d.at[i])
 	}
+	s.addAll(d.at)
 	// All walks go one step at a time, so that their loads overlap: each was
 	// asked for while those of all walks before it were.
 	d.pos = resize(d.pos, d.roots)
