@@ -52,6 +52,15 @@ func (m *Model) BindFeatures(f *graph.Features) {
 // SparseInput reports whether BindFeatures found the features to be sparse.
 func (m *Model) SparseInput() bool { return m.sparse != nil }
 
+// SparseBytes returns how many bytes the copy of sparse features takes; 0 if there
+// is none.
+func (m *Model) SparseBytes() int64 {
+	if m.sparse == nil {
+		return 0
+	}
+	return 8*int64(cap(m.sparse.Indptr)) + 4*int64(cap(m.sparse.Indices)) + 4*int64(cap(m.sparse.Values))
+}
+
 // sparseTable returns the bound table's non-zero values if f is that table and
 // they are few.
 func (m *Model) sparseTable(f *graph.Features) *cpu.Sparse[float32] {

@@ -28,10 +28,32 @@ func (r *Runtime) sizes() scheduler.Sizes {
 		s.FeaturesCopy = r.data.copied
 	}
 	if r.model != nil {
-		s.SparseInput = r.model.SparseInput()
+		s.SparseInput, s.SparseBytes = r.model.SparseInput(), r.model.SparseBytes()
+		r.activations(&s)
 		s.OutDim, s.Parameters = r.cfg.outputs(ds), int64(r.model.Layout().Len())
 	}
 	return s
+}
+
+// activations says what the model keeps of a batch, besides what every model does.
+func (r *Runtime) activations(s *scheduler.Sizes) {
+	c := &r.cfg
+	switch c.Model {
+	case "gat", "gatv2":
+		s.Heads = max(c.Heads, 1)
+	case "gcn":
+		s.Wide += max(c.Hidden, s.InDim)
+	case "gin": // its norm, too, which is there unless it is taken away
+		s.Wide += 8 * c.Hidden
+	case "mixhop": // a block's values are those of several powers
+		s.Wide += max(c.Hidden, s.InDim) * c.Blocks() / max(c.Layers, 1)
+	}
+	if c.Norm == "batch" || c.Norm == "layer" {
+		s.Wide += 4 * c.Hidden
+	}
+	if c.JumpingKnowledge != "" {
+		s.Wide += 4 * c.Hidden * c.Layers
+	}
 }
 
 // request returns what the user fixed.

@@ -36,6 +36,9 @@ type Sizes struct {
 	Source        string // where feature rows are read from: ram, mmap, disk or throttled:…
 	RowBytes      int64  // of a stored row; 0: there are no features
 	SparseInput   bool   // the model holds the features' non-zero values
+	SparseBytes   int64  // of them
+	Heads         int    // of attention; 0: none
+	Wide          int    // values of a destination that the model keeps besides: of norms, perceptrons, powers
 	Inputs        int64  // the most distinct input nodes of the batches that were sampled beforehand; 0: none were
 	NewRows       int64  // the most of them that the batch before did not have
 	CachedRows    int64  // of the cache; of two generations of it, for gns
@@ -218,6 +221,9 @@ func (p *Plan) memory(s Sizes, whole bool) {
 		}
 		src[l] = n
 	}
+	if s.SparseInput {
+		add("node features: the values that are not zero, which the model holds", s.SparseBytes, false)
+	}
 	var batch, activations int64
 	for l := range s.Layers {
 		in, out := int64(s.Hidden), int64(s.Hidden)
@@ -231,7 +237,16 @@ func (p *Plan) memory(s Sizes, whole bool) {
 			batch = plus(batch, plus(times(8, dst[l]+1), times(4, edges[l])))
 		}
 		// Aggregate and its gradient, output and its gradient, transposed pattern.
-		floats := plus(plus(times(2*(in+out), dst[l]), times(3, edges[l])), times(2, src[l]))
+		floats := plus(plus(times(3*(in+out)+int64(s.Wide), dst[l]), times(6, edges[l])), times(6, src[l]))
+		if s.Heads > 0 {
+			// Sources are transformed; the last layer's heads are as wide as the output.
+			if l == 0 {
+				out *= int64(s.Heads)
+			}
+			floats = plus(floats, plus(times(3*out, src[l]), times(6*int64(s.Heads), plus(edges[l], dst[l]))))
+		} else if i, o, e := float64(in), float64(out), float64(edges[l]); float64(src[l])*i*o+e*o < e*i+float64(dst[l])*i*o {
+			floats = plus(floats, times(3*out, src[l])) // multiplied before it is aggregated (ALGORITHMS 8)
+		}
 		activations = plus(activations, times(4, floats))
 	}
 	if !whole {

@@ -1,0 +1,147 @@
+package runtime
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"github.com/gnnactor/gnnactor/actors"
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/sampling"
+)
+
+// held returns the bytes in the arrays that can be reached from v, but for those
+// seen before.
+func held(v reflect.Value, seen map[unsafe.Pointer]bool) (total int64) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if v.IsNil() || seen[v.UnsafePointer()] {
+			return 0
+		}
+		seen[v.UnsafePointer()] = true
+		return held(v.Elem(), seen)
+	case reflect.Interface:
+		if v.IsNil() {
+			return 0
+		}
+		return held(v.Elem(), seen)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			total += held(v.Field(i), seen)
+		}
+	case reflect.Array:
+		for i := range v.Len() {
+			total += held(v.Index(i), seen)
+		}
+	case reflect.Slice:
+		if v.Cap() == 0 || seen[v.UnsafePointer()] {
+			return 0
+		}
+		seen[v.UnsafePointer()] = true
+		total = int64(v.Cap()) * int64(v.Type().Elem().Size())
+		switch v.Type().Elem().Kind() {
+		case reflect.Pointer, reflect.Interface, reflect.Struct, reflect.Slice, reflect.Array:
+			for i := range v.Len() {
+				total += held(v.Index(i), seen)
+			}
+		}
+	}
+	return total
+}
+
+// term returns a term of the plan's peak.
+func term(t *testing.T, r *Runtime, what string) int64 {
+	t.Helper()
+	for _, m := range r.plan.Memory {
+		if strings.HasPrefix(m.What, what) {
+			return m.Bytes
+		}
+	}
+	t.Fatalf("the plan has no term %q", what)
+	return 0
+}
+
+// What a trainer holds for its batches is no more than the plan's peak says, and
+// not a small part of it, for every model.
+func TestPeakCountsActivations(t *testing.T) {
+	ds, err := graph.RMAT(graph.RMATOptions{Scale: 17, Edges: 1 << 21, FeatureDim: 64, Classes: 17, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, set := range map[string]func(*Config){
+		"sage": func(*Config) {}, "sage-max": func(c *Config) { c.Aggregation = "max" },
+		"gcn": func(c *Config) { c.Model = "gcn" }, "gin": func(c *Config) { c.Model = "gin" },
+		"gat": func(c *Config) { c.Model, c.Heads = "gat", 4 }, "gatv2": func(c *Config) { c.Model, c.Heads = "gatv2", 4 },
+		"mixhop": func(c *Config) { c.Model, c.Hops = "mixhop", 2 },
+		"narrow": func(c *Config) { c.Hidden, c.Fanouts = 4, []int{15, 15} },
+		"jk":     func(c *Config) { c.JumpingKnowledge = "cat" }, "batchnorm": func(c *Config) { c.Norm = "batch" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := DefaultConfig()
+			c.Dataset, c.Layers, c.Fanouts, c.BatchSize, c.Hidden, c.Threads = ds, 2, []int{5, 5}, 256, 32, 2
+			set(&c)
+			if n := c.Blocks(); n > len(c.Fanouts) {
+				c.Fanouts = []int{3, 3, 3, 3}[:n]
+			}
+			r, err := Start(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Stop()
+			seen := map[unsafe.Pointer]bool{}
+			exec := cpu.NewExec(r.pool, r.set)
+			for _, x := range []any{r.model, r.pool, exec, ds} {
+				held(reflect.ValueOf(x), seen)
+			}
+			e := r.model.NewEngine(exec)
+			w := &worker{engine: e, ds: ds}
+			u := newUpdater(r, r.params)
+			grad := make([]float32, len(u.Params()))
+			s, x := r.newSampler(), new(sampling.Batch)
+			order := sampling.Order(ds.Train, c.Seed, 0)
+			for i := range 4 {
+				x.Reset()
+				x.ID = sampling.ID{Phase: "train", Batch: i, Of: 1}
+				if err := s.Sample(x, x.ID.Key(c.Seed), sampling.Cut(order, c.BatchSize, 1, i, 0)); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := w.Gradient(grad, u.Params(), x, nil, actors.Key(c.Seed, x.ID)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, planned := held(reflect.ValueOf(e), seen), term(t, r, "activations")
+			if got == 0 || got > planned || planned > 4*got {
+				t.Errorf("an engine holds %d bytes, and the peak counts %d", got, planned)
+			}
+		})
+	}
+}
+
+// The copy that the model makes of sparse features is part of the peak.
+func TestPeakCountsSparseFeatures(t *testing.T) {
+	ds := *graph.Builtin()
+	const cols = 1024
+	n := ds.Graph.NumNodes()
+	x := make([]float32, n*cols)
+	nonzero := int64(0)
+	for i := 0; i < len(x); i += 97 {
+		x[i] = 1
+		nonzero++
+	}
+	ds.NodeFeatures = graph.NewFeatures(n, cols, x)
+	c := DefaultConfig()
+	c.Dataset = &ds
+	r, err := Start(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Stop()
+	if !r.model.SparseInput() {
+		t.Fatal("one value of 97 is not zero, and the model does not hold them")
+	}
+	if got := term(t, r, "node features: the values that are not zero"); got < 8*nonzero {
+		t.Errorf("%d bytes for %d values and their columns", got, nonzero)
+	}
+}
