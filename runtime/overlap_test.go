@@ -2,12 +2,14 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/gnnactor/gnnactor/actors"
+	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
@@ -58,7 +60,8 @@ func pipeline(b *testing.B, r *Runtime, epochs int) []time.Duration {
 // BenchmarkOverlap compares an epoch with its stages run alone, on the same
 // batches and threads: compute alone, and load alone over a link that is made as
 // fast as compute (equal) or three times as slow (slow). With features in memory
-// it compares the plan that brings rows to a slab with the one that does not.
+// it compares the plan's epoch with loops written by hand, without actors: one that
+// does one thing after the other, and one that samples ahead.
 func BenchmarkOverlap(b *testing.B) {
 	const batches, repeats = 160, 5
 	ds := overlapData(b, 20, 16_000_000, batches*256)
@@ -146,12 +149,13 @@ func BenchmarkOverlap(b *testing.B) {
 	copying := loadAlone(memory)
 	memory.Close()
 	computeAlone()
-	var compute []float64
+	var computed []float64
+	before := cpuTime(b)
 	for range repeats {
-		compute = append(compute, computeAlone().Seconds())
+		computed = append(computed, computeAlone().Seconds())
 	}
-	alone := median(compute)
-	b.Logf("%d batches: sampling alone %.2f s, compute alone %.2f s, %.0f MB to load, their copy %.2f s", batches, sampled.Seconds(), alone, float64(bytes)/1e6, copying.Seconds())
+	alone, computeCPU := median(computed), (cpuTime(b)-before).Seconds()/repeats
+	b.Logf("%d batches: sampling alone %.2f s, compute alone %.2f s (%.2f CPU s), %.0f MB to load, their copy %.2f s", batches, sampled.Seconds(), alone, computeCPU, float64(bytes)/1e6, copying.Seconds())
 
 	for _, show := range []struct {
 		name  string
@@ -182,23 +186,80 @@ func BenchmarkOverlap(b *testing.B) {
 		})
 	}
 	b.Run("ram", func(b *testing.B) {
-		moved := start("", "on")
-		defer moved.Stop()
 		pipeline(b, ram, 1)
-		pipeline(b, moved, 1)
-		var planned, ratios []float64
+		w := &worker{engine: ram.model.NewEngine(cpu.NewExec(ram.pool, ram.set)), ds: ds}
+		var planned, loop, overlapped []float64
 		for b.Loop() {
 			for range repeats {
 				// The plan's own choice for features in memory is the fused gather.
-				fused, slabbed := pipeline(b, ram, 1), pipeline(b, moved, 1)
-				planned = append(planned, fused[len(fused)-1].Seconds())
-				ratios = append(ratios, slabbed[len(slabbed)-1].Seconds()/fused[len(fused)-1].Seconds())
+				at := pipeline(b, ram, 1)
+				planned = append(planned, at[len(at)-1].Seconds())
+				loop = append(loop, byHand(b, ram, w, sampler, 0).Seconds())
+				overlapped = append(overlapped, byHand(b, ram, w, sampler, 2).Seconds())
 			}
 		}
-		b.ReportMetric(median(planned), "fused-epoch-s")
-		b.ReportMetric(median(planned)/alone, "fused-epoch/compute-alone")
-		b.ReportMetric(median(ratios), "slab/fused")
+		b.ReportMetric(median(slices.Clone(planned)), "pipeline-s")
+		b.ReportMetric(median(planned)/median(loop), "pipeline/loop")
+		b.ReportMetric(median(planned)/median(overlapped), "pipeline/overlapped-loop")
+		b.ReportMetric(median(planned)/alone, "pipeline/compute-alone")
 	})
+}
+
+// byHand trains an epoch of r's without actors, and returns how long it took: one
+// batch is sampled, computed and applied after the other, or, with ahead above 0,
+// sampled by another goroutine up to so many batches ahead.
+func byHand(b *testing.B, r *Runtime, w *worker, sampler sampling.Sampler, ahead int) time.Duration {
+	began := time.Now()
+	order := sampling.Order(r.data.ds.Train, r.cfg.Seed, 0)
+	u := newUpdater(r, r.params)
+	grad := make([]float32, len(u.Params()))
+	n := sampling.NumBatches(len(order), r.cfg.BatchSize)
+	sample := func(x *sampling.Batch, i int) error {
+		x.Reset()
+		x.ID = sampling.ID{Phase: "train", Batch: i, Of: 1}
+		return sampler.Sample(x, x.ID.Key(r.cfg.Seed), sampling.Cut(order, r.cfg.BatchSize, 1, i, 0))
+	}
+	step := func(x *sampling.Batch) error {
+		s, err := w.Gradient(grad, u.Params(), x, nil, actors.Key(r.cfg.Seed, x.ID))
+		if err == nil {
+			compute.Divide(grad, float32(s.Weight))
+			u.Apply(grad)
+		}
+		return err
+	}
+	if ahead == 0 {
+		x := new(sampling.Batch)
+		for i := range n {
+			if err := errors.Join(sample(x, i), step(x)); err != nil {
+				b.Fatal(err)
+			}
+		}
+		return time.Since(began)
+	}
+	free, ready, failed := make(chan *sampling.Batch, ahead), make(chan *sampling.Batch, ahead), error(nil)
+	for range ahead {
+		free <- new(sampling.Batch)
+	}
+	go func() {
+		defer close(ready)
+		for i := range n {
+			x := <-free
+			if failed = sample(x, i); failed != nil {
+				return
+			}
+			ready <- x
+		}
+	}()
+	for x := range ready {
+		if err := step(x); err != nil {
+			b.Fatal(err)
+		}
+		free <- x
+	}
+	if failed != nil {
+		b.Fatal(failed)
+	}
+	return time.Since(began)
 }
 
 // BenchmarkGenerationSwitch reports the longest gap between two batches around a
