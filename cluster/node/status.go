@@ -15,6 +15,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/control"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
+	"github.com/gnnactor/gnnactor/internal/bounded"
 )
 
 // Progress is how far a node's training is.
@@ -175,6 +176,9 @@ func (s *Status) member(m *membership.Info, v *membership.View) {
 }
 
 func decodeStatus(b []byte) (s Status, err error) {
+	if err := bounded.Check(b); err != nil {
+		return Status{}, fmt.Errorf("node: a status: %w", err)
+	}
 	d := msgpack.NewDecoder(bytes.NewReader(b))
 	if err := d.Decode(&s); err != nil {
 		return Status{}, fmt.Errorf("node: a status: %w", err)
@@ -210,6 +214,9 @@ func Look(ctx context.Context, cluster string, v *membership.View, keeper *certs
 	b, err := visitAny(ctx, cluster, v, keeper, kindStatus, nil)
 	if err != nil {
 		return nil, err
+	}
+	if err := bounded.Check(b); err != nil {
+		return nil, fmt.Errorf("node: a status: %w", err)
 	}
 	var all []Status
 	if err := msgpack.Unmarshal(b, &all); err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/internal/bounded"
 )
 
 // hello is what the members of a group tell each other before its first step.
@@ -38,6 +39,9 @@ func (h *hello) encode() ([]byte, error) {
 func decodeHello(b []byte) (h hello, err error) {
 	if len(b) > maxHello {
 		return h, fmt.Errorf("%d bytes; at most %d", len(b), maxHello)
+	}
+	if err := bounded.Check(b); err != nil {
+		return h, err
 	}
 	r := bytes.NewReader(b)
 	d := msgpack.NewDecoder(r)

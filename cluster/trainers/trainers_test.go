@@ -323,6 +323,7 @@ func FuzzHello(f *testing.F) {
 		}
 		f.Add(b)
 	}
+	f.Add([]byte{0x81, 0xa1, 'l', 0xdd, 0xff, 0xff, 0xff, 0xff}) // a lineage of 4 billion groups
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, err := decodeHello(b)
 		if err != nil {
