@@ -90,6 +90,7 @@ type core[T cpu.Float] struct {
 	places     []Tensor     // of params
 	params     []*Value[T]  // of all layers and the head, backs ctx[i].params
 	headParams []*Value[T]
+	linkParams []*Value[T] // of the link decoder; nil: the dot product
 	jumps      []*Value[T] // results of the convolutions, for jumping knowledge
 	labels     Arena[int32]
 	bits       Arena[uint8]
@@ -125,6 +126,9 @@ func newCore[T cpu.Float](m *Model, x *cpu.Exec, record bool) *core[T] {
 		}
 	}
 	c.headParams, _ = place(headParams(m.spec))
+	if p := linkParams(m.spec); p != nil {
+		c.linkParams, _ = place(p)
+	}
 	return c
 }
 

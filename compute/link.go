@@ -10,7 +10,7 @@ import (
 )
 
 // Link is a pair of nodes that an edge joins, or does not. Its score is the dot
-// product of their embeddings, the model's outputs.
+// product of their embeddings, the model's outputs, or what Spec.LinkDecoder says.
 type Link struct {
 	Src, Dst uint32
 	Positive bool
@@ -49,7 +49,7 @@ func (c *core[T]) linkLoss(y *Value[T], links []Link) Stats {
 			labels[i] = 1
 		}
 	}
-	score := t.RowSums(t.Multiply(t.Rows(y, src), t.Rows(y, dst)))
+	score := c.score(y, src, dst)
 	var g cpu.Matrix[T]
 	if score.needs {
 		g, _ = score.gradient()
@@ -59,7 +59,7 @@ func (c *core[T]) linkLoss(y *Value[T], links []Link) Stats {
 		TruePositive: d.TruePositive, FalsePositive: d.FalsePositive, FalseNegative: d.FalseNegative}
 }
 
-// LinkScores returns the score of every link, given the embeddings of its nodes:
+// LinkScores returns the dot product of every link, given the embeddings of its nodes:
 // Src and Dst are rows of embeddings. AUC takes them.
 func LinkScores(embeddings cpu.Matrix[float32], links []Link) []float32 {
 	scores := make([]float32, len(links))

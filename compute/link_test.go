@@ -93,9 +93,9 @@ func TestLinkTraining(t *testing.T) {
 // by differences in float64: links that share nodes, join a node with itself and
 // end at isolated nodes; a single node; no link at all.
 func TestLinkGradient(t *testing.T) {
-	for _, n := range []int{1, 2, 13} {
+	for i, n := range []int{1, 2, 13, 1, 2, 13} {
 		g := randomGraph(n, 2, false, 8)
-		m := mustModel(t, Spec{Model: "sage", Layers: 1, InDim: 3, OutDim: 5}, g)
+		m := mustModel(t, Spec{Model: "sage", Layers: 1, InDim: 3, OutDim: 5, LinkDecoder: []string{"dot", "mlp"}[i/3], Activation: "elu"}, g)
 		c := newCore[float64](m, testExec(t, 2, cpu.Go), true)
 		var links []Link
 		for i := range 2 * n {

@@ -48,6 +48,7 @@ func newModel(spec Spec, g *graph.Graph, custom func(i, in, out int) Layer[float
 		params = append(params, l.allParams()...)
 	}
 	params = append(params, headParams(spec)...)
+	params = append(params, linkParams(spec)...)
 	var err error
 	if m.layout, err = NewLayout(params); err != nil {
 		return nil, err

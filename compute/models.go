@@ -80,6 +80,10 @@ type Spec struct {
 	// the convolutions, which then all have width Hidden. 0: none, but for one
 	// with JumpingKnowledge, mixhop and concatenating sage.
 	Decoder int `json:"decoder,omitempty"`
+	// LinkDecoder makes a score of two nodes' outputs in link prediction: dot (also
+	// if empty), their dot product, or mlp, two linear layers with the activation
+	// between, OutDim wide, of their product element by element.
+	LinkDecoder string `json:"link_decoder,omitempty"`
 
 	bare   bool // the last convolution is the output, whatever the model: golden files
 	concat bool // of heads in the output layer, too: golden files
@@ -104,6 +108,7 @@ func (s *Spec) validate(custom bool) error {
 	oneOf("aggregation", s.Aggregation, "mean", "max", "sum")
 	oneOf("combine", s.Combine, "add", "concat")
 	check(!s.concatenates() || s.Hidden%2 == 0, "hidden width %d is odd; combine concat gives a node and its neighbours half each", s.Hidden)
+	oneOf("link decoder", s.LinkDecoder, "dot", "mlp")
 	oneOf("norm", s.Norm, "layer", "batch")
 	oneOf("activation", s.Activation, "relu", "leaky-relu", "elu")
 	oneOf("gcn norm", s.GCNNorm, "graph", "block")

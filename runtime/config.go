@@ -91,6 +91,10 @@ type Config struct {
 	// DecoderLayers is the number of linear layers after the convolutions, which
 	// are then all Hidden wide; 0: none, but for one with JumpingKnowledge.
 	DecoderLayers int `yaml:"decoder-layers"`
+	// LinkDecoder makes a score of two embeddings in task link: dot, their dot product
+	// (also if empty), or mlp, two linear layers with the activation between, of their
+	// product element by element.
+	LinkDecoder string `yaml:"link-decoder"`
 	// Precision is what the factors of dense products are rounded to: float32 (also
 	// if empty), or bf16, whose sums and everything else stay float32. bf16 needs a
 	// processor with AVX512_BF16, or the portable kernels (GNNACTOR_SIMD=go). Sparse

@@ -78,7 +78,7 @@ func (r *Runtime) EvaluateLinks(ctx context.Context, split Links) (LinkMetrics, 
 	if err != nil {
 		return LinkMetrics{}, err
 	}
-	return r.links.measure(out, r.linksOf(split)), nil
+	return r.measureLinks(params, out, r.linksOf(split)), nil
 }
 
 // nodesOnly reports that the task has no classes.
@@ -89,8 +89,9 @@ func (r *Runtime) nodesOnly(what string) error {
 	return nil
 }
 
-// measure scores the given links by the embeddings of all nodes.
-func (l *links) measure(embeddings cpu.Matrix[float32], which []uint32) LinkMetrics {
+// measureLinks scores the given links by the embeddings of all nodes.
+func (r *Runtime) measureLinks(params []float32, embeddings cpu.Matrix[float32], which []uint32) LinkMetrics {
+	l := r.links
 	m := LinkMetrics{Count: len(which)}
 	if len(which) == 0 {
 		return LinkMetrics{AUC: math.NaN(), MRR: math.NaN(), Hits10: math.NaN(), Loss: math.NaN()}
@@ -100,6 +101,10 @@ func (l *links) measure(embeddings cpu.Matrix[float32], which []uint32) LinkMetr
 	var positive []bool
 	var ends []uint32
 	var pairs []compute.Link
+	var s []float32
+	x := r.exec()
+	defer r.releaseExec(x)
+	scorer := r.model.NewLinkScorer(x)
 	for _, i := range which {
 		u, v := l.pair(i)
 		ends = l.appendNegatives(ends[:0], key, i, rankedAgainst)
@@ -107,7 +112,7 @@ func (l *links) measure(embeddings cpu.Matrix[float32], which []uint32) LinkMetr
 		for k := 0; k < len(ends); k += 2 {
 			pairs = append(pairs, compute.Link{Src: ends[k], Dst: ends[k+1]})
 		}
-		s := compute.LinkScores(embeddings, pairs)
+		s = scorer.Scores(s[:0], params, embeddings, pairs)
 		rank := 1.0
 		for _, x := range s[1:] {
 			switch {

@@ -138,9 +138,11 @@ func (c *Config) validateLinks(check func(ok bool, format string, args ...any), 
 	check(c.Negatives >= 0, "negatives: %d must be at least 1, or 0 for the default of 1", c.Negatives)
 	if c.Task != "link" {
 		check(c.Negatives == 0, "negatives: are drawn for task link alone")
+		check(c.LinkDecoder == "", "link-decoder: is for task link alone")
 		check(!c.KeepTargetEdges, "keep-target-edges: is for task link alone")
 		return
 	}
+	oneOf("link-decoder", c.LinkDecoder, "", "dot", "mlp")
 	check(slices.Contains(linkSamplers, c.Sampler), "sampler: %s does not start from given nodes, and task link needs the ends of edges; choose one of %v", c.Sampler, linkSamplers)
 	check(!c.EdgeFeatures, "edge-features: are not read in task link; leave the setting out")
 	check(c.SamplerOptions["temporal"] == "" || c.SamplerOptions["temporal"] == "false", "sampler-options: temporal does not go with task link")

@@ -156,6 +156,9 @@ func TestLinkBits(t *testing.T) {
 	for _, name := range linkSamplers {
 		c := linkConfig()
 		c.Sampler, c.Epochs = name, 2
+		if name == "labor" {
+			c.LinkDecoder = "mlp"
+		}
 		first := started(t, c)
 		done := trained(t, first)
 		want := first.ParametersSHA256()
@@ -203,7 +206,7 @@ func TestLinkBits(t *testing.T) {
 			t.Errorf("%s: evaluated to %v, trained to %v", name, m.AUC, done.TestAccuracy)
 		}
 		other := linkConfig()
-		other.Sampler, other.Epochs, other.Negatives = name, 2, 3
+		other.Sampler, other.Epochs, other.Negatives, other.LinkDecoder = name, 2, 3, c.LinkDecoder
 		r = started(t, other)
 		trained(t, r)
 		if r.ParametersSHA256() == want {
@@ -232,6 +235,11 @@ func TestLinksAreLearnt(t *testing.T) {
 		return m
 	}
 	with := test(c)
+	decoded := c
+	decoded.LinkDecoder = "mlp"
+	if m := test(decoded); m.AUC < 0.7 || m.Hits10 < 0.3 {
+		t.Errorf("test links with a decoder: %+v", m)
+	}
 	c.Dataset = graph.Builtin()
 	c.Layer = func(_, in, out int) compute.Layer[float32] { return ownFeatures{in, out} }
 	c.Model = "own features"

@@ -229,7 +229,7 @@ func (c *Config) modelSpec(ds *graph.Dataset) compute.Spec {
 		InDim: ds.NodeFeatures.Cols, OutDim: c.outputs(ds),
 		Aggregation: c.Aggregation, Combine: c.Combine, Heads: c.Heads, AttentionDropout: c.AttentionDropout,
 		Activation: c.Activation, Norm: c.Norm, Residual: c.Residual, JumpingKnowledge: c.JumpingKnowledge, Hops: c.Hops,
-		GCNNorm: c.GCNNorm, TrainEps: c.TrainEps, ScaleSums: c.ScaleSums, WeightAttention: c.WeightAttention, Decoder: c.DecoderLayers,
+		GCNNorm: c.GCNNorm, TrainEps: c.TrainEps, ScaleSums: c.ScaleSums, WeightAttention: c.WeightAttention, Decoder: c.DecoderLayers, LinkDecoder: c.LinkDecoder,
 	}
 	if c.EdgeFeatures {
 		s.EdgeDim = ds.EdgeFeatures.Cols

@@ -150,6 +150,7 @@ func (c *configFlags) takeShape(cfg *runtime.Config) error {
 		"model": spec.Model, "hidden": spec.Hidden, "aggregation": spec.Aggregation, "combine": spec.Combine, "heads": spec.Heads, "hops": spec.Hops,
 		"norm": spec.Norm, "residual": spec.Residual, "jumping-knowledge": spec.JumpingKnowledge,
 		"activation": spec.Activation, "decoder-layers": spec.Decoder, "edge-features": spec.EdgeDim > 0, "train-eps": spec.TrainEps,
+		"link-decoder": spec.LinkDecoder,
 	} {
 		if !said(name) {
 			field(cfg, name).Set(reflect.ValueOf(saved))

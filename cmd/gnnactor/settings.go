@@ -61,6 +61,7 @@ var settings = []setting{
 	{"residual", modelGroup, "add a convolution's input to its result"},
 	{"jumping-knowledge", modelGroup, "output from all convolutions: cat, max or last (default: from the last alone)"},
 	{"decoder-layers", modelGroup, "linear layers after the convolutions; 0: none, but for one with --jumping-knowledge"},
+	{"link-decoder", modelGroup, "with --task link: `HOW` two embeddings make a score: dot (default), mlp (two linear layers of their product)"},
 	{"precision", modelGroup, "`NAME` of what factors of dense products are rounded to: float32 (default), or bf16, on processors with AVX512_BF16"},
 	{"params", modelGroup, "safetensors `FILE` with the parameters to start from"},
 
