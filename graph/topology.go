@@ -21,6 +21,9 @@ func OpenTopology(dir string) (*Store, error) {
 	return s, nil
 }
 
+// Manifest is the name of the file that makes a directory a store.
+const Manifest = manifestFile
+
 // Files returns the names of the store's files, the manifest last: who copies
 // them in this order has no store until all are there. Without values the
 // copy is one for OpenTopology.

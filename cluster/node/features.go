@@ -21,6 +21,9 @@ type Features struct {
 	all    features.Store
 }
 
+// ErrNoPartition: the store has not the partition that the run's shards are.
+var ErrNoPartition = errors.New("node: no such partition")
+
 // Shards says how a run's features are cut up.
 type Shards struct {
 	Method   string // a method of package partition; hash and contiguous are computed, others are saved with the store
@@ -38,8 +41,8 @@ func (o *Shards) Deal(ds *graph.Dataset) (part []uint32, sum string, err error) 
 	default:
 		p := ds.Partition(o.Method, o.Parts)
 		if p == nil {
-			return nil, "", fmt.Errorf("node: %s has no partition %s of %d parts; make it with 'gnnactor partition --method %s --parts %d', or share by hash:%d",
-				ds.Name, o.Method, o.Parts, o.Method, o.Parts, o.Parts)
+			return nil, "", fmt.Errorf("%w: %s has none by %s of %d parts; make it with 'gnnactor partition --method %s --parts %d', or share by hash:%d",
+				ErrNoPartition, ds.Name, o.Method, o.Parts, o.Method, o.Parts, o.Parts)
 		}
 		part = p.Cluster
 	}
@@ -71,8 +74,8 @@ func (n *Node) Share(ctx context.Context, r *Run, dir string, o Shards) (_ *Feat
 		return nil, err
 	}
 	if sum != r.Map {
-		return nil, fmt.Errorf("%w: its %d shards by %s are others than those of %s here; copy the partition of node %s, or share by hash:%d",
-			ErrOtherRun, o.Parts, o.Method, dir, r.Node, o.Parts)
+		return nil, fmt.Errorf("%w: %w: its %d shards by %s are others than those of %s here; copy the partition of node %s, or share by hash:%d",
+			ErrOtherRun, ErrNoPartition, o.Parts, o.Method, dir, r.Node, o.Parts)
 	}
 	if ds.NodeFeatures == nil {
 		return nil, fmt.Errorf("node: %s has no node features to share out", dir)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/gnnactor/gnnactor/cluster/fetch"
@@ -12,15 +13,32 @@ import (
 	"github.com/gnnactor/gnnactor/graph"
 )
 
-// Serve lets the other nodes copy the store in dir, which this node has opened
-// as s: with the values of the node features or without.
-func (n *Node) Serve(ctx context.Context, dir string, s *graph.Store, values bool) error {
-	fetch.Serve(n.Plane, dir, s.Files(values))
+// Serve lets the other nodes copy the store in dir, with the values of the node
+// features or without.
+func (n *Node) Serve(ctx context.Context, dir string, values bool) error {
+	s, err := openData(dir)
+	if err != nil {
+		return err
+	}
+	names := s.Files(values)
+	if err := s.Close(); err != nil {
+		return err
+	}
+	fetch.Serve(n.Plane, dir, names)
 	return n.Member.Announce(ctx, func(i *membership.Info) { i.Files = true })
 }
 
 // again is how long a copy that nobody could serve is left until the next try.
 const again = 300 * time.Millisecond
+
+// Forget makes Files copy again what has changed elsewhere, such as a store's
+// partitions.
+func Forget(dir string) error {
+	if err := os.Remove(filepath.Join(dir, graph.Manifest)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("node: %w", err)
+	}
+	return nil
+}
 
 // Files sees to it that dir holds the store of the run's data, with the values
 // of the node features or at least without: a copy of what other nodes serve, which goes on where

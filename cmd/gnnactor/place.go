@@ -16,7 +16,6 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/node"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
-	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
@@ -27,7 +26,6 @@ type place struct {
 	node     *node.Node
 	team     *trainers.Trainers
 	features *node.Features
-	served   *graph.Store
 	epochs   int
 	given    bool // what it held is with the others, or not needed any more
 
@@ -129,41 +127,51 @@ func (c *clusterFlags) bring(ctx context.Context, p *place, r *node.Run, cfg *ru
 	if r.Data == "" {
 		return nil
 	}
-	if cfg.Data == "" {
+	copies := cfg.Data == ""
+	if copies {
 		cfg.Data, cfg.Format = filepath.Join(c.dir, "store"), "store"
-		said := time.Now()
-		err := p.node.Files(ctx, r, cfg.Data, c.shards == "", func(f fetch.Progress) {
-			if time.Since(said) > time.Second {
-				said = time.Now()
-				p.a.logf("copying the data: %s of %s", formatBytes(f.Bytes), formatBytes(f.Total))
-			}
-		})
-		if err != nil {
+		if err := c.copy(ctx, p, r, cfg.Data); err != nil {
 			return err
 		}
-		p.a.logf("the data lies in %s", cfg.Data)
 	}
-	open := graph.Open
-	if c.shards != "" {
-		open = graph.OpenTopology
-	}
-	var err error
-	if p.served, err = open(cfg.Data); err != nil {
-		return err
-	}
-	if err := p.node.Serve(ctx, cfg.Data, p.served, c.shards == ""); err != nil || c.shards == "" {
-		return err
+	if c.shards == "" {
+		return p.node.Serve(ctx, cfg.Data, true)
 	}
 	o, err := parseShards(c.shards, nil)
 	if err != nil {
 		return err
 	}
 	o.Replicas = c.replicas
-	if p.features, err = p.node.Share(ctx, r, cfg.Data, o); err != nil {
+	p.features, err = p.node.Share(ctx, r, cfg.Data, o)
+	if copies && errors.Is(err, node.ErrNoPartition) { // of an older copy
+		if err := errors.Join(node.Forget(cfg.Data), c.copy(ctx, p, r, cfg.Data)); err != nil {
+			return err
+		}
+		p.features, err = p.node.Share(ctx, r, cfg.Data, o)
+	}
+	if err != nil {
+		return err
+	}
+	if err := p.node.Serve(ctx, cfg.Data, false); err != nil {
 		return err
 	}
 	cfg.Rows = p.features.Store()
 	return p.features.Ready(ctx)
+}
+
+// copy brings the store of the run to dir.
+func (c *clusterFlags) copy(ctx context.Context, p *place, r *node.Run, dir string) error {
+	said := time.Now()
+	err := p.node.Files(ctx, r, dir, c.shards == "", func(f fetch.Progress) {
+		if time.Since(said) > time.Second {
+			said = time.Now()
+			p.a.logf("copying the data: %s of %s", formatBytes(f.Bytes), formatBytes(f.Total))
+		}
+	})
+	if err == nil {
+		p.a.logf("the data lies in %s", dir)
+	}
+	return err
 }
 
 // context returns what training runs under: an interrupt does not end it, but
@@ -294,11 +302,7 @@ func (p *place) leave(err error) error {
 	if p.features != nil && !p.given {
 		err = errors.Join(err, p.handOver())
 	}
-	err = errors.Join(err, p.node.Leave(context.Background()))
-	if p.served != nil {
-		err = errors.Join(err, p.served.Close())
-	}
-	return err
+	return errors.Join(err, p.node.Leave(context.Background()))
 }
 
 // handing is how long a node that failed stays for the others to take its shards.
