@@ -1,0 +1,50 @@
+package trainers
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/cluster/reduce"
+)
+
+// Whatever is written down as a group, or as what was published, it is a group or
+// an error.
+func FuzzGroup(f *testing.F) {
+	p, err := dataplane.Listen(dataplane.Options{Cluster: "test", Node: "a", Listen: "127.0.0.1:0"})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(p.Close)
+	s := reduce.NewService(p)
+	f.Add([]byte(`{"members":[{"node":"a","epoch":1},{"node":"b","epoch":2}]}`))
+	f.Add([]byte(`{"members":[{"node":"a","epoch":1},{"node":"a","epoch":-1}]}`))
+	f.Add([]byte(`{"file":"step-1.safetensors","sha256":"00","step":1,"group":2}`))
+	f.Add([]byte(`{"members":null}`))
+	id := uint64(0)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var pub Published
+		if json.Unmarshal(b, &pub) == nil {
+			if again, err := json.Marshal(&pub); err != nil || again == nil {
+				t.Fatal(err)
+			}
+		}
+		var r record
+		if json.Unmarshal(b, &r) != nil {
+			return
+		}
+		var names []string
+		for _, m := range r.Members {
+			names = append(names, m.Node)
+		}
+		id++
+		g, err := s.NewGroup(id, names)
+		if err != nil {
+			return
+		}
+		if g.Size() != len(names) || names[g.Self()] != "a" {
+			t.Fatalf("%v makes a group of %d, with this node as number %d", names, g.Size(), g.Self())
+		}
+		g.Close()
+	})
+}
