@@ -351,13 +351,31 @@ func (t *training) epochs(ctx context.Context, work actors.Work, share actors.Sh
 			t.unsaved = t.save()
 		}
 	}()
+	// A step that will not be made may wait for rows of a node that is gone.
+	next, stop := context.WithCancel(ctx)
+	defer stop()
+	if s, ok := share.(interface{ Over() <-chan struct{} }); ok {
+		over := make(chan struct{})
+		defer func() { stop(); <-over }()
+		go func() {
+			defer close(over)
+			select {
+			case <-s.Over():
+				stop()
+			case <-next.Done():
+			}
+		}()
+	}
 	refiner := r.newRefiner()
 	for epoch := int(work.First / t.steps); epoch < r.cfg.Epochs; epoch++ {
 		began := time.Now()
 		t.updater.setRate(epoch, t.state.scale())
 		p.Proceed(t.state.Step)
 		for last := false; !last; {
-			x, err := p.Next(ctx)
+			x, err := p.Next(next)
+			if err != nil && next.Err() != nil && ctx.Err() == nil {
+				err = fmt.Errorf("%w: the group is over", actors.ErrShare)
+			}
 			if err != nil {
 				return err
 			}

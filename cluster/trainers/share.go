@@ -15,7 +15,12 @@ type Share struct {
 	group *reduce.Group
 	id    int64
 	began bool // a step was made
+	over  <-chan struct{}
 }
+
+// Over is closed when the group is not the newest any more, or this node leaves
+// it: what is being computed for it is for nothing.
+func (s *Share) Over() <-chan struct{} { return s.over }
 
 // The first numbers of a group's sums are for meeting; step s is number
 // firstStep + s.

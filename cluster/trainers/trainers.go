@@ -73,6 +73,7 @@ type Trainers struct {
 	said    bool // that this node is a trainer
 	mates   []recordMember
 	stepped time.Time // when the newest step was made here
+	over    func()    // ends the newest group's Over
 	offered func()    // takes the state back that this node gave to others; nil: none
 }
 
@@ -96,7 +97,7 @@ func Join(ctx context.Context, o Options) (*Trainers, error) {
 	if n := len(candidates(v)); n >= o.Micros {
 		return nil, fmt.Errorf("%w: %d micro-batches, and %d trainers already; raise micro-batches, or start fewer nodes", ErrTooMany, o.Micros, n)
 	}
-	t := &Trainers{o: o}
+	t := &Trainers{o: o, over: func() {}}
 	var follow context.Context
 	follow, t.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	t.tasks.Go(func() { t.follow(follow) })
@@ -134,6 +135,7 @@ func (t *Trainers) follow(ctx context.Context) {
 		t.mu.Lock()
 		if t.group != nil && (id > t.id || me.Drain && len(candidates(v)) == 0) {
 			t.group.Close()
+			t.over()
 		}
 		t.mu.Unlock()
 		var again <-chan time.Time // a store that changes its leader fails writes for a while
@@ -161,6 +163,7 @@ func (t *Trainers) leave() {
 	if t.group != nil {
 		t.group.Close()
 	}
+	t.over()
 }
 
 func (t *Trainers) newest() (record, int64, error) {
@@ -316,12 +319,14 @@ func (t *Trainers) meet(ctx context.Context, s *State) (*Share, error) {
 		return nil, err
 	}
 	t.mu.Lock()
-	t.group, t.id, t.tried, t.mates = g, id, id, r.Members
+	t.over()
+	over, end := context.WithCancel(context.Background())
+	t.group, t.id, t.tried, t.mates, t.over = g, id, id, r.Members, end
 	t.mu.Unlock()
 	if _, now, _ := t.newest(); now > id { // before follow knew of this group
 		g.Close()
 	}
-	share := &Share{t: t, group: g, id: id}
+	share := &Share{t: t, group: g, id: id, over: over.Done()}
 	if err := share.sync(ctx, s); err != nil {
 		return nil, errors.Join(err, t.failed(ctx, id, names))
 	}
