@@ -230,6 +230,13 @@ func (n *Node) Drain(ctx context.Context) error {
 			return err
 		}
 		n.log.Warn("the others could not be told of the drain yet", "error", err)
+		pause := time.NewTimer(again)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return ctx.Err()
+		}
 	}
 }
 
