@@ -114,12 +114,12 @@ func moved(t *testing.T, epochs, moves int, every time.Duration) {
 }
 
 // Four nodes join and drain.
-func TestNetMoves(t *testing.T) { moved(t, 60, 6, 0) }
+func TestNetMoves(t *testing.T) { moved(t, 50, 12, 0) }
 
 // A node joins or drains every 10 s for 2 minutes.
 func TestNetMovesLong(t *testing.T) {
 	if os.Getenv(long) == "" {
 		t.Skipf("it takes minutes; set %s to any number", long)
 	}
-	moved(t, 300, 12, 10*time.Second)
+	moved(t, 200, 12, 10*time.Second)
 }
