@@ -158,12 +158,12 @@ const (
 type cell struct {
 	full chan struct{}
 	data []byte
+	// waiting is how many peers wait for it, guarded by the group's lock.
+	waiting int
 }
 
-// cell returns a cell of a step.
+// cell returns a cell of a step. The lock is held.
 func (g *Group) cell(number int64, k cellKey) (*cell, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	if g.err != nil {
 		return nil, g.err
 	}
@@ -186,7 +186,37 @@ func (g *Group) cell(number int64, k cellKey) (*cell, error) {
 	return c, nil
 }
 
+// expect returns a cell that a peer is to wait for. One that is not full goes with
+// the last who gives it up: what peers ask for and take back leaves nothing.
+func (g *Group) expect(number int64, k cellKey) (c *cell, giveUp func(), err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if c, err = g.cell(number, k); err != nil {
+		return nil, nil, err
+	}
+	c.waiting++
+	return c, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		c.waiting--
+		s := g.steps[number]
+		if s == nil || s.cells[k] != c || c.waiting > 0 {
+			return
+		}
+		select {
+		case <-c.full:
+			return
+		default:
+		}
+		if delete(s.cells, k); len(s.cells) == 0 {
+			delete(g.steps, number)
+		}
+	}, nil
+}
+
 func (g *Group) put(number int64, k cellKey, data []byte) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	c, err := g.cell(number, k)
 	if err != nil {
 		return err
@@ -232,10 +262,11 @@ func (s *Service) serve(ctx context.Context, r *dataplane.Request) (dataplane.Re
 	if !slices.Contains(g.members, r.Peer) {
 		return dataplane.Reply{}, fmt.Errorf("reduce: node %s is not in group %d", r.Peer, id)
 	}
-	c, err := g.cell(number, k)
+	c, giveUp, err := g.expect(number, k)
 	if err != nil {
 		return dataplane.Reply{}, err
 	}
+	defer giveUp()
 	select {
 	case <-c.full:
 		return dataplane.Reply{Data: [][]byte{c.data}}, nil

@@ -246,6 +246,24 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// Parts of invented steps that a peer asks for, and takes back, leave nothing.
+func TestTakenBack(t *testing.T) {
+	all := nodes(t, 2)
+	g := all[0].group
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for i := range int64(100) {
+		k := cellKey{kind: partialCell, segment: uint32(i)}
+		body := appendRequest(nil, g.id, 1<<40+i, k)
+		if _, err := all[0].service.serve(ctx, &dataplane.Request{Peer: "n1", Body: body}); !errors.Is(err, context.Canceled) {
+			t.Fatalf("step %d: %v", i, err)
+		}
+	}
+	if len(g.steps) != 0 {
+		t.Errorf("%d steps are left", len(g.steps))
+	}
+}
+
 // Every micro-batch has one trainer, and loads differ by one at most.
 func TestDeal(t *testing.T) {
 	for micros := 1; micros < 40; micros++ {
