@@ -217,6 +217,13 @@ func (m *Member) Leads(v *View) bool { return v.Leader == m.cfg.Info.Node }
 
 // Announce changes what this node says about itself.
 func (m *Member) Announce(ctx context.Context, change func(*Info)) error {
+	_, err := m.AnnounceAt(ctx, change)
+	return err
+}
+
+// AnnounceAt is Announce that says at which revision the change was made: views
+// from there on show it.
+func (m *Member) AnnounceAt(ctx context.Context, change func(*Info)) (int64, error) {
 	m.announce.Lock()
 	defer m.announce.Unlock()
 	m.mu.Lock()
@@ -227,13 +234,13 @@ func (m *Member) Announce(ctx context.Context, change func(*Info)) error {
 	m.mu.Unlock()
 	value, err := json.Marshal(&info)
 	if err != nil {
-		return fmt.Errorf("membership: %w", err)
+		return 0, fmt.Errorf("membership: %w", err)
 	}
-	ok, _, err := m.store.Commit(ctx, []If{{Key: m.key(), Created: m.epoch}}, []Change{{Key: m.key(), Value: value, Lease: m.lease}})
+	ok, revision, err := m.store.Commit(ctx, []If{{Key: m.key(), Created: m.epoch}}, []Change{{Key: m.key(), Value: value, Lease: m.lease}})
 	if err == nil && !ok {
 		err = ErrFenced
 	}
-	return err
+	return revision, err
 }
 
 // Resign gives up the lead, if this node has it.

@@ -270,12 +270,48 @@ func (k *Keeper) step(ctx context.Context, v *membership.View) (bool, error) {
 	if drop == nil {
 		return false, nil
 	}
+	return true, k.leave(ctx, drop)
+}
+
+// leave lets go of shards that others hold. Two nodes that have seen different
+// members may each think that the other one is to keep a shard: so the rows stay
+// until the withdrawal is in the store and somebody else still holds the shard
+// there. Of two that withdraw, the later one sees that it is the last.
+func (k *Keeper) leave(ctx context.Context, drop []int) error {
+	rows := make(map[int]*graph.Features, len(drop))
 	// Dropped first: who sees that they are elsewhere may rely on it.
 	for _, s := range drop {
+		rows[s] = k.server.shard(s)
 		k.server.Drop(s)
+	}
+	self := k.o.Plane.Node()
+	keep := func(s int) bool { return true }
+	revision, err := k.o.Member.AnnounceAt(ctx, func(i *membership.Info) { i.Shards = k.server.List() })
+	if err == nil {
+		var v *membership.View
+		v, err = k.o.Member.Until(ctx, func(v *membership.View) bool { return v.Revision >= revision })
+		if err == nil {
+			where := holders(v, k.o.Map.Shards())
+			keep = func(s int) bool {
+				return !slices.ContainsFunc(where[s], func(n string) bool { return n != self })
+			}
+		}
+	}
+	again := false
+	for _, s := range drop {
+		if keep(s) {
+			again = true
+			if err := k.server.Hold(s, rows[s]); err != nil {
+				return err
+			}
+			continue
+		}
 		k.left.Add(1)
 	}
-	return true, k.tell(ctx)
+	if err != nil || !again {
+		return err
+	}
+	return k.tell(ctx)
 }
 
 // tell announces the shards that are held here.
