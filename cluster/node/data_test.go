@@ -1,0 +1,101 @@
+package node
+
+import (
+	"bytes"
+	"path/filepath"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/features"
+)
+
+// A node without data copies the topology of one that has it, holds its part of
+// the features, and reads those of the other.
+func TestFilesAndShards(t *testing.T) {
+	s := serve(t)
+	dir := filepath.Join(t.TempDir(), "data")
+	ds := graph.Builtin()
+	if err := graph.Create(dir, ds); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := graph.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer whole.Close()
+	a, b := enter(t, options(s, "a", t.TempDir())), enter(t, options(s, "b", t.TempDir()))
+	shards := Shards{Method: "hash", Parts: 4, Replicas: 1}
+	part, sum, err := shards.Deal(whole.Dataset())
+	if err != nil || len(part) != 4000 {
+		t.Fatalf("%d nodes in shards, %v", len(part), err)
+	}
+	run, err := a.Take(within(t), &Run{Data: whole.Dataset().Fingerprint, Map: sum}, nothing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Serve(within(t), dir, false); err != nil {
+		t.Fatal(err)
+	}
+	to := filepath.Join(t.TempDir(), "copy")
+	for range 2 { // the second time it is there
+		if err := b.Files(within(t), run, to, false, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := graph.Open(to); err == nil {
+		t.Error("the features were copied, too")
+	}
+	fa, err := a.Share(within(t), run, dir, shards)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fb, err := b.Share(within(t), run, to, shards)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []*Features{fa, fb} {
+		if err := f.Ready(within(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if fb.Held() == 0 || fa.Held()+fb.Held() < 4 {
+		t.Errorf("a holds %d shards, b %d", fa.Held(), fb.Held())
+	}
+	want := ds.NodeFeatures
+	layout := fb.Store().Layout()
+	req := features.Request{Dst: layout.NewTable(200)}
+	for v := range uint32(200) {
+		req.IDs = append(req.IDs, 17*v)
+	}
+	if err := features.Read(within(t), fb.Store(), req); err != nil {
+		t.Fatal(err)
+	}
+	n := want.Cols * want.DType.Size()
+	for i, v := range req.IDs {
+		if !bytes.Equal(req.Dst.Data[i*req.Dst.Stride:][:n], want.Data[int(v)*want.Stride:][:n]) {
+			t.Fatalf("row %d is wrong", v)
+		}
+	}
+	// A run with another map, or other data, is not this node's.
+	other := *run
+	other.Map = "x"
+	if _, err := b.Share(within(t), &other, to, shards); err == nil {
+		t.Error("shards of another map are shared")
+	}
+	shards.Method = "none"
+	if _, _, err := shards.Deal(whole.Dataset()); err == nil {
+		t.Error("nodes are dealt by a partition that is not there")
+	}
+	other = *run
+	other.Data = "x"
+	if err := b.Files(within(t), &other, filepath.Join(t.TempDir(), "other"), false, nil); err == nil {
+		t.Error("data of another fingerprint was kept")
+	}
+	kept, err := graph.OpenTopology(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := kept.Close(); err != nil {
+		t.Error(err)
+	}
+}
