@@ -30,4 +30,11 @@
 // Every result is a pure function of its inputs, the kernel set included, for
 // any number of threads. A random choice is keyed by node and column, never by
 // position in a batch.
+//
+// # NaN
+//
+// A NaN among a node's features makes NaN of the outputs of exactly those nodes
+// that the model lets it reach, see compute/cpu; no layer hides one, and dropout
+// only where it drops the value. Engine.Gradient refuses a loss that is NaN or
+// infinite.
 package compute

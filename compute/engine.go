@@ -97,7 +97,12 @@ type core[T cpu.Float] struct {
 }
 
 func newCore[T cpu.Float](m *Model, x *cpu.Exec, record bool) *core[T] {
-	c := &core[T]{model: m, tape: NewTape[T](x, record), layers: newLayers[T](m)}
+	return newCoreOf(m, newLayers[T](m), x, record)
+}
+
+// newCoreOf is newCore with the layers given: own ones in float64, too.
+func newCoreOf[T cpu.Float](m *Model, layers []placedLayer[T], x *cpu.Exec, record bool) *core[T] {
+	c := &core[T]{model: m, tape: NewTape[T](x, record), layers: layers}
 	c.tape.whole = m.graph
 	c.params = make([]*Value[T], len(m.layout.Tensors()))
 	c.ctx = make([]Context[T], len(c.layers))

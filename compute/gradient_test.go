@@ -236,8 +236,14 @@ func TestModelGradients(t *testing.T) {
 }
 
 func checkModel(t *testing.T, m *Model, blocks []graph.Block, targets int) {
+	t.Helper()
+	checkCore(t, newCore[float64](m, testExec(t, 2, cpu.Go), true), blocks, targets)
+}
+
+func checkCore(t *testing.T, c *core[float64], blocks []graph.Block, targets int) {
+	t.Helper()
+	m := c.model
 	spec := m.spec
-	c := newCore[float64](m, testExec(t, 2, cpu.Go), true)
 	x := randomMatrix[float64](blocks[0].NumSrc, spec.InDim, 1)
 	params := randomMatrix[float64](1, m.layout.Len(), 2).Data
 	grad := make([]float64, len(params))
