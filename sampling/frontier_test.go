@@ -164,29 +164,35 @@ func TestFrontierBudget(t *testing.T) {
 	}
 }
 
+// BenchmarkFrontierQueue draws frontier nodes from either queue, four for each
+// place of the frontier or 8000, and says what inducing the subgraph adds.
 func BenchmarkFrontierQueue(b *testing.B) {
 	g := loadBenchGraph(b)
-	p := mustPrepare(b, Spec{Name: "frontier", Layers: 1, Frontier: 1000, Budget: 8000}, g)
-	for _, name := range []string{"dashboard", "dashboard without SIMD", "fenwick"} {
-		b.Run(name, func(b *testing.B) {
-			if name == "dashboard without SIMD" {
-				if !simd {
-					b.Skip("there is none")
+	for _, m := range []int{100, 1000, 10_000, 100_000} {
+		budget := max(8000, 4*m)
+		p := mustPrepare(b, Spec{Name: "frontier", Layers: 1, Frontier: m, Budget: budget}, g)
+		for _, name := range []string{"dashboard", "dashboard without SIMD", "fenwick"} {
+			b.Run(fmt.Sprintf("m=%d/%s", m, name), func(b *testing.B) {
+				if name == "dashboard without SIMD" {
+					if !simd {
+						b.Skip("there is none")
+					}
+					setSIMD(false)
+					defer setSIMD(true)
 				}
-				setSIMD(false)
-				defer setSIMD(true)
-			}
-			s := p.NewSampler().(*subgraphs)
-			if name == "fenwick" {
-				s.drawer.(*frontier).queue = newFenwick(1000)
-			}
-			for i := range b.N {
-				s.set.clear()
-				s.drawer.draw(s.set, ID{}, rng.New(1, uint64(i)))
-			}
-			b.ReportMetric(float64(b.N)*8000/b.Elapsed().Seconds()/1e6, "Mpops/s")
-		})
+				s := p.NewSampler().(*subgraphs)
+				if name == "fenwick" {
+					s.drawer.(*frontier).queue = newFenwick(m)
+				}
+				for i := range b.N {
+					s.set.clear()
+					s.drawer.draw(s.set, ID{}, rng.New(1, uint64(i)))
+				}
+				b.ReportMetric(float64(b.N)*float64(budget)/b.Elapsed().Seconds()/1e6, "Mpops/s")
+			})
+		}
 	}
+	p := mustPrepare(b, Spec{Name: "frontier", Layers: 1, Frontier: 1000, Budget: 8000}, g)
 	for _, size := range []string{"nodes only", "induced"} {
 		b.Run(fmt.Sprintf("dashboard, %s", size), func(b *testing.B) {
 			s := p.NewSampler().(*subgraphs)
