@@ -124,6 +124,35 @@ func (p *Pool) await(ready func() bool) {
 	}
 }
 
+// offer puts l in the queue, and takes out what is over to make room: a worker
+// that was kept from its processor for some loops would else find nothing but
+// those, and park beside the one that runs. It reports false where every worker
+// has work waiting.
+func (p *Pool) offer(l *loop) bool {
+	l.refs.Add(1)
+	for range cap(p.work) + 1 {
+		select {
+		case p.work <- l:
+			return true
+		default:
+		}
+		select {
+		case old := <-p.work:
+			if old.next.Load() < old.chunks {
+				select {
+				case p.work <- old:
+					continue
+				default: // others took the room; who called For has it all the same
+				}
+			}
+			p.drop(old)
+		default:
+		}
+	}
+	l.refs.Add(-1)
+	return false
+}
+
 func (p *Pool) drop(l *loop) {
 	if l.refs.Add(-1) == 0 {
 		l.f = nil
@@ -182,14 +211,9 @@ func (p *Pool) For(chunks int, f func(worker, chunk int)) {
 	l.open.Store(int64(chunks))
 	l.left.Add(chunks)
 	l.refs.Store(1)
-offer:
 	for range min(p.size, chunks) - 1 {
-		l.refs.Add(1)
-		select {
-		case p.work <- l:
-		default: // every worker has work waiting
-			l.refs.Add(-1)
-			break offer
+		if !p.offer(l) {
+			break
 		}
 	}
 	l.run()

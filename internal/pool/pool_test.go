@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/gnnactor/gnnactor/internal/leak"
 )
@@ -106,4 +107,42 @@ func BenchmarkFor(b *testing.B) {
 	for b.Loop() {
 		p.For(2, func(int, int) {})
 	}
+}
+
+// A worker that was busy elsewhere while loops came and went helps with the one
+// that runs: what is left in the queue of those that are over does not hide it.
+func TestForIsOfferedPastLoopsThatAreOver(t *testing.T) {
+	p := New(2)
+	defer p.Close()
+	held, free, done := make(chan struct{}, 2), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		p.For(2, func(int, int) {
+			held <- struct{}{}
+			<-free
+		})
+	}()
+	<-held
+	<-held // the only worker runs one of the two chunks
+	for range 8 {
+		p.For(2, func(int, int) {})
+	}
+	var begun atomic.Int32
+	both := make(chan struct{})
+	p.For(2, func(_, chunk int) {
+		switch begun.Add(1) {
+		case 1:
+			close(free)
+		case 2:
+			close(both)
+			return
+		}
+		select {
+		case <-both:
+		case <-time.After(time.Minute):
+			t.Error("the worker did not come to help within a minute")
+			<-done // the worker is free all the same
+		}
+	})
+	<-done
 }
