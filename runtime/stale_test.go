@@ -63,8 +63,7 @@ func (s *census) check(t *testing.T, batches int) {
 
 // The asynchronous mode, with one to four trainers: every batch once, no gradient
 // staler than the bound, and an accuracy within 2 points of the synchronous one.
-// That is a bound on what differs from run to run, too: of 30 runs the worst was
-// 0.8 points below.
+// That is a bound on what differs from run to run, too.
 func TestStale(t *testing.T) {
 	plain := staleConfig()
 	plain.Sync, plain.Epochs, plain.BatchSize = "", 10, 64
