@@ -45,8 +45,8 @@ const (
 )
 
 // proposal is the run that this node would begin.
-func (c *clusterFlags) proposal(cfg *runtime.Config) (*node.Run, error) {
-	r := &node.Run{Settings: map[string]string{
+func (c *clusterFlags) proposal(cfg *runtime.Config) (r *node.Run, err error) {
+	r = &node.Run{Settings: map[string]string{
 		runData: dataBuiltin, runShards: "", runReplicas: strconv.Itoa(c.replicas), runWaitFor: strconv.Itoa(c.least),
 	}}
 	for _, s := range shared() {
