@@ -146,6 +146,9 @@ func (t *training) own(ctx context.Context, epoch int, orders *orders, f *fellow
 	var stopped error
 	stop := func(why error) {
 		if stopped == nil {
+			if f != nil {
+				o.Gone(f.guest) // nobody hears of it when they go from now on
+			}
 			o.Stop()
 		}
 		stopped, wait = why, inner
@@ -156,9 +159,6 @@ func (t *training) own(ctx context.Context, epoch int, orders *orders, f *fellow
 		case errors.Is(err, async.ErrOver):
 			return stopped
 		case err != nil && inner.Err() == nil && stopped == nil && wait.Err() != nil:
-			if f != nil {
-				o.Gone(f.guest) // theirs do not come any more
-			}
 			stop(err)
 			continue
 		case err != nil:

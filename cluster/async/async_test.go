@@ -266,6 +266,55 @@ func TestTrainerGoes(t *testing.T) {
 	kill()
 }
 
+// Trainers that were said not to come back, and have not heard of it, are dealt
+// nothing: not what they gave back, nor when they wait since before. Another one
+// makes their steps, and so an owner that is stopped comes to its end.
+func TestGoneAsksAgain(t *testing.T) {
+	const steps = 1
+	ctx := within(t)
+	o := NewOwner(Options{System: system(t), Model: newLine(steps), Bound: 3, End: steps})
+	defer o.Close()
+	step, err := o.Deal(ctx, Name("b", 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := o.Read(ctx, Name("b", 0), step)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.Release()
+	waited := make(chan error, 1)
+	go func() {
+		_, err := o.Deal(ctx, Name("b", 1))
+		waited <- err
+	}()
+	o.Gone(Trainers("b"))
+	o.Stop()
+	for _, deal := range []func() error{
+		func() error { return <-waited },
+		func() error { _, err := o.Deal(ctx, Name("b", 0)); return err },
+		func() error { _, err := o.Read(ctx, Name("b", 0), step); return err },
+	} {
+		if err := deal(); !errors.Is(err, ErrOver) {
+			t.Errorf("a trainer that is gone asks and gets %v", err)
+		}
+	}
+	if err := o.Push(ctx, Name("b", 0), Gradient{Step: step, Data: make([]float32, steps+1)}); err == nil {
+		t.Error("a gradient of a trainer that is gone was applied")
+	}
+	var c crew
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := Train(ctx, o, Name("a", 0), c.worker(ctx, nil), steps+1); err != nil {
+			t.Error(err)
+		}
+	})
+	if all := follow(ctx, t, o, 0, 3); len(all) != 1 || all[0].Trainer != Name("a", 0) {
+		t.Errorf("applied: %+v", all)
+	}
+	wg.Wait()
+}
+
 // A run that is stopped ends after a prefix of its steps, and goes on from there.
 func TestStop(t *testing.T) {
 	const steps, bound = 300, 3

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -81,8 +82,10 @@ func (w *Owner) send(m any) {
 // when they are applied.
 func (w *Owner) Stop() { w.send(&stopping{}) }
 
-// Gone tells that trainers do not come back: what they were dealt is dealt again.
-func (w *Owner) Gone(of func(trainer string) bool) { w.send(&left{of}) }
+// Gone tells that trainers do not come back: what they were dealt is dealt again,
+// and not to them. Those that ask all the same, since they have not heard of it,
+// get ErrOver: what they would be dealt might never be pushed.
+func (w *Owner) Gone(of func(trainer string) bool) { w.send(&left{of, true}) }
 
 // Next waits for a step that was applied. ErrOver: that was the last one.
 func (w *Owner) Next(ctx context.Context) (Applied, error) {
@@ -155,7 +158,10 @@ type (
 		version *Version
 		err     error
 	}
-	left     struct{ of func(trainer string) bool }
+	left struct {
+		of     func(trainer string) bool
+		barred bool // they get nothing any more
+	}
 	stopping struct{}
 	closing  struct{ done chan struct{} }
 	stepped  struct { // a job's result
@@ -205,7 +211,7 @@ func ask[T any](w *Owner, ctx context.Context, trainer string, m any, reply chan
 	case <-w.closed:
 		return r, w.ended()
 	case <-ctx.Done():
-		w.Gone(func(name string) bool { return name == trainer })
+		w.send(&left{of: func(name string) bool { return name == trainer }})
 		return r, context.Cause(ctx)
 	}
 }
@@ -228,6 +234,7 @@ type parameters struct {
 	failed   error
 	deals    []*dealing
 	reads    []*reading
+	barred   []func(trainer string) bool
 
 	mu   sync.Mutex // snapshots are released from elsewhere
 	free []*snapshot
@@ -245,6 +252,9 @@ func (a *parameters) Receive(c actor.Context) {
 	case *push:
 		a.push(m)
 	case *left:
+		if m.barred {
+			a.barred = append(a.barred, m.of)
+		}
 		a.schedule.gone(m.of)
 	case *stopping:
 		a.schedule.stop()
@@ -293,10 +303,19 @@ func (a *parameters) proceed() {
 	}
 }
 
+// isBarred reports whether a trainer was said not to come back.
+func (a *parameters) isBarred(trainer string) bool {
+	return slices.ContainsFunc(a.barred, func(of func(string) bool) bool { return of(trainer) })
+}
+
 // deal answers m, if that can be done now.
 func (a *parameters) deal(m *dealing) bool {
-	if a.failed != nil {
+	switch {
+	case a.failed != nil:
 		m.reply <- dealt{err: a.failed}
+		return true
+	case a.isBarred(m.trainer):
+		m.reply <- dealt{err: ErrOver}
 		return true
 	}
 	step, ok := a.schedule.deal(m.trainer)
@@ -313,7 +332,7 @@ func (a *parameters) read(m *reading) bool {
 	case a.failed != nil:
 		m.reply <- read{err: a.failed}
 		return true
-	case m.step >= a.schedule.end:
+	case m.step >= a.schedule.end || a.isBarred(m.trainer):
 		m.reply <- read{err: ErrOver}
 		return true
 	case a.busy:
