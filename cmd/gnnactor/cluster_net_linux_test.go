@@ -247,6 +247,9 @@ type netResult struct {
 	Chain   string  `json:"lineage_sha256"`
 	Batches int64   `json:"batches"`
 	Seconds float64 `json:"seconds"`
+	Stages  struct {
+		Compute float64 `json:"compute"`
+	} `json:"stages"`
 	Cluster struct {
 		MicroBatches int64          `json:"micro_batches"`
 		Lineage      []trainers.Run `json:"lineage"`

@@ -21,7 +21,7 @@ func TestTrainJSON(t *testing.T) {
 		t.Errorf("more than the object was printed:\n%s", out)
 	}
 	v := lastLine(t, out)
-	want := []string{"batches", "epochs", "overlap", "parameters_sha256", "peak_rss_bytes", "seconds", "stages", "test_accuracy", "train_loss", "valid_accuracy"}
+	want := []string{"batches", "epochs", "lineage_sha256", "overlap", "parameters_sha256", "peak_rss_bytes", "seconds", "stages", "test_accuracy", "train_loss", "valid_accuracy"}
 	if !slices.Equal(keys(v), want) {
 		t.Errorf("fields %v, want %v", keys(v), want)
 	}
