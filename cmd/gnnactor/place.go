@@ -33,7 +33,7 @@ type place struct {
 	watch chan struct{}      // closed when it ended
 
 	steps, micros node.Rate
-	last          chan runtime.Event // holds the newest
+	last          atomic.Pointer[runtime.Event] // the newest of a step
 	rt            atomic.Pointer[runtime.Runtime]
 }
 
@@ -64,7 +64,7 @@ func (c *clusterFlags) enter(cmd *cobra.Command, a *app, cfg *runtime.Config, gi
 	ctx, cancel := context.WithCancelCause(cmd.Context())
 	defer cancel(nil)
 	log := slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))
-	p := &place{a: a, last: make(chan runtime.Event, 1), stop: func() {}}
+	p := &place{a: a, stop: func() {}}
 	p.node, err = node.Enter(ctx, node.Options{
 		Cluster: c.name, Node: c.node, Dir: c.dir, Store: c.store, Listen: c.listen, Advertise: c.advertise, Control: c.control,
 		Certs: files, Insecure: c.insecure, TTL: c.lease, Logger: log,
@@ -214,24 +214,14 @@ func (p *place) event(e runtime.Event) {
 	now := time.Now()
 	p.steps.At(now, e.Applied)
 	p.micros.At(now, p.team.Made())
-	select {
-	case <-p.last:
-	default:
-	}
-	p.last <- e
+	p.last.Store(&e)
 }
 
 // progress is what `cluster status` shows.
 func (p *place) progress() node.Progress {
 	s := node.Progress{Epochs: p.epochs}
-	select {
-	case e := <-p.last:
+	if e := p.last.Load(); e != nil {
 		s.Epoch, s.Step = e.Epoch, e.Applied
-		select {
-		case p.last <- e: // unless there is a newer one
-		default:
-		}
-	default:
 	}
 	if rt := p.rt.Load(); rt != nil {
 		s.InFlight = rt.InFlight()
