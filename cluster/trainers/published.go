@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/gnnactor/gnnactor/cluster/membership"
 )
@@ -62,6 +63,13 @@ func (s *Share) Publish(ctx context.Context, p Published) error {
 		case errors.Is(err, membership.ErrStale):
 			return fmt.Errorf("%w than %d, which would publish %s: %w", ErrStaleGroup, s.id, p.File, err)
 		case ctx.Err() != nil:
+			return fmt.Errorf("trainers: publish %s: %w", p.File, err)
+		}
+		pause := time.NewTimer(patience) // a store without a leader refuses at once
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
 			return fmt.Errorf("trainers: publish %s: %w", p.File, err)
 		}
 	}
