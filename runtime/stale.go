@@ -198,6 +198,12 @@ func (c *Config) Asynchronous() bool {
 	return asynchronous
 }
 
+// StalenessBound returns the N of Sync's ssp:N, and 0 in the synchronous mode.
+func (c *Config) StalenessBound() int {
+	bound, _, _ := c.staleness()
+	return bound
+}
+
 // MostTrainers returns how many nodes may train together: each needs a
 // micro-batch, unless they are asynchronous.
 func (c *Config) MostTrainers() int {

@@ -26,8 +26,8 @@ type Progress struct {
 	StepsPerSecond float64 `msgpack:"steps" json:"steps_per_second"`          // lately
 	MicroPerSecond float64 `msgpack:"micros" json:"micro_batches_per_second"` // computed here, lately
 	InFlight       int     `msgpack:"flight" json:"micro_batches_in_flight"`  // of this node: sampled, loaded or computed
-	Room           int     `msgpack:"room" json:"staleness_room"`             // steps that it may go on before it waits for others; synchronous: 0
-	Bound          int     `msgpack:"bound" json:"staleness_bound"`           // the most that Room can be
+	Late           int     `msgpack:"late" json:"staleness"`                  // of the newest step, where the parameters are; synchronous: 0
+	Bound          int     `msgpack:"bound" json:"staleness_bound"`           // the most that Late can be
 }
 
 // Status is what a node says about itself, and the membership about it.

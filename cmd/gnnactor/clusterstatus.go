@@ -71,8 +71,9 @@ func newClusterStatus(a *app) *cobra.Command {
 		Long: `Show the nodes of the cluster whose store is at HOST:PORT. One of them asks the
 others: shards are those of the features that a node holds, of those that it
 should, with how many are on their way; steps are the run's, and micro-batches
-those that the node computes, per second, with how many it has in flight; room is
-how many steps it may go on before it waits for a slower node.`,
+those that the node computes, per second, with how many it has in flight; late is
+how many steps late the newest gradient was, of at most as many (--sync ssp:N, on
+the node that has the parameters).`,
 		Args: a.args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			v, keeper, err := o.look(cmd.Context(), args[0])
@@ -106,7 +107,7 @@ how many steps it may go on before it waits for a slower node.`,
 
 func (s *clusterStatus) write(a *app) error {
 	t := new(table)
-	t.row("node", "is", "shards", "step", "steps/s", "micro-batches", "per s", "in flight", "room", "sent", "data plane")
+	t.row("node", "is", "shards", "step", "steps/s", "micro-batches", "per s", "in flight", "late", "sent", "data plane")
 	for _, n := range s.Nodes {
 		is := slices.Clone(n.Kinds)
 		if n.Leader {
@@ -126,12 +127,12 @@ func (s *clusterStatus) write(a *app) error {
 		if n.Moving > 0 {
 			shards += fmt.Sprintf(", %d moving", n.Moving)
 		}
-		p, room := n.Training.Progress, ""
+		p, late := n.Training.Progress, ""
 		if p.Bound > 0 {
-			room = fmt.Sprintf("%d of %d", p.Room, p.Bound)
+			late = fmt.Sprintf("%d of %d", p.Late, p.Bound)
 		}
 		t.row(n.Node, strings.Join(is, ","), shards, formatCount(p.Step), significant(p.StepsPerSecond), formatCount(n.Training.MicroBatches),
-			significant(p.MicroPerSecond), formatCount(p.InFlight), room, formatBytes(n.Traffic.Sent), n.Data)
+			significant(p.MicroPerSecond), formatCount(p.InFlight), late, formatBytes(n.Traffic.Sent), n.Data)
 	}
 	return t.write(a.stdout)
 }

@@ -27,6 +27,7 @@ type place struct {
 	team     *trainers.Trainers
 	features *node.Features
 	epochs   int
+	bound    int  // of staleness
 	given    bool // what it held is with the others, or not needed any more
 
 	stop  context.CancelFunc // of what watch waits for
@@ -89,7 +90,7 @@ func (c *clusterFlags) enter(cmd *cobra.Command, a *app, cfg *runtime.Config, gi
 	if err := c.adopt(r, cfg); err != nil {
 		return nil, err
 	}
-	p.epochs = cfg.Epochs
+	p.epochs, p.bound = cfg.Epochs, cfg.StalenessBound()
 	if err := c.bring(ctx, p, r, cfg); err != nil {
 		return nil, err
 	}
@@ -222,6 +223,7 @@ func (p *place) progress() node.Progress {
 	s := node.Progress{Epochs: p.epochs}
 	if e := p.last.Load(); e != nil {
 		s.Epoch, s.Step = e.Epoch, e.Applied
+		s.Late, s.Bound = e.Staleness, p.bound
 	}
 	if rt := p.rt.Load(); rt != nil {
 		s.InFlight = rt.InFlight()
