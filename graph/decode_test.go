@@ -97,7 +97,7 @@ func FuzzEdgeLine(f *testing.F) {
 		if _, _, _, _, err := p.parse(header); err != nil {
 			return
 		}
-		p.columns = 0 // the header may have been an edge
+		p.columns, p.when = 0, 0 // the header may have been an edge
 		src, dst, w, ok, err := p.parse(line)
 		if ok && (err != nil || int64(max(src, dst)) >= maxNodes || w-w != 0 || p.columns > 2 && !weight || p.timed() && !weight) {
 			t.Errorf("%q: %d %d %v, %v", line, src, dst, w, err)
