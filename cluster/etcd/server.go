@@ -100,7 +100,7 @@ func serve(ctx context.Context, o Options) (*Server, error) {
 		o.Election = 10 * o.Heartbeat
 	}
 	cfg.TickMs, cfg.ElectionMs = uint(o.Heartbeat.Milliseconds()), uint(o.Election.Milliseconds())
-	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = embed.CompactorModePeriodic, "1h"
+	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = embed.CompactorModePeriodic, "5m"
 	cfg.QuotaBackendBytes = 1 << 30
 	scheme := "http"
 	if o.Certs != nil {
