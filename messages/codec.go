@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/gnnactor/gnnactor/internal/bounded"
 )
 
 // ErrMessage is wrapped by every error of Unmarshal.
@@ -55,16 +57,8 @@ func Unmarshal(kind string, body []byte) (Message, error) {
 		return nil, fmt.Errorf("%w: unknown kind %q", ErrMessage, kind)
 	}
 	m := make()
-	r := bytes.NewReader(body)
-	d := msgpack.GetDecoder()
-	defer msgpack.PutDecoder(d)
-	d.Reset(r)
-	d.DisallowUnknownFields(true)
-	if err := d.Decode(m); err != nil {
+	if err := bounded.Unmarshal(body, m); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrMessage, kind, err)
-	}
-	if r.Len() > 0 || d.Buffered().(interface{ Len() int }).Len() > 0 {
-		return nil, fmt.Errorf("%w: %s: bytes left over", ErrMessage, kind)
 	}
 	if carriesNone(m) {
 		return nil, fmt.Errorf("%w: %s: no batch", ErrMessage, kind)

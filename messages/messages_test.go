@@ -179,8 +179,8 @@ func TestUnmarshalRefuses(t *testing.T) {
 		want string // part of the error
 	}{
 		"unknown kind":       {"mystery", nil, "unknown kind"},
-		"empty body":         {"credit", nil, "EOF"},
-		"truncated":          {"version", version[:len(version)-1], "EOF"},
+		"empty body":         {"credit", nil, "ends too early"},
+		"truncated":          {"version", version[:len(version)-1], "ends too early"},
 		"left over":          {"version", append(append([]byte{}, version...), 0), "left over"},
 		"odd bulk":           {"version", []byte{0x81, 0xa1, 'p', 0xc4, 3, 1, 2, 3}, "not a multiple"},
 		"unknown field":      {"credit", []byte{0x81, 0xa1, 'z', 1}, "unknown field"},

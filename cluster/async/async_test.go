@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -586,6 +587,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Add(appendNumber(over))
 	f.Add(append(appendNumber(3), 1, 2, 3, 4))
 	f.Add([]byte{0x83, 0xa1, 'n', 0xa1, 'a', 0xa1, 's', 5})
+	f.Add([]byte("\x8d\xa1" + strings.Repeat("\xa4", 18) + "\xdb\xdb\xdb\xdb\xdb\xdb\xdb" + "\xa4\xa4\xa4\xa4\xa4\xa4\x17")) // a name of 3.7 GB
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if n, rest, err := parseNumber(b); err == nil && (n < over || !bytes.Equal(append(appendNumber(n), rest...), b)) {
 			t.Fatalf("%d and %d bytes of %d", n, len(rest), len(b))

@@ -1,7 +1,6 @@
 package async
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/internal/bounded"
 	"github.com/gnnactor/gnnactor/messages"
 )
 
@@ -53,16 +53,11 @@ func parseRequest(b []byte) (*request, error) {
 		return nil, fmt.Errorf("async: a request of %d bytes; at most %d", len(b), maxRequest)
 	}
 	r := new(request)
-	rest := bytes.NewReader(b)
-	d := msgpack.NewDecoder(rest)
-	d.DisallowUnknownFields(true)
-	if err := d.Decode(r); err != nil {
+	if err := bounded.Unmarshal(b, r); err != nil {
 		return nil, fmt.Errorf("async: a malformed request: %w", err)
 	}
 	s := &r.Stats
 	switch {
-	case rest.Len() > 0:
-		return nil, fmt.Errorf("async: %d bytes after a request", rest.Len())
 	case r.Kind < kindDeal || r.Kind >= kindLast || r.Epoch < 0 || r.Step < 0 || r.Version < 0 || r.Trainer < 0 || r.Trainer >= maxTrainers:
 		return nil, fmt.Errorf("async: a request of kind %d of trainer %d for step %d of epoch %d", r.Kind, r.Trainer, r.Step, r.Epoch)
 	case math.IsNaN(s.Weight) || math.IsInf(s.Weight, 0) || s.Weight < 0 || s.Correct < 0 || s.Count < s.Correct:
@@ -109,7 +104,7 @@ func parseTicket(b []byte, node string, most int64) (dataplane.Ticket, error) {
 	if len(b) > maxTicket {
 		return t, fmt.Errorf("async: a ticket of %d bytes", len(b))
 	}
-	if err := msgpack.Unmarshal(b, &t); err != nil {
+	if err := bounded.Unmarshal(b, &t); err != nil {
 		return t, fmt.Errorf("async: a ticket: %w", err)
 	}
 	if t.Node != node || t.Size < 0 || t.Size > most {

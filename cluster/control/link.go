@@ -1,7 +1,6 @@
 package control
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +8,8 @@ import (
 	"time"
 
 	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/gnnactor/gnnactor/internal/bounded"
 )
 
 // message is what travels, as msgpack.
@@ -43,9 +44,7 @@ func unmarshal(raw []byte) (*message, error) {
 		return nil, fmt.Errorf("%w: %d bytes", errMessage, len(raw))
 	}
 	m := new(message)
-	d := msgpack.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields(true)
-	if err := d.Decode(m); err != nil {
+	if err := bounded.Unmarshal(raw, m); err != nil {
 		return nil, fmt.Errorf("%w: %w", errMessage, err)
 	}
 	if m.Type < kindRequest || m.Type > kindReply || m.Seq == 0 || len(m.Kind) > 64 || len(m.Body) > MaxBody {

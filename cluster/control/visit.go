@@ -1,7 +1,6 @@
 package control
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 
@@ -9,6 +8,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster/certs"
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/internal/bounded"
 )
 
 // question is what a visitor asks, as msgpack.
@@ -22,13 +22,10 @@ func unmarshalQuestion(raw []byte) (q question, err error) {
 	if len(raw) > maxMessage {
 		return q, fmt.Errorf("%w: %d bytes", errMessage, len(raw))
 	}
-	r := bytes.NewReader(raw)
-	d := msgpack.NewDecoder(r)
-	d.DisallowUnknownFields(true)
-	if err := d.Decode(&q); err != nil {
+	if err := bounded.Unmarshal(raw, &q); err != nil {
 		return question{}, fmt.Errorf("%w: %w", errMessage, err)
 	}
-	if r.Len() > 0 || len(q.Kind) > 64 || len(q.Body) > MaxBody {
+	if len(q.Kind) > 64 || len(q.Body) > MaxBody {
 		return question{}, fmt.Errorf("%w: a question", errMessage)
 	}
 	return q, nil

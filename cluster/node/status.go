@@ -1,7 +1,6 @@
 package node
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -176,11 +175,7 @@ func (s *Status) member(m *membership.Info, v *membership.View) {
 }
 
 func decodeStatus(b []byte) (s Status, err error) {
-	if err := bounded.Check(b); err != nil {
-		return Status{}, fmt.Errorf("node: a status: %w", err)
-	}
-	d := msgpack.NewDecoder(bytes.NewReader(b))
-	if err := d.Decode(&s); err != nil {
+	if err := bounded.Unmarshal(b, &s); err != nil {
 		return Status{}, fmt.Errorf("node: a status: %w", err)
 	}
 	return s, nil
@@ -215,11 +210,8 @@ func Look(ctx context.Context, cluster string, v *membership.View, keeper *certs
 	if err != nil {
 		return nil, err
 	}
-	if err := bounded.Check(b); err != nil {
-		return nil, fmt.Errorf("node: a status: %w", err)
-	}
 	var all []Status
-	if err := msgpack.Unmarshal(b, &all); err != nil {
+	if err := bounded.Unmarshal(b, &all); err != nil {
 		return nil, fmt.Errorf("node: a status: %w", err)
 	}
 	return all, nil

@@ -1,7 +1,6 @@
 package trainers
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 
@@ -40,18 +39,10 @@ func decodeHello(b []byte) (h hello, err error) {
 	if len(b) > maxHello {
 		return h, fmt.Errorf("%d bytes; at most %d", len(b), maxHello)
 	}
-	if err := bounded.Check(b); err != nil {
-		return h, err
-	}
-	r := bytes.NewReader(b)
-	d := msgpack.NewDecoder(r)
-	d.DisallowUnknownFields(true)
-	if err := d.Decode(&h); err != nil {
+	if err := bounded.Unmarshal(b, &h); err != nil {
 		return hello{}, err
 	}
 	switch {
-	case r.Len() > 0:
-		return hello{}, fmt.Errorf("%d bytes after its end", r.Len())
 	case h.Step < 0 || h.First < 0:
 		return hello{}, fmt.Errorf("step %d, and first step %d", h.Step, h.First)
 	case len(h.Lineage) > 0 && !chained(h.Lineage, h.Step):

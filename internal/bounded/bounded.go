@@ -7,9 +7,12 @@
 package bounded
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
+
+	"github.com/vmihailenco/msgpack/v5"
 )
 
 // ErrMalformed is wrapped by the errors of Check.
@@ -37,6 +40,24 @@ var (
 	errDeep  = errors.New("too deep")
 	errCode  = errors.New("an unknown type")
 )
+
+// Unmarshal decodes b, which is one value of known fields and nothing else, into
+// what v points to. Its memory is a small multiple of len(b).
+func Unmarshal(b []byte, v any) error {
+	n, err := value(b, 0)
+	if err != nil {
+		return fmt.Errorf("bounded: %w: %w", ErrMalformed, err)
+	}
+	if n < len(b) {
+		return fmt.Errorf("bounded: %w: %d bytes left over", ErrMalformed, len(b)-n)
+	}
+	d := msgpack.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields(true)
+	if err := d.Decode(v); err != nil {
+		return fmt.Errorf("bounded: %w: %w", ErrMalformed, err)
+	}
+	return nil
+}
 
 // value returns how long the value is that b begins with.
 func value(b []byte, depth int) (int, error) {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"math"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -65,6 +67,50 @@ func TestCheck(t *testing.T) {
 		if err := Check(b); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// One value of known fields is decoded; what is cut off, what follows it and
+// what says that it is long is refused, without room made for it.
+func TestUnmarshal(t *testing.T) {
+	type point struct {
+		Name string
+		Rest []byte
+	}
+	good, err := msgpack.Marshal(&point{"a", []byte{1, 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := msgpack.Marshal(map[string]int{"Height": 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p point
+	if err := Unmarshal(good, &p); err != nil || p.Name != "a" || !bytes.Equal(p.Rest, []byte{1, 2}) {
+		t.Fatalf("%v, %v", p, err)
+	}
+	for name, b := range map[string][]byte{
+		"nothing": nil, "cut off": good[:len(good)-1], "more": append(slices.Clone(good), 0), "twice": append(slices.Clone(good), good...),
+		"an unknown field": other, "another type": {0x91, 0xa1, 'x'},
+	} {
+		if err := Unmarshal(b, new(point)); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// The library makes room for a megabyte here before it finds that there is none.
+	long := append([]byte{0x81, 0xa4}, "Name\xdb\xff\xff\xff\xff"...)
+	const runs = 100
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range runs {
+		if Unmarshal(long, &p) == nil {
+			t.Fatal("4 GB of 11 bytes")
+		}
+	}
+	runtime.ReadMemStats(&after)
+	bytesPerRun := (after.TotalAlloc - before.TotalAlloc) / runs
+	if bytesPerRun > 4096 {
+		t.Errorf("%d bytes were allocated for a value of %d", bytesPerRun, len(long))
 	}
 }
 
