@@ -27,3 +27,17 @@ func lockStore(dir string) (unlock func() error, err error) {
 	}
 	return nil, errors.Join(fmt.Errorf("graph: lock %s: %w", dir, err), f.Close())
 }
+
+// holdDir locks a directory unless another process, or another call, holds it.
+// held is false then, and where directories cannot be locked.
+func holdDir(dir string) (release func(), held bool) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, false
+	}
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		_ = f.Close() // nothing was written
+		return nil, false
+	}
+	return func() { _ = f.Close() }, true
+}

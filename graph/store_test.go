@@ -360,3 +360,40 @@ func FuzzDecodeManifest(f *testing.F) {
 }
 
 func unmarshalManifest(b []byte, m *manifest) bool { return json.Unmarshal(b, m) == nil }
+
+// What a killed writer left goes when the store is written again; what a living
+// one writes into stays.
+func TestLeftoversOfKilledWriters(t *testing.T) {
+	dir := t.TempDir()
+	dst := filepath.Join(dir, "store")
+	living, err := newStoreWriter(dst, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed, err := newStoreWriter(dst, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if killed.release == nil {
+		t.Skip("this file system does not lock directories")
+	}
+	killed.letGo() // as the end of its process does
+	old := killed.tmp + ".old"
+	if err := os.Mkdir(old, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	next, err := newStoreWriter(dst, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.abort()
+	for path, want := range map[string]bool{living.tmp: true, killed.tmp: false, next.tmp: true, old: true} {
+		if _, err := os.Stat(path); (err == nil) != want {
+			t.Errorf("%s: %v, want it there: %v", filepath.Base(path), err, want)
+		}
+	}
+	living.abort()
+	if _, err := os.Stat(living.tmp); err == nil {
+		t.Error("an aborted writer left its directory")
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // storeWriter writes a store into a temporary directory beside its
@@ -18,6 +19,7 @@ type storeWriter struct {
 	overwrite bool
 	arrays    map[string]manifestArray
 	m         manifest
+	release   func() // of the hold on tmp, which says that its writer lives; or nil
 }
 
 func newStoreWriter(dst string, overwrite bool) (*storeWriter, error) {
@@ -29,11 +31,11 @@ func newStoreWriter(dst string, overwrite bool) (*storeWriter, error) {
 	if err := os.MkdirAll(parent, 0o777); err != nil {
 		return nil, writeError(parent, err)
 	}
-	tmp, err := os.MkdirTemp(parent, "."+filepath.Base(dst)+".tmp-")
-	if err != nil {
+	w := &storeWriter{dst: dst, overwrite: overwrite, arrays: map[string]manifestArray{}}
+	if err := w.makeTemporary(parent); err != nil {
 		return nil, writeError(dst, err)
 	}
-	w := &storeWriter{dst: dst, tmp: tmp, overwrite: overwrite, arrays: map[string]manifestArray{}}
+	tmp := w.tmp
 	if err := os.Mkdir(w.scratchDir(), 0o777); err != nil {
 		w.abort()
 		return nil, writeError(w.scratchDir(), err)
@@ -43,6 +45,37 @@ func newStoreWriter(dst string, overwrite bool) (*storeWriter, error) {
 		return nil, writeError(tmp, err)
 	}
 	return w, nil
+}
+
+// makeTemporary makes the temporary directory and removes those that writers of
+// the same store have left behind, killed before they could.
+func (w *storeWriter) makeTemporary(parent string) error {
+	hidden := "." + filepath.Base(w.dst)
+	list, err := os.ReadDir(parent)
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		// What ends in .old is the store that was to be overwritten.
+		if !strings.HasPrefix(e.Name(), hidden+".tmp-") || filepath.Ext(e.Name()) == ".old" {
+			continue
+		}
+		left := filepath.Join(parent, e.Name())
+		if release, held := holdDir(left); held {
+			_ = os.RemoveAll(left) // another user's; in nobody's way
+			release()
+		}
+	}
+	made, err := os.MkdirTemp(parent, hidden+".new-")
+	if err != nil {
+		return err
+	}
+	// It takes its name when it is held: others may not think it left behind.
+	if release, held := holdDir(made); held {
+		w.release = release
+	}
+	w.tmp = filepath.Join(parent, strings.Replace(filepath.Base(made), hidden+".new-", hidden+".tmp-", 1))
+	return os.Rename(made, w.tmp)
 }
 
 // checkDestination refuses to replace anything but an empty directory or, when
@@ -88,6 +121,13 @@ func (w *storeWriter) abort() {
 	// Whatever made the write fail is the error to report; that the
 	// directory cannot be removed either adds nothing that can be acted on.
 	_ = os.RemoveAll(w.tmp)
+	w.letGo()
+}
+
+func (w *storeWriter) letGo() {
+	if w.release != nil {
+		w.release()
+	}
 }
 
 // commit writes the manifest and moves the directory to its name.
@@ -128,6 +168,7 @@ func (w *storeWriter) commit() error {
 	if err := syncDir(filepath.Dir(w.dst)); err != nil {
 		return writeError(w.dst, err)
 	}
+	w.letGo()
 	return nil
 }
 
