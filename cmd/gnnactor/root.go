@@ -21,8 +21,9 @@ type app struct {
 func newRoot(stdout, stderr io.Writer) (*cobra.Command, *app) {
 	a := &app{stdout: stdout, stderr: stderr, output: outputText, environ: os.Environ}
 	root := &cobra.Command{
-		Use:   "gnnactor",
-		Short: "Sample, train and evaluate graph neural networks on giant graphs",
+		Use:     "gnnactor",
+		Version: buildVersion(),
+		Short:   "Sample, train and evaluate graph neural networks on giant graphs",
 		Long: `Gnnactor samples, trains and evaluates graph neural networks on giant graphs.
 
   gnnactor train                 trains on a small built-in graph

@@ -50,7 +50,7 @@ func newVersion(a *app) *cobra.Command {
 }
 
 func version() (versionInfo, error) {
-	v := versionInfo{Version: "(devel)", Go: stdruntime.Version(), Platform: stdruntime.GOOS + "/" + stdruntime.GOARCH}
+	v := versionInfo{Version: buildVersion(), Go: stdruntime.Version(), Platform: stdruntime.GOOS + "/" + stdruntime.GOARCH}
 	set, err := cpu.Detect()
 	if err != nil {
 		return v, &usageError{err} // GNNACTOR_SIMD asks for what is not there
@@ -59,9 +59,6 @@ func version() (versionInfo, error) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v, nil
-	}
-	if info.Main.Version != "" {
-		v.Version = info.Main.Version
 	}
 	for _, s := range info.Settings {
 		switch s.Key {
@@ -72,4 +69,11 @@ func version() (versionInfo, error) {
 		}
 	}
 	return v, nil
+}
+
+func buildVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
 }
