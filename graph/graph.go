@@ -6,7 +6,10 @@
 // aggregates. An edge's id is its position in that list.
 package graph
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Graph is a directed graph in CSC form. Its slices may lie in mapped memory:
 // they are read-only, and live as long as the Store they came from.
@@ -27,6 +30,23 @@ func (g *Graph) Degree(v uint32) int { return int(g.Indptr[v+1] - g.Indptr[v]) }
 
 // InNeighbors returns the sources of v's incoming edges. The slice aliases g.
 func (g *Graph) InNeighbors(v uint32) []uint32 { return g.Indices[g.Indptr[v]:g.Indptr[v+1]] }
+
+// Symmetric reports whether g's rows are sorted and with every edge there is its
+// reverse, as often. It is one pass: the entries of row v are the next entries of
+// their own rows. Rows out of order are reported as not symmetric.
+func (g *Graph) Symmetric() bool {
+	n := g.NumNodes()
+	at := slices.Clone(g.Indptr[:n])
+	for v := range n {
+		for _, u := range g.InNeighbors(uint32(v)) {
+			if at[u] == g.Indptr[u+1] || g.Indices[at[u]] != uint32(v) {
+				return false
+			}
+			at[u]++
+		}
+	}
+	return true
+}
 
 // Validate checks every invariant: monotone Indptr that spans Indices, ids
 // in range, one weight per edge. It reads the whole graph.

@@ -3,11 +3,9 @@ package sampling
 import (
 	"fmt"
 	"math"
-	"slices"
 	"sync"
 
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/rng"
 )
 
 // Cache is a generation of GNS's cache (seeds/002): a random set C of nodes
@@ -59,8 +57,26 @@ type Caches struct {
 }
 
 type pending struct {
-	once  sync.Once
-	cache *Cache
+	mu      sync.Mutex
+	drawing *drawing // nil: nobody has begun, or it is drawn
+	cache   *Cache   // nil: it is not drawn
+}
+
+// advance does a piece of the work that is left, and reports whether the
+// generation is drawn.
+func (e *pending) advance(c *Caches, generation int) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.cache != nil {
+		return true
+	}
+	if e.drawing == nil {
+		e.drawing = c.begin(generation)
+	}
+	if e.drawing.piece() {
+		e.cache, e.drawing = e.drawing.out, nil
+	}
+	return e.cache != nil
 }
 
 // keepGenerations bounds the memory: the generation in use, the next, and one
@@ -71,11 +87,24 @@ const keepGenerations = 3
 // caches.
 func (c *Caches) Distribution() []float64 { return c.p }
 
-// At returns the given generation, drawing it if nobody did before; callers that
-// come meanwhile wait. The oldest generations are forgotten, and drawn again
-// when asked for.
+// At returns the given generation. It draws what of it is not drawn yet; callers
+// that come meanwhile help or wait. The oldest generations are forgotten, and drawn
+// again when asked for.
 func (c *Caches) At(generation int) *Cache {
+	e := c.of(generation)
+	for !e.advance(c, generation) {
+	}
+	return e.cache
+}
+
+// Advance does one of the Pieces in which a generation is drawn, and reports
+// whether it is drawn. So the next one can be drawn bit by bit while another
+// serves; what is missing when it is needed, At draws.
+func (c *Caches) Advance(generation int) bool { return c.of(generation).advance(c, generation) }
+
+func (c *Caches) of(generation int) *pending {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	e := c.made[generation]
 	if e == nil {
 		e = new(pending)
@@ -84,9 +113,7 @@ func (c *Caches) At(generation int) *Cache {
 			c.forget(generation)
 		}
 	}
-	c.mu.Unlock()
-	e.once.Do(func() { e.cache = c.draw(generation) })
-	return e.cache
+	return e
 }
 
 // forget drops the generation farthest from the one in demand.
@@ -176,39 +203,6 @@ func (p *Prepared) newCaches() (*Caches, error) {
 	return c, nil
 }
 
-// draw makes a generation: the nodes of smallest key −ln(U_u)/p(u), which is
-// successive sampling without replacement in proportion to p.
-func (c *Caches) draw(generation int) *Cache {
-	n := len(c.p)
-	key := rng.New(c.seed, purposeCache, uint64(generation))
-	keys := make([]float64, n)
-	for u, p := range c.p {
-		keys[u] = math.Inf(1)
-		if p > 0 {
-			keys[u] = exponential(key.Uint64(uint64(u))) / p
-		}
-	}
-	// τ is the smallest key that is not taken: a node is in the cache exactly
-	// if its key is below it. Nodes that cannot be drawn are never in it.
-	tau := math.Inf(1)
-	if c.size < n {
-		tau = kthSmallest(slices.Clone(keys), c.size)
-	}
-	out := &Cache{Generation: generation, member: make([]uint64, (n+63)/64), rank: make([]uint32, (n+63)/64)}
-	for u, k := range keys {
-		if u%64 == 0 {
-			out.rank[u/64] = uint32(len(out.Nodes))
-		}
-		if k < tau {
-			out.member[u/64] |= 1 << (u % 64)
-			out.Nodes = append(out.Nodes, uint32(u))
-			out.chance = append(out.chance, float32(c.chance(c.p[u], tau)))
-		}
-	}
-	out.link(c.g)
-	return out
-}
-
 func (c *Caches) chance(p, tau float64) float64 {
 	switch {
 	case c.withEq: // 1 − (1 − p)^|C|
@@ -217,36 +211,4 @@ func (c *Caches) chance(p, tau float64) float64 {
 		return 1
 	}
 	return oneMinusExp(float64(p * tau))
-}
-
-// link lists every node's cached neighbours. It reads the rows in order, one bit
-// per entry: on graphs with hubs, which is where caches pay, that is faster than
-// following the edges out of C, and needs no transpose of the graph.
-func (c *Cache) link(g *graph.Graph) {
-	c.indptr = make([]int64, len(g.Indptr))
-	total := int64(0)
-	for v := range g.NumNodes() {
-		count := uint64(0)
-		for _, u := range g.InNeighbors(uint32(v)) {
-			count += c.member[u/64] >> (u % 64) & 1
-		}
-		total += int64(count)
-		c.indptr[v+1] = total
-	}
-	inverse := make([]float32, len(c.chance))
-	for i, p := range c.chance {
-		inverse[i] = 1 / p
-	}
-	c.rows = make([]CachedNeighbor, total)
-	w := 0
-	var hits []uint32
-	for v := range g.NumNodes() {
-		row := g.InNeighbors(uint32(v))
-		hits = resize(hits, len(row)+8)
-		n := filter{c.member, 1, 0}.members(hits, row)
-		for _, i := range hits[:n] {
-			c.rows[w] = CachedNeighbor{i, inverse[c.Slot(row[i])]}
-			w++
-		}
-	}
 }

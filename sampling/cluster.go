@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/gnnactor/gnnactor/internal/rng"
 	"github.com/gnnactor/gnnactor/sampling/partition"
@@ -54,24 +55,31 @@ func prepareCluster(p *Prepared) error {
 	} else if s.PartitionSHA256 != sum {
 		return fmt.Errorf("the partition has the SHA-256 %s, not %s as asked for; restore that one, or leave partition-sha256 away", sum, s.PartitionSHA256)
 	}
-	start := make([]int64, s.Clusters+1)
+	size := make([]int64, s.Clusters)
 	for v, c := range p.partition {
 		if int(c) >= s.Clusters {
 			return fmt.Errorf("the partition puts node %d into cluster %d; there are %d", v, c, s.Clusters)
 		}
-		start[c+1]++
+		size[c]++
 	}
-	for c := range s.Clusters {
-		start[c+1] += start[c]
-	}
-	c := &clusters{seed: p.seed, perBatch: s.PerBatch, start: start, members: make([]uint32, n)}
+	// Louvain may find fewer communities than clusters were asked for: those
+	// without nodes are left out, lest batches be empty.
+	c := &clusters{seed: p.seed, perBatch: s.PerBatch, members: make([]uint32, n)}
 	at := make([]int64, s.Clusters)
-	copy(at, start)
+	begin := int64(0)
+	for k, nodes := range size {
+		at[k] = begin
+		if nodes > 0 {
+			c.start = append(c.start, begin)
+		}
+		begin += nodes
+	}
+	c.start = slices.Clip(append(c.start, begin))
 	for v, k := range p.partition {
 		c.members[at[k]] = uint32(v)
 		at[k]++
 	}
-	p.batches = (s.Clusters + s.PerBatch - 1) / s.PerBatch
+	p.batches = max((len(c.start)-1+s.PerBatch-1)/s.PerBatch, 1)
 	newDrawer := func() drawer {
 		own := *c
 		return &own
@@ -114,7 +122,7 @@ func partitionSum(part []uint32) string {
 type clusters struct {
 	seed     uint64
 	perBatch int
-	start    []int64 // cluster c has members[start[c]:start[c+1]]
+	start    []int64 // cluster c, of those with nodes, has members[start[c]:start[c+1]]
 	members  []uint32
 
 	epoch int
@@ -126,6 +134,9 @@ func (c *clusters) draw(s *nodeSet, id ID, _ rng.Key) {
 		c.epoch = id.Epoch
 		c.order = resize(c.order, len(c.start)-1)
 		rng.New(c.seed, purposeClusters, uint64(id.Epoch)).Perm(c.order)
+	}
+	if len(c.order) == 0 {
+		return
 	}
 	batches := (len(c.order) + c.perBatch - 1) / c.perBatch
 	lo := id.Batch % batches * c.perBatch

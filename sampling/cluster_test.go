@@ -54,6 +54,41 @@ func TestClusterEpochVisitsAllOnce(t *testing.T) {
 	sameBits(t, p, allNodes(g), 100)
 }
 
+// A partition may have clusters without nodes; no batch is made of them.
+func TestClusterLeavesOutEmptyClusters(t *testing.T) {
+	g := skewed(100, 10, 3)
+	part := make([]uint32, 100)
+	for v := range part {
+		part[v] = []uint32{1, 4, 8}[v%3]
+	}
+	p, err := Prepare(Spec{Name: "cluster", Layers: 1, Clusters: 10}, &graph.Dataset{Graph: g}, 1, WithPartition(part))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := p.BatchesPerEpoch(100, 10); n != 3 {
+		t.Fatalf("%d batches an epoch, want 3", n)
+	}
+	s := p.NewSampler()
+	var seen []uint32
+	var b Batch
+	for batch := range 3 {
+		b.ID = ID{Phase: "train", Batch: batch}
+		if err := s.Sample(&b, b.ID.Key(1), nil); err != nil {
+			t.Fatal(err)
+		}
+		for _, u := range b.Inputs() {
+			if part[u] != part[b.Inputs()[0]] {
+				t.Fatalf("batch %d has nodes of clusters %d and %d", batch, part[u], part[b.Inputs()[0]])
+			}
+		}
+		seen = append(seen, b.Inputs()...)
+	}
+	slices.Sort(seen)
+	if !slices.Equal(seen, allNodes(g)) {
+		t.Errorf("an epoch visits %v", seen)
+	}
+}
+
 func TestClusterBoundary(t *testing.T) {
 	g := skewed(600, 20, 2)
 	var train []uint32

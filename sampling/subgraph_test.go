@@ -206,7 +206,7 @@ func TestSubgraphDistributions(t *testing.T) {
 		}
 	}
 	const draws = 100000
-	draw := func(spec Spec, each func(set []uint32)) {
+	draw := func(g *graph.Graph, spec Spec, each func(set []uint32)) {
 		s := mustPrepare(t, spec, g).NewSampler().(*subgraphs)
 		for i := range draws {
 			s.nodes(ID{}, rng.New(8, uint64(i)))
@@ -233,17 +233,31 @@ func TestSubgraphDistributions(t *testing.T) {
 		}
 	}
 	nodes := make([]int, n)
-	draw(Spec{Name: "node", Layers: 1, Budget: 1}, func(set []uint32) { nodes[set[0]]++ })
+	draw(g, Spec{Name: "node", Layers: 1, Budget: 1}, func(set []uint32) { nodes[set[0]]++ })
 	check("node", nodes, node)
 
 	pairs := make(map[[2]uint32]int)
-	draw(Spec{Name: "edge", Layers: 1, Budget: 1}, func(set []uint32) { pairs[[2]uint32{set[0], set[len(set)-1]}]++ })
+	draw(g, Spec{Name: "edge", Layers: 1, Budget: 1}, func(set []uint32) { pairs[[2]uint32{set[0], set[len(set)-1]}]++ })
 	var counts []int
 	var weights []float64
 	for e, w := range edge {
 		counts, weights = append(counts, pairs[e]), append(weights, w)
 	}
 	check("edge", counts, weights)
+
+	both := symmetric(g)
+	clear(pairs)
+	counts, weights = nil, nil
+	draw(both, Spec{Name: "edge", Layers: 1, Budget: 1}, func(set []uint32) { pairs[[2]uint32{set[0], set[1]}]++ })
+	for v := range n {
+		for _, u := range both.InNeighbors(uint32(v)) {
+			if int(u) < v {
+				counts = append(counts, pairs[[2]uint32{u, uint32(v)}])
+				weights = append(weights, 1/float64(both.Degree(u))+1/float64(both.Degree(uint32(v))))
+			}
+		}
+	}
+	check("edge, symmetric", counts, weights)
 
 	// One root, one step: the root is uniform, the step too.
 	step := make(map[[2]uint32]float64)
@@ -256,7 +270,7 @@ func TestSubgraphDistributions(t *testing.T) {
 		}
 	}
 	clear(pairs)
-	draw(Spec{Name: "walk", Layers: 1, Roots: 1, WalkLength: 1}, func(set []uint32) { pairs[[2]uint32{set[0], set[len(set)-1]}]++ })
+	draw(g, Spec{Name: "walk", Layers: 1, Roots: 1, WalkLength: 1}, func(set []uint32) { pairs[[2]uint32{set[0], set[len(set)-1]}]++ })
 	counts, weights = nil, nil
 	for e, w := range step {
 		counts, weights = append(counts, pairs[e]), append(weights, w)

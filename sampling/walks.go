@@ -2,7 +2,6 @@ package sampling
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/internal/rng"
@@ -37,64 +36,6 @@ func (d *nodeDrawer) draw(s *nodeSet, _ ID, key rng.Key) {
 	}
 	d.table.draws(d.drawn, key)
 	s.addAll(d.drawn)
-}
-
-func prepareEdge(p *Prepared) error {
-	if err := p.checkBudget(); err != nil {
-		return err
-	}
-	if p.g.NumEdges() > math.MaxUint32 {
-		return fmt.Errorf("the graph has %d edges; an alias table holds at most %d", p.g.NumEdges(), uint32(math.MaxUint32))
-	}
-	target := make([]uint32, p.g.NumEdges())
-	for v := range p.g.NumNodes() {
-		for e := p.g.Indptr[v]; e < p.g.Indptr[v+1]; e++ {
-			target[e] = uint32(v)
-		}
-	}
-	inv := func(u uint32) float64 { return 1 / float64(max(1, p.g.Degree(u))) }
-	table := newAlias(len(target), func(e int) float64 { return inv(p.g.Indices[e]) + inv(target[e]) })
-	budget := p.spec.Budget
-	return p.prepareSubgraph(func() drawer {
-		return &edgeDrawer{g: p.g, table: table, target: target, drawn: make([]uint32, budget), ends: make([]uint32, 0, 2*budget)}
-	})
-}
-
-// edgeDrawer draws edges independently with P(u, v) ∝ 1/d(u) + 1/d(v) and takes
-// both ends.
-type edgeDrawer struct {
-	g      *graph.Graph
-	table  *alias
-	target []uint32
-	drawn  []uint32
-	ends   []uint32
-	ahead  []int64
-}
-
-func (d *edgeDrawer) draw(s *nodeSet, _ ID, key rng.Key) {
-	if d.table == nil {
-		return
-	}
-	d.table.draws(d.drawn, key)
-	d.prefetch(0)
-	d.ends = d.ends[:0]
-	for i, e := range d.drawn {
-		if i%groupRows == 0 {
-			d.prefetch(i + groupRows)
-		}
-		d.ends = append(d.ends, d.g.Indices[e], d.target[e])
-	}
-	s.addAll(d.ends)
-}
-
-// prefetch asks for both ends of the group of edges that begins at i.
-func (d *edgeDrawer) prefetch(i int) {
-	d.ahead = d.ahead[:0]
-	for _, e := range d.drawn[min(i, len(d.drawn)):min(i+groupRows, len(d.drawn))] {
-		d.ahead = append(d.ahead, int64(e))
-	}
-	prefetchIndices(d.g.Indices, d.ahead)
-	prefetchIndices(d.target, d.ahead)
 }
 
 func prepareWalk(p *Prepared) error {

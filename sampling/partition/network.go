@@ -47,7 +47,7 @@ func (n *network) total() int64 {
 // newNetwork takes g's rows as they are if g is symmetric with sorted rows, and
 // else copies every edge into the rows of both ends.
 func newNetwork(g *graph.Graph) *network {
-	if symmetric(g) {
+	if g.Symmetric() {
 		return &network{ptr: g.Indptr, adj: g.Indices}
 	}
 	n := g.NumNodes()
@@ -75,22 +75,6 @@ func newNetwork(g *graph.Graph) *network {
 		}
 	}
 	return &network{ptr: ptr, adj: adj}
-}
-
-// symmetric reports whether g has sorted rows and with every edge its reverse.
-// One pass: the entries of row v are the next entries of their own rows.
-func symmetric(g *graph.Graph) bool {
-	n := g.NumNodes()
-	at := slices.Clone(g.Indptr[:n])
-	for v := range n {
-		for _, u := range g.InNeighbors(uint32(v)) {
-			if at[u] == g.Indptr[u+1] || g.Indices[at[u]] != uint32(v) {
-				return false
-			}
-			at[u]++
-		}
-	}
-	return true
 }
 
 // compact renumbers labels densely, in the order of their first node, and
