@@ -34,7 +34,7 @@ func (p *Prepared) Memory() Memory {
 	m.Sampler = size(p.NewSampler())
 	m.Shared += first - m.Sampler
 	if p.caches != nil {
-		m.Shared += size(p.caches.p) + keepGenerations*size(p.caches.At(0))
+		m.Shared += 2*size(p.caches.p) + keepGenerations*size(p.caches.At(0)) // one p for the keys of the generation that is drawn
 	}
 	return m
 }

@@ -31,10 +31,11 @@
 // A Sampler owns tables and buffers in proportion to its largest batch, and
 // nothing else but, for subgraph and layer-wise samplers, one bit per node of the
 // graph (none above 2^22 nodes). What grows with the graph belongs to Prepared and
-// is shared: "gns" keeps 8 bytes a node, and for up to three generations 8 bytes
-// a node and 8 per cached entry; "node" and "fastgcn" 8 to 16 bytes a node; "edge" 12
-// bytes an edge; "frontier" 4 bytes a node, "cluster" 8; running sums for weighted
-// draws with replacement 8 bytes an edge; normalization 4 bytes a node and edge.
+// is shared: "gns" keeps 8 bytes a node, as many while it draws a generation, and
+// for up to three generations 8 bytes a node and 8 per cached entry; "node" and
+// "fastgcn" 8 to 16 bytes a node; "edge" 12 bytes an edge; "frontier" 4 bytes a
+// node, "cluster" 8; running sums for weighted draws with replacement 8 bytes an
+// edge; normalization 4 bytes a node and edge.
 package sampling
 
 import (
