@@ -132,7 +132,10 @@ func (m *Member) publish(revision int64) {
 	}
 }
 
-// stand stands for election whenever there is no leader.
+// Stand lets this node stand for election from now on: whenever there is no
+// leader. Leave must not have been called.
+func (m *Member) Stand() { m.stands.Do(func() { m.tasks.Go(m.stand) }) }
+
 func (m *Member) stand() {
 	for {
 		v, changed := m.View()

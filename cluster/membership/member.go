@@ -66,7 +66,10 @@ type Config struct {
 	// TTL is how long a node that is not heard of stays a member; 3 s, which is
 	// longer than the store's election takes. One that is known to have died goes
 	// before (Suspect).
-	TTL    time.Duration
+	TTL time.Duration
+	// Waits: the node does not stand for election until Stand is called, because it
+	// does not do yet what a leader must; Join does not wait for a leader then.
+	Waits  bool
 	Logger *slog.Logger
 }
 
@@ -88,7 +91,8 @@ type Member struct {
 	tasks  sync.WaitGroup
 	lost   chan struct{}
 
-	announce sync.Mutex // one at a time, so that the newest is written last
+	stands sync.Once
+	said   announcements
 
 	mu      sync.Mutex
 	info    Info
@@ -127,18 +131,22 @@ func Join(ctx context.Context, store Store, cfg Config) (*Member, error) {
 	m := &Member{
 		store: store, cfg: cfg, prefix: Prefix(cfg.Cluster), lease: lease, info: cfg.Info,
 		lost: make(chan struct{}), changed: make(chan struct{}), view: &View{}, entries: map[string]Entry{},
+		said: announcements{turn: make(chan struct{}, 1)},
 	}
 	m.info.Lease = int64(lease)
 	if m.epoch, err = m.register(ctx); err != nil {
 		return nil, errors.Join(err, store.Revoke(ctx, lease))
 	}
+	m.store = &patient{store, m.Patience()}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.tasks.Go(func() { m.renew(began) })
 	m.tasks.Go(m.follow)
-	m.tasks.Go(m.stand)
+	if !cfg.Waits {
+		m.Stand()
+	}
 	for {
 		v, changed := m.View()
-		if me, ok := v.Member(cfg.Info.Node); ok && me.Epoch == m.epoch && v.Leader != "" {
+		if me, ok := v.Member(cfg.Info.Node); ok && me.Epoch == m.epoch && (v.Leader != "" || cfg.Waits) {
 			return m, nil
 		}
 		select {
@@ -214,34 +222,6 @@ func (m *Member) View() (*View, <-chan struct{}) {
 
 // Leads reports whether this node leads in v.
 func (m *Member) Leads(v *View) bool { return v.Leader == m.cfg.Info.Node }
-
-// Announce changes what this node says about itself.
-func (m *Member) Announce(ctx context.Context, change func(*Info)) error {
-	_, err := m.AnnounceAt(ctx, change)
-	return err
-}
-
-// AnnounceAt is Announce that says at which revision the change was made: views
-// from there on show it.
-func (m *Member) AnnounceAt(ctx context.Context, change func(*Info)) (int64, error) {
-	m.announce.Lock()
-	defer m.announce.Unlock()
-	m.mu.Lock()
-	info := m.info
-	change(&info)
-	info.Node, info.Home, info.Lease = m.info.Node, m.info.Home, m.info.Lease
-	m.info = info
-	m.mu.Unlock()
-	value, err := json.Marshal(&info)
-	if err != nil {
-		return 0, fmt.Errorf("membership: %w", err)
-	}
-	ok, revision, err := m.store.Commit(ctx, []If{{Key: m.key(), Created: m.epoch}}, []Change{{Key: m.key(), Value: value, Lease: m.lease}})
-	if err == nil && !ok {
-		err = ErrFenced
-	}
-	return revision, err
-}
 
 // Resign gives up the lead, if this node has it.
 func (m *Member) Resign(ctx context.Context) error {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gnnactor/gnnactor/cluster/membership"
 )
@@ -97,7 +98,10 @@ func (n *Node) Take(ctx context.Context, propose *Run, check func(*Run) error) (
 				return propose, nil
 			}
 			if !errors.Is(err, membership.ErrStale) {
-				return nil, err
+				if err := n.patient(ctx, "the run could not be written down yet", err); err != nil {
+					return nil, err
+				}
+				continue // it may have been
 			}
 		case !waiting:
 			waiting = true
@@ -142,18 +146,45 @@ func (n *Node) take(ctx context.Context, r *Run, revision int64) error {
 
 // Finish says that the run is done: the next node that comes may begin another.
 func (n *Node) Finish(ctx context.Context) error {
-	r, revision, err := n.record()
-	v, _ := n.Member.View()
-	if me, _ := v.Member(n.Plane.Node()); err != nil || r == nil || me.Run != revision {
-		return err // another node did, or there is another run
+	for {
+		r, revision, err := n.record()
+		v, _ := n.Member.View()
+		if me, _ := v.Member(n.Plane.Node()); err != nil || r == nil || me.Run != revision {
+			return err // another node did, or there is another run
+		}
+		r.Done = true
+		value, err := json.Marshal(r)
+		if err != nil {
+			return fmt.Errorf("node: %w", err)
+		}
+		_, err = n.Member.Propose(ctx, runKey, revision, value)
+		if err == nil || errors.Is(err, membership.ErrStale) {
+			return nil
+		}
+		if err := n.patient(ctx, "the run's end could not be written down yet", err); err != nil {
+			return err
+		}
 	}
-	r.Done = true
-	value, err := json.Marshal(r)
-	if err != nil {
-		return fmt.Errorf("node: %w", err)
+}
+
+// patient waits a little before what failed is tried again. It returns an error
+// when that is of no use.
+func (n *Node) patient(ctx context.Context, what string, err error) error {
+	if lost := n.Member.Err(); lost != nil {
+		return lost
 	}
-	if _, err = n.Member.Propose(ctx, runKey, revision, value); errors.Is(err, membership.ErrStale) {
+	if errors.Is(err, membership.ErrFenced) || ctx.Err() != nil {
+		return err
+	}
+	n.log.Warn(what, "error", err)
+	pause := time.NewTimer(again)
+	defer pause.Stop()
+	select {
+	case <-pause.C:
 		return nil
+	case <-n.Member.Lost():
+		return n.Member.Err()
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
-	return err
 }

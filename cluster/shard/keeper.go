@@ -43,6 +43,7 @@ type Keeper struct {
 	store  *Store
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
+	moving sync.Mutex // held while shards are brought or let go
 
 	taken, left atomic.Int64
 }
@@ -139,14 +140,24 @@ func (k *Keeper) Drain(ctx context.Context) error {
 	if err := k.o.Member.Announce(ctx, func(i *membership.Info) { i.Drain, i.Yield = true, true }); err != nil {
 		return err
 	}
-	_, err := k.o.Member.Until(ctx, func(v *membership.View) bool {
-		me, in := v.Member(self)
-		return !in || me.Yield && (len(me.Shards) == 0 || len(keepers(v)) == 0)
-	})
-	if err != nil {
-		return fmt.Errorf("shard: drain: %w", err)
+	for {
+		v, err := k.o.Member.Until(ctx, func(v *membership.View) bool {
+			me, in := v.Member(self)
+			return !in || me.Yield && (len(me.Shards) == 0 || len(keepers(v)) == 0)
+		})
+		if err != nil {
+			return fmt.Errorf("shard: drain: %w", err)
+		}
+		k.moving.Lock() // what is being let go is gone, or is held again
+		held := k.server.Held()
+		k.moving.Unlock()
+		if _, in := v.Member(self); held == 0 || !in || len(keepers(v)) == 0 {
+			return nil
+		}
+		if _, err := k.o.Member.Until(ctx, func(now *membership.View) bool { return now.Revision > v.Revision }); err != nil {
+			return fmt.Errorf("shard: drain: %w", err)
+		}
 	}
-	return nil
 }
 
 // Close ends the holding; the shards' other holders go on.
@@ -219,7 +230,9 @@ func (k *Keeper) move(ctx context.Context) {
 	for {
 		v, changed := k.o.Member.View()
 		var retry <-chan time.Time
+		k.moving.Lock()
 		done, err := k.step(ctx, v)
+		k.moving.Unlock()
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -274,44 +287,34 @@ func (k *Keeper) step(ctx context.Context, v *membership.View) (bool, error) {
 }
 
 // leave lets go of shards that others hold. Two nodes that have seen different
-// members may each think that the other one is to keep a shard: so the rows stay
-// until the withdrawal is in the store and somebody else still holds the shard
-// there. Of two that withdraw, the later one sees that it is the last.
+// members may each think that the other one is to keep a shard: so the rows stay,
+// and are served, until the withdrawal is in the store and somebody else still
+// holds the shard there. Of two that withdraw, the later one sees that it is the
+// last.
 func (k *Keeper) leave(ctx context.Context, drop []int) error {
-	rows := make(map[int]*graph.Features, len(drop))
-	// Dropped first: who sees that they are elsewhere may rely on it.
-	for _, s := range drop {
-		rows[s] = k.server.shard(s)
-		k.server.Drop(s)
-	}
 	self := k.o.Plane.Node()
-	keep := func(s int) bool { return true }
-	revision, err := k.o.Member.AnnounceAt(ctx, func(i *membership.Info) { i.Shards = k.server.List() })
-	if err == nil {
-		var v *membership.View
-		v, err = k.o.Member.Until(ctx, func(v *membership.View) bool { return v.Revision >= revision })
-		if err == nil {
-			where := holders(v, k.o.Map.Shards())
-			keep = func(s int) bool {
-				return !slices.ContainsFunc(where[s], func(n string) bool { return n != self })
-			}
-		}
-	}
-	again := false
-	for _, s := range drop {
-		if keep(s) {
-			again = true
-			if err := k.server.Hold(s, rows[s]); err != nil {
-				return err
-			}
-			continue
-		}
-		k.left.Add(1)
-	}
-	if err != nil || !again {
+	stay := slices.DeleteFunc(k.server.List(), func(s int) bool { return slices.Contains(drop, s) })
+	revision, err := k.o.Member.AnnounceAt(ctx, func(i *membership.Info) { i.Shards = stay })
+	if err != nil {
 		return err
 	}
-	return k.tell(ctx)
+	v, err := k.o.Member.Until(ctx, func(v *membership.View) bool { return v.Revision >= revision })
+	if err != nil {
+		return err
+	}
+	where, last := holders(v, k.o.Map.Shards()), false
+	for _, s := range drop {
+		if !slices.ContainsFunc(where[s], func(n string) bool { return n != self }) {
+			last = true
+			continue
+		}
+		k.server.Drop(s)
+		k.left.Add(1)
+	}
+	if last {
+		return k.tell(ctx)
+	}
+	return nil
 }
 
 // tell announces the shards that are held here.
