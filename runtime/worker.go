@@ -58,6 +58,11 @@ func (w *worker) Gradient(grad, params []float32, b *sampling.Batch, slots []uin
 
 // samplers makes one sampler for each actor, those that rest at first included.
 func (r *Runtime) samplers() []sampling.Sampler {
+	if r.plan.Together && r.links == nil {
+		if s, ok := r.sampler.NewParallelSampler(r.pool); ok {
+			return []sampling.Sampler{s}
+		}
+	}
 	s := make([]sampling.Sampler, r.plan.MaxSamplers)
 	for i := range s {
 		s[i] = r.newSampler()

@@ -77,7 +77,10 @@ type Plan struct {
 	Trainers int `json:"trainers"`
 	// MaxSamplers is up to how many samplers a run may go when it measures.
 	MaxSamplers int `json:"max_samplers"`
-	Credits     int `json:"credits"`
+	// Together has all threads sample one large batch together: there is one
+	// sampler for them.
+	Together bool `json:"together,omitempty"`
+	Credits  int  `json:"credits"`
 	// MaxBatches, MaxAhead and MaxLoaders are up to what such a run raises the
 	// batches under way, those that hold slots, and the reads.
 	MaxBatches int      `json:"max_batches"`
@@ -106,6 +109,9 @@ const (
 	maxChunk = 1 << 16
 	// chunkBytes is what a chunk of exact inference may hold of activations.
 	chunkBytes = 64 << 20
+	// togetherFrom is of how many seeds a micro-batch is worth to be sampled by
+	// several threads.
+	togetherFrom = 1 << 14
 )
 
 // Build makes the plan for a job of the given sizes.
@@ -134,6 +140,8 @@ func Build(s Sizes, r Request) *Plan {
 	if r.Samplers == 0 && !whole {
 		p.MaxSamplers = max(p.Samplers, p.Threads)
 	}
+	p.Together = p.MaxSamplers == 1 && p.Threads > 1 && !whole && len(s.Fanouts) > 0 && !s.LayerNodes && !s.Temporal &&
+		s.BatchSize/max(s.Micro, 1) >= togetherFrom
 	whyTrainers := "as asked for"
 	if p.Trainers == 0 {
 		p.Trainers, whyTrainers = 1, "its kernels use every thread"
@@ -158,6 +166,9 @@ func Build(s Sizes, r Request) *Plan {
 	widest := int64(max(s.InDim, s.Hidden, s.OutDim, 1))
 	if p.EvalChunk == 0 {
 		p.EvalChunk = int(min(max(chunkBytes/(4*3*widest), minChunk), maxChunk))
+	}
+	if p.Together {
+		whySamplers += "; all threads on one batch"
 	}
 	p.Stages = []Stage{
 		{"source", 1, fmt.Sprintf("%d batches an epoch, %d micro-batches each", p.Batches, s.Micro)},
@@ -255,7 +266,11 @@ func (p *Plan) memory(s Sizes, whole bool) {
 	add(fmt.Sprintf("batches: %d samplers × %d credits, up to %d when measured", p.Samplers, p.Credits, p.MaxBatches), times(batch, int64(p.MaxBatches)), false)
 	if !whole {
 		// A table of the nodes found, half full, and lists of them and of the edges of a layer.
-		scratch := plus(times(32, src[s.Layers-1]), times(12, slices.Max(append(edges, 0))))
+		perEdge := int64(12)
+		if p.Together {
+			perEdge = 24 // each thread's part of the layer, before it is put in place
+		}
+		scratch := plus(times(32, src[s.Layers-1]), times(perEdge, slices.Max(append(edges, 0))))
 		add(fmt.Sprintf("what up to %d samplers work with", p.MaxSamplers), times(plus(s.SamplerOwn, scratch), int64(p.MaxSamplers)), false)
 	}
 	if s.SamplerShared > 0 {

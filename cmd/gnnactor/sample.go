@@ -47,6 +47,23 @@ nodes that the other has too), and the mean squared error of aggregation: of the
 mean over a row's sampled neighbours, for a signal of ±1 drawn per node, against
 the mean over all. All samplers take the same --sampler-options.
 
+What --sampler-options sets, here and in training:
+  neighbor   weighted=true, replace=true, temporal=true (no neighbour newer than the
+             seed; the data have times)
+  khop       temporal=true
+  labor      dependency (batches that share random numbers)
+  pinsage    walks, walk-length, restart (a probability)
+  lazy       recycle (batches that use a mega-batch), recycle-growth
+  gns        cache-fraction, cache-period (epochs), cache-by=degree|walks, cache-only=true,
+             cache-approximate=true, normalize=sum|degree
+  node       budget (nodes)
+  edge       budget (edges)
+  walk       roots, walk-length
+  frontier   frontier (nodes), budget (pops), degree-cap, distinct=true
+  cluster    clusters, per-batch, partition-by (see 'gnnactor partition --help'),
+             partition-sha256, boundary=true
+  these five  normalization (subgraphs sampled beforehand), clip (to a multiple)
+
 With --output json the last line of the standard output is an object with
 batches_per_second, sampled_edges_per_second, mean_edges and mean_input_nodes; with
 --stats, one with graph_degrees and samplers, an object for each of them.`,

@@ -67,7 +67,7 @@ var settings = []setting{
 
 	{"sampler", samplingGroup, "`NAME` of the sampler: " + strings.Join(runtime.Samplers(), ", ")},
 	{"fanouts", samplingGroup, "neighbours sampled per layer, from the seeds outward; -1 takes all"},
-	{"sampler-options", samplingGroup, "further settings of the sampler, like budget=8000,frontier=1000"},
+	{"sampler-options", samplingGroup, "further settings of the sampler, like budget=8000,frontier=1000 (see 'gnnactor sample --help')"},
 	{"batch-size", samplingGroup, "seed nodes of a batch, or links"},
 	{"negatives", samplingGroup, "with --task link: pairs that no edge joins, per link; 0: 1"},
 	{"keep-target-edges", samplingGroup, "with --task link: pass messages along a batch's own links, too"},

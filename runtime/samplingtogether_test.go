@@ -1,0 +1,31 @@
+package runtime
+
+import (
+	"testing"
+
+	"github.com/gnnactor/gnnactor/graph"
+)
+
+// A large batch that one sampler draws with all threads has the bits that one
+// thread draws.
+func TestSamplingTogetherChangesNoBits(t *testing.T) {
+	ds, err := graph.SBM(graph.SBMOptions{Nodes: 34_000, Classes: 3, AvgDegree: 6, Homophily: 0.7, FeatureDim: 4, Signal: 0.5, TrainFraction: 0.99, ValidFraction: 0.001, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sampler := range []string{"neighbor", "gns"} {
+		c := config()
+		c.Dataset, c.Sampler, c.BatchSize, c.Epochs, c.Samplers, c.EvalEvery = ds, sampler, 1<<14, 1, 1, 0
+		c.Threads = 1
+		want := parametersOf(t, c)
+		c.Threads = 3
+		r := started(t, c)
+		if !r.plan.Together {
+			t.Fatalf("%s: the plan has one thread sample a batch of %d", sampler, c.BatchSize)
+		}
+		trained(t, r)
+		if got := r.ParametersSHA256(); got != want {
+			t.Errorf("%s: other bits", sampler)
+		}
+	}
+}
