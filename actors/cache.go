@@ -19,12 +19,18 @@ type Generations struct {
 	// Nodes returns the distinct nodes of a generation. It may take its time, and
 	// is called on the worker pool.
 	Nodes func(generation int) []uint32
+	// Advance does one of about Pieces pieces of the work that Nodes has with a
+	// generation, and reports whether nothing is left. It is called while another
+	// generation serves. nil: Nodes does it all.
+	Advance func(generation int) bool
+	Pieces  int
 }
 
 // cache keeps the rows of a generation in the slab. While one serves, the next
-// is drawn, and its rows are read in small pieces, between those of the batches,
-// so that nothing waits when the epochs of one end and those of the other begin.
-// A batch whose generation is not there yet reads its rows like any others.
+// is drawn, and then its rows are read, both in small pieces: some when a step's
+// batch is released, so that the work is spread over the steps that are left, and
+// nothing waits when the epochs of one end and those of the other begin. A batch
+// whose generation is not there yet reads its rows like any others.
 type cache struct {
 	*post
 	work   Work
@@ -33,11 +39,18 @@ type cache struct {
 	ctx    context.Context // ends when the stage is drained
 	cancel context.CancelFunc
 
-	wanted  int // the newest generation that batches of have been matched
-	next    int // the generation to be prepared
+	lead int // micro-batches that may be sampled ahead of those that are computed
+
+	wanted  int   // the newest generation that batches of have been matched
+	newest  int64 // step of which a batch was released
+	due     bool  // that step has not been given its share of the next generation
+	allowed int   // pieces of it that may be drawn or read now
+	next    int   // the generation to be prepared
 	pins    map[int]*features.Pin
 	pin     *features.Pin // of next, while it is read
 	read    int           // rows of it that were
+	pieces  int           // of next that were drawn
+	drawn   bool          // it is
 	nodes   []uint32      // of next, while the slab has no room for it
 	waiting bool          // for room
 	busy    bool
@@ -51,7 +64,7 @@ func (s *cache) idle() bool   { return !s.busy }
 func (s *cache) drain()       { s.cancel() }
 
 func (s *cache) start(self *actor.PID) {
-	s.self, s.pins = self, map[int]*features.Pin{}
+	s.self, s.pins, s.newest = self, map[int]*features.Pin{}, -1
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if steps := s.work.Steps(); steps > 0 {
 		s.wanted = s.generation(int(s.work.First / steps))
@@ -67,6 +80,9 @@ func (s *cache) receive(m any) {
 		s.wanted = max(s.wanted, s.generation(m.Epoch))
 	case *messages.Released:
 		s.waiting = false
+		if m.Step > s.newest {
+			s.newest, s.due = m.Step, true
+		}
 	case *done:
 		s.busy = false
 		if m.err != nil {
@@ -74,13 +90,37 @@ func (s *cache) receive(m any) {
 			return
 		}
 		switch res := m.res.(type) {
+		case bool:
+			s.drawn = res
 		case *pinned:
-			s.nodes, s.pin, s.waiting = res.nodes, res.pin, res.pin == nil
+			s.drawn, s.nodes, s.pin, s.waiting = true, res.nodes, res.pin, res.pin == nil
 		case int: // a piece was read
 			s.read += res
 		}
 	}
 	s.step()
+}
+
+// may reports whether a piece of the next generation is due. Those that are left are
+// spread over the steps until samplers, which are ahead, need the generation; but the
+// last eighth of the steps that a generation serves is for its rows, which nobody
+// needs before its batches are matched. Where all of a generation is sampled
+// ahead, the next has a quarter of its steps.
+func (s *cache) may() bool {
+	if !s.due {
+		return s.allowed > 0
+	}
+	serves := s.work.Steps() * int64(max(s.mem.Cache.Period, 1))
+	needed := max(int64(s.next)*serves-int64(s.lead/max(s.work.Micro, 1)), int64(s.next-1)*serves+serves/4)
+	left := s.mem.Cache.Pieces - s.pieces
+	if s.pin != nil {
+		left = (len(s.pin.Load) - s.read + pieceRows - 1) / pieceRows
+	} else {
+		needed -= serves / 8
+	}
+	over := int(max(needed-s.newest-1, 1))
+	s.due, s.allowed = false, max(1, (left+over-1)/over)
+	return true
 }
 
 // pinned is a job's result: pin is nil where there was no room.
@@ -97,12 +137,16 @@ func (s *cache) step() {
 	}
 	slab := s.mem.Slab
 	if s.next < s.wanted && s.pin == nil { // it came too late
-		s.next, s.nodes, s.waiting = s.wanted, nil, false
+		s.next, s.nodes, s.pieces, s.drawn, s.waiting = s.wanted, nil, 0, false, false
 	}
-	over := s.over()
+	over, early := s.over(), s.next > s.wanted
 	id := sampling.ID{Phase: s.work.Phase, Epoch: s.next * max(s.mem.Cache.Period, 1)}
 	switch {
 	case s.pin != nil && s.read < len(s.pin.Load):
+		if early && !s.may() {
+			return
+		}
+		s.allowed = max(0, s.allowed-1)
 		n := min(pieceRows, len(s.pin.Load)-s.read)
 		request := features.Request{IDs: s.pin.Load[s.read : s.read+n], Slots: s.pin.LoadSlots[s.read : s.read+n], Dst: slab.Table()}
 		s.busy = true
@@ -114,7 +158,7 @@ func (s *cache) step() {
 	case s.pin != nil:
 		pin := s.pin
 		s.pins[s.next] = pin
-		s.pin, s.nodes, s.read = nil, nil, 0
+		s.pin, s.nodes, s.pieces, s.drawn, s.read = nil, nil, 0, false, 0
 		s.next++
 		s.busy = true
 		s.job(s.self, clock.Cache, id, func() (any, error) {
@@ -130,7 +174,23 @@ func (s *cache) step() {
 			return nil, nil
 		})
 	case s.waiting:
-	case s.next <= s.wanted+1 && s.next <= s.generation(s.work.Epochs-1):
+	case s.next > s.wanted+1 || s.next > s.generation(s.work.Epochs-1):
+	case early && !s.drawn && s.mem.Cache.Advance != nil:
+		if !s.may() {
+			return
+		}
+		n, generation := s.allowed, s.next
+		s.pieces += n
+		s.allowed, s.busy = 0, true
+		s.job(s.self, clock.Cache, id, func() (any, error) {
+			for range n {
+				if s.mem.Cache.Advance(generation) {
+					return true, nil
+				}
+			}
+			return false, nil
+		})
+	default:
 		generation, nodes := s.next, s.nodes
 		s.busy = true
 		s.job(s.self, clock.Cache, id, func() (any, error) {

@@ -387,14 +387,20 @@ func TestGenerations(t *testing.T) {
 			j := plainMemoryJob()
 			j.store, j.keep, j.generations = g, 1, &Generations{Period: 1, Nodes: generation}
 			if !late {
-				// The first batch waits until its generation and the next are there, so
-				// that how many rows they save does not depend on the machine.
-				once := false
-				j.hook = func(slab *features.Slab, b *sampling.Batch) {
-					for !once && slab.Stats().Pins < int64(len(generation(0))) {
+				// The first batch waits until its generation is there, for the next is
+				// drawn after that: so that the batches that follow find rows of it
+				// does not depend on the machine.
+				var begun atomic.Bool
+				j.generations.Nodes = func(g int) []uint32 {
+					if g > 0 {
+						begun.Store(true)
+					}
+					return generation(g)
+				}
+				j.hook = func(*features.Slab, *sampling.Batch) {
+					for !begun.Load() {
 						runtime.Gosched()
 					}
-					once = true
 				}
 			}
 			got, stats, err := j.run(t, t.Context())
@@ -409,6 +415,50 @@ func TestGenerations(t *testing.T) {
 				t.Errorf("%d of %d rows were pinned ones", stats.Pinned, stats.Rows)
 			}
 		})
+	}
+}
+
+// The next generation is drawn a share at a time, when batches are released: 64
+// pieces over the eight of the eleven steps that are neither sampled ahead nor
+// there for its rows.
+func TestGenerationsAreDrawnInShares(t *testing.T) {
+	const pieces, share = 64, 8
+	plain := plainMemoryJob()
+	plain.direct = true
+	want, _, err := plain.run(t, t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := plainMemoryJob()
+	j.keep, j.samplers, j.credits = 1, 1, 1
+	var drawn, computed atomic.Int64 // pieces of generation 1, batches
+	j.generations = &Generations{
+		Period: 1, Pieces: pieces,
+		Nodes: func(g int) []uint32 {
+			if n := drawn.Load(); g == 1 && n < pieces && computed.Load() <= nodes/batchSize {
+				t.Errorf("generation 1 is asked for after %d of its %d pieces", n, pieces)
+			}
+			return []uint32{uint32(g), 50}
+		},
+		Advance: func(g int) bool {
+			if g != 1 {
+				return true
+			}
+			n, c := drawn.Add(1), computed.Load()
+			if most := share * c; n > pieces || c <= nodes/batchSize && n > most {
+				t.Errorf("piece %d of the next generation is drawn when %d batches had begun, want at most %d", n, c, most)
+			}
+			return n == pieces
+		},
+	}
+	j.hook = func(*features.Slab, *sampling.Batch) {
+		for c := computed.Add(1); c == 2 && drawn.Load() < share; {
+			runtime.Gosched()
+		}
+	}
+	got, _, err := j.run(t, t.Context())
+	if err != nil || !slices.Equal(got, want) {
+		t.Fatalf("other bits, %v", err)
 	}
 }
 

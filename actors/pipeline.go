@@ -122,7 +122,7 @@ func Start(c Config) (*Pipeline, error) {
 	if c.Memory != nil {
 		dir.match = spawn(&match{post: p.post, mem: c.Memory, work: c.Work})
 		if c.Memory.Cache != nil {
-			dir.cache = spawn(&cache{post: p.post, work: c.Work, mem: c.Memory})
+			dir.cache = spawn(&cache{post: p.post, work: c.Work, mem: c.Memory, lead: (len(c.Samplers) - c.Resting) * c.Credits})
 		}
 		dir.load = spawn(&load{post: p.post, mem: c.Memory})
 	}

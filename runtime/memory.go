@@ -205,7 +205,7 @@ func (r *Runtime) pipelineConfig(ctx context.Context, work actors.Work, rec *clo
 		caches := r.sampler.Caches()
 		c.Memory.Cache = &actors.Generations{
 			Period: r.sampler.Spec().CachePeriod,
-			Nodes:  func(generation int) []uint32 { return caches.At(generation).Nodes },
+			Nodes:  func(generation int) []uint32 { return caches.At(generation).Nodes }, Advance: caches.Advance, Pieces: caches.Pieces(),
 		}
 	}
 	if err := r.pin(ctx, cache, m.slab, store, work.Nodes, rec); err != nil {
