@@ -4,7 +4,6 @@ package etcd
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"math"
@@ -15,6 +14,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"github.com/gnnactor/gnnactor/cluster/certs"
 	"github.com/gnnactor/gnnactor/cluster/membership"
@@ -30,17 +30,16 @@ func Dial(ctx context.Context, endpoints []string, files *certs.Files) (*Client,
 		Context: context.WithoutCancel(ctx), DialTimeout: 5 * time.Second, DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
 		Logger: zap.NewNop(), MaxCallRecvMsgSize: 16 << 20,
 	}
-	var tc *tls.Config
 	scheme := "http://"
 	if files != nil {
-		info := tlsInfo(files)
-		var err error
-		if tc, err = info.ClientConfig(); err != nil {
+		keeper, err := certs.Load(*files)
+		if err != nil {
 			return nil, fmt.Errorf("etcd: %w", err)
 		}
-		scheme = "https://"
+		scheme, cfg.TLS = "https://", keeper.Client("")
+		// The client's own credentials would know today's authorities for ever.
+		cfg.DialOptions = []grpc.DialOption{grpc.WithTransportCredentials(keeper.Credentials())}
 	}
-	cfg.TLS = tc
 	for _, e := range endpoints {
 		cfg.Endpoints = append(cfg.Endpoints, scheme+e)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -250,6 +251,50 @@ func TestThreeServers(t *testing.T) {
 	defer cancel()
 	if err := bare.Ready(short); err == nil {
 		t.Error("a plaintext client was served")
+	}
+	// When the authorities change, servers that are told to start anew do so one
+	// after another.
+	other, err := certs.NewAuthority("next", time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := t.TempDir()
+	if err := other.Save(next); err != nil {
+		t.Fatal(err)
+	}
+	var both []byte
+	for _, d := range []string{dir, next} {
+		b, err := os.ReadFile(filepath.Join(d, certs.AuthorityCert))
+		if err != nil {
+			t.Fatal(err)
+		}
+		both = append(both, b...)
+	}
+	for _, s := range servers[1:] {
+		select {
+		case <-s.Outdated():
+			t.Error("the authorities have not changed")
+		default:
+		}
+	}
+	if err := os.WriteFile(files[1].CA, both, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range servers[1:] {
+		select {
+		case <-s.Outdated():
+		case <-ctx.Done():
+			t.Fatal("the change of the authorities is not seen")
+		}
+	}
+	began := time.Now()
+	for _, s := range servers[1:] {
+		if err := s.Turn(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d := time.Since(began); d < 5*time.Second {
+		t.Errorf("two servers would start anew within %v", d)
 	}
 }
 

@@ -46,9 +46,13 @@ type Options struct {
 
 // Server is a running etcd.
 type Server struct {
-	etcd   *embed.Etcd
-	client string
-	once   sync.Once
+	etcd     *embed.Etcd
+	node     string
+	client   string
+	once     sync.Once
+	outdated chan struct{}
+	cancel   context.CancelFunc
+	watch    sync.WaitGroup
 }
 
 // Serve starts a server and waits until it serves clients, or ctx ends.
@@ -133,6 +137,12 @@ func serve(ctx context.Context, o Options) (*Server, error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("etcd: %w", err)
 	}
+	var authorities []byte
+	if o.Certs != nil { // before etcd reads them
+		if authorities, err = os.ReadFile(o.Certs.CA); err != nil {
+			return nil, fmt.Errorf("etcd: %w", err)
+		}
+	}
 	for _, l := range held {
 		_ = l.Close()
 	}
@@ -144,7 +154,12 @@ func serve(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("etcd: start in %s: %w", o.Dir, err)
 	}
-	s := &Server{etcd: e, client: net.JoinHostPort(host, clientPort)}
+	s := &Server{etcd: e, node: o.Node, client: net.JoinHostPort(host, clientPort), outdated: make(chan struct{})}
+	var run context.Context
+	run, s.cancel = context.WithCancel(context.Background())
+	if o.Certs != nil {
+		s.watch.Go(func() { s.look(run, *o.Certs, authorities) })
+	}
 	select {
 	case <-e.Server.ReadyNotify():
 		return s, nil
@@ -219,4 +234,10 @@ func addMember(ctx context.Context, o Options, peerURL string) (string, error) {
 func (s *Server) Endpoint() string { return s.client }
 
 // Close stops the server and waits for it. Its data stays.
-func (s *Server) Close() { s.once.Do(s.etcd.Close) }
+func (s *Server) Close() {
+	s.once.Do(func() {
+		s.cancel()
+		s.watch.Wait()
+		s.etcd.Close()
+	})
+}

@@ -2,10 +2,12 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -124,7 +126,10 @@ func newClusterStart(a *app) *cobra.Command {
 		Use:   "start",
 		Short: "Run the cluster's store on this node",
 		Long: `Run the cluster's store on this node, until it is interrupted. One is enough to
-begin with; two more that --join it carry the store on when one dies.`,
+begin with; two more that --join it carry the store on when one dies.
+
+When the authorities' file ca.crt changes the store starts anew, one server after
+another; certificates of nodes are read again for every connection.`,
 		Example: `  gnnactor cluster start --dir store
   gnnactor cluster start --node b --certs certs --listen 0.0.0.0:7400 --peers 0.0.0.0:7401 --advertise 10.0.0.2 --join 10.0.0.1:7400`,
 		Args: a.args(cobra.NoArgs),
@@ -146,8 +151,17 @@ begin with; two more that --join it carry the store on when one dies.`,
 			}
 			defer server.Close()
 			a.logf("the store of the cluster serves at %s; train with --cluster %s", server.Endpoint(), server.Endpoint())
-			<-cmd.Context().Done()
-			return nil
+			select {
+			case <-cmd.Context().Done():
+				return nil
+			case <-server.Outdated():
+			}
+			// Others who carry the store see the same file change.
+			if err := server.Turn(cmd.Context()); err != nil {
+				return err
+			}
+			a.logf("%s has changed: the store starts anew", files.CA)
+			return again()
 		},
 	}
 	f := cmd.Flags()
@@ -159,4 +173,14 @@ begin with; two more that --join it carry the store on when one dies.`,
 	f.StringSliceVar(&join, "join", nil, "`HOST:PORT`s of a store to join")
 	s.addFlags(cmd)
 	return cmd
+}
+
+// again replaces this process by a new one with the same arguments. Nothing is
+// closed first: clients see at once that their connections are gone.
+func again() error {
+	self, err := os.Executable()
+	if err == nil {
+		err = syscall.Exec(self, os.Args, os.Environ())
+	}
+	return fmt.Errorf("start anew: %w", err)
 }
