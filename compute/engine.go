@@ -48,19 +48,40 @@ func (m *Model) NewEngine(x *cpu.Exec) *Engine { return &Engine{newCore[float32]
 // fit the model; grad is then unspecified. With batch norm grad also carries what
 // Model.Observe must take out of it before it is used.
 func (e *Engine) Gradient(grad, params []float32, in *Input) (Stats, error) {
+	if err := e.check(grad, params, in); err != nil {
+		return Stats{}, err
+	}
+	in = e.core.trimmed(in)
 	return e.gradient(grad, params, in, func(y *Value[float32]) (Stats, error) { return e.core.loss(y, in) })
 }
 
+// Rows returns how many destinations of each block the last gradient computed:
+// those of the batch, or fewer where no target's output depends on the others.
+func (e *Engine) Rows() []int {
+	rows := make([]int, len(e.core.ctx))
+	for i := range rows {
+		if b := e.core.ctx[i].Block; b != nil {
+			rows[i] = b.NumDst
+		}
+	}
+	return rows
+}
+
+// check reports arguments that do not fit the model.
+func (e *Engine) check(grad, params []float32, in *Input) error {
+	if n := e.core.model.layout.Len(); len(grad) != n || len(params) != n {
+		return fmt.Errorf("compute: gradient of %d and parameters of %d values given, the model has %d", len(grad), len(params), n)
+	}
+	if err := e.core.check(in); err != nil {
+		return fmt.Errorf("compute: %w", err)
+	}
+	return nil
+}
+
 // gradient runs the model forward, loss, which writes the gradient of what it
-// records last, and everything backward.
+// records last, and everything backward. The arguments have been checked.
 func (e *Engine) gradient(grad, params []float32, in *Input, loss func(y *Value[float32]) (Stats, error)) (Stats, error) {
 	c := e.core
-	if len(grad) != c.model.layout.Len() || len(params) != c.model.layout.Len() {
-		return Stats{}, fmt.Errorf("compute: gradient of %d and parameters of %d values given, the model has %d", len(grad), len(params), c.model.layout.Len())
-	}
-	if err := c.check(in); err != nil {
-		return Stats{}, fmt.Errorf("compute: %w", err)
-	}
 	c.tape.Reset()
 	c.bind(params, grad)
 	x := c.input(in.Features, in.Blocks[0].NumSrc, in.Rows)
@@ -94,6 +115,7 @@ type core[T cpu.Float] struct {
 	jumps      []*Value[T] // results of the convolutions, for jumping knowledge
 	labels     Arena[int32]
 	bits       Arena[uint8]
+	trimmer    trimmer
 }
 
 func newCore[T cpu.Float](m *Model, x *cpu.Exec, record bool) *core[T] {
@@ -151,6 +173,24 @@ func (c *core[T]) bind(params, grad []T) {
 		}
 		c.params[i] = c.tape.Leaf(cpu.Dense(p.Len/cols, cols, params[p.Offset:p.Offset+p.Len]), grad != nil && !p.Fixed, g)
 	}
+}
+
+// trimmed returns in without what its targets do not depend on. Batch norm's
+// statistics are over all rows of the batch, and degrees of the block over all
+// its entries.
+func (c *core[T]) trimmed(in *Input) *Input {
+	m := c.model
+	if m.statistics != nil || m.spec.GCNNorm == "block" {
+		return in
+	}
+	in = c.trimmer.trim(in, c.targets(in), m.graph, in.Edges != nil || m.graph.Weights != nil)
+	switch c.trimmer.repeated {
+	case 0:
+		c.tape.last(nil)
+	case 1:
+		c.tape.last(in.Blocks)
+	}
+	return in
 }
 
 // input is Tape.Table for input features.

@@ -50,10 +50,8 @@ func newGCNNorm(g *graph.Graph) *gcnNorm {
 // gcnCoefs turns a gcnNorm into per-entry coefficients of blocks. It belongs to
 // one engine.
 type gcnCoefs[T cpu.Float] struct {
-	graph    *graph.Graph
-	norm     *gcnNorm
-	keep     []T // of the whole graph, once asked for
-	keepSelf []T
+	graph *graph.Graph
+	norm  *gcnNorm
 }
 
 // blockOf is of with degrees counted in the block alone, Spec.GCNNorm's "block":
@@ -117,12 +115,12 @@ func (k *gcnCoefs[T]) of(c *Context[T]) (weights, self []T) {
 	if c.model.spec.GCNNorm == "block" && !c.whole && !isWhole(b, k.graph) {
 		return k.blockOf(c)
 	}
-	if isWhole(b, k.graph) && b.Weights == nil {
-		if k.keep == nil {
-			k.keep, k.keepSelf = make([]T, len(b.Indices)), make([]T, b.NumDst)
-			k.fill(c.x, b, k.keep, k.keepSelf)
+	if d := c.derivedOf(b); d != nil && b.Weights == nil {
+		if d.self == nil {
+			d.weights, d.self = make([]T, len(b.Indices)), make([]T, b.NumDst)
+			k.fill(c.x, b, d.weights, d.self)
 		}
-		return k.keep, k.keepSelf
+		return d.weights, d.self
 	}
 	weights, self = c.mem.Alloc(len(b.Indices)), c.mem.Alloc(b.NumDst)
 	k.fill(c.x, b, weights, self)

@@ -200,13 +200,15 @@ func TestModelGradients(t *testing.T) {
 			name            string
 			n, degree       int
 			weighted        bool
-			fanout, targets int // fanout -2: the whole graph
+			fanout, targets int // fanout -2: the whole graph, -3: of some nodes
 		}{
 			{"whole", 11, 2, false, -2, 4},
 			{"whole weighted", 11, 2, true, -2, 11},
 			{"full fan-out", 13, 2, false, -1, 3},
 			{"sampled", 15, 3, false, 2, 3},
 			{"sampled weighted", 15, 3, true, 1, 2},
+			{"subgraph", 16, 3, false, -3, 3},
+			{"subgraph weighted", 16, 3, true, -3, 9},
 			{"single node", 1, 0, false, -2, 1},
 			{"no edges", 3, 0, false, -2, 2},
 		} {
@@ -220,7 +222,11 @@ func TestModelGradients(t *testing.T) {
 					spec.Dropout, spec.InputDropout = 0.3, 0.2
 					m := mustModel(t, spec, g)
 					blocks := wholeBlocks(g, m.Blocks())
-					if shape.fanout != -2 {
+					switch shape.fanout {
+					case -2:
+					case -3:
+						blocks = subgraphBlocks(g, []uint32{14, 3, 2, 9, 0, 7, 11, 12, 5}, m.Blocks())
+					default:
 						seeds := make([]uint32, shape.n)
 						rng.New(5).Perm(seeds)
 						blocks = sampleBlocks(g, seeds[:shape.targets], m.Blocks(), shape.fanout, 6)
@@ -256,11 +262,16 @@ func checkCore(t *testing.T, c *core[float64], blocks []graph.Block, targets int
 		in.Labels = append(in.Labels, int32(i%spec.OutDim))
 		in.Targets = append(in.Targets, uint32(out-1-i))
 	}
+	in = c.trimmed(in)
 	loss := func(grad []float64) (float64, []float64) {
 		c.tape.Reset()
 		c.bind(params, grad)
 		leaf := c.tape.Leaf(x, true, cpu.Matrix[float64]{})
-		stats, err := c.loss(c.forward(blocks, leaf, in.Key), in)
+		read := leaf
+		if in.Rows != nil {
+			read = c.tape.Rows(leaf, in.Rows)
+		}
+		stats, err := c.loss(c.forward(in.Blocks, read, in.Key), in)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -32,6 +32,9 @@ func (e *Engine) LinkGradient(grad, params []float32, in *Input, links []Link) (
 			}
 		}
 	}
+	if err := e.check(grad, params, in); err != nil {
+		return Stats{}, err
+	}
 	return e.gradient(grad, params, in, func(y *Value[float32]) (Stats, error) { return c.linkLoss(y, links), nil })
 }
 

@@ -107,3 +107,19 @@ func mustModel(t testing.TB, spec Spec, g *graph.Graph) *Model {
 	}
 	return m
 }
+
+// subgraphBlocks returns the subgraph of the given nodes once per layer, in the
+// format that samplers produce.
+func subgraphBlocks(g *graph.Graph, nodes []uint32, layers int) []graph.Block {
+	nodes = slices.Sorted(slices.Values(nodes))
+	b := graph.Block{NumDst: len(nodes), NumSrc: len(nodes), Indptr: make([]int64, 1), Indices: []uint32{}, EdgeIDs: []int64{}, SrcIDs: nodes}
+	for _, v := range nodes {
+		for e := g.Indptr[v]; e < g.Indptr[v+1]; e++ {
+			if i, ok := slices.BinarySearch(nodes, g.Indices[e]); ok {
+				b.Indices, b.EdgeIDs = append(b.Indices, uint32(i)), append(b.EdgeIDs, e)
+			}
+		}
+		b.Indptr = append(b.Indptr, int64(len(b.Indices)))
+	}
+	return slices.Repeat([]graph.Block{b}, layers)
+}

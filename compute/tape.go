@@ -24,10 +24,19 @@ type Tape[T cpu.Float] struct {
 	steps  []step[T]
 	record bool
 
-	whole      *graph.Graph   // the graph whose transpose is worth keeping, or nil
-	wholeT     *cpu.Transpose // its transpose, once built
+	whole      *graph.Graph // the graph of which derived is kept, or nil
+	ofWhole    derived[T]
+	lasting    []graph.Block // further blocks that are there for more than a batch
+	ofLasting  []derived[T]
 	transposes []builtTranspose
 	built      int
+}
+
+// derived is what a block that does not change has for all batches, once it was
+// asked for.
+type derived[T cpu.Float] struct {
+	transpose     *cpu.Transpose
+	weights, self []T // GCN's coefficients
 }
 
 type step[T cpu.Float] struct {
@@ -195,18 +204,40 @@ func (t *Tape[T]) SetGrad(v *Value[T], g cpu.Matrix[T]) {
 	cpu.Copy(t.x, dst, g)
 }
 
-// transpose returns the transpose of b, built once per batch, or once for all
-// if b is the whole graph.
-func (t *Tape[T]) transpose(b *graph.Block) *cpu.Transpose {
+// last says which blocks, besides the whole graph, stay what they are until the
+// next call.
+func (t *Tape[T]) last(blocks []graph.Block) {
+	t.lasting = blocks
+	clear(t.ofLasting)
+	t.ofLasting = append(t.ofLasting[:0], make([]derived[T], len(blocks))...)
+}
+
+// derivedOf returns where to keep what is derived from b, or nil if b is only
+// there for a batch.
+func (t *Tape[T]) derivedOf(b *graph.Block) *derived[T] {
 	if isWhole(b, t.whole) {
-		if t.wholeT == nil {
-			t.wholeT = new(cpu.Transpose)
-			t.wholeT.Build(t.x, b)
+		return &t.ofWhole
+	}
+	for i := range t.lasting {
+		if b == &t.lasting[i] {
+			return &t.ofLasting[i]
 		}
-		return t.wholeT
+	}
+	return nil
+}
+
+// transpose returns the transpose of b, built once per batch, or once for all
+// if b does not change.
+func (t *Tape[T]) transpose(b *graph.Block) *cpu.Transpose {
+	if d := t.derivedOf(b); d != nil {
+		if d.transpose == nil {
+			d.transpose = new(cpu.Transpose)
+			d.transpose.Build(t.x, b)
+		}
+		return d.transpose
 	}
 	for _, e := range t.transposes[:t.built] {
-		if e.of == b {
+		if same(e.of.Indices, b.Indices) && same(e.of.Indptr, b.Indptr) && e.of.NumSrc == b.NumSrc {
 			return e.t
 		}
 	}
