@@ -51,7 +51,7 @@ func TestSampleStats(t *testing.T) {
 	if err != nil || !strings.HasPrefix(string(text), "<?xml") {
 		t.Fatalf("the plot: %v", err)
 	}
-	for _, want := range []string{"khop", "neighbor", "frontier", "match degree", "isolated rows"} {
+	for _, want := range []string{"khop", "neighbor", "frontier", "match degree", "isolated rows", "distinct nodes", "edges of a batch", "squared error", "share of rows", "share of input nodes"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the plot does not name %q", want)
 		}

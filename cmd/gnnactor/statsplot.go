@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	statsWidth, statsHeight = 27 * vg.Centimeter, 15 * vg.Centimeter
+	statsWidth, statsHeight = 36 * vg.Centimeter, 15 * vg.Centimeter
 	legendRow               = 14 // points
 	legendColumn            = 84
 )
@@ -33,12 +33,14 @@ func drawStats(name string, all []*samplerStats, graph []int64) error {
 		{
 			degreePlot("share of rows with d entries or more", all, graph, func(s *samplerStats) []int64 { return s.stats.Degrees }),
 			degreePlot("share of input nodes of degree d or more", all, graph, func(s *samplerStats) []int64 { return s.stats.InputDegrees }),
-			nodesPlot(all),
+			layerPlot("distinct nodes of a batch", all, func(s *samplerStats) int64 { return s.stats.Layers[0].Destinations }, func(l *layerStats) float64 { return l.Nodes }),
+			layerPlot("edges of a batch", all, nil, func(l *layerStats) float64 { return l.Edges }),
 		},
 		{
 			errorPlot(all),
 			barPlot("match degree of consecutive batches", all, func(s *samplerStats) float64 { return float64(s.MatchDegree) }),
 			barPlot("isolated rows, share", all, func(s *samplerStats) float64 { return s.IsolatedShare }),
+			barPlot("million edges sampled a second", all, func(s *samplerStats) float64 { return s.EdgesPerSecond / 1e6 }),
 		},
 	}
 	perRow := int(statsWidth.Points()-20) / legendColumn
@@ -104,18 +106,22 @@ func tail(count []int64) plotter.XYs {
 	return points
 }
 
-// nodesPlot shows how the distinct nodes grow from the seeds outward.
-func nodesPlot(all []*samplerStats) *plot.Plot {
-	p := newPlot("distinct nodes of a batch")
+// layerPlot shows a count from the seeds outward, on a logarithmic axis; that of
+// the seeds, unless it is nil, is the sum over batches.
+func layerPlot(title string, all []*samplerStats, seeds func(*samplerStats) int64, of func(*layerStats) float64) *plot.Plot {
+	p := newPlot(title)
 	p.X.Label.Text = "layers from the seeds"
 	most, least := 10.0, math.Inf(1)
 	for i, s := range all {
 		if len(s.stats.Layers) == 0 || s.stats.Batches == 0 {
 			continue
 		}
-		points := plotter.XYs{{X: 0, Y: math.Max(1, float64(s.stats.Layers[0].Destinations)/float64(s.stats.Batches))}}
+		var points plotter.XYs
+		if seeds != nil {
+			points = append(points, plotter.XY{X: 0, Y: math.Max(1, float64(seeds(s))/float64(s.stats.Batches))})
+		}
 		for j := range s.Layers {
-			points = append(points, plotter.XY{X: float64(j + 1), Y: math.Max(1, s.Layers[j].Nodes)})
+			points = append(points, plotter.XY{X: float64(j + 1), Y: math.Max(1, of(&s.Layers[j]))})
 		}
 		for _, x := range points {
 			most, least = math.Max(most, x.Y), math.Min(least, x.Y)
