@@ -51,12 +51,16 @@ func (c *checkpoint) hash(l *compute.Layout) string {
 	return l.SHA256(c.params) + l.SHA256(c.m) + l.SHA256(c.v)
 }
 
+func checkpointPath(dir string, step int64) string {
+	return filepath.Join(dir, fmt.Sprintf("%s%012d%s", checkpointPrefix, step, checkpointSuffix))
+}
+
 // save writes c to dir, atomically, and keeps the newest keep checkpoints.
 func (c *checkpoint) save(dir string, keep int, l *compute.Layout) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("runtime: checkpoint directory: %w", err)
 	}
-	path := filepath.Join(dir, fmt.Sprintf("%s%012d%s", checkpointPrefix, c.Step, checkpointSuffix))
+	path := checkpointPath(dir, c.Step)
 	err := compute.WriteFileAtomic(path, func(w io.Writer) error { return c.write(w, l) })
 	if err != nil {
 		return fmt.Errorf("runtime: checkpoint: %w", err)

@@ -89,6 +89,7 @@ func (r *Runtime) Train(ctx context.Context) iter.Seq2[Event, error] {
 			t.clock.Keep(max(n, traceSpans))
 		}
 		err = t.run(ctx)
+		t.guards.end()
 		err = errors.Join(err, t.trace())
 		if cause := context.Cause(ctx); err != nil && cause != nil && errors.Is(err, ctx.Err()) {
 			err = fmt.Errorf("runtime: training interrupted after %d batches: %w", t.state.Step, cause)
@@ -128,7 +129,8 @@ type training struct {
 	ragged   bool          // the steps that were applied are not a prefix of their epoch
 	lateness []int64       // steps by staleness
 	share    *trainers.Share
-	due      int64 // the step of the newest checkpoint that there should be
+	due      int64   // the step of the newest checkpoint that there should be
+	guards   *guards // copies of checkpoints; nil: none was needed
 }
 
 // errLeft ends a run whose loop was left; nobody sees it.
@@ -205,7 +207,7 @@ func (t *training) run(ctx context.Context) (err error) {
 			}
 		}
 	}
-	message, resumed, err := t.open()
+	message, resumed, err := t.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -250,7 +252,7 @@ func (t *training) run(ctx context.Context) (err error) {
 }
 
 // open readies the state: the newest checkpoint's, or a fresh one.
-func (t *training) open() (message string, resumed bool, err error) {
+func (t *training) open(ctx context.Context) (message string, resumed bool, err error) {
 	r := t.r
 	dir := r.cfg.Checkpoint
 	id := r.identity
@@ -290,6 +292,10 @@ func (t *training) open() (message string, resumed bool, err error) {
 	if c == nil {
 		c, skipped, err = loadCheckpoint(dir, r.model.Layout(), id, r.cfg.AllowOtherKernels)
 	}
+	var copied string
+	if !r.shared() && !errors.Is(err, ErrIdentity) {
+		c, copied, err = t.further(ctx, c, err)
+	}
 	if err != nil {
 		return "", false, err
 	}
@@ -302,6 +308,9 @@ func (t *training) open() (message string, resumed bool, err error) {
 	message = fmt.Sprintf("resumed after %d batches, in epoch %d", c.Step, c.Step/t.steps)
 	if id.Sync != "" {
 		message += "; with --sync " + id.Sync + " no run has the bits of another, nor of one that was not interrupted"
+	}
+	if copied != "" {
+		message += "; from the copy at node " + copied
 	}
 	if len(skipped) > 0 {
 		message += fmt.Sprintf("; passed over damaged %v", skipped)
@@ -459,7 +468,10 @@ func (t *training) save() error {
 	if t.r.shared() {
 		return t.saveShared()
 	}
-	return t.state.save(t.r.cfg.Checkpoint, t.r.cfg.KeepCheckpoints, t.r.model.Layout())
+	if err := t.state.save(t.r.cfg.Checkpoint, t.r.cfg.KeepCheckpoints, t.r.model.Layout()); err != nil {
+		return err
+	}
+	return t.guard(checkpointPath(t.r.cfg.Checkpoint, t.state.Step))
 }
 
 func ratio(a, b int) float64 {

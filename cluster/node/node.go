@@ -25,6 +25,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster/certs"
 	"github.com/gnnactor/gnnactor/cluster/control"
+	"github.com/gnnactor/gnnactor/cluster/copies"
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/etcd"
 	"github.com/gnnactor/gnnactor/cluster/membership"
@@ -56,6 +57,7 @@ type Node struct {
 	Control *control.Plane
 	Member  *membership.Member
 	Reduce  *reduce.Service
+	Copies  *copies.Keeper // of the checkpoints of others
 	store   *etcd.Client
 	log     *slog.Logger
 
@@ -137,9 +139,12 @@ func Enter(ctx context.Context, o Options) (_ *Node, err error) {
 		return nil, err
 	}
 	n.Reduce = reduce.NewService(n.Plane)
+	if n.Copies, err = copies.Keep(n.Plane, filepath.Join(o.Dir, "copies")); err != nil {
+		return nil, err
+	}
 	n.Member, err = membership.Join(wait, n.store, membership.Config{
-		Cluster: o.Cluster, TTL: o.TTL, Logger: o.Logger,
-		Info: membership.Info{Node: o.Node, Home: home, Data: n.Plane.Address(), Control: n.Control.Address()},
+		Cluster: o.Cluster, TTL: o.TTL, Logger: o.Logger, Waits: true, // for being a trainer: the leader deals with those
+		Info: membership.Info{Node: o.Node, Home: home, Data: n.Plane.Address(), Control: n.Control.Address(), Kinds: []string{copies.Kind}},
 	})
 	if err != nil {
 		return nil, err
@@ -201,7 +206,7 @@ func (n *Node) follow(ctx context.Context) {
 // Train makes the node a trainer of a run of micros micro-batches, which begins
 // when least trainers are there.
 func (n *Node) Train(ctx context.Context, micros, least int) (*trainers.Trainers, error) {
-	t, err := trainers.Join(ctx, trainers.Options{Member: n.Member, Plane: n.Plane, Reduce: n.Reduce, Micros: micros, Least: least, Logger: n.log})
+	t, err := trainers.Join(ctx, trainers.Options{Member: n.Member, Plane: n.Plane, Reduce: n.Reduce, Micros: micros, Least: least, Copies: n.Copies, Logger: n.log})
 	if err != nil {
 		return nil, err
 	}

@@ -229,7 +229,7 @@ func TestStatusAndDrain(t *testing.T) {
 		}
 	}
 	await(t, b, "both train", func(v *membership.View) bool {
-		return len(v.Members) == 2 && len(v.Members[0].Kinds) > 0 && len(v.Members[1].Kinds) > 0
+		return len(v.Members) == 2 && slices.Contains(v.Members[0].Kinds, trainers.Kind) && slices.Contains(v.Members[1].Kinds, trainers.Kind)
 	})
 	view := func() *membership.View { v, _ := b.Member.View(); return v }
 	all, err := Look(within(t), "test", view(), nil)

@@ -21,6 +21,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gnnactor/gnnactor/cluster/copies"
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/reduce"
@@ -54,7 +55,9 @@ type Options struct {
 	// Micros is how many micro-batches a batch has: the most trainers there can be.
 	Micros int
 	// Least is how many trainers the run waits for before its first step.
-	Least  int
+	Least int
+	// Copies are those that this node keeps of others' checkpoints; nil: none.
+	Copies *copies.Keeper
 	Logger *slog.Logger
 }
 
@@ -101,6 +104,7 @@ func Join(ctx context.Context, o Options) (*Trainers, error) {
 	var follow context.Context
 	follow, t.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	t.tasks.Go(func() { t.follow(follow) })
+	o.Member.Stand()
 	return t, nil
 }
 

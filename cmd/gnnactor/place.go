@@ -44,17 +44,9 @@ func (c *clusterFlags) enter(cmd *cobra.Command, a *app, cfg *runtime.Config, gi
 	if len(c.store) == 0 {
 		return nil, nil
 	}
-	files, err := c.files()
+	options, err := c.options(a)
 	if err != nil {
 		return nil, err
-	}
-	if c.lease < time.Second {
-		return nil, usagef("--lease %v: must be at least 1s", c.lease)
-	}
-	for flag, address := range map[string]string{"--listen": c.listen, "--advertise": c.advertise, "--control": c.control} {
-		if _, _, err := net.SplitHostPort(address); err != nil && address != "" {
-			return nil, usagef("%s %q: it is HOST:PORT", flag, address)
-		}
 	}
 	var propose *node.Run
 	if !c.joins {
@@ -64,13 +56,8 @@ func (c *clusterFlags) enter(cmd *cobra.Command, a *app, cfg *runtime.Config, gi
 	}
 	ctx, cancel := context.WithCancelCause(cmd.Context())
 	defer cancel(nil)
-	log := slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	p := &place{a: a, stop: func() {}}
-	p.node, err = node.Enter(ctx, node.Options{
-		Cluster: c.name, Node: c.node, Dir: c.dir, Store: c.store, Listen: c.listen, Advertise: c.advertise, Control: c.control,
-		Certs: files, Insecure: c.insecure, TTL: c.lease, Logger: log,
-	})
-	if err != nil {
+	if p.node, err = node.Enter(ctx, *options); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -100,6 +87,27 @@ func (c *clusterFlags) enter(cmd *cobra.Command, a *app, cfg *runtime.Config, gi
 	cfg.Cluster = p.team
 	p.node.Report(p.progress)
 	return p, nil
+}
+
+// options are those of this process as a node.
+func (c *clusterFlags) options(a *app) (*node.Options, error) {
+	files, err := c.files()
+	if err != nil {
+		return nil, err
+	}
+	if c.lease < time.Second {
+		return nil, usagef("--lease %v: must be at least 1s", c.lease)
+	}
+	for flag, address := range map[string]string{"--listen": c.listen, "--advertise": c.advertise, "--control": c.control} {
+		if _, _, err := net.SplitHostPort(address); err != nil && address != "" {
+			return nil, usagef("%s %q: it is HOST:PORT", flag, address)
+		}
+	}
+	return &node.Options{
+		Cluster: c.name, Node: c.node, Dir: c.dir, Store: c.store, Listen: c.listen, Advertise: c.advertise, Control: c.control,
+		Certs: files, Insecure: c.insecure, TTL: c.lease,
+		Logger: slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelInfo})),
+	}, nil
 }
 
 // errDrainedEarly ends a node that was told to drain before it took part.

@@ -1,0 +1,372 @@
+// Package copies keeps copies of checkpoints on other nodes than those that
+// wrote them, so that a machine that is lost with its disk takes nothing along.
+//
+// A Keeper is a node's shelf. A copy is sent in chunks and goes on where it was
+// interrupted; it is there when its SHA-256 has been compared, its bytes are on
+// the disk and its name is, all at once. Whoever fetches it compares again.
+//
+// A shelf holds the newest copies of the newest runs of every sender, so that a
+// peer can fill no more than its own part of it.
+package copies
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/gnnactor/gnnactor/cluster/certs"
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
+)
+
+// Kind is what a node that keeps copies has among membership's kinds.
+const Kind = "copies"
+
+// The data plane's methods of this package.
+const (
+	MethodPut  dataplane.Method = 80
+	MethodList dataplane.Method = 81
+	MethodGet  dataplane.Method = 82
+)
+
+// Depth is how many copies of a run are kept, and runs how many runs, of every
+// sender.
+const (
+	Depth = 2
+	runs  = 4
+)
+
+// MaxSize bounds one copy.
+const MaxSize = 64 << 30
+
+// ErrDamaged: what came is not what was announced.
+var ErrDamaged = errors.New("copies: the checksum does not match")
+
+// RunID names a run: the hash of what its checkpoints say that they are of.
+type RunID [sha256.Size]byte
+
+// Copy names one.
+type Copy struct {
+	Run    RunID
+	Step   int64 // batches that were applied
+	Size   int64 // bytes, 1 to MaxSize
+	SHA256 [sha256.Size]byte
+}
+
+const suffix = ".copy"
+
+func (c *Copy) name() string {
+	return fmt.Sprintf("%020d-%s%s", c.Step, hex.EncodeToString(c.SHA256[:]), suffix)
+}
+
+// named reads a name; false: it is no copy's.
+func named(name string) (c Copy, ok bool) {
+	text, ok := strings.CutSuffix(name, suffix)
+	step, sum, dash := strings.Cut(text, "-")
+	if !ok || !dash {
+		return c, false
+	}
+	if n, err := fmt.Sscanf(step, "%d", &c.Step); n != 1 || err != nil || c.Step < 0 {
+		return c, false
+	}
+	b, err := hex.DecodeString(sum)
+	if err != nil || len(b) != len(c.SHA256) {
+		return c, false
+	}
+	copy(c.SHA256[:], b)
+	return c, c.name() == name
+}
+
+// Keeper is a node's shelf of copies.
+type Keeper struct {
+	dir string
+	mu  sync.Mutex // one change of the shelf at a time
+}
+
+// Keep opens the shelf in dir, which it makes if need be, and lets peers put
+// copies there, list and fetch them.
+func Keep(p *dataplane.Plane, dir string) (*Keeper, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("copies: %w", err)
+	}
+	k := &Keeper{dir: dir}
+	p.Handle(MethodPut, k.put)
+	p.Handle(MethodList, k.list)
+	p.Handle(MethodGet, k.get)
+	return k, nil
+}
+
+func (k *Keeper) run(peer string, run RunID) string {
+	return filepath.Join(k.dir, peer, hex.EncodeToString(run[:]))
+}
+
+// List returns the copies of a run, whoever sent them: the furthest first.
+func (k *Keeper) List(run RunID) ([]Copy, error) {
+	var all []Copy
+	peers, err := os.ReadDir(k.dir)
+	if err != nil {
+		return nil, fmt.Errorf("copies: %w", err)
+	}
+	for _, peer := range peers {
+		if !peer.IsDir() {
+			continue
+		}
+		here, err := listed(k.run(peer.Name(), run), run)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, here...)
+	}
+	slices.SortFunc(all, further)
+	return slices.CompactFunc(all, func(a, b Copy) bool { return a == b }), nil
+}
+
+// further orders the furthest first.
+func further(a, b Copy) int {
+	return cmp.Or(cmp.Compare(b.Step, a.Step), bytes.Compare(a.SHA256[:], b.SHA256[:]))
+}
+
+func listed(dir string, run RunID) (all []Copy, err error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("copies: %w", err)
+	}
+	for _, e := range entries {
+		c, ok := named(e.Name())
+		if !ok {
+			continue
+		}
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) { // it made room meanwhile
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("copies: %w", err)
+		}
+		if c.Run, c.Size = run, info.Size(); c.Size > 0 {
+			all = append(all, c)
+		}
+	}
+	return all, nil
+}
+
+// open opens a copy, whoever sent it.
+func (k *Keeper) open(c *Copy) (*os.File, error) {
+	peers, err := os.ReadDir(k.dir)
+	if err != nil {
+		return nil, fmt.Errorf("copies: %w", err)
+	}
+	for _, peer := range peers {
+		if !peer.IsDir() {
+			continue
+		}
+		f, err := os.Open(filepath.Join(k.run(peer.Name(), c.Run), c.name()))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("copies: %w", err)
+		}
+		return f, nil
+	}
+	return nil, fmt.Errorf("copies: there is none of step %d and %x", c.Step, c.SHA256[:6])
+}
+
+// put takes a chunk of a copy, and says how many of its bytes are here.
+func (k *Keeper) put(_ context.Context, r *dataplane.Request) (dataplane.Reply, error) {
+	c, at, data, err := decodePut(r.Body)
+	if err != nil {
+		return dataplane.Reply{}, err
+	}
+	if err := certs.CheckNode(r.Peer); err != nil {
+		return dataplane.Reply{}, fmt.Errorf("copies: %w", err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	have, err := k.take(r.Peer, &c, at, data)
+	if err != nil {
+		return dataplane.Reply{}, err
+	}
+	return dataplane.Reply{Data: [][]byte{encodeHave(have)}}, nil
+}
+
+// take writes data, which lies at an offset of c, if that is where c goes on. It
+// returns how many bytes of c are here.
+func (k *Keeper) take(peer string, c *Copy, at int64, data []byte) (have int64, err error) {
+	dir := k.run(peer, c.Run)
+	path := filepath.Join(dir, c.name())
+	if info, err := os.Stat(path); err == nil && info.Size() == c.Size {
+		return c.Size, nil
+	}
+	part := path + ".part"
+	if _, err := os.Stat(part); err != nil {
+		if err := k.begin(peer, dir); err != nil {
+			return 0, err
+		}
+	}
+	f, err := os.OpenFile(part, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return 0, fmt.Errorf("copies: %w", err)
+	}
+	defer func() {
+		if e := f.Close(); e != nil && err == nil {
+			err = fmt.Errorf("copies: %w", e)
+		}
+	}()
+	info, err := f.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("copies: %w", err)
+	}
+	if have = info.Size(); have != at && have < c.Size || len(data) == 0 && have < c.Size {
+		return have, nil
+	}
+	if have < c.Size {
+		if _, err := f.WriteAt(data, at); err != nil {
+			return 0, fmt.Errorf("copies: %w", err)
+		}
+		if have += int64(len(data)); have < c.Size {
+			return have, nil
+		}
+	}
+	if err := verify(f, c); err != nil { // nothing of it can be kept
+		return 0, errors.Join(err, os.Remove(part))
+	}
+	if err := f.Sync(); err != nil {
+		return 0, fmt.Errorf("copies: %w", err)
+	}
+	if err := os.Rename(part, path); err != nil {
+		return 0, fmt.Errorf("copies: %w", err)
+	}
+	if err := syncDir(dir); err != nil {
+		return 0, err
+	}
+	return c.Size, k.prune(dir, c)
+}
+
+// begin makes room for one more copy of a peer's run.
+func (k *Keeper) begin(peer, dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("copies: %w", err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("copies: %w", err)
+	}
+	for _, e := range entries { // of a copy that nobody goes on with
+		if strings.HasSuffix(e.Name(), ".part") {
+			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
+				return fmt.Errorf("copies: %w", err)
+			}
+		}
+	}
+	home := filepath.Join(k.dir, peer)
+	if entries, err = os.ReadDir(home); err != nil {
+		return fmt.Errorf("copies: %w", err)
+	}
+	type used struct {
+		path string
+		at   int64
+	}
+	var old []used
+	for _, e := range entries {
+		path := filepath.Join(home, e.Name())
+		info, err := e.Info()
+		if err != nil {
+			return fmt.Errorf("copies: %w", err)
+		}
+		if path != dir {
+			old = append(old, used{path, info.ModTime().UnixNano()})
+		}
+	}
+	slices.SortFunc(old, func(a, b used) int { return cmp.Compare(b.at, a.at) })
+	for _, o := range old[min(runs-1, len(old)):] {
+		if err := os.RemoveAll(o.path); err != nil {
+			return fmt.Errorf("copies: %w", err)
+		}
+	}
+	return nil
+}
+
+// prune leaves c and the furthest of the others, Depth in all.
+func (k *Keeper) prune(dir string, c *Copy) error {
+	all, err := listed(dir, c.Run)
+	if err != nil {
+		return err
+	}
+	all = slices.DeleteFunc(all, func(o Copy) bool { return o == *c })
+	slices.SortFunc(all, further)
+	for _, o := range all[min(Depth-1, len(all)):] {
+		if err := os.Remove(filepath.Join(dir, o.name())); err != nil {
+			return fmt.Errorf("copies: %w", err)
+		}
+	}
+	return nil
+}
+
+// verify compares what f holds with what c is.
+func verify(f *os.File, c *Copy) error {
+	sum := sha256.New()
+	n, err := io.Copy(sum, io.NewSectionReader(f, 0, c.Size+1))
+	if err != nil {
+		return fmt.Errorf("copies: %w", err)
+	}
+	if n != c.Size || !bytes.Equal(sum.Sum(nil), c.SHA256[:]) {
+		return fmt.Errorf("%w: step %d, %d of %d bytes", ErrDamaged, c.Step, n, c.Size)
+	}
+	return nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("copies: %w", err)
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("copies: %w", err)
+	}
+	return nil
+}
+
+// list answers with the copies of a run.
+func (k *Keeper) list(_ context.Context, r *dataplane.Request) (dataplane.Reply, error) {
+	if len(r.Body) != len(RunID{}) {
+		return dataplane.Reply{}, fmt.Errorf("copies: a question of %d bytes", len(r.Body))
+	}
+	all, err := k.List(RunID(r.Body))
+	if err != nil {
+		return dataplane.Reply{}, err
+	}
+	return dataplane.Reply{Data: [][]byte{encodeList(all[:min(len(all), maxListed)])}}, nil
+}
+
+// get answers with a part of a copy.
+func (k *Keeper) get(_ context.Context, r *dataplane.Request) (dataplane.Reply, error) {
+	c, at, n, err := decodeGet(r.Body)
+	if err != nil {
+		return dataplane.Reply{}, err
+	}
+	f, err := k.open(&c)
+	if err != nil {
+		return dataplane.Reply{}, err
+	}
+	defer f.Close()
+	b := make([]byte, n)
+	if _, err := f.ReadAt(b, at); err != nil {
+		return dataplane.Reply{}, fmt.Errorf("copies: step %d: %w", c.Step, err)
+	}
+	return dataplane.Reply{Data: [][]byte{b}}, nil
+}

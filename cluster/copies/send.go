@@ -1,0 +1,114 @@
+package copies
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/compute"
+)
+
+// Of names the copy that the content of r would be.
+func Of(run RunID, step int64, r io.Reader) (Copy, error) {
+	c := Copy{Run: run, Step: step}
+	sum := sha256.New()
+	n, err := io.Copy(sum, r)
+	if err != nil {
+		return c, fmt.Errorf("copies: %w", err)
+	}
+	if c.Size = n; n < 1 || n > MaxSize {
+		return c, fmt.Errorf("copies: %d bytes; at least 1 and at most %d", n, int64(MaxSize))
+	}
+	sum.Sum(c.SHA256[:0])
+	return c, nil
+}
+
+// Send puts a copy on a node's shelf, from where an earlier Send of it stopped.
+// It returns when the node has all of it on its disk.
+func Send(ctx context.Context, p *dataplane.Plane, node string, c Copy, r io.ReaderAt) error {
+	head := c.append(nil)
+	buf := make([]byte, min(chunkBytes, c.Size))
+	ask := func(at int64, data []byte) (int64, error) {
+		b, err := p.Ask(ctx, dataplane.Call{Node: node, Method: MethodPut, Body: [][]byte{head, binary.LittleEndian.AppendUint64(nil, uint64(at)), data}, Max: 8})
+		if err != nil {
+			return 0, err
+		}
+		return decodeHave(b, c.Size)
+	}
+	have, err := ask(0, nil)
+	for err == nil && have < c.Size {
+		data := buf[:min(int64(len(buf)), c.Size-have)]
+		if _, err := r.ReadAt(data, have); err != nil && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("copies: %w", err)
+		}
+		var now int64
+		if now, err = ask(have, data); err == nil && now <= have {
+			err = fmt.Errorf("copies: node %s has %d bytes, and had %d", node, now, have)
+		}
+		have = now
+	}
+	return err
+}
+
+// List returns the copies of a run that a node has, the furthest first.
+func List(ctx context.Context, p *dataplane.Plane, node string, run RunID) ([]Copy, error) {
+	b, err := p.Ask(ctx, dataplane.Call{Node: node, Method: MethodList, Body: [][]byte{run[:]}, Max: maxListed * listedBytes})
+	if err != nil {
+		return nil, err
+	}
+	return decodeList(run, b)
+}
+
+// Fetch makes path a copy that a node has: whole and compared, or not at all.
+func Fetch(ctx context.Context, p *dataplane.Plane, node string, c Copy, path string) error {
+	buf := make([]byte, min(chunkBytes, c.Size))
+	return save(c, path, func(w io.Writer) error {
+		for at := int64(0); at < c.Size; {
+			n := int(min(int64(len(buf)), c.Size-at))
+			b, err := p.Ask(ctx, dataplane.Call{Node: node, Method: MethodGet, Body: [][]byte{encodeGet(&c, at, n)}, Into: buf, Max: n})
+			if err != nil {
+				return err
+			}
+			if len(b) != n {
+				return fmt.Errorf("copies: node %s answers with %d of %d bytes", node, len(b), n)
+			}
+			if _, err := w.Write(b); err != nil {
+				return err
+			}
+			at += int64(n)
+		}
+		return nil
+	})
+}
+
+// Fetch makes path a copy that lies here.
+func (k *Keeper) Fetch(c Copy, path string) error {
+	f, err := k.open(&c)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return save(c, path, func(w io.Writer) error {
+		_, err := io.Copy(w, io.LimitReader(f, c.Size+1))
+		return err
+	})
+}
+
+// save writes path if what write writes is c.
+func save(c Copy, path string, write func(io.Writer) error) error {
+	return compute.WriteFileAtomic(path, func(w io.Writer) error {
+		sum := sha256.New()
+		if err := write(io.MultiWriter(w, sum)); err != nil {
+			return err
+		}
+		if !bytes.Equal(sum.Sum(nil), c.SHA256[:]) {
+			return fmt.Errorf("%w: step %d", ErrDamaged, c.Step)
+		}
+		return nil
+	})
+}

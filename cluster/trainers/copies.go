@@ -1,0 +1,138 @@
+package trainers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gnnactor/gnnactor/cluster/copies"
+	"github.com/gnnactor/gnnactor/cluster/membership"
+)
+
+// Every trainer of a group keeps checkpoints of its own, so that there are
+// copies of them as soon as there are two trainers. One that trains alone gives
+// a copy to another node, whatever that does.
+
+// ErrNoKeeper: no other node keeps copies.
+var ErrNoKeeper = errors.New("trainers: no other node is there to keep a copy")
+
+// Alone reports whether no other node trains.
+func (t *Trainers) Alone() bool {
+	v, _ := t.o.Member.View()
+	return !slices.ContainsFunc(candidates(v), func(m membership.Info) bool { return m.Node != t.o.Plane.Node() })
+}
+
+// keepers returns the other nodes that keep copies, those that stay and that came
+// first at the front.
+func (t *Trainers) keepers() (names []string) {
+	v, _ := t.o.Member.View()
+	all := slices.DeleteFunc(slices.Clone(v.Members), func(m membership.Info) bool {
+		return m.Node == t.o.Plane.Node() || !slices.Contains(m.Kinds, copies.Kind)
+	})
+	slices.SortStableFunc(all, func(a, b membership.Info) int {
+		if a.Drain != b.Drain {
+			if a.Drain {
+				return 1
+			}
+			return -1
+		}
+		return int(min(max(a.Epoch-b.Epoch, -1), 1))
+	})
+	for _, m := range all {
+		t.o.Plane.SetPeer(m.Node, m.Data)
+		names = append(names, m.Node)
+	}
+	return names
+}
+
+// Guard puts a copy of a checkpoint on another node's disk, and returns which.
+func (t *Trainers) Guard(ctx context.Context, c copies.Copy, r io.ReaderAt) (node string, err error) {
+	err = ErrNoKeeper
+	for _, node := range t.keepers() {
+		e := copies.Send(ctx, t.o.Plane, node, c, r)
+		if e == nil {
+			return node, nil
+		}
+		err = errors.Join(err, fmt.Errorf("node %s: %w", node, e))
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return "", err
+}
+
+// asking is how long Recover waits for what a node has.
+const asking = 10 * time.Second
+
+// Recover looks, here and on the other nodes, for the copies of a run's
+// checkpoints that are further than a step, and makes path(step) the furthest
+// that can be had whole. It returns false when there is none. problems are of
+// nodes that were asked in vain, and of copies that were passed over.
+func (t *Trainers) Recover(ctx context.Context, run copies.RunID, beyond int64, path func(step int64) string) (c copies.Copy, from string, found bool, problems error) {
+	type source struct {
+		copies.Copy
+		node string
+	}
+	var mu sync.Mutex
+	var all []source
+	add := func(node string, list []copies.Copy, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil {
+			problems = errors.Join(problems, fmt.Errorf("node %s: %w", node, err))
+		}
+		for _, c := range list {
+			if c.Step > beyond {
+				all = append(all, source{c, node})
+			}
+		}
+	}
+	me := t.o.Plane.Node()
+	if t.o.Copies != nil {
+		list, err := t.o.Copies.List(run)
+		add(me, list, err)
+	}
+	limit, cancel := context.WithTimeout(ctx, asking)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, node := range t.keepers() {
+		wg.Go(func() {
+			list, err := copies.List(limit, t.o.Plane, node, run)
+			add(node, list, err)
+		})
+	}
+	wg.Wait()
+	// Of those that are equally far the one that lies here is the nearest.
+	slices.SortFunc(all, func(a, b source) int {
+		if a.Step != b.Step {
+			return int(min(max(b.Step-a.Step, -1), 1))
+		}
+		if (a.node == me) != (b.node == me) {
+			if a.node == me {
+				return -1
+			}
+			return 1
+		}
+		return 0
+	})
+	for _, s := range all {
+		var err error
+		if s.node == me {
+			err = t.o.Copies.Fetch(s.Copy, path(s.Step))
+		} else {
+			err = copies.Fetch(ctx, t.o.Plane, s.node, s.Copy, path(s.Step))
+		}
+		if err == nil {
+			return s.Copy, s.node, true, problems
+		}
+		problems = errors.Join(problems, fmt.Errorf("node %s: %w", s.node, err))
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return c, "", false, problems
+}

@@ -1,0 +1,189 @@
+package runtime
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/gnnactor/gnnactor/cluster/copies"
+	"github.com/gnnactor/gnnactor/cluster/trainers"
+)
+
+// A node that trains alone, and keeps its checkpoints on its own disk, lets
+// another node keep copies of them; see package copies.
+
+// copyLimit is how long a run that has ended waits for its last checkpoint to be
+// copied.
+const copyLimit = 30 * time.Second
+
+// guards copies checkpoints to another node, one at a time, the newest next,
+// while training goes on.
+type guards struct {
+	team   *trainers.Trainers
+	log    *slog.Logger
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu   sync.Mutex
+	next *guarded
+	busy chan struct{} // closed when nothing is left to copy; nil: nothing is
+	said bool          // that nobody keeps copies
+}
+
+type guarded struct {
+	run  copies.RunID
+	step int64
+	file *os.File
+}
+
+// runID names the run of an identity, on whatever kernels it runs.
+func (id Identity) runID() (copies.RunID, error) {
+	id.Kernels = ""
+	b, err := json.Marshal(id)
+	if err != nil {
+		return copies.RunID{}, fmt.Errorf("runtime: identity: %w", err)
+	}
+	return sha256.Sum256(b), nil
+}
+
+// guard has a checkpoint at path copied, if no other trainer has its own.
+func (t *training) guard(path string) error {
+	team := t.r.cfg.Cluster
+	if team == nil || !team.Alone() {
+		return nil
+	}
+	run, err := t.state.Identity.runID()
+	if err != nil {
+		return err
+	}
+	f, err := os.Open(path) // it stays readable when newer ones take its place
+	if err != nil {
+		return fmt.Errorf("runtime: checkpoint: %w", err)
+	}
+	if t.guards == nil {
+		t.guards = &guards{team: team, log: t.r.log}
+		t.guards.ctx, t.guards.cancel = context.WithCancel(context.Background())
+	}
+	g := t.guards
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.next != nil {
+		_ = g.next.file.Close() // it was only read
+	}
+	g.next = &guarded{run, t.state.Step, f}
+	if g.busy == nil {
+		g.busy = make(chan struct{})
+		go g.work()
+	}
+	return nil
+}
+
+func (g *guards) work() {
+	for {
+		g.mu.Lock()
+		c := g.next
+		g.next = nil
+		if c == nil {
+			close(g.busy)
+			g.busy = nil
+			g.mu.Unlock()
+			return
+		}
+		g.mu.Unlock()
+		g.copy(c)
+	}
+}
+
+func (g *guards) copy(c *guarded) {
+	defer c.file.Close()
+	info, err := copies.Of(c.run, c.step, io.NewSectionReader(c.file, 0, copies.MaxSize+1))
+	var node string
+	if err == nil {
+		node, err = g.team.Guard(g.ctx, info, c.file)
+	}
+	switch {
+	case err == nil:
+		g.said = false
+		g.log.Info("a copy of the checkpoint is kept", "step", c.step, "node", node)
+	case g.said:
+	default:
+		g.said = true
+		hint := ""
+		if errors.Is(err, trainers.ErrNoKeeper) {
+			hint = "start one more node, or 'gnnactor cluster join --copies-only', on another machine"
+		}
+		g.log.Warn("no other node has a copy of the checkpoint", "step", c.step, "because", err, "remedy", hint)
+	}
+}
+
+// end waits for what is being copied.
+func (g *guards) end() {
+	if g == nil {
+		return
+	}
+	defer g.cancel()
+	g.mu.Lock()
+	busy := g.busy
+	g.mu.Unlock()
+	if busy == nil {
+		return
+	}
+	limit := time.NewTimer(copyLimit)
+	defer limit.Stop()
+	select {
+	case <-busy:
+		return
+	case <-limit.C:
+		g.log.Warn("the copy of the last checkpoint is left behind", "after", copyLimit)
+	}
+	g.cancel()
+	<-busy
+}
+
+// fetchCopy brings a checkpoint that is further than beyond from another node's
+// copies to the checkpoint directory; "": there is none, or the others that
+// train have a state that is further than any.
+func (t *training) fetchCopy(ctx context.Context, beyond int64) (path, from string, err error) {
+	team := t.r.cfg.Cluster
+	if team == nil || !team.Alone() {
+		return "", "", nil
+	}
+	run, err := t.state.Identity.runID()
+	if err != nil {
+		return "", "", err
+	}
+	at := func(step int64) string { return checkpointPath(t.r.cfg.Checkpoint, step) }
+	c, from, found, problems := team.Recover(ctx, run, beyond, at)
+	if ctx.Err() != nil {
+		return "", "", context.Cause(ctx)
+	}
+	if problems != nil {
+		t.r.log.Warn("looking for copies of checkpoints", "problems", problems)
+	}
+	if !found {
+		return "", "", nil
+	}
+	return at(c.Step), from, nil
+}
+
+// further is c, the newest checkpoint here, or why there is none, unless another
+// node has a copy of one that is further: then it is that, and from is the node.
+func (t *training) further(ctx context.Context, c *checkpoint, broken error) (_ *checkpoint, from string, err error) {
+	beyond := int64(-1)
+	if c != nil {
+		beyond = c.Step
+	}
+	path, from, err := t.fetchCopy(ctx, beyond)
+	if err != nil || path == "" {
+		return c, "", errors.Join(broken, err)
+	}
+	c, err = readCheckpoint(path, t.r.model.Layout(), t.state.Identity, t.r.cfg.AllowOtherKernels)
+	return c, from, err
+}

@@ -1,0 +1,151 @@
+package runtime
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/cluster/copies"
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/cluster/reduce"
+	"github.com/gnnactor/gnnactor/cluster/trainers"
+)
+
+// shelf makes a member keep copies in dir.
+func shelf(t *testing.T, m *membership.Member, p *dataplane.Plane, dir string) *copies.Keeper {
+	t.Helper()
+	k, err := copies.Keep(p, dir)
+	if err == nil {
+		err = m.Announce(t.Context(), func(i *membership.Info) { i.Kinds = append(slices.Clone(i.Kinds), copies.Kind) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// keeps is a node that keeps copies in dir, and does not train.
+func keeps(t *testing.T, store membership.Store, name, dir string) (leave func()) {
+	t.Helper()
+	p, err := dataplane.Listen(dataplane.Options{Cluster: "test", Node: name, Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := membership.Join(t.Context(), store, membership.Config{Cluster: "test", Waits: true, Info: membership.Info{Node: name, Home: name, Data: p.Address()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shelf(t, m, p, dir)
+	return sync.OnceFunc(func() {
+		if err := m.Leave(context.Background()); err != nil {
+			t.Error(err)
+		}
+		p.Close()
+	})
+}
+
+// aloneIn trains in a cluster with nobody else, and returns the parameters and
+// what was said at the start.
+func aloneIn(t *testing.T, x *node, c Config) (params []float32, start string) {
+	t.Helper()
+	c.Cluster = x.team
+	params, err := trainOn(t.Context(), c, func(e Event) {
+		if e.Kind == EventStart {
+			start = e.Message
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return params, start
+}
+
+// A node trains alone, and is lost with its disk. Another one goes on from the
+// copy that a third node keeps of the last checkpoint, and so does that one
+// itself: to the bits of a run that was not disturbed.
+func TestLoneTrainerLost(t *testing.T) {
+	c := clusterConfig()
+	want, err := trainOn(t.Context(), c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := membership.NewMemory()
+	defer store.Close()
+	kept := t.TempDir()
+	keeper := keeps(t, store, "keeper", kept)
+	defer keeper()
+	c.Resume, c.Epochs, c.Checkpoint = true, 1, filepath.Join(t.TempDir(), "lost")
+	lost := enter(t, store, "lost", 8, 1)
+	aloneIn(t, lost, c)
+	lost.exit(t)
+	if err := os.RemoveAll(c.Checkpoint); err != nil {
+		t.Fatal(err)
+	}
+
+	c.Epochs, c.Checkpoint = 2, t.TempDir()
+	next := enter(t, store, "next", 8, 1)
+	got, said := aloneIn(t, next, c)
+	if !slices.Equal(got, want) || !strings.Contains(said, "node keeper") {
+		t.Errorf("another node: the parameters differ, or it was not the copy: %q", said)
+	}
+	next.exit(t)
+	keeper()
+
+	x := enter(t, store, "keeper", 8, 1)
+	x.team.Close()
+	own, err := trainers.Join(t.Context(), trainers.Options{Member: x.member, Plane: x.plane, Reduce: reduce.NewService(x.plane), Micros: 8, Least: 1, Copies: shelf(t, x.member, x.plane, kept)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.team = own
+	c.Checkpoint = t.TempDir()
+	got, said = aloneIn(t, x, c)
+	if !slices.Equal(got, want) || !strings.Contains(said, "node keeper") {
+		t.Errorf("the keeper itself: the parameters differ, or it was not the copy: %q", said)
+	}
+	x.exit(t)
+}
+
+// A copy is taken only if it is further than what is here, is whole and is of
+// this run.
+func TestCopyPassedOver(t *testing.T) {
+	store := membership.NewMemory()
+	defer store.Close()
+	kept := t.TempDir()
+	defer keeps(t, store, "keeper", kept)()
+	run := func(c Config) (said string) {
+		x := enter(t, store, "x", 8, 1)
+		defer x.exit(t)
+		_, said = aloneIn(t, x, c)
+		return said
+	}
+	c := clusterConfig()
+	c.Resume, c.Epochs, c.Checkpoint = true, 1, t.TempDir()
+	run(c)
+	if said := run(c); strings.Contains(said, "node keeper") || !strings.Contains(said, "resumed") {
+		t.Errorf("with a checkpoint that is as far: %q", said)
+	}
+	other := c
+	other.Seed, other.Checkpoint = 9, t.TempDir()
+	if said := run(other); !strings.Contains(said, "starting afresh") {
+		t.Errorf("another run: %q", said)
+	}
+	err := filepath.WalkDir(kept, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		return os.Truncate(path, 100)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Checkpoint = t.TempDir()
+	if said := run(c); !strings.Contains(said, "starting afresh") {
+		t.Errorf("damaged copies: %q", said)
+	}
+}
