@@ -39,7 +39,7 @@ test_auc and valid_auc, and the accuracies are null. Where feature
 rows are brought to memory batch by batch, rows counts those that were asked for,
 there (shared with the batches before, pinned or cached), and loaded. With
 --sync ssp:N, staleness counts the gradients that were 0, 1, … N steps late, on the
-node that has the parameters.
+node that has the parameters, and each line of --steps has that of its step.
 
 The result is the same, bit for bit, for any --threads, --samplers, --trainers and
 --credits, wherever --features lie, for any --match and --cache, and for a run that
@@ -93,7 +93,7 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(checkPlot(c.plot), checkWritable("--save", c.save), checkWritable("--trace", cfg.Trace)); err != nil {
+	if err := errors.Join(checkPlot(c.plot), checkWritable("--save", c.save), checkWritable("--trace", cfg.Trace), checkWritable("--steps", c.cluster.steps)); err != nil {
 		return err
 	}
 	if c.plot != "" {
@@ -116,7 +116,17 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	defer func() { err = errors.Join(err, rt.Stop()) }()
 	c.logf("%s", describe(rt.Dataset()))
 	p.runs(rt)
-	done, drawn, err := c.train(ctx, rt, cfg, p.event)
+	steps, err := openStepLog(c.cluster.steps, cfg.Asynchronous())
+	if err != nil {
+		return err
+	}
+	done, drawn, err := c.train(ctx, rt, cfg, func(e runtime.Event) {
+		p.event(e)
+		steps.event(e)
+	})
+	if failed := steps.close(); failed != nil {
+		c.logf("%v", failed)
+	}
 	if drained, err := p.ended(ctx, err, cfg.Checkpoint); err != nil || drained {
 		return err
 	}
