@@ -74,7 +74,10 @@ What is counted, per run:
              (256 of a node and 256 of its neighbours side by side) and a linear
              output, on a frontier-sampled subgraph (1000 nodes on the frontier,
              8000 draws: at scale 20 about 6,600 nodes and 880,000 edges, which
-             both layers read). FLOP as above
+             both layers read), every node of which carries loss. FLOP as above
+  subgraph/train  the same with loss on the training nodes alone, at scale 20 1213
+             of them: the rows that they do not depend on are left out, of
+             the time and of the FLOP
 
 With --output json the last line of the standard output is an object with simd,
 kernels, scale, edges, repeats, limits and results.`,

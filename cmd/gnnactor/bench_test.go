@@ -60,7 +60,7 @@ func TestBench(t *testing.T) {
 			t.Errorf("%s: ratio %v of %v and %v", f.Name, f.Ratio, f.Achieved, f.Limit)
 		}
 	}
-	if len(seen) != 8 || len(r.Results) != 8 {
+	if len(seen) != 9 || len(r.Results) != 9 {
 		t.Errorf("measured %v", seen)
 	}
 }

@@ -76,7 +76,8 @@ func benchWorkloads(o benchOptions, table []float32) []workload {
 		workload{"spmm", limits.Gather512, func(x *cpu.Exec) (func() (work, error), error) { return startSpMM(x, data) }},
 		workload{"sample", limits.Random8, func(x *cpu.Exec) (func() (work, error), error) { return startSample(x, data) }},
 		workload{"step", limits.FMA32, func(x *cpu.Exec) (func() (work, error), error) { return startStep(x, data) }},
-		workload{"subgraph", limits.FMA32, func(x *cpu.Exec) (func() (work, error), error) { return startSubgraph(x, data) }},
+		workload{"subgraph", limits.FMA32, func(x *cpu.Exec) (func() (work, error), error) { return startSubgraph(x, data, true) }},
+		workload{"subgraph/train", limits.FMA32, func(x *cpu.Exec) (func() (work, error), error) { return startSubgraph(x, data, false) }},
 	)
 }
 
@@ -255,11 +256,17 @@ func startStep(x *cpu.Exec, data func() (*graph.Dataset, error)) (func() (work, 
 }
 
 // startSubgraph trains on one subgraph, again and again: what the frontier
-// sampler made of the graph, without the time of sampling it.
-func startSubgraph(x *cpu.Exec, data func() (*graph.Dataset, error)) (func() (work, error), error) {
+// sampler made of the graph, without the time of sampling it. Loss is on all its
+// nodes, or on its training nodes.
+func startSubgraph(x *cpu.Exec, data func() (*graph.Dataset, error), all bool) (func() (work, error), error) {
 	ds, err := data()
 	if err != nil {
 		return nil, err
+	}
+	if all {
+		copied := *ds
+		copied.Train = nil // then every node of a subgraph is a target
+		ds = &copied
 	}
 	budget := min(8000, ds.Graph.NumNodes()/4)
 	p, err := sampling.Prepare(sampling.Spec{Name: "frontier", Layers: 2, Frontier: budget / 8, Budget: budget}, ds, benchSeed)
@@ -314,10 +321,15 @@ func (t *stepper) step(b *sampling.Batch) (work, error) {
 		t.grad[i] /= float32(s.Weight)
 	}
 	compute.DefaultAdam(0.001).Step(t.params, t.grad, t.state, t.x)
-	return work{flop: usefulFLOP(t.spec, b.Blocks), edges: float64(b.NumEdges())}, nil
+	computed := make([]graph.Block, len(b.Blocks))
+	for i, rows := range t.engine.Rows() {
+		computed[i].NumDst = rows
+	}
+	return work{flop: usefulFLOP(t.spec, computed), edges: float64(b.NumEdges())}, nil
 }
 
-// usefulFLOP is the work of the dense products of one step of a GraphSAGE: for
+// usefulFLOP is the work of the dense products of one step of a GraphSAGE on
+// blocks of so many destinations: for
 // the weights of a node and of its neighbours' mean, forward, weight gradient,
 // and input gradient where there is a layer below; and for the linear output, if
 // there is one. Where both parts are concatenated, each is half as wide.
