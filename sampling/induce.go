@@ -22,6 +22,7 @@ type nodeSet struct {
 	// in the set; ids tells. Where bits is small, it is the filter, an exact one.
 	own    []uint64
 	filter filter
+	rank   []uint32 // after sort, with an exact filter: nodes of the set before each word of bits
 }
 
 // filter is a table of bits: u's is u*multiplier>>shift.
@@ -113,24 +114,47 @@ func (s *nodeSet) clip(m int, key rng.Key) {
 	}
 }
 
-// sort puts the nodes in increasing order and numbers them.
+// sort puts the nodes in increasing order and numbers them. With a bit for each
+// node that is a matter of counting bits, unless the counts would take more room
+// than the table of ids.
 func (s *nodeSet) sort() {
 	slices.Sort(s.nodes)
-	s.number()
+	if !s.exact() || len(s.bits) > 8*len(s.nodes) {
+		s.number()
+		return
+	}
+	s.filter = filter{s.bits, 1, 0}
+	s.rank = resize(s.rank, len(s.bits))
+	n := 0
+	for i, w := range s.bits {
+		s.rank[i] = uint32(n)
+		n += bits.OnesCount64(w)
+	}
+}
+
+// filterWords is the size of a filter for the nodes.
+func (s *nodeSet) filterWords() int {
+	return 1 << bits.Len(uint(max(filterRatio*len(s.nodes), 64)/64-1))
+}
+
+// exact reports whether the bits are small enough to be the filter.
+func (s *nodeSet) exact() bool {
+	return s.bits != nil && len(s.bits) <= max(s.filterWords(), nearWords)
 }
 
 // number gives the nodes their local ids, in the order they stand in.
 func (s *nodeSet) number() {
+	s.rank = s.rank[:0]
 	s.ids.clear()
 	s.ids.reserve(nil, 2*len(s.nodes))
 	for _, u := range s.nodes {
 		s.ids.put(u)
 	}
-	words := 1 << bits.Len(uint(max(filterRatio*len(s.nodes), 64)/64-1))
-	if s.bits != nil && len(s.bits) <= max(words, nearWords) {
+	if s.exact() {
 		s.filter = filter{s.bits, 1, 0}
 		return
 	}
+	words := s.filterWords()
 	s.own = resize(s.own, words)
 	clear(s.own)
 	s.filter = filter{s.own, hashMultiplier, uint32(32 - bits.TrailingZeros(uint(64*words)))}
@@ -208,6 +232,13 @@ func (d *inducer) scan(s *nodeSet, row []uint32) (hits, local []uint32) {
 	d.hits = resize(d.hits, len(row)+8)
 	n := s.filter.members(d.hits, row)
 	d.local = resize(d.local, n)
+	if len(s.rank) > 0 { // the filter lets none through that is not in the set
+		for i, h := range d.hits[:n] {
+			u := row[h]
+			d.local[i] = s.rank[u/64] + uint32(onesBelow(s.bits[u/64], u%64))
+		}
+		return d.hits[:n], d.local[:n]
+	}
 	w := 0
 	for _, h := range d.hits[:n] {
 		id, ok := s.ids.get(row[h])
