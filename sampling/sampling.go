@@ -33,9 +33,10 @@
 // graph (none above 2^22 nodes). What grows with the graph belongs to Prepared and
 // is shared: "gns" keeps 8 bytes a node, as many while it draws a generation, and
 // for up to three generations 8 bytes a node and 8 per cached entry; "node" and
-// "fastgcn" 8 to 16 bytes a node; "edge" 12 bytes an edge; "frontier" 4 bytes a
-// node, "cluster" 8; running sums for weighted draws with replacement 8 bytes an
-// edge; normalization 4 bytes a node and edge.
+// "fastgcn" 8 to 16 bytes a node; "edge" 8 bytes a node, or 24 and 4 an edge where
+// edges lack their reverse; "frontier" 4 bytes a node, "cluster" 8; running sums
+// for weighted draws with replacement 8 bytes an edge; normalization 4 bytes a
+// node and edge.
 package sampling
 
 import (
