@@ -23,13 +23,17 @@ func TestClusterEpochIsEveryClusterOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 			seen = append(seen, b.Inputs()...)
+			if micro == 1 && len(b.Inputs()) == 0 {
+				t.Fatalf("%v is empty", b.ID)
+			}
 			if b.ID.Of != micro {
 				t.Fatalf("%v has %d micro-batches, want %d", b.ID, b.ID.Of, micro)
 			}
 			batches++
 		}
-		if want := 14 * epochs * micro; batches != want { // ⌈40/3⌉
-			t.Errorf("%d micro-batches, want %d", batches, want)
+		// ⌈40/3⌉, or fewer where clusters have come out without nodes.
+		if n := epochs * micro; batches > 14*n || batches < 12*n || batches%n != 0 {
+			t.Errorf("%d micro-batches, want up to %d", batches, 14*n)
 		}
 		slices.Sort(seen)
 		n := rt.Dataset().Graph.NumNodes()
