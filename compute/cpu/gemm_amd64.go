@@ -85,6 +85,12 @@ func (p *product[T]) packFast(d []T, k0, kc, j, width int) int {
 	return width
 }
 
+// inPlace is to how many columns a product reads a transposed A where it lies:
+// its lines fall into few sets of the first-level cache, so every panel of B
+// reads them from the second, yet for three panels that costs less than to pack
+// them.
+const inPlace = 48
+
 // packTiles packs the next tiles of a transposed A, which starts at a and has
 // left rows to go, into w.tile, and returns how many.
 func (p *product[T]) packTiles(w *scratch, a *float32, kc, left int) int {
@@ -219,7 +225,7 @@ func (p *product[T]) block(w *scratch, dst Matrix[T], panels []T, i0, i1, j0, j1
 	for i := i0; i < i1; {
 		t := tallest(heights, i1-i)
 		pa, rs, cs := &a[i*p.rsa+k0*p.csa], 4*p.rsa, 4*p.csa
-		if p.csa != 1 && t.rows == p.mr && j1-j0 > nr {
+		if p.csa != 1 && t.rows == p.mr && j1-j0 > inPlace {
 			if ready == 0 {
 				ready = p.packTiles(w, pa, kc, i1-i)
 				tile = 0
