@@ -1,55 +1,15 @@
 package runtime
 
 import (
-	"reflect"
 	"strings"
 	"testing"
-	"unsafe"
 
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/footprint"
 	"github.com/gnnactor/gnnactor/sampling"
 )
-
-// held returns the bytes in the arrays that can be reached from v, but for those
-// seen before.
-func held(v reflect.Value, seen map[unsafe.Pointer]bool) (total int64) {
-	switch v.Kind() {
-	case reflect.Pointer:
-		if v.IsNil() || seen[v.UnsafePointer()] {
-			return 0
-		}
-		seen[v.UnsafePointer()] = true
-		return held(v.Elem(), seen)
-	case reflect.Interface:
-		if v.IsNil() {
-			return 0
-		}
-		return held(v.Elem(), seen)
-	case reflect.Struct:
-		for i := range v.NumField() {
-			total += held(v.Field(i), seen)
-		}
-	case reflect.Array:
-		for i := range v.Len() {
-			total += held(v.Index(i), seen)
-		}
-	case reflect.Slice:
-		if v.Cap() == 0 || seen[v.UnsafePointer()] {
-			return 0
-		}
-		seen[v.UnsafePointer()] = true
-		total = int64(v.Cap()) * int64(v.Type().Elem().Size())
-		switch v.Type().Elem().Kind() {
-		case reflect.Pointer, reflect.Interface, reflect.Struct, reflect.Slice, reflect.Array:
-			for i := range v.Len() {
-				total += held(v.Index(i), seen)
-			}
-		}
-	}
-	return total
-}
 
 // term returns a term of the plan's peak.
 func term(t *testing.T, r *Runtime, what string) int64 {
@@ -90,10 +50,10 @@ func TestPeakCountsActivations(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer r.Stop()
-			seen := map[unsafe.Pointer]bool{}
+			seen := footprint.Seen{}
 			exec := cpu.NewExec(r.pool, r.set)
 			for _, x := range []any{r.model, r.pool, exec, ds} {
-				held(reflect.ValueOf(x), seen)
+				seen.Bytes(x)
 			}
 			e := r.model.NewEngine(exec)
 			w := &worker{engine: e, ds: ds}
@@ -111,7 +71,7 @@ func TestPeakCountsActivations(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			got, planned := held(reflect.ValueOf(e), seen), term(t, r, "activations")
+			got, planned := seen.Bytes(e), term(t, r, "activations")
 			if got == 0 || got > planned || planned > 4*got {
 				t.Errorf("an engine holds %d bytes, and the peak counts %d", got, planned)
 			}
