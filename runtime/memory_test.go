@@ -40,10 +40,11 @@ func TestMemoryDoesNotChangeBits(t *testing.T) {
 		sampler        string
 		micro, reorder int
 		options        map[string]string
+		method         string // of reordering
 	}{
-		{"neighbor", 1, 0, nil}, {"neighbor", 3, 3, nil}, {"labor", 2, 2, map[string]string{"dependency": "3"}},
-		{"gns", 1, 0, map[string]string{"cache-fraction": "0.1"}}, {"gns", 1, 4, map[string]string{"cache-fraction": "0.1", "cache-period": "2"}},
-		{"khop", 1, 0, map[string]string{"temporal": "true"}}, {"neighbor", 2, 3, map[string]string{"temporal": "true"}},
+		{"neighbor", 1, 0, nil, ""}, {"neighbor", 3, 3, nil, "exact"}, {"labor", 2, 2, map[string]string{"dependency": "3"}, "sketch"},
+		{"gns", 1, 0, map[string]string{"cache-fraction": "0.1"}, ""}, {"gns", 1, 4, map[string]string{"cache-fraction": "0.1", "cache-period": "2"}, ""},
+		{"khop", 1, 0, map[string]string{"temporal": "true"}, ""}, {"neighbor", 2, 3, map[string]string{"temporal": "true"}, "sketch"},
 	} {
 		t.Run(base.sampler+"/"+strconv.Itoa(base.reorder), func(t *testing.T) {
 			c := config()
@@ -57,16 +58,20 @@ func TestMemoryDoesNotChangeBits(t *testing.T) {
 					c.BatchSize = 512 // a batch has more inputs than there are nodes
 				}
 			}
-			c.Sampler, c.SamplerOptions, c.MicroBatches, c.Reorder = base.sampler, base.options, base.micro, base.reorder
+			c.Sampler, c.SamplerOptions, c.MicroBatches, c.Reorder, c.ReorderMethod = base.sampler, base.options, base.micro, base.reorder, base.method
 			c.Threads, c.Samplers = 1, 1
 			want := parametersOf(t, c)
 			for range 6 {
 				v := c
 				v.Threads, v.Samplers, v.Credits, v.Loaders = 1+random.IntN(3), 1+random.IntN(4), random.IntN(4), random.IntN(4)
 				v.Trainers, v.LocalCodec = 1+random.IntN(base.micro), pick("none", "msgpack")
-				v.Features = pick("", "ram", "mmap", "disk", "throttled:50MB/s", "throttled:80MB/s,100us,disk")
+				v.Features = pick("", "ram", "mmap", "disk", "throttled:50MB/s", "throttled:80MB/s,100us,disk", "throttled:90MB/s,mmap")
 				v.Match = pick("", "on", "off")
 				v.Cache = pick("", "degree:5%", "hot:2kB", "dynamic:3%", "dynamic:1kB")
+				v.EvalChunk, v.Spans = 7*random.IntN(2), 1000*random.IntN(2)
+				if random.IntN(2) == 0 {
+					v.Checkpoint, v.KeepCheckpoints = t.TempDir(), 1
+				}
 				if base.sampler == "gns" && random.IntN(2) == 0 {
 					v.Cache = "gns:10%"
 				}

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -45,7 +46,8 @@ var loadings = []loading{
 // from a store of three bandwidths; count is one that hardly waits. Its caches
 // are filled within that time. It wants the data in GNNACTOR_BENCH_DATA, whose
 // table is 512 bytes a row in the figures that docs/benchmarks.md gives, and
-// takes the first GNNACTOR_BENCH_BATCHES batches of the epoch, or all:
+// takes the first GNNACTOR_BENCH_BATCHES batches of the epoch, or all, and
+// GNNACTOR_BENCH_SEEDS training nodes, or as many as ogbn-products has:
 //
 //	gnnactor generate rmat DIR --scale 21 --edges 65000000 --features 128
 //	GNNACTOR_BENCH_DATA=DIR go test ./runtime -run '^$' -bench RowsLoaded -benchtime 1x
@@ -54,7 +56,7 @@ func BenchmarkRowsLoaded(b *testing.B) {
 	if dir == "" {
 		b.Skip("GNNACTOR_BENCH_DATA names no data; see the comment above for how to make it")
 	}
-	most, _ := strconv.Atoi(os.Getenv("GNNACTOR_BENCH_BATCHES")) // 0: the whole epoch
+	most := benchNumber(b, "GNNACTOR_BENCH_BATCHES", math.MaxInt) // else the whole epoch
 	for _, shape := range []struct {
 		name    string
 		batch   int
@@ -98,13 +100,27 @@ func BenchmarkRowsLoaded(b *testing.B) {
 // trainingSetOfProducts is how many seeds ogbn-products trains on.
 const trainingSetOfProducts = 196_615
 
-// loadEpoch takes an epoch's batches, the first most of them unless that is 0.
+// benchNumber returns the number that a variable of the environment gives, or
+// otherwise.
+func benchNumber(b *testing.B, name string, otherwise int) int {
+	s := os.Getenv(name)
+	if s == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 {
+		b.Fatalf("%s is %q; it must be a number above 0", name, s)
+	}
+	return n
+}
+
+// loadEpoch takes the first batches of an epoch, at most so many.
 func loadEpoch(b *testing.B, r *Runtime, most int) (took time.Duration, batches int) {
 	seeds := r.data.ds.Train
 	if len(seeds) == 0 {
 		perm := make([]uint32, r.data.ds.Graph.NumNodes())
 		rng.New(2).Perm(perm)
-		seeds = slices.Clone(perm[:min(len(perm), trainingSetOfProducts)])
+		seeds = slices.Clone(perm[:min(len(perm), benchNumber(b, "GNNACTOR_BENCH_SEEDS", trainingSetOfProducts))])
 	}
 	began := time.Now()
 	for _, err := range r.Batches(context.Background(), BatchesOptions{Nodes: seeds, NoCopy: true}) {
