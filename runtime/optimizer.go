@@ -71,6 +71,8 @@ type updater struct {
 	fixed  []compute.Tensor // parameters that the optimiser leaves alone
 	aside  []float32        // their values while it steps
 	share  actors.Share     // with other nodes; nil: there are none
+
+	engines []*compute.Engine // of the run's pipelines
 }
 
 func newUpdater(r *Runtime, params []float32) *updater {

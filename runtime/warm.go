@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/sampling"
 )
@@ -39,7 +38,7 @@ func (t *training) warmBatches(ctx context.Context, seeds []uint32) error {
 	r := t.r
 	order := sampling.Order(seeds, r.cfg.Seed, 0)
 	size := r.sampler.Spec().BatchSize(r.cfg.BatchSize, len(seeds))
-	w := &worker{engine: r.model.NewEngine(cpu.NewExec(r.pool, r.set)), ds: r.data.ds}
+	w := &worker{engine: r.engine(t.updater, 0), ds: r.data.ds}
 	grad := make([]float32, len(t.updater.params))
 	sampler, b := r.newSampler(), new(sampling.Batch)
 	for i := range min(warmBatches, r.cfg.MicroBatches) {

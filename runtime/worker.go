@@ -70,6 +70,15 @@ func (r *Runtime) samplers() []sampling.Sampler {
 	return s
 }
 
+// engine returns a run's engine i. The pipelines of one run, of which there is one
+// at a time, have the same ones: their memory is there when nodes come and go.
+func (r *Runtime) engine(u *updater, i int) *compute.Engine {
+	for len(u.engines) <= i {
+		u.engines = append(u.engines, r.model.NewEngine(r.newExec()))
+	}
+	return u.engines[i]
+}
+
 // trainingPipeline starts a pipeline. When it was stopped, and the error is nil,
 // the caller must close the resident memory.
 func (r *Runtime) trainingPipeline(ctx context.Context, work actors.Work, u *updater, rec *clock.Recorder) (*actors.Pipeline, *resident, error) {
@@ -78,8 +87,8 @@ func (r *Runtime) trainingPipeline(ctx context.Context, work actors.Work, u *upd
 		return nil, nil, err
 	}
 	c.Updater, c.Share = u, u.share
-	for range r.plan.Trainers {
-		c.Trainers = append(c.Trainers, &worker{engine: r.model.NewEngine(r.newExec()), ds: r.data.ds, slab: mem.table(), links: r.links})
+	for i := range r.plan.Trainers {
+		c.Trainers = append(c.Trainers, &worker{engine: r.engine(u, i), ds: r.data.ds, slab: mem.table(), links: r.links})
 	}
 	p, err := actors.Start(c)
 	if err != nil {
