@@ -21,7 +21,11 @@ import (
 )
 
 // Client implements membership.Store.
-type Client struct{ c *clientv3.Client }
+type Client struct {
+	c         *clientv3.Client
+	endpoints []string
+	keeper    *certs.Keeper
+}
 
 // Dial connects to an etcd at endpoints ("host:port"). files gives mutual TLS;
 // nil: plaintext.
@@ -31,9 +35,10 @@ func Dial(ctx context.Context, endpoints []string, files *certs.Files) (*Client,
 		Logger: zap.NewNop(), MaxCallRecvMsgSize: 16 << 20,
 	}
 	scheme := "http://"
+	var keeper *certs.Keeper
 	if files != nil {
-		keeper, err := certs.Load(*files)
-		if err != nil {
+		var err error
+		if keeper, err = certs.Load(*files); err != nil {
 			return nil, fmt.Errorf("etcd: %w", err)
 		}
 		scheme, cfg.TLS = "https://", keeper.Client("")
@@ -47,7 +52,7 @@ func Dial(ctx context.Context, endpoints []string, files *certs.Files) (*Client,
 	if err != nil {
 		return nil, fmt.Errorf("etcd: %v: %w", endpoints, err)
 	}
-	return &Client{c}, nil
+	return &Client{c, endpoints, keeper}, nil
 }
 
 func tlsInfo(f *certs.Files) transport.TLSInfo {
@@ -60,9 +65,13 @@ func tlsInfo(f *certs.Files) transport.TLSInfo {
 // Close ends the connection.
 func (c *Client) Close() error { return c.c.Close() }
 
-// Ready waits until the store answers.
+// Ready waits until the store answers. When ctx runs out before, the error says
+// why, as far as can be seen from here.
 func (c *Client) Ready(ctx context.Context) error {
 	_, err := c.c.Get(ctx, "ready", clientv3.WithCountOnly())
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("etcd: %w: %w", ctx.Err(), unanswered(context.WithoutCancel(ctx), c.endpoints, c.keeper))
+	}
 	return wrap(err)
 }
 

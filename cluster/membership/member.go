@@ -190,7 +190,7 @@ func (m *Member) register(ctx context.Context) (int64, error) {
 			return 0, fmt.Errorf("membership: %s: %w", old.Key, err)
 		}
 		if info.Home != m.info.Home || info.Home == "" {
-			return 0, fmt.Errorf("%w: node %s is a member at %s", ErrNameTaken, info.Node, info.Data)
+			return 0, fmt.Errorf("%w: node %s is a member at %s; give this one another name, or, if it is the same node, the directory that it had", ErrNameTaken, info.Node, info.Data)
 		}
 		// Deleted first, so that the epoch is new.
 		if _, _, err := m.store.Commit(ctx, []If{{Key: m.key(), Created: old.Created}}, []Change{{Key: m.key()}}); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gnnactor/gnnactor/cluster/certs"
+	"github.com/gnnactor/gnnactor/cluster/copies"
 	"github.com/gnnactor/gnnactor/cluster/etcd"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/node"
@@ -52,7 +53,11 @@ func (o *operator) look(ctx context.Context, endpoints string) (v *membership.Vi
 	if err != nil {
 		return nil, nil, err
 	}
-	v, err = membership.Look(ctx, store, o.name)
+	if err = store.Ready(ctx); err != nil {
+		err = fmt.Errorf("the store at %s does not answer: %w", endpoints, err)
+	} else {
+		v, err = membership.Look(ctx, store, o.name)
+	}
 	return v, keeper, errors.Join(err, store.Close())
 }
 
@@ -97,6 +102,10 @@ the node that has the parameters).`,
 			if a.output == outputJSON {
 				return a.printJSON(s)
 			}
+			if len(s.Nodes) == 0 {
+				a.logf("the store serves, and no node is in cluster %s; 'gnnactor train --cluster %s' begins a run", o.name, args[0])
+				return nil
+			}
 			return s.write(a)
 		},
 	}
@@ -110,6 +119,9 @@ func (s *clusterStatus) write(a *app) error {
 	t.row("node", "is", "shards", "step", "steps/s", "micro-batches", "per s", "in flight", "late", "sent", "data plane")
 	for _, n := range s.Nodes {
 		is := slices.Clone(n.Kinds)
+		if len(is) > 1 { // every node keeps copies; some do nothing else
+			is = slices.DeleteFunc(is, func(kind string) bool { return kind == copies.Kind })
+		}
 		if n.Leader {
 			is = append(is, "leader")
 		}

@@ -98,6 +98,11 @@ func (c *clusterFlags) options(a *app) (*node.Options, error) {
 	if c.lease < time.Second {
 		return nil, usagef("--lease %v: must be at least 1s", c.lease)
 	}
+	for _, address := range c.store {
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return nil, usagef("%q: it is HOST:PORT of the store", address)
+		}
+	}
 	for flag, address := range map[string]string{"--listen": c.listen, "--advertise": c.advertise, "--control": c.control} {
 		if _, _, err := net.SplitHostPort(address); err != nil && address != "" {
 			return nil, usagef("%s %q: it is HOST:PORT", flag, address)
