@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/gnnactor/gnnactor/cluster/certs"
@@ -64,8 +65,8 @@ func probe(ctx context.Context, address string, keeper *certs.Keeper) error {
 		}
 	}
 	var plain tls.RecordHeaderError
-	if errors.As(err, &plain) {
-		return errors.New("is not under TLS; leave --certs out")
+	if errors.As(err, &plain) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+		return fmt.Errorf("ends the connection (%w), as a store that is not under TLS does; leave --certs out if it is not", err)
 	}
 	return fmt.Errorf("refuses the connection: %w; are the certificates of both by one authority, and valid for this address?", err)
 }

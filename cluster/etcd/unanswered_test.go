@@ -1,0 +1,88 @@
+package etcd
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gnnactor/gnnactor/cluster/certs"
+)
+
+// nodeFiles makes an authority, and a certificate for a node at 127.0.0.1.
+func nodeFiles(t *testing.T, dir string) *certs.Files {
+	t.Helper()
+	a, err := certs.NewAuthority("test", time.Hour)
+	if err == nil {
+		err = a.Save(dir)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := a.Issue(dir, "a", []string{"127.0.0.1"}, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &f
+}
+
+// Whoever asks a store in vain is told what to change.
+func TestUnanswered(t *testing.T) {
+	ours, foreign := nodeFiles(t, t.TempDir()), nodeFiles(t, t.TempDir())
+	serve := func(files *certs.Files) string {
+		s, err := Serve(t.Context(), Options{Node: "a", Dir: t.TempDir(), ClientListen: "127.0.0.1:0", PeerListen: "127.0.0.1:0", Certs: files})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Close)
+		return s.Endpoint()
+	}
+	plain, secure := serve(nil), serve(ours)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, at string
+		files    *certs.Files
+		want     string
+	}{
+		{"nothing listens", gone, nil, "cannot be reached"},
+		{"plaintext to TLS", secure, nil, "give --certs"},
+		{"TLS to plaintext", plain, ours, "leave --certs out"},
+		{"a foreign authority", secure, foreign, "one authority"},
+		{"as it should be", secure, ours, "can be reached"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var keeper *certs.Keeper
+			if c.files != nil {
+				var err error
+				if keeper, err = certs.Load(*c.files); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := unanswered(context.Background(), []string{c.at}, keeper); !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), c.at) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+// The error of a store that does not answer says why.
+func TestReadyInVain(t *testing.T) {
+	c, err := Dial(t.Context(), []string{"127.0.0.1:1"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	if err := c.Ready(ctx); err == nil || !strings.Contains(err.Error(), "127.0.0.1:1 cannot be reached") {
+		t.Errorf("%v", err)
+	}
+}
