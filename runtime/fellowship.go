@@ -39,6 +39,20 @@ func (f *fellowship) applied(a *async.Applied) {
 	}
 }
 
+// suspect looks from time to time whether those that are waited for have died.
+func (f *fellowship) suspect(ctx context.Context) {
+	tick := time.NewTicker(handing / 20)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			f.share.Suspect(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // handing is how long a node waits for the state of one that may not be there any
 // more, and that one for it to be taken.
 const handing = 5 * time.Second
@@ -56,7 +70,11 @@ func (t *training) staleTogether(ctx context.Context, work actors.Work, share *t
 		}
 	}()
 	o := &orders{work: work}
-	for epoch := int(t.state.Step / t.steps); epoch < r.cfg.Epochs; epoch++ {
+	first := int(t.state.Step / t.steps)
+	for epoch := first; epoch < r.cfg.Epochs; epoch++ {
+		if epoch == first+2 { // the second was not begun before all had ended the first
+			share.Settled()
+		}
 		if share.First() {
 			err = t.lead(ctx, epoch, o, f)
 		} else {
@@ -101,12 +119,14 @@ func (t *training) lead(ctx context.Context, epoch int, o *orders, f *fellowship
 			case <-wait.Done():
 			}
 		})
+		watch.Go(func() { f.suspect(wait) })
 		made = f.service.Taken(wait, f.share.Members())
 		cancel(nil)
 		if watch.Wait(); made == nil {
 			return nil
 		}
 	}
+	f.service.End(uint64(f.share.Group()))
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), handing)
 	defer cancel()
 	connected := r.cfg.Cluster.Plane().Peers()

@@ -480,6 +480,17 @@ func TestRemote(t *testing.T) {
 	if _, err := NewRemote(planes[2], "n0", group+1, 0, 0, size).Deal(ctx, ""); err == nil {
 		t.Error("a node of no part in the group is answered")
 	}
+	// A group that is over makes no epoch more: who waits for one hears of it.
+	service.Open(group+2, 0, names, nil, size)
+	waits := make(chan error, 1)
+	go func() {
+		_, err := NewRemote(planes[1], "n0", group+2, 1, 0, size).State(ctx, 100)
+		waits <- err
+	}()
+	service.End(group + 2)
+	if err := <-waits; !errors.Is(err, ErrAway) {
+		t.Errorf("an epoch that never begins: %v", err)
+	}
 }
 
 func cluster(t testing.TB, names ...string) []*dataplane.Plane {

@@ -20,7 +20,8 @@ type Service struct {
 
 	mu      sync.Mutex
 	term    *term
-	changed chan struct{} // closed when term changes
+	ended   uint64        // the newest group that makes no further epoch
+	changed chan struct{} // closed when term or ended changes
 }
 
 // term is an epoch of a group of nodes.
@@ -58,6 +59,16 @@ func (s *Service) Open(group uint64, epoch int64, members []string, owner *Owner
 	t := &term{group: group, epoch: epoch, members: slices.Clone(members), owner: owner, size: size,
 		buffers: make(chan []float32, len(members)), ended: make(chan struct{}), gone: make(chan struct{}), have: map[string]bool{}, more: make(chan struct{})}
 	s.set(t)
+}
+
+// End says that a group makes no epoch after the one that is open: who waits for
+// one need not.
+func (s *Service) End(group uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = max(s.ended, group)
+	close(s.changed)
+	s.changed = make(chan struct{})
 }
 
 func (s *Service) set(t *term) {
@@ -122,7 +133,7 @@ var errOther = errors.New("async: not this node's group and epoch")
 func (s *Service) at(ctx context.Context, r *request) (*term, error) {
 	for {
 		s.mu.Lock()
-		t, changed := s.term, s.changed
+		t, ended, changed := s.term, s.ended, s.changed
 		s.mu.Unlock()
 		if t != nil {
 			switch {
@@ -133,6 +144,9 @@ func (s *Service) at(ctx context.Context, r *request) (*term, error) {
 			case t.group == r.Group && t.epoch > r.Epoch:
 				return nil, nil
 			}
+		}
+		if r.Group <= ended {
+			return nil, fmt.Errorf("%w: group %d is over", errOther, r.Group)
 		}
 		select {
 		case <-changed:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/reduce"
@@ -149,9 +150,17 @@ func (s *Share) Sum(ctx context.Context, step int64, dst []float32, parts [][]fl
 	from, to := reduce.Deal(len(parts), s.group.Size(), s.group.Self())
 	pause := s.t.record(step, s.id, to-from)
 	if !s.began {
-		s.began = true
-		s.t.withdraw()
-		s.t.o.Logger.Info("the group made its first step", "group", s.id, "step", step, "after", pause)
+		s.t.withdraw() // all have it: they made a step
 	}
+	s.first(step, pause)
 	return metas, nil
+}
+
+// first tells of the group's first step.
+func (s *Share) first(step int64, pause time.Duration) {
+	if s.began {
+		return
+	}
+	s.began = true
+	s.t.o.Logger.Info("the group made its first step", "group", s.id, "step", step, "after", pause)
 }

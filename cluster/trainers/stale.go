@@ -32,15 +32,31 @@ func (s *Share) Others() []string {
 	return slices.DeleteFunc(s.Members(), func(node string) bool { return node == s.t.o.Plane.Node() || !there(node) })
 }
 
+// Suspect takes members that died out of the cluster, so that there is a group
+// without them soon.
+func (s *Share) Suspect(ctx context.Context) {
+	died, err := s.t.o.Member.Suspect(ctx, s.Members())
+	if err != nil && ctx.Err() == nil {
+		s.t.o.Logger.Warn("a trainer that died could not be taken out yet", "group", s.id, "error", err)
+	}
+	if len(died) > 0 {
+		s.t.o.Logger.Info("trainers died", "group", s.id, "trainers", died)
+	}
+}
+
 // Done is closed when the group is over.
 func (s *Share) Done() <-chan struct{} { return s.group.Done() }
 
 // Steps books steps [from, to) that the group made.
 func (s *Share) Steps(from, to int64) {
 	for step := from; step < to; step++ {
-		s.t.record(step, s.id, 0)
+		s.first(step, s.t.record(step, s.id, 0))
 	}
 }
+
+// Settled says that all members have the state that the group began with: what
+// this node has on offer for those that lacked it goes.
+func (s *Share) Settled() { s.t.withdraw() }
 
 // Computed books a batch that this node computed, and that was applied.
 func (s *Share) Computed() {

@@ -44,7 +44,7 @@ func newOutput(t *testing.T, name string) *output {
 	o := &output{wrote: make(chan struct{})}
 	if dir := os.Getenv(logs); dir != "" {
 		var err error
-		if o.file, err = os.Create(filepath.Join(dir, t.Name()+"-"+name+".log")); err != nil {
+		if o.file, err = os.Create(filepath.Join(dir, strings.ReplaceAll(t.Name(), "/", "-")+"-"+name+".log")); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { o.file.Close() })
@@ -100,6 +100,7 @@ type netCluster struct {
 	dir, self string
 	endpoints []string
 	stores    []*netlab.Process
+	storeLogs []*output
 	nodes     []*netNode
 }
 
@@ -142,7 +143,7 @@ func startStores(t *testing.T, hosts, stores int, args ...string) *netCluster {
 			start = append(start, "--join", c.endpoints[0])
 		}
 		log := newOutput(t, "store"+n.name)
-		c.stores = append(c.stores, c.start(n.host, log, append(start, args...)))
+		c.stores, c.storeLogs = append(c.stores, c.start(n.host, log, append(start, args...))), append(c.storeLogs, log)
 		if err := log.await(ctx, func(s string) bool { return strings.Contains(s, "serves at") }); err != nil {
 			t.Fatalf("store %d: %v", i, err)
 		}
@@ -166,8 +167,14 @@ func (c *netCluster) start(h *netlab.Host, log *output, args []string) *netlab.P
 // train starts a trainer on every host.
 func (c *netCluster) train(args ...string) {
 	c.t.Helper()
+	c.trainEach(func(*netNode) []string { return args })
+}
+
+// trainEach is train with arguments of each host's own.
+func (c *netCluster) trainEach(args func(*netNode) []string) {
+	c.t.Helper()
 	for _, n := range c.nodes {
-		all := slices.Concat([]string{"train"}, args, []string{
+		all := slices.Concat([]string{"train"}, args(n), []string{
 			"--output", "json", "--cluster", strings.Join(c.endpoints, ","), "--certs", c.certs(), "--node", n.name,
 			"--node-dir", filepath.Join(c.dir, n.name), "--checkpoint", filepath.Join(c.dir, n.name, "checkpoint"), "--resume",
 			"--listen", n.host.Addr().String() + ":7402", "--control", n.host.Addr().String() + ":7403", "--wait-for", fmt.Sprint(len(c.nodes)),
@@ -243,11 +250,12 @@ func (c *netCluster) settled() int64 {
 
 // netResult is what a trainer prints at its end.
 type netResult struct {
-	SHA     string  `json:"parameters_sha256"`
-	Chain   string  `json:"lineage_sha256"`
-	Batches int64   `json:"batches"`
-	Seconds float64 `json:"seconds"`
-	Stages  struct {
+	SHA          string  `json:"parameters_sha256"`
+	Chain        string  `json:"lineage_sha256"`
+	Batches      int64   `json:"batches"`
+	TestAccuracy float64 `json:"test_accuracy"`
+	Seconds      float64 `json:"seconds"`
+	Stages       struct {
 		Compute float64 `json:"compute"`
 	} `json:"stages"`
 	Cluster struct {
