@@ -19,7 +19,7 @@ func TestNetRotate(t *testing.T) {
 	c := startStores(t, 4, 3)
 	args := netArgs(rotateEpochs)
 	c.train(args...)
-	group := c.settled()
+	c.settled()
 	next := filepath.Join(c.dir, "next")
 	makeCerts := []string{"cluster", "certs", next}
 	for _, n := range c.nodes {
@@ -50,7 +50,7 @@ func TestNetRotate(t *testing.T) {
 	put(t, authority, fresh)
 	c.storesBegun(3)
 	// Its connections, and those of its store, are all new.
-	group = c.settled()
+	group := c.settled()
 	starts := c.nodes[3].process.Starts()
 	c.kill(3)
 	c.awaitStep(c.nodes[0], group)
