@@ -15,10 +15,6 @@ import (
 // split/NAME/{train,valid,test}.csv.gz.
 func (im *importer) readOGB(dir string) error {
 	raw := func(name string) string { return filepath.Join(dir, "raw", name+".csv.gz") }
-	exists := func(path string) bool {
-		_, err := os.Stat(path)
-		return err == nil
-	}
 	if path := raw("num-node-list"); exists(path) {
 		n, err := im.countText(path)
 		if err != nil {
@@ -99,6 +95,11 @@ func (im *importer) countText(path string) (int64, error) {
 	}
 }
 
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 func (im *importer) readOGBSplit(dir string) error {
 	list, err := os.ReadDir(dir)
 	if os.IsNotExist(err) && im.o.Split == "" {
@@ -127,6 +128,9 @@ func (im *importer) readOGBSplit(dir string) error {
 	}
 	for k, set := range []string{arrayTrain, arrayValid, arrayTest} {
 		path := filepath.Join(dir, name, set+".csv.gz")
+		if pt := filepath.Join(dir, name, set+".pt"); exists(pt) && !exists(path) {
+			return badData("%s: a pickled PyTorch file, of links as in ogbl data sets, is not read; move the directory %s away, and task link holds out links of its own", pt, dir)
+		}
 		ids, err := im.idsText(path)
 		if err != nil {
 			return err
