@@ -232,7 +232,7 @@ func (t *Tape[T]) transpose(b *graph.Block) *cpu.Transpose {
 	if d := t.derivedOf(b); d != nil {
 		if d.transpose == nil {
 			d.transpose = new(cpu.Transpose)
-			d.transpose.Build(t.x, b)
+			t.buildTranspose(d.transpose, b)
 		}
 		return d.transpose
 	}
@@ -247,8 +247,19 @@ func (t *Tape[T]) transpose(b *graph.Block) *cpu.Transpose {
 	e := &t.transposes[t.built]
 	t.built++
 	e.of = b
-	e.t.Build(t.x, b)
+	t.buildTranspose(e.t, b)
 	return e.t
+}
+
+// onePass is up to how many workers the transpose of a symmetric pattern, made by
+// one of them in one pass, takes no longer than any pattern's, made by all in two.
+const onePass = 2
+
+// buildTranspose makes tr the transpose of b, the same whichever way.
+func (t *Tape[T]) buildTranspose(tr *cpu.Transpose, b *graph.Block) {
+	if b.NumDst != b.NumSrc || t.x.Pool().Size() > onePass || !tr.BuildSymmetric(t.x, b) {
+		tr.Build(t.x, b)
+	}
 }
 
 // isWhole reports whether b aliases g's own arrays, which do not change, so

@@ -173,7 +173,17 @@ func (t *trimmer) number(b *graph.Block, targets []uint32, layers int) bool {
 func (t *trimmer) cut(b *graph.Block, layers int, edges bool) {
 	computed := t.order[:t.sizes[layers-1]]
 	t.indptr = append(t.indptr[:0], 0)
-	t.indices, t.weights, t.edgeIDs, t.ids = t.indices[:0], t.weights[:0], t.edgeIDs[:0], t.ids[:0]
+	entries := 0
+	for _, v := range computed {
+		entries += int(b.Indptr[v+1] - b.Indptr[v])
+	}
+	t.indices, t.weights, t.edgeIDs, t.ids = resized(t.indices, entries)[:0], t.weights[:0], t.edgeIDs[:0], t.ids[:0]
+	if b.Weights != nil {
+		t.weights = resized(t.weights, entries)[:0]
+	}
+	if b.EdgeIDs != nil || edges {
+		t.edgeIDs = resized(t.edgeIDs, entries)[:0]
+	}
 	for _, v := range computed {
 		begin, end := b.Indptr[v], b.Indptr[v+1]
 		for _, u := range b.Indices[begin:end] {
