@@ -73,11 +73,15 @@ type Trainers struct {
 	tried   int64 // the newest group that was tried
 	lineage []Run
 	made    int64
-	said    bool // that this node is a trainer
+	ended   bool // this node made its run's last step
 	mates   []recordMember
 	stepped time.Time // when the newest step was made here
 	over    func()    // ends the newest group's Over
 	offered func()    // takes the state back that this node gave to others; nil: none
+
+	wake chan struct{} // makes follow look again
+	part sync.Mutex    // held while said changes
+	said bool          // that this node is a trainer
 }
 
 // record is a group as the leader writes it down.
@@ -100,7 +104,7 @@ func Join(ctx context.Context, o Options) (*Trainers, error) {
 	if n := len(candidates(v)); n >= o.Micros {
 		return nil, fmt.Errorf("%w: %d micro-batches, and %d trainers already; raise micro-batches, or start fewer nodes", ErrTooMany, o.Micros, n)
 	}
-	t := &Trainers{o: o, over: func() {}}
+	t := &Trainers{o: o, over: func() {}, wake: make(chan struct{}, 1)}
 	var follow context.Context
 	follow, t.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	t.tasks.Go(func() { t.follow(follow) })
@@ -141,8 +145,15 @@ func (t *Trainers) follow(ctx context.Context) {
 			t.group.Close()
 			t.over()
 		}
+		late := t.ended && id > t.id && slices.Contains(r.Members, recordMember{t.o.Plane.Node(), t.o.Member.Epoch()})
 		t.mu.Unlock()
 		var again <-chan time.Time // a store that changes its leader fails writes for a while
+		if late && t.o.Member.Err() == nil {
+			if err := t.retire(ctx); err != nil && ctx.Err() == nil {
+				t.o.Logger.Warn("the others could not be told that this node trains no more", "error", err)
+				again = time.After(patience)
+			}
+		}
 		if t.o.Member.Leads(v) && t.o.Member.Err() == nil {
 			if err := t.lead(ctx, v, r, id); err != nil && ctx.Err() == nil {
 				t.o.Logger.Warn("the group of trainers could not be written down", "error", err)
@@ -151,6 +162,7 @@ func (t *Trainers) follow(ctx context.Context) {
 		}
 		select {
 		case <-changed:
+		case <-t.wake:
 		case <-again:
 		case <-t.o.Member.Lost():
 			t.leave()
@@ -226,6 +238,9 @@ type State struct {
 // group is. It returns ErrFenced when this node is not a member any longer, and
 // ErrDrained or ErrLast when it drains.
 func (t *Trainers) Meet(ctx context.Context, s State) (*Share, error) {
+	t.mu.Lock()
+	t.ended = false
+	t.mu.Unlock()
 	for {
 		err := t.present(ctx)
 		if err != nil {
@@ -266,6 +281,8 @@ func (t *Trainers) connect(ctx context.Context) {
 // present says that this node is a trainer, once, and tries until the store has
 // heard it.
 func (t *Trainers) present(ctx context.Context) error {
+	t.part.Lock()
+	defer t.part.Unlock()
 	if !t.said {
 		t.connect(ctx)
 	}
@@ -432,26 +449,6 @@ func (t *Trainers) await(ctx context.Context) (record, int64, error) {
 			return r, 0, t.o.Member.Err()
 		case <-ctx.Done():
 			return r, 0, ctx.Err()
-		}
-	}
-}
-
-// Finish ends a run: it returns when every trainer has made the last step, or
-// is gone.
-func (t *Trainers) Finish(ctx context.Context, share *Share, s State) error {
-	for {
-		if share != nil {
-			_, err := share.round(ctx, firstStep+s.Step, hello{})
-			if err == nil || ctx.Err() != nil {
-				return err
-			}
-			if err := t.failed(ctx, share.id, share.group.Members()); err != nil {
-				return err
-			}
-		}
-		var err error
-		if share, err = t.Meet(ctx, s); err != nil {
-			return err
 		}
 	}
 }

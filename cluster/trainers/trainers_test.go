@@ -176,6 +176,31 @@ func TestJoinLate(t *testing.T) {
 	}
 }
 
+// Who comes after a node's last step trains without it, though it stays a member.
+func TestLateAfterTheEnd(t *testing.T) {
+	store := membership.NewMemory()
+	defer store.Close()
+	ctx := within(t)
+	first := join(t, store, "a", 1)
+	for i, x := range []*trainer{first, join(t, store, "b", 1), join(t, store, "c", 1), first} {
+		s, err := x.Meet(ctx, x.state())
+		for range 3 {
+			if err == nil {
+				err = x.sum(ctx, s)
+			}
+		}
+		if err == nil {
+			err = x.Finish(ctx, s, x.state())
+		}
+		if err != nil {
+			t.Fatalf("run %d: %v", i, err)
+		}
+		if n := s.group.Size(); n != 1 {
+			t.Errorf("run %d: a group of %d", i, n)
+		}
+	}
+}
+
 // A trainer of a group that is over, and one that is fenced, publish nothing;
 // what the newest group has published stays.
 func TestPublish(t *testing.T) {
