@@ -59,21 +59,32 @@ func (t *RawTensor) NumElements() int {
 // another type is an error.
 func (t *RawTensor) Float32s() ([]float32, error) {
 	x := make([]float32, t.NumElements())
-	for i := range x {
-		switch t.DType {
-		case "F64":
+	return x, t.float32s(x)
+}
+
+// float32s is Float32s into x, which has as many values.
+func (t *RawTensor) float32s(x []float32) error {
+	switch t.DType {
+	case "F64":
+		for i := range x {
 			x[i] = float32(math.Float64frombits(binary.LittleEndian.Uint64(t.Data[8*i:])))
-		case "F32":
-			x[i] = math.Float32frombits(binary.LittleEndian.Uint32(t.Data[4*i:]))
-		case "F16":
-			x[i] = graph.Float16ToFloat32(binary.LittleEndian.Uint16(t.Data[2*i:]))
-		case "BF16":
-			x[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(t.Data[2*i:])) << 16)
-		default:
-			return nil, fmt.Errorf("compute: tensor %q is of type %s; only F64, F32, F16 and BF16 convert to float32", t.Name, t.DType)
 		}
+	case "F32":
+		for i := range x {
+			x[i] = math.Float32frombits(binary.LittleEndian.Uint32(t.Data[4*i:]))
+		}
+	case "F16":
+		for i := range x {
+			x[i] = graph.Float16ToFloat32(binary.LittleEndian.Uint16(t.Data[2*i:]))
+		}
+	case "BF16":
+		for i := range x {
+			x[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(t.Data[2*i:])) << 16)
+		}
+	default:
+		return fmt.Errorf("compute: tensor %q is of type %s; only F64, F32, F16 and BF16 convert to float32", t.Name, t.DType)
 	}
-	return x, nil
+	return nil
 }
 
 type safetensorsEntry struct {
@@ -191,6 +202,11 @@ func ReadSafetensors(r io.Reader) ([]RawTensor, map[string]string, error) {
 
 // readExactly reads n bytes, growing with what arrives and not with what n says.
 func readExactly(r io.Reader, n int64) ([]byte, error) {
+	if m, ok := r.(interface{ Len() int }); ok && n <= int64(m.Len()) { // it lies in memory
+		b := make([]byte, n)
+		_, err := io.ReadFull(r, b)
+		return b, err
+	}
 	var b bytes.Buffer
 	got, err := io.CopyN(&b, r, n)
 	if err != nil {

@@ -95,12 +95,9 @@ func (l *Layout) Unpack(prefix string, tensors []RawTensor) ([]float32, error) {
 			params[t.Offset] = float32(int64(binary.LittleEndian.Uint64(tensors[i].Data)))
 			continue
 		}
-		x, err := tensors[i].Float32s()
-		if err != nil {
+		if err := tensors[i].float32s(params[t.Offset : t.Offset+t.Len]); err != nil {
 			bad = append(bad, err.Error())
-			continue
 		}
-		copy(params[t.Offset:], x)
 	}
 	for k, t := range l.tensors {
 		if !found[k] {

@@ -84,6 +84,9 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Shar
 	return r.cfg.Cluster.Finish(ctx, share, state)
 }
 
+// stateHead is room for what a state has beside parameters and moments.
+const stateHead = 1 << 16
+
 // meeting is where this node's run is, for the others. Nothing may be computing.
 func (t *training) meeting() (trainers.State, error) {
 	l := t.r.model.Layout()
@@ -99,6 +102,7 @@ func (t *training) meeting() (trainers.State, error) {
 		Identity: string(id), Step: t.state.Step, Mark: mark,
 		Save: func() ([]byte, error) {
 			var b bytes.Buffer
+			b.Grow(3*4*len(t.updater.params) + stateHead)
 			t.state.params, t.state.m, t.state.v = t.updater.params, t.updater.m, t.updater.v
 			err := t.state.write(&b, l)
 			return b.Bytes(), err
