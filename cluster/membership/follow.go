@@ -140,7 +140,7 @@ func (m *Member) stand() {
 	for {
 		v, changed := m.View()
 		me, in := v.Member(m.cfg.Info.Node)
-		if v.Leader == "" && in && !me.Drain && m.Err() == nil {
+		if v.Leader == "" && in && !me.Drains() && m.Err() == nil {
 			// Who is not first hears of the winner by the watch.
 			ctx, cancel := context.WithTimeout(m.ctx, m.Patience())
 			_, _, err := m.store.Commit(ctx, []If{{Key: m.leaderKey()}, {Key: m.key(), Created: m.epoch}},

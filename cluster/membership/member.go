@@ -22,8 +22,8 @@ type Info struct {
 	Control string   `json:"control"`
 	Store   string   `json:"store,omitempty"`  // host:port of the store that it carries
 	Kinds   []string `json:"kinds,omitempty"`  // what it runs: shard, sampler, trainer, …
-	Drain   bool     `json:"drain,omitempty"`  // it gets no more work
-	Yield   bool     `json:"yield,omitempty"`  // it gives its shards away
+	Yield   bool     `json:"yield,omitempty"`  // it drains, and gives its shards away
+	Drain   bool     `json:"drain,omitempty"`  // it drains, and trains no more
 	Shards  []int    `json:"shards,omitempty"` // of the features that it holds, in order
 	Source  bool     `json:"source,omitempty"` // it has all features, and others may copy shards from it
 	Files   bool     `json:"files,omitempty"`  // others may copy the run's topology from it
@@ -39,6 +39,9 @@ type Info struct {
 	// later has the larger. The store sets it.
 	Epoch int64 `json:"-"`
 }
+
+// Drains reports whether the node is on its way out of the cluster.
+func (i *Info) Drains() bool { return i.Yield || i.Drain }
 
 // View is the cluster at a revision. It must not be changed.
 type View struct {

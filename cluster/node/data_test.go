@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
 )
@@ -97,5 +98,19 @@ func TestFilesAndShards(t *testing.T) {
 	}
 	if err := kept.Close(); err != nil {
 		t.Error(err)
+	}
+	// A node that drains trains on until the others have its shards.
+	if err := b.Drain(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	await(t, a, "b drains", func(v *membership.View) bool {
+		m, _ := v.Member("b")
+		if m.Drain && len(m.Shards) > 0 {
+			t.Errorf("b trains no more, and holds the shards %v", m.Shards)
+		}
+		return m.Drain
+	})
+	if fb.Held() != 0 || fa.Held() != 4 {
+		t.Errorf("b drained, and a holds %d shards, b %d", fa.Held(), fb.Held())
 	}
 }

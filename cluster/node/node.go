@@ -154,6 +154,7 @@ func Enter(ctx context.Context, o Options) (_ *Node, err error) {
 	follow, stop := context.WithCancel(context.WithoutCancel(ctx))
 	n.cancel = stop
 	n.tasks.Go(func() { n.follow(follow) })
+	n.tasks.Go(func() { n.drain(follow) })
 	return n, nil
 }
 
@@ -216,9 +217,9 @@ func (n *Node) Train(ctx context.Context, micros, least int) (*trainers.Trainers
 	return t, nil
 }
 
-// Drain says that this node gets no more work: what it does and has goes to the
-// others. It returns when all of them will hear of it; training ends with
-// trainers.ErrDrained when its part is theirs.
+// Drain makes this node give what it does and has to the others: its shards
+// first, and then its part in the training. It returns when the others see that it
+// began; training ends with trainers.ErrDrained when all is theirs.
 func (n *Node) Drain(ctx context.Context) error {
 	n.mu.Lock()
 	select {
@@ -227,22 +228,42 @@ func (n *Node) Drain(ctx context.Context) error {
 		close(n.draining)
 	}
 	n.mu.Unlock()
+	_, err := n.Member.Until(ctx, func(v *membership.View) bool {
+		me, in := v.Member(n.Plane.Node())
+		return !in || me.Drains()
+	})
+	return err
+}
+
+// drain does what Drain began. A change of trainers stops all of them for as long
+// as their first step together takes, so shards do not move at the same time.
+func (n *Node) drain(ctx context.Context) {
+	select {
+	case <-n.draining:
+	case <-ctx.Done():
+		return
+	}
 	for {
-		write, cancel := context.WithTimeout(ctx, n.Member.Patience())
-		err := n.Member.Announce(write, func(i *membership.Info) { i.Drain = true })
-		cancel()
-		if err == nil || errors.Is(err, membership.ErrFenced) || ctx.Err() != nil {
-			return err
+		err := n.giveAway(ctx)
+		if err == nil {
+			return
 		}
-		n.log.Warn("the others could not be told of the drain yet", "error", err)
-		pause := time.NewTimer(again)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-			return ctx.Err()
+		if err := n.patient(ctx, "the node could not be drained yet", err); err != nil {
+			return // fenced, or it leaves
 		}
 	}
+}
+
+func (n *Node) giveAway(ctx context.Context) error {
+	n.mu.Lock()
+	f := n.features
+	n.mu.Unlock()
+	if f != nil {
+		if err := f.Drain(ctx); err != nil {
+			return err
+		}
+	}
+	return n.Member.Announce(ctx, func(i *membership.Info) { i.Drain = true })
 }
 
 // Done says that this node came to the end of the run, and waits until the

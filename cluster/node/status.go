@@ -101,7 +101,7 @@ func (n *Node) answer() {
 func (n *Node) drainFor(ctx context.Context, who string) error {
 	v, _ := n.Member.View()
 	if me, _ := v.Member(n.Plane.Node()); slices.Contains(me.Kinds, trainers.Kind) && !slices.ContainsFunc(v.Members, func(m membership.Info) bool {
-		return m.Node != me.Node && !m.Drain && slices.Contains(m.Kinds, trainers.Kind)
+		return m.Node != me.Node && !m.Drains() && slices.Contains(m.Kinds, trainers.Kind)
 	}) {
 		return fmt.Errorf("node: %s is the last that trains: nobody would take over; interrupt it to end the run", me.Node)
 	}
@@ -168,7 +168,7 @@ func (n *Node) gather(ctx context.Context) []Status {
 // member adds what the membership says.
 func (s *Status) member(m *membership.Info, v *membership.View) {
 	s.Node, s.Data, s.Control, s.Kinds, s.Epoch = m.Node, m.Data, m.Control, m.Kinds, m.Epoch
-	s.Leader, s.Draining, s.Source = m.Node == v.Leader, m.Drain, m.Source
+	s.Leader, s.Draining, s.Source = m.Node == v.Leader, m.Drains(), m.Source
 	if !s.Answered {
 		s.Shards = m.Shards
 	}

@@ -137,7 +137,7 @@ func (k *Keeper) Settled(ctx context.Context) error {
 // when nobody else is there to take them.
 func (k *Keeper) Drain(ctx context.Context) error {
 	self := k.o.Plane.Node()
-	if err := k.o.Member.Announce(ctx, func(i *membership.Info) { i.Drain, i.Yield = true, true }); err != nil {
+	if err := k.o.Member.Announce(ctx, func(i *membership.Info) { i.Yield = true }); err != nil {
 		return err
 	}
 	for {

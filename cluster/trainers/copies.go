@@ -34,8 +34,8 @@ func (t *Trainers) keepers() (names []string) {
 		return m.Node == t.o.Plane.Node() || !slices.Contains(m.Kinds, copies.Kind)
 	})
 	slices.SortStableFunc(all, func(a, b membership.Info) int {
-		if a.Drain != b.Drain {
-			if a.Drain {
+		if a.Drains() != b.Drains() {
+			if a.Drains() {
 				return 1
 			}
 			return -1

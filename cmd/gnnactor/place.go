@@ -317,7 +317,8 @@ const handing = 30 * time.Second
 func (p *place) handOver() error {
 	ctx, cancel := context.WithTimeout(context.Background(), handing)
 	defer cancel()
-	err := p.node.Drain(ctx)
+	// It trains no more: the others must not wait for it while shards move.
+	err := p.node.Member.Announce(ctx, func(i *membership.Info) { i.Drain = true })
 	if err == nil {
 		err = p.features.Drain(ctx)
 	}
