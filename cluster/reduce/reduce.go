@@ -51,6 +51,7 @@ type Service struct {
 
 	mu      sync.Mutex
 	current *Group
+	ended   *Group        // the one before, until current has made a sum; nil: it was closed
 	newest  uint64        // group that was ever made here
 	changed chan struct{} // closed when current changes
 }
@@ -101,7 +102,10 @@ func (s *Service) NewGroup(id uint64, members []string) (*Group, error) {
 		return nil, fmt.Errorf("%w: group %d is older than %d", ErrRegroup, id, s.newest)
 	}
 	old := s.current
-	s.current, s.newest = g, id
+	s.current, s.newest, s.ended = g, id, nil
+	if old != nil && old.retired() {
+		s.ended, old = old, nil
+	}
 	close(s.changed)
 	s.changed = make(chan struct{})
 	s.mu.Unlock()
@@ -129,11 +133,29 @@ func (g *Group) Close() { g.fail(ErrRegroup) }
 func (g *Group) fail(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.steps = nil
 	if g.err == nil {
 		g.err = err
-		g.steps = nil
 		close(g.closed)
 	}
+}
+
+// End is Close between two steps: peers that have not all of the step that was made
+// last get it still, until the next group has made a sum.
+func (g *Group) End() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.err == nil {
+		g.err = ErrRegroup
+		close(g.closed)
+	}
+}
+
+// retired reports whether the group was ended, and not closed.
+func (g *Group) retired() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.err != nil && g.steps != nil
 }
 
 // step is what peers may get of a step. Its cells come into being when they
@@ -160,6 +182,15 @@ type cell struct {
 	data []byte
 	// waiting is how many peers wait for it, guarded by the group's lock.
 	waiting int
+}
+
+func (c *cell) isFull() bool {
+	select {
+	case <-c.full:
+		return true
+	default:
+		return false
+	}
 }
 
 // cell returns a cell of a step. The lock is held.
@@ -191,6 +222,11 @@ func (g *Group) cell(number int64, k cellKey) (*cell, error) {
 func (g *Group) expect(number int64, k cellKey) (c *cell, giveUp func(), err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if s := g.steps[number]; g.err != nil && s != nil && k.kind != partialCell { // all partial sums of a step that was made were fetched
+		if c := s.cells[k]; c != nil && c.isFull() {
+			return c, func() {}, nil
+		}
+	}
 	if c, err = g.cell(number, k); err != nil {
 		return nil, nil, err
 	}
@@ -203,10 +239,8 @@ func (g *Group) expect(number int64, k cellKey) (c *cell, giveUp func(), err err
 		if s == nil || s.cells[k] != c || c.waiting > 0 {
 			return
 		}
-		select {
-		case <-c.full:
+		if c.isFull() {
 			return
-		default:
 		}
 		if delete(s.cells, k); len(s.cells) == 0 {
 			delete(g.steps, number)
@@ -269,23 +303,27 @@ func (s *Service) serve(ctx context.Context, r *dataplane.Request) (dataplane.Re
 	defer giveUp()
 	select {
 	case <-c.full:
-		return dataplane.Reply{Data: [][]byte{c.data}}, nil
 	case <-g.closed:
-		return dataplane.Reply{}, ErrRegroup
+		if !c.isFull() {
+			return dataplane.Reply{}, ErrRegroup
+		}
 	case <-ctx.Done():
 		return dataplane.Reply{}, ctx.Err()
 	}
+	return dataplane.Reply{Data: [][]byte{c.data}}, nil
 }
 
 // group waits for a group that this node has not made yet.
 func (s *Service) group(ctx context.Context, id uint64) (*Group, error) {
 	for {
 		s.mu.Lock()
-		g, newest, changed := s.current, s.newest, s.changed
+		g, ended, newest, changed := s.current, s.ended, s.newest, s.changed
 		s.mu.Unlock()
 		switch {
 		case g != nil && g.id == id:
 			return g, nil
+		case ended != nil && ended.id == id:
+			return ended, nil
 		case id <= newest:
 			return nil, fmt.Errorf("%w: %d is not group %d", ErrRegroup, newest, id)
 		}

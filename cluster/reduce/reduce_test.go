@@ -225,6 +225,60 @@ func TestTrainerGoes(t *testing.T) {
 	}
 }
 
+// Peers get what they lack of the last step of a group that was ended, until the
+// next one has made a sum, and nothing else of it.
+func TestEnd(t *testing.T) {
+	const micros, size = 4, 9
+	all := nodes(t, 2)
+	step := func(number int64) {
+		t.Helper()
+		want := gradients(uint64(number), micros, size)
+		var wg sync.WaitGroup
+		for i, x := range all {
+			parts, meta := deal(want, len(all), i)
+			wg.Go(func() {
+				if _, err := x.group.Sum(t.Context(), number, make([]float32, size), parts, meta); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	step(1)
+	a, b := all[0], all[1].group
+	a.group.End()
+	get := func(number int64, k cellKey) error {
+		_, err := b.get(t.Context(), 0, number, k, nil, 1<<20)
+		return err
+	}
+	meta, result, partial := cellKey{kind: metaCell}, cellKey{kind: resultCell}, cellKey{partialCell, 0, 2, 2}
+	check := func(when string) {
+		t.Helper()
+		for _, k := range []cellKey{meta, result} {
+			if err := get(1, k); err != nil {
+				t.Errorf("%s: part %v of the last step: %v", when, k, err)
+			}
+		}
+		if get(2, meta) == nil || get(1, partial) == nil {
+			t.Errorf("%s: more than the last step's results", when)
+		}
+	}
+	check("ended")
+	next, err := a.service.NewGroup(2, []string{"n0", "n1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("in the next group")
+	a.group = next
+	if all[1].group, err = all[1].service.NewGroup(2, []string{"n0", "n1"}); err != nil {
+		t.Fatal(err)
+	}
+	step(3)
+	if get(1, meta) == nil {
+		t.Error("the group before the last lasts")
+	}
+}
+
 func TestRefused(t *testing.T) {
 	all := nodes(t, 2)
 	g := all[0].group

@@ -78,7 +78,17 @@ func (g *Group) Sum(ctx context.Context, number int64, dst []float32, parts [][]
 	if first == nil {
 		first = context.Cause(ctx)
 	}
+	if first == nil {
+		g.s.settle()
+	}
 	return metas, first
+}
+
+// settle drops the group before the current one, whose members all left it.
+func (s *Service) settle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = nil
 }
 
 func (g *Group) checkParts(dst []float32, parts [][]float32, meta [][]byte) error {

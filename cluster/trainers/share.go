@@ -153,7 +153,22 @@ func (s *Share) Sum(ctx context.Context, step int64, dst []float32, parts [][]fl
 		s.t.withdraw() // all have it: they made a step
 	}
 	s.first(step, pause)
+	s.t.endAfterStep(s.group)
 	return metas, nil
+}
+
+// endAfterStep ends a group that was to make no step after the one that it made.
+func (t *Trainers) endAfterStep(g *reduce.Group) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.group != g {
+		return
+	}
+	t.stepping = true
+	if t.ending {
+		g.End()
+		t.over()
+	}
 }
 
 // first tells of the group's first step.

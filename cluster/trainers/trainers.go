@@ -67,17 +67,19 @@ type Trainers struct {
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
 
-	mu      sync.Mutex
-	group   *reduce.Group
-	id      int64
-	tried   int64 // the newest group that was tried
-	lineage []Run
-	made    int64
-	ended   bool // this node made its run's last step
-	mates   []recordMember
-	stepped time.Time // when the newest step was made here
-	over    func()    // ends the newest group's Over
-	offered func()    // takes the state back that this node gave to others; nil: none
+	mu       sync.Mutex
+	group    *reduce.Group
+	id       int64
+	tried    int64 // the newest group that was tried
+	stepping bool  // the newest group makes steps together
+	ending   bool  // it makes no more than the one that it is at
+	lineage  []Run
+	made     int64
+	ended    bool // this node made its run's last step
+	mates    []recordMember
+	stepped  time.Time // when the newest step was made here
+	over     func()    // ends the newest group's Over
+	offered  func()    // takes the state back that this node gave to others; nil: none
 
 	wake chan struct{} // makes follow look again
 	part sync.Mutex    // held while said changes
@@ -130,8 +132,18 @@ func candidates(v *membership.View) []membership.Info {
 	return all
 }
 
+// all reports whether all of a group's members are members of the cluster still.
+func all(v *membership.View, group []recordMember) bool {
+	return !slices.ContainsFunc(group, func(m recordMember) bool {
+		info, ok := v.Member(m.Node)
+		return !ok || info.Epoch != m.Epoch
+	})
+}
+
 // follow writes groups down while this node leads, and leaves a group that is
-// not the newest.
+// not the newest: at once if one of its members is gone, or else when the step that
+// it is at is made. Whoever leaves first ends the group for all, so those that hear
+// of the new one late have at most begun a step more.
 func (t *Trainers) follow(ctx context.Context) {
 	for {
 		v, changed := t.o.Member.View()
@@ -141,9 +153,13 @@ func (t *Trainers) follow(ctx context.Context) {
 		}
 		me, _ := v.Member(t.o.Plane.Node())
 		t.mu.Lock()
-		if t.group != nil && (id > t.id || me.Drain && len(candidates(v)) == 0) {
+		switch {
+		case t.group == nil:
+		case me.Drain && len(candidates(v)) == 0 || id > t.id && !(t.stepping && all(v, t.mates)):
 			t.group.Close()
 			t.over()
+		case id > t.id:
+			t.ending = true // after the step that they are at: nothing is computed in vain
 		}
 		late := t.ended && id > t.id && slices.Contains(r.Members, recordMember{t.o.Plane.Node(), t.o.Member.Epoch()})
 		t.mu.Unlock()
@@ -342,7 +358,7 @@ func (t *Trainers) meet(ctx context.Context, s *State) (*Share, error) {
 	t.mu.Lock()
 	t.over()
 	over, end := context.WithCancel(context.Background())
-	t.group, t.id, t.tried, t.mates, t.over = g, id, id, r.Members, end
+	t.group, t.id, t.tried, t.mates, t.over, t.stepping, t.ending = g, id, id, r.Members, end, false, false
 	t.mu.Unlock()
 	if _, now, _ := t.newest(); now > id { // before follow knew of this group
 		g.Close()
@@ -437,10 +453,7 @@ func (t *Trainers) await(ctx context.Context) (record, int64, error) {
 				return r, 0, ErrDrained
 			}
 		}
-		if id > tried && slices.Contains(r.Members, me) && !slices.ContainsFunc(r.Members, func(m recordMember) bool {
-			info, ok := v.Member(m.Node)
-			return !ok || info.Epoch != m.Epoch
-		}) {
+		if id > tried && slices.Contains(r.Members, me) && all(v, r.Members) {
 			return r, id, nil
 		}
 		select {

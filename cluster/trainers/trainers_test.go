@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -173,6 +174,67 @@ func TestJoinLate(t *testing.T) {
 	}
 	if n := all[2].Made(); n < 4 || n > 8 {
 		t.Errorf("the third of three computed %d micro-batches of 16", n)
+	}
+}
+
+// A step that is being made when another node comes is made, and then the group is
+// over for all.
+func TestStepIsMadeBeforeTheGroupChanges(t *testing.T) {
+	ctx, store := within(t), membership.NewMemory()
+	defer store.Close()
+	both := []*trainer{join(t, store, "a", 2), join(t, store, "b", 2)}
+	shares := make([]*Share, 2)
+	together(t, both, func(x *trainer) (err error) {
+		i := slices.Index(both, x)
+		if shares[i], err = x.Meet(ctx, x.state()); err == nil {
+			err = x.sum(ctx, shares[i])
+		}
+		return err
+	})
+	sums := make(chan error, 1)
+	go func() { sums <- both[0].sum(ctx, shares[0]) }()
+	c := join(t, store, "c", 2)
+	last := make(chan error, 1)
+	go func() { last <- c.train(ctx, 4) }()
+	for _, x := range both { // that knows of the new group
+		ends := func() bool {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			return x.ending
+		}
+		for !ends() {
+			if ctx.Err() != nil {
+				t.Fatal("it hears of no new group")
+			}
+			runtime.Gosched()
+		}
+	}
+	select {
+	case err := <-sums:
+		t.Fatalf("the step ended without the other's part: %v", err)
+	default:
+	}
+	if err := both[1].sum(ctx, shares[1]); err != nil {
+		t.Error(err)
+	}
+	if err := <-sums; err != nil {
+		t.Error(err)
+	}
+	for i, x := range both {
+		<-shares[i].Over()
+		if err := x.sum(ctx, shares[i]); !errors.Is(err, reduce.ErrRegroup) {
+			t.Errorf("a step after the group's last: %v", err)
+		}
+	}
+	together(t, both, func(x *trainer) error { return x.train(ctx, 4) })
+	if err := <-last; err != nil {
+		t.Error(err)
+	}
+	for _, x := range append(both, c) {
+		checkLineage(t, x, 0, 4)
+		if l := x.Lineage(); l[0].Group != l[1].Group || l[1].Group == l[2].Group {
+			t.Errorf("the lineage is %+v", l)
+		}
 	}
 }
 
