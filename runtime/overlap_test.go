@@ -269,9 +269,9 @@ func byHand(b *testing.B, r *Runtime, w *worker, sampler sampling.Sampler, ahead
 // wait for a processor.
 func BenchmarkGenerationSwitch(b *testing.B) {
 	const batches, epochs = 24, 5
-	ds := overlapData(b, 18, 2_000_000, batches*1024)
+	ds := overlapData(b, 20, 16_000_000, batches*1024)
 	c := DefaultConfig()
-	c.Dataset, c.Layers, c.Fanouts, c.BatchSize, c.Hidden = ds, 2, []int{10, 5}, 1024, 256
+	c.Dataset, c.Layers, c.Fanouts, c.BatchSize, c.Hidden = ds, 3, []int{15, 10, 5}, 1024, 256
 	c.Sampler, c.Cache, c.Features = "gns", "gns:1%", "throttled:1GB/s"
 	r, err := Start(c)
 	if err != nil {
