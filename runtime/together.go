@@ -16,8 +16,9 @@ import (
 
 // together is epochs for one of several nodes. Whenever the nodes change, what
 // is being computed is dropped, and all go on from the last step that was made.
-func (t *training) together(ctx context.Context, work actors.Work, _ actors.Share) error {
+func (t *training) together(ctx context.Context, work actors.Work, _ actors.Share) (err error) {
 	r := t.r
+	defer func() { err = errors.Join(err, t.unready()) }()
 	if r.plan.Reorder > 1 {
 		return fmt.Errorf("%w: reorder: batches are not reordered in a cluster; set it to 1", ErrConfig)
 	}
@@ -36,6 +37,9 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Shar
 		state, err := t.meeting()
 		if err != nil {
 			return err
+		}
+		if service == nil { // a node samples and reads rows while the state is on its way to it
+			state.Begin = func(s *trainers.Share, step int64) error { return t.begin(ctx, work, s, step) }
 		}
 		if share, err = r.cfg.Cluster.Meet(ctx, state); err != nil {
 			// Whoever is fenced keeps its state for when it is back: steps are made
@@ -82,6 +86,25 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Shar
 		return err
 	}
 	return r.cfg.Cluster.Finish(ctx, share, state)
+}
+
+// begin starts the pipeline that makes step, in place of one that was for another group.
+func (t *training) begin(ctx context.Context, work actors.Work, share *trainers.Share, step int64) error {
+	err := t.unready()
+	if err == nil && step < int64(t.r.cfg.Epochs)*t.steps {
+		work.First, work.Mine = step, share.Mine
+		t.ready, err = t.flow(ctx, work, share)
+	}
+	return err
+}
+
+// unready stops the pipeline that was begun and is not used.
+func (t *training) unready() error {
+	f := t.ready
+	if t.ready = nil; f == nil {
+		return nil
+	}
+	return f.stop()
 }
 
 // stateHead is room for what a state has beside parameters and moments.

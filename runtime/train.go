@@ -129,6 +129,7 @@ type training struct {
 	ragged   bool          // the steps that were applied are not a prefix of their epoch
 	lateness []int64       // steps by staleness
 	share    *trainers.Share
+	ready    *flow   // begun while the state was on its way; nil: none
 	due      int64   // the step of the newest checkpoint that there should be
 	guards   *guards // copies of checkpoints; nil: none was needed
 }
@@ -330,27 +331,51 @@ func (r *Runtime) InFlight() int {
 	return p.InFlight()
 }
 
+// flow is a pipeline that trains, or is going to.
+type flow struct {
+	p   *actors.Pipeline
+	mem *resident
+}
+
+// flow starts the pipeline of work; it samples and loads, and computes from its
+// first Proceed on.
+func (t *training) flow(ctx context.Context, work actors.Work, share actors.Share) (*flow, error) {
+	t.updater.share = share
+	work.Window, work.After = t.r.plan.Reorder, t.state.After
+	t.work = work
+	p, mem, err := t.r.trainingPipeline(ctx, work, t.updater, &t.clock)
+	if err != nil {
+		return nil, err
+	}
+	return &flow{p, mem}, nil
+}
+
+func (f *flow) stop() error {
+	f.p.Stop()
+	return f.mem.close()
+}
+
 // epochs runs the pipeline to the end of the last epoch; share is this node's
 // part in it, nil: it is alone.
 func (t *training) epochs(ctx context.Context, work actors.Work, share actors.Share) (err error) {
 	r := t.r
-	t.updater.share = share
-	work.Window, work.After = r.plan.Reorder, t.state.After
-	t.work = work
-	p, mem, err := r.trainingPipeline(ctx, work, t.updater, &t.clock)
-	if err != nil {
-		return err
+	f := t.ready
+	if t.ready = nil; f == nil {
+		if f, err = t.flow(ctx, work, share); err != nil {
+			return err
+		}
 	}
+	p := f.p
 	over := make(chan struct{})
 	r.mu.Lock()
 	r.training, r.over = p, over
 	r.mu.Unlock()
 	defer func() {
-		p.Stop()
+		closed := f.stop()
 		for _, a := range p.Rest() {
 			t.applied(a)
 		}
-		err = errors.Join(err, mem.close())
+		err = errors.Join(err, closed)
 		r.mu.Lock()
 		r.training, r.over, r.params = nil, nil, t.updater.params
 		r.mu.Unlock()

@@ -69,6 +69,11 @@ func (s *Share) sync(ctx context.Context, state *State) error {
 		}
 		behind = behind || h.Step != all[0].Step || h.First != all[0].First
 	}
+	if state.Begin != nil {
+		if err := state.Begin(s, all[first].Step); err != nil {
+			return fmt.Errorf("%w: begin: %w", errState, err)
+		}
+	}
 	if !behind {
 		return nil
 	}

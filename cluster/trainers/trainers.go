@@ -248,6 +248,10 @@ type State struct {
 	Mark     string // what must be the same wherever Step is: a hash of how the state came about
 	Save     func() ([]byte, error)
 	Restore  func([]byte) error
+	// Begin is called when it is known who is in a group and at which step it goes on,
+	// while the state may still be on its way, so that what does not need it can be
+	// begun. Meet may call it again, for another group, and may fail after it. nil: nothing is.
+	Begin func(s *Share, step int64) error
 }
 
 // Meet waits for a group that this node is in, and brings its run to where the
