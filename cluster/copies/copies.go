@@ -110,18 +110,29 @@ func (k *Keeper) run(peer string, run RunID) string {
 	return filepath.Join(k.dir, peer, hex.EncodeToString(run[:]))
 }
 
-// List returns the copies of a run, whoever sent them: the furthest first.
-func (k *Keeper) List(run RunID) ([]Copy, error) {
-	var all []Copy
+// dirs returns where copies of a run may lie, by who sent them.
+func (k *Keeper) dirs(run RunID) (all []string, err error) {
 	peers, err := os.ReadDir(k.dir)
 	if err != nil {
 		return nil, fmt.Errorf("copies: %w", err)
 	}
 	for _, peer := range peers {
-		if !peer.IsDir() {
-			continue
+		if peer.IsDir() {
+			all = append(all, k.run(peer.Name(), run))
 		}
-		here, err := listed(k.run(peer.Name(), run), run)
+	}
+	return all, nil
+}
+
+// List returns the copies of a run, whoever sent them: the furthest first.
+func (k *Keeper) List(run RunID) ([]Copy, error) {
+	var all []Copy
+	dirs, err := k.dirs(run)
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range dirs {
+		here, err := listed(dir, run)
 		if err != nil {
 			return nil, err
 		}
@@ -165,15 +176,12 @@ func listed(dir string, run RunID) (all []Copy, err error) {
 
 // open opens a copy, whoever sent it.
 func (k *Keeper) open(c *Copy) (*os.File, error) {
-	peers, err := os.ReadDir(k.dir)
+	dirs, err := k.dirs(c.Run)
 	if err != nil {
-		return nil, fmt.Errorf("copies: %w", err)
+		return nil, err
 	}
-	for _, peer := range peers {
-		if !peer.IsDir() {
-			continue
-		}
-		f, err := os.Open(filepath.Join(k.run(peer.Name(), c.Run), c.name()))
+	for _, dir := range dirs {
+		f, err := os.Open(filepath.Join(dir, c.name()))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

@@ -1,0 +1,224 @@
+package async
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/messages"
+)
+
+// Trainers of three nodes, one of which has the parameters: two epochs.
+func TestRemote(t *testing.T) {
+	const steps, bound, epochs, group = 120, 3, 2, 7
+	ctx := within(t)
+	names := []string{"n0", "n1", "n2"}
+	planes := cluster(t, names...)
+	service := NewService(planes[0])
+	defer service.Close()
+	m := newLine(steps * epochs)
+	size := len(m.params)
+	var crews [3]crew
+	var wg, began sync.WaitGroup
+	began.Add(2) // neither of the other nodes goes on before both have begun
+	for n := 1; n < 3; n++ {
+		var first sync.Once
+		meet := func(context.Context, int64) {
+			first.Do(began.Done)
+			began.Wait()
+		}
+		wg.Go(func() {
+			for epoch := range epochs {
+				var mine sync.WaitGroup
+				for i := range 2 {
+					mine.Go(func() {
+						r := NewRemote(planes[n], "n0", group, int64(epoch), i, size)
+						if err := Train(ctx, r, "", crews[n].worker(ctx, meet), size); err != nil {
+							t.Errorf("node %d: %v", n, err)
+						}
+					})
+				}
+				mine.Wait()
+				state, err := NewRemote(planes[n], "n0", group, int64(epoch), 0, size).State(ctx, 100)
+				if err != nil || string(state) != fmt.Sprint("epoch ", epoch) {
+					t.Errorf("node %d: the state %q, %v", n, state, err)
+				}
+			}
+		})
+	}
+	sys := system(t)
+	for epoch := range int64(epochs) {
+		o := NewOwner(Options{System: sys, Model: m, Bound: bound, First: steps * epoch, End: steps * (epoch + 1)})
+		service.Open(group, epoch, names, o, size)
+		wg.Go(func() {
+			began.Wait()
+			if err := Train(ctx, o, Name("n0", 0), crews[0].worker(ctx, nil), size); err != nil {
+				t.Error(err)
+			}
+		})
+		if all := follow(ctx, t, o, steps*epoch, bound); len(all) != steps {
+			t.Errorf("%d steps in an epoch of %d", len(all), steps)
+		}
+		if err := service.Finish([]byte(fmt.Sprint("epoch ", epoch))); err != nil {
+			t.Fatal(err)
+		}
+		if err := service.Taken(ctx, names); err != nil {
+			t.Fatal(err)
+		}
+		o.Close()
+	}
+	wg.Wait()
+	for n := 1; n < 3; n++ {
+		if crews[n].computed.Load() == 0 {
+			t.Errorf("node %d computed nothing", n)
+		}
+	}
+	if n := planes[0].Offers() + planes[1].Offers(); n > 1 {
+		t.Errorf("%d tickets are open", n)
+	}
+	// Afterwards: another group, a stranger, an epoch that is over.
+	if _, err := NewRemote(planes[1], "n0", group-1, 0, 0, size).Deal(ctx, ""); err == nil {
+		t.Error("an older group is answered")
+	}
+	if _, err := NewRemote(planes[1], "n0", group, 0, 0, size).Deal(ctx, ""); !errors.Is(err, ErrOver) {
+		t.Errorf("an epoch that is over: %v", err)
+	}
+	service.Open(group+1, 0, []string{"n0", "n1"}, nil, size)
+	if _, err := NewRemote(planes[2], "n0", group+1, 0, 0, size).Deal(ctx, ""); err == nil {
+		t.Error("a node of no part in the group is answered")
+	}
+	// A group that is over makes no epoch more: who waits for one hears of it.
+	service.Open(group+2, 0, names, nil, size)
+	waits := make(chan error, 1)
+	go func() {
+		_, err := NewRemote(planes[1], "n0", group+2, 1, 0, size).State(ctx, 100)
+		waits <- err
+	}()
+	service.End(group + 2)
+	if err := <-waits; !errors.Is(err, ErrAway) {
+		t.Errorf("an epoch that never begins: %v", err)
+	}
+}
+
+func cluster(t testing.TB, names ...string) []*dataplane.Plane {
+	var all []*dataplane.Plane
+	for _, n := range names {
+		p, err := dataplane.Listen(dataplane.Options{Cluster: "test", Node: n, Listen: "127.0.0.1:0", DialTimeout: time.Minute, PingTimeout: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Close)
+		for _, q := range all {
+			p.SetPeer(q.Node(), q.Address())
+			q.SetPeer(n, p.Address())
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// A gradient that lies elsewhere, or has another size, or is replayed, is refused.
+func TestForgedPush(t *testing.T) {
+	const steps = 3
+	ctx := within(t)
+	planes := cluster(t, "a", "b")
+	service := NewService(planes[0])
+	defer service.Close()
+	m := newLine(steps)
+	o := NewOwner(Options{System: system(t), Model: m, Bound: 1, End: steps})
+	defer o.Close()
+	service.Open(1, 0, []string{"a", "b"}, o, steps+1)
+	r := NewRemote(planes[1], "a", 1, 0, 0, steps+1)
+	step, err := r.Deal(ctx, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := r.Read(ctx, "", step)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := Gradient{Step: step, Version: v.Number, Data: []float32{1, 0, 0, 1}}
+	for name, g := range map[string]Gradient{
+		"too small":       {Step: step, Version: v.Number, Data: make([]float32, steps)},
+		"too large":       {Step: step, Version: v.Number, Data: make([]float32, steps+2)},
+		"another version": {Step: step, Version: v.Number + 1, Data: good.Data},
+		"another step":    {Step: step + 1, Version: v.Number, Data: good.Data},
+		"a weight of NaN": {Step: step, Version: v.Number, Data: good.Data, Stats: messages.Stats{Weight: math.NaN()}},
+	} {
+		if err := r.Push(ctx, "", g); err == nil {
+			t.Errorf("%s: it is applied", name)
+		}
+	}
+	for name, ticket := range map[string]dataplane.Ticket{
+		"of nobody":      {Node: "b", Size: 4 * (steps + 1)},
+		"of the owner":   {Node: "a", Size: 4 * (steps + 1)},
+		"of a bad size":  {Node: "b", Size: -1},
+		"of a huge size": {Node: "b", Size: 1 << 60},
+	} {
+		if _, err := r.ask(ctx, request{Kind: kindPush, Step: step, Version: v.Number, Ticket: ticket}, nil, 1); err == nil {
+			t.Errorf("a ticket %s: it is applied", name)
+		}
+	}
+	if err := r.Push(ctx, "", good); err != nil {
+		t.Fatalf("a good gradient after all that: %v", err)
+	}
+	if err := r.Push(ctx, "", good); err == nil {
+		t.Error("a gradient is applied twice")
+	}
+	if _, err := r.Read(ctx, "", step); err == nil {
+		t.Error("a step that is applied begins again")
+	}
+}
+
+// Whatever a peer sends is decoded under limits; what passes is encoded again to
+// the same request.
+func FuzzRequest(f *testing.F) {
+	for _, r := range []request{
+		{Group: 1, Epoch: 2, Kind: kindDeal},
+		{Group: 1 << 60, Kind: kindPush, Step: 5, Version: 4, Stats: messages.Stats{Loss: 1, Weight: 2, Correct: 1, Count: 2}, Ticket: dataplane.Ticket{Node: "n1", Size: 64}},
+	} {
+		b, err := r.encode()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := parseRequest(b)
+		if err != nil {
+			return
+		}
+		again, err := r.encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		q, err := parseRequest(again)
+		if err != nil || fmt.Sprint(*q) != fmt.Sprint(*r) {
+			t.Fatalf("%v became %v, %v", r, q, err)
+		}
+	})
+}
+
+// An answer is a number and bytes, a ticket is of the node that was asked.
+func FuzzAnswer(f *testing.F) {
+	f.Add(appendNumber(over))
+	f.Add(append(appendNumber(3), 1, 2, 3, 4))
+	f.Add([]byte{0x83, 0xa1, 'n', 0xa1, 'a', 0xa1, 's', 5})
+	f.Add([]byte("\x8d\xa1" + strings.Repeat("\xa4", 18) + "\xdb\xdb\xdb\xdb\xdb\xdb\xdb" + "\xa4\xa4\xa4\xa4\xa4\xa4\x17")) // a name of 3.7 GB
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if n, rest, err := parseNumber(b); err == nil && (n < over || !bytes.Equal(append(appendNumber(n), rest...), b)) {
+			t.Fatalf("%d and %d bytes of %d", n, len(rest), len(b))
+		}
+		if ticket, err := parseTicket(b, "a", 100); err == nil && (ticket.Node != "a" || ticket.Size < 0 || ticket.Size > 100) {
+			t.Fatalf("%v", ticket)
+		}
+	})
+}
