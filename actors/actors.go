@@ -109,6 +109,7 @@ type post struct {
 
 	context context.Context // of what waits for other processes; ends with Stop
 	waiting sync.WaitGroup
+	causes  sync.Map // of failures, by what they say
 }
 
 // releaseBatch gives back a batch that came in a message.
@@ -178,7 +179,17 @@ func throughBytes(m messages.Message) (messages.Message, error) {
 
 // fail ends the run: stage could not do id.
 func (p *post) fail(id sampling.ID, stage string, err error) {
-	p.send(p.dir.Progress(), &messages.Failed{ID: id, Stage: stage, Cause: err.Error(), Err: err})
+	f := &messages.Failed{ID: id, Stage: stage, Cause: err.Error(), Err: err}
+	p.causes.Store(f.Cause, err)
+	p.send(p.dir.Progress(), f)
+}
+
+// cause gives a failure its cause back, which the bytes of a message do not keep.
+func (p *post) cause(f *messages.Failed) *messages.Failed {
+	if err, ok := p.causes.Load(f.Cause); ok && f.Err == nil {
+		f.Err = err.(error)
+	}
+	return f
 }
 
 // done is the completion of a job, sent to the actor that started it.

@@ -35,20 +35,30 @@ type parameters struct {
 	self    *actor.PID
 	step    int64                // the next step to be applied
 	open    bool                 // version step is published
+	due     bool                 // or would be, if it was known which batch it is
+	placed  map[int64]int        // batches by step, of a reordered run that is shared
 	got     []*messages.Gradient // of this step, by micro-batch
 	missing int
 	busy    bool
 	asked   []uint64 // snapshots to answer
 }
 
-func (p *parameters) name() string          { return "parameters" }
-func (p *parameters) idle() bool            { return !p.busy }
-func (p *parameters) start(self *actor.PID) { p.self, p.step = self, p.work.First }
+func (p *parameters) name() string { return "parameters" }
+func (p *parameters) idle() bool   { return !p.busy }
+
+func (p *parameters) start(self *actor.PID) {
+	p.self, p.step, p.placed = self, p.work.First, map[int64]int{}
+}
 
 func (p *parameters) receive(m any) {
 	switch m := m.(type) {
 	case *messages.Proceed:
 		if m.Step == p.step && !p.open {
+			p.publish()
+		}
+	case *messages.Placed:
+		p.placed[m.Step] = m.Batch
+		if p.due && m.Step == p.step {
 			p.publish()
 		}
 	case *messages.Gradient:
@@ -71,10 +81,18 @@ func (p *parameters) receive(m any) {
 
 // publish lets the trainers compute step.
 func (p *parameters) publish() {
+	batch := int(p.step % p.work.Steps())
+	if p.share != nil && p.work.Window > 1 {
+		var known bool
+		batch, known = p.placed[p.step]
+		if p.due = !known; p.due {
+			return
+		}
+		delete(p.placed, p.step)
+	}
 	p.got = p.got[:0] // which batch it is, the first gradient tells
 	p.open = true
 	if p.share != nil {
-		batch := int(p.step % p.work.Steps())
 		p.got = append(p.got, make([]*messages.Gradient, p.work.numMicro(batch))...)
 		p.missing = 0
 		for m := range p.got {

@@ -30,7 +30,7 @@ type Config struct {
 
 	Trainers []Gradienter // one actor each, at most Work.Micro
 	Updater  Updater      // with Trainers
-	Share    Share        // with Work.Mine: adds up what several processes compute; not with Work.Window
+	Share    Share        // with Work.Mine: adds up what several processes compute
 
 	Order  Orderer // of this pipeline alone; with Work.Window above 1
 	Memory *Memory // nil: compute reads rows where the table lies
@@ -96,8 +96,8 @@ func Start(c Config) (*Pipeline, error) {
 	if m := c.Memory; m != nil && (m.Ahead < 1 || m.Loaders < 1) {
 		return nil, fmt.Errorf("actors: %d batches ahead and %d loaders: each must be at least 1", m.Ahead, m.Loaders)
 	}
-	if (c.Share != nil) != (c.Work.Mine != nil) || c.Share != nil && c.Work.Window > 1 {
-		return nil, errors.New("actors: what is shared with other processes needs Work.Mine, and cannot be reordered")
+	if (c.Share != nil) != (c.Work.Mine != nil) {
+		return nil, errors.New("actors: what is shared with other processes needs Work.Mine, and nothing else does")
 	}
 	dir := new(directory)
 	p := &Pipeline{asks: newAsks(), out: newOutbox()}
@@ -151,7 +151,7 @@ func (p *Pipeline) Next(ctx context.Context) (any, error) {
 		return nil, err
 	}
 	if f, ok := x.(*messages.Failed); ok {
-		return nil, f
+		return nil, p.post.cause(f)
 	}
 	return x, nil
 }

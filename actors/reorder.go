@@ -131,8 +131,13 @@ func (r *reorder) emit(order []int) {
 	}
 	for i, k := range order {
 		step := r.begin + int64(i)
-		for _, m := range r.got[r.begin+int64(k)] {
-			if step < r.work.First { // it was computed before the run was interrupted
+		parts := r.got[r.begin+int64(k)]
+		if r.work.Mine != nil && step >= r.work.First {
+			r.send(r.dir.Parameters(), &messages.Placed{Step: step, Batch: parts[0].Batch.ID.Batch})
+		}
+		for _, m := range parts {
+			// It was computed before the run was interrupted, or is computed elsewhere.
+			if id := m.Batch.ID; step < r.work.First || !r.work.mine(id.Micro, max(id.Of, 1)) {
 				r.unused(m)
 				continue
 			}
@@ -197,6 +202,11 @@ type sequence[T any] struct {
 	ready map[position]T
 	next  position
 	due   func(position) position // the first that comes at all, at or after one
+
+	// Which of a reordered run's come here, reorder alone knows: it sends them in
+	// order.
+	ordered bool
+	queue   []T
 }
 
 // position orders micro-batches.
@@ -206,16 +216,29 @@ type position struct {
 }
 
 func newSequence[T any](w *Work) sequence[T] {
+	if w.Window > 1 && w.Mine != nil {
+		return sequence[T]{ordered: true}
+	}
 	return sequence[T]{ready: map[position]T{}, next: w.due(position{step: w.First}), due: w.due}
 }
 
 // put takes micro-batch id of step.
 func (s *sequence[T]) put(step int64, id sampling.ID, x T) {
+	if s.ordered {
+		s.queue = append(s.queue, x)
+		return
+	}
 	s.ready[position{step, id.Micro}] = x
 }
 
 // peek returns what is due, if it has come.
 func (s *sequence[T]) peek() (x T, ok bool) {
+	if s.ordered {
+		if len(s.queue) > 0 {
+			return s.queue[0], true
+		}
+		return x, false
+	}
 	x, ok = s.ready[s.next]
 	return x, ok
 }
@@ -223,6 +246,10 @@ func (s *sequence[T]) peek() (x T, ok bool) {
 // take removes what is due, which must be there; of is into how many
 // micro-batches its batch is cut.
 func (s *sequence[T]) take(of int) {
+	if s.ordered {
+		s.queue = slices.Delete(s.queue, 0, 1)
+		return
+	}
 	delete(s.ready, s.next)
 	if s.next.micro+1 < of {
 		s.next.micro++

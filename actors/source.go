@@ -22,7 +22,8 @@ type Work struct {
 	InOrder   bool     // keep the order of Nodes instead of shuffling every epoch
 
 	// Mine says which micro-batches of a step this process computes; nil: all.
-	// The others are computed elsewhere (Config.Share).
+	// The others are computed elsewhere (Config.Share), but sampled here as well where
+	// batches are reordered: the order depends on all of them.
 	Mine func(micro, of int) bool
 
 	// Window is how many global batches are reordered together; 0 and 1: none.
@@ -47,8 +48,7 @@ func (w *Work) cut(order []uint32, batch, micro int) (seeds []uint32, of int) {
 	return sampling.Cut(order, w.BatchSize, w.Micro, batch, micro), sampling.NumMicro(len(order), w.BatchSize, w.Micro, batch)
 }
 
-// numMicro returns how many micro-batches a batch has, in a run that is not
-// reordered.
+// numMicro returns how many micro-batches the batch of an index has.
 func (w *Work) numMicro(batch int) int {
 	if w.Batches > 0 {
 		return max(1, w.Micro)
@@ -56,8 +56,11 @@ func (w *Work) numMicro(batch int) int {
 	return sampling.NumMicro(len(w.Nodes), w.BatchSize, w.Micro, batch)
 }
 
+// mine reports whether this process computes a micro-batch.
+func (w *Work) mine(micro, of int) bool { return w.Mine == nil || w.Mine(micro, of) }
+
 // due returns the first micro-batch, at or after one, that this process
-// computes.
+// computes, in a run that is not reordered.
 func (w *Work) due(at position) position {
 	if w.Mine == nil {
 		return at
@@ -184,7 +187,7 @@ func (s *source) next(i int) bool {
 		if s.micro++; s.micro == of {
 			s.step, s.micro = s.step+1, 0
 		}
-		if w.Mine != nil && !w.Mine(micro, of) {
+		if w.Window <= 1 && !w.mine(micro, of) {
 			continue
 		}
 		s.send(s.dir.Sampler(i), &messages.Seeds{

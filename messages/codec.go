@@ -27,6 +27,7 @@ var kinds = map[string]func() Message{
 	"version":  func() Message { return new(Version) },
 	"applied":  func() Message { return new(Applied) },
 	"proceed":  func() Message { return new(Proceed) },
+	"placed":   func() Message { return new(Placed) },
 	"failed":   func() Message { return new(Failed) },
 	"drain":    func() Message { return new(Drain) },
 	"drained":  func() Message { return new(Drained) },

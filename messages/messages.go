@@ -133,6 +133,14 @@ type Proceed struct {
 	Step int64 `msgpack:"s"`
 }
 
+// Placed tells the parameters actor of a reordered run that is shared with other
+// processes which batch of its epoch Step computes: none of its micro-batches may be
+// this process's.
+type Placed struct {
+	Step  int64 `msgpack:"s"`
+	Batch int   `msgpack:"b"`
+}
+
 // Failed reports that a stage could not do a batch; it ends the run.
 type Failed struct {
 	ID    sampling.ID `msgpack:"i"`
@@ -149,7 +157,7 @@ func (f *Failed) Error() string {
 	return fmt.Sprintf("%s: %s: %s", f.ID, f.Stage, f.Cause)
 }
 
-// Unwrap returns the cause when it did not cross a process boundary.
+// Unwrap returns the cause, if it is known: bytes do not keep it.
 func (f *Failed) Unwrap() error { return f.Err }
 
 // Drain asks an actor to start nothing new; it answers Drained once it is idle
@@ -189,6 +197,7 @@ func (*Gradient) Kind() string { return "gradient" }
 func (*Version) Kind() string  { return "version" }
 func (*Applied) Kind() string  { return "applied" }
 func (*Proceed) Kind() string  { return "proceed" }
+func (*Placed) Kind() string   { return "placed" }
 func (*Failed) Kind() string   { return "failed" }
 func (*Drain) Kind() string    { return "drain" }
 func (*Drained) Kind() string  { return "drained" }

@@ -24,7 +24,6 @@ func (c *Config) validateMemory(check func(ok bool, format string, args ...any),
 	cache, err := features.ParseCacheSpec(c.Cache)
 	check(err == nil, "%v", err)
 	check(cache.Kind != features.CacheGNS || c.Sampler == "gns", "cache: %s keeps the rows that the sampler gns prefers, and the sampler is %s; choose --sampler gns, or degree, hot or dynamic", c.Cache, c.Sampler)
-	check(c.Reorder <= 1 || c.Cluster == nil, "reorder: batches are not reordered in a cluster; set it to 1")
 	check(c.ReorderMethod == "" || c.Reorder > 1, "reorder-method: %s is how windows are reordered, and there are none; set reorder to the batches of a window, or leave it out", c.ReorderMethod)
 	_, err = overlap.ParseMethod(c.ReorderMethod)
 	check(err == nil, "reorder-method: %v", err)

@@ -19,9 +19,6 @@ import (
 func (t *training) together(ctx context.Context, work actors.Work, _ actors.Share) (err error) {
 	r := t.r
 	defer func() { err = errors.Join(err, t.unready()) }()
-	if r.plan.Reorder > 1 {
-		return fmt.Errorf("%w: reorder: batches are not reordered in a cluster; set it to 1", ErrConfig)
-	}
 	r.cfg.Cluster.Resume(t.state.Lineage)
 	var service *async.Service // of the asynchronous mode
 	if _, asynchronous, _ := r.cfg.staleness(); asynchronous {
@@ -38,7 +35,9 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Shar
 		if err != nil {
 			return err
 		}
-		if service == nil { // a node samples and reads rows while the state is on its way to it
+		// A node samples and reads rows while the state is on its way to it, unless the
+		// state says which batch an order goes on from.
+		if service == nil && r.plan.Reorder <= 1 {
 			state.Begin = func(s *trainers.Share, step int64) error { return t.begin(ctx, work, s, step) }
 		}
 		if share, err = r.cfg.Cluster.Meet(ctx, state); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/reduce"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
+	"github.com/gnnactor/gnnactor/graph"
 )
 
 // node is a member of a cluster in this process.
@@ -134,8 +135,37 @@ func TestTogetherBatchNorm(t *testing.T) {
 
 // A node dies in the middle, another one joins: the bits stay the same, and
 // every step is made once.
-func TestTogetherThroughDeath(t *testing.T) {
-	want, err := trainOn(t.Context(), clusterConfig(), nil)
+func TestTogetherThroughDeath(t *testing.T) { throughDeath(t, clusterConfig()) }
+
+// The same with batches that are reordered, of which the last one of an epoch has
+// fewer micro-batches than there are trainers.
+func TestTogetherReordered(t *testing.T) {
+	c := clusterConfig()
+	c.Reorder, c.Match, c.Features = 4, "on", "throttled:10GB/s"
+	n := len(graph.Builtin().Train)
+	for c.BatchSize = 50; n%c.BatchSize != 2; c.BatchSize++ {
+		if c.BatchSize == n {
+			t.Fatalf("no size of a batch leaves 2 of %d", n)
+		}
+	}
+	inOrder := c
+	inOrder.Reorder = 0
+	var params [2][]float32
+	for i, c := range []Config{c, inOrder} {
+		var err error
+		if params[i], err = trainOn(t.Context(), c, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if slices.Equal(params[0], params[1]) {
+		t.Fatal("reordering changes nothing")
+	}
+	c.LocalCodec = "msgpack"
+	throughDeath(t, c)
+}
+
+func throughDeath(t *testing.T, config Config) {
+	want, err := trainOn(t.Context(), config, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +173,7 @@ func TestTogetherThroughDeath(t *testing.T) {
 	defer store.Close()
 	var wg sync.WaitGroup
 	run := func(x *node, dies int64) {
-		c := clusterConfig()
+		c := config
 		c.Cluster = x.team
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
