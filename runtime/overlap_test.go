@@ -63,7 +63,7 @@ func pipeline(b *testing.B, r *Runtime, epochs int, rec *clock.Recorder) []time.
 // it compares the plan's epoch with loops written by hand, without actors: one that
 // does one thing after the other, and one that samples ahead.
 func BenchmarkOverlap(b *testing.B) {
-	const batches, repeats = 160, 5
+	const batches, repeats = 320, 5
 	ds := overlapData(b, 20, 16_000_000, batches*256)
 	c := DefaultConfig()
 	c.Dataset, c.Layers, c.Fanouts, c.BatchSize, c.Hidden = ds, 3, []int{15, 10, 5}, 256, 256
