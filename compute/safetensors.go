@@ -59,7 +59,10 @@ func (t *RawTensor) NumElements() int {
 // another type is an error.
 func (t *RawTensor) Float32s() ([]float32, error) {
 	x := make([]float32, t.NumElements())
-	return x, t.float32s(x)
+	if err := t.float32s(x); err != nil {
+		return nil, err
+	}
+	return x, nil
 }
 
 // float32s is Float32s into x, which has as many values.

@@ -14,11 +14,16 @@ import (
 	"github.com/gnnactor/gnnactor/compute"
 )
 
-// together is epochs for one of several nodes. Whenever the nodes change, what
-// is being computed is dropped, and all go on from the last step that was made.
+// together is epochs for one of several nodes. Whenever the nodes change, all go on
+// from the last step that was made.
 func (t *training) together(ctx context.Context, work actors.Work, _ actors.Share) (err error) {
 	r := t.r
-	defer func() { err = errors.Join(err, t.unready()) }()
+	defer func() {
+		if err != nil && t.share != nil {
+			t.share.Leave() // the others must not wait for a step from here
+		}
+		err = errors.Join(err, t.unready())
+	}()
 	r.cfg.Cluster.Resume(t.state.Lineage)
 	var service *async.Service // of the asynchronous mode
 	if _, asynchronous, _ := r.cfg.staleness(); asynchronous {
@@ -80,6 +85,9 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Shar
 	r.mu.Lock()
 	r.params = t.updater.params
 	r.mu.Unlock()
+	if err := t.unready(); err != nil {
+		return err
+	}
 	state, err := t.meeting()
 	if err != nil {
 		return err

@@ -133,6 +133,52 @@ func TestTogetherBatchNorm(t *testing.T) {
 	wg.Wait()
 }
 
+// Nodes to which another one comes hear of every step once.
+func TestTogetherJoined(t *testing.T) {
+	store := membership.NewMemory()
+	defer store.Close()
+	come := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range 3 {
+		x := (*node)(nil)
+		if i < 2 {
+			x = enter(t, store, fmt.Sprint("n", i), 8, 2)
+		}
+		wg.Go(func() {
+			if i == 2 {
+				<-come
+				x = enter(t, store, "n2", 8, 2)
+			}
+			defer x.exit(t)
+			c := clusterConfig()
+			c.Cluster = x.team
+			next := int64(-1)
+			_, err := trainOn(t.Context(), c, func(e Event) {
+				if e.Kind != EventStep {
+					return
+				}
+				if next >= 0 && e.Applied != next || next < 0 && i < 2 && e.Applied != 1 {
+					t.Errorf("node %d hears of step %d, and not of %d", i, e.Applied, next)
+				}
+				next = e.Applied + 1
+				if i == 0 && e.Applied == 3 { // no epoch begins without this node
+					close(come)
+					if _, err := x.member.Until(t.Context(), func(v *membership.View) bool {
+						m, _ := v.Member("n2")
+						return slices.Contains(m.Kinds, trainers.Kind)
+					}); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
 // A node dies in the middle, another one joins: the bits stay the same, and
 // every step is made once.
 func TestTogetherThroughDeath(t *testing.T) { throughDeath(t, clusterConfig()) }

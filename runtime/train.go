@@ -371,15 +371,23 @@ func (t *training) epochs(ctx context.Context, work actors.Work, share actors.Sh
 	r.training, r.over = p, over
 	r.mu.Unlock()
 	defer func() {
-		closed := f.stop()
-		for _, a := range p.Rest() {
+		closed, rest := f.stop(), p.Rest()
+		for _, a := range rest {
 			t.applied(a)
 		}
-		err = errors.Join(err, closed)
 		r.mu.Lock()
 		r.training, r.over, r.params = nil, nil, t.updater.params
 		r.mu.Unlock()
 		close(over)
+		if errors.Is(err, actors.ErrShare) && ctx.Err() == nil { // the run goes on
+			for _, a := range rest {
+				if left := t.stepped(a); left != nil {
+					err = left
+					break
+				}
+			}
+		}
+		err = errors.Join(err, closed)
 		// A run that was cut off mid-epoch goes on from where it stopped.
 		if err != nil && r.cfg.Checkpoint != "" && (ctx.Err() != nil || t.left) {
 			t.unsaved = t.save()
@@ -416,11 +424,7 @@ func (t *training) epochs(ctx context.Context, work actors.Work, share actors.Sh
 			a := x.(*messages.Applied)
 			last = a.Last
 			t.applied(a)
-			step := Event{
-				Kind: EventStep, Epoch: epoch, Batch: a.ID.Batch, Loss: a.Stats.Loss / a.Stats.Weight,
-				TrainAccuracy: ratio(a.Stats.Correct, a.Stats.Count), ValidAccuracy: math.NaN(), TestAccuracy: math.NaN(),
-			}
-			if err := t.emit(step); err != nil {
+			if err := t.stepped(a); err != nil {
 				return err
 			}
 			if last { // what follows is evaluation
@@ -439,6 +443,14 @@ func (t *training) epochs(ctx context.Context, work actors.Work, share actors.Sh
 		}
 	}
 	return nil
+}
+
+// stepped tells of a step.
+func (t *training) stepped(a *messages.Applied) error {
+	return t.emit(Event{
+		Kind: EventStep, Epoch: int(a.Step / t.steps), Batch: a.ID.Batch, Loss: a.Stats.Loss / a.Stats.Weight,
+		TrainAccuracy: ratio(a.Stats.Correct, a.Stats.Count), ValidAccuracy: math.NaN(), TestAccuracy: math.NaN(),
+	})
 }
 
 // applied books a step.

@@ -218,21 +218,20 @@ func (n *Node) Train(ctx context.Context, micros, least int) (*trainers.Trainers
 }
 
 // Drain makes this node give what it does and has to the others: its shards
-// first, and then its part in the training. It returns when the others see that it
-// began; training ends with trainers.ErrDrained when all is theirs.
+// first, and then its part in the training. It returns when the others will hear that
+// it began; training ends with trainers.ErrDrained when all is theirs.
 func (n *Node) Drain(ctx context.Context) error {
+	if err := n.Member.Announce(ctx, func(i *membership.Info) { i.Yield = true }); err != nil {
+		return err
+	}
 	n.mu.Lock()
+	defer n.mu.Unlock()
 	select {
 	case <-n.draining:
 	default:
 		close(n.draining)
 	}
-	n.mu.Unlock()
-	_, err := n.Member.Until(ctx, func(v *membership.View) bool {
-		me, in := v.Member(n.Plane.Node())
-		return !in || me.Drains()
-	})
-	return err
+	return nil
 }
 
 // drain does what Drain began. A change of trainers stops all of them for as long

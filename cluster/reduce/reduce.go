@@ -88,7 +88,8 @@ const (
 )
 
 // NewGroup makes the group numbered id, larger than all before it, of members
-// in this order; self is this node's place. The older group is closed.
+// in this order; self is this node's place. The older group is closed, if it was not
+// ended.
 func (s *Service) NewGroup(id uint64, members []string) (*Group, error) {
 	self := slices.Index(members, s.plane.Node())
 	if self < 0 {

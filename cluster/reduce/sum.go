@@ -31,6 +31,13 @@ func (g *Group) Sum(ctx context.Context, number int64, dst []float32, parts [][]
 	if err := g.checkParts(dst, parts, meta); err != nil {
 		return nil, err
 	}
+	select {
+	case <-g.closed: // what was kept of an ended group's last step is for others
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return nil, g.err
+	default:
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
 	defer watch.Wait()
@@ -84,7 +91,8 @@ func (g *Group) Sum(ctx context.Context, number int64, dst []float32, parts [][]
 	return metas, first
 }
 
-// settle drops the group before the current one, whose members all left it.
+// settle drops the group before the current one: those of its members that go on have
+// left it.
 func (s *Service) settle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

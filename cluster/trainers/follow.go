@@ -40,8 +40,8 @@ func all(v *membership.View, group []recordMember) bool {
 }
 
 // follow writes groups down while this node leads, and leaves a group that is
-// not the newest: at once if one of its members is gone, or else when the step that
-// it is at is made. Whoever leaves first ends the group for all, so those that hear
+// not the newest: at once if one of its members is gone or failed, or else when the
+// step that it is at is made. Whoever leaves first ends the group for all, so those that hear
 // of the new one late have at most begun a step more.
 func (t *Trainers) follow(ctx context.Context) {
 	for {
@@ -54,7 +54,7 @@ func (t *Trainers) follow(ctx context.Context) {
 		t.mu.Lock()
 		switch {
 		case t.group == nil:
-		case me.Drain && len(candidates(v)) == 0 || id > t.id && !(t.stepping && all(v, t.mates)):
+		case me.Drain && len(candidates(v)) == 0 || id > t.id && !(t.stepping && all(v, t.mates) && !slices.Equal(r.Members, t.mates)):
 			t.group.Close()
 			t.over()
 		case id > t.id:

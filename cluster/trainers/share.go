@@ -19,9 +19,12 @@ type Share struct {
 	over  <-chan struct{}
 }
 
-// Over is closed when the group is not the newest any more, or this node leaves
-// it: what is being computed for it is for nothing.
+// Over is closed when the group makes no more steps, or this node leaves it: what is
+// being computed for it is for nothing.
 func (s *Share) Over() <-chan struct{} { return s.over }
+
+// Leave ends the group for all: this node makes no step with it any more.
+func (s *Share) Leave() { s.group.Close() }
 
 // The first numbers of a group's sums are for meeting; step s is number
 // firstStep + s.

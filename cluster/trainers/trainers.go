@@ -5,8 +5,8 @@
 // revision at which it was written. A group's members first agree on where they
 // are: whoever is behind gets the state of the one who is furthest, which every
 // trainer holds. Then they make steps together (package reduce). When one of
-// them fails to, or the leader writes another group down, all of them leave the
-// step as it is and meet again in the next group. A step is made by all members
+// them fails to, all of them leave the step as it is, and when the leader writes
+// another group down, they leave after it; then they meet in the next group. A step is made by all members
 // of a group or not at all, so a group that lost a member, or a member that was
 // cut off, makes none: there are no two histories.
 package trainers

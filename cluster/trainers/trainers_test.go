@@ -238,6 +238,58 @@ func TestStepIsMadeBeforeTheGroupChanges(t *testing.T) {
 	}
 }
 
+// Whoever comes while others wait for each other at the end gets the state that the
+// run ends with.
+func TestJoinAtTheEnd(t *testing.T) {
+	ctx, store := within(t), membership.NewMemory()
+	defer store.Close()
+	both := []*trainer{join(t, store, "a", 2), join(t, store, "b", 2)}
+	shares := make([]*Share, 2)
+	together(t, both, func(x *trainer) (err error) {
+		i := slices.Index(both, x)
+		if shares[i], err = x.Meet(ctx, x.state()); err == nil {
+			err = x.sum(ctx, shares[i])
+		}
+		return err
+	})
+	var wg sync.WaitGroup
+	finish := func(x *trainer, s *Share) {
+		wg.Go(func() {
+			if err := x.Finish(ctx, s, x.state()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	finish(both[0], shares[0])
+	c := join(t, store, "c", 2)
+	wg.Go(func() {
+		s, err := c.Meet(ctx, c.state())
+		if err == nil && c.step != 1 {
+			t.Errorf("it came to step %d of a run that has 1", c.step)
+		}
+		if err == nil {
+			err = c.Finish(ctx, s, c.state())
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	for { // b knows of the new group before it is at its end, too
+		both[1].mu.Lock()
+		ending := both[1].ending
+		both[1].mu.Unlock()
+		if ending {
+			break
+		}
+		if ctx.Err() != nil {
+			t.Fatal("b hears of no new group")
+		}
+		runtime.Gosched()
+	}
+	finish(both[1], shares[1])
+	wg.Wait()
+}
+
 // Who comes after a node's last step trains without it, though it stays a member.
 func TestLateAfterTheEnd(t *testing.T) {
 	store := membership.NewMemory()
