@@ -186,6 +186,7 @@ func TestBFloat16Split(t *testing.T) {
 		var first Matrix[float32]
 		for _, set := range sets() {
 			if !set.Has(BFloat16) {
+				t.Logf("%v has no bfloat16 products on this processor", set)
 				continue
 			}
 			for _, workers := range []int{1, 2} {
@@ -213,6 +214,7 @@ func TestBFloat16Specials(t *testing.T) {
 	inf, nan := float32(math.Inf(1)), float32(math.NaN())
 	for _, set := range sets() {
 		if !set.Has(BFloat16) {
+			t.Logf("%v has no bfloat16 products on this processor", set)
 			continue
 		}
 		x := newExec(t, set, 1)
