@@ -31,8 +31,8 @@ func candidates(v *membership.View) []membership.Info {
 	return all
 }
 
-// all reports whether all of a group's members are members of the cluster still.
-func all(v *membership.View, group []recordMember) bool {
+// live reports whether all of a group's members are members of the cluster still.
+func live(v *membership.View, group []recordMember) bool {
 	return !slices.ContainsFunc(group, func(m recordMember) bool {
 		info, ok := v.Member(m.Node)
 		return !ok || info.Epoch != m.Epoch
@@ -41,8 +41,8 @@ func all(v *membership.View, group []recordMember) bool {
 
 // follow writes groups down while this node leads, and leaves a group that is
 // not the newest: at once if one of its members is gone or failed, or else when the
-// step that it is at is made. Whoever leaves first ends the group for all, so those that hear
-// of the new one late have at most begun a step more.
+// step that it is at is made. Whoever leaves first ends the group for all, so those
+// that hear of the new one late have at most begun a step more.
 func (t *Trainers) follow(ctx context.Context) {
 	for {
 		v, changed := t.o.Member.View()
@@ -54,7 +54,7 @@ func (t *Trainers) follow(ctx context.Context) {
 		t.mu.Lock()
 		switch {
 		case t.group == nil:
-		case me.Drain && len(candidates(v)) == 0 || id > t.id && !(t.stepping && all(v, t.mates) && !slices.Equal(r.Members, t.mates)):
+		case me.Drain && len(candidates(v)) == 0 || id > t.id && !(t.stepping && live(v, t.mates) && !slices.Equal(r.Members, t.mates)):
 			t.group.Close()
 			t.over()
 		case id > t.id:

@@ -5,10 +5,10 @@
 // revision at which it was written. A group's members first agree on where they
 // are: whoever is behind gets the state of the one who is furthest, which every
 // trainer holds. Then they make steps together (package reduce). When one of
-// them fails to, all of them leave the step as it is, and when the leader writes
-// another group down, they leave after it; then they meet in the next group. A step is made by all members
-// of a group or not at all, so a group that lost a member, or a member that was
-// cut off, makes none: there are no two histories.
+// them fails to, all of them leave the step as it is; when the leader writes
+// another group down, they leave after it. Then they meet in the next group. A
+// step is made by all members of a group or not at all, so a group that lost a
+// member, or a member that was cut off, makes none: there are no two histories.
 package trainers
 
 import (
@@ -336,7 +336,7 @@ func (t *Trainers) await(ctx context.Context) (record, int64, error) {
 				return r, 0, ErrDrained
 			}
 		}
-		if id > tried && slices.Contains(r.Members, me) && all(v, r.Members) {
+		if id > tried && slices.Contains(r.Members, me) && live(v, r.Members) {
 			return r, id, nil
 		}
 		select {
