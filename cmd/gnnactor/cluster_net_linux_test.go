@@ -114,7 +114,7 @@ type netNode struct {
 func startStores(t *testing.T, hosts, stores int, args ...string) *netCluster {
 	t.Helper()
 	if os.Getenv(netlab.Require) == "" {
-		t.Skipf("it takes half a minute and more; set %s=1", netlab.Require)
+		t.Skipf("it takes half a minute and more; set %s=1, or %s=try to skip it where there can be no hosts", netlab.Require, netlab.Require)
 	}
 	limit := 3 * time.Minute
 	if d, ok := t.Deadline(); ok {

@@ -46,7 +46,8 @@ import (
 var ErrUnsupported = errors.New("netlab: hosts are network namespaces, which only Linux has; run these tests on Linux")
 
 // Require is the environment variable that, set to 1, lets [ForTest] fail a test
-// where it would skip it: for machines that ought to have what it takes, as CI's.
+// where it would skip it: for machines that ought to have what it takes. Tests that
+// take long run when it is set to anything, and skip as others do if that is not 1.
 const Require = "GNNACTOR_NETLAB"
 
 // ForTest returns a lab of n hosts that is closed when the test ends. Where
