@@ -82,7 +82,16 @@ func TestAllocs(t *testing.T) {
 		}
 		for name, f := range kernels {
 			f()
-			if n := testing.AllocsPerRun(20, f); n >= 1 {
+			// What a worker needs it makes at its first chunk, which on a busy machine may
+			// come late, and under the race detector a sync.Pool forgets on purpose: a
+			// kernel that allocates does so every time.
+			n := testing.AllocsPerRun(20, f)
+			for range 4 {
+				if n >= 1 {
+					n = testing.AllocsPerRun(20, f)
+				}
+			}
+			if n >= 1 {
 				t.Errorf("%s allocates %v times", name, n)
 			}
 		}
