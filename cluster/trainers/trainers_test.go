@@ -177,13 +177,9 @@ func TestJoinLate(t *testing.T) {
 	}
 }
 
-// A step that is being made when another node comes is made, and then the group is
-// over for all.
-func TestStepIsMadeBeforeTheGroupChanges(t *testing.T) {
-	ctx, store := within(t), membership.NewMemory()
-	defer store.Close()
-	both := []*trainer{join(t, store, "a", 2), join(t, store, "b", 2)}
-	shares := make([]*Share, 2)
+// pair returns two trainers that have made a step together.
+func pair(ctx context.Context, t *testing.T, store membership.Store) (both []*trainer, shares []*Share) {
+	both, shares = []*trainer{join(t, store, "a", 2), join(t, store, "b", 2)}, make([]*Share, 2)
 	together(t, both, func(x *trainer) (err error) {
 		i := slices.Index(both, x)
 		if shares[i], err = x.Meet(ctx, x.state()); err == nil {
@@ -191,23 +187,39 @@ func TestStepIsMadeBeforeTheGroupChanges(t *testing.T) {
 		}
 		return err
 	})
+	return both, shares
+}
+
+// ends waits until x has heard of the next group.
+func (x *trainer) ends(ctx context.Context, t *testing.T) {
+	t.Helper()
+	for {
+		x.mu.Lock()
+		ending := x.ending
+		x.mu.Unlock()
+		if ending {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatal("it hears of no new group")
+		}
+		runtime.Gosched()
+	}
+}
+
+// A step that is being made when another node comes is made, and then the group is
+// over for all.
+func TestStepIsMadeBeforeTheGroupChanges(t *testing.T) {
+	ctx, store := within(t), membership.NewMemory()
+	defer store.Close()
+	both, shares := pair(ctx, t, store)
 	sums := make(chan error, 1)
 	go func() { sums <- both[0].sum(ctx, shares[0]) }()
 	c := join(t, store, "c", 2)
 	last := make(chan error, 1)
 	go func() { last <- c.train(ctx, 4) }()
 	for _, x := range both { // that knows of the new group
-		ends := func() bool {
-			x.mu.Lock()
-			defer x.mu.Unlock()
-			return x.ending
-		}
-		for !ends() {
-			if ctx.Err() != nil {
-				t.Fatal("it hears of no new group")
-			}
-			runtime.Gosched()
-		}
+		x.ends(ctx, t)
 	}
 	select {
 	case err := <-sums:
@@ -243,15 +255,7 @@ func TestStepIsMadeBeforeTheGroupChanges(t *testing.T) {
 func TestJoinAtTheEnd(t *testing.T) {
 	ctx, store := within(t), membership.NewMemory()
 	defer store.Close()
-	both := []*trainer{join(t, store, "a", 2), join(t, store, "b", 2)}
-	shares := make([]*Share, 2)
-	together(t, both, func(x *trainer) (err error) {
-		i := slices.Index(both, x)
-		if shares[i], err = x.Meet(ctx, x.state()); err == nil {
-			err = x.sum(ctx, shares[i])
-		}
-		return err
-	})
+	both, shares := pair(ctx, t, store)
 	var wg sync.WaitGroup
 	finish := func(x *trainer, s *Share) {
 		wg.Go(func() {
@@ -274,18 +278,7 @@ func TestJoinAtTheEnd(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for { // b knows of the new group before it is at its end, too
-		both[1].mu.Lock()
-		ending := both[1].ending
-		both[1].mu.Unlock()
-		if ending {
-			break
-		}
-		if ctx.Err() != nil {
-			t.Fatal("b hears of no new group")
-		}
-		runtime.Gosched()
-	}
+	both[1].ends(ctx, t)
 	finish(both[1], shares[1])
 	wg.Wait()
 }
