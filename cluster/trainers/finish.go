@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/gnnactor/gnnactor/cluster/membership"
-	"github.com/gnnactor/gnnactor/cluster/reduce"
 )
 
 // Finish ends a run: it returns when every trainer has made the last step, or
@@ -13,7 +12,9 @@ import (
 func (t *Trainers) Finish(ctx context.Context, share *Share, s State) error {
 	for {
 		if share != nil {
-			t.lastMade(share.group)
+			// No step is going to end the group: who came meanwhile shall have the state
+			// that the run ends with.
+			t.between(share.group, false)
 			_, err := share.round(ctx, firstStep+s.Step, hello{})
 			if err == nil {
 				t.end()
@@ -30,21 +31,6 @@ func (t *Trainers) Finish(ctx context.Context, share *Share, s State) error {
 		if share, err = t.Meet(ctx, s); err != nil {
 			return err
 		}
-	}
-}
-
-// lastMade says that no step of a group is going to end it: whoever came meanwhile
-// shall have the state that the run ends with.
-func (t *Trainers) lastMade(g *reduce.Group) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.group != g {
-		return
-	}
-	t.stepping = false
-	if t.ending {
-		g.Close()
-		t.over()
 	}
 }
 

@@ -161,18 +161,19 @@ func (s *Share) Sum(ctx context.Context, step int64, dst []float32, parts [][]fl
 		s.t.withdraw() // all have it: they made a step
 	}
 	s.first(step, pause)
-	s.t.endAfterStep(s.group)
+	s.t.between(s.group, true)
 	return metas, nil
 }
 
-// endAfterStep ends a group that was to make no step after the one that it made.
-func (t *Trainers) endAfterStep(g *reduce.Group) {
+// between is called when a group has made a step, and whether more are to come. It
+// ends the group if that was to make no other.
+func (t *Trainers) between(g *reduce.Group, more bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.group != g {
 		return
 	}
-	t.stepping = true
+	t.stepping = more
 	if t.ending {
 		g.End()
 		t.over()
