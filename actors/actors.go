@@ -56,6 +56,13 @@ type Gradienter interface {
 	Gradient(grad, params []float32, b *sampling.Batch, slots []uint32, key rng.Key) (messages.Stats, error)
 }
 
+// Tuned is a Gradienter that works in several ways, all to the same result.
+type Tuned interface {
+	// Tune sets how many threads its kernels use, 0 being all, and whether it copies
+	// a batch's rows together before it reads them. It is called between two batches.
+	Tune(threads int, copied bool)
+}
+
 // Updater owns the parameters and the optimiser's state.
 type Updater interface {
 	// Params returns the current parameters: read-only, changed by Apply.

@@ -34,6 +34,8 @@ type match struct {
 	given  []*features.Lease            // released, and not yet given back to the slab
 	full   *matching                    // waits for room
 	ahead  int                          // batches that may hold slots
+	cached int                          // rows that stay though no batch needs them, once tuned
+	tuned  bool                         // the slab has not been told of cached
 	epoch  int                          // of the newest batch that was matched
 	busy   bool
 }
@@ -76,7 +78,7 @@ func (s *match) receive(m any) {
 			s.matched(x)
 		}
 	case *messages.Tune:
-		s.ahead = m.Ahead
+		s.ahead, s.cached, s.tuned = m.Ahead, m.Cache, true
 	}
 	s.next()
 }
@@ -97,22 +99,34 @@ func (s *match) matched(x *matching) {
 	})
 }
 
+// begin starts a job, which first gives back what was released and tells the slab
+// what was tuned.
+func (s *match) begin(id sampling.ID, f func() (any, error)) {
+	given, tuned, cached, slab := s.given, s.tuned, s.cached, s.mem.Slab
+	s.given, s.tuned, s.busy = nil, false, true
+	s.job(s.self, clock.Match, id, func() (any, error) {
+		for _, l := range given {
+			slab.Release(l)
+		}
+		if tuned {
+			slab.SetCache(cached)
+		}
+		return f()
+	})
+}
+
 // next gives back what was released and matches the batch that is due.
 func (s *match) next() {
 	if s.busy {
 		return
 	}
-	given, slab := s.given, s.mem.Slab
-	if s.full != nil {
-		if len(given) == 0 {
+	slab, news := s.mem.Slab, len(s.given) > 0 || s.tuned
+	if x := s.full; x != nil {
+		if !news {
 			return
 		}
-		x := s.full
-		s.full, s.given, s.busy = nil, nil, true
-		s.job(s.self, clock.Match, x.m.Batch.ID, func() (any, error) {
-			for _, l := range given {
-				slab.Release(l)
-			}
+		s.full = nil
+		s.begin(x.m.Batch.ID, func() (any, error) {
 			err := slab.Resume(x.lease)
 			x.full = errors.Is(err, features.ErrFull)
 			if x.full {
@@ -123,25 +137,14 @@ func (s *match) next() {
 		return
 	}
 	m, ok := s.due.peek()
-	if ok = ok && len(s.leases) < s.ahead; ok {
-		s.due.take(m.Batch.ID.Of)
-	} else if len(given) == 0 {
-		return
-	}
-	s.given, s.busy = nil, true
-	if !ok {
-		s.job(s.self, clock.Match, sampling.ID{}, func() (any, error) {
-			for _, l := range given {
-				slab.Release(l)
-			}
-			return nil, nil
-		})
-		return
-	}
-	s.job(s.self, clock.Match, m.Batch.ID, func() (any, error) {
-		for _, l := range given {
-			slab.Release(l)
+	if !ok || len(s.leases) >= s.ahead {
+		if news {
+			s.begin(sampling.ID{}, func() (any, error) { return nil, nil })
 		}
+		return
+	}
+	s.due.take(m.Batch.ID.Of)
+	s.begin(m.Batch.ID, func() (any, error) {
 		lease, err := slab.Match(m.Batch.Inputs())
 		x := &matching{m, lease, errors.Is(err, features.ErrFull)}
 		if x.full {

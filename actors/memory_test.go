@@ -68,8 +68,9 @@ func (r *reader) Gradient(grad, params []float32, b *sampling.Batch, slots []uin
 type memoryJob struct {
 	job
 	window, ahead, loaders, slots, keep, cached int
-	direct                                      bool // rows are read where the table lies
-	repeats                                     bool // batches have nodes several times
+	tunes                                       []messages.Tune // by turns, one a step
+	direct                                      bool            // rows are read where the table lies
+	repeats                                     bool            // batches have nodes several times
 	store                                       features.Store
 	generations                                 *Generations
 	hook                                        func(*features.Slab, *sampling.Batch)
@@ -158,6 +159,9 @@ func (j memoryJob) run(t *testing.T, ctx context.Context) ([]float32, features.S
 			t.Fatalf("step %d applied %v", step, a.ID)
 		}
 		seen[a.ID] = true
+		if n := len(j.tunes); n > 0 {
+			pl.Tune(j.tunes[int(step)%n])
+		}
 		if a.Last {
 			pl.Proceed(step + 1)
 		}
@@ -175,7 +179,7 @@ func plainMemoryJob() memoryJob {
 }
 
 // Metamorphic: however rows come to the slab, and however little room it has,
-// what is computed is what the table gives.
+// what is computed is what the table gives, tuned meanwhile or not.
 func TestSlabDoesNotChangeBits(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 5))
 	for _, window := range []int{0, 3, 5} {
@@ -196,6 +200,9 @@ func TestSlabDoesNotChangeBits(t *testing.T) {
 				if r.IntN(2) == 0 {
 					j.generations = &Generations{Period: 1 + r.IntN(2), Nodes: func(g int) []uint32 { return []uint32{uint32(g), 50, uint32(60 + g)} }}
 					j.slots += 6
+				}
+				for range r.IntN(4) {
+					j.tunes = append(j.tunes, messages.Tune{Samplers: j.samplers, Credits: j.credits, Ahead: 1 + r.IntN(5), Loaders: 1 + r.IntN(3), Cache: r.IntN(60)})
 				}
 				got, stats, err := j.run(t, t.Context())
 				if err != nil {

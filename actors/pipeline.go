@@ -156,10 +156,11 @@ func (p *Pipeline) Next(ctx context.Context) (any, error) {
 	return x, nil
 }
 
-// Tune changes what the stages may have under way, while they work. It must leave
-// at least one sampler, and the credit that a window needs.
+// Tune changes how the stages work and what they may have under way, while they do.
+// It must leave at least one sampler, and the credit that a window needs.
 func (p *Pipeline) Tune(t messages.Tune) {
-	for _, pid := range p.post.dir.(*directory).samplers {
+	dir := p.post.dir.(*directory)
+	for _, pid := range slices.Concat(dir.samplers, dir.consumers) {
 		p.post.send(pid, &t)
 	}
 	if match := p.post.dir.Match(); match != nil && t.Ahead > 0 && t.Loaders > 0 {

@@ -17,6 +17,7 @@ type trainer struct {
 	self    *actor.PID
 	version *messages.Version
 	pending map[int64][]*messages.Loaded // by step; bounded by the samplers' credits
+	tune    *messages.Tune               // that the worker has not been told of; nil: none
 	busy    bool
 }
 
@@ -32,6 +33,8 @@ func (t *trainer) receive(m any) {
 		t.pending[m.Step] = append(t.pending[m.Step], m)
 	case *messages.Version:
 		t.version = m
+	case *messages.Tune:
+		t.tune = m
 	case *done:
 		t.busy = false
 		if m.err != nil {
@@ -66,7 +69,10 @@ func (t *trainer) next() {
 	} else {
 		t.pending[v.Step] = due[1:]
 	}
-	t.busy = true
+	if w, ok := t.worker.(Tuned); ok && t.tune != nil {
+		w.Tune(t.tune.Threads, t.tune.Copied)
+	}
+	t.tune, t.busy = nil, true
 	t.job(t.self, clock.Compute, in.Batch.ID, func() (any, error) {
 		grad, ok := t.freeGradients.get()
 		if !ok {

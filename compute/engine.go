@@ -37,6 +37,13 @@ type Stats struct {
 // gradient and reuses it. One goroutine may use an engine at a time.
 type Engine struct{ core *core[float32] }
 
+// SetThreads lets the engine's kernels use n threads of their pool, or all if n is
+// below 1. No result depends on it.
+func (e *Engine) SetThreads(n int) { e.core.tape.x.SetThreads(n) }
+
+// For is the pool's For, on as many threads as the engine's kernels use.
+func (e *Engine) For(chunks int, f func(worker, chunk int)) { e.core.tape.x.For(chunks, f) }
+
 // NewEngine returns an engine that runs its kernels on x, which nobody else may
 // use at the same time.
 func (m *Model) NewEngine(x *cpu.Exec) *Engine { return &Engine{newCore[float32](m, x, true)} }

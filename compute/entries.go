@@ -41,7 +41,7 @@ func (t *Tape[T]) Rows(v *Value[T], ids []uint32) *Value[T] {
 
 // chunks runs f(i) for i in [0, n), in parallel.
 func (t *Tape[T]) chunks(n int, f func(i int)) {
-	t.x.Pool().For((n+coefRows-1)/coefRows, func(_, c int) {
+	t.x.For((n+coefRows-1)/coefRows, func(_, c int) {
 		for i := c * coefRows; i < min(n, (c+1)*coefRows); i++ {
 			f(i)
 		}
@@ -67,7 +67,7 @@ func (c *Context[T]) FromDestinations(v *Value[T]) *Value[T] {
 func (c *Context[T]) EdgeFeatures() *Value[T] {
 	n := len(c.Block.Indices)
 	v := c.New(n, c.edges.Cols)
-	c.x.Pool().For((n+coefRows-1)/coefRows, func(_, chunk int) {
+	c.x.For((n+coefRows-1)/coefRows, func(_, chunk int) {
 		row := make([]float32, c.edges.Cols)
 		for e := chunk * coefRows; e < min(n, (chunk+1)*coefRows); e++ {
 			edge := e // the whole graph: entry e is edge e

@@ -131,7 +131,7 @@ func (k *gcnCoefs[T]) of(c *Context[T]) (weights, self []T) {
 const coefRows = 256
 
 func (k *gcnCoefs[T]) fill(x *cpu.Exec, b *graph.Block, weights, self []T) {
-	x.Pool().For((b.NumDst+coefRows-1)/coefRows, func(_, chunk int) {
+	x.For((b.NumDst+coefRows-1)/coefRows, func(_, chunk int) {
 		for i := chunk * coefRows; i < min(b.NumDst, (chunk+1)*coefRows); i++ {
 			v := global(b, uint32(i))
 			dv := T(k.norm.invSqrt[v])

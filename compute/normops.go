@@ -62,7 +62,7 @@ func (t *Tape[T]) Max(vs ...*Value[T]) *Value[T] {
 	y := t.New(vs[0].rows, vs[0].cols)
 	which := t.ints.Alloc(y.rows * y.cols)
 	each := func(f func(i int)) {
-		t.x.Pool().For((y.rows+coefRows-1)/coefRows, func(_, c int) {
+		t.x.For((y.rows+coefRows-1)/coefRows, func(_, c int) {
 			for i := c * coefRows; i < min(y.rows, (c+1)*coefRows); i++ {
 				f(i)
 			}

@@ -72,12 +72,16 @@ type Released struct {
 	Micro int   `msgpack:"m"`
 }
 
-// Tune changes what a stage may have under way: no result depends on it.
+// Tune changes how a stage works and what it may have under way: no result depends
+// on it.
 type Tune struct {
-	Samplers int `msgpack:"s"` // samplers that work; the others rest
-	Credits  int `msgpack:"c"` // batches that each of them may have out
-	Ahead    int `msgpack:"a"` // batches that may hold slots
-	Loaders  int `msgpack:"l"` // reads that may be under way
+	Samplers int  `msgpack:"s"` // samplers that work; the others rest
+	Credits  int  `msgpack:"c"` // batches that each of them may have out
+	Ahead    int  `msgpack:"a"` // batches that may hold slots
+	Loaders  int  `msgpack:"l"` // reads that may be under way
+	Cache    int  `msgpack:"r"` // rows that no batch needs any more, and that stay for later ones
+	Threads  int  `msgpack:"t"` // of a trainer's kernels; 0: all
+	Copied   bool `msgpack:"g"` // a trainer copies a batch's rows together first, in place of reading them where they lie
 }
 
 // Begun tells the cache stage that the first batch of an epoch was matched.

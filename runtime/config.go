@@ -146,7 +146,7 @@ type Config struct {
 
 	// Execution: none of these changes a result.
 
-	Threads    int    `yaml:"threads"`     // workers of the compute pool; 0: one per CPU
+	Threads    int    `yaml:"threads"`     // workers of the compute pool; 0: one per CPU, and for compute fewer if that measures faster
 	Samplers   int    `yaml:"samplers"`    // sampler actors; 0: the plan chooses
 	Trainers   int    `yaml:"trainers"`    // compute actors, at most MicroBatches; 0: 1. With Sync ssp:N at most N+1; 0: one per thread, in a cluster 1
 	Credits    int    `yaml:"credits"`     // batches a sampler may have out; 0: the plan chooses
@@ -170,10 +170,15 @@ type Config struct {
 	Reorder int `yaml:"reorder"`
 	// ReorderMethod is how common rows are counted: exact, sketch, or auto.
 	ReorderMethod string `yaml:"reorder-method"`
-	// Cache keeps rows in the slab: gns:1%, degree:5%, hot:64MiB, dynamic:256MiB;
-	// empty: none. gns also says how many nodes that sampler draws, which changes
+	// Cache keeps rows in the slab: gns:1%, degree:5%, hot:64MiB, dynamic:256MiB,
+	// none; empty: none, unless measuring the first batches finds that a dynamic one
+	// within the plan's peak pays. gns also says how many nodes that sampler draws, which changes
 	// results, unless cache-fraction of SamplerOptions does.
 	Cache string `yaml:"cache"`
+	// Gather is how compute gets at a batch's rows: fused, it reads them where they
+	// lie, in the table or the slab; copied, it copies them together first; or empty:
+	// fused, unless copied measures faster.
+	Gather string `yaml:"gather"`
 	// Trace, when set, is a file to write the stages' spans to, as a Chrome trace.
 	Trace string `yaml:"trace"`
 

@@ -18,6 +18,7 @@ import (
 // validateMemory reports problems of the settings under Memory IO.
 func (c *Config) validateMemory(check func(ok bool, format string, args ...any), oneOf func(name, v string, allowed ...string)) {
 	oneOf("match", c.Match, "", "on", "off")
+	oneOf("gather", c.Gather, "", "fused", "copied")
 	check(c.Reorder >= 0, "reorder: %d must not be negative", c.Reorder)
 	_, err := features.ParseSpec(c.Features)
 	check(err == nil, "%v", err)
@@ -184,12 +185,9 @@ func (r *Runtime) pipelineConfig(ctx context.Context, work actors.Work, rec *clo
 		store = features.Memory(r.data.ds.NodeFeatures)
 		m.owned = store
 	}
-	o := features.SlabOptions{Slots: int(r.plan.SlabRows), MaxSlots: int(r.plan.SlabLimit)}
+	o := features.SlabOptions{Slots: int(r.plan.SlabRows), MaxSlots: int(r.plan.SlabLimit), Cache: int(r.plan.CacheRows)}
 	if r.plan.Match {
 		o.Keep = r.plan.MaxAhead
-	}
-	if cache.Kind == features.CacheDynamic {
-		o.Cache = cache.Rows(store.Layout())
 	}
 	if m.slab, err = features.NewSlab(store.Layout(), o); err != nil {
 		return c, nil, errors.Join(err, m.close())
@@ -317,6 +315,7 @@ func (r *Runtime) checkMemory(s *scheduler.Sizes) error {
 		{c.Match == "on", "match", c.Match},
 		{cache.Kind != "", "cache", c.Cache},
 		{c.Loaders > 0 && s.RowBytes > 0, "loaders", fmt.Sprint(c.Loaders)},
+		{c.Gather == "copied", "gather", c.Gather},
 	} {
 		if x.asked {
 			return fmt.Errorf("%w: %s: %s cannot be done, for %s; leave it out%s", ErrConfig, x.setting, x.what, why, remedy)

@@ -5,11 +5,15 @@ import (
 	"errors"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/clock"
+	"github.com/gnnactor/gnnactor/messages"
 )
 
 // stored returns a store of the small graph.
@@ -67,7 +71,7 @@ func TestMemoryDoesNotChangeBits(t *testing.T) {
 				v.Trainers, v.LocalCodec = 1+random.IntN(base.micro), pick("none", "msgpack")
 				v.Features = pick("", "ram", "mmap", "disk", "throttled:50MB/s", "throttled:80MB/s,100us,disk", "throttled:90MB/s,mmap")
 				v.Match = pick("", "on", "off")
-				v.Cache = pick("", "degree:5%", "hot:2kB", "dynamic:3%", "dynamic:1kB")
+				v.Cache, v.Gather = pick("", "none", "degree:5%", "hot:2kB", "dynamic:3%", "dynamic:1kB"), pick("", "fused", "copied")
 				v.EvalChunk, v.Spans = 7*random.IntN(2), 1000*random.IntN(2)
 				if random.IntN(2) == 0 {
 					v.Checkpoint, v.KeepCheckpoints = t.TempDir(), 1
@@ -80,6 +84,48 @@ func TestMemoryDoesNotChangeBits(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// However a run is tuned while it goes on, its bits are the same.
+func TestTuningDoesNotChangeBits(t *testing.T) {
+	random := rand.New(rand.NewPCG(8, 15))
+	for _, model := range []string{"sage", "gcn", "gatv2", "gin"} {
+		for _, where := range []string{"", "throttled:90MB/s"} {
+			c := config()
+			c.Model, c.Features, c.Threads = model, where, 4
+			train := func(tuned bool) []float32 {
+				r := started(t, c)
+				work := actors.Work{Phase: "train", Seed: c.Seed, Nodes: r.data.ds.Train, BatchSize: c.BatchSize, Micro: 1, Epochs: 2}
+				u := newUpdater(r, r.params)
+				p, mem, err := r.trainingPipeline(t.Context(), work, u, new(clock.Recorder))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for step := range work.Steps() * 2 {
+					if step%work.Steps() == 0 {
+						p.Proceed(step)
+					}
+					if _, err := p.Next(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					if tuned {
+						p.Tune(messages.Tune{
+							Samplers: 1 + random.IntN(r.plan.MaxSamplers), Credits: r.plan.Credits, Ahead: 1 + random.IntN(max(r.plan.MaxAhead, 1)), Loaders: 1 + random.IntN(8),
+							Cache: random.IntN(2) * int(r.plan.CacheRoom), Threads: random.IntN(5), Copied: random.IntN(2) == 0,
+						})
+					}
+				}
+				p.Stop()
+				if err := mem.close(); err != nil {
+					t.Error(err)
+				}
+				return slices.Clone(u.Params())
+			}
+			if !slices.Equal(train(false), train(true)) {
+				t.Errorf("%s, features %q: other bits", model, where)
+			}
+		}
 	}
 }
 

@@ -63,11 +63,13 @@ func (r *Runtime) request() scheduler.Request {
 		return scheduler.Request{
 			Threads: r.cfg.threads(), Samplers: n, Trainers: n, Credits: 2,
 			EvalChunk: r.cfg.EvalChunk, LocalCodec: r.cfg.LocalCodec, Loaders: r.cfg.Loaders, Match: r.cfg.Match,
+			Gather: r.cfg.Gather, Cached: r.cfg.Cache != "", FixedThreads: true, Shared: true, // nothing is measured
 		}
 	}
 	return scheduler.Request{
 		Threads: r.cfg.threads(), Samplers: r.cfg.Samplers, Trainers: r.cfg.Trainers, Credits: r.cfg.Credits,
 		EvalChunk: r.cfg.EvalChunk, LocalCodec: r.cfg.LocalCodec, Loaders: r.cfg.Loaders, Reorder: r.cfg.Reorder, Match: r.cfg.Match,
+		Gather: r.cfg.Gather, Cached: r.cfg.Cache != "", FixedThreads: r.cfg.Threads > 0, Shared: r.cfg.Cluster != nil,
 	}
 }
 

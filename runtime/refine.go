@@ -14,27 +14,27 @@ import (
 const (
 	refineSkip   = 4  // batches that warm up, and fill the pipeline after a change
 	refineEvery  = 12 // batches that are measured
-	refineRounds = 4  // changes at most
+	refineRounds = 12 // changes at most, those that are taken back included
 )
 
 // refiner measures the first batches of a run and changes what no result
 // depends on.
 type refiner struct {
-	plan    *scheduler.Plan
-	request scheduler.Request
-	now     scheduler.Tuning
-	rounds  int
-	steps   int // since the last change
-	began   time.Time
-	busy    [clock.Stages]time.Duration
+	tuner  *scheduler.Tuner
+	rounds int
+	steps  int // since the last change
+	began  time.Time
+	busy   [clock.Stages]time.Duration
+	rows   RowStats
 }
 
 func (r *Runtime) newRefiner() *refiner {
-	return &refiner{plan: r.plan, request: r.request(), now: r.plan.Tuning()}
+	return &refiner{tuner: r.plan.NewTuner(r.request())}
 }
 
 // applied counts a step, and returns what is to be changed now, with the reasons.
-func (f *refiner) applied(rec *clock.Recorder) (change *messages.Tune, why string) {
+// rows are those of the run so far.
+func (f *refiner) applied(rec *clock.Recorder, rows RowStats) (change *messages.Tune, why string) {
 	if f.rounds >= refineRounds {
 		return nil, ""
 	}
@@ -43,7 +43,7 @@ func (f *refiner) applied(rec *clock.Recorder) (change *messages.Tune, why strin
 	busy[clock.Load] = rec.Occupied()[clock.Load]
 	switch f.steps {
 	case refineSkip:
-		f.began, f.busy = rec.Now(), busy
+		f.began, f.busy, f.rows = rec.Now(), busy, rows
 		return nil, ""
 	case refineSkip + refineEvery:
 	default:
@@ -52,22 +52,25 @@ func (f *refiner) applied(rec *clock.Recorder) (change *messages.Tune, why strin
 	for s := range busy {
 		busy[s] -= f.busy[s]
 	}
-	next, reasons := f.plan.Refine(f.now, scheduler.Measured{
+	next, reasons := f.tuner.Next(scheduler.Measured{
 		Batches: refineEvery, Wall: rec.Now().Sub(f.began), Sample: busy[clock.Sample], Load: busy[clock.Load], Compute: busy[clock.Compute],
-	}, f.request)
+		Rows: rows.Asked - f.rows.Asked, Hits: rows.Cached - f.rows.Cached,
+	})
 	f.rounds++
 	f.steps = 0
 	if reasons == nil {
 		f.rounds = refineRounds
 		return nil, ""
 	}
-	f.now = next
-	return &messages.Tune{Samplers: next.Samplers, Credits: next.Credits, Ahead: next.Ahead, Loaders: next.Loaders}, strings.Join(reasons, "; ")
+	return &messages.Tune{
+		Samplers: next.Samplers, Credits: next.Credits, Ahead: next.Ahead, Loaders: next.Loaders,
+		Cache: int(next.Cache), Threads: next.Threads, Copied: next.Copied,
+	}, strings.Join(reasons, "; ")
 }
 
 // refine changes p if that pays, and reports it.
 func (t *training) refine(f *refiner, p *actors.Pipeline, epoch int) error {
-	change, why := f.applied(&t.clock)
+	change, why := f.applied(&t.clock, t.r.Rows())
 	if change == nil {
 		return nil
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/cluster/async"
 	"github.com/gnnactor/gnnactor/compute"
-	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/internal/clock"
@@ -35,10 +34,12 @@ type staleBatch struct {
 
 func (t *training) newStaleWorker(o *orders) *staleWorker {
 	r := t.r
-	return &staleWorker{
+	w := &staleWorker{
 		t: t, orders: o, sampler: r.newSampler(),
-		engine: worker{engine: r.model.NewEngine(cpu.NewExec(r.pool, r.set)), ds: r.data.ds, links: r.links},
+		engine: worker{engine: r.model.NewEngine(r.newExec()), ds: r.data.ds, links: r.links},
 	}
+	w.engine.Tune(r.plan.Threads, r.plan.Copied)
+	return w
 }
 
 // orders keeps the order of the newest epoch's seeds.

@@ -7,6 +7,7 @@ import (
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/internal/clock"
 	"github.com/gnnactor/gnnactor/internal/rng"
 	"github.com/gnnactor/gnnactor/messages"
@@ -22,6 +23,18 @@ type worker struct {
 	multi  []uint8
 	links  *links // nil: nodes are classified
 	pairs  []compute.Link
+	copies *features.Gatherer // of a batch's rows; nil: they are read where they lie
+}
+
+// Tune implements actors.Tuned.
+func (w *worker) Tune(threads int, copied bool) {
+	w.engine.SetThreads(threads)
+	switch {
+	case !copied:
+		w.copies = nil
+	case w.copies == nil:
+		w.copies = new(features.Gatherer)
+	}
 }
 
 // Gradient implements actors.Gradienter.
@@ -32,6 +45,9 @@ func (w *worker) Gradient(grad, params []float32, b *sampling.Batch, slots []uin
 	}
 	if slots != nil {
 		in.Features, in.Rows = w.slab, slots
+	}
+	if w.copies != nil && in.Rows != nil {
+		in.Features, in.Rows = w.copies.Gather(in.Features, in.Rows, w.engine.For), nil
 	}
 	if w.links != nil {
 		w.pairs = w.links.learning(w.pairs[:0], b.Seeds, b.Targets)
@@ -88,7 +104,9 @@ func (r *Runtime) trainingPipeline(ctx context.Context, work actors.Work, u *upd
 	}
 	c.Updater, c.Share = u, u.share
 	for i := range r.plan.Trainers {
-		c.Trainers = append(c.Trainers, &worker{engine: r.engine(u, i), ds: r.data.ds, slab: mem.table(), links: r.links})
+		w := &worker{engine: r.engine(u, i), ds: r.data.ds, slab: mem.table(), links: r.links}
+		w.Tune(r.plan.Threads, r.plan.Copied)
+		c.Trainers = append(c.Trainers, w)
 	}
 	p, err := actors.Start(c)
 	if err != nil {

@@ -12,28 +12,31 @@ func TestRefineStaysWithinThePeak(t *testing.T) {
 	loads := sizes()
 	loads.Source, loads.RowBytes, loads.Inputs = "disk", 512, 100_000
 	measured := []Measured{
-		{10, 10 * second, 2 * second, 0, 10 * second},            // compute holds up
-		{10, 10 * second, 80 * second, 0, 5 * second},            // sampling does
-		{10, 10 * second, 4 * second, 10 * second, 5 * second},   // load does
-		{10, 10 * second, 8 * second, 5 * second, 7 * second},    // nobody does
-		{10, 10 * second, second / 10, second / 10, 10 * second}, // compute alone
+		{Batches: 10, Wall: 10 * second, Sample: 2 * second, Load: 0, Compute: 10 * second},            // compute holds up
+		{Batches: 10, Wall: 10 * second, Sample: 80 * second, Load: 0, Compute: 5 * second},            // sampling does
+		{Batches: 10, Wall: 10 * second, Sample: 4 * second, Load: 10 * second, Compute: 5 * second},   // load does
+		{Batches: 10, Wall: 10 * second, Sample: 8 * second, Load: 5 * second, Compute: 7 * second},    // nobody does
+		{Batches: 10, Wall: 10 * second, Sample: second / 10, Load: second / 10, Compute: 10 * second}, // compute alone
 	}
 	for _, s := range []Sizes{sizes(), loads} {
-		for _, r := range []Request{{Threads: 8}, {Threads: 2}, {Threads: 5, Reorder: 7}, {Threads: 8, Loaders: 1}, {Threads: 8, Credits: 3}, {Threads: 8, Samplers: 3}, {Threads: 4, Loaders: 3}} {
+		for _, r := range []Request{{Threads: 8}, {Threads: 2}, {Threads: 5, Reorder: 7}, {Threads: 8, Loaders: 1}, {Threads: 8, Credits: 3}, {Threads: 8, Samplers: 3}, {Threads: 4, Loaders: 3}, {Threads: 4, Cached: true, Gather: "fused"}} {
 			p := Build(s, r)
 			changes := 0
 			for order := range 625 { // any four measurements in a row, ten times over
-				now := p.Tuning()
+				now, tuner := p.Tuning(), p.NewTuner(r)
 				for range 10 {
 					for k, n := 0, order; k < 4; k, n = k+1, n/5 {
-						next, why := p.Refine(now, measured[n%5], r)
+						next, why := tuner.Next(measured[n%5])
 						if next != now {
 							changes++
 						}
-						if (next != now) != (len(why) > 0) {
-							t.Fatalf("%+v becomes %+v: %q", now, next, why)
+						if next != now && len(why) == 0 {
+							t.Fatalf("%+v becomes %+v without a reason", now, next)
 						}
 						now = next
+						if now.Cache > p.CacheRoom || now.Threads > p.Threads || now.Threads < 1 || now.Copied && r.Gather == "fused" {
+							t.Fatalf("%+v: %+v exceeds %d rows cached or %d threads, or copies what is to be read where it lies", r, now, p.CacheRoom, p.Threads)
+						}
 						if now.Samplers*now.Credits > p.MaxBatches || now.Samplers > p.MaxSamplers || now.Ahead > p.MaxAhead || now.Loaders > p.MaxLoaders {
 							t.Fatalf("%+v: %+v exceeds %d batches, %d samplers, %d ahead, %d loaders", r, now, p.MaxBatches, p.MaxSamplers, p.MaxAhead, p.MaxLoaders)
 						}

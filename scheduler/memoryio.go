@@ -1,6 +1,9 @@
 package scheduler
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 const (
 	// ahead is how many batches hold slots: one that is computed, one that is
@@ -71,7 +74,34 @@ func (p *Plan) memoryIO(s *Sizes, r Request) (why string) {
 		p.Loaders = loaders
 	}
 	p.Ahead = p.Loaders + aheadOfLoaders
+	if strings.HasPrefix(s.Cache, "dynamic:") {
+		p.CacheRows = s.CachedRows
+	}
 	return why
+}
+
+// mayCopy reports whether rows are copied together, now or once that was measured.
+func (p *Plan) mayCopy(r Request) bool { return p.Copied || r.Gather == "" && !r.Shared }
+
+// whyGather says how compute gets at a batch's rows.
+func (p *Plan) whyGather(r Request) string {
+	switch {
+	case !p.gathers:
+		return ""
+	case r.Gather != "":
+		return "; " + gatherName(p.Copied) + ", as asked for"
+	case r.Shared:
+		return "; the fused gather"
+	}
+	return "; the fused gather, until the copied one measures faster"
+}
+
+// cacheToo says what of the slab's limit is for.
+func (p *Plan) cacheToo() string {
+	if p.CacheRoom == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" if measuring adds a dynamic cache of %d", p.CacheRoom)
 }
 
 // bounds says how far Refine may go. Its peak is what the plan prints.
@@ -89,7 +119,7 @@ func (p *Plan) bounds(r Request) {
 }
 
 // stagesIO lists them.
-func (p *Plan) stagesIO(s *Sizes, why string) {
+func (p *Plan) stagesIO(s *Sizes, r Request, why string) {
 	add := func(name string, n int, why string) { p.Stages = append(p.Stages, Stage{name, n, why}) }
 	leave := func(name, why string) { p.LeftOut = append(p.LeftOut, Stage{name, 0, why}) }
 	switch {
@@ -100,8 +130,13 @@ func (p *Plan) stagesIO(s *Sizes, why string) {
 	default:
 		leave("reorder", "nothing is loaded")
 	}
-	if s.Cache != "" && p.Load {
+	switch {
+	case p.Load && s.Cache != "":
 		add("cache", 1, fmt.Sprintf("%s: %d rows", s.Cache, s.CachedRows))
+	case p.Load && r.Cached:
+		leave("cache", "as asked for")
+	case p.Match:
+		leave("cache", "none was asked for; measuring adds one if load is what the others wait for and it pays")
 	}
 	if !p.Load {
 		leave("match", why)
@@ -120,7 +155,7 @@ func (p *Plan) stagesIO(s *Sizes, why string) {
 // other batch ahead adds, and the cache; one batch of the largest size must fit.
 // It is sized for the most batches that measuring may put ahead: those are kept
 // from the start, so that what is read follows from the batches' order alone.
-func (p *Plan) slab(s *Sizes, inputs, bound int64) {
+func (p *Plan) slab(s *Sizes, r Request, inputs, bound int64) {
 	others := inputs
 	if p.Match && s.NewRows > 0 {
 		others = min(inputs, margin(s.NewRows))
@@ -132,4 +167,10 @@ func (p *Plan) slab(s *Sizes, inputs, bound int64) {
 		p.SlabRows, p.SlabLimit = min(p.SlabRows, s.Nodes+cached), min(p.SlabLimit, s.Nodes+cached)
 	}
 	p.SlabLimit = max(p.SlabLimit, p.SlabRows)
+	if p.Match && !r.Cached {
+		// A quarter of the slab, or what one batch of the largest size may take: where
+		// it does, the cache makes room.
+		p.CacheRoom = min(max(p.SlabLimit-p.SlabRows, p.SlabRows/4), s.Nodes-p.SlabRows)
+		p.SlabLimit = max(p.SlabLimit, p.SlabRows+p.CacheRoom)
+	}
 }

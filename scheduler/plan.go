@@ -53,6 +53,10 @@ type Request struct {
 	LocalCodec                                      string
 	Loaders, Reorder                                int
 	Match                                           string // on, off; empty: the plan chooses
+	Gather                                          string // fused, copied; empty: the plan chooses
+	Cached                                          bool   // the user said what is to be cached, nothing included
+	FixedThreads                                    bool   // Threads is what the user asked for, for every batch
+	Shared                                          bool   // other processes have a part in every step
 }
 
 // Stage is one kind of actor in the plan.
@@ -95,6 +99,9 @@ type Plan struct {
 	Ahead      int      `json:"ahead"`            // batches that hold slots
 	SlabRows   int64    `json:"slab_rows"`        // slots of the slab
 	SlabLimit  int64    `json:"slab_limit"`       // slots that it may grow to, for one batch of the largest size
+	CacheRows  int64    `json:"cache_rows"`       // of a dynamic cache
+	CacheRoom  int64    `json:"cache_room"`       // the same, if measuring adds one
+	Copied     bool     `json:"copied"`           // a batch's rows are copied together before the first layer reads them
 	Raised     string   `json:"raised,omitempty"` // what was asked for and does not do, and what is done in its place
 	Kernels    string   `json:"kernels"`
 	Batches    int      `json:"batches_per_epoch"`
@@ -102,6 +109,8 @@ type Plan struct {
 	LeftOut    []Stage  `json:"left_out"`
 	Memory     []Memory `json:"memory"`
 	PeakBytes  int64    `json:"peak_bytes"` // sum of Memory without mapped pages
+
+	gathers bool // compute reads rows through lists of them
 }
 
 const (
@@ -136,6 +145,8 @@ func Build(s Sizes, r Request) *Plan {
 		}
 	}
 	why := p.memoryIO(&s, r)
+	p.gathers = s.InDim > 0 && !whole && !s.SparseInput
+	p.Copied = p.gathers && r.Gather == "copied"
 	p.MaxSamplers = p.Samplers
 	if r.Samplers == 0 && !whole {
 		p.MaxSamplers = max(p.Samplers, p.Threads)
@@ -177,18 +188,18 @@ func Build(s Sizes, r Request) *Plan {
 	if p.Raised != "" {
 		p.Stages[1].Why = fmt.Sprintf("%s; %s; %s", s.Sampler, whySamplers, p.Raised)
 	}
-	p.stagesIO(&s, why)
+	p.stagesIO(&s, r, why)
 	p.Stages = append(p.Stages,
-		Stage{"compute", p.Trainers, fmt.Sprintf("%s kernels on %d threads; %s", s.Kernels, p.Threads, whyTrainers)},
+		Stage{"compute", p.Trainers, fmt.Sprintf("%s kernels on %d threads; %s%s", s.Kernels, p.Threads, whyTrainers, p.whyGather(r))},
 		Stage{"parameters", 1, fmt.Sprintf("%d parameters, %s", s.Parameters, s.Optimizer)},
 		Stage{"progress", 1, "events"})
-	p.memory(s, whole)
+	p.memory(s, r, whole)
 	return p
 }
 
 // memory fills in the terms of the peak. Batches and activations are bounds
 // from the fan-outs; a sampler without fan-outs is bounded by the graph.
-func (p *Plan) memory(s Sizes, whole bool) {
+func (p *Plan) memory(s Sizes, r Request, whole bool) {
 	add := func(what string, bytes int64, mapped bool) {
 		p.Memory = append(p.Memory, Memory{What: what, Bytes: bytes, Mapped: mapped})
 		if !mapped {
@@ -284,8 +295,8 @@ func (p *Plan) memory(s Sizes, whole bool) {
 			bound = max(bound, min(margin(s.Inputs), s.Nodes))
 			inputs = min(bound, margin(s.Inputs))
 		}
-		p.slab(&s, inputs, bound)
-		add(fmt.Sprintf("slab: %d rows for %d batches ahead%s, up to %d", p.SlabRows, p.MaxAhead, cachedToo(s.CachedRows), p.SlabLimit), p.SlabLimit*(s.RowBytes+16)+4*s.Nodes, false)
+		p.slab(&s, r, inputs, bound)
+		add(fmt.Sprintf("slab: %d rows for %d batches ahead%s, up to %d%s", p.SlabRows, p.MaxAhead, cachedToo(s.CachedRows), p.SlabLimit, p.cacheToo()), p.SlabLimit*(s.RowBytes+16)+4*s.Nodes, false)
 		add(fmt.Sprintf("slots and reads of up to %d batches", p.MaxAhead), times(20*bound, int64(p.MaxAhead+1)), false)
 	}
 	if p.Reorder > 1 {
@@ -300,6 +311,17 @@ func (p *Plan) memory(s Sizes, whole bool) {
 			What: fmt.Sprintf("copies of the rows of %d batches", p.Samplers*p.Credits), Bytes: times(4*inputs*int64(s.InDim), int64(p.Samplers*p.Credits)),
 			When: "runtime.Batches, in place of activations",
 		})
+	}
+	if p.gathers && p.mayCopy(r) {
+		inputs := min(src[s.Layers-1], mostNodes)
+		if s.Inputs > 0 {
+			inputs = min(inputs, margin(s.Inputs))
+		}
+		what := "a batch's rows, copied together"
+		if !p.Copied {
+			what += ", should that measure faster"
+		}
+		add(what, times(times(s.RowBytes, inputs), int64(p.Trainers)), false)
 	}
 	add(fmt.Sprintf("activations of %d trainers", p.Trainers), times(activations, int64(p.Trainers)), false)
 	widest := int64(max(s.InDim, s.Hidden, s.OutDim, 1))

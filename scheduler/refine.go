@@ -8,15 +8,19 @@ import (
 // Tuning is what a running pipeline can change without changing a result. The
 // plan alone decides whether compute reads rows where they lie or from a slab:
 // where it can do the former, bringing them to a slab took longer in every
-// measurement, and elsewhere there is no choice. A cache has the size that the
-// user gave it.
+// measurement, and elsewhere there is no choice.
 type Tuning struct {
 	Samplers, Credits int
-	Ahead, Loaders    int // 0: nothing is loaded
+	Ahead, Loaders    int   // 0: nothing is loaded
+	Cache             int64 // rows of a dynamic cache
+	Threads           int   // of a trainer's kernels
+	Copied            bool  // a batch's rows are copied together before the first layer reads them
 }
 
 // Tuning returns the plan's.
-func (p *Plan) Tuning() Tuning { return Tuning{p.Samplers, p.Credits, p.Ahead, p.Loaders} }
+func (p *Plan) Tuning() Tuning {
+	return Tuning{p.Samplers, p.Credits, p.Ahead, p.Loaders, p.CacheRows, p.Threads, p.Copied}
+}
 
 // Measured is what the stages did while Batches micro-batches were computed.
 type Measured struct {
@@ -25,6 +29,17 @@ type Measured struct {
 	Sample  time.Duration // summed over samplers
 	Load    time.Duration // in which anything was read
 	Compute time.Duration // summed over trainers
+	Rows    int64         // that batches asked the slab for
+	Hits    int64         // of them: those that the dynamic cache held
+}
+
+// shares returns for which share of the time an actor of a stage was busy, and for
+// which anything was read.
+func (m *Measured) shares(p *Plan, now Tuning) (sample, load, compute float64) {
+	of := func(d time.Duration, actors int) float64 {
+		return float64(d) / float64(m.Wall) / float64(max(actors, 1))
+	}
+	return of(m.Sample, now.Samplers), of(m.Load, 1), of(m.Compute, p.Trainers)
 }
 
 const (
@@ -42,10 +57,7 @@ func (p *Plan) Refine(now Tuning, m Measured, r Request) (next Tuning, why []str
 	if m.Batches < 1 || m.Wall <= 0 {
 		return now, nil
 	}
-	of := func(d time.Duration, actors int) float64 {
-		return float64(d) / float64(m.Wall) / float64(max(actors, 1))
-	}
-	sample, load, compute := of(m.Sample, now.Samplers), of(m.Load, 1), of(m.Compute, p.Trainers)
+	sample, load, compute := m.shares(p, now)
 	say := func(format string, args ...any) { why = append(why, fmt.Sprintf(format, args...)) }
 	credits := func() {
 		// The batches under way stay as many, those that a window needs among them.
@@ -60,7 +72,7 @@ func (p *Plan) Refine(now Tuning, m Measured, r Request) (next Tuning, why []str
 	switch {
 	case compute >= busyShare:
 		// Nothing makes it faster but cores that others take.
-		if need := int(of(m.Sample, 1)/busyShare) + 1; r.Samplers == 0 && need < now.Samplers {
+		if need := int(sample*float64(now.Samplers)/busyShare) + 1; r.Samplers == 0 && need < now.Samplers {
 			next.Samplers = need
 			say("%d samplers in place of %d: compute is busy %.0f %% of the time, and they are for %.0f %%", need, now.Samplers, 100*compute, 100*sample)
 			if r.Credits == 0 {

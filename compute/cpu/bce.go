@@ -29,7 +29,7 @@ func SigmoidCrossEntropy[T Float](x *Exec, logits Matrix[T], rows []int32, label
 	classes := logits.Cols
 	losses := make([]float64, ceilDiv(logits.Rows, lossRows))
 	counts := make([]Decisions, len(losses))
-	x.pool.For(len(losses), func(_, c int) {
+	x.For(len(losses), func(_, c int) {
 		n := &counts[c]
 		for i := c * lossRows; i < min(logits.Rows, (c+1)*lossRows); i++ {
 			if rows[i] < 0 {

@@ -9,6 +9,7 @@ type Exec struct {
 	pool      *pool.Pool
 	set       Set
 	precision Precision
+	threads   int // of the pool, that kernels may use
 	current   task
 	run       func(worker, chunk int) // calls current; bound once, so that For gets no new closure
 	f32       tasks[float32]
@@ -77,7 +78,7 @@ func NewExec(p *pool.Pool, set Set) *Exec {
 	if !set.Supported() {
 		panic("cpu: NewExec: kernel set is not supported here; ask Detect")
 	}
-	x := &Exec{pool: p, set: set, workers: make([]scratch, p.Size())}
+	x := &Exec{pool: p, set: set, threads: p.Size(), workers: make([]scratch, p.Size())}
 	x.run = func(worker, c int) { x.current.chunk(&x.workers[worker], c) }
 	return x
 }
@@ -85,13 +86,25 @@ func NewExec(p *pool.Pool, set Set) *Exec {
 // Pool returns the worker pool of x.
 func (x *Exec) Pool() *pool.Pool { return x.pool }
 
+// SetThreads lets kernels use n threads of the pool, the caller's among them, or all
+// if n is below 1. No result depends on it.
+func (x *Exec) SetThreads(n int) {
+	if n < 1 {
+		n = x.pool.Size()
+	}
+	x.threads = n
+}
+
+// For is the pool's, with as many of its threads as x may use.
+func (x *Exec) For(chunks int, f func(worker, chunk int)) { x.pool.ForOn(x.threads, chunks, f) }
+
 // Set returns the kernel set of x.
 func (x *Exec) Set() Set { return x.set }
 
 // each runs chunks [0, n) of t.
 func (x *Exec) each(n int, t task) {
 	x.current = t
-	x.pool.For(n, x.run)
+	x.For(n, x.run)
 	x.current = nil
 }
 

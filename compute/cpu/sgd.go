@@ -19,7 +19,7 @@ func SGDStep[T Float](x *Exec, p, v, g []T, o SGDOptions) {
 		panic(badShapes)
 	}
 	rate, momentum, decay := T(o.LearningRate), T(o.Momentum), T(o.WeightDecay)
-	x.pool.For(ceilDiv(len(p), elementsPerChunk), func(_, c int) {
+	x.For(ceilDiv(len(p), elementsPerChunk), func(_, c int) {
 		for i := c * elementsPerChunk; i < min(len(p), (c+1)*elementsPerChunk); i++ {
 			d := g[i] + T(decay*p[i])
 			if momentum != 0 {

@@ -65,7 +65,7 @@ func GatherSparse[T Float](x *Exec, dst *Sparse[T], src *Sparse[float32], ids []
 	}
 	chunks := ceilDiv(dst.Rows, rowsPerChunk)
 	dst.Indptr[0] = 0
-	x.pool.For(chunks, func(_, c int) {
+	x.For(chunks, func(_, c int) {
 		for i := c * rowsPerChunk; i < min(dst.Rows, (c+1)*rowsPerChunk); i++ {
 			n := int64(0)
 			each(i, func(uint32, float32) { n++ })
@@ -76,7 +76,7 @@ func GatherSparse[T Float](x *Exec, dst *Sparse[T], src *Sparse[float32], ids []
 		dst.Indptr[i+1] += dst.Indptr[i]
 	}
 	dst.Indices, dst.Values = alloc(int(dst.Indptr[dst.Rows]))
-	x.pool.For(chunks, func(_, c int) {
+	x.For(chunks, func(_, c int) {
 		for i := c * rowsPerChunk; i < min(dst.Rows, (c+1)*rowsPerChunk); i++ {
 			p := dst.Indptr[i]
 			each(i, func(j uint32, v float32) {
@@ -125,7 +125,7 @@ func SparseProduct[T Float](x *Exec, dst Matrix[T], a *Sparse[T], b Matrix[T], e
 	if e.Bias != nil && len(e.Bias) != dst.Cols {
 		panic(badBias)
 	}
-	x.pool.For(ceilDiv(dst.Rows, rowsPerChunk), func(_, c int) {
+	x.For(ceilDiv(dst.Rows, rowsPerChunk), func(_, c int) {
 		for i := c * rowsPerChunk; i < min(dst.Rows, (c+1)*rowsPerChunk); i++ {
 			d := dst.Row(i)
 			if !e.Accumulate {
@@ -146,7 +146,7 @@ func TransposeDense[T Float](x *Exec, dst, a Matrix[T], accumulate bool) {
 	if dst.Rows != a.Cols || dst.Cols != a.Rows {
 		panic(badShapes)
 	}
-	x.pool.For(ceilDiv(dst.Rows, rowsPerChunk), func(_, c int) {
+	x.For(ceilDiv(dst.Rows, rowsPerChunk), func(_, c int) {
 		i0, i1 := c*rowsPerChunk, min(dst.Rows, (c+1)*rowsPerChunk)
 		for j := range a.Rows {
 			for i, v := range a.Row(j)[i0:i1] {

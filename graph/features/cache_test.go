@@ -106,6 +106,44 @@ func TestDynamicCacheRemembersGhosts(t *testing.T) {
 	checkEmpty(t, s)
 }
 
+// A cache that grows keeps what it holds and then more, one that shrinks keeps no
+// more than it may, and one of no rows keeps none.
+func TestSetCache(t *testing.T) {
+	src := testTable(1000, 1)
+	s, _ := NewSlab(LayoutOf(src), SlabOptions{Slots: 200, Cache: 10})
+	defer s.Close()
+	use := func(first, n uint32) (hits int64) {
+		before := s.Stats().Cached
+		for u := first; u < first+n; u++ {
+			l, err := s.Match([]uint32{u})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Release(l)
+		}
+		return s.Stats().Cached - before
+	}
+	use(0, 10)
+	s.SetCache(30)
+	use(100, 20)
+	if n := use(0, 10) + use(100, 20); n != 30 {
+		t.Errorf("%d of 30 rows are there after the cache grew", n)
+	}
+	s.SetCache(5)
+	if n := use(0, 10) + use(100, 20); n > 5 || s.Stats().Used > 5 {
+		t.Errorf("%d rows were there, and %d are, after the cache shrank to 5", n, s.Stats().Used)
+	}
+	s.SetCache(0)
+	if n := use(0, 10); n != 0 || s.Stats().Used != 0 {
+		t.Errorf("%d rows were there, and %d are, without a cache", n, s.Stats().Used)
+	}
+	s.SetCache(10)
+	if use(0, 10); use(0, 10) != 10 {
+		t.Error("a cache that came back does not hold what was used last")
+	}
+	checkEmpty(t, s)
+}
+
 // A batch that waits for room finds a generation that is published before it
 // gets it: its shares are those of a batch that came after the publication, and
 // the pin keeps its place.

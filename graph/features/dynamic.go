@@ -26,17 +26,38 @@ type queues struct {
 	ghosts      uint32 // number of the last ghost, in [1, ghostBit)
 }
 
-func (q *queues) init(capacity int) {
+// resize makes room for capacity rows; no more are in the queues.
+func (q *queues) resize(capacity int) {
 	q.capacity = capacity
-	if capacity > 0 {
-		q.small.p, q.main.p = make([]uint32, capacity), make([]uint32, capacity)
+	q.small.resize(capacity)
+	q.main.resize(capacity)
+}
+
+// SetCache changes how many rows, of those that no batch needs any more, stay for
+// later ones. They take slots that batches do not need: where these do, rows leave.
+func (s *Slab) SetCache(rows int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if rows = max(rows, 0); rows == s.cache.capacity {
+		return
 	}
+	for s.cache.small.n+s.cache.main.n > rows && s.evict() {
+	}
+	s.cache.resize(rows)
 }
 
 // ring is a FIFO of bounded size.
 type ring struct {
 	p       []uint32
 	head, n int
+}
+
+// resize makes room for size slots, of which r holds no more.
+func (r *ring) resize(size int) {
+	p := make([]uint32, size)
+	n := copy(p, r.p[r.head:min(r.head+r.n, len(r.p))])
+	copy(p[n:], r.p[:r.n-n])
+	r.p, r.head = p, 0
 }
 
 func (r *ring) push(p uint32) {

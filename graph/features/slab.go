@@ -23,7 +23,7 @@ type SlabOptions struct {
 	// depends on the order of the batches alone, not on when they are released.
 	Keep int
 	// Cache is how many rows, of those that no batch needs any more, stay for
-	// later ones (a dynamic cache, by S3-FIFO).
+	// later ones (a dynamic cache, by S3-FIFO), until SetCache changes it.
 	Cache int
 	// Poison fills free slots with NaN, for tests.
 	Poison bool
@@ -137,7 +137,7 @@ func NewSlab(l Layout, o SlabOptions) (*Slab, error) {
 	s.place = uint32s(s.placeM)
 	s.slots = unsafe.Slice((*slot)(unsafe.Pointer(unsafe.SliceData(s.slotsM))), o.MaxSlots)
 	s.table = l.tableIn(s.mem, o.MaxSlots)
-	s.cache.init(o.Cache)
+	s.cache.resize(o.Cache)
 	return s, nil
 }
 

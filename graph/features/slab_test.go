@@ -78,7 +78,7 @@ func randomBatch(k rng.Key, n, step int) []uint32 {
 }
 
 // A random history of batches, in flight up to a bound and released in any
-// order, of pins and of cached rows: at every moment every batch in flight finds
+// order, of pins, and of cached rows, more or fewer of them: at every moment every batch in flight finds
 // the rows of its inputs in its slots. Free slots are poisoned.
 func TestSlabHoldsEveryBatchInFlight(t *testing.T) {
 	const n, cols, most = 97, 3, 4
@@ -148,6 +148,12 @@ func history(t *testing.T, s *Slab, src *graph.Features, k rng.Key, most int, pi
 				s.Unpin(pinned)
 			}
 			pinned, loading = loading, nil
+		}
+		if ks.Uintn(6, 5) == 0 {
+			s.SetCache(int(ks.Uintn(7, 40)))
+			if q := &s.cache; q.small.n+q.main.n > q.capacity {
+				t.Fatalf("step %d: %d and %d rows in a cache of %d", step, q.small.n, q.main.n, q.capacity)
+			}
 		}
 		for len(flying) > most || len(flying) > 0 && ks.Uintn(3, 3) == 0 {
 			release(int(ks.Uintn(4, uint64(len(flying)))))

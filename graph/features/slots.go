@@ -85,7 +85,7 @@ func (s *Slab) giveUp(l *Lease) {
 
 // drop gives up a row that nothing refers to: to the dynamic cache, or for good.
 func (s *Slab) drop(p uint32, x *slot) {
-	if at := s.place[x.node]; s.o.Cache > 0 && (at == p+1 || at == 0 || at&ghostBit != 0) {
+	if at := s.place[x.node]; s.cache.capacity > 0 && (at == p+1 || at == 0 || at&ghostBit != 0) {
 		s.place[x.node] = p + 1
 		s.insert(p, x)
 		return

@@ -193,11 +193,15 @@ func (l *loop) call(id, chunk int) {
 // when all are done. worker is below Size and unique among the goroutines of
 // this call, so it may index scratch memory that the call owns. A panic in f
 // is passed on to the caller, as a *PanicError unless the caller alone ran f.
-func (p *Pool) For(chunks int, f func(worker, chunk int)) {
+func (p *Pool) For(chunks int, f func(worker, chunk int)) { p.ForOn(p.size, chunks, f) }
+
+// ForOn is For with at most n goroutines, the caller's among them.
+func (p *Pool) ForOn(n, chunks int, f func(worker, chunk int)) {
 	if chunks <= 0 {
 		return
 	}
-	if p.size == 1 || chunks == 1 {
+	n = min(n, p.size, chunks)
+	if n <= 1 {
 		for c := range chunks {
 			f(0, c)
 		}
@@ -211,7 +215,7 @@ func (p *Pool) For(chunks int, f func(worker, chunk int)) {
 	l.open.Store(int64(chunks))
 	l.left.Add(chunks)
 	l.refs.Store(1)
-	for range min(p.size, chunks) - 1 {
+	for range n - 1 {
 		if !p.offer(l) {
 			break
 		}

@@ -36,6 +36,30 @@ func TestForCallsEachChunkOnce(t *testing.T) {
 }
 
 // Loops may be started from many goroutines, and from within chunks.
+// ForOn keeps to its number of goroutines, and calls every chunk all the same.
+func TestForOn(t *testing.T) {
+	p := New(4)
+	defer p.Close()
+	for n := range 7 {
+		var calls atomic.Int32
+		var workers [4]atomic.Int32
+		for range 200 {
+			p.ForOn(n, 16, func(worker, _ int) {
+				calls.Add(1)
+				workers[worker].Add(1)
+			})
+		}
+		if calls.Load() != 200*16 {
+			t.Errorf("%d goroutines: %d calls of %d", n, calls.Load(), 200*16)
+		}
+		for w := max(n, 1); w < len(workers); w++ {
+			if workers[w].Load() > 0 {
+				t.Errorf("%d goroutines: worker %d was one of them", n, w)
+			}
+		}
+	}
+}
+
 func TestForNests(t *testing.T) {
 	p := New(3)
 	defer p.Close()

@@ -1,0 +1,48 @@
+package features
+
+import (
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/graph"
+)
+
+// A batch's rows are copied together whole, of every type, in tables of any stride,
+// for batches that grow and shrink.
+func TestGather(t *testing.T) {
+	const n = 300
+	var g Gatherer
+	each := func(chunks int, do func(worker, chunk int)) {
+		var wg sync.WaitGroup
+		for c := range chunks {
+			wg.Go(func() { do(c, c) })
+		}
+		wg.Wait()
+	}
+	for _, dtype := range []graph.DType{graph.Float32, graph.Float16, graph.BFloat16, graph.Int8} {
+		for _, cols := range []int{1, 7, 32, 33} {
+			for _, scaled := range []bool{false, true} {
+				f := randomTable(n, cols, dtype, scaled && dtype == graph.Int8)
+				for _, rows := range []int{0, 1, 2500, 13, 1024} {
+					ids := make([]uint32, rows)
+					for i := range ids {
+						ids[i] = uint32(i*i*7) % n
+					}
+					out := g.Gather(f, ids, each)
+					if out.Rows != rows || out.Cols != cols {
+						t.Fatalf("%d rows of %d columns, want %d of %d", out.Rows, out.Cols, rows, cols)
+					}
+					got, want := make([]float32, cols), make([]float32, cols)
+					for i, u := range ids {
+						out.Row(got, i)
+						f.Row(want, int(u))
+						if !slices.Equal(got, want) {
+							t.Fatalf("%v, %d columns: row %d is %v, want %v", dtype, cols, i, got, want)
+						}
+					}
+				}
+			}
+		}
+	}
+}
