@@ -8,7 +8,9 @@ import (
 // Tuner looks for a better tuning while a run goes on. It is told what was measured
 // and says what to do next: first what Refine finds, and then trials of what no
 // figure of the present tuning can decide. A trial is measured like anything else,
-// and taken back unless it paid.
+// and taken back unless it paid; one that seems to save time has to be faster than
+// what was measured before it and than what is measured without it once more, for
+// a machine that others use is now slower and now faster by itself.
 type Tuner struct {
 	plan    *Plan
 	request Request
@@ -31,9 +33,12 @@ const (
 
 // trial is a change that has to pay.
 type trial struct {
-	name   string
-	before Tuning
-	paid   func(m Measured) (ok bool, why string)
+	name         string
+	before, with Tuning
+	// pays reports whether it does, by what was measured with it; again, if not nil,
+	// by what was measured without it after that.
+	pays, again func(m Measured) (ok bool, why string)
+	over        bool // it is measured without it
 }
 
 const (
@@ -52,12 +57,20 @@ func (t *Tuner) Next(m Measured) (next Tuning, why []string) {
 		return t.now, nil
 	}
 	if x := t.trial; x != nil {
-		t.trial = nil
-		ok, figures := x.paid(m)
-		if !ok {
-			t.now = x.before
-			return t.now, []string{fmt.Sprintf("%s did not pay: %s", x.name, figures)}
+		pays := x.pays
+		if x.over {
+			pays = x.again
 		}
+		ok, figures := pays(m)
+		switch {
+		case !ok:
+			t.trial, t.now = nil, x.before
+			return t.now, []string{fmt.Sprintf("%s did not pay: %s", x.name, figures)}
+		case x.again != nil && !x.over:
+			x.over, t.now = true, x.before
+			return t.now, []string{fmt.Sprintf("once more without %s: %s", x.name, figures)}
+		}
+		t.trial, t.now = nil, x.with
 		return t.now, []string{fmt.Sprintf("%s stays: %s", x.name, figures)}
 	}
 	if next, why = t.plan.Refine(t.now, m, t.request); why != nil {
@@ -73,7 +86,7 @@ func (t *Tuner) Next(m Measured) (next Tuning, why []string) {
 			continue
 		}
 		t.tried[i] = true
-		x.before, t.trial, t.now = t.now, x, next
+		x.before, x.with, t.trial, t.now = t.now, next, x, next
 		return next, []string{"trying " + x.name + ": " + why}
 	}
 	return t.now, nil
@@ -90,7 +103,7 @@ func (t *Tuner) propose(i int, m Measured) (next Tuning, x *trial, why string) {
 			return next, nil, ""
 		}
 		next.Cache = p.CacheRoom
-		return next, &trial{name: fmt.Sprintf("a dynamic cache of %d rows", next.Cache), paid: func(m Measured) (bool, string) {
+		return next, &trial{name: fmt.Sprintf("a dynamic cache of %d rows", next.Cache), pays: func(m Measured) (bool, string) {
 			share := float64(m.Hits) / float64(max(m.Rows, 1))
 			return share >= hitShare, fmt.Sprintf("it holds %.1f %% of the rows asked for", 100*share)
 		}}, fmt.Sprintf("load is busy %.0f %% of the time", 100*load)
@@ -99,27 +112,33 @@ func (t *Tuner) propose(i int, m Measured) (next Tuning, x *trial, why string) {
 			return next, nil, ""
 		}
 		next.Copied = !t.now.Copied
-		return next, &trial{name: gatherName(next.Copied), paid: faster(m, "compute", func(m Measured) float64 { return m.Compute.Seconds() })},
+		return next, faster(gatherName(next.Copied), "compute", m, func(m Measured) float64 { return m.Compute.Seconds() }),
 			fmt.Sprintf("compute is busy %.0f %% of the time", 100*compute)
 	case tryThreads:
 		// As many threads as samplers and the like take are left to them.
-		others := int(math.Round((m.Sample).Seconds() / m.Wall.Seconds()))
+		others := int(math.Round(m.Sample.Seconds() / m.Wall.Seconds()))
 		if r.FixedThreads || r.Shared || p.Together || p.Trainers > 1 || compute < busyShare || others < 1 || 2*(p.Threads-others) < p.Threads {
 			return next, nil, ""
 		}
 		next.Threads = p.Threads - others
-		return next, &trial{name: fmt.Sprintf("%d threads for compute", next.Threads), paid: faster(m, "a step", func(m Measured) float64 { return m.Wall.Seconds() })},
+		return next, faster(fmt.Sprintf("%d threads for compute", next.Threads), "a step", m, func(m Measured) float64 { return m.Wall.Seconds() }),
 			fmt.Sprintf("sampling keeps %d of %d busy", others, p.Threads)
 	}
 	return next, nil, ""
 }
 
-// faster returns whether less of what takes seconds was measured than before.
-func faster(before Measured, what string, seconds func(Measured) float64) func(Measured) (bool, string) {
-	was := 1e3 * seconds(before) / float64(before.Batches)
-	return func(m Measured) (bool, string) {
-		is := 1e3 * seconds(m) / float64(m.Batches)
-		return is <= (1-payShare)*was, fmt.Sprintf("%s takes %.1f ms a batch in place of %.1f", what, is, was)
+// faster returns a trial that pays if what takes seconds takes fewer of them than it
+// did in before.
+func faster(name, what string, before Measured, seconds func(Measured) float64) *trial {
+	batch := func(m Measured) float64 { return 1e3 * seconds(m) / float64(m.Batches) }
+	with, without := 0.0, batch(before)
+	pays := func() (bool, string) {
+		return with <= (1-payShare)*without, fmt.Sprintf("%s takes %.1f ms a batch in place of %.1f", what, with, without)
+	}
+	return &trial{
+		name:  name,
+		pays:  func(m Measured) (bool, string) { with = batch(m); return pays() },
+		again: func(m Measured) (bool, string) { without = min(without, batch(m)); return pays() },
 	}
 }
 
