@@ -2,6 +2,9 @@
 // commands and their answers, at most 64 KiB each; what is larger goes over the
 // data plane, named by a ticket.
 //
+// Messages are between actors: Proto.Actor's cluster knows the plane's members, and
+// finds the actor of a kind on a node by the node's name.
+//
 // Visit is for those who are no nodes, such as an operator's command: they ask
 // one node, which asks the others.
 //
@@ -21,6 +24,9 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/asynkron/protoactor-go/cluster"
 
 	"github.com/gnnactor/gnnactor/cluster/certs"
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
@@ -75,6 +81,12 @@ type Plane struct {
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
 
+	system   *actor.ActorSystem
+	cluster  *cluster.Cluster
+	provider *provider
+	asker    *actor.PID
+	ending   sync.Once
+
 	// deliver gives bytes to a node; nil: it has them. Tests put a lossy
 	// network here.
 	deliver func(ctx context.Context, node string, raw []byte) error
@@ -83,6 +95,7 @@ type Plane struct {
 	closed   bool
 	peers    map[string]*peer
 	handlers map[string]Handler
+	actors   []*actor.PID // one for each of the handlers
 	visitors map[string]Handler
 	asks     map[uint64]*ask
 	last     uint64
@@ -123,6 +136,10 @@ func Listen(o Options) (*Plane, error) {
 		_, err := plane.Ask(ctx, dataplane.Call{Node: node, Method: method, Body: [][]byte{raw}})
 		return err
 	}
+	if err := p.startActors(); err != nil {
+		plane.Close()
+		return nil, fmt.Errorf("control: %w", err)
+	}
 	plane.Handle(method, func(_ context.Context, r *dataplane.Request) (dataplane.Reply, error) {
 		return dataplane.Reply{}, p.receive(r.Peer, r.Body)
 	})
@@ -142,10 +159,14 @@ func (p *Plane) Begin(epoch int64) {
 // Address returns where peers reach this node.
 func (p *Plane) Address() string { return p.plane.Address() }
 
-// Handle sets the handler of a kind of message.
+// Handle sets the handler of a kind of message, which this node's actor of that kind
+// runs.
 func (p *Plane) Handle(kind string, h Handler) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.handlers[kind] == nil && !p.closed {
+		p.spawn(kind)
+	}
 	p.handlers[kind] = h
 }
 
@@ -175,6 +196,7 @@ func (p *Plane) SetPeers(peers map[string]Peer) {
 			p.peers[node] = newPeer(p.ctx, node, at)
 		}
 	}
+	p.provider.update(peers)
 	p.plane.SetPeers(addresses)
 }
 
@@ -202,4 +224,5 @@ func (p *Plane) Close() {
 	p.cancel()
 	p.plane.Close()
 	p.tasks.Wait()
+	p.ending.Do(p.stopActors)
 }

@@ -249,8 +249,8 @@ func TestReceive(t *testing.T) {
 		done <- struct{}{}
 		return nil, nil
 	})
-	good := message{From: 2, To: 1, Type: kindRequest, Seq: 1, Kind: "count"}
-	pack := func(change func(*message)) []byte {
+	good := envelope{From: 2, To: 1, Type: kindRequest, Seq: 1, Kind: "count"}
+	pack := func(change func(*envelope)) []byte {
 		m := good
 		change(&m)
 		b, err := msgpack.Marshal(&m)
@@ -259,7 +259,7 @@ func TestReceive(t *testing.T) {
 		}
 		return b
 	}
-	fine := pack(func(*message) {})
+	fine := pack(func(*envelope) {})
 	for range 3 { // replayed
 		if err := p.receive("b", fine); err != nil {
 			t.Fatal(err)
@@ -274,13 +274,13 @@ func TestReceive(t *testing.T) {
 		"truncated":           {"b", fine[:len(fine)-3], errMessage},
 		"empty":               {"b", nil, errMessage},
 		"oversized":           {"b", make([]byte, maxMessage+1), errMessage},
-		"a body too large":    {"b", pack(func(m *message) { m.Body = make([]byte, MaxBody+1) }), errMessage},
-		"number 0":            {"b", pack(func(m *message) { m.Seq = 0 }), errMessage},
-		"an unknown type":     {"b", pack(func(m *message) { m.Type = 9 }), errMessage},
-		"a stranger":          {"c", pack(func(m *message) { m.Seq = 2 }), errStranger},
-		"an older sender":     {"b", pack(func(m *message) { m.Seq, m.From = 2, 1 }), errStranger},
-		"for an older self":   {"b", pack(func(m *message) { m.Seq, m.To = 2, 0 }), errOther},
-		"far ahead of others": {"b", pack(func(m *message) { m.Seq = 1 << 40 }), errBusy},
+		"a body too large":    {"b", pack(func(m *envelope) { m.Body = make([]byte, MaxBody+1) }), errMessage},
+		"number 0":            {"b", pack(func(m *envelope) { m.Seq = 0 }), errMessage},
+		"an unknown type":     {"b", pack(func(m *envelope) { m.Type = 9 }), errMessage},
+		"a stranger":          {"c", pack(func(m *envelope) { m.Seq = 2 }), errStranger},
+		"an older sender":     {"b", pack(func(m *envelope) { m.Seq, m.From = 2, 1 }), errStranger},
+		"for an older self":   {"b", pack(func(m *envelope) { m.Seq, m.To = 2, 0 }), errOther},
+		"far ahead of others": {"b", pack(func(m *envelope) { m.Seq = 1 << 40 }), errBusy},
 	} {
 		if err := p.receive(c.from, c.raw); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", name, err)
@@ -299,7 +299,7 @@ func FuzzReceive(f *testing.F) {
 	p := planes(f, nil, "a")[0]
 	p.deliver = func(context.Context, string, []byte) error { return nil }
 	p.SetPeers(map[string]Peer{"b": {"127.0.0.1:1", 2}})
-	for _, m := range []*message{{From: 2, To: 1, Type: kindRequest, Seq: 1, Kind: "echo", Body: []byte("x")}, {From: 2, To: 1, Type: kindReply, Seq: 2, Err: "x"}} {
+	for _, m := range []*envelope{{From: 2, To: 1, Type: kindRequest, Seq: 1, Kind: "echo", Body: []byte("x")}, {From: 2, To: 1, Type: kindReply, Seq: 2, Err: "x"}} {
 		b, err := msgpack.Marshal(m)
 		if err != nil {
 			f.Fatal(err)
@@ -331,7 +331,7 @@ func TestAnswersNotTaken(t *testing.T) {
 	}
 	seq := uint64(0)
 	ask := func() error {
-		raw, err := msgpack.Marshal(&message{From: 1, To: 2, Type: kindRequest, Seq: seq + 1, Ask: 1 << 63, Kind: "echo"})
+		raw, err := msgpack.Marshal(&envelope{From: 1, To: 2, Type: kindRequest, Seq: seq + 1, Ask: 1 << 63, Kind: "echo"})
 		if err != nil {
 			t.Fatal(err)
 		}

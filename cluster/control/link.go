@@ -7,13 +7,14 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/asynkron/protoactor-go/actor"
 	"github.com/vmihailenco/msgpack/v5"
 
 	"github.com/gnnactor/gnnactor/internal/bounded"
 )
 
-// message is what travels, as msgpack.
-type message struct {
+// envelope is what travels, as msgpack.
+type envelope struct {
 	From int64  `msgpack:"f"` // epoch of the sender
 	To   int64  `msgpack:"t"` // epoch of the receiver
 	Type kind   `msgpack:"y"`
@@ -39,11 +40,11 @@ var errMessage = errors.New("control: malformed message")
 
 // unmarshal decodes what a peer sent; memory is bounded by a small multiple of
 // len(raw).
-func unmarshal(raw []byte) (*message, error) {
+func unmarshal(raw []byte) (*envelope, error) {
 	if len(raw) > maxMessage {
 		return nil, fmt.Errorf("%w: %d bytes", errMessage, len(raw))
 	}
-	m := new(message)
+	m := new(envelope)
 	if err := bounded.Unmarshal(raw, m); err != nil {
 		return nil, fmt.Errorf("%w: %w", errMessage, err)
 	}
@@ -86,12 +87,13 @@ type result struct {
 	err  error
 }
 
-// Ask sends a message and waits for its answer. It fails at once when the peer
-// goes; when ctx ends, the message may still be handled.
+// Ask sends a message to the actor of a kind on a node, and waits for its answer. It
+// fails at once when the peer goes; when ctx ends, the message may still be handled.
 func (p *Plane) Ask(ctx context.Context, node, kind string, body []byte) ([]byte, error) {
 	if len(body) > MaxBody {
 		return nil, fmt.Errorf("%w: %s of %d bytes; at most %d: send a ticket", ErrLimit, kind, len(body), MaxBody)
 	}
+	pid := p.cluster.Get(node, kind)
 	a := &ask{node: node, reply: make(chan result, 1)}
 	p.mu.Lock()
 	pr := p.peers[node]
@@ -105,17 +107,14 @@ func (p *Plane) Ask(ctx context.Context, node, kind string, body []byte) ([]byte
 	switch {
 	case closed:
 		return nil, ErrClosed
-	case pr == nil:
+	case pr == nil || pid == nil:
 		return nil, fmt.Errorf("%w: node %s is not a member", ErrPeerGone, node)
 	}
-	err := p.post(ctx, pr, &message{Type: kindRequest, Ask: id, Kind: kind, Body: body})
-	if err == nil {
-		select {
-		case r := <-a.reply:
-			return r.body, r.err
-		case <-ctx.Done():
-			err = ctx.Err()
-		}
+	p.system.Root.RequestWithCustomSender(pid, &request{ask: id, body: body, ctx: ctx, peer: pr}, p.asker)
+	select {
+	case r := <-a.reply:
+		return r.body, r.err
+	case <-ctx.Done():
 	}
 	p.mu.Lock()
 	delete(p.asks, id)
@@ -124,12 +123,22 @@ func (p *Plane) Ask(ctx context.Context, node, kind string, body []byte) ([]byte
 	case r := <-a.reply: // why it failed, if the peer went
 		return r.body, r.err
 	default:
-		return nil, err
+		return nil, ctx.Err()
+	}
+}
+
+// answered gives an answer to who waits for it.
+func (p *Plane) answered(r *reply) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if a := p.asks[r.ask]; a != nil {
+		delete(p.asks, r.ask)
+		a.reply <- result{r.body, r.err}
 	}
 }
 
 // post numbers a message, and sees to it that it is sent until the peer has it.
-func (p *Plane) post(ctx context.Context, pr *peer, m *message) error {
+func (p *Plane) post(ctx context.Context, pr *peer, m *envelope) error {
 	slots := pr.slots
 	if m.Type == kindReply {
 		slots = pr.answers
@@ -215,49 +224,55 @@ func (p *Plane) receive(from string, raw []byte) error {
 	}
 	if m.Type == kindReply {
 		if a := p.asks[m.Ask]; a != nil && a.node == from {
-			delete(p.asks, m.Ask)
-			r := result{body: m.Body}
+			r := &reply{ask: m.Ask, body: m.Body}
 			if m.Err != "" {
 				r.err = &RemoteError{from, m.Kind, m.Err}
 			}
-			a.reply <- r
+			p.system.Root.Send(p.asker, r)
 		}
 		return nil
 	}
 	pr.busy++
-	h := p.handlers[m.Kind]
-	p.tasks.Go(func() { p.handle(pr, h, m) })
+	sender, r := actor.NewPID(pr.Address, asker), &request{ask: m.Ask, body: m.Body, ctx: pr.ctx, peer: pr}
+	if p.handlers[m.Kind] == nil {
+		p.tasks.Go(func() { p.handle(m.Kind, nil, sender, r) })
+		return nil
+	}
+	p.system.Root.RequestWithCustomSender(p.system.NewLocalPID(m.Kind), r, sender)
 	return nil
 }
 
-// handle runs a handler and posts what it answers.
-func (p *Plane) handle(pr *peer, h Handler, m *message) {
-	body, err := p.call(pr, h, m)
+// asked starts the handler of a kind.
+func (p *Plane) asked(kind string, sender *actor.PID, r *request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h := p.handlers[kind]; !p.closed {
+		p.tasks.Go(func() { p.handle(kind, h, sender, r) })
+	}
+}
+
+// handle runs a handler and sends what it answers.
+func (p *Plane) handle(kind string, h Handler, sender *actor.PID, r *request) {
+	body, err := p.call(kind, h, r)
 	if err == nil && len(body) > MaxBody {
 		err = fmt.Errorf("%w: an answer of %d bytes", ErrLimit, len(body))
 	}
-	r := &message{Type: kindReply, Ask: m.Ask, Kind: m.Kind, Body: body}
-	if err != nil {
-		text := err.Error()
-		r.Body, r.Err = nil, text[:min(len(text), maxError)]
-	}
-	// It fails only when the peer is gone, and then nobody waits for it. A peer that
-	// does not take its answers is busy until it does.
-	_ = p.post(pr.ctx, pr, r)
+	// A peer that does not take its answers is busy until it does.
+	p.system.Root.Send(sender, &reply{ask: r.ask, kind: kind, body: body, err: err, peer: r.peer})
 	p.mu.Lock()
-	pr.busy--
+	r.peer.busy--
 	p.mu.Unlock()
 }
 
-func (p *Plane) call(pr *peer, h Handler, m *message) (body []byte, err error) {
+func (p *Plane) call(kind string, h Handler, r *request) (body []byte, err error) {
 	defer func() {
 		if x := recover(); x != nil {
-			p.o.Logger.Error("a control plane handler panicked", "kind", m.Kind, "panic", x, "stack", string(debug.Stack()))
+			p.o.Logger.Error("a control plane handler panicked", "kind", kind, "panic", x, "stack", string(debug.Stack()))
 			err = errors.New("the handler panicked")
 		}
 	}()
 	if h == nil {
-		return nil, fmt.Errorf("node %s does not know %.64q", p.o.Node, m.Kind)
+		return nil, fmt.Errorf("node %s does not know %.64q", p.o.Node, kind)
 	}
-	return h(pr.ctx, pr.node, m.Body)
+	return h(r.ctx, r.peer.node, r.body)
 }

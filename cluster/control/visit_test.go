@@ -69,7 +69,7 @@ func TestBegin(t *testing.T) {
 		_, err := p[0].Ask(ctx, "b", "echo", nil)
 		heard <- err
 	}()
-	if err := p[1].receive("a", mustMarshal(t, &message{From: 1, To: 0, Type: kindRequest, Seq: 1, Ask: 1, Kind: "echo"})); !errors.Is(err, errOther) {
+	if err := p[1].receive("a", mustMarshal(t, &envelope{From: 1, To: 0, Type: kindRequest, Seq: 1, Ask: 1, Kind: "echo"})); !errors.Is(err, errOther) {
 		t.Errorf("heard before it began: %v", err)
 	}
 	p[1].Begin(2)
@@ -79,7 +79,7 @@ func TestBegin(t *testing.T) {
 	cancel()
 }
 
-func mustMarshal(t testing.TB, m *message) []byte {
+func mustMarshal(t testing.TB, m *envelope) []byte {
 	t.Helper()
 	b, err := msgpack.Marshal(m)
 	if err != nil {

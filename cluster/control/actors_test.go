@@ -1,0 +1,56 @@
+package control
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/asynkron/protoactor-go/cluster"
+)
+
+// Proto.Actor's cluster has the plane's members, those that came anew among them, and
+// finds the actors of each, and of nobody else.
+func TestClusterFindsActors(t *testing.T) {
+	p := planes(t, nil, "a", "b")
+	ids := func() (all []string) {
+		for _, m := range p[0].cluster.MemberList.Members().Members() {
+			all = append(all, m.Id)
+		}
+		slices.Sort(all)
+		return all
+	}
+	expect := func(members []string, there bool, at Peer) {
+		t.Helper()
+		if got := ids(); !slices.Equal(got, members) {
+			t.Errorf("the members are %v, want %v", got, members)
+		}
+		pid := p[0].cluster.Get("b", "echo")
+		if (pid != nil) != there || there && !pid.Equal(actor.NewPID(at.Address, "echo")) {
+			t.Errorf("b's echo is %v", pid)
+		}
+	}
+	expect([]string{"a@1", "b@2"}, true, Peer{p[1].Address(), 2})
+	if pid := p[0].cluster.Get("a", "echo"); !pid.Equal(p[0].system.NewLocalPID("echo")) {
+		t.Errorf("a's own echo is %v", pid)
+	}
+	self := Peer{p[0].Address(), 1}
+	p[0].SetPeers(map[string]Peer{"a": self})
+	expect([]string{"a@1"}, false, Peer{})
+	anew := Peer{"127.0.0.1:9", 3}
+	p[0].SetPeers(map[string]Peer{"a": self, "b": anew})
+	expect([]string{"a@1", "b@3"}, true, anew)
+}
+
+// What comes to an actor but requests, and what leaves for another node but requests
+// and answers, does nothing.
+func TestActorsHearRequestsAlone(t *testing.T) {
+	p := planes(t, nil, "a", "b")
+	for _, node := range []string{"a", "b"} {
+		p[0].system.Root.Send(p[0].cluster.Get(node, "echo"), "hello")
+		p[0].system.Root.Stop(p[0].cluster.Get("b", "echo"))
+	}
+	p[0].system.Root.Send(p[0].asker, &cluster.ClusterInit{})
+	if b, err := p[0].Ask(within(t), "b", "echo", []byte("x")); err != nil || string(b) != "a: x" {
+		t.Errorf("%q, %v", b, err)
+	}
+}
