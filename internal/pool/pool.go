@@ -7,12 +7,13 @@
 //
 // # Waiting
 //
-// To wake a goroutine that is parked takes as long as a small product. So a
-// worker that has run out of chunks, and a caller whose last chunk is with a
-// worker, look again for at most patience before they park. A pool without
-// work therefore burns nothing, and one with work at most patience per loop
-// and worker. Who looks lets others run: at once if a background job waits for
-// a processor, and every breath for goroutines that the pool does not know.
+// To wake a goroutine that is parked takes as long as a small product, and longer
+// where its processor has gone to sleep. So a worker that has run out of chunks,
+// and a caller whose last chunk is with a worker, look again before they park:
+// for patience, and for as long as they have just worked, up to maxPatience. A
+// pool without work therefore burns nothing, and one with work hardly more than
+// it works. Who looks lets others run: at once if a background job waits for a
+// processor, and every breath for goroutines that the pool does not know.
 package pool
 
 import (
@@ -24,10 +25,14 @@ import (
 	"time"
 )
 
-// patience is how long a goroutine looks for work, or for the end of it, before
-// it parks: some times what waking takes, which is 80 µs at the least on a
-// virtual machine whose other processor has gone to sleep.
-const patience = 200 * time.Microsecond
+// patience is how long a goroutine looks at the least for work, or for the end of
+// it, before it parks: some times what waking takes, which is 80 µs at the least on
+// a virtual machine whose other processor has gone to sleep. maxPatience is longer
+// than what lies between two batches.
+const (
+	patience    = 200 * time.Microsecond
+	maxPatience = 3 * time.Millisecond
+)
 
 // breath is for how long it looks before it lets other goroutines run.
 const breath = 20 * time.Microsecond
@@ -80,10 +85,15 @@ func New(size int) *Pool {
 		go func() {
 			defer p.wg.Done()
 			debug.SetPanicOnFault(true) // a fault in a mapped file is the caller's to handle
+			worked := time.Duration(0)  // since it last parked
 			for l := range p.work {
+				began := time.Now()
 				l.run()
 				p.drop(l)
-				p.await(func() bool { return len(p.work) > 0 })
+				worked += time.Since(began)
+				if !p.await(worked, func() bool { return len(p.work) > 0 }) {
+					worked = 0
+				}
 			}
 		}()
 	}
@@ -93,19 +103,20 @@ func New(size int) *Pool {
 // Size returns the number of workers, the caller of For included.
 func (p *Pool) Size() int { return p.size }
 
-// await returns when ready does, when it has looked for as long as patience, or
-// when a background job waits that only parking makes room for: one in the queue
-// of another processor.
-func (p *Pool) await(ready func() bool) {
+// await returns when ready does, and true, or when who has worked for so long has
+// looked long enough, or when a background job waits that only parking makes room
+// for: one in the queue of another processor.
+func (p *Pool) await(worked time.Duration, ready func() bool) bool {
 	if !p.spin || ready() {
-		return
+		return p.spin
 	}
+	worked = min(max(worked, patience), maxPatience)
 	began := time.Now()
 	last := began // when others could run
 	for {
 		for range 8 {
 			if ready() {
-				return
+				return true
 			}
 		}
 		now := time.Now()
@@ -115,11 +126,11 @@ func (p *Pool) await(ready func() bool) {
 			last = time.Now()
 			began, now = began.Add(last.Sub(now)), last // others' time is not looking
 			if due && p.due.Load() > 0 {
-				return
+				return false
 			}
 		}
-		if now.Sub(began) >= patience {
-			return
+		if now.Sub(began) >= worked {
+			return false
 		}
 	}
 }
@@ -220,8 +231,9 @@ func (p *Pool) ForOn(n, chunks int, f func(worker, chunk int)) {
 			break
 		}
 	}
+	began := time.Now()
 	l.run()
-	p.await(func() bool { return l.open.Load() == 0 })
+	p.await(time.Since(began), func() bool { return l.open.Load() == 0 })
 	l.left.Wait() // for chunks that others are running: never for a queue
 	pe := l.panics.Load()
 	p.drop(l)

@@ -39,17 +39,17 @@ func TestForFollowsItself(t *testing.T) {
 func TestAwaitGivesUp(t *testing.T) {
 	calls := 0
 	count := func() bool { calls++; return false }
-	(&Pool{spin: true}).await(count)
+	(&Pool{spin: true}).await(0, count)
 	if calls < 1 {
 		t.Error("await did not look")
 	}
 	calls = 0
-	(&Pool{}).await(count)
+	(&Pool{}).await(0, count)
 	if calls != 0 {
 		t.Errorf("await looked %d times where only one goroutine can run", calls)
 	}
 	calls = 0
-	(&Pool{spin: true}).await(func() bool { calls++; return calls == 5 })
+	(&Pool{spin: true}).await(0, func() bool { calls++; return calls == 5 })
 	if calls > 5 {
 		t.Errorf("await looked %d times, the fifth was enough", calls)
 	}
@@ -68,7 +68,7 @@ func TestAwaitLetsJobsRun(t *testing.T) {
 	for range jobs {
 		var began atomic.Bool
 		p.Go(func() { began.Store(true) })
-		p.await(began.Load)
+		p.await(0, began.Load)
 		if began.Load() {
 			ran++
 		}
