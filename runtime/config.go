@@ -146,7 +146,7 @@ type Config struct {
 
 	// Execution: none of these changes a result.
 
-	Threads    int    `yaml:"threads"`     // workers of the compute pool; 0: one per CPU, and for compute fewer if that measures faster
+	Threads    int    `yaml:"threads"`     // workers of the compute pool; 0: one per CPU, of which training on one machine computes with fewer where that measures faster
 	Samplers   int    `yaml:"samplers"`    // sampler actors; 0: the plan chooses
 	Trainers   int    `yaml:"trainers"`    // compute actors, at most MicroBatches; 0: 1. With Sync ssp:N at most N+1; 0: one per thread, in a cluster 1
 	Credits    int    `yaml:"credits"`     // batches a sampler may have out; 0: the plan chooses
@@ -177,7 +177,7 @@ type Config struct {
 	Cache string `yaml:"cache"`
 	// Gather is how compute gets at a batch's rows: fused, it reads them where they
 	// lie, in the table or the slab; copied, it copies them together first; or empty:
-	// fused, unless copied measures faster.
+	// fused, unless copied measures faster in synchronous training on one machine.
 	Gather string `yaml:"gather"`
 	// Trace, when set, is a file to write the stages' spans to, as a Chrome trace.
 	Trace string `yaml:"trace"`

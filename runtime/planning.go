@@ -63,7 +63,7 @@ func (r *Runtime) request() scheduler.Request {
 		return scheduler.Request{
 			Threads: r.cfg.threads(), Samplers: n, Trainers: n, Credits: 2,
 			EvalChunk: r.cfg.EvalChunk, LocalCodec: r.cfg.LocalCodec, Loaders: r.cfg.Loaders, Match: r.cfg.Match,
-			Gather: r.cfg.Gather, Cached: r.cfg.Cache != "", FixedThreads: true, Shared: true, // nothing is measured
+			Gather: r.cfg.Gather, Cached: true, FixedThreads: true, Shared: true, // nothing is measured
 		}
 	}
 	return scheduler.Request{

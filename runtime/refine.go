@@ -12,20 +12,19 @@ import (
 )
 
 const (
-	refineSkip   = 4  // batches that warm up, and fill the pipeline after a change
-	refineEvery  = 12 // batches that are measured
-	refineRounds = 12 // changes at most, those that are taken back included
+	refineSkip  = 4  // batches that warm up, and fill the pipeline after a change
+	refineEvery = 12 // batches that are measured
 )
 
 // refiner measures the first batches of a run and changes what no result
 // depends on.
 type refiner struct {
-	tuner  *scheduler.Tuner
-	rounds int
-	steps  int // since the last change
-	began  time.Time
-	busy   [clock.Stages]time.Duration
-	rows   RowStats
+	tuner *scheduler.Tuner
+	over  bool // there is nothing left to gain
+	steps int  // since the last change
+	began time.Time
+	busy  [clock.Stages]time.Duration
+	rows  RowStats
 }
 
 func (r *Runtime) newRefiner() *refiner {
@@ -33,9 +32,9 @@ func (r *Runtime) newRefiner() *refiner {
 }
 
 // applied counts a step, and returns what is to be changed now, with the reasons.
-// rows are those of the run so far.
-func (f *refiner) applied(rec *clock.Recorder, rows RowStats) (change *messages.Tune, why string) {
-	if f.rounds >= refineRounds {
+// counted returns the rows of the run so far.
+func (f *refiner) applied(rec *clock.Recorder, counted func() RowStats) (change *messages.Tune, why string) {
+	if f.over {
 		return nil, ""
 	}
 	f.steps++
@@ -43,7 +42,7 @@ func (f *refiner) applied(rec *clock.Recorder, rows RowStats) (change *messages.
 	busy[clock.Load] = rec.Occupied()[clock.Load]
 	switch f.steps {
 	case refineSkip:
-		f.began, f.busy, f.rows = rec.Now(), busy, rows
+		f.began, f.busy, f.rows = rec.Now(), busy, counted()
 		return nil, ""
 	case refineSkip + refineEvery:
 	default:
@@ -52,14 +51,13 @@ func (f *refiner) applied(rec *clock.Recorder, rows RowStats) (change *messages.
 	for s := range busy {
 		busy[s] -= f.busy[s]
 	}
+	rows := counted()
 	next, reasons := f.tuner.Next(scheduler.Measured{
 		Batches: refineEvery, Wall: rec.Now().Sub(f.began), Sample: busy[clock.Sample], Load: busy[clock.Load], Compute: busy[clock.Compute],
 		Rows: rows.Asked - f.rows.Asked, Hits: rows.Cached - f.rows.Cached,
 	})
-	f.rounds++
 	f.steps = 0
-	if reasons == nil {
-		f.rounds = refineRounds
+	if f.over = reasons == nil; f.over {
 		return nil, ""
 	}
 	return &messages.Tune{
@@ -70,7 +68,7 @@ func (f *refiner) applied(rec *clock.Recorder, rows RowStats) (change *messages.
 
 // refine changes p if that pays, and reports it.
 func (t *training) refine(f *refiner, p *actors.Pipeline, epoch int) error {
-	change, why := f.applied(&t.clock, t.r.Rows())
+	change, why := f.applied(&t.clock, t.r.Rows)
 	if change == nil {
 		return nil
 	}

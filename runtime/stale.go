@@ -44,7 +44,7 @@ func (c *Config) validateSync(check func(ok bool, format string, args ...any)) {
 	check(c.Trainers >= 0 && c.Trainers <= bound+1, "trainers: %d is more than can compute at once with sync = %s, which is %d", c.Trainers, c.Sync, bound+1)
 	check(c.MicroBatches == 1, "micro-batches: %d; with sync = %s a trainer computes whole batches: set it to 1, and a smaller batch-size", c.MicroBatches, c.Sync)
 	check(c.Reorder <= 1, "reorder: batches are not reordered with sync = %s; set it to 1", c.Sync)
-	check(c.Cache == "", "cache: %s; with sync = %s every batch reads its own rows; leave it out", c.Cache, c.Sync)
+	check(c.Cache == "" || c.Cache == "none", "cache: %s; with sync = %s every batch reads its own rows; leave it out", c.Cache, c.Sync)
 	check(c.Match != "on", "match: with sync = %s every batch reads its own rows; leave it out", c.Sync)
 }
 

@@ -24,6 +24,7 @@ type worker struct {
 	links  *links // nil: nodes are classified
 	pairs  []compute.Link
 	copies *features.Gatherer // of a batch's rows; nil: they are read where they lie
+	limit  int64              // rows that copies has room for
 }
 
 // Tune implements actors.Tuned.
@@ -33,7 +34,7 @@ func (w *worker) Tune(threads int, copied bool) {
 	case !copied:
 		w.copies = nil
 	case w.copies == nil:
-		w.copies = new(features.Gatherer)
+		w.copies = &features.Gatherer{Limit: int(w.limit)}
 	}
 }
 
@@ -104,7 +105,7 @@ func (r *Runtime) trainingPipeline(ctx context.Context, work actors.Work, u *upd
 	}
 	c.Updater, c.Share = u, u.share
 	for i := range r.plan.Trainers {
-		w := &worker{engine: r.engine(u, i), ds: r.data.ds, slab: mem.table(), links: r.links}
+		w := &worker{engine: r.engine(u, i), ds: r.data.ds, slab: mem.table(), links: r.links, limit: r.plan.CopyRows}
 		w.Tune(r.plan.Threads, r.plan.Copied)
 		c.Trainers = append(c.Trainers, w)
 	}

@@ -101,7 +101,7 @@ func (p *Plan) cacheToo() string {
 	if p.CacheRoom == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" if measuring adds a dynamic cache of %d", p.CacheRoom)
+	return fmt.Sprintf(" for a batch of the largest size or a dynamic cache of %d that measuring adds", p.CacheRoom)
 }
 
 // bounds says how far Refine may go. Its peak is what the plan prints.
@@ -135,8 +135,10 @@ func (p *Plan) stagesIO(s *Sizes, r Request, why string) {
 		add("cache", 1, fmt.Sprintf("%s: %d rows", s.Cache, s.CachedRows))
 	case p.Load && r.Cached:
 		leave("cache", "as asked for")
-	case p.Match:
-		leave("cache", "none was asked for; measuring adds one if load is what the others wait for and it pays")
+	case p.CacheRoom > 0:
+		leave("cache", fmt.Sprintf("none was asked for; measuring adds a dynamic one of %d rows if load is what the others wait for and it pays", p.CacheRoom))
+	case p.Load:
+		leave("cache", "none was asked for")
 	}
 	if !p.Load {
 		leave("match", why)
@@ -168,9 +170,8 @@ func (p *Plan) slab(s *Sizes, r Request, inputs, bound int64) {
 	}
 	p.SlabLimit = max(p.SlabLimit, p.SlabRows)
 	if p.Match && !r.Cached {
-		// A quarter of the slab, or what one batch of the largest size may take: where
-		// it does, the cache makes room.
-		p.CacheRoom = min(max(p.SlabLimit-p.SlabRows, p.SlabRows/4), s.Nodes-p.SlabRows)
+		// Where a batch of the largest size needs the slab's limit, the cache makes room.
+		p.CacheRoom = min(p.SlabRows/4, s.Nodes-p.SlabRows)
 		p.SlabLimit = max(p.SlabLimit, p.SlabRows+p.CacheRoom)
 	}
 }

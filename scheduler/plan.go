@@ -102,6 +102,7 @@ type Plan struct {
 	CacheRows  int64    `json:"cache_rows"`       // of a dynamic cache
 	CacheRoom  int64    `json:"cache_room"`       // the same, if measuring adds one
 	Copied     bool     `json:"copied"`           // a batch's rows are copied together before the first layer reads them
+	CopyRows   int64    `json:"copy_rows"`        // the most that are, now or once that was measured
 	Raised     string   `json:"raised,omitempty"` // what was asked for and does not do, and what is done in its place
 	Kernels    string   `json:"kernels"`
 	Batches    int      `json:"batches_per_epoch"`
@@ -178,6 +179,7 @@ func Build(s Sizes, r Request) *Plan {
 	if p.EvalChunk == 0 {
 		p.EvalChunk = int(min(max(chunkBytes/(4*3*widest), minChunk), maxChunk))
 	}
+	p.memory(s, r, whole)
 	if p.Together {
 		whySamplers += "; all threads on one batch"
 	}
@@ -193,7 +195,6 @@ func Build(s Sizes, r Request) *Plan {
 		Stage{"compute", p.Trainers, fmt.Sprintf("%s kernels on %d threads; %s%s", s.Kernels, p.Threads, whyTrainers, p.whyGather(r))},
 		Stage{"parameters", 1, fmt.Sprintf("%d parameters, %s", s.Parameters, s.Optimizer)},
 		Stage{"progress", 1, "events"})
-	p.memory(s, r, whole)
 	return p
 }
 
@@ -296,7 +297,7 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 			inputs = min(bound, margin(s.Inputs))
 		}
 		p.slab(&s, r, inputs, bound)
-		add(fmt.Sprintf("slab: %d rows for %d batches ahead%s, up to %d%s", p.SlabRows, p.MaxAhead, cachedToo(s.CachedRows), p.SlabLimit, p.cacheToo()), p.SlabLimit*(s.RowBytes+16)+4*s.Nodes, false)
+		add(fmt.Sprintf("slab: %d rows for %d batches ahead%s, up to %d%s", p.SlabRows, p.MaxAhead, cachedToo(s.CachedRows), p.SlabLimit, p.cacheToo()), p.SlabLimit*(s.RowBytes+16)+8*max(p.CacheRows, p.CacheRoom)+4*s.Nodes, false)
 		add(fmt.Sprintf("slots and reads of up to %d batches", p.MaxAhead), times(20*bound, int64(p.MaxAhead+1)), false)
 	}
 	if p.Reorder > 1 {
@@ -313,15 +314,12 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 		})
 	}
 	if p.gathers && p.mayCopy(r) {
-		inputs := min(src[s.Layers-1], mostNodes)
-		if s.Inputs > 0 {
-			inputs = min(inputs, margin(s.Inputs))
-		}
+		p.CopyRows = src[s.Layers-1]
 		what := "a batch's rows, copied together"
 		if !p.Copied {
 			what += ", should that measure faster"
 		}
-		add(what, times(times(s.RowBytes, inputs), int64(p.Trainers)), false)
+		add(what, times(times(s.RowBytes, p.CopyRows), int64(p.Trainers)), false)
 	}
 	add(fmt.Sprintf("activations of %d trainers", p.Trainers), times(activations, int64(p.Trainers)), false)
 	widest := int64(max(s.InDim, s.Hidden, s.OutDim, 1))

@@ -15,6 +15,7 @@ type Tuner struct {
 	plan    *Plan
 	request Request
 	now     Tuning
+	changes int
 	tried   [trials]bool
 	trial   *trial // under way; nil: none
 }
@@ -42,6 +43,8 @@ type trial struct {
 }
 
 const (
+	// maxChanges is after how many changes nothing new is begun.
+	maxChanges = 12
 	// A trial pays if it saves at least payShare of the time: what is measured is
 	// a dozen batches, which differ.
 	payShare = 0.03
@@ -53,9 +56,10 @@ const (
 // returned last, with a reason for each change. Without a reason there is nothing
 // left to gain, and Next need not be called any more.
 func (t *Tuner) Next(m Measured) (next Tuning, why []string) {
-	if m.Batches < 1 || m.Wall <= 0 {
+	if m.Batches < 1 || m.Wall <= 0 || t.trial == nil && t.changes >= maxChanges {
 		return t.now, nil
 	}
+	t.changes++
 	if x := t.trial; x != nil {
 		pays := x.pays
 		if x.over {

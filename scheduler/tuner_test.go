@@ -105,3 +105,27 @@ func TestTunerLeaves(t *testing.T) {
 		}
 	}
 }
+
+// After many changes nothing new is tried, and what is being tried is measured to its
+// end all the same.
+func TestTunerEnds(t *testing.T) {
+	busy := Measured{Batches: 10, Wall: time.Second, Sample: 950 * time.Millisecond, Compute: 990 * time.Millisecond}
+	r := Request{Threads: 8, Samplers: 2, Credits: 4}
+	p := Build(sizes(), r)
+	tuner := p.NewTuner(r)
+	tuner.changes = maxChanges - 1
+	if next, why := tuner.Next(busy); !next.Copied {
+		t.Fatalf("%+v: %q", next, why)
+	}
+	better := busy
+	better.Compute /= 2
+	for _, x := range []struct {
+		m      Measured
+		copied bool
+		says   string
+	}{{better, false, "once more"}, {busy, true, "stays"}, {better, true, ""}} {
+		if next, why := tuner.Next(x.m); next.Copied != x.copied || !strings.Contains(strings.Join(why, "; "), x.says) || (x.says == "") != (why == nil) {
+			t.Errorf("%+v: %q, want %q", next, why, x.says)
+		}
+	}
+}

@@ -39,10 +39,14 @@ type reply struct {
 // asker is the name of the actor that takes the answers to a node's asks.
 const asker = "asks"
 
+// pidAddress is what PIDs call a node: its name, as the node that another one's socket
+// belongs to may change. The prefix keeps it apart from the library's own names.
+func pidAddress(node string) string { return "node/" + node }
+
 // startActors starts the node's actors, once its address is known.
 func (p *Plane) startActors() error {
 	p.system = actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }))
-	p.system.ProcessRegistry.Address = p.Address()
+	p.system.ProcessRegistry.Address = pidAddress(p.o.Node)
 	p.system.ProcessRegistry.RegisterAddressResolver(func(*actor.PID) (actor.Process, bool) { return link{p}, true })
 	p.provider = new(provider)
 	none := remote.Configure("", 0)
@@ -74,13 +78,14 @@ func (p *Plane) spawn(kind string) {
 	if err != nil {
 		panic(fmt.Sprintf("control: kind %s: %v", kind, err)) // its name is the asks' own
 	}
-	p.actors = append(p.actors, pid)
+	p.actors[kind] = pid
 }
 
 // stopActors ends what startActors and spawn began.
 func (p *Plane) stopActors() {
 	_ = p.provider.Shutdown(true) // it cannot fail
-	for _, pid := range append(p.actors, p.asker) {
+	p.actors[asker] = p.asker
+	for _, pid := range p.actors {
 		_ = p.system.Root.StopFuture(pid).Wait() // its error is a time-out; they are idle
 	}
 	p.system.Shutdown()
@@ -96,16 +101,17 @@ func (v *provider) Shutdown(bool) error {
 	return nil
 }
 
-// update sets the members. One that comes anew is another member.
-func (v *provider) update(peers map[string]Peer) {
+// update sets the members, by what they are called: one that comes anew is to be
+// called something new.
+func (v *provider) update(peers map[string]string) {
 	var all cluster.Members
-	for node, at := range peers {
-		host, port, err := net.SplitHostPort(at.Address)
+	for id, address := range peers {
+		host, port, err := net.SplitHostPort(address)
 		if err != nil {
 			continue // it cannot be reached
 		}
 		n, _ := strconv.ParseInt(port, 10, 32) // 0 cannot be reached either
-		all = append(all, &cluster.Member{Id: fmt.Sprintf("%s@%d", node, at.Epoch), Host: host, Port: int32(n)})
+		all = append(all, &cluster.Member{Id: id, Host: host, Port: int32(n)})
 	}
 	v.cluster.MemberList.UpdateClusterTopology(all)
 }
@@ -119,8 +125,8 @@ func (l lookup) Get(id *cluster.ClusterIdentity) *actor.PID {
 	}
 	l.p.mu.Lock()
 	defer l.p.mu.Unlock()
-	if pr := l.p.peers[id.Identity]; pr != nil {
-		return actor.NewPID(pr.Address, id.Kind)
+	if l.p.peers[id.Identity] != nil {
+		return actor.NewPID(pidAddress(id.Identity), id.Kind)
 	}
 	return nil
 }

@@ -1,8 +1,12 @@
 package control
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/cluster"
@@ -19,26 +23,38 @@ func TestClusterFindsActors(t *testing.T) {
 		slices.Sort(all)
 		return all
 	}
-	expect := func(members []string, there bool, at Peer) {
+	expect := func(members []string, there bool) {
 		t.Helper()
 		if got := ids(); !slices.Equal(got, members) {
 			t.Errorf("the members are %v, want %v", got, members)
 		}
 		pid := p[0].cluster.Get("b", "echo")
-		if (pid != nil) != there || there && !pid.Equal(actor.NewPID(at.Address, "echo")) {
+		if (pid != nil) != there || there && !pid.Equal(actor.NewPID(pidAddress("b"), "echo")) {
 			t.Errorf("b's echo is %v", pid)
 		}
 	}
-	expect([]string{"a@1", "b@2"}, true, Peer{p[1].Address(), 2})
+	expect([]string{"a", "b#1"}, true)
 	if pid := p[0].cluster.Get("a", "echo"); !pid.Equal(p[0].system.NewLocalPID("echo")) {
 		t.Errorf("a's own echo is %v", pid)
 	}
 	self := Peer{p[0].Address(), 1}
 	p[0].SetPeers(map[string]Peer{"a": self})
-	expect([]string{"a@1"}, false, Peer{})
-	anew := Peer{"127.0.0.1:9", 3}
-	p[0].SetPeers(map[string]Peer{"a": self, "b": anew})
-	expect([]string{"a@1", "b@3"}, true, anew)
+	expect([]string{"a"}, false)
+	for i, anew := range []Peer{{p[1].Address(), 2}, {"127.0.0.1:9", 3}} { // the same self again, and another
+		p[0].SetPeers(map[string]Peer{"a": self, "b": anew})
+		expect([]string{"a", fmt.Sprintf("b#%d", i+2)}, true)
+	}
+}
+
+// A node that has taken the address of another is not mistaken for it.
+func TestAnotherAtTheAddress(t *testing.T) {
+	p := planes(t, nil, "a", "b")
+	p[0].SetPeers(map[string]Peer{"a": {p[0].Address(), 1}, "b": {p[0].Address(), 2}})
+	ctx, cancel := context.WithTimeout(within(t), 200*time.Millisecond)
+	defer cancel()
+	if b, err := p[0].Ask(ctx, "b", "echo", []byte("x")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("b's echo, said to be at a's own address, answered %q, %v", b, err)
+	}
 }
 
 // What comes to an actor but requests, and what leaves for another node but requests

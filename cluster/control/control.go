@@ -95,7 +95,8 @@ type Plane struct {
 	closed   bool
 	peers    map[string]*peer
 	handlers map[string]Handler
-	actors   []*actor.PID // one for each of the handlers
+	actors   map[string]*actor.PID // by kind
+	joined   int                   // members that ever were
 	visitors map[string]Handler
 	asks     map[uint64]*ask
 	last     uint64
@@ -120,7 +121,7 @@ func Listen(o Options) (*Plane, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	p := &Plane{
-		o: o, peers: map[string]*peer{}, handlers: map[string]Handler{}, visitors: map[string]Handler{}, asks: map[uint64]*ask{},
+		o: o, peers: map[string]*peer{}, handlers: map[string]Handler{}, visitors: map[string]Handler{}, asks: map[uint64]*ask{}, actors: map[string]*actor.PID{},
 		last: rand.Uint64() >> 1, // an answer to an older self finds nobody
 	}
 	plane, err := dataplane.Listen(dataplane.Options{
@@ -164,7 +165,7 @@ func (p *Plane) Address() string { return p.plane.Address() }
 func (p *Plane) Handle(kind string, h Handler) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.handlers[kind] == nil && !p.closed {
+	if p.actors[kind] == nil && !p.closed {
 		p.spawn(kind)
 	}
 	p.handlers[kind] = h
@@ -191,12 +192,19 @@ func (p *Plane) SetPeers(peers map[string]Peer) {
 			p.drop(node, fmt.Errorf("%w: node %s left", ErrPeerGone, node))
 		}
 	}
+	members := map[string]string{}
 	for node, at := range peers {
-		if p.peers[node] == nil && node != p.o.Node {
-			p.peers[node] = newPeer(p.ctx, node, at)
+		if node == p.o.Node {
+			members[node] = at.Address
+			continue
 		}
+		if p.peers[node] == nil {
+			p.joined++
+			p.peers[node] = newPeer(p.ctx, node, at, p.joined)
+		}
+		members[p.peers[node].member] = at.Address
 	}
-	p.provider.update(peers)
+	p.provider.update(members)
 	p.plane.SetPeers(addresses)
 }
 

@@ -58,6 +58,7 @@ func unmarshal(raw []byte) (*envelope, error) {
 type peer struct {
 	Peer
 	node   string
+	member string          // what Proto.Actor's cluster calls it
 	ctx    context.Context // ends when it is gone
 	cancel context.CancelFunc
 	// One for each message on its way: requests, and answers, which must not wait
@@ -71,8 +72,8 @@ type peer struct {
 	busy  int             // requests being handled, or whose answer waits for a slot
 }
 
-func newPeer(ctx context.Context, node string, at Peer) *peer {
-	pr := &peer{Peer: at, node: node, slots: make(chan struct{}, outstanding), answers: make(chan struct{}, outstanding), taken: map[uint64]bool{}}
+func newPeer(ctx context.Context, node string, at Peer, joined int) *peer {
+	pr := &peer{Peer: at, node: node, member: fmt.Sprintf("%s#%d", node, joined), slots: make(chan struct{}, outstanding), answers: make(chan struct{}, outstanding), taken: map[uint64]bool{}}
 	pr.ctx, pr.cancel = context.WithCancel(ctx)
 	return pr
 }
@@ -93,7 +94,6 @@ func (p *Plane) Ask(ctx context.Context, node, kind string, body []byte) ([]byte
 	if len(body) > MaxBody {
 		return nil, fmt.Errorf("%w: %s of %d bytes; at most %d: send a ticket", ErrLimit, kind, len(body), MaxBody)
 	}
-	pid := p.cluster.Get(node, kind)
 	a := &ask{node: node, reply: make(chan result, 1)}
 	p.mu.Lock()
 	pr := p.peers[node]
@@ -107,10 +107,12 @@ func (p *Plane) Ask(ctx context.Context, node, kind string, body []byte) ([]byte
 	switch {
 	case closed:
 		return nil, ErrClosed
-	case pr == nil || pid == nil:
+	case pr == nil:
 		return nil, fmt.Errorf("%w: node %s is not a member", ErrPeerGone, node)
 	}
-	p.system.Root.RequestWithCustomSender(pid, &request{ask: id, body: body, ctx: ctx, peer: pr}, p.asker)
+	if pid := p.cluster.Get(node, kind); pid != nil { // else it has gone, and its ask has failed
+		p.system.Root.RequestWithCustomSender(pid, &request{ask: id, body: body, ctx: ctx, peer: pr}, p.asker)
+	}
 	select {
 	case r := <-a.reply:
 		return r.body, r.err
@@ -233,7 +235,7 @@ func (p *Plane) receive(from string, raw []byte) error {
 		return nil
 	}
 	pr.busy++
-	sender, r := actor.NewPID(pr.Address, asker), &request{ask: m.Ask, body: m.Body, ctx: pr.ctx, peer: pr}
+	sender, r := actor.NewPID(pidAddress(from), asker), &request{ask: m.Ask, body: m.Body, ctx: pr.ctx, peer: pr}
 	if p.handlers[m.Kind] == nil {
 		p.tasks.Go(func() { p.handle(m.Kind, nil, sender, r) })
 		return nil

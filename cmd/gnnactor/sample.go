@@ -87,6 +87,7 @@ batches_per_second, sampled_edges_per_second, mean_edges and mean_input_nodes; w
 			if err != nil {
 				return err
 			}
+			cfg.Gather = "" // nothing is computed
 			// From wherever they came: flags, the environment, a file.
 			rows := cfg.Features != "" || cfg.Match != "" || cfg.Reorder > 1 || cfg.Cache != ""
 			if stats {

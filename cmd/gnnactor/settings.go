@@ -90,7 +90,7 @@ var settings = []setting{
 	{"seed", trainingGroup, "what every random draw derives from"},
 	{"eval-every", trainingGroup, "epochs between evaluations; 0: only at the end"},
 
-	{"threads", executionGroup, "workers of the compute pool; 0: one per CPU, and fewer for compute if that measures faster"},
+	{"threads", executionGroup, "workers of the compute pool; 0: one per CPU (training on one machine may compute with fewer, if that measures faster)"},
 	{"samplers", executionGroup, "sampler actors; 0: the plan chooses"},
 	{"trainers", executionGroup, "compute actors, at most --micro-batches; 0: 1 (--sync ssp:N: at most N+1)"},
 	{"credits", executionGroup, "batches that a sampler may have out; 0: the plan chooses"},
@@ -98,8 +98,8 @@ var settings = []setting{
 	{"loaders", executionGroup, "reads of features that may be under way; 0: the plan chooses"},
 	{"features", executionGroup, "`WHERE` training reads feature rows: ram, mmap, disk, or throttled:200MB/s,1ms[,disk] (default: where they lie)"},
 	{"match", executionGroup, "`on` or off: do not read rows again that the batches before hold (default: the plan chooses)"},
-	{"cache", executionGroup, "`WHAT` rows to keep in memory: gns:1%, degree:5%, hot:64MiB, dynamic:256MiB, none (default: none, or a dynamic one if it measures to pay)"},
-	{"gather", executionGroup, "`HOW` compute gets at a batch's rows: fused (where they lie) or copied together first (default: what measures faster)"},
+	{"cache", executionGroup, "`WHAT` rows to keep in memory: gns:1%, degree:5%, hot:64MiB, dynamic:256MiB, none (default: none; training adds a dynamic one if that measures to pay)"},
+	{"gather", executionGroup, "`HOW` compute gets at a batch's rows: fused (where they lie) or copied together first (default: fused; training on one machine copies if that measures faster)"},
 	{"trace", executionGroup, "`FILE` to write what every stage did when, for Perfetto or chrome://tracing"},
 	{"local-codec", executionGroup, "none, or msgpack to send local messages through their bytes"},
 

@@ -2,9 +2,13 @@ package features
 
 import "github.com/gnnactor/gnnactor/graph"
 
-// Gatherer copies rows that lie in memory, or in a mapped file, together. Its zero
-// value is ready; it keeps its memory from one Gather to the next.
+// Gatherer copies rows that lie in memory, or in a mapped file, together. It keeps its
+// memory from one Gather to the next.
 type Gatherer struct {
+	// Limit is how many rows there are at the most; room is made for no more. 0: any
+	// number.
+	Limit int
+
 	table graph.Features
 	rows  int    // that table has memory for
 	of    Layout // of them
@@ -20,6 +24,10 @@ func (g *Gatherer) Gather(f *graph.Features, ids []uint32, each func(n int, do f
 	l := LayoutOf(f)
 	if g.rows < len(ids) || g.of.fits(f) != nil {
 		g.rows = len(ids) + len(ids)/4
+		if g.Limit > 0 {
+			g.rows = max(min(g.rows, g.Limit), len(ids))
+		}
+		g.table.Data = nil // not beside the new one
 		g.table = *l.NewTable(g.rows)
 		g.of = l
 	}

@@ -12,7 +12,7 @@ import (
 // for batches that grow and shrink.
 func TestGather(t *testing.T) {
 	const n = 300
-	var g Gatherer
+	g := Gatherer{Limit: 2600}
 	each := func(chunks int, do func(worker, chunk int)) {
 		var wg sync.WaitGroup
 		for c := range chunks {
@@ -30,8 +30,8 @@ func TestGather(t *testing.T) {
 						ids[i] = uint32(i*i*7) % n
 					}
 					out := g.Gather(f, ids, each)
-					if out.Rows != rows || out.Cols != cols {
-						t.Fatalf("%d rows of %d columns, want %d of %d", out.Rows, out.Cols, rows, cols)
+					if out.Rows != rows || out.Cols != cols || len(out.Data) > g.Limit*out.Stride {
+						t.Fatalf("%d rows of %d columns in %d bytes, want %d of %d in at most %d", out.Rows, out.Cols, len(out.Data), rows, cols, g.Limit*out.Stride)
 					}
 					got, want := make([]float32, cols), make([]float32, cols)
 					for i, u := range ids {

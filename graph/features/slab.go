@@ -150,7 +150,7 @@ func (s *Slab) Table() *graph.Features { return s.table }
 func (s *Slab) Bytes() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return int64(s.limit)*int64(s.layout.RowBytes()+slotBytes+4) + int64(len(s.place))*4
+	return int64(s.limit)*int64(s.layout.RowBytes()+slotBytes+4) + int64(len(s.place))*4 + int64(s.cache.capacity)*8
 }
 
 const slotBytes = int(unsafe.Sizeof(slot{}))

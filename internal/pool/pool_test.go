@@ -35,7 +35,6 @@ func TestForCallsEachChunkOnce(t *testing.T) {
 	}
 }
 
-// Loops may be started from many goroutines, and from within chunks.
 // ForOn keeps to its number of goroutines, and calls every chunk all the same.
 func TestForOn(t *testing.T) {
 	p := New(4)
@@ -60,6 +59,7 @@ func TestForOn(t *testing.T) {
 	}
 }
 
+// Loops may be started from many goroutines, and from within chunks.
 func TestForNests(t *testing.T) {
 	p := New(3)
 	defer p.Close()
