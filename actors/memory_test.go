@@ -40,6 +40,12 @@ type reader struct {
 	table, slab *graph.Features
 	hook        func(*sampling.Batch)
 	row         [featureCols]float32
+	tuned       []messages.Tune // what Tune was told
+}
+
+// Tune implements Tuned.
+func (r *reader) Tune(threads int, copied bool) {
+	r.tuned = append(r.tuned, messages.Tune{Threads: threads, Copied: copied})
 }
 
 func (r *reader) Gradient(grad, params []float32, b *sampling.Batch, slots []uint32, key rng.Key) (messages.Stats, error) {
@@ -74,6 +80,7 @@ type memoryJob struct {
 	store                                       features.Store
 	generations                                 *Generations
 	hook                                        func(*features.Slab, *sampling.Batch)
+	readers                                     func([]*reader) // sees them at the end
 }
 
 // run trains to the end, or to the error, and returns the parameters and what
@@ -131,8 +138,10 @@ func (j memoryJob) run(t *testing.T, ctx context.Context) ([]float32, features.S
 		}
 		c.Samplers = append(c.Samplers, s)
 	}
+	var readers []*reader
 	for range j.trainers {
 		r := &reader{table: table}
+		readers = append(readers, r)
 		if slab != nil {
 			r.slab = slab.Table()
 		}
@@ -167,6 +176,9 @@ func (j memoryJob) run(t *testing.T, ctx context.Context) ([]float32, features.S
 		}
 	}
 	pl.Stop()
+	if j.readers != nil {
+		j.readers(readers)
+	}
 	var stats features.SlabStats
 	if slab != nil {
 		stats = slab.Stats()
@@ -216,6 +228,38 @@ func TestSlabDoesNotChangeBits(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Tuning gives the slab a cache while the run goes on, and takes it away; every
+// trainer is told how it is to work, the newest word at the last.
+func TestTuneReachesItsStages(t *testing.T) {
+	j := plainMemoryJob()
+	j.keep, j.micro, j.trainers, j.credits = 0, 2, 2, 8
+	word := messages.Tune{Samplers: j.samplers, Credits: j.credits, Ahead: j.ahead, Loaders: j.loaders, Threads: 1, Copied: true}
+	cached := func(rows int) int64 {
+		tune := word
+		tune.Cache = rows
+		j.tunes = []messages.Tune{tune}
+		j.readers = func(all []*reader) {
+			for i, r := range all {
+				n := len(r.tuned)
+				if n == 0 || r.tuned[n-1] != (messages.Tune{Threads: 1, Copied: true}) {
+					t.Errorf("trainer %d was told %+v", i, r.tuned)
+				}
+			}
+		}
+		_, stats, err := j.run(t, t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stats.Cached
+	}
+	if n := cached(0); n != 0 {
+		t.Errorf("%d rows were found in a cache of none", n)
+	}
+	if cached(nodes) == 0 {
+		t.Error("no row was found in a cache of all")
 	}
 }
 

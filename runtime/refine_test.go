@@ -14,6 +14,7 @@ import (
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/internal/clock"
+	"github.com/gnnactor/gnnactor/sampling"
 )
 
 // gated is a store that finishes a read a second after it may, by a clock that
@@ -160,5 +161,78 @@ func TestRefineUnderASlowStore(t *testing.T) {
 	}
 	if fast, _ := train(false); !slices.Equal(fast, slow) {
 		t.Error("the parameters depend on how slow the store is")
+	}
+}
+
+// A cache that measuring adds stays if batches find rows in it, by what the slab
+// counts.
+func TestRefinerCountsHits(t *testing.T) {
+	for _, found := range []int64{0, 50} { // of 100 rows a batch
+		c := config()
+		c.Features, c.Threads, c.BatchSize, c.Fanouts, c.Loaders = "throttled:90MB/s", 2, 4, []int{3, 2}, 1
+		r := started(t, c)
+		if r.plan.CacheRoom == 0 {
+			t.Fatal("there is no room for a cache")
+		}
+		now := time.Unix(1, 0)
+		rec := clock.At(func() time.Time { return now })
+		span := rec.Begin(clock.Load) // all the time
+		f := r.newRefiner()
+		var cache []int
+		rows := RowStats{}
+		for range 10 * (refineSkip + refineEvery) {
+			now = now.Add(time.Second)
+			rows.Asked += 100
+			if n := len(cache); n > 0 && cache[n-1] > 0 {
+				rows.Cached += found
+			}
+			if change, why := f.applied(rec, func() RowStats { return rows }); change != nil {
+				cache = append(cache, change.Cache)
+			} else if why != "" {
+				t.Errorf("a reason for no change: %s", why)
+			}
+		}
+		span.End("")
+		room := int(r.plan.CacheRoom)
+		want := []int{room, 0}
+		if found > 0 {
+			want = []int{room, room}
+		}
+		if !slices.Equal(cache, want) {
+			t.Errorf("%d of 100 rows found: caches of %v, want %v", found, cache, want)
+		}
+	}
+}
+
+// A worker that is told to copies rows together, and reads them there.
+func TestWorkerCopies(t *testing.T) {
+	r := started(t, config())
+	order := sampling.Order(r.data.ds.Train, 1, 0)
+	b := &sampling.Batch{ID: sampling.ID{Phase: "train", Of: 1}}
+	if err := r.newSampler().Sample(b, b.ID.Key(1), sampling.Cut(order, 50, 1, 0, 0)); err != nil {
+		t.Fatal(err)
+	}
+	w := &worker{engine: r.model.NewEngine(r.newExec()), ds: r.data.ds, limit: r.plan.CopyRows}
+	gradient := func() []float32 {
+		grad := make([]float32, len(r.params))
+		if _, err := w.Gradient(grad, r.params, b, nil, b.ID.Key(1)); err != nil {
+			t.Fatal(err)
+		}
+		return grad
+	}
+	want := gradient()
+	w.Tune(1, true)
+	if got := gradient(); !slices.Equal(got, want) {
+		t.Error("other bits")
+	}
+	if w.copies.Rows() != len(b.Inputs()) {
+		t.Errorf("%d rows were copied for a batch of %d", w.copies.Rows(), len(b.Inputs()))
+	}
+	if n := int64(len(b.Inputs())); n > r.plan.CopyRows {
+		t.Errorf("a batch has %d rows, and at most %d are planned", n, r.plan.CopyRows)
+	}
+	w.Tune(0, false)
+	if w.copies != nil {
+		t.Error("the copies were kept")
 	}
 }

@@ -10,7 +10,7 @@ import (
 func TestTunerTries(t *testing.T) {
 	const ms = time.Millisecond
 	disk := sizes()
-	disk.Source, disk.RowBytes, disk.Inputs, disk.NewRows = "disk", 512, 10_000, 2_000
+	disk.Source, disk.RowBytes, disk.BatchSize, disk.Inputs, disk.NewRows = "disk", 512, 64, 60_000, 2_000
 	// Measured at rest: compute is busy, and sampling takes a core of eight.
 	busy := Measured{Batches: 10, Wall: 1000 * ms, Sample: 950 * ms, Compute: 990 * ms}
 	loading := Measured{Batches: 10, Wall: 1000 * ms, Sample: 400 * ms, Load: 1000 * ms, Compute: 500 * ms, Rows: 1000}
@@ -46,6 +46,9 @@ func TestTunerTries(t *testing.T) {
 		"a cache does not":     {disk, all, loading, caches, with(loading, func(m *Measured) { m.Hits = 10 }), Measured{}, false, "it holds 1.0 % of the rows"},
 	} {
 		p := Build(c.sizes, c.request)
+		if p.SlabLimit < p.SlabRows+p.CacheRoom || p.CacheRoom > p.SlabRows/4 {
+			t.Errorf("%s: room for a cache of %d rows in a slab of %d up to %d", name, p.CacheRoom, p.SlabRows, p.SlabLimit)
+		}
 		tuner := p.NewTuner(c.request)
 		next, why := tuner.Next(c.rest)
 		if !c.tried(next) || len(why) != 1 || !strings.Contains(why[0], "trying ") {

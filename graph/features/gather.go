@@ -14,6 +14,9 @@ type Gatherer struct {
 	of    Layout // of them
 }
 
+// Rows returns how many rows were copied last.
+func (g *Gatherer) Rows() int { return g.table.Rows }
+
 // gatherChunk is how many rows one call of For's copies.
 const gatherChunk = 1 << 10
 

@@ -42,14 +42,17 @@ func TestForOn(t *testing.T) {
 	for n := range 7 {
 		var calls atomic.Int32
 		var workers [4]atomic.Int32
-		for range 200 {
-			p.ForOn(n, 16, func(worker, _ int) {
+		const loops, chunks = 300, 32
+		for range loops {
+			p.ForOn(n, chunks, func(worker, _ int) {
 				calls.Add(1)
-				workers[worker].Add(1)
+				for range 200 { // long enough for others to come
+					workers[worker].Add(1)
+				}
 			})
 		}
-		if calls.Load() != 200*16 {
-			t.Errorf("%d goroutines: %d calls of %d", n, calls.Load(), 200*16)
+		if calls.Load() != loops*chunks {
+			t.Errorf("%d goroutines: %d calls of %d", n, calls.Load(), loops*chunks)
 		}
 		for w := max(n, 1); w < len(workers); w++ {
 			if workers[w].Load() > 0 {
