@@ -42,7 +42,7 @@ there (shared with the batches before, pinned or cached), and loaded. With
 node that has the parameters, and each line of --steps has that of its step.
 
 The result is the same, bit for bit, for any --threads, --samplers, --trainers and
---credits, wherever --features lie, for any --match and --cache, and for a run that
+--credits, wherever --features lie, for any --match, --cache and --gather, and for a run that
 was interrupted and resumed, unless --sync is ssp. --reorder changes the order of the batches, and so the
 result, which is then the same for that --reorder.`,
 		Example: `  gnnactor train
