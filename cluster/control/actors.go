@@ -49,10 +49,8 @@ func (p *Plane) startActors() error {
 	p.system.ProcessRegistry.Address = pidAddress(p.o.Node)
 	p.system.ProcessRegistry.RegisterAddressResolver(func(*actor.PID) (actor.Process, bool) { return link{p}, true })
 	p.provider = new(provider)
-	none := remote.Configure("", 0)
-	p.cluster = cluster.New(p.system, cluster.Configure(p.o.Cluster, p.provider, lookup{p}, none))
+	p.cluster = cluster.New(p.system, cluster.Configure(p.o.Cluster, p.provider, lookup{p}, remote.Configure("", 0)))
 	// In place of StartMember, which listens, gossips, and sleeps a second.
-	p.cluster.Remote = remote.NewRemote(p.system, none)
 	p.cluster.IdentityLookup = p.cluster.Config.IdentityLookup
 	if err := p.provider.StartMember(p.cluster); err != nil {
 		return err
@@ -113,6 +111,9 @@ func (v *provider) update(peers map[string]string) {
 		n, _ := strconv.ParseInt(port, 10, 32) // 0 cannot be reached either
 		all = append(all, &cluster.Member{Id: id, Host: host, Port: int32(n)})
 	}
+	// A remote that is never started, for its list of those who left: one that stayed
+	// would grow for as long as members come and go.
+	v.cluster.Remote = remote.NewRemote(v.cluster.ActorSystem, v.cluster.Config.RemoteConfig)
 	v.cluster.MemberList.UpdateClusterTopology(all)
 }
 

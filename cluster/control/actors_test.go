@@ -43,6 +43,9 @@ func TestClusterFindsActors(t *testing.T) {
 	for i, anew := range []Peer{{p[1].Address(), 2}, {"127.0.0.1:9", 3}} { // the same self again, and another
 		p[0].SetPeers(map[string]Peer{"a": self, "b": anew})
 		expect([]string{"a", fmt.Sprintf("b#%d", i+2)}, true)
+		if n := p[0].cluster.Remote.BlockList().Len(); n > 1 {
+			t.Errorf("%d members that left are remembered", n)
+		}
 	}
 }
 
