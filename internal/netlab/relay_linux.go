@@ -151,7 +151,9 @@ func (h *Host) divert(ctx context.Context) error {
 	case h.delay == 0 && h.relay == nil:
 		return nil
 	case h.delay == 0:
-		err := tool(ctx, fmt.Sprintf("link set %s master sw\nlink del %s\n", h.port(), mini), "ip", "-n", hub, "-batch", "-")
+		// The devices, too: closing their files would not take them away at once if
+		// another goroutine is just starting a process, which has the files until it runs.
+		err := tool(ctx, fmt.Sprintf("link set %s master sw\nlink del %s\nlink del %s\nlink del %s\n", h.port(), mini, near, far), "ip", "-n", hub, "-batch", "-")
 		if err == nil {
 			h.relay.close()
 			h.relay = nil
