@@ -2,35 +2,36 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"strconv"
+	"strings"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/cluster"
 	"github.com/asynkron/protoactor-go/remote"
 )
 
-// Who answers messages of a kind is an actor of that kind of Proto.Actor's cluster, of
-// which every node has one: its identity is the node's name. The cluster's members
-// are the plane's (provider), it finds an actor where its node is (lookup), and what
-// actors say to each other travels as the plane's messages (link). Why these three
-// are not that library's own is in docs/decisions.md.
+// The cluster of Proto.Actor is told who the members are (provider) and where actors
+// are (lookup), and what they say to actors on other nodes travels as the plane's
+// messages (link). Why these three are not that library's own is in
+// docs/decisions.md.
 
-// request asks an actor of a kind, which answers its sender with a reply. Between two
-// nodes it is an envelope.
+// request asks an actor, which answers its sender with a reply. Between two nodes it
+// is an envelope.
 type request struct {
 	ask  uint64 // the asker's number
 	body []byte
 	ctx  context.Context // on the asker's node how long that waits, on the other until the asker's goes
-	peer *peer           // the other node
+	peer *peer           // the other node; nil: it is this one
 }
 
 // reply answers a request.
 type reply struct {
 	ask  uint64
-	kind string
+	from string // the actor
 	body []byte
 	err  error
 	peer *peer // on the node that answers: the asker's
@@ -39,47 +40,107 @@ type reply struct {
 // asker is the name of the actor that takes the answers to a node's asks.
 const asker = "asks"
 
-// pidAddress is what PIDs call a node: its name, as the node that another one's socket
-// belongs to may change. The prefix keeps it apart from the library's own names.
-func pidAddress(node string) string { return "node/" + node }
+// actorID is what nodes call the actor of a kind and an identity.
+func actorID(kind, identity string) string { return kind + "/" + identity }
 
-// startActors starts the node's actors, once its address is known.
-func (p *Plane) startActors() error {
+// startActors starts the node's actors.
+func (p *Plane) startActors() {
 	p.system = actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }))
-	p.system.ProcessRegistry.Address = pidAddress(p.o.Node)
+	p.system.ProcessRegistry.Address = p.pidAddress(p.o.Node)
 	p.system.ProcessRegistry.RegisterAddressResolver(func(*actor.PID) (actor.Process, bool) { return link{p}, true })
 	p.provider = new(provider)
 	p.cluster = cluster.New(p.system, cluster.Configure(p.o.Cluster, p.provider, lookup{p}, remote.Configure("", 0)))
 	// In place of StartMember, which listens, gossips, and sleeps a second.
 	p.cluster.IdentityLookup = p.cluster.Config.IdentityLookup
-	if err := p.provider.StartMember(p.cluster); err != nil {
-		return err
-	}
+	p.provider.cluster = p.cluster
 	pid, err := p.system.Root.SpawnNamed(actor.PropsFromFunc(func(c actor.Context) {
 		if r, ok := c.Message().(*reply); ok {
 			p.answered(r)
 		}
 	}), asker)
+	if err != nil {
+		panic(fmt.Sprintf("control: %v", err)) // the system is new
+	}
 	p.asker = pid
-	return err
 }
 
-// spawn starts the actor of a kind on this node.
-func (p *Plane) spawn(kind string) {
+// give gives a request to an actor of this node, which it starts if it is to be here.
+func (p *Plane) give(id string, sender *actor.PID, r *request) {
+	kind, identity, _ := strings.Cut(id, "/")
+	at := p.o.Place(kind, identity)
+	p.mu.Lock()
+	var err error
+	switch {
+	case p.closed:
+		p.mu.Unlock()
+		return
+	case p.handlers[kind] == nil:
+		err = fmt.Errorf("node %s does not know %.64q", p.o.Node, kind)
+	case at != p.o.Node:
+		err = fmt.Errorf("%w: it is on node %q", ErrElsewhere, at)
+	default:
+		if p.actors[id] == nil {
+			p.spawn(id, kind, identity)
+		}
+		// Under the lock, so that the actor has what was sent to it before it ends.
+		p.system.Root.RequestWithCustomSender(p.actors[id], r, sender)
+	}
+	p.mu.Unlock()
+	if err != nil {
+		p.start(func() { p.answer(sender, id, &reply{ask: r.ask, peer: r.peer, err: err}) })
+	}
+}
+
+// spawn starts an actor; the lock is held.
+func (p *Plane) spawn(id, kind, identity string) {
 	k := cluster.NewKind(kind, actor.PropsFromFunc(func(c actor.Context) {
 		if r, ok := c.Message().(*request); ok {
-			p.asked(kind, c.Sender(), r)
+			sender := c.Sender()
+			p.mu.Lock()
+			h := p.handlers[kind]
+			p.mu.Unlock()
+			p.start(func() { p.handle(id, h, sender, r) })
 		}
 	})).Build(p.cluster)
-	identity := cluster.NewClusterIdentity(p.o.Node, kind)
-	pid, err := p.system.Root.SpawnNamed(cluster.WithClusterIdentity(k.Props, identity), kind)
+	p.spawned++ // an actor that ends may have the id still
+	pid, err := p.system.Root.SpawnNamed(cluster.WithClusterIdentity(k.Props, cluster.NewClusterIdentity(identity, kind)), fmt.Sprintf("%s#%d", id, p.spawned))
 	if err != nil {
-		panic(fmt.Sprintf("control: kind %s: %v", kind, err)) // its name is the asks' own
+		panic(fmt.Sprintf("control: actor %s: %v", id, err)) // the name is new
 	}
-	p.actors[kind] = pid
+	p.actors[id] = pid
 }
 
-// stopActors ends what startActors and spawn began.
+// Settle ends the actors of this node that are placed elsewhere by now. What they were
+// asked before is answered.
+func (p *Plane) Settle() {
+	p.mu.Lock()
+	var ids []string
+	for id := range p.actors {
+		ids = append(ids, id)
+	}
+	p.mu.Unlock()
+	for _, id := range ids {
+		kind, identity, _ := strings.Cut(id, "/")
+		if p.o.Place(kind, identity) == p.o.Node {
+			continue
+		}
+		p.mu.Lock()
+		if pid := p.actors[id]; pid != nil && !p.closed {
+			delete(p.actors, id)
+			p.system.Root.Poison(pid)
+		}
+		p.mu.Unlock()
+	}
+}
+
+// Actors returns how many actors run on this node.
+func (p *Plane) Actors() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.actors)
+}
+
+// stopActors ends what runs.
 func (p *Plane) stopActors() {
 	_ = p.provider.Shutdown(true) // it cannot fail
 	p.actors[asker] = p.asker
@@ -117,17 +178,15 @@ func (v *provider) update(peers map[string]string) {
 	v.cluster.MemberList.UpdateClusterTopology(all)
 }
 
-// lookup finds the actor of a kind on the node that its identity names.
+// lookup finds actors where they are placed.
 type lookup struct{ p *Plane }
 
 func (l lookup) Get(id *cluster.ClusterIdentity) *actor.PID {
-	if id.Identity == l.p.o.Node {
-		return l.p.system.NewLocalPID(id.Kind)
-	}
+	node := l.p.o.Place(id.Kind, id.Identity)
 	l.p.mu.Lock()
 	defer l.p.mu.Unlock()
-	if l.p.peers[id.Identity] != nil {
-		return actor.NewPID(pidAddress(id.Identity), id.Kind)
+	if node == l.p.o.Node || l.p.peers[node] != nil {
+		return actor.NewPID(l.p.pidAddress(node), actorID(id.Kind, id.Identity))
 	}
 	return nil
 }
@@ -135,6 +194,11 @@ func (l lookup) Get(id *cluster.ClusterIdentity) *actor.PID {
 func (lookup) RemovePid(*cluster.ClusterIdentity, *actor.PID) {}
 func (lookup) Setup(*cluster.Cluster, []string, bool)         {}
 func (lookup) Shutdown()                                      {}
+
+// nodeOf returns the node that a PID of lookup is on.
+func (p *Plane) nodeOf(pid *actor.PID) string {
+	return strings.TrimPrefix(pid.Address, p.o.Cluster+"/")
+}
 
 // link is the way to actors on other nodes: an actor.Process for all of them.
 type link struct{ p *Plane }
@@ -146,18 +210,17 @@ func (l link) SendUserMessage(pid *actor.PID, message any) {
 	_, m, _ := actor.UnwrapEnvelope(message)
 	switch m := m.(type) {
 	case *request:
-		err := l.p.post(m.ctx, m.peer, &envelope{Type: kindRequest, Ask: m.ask, Kind: pid.Id, Body: m.body})
-		if err != nil {
+		if err := l.p.post(m.ctx, m.peer, pid.Id, asker, &envelope{Type: kindRequest, Ask: m.ask, Body: m.body}); err != nil {
 			l.p.answered(&reply{ask: m.ask, err: err})
 		}
 	case *reply:
-		e := &envelope{Type: kindReply, Ask: m.ask, Kind: m.kind, Body: m.body}
+		e := &envelope{Type: kindReply, Ask: m.ask, Body: m.body, Elsewhere: errors.Is(m.err, ErrElsewhere)}
 		if m.err != nil {
 			text := m.err.Error()
 			e.Body, e.Err = nil, text[:min(len(text), maxError)]
 		}
 		// It fails only when the peer is gone, and then nobody waits for it.
-		_ = l.p.post(m.peer.ctx, m.peer, e)
+		_ = l.p.post(m.peer.ctx, m.peer, pid.Id, m.from, e)
 	}
 }
 

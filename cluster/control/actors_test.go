@@ -29,12 +29,12 @@ func TestClusterFindsActors(t *testing.T) {
 			t.Errorf("the members are %v, want %v", got, members)
 		}
 		pid := p[0].cluster.Get("b", "echo")
-		if (pid != nil) != there || there && !pid.Equal(actor.NewPID(pidAddress("b"), "echo")) {
+		if (pid != nil) != there || there && !pid.Equal(actor.NewPID("test/b", "echo/b")) {
 			t.Errorf("b's echo is %v", pid)
 		}
 	}
 	expect([]string{"a", "b#1"}, true)
-	if pid := p[0].cluster.Get("a", "echo"); !pid.Equal(p[0].system.NewLocalPID("echo")) {
+	if pid := p[0].cluster.Get("a", "echo"); !pid.Equal(actor.NewPID("test/a", "echo/a")) {
 		t.Errorf("a's own echo is %v", pid)
 	}
 	self := Peer{p[0].Address(), 1}
@@ -55,7 +55,7 @@ func TestAnotherAtTheAddress(t *testing.T) {
 	p[0].SetPeers(map[string]Peer{"a": {p[0].Address(), 1}, "b": {p[0].Address(), 2}})
 	ctx, cancel := context.WithTimeout(within(t), 200*time.Millisecond)
 	defer cancel()
-	if b, err := p[0].Ask(ctx, "b", "echo", []byte("x")); !errors.Is(err, context.DeadlineExceeded) {
+	if b, err := p[0].Ask(ctx, "echo", "b", []byte("x")); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("b's echo, said to be at a's own address, answered %q, %v", b, err)
 	}
 }
@@ -69,7 +69,7 @@ func TestActorsHearRequestsAlone(t *testing.T) {
 		p[0].system.Root.Stop(p[0].cluster.Get("b", "echo"))
 	}
 	p[0].system.Root.Send(p[0].asker, &cluster.ClusterInit{})
-	if b, err := p[0].Ask(within(t), "b", "echo", []byte("x")); err != nil || string(b) != "a: x" {
+	if b, err := p[0].Ask(within(t), "echo", "b", []byte("x")); err != nil || string(b) != "a: x" {
 		t.Errorf("%q, %v", b, err)
 	}
 }

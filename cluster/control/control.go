@@ -2,8 +2,11 @@
 // commands and their answers, at most 64 KiB each; what is larger goes over the
 // data plane, named by a ticket.
 //
-// Messages are between actors: Proto.Actor's cluster knows the plane's members, and
-// finds the actor of a kind on a node by the node's name.
+// Messages are between actors of Proto.Actor's cluster. An actor has a kind and an
+// identity; the plane's members are the cluster's, and Place says on which of them
+// an actor is. A node starts it when somebody asks for it, and ends it when it is
+// placed elsewhere. Between nodes messages travel by the protocol of Proto.Actor's
+// remote, in msgpack.
 //
 // Visit is for those who are no nodes, such as an operator's command: they ask
 // one node, which asks the others.
@@ -12,8 +15,8 @@
 // handled once; it carries the epochs of its sender and its receiver, and one
 // from or to an older self of a node is refused. An ask fails at once when its
 // peer goes. The plane has connections and a port of its own, so that bulk does
-// not delay it; they are dataplane's, with its limits: whom a message is from is
-// what the certificate of its connection says.
+// not delay it. Whom a message is from is what the certificate of its connection
+// says.
 package control
 
 import (
@@ -27,9 +30,10 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/cluster"
+	"google.golang.org/grpc"
 
 	"github.com/gnnactor/gnnactor/cluster/certs"
-	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/cluster/transport"
 )
 
 // MaxBody is the largest body of a message, in bytes.
@@ -40,6 +44,8 @@ var (
 	ErrPeerGone = errors.New("control: the peer is gone")
 	ErrClosed   = errors.New("control: closed")
 	ErrLimit    = errors.New("control: over the limit")
+	// ErrElsewhere: the actor is on no node, or not on the one that was asked.
+	ErrElsewhere = errors.New("control: the actor is not there")
 )
 
 // RemoteError is a handler's error, as the asker sees it.
@@ -49,9 +55,9 @@ func (e *RemoteError) Error() string {
 	return fmt.Sprintf("control: node %s, %s: %s", e.Node, e.Kind, e.Text)
 }
 
-// Handler answers messages of a kind, several at a time. ctx ends when the
-// plane closes or the sender goes.
-type Handler func(ctx context.Context, from string, body []byte) ([]byte, error)
+// Handler answers what the actor of an identity is asked, several asks at a time. ctx
+// ends when the plane closes or the asker's node goes.
+type Handler func(ctx context.Context, identity, from string, body []byte) ([]byte, error)
 
 // Options of a Plane.
 type Options struct {
@@ -61,6 +67,9 @@ type Options struct {
 	Host           string // where peers reach it; empty: the listening address's
 	Certs          *certs.Keeper
 	AllowPlaintext bool
+	// Place says which node the actor of a kind and an identity is on; empty: on
+	// none. It may be called at any time. Nil: identities are names of nodes.
+	Place func(kind, identity string) (node string)
 	// Resend is how long a message that failed waits before it is sent again;
 	// 50 ms. It doubles up to 1 s.
 	Resend time.Duration
@@ -76,7 +85,7 @@ type Peer struct {
 // Plane is a node's end of the control plane.
 type Plane struct {
 	o      Options
-	plane  *dataplane.Plane
+	server *transport.Server
 	ctx    context.Context
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
@@ -87,17 +96,18 @@ type Plane struct {
 	asker    *actor.PID
 	ending   sync.Once
 
-	// deliver gives bytes to a node; nil: it has them. Tests put a lossy
+	// deliver gives a message to a node; nil: it has it. Tests put a lossy
 	// network here.
-	deliver func(ctx context.Context, node string, raw []byte) error
+	deliver func(ctx context.Context, pr *peer, m *message) error
 
 	mu       sync.Mutex
 	closed   bool
 	peers    map[string]*peer
 	handlers map[string]Handler
-	actors   map[string]*actor.PID // by kind
+	actors   map[string]*actor.PID // that run here, by what others call them
+	spawned  int                   // actors that ever ran
 	joined   int                   // members that ever were
-	visitors map[string]Handler
+	visitors map[string]Visitor
 	asks     map[uint64]*ask
 	last     uint64
 }
@@ -109,9 +119,6 @@ const (
 	maxMessage  = MaxBody + 8<<10
 )
 
-// method is the one that messages travel under.
-const method dataplane.Method = 16
-
 // Listen opens a plane.
 func Listen(o Options) (*Plane, error) {
 	if o.Resend == 0 {
@@ -120,35 +127,42 @@ func Listen(o Options) (*Plane, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if o.Place == nil {
+		o.Place = func(_, identity string) string { return identity }
+	}
+	if err := certs.CheckNode(o.Node); err != nil {
+		return nil, err
+	}
+	if o.Certs != nil && o.Certs.Node() != o.Node {
+		return nil, fmt.Errorf("control: node %s has the certificate of %s", o.Node, o.Certs.Node())
+	}
 	p := &Plane{
-		o: o, peers: map[string]*peer{}, handlers: map[string]Handler{}, visitors: map[string]Handler{}, asks: map[uint64]*ask{}, actors: map[string]*actor.PID{},
+		o: o, peers: map[string]*peer{}, handlers: map[string]Handler{}, visitors: map[string]Visitor{}, asks: map[uint64]*ask{}, actors: map[string]*actor.PID{},
 		last: rand.Uint64() >> 1, // an answer to an older self finds nobody
 	}
-	plane, err := dataplane.Listen(dataplane.Options{
-		Cluster: planeOf(o.Cluster), Node: o.Node, Listen: o.Listen, AdvertiseHost: o.Host, Certs: o.Certs, AllowPlaintext: o.AllowPlaintext,
-		MaxRequest: maxMessage, Window: 4 << 20, MaxAsks: outstanding, Visitor: p.visited, Logger: o.Logger,
-	})
+	p.deliver = p.send
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	var err error
+	p.server, err = transport.Listen(o.Listen, transportOptions(o.Certs, o.AllowPlaintext, o.Logger), p.remoting(), p.visits())
 	if err != nil {
 		return nil, fmt.Errorf("control: %w", err)
 	}
-	p.plane = plane
-	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.deliver = func(ctx context.Context, node string, raw []byte) error {
-		_, err := plane.Ask(ctx, dataplane.Call{Node: node, Method: method, Body: [][]byte{raw}})
-		return err
-	}
-	if err := p.startActors(); err != nil {
-		plane.Close()
-		return nil, fmt.Errorf("control: %w", err)
-	}
-	plane.Handle(method, func(_ context.Context, r *dataplane.Request) (dataplane.Reply, error) {
-		return dataplane.Reply{}, p.receive(r.Peer, r.Body)
-	})
+	p.startActors()
+	go func() {
+		if err := p.server.Serve(); err != nil {
+			o.Logger.Error("control plane stopped listening", "error", err)
+		}
+	}()
 	return p, nil
 }
 
-// planeOf keeps the data plane's streams and this one's apart.
-func planeOf(cluster string) string { return cluster + "/control" }
+// transportOptions returns how connections are made.
+func transportOptions(keeper *certs.Keeper, plaintext bool, log *slog.Logger) transport.Options {
+	return transport.Options{
+		Certs: keeper, AllowPlaintext: plaintext, Codec: codec{}, MaxMessage: maxFrame, Window: 1 << 20, Buffer: 32 << 10,
+		Streams: 4, Connections: 512, PerNode: 8, Logger: log,
+	}
+}
 
 // Begin says at which epoch this node joined. Until then it hears nobody.
 func (p *Plane) Begin(epoch int64) {
@@ -158,35 +172,28 @@ func (p *Plane) Begin(epoch int64) {
 }
 
 // Address returns where peers reach this node.
-func (p *Plane) Address() string { return p.plane.Address() }
+func (p *Plane) Address() string {
+	if p.o.Host != "" {
+		return p.server.AddressAt(p.o.Host)
+	}
+	return p.server.Address()
+}
 
-// Handle sets the handler of a kind of message, which this node's actor of that kind
-// runs.
+// Handle sets the handler of a kind, which this node's actors of that kind run.
 func (p *Plane) Handle(kind string, h Handler) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.actors[kind] == nil && !p.closed {
-		p.spawn(kind)
-	}
 	p.handlers[kind] = h
-}
-
-// HandleVisitor sets the handler of a kind of question that visitors ask.
-func (p *Plane) HandleVisitor(kind string, h Handler) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.visitors[kind] = h
 }
 
 // SetPeers says which nodes are members. What is asked of a node that is gone,
 // or that is there anew, fails now.
 func (p *Plane) SetPeers(peers map[string]Peer) {
-	addresses := map[string]string{}
-	for node, at := range peers {
-		addresses[node] = at.Address
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
 	for node, old := range p.peers {
 		if now, ok := peers[node]; !ok || now != old.Peer {
 			p.drop(node, fmt.Errorf("%w: node %s left", ErrPeerGone, node))
@@ -200,12 +207,13 @@ func (p *Plane) SetPeers(peers map[string]Peer) {
 		}
 		if p.peers[node] == nil {
 			p.joined++
-			p.peers[node] = newPeer(p.ctx, node, at, p.joined)
+			pr := newPeer(p.ctx, node, at, p.joined)
+			p.peers[node] = pr
+			p.tasks.Go(func() { p.link(pr) })
 		}
 		members[p.peers[node].member] = at.Address
 	}
 	p.provider.update(members)
-	p.plane.SetPeers(addresses)
 }
 
 // drop forgets a peer; the lock is held.
@@ -221,6 +229,16 @@ func (p *Plane) drop(node string, err error) {
 	}
 }
 
+// start runs f in a goroutine that Close waits for; false: the plane is closed.
+func (p *Plane) start(f func()) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		p.tasks.Go(f)
+	}
+	return !p.closed
+}
+
 // Close ends everything and waits for it.
 func (p *Plane) Close() {
 	p.mu.Lock()
@@ -228,9 +246,21 @@ func (p *Plane) Close() {
 	for node := range p.peers {
 		p.drop(node, ErrClosed)
 	}
+	for id, a := range p.asks { // of this node's own actors
+		delete(p.asks, id)
+		a.reply <- result{err: ErrClosed}
+	}
 	p.mu.Unlock()
 	p.cancel()
-	p.plane.Close()
+	p.server.Close()
 	p.tasks.Wait()
 	p.ending.Do(p.stopActors)
+}
+
+// remoting describes the service of Proto.Actor's remote.
+func (p *Plane) remoting() *grpc.ServiceDesc {
+	return &grpc.ServiceDesc{
+		ServiceName: remotingService, HandlerType: (*any)(nil),
+		Streams: []grpc.StreamDesc{{StreamName: remotingStream, Handler: p.accept, ServerStreams: true, ClientStreams: true}},
+	}
 }

@@ -39,11 +39,11 @@ func planes(t testing.TB, change func(*Options), names ...string) []*Plane {
 		}
 		t.Cleanup(p.Close)
 		all = append(all, p)
-		p.Handle("echo", func(_ context.Context, from string, body []byte) ([]byte, error) {
+		p.Handle("echo", func(_ context.Context, _, from string, body []byte) ([]byte, error) {
 			return append([]byte(from+": "), body...), nil
 		})
-		p.Handle("fail", func(context.Context, string, []byte) ([]byte, error) { return nil, errors.New("no such shard") })
-		p.Handle("panic", func(context.Context, string, []byte) ([]byte, error) { panic("bug") })
+		p.Handle("fail", func(context.Context, string, string, []byte) ([]byte, error) { return nil, errors.New("no such shard") })
+		p.Handle("panic", func(context.Context, string, string, []byte) ([]byte, error) { panic("bug") })
 	}
 	meet(all...)
 	return all
@@ -63,24 +63,24 @@ func TestAsk(t *testing.T) {
 	p := planes(t, nil, "a", "b")
 	ctx := within(t)
 	for i, to := range []string{"b", "a"} {
-		got, err := p[i].Ask(ctx, to, "echo", []byte("hello"))
+		got, err := p[i].Ask(ctx, "echo", to, []byte("hello"))
 		if err != nil || string(got) != p[i].o.Node+": hello" {
 			t.Fatalf("%q, %v", got, err)
 		}
 	}
 	var remote *RemoteError
 	for _, kind := range []string{"fail", "panic", "unknown"} {
-		if _, err := p[0].Ask(ctx, "b", kind, nil); !errors.As(err, &remote) {
+		if _, err := p[0].Ask(ctx, kind, "b", nil); !errors.As(err, &remote) {
 			t.Errorf("%s: %v", kind, err)
 		}
 	}
-	if _, err := p[0].Ask(ctx, "b", "echo", make([]byte, MaxBody+1)); !errors.Is(err, ErrLimit) {
+	if _, err := p[0].Ask(ctx, "echo", "b", make([]byte, MaxBody+1)); !errors.Is(err, ErrLimit) {
 		t.Errorf("too large: %v", err)
 	}
-	if _, err := p[0].Ask(ctx, "b", "echo", make([]byte, MaxBody)); !errors.As(err, &remote) {
+	if _, err := p[0].Ask(ctx, "echo", "b", make([]byte, MaxBody)); !errors.As(err, &remote) {
 		t.Errorf("an answer too large: %v", err)
 	}
-	if _, err := p[0].Ask(ctx, "c", "echo", nil); !errors.Is(err, ErrPeerGone) {
+	if _, err := p[0].Ask(ctx, "echo", "c", nil); !errors.Is(err, ErrElsewhere) {
 		t.Errorf("a stranger: %v", err)
 	}
 }
@@ -94,28 +94,31 @@ func TestLossyNetwork(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, x := range p {
 		good := x.deliver
-		var kept []byte
-		x.deliver = func(ctx context.Context, node string, raw []byte) error {
+		var kept *message
+		x.deliver = func(ctx context.Context, pr *peer, m *message) error {
 			mu.Lock()
 			what, old := r.IntN(4), kept
-			kept = raw
+			kept = m
 			mu.Unlock()
 			lost := errors.New("lost")
 			switch what {
 			case 0:
 				return lost
 			case 1: // delivered, and nobody hears of it
-				return errors.Join(good(ctx, node, raw), lost)
+				return errors.Join(good(ctx, pr, m), lost)
 			case 2: // an old one again
 				if old != nil {
-					_ = good(ctx, node, old)
+					select {
+					case pr.out <- old:
+					default:
+					}
 				}
 			}
-			return good(ctx, node, raw)
+			return good(ctx, pr, m)
 		}
 	}
 	handled := map[string]int{}
-	p[1].Handle("count", func(_ context.Context, _ string, body []byte) ([]byte, error) {
+	p[1].Handle("count", func(_ context.Context, _, _ string, body []byte) ([]byte, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		handled[string(body)]++
@@ -126,7 +129,7 @@ func TestLossyNetwork(t *testing.T) {
 	for i := range asks {
 		wg.Go(func() {
 			want := fmt.Append(nil, "ask ", i)
-			if got, err := p[0].Ask(ctx, "b", "count", want); err != nil || !bytes.Equal(got, want) {
+			if got, err := p[0].Ask(ctx, "count", "b", want); err != nil || !bytes.Equal(got, want) {
 				t.Errorf("ask %d: %q, %v", i, got, err)
 			}
 		})
@@ -148,7 +151,7 @@ func TestPeerGoes(t *testing.T) {
 	ctx := within(t)
 	began := make(chan struct{}, 1)
 	over := make(chan struct{}, 1)
-	p[1].Handle("wait", func(ctx context.Context, _ string, _ []byte) ([]byte, error) {
+	p[1].Handle("wait", func(ctx context.Context, _, _ string, _ []byte) ([]byte, error) {
 		began <- struct{}{}
 		<-ctx.Done()
 		over <- struct{}{}
@@ -156,7 +159,7 @@ func TestPeerGoes(t *testing.T) {
 	})
 	failed := make(chan error, 1)
 	go func() {
-		_, err := p[0].Ask(ctx, "b", "wait", nil)
+		_, err := p[0].Ask(ctx, "wait", "b", nil)
 		failed <- err
 	}()
 	<-began
@@ -169,18 +172,18 @@ func TestPeerGoes(t *testing.T) {
 	// b is at epoch 2, a believes 99: what it asks is not for this b.
 	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 	defer cancel()
-	if _, err := p[0].Ask(short, "b", "echo", nil); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := p[0].Ask(short, "echo", "b", nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("another epoch was served: %v", err)
 	}
 	meet(p...)
-	if _, err := p[0].Ask(ctx, "b", "echo", nil); err != nil {
+	if _, err := p[0].Ask(ctx, "echo", "b", nil); err != nil {
 		t.Errorf("after they met again: %v", err)
 	}
 	// A real restart, at another address.
 	p[1].Close()
 	again := planes(t, func(o *Options) { o.Epoch = 3 }, "b")
 	meet(p[0], again[0])
-	if _, err := p[0].Ask(ctx, "b", "echo", nil); err != nil {
+	if _, err := p[0].Ask(ctx, "echo", "b", nil); err != nil {
 		t.Errorf("after a restart: %v", err)
 	}
 }
@@ -213,7 +216,7 @@ func TestSecurity(t *testing.T) {
 	ours, theirs := keep(t, "a", "b", "x"), keep(t, "x")
 	p := planes(t, func(o *Options) { o.Certs = ours[o.Node] }, "a", "b")
 	ctx := within(t)
-	if _, err := p[0].Ask(ctx, "b", "echo", nil); err != nil {
+	if _, err := p[0].Ask(ctx, "echo", "b", nil); err != nil {
 		t.Fatal(err)
 	}
 	for name, k := range map[string]*certs.Keeper{"plaintext": nil, "another authority": theirs["x"], "no member": ours["x"]} {
@@ -221,7 +224,7 @@ func TestSecurity(t *testing.T) {
 		x.SetPeers(map[string]Peer{"a": {p[0].Address(), 1}, "b": {p[1].Address(), 2}})
 		short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 		for _, to := range []string{"a", "b"} {
-			if _, err := x.Ask(short, to, "echo", nil); !errors.Is(err, context.DeadlineExceeded) {
+			if _, err := x.Ask(short, "echo", to, nil); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%s was served: %v", name, err)
 			}
 		}
@@ -242,14 +245,14 @@ func TestReceive(t *testing.T) {
 	handled := 0
 	var mu sync.Mutex
 	done := make(chan struct{}, 10)
-	p.Handle("count", func(context.Context, string, []byte) ([]byte, error) {
+	p.Handle("count", func(context.Context, string, string, []byte) ([]byte, error) {
 		mu.Lock()
 		handled++
 		mu.Unlock()
 		done <- struct{}{}
 		return nil, nil
 	})
-	good := envelope{From: 2, To: 1, Type: kindRequest, Seq: 1, Kind: "count"}
+	good := envelope{From: 2, To: 1, Type: kindRequest, Seq: 1}
 	pack := func(change func(*envelope)) []byte {
 		m := good
 		change(&m)
@@ -261,7 +264,7 @@ func TestReceive(t *testing.T) {
 	}
 	fine := pack(func(*envelope) {})
 	for range 3 { // replayed
-		if err := p.receive("b", fine); err != nil {
+		if err := p.receive("b", &message{target: "count/a", sender: "asks", raw: fine}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -282,7 +285,7 @@ func TestReceive(t *testing.T) {
 		"for an older self":   {"b", pack(func(m *envelope) { m.Seq, m.To = 2, 0 }), errOther},
 		"far ahead of others": {"b", pack(func(m *envelope) { m.Seq = 1 << 40 }), errBusy},
 	} {
-		if err := p.receive(c.from, c.raw); !errors.Is(err, c.want) {
+		if err := p.receive(c.from, &message{target: "count/a", sender: "asks", raw: c.raw}); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -297,9 +300,9 @@ func TestReceive(t *testing.T) {
 // the limits.
 func FuzzReceive(f *testing.F) {
 	p := planes(f, nil, "a")[0]
-	p.deliver = func(context.Context, string, []byte) error { return nil }
+	p.deliver = func(context.Context, *peer, *message) error { return nil }
 	p.SetPeers(map[string]Peer{"b": {"127.0.0.1:1", 2}})
-	for _, m := range []*envelope{{From: 2, To: 1, Type: kindRequest, Seq: 1, Kind: "echo", Body: []byte("x")}, {From: 2, To: 1, Type: kindReply, Seq: 2, Err: "x"}} {
+	for _, m := range []*envelope{{From: 2, To: 1, Type: kindRequest, Seq: 1, Body: []byte("x")}, {From: 2, To: 1, Type: kindReply, Seq: 2, Err: "x"}} {
 		b, err := msgpack.Marshal(m)
 		if err != nil {
 			f.Fatal(err)
@@ -311,7 +314,7 @@ func FuzzReceive(f *testing.F) {
 		if m, err := unmarshal(b); err == nil && len(m.Body) > len(b) {
 			t.Fatal("more than was there")
 		}
-		_ = p.receive("b", b) // any error will do
+		_ = p.receive("b", &message{target: "echo/a", sender: "asks", raw: b}) // any error will do
 	})
 }
 
@@ -321,21 +324,21 @@ func TestAnswersNotTaken(t *testing.T) {
 	p := planes(t, nil, "a", "b")[1]
 	open := make(chan struct{})
 	good := p.deliver
-	p.deliver = func(ctx context.Context, node string, raw []byte) error {
+	p.deliver = func(ctx context.Context, pr *peer, m *message) error {
 		select {
 		case <-open:
-			return good(ctx, node, raw)
+			return good(ctx, pr, m)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 	seq := uint64(0)
 	ask := func() error {
-		raw, err := msgpack.Marshal(&envelope{From: 1, To: 2, Type: kindRequest, Seq: seq + 1, Ask: 1 << 63, Kind: "echo"})
+		raw, err := msgpack.Marshal(&envelope{From: 1, To: 2, Type: kindRequest, Seq: seq + 1, Ask: 1 << 63})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err = p.receive("a", raw); err == nil {
+		if err = p.receive("a", &message{target: "echo/b", sender: "asks", raw: raw}); err == nil {
 			seq++
 		}
 		return err

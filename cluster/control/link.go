@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -18,11 +19,12 @@ type envelope struct {
 	From int64  `msgpack:"f"` // epoch of the sender
 	To   int64  `msgpack:"t"` // epoch of the receiver
 	Type kind   `msgpack:"y"`
-	Seq  uint64 `msgpack:"s"` // counts from 1, per pair of epochs
+	Seq  uint64 `msgpack:"s"` // counts from 1, per pair of epochs; of a kindTaken: which message that was
 	Ask  uint64 `msgpack:"a"`
-	Kind string `msgpack:"k"`
 	Body []byte `msgpack:"b"`
 	Err  string `msgpack:"r"`
+	// Elsewhere: the actor that was asked is not on this node.
+	Elsewhere bool `msgpack:"e"`
 }
 
 type kind uint8
@@ -30,10 +32,15 @@ type kind uint8
 const (
 	kindRequest kind = iota + 1
 	kindReply
+	kindTaken // a message was taken, or not, for Err
 )
 
-// maxError bounds the text of an error on the wire.
-const maxError = 4 << 10
+const (
+	// maxError bounds the text of an error on the wire.
+	maxError = 4 << 10
+	// maxName bounds the ids of actors.
+	maxName = 256
+)
 
 // errMessage is wrapped by every error of unmarshal.
 var errMessage = errors.New("control: malformed message")
@@ -48,7 +55,7 @@ func unmarshal(raw []byte) (*envelope, error) {
 	if err := bounded.Unmarshal(raw, m); err != nil {
 		return nil, fmt.Errorf("%w: %w", errMessage, err)
 	}
-	if m.Type < kindRequest || m.Type > kindReply || m.Seq == 0 || len(m.Kind) > 64 || len(m.Body) > MaxBody {
+	if m.Type < kindRequest || m.Type > kindTaken || m.Seq == 0 || len(m.Body) > MaxBody {
 		return nil, fmt.Errorf("%w: type %d, number %d", errMessage, m.Type, m.Seq)
 	}
 	return m, nil
@@ -64,83 +71,50 @@ type peer struct {
 	// One for each message on its way: requests, and answers, which must not wait
 	// for requests that the peer will not take before it could answer.
 	slots, answers chan struct{}
+	out            chan *message
 
 	// Guarded by the plane's lock.
-	last  uint64          // number sent
-	low   uint64          // every message up to it was taken
-	taken map[uint64]bool // later ones that were
-	busy  int             // requests being handled, or whose answer waits for a slot
+	last    uint64                // number sent
+	waiting map[uint64]chan error // who wants to know what became of a message
+	taken   taken
+	busy    int // requests being handled, or whose answer waits for a slot
+}
+
+// taken are the messages that came of a peer.
+type taken struct {
+	low   uint64          // every one up to it was taken
+	later map[uint64]bool // and these
+	// say carries word of that to the peer. When it is full word is lost, and the
+	// peer asks again.
+	say chan *message
+}
+
+// add takes a message; false: it was taken before.
+func (t *taken) add(seq uint64) bool {
+	if seq <= t.low || t.later[seq] {
+		return false
+	}
+	t.later[seq] = true
+	for t.later[t.low+1] {
+		delete(t.later, t.low+1)
+		t.low++
+	}
+	return true
 }
 
 func newPeer(ctx context.Context, node string, at Peer, joined int) *peer {
-	pr := &peer{Peer: at, node: node, member: fmt.Sprintf("%s#%d", node, joined), slots: make(chan struct{}, outstanding), answers: make(chan struct{}, outstanding), taken: map[uint64]bool{}}
+	pr := &peer{
+		Peer: at, node: node, member: fmt.Sprintf("%s#%d", node, joined), slots: make(chan struct{}, outstanding), answers: make(chan struct{}, outstanding),
+		out: make(chan *message, outstanding), waiting: map[uint64]chan error{},
+		taken: taken{later: map[uint64]bool{}, say: make(chan *message, 2*outstanding)},
+	}
 	pr.ctx, pr.cancel = context.WithCancel(ctx)
 	return pr
 }
 
-type ask struct {
-	node  string
-	reply chan result
-}
-
-type result struct {
-	body []byte
-	err  error
-}
-
-// Ask sends a message to the actor of a kind on a node, and waits for its answer. It
-// fails at once when the peer goes; when ctx ends, the message may still be handled.
-func (p *Plane) Ask(ctx context.Context, node, kind string, body []byte) ([]byte, error) {
-	if len(body) > MaxBody {
-		return nil, fmt.Errorf("%w: %s of %d bytes; at most %d: send a ticket", ErrLimit, kind, len(body), MaxBody)
-	}
-	a := &ask{node: node, reply: make(chan result, 1)}
-	p.mu.Lock()
-	pr := p.peers[node]
-	closed := p.closed
-	p.last++
-	id := p.last
-	if pr != nil && !closed {
-		p.asks[id] = a
-	}
-	p.mu.Unlock()
-	switch {
-	case closed:
-		return nil, ErrClosed
-	case pr == nil:
-		return nil, fmt.Errorf("%w: node %s is not a member", ErrPeerGone, node)
-	}
-	if pid := p.cluster.Get(node, kind); pid != nil { // else it has gone, and its ask has failed
-		p.system.Root.RequestWithCustomSender(pid, &request{ask: id, body: body, ctx: ctx, peer: pr}, p.asker)
-	}
-	select {
-	case r := <-a.reply:
-		return r.body, r.err
-	case <-ctx.Done():
-	}
-	p.mu.Lock()
-	delete(p.asks, id)
-	p.mu.Unlock()
-	select {
-	case r := <-a.reply: // why it failed, if the peer went
-		return r.body, r.err
-	default:
-		return nil, ctx.Err()
-	}
-}
-
-// answered gives an answer to who waits for it.
-func (p *Plane) answered(r *reply) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if a := p.asks[r.ask]; a != nil {
-		delete(p.asks, r.ask)
-		a.reply <- result{r.body, r.err}
-	}
-}
-
-// post numbers a message, and sees to it that it is sent until the peer has it.
-func (p *Plane) post(ctx context.Context, pr *peer, m *envelope) error {
+// post numbers a message for an actor on a peer, and sees to it that it is sent until
+// the peer has it.
+func (p *Plane) post(ctx context.Context, pr *peer, target, sender string, m *envelope) error {
 	slots := pr.slots
 	if m.Type == kindReply {
 		slots = pr.answers
@@ -166,16 +140,16 @@ func (p *Plane) post(ctx context.Context, pr *peer, m *envelope) error {
 	}
 	p.tasks.Go(func() {
 		defer func() { <-slots }()
-		p.insist(pr, raw)
+		p.insist(pr, &message{seq: m.Seq, target: target, sender: sender, raw: raw})
 	})
 	return nil
 }
 
-// insist delivers raw, again and again until the peer says that it has it, or
+// insist delivers a message, again and again until the peer says that it has it, or
 // is gone.
-func (p *Plane) insist(pr *peer, raw []byte) {
+func (p *Plane) insist(pr *peer, m *message) {
 	for wait := p.o.Resend; ; wait = min(2*wait, time.Second) {
-		err := p.deliver(pr.ctx, pr.node, raw)
+		err := p.deliver(pr.ctx, pr, m)
 		if err == nil || pr.ctx.Err() != nil {
 			return
 		}
@@ -190,91 +164,137 @@ func (p *Plane) insist(pr *peer, raw []byte) {
 	}
 }
 
-// Why a message is not taken; its sender tries again, for it may be a member
-// that this node has not heard of yet.
+// Why a message is not taken.
 var (
 	errStranger = errors.New("control: from no member, or an older self of one")
 	errOther    = errors.New("control: for another self of this node")
 	errBusy     = errors.New("control: busy")
 )
 
-// receive takes a message from a node. nil: it was taken, now or before.
-func (p *Plane) receive(from string, raw []byte) error {
-	m, err := unmarshal(raw)
+// receive takes a message from a node. errBusy: it did not, which the node is told;
+// another error is its fault.
+func (p *Plane) receive(from string, in *message) error {
+	m, err := unmarshal(in.raw)
 	if err != nil {
 		return err
 	}
+	if len(in.target) > maxName {
+		return fmt.Errorf("%w: for an actor with a name of %d bytes", errMessage, len(in.target))
+	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	pr := p.peers[from]
 	switch {
 	case p.closed:
-		return ErrClosed
+		err = ErrClosed
 	case m.To != p.o.Epoch || m.To == 0:
-		return errOther
+		err = errOther
 	case pr == nil || pr.Epoch != m.From:
-		return errStranger
-	case m.Seq <= pr.low || pr.taken[m.Seq]:
-		return nil
-	case m.Seq > pr.low+4*outstanding || m.Type == kindRequest && pr.busy >= outstanding:
-		return errBusy
+		err = errStranger
 	}
-	pr.taken[m.Seq] = true
-	for pr.taken[pr.low+1] {
-		delete(pr.taken, pr.low+1)
-		pr.low++
+	if err != nil {
+		p.mu.Unlock()
+		return err
 	}
-	if m.Type == kindReply {
-		if a := p.asks[m.Ask]; a != nil && a.node == from {
-			r := &reply{ask: m.Ask, body: m.Body}
-			if m.Err != "" {
-				r.err = &RemoteError{from, m.Kind, m.Err}
-			}
-			p.system.Root.Send(p.asker, r)
+	if m.Type == kindTaken {
+		p.mu.Unlock()
+		if m.Err != "" {
+			err = fmt.Errorf("node %s: %s", from, m.Err)
 		}
+		p.said(pr, m.Seq, err)
 		return nil
 	}
-	pr.busy++
-	sender, r := actor.NewPID(pidAddress(from), asker), &request{ask: m.Ask, body: m.Body, ctx: pr.ctx, peer: pr}
-	if p.handlers[m.Kind] == nil {
-		p.tasks.Go(func() { p.handle(m.Kind, nil, sender, r) })
-		return nil
+	first := false
+	switch {
+	case m.Seq > pr.taken.low+4*outstanding || m.Type == kindRequest && pr.busy >= outstanding && m.Seq > pr.taken.low && !pr.taken.later[m.Seq]:
+		err = errBusy
+	default:
+		first = pr.taken.add(m.Seq)
 	}
-	p.system.Root.RequestWithCustomSender(p.system.NewLocalPID(m.Kind), r, sender)
+	p.sayTaken(pr, in, m.Seq, err)
+	if first && m.Type == kindRequest {
+		pr.busy++
+	}
+	p.mu.Unlock()
+	switch {
+	case !first:
+		return err
+	case m.Type == kindReply:
+		p.mu.Lock()
+		a := p.asks[m.Ask]
+		p.mu.Unlock()
+		if a == nil || a.node != from {
+			break // nobody waits, or not for this node
+		}
+		r := &reply{ask: m.Ask, body: m.Body}
+		switch {
+		case m.Elsewhere:
+			r.err = fmt.Errorf("%w: node %s: %s", ErrElsewhere, from, m.Err)
+		case m.Err != "":
+			r.err = &RemoteError{from, a.kind, m.Err}
+		}
+		p.system.Root.Send(p.asker, r)
+	default:
+		sender := actor.NewPID(p.pidAddress(from), in.sender)
+		p.give(in.target, sender, &request{ask: m.Ask, body: m.Body, ctx: pr.ctx, peer: pr})
+	}
 	return nil
 }
 
-// asked starts the handler of a kind.
-func (p *Plane) asked(kind string, sender *actor.PID, r *request) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if h := p.handlers[kind]; !p.closed {
-		p.tasks.Go(func() { p.handle(kind, h, sender, r) })
+// sayTaken tells a peer what became of its message; the lock is held.
+func (p *Plane) sayTaken(pr *peer, in *message, seq uint64, err error) {
+	e := envelope{From: p.o.Epoch, To: pr.Epoch, Type: kindTaken, Seq: seq}
+	if err != nil {
+		e.Err = err.Error()
+	}
+	raw, err := msgpack.Marshal(&e)
+	if err != nil {
+		return // it cannot be: the peer asks again
+	}
+	select {
+	case pr.taken.say <- &message{target: in.sender, sender: in.target, raw: raw}:
+	default:
 	}
 }
 
-// handle runs a handler and sends what it answers.
-func (p *Plane) handle(kind string, h Handler, sender *actor.PID, r *request) {
-	body, err := p.call(kind, h, r)
-	if err == nil && len(body) > MaxBody {
-		err = fmt.Errorf("%w: an answer of %d bytes", ErrLimit, len(body))
+// handle runs a handler and sends what it answers; elsewhere: there is none here.
+func (p *Plane) handle(id string, h Handler, sender *actor.PID, r *request) {
+	kind, identity, _ := strings.Cut(id, "/")
+	from := p.o.Node
+	if r.peer != nil {
+		from = r.peer.node
 	}
-	// A peer that does not take its answers is busy until it does.
-	p.system.Root.Send(sender, &reply{ask: r.ask, kind: kind, body: body, err: err, peer: r.peer})
+	a := &reply{ask: r.ask, peer: r.peer}
+	a.body, a.err = p.guard(kind, func() ([]byte, error) { return h(r.ctx, identity, from, r.body) })
+	if a.err == nil && len(a.body) > MaxBody {
+		a.body, a.err = nil, fmt.Errorf("%w: an answer of %d bytes", ErrLimit, len(a.body))
+	}
+	p.answer(sender, id, a)
+}
+
+// answer sends a reply. A peer that does not take its answers is busy until it does.
+func (p *Plane) answer(sender *actor.PID, id string, a *reply) {
+	if a.peer == nil { // on this node
+		if a.err != nil && !errors.Is(a.err, ErrElsewhere) {
+			kind, _, _ := strings.Cut(id, "/")
+			a.err = &RemoteError{p.o.Node, kind, a.err.Error()}
+		}
+		p.answered(a)
+		return
+	}
+	a.from = id
+	p.system.Root.Send(sender, a)
 	p.mu.Lock()
-	r.peer.busy--
+	a.peer.busy--
 	p.mu.Unlock()
 }
 
-func (p *Plane) call(kind string, h Handler, r *request) (body []byte, err error) {
+// guard calls f; a panic in it is an error.
+func (p *Plane) guard(what string, f func() ([]byte, error)) (body []byte, err error) {
 	defer func() {
 		if x := recover(); x != nil {
-			p.o.Logger.Error("a control plane handler panicked", "kind", kind, "panic", x, "stack", string(debug.Stack()))
-			err = errors.New("the handler panicked")
+			p.o.Logger.Error("a control plane handler panicked", "kind", what, "panic", x, "stack", string(debug.Stack()))
+			body, err = nil, errors.New("the handler panicked")
 		}
 	}()
-	if h == nil {
-		return nil, fmt.Errorf("node %s does not know %.64q", p.o.Node, kind)
-	}
-	return h(r.ctx, r.peer.node, r.body)
+	return f()
 }

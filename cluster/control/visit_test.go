@@ -9,7 +9,6 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 
 	"github.com/gnnactor/gnnactor/cluster/certs"
-	"github.com/gnnactor/gnnactor/cluster/dataplane"
 )
 
 // Who has a certificate of the cluster is answered, with answers larger than a
@@ -47,13 +46,13 @@ func TestVisit(t *testing.T) {
 		}
 		if secure {
 			for _, k := range []*certs.Keeper{nil, theirs["x"], theirs["ops"]} {
-				if _, err := Visit(ctx, "test", p.Address(), k, "long", []byte("x")); !errors.Is(err, dataplane.ErrPeerGone) {
+				if _, err := Visit(ctx, "test", p.Address(), k, "long", []byte("x")); !errors.Is(err, ErrPeerGone) {
 					t.Errorf("a foreign visitor: %v", err)
 				}
 			}
 		}
 		p.Close()
-		if _, err := Visit(ctx, "test", p.Address(), mine, "long", nil); !errors.Is(err, dataplane.ErrPeerGone) {
+		if _, err := Visit(ctx, "test", p.Address(), mine, "long", nil); !errors.Is(err, ErrPeerGone) {
 			t.Errorf("after the end: %v", err)
 		}
 	}
@@ -66,10 +65,10 @@ func TestBegin(t *testing.T) {
 	ctx, cancel := context.WithCancel(within(t))
 	heard := make(chan error, 1)
 	go func() {
-		_, err := p[0].Ask(ctx, "b", "echo", nil)
+		_, err := p[0].Ask(ctx, "echo", "b", nil)
 		heard <- err
 	}()
-	if err := p[1].receive("a", mustMarshal(t, &envelope{From: 1, To: 0, Type: kindRequest, Seq: 1, Ask: 1, Kind: "echo"})); !errors.Is(err, errOther) {
+	if err := p[1].receive("a", &message{target: "echo/b", sender: "asks", raw: mustMarshal(t, &envelope{From: 1, To: 0, Type: kindRequest, Seq: 1, Ask: 1})}); !errors.Is(err, errOther) {
 		t.Errorf("heard before it began: %v", err)
 	}
 	p[1].Begin(2)

@@ -9,15 +9,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"github.com/gnnactor/gnnactor/cluster/certs"
+	"github.com/gnnactor/gnnactor/cluster/transport"
 )
 
 // What nodes tell each other when a stream begins, as gRPC metadata.
@@ -67,19 +63,12 @@ func (p *Plane) greet(ctx context.Context, md metadata.MD) (greeting, error) {
 		return g, fmt.Errorf("%w: a node of cluster %.80q, not %q", ErrProtocol, c, p.o.Cluster)
 	}
 	g.node, g.address, g.knock = get(metaNode), get(metaAddress), get(metaKnock) != ""
-	if err := certs.CheckNode(g.node); err != nil {
-		return g, fmt.Errorf("%w: %w", ErrProtocol, err)
-	}
 	if g.node == p.o.Node {
 		return g, fmt.Errorf("%w: another node is called %s too; every node needs a name of its own", ErrProtocol, g.node)
 	}
-	if pr, ok := peer.FromContext(ctx); p.o.Certs != nil {
-		if !ok {
-			return g, fmt.Errorf("%w: no peer", ErrProtocol)
-		}
-		if name, ok := certs.NodeName(pr.AuthInfo); !ok || name != g.node {
-			return g, fmt.Errorf("%w: node %s has the certificate of %.80q", ErrProtocol, g.node, name)
-		}
+	o := p.transport()
+	if err := o.CheckName(ctx, g.node); err != nil {
+		return g, fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
 	var err error
 	if g.incarnation, err = strconv.ParseUint(get(metaIncarnation), 16, 64); err != nil {
@@ -201,27 +190,9 @@ func (p *Plane) session(ctx context.Context, node string) (*session, error) {
 	}
 }
 
-// client makes a connection that does not try again by itself.
-func (p *Plane) client(address string) (*grpc.ClientConn, error) {
-	opts := []grpc.DialOption{
-		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec{}), grpc.MaxCallRecvMsgSize(maxFrame), grpc.MaxCallSendMsgSize(maxFrame)),
-		grpc.WithInitialWindowSize(transportWindow), grpc.WithInitialConnWindowSize(transportWindow),
-		grpc.WithReadBufferSize(transportBuffer), grpc.WithWriteBufferSize(transportBuffer),
-		grpc.WithMaxHeaderListSize(8 << 10), grpc.WithDisableRetry(), grpc.WithNoProxy(),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: p.o.DialTimeout}),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: p.o.PingInterval, Timeout: p.o.PingTimeout}),
-	}
-	if p.o.Certs != nil {
-		opts = append(opts, grpc.WithTransportCredentials(p.o.Certs.Credentials()))
-	} else {
-		opts = append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	}
-	return grpc.NewClient("passthrough:///"+address, opts...)
-}
-
 // connect opens the stream to node and runs its session.
 func (p *Plane) connect(node, address string) (s *session, err error) {
-	cc, err := p.client(address)
+	cc, err := transport.Dial(address, p.transport())
 	if err != nil {
 		return nil, fmt.Errorf("%w: node %s at %s: %w", ErrPeerGone, node, address, err)
 	}
@@ -279,7 +250,7 @@ func (p *Plane) knock(node, address string) (*session, error) {
 	fail := func(err error) (*session, error) {
 		return nil, fmt.Errorf("%w: node %s at %s: %w", ErrPeerGone, node, address, err)
 	}
-	cc, err := p.client(address)
+	cc, err := transport.Dial(address, p.transport())
 	if err != nil {
 		return fail(err)
 	}

@@ -27,17 +27,14 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/keepalive"
 
 	"github.com/gnnactor/gnnactor/cluster/certs"
+	"github.com/gnnactor/gnnactor/cluster/transport"
 )
 
 // Errors that asks wrap.
@@ -92,9 +89,6 @@ type Options struct {
 	Listen  string // host:port; port 0 takes a free one
 	// Advertise is where peers reach this node; empty: the listening address.
 	Advertise string
-	// AdvertiseHost, with an empty Advertise, is its host; the port is the one
-	// that is listened on.
-	AdvertiseHost string
 	// Certs gives mutual TLS; nil: plaintext, on loopback only or when
 	// AllowPlaintext.
 	Certs          *certs.Keeper
@@ -107,10 +101,6 @@ type Options struct {
 	DialTimeout  time.Duration
 	PingInterval time.Duration // of idle connections; 10 s, the least that gRPC allows
 	PingTimeout  time.Duration // 5 s
-
-	// Visitor, if set, answers those who have a certificate of the cluster and are
-	// no nodes, such as an operator's command.
-	Visitor Visitor
 
 	Logger *slog.Logger
 }
@@ -147,7 +137,7 @@ func (o *Options) check() error {
 			o.Window, o.MaxRequest, o.MaxAsks, o.MaxPeers)
 	}
 	if o.Certs == nil {
-		return certs.CheckPlaintext(o.Listen, o.AllowPlaintext)
+		return nil
 	}
 	if n := o.Certs.Node(); n != o.Node {
 		return fmt.Errorf("dataplane: node %s has the certificate of %s", o.Node, n)
@@ -159,10 +149,8 @@ func (o *Options) check() error {
 type Plane struct {
 	o           Options
 	incarnation uint64 // of this process; a peer that restarts has another
-	listener    net.Listener
-	server      *grpc.Server
+	server      *transport.Server
 	advertise   string
-	served      chan struct{}
 	ctx         context.Context // of everything that this plane does
 	cancel      context.CancelFunc
 	tasks       sync.WaitGroup
@@ -186,54 +174,49 @@ func Listen(o Options) (*Plane, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("tcp", o.Listen)
-	if err != nil {
-		return nil, fmt.Errorf("dataplane: %w", err)
-	}
 	var inc [8]byte
 	if _, err := rand.Read(inc[:]); err != nil {
-		return nil, errors.Join(fmt.Errorf("dataplane: %w", err), l.Close())
+		return nil, fmt.Errorf("dataplane: %w", err)
 	}
 	p := &Plane{
-		o: o, incarnation: binary.LittleEndian.Uint64(inc[:]), listener: l, advertise: o.Advertise, served: make(chan struct{}),
+		o: o, incarnation: binary.LittleEndian.Uint64(inc[:]), advertise: o.Advertise,
 		handlers: map[Method]Handler{}, peers: map[string]string{}, sessions: map[string]*session{},
 		dialing: map[string]*dial{}, waiting: map[string]chan struct{}{}, loads: map[string]load{},
+	}
+	var err error
+	p.server, err = transport.Listen(o.Listen, p.transport(), &grpc.ServiceDesc{
+		ServiceName: serviceName, HandlerType: (*any)(nil),
+		Streams: []grpc.StreamDesc{{StreamName: streamName, Handler: p.accept, ServerStreams: true, ClientStreams: true}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("dataplane: %w", err)
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.tickets.init(p)
 	if p.advertise == "" {
-		p.advertise = l.Addr().String()
-		if o.AdvertiseHost != "" {
-			p.advertise = net.JoinHostPort(o.AdvertiseHost, strconv.Itoa(p.Port()))
-		}
+		p.advertise = p.server.Address()
 	}
-	opts := []grpc.ServerOption{
-		grpc.ForceServerCodecV2(codec{}), grpc.MaxRecvMsgSize(maxFrame), grpc.MaxSendMsgSize(maxFrame),
-		grpc.InitialWindowSize(transportWindow), grpc.InitialConnWindowSize(transportWindow),
-		grpc.ReadBufferSize(transportBuffer), grpc.WriteBufferSize(transportBuffer),
-		grpc.MaxConcurrentStreams(2), grpc.MaxHeaderListSize(8 << 10), grpc.ConnectionTimeout(o.DialTimeout),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: o.PingInterval, Timeout: o.PingTimeout, MaxConnectionIdle: time.Minute}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: o.PingInterval / 2, PermitWithoutStream: true}),
-		grpc.WaitForHandlers(true),
-	}
-	if o.Certs != nil {
-		opts = append(opts, grpc.Creds(&counted{o.Certs.Credentials(), p}))
-	} else {
-		opts = append(opts, grpc.Creds(insecure.NewCredentials()))
-	}
-	p.server = grpc.NewServer(opts...)
-	p.server.RegisterService(&grpc.ServiceDesc{
-		ServiceName: serviceName, HandlerType: (*any)(nil), Methods: p.visits(),
-		Streams: []grpc.StreamDesc{{StreamName: streamName, Handler: p.accept, ServerStreams: true, ClientStreams: true}},
-	}, nil)
 	go func() {
-		defer close(p.served)
-		if err := p.server.Serve(limitListener(l, 2*o.MaxPeers)); err != nil {
+		if err := p.server.Serve(); err != nil {
 			o.Logger.Error("data plane stopped listening", "error", err)
 		}
 	}()
 	return p, nil
 }
+
+// transport returns how connections are made.
+func (p *Plane) transport() transport.Options {
+	return transport.Options{
+		Certs: p.o.Certs, AllowPlaintext: p.o.AllowPlaintext, Codec: codec{}, MaxMessage: maxFrame, Window: transportWindow, Buffer: transportBuffer,
+		Streams: 2, Connections: 2 * p.o.MaxPeers, PerNode: maxConnections, DialTimeout: p.o.DialTimeout,
+		PingInterval: p.o.PingInterval, PingTimeout: p.o.PingTimeout, Logger: p.o.Logger,
+	}
+}
+
+// maxConnections is how many connections a node may have opened to this one:
+// one with the stream, one that knocks, and those that it lost and this node
+// has not heard of yet.
+const maxConnections = 8
 
 // Node returns this node's name.
 func (p *Plane) Node() string { return p.o.Node }
@@ -242,7 +225,7 @@ func (p *Plane) Node() string { return p.o.Node }
 func (p *Plane) Address() string { return p.advertise }
 
 // Port returns the port that the plane listens on.
-func (p *Plane) Port() int { return p.listener.Addr().(*net.TCPAddr).Port }
+func (p *Plane) Port() int { return p.server.Port() }
 
 // Handle sets the handler of a method. It may be called at any time; nil takes
 // the handler away.
@@ -328,7 +311,7 @@ func (p *Plane) Close() {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
-		<-p.served
+		p.server.Close()
 		p.tasks.Wait()
 		return
 	}
@@ -344,8 +327,7 @@ func (p *Plane) Close() {
 		s.end(ErrClosed)
 	}
 	p.cancel()
-	p.server.Stop()
-	<-p.served
+	p.server.Close()
 	p.tasks.Wait()
 }
 

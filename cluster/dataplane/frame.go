@@ -113,17 +113,10 @@ type codec struct{}
 func (codec) Name() string { return "gnnactor-raw" }
 
 func (codec) Marshal(v any) (mem.BufferSlice, error) {
-	if b, ok := v.(*visit); ok {
-		return mem.BufferSlice{mem.SliceBuffer(*b)}, nil
-	}
 	return v.(*frame).buffers(), nil
 }
 
 func (codec) Unmarshal(data mem.BufferSlice, v any) error {
-	if b, ok := v.(*visit); ok {
-		*b = data.Materialize()
-		return nil
-	}
 	if s, ok := v.(*session); ok {
 		return s.receive(data)
 	}

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/gnnactor/gnnactor/cluster/certs"
+	"github.com/gnnactor/gnnactor/cluster/transport"
 )
 
 // Replies that a peer asked for and gives no credit for are bounded: what it
@@ -161,7 +162,7 @@ func TestFrameBeforeGreeting(t *testing.T) {
 // strangers than there may be peers.
 func TestKnocks(t *testing.T) {
 	p := planes(t, func(o *Options) { o.MaxPeers = 2 }, "m")[0]
-	cc, err := p.client(p.Address())
+	cc, err := transport.Dial(p.Address(), p.transport())
 	if err != nil {
 		t.Fatal(err)
 	}

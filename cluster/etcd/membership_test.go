@@ -127,29 +127,51 @@ func TestMembership(t *testing.T) {
 		t.Errorf("leader %q", v.Leader)
 	}
 	// A write goes through once, under the leader's epoch and the entry's.
-	p, err := a.SetPlace(ctx, v.Epoch, membership.Place{Kind: "shard", ID: "0", Node: "b"})
-	if err != nil {
+	places := []membership.Place{{Kind: "shard", ID: "0", Node: "b"}, {Kind: "parameters", ID: "run", Node: "a"}}
+	if err := a.SetPlaces(ctx, v.Epoch, places); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.SetPlace(ctx, v.Epoch, membership.Place{Kind: "shard", ID: "0", Node: "c"}); !errors.Is(err, membership.ErrStale) {
+	if err := a.SetPlaces(ctx, v.Epoch, []membership.Place{{Kind: "shard", ID: "1", Node: "c"}, {Kind: "shard", ID: "0", Node: "c"}}); !errors.Is(err, membership.ErrStale) {
 		t.Errorf("an entry that exists was made: %v", err)
 	}
-	if _, err := b.SetPlace(ctx, v.Epoch+1, p); !errors.Is(err, membership.ErrStale) {
+	for _, m := range []*membership.Member{a, b} { // a's entries have to be known with their epochs
+		if _, err := m.Until(ctx, func(*membership.View) bool { return len(m.Places()) == 2 }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, ok := a.Place("shard", "0")
+	if _, other := a.Place("shard", "1"); !ok || p.Node != "b" || p.Epoch == 0 || other {
+		t.Errorf("shard 0 is at %+v, and shard 1 somewhere: %v", p, other)
+	}
+	if err := b.SetPlaces(ctx, v.Epoch+1, []membership.Place{p}); !errors.Is(err, membership.ErrStale) {
 		t.Errorf("a write under another epoch: %v", err)
 	}
 	moved := p
-	moved.Node = ""
-	if moved, err = a.SetPlace(ctx, v.Epoch, moved); err != nil {
+	moved.Node = "c"
+	if err := a.SetPlaces(ctx, v.Epoch, []membership.Place{moved}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.SetPlace(ctx, v.Epoch, p); !errors.Is(err, membership.ErrStale) {
+	if err := a.SetPlaces(ctx, v.Epoch, []membership.Place{p}); !errors.Is(err, membership.ErrStale) {
 		t.Errorf("a write over a newer one: %v", err)
 	}
 	if _, err := c.Until(ctx, func(*membership.View) bool {
 		got, ok := c.Place("shard", "0")
-		return ok && got == moved
+		return ok && got.Node == "c" && got.Epoch > p.Epoch
 	}); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := a.Until(ctx, func(*membership.View) bool { moved, _ = a.Place("shard", "0"); return moved.Epoch > p.Epoch }); err != nil {
+		t.Fatal(err)
+	}
+	moved.Node = ""
+	if err := a.SetPlaces(ctx, v.Epoch, []membership.Place{moved}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Until(ctx, func(*membership.View) bool { return len(c.Places()) == 1 }); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.SetPlaces(ctx, v.Epoch, make([]membership.Place, membership.MaxPlaces+1)); err == nil {
+		t.Error("more places than may be were written at once")
 	}
 	at, err := a.SetValue(ctx, v.Epoch, "checkpoint", 0, []byte("one"))
 	if err != nil {

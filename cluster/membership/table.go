@@ -12,12 +12,11 @@ import (
 // ErrStale: a write or a command under an epoch that is over.
 var ErrStale = errors.New("membership: stale epoch")
 
-// Place says where an actor is. Epoch is the revision of the entry: every
-// command to the actor carries it, and an older one is refused.
+// Place says where an actor is. Epoch is the revision of the entry.
 type Place struct {
 	Kind  string `json:"-"`
 	ID    string `json:"-"`
-	Node  string `json:"node"` // "" while it moves
+	Node  string `json:"node"`
 	Epoch int64  `json:"-"`
 }
 
@@ -65,21 +64,50 @@ func (m *Member) place(key string, e Entry) (Place, bool) {
 	return p, true
 }
 
-// SetPlace writes an entry as leader of epoch leader, if the entry is still at
-// p.Epoch (0: it does not exist), and returns it with its new epoch. ErrStale:
-// this node leads no longer, or somebody else wrote the entry.
-func (m *Member) SetPlace(ctx context.Context, leader int64, p Place) (Place, error) {
-	if strings.ContainsAny(p.Kind+p.ID, "/") || p.Kind == "" || p.ID == "" {
-		return p, fmt.Errorf("membership: place of kind %q, id %q: neither may be empty or hold a slash", p.Kind, p.ID)
+// MaxPlaces is how many entries SetPlaces writes at most.
+const MaxPlaces = 64
+
+// SetPlaces writes entries as leader of epoch leader, all or none, each if it is
+// still at its Epoch (0: it does not exist); one with an empty Node is deleted.
+// ErrStale: this node leads no longer, or somebody else wrote one of them.
+func (m *Member) SetPlaces(ctx context.Context, leader int64, places []Place) error {
+	if err := m.Err(); err != nil {
+		return err
 	}
-	value, err := json.Marshal(&p)
-	if err != nil {
-		return p, fmt.Errorf("membership: %w", err)
+	if len(places) > MaxPlaces {
+		return fmt.Errorf("membership: %d places at once; at most %d", len(places), MaxPlaces)
 	}
-	key := m.placeKey(p.Kind, p.ID)
-	epoch, err := m.commit(ctx, leader, key, p.Epoch, value)
-	p.Epoch = epoch
-	return p, err
+	ifs := []If{{Key: m.leaderKey(), Created: leader}, {Key: m.key(), Created: m.epoch}}
+	var do []Change
+	for _, p := range places {
+		if strings.ContainsAny(p.Kind+p.ID, "/") || p.Kind == "" || p.ID == "" {
+			return fmt.Errorf("membership: place of kind %q, id %q: neither may be empty or hold a slash", p.Kind, p.ID)
+		}
+		c := Change{Key: m.placeKey(p.Kind, p.ID)}
+		if p.Node != "" {
+			value, err := json.Marshal(&p)
+			if err != nil {
+				return fmt.Errorf("membership: %w", err)
+			}
+			c.Value = value
+		}
+		i := If{Key: c.Key}
+		if p.Epoch != 0 {
+			m.mu.Lock()
+			e := m.entries[c.Key]
+			m.mu.Unlock()
+			if e.Modified != p.Epoch {
+				return fmt.Errorf("%w: %s is not at revision %d", ErrStale, c.Key, p.Epoch)
+			}
+			i.Created, i.Modified = e.Created, e.Modified
+		}
+		ifs, do = append(ifs, i), append(do, c)
+	}
+	ok, _, err := m.store.Commit(ctx, ifs, do)
+	if err == nil && !ok {
+		err = fmt.Errorf("%w: places under leader %d", ErrStale, leader)
+	}
+	return err
 }
 
 // Value returns a value of the run's state that SetValue wrote, and its epoch;
@@ -143,17 +171,4 @@ func (m *Member) Until(ctx context.Context, what func(*View) bool) (*View, error
 			return nil, fmt.Errorf("membership: %w", ctx.Err())
 		}
 	}
-}
-
-// Gate refuses commands that are older than the newest one it let through: an
-// actor asks it before it does what a command says.
-type Gate struct{ newest int64 }
-
-// Pass lets a command of an epoch through, or returns ErrStale.
-func (g *Gate) Pass(epoch int64) error {
-	if epoch < g.newest {
-		return fmt.Errorf("%w: a command of epoch %d after one of %d", ErrStale, epoch, g.newest)
-	}
-	g.newest = epoch
-	return nil
 }

@@ -70,6 +70,8 @@ type Node struct {
 	features *Features
 	progress func() Progress
 	draining chan struct{} // closed by the first Drain
+
+	drains chan struct{} // has room for the drain that the coordinator is about
 }
 
 // Home returns the identity of a node's directory, which it makes if need be: a
@@ -109,7 +111,7 @@ func Enter(ctx context.Context, o Options) (_ *Node, err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	n := &Node{log: o.Logger, draining: make(chan struct{}), cancel: func() {}}
+	n := &Node{log: o.Logger, draining: make(chan struct{}), drains: make(chan struct{}, 1), cancel: func() {}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.Leave(context.WithoutCancel(ctx)))
@@ -149,11 +151,12 @@ func Enter(ctx context.Context, o Options) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
-	n.Control.Begin(n.Member.Epoch())
 	n.answer()
+	n.Control.Begin(n.Member.Epoch())
 	follow, stop := context.WithCancel(context.WithoutCancel(ctx))
 	n.cancel = stop
 	n.tasks.Go(func() { n.follow(follow) })
+	n.tasks.Go(func() { n.keepPlaces(follow) })
 	n.tasks.Go(func() { n.drain(follow) })
 	return n, nil
 }
@@ -175,7 +178,7 @@ func (n *Node) listenControl(o *Options, keeper *certs.Keeper) error {
 		}
 	}
 	n.Control, err = control.Listen(control.Options{
-		Cluster: o.Cluster, Node: o.Node, Listen: listen, Host: advertise, Certs: keeper, AllowPlaintext: o.Insecure, Logger: o.Logger,
+		Cluster: o.Cluster, Node: o.Node, Listen: listen, Host: advertise, Certs: keeper, AllowPlaintext: o.Insecure, Place: n.place, Logger: o.Logger,
 	})
 	return err
 }

@@ -233,18 +233,18 @@ func TestStatusAndDrain(t *testing.T) {
 	})
 	view := func() *membership.View { v, _ := b.Member.View(); return v }
 	all, err := Look(within(t), "test", view(), nil)
-	if err != nil || len(all) != 2 {
+	if err != nil || len(all.Nodes) != 2 {
 		t.Fatalf("%+v, %v", all, err)
 	}
 	for i, n := range []*Node{a, b} {
-		if x := all[i]; x.Node != n.Plane.Node() || !x.Answered || x.Epoch != n.Member.Epoch() || x.Leader != (x.Node == view().Leader) {
+		if x := all.Nodes[i]; x.Node != n.Plane.Node() || !x.Answered || x.Epoch != n.Member.Epoch() || x.Leader != (x.Node == view().Leader) {
 			t.Errorf("the status of node %d is %+v", i, x)
 		}
 	}
-	if p := all[0].Training.Progress; p.Step != 77 || p.Epochs != 9 {
+	if p := all.Nodes[0].Training.Progress; p.Step != 77 || p.Epochs != 9 {
 		t.Errorf("a is at %+v", p)
 	}
-	if known := Known(view()); len(known) != 2 || known[1].Answered || known[1].Node != "b" {
+	if known := Known(view()).Nodes; len(known) != 2 || known[1].Answered || known[1].Node != "b" {
 		t.Errorf("known: %+v", known)
 	}
 	if err := AskToDrain(within(t), "test", view(), nil, "nobody"); err == nil {
@@ -294,7 +294,10 @@ func FuzzDecodeStatus(f *testing.F) {
 	f.Add([]byte{0x81, 0xa4, 'n', 'o', 'd', 'e', 0xa1, 'a'})
 	f.Add([]byte{0x81, 0xa6, 's', 'h', 'a', 'r', 'd', 's', 0xdd, 0xff, 0xff, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if s, err := decodeStatus(b); err == nil && len(s.Shards) > len(b) {
+		if s, err := decode[Cluster](b); err == nil && len(s.Nodes)+len(s.Shards) > len(b) {
+			t.Fatalf("%d nodes and %d shards out of %d bytes", len(s.Nodes), len(s.Shards), len(b))
+		}
+		if s, err := decode[Status](b); err == nil && len(s.Shards) > len(b) {
 			t.Fatalf("%d shards out of %d bytes", len(s.Shards), len(b))
 		}
 	})

@@ -5,15 +5,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
-	"time"
-
-	"github.com/vmihailenco/msgpack/v5"
 
 	"github.com/gnnactor/gnnactor/cluster/certs"
 	"github.com/gnnactor/gnnactor/cluster/control"
 	"github.com/gnnactor/gnnactor/cluster/membership"
-	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/internal/bounded"
 )
 
@@ -56,6 +51,38 @@ type Training struct {
 	MicroBatches int64    `msgpack:"micro" json:"micro_batches"` // computed here
 }
 
+// Sampling is what a node's samplers do for the training.
+type Sampling struct {
+	MicroPerSecond float64 `msgpack:"micros"`
+	InFlight       int     `msgpack:"flight"`
+}
+
+// Shard is one of the features' shards.
+type Shard struct {
+	ID    int      `msgpack:"id" json:"id"`
+	Node  string   `msgpack:"node" json:"node"`   // that its actor is on
+	Nodes []string `msgpack:"nodes" json:"nodes"` // that hold its rows
+	Rows  int      `msgpack:"rows" json:"rows"`
+	Bytes int64    `msgpack:"bytes" json:"bytes"`
+}
+
+// Parameters are those of the run.
+type Parameters struct {
+	Node  string `msgpack:"node" json:"node"` // whose count, where trainers may have older ones
+	Group int64  `msgpack:"group" json:"group"`
+	Step  int64  `msgpack:"step" json:"step"` // batches applied
+	Late  int    `msgpack:"late" json:"staleness"`
+	Bound int    `msgpack:"bound" json:"staleness_bound"`
+}
+
+// Cluster is the status of all, as one node gathered it.
+type Cluster struct {
+	By         string      `msgpack:"by" json:"by"`
+	Nodes      []Status    `msgpack:"nodes" json:"nodes"`
+	Shards     []Shard     `msgpack:"shards" json:"shards"`
+	Parameters *Parameters `msgpack:"parameters" json:"parameters,omitempty"`
+}
+
 // Traffic is what the data plane moved since the node joined.
 type Traffic struct {
 	Sent      int64 `msgpack:"sent" json:"sent_bytes"`
@@ -66,103 +93,11 @@ type Traffic struct {
 	Rows      int64 `msgpack:"rows" json:"rows_received"` // that came from other nodes
 }
 
-// The kinds of the control plane's messages.
-const (
-	kindStatus = "status"
-	kindDrain  = "drain"
-)
-
-// gathering is how long a status waits for a node that does not answer.
-const gathering = 2 * time.Second
-
-// answer sets what this node answers on the control plane.
-func (n *Node) answer() {
-	n.Control.Handle(kindStatus, func(context.Context, string, []byte) ([]byte, error) {
-		s := n.status()
-		return msgpack.Marshal(&s)
-	})
-	n.Control.Handle(kindDrain, func(ctx context.Context, from string, _ []byte) ([]byte, error) {
-		return nil, n.drainFor(ctx, "node "+from)
-	})
-	n.Control.HandleVisitor(kindStatus, func(ctx context.Context, _ string, _ []byte) ([]byte, error) {
-		all := n.gather(ctx)
-		return msgpack.Marshal(all)
-	})
-	n.Control.HandleVisitor(kindDrain, func(ctx context.Context, from string, body []byte) ([]byte, error) {
-		node := string(body)
-		if node == n.Plane.Node() {
-			return nil, n.drainFor(ctx, "visitor "+from)
-		}
-		return n.Control.Ask(ctx, node, kindDrain, nil)
-	})
-}
-
-// drainFor drains unless nobody would be left to train.
-func (n *Node) drainFor(ctx context.Context, who string) error {
-	v, _ := n.Member.View()
-	if me, _ := v.Member(n.Plane.Node()); slices.Contains(me.Kinds, trainers.Kind) && !slices.ContainsFunc(v.Members, func(m membership.Info) bool {
-		return m.Node != me.Node && !m.Drains() && slices.Contains(m.Kinds, trainers.Kind)
-	}) {
-		return fmt.Errorf("node: %s is the last that trains: nobody would take over; interrupt it to end the run", me.Node)
-	}
-	n.log.Info("asked to drain", "by", who)
-	return n.Drain(ctx)
-}
-
 // Report sets who knows how far the training is.
 func (n *Node) Report(progress func() Progress) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.progress = progress
-}
-
-// status is this node's.
-func (n *Node) status() Status {
-	n.mu.Lock()
-	f, t, progress := n.features, n.trainers, n.progress
-	n.mu.Unlock()
-	stats := n.Plane.Stats()
-	s := Status{Answered: true, Traffic: Traffic{Sent: stats.Sent, Received: stats.Received, Asked: stats.Asked, Answered: stats.Answered}}
-	if f != nil {
-		s.Shards = f.keeper.List()
-		s.Wanted, s.Moving = f.keeper.Wanted()
-		s.ShardMove[0], s.ShardMove[1] = f.keeper.Moves()
-		s.Traffic.RowRounds, s.Traffic.Rows = f.keeper.Store().Stats()
-	}
-	if t != nil {
-		if runs := t.Runs(); len(runs) > 0 {
-			s.Training.Group = runs[len(runs)-1].Group
-		}
-		s.Training.MicroBatches = t.Made()
-	}
-	if progress != nil {
-		s.Training.Progress = progress()
-	}
-	return s
-}
-
-// gather asks all members.
-func (n *Node) gather(ctx context.Context) []Status {
-	ctx, cancel := context.WithTimeout(ctx, gathering)
-	defer cancel()
-	v, _ := n.Member.View()
-	all := make([]Status, len(v.Members))
-	var wg sync.WaitGroup
-	for i := range v.Members {
-		wg.Go(func() {
-			m := &v.Members[i]
-			if m.Node == n.Plane.Node() {
-				all[i] = n.status()
-			} else if b, err := n.Control.Ask(ctx, m.Node, kindStatus, nil); err != nil {
-				all[i].Problem = err.Error()
-			} else if all[i], err = decodeStatus(b); err != nil {
-				all[i].Problem = err.Error()
-			}
-			all[i].member(m, v)
-		})
-	}
-	wg.Wait()
-	return all
 }
 
 // member adds what the membership says.
@@ -174,11 +109,13 @@ func (s *Status) member(m *membership.Info, v *membership.View) {
 	}
 }
 
-func decodeStatus(b []byte) (s Status, err error) {
-	if err := bounded.Unmarshal(b, &s); err != nil {
-		return Status{}, fmt.Errorf("node: a status: %w", err)
+// decode reads what an actor answered.
+func decode[T any](b []byte) (v T, err error) {
+	if err := bounded.Unmarshal(b, &v); err != nil {
+		var none T
+		return none, fmt.Errorf("node: an answer: %w", err)
 	}
-	return s, nil
+	return v, nil
 }
 
 // ControlOf returns the control planes of a view's members, the leader's first.
@@ -203,25 +140,22 @@ func btoi(b bool) int {
 	return 0
 }
 
-// Look returns the status of all nodes of a view, as the first of its members
-// that answers gathers it. It needs no membership.
-func Look(ctx context.Context, cluster string, v *membership.View, keeper *certs.Keeper) ([]Status, error) {
-	b, err := visitAny(ctx, cluster, v, keeper, kindStatus, nil)
+// Look returns the status of a view's cluster, as the leader gathers it, or, if it
+// does not answer, the first member that does. It needs no membership.
+func Look(ctx context.Context, cluster string, v *membership.View, keeper *certs.Keeper) (*Cluster, error) {
+	b, err := visitAny(ctx, cluster, v, keeper, askStatus, nil)
 	if err != nil {
 		return nil, err
 	}
-	var all []Status
-	if err := bounded.Unmarshal(b, &all); err != nil {
-		return nil, fmt.Errorf("node: a status: %w", err)
-	}
-	return all, nil
+	all, err := decode[Cluster](b)
+	return &all, err
 }
 
 // Known returns what the store knows of a view's members, who were not asked.
-func Known(v *membership.View) []Status {
-	all := make([]Status, len(v.Members))
+func Known(v *membership.View) *Cluster {
+	all := &Cluster{Nodes: make([]Status, len(v.Members)), Shards: []Shard{}}
 	for i := range v.Members {
-		all[i].member(&v.Members[i], v)
+		all.Nodes[i].member(&v.Members[i], v)
 	}
 	return all
 }
@@ -229,16 +163,16 @@ func Known(v *membership.View) []Status {
 // AskToDrain asks a member of a view to drain, by way of any of them. It returns
 // when all nodes will hear of it.
 func AskToDrain(ctx context.Context, cluster string, v *membership.View, keeper *certs.Keeper, node string) error {
-	_, err := visitAny(ctx, cluster, v, keeper, kindDrain, []byte(node))
+	_, err := visitAny(ctx, cluster, v, keeper, askDrain, []byte(node))
 	return err
 }
 
 // visitAny asks the members one after another until one can be reached.
-func visitAny(ctx context.Context, cluster string, v *membership.View, keeper *certs.Keeper, kind string, body []byte) (b []byte, err error) {
+func visitAny(ctx context.Context, cluster string, v *membership.View, keeper *certs.Keeper, question string, body []byte) (b []byte, err error) {
 	err = fmt.Errorf("node: cluster %s has no member with a control plane", cluster)
 	for _, address := range ControlOf(v) {
-		try, cancel := context.WithTimeout(ctx, 2*gathering)
-		b, err = control.Visit(try, cluster, address, keeper, kind, body)
+		try, cancel := context.WithTimeout(ctx, 3*asking)
+		b, err = control.Visit(try, cluster, address, keeper, question, body)
 		cancel()
 		if err == nil || ctx.Err() != nil || !isGone(err) {
 			break

@@ -84,6 +84,16 @@ func (k *Keeper) Held() int { return k.server.Held() }
 // List returns the shards that lie here, in order.
 func (k *Keeper) List() []int { return k.server.List() }
 
+// Shard returns how many rows a shard that lies here has, and their bytes; false: it
+// does not.
+func (k *Keeper) Shard(i int) (rows int, bytes int64, ok bool) {
+	if i < 0 || i >= k.o.Map.Shards() || k.server.shard(i) == nil {
+		return 0, 0, false
+	}
+	rows = k.o.Map.Rows(i)
+	return rows, int64(rows) * int64(k.o.Layout.RowBytes()), true
+}
+
 // Wanted returns how many shards should lie here, and how many are still to come
 // or to go.
 func (k *Keeper) Wanted() (wanted, moving int) {

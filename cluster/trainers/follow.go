@@ -88,9 +88,11 @@ func (t *Trainers) follow(ctx context.Context) {
 	}
 }
 
-func (t *Trainers) newest() (record, int64, error) {
+func (t *Trainers) newest() (record, int64, error) { return newestOf(t.o.Member) }
+
+func newestOf(m *membership.Member) (record, int64, error) {
 	var r record
-	b, id := t.o.Member.Value(groupKey)
+	b, id := m.Value(groupKey)
 	if b == nil {
 		return r, 0, nil
 	}
@@ -98,6 +100,16 @@ func (t *Trainers) newest() (record, int64, error) {
 		return r, id, fmt.Errorf("trainers: the group at revision %d: %w", id, err)
 	}
 	return r, id, nil
+}
+
+// First returns the first node of the newest group of trainers, and since when that is a
+// member: whose parameters count, where not all have the same. Empty: there is no group.
+func First(m *membership.Member) (node string, epoch int64) {
+	r, _, err := newestOf(m)
+	if err != nil || len(r.Members) == 0 {
+		return "", 0
+	}
+	return r.Members[0].Node, r.Members[0].Epoch
 }
 
 // lead writes a new group down if the newest is not the one that should be.

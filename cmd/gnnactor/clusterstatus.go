@@ -66,6 +66,10 @@ type clusterStatus struct {
 	Leader string        `json:"leader"`
 	Shards int           `json:"shards"` // that lie at one node at least
 	Nodes  []node.Status `json:"nodes"`
+	// By is the node that asked the others; empty: none answered.
+	By         string           `json:"by"`
+	Parameters *node.Parameters `json:"parameters,omitempty"`
+	ShardsAt   []node.Shard     `json:"shards_at"`
 }
 
 func newClusterStatus(a *app) *cobra.Command {
@@ -73,25 +77,29 @@ func newClusterStatus(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status HOST:PORT[,HOST:PORT…]",
 		Short: "Show a cluster's nodes, and what each does and holds",
-		Long: `Show the nodes of the cluster whose store is at HOST:PORT. One of them asks the
-others: shards are those of the features that a node holds, of those that it
+		Long: `Show the nodes of the cluster whose store is at HOST:PORT. The leader asks them,
+or another one if it is silent: shards are those of the features that a node holds, of those that it
 should, with how many are on their way; steps are the run's, and micro-batches
 those that the node computes, per second, with how many it has in flight; late is
 how many steps late the newest gradient was, of at most as many (--sync ssp:N, on
-the node that has the parameters).`,
+the node that has the parameters). Below that come the step of the run's parameters
+and the node whose count, and the shards: rows, size, the node that answers for a
+shard, and those that have copies of it.`,
 		Args: a.args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			v, keeper, err := o.look(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
-			s := clusterStatus{Leader: v.Leader, Nodes: []node.Status{}}
+			c := node.Known(v)
 			if len(v.Members) > 0 {
-				if s.Nodes, err = node.Look(cmd.Context(), o.name, v, keeper); err != nil {
+				if asked, err := node.Look(cmd.Context(), o.name, v, keeper); err != nil {
 					a.logf("no node answers: %v", err)
-					s.Nodes = node.Known(v)
+				} else {
+					c = asked
 				}
 			}
+			s := clusterStatus{Leader: v.Leader, Nodes: c.Nodes, By: c.By, Parameters: c.Parameters, ShardsAt: c.Shards}
 			held := map[int]bool{}
 			for _, n := range s.Nodes {
 				for _, i := range n.Shards {
@@ -145,6 +153,28 @@ func (s *clusterStatus) write(a *app) error {
 		}
 		t.row(n.Node, strings.Join(is, ","), shards, formatCount(p.Step), significant(p.StepsPerSecond), formatCount(n.Training.MicroBatches),
 			significant(p.MicroPerSecond), formatCount(p.InFlight), late, formatBytes(n.Traffic.Sent), n.Data)
+	}
+	if err := t.write(a.stdout); err != nil {
+		return err
+	}
+	return s.writePlaces(a)
+}
+
+// writePlaces says where the shards and the parameters are.
+func (s *clusterStatus) writePlaces(a *app) error {
+	if p := s.Parameters; p != nil {
+		if _, err := fmt.Fprintf(a.stdout, "parameters: at step %s, on %s\n", formatCount(p.Step), p.Node); err != nil {
+			return err
+		}
+	}
+	if len(s.ShardsAt) == 0 {
+		return nil
+	}
+	t := new(table)
+	t.row("shard", "rows", "size", "on", "copies on")
+	for _, h := range s.ShardsAt {
+		others := slices.DeleteFunc(slices.Clone(h.Nodes), func(n string) bool { return n == h.Node })
+		t.row(fmt.Sprint(h.ID), formatCount(h.Rows), formatBytes(h.Bytes), h.Node, strings.Join(others, ","))
 	}
 	return t.write(a.stdout)
 }

@@ -1,0 +1,223 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/asynkron/protoactor-go/remote"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+func TestBatch(t *testing.T) {
+	want := []*message{{target: "echo/b", sender: "asks", raw: []byte("one")}, {target: "asks", sender: "echo/a"}, {target: "x", sender: "y", raw: make([]byte, maxMessage)}}
+	for len(want) < maxBatch {
+		want = append(want, &message{target: strings.Repeat("t", maxName), sender: "s", raw: make([]byte, maxMessage)})
+	}
+	raw, err := encodeBatch("test/a", "test/b", want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := decodeFrame(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := decodeBatch(m.GetMessageBatch(), "test/a", "test/b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.EqualFunc(got, want, func(a, b *message) bool {
+		return a.target == b.target && a.sender == b.sender && bytes.Equal(a.raw, b.raw)
+	}) {
+		t.Errorf("%d messages came of %d, or other ones", len(got), len(want))
+	}
+	for _, between := range [][2]string{{"test/c", "test/b"}, {"test/a", "test/c"}} {
+		if _, err := decodeBatch(m.GetMessageBatch(), between[0], between[1]); !errors.Is(err, errRemoting) {
+			t.Errorf("from %s to %s: %v", between[0], between[1], err)
+		}
+	}
+}
+
+// Frames that are malformed, or of more parts than a node sends, are refused before
+// they are decoded; what batches refer to has to be there.
+func TestForgedFrames(t *testing.T) {
+	data, err := proto.Marshal(wrapperspb.Bytes([]byte("x")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch := func(change func(*remote.MessageBatch)) []byte {
+		b := &remote.MessageBatch{
+			TypeNames: []string{messageType}, Targets: []*actor.PID{actor.NewPID("test/b", "echo/b")}, Senders: []*actor.PID{actor.NewPID("test/a", "asks")},
+			Envelopes: []*remote.MessageEnvelope{{MessageData: data, Sender: 1}},
+		}
+		change(b)
+		raw, err := encodeFrame(&remote.RemoteMessage{MessageType: &remote.RemoteMessage_MessageBatch{MessageBatch: b}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return raw
+	}
+	good := batch(func(*remote.MessageBatch) {})
+	decode := func(raw []byte) error {
+		m, err := decodeFrame(raw)
+		if err == nil {
+			_, err = decodeBatch(m.GetMessageBatch(), "test/a", "test/b")
+		}
+		return err
+	}
+	if err := decode(good); err != nil {
+		t.Fatal(err)
+	}
+	type b = remote.MessageBatch
+	for name, raw := range map[string][]byte{
+		"truncated":              good[:len(good)-1],
+		"oversized":              make([]byte, maxFrame+1),
+		"many targets":           batch(func(b *b) { b.Targets = slices.Repeat([]*actor.PID{{}}, maxFields) }),
+		"many fields":            bytes.Repeat([]byte{0x22, 0}, maxFields+1),
+		"a group that is open":   bytes.Repeat([]byte{0x0b}, 1000),
+		"a header":               batch(func(b *b) { b.Envelopes[0].MessageHeader = &remote.MessageHeader{} }),
+		"an unknown type":        batch(func(b *b) { b.TypeNames[0] = "actor.Stop" }),
+		"no type":                batch(func(b *b) { b.TypeNames = nil }),
+		"a type below 0":         batch(func(b *b) { b.Envelopes[0].TypeId = -1 }),
+		"another serializer":     batch(func(b *b) { b.Envelopes[0].SerializerId = 1 }),
+		"no such target":         batch(func(b *b) { b.Envelopes[0].Target = 1 }),
+		"a target below 0":       batch(func(b *b) { b.Envelopes[0].Target = -1 }),
+		"nobody's":               batch(func(b *b) { b.Envelopes[0].Sender = 0 }),
+		"no such sender":         batch(func(b *b) { b.Envelopes[0].Sender = 2 }),
+		"another's name":         batch(func(b *b) { b.Senders[0].Address = "test/c" }),
+		"for another":            batch(func(b *b) { b.Targets[0].Address = "test/c" }),
+		"data of another type":   batch(func(b *b) { b.Envelopes[0].MessageData = []byte{0xff} }),
+		"a name that is no text": bytes.Replace(good, []byte("echo/b"), []byte("\xff\xff\xff\xff\xff\xff"), 1),
+	} {
+		if err := decode(raw); !errors.Is(err, errRemoting) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Whatever comes, nothing panics, and a batch that is taken has at most as many
+// messages as a frame has parts.
+func FuzzFrame(f *testing.F) {
+	raw, err := encodeBatch("test/a", "test/b", []*message{{target: "echo/b", sender: "asks", raw: []byte("one")}, {target: "asks", sender: "echo/a"}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add([]byte(raw))
+	f.Add([]byte(raw[:len(raw)/2]))
+	hello, err := encodeFrame(&remote.RemoteMessage{MessageType: &remote.RemoteMessage_ConnectRequest{ConnectRequest: &remote.ConnectRequest{
+		ConnectionType: &remote.ConnectRequest_ServerConnection{ServerConnection: &remote.ServerConnection{SystemId: "a#1", Address: "test/a"}},
+	}}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add([]byte(hello))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := decodeFrame(b)
+		if err != nil {
+			return
+		}
+		all, err := decodeBatch(m.GetMessageBatch(), "test/a", "test/b")
+		if err == nil && len(all) > maxFields {
+			t.Errorf("%d messages in a frame of %d bytes", len(all), len(b))
+		}
+		_ = m.GetConnectRequest().GetServerConnection().GetAddress()
+	})
+}
+
+// A node that is written with Proto.Actor's own remote talks to one of ours.
+func TestLibrarysRemote(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := net.LookupPort("tcp", port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	system := actor.NewActorSystem()
+	system.ID = "x#7"
+	var ours *Plane
+	theirs := remote.NewRemote(system, remote.Configure(host, n, remote.WithAdvertisedHost("test/x"), remote.WithDialOptions(
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, target string) (net.Conn, error) {
+			if target != "test/a" {
+				return nil, errors.New("a stranger")
+			}
+			return new(net.Dialer).DialContext(ctx, "tcp", ours.Address())
+		}))))
+	theirs.Start() // before gRPC is at work: it sets its logger
+	ours = planes(t, nil, "a")[0]
+	ours.SetPeers(map[string]Peer{"x": {address, 7}})
+
+	// It answers like a node, by hand: word that a request came, and its answer.
+	answers := make(chan *envelope, 16)
+	me := actor.NewPID("test/x", "asks")
+	target := actor.NewPID("test/a", "echo/a")
+	pack := func(m *envelope) *wrapperspb.BytesValue { return wrapperspb.Bytes(mustMarshal(t, m)) }
+	props := actor.PropsFromFunc(func(c actor.Context) {
+		b, ok := c.Message().(*wrapperspb.BytesValue)
+		if !ok {
+			return
+		}
+		m, err := unmarshal(b.GetValue())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if m.Type != kindTaken {
+			c.RequestWithCustomSender(c.Sender(), pack(&envelope{From: 7, To: 1, Type: kindTaken, Seq: m.Seq}), me)
+		}
+		if m.Type == kindRequest {
+			c.RequestWithCustomSender(c.Sender(), pack(&envelope{From: 7, To: 1, Type: kindReply, Seq: 2, Ask: m.Ask, Body: append([]byte("x heard "), m.Body...)}), me)
+		}
+		answers <- m
+	})
+	for _, name := range []string{"asks", "greet/x"} {
+		if _, err := system.Root.SpawnNamed(props, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx := within(t)
+	next := func(want kind) *envelope {
+		t.Helper()
+		for {
+			select {
+			case m := <-answers:
+				if m.Type == want {
+					return m
+				}
+			case <-ctx.Done():
+				t.Fatal("no answer")
+			}
+		}
+	}
+	system.Root.RequestWithCustomSender(target, pack(&envelope{From: 7, To: 1, Type: kindRequest, Seq: 1, Ask: 5, Body: []byte("hello")}), me)
+	if m := next(kindReply); m.Ask != 5 || string(m.Body) != "x: hello" {
+		t.Errorf("%d: %q", m.Ask, m.Body)
+	}
+	if b, err := ours.Ask(ctx, "greet", "x", []byte("hello")); err != nil || string(b) != "x heard hello" {
+		t.Errorf("%q, %v", b, err)
+	}
+	ours.Close()
+	theirs.Shutdown(false)
+	for _, name := range []string{"asks", "greet/x", "activator", "EndpointSupervisor"} {
+		_ = system.Root.StopFuture(system.NewLocalPID(name)).Wait()
+	}
+	system.Shutdown()
+}

@@ -1,0 +1,237 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/gnnactor/gnnactor/cluster/control"
+	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/cluster/shard"
+	"github.com/gnnactor/gnnactor/cluster/trainers"
+)
+
+// What actors and nodes are asked. To the coordinator a drain names the node.
+const (
+	askStatus = "status"
+	askDrain  = "drain"
+)
+
+// answers makes a handler of what an actor answers to those who want its status.
+func answers[T any](of func(identity string) (T, error)) control.Handler {
+	return func(_ context.Context, identity, _ string, body []byte) ([]byte, error) {
+		if string(body) != askStatus {
+			return nil, fmt.Errorf("it is not asked %.64q", body)
+		}
+		v, err := of(identity)
+		if err != nil {
+			return nil, err
+		}
+		return msgpack.Marshal(&v)
+	}
+}
+
+// answer sets what this node's actors answer, and what visitors are answered.
+func (n *Node) answer() {
+	status := answers(func(string) (Status, error) { return n.status(), nil })
+	n.Control.Handle(kindNode, func(ctx context.Context, identity, from string, body []byte) ([]byte, error) {
+		if string(body) == askDrain {
+			return nil, n.Drain(ctx)
+		}
+		return status(ctx, identity, from, body)
+	})
+	n.Control.Handle(trainers.Kind, answers(func(string) (Training, error) { return n.training(), nil }))
+	n.Control.Handle(kindSampler, answers(func(string) (Sampling, error) {
+		p := n.howFar()
+		return Sampling{p.MicroPerSecond, p.InFlight}, nil
+	}))
+	n.Control.Handle(kindParameters, answers(func(string) (Parameters, error) {
+		t := n.training()
+		return Parameters{Node: n.Plane.Node(), Group: t.Group, Step: t.Progress.Step, Late: t.Progress.Late, Bound: t.Progress.Bound}, nil
+	}))
+	n.Control.Handle(shard.Kind, answers(n.shard))
+	n.Control.Handle(kindCoordinator, func(ctx context.Context, _, from string, body []byte) ([]byte, error) {
+		if node, ok := strings.CutPrefix(string(body), askDrain+" "); ok {
+			return nil, n.drainOne(ctx, node, "node "+from)
+		}
+		return answers(func(string) (Cluster, error) { return *n.gather(ctx), nil })(ctx, "", from, body)
+	})
+
+	n.Control.HandleVisitor(askStatus, func(ctx context.Context, _ string, _ []byte) ([]byte, error) {
+		short, cancel := context.WithTimeout(ctx, asking)
+		defer cancel()
+		if b, err := n.Control.Ask(short, kindCoordinator, theRun, []byte(askStatus)); err == nil {
+			return b, nil
+		} // it is silent, or its answer larger than a message
+		return msgpack.Marshal(n.gather(ctx))
+	})
+	n.Control.HandleVisitor(askDrain, func(ctx context.Context, from string, body []byte) ([]byte, error) {
+		if v, _ := n.Member.View(); v.Leader == "" { // nobody trains
+			return nil, n.drainOne(ctx, string(body), "visitor "+from)
+		}
+		return n.Control.Request(ctx, kindCoordinator, theRun, append([]byte(askDrain+" "), body...))
+	})
+}
+
+// drainOne makes a node drain unless nobody would be left to train. One at a time: two
+// that both think that the other stays would both go.
+func (n *Node) drainOne(ctx context.Context, node, who string) error {
+	select {
+	case n.drains <- struct{}{}:
+		defer func() { <-n.drains }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	v, _ := n.Member.View()
+	m, ok := v.Member(node)
+	if !ok {
+		return fmt.Errorf("node: the cluster has no node %.64q", node)
+	}
+	if slices.Contains(m.Kinds, trainers.Kind) && !slices.ContainsFunc(v.Members, func(o membership.Info) bool {
+		return o.Node != m.Node && !o.Drains() && slices.Contains(o.Kinds, trainers.Kind)
+	}) {
+		return fmt.Errorf("node: %s is the last that trains: nobody would take over; interrupt it to end the run", node)
+	}
+	n.log.Info("a node is to drain", "node", node, "by", who)
+	if _, err := n.Control.Ask(ctx, kindNode, node, []byte(askDrain)); err != nil {
+		return err
+	}
+	_, err := n.Member.Until(ctx, func(v *membership.View) bool {
+		now, ok := v.Member(node)
+		return !ok || now.Epoch != m.Epoch || now.Drains()
+	})
+	return err
+}
+
+func (n *Node) howFar() Progress {
+	n.mu.Lock()
+	progress := n.progress
+	n.mu.Unlock()
+	if progress == nil {
+		return Progress{}
+	}
+	return progress()
+}
+
+// status is what this node says of itself.
+func (n *Node) status() Status {
+	n.mu.Lock()
+	f := n.features
+	n.mu.Unlock()
+	stats := n.Plane.Stats()
+	s := Status{Answered: true, Traffic: Traffic{Sent: stats.Sent, Received: stats.Received, Asked: stats.Asked, Answered: stats.Answered}}
+	if f != nil {
+		s.Shards = f.keeper.List()
+		s.Wanted, s.Moving = f.keeper.Wanted()
+		s.ShardMove[0], s.ShardMove[1] = f.keeper.Moves()
+		s.Traffic.RowRounds, s.Traffic.Rows = f.keeper.Store().Stats()
+	}
+	return s
+}
+
+func (n *Node) training() Training {
+	n.mu.Lock()
+	t := n.trainers
+	n.mu.Unlock()
+	s := Training{Progress: n.howFar()}
+	if t != nil {
+		if runs := t.Runs(); len(runs) > 0 {
+			s.Group = runs[len(runs)-1].Group
+		}
+		s.MicroBatches = t.Made()
+	}
+	return s
+}
+
+// shard is what this node says of a shard that lies here.
+func (n *Node) shard(identity string) (Shard, error) {
+	n.mu.Lock()
+	f := n.features
+	n.mu.Unlock()
+	id, err := strconv.Atoi(identity)
+	if err == nil && f != nil {
+		if rows, bytes, ok := f.keeper.Shard(id); ok {
+			return Shard{ID: id, Node: n.Plane.Node(), Rows: rows, Bytes: bytes}, nil
+		}
+	}
+	return Shard{}, fmt.Errorf("%w: shard %s does not lie here", control.ErrElsewhere, identity)
+}
+
+// gather asks all actors.
+func (n *Node) gather(ctx context.Context) *Cluster {
+	ctx, cancel := context.WithTimeout(ctx, asking*3/4) // those who wait for all wait for asking
+	defer cancel()
+	v, _ := n.Member.View()
+	all := &Cluster{By: n.Plane.Node(), Nodes: make([]Status, len(v.Members)), Shards: []Shard{}}
+	var wg sync.WaitGroup
+	for i := range v.Members {
+		wg.Go(func() { n.askNode(ctx, v, &v.Members[i], &all.Nodes[i]) })
+	}
+	places := n.Member.Places()
+	shards := make([]Shard, len(places))
+	for i, p := range places {
+		wg.Go(func() {
+			switch p.Kind {
+			case shard.Kind:
+				shards[i], _ = status[Shard](ctx, n, p.Kind, p.ID) // one that does not answer has its place all the same
+				if id, err := strconv.Atoi(p.ID); err == nil {
+					shards[i].ID, shards[i].Node = id, p.Node
+				}
+			case kindParameters: // there is one
+				if at, err := status[Parameters](ctx, n, p.Kind, p.ID); err == nil {
+					all.Parameters = &at
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for i, p := range places {
+		if p.Kind != shard.Kind {
+			continue
+		}
+		for _, m := range v.Members {
+			if slices.Contains(m.Shards, shards[i].ID) {
+				shards[i].Nodes = append(shards[i].Nodes, m.Node)
+			}
+		}
+		all.Shards = append(all.Shards, shards[i])
+	}
+	slices.SortFunc(all.Shards, func(a, b Shard) int { return a.ID - b.ID })
+	return all
+}
+
+// askNode asks the actors of a node.
+func (n *Node) askNode(ctx context.Context, v *membership.View, m *membership.Info, s *Status) {
+	var err error
+	if *s, err = status[Status](ctx, n, kindNode, m.Node); err == nil && slices.Contains(m.Kinds, trainers.Kind) {
+		var sampling Sampling
+		s.Training, err = status[Training](ctx, n, trainers.Kind, m.Node)
+		if err == nil {
+			sampling, err = status[Sampling](ctx, n, kindSampler, m.Node)
+		}
+		if errors.Is(err, control.ErrElsewhere) {
+			err = nil // it trains no longer
+		}
+		p := &s.Training.Progress
+		p.MicroPerSecond, p.InFlight = sampling.MicroPerSecond, sampling.InFlight
+	}
+	if err != nil {
+		*s = Status{Problem: err.Error()}
+	}
+	s.member(m, v)
+}
+
+// status asks an actor for its own.
+func status[T any](ctx context.Context, n *Node, kind, identity string) (v T, err error) {
+	b, err := n.Control.Ask(ctx, kind, identity, []byte(askStatus))
+	if err != nil {
+		return v, err
+	}
+	return decode[T](b)
+}

@@ -1,0 +1,130 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/cluster/shard"
+	"github.com/gnnactor/gnnactor/cluster/trainers"
+)
+
+// The kinds of actors that nodes ask each other's; of shard.Kind the identity is the
+// shard's number, of trainers.Kind and the two for nodes that of a node, and of the
+// others the run.
+const (
+	kindCoordinator = "coordinator" // the leader's: it knows all others, and drains one node at a time
+	kindParameters  = "parameters"  // where they count, if not all trainers have the same
+	kindSampler     = "sampler"
+	kindNode        = "node"
+	theRun          = "run"
+)
+
+// place says where an actor is: that of a node on that, the coordinator on the leader,
+// the others where the leader's table has them.
+func (n *Node) place(kind, identity string) string {
+	v, _ := n.Member.View()
+	switch kind {
+	case kindCoordinator:
+		if identity == theRun {
+			return v.Leader
+		}
+	case kindNode, kindSampler, trainers.Kind:
+		if m, ok := v.Member(identity); ok && (kind == kindNode || slices.Contains(m.Kinds, trainers.Kind)) {
+			return identity
+		}
+	case kindParameters, shard.Kind:
+		p, _ := n.Member.Place(kind, identity)
+		return p.Node
+	}
+	return ""
+}
+
+// keepPlaces writes the table down while this node leads, and ends the actors that
+// are not here any more.
+func (n *Node) keepPlaces(ctx context.Context) {
+	for {
+		v, changed := n.Member.View()
+		if n.Member.Leads(v) {
+			if err := n.writePlaces(ctx, v); err != nil && !errors.Is(err, membership.ErrStale) {
+				if n.patient(ctx, "the places of actors could not be written down yet", err) != nil {
+					return
+				}
+				continue
+			}
+		}
+		n.Control.Settle()
+		select {
+		case <-changed:
+		case <-n.Member.Lost():
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (n *Node) writePlaces(ctx context.Context, v *membership.View) error {
+	node, epoch := trainers.First(n.Member)
+	due := changes(v, n.Member.Places(), node, epoch)
+	for some := range slices.Chunk(due, membership.MaxPlaces) {
+		if err := n.Member.SetPlaces(ctx, v.Epoch, some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// changes returns what of a table is to be written anew: a shard is at one of those
+// that hold it, at the same one for as long as that does and does not drain, and the
+// parameters are at the first of the trainers.
+func changes(v *membership.View, table []membership.Place, first string, epoch int64) (due []membership.Place) {
+	holders := map[int][]string{}
+	for _, m := range v.Members {
+		for _, s := range m.Shards {
+			holders[s] = append(holders[s], m.Node)
+		}
+	}
+	type actor struct{ kind, id string }
+	want := map[actor][]string{} // where it may be, the best first
+	for s, nodes := range holders {
+		slices.SortStableFunc(nodes, func(a, b string) int {
+			x, _ := v.Member(a)
+			y, _ := v.Member(b)
+			return cmp.Compare(btoi(x.Drains()), btoi(y.Drains()))
+		})
+		if m, _ := v.Member(nodes[0]); !m.Drains() {
+			nodes = slices.DeleteFunc(nodes, func(node string) bool { m, _ := v.Member(node); return m.Drains() })
+		}
+		want[actor{shard.Kind, strconv.Itoa(s)}] = nodes
+	}
+	if m, ok := v.Member(first); ok && m.Epoch == epoch {
+		want[actor{kindParameters, theRun}] = []string{first}
+	}
+	for _, p := range table {
+		a := actor{p.Kind, p.ID}
+		nodes, ok := want[a]
+		delete(want, a)
+		if ok && slices.Contains(nodes, p.Node) {
+			continue
+		}
+		if p.Node = ""; ok {
+			p.Node = nodes[0]
+		}
+		due = append(due, p)
+	}
+	for a, nodes := range want {
+		due = append(due, membership.Place{Kind: a.kind, ID: a.id, Node: nodes[0]})
+	}
+	slices.SortFunc(due, func(a, b membership.Place) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID))
+	})
+	return due
+}
+
+// asking is how long one actor of many may take to answer.
+const asking = 2 * time.Second

@@ -1,0 +1,191 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/cluster/control"
+	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/cluster/shard"
+	"github.com/gnnactor/gnnactor/cluster/trainers"
+	"github.com/gnnactor/gnnactor/graph"
+)
+
+// What of the table is written: nothing that holds still, a new place for what moved
+// or drains, none for what is gone.
+func TestPlaces(t *testing.T) {
+	v := &membership.View{Leader: "a", Members: []membership.Info{
+		{Node: "a", Epoch: 1, Shards: []int{0, 1, 2}},
+		{Node: "b", Epoch: 2, Shards: []int{1, 2, 10}, Yield: true},
+		{Node: "c", Epoch: 3, Shards: []int{0, 10, 12}},
+	}}
+	at := func(kind, id, node string, epoch int64) membership.Place {
+		return membership.Place{Kind: kind, ID: id, Node: node, Epoch: epoch}
+	}
+	table := []membership.Place{
+		at(kindParameters, theRun, "b", 4),
+		at(shard.Kind, "0", "c", 5),  // holds still, though a comes first
+		at(shard.Kind, "1", "b", 6),  // drains, and a has it too
+		at(shard.Kind, "7", "a", 7),  // nobody's
+		at(shard.Kind, "12", "d", 8), // d is gone
+		at("old", "x", "a", 9),       // of another version
+	}
+	want := []membership.Place{
+		at("old", "x", "", 9), at(kindParameters, theRun, "a", 4),
+		at(shard.Kind, "1", "a", 6), at(shard.Kind, "10", "c", 0), at(shard.Kind, "12", "c", 8), at(shard.Kind, "2", "a", 0), at(shard.Kind, "7", "", 7),
+	}
+	if got := changes(v, table, "a", 1); !slices.Equal(got, want) {
+		t.Errorf("it writes\n%+v, not\n%+v", got, want)
+	}
+	if got := changes(v, table[:1], "a", 9); !slices.Contains(got, at(kindParameters, theRun, "", 4)) {
+		t.Errorf("the parameters are with a node's older self: %+v", got)
+	}
+	v.Members = v.Members[1:2] // it drains, and there is nobody else
+	if got := changes(v, []membership.Place{at(shard.Kind, "1", "b", 6), at(shard.Kind, "2", "b", 6), at(shard.Kind, "10", "b", 6)}, "", 0); got != nil {
+		t.Errorf("the last one gives %+v away", got)
+	}
+}
+
+// Actors are found wherever they are while nodes come and go: no ask fails, and each
+// shard is answered for by a node that holds it.
+func TestActorsMove(t *testing.T) {
+	s := serve(t)
+	dir := filepath.Join(t.TempDir(), "data")
+	if err := graph.Create(dir, graph.Builtin()); err != nil {
+		t.Fatal(err)
+	}
+	shards := Shards{Method: "hash", Parts: 4, Replicas: 1}
+	_, sum, err := shards.Deal(graph.Builtin())
+	if err != nil {
+		t.Fatal(err)
+	}
+	share := func(n *Node) *Features {
+		t.Helper()
+		f, err := n.Share(within(t), &Run{Map: sum}, dir, shards)
+		if err == nil {
+			err = f.Ready(within(t))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	a, b := enter(t, options(s, "a", t.TempDir())), enter(t, options(s, "b", t.TempDir()))
+	if _, err := b.Control.Ask(within(t), kindCoordinator, theRun, []byte(askStatus)); !errors.Is(err, control.ErrElsewhere) {
+		t.Errorf("nobody leads, and the coordinator says %v", err)
+	}
+	a.Member.Stand()
+	share(a)
+	share(b)
+	answered := make(chan string) // the nodes that answer, for whoever wants to know
+	asking, stop := context.WithCancel(context.Background())
+	defer stop()
+	var wg sync.WaitGroup
+	for _, n := range []*Node{a, b} {
+		for i := range 4 {
+			wg.Go(func() {
+				for asking.Err() == nil {
+					raw, err := n.Control.Request(within(t), shard.Kind, strconv.Itoa(i), []byte(askStatus))
+					at, bad := decode[Shard](raw)
+					if err != nil || bad != nil || at.ID != i || at.Rows == 0 {
+						t.Errorf("%s asks shard %d: %+v, %v, %v", n.Plane.Node(), i, at, err, bad)
+						return
+					}
+					select {
+					case answered <- at.Node:
+					default:
+					}
+				}
+			})
+		}
+	}
+	heard := func(node string) {
+		t.Helper()
+		for limit := within(t); ; {
+			select {
+			case by := <-answered:
+				if by == node {
+					return
+				}
+			case <-limit.Done():
+				t.Fatalf("nothing was answered by %s", node)
+			}
+		}
+	}
+	for i := range 3 {
+		name := fmt.Sprintf("c%d", i)
+		c := enter(t, options(s, name, t.TempDir()))
+		f := share(c)
+		heard(name)
+		if err := f.Drain(within(t)); err != nil {
+			t.Fatal(err)
+		}
+		for limit := within(t); c.Control.Actors() > 0; runtime.Gosched() {
+			if limit.Err() != nil {
+				t.Fatalf("%d actors are left on a node that gave all away", c.Control.Actors())
+			}
+		}
+		leave(t, c)
+	}
+	stop()
+	wg.Wait()
+	all, err := Look(within(t), "test", func() *membership.View { v, _ := b.Member.View(); return v }(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := 0
+	for i, h := range all.Shards {
+		rows += h.Rows
+		if h.ID != i || h.Node == "" || !slices.Contains(h.Nodes, h.Node) {
+			t.Errorf("shard %d: %+v", i, h)
+		}
+	}
+	if all.By != "a" || rows != 4000 {
+		t.Errorf("%s, which does not lead, says that there are %d rows", all.By, rows)
+	}
+	if _, err := b.Control.Ask(within(t), kindNode, "a", []byte("reboot")); err == nil || !strings.Contains(err.Error(), "not asked") {
+		t.Errorf("a node was asked something unheard of, and said %v", err)
+	}
+}
+
+// Of two nodes that are told to drain at the same time, one stays to train.
+func TestDrainsTakeTurns(t *testing.T) {
+	s := serve(t)
+	var nodes []*Node
+	for _, name := range []string{"a", "b"} {
+		n := enter(t, options(s, name, t.TempDir()))
+		if err := n.Member.Announce(within(t), func(i *membership.Info) { i.Kinds = []string{trainers.Kind} }); err != nil {
+			t.Fatal(err)
+		}
+		n.Member.Stand()
+		nodes = append(nodes, n)
+	}
+	var v *membership.View
+	for _, n := range nodes {
+		await(t, n, "both train, and one leads", func(now *membership.View) bool {
+			v = now
+			return now.Leader != "" && len(now.Members) == 2 && len(now.Members[0].Kinds) == 1 && len(now.Members[1].Kinds) == 1
+		})
+	}
+	refused := make(chan error, 2)
+	for _, n := range nodes {
+		go func() { refused <- AskToDrain(within(t), "test", v, nil, n.Plane.Node()) }()
+	}
+	one, other := <-refused, <-refused
+	if (one == nil) == (other == nil) {
+		t.Errorf("both or none of two nodes drain: %v, %v", one, other)
+	}
+	for _, err := range []error{one, other} {
+		if err != nil && !strings.Contains(err.Error(), "the last that trains") {
+			t.Error(err)
+		}
+	}
+}

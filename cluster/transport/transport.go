@@ -1,0 +1,198 @@
+// Package transport makes the connections between processes of a cluster: gRPC, under
+// mutual TLS or, on loopback or where it was allowed, without. Both planes run on
+// it, each on a port of its own.
+//
+// A listener takes so many connections in all, and a few from one certificate.
+// Messages travel as they are: what they mean is the planes' business, which
+// bring codecs of their own, and limits on sizes.
+package transport
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/peer"
+
+	"github.com/gnnactor/gnnactor/cluster/certs"
+)
+
+// Options of a server and of connections to others. Codec and the sizes must be set;
+// a DialTimeout or ping of 0 means the default.
+type Options struct {
+	// Certs gives mutual TLS; nil: plaintext, which a server speaks on loopback
+	// only, or when AllowPlaintext.
+	Certs          *certs.Keeper
+	AllowPlaintext bool
+
+	Codec       encoding.CodecV2
+	MaxMessage  int // bytes of a message in either direction
+	Window      int // bytes of a stream, and of a connection, on their way
+	Buffer      int // bytes that are read or written at once
+	Streams     int // that a connection may have open
+	Connections int // that a server has open
+	PerNode     int // of those, with one certificate
+
+	DialTimeout  time.Duration // 5 s
+	PingInterval time.Duration // of idle connections; 10 s, the least that gRPC allows
+	PingTimeout  time.Duration // 5 s
+
+	Logger *slog.Logger
+}
+
+func (o *Options) fill() {
+	for x, v := range map[*time.Duration]time.Duration{&o.DialTimeout: 5 * time.Second, &o.PingInterval: 10 * time.Second, &o.PingTimeout: 5 * time.Second} {
+		if *x == 0 {
+			*x = v
+		}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
+// Server serves services on a port.
+type Server struct {
+	listener net.Listener
+	server   *grpc.Server
+	served   chan struct{}
+}
+
+// Listen opens a server at host:port, of which port 0 takes a free one. It serves
+// nobody before Serve.
+func Listen(address string, o Options, services ...*grpc.ServiceDesc) (*Server, error) {
+	o.fill()
+	if o.Certs == nil {
+		if err := certs.CheckPlaintext(address, o.AllowPlaintext); err != nil {
+			return nil, err
+		}
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	opts := []grpc.ServerOption{
+		grpc.ForceServerCodecV2(o.Codec), grpc.MaxRecvMsgSize(o.MaxMessage), grpc.MaxSendMsgSize(o.MaxMessage),
+		grpc.InitialWindowSize(int32(o.Window)), grpc.InitialConnWindowSize(int32(o.Window)),
+		grpc.ReadBufferSize(o.Buffer), grpc.WriteBufferSize(o.Buffer),
+		grpc.MaxConcurrentStreams(uint32(o.Streams)), grpc.MaxHeaderListSize(8 << 10), grpc.ConnectionTimeout(o.DialTimeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: o.PingInterval, Timeout: o.PingTimeout, MaxConnectionIdle: time.Minute}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: o.PingInterval / 2, PermitWithoutStream: true}),
+		grpc.WaitForHandlers(true),
+		grpc.Creds(o.credentials(true)),
+	}
+	s := &Server{listener: limitListener(l, o.Connections), server: grpc.NewServer(opts...), served: make(chan struct{})}
+	for _, d := range services {
+		s.server.RegisterService(d, nil)
+	}
+	return s, nil
+}
+
+// Serve lets connections in, until Close.
+func (s *Server) Serve() error {
+	defer close(s.served)
+	return s.server.Serve(s.listener)
+}
+
+// Close ends all connections, and waits for Serve, which must have been called, and
+// for handlers.
+func (s *Server) Close() {
+	s.server.Stop()
+	<-s.served
+}
+
+// Address returns where the server listens.
+func (s *Server) Address() string { return s.listener.Addr().String() }
+
+// AddressAt returns host with the server's port.
+func (s *Server) AddressAt(host string) string {
+	return net.JoinHostPort(host, strconv.Itoa(s.Port()))
+}
+
+// Port returns the port that the server listens on.
+func (s *Server) Port() int { return s.listener.Addr().(*net.TCPAddr).Port }
+
+// Dial makes a connection to address that does not try again by itself. It connects
+// when it is used.
+func Dial(address string, o Options) (*grpc.ClientConn, error) {
+	o.fill()
+	return grpc.NewClient("passthrough:///"+address,
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(o.Codec), grpc.MaxCallRecvMsgSize(o.MaxMessage), grpc.MaxCallSendMsgSize(o.MaxMessage)),
+		grpc.WithInitialWindowSize(int32(o.Window)), grpc.WithInitialConnWindowSize(int32(o.Window)),
+		grpc.WithReadBufferSize(o.Buffer), grpc.WithWriteBufferSize(o.Buffer),
+		grpc.WithMaxHeaderListSize(8<<10), grpc.WithDisableRetry(), grpc.WithNoProxy(),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: o.DialTimeout}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: o.PingInterval, Timeout: o.PingTimeout}),
+		grpc.WithTransportCredentials(o.credentials(false)),
+	)
+}
+
+func (o *Options) credentials(server bool) credentials.TransportCredentials {
+	switch {
+	case o.Certs == nil:
+		return insecure.NewCredentials()
+	case server:
+		return &counted{TransportCredentials: o.Certs.Credentials(), log: o.Logger, most: o.PerNode, have: &counts{by: map[string]int{}}}
+	default:
+		return o.Certs.Credentials()
+	}
+}
+
+// Name returns the name in the certificate of who is at the other end of a stream or
+// call, and false without TLS.
+func Name(ctx context.Context) (string, bool) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return "", false
+	}
+	return certs.NodeName(p.AuthInfo)
+}
+
+// CheckName reports whether the other end of a stream or call is who it says it is:
+// under TLS, its certificate must say so.
+func (o *Options) CheckName(ctx context.Context, says string) error {
+	if err := certs.CheckNode(says); err != nil {
+		return err
+	}
+	if o.Certs == nil {
+		return nil
+	}
+	if name, ok := Name(ctx); !ok || name != says {
+		return fmt.Errorf("node %s has the certificate of %.80q", says, name)
+	}
+	return nil
+}
+
+// counts are the connections of each certificate.
+type counts struct {
+	mu sync.Mutex
+	by map[string]int
+}
+
+func (c *counts) add(name string, most int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.by[name] >= most {
+		return false
+	}
+	c.by[name]++
+	return true
+}
+
+func (c *counts) remove(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.by[name]--; c.by[name] == 0 {
+		delete(c.by, name)
+	}
+}
