@@ -24,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -102,6 +103,7 @@ type Plane struct {
 
 	mu       sync.Mutex
 	closed   bool
+	known    map[string]Peer // what SetPeers said last
 	peers    map[string]*peer
 	handlers map[string]Handler
 	actors   map[string]*actor.PID // that run here, by what others call them
@@ -191,9 +193,10 @@ func (p *Plane) Handle(kind string, h Handler) {
 func (p *Plane) SetPeers(peers map[string]Peer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
+	if p.closed || maps.Equal(peers, p.known) {
 		return
 	}
+	p.known = maps.Clone(peers)
 	for node, old := range p.peers {
 		if now, ok := peers[node]; !ok || now != old.Peer {
 			p.drop(node, fmt.Errorf("%w: node %s left", ErrPeerGone, node))

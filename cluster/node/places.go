@@ -44,11 +44,41 @@ func (n *Node) place(kind, identity string) string {
 	return ""
 }
 
+// The table waits for so long without a change before it is written, and at most for
+// so long with changes: trainers stand still while shards move and a new group meets,
+// and the store's disk is what they wait for.
+const (
+	settling  = 500 * time.Millisecond
+	unsettled = 5 * time.Second
+)
+
 // keepPlaces writes the table down while this node leads, and ends the actors that
 // are not here any more.
 func (n *Node) keepPlaces(ctx context.Context) {
+	var since time.Time // that the view has been changing
 	for {
 		v, changed := n.Member.View()
+		n.Control.Settle()
+		wait := settling
+		if since.IsZero() {
+			since = time.Now()
+		} else if time.Since(since) > unsettled {
+			wait = 0
+		}
+		quiet := time.NewTimer(wait)
+		select {
+		case <-changed:
+			quiet.Stop()
+			continue
+		case <-quiet.C:
+			since = time.Time{}
+		case <-n.Member.Lost():
+			quiet.Stop()
+			return
+		case <-ctx.Done():
+			quiet.Stop()
+			return
+		}
 		if n.Member.Leads(v) {
 			if err := n.writePlaces(ctx, v); err != nil && !errors.Is(err, membership.ErrStale) {
 				if n.patient(ctx, "the places of actors could not be written down yet", err) != nil {
@@ -57,7 +87,6 @@ func (n *Node) keepPlaces(ctx context.Context) {
 				continue
 			}
 		}
-		n.Control.Settle()
 		select {
 		case <-changed:
 		case <-n.Member.Lost():
