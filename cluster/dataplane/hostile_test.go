@@ -2,13 +2,11 @@ package dataplane
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -16,7 +14,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/gnnactor/gnnactor/cluster/certs"
 	"github.com/gnnactor/gnnactor/cluster/transport"
 )
 
@@ -190,60 +187,5 @@ func TestKnocks(t *testing.T) {
 	}
 	if full != 3 {
 		t.Errorf("%d of 7 strangers were refused; 4 fit", full)
-	}
-}
-
-// A node has a few connections at a time, whatever its certificate.
-func TestConnectionsPerPeer(t *testing.T) {
-	dir := t.TempDir()
-	authority, err := certs.NewAuthority("test", time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := authority.Save(dir); err != nil {
-		t.Fatal(err)
-	}
-	load := func(node string) *certs.Keeper {
-		f, err := authority.Issue(dir, node, []string{"127.0.0.1"}, time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
-		k, err := certs.Load(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return k
-	}
-	p := planes(t, func(o *Options) { o.Certs = load(o.Node) }, "a", "b")
-	other := load("c")
-	dial := func(k *certs.Keeper) (net.Conn, bool) {
-		config := k.Client("127.0.0.1")
-		config.NextProtos = []string{"h2"}
-		c, err := tls.Dial("tcp", p[0].Address(), config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.SetDeadline(time.Now().Add(4 * time.Minute)); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")); err != nil {
-			return c, false
-		}
-		_, err = c.Read(make([]byte, 9))
-		return c, err == nil
-	}
-	taken := 0
-	for range maxConnections + 4 {
-		c, ok := dial(other)
-		defer c.Close()
-		if ok {
-			taken++
-		}
-	}
-	if taken != maxConnections {
-		t.Errorf("%d connections of one node, not %d", taken, maxConnections)
-	}
-	if _, err := p[1].Ask(ctxFor(t), Call{Node: "a", Method: methodEcho, Body: [][]byte{{1}}, Max: 1}); err != nil {
-		t.Errorf("another node is kept out: %v", err)
 	}
 }
