@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -280,6 +281,7 @@ func TestReceive(t *testing.T) {
 		"a body too large":    {"b", pack(func(m *envelope) { m.Body = make([]byte, MaxBody+1) }), errMessage},
 		"number 0":            {"b", pack(func(m *envelope) { m.Seq = 0 }), errMessage},
 		"an unknown type":     {"b", pack(func(m *envelope) { m.Type = 9 }), errMessage},
+		"word of a word":      {"b", pack(func(m *envelope) { m.Type, m.Of = kindTaken, kindTaken }), errMessage},
 		"a stranger":          {"c", pack(func(m *envelope) { m.Seq = 2 }), errStranger},
 		"an older sender":     {"b", pack(func(m *envelope) { m.Seq, m.From = 2, 1 }), errStranger},
 		"for an older self":   {"b", pack(func(m *envelope) { m.Seq, m.To = 2, 0 }), errOther},
@@ -358,4 +360,35 @@ func TestAnswersNotTaken(t *testing.T) {
 			t.Fatal("still busy when all answers were taken")
 		}
 	}
+}
+
+// Handlers that ask their asker back are answered, however many wait.
+func TestAskBack(t *testing.T) {
+	p := planes(t, nil, "a", "b")
+	ctx := within(t)
+	const asks, back = 2*outstanding + 100, 5
+	var all sync.WaitGroup // as many as b handles at a time are there before the first asks back
+	all.Add(outstanding)
+	var came atomic.Int64
+	p[1].Handle("back", func(_ context.Context, _, from string, body []byte) ([]byte, error) {
+		if came.Add(1) <= outstanding {
+			all.Done()
+		}
+		all.Wait()
+		for range back {
+			if _, err := p[1].Ask(ctx, "echo", from, body); err != nil {
+				return nil, err
+			}
+		}
+		return body, nil
+	})
+	var wg sync.WaitGroup
+	for range asks {
+		wg.Go(func() {
+			if _, err := p[0].Ask(ctx, "back", "b", []byte("x")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
 }

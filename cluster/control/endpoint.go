@@ -35,24 +35,15 @@ const unanswered = 5 * time.Second
 
 // send gives a message to a node once, and returns what that says of it.
 func (p *Plane) send(ctx context.Context, pr *peer, m *message) error {
-	said := make(chan error, 1)
-	p.mu.Lock()
-	pr.waiting[m.seq] = said
-	p.mu.Unlock()
-	defer func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		delete(pr.waiting, m.seq)
-	}()
-	limit := time.NewTimer(unanswered)
-	defer limit.Stop()
 	select {
 	case pr.out <- m:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	limit := time.NewTimer(unanswered)
+	defer limit.Stop()
 	select {
-	case err := <-said:
+	case err := <-m.said:
 		return err
 	case <-limit.C:
 		return errUnanswered
@@ -62,13 +53,24 @@ func (p *Plane) send(ctx context.Context, pr *peer, m *message) error {
 }
 
 // said tells who waits for a message's fate what it is.
-func (p *Plane) said(pr *peer, seq uint64, err error) {
+func (p *Plane) said(pr *peer, of number, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if w := pr.waiting[seq]; w != nil {
-		delete(pr.waiting, seq)
-		w <- err
+	if w := pr.waiting[of]; w != nil {
+		tell(w, err)
 	}
+}
+
+// tell leaves the newest word where it is looked for; that a message was taken is final.
+func tell(said chan error, err error) {
+	select {
+	case old := <-said:
+		if old == nil {
+			err = nil
+		}
+	default:
+	}
+	said <- err
 }
 
 // lost tells all who wait that the connection is lost, and what it was to carry with it.
@@ -78,9 +80,8 @@ func (p *Plane) lost(pr *peer, err error) {
 	for len(pr.out) > 0 {
 		<-pr.out // nobody else takes from it
 	}
-	for seq, w := range pr.waiting {
-		delete(pr.waiting, seq)
-		w <- err
+	for _, w := range pr.waiting {
+		tell(w, err)
 	}
 }
 
@@ -91,7 +92,7 @@ func (p *Plane) link(pr *peer) {
 		var first *message
 		select {
 		case first = <-pr.out:
-		case first = <-pr.taken.say:
+		case first = <-pr.say:
 		case <-pr.ctx.Done():
 			return
 		}
@@ -139,7 +140,7 @@ func (p *Plane) talk(pr *peer, first *message) error {
 			select {
 			case m := <-pr.out:
 				batch = append(batch, m)
-			case m := <-pr.taken.say:
+			case m := <-pr.say:
 				batch = append(batch, m)
 			default:
 				break more
@@ -158,7 +159,7 @@ func (p *Plane) talk(pr *peer, first *message) error {
 		select {
 		case m := <-pr.out:
 			batch = append(batch, m)
-		case m := <-pr.taken.say:
+		case m := <-pr.say:
 			batch = append(batch, m)
 		case err := <-ended:
 			return err

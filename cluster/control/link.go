@@ -19,7 +19,8 @@ type envelope struct {
 	From int64  `msgpack:"f"` // epoch of the sender
 	To   int64  `msgpack:"t"` // epoch of the receiver
 	Type kind   `msgpack:"y"`
-	Seq  uint64 `msgpack:"s"` // counts from 1, per pair of epochs; of a kindTaken: which message that was
+	Seq  uint64 `msgpack:"s"` // counts from 1, per pair of epochs and type; of a kindTaken: which message that was
+	Of   kind   `msgpack:"o"` // a kindTaken: of which type it was
 	Ask  uint64 `msgpack:"a"`
 	Body []byte `msgpack:"b"`
 	Err  string `msgpack:"r"`
@@ -55,7 +56,11 @@ func unmarshal(raw []byte) (*envelope, error) {
 	if err := bounded.Unmarshal(raw, m); err != nil {
 		return nil, fmt.Errorf("%w: %w", errMessage, err)
 	}
-	if m.Type < kindRequest || m.Type > kindTaken || m.Seq == 0 || len(m.Body) > MaxBody {
+	numbered := m.Type
+	if m.Type == kindTaken {
+		numbered = m.Of
+	}
+	if numbered != kindRequest && numbered != kindReply || m.Seq == 0 || len(m.Body) > MaxBody {
 		return nil, fmt.Errorf("%w: type %d, number %d", errMessage, m.Type, m.Seq)
 	}
 	return m, nil
@@ -73,26 +78,36 @@ type peer struct {
 	slots, answers chan struct{}
 	out            chan *message
 
+	say chan *message // word of what was taken; when it is full it is lost, and the peer asks again
+
 	// Guarded by the plane's lock.
-	last    uint64                // number sent
-	waiting map[uint64]chan error // who wants to know what became of a message
-	taken   taken
+	waiting map[number]chan error // who wants to know what became of a message
+	last    [kindTaken]uint64     // number sent, by type: requests that are not taken hold no answers up
+	taken   [kindTaken]taken
 	busy    int // requests being handled, or whose answer waits for a slot
+}
+
+// number is that of a message.
+type number struct {
+	of  kind
+	seq uint64
 }
 
 // taken are the messages that came of a peer.
 type taken struct {
 	low   uint64          // every one up to it was taken
 	later map[uint64]bool // and these
-	// say carries word of that to the peer. When it is full word is lost, and the
-	// peer asks again.
-	say chan *message
 }
+
+func (t *taken) has(seq uint64) bool { return seq <= t.low || t.later[seq] }
 
 // add takes a message; false: it was taken before.
 func (t *taken) add(seq uint64) bool {
-	if seq <= t.low || t.later[seq] {
+	if t.has(seq) {
 		return false
+	}
+	if t.later == nil {
+		t.later = map[uint64]bool{}
 	}
 	t.later[seq] = true
 	for t.later[t.low+1] {
@@ -105,8 +120,7 @@ func (t *taken) add(seq uint64) bool {
 func newPeer(ctx context.Context, node string, at Peer, joined int) *peer {
 	pr := &peer{
 		Peer: at, node: node, member: fmt.Sprintf("%s#%d", node, joined), slots: make(chan struct{}, outstanding), answers: make(chan struct{}, outstanding),
-		out: make(chan *message, outstanding), waiting: map[uint64]chan error{},
-		taken: taken{later: map[uint64]bool{}, say: make(chan *message, 2*outstanding)},
+		out: make(chan *message, outstanding), say: make(chan *message, 2*outstanding), waiting: map[number]chan error{},
 	}
 	pr.ctx, pr.cancel = context.WithCancel(ctx)
 	return pr
@@ -128,8 +142,8 @@ func (p *Plane) post(ctx context.Context, pr *peer, target, sender string, m *en
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	pr.last++
-	m.From, m.To, m.Seq = p.o.Epoch, pr.Epoch, pr.last
+	pr.last[m.Type]++
+	m.From, m.To, m.Seq = p.o.Epoch, pr.Epoch, pr.last[m.Type]
 	raw, err := msgpack.Marshal(m)
 	if err == nil && p.closed {
 		err = ErrClosed
@@ -140,7 +154,7 @@ func (p *Plane) post(ctx context.Context, pr *peer, target, sender string, m *en
 	}
 	p.tasks.Go(func() {
 		defer func() { <-slots }()
-		p.insist(pr, &message{seq: m.Seq, target: target, sender: sender, raw: raw})
+		p.insist(pr, &message{number: number{m.Type, m.Seq}, target: target, sender: sender, raw: raw})
 	})
 	return nil
 }
@@ -148,6 +162,15 @@ func (p *Plane) post(ctx context.Context, pr *peer, target, sender string, m *en
 // insist delivers a message, again and again until the peer says that it has it, or
 // is gone.
 func (p *Plane) insist(pr *peer, m *message) {
+	m.said = make(chan error, 1)
+	p.mu.Lock()
+	pr.waiting[m.number] = m.said
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(pr.waiting, m.number)
+	}()
 	for wait := p.o.Resend; ; wait = min(2*wait, time.Second) {
 		err := p.deliver(pr.ctx, pr, m)
 		if err == nil || pr.ctx.Err() != nil {
@@ -157,6 +180,11 @@ func (p *Plane) insist(pr *peer, m *message) {
 		pause := time.NewTimer(wait)
 		select {
 		case <-pause.C:
+		case err := <-m.said: // late
+			pause.Stop()
+			if err == nil {
+				return
+			}
 		case <-pr.ctx.Done():
 			pause.Stop()
 			return
@@ -178,9 +206,6 @@ func (p *Plane) receive(from string, in *message) error {
 	if err != nil {
 		return err
 	}
-	if len(in.target) > maxName {
-		return fmt.Errorf("%w: for an actor with a name of %d bytes", errMessage, len(in.target))
-	}
 	p.mu.Lock()
 	pr := p.peers[from]
 	switch {
@@ -200,17 +225,18 @@ func (p *Plane) receive(from string, in *message) error {
 		if m.Err != "" {
 			err = fmt.Errorf("node %s: %s", from, m.Err)
 		}
-		p.said(pr, m.Seq, err)
+		p.said(pr, number{m.Of, m.Seq}, err)
 		return nil
 	}
 	first := false
+	taken := &pr.taken[m.Type]
 	switch {
-	case m.Seq > pr.taken.low+4*outstanding || m.Type == kindRequest && pr.busy >= outstanding && m.Seq > pr.taken.low && !pr.taken.later[m.Seq]:
+	case m.Seq > taken.low+4*outstanding || m.Type == kindRequest && pr.busy >= outstanding && !taken.has(m.Seq):
 		err = errBusy
 	default:
-		first = pr.taken.add(m.Seq)
+		first = taken.add(m.Seq)
 	}
-	p.sayTaken(pr, in, m.Seq, err)
+	p.sayTaken(pr, in, number{m.Type, m.Seq}, err)
 	if first && m.Type == kindRequest {
 		pr.busy++
 	}
@@ -241,8 +267,8 @@ func (p *Plane) receive(from string, in *message) error {
 }
 
 // sayTaken tells a peer what became of its message; the lock is held.
-func (p *Plane) sayTaken(pr *peer, in *message, seq uint64, err error) {
-	e := envelope{From: p.o.Epoch, To: pr.Epoch, Type: kindTaken, Seq: seq}
+func (p *Plane) sayTaken(pr *peer, in *message, what number, err error) {
+	e := envelope{From: p.o.Epoch, To: pr.Epoch, Type: kindTaken, Of: what.of, Seq: what.seq}
 	if err != nil {
 		e.Err = err.Error()
 	}
@@ -251,7 +277,7 @@ func (p *Plane) sayTaken(pr *peer, in *message, seq uint64, err error) {
 		return // it cannot be: the peer asks again
 	}
 	select {
-	case pr.taken.say <- &message{target: in.sender, sender: in.target, raw: raw}:
+	case pr.say <- &message{target: in.sender, sender: in.target, raw: raw}:
 	default:
 	}
 }

@@ -141,9 +141,10 @@ func encodeFrame(m *remote.RemoteMessage) (frame, error) {
 
 // message is one on its way: an envelope, and the actors that it is from and for.
 type message struct {
-	seq            uint64 // its number; 0: it only says that another was taken
+	number         number
 	target, sender string // ids, on the peer and here
 	raw            []byte
+	said           chan error // what becomes of it; the plane's lock is held to tell
 }
 
 // encodeBatch packs messages from a node to another, by what PIDs call them.
@@ -180,6 +181,8 @@ func decodeBatch(b *remote.MessageBatch, from, to string) (messages []*message, 
 			err = fmt.Errorf("a message for %.80q", target.GetAddress())
 		case sender.GetAddress() != from:
 			err = fmt.Errorf("a message from %.80q", sender.GetAddress())
+		case len(target.GetId()) > maxName || len(sender.GetId()) > maxName:
+			err = fmt.Errorf("actors with names of %d and %d bytes", len(target.GetId()), len(sender.GetId()))
 		case at(b.GetTypeNames(), e.GetTypeId()) != messageType || e.GetSerializerId() != serializer:
 			err = fmt.Errorf("a message that is no %s", messageType)
 		default:

@@ -94,6 +94,8 @@ func TestForgedFrames(t *testing.T) {
 		"no such sender":         batch(func(b *b) { b.Envelopes[0].Sender = 2 }),
 		"another's name":         batch(func(b *b) { b.Senders[0].Address = "test/c" }),
 		"for another":            batch(func(b *b) { b.Targets[0].Address = "test/c" }),
+		"a long sender's name":   batch(func(b *b) { b.Senders[0].Id = strings.Repeat("s", maxName+1) }),
+		"a long target's name":   batch(func(b *b) { b.Targets[0].Id = strings.Repeat("t", maxName+1) }),
 		"data of another type":   batch(func(b *b) { b.Envelopes[0].MessageData = []byte{0xff} }),
 		"a name that is no text": bytes.Replace(good, []byte("echo/b"), []byte("\xff\xff\xff\xff\xff\xff"), 1),
 	} {
@@ -134,34 +136,45 @@ func FuzzFrame(f *testing.F) {
 
 // A node that is written with Proto.Actor's own remote talks to one of ours.
 func TestLibrarysRemote(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := net.LookupPort("tcp", port)
-	if err != nil {
-		t.Fatal(err)
-	}
-	system := actor.NewActorSystem()
-	system.ID = "x#7"
 	var ours *Plane
-	theirs := remote.NewRemote(system, remote.Configure(host, n, remote.WithAdvertisedHost("test/x"), remote.WithDialOptions(
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, target string) (net.Conn, error) {
-			if target != "test/a" {
-				return nil, errors.New("a stranger")
+	var system *actor.ActorSystem
+	var theirs *remote.Remote
+	var address string
+	start := func() (ok bool) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		address = l.Addr().String()
+		port := l.Addr().(*net.TCPAddr).Port
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		system = actor.NewActorSystem()
+		system.ID = "x#7"
+		theirs = remote.NewRemote(system, remote.Configure("127.0.0.1", port, remote.WithAdvertisedHost("test/x"), remote.WithDialOptions(
+			grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, target string) (net.Conn, error) {
+				if target != "test/a" {
+					return nil, errors.New("a stranger")
+				}
+				return new(net.Dialer).DialContext(ctx, "tcp", ours.Address())
+			}))))
+		defer func() { // it panics if somebody has taken the port meanwhile
+			if x := recover(); x != nil {
+				t.Log(x)
+				system.Shutdown()
+				ok = false
 			}
-			return new(net.Dialer).DialContext(ctx, "tcp", ours.Address())
-		}))))
-	theirs.Start() // before gRPC is at work: it sets its logger
+		}()
+		theirs.Start() // before gRPC is at work: it sets its logger
+		return true
+	}
+	for tries := 0; !start(); tries++ {
+		if tries == 10 {
+			t.Fatal("no port is to be had")
+		}
+	}
 	ours = planes(t, nil, "a")[0]
 	ours.SetPeers(map[string]Peer{"x": {address, 7}})
 
@@ -181,10 +194,10 @@ func TestLibrarysRemote(t *testing.T) {
 			return
 		}
 		if m.Type != kindTaken {
-			c.RequestWithCustomSender(c.Sender(), pack(&envelope{From: 7, To: 1, Type: kindTaken, Seq: m.Seq}), me)
+			c.RequestWithCustomSender(c.Sender(), pack(&envelope{From: 7, To: 1, Type: kindTaken, Of: m.Type, Seq: m.Seq}), me)
 		}
 		if m.Type == kindRequest {
-			c.RequestWithCustomSender(c.Sender(), pack(&envelope{From: 7, To: 1, Type: kindReply, Seq: 2, Ask: m.Ask, Body: append([]byte("x heard "), m.Body...)}), me)
+			c.RequestWithCustomSender(c.Sender(), pack(&envelope{From: 7, To: 1, Type: kindReply, Seq: 1, Ask: m.Ask, Body: append([]byte("x heard "), m.Body...)}), me)
 		}
 		answers <- m
 	})

@@ -116,7 +116,7 @@ func Visit(ctx context.Context, cluster, address string, keeper *certs.Keeper, k
 	if s, ok := status.FromError(err); ok && err != nil {
 		switch s.Code() {
 		case codes.Unknown, codes.PermissionDenied:
-			err = fmt.Errorf("control: %s", s.Message())
+			err = errors.New(s.Message())
 		default:
 			err = fmt.Errorf("%w: %s: %s", ErrPeerGone, address, s.Message())
 		}

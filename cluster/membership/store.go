@@ -4,9 +4,8 @@
 // All of it lives in a Store (etcd): a node is a member while its lease lives,
 // the leader is whose key was made first, and every entry of the placement
 // table is written under the leader's epoch, the revision at which it was
-// elected. The store refuses a write under an epoch that is over; actors refuse
-// commands that are older than what they have seen. A node counts its lease
-// from the moment at which it sent the last renewal that was answered, which is
+// elected. The store refuses a write under an epoch that is over. A node counts its
+// lease from the moment at which it sent the last renewal that was answered, which is
 // earlier than when the store began to count: so it stops its actors before
 // anyone else may start them again.
 package membership

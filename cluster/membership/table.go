@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// ErrStale: a write or a command under an epoch that is over.
+// ErrStale: a write under an epoch that is over.
 var ErrStale = errors.New("membership: stale epoch")
 
 // Place says where an actor is. Epoch is the revision of the entry.

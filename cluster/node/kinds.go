@@ -72,41 +72,50 @@ func (n *Node) answer() {
 		return msgpack.Marshal(n.gather(ctx))
 	})
 	n.Control.HandleVisitor(askDrain, func(ctx context.Context, from string, body []byte) ([]byte, error) {
-		if v, _ := n.Member.View(); v.Leader == "" { // nobody trains
+		ctx, cancel := context.WithTimeout(ctx, beginning)
+		defer cancel()
+		if v, _ := n.Member.View(); v.Leader == "" && !slices.ContainsFunc(v.Members, trains) { // nobody will lead
 			return nil, n.drainOne(ctx, string(body), "visitor "+from)
 		}
 		return n.Control.Request(ctx, kindCoordinator, theRun, append([]byte(askDrain+" "), body...))
 	})
 }
 
+func trains(m membership.Info) bool { return slices.Contains(m.Kinds, trainers.Kind) }
+
 // drainOne makes a node drain unless nobody would be left to train. One at a time: two
 // that both think that the other stays would both go.
 func (n *Node) drainOne(ctx context.Context, node, who string) error {
+	ctx, cancel := context.WithTimeout(ctx, beginning) // who asked hears no more then
+	defer cancel()
 	select {
 	case n.drains <- struct{}{}:
 		defer func() { <-n.drains }()
 	case <-ctx.Done():
-		return ctx.Err()
+		return fmt.Errorf("node: another drain takes long: %w", ctx.Err())
 	}
 	v, _ := n.Member.View()
 	m, ok := v.Member(node)
-	if !ok {
+	switch {
+	case v.Leader != "" && !n.Member.Leads(v):
+		return fmt.Errorf("%w: %s leads by now", control.ErrElsewhere, v.Leader)
+	case !ok:
 		return fmt.Errorf("node: the cluster has no node %.64q", node)
-	}
-	if slices.Contains(m.Kinds, trainers.Kind) && !slices.ContainsFunc(v.Members, func(o membership.Info) bool {
-		return o.Node != m.Node && !o.Drains() && slices.Contains(o.Kinds, trainers.Kind)
-	}) {
+	case trains(m) && !slices.ContainsFunc(v.Members, func(o membership.Info) bool { return o.Node != m.Node && !o.Drains() && trains(o) }):
 		return fmt.Errorf("node: %s is the last that trains: nobody would take over; interrupt it to end the run", node)
 	}
 	n.log.Info("a node is to drain", "node", node, "by", who)
-	if _, err := n.Control.Ask(ctx, kindNode, node, []byte(askDrain)); err != nil {
-		return err
+	_, err := n.Control.Ask(ctx, kindNode, node, []byte(askDrain))
+	if err != nil && !errors.Is(err, control.ErrPeerGone) && !errors.Is(err, control.ErrElsewhere) { // it may have left before its answer
+		return fmt.Errorf("node: %s does not drain: %w", node, err)
 	}
-	_, err := n.Member.Until(ctx, func(v *membership.View) bool {
+	if _, err = n.Member.Until(ctx, func(v *membership.View) bool {
 		now, ok := v.Member(node)
 		return !ok || now.Epoch != m.Epoch || now.Drains()
-	})
-	return err
+	}); err != nil {
+		return fmt.Errorf("node: %s does not drain: %w", node, err)
+	}
+	return nil
 }
 
 func (n *Node) howFar() Progress {

@@ -228,8 +228,9 @@ func TestStatusAndDrain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	a.Member.Stand()
 	await(t, b, "both train", func(v *membership.View) bool {
-		return len(v.Members) == 2 && slices.Contains(v.Members[0].Kinds, trainers.Kind) && slices.Contains(v.Members[1].Kinds, trainers.Kind)
+		return v.Leader == "a" && len(v.Members) == 2 && slices.Contains(v.Members[0].Kinds, trainers.Kind) && slices.Contains(v.Members[1].Kinds, trainers.Kind)
 	})
 	view := func() *membership.View { v, _ := b.Member.View(); return v }
 	all, err := Look(within(t), "test", view(), nil)

@@ -80,7 +80,12 @@ func (n *Node) keepPlaces(ctx context.Context) {
 			return
 		}
 		if n.Member.Leads(v) {
-			if err := n.writePlaces(ctx, v); err != nil && !errors.Is(err, membership.ErrStale) {
+			err := n.writePlaces(ctx, v)
+			if errors.Is(err, membership.ErrStale) {
+				n.log.Debug("the table of places is another's by now", "error", err)
+				err = nil
+			}
+			if err != nil {
 				if n.patient(ctx, "the places of actors could not be written down yet", err) != nil {
 					return
 				}
@@ -155,5 +160,9 @@ func changes(v *membership.View, table []membership.Place, first string, epoch i
 	return due
 }
 
-// asking is how long one actor of many may take to answer.
-const asking = 2 * time.Second
+// asking is how long the coordinator may take to say how all are, and beginning how long
+// a node may take to begin to drain.
+const (
+	asking    = 2 * time.Second
+	beginning = 10 * time.Second
+)

@@ -189,3 +189,70 @@ func TestDrainsTakeTurns(t *testing.T) {
 		}
 	}
 }
+
+// Between two leaders a drain waits for the next one, and one that leaves at once has
+// drained all the same; a leader that does not answer is passed by.
+func TestDrainWithoutLeader(t *testing.T) {
+	s := serve(t)
+	a, b := enter(t, options(s, "a", t.TempDir())), enter(t, options(s, "b", t.TempDir()))
+	for _, n := range []*Node{a, b} {
+		if err := n.Member.Announce(within(t), func(i *membership.Info) { i.Kinds = []string{trainers.Kind} }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await(t, a, "both train", func(v *membership.View) bool {
+		return len(v.Members) == 2 && trains(v.Members[0]) && trains(v.Members[1])
+	})
+	v, _ := a.Member.View()
+	early := make(chan error, 1)
+	go func() { early <- AskToDrain(within(t), "test", v, nil, "b") }()
+	a.Member.Stand()
+	await(t, b, "a leads", func(v *membership.View) bool { return v.Leader == "a" })
+	left := make(chan struct{})
+	go func() {
+		<-b.Draining()
+		leave(t, b)
+		close(left)
+	}()
+	dead := *v
+	dead.Members = append([]membership.Info{{Node: "0", Control: "127.0.0.1:1"}}, v.Members...)
+	dead.Leader = "0"
+	if all, err := Look(within(t), "test", &dead, nil); err != nil || all.By != "a" {
+		t.Errorf("a leader that is dead is not passed by: %+v, %v", all, err)
+	}
+	if err := <-early; err != nil {
+		t.Error(err)
+	}
+	<-left
+	if err := AskToDrain(within(t), "test", &dead, nil, "a"); err == nil || !strings.Contains(err.Error(), "the last that trains") {
+		t.Errorf("the last one drains: %v", err)
+	}
+}
+
+// A drain of a node that does not answer ends, and others go on.
+func TestDrainThatHangs(t *testing.T) {
+	s := serve(t)
+	a, b := enter(t, options(s, "a", t.TempDir())), enter(t, options(s, "b", t.TempDir()))
+	c := enter(t, options(s, "c", t.TempDir()))
+	a.Member.Stand()
+	await(t, a, "a leads three", func(v *membership.View) bool { return v.Leader == "a" && len(v.Members) == 3 })
+	asked := make(chan struct{}, 1)
+	b.Control.Handle(kindNode, func(ctx context.Context, _, _ string, _ []byte) ([]byte, error) {
+		asked <- struct{}{}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	failed, drained := make(chan error, 1), make(chan error, 1)
+	ctx, giveUp := context.WithCancel(within(t))
+	go func() { failed <- a.drainOne(ctx, "b", "a test") }()
+	<-asked
+	go func() { drained <- a.drainOne(within(t), "c", "a test") }()
+	giveUp()
+	if err := <-drained; err != nil {
+		t.Error(err)
+	}
+	if err := <-failed; err == nil || !strings.Contains(err.Error(), "b does not drain") {
+		t.Errorf("b, which hangs, drains: %v", err)
+	}
+	<-c.Draining()
+}

@@ -1,11 +1,8 @@
 package node
 
 import (
-	"errors"
 	"sync"
 	"time"
-
-	"github.com/gnnactor/gnnactor/cluster/dataplane"
 )
 
 // Rate is how fast a count grows, over the last seconds in which it was told.
@@ -49,5 +46,3 @@ func (r *Rate) PerSecond(now time.Time, count int64) float64 {
 	}
 	return 0
 }
-
-func isGone(err error) bool { return errors.Is(err, dataplane.ErrPeerGone) }

@@ -3,8 +3,10 @@ package node
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/gnnactor/gnnactor/cluster/certs"
 	"github.com/gnnactor/gnnactor/cluster/control"
@@ -143,7 +145,7 @@ func btoi(b bool) int {
 // Look returns the status of a view's cluster, as the leader gathers it, or, if it
 // does not answer, the first member that does. It needs no membership.
 func Look(ctx context.Context, cluster string, v *membership.View, keeper *certs.Keeper) (*Cluster, error) {
-	b, err := visitAny(ctx, cluster, v, keeper, askStatus, nil)
+	b, err := visitAny(ctx, 3*asking, cluster, v, keeper, askStatus, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -163,18 +165,18 @@ func Known(v *membership.View) *Cluster {
 // AskToDrain asks a member of a view to drain, by way of any of them. It returns
 // when all nodes will hear of it.
 func AskToDrain(ctx context.Context, cluster string, v *membership.View, keeper *certs.Keeper, node string) error {
-	_, err := visitAny(ctx, cluster, v, keeper, askDrain, []byte(node))
+	_, err := visitAny(ctx, beginning+asking, cluster, v, keeper, askDrain, []byte(node))
 	return err
 }
 
 // visitAny asks the members one after another until one can be reached.
-func visitAny(ctx context.Context, cluster string, v *membership.View, keeper *certs.Keeper, question string, body []byte) (b []byte, err error) {
+func visitAny(ctx context.Context, limit time.Duration, cluster string, v *membership.View, keeper *certs.Keeper, question string, body []byte) (b []byte, err error) {
 	err = fmt.Errorf("node: cluster %s has no member with a control plane", cluster)
 	for _, address := range ControlOf(v) {
-		try, cancel := context.WithTimeout(ctx, 3*asking)
+		try, cancel := context.WithTimeout(ctx, limit)
 		b, err = control.Visit(try, cluster, address, keeper, question, body)
 		cancel()
-		if err == nil || ctx.Err() != nil || !isGone(err) {
+		if err == nil || ctx.Err() != nil || !errors.Is(err, control.ErrPeerGone) {
 			break
 		}
 	}
