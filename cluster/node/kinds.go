@@ -188,12 +188,16 @@ func (n *Node) gather(ctx context.Context) *Cluster {
 		wg.Go(func() {
 			switch p.Kind {
 			case shard.Kind:
-				shards[i], _ = status[Shard](ctx, n, p.Kind, p.ID) // one that does not answer has its place all the same
-				if id, err := strconv.Atoi(p.ID); err == nil {
-					shards[i].ID, shards[i].Node = id, p.Node
+				at, err := status[Shard](ctx, n.Control.Request, p.Kind, p.ID)
+				if err != nil { // it has its place all the same
+					at.ID, _ = strconv.Atoi(p.ID)
+					if _, ok := v.Member(p.Node); ok {
+						at.Node = p.Node
+					}
 				}
+				shards[i] = at
 			case kindParameters: // there is one
-				if at, err := status[Parameters](ctx, n, p.Kind, p.ID); err == nil {
+				if at, err := status[Parameters](ctx, n.Control.Request, p.Kind, p.ID); err == nil {
 					all.Parameters = &at
 				}
 			}
@@ -218,11 +222,11 @@ func (n *Node) gather(ctx context.Context) *Cluster {
 // askNode asks the actors of a node.
 func (n *Node) askNode(ctx context.Context, v *membership.View, m *membership.Info, s *Status) {
 	var err error
-	if *s, err = status[Status](ctx, n, kindNode, m.Node); err == nil && slices.Contains(m.Kinds, trainers.Kind) {
+	if *s, err = status[Status](ctx, n.Control.Ask, kindNode, m.Node); err == nil && slices.Contains(m.Kinds, trainers.Kind) {
 		var sampling Sampling
-		s.Training, err = status[Training](ctx, n, trainers.Kind, m.Node)
+		s.Training, err = status[Training](ctx, n.Control.Ask, trainers.Kind, m.Node)
 		if err == nil {
-			sampling, err = status[Sampling](ctx, n, kindSampler, m.Node)
+			sampling, err = status[Sampling](ctx, n.Control.Ask, kindSampler, m.Node)
 		}
 		if errors.Is(err, control.ErrElsewhere) {
 			err = nil // it trains no longer
@@ -237,8 +241,8 @@ func (n *Node) askNode(ctx context.Context, v *membership.View, m *membership.In
 }
 
 // status asks an actor for its own.
-func status[T any](ctx context.Context, n *Node, kind, identity string) (v T, err error) {
-	b, err := n.Control.Ask(ctx, kind, identity, []byte(askStatus))
+func status[T any](ctx context.Context, ask func(ctx context.Context, kind, identity string, body []byte) ([]byte, error), kind, identity string) (v T, err error) {
+	b, err := ask(ctx, kind, identity, []byte(askStatus))
 	if err != nil {
 		return v, err
 	}

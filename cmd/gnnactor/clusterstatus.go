@@ -174,7 +174,11 @@ func (s *clusterStatus) writePlaces(a *app) error {
 	t.row("shard", "rows", "size", "on", "copies on")
 	for _, h := range s.ShardsAt {
 		others := slices.DeleteFunc(slices.Clone(h.Nodes), func(n string) bool { return n == h.Node })
-		t.row(fmt.Sprint(h.ID), formatCount(h.Rows), formatBytes(h.Bytes), h.Node, strings.Join(others, ","))
+		rows, size := "", "" // it did not answer
+		if h.Rows > 0 {
+			rows, size = formatCount(h.Rows), formatBytes(h.Bytes)
+		}
+		t.row(fmt.Sprint(h.ID), rows, size, h.Node, strings.Join(others, ","))
 	}
 	return t.write(a.stdout)
 }
