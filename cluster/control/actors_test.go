@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -71,5 +72,93 @@ func TestActorsHearRequestsAlone(t *testing.T) {
 	p[0].system.Root.Send(p[0].asker, &cluster.ClusterInit{})
 	if b, err := p[0].Ask(within(t), "echo", "b", []byte("x")); err != nil || string(b) != "a: x" {
 		t.Errorf("%q, %v", b, err)
+	}
+}
+
+// An actor is where it is placed, when somebody asks for it, and nowhere else: who asks
+// where it is not hears so, who insists finds it, and what it was asked before it
+// moved is answered.
+func TestPlace(t *testing.T) {
+	var place atomic.Value
+	place.Store("b")
+	p := planes(t, func(o *Options) {
+		o.Place = func(kind, identity string) string {
+			if kind == "grain" && identity == "x" {
+				return place.Load().(string)
+			}
+			return ""
+		}
+	}, "a", "b")
+	ctx := within(t)
+	began, let := make(chan struct{}, 1), make(chan struct{})
+	for _, x := range p {
+		x.Handle("grain", func(_ context.Context, identity, from string, body []byte) ([]byte, error) {
+			if string(body) == "wait" {
+				began <- struct{}{}
+				<-let
+			}
+			return []byte(identity + " on " + x.o.Node + " for " + from), nil
+		})
+	}
+	running := func(a, b int) {
+		t.Helper()
+		if x, y := p[0].Actors(), p[1].Actors(); x != a || y != b {
+			t.Errorf("%d actors run on a and %d on b, not %d and %d", x, y, a, b)
+		}
+	}
+	for i, want := range []string{"x on b for a", "x on b for b"} {
+		if got, err := p[i].Ask(ctx, "grain", "x", nil); err != nil || string(got) != want {
+			t.Errorf("%q, %v, not %q", got, err, want)
+		}
+	}
+	running(0, 1)
+	if _, err := p[0].Ask(ctx, "grain", "y", nil); !errors.Is(err, ErrElsewhere) {
+		t.Errorf("an actor that is nowhere: %v", err)
+	}
+	before := make(chan error, 1)
+	go func() {
+		got, err := p[0].Ask(ctx, "grain", "x", []byte("wait"))
+		if err == nil && string(got) != "x on b for a" {
+			err = fmt.Errorf("%q", got)
+		}
+		before <- err
+	}()
+	<-began
+	place.Store("")
+	p[1].Settle()
+	running(0, 0)
+	insisting := make(chan error, 1)
+	go func() {
+		got, err := p[1].Request(ctx, "grain", "x", nil)
+		if err == nil && string(got) != "x on a for b" {
+			err = fmt.Errorf("%q", got)
+		}
+		insisting <- err
+	}()
+	// One who believes that it is there still.
+	stale := actor.NewPID("test/b", "grain/x")
+	heard := make(chan result, 1)
+	p[0].mu.Lock()
+	p[0].asks[1] = &ask{node: "b", kind: "grain", reply: heard}
+	pr := p[0].peers["b"]
+	p[0].mu.Unlock()
+	p[0].system.Root.RequestWithCustomSender(stale, &request{ask: 1, ctx: ctx, peer: pr}, p[0].asker)
+	if r := <-heard; !errors.Is(r.err, ErrElsewhere) {
+		t.Errorf("asked where it is not: %q, %v", r.body, r.err)
+	}
+	place.Store("a")
+	if err := <-insisting; err != nil {
+		t.Error(err)
+	}
+	running(1, 0)
+	close(let)
+	if err := <-before; err != nil {
+		t.Errorf("asked before it moved: %v", err)
+	}
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	place.Store("")
+	if _, err := p[0].Request(gone, "grain", "x", nil); !errors.Is(err, context.Canceled) || !errors.Is(err, ErrElsewhere) {
+		t.Errorf("who gives up hears %v", err)
 	}
 }

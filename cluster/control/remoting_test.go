@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"slices"
 	"strings"
@@ -12,9 +13,13 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/remote"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/gnnactor/gnnactor/cluster/transport"
 )
 
 func TestBatch(t *testing.T) {
@@ -233,4 +238,77 @@ func TestLibrarysRemote(t *testing.T) {
 		_ = system.Root.StopFuture(system.NewLocalPID(name)).Wait()
 	}
 	system.Shutdown()
+}
+
+// A stream is opened by a member, under its own name, or not at all; one that breaks
+// the protocol ends.
+func TestGreeting(t *testing.T) {
+	ours := keep(t, "a", "b", "x")
+	p := planes(t, func(o *Options) { o.Certs = ours[o.Node] }, "a", "b")
+	open := func(who string, first *remote.RemoteMessage) (grpc.ClientStream, *remote.ConnectResponse, error) {
+		t.Helper()
+		cc, err := transport.Dial(p[0].Address(), transportOptions(ours[who], false, slog.New(slog.DiscardHandler)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { cc.Close() })
+		stream, err := cc.NewStream(within(t), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/"+remotingService+"/"+remotingStream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := encodeFrame(first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.SendMsg(&raw); err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.RecvMsg(&raw); err != nil {
+			return nil, nil, err
+		}
+		m, err := decodeFrame(raw)
+		return stream, m.GetConnectResponse(), err
+	}
+	hello := func(address, id string) *remote.RemoteMessage {
+		return &remote.RemoteMessage{MessageType: &remote.RemoteMessage_ConnectRequest{ConnectRequest: &remote.ConnectRequest{
+			ConnectionType: &remote.ConnectRequest_ServerConnection{ServerConnection: &remote.ServerConnection{SystemId: id, Address: address}},
+		}}}
+	}
+	for name, c := range map[string]struct {
+		who   string
+		first *remote.RemoteMessage
+	}{
+		"another's name":  {"x", hello("test/b", "b#2")},
+		"another cluster": {"b", hello("prod/b", "b#2")},
+		"no name":         {"b", hello("test/", "b#2")},
+		"no hello":        {"b", &remote.RemoteMessage{MessageType: &remote.RemoteMessage_MessageBatch{MessageBatch: &remote.MessageBatch{}}}},
+		"a client's":      {"b", &remote.RemoteMessage{MessageType: &remote.RemoteMessage_ConnectRequest{ConnectRequest: &remote.ConnectRequest{}}}},
+	} {
+		if _, _, err := open(c.who, c.first); status.Code(err) != codes.PermissionDenied {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, c := range map[string]struct{ who, address, id string }{
+		"no member":        {"x", "test/x", "x#1"},
+		"an older self":    {"b", "test/b", "b#1"},
+		"one without self": {"b", "test/b", ""},
+	} {
+		if _, r, err := open(c.who, hello(c.address, c.id)); err != nil || !r.GetBlocked() || r.GetMemberId() != "a#1" {
+			t.Errorf("%s: %v, %v", name, r, err)
+		}
+	}
+	stream, r, err := open("b", hello("test/b", "b#2"))
+	if err != nil || r.GetBlocked() {
+		t.Fatalf("b is refused: %v, %v", r, err)
+	}
+	raw, err := encodeBatch("test/a", "test/a", []*message{{target: "echo/a", sender: "asks", raw: []byte("x")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.SendMsg(&raw); err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.RecvMsg(&raw); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a message in another's name: %v", err)
+	}
 }
