@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -160,5 +161,46 @@ func TestPlace(t *testing.T) {
 	place.Store("")
 	if _, err := p[0].Request(gone, "grain", "x", nil); !errors.Is(err, context.Canceled) || !errors.Is(err, ErrElsewhere) {
 		t.Errorf("who gives up hears %v", err)
+	}
+}
+
+// Asks that come while their actor comes and goes are answered, or hear that it is not
+// there.
+func TestAsksWhileSettling(t *testing.T) {
+	var there atomic.Bool
+	p := planes(t, func(o *Options) {
+		o.Resend = time.Millisecond
+		o.Place = func(_, identity string) string {
+			if identity == "b" && !there.Load() {
+				return ""
+			}
+			return identity
+		}
+	}, "a", "b")
+	ctx := within(t)
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for range 50 {
+				if _, err := p[i%2].Request(ctx, "echo", "b", []byte("x")); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	over := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(over)
+	}()
+	for {
+		select {
+		case <-over:
+			return
+		default:
+			there.Store(!there.Load())
+			p[1].Settle()
+		}
 	}
 }

@@ -296,6 +296,20 @@ func TestReceive(t *testing.T) {
 	if handled != 1 {
 		t.Errorf("handled %d times", handled)
 	}
+	// An answer counts only from whom was asked.
+	answers := make(chan result, 2)
+	p.mu.Lock()
+	p.asks[7], p.asks[8] = &ask{node: "c", reply: answers}, &ask{node: "b", reply: answers}
+	p.mu.Unlock()
+	for seq, of := range []uint64{7, 8} {
+		raw := pack(func(m *envelope) { m.Type, m.Seq, m.Ask, m.Body = kindReply, uint64(seq+1), of, []byte{byte(of)} })
+		if err := p.receive("b", &message{target: "asks", sender: "count/b", raw: raw}); err != nil {
+			t.Error(err)
+		}
+	}
+	if r := <-answers; r.err != nil || r.body[0] != 8 {
+		t.Errorf("%v, %v", r.body, r.err)
+	}
 }
 
 // Whatever comes from the network, nothing panics, and what is decoded keeps to

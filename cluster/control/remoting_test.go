@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -310,5 +311,65 @@ func TestGreeting(t *testing.T) {
 	}
 	if err := stream.RecvMsg(&raw); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a message in another's name: %v", err)
+	}
+}
+
+// What answers at a peer's address is that peer since the same epoch, and lets this node
+// in, or it is not talked to.
+func TestWhoAnswers(t *testing.T) {
+	p := planes(t, nil, "a")[0]
+	var answer atomic.Pointer[remote.RemoteMessage]
+	server, err := transport.Listen("127.0.0.1:0", transportOptions(nil, false, slog.New(slog.DiscardHandler)), &grpc.ServiceDesc{
+		ServiceName: remotingService, HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{{
+			StreamName: remotingStream, ServerStreams: true, ClientStreams: true,
+			Handler: func(_ any, stream grpc.ServerStream) error {
+				var raw frame
+				if err := stream.RecvMsg(&raw); err != nil {
+					return err
+				}
+				raw, err := encodeFrame(answer.Load())
+				if err != nil {
+					return err
+				}
+				return stream.SendMsg(&raw)
+			},
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve() }()
+	connect := func(m *remote.RemoteMessage) error {
+		answer.Store(m)
+		cc, err := transport.Dial(server.Address(), transportOptions(nil, false, p.o.Logger))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cc.Close()
+		ctx, cancel := context.WithCancel(within(t))
+		defer cancel()
+		_, err = p.connect(ctx, cc, newPeer(ctx, "b", Peer{server.Address(), 2}, 1))
+		return err
+	}
+	says := func(id string, blocked bool) *remote.RemoteMessage {
+		return &remote.RemoteMessage{MessageType: &remote.RemoteMessage_ConnectResponse{ConnectResponse: &remote.ConnectResponse{MemberId: id, Blocked: blocked}}}
+	}
+	if err := connect(says("b#2", false)); err != nil {
+		t.Error(err)
+	}
+	for name, m := range map[string]*remote.RemoteMessage{
+		"another":         says("c#2", false),
+		"an older self":   says("b#1", false),
+		"one that blocks": says("b#2", true),
+		"no answer":       {MessageType: &remote.RemoteMessage_DisconnectRequest{DisconnectRequest: &remote.DisconnectRequest{}}},
+	} {
+		if err := connect(m); err == nil {
+			t.Errorf("%s is talked to", name)
+		}
+	}
+	server.Close()
+	if err := <-served; err != nil {
+		t.Error(err)
 	}
 }

@@ -190,8 +190,8 @@ func TestDrainsTakeTurns(t *testing.T) {
 	}
 }
 
-// Between two leaders a drain waits for the next one, and one that leaves at once has
-// drained all the same; a leader that does not answer is passed by.
+// Between two leaders drains wait for the next one, wherever they were asked for: one
+// of two trainers stays.
 func TestDrainWithoutLeader(t *testing.T) {
 	s := serve(t)
 	a, b := enter(t, options(s, "a", t.TempDir())), enter(t, options(s, "b", t.TempDir()))
@@ -200,32 +200,51 @@ func TestDrainWithoutLeader(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	await(t, a, "both train", func(v *membership.View) bool {
-		return len(v.Members) == 2 && trains(v.Members[0]) && trains(v.Members[1])
-	})
+	for _, n := range []*Node{a, b} {
+		await(t, n, "both train", func(v *membership.View) bool {
+			return len(v.Members) == 2 && trains(v.Members[0]) && trains(v.Members[1])
+		})
+	}
 	v, _ := a.Member.View()
-	early := make(chan error, 1)
-	go func() { early <- AskToDrain(within(t), "test", v, nil, "b") }()
+	drained := make(chan error, 2)
+	for i, other := range []string{"b", "a"} {
+		go func() {
+			drained <- AskToDrain(within(t), "test", &membership.View{Members: v.Members[i : i+1]}, nil, other)
+		}()
+	}
 	a.Member.Stand()
-	await(t, b, "a leads", func(v *membership.View) bool { return v.Leader == "a" })
-	left := make(chan struct{})
-	go func() {
-		<-b.Draining()
-		leave(t, b)
-		close(left)
-	}()
-	dead := *v
-	dead.Members = append([]membership.Info{{Node: "0", Control: "127.0.0.1:1"}}, v.Members...)
-	dead.Leader = "0"
-	if all, err := Look(within(t), "test", &dead, nil); err != nil || all.By != "a" {
-		t.Errorf("a leader that is dead is not passed by: %+v, %v", all, err)
+	one, other := <-drained, <-drained
+	if (one == nil) == (other == nil) {
+		t.Errorf("both or none of two nodes drain: %v, %v", one, other)
 	}
-	if err := <-early; err != nil {
-		t.Error(err)
-	}
-	<-left
-	if err := AskToDrain(within(t), "test", &dead, nil, "a"); err == nil || !strings.Contains(err.Error(), "the last that trains") {
-		t.Errorf("the last one drains: %v", err)
+}
+
+// A leader that is dead is passed by, and a node that leaves before it could answer has
+// drained.
+func TestDrainAndGone(t *testing.T) {
+	s := serve(t)
+	a := enter(t, options(s, "a", t.TempDir()))
+	a.Member.Stand()
+	for i := range 5 {
+		name := fmt.Sprintf("b%d", i)
+		b := enter(t, options(s, name, t.TempDir()))
+		await(t, a, "a leads", func(v *membership.View) bool { _, ok := v.Member(name); return ok && v.Leader == "a" })
+		left := make(chan struct{})
+		go func() {
+			<-b.Draining()
+			leave(t, b)
+			close(left)
+		}()
+		v, _ := a.Member.View()
+		dead := *v
+		dead.Leader, dead.Members = "0", append([]membership.Info{{Node: "0", Control: "127.0.0.1:1"}}, v.Members...)
+		if all, err := Look(within(t), "test", &dead, nil); err != nil || all.By != "a" {
+			t.Errorf("%+v, %v", all, err)
+		}
+		if err := AskToDrain(within(t), "test", &dead, nil, name); err != nil {
+			t.Fatal(err)
+		}
+		<-left
 	}
 }
 
