@@ -479,6 +479,77 @@ func TestTransposeSymmetric(t *testing.T) {
 	}
 }
 
+// symmetricBlock returns a square block with a symmetric pattern and sorted rows,
+// of about n·degree entries.
+func symmetricBlock(seed uint64, n, degree int) *graph.Block {
+	r := source(seed)
+	rows := make([][]uint32, n)
+	for range n * degree / 2 {
+		i, j := r.IntN(n), r.IntN(n)
+		rows[i] = append(rows[i], uint32(j))
+		rows[j] = append(rows[j], uint32(i))
+	}
+	b := &graph.Block{NumDst: n, NumSrc: n, Indptr: []int64{0}}
+	for _, row := range rows {
+		slices.Sort(row)
+		b.Indices = append(b.Indices, row...)
+		b.Indptr = append(b.Indptr, int64(len(b.Indices)))
+	}
+	return b
+}
+
+// TestTransposeSymmetricParallel checks on a block that is large enough for
+// several parts that any number of workers finds its transpose, and refuses it
+// with one entry changed or two entries of a row exchanged, wherever that is.
+func TestTransposeSymmetricParallel(t *testing.T) {
+	b := symmetricBlock(63, 2000, 140)
+	if len(b.Indices) < parallelEntries {
+		t.Fatalf("%d entries are too few", len(b.Indices))
+	}
+	var want Transpose
+	want.Build(newExec(t, Go, 1), b)
+	for _, workers := range []int{1, 2, 3, 7} {
+		x := newExec(t, Go, workers)
+		var got Transpose
+		if !got.BuildSymmetric(x, b) {
+			t.Fatalf("%d workers refuse a symmetric pattern", workers)
+		}
+		if !slices.Equal(got.Indptr, want.Indptr) || !slices.Equal(got.Dst, want.Dst) || !slices.Equal(got.Entry, want.Entry) {
+			t.Errorf("%d workers build another transpose", workers)
+		}
+		for _, i := range []int{0, 1, 700, 999, 1000, 1500, 1999} {
+			row := b.Indices[b.Indptr[i]:b.Indptr[i+1]]
+			first, last := row[0], row[len(row)-1]
+			row[0], row[len(row)-1] = last, first
+			if first != last && got.BuildSymmetric(x, b) {
+				t.Errorf("%d workers accept row %d, which is not sorted", workers, i)
+			}
+			row[0], row[len(row)-1] = first, (last+1)%2000
+			if got.BuildSymmetric(x, b) {
+				t.Errorf("%d workers accept row %d, which has another entry", workers, i)
+			}
+			row[len(row)-1] = last
+		}
+	}
+}
+
+// BenchmarkBuildSymmetric transposes a block of a frontier subgraph's size.
+func BenchmarkBuildSymmetric(b *testing.B) {
+	block := symmetricBlock(64, 6600, 133)
+	for _, workers := range []int{1, 2} {
+		b.Run(fmt.Sprint(workers), func(b *testing.B) {
+			x := newExec(b, Go, workers)
+			var t Transpose
+			b.ReportAllocs()
+			for b.Loop() {
+				if !t.BuildSymmetric(x, block) {
+					b.Fatal("refused")
+				}
+			}
+		})
+	}
+}
+
 func BenchmarkAggregate(b *testing.B) {
 	const dst, degree, cols = 40000, 10, 128
 	rows := 1 << 21 // a table of 1 GiB

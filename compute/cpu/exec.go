@@ -18,6 +18,7 @@ type Exec struct {
 	cursors   []uint32 // Transpose.Build
 	starts    []uint32
 	build     buildTask
+	symmetric symmetricTask
 }
 
 // scratch is what one worker owns while it runs a chunk.

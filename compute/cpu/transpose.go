@@ -1,7 +1,9 @@
 package cpu
 
 import (
+	"slices"
 	"sort"
+	"sync/atomic"
 
 	"github.com/gnnactor/gnnactor/graph"
 )
@@ -33,13 +35,9 @@ func (t *Transpose) Build(x *Exec, b *graph.Block) {
 	t.dst = grow(t.dst, len(b.Indices))
 	t.Entry = grow(t.Entry, len(b.Indices))
 	t.Indptr, t.Dst = t.indptr, t.dst
-	parts := 1
-	if len(b.Indices) >= parallelEntries {
-		parts = max(1, min(x.pool.Size(), len(b.Indices)/(4*max(b.NumSrc, 1))))
-	}
+	parts := partsOf(x, b)
 	// Each part of the entries has a cursor per source, and places its entries
 	// after those of the parts before: the same order for any number of parts.
-	// All cursors together take no more memory than a quarter of the entries.
 	x.cursors = grow(x.cursors, parts*b.NumSrc)
 	x.starts = grow(x.starts, parts)
 	x.build = buildTask{t: t, b: b, parts: parts, cursors: x.cursors, starts: x.starts}
@@ -60,6 +58,31 @@ func (t *Transpose) Build(x *Exec, b *graph.Block) {
 
 // parallelEntries is from how many entries on a transpose is built in parts.
 const parallelEntries = 1 << 18
+
+// partsOf returns in how many parts the transpose of b is built. All cursors
+// together take no more memory than a quarter of the entries.
+func partsOf(x *Exec, b *graph.Block) int {
+	if len(b.Indices) < parallelEntries {
+		return 1
+	}
+	return max(1, min(x.pool.Size(), len(b.Indices)/(4*max(b.NumSrc, 1))))
+}
+
+// partOf returns the destinations [i0, i1) of part c of parts, which have about
+// the same number of entries.
+func partOf(b *graph.Block, c, parts int) (i0, i1 int) {
+	first := func(c int) int {
+		if c == parts {
+			return b.NumDst
+		}
+		at := int64(len(b.Indices)) * int64(c) / int64(parts)
+		return sort.Search(b.NumDst, func(i int) bool { return b.Indptr[i] >= at })
+	}
+	if parts == 1 {
+		return 0, b.NumDst
+	}
+	return first(c), first(c + 1)
+}
 
 // buildTask is one step of Build, over the parts of a block's entries or as many
 // ranges of its sources.
@@ -113,18 +136,7 @@ func (k *buildTask) chunk(_ *scratch, c int) {
 		return
 	}
 	next := k.cursors[c*b.NumSrc : (c+1)*b.NumSrc]
-	// Parts have about the same number of entries.
-	row := func(c int) int {
-		if c == k.parts {
-			return b.NumDst
-		}
-		at := int64(len(b.Indices)) * int64(c) / int64(k.parts)
-		return sort.Search(b.NumDst, func(i int) bool { return b.Indptr[i] >= at })
-	}
-	i0, i1 := 0, b.NumDst
-	if k.parts > 1 {
-		i0, i1 = row(c), row(c+1)
-	}
+	i0, i1 := partOf(b, c, k.parts)
 	if k.step == buildCount {
 		clear(next)
 		if i0 < i1 {
@@ -172,23 +184,52 @@ func (t *Transpose) BuildSymmetric(x *Exec, b *graph.Block) bool {
 		t.Indptr = t.indptr
 	}
 	t.Entry = grow(t.Entry, len(b.Indices))
-	x.cursors = grow(x.cursors, b.NumSrc)
-	next := x.cursors
-	for i := range next {
-		next[i] = uint32(b.Indptr[i])
+	parts := partsOf(x, b)
+	x.cursors = grow(x.cursors, parts*b.NumSrc)
+	x.symmetric = symmetricTask{t: t, b: b, parts: parts, cursors: x.cursors}
+	x.each(parts, &x.symmetric)
+	symmetric := !x.symmetric.differs.Load()
+	x.symmetric = symmetricTask{}
+	return symmetric
+}
+
+// symmetricTask is BuildSymmetric, over the parts of a block's entries. A part
+// begins in each row where the row reaches the part's own destinations. Should
+// the row not be sorted, that is somewhere, and later parts begin later: parts
+// that all find what they look for have then found each entry once, in order.
+type symmetricTask struct {
+	t       *Transpose
+	b       *graph.Block
+	parts   int
+	cursors []uint32    // parts×NumSrc
+	differs atomic.Bool // the block is not symmetric, or not sorted
+}
+
+func (k *symmetricTask) chunk(_ *scratch, c int) {
+	b := k.b
+	i0, i1 := partOf(b, c, k.parts)
+	next := k.cursors[c*b.NumSrc : (c+1)*b.NumSrc]
+	for u := range next {
+		at := b.Indptr[u]
+		if c > 0 {
+			d, _ := slices.BinarySearch(b.Indices[at:b.Indptr[u+1]], uint32(i0))
+			at += int64(d)
+		}
+		next[u] = uint32(at)
 	}
-	for i := range b.NumDst {
+	entry := k.t.Entry
+	for i := i0; i < i1 && !k.differs.Load(); i++ {
 		for e := b.Indptr[i]; e < b.Indptr[i+1]; e++ {
 			u := b.Indices[e]
 			p := next[u]
 			if int64(p) >= b.Indptr[u+1] || b.Indices[p] != uint32(i) {
-				return false
+				k.differs.Store(true)
+				return
 			}
 			next[u] = p + 1
-			t.Entry[p] = uint32(e)
+			entry[p] = uint32(e)
 		}
 	}
-	return true
 }
 
 // AggregateBackward computes the gradient with respect to Aggregate's source,
