@@ -126,15 +126,30 @@ func (p *Plane) talk(pr *peer, first *message) error {
 		return err
 	}
 	ended := make(chan error, 1)
-	if !p.start(func() { // whatever else it says, it has nothing more to say
+	if !p.start(func() {
 		var raw frame
-		ended <- errors.Join(errBroken, stream.RecvMsg(&raw))
+		err := stream.RecvMsg(&raw)
+		if err == nil { // there is only one thing to say
+			err = errors.New("the peer disconnects")
+		}
+		ended <- err
 	}) {
 		return ErrClosed
 	}
 	from, to := p.pidAddress(p.o.Node), p.pidAddress(pr.node)
-	batch := []*message{first}
-	for {
+	for batch := []*message{first}; ; batch = batch[:0] {
+		if len(batch) == 0 {
+			select {
+			case m := <-pr.out:
+				batch = append(batch, m)
+			case m := <-pr.say:
+				batch = append(batch, m)
+			case err := <-ended:
+				return err
+			case <-pr.ctx.Done():
+				return pr.ctx.Err()
+			}
+		}
 	more:
 		for len(batch) < maxBatch {
 			select {
@@ -146,25 +161,12 @@ func (p *Plane) talk(pr *peer, first *message) error {
 				break more
 			}
 		}
-		if len(batch) > 0 {
-			raw, err := encodeBatch(from, to, batch)
-			if err == nil {
-				err = stream.SendMsg(&raw)
-			}
-			if err != nil {
-				return err
-			}
+		raw, err := encodeBatch(from, to, batch)
+		if err == nil {
+			err = stream.SendMsg(&raw)
 		}
-		batch = batch[:0]
-		select {
-		case m := <-pr.out:
-			batch = append(batch, m)
-		case m := <-pr.say:
-			batch = append(batch, m)
-		case err := <-ended:
+		if err != nil {
 			return err
-		case <-pr.ctx.Done():
-			return pr.ctx.Err()
 		}
 	}
 }
@@ -209,8 +211,7 @@ func (p *Plane) greet(stream grpc.ClientStream, pr *peer) error {
 	if err := stream.RecvMsg(&raw); err != nil {
 		return err
 	}
-	o := transportOptions(p.o.Certs, p.o.AllowPlaintext, p.o.Logger)
-	if err := o.CheckName(stream.Context(), pr.node); err != nil {
+	if err := transport.CheckName(stream.Context(), p.o.Certs, pr.node); err != nil {
 		return err
 	}
 	m, err := decodeFrame(raw)
@@ -266,8 +267,7 @@ func (p *Plane) greeted(stream grpc.ServerStream) (*peer, error) {
 	if !ok {
 		return nil, fmt.Errorf("%w: a node that calls itself %.80q, not one of cluster %q", errRemoting, c.GetAddress(), p.o.Cluster)
 	}
-	o := transportOptions(p.o.Certs, p.o.AllowPlaintext, p.o.Logger)
-	if err := o.CheckName(stream.Context(), node); err != nil {
+	if err := transport.CheckName(stream.Context(), p.o.Certs, node); err != nil {
 		return nil, fmt.Errorf("%w: %w", errRemoting, err)
 	}
 	p.mu.Lock()

@@ -66,8 +66,7 @@ func (p *Plane) greet(ctx context.Context, md metadata.MD) (greeting, error) {
 	if g.node == p.o.Node {
 		return g, fmt.Errorf("%w: another node is called %s too; every node needs a name of its own", ErrProtocol, g.node)
 	}
-	o := p.transport()
-	if err := o.CheckName(ctx, g.node); err != nil {
+	if err := transport.CheckName(ctx, p.o.Certs, g.node); err != nil {
 		return g, fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
 	var err error

@@ -158,13 +158,13 @@ func Name(ctx context.Context) (string, bool) {
 	return certs.NodeName(p.AuthInfo)
 }
 
-// CheckName reports whether the other end of a stream or call is who it says it is:
-// under TLS, its certificate must say so.
-func (o *Options) CheckName(ctx context.Context, says string) error {
+// CheckName reports why the other end of a stream or call is not the node that it says
+// it is: under TLS, which k is for, its certificate must say so.
+func CheckName(ctx context.Context, k *certs.Keeper, says string) error {
 	if err := certs.CheckNode(says); err != nil {
 		return err
 	}
-	if o.Certs == nil {
+	if k == nil {
 		return nil
 	}
 	if name, ok := Name(ctx); !ok || name != says {
