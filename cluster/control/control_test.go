@@ -15,6 +15,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 
 	"github.com/gnnactor/gnnactor/cluster/certs"
+	"github.com/gnnactor/gnnactor/cluster/certs/certstest"
 	"github.com/gnnactor/gnnactor/internal/leak"
 )
 
@@ -192,23 +193,10 @@ func TestPeerGoes(t *testing.T) {
 // keep makes certificates of one authority.
 func keep(t *testing.T, nodes ...string) map[string]*certs.Keeper {
 	t.Helper()
-	dir := t.TempDir()
-	a, err := certs.NewAuthority("test", time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := a.Save(dir); err != nil {
-		t.Fatal(err)
-	}
+	issue := certstest.Keepers(t)
 	all := map[string]*certs.Keeper{}
 	for _, n := range nodes {
-		f, err := a.Issue(dir, n, []string{"127.0.0.1"}, time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if all[n], err = certs.Load(f); err != nil {
-			t.Fatal(err)
-		}
+		all[n] = issue(n)
 	}
 	return all
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gnnactor/gnnactor/cluster/certs"
+	"github.com/gnnactor/gnnactor/cluster/certs/certstest"
 	"github.com/gnnactor/gnnactor/internal/leak"
 )
 
@@ -283,30 +284,8 @@ func TestRelease(t *testing.T) {
 }
 
 func TestGreetings(t *testing.T) {
-	dir, foreignDir := t.TempDir(), t.TempDir()
-	keep := func(dir, node string, a *certs.Authority) *certs.Keeper {
-		f, err := a.Issue(dir, node, []string{"127.0.0.1"}, time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
-		k, err := certs.Load(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return k
-	}
-	authority := func(dir string) *certs.Authority {
-		a, err := certs.NewAuthority("test", time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := a.Save(dir); err != nil {
-			t.Fatal(err)
-		}
-		return a
-	}
-	ours, theirs := authority(dir), authority(foreignDir)
-	good := planes(t, func(o *Options) { o.Certs = keep(dir, o.Node, ours) }, "a", "b")
+	ours, theirs := certstest.Keepers(t), certstest.Keepers(t)
+	good := planes(t, func(o *Options) { o.Certs = ours(o.Node) }, "a", "b")
 	ctx := ctxFor(t)
 	want := pattern(3 << 20)
 	for i, other := range []string{"b", "a"} {
@@ -317,10 +296,10 @@ func TestGreetings(t *testing.T) {
 	}
 	for name, o := range map[string]Options{
 		"plaintext":           {Cluster: "test", Node: "aa"},
-		"another authority":   {Cluster: "test", Node: "aa", Certs: keep(foreignDir, "aa", theirs)},
-		"another cluster":     {Cluster: "other", Node: "aa", Certs: keep(dir, "aa", ours)},
-		"its name taken":      {Cluster: "test", Node: "b", Certs: keep(dir, "b", ours)},
-		"another node's name": {Cluster: "test", Node: "aa", Certs: keep(dir, "aa", ours)},
+		"another authority":   {Cluster: "test", Node: "aa", Certs: theirs("aa")},
+		"another cluster":     {Cluster: "other", Node: "aa", Certs: ours("aa")},
+		"its name taken":      {Cluster: "test", Node: "b", Certs: ours("b")},
+		"another node's name": {Cluster: "test", Node: "aa", Certs: ours("aa")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o.Listen, o.DialTimeout = "127.0.0.1:0", time.Second
@@ -344,7 +323,7 @@ func TestGreetings(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Listen(Options{Cluster: "test", Node: "c", Listen: "127.0.0.1:0", Certs: keep(dir, "a", ours)}); err == nil || !strings.Contains(err.Error(), "certificate of a") {
+	if _, err := Listen(Options{Cluster: "test", Node: "c", Listen: "127.0.0.1:0", Certs: ours("a")}); err == nil || !strings.Contains(err.Error(), "certificate of a") {
 		t.Errorf("a certificate of another node: %v", err)
 	}
 	if _, err := Listen(Options{Cluster: "test", Node: "c", Listen: "0.0.0.0:0"}); !errors.Is(err, certs.ErrPlaintext) {

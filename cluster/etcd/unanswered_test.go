@@ -8,28 +8,13 @@ import (
 	"time"
 
 	"github.com/gnnactor/gnnactor/cluster/certs"
+	"github.com/gnnactor/gnnactor/cluster/certs/certstest"
 )
-
-// nodeFiles makes an authority, and a certificate for a node at 127.0.0.1.
-func nodeFiles(t *testing.T, dir string) *certs.Files {
-	t.Helper()
-	a, err := certs.NewAuthority("test", time.Hour)
-	if err == nil {
-		err = a.Save(dir)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := a.Issue(dir, "a", []string{"127.0.0.1"}, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &f
-}
 
 // Whoever asks a store in vain is told what to change.
 func TestUnanswered(t *testing.T) {
-	ours, foreign := nodeFiles(t, t.TempDir()), nodeFiles(t, t.TempDir())
+	own, other := certstest.Authority(t)("a"), certstest.Authority(t)("a")
+	ours, foreign := &own, &other
 	serve := func(files *certs.Files) string {
 		s, err := Serve(t.Context(), Options{Node: "a", Dir: t.TempDir(), ClientListen: "127.0.0.1:0", PeerListen: "127.0.0.1:0", Certs: files})
 		if err != nil {

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/gnnactor/gnnactor/cluster/certs"
+	"github.com/gnnactor/gnnactor/cluster/certs/certstest"
 	"github.com/gnnactor/gnnactor/internal/leak"
 )
 
@@ -69,34 +70,9 @@ func call(t *testing.T, address string, o Options, in string) (string, error) {
 	return out.GetValue(), err
 }
 
-// authority makes certificates of one authority.
-func authority(t *testing.T) func(node string) *certs.Keeper {
-	t.Helper()
-	dir := t.TempDir()
-	a, err := certs.NewAuthority("test", time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := a.Save(dir); err != nil {
-		t.Fatal(err)
-	}
-	return func(node string) *certs.Keeper {
-		t.Helper()
-		f, err := a.Issue(dir, node, []string{"127.0.0.1"}, time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
-		k, err := certs.Load(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return k
-	}
-}
-
 // Under TLS callers are known by their certificates, and others are refused.
 func TestCertificates(t *testing.T) {
-	ours, theirs := authority(t), authority(t)
+	ours, theirs := certstest.Keepers(t), certstest.Keepers(t)
 	s := serve(t, options(ours("a")))
 	if name, err := call(t, s.Address(), options(ours("b")), ""); err != nil || name != "b" {
 		t.Errorf("b is called %q, %v", name, err)
@@ -124,7 +100,7 @@ func TestCertificates(t *testing.T) {
 // A node has a few connections at a time, whatever its certificate, and what it closes
 // makes room.
 func TestConnectionsPerNode(t *testing.T) {
-	issue := authority(t)
+	issue := certstest.Keepers(t)
 	o := options(issue("a"))
 	s := serve(t, o)
 	other := issue("c")
