@@ -72,6 +72,9 @@ func (k *Keeper) refresh() {
 			now[i] = stamp{s.ModTime(), s.Size()}
 		} else if !errors.Is(err, fs.ErrNotExist) || k.cert == nil {
 			k.err = fmt.Errorf("certs: %w", err)
+			if errors.Is(err, fs.ErrNotExist) {
+				k.err = fmt.Errorf("%w; 'gnnactor cluster certs' makes certificates of nodes, and --node says which node this is", k.err)
+			}
 			return
 		}
 	}

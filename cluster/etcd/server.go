@@ -20,6 +20,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gnnactor/gnnactor/cluster/certs"
+	"github.com/gnnactor/gnnactor/internal/dirlock"
 )
 
 // Options of a server inside a node.
@@ -53,6 +54,7 @@ type Server struct {
 	outdated chan struct{}
 	cancel   context.CancelFunc
 	watch    sync.WaitGroup
+	unlock   func() error // the directory
 }
 
 // Serve starts a server and waits until it serves clients, or ctx ends.
@@ -64,20 +66,37 @@ func Serve(ctx context.Context, o Options) (*Server, error) {
 			}
 		}
 	}
-	for range 10 {
-		s, err := serve(ctx, o)
-		if !errors.Is(err, errTaken) {
-			return s, err
-		}
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("etcd: %w", err)
 	}
-	return serve(ctx, o)
+	unlock, err := dirlock.Try(o.Dir) // etcd would wait for its files, whatever ctx says
+	switch {
+	case errors.Is(err, dirlock.ErrHeld):
+		return nil, fmt.Errorf("%w: %s; give this one a directory of its own, or stop the other", ErrInUse, o.Dir)
+	case errors.Is(err, dirlock.ErrNone):
+		unlock = func() error { return nil }
+	case err != nil:
+		return nil, fmt.Errorf("etcd: %w", err)
+	}
+	s, err := serve(ctx, o)
+	for tries := 0; errors.Is(err, errTaken) && tries < 10; tries++ {
+		s, err = serve(ctx, o)
+	}
+	if err != nil {
+		return nil, errors.Join(err, unlock())
+	}
+	s.unlock = unlock
+	return s, nil
 }
+
+// ErrInUse: another server keeps its data in a directory.
+var ErrInUse = errors.New("etcd: another store runs in the directory")
 
 // errTaken: another process took a free port before etcd had it.
 var errTaken = errors.New("etcd: a port that was free has been taken")
 
 func serve(ctx context.Context, o Options) (*Server, error) {
-	chosen := false
+	var chosen []string
 	var held []net.Listener // until etcd listens itself: it takes no listeners
 	defer func() {
 		for _, l := range held {
@@ -90,7 +109,7 @@ func serve(ctx context.Context, o Options) (*Server, error) {
 			return nil, fmt.Errorf("etcd: %w", err)
 		}
 		if l != nil {
-			chosen, held = true, append(held, l)
+			chosen, held = append(chosen, *address), append(held, l)
 		}
 	}
 	cfg := embed.NewConfig()
@@ -134,9 +153,6 @@ func serve(ctx context.Context, o Options) (*Server, error) {
 		}
 		cfg.ClusterState = embed.ClusterStateFlagExisting
 	}
-	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("etcd: %w", err)
-	}
 	var authorities []byte
 	if o.Certs != nil { // before etcd reads them
 		if authorities, err = os.ReadFile(o.Certs.CA); err != nil {
@@ -148,8 +164,11 @@ func serve(ctx context.Context, o Options) (*Server, error) {
 	}
 	held = nil
 	e, err := embed.StartEtcd(cfg)
-	if chosen && len(o.Join) == 0 && errors.Is(err, syscall.EADDRINUSE) {
+	if len(o.Join) == 0 && errors.Is(err, syscall.EADDRINUSE) && slices.ContainsFunc(chosen, func(a string) bool { return strings.Contains(err.Error(), a+":") }) {
 		return nil, fmt.Errorf("%w: %w", errTaken, err)
+	}
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("etcd: %w; another store may run here: choose other ports, or stop it", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("etcd: start in %s: %w", o.Dir, err)
@@ -239,5 +258,8 @@ func (s *Server) Close() {
 		s.cancel()
 		s.watch.Wait()
 		s.etcd.Close()
+		if s.unlock != nil { // it was served
+			_ = s.unlock() // nothing was written
+		}
 	})
 }

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strings"
 	"testing"
@@ -56,6 +57,31 @@ func TestUnanswered(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A directory is one store's; when that ends, another may have it. A port that is taken
+// is named.
+func TestInUse(t *testing.T) {
+	o := Options{Node: "a", Dir: t.TempDir(), ClientListen: "127.0.0.1:0", PeerListen: "127.0.0.1:0"}
+	s, err := Serve(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := Serve(t.Context(), o); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), o.Dir) {
+		t.Errorf("a second store in a directory: %v", err)
+	}
+	taken := o
+	taken.Dir, taken.ClientListen = t.TempDir(), s.Endpoint()
+	if _, err := Serve(t.Context(), taken); err == nil || !strings.Contains(err.Error(), s.Endpoint()) || !strings.Contains(err.Error(), "choose other ports") {
+		t.Errorf("a second store on a port: %v", err)
+	}
+	s.Close()
+	again, err := Serve(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Close()
 }
 
 // The error of a store that does not answer says why.

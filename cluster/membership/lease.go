@@ -24,7 +24,8 @@ func (m *Member) renew(counted time.Time) {
 		}
 		left := until()
 		if left <= 0 {
-			m.fence(fmt.Errorf("%w: it could not be renewed for %v", ErrFenced, m.cfg.TTL))
+			m.fence(fmt.Errorf("%w: node %s could not renew it for %v; the others go on without it: start it again, with a longer --lease if its network or machine is often so slow",
+				ErrFenced, m.cfg.Info.Node, m.cfg.TTL))
 			return
 		}
 		sent := time.Now()

@@ -200,7 +200,14 @@ code 0. This command waits for that.`,
 			}
 			m, ok := v.Member(args[1])
 			if !ok {
-				return fmt.Errorf("cluster %s has no node %s", o.name, args[1])
+				var names []string
+				for _, m := range v.Members {
+					names = append(names, m.Node)
+				}
+				if names == nil {
+					return fmt.Errorf("cluster %s has no nodes; --cluster-name names another", o.name)
+				}
+				return fmt.Errorf("cluster %s has no node %s, but %s", o.name, args[1], strings.Join(names, ", "))
 			}
 			if err := node.AskToDrain(cmd.Context(), o.name, v, keeper, m.Node); err != nil {
 				return err

@@ -1,0 +1,34 @@
+//go:build unix
+
+package dirlock
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+func lock(dir string, how int) (func() error, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+		err = unix.Flock(int(f.Fd()), how)
+	}
+	switch {
+	case err == nil:
+		return f.Close, nil
+	case errors.Is(err, unix.EWOULDBLOCK):
+		err = ErrHeld
+	case errors.Is(err, unix.EBADF), errors.Is(err, unix.ENOLCK), errors.Is(err, unix.ENOTSUP):
+		err = ErrNone
+	}
+	return nil, errors.Join(fmt.Errorf("lock %s: %w", dir, err), f.Close())
+}
+
+func wait(dir string) (func() error, error) { return lock(dir, unix.LOCK_EX) }
+
+func try(dir string) (func() error, error) { return lock(dir, unix.LOCK_EX|unix.LOCK_NB) }
