@@ -282,7 +282,7 @@ func (p *Plane) sayTaken(pr *peer, in *message, what number, err error) {
 	}
 }
 
-// handle runs a handler and sends what it answers; elsewhere: there is none here.
+// handle runs a handler and sends what it answers.
 func (p *Plane) handle(id string, h Handler, sender *actor.PID, r *request) {
 	kind, identity, _ := strings.Cut(id, "/")
 	from := p.o.Node

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/gnnactor/gnnactor/cluster/certs"
+	"github.com/gnnactor/gnnactor/cluster/certs/certstest"
 	"github.com/gnnactor/gnnactor/cluster/etcd"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/internal/leak"
@@ -231,21 +232,10 @@ func TestMembership(t *testing.T) {
 // back with its directory catches up. All of it under mutual TLS.
 func TestThreeServers(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	a, err := certs.NewAuthority("test", time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := a.Save(dir); err != nil {
-		t.Fatal(err)
-	}
+	issue := certstest.Authority(t)
 	var files []certs.Files
 	for i := range 3 {
-		f, err := a.Issue(dir, fmt.Sprintf("n%d", i), []string{"127.0.0.1"}, time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
-		files = append(files, f)
+		files = append(files, issue(fmt.Sprintf("n%d", i)))
 	}
 	var servers []*etcd.Server
 	var endpoints []string
@@ -276,17 +266,9 @@ func TestThreeServers(t *testing.T) {
 	}
 	// When the authorities change, servers that are told to start anew do so one
 	// after another.
-	other, err := certs.NewAuthority("next", time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	next := t.TempDir()
-	if err := other.Save(next); err != nil {
-		t.Fatal(err)
-	}
 	var both []byte
-	for _, d := range []string{dir, next} {
-		b, err := os.ReadFile(filepath.Join(d, certs.AuthorityCert))
+	for _, f := range []certs.Files{files[1], certstest.Authority(t)("n1")} {
+		b, err := os.ReadFile(f.CA)
 		if err != nil {
 			t.Fatal(err)
 		}

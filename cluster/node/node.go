@@ -197,14 +197,21 @@ func (n *Node) follow(ctx context.Context) {
 			}
 		}
 		n.Control.SetPeers(peers)
-		select {
-		case <-changed:
-		case <-n.Member.Lost():
-			return
-		case <-ctx.Done():
+		if !n.hears(ctx, changed) {
 			return
 		}
 	}
+}
+
+// hears waits for a change of the view; false: this node is to end.
+func (n *Node) hears(ctx context.Context, changed <-chan struct{}) bool {
+	select {
+	case <-changed:
+		return true
+	case <-n.Member.Lost():
+	case <-ctx.Done():
+	}
+	return false
 }
 
 // Train makes the node a trainer of a run of micros micro-batches, which begins

@@ -92,11 +92,7 @@ func (n *Node) keepPlaces(ctx context.Context) {
 				continue
 			}
 		}
-		select {
-		case <-changed:
-		case <-n.Member.Lost():
-			return
-		case <-ctx.Done():
+		if !n.hears(ctx, changed) {
 			return
 		}
 	}
@@ -117,23 +113,24 @@ func (n *Node) writePlaces(ctx context.Context, v *membership.View) error {
 // that hold it, at the same one for as long as that does and does not drain, and the
 // parameters are at the first of the trainers.
 func changes(v *membership.View, table []membership.Place, first string, epoch int64) (due []membership.Place) {
-	holders := map[int][]string{}
+	holders, leaving := map[int][]string{}, map[int][]string{}
 	for _, m := range v.Members {
+		at := holders
+		if m.Drains() {
+			at = leaving
+		}
 		for _, s := range m.Shards {
-			holders[s] = append(holders[s], m.Node)
+			at[s] = append(at[s], m.Node)
+		}
+	}
+	for s, nodes := range leaving {
+		if holders[s] == nil {
+			holders[s] = nodes
 		}
 	}
 	type actor struct{ kind, id string }
-	want := map[actor][]string{} // where it may be, the best first
+	want := map[actor][]string{} // where it may be
 	for s, nodes := range holders {
-		slices.SortStableFunc(nodes, func(a, b string) int {
-			x, _ := v.Member(a)
-			y, _ := v.Member(b)
-			return cmp.Compare(btoi(x.Drains()), btoi(y.Drains()))
-		})
-		if m, _ := v.Member(nodes[0]); !m.Drains() {
-			nodes = slices.DeleteFunc(nodes, func(node string) bool { m, _ := v.Member(node); return m.Drains() })
-		}
 		want[actor{shard.Kind, strconv.Itoa(s)}] = nodes
 	}
 	if m, ok := v.Member(first); ok && m.Epoch == epoch {
