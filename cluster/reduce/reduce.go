@@ -70,7 +70,7 @@ type Group struct {
 	members []string
 	self    int
 	closed  chan struct{}
-	segment int // values; of all trainers
+	segment int // values, at most
 
 	mu    sync.Mutex
 	err   error
@@ -81,11 +81,20 @@ type Group struct {
 	temps chan []float32
 }
 
-// segment is how many values travel at once; inFlight how many segments do.
+// segment is how many values travel at once, at most; inFlight how many segments do.
+// A shorter vector is cut into as many, if they have leastSegment values: what the
+// trainers send and add of one overlaps with another, and they take turns.
 const (
-	segment  = 1 << 19
-	inFlight = 4
+	segment      = 1 << 19
+	leastSegment = 1 << 14
+	inFlight     = 4
 )
+
+// segmentOf returns how many values the segments of a vector have: the same at all
+// trainers.
+func (g *Group) segmentOf(size int) int {
+	return min(max((size+inFlight-1)/inFlight, leastSegment), g.segment)
+}
 
 // NewGroup makes the group numbered id, larger than all before it, of members
 // in this order; self is this node's place. The older group is closed, if it was not

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 )
 
@@ -58,15 +59,18 @@ func (g *Group) Sum(ctx context.Context, number int64, dst []float32, parts [][]
 		}
 	}()
 	roots := g.open(number, len(dst))
-	metas, err = g.metas(ctx, number, micros, meta)
-	if err != nil {
-		return nil, err
-	}
 	var wg sync.WaitGroup
 	room := make(chan struct{}, inFlight)
 	var once sync.Once
 	var first error
-	for seg := 0; seg*g.segment < len(dst); seg++ {
+	wg.Go(func() {
+		var err error
+		if metas, err = g.metas(ctx, number, micros, meta); err != nil {
+			once.Do(func() { first = err; cancel(err) })
+		}
+	})
+	size := g.segmentOf(len(dst))
+	for lo := 0; lo < len(dst); lo += size {
 		select {
 		case room <- struct{}{}:
 		case <-ctx.Done():
@@ -76,7 +80,7 @@ func (g *Group) Sum(ctx context.Context, number int64, dst []float32, parts [][]
 		}
 		wg.Go(func() {
 			defer func() { <-room }()
-			if err := g.sumSegment(ctx, number, seg, dst, roots, parts); err != nil {
+			if err := g.sumSegment(ctx, number, lo/size, lo, min(lo+size, len(dst)), dst, roots, parts); err != nil {
 				once.Do(func() { first = err; cancel(err) })
 			}
 		})
@@ -186,11 +190,9 @@ func splitMetas(dst [][]byte, b []byte) error {
 // trainer, and in the vector of which micro-batch.
 type holding struct{ trainer, vector int }
 
-// sumSegment takes this trainer's part in the tree over one segment.
-func (g *Group) sumSegment(ctx context.Context, number int64, seg int, dst, roots []float32, parts [][]float32) error {
+// sumSegment takes this trainer's part in the tree over one segment, of values [lo, hi).
+func (g *Group) sumSegment(ctx context.Context, number int64, seg, lo, hi int, dst, roots []float32, parts [][]float32) error {
 	micros, n := len(parts), len(g.members)
-	lo := seg * g.segment
-	hi := min(lo+g.segment, len(dst))
 	held := make([]holding, micros)
 	for m := range held {
 		held[m] = holding{owner(micros, n, m), m}
@@ -242,15 +244,14 @@ func (g *Group) addFrom(ctx context.Context, t int, number int64, k cellKey, dst
 	select {
 	case temp = <-g.temps:
 	default:
-		temp = make([]float32, g.segment)
 	}
-	temp = temp[:len(dst)]
+	temp = slices.Grow(temp[:0], len(dst))[:len(dst)]
 	if _, err := g.get(ctx, t, number, k, bytesOf(temp), 4*len(temp)); err != nil {
 		return err
 	}
 	add(dst, temp)
 	select {
-	case g.temps <- temp[:g.segment]:
+	case g.temps <- temp:
 	default:
 	}
 	return nil

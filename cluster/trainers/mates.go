@@ -1,5 +1,7 @@
 package trainers
 
+import "slices"
+
 // Mates returns the trainers of the newest group that this node was in, itself
 // included: the revisions at which they joined the cluster, by name.
 func (t *Trainers) Mates() map[string]int64 {
@@ -10,4 +12,11 @@ func (t *Trainers) Mates() map[string]int64 {
 		all[m.Node] = m.Epoch
 	}
 	return all
+}
+
+// serves reports whether a node is the first of a group's members who was in the group
+// before, when not all of them were: the others need a state, and its is as new as any.
+func serves(before, members []recordMember, node string) bool {
+	i := slices.IndexFunc(members, func(m recordMember) bool { return slices.Contains(before, m) })
+	return i >= 0 && members[i].Node == node && slices.ContainsFunc(members, func(m recordMember) bool { return !slices.Contains(before, m) })
 }

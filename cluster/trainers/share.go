@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/reduce"
 )
 
@@ -52,10 +51,17 @@ func (s *Share) round(ctx context.Context, number int64, mine hello) ([]hello, e
 	return all, nil
 }
 
-// sync brings all members to the furthest one's state.
-func (s *Share) sync(ctx context.Context, state *State) error {
+// sync brings all members to the furthest one's state. serve: that is this node's,
+// as far as it can tell before it has heard the others.
+func (s *Share) sync(ctx context.Context, state *State, serve bool) error {
 	lineage := s.t.cut(state.Step)
-	all, err := s.round(ctx, 0, hello{Identity: state.Identity, Step: state.Step, Mark: state.Mark, First: firstOf(lineage, state.Step)})
+	mine := hello{Identity: state.Identity, Step: state.Step, Mark: state.Mark, First: firstOf(lineage, state.Step)}
+	if serve {
+		if err := s.t.offer(&mine, lineage, state); err != nil {
+			return err
+		}
+	}
+	all, err := s.round(ctx, 0, mine)
 	if err != nil {
 		return err
 	}
@@ -72,6 +78,13 @@ func (s *Share) sync(ctx context.Context, state *State) error {
 		}
 		behind = behind || h.Step != all[0].Step || h.First != all[0].First
 	}
+	offered := all[first].Ticket.Size > 0
+	mine = hello{Step: state.Step}
+	if behind && !offered && first == s.group.Self() {
+		if err := s.t.offer(&mine, lineage, state); err != nil {
+			return err
+		}
+	}
 	if state.Begin != nil {
 		if err := state.Begin(s, all[first].Step); err != nil {
 			return fmt.Errorf("%w: begin: %w", errState, err)
@@ -80,23 +93,14 @@ func (s *Share) sync(ctx context.Context, state *State) error {
 	if !behind {
 		return nil
 	}
-	mine := hello{Step: state.Step}
-	if first == s.group.Self() { // who is furthest serves its state
-		mine.Lineage = lineage
-		b, err := state.Save()
-		if err != nil {
-			return fmt.Errorf("%w: save: %w", errState, err)
-		}
-		if err := s.t.offer(&mine.Ticket, b); err != nil {
+	told := all
+	if !offered {
+		if told, err = s.round(ctx, 1, mine); err != nil {
 			return err
 		}
-	}
-	told, err := s.round(ctx, 1, mine)
-	if err != nil {
-		return err
-	}
-	if told[first].Step != all[first].Step {
-		return fmt.Errorf("trainers: trainer %d is at step %d, and at %d", first, all[first].Step, told[first].Step)
+		if told[first].Step != all[first].Step {
+			return fmt.Errorf("trainers: trainer %d is at step %d, and at %d", first, all[first].Step, told[first].Step)
+		}
 	}
 	if state.Step < told[first].Step {
 		ticket := told[first].Ticket
@@ -118,12 +122,17 @@ func (s *Share) sync(ctx context.Context, state *State) error {
 
 // offer lets the others of a group have this node's state, until they have made
 // a step, for which all must have it, or the group is over.
-func (t *Trainers) offer(ticket *dataplane.Ticket, state []byte) (err error) {
-	k, withdraw, err := t.o.Plane.Offer([][]byte{state}, nil)
+func (t *Trainers) offer(h *hello, lineage []Run, state *State) error {
+	b, err := state.Save()
+	if err != nil {
+		return fmt.Errorf("%w: save: %w", errState, err)
+	}
+	ticket, withdraw, err := t.o.Plane.Offer([][]byte{b}, nil)
 	if err != nil {
 		return err
 	}
-	*ticket = k
+	h.Ticket, h.Lineage = ticket, lineage
+	t.withdraw()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.offered = withdraw

@@ -240,6 +240,7 @@ func (t *Trainers) meet(ctx context.Context, s *State) (*Share, error) {
 	}
 	t.mu.Lock()
 	t.over()
+	serve := serves(t.mates, r.Members, t.o.Plane.Node())
 	over, end := context.WithCancel(context.Background())
 	t.group, t.id, t.tried, t.mates, t.over, t.stepping, t.ending = g, id, id, r.Members, end, false, false
 	t.mu.Unlock()
@@ -247,7 +248,7 @@ func (t *Trainers) meet(ctx context.Context, s *State) (*Share, error) {
 		g.Close()
 	}
 	share := &Share{t: t, group: g, id: id, over: over.Done()}
-	if err := share.sync(ctx, s); err != nil {
+	if err := share.sync(ctx, s, serve); err != nil {
 		return nil, errors.Join(err, t.failed(ctx, id, names))
 	}
 	t.o.Logger.Info("training in a group", "group", id, "trainers", names, "step", s.Step)

@@ -283,6 +283,43 @@ func TestJoinAtTheEnd(t *testing.T) {
 	wg.Wait()
 }
 
+// Who comes gets the furthest state from the node that has offered its own beforehand,
+// and from another where that one is behind.
+func TestOffered(t *testing.T) {
+	for _, lost := range []int64{0, 1} {
+		ctx, store := within(t), membership.NewMemory()
+		defer store.Close()
+		all, _ := pair(ctx, t, store)
+		var saved [3]atomic.Int64
+		all[0].step -= lost // summed, and dropped before it was applied
+		all = append(all, join(t, store, "c", 2))
+		together(t, all, func(x *trainer) error {
+			state := x.state()
+			save := state.Save
+			state.Save = func() ([]byte, error) { saved[slices.Index(all, x)].Add(1); return save() }
+			s, err := x.Meet(ctx, state)
+			if err == nil && x.step != 1 {
+				t.Errorf("%d lost: a trainer begins at step %d", lost, x.step)
+			}
+			if err == nil {
+				err = x.sum(ctx, s)
+			}
+			return err
+		})
+		for i, want := range []int64{1, lost, 0} {
+			if n := saved[i].Load(); n != want {
+				t.Errorf("%d lost: trainer %d packed its state %d times, not %d", lost, i, n, want)
+			}
+		}
+		for _, x := range all {
+			checkLineage(t, x, 0, 2)
+			if n := x.plane.Offers(); n != 0 {
+				t.Errorf("%d lost: %d states are on offer after a step", lost, n)
+			}
+		}
+	}
+}
+
 // Who comes after a node's last step trains without it, though it stays a member.
 func TestLateAfterTheEnd(t *testing.T) {
 	store := membership.NewMemory()
