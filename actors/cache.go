@@ -76,6 +76,8 @@ func (s *cache) generation(epoch int) int { return epoch / max(s.mem.Cache.Perio
 
 func (s *cache) receive(m any) {
 	switch m := m.(type) {
+	case *messages.Tune:
+		s.lead = m.Samplers * m.Credits
 	case *messages.Begun:
 		s.wanted = max(s.wanted, s.generation(m.Epoch))
 	case *messages.Released:

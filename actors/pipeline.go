@@ -167,6 +167,9 @@ func (p *Pipeline) Tune(t messages.Tune) {
 		p.post.send(match, &t)
 		p.post.send(p.post.dir.Load(), &t)
 	}
+	if cache := p.post.dir.Cache(); cache != nil {
+		p.post.send(cache, &t)
+	}
 }
 
 // Proceed lets the epoch that begins, or is resumed, at step be computed.

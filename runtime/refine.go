@@ -60,10 +60,14 @@ func (f *refiner) applied(rec *clock.Recorder, counted func() RowStats) (change 
 	if f.over = reasons == nil; f.over {
 		return nil, ""
 	}
+	return tune(next), strings.Join(reasons, "; ")
+}
+
+func tune(t scheduler.Tuning) *messages.Tune {
 	return &messages.Tune{
-		Samplers: next.Samplers, Credits: next.Credits, Ahead: next.Ahead, Loaders: next.Loaders,
-		Cache: int(next.Cache), Threads: next.Threads, Copied: next.Copied,
-	}, strings.Join(reasons, "; ")
+		Samplers: t.Samplers, Credits: t.Credits, Ahead: t.Ahead, Loaders: t.Loaders,
+		Cache: int(t.Cache), Threads: t.Threads, Copied: t.Copied,
+	}
 }
 
 // refine changes p if that pays, and reports it.

@@ -3,16 +3,19 @@ package runtime
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/reduce"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/sampling"
 )
 
 // node is a member of a cluster in this process.
@@ -262,4 +265,39 @@ func throughDeath(t *testing.T, config Config) {
 		wg.Go(func() { run(x, int64(5*max(0, i-1))) })
 	}
 	wg.Wait()
+}
+
+// A node of a cluster samples and loads the first step's micro-batches ahead, and when
+// that is made as many as its plan has.
+func TestFirstStepFirst(t *testing.T) {
+	work := actors.Work{Micro: 8, Mine: func(m, _ int) bool { return m < 3 }}
+	for _, test := range []struct{ samplers, resting, credits, ahead, wantCredits, wantAhead int }{
+		{2, 0, 6, 4, 2, 3}, {3, 1, 6, 2, 2, 2}, {1, 0, 2, 9, 2, 3},
+	} {
+		c := actors.Config{Work: work, Samplers: make([]sampling.Sampler, test.samplers), Resting: test.resting, Credits: test.credits, Memory: &actors.Memory{Ahead: test.ahead}}
+		hurry(&c)
+		if c.Credits != test.wantCredits || c.Memory.Ahead != test.wantAhead {
+			t.Errorf("%+v: %d credits and %d ahead", test, c.Credits, c.Memory.Ahead)
+		}
+	}
+
+	store := membership.NewMemory()
+	defer store.Close()
+	x := enter(t, store, "n0", 2, 1)
+	defer x.exit(t)
+	c := clusterConfig()
+	c.Cluster, c.MicroBatches, c.Credits = x.team, 2, 5
+	r, err := Start(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Stop()
+	for e, err := range r.Train(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for e.Kind == EventEpoch && e.Epoch == 0 && r.InFlight() < c.Credits { // the next epoch is sampled ahead
+			runtime.Gosched()
+		}
+	}
 }

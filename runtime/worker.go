@@ -96,6 +96,24 @@ func (r *Runtime) engine(u *updater, i int) *compute.Engine {
 	return u.engines[i]
 }
 
+// hurry has a pipeline sample and load what its first step needs, and no more until it
+// is tuned: all nodes of a new group wait for that step, and what comes after it would
+// take their processors and links from it.
+func hurry(c *actors.Config) {
+	own := 0
+	for m := range c.Work.Micro {
+		if c.Work.Mine(m, c.Work.Micro) {
+			own++
+		}
+	}
+	own = max(own, 1)
+	working := len(c.Samplers) - c.Resting
+	c.Credits = min(c.Credits, (own+working-1)/working)
+	if c.Memory != nil {
+		c.Memory.Ahead = min(c.Memory.Ahead, own)
+	}
+}
+
 // trainingPipeline starts a pipeline. When it was stopped, and the error is nil,
 // the caller must close the resident memory.
 func (r *Runtime) trainingPipeline(ctx context.Context, work actors.Work, u *updater, rec *clock.Recorder) (*actors.Pipeline, *resident, error) {
@@ -104,6 +122,9 @@ func (r *Runtime) trainingPipeline(ctx context.Context, work actors.Work, u *upd
 		return nil, nil, err
 	}
 	c.Updater, c.Share = u, u.share
+	if work.Mine != nil && work.Window <= 1 {
+		hurry(&c)
+	}
 	for i := range r.plan.Trainers {
 		w := &worker{engine: r.engine(u, i), ds: r.data.ds, slab: mem.table(), links: r.links, limit: r.plan.CopyRows}
 		w.Tune(r.plan.Threads, r.plan.Copied)
