@@ -56,6 +56,17 @@ func (w *Work) numMicro(batch int) int {
 	return sampling.NumMicro(len(w.Nodes), w.BatchSize, w.Micro, batch)
 }
 
+// Own returns how many micro-batches of a step this process computes.
+func (w *Work) Own(step int64) int {
+	of, own := w.numMicro(int(step%max(w.Steps(), 1))), 0
+	for m := range of {
+		if w.mine(m, of) {
+			own++
+		}
+	}
+	return own
+}
+
 // mine reports whether this process computes a micro-batch.
 func (w *Work) mine(micro, of int) bool { return w.Mine == nil || w.Mine(micro, of) }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/reduce"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/clock"
 	"github.com/gnnactor/gnnactor/sampling"
 )
 
@@ -267,13 +268,17 @@ func throughDeath(t *testing.T, config Config) {
 	wg.Wait()
 }
 
-// A node of a cluster samples and loads the first step's micro-batches ahead, and when
-// that is made as many as its plan has.
+// A node of a cluster has no more micro-batches under way than it computes of its first
+// step, and when that is made as many as its plan has.
 func TestFirstStepFirst(t *testing.T) {
-	work := actors.Work{Micro: 8, Mine: func(m, _ int) bool { return m < 3 }}
-	for _, test := range []struct{ samplers, resting, credits, ahead, wantCredits, wantAhead int }{
-		{2, 0, 6, 4, 2, 3}, {3, 1, 6, 2, 2, 2}, {1, 0, 2, 9, 2, 3},
+	nodes := make([]uint32, 8+7) // two steps, the second of 7 micro-batches
+	for _, test := range []struct {
+		first                                                     int64
+		samplers, resting, credits, ahead, wantCredits, wantAhead int
+	}{
+		{0, 2, 0, 6, 4, 2, 3}, {0, 3, 1, 6, 2, 2, 2}, {0, 1, 0, 2, 9, 2, 3}, {1, 1, 0, 6, 6, 2, 2},
 	} {
+		work := actors.Work{Nodes: nodes, BatchSize: 8, Micro: 8, First: test.first, Mine: func(m, of int) bool { return m < of-5 }}
 		c := actors.Config{Work: work, Samplers: make([]sampling.Sampler, test.samplers), Resting: test.resting, Credits: test.credits, Memory: &actors.Memory{Ahead: test.ahead}}
 		hurry(&c)
 		if c.Credits != test.wantCredits || c.Memory.Ahead != test.wantAhead {
@@ -292,11 +297,26 @@ func TestFirstStepFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Stop()
+	work := actors.Work{Nodes: r.seeds(), BatchSize: c.BatchSize, Micro: 2, Epochs: 1, Mine: func(int, int) bool { return true }}
+	for _, window := range []int{0, 2} {
+		r.cfg.Reorder, r.plan.Reorder = window, window
+		config, mem, err := r.trainingConfig(t.Context(), work, newUpdater(r, r.params), new(clock.Recorder))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if hurried := config.Credits == 2; hurried != (window == 0) {
+			t.Errorf("windows of %d: %d credits", window, config.Credits)
+		}
+		if err := mem.close(); err != nil {
+			t.Error(err)
+		}
+	}
+	r.cfg.Reorder, r.plan.Reorder = 0, 0
 	for e, err := range r.Train(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for e.Kind == EventEpoch && e.Epoch == 0 && r.InFlight() < c.Credits { // the next epoch is sampled ahead
+		for e.Kind == EventEpoch && e.Epoch == 0 && r.InFlight() < c.Credits && t.Context().Err() == nil { // the next epoch is sampled ahead
 			runtime.Gosched()
 		}
 	}

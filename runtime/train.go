@@ -424,8 +424,8 @@ func (t *training) epochs(ctx context.Context, work actors.Work, share actors.Sh
 			a := x.(*messages.Applied)
 			last = a.Last
 			t.applied(a)
-			if a.Step == work.First && share != nil {
-				p.Tune(*tune(r.plan.Tuning())) // it was in a hurry
+			if a.Step == work.First && hurries(&t.work) {
+				p.Tune(*tune(r.plan.Tuning()))
 			}
 			if err := t.stepped(a); err != nil {
 				return err

@@ -96,39 +96,47 @@ func (r *Runtime) engine(u *updater, i int) *compute.Engine {
 	return u.engines[i]
 }
 
-// hurry has a pipeline sample and load what its first step needs, and no more until it
-// is tuned: all nodes of a new group wait for that step, and what comes after it would
-// take their processors and links from it.
+// hurries reports whether a pipeline begins with hurry: all nodes of a new group wait for
+// its first step, and what each samples and reads for later ones would take processors
+// and links from it.
+func hurries(w *actors.Work) bool { return w.Mine != nil && w.Window <= 1 }
+
+// hurry has at most as many batches under way as this process computes of the first
+// step, until the pipeline is tuned.
 func hurry(c *actors.Config) {
-	own := 0
-	for m := range c.Work.Micro {
-		if c.Work.Mine(m, c.Work.Micro) {
-			own++
-		}
-	}
-	own = max(own, 1)
-	working := len(c.Samplers) - c.Resting
+	own := max(c.Work.Own(c.Work.First), 1)
+	working := max(len(c.Samplers)-c.Resting, 1)
 	c.Credits = min(c.Credits, (own+working-1)/working)
 	if c.Memory != nil {
 		c.Memory.Ahead = min(c.Memory.Ahead, own)
 	}
 }
 
-// trainingPipeline starts a pipeline. When it was stopped, and the error is nil,
-// the caller must close the resident memory.
-func (r *Runtime) trainingPipeline(ctx context.Context, work actors.Work, u *updater, rec *clock.Recorder) (*actors.Pipeline, *resident, error) {
+// trainingConfig returns what a pipeline that trains is made of. The caller closes the
+// resident memory after the pipeline.
+func (r *Runtime) trainingConfig(ctx context.Context, work actors.Work, u *updater, rec *clock.Recorder) (actors.Config, *resident, error) {
 	c, mem, err := r.pipelineConfig(ctx, work, rec)
 	if err != nil {
-		return nil, nil, err
+		return c, nil, err
 	}
 	c.Updater, c.Share = u, u.share
-	if work.Mine != nil && work.Window <= 1 {
+	if hurries(&c.Work) {
 		hurry(&c)
 	}
 	for i := range r.plan.Trainers {
 		w := &worker{engine: r.engine(u, i), ds: r.data.ds, slab: mem.table(), links: r.links, limit: r.plan.CopyRows}
 		w.Tune(r.plan.Threads, r.plan.Copied)
 		c.Trainers = append(c.Trainers, w)
+	}
+	return c, mem, nil
+}
+
+// trainingPipeline starts a pipeline. When it was stopped, and the error is nil,
+// the caller must close the resident memory.
+func (r *Runtime) trainingPipeline(ctx context.Context, work actors.Work, u *updater, rec *clock.Recorder) (*actors.Pipeline, *resident, error) {
+	c, mem, err := r.trainingConfig(ctx, work, u, rec)
+	if err != nil {
+		return nil, nil, err
 	}
 	p, err := actors.Start(c)
 	if err != nil {

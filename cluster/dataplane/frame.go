@@ -33,7 +33,7 @@ const (
 
 	serviceName = "gnnactor.Data"
 	streamName  = "Session"
-	version     = "1"
+	version     = "2"
 )
 
 type kind uint8

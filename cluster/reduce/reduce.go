@@ -6,8 +6,8 @@
 // A tree's edge joins the sums of two ranges of micro-batches. Where both lie at
 // one trainer they are added there; otherwise one of the two trainers gets the
 // other's sum over the data plane. Which of the two takes turns from segment to
-// segment of the vector (a+b and b+a have the same bits), so that all trainers
-// send and add alike; the trainer that ends up with a segment of the root sends
+// segment of the vector (a+b and b+a have the same bits), so that trainers send
+// and add alike, all of them where there are as many segments; the trainer that ends up with a segment of the root sends
 // it to all others. Where the micro-batches of each trainer make a subtree, as
 // with 8 micro-batches and 4 trainers, N trainers send 2·(N−1) vectors in all.
 package reduce
@@ -83,7 +83,7 @@ type Group struct {
 
 // segment is how many values travel at once, at most; inFlight how many segments do.
 // A shorter vector is cut into as many, if they have leastSegment values: what the
-// trainers send and add of one overlaps with another, and they take turns.
+// trainers send and add of one overlaps with another.
 const (
 	segment      = 1 << 19
 	leastSegment = 1 << 14

@@ -86,13 +86,13 @@ func deal(parts [][]float32, n, self int) ([][]float32, [][]byte) {
 func TestSameBits(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	const piece, size = 1 << 10, 5<<10 + 1003
 	for _, n := range []int{1, 2, 3, 4, 5} {
 		all := nodes(t, n)
 		for _, x := range all {
-			x.group.segment = piece
+			x.group.segment = leastSegment + 512
 		}
 		for number, micros := range []int{8, 5, 7, 3, 1, 8} {
+			size := []int{5*(leastSegment+512) + 1003, leastSegment + 1, 4*leastSegment + 3}[number%3]
 			parts := gradients(uint64(number), micros, size)
 			want := make([][]float32, micros)
 			for m := range parts {

@@ -17,6 +17,7 @@ func (t *Trainers) Finish(ctx context.Context, share *Share, s State) error {
 			t.between(share.group, false)
 			_, err := share.round(ctx, firstStep+s.Step, hello{})
 			if err == nil {
+				t.withdraw() // nobody of the group lacks the state
 				t.end()
 				return nil
 			}

@@ -16,7 +16,7 @@ type hello struct {
 	Step     int64            `msgpack:"s"` // the next one
 	Mark     string           `msgpack:"m"` // of the state at Step
 	First    int64            `msgpack:"f"` // of the lineage
-	Ticket   dataplane.Ticket `msgpack:"t"` // the state, from who is furthest
+	Ticket   dataplane.Ticket `msgpack:"t"` // the state, from who is or may be furthest
 	Lineage  []Run            `msgpack:"l"` // of that state
 }
 

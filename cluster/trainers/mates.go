@@ -15,7 +15,8 @@ func (t *Trainers) Mates() map[string]int64 {
 }
 
 // serves reports whether a node is the first of a group's members who was in the group
-// before, when not all of them were: the others need a state, and its is as new as any.
+// before, when not all of them were: the others need a state, and its is the newest
+// unless a group failed.
 func serves(before, members []recordMember, node string) bool {
 	i := slices.IndexFunc(members, func(m recordMember) bool { return slices.Contains(before, m) })
 	return i >= 0 && members[i].Node == node && slices.ContainsFunc(members, func(m recordMember) bool { return !slices.Contains(before, m) })

@@ -281,6 +281,11 @@ func TestJoinAtTheEnd(t *testing.T) {
 	both[1].ends(ctx, t)
 	finish(both[1], shares[1])
 	wg.Wait()
+	for i, x := range both {
+		if n := x.plane.Offers(); n != 0 {
+			t.Errorf("trainer %d still offers %d states", i, n)
+		}
+	}
 }
 
 // Who comes gets the furthest state from the node that has offered its own beforehand,
