@@ -7,9 +7,10 @@
 // one trainer they are added there; otherwise one of the two trainers gets the
 // other's sum over the data plane. Which of the two takes turns from segment to
 // segment of the vector (a+b and b+a have the same bits), so that trainers send
-// and add alike, all of them where there are as many segments; the trainer that ends up with a segment of the root sends
-// it to all others. Where the micro-batches of each trainer make a subtree, as
-// with 8 micro-batches and 4 trainers, N trainers send 2·(N−1) vectors in all.
+// and add alike, all of them where there are as many segments; the trainer that
+// ends up with a segment of the root sends it to all others. Where the
+// micro-batches of each trainer make a subtree, as with 8 micro-batches and 4
+// trainers, N trainers send 2·(N−1) vectors in all.
 package reduce
 
 import (
