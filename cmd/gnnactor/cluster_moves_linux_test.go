@@ -107,7 +107,7 @@ func moved(t *testing.T, epochs, moves int, every time.Duration) {
 		t.Fatalf("%d changes of the group of trainers for %d moves", len(all), moves)
 	}
 	t.Logf("%d moves: %d shards handed over, %d times the trainers' shares (with their samplers) and the parameters; pause %v (median), %v at most",
-		moves, shards, trainers, all[len(all)/2], all[len(all)-1])
+		moves, shards, trainers, (all[(len(all)-1)/2]+all[len(all)/2])/2, all[len(all)-1])
 	if want := 4 * int64(moves); shards+trainers < want {
 		t.Errorf("%d hand-overs; %d moves should make %d at least", shards+trainers, moves, want)
 	}
