@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+
+	"gonum.org/v1/gonum/blas/blas32"
 )
 
 // maxMeta bounds what travels beside a micro-batch's gradient: its statistics,
@@ -193,6 +195,17 @@ type holding struct{ trainer, vector int }
 // sumSegment takes this trainer's part in the tree over one segment, of values [lo, hi).
 func (g *Group) sumSegment(ctx context.Context, number int64, seg, lo, hi int, dst, roots []float32, parts [][]float32) error {
 	micros, n := len(parts), len(g.members)
+	var kept []float32
+	if n > 1 { // dst is the caller's when Sum returns; peers may still be reading
+		kept = roots[lo:hi]
+	}
+	join := func(a, b []float32, last bool) {
+		if last {
+			addRoot(dst[lo:hi], kept, a, b)
+		} else {
+			add(a, b)
+		}
+	}
 	held := make([]holding, micros)
 	for m := range held {
 		held[m] = holding{owner(micros, n, m), m}
@@ -207,12 +220,13 @@ func (g *Group) sumSegment(ctx context.Context, number int64, seg, lo, hi int, d
 				into, from, fromIndex = right, left, i
 			}
 			held[i] = into
+			last := 2*stride >= micros
 			k := cellKey{partialCell, uint32(seg), uint32(stride), uint32(fromIndex)}
 			switch {
 			case into.trainer == g.self && from.trainer == g.self:
-				add(parts[into.vector][lo:hi], parts[from.vector][lo:hi])
+				join(parts[into.vector][lo:hi], parts[from.vector][lo:hi], last)
 			case into.trainer == g.self:
-				if err := g.addFrom(ctx, from.trainer, number, k, parts[into.vector][lo:hi]); err != nil {
+				if err := g.fetch(ctx, from.trainer, number, k, hi-lo, func(sum []float32) { join(parts[into.vector][lo:hi], sum, last) }); err != nil {
 					return err
 				}
 			case from.trainer == g.self:
@@ -224,32 +238,32 @@ func (g *Group) sumSegment(ctx context.Context, number int64, seg, lo, hi int, d
 		level++
 	}
 	k := cellKey{kind: resultCell, segment: uint32(seg)}
-	if root := held[0]; root.trainer != g.self {
-		_, err := g.get(ctx, root.trainer, number, k, bytesOf(dst[lo:hi]), 4*(hi-lo))
+	switch {
+	case held[0].trainer != g.self:
+		_, err := g.get(ctx, held[0].trainer, number, k, bytesOf(dst[lo:hi]), 4*(hi-lo))
 		return err
+	case micros == 1:
+		copy(dst[lo:hi], parts[0][lo:hi])
+		copy(kept, dst[lo:hi])
 	}
-	copy(dst[lo:hi], parts[held[0].vector][lo:hi])
 	if n == 1 {
 		return nil
 	}
-	// dst is the caller's when Sum returns; peers may still be reading.
-	kept := roots[lo:hi]
-	copy(kept, dst[lo:hi])
 	return g.put(number, k, bytesOf(kept))
 }
 
-// addFrom adds trainer t's partial sum to dst.
-func (g *Group) addFrom(ctx context.Context, t int, number int64, k cellKey, dst []float32) error {
+// fetch calls use with trainer t's partial sum of n values.
+func (g *Group) fetch(ctx context.Context, t int, number int64, k cellKey, n int, use func([]float32)) error {
 	var temp []float32
 	select {
 	case temp = <-g.temps:
 	default:
 	}
-	temp = slices.Grow(temp[:0], len(dst))[:len(dst)]
-	if _, err := g.get(ctx, t, number, k, bytesOf(temp), 4*len(temp)); err != nil {
+	temp = slices.Grow(temp[:0], n)[:n]
+	if _, err := g.get(ctx, t, number, k, bytesOf(temp), 4*n); err != nil {
 		return err
 	}
-	add(dst, temp)
+	use(temp)
 	select {
 	case g.temps <- temp:
 	default:
@@ -259,9 +273,19 @@ func (g *Group) addFrom(ctx context.Context, t int, number int64, k cellKey, dst
 
 // add computes dst += src.
 func add(dst, src []float32) {
-	src = src[:len(dst)]
-	for i := range dst {
-		dst[i] += src[i]
+	blas32.Axpy(1, blas32.Vector{N: len(src), Data: src, Inc: 1}, blas32.Vector{N: len(dst), Data: dst, Inc: 1})
+}
+
+// addRoot sets dst, and kept if it is not nil, to a + b.
+func addRoot(dst, kept, a, b []float32) {
+	const block = 1 << 12 // of values, in the first-level cache
+	for lo := 0; lo < len(dst); lo += block {
+		hi := min(lo+block, len(dst))
+		copy(dst[lo:hi], a[lo:hi])
+		add(dst[lo:hi], b[lo:hi])
+		if kept != nil {
+			copy(kept[lo:hi], dst[lo:hi])
+		}
 	}
 }
 
