@@ -77,14 +77,19 @@ func Aggregate[T Float](x *Exec, dst Matrix[T], b *graph.Block, src Source[T], o
 		panic(badEntries)
 	}
 	s := tasksOf[T](x)
-	s.aggregate = aggregateTask[T]{set: x.set, dst: dst, b: b, src: src, o: o}
 	entries := 0
 	if b.NumDst > 0 {
 		entries = int(b.Indptr[b.NumDst] - b.Indptr[0])
 	}
-	s.aggregate.rows = sparseRows(b.NumDst, entries)
-	x.each(ceilDiv(b.NumDst, s.aggregate.rows), &s.aggregate)
-	s.aggregate = aggregateTask[T]{}
+	t := aggregateTask[T]{set: x.set, b: b, o: o, rows: sparseRows(b.NumDst, entries)}
+	tasks := &s.aggregate
+	tasks.tasks = tasks.tasks[:0]
+	for _, p := range s.columnParts(x, src, b.NumSrc, entries, o.Reduce) {
+		t.src, t.dst = p.src, dst.View(0, dst.Rows, p.from, p.to)
+		tasks.tasks = append(tasks.tasks, t)
+	}
+	tasks.run(x, ceilDiv(b.NumDst, t.rows))
+	clear(s.cut)
 }
 
 // rowsPerChunk is how many rows a chunk has where rows cost about the same.

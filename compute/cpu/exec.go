@@ -35,6 +35,7 @@ type scratch struct {
 	panel   []float32 // packed panels of B, one block of K
 	panel64 []float64
 	pairs   []uint32 // a tile of A in bfloat16
+	look    lookahead
 	ones    []float32
 	arg     []uint32 // Argmax that nobody asked for
 	_       [64]byte
@@ -51,9 +52,9 @@ type tasks[T Float] struct {
 	pack      packTask[T]
 	split     splitTask[T]
 	fold      foldTask[T]
-	aggregate aggregateTask[T]
+	aggregate partsTask[aggregateTask[T], *aggregateTask[T]]
 	gather    gatherTask[T]
-	backward  backwardTask[T]
+	backward  partsTask[backwardTask[T], *backwardTask[T]]
 	element   elementTask[T]
 	dropout   dropoutTask[T]
 	sums      sumsTask[T]
@@ -65,7 +66,9 @@ type tasks[T Float] struct {
 	dots      dotsTask[T]
 	batch     batchTask[T]
 	attention attentionTask[T]
-	packed    []T // panels of B
+	rows      packRowsTask[T]
+	packed    []T // panels of B, or parts of a source's columns
+	cut       []columnPart[T]
 	parts     []T // private results of a split K, or of column sums
 	columns   []T // coefficients of columns
 	losses    []float64

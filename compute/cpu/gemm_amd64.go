@@ -3,7 +3,7 @@ package cpu
 import "unsafe"
 
 // tileFunc is a micro-kernel; see internal/asm/cpu.
-type tileFunc = func(kc int, a *float32, rs, cs int, b, c *float32, ldc, w int, bias *float32, flags int)
+type tileFunc = func(kc int, a *float32, rs, cs int, b, c *float32, ldc, w int, bias *float32, flags int, next *int64)
 
 // tiles are the micro-kernels of one set for one height.
 type tiles struct {
@@ -91,12 +91,14 @@ func (p *product[T]) packFast(d []T, k0, kc, j, width int) int {
 // them.
 const inPlace = 48
 
+// packedTiles is how many tiles of a transposed A are packed at once, at most.
+const packedTiles = 4
+
 // packTiles packs the next tiles of a transposed A, which starts at a and has
 // left rows to go, into w.tile, and returns how many.
 func (p *product[T]) packTiles(w *scratch, a *float32, kc, left int) int {
-	const most = 4
-	w.tile = grow(w.tile, most*p.mr*kBlock)
-	n := most
+	w.tile = grow(w.tile, packedTiles*p.mr*kBlock)
+	n := packedTiles
 	for n*p.mr > left {
 		n /= 2
 	}
@@ -121,7 +123,54 @@ func tallest(heights []tiles, left int) *tiles {
 	return &heights[h]
 }
 
-// fetcher prefetches what comes next, some at a time, between products. Of a
+// stream is rows that the tallest AVX-512 tiles prefetch while they multiply: for
+// every four terms two cache lines, down the rows and then on to the next two lines
+// of each. Where a fetch holds one of the first-level cache's few buffers until it
+// is done, as on Intel's processors, many at once hold up the tile's own reads.
+// Its layout is known to internal/asm/cpu.
+type stream struct {
+	p      uintptr // the next two lines; behind the rows, in the end
+	ld     int     // bytes from row to row
+	left   int     // rows to come in these columns
+	rows   int
+	wrap   int // from behind the last row to the first of the next columns
+	budget int // fetches of the next tile, at most
+	total  int // fetches of the tiles to come
+}
+
+// streamOf returns the stream of rows of so many bytes, of which p is the first.
+func streamOf(p *float32, rows, ld, bytes int) stream {
+	at := uintptr(unsafe.Pointer(p))
+	off := at % 64
+	return stream{p: at - off, ld: ld, left: rows, rows: rows, wrap: 128 - rows*ld, total: rows * ceilDiv(int(off)+bytes, 128)}
+}
+
+// lookahead is what AVX-512 tiles prefetch of A and of B.
+type lookahead struct {
+	a, b, none   stream
+	eachA, eachB int // fetches of a tile
+}
+
+// next returns what the next tile is to fetch.
+func (l *lookahead) next() *int64 {
+	s := &l.none
+	if l.a.total > 0 {
+		s = &l.a
+	} else if l.b.total > 0 {
+		s = &l.b
+	}
+	s.budget = min(l.eachA+l.eachB, s.total)
+	s.total -= s.budget
+	return (*int64)(unsafe.Pointer(s))
+}
+
+// fetchA sets what of A the next tiles fetch, rows of it from p on.
+func (l *lookahead) fetchA(p *float32, rows, ld, bytes, tiles int) {
+	l.a = streamOf(p, rows, ld, bytes)
+	l.eachA = ceilDiv(l.a.total, tiles)
+}
+
+// fetcher prefetches what comes next, some at a time, between AVX2 tiles. Of a
 // transposed A: the rows of the next block of K, and those of B if they are yet
 // to be packed. Of A as it is: the rows of the next tile.
 type fetcher struct {
@@ -220,7 +269,16 @@ func (p *product[T]) block(w *scratch, dst Matrix[T], panels []T, i0, i1, j0, j1
 	_ = d[(i1-1)*dst.Stride+j1-1]
 	_ = b[kc*roundUp(j1-j0, p.nr)-1]
 	nr := p.nr
-	ahead := p.fetchBlock(i0, i1, j0, j1, k0+kc, next, ceilDiv(i1-i0, p.mr)*ceilDiv(j1-j0, nr), both)
+	np := ceilDiv(j1-j0, nr)
+	var ahead fetcher
+	wide, look := p.set == AVX512, &w.look
+	*look = lookahead{}
+	if !wide {
+		ahead = p.fetchBlock(i0, i1, j0, j1, k0+kc, next, ceilDiv(i1-i0, p.mr)*np, both)
+	} else if pb, _ := as32(p.b); both && next > 0 && p.csb == 1 {
+		look.b = streamOf(&pb[(k0+kc)*p.rsb+j0], next, 4*p.rsb, 4*(j1-j0))
+		look.eachB = ceilDiv(look.b.total, ceilDiv(i1-i0, p.mr)*np)
+	}
 	ready, tile := 0, 0 // packed tiles of A to come, and the next one
 	for i := i0; i < i1; {
 		t := tallest(heights, i1-i)
@@ -229,13 +287,20 @@ func (p *product[T]) block(w *scratch, dst Matrix[T], panels []T, i0, i1, j0, j1
 			if ready == 0 {
 				ready = p.packTiles(w, pa, kc, i1-i)
 				tile = 0
+				if at := i + ready*p.mr; wide && at < i1 {
+					look.fetchA(&a[at*p.rsa+k0*p.csa], kc, cs, 4*min(packedTiles*p.mr, i1-at), ready*np)
+				} else if wide && next > 0 {
+					look.fetchA(&a[i0*p.rsa+(k0+kc)*p.csa], next, cs, 4*min(packedTiles*p.mr, i1-i0), ready*np)
+				}
 			}
 			pa, rs, cs = &w.tile[tile*p.mr*kBlock], 4, 4*p.mr
 			tile++
 			ready--
 		}
-		if p.csa == 1 {
-			ahead = p.fetchTile(i+t.rows, i1, k0, kc, ceilDiv(j1-j0, nr))
+		if at := i + t.rows; p.csa == 1 && !wide {
+			ahead = p.fetchTile(at, i1, k0, kc, np)
+		} else if p.csa == 1 && at < i1 {
+			look.fetchA(&a[at*p.rsa+k0], min(p.mr, i1-at), rs, 4*kc, np)
 		}
 		pd := unsafe.Pointer(&d[i*dst.Stride+j0])
 		pb := unsafe.Pointer(&b[0])
@@ -250,7 +315,7 @@ func (p *product[T]) block(w *scratch, dst Matrix[T], panels []T, i0, i1, j0, j1
 			} else if left < nr {
 				f = t.part
 			}
-			f(kc, pa, rs, cs, (*float32)(pb), (*float32)(pd), 4*dst.Stride, left, (*float32)(pbias), flags)
+			f(kc, pa, rs, cs, (*float32)(pb), (*float32)(pd), 4*dst.Stride, left, (*float32)(pbias), flags, look.next())
 			if ahead.rows > 0 {
 				ahead.step()
 			}

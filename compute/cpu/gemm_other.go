@@ -2,6 +2,8 @@
 
 package cpu
 
+type lookahead struct{}
+
 func (p *product[T]) kernelFor(Set) { p.set, p.mr, p.nr = Go, portableRows, portableCols }
 
 func (p *product[T]) packFast([]T, int, int, int, int) int { return 0 }

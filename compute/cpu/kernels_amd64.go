@@ -7,92 +7,92 @@ package cpu
 // tile6x16AVX2 computes 6 rows and 16 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile6x16AVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile6x16AVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile6x16mAVX2 computes 6 rows and the first w of 16 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile6x16mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile6x16mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile6x8mAVX2 computes 6 rows and the first w of 8 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile6x8mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile6x8mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile5x16AVX2 computes 5 rows and 16 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile5x16AVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile5x16AVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile5x16mAVX2 computes 5 rows and the first w of 16 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile5x16mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile5x16mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile5x8mAVX2 computes 5 rows and the first w of 8 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile5x8mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile5x8mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile4x16AVX2 computes 4 rows and 16 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile4x16AVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile4x16AVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile4x16mAVX2 computes 4 rows and the first w of 16 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile4x16mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile4x16mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile4x8mAVX2 computes 4 rows and the first w of 8 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile4x8mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile4x8mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile3x16AVX2 computes 3 rows and 16 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile3x16AVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile3x16AVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile3x16mAVX2 computes 3 rows and the first w of 16 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile3x16mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile3x16mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile3x8mAVX2 computes 3 rows and the first w of 8 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile3x8mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile3x8mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile2x16AVX2 computes 2 rows and 16 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile2x16AVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile2x16AVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile2x16mAVX2 computes 2 rows and the first w of 16 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile2x16mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile2x16mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile2x8mAVX2 computes 2 rows and the first w of 8 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile2x8mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile2x8mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile1x16AVX2 computes 1 rows and 16 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile1x16AVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile1x16AVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile1x16mAVX2 computes 1 rows and the first w of 16 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile1x16mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile1x16mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile1x8mAVX2 computes 1 rows and the first w of 8 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile1x8mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile1x8mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // packAVX2 copies panels > 0 groups of 16 columns of kc > 0 rows, ld bytes apart, into panels of kc rows.
 //
@@ -191,122 +191,122 @@ func maxBackwardAVX2(dst *float32, ldd int, counts *int32, rows int, offsets *ui
 // tile14x32AVX512 computes 14 rows and 32 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile14x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile14x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile14x32mAVX512 computes 14 rows and the first w of 32 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile14x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile14x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile14x16mAVX512 computes 14 rows and the first w of 16 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile14x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile14x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile11x32AVX512 computes 11 rows and 32 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile11x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile11x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile11x32mAVX512 computes 11 rows and the first w of 32 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile11x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile11x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile11x16mAVX512 computes 11 rows and the first w of 16 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile11x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile11x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile8x32AVX512 computes 8 rows and 32 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile8x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile8x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile8x32mAVX512 computes 8 rows and the first w of 32 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile8x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile8x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile8x16mAVX512 computes 8 rows and the first w of 16 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile8x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile8x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile6x32AVX512 computes 6 rows and 32 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile6x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile6x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile6x32mAVX512 computes 6 rows and the first w of 32 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile6x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile6x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile6x16mAVX512 computes 6 rows and the first w of 16 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile6x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile6x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile4x32AVX512 computes 4 rows and 32 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile4x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile4x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile4x32mAVX512 computes 4 rows and the first w of 32 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile4x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile4x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile4x16mAVX512 computes 4 rows and the first w of 16 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile4x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile4x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile3x32AVX512 computes 3 rows and 32 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile3x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile3x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile3x32mAVX512 computes 3 rows and the first w of 32 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile3x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile3x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile3x16mAVX512 computes 3 rows and the first w of 16 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile3x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile3x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile2x32AVX512 computes 2 rows and 32 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile2x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile2x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile2x32mAVX512 computes 2 rows and the first w of 32 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile2x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile2x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile2x16mAVX512 computes 2 rows and the first w of 16 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile2x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile2x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile1x32AVX512 computes 1 rows and 32 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile1x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile1x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile1x32mAVX512 computes 1 rows and the first w of 32 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile1x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile1x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // tile1x16mAVX512 computes 1 rows and the first w of 16 columns of a product; rs, cs and ldc are in bytes.
 //
 //go:noescape
-func tile1x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+func tile1x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
 // packAVX512 copies panels > 0 groups of 32 columns of kc > 0 rows, ld bytes apart, into panels of kc rows.
 //

@@ -152,43 +152,42 @@ DATA constants<>+440(SB)/4, $0x0000007f
 DATA constants<>+444(SB)/4, $0x0000007f
 GLOBL constants<>(SB), RODATA|NOPTR, $448
 
-// func tile6x16AVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile6x16AVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·tile6x16AVX2(SB), NOSPLIT, $0-80
+TEXT ·tile6x16AVX2(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
-	MOVQ       c+40(FP), SI
-	MOVQ       ldc+48(FP), DI
-	LEAQ       (AX)(CX*2), R8
-	ADDQ       CX, R8
-	MOVQ       SI, R9
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	LEAQ       (AX)(CX*2), SI
+	ADDQ       CX, SI
+	MOVQ       c+40(FP), DI
+	MOVQ       ldc+48(FP), R8
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y2, Y2, Y2
 	VXORPS     Y3, Y3, Y3
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y4, Y4, Y4
 	VXORPS     Y5, Y5, Y5
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y6, Y6, Y6
 	VXORPS     Y7, Y7, Y7
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y8, Y8, Y8
 	VXORPS     Y9, Y9, Y9
-	PREFETCHT0 (R9)
+	PREFETCHT0 (DI)
 	VXORPS     Y10, Y10, Y10
 	VXORPS     Y11, Y11, Y11
-	MOVQ       kc+0(FP), R9
-	SUBQ       $0x04, R9
+	MOVQ       kc+0(FP), DI
+	SUBQ       $0x04, DI
 	JLT        rest
 
 loop:
@@ -203,17 +202,17 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Y14
 	VFMADD231PS  Y12, Y14, Y4
 	VFMADD231PS  Y13, Y14, Y5
-	VBROADCASTSS (R8), Y14
+	VBROADCASTSS (SI), Y14
 	VFMADD231PS  Y12, Y14, Y6
 	VFMADD231PS  Y13, Y14, Y7
-	VBROADCASTSS (R8)(CX*1), Y14
+	VBROADCASTSS (SI)(CX*1), Y14
 	VFMADD231PS  Y12, Y14, Y8
 	VFMADD231PS  Y13, Y14, Y9
-	VBROADCASTSS (R8)(CX*2), Y14
+	VBROADCASTSS (SI)(CX*2), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      64(BX), Y12
 	VMOVUPS      96(BX), Y13
 	VBROADCASTSS (AX), Y14
@@ -225,17 +224,17 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Y14
 	VFMADD231PS  Y12, Y14, Y4
 	VFMADD231PS  Y13, Y14, Y5
-	VBROADCASTSS (R8), Y14
+	VBROADCASTSS (SI), Y14
 	VFMADD231PS  Y12, Y14, Y6
 	VFMADD231PS  Y13, Y14, Y7
-	VBROADCASTSS (R8)(CX*1), Y14
+	VBROADCASTSS (SI)(CX*1), Y14
 	VFMADD231PS  Y12, Y14, Y8
 	VFMADD231PS  Y13, Y14, Y9
-	VBROADCASTSS (R8)(CX*2), Y14
+	VBROADCASTSS (SI)(CX*2), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      128(BX), Y12
 	VMOVUPS      160(BX), Y13
 	VBROADCASTSS (AX), Y14
@@ -247,17 +246,17 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Y14
 	VFMADD231PS  Y12, Y14, Y4
 	VFMADD231PS  Y13, Y14, Y5
-	VBROADCASTSS (R8), Y14
+	VBROADCASTSS (SI), Y14
 	VFMADD231PS  Y12, Y14, Y6
 	VFMADD231PS  Y13, Y14, Y7
-	VBROADCASTSS (R8)(CX*1), Y14
+	VBROADCASTSS (SI)(CX*1), Y14
 	VFMADD231PS  Y12, Y14, Y8
 	VFMADD231PS  Y13, Y14, Y9
-	VBROADCASTSS (R8)(CX*2), Y14
+	VBROADCASTSS (SI)(CX*2), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      192(BX), Y12
 	VMOVUPS      224(BX), Y13
 	VBROADCASTSS (AX), Y14
@@ -269,23 +268,23 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Y14
 	VFMADD231PS  Y12, Y14, Y4
 	VFMADD231PS  Y13, Y14, Y5
-	VBROADCASTSS (R8), Y14
+	VBROADCASTSS (SI), Y14
 	VFMADD231PS  Y12, Y14, Y6
 	VFMADD231PS  Y13, Y14, Y7
-	VBROADCASTSS (R8)(CX*1), Y14
+	VBROADCASTSS (SI)(CX*1), Y14
 	VFMADD231PS  Y12, Y14, Y8
 	VFMADD231PS  Y13, Y14, Y9
-	VBROADCASTSS (R8)(CX*2), Y14
+	VBROADCASTSS (SI)(CX*2), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	ADDQ         $0x00000100, BX
-	SUBQ         $0x04, R9
+	SUBQ         $0x04, DI
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R9
+	ADDQ $0x04, DI
 	JZ   done
 
 one:
@@ -300,56 +299,58 @@ one:
 	VBROADCASTSS (AX)(CX*2), Y14
 	VFMADD231PS  Y12, Y14, Y4
 	VFMADD231PS  Y13, Y14, Y5
-	VBROADCASTSS (R8), Y14
+	VBROADCASTSS (SI), Y14
 	VFMADD231PS  Y12, Y14, Y6
 	VFMADD231PS  Y13, Y14, Y7
-	VBROADCASTSS (R8)(CX*1), Y14
+	VBROADCASTSS (SI)(CX*1), Y14
 	VFMADD231PS  Y12, Y14, Y8
 	VFMADD231PS  Y13, Y14, Y9
-	VBROADCASTSS (R8)(CX*2), Y14
+	VBROADCASTSS (SI)(CX*2), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	ADDQ         $0x00000040, BX
-	DECQ         R9
+	DECQ         DI
 	JNZ          one
 
 done:
-	MOVQ   flags+72(FP), AX
-	BTQ    $0x00, AX
+	MOVQ   c+40(FP), AX
+	MOVQ   ldc+48(FP), CX
+	MOVQ   flags+72(FP), DX
+	BTQ    $0x00, DX
 	JCC    bias
-	MOVQ   SI, R9
-	VADDPS (R9), Y0, Y0
-	VADDPS 32(R9), Y1, Y1
-	ADDQ   DI, R9
-	VADDPS (R9), Y2, Y2
-	VADDPS 32(R9), Y3, Y3
-	ADDQ   DI, R9
-	VADDPS (R9), Y4, Y4
-	VADDPS 32(R9), Y5, Y5
-	ADDQ   DI, R9
-	VADDPS (R9), Y6, Y6
-	VADDPS 32(R9), Y7, Y7
-	ADDQ   DI, R9
-	VADDPS (R9), Y8, Y8
-	VADDPS 32(R9), Y9, Y9
-	ADDQ   DI, R9
-	VADDPS (R9), Y10, Y10
-	VADDPS 32(R9), Y11, Y11
+	MOVQ   AX, DI
+	VADDPS (DI), Y0, Y0
+	VADDPS 32(DI), Y1, Y1
+	ADDQ   CX, DI
+	VADDPS (DI), Y2, Y2
+	VADDPS 32(DI), Y3, Y3
+	ADDQ   CX, DI
+	VADDPS (DI), Y4, Y4
+	VADDPS 32(DI), Y5, Y5
+	ADDQ   CX, DI
+	VADDPS (DI), Y6, Y6
+	VADDPS 32(DI), Y7, Y7
+	ADDQ   CX, DI
+	VADDPS (DI), Y8, Y8
+	VADDPS 32(DI), Y9, Y9
+	ADDQ   CX, DI
+	VADDPS (DI), Y10, Y10
+	VADDPS 32(DI), Y11, Y11
 
 bias:
-	MOVQ    bias+64(FP), CX
-	TESTQ   CX, CX
+	MOVQ    bias+64(FP), BX
+	TESTQ   BX, BX
 	JZ      act
-	VMOVUPS (CX), Y12
+	VMOVUPS (BX), Y12
 	VADDPS  Y12, Y0, Y0
 	VADDPS  Y12, Y2, Y2
 	VADDPS  Y12, Y4, Y4
 	VADDPS  Y12, Y6, Y6
 	VADDPS  Y12, Y8, Y8
 	VADDPS  Y12, Y10, Y10
-	VMOVUPS 32(CX), Y12
+	VMOVUPS 32(BX), Y12
 	VADDPS  Y12, Y1, Y1
 	VADDPS  Y12, Y3, Y3
 	VADDPS  Y12, Y5, Y5
@@ -358,7 +359,7 @@ bias:
 	VADDPS  Y12, Y11, Y11
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VXORPS Y12, Y12, Y12
 	VMAXPS Y0, Y12, Y0
@@ -375,63 +376,62 @@ act:
 	VMAXPS Y11, Y12, Y11
 
 store:
-	VMOVUPS Y0, (SI)
-	VMOVUPS Y1, 32(SI)
-	ADDQ    DI, SI
-	VMOVUPS Y2, (SI)
-	VMOVUPS Y3, 32(SI)
-	ADDQ    DI, SI
-	VMOVUPS Y4, (SI)
-	VMOVUPS Y5, 32(SI)
-	ADDQ    DI, SI
-	VMOVUPS Y6, (SI)
-	VMOVUPS Y7, 32(SI)
-	ADDQ    DI, SI
-	VMOVUPS Y8, (SI)
-	VMOVUPS Y9, 32(SI)
-	ADDQ    DI, SI
-	VMOVUPS Y10, (SI)
-	VMOVUPS Y11, 32(SI)
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	ADDQ    CX, AX
+	VMOVUPS Y2, (AX)
+	VMOVUPS Y3, 32(AX)
+	ADDQ    CX, AX
+	VMOVUPS Y4, (AX)
+	VMOVUPS Y5, 32(AX)
+	ADDQ    CX, AX
+	VMOVUPS Y6, (AX)
+	VMOVUPS Y7, 32(AX)
+	ADDQ    CX, AX
+	VMOVUPS Y8, (AX)
+	VMOVUPS Y9, 32(AX)
+	ADDQ    CX, AX
+	VMOVUPS Y10, (AX)
+	VMOVUPS Y11, 32(AX)
 	VZEROUPPER
 	RET
 
-// func tile6x16mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile6x16mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·tile6x16mAVX2(SB), NOSPLIT, $0-80
+TEXT ·tile6x16mAVX2(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
-	MOVQ       c+40(FP), SI
-	MOVQ       ldc+48(FP), DI
-	LEAQ       (AX)(CX*2), R8
-	ADDQ       CX, R8
-	MOVQ       SI, R9
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	LEAQ       (AX)(CX*2), SI
+	ADDQ       CX, SI
+	MOVQ       c+40(FP), DI
+	MOVQ       ldc+48(FP), R8
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y2, Y2, Y2
 	VXORPS     Y3, Y3, Y3
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y4, Y4, Y4
 	VXORPS     Y5, Y5, Y5
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y6, Y6, Y6
 	VXORPS     Y7, Y7, Y7
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y8, Y8, Y8
 	VXORPS     Y9, Y9, Y9
-	PREFETCHT0 (R9)
+	PREFETCHT0 (DI)
 	VXORPS     Y10, Y10, Y10
 	VXORPS     Y11, Y11, Y11
-	MOVQ       kc+0(FP), R9
-	SUBQ       $0x04, R9
+	MOVQ       kc+0(FP), DI
+	SUBQ       $0x04, DI
 	JLT        rest
 
 loop:
@@ -446,17 +446,17 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Y14
 	VFMADD231PS  Y12, Y14, Y4
 	VFMADD231PS  Y13, Y14, Y5
-	VBROADCASTSS (R8), Y14
+	VBROADCASTSS (SI), Y14
 	VFMADD231PS  Y12, Y14, Y6
 	VFMADD231PS  Y13, Y14, Y7
-	VBROADCASTSS (R8)(CX*1), Y14
+	VBROADCASTSS (SI)(CX*1), Y14
 	VFMADD231PS  Y12, Y14, Y8
 	VFMADD231PS  Y13, Y14, Y9
-	VBROADCASTSS (R8)(CX*2), Y14
+	VBROADCASTSS (SI)(CX*2), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      64(BX), Y12
 	VMOVUPS      96(BX), Y13
 	VBROADCASTSS (AX), Y14
@@ -468,17 +468,17 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Y14
 	VFMADD231PS  Y12, Y14, Y4
 	VFMADD231PS  Y13, Y14, Y5
-	VBROADCASTSS (R8), Y14
+	VBROADCASTSS (SI), Y14
 	VFMADD231PS  Y12, Y14, Y6
 	VFMADD231PS  Y13, Y14, Y7
-	VBROADCASTSS (R8)(CX*1), Y14
+	VBROADCASTSS (SI)(CX*1), Y14
 	VFMADD231PS  Y12, Y14, Y8
 	VFMADD231PS  Y13, Y14, Y9
-	VBROADCASTSS (R8)(CX*2), Y14
+	VBROADCASTSS (SI)(CX*2), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      128(BX), Y12
 	VMOVUPS      160(BX), Y13
 	VBROADCASTSS (AX), Y14
@@ -490,17 +490,17 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Y14
 	VFMADD231PS  Y12, Y14, Y4
 	VFMADD231PS  Y13, Y14, Y5
-	VBROADCASTSS (R8), Y14
+	VBROADCASTSS (SI), Y14
 	VFMADD231PS  Y12, Y14, Y6
 	VFMADD231PS  Y13, Y14, Y7
-	VBROADCASTSS (R8)(CX*1), Y14
+	VBROADCASTSS (SI)(CX*1), Y14
 	VFMADD231PS  Y12, Y14, Y8
 	VFMADD231PS  Y13, Y14, Y9
-	VBROADCASTSS (R8)(CX*2), Y14
+	VBROADCASTSS (SI)(CX*2), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      192(BX), Y12
 	VMOVUPS      224(BX), Y13
 	VBROADCASTSS (AX), Y14
@@ -512,23 +512,23 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Y14
 	VFMADD231PS  Y12, Y14, Y4
 	VFMADD231PS  Y13, Y14, Y5
-	VBROADCASTSS (R8), Y14
+	VBROADCASTSS (SI), Y14
 	VFMADD231PS  Y12, Y14, Y6
 	VFMADD231PS  Y13, Y14, Y7
-	VBROADCASTSS (R8)(CX*1), Y14
+	VBROADCASTSS (SI)(CX*1), Y14
 	VFMADD231PS  Y12, Y14, Y8
 	VFMADD231PS  Y13, Y14, Y9
-	VBROADCASTSS (R8)(CX*2), Y14
+	VBROADCASTSS (SI)(CX*2), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	ADDQ         $0x00000100, BX
-	SUBQ         $0x04, R9
+	SUBQ         $0x04, DI
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R9
+	ADDQ $0x04, DI
 	JZ   done
 
 one:
@@ -543,74 +543,76 @@ one:
 	VBROADCASTSS (AX)(CX*2), Y14
 	VFMADD231PS  Y12, Y14, Y4
 	VFMADD231PS  Y13, Y14, Y5
-	VBROADCASTSS (R8), Y14
+	VBROADCASTSS (SI), Y14
 	VFMADD231PS  Y12, Y14, Y6
 	VFMADD231PS  Y13, Y14, Y7
-	VBROADCASTSS (R8)(CX*1), Y14
+	VBROADCASTSS (SI)(CX*1), Y14
 	VFMADD231PS  Y12, Y14, Y8
 	VFMADD231PS  Y13, Y14, Y9
-	VBROADCASTSS (R8)(CX*2), Y14
+	VBROADCASTSS (SI)(CX*2), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	ADDQ         $0x00000040, BX
-	DECQ         R9
+	DECQ         DI
 	JNZ          one
 
 done:
-	MOVQ       w+56(FP), AX
-	LEAQ       maskTable<>+0(SB), CX
-	MOVQ       $0x00000010, DX
-	SUBQ       AX, DX
-	VMOVDQU    (CX)(DX*4), Y12
-	VMOVDQU    32(CX)(DX*4), Y13
-	MOVQ       flags+72(FP), AX
-	BTQ        $0x00, AX
+	MOVQ       c+40(FP), AX
+	MOVQ       ldc+48(FP), CX
+	MOVQ       w+56(FP), DX
+	LEAQ       maskTable<>+0(SB), BX
+	MOVQ       $0x00000010, SI
+	SUBQ       DX, SI
+	VMOVDQU    (BX)(SI*4), Y12
+	VMOVDQU    32(BX)(SI*4), Y13
+	MOVQ       flags+72(FP), DX
+	BTQ        $0x00, DX
 	JCC        bias
-	MOVQ       SI, R9
-	VMASKMOVPS (R9), Y12, Y14
+	MOVQ       AX, DI
+	VMASKMOVPS (DI), Y12, Y14
 	VADDPS     Y0, Y14, Y0
-	VMASKMOVPS 32(R9), Y13, Y14
+	VMASKMOVPS 32(DI), Y13, Y14
 	VADDPS     Y1, Y14, Y1
-	ADDQ       DI, R9
-	VMASKMOVPS (R9), Y12, Y14
+	ADDQ       CX, DI
+	VMASKMOVPS (DI), Y12, Y14
 	VADDPS     Y2, Y14, Y2
-	VMASKMOVPS 32(R9), Y13, Y14
+	VMASKMOVPS 32(DI), Y13, Y14
 	VADDPS     Y3, Y14, Y3
-	ADDQ       DI, R9
-	VMASKMOVPS (R9), Y12, Y14
+	ADDQ       CX, DI
+	VMASKMOVPS (DI), Y12, Y14
 	VADDPS     Y4, Y14, Y4
-	VMASKMOVPS 32(R9), Y13, Y14
+	VMASKMOVPS 32(DI), Y13, Y14
 	VADDPS     Y5, Y14, Y5
-	ADDQ       DI, R9
-	VMASKMOVPS (R9), Y12, Y14
+	ADDQ       CX, DI
+	VMASKMOVPS (DI), Y12, Y14
 	VADDPS     Y6, Y14, Y6
-	VMASKMOVPS 32(R9), Y13, Y14
+	VMASKMOVPS 32(DI), Y13, Y14
 	VADDPS     Y7, Y14, Y7
-	ADDQ       DI, R9
-	VMASKMOVPS (R9), Y12, Y14
+	ADDQ       CX, DI
+	VMASKMOVPS (DI), Y12, Y14
 	VADDPS     Y8, Y14, Y8
-	VMASKMOVPS 32(R9), Y13, Y14
+	VMASKMOVPS 32(DI), Y13, Y14
 	VADDPS     Y9, Y14, Y9
-	ADDQ       DI, R9
-	VMASKMOVPS (R9), Y12, Y14
+	ADDQ       CX, DI
+	VMASKMOVPS (DI), Y12, Y14
 	VADDPS     Y10, Y14, Y10
-	VMASKMOVPS 32(R9), Y13, Y14
+	VMASKMOVPS 32(DI), Y13, Y14
 	VADDPS     Y11, Y14, Y11
 
 bias:
-	MOVQ       bias+64(FP), CX
-	TESTQ      CX, CX
+	MOVQ       bias+64(FP), BX
+	TESTQ      BX, BX
 	JZ         act
-	VMASKMOVPS (CX), Y12, Y14
+	VMASKMOVPS (BX), Y12, Y14
 	VADDPS     Y14, Y0, Y0
 	VADDPS     Y14, Y2, Y2
 	VADDPS     Y14, Y4, Y4
 	VADDPS     Y14, Y6, Y6
 	VADDPS     Y14, Y8, Y8
 	VADDPS     Y14, Y10, Y10
-	VMASKMOVPS 32(CX), Y13, Y14
+	VMASKMOVPS 32(BX), Y13, Y14
 	VADDPS     Y14, Y1, Y1
 	VADDPS     Y14, Y3, Y3
 	VADDPS     Y14, Y5, Y5
@@ -619,7 +621,7 @@ bias:
 	VADDPS     Y14, Y11, Y11
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VXORPS Y14, Y14, Y14
 	VMAXPS Y0, Y14, Y0
@@ -636,382 +638,381 @@ act:
 	VMAXPS Y11, Y14, Y11
 
 store:
-	MOVQ    w+56(FP), AX
-	LEAQ    (AX), CX
-	CMPQ    CX, $0x08
+	MOVQ    w+56(FP), DX
+	LEAQ    (DX), BX
+	CMPQ    BX, $0x08
 	JLT     r0v0part
-	VMOVUPS Y0, (SI)
+	VMOVUPS Y0, (AX)
 	JMP     r0v0end
 
 r0v0part:
-	LEAQ         (SI), DX
-	BTQ          $0x02, CX
+	LEAQ         (AX), SI
+	BTQ          $0x02, BX
 	JCC          r0v0two
-	VMOVUPS      X0, (DX)
+	VMOVUPS      X0, (SI)
 	VEXTRACTF128 $0x01, Y0, X0
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r0v0two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r0v0one
-	VMOVLPS  X0, (DX)
+	VMOVLPS  X0, (SI)
 	VMOVHLPS X0, X0, X0
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r0v0one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r0v0end
-	VMOVSS X0, (DX)
+	VMOVSS X0, (SI)
 
 r0v0end:
-	LEAQ    -8(AX), CX
-	CMPQ    CX, $0x08
+	LEAQ    -8(DX), BX
+	CMPQ    BX, $0x08
 	JLT     r0v1part
-	VMOVUPS Y1, 32(SI)
+	VMOVUPS Y1, 32(AX)
 	JMP     r0v1end
 
 r0v1part:
-	TESTQ        CX, CX
+	TESTQ        BX, BX
 	JLE          r0v1end
-	LEAQ         32(SI), DX
-	BTQ          $0x02, CX
+	LEAQ         32(AX), SI
+	BTQ          $0x02, BX
 	JCC          r0v1two
-	VMOVUPS      X1, (DX)
+	VMOVUPS      X1, (SI)
 	VEXTRACTF128 $0x01, Y1, X1
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r0v1two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r0v1one
-	VMOVLPS  X1, (DX)
+	VMOVLPS  X1, (SI)
 	VMOVHLPS X1, X1, X1
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r0v1one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r0v1end
-	VMOVSS X1, (DX)
+	VMOVSS X1, (SI)
 
 r0v1end:
-	ADDQ    DI, SI
-	LEAQ    (AX), CX
-	CMPQ    CX, $0x08
+	ADDQ    CX, AX
+	LEAQ    (DX), BX
+	CMPQ    BX, $0x08
 	JLT     r1v0part
-	VMOVUPS Y2, (SI)
+	VMOVUPS Y2, (AX)
 	JMP     r1v0end
 
 r1v0part:
-	LEAQ         (SI), DX
-	BTQ          $0x02, CX
+	LEAQ         (AX), SI
+	BTQ          $0x02, BX
 	JCC          r1v0two
-	VMOVUPS      X2, (DX)
+	VMOVUPS      X2, (SI)
 	VEXTRACTF128 $0x01, Y2, X2
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r1v0two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r1v0one
-	VMOVLPS  X2, (DX)
+	VMOVLPS  X2, (SI)
 	VMOVHLPS X2, X2, X2
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r1v0one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r1v0end
-	VMOVSS X2, (DX)
+	VMOVSS X2, (SI)
 
 r1v0end:
-	LEAQ    -8(AX), CX
-	CMPQ    CX, $0x08
+	LEAQ    -8(DX), BX
+	CMPQ    BX, $0x08
 	JLT     r1v1part
-	VMOVUPS Y3, 32(SI)
+	VMOVUPS Y3, 32(AX)
 	JMP     r1v1end
 
 r1v1part:
-	TESTQ        CX, CX
+	TESTQ        BX, BX
 	JLE          r1v1end
-	LEAQ         32(SI), DX
-	BTQ          $0x02, CX
+	LEAQ         32(AX), SI
+	BTQ          $0x02, BX
 	JCC          r1v1two
-	VMOVUPS      X3, (DX)
+	VMOVUPS      X3, (SI)
 	VEXTRACTF128 $0x01, Y3, X3
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r1v1two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r1v1one
-	VMOVLPS  X3, (DX)
+	VMOVLPS  X3, (SI)
 	VMOVHLPS X3, X3, X3
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r1v1one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r1v1end
-	VMOVSS X3, (DX)
+	VMOVSS X3, (SI)
 
 r1v1end:
-	ADDQ    DI, SI
-	LEAQ    (AX), CX
-	CMPQ    CX, $0x08
+	ADDQ    CX, AX
+	LEAQ    (DX), BX
+	CMPQ    BX, $0x08
 	JLT     r2v0part
-	VMOVUPS Y4, (SI)
+	VMOVUPS Y4, (AX)
 	JMP     r2v0end
 
 r2v0part:
-	LEAQ         (SI), DX
-	BTQ          $0x02, CX
+	LEAQ         (AX), SI
+	BTQ          $0x02, BX
 	JCC          r2v0two
-	VMOVUPS      X4, (DX)
+	VMOVUPS      X4, (SI)
 	VEXTRACTF128 $0x01, Y4, X4
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r2v0two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r2v0one
-	VMOVLPS  X4, (DX)
+	VMOVLPS  X4, (SI)
 	VMOVHLPS X4, X4, X4
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r2v0one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r2v0end
-	VMOVSS X4, (DX)
+	VMOVSS X4, (SI)
 
 r2v0end:
-	LEAQ    -8(AX), CX
-	CMPQ    CX, $0x08
+	LEAQ    -8(DX), BX
+	CMPQ    BX, $0x08
 	JLT     r2v1part
-	VMOVUPS Y5, 32(SI)
+	VMOVUPS Y5, 32(AX)
 	JMP     r2v1end
 
 r2v1part:
-	TESTQ        CX, CX
+	TESTQ        BX, BX
 	JLE          r2v1end
-	LEAQ         32(SI), DX
-	BTQ          $0x02, CX
+	LEAQ         32(AX), SI
+	BTQ          $0x02, BX
 	JCC          r2v1two
-	VMOVUPS      X5, (DX)
+	VMOVUPS      X5, (SI)
 	VEXTRACTF128 $0x01, Y5, X5
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r2v1two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r2v1one
-	VMOVLPS  X5, (DX)
+	VMOVLPS  X5, (SI)
 	VMOVHLPS X5, X5, X5
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r2v1one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r2v1end
-	VMOVSS X5, (DX)
+	VMOVSS X5, (SI)
 
 r2v1end:
-	ADDQ    DI, SI
-	LEAQ    (AX), CX
-	CMPQ    CX, $0x08
+	ADDQ    CX, AX
+	LEAQ    (DX), BX
+	CMPQ    BX, $0x08
 	JLT     r3v0part
-	VMOVUPS Y6, (SI)
+	VMOVUPS Y6, (AX)
 	JMP     r3v0end
 
 r3v0part:
-	LEAQ         (SI), DX
-	BTQ          $0x02, CX
+	LEAQ         (AX), SI
+	BTQ          $0x02, BX
 	JCC          r3v0two
-	VMOVUPS      X6, (DX)
+	VMOVUPS      X6, (SI)
 	VEXTRACTF128 $0x01, Y6, X6
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r3v0two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r3v0one
-	VMOVLPS  X6, (DX)
+	VMOVLPS  X6, (SI)
 	VMOVHLPS X6, X6, X6
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r3v0one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r3v0end
-	VMOVSS X6, (DX)
+	VMOVSS X6, (SI)
 
 r3v0end:
-	LEAQ    -8(AX), CX
-	CMPQ    CX, $0x08
+	LEAQ    -8(DX), BX
+	CMPQ    BX, $0x08
 	JLT     r3v1part
-	VMOVUPS Y7, 32(SI)
+	VMOVUPS Y7, 32(AX)
 	JMP     r3v1end
 
 r3v1part:
-	TESTQ        CX, CX
+	TESTQ        BX, BX
 	JLE          r3v1end
-	LEAQ         32(SI), DX
-	BTQ          $0x02, CX
+	LEAQ         32(AX), SI
+	BTQ          $0x02, BX
 	JCC          r3v1two
-	VMOVUPS      X7, (DX)
+	VMOVUPS      X7, (SI)
 	VEXTRACTF128 $0x01, Y7, X7
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r3v1two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r3v1one
-	VMOVLPS  X7, (DX)
+	VMOVLPS  X7, (SI)
 	VMOVHLPS X7, X7, X7
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r3v1one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r3v1end
-	VMOVSS X7, (DX)
+	VMOVSS X7, (SI)
 
 r3v1end:
-	ADDQ    DI, SI
-	LEAQ    (AX), CX
-	CMPQ    CX, $0x08
+	ADDQ    CX, AX
+	LEAQ    (DX), BX
+	CMPQ    BX, $0x08
 	JLT     r4v0part
-	VMOVUPS Y8, (SI)
+	VMOVUPS Y8, (AX)
 	JMP     r4v0end
 
 r4v0part:
-	LEAQ         (SI), DX
-	BTQ          $0x02, CX
+	LEAQ         (AX), SI
+	BTQ          $0x02, BX
 	JCC          r4v0two
-	VMOVUPS      X8, (DX)
+	VMOVUPS      X8, (SI)
 	VEXTRACTF128 $0x01, Y8, X8
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r4v0two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r4v0one
-	VMOVLPS  X8, (DX)
+	VMOVLPS  X8, (SI)
 	VMOVHLPS X8, X8, X8
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r4v0one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r4v0end
-	VMOVSS X8, (DX)
+	VMOVSS X8, (SI)
 
 r4v0end:
-	LEAQ    -8(AX), CX
-	CMPQ    CX, $0x08
+	LEAQ    -8(DX), BX
+	CMPQ    BX, $0x08
 	JLT     r4v1part
-	VMOVUPS Y9, 32(SI)
+	VMOVUPS Y9, 32(AX)
 	JMP     r4v1end
 
 r4v1part:
-	TESTQ        CX, CX
+	TESTQ        BX, BX
 	JLE          r4v1end
-	LEAQ         32(SI), DX
-	BTQ          $0x02, CX
+	LEAQ         32(AX), SI
+	BTQ          $0x02, BX
 	JCC          r4v1two
-	VMOVUPS      X9, (DX)
+	VMOVUPS      X9, (SI)
 	VEXTRACTF128 $0x01, Y9, X9
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r4v1two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r4v1one
-	VMOVLPS  X9, (DX)
+	VMOVLPS  X9, (SI)
 	VMOVHLPS X9, X9, X9
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r4v1one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r4v1end
-	VMOVSS X9, (DX)
+	VMOVSS X9, (SI)
 
 r4v1end:
-	ADDQ    DI, SI
-	LEAQ    (AX), CX
+	ADDQ    CX, AX
+	LEAQ    (DX), CX
 	CMPQ    CX, $0x08
 	JLT     r5v0part
-	VMOVUPS Y10, (SI)
+	VMOVUPS Y10, (AX)
 	JMP     r5v0end
 
 r5v0part:
-	LEAQ         (SI), DX
+	LEAQ         (AX), BX
 	BTQ          $0x02, CX
 	JCC          r5v0two
-	VMOVUPS      X10, (DX)
+	VMOVUPS      X10, (BX)
 	VEXTRACTF128 $0x01, Y10, X10
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, BX
 
 r5v0two:
 	BTQ      $0x01, CX
 	JCC      r5v0one
-	VMOVLPS  X10, (DX)
+	VMOVLPS  X10, (BX)
 	VMOVHLPS X10, X10, X10
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, BX
 
 r5v0one:
 	BTQ    $0x00, CX
 	JCC    r5v0end
-	VMOVSS X10, (DX)
+	VMOVSS X10, (BX)
 
 r5v0end:
-	LEAQ    -8(AX), AX
-	CMPQ    AX, $0x08
+	LEAQ    -8(DX), CX
+	CMPQ    CX, $0x08
 	JLT     r5v1part
-	VMOVUPS Y11, 32(SI)
+	VMOVUPS Y11, 32(AX)
 	JMP     r5v1end
 
 r5v1part:
-	TESTQ        AX, AX
+	TESTQ        CX, CX
 	JLE          r5v1end
-	LEAQ         32(SI), CX
-	BTQ          $0x02, AX
+	LEAQ         32(AX), AX
+	BTQ          $0x02, CX
 	JCC          r5v1two
-	VMOVUPS      X11, (CX)
+	VMOVUPS      X11, (AX)
 	VEXTRACTF128 $0x01, Y11, X11
-	ADDQ         $0x10, CX
+	ADDQ         $0x10, AX
 
 r5v1two:
-	BTQ      $0x01, AX
+	BTQ      $0x01, CX
 	JCC      r5v1one
-	VMOVLPS  X11, (CX)
+	VMOVLPS  X11, (AX)
 	VMOVHLPS X11, X11, X11
-	ADDQ     $0x08, CX
+	ADDQ     $0x08, AX
 
 r5v1one:
-	BTQ    $0x00, AX
+	BTQ    $0x00, CX
 	JCC    r5v1end
-	VMOVSS X11, (CX)
+	VMOVSS X11, (AX)
 
 r5v1end:
 	VZEROUPPER
 	RET
 
-// func tile6x8mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile6x8mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·tile6x8mAVX2(SB), NOSPLIT, $0-80
+TEXT ·tile6x8mAVX2(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
-	MOVQ       c+40(FP), SI
-	MOVQ       ldc+48(FP), DI
-	LEAQ       (AX)(CX*2), R8
-	ADDQ       CX, R8
-	MOVQ       SI, R9
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	LEAQ       (AX)(CX*2), SI
+	ADDQ       CX, SI
+	MOVQ       c+40(FP), DI
+	MOVQ       ldc+48(FP), R8
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y0, Y0, Y0
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y1, Y1, Y1
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y2, Y2, Y2
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y3, Y3, Y3
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y4, Y4, Y4
-	PREFETCHT0 (R9)
+	PREFETCHT0 (DI)
 	VXORPS     Y5, Y5, Y5
-	MOVQ       kc+0(FP), R9
-	SUBQ       $0x04, R9
+	MOVQ       kc+0(FP), DI
+	SUBQ       $0x04, DI
 	JLT        rest
 
 loop:
@@ -1022,14 +1023,14 @@ loop:
 	VFMADD231PS  Y6, Y7, Y1
 	VBROADCASTSS (AX)(CX*2), Y7
 	VFMADD231PS  Y6, Y7, Y2
-	VBROADCASTSS (R8), Y7
+	VBROADCASTSS (SI), Y7
 	VFMADD231PS  Y6, Y7, Y3
-	VBROADCASTSS (R8)(CX*1), Y7
+	VBROADCASTSS (SI)(CX*1), Y7
 	VFMADD231PS  Y6, Y7, Y4
-	VBROADCASTSS (R8)(CX*2), Y7
+	VBROADCASTSS (SI)(CX*2), Y7
 	VFMADD231PS  Y6, Y7, Y5
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      64(BX), Y6
 	VBROADCASTSS (AX), Y7
 	VFMADD231PS  Y6, Y7, Y0
@@ -1037,14 +1038,14 @@ loop:
 	VFMADD231PS  Y6, Y7, Y1
 	VBROADCASTSS (AX)(CX*2), Y7
 	VFMADD231PS  Y6, Y7, Y2
-	VBROADCASTSS (R8), Y7
+	VBROADCASTSS (SI), Y7
 	VFMADD231PS  Y6, Y7, Y3
-	VBROADCASTSS (R8)(CX*1), Y7
+	VBROADCASTSS (SI)(CX*1), Y7
 	VFMADD231PS  Y6, Y7, Y4
-	VBROADCASTSS (R8)(CX*2), Y7
+	VBROADCASTSS (SI)(CX*2), Y7
 	VFMADD231PS  Y6, Y7, Y5
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      128(BX), Y6
 	VBROADCASTSS (AX), Y7
 	VFMADD231PS  Y6, Y7, Y0
@@ -1052,14 +1053,14 @@ loop:
 	VFMADD231PS  Y6, Y7, Y1
 	VBROADCASTSS (AX)(CX*2), Y7
 	VFMADD231PS  Y6, Y7, Y2
-	VBROADCASTSS (R8), Y7
+	VBROADCASTSS (SI), Y7
 	VFMADD231PS  Y6, Y7, Y3
-	VBROADCASTSS (R8)(CX*1), Y7
+	VBROADCASTSS (SI)(CX*1), Y7
 	VFMADD231PS  Y6, Y7, Y4
-	VBROADCASTSS (R8)(CX*2), Y7
+	VBROADCASTSS (SI)(CX*2), Y7
 	VFMADD231PS  Y6, Y7, Y5
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      192(BX), Y6
 	VBROADCASTSS (AX), Y7
 	VFMADD231PS  Y6, Y7, Y0
@@ -1067,20 +1068,20 @@ loop:
 	VFMADD231PS  Y6, Y7, Y1
 	VBROADCASTSS (AX)(CX*2), Y7
 	VFMADD231PS  Y6, Y7, Y2
-	VBROADCASTSS (R8), Y7
+	VBROADCASTSS (SI), Y7
 	VFMADD231PS  Y6, Y7, Y3
-	VBROADCASTSS (R8)(CX*1), Y7
+	VBROADCASTSS (SI)(CX*1), Y7
 	VFMADD231PS  Y6, Y7, Y4
-	VBROADCASTSS (R8)(CX*2), Y7
+	VBROADCASTSS (SI)(CX*2), Y7
 	VFMADD231PS  Y6, Y7, Y5
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	ADDQ         $0x00000100, BX
-	SUBQ         $0x04, R9
+	SUBQ         $0x04, DI
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R9
+	ADDQ $0x04, DI
 	JZ   done
 
 one:
@@ -1091,51 +1092,53 @@ one:
 	VFMADD231PS  Y6, Y7, Y1
 	VBROADCASTSS (AX)(CX*2), Y7
 	VFMADD231PS  Y6, Y7, Y2
-	VBROADCASTSS (R8), Y7
+	VBROADCASTSS (SI), Y7
 	VFMADD231PS  Y6, Y7, Y3
-	VBROADCASTSS (R8)(CX*1), Y7
+	VBROADCASTSS (SI)(CX*1), Y7
 	VFMADD231PS  Y6, Y7, Y4
-	VBROADCASTSS (R8)(CX*2), Y7
+	VBROADCASTSS (SI)(CX*2), Y7
 	VFMADD231PS  Y6, Y7, Y5
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	ADDQ         $0x00000040, BX
-	DECQ         R9
+	DECQ         DI
 	JNZ          one
 
 done:
-	MOVQ       w+56(FP), AX
-	LEAQ       maskTable<>+0(SB), CX
-	MOVQ       $0x00000010, DX
-	SUBQ       AX, DX
-	VMOVDQU    (CX)(DX*4), Y6
-	MOVQ       flags+72(FP), AX
-	BTQ        $0x00, AX
+	MOVQ       c+40(FP), AX
+	MOVQ       ldc+48(FP), CX
+	MOVQ       w+56(FP), DX
+	LEAQ       maskTable<>+0(SB), BX
+	MOVQ       $0x00000010, SI
+	SUBQ       DX, SI
+	VMOVDQU    (BX)(SI*4), Y6
+	MOVQ       flags+72(FP), DX
+	BTQ        $0x00, DX
 	JCC        bias
-	MOVQ       SI, R9
-	VMASKMOVPS (R9), Y6, Y7
+	MOVQ       AX, DI
+	VMASKMOVPS (DI), Y6, Y7
 	VADDPS     Y0, Y7, Y0
-	ADDQ       DI, R9
-	VMASKMOVPS (R9), Y6, Y7
+	ADDQ       CX, DI
+	VMASKMOVPS (DI), Y6, Y7
 	VADDPS     Y1, Y7, Y1
-	ADDQ       DI, R9
-	VMASKMOVPS (R9), Y6, Y7
+	ADDQ       CX, DI
+	VMASKMOVPS (DI), Y6, Y7
 	VADDPS     Y2, Y7, Y2
-	ADDQ       DI, R9
-	VMASKMOVPS (R9), Y6, Y7
+	ADDQ       CX, DI
+	VMASKMOVPS (DI), Y6, Y7
 	VADDPS     Y3, Y7, Y3
-	ADDQ       DI, R9
-	VMASKMOVPS (R9), Y6, Y7
+	ADDQ       CX, DI
+	VMASKMOVPS (DI), Y6, Y7
 	VADDPS     Y4, Y7, Y4
-	ADDQ       DI, R9
-	VMASKMOVPS (R9), Y6, Y7
+	ADDQ       CX, DI
+	VMASKMOVPS (DI), Y6, Y7
 	VADDPS     Y5, Y7, Y5
 
 bias:
-	MOVQ       bias+64(FP), CX
-	TESTQ      CX, CX
+	MOVQ       bias+64(FP), BX
+	TESTQ      BX, BX
 	JZ         act
-	VMASKMOVPS (CX), Y6, Y7
+	VMASKMOVPS (BX), Y6, Y7
 	VADDPS     Y7, Y0, Y0
 	VADDPS     Y7, Y1, Y1
 	VADDPS     Y7, Y2, Y2
@@ -1144,7 +1147,7 @@ bias:
 	VADDPS     Y7, Y5, Y5
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VXORPS Y7, Y7, Y7
 	VMAXPS Y0, Y7, Y0
@@ -1155,210 +1158,209 @@ act:
 	VMAXPS Y5, Y7, Y5
 
 store:
-	MOVQ    w+56(FP), AX
-	LEAQ    (AX), CX
-	CMPQ    CX, $0x08
+	MOVQ    w+56(FP), DX
+	LEAQ    (DX), BX
+	CMPQ    BX, $0x08
 	JLT     r0v0part
-	VMOVUPS Y0, (SI)
+	VMOVUPS Y0, (AX)
 	JMP     r0v0end
 
 r0v0part:
-	LEAQ         (SI), DX
-	BTQ          $0x02, CX
+	LEAQ         (AX), SI
+	BTQ          $0x02, BX
 	JCC          r0v0two
-	VMOVUPS      X0, (DX)
+	VMOVUPS      X0, (SI)
 	VEXTRACTF128 $0x01, Y0, X0
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r0v0two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r0v0one
-	VMOVLPS  X0, (DX)
+	VMOVLPS  X0, (SI)
 	VMOVHLPS X0, X0, X0
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r0v0one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r0v0end
-	VMOVSS X0, (DX)
+	VMOVSS X0, (SI)
 
 r0v0end:
-	ADDQ    DI, SI
-	LEAQ    (AX), CX
-	CMPQ    CX, $0x08
+	ADDQ    CX, AX
+	LEAQ    (DX), BX
+	CMPQ    BX, $0x08
 	JLT     r1v0part
-	VMOVUPS Y1, (SI)
+	VMOVUPS Y1, (AX)
 	JMP     r1v0end
 
 r1v0part:
-	LEAQ         (SI), DX
-	BTQ          $0x02, CX
+	LEAQ         (AX), SI
+	BTQ          $0x02, BX
 	JCC          r1v0two
-	VMOVUPS      X1, (DX)
+	VMOVUPS      X1, (SI)
 	VEXTRACTF128 $0x01, Y1, X1
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r1v0two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r1v0one
-	VMOVLPS  X1, (DX)
+	VMOVLPS  X1, (SI)
 	VMOVHLPS X1, X1, X1
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r1v0one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r1v0end
-	VMOVSS X1, (DX)
+	VMOVSS X1, (SI)
 
 r1v0end:
-	ADDQ    DI, SI
-	LEAQ    (AX), CX
-	CMPQ    CX, $0x08
+	ADDQ    CX, AX
+	LEAQ    (DX), BX
+	CMPQ    BX, $0x08
 	JLT     r2v0part
-	VMOVUPS Y2, (SI)
+	VMOVUPS Y2, (AX)
 	JMP     r2v0end
 
 r2v0part:
-	LEAQ         (SI), DX
-	BTQ          $0x02, CX
+	LEAQ         (AX), SI
+	BTQ          $0x02, BX
 	JCC          r2v0two
-	VMOVUPS      X2, (DX)
+	VMOVUPS      X2, (SI)
 	VEXTRACTF128 $0x01, Y2, X2
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r2v0two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r2v0one
-	VMOVLPS  X2, (DX)
+	VMOVLPS  X2, (SI)
 	VMOVHLPS X2, X2, X2
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r2v0one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r2v0end
-	VMOVSS X2, (DX)
+	VMOVSS X2, (SI)
 
 r2v0end:
-	ADDQ    DI, SI
-	LEAQ    (AX), CX
-	CMPQ    CX, $0x08
+	ADDQ    CX, AX
+	LEAQ    (DX), BX
+	CMPQ    BX, $0x08
 	JLT     r3v0part
-	VMOVUPS Y3, (SI)
+	VMOVUPS Y3, (AX)
 	JMP     r3v0end
 
 r3v0part:
-	LEAQ         (SI), DX
-	BTQ          $0x02, CX
+	LEAQ         (AX), SI
+	BTQ          $0x02, BX
 	JCC          r3v0two
-	VMOVUPS      X3, (DX)
+	VMOVUPS      X3, (SI)
 	VEXTRACTF128 $0x01, Y3, X3
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r3v0two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r3v0one
-	VMOVLPS  X3, (DX)
+	VMOVLPS  X3, (SI)
 	VMOVHLPS X3, X3, X3
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r3v0one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r3v0end
-	VMOVSS X3, (DX)
+	VMOVSS X3, (SI)
 
 r3v0end:
-	ADDQ    DI, SI
-	LEAQ    (AX), CX
-	CMPQ    CX, $0x08
+	ADDQ    CX, AX
+	LEAQ    (DX), BX
+	CMPQ    BX, $0x08
 	JLT     r4v0part
-	VMOVUPS Y4, (SI)
+	VMOVUPS Y4, (AX)
 	JMP     r4v0end
 
 r4v0part:
-	LEAQ         (SI), DX
-	BTQ          $0x02, CX
+	LEAQ         (AX), SI
+	BTQ          $0x02, BX
 	JCC          r4v0two
-	VMOVUPS      X4, (DX)
+	VMOVUPS      X4, (SI)
 	VEXTRACTF128 $0x01, Y4, X4
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r4v0two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r4v0one
-	VMOVLPS  X4, (DX)
+	VMOVLPS  X4, (SI)
 	VMOVHLPS X4, X4, X4
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r4v0one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r4v0end
-	VMOVSS X4, (DX)
+	VMOVSS X4, (SI)
 
 r4v0end:
-	ADDQ    DI, SI
-	LEAQ    (AX), AX
-	CMPQ    AX, $0x08
+	ADDQ    CX, AX
+	LEAQ    (DX), CX
+	CMPQ    CX, $0x08
 	JLT     r5v0part
-	VMOVUPS Y5, (SI)
+	VMOVUPS Y5, (AX)
 	JMP     r5v0end
 
 r5v0part:
-	LEAQ         (SI), CX
-	BTQ          $0x02, AX
+	LEAQ         (AX), AX
+	BTQ          $0x02, CX
 	JCC          r5v0two
-	VMOVUPS      X5, (CX)
+	VMOVUPS      X5, (AX)
 	VEXTRACTF128 $0x01, Y5, X5
-	ADDQ         $0x10, CX
+	ADDQ         $0x10, AX
 
 r5v0two:
-	BTQ      $0x01, AX
+	BTQ      $0x01, CX
 	JCC      r5v0one
-	VMOVLPS  X5, (CX)
+	VMOVLPS  X5, (AX)
 	VMOVHLPS X5, X5, X5
-	ADDQ     $0x08, CX
+	ADDQ     $0x08, AX
 
 r5v0one:
-	BTQ    $0x00, AX
+	BTQ    $0x00, CX
 	JCC    r5v0end
-	VMOVSS X5, (CX)
+	VMOVSS X5, (AX)
 
 r5v0end:
 	VZEROUPPER
 	RET
 
-// func tile5x16AVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile5x16AVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·tile5x16AVX2(SB), NOSPLIT, $0-80
+TEXT ·tile5x16AVX2(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
-	MOVQ       c+40(FP), SI
-	MOVQ       ldc+48(FP), DI
-	LEAQ       (AX)(CX*2), R8
-	ADDQ       CX, R8
-	MOVQ       SI, R9
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	LEAQ       (AX)(CX*2), SI
+	ADDQ       CX, SI
+	MOVQ       c+40(FP), DI
+	MOVQ       ldc+48(FP), R8
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y2, Y2, Y2
 	VXORPS     Y3, Y3, Y3
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y4, Y4, Y4
 	VXORPS     Y5, Y5, Y5
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y6, Y6, Y6
 	VXORPS     Y7, Y7, Y7
-	PREFETCHT0 (R9)
+	PREFETCHT0 (DI)
 	VXORPS     Y8, Y8, Y8
 	VXORPS     Y9, Y9, Y9
-	MOVQ       kc+0(FP), R9
-	SUBQ       $0x04, R9
+	MOVQ       kc+0(FP), DI
+	SUBQ       $0x04, DI
 	JLT        rest
 
 loop:
@@ -1373,14 +1375,14 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Y12
 	VFMADD231PS  Y10, Y12, Y4
 	VFMADD231PS  Y11, Y12, Y5
-	VBROADCASTSS (R8), Y12
+	VBROADCASTSS (SI), Y12
 	VFMADD231PS  Y10, Y12, Y6
 	VFMADD231PS  Y11, Y12, Y7
-	VBROADCASTSS (R8)(CX*1), Y12
+	VBROADCASTSS (SI)(CX*1), Y12
 	VFMADD231PS  Y10, Y12, Y8
 	VFMADD231PS  Y11, Y12, Y9
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      64(BX), Y10
 	VMOVUPS      96(BX), Y11
 	VBROADCASTSS (AX), Y12
@@ -1392,14 +1394,14 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Y12
 	VFMADD231PS  Y10, Y12, Y4
 	VFMADD231PS  Y11, Y12, Y5
-	VBROADCASTSS (R8), Y12
+	VBROADCASTSS (SI), Y12
 	VFMADD231PS  Y10, Y12, Y6
 	VFMADD231PS  Y11, Y12, Y7
-	VBROADCASTSS (R8)(CX*1), Y12
+	VBROADCASTSS (SI)(CX*1), Y12
 	VFMADD231PS  Y10, Y12, Y8
 	VFMADD231PS  Y11, Y12, Y9
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      128(BX), Y10
 	VMOVUPS      160(BX), Y11
 	VBROADCASTSS (AX), Y12
@@ -1411,14 +1413,14 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Y12
 	VFMADD231PS  Y10, Y12, Y4
 	VFMADD231PS  Y11, Y12, Y5
-	VBROADCASTSS (R8), Y12
+	VBROADCASTSS (SI), Y12
 	VFMADD231PS  Y10, Y12, Y6
 	VFMADD231PS  Y11, Y12, Y7
-	VBROADCASTSS (R8)(CX*1), Y12
+	VBROADCASTSS (SI)(CX*1), Y12
 	VFMADD231PS  Y10, Y12, Y8
 	VFMADD231PS  Y11, Y12, Y9
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      192(BX), Y10
 	VMOVUPS      224(BX), Y11
 	VBROADCASTSS (AX), Y12
@@ -1430,20 +1432,20 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Y12
 	VFMADD231PS  Y10, Y12, Y4
 	VFMADD231PS  Y11, Y12, Y5
-	VBROADCASTSS (R8), Y12
+	VBROADCASTSS (SI), Y12
 	VFMADD231PS  Y10, Y12, Y6
 	VFMADD231PS  Y11, Y12, Y7
-	VBROADCASTSS (R8)(CX*1), Y12
+	VBROADCASTSS (SI)(CX*1), Y12
 	VFMADD231PS  Y10, Y12, Y8
 	VFMADD231PS  Y11, Y12, Y9
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	ADDQ         $0x00000100, BX
-	SUBQ         $0x04, R9
+	SUBQ         $0x04, DI
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R9
+	ADDQ $0x04, DI
 	JZ   done
 
 one:
@@ -1458,49 +1460,51 @@ one:
 	VBROADCASTSS (AX)(CX*2), Y12
 	VFMADD231PS  Y10, Y12, Y4
 	VFMADD231PS  Y11, Y12, Y5
-	VBROADCASTSS (R8), Y12
+	VBROADCASTSS (SI), Y12
 	VFMADD231PS  Y10, Y12, Y6
 	VFMADD231PS  Y11, Y12, Y7
-	VBROADCASTSS (R8)(CX*1), Y12
+	VBROADCASTSS (SI)(CX*1), Y12
 	VFMADD231PS  Y10, Y12, Y8
 	VFMADD231PS  Y11, Y12, Y9
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	ADDQ         $0x00000040, BX
-	DECQ         R9
+	DECQ         DI
 	JNZ          one
 
 done:
-	MOVQ   flags+72(FP), AX
-	BTQ    $0x00, AX
+	MOVQ   c+40(FP), AX
+	MOVQ   ldc+48(FP), CX
+	MOVQ   flags+72(FP), DX
+	BTQ    $0x00, DX
 	JCC    bias
-	MOVQ   SI, R9
-	VADDPS (R9), Y0, Y0
-	VADDPS 32(R9), Y1, Y1
-	ADDQ   DI, R9
-	VADDPS (R9), Y2, Y2
-	VADDPS 32(R9), Y3, Y3
-	ADDQ   DI, R9
-	VADDPS (R9), Y4, Y4
-	VADDPS 32(R9), Y5, Y5
-	ADDQ   DI, R9
-	VADDPS (R9), Y6, Y6
-	VADDPS 32(R9), Y7, Y7
-	ADDQ   DI, R9
-	VADDPS (R9), Y8, Y8
-	VADDPS 32(R9), Y9, Y9
+	MOVQ   AX, DI
+	VADDPS (DI), Y0, Y0
+	VADDPS 32(DI), Y1, Y1
+	ADDQ   CX, DI
+	VADDPS (DI), Y2, Y2
+	VADDPS 32(DI), Y3, Y3
+	ADDQ   CX, DI
+	VADDPS (DI), Y4, Y4
+	VADDPS 32(DI), Y5, Y5
+	ADDQ   CX, DI
+	VADDPS (DI), Y6, Y6
+	VADDPS 32(DI), Y7, Y7
+	ADDQ   CX, DI
+	VADDPS (DI), Y8, Y8
+	VADDPS 32(DI), Y9, Y9
 
 bias:
-	MOVQ    bias+64(FP), CX
-	TESTQ   CX, CX
+	MOVQ    bias+64(FP), BX
+	TESTQ   BX, BX
 	JZ      act
-	VMOVUPS (CX), Y10
+	VMOVUPS (BX), Y10
 	VADDPS  Y10, Y0, Y0
 	VADDPS  Y10, Y2, Y2
 	VADDPS  Y10, Y4, Y4
 	VADDPS  Y10, Y6, Y6
 	VADDPS  Y10, Y8, Y8
-	VMOVUPS 32(CX), Y10
+	VMOVUPS 32(BX), Y10
 	VADDPS  Y10, Y1, Y1
 	VADDPS  Y10, Y3, Y3
 	VADDPS  Y10, Y5, Y5
@@ -1508,7 +1512,7 @@ bias:
 	VADDPS  Y10, Y9, Y9
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VXORPS Y10, Y10, Y10
 	VMAXPS Y0, Y10, Y0
@@ -1523,56 +1527,55 @@ act:
 	VMAXPS Y9, Y10, Y9
 
 store:
-	VMOVUPS Y0, (SI)
-	VMOVUPS Y1, 32(SI)
-	ADDQ    DI, SI
-	VMOVUPS Y2, (SI)
-	VMOVUPS Y3, 32(SI)
-	ADDQ    DI, SI
-	VMOVUPS Y4, (SI)
-	VMOVUPS Y5, 32(SI)
-	ADDQ    DI, SI
-	VMOVUPS Y6, (SI)
-	VMOVUPS Y7, 32(SI)
-	ADDQ    DI, SI
-	VMOVUPS Y8, (SI)
-	VMOVUPS Y9, 32(SI)
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	ADDQ    CX, AX
+	VMOVUPS Y2, (AX)
+	VMOVUPS Y3, 32(AX)
+	ADDQ    CX, AX
+	VMOVUPS Y4, (AX)
+	VMOVUPS Y5, 32(AX)
+	ADDQ    CX, AX
+	VMOVUPS Y6, (AX)
+	VMOVUPS Y7, 32(AX)
+	ADDQ    CX, AX
+	VMOVUPS Y8, (AX)
+	VMOVUPS Y9, 32(AX)
 	VZEROUPPER
 	RET
 
-// func tile5x16mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile5x16mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·tile5x16mAVX2(SB), NOSPLIT, $0-80
+TEXT ·tile5x16mAVX2(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
-	MOVQ       c+40(FP), SI
-	MOVQ       ldc+48(FP), DI
-	LEAQ       (AX)(CX*2), R8
-	ADDQ       CX, R8
-	MOVQ       SI, R9
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	LEAQ       (AX)(CX*2), SI
+	ADDQ       CX, SI
+	MOVQ       c+40(FP), DI
+	MOVQ       ldc+48(FP), R8
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y2, Y2, Y2
 	VXORPS     Y3, Y3, Y3
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y4, Y4, Y4
 	VXORPS     Y5, Y5, Y5
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y6, Y6, Y6
 	VXORPS     Y7, Y7, Y7
-	PREFETCHT0 (R9)
+	PREFETCHT0 (DI)
 	VXORPS     Y8, Y8, Y8
 	VXORPS     Y9, Y9, Y9
-	MOVQ       kc+0(FP), R9
-	SUBQ       $0x04, R9
+	MOVQ       kc+0(FP), DI
+	SUBQ       $0x04, DI
 	JLT        rest
 
 loop:
@@ -1587,14 +1590,14 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Y12
 	VFMADD231PS  Y10, Y12, Y4
 	VFMADD231PS  Y11, Y12, Y5
-	VBROADCASTSS (R8), Y12
+	VBROADCASTSS (SI), Y12
 	VFMADD231PS  Y10, Y12, Y6
 	VFMADD231PS  Y11, Y12, Y7
-	VBROADCASTSS (R8)(CX*1), Y12
+	VBROADCASTSS (SI)(CX*1), Y12
 	VFMADD231PS  Y10, Y12, Y8
 	VFMADD231PS  Y11, Y12, Y9
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      64(BX), Y10
 	VMOVUPS      96(BX), Y11
 	VBROADCASTSS (AX), Y12
@@ -1606,14 +1609,14 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Y12
 	VFMADD231PS  Y10, Y12, Y4
 	VFMADD231PS  Y11, Y12, Y5
-	VBROADCASTSS (R8), Y12
+	VBROADCASTSS (SI), Y12
 	VFMADD231PS  Y10, Y12, Y6
 	VFMADD231PS  Y11, Y12, Y7
-	VBROADCASTSS (R8)(CX*1), Y12
+	VBROADCASTSS (SI)(CX*1), Y12
 	VFMADD231PS  Y10, Y12, Y8
 	VFMADD231PS  Y11, Y12, Y9
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      128(BX), Y10
 	VMOVUPS      160(BX), Y11
 	VBROADCASTSS (AX), Y12
@@ -1625,14 +1628,14 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Y12
 	VFMADD231PS  Y10, Y12, Y4
 	VFMADD231PS  Y11, Y12, Y5
-	VBROADCASTSS (R8), Y12
+	VBROADCASTSS (SI), Y12
 	VFMADD231PS  Y10, Y12, Y6
 	VFMADD231PS  Y11, Y12, Y7
-	VBROADCASTSS (R8)(CX*1), Y12
+	VBROADCASTSS (SI)(CX*1), Y12
 	VFMADD231PS  Y10, Y12, Y8
 	VFMADD231PS  Y11, Y12, Y9
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      192(BX), Y10
 	VMOVUPS      224(BX), Y11
 	VBROADCASTSS (AX), Y12
@@ -1644,20 +1647,20 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Y12
 	VFMADD231PS  Y10, Y12, Y4
 	VFMADD231PS  Y11, Y12, Y5
-	VBROADCASTSS (R8), Y12
+	VBROADCASTSS (SI), Y12
 	VFMADD231PS  Y10, Y12, Y6
 	VFMADD231PS  Y11, Y12, Y7
-	VBROADCASTSS (R8)(CX*1), Y12
+	VBROADCASTSS (SI)(CX*1), Y12
 	VFMADD231PS  Y10, Y12, Y8
 	VFMADD231PS  Y11, Y12, Y9
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	ADDQ         $0x00000100, BX
-	SUBQ         $0x04, R9
+	SUBQ         $0x04, DI
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R9
+	ADDQ $0x04, DI
 	JZ   done
 
 one:
@@ -1672,65 +1675,67 @@ one:
 	VBROADCASTSS (AX)(CX*2), Y12
 	VFMADD231PS  Y10, Y12, Y4
 	VFMADD231PS  Y11, Y12, Y5
-	VBROADCASTSS (R8), Y12
+	VBROADCASTSS (SI), Y12
 	VFMADD231PS  Y10, Y12, Y6
 	VFMADD231PS  Y11, Y12, Y7
-	VBROADCASTSS (R8)(CX*1), Y12
+	VBROADCASTSS (SI)(CX*1), Y12
 	VFMADD231PS  Y10, Y12, Y8
 	VFMADD231PS  Y11, Y12, Y9
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	ADDQ         $0x00000040, BX
-	DECQ         R9
+	DECQ         DI
 	JNZ          one
 
 done:
-	MOVQ       w+56(FP), AX
-	LEAQ       maskTable<>+0(SB), CX
-	MOVQ       $0x00000010, DX
-	SUBQ       AX, DX
-	VMOVDQU    (CX)(DX*4), Y10
-	VMOVDQU    32(CX)(DX*4), Y11
-	MOVQ       flags+72(FP), AX
-	BTQ        $0x00, AX
+	MOVQ       c+40(FP), AX
+	MOVQ       ldc+48(FP), CX
+	MOVQ       w+56(FP), DX
+	LEAQ       maskTable<>+0(SB), BX
+	MOVQ       $0x00000010, SI
+	SUBQ       DX, SI
+	VMOVDQU    (BX)(SI*4), Y10
+	VMOVDQU    32(BX)(SI*4), Y11
+	MOVQ       flags+72(FP), DX
+	BTQ        $0x00, DX
 	JCC        bias
-	MOVQ       SI, R9
-	VMASKMOVPS (R9), Y10, Y12
+	MOVQ       AX, DI
+	VMASKMOVPS (DI), Y10, Y12
 	VADDPS     Y0, Y12, Y0
-	VMASKMOVPS 32(R9), Y11, Y12
+	VMASKMOVPS 32(DI), Y11, Y12
 	VADDPS     Y1, Y12, Y1
-	ADDQ       DI, R9
-	VMASKMOVPS (R9), Y10, Y12
+	ADDQ       CX, DI
+	VMASKMOVPS (DI), Y10, Y12
 	VADDPS     Y2, Y12, Y2
-	VMASKMOVPS 32(R9), Y11, Y12
+	VMASKMOVPS 32(DI), Y11, Y12
 	VADDPS     Y3, Y12, Y3
-	ADDQ       DI, R9
-	VMASKMOVPS (R9), Y10, Y12
+	ADDQ       CX, DI
+	VMASKMOVPS (DI), Y10, Y12
 	VADDPS     Y4, Y12, Y4
-	VMASKMOVPS 32(R9), Y11, Y12
+	VMASKMOVPS 32(DI), Y11, Y12
 	VADDPS     Y5, Y12, Y5
-	ADDQ       DI, R9
-	VMASKMOVPS (R9), Y10, Y12
+	ADDQ       CX, DI
+	VMASKMOVPS (DI), Y10, Y12
 	VADDPS     Y6, Y12, Y6
-	VMASKMOVPS 32(R9), Y11, Y12
+	VMASKMOVPS 32(DI), Y11, Y12
 	VADDPS     Y7, Y12, Y7
-	ADDQ       DI, R9
-	VMASKMOVPS (R9), Y10, Y12
+	ADDQ       CX, DI
+	VMASKMOVPS (DI), Y10, Y12
 	VADDPS     Y8, Y12, Y8
-	VMASKMOVPS 32(R9), Y11, Y12
+	VMASKMOVPS 32(DI), Y11, Y12
 	VADDPS     Y9, Y12, Y9
 
 bias:
-	MOVQ       bias+64(FP), CX
-	TESTQ      CX, CX
+	MOVQ       bias+64(FP), BX
+	TESTQ      BX, BX
 	JZ         act
-	VMASKMOVPS (CX), Y10, Y12
+	VMASKMOVPS (BX), Y10, Y12
 	VADDPS     Y12, Y0, Y0
 	VADDPS     Y12, Y2, Y2
 	VADDPS     Y12, Y4, Y4
 	VADDPS     Y12, Y6, Y6
 	VADDPS     Y12, Y8, Y8
-	VMASKMOVPS 32(CX), Y11, Y12
+	VMASKMOVPS 32(BX), Y11, Y12
 	VADDPS     Y12, Y1, Y1
 	VADDPS     Y12, Y3, Y3
 	VADDPS     Y12, Y5, Y5
@@ -1738,7 +1743,7 @@ bias:
 	VADDPS     Y12, Y9, Y9
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VXORPS Y12, Y12, Y12
 	VMAXPS Y0, Y12, Y0
@@ -1753,322 +1758,321 @@ act:
 	VMAXPS Y9, Y12, Y9
 
 store:
-	MOVQ    w+56(FP), AX
-	LEAQ    (AX), CX
-	CMPQ    CX, $0x08
+	MOVQ    w+56(FP), DX
+	LEAQ    (DX), BX
+	CMPQ    BX, $0x08
 	JLT     r0v0part
-	VMOVUPS Y0, (SI)
+	VMOVUPS Y0, (AX)
 	JMP     r0v0end
 
 r0v0part:
-	LEAQ         (SI), DX
-	BTQ          $0x02, CX
+	LEAQ         (AX), SI
+	BTQ          $0x02, BX
 	JCC          r0v0two
-	VMOVUPS      X0, (DX)
+	VMOVUPS      X0, (SI)
 	VEXTRACTF128 $0x01, Y0, X0
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r0v0two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r0v0one
-	VMOVLPS  X0, (DX)
+	VMOVLPS  X0, (SI)
 	VMOVHLPS X0, X0, X0
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r0v0one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r0v0end
-	VMOVSS X0, (DX)
+	VMOVSS X0, (SI)
 
 r0v0end:
-	LEAQ    -8(AX), CX
-	CMPQ    CX, $0x08
+	LEAQ    -8(DX), BX
+	CMPQ    BX, $0x08
 	JLT     r0v1part
-	VMOVUPS Y1, 32(SI)
+	VMOVUPS Y1, 32(AX)
 	JMP     r0v1end
 
 r0v1part:
-	TESTQ        CX, CX
+	TESTQ        BX, BX
 	JLE          r0v1end
-	LEAQ         32(SI), DX
-	BTQ          $0x02, CX
+	LEAQ         32(AX), SI
+	BTQ          $0x02, BX
 	JCC          r0v1two
-	VMOVUPS      X1, (DX)
+	VMOVUPS      X1, (SI)
 	VEXTRACTF128 $0x01, Y1, X1
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r0v1two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r0v1one
-	VMOVLPS  X1, (DX)
+	VMOVLPS  X1, (SI)
 	VMOVHLPS X1, X1, X1
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r0v1one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r0v1end
-	VMOVSS X1, (DX)
+	VMOVSS X1, (SI)
 
 r0v1end:
-	ADDQ    DI, SI
-	LEAQ    (AX), CX
-	CMPQ    CX, $0x08
+	ADDQ    CX, AX
+	LEAQ    (DX), BX
+	CMPQ    BX, $0x08
 	JLT     r1v0part
-	VMOVUPS Y2, (SI)
+	VMOVUPS Y2, (AX)
 	JMP     r1v0end
 
 r1v0part:
-	LEAQ         (SI), DX
-	BTQ          $0x02, CX
+	LEAQ         (AX), SI
+	BTQ          $0x02, BX
 	JCC          r1v0two
-	VMOVUPS      X2, (DX)
+	VMOVUPS      X2, (SI)
 	VEXTRACTF128 $0x01, Y2, X2
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r1v0two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r1v0one
-	VMOVLPS  X2, (DX)
+	VMOVLPS  X2, (SI)
 	VMOVHLPS X2, X2, X2
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r1v0one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r1v0end
-	VMOVSS X2, (DX)
+	VMOVSS X2, (SI)
 
 r1v0end:
-	LEAQ    -8(AX), CX
-	CMPQ    CX, $0x08
+	LEAQ    -8(DX), BX
+	CMPQ    BX, $0x08
 	JLT     r1v1part
-	VMOVUPS Y3, 32(SI)
+	VMOVUPS Y3, 32(AX)
 	JMP     r1v1end
 
 r1v1part:
-	TESTQ        CX, CX
+	TESTQ        BX, BX
 	JLE          r1v1end
-	LEAQ         32(SI), DX
-	BTQ          $0x02, CX
+	LEAQ         32(AX), SI
+	BTQ          $0x02, BX
 	JCC          r1v1two
-	VMOVUPS      X3, (DX)
+	VMOVUPS      X3, (SI)
 	VEXTRACTF128 $0x01, Y3, X3
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r1v1two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r1v1one
-	VMOVLPS  X3, (DX)
+	VMOVLPS  X3, (SI)
 	VMOVHLPS X3, X3, X3
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r1v1one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r1v1end
-	VMOVSS X3, (DX)
+	VMOVSS X3, (SI)
 
 r1v1end:
-	ADDQ    DI, SI
-	LEAQ    (AX), CX
-	CMPQ    CX, $0x08
+	ADDQ    CX, AX
+	LEAQ    (DX), BX
+	CMPQ    BX, $0x08
 	JLT     r2v0part
-	VMOVUPS Y4, (SI)
+	VMOVUPS Y4, (AX)
 	JMP     r2v0end
 
 r2v0part:
-	LEAQ         (SI), DX
-	BTQ          $0x02, CX
+	LEAQ         (AX), SI
+	BTQ          $0x02, BX
 	JCC          r2v0two
-	VMOVUPS      X4, (DX)
+	VMOVUPS      X4, (SI)
 	VEXTRACTF128 $0x01, Y4, X4
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r2v0two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r2v0one
-	VMOVLPS  X4, (DX)
+	VMOVLPS  X4, (SI)
 	VMOVHLPS X4, X4, X4
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r2v0one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r2v0end
-	VMOVSS X4, (DX)
+	VMOVSS X4, (SI)
 
 r2v0end:
-	LEAQ    -8(AX), CX
-	CMPQ    CX, $0x08
+	LEAQ    -8(DX), BX
+	CMPQ    BX, $0x08
 	JLT     r2v1part
-	VMOVUPS Y5, 32(SI)
+	VMOVUPS Y5, 32(AX)
 	JMP     r2v1end
 
 r2v1part:
-	TESTQ        CX, CX
+	TESTQ        BX, BX
 	JLE          r2v1end
-	LEAQ         32(SI), DX
-	BTQ          $0x02, CX
+	LEAQ         32(AX), SI
+	BTQ          $0x02, BX
 	JCC          r2v1two
-	VMOVUPS      X5, (DX)
+	VMOVUPS      X5, (SI)
 	VEXTRACTF128 $0x01, Y5, X5
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r2v1two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r2v1one
-	VMOVLPS  X5, (DX)
+	VMOVLPS  X5, (SI)
 	VMOVHLPS X5, X5, X5
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r2v1one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r2v1end
-	VMOVSS X5, (DX)
+	VMOVSS X5, (SI)
 
 r2v1end:
-	ADDQ    DI, SI
-	LEAQ    (AX), CX
-	CMPQ    CX, $0x08
+	ADDQ    CX, AX
+	LEAQ    (DX), BX
+	CMPQ    BX, $0x08
 	JLT     r3v0part
-	VMOVUPS Y6, (SI)
+	VMOVUPS Y6, (AX)
 	JMP     r3v0end
 
 r3v0part:
-	LEAQ         (SI), DX
-	BTQ          $0x02, CX
+	LEAQ         (AX), SI
+	BTQ          $0x02, BX
 	JCC          r3v0two
-	VMOVUPS      X6, (DX)
+	VMOVUPS      X6, (SI)
 	VEXTRACTF128 $0x01, Y6, X6
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r3v0two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r3v0one
-	VMOVLPS  X6, (DX)
+	VMOVLPS  X6, (SI)
 	VMOVHLPS X6, X6, X6
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r3v0one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r3v0end
-	VMOVSS X6, (DX)
+	VMOVSS X6, (SI)
 
 r3v0end:
-	LEAQ    -8(AX), CX
-	CMPQ    CX, $0x08
+	LEAQ    -8(DX), BX
+	CMPQ    BX, $0x08
 	JLT     r3v1part
-	VMOVUPS Y7, 32(SI)
+	VMOVUPS Y7, 32(AX)
 	JMP     r3v1end
 
 r3v1part:
-	TESTQ        CX, CX
+	TESTQ        BX, BX
 	JLE          r3v1end
-	LEAQ         32(SI), DX
-	BTQ          $0x02, CX
+	LEAQ         32(AX), SI
+	BTQ          $0x02, BX
 	JCC          r3v1two
-	VMOVUPS      X7, (DX)
+	VMOVUPS      X7, (SI)
 	VEXTRACTF128 $0x01, Y7, X7
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r3v1two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r3v1one
-	VMOVLPS  X7, (DX)
+	VMOVLPS  X7, (SI)
 	VMOVHLPS X7, X7, X7
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r3v1one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r3v1end
-	VMOVSS X7, (DX)
+	VMOVSS X7, (SI)
 
 r3v1end:
-	ADDQ    DI, SI
-	LEAQ    (AX), CX
+	ADDQ    CX, AX
+	LEAQ    (DX), CX
 	CMPQ    CX, $0x08
 	JLT     r4v0part
-	VMOVUPS Y8, (SI)
+	VMOVUPS Y8, (AX)
 	JMP     r4v0end
 
 r4v0part:
-	LEAQ         (SI), DX
+	LEAQ         (AX), BX
 	BTQ          $0x02, CX
 	JCC          r4v0two
-	VMOVUPS      X8, (DX)
+	VMOVUPS      X8, (BX)
 	VEXTRACTF128 $0x01, Y8, X8
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, BX
 
 r4v0two:
 	BTQ      $0x01, CX
 	JCC      r4v0one
-	VMOVLPS  X8, (DX)
+	VMOVLPS  X8, (BX)
 	VMOVHLPS X8, X8, X8
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, BX
 
 r4v0one:
 	BTQ    $0x00, CX
 	JCC    r4v0end
-	VMOVSS X8, (DX)
+	VMOVSS X8, (BX)
 
 r4v0end:
-	LEAQ    -8(AX), AX
-	CMPQ    AX, $0x08
+	LEAQ    -8(DX), CX
+	CMPQ    CX, $0x08
 	JLT     r4v1part
-	VMOVUPS Y9, 32(SI)
+	VMOVUPS Y9, 32(AX)
 	JMP     r4v1end
 
 r4v1part:
-	TESTQ        AX, AX
+	TESTQ        CX, CX
 	JLE          r4v1end
-	LEAQ         32(SI), CX
-	BTQ          $0x02, AX
+	LEAQ         32(AX), AX
+	BTQ          $0x02, CX
 	JCC          r4v1two
-	VMOVUPS      X9, (CX)
+	VMOVUPS      X9, (AX)
 	VEXTRACTF128 $0x01, Y9, X9
-	ADDQ         $0x10, CX
+	ADDQ         $0x10, AX
 
 r4v1two:
-	BTQ      $0x01, AX
+	BTQ      $0x01, CX
 	JCC      r4v1one
-	VMOVLPS  X9, (CX)
+	VMOVLPS  X9, (AX)
 	VMOVHLPS X9, X9, X9
-	ADDQ     $0x08, CX
+	ADDQ     $0x08, AX
 
 r4v1one:
-	BTQ    $0x00, AX
+	BTQ    $0x00, CX
 	JCC    r4v1end
-	VMOVSS X9, (CX)
+	VMOVSS X9, (AX)
 
 r4v1end:
 	VZEROUPPER
 	RET
 
-// func tile5x8mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile5x8mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·tile5x8mAVX2(SB), NOSPLIT, $0-80
+TEXT ·tile5x8mAVX2(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
-	MOVQ       c+40(FP), SI
-	MOVQ       ldc+48(FP), DI
-	LEAQ       (AX)(CX*2), R8
-	ADDQ       CX, R8
-	MOVQ       SI, R9
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	LEAQ       (AX)(CX*2), SI
+	ADDQ       CX, SI
+	MOVQ       c+40(FP), DI
+	MOVQ       ldc+48(FP), R8
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y0, Y0, Y0
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y1, Y1, Y1
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y2, Y2, Y2
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y3, Y3, Y3
-	PREFETCHT0 (R9)
+	PREFETCHT0 (DI)
 	VXORPS     Y4, Y4, Y4
-	MOVQ       kc+0(FP), R9
-	SUBQ       $0x04, R9
+	MOVQ       kc+0(FP), DI
+	SUBQ       $0x04, DI
 	JLT        rest
 
 loop:
@@ -2079,12 +2083,12 @@ loop:
 	VFMADD231PS  Y5, Y6, Y1
 	VBROADCASTSS (AX)(CX*2), Y6
 	VFMADD231PS  Y5, Y6, Y2
-	VBROADCASTSS (R8), Y6
+	VBROADCASTSS (SI), Y6
 	VFMADD231PS  Y5, Y6, Y3
-	VBROADCASTSS (R8)(CX*1), Y6
+	VBROADCASTSS (SI)(CX*1), Y6
 	VFMADD231PS  Y5, Y6, Y4
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      64(BX), Y5
 	VBROADCASTSS (AX), Y6
 	VFMADD231PS  Y5, Y6, Y0
@@ -2092,12 +2096,12 @@ loop:
 	VFMADD231PS  Y5, Y6, Y1
 	VBROADCASTSS (AX)(CX*2), Y6
 	VFMADD231PS  Y5, Y6, Y2
-	VBROADCASTSS (R8), Y6
+	VBROADCASTSS (SI), Y6
 	VFMADD231PS  Y5, Y6, Y3
-	VBROADCASTSS (R8)(CX*1), Y6
+	VBROADCASTSS (SI)(CX*1), Y6
 	VFMADD231PS  Y5, Y6, Y4
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      128(BX), Y5
 	VBROADCASTSS (AX), Y6
 	VFMADD231PS  Y5, Y6, Y0
@@ -2105,12 +2109,12 @@ loop:
 	VFMADD231PS  Y5, Y6, Y1
 	VBROADCASTSS (AX)(CX*2), Y6
 	VFMADD231PS  Y5, Y6, Y2
-	VBROADCASTSS (R8), Y6
+	VBROADCASTSS (SI), Y6
 	VFMADD231PS  Y5, Y6, Y3
-	VBROADCASTSS (R8)(CX*1), Y6
+	VBROADCASTSS (SI)(CX*1), Y6
 	VFMADD231PS  Y5, Y6, Y4
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      192(BX), Y5
 	VBROADCASTSS (AX), Y6
 	VFMADD231PS  Y5, Y6, Y0
@@ -2118,18 +2122,18 @@ loop:
 	VFMADD231PS  Y5, Y6, Y1
 	VBROADCASTSS (AX)(CX*2), Y6
 	VFMADD231PS  Y5, Y6, Y2
-	VBROADCASTSS (R8), Y6
+	VBROADCASTSS (SI), Y6
 	VFMADD231PS  Y5, Y6, Y3
-	VBROADCASTSS (R8)(CX*1), Y6
+	VBROADCASTSS (SI)(CX*1), Y6
 	VFMADD231PS  Y5, Y6, Y4
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	ADDQ         $0x00000100, BX
-	SUBQ         $0x04, R9
+	SUBQ         $0x04, DI
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R9
+	ADDQ $0x04, DI
 	JZ   done
 
 one:
@@ -2140,46 +2144,48 @@ one:
 	VFMADD231PS  Y5, Y6, Y1
 	VBROADCASTSS (AX)(CX*2), Y6
 	VFMADD231PS  Y5, Y6, Y2
-	VBROADCASTSS (R8), Y6
+	VBROADCASTSS (SI), Y6
 	VFMADD231PS  Y5, Y6, Y3
-	VBROADCASTSS (R8)(CX*1), Y6
+	VBROADCASTSS (SI)(CX*1), Y6
 	VFMADD231PS  Y5, Y6, Y4
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	ADDQ         $0x00000040, BX
-	DECQ         R9
+	DECQ         DI
 	JNZ          one
 
 done:
-	MOVQ       w+56(FP), AX
-	LEAQ       maskTable<>+0(SB), CX
-	MOVQ       $0x00000010, DX
-	SUBQ       AX, DX
-	VMOVDQU    (CX)(DX*4), Y5
-	MOVQ       flags+72(FP), AX
-	BTQ        $0x00, AX
+	MOVQ       c+40(FP), AX
+	MOVQ       ldc+48(FP), CX
+	MOVQ       w+56(FP), DX
+	LEAQ       maskTable<>+0(SB), BX
+	MOVQ       $0x00000010, SI
+	SUBQ       DX, SI
+	VMOVDQU    (BX)(SI*4), Y5
+	MOVQ       flags+72(FP), DX
+	BTQ        $0x00, DX
 	JCC        bias
-	MOVQ       SI, R9
-	VMASKMOVPS (R9), Y5, Y6
+	MOVQ       AX, DI
+	VMASKMOVPS (DI), Y5, Y6
 	VADDPS     Y0, Y6, Y0
-	ADDQ       DI, R9
-	VMASKMOVPS (R9), Y5, Y6
+	ADDQ       CX, DI
+	VMASKMOVPS (DI), Y5, Y6
 	VADDPS     Y1, Y6, Y1
-	ADDQ       DI, R9
-	VMASKMOVPS (R9), Y5, Y6
+	ADDQ       CX, DI
+	VMASKMOVPS (DI), Y5, Y6
 	VADDPS     Y2, Y6, Y2
-	ADDQ       DI, R9
-	VMASKMOVPS (R9), Y5, Y6
+	ADDQ       CX, DI
+	VMASKMOVPS (DI), Y5, Y6
 	VADDPS     Y3, Y6, Y3
-	ADDQ       DI, R9
-	VMASKMOVPS (R9), Y5, Y6
+	ADDQ       CX, DI
+	VMASKMOVPS (DI), Y5, Y6
 	VADDPS     Y4, Y6, Y4
 
 bias:
-	MOVQ       bias+64(FP), CX
-	TESTQ      CX, CX
+	MOVQ       bias+64(FP), BX
+	TESTQ      BX, BX
 	JZ         act
-	VMASKMOVPS (CX), Y5, Y6
+	VMASKMOVPS (BX), Y5, Y6
 	VADDPS     Y6, Y0, Y0
 	VADDPS     Y6, Y1, Y1
 	VADDPS     Y6, Y2, Y2
@@ -2187,7 +2193,7 @@ bias:
 	VADDPS     Y6, Y4, Y4
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VXORPS Y6, Y6, Y6
 	VMAXPS Y0, Y6, Y0
@@ -2197,178 +2203,177 @@ act:
 	VMAXPS Y4, Y6, Y4
 
 store:
-	MOVQ    w+56(FP), AX
-	LEAQ    (AX), CX
-	CMPQ    CX, $0x08
+	MOVQ    w+56(FP), DX
+	LEAQ    (DX), BX
+	CMPQ    BX, $0x08
 	JLT     r0v0part
-	VMOVUPS Y0, (SI)
+	VMOVUPS Y0, (AX)
 	JMP     r0v0end
 
 r0v0part:
-	LEAQ         (SI), DX
-	BTQ          $0x02, CX
+	LEAQ         (AX), SI
+	BTQ          $0x02, BX
 	JCC          r0v0two
-	VMOVUPS      X0, (DX)
+	VMOVUPS      X0, (SI)
 	VEXTRACTF128 $0x01, Y0, X0
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r0v0two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r0v0one
-	VMOVLPS  X0, (DX)
+	VMOVLPS  X0, (SI)
 	VMOVHLPS X0, X0, X0
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r0v0one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r0v0end
-	VMOVSS X0, (DX)
+	VMOVSS X0, (SI)
 
 r0v0end:
-	ADDQ    DI, SI
-	LEAQ    (AX), CX
-	CMPQ    CX, $0x08
+	ADDQ    CX, AX
+	LEAQ    (DX), BX
+	CMPQ    BX, $0x08
 	JLT     r1v0part
-	VMOVUPS Y1, (SI)
+	VMOVUPS Y1, (AX)
 	JMP     r1v0end
 
 r1v0part:
-	LEAQ         (SI), DX
-	BTQ          $0x02, CX
+	LEAQ         (AX), SI
+	BTQ          $0x02, BX
 	JCC          r1v0two
-	VMOVUPS      X1, (DX)
+	VMOVUPS      X1, (SI)
 	VEXTRACTF128 $0x01, Y1, X1
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r1v0two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r1v0one
-	VMOVLPS  X1, (DX)
+	VMOVLPS  X1, (SI)
 	VMOVHLPS X1, X1, X1
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r1v0one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r1v0end
-	VMOVSS X1, (DX)
+	VMOVSS X1, (SI)
 
 r1v0end:
-	ADDQ    DI, SI
-	LEAQ    (AX), CX
-	CMPQ    CX, $0x08
+	ADDQ    CX, AX
+	LEAQ    (DX), BX
+	CMPQ    BX, $0x08
 	JLT     r2v0part
-	VMOVUPS Y2, (SI)
+	VMOVUPS Y2, (AX)
 	JMP     r2v0end
 
 r2v0part:
-	LEAQ         (SI), DX
-	BTQ          $0x02, CX
+	LEAQ         (AX), SI
+	BTQ          $0x02, BX
 	JCC          r2v0two
-	VMOVUPS      X2, (DX)
+	VMOVUPS      X2, (SI)
 	VEXTRACTF128 $0x01, Y2, X2
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r2v0two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r2v0one
-	VMOVLPS  X2, (DX)
+	VMOVLPS  X2, (SI)
 	VMOVHLPS X2, X2, X2
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r2v0one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r2v0end
-	VMOVSS X2, (DX)
+	VMOVSS X2, (SI)
 
 r2v0end:
-	ADDQ    DI, SI
-	LEAQ    (AX), CX
-	CMPQ    CX, $0x08
+	ADDQ    CX, AX
+	LEAQ    (DX), BX
+	CMPQ    BX, $0x08
 	JLT     r3v0part
-	VMOVUPS Y3, (SI)
+	VMOVUPS Y3, (AX)
 	JMP     r3v0end
 
 r3v0part:
-	LEAQ         (SI), DX
-	BTQ          $0x02, CX
+	LEAQ         (AX), SI
+	BTQ          $0x02, BX
 	JCC          r3v0two
-	VMOVUPS      X3, (DX)
+	VMOVUPS      X3, (SI)
 	VEXTRACTF128 $0x01, Y3, X3
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r3v0two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r3v0one
-	VMOVLPS  X3, (DX)
+	VMOVLPS  X3, (SI)
 	VMOVHLPS X3, X3, X3
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r3v0one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r3v0end
-	VMOVSS X3, (DX)
+	VMOVSS X3, (SI)
 
 r3v0end:
-	ADDQ    DI, SI
-	LEAQ    (AX), AX
-	CMPQ    AX, $0x08
+	ADDQ    CX, AX
+	LEAQ    (DX), CX
+	CMPQ    CX, $0x08
 	JLT     r4v0part
-	VMOVUPS Y4, (SI)
+	VMOVUPS Y4, (AX)
 	JMP     r4v0end
 
 r4v0part:
-	LEAQ         (SI), CX
-	BTQ          $0x02, AX
+	LEAQ         (AX), AX
+	BTQ          $0x02, CX
 	JCC          r4v0two
-	VMOVUPS      X4, (CX)
+	VMOVUPS      X4, (AX)
 	VEXTRACTF128 $0x01, Y4, X4
-	ADDQ         $0x10, CX
+	ADDQ         $0x10, AX
 
 r4v0two:
-	BTQ      $0x01, AX
+	BTQ      $0x01, CX
 	JCC      r4v0one
-	VMOVLPS  X4, (CX)
+	VMOVLPS  X4, (AX)
 	VMOVHLPS X4, X4, X4
-	ADDQ     $0x08, CX
+	ADDQ     $0x08, AX
 
 r4v0one:
-	BTQ    $0x00, AX
+	BTQ    $0x00, CX
 	JCC    r4v0end
-	VMOVSS X4, (CX)
+	VMOVSS X4, (AX)
 
 r4v0end:
 	VZEROUPPER
 	RET
 
-// func tile4x16AVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile4x16AVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·tile4x16AVX2(SB), NOSPLIT, $0-80
+TEXT ·tile4x16AVX2(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
-	MOVQ       c+40(FP), SI
-	MOVQ       ldc+48(FP), DI
-	LEAQ       (AX)(CX*2), R8
-	ADDQ       CX, R8
-	MOVQ       SI, R9
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	LEAQ       (AX)(CX*2), SI
+	ADDQ       CX, SI
+	MOVQ       c+40(FP), DI
+	MOVQ       ldc+48(FP), R8
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y2, Y2, Y2
 	VXORPS     Y3, Y3, Y3
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y4, Y4, Y4
 	VXORPS     Y5, Y5, Y5
-	PREFETCHT0 (R9)
+	PREFETCHT0 (DI)
 	VXORPS     Y6, Y6, Y6
 	VXORPS     Y7, Y7, Y7
-	MOVQ       kc+0(FP), R9
-	SUBQ       $0x04, R9
+	MOVQ       kc+0(FP), DI
+	SUBQ       $0x04, DI
 	JLT        rest
 
 loop:
@@ -2383,11 +2388,11 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS (R8), Y10
+	VBROADCASTSS (SI), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      64(BX), Y8
 	VMOVUPS      96(BX), Y9
 	VBROADCASTSS (AX), Y10
@@ -2399,11 +2404,11 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS (R8), Y10
+	VBROADCASTSS (SI), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      128(BX), Y8
 	VMOVUPS      160(BX), Y9
 	VBROADCASTSS (AX), Y10
@@ -2415,11 +2420,11 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS (R8), Y10
+	VBROADCASTSS (SI), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      192(BX), Y8
 	VMOVUPS      224(BX), Y9
 	VBROADCASTSS (AX), Y10
@@ -2431,17 +2436,17 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS (R8), Y10
+	VBROADCASTSS (SI), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	ADDQ         $0x00000100, BX
-	SUBQ         $0x04, R9
+	SUBQ         $0x04, DI
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R9
+	ADDQ $0x04, DI
 	JZ   done
 
 one:
@@ -2456,49 +2461,51 @@ one:
 	VBROADCASTSS (AX)(CX*2), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS (R8), Y10
+	VBROADCASTSS (SI), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	ADDQ         $0x00000040, BX
-	DECQ         R9
+	DECQ         DI
 	JNZ          one
 
 done:
-	MOVQ   flags+72(FP), AX
-	BTQ    $0x00, AX
+	MOVQ   c+40(FP), AX
+	MOVQ   ldc+48(FP), CX
+	MOVQ   flags+72(FP), DX
+	BTQ    $0x00, DX
 	JCC    bias
-	MOVQ   SI, R9
-	VADDPS (R9), Y0, Y0
-	VADDPS 32(R9), Y1, Y1
-	ADDQ   DI, R9
-	VADDPS (R9), Y2, Y2
-	VADDPS 32(R9), Y3, Y3
-	ADDQ   DI, R9
-	VADDPS (R9), Y4, Y4
-	VADDPS 32(R9), Y5, Y5
-	ADDQ   DI, R9
-	VADDPS (R9), Y6, Y6
-	VADDPS 32(R9), Y7, Y7
+	MOVQ   AX, DI
+	VADDPS (DI), Y0, Y0
+	VADDPS 32(DI), Y1, Y1
+	ADDQ   CX, DI
+	VADDPS (DI), Y2, Y2
+	VADDPS 32(DI), Y3, Y3
+	ADDQ   CX, DI
+	VADDPS (DI), Y4, Y4
+	VADDPS 32(DI), Y5, Y5
+	ADDQ   CX, DI
+	VADDPS (DI), Y6, Y6
+	VADDPS 32(DI), Y7, Y7
 
 bias:
-	MOVQ    bias+64(FP), CX
-	TESTQ   CX, CX
+	MOVQ    bias+64(FP), BX
+	TESTQ   BX, BX
 	JZ      act
-	VMOVUPS (CX), Y8
+	VMOVUPS (BX), Y8
 	VADDPS  Y8, Y0, Y0
 	VADDPS  Y8, Y2, Y2
 	VADDPS  Y8, Y4, Y4
 	VADDPS  Y8, Y6, Y6
-	VMOVUPS 32(CX), Y8
+	VMOVUPS 32(BX), Y8
 	VADDPS  Y8, Y1, Y1
 	VADDPS  Y8, Y3, Y3
 	VADDPS  Y8, Y5, Y5
 	VADDPS  Y8, Y7, Y7
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VXORPS Y8, Y8, Y8
 	VMAXPS Y0, Y8, Y0
@@ -2511,49 +2518,48 @@ act:
 	VMAXPS Y7, Y8, Y7
 
 store:
-	VMOVUPS Y0, (SI)
-	VMOVUPS Y1, 32(SI)
-	ADDQ    DI, SI
-	VMOVUPS Y2, (SI)
-	VMOVUPS Y3, 32(SI)
-	ADDQ    DI, SI
-	VMOVUPS Y4, (SI)
-	VMOVUPS Y5, 32(SI)
-	ADDQ    DI, SI
-	VMOVUPS Y6, (SI)
-	VMOVUPS Y7, 32(SI)
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	ADDQ    CX, AX
+	VMOVUPS Y2, (AX)
+	VMOVUPS Y3, 32(AX)
+	ADDQ    CX, AX
+	VMOVUPS Y4, (AX)
+	VMOVUPS Y5, 32(AX)
+	ADDQ    CX, AX
+	VMOVUPS Y6, (AX)
+	VMOVUPS Y7, 32(AX)
 	VZEROUPPER
 	RET
 
-// func tile4x16mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile4x16mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·tile4x16mAVX2(SB), NOSPLIT, $0-80
+TEXT ·tile4x16mAVX2(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
-	MOVQ       c+40(FP), SI
-	MOVQ       ldc+48(FP), DI
-	LEAQ       (AX)(CX*2), R8
-	ADDQ       CX, R8
-	MOVQ       SI, R9
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	LEAQ       (AX)(CX*2), SI
+	ADDQ       CX, SI
+	MOVQ       c+40(FP), DI
+	MOVQ       ldc+48(FP), R8
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y2, Y2, Y2
 	VXORPS     Y3, Y3, Y3
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y4, Y4, Y4
 	VXORPS     Y5, Y5, Y5
-	PREFETCHT0 (R9)
+	PREFETCHT0 (DI)
 	VXORPS     Y6, Y6, Y6
 	VXORPS     Y7, Y7, Y7
-	MOVQ       kc+0(FP), R9
-	SUBQ       $0x04, R9
+	MOVQ       kc+0(FP), DI
+	SUBQ       $0x04, DI
 	JLT        rest
 
 loop:
@@ -2568,11 +2574,11 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS (R8), Y10
+	VBROADCASTSS (SI), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      64(BX), Y8
 	VMOVUPS      96(BX), Y9
 	VBROADCASTSS (AX), Y10
@@ -2584,11 +2590,11 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS (R8), Y10
+	VBROADCASTSS (SI), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      128(BX), Y8
 	VMOVUPS      160(BX), Y9
 	VBROADCASTSS (AX), Y10
@@ -2600,11 +2606,11 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS (R8), Y10
+	VBROADCASTSS (SI), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      192(BX), Y8
 	VMOVUPS      224(BX), Y9
 	VBROADCASTSS (AX), Y10
@@ -2616,17 +2622,17 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS (R8), Y10
+	VBROADCASTSS (SI), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	ADDQ         $0x00000100, BX
-	SUBQ         $0x04, R9
+	SUBQ         $0x04, DI
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R9
+	ADDQ $0x04, DI
 	JZ   done
 
 one:
@@ -2641,63 +2647,65 @@ one:
 	VBROADCASTSS (AX)(CX*2), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS (R8), Y10
+	VBROADCASTSS (SI), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	ADDQ         $0x00000040, BX
-	DECQ         R9
+	DECQ         DI
 	JNZ          one
 
 done:
-	MOVQ       w+56(FP), AX
-	LEAQ       maskTable<>+0(SB), CX
-	MOVQ       $0x00000010, DX
-	SUBQ       AX, DX
-	VMOVDQU    (CX)(DX*4), Y8
-	VMOVDQU    32(CX)(DX*4), Y9
-	MOVQ       flags+72(FP), AX
-	BTQ        $0x00, AX
+	MOVQ       c+40(FP), AX
+	MOVQ       ldc+48(FP), CX
+	MOVQ       w+56(FP), DX
+	LEAQ       maskTable<>+0(SB), BX
+	MOVQ       $0x00000010, SI
+	SUBQ       DX, SI
+	VMOVDQU    (BX)(SI*4), Y8
+	VMOVDQU    32(BX)(SI*4), Y9
+	MOVQ       flags+72(FP), DX
+	BTQ        $0x00, DX
 	JCC        bias
-	MOVQ       SI, R9
-	VMASKMOVPS (R9), Y8, Y10
+	MOVQ       AX, DI
+	VMASKMOVPS (DI), Y8, Y10
 	VADDPS     Y0, Y10, Y0
-	VMASKMOVPS 32(R9), Y9, Y10
+	VMASKMOVPS 32(DI), Y9, Y10
 	VADDPS     Y1, Y10, Y1
-	ADDQ       DI, R9
-	VMASKMOVPS (R9), Y8, Y10
+	ADDQ       CX, DI
+	VMASKMOVPS (DI), Y8, Y10
 	VADDPS     Y2, Y10, Y2
-	VMASKMOVPS 32(R9), Y9, Y10
+	VMASKMOVPS 32(DI), Y9, Y10
 	VADDPS     Y3, Y10, Y3
-	ADDQ       DI, R9
-	VMASKMOVPS (R9), Y8, Y10
+	ADDQ       CX, DI
+	VMASKMOVPS (DI), Y8, Y10
 	VADDPS     Y4, Y10, Y4
-	VMASKMOVPS 32(R9), Y9, Y10
+	VMASKMOVPS 32(DI), Y9, Y10
 	VADDPS     Y5, Y10, Y5
-	ADDQ       DI, R9
-	VMASKMOVPS (R9), Y8, Y10
+	ADDQ       CX, DI
+	VMASKMOVPS (DI), Y8, Y10
 	VADDPS     Y6, Y10, Y6
-	VMASKMOVPS 32(R9), Y9, Y10
+	VMASKMOVPS 32(DI), Y9, Y10
 	VADDPS     Y7, Y10, Y7
 
 bias:
-	MOVQ       bias+64(FP), CX
-	TESTQ      CX, CX
+	MOVQ       bias+64(FP), BX
+	TESTQ      BX, BX
 	JZ         act
-	VMASKMOVPS (CX), Y8, Y10
+	VMASKMOVPS (BX), Y8, Y10
 	VADDPS     Y10, Y0, Y0
 	VADDPS     Y10, Y2, Y2
 	VADDPS     Y10, Y4, Y4
 	VADDPS     Y10, Y6, Y6
-	VMASKMOVPS 32(CX), Y9, Y10
+	VMASKMOVPS 32(BX), Y9, Y10
 	VADDPS     Y10, Y1, Y1
 	VADDPS     Y10, Y3, Y3
 	VADDPS     Y10, Y5, Y5
 	VADDPS     Y10, Y7, Y7
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VXORPS Y10, Y10, Y10
 	VMAXPS Y0, Y10, Y0
@@ -2710,262 +2718,261 @@ act:
 	VMAXPS Y7, Y10, Y7
 
 store:
-	MOVQ    w+56(FP), AX
-	LEAQ    (AX), CX
-	CMPQ    CX, $0x08
+	MOVQ    w+56(FP), DX
+	LEAQ    (DX), BX
+	CMPQ    BX, $0x08
 	JLT     r0v0part
-	VMOVUPS Y0, (SI)
+	VMOVUPS Y0, (AX)
 	JMP     r0v0end
 
 r0v0part:
-	LEAQ         (SI), DX
-	BTQ          $0x02, CX
+	LEAQ         (AX), SI
+	BTQ          $0x02, BX
 	JCC          r0v0two
-	VMOVUPS      X0, (DX)
+	VMOVUPS      X0, (SI)
 	VEXTRACTF128 $0x01, Y0, X0
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r0v0two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r0v0one
-	VMOVLPS  X0, (DX)
+	VMOVLPS  X0, (SI)
 	VMOVHLPS X0, X0, X0
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r0v0one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r0v0end
-	VMOVSS X0, (DX)
+	VMOVSS X0, (SI)
 
 r0v0end:
-	LEAQ    -8(AX), CX
-	CMPQ    CX, $0x08
+	LEAQ    -8(DX), BX
+	CMPQ    BX, $0x08
 	JLT     r0v1part
-	VMOVUPS Y1, 32(SI)
+	VMOVUPS Y1, 32(AX)
 	JMP     r0v1end
 
 r0v1part:
-	TESTQ        CX, CX
+	TESTQ        BX, BX
 	JLE          r0v1end
-	LEAQ         32(SI), DX
-	BTQ          $0x02, CX
+	LEAQ         32(AX), SI
+	BTQ          $0x02, BX
 	JCC          r0v1two
-	VMOVUPS      X1, (DX)
+	VMOVUPS      X1, (SI)
 	VEXTRACTF128 $0x01, Y1, X1
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r0v1two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r0v1one
-	VMOVLPS  X1, (DX)
+	VMOVLPS  X1, (SI)
 	VMOVHLPS X1, X1, X1
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r0v1one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r0v1end
-	VMOVSS X1, (DX)
+	VMOVSS X1, (SI)
 
 r0v1end:
-	ADDQ    DI, SI
-	LEAQ    (AX), CX
-	CMPQ    CX, $0x08
+	ADDQ    CX, AX
+	LEAQ    (DX), BX
+	CMPQ    BX, $0x08
 	JLT     r1v0part
-	VMOVUPS Y2, (SI)
+	VMOVUPS Y2, (AX)
 	JMP     r1v0end
 
 r1v0part:
-	LEAQ         (SI), DX
-	BTQ          $0x02, CX
+	LEAQ         (AX), SI
+	BTQ          $0x02, BX
 	JCC          r1v0two
-	VMOVUPS      X2, (DX)
+	VMOVUPS      X2, (SI)
 	VEXTRACTF128 $0x01, Y2, X2
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r1v0two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r1v0one
-	VMOVLPS  X2, (DX)
+	VMOVLPS  X2, (SI)
 	VMOVHLPS X2, X2, X2
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r1v0one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r1v0end
-	VMOVSS X2, (DX)
+	VMOVSS X2, (SI)
 
 r1v0end:
-	LEAQ    -8(AX), CX
-	CMPQ    CX, $0x08
+	LEAQ    -8(DX), BX
+	CMPQ    BX, $0x08
 	JLT     r1v1part
-	VMOVUPS Y3, 32(SI)
+	VMOVUPS Y3, 32(AX)
 	JMP     r1v1end
 
 r1v1part:
-	TESTQ        CX, CX
+	TESTQ        BX, BX
 	JLE          r1v1end
-	LEAQ         32(SI), DX
-	BTQ          $0x02, CX
+	LEAQ         32(AX), SI
+	BTQ          $0x02, BX
 	JCC          r1v1two
-	VMOVUPS      X3, (DX)
+	VMOVUPS      X3, (SI)
 	VEXTRACTF128 $0x01, Y3, X3
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r1v1two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r1v1one
-	VMOVLPS  X3, (DX)
+	VMOVLPS  X3, (SI)
 	VMOVHLPS X3, X3, X3
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r1v1one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r1v1end
-	VMOVSS X3, (DX)
+	VMOVSS X3, (SI)
 
 r1v1end:
-	ADDQ    DI, SI
-	LEAQ    (AX), CX
-	CMPQ    CX, $0x08
+	ADDQ    CX, AX
+	LEAQ    (DX), BX
+	CMPQ    BX, $0x08
 	JLT     r2v0part
-	VMOVUPS Y4, (SI)
+	VMOVUPS Y4, (AX)
 	JMP     r2v0end
 
 r2v0part:
-	LEAQ         (SI), DX
-	BTQ          $0x02, CX
+	LEAQ         (AX), SI
+	BTQ          $0x02, BX
 	JCC          r2v0two
-	VMOVUPS      X4, (DX)
+	VMOVUPS      X4, (SI)
 	VEXTRACTF128 $0x01, Y4, X4
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r2v0two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r2v0one
-	VMOVLPS  X4, (DX)
+	VMOVLPS  X4, (SI)
 	VMOVHLPS X4, X4, X4
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r2v0one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r2v0end
-	VMOVSS X4, (DX)
+	VMOVSS X4, (SI)
 
 r2v0end:
-	LEAQ    -8(AX), CX
-	CMPQ    CX, $0x08
+	LEAQ    -8(DX), BX
+	CMPQ    BX, $0x08
 	JLT     r2v1part
-	VMOVUPS Y5, 32(SI)
+	VMOVUPS Y5, 32(AX)
 	JMP     r2v1end
 
 r2v1part:
-	TESTQ        CX, CX
+	TESTQ        BX, BX
 	JLE          r2v1end
-	LEAQ         32(SI), DX
-	BTQ          $0x02, CX
+	LEAQ         32(AX), SI
+	BTQ          $0x02, BX
 	JCC          r2v1two
-	VMOVUPS      X5, (DX)
+	VMOVUPS      X5, (SI)
 	VEXTRACTF128 $0x01, Y5, X5
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r2v1two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r2v1one
-	VMOVLPS  X5, (DX)
+	VMOVLPS  X5, (SI)
 	VMOVHLPS X5, X5, X5
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r2v1one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r2v1end
-	VMOVSS X5, (DX)
+	VMOVSS X5, (SI)
 
 r2v1end:
-	ADDQ    DI, SI
-	LEAQ    (AX), CX
+	ADDQ    CX, AX
+	LEAQ    (DX), CX
 	CMPQ    CX, $0x08
 	JLT     r3v0part
-	VMOVUPS Y6, (SI)
+	VMOVUPS Y6, (AX)
 	JMP     r3v0end
 
 r3v0part:
-	LEAQ         (SI), DX
+	LEAQ         (AX), BX
 	BTQ          $0x02, CX
 	JCC          r3v0two
-	VMOVUPS      X6, (DX)
+	VMOVUPS      X6, (BX)
 	VEXTRACTF128 $0x01, Y6, X6
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, BX
 
 r3v0two:
 	BTQ      $0x01, CX
 	JCC      r3v0one
-	VMOVLPS  X6, (DX)
+	VMOVLPS  X6, (BX)
 	VMOVHLPS X6, X6, X6
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, BX
 
 r3v0one:
 	BTQ    $0x00, CX
 	JCC    r3v0end
-	VMOVSS X6, (DX)
+	VMOVSS X6, (BX)
 
 r3v0end:
-	LEAQ    -8(AX), AX
-	CMPQ    AX, $0x08
+	LEAQ    -8(DX), CX
+	CMPQ    CX, $0x08
 	JLT     r3v1part
-	VMOVUPS Y7, 32(SI)
+	VMOVUPS Y7, 32(AX)
 	JMP     r3v1end
 
 r3v1part:
-	TESTQ        AX, AX
+	TESTQ        CX, CX
 	JLE          r3v1end
-	LEAQ         32(SI), CX
-	BTQ          $0x02, AX
+	LEAQ         32(AX), AX
+	BTQ          $0x02, CX
 	JCC          r3v1two
-	VMOVUPS      X7, (CX)
+	VMOVUPS      X7, (AX)
 	VEXTRACTF128 $0x01, Y7, X7
-	ADDQ         $0x10, CX
+	ADDQ         $0x10, AX
 
 r3v1two:
-	BTQ      $0x01, AX
+	BTQ      $0x01, CX
 	JCC      r3v1one
-	VMOVLPS  X7, (CX)
+	VMOVLPS  X7, (AX)
 	VMOVHLPS X7, X7, X7
-	ADDQ     $0x08, CX
+	ADDQ     $0x08, AX
 
 r3v1one:
-	BTQ    $0x00, AX
+	BTQ    $0x00, CX
 	JCC    r3v1end
-	VMOVSS X7, (CX)
+	VMOVSS X7, (AX)
 
 r3v1end:
 	VZEROUPPER
 	RET
 
-// func tile4x8mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile4x8mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·tile4x8mAVX2(SB), NOSPLIT, $0-80
+TEXT ·tile4x8mAVX2(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
-	MOVQ       c+40(FP), SI
-	MOVQ       ldc+48(FP), DI
-	LEAQ       (AX)(CX*2), R8
-	ADDQ       CX, R8
-	MOVQ       SI, R9
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	LEAQ       (AX)(CX*2), SI
+	ADDQ       CX, SI
+	MOVQ       c+40(FP), DI
+	MOVQ       ldc+48(FP), R8
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y0, Y0, Y0
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y1, Y1, Y1
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VXORPS     Y2, Y2, Y2
-	PREFETCHT0 (R9)
+	PREFETCHT0 (DI)
 	VXORPS     Y3, Y3, Y3
-	MOVQ       kc+0(FP), R9
-	SUBQ       $0x04, R9
+	MOVQ       kc+0(FP), DI
+	SUBQ       $0x04, DI
 	JLT        rest
 
 loop:
@@ -2976,10 +2983,10 @@ loop:
 	VFMADD231PS  Y4, Y5, Y1
 	VBROADCASTSS (AX)(CX*2), Y5
 	VFMADD231PS  Y4, Y5, Y2
-	VBROADCASTSS (R8), Y5
+	VBROADCASTSS (SI), Y5
 	VFMADD231PS  Y4, Y5, Y3
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      64(BX), Y4
 	VBROADCASTSS (AX), Y5
 	VFMADD231PS  Y4, Y5, Y0
@@ -2987,10 +2994,10 @@ loop:
 	VFMADD231PS  Y4, Y5, Y1
 	VBROADCASTSS (AX)(CX*2), Y5
 	VFMADD231PS  Y4, Y5, Y2
-	VBROADCASTSS (R8), Y5
+	VBROADCASTSS (SI), Y5
 	VFMADD231PS  Y4, Y5, Y3
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      128(BX), Y4
 	VBROADCASTSS (AX), Y5
 	VFMADD231PS  Y4, Y5, Y0
@@ -2998,10 +3005,10 @@ loop:
 	VFMADD231PS  Y4, Y5, Y1
 	VBROADCASTSS (AX)(CX*2), Y5
 	VFMADD231PS  Y4, Y5, Y2
-	VBROADCASTSS (R8), Y5
+	VBROADCASTSS (SI), Y5
 	VFMADD231PS  Y4, Y5, Y3
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      192(BX), Y4
 	VBROADCASTSS (AX), Y5
 	VFMADD231PS  Y4, Y5, Y0
@@ -3009,16 +3016,16 @@ loop:
 	VFMADD231PS  Y4, Y5, Y1
 	VBROADCASTSS (AX)(CX*2), Y5
 	VFMADD231PS  Y4, Y5, Y2
-	VBROADCASTSS (R8), Y5
+	VBROADCASTSS (SI), Y5
 	VFMADD231PS  Y4, Y5, Y3
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	ADDQ         $0x00000100, BX
-	SUBQ         $0x04, R9
+	SUBQ         $0x04, DI
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R9
+	ADDQ $0x04, DI
 	JZ   done
 
 one:
@@ -3029,48 +3036,50 @@ one:
 	VFMADD231PS  Y4, Y5, Y1
 	VBROADCASTSS (AX)(CX*2), Y5
 	VFMADD231PS  Y4, Y5, Y2
-	VBROADCASTSS (R8), Y5
+	VBROADCASTSS (SI), Y5
 	VFMADD231PS  Y4, Y5, Y3
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	ADDQ         $0x00000040, BX
-	DECQ         R9
+	DECQ         DI
 	JNZ          one
 
 done:
-	MOVQ       w+56(FP), AX
-	LEAQ       maskTable<>+0(SB), CX
-	MOVQ       $0x00000010, DX
-	SUBQ       AX, DX
-	VMOVDQU    (CX)(DX*4), Y4
-	MOVQ       flags+72(FP), AX
-	BTQ        $0x00, AX
+	MOVQ       c+40(FP), AX
+	MOVQ       ldc+48(FP), CX
+	MOVQ       w+56(FP), DX
+	LEAQ       maskTable<>+0(SB), BX
+	MOVQ       $0x00000010, SI
+	SUBQ       DX, SI
+	VMOVDQU    (BX)(SI*4), Y4
+	MOVQ       flags+72(FP), DX
+	BTQ        $0x00, DX
 	JCC        bias
-	MOVQ       SI, R9
-	VMASKMOVPS (R9), Y4, Y5
+	MOVQ       AX, DI
+	VMASKMOVPS (DI), Y4, Y5
 	VADDPS     Y0, Y5, Y0
-	ADDQ       DI, R9
-	VMASKMOVPS (R9), Y4, Y5
+	ADDQ       CX, DI
+	VMASKMOVPS (DI), Y4, Y5
 	VADDPS     Y1, Y5, Y1
-	ADDQ       DI, R9
-	VMASKMOVPS (R9), Y4, Y5
+	ADDQ       CX, DI
+	VMASKMOVPS (DI), Y4, Y5
 	VADDPS     Y2, Y5, Y2
-	ADDQ       DI, R9
-	VMASKMOVPS (R9), Y4, Y5
+	ADDQ       CX, DI
+	VMASKMOVPS (DI), Y4, Y5
 	VADDPS     Y3, Y5, Y3
 
 bias:
-	MOVQ       bias+64(FP), CX
-	TESTQ      CX, CX
+	MOVQ       bias+64(FP), BX
+	TESTQ      BX, BX
 	JZ         act
-	VMASKMOVPS (CX), Y4, Y5
+	VMASKMOVPS (BX), Y4, Y5
 	VADDPS     Y5, Y0, Y0
 	VADDPS     Y5, Y1, Y1
 	VADDPS     Y5, Y2, Y2
 	VADDPS     Y5, Y3, Y3
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VXORPS Y5, Y5, Y5
 	VMAXPS Y0, Y5, Y0
@@ -3079,144 +3088,143 @@ act:
 	VMAXPS Y3, Y5, Y3
 
 store:
-	MOVQ    w+56(FP), AX
-	LEAQ    (AX), CX
-	CMPQ    CX, $0x08
+	MOVQ    w+56(FP), DX
+	LEAQ    (DX), BX
+	CMPQ    BX, $0x08
 	JLT     r0v0part
-	VMOVUPS Y0, (SI)
+	VMOVUPS Y0, (AX)
 	JMP     r0v0end
 
 r0v0part:
-	LEAQ         (SI), DX
-	BTQ          $0x02, CX
+	LEAQ         (AX), SI
+	BTQ          $0x02, BX
 	JCC          r0v0two
-	VMOVUPS      X0, (DX)
+	VMOVUPS      X0, (SI)
 	VEXTRACTF128 $0x01, Y0, X0
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r0v0two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r0v0one
-	VMOVLPS  X0, (DX)
+	VMOVLPS  X0, (SI)
 	VMOVHLPS X0, X0, X0
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r0v0one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r0v0end
-	VMOVSS X0, (DX)
+	VMOVSS X0, (SI)
 
 r0v0end:
-	ADDQ    DI, SI
-	LEAQ    (AX), CX
-	CMPQ    CX, $0x08
+	ADDQ    CX, AX
+	LEAQ    (DX), BX
+	CMPQ    BX, $0x08
 	JLT     r1v0part
-	VMOVUPS Y1, (SI)
+	VMOVUPS Y1, (AX)
 	JMP     r1v0end
 
 r1v0part:
-	LEAQ         (SI), DX
-	BTQ          $0x02, CX
+	LEAQ         (AX), SI
+	BTQ          $0x02, BX
 	JCC          r1v0two
-	VMOVUPS      X1, (DX)
+	VMOVUPS      X1, (SI)
 	VEXTRACTF128 $0x01, Y1, X1
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r1v0two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r1v0one
-	VMOVLPS  X1, (DX)
+	VMOVLPS  X1, (SI)
 	VMOVHLPS X1, X1, X1
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r1v0one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r1v0end
-	VMOVSS X1, (DX)
+	VMOVSS X1, (SI)
 
 r1v0end:
-	ADDQ    DI, SI
-	LEAQ    (AX), CX
-	CMPQ    CX, $0x08
+	ADDQ    CX, AX
+	LEAQ    (DX), BX
+	CMPQ    BX, $0x08
 	JLT     r2v0part
-	VMOVUPS Y2, (SI)
+	VMOVUPS Y2, (AX)
 	JMP     r2v0end
 
 r2v0part:
-	LEAQ         (SI), DX
-	BTQ          $0x02, CX
+	LEAQ         (AX), SI
+	BTQ          $0x02, BX
 	JCC          r2v0two
-	VMOVUPS      X2, (DX)
+	VMOVUPS      X2, (SI)
 	VEXTRACTF128 $0x01, Y2, X2
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r2v0two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r2v0one
-	VMOVLPS  X2, (DX)
+	VMOVLPS  X2, (SI)
 	VMOVHLPS X2, X2, X2
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r2v0one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r2v0end
-	VMOVSS X2, (DX)
+	VMOVSS X2, (SI)
 
 r2v0end:
-	ADDQ    DI, SI
-	LEAQ    (AX), AX
-	CMPQ    AX, $0x08
+	ADDQ    CX, AX
+	LEAQ    (DX), CX
+	CMPQ    CX, $0x08
 	JLT     r3v0part
-	VMOVUPS Y3, (SI)
+	VMOVUPS Y3, (AX)
 	JMP     r3v0end
 
 r3v0part:
-	LEAQ         (SI), CX
-	BTQ          $0x02, AX
+	LEAQ         (AX), AX
+	BTQ          $0x02, CX
 	JCC          r3v0two
-	VMOVUPS      X3, (CX)
+	VMOVUPS      X3, (AX)
 	VEXTRACTF128 $0x01, Y3, X3
-	ADDQ         $0x10, CX
+	ADDQ         $0x10, AX
 
 r3v0two:
-	BTQ      $0x01, AX
+	BTQ      $0x01, CX
 	JCC      r3v0one
-	VMOVLPS  X3, (CX)
+	VMOVLPS  X3, (AX)
 	VMOVHLPS X3, X3, X3
-	ADDQ     $0x08, CX
+	ADDQ     $0x08, AX
 
 r3v0one:
-	BTQ    $0x00, AX
+	BTQ    $0x00, CX
 	JCC    r3v0end
-	VMOVSS X3, (CX)
+	VMOVSS X3, (AX)
 
 r3v0end:
 	VZEROUPPER
 	RET
 
-// func tile3x16AVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile3x16AVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·tile3x16AVX2(SB), NOSPLIT, $0-80
+TEXT ·tile3x16AVX2(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
 	MOVQ       c+40(FP), SI
 	MOVQ       ldc+48(FP), DI
-	MOVQ       SI, R8
-	PREFETCHT0 (R8)
-	ADDQ       DI, R8
+	PREFETCHT0 (SI)
+	ADDQ       DI, SI
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
-	PREFETCHT0 (R8)
-	ADDQ       DI, R8
+	PREFETCHT0 (SI)
+	ADDQ       DI, SI
 	VXORPS     Y2, Y2, Y2
 	VXORPS     Y3, Y3, Y3
-	PREFETCHT0 (R8)
+	PREFETCHT0 (SI)
 	VXORPS     Y4, Y4, Y4
 	VXORPS     Y5, Y5, Y5
-	MOVQ       kc+0(FP), R8
-	SUBQ       $0x04, R8
+	MOVQ       kc+0(FP), SI
+	SUBQ       $0x04, SI
 	JLT        rest
 
 loop:
@@ -3269,11 +3277,11 @@ loop:
 	VFMADD231PS  Y7, Y8, Y5
 	ADDQ         DX, AX
 	ADDQ         $0x00000100, BX
-	SUBQ         $0x04, R8
+	SUBQ         $0x04, SI
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R8
+	ADDQ $0x04, SI
 	JZ   done
 
 one:
@@ -3290,38 +3298,40 @@ one:
 	VFMADD231PS  Y7, Y8, Y5
 	ADDQ         DX, AX
 	ADDQ         $0x00000040, BX
-	DECQ         R8
+	DECQ         SI
 	JNZ          one
 
 done:
-	MOVQ   flags+72(FP), AX
-	BTQ    $0x00, AX
+	MOVQ   c+40(FP), AX
+	MOVQ   ldc+48(FP), CX
+	MOVQ   flags+72(FP), DX
+	BTQ    $0x00, DX
 	JCC    bias
-	MOVQ   SI, R8
-	VADDPS (R8), Y0, Y0
-	VADDPS 32(R8), Y1, Y1
-	ADDQ   DI, R8
-	VADDPS (R8), Y2, Y2
-	VADDPS 32(R8), Y3, Y3
-	ADDQ   DI, R8
-	VADDPS (R8), Y4, Y4
-	VADDPS 32(R8), Y5, Y5
+	MOVQ   AX, SI
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
+	ADDQ   CX, SI
+	VADDPS (SI), Y2, Y2
+	VADDPS 32(SI), Y3, Y3
+	ADDQ   CX, SI
+	VADDPS (SI), Y4, Y4
+	VADDPS 32(SI), Y5, Y5
 
 bias:
-	MOVQ    bias+64(FP), CX
-	TESTQ   CX, CX
+	MOVQ    bias+64(FP), BX
+	TESTQ   BX, BX
 	JZ      act
-	VMOVUPS (CX), Y6
+	VMOVUPS (BX), Y6
 	VADDPS  Y6, Y0, Y0
 	VADDPS  Y6, Y2, Y2
 	VADDPS  Y6, Y4, Y4
-	VMOVUPS 32(CX), Y6
+	VMOVUPS 32(BX), Y6
 	VADDPS  Y6, Y1, Y1
 	VADDPS  Y6, Y3, Y3
 	VADDPS  Y6, Y5, Y5
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VXORPS Y6, Y6, Y6
 	VMAXPS Y0, Y6, Y0
@@ -3332,40 +3342,39 @@ act:
 	VMAXPS Y5, Y6, Y5
 
 store:
-	VMOVUPS Y0, (SI)
-	VMOVUPS Y1, 32(SI)
-	ADDQ    DI, SI
-	VMOVUPS Y2, (SI)
-	VMOVUPS Y3, 32(SI)
-	ADDQ    DI, SI
-	VMOVUPS Y4, (SI)
-	VMOVUPS Y5, 32(SI)
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	ADDQ    CX, AX
+	VMOVUPS Y2, (AX)
+	VMOVUPS Y3, 32(AX)
+	ADDQ    CX, AX
+	VMOVUPS Y4, (AX)
+	VMOVUPS Y5, 32(AX)
 	VZEROUPPER
 	RET
 
-// func tile3x16mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile3x16mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·tile3x16mAVX2(SB), NOSPLIT, $0-80
+TEXT ·tile3x16mAVX2(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
 	MOVQ       c+40(FP), SI
 	MOVQ       ldc+48(FP), DI
-	MOVQ       SI, R8
-	PREFETCHT0 (R8)
-	ADDQ       DI, R8
+	PREFETCHT0 (SI)
+	ADDQ       DI, SI
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
-	PREFETCHT0 (R8)
-	ADDQ       DI, R8
+	PREFETCHT0 (SI)
+	ADDQ       DI, SI
 	VXORPS     Y2, Y2, Y2
 	VXORPS     Y3, Y3, Y3
-	PREFETCHT0 (R8)
+	PREFETCHT0 (SI)
 	VXORPS     Y4, Y4, Y4
 	VXORPS     Y5, Y5, Y5
-	MOVQ       kc+0(FP), R8
-	SUBQ       $0x04, R8
+	MOVQ       kc+0(FP), SI
+	SUBQ       $0x04, SI
 	JLT        rest
 
 loop:
@@ -3418,11 +3427,11 @@ loop:
 	VFMADD231PS  Y7, Y8, Y5
 	ADDQ         DX, AX
 	ADDQ         $0x00000100, BX
-	SUBQ         $0x04, R8
+	SUBQ         $0x04, SI
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R8
+	ADDQ $0x04, SI
 	JZ   done
 
 one:
@@ -3439,50 +3448,52 @@ one:
 	VFMADD231PS  Y7, Y8, Y5
 	ADDQ         DX, AX
 	ADDQ         $0x00000040, BX
-	DECQ         R8
+	DECQ         SI
 	JNZ          one
 
 done:
-	MOVQ       w+56(FP), AX
-	LEAQ       maskTable<>+0(SB), CX
-	MOVQ       $0x00000010, DX
-	SUBQ       AX, DX
-	VMOVDQU    (CX)(DX*4), Y6
-	VMOVDQU    32(CX)(DX*4), Y7
-	MOVQ       flags+72(FP), AX
-	BTQ        $0x00, AX
+	MOVQ       c+40(FP), AX
+	MOVQ       ldc+48(FP), CX
+	MOVQ       w+56(FP), DX
+	LEAQ       maskTable<>+0(SB), BX
+	MOVQ       $0x00000010, SI
+	SUBQ       DX, SI
+	VMOVDQU    (BX)(SI*4), Y6
+	VMOVDQU    32(BX)(SI*4), Y7
+	MOVQ       flags+72(FP), DX
+	BTQ        $0x00, DX
 	JCC        bias
-	MOVQ       SI, R8
-	VMASKMOVPS (R8), Y6, Y8
+	MOVQ       AX, SI
+	VMASKMOVPS (SI), Y6, Y8
 	VADDPS     Y0, Y8, Y0
-	VMASKMOVPS 32(R8), Y7, Y8
+	VMASKMOVPS 32(SI), Y7, Y8
 	VADDPS     Y1, Y8, Y1
-	ADDQ       DI, R8
-	VMASKMOVPS (R8), Y6, Y8
+	ADDQ       CX, SI
+	VMASKMOVPS (SI), Y6, Y8
 	VADDPS     Y2, Y8, Y2
-	VMASKMOVPS 32(R8), Y7, Y8
+	VMASKMOVPS 32(SI), Y7, Y8
 	VADDPS     Y3, Y8, Y3
-	ADDQ       DI, R8
-	VMASKMOVPS (R8), Y6, Y8
+	ADDQ       CX, SI
+	VMASKMOVPS (SI), Y6, Y8
 	VADDPS     Y4, Y8, Y4
-	VMASKMOVPS 32(R8), Y7, Y8
+	VMASKMOVPS 32(SI), Y7, Y8
 	VADDPS     Y5, Y8, Y5
 
 bias:
-	MOVQ       bias+64(FP), CX
-	TESTQ      CX, CX
+	MOVQ       bias+64(FP), BX
+	TESTQ      BX, BX
 	JZ         act
-	VMASKMOVPS (CX), Y6, Y8
+	VMASKMOVPS (BX), Y6, Y8
 	VADDPS     Y8, Y0, Y0
 	VADDPS     Y8, Y2, Y2
 	VADDPS     Y8, Y4, Y4
-	VMASKMOVPS 32(CX), Y7, Y8
+	VMASKMOVPS 32(BX), Y7, Y8
 	VADDPS     Y8, Y1, Y1
 	VADDPS     Y8, Y3, Y3
 	VADDPS     Y8, Y5, Y5
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VXORPS Y8, Y8, Y8
 	VMAXPS Y0, Y8, Y0
@@ -3493,200 +3504,199 @@ act:
 	VMAXPS Y5, Y8, Y5
 
 store:
-	MOVQ    w+56(FP), AX
-	LEAQ    (AX), CX
-	CMPQ    CX, $0x08
+	MOVQ    w+56(FP), DX
+	LEAQ    (DX), BX
+	CMPQ    BX, $0x08
 	JLT     r0v0part
-	VMOVUPS Y0, (SI)
+	VMOVUPS Y0, (AX)
 	JMP     r0v0end
 
 r0v0part:
-	LEAQ         (SI), DX
-	BTQ          $0x02, CX
+	LEAQ         (AX), SI
+	BTQ          $0x02, BX
 	JCC          r0v0two
-	VMOVUPS      X0, (DX)
+	VMOVUPS      X0, (SI)
 	VEXTRACTF128 $0x01, Y0, X0
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r0v0two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r0v0one
-	VMOVLPS  X0, (DX)
+	VMOVLPS  X0, (SI)
 	VMOVHLPS X0, X0, X0
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r0v0one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r0v0end
-	VMOVSS X0, (DX)
+	VMOVSS X0, (SI)
 
 r0v0end:
-	LEAQ    -8(AX), CX
-	CMPQ    CX, $0x08
+	LEAQ    -8(DX), BX
+	CMPQ    BX, $0x08
 	JLT     r0v1part
-	VMOVUPS Y1, 32(SI)
+	VMOVUPS Y1, 32(AX)
 	JMP     r0v1end
 
 r0v1part:
-	TESTQ        CX, CX
+	TESTQ        BX, BX
 	JLE          r0v1end
-	LEAQ         32(SI), DX
-	BTQ          $0x02, CX
+	LEAQ         32(AX), SI
+	BTQ          $0x02, BX
 	JCC          r0v1two
-	VMOVUPS      X1, (DX)
+	VMOVUPS      X1, (SI)
 	VEXTRACTF128 $0x01, Y1, X1
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r0v1two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r0v1one
-	VMOVLPS  X1, (DX)
+	VMOVLPS  X1, (SI)
 	VMOVHLPS X1, X1, X1
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r0v1one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r0v1end
-	VMOVSS X1, (DX)
+	VMOVSS X1, (SI)
 
 r0v1end:
-	ADDQ    DI, SI
-	LEAQ    (AX), CX
-	CMPQ    CX, $0x08
+	ADDQ    CX, AX
+	LEAQ    (DX), BX
+	CMPQ    BX, $0x08
 	JLT     r1v0part
-	VMOVUPS Y2, (SI)
+	VMOVUPS Y2, (AX)
 	JMP     r1v0end
 
 r1v0part:
-	LEAQ         (SI), DX
-	BTQ          $0x02, CX
+	LEAQ         (AX), SI
+	BTQ          $0x02, BX
 	JCC          r1v0two
-	VMOVUPS      X2, (DX)
+	VMOVUPS      X2, (SI)
 	VEXTRACTF128 $0x01, Y2, X2
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r1v0two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r1v0one
-	VMOVLPS  X2, (DX)
+	VMOVLPS  X2, (SI)
 	VMOVHLPS X2, X2, X2
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r1v0one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r1v0end
-	VMOVSS X2, (DX)
+	VMOVSS X2, (SI)
 
 r1v0end:
-	LEAQ    -8(AX), CX
-	CMPQ    CX, $0x08
+	LEAQ    -8(DX), BX
+	CMPQ    BX, $0x08
 	JLT     r1v1part
-	VMOVUPS Y3, 32(SI)
+	VMOVUPS Y3, 32(AX)
 	JMP     r1v1end
 
 r1v1part:
-	TESTQ        CX, CX
+	TESTQ        BX, BX
 	JLE          r1v1end
-	LEAQ         32(SI), DX
-	BTQ          $0x02, CX
+	LEAQ         32(AX), SI
+	BTQ          $0x02, BX
 	JCC          r1v1two
-	VMOVUPS      X3, (DX)
+	VMOVUPS      X3, (SI)
 	VEXTRACTF128 $0x01, Y3, X3
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r1v1two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r1v1one
-	VMOVLPS  X3, (DX)
+	VMOVLPS  X3, (SI)
 	VMOVHLPS X3, X3, X3
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r1v1one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r1v1end
-	VMOVSS X3, (DX)
+	VMOVSS X3, (SI)
 
 r1v1end:
-	ADDQ    DI, SI
-	LEAQ    (AX), CX
+	ADDQ    CX, AX
+	LEAQ    (DX), CX
 	CMPQ    CX, $0x08
 	JLT     r2v0part
-	VMOVUPS Y4, (SI)
+	VMOVUPS Y4, (AX)
 	JMP     r2v0end
 
 r2v0part:
-	LEAQ         (SI), DX
+	LEAQ         (AX), BX
 	BTQ          $0x02, CX
 	JCC          r2v0two
-	VMOVUPS      X4, (DX)
+	VMOVUPS      X4, (BX)
 	VEXTRACTF128 $0x01, Y4, X4
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, BX
 
 r2v0two:
 	BTQ      $0x01, CX
 	JCC      r2v0one
-	VMOVLPS  X4, (DX)
+	VMOVLPS  X4, (BX)
 	VMOVHLPS X4, X4, X4
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, BX
 
 r2v0one:
 	BTQ    $0x00, CX
 	JCC    r2v0end
-	VMOVSS X4, (DX)
+	VMOVSS X4, (BX)
 
 r2v0end:
-	LEAQ    -8(AX), AX
-	CMPQ    AX, $0x08
+	LEAQ    -8(DX), CX
+	CMPQ    CX, $0x08
 	JLT     r2v1part
-	VMOVUPS Y5, 32(SI)
+	VMOVUPS Y5, 32(AX)
 	JMP     r2v1end
 
 r2v1part:
-	TESTQ        AX, AX
+	TESTQ        CX, CX
 	JLE          r2v1end
-	LEAQ         32(SI), CX
-	BTQ          $0x02, AX
+	LEAQ         32(AX), AX
+	BTQ          $0x02, CX
 	JCC          r2v1two
-	VMOVUPS      X5, (CX)
+	VMOVUPS      X5, (AX)
 	VEXTRACTF128 $0x01, Y5, X5
-	ADDQ         $0x10, CX
+	ADDQ         $0x10, AX
 
 r2v1two:
-	BTQ      $0x01, AX
+	BTQ      $0x01, CX
 	JCC      r2v1one
-	VMOVLPS  X5, (CX)
+	VMOVLPS  X5, (AX)
 	VMOVHLPS X5, X5, X5
-	ADDQ     $0x08, CX
+	ADDQ     $0x08, AX
 
 r2v1one:
-	BTQ    $0x00, AX
+	BTQ    $0x00, CX
 	JCC    r2v1end
-	VMOVSS X5, (CX)
+	VMOVSS X5, (AX)
 
 r2v1end:
 	VZEROUPPER
 	RET
 
-// func tile3x8mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile3x8mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·tile3x8mAVX2(SB), NOSPLIT, $0-80
+TEXT ·tile3x8mAVX2(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
 	MOVQ       c+40(FP), SI
 	MOVQ       ldc+48(FP), DI
-	MOVQ       SI, R8
-	PREFETCHT0 (R8)
-	ADDQ       DI, R8
+	PREFETCHT0 (SI)
+	ADDQ       DI, SI
 	VXORPS     Y0, Y0, Y0
-	PREFETCHT0 (R8)
-	ADDQ       DI, R8
+	PREFETCHT0 (SI)
+	ADDQ       DI, SI
 	VXORPS     Y1, Y1, Y1
-	PREFETCHT0 (R8)
+	PREFETCHT0 (SI)
 	VXORPS     Y2, Y2, Y2
-	MOVQ       kc+0(FP), R8
-	SUBQ       $0x04, R8
+	MOVQ       kc+0(FP), SI
+	SUBQ       $0x04, SI
 	JLT        rest
 
 loop:
@@ -3723,11 +3733,11 @@ loop:
 	VFMADD231PS  Y3, Y4, Y2
 	ADDQ         DX, AX
 	ADDQ         $0x00000100, BX
-	SUBQ         $0x04, R8
+	SUBQ         $0x04, SI
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R8
+	ADDQ $0x04, SI
 	JZ   done
 
 one:
@@ -3740,39 +3750,41 @@ one:
 	VFMADD231PS  Y3, Y4, Y2
 	ADDQ         DX, AX
 	ADDQ         $0x00000040, BX
-	DECQ         R8
+	DECQ         SI
 	JNZ          one
 
 done:
-	MOVQ       w+56(FP), AX
-	LEAQ       maskTable<>+0(SB), CX
-	MOVQ       $0x00000010, DX
-	SUBQ       AX, DX
-	VMOVDQU    (CX)(DX*4), Y3
-	MOVQ       flags+72(FP), AX
-	BTQ        $0x00, AX
+	MOVQ       c+40(FP), AX
+	MOVQ       ldc+48(FP), CX
+	MOVQ       w+56(FP), DX
+	LEAQ       maskTable<>+0(SB), BX
+	MOVQ       $0x00000010, SI
+	SUBQ       DX, SI
+	VMOVDQU    (BX)(SI*4), Y3
+	MOVQ       flags+72(FP), DX
+	BTQ        $0x00, DX
 	JCC        bias
-	MOVQ       SI, R8
-	VMASKMOVPS (R8), Y3, Y4
+	MOVQ       AX, SI
+	VMASKMOVPS (SI), Y3, Y4
 	VADDPS     Y0, Y4, Y0
-	ADDQ       DI, R8
-	VMASKMOVPS (R8), Y3, Y4
+	ADDQ       CX, SI
+	VMASKMOVPS (SI), Y3, Y4
 	VADDPS     Y1, Y4, Y1
-	ADDQ       DI, R8
-	VMASKMOVPS (R8), Y3, Y4
+	ADDQ       CX, SI
+	VMASKMOVPS (SI), Y3, Y4
 	VADDPS     Y2, Y4, Y2
 
 bias:
-	MOVQ       bias+64(FP), CX
-	TESTQ      CX, CX
+	MOVQ       bias+64(FP), BX
+	TESTQ      BX, BX
 	JZ         act
-	VMASKMOVPS (CX), Y3, Y4
+	VMASKMOVPS (BX), Y3, Y4
 	VADDPS     Y4, Y0, Y0
 	VADDPS     Y4, Y1, Y1
 	VADDPS     Y4, Y2, Y2
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VXORPS Y4, Y4, Y4
 	VMAXPS Y0, Y4, Y0
@@ -3780,112 +3792,111 @@ act:
 	VMAXPS Y2, Y4, Y2
 
 store:
-	MOVQ    w+56(FP), AX
-	LEAQ    (AX), CX
-	CMPQ    CX, $0x08
+	MOVQ    w+56(FP), DX
+	LEAQ    (DX), BX
+	CMPQ    BX, $0x08
 	JLT     r0v0part
-	VMOVUPS Y0, (SI)
+	VMOVUPS Y0, (AX)
 	JMP     r0v0end
 
 r0v0part:
-	LEAQ         (SI), DX
-	BTQ          $0x02, CX
+	LEAQ         (AX), SI
+	BTQ          $0x02, BX
 	JCC          r0v0two
-	VMOVUPS      X0, (DX)
+	VMOVUPS      X0, (SI)
 	VEXTRACTF128 $0x01, Y0, X0
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r0v0two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r0v0one
-	VMOVLPS  X0, (DX)
+	VMOVLPS  X0, (SI)
 	VMOVHLPS X0, X0, X0
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r0v0one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r0v0end
-	VMOVSS X0, (DX)
+	VMOVSS X0, (SI)
 
 r0v0end:
-	ADDQ    DI, SI
-	LEAQ    (AX), CX
-	CMPQ    CX, $0x08
+	ADDQ    CX, AX
+	LEAQ    (DX), BX
+	CMPQ    BX, $0x08
 	JLT     r1v0part
-	VMOVUPS Y1, (SI)
+	VMOVUPS Y1, (AX)
 	JMP     r1v0end
 
 r1v0part:
-	LEAQ         (SI), DX
-	BTQ          $0x02, CX
+	LEAQ         (AX), SI
+	BTQ          $0x02, BX
 	JCC          r1v0two
-	VMOVUPS      X1, (DX)
+	VMOVUPS      X1, (SI)
 	VEXTRACTF128 $0x01, Y1, X1
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r1v0two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r1v0one
-	VMOVLPS  X1, (DX)
+	VMOVLPS  X1, (SI)
 	VMOVHLPS X1, X1, X1
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r1v0one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r1v0end
-	VMOVSS X1, (DX)
+	VMOVSS X1, (SI)
 
 r1v0end:
-	ADDQ    DI, SI
-	LEAQ    (AX), AX
-	CMPQ    AX, $0x08
+	ADDQ    CX, AX
+	LEAQ    (DX), CX
+	CMPQ    CX, $0x08
 	JLT     r2v0part
-	VMOVUPS Y2, (SI)
+	VMOVUPS Y2, (AX)
 	JMP     r2v0end
 
 r2v0part:
-	LEAQ         (SI), CX
-	BTQ          $0x02, AX
+	LEAQ         (AX), AX
+	BTQ          $0x02, CX
 	JCC          r2v0two
-	VMOVUPS      X2, (CX)
+	VMOVUPS      X2, (AX)
 	VEXTRACTF128 $0x01, Y2, X2
-	ADDQ         $0x10, CX
+	ADDQ         $0x10, AX
 
 r2v0two:
-	BTQ      $0x01, AX
+	BTQ      $0x01, CX
 	JCC      r2v0one
-	VMOVLPS  X2, (CX)
+	VMOVLPS  X2, (AX)
 	VMOVHLPS X2, X2, X2
-	ADDQ     $0x08, CX
+	ADDQ     $0x08, AX
 
 r2v0one:
-	BTQ    $0x00, AX
+	BTQ    $0x00, CX
 	JCC    r2v0end
-	VMOVSS X2, (CX)
+	VMOVSS X2, (AX)
 
 r2v0end:
 	VZEROUPPER
 	RET
 
-// func tile2x16AVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile2x16AVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·tile2x16AVX2(SB), NOSPLIT, $0-80
+TEXT ·tile2x16AVX2(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
 	MOVQ       c+40(FP), SI
 	MOVQ       ldc+48(FP), DI
-	MOVQ       SI, R8
-	PREFETCHT0 (R8)
-	ADDQ       DI, R8
+	PREFETCHT0 (SI)
+	ADDQ       DI, SI
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
-	PREFETCHT0 (R8)
+	PREFETCHT0 (SI)
 	VXORPS     Y2, Y2, Y2
 	VXORPS     Y3, Y3, Y3
-	MOVQ       kc+0(FP), R8
-	SUBQ       $0x04, R8
+	MOVQ       kc+0(FP), SI
+	SUBQ       $0x04, SI
 	JLT        rest
 
 loop:
@@ -3926,11 +3937,11 @@ loop:
 	VFMADD231PS  Y5, Y6, Y3
 	ADDQ         DX, AX
 	ADDQ         $0x00000100, BX
-	SUBQ         $0x04, R8
+	SUBQ         $0x04, SI
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R8
+	ADDQ $0x04, SI
 	JZ   done
 
 one:
@@ -3944,33 +3955,35 @@ one:
 	VFMADD231PS  Y5, Y6, Y3
 	ADDQ         DX, AX
 	ADDQ         $0x00000040, BX
-	DECQ         R8
+	DECQ         SI
 	JNZ          one
 
 done:
-	MOVQ   flags+72(FP), AX
-	BTQ    $0x00, AX
+	MOVQ   c+40(FP), AX
+	MOVQ   ldc+48(FP), CX
+	MOVQ   flags+72(FP), DX
+	BTQ    $0x00, DX
 	JCC    bias
-	MOVQ   SI, R8
-	VADDPS (R8), Y0, Y0
-	VADDPS 32(R8), Y1, Y1
-	ADDQ   DI, R8
-	VADDPS (R8), Y2, Y2
-	VADDPS 32(R8), Y3, Y3
+	MOVQ   AX, SI
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
+	ADDQ   CX, SI
+	VADDPS (SI), Y2, Y2
+	VADDPS 32(SI), Y3, Y3
 
 bias:
-	MOVQ    bias+64(FP), CX
-	TESTQ   CX, CX
+	MOVQ    bias+64(FP), BX
+	TESTQ   BX, BX
 	JZ      act
-	VMOVUPS (CX), Y4
+	VMOVUPS (BX), Y4
 	VADDPS  Y4, Y0, Y0
 	VADDPS  Y4, Y2, Y2
-	VMOVUPS 32(CX), Y4
+	VMOVUPS 32(BX), Y4
 	VADDPS  Y4, Y1, Y1
 	VADDPS  Y4, Y3, Y3
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VXORPS Y4, Y4, Y4
 	VMAXPS Y0, Y4, Y0
@@ -3979,33 +3992,32 @@ act:
 	VMAXPS Y3, Y4, Y3
 
 store:
-	VMOVUPS Y0, (SI)
-	VMOVUPS Y1, 32(SI)
-	ADDQ    DI, SI
-	VMOVUPS Y2, (SI)
-	VMOVUPS Y3, 32(SI)
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	ADDQ    CX, AX
+	VMOVUPS Y2, (AX)
+	VMOVUPS Y3, 32(AX)
 	VZEROUPPER
 	RET
 
-// func tile2x16mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile2x16mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·tile2x16mAVX2(SB), NOSPLIT, $0-80
+TEXT ·tile2x16mAVX2(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
 	MOVQ       c+40(FP), SI
 	MOVQ       ldc+48(FP), DI
-	MOVQ       SI, R8
-	PREFETCHT0 (R8)
-	ADDQ       DI, R8
+	PREFETCHT0 (SI)
+	ADDQ       DI, SI
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
-	PREFETCHT0 (R8)
+	PREFETCHT0 (SI)
 	VXORPS     Y2, Y2, Y2
 	VXORPS     Y3, Y3, Y3
-	MOVQ       kc+0(FP), R8
-	SUBQ       $0x04, R8
+	MOVQ       kc+0(FP), SI
+	SUBQ       $0x04, SI
 	JLT        rest
 
 loop:
@@ -4046,11 +4058,11 @@ loop:
 	VFMADD231PS  Y5, Y6, Y3
 	ADDQ         DX, AX
 	ADDQ         $0x00000100, BX
-	SUBQ         $0x04, R8
+	SUBQ         $0x04, SI
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R8
+	ADDQ $0x04, SI
 	JZ   done
 
 one:
@@ -4064,43 +4076,45 @@ one:
 	VFMADD231PS  Y5, Y6, Y3
 	ADDQ         DX, AX
 	ADDQ         $0x00000040, BX
-	DECQ         R8
+	DECQ         SI
 	JNZ          one
 
 done:
-	MOVQ       w+56(FP), AX
-	LEAQ       maskTable<>+0(SB), CX
-	MOVQ       $0x00000010, DX
-	SUBQ       AX, DX
-	VMOVDQU    (CX)(DX*4), Y4
-	VMOVDQU    32(CX)(DX*4), Y5
-	MOVQ       flags+72(FP), AX
-	BTQ        $0x00, AX
+	MOVQ       c+40(FP), AX
+	MOVQ       ldc+48(FP), CX
+	MOVQ       w+56(FP), DX
+	LEAQ       maskTable<>+0(SB), BX
+	MOVQ       $0x00000010, SI
+	SUBQ       DX, SI
+	VMOVDQU    (BX)(SI*4), Y4
+	VMOVDQU    32(BX)(SI*4), Y5
+	MOVQ       flags+72(FP), DX
+	BTQ        $0x00, DX
 	JCC        bias
-	MOVQ       SI, R8
-	VMASKMOVPS (R8), Y4, Y6
+	MOVQ       AX, SI
+	VMASKMOVPS (SI), Y4, Y6
 	VADDPS     Y0, Y6, Y0
-	VMASKMOVPS 32(R8), Y5, Y6
+	VMASKMOVPS 32(SI), Y5, Y6
 	VADDPS     Y1, Y6, Y1
-	ADDQ       DI, R8
-	VMASKMOVPS (R8), Y4, Y6
+	ADDQ       CX, SI
+	VMASKMOVPS (SI), Y4, Y6
 	VADDPS     Y2, Y6, Y2
-	VMASKMOVPS 32(R8), Y5, Y6
+	VMASKMOVPS 32(SI), Y5, Y6
 	VADDPS     Y3, Y6, Y3
 
 bias:
-	MOVQ       bias+64(FP), CX
-	TESTQ      CX, CX
+	MOVQ       bias+64(FP), BX
+	TESTQ      BX, BX
 	JZ         act
-	VMASKMOVPS (CX), Y4, Y6
+	VMASKMOVPS (BX), Y4, Y6
 	VADDPS     Y6, Y0, Y0
 	VADDPS     Y6, Y2, Y2
-	VMASKMOVPS 32(CX), Y5, Y6
+	VMASKMOVPS 32(BX), Y5, Y6
 	VADDPS     Y6, Y1, Y1
 	VADDPS     Y6, Y3, Y3
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VXORPS Y6, Y6, Y6
 	VMAXPS Y0, Y6, Y0
@@ -4109,140 +4123,139 @@ act:
 	VMAXPS Y3, Y6, Y3
 
 store:
-	MOVQ    w+56(FP), AX
-	LEAQ    (AX), CX
-	CMPQ    CX, $0x08
+	MOVQ    w+56(FP), DX
+	LEAQ    (DX), BX
+	CMPQ    BX, $0x08
 	JLT     r0v0part
-	VMOVUPS Y0, (SI)
+	VMOVUPS Y0, (AX)
 	JMP     r0v0end
 
 r0v0part:
-	LEAQ         (SI), DX
-	BTQ          $0x02, CX
+	LEAQ         (AX), SI
+	BTQ          $0x02, BX
 	JCC          r0v0two
-	VMOVUPS      X0, (DX)
+	VMOVUPS      X0, (SI)
 	VEXTRACTF128 $0x01, Y0, X0
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r0v0two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r0v0one
-	VMOVLPS  X0, (DX)
+	VMOVLPS  X0, (SI)
 	VMOVHLPS X0, X0, X0
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r0v0one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r0v0end
-	VMOVSS X0, (DX)
+	VMOVSS X0, (SI)
 
 r0v0end:
-	LEAQ    -8(AX), CX
-	CMPQ    CX, $0x08
+	LEAQ    -8(DX), BX
+	CMPQ    BX, $0x08
 	JLT     r0v1part
-	VMOVUPS Y1, 32(SI)
+	VMOVUPS Y1, 32(AX)
 	JMP     r0v1end
 
 r0v1part:
-	TESTQ        CX, CX
+	TESTQ        BX, BX
 	JLE          r0v1end
-	LEAQ         32(SI), DX
-	BTQ          $0x02, CX
+	LEAQ         32(AX), SI
+	BTQ          $0x02, BX
 	JCC          r0v1two
-	VMOVUPS      X1, (DX)
+	VMOVUPS      X1, (SI)
 	VEXTRACTF128 $0x01, Y1, X1
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r0v1two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r0v1one
-	VMOVLPS  X1, (DX)
+	VMOVLPS  X1, (SI)
 	VMOVHLPS X1, X1, X1
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r0v1one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r0v1end
-	VMOVSS X1, (DX)
+	VMOVSS X1, (SI)
 
 r0v1end:
-	ADDQ    DI, SI
-	LEAQ    (AX), CX
+	ADDQ    CX, AX
+	LEAQ    (DX), CX
 	CMPQ    CX, $0x08
 	JLT     r1v0part
-	VMOVUPS Y2, (SI)
+	VMOVUPS Y2, (AX)
 	JMP     r1v0end
 
 r1v0part:
-	LEAQ         (SI), DX
+	LEAQ         (AX), BX
 	BTQ          $0x02, CX
 	JCC          r1v0two
-	VMOVUPS      X2, (DX)
+	VMOVUPS      X2, (BX)
 	VEXTRACTF128 $0x01, Y2, X2
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, BX
 
 r1v0two:
 	BTQ      $0x01, CX
 	JCC      r1v0one
-	VMOVLPS  X2, (DX)
+	VMOVLPS  X2, (BX)
 	VMOVHLPS X2, X2, X2
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, BX
 
 r1v0one:
 	BTQ    $0x00, CX
 	JCC    r1v0end
-	VMOVSS X2, (DX)
+	VMOVSS X2, (BX)
 
 r1v0end:
-	LEAQ    -8(AX), AX
-	CMPQ    AX, $0x08
+	LEAQ    -8(DX), CX
+	CMPQ    CX, $0x08
 	JLT     r1v1part
-	VMOVUPS Y3, 32(SI)
+	VMOVUPS Y3, 32(AX)
 	JMP     r1v1end
 
 r1v1part:
-	TESTQ        AX, AX
+	TESTQ        CX, CX
 	JLE          r1v1end
-	LEAQ         32(SI), CX
-	BTQ          $0x02, AX
+	LEAQ         32(AX), AX
+	BTQ          $0x02, CX
 	JCC          r1v1two
-	VMOVUPS      X3, (CX)
+	VMOVUPS      X3, (AX)
 	VEXTRACTF128 $0x01, Y3, X3
-	ADDQ         $0x10, CX
+	ADDQ         $0x10, AX
 
 r1v1two:
-	BTQ      $0x01, AX
+	BTQ      $0x01, CX
 	JCC      r1v1one
-	VMOVLPS  X3, (CX)
+	VMOVLPS  X3, (AX)
 	VMOVHLPS X3, X3, X3
-	ADDQ     $0x08, CX
+	ADDQ     $0x08, AX
 
 r1v1one:
-	BTQ    $0x00, AX
+	BTQ    $0x00, CX
 	JCC    r1v1end
-	VMOVSS X3, (CX)
+	VMOVSS X3, (AX)
 
 r1v1end:
 	VZEROUPPER
 	RET
 
-// func tile2x8mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile2x8mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·tile2x8mAVX2(SB), NOSPLIT, $0-80
+TEXT ·tile2x8mAVX2(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
 	MOVQ       c+40(FP), SI
 	MOVQ       ldc+48(FP), DI
-	MOVQ       SI, R8
-	PREFETCHT0 (R8)
-	ADDQ       DI, R8
+	PREFETCHT0 (SI)
+	ADDQ       DI, SI
 	VXORPS     Y0, Y0, Y0
-	PREFETCHT0 (R8)
+	PREFETCHT0 (SI)
 	VXORPS     Y1, Y1, Y1
-	MOVQ       kc+0(FP), R8
-	SUBQ       $0x04, R8
+	MOVQ       kc+0(FP), SI
+	SUBQ       $0x04, SI
 	JLT        rest
 
 loop:
@@ -4271,11 +4284,11 @@ loop:
 	VFMADD231PS  Y2, Y3, Y1
 	ADDQ         DX, AX
 	ADDQ         $0x00000100, BX
-	SUBQ         $0x04, R8
+	SUBQ         $0x04, SI
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R8
+	ADDQ $0x04, SI
 	JZ   done
 
 one:
@@ -4286,115 +4299,116 @@ one:
 	VFMADD231PS  Y2, Y3, Y1
 	ADDQ         DX, AX
 	ADDQ         $0x00000040, BX
-	DECQ         R8
+	DECQ         SI
 	JNZ          one
 
 done:
-	MOVQ       w+56(FP), AX
-	LEAQ       maskTable<>+0(SB), CX
-	MOVQ       $0x00000010, DX
-	SUBQ       AX, DX
-	VMOVDQU    (CX)(DX*4), Y2
-	MOVQ       flags+72(FP), AX
-	BTQ        $0x00, AX
+	MOVQ       c+40(FP), AX
+	MOVQ       ldc+48(FP), CX
+	MOVQ       w+56(FP), DX
+	LEAQ       maskTable<>+0(SB), BX
+	MOVQ       $0x00000010, SI
+	SUBQ       DX, SI
+	VMOVDQU    (BX)(SI*4), Y2
+	MOVQ       flags+72(FP), DX
+	BTQ        $0x00, DX
 	JCC        bias
-	MOVQ       SI, R8
-	VMASKMOVPS (R8), Y2, Y3
+	MOVQ       AX, SI
+	VMASKMOVPS (SI), Y2, Y3
 	VADDPS     Y0, Y3, Y0
-	ADDQ       DI, R8
-	VMASKMOVPS (R8), Y2, Y3
+	ADDQ       CX, SI
+	VMASKMOVPS (SI), Y2, Y3
 	VADDPS     Y1, Y3, Y1
 
 bias:
-	MOVQ       bias+64(FP), CX
-	TESTQ      CX, CX
+	MOVQ       bias+64(FP), BX
+	TESTQ      BX, BX
 	JZ         act
-	VMASKMOVPS (CX), Y2, Y3
+	VMASKMOVPS (BX), Y2, Y3
 	VADDPS     Y3, Y0, Y0
 	VADDPS     Y3, Y1, Y1
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VXORPS Y3, Y3, Y3
 	VMAXPS Y0, Y3, Y0
 	VMAXPS Y1, Y3, Y1
 
 store:
-	MOVQ    w+56(FP), AX
-	LEAQ    (AX), CX
-	CMPQ    CX, $0x08
+	MOVQ    w+56(FP), DX
+	LEAQ    (DX), BX
+	CMPQ    BX, $0x08
 	JLT     r0v0part
-	VMOVUPS Y0, (SI)
+	VMOVUPS Y0, (AX)
 	JMP     r0v0end
 
 r0v0part:
-	LEAQ         (SI), DX
-	BTQ          $0x02, CX
+	LEAQ         (AX), SI
+	BTQ          $0x02, BX
 	JCC          r0v0two
-	VMOVUPS      X0, (DX)
+	VMOVUPS      X0, (SI)
 	VEXTRACTF128 $0x01, Y0, X0
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, SI
 
 r0v0two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, BX
 	JCC      r0v0one
-	VMOVLPS  X0, (DX)
+	VMOVLPS  X0, (SI)
 	VMOVHLPS X0, X0, X0
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, SI
 
 r0v0one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, BX
 	JCC    r0v0end
-	VMOVSS X0, (DX)
+	VMOVSS X0, (SI)
 
 r0v0end:
-	ADDQ    DI, SI
-	LEAQ    (AX), AX
-	CMPQ    AX, $0x08
+	ADDQ    CX, AX
+	LEAQ    (DX), CX
+	CMPQ    CX, $0x08
 	JLT     r1v0part
-	VMOVUPS Y1, (SI)
+	VMOVUPS Y1, (AX)
 	JMP     r1v0end
 
 r1v0part:
-	LEAQ         (SI), CX
-	BTQ          $0x02, AX
+	LEAQ         (AX), AX
+	BTQ          $0x02, CX
 	JCC          r1v0two
-	VMOVUPS      X1, (CX)
+	VMOVUPS      X1, (AX)
 	VEXTRACTF128 $0x01, Y1, X1
-	ADDQ         $0x10, CX
+	ADDQ         $0x10, AX
 
 r1v0two:
-	BTQ      $0x01, AX
+	BTQ      $0x01, CX
 	JCC      r1v0one
-	VMOVLPS  X1, (CX)
+	VMOVLPS  X1, (AX)
 	VMOVHLPS X1, X1, X1
-	ADDQ     $0x08, CX
+	ADDQ     $0x08, AX
 
 r1v0one:
-	BTQ    $0x00, AX
+	BTQ    $0x00, CX
 	JCC    r1v0end
-	VMOVSS X1, (CX)
+	VMOVSS X1, (AX)
 
 r1v0end:
 	VZEROUPPER
 	RET
 
-// func tile1x16AVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile1x16AVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·tile1x16AVX2(SB), NOSPLIT, $0-80
+TEXT ·tile1x16AVX2(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), CX
 	MOVQ       b+32(FP), DX
 	MOVQ       c+40(FP), BX
 	MOVQ       ldc+48(FP), SI
-	MOVQ       BX, SI
-	PREFETCHT0 (SI)
+	PREFETCHT0 (BX)
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
-	MOVQ       kc+0(FP), SI
-	SUBQ       $0x04, SI
+	MOVQ       kc+0(FP), BX
+	SUBQ       $0x04, BX
 	JLT        rest
 
 loop:
@@ -4423,11 +4437,11 @@ loop:
 	VFMADD231PS  Y3, Y4, Y1
 	ADDQ         CX, AX
 	ADDQ         $0x00000100, DX
-	SUBQ         $0x04, SI
+	SUBQ         $0x04, BX
 	JGE          loop
 
 rest:
-	ADDQ $0x04, SI
+	ADDQ $0x04, BX
 	JZ   done
 
 one:
@@ -4438,54 +4452,55 @@ one:
 	VFMADD231PS  Y3, Y4, Y1
 	ADDQ         CX, AX
 	ADDQ         $0x00000040, DX
-	DECQ         SI
+	DECQ         BX
 	JNZ          one
 
 done:
-	MOVQ   flags+72(FP), AX
-	BTQ    $0x00, AX
+	MOVQ   c+40(FP), AX
+	MOVQ   ldc+48(FP), CX
+	MOVQ   flags+72(FP), CX
+	BTQ    $0x00, CX
 	JCC    bias
-	MOVQ   BX, SI
-	VADDPS (SI), Y0, Y0
-	VADDPS 32(SI), Y1, Y1
+	MOVQ   AX, BX
+	VADDPS (BX), Y0, Y0
+	VADDPS 32(BX), Y1, Y1
 
 bias:
-	MOVQ    bias+64(FP), CX
-	TESTQ   CX, CX
+	MOVQ    bias+64(FP), DX
+	TESTQ   DX, DX
 	JZ      act
-	VMOVUPS (CX), Y2
+	VMOVUPS (DX), Y2
 	VADDPS  Y2, Y0, Y0
-	VMOVUPS 32(CX), Y2
+	VMOVUPS 32(DX), Y2
 	VADDPS  Y2, Y1, Y1
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, CX
 	JCC    store
 	VXORPS Y2, Y2, Y2
 	VMAXPS Y0, Y2, Y0
 	VMAXPS Y1, Y2, Y1
 
 store:
-	VMOVUPS Y0, (BX)
-	VMOVUPS Y1, 32(BX)
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
 	VZEROUPPER
 	RET
 
-// func tile1x16mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile1x16mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·tile1x16mAVX2(SB), NOSPLIT, $0-80
+TEXT ·tile1x16mAVX2(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), CX
 	MOVQ       b+32(FP), DX
 	MOVQ       c+40(FP), BX
 	MOVQ       ldc+48(FP), SI
-	MOVQ       BX, SI
-	PREFETCHT0 (SI)
+	PREFETCHT0 (BX)
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
-	MOVQ       kc+0(FP), SI
-	SUBQ       $0x04, SI
+	MOVQ       kc+0(FP), BX
+	SUBQ       $0x04, BX
 	JLT        rest
 
 loop:
@@ -4514,11 +4529,11 @@ loop:
 	VFMADD231PS  Y3, Y4, Y1
 	ADDQ         CX, AX
 	ADDQ         $0x00000100, DX
-	SUBQ         $0x04, SI
+	SUBQ         $0x04, BX
 	JGE          loop
 
 rest:
-	ADDQ $0x04, SI
+	ADDQ $0x04, BX
 	JZ   done
 
 one:
@@ -4529,116 +4544,117 @@ one:
 	VFMADD231PS  Y3, Y4, Y1
 	ADDQ         CX, AX
 	ADDQ         $0x00000040, DX
-	DECQ         SI
+	DECQ         BX
 	JNZ          one
 
 done:
-	MOVQ       w+56(FP), AX
-	LEAQ       maskTable<>+0(SB), CX
-	MOVQ       $0x00000010, DX
-	SUBQ       AX, DX
-	VMOVDQU    (CX)(DX*4), Y2
-	VMOVDQU    32(CX)(DX*4), Y3
-	MOVQ       flags+72(FP), AX
-	BTQ        $0x00, AX
+	MOVQ       c+40(FP), AX
+	MOVQ       ldc+48(FP), CX
+	MOVQ       w+56(FP), CX
+	LEAQ       maskTable<>+0(SB), DX
+	MOVQ       $0x00000010, BX
+	SUBQ       CX, BX
+	VMOVDQU    (DX)(BX*4), Y2
+	VMOVDQU    32(DX)(BX*4), Y3
+	MOVQ       flags+72(FP), CX
+	BTQ        $0x00, CX
 	JCC        bias
-	MOVQ       BX, SI
-	VMASKMOVPS (SI), Y2, Y4
+	MOVQ       AX, BX
+	VMASKMOVPS (BX), Y2, Y4
 	VADDPS     Y0, Y4, Y0
-	VMASKMOVPS 32(SI), Y3, Y4
+	VMASKMOVPS 32(BX), Y3, Y4
 	VADDPS     Y1, Y4, Y1
 
 bias:
-	MOVQ       bias+64(FP), CX
-	TESTQ      CX, CX
+	MOVQ       bias+64(FP), DX
+	TESTQ      DX, DX
 	JZ         act
-	VMASKMOVPS (CX), Y2, Y4
+	VMASKMOVPS (DX), Y2, Y4
 	VADDPS     Y4, Y0, Y0
-	VMASKMOVPS 32(CX), Y3, Y4
+	VMASKMOVPS 32(DX), Y3, Y4
 	VADDPS     Y4, Y1, Y1
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, CX
 	JCC    store
 	VXORPS Y4, Y4, Y4
 	VMAXPS Y0, Y4, Y0
 	VMAXPS Y1, Y4, Y1
 
 store:
-	MOVQ    w+56(FP), AX
-	LEAQ    (AX), CX
-	CMPQ    CX, $0x08
+	MOVQ    w+56(FP), CX
+	LEAQ    (CX), DX
+	CMPQ    DX, $0x08
 	JLT     r0v0part
-	VMOVUPS Y0, (BX)
+	VMOVUPS Y0, (AX)
 	JMP     r0v0end
 
 r0v0part:
-	LEAQ         (BX), DX
-	BTQ          $0x02, CX
+	LEAQ         (AX), BX
+	BTQ          $0x02, DX
 	JCC          r0v0two
-	VMOVUPS      X0, (DX)
+	VMOVUPS      X0, (BX)
 	VEXTRACTF128 $0x01, Y0, X0
-	ADDQ         $0x10, DX
+	ADDQ         $0x10, BX
 
 r0v0two:
-	BTQ      $0x01, CX
+	BTQ      $0x01, DX
 	JCC      r0v0one
-	VMOVLPS  X0, (DX)
+	VMOVLPS  X0, (BX)
 	VMOVHLPS X0, X0, X0
-	ADDQ     $0x08, DX
+	ADDQ     $0x08, BX
 
 r0v0one:
-	BTQ    $0x00, CX
+	BTQ    $0x00, DX
 	JCC    r0v0end
-	VMOVSS X0, (DX)
+	VMOVSS X0, (BX)
 
 r0v0end:
-	LEAQ    -8(AX), AX
-	CMPQ    AX, $0x08
+	LEAQ    -8(CX), CX
+	CMPQ    CX, $0x08
 	JLT     r0v1part
-	VMOVUPS Y1, 32(BX)
+	VMOVUPS Y1, 32(AX)
 	JMP     r0v1end
 
 r0v1part:
-	TESTQ        AX, AX
+	TESTQ        CX, CX
 	JLE          r0v1end
-	LEAQ         32(BX), CX
-	BTQ          $0x02, AX
+	LEAQ         32(AX), AX
+	BTQ          $0x02, CX
 	JCC          r0v1two
-	VMOVUPS      X1, (CX)
+	VMOVUPS      X1, (AX)
 	VEXTRACTF128 $0x01, Y1, X1
-	ADDQ         $0x10, CX
+	ADDQ         $0x10, AX
 
 r0v1two:
-	BTQ      $0x01, AX
+	BTQ      $0x01, CX
 	JCC      r0v1one
-	VMOVLPS  X1, (CX)
+	VMOVLPS  X1, (AX)
 	VMOVHLPS X1, X1, X1
-	ADDQ     $0x08, CX
+	ADDQ     $0x08, AX
 
 r0v1one:
-	BTQ    $0x00, AX
+	BTQ    $0x00, CX
 	JCC    r0v1end
-	VMOVSS X1, (CX)
+	VMOVSS X1, (AX)
 
 r0v1end:
 	VZEROUPPER
 	RET
 
-// func tile1x8mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile1x8mAVX2(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·tile1x8mAVX2(SB), NOSPLIT, $0-80
+TEXT ·tile1x8mAVX2(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), CX
 	MOVQ       b+32(FP), DX
 	MOVQ       c+40(FP), BX
 	MOVQ       ldc+48(FP), SI
-	MOVQ       BX, SI
-	PREFETCHT0 (SI)
+	PREFETCHT0 (BX)
 	VXORPS     Y0, Y0, Y0
-	MOVQ       kc+0(FP), SI
-	SUBQ       $0x04, SI
+	MOVQ       kc+0(FP), BX
+	SUBQ       $0x04, BX
 	JLT        rest
 
 loop:
@@ -4659,11 +4675,11 @@ loop:
 	VFMADD231PS  Y1, Y2, Y0
 	ADDQ         CX, AX
 	ADDQ         $0x00000100, DX
-	SUBQ         $0x04, SI
+	SUBQ         $0x04, BX
 	JGE          loop
 
 rest:
-	ADDQ $0x04, SI
+	ADDQ $0x04, BX
 	JZ   done
 
 one:
@@ -4672,62 +4688,64 @@ one:
 	VFMADD231PS  Y1, Y2, Y0
 	ADDQ         CX, AX
 	ADDQ         $0x00000040, DX
-	DECQ         SI
+	DECQ         BX
 	JNZ          one
 
 done:
-	MOVQ       w+56(FP), AX
-	LEAQ       maskTable<>+0(SB), CX
-	MOVQ       $0x00000010, DX
-	SUBQ       AX, DX
-	VMOVDQU    (CX)(DX*4), Y1
-	MOVQ       flags+72(FP), AX
-	BTQ        $0x00, AX
+	MOVQ       c+40(FP), AX
+	MOVQ       ldc+48(FP), CX
+	MOVQ       w+56(FP), CX
+	LEAQ       maskTable<>+0(SB), DX
+	MOVQ       $0x00000010, BX
+	SUBQ       CX, BX
+	VMOVDQU    (DX)(BX*4), Y1
+	MOVQ       flags+72(FP), CX
+	BTQ        $0x00, CX
 	JCC        bias
-	MOVQ       BX, SI
-	VMASKMOVPS (SI), Y1, Y2
+	MOVQ       AX, BX
+	VMASKMOVPS (BX), Y1, Y2
 	VADDPS     Y0, Y2, Y0
 
 bias:
-	MOVQ       bias+64(FP), CX
-	TESTQ      CX, CX
+	MOVQ       bias+64(FP), DX
+	TESTQ      DX, DX
 	JZ         act
-	VMASKMOVPS (CX), Y1, Y2
+	VMASKMOVPS (DX), Y1, Y2
 	VADDPS     Y2, Y0, Y0
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, CX
 	JCC    store
 	VXORPS Y2, Y2, Y2
 	VMAXPS Y0, Y2, Y0
 
 store:
-	MOVQ    w+56(FP), AX
-	LEAQ    (AX), AX
-	CMPQ    AX, $0x08
+	MOVQ    w+56(FP), CX
+	LEAQ    (CX), CX
+	CMPQ    CX, $0x08
 	JLT     r0v0part
-	VMOVUPS Y0, (BX)
+	VMOVUPS Y0, (AX)
 	JMP     r0v0end
 
 r0v0part:
-	LEAQ         (BX), CX
-	BTQ          $0x02, AX
+	LEAQ         (AX), AX
+	BTQ          $0x02, CX
 	JCC          r0v0two
-	VMOVUPS      X0, (CX)
+	VMOVUPS      X0, (AX)
 	VEXTRACTF128 $0x01, Y0, X0
-	ADDQ         $0x10, CX
+	ADDQ         $0x10, AX
 
 r0v0two:
-	BTQ      $0x01, AX
+	BTQ      $0x01, CX
 	JCC      r0v0one
-	VMOVLPS  X0, (CX)
+	VMOVLPS  X0, (AX)
 	VMOVHLPS X0, X0, X0
-	ADDQ     $0x08, CX
+	ADDQ     $0x08, AX
 
 r0v0one:
-	BTQ    $0x00, AX
+	BTQ    $0x00, CX
 	JCC    r0v0end
-	VMOVSS X0, (CX)
+	VMOVSS X0, (AX)
 
 r0v0end:
 	VZEROUPPER
@@ -7556,96 +7574,320 @@ endrow:
 	VZEROUPPER
 	RET
 
-// func tile14x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile14x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile14x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·tile14x32AVX512(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
-	MOVQ       c+40(FP), SI
-	MOVQ       ldc+48(FP), DI
-	LEAQ       (AX)(CX*2), R8
+	LEAQ       (AX)(CX*2), SI
+	ADDQ       CX, SI
+	LEAQ       (SI)(CX*2), DI
+	ADDQ       CX, DI
+	LEAQ       (DI)(CX*2), R8
 	ADDQ       CX, R8
 	LEAQ       (R8)(CX*2), R9
 	ADDQ       CX, R9
-	LEAQ       (R9)(CX*2), R10
-	ADDQ       CX, R10
-	LEAQ       (R10)(CX*2), R11
-	ADDQ       CX, R11
-	MOVQ       SI, R12
-	PREFETCHT0 (R12)
-	PREFETCHT0 64(R12)
-	ADDQ       DI, R12
+	MOVQ       c+40(FP), R10
+	MOVQ       ldc+48(FP), R11
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
-	PREFETCHT0 (R12)
-	PREFETCHT0 64(R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
 	VPXORD     Z2, Z2, Z2
 	VPXORD     Z3, Z3, Z3
-	PREFETCHT0 (R12)
-	PREFETCHT0 64(R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
 	VPXORD     Z4, Z4, Z4
 	VPXORD     Z5, Z5, Z5
-	PREFETCHT0 (R12)
-	PREFETCHT0 64(R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
 	VPXORD     Z6, Z6, Z6
 	VPXORD     Z7, Z7, Z7
-	PREFETCHT0 (R12)
-	PREFETCHT0 64(R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
 	VPXORD     Z8, Z8, Z8
 	VPXORD     Z9, Z9, Z9
-	PREFETCHT0 (R12)
-	PREFETCHT0 64(R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
 	VPXORD     Z10, Z10, Z10
 	VPXORD     Z11, Z11, Z11
-	PREFETCHT0 (R12)
-	PREFETCHT0 64(R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
 	VPXORD     Z12, Z12, Z12
 	VPXORD     Z13, Z13, Z13
-	PREFETCHT0 (R12)
-	PREFETCHT0 64(R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
 	VPXORD     Z14, Z14, Z14
 	VPXORD     Z15, Z15, Z15
-	PREFETCHT0 (R12)
-	PREFETCHT0 64(R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
 	VPXORD     Z16, Z16, Z16
 	VPXORD     Z17, Z17, Z17
-	PREFETCHT0 (R12)
-	PREFETCHT0 64(R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
 	VPXORD     Z18, Z18, Z18
 	VPXORD     Z19, Z19, Z19
-	PREFETCHT0 (R12)
-	PREFETCHT0 64(R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
 	VPXORD     Z20, Z20, Z20
 	VPXORD     Z21, Z21, Z21
-	PREFETCHT0 (R12)
-	PREFETCHT0 64(R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
 	VPXORD     Z22, Z22, Z22
 	VPXORD     Z23, Z23, Z23
-	PREFETCHT0 (R12)
-	PREFETCHT0 64(R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
 	VPXORD     Z24, Z24, Z24
 	VPXORD     Z25, Z25, Z25
-	PREFETCHT0 (R12)
-	PREFETCHT0 64(R12)
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
 	VPXORD     Z26, Z26, Z26
 	VPXORD     Z27, Z27, Z27
-	MOVQ       kc+0(FP), R12
-	SUBQ       $0x04, R12
+	MOVQ       kc+0(FP), R10
+	SUBQ       $0x04, R10
 	JLT        rest
+	MOVQ       next+80(FP), R11
+	MOVQ       (R11), R12
+	MOVQ       8(R11), R13
+	MOVQ       16(R11), R14
+	MOVQ       40(R11), R15
+	TESTQ      R15, R15
+	JZ         loop
+
+ahead:
+	PREFETCHT1 (R12)
+	PREFETCHT1 64(R12)
+	ADDQ       R13, R12
+	DECQ       R14
+	JNZ        same
+	MOVQ       24(R11), R14
+	ADDQ       32(R11), R12
+
+same:
+	VMOVUPS      (BX), Z28
+	VMOVUPS      64(BX), Z29
+	VBROADCASTSS (AX), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VFMADD231PS  Z29, Z30, Z1
+	VBROADCASTSS (AX)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VFMADD231PS  Z29, Z30, Z3
+	VBROADCASTSS (AX)(CX*2), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VFMADD231PS  Z29, Z30, Z5
+	VBROADCASTSS (SI), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VFMADD231PS  Z29, Z30, Z7
+	VBROADCASTSS (SI)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VFMADD231PS  Z29, Z30, Z9
+	VBROADCASTSS (SI)(CX*2), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VFMADD231PS  Z29, Z30, Z11
+	VBROADCASTSS (DI), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VFMADD231PS  Z29, Z30, Z13
+	VBROADCASTSS (DI)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z14
+	VFMADD231PS  Z29, Z30, Z15
+	VBROADCASTSS (DI)(CX*2), Z30
+	VFMADD231PS  Z28, Z30, Z16
+	VFMADD231PS  Z29, Z30, Z17
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z18
+	VFMADD231PS  Z29, Z30, Z19
+	VBROADCASTSS (R8)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z20
+	VFMADD231PS  Z29, Z30, Z21
+	VBROADCASTSS (R8)(CX*2), Z30
+	VFMADD231PS  Z28, Z30, Z22
+	VFMADD231PS  Z29, Z30, Z23
+	VBROADCASTSS (R9), Z30
+	VFMADD231PS  Z28, Z30, Z24
+	VFMADD231PS  Z29, Z30, Z25
+	VBROADCASTSS (R9)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z26
+	VFMADD231PS  Z29, Z30, Z27
+	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
+	ADDQ         DX, R8
+	ADDQ         DX, R9
+	VMOVUPS      128(BX), Z28
+	VMOVUPS      192(BX), Z29
+	VBROADCASTSS (AX), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VFMADD231PS  Z29, Z30, Z1
+	VBROADCASTSS (AX)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VFMADD231PS  Z29, Z30, Z3
+	VBROADCASTSS (AX)(CX*2), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VFMADD231PS  Z29, Z30, Z5
+	VBROADCASTSS (SI), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VFMADD231PS  Z29, Z30, Z7
+	VBROADCASTSS (SI)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VFMADD231PS  Z29, Z30, Z9
+	VBROADCASTSS (SI)(CX*2), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VFMADD231PS  Z29, Z30, Z11
+	VBROADCASTSS (DI), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VFMADD231PS  Z29, Z30, Z13
+	VBROADCASTSS (DI)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z14
+	VFMADD231PS  Z29, Z30, Z15
+	VBROADCASTSS (DI)(CX*2), Z30
+	VFMADD231PS  Z28, Z30, Z16
+	VFMADD231PS  Z29, Z30, Z17
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z18
+	VFMADD231PS  Z29, Z30, Z19
+	VBROADCASTSS (R8)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z20
+	VFMADD231PS  Z29, Z30, Z21
+	VBROADCASTSS (R8)(CX*2), Z30
+	VFMADD231PS  Z28, Z30, Z22
+	VFMADD231PS  Z29, Z30, Z23
+	VBROADCASTSS (R9), Z30
+	VFMADD231PS  Z28, Z30, Z24
+	VFMADD231PS  Z29, Z30, Z25
+	VBROADCASTSS (R9)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z26
+	VFMADD231PS  Z29, Z30, Z27
+	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
+	ADDQ         DX, R8
+	ADDQ         DX, R9
+	VMOVUPS      256(BX), Z28
+	VMOVUPS      320(BX), Z29
+	VBROADCASTSS (AX), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VFMADD231PS  Z29, Z30, Z1
+	VBROADCASTSS (AX)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VFMADD231PS  Z29, Z30, Z3
+	VBROADCASTSS (AX)(CX*2), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VFMADD231PS  Z29, Z30, Z5
+	VBROADCASTSS (SI), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VFMADD231PS  Z29, Z30, Z7
+	VBROADCASTSS (SI)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VFMADD231PS  Z29, Z30, Z9
+	VBROADCASTSS (SI)(CX*2), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VFMADD231PS  Z29, Z30, Z11
+	VBROADCASTSS (DI), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VFMADD231PS  Z29, Z30, Z13
+	VBROADCASTSS (DI)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z14
+	VFMADD231PS  Z29, Z30, Z15
+	VBROADCASTSS (DI)(CX*2), Z30
+	VFMADD231PS  Z28, Z30, Z16
+	VFMADD231PS  Z29, Z30, Z17
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z18
+	VFMADD231PS  Z29, Z30, Z19
+	VBROADCASTSS (R8)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z20
+	VFMADD231PS  Z29, Z30, Z21
+	VBROADCASTSS (R8)(CX*2), Z30
+	VFMADD231PS  Z28, Z30, Z22
+	VFMADD231PS  Z29, Z30, Z23
+	VBROADCASTSS (R9), Z30
+	VFMADD231PS  Z28, Z30, Z24
+	VFMADD231PS  Z29, Z30, Z25
+	VBROADCASTSS (R9)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z26
+	VFMADD231PS  Z29, Z30, Z27
+	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
+	ADDQ         DX, R8
+	ADDQ         DX, R9
+	VMOVUPS      384(BX), Z28
+	VMOVUPS      448(BX), Z29
+	VBROADCASTSS (AX), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VFMADD231PS  Z29, Z30, Z1
+	VBROADCASTSS (AX)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VFMADD231PS  Z29, Z30, Z3
+	VBROADCASTSS (AX)(CX*2), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VFMADD231PS  Z29, Z30, Z5
+	VBROADCASTSS (SI), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VFMADD231PS  Z29, Z30, Z7
+	VBROADCASTSS (SI)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VFMADD231PS  Z29, Z30, Z9
+	VBROADCASTSS (SI)(CX*2), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VFMADD231PS  Z29, Z30, Z11
+	VBROADCASTSS (DI), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VFMADD231PS  Z29, Z30, Z13
+	VBROADCASTSS (DI)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z14
+	VFMADD231PS  Z29, Z30, Z15
+	VBROADCASTSS (DI)(CX*2), Z30
+	VFMADD231PS  Z28, Z30, Z16
+	VFMADD231PS  Z29, Z30, Z17
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z18
+	VFMADD231PS  Z29, Z30, Z19
+	VBROADCASTSS (R8)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z20
+	VFMADD231PS  Z29, Z30, Z21
+	VBROADCASTSS (R8)(CX*2), Z30
+	VFMADD231PS  Z28, Z30, Z22
+	VFMADD231PS  Z29, Z30, Z23
+	VBROADCASTSS (R9), Z30
+	VFMADD231PS  Z28, Z30, Z24
+	VFMADD231PS  Z29, Z30, Z25
+	VBROADCASTSS (R9)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z26
+	VFMADD231PS  Z29, Z30, Z27
+	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
+	ADDQ         DX, R8
+	ADDQ         DX, R9
+	ADDQ         $0x00000200, BX
+	SUBQ         $0x04, R10
+	JLT          fetched
+	DECQ         R15
+	JNZ          ahead
+
+fetched:
+	MOVQ  R12, (R11)
+	MOVQ  R14, 16(R11)
+	TESTQ R10, R10
+	JLT   rest
 
 loop:
 	VMOVUPS      (BX), Z28
@@ -7659,44 +7901,44 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z4
 	VFMADD231PS  Z29, Z30, Z5
-	VBROADCASTSS (R8), Z30
+	VBROADCASTSS (SI), Z30
 	VFMADD231PS  Z28, Z30, Z6
 	VFMADD231PS  Z29, Z30, Z7
-	VBROADCASTSS (R8)(CX*1), Z30
+	VBROADCASTSS (SI)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z8
 	VFMADD231PS  Z29, Z30, Z9
-	VBROADCASTSS (R8)(CX*2), Z30
+	VBROADCASTSS (SI)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z10
 	VFMADD231PS  Z29, Z30, Z11
-	VBROADCASTSS (R9), Z30
+	VBROADCASTSS (DI), Z30
 	VFMADD231PS  Z28, Z30, Z12
 	VFMADD231PS  Z29, Z30, Z13
-	VBROADCASTSS (R9)(CX*1), Z30
+	VBROADCASTSS (DI)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z14
 	VFMADD231PS  Z29, Z30, Z15
-	VBROADCASTSS (R9)(CX*2), Z30
+	VBROADCASTSS (DI)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z16
 	VFMADD231PS  Z29, Z30, Z17
-	VBROADCASTSS (R10), Z30
+	VBROADCASTSS (R8), Z30
 	VFMADD231PS  Z28, Z30, Z18
 	VFMADD231PS  Z29, Z30, Z19
-	VBROADCASTSS (R10)(CX*1), Z30
+	VBROADCASTSS (R8)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z20
 	VFMADD231PS  Z29, Z30, Z21
-	VBROADCASTSS (R10)(CX*2), Z30
+	VBROADCASTSS (R8)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z22
 	VFMADD231PS  Z29, Z30, Z23
-	VBROADCASTSS (R11), Z30
+	VBROADCASTSS (R9), Z30
 	VFMADD231PS  Z28, Z30, Z24
 	VFMADD231PS  Z29, Z30, Z25
-	VBROADCASTSS (R11)(CX*1), Z30
+	VBROADCASTSS (R9)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z26
 	VFMADD231PS  Z29, Z30, Z27
 	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         DX, R8
 	ADDQ         DX, R9
-	ADDQ         DX, R10
-	ADDQ         DX, R11
 	VMOVUPS      128(BX), Z28
 	VMOVUPS      192(BX), Z29
 	VBROADCASTSS (AX), Z30
@@ -7708,44 +7950,44 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z4
 	VFMADD231PS  Z29, Z30, Z5
-	VBROADCASTSS (R8), Z30
+	VBROADCASTSS (SI), Z30
 	VFMADD231PS  Z28, Z30, Z6
 	VFMADD231PS  Z29, Z30, Z7
-	VBROADCASTSS (R8)(CX*1), Z30
+	VBROADCASTSS (SI)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z8
 	VFMADD231PS  Z29, Z30, Z9
-	VBROADCASTSS (R8)(CX*2), Z30
+	VBROADCASTSS (SI)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z10
 	VFMADD231PS  Z29, Z30, Z11
-	VBROADCASTSS (R9), Z30
+	VBROADCASTSS (DI), Z30
 	VFMADD231PS  Z28, Z30, Z12
 	VFMADD231PS  Z29, Z30, Z13
-	VBROADCASTSS (R9)(CX*1), Z30
+	VBROADCASTSS (DI)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z14
 	VFMADD231PS  Z29, Z30, Z15
-	VBROADCASTSS (R9)(CX*2), Z30
+	VBROADCASTSS (DI)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z16
 	VFMADD231PS  Z29, Z30, Z17
-	VBROADCASTSS (R10), Z30
+	VBROADCASTSS (R8), Z30
 	VFMADD231PS  Z28, Z30, Z18
 	VFMADD231PS  Z29, Z30, Z19
-	VBROADCASTSS (R10)(CX*1), Z30
+	VBROADCASTSS (R8)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z20
 	VFMADD231PS  Z29, Z30, Z21
-	VBROADCASTSS (R10)(CX*2), Z30
+	VBROADCASTSS (R8)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z22
 	VFMADD231PS  Z29, Z30, Z23
-	VBROADCASTSS (R11), Z30
+	VBROADCASTSS (R9), Z30
 	VFMADD231PS  Z28, Z30, Z24
 	VFMADD231PS  Z29, Z30, Z25
-	VBROADCASTSS (R11)(CX*1), Z30
+	VBROADCASTSS (R9)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z26
 	VFMADD231PS  Z29, Z30, Z27
 	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         DX, R8
 	ADDQ         DX, R9
-	ADDQ         DX, R10
-	ADDQ         DX, R11
 	VMOVUPS      256(BX), Z28
 	VMOVUPS      320(BX), Z29
 	VBROADCASTSS (AX), Z30
@@ -7757,44 +7999,44 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z4
 	VFMADD231PS  Z29, Z30, Z5
-	VBROADCASTSS (R8), Z30
+	VBROADCASTSS (SI), Z30
 	VFMADD231PS  Z28, Z30, Z6
 	VFMADD231PS  Z29, Z30, Z7
-	VBROADCASTSS (R8)(CX*1), Z30
+	VBROADCASTSS (SI)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z8
 	VFMADD231PS  Z29, Z30, Z9
-	VBROADCASTSS (R8)(CX*2), Z30
+	VBROADCASTSS (SI)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z10
 	VFMADD231PS  Z29, Z30, Z11
-	VBROADCASTSS (R9), Z30
+	VBROADCASTSS (DI), Z30
 	VFMADD231PS  Z28, Z30, Z12
 	VFMADD231PS  Z29, Z30, Z13
-	VBROADCASTSS (R9)(CX*1), Z30
+	VBROADCASTSS (DI)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z14
 	VFMADD231PS  Z29, Z30, Z15
-	VBROADCASTSS (R9)(CX*2), Z30
+	VBROADCASTSS (DI)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z16
 	VFMADD231PS  Z29, Z30, Z17
-	VBROADCASTSS (R10), Z30
+	VBROADCASTSS (R8), Z30
 	VFMADD231PS  Z28, Z30, Z18
 	VFMADD231PS  Z29, Z30, Z19
-	VBROADCASTSS (R10)(CX*1), Z30
+	VBROADCASTSS (R8)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z20
 	VFMADD231PS  Z29, Z30, Z21
-	VBROADCASTSS (R10)(CX*2), Z30
+	VBROADCASTSS (R8)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z22
 	VFMADD231PS  Z29, Z30, Z23
-	VBROADCASTSS (R11), Z30
+	VBROADCASTSS (R9), Z30
 	VFMADD231PS  Z28, Z30, Z24
 	VFMADD231PS  Z29, Z30, Z25
-	VBROADCASTSS (R11)(CX*1), Z30
+	VBROADCASTSS (R9)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z26
 	VFMADD231PS  Z29, Z30, Z27
 	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         DX, R8
 	ADDQ         DX, R9
-	ADDQ         DX, R10
-	ADDQ         DX, R11
 	VMOVUPS      384(BX), Z28
 	VMOVUPS      448(BX), Z29
 	VBROADCASTSS (AX), Z30
@@ -7806,50 +8048,50 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z4
 	VFMADD231PS  Z29, Z30, Z5
-	VBROADCASTSS (R8), Z30
+	VBROADCASTSS (SI), Z30
 	VFMADD231PS  Z28, Z30, Z6
 	VFMADD231PS  Z29, Z30, Z7
-	VBROADCASTSS (R8)(CX*1), Z30
+	VBROADCASTSS (SI)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z8
 	VFMADD231PS  Z29, Z30, Z9
-	VBROADCASTSS (R8)(CX*2), Z30
+	VBROADCASTSS (SI)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z10
 	VFMADD231PS  Z29, Z30, Z11
-	VBROADCASTSS (R9), Z30
+	VBROADCASTSS (DI), Z30
 	VFMADD231PS  Z28, Z30, Z12
 	VFMADD231PS  Z29, Z30, Z13
-	VBROADCASTSS (R9)(CX*1), Z30
+	VBROADCASTSS (DI)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z14
 	VFMADD231PS  Z29, Z30, Z15
-	VBROADCASTSS (R9)(CX*2), Z30
+	VBROADCASTSS (DI)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z16
 	VFMADD231PS  Z29, Z30, Z17
-	VBROADCASTSS (R10), Z30
+	VBROADCASTSS (R8), Z30
 	VFMADD231PS  Z28, Z30, Z18
 	VFMADD231PS  Z29, Z30, Z19
-	VBROADCASTSS (R10)(CX*1), Z30
+	VBROADCASTSS (R8)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z20
 	VFMADD231PS  Z29, Z30, Z21
-	VBROADCASTSS (R10)(CX*2), Z30
+	VBROADCASTSS (R8)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z22
 	VFMADD231PS  Z29, Z30, Z23
-	VBROADCASTSS (R11), Z30
+	VBROADCASTSS (R9), Z30
 	VFMADD231PS  Z28, Z30, Z24
 	VFMADD231PS  Z29, Z30, Z25
-	VBROADCASTSS (R11)(CX*1), Z30
+	VBROADCASTSS (R9)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z26
 	VFMADD231PS  Z29, Z30, Z27
 	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         DX, R8
 	ADDQ         DX, R9
-	ADDQ         DX, R10
-	ADDQ         DX, R11
 	ADDQ         $0x00000200, BX
-	SUBQ         $0x04, R12
+	SUBQ         $0x04, R10
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R12
+	ADDQ $0x04, R10
 	JZ   done
 
 one:
@@ -7864,100 +8106,102 @@ one:
 	VBROADCASTSS (AX)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z4
 	VFMADD231PS  Z29, Z30, Z5
-	VBROADCASTSS (R8), Z30
+	VBROADCASTSS (SI), Z30
 	VFMADD231PS  Z28, Z30, Z6
 	VFMADD231PS  Z29, Z30, Z7
-	VBROADCASTSS (R8)(CX*1), Z30
+	VBROADCASTSS (SI)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z8
 	VFMADD231PS  Z29, Z30, Z9
-	VBROADCASTSS (R8)(CX*2), Z30
+	VBROADCASTSS (SI)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z10
 	VFMADD231PS  Z29, Z30, Z11
-	VBROADCASTSS (R9), Z30
+	VBROADCASTSS (DI), Z30
 	VFMADD231PS  Z28, Z30, Z12
 	VFMADD231PS  Z29, Z30, Z13
-	VBROADCASTSS (R9)(CX*1), Z30
+	VBROADCASTSS (DI)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z14
 	VFMADD231PS  Z29, Z30, Z15
-	VBROADCASTSS (R9)(CX*2), Z30
+	VBROADCASTSS (DI)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z16
 	VFMADD231PS  Z29, Z30, Z17
-	VBROADCASTSS (R10), Z30
+	VBROADCASTSS (R8), Z30
 	VFMADD231PS  Z28, Z30, Z18
 	VFMADD231PS  Z29, Z30, Z19
-	VBROADCASTSS (R10)(CX*1), Z30
+	VBROADCASTSS (R8)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z20
 	VFMADD231PS  Z29, Z30, Z21
-	VBROADCASTSS (R10)(CX*2), Z30
+	VBROADCASTSS (R8)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z22
 	VFMADD231PS  Z29, Z30, Z23
-	VBROADCASTSS (R11), Z30
+	VBROADCASTSS (R9), Z30
 	VFMADD231PS  Z28, Z30, Z24
 	VFMADD231PS  Z29, Z30, Z25
-	VBROADCASTSS (R11)(CX*1), Z30
+	VBROADCASTSS (R9)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z26
 	VFMADD231PS  Z29, Z30, Z27
 	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         DX, R8
 	ADDQ         DX, R9
-	ADDQ         DX, R10
-	ADDQ         DX, R11
 	ADDQ         $0x00000080, BX
-	DECQ         R12
+	DECQ         R10
 	JNZ          one
 
 done:
-	MOVQ   flags+72(FP), AX
-	BTQ    $0x00, AX
+	MOVQ   c+40(FP), AX
+	MOVQ   ldc+48(FP), CX
+	MOVQ   flags+72(FP), DX
+	BTQ    $0x00, DX
 	JCC    bias
-	MOVQ   SI, R12
-	VADDPS (R12), Z0, Z0
-	VADDPS 64(R12), Z1, Z1
-	ADDQ   DI, R12
-	VADDPS (R12), Z2, Z2
-	VADDPS 64(R12), Z3, Z3
-	ADDQ   DI, R12
-	VADDPS (R12), Z4, Z4
-	VADDPS 64(R12), Z5, Z5
-	ADDQ   DI, R12
-	VADDPS (R12), Z6, Z6
-	VADDPS 64(R12), Z7, Z7
-	ADDQ   DI, R12
-	VADDPS (R12), Z8, Z8
-	VADDPS 64(R12), Z9, Z9
-	ADDQ   DI, R12
-	VADDPS (R12), Z10, Z10
-	VADDPS 64(R12), Z11, Z11
-	ADDQ   DI, R12
-	VADDPS (R12), Z12, Z12
-	VADDPS 64(R12), Z13, Z13
-	ADDQ   DI, R12
-	VADDPS (R12), Z14, Z14
-	VADDPS 64(R12), Z15, Z15
-	ADDQ   DI, R12
-	VADDPS (R12), Z16, Z16
-	VADDPS 64(R12), Z17, Z17
-	ADDQ   DI, R12
-	VADDPS (R12), Z18, Z18
-	VADDPS 64(R12), Z19, Z19
-	ADDQ   DI, R12
-	VADDPS (R12), Z20, Z20
-	VADDPS 64(R12), Z21, Z21
-	ADDQ   DI, R12
-	VADDPS (R12), Z22, Z22
-	VADDPS 64(R12), Z23, Z23
-	ADDQ   DI, R12
-	VADDPS (R12), Z24, Z24
-	VADDPS 64(R12), Z25, Z25
-	ADDQ   DI, R12
-	VADDPS (R12), Z26, Z26
-	VADDPS 64(R12), Z27, Z27
+	MOVQ   AX, R10
+	VADDPS (R10), Z0, Z0
+	VADDPS 64(R10), Z1, Z1
+	ADDQ   CX, R10
+	VADDPS (R10), Z2, Z2
+	VADDPS 64(R10), Z3, Z3
+	ADDQ   CX, R10
+	VADDPS (R10), Z4, Z4
+	VADDPS 64(R10), Z5, Z5
+	ADDQ   CX, R10
+	VADDPS (R10), Z6, Z6
+	VADDPS 64(R10), Z7, Z7
+	ADDQ   CX, R10
+	VADDPS (R10), Z8, Z8
+	VADDPS 64(R10), Z9, Z9
+	ADDQ   CX, R10
+	VADDPS (R10), Z10, Z10
+	VADDPS 64(R10), Z11, Z11
+	ADDQ   CX, R10
+	VADDPS (R10), Z12, Z12
+	VADDPS 64(R10), Z13, Z13
+	ADDQ   CX, R10
+	VADDPS (R10), Z14, Z14
+	VADDPS 64(R10), Z15, Z15
+	ADDQ   CX, R10
+	VADDPS (R10), Z16, Z16
+	VADDPS 64(R10), Z17, Z17
+	ADDQ   CX, R10
+	VADDPS (R10), Z18, Z18
+	VADDPS 64(R10), Z19, Z19
+	ADDQ   CX, R10
+	VADDPS (R10), Z20, Z20
+	VADDPS 64(R10), Z21, Z21
+	ADDQ   CX, R10
+	VADDPS (R10), Z22, Z22
+	VADDPS 64(R10), Z23, Z23
+	ADDQ   CX, R10
+	VADDPS (R10), Z24, Z24
+	VADDPS 64(R10), Z25, Z25
+	ADDQ   CX, R10
+	VADDPS (R10), Z26, Z26
+	VADDPS 64(R10), Z27, Z27
 
 bias:
-	MOVQ    bias+64(FP), CX
-	TESTQ   CX, CX
+	MOVQ    bias+64(FP), BX
+	TESTQ   BX, BX
 	JZ      act
-	VMOVUPS (CX), Z31
+	VMOVUPS (BX), Z31
 	VADDPS  Z31, Z0, Z0
 	VADDPS  Z31, Z2, Z2
 	VADDPS  Z31, Z4, Z4
@@ -7972,7 +8216,7 @@ bias:
 	VADDPS  Z31, Z22, Z22
 	VADDPS  Z31, Z24, Z24
 	VADDPS  Z31, Z26, Z26
-	VMOVUPS 64(CX), Z31
+	VMOVUPS 64(BX), Z31
 	VADDPS  Z31, Z1, Z1
 	VADDPS  Z31, Z3, Z3
 	VADDPS  Z31, Z5, Z5
@@ -7989,7 +8233,7 @@ bias:
 	VADDPS  Z31, Z27, Z27
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VPXORD Z31, Z31, Z31
 	VMAXPS Z0, Z31, Z0
@@ -8022,140 +8266,364 @@ act:
 	VMAXPS Z27, Z31, Z27
 
 store:
-	VMOVUPS Z0, (SI)
-	VMOVUPS Z1, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, (SI)
-	VMOVUPS Z3, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, (SI)
-	VMOVUPS Z5, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z6, (SI)
-	VMOVUPS Z7, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z8, (SI)
-	VMOVUPS Z9, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z10, (SI)
-	VMOVUPS Z11, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z12, (SI)
-	VMOVUPS Z13, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z14, (SI)
-	VMOVUPS Z15, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z16, (SI)
-	VMOVUPS Z17, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z18, (SI)
-	VMOVUPS Z19, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z20, (SI)
-	VMOVUPS Z21, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z22, (SI)
-	VMOVUPS Z23, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z24, (SI)
-	VMOVUPS Z25, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z26, (SI)
-	VMOVUPS Z27, 64(SI)
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, (AX)
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z4, (AX)
+	VMOVUPS Z5, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z6, (AX)
+	VMOVUPS Z7, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z8, (AX)
+	VMOVUPS Z9, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z10, (AX)
+	VMOVUPS Z11, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z12, (AX)
+	VMOVUPS Z13, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z14, (AX)
+	VMOVUPS Z15, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z16, (AX)
+	VMOVUPS Z17, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z18, (AX)
+	VMOVUPS Z19, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z20, (AX)
+	VMOVUPS Z21, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z22, (AX)
+	VMOVUPS Z23, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z24, (AX)
+	VMOVUPS Z25, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z26, (AX)
+	VMOVUPS Z27, 64(AX)
 	VZEROUPPER
 	RET
 
-// func tile14x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile14x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile14x32mAVX512(SB), NOSPLIT, $0-80
+TEXT ·tile14x32mAVX512(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
-	MOVQ       c+40(FP), SI
-	MOVQ       ldc+48(FP), DI
-	LEAQ       (AX)(CX*2), R8
+	LEAQ       (AX)(CX*2), SI
+	ADDQ       CX, SI
+	LEAQ       (SI)(CX*2), DI
+	ADDQ       CX, DI
+	LEAQ       (DI)(CX*2), R8
 	ADDQ       CX, R8
 	LEAQ       (R8)(CX*2), R9
 	ADDQ       CX, R9
-	LEAQ       (R9)(CX*2), R10
-	ADDQ       CX, R10
-	LEAQ       (R10)(CX*2), R11
-	ADDQ       CX, R11
-	MOVQ       SI, R12
-	PREFETCHT0 (R12)
-	PREFETCHT0 64(R12)
-	ADDQ       DI, R12
+	MOVQ       c+40(FP), R10
+	MOVQ       ldc+48(FP), R11
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
-	PREFETCHT0 (R12)
-	PREFETCHT0 64(R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
 	VPXORD     Z2, Z2, Z2
 	VPXORD     Z3, Z3, Z3
-	PREFETCHT0 (R12)
-	PREFETCHT0 64(R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
 	VPXORD     Z4, Z4, Z4
 	VPXORD     Z5, Z5, Z5
-	PREFETCHT0 (R12)
-	PREFETCHT0 64(R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
 	VPXORD     Z6, Z6, Z6
 	VPXORD     Z7, Z7, Z7
-	PREFETCHT0 (R12)
-	PREFETCHT0 64(R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
 	VPXORD     Z8, Z8, Z8
 	VPXORD     Z9, Z9, Z9
-	PREFETCHT0 (R12)
-	PREFETCHT0 64(R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
 	VPXORD     Z10, Z10, Z10
 	VPXORD     Z11, Z11, Z11
-	PREFETCHT0 (R12)
-	PREFETCHT0 64(R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
 	VPXORD     Z12, Z12, Z12
 	VPXORD     Z13, Z13, Z13
-	PREFETCHT0 (R12)
-	PREFETCHT0 64(R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
 	VPXORD     Z14, Z14, Z14
 	VPXORD     Z15, Z15, Z15
-	PREFETCHT0 (R12)
-	PREFETCHT0 64(R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
 	VPXORD     Z16, Z16, Z16
 	VPXORD     Z17, Z17, Z17
-	PREFETCHT0 (R12)
-	PREFETCHT0 64(R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
 	VPXORD     Z18, Z18, Z18
 	VPXORD     Z19, Z19, Z19
-	PREFETCHT0 (R12)
-	PREFETCHT0 64(R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
 	VPXORD     Z20, Z20, Z20
 	VPXORD     Z21, Z21, Z21
-	PREFETCHT0 (R12)
-	PREFETCHT0 64(R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
 	VPXORD     Z22, Z22, Z22
 	VPXORD     Z23, Z23, Z23
-	PREFETCHT0 (R12)
-	PREFETCHT0 64(R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
 	VPXORD     Z24, Z24, Z24
 	VPXORD     Z25, Z25, Z25
-	PREFETCHT0 (R12)
-	PREFETCHT0 64(R12)
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
 	VPXORD     Z26, Z26, Z26
 	VPXORD     Z27, Z27, Z27
-	MOVQ       kc+0(FP), R12
-	SUBQ       $0x04, R12
+	MOVQ       kc+0(FP), R10
+	SUBQ       $0x04, R10
 	JLT        rest
+	MOVQ       next+80(FP), R11
+	MOVQ       (R11), R12
+	MOVQ       8(R11), R13
+	MOVQ       16(R11), R14
+	MOVQ       40(R11), R15
+	TESTQ      R15, R15
+	JZ         loop
+
+ahead:
+	PREFETCHT1 (R12)
+	PREFETCHT1 64(R12)
+	ADDQ       R13, R12
+	DECQ       R14
+	JNZ        same
+	MOVQ       24(R11), R14
+	ADDQ       32(R11), R12
+
+same:
+	VMOVUPS      (BX), Z28
+	VMOVUPS      64(BX), Z29
+	VBROADCASTSS (AX), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VFMADD231PS  Z29, Z30, Z1
+	VBROADCASTSS (AX)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VFMADD231PS  Z29, Z30, Z3
+	VBROADCASTSS (AX)(CX*2), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VFMADD231PS  Z29, Z30, Z5
+	VBROADCASTSS (SI), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VFMADD231PS  Z29, Z30, Z7
+	VBROADCASTSS (SI)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VFMADD231PS  Z29, Z30, Z9
+	VBROADCASTSS (SI)(CX*2), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VFMADD231PS  Z29, Z30, Z11
+	VBROADCASTSS (DI), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VFMADD231PS  Z29, Z30, Z13
+	VBROADCASTSS (DI)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z14
+	VFMADD231PS  Z29, Z30, Z15
+	VBROADCASTSS (DI)(CX*2), Z30
+	VFMADD231PS  Z28, Z30, Z16
+	VFMADD231PS  Z29, Z30, Z17
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z18
+	VFMADD231PS  Z29, Z30, Z19
+	VBROADCASTSS (R8)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z20
+	VFMADD231PS  Z29, Z30, Z21
+	VBROADCASTSS (R8)(CX*2), Z30
+	VFMADD231PS  Z28, Z30, Z22
+	VFMADD231PS  Z29, Z30, Z23
+	VBROADCASTSS (R9), Z30
+	VFMADD231PS  Z28, Z30, Z24
+	VFMADD231PS  Z29, Z30, Z25
+	VBROADCASTSS (R9)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z26
+	VFMADD231PS  Z29, Z30, Z27
+	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
+	ADDQ         DX, R8
+	ADDQ         DX, R9
+	VMOVUPS      128(BX), Z28
+	VMOVUPS      192(BX), Z29
+	VBROADCASTSS (AX), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VFMADD231PS  Z29, Z30, Z1
+	VBROADCASTSS (AX)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VFMADD231PS  Z29, Z30, Z3
+	VBROADCASTSS (AX)(CX*2), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VFMADD231PS  Z29, Z30, Z5
+	VBROADCASTSS (SI), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VFMADD231PS  Z29, Z30, Z7
+	VBROADCASTSS (SI)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VFMADD231PS  Z29, Z30, Z9
+	VBROADCASTSS (SI)(CX*2), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VFMADD231PS  Z29, Z30, Z11
+	VBROADCASTSS (DI), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VFMADD231PS  Z29, Z30, Z13
+	VBROADCASTSS (DI)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z14
+	VFMADD231PS  Z29, Z30, Z15
+	VBROADCASTSS (DI)(CX*2), Z30
+	VFMADD231PS  Z28, Z30, Z16
+	VFMADD231PS  Z29, Z30, Z17
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z18
+	VFMADD231PS  Z29, Z30, Z19
+	VBROADCASTSS (R8)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z20
+	VFMADD231PS  Z29, Z30, Z21
+	VBROADCASTSS (R8)(CX*2), Z30
+	VFMADD231PS  Z28, Z30, Z22
+	VFMADD231PS  Z29, Z30, Z23
+	VBROADCASTSS (R9), Z30
+	VFMADD231PS  Z28, Z30, Z24
+	VFMADD231PS  Z29, Z30, Z25
+	VBROADCASTSS (R9)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z26
+	VFMADD231PS  Z29, Z30, Z27
+	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
+	ADDQ         DX, R8
+	ADDQ         DX, R9
+	VMOVUPS      256(BX), Z28
+	VMOVUPS      320(BX), Z29
+	VBROADCASTSS (AX), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VFMADD231PS  Z29, Z30, Z1
+	VBROADCASTSS (AX)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VFMADD231PS  Z29, Z30, Z3
+	VBROADCASTSS (AX)(CX*2), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VFMADD231PS  Z29, Z30, Z5
+	VBROADCASTSS (SI), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VFMADD231PS  Z29, Z30, Z7
+	VBROADCASTSS (SI)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VFMADD231PS  Z29, Z30, Z9
+	VBROADCASTSS (SI)(CX*2), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VFMADD231PS  Z29, Z30, Z11
+	VBROADCASTSS (DI), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VFMADD231PS  Z29, Z30, Z13
+	VBROADCASTSS (DI)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z14
+	VFMADD231PS  Z29, Z30, Z15
+	VBROADCASTSS (DI)(CX*2), Z30
+	VFMADD231PS  Z28, Z30, Z16
+	VFMADD231PS  Z29, Z30, Z17
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z18
+	VFMADD231PS  Z29, Z30, Z19
+	VBROADCASTSS (R8)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z20
+	VFMADD231PS  Z29, Z30, Z21
+	VBROADCASTSS (R8)(CX*2), Z30
+	VFMADD231PS  Z28, Z30, Z22
+	VFMADD231PS  Z29, Z30, Z23
+	VBROADCASTSS (R9), Z30
+	VFMADD231PS  Z28, Z30, Z24
+	VFMADD231PS  Z29, Z30, Z25
+	VBROADCASTSS (R9)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z26
+	VFMADD231PS  Z29, Z30, Z27
+	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
+	ADDQ         DX, R8
+	ADDQ         DX, R9
+	VMOVUPS      384(BX), Z28
+	VMOVUPS      448(BX), Z29
+	VBROADCASTSS (AX), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VFMADD231PS  Z29, Z30, Z1
+	VBROADCASTSS (AX)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VFMADD231PS  Z29, Z30, Z3
+	VBROADCASTSS (AX)(CX*2), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VFMADD231PS  Z29, Z30, Z5
+	VBROADCASTSS (SI), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VFMADD231PS  Z29, Z30, Z7
+	VBROADCASTSS (SI)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VFMADD231PS  Z29, Z30, Z9
+	VBROADCASTSS (SI)(CX*2), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VFMADD231PS  Z29, Z30, Z11
+	VBROADCASTSS (DI), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VFMADD231PS  Z29, Z30, Z13
+	VBROADCASTSS (DI)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z14
+	VFMADD231PS  Z29, Z30, Z15
+	VBROADCASTSS (DI)(CX*2), Z30
+	VFMADD231PS  Z28, Z30, Z16
+	VFMADD231PS  Z29, Z30, Z17
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z18
+	VFMADD231PS  Z29, Z30, Z19
+	VBROADCASTSS (R8)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z20
+	VFMADD231PS  Z29, Z30, Z21
+	VBROADCASTSS (R8)(CX*2), Z30
+	VFMADD231PS  Z28, Z30, Z22
+	VFMADD231PS  Z29, Z30, Z23
+	VBROADCASTSS (R9), Z30
+	VFMADD231PS  Z28, Z30, Z24
+	VFMADD231PS  Z29, Z30, Z25
+	VBROADCASTSS (R9)(CX*1), Z30
+	VFMADD231PS  Z28, Z30, Z26
+	VFMADD231PS  Z29, Z30, Z27
+	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
+	ADDQ         DX, R8
+	ADDQ         DX, R9
+	ADDQ         $0x00000200, BX
+	SUBQ         $0x04, R10
+	JLT          fetched
+	DECQ         R15
+	JNZ          ahead
+
+fetched:
+	MOVQ  R12, (R11)
+	MOVQ  R14, 16(R11)
+	TESTQ R10, R10
+	JLT   rest
 
 loop:
 	VMOVUPS      (BX), Z28
@@ -8169,44 +8637,44 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z4
 	VFMADD231PS  Z29, Z30, Z5
-	VBROADCASTSS (R8), Z30
+	VBROADCASTSS (SI), Z30
 	VFMADD231PS  Z28, Z30, Z6
 	VFMADD231PS  Z29, Z30, Z7
-	VBROADCASTSS (R8)(CX*1), Z30
+	VBROADCASTSS (SI)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z8
 	VFMADD231PS  Z29, Z30, Z9
-	VBROADCASTSS (R8)(CX*2), Z30
+	VBROADCASTSS (SI)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z10
 	VFMADD231PS  Z29, Z30, Z11
-	VBROADCASTSS (R9), Z30
+	VBROADCASTSS (DI), Z30
 	VFMADD231PS  Z28, Z30, Z12
 	VFMADD231PS  Z29, Z30, Z13
-	VBROADCASTSS (R9)(CX*1), Z30
+	VBROADCASTSS (DI)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z14
 	VFMADD231PS  Z29, Z30, Z15
-	VBROADCASTSS (R9)(CX*2), Z30
+	VBROADCASTSS (DI)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z16
 	VFMADD231PS  Z29, Z30, Z17
-	VBROADCASTSS (R10), Z30
+	VBROADCASTSS (R8), Z30
 	VFMADD231PS  Z28, Z30, Z18
 	VFMADD231PS  Z29, Z30, Z19
-	VBROADCASTSS (R10)(CX*1), Z30
+	VBROADCASTSS (R8)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z20
 	VFMADD231PS  Z29, Z30, Z21
-	VBROADCASTSS (R10)(CX*2), Z30
+	VBROADCASTSS (R8)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z22
 	VFMADD231PS  Z29, Z30, Z23
-	VBROADCASTSS (R11), Z30
+	VBROADCASTSS (R9), Z30
 	VFMADD231PS  Z28, Z30, Z24
 	VFMADD231PS  Z29, Z30, Z25
-	VBROADCASTSS (R11)(CX*1), Z30
+	VBROADCASTSS (R9)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z26
 	VFMADD231PS  Z29, Z30, Z27
 	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         DX, R8
 	ADDQ         DX, R9
-	ADDQ         DX, R10
-	ADDQ         DX, R11
 	VMOVUPS      128(BX), Z28
 	VMOVUPS      192(BX), Z29
 	VBROADCASTSS (AX), Z30
@@ -8218,44 +8686,44 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z4
 	VFMADD231PS  Z29, Z30, Z5
-	VBROADCASTSS (R8), Z30
+	VBROADCASTSS (SI), Z30
 	VFMADD231PS  Z28, Z30, Z6
 	VFMADD231PS  Z29, Z30, Z7
-	VBROADCASTSS (R8)(CX*1), Z30
+	VBROADCASTSS (SI)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z8
 	VFMADD231PS  Z29, Z30, Z9
-	VBROADCASTSS (R8)(CX*2), Z30
+	VBROADCASTSS (SI)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z10
 	VFMADD231PS  Z29, Z30, Z11
-	VBROADCASTSS (R9), Z30
+	VBROADCASTSS (DI), Z30
 	VFMADD231PS  Z28, Z30, Z12
 	VFMADD231PS  Z29, Z30, Z13
-	VBROADCASTSS (R9)(CX*1), Z30
+	VBROADCASTSS (DI)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z14
 	VFMADD231PS  Z29, Z30, Z15
-	VBROADCASTSS (R9)(CX*2), Z30
+	VBROADCASTSS (DI)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z16
 	VFMADD231PS  Z29, Z30, Z17
-	VBROADCASTSS (R10), Z30
+	VBROADCASTSS (R8), Z30
 	VFMADD231PS  Z28, Z30, Z18
 	VFMADD231PS  Z29, Z30, Z19
-	VBROADCASTSS (R10)(CX*1), Z30
+	VBROADCASTSS (R8)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z20
 	VFMADD231PS  Z29, Z30, Z21
-	VBROADCASTSS (R10)(CX*2), Z30
+	VBROADCASTSS (R8)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z22
 	VFMADD231PS  Z29, Z30, Z23
-	VBROADCASTSS (R11), Z30
+	VBROADCASTSS (R9), Z30
 	VFMADD231PS  Z28, Z30, Z24
 	VFMADD231PS  Z29, Z30, Z25
-	VBROADCASTSS (R11)(CX*1), Z30
+	VBROADCASTSS (R9)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z26
 	VFMADD231PS  Z29, Z30, Z27
 	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         DX, R8
 	ADDQ         DX, R9
-	ADDQ         DX, R10
-	ADDQ         DX, R11
 	VMOVUPS      256(BX), Z28
 	VMOVUPS      320(BX), Z29
 	VBROADCASTSS (AX), Z30
@@ -8267,44 +8735,44 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z4
 	VFMADD231PS  Z29, Z30, Z5
-	VBROADCASTSS (R8), Z30
+	VBROADCASTSS (SI), Z30
 	VFMADD231PS  Z28, Z30, Z6
 	VFMADD231PS  Z29, Z30, Z7
-	VBROADCASTSS (R8)(CX*1), Z30
+	VBROADCASTSS (SI)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z8
 	VFMADD231PS  Z29, Z30, Z9
-	VBROADCASTSS (R8)(CX*2), Z30
+	VBROADCASTSS (SI)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z10
 	VFMADD231PS  Z29, Z30, Z11
-	VBROADCASTSS (R9), Z30
+	VBROADCASTSS (DI), Z30
 	VFMADD231PS  Z28, Z30, Z12
 	VFMADD231PS  Z29, Z30, Z13
-	VBROADCASTSS (R9)(CX*1), Z30
+	VBROADCASTSS (DI)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z14
 	VFMADD231PS  Z29, Z30, Z15
-	VBROADCASTSS (R9)(CX*2), Z30
+	VBROADCASTSS (DI)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z16
 	VFMADD231PS  Z29, Z30, Z17
-	VBROADCASTSS (R10), Z30
+	VBROADCASTSS (R8), Z30
 	VFMADD231PS  Z28, Z30, Z18
 	VFMADD231PS  Z29, Z30, Z19
-	VBROADCASTSS (R10)(CX*1), Z30
+	VBROADCASTSS (R8)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z20
 	VFMADD231PS  Z29, Z30, Z21
-	VBROADCASTSS (R10)(CX*2), Z30
+	VBROADCASTSS (R8)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z22
 	VFMADD231PS  Z29, Z30, Z23
-	VBROADCASTSS (R11), Z30
+	VBROADCASTSS (R9), Z30
 	VFMADD231PS  Z28, Z30, Z24
 	VFMADD231PS  Z29, Z30, Z25
-	VBROADCASTSS (R11)(CX*1), Z30
+	VBROADCASTSS (R9)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z26
 	VFMADD231PS  Z29, Z30, Z27
 	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         DX, R8
 	ADDQ         DX, R9
-	ADDQ         DX, R10
-	ADDQ         DX, R11
 	VMOVUPS      384(BX), Z28
 	VMOVUPS      448(BX), Z29
 	VBROADCASTSS (AX), Z30
@@ -8316,50 +8784,50 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z4
 	VFMADD231PS  Z29, Z30, Z5
-	VBROADCASTSS (R8), Z30
+	VBROADCASTSS (SI), Z30
 	VFMADD231PS  Z28, Z30, Z6
 	VFMADD231PS  Z29, Z30, Z7
-	VBROADCASTSS (R8)(CX*1), Z30
+	VBROADCASTSS (SI)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z8
 	VFMADD231PS  Z29, Z30, Z9
-	VBROADCASTSS (R8)(CX*2), Z30
+	VBROADCASTSS (SI)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z10
 	VFMADD231PS  Z29, Z30, Z11
-	VBROADCASTSS (R9), Z30
+	VBROADCASTSS (DI), Z30
 	VFMADD231PS  Z28, Z30, Z12
 	VFMADD231PS  Z29, Z30, Z13
-	VBROADCASTSS (R9)(CX*1), Z30
+	VBROADCASTSS (DI)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z14
 	VFMADD231PS  Z29, Z30, Z15
-	VBROADCASTSS (R9)(CX*2), Z30
+	VBROADCASTSS (DI)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z16
 	VFMADD231PS  Z29, Z30, Z17
-	VBROADCASTSS (R10), Z30
+	VBROADCASTSS (R8), Z30
 	VFMADD231PS  Z28, Z30, Z18
 	VFMADD231PS  Z29, Z30, Z19
-	VBROADCASTSS (R10)(CX*1), Z30
+	VBROADCASTSS (R8)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z20
 	VFMADD231PS  Z29, Z30, Z21
-	VBROADCASTSS (R10)(CX*2), Z30
+	VBROADCASTSS (R8)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z22
 	VFMADD231PS  Z29, Z30, Z23
-	VBROADCASTSS (R11), Z30
+	VBROADCASTSS (R9), Z30
 	VFMADD231PS  Z28, Z30, Z24
 	VFMADD231PS  Z29, Z30, Z25
-	VBROADCASTSS (R11)(CX*1), Z30
+	VBROADCASTSS (R9)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z26
 	VFMADD231PS  Z29, Z30, Z27
 	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         DX, R8
 	ADDQ         DX, R9
-	ADDQ         DX, R10
-	ADDQ         DX, R11
 	ADDQ         $0x00000200, BX
-	SUBQ         $0x04, R12
+	SUBQ         $0x04, R10
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R12
+	ADDQ $0x04, R10
 	JZ   done
 
 one:
@@ -8374,135 +8842,137 @@ one:
 	VBROADCASTSS (AX)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z4
 	VFMADD231PS  Z29, Z30, Z5
-	VBROADCASTSS (R8), Z30
+	VBROADCASTSS (SI), Z30
 	VFMADD231PS  Z28, Z30, Z6
 	VFMADD231PS  Z29, Z30, Z7
-	VBROADCASTSS (R8)(CX*1), Z30
+	VBROADCASTSS (SI)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z8
 	VFMADD231PS  Z29, Z30, Z9
-	VBROADCASTSS (R8)(CX*2), Z30
+	VBROADCASTSS (SI)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z10
 	VFMADD231PS  Z29, Z30, Z11
-	VBROADCASTSS (R9), Z30
+	VBROADCASTSS (DI), Z30
 	VFMADD231PS  Z28, Z30, Z12
 	VFMADD231PS  Z29, Z30, Z13
-	VBROADCASTSS (R9)(CX*1), Z30
+	VBROADCASTSS (DI)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z14
 	VFMADD231PS  Z29, Z30, Z15
-	VBROADCASTSS (R9)(CX*2), Z30
+	VBROADCASTSS (DI)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z16
 	VFMADD231PS  Z29, Z30, Z17
-	VBROADCASTSS (R10), Z30
+	VBROADCASTSS (R8), Z30
 	VFMADD231PS  Z28, Z30, Z18
 	VFMADD231PS  Z29, Z30, Z19
-	VBROADCASTSS (R10)(CX*1), Z30
+	VBROADCASTSS (R8)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z20
 	VFMADD231PS  Z29, Z30, Z21
-	VBROADCASTSS (R10)(CX*2), Z30
+	VBROADCASTSS (R8)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z22
 	VFMADD231PS  Z29, Z30, Z23
-	VBROADCASTSS (R11), Z30
+	VBROADCASTSS (R9), Z30
 	VFMADD231PS  Z28, Z30, Z24
 	VFMADD231PS  Z29, Z30, Z25
-	VBROADCASTSS (R11)(CX*1), Z30
+	VBROADCASTSS (R9)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z26
 	VFMADD231PS  Z29, Z30, Z27
 	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         DX, R8
 	ADDQ         DX, R9
-	ADDQ         DX, R10
-	ADDQ         DX, R11
 	ADDQ         $0x00000080, BX
-	DECQ         R12
+	DECQ         R10
 	JNZ          one
 
 done:
-	MOVQ      w+56(FP), AX
-	MOVQ      $0xffffffffffffffff, CX
-	BZHIQ     AX, CX, CX
-	KMOVW     CX, K1
-	SHRQ      $0x10, CX
-	KMOVW     CX, K2
-	SHRQ      $0x10, CX
-	MOVQ      flags+72(FP), AX
-	BTQ       $0x00, AX
+	MOVQ      c+40(FP), AX
+	MOVQ      ldc+48(FP), CX
+	MOVQ      w+56(FP), DX
+	MOVQ      $0xffffffffffffffff, BX
+	BZHIQ     DX, BX, BX
+	KMOVW     BX, K1
+	SHRQ      $0x10, BX
+	KMOVW     BX, K2
+	SHRQ      $0x10, BX
+	MOVQ      flags+72(FP), DX
+	BTQ       $0x00, DX
 	JCC       bias
-	MOVQ      SI, R12
-	VMOVUPS.Z (R12), K1, Z31
+	MOVQ      AX, R10
+	VMOVUPS.Z (R10), K1, Z31
 	VADDPS    Z0, Z31, Z0
-	VMOVUPS.Z 64(R12), K2, Z31
+	VMOVUPS.Z 64(R10), K2, Z31
 	VADDPS    Z1, Z31, Z1
-	ADDQ      DI, R12
-	VMOVUPS.Z (R12), K1, Z31
+	ADDQ      CX, R10
+	VMOVUPS.Z (R10), K1, Z31
 	VADDPS    Z2, Z31, Z2
-	VMOVUPS.Z 64(R12), K2, Z31
+	VMOVUPS.Z 64(R10), K2, Z31
 	VADDPS    Z3, Z31, Z3
-	ADDQ      DI, R12
-	VMOVUPS.Z (R12), K1, Z31
+	ADDQ      CX, R10
+	VMOVUPS.Z (R10), K1, Z31
 	VADDPS    Z4, Z31, Z4
-	VMOVUPS.Z 64(R12), K2, Z31
+	VMOVUPS.Z 64(R10), K2, Z31
 	VADDPS    Z5, Z31, Z5
-	ADDQ      DI, R12
-	VMOVUPS.Z (R12), K1, Z31
+	ADDQ      CX, R10
+	VMOVUPS.Z (R10), K1, Z31
 	VADDPS    Z6, Z31, Z6
-	VMOVUPS.Z 64(R12), K2, Z31
+	VMOVUPS.Z 64(R10), K2, Z31
 	VADDPS    Z7, Z31, Z7
-	ADDQ      DI, R12
-	VMOVUPS.Z (R12), K1, Z31
+	ADDQ      CX, R10
+	VMOVUPS.Z (R10), K1, Z31
 	VADDPS    Z8, Z31, Z8
-	VMOVUPS.Z 64(R12), K2, Z31
+	VMOVUPS.Z 64(R10), K2, Z31
 	VADDPS    Z9, Z31, Z9
-	ADDQ      DI, R12
-	VMOVUPS.Z (R12), K1, Z31
+	ADDQ      CX, R10
+	VMOVUPS.Z (R10), K1, Z31
 	VADDPS    Z10, Z31, Z10
-	VMOVUPS.Z 64(R12), K2, Z31
+	VMOVUPS.Z 64(R10), K2, Z31
 	VADDPS    Z11, Z31, Z11
-	ADDQ      DI, R12
-	VMOVUPS.Z (R12), K1, Z31
+	ADDQ      CX, R10
+	VMOVUPS.Z (R10), K1, Z31
 	VADDPS    Z12, Z31, Z12
-	VMOVUPS.Z 64(R12), K2, Z31
+	VMOVUPS.Z 64(R10), K2, Z31
 	VADDPS    Z13, Z31, Z13
-	ADDQ      DI, R12
-	VMOVUPS.Z (R12), K1, Z31
+	ADDQ      CX, R10
+	VMOVUPS.Z (R10), K1, Z31
 	VADDPS    Z14, Z31, Z14
-	VMOVUPS.Z 64(R12), K2, Z31
+	VMOVUPS.Z 64(R10), K2, Z31
 	VADDPS    Z15, Z31, Z15
-	ADDQ      DI, R12
-	VMOVUPS.Z (R12), K1, Z31
+	ADDQ      CX, R10
+	VMOVUPS.Z (R10), K1, Z31
 	VADDPS    Z16, Z31, Z16
-	VMOVUPS.Z 64(R12), K2, Z31
+	VMOVUPS.Z 64(R10), K2, Z31
 	VADDPS    Z17, Z31, Z17
-	ADDQ      DI, R12
-	VMOVUPS.Z (R12), K1, Z31
+	ADDQ      CX, R10
+	VMOVUPS.Z (R10), K1, Z31
 	VADDPS    Z18, Z31, Z18
-	VMOVUPS.Z 64(R12), K2, Z31
+	VMOVUPS.Z 64(R10), K2, Z31
 	VADDPS    Z19, Z31, Z19
-	ADDQ      DI, R12
-	VMOVUPS.Z (R12), K1, Z31
+	ADDQ      CX, R10
+	VMOVUPS.Z (R10), K1, Z31
 	VADDPS    Z20, Z31, Z20
-	VMOVUPS.Z 64(R12), K2, Z31
+	VMOVUPS.Z 64(R10), K2, Z31
 	VADDPS    Z21, Z31, Z21
-	ADDQ      DI, R12
-	VMOVUPS.Z (R12), K1, Z31
+	ADDQ      CX, R10
+	VMOVUPS.Z (R10), K1, Z31
 	VADDPS    Z22, Z31, Z22
-	VMOVUPS.Z 64(R12), K2, Z31
+	VMOVUPS.Z 64(R10), K2, Z31
 	VADDPS    Z23, Z31, Z23
-	ADDQ      DI, R12
-	VMOVUPS.Z (R12), K1, Z31
+	ADDQ      CX, R10
+	VMOVUPS.Z (R10), K1, Z31
 	VADDPS    Z24, Z31, Z24
-	VMOVUPS.Z 64(R12), K2, Z31
+	VMOVUPS.Z 64(R10), K2, Z31
 	VADDPS    Z25, Z31, Z25
-	ADDQ      DI, R12
-	VMOVUPS.Z (R12), K1, Z31
+	ADDQ      CX, R10
+	VMOVUPS.Z (R10), K1, Z31
 	VADDPS    Z26, Z31, Z26
-	VMOVUPS.Z 64(R12), K2, Z31
+	VMOVUPS.Z 64(R10), K2, Z31
 	VADDPS    Z27, Z31, Z27
 
 bias:
-	MOVQ      bias+64(FP), CX
-	TESTQ     CX, CX
+	MOVQ      bias+64(FP), BX
+	TESTQ     BX, BX
 	JZ        act
-	VMOVUPS.Z (CX), K1, Z31
+	VMOVUPS.Z (BX), K1, Z31
 	VADDPS    Z31, Z0, Z0
 	VADDPS    Z31, Z2, Z2
 	VADDPS    Z31, Z4, Z4
@@ -8517,7 +8987,7 @@ bias:
 	VADDPS    Z31, Z22, Z22
 	VADDPS    Z31, Z24, Z24
 	VADDPS    Z31, Z26, Z26
-	VMOVUPS.Z 64(CX), K2, Z31
+	VMOVUPS.Z 64(BX), K2, Z31
 	VADDPS    Z31, Z1, Z1
 	VADDPS    Z31, Z3, Z3
 	VADDPS    Z31, Z5, Z5
@@ -8534,7 +9004,7 @@ bias:
 	VADDPS    Z31, Z27, Z27
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VPXORD Z31, Z31, Z31
 	VMAXPS Z0, Z31, Z0
@@ -8567,112 +9037,276 @@ act:
 	VMAXPS Z27, Z31, Z27
 
 store:
-	VMOVUPS Z0, K1, (SI)
-	VMOVUPS Z1, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, K1, (SI)
-	VMOVUPS Z3, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, K1, (SI)
-	VMOVUPS Z5, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z6, K1, (SI)
-	VMOVUPS Z7, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z8, K1, (SI)
-	VMOVUPS Z9, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z10, K1, (SI)
-	VMOVUPS Z11, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z12, K1, (SI)
-	VMOVUPS Z13, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z14, K1, (SI)
-	VMOVUPS Z15, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z16, K1, (SI)
-	VMOVUPS Z17, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z18, K1, (SI)
-	VMOVUPS Z19, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z20, K1, (SI)
-	VMOVUPS Z21, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z22, K1, (SI)
-	VMOVUPS Z23, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z24, K1, (SI)
-	VMOVUPS Z25, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z26, K1, (SI)
-	VMOVUPS Z27, K2, 64(SI)
+	VMOVUPS Z0, K1, (AX)
+	VMOVUPS Z1, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, K1, (AX)
+	VMOVUPS Z3, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z4, K1, (AX)
+	VMOVUPS Z5, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z6, K1, (AX)
+	VMOVUPS Z7, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z8, K1, (AX)
+	VMOVUPS Z9, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z10, K1, (AX)
+	VMOVUPS Z11, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z12, K1, (AX)
+	VMOVUPS Z13, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z14, K1, (AX)
+	VMOVUPS Z15, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z16, K1, (AX)
+	VMOVUPS Z17, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z18, K1, (AX)
+	VMOVUPS Z19, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z20, K1, (AX)
+	VMOVUPS Z21, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z22, K1, (AX)
+	VMOVUPS Z23, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z24, K1, (AX)
+	VMOVUPS Z25, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z26, K1, (AX)
+	VMOVUPS Z27, K2, 64(AX)
 	VZEROUPPER
 	RET
 
-// func tile14x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile14x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile14x16mAVX512(SB), NOSPLIT, $0-80
+TEXT ·tile14x16mAVX512(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
-	MOVQ       c+40(FP), SI
-	MOVQ       ldc+48(FP), DI
-	LEAQ       (AX)(CX*2), R8
+	LEAQ       (AX)(CX*2), SI
+	ADDQ       CX, SI
+	LEAQ       (SI)(CX*2), DI
+	ADDQ       CX, DI
+	LEAQ       (DI)(CX*2), R8
 	ADDQ       CX, R8
 	LEAQ       (R8)(CX*2), R9
 	ADDQ       CX, R9
-	LEAQ       (R9)(CX*2), R10
-	ADDQ       CX, R10
-	LEAQ       (R10)(CX*2), R11
-	ADDQ       CX, R11
-	MOVQ       SI, R12
-	PREFETCHT0 (R12)
-	ADDQ       DI, R12
+	MOVQ       c+40(FP), R10
+	MOVQ       ldc+48(FP), R11
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
 	VPXORD     Z0, Z0, Z0
-	PREFETCHT0 (R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
 	VPXORD     Z1, Z1, Z1
-	PREFETCHT0 (R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
 	VPXORD     Z2, Z2, Z2
-	PREFETCHT0 (R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
 	VPXORD     Z3, Z3, Z3
-	PREFETCHT0 (R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
 	VPXORD     Z4, Z4, Z4
-	PREFETCHT0 (R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
 	VPXORD     Z5, Z5, Z5
-	PREFETCHT0 (R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
 	VPXORD     Z6, Z6, Z6
-	PREFETCHT0 (R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
 	VPXORD     Z7, Z7, Z7
-	PREFETCHT0 (R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
 	VPXORD     Z8, Z8, Z8
-	PREFETCHT0 (R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
 	VPXORD     Z9, Z9, Z9
-	PREFETCHT0 (R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
 	VPXORD     Z10, Z10, Z10
-	PREFETCHT0 (R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
 	VPXORD     Z11, Z11, Z11
-	PREFETCHT0 (R12)
-	ADDQ       DI, R12
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
 	VPXORD     Z12, Z12, Z12
-	PREFETCHT0 (R12)
+	PREFETCHT0 (R10)
 	VPXORD     Z13, Z13, Z13
-	MOVQ       kc+0(FP), R12
-	SUBQ       $0x04, R12
+	MOVQ       kc+0(FP), R10
+	SUBQ       $0x04, R10
 	JLT        rest
+	MOVQ       next+80(FP), R11
+	MOVQ       (R11), R12
+	MOVQ       8(R11), R13
+	MOVQ       16(R11), R14
+	MOVQ       40(R11), R15
+	TESTQ      R15, R15
+	JZ         loop
+
+ahead:
+	PREFETCHT1 (R12)
+	PREFETCHT1 64(R12)
+	ADDQ       R13, R12
+	DECQ       R14
+	JNZ        same
+	MOVQ       24(R11), R14
+	ADDQ       32(R11), R12
+
+same:
+	VMOVUPS      (BX), Z14
+	VBROADCASTSS (AX), Z15
+	VFMADD231PS  Z14, Z15, Z0
+	VBROADCASTSS (AX)(CX*1), Z15
+	VFMADD231PS  Z14, Z15, Z1
+	VBROADCASTSS (AX)(CX*2), Z15
+	VFMADD231PS  Z14, Z15, Z2
+	VBROADCASTSS (SI), Z15
+	VFMADD231PS  Z14, Z15, Z3
+	VBROADCASTSS (SI)(CX*1), Z15
+	VFMADD231PS  Z14, Z15, Z4
+	VBROADCASTSS (SI)(CX*2), Z15
+	VFMADD231PS  Z14, Z15, Z5
+	VBROADCASTSS (DI), Z15
+	VFMADD231PS  Z14, Z15, Z6
+	VBROADCASTSS (DI)(CX*1), Z15
+	VFMADD231PS  Z14, Z15, Z7
+	VBROADCASTSS (DI)(CX*2), Z15
+	VFMADD231PS  Z14, Z15, Z8
+	VBROADCASTSS (R8), Z15
+	VFMADD231PS  Z14, Z15, Z9
+	VBROADCASTSS (R8)(CX*1), Z15
+	VFMADD231PS  Z14, Z15, Z10
+	VBROADCASTSS (R8)(CX*2), Z15
+	VFMADD231PS  Z14, Z15, Z11
+	VBROADCASTSS (R9), Z15
+	VFMADD231PS  Z14, Z15, Z12
+	VBROADCASTSS (R9)(CX*1), Z15
+	VFMADD231PS  Z14, Z15, Z13
+	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
+	ADDQ         DX, R8
+	ADDQ         DX, R9
+	VMOVUPS      128(BX), Z14
+	VBROADCASTSS (AX), Z15
+	VFMADD231PS  Z14, Z15, Z0
+	VBROADCASTSS (AX)(CX*1), Z15
+	VFMADD231PS  Z14, Z15, Z1
+	VBROADCASTSS (AX)(CX*2), Z15
+	VFMADD231PS  Z14, Z15, Z2
+	VBROADCASTSS (SI), Z15
+	VFMADD231PS  Z14, Z15, Z3
+	VBROADCASTSS (SI)(CX*1), Z15
+	VFMADD231PS  Z14, Z15, Z4
+	VBROADCASTSS (SI)(CX*2), Z15
+	VFMADD231PS  Z14, Z15, Z5
+	VBROADCASTSS (DI), Z15
+	VFMADD231PS  Z14, Z15, Z6
+	VBROADCASTSS (DI)(CX*1), Z15
+	VFMADD231PS  Z14, Z15, Z7
+	VBROADCASTSS (DI)(CX*2), Z15
+	VFMADD231PS  Z14, Z15, Z8
+	VBROADCASTSS (R8), Z15
+	VFMADD231PS  Z14, Z15, Z9
+	VBROADCASTSS (R8)(CX*1), Z15
+	VFMADD231PS  Z14, Z15, Z10
+	VBROADCASTSS (R8)(CX*2), Z15
+	VFMADD231PS  Z14, Z15, Z11
+	VBROADCASTSS (R9), Z15
+	VFMADD231PS  Z14, Z15, Z12
+	VBROADCASTSS (R9)(CX*1), Z15
+	VFMADD231PS  Z14, Z15, Z13
+	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
+	ADDQ         DX, R8
+	ADDQ         DX, R9
+	VMOVUPS      256(BX), Z14
+	VBROADCASTSS (AX), Z15
+	VFMADD231PS  Z14, Z15, Z0
+	VBROADCASTSS (AX)(CX*1), Z15
+	VFMADD231PS  Z14, Z15, Z1
+	VBROADCASTSS (AX)(CX*2), Z15
+	VFMADD231PS  Z14, Z15, Z2
+	VBROADCASTSS (SI), Z15
+	VFMADD231PS  Z14, Z15, Z3
+	VBROADCASTSS (SI)(CX*1), Z15
+	VFMADD231PS  Z14, Z15, Z4
+	VBROADCASTSS (SI)(CX*2), Z15
+	VFMADD231PS  Z14, Z15, Z5
+	VBROADCASTSS (DI), Z15
+	VFMADD231PS  Z14, Z15, Z6
+	VBROADCASTSS (DI)(CX*1), Z15
+	VFMADD231PS  Z14, Z15, Z7
+	VBROADCASTSS (DI)(CX*2), Z15
+	VFMADD231PS  Z14, Z15, Z8
+	VBROADCASTSS (R8), Z15
+	VFMADD231PS  Z14, Z15, Z9
+	VBROADCASTSS (R8)(CX*1), Z15
+	VFMADD231PS  Z14, Z15, Z10
+	VBROADCASTSS (R8)(CX*2), Z15
+	VFMADD231PS  Z14, Z15, Z11
+	VBROADCASTSS (R9), Z15
+	VFMADD231PS  Z14, Z15, Z12
+	VBROADCASTSS (R9)(CX*1), Z15
+	VFMADD231PS  Z14, Z15, Z13
+	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
+	ADDQ         DX, R8
+	ADDQ         DX, R9
+	VMOVUPS      384(BX), Z14
+	VBROADCASTSS (AX), Z15
+	VFMADD231PS  Z14, Z15, Z0
+	VBROADCASTSS (AX)(CX*1), Z15
+	VFMADD231PS  Z14, Z15, Z1
+	VBROADCASTSS (AX)(CX*2), Z15
+	VFMADD231PS  Z14, Z15, Z2
+	VBROADCASTSS (SI), Z15
+	VFMADD231PS  Z14, Z15, Z3
+	VBROADCASTSS (SI)(CX*1), Z15
+	VFMADD231PS  Z14, Z15, Z4
+	VBROADCASTSS (SI)(CX*2), Z15
+	VFMADD231PS  Z14, Z15, Z5
+	VBROADCASTSS (DI), Z15
+	VFMADD231PS  Z14, Z15, Z6
+	VBROADCASTSS (DI)(CX*1), Z15
+	VFMADD231PS  Z14, Z15, Z7
+	VBROADCASTSS (DI)(CX*2), Z15
+	VFMADD231PS  Z14, Z15, Z8
+	VBROADCASTSS (R8), Z15
+	VFMADD231PS  Z14, Z15, Z9
+	VBROADCASTSS (R8)(CX*1), Z15
+	VFMADD231PS  Z14, Z15, Z10
+	VBROADCASTSS (R8)(CX*2), Z15
+	VFMADD231PS  Z14, Z15, Z11
+	VBROADCASTSS (R9), Z15
+	VFMADD231PS  Z14, Z15, Z12
+	VBROADCASTSS (R9)(CX*1), Z15
+	VFMADD231PS  Z14, Z15, Z13
+	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
+	ADDQ         DX, R8
+	ADDQ         DX, R9
+	ADDQ         $0x00000200, BX
+	SUBQ         $0x04, R10
+	JLT          fetched
+	DECQ         R15
+	JNZ          ahead
+
+fetched:
+	MOVQ  R12, (R11)
+	MOVQ  R14, 16(R11)
+	TESTQ R10, R10
+	JLT   rest
 
 loop:
 	VMOVUPS      (BX), Z14
@@ -8682,33 +9316,33 @@ loop:
 	VFMADD231PS  Z14, Z15, Z1
 	VBROADCASTSS (AX)(CX*2), Z15
 	VFMADD231PS  Z14, Z15, Z2
-	VBROADCASTSS (R8), Z15
+	VBROADCASTSS (SI), Z15
 	VFMADD231PS  Z14, Z15, Z3
-	VBROADCASTSS (R8)(CX*1), Z15
+	VBROADCASTSS (SI)(CX*1), Z15
 	VFMADD231PS  Z14, Z15, Z4
-	VBROADCASTSS (R8)(CX*2), Z15
+	VBROADCASTSS (SI)(CX*2), Z15
 	VFMADD231PS  Z14, Z15, Z5
-	VBROADCASTSS (R9), Z15
+	VBROADCASTSS (DI), Z15
 	VFMADD231PS  Z14, Z15, Z6
-	VBROADCASTSS (R9)(CX*1), Z15
+	VBROADCASTSS (DI)(CX*1), Z15
 	VFMADD231PS  Z14, Z15, Z7
-	VBROADCASTSS (R9)(CX*2), Z15
+	VBROADCASTSS (DI)(CX*2), Z15
 	VFMADD231PS  Z14, Z15, Z8
-	VBROADCASTSS (R10), Z15
+	VBROADCASTSS (R8), Z15
 	VFMADD231PS  Z14, Z15, Z9
-	VBROADCASTSS (R10)(CX*1), Z15
+	VBROADCASTSS (R8)(CX*1), Z15
 	VFMADD231PS  Z14, Z15, Z10
-	VBROADCASTSS (R10)(CX*2), Z15
+	VBROADCASTSS (R8)(CX*2), Z15
 	VFMADD231PS  Z14, Z15, Z11
-	VBROADCASTSS (R11), Z15
+	VBROADCASTSS (R9), Z15
 	VFMADD231PS  Z14, Z15, Z12
-	VBROADCASTSS (R11)(CX*1), Z15
+	VBROADCASTSS (R9)(CX*1), Z15
 	VFMADD231PS  Z14, Z15, Z13
 	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         DX, R8
 	ADDQ         DX, R9
-	ADDQ         DX, R10
-	ADDQ         DX, R11
 	VMOVUPS      128(BX), Z14
 	VBROADCASTSS (AX), Z15
 	VFMADD231PS  Z14, Z15, Z0
@@ -8716,33 +9350,33 @@ loop:
 	VFMADD231PS  Z14, Z15, Z1
 	VBROADCASTSS (AX)(CX*2), Z15
 	VFMADD231PS  Z14, Z15, Z2
-	VBROADCASTSS (R8), Z15
+	VBROADCASTSS (SI), Z15
 	VFMADD231PS  Z14, Z15, Z3
-	VBROADCASTSS (R8)(CX*1), Z15
+	VBROADCASTSS (SI)(CX*1), Z15
 	VFMADD231PS  Z14, Z15, Z4
-	VBROADCASTSS (R8)(CX*2), Z15
+	VBROADCASTSS (SI)(CX*2), Z15
 	VFMADD231PS  Z14, Z15, Z5
-	VBROADCASTSS (R9), Z15
+	VBROADCASTSS (DI), Z15
 	VFMADD231PS  Z14, Z15, Z6
-	VBROADCASTSS (R9)(CX*1), Z15
+	VBROADCASTSS (DI)(CX*1), Z15
 	VFMADD231PS  Z14, Z15, Z7
-	VBROADCASTSS (R9)(CX*2), Z15
+	VBROADCASTSS (DI)(CX*2), Z15
 	VFMADD231PS  Z14, Z15, Z8
-	VBROADCASTSS (R10), Z15
+	VBROADCASTSS (R8), Z15
 	VFMADD231PS  Z14, Z15, Z9
-	VBROADCASTSS (R10)(CX*1), Z15
+	VBROADCASTSS (R8)(CX*1), Z15
 	VFMADD231PS  Z14, Z15, Z10
-	VBROADCASTSS (R10)(CX*2), Z15
+	VBROADCASTSS (R8)(CX*2), Z15
 	VFMADD231PS  Z14, Z15, Z11
-	VBROADCASTSS (R11), Z15
+	VBROADCASTSS (R9), Z15
 	VFMADD231PS  Z14, Z15, Z12
-	VBROADCASTSS (R11)(CX*1), Z15
+	VBROADCASTSS (R9)(CX*1), Z15
 	VFMADD231PS  Z14, Z15, Z13
 	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         DX, R8
 	ADDQ         DX, R9
-	ADDQ         DX, R10
-	ADDQ         DX, R11
 	VMOVUPS      256(BX), Z14
 	VBROADCASTSS (AX), Z15
 	VFMADD231PS  Z14, Z15, Z0
@@ -8750,33 +9384,33 @@ loop:
 	VFMADD231PS  Z14, Z15, Z1
 	VBROADCASTSS (AX)(CX*2), Z15
 	VFMADD231PS  Z14, Z15, Z2
-	VBROADCASTSS (R8), Z15
+	VBROADCASTSS (SI), Z15
 	VFMADD231PS  Z14, Z15, Z3
-	VBROADCASTSS (R8)(CX*1), Z15
+	VBROADCASTSS (SI)(CX*1), Z15
 	VFMADD231PS  Z14, Z15, Z4
-	VBROADCASTSS (R8)(CX*2), Z15
+	VBROADCASTSS (SI)(CX*2), Z15
 	VFMADD231PS  Z14, Z15, Z5
-	VBROADCASTSS (R9), Z15
+	VBROADCASTSS (DI), Z15
 	VFMADD231PS  Z14, Z15, Z6
-	VBROADCASTSS (R9)(CX*1), Z15
+	VBROADCASTSS (DI)(CX*1), Z15
 	VFMADD231PS  Z14, Z15, Z7
-	VBROADCASTSS (R9)(CX*2), Z15
+	VBROADCASTSS (DI)(CX*2), Z15
 	VFMADD231PS  Z14, Z15, Z8
-	VBROADCASTSS (R10), Z15
+	VBROADCASTSS (R8), Z15
 	VFMADD231PS  Z14, Z15, Z9
-	VBROADCASTSS (R10)(CX*1), Z15
+	VBROADCASTSS (R8)(CX*1), Z15
 	VFMADD231PS  Z14, Z15, Z10
-	VBROADCASTSS (R10)(CX*2), Z15
+	VBROADCASTSS (R8)(CX*2), Z15
 	VFMADD231PS  Z14, Z15, Z11
-	VBROADCASTSS (R11), Z15
+	VBROADCASTSS (R9), Z15
 	VFMADD231PS  Z14, Z15, Z12
-	VBROADCASTSS (R11)(CX*1), Z15
+	VBROADCASTSS (R9)(CX*1), Z15
 	VFMADD231PS  Z14, Z15, Z13
 	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         DX, R8
 	ADDQ         DX, R9
-	ADDQ         DX, R10
-	ADDQ         DX, R11
 	VMOVUPS      384(BX), Z14
 	VBROADCASTSS (AX), Z15
 	VFMADD231PS  Z14, Z15, Z0
@@ -8784,39 +9418,39 @@ loop:
 	VFMADD231PS  Z14, Z15, Z1
 	VBROADCASTSS (AX)(CX*2), Z15
 	VFMADD231PS  Z14, Z15, Z2
-	VBROADCASTSS (R8), Z15
+	VBROADCASTSS (SI), Z15
 	VFMADD231PS  Z14, Z15, Z3
-	VBROADCASTSS (R8)(CX*1), Z15
+	VBROADCASTSS (SI)(CX*1), Z15
 	VFMADD231PS  Z14, Z15, Z4
-	VBROADCASTSS (R8)(CX*2), Z15
+	VBROADCASTSS (SI)(CX*2), Z15
 	VFMADD231PS  Z14, Z15, Z5
-	VBROADCASTSS (R9), Z15
+	VBROADCASTSS (DI), Z15
 	VFMADD231PS  Z14, Z15, Z6
-	VBROADCASTSS (R9)(CX*1), Z15
+	VBROADCASTSS (DI)(CX*1), Z15
 	VFMADD231PS  Z14, Z15, Z7
-	VBROADCASTSS (R9)(CX*2), Z15
+	VBROADCASTSS (DI)(CX*2), Z15
 	VFMADD231PS  Z14, Z15, Z8
-	VBROADCASTSS (R10), Z15
+	VBROADCASTSS (R8), Z15
 	VFMADD231PS  Z14, Z15, Z9
-	VBROADCASTSS (R10)(CX*1), Z15
+	VBROADCASTSS (R8)(CX*1), Z15
 	VFMADD231PS  Z14, Z15, Z10
-	VBROADCASTSS (R10)(CX*2), Z15
+	VBROADCASTSS (R8)(CX*2), Z15
 	VFMADD231PS  Z14, Z15, Z11
-	VBROADCASTSS (R11), Z15
+	VBROADCASTSS (R9), Z15
 	VFMADD231PS  Z14, Z15, Z12
-	VBROADCASTSS (R11)(CX*1), Z15
+	VBROADCASTSS (R9)(CX*1), Z15
 	VFMADD231PS  Z14, Z15, Z13
 	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         DX, R8
 	ADDQ         DX, R9
-	ADDQ         DX, R10
-	ADDQ         DX, R11
 	ADDQ         $0x00000200, BX
-	SUBQ         $0x04, R12
+	SUBQ         $0x04, R10
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R12
+	ADDQ $0x04, R10
 	JZ   done
 
 one:
@@ -8827,94 +9461,96 @@ one:
 	VFMADD231PS  Z14, Z15, Z1
 	VBROADCASTSS (AX)(CX*2), Z15
 	VFMADD231PS  Z14, Z15, Z2
-	VBROADCASTSS (R8), Z15
+	VBROADCASTSS (SI), Z15
 	VFMADD231PS  Z14, Z15, Z3
-	VBROADCASTSS (R8)(CX*1), Z15
+	VBROADCASTSS (SI)(CX*1), Z15
 	VFMADD231PS  Z14, Z15, Z4
-	VBROADCASTSS (R8)(CX*2), Z15
+	VBROADCASTSS (SI)(CX*2), Z15
 	VFMADD231PS  Z14, Z15, Z5
-	VBROADCASTSS (R9), Z15
+	VBROADCASTSS (DI), Z15
 	VFMADD231PS  Z14, Z15, Z6
-	VBROADCASTSS (R9)(CX*1), Z15
+	VBROADCASTSS (DI)(CX*1), Z15
 	VFMADD231PS  Z14, Z15, Z7
-	VBROADCASTSS (R9)(CX*2), Z15
+	VBROADCASTSS (DI)(CX*2), Z15
 	VFMADD231PS  Z14, Z15, Z8
-	VBROADCASTSS (R10), Z15
+	VBROADCASTSS (R8), Z15
 	VFMADD231PS  Z14, Z15, Z9
-	VBROADCASTSS (R10)(CX*1), Z15
+	VBROADCASTSS (R8)(CX*1), Z15
 	VFMADD231PS  Z14, Z15, Z10
-	VBROADCASTSS (R10)(CX*2), Z15
+	VBROADCASTSS (R8)(CX*2), Z15
 	VFMADD231PS  Z14, Z15, Z11
-	VBROADCASTSS (R11), Z15
+	VBROADCASTSS (R9), Z15
 	VFMADD231PS  Z14, Z15, Z12
-	VBROADCASTSS (R11)(CX*1), Z15
+	VBROADCASTSS (R9)(CX*1), Z15
 	VFMADD231PS  Z14, Z15, Z13
 	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         DX, R8
 	ADDQ         DX, R9
-	ADDQ         DX, R10
-	ADDQ         DX, R11
 	ADDQ         $0x00000080, BX
-	DECQ         R12
+	DECQ         R10
 	JNZ          one
 
 done:
-	MOVQ      w+56(FP), AX
-	MOVQ      $0xffffffffffffffff, CX
-	BZHIQ     AX, CX, CX
-	KMOVW     CX, K1
-	SHRQ      $0x10, CX
-	MOVQ      flags+72(FP), AX
-	BTQ       $0x00, AX
+	MOVQ      c+40(FP), AX
+	MOVQ      ldc+48(FP), CX
+	MOVQ      w+56(FP), DX
+	MOVQ      $0xffffffffffffffff, BX
+	BZHIQ     DX, BX, BX
+	KMOVW     BX, K1
+	SHRQ      $0x10, BX
+	MOVQ      flags+72(FP), DX
+	BTQ       $0x00, DX
 	JCC       bias
-	MOVQ      SI, R12
-	VMOVUPS.Z (R12), K1, Z16
+	MOVQ      AX, R10
+	VMOVUPS.Z (R10), K1, Z16
 	VADDPS    Z0, Z16, Z0
-	ADDQ      DI, R12
-	VMOVUPS.Z (R12), K1, Z16
+	ADDQ      CX, R10
+	VMOVUPS.Z (R10), K1, Z16
 	VADDPS    Z1, Z16, Z1
-	ADDQ      DI, R12
-	VMOVUPS.Z (R12), K1, Z16
+	ADDQ      CX, R10
+	VMOVUPS.Z (R10), K1, Z16
 	VADDPS    Z2, Z16, Z2
-	ADDQ      DI, R12
-	VMOVUPS.Z (R12), K1, Z16
+	ADDQ      CX, R10
+	VMOVUPS.Z (R10), K1, Z16
 	VADDPS    Z3, Z16, Z3
-	ADDQ      DI, R12
-	VMOVUPS.Z (R12), K1, Z16
+	ADDQ      CX, R10
+	VMOVUPS.Z (R10), K1, Z16
 	VADDPS    Z4, Z16, Z4
-	ADDQ      DI, R12
-	VMOVUPS.Z (R12), K1, Z16
+	ADDQ      CX, R10
+	VMOVUPS.Z (R10), K1, Z16
 	VADDPS    Z5, Z16, Z5
-	ADDQ      DI, R12
-	VMOVUPS.Z (R12), K1, Z16
+	ADDQ      CX, R10
+	VMOVUPS.Z (R10), K1, Z16
 	VADDPS    Z6, Z16, Z6
-	ADDQ      DI, R12
-	VMOVUPS.Z (R12), K1, Z16
+	ADDQ      CX, R10
+	VMOVUPS.Z (R10), K1, Z16
 	VADDPS    Z7, Z16, Z7
-	ADDQ      DI, R12
-	VMOVUPS.Z (R12), K1, Z16
+	ADDQ      CX, R10
+	VMOVUPS.Z (R10), K1, Z16
 	VADDPS    Z8, Z16, Z8
-	ADDQ      DI, R12
-	VMOVUPS.Z (R12), K1, Z16
+	ADDQ      CX, R10
+	VMOVUPS.Z (R10), K1, Z16
 	VADDPS    Z9, Z16, Z9
-	ADDQ      DI, R12
-	VMOVUPS.Z (R12), K1, Z16
+	ADDQ      CX, R10
+	VMOVUPS.Z (R10), K1, Z16
 	VADDPS    Z10, Z16, Z10
-	ADDQ      DI, R12
-	VMOVUPS.Z (R12), K1, Z16
+	ADDQ      CX, R10
+	VMOVUPS.Z (R10), K1, Z16
 	VADDPS    Z11, Z16, Z11
-	ADDQ      DI, R12
-	VMOVUPS.Z (R12), K1, Z16
+	ADDQ      CX, R10
+	VMOVUPS.Z (R10), K1, Z16
 	VADDPS    Z12, Z16, Z12
-	ADDQ      DI, R12
-	VMOVUPS.Z (R12), K1, Z16
+	ADDQ      CX, R10
+	VMOVUPS.Z (R10), K1, Z16
 	VADDPS    Z13, Z16, Z13
 
 bias:
-	MOVQ      bias+64(FP), CX
-	TESTQ     CX, CX
+	MOVQ      bias+64(FP), BX
+	TESTQ     BX, BX
 	JZ        act
-	VMOVUPS.Z (CX), K1, Z16
+	VMOVUPS.Z (BX), K1, Z16
 	VADDPS    Z16, Z0, Z0
 	VADDPS    Z16, Z1, Z1
 	VADDPS    Z16, Z2, Z2
@@ -8931,7 +9567,7 @@ bias:
 	VADDPS    Z16, Z13, Z13
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VPXORD Z16, Z16, Z16
 	VMAXPS Z0, Z16, Z0
@@ -8950,108 +9586,107 @@ act:
 	VMAXPS Z13, Z16, Z13
 
 store:
-	VMOVUPS Z0, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z1, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z3, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z5, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z6, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z7, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z8, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z9, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z10, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z11, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z12, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z13, K1, (SI)
+	VMOVUPS Z0, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z1, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z3, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z4, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z5, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z6, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z7, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z8, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z9, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z10, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z11, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z12, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z13, K1, (AX)
 	VZEROUPPER
 	RET
 
-// func tile11x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile11x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile11x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·tile11x32AVX512(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
-	MOVQ       c+40(FP), SI
-	MOVQ       ldc+48(FP), DI
-	LEAQ       (AX)(CX*2), R8
+	LEAQ       (AX)(CX*2), SI
+	ADDQ       CX, SI
+	LEAQ       (SI)(CX*2), DI
+	ADDQ       CX, DI
+	LEAQ       (DI)(CX*2), R8
 	ADDQ       CX, R8
-	LEAQ       (R8)(CX*2), R9
-	ADDQ       CX, R9
-	LEAQ       (R9)(CX*2), R10
-	ADDQ       CX, R10
-	MOVQ       SI, R11
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	ADDQ       DI, R11
+	MOVQ       c+40(FP), R9
+	MOVQ       ldc+48(FP), R10
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	ADDQ       DI, R11
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
 	VPXORD     Z2, Z2, Z2
 	VPXORD     Z3, Z3, Z3
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	ADDQ       DI, R11
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
 	VPXORD     Z4, Z4, Z4
 	VPXORD     Z5, Z5, Z5
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	ADDQ       DI, R11
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
 	VPXORD     Z6, Z6, Z6
 	VPXORD     Z7, Z7, Z7
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	ADDQ       DI, R11
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
 	VPXORD     Z8, Z8, Z8
 	VPXORD     Z9, Z9, Z9
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	ADDQ       DI, R11
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
 	VPXORD     Z10, Z10, Z10
 	VPXORD     Z11, Z11, Z11
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	ADDQ       DI, R11
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
 	VPXORD     Z12, Z12, Z12
 	VPXORD     Z13, Z13, Z13
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	ADDQ       DI, R11
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
 	VPXORD     Z14, Z14, Z14
 	VPXORD     Z15, Z15, Z15
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	ADDQ       DI, R11
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
 	VPXORD     Z16, Z16, Z16
 	VPXORD     Z17, Z17, Z17
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	ADDQ       DI, R11
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
 	VPXORD     Z18, Z18, Z18
 	VPXORD     Z19, Z19, Z19
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
 	VPXORD     Z20, Z20, Z20
 	VPXORD     Z21, Z21, Z21
-	MOVQ       kc+0(FP), R11
-	SUBQ       $0x04, R11
+	MOVQ       kc+0(FP), R9
+	SUBQ       $0x04, R9
 	JLT        rest
 
 loop:
@@ -9066,34 +9701,34 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z24
 	VFMADD231PS  Z22, Z24, Z4
 	VFMADD231PS  Z23, Z24, Z5
-	VBROADCASTSS (R8), Z24
+	VBROADCASTSS (SI), Z24
 	VFMADD231PS  Z22, Z24, Z6
 	VFMADD231PS  Z23, Z24, Z7
-	VBROADCASTSS (R8)(CX*1), Z24
+	VBROADCASTSS (SI)(CX*1), Z24
 	VFMADD231PS  Z22, Z24, Z8
 	VFMADD231PS  Z23, Z24, Z9
-	VBROADCASTSS (R8)(CX*2), Z24
+	VBROADCASTSS (SI)(CX*2), Z24
 	VFMADD231PS  Z22, Z24, Z10
 	VFMADD231PS  Z23, Z24, Z11
-	VBROADCASTSS (R9), Z24
+	VBROADCASTSS (DI), Z24
 	VFMADD231PS  Z22, Z24, Z12
 	VFMADD231PS  Z23, Z24, Z13
-	VBROADCASTSS (R9)(CX*1), Z24
+	VBROADCASTSS (DI)(CX*1), Z24
 	VFMADD231PS  Z22, Z24, Z14
 	VFMADD231PS  Z23, Z24, Z15
-	VBROADCASTSS (R9)(CX*2), Z24
+	VBROADCASTSS (DI)(CX*2), Z24
 	VFMADD231PS  Z22, Z24, Z16
 	VFMADD231PS  Z23, Z24, Z17
-	VBROADCASTSS (R10), Z24
+	VBROADCASTSS (R8), Z24
 	VFMADD231PS  Z22, Z24, Z18
 	VFMADD231PS  Z23, Z24, Z19
-	VBROADCASTSS (R10)(CX*1), Z24
+	VBROADCASTSS (R8)(CX*1), Z24
 	VFMADD231PS  Z22, Z24, Z20
 	VFMADD231PS  Z23, Z24, Z21
 	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         DX, R8
-	ADDQ         DX, R9
-	ADDQ         DX, R10
 	VMOVUPS      128(BX), Z22
 	VMOVUPS      192(BX), Z23
 	VBROADCASTSS (AX), Z24
@@ -9105,34 +9740,34 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z24
 	VFMADD231PS  Z22, Z24, Z4
 	VFMADD231PS  Z23, Z24, Z5
-	VBROADCASTSS (R8), Z24
+	VBROADCASTSS (SI), Z24
 	VFMADD231PS  Z22, Z24, Z6
 	VFMADD231PS  Z23, Z24, Z7
-	VBROADCASTSS (R8)(CX*1), Z24
+	VBROADCASTSS (SI)(CX*1), Z24
 	VFMADD231PS  Z22, Z24, Z8
 	VFMADD231PS  Z23, Z24, Z9
-	VBROADCASTSS (R8)(CX*2), Z24
+	VBROADCASTSS (SI)(CX*2), Z24
 	VFMADD231PS  Z22, Z24, Z10
 	VFMADD231PS  Z23, Z24, Z11
-	VBROADCASTSS (R9), Z24
+	VBROADCASTSS (DI), Z24
 	VFMADD231PS  Z22, Z24, Z12
 	VFMADD231PS  Z23, Z24, Z13
-	VBROADCASTSS (R9)(CX*1), Z24
+	VBROADCASTSS (DI)(CX*1), Z24
 	VFMADD231PS  Z22, Z24, Z14
 	VFMADD231PS  Z23, Z24, Z15
-	VBROADCASTSS (R9)(CX*2), Z24
+	VBROADCASTSS (DI)(CX*2), Z24
 	VFMADD231PS  Z22, Z24, Z16
 	VFMADD231PS  Z23, Z24, Z17
-	VBROADCASTSS (R10), Z24
+	VBROADCASTSS (R8), Z24
 	VFMADD231PS  Z22, Z24, Z18
 	VFMADD231PS  Z23, Z24, Z19
-	VBROADCASTSS (R10)(CX*1), Z24
+	VBROADCASTSS (R8)(CX*1), Z24
 	VFMADD231PS  Z22, Z24, Z20
 	VFMADD231PS  Z23, Z24, Z21
 	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         DX, R8
-	ADDQ         DX, R9
-	ADDQ         DX, R10
 	VMOVUPS      256(BX), Z22
 	VMOVUPS      320(BX), Z23
 	VBROADCASTSS (AX), Z24
@@ -9144,34 +9779,34 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z24
 	VFMADD231PS  Z22, Z24, Z4
 	VFMADD231PS  Z23, Z24, Z5
-	VBROADCASTSS (R8), Z24
+	VBROADCASTSS (SI), Z24
 	VFMADD231PS  Z22, Z24, Z6
 	VFMADD231PS  Z23, Z24, Z7
-	VBROADCASTSS (R8)(CX*1), Z24
+	VBROADCASTSS (SI)(CX*1), Z24
 	VFMADD231PS  Z22, Z24, Z8
 	VFMADD231PS  Z23, Z24, Z9
-	VBROADCASTSS (R8)(CX*2), Z24
+	VBROADCASTSS (SI)(CX*2), Z24
 	VFMADD231PS  Z22, Z24, Z10
 	VFMADD231PS  Z23, Z24, Z11
-	VBROADCASTSS (R9), Z24
+	VBROADCASTSS (DI), Z24
 	VFMADD231PS  Z22, Z24, Z12
 	VFMADD231PS  Z23, Z24, Z13
-	VBROADCASTSS (R9)(CX*1), Z24
+	VBROADCASTSS (DI)(CX*1), Z24
 	VFMADD231PS  Z22, Z24, Z14
 	VFMADD231PS  Z23, Z24, Z15
-	VBROADCASTSS (R9)(CX*2), Z24
+	VBROADCASTSS (DI)(CX*2), Z24
 	VFMADD231PS  Z22, Z24, Z16
 	VFMADD231PS  Z23, Z24, Z17
-	VBROADCASTSS (R10), Z24
+	VBROADCASTSS (R8), Z24
 	VFMADD231PS  Z22, Z24, Z18
 	VFMADD231PS  Z23, Z24, Z19
-	VBROADCASTSS (R10)(CX*1), Z24
+	VBROADCASTSS (R8)(CX*1), Z24
 	VFMADD231PS  Z22, Z24, Z20
 	VFMADD231PS  Z23, Z24, Z21
 	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         DX, R8
-	ADDQ         DX, R9
-	ADDQ         DX, R10
 	VMOVUPS      384(BX), Z22
 	VMOVUPS      448(BX), Z23
 	VBROADCASTSS (AX), Z24
@@ -9183,40 +9818,40 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z24
 	VFMADD231PS  Z22, Z24, Z4
 	VFMADD231PS  Z23, Z24, Z5
-	VBROADCASTSS (R8), Z24
+	VBROADCASTSS (SI), Z24
 	VFMADD231PS  Z22, Z24, Z6
 	VFMADD231PS  Z23, Z24, Z7
-	VBROADCASTSS (R8)(CX*1), Z24
+	VBROADCASTSS (SI)(CX*1), Z24
 	VFMADD231PS  Z22, Z24, Z8
 	VFMADD231PS  Z23, Z24, Z9
-	VBROADCASTSS (R8)(CX*2), Z24
+	VBROADCASTSS (SI)(CX*2), Z24
 	VFMADD231PS  Z22, Z24, Z10
 	VFMADD231PS  Z23, Z24, Z11
-	VBROADCASTSS (R9), Z24
+	VBROADCASTSS (DI), Z24
 	VFMADD231PS  Z22, Z24, Z12
 	VFMADD231PS  Z23, Z24, Z13
-	VBROADCASTSS (R9)(CX*1), Z24
+	VBROADCASTSS (DI)(CX*1), Z24
 	VFMADD231PS  Z22, Z24, Z14
 	VFMADD231PS  Z23, Z24, Z15
-	VBROADCASTSS (R9)(CX*2), Z24
+	VBROADCASTSS (DI)(CX*2), Z24
 	VFMADD231PS  Z22, Z24, Z16
 	VFMADD231PS  Z23, Z24, Z17
-	VBROADCASTSS (R10), Z24
+	VBROADCASTSS (R8), Z24
 	VFMADD231PS  Z22, Z24, Z18
 	VFMADD231PS  Z23, Z24, Z19
-	VBROADCASTSS (R10)(CX*1), Z24
+	VBROADCASTSS (R8)(CX*1), Z24
 	VFMADD231PS  Z22, Z24, Z20
 	VFMADD231PS  Z23, Z24, Z21
 	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         DX, R8
-	ADDQ         DX, R9
-	ADDQ         DX, R10
 	ADDQ         $0x00000200, BX
-	SUBQ         $0x04, R11
+	SUBQ         $0x04, R9
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R11
+	ADDQ $0x04, R9
 	JZ   done
 
 one:
@@ -9231,81 +9866,83 @@ one:
 	VBROADCASTSS (AX)(CX*2), Z24
 	VFMADD231PS  Z22, Z24, Z4
 	VFMADD231PS  Z23, Z24, Z5
-	VBROADCASTSS (R8), Z24
+	VBROADCASTSS (SI), Z24
 	VFMADD231PS  Z22, Z24, Z6
 	VFMADD231PS  Z23, Z24, Z7
-	VBROADCASTSS (R8)(CX*1), Z24
+	VBROADCASTSS (SI)(CX*1), Z24
 	VFMADD231PS  Z22, Z24, Z8
 	VFMADD231PS  Z23, Z24, Z9
-	VBROADCASTSS (R8)(CX*2), Z24
+	VBROADCASTSS (SI)(CX*2), Z24
 	VFMADD231PS  Z22, Z24, Z10
 	VFMADD231PS  Z23, Z24, Z11
-	VBROADCASTSS (R9), Z24
+	VBROADCASTSS (DI), Z24
 	VFMADD231PS  Z22, Z24, Z12
 	VFMADD231PS  Z23, Z24, Z13
-	VBROADCASTSS (R9)(CX*1), Z24
+	VBROADCASTSS (DI)(CX*1), Z24
 	VFMADD231PS  Z22, Z24, Z14
 	VFMADD231PS  Z23, Z24, Z15
-	VBROADCASTSS (R9)(CX*2), Z24
+	VBROADCASTSS (DI)(CX*2), Z24
 	VFMADD231PS  Z22, Z24, Z16
 	VFMADD231PS  Z23, Z24, Z17
-	VBROADCASTSS (R10), Z24
+	VBROADCASTSS (R8), Z24
 	VFMADD231PS  Z22, Z24, Z18
 	VFMADD231PS  Z23, Z24, Z19
-	VBROADCASTSS (R10)(CX*1), Z24
+	VBROADCASTSS (R8)(CX*1), Z24
 	VFMADD231PS  Z22, Z24, Z20
 	VFMADD231PS  Z23, Z24, Z21
 	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         DX, R8
-	ADDQ         DX, R9
-	ADDQ         DX, R10
 	ADDQ         $0x00000080, BX
-	DECQ         R11
+	DECQ         R9
 	JNZ          one
 
 done:
-	MOVQ   flags+72(FP), AX
-	BTQ    $0x00, AX
+	MOVQ   c+40(FP), AX
+	MOVQ   ldc+48(FP), CX
+	MOVQ   flags+72(FP), DX
+	BTQ    $0x00, DX
 	JCC    bias
-	MOVQ   SI, R11
-	VADDPS (R11), Z0, Z0
-	VADDPS 64(R11), Z1, Z1
-	ADDQ   DI, R11
-	VADDPS (R11), Z2, Z2
-	VADDPS 64(R11), Z3, Z3
-	ADDQ   DI, R11
-	VADDPS (R11), Z4, Z4
-	VADDPS 64(R11), Z5, Z5
-	ADDQ   DI, R11
-	VADDPS (R11), Z6, Z6
-	VADDPS 64(R11), Z7, Z7
-	ADDQ   DI, R11
-	VADDPS (R11), Z8, Z8
-	VADDPS 64(R11), Z9, Z9
-	ADDQ   DI, R11
-	VADDPS (R11), Z10, Z10
-	VADDPS 64(R11), Z11, Z11
-	ADDQ   DI, R11
-	VADDPS (R11), Z12, Z12
-	VADDPS 64(R11), Z13, Z13
-	ADDQ   DI, R11
-	VADDPS (R11), Z14, Z14
-	VADDPS 64(R11), Z15, Z15
-	ADDQ   DI, R11
-	VADDPS (R11), Z16, Z16
-	VADDPS 64(R11), Z17, Z17
-	ADDQ   DI, R11
-	VADDPS (R11), Z18, Z18
-	VADDPS 64(R11), Z19, Z19
-	ADDQ   DI, R11
-	VADDPS (R11), Z20, Z20
-	VADDPS 64(R11), Z21, Z21
+	MOVQ   AX, R9
+	VADDPS (R9), Z0, Z0
+	VADDPS 64(R9), Z1, Z1
+	ADDQ   CX, R9
+	VADDPS (R9), Z2, Z2
+	VADDPS 64(R9), Z3, Z3
+	ADDQ   CX, R9
+	VADDPS (R9), Z4, Z4
+	VADDPS 64(R9), Z5, Z5
+	ADDQ   CX, R9
+	VADDPS (R9), Z6, Z6
+	VADDPS 64(R9), Z7, Z7
+	ADDQ   CX, R9
+	VADDPS (R9), Z8, Z8
+	VADDPS 64(R9), Z9, Z9
+	ADDQ   CX, R9
+	VADDPS (R9), Z10, Z10
+	VADDPS 64(R9), Z11, Z11
+	ADDQ   CX, R9
+	VADDPS (R9), Z12, Z12
+	VADDPS 64(R9), Z13, Z13
+	ADDQ   CX, R9
+	VADDPS (R9), Z14, Z14
+	VADDPS 64(R9), Z15, Z15
+	ADDQ   CX, R9
+	VADDPS (R9), Z16, Z16
+	VADDPS 64(R9), Z17, Z17
+	ADDQ   CX, R9
+	VADDPS (R9), Z18, Z18
+	VADDPS 64(R9), Z19, Z19
+	ADDQ   CX, R9
+	VADDPS (R9), Z20, Z20
+	VADDPS 64(R9), Z21, Z21
 
 bias:
-	MOVQ    bias+64(FP), CX
-	TESTQ   CX, CX
+	MOVQ    bias+64(FP), BX
+	TESTQ   BX, BX
 	JZ      act
-	VMOVUPS (CX), Z25
+	VMOVUPS (BX), Z25
 	VADDPS  Z25, Z0, Z0
 	VADDPS  Z25, Z2, Z2
 	VADDPS  Z25, Z4, Z4
@@ -9317,7 +9954,7 @@ bias:
 	VADDPS  Z25, Z16, Z16
 	VADDPS  Z25, Z18, Z18
 	VADDPS  Z25, Z20, Z20
-	VMOVUPS 64(CX), Z25
+	VMOVUPS 64(BX), Z25
 	VADDPS  Z25, Z1, Z1
 	VADDPS  Z25, Z3, Z3
 	VADDPS  Z25, Z5, Z5
@@ -9331,7 +9968,7 @@ bias:
 	VADDPS  Z25, Z21, Z21
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VPXORD Z25, Z25, Z25
 	VMAXPS Z0, Z25, Z0
@@ -9358,113 +9995,112 @@ act:
 	VMAXPS Z21, Z25, Z21
 
 store:
-	VMOVUPS Z0, (SI)
-	VMOVUPS Z1, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, (SI)
-	VMOVUPS Z3, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, (SI)
-	VMOVUPS Z5, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z6, (SI)
-	VMOVUPS Z7, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z8, (SI)
-	VMOVUPS Z9, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z10, (SI)
-	VMOVUPS Z11, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z12, (SI)
-	VMOVUPS Z13, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z14, (SI)
-	VMOVUPS Z15, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z16, (SI)
-	VMOVUPS Z17, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z18, (SI)
-	VMOVUPS Z19, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z20, (SI)
-	VMOVUPS Z21, 64(SI)
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, (AX)
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z4, (AX)
+	VMOVUPS Z5, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z6, (AX)
+	VMOVUPS Z7, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z8, (AX)
+	VMOVUPS Z9, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z10, (AX)
+	VMOVUPS Z11, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z12, (AX)
+	VMOVUPS Z13, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z14, (AX)
+	VMOVUPS Z15, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z16, (AX)
+	VMOVUPS Z17, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z18, (AX)
+	VMOVUPS Z19, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z20, (AX)
+	VMOVUPS Z21, 64(AX)
 	VZEROUPPER
 	RET
 
-// func tile11x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile11x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile11x32mAVX512(SB), NOSPLIT, $0-80
+TEXT ·tile11x32mAVX512(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
-	MOVQ       c+40(FP), SI
-	MOVQ       ldc+48(FP), DI
-	LEAQ       (AX)(CX*2), R8
+	LEAQ       (AX)(CX*2), SI
+	ADDQ       CX, SI
+	LEAQ       (SI)(CX*2), DI
+	ADDQ       CX, DI
+	LEAQ       (DI)(CX*2), R8
 	ADDQ       CX, R8
-	LEAQ       (R8)(CX*2), R9
-	ADDQ       CX, R9
-	LEAQ       (R9)(CX*2), R10
-	ADDQ       CX, R10
-	MOVQ       SI, R11
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	ADDQ       DI, R11
+	MOVQ       c+40(FP), R9
+	MOVQ       ldc+48(FP), R10
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	ADDQ       DI, R11
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
 	VPXORD     Z2, Z2, Z2
 	VPXORD     Z3, Z3, Z3
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	ADDQ       DI, R11
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
 	VPXORD     Z4, Z4, Z4
 	VPXORD     Z5, Z5, Z5
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	ADDQ       DI, R11
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
 	VPXORD     Z6, Z6, Z6
 	VPXORD     Z7, Z7, Z7
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	ADDQ       DI, R11
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
 	VPXORD     Z8, Z8, Z8
 	VPXORD     Z9, Z9, Z9
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	ADDQ       DI, R11
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
 	VPXORD     Z10, Z10, Z10
 	VPXORD     Z11, Z11, Z11
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	ADDQ       DI, R11
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
 	VPXORD     Z12, Z12, Z12
 	VPXORD     Z13, Z13, Z13
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	ADDQ       DI, R11
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
 	VPXORD     Z14, Z14, Z14
 	VPXORD     Z15, Z15, Z15
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	ADDQ       DI, R11
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
 	VPXORD     Z16, Z16, Z16
 	VPXORD     Z17, Z17, Z17
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	ADDQ       DI, R11
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
 	VPXORD     Z18, Z18, Z18
 	VPXORD     Z19, Z19, Z19
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
 	VPXORD     Z20, Z20, Z20
 	VPXORD     Z21, Z21, Z21
-	MOVQ       kc+0(FP), R11
-	SUBQ       $0x04, R11
+	MOVQ       kc+0(FP), R9
+	SUBQ       $0x04, R9
 	JLT        rest
 
 loop:
@@ -9479,34 +10115,34 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z24
 	VFMADD231PS  Z22, Z24, Z4
 	VFMADD231PS  Z23, Z24, Z5
-	VBROADCASTSS (R8), Z24
+	VBROADCASTSS (SI), Z24
 	VFMADD231PS  Z22, Z24, Z6
 	VFMADD231PS  Z23, Z24, Z7
-	VBROADCASTSS (R8)(CX*1), Z24
+	VBROADCASTSS (SI)(CX*1), Z24
 	VFMADD231PS  Z22, Z24, Z8
 	VFMADD231PS  Z23, Z24, Z9
-	VBROADCASTSS (R8)(CX*2), Z24
+	VBROADCASTSS (SI)(CX*2), Z24
 	VFMADD231PS  Z22, Z24, Z10
 	VFMADD231PS  Z23, Z24, Z11
-	VBROADCASTSS (R9), Z24
+	VBROADCASTSS (DI), Z24
 	VFMADD231PS  Z22, Z24, Z12
 	VFMADD231PS  Z23, Z24, Z13
-	VBROADCASTSS (R9)(CX*1), Z24
+	VBROADCASTSS (DI)(CX*1), Z24
 	VFMADD231PS  Z22, Z24, Z14
 	VFMADD231PS  Z23, Z24, Z15
-	VBROADCASTSS (R9)(CX*2), Z24
+	VBROADCASTSS (DI)(CX*2), Z24
 	VFMADD231PS  Z22, Z24, Z16
 	VFMADD231PS  Z23, Z24, Z17
-	VBROADCASTSS (R10), Z24
+	VBROADCASTSS (R8), Z24
 	VFMADD231PS  Z22, Z24, Z18
 	VFMADD231PS  Z23, Z24, Z19
-	VBROADCASTSS (R10)(CX*1), Z24
+	VBROADCASTSS (R8)(CX*1), Z24
 	VFMADD231PS  Z22, Z24, Z20
 	VFMADD231PS  Z23, Z24, Z21
 	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         DX, R8
-	ADDQ         DX, R9
-	ADDQ         DX, R10
 	VMOVUPS      128(BX), Z22
 	VMOVUPS      192(BX), Z23
 	VBROADCASTSS (AX), Z24
@@ -9518,34 +10154,34 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z24
 	VFMADD231PS  Z22, Z24, Z4
 	VFMADD231PS  Z23, Z24, Z5
-	VBROADCASTSS (R8), Z24
+	VBROADCASTSS (SI), Z24
 	VFMADD231PS  Z22, Z24, Z6
 	VFMADD231PS  Z23, Z24, Z7
-	VBROADCASTSS (R8)(CX*1), Z24
+	VBROADCASTSS (SI)(CX*1), Z24
 	VFMADD231PS  Z22, Z24, Z8
 	VFMADD231PS  Z23, Z24, Z9
-	VBROADCASTSS (R8)(CX*2), Z24
+	VBROADCASTSS (SI)(CX*2), Z24
 	VFMADD231PS  Z22, Z24, Z10
 	VFMADD231PS  Z23, Z24, Z11
-	VBROADCASTSS (R9), Z24
+	VBROADCASTSS (DI), Z24
 	VFMADD231PS  Z22, Z24, Z12
 	VFMADD231PS  Z23, Z24, Z13
-	VBROADCASTSS (R9)(CX*1), Z24
+	VBROADCASTSS (DI)(CX*1), Z24
 	VFMADD231PS  Z22, Z24, Z14
 	VFMADD231PS  Z23, Z24, Z15
-	VBROADCASTSS (R9)(CX*2), Z24
+	VBROADCASTSS (DI)(CX*2), Z24
 	VFMADD231PS  Z22, Z24, Z16
 	VFMADD231PS  Z23, Z24, Z17
-	VBROADCASTSS (R10), Z24
+	VBROADCASTSS (R8), Z24
 	VFMADD231PS  Z22, Z24, Z18
 	VFMADD231PS  Z23, Z24, Z19
-	VBROADCASTSS (R10)(CX*1), Z24
+	VBROADCASTSS (R8)(CX*1), Z24
 	VFMADD231PS  Z22, Z24, Z20
 	VFMADD231PS  Z23, Z24, Z21
 	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         DX, R8
-	ADDQ         DX, R9
-	ADDQ         DX, R10
 	VMOVUPS      256(BX), Z22
 	VMOVUPS      320(BX), Z23
 	VBROADCASTSS (AX), Z24
@@ -9557,34 +10193,34 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z24
 	VFMADD231PS  Z22, Z24, Z4
 	VFMADD231PS  Z23, Z24, Z5
-	VBROADCASTSS (R8), Z24
+	VBROADCASTSS (SI), Z24
 	VFMADD231PS  Z22, Z24, Z6
 	VFMADD231PS  Z23, Z24, Z7
-	VBROADCASTSS (R8)(CX*1), Z24
+	VBROADCASTSS (SI)(CX*1), Z24
 	VFMADD231PS  Z22, Z24, Z8
 	VFMADD231PS  Z23, Z24, Z9
-	VBROADCASTSS (R8)(CX*2), Z24
+	VBROADCASTSS (SI)(CX*2), Z24
 	VFMADD231PS  Z22, Z24, Z10
 	VFMADD231PS  Z23, Z24, Z11
-	VBROADCASTSS (R9), Z24
+	VBROADCASTSS (DI), Z24
 	VFMADD231PS  Z22, Z24, Z12
 	VFMADD231PS  Z23, Z24, Z13
-	VBROADCASTSS (R9)(CX*1), Z24
+	VBROADCASTSS (DI)(CX*1), Z24
 	VFMADD231PS  Z22, Z24, Z14
 	VFMADD231PS  Z23, Z24, Z15
-	VBROADCASTSS (R9)(CX*2), Z24
+	VBROADCASTSS (DI)(CX*2), Z24
 	VFMADD231PS  Z22, Z24, Z16
 	VFMADD231PS  Z23, Z24, Z17
-	VBROADCASTSS (R10), Z24
+	VBROADCASTSS (R8), Z24
 	VFMADD231PS  Z22, Z24, Z18
 	VFMADD231PS  Z23, Z24, Z19
-	VBROADCASTSS (R10)(CX*1), Z24
+	VBROADCASTSS (R8)(CX*1), Z24
 	VFMADD231PS  Z22, Z24, Z20
 	VFMADD231PS  Z23, Z24, Z21
 	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         DX, R8
-	ADDQ         DX, R9
-	ADDQ         DX, R10
 	VMOVUPS      384(BX), Z22
 	VMOVUPS      448(BX), Z23
 	VBROADCASTSS (AX), Z24
@@ -9596,40 +10232,40 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z24
 	VFMADD231PS  Z22, Z24, Z4
 	VFMADD231PS  Z23, Z24, Z5
-	VBROADCASTSS (R8), Z24
+	VBROADCASTSS (SI), Z24
 	VFMADD231PS  Z22, Z24, Z6
 	VFMADD231PS  Z23, Z24, Z7
-	VBROADCASTSS (R8)(CX*1), Z24
+	VBROADCASTSS (SI)(CX*1), Z24
 	VFMADD231PS  Z22, Z24, Z8
 	VFMADD231PS  Z23, Z24, Z9
-	VBROADCASTSS (R8)(CX*2), Z24
+	VBROADCASTSS (SI)(CX*2), Z24
 	VFMADD231PS  Z22, Z24, Z10
 	VFMADD231PS  Z23, Z24, Z11
-	VBROADCASTSS (R9), Z24
+	VBROADCASTSS (DI), Z24
 	VFMADD231PS  Z22, Z24, Z12
 	VFMADD231PS  Z23, Z24, Z13
-	VBROADCASTSS (R9)(CX*1), Z24
+	VBROADCASTSS (DI)(CX*1), Z24
 	VFMADD231PS  Z22, Z24, Z14
 	VFMADD231PS  Z23, Z24, Z15
-	VBROADCASTSS (R9)(CX*2), Z24
+	VBROADCASTSS (DI)(CX*2), Z24
 	VFMADD231PS  Z22, Z24, Z16
 	VFMADD231PS  Z23, Z24, Z17
-	VBROADCASTSS (R10), Z24
+	VBROADCASTSS (R8), Z24
 	VFMADD231PS  Z22, Z24, Z18
 	VFMADD231PS  Z23, Z24, Z19
-	VBROADCASTSS (R10)(CX*1), Z24
+	VBROADCASTSS (R8)(CX*1), Z24
 	VFMADD231PS  Z22, Z24, Z20
 	VFMADD231PS  Z23, Z24, Z21
 	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         DX, R8
-	ADDQ         DX, R9
-	ADDQ         DX, R10
 	ADDQ         $0x00000200, BX
-	SUBQ         $0x04, R11
+	SUBQ         $0x04, R9
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R11
+	ADDQ $0x04, R9
 	JZ   done
 
 one:
@@ -9644,110 +10280,112 @@ one:
 	VBROADCASTSS (AX)(CX*2), Z24
 	VFMADD231PS  Z22, Z24, Z4
 	VFMADD231PS  Z23, Z24, Z5
-	VBROADCASTSS (R8), Z24
+	VBROADCASTSS (SI), Z24
 	VFMADD231PS  Z22, Z24, Z6
 	VFMADD231PS  Z23, Z24, Z7
-	VBROADCASTSS (R8)(CX*1), Z24
+	VBROADCASTSS (SI)(CX*1), Z24
 	VFMADD231PS  Z22, Z24, Z8
 	VFMADD231PS  Z23, Z24, Z9
-	VBROADCASTSS (R8)(CX*2), Z24
+	VBROADCASTSS (SI)(CX*2), Z24
 	VFMADD231PS  Z22, Z24, Z10
 	VFMADD231PS  Z23, Z24, Z11
-	VBROADCASTSS (R9), Z24
+	VBROADCASTSS (DI), Z24
 	VFMADD231PS  Z22, Z24, Z12
 	VFMADD231PS  Z23, Z24, Z13
-	VBROADCASTSS (R9)(CX*1), Z24
+	VBROADCASTSS (DI)(CX*1), Z24
 	VFMADD231PS  Z22, Z24, Z14
 	VFMADD231PS  Z23, Z24, Z15
-	VBROADCASTSS (R9)(CX*2), Z24
+	VBROADCASTSS (DI)(CX*2), Z24
 	VFMADD231PS  Z22, Z24, Z16
 	VFMADD231PS  Z23, Z24, Z17
-	VBROADCASTSS (R10), Z24
+	VBROADCASTSS (R8), Z24
 	VFMADD231PS  Z22, Z24, Z18
 	VFMADD231PS  Z23, Z24, Z19
-	VBROADCASTSS (R10)(CX*1), Z24
+	VBROADCASTSS (R8)(CX*1), Z24
 	VFMADD231PS  Z22, Z24, Z20
 	VFMADD231PS  Z23, Z24, Z21
 	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         DX, R8
-	ADDQ         DX, R9
-	ADDQ         DX, R10
 	ADDQ         $0x00000080, BX
-	DECQ         R11
+	DECQ         R9
 	JNZ          one
 
 done:
-	MOVQ      w+56(FP), AX
-	MOVQ      $0xffffffffffffffff, CX
-	BZHIQ     AX, CX, CX
-	KMOVW     CX, K1
-	SHRQ      $0x10, CX
-	KMOVW     CX, K2
-	SHRQ      $0x10, CX
-	MOVQ      flags+72(FP), AX
-	BTQ       $0x00, AX
+	MOVQ      c+40(FP), AX
+	MOVQ      ldc+48(FP), CX
+	MOVQ      w+56(FP), DX
+	MOVQ      $0xffffffffffffffff, BX
+	BZHIQ     DX, BX, BX
+	KMOVW     BX, K1
+	SHRQ      $0x10, BX
+	KMOVW     BX, K2
+	SHRQ      $0x10, BX
+	MOVQ      flags+72(FP), DX
+	BTQ       $0x00, DX
 	JCC       bias
-	MOVQ      SI, R11
-	VMOVUPS.Z (R11), K1, Z25
+	MOVQ      AX, R9
+	VMOVUPS.Z (R9), K1, Z25
 	VADDPS    Z0, Z25, Z0
-	VMOVUPS.Z 64(R11), K2, Z25
+	VMOVUPS.Z 64(R9), K2, Z25
 	VADDPS    Z1, Z25, Z1
-	ADDQ      DI, R11
-	VMOVUPS.Z (R11), K1, Z25
+	ADDQ      CX, R9
+	VMOVUPS.Z (R9), K1, Z25
 	VADDPS    Z2, Z25, Z2
-	VMOVUPS.Z 64(R11), K2, Z25
+	VMOVUPS.Z 64(R9), K2, Z25
 	VADDPS    Z3, Z25, Z3
-	ADDQ      DI, R11
-	VMOVUPS.Z (R11), K1, Z25
+	ADDQ      CX, R9
+	VMOVUPS.Z (R9), K1, Z25
 	VADDPS    Z4, Z25, Z4
-	VMOVUPS.Z 64(R11), K2, Z25
+	VMOVUPS.Z 64(R9), K2, Z25
 	VADDPS    Z5, Z25, Z5
-	ADDQ      DI, R11
-	VMOVUPS.Z (R11), K1, Z25
+	ADDQ      CX, R9
+	VMOVUPS.Z (R9), K1, Z25
 	VADDPS    Z6, Z25, Z6
-	VMOVUPS.Z 64(R11), K2, Z25
+	VMOVUPS.Z 64(R9), K2, Z25
 	VADDPS    Z7, Z25, Z7
-	ADDQ      DI, R11
-	VMOVUPS.Z (R11), K1, Z25
+	ADDQ      CX, R9
+	VMOVUPS.Z (R9), K1, Z25
 	VADDPS    Z8, Z25, Z8
-	VMOVUPS.Z 64(R11), K2, Z25
+	VMOVUPS.Z 64(R9), K2, Z25
 	VADDPS    Z9, Z25, Z9
-	ADDQ      DI, R11
-	VMOVUPS.Z (R11), K1, Z25
+	ADDQ      CX, R9
+	VMOVUPS.Z (R9), K1, Z25
 	VADDPS    Z10, Z25, Z10
-	VMOVUPS.Z 64(R11), K2, Z25
+	VMOVUPS.Z 64(R9), K2, Z25
 	VADDPS    Z11, Z25, Z11
-	ADDQ      DI, R11
-	VMOVUPS.Z (R11), K1, Z25
+	ADDQ      CX, R9
+	VMOVUPS.Z (R9), K1, Z25
 	VADDPS    Z12, Z25, Z12
-	VMOVUPS.Z 64(R11), K2, Z25
+	VMOVUPS.Z 64(R9), K2, Z25
 	VADDPS    Z13, Z25, Z13
-	ADDQ      DI, R11
-	VMOVUPS.Z (R11), K1, Z25
+	ADDQ      CX, R9
+	VMOVUPS.Z (R9), K1, Z25
 	VADDPS    Z14, Z25, Z14
-	VMOVUPS.Z 64(R11), K2, Z25
+	VMOVUPS.Z 64(R9), K2, Z25
 	VADDPS    Z15, Z25, Z15
-	ADDQ      DI, R11
-	VMOVUPS.Z (R11), K1, Z25
+	ADDQ      CX, R9
+	VMOVUPS.Z (R9), K1, Z25
 	VADDPS    Z16, Z25, Z16
-	VMOVUPS.Z 64(R11), K2, Z25
+	VMOVUPS.Z 64(R9), K2, Z25
 	VADDPS    Z17, Z25, Z17
-	ADDQ      DI, R11
-	VMOVUPS.Z (R11), K1, Z25
+	ADDQ      CX, R9
+	VMOVUPS.Z (R9), K1, Z25
 	VADDPS    Z18, Z25, Z18
-	VMOVUPS.Z 64(R11), K2, Z25
+	VMOVUPS.Z 64(R9), K2, Z25
 	VADDPS    Z19, Z25, Z19
-	ADDQ      DI, R11
-	VMOVUPS.Z (R11), K1, Z25
+	ADDQ      CX, R9
+	VMOVUPS.Z (R9), K1, Z25
 	VADDPS    Z20, Z25, Z20
-	VMOVUPS.Z 64(R11), K2, Z25
+	VMOVUPS.Z 64(R9), K2, Z25
 	VADDPS    Z21, Z25, Z21
 
 bias:
-	MOVQ      bias+64(FP), CX
-	TESTQ     CX, CX
+	MOVQ      bias+64(FP), BX
+	TESTQ     BX, BX
 	JZ        act
-	VMOVUPS.Z (CX), K1, Z25
+	VMOVUPS.Z (BX), K1, Z25
 	VADDPS    Z25, Z0, Z0
 	VADDPS    Z25, Z2, Z2
 	VADDPS    Z25, Z4, Z4
@@ -9759,7 +10397,7 @@ bias:
 	VADDPS    Z25, Z16, Z16
 	VADDPS    Z25, Z18, Z18
 	VADDPS    Z25, Z20, Z20
-	VMOVUPS.Z 64(CX), K2, Z25
+	VMOVUPS.Z 64(BX), K2, Z25
 	VADDPS    Z25, Z1, Z1
 	VADDPS    Z25, Z3, Z3
 	VADDPS    Z25, Z5, Z5
@@ -9773,7 +10411,7 @@ bias:
 	VADDPS    Z25, Z21, Z21
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VPXORD Z25, Z25, Z25
 	VMAXPS Z0, Z25, Z0
@@ -9800,91 +10438,90 @@ act:
 	VMAXPS Z21, Z25, Z21
 
 store:
-	VMOVUPS Z0, K1, (SI)
-	VMOVUPS Z1, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, K1, (SI)
-	VMOVUPS Z3, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, K1, (SI)
-	VMOVUPS Z5, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z6, K1, (SI)
-	VMOVUPS Z7, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z8, K1, (SI)
-	VMOVUPS Z9, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z10, K1, (SI)
-	VMOVUPS Z11, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z12, K1, (SI)
-	VMOVUPS Z13, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z14, K1, (SI)
-	VMOVUPS Z15, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z16, K1, (SI)
-	VMOVUPS Z17, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z18, K1, (SI)
-	VMOVUPS Z19, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z20, K1, (SI)
-	VMOVUPS Z21, K2, 64(SI)
+	VMOVUPS Z0, K1, (AX)
+	VMOVUPS Z1, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, K1, (AX)
+	VMOVUPS Z3, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z4, K1, (AX)
+	VMOVUPS Z5, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z6, K1, (AX)
+	VMOVUPS Z7, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z8, K1, (AX)
+	VMOVUPS Z9, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z10, K1, (AX)
+	VMOVUPS Z11, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z12, K1, (AX)
+	VMOVUPS Z13, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z14, K1, (AX)
+	VMOVUPS Z15, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z16, K1, (AX)
+	VMOVUPS Z17, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z18, K1, (AX)
+	VMOVUPS Z19, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z20, K1, (AX)
+	VMOVUPS Z21, K2, 64(AX)
 	VZEROUPPER
 	RET
 
-// func tile11x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile11x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile11x16mAVX512(SB), NOSPLIT, $0-80
+TEXT ·tile11x16mAVX512(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
-	MOVQ       c+40(FP), SI
-	MOVQ       ldc+48(FP), DI
-	LEAQ       (AX)(CX*2), R8
+	LEAQ       (AX)(CX*2), SI
+	ADDQ       CX, SI
+	LEAQ       (SI)(CX*2), DI
+	ADDQ       CX, DI
+	LEAQ       (DI)(CX*2), R8
 	ADDQ       CX, R8
-	LEAQ       (R8)(CX*2), R9
-	ADDQ       CX, R9
-	LEAQ       (R9)(CX*2), R10
-	ADDQ       CX, R10
-	MOVQ       SI, R11
-	PREFETCHT0 (R11)
-	ADDQ       DI, R11
+	MOVQ       c+40(FP), R9
+	MOVQ       ldc+48(FP), R10
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
 	VPXORD     Z0, Z0, Z0
-	PREFETCHT0 (R11)
-	ADDQ       DI, R11
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
 	VPXORD     Z1, Z1, Z1
-	PREFETCHT0 (R11)
-	ADDQ       DI, R11
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
 	VPXORD     Z2, Z2, Z2
-	PREFETCHT0 (R11)
-	ADDQ       DI, R11
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
 	VPXORD     Z3, Z3, Z3
-	PREFETCHT0 (R11)
-	ADDQ       DI, R11
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
 	VPXORD     Z4, Z4, Z4
-	PREFETCHT0 (R11)
-	ADDQ       DI, R11
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
 	VPXORD     Z5, Z5, Z5
-	PREFETCHT0 (R11)
-	ADDQ       DI, R11
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
 	VPXORD     Z6, Z6, Z6
-	PREFETCHT0 (R11)
-	ADDQ       DI, R11
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
 	VPXORD     Z7, Z7, Z7
-	PREFETCHT0 (R11)
-	ADDQ       DI, R11
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
 	VPXORD     Z8, Z8, Z8
-	PREFETCHT0 (R11)
-	ADDQ       DI, R11
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
 	VPXORD     Z9, Z9, Z9
-	PREFETCHT0 (R11)
+	PREFETCHT0 (R9)
 	VPXORD     Z10, Z10, Z10
-	MOVQ       kc+0(FP), R11
-	SUBQ       $0x04, R11
+	MOVQ       kc+0(FP), R9
+	SUBQ       $0x04, R9
 	JLT        rest
 
 loop:
@@ -9895,26 +10532,26 @@ loop:
 	VFMADD231PS  Z11, Z12, Z1
 	VBROADCASTSS (AX)(CX*2), Z12
 	VFMADD231PS  Z11, Z12, Z2
-	VBROADCASTSS (R8), Z12
+	VBROADCASTSS (SI), Z12
 	VFMADD231PS  Z11, Z12, Z3
-	VBROADCASTSS (R8)(CX*1), Z12
+	VBROADCASTSS (SI)(CX*1), Z12
 	VFMADD231PS  Z11, Z12, Z4
-	VBROADCASTSS (R8)(CX*2), Z12
+	VBROADCASTSS (SI)(CX*2), Z12
 	VFMADD231PS  Z11, Z12, Z5
-	VBROADCASTSS (R9), Z12
+	VBROADCASTSS (DI), Z12
 	VFMADD231PS  Z11, Z12, Z6
-	VBROADCASTSS (R9)(CX*1), Z12
+	VBROADCASTSS (DI)(CX*1), Z12
 	VFMADD231PS  Z11, Z12, Z7
-	VBROADCASTSS (R9)(CX*2), Z12
+	VBROADCASTSS (DI)(CX*2), Z12
 	VFMADD231PS  Z11, Z12, Z8
-	VBROADCASTSS (R10), Z12
+	VBROADCASTSS (R8), Z12
 	VFMADD231PS  Z11, Z12, Z9
-	VBROADCASTSS (R10)(CX*1), Z12
+	VBROADCASTSS (R8)(CX*1), Z12
 	VFMADD231PS  Z11, Z12, Z10
 	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         DX, R8
-	ADDQ         DX, R9
-	ADDQ         DX, R10
 	VMOVUPS      128(BX), Z11
 	VBROADCASTSS (AX), Z12
 	VFMADD231PS  Z11, Z12, Z0
@@ -9922,26 +10559,26 @@ loop:
 	VFMADD231PS  Z11, Z12, Z1
 	VBROADCASTSS (AX)(CX*2), Z12
 	VFMADD231PS  Z11, Z12, Z2
-	VBROADCASTSS (R8), Z12
+	VBROADCASTSS (SI), Z12
 	VFMADD231PS  Z11, Z12, Z3
-	VBROADCASTSS (R8)(CX*1), Z12
+	VBROADCASTSS (SI)(CX*1), Z12
 	VFMADD231PS  Z11, Z12, Z4
-	VBROADCASTSS (R8)(CX*2), Z12
+	VBROADCASTSS (SI)(CX*2), Z12
 	VFMADD231PS  Z11, Z12, Z5
-	VBROADCASTSS (R9), Z12
+	VBROADCASTSS (DI), Z12
 	VFMADD231PS  Z11, Z12, Z6
-	VBROADCASTSS (R9)(CX*1), Z12
+	VBROADCASTSS (DI)(CX*1), Z12
 	VFMADD231PS  Z11, Z12, Z7
-	VBROADCASTSS (R9)(CX*2), Z12
+	VBROADCASTSS (DI)(CX*2), Z12
 	VFMADD231PS  Z11, Z12, Z8
-	VBROADCASTSS (R10), Z12
+	VBROADCASTSS (R8), Z12
 	VFMADD231PS  Z11, Z12, Z9
-	VBROADCASTSS (R10)(CX*1), Z12
+	VBROADCASTSS (R8)(CX*1), Z12
 	VFMADD231PS  Z11, Z12, Z10
 	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         DX, R8
-	ADDQ         DX, R9
-	ADDQ         DX, R10
 	VMOVUPS      256(BX), Z11
 	VBROADCASTSS (AX), Z12
 	VFMADD231PS  Z11, Z12, Z0
@@ -9949,26 +10586,26 @@ loop:
 	VFMADD231PS  Z11, Z12, Z1
 	VBROADCASTSS (AX)(CX*2), Z12
 	VFMADD231PS  Z11, Z12, Z2
-	VBROADCASTSS (R8), Z12
+	VBROADCASTSS (SI), Z12
 	VFMADD231PS  Z11, Z12, Z3
-	VBROADCASTSS (R8)(CX*1), Z12
+	VBROADCASTSS (SI)(CX*1), Z12
 	VFMADD231PS  Z11, Z12, Z4
-	VBROADCASTSS (R8)(CX*2), Z12
+	VBROADCASTSS (SI)(CX*2), Z12
 	VFMADD231PS  Z11, Z12, Z5
-	VBROADCASTSS (R9), Z12
+	VBROADCASTSS (DI), Z12
 	VFMADD231PS  Z11, Z12, Z6
-	VBROADCASTSS (R9)(CX*1), Z12
+	VBROADCASTSS (DI)(CX*1), Z12
 	VFMADD231PS  Z11, Z12, Z7
-	VBROADCASTSS (R9)(CX*2), Z12
+	VBROADCASTSS (DI)(CX*2), Z12
 	VFMADD231PS  Z11, Z12, Z8
-	VBROADCASTSS (R10), Z12
+	VBROADCASTSS (R8), Z12
 	VFMADD231PS  Z11, Z12, Z9
-	VBROADCASTSS (R10)(CX*1), Z12
+	VBROADCASTSS (R8)(CX*1), Z12
 	VFMADD231PS  Z11, Z12, Z10
 	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         DX, R8
-	ADDQ         DX, R9
-	ADDQ         DX, R10
 	VMOVUPS      384(BX), Z11
 	VBROADCASTSS (AX), Z12
 	VFMADD231PS  Z11, Z12, Z0
@@ -9976,32 +10613,32 @@ loop:
 	VFMADD231PS  Z11, Z12, Z1
 	VBROADCASTSS (AX)(CX*2), Z12
 	VFMADD231PS  Z11, Z12, Z2
-	VBROADCASTSS (R8), Z12
+	VBROADCASTSS (SI), Z12
 	VFMADD231PS  Z11, Z12, Z3
-	VBROADCASTSS (R8)(CX*1), Z12
+	VBROADCASTSS (SI)(CX*1), Z12
 	VFMADD231PS  Z11, Z12, Z4
-	VBROADCASTSS (R8)(CX*2), Z12
+	VBROADCASTSS (SI)(CX*2), Z12
 	VFMADD231PS  Z11, Z12, Z5
-	VBROADCASTSS (R9), Z12
+	VBROADCASTSS (DI), Z12
 	VFMADD231PS  Z11, Z12, Z6
-	VBROADCASTSS (R9)(CX*1), Z12
+	VBROADCASTSS (DI)(CX*1), Z12
 	VFMADD231PS  Z11, Z12, Z7
-	VBROADCASTSS (R9)(CX*2), Z12
+	VBROADCASTSS (DI)(CX*2), Z12
 	VFMADD231PS  Z11, Z12, Z8
-	VBROADCASTSS (R10), Z12
+	VBROADCASTSS (R8), Z12
 	VFMADD231PS  Z11, Z12, Z9
-	VBROADCASTSS (R10)(CX*1), Z12
+	VBROADCASTSS (R8)(CX*1), Z12
 	VFMADD231PS  Z11, Z12, Z10
 	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         DX, R8
-	ADDQ         DX, R9
-	ADDQ         DX, R10
 	ADDQ         $0x00000200, BX
-	SUBQ         $0x04, R11
+	SUBQ         $0x04, R9
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R11
+	ADDQ $0x04, R9
 	JZ   done
 
 one:
@@ -10012,78 +10649,80 @@ one:
 	VFMADD231PS  Z11, Z12, Z1
 	VBROADCASTSS (AX)(CX*2), Z12
 	VFMADD231PS  Z11, Z12, Z2
-	VBROADCASTSS (R8), Z12
+	VBROADCASTSS (SI), Z12
 	VFMADD231PS  Z11, Z12, Z3
-	VBROADCASTSS (R8)(CX*1), Z12
+	VBROADCASTSS (SI)(CX*1), Z12
 	VFMADD231PS  Z11, Z12, Z4
-	VBROADCASTSS (R8)(CX*2), Z12
+	VBROADCASTSS (SI)(CX*2), Z12
 	VFMADD231PS  Z11, Z12, Z5
-	VBROADCASTSS (R9), Z12
+	VBROADCASTSS (DI), Z12
 	VFMADD231PS  Z11, Z12, Z6
-	VBROADCASTSS (R9)(CX*1), Z12
+	VBROADCASTSS (DI)(CX*1), Z12
 	VFMADD231PS  Z11, Z12, Z7
-	VBROADCASTSS (R9)(CX*2), Z12
+	VBROADCASTSS (DI)(CX*2), Z12
 	VFMADD231PS  Z11, Z12, Z8
-	VBROADCASTSS (R10), Z12
+	VBROADCASTSS (R8), Z12
 	VFMADD231PS  Z11, Z12, Z9
-	VBROADCASTSS (R10)(CX*1), Z12
+	VBROADCASTSS (R8)(CX*1), Z12
 	VFMADD231PS  Z11, Z12, Z10
 	ADDQ         DX, AX
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         DX, R8
-	ADDQ         DX, R9
-	ADDQ         DX, R10
 	ADDQ         $0x00000080, BX
-	DECQ         R11
+	DECQ         R9
 	JNZ          one
 
 done:
-	MOVQ      w+56(FP), AX
-	MOVQ      $0xffffffffffffffff, CX
-	BZHIQ     AX, CX, CX
-	KMOVW     CX, K1
-	SHRQ      $0x10, CX
-	MOVQ      flags+72(FP), AX
-	BTQ       $0x00, AX
+	MOVQ      c+40(FP), AX
+	MOVQ      ldc+48(FP), CX
+	MOVQ      w+56(FP), DX
+	MOVQ      $0xffffffffffffffff, BX
+	BZHIQ     DX, BX, BX
+	KMOVW     BX, K1
+	SHRQ      $0x10, BX
+	MOVQ      flags+72(FP), DX
+	BTQ       $0x00, DX
 	JCC       bias
-	MOVQ      SI, R11
-	VMOVUPS.Z (R11), K1, Z13
+	MOVQ      AX, R9
+	VMOVUPS.Z (R9), K1, Z13
 	VADDPS    Z0, Z13, Z0
-	ADDQ      DI, R11
-	VMOVUPS.Z (R11), K1, Z13
+	ADDQ      CX, R9
+	VMOVUPS.Z (R9), K1, Z13
 	VADDPS    Z1, Z13, Z1
-	ADDQ      DI, R11
-	VMOVUPS.Z (R11), K1, Z13
+	ADDQ      CX, R9
+	VMOVUPS.Z (R9), K1, Z13
 	VADDPS    Z2, Z13, Z2
-	ADDQ      DI, R11
-	VMOVUPS.Z (R11), K1, Z13
+	ADDQ      CX, R9
+	VMOVUPS.Z (R9), K1, Z13
 	VADDPS    Z3, Z13, Z3
-	ADDQ      DI, R11
-	VMOVUPS.Z (R11), K1, Z13
+	ADDQ      CX, R9
+	VMOVUPS.Z (R9), K1, Z13
 	VADDPS    Z4, Z13, Z4
-	ADDQ      DI, R11
-	VMOVUPS.Z (R11), K1, Z13
+	ADDQ      CX, R9
+	VMOVUPS.Z (R9), K1, Z13
 	VADDPS    Z5, Z13, Z5
-	ADDQ      DI, R11
-	VMOVUPS.Z (R11), K1, Z13
+	ADDQ      CX, R9
+	VMOVUPS.Z (R9), K1, Z13
 	VADDPS    Z6, Z13, Z6
-	ADDQ      DI, R11
-	VMOVUPS.Z (R11), K1, Z13
+	ADDQ      CX, R9
+	VMOVUPS.Z (R9), K1, Z13
 	VADDPS    Z7, Z13, Z7
-	ADDQ      DI, R11
-	VMOVUPS.Z (R11), K1, Z13
+	ADDQ      CX, R9
+	VMOVUPS.Z (R9), K1, Z13
 	VADDPS    Z8, Z13, Z8
-	ADDQ      DI, R11
-	VMOVUPS.Z (R11), K1, Z13
+	ADDQ      CX, R9
+	VMOVUPS.Z (R9), K1, Z13
 	VADDPS    Z9, Z13, Z9
-	ADDQ      DI, R11
-	VMOVUPS.Z (R11), K1, Z13
+	ADDQ      CX, R9
+	VMOVUPS.Z (R9), K1, Z13
 	VADDPS    Z10, Z13, Z10
 
 bias:
-	MOVQ      bias+64(FP), CX
-	TESTQ     CX, CX
+	MOVQ      bias+64(FP), BX
+	TESTQ     BX, BX
 	JZ        act
-	VMOVUPS.Z (CX), K1, Z13
+	VMOVUPS.Z (BX), K1, Z13
 	VADDPS    Z13, Z0, Z0
 	VADDPS    Z13, Z1, Z1
 	VADDPS    Z13, Z2, Z2
@@ -10097,7 +10736,7 @@ bias:
 	VADDPS    Z13, Z10, Z10
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VPXORD Z13, Z13, Z13
 	VMAXPS Z0, Z13, Z0
@@ -10113,85 +10752,84 @@ act:
 	VMAXPS Z10, Z13, Z10
 
 store:
-	VMOVUPS Z0, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z1, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z3, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z5, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z6, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z7, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z8, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z9, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z10, K1, (SI)
+	VMOVUPS Z0, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z1, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z3, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z4, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z5, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z6, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z7, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z8, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z9, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z10, K1, (AX)
 	VZEROUPPER
 	RET
 
-// func tile8x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile8x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile8x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·tile8x32AVX512(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
-	MOVQ       c+40(FP), SI
-	MOVQ       ldc+48(FP), DI
-	LEAQ       (AX)(CX*2), R8
-	ADDQ       CX, R8
-	LEAQ       (R8)(CX*2), R9
-	ADDQ       CX, R9
-	MOVQ       SI, R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       DI, R10
+	LEAQ       (AX)(CX*2), SI
+	ADDQ       CX, SI
+	LEAQ       (SI)(CX*2), DI
+	ADDQ       CX, DI
+	MOVQ       c+40(FP), R8
+	MOVQ       ldc+48(FP), R9
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       DI, R10
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
 	VPXORD     Z2, Z2, Z2
 	VPXORD     Z3, Z3, Z3
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       DI, R10
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
 	VPXORD     Z4, Z4, Z4
 	VPXORD     Z5, Z5, Z5
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       DI, R10
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
 	VPXORD     Z6, Z6, Z6
 	VPXORD     Z7, Z7, Z7
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       DI, R10
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
 	VPXORD     Z8, Z8, Z8
 	VPXORD     Z9, Z9, Z9
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       DI, R10
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
 	VPXORD     Z10, Z10, Z10
 	VPXORD     Z11, Z11, Z11
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       DI, R10
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
 	VPXORD     Z12, Z12, Z12
 	VPXORD     Z13, Z13, Z13
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
 	VPXORD     Z14, Z14, Z14
 	VPXORD     Z15, Z15, Z15
-	MOVQ       kc+0(FP), R10
-	SUBQ       $0x04, R10
+	MOVQ       kc+0(FP), R8
+	SUBQ       $0x04, R8
 	JLT        rest
 
 loop:
@@ -10206,24 +10844,24 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z18
 	VFMADD231PS  Z16, Z18, Z4
 	VFMADD231PS  Z17, Z18, Z5
-	VBROADCASTSS (R8), Z18
+	VBROADCASTSS (SI), Z18
 	VFMADD231PS  Z16, Z18, Z6
 	VFMADD231PS  Z17, Z18, Z7
-	VBROADCASTSS (R8)(CX*1), Z18
+	VBROADCASTSS (SI)(CX*1), Z18
 	VFMADD231PS  Z16, Z18, Z8
 	VFMADD231PS  Z17, Z18, Z9
-	VBROADCASTSS (R8)(CX*2), Z18
+	VBROADCASTSS (SI)(CX*2), Z18
 	VFMADD231PS  Z16, Z18, Z10
 	VFMADD231PS  Z17, Z18, Z11
-	VBROADCASTSS (R9), Z18
+	VBROADCASTSS (DI), Z18
 	VFMADD231PS  Z16, Z18, Z12
 	VFMADD231PS  Z17, Z18, Z13
-	VBROADCASTSS (R9)(CX*1), Z18
+	VBROADCASTSS (DI)(CX*1), Z18
 	VFMADD231PS  Z16, Z18, Z14
 	VFMADD231PS  Z17, Z18, Z15
 	ADDQ         DX, AX
-	ADDQ         DX, R8
-	ADDQ         DX, R9
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	VMOVUPS      128(BX), Z16
 	VMOVUPS      192(BX), Z17
 	VBROADCASTSS (AX), Z18
@@ -10235,24 +10873,24 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z18
 	VFMADD231PS  Z16, Z18, Z4
 	VFMADD231PS  Z17, Z18, Z5
-	VBROADCASTSS (R8), Z18
+	VBROADCASTSS (SI), Z18
 	VFMADD231PS  Z16, Z18, Z6
 	VFMADD231PS  Z17, Z18, Z7
-	VBROADCASTSS (R8)(CX*1), Z18
+	VBROADCASTSS (SI)(CX*1), Z18
 	VFMADD231PS  Z16, Z18, Z8
 	VFMADD231PS  Z17, Z18, Z9
-	VBROADCASTSS (R8)(CX*2), Z18
+	VBROADCASTSS (SI)(CX*2), Z18
 	VFMADD231PS  Z16, Z18, Z10
 	VFMADD231PS  Z17, Z18, Z11
-	VBROADCASTSS (R9), Z18
+	VBROADCASTSS (DI), Z18
 	VFMADD231PS  Z16, Z18, Z12
 	VFMADD231PS  Z17, Z18, Z13
-	VBROADCASTSS (R9)(CX*1), Z18
+	VBROADCASTSS (DI)(CX*1), Z18
 	VFMADD231PS  Z16, Z18, Z14
 	VFMADD231PS  Z17, Z18, Z15
 	ADDQ         DX, AX
-	ADDQ         DX, R8
-	ADDQ         DX, R9
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	VMOVUPS      256(BX), Z16
 	VMOVUPS      320(BX), Z17
 	VBROADCASTSS (AX), Z18
@@ -10264,24 +10902,24 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z18
 	VFMADD231PS  Z16, Z18, Z4
 	VFMADD231PS  Z17, Z18, Z5
-	VBROADCASTSS (R8), Z18
+	VBROADCASTSS (SI), Z18
 	VFMADD231PS  Z16, Z18, Z6
 	VFMADD231PS  Z17, Z18, Z7
-	VBROADCASTSS (R8)(CX*1), Z18
+	VBROADCASTSS (SI)(CX*1), Z18
 	VFMADD231PS  Z16, Z18, Z8
 	VFMADD231PS  Z17, Z18, Z9
-	VBROADCASTSS (R8)(CX*2), Z18
+	VBROADCASTSS (SI)(CX*2), Z18
 	VFMADD231PS  Z16, Z18, Z10
 	VFMADD231PS  Z17, Z18, Z11
-	VBROADCASTSS (R9), Z18
+	VBROADCASTSS (DI), Z18
 	VFMADD231PS  Z16, Z18, Z12
 	VFMADD231PS  Z17, Z18, Z13
-	VBROADCASTSS (R9)(CX*1), Z18
+	VBROADCASTSS (DI)(CX*1), Z18
 	VFMADD231PS  Z16, Z18, Z14
 	VFMADD231PS  Z17, Z18, Z15
 	ADDQ         DX, AX
-	ADDQ         DX, R8
-	ADDQ         DX, R9
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	VMOVUPS      384(BX), Z16
 	VMOVUPS      448(BX), Z17
 	VBROADCASTSS (AX), Z18
@@ -10293,30 +10931,30 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z18
 	VFMADD231PS  Z16, Z18, Z4
 	VFMADD231PS  Z17, Z18, Z5
-	VBROADCASTSS (R8), Z18
+	VBROADCASTSS (SI), Z18
 	VFMADD231PS  Z16, Z18, Z6
 	VFMADD231PS  Z17, Z18, Z7
-	VBROADCASTSS (R8)(CX*1), Z18
+	VBROADCASTSS (SI)(CX*1), Z18
 	VFMADD231PS  Z16, Z18, Z8
 	VFMADD231PS  Z17, Z18, Z9
-	VBROADCASTSS (R8)(CX*2), Z18
+	VBROADCASTSS (SI)(CX*2), Z18
 	VFMADD231PS  Z16, Z18, Z10
 	VFMADD231PS  Z17, Z18, Z11
-	VBROADCASTSS (R9), Z18
+	VBROADCASTSS (DI), Z18
 	VFMADD231PS  Z16, Z18, Z12
 	VFMADD231PS  Z17, Z18, Z13
-	VBROADCASTSS (R9)(CX*1), Z18
+	VBROADCASTSS (DI)(CX*1), Z18
 	VFMADD231PS  Z16, Z18, Z14
 	VFMADD231PS  Z17, Z18, Z15
 	ADDQ         DX, AX
-	ADDQ         DX, R8
-	ADDQ         DX, R9
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         $0x00000200, BX
-	SUBQ         $0x04, R10
+	SUBQ         $0x04, R8
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R10
+	ADDQ $0x04, R8
 	JZ   done
 
 one:
@@ -10331,62 +10969,64 @@ one:
 	VBROADCASTSS (AX)(CX*2), Z18
 	VFMADD231PS  Z16, Z18, Z4
 	VFMADD231PS  Z17, Z18, Z5
-	VBROADCASTSS (R8), Z18
+	VBROADCASTSS (SI), Z18
 	VFMADD231PS  Z16, Z18, Z6
 	VFMADD231PS  Z17, Z18, Z7
-	VBROADCASTSS (R8)(CX*1), Z18
+	VBROADCASTSS (SI)(CX*1), Z18
 	VFMADD231PS  Z16, Z18, Z8
 	VFMADD231PS  Z17, Z18, Z9
-	VBROADCASTSS (R8)(CX*2), Z18
+	VBROADCASTSS (SI)(CX*2), Z18
 	VFMADD231PS  Z16, Z18, Z10
 	VFMADD231PS  Z17, Z18, Z11
-	VBROADCASTSS (R9), Z18
+	VBROADCASTSS (DI), Z18
 	VFMADD231PS  Z16, Z18, Z12
 	VFMADD231PS  Z17, Z18, Z13
-	VBROADCASTSS (R9)(CX*1), Z18
+	VBROADCASTSS (DI)(CX*1), Z18
 	VFMADD231PS  Z16, Z18, Z14
 	VFMADD231PS  Z17, Z18, Z15
 	ADDQ         DX, AX
-	ADDQ         DX, R8
-	ADDQ         DX, R9
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         $0x00000080, BX
-	DECQ         R10
+	DECQ         R8
 	JNZ          one
 
 done:
-	MOVQ   flags+72(FP), AX
-	BTQ    $0x00, AX
+	MOVQ   c+40(FP), AX
+	MOVQ   ldc+48(FP), CX
+	MOVQ   flags+72(FP), DX
+	BTQ    $0x00, DX
 	JCC    bias
-	MOVQ   SI, R10
-	VADDPS (R10), Z0, Z0
-	VADDPS 64(R10), Z1, Z1
-	ADDQ   DI, R10
-	VADDPS (R10), Z2, Z2
-	VADDPS 64(R10), Z3, Z3
-	ADDQ   DI, R10
-	VADDPS (R10), Z4, Z4
-	VADDPS 64(R10), Z5, Z5
-	ADDQ   DI, R10
-	VADDPS (R10), Z6, Z6
-	VADDPS 64(R10), Z7, Z7
-	ADDQ   DI, R10
-	VADDPS (R10), Z8, Z8
-	VADDPS 64(R10), Z9, Z9
-	ADDQ   DI, R10
-	VADDPS (R10), Z10, Z10
-	VADDPS 64(R10), Z11, Z11
-	ADDQ   DI, R10
-	VADDPS (R10), Z12, Z12
-	VADDPS 64(R10), Z13, Z13
-	ADDQ   DI, R10
-	VADDPS (R10), Z14, Z14
-	VADDPS 64(R10), Z15, Z15
+	MOVQ   AX, R8
+	VADDPS (R8), Z0, Z0
+	VADDPS 64(R8), Z1, Z1
+	ADDQ   CX, R8
+	VADDPS (R8), Z2, Z2
+	VADDPS 64(R8), Z3, Z3
+	ADDQ   CX, R8
+	VADDPS (R8), Z4, Z4
+	VADDPS 64(R8), Z5, Z5
+	ADDQ   CX, R8
+	VADDPS (R8), Z6, Z6
+	VADDPS 64(R8), Z7, Z7
+	ADDQ   CX, R8
+	VADDPS (R8), Z8, Z8
+	VADDPS 64(R8), Z9, Z9
+	ADDQ   CX, R8
+	VADDPS (R8), Z10, Z10
+	VADDPS 64(R8), Z11, Z11
+	ADDQ   CX, R8
+	VADDPS (R8), Z12, Z12
+	VADDPS 64(R8), Z13, Z13
+	ADDQ   CX, R8
+	VADDPS (R8), Z14, Z14
+	VADDPS 64(R8), Z15, Z15
 
 bias:
-	MOVQ    bias+64(FP), CX
-	TESTQ   CX, CX
+	MOVQ    bias+64(FP), BX
+	TESTQ   BX, BX
 	JZ      act
-	VMOVUPS (CX), Z19
+	VMOVUPS (BX), Z19
 	VADDPS  Z19, Z0, Z0
 	VADDPS  Z19, Z2, Z2
 	VADDPS  Z19, Z4, Z4
@@ -10395,7 +11035,7 @@ bias:
 	VADDPS  Z19, Z10, Z10
 	VADDPS  Z19, Z12, Z12
 	VADDPS  Z19, Z14, Z14
-	VMOVUPS 64(CX), Z19
+	VMOVUPS 64(BX), Z19
 	VADDPS  Z19, Z1, Z1
 	VADDPS  Z19, Z3, Z3
 	VADDPS  Z19, Z5, Z5
@@ -10406,7 +11046,7 @@ bias:
 	VADDPS  Z19, Z15, Z15
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VPXORD Z19, Z19, Z19
 	VMAXPS Z0, Z19, Z0
@@ -10427,87 +11067,86 @@ act:
 	VMAXPS Z15, Z19, Z15
 
 store:
-	VMOVUPS Z0, (SI)
-	VMOVUPS Z1, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, (SI)
-	VMOVUPS Z3, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, (SI)
-	VMOVUPS Z5, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z6, (SI)
-	VMOVUPS Z7, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z8, (SI)
-	VMOVUPS Z9, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z10, (SI)
-	VMOVUPS Z11, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z12, (SI)
-	VMOVUPS Z13, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z14, (SI)
-	VMOVUPS Z15, 64(SI)
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, (AX)
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z4, (AX)
+	VMOVUPS Z5, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z6, (AX)
+	VMOVUPS Z7, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z8, (AX)
+	VMOVUPS Z9, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z10, (AX)
+	VMOVUPS Z11, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z12, (AX)
+	VMOVUPS Z13, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z14, (AX)
+	VMOVUPS Z15, 64(AX)
 	VZEROUPPER
 	RET
 
-// func tile8x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile8x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile8x32mAVX512(SB), NOSPLIT, $0-80
+TEXT ·tile8x32mAVX512(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
-	MOVQ       c+40(FP), SI
-	MOVQ       ldc+48(FP), DI
-	LEAQ       (AX)(CX*2), R8
-	ADDQ       CX, R8
-	LEAQ       (R8)(CX*2), R9
-	ADDQ       CX, R9
-	MOVQ       SI, R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       DI, R10
+	LEAQ       (AX)(CX*2), SI
+	ADDQ       CX, SI
+	LEAQ       (SI)(CX*2), DI
+	ADDQ       CX, DI
+	MOVQ       c+40(FP), R8
+	MOVQ       ldc+48(FP), R9
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       DI, R10
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
 	VPXORD     Z2, Z2, Z2
 	VPXORD     Z3, Z3, Z3
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       DI, R10
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
 	VPXORD     Z4, Z4, Z4
 	VPXORD     Z5, Z5, Z5
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       DI, R10
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
 	VPXORD     Z6, Z6, Z6
 	VPXORD     Z7, Z7, Z7
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       DI, R10
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
 	VPXORD     Z8, Z8, Z8
 	VPXORD     Z9, Z9, Z9
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       DI, R10
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
 	VPXORD     Z10, Z10, Z10
 	VPXORD     Z11, Z11, Z11
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       DI, R10
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
 	VPXORD     Z12, Z12, Z12
 	VPXORD     Z13, Z13, Z13
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
 	VPXORD     Z14, Z14, Z14
 	VPXORD     Z15, Z15, Z15
-	MOVQ       kc+0(FP), R10
-	SUBQ       $0x04, R10
+	MOVQ       kc+0(FP), R8
+	SUBQ       $0x04, R8
 	JLT        rest
 
 loop:
@@ -10522,24 +11161,24 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z18
 	VFMADD231PS  Z16, Z18, Z4
 	VFMADD231PS  Z17, Z18, Z5
-	VBROADCASTSS (R8), Z18
+	VBROADCASTSS (SI), Z18
 	VFMADD231PS  Z16, Z18, Z6
 	VFMADD231PS  Z17, Z18, Z7
-	VBROADCASTSS (R8)(CX*1), Z18
+	VBROADCASTSS (SI)(CX*1), Z18
 	VFMADD231PS  Z16, Z18, Z8
 	VFMADD231PS  Z17, Z18, Z9
-	VBROADCASTSS (R8)(CX*2), Z18
+	VBROADCASTSS (SI)(CX*2), Z18
 	VFMADD231PS  Z16, Z18, Z10
 	VFMADD231PS  Z17, Z18, Z11
-	VBROADCASTSS (R9), Z18
+	VBROADCASTSS (DI), Z18
 	VFMADD231PS  Z16, Z18, Z12
 	VFMADD231PS  Z17, Z18, Z13
-	VBROADCASTSS (R9)(CX*1), Z18
+	VBROADCASTSS (DI)(CX*1), Z18
 	VFMADD231PS  Z16, Z18, Z14
 	VFMADD231PS  Z17, Z18, Z15
 	ADDQ         DX, AX
-	ADDQ         DX, R8
-	ADDQ         DX, R9
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	VMOVUPS      128(BX), Z16
 	VMOVUPS      192(BX), Z17
 	VBROADCASTSS (AX), Z18
@@ -10551,24 +11190,24 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z18
 	VFMADD231PS  Z16, Z18, Z4
 	VFMADD231PS  Z17, Z18, Z5
-	VBROADCASTSS (R8), Z18
+	VBROADCASTSS (SI), Z18
 	VFMADD231PS  Z16, Z18, Z6
 	VFMADD231PS  Z17, Z18, Z7
-	VBROADCASTSS (R8)(CX*1), Z18
+	VBROADCASTSS (SI)(CX*1), Z18
 	VFMADD231PS  Z16, Z18, Z8
 	VFMADD231PS  Z17, Z18, Z9
-	VBROADCASTSS (R8)(CX*2), Z18
+	VBROADCASTSS (SI)(CX*2), Z18
 	VFMADD231PS  Z16, Z18, Z10
 	VFMADD231PS  Z17, Z18, Z11
-	VBROADCASTSS (R9), Z18
+	VBROADCASTSS (DI), Z18
 	VFMADD231PS  Z16, Z18, Z12
 	VFMADD231PS  Z17, Z18, Z13
-	VBROADCASTSS (R9)(CX*1), Z18
+	VBROADCASTSS (DI)(CX*1), Z18
 	VFMADD231PS  Z16, Z18, Z14
 	VFMADD231PS  Z17, Z18, Z15
 	ADDQ         DX, AX
-	ADDQ         DX, R8
-	ADDQ         DX, R9
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	VMOVUPS      256(BX), Z16
 	VMOVUPS      320(BX), Z17
 	VBROADCASTSS (AX), Z18
@@ -10580,24 +11219,24 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z18
 	VFMADD231PS  Z16, Z18, Z4
 	VFMADD231PS  Z17, Z18, Z5
-	VBROADCASTSS (R8), Z18
+	VBROADCASTSS (SI), Z18
 	VFMADD231PS  Z16, Z18, Z6
 	VFMADD231PS  Z17, Z18, Z7
-	VBROADCASTSS (R8)(CX*1), Z18
+	VBROADCASTSS (SI)(CX*1), Z18
 	VFMADD231PS  Z16, Z18, Z8
 	VFMADD231PS  Z17, Z18, Z9
-	VBROADCASTSS (R8)(CX*2), Z18
+	VBROADCASTSS (SI)(CX*2), Z18
 	VFMADD231PS  Z16, Z18, Z10
 	VFMADD231PS  Z17, Z18, Z11
-	VBROADCASTSS (R9), Z18
+	VBROADCASTSS (DI), Z18
 	VFMADD231PS  Z16, Z18, Z12
 	VFMADD231PS  Z17, Z18, Z13
-	VBROADCASTSS (R9)(CX*1), Z18
+	VBROADCASTSS (DI)(CX*1), Z18
 	VFMADD231PS  Z16, Z18, Z14
 	VFMADD231PS  Z17, Z18, Z15
 	ADDQ         DX, AX
-	ADDQ         DX, R8
-	ADDQ         DX, R9
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	VMOVUPS      384(BX), Z16
 	VMOVUPS      448(BX), Z17
 	VBROADCASTSS (AX), Z18
@@ -10609,30 +11248,30 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z18
 	VFMADD231PS  Z16, Z18, Z4
 	VFMADD231PS  Z17, Z18, Z5
-	VBROADCASTSS (R8), Z18
+	VBROADCASTSS (SI), Z18
 	VFMADD231PS  Z16, Z18, Z6
 	VFMADD231PS  Z17, Z18, Z7
-	VBROADCASTSS (R8)(CX*1), Z18
+	VBROADCASTSS (SI)(CX*1), Z18
 	VFMADD231PS  Z16, Z18, Z8
 	VFMADD231PS  Z17, Z18, Z9
-	VBROADCASTSS (R8)(CX*2), Z18
+	VBROADCASTSS (SI)(CX*2), Z18
 	VFMADD231PS  Z16, Z18, Z10
 	VFMADD231PS  Z17, Z18, Z11
-	VBROADCASTSS (R9), Z18
+	VBROADCASTSS (DI), Z18
 	VFMADD231PS  Z16, Z18, Z12
 	VFMADD231PS  Z17, Z18, Z13
-	VBROADCASTSS (R9)(CX*1), Z18
+	VBROADCASTSS (DI)(CX*1), Z18
 	VFMADD231PS  Z16, Z18, Z14
 	VFMADD231PS  Z17, Z18, Z15
 	ADDQ         DX, AX
-	ADDQ         DX, R8
-	ADDQ         DX, R9
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         $0x00000200, BX
-	SUBQ         $0x04, R10
+	SUBQ         $0x04, R8
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R10
+	ADDQ $0x04, R8
 	JZ   done
 
 one:
@@ -10647,85 +11286,87 @@ one:
 	VBROADCASTSS (AX)(CX*2), Z18
 	VFMADD231PS  Z16, Z18, Z4
 	VFMADD231PS  Z17, Z18, Z5
-	VBROADCASTSS (R8), Z18
+	VBROADCASTSS (SI), Z18
 	VFMADD231PS  Z16, Z18, Z6
 	VFMADD231PS  Z17, Z18, Z7
-	VBROADCASTSS (R8)(CX*1), Z18
+	VBROADCASTSS (SI)(CX*1), Z18
 	VFMADD231PS  Z16, Z18, Z8
 	VFMADD231PS  Z17, Z18, Z9
-	VBROADCASTSS (R8)(CX*2), Z18
+	VBROADCASTSS (SI)(CX*2), Z18
 	VFMADD231PS  Z16, Z18, Z10
 	VFMADD231PS  Z17, Z18, Z11
-	VBROADCASTSS (R9), Z18
+	VBROADCASTSS (DI), Z18
 	VFMADD231PS  Z16, Z18, Z12
 	VFMADD231PS  Z17, Z18, Z13
-	VBROADCASTSS (R9)(CX*1), Z18
+	VBROADCASTSS (DI)(CX*1), Z18
 	VFMADD231PS  Z16, Z18, Z14
 	VFMADD231PS  Z17, Z18, Z15
 	ADDQ         DX, AX
-	ADDQ         DX, R8
-	ADDQ         DX, R9
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         $0x00000080, BX
-	DECQ         R10
+	DECQ         R8
 	JNZ          one
 
 done:
-	MOVQ      w+56(FP), AX
-	MOVQ      $0xffffffffffffffff, CX
-	BZHIQ     AX, CX, CX
-	KMOVW     CX, K1
-	SHRQ      $0x10, CX
-	KMOVW     CX, K2
-	SHRQ      $0x10, CX
-	MOVQ      flags+72(FP), AX
-	BTQ       $0x00, AX
+	MOVQ      c+40(FP), AX
+	MOVQ      ldc+48(FP), CX
+	MOVQ      w+56(FP), DX
+	MOVQ      $0xffffffffffffffff, BX
+	BZHIQ     DX, BX, BX
+	KMOVW     BX, K1
+	SHRQ      $0x10, BX
+	KMOVW     BX, K2
+	SHRQ      $0x10, BX
+	MOVQ      flags+72(FP), DX
+	BTQ       $0x00, DX
 	JCC       bias
-	MOVQ      SI, R10
-	VMOVUPS.Z (R10), K1, Z19
+	MOVQ      AX, R8
+	VMOVUPS.Z (R8), K1, Z19
 	VADDPS    Z0, Z19, Z0
-	VMOVUPS.Z 64(R10), K2, Z19
+	VMOVUPS.Z 64(R8), K2, Z19
 	VADDPS    Z1, Z19, Z1
-	ADDQ      DI, R10
-	VMOVUPS.Z (R10), K1, Z19
+	ADDQ      CX, R8
+	VMOVUPS.Z (R8), K1, Z19
 	VADDPS    Z2, Z19, Z2
-	VMOVUPS.Z 64(R10), K2, Z19
+	VMOVUPS.Z 64(R8), K2, Z19
 	VADDPS    Z3, Z19, Z3
-	ADDQ      DI, R10
-	VMOVUPS.Z (R10), K1, Z19
+	ADDQ      CX, R8
+	VMOVUPS.Z (R8), K1, Z19
 	VADDPS    Z4, Z19, Z4
-	VMOVUPS.Z 64(R10), K2, Z19
+	VMOVUPS.Z 64(R8), K2, Z19
 	VADDPS    Z5, Z19, Z5
-	ADDQ      DI, R10
-	VMOVUPS.Z (R10), K1, Z19
+	ADDQ      CX, R8
+	VMOVUPS.Z (R8), K1, Z19
 	VADDPS    Z6, Z19, Z6
-	VMOVUPS.Z 64(R10), K2, Z19
+	VMOVUPS.Z 64(R8), K2, Z19
 	VADDPS    Z7, Z19, Z7
-	ADDQ      DI, R10
-	VMOVUPS.Z (R10), K1, Z19
+	ADDQ      CX, R8
+	VMOVUPS.Z (R8), K1, Z19
 	VADDPS    Z8, Z19, Z8
-	VMOVUPS.Z 64(R10), K2, Z19
+	VMOVUPS.Z 64(R8), K2, Z19
 	VADDPS    Z9, Z19, Z9
-	ADDQ      DI, R10
-	VMOVUPS.Z (R10), K1, Z19
+	ADDQ      CX, R8
+	VMOVUPS.Z (R8), K1, Z19
 	VADDPS    Z10, Z19, Z10
-	VMOVUPS.Z 64(R10), K2, Z19
+	VMOVUPS.Z 64(R8), K2, Z19
 	VADDPS    Z11, Z19, Z11
-	ADDQ      DI, R10
-	VMOVUPS.Z (R10), K1, Z19
+	ADDQ      CX, R8
+	VMOVUPS.Z (R8), K1, Z19
 	VADDPS    Z12, Z19, Z12
-	VMOVUPS.Z 64(R10), K2, Z19
+	VMOVUPS.Z 64(R8), K2, Z19
 	VADDPS    Z13, Z19, Z13
-	ADDQ      DI, R10
-	VMOVUPS.Z (R10), K1, Z19
+	ADDQ      CX, R8
+	VMOVUPS.Z (R8), K1, Z19
 	VADDPS    Z14, Z19, Z14
-	VMOVUPS.Z 64(R10), K2, Z19
+	VMOVUPS.Z 64(R8), K2, Z19
 	VADDPS    Z15, Z19, Z15
 
 bias:
-	MOVQ      bias+64(FP), CX
-	TESTQ     CX, CX
+	MOVQ      bias+64(FP), BX
+	TESTQ     BX, BX
 	JZ        act
-	VMOVUPS.Z (CX), K1, Z19
+	VMOVUPS.Z (BX), K1, Z19
 	VADDPS    Z19, Z0, Z0
 	VADDPS    Z19, Z2, Z2
 	VADDPS    Z19, Z4, Z4
@@ -10734,7 +11375,7 @@ bias:
 	VADDPS    Z19, Z10, Z10
 	VADDPS    Z19, Z12, Z12
 	VADDPS    Z19, Z14, Z14
-	VMOVUPS.Z 64(CX), K2, Z19
+	VMOVUPS.Z 64(BX), K2, Z19
 	VADDPS    Z19, Z1, Z1
 	VADDPS    Z19, Z3, Z3
 	VADDPS    Z19, Z5, Z5
@@ -10745,7 +11386,7 @@ bias:
 	VADDPS    Z19, Z15, Z15
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VPXORD Z19, Z19, Z19
 	VMAXPS Z0, Z19, Z0
@@ -10766,71 +11407,70 @@ act:
 	VMAXPS Z15, Z19, Z15
 
 store:
-	VMOVUPS Z0, K1, (SI)
-	VMOVUPS Z1, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, K1, (SI)
-	VMOVUPS Z3, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, K1, (SI)
-	VMOVUPS Z5, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z6, K1, (SI)
-	VMOVUPS Z7, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z8, K1, (SI)
-	VMOVUPS Z9, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z10, K1, (SI)
-	VMOVUPS Z11, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z12, K1, (SI)
-	VMOVUPS Z13, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z14, K1, (SI)
-	VMOVUPS Z15, K2, 64(SI)
+	VMOVUPS Z0, K1, (AX)
+	VMOVUPS Z1, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, K1, (AX)
+	VMOVUPS Z3, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z4, K1, (AX)
+	VMOVUPS Z5, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z6, K1, (AX)
+	VMOVUPS Z7, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z8, K1, (AX)
+	VMOVUPS Z9, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z10, K1, (AX)
+	VMOVUPS Z11, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z12, K1, (AX)
+	VMOVUPS Z13, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z14, K1, (AX)
+	VMOVUPS Z15, K2, 64(AX)
 	VZEROUPPER
 	RET
 
-// func tile8x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile8x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile8x16mAVX512(SB), NOSPLIT, $0-80
+TEXT ·tile8x16mAVX512(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
-	MOVQ       c+40(FP), SI
-	MOVQ       ldc+48(FP), DI
-	LEAQ       (AX)(CX*2), R8
-	ADDQ       CX, R8
-	LEAQ       (R8)(CX*2), R9
-	ADDQ       CX, R9
-	MOVQ       SI, R10
-	PREFETCHT0 (R10)
-	ADDQ       DI, R10
+	LEAQ       (AX)(CX*2), SI
+	ADDQ       CX, SI
+	LEAQ       (SI)(CX*2), DI
+	ADDQ       CX, DI
+	MOVQ       c+40(FP), R8
+	MOVQ       ldc+48(FP), R9
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
 	VPXORD     Z0, Z0, Z0
-	PREFETCHT0 (R10)
-	ADDQ       DI, R10
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
 	VPXORD     Z1, Z1, Z1
-	PREFETCHT0 (R10)
-	ADDQ       DI, R10
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
 	VPXORD     Z2, Z2, Z2
-	PREFETCHT0 (R10)
-	ADDQ       DI, R10
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
 	VPXORD     Z3, Z3, Z3
-	PREFETCHT0 (R10)
-	ADDQ       DI, R10
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
 	VPXORD     Z4, Z4, Z4
-	PREFETCHT0 (R10)
-	ADDQ       DI, R10
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
 	VPXORD     Z5, Z5, Z5
-	PREFETCHT0 (R10)
-	ADDQ       DI, R10
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
 	VPXORD     Z6, Z6, Z6
-	PREFETCHT0 (R10)
+	PREFETCHT0 (R8)
 	VPXORD     Z7, Z7, Z7
-	MOVQ       kc+0(FP), R10
-	SUBQ       $0x04, R10
+	MOVQ       kc+0(FP), R8
+	SUBQ       $0x04, R8
 	JLT        rest
 
 loop:
@@ -10841,19 +11481,19 @@ loop:
 	VFMADD231PS  Z8, Z9, Z1
 	VBROADCASTSS (AX)(CX*2), Z9
 	VFMADD231PS  Z8, Z9, Z2
-	VBROADCASTSS (R8), Z9
+	VBROADCASTSS (SI), Z9
 	VFMADD231PS  Z8, Z9, Z3
-	VBROADCASTSS (R8)(CX*1), Z9
+	VBROADCASTSS (SI)(CX*1), Z9
 	VFMADD231PS  Z8, Z9, Z4
-	VBROADCASTSS (R8)(CX*2), Z9
+	VBROADCASTSS (SI)(CX*2), Z9
 	VFMADD231PS  Z8, Z9, Z5
-	VBROADCASTSS (R9), Z9
+	VBROADCASTSS (DI), Z9
 	VFMADD231PS  Z8, Z9, Z6
-	VBROADCASTSS (R9)(CX*1), Z9
+	VBROADCASTSS (DI)(CX*1), Z9
 	VFMADD231PS  Z8, Z9, Z7
 	ADDQ         DX, AX
-	ADDQ         DX, R8
-	ADDQ         DX, R9
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	VMOVUPS      128(BX), Z8
 	VBROADCASTSS (AX), Z9
 	VFMADD231PS  Z8, Z9, Z0
@@ -10861,19 +11501,19 @@ loop:
 	VFMADD231PS  Z8, Z9, Z1
 	VBROADCASTSS (AX)(CX*2), Z9
 	VFMADD231PS  Z8, Z9, Z2
-	VBROADCASTSS (R8), Z9
+	VBROADCASTSS (SI), Z9
 	VFMADD231PS  Z8, Z9, Z3
-	VBROADCASTSS (R8)(CX*1), Z9
+	VBROADCASTSS (SI)(CX*1), Z9
 	VFMADD231PS  Z8, Z9, Z4
-	VBROADCASTSS (R8)(CX*2), Z9
+	VBROADCASTSS (SI)(CX*2), Z9
 	VFMADD231PS  Z8, Z9, Z5
-	VBROADCASTSS (R9), Z9
+	VBROADCASTSS (DI), Z9
 	VFMADD231PS  Z8, Z9, Z6
-	VBROADCASTSS (R9)(CX*1), Z9
+	VBROADCASTSS (DI)(CX*1), Z9
 	VFMADD231PS  Z8, Z9, Z7
 	ADDQ         DX, AX
-	ADDQ         DX, R8
-	ADDQ         DX, R9
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	VMOVUPS      256(BX), Z8
 	VBROADCASTSS (AX), Z9
 	VFMADD231PS  Z8, Z9, Z0
@@ -10881,19 +11521,19 @@ loop:
 	VFMADD231PS  Z8, Z9, Z1
 	VBROADCASTSS (AX)(CX*2), Z9
 	VFMADD231PS  Z8, Z9, Z2
-	VBROADCASTSS (R8), Z9
+	VBROADCASTSS (SI), Z9
 	VFMADD231PS  Z8, Z9, Z3
-	VBROADCASTSS (R8)(CX*1), Z9
+	VBROADCASTSS (SI)(CX*1), Z9
 	VFMADD231PS  Z8, Z9, Z4
-	VBROADCASTSS (R8)(CX*2), Z9
+	VBROADCASTSS (SI)(CX*2), Z9
 	VFMADD231PS  Z8, Z9, Z5
-	VBROADCASTSS (R9), Z9
+	VBROADCASTSS (DI), Z9
 	VFMADD231PS  Z8, Z9, Z6
-	VBROADCASTSS (R9)(CX*1), Z9
+	VBROADCASTSS (DI)(CX*1), Z9
 	VFMADD231PS  Z8, Z9, Z7
 	ADDQ         DX, AX
-	ADDQ         DX, R8
-	ADDQ         DX, R9
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	VMOVUPS      384(BX), Z8
 	VBROADCASTSS (AX), Z9
 	VFMADD231PS  Z8, Z9, Z0
@@ -10901,25 +11541,25 @@ loop:
 	VFMADD231PS  Z8, Z9, Z1
 	VBROADCASTSS (AX)(CX*2), Z9
 	VFMADD231PS  Z8, Z9, Z2
-	VBROADCASTSS (R8), Z9
+	VBROADCASTSS (SI), Z9
 	VFMADD231PS  Z8, Z9, Z3
-	VBROADCASTSS (R8)(CX*1), Z9
+	VBROADCASTSS (SI)(CX*1), Z9
 	VFMADD231PS  Z8, Z9, Z4
-	VBROADCASTSS (R8)(CX*2), Z9
+	VBROADCASTSS (SI)(CX*2), Z9
 	VFMADD231PS  Z8, Z9, Z5
-	VBROADCASTSS (R9), Z9
+	VBROADCASTSS (DI), Z9
 	VFMADD231PS  Z8, Z9, Z6
-	VBROADCASTSS (R9)(CX*1), Z9
+	VBROADCASTSS (DI)(CX*1), Z9
 	VFMADD231PS  Z8, Z9, Z7
 	ADDQ         DX, AX
-	ADDQ         DX, R8
-	ADDQ         DX, R9
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         $0x00000200, BX
-	SUBQ         $0x04, R10
+	SUBQ         $0x04, R8
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R10
+	ADDQ $0x04, R8
 	JZ   done
 
 one:
@@ -10930,62 +11570,64 @@ one:
 	VFMADD231PS  Z8, Z9, Z1
 	VBROADCASTSS (AX)(CX*2), Z9
 	VFMADD231PS  Z8, Z9, Z2
-	VBROADCASTSS (R8), Z9
+	VBROADCASTSS (SI), Z9
 	VFMADD231PS  Z8, Z9, Z3
-	VBROADCASTSS (R8)(CX*1), Z9
+	VBROADCASTSS (SI)(CX*1), Z9
 	VFMADD231PS  Z8, Z9, Z4
-	VBROADCASTSS (R8)(CX*2), Z9
+	VBROADCASTSS (SI)(CX*2), Z9
 	VFMADD231PS  Z8, Z9, Z5
-	VBROADCASTSS (R9), Z9
+	VBROADCASTSS (DI), Z9
 	VFMADD231PS  Z8, Z9, Z6
-	VBROADCASTSS (R9)(CX*1), Z9
+	VBROADCASTSS (DI)(CX*1), Z9
 	VFMADD231PS  Z8, Z9, Z7
 	ADDQ         DX, AX
-	ADDQ         DX, R8
-	ADDQ         DX, R9
+	ADDQ         DX, SI
+	ADDQ         DX, DI
 	ADDQ         $0x00000080, BX
-	DECQ         R10
+	DECQ         R8
 	JNZ          one
 
 done:
-	MOVQ      w+56(FP), AX
-	MOVQ      $0xffffffffffffffff, CX
-	BZHIQ     AX, CX, CX
-	KMOVW     CX, K1
-	SHRQ      $0x10, CX
-	MOVQ      flags+72(FP), AX
-	BTQ       $0x00, AX
+	MOVQ      c+40(FP), AX
+	MOVQ      ldc+48(FP), CX
+	MOVQ      w+56(FP), DX
+	MOVQ      $0xffffffffffffffff, BX
+	BZHIQ     DX, BX, BX
+	KMOVW     BX, K1
+	SHRQ      $0x10, BX
+	MOVQ      flags+72(FP), DX
+	BTQ       $0x00, DX
 	JCC       bias
-	MOVQ      SI, R10
-	VMOVUPS.Z (R10), K1, Z10
+	MOVQ      AX, R8
+	VMOVUPS.Z (R8), K1, Z10
 	VADDPS    Z0, Z10, Z0
-	ADDQ      DI, R10
-	VMOVUPS.Z (R10), K1, Z10
+	ADDQ      CX, R8
+	VMOVUPS.Z (R8), K1, Z10
 	VADDPS    Z1, Z10, Z1
-	ADDQ      DI, R10
-	VMOVUPS.Z (R10), K1, Z10
+	ADDQ      CX, R8
+	VMOVUPS.Z (R8), K1, Z10
 	VADDPS    Z2, Z10, Z2
-	ADDQ      DI, R10
-	VMOVUPS.Z (R10), K1, Z10
+	ADDQ      CX, R8
+	VMOVUPS.Z (R8), K1, Z10
 	VADDPS    Z3, Z10, Z3
-	ADDQ      DI, R10
-	VMOVUPS.Z (R10), K1, Z10
+	ADDQ      CX, R8
+	VMOVUPS.Z (R8), K1, Z10
 	VADDPS    Z4, Z10, Z4
-	ADDQ      DI, R10
-	VMOVUPS.Z (R10), K1, Z10
+	ADDQ      CX, R8
+	VMOVUPS.Z (R8), K1, Z10
 	VADDPS    Z5, Z10, Z5
-	ADDQ      DI, R10
-	VMOVUPS.Z (R10), K1, Z10
+	ADDQ      CX, R8
+	VMOVUPS.Z (R8), K1, Z10
 	VADDPS    Z6, Z10, Z6
-	ADDQ      DI, R10
-	VMOVUPS.Z (R10), K1, Z10
+	ADDQ      CX, R8
+	VMOVUPS.Z (R8), K1, Z10
 	VADDPS    Z7, Z10, Z7
 
 bias:
-	MOVQ      bias+64(FP), CX
-	TESTQ     CX, CX
+	MOVQ      bias+64(FP), BX
+	TESTQ     BX, BX
 	JZ        act
-	VMOVUPS.Z (CX), K1, Z10
+	VMOVUPS.Z (BX), K1, Z10
 	VADDPS    Z10, Z0, Z0
 	VADDPS    Z10, Z1, Z1
 	VADDPS    Z10, Z2, Z2
@@ -10996,7 +11638,7 @@ bias:
 	VADDPS    Z10, Z7, Z7
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VPXORD Z10, Z10, Z10
 	VMAXPS Z0, Z10, Z0
@@ -11009,67 +11651,66 @@ act:
 	VMAXPS Z7, Z10, Z7
 
 store:
-	VMOVUPS Z0, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z1, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z3, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z5, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z6, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z7, K1, (SI)
+	VMOVUPS Z0, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z1, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z3, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z4, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z5, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z6, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z7, K1, (AX)
 	VZEROUPPER
 	RET
 
-// func tile6x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile6x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile6x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·tile6x32AVX512(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
-	MOVQ       c+40(FP), SI
-	MOVQ       ldc+48(FP), DI
-	LEAQ       (AX)(CX*2), R8
-	ADDQ       CX, R8
-	MOVQ       SI, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       DI, R9
+	LEAQ       (AX)(CX*2), SI
+	ADDQ       CX, SI
+	MOVQ       c+40(FP), DI
+	MOVQ       ldc+48(FP), R8
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	ADDQ       R8, DI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	ADDQ       R8, DI
 	VPXORD     Z2, Z2, Z2
 	VPXORD     Z3, Z3, Z3
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	ADDQ       R8, DI
 	VPXORD     Z4, Z4, Z4
 	VPXORD     Z5, Z5, Z5
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	ADDQ       R8, DI
 	VPXORD     Z6, Z6, Z6
 	VPXORD     Z7, Z7, Z7
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	ADDQ       R8, DI
 	VPXORD     Z8, Z8, Z8
 	VPXORD     Z9, Z9, Z9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
 	VPXORD     Z10, Z10, Z10
 	VPXORD     Z11, Z11, Z11
-	MOVQ       kc+0(FP), R9
-	SUBQ       $0x04, R9
+	MOVQ       kc+0(FP), DI
+	SUBQ       $0x04, DI
 	JLT        rest
 
 loop:
@@ -11084,17 +11725,17 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z14
 	VFMADD231PS  Z12, Z14, Z4
 	VFMADD231PS  Z13, Z14, Z5
-	VBROADCASTSS (R8), Z14
+	VBROADCASTSS (SI), Z14
 	VFMADD231PS  Z12, Z14, Z6
 	VFMADD231PS  Z13, Z14, Z7
-	VBROADCASTSS (R8)(CX*1), Z14
+	VBROADCASTSS (SI)(CX*1), Z14
 	VFMADD231PS  Z12, Z14, Z8
 	VFMADD231PS  Z13, Z14, Z9
-	VBROADCASTSS (R8)(CX*2), Z14
+	VBROADCASTSS (SI)(CX*2), Z14
 	VFMADD231PS  Z12, Z14, Z10
 	VFMADD231PS  Z13, Z14, Z11
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      128(BX), Z12
 	VMOVUPS      192(BX), Z13
 	VBROADCASTSS (AX), Z14
@@ -11106,17 +11747,17 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z14
 	VFMADD231PS  Z12, Z14, Z4
 	VFMADD231PS  Z13, Z14, Z5
-	VBROADCASTSS (R8), Z14
+	VBROADCASTSS (SI), Z14
 	VFMADD231PS  Z12, Z14, Z6
 	VFMADD231PS  Z13, Z14, Z7
-	VBROADCASTSS (R8)(CX*1), Z14
+	VBROADCASTSS (SI)(CX*1), Z14
 	VFMADD231PS  Z12, Z14, Z8
 	VFMADD231PS  Z13, Z14, Z9
-	VBROADCASTSS (R8)(CX*2), Z14
+	VBROADCASTSS (SI)(CX*2), Z14
 	VFMADD231PS  Z12, Z14, Z10
 	VFMADD231PS  Z13, Z14, Z11
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      256(BX), Z12
 	VMOVUPS      320(BX), Z13
 	VBROADCASTSS (AX), Z14
@@ -11128,17 +11769,17 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z14
 	VFMADD231PS  Z12, Z14, Z4
 	VFMADD231PS  Z13, Z14, Z5
-	VBROADCASTSS (R8), Z14
+	VBROADCASTSS (SI), Z14
 	VFMADD231PS  Z12, Z14, Z6
 	VFMADD231PS  Z13, Z14, Z7
-	VBROADCASTSS (R8)(CX*1), Z14
+	VBROADCASTSS (SI)(CX*1), Z14
 	VFMADD231PS  Z12, Z14, Z8
 	VFMADD231PS  Z13, Z14, Z9
-	VBROADCASTSS (R8)(CX*2), Z14
+	VBROADCASTSS (SI)(CX*2), Z14
 	VFMADD231PS  Z12, Z14, Z10
 	VFMADD231PS  Z13, Z14, Z11
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      384(BX), Z12
 	VMOVUPS      448(BX), Z13
 	VBROADCASTSS (AX), Z14
@@ -11150,23 +11791,23 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z14
 	VFMADD231PS  Z12, Z14, Z4
 	VFMADD231PS  Z13, Z14, Z5
-	VBROADCASTSS (R8), Z14
+	VBROADCASTSS (SI), Z14
 	VFMADD231PS  Z12, Z14, Z6
 	VFMADD231PS  Z13, Z14, Z7
-	VBROADCASTSS (R8)(CX*1), Z14
+	VBROADCASTSS (SI)(CX*1), Z14
 	VFMADD231PS  Z12, Z14, Z8
 	VFMADD231PS  Z13, Z14, Z9
-	VBROADCASTSS (R8)(CX*2), Z14
+	VBROADCASTSS (SI)(CX*2), Z14
 	VFMADD231PS  Z12, Z14, Z10
 	VFMADD231PS  Z13, Z14, Z11
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	ADDQ         $0x00000200, BX
-	SUBQ         $0x04, R9
+	SUBQ         $0x04, DI
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R9
+	ADDQ $0x04, DI
 	JZ   done
 
 one:
@@ -11181,56 +11822,58 @@ one:
 	VBROADCASTSS (AX)(CX*2), Z14
 	VFMADD231PS  Z12, Z14, Z4
 	VFMADD231PS  Z13, Z14, Z5
-	VBROADCASTSS (R8), Z14
+	VBROADCASTSS (SI), Z14
 	VFMADD231PS  Z12, Z14, Z6
 	VFMADD231PS  Z13, Z14, Z7
-	VBROADCASTSS (R8)(CX*1), Z14
+	VBROADCASTSS (SI)(CX*1), Z14
 	VFMADD231PS  Z12, Z14, Z8
 	VFMADD231PS  Z13, Z14, Z9
-	VBROADCASTSS (R8)(CX*2), Z14
+	VBROADCASTSS (SI)(CX*2), Z14
 	VFMADD231PS  Z12, Z14, Z10
 	VFMADD231PS  Z13, Z14, Z11
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	ADDQ         $0x00000080, BX
-	DECQ         R9
+	DECQ         DI
 	JNZ          one
 
 done:
-	MOVQ   flags+72(FP), AX
-	BTQ    $0x00, AX
+	MOVQ   c+40(FP), AX
+	MOVQ   ldc+48(FP), CX
+	MOVQ   flags+72(FP), DX
+	BTQ    $0x00, DX
 	JCC    bias
-	MOVQ   SI, R9
-	VADDPS (R9), Z0, Z0
-	VADDPS 64(R9), Z1, Z1
-	ADDQ   DI, R9
-	VADDPS (R9), Z2, Z2
-	VADDPS 64(R9), Z3, Z3
-	ADDQ   DI, R9
-	VADDPS (R9), Z4, Z4
-	VADDPS 64(R9), Z5, Z5
-	ADDQ   DI, R9
-	VADDPS (R9), Z6, Z6
-	VADDPS 64(R9), Z7, Z7
-	ADDQ   DI, R9
-	VADDPS (R9), Z8, Z8
-	VADDPS 64(R9), Z9, Z9
-	ADDQ   DI, R9
-	VADDPS (R9), Z10, Z10
-	VADDPS 64(R9), Z11, Z11
+	MOVQ   AX, DI
+	VADDPS (DI), Z0, Z0
+	VADDPS 64(DI), Z1, Z1
+	ADDQ   CX, DI
+	VADDPS (DI), Z2, Z2
+	VADDPS 64(DI), Z3, Z3
+	ADDQ   CX, DI
+	VADDPS (DI), Z4, Z4
+	VADDPS 64(DI), Z5, Z5
+	ADDQ   CX, DI
+	VADDPS (DI), Z6, Z6
+	VADDPS 64(DI), Z7, Z7
+	ADDQ   CX, DI
+	VADDPS (DI), Z8, Z8
+	VADDPS 64(DI), Z9, Z9
+	ADDQ   CX, DI
+	VADDPS (DI), Z10, Z10
+	VADDPS 64(DI), Z11, Z11
 
 bias:
-	MOVQ    bias+64(FP), CX
-	TESTQ   CX, CX
+	MOVQ    bias+64(FP), BX
+	TESTQ   BX, BX
 	JZ      act
-	VMOVUPS (CX), Z15
+	VMOVUPS (BX), Z15
 	VADDPS  Z15, Z0, Z0
 	VADDPS  Z15, Z2, Z2
 	VADDPS  Z15, Z4, Z4
 	VADDPS  Z15, Z6, Z6
 	VADDPS  Z15, Z8, Z8
 	VADDPS  Z15, Z10, Z10
-	VMOVUPS 64(CX), Z15
+	VMOVUPS 64(BX), Z15
 	VADDPS  Z15, Z1, Z1
 	VADDPS  Z15, Z3, Z3
 	VADDPS  Z15, Z5, Z5
@@ -11239,7 +11882,7 @@ bias:
 	VADDPS  Z15, Z11, Z11
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VPXORD Z15, Z15, Z15
 	VMAXPS Z0, Z15, Z0
@@ -11256,69 +11899,68 @@ act:
 	VMAXPS Z11, Z15, Z11
 
 store:
-	VMOVUPS Z0, (SI)
-	VMOVUPS Z1, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, (SI)
-	VMOVUPS Z3, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, (SI)
-	VMOVUPS Z5, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z6, (SI)
-	VMOVUPS Z7, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z8, (SI)
-	VMOVUPS Z9, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z10, (SI)
-	VMOVUPS Z11, 64(SI)
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, (AX)
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z4, (AX)
+	VMOVUPS Z5, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z6, (AX)
+	VMOVUPS Z7, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z8, (AX)
+	VMOVUPS Z9, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z10, (AX)
+	VMOVUPS Z11, 64(AX)
 	VZEROUPPER
 	RET
 
-// func tile6x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile6x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile6x32mAVX512(SB), NOSPLIT, $0-80
+TEXT ·tile6x32mAVX512(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
-	MOVQ       c+40(FP), SI
-	MOVQ       ldc+48(FP), DI
-	LEAQ       (AX)(CX*2), R8
-	ADDQ       CX, R8
-	MOVQ       SI, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       DI, R9
+	LEAQ       (AX)(CX*2), SI
+	ADDQ       CX, SI
+	MOVQ       c+40(FP), DI
+	MOVQ       ldc+48(FP), R8
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	ADDQ       R8, DI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	ADDQ       R8, DI
 	VPXORD     Z2, Z2, Z2
 	VPXORD     Z3, Z3, Z3
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	ADDQ       R8, DI
 	VPXORD     Z4, Z4, Z4
 	VPXORD     Z5, Z5, Z5
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	ADDQ       R8, DI
 	VPXORD     Z6, Z6, Z6
 	VPXORD     Z7, Z7, Z7
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	ADDQ       R8, DI
 	VPXORD     Z8, Z8, Z8
 	VPXORD     Z9, Z9, Z9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
 	VPXORD     Z10, Z10, Z10
 	VPXORD     Z11, Z11, Z11
-	MOVQ       kc+0(FP), R9
-	SUBQ       $0x04, R9
+	MOVQ       kc+0(FP), DI
+	SUBQ       $0x04, DI
 	JLT        rest
 
 loop:
@@ -11333,17 +11975,17 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z14
 	VFMADD231PS  Z12, Z14, Z4
 	VFMADD231PS  Z13, Z14, Z5
-	VBROADCASTSS (R8), Z14
+	VBROADCASTSS (SI), Z14
 	VFMADD231PS  Z12, Z14, Z6
 	VFMADD231PS  Z13, Z14, Z7
-	VBROADCASTSS (R8)(CX*1), Z14
+	VBROADCASTSS (SI)(CX*1), Z14
 	VFMADD231PS  Z12, Z14, Z8
 	VFMADD231PS  Z13, Z14, Z9
-	VBROADCASTSS (R8)(CX*2), Z14
+	VBROADCASTSS (SI)(CX*2), Z14
 	VFMADD231PS  Z12, Z14, Z10
 	VFMADD231PS  Z13, Z14, Z11
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      128(BX), Z12
 	VMOVUPS      192(BX), Z13
 	VBROADCASTSS (AX), Z14
@@ -11355,17 +11997,17 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z14
 	VFMADD231PS  Z12, Z14, Z4
 	VFMADD231PS  Z13, Z14, Z5
-	VBROADCASTSS (R8), Z14
+	VBROADCASTSS (SI), Z14
 	VFMADD231PS  Z12, Z14, Z6
 	VFMADD231PS  Z13, Z14, Z7
-	VBROADCASTSS (R8)(CX*1), Z14
+	VBROADCASTSS (SI)(CX*1), Z14
 	VFMADD231PS  Z12, Z14, Z8
 	VFMADD231PS  Z13, Z14, Z9
-	VBROADCASTSS (R8)(CX*2), Z14
+	VBROADCASTSS (SI)(CX*2), Z14
 	VFMADD231PS  Z12, Z14, Z10
 	VFMADD231PS  Z13, Z14, Z11
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      256(BX), Z12
 	VMOVUPS      320(BX), Z13
 	VBROADCASTSS (AX), Z14
@@ -11377,17 +12019,17 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z14
 	VFMADD231PS  Z12, Z14, Z4
 	VFMADD231PS  Z13, Z14, Z5
-	VBROADCASTSS (R8), Z14
+	VBROADCASTSS (SI), Z14
 	VFMADD231PS  Z12, Z14, Z6
 	VFMADD231PS  Z13, Z14, Z7
-	VBROADCASTSS (R8)(CX*1), Z14
+	VBROADCASTSS (SI)(CX*1), Z14
 	VFMADD231PS  Z12, Z14, Z8
 	VFMADD231PS  Z13, Z14, Z9
-	VBROADCASTSS (R8)(CX*2), Z14
+	VBROADCASTSS (SI)(CX*2), Z14
 	VFMADD231PS  Z12, Z14, Z10
 	VFMADD231PS  Z13, Z14, Z11
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      384(BX), Z12
 	VMOVUPS      448(BX), Z13
 	VBROADCASTSS (AX), Z14
@@ -11399,23 +12041,23 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z14
 	VFMADD231PS  Z12, Z14, Z4
 	VFMADD231PS  Z13, Z14, Z5
-	VBROADCASTSS (R8), Z14
+	VBROADCASTSS (SI), Z14
 	VFMADD231PS  Z12, Z14, Z6
 	VFMADD231PS  Z13, Z14, Z7
-	VBROADCASTSS (R8)(CX*1), Z14
+	VBROADCASTSS (SI)(CX*1), Z14
 	VFMADD231PS  Z12, Z14, Z8
 	VFMADD231PS  Z13, Z14, Z9
-	VBROADCASTSS (R8)(CX*2), Z14
+	VBROADCASTSS (SI)(CX*2), Z14
 	VFMADD231PS  Z12, Z14, Z10
 	VFMADD231PS  Z13, Z14, Z11
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	ADDQ         $0x00000200, BX
-	SUBQ         $0x04, R9
+	SUBQ         $0x04, DI
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R9
+	ADDQ $0x04, DI
 	JZ   done
 
 one:
@@ -11430,75 +12072,77 @@ one:
 	VBROADCASTSS (AX)(CX*2), Z14
 	VFMADD231PS  Z12, Z14, Z4
 	VFMADD231PS  Z13, Z14, Z5
-	VBROADCASTSS (R8), Z14
+	VBROADCASTSS (SI), Z14
 	VFMADD231PS  Z12, Z14, Z6
 	VFMADD231PS  Z13, Z14, Z7
-	VBROADCASTSS (R8)(CX*1), Z14
+	VBROADCASTSS (SI)(CX*1), Z14
 	VFMADD231PS  Z12, Z14, Z8
 	VFMADD231PS  Z13, Z14, Z9
-	VBROADCASTSS (R8)(CX*2), Z14
+	VBROADCASTSS (SI)(CX*2), Z14
 	VFMADD231PS  Z12, Z14, Z10
 	VFMADD231PS  Z13, Z14, Z11
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	ADDQ         $0x00000080, BX
-	DECQ         R9
+	DECQ         DI
 	JNZ          one
 
 done:
-	MOVQ      w+56(FP), AX
-	MOVQ      $0xffffffffffffffff, CX
-	BZHIQ     AX, CX, CX
-	KMOVW     CX, K1
-	SHRQ      $0x10, CX
-	KMOVW     CX, K2
-	SHRQ      $0x10, CX
-	MOVQ      flags+72(FP), AX
-	BTQ       $0x00, AX
+	MOVQ      c+40(FP), AX
+	MOVQ      ldc+48(FP), CX
+	MOVQ      w+56(FP), DX
+	MOVQ      $0xffffffffffffffff, BX
+	BZHIQ     DX, BX, BX
+	KMOVW     BX, K1
+	SHRQ      $0x10, BX
+	KMOVW     BX, K2
+	SHRQ      $0x10, BX
+	MOVQ      flags+72(FP), DX
+	BTQ       $0x00, DX
 	JCC       bias
-	MOVQ      SI, R9
-	VMOVUPS.Z (R9), K1, Z15
+	MOVQ      AX, DI
+	VMOVUPS.Z (DI), K1, Z15
 	VADDPS    Z0, Z15, Z0
-	VMOVUPS.Z 64(R9), K2, Z15
+	VMOVUPS.Z 64(DI), K2, Z15
 	VADDPS    Z1, Z15, Z1
-	ADDQ      DI, R9
-	VMOVUPS.Z (R9), K1, Z15
+	ADDQ      CX, DI
+	VMOVUPS.Z (DI), K1, Z15
 	VADDPS    Z2, Z15, Z2
-	VMOVUPS.Z 64(R9), K2, Z15
+	VMOVUPS.Z 64(DI), K2, Z15
 	VADDPS    Z3, Z15, Z3
-	ADDQ      DI, R9
-	VMOVUPS.Z (R9), K1, Z15
+	ADDQ      CX, DI
+	VMOVUPS.Z (DI), K1, Z15
 	VADDPS    Z4, Z15, Z4
-	VMOVUPS.Z 64(R9), K2, Z15
+	VMOVUPS.Z 64(DI), K2, Z15
 	VADDPS    Z5, Z15, Z5
-	ADDQ      DI, R9
-	VMOVUPS.Z (R9), K1, Z15
+	ADDQ      CX, DI
+	VMOVUPS.Z (DI), K1, Z15
 	VADDPS    Z6, Z15, Z6
-	VMOVUPS.Z 64(R9), K2, Z15
+	VMOVUPS.Z 64(DI), K2, Z15
 	VADDPS    Z7, Z15, Z7
-	ADDQ      DI, R9
-	VMOVUPS.Z (R9), K1, Z15
+	ADDQ      CX, DI
+	VMOVUPS.Z (DI), K1, Z15
 	VADDPS    Z8, Z15, Z8
-	VMOVUPS.Z 64(R9), K2, Z15
+	VMOVUPS.Z 64(DI), K2, Z15
 	VADDPS    Z9, Z15, Z9
-	ADDQ      DI, R9
-	VMOVUPS.Z (R9), K1, Z15
+	ADDQ      CX, DI
+	VMOVUPS.Z (DI), K1, Z15
 	VADDPS    Z10, Z15, Z10
-	VMOVUPS.Z 64(R9), K2, Z15
+	VMOVUPS.Z 64(DI), K2, Z15
 	VADDPS    Z11, Z15, Z11
 
 bias:
-	MOVQ      bias+64(FP), CX
-	TESTQ     CX, CX
+	MOVQ      bias+64(FP), BX
+	TESTQ     BX, BX
 	JZ        act
-	VMOVUPS.Z (CX), K1, Z15
+	VMOVUPS.Z (BX), K1, Z15
 	VADDPS    Z15, Z0, Z0
 	VADDPS    Z15, Z2, Z2
 	VADDPS    Z15, Z4, Z4
 	VADDPS    Z15, Z6, Z6
 	VADDPS    Z15, Z8, Z8
 	VADDPS    Z15, Z10, Z10
-	VMOVUPS.Z 64(CX), K2, Z15
+	VMOVUPS.Z 64(BX), K2, Z15
 	VADDPS    Z15, Z1, Z1
 	VADDPS    Z15, Z3, Z3
 	VADDPS    Z15, Z5, Z5
@@ -11507,7 +12151,7 @@ bias:
 	VADDPS    Z15, Z11, Z11
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VPXORD Z15, Z15, Z15
 	VMAXPS Z0, Z15, Z0
@@ -11524,57 +12168,56 @@ act:
 	VMAXPS Z11, Z15, Z11
 
 store:
-	VMOVUPS Z0, K1, (SI)
-	VMOVUPS Z1, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, K1, (SI)
-	VMOVUPS Z3, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, K1, (SI)
-	VMOVUPS Z5, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z6, K1, (SI)
-	VMOVUPS Z7, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z8, K1, (SI)
-	VMOVUPS Z9, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z10, K1, (SI)
-	VMOVUPS Z11, K2, 64(SI)
+	VMOVUPS Z0, K1, (AX)
+	VMOVUPS Z1, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, K1, (AX)
+	VMOVUPS Z3, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z4, K1, (AX)
+	VMOVUPS Z5, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z6, K1, (AX)
+	VMOVUPS Z7, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z8, K1, (AX)
+	VMOVUPS Z9, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z10, K1, (AX)
+	VMOVUPS Z11, K2, 64(AX)
 	VZEROUPPER
 	RET
 
-// func tile6x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile6x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile6x16mAVX512(SB), NOSPLIT, $0-80
+TEXT ·tile6x16mAVX512(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
-	MOVQ       c+40(FP), SI
-	MOVQ       ldc+48(FP), DI
-	LEAQ       (AX)(CX*2), R8
-	ADDQ       CX, R8
-	MOVQ       SI, R9
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	LEAQ       (AX)(CX*2), SI
+	ADDQ       CX, SI
+	MOVQ       c+40(FP), DI
+	MOVQ       ldc+48(FP), R8
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VPXORD     Z0, Z0, Z0
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VPXORD     Z1, Z1, Z1
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VPXORD     Z2, Z2, Z2
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VPXORD     Z3, Z3, Z3
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VPXORD     Z4, Z4, Z4
-	PREFETCHT0 (R9)
+	PREFETCHT0 (DI)
 	VPXORD     Z5, Z5, Z5
-	MOVQ       kc+0(FP), R9
-	SUBQ       $0x04, R9
+	MOVQ       kc+0(FP), DI
+	SUBQ       $0x04, DI
 	JLT        rest
 
 loop:
@@ -11585,14 +12228,14 @@ loop:
 	VFMADD231PS  Z6, Z7, Z1
 	VBROADCASTSS (AX)(CX*2), Z7
 	VFMADD231PS  Z6, Z7, Z2
-	VBROADCASTSS (R8), Z7
+	VBROADCASTSS (SI), Z7
 	VFMADD231PS  Z6, Z7, Z3
-	VBROADCASTSS (R8)(CX*1), Z7
+	VBROADCASTSS (SI)(CX*1), Z7
 	VFMADD231PS  Z6, Z7, Z4
-	VBROADCASTSS (R8)(CX*2), Z7
+	VBROADCASTSS (SI)(CX*2), Z7
 	VFMADD231PS  Z6, Z7, Z5
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      128(BX), Z6
 	VBROADCASTSS (AX), Z7
 	VFMADD231PS  Z6, Z7, Z0
@@ -11600,14 +12243,14 @@ loop:
 	VFMADD231PS  Z6, Z7, Z1
 	VBROADCASTSS (AX)(CX*2), Z7
 	VFMADD231PS  Z6, Z7, Z2
-	VBROADCASTSS (R8), Z7
+	VBROADCASTSS (SI), Z7
 	VFMADD231PS  Z6, Z7, Z3
-	VBROADCASTSS (R8)(CX*1), Z7
+	VBROADCASTSS (SI)(CX*1), Z7
 	VFMADD231PS  Z6, Z7, Z4
-	VBROADCASTSS (R8)(CX*2), Z7
+	VBROADCASTSS (SI)(CX*2), Z7
 	VFMADD231PS  Z6, Z7, Z5
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      256(BX), Z6
 	VBROADCASTSS (AX), Z7
 	VFMADD231PS  Z6, Z7, Z0
@@ -11615,14 +12258,14 @@ loop:
 	VFMADD231PS  Z6, Z7, Z1
 	VBROADCASTSS (AX)(CX*2), Z7
 	VFMADD231PS  Z6, Z7, Z2
-	VBROADCASTSS (R8), Z7
+	VBROADCASTSS (SI), Z7
 	VFMADD231PS  Z6, Z7, Z3
-	VBROADCASTSS (R8)(CX*1), Z7
+	VBROADCASTSS (SI)(CX*1), Z7
 	VFMADD231PS  Z6, Z7, Z4
-	VBROADCASTSS (R8)(CX*2), Z7
+	VBROADCASTSS (SI)(CX*2), Z7
 	VFMADD231PS  Z6, Z7, Z5
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      384(BX), Z6
 	VBROADCASTSS (AX), Z7
 	VFMADD231PS  Z6, Z7, Z0
@@ -11630,20 +12273,20 @@ loop:
 	VFMADD231PS  Z6, Z7, Z1
 	VBROADCASTSS (AX)(CX*2), Z7
 	VFMADD231PS  Z6, Z7, Z2
-	VBROADCASTSS (R8), Z7
+	VBROADCASTSS (SI), Z7
 	VFMADD231PS  Z6, Z7, Z3
-	VBROADCASTSS (R8)(CX*1), Z7
+	VBROADCASTSS (SI)(CX*1), Z7
 	VFMADD231PS  Z6, Z7, Z4
-	VBROADCASTSS (R8)(CX*2), Z7
+	VBROADCASTSS (SI)(CX*2), Z7
 	VFMADD231PS  Z6, Z7, Z5
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	ADDQ         $0x00000200, BX
-	SUBQ         $0x04, R9
+	SUBQ         $0x04, DI
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R9
+	ADDQ $0x04, DI
 	JZ   done
 
 one:
@@ -11654,51 +12297,53 @@ one:
 	VFMADD231PS  Z6, Z7, Z1
 	VBROADCASTSS (AX)(CX*2), Z7
 	VFMADD231PS  Z6, Z7, Z2
-	VBROADCASTSS (R8), Z7
+	VBROADCASTSS (SI), Z7
 	VFMADD231PS  Z6, Z7, Z3
-	VBROADCASTSS (R8)(CX*1), Z7
+	VBROADCASTSS (SI)(CX*1), Z7
 	VFMADD231PS  Z6, Z7, Z4
-	VBROADCASTSS (R8)(CX*2), Z7
+	VBROADCASTSS (SI)(CX*2), Z7
 	VFMADD231PS  Z6, Z7, Z5
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	ADDQ         $0x00000080, BX
-	DECQ         R9
+	DECQ         DI
 	JNZ          one
 
 done:
-	MOVQ      w+56(FP), AX
-	MOVQ      $0xffffffffffffffff, CX
-	BZHIQ     AX, CX, CX
-	KMOVW     CX, K1
-	SHRQ      $0x10, CX
-	MOVQ      flags+72(FP), AX
-	BTQ       $0x00, AX
+	MOVQ      c+40(FP), AX
+	MOVQ      ldc+48(FP), CX
+	MOVQ      w+56(FP), DX
+	MOVQ      $0xffffffffffffffff, BX
+	BZHIQ     DX, BX, BX
+	KMOVW     BX, K1
+	SHRQ      $0x10, BX
+	MOVQ      flags+72(FP), DX
+	BTQ       $0x00, DX
 	JCC       bias
-	MOVQ      SI, R9
-	VMOVUPS.Z (R9), K1, Z8
+	MOVQ      AX, DI
+	VMOVUPS.Z (DI), K1, Z8
 	VADDPS    Z0, Z8, Z0
-	ADDQ      DI, R9
-	VMOVUPS.Z (R9), K1, Z8
+	ADDQ      CX, DI
+	VMOVUPS.Z (DI), K1, Z8
 	VADDPS    Z1, Z8, Z1
-	ADDQ      DI, R9
-	VMOVUPS.Z (R9), K1, Z8
+	ADDQ      CX, DI
+	VMOVUPS.Z (DI), K1, Z8
 	VADDPS    Z2, Z8, Z2
-	ADDQ      DI, R9
-	VMOVUPS.Z (R9), K1, Z8
+	ADDQ      CX, DI
+	VMOVUPS.Z (DI), K1, Z8
 	VADDPS    Z3, Z8, Z3
-	ADDQ      DI, R9
-	VMOVUPS.Z (R9), K1, Z8
+	ADDQ      CX, DI
+	VMOVUPS.Z (DI), K1, Z8
 	VADDPS    Z4, Z8, Z4
-	ADDQ      DI, R9
-	VMOVUPS.Z (R9), K1, Z8
+	ADDQ      CX, DI
+	VMOVUPS.Z (DI), K1, Z8
 	VADDPS    Z5, Z8, Z5
 
 bias:
-	MOVQ      bias+64(FP), CX
-	TESTQ     CX, CX
+	MOVQ      bias+64(FP), BX
+	TESTQ     BX, BX
 	JZ        act
-	VMOVUPS.Z (CX), K1, Z8
+	VMOVUPS.Z (BX), K1, Z8
 	VADDPS    Z8, Z0, Z0
 	VADDPS    Z8, Z1, Z1
 	VADDPS    Z8, Z2, Z2
@@ -11707,7 +12352,7 @@ bias:
 	VADDPS    Z8, Z5, Z5
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VPXORD Z8, Z8, Z8
 	VMAXPS Z0, Z8, Z0
@@ -11718,53 +12363,52 @@ act:
 	VMAXPS Z5, Z8, Z5
 
 store:
-	VMOVUPS Z0, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z1, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z3, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z5, K1, (SI)
+	VMOVUPS Z0, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z1, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z3, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z4, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z5, K1, (AX)
 	VZEROUPPER
 	RET
 
-// func tile4x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile4x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile4x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·tile4x32AVX512(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
-	MOVQ       c+40(FP), SI
-	MOVQ       ldc+48(FP), DI
-	LEAQ       (AX)(CX*2), R8
-	ADDQ       CX, R8
-	MOVQ       SI, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       DI, R9
+	LEAQ       (AX)(CX*2), SI
+	ADDQ       CX, SI
+	MOVQ       c+40(FP), DI
+	MOVQ       ldc+48(FP), R8
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	ADDQ       R8, DI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	ADDQ       R8, DI
 	VPXORD     Z2, Z2, Z2
 	VPXORD     Z3, Z3, Z3
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	ADDQ       R8, DI
 	VPXORD     Z4, Z4, Z4
 	VPXORD     Z5, Z5, Z5
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
 	VPXORD     Z6, Z6, Z6
 	VPXORD     Z7, Z7, Z7
-	MOVQ       kc+0(FP), R9
-	SUBQ       $0x04, R9
+	MOVQ       kc+0(FP), DI
+	SUBQ       $0x04, DI
 	JLT        rest
 
 loop:
@@ -11779,11 +12423,11 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z10
 	VFMADD231PS  Z8, Z10, Z4
 	VFMADD231PS  Z9, Z10, Z5
-	VBROADCASTSS (R8), Z10
+	VBROADCASTSS (SI), Z10
 	VFMADD231PS  Z8, Z10, Z6
 	VFMADD231PS  Z9, Z10, Z7
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      128(BX), Z8
 	VMOVUPS      192(BX), Z9
 	VBROADCASTSS (AX), Z10
@@ -11795,11 +12439,11 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z10
 	VFMADD231PS  Z8, Z10, Z4
 	VFMADD231PS  Z9, Z10, Z5
-	VBROADCASTSS (R8), Z10
+	VBROADCASTSS (SI), Z10
 	VFMADD231PS  Z8, Z10, Z6
 	VFMADD231PS  Z9, Z10, Z7
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      256(BX), Z8
 	VMOVUPS      320(BX), Z9
 	VBROADCASTSS (AX), Z10
@@ -11811,11 +12455,11 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z10
 	VFMADD231PS  Z8, Z10, Z4
 	VFMADD231PS  Z9, Z10, Z5
-	VBROADCASTSS (R8), Z10
+	VBROADCASTSS (SI), Z10
 	VFMADD231PS  Z8, Z10, Z6
 	VFMADD231PS  Z9, Z10, Z7
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      384(BX), Z8
 	VMOVUPS      448(BX), Z9
 	VBROADCASTSS (AX), Z10
@@ -11827,17 +12471,17 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z10
 	VFMADD231PS  Z8, Z10, Z4
 	VFMADD231PS  Z9, Z10, Z5
-	VBROADCASTSS (R8), Z10
+	VBROADCASTSS (SI), Z10
 	VFMADD231PS  Z8, Z10, Z6
 	VFMADD231PS  Z9, Z10, Z7
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	ADDQ         $0x00000200, BX
-	SUBQ         $0x04, R9
+	SUBQ         $0x04, DI
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R9
+	ADDQ $0x04, DI
 	JZ   done
 
 one:
@@ -11852,49 +12496,51 @@ one:
 	VBROADCASTSS (AX)(CX*2), Z10
 	VFMADD231PS  Z8, Z10, Z4
 	VFMADD231PS  Z9, Z10, Z5
-	VBROADCASTSS (R8), Z10
+	VBROADCASTSS (SI), Z10
 	VFMADD231PS  Z8, Z10, Z6
 	VFMADD231PS  Z9, Z10, Z7
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	ADDQ         $0x00000080, BX
-	DECQ         R9
+	DECQ         DI
 	JNZ          one
 
 done:
-	MOVQ   flags+72(FP), AX
-	BTQ    $0x00, AX
+	MOVQ   c+40(FP), AX
+	MOVQ   ldc+48(FP), CX
+	MOVQ   flags+72(FP), DX
+	BTQ    $0x00, DX
 	JCC    bias
-	MOVQ   SI, R9
-	VADDPS (R9), Z0, Z0
-	VADDPS 64(R9), Z1, Z1
-	ADDQ   DI, R9
-	VADDPS (R9), Z2, Z2
-	VADDPS 64(R9), Z3, Z3
-	ADDQ   DI, R9
-	VADDPS (R9), Z4, Z4
-	VADDPS 64(R9), Z5, Z5
-	ADDQ   DI, R9
-	VADDPS (R9), Z6, Z6
-	VADDPS 64(R9), Z7, Z7
+	MOVQ   AX, DI
+	VADDPS (DI), Z0, Z0
+	VADDPS 64(DI), Z1, Z1
+	ADDQ   CX, DI
+	VADDPS (DI), Z2, Z2
+	VADDPS 64(DI), Z3, Z3
+	ADDQ   CX, DI
+	VADDPS (DI), Z4, Z4
+	VADDPS 64(DI), Z5, Z5
+	ADDQ   CX, DI
+	VADDPS (DI), Z6, Z6
+	VADDPS 64(DI), Z7, Z7
 
 bias:
-	MOVQ    bias+64(FP), CX
-	TESTQ   CX, CX
+	MOVQ    bias+64(FP), BX
+	TESTQ   BX, BX
 	JZ      act
-	VMOVUPS (CX), Z11
+	VMOVUPS (BX), Z11
 	VADDPS  Z11, Z0, Z0
 	VADDPS  Z11, Z2, Z2
 	VADDPS  Z11, Z4, Z4
 	VADDPS  Z11, Z6, Z6
-	VMOVUPS 64(CX), Z11
+	VMOVUPS 64(BX), Z11
 	VADDPS  Z11, Z1, Z1
 	VADDPS  Z11, Z3, Z3
 	VADDPS  Z11, Z5, Z5
 	VADDPS  Z11, Z7, Z7
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VPXORD Z11, Z11, Z11
 	VMAXPS Z0, Z11, Z0
@@ -11907,53 +12553,52 @@ act:
 	VMAXPS Z7, Z11, Z7
 
 store:
-	VMOVUPS Z0, (SI)
-	VMOVUPS Z1, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, (SI)
-	VMOVUPS Z3, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, (SI)
-	VMOVUPS Z5, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z6, (SI)
-	VMOVUPS Z7, 64(SI)
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, (AX)
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z4, (AX)
+	VMOVUPS Z5, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z6, (AX)
+	VMOVUPS Z7, 64(AX)
 	VZEROUPPER
 	RET
 
-// func tile4x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile4x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile4x32mAVX512(SB), NOSPLIT, $0-80
+TEXT ·tile4x32mAVX512(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
-	MOVQ       c+40(FP), SI
-	MOVQ       ldc+48(FP), DI
-	LEAQ       (AX)(CX*2), R8
-	ADDQ       CX, R8
-	MOVQ       SI, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       DI, R9
+	LEAQ       (AX)(CX*2), SI
+	ADDQ       CX, SI
+	MOVQ       c+40(FP), DI
+	MOVQ       ldc+48(FP), R8
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	ADDQ       R8, DI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	ADDQ       R8, DI
 	VPXORD     Z2, Z2, Z2
 	VPXORD     Z3, Z3, Z3
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	ADDQ       R8, DI
 	VPXORD     Z4, Z4, Z4
 	VPXORD     Z5, Z5, Z5
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
 	VPXORD     Z6, Z6, Z6
 	VPXORD     Z7, Z7, Z7
-	MOVQ       kc+0(FP), R9
-	SUBQ       $0x04, R9
+	MOVQ       kc+0(FP), DI
+	SUBQ       $0x04, DI
 	JLT        rest
 
 loop:
@@ -11968,11 +12613,11 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z10
 	VFMADD231PS  Z8, Z10, Z4
 	VFMADD231PS  Z9, Z10, Z5
-	VBROADCASTSS (R8), Z10
+	VBROADCASTSS (SI), Z10
 	VFMADD231PS  Z8, Z10, Z6
 	VFMADD231PS  Z9, Z10, Z7
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      128(BX), Z8
 	VMOVUPS      192(BX), Z9
 	VBROADCASTSS (AX), Z10
@@ -11984,11 +12629,11 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z10
 	VFMADD231PS  Z8, Z10, Z4
 	VFMADD231PS  Z9, Z10, Z5
-	VBROADCASTSS (R8), Z10
+	VBROADCASTSS (SI), Z10
 	VFMADD231PS  Z8, Z10, Z6
 	VFMADD231PS  Z9, Z10, Z7
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      256(BX), Z8
 	VMOVUPS      320(BX), Z9
 	VBROADCASTSS (AX), Z10
@@ -12000,11 +12645,11 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z10
 	VFMADD231PS  Z8, Z10, Z4
 	VFMADD231PS  Z9, Z10, Z5
-	VBROADCASTSS (R8), Z10
+	VBROADCASTSS (SI), Z10
 	VFMADD231PS  Z8, Z10, Z6
 	VFMADD231PS  Z9, Z10, Z7
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      384(BX), Z8
 	VMOVUPS      448(BX), Z9
 	VBROADCASTSS (AX), Z10
@@ -12016,17 +12661,17 @@ loop:
 	VBROADCASTSS (AX)(CX*2), Z10
 	VFMADD231PS  Z8, Z10, Z4
 	VFMADD231PS  Z9, Z10, Z5
-	VBROADCASTSS (R8), Z10
+	VBROADCASTSS (SI), Z10
 	VFMADD231PS  Z8, Z10, Z6
 	VFMADD231PS  Z9, Z10, Z7
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	ADDQ         $0x00000200, BX
-	SUBQ         $0x04, R9
+	SUBQ         $0x04, DI
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R9
+	ADDQ $0x04, DI
 	JZ   done
 
 one:
@@ -12041,64 +12686,66 @@ one:
 	VBROADCASTSS (AX)(CX*2), Z10
 	VFMADD231PS  Z8, Z10, Z4
 	VFMADD231PS  Z9, Z10, Z5
-	VBROADCASTSS (R8), Z10
+	VBROADCASTSS (SI), Z10
 	VFMADD231PS  Z8, Z10, Z6
 	VFMADD231PS  Z9, Z10, Z7
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	ADDQ         $0x00000080, BX
-	DECQ         R9
+	DECQ         DI
 	JNZ          one
 
 done:
-	MOVQ      w+56(FP), AX
-	MOVQ      $0xffffffffffffffff, CX
-	BZHIQ     AX, CX, CX
-	KMOVW     CX, K1
-	SHRQ      $0x10, CX
-	KMOVW     CX, K2
-	SHRQ      $0x10, CX
-	MOVQ      flags+72(FP), AX
-	BTQ       $0x00, AX
+	MOVQ      c+40(FP), AX
+	MOVQ      ldc+48(FP), CX
+	MOVQ      w+56(FP), DX
+	MOVQ      $0xffffffffffffffff, BX
+	BZHIQ     DX, BX, BX
+	KMOVW     BX, K1
+	SHRQ      $0x10, BX
+	KMOVW     BX, K2
+	SHRQ      $0x10, BX
+	MOVQ      flags+72(FP), DX
+	BTQ       $0x00, DX
 	JCC       bias
-	MOVQ      SI, R9
-	VMOVUPS.Z (R9), K1, Z11
+	MOVQ      AX, DI
+	VMOVUPS.Z (DI), K1, Z11
 	VADDPS    Z0, Z11, Z0
-	VMOVUPS.Z 64(R9), K2, Z11
+	VMOVUPS.Z 64(DI), K2, Z11
 	VADDPS    Z1, Z11, Z1
-	ADDQ      DI, R9
-	VMOVUPS.Z (R9), K1, Z11
+	ADDQ      CX, DI
+	VMOVUPS.Z (DI), K1, Z11
 	VADDPS    Z2, Z11, Z2
-	VMOVUPS.Z 64(R9), K2, Z11
+	VMOVUPS.Z 64(DI), K2, Z11
 	VADDPS    Z3, Z11, Z3
-	ADDQ      DI, R9
-	VMOVUPS.Z (R9), K1, Z11
+	ADDQ      CX, DI
+	VMOVUPS.Z (DI), K1, Z11
 	VADDPS    Z4, Z11, Z4
-	VMOVUPS.Z 64(R9), K2, Z11
+	VMOVUPS.Z 64(DI), K2, Z11
 	VADDPS    Z5, Z11, Z5
-	ADDQ      DI, R9
-	VMOVUPS.Z (R9), K1, Z11
+	ADDQ      CX, DI
+	VMOVUPS.Z (DI), K1, Z11
 	VADDPS    Z6, Z11, Z6
-	VMOVUPS.Z 64(R9), K2, Z11
+	VMOVUPS.Z 64(DI), K2, Z11
 	VADDPS    Z7, Z11, Z7
 
 bias:
-	MOVQ      bias+64(FP), CX
-	TESTQ     CX, CX
+	MOVQ      bias+64(FP), BX
+	TESTQ     BX, BX
 	JZ        act
-	VMOVUPS.Z (CX), K1, Z11
+	VMOVUPS.Z (BX), K1, Z11
 	VADDPS    Z11, Z0, Z0
 	VADDPS    Z11, Z2, Z2
 	VADDPS    Z11, Z4, Z4
 	VADDPS    Z11, Z6, Z6
-	VMOVUPS.Z 64(CX), K2, Z11
+	VMOVUPS.Z 64(BX), K2, Z11
 	VADDPS    Z11, Z1, Z1
 	VADDPS    Z11, Z3, Z3
 	VADDPS    Z11, Z5, Z5
 	VADDPS    Z11, Z7, Z7
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VPXORD Z11, Z11, Z11
 	VMAXPS Z0, Z11, Z0
@@ -12111,45 +12758,44 @@ act:
 	VMAXPS Z7, Z11, Z7
 
 store:
-	VMOVUPS Z0, K1, (SI)
-	VMOVUPS Z1, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, K1, (SI)
-	VMOVUPS Z3, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, K1, (SI)
-	VMOVUPS Z5, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z6, K1, (SI)
-	VMOVUPS Z7, K2, 64(SI)
+	VMOVUPS Z0, K1, (AX)
+	VMOVUPS Z1, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, K1, (AX)
+	VMOVUPS Z3, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z4, K1, (AX)
+	VMOVUPS Z5, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z6, K1, (AX)
+	VMOVUPS Z7, K2, 64(AX)
 	VZEROUPPER
 	RET
 
-// func tile4x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile4x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile4x16mAVX512(SB), NOSPLIT, $0-80
+TEXT ·tile4x16mAVX512(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
-	MOVQ       c+40(FP), SI
-	MOVQ       ldc+48(FP), DI
-	LEAQ       (AX)(CX*2), R8
-	ADDQ       CX, R8
-	MOVQ       SI, R9
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	LEAQ       (AX)(CX*2), SI
+	ADDQ       CX, SI
+	MOVQ       c+40(FP), DI
+	MOVQ       ldc+48(FP), R8
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VPXORD     Z0, Z0, Z0
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VPXORD     Z1, Z1, Z1
-	PREFETCHT0 (R9)
-	ADDQ       DI, R9
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
 	VPXORD     Z2, Z2, Z2
-	PREFETCHT0 (R9)
+	PREFETCHT0 (DI)
 	VPXORD     Z3, Z3, Z3
-	MOVQ       kc+0(FP), R9
-	SUBQ       $0x04, R9
+	MOVQ       kc+0(FP), DI
+	SUBQ       $0x04, DI
 	JLT        rest
 
 loop:
@@ -12160,10 +12806,10 @@ loop:
 	VFMADD231PS  Z4, Z5, Z1
 	VBROADCASTSS (AX)(CX*2), Z5
 	VFMADD231PS  Z4, Z5, Z2
-	VBROADCASTSS (R8), Z5
+	VBROADCASTSS (SI), Z5
 	VFMADD231PS  Z4, Z5, Z3
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      128(BX), Z4
 	VBROADCASTSS (AX), Z5
 	VFMADD231PS  Z4, Z5, Z0
@@ -12171,10 +12817,10 @@ loop:
 	VFMADD231PS  Z4, Z5, Z1
 	VBROADCASTSS (AX)(CX*2), Z5
 	VFMADD231PS  Z4, Z5, Z2
-	VBROADCASTSS (R8), Z5
+	VBROADCASTSS (SI), Z5
 	VFMADD231PS  Z4, Z5, Z3
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      256(BX), Z4
 	VBROADCASTSS (AX), Z5
 	VFMADD231PS  Z4, Z5, Z0
@@ -12182,10 +12828,10 @@ loop:
 	VFMADD231PS  Z4, Z5, Z1
 	VBROADCASTSS (AX)(CX*2), Z5
 	VFMADD231PS  Z4, Z5, Z2
-	VBROADCASTSS (R8), Z5
+	VBROADCASTSS (SI), Z5
 	VFMADD231PS  Z4, Z5, Z3
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	VMOVUPS      384(BX), Z4
 	VBROADCASTSS (AX), Z5
 	VFMADD231PS  Z4, Z5, Z0
@@ -12193,16 +12839,16 @@ loop:
 	VFMADD231PS  Z4, Z5, Z1
 	VBROADCASTSS (AX)(CX*2), Z5
 	VFMADD231PS  Z4, Z5, Z2
-	VBROADCASTSS (R8), Z5
+	VBROADCASTSS (SI), Z5
 	VFMADD231PS  Z4, Z5, Z3
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	ADDQ         $0x00000200, BX
-	SUBQ         $0x04, R9
+	SUBQ         $0x04, DI
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R9
+	ADDQ $0x04, DI
 	JZ   done
 
 one:
@@ -12213,48 +12859,50 @@ one:
 	VFMADD231PS  Z4, Z5, Z1
 	VBROADCASTSS (AX)(CX*2), Z5
 	VFMADD231PS  Z4, Z5, Z2
-	VBROADCASTSS (R8), Z5
+	VBROADCASTSS (SI), Z5
 	VFMADD231PS  Z4, Z5, Z3
 	ADDQ         DX, AX
-	ADDQ         DX, R8
+	ADDQ         DX, SI
 	ADDQ         $0x00000080, BX
-	DECQ         R9
+	DECQ         DI
 	JNZ          one
 
 done:
-	MOVQ      w+56(FP), AX
-	MOVQ      $0xffffffffffffffff, CX
-	BZHIQ     AX, CX, CX
-	KMOVW     CX, K1
-	SHRQ      $0x10, CX
-	MOVQ      flags+72(FP), AX
-	BTQ       $0x00, AX
+	MOVQ      c+40(FP), AX
+	MOVQ      ldc+48(FP), CX
+	MOVQ      w+56(FP), DX
+	MOVQ      $0xffffffffffffffff, BX
+	BZHIQ     DX, BX, BX
+	KMOVW     BX, K1
+	SHRQ      $0x10, BX
+	MOVQ      flags+72(FP), DX
+	BTQ       $0x00, DX
 	JCC       bias
-	MOVQ      SI, R9
-	VMOVUPS.Z (R9), K1, Z6
+	MOVQ      AX, DI
+	VMOVUPS.Z (DI), K1, Z6
 	VADDPS    Z0, Z6, Z0
-	ADDQ      DI, R9
-	VMOVUPS.Z (R9), K1, Z6
+	ADDQ      CX, DI
+	VMOVUPS.Z (DI), K1, Z6
 	VADDPS    Z1, Z6, Z1
-	ADDQ      DI, R9
-	VMOVUPS.Z (R9), K1, Z6
+	ADDQ      CX, DI
+	VMOVUPS.Z (DI), K1, Z6
 	VADDPS    Z2, Z6, Z2
-	ADDQ      DI, R9
-	VMOVUPS.Z (R9), K1, Z6
+	ADDQ      CX, DI
+	VMOVUPS.Z (DI), K1, Z6
 	VADDPS    Z3, Z6, Z3
 
 bias:
-	MOVQ      bias+64(FP), CX
-	TESTQ     CX, CX
+	MOVQ      bias+64(FP), BX
+	TESTQ     BX, BX
 	JZ        act
-	VMOVUPS.Z (CX), K1, Z6
+	VMOVUPS.Z (BX), K1, Z6
 	VADDPS    Z6, Z0, Z0
 	VADDPS    Z6, Z1, Z1
 	VADDPS    Z6, Z2, Z2
 	VADDPS    Z6, Z3, Z3
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VPXORD Z6, Z6, Z6
 	VMAXPS Z0, Z6, Z0
@@ -12263,42 +12911,41 @@ act:
 	VMAXPS Z3, Z6, Z3
 
 store:
-	VMOVUPS Z0, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z1, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z3, K1, (SI)
+	VMOVUPS Z0, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z1, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z3, K1, (AX)
 	VZEROUPPER
 	RET
 
-// func tile3x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile3x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile3x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·tile3x32AVX512(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
 	MOVQ       c+40(FP), SI
 	MOVQ       ldc+48(FP), DI
-	MOVQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 64(R8)
-	ADDQ       DI, R8
+	PREFETCHT0 (SI)
+	PREFETCHT0 64(SI)
+	ADDQ       DI, SI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
-	PREFETCHT0 (R8)
-	PREFETCHT0 64(R8)
-	ADDQ       DI, R8
+	PREFETCHT0 (SI)
+	PREFETCHT0 64(SI)
+	ADDQ       DI, SI
 	VPXORD     Z2, Z2, Z2
 	VPXORD     Z3, Z3, Z3
-	PREFETCHT0 (R8)
-	PREFETCHT0 64(R8)
+	PREFETCHT0 (SI)
+	PREFETCHT0 64(SI)
 	VPXORD     Z4, Z4, Z4
 	VPXORD     Z5, Z5, Z5
-	MOVQ       kc+0(FP), R8
-	SUBQ       $0x04, R8
+	MOVQ       kc+0(FP), SI
+	SUBQ       $0x04, SI
 	JLT        rest
 
 loop:
@@ -12351,11 +12998,11 @@ loop:
 	VFMADD231PS  Z7, Z8, Z5
 	ADDQ         DX, AX
 	ADDQ         $0x00000200, BX
-	SUBQ         $0x04, R8
+	SUBQ         $0x04, SI
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R8
+	ADDQ $0x04, SI
 	JZ   done
 
 one:
@@ -12372,38 +13019,40 @@ one:
 	VFMADD231PS  Z7, Z8, Z5
 	ADDQ         DX, AX
 	ADDQ         $0x00000080, BX
-	DECQ         R8
+	DECQ         SI
 	JNZ          one
 
 done:
-	MOVQ   flags+72(FP), AX
-	BTQ    $0x00, AX
+	MOVQ   c+40(FP), AX
+	MOVQ   ldc+48(FP), CX
+	MOVQ   flags+72(FP), DX
+	BTQ    $0x00, DX
 	JCC    bias
-	MOVQ   SI, R8
-	VADDPS (R8), Z0, Z0
-	VADDPS 64(R8), Z1, Z1
-	ADDQ   DI, R8
-	VADDPS (R8), Z2, Z2
-	VADDPS 64(R8), Z3, Z3
-	ADDQ   DI, R8
-	VADDPS (R8), Z4, Z4
-	VADDPS 64(R8), Z5, Z5
+	MOVQ   AX, SI
+	VADDPS (SI), Z0, Z0
+	VADDPS 64(SI), Z1, Z1
+	ADDQ   CX, SI
+	VADDPS (SI), Z2, Z2
+	VADDPS 64(SI), Z3, Z3
+	ADDQ   CX, SI
+	VADDPS (SI), Z4, Z4
+	VADDPS 64(SI), Z5, Z5
 
 bias:
-	MOVQ    bias+64(FP), CX
-	TESTQ   CX, CX
+	MOVQ    bias+64(FP), BX
+	TESTQ   BX, BX
 	JZ      act
-	VMOVUPS (CX), Z9
+	VMOVUPS (BX), Z9
 	VADDPS  Z9, Z0, Z0
 	VADDPS  Z9, Z2, Z2
 	VADDPS  Z9, Z4, Z4
-	VMOVUPS 64(CX), Z9
+	VMOVUPS 64(BX), Z9
 	VADDPS  Z9, Z1, Z1
 	VADDPS  Z9, Z3, Z3
 	VADDPS  Z9, Z5, Z5
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VPXORD Z9, Z9, Z9
 	VMAXPS Z0, Z9, Z0
@@ -12414,43 +13063,42 @@ act:
 	VMAXPS Z5, Z9, Z5
 
 store:
-	VMOVUPS Z0, (SI)
-	VMOVUPS Z1, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, (SI)
-	VMOVUPS Z3, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, (SI)
-	VMOVUPS Z5, 64(SI)
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, (AX)
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z4, (AX)
+	VMOVUPS Z5, 64(AX)
 	VZEROUPPER
 	RET
 
-// func tile3x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile3x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile3x32mAVX512(SB), NOSPLIT, $0-80
+TEXT ·tile3x32mAVX512(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
 	MOVQ       c+40(FP), SI
 	MOVQ       ldc+48(FP), DI
-	MOVQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 64(R8)
-	ADDQ       DI, R8
+	PREFETCHT0 (SI)
+	PREFETCHT0 64(SI)
+	ADDQ       DI, SI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
-	PREFETCHT0 (R8)
-	PREFETCHT0 64(R8)
-	ADDQ       DI, R8
+	PREFETCHT0 (SI)
+	PREFETCHT0 64(SI)
+	ADDQ       DI, SI
 	VPXORD     Z2, Z2, Z2
 	VPXORD     Z3, Z3, Z3
-	PREFETCHT0 (R8)
-	PREFETCHT0 64(R8)
+	PREFETCHT0 (SI)
+	PREFETCHT0 64(SI)
 	VPXORD     Z4, Z4, Z4
 	VPXORD     Z5, Z5, Z5
-	MOVQ       kc+0(FP), R8
-	SUBQ       $0x04, R8
+	MOVQ       kc+0(FP), SI
+	SUBQ       $0x04, SI
 	JLT        rest
 
 loop:
@@ -12503,11 +13151,11 @@ loop:
 	VFMADD231PS  Z7, Z8, Z5
 	ADDQ         DX, AX
 	ADDQ         $0x00000200, BX
-	SUBQ         $0x04, R8
+	SUBQ         $0x04, SI
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R8
+	ADDQ $0x04, SI
 	JZ   done
 
 one:
@@ -12524,51 +13172,53 @@ one:
 	VFMADD231PS  Z7, Z8, Z5
 	ADDQ         DX, AX
 	ADDQ         $0x00000080, BX
-	DECQ         R8
+	DECQ         SI
 	JNZ          one
 
 done:
-	MOVQ      w+56(FP), AX
-	MOVQ      $0xffffffffffffffff, CX
-	BZHIQ     AX, CX, CX
-	KMOVW     CX, K1
-	SHRQ      $0x10, CX
-	KMOVW     CX, K2
-	SHRQ      $0x10, CX
-	MOVQ      flags+72(FP), AX
-	BTQ       $0x00, AX
+	MOVQ      c+40(FP), AX
+	MOVQ      ldc+48(FP), CX
+	MOVQ      w+56(FP), DX
+	MOVQ      $0xffffffffffffffff, BX
+	BZHIQ     DX, BX, BX
+	KMOVW     BX, K1
+	SHRQ      $0x10, BX
+	KMOVW     BX, K2
+	SHRQ      $0x10, BX
+	MOVQ      flags+72(FP), DX
+	BTQ       $0x00, DX
 	JCC       bias
-	MOVQ      SI, R8
-	VMOVUPS.Z (R8), K1, Z9
+	MOVQ      AX, SI
+	VMOVUPS.Z (SI), K1, Z9
 	VADDPS    Z0, Z9, Z0
-	VMOVUPS.Z 64(R8), K2, Z9
+	VMOVUPS.Z 64(SI), K2, Z9
 	VADDPS    Z1, Z9, Z1
-	ADDQ      DI, R8
-	VMOVUPS.Z (R8), K1, Z9
+	ADDQ      CX, SI
+	VMOVUPS.Z (SI), K1, Z9
 	VADDPS    Z2, Z9, Z2
-	VMOVUPS.Z 64(R8), K2, Z9
+	VMOVUPS.Z 64(SI), K2, Z9
 	VADDPS    Z3, Z9, Z3
-	ADDQ      DI, R8
-	VMOVUPS.Z (R8), K1, Z9
+	ADDQ      CX, SI
+	VMOVUPS.Z (SI), K1, Z9
 	VADDPS    Z4, Z9, Z4
-	VMOVUPS.Z 64(R8), K2, Z9
+	VMOVUPS.Z 64(SI), K2, Z9
 	VADDPS    Z5, Z9, Z5
 
 bias:
-	MOVQ      bias+64(FP), CX
-	TESTQ     CX, CX
+	MOVQ      bias+64(FP), BX
+	TESTQ     BX, BX
 	JZ        act
-	VMOVUPS.Z (CX), K1, Z9
+	VMOVUPS.Z (BX), K1, Z9
 	VADDPS    Z9, Z0, Z0
 	VADDPS    Z9, Z2, Z2
 	VADDPS    Z9, Z4, Z4
-	VMOVUPS.Z 64(CX), K2, Z9
+	VMOVUPS.Z 64(BX), K2, Z9
 	VADDPS    Z9, Z1, Z1
 	VADDPS    Z9, Z3, Z3
 	VADDPS    Z9, Z5, Z5
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VPXORD Z9, Z9, Z9
 	VMAXPS Z0, Z9, Z0
@@ -12579,37 +13229,36 @@ act:
 	VMAXPS Z5, Z9, Z5
 
 store:
-	VMOVUPS Z0, K1, (SI)
-	VMOVUPS Z1, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, K1, (SI)
-	VMOVUPS Z3, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, K1, (SI)
-	VMOVUPS Z5, K2, 64(SI)
+	VMOVUPS Z0, K1, (AX)
+	VMOVUPS Z1, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, K1, (AX)
+	VMOVUPS Z3, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z4, K1, (AX)
+	VMOVUPS Z5, K2, 64(AX)
 	VZEROUPPER
 	RET
 
-// func tile3x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile3x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile3x16mAVX512(SB), NOSPLIT, $0-80
+TEXT ·tile3x16mAVX512(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
 	MOVQ       c+40(FP), SI
 	MOVQ       ldc+48(FP), DI
-	MOVQ       SI, R8
-	PREFETCHT0 (R8)
-	ADDQ       DI, R8
+	PREFETCHT0 (SI)
+	ADDQ       DI, SI
 	VPXORD     Z0, Z0, Z0
-	PREFETCHT0 (R8)
-	ADDQ       DI, R8
+	PREFETCHT0 (SI)
+	ADDQ       DI, SI
 	VPXORD     Z1, Z1, Z1
-	PREFETCHT0 (R8)
+	PREFETCHT0 (SI)
 	VPXORD     Z2, Z2, Z2
-	MOVQ       kc+0(FP), R8
-	SUBQ       $0x04, R8
+	MOVQ       kc+0(FP), SI
+	SUBQ       $0x04, SI
 	JLT        rest
 
 loop:
@@ -12646,11 +13295,11 @@ loop:
 	VFMADD231PS  Z3, Z4, Z2
 	ADDQ         DX, AX
 	ADDQ         $0x00000200, BX
-	SUBQ         $0x04, R8
+	SUBQ         $0x04, SI
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R8
+	ADDQ $0x04, SI
 	JZ   done
 
 one:
@@ -12663,39 +13312,41 @@ one:
 	VFMADD231PS  Z3, Z4, Z2
 	ADDQ         DX, AX
 	ADDQ         $0x00000080, BX
-	DECQ         R8
+	DECQ         SI
 	JNZ          one
 
 done:
-	MOVQ      w+56(FP), AX
-	MOVQ      $0xffffffffffffffff, CX
-	BZHIQ     AX, CX, CX
-	KMOVW     CX, K1
-	SHRQ      $0x10, CX
-	MOVQ      flags+72(FP), AX
-	BTQ       $0x00, AX
+	MOVQ      c+40(FP), AX
+	MOVQ      ldc+48(FP), CX
+	MOVQ      w+56(FP), DX
+	MOVQ      $0xffffffffffffffff, BX
+	BZHIQ     DX, BX, BX
+	KMOVW     BX, K1
+	SHRQ      $0x10, BX
+	MOVQ      flags+72(FP), DX
+	BTQ       $0x00, DX
 	JCC       bias
-	MOVQ      SI, R8
-	VMOVUPS.Z (R8), K1, Z5
+	MOVQ      AX, SI
+	VMOVUPS.Z (SI), K1, Z5
 	VADDPS    Z0, Z5, Z0
-	ADDQ      DI, R8
-	VMOVUPS.Z (R8), K1, Z5
+	ADDQ      CX, SI
+	VMOVUPS.Z (SI), K1, Z5
 	VADDPS    Z1, Z5, Z1
-	ADDQ      DI, R8
-	VMOVUPS.Z (R8), K1, Z5
+	ADDQ      CX, SI
+	VMOVUPS.Z (SI), K1, Z5
 	VADDPS    Z2, Z5, Z2
 
 bias:
-	MOVQ      bias+64(FP), CX
-	TESTQ     CX, CX
+	MOVQ      bias+64(FP), BX
+	TESTQ     BX, BX
 	JZ        act
-	VMOVUPS.Z (CX), K1, Z5
+	VMOVUPS.Z (BX), K1, Z5
 	VADDPS    Z5, Z0, Z0
 	VADDPS    Z5, Z1, Z1
 	VADDPS    Z5, Z2, Z2
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VPXORD Z5, Z5, Z5
 	VMAXPS Z0, Z5, Z0
@@ -12703,35 +13354,34 @@ act:
 	VMAXPS Z2, Z5, Z2
 
 store:
-	VMOVUPS Z0, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z1, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, K1, (SI)
+	VMOVUPS Z0, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z1, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, K1, (AX)
 	VZEROUPPER
 	RET
 
-// func tile2x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile2x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile2x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·tile2x32AVX512(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
 	MOVQ       c+40(FP), SI
 	MOVQ       ldc+48(FP), DI
-	MOVQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 64(R8)
-	ADDQ       DI, R8
+	PREFETCHT0 (SI)
+	PREFETCHT0 64(SI)
+	ADDQ       DI, SI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
-	PREFETCHT0 (R8)
-	PREFETCHT0 64(R8)
+	PREFETCHT0 (SI)
+	PREFETCHT0 64(SI)
 	VPXORD     Z2, Z2, Z2
 	VPXORD     Z3, Z3, Z3
-	MOVQ       kc+0(FP), R8
-	SUBQ       $0x04, R8
+	MOVQ       kc+0(FP), SI
+	SUBQ       $0x04, SI
 	JLT        rest
 
 loop:
@@ -12772,11 +13422,11 @@ loop:
 	VFMADD231PS  Z5, Z6, Z3
 	ADDQ         DX, AX
 	ADDQ         $0x00000200, BX
-	SUBQ         $0x04, R8
+	SUBQ         $0x04, SI
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R8
+	ADDQ $0x04, SI
 	JZ   done
 
 one:
@@ -12790,33 +13440,35 @@ one:
 	VFMADD231PS  Z5, Z6, Z3
 	ADDQ         DX, AX
 	ADDQ         $0x00000080, BX
-	DECQ         R8
+	DECQ         SI
 	JNZ          one
 
 done:
-	MOVQ   flags+72(FP), AX
-	BTQ    $0x00, AX
+	MOVQ   c+40(FP), AX
+	MOVQ   ldc+48(FP), CX
+	MOVQ   flags+72(FP), DX
+	BTQ    $0x00, DX
 	JCC    bias
-	MOVQ   SI, R8
-	VADDPS (R8), Z0, Z0
-	VADDPS 64(R8), Z1, Z1
-	ADDQ   DI, R8
-	VADDPS (R8), Z2, Z2
-	VADDPS 64(R8), Z3, Z3
+	MOVQ   AX, SI
+	VADDPS (SI), Z0, Z0
+	VADDPS 64(SI), Z1, Z1
+	ADDQ   CX, SI
+	VADDPS (SI), Z2, Z2
+	VADDPS 64(SI), Z3, Z3
 
 bias:
-	MOVQ    bias+64(FP), CX
-	TESTQ   CX, CX
+	MOVQ    bias+64(FP), BX
+	TESTQ   BX, BX
 	JZ      act
-	VMOVUPS (CX), Z7
+	VMOVUPS (BX), Z7
 	VADDPS  Z7, Z0, Z0
 	VADDPS  Z7, Z2, Z2
-	VMOVUPS 64(CX), Z7
+	VMOVUPS 64(BX), Z7
 	VADDPS  Z7, Z1, Z1
 	VADDPS  Z7, Z3, Z3
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VPXORD Z7, Z7, Z7
 	VMAXPS Z0, Z7, Z0
@@ -12825,35 +13477,34 @@ act:
 	VMAXPS Z3, Z7, Z3
 
 store:
-	VMOVUPS Z0, (SI)
-	VMOVUPS Z1, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, (SI)
-	VMOVUPS Z3, 64(SI)
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, (AX)
+	VMOVUPS Z3, 64(AX)
 	VZEROUPPER
 	RET
 
-// func tile2x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile2x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile2x32mAVX512(SB), NOSPLIT, $0-80
+TEXT ·tile2x32mAVX512(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
 	MOVQ       c+40(FP), SI
 	MOVQ       ldc+48(FP), DI
-	MOVQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 64(R8)
-	ADDQ       DI, R8
+	PREFETCHT0 (SI)
+	PREFETCHT0 64(SI)
+	ADDQ       DI, SI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
-	PREFETCHT0 (R8)
-	PREFETCHT0 64(R8)
+	PREFETCHT0 (SI)
+	PREFETCHT0 64(SI)
 	VPXORD     Z2, Z2, Z2
 	VPXORD     Z3, Z3, Z3
-	MOVQ       kc+0(FP), R8
-	SUBQ       $0x04, R8
+	MOVQ       kc+0(FP), SI
+	SUBQ       $0x04, SI
 	JLT        rest
 
 loop:
@@ -12894,11 +13545,11 @@ loop:
 	VFMADD231PS  Z5, Z6, Z3
 	ADDQ         DX, AX
 	ADDQ         $0x00000200, BX
-	SUBQ         $0x04, R8
+	SUBQ         $0x04, SI
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R8
+	ADDQ $0x04, SI
 	JZ   done
 
 one:
@@ -12912,44 +13563,46 @@ one:
 	VFMADD231PS  Z5, Z6, Z3
 	ADDQ         DX, AX
 	ADDQ         $0x00000080, BX
-	DECQ         R8
+	DECQ         SI
 	JNZ          one
 
 done:
-	MOVQ      w+56(FP), AX
-	MOVQ      $0xffffffffffffffff, CX
-	BZHIQ     AX, CX, CX
-	KMOVW     CX, K1
-	SHRQ      $0x10, CX
-	KMOVW     CX, K2
-	SHRQ      $0x10, CX
-	MOVQ      flags+72(FP), AX
-	BTQ       $0x00, AX
+	MOVQ      c+40(FP), AX
+	MOVQ      ldc+48(FP), CX
+	MOVQ      w+56(FP), DX
+	MOVQ      $0xffffffffffffffff, BX
+	BZHIQ     DX, BX, BX
+	KMOVW     BX, K1
+	SHRQ      $0x10, BX
+	KMOVW     BX, K2
+	SHRQ      $0x10, BX
+	MOVQ      flags+72(FP), DX
+	BTQ       $0x00, DX
 	JCC       bias
-	MOVQ      SI, R8
-	VMOVUPS.Z (R8), K1, Z7
+	MOVQ      AX, SI
+	VMOVUPS.Z (SI), K1, Z7
 	VADDPS    Z0, Z7, Z0
-	VMOVUPS.Z 64(R8), K2, Z7
+	VMOVUPS.Z 64(SI), K2, Z7
 	VADDPS    Z1, Z7, Z1
-	ADDQ      DI, R8
-	VMOVUPS.Z (R8), K1, Z7
+	ADDQ      CX, SI
+	VMOVUPS.Z (SI), K1, Z7
 	VADDPS    Z2, Z7, Z2
-	VMOVUPS.Z 64(R8), K2, Z7
+	VMOVUPS.Z 64(SI), K2, Z7
 	VADDPS    Z3, Z7, Z3
 
 bias:
-	MOVQ      bias+64(FP), CX
-	TESTQ     CX, CX
+	MOVQ      bias+64(FP), BX
+	TESTQ     BX, BX
 	JZ        act
-	VMOVUPS.Z (CX), K1, Z7
+	VMOVUPS.Z (BX), K1, Z7
 	VADDPS    Z7, Z0, Z0
 	VADDPS    Z7, Z2, Z2
-	VMOVUPS.Z 64(CX), K2, Z7
+	VMOVUPS.Z 64(BX), K2, Z7
 	VADDPS    Z7, Z1, Z1
 	VADDPS    Z7, Z3, Z3
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VPXORD Z7, Z7, Z7
 	VMAXPS Z0, Z7, Z0
@@ -12958,31 +13611,30 @@ act:
 	VMAXPS Z3, Z7, Z3
 
 store:
-	VMOVUPS Z0, K1, (SI)
-	VMOVUPS Z1, K2, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, K1, (SI)
-	VMOVUPS Z3, K2, 64(SI)
+	VMOVUPS Z0, K1, (AX)
+	VMOVUPS Z1, K2, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, K1, (AX)
+	VMOVUPS Z3, K2, 64(AX)
 	VZEROUPPER
 	RET
 
-// func tile2x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile2x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile2x16mAVX512(SB), NOSPLIT, $0-80
+TEXT ·tile2x16mAVX512(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), DX
 	MOVQ       b+32(FP), BX
 	MOVQ       c+40(FP), SI
 	MOVQ       ldc+48(FP), DI
-	MOVQ       SI, R8
-	PREFETCHT0 (R8)
-	ADDQ       DI, R8
+	PREFETCHT0 (SI)
+	ADDQ       DI, SI
 	VPXORD     Z0, Z0, Z0
-	PREFETCHT0 (R8)
+	PREFETCHT0 (SI)
 	VPXORD     Z1, Z1, Z1
-	MOVQ       kc+0(FP), R8
-	SUBQ       $0x04, R8
+	MOVQ       kc+0(FP), SI
+	SUBQ       $0x04, SI
 	JLT        rest
 
 loop:
@@ -13011,11 +13663,11 @@ loop:
 	VFMADD231PS  Z2, Z3, Z1
 	ADDQ         DX, AX
 	ADDQ         $0x00000200, BX
-	SUBQ         $0x04, R8
+	SUBQ         $0x04, SI
 	JGE          loop
 
 rest:
-	ADDQ $0x04, R8
+	ADDQ $0x04, SI
 	JZ   done
 
 one:
@@ -13026,63 +13678,64 @@ one:
 	VFMADD231PS  Z2, Z3, Z1
 	ADDQ         DX, AX
 	ADDQ         $0x00000080, BX
-	DECQ         R8
+	DECQ         SI
 	JNZ          one
 
 done:
-	MOVQ      w+56(FP), AX
-	MOVQ      $0xffffffffffffffff, CX
-	BZHIQ     AX, CX, CX
-	KMOVW     CX, K1
-	SHRQ      $0x10, CX
-	MOVQ      flags+72(FP), AX
-	BTQ       $0x00, AX
+	MOVQ      c+40(FP), AX
+	MOVQ      ldc+48(FP), CX
+	MOVQ      w+56(FP), DX
+	MOVQ      $0xffffffffffffffff, BX
+	BZHIQ     DX, BX, BX
+	KMOVW     BX, K1
+	SHRQ      $0x10, BX
+	MOVQ      flags+72(FP), DX
+	BTQ       $0x00, DX
 	JCC       bias
-	MOVQ      SI, R8
-	VMOVUPS.Z (R8), K1, Z4
+	MOVQ      AX, SI
+	VMOVUPS.Z (SI), K1, Z4
 	VADDPS    Z0, Z4, Z0
-	ADDQ      DI, R8
-	VMOVUPS.Z (R8), K1, Z4
+	ADDQ      CX, SI
+	VMOVUPS.Z (SI), K1, Z4
 	VADDPS    Z1, Z4, Z1
 
 bias:
-	MOVQ      bias+64(FP), CX
-	TESTQ     CX, CX
+	MOVQ      bias+64(FP), BX
+	TESTQ     BX, BX
 	JZ        act
-	VMOVUPS.Z (CX), K1, Z4
+	VMOVUPS.Z (BX), K1, Z4
 	VADDPS    Z4, Z0, Z0
 	VADDPS    Z4, Z1, Z1
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, DX
 	JCC    store
 	VPXORD Z4, Z4, Z4
 	VMAXPS Z0, Z4, Z0
 	VMAXPS Z1, Z4, Z1
 
 store:
-	VMOVUPS Z0, K1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z1, K1, (SI)
+	VMOVUPS Z0, K1, (AX)
+	ADDQ    CX, AX
+	VMOVUPS Z1, K1, (AX)
 	VZEROUPPER
 	RET
 
-// func tile1x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile1x32AVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile1x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·tile1x32AVX512(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), CX
 	MOVQ       b+32(FP), DX
 	MOVQ       c+40(FP), BX
 	MOVQ       ldc+48(FP), SI
-	MOVQ       BX, SI
-	PREFETCHT0 (SI)
-	PREFETCHT0 64(SI)
+	PREFETCHT0 (BX)
+	PREFETCHT0 64(BX)
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
-	MOVQ       kc+0(FP), SI
-	SUBQ       $0x04, SI
+	MOVQ       kc+0(FP), BX
+	SUBQ       $0x04, BX
 	JLT        rest
 
 loop:
@@ -13111,11 +13764,11 @@ loop:
 	VFMADD231PS  Z3, Z4, Z1
 	ADDQ         CX, AX
 	ADDQ         $0x00000200, DX
-	SUBQ         $0x04, SI
+	SUBQ         $0x04, BX
 	JGE          loop
 
 rest:
-	ADDQ $0x04, SI
+	ADDQ $0x04, BX
 	JZ   done
 
 one:
@@ -13126,55 +13779,56 @@ one:
 	VFMADD231PS  Z3, Z4, Z1
 	ADDQ         CX, AX
 	ADDQ         $0x00000080, DX
-	DECQ         SI
+	DECQ         BX
 	JNZ          one
 
 done:
-	MOVQ   flags+72(FP), AX
-	BTQ    $0x00, AX
+	MOVQ   c+40(FP), AX
+	MOVQ   ldc+48(FP), CX
+	MOVQ   flags+72(FP), CX
+	BTQ    $0x00, CX
 	JCC    bias
-	MOVQ   BX, SI
-	VADDPS (SI), Z0, Z0
-	VADDPS 64(SI), Z1, Z1
+	MOVQ   AX, BX
+	VADDPS (BX), Z0, Z0
+	VADDPS 64(BX), Z1, Z1
 
 bias:
-	MOVQ    bias+64(FP), CX
-	TESTQ   CX, CX
+	MOVQ    bias+64(FP), DX
+	TESTQ   DX, DX
 	JZ      act
-	VMOVUPS (CX), Z5
+	VMOVUPS (DX), Z5
 	VADDPS  Z5, Z0, Z0
-	VMOVUPS 64(CX), Z5
+	VMOVUPS 64(DX), Z5
 	VADDPS  Z5, Z1, Z1
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, CX
 	JCC    store
 	VPXORD Z5, Z5, Z5
 	VMAXPS Z0, Z5, Z0
 	VMAXPS Z1, Z5, Z1
 
 store:
-	VMOVUPS Z0, (BX)
-	VMOVUPS Z1, 64(BX)
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
 	VZEROUPPER
 	RET
 
-// func tile1x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile1x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile1x32mAVX512(SB), NOSPLIT, $0-80
+TEXT ·tile1x32mAVX512(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), CX
 	MOVQ       b+32(FP), DX
 	MOVQ       c+40(FP), BX
 	MOVQ       ldc+48(FP), SI
-	MOVQ       BX, SI
-	PREFETCHT0 (SI)
-	PREFETCHT0 64(SI)
+	PREFETCHT0 (BX)
+	PREFETCHT0 64(BX)
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
-	MOVQ       kc+0(FP), SI
-	SUBQ       $0x04, SI
+	MOVQ       kc+0(FP), BX
+	SUBQ       $0x04, BX
 	JLT        rest
 
 loop:
@@ -13203,11 +13857,11 @@ loop:
 	VFMADD231PS  Z3, Z4, Z1
 	ADDQ         CX, AX
 	ADDQ         $0x00000200, DX
-	SUBQ         $0x04, SI
+	SUBQ         $0x04, BX
 	JGE          loop
 
 rest:
-	ADDQ $0x04, SI
+	ADDQ $0x04, BX
 	JZ   done
 
 one:
@@ -13218,62 +13872,63 @@ one:
 	VFMADD231PS  Z3, Z4, Z1
 	ADDQ         CX, AX
 	ADDQ         $0x00000080, DX
-	DECQ         SI
+	DECQ         BX
 	JNZ          one
 
 done:
-	MOVQ      w+56(FP), AX
-	MOVQ      $0xffffffffffffffff, CX
-	BZHIQ     AX, CX, CX
-	KMOVW     CX, K1
-	SHRQ      $0x10, CX
-	KMOVW     CX, K2
-	SHRQ      $0x10, CX
-	MOVQ      flags+72(FP), AX
-	BTQ       $0x00, AX
+	MOVQ      c+40(FP), AX
+	MOVQ      ldc+48(FP), CX
+	MOVQ      w+56(FP), CX
+	MOVQ      $0xffffffffffffffff, DX
+	BZHIQ     CX, DX, DX
+	KMOVW     DX, K1
+	SHRQ      $0x10, DX
+	KMOVW     DX, K2
+	SHRQ      $0x10, DX
+	MOVQ      flags+72(FP), CX
+	BTQ       $0x00, CX
 	JCC       bias
-	MOVQ      BX, SI
-	VMOVUPS.Z (SI), K1, Z5
+	MOVQ      AX, BX
+	VMOVUPS.Z (BX), K1, Z5
 	VADDPS    Z0, Z5, Z0
-	VMOVUPS.Z 64(SI), K2, Z5
+	VMOVUPS.Z 64(BX), K2, Z5
 	VADDPS    Z1, Z5, Z1
 
 bias:
-	MOVQ      bias+64(FP), CX
-	TESTQ     CX, CX
+	MOVQ      bias+64(FP), DX
+	TESTQ     DX, DX
 	JZ        act
-	VMOVUPS.Z (CX), K1, Z5
+	VMOVUPS.Z (DX), K1, Z5
 	VADDPS    Z5, Z0, Z0
-	VMOVUPS.Z 64(CX), K2, Z5
+	VMOVUPS.Z 64(DX), K2, Z5
 	VADDPS    Z5, Z1, Z1
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, CX
 	JCC    store
 	VPXORD Z5, Z5, Z5
 	VMAXPS Z0, Z5, Z0
 	VMAXPS Z1, Z5, Z1
 
 store:
-	VMOVUPS Z0, K1, (BX)
-	VMOVUPS Z1, K2, 64(BX)
+	VMOVUPS Z0, K1, (AX)
+	VMOVUPS Z1, K2, 64(AX)
 	VZEROUPPER
 	RET
 
-// func tile1x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int)
+// func tile1x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile1x16mAVX512(SB), NOSPLIT, $0-80
+TEXT ·tile1x16mAVX512(SB), NOSPLIT, $0-88
 	MOVQ       a+8(FP), AX
 	MOVQ       rs+16(FP), CX
 	MOVQ       cs+24(FP), CX
 	MOVQ       b+32(FP), DX
 	MOVQ       c+40(FP), BX
 	MOVQ       ldc+48(FP), SI
-	MOVQ       BX, SI
-	PREFETCHT0 (SI)
+	PREFETCHT0 (BX)
 	VPXORD     Z0, Z0, Z0
-	MOVQ       kc+0(FP), SI
-	SUBQ       $0x04, SI
+	MOVQ       kc+0(FP), BX
+	SUBQ       $0x04, BX
 	JLT        rest
 
 loop:
@@ -13294,11 +13949,11 @@ loop:
 	VFMADD231PS  Z1, Z2, Z0
 	ADDQ         CX, AX
 	ADDQ         $0x00000200, DX
-	SUBQ         $0x04, SI
+	SUBQ         $0x04, BX
 	JGE          loop
 
 rest:
-	ADDQ $0x04, SI
+	ADDQ $0x04, BX
 	JZ   done
 
 one:
@@ -13307,37 +13962,39 @@ one:
 	VFMADD231PS  Z1, Z2, Z0
 	ADDQ         CX, AX
 	ADDQ         $0x00000080, DX
-	DECQ         SI
+	DECQ         BX
 	JNZ          one
 
 done:
-	MOVQ      w+56(FP), AX
-	MOVQ      $0xffffffffffffffff, CX
-	BZHIQ     AX, CX, CX
-	KMOVW     CX, K1
-	SHRQ      $0x10, CX
-	MOVQ      flags+72(FP), AX
-	BTQ       $0x00, AX
+	MOVQ      c+40(FP), AX
+	MOVQ      ldc+48(FP), CX
+	MOVQ      w+56(FP), CX
+	MOVQ      $0xffffffffffffffff, DX
+	BZHIQ     CX, DX, DX
+	KMOVW     DX, K1
+	SHRQ      $0x10, DX
+	MOVQ      flags+72(FP), CX
+	BTQ       $0x00, CX
 	JCC       bias
-	MOVQ      BX, SI
-	VMOVUPS.Z (SI), K1, Z3
+	MOVQ      AX, BX
+	VMOVUPS.Z (BX), K1, Z3
 	VADDPS    Z0, Z3, Z0
 
 bias:
-	MOVQ      bias+64(FP), CX
-	TESTQ     CX, CX
+	MOVQ      bias+64(FP), DX
+	TESTQ     DX, DX
 	JZ        act
-	VMOVUPS.Z (CX), K1, Z3
+	VMOVUPS.Z (DX), K1, Z3
 	VADDPS    Z3, Z0, Z0
 
 act:
-	BTQ    $0x01, AX
+	BTQ    $0x01, CX
 	JCC    store
 	VPXORD Z3, Z3, Z3
 	VMAXPS Z0, Z3, Z0
 
 store:
-	VMOVUPS Z0, K1, (BX)
+	VMOVUPS Z0, K1, (AX)
 	VZEROUPPER
 	RET
 

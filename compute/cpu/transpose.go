@@ -259,13 +259,18 @@ func AggregateBackward[T Float](x *Exec, dx Matrix[T], t *Transpose, dy Matrix[T
 		panic(badArgmax)
 	}
 	s := tasksOf[T](x)
-	s.backward = backwardTask[T]{set: x.set, dx: dx, t: t, dy: dy, o: o}
+	k := backwardTask[T]{set: x.set, t: t, o: o, rows: sparseRows(t.NumSrc, len(t.Dst))}
 	if o.Reduce == Mean {
-		s.backward.inverse = s.inverses(t)
+		k.inverse = s.inverses(t)
 	}
-	s.backward.rows = sparseRows(t.NumSrc, len(t.Dst))
-	x.each(ceilDiv(t.NumSrc, s.backward.rows), &s.backward)
-	s.backward = backwardTask[T]{}
+	tasks := &s.backward
+	tasks.tasks = tasks.tasks[:0]
+	for _, p := range s.columnParts(x, Source[T]{Dense: dy}, t.NumDst, len(t.Dst), o.Reduce) {
+		k.dy, k.dx = p.src.Dense, dx.View(0, dx.Rows, p.from, p.to)
+		tasks.tasks = append(tasks.tasks, k)
+	}
+	tasks.run(x, ceilDiv(t.NumSrc, k.rows))
+	clear(s.cut)
 }
 
 type backwardTask[T Float] struct {

@@ -54,7 +54,8 @@ func fetch() {
 //
 // a is read in place through its strides, broadcasting one value at a time; b is
 // a packed panel, two vectors wide whatever nv is; sums stay in registers.
-// Without masks w is all columns.
+// Without masks w is all columns. The tallest tiles of AVX-512 prefetch what next says,
+// a stream of package compute/cpu; the others do not read it.
 func tile(s isa, rows, nv int, masked bool) {
 	name := fmt.Sprintf("tile%dx%d%s", rows, nv*s.lanes(), s.name)
 	width := fmt.Sprintf("%d columns", nv*s.lanes())
@@ -62,15 +63,14 @@ func tile(s isa, rows, nv int, masked bool) {
 		name = fmt.Sprintf("tile%dx%dm%s", rows, nv*s.lanes(), s.name)
 		width = fmt.Sprintf("the first w of %d columns", nv*s.lanes())
 	}
-	TEXT(name, NOSPLIT, "func(kc int, a *float32, rs, cs int, b, c *float32, ldc, w int, bias *float32, flags int)")
+	TEXT(name, NOSPLIT, "func(kc int, a *float32, rs, cs int, b, c *float32, ldc, w int, bias *float32, flags int, next *int64)")
 	Pragma("noescape")
 	Doc(fmt.Sprintf("%s computes %d rows and %s of a product; rs, cs and ldc are in bytes.", name, rows, width))
 	a := Load(Param("a"), GP64())
 	rs := Load(Param("rs"), GP64())
 	cs := Load(Param("cs"), GP64())
 	b := Load(Param("b"), GP64())
-	c := Load(Param("c"), GP64())
-	ldc := Load(Param("ldc"), GP64())
+	ahead := s.wide && rows == heights[s.name][0]
 
 	// Row i of a is at bases[i/3] + (i%3)·rs.
 	bases := []reg.GPVirtual{GP64()}
@@ -88,6 +88,7 @@ func tile(s isa, rows, nv int, masked bool) {
 		return Mem{Base: bases[i/3], Index: rs, Scale: uint8(i % 3)}
 	}
 	// Fetch the lines of c early: they are needed last.
+	c, ldc := load64("c"), load64("ldc")
 	pc := GP64()
 	MOVQ(c, pc)
 	sums := make([][]reg.VecVirtual, rows)
@@ -124,12 +125,43 @@ func tile(s isa, rows, nv int, masked bool) {
 	k := Load(Param("kc"), GP64())
 	SUBQ(Imm(unroll), k)
 	JLT(LabelRef("rest"))
-	Label("loop")
-	for u := range unroll {
-		step(u)
+	round := func() {
+		for u := range unroll {
+			step(u)
+		}
+		ADDQ(U32(uint32(2*unroll*s.bytes)), b)
+		SUBQ(Imm(unroll), k)
 	}
-	ADDQ(U32(uint32(2*unroll*s.bytes)), b)
-	SUBQ(Imm(unroll), k)
+	if ahead { // rounds that fetch two lines each, as long as there are any
+		next := load64("next")
+		p, ld, left, budget := GP64(), GP64(), GP64(), GP64()
+		MOVQ(Mem{Base: next, Disp: streamP}, p)
+		MOVQ(Mem{Base: next, Disp: streamLd}, ld)
+		MOVQ(Mem{Base: next, Disp: streamLeft}, left)
+		MOVQ(Mem{Base: next, Disp: streamBudget}, budget)
+		TESTQ(budget, budget)
+		JZ(LabelRef("loop"))
+		Label("ahead")
+		PREFETCHT1(Mem{Base: p})
+		PREFETCHT1(Mem{Base: p, Disp: 64})
+		ADDQ(ld, p)
+		DECQ(left)
+		JNZ(LabelRef("same"))
+		MOVQ(Mem{Base: next, Disp: streamRows}, left)
+		ADDQ(Mem{Base: next, Disp: streamWrap}, p)
+		Label("same")
+		round()
+		JLT(LabelRef("fetched"))
+		DECQ(budget)
+		JNZ(LabelRef("ahead"))
+		Label("fetched")
+		MOVQ(p, Mem{Base: next, Disp: streamP})
+		MOVQ(left, Mem{Base: next, Disp: streamLeft})
+		TESTQ(k, k)
+		JLT(LabelRef("rest"))
+	}
+	Label("loop")
+	round()
 	JGE(LabelRef("loop"))
 	Label("rest")
 	ADDQ(Imm(unroll), k)
@@ -142,6 +174,7 @@ func tile(s isa, rows, nv int, masked bool) {
 	Label("done")
 
 	// From here the registers of a and b are free.
+	c, ldc = load64("c"), load64("ldc")
 	var m mask
 	if masked {
 		m = s.newMask(load64("w"), nv)
@@ -246,6 +279,16 @@ func storeFirst(v reg.VecVirtual, to Mem, w reg.GPVirtual, skip int, label strin
 	VMOVSS(x, Mem{Base: p})
 	Label(label + "end")
 }
+
+// The layout of a stream of package compute/cpu.
+const (
+	streamP = 8 * iota
+	streamLd
+	streamLeft
+	streamRows
+	streamWrap
+	streamBudget
+)
 
 // The bits of a tile's flags.
 const (
