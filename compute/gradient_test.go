@@ -113,6 +113,10 @@ func TestOpGradients(t *testing.T) {
 				func(t tape, in []val) val {
 					return t.LinearAdd(t.Linear(in[0], in[1], nil, cpu.Linear), in[3], in[4], in[2], cpu.ReLU)
 				}},
+			{"linear sum", []cpu.Matrix[float64]{mat(n, 5, 1), mat(3, 5, 2), mat(1, 3, 3), mat(n, 4, 4), mat(3, 4, 5)},
+				func(t tape, in []val) val { return t.LinearSum(in[0], in[1], in[2], in[3], in[4], cpu.ReLU) }},
+			{"linear sum of one value and one weight", []cpu.Matrix[float64]{mat(n, 5, 1), mat(3, 5, 2)},
+				func(t tape, in []val) val { return t.LinearSum(in[0], in[1], nil, in[0], in[1], cpu.Linear) }},
 			{"bias relu", []cpu.Matrix[float64]{mat(n, 5, 1), mat(n, 5, 2), mat(1, 5, 3)},
 				func(t tape, in []val) val { return t.BiasAct(t.Add(in[0], in[1]), in[2], cpu.ReLU) }},
 			{"value used three times, once in part", []cpu.Matrix[float64]{mat(n, 4, 1), mat(4, 4, 2)},

@@ -81,6 +81,5 @@ func (l *sageConv[T]) Apply(c *Context[T], x, a *Value[T], act cpu.Activation) *
 	if l.transformFirst(c) {
 		return c.LinearAdd(a, x, c.Param(sageSelf), c.Param(sageBias), act)
 	}
-	y := c.Linear(a, c.Param(sageNeighbor), c.Param(sageBias), cpu.Linear)
-	return c.LinearAdd(y, x, c.Param(sageSelf), nil, act)
+	return c.LinearSum(a, c.Param(sageNeighbor), c.Param(sageBias), x, c.Param(sageSelf), act)
 }

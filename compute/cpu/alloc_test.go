@@ -18,6 +18,7 @@ func TestAllocs(t *testing.T) {
 		arg := make([]uint32, b.NumDst*cols)
 		table := tableOfType(graph.Int8, b.NumSrc, cols, 0)
 		weight, long, product := random[float32](r, cols, cols, 0), random[float32](r, 9000, cols, 0), NewMatrix[float32](cols, cols)
+		dst2, product2 := NewMatrix[float32](b.NumDst, cols), NewMatrix[float32](cols, cols)
 		labels := make([]int32, b.NumDst)
 		sums, more := make([]float32, cols), make([]float32, cols)
 		var tr Transpose
@@ -26,7 +27,11 @@ func TestAllocs(t *testing.T) {
 			"Gemm": func() {
 				Gemm(x, dst, src.View(0, b.NumDst, 0, cols), false, weight, true, Epilogue[float32]{Bias: sums})
 			},
-			"split": func() { Gemm(x, product, long, true, long, false, Epilogue[float32]{}) },
+			"sum of products": func() {
+				GemmAdd(x, dst, src.View(0, b.NumDst, 0, cols), weight, dst2, weight, Epilogue[float32]{Bias: sums})
+			},
+			"two products": func() { GemmBoth(x, product, product2, long, long, long, false, true) },
+			"split":        func() { Gemm(x, product, long, true, long, false, Epilogue[float32]{}) },
 			"Aggregate": func() {
 				Aggregate(x, dst, b, Source[float32]{Dense: src}, AggregateOptions[float32]{Reduce: Mean, Weights: w, Self: self})
 			},

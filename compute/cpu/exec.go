@@ -49,6 +49,7 @@ type task interface {
 // tasks holds one reusable task of each kind for one element type.
 type tasks[T Float] struct {
 	gemm      gemmTask[T]
+	pair      pairTask[T]
 	pack      packTask[T]
 	split     splitTask[T]
 	fold      foldTask[T]

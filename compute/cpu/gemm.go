@@ -19,6 +19,9 @@ const splitRows = 1024
 // maxParts bounds the memory of a split K: maxParts·M·N values.
 const maxParts = 16
 
+// splitCols is how many columns of B a part of a split K packs at a time.
+const splitCols = 1024
+
 // maxPacked is how many values of B are packed at a time.
 const maxPacked = 1 << 21
 
@@ -101,6 +104,89 @@ func Gemm[T Float](x *Exec, dst, a Matrix[T], ta bool, b Matrix[T], tb bool, e E
 		}
 	}
 	s.pack, s.gemm = packTask[T]{}, gemmTask[T]{}
+}
+
+// GemmAdd computes dst = Act(A1·B1ᵀ + Bias + A2·B2ᵀ + (dst if Accumulate)) for
+// matrices A1 and A2 of dst's rows, B1 and B2 of dst's columns, stored N×K. Its bits
+// are those of Gemm with A1, B1 and the bias, and then with A2 and B2 accumulating;
+// dst passes through the caches once.
+func GemmAdd[T Float](x *Exec, dst, a1, b1, a2, b2 Matrix[T], e Epilogue[T]) {
+	first, second := Epilogue[T]{Bias: e.Bias, Accumulate: e.Accumulate}, Epilogue[T]{Act: e.Act, Accumulate: true}
+	s := tasksOf[T](x)
+	p, q := productOf(x, dst, a1, b1, first), productOf(x, dst, a2, b2, second)
+	panels := roundUp(dst.Cols, p.nr)
+	if size := panels * max(p.k, q.k); p.k == 0 || q.k == 0 || dst.Rows == 0 || dst.Cols == 0 || size > maxPacked {
+		Gemm(x, dst, a1, false, b1, true, first)
+		Gemm(x, dst, a2, false, b2, true, second)
+		return
+	}
+	s.packed = grow(s.packed, panels*(p.k+q.k))
+	for i, half := range [2]*product[T]{&p, &q} {
+		t := gemmTask[T]{product: *half, packed: s.packed[i*panels*p.k:][:panels*half.k], chunks: half.chunks(), j1: dst.Cols, k1: half.k}
+		s.pack = packTask[T]{product: *half, packed: t.packed, j1: t.j1, k1: t.k1}
+		x.each(s.pack.chunks(), &s.pack)
+		s.pair[i] = t
+	}
+	x.each(s.pair[0].chunks, &s.pair)
+	s.pack, s.pair = packTask[T]{}, pairTask[T]{}
+}
+
+// pairTask is two products into one dst, chunk by chunk.
+type pairTask[T Float] [2]gemmTask[T]
+
+func (t *pairTask[T]) chunk(w *scratch, c int) {
+	t[0].chunk(w, c)
+	t[1].chunk(w, c)
+}
+
+// productOf returns A·Bᵀ, after the checks of Gemm.
+func productOf[T Float](x *Exec, dst, a, b Matrix[T], e Epilogue[T]) product[T] {
+	dst.check()
+	a.check()
+	b.check()
+	switch {
+	case a.Rows != dst.Rows || b.Rows != dst.Cols || a.Cols != b.Cols:
+		panic(badGemm)
+	case e.Bias != nil && len(e.Bias) != dst.Cols:
+		panic(badBias)
+	}
+	p := product[T]{dst: dst, a: a.Data, b: b.Data, rsa: a.Stride, csa: 1, rsb: 1, csb: b.Stride, m: a.Rows, n: b.Rows, k: a.Cols, e: e}
+	p.kernelFor(x.set)
+	if x.precision == BFloat16 {
+		p.halve()
+	}
+	return p
+}
+
+// GemmBoth computes dst1 = Aᵀ·B1 + (dst1 if add1) and dst2 = Aᵀ·B2 + (dst2 if add2),
+// for A stored K×M, with the bits of two calls to Gemm; A passes through the caches
+// once where K is long.
+func GemmBoth[T Float](x *Exec, dst1, dst2, a, b1, b2 Matrix[T], add1, add2 bool) {
+	p := product[T]{dst: dst1, a: a.Data, b: b1.Data, rsa: 1, csa: a.Stride, rsb: b1.Stride, csb: 1, m: a.Cols, n: b1.Cols + b2.Cols, k: a.Rows,
+		e: Epilogue[T]{Accumulate: add1}}
+	p.kernelFor(x.set)
+	np := parts(true, p.k)
+	if np == 1 || b1.Cols == 0 || b1.Cols%p.nr != 0 || p.n > splitCols || x.precision == BFloat16 ||
+		b1.Rows != p.k || b2.Rows != p.k || dst1.Rows != p.m || dst2.Rows != p.m || dst1.Cols != b1.Cols || dst2.Cols != b2.Cols {
+		Gemm(x, dst1, a, true, b1, false, p.e) // which refuses mismatched shapes
+		Gemm(x, dst2, a, true, b2, false, Epilogue[T]{Accumulate: add2})
+		return
+	}
+	for _, m := range []Matrix[T]{dst1, dst2, a, b1, b2} {
+		m.check()
+	}
+	if p.m == 0 {
+		return
+	}
+	q := p
+	q.dst, q.b, q.rsb, q.e = dst2, b2.Data, b2.Stride, Epilogue[T]{Accumulate: add2}
+	s := tasksOf[T](x)
+	s.parts = grow(s.parts, np*p.m*p.n)
+	s.split = splitTask[T]{product: p, parts: np, priv: s.parts, right: q, split: b1.Cols}
+	x.each(np, &s.split)
+	s.split = splitTask[T]{}
+	p.fold(x, s, np, 0)
+	q.fold(x, s, np, b1.Cols)
 }
 
 // product is one dense product: element (i, k) of op(A) is a[i*rsa+k*csa],
@@ -235,7 +321,9 @@ func finish[T Float](set Set, d, bias []T, act Activation) {
 type splitTask[T Float] struct {
 	product[T]
 	parts int
-	priv  []T // parts·m·n
+	priv  []T        // parts·m·n
+	right product[T] // what B's columns from split on lie in, if there are any
+	split int
 }
 
 // foldTask adds the private results in order and applies the epilogue.
@@ -243,6 +331,7 @@ type foldTask[T Float] struct {
 	product[T]
 	parts, rows int
 	priv        []T
+	col         int // of the parts, where dst begins
 }
 
 func (p product[T]) split(x *Exec, s *tasks[T], np int) {
@@ -250,7 +339,12 @@ func (p product[T]) split(x *Exec, s *tasks[T], np int) {
 	s.split = splitTask[T]{product: p, parts: np, priv: s.parts}
 	x.each(np, &s.split)
 	s.split = splitTask[T]{}
-	s.fold = foldTask[T]{product: p, parts: np, priv: s.parts, rows: max(1, 4096/p.n)}
+	p.fold(x, s, np, 0)
+}
+
+// fold adds up columns [col, col + p.dst.Cols) of the parts.
+func (p product[T]) fold(x *Exec, s *tasks[T], np, col int) {
+	s.fold = foldTask[T]{product: p, parts: np, priv: s.parts, rows: max(1, 4096/p.n), col: col}
 	x.each(ceilDiv(p.m, s.fold.rows), &s.fold)
 	s.fold = foldTask[T]{}
 }
@@ -260,13 +354,17 @@ func (t *splitTask[T]) chunk(w *scratch, c int) {
 	blocks := ceilDiv(t.k, kBlock)
 	k0, k1 := blocks*c/t.parts*kBlock, min(t.k, blocks*(c+1)/t.parts*kBlock)
 	priv := Matrix[T]{Rows: t.m, Cols: t.n, Stride: t.n, Data: t.priv[c*t.m*t.n:][:t.m*t.n]}
-	const nc = 1024
-	panel := panelOf[T](w, min(nc, roundUp(t.n, t.nr))*kBlock)
-	for j := 0; j < t.n; j += nc {
-		j1 := min(t.n, j+nc)
+	panel := panelOf[T](w, min(splitCols, roundUp(t.n, t.nr))*kBlock)
+	for j := 0; j < t.n; j += splitCols {
+		j1 := min(t.n, j+splitCols)
 		for k := k0; k < k1; k += kBlock {
 			kc := min(kBlock, k1-k)
-			t.packPanels(panel, k, kc, j, j1-j)
+			if t.split > 0 {
+				t.packPanels(panel, k, kc, 0, t.split)
+				t.right.packPanels(panel[t.split*kc:], k, kc, 0, t.n-t.split)
+			} else {
+				t.packPanels(panel, k, kc, j, j1-j)
+			}
 			t.block(w, priv, panel, 0, t.m, j, j1, k, kc, k > k0, false, min(kBlock, k1-k-kc), true)
 		}
 	}
@@ -276,7 +374,7 @@ func (t *foldTask[T]) chunk(_ *scratch, c int) {
 	add := elementTask[T]{set: t.set, op: opAdd}
 	for i := c * t.rows; i < min(t.m, (c+1)*t.rows); i++ {
 		d := t.dst.Row(i)
-		part := func(p int) []T { return t.priv[(p*t.m+i)*t.n:][:t.n] }
+		part := func(p int) []T { return t.priv[(p*t.m+i)*t.n+t.col:][:len(d)] }
 		if t.e.Accumulate {
 			add.apply(d, d, part(0))
 			add.apply(d, d, part(1))

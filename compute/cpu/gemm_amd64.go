@@ -191,7 +191,7 @@ func (p *product[T]) fetchBlock(i0, i1, j0, j1, k0, kc, steps int, both bool) (f
 	f = fetcher{lda: 4 * p.csa, aLines: ceilDiv(i1-i0, 16), rows: kc, each: ceilDiv(kc, steps)}
 	f.a = unsafe.Pointer(&p.a[i0*p.rsa+k0*p.csa])
 	if both && p.csb == 1 {
-		f.b, f.ldb, f.bLines = unsafe.Pointer(&p.b[k0*p.rsb+j0]), 4*p.rsb, ceilDiv(j1-j0, 16)
+		f.b, f.ldb, f.bLines = unsafe.Pointer(&p.b[k0*p.rsb+j0]), 4*p.rsb, ceilDiv(min(j1-j0, p.rsb), 16)
 	}
 	return f
 }
@@ -276,7 +276,7 @@ func (p *product[T]) block(w *scratch, dst Matrix[T], panels []T, i0, i1, j0, j1
 	if !wide {
 		ahead = p.fetchBlock(i0, i1, j0, j1, k0+kc, next, ceilDiv(i1-i0, p.mr)*np, both)
 	} else if pb, _ := as32(p.b); both && next > 0 && p.csb == 1 {
-		look.b = streamOf(&pb[(k0+kc)*p.rsb+j0], next, 4*p.rsb, 4*(j1-j0))
+		look.b = streamOf(&pb[(k0+kc)*p.rsb+j0], next, 4*p.rsb, 4*min(j1-j0, p.rsb))
 		look.eachB = ceilDiv(look.b.total, ceilDiv(i1-i0, p.mr)*np)
 	}
 	ready, tile := 0, 0 // packed tiles of A to come, and the next one

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 )
 
@@ -141,6 +142,54 @@ func TestGemmRows(t *testing.T) {
 			sameBits(t, fmt.Sprint(set, " split ", k), c, d)
 		}
 	}
+}
+
+// TestGemmTwice checks that two products at once have the bits of one after the other.
+func TestGemmTwice(t *testing.T) {
+	eachExec(t, func(t *testing.T, x *Exec) {
+		testGemmTwice[float32](t, x)
+		testGemmTwice[float64](t, x)
+		if x.Set().Has(BFloat16) {
+			x.SetPrecision(BFloat16)
+			testGemmTwice[float32](t, x)
+		}
+	})
+}
+
+func testGemmTwice[T Float](t *testing.T, x *Exec) {
+	r := source(90)
+	for _, s := range []struct{ m, n, k1, k2 int }{
+		{1, 1, 1, 1}, {15, 33, 300, 7}, {200, 47, 64, 257}, {0, 3, 2, 2}, {3, 0, 2, 2}, {5, 4, 0, 3}, {5, 4, 3, 0}, {40, 9000, 256, 300},
+	} {
+		a1, b1, a2, b2 := random[T](r, s.m, s.k1, 3), random[T](r, s.n, s.k1, 1), random[T](r, s.m, s.k2, 0), random[T](r, s.n, s.k2, 2)
+		bias, start := random[T](r, 1, s.n, 0).Data, random[T](r, s.m, s.n, 4)
+		for _, e := range []Epilogue[T]{{}, {Bias: bias, Act: ReLU}, {Act: ELU, Accumulate: true}} {
+			got, want := clone(start), clone(start)
+			GemmAdd(x, got, a1, b1, a2, b2, e)
+			Gemm(x, want, a1, false, b1, true, Epilogue[T]{Bias: e.Bias, Accumulate: e.Accumulate})
+			Gemm(x, want, a2, false, b2, true, Epilogue[T]{Act: e.Act, Accumulate: true})
+			sameBits(t, fmt.Sprintf("sum of %+v", s), got, want)
+		}
+	}
+	for _, s := range []struct{ m, n1, n2, k int }{
+		{5, 32, 7, 2048}, {17, 64, 64, 2500}, {1, 96, 1, 4100}, {9, 33, 32, 2100}, {9, 32, 32, 2047}, {0, 32, 32, 2100}, {9, 0, 32, 2100}, {9, 32, 0, 2100}, {3, 1024, 32, 2100}, {3, 992, 32, 2100},
+	} {
+		a, b1, b2 := random[T](r, s.k, s.m, 2), random[T](r, s.k, s.n1, 5), random[T](r, s.k, s.n2, 0)
+		start1, start2 := random[T](r, s.m, s.n1, 1), random[T](r, s.m, s.n2, 0)
+		for _, add := range [][2]bool{{}, {true, false}, {false, true}, {true, true}} {
+			got1, got2, want1, want2 := clone(start1), clone(start2), clone(start1), clone(start2)
+			GemmBoth(x, got1, got2, a, b1, b2, add[0], add[1])
+			Gemm(x, want1, a, true, b1, false, Epilogue[T]{Accumulate: add[0]})
+			Gemm(x, want2, a, true, b2, false, Epilogue[T]{Accumulate: add[1]})
+			sameBits(t, fmt.Sprintf("first of %+v", s), got1, want1)
+			sameBits(t, fmt.Sprintf("second of %+v", s), got2, want2)
+		}
+	}
+}
+
+func clone[T Float](m Matrix[T]) Matrix[T] {
+	m.Data = slices.Clone(m.Data)
+	return m
 }
 
 func BenchmarkGemm(b *testing.B) {
