@@ -195,6 +195,34 @@ func TestOpGradients(t *testing.T) {
 	}
 }
 
+// TestInPlaceAfterProducts checks that what the backward pass of a product reads
+// cannot be changed in place afterwards.
+func TestInPlaceAfterProducts(t *testing.T) {
+	refused := func(f func()) (refused bool) {
+		defer func() { refused = recover() != nil }()
+		f()
+		return false
+	}
+	tape := NewTape[float64](testExec(t, 1, cpu.Go), true)
+	leaf := func() *Value[float64] { return tape.Leaf(cpu.NewMatrix[float64](3, 3), true, cpu.Matrix[float64]{}) }
+	made := func() *Value[float64] { return tape.Add(leaf(), leaf()) }
+	for name, factors := range map[string][2]*Value[float64]{"first": {made(), leaf()}, "second": {leaf(), made()}} {
+		y := tape.LinearSum(factors[0], leaf(), nil, factors[1], leaf(), cpu.Linear)
+		for _, x := range factors {
+			if !refused(func() { tape.ReLU(x) }) {
+				t.Errorf("%s: a factor of a sum of products was changed", name)
+			}
+		}
+		if refused(func() { tape.ReLU(y) }) {
+			t.Errorf("%s: a sum without an activation cannot be changed", name)
+		}
+		y = tape.LinearSum(factors[0], leaf(), nil, factors[1], leaf(), cpu.ReLU)
+		if !refused(func() { tape.ReLU(y) }) {
+			t.Errorf("%s: the output of an activation was changed", name)
+		}
+	}
+}
+
 // TestModelGradients checks the loss gradient of whole models, dropout and loss
 // weights included, with respect to every parameter and input feature, on whole
 // graphs, sampled blocks with weights, and degenerate ones.

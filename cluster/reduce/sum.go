@@ -18,7 +18,7 @@ const maxMeta = 1 << 20
 // Sum adds the gradients of a step. parts has one vector of len(dst) values per
 // micro-batch: those that are dealt to this trainer (Deal), nil for the others.
 // They are overwritten; after an error they must not be used again, because a
-// peer may still be reading them. meta holds, for the same micro-batches, a
+// peer may still be reading them. dst overlaps none of them. meta holds, for the same micro-batches, a
 // few bytes each, which all trainers get to know. Sum blocks until dst holds the
 // sum and returns everybody's meta, by micro-batch. Steps must rise.
 //
@@ -271,7 +271,8 @@ func (g *Group) fetch(ctx context.Context, t int, number int64, k cellKey, n int
 	return nil
 }
 
-// add computes dst += src.
+// add computes dst += src. The race detector does not see what this assembly reads
+// and writes.
 func add(dst, src []float32) {
 	blas32.Axpy(1, blas32.Vector{N: len(src), Data: src, Inc: 1}, blas32.Vector{N: len(dst), Data: dst, Inc: 1})
 }

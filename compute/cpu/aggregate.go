@@ -83,13 +83,14 @@ func Aggregate[T Float](x *Exec, dst Matrix[T], b *graph.Block, src Source[T], o
 	}
 	t := aggregateTask[T]{set: x.set, b: b, o: o, rows: sparseRows(b.NumDst, entries)}
 	tasks := &s.aggregate
-	tasks.tasks = tasks.tasks[:0]
+	tasks.reset() // of a call that panicked
 	for _, p := range s.columnParts(x, src, b.NumSrc, entries, o.Reduce) {
 		t.src, t.dst = p.src, dst.View(0, dst.Rows, p.from, p.to)
 		tasks.tasks = append(tasks.tasks, t)
 	}
 	tasks.run(x, ceilDiv(b.NumDst, t.rows))
 	clear(s.cut)
+	s.cut = s.cut[:0]
 }
 
 // rowsPerChunk is how many rows a chunk has where rows cost about the same.

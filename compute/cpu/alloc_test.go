@@ -18,7 +18,13 @@ func TestAllocs(t *testing.T) {
 		arg := make([]uint32, b.NumDst*cols)
 		table := tableOfType(graph.Int8, b.NumSrc, cols, 0)
 		weight, long, product := random[float32](r, cols, cols, 0), random[float32](r, 9000, cols, 0), NewMatrix[float32](cols, cols)
-		dst2, product2 := NewMatrix[float32](b.NumDst, cols), NewMatrix[float32](cols, cols)
+		dst2, longWide, wide := NewMatrix[float32](b.NumDst, cols), random[float32](r, 9000, 32, 0), NewMatrix[float32](cols, 32)
+		often := randomBlock(r, 40, 150, 150)
+		parts, partsDst := random[float32](r, often.NumSrc, 130, 0), NewMatrix[float32](often.NumDst, 130)
+		withSecondLevel(t, 0)
+		if len(often.Indices) < leastReuse*often.NumSrc {
+			t.Fatal("too few entries for parts of columns")
+		}
 		labels := make([]int32, b.NumDst)
 		sums, more := make([]float32, cols), make([]float32, cols)
 		var tr Transpose
@@ -30,7 +36,7 @@ func TestAllocs(t *testing.T) {
 			"sum of products": func() {
 				GemmAdd(x, dst, src.View(0, b.NumDst, 0, cols), weight, dst2, weight, Epilogue[float32]{Bias: sums})
 			},
-			"two products": func() { GemmBoth(x, product, product2, long, long, long, false, true) },
+			"two products": func() { GemmBoth(x, wide, wide, long, longWide, longWide, false, true) },
 			"split":        func() { Gemm(x, product, long, true, long, false, Epilogue[float32]{}) },
 			"Aggregate": func() {
 				Aggregate(x, dst, b, Source[float32]{Dense: src}, AggregateOptions[float32]{Reduce: Mean, Weights: w, Self: self})
@@ -41,6 +47,11 @@ func TestAllocs(t *testing.T) {
 			"table":     func() { Aggregate(x, dst, b, Source[float32]{Table: table}, AggregateOptions[float32]{}) },
 			"Gather":    func() { Gather(x, dst, Source[float32]{Table: table}) },
 			"Transpose": func() { tr.Build(x, b) },
+			"parts of columns": func() {
+				secondLevel = 45_000
+				Aggregate(x, partsDst, often, Source[float32]{Dense: parts}, AggregateOptions[float32]{Reduce: Mean})
+				secondLevel = 0
+			},
 			"backward": func() {
 				tr.Build(x, b)
 				AggregateBackward(x, dx, &tr, dst, AggregateOptions[float32]{Reduce: Mean, Weights: w, Self: self})

@@ -11,13 +11,14 @@ import (
 // fit, each packed without gaps, since a part of wide rows would fall into few sets
 // of the cache; and one part after another is aggregated, by all workers. No result
 // depends on it: a column's sum has the entries in the order of the block either way.
+// (A row that no entry reads is packed too, so that what is wrong with it shows.)
 
 // secondLevel is the bytes of a core's second-level cache; 0 or less: unknown.
 var secondLevel = cpuid.CPU.Cache.L2
 
 const (
-	// leastPart is the fewest columns of a part: with less, what a kernel does for
-	// each entry outweighs what the cache gains.
+	// leastPart is how many columns have to fit: with parts of less, what a kernel
+	// does for each entry outweighs what the cache gains.
 	leastPart = 64
 	// leastReuse is how often rows are read on average, for packing to pay.
 	leastReuse = 16
@@ -45,7 +46,8 @@ type columnPart[T Float] struct {
 // columnParts returns the parts of src that a block of so many entries is aggregated
 // from: src itself, if it is not to be cut. They are valid until the next kernel.
 func (s *tasks[T]) columnParts(x *Exec, src Source[T], rows, entries int, reduce Reduce) []columnPart[T] {
-	s.cut = s.cut[:0]
+	clear(s.cut) // as a kernel left it that panicked
+	s.cut, s.rows = s.cut[:0], packRowsTask[T]{}
 	cols := src.Cols()
 	width := 0
 	if _, ok := as32(s.packed); ok && reduce != Max && (src.Table == nil || src.Table.DType == graph.Float32) {
@@ -94,10 +96,14 @@ type partsTask[T any, P interface {
 
 func (t *partsTask[T, P]) chunk(w *scratch, c int) { P(&t.tasks[c/t.chunks]).chunk(w, c%t.chunks) }
 
-// run runs t's tasks and forgets them.
+// reset forgets all tasks.
+func (t *partsTask[T, P]) reset() {
+	clear(t.tasks)
+	t.tasks = t.tasks[:0]
+}
+
 func (t *partsTask[T, P]) run(x *Exec, chunks int) {
 	t.chunks = chunks
 	x.each(len(t.tasks)*chunks, t)
-	clear(t.tasks)
-	t.tasks = t.tasks[:0]
+	t.reset()
 }

@@ -20,8 +20,13 @@ import (
 // A store whose file is shortened while kernels read it from the mapping,
 // assembly included, is an error that names file and offset, on the caller's
 // goroutine as on a worker's; and the program, the pool and the Exec go on.
-func TestShortenedFileUnderKernels(t *testing.T) {
-	const n, cols = 4096, 64
+func TestShortenedFileUnderKernels(t *testing.T) { shortened(t, 4096, 64, 1) }
+
+// The same where rows are read often enough, and are too many for the second-level
+// cache of most processors, to be packed in parts of columns first.
+func TestShortenedFileInParts(t *testing.T) { shortened(t, 1700, 320, 17) }
+
+func shortened(t *testing.T, n, cols, degree int) {
 	whole := os.Getpagesize() // of the file that stays
 	for _, set := range []cpu.Set{cpu.Go, cpu.AVX2, cpu.AVX512} {
 		if !set.Supported() {
@@ -35,9 +40,12 @@ func TestShortenedFileUnderKernels(t *testing.T) {
 				for i := range x {
 					x[i] = r.Float32()
 				}
-				g := &graph.Graph{Indptr: make([]int64, n+1), Indices: make([]uint32, n)}
+				g := &graph.Graph{Indptr: make([]int64, n+1)}
 				for v := range n {
-					g.Indptr[v+1], g.Indices[v] = int64(v+1), uint32(n-1-v)
+					for d := range degree {
+						g.Indices = append(g.Indices, uint32((n-1-v+d)%n))
+					}
+					g.Indptr[v+1] = int64(len(g.Indices))
 				}
 				if err := graph.Create(dir, &graph.Dataset{Name: "t", Graph: g, NodeFeatures: graph.NewFeatures(n, cols, x)}); err != nil {
 					t.Fatal(err)

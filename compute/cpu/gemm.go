@@ -109,13 +109,14 @@ func Gemm[T Float](x *Exec, dst, a Matrix[T], ta bool, b Matrix[T], tb bool, e E
 // GemmAdd computes dst = Act(A1·B1ᵀ + Bias + A2·B2ᵀ + (dst if Accumulate)) for
 // matrices A1 and A2 of dst's rows, B1 and B2 of dst's columns, stored N×K. Its bits
 // are those of Gemm with A1, B1 and the bias, and then with A2 and B2 accumulating;
-// dst passes through the caches once.
+// dst passes through the caches once. Mismatched shapes panic; dst must not overlap
+// an operand.
 func GemmAdd[T Float](x *Exec, dst, a1, b1, a2, b2 Matrix[T], e Epilogue[T]) {
 	first, second := Epilogue[T]{Bias: e.Bias, Accumulate: e.Accumulate}, Epilogue[T]{Act: e.Act, Accumulate: true}
 	s := tasksOf[T](x)
 	p, q := productOf(x, dst, a1, b1, first), productOf(x, dst, a2, b2, second)
 	panels := roundUp(dst.Cols, p.nr)
-	if size := panels * max(p.k, q.k); p.k == 0 || q.k == 0 || dst.Rows == 0 || dst.Cols == 0 || size > maxPacked {
+	if size := panels * (p.k + q.k); p.k == 0 || q.k == 0 || dst.Rows == 0 || dst.Cols == 0 || size > maxPacked {
 		Gemm(x, dst, a1, false, b1, true, first)
 		Gemm(x, dst, a2, false, b2, true, second)
 		return
@@ -159,8 +160,9 @@ func productOf[T Float](x *Exec, dst, a, b Matrix[T], e Epilogue[T]) product[T] 
 }
 
 // GemmBoth computes dst1 = Aᵀ·B1 + (dst1 if add1) and dst2 = Aᵀ·B2 + (dst2 if add2),
-// for A stored K×M, with the bits of two calls to Gemm; A passes through the caches
-// once where K is long.
+// for A stored K×M, with the bits of two calls to Gemm, dst1 before dst2, which may
+// be the same; A passes through the caches once where K is long. Mismatched shapes
+// panic, maybe after dst1 was written; neither must overlap an operand.
 func GemmBoth[T Float](x *Exec, dst1, dst2, a, b1, b2 Matrix[T], add1, add2 bool) {
 	p := product[T]{dst: dst1, a: a.Data, b: b1.Data, rsa: 1, csa: a.Stride, rsb: b1.Stride, csb: 1, m: a.Cols, n: b1.Cols + b2.Cols, k: a.Rows,
 		e: Epilogue[T]{Accumulate: add1}}
@@ -322,7 +324,7 @@ type splitTask[T Float] struct {
 	product[T]
 	parts int
 	priv  []T        // parts·m·n
-	right product[T] // what B's columns from split on lie in, if there are any
+	right product[T] // B's columns from split on, if split > 0; n counts them
 	split int
 }
 

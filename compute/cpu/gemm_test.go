@@ -159,7 +159,7 @@ func TestGemmTwice(t *testing.T) {
 func testGemmTwice[T Float](t *testing.T, x *Exec) {
 	r := source(90)
 	for _, s := range []struct{ m, n, k1, k2 int }{
-		{1, 1, 1, 1}, {15, 33, 300, 7}, {200, 47, 64, 257}, {0, 3, 2, 2}, {3, 0, 2, 2}, {5, 4, 0, 3}, {5, 4, 3, 0}, {40, 9000, 256, 300},
+		{1, 1, 1, 1}, {15, 33, 300, 7}, {200, 47, 64, 257}, {0, 3, 2, 2}, {3, 0, 2, 2}, {5, 4, 0, 3}, {5, 4, 3, 0}, {3, 9000, 20, 30}, {2, 600, 2000, 1600},
 	} {
 		a1, b1, a2, b2 := random[T](r, s.m, s.k1, 3), random[T](r, s.n, s.k1, 1), random[T](r, s.m, s.k2, 0), random[T](r, s.n, s.k2, 2)
 		bias, start := random[T](r, 1, s.n, 0).Data, random[T](r, s.m, s.n, 4)
@@ -183,6 +183,11 @@ func testGemmTwice[T Float](t *testing.T, x *Exec) {
 			Gemm(x, want2, a, true, b2, false, Epilogue[T]{Accumulate: add[1]})
 			sameBits(t, fmt.Sprintf("first of %+v", s), got1, want1)
 			sameBits(t, fmt.Sprintf("second of %+v", s), got2, want2)
+			if s.n1 == s.n2 && add == [2]bool{} { // both into one, as of a weight that is used twice
+				GemmBoth(x, got1, got1, a, b1, b2, false, true)
+				Gemm(x, want1, a, true, b2, false, Epilogue[T]{Accumulate: true})
+				sameBits(t, fmt.Sprintf("both of %+v", s), got1, want1)
+			}
 		}
 	}
 }

@@ -259,18 +259,23 @@ func AggregateBackward[T Float](x *Exec, dx Matrix[T], t *Transpose, dy Matrix[T
 		panic(badArgmax)
 	}
 	s := tasksOf[T](x)
-	k := backwardTask[T]{set: x.set, t: t, o: o, rows: sparseRows(t.NumSrc, len(t.Dst))}
+	entries := 0 // of these sources, which may be some of a larger transpose's
+	if t.NumSrc > 0 {
+		entries = int(t.Indptr[t.NumSrc] - t.Indptr[0])
+	}
+	k := backwardTask[T]{set: x.set, t: t, o: o, rows: sparseRows(t.NumSrc, entries)}
 	if o.Reduce == Mean {
 		k.inverse = s.inverses(t)
 	}
 	tasks := &s.backward
-	tasks.tasks = tasks.tasks[:0]
-	for _, p := range s.columnParts(x, Source[T]{Dense: dy}, t.NumDst, len(t.Dst), o.Reduce) {
+	tasks.reset() // of a call that panicked
+	for _, p := range s.columnParts(x, Source[T]{Dense: dy}, t.NumDst, entries, o.Reduce) {
 		k.dy, k.dx = p.src.Dense, dx.View(0, dx.Rows, p.from, p.to)
 		tasks.tasks = append(tasks.tasks, k)
 	}
 	tasks.run(x, ceilDiv(t.NumSrc, k.rows))
 	clear(s.cut)
+	s.cut = s.cut[:0]
 }
 
 type backwardTask[T Float] struct {
