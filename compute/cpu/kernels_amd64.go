@@ -342,6 +342,15 @@ func pack4x14AVX512(dst *float32, src *float32, ld int, kc int)
 //go:noescape
 func sumF32AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
 
+// farF32AVX512 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
+// the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.
+// A nil scale is 1. column scales columns (int8 only). Flag 1 adds to dst; flag 2 stores past
+// the caches: whole vectors only, and dst and ldd are multiples of a vector.
+// offsets has 48 readable values more than entries, which are prefetched.
+//
+//go:noescape
+func farF32AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
+
 // sumF16AVX512 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
 // the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.
 // A nil scale is 1. column scales columns (int8 only). Flag 1 adds to dst; flag 2 stores past
@@ -350,6 +359,15 @@ func sumF32AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint6
 //
 //go:noescape
 func sumF16AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
+
+// farF16AVX512 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
+// the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.
+// A nil scale is 1. column scales columns (int8 only). Flag 1 adds to dst; flag 2 stores past
+// the caches: whole vectors only, and dst and ldd are multiples of a vector.
+// offsets has 48 readable values more than entries, which are prefetched.
+//
+//go:noescape
+func farF16AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
 
 // sumBF16AVX512 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
 // the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.
@@ -360,6 +378,15 @@ func sumF16AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint6
 //go:noescape
 func sumBF16AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
 
+// farBF16AVX512 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
+// the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.
+// A nil scale is 1. column scales columns (int8 only). Flag 1 adds to dst; flag 2 stores past
+// the caches: whole vectors only, and dst and ldd are multiples of a vector.
+// offsets has 48 readable values more than entries, which are prefetched.
+//
+//go:noescape
+func farBF16AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
+
 // sumU8AVX512 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
 // the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.
 // A nil scale is 1. column scales columns (int8 only). Flag 1 adds to dst; flag 2 stores past
@@ -369,6 +396,15 @@ func sumBF16AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint
 //go:noescape
 func sumU8AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
 
+// farU8AVX512 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
+// the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.
+// A nil scale is 1. column scales columns (int8 only). Flag 1 adds to dst; flag 2 stores past
+// the caches: whole vectors only, and dst and ldd are multiples of a vector.
+// offsets has 48 readable values more than entries, which are prefetched.
+//
+//go:noescape
+func farU8AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
+
 // sumI8AVX512 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
 // the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.
 // A nil scale is 1. column scales columns (int8 only). Flag 1 adds to dst; flag 2 stores past
@@ -377,6 +413,15 @@ func sumU8AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64
 //
 //go:noescape
 func sumI8AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
+
+// farI8AVX512 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
+// the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.
+// A nil scale is 1. column scales columns (int8 only). Flag 1 adds to dst; flag 2 stores past
+// the caches: whole vectors only, and dst and ldd are multiples of a vector.
+// offsets has 48 readable values more than entries, which are prefetched.
+//
+//go:noescape
+func farI8AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
 
 // sumHeadAVX512 adds up weighted rows: for each of rows > 0 rows of dst, ldd bytes apart, it takes
 // the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.

@@ -14512,6 +14512,355 @@ done:
 	VZEROUPPER
 	RET
 
+// func farF32AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·farF32AVX512(SB), NOSPLIT, $0-88
+	MOVQ dst+0(FP), AX
+	MOVQ offsets+32(FP), CX
+	MOVQ coef+40(FP), DX
+	XORQ BX, BX
+
+row:
+	MOVQ    counts+16(FP), SI
+	MOVLQSX (SI)(BX*4), R9
+	MOVQ    cols+72(FP), SI
+	MOVQ    AX, DI
+	MOVQ    base+56(FP), R8
+
+group8:
+	CMPQ    SI, $0x00000080
+	JLT     endgroup8
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z8, Z8, Z8
+	VPXORD  Z9, Z9, Z9
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
+	JZ      group8start
+	VMOVUPS (DI), Z2
+	VMOVUPS 64(DI), Z3
+	VMOVUPS 128(DI), Z4
+	VMOVUPS 192(DI), Z5
+	VMOVUPS 256(DI), Z6
+	VMOVUPS 320(DI), Z7
+	VMOVUPS 384(DI), Z8
+	VMOVUPS 448(DI), Z9
+
+group8start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group8none
+
+group8loop:
+	MOVQ         384(R10), R13
+	PREFETCHT1   (R8)(R13*1)
+	PREFETCHT1   64(R8)(R13*1)
+	PREFETCHT1   128(R8)(R13*1)
+	PREFETCHT1   192(R8)(R13*1)
+	PREFETCHT1   256(R8)(R13*1)
+	PREFETCHT1   320(R8)(R13*1)
+	PREFETCHT1   384(R8)(R13*1)
+	PREFETCHT1   448(R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VFMADD231PS  (R8)(R13*1), Z0, Z2
+	VFMADD231PS  64(R8)(R13*1), Z0, Z3
+	VFMADD231PS  128(R8)(R13*1), Z0, Z4
+	VFMADD231PS  192(R8)(R13*1), Z0, Z5
+	VFMADD231PS  256(R8)(R13*1), Z0, Z6
+	VFMADD231PS  320(R8)(R13*1), Z0, Z7
+	VFMADD231PS  384(R8)(R13*1), Z0, Z8
+	VFMADD231PS  448(R8)(R13*1), Z0, Z9
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group8loop
+
+group8none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group8scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z2, Z2
+	VMULPS       Z0, Z3, Z3
+	VMULPS       Z0, Z4, Z4
+	VMULPS       Z0, Z5, Z5
+	VMULPS       Z0, Z6, Z6
+	VMULPS       Z0, Z7, Z7
+	VMULPS       Z0, Z8, Z8
+	VMULPS       Z0, Z9, Z9
+
+group8scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group8stream
+	VMOVUPS Z2, (DI)
+	VMOVUPS Z3, 64(DI)
+	VMOVUPS Z4, 128(DI)
+	VMOVUPS Z5, 192(DI)
+	VMOVUPS Z6, 256(DI)
+	VMOVUPS Z7, 320(DI)
+	VMOVUPS Z8, 384(DI)
+	VMOVUPS Z9, 448(DI)
+	JMP     group8stored
+
+group8stream:
+	VMOVNTPS Z2, (DI)
+	VMOVNTPS Z3, 64(DI)
+	VMOVNTPS Z4, 128(DI)
+	VMOVNTPS Z5, 192(DI)
+	VMOVNTPS Z6, 256(DI)
+	VMOVNTPS Z7, 320(DI)
+	VMOVNTPS Z8, 384(DI)
+	VMOVNTPS Z9, 448(DI)
+
+group8stored:
+	ADDQ $0x00000200, DI
+	ADDQ $0x00000200, R8
+	SUBQ $0x00000080, SI
+	JMP  group8
+
+endgroup8:
+	CMPQ    SI, $0x00000040
+	JLT     endgroup4
+	VPXORD  Z10, Z10, Z10
+	VPXORD  Z11, Z11, Z11
+	VPXORD  Z12, Z12, Z12
+	VPXORD  Z13, Z13, Z13
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
+	JZ      group4start
+	VMOVUPS (DI), Z10
+	VMOVUPS 64(DI), Z11
+	VMOVUPS 128(DI), Z12
+	VMOVUPS 192(DI), Z13
+
+group4start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group4none
+
+group4loop:
+	MOVQ         384(R10), R13
+	PREFETCHT1   (R8)(R13*1)
+	PREFETCHT1   64(R8)(R13*1)
+	PREFETCHT1   128(R8)(R13*1)
+	PREFETCHT1   192(R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VFMADD231PS  (R8)(R13*1), Z0, Z10
+	VFMADD231PS  64(R8)(R13*1), Z0, Z11
+	VFMADD231PS  128(R8)(R13*1), Z0, Z12
+	VFMADD231PS  192(R8)(R13*1), Z0, Z13
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group4loop
+
+group4none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group4scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z10, Z10
+	VMULPS       Z0, Z11, Z11
+	VMULPS       Z0, Z12, Z12
+	VMULPS       Z0, Z13, Z13
+
+group4scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group4stream
+	VMOVUPS Z10, (DI)
+	VMOVUPS Z11, 64(DI)
+	VMOVUPS Z12, 128(DI)
+	VMOVUPS Z13, 192(DI)
+	JMP     group4stored
+
+group4stream:
+	VMOVNTPS Z10, (DI)
+	VMOVNTPS Z11, 64(DI)
+	VMOVNTPS Z12, 128(DI)
+	VMOVNTPS Z13, 192(DI)
+
+group4stored:
+	ADDQ $0x00000100, DI
+	ADDQ $0x00000100, R8
+	SUBQ $0x00000040, SI
+
+endgroup4:
+	CMPQ    SI, $0x00000020
+	JLT     endgroup2
+	VPXORD  Z14, Z14, Z14
+	VPXORD  Z15, Z15, Z15
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
+	JZ      group2start
+	VMOVUPS (DI), Z14
+	VMOVUPS 64(DI), Z15
+
+group2start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group2none
+
+group2loop:
+	MOVQ         384(R10), R13
+	PREFETCHT1   (R8)(R13*1)
+	PREFETCHT1   64(R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VFMADD231PS  (R8)(R13*1), Z0, Z14
+	VFMADD231PS  64(R8)(R13*1), Z0, Z15
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group2loop
+
+group2none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group2scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z14, Z14
+	VMULPS       Z0, Z15, Z15
+
+group2scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group2stream
+	VMOVUPS Z14, (DI)
+	VMOVUPS Z15, 64(DI)
+	JMP     group2stored
+
+group2stream:
+	VMOVNTPS Z14, (DI)
+	VMOVNTPS Z15, 64(DI)
+
+group2stored:
+	ADDQ $0x00000080, DI
+	ADDQ $0x00000080, R8
+	SUBQ $0x00000020, SI
+
+endgroup2:
+	CMPQ    SI, $0x00000010
+	JLT     endgroup1
+	VPXORD  Z16, Z16, Z16
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
+	JZ      group1start
+	VMOVUPS (DI), Z16
+
+group1start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group1none
+
+group1loop:
+	MOVQ         384(R10), R13
+	PREFETCHT1   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VFMADD231PS  (R8)(R13*1), Z0, Z16
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group1loop
+
+group1none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group1scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z16, Z16
+
+group1scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group1stream
+	VMOVUPS Z16, (DI)
+	JMP     group1stored
+
+group1stream:
+	VMOVNTPS Z16, (DI)
+
+group1stored:
+	ADDQ $0x00000040, DI
+	ADDQ $0x00000040, R8
+	SUBQ $0x00000010, SI
+
+endgroup1:
+	TESTQ     SI, SI
+	JZ        endrow
+	MOVQ      $0xffffffffffffffff, R10
+	BZHIQ     SI, R10, R10
+	KMOVW     R10, K1
+	SHRQ      $0x10, R10
+	VPXORD    Z17, Z17, Z17
+	MOVQ      flags+80(FP), SI
+	TESTQ     $0x00000001, SI
+	JZ        reststart
+	VMOVUPS.Z (DI), K1, Z17
+
+reststart:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    restnone
+
+restloop:
+	MOVQ         384(R10), R13
+	PREFETCHT1   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VMOVUPS.Z    (R8)(R13*1), K1, Z1
+	VFMADD231PS  Z1, Z0, Z17
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          restloop
+
+restnone:
+	MOVQ         scale+48(FP), SI
+	TESTQ        SI, SI
+	JZ           restscale
+	VBROADCASTSS (SI)(BX*4), Z0
+	VMULPS       Z0, Z17, Z17
+
+restscale:
+	VMOVUPS Z17, K1, (DI)
+
+endrow:
+	LEAQ  (CX)(R9*8), CX
+	LEAQ  (DX)(R9*4), DX
+	MOVQ  ldd+8(FP), SI
+	ADDQ  SI, AX
+	INCQ  BX
+	MOVQ  rows+24(FP), SI
+	CMPQ  BX, SI
+	JLT   row
+	MOVQ  flags+80(FP), AX
+	TESTQ $0x00000002, AX
+	JZ    done
+	SFENCE
+
+done:
+	VZEROUPPER
+	RET
+
 // func sumF16AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·sumF16AVX512(SB), NOSPLIT, $0-88
@@ -14832,6 +15181,363 @@ reststart:
 restloop:
 	MOVQ         128(R10), R13
 	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VCVTPH2PS.Z  (R8)(R13*1), K1, Z1
+	VFMADD231PS  Z1, Z0, Z17
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          restloop
+
+restnone:
+	MOVQ         scale+48(FP), SI
+	TESTQ        SI, SI
+	JZ           restscale
+	VBROADCASTSS (SI)(BX*4), Z0
+	VMULPS       Z0, Z17, Z17
+
+restscale:
+	VMOVUPS Z17, K1, (DI)
+
+endrow:
+	LEAQ  (CX)(R9*8), CX
+	LEAQ  (DX)(R9*4), DX
+	MOVQ  ldd+8(FP), SI
+	ADDQ  SI, AX
+	INCQ  BX
+	MOVQ  rows+24(FP), SI
+	CMPQ  BX, SI
+	JLT   row
+	MOVQ  flags+80(FP), AX
+	TESTQ $0x00000002, AX
+	JZ    done
+	SFENCE
+
+done:
+	VZEROUPPER
+	RET
+
+// func farF16AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·farF16AVX512(SB), NOSPLIT, $0-88
+	MOVQ dst+0(FP), AX
+	MOVQ offsets+32(FP), CX
+	MOVQ coef+40(FP), DX
+	XORQ BX, BX
+
+row:
+	MOVQ    counts+16(FP), SI
+	MOVLQSX (SI)(BX*4), R9
+	MOVQ    cols+72(FP), SI
+	MOVQ    AX, DI
+	MOVQ    base+56(FP), R8
+
+group8:
+	CMPQ    SI, $0x00000080
+	JLT     endgroup8
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z8, Z8, Z8
+	VPXORD  Z9, Z9, Z9
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
+	JZ      group8start
+	VMOVUPS (DI), Z2
+	VMOVUPS 64(DI), Z3
+	VMOVUPS 128(DI), Z4
+	VMOVUPS 192(DI), Z5
+	VMOVUPS 256(DI), Z6
+	VMOVUPS 320(DI), Z7
+	VMOVUPS 384(DI), Z8
+	VMOVUPS 448(DI), Z9
+
+group8start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group8none
+
+group8loop:
+	MOVQ         384(R10), R13
+	PREFETCHT1   (R8)(R13*1)
+	PREFETCHT1   64(R8)(R13*1)
+	PREFETCHT1   128(R8)(R13*1)
+	PREFETCHT1   192(R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VCVTPH2PS    (R8)(R13*1), Z1
+	VFMADD231PS  Z1, Z0, Z2
+	VCVTPH2PS    32(R8)(R13*1), Z1
+	VFMADD231PS  Z1, Z0, Z3
+	VCVTPH2PS    64(R8)(R13*1), Z1
+	VFMADD231PS  Z1, Z0, Z4
+	VCVTPH2PS    96(R8)(R13*1), Z1
+	VFMADD231PS  Z1, Z0, Z5
+	VCVTPH2PS    128(R8)(R13*1), Z1
+	VFMADD231PS  Z1, Z0, Z6
+	VCVTPH2PS    160(R8)(R13*1), Z1
+	VFMADD231PS  Z1, Z0, Z7
+	VCVTPH2PS    192(R8)(R13*1), Z1
+	VFMADD231PS  Z1, Z0, Z8
+	VCVTPH2PS    224(R8)(R13*1), Z1
+	VFMADD231PS  Z1, Z0, Z9
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group8loop
+
+group8none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group8scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z2, Z2
+	VMULPS       Z0, Z3, Z3
+	VMULPS       Z0, Z4, Z4
+	VMULPS       Z0, Z5, Z5
+	VMULPS       Z0, Z6, Z6
+	VMULPS       Z0, Z7, Z7
+	VMULPS       Z0, Z8, Z8
+	VMULPS       Z0, Z9, Z9
+
+group8scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group8stream
+	VMOVUPS Z2, (DI)
+	VMOVUPS Z3, 64(DI)
+	VMOVUPS Z4, 128(DI)
+	VMOVUPS Z5, 192(DI)
+	VMOVUPS Z6, 256(DI)
+	VMOVUPS Z7, 320(DI)
+	VMOVUPS Z8, 384(DI)
+	VMOVUPS Z9, 448(DI)
+	JMP     group8stored
+
+group8stream:
+	VMOVNTPS Z2, (DI)
+	VMOVNTPS Z3, 64(DI)
+	VMOVNTPS Z4, 128(DI)
+	VMOVNTPS Z5, 192(DI)
+	VMOVNTPS Z6, 256(DI)
+	VMOVNTPS Z7, 320(DI)
+	VMOVNTPS Z8, 384(DI)
+	VMOVNTPS Z9, 448(DI)
+
+group8stored:
+	ADDQ $0x00000200, DI
+	ADDQ $0x00000100, R8
+	SUBQ $0x00000080, SI
+	JMP  group8
+
+endgroup8:
+	CMPQ    SI, $0x00000040
+	JLT     endgroup4
+	VPXORD  Z10, Z10, Z10
+	VPXORD  Z11, Z11, Z11
+	VPXORD  Z12, Z12, Z12
+	VPXORD  Z13, Z13, Z13
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
+	JZ      group4start
+	VMOVUPS (DI), Z10
+	VMOVUPS 64(DI), Z11
+	VMOVUPS 128(DI), Z12
+	VMOVUPS 192(DI), Z13
+
+group4start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group4none
+
+group4loop:
+	MOVQ         384(R10), R13
+	PREFETCHT1   (R8)(R13*1)
+	PREFETCHT1   64(R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VCVTPH2PS    (R8)(R13*1), Z1
+	VFMADD231PS  Z1, Z0, Z10
+	VCVTPH2PS    32(R8)(R13*1), Z1
+	VFMADD231PS  Z1, Z0, Z11
+	VCVTPH2PS    64(R8)(R13*1), Z1
+	VFMADD231PS  Z1, Z0, Z12
+	VCVTPH2PS    96(R8)(R13*1), Z1
+	VFMADD231PS  Z1, Z0, Z13
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group4loop
+
+group4none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group4scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z10, Z10
+	VMULPS       Z0, Z11, Z11
+	VMULPS       Z0, Z12, Z12
+	VMULPS       Z0, Z13, Z13
+
+group4scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group4stream
+	VMOVUPS Z10, (DI)
+	VMOVUPS Z11, 64(DI)
+	VMOVUPS Z12, 128(DI)
+	VMOVUPS Z13, 192(DI)
+	JMP     group4stored
+
+group4stream:
+	VMOVNTPS Z10, (DI)
+	VMOVNTPS Z11, 64(DI)
+	VMOVNTPS Z12, 128(DI)
+	VMOVNTPS Z13, 192(DI)
+
+group4stored:
+	ADDQ $0x00000100, DI
+	ADDQ $0x00000080, R8
+	SUBQ $0x00000040, SI
+
+endgroup4:
+	CMPQ    SI, $0x00000020
+	JLT     endgroup2
+	VPXORD  Z14, Z14, Z14
+	VPXORD  Z15, Z15, Z15
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
+	JZ      group2start
+	VMOVUPS (DI), Z14
+	VMOVUPS 64(DI), Z15
+
+group2start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group2none
+
+group2loop:
+	MOVQ         384(R10), R13
+	PREFETCHT1   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VCVTPH2PS    (R8)(R13*1), Z1
+	VFMADD231PS  Z1, Z0, Z14
+	VCVTPH2PS    32(R8)(R13*1), Z1
+	VFMADD231PS  Z1, Z0, Z15
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group2loop
+
+group2none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group2scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z14, Z14
+	VMULPS       Z0, Z15, Z15
+
+group2scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group2stream
+	VMOVUPS Z14, (DI)
+	VMOVUPS Z15, 64(DI)
+	JMP     group2stored
+
+group2stream:
+	VMOVNTPS Z14, (DI)
+	VMOVNTPS Z15, 64(DI)
+
+group2stored:
+	ADDQ $0x00000080, DI
+	ADDQ $0x00000040, R8
+	SUBQ $0x00000020, SI
+
+endgroup2:
+	CMPQ    SI, $0x00000010
+	JLT     endgroup1
+	VPXORD  Z16, Z16, Z16
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
+	JZ      group1start
+	VMOVUPS (DI), Z16
+
+group1start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group1none
+
+group1loop:
+	MOVQ         384(R10), R13
+	PREFETCHT1   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VCVTPH2PS    (R8)(R13*1), Z1
+	VFMADD231PS  Z1, Z0, Z16
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group1loop
+
+group1none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group1scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z16, Z16
+
+group1scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group1stream
+	VMOVUPS Z16, (DI)
+	JMP     group1stored
+
+group1stream:
+	VMOVNTPS Z16, (DI)
+
+group1stored:
+	ADDQ $0x00000040, DI
+	ADDQ $0x00000020, R8
+	SUBQ $0x00000010, SI
+
+endgroup1:
+	TESTQ     SI, SI
+	JZ        endrow
+	MOVQ      $0xffffffffffffffff, R10
+	BZHIQ     SI, R10, R10
+	KMOVW     R10, K1
+	SHRQ      $0x10, R10
+	VPXORD    Z17, Z17, Z17
+	MOVQ      flags+80(FP), SI
+	TESTQ     $0x00000001, SI
+	JZ        reststart
+	VMOVUPS.Z (DI), K1, Z17
+
+reststart:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    restnone
+
+restloop:
+	MOVQ         384(R10), R13
+	PREFETCHT1   (R8)(R13*1)
 	MOVQ         (R10), R13
 	VBROADCASTSS (R11), Z0
 	VCVTPH2PS.Z  (R8)(R13*1), K1, Z1
@@ -15242,6 +15948,379 @@ done:
 	VZEROUPPER
 	RET
 
+// func farBF16AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·farBF16AVX512(SB), NOSPLIT, $0-88
+	MOVQ dst+0(FP), AX
+	MOVQ offsets+32(FP), CX
+	MOVQ coef+40(FP), DX
+	XORQ BX, BX
+
+row:
+	MOVQ    counts+16(FP), SI
+	MOVLQSX (SI)(BX*4), R9
+	MOVQ    cols+72(FP), SI
+	MOVQ    AX, DI
+	MOVQ    base+56(FP), R8
+
+group8:
+	CMPQ    SI, $0x00000080
+	JLT     endgroup8
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z8, Z8, Z8
+	VPXORD  Z9, Z9, Z9
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
+	JZ      group8start
+	VMOVUPS (DI), Z2
+	VMOVUPS 64(DI), Z3
+	VMOVUPS 128(DI), Z4
+	VMOVUPS 192(DI), Z5
+	VMOVUPS 256(DI), Z6
+	VMOVUPS 320(DI), Z7
+	VMOVUPS 384(DI), Z8
+	VMOVUPS 448(DI), Z9
+
+group8start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group8none
+
+group8loop:
+	MOVQ         384(R10), R13
+	PREFETCHT1   (R8)(R13*1)
+	PREFETCHT1   64(R8)(R13*1)
+	PREFETCHT1   128(R8)(R13*1)
+	PREFETCHT1   192(R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VPMOVZXWD    (R8)(R13*1), Z1
+	VPSLLD       $0x10, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z2
+	VPMOVZXWD    32(R8)(R13*1), Z1
+	VPSLLD       $0x10, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z3
+	VPMOVZXWD    64(R8)(R13*1), Z1
+	VPSLLD       $0x10, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z4
+	VPMOVZXWD    96(R8)(R13*1), Z1
+	VPSLLD       $0x10, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z5
+	VPMOVZXWD    128(R8)(R13*1), Z1
+	VPSLLD       $0x10, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z6
+	VPMOVZXWD    160(R8)(R13*1), Z1
+	VPSLLD       $0x10, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z7
+	VPMOVZXWD    192(R8)(R13*1), Z1
+	VPSLLD       $0x10, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z8
+	VPMOVZXWD    224(R8)(R13*1), Z1
+	VPSLLD       $0x10, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z9
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group8loop
+
+group8none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group8scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z2, Z2
+	VMULPS       Z0, Z3, Z3
+	VMULPS       Z0, Z4, Z4
+	VMULPS       Z0, Z5, Z5
+	VMULPS       Z0, Z6, Z6
+	VMULPS       Z0, Z7, Z7
+	VMULPS       Z0, Z8, Z8
+	VMULPS       Z0, Z9, Z9
+
+group8scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group8stream
+	VMOVUPS Z2, (DI)
+	VMOVUPS Z3, 64(DI)
+	VMOVUPS Z4, 128(DI)
+	VMOVUPS Z5, 192(DI)
+	VMOVUPS Z6, 256(DI)
+	VMOVUPS Z7, 320(DI)
+	VMOVUPS Z8, 384(DI)
+	VMOVUPS Z9, 448(DI)
+	JMP     group8stored
+
+group8stream:
+	VMOVNTPS Z2, (DI)
+	VMOVNTPS Z3, 64(DI)
+	VMOVNTPS Z4, 128(DI)
+	VMOVNTPS Z5, 192(DI)
+	VMOVNTPS Z6, 256(DI)
+	VMOVNTPS Z7, 320(DI)
+	VMOVNTPS Z8, 384(DI)
+	VMOVNTPS Z9, 448(DI)
+
+group8stored:
+	ADDQ $0x00000200, DI
+	ADDQ $0x00000100, R8
+	SUBQ $0x00000080, SI
+	JMP  group8
+
+endgroup8:
+	CMPQ    SI, $0x00000040
+	JLT     endgroup4
+	VPXORD  Z10, Z10, Z10
+	VPXORD  Z11, Z11, Z11
+	VPXORD  Z12, Z12, Z12
+	VPXORD  Z13, Z13, Z13
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
+	JZ      group4start
+	VMOVUPS (DI), Z10
+	VMOVUPS 64(DI), Z11
+	VMOVUPS 128(DI), Z12
+	VMOVUPS 192(DI), Z13
+
+group4start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group4none
+
+group4loop:
+	MOVQ         384(R10), R13
+	PREFETCHT1   (R8)(R13*1)
+	PREFETCHT1   64(R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VPMOVZXWD    (R8)(R13*1), Z1
+	VPSLLD       $0x10, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z10
+	VPMOVZXWD    32(R8)(R13*1), Z1
+	VPSLLD       $0x10, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z11
+	VPMOVZXWD    64(R8)(R13*1), Z1
+	VPSLLD       $0x10, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z12
+	VPMOVZXWD    96(R8)(R13*1), Z1
+	VPSLLD       $0x10, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z13
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group4loop
+
+group4none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group4scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z10, Z10
+	VMULPS       Z0, Z11, Z11
+	VMULPS       Z0, Z12, Z12
+	VMULPS       Z0, Z13, Z13
+
+group4scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group4stream
+	VMOVUPS Z10, (DI)
+	VMOVUPS Z11, 64(DI)
+	VMOVUPS Z12, 128(DI)
+	VMOVUPS Z13, 192(DI)
+	JMP     group4stored
+
+group4stream:
+	VMOVNTPS Z10, (DI)
+	VMOVNTPS Z11, 64(DI)
+	VMOVNTPS Z12, 128(DI)
+	VMOVNTPS Z13, 192(DI)
+
+group4stored:
+	ADDQ $0x00000100, DI
+	ADDQ $0x00000080, R8
+	SUBQ $0x00000040, SI
+
+endgroup4:
+	CMPQ    SI, $0x00000020
+	JLT     endgroup2
+	VPXORD  Z14, Z14, Z14
+	VPXORD  Z15, Z15, Z15
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
+	JZ      group2start
+	VMOVUPS (DI), Z14
+	VMOVUPS 64(DI), Z15
+
+group2start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group2none
+
+group2loop:
+	MOVQ         384(R10), R13
+	PREFETCHT1   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VPMOVZXWD    (R8)(R13*1), Z1
+	VPSLLD       $0x10, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z14
+	VPMOVZXWD    32(R8)(R13*1), Z1
+	VPSLLD       $0x10, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z15
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group2loop
+
+group2none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group2scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z14, Z14
+	VMULPS       Z0, Z15, Z15
+
+group2scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group2stream
+	VMOVUPS Z14, (DI)
+	VMOVUPS Z15, 64(DI)
+	JMP     group2stored
+
+group2stream:
+	VMOVNTPS Z14, (DI)
+	VMOVNTPS Z15, 64(DI)
+
+group2stored:
+	ADDQ $0x00000080, DI
+	ADDQ $0x00000040, R8
+	SUBQ $0x00000020, SI
+
+endgroup2:
+	CMPQ    SI, $0x00000010
+	JLT     endgroup1
+	VPXORD  Z16, Z16, Z16
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
+	JZ      group1start
+	VMOVUPS (DI), Z16
+
+group1start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group1none
+
+group1loop:
+	MOVQ         384(R10), R13
+	PREFETCHT1   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VPMOVZXWD    (R8)(R13*1), Z1
+	VPSLLD       $0x10, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z16
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group1loop
+
+group1none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group1scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z16, Z16
+
+group1scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group1stream
+	VMOVUPS Z16, (DI)
+	JMP     group1stored
+
+group1stream:
+	VMOVNTPS Z16, (DI)
+
+group1stored:
+	ADDQ $0x00000040, DI
+	ADDQ $0x00000020, R8
+	SUBQ $0x00000010, SI
+
+endgroup1:
+	TESTQ     SI, SI
+	JZ        endrow
+	MOVQ      $0xffffffffffffffff, R10
+	BZHIQ     SI, R10, R10
+	KMOVW     R10, K1
+	SHRQ      $0x10, R10
+	VPXORD    Z17, Z17, Z17
+	MOVQ      flags+80(FP), SI
+	TESTQ     $0x00000001, SI
+	JZ        reststart
+	VMOVUPS.Z (DI), K1, Z17
+
+reststart:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    restnone
+
+restloop:
+	MOVQ         384(R10), R13
+	PREFETCHT1   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VPMOVZXWD.Z  (R8)(R13*1), K1, Z1
+	VPSLLD       $0x10, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z17
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          restloop
+
+restnone:
+	MOVQ         scale+48(FP), SI
+	TESTQ        SI, SI
+	JZ           restscale
+	VBROADCASTSS (SI)(BX*4), Z0
+	VMULPS       Z0, Z17, Z17
+
+restscale:
+	VMOVUPS Z17, K1, (DI)
+
+endrow:
+	LEAQ  (CX)(R9*8), CX
+	LEAQ  (DX)(R9*4), DX
+	MOVQ  ldd+8(FP), SI
+	ADDQ  SI, AX
+	INCQ  BX
+	MOVQ  rows+24(FP), SI
+	CMPQ  BX, SI
+	JLT   row
+	MOVQ  flags+80(FP), AX
+	TESTQ $0x00000002, AX
+	JZ    done
+	SFENCE
+
+done:
+	VZEROUPPER
+	RET
+
 // func sumU8AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·sumU8AVX512(SB), NOSPLIT, $0-88
@@ -15574,6 +16653,376 @@ reststart:
 restloop:
 	MOVQ         128(R10), R13
 	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VPMOVZXBD.Z  (R8)(R13*1), K1, Z1
+	VCVTDQ2PS    Z1, Z1
+	VFMADD231PS  Z1, Z0, Z17
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          restloop
+
+restnone:
+	MOVQ         scale+48(FP), SI
+	TESTQ        SI, SI
+	JZ           restscale
+	VBROADCASTSS (SI)(BX*4), Z0
+	VMULPS       Z0, Z17, Z17
+
+restscale:
+	VMOVUPS Z17, K1, (DI)
+
+endrow:
+	LEAQ  (CX)(R9*8), CX
+	LEAQ  (DX)(R9*4), DX
+	MOVQ  ldd+8(FP), SI
+	ADDQ  SI, AX
+	INCQ  BX
+	MOVQ  rows+24(FP), SI
+	CMPQ  BX, SI
+	JLT   row
+	MOVQ  flags+80(FP), AX
+	TESTQ $0x00000002, AX
+	JZ    done
+	SFENCE
+
+done:
+	VZEROUPPER
+	RET
+
+// func farU8AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·farU8AVX512(SB), NOSPLIT, $0-88
+	MOVQ dst+0(FP), AX
+	MOVQ offsets+32(FP), CX
+	MOVQ coef+40(FP), DX
+	XORQ BX, BX
+
+row:
+	MOVQ    counts+16(FP), SI
+	MOVLQSX (SI)(BX*4), R9
+	MOVQ    cols+72(FP), SI
+	MOVQ    AX, DI
+	MOVQ    base+56(FP), R8
+
+group8:
+	CMPQ    SI, $0x00000080
+	JLT     endgroup8
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z8, Z8, Z8
+	VPXORD  Z9, Z9, Z9
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
+	JZ      group8start
+	VMOVUPS (DI), Z2
+	VMOVUPS 64(DI), Z3
+	VMOVUPS 128(DI), Z4
+	VMOVUPS 192(DI), Z5
+	VMOVUPS 256(DI), Z6
+	VMOVUPS 320(DI), Z7
+	VMOVUPS 384(DI), Z8
+	VMOVUPS 448(DI), Z9
+
+group8start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group8none
+
+group8loop:
+	MOVQ         384(R10), R13
+	PREFETCHT1   (R8)(R13*1)
+	PREFETCHT1   64(R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VPMOVZXBD    (R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VFMADD231PS  Z1, Z0, Z2
+	VPMOVZXBD    16(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VFMADD231PS  Z1, Z0, Z3
+	VPMOVZXBD    32(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VFMADD231PS  Z1, Z0, Z4
+	VPMOVZXBD    48(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VFMADD231PS  Z1, Z0, Z5
+	VPMOVZXBD    64(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VFMADD231PS  Z1, Z0, Z6
+	VPMOVZXBD    80(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VFMADD231PS  Z1, Z0, Z7
+	VPMOVZXBD    96(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VFMADD231PS  Z1, Z0, Z8
+	VPMOVZXBD    112(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VFMADD231PS  Z1, Z0, Z9
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group8loop
+
+group8none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group8scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z2, Z2
+	VMULPS       Z0, Z3, Z3
+	VMULPS       Z0, Z4, Z4
+	VMULPS       Z0, Z5, Z5
+	VMULPS       Z0, Z6, Z6
+	VMULPS       Z0, Z7, Z7
+	VMULPS       Z0, Z8, Z8
+	VMULPS       Z0, Z9, Z9
+
+group8scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group8stream
+	VMOVUPS Z2, (DI)
+	VMOVUPS Z3, 64(DI)
+	VMOVUPS Z4, 128(DI)
+	VMOVUPS Z5, 192(DI)
+	VMOVUPS Z6, 256(DI)
+	VMOVUPS Z7, 320(DI)
+	VMOVUPS Z8, 384(DI)
+	VMOVUPS Z9, 448(DI)
+	JMP     group8stored
+
+group8stream:
+	VMOVNTPS Z2, (DI)
+	VMOVNTPS Z3, 64(DI)
+	VMOVNTPS Z4, 128(DI)
+	VMOVNTPS Z5, 192(DI)
+	VMOVNTPS Z6, 256(DI)
+	VMOVNTPS Z7, 320(DI)
+	VMOVNTPS Z8, 384(DI)
+	VMOVNTPS Z9, 448(DI)
+
+group8stored:
+	ADDQ $0x00000200, DI
+	ADDQ $0x00000080, R8
+	SUBQ $0x00000080, SI
+	JMP  group8
+
+endgroup8:
+	CMPQ    SI, $0x00000040
+	JLT     endgroup4
+	VPXORD  Z10, Z10, Z10
+	VPXORD  Z11, Z11, Z11
+	VPXORD  Z12, Z12, Z12
+	VPXORD  Z13, Z13, Z13
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
+	JZ      group4start
+	VMOVUPS (DI), Z10
+	VMOVUPS 64(DI), Z11
+	VMOVUPS 128(DI), Z12
+	VMOVUPS 192(DI), Z13
+
+group4start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group4none
+
+group4loop:
+	MOVQ         384(R10), R13
+	PREFETCHT1   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VPMOVZXBD    (R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VFMADD231PS  Z1, Z0, Z10
+	VPMOVZXBD    16(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VFMADD231PS  Z1, Z0, Z11
+	VPMOVZXBD    32(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VFMADD231PS  Z1, Z0, Z12
+	VPMOVZXBD    48(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VFMADD231PS  Z1, Z0, Z13
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group4loop
+
+group4none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group4scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z10, Z10
+	VMULPS       Z0, Z11, Z11
+	VMULPS       Z0, Z12, Z12
+	VMULPS       Z0, Z13, Z13
+
+group4scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group4stream
+	VMOVUPS Z10, (DI)
+	VMOVUPS Z11, 64(DI)
+	VMOVUPS Z12, 128(DI)
+	VMOVUPS Z13, 192(DI)
+	JMP     group4stored
+
+group4stream:
+	VMOVNTPS Z10, (DI)
+	VMOVNTPS Z11, 64(DI)
+	VMOVNTPS Z12, 128(DI)
+	VMOVNTPS Z13, 192(DI)
+
+group4stored:
+	ADDQ $0x00000100, DI
+	ADDQ $0x00000040, R8
+	SUBQ $0x00000040, SI
+
+endgroup4:
+	CMPQ    SI, $0x00000020
+	JLT     endgroup2
+	VPXORD  Z14, Z14, Z14
+	VPXORD  Z15, Z15, Z15
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
+	JZ      group2start
+	VMOVUPS (DI), Z14
+	VMOVUPS 64(DI), Z15
+
+group2start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group2none
+
+group2loop:
+	MOVQ         384(R10), R13
+	PREFETCHT1   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VPMOVZXBD    (R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VFMADD231PS  Z1, Z0, Z14
+	VPMOVZXBD    16(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VFMADD231PS  Z1, Z0, Z15
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group2loop
+
+group2none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group2scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z14, Z14
+	VMULPS       Z0, Z15, Z15
+
+group2scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group2stream
+	VMOVUPS Z14, (DI)
+	VMOVUPS Z15, 64(DI)
+	JMP     group2stored
+
+group2stream:
+	VMOVNTPS Z14, (DI)
+	VMOVNTPS Z15, 64(DI)
+
+group2stored:
+	ADDQ $0x00000080, DI
+	ADDQ $0x00000020, R8
+	SUBQ $0x00000020, SI
+
+endgroup2:
+	CMPQ    SI, $0x00000010
+	JLT     endgroup1
+	VPXORD  Z16, Z16, Z16
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
+	JZ      group1start
+	VMOVUPS (DI), Z16
+
+group1start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group1none
+
+group1loop:
+	MOVQ         384(R10), R13
+	PREFETCHT1   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VPMOVZXBD    (R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VFMADD231PS  Z1, Z0, Z16
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group1loop
+
+group1none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group1scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z16, Z16
+
+group1scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group1stream
+	VMOVUPS Z16, (DI)
+	JMP     group1stored
+
+group1stream:
+	VMOVNTPS Z16, (DI)
+
+group1stored:
+	ADDQ $0x00000040, DI
+	ADDQ $0x00000010, R8
+	SUBQ $0x00000010, SI
+
+endgroup1:
+	TESTQ     SI, SI
+	JZ        endrow
+	MOVQ      $0xffffffffffffffff, R10
+	BZHIQ     SI, R10, R10
+	KMOVW     R10, K1
+	SHRQ      $0x10, R10
+	VPXORD    Z17, Z17, Z17
+	MOVQ      flags+80(FP), SI
+	TESTQ     $0x00000001, SI
+	JZ        reststart
+	VMOVUPS.Z (DI), K1, Z17
+
+reststart:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    restnone
+
+restloop:
+	MOVQ         384(R10), R13
+	PREFETCHT1   (R8)(R13*1)
 	MOVQ         (R10), R13
 	VBROADCASTSS (R11), Z0
 	VPMOVZXBD.Z  (R8)(R13*1), K1, Z1
@@ -15965,6 +17414,399 @@ reststart:
 restloop:
 	MOVQ         128(R10), R13
 	PREFETCHT0   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VPMOVSXBD.Z  (R8)(R13*1), K1, Z1
+	VCVTDQ2PS    Z1, Z1
+	VMOVUPS.Z    (R14), K1, Z18
+	VMULPS       Z18, Z1, Z1
+	VFMADD231PS  Z1, Z0, Z17
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          restloop
+
+restnone:
+	MOVQ         scale+48(FP), SI
+	TESTQ        SI, SI
+	JZ           restscale
+	VBROADCASTSS (SI)(BX*4), Z0
+	VMULPS       Z0, Z17, Z17
+
+restscale:
+	VMOVUPS Z17, K1, (DI)
+
+endrow:
+	LEAQ  (CX)(R9*8), CX
+	LEAQ  (DX)(R9*4), DX
+	MOVQ  ldd+8(FP), SI
+	ADDQ  SI, AX
+	INCQ  BX
+	MOVQ  rows+24(FP), SI
+	CMPQ  BX, SI
+	JLT   row
+	MOVQ  flags+80(FP), AX
+	TESTQ $0x00000002, AX
+	JZ    done
+	SFENCE
+
+done:
+	VZEROUPPER
+	RET
+
+// func farI8AVX512(dst *float32, ldd int, counts *int32, rows int, offsets *uint64, coef *float32, scale *float32, base *byte, column *float32, cols int, flags int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·farI8AVX512(SB), NOSPLIT, $0-88
+	MOVQ dst+0(FP), AX
+	MOVQ offsets+32(FP), CX
+	MOVQ coef+40(FP), DX
+	XORQ BX, BX
+
+row:
+	MOVQ    counts+16(FP), SI
+	MOVLQSX (SI)(BX*4), R9
+	MOVQ    cols+72(FP), SI
+	MOVQ    AX, DI
+	MOVQ    base+56(FP), R8
+	MOVQ    column+64(FP), R10
+	MOVQ    R10, R14
+
+group8:
+	CMPQ    SI, $0x00000080
+	JLT     endgroup8
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z8, Z8, Z8
+	VPXORD  Z9, Z9, Z9
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
+	JZ      group8start
+	VMOVUPS (DI), Z2
+	VMOVUPS 64(DI), Z3
+	VMOVUPS 128(DI), Z4
+	VMOVUPS 192(DI), Z5
+	VMOVUPS 256(DI), Z6
+	VMOVUPS 320(DI), Z7
+	VMOVUPS 384(DI), Z8
+	VMOVUPS 448(DI), Z9
+
+group8start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group8none
+
+group8loop:
+	MOVQ         384(R10), R13
+	PREFETCHT1   (R8)(R13*1)
+	PREFETCHT1   64(R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VPMOVSXBD    (R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VMULPS       (R14), Z1, Z1
+	VFMADD231PS  Z1, Z0, Z2
+	VPMOVSXBD    16(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VMULPS       64(R14), Z1, Z1
+	VFMADD231PS  Z1, Z0, Z3
+	VPMOVSXBD    32(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VMULPS       128(R14), Z1, Z1
+	VFMADD231PS  Z1, Z0, Z4
+	VPMOVSXBD    48(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VMULPS       192(R14), Z1, Z1
+	VFMADD231PS  Z1, Z0, Z5
+	VPMOVSXBD    64(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VMULPS       256(R14), Z1, Z1
+	VFMADD231PS  Z1, Z0, Z6
+	VPMOVSXBD    80(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VMULPS       320(R14), Z1, Z1
+	VFMADD231PS  Z1, Z0, Z7
+	VPMOVSXBD    96(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VMULPS       384(R14), Z1, Z1
+	VFMADD231PS  Z1, Z0, Z8
+	VPMOVSXBD    112(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VMULPS       448(R14), Z1, Z1
+	VFMADD231PS  Z1, Z0, Z9
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group8loop
+
+group8none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group8scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z2, Z2
+	VMULPS       Z0, Z3, Z3
+	VMULPS       Z0, Z4, Z4
+	VMULPS       Z0, Z5, Z5
+	VMULPS       Z0, Z6, Z6
+	VMULPS       Z0, Z7, Z7
+	VMULPS       Z0, Z8, Z8
+	VMULPS       Z0, Z9, Z9
+
+group8scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group8stream
+	VMOVUPS Z2, (DI)
+	VMOVUPS Z3, 64(DI)
+	VMOVUPS Z4, 128(DI)
+	VMOVUPS Z5, 192(DI)
+	VMOVUPS Z6, 256(DI)
+	VMOVUPS Z7, 320(DI)
+	VMOVUPS Z8, 384(DI)
+	VMOVUPS Z9, 448(DI)
+	JMP     group8stored
+
+group8stream:
+	VMOVNTPS Z2, (DI)
+	VMOVNTPS Z3, 64(DI)
+	VMOVNTPS Z4, 128(DI)
+	VMOVNTPS Z5, 192(DI)
+	VMOVNTPS Z6, 256(DI)
+	VMOVNTPS Z7, 320(DI)
+	VMOVNTPS Z8, 384(DI)
+	VMOVNTPS Z9, 448(DI)
+
+group8stored:
+	ADDQ $0x00000200, DI
+	ADDQ $0x00000080, R8
+	ADDQ $0x00000200, R14
+	SUBQ $0x00000080, SI
+	JMP  group8
+
+endgroup8:
+	CMPQ    SI, $0x00000040
+	JLT     endgroup4
+	VPXORD  Z10, Z10, Z10
+	VPXORD  Z11, Z11, Z11
+	VPXORD  Z12, Z12, Z12
+	VPXORD  Z13, Z13, Z13
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
+	JZ      group4start
+	VMOVUPS (DI), Z10
+	VMOVUPS 64(DI), Z11
+	VMOVUPS 128(DI), Z12
+	VMOVUPS 192(DI), Z13
+
+group4start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group4none
+
+group4loop:
+	MOVQ         384(R10), R13
+	PREFETCHT1   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VPMOVSXBD    (R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VMULPS       (R14), Z1, Z1
+	VFMADD231PS  Z1, Z0, Z10
+	VPMOVSXBD    16(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VMULPS       64(R14), Z1, Z1
+	VFMADD231PS  Z1, Z0, Z11
+	VPMOVSXBD    32(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VMULPS       128(R14), Z1, Z1
+	VFMADD231PS  Z1, Z0, Z12
+	VPMOVSXBD    48(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VMULPS       192(R14), Z1, Z1
+	VFMADD231PS  Z1, Z0, Z13
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group4loop
+
+group4none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group4scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z10, Z10
+	VMULPS       Z0, Z11, Z11
+	VMULPS       Z0, Z12, Z12
+	VMULPS       Z0, Z13, Z13
+
+group4scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group4stream
+	VMOVUPS Z10, (DI)
+	VMOVUPS Z11, 64(DI)
+	VMOVUPS Z12, 128(DI)
+	VMOVUPS Z13, 192(DI)
+	JMP     group4stored
+
+group4stream:
+	VMOVNTPS Z10, (DI)
+	VMOVNTPS Z11, 64(DI)
+	VMOVNTPS Z12, 128(DI)
+	VMOVNTPS Z13, 192(DI)
+
+group4stored:
+	ADDQ $0x00000100, DI
+	ADDQ $0x00000040, R8
+	ADDQ $0x00000100, R14
+	SUBQ $0x00000040, SI
+
+endgroup4:
+	CMPQ    SI, $0x00000020
+	JLT     endgroup2
+	VPXORD  Z14, Z14, Z14
+	VPXORD  Z15, Z15, Z15
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
+	JZ      group2start
+	VMOVUPS (DI), Z14
+	VMOVUPS 64(DI), Z15
+
+group2start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group2none
+
+group2loop:
+	MOVQ         384(R10), R13
+	PREFETCHT1   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VPMOVSXBD    (R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VMULPS       (R14), Z1, Z1
+	VFMADD231PS  Z1, Z0, Z14
+	VPMOVSXBD    16(R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VMULPS       64(R14), Z1, Z1
+	VFMADD231PS  Z1, Z0, Z15
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group2loop
+
+group2none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group2scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z14, Z14
+	VMULPS       Z0, Z15, Z15
+
+group2scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group2stream
+	VMOVUPS Z14, (DI)
+	VMOVUPS Z15, 64(DI)
+	JMP     group2stored
+
+group2stream:
+	VMOVNTPS Z14, (DI)
+	VMOVNTPS Z15, 64(DI)
+
+group2stored:
+	ADDQ $0x00000080, DI
+	ADDQ $0x00000020, R8
+	ADDQ $0x00000080, R14
+	SUBQ $0x00000020, SI
+
+endgroup2:
+	CMPQ    SI, $0x00000010
+	JLT     endgroup1
+	VPXORD  Z16, Z16, Z16
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000001, R10
+	JZ      group1start
+	VMOVUPS (DI), Z16
+
+group1start:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    group1none
+
+group1loop:
+	MOVQ         384(R10), R13
+	PREFETCHT1   (R8)(R13*1)
+	MOVQ         (R10), R13
+	VBROADCASTSS (R11), Z0
+	VPMOVSXBD    (R8)(R13*1), Z1
+	VCVTDQ2PS    Z1, Z1
+	VMULPS       (R14), Z1, Z1
+	VFMADD231PS  Z1, Z0, Z16
+	ADDQ         $0x08, R10
+	ADDQ         $0x04, R11
+	DECQ         R12
+	JNZ          group1loop
+
+group1none:
+	MOVQ         scale+48(FP), R10
+	TESTQ        R10, R10
+	JZ           group1scale
+	VBROADCASTSS (R10)(BX*4), Z0
+	VMULPS       Z0, Z16, Z16
+
+group1scale:
+	MOVQ    flags+80(FP), R10
+	TESTQ   $0x00000002, R10
+	JNZ     group1stream
+	VMOVUPS Z16, (DI)
+	JMP     group1stored
+
+group1stream:
+	VMOVNTPS Z16, (DI)
+
+group1stored:
+	ADDQ $0x00000040, DI
+	ADDQ $0x00000010, R8
+	ADDQ $0x00000040, R14
+	SUBQ $0x00000010, SI
+
+endgroup1:
+	TESTQ     SI, SI
+	JZ        endrow
+	MOVQ      $0xffffffffffffffff, R10
+	BZHIQ     SI, R10, R10
+	KMOVW     R10, K1
+	SHRQ      $0x10, R10
+	VPXORD    Z17, Z17, Z17
+	MOVQ      flags+80(FP), SI
+	TESTQ     $0x00000001, SI
+	JZ        reststart
+	VMOVUPS.Z (DI), K1, Z17
+
+reststart:
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  R9, R12
+	TESTQ R12, R12
+	JZ    restnone
+
+restloop:
+	MOVQ         384(R10), R13
+	PREFETCHT1   (R8)(R13*1)
 	MOVQ         (R10), R13
 	VBROADCASTSS (R11), Z0
 	VPMOVSXBD.Z  (R8)(R13*1), K1, Z1

@@ -9,8 +9,12 @@ import (
 )
 
 // ahead is how many rows in advance of their use rows are fetched. The arrays
-// of offsets that kernels read are that much longer than their entries.
-const ahead = 16
+// of offsets that kernels read are that much longer than their entries. farAhead is
+// that of kernels for tables that lie in memory.
+const (
+	ahead    = 16
+	farAhead = 48
+)
 
 // The flags of weightedSum.
 const (
@@ -28,9 +32,12 @@ var dtypes = []dtype{{"F32", 4}, {"F16", 2}, {"BF16", 2}, {"U8", 1}, {"I8", 1}}
 
 func aggregate(s isa) {
 	for _, t := range dtypes {
-		weightedSum(s, t, false)
+		weightedSum(s, t, false, false)
+		if s.wide {
+			weightedSum(s, t, false, true)
+		}
 	}
-	weightedSum(s, dtypes[0], true)
+	weightedSum(s, dtypes[0], true, false)
 	rowMax(s)
 	maxBackward(s)
 }
@@ -164,9 +171,13 @@ func load64(name string) reg.GPVirtual {
 //	dst[r] = scale[r]·(Σ_k coef[k]·row(offsets[k]) + (dst[r] if flagAdd))
 //
 // for consecutive rows r of counts[r] entries each. If apart, coefficients are a
-// stride apart, as those of one head among several.
-func weightedSum(s isa, t dtype, apart bool) {
-	name, stride := "sum"+t.name+s.name, ""
+// stride apart, as those of one head among several. If far, rows are fetched earlier,
+// into the second-level cache: more of them are then under way.
+func weightedSum(s isa, t dtype, apart, far bool) {
+	name, stride, fetched := "sum"+t.name+s.name, "", ahead
+	if far {
+		name, fetched = "far"+t.name+s.name, farAhead
+	}
 	if apart {
 		name, stride = "sumHead"+s.name, ", stride"
 	}
@@ -176,7 +187,7 @@ func weightedSum(s isa, t dtype, apart bool) {
 		"the next counts[r] offsets and coefficients. Row k lies offsets[k] bytes from base.",
 		"A nil scale is 1. column scales columns (int8 only). Flag 1 adds to dst; flag 2 stores past",
 		"the caches: whole vectors only, and dst and ldd are multiples of a vector.",
-		fmt.Sprintf("offsets has %d readable values more than entries, which are prefetched.", ahead))
+		fmt.Sprintf("offsets has %d readable values more than entries, which are prefetched.", fetched))
 	dst := load64("dst")
 	offsets := load64("offsets")
 	coef := load64("coef")
@@ -199,9 +210,13 @@ func weightedSum(s isa, t dtype, apart bool) {
 		TESTQ(k, k)
 		JZ(LabelRef(l + "none"))
 		Label(l + "loop")
-		MOVQ(Mem{Base: po, Disp: 8 * ahead}, off)
+		MOVQ(Mem{Base: po, Disp: 8 * fetched}, off)
 		for i := range lines {
-			PREFETCHT0(Mem{Base: pb, Index: off, Scale: 1, Disp: 64 * i})
+			if row := (Mem{Base: pb, Index: off, Scale: 1, Disp: 64 * i}); far {
+				PREFETCHT1(row)
+			} else {
+				PREFETCHT0(row)
+			}
 		}
 		MOVQ(Mem{Base: po}, off)
 		one()
