@@ -270,17 +270,22 @@ func (p *product[T]) packPanel(d []T, k0, kc, j, w int) {
 		}
 		return
 	}
-	for jj := range w {
-		src := p.b[(j+jj)*p.csb+k0:][:kc]
-		for k, v := range src {
-			d[k*nr+jj] = v
-		}
-	}
+	p.packValues(d, k0, 0, kc, j, 0, w)
 	if w == nr {
 		return
 	}
 	for k := range kc {
 		clear(d[k*nr+w : k*nr+nr])
+	}
+}
+
+// packValues packs terms [from, to) after k0 of columns j+[j0, j1) of a transposed B
+// into columns [j0, j1) of panel d.
+func (p *product[T]) packValues(d []T, k0, from, to, j, j0, j1 int) {
+	for jj := j0; jj < j1; jj++ {
+		for k, v := range p.b[(j+jj)*p.csb+k0:][from:to] {
+			d[(from+k)*p.nr+jj] = v
+		}
 	}
 }
 

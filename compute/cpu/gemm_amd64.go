@@ -62,8 +62,11 @@ func (p *product[T]) kernelFor(set Set) {
 // packFast packs op(B)[k0:k0+kc, j:j+w] in assembly, if it can, and returns how
 // many columns that was.
 func (p *product[T]) packFast(d []T, k0, kc, j, width int) int {
-	if p.set == Go || p.csb != 1 {
+	if p.set == Go {
 		return 0
+	}
+	if p.csb != 1 {
+		return p.packTransposed(d, k0, kc, j, width)
 	}
 	w := width - width%p.nr
 	d32, _ := as32(d[:kc*roundUp(width, p.nr)])
@@ -81,6 +84,33 @@ func (p *product[T]) packFast(d []T, k0, kc, j, width int) int {
 	for n := w / p.nr; n > 0; n -= most {
 		at := w - n*p.nr
 		pack(&d32[kc*at], &b32[at], 4*p.rsb, kc, min(n, most))
+	}
+	return width
+}
+
+// packTransposed is packFast for a B that is stored transposed: eight of its rows at
+// a time, and what is left of the columns and of the terms value by value.
+func (p *product[T]) packTransposed(d []T, k0, kc, j, width int) int {
+	d32, _ := as32(d[:kc*roundUp(width, p.nr)])
+	b32, _ := as32(p.b)
+	fast := kc - kc%8
+	for at := 0; at < width; at += p.nr {
+		panel, w := d32[kc*at:][:kc*p.nr], min(p.nr, width-at)
+		jj := 0
+		for ; fast > 0 && jj+8 <= w; jj += 8 {
+			o := (j+at+jj)*p.csb + k0
+			_ = b32[o+7*p.csb+kc-1]
+			packRowsAVX2(&panel[jj], &b32[o], 4*p.nr, 4*p.csb, fast/8)
+		}
+		if jj > 0 && fast < kc {
+			p.packValues(d[kc*at:], k0, fast, kc, j+at, 0, jj)
+		}
+		p.packValues(d[kc*at:], k0, 0, kc, j+at, jj, w)
+		if w < p.nr {
+			for k := range kc {
+				clear(panel[k*p.nr+w:][:p.nr-w])
+			}
+		}
 	}
 	return width
 }

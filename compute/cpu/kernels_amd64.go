@@ -468,6 +468,11 @@ func roundPairs(dst *uint32, src *float32, n int)
 //go:noescape
 func fetchRows(p *float32, ld int, rows int, lines int)
 
+// packRowsAVX2 copies the first 8·blocks > 0 values of 8 rows, ld bytes apart, into 8 columns of rows that are ldd bytes apart.
+//
+//go:noescape
+func packRowsAVX2(dst *float32, src *float32, ldd int, ld int, blocks int)
+
 // offsetsAVX2 computes d[i] = indices[i]·stride, stride < 2^32, for n > 0 indices, and the largest index.
 //
 //go:noescape

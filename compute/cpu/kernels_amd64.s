@@ -19200,6 +19200,76 @@ line:
 	JNZ        row
 	RET
 
+// func packRowsAVX2(dst *float32, src *float32, ldd int, ld int, blocks int)
+// Requires: AVX
+TEXT ·packRowsAVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ ldd+16(FP), DX
+	MOVQ ld+24(FP), BX
+	MOVQ blocks+32(FP), SI
+	LEAQ (CX)(BX*2), DI
+	ADDQ BX, DI
+	LEAQ (DI)(BX*2), R8
+	ADDQ BX, R8
+
+block:
+	VMOVUPS    (CX), Y0
+	VMOVUPS    (CX)(BX*1), Y3
+	VMOVUPS    (CX)(BX*2), Y4
+	VMOVUPS    (DI), Y5
+	VMOVUPS    (DI)(BX*1), Y2
+	VMOVUPS    (DI)(BX*2), Y8
+	VMOVUPS    (R8), Y6
+	VMOVUPS    (R8)(BX*1), Y7
+	VUNPCKLPS  Y3, Y0, Y1
+	VUNPCKHPS  Y3, Y0, Y0
+	VUNPCKLPS  Y5, Y4, Y3
+	VUNPCKHPS  Y5, Y4, Y9
+	VUNPCKLPS  Y8, Y2, Y10
+	VUNPCKHPS  Y8, Y2, Y4
+	VUNPCKLPS  Y7, Y6, Y11
+	VUNPCKHPS  Y7, Y6, Y5
+	VSHUFPS    $0x44, Y3, Y1, Y2
+	VSHUFPS    $0xee, Y3, Y1, Y1
+	VSHUFPS    $0x44, Y9, Y0, Y6
+	VSHUFPS    $0xee, Y9, Y0, Y7
+	VSHUFPS    $0x44, Y11, Y10, Y8
+	VSHUFPS    $0xee, Y11, Y10, Y9
+	VSHUFPS    $0x44, Y5, Y4, Y10
+	VSHUFPS    $0xee, Y5, Y4, Y11
+	VPERM2F128 $0x20, Y8, Y2, Y0
+	VMOVUPS    Y0, (AX)
+	ADDQ       DX, AX
+	VPERM2F128 $0x20, Y9, Y1, Y3
+	VMOVUPS    Y3, (AX)
+	ADDQ       DX, AX
+	VPERM2F128 $0x20, Y10, Y6, Y4
+	VMOVUPS    Y4, (AX)
+	ADDQ       DX, AX
+	VPERM2F128 $0x20, Y11, Y7, Y5
+	VMOVUPS    Y5, (AX)
+	ADDQ       DX, AX
+	VPERM2F128 $0x31, Y8, Y2, Y2
+	VMOVUPS    Y2, (AX)
+	ADDQ       DX, AX
+	VPERM2F128 $0x31, Y9, Y1, Y8
+	VMOVUPS    Y8, (AX)
+	ADDQ       DX, AX
+	VPERM2F128 $0x31, Y10, Y6, Y6
+	VMOVUPS    Y6, (AX)
+	ADDQ       DX, AX
+	VPERM2F128 $0x31, Y11, Y7, Y7
+	VMOVUPS    Y7, (AX)
+	ADDQ       DX, AX
+	ADDQ       $0x20, CX
+	ADDQ       $0x20, DI
+	ADDQ       $0x20, R8
+	DECQ       SI
+	JNZ        block
+	VZEROUPPER
+	RET
+
 // func offsetsAVX2(d *uint64, indices *uint32, n int, stride uint64) (most uint32)
 // Requires: AVX, AVX2, CMOV
 TEXT ·offsetsAVX2(SB), NOSPLIT, $0-36

@@ -5,6 +5,10 @@
 // a chunk computes must not depend on the worker that runs it: chunks are cut
 // from the problem's shape alone, so results do not depend on n.
 //
+// Each worker begins with a range of the chunks that is its own in every loop, and
+// then helps the others with theirs: what one loop left in a processor's cache is
+// mostly there for the next loop over the same rows.
+//
 // # Waiting
 //
 // To wake a goroutine that is parked takes as long as a small product, and longer
@@ -51,14 +55,19 @@ type Pool struct {
 // loop is one call of For. Workers may find it in the queue after it is over,
 // so it is reused only when nobody refers to it any more.
 type loop struct {
-	next   atomic.Int64
-	chunks int64
-	ids    atomic.Int64
+	spans  []span
 	refs   atomic.Int64 // the caller and the queue's entries
 	f      func(worker, chunk int)
 	open   atomic.Int64   // chunks that are not done
 	left   sync.WaitGroup // the same, to park on
 	panics atomic.Pointer[PanicError]
+}
+
+// span is a range of chunks, of which those from next on are to be run.
+type span struct {
+	next atomic.Int64
+	end  int64
+	_    [48]byte // a cache line each
 }
 
 // PanicError carries a panic out of a worker, with its stack.
@@ -80,7 +89,7 @@ func New(size int) *Pool {
 	size = max(size, 1)
 	p := &Pool{size: size, spin: min(runtime.GOMAXPROCS(0), runtime.NumCPU()) > 1, work: make(chan *loop, size)}
 	p.free.New = func() any { return new(loop) }
-	for range size - 1 {
+	for id := 1; id < size; id++ {
 		p.wg.Add(1)
 		go func() {
 			defer p.wg.Done()
@@ -88,7 +97,7 @@ func New(size int) *Pool {
 			worked := time.Duration(0)  // since it last parked
 			for l := range p.work {
 				began := time.Now()
-				l.run()
+				l.run(id)
 				p.drop(l)
 				worked += time.Since(began)
 				if !p.await(worked, func() bool { return len(p.work) > 0 }) {
@@ -149,7 +158,7 @@ func (p *Pool) offer(l *loop) bool {
 		}
 		select {
 		case old := <-p.work:
-			if old.next.Load() < old.chunks {
+			if !old.taken() {
 				select {
 				case p.work <- old:
 					continue
@@ -171,14 +180,38 @@ func (p *Pool) drop(l *loop) {
 	}
 }
 
-func (l *loop) run() {
-	c := l.next.Add(1) - 1
-	if c >= l.chunks {
-		return
+// deal cuts chunks into n ranges.
+func (l *loop) deal(n, chunks int) {
+	if cap(l.spans) < n {
+		l.spans = make([]span, n)
 	}
-	id := int(l.ids.Add(1) - 1)
-	for ; c < l.chunks; c = l.next.Add(1) - 1 {
-		l.call(id, int(c))
+	l.spans = l.spans[:n]
+	for i := range l.spans {
+		l.spans[i].next.Store(int64(chunks * i / n))
+		l.spans[i].end = int64(chunks * (i + 1) / n)
+	}
+}
+
+// taken reports whether no chunk is left to begin.
+func (l *loop) taken() bool {
+	for i := range l.spans {
+		if s := &l.spans[i]; s.next.Load() < s.end {
+			return false
+		}
+	}
+	return true
+}
+
+// run runs chunks as worker id until all are taken: its own, then the others'.
+func (l *loop) run(id int) {
+	n := len(l.spans)
+	for i := range n {
+		s := &l.spans[(id+i)%n]
+		for s.next.Load() < s.end {
+			if c := s.next.Add(1) - 1; c < s.end {
+				l.call(id, int(c))
+			}
+		}
 	}
 }
 
@@ -219,10 +252,9 @@ func (p *Pool) ForOn(n, chunks int, f func(worker, chunk int)) {
 		return
 	}
 	l := p.free.Get().(*loop)
-	l.next.Store(0)
-	l.ids.Store(0)
 	l.panics.Store(nil)
-	l.chunks, l.f = int64(chunks), f
+	l.deal(n, chunks)
+	l.f = f
 	l.open.Store(int64(chunks))
 	l.left.Add(chunks)
 	l.refs.Store(1)
@@ -232,7 +264,7 @@ func (p *Pool) ForOn(n, chunks int, f func(worker, chunk int)) {
 		}
 	}
 	began := time.Now()
-	l.run()
+	l.run(0)
 	p.await(time.Since(began), func() bool { return l.open.Load() == 0 })
 	l.left.Wait() // for chunks that others are running: never for a queue
 	pe := l.panics.Load()

@@ -41,24 +41,53 @@ func TestForOn(t *testing.T) {
 	defer p.Close()
 	for n := range 7 {
 		var calls atomic.Int32
-		var workers [4]atomic.Int32
 		const loops, chunks = 300, 32
 		for range loops {
+			var workers [4]atomic.Int32
 			p.ForOn(n, chunks, func(worker, _ int) {
 				calls.Add(1)
 				for range 200 { // long enough for others to come
 					workers[worker].Add(1)
 				}
 			})
+			came := 0
+			for w := range workers {
+				came += int(min(workers[w].Load(), 1))
+			}
+			if came > max(n, 1) {
+				t.Fatalf("%d goroutines: %d workers came", n, came)
+			}
 		}
 		if calls.Load() != loops*chunks {
 			t.Errorf("%d goroutines: %d calls of %d", n, calls.Load(), loops*chunks)
 		}
-		for w := max(n, 1); w < len(workers); w++ {
-			if workers[w].Load() > 0 {
-				t.Errorf("%d goroutines: worker %d was one of them", n, w)
+	}
+}
+
+// A worker has the same chunks of its own in every loop, and those of a worker that
+// does not come are run by who does.
+func TestForKeepsToItsOwn(t *testing.T) {
+	p := New(2)
+	defer p.Close()
+	const chunks = 8
+	for range 100 {
+		var first [2]atomic.Int32 // a worker's first chunk, and one more
+		var both sync.WaitGroup
+		both.Add(2)
+		p.For(chunks, func(worker, c int) {
+			if first[worker].CompareAndSwap(0, int32(c+1)) {
+				both.Done()
+				both.Wait() // so that neither begins with what is the other's
 			}
+		})
+		if a, b := first[0].Load()-1, first[1].Load()-1; a != 0 || b != chunks/2 {
+			t.Fatalf("the workers began with chunks %d and %d of %d", a, b, chunks)
 		}
+	}
+	ran := 0
+	p.ForOn(1, chunks, func(int, int) { ran++ })
+	if ran != chunks {
+		t.Errorf("%d chunks of %d ran", ran, chunks)
 	}
 }
 

@@ -25,6 +25,54 @@ func gemm(s isa) {
 	}
 }
 
+// packRows emits the copy of eight rows into eight neighbouring columns of a panel.
+func packRows() {
+	name := "packRows" + avx2.name
+	TEXT(name, NOSPLIT, "func(dst, src *float32, ldd, ld, blocks int)")
+	Pragma("noescape")
+	Doc(name + " copies the first 8·blocks > 0 values of 8 rows, ld bytes apart, into 8 columns of rows that are ldd bytes apart.")
+	dst, src, ldd, ld, n := load64("dst"), load64("src"), load64("ldd"), load64("ld"), load64("blocks")
+	from := []reg.GPVirtual{src, GP64(), GP64()} // rows 0, 3 and 6
+	for i := range 2 {
+		LEAQ(Mem{Base: from[i], Index: ld, Scale: 2}, from[i+1])
+		ADDQ(ld, from[i+1])
+	}
+	var in, pairs, fours [8]reg.VecVirtual
+	for i := range 8 {
+		in[i], pairs[i], fours[i] = YMM(), YMM(), YMM()
+	}
+	Label("block")
+	for i, v := range in {
+		row := Mem{Base: from[i/3]}
+		if i%3 > 0 {
+			row.Index, row.Scale = ld, uint8(i%3)
+		}
+		VMOVUPS(row, v)
+	}
+	for i := 0; i < 8; i += 2 { // lanes of two rows
+		VUNPCKLPS(in[i+1], in[i], pairs[i])
+		VUNPCKHPS(in[i+1], in[i], pairs[i+1])
+	}
+	for i := 0; i < 8; i += 4 { // of four
+		for j := range 2 {
+			VSHUFPS(Imm(0x44), pairs[i+2+j], pairs[i+j], fours[i+2*j])
+			VSHUFPS(Imm(0xee), pairs[i+2+j], pairs[i+j], fours[i+2*j+1])
+		}
+	}
+	for i := range 8 {
+		VPERM2F128(Imm(uint64(0x20+0x11*(i/4))), fours[4+i%4], fours[i%4], in[i])
+		VMOVUPS(in[i], Mem{Base: dst})
+		ADDQ(ldd, dst)
+	}
+	for _, p := range from {
+		ADDQ(Imm(32), p)
+	}
+	DECQ(n)
+	JNZ(LabelRef("block"))
+	VZEROUPPER()
+	RET()
+}
+
 // fetch emits the prefetch of rows into the second-level cache, for what packs
 // them next: it costs the products around it nothing, and hides the memory's
 // latency.

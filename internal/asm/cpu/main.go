@@ -15,6 +15,7 @@ func main() {
 	}
 	bf16()
 	fetch()
+	packRows()
 	offsets()
 	elements()
 	norms()
