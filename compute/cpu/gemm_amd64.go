@@ -13,16 +13,56 @@ type tiles struct {
 	narrow tileFunc // the first w of one vector
 }
 
+// tiling is the tiles of one set, the tallest first, and how they are laid out.
+type tiling struct {
+	heights []tiles
+	first   []uint8 // which of them is the first of so many rows, at most two of the tallest
+}
+
+// leastRows is how many rows a tile of two vectors costs at the least: with fewer it
+// waits for its own sums.
+const leastRows = 4
+
+// tilingOf finds the cheapest tiles for each number of rows, tall ones first.
+func tilingOf(heights []tiles) tiling {
+	t := tiling{heights: heights, first: make([]uint8, 2*heights[0].rows+1)}
+	cost := make([]int, len(t.first))
+	for left := 1; left < len(cost); left++ {
+		for h := range heights {
+			if rows := heights[h].rows; rows <= left {
+				if c := max(rows, leastRows) + cost[left-rows]; cost[left] == 0 || c < cost[left] {
+					cost[left], t.first[left] = c, uint8(h)
+				}
+			}
+		}
+	}
+	return t
+}
+
+// next returns the tile for the next of left rows.
+func (t *tiling) next(left int) *tiles {
+	return &t.heights[t.first[min(left, len(t.first)-1)]]
+}
+
+// tall returns with how many of the tallest tiles left rows begin, up to most.
+func (t *tiling) tall(left, most int) int {
+	n := 0
+	for rows := t.heights[0].rows; n < most && left > 0 && t.next(left).rows == rows; n++ {
+		left -= rows
+	}
+	return n
+}
+
 var (
-	tilesAVX2 = []tiles{
+	tilesAVX2 = tilingOf([]tiles{
 		{6, tile6x16AVX2, tile6x16mAVX2, tile6x8mAVX2},
 		{5, tile5x16AVX2, tile5x16mAVX2, tile5x8mAVX2},
 		{4, tile4x16AVX2, tile4x16mAVX2, tile4x8mAVX2},
 		{3, tile3x16AVX2, tile3x16mAVX2, tile3x8mAVX2},
 		{2, tile2x16AVX2, tile2x16mAVX2, tile2x8mAVX2},
 		{1, tile1x16AVX2, tile1x16mAVX2, tile1x8mAVX2},
-	}
-	tilesAVX512 = []tiles{
+	})
+	tilesAVX512 = tilingOf([]tiles{
 		{14, tile14x32AVX512, tile14x32mAVX512, tile14x16mAVX512},
 		{11, tile11x32AVX512, tile11x32mAVX512, tile11x16mAVX512},
 		{8, tile8x32AVX512, tile8x32mAVX512, tile8x16mAVX512},
@@ -31,7 +71,7 @@ var (
 		{3, tile3x32AVX512, tile3x32mAVX512, tile3x16mAVX512},
 		{2, tile2x32AVX512, tile2x32mAVX512, tile2x16mAVX512},
 		{1, tile1x32AVX512, tile1x32mAVX512, tile1x16mAVX512},
-	}
+	})
 )
 
 // packs copy that many tiles of a transposed A.
@@ -88,6 +128,15 @@ func (p *product[T]) packFast(d []T, k0, kc, j, width int) int {
 	return width
 }
 
+// together is how many of left rows of a transposed A are fetched at once: those that
+// are packed at once, and what is left after them if that is less than two tiles.
+func (p *product[T]) together(left int) int {
+	if n := packedTiles * p.mr; left >= n+2*p.mr {
+		return n
+	}
+	return left
+}
+
 // packTransposed is packFast for a B that is stored transposed: eight of its rows at
 // a time, and what is left of the columns and of the terms value by value.
 func (p *product[T]) packTransposed(d []T, k0, kc, j, width int) int {
@@ -124,13 +173,12 @@ const inPlace = 48
 // packedTiles is how many tiles of a transposed A are packed at once, at most.
 const packedTiles = 4
 
-// packTiles packs the next tiles of a transposed A, which starts at a and has
-// left rows to go, into w.tile, and returns how many.
-func (p *product[T]) packTiles(w *scratch, a *float32, kc, left int) int {
+// packTiles packs the next n tiles of a transposed A, which starts at a, into w.tile,
+// and returns how many it packed: a power of two.
+func (p *product[T]) packTiles(w *scratch, a *float32, kc, n int) int {
 	w.tile = grow(w.tile, packedTiles*p.mr*kBlock)
-	n := packedTiles
-	for n*p.mr > left {
-		n /= 2
+	for n&(n-1) > 0 {
+		n &= n - 1
 	}
 	copies := packsAVX2
 	if p.set == AVX512 {
@@ -140,39 +188,28 @@ func (p *product[T]) packTiles(w *scratch, a *float32, kc, left int) int {
 	return n
 }
 
-// tallest returns the tile for the next of left rows: the tallest that fits, or
-// half of the rest, since a tile of few rows waits for its own sums.
-func tallest(heights []tiles, left int) *tiles {
-	if most := heights[0].rows; left > most && left < most+most/2 {
-		left = ceilDiv(left, 2)
-	}
-	h := 0
-	for heights[h].rows > left {
-		h++
-	}
-	return &heights[h]
-}
-
 // stream is rows that the tallest AVX-512 tiles prefetch while they multiply: for
-// every four terms two cache lines, down the rows and then on to the next two lines
-// of each. Where a fetch holds one of the first-level cache's few buffers until it
+// every four terms two cache lines, along one row and then the next. Where a fetch holds one of the first-level cache's few buffers until it
 // is done, as on Intel's processors, many at once hold up the tile's own reads.
 // Its layout is known to internal/asm/cpu.
 type stream struct {
-	p      uintptr // the next two lines; behind the rows, in the end
-	ld     int     // bytes from row to row
-	left   int     // rows to come in these columns
-	rows   int
-	wrap   int // from behind the last row to the first of the next columns
-	budget int // fetches of the next tile, at most
-	total  int // fetches of the tiles to come
+	p      uintptr // the next two lines; where a row after the last would begin, in the end
+	left   int     // pairs of lines to come of this row
+	pairs  int     // of a row
+	wrap   int     // from behind a row to the next
+	budget int     // fetches of the next tile, at most
+	total  int     // fetches of the tiles to come
 }
+
+// linePair is how many bytes a tile fetches at a time.
+const linePair = 128
 
 // streamOf returns the stream of rows of so many bytes, of which p is the first.
 func streamOf(p *float32, rows, ld, bytes int) stream {
 	at := uintptr(unsafe.Pointer(p))
 	off := at % 64
-	return stream{p: at - off, ld: ld, left: rows, rows: rows, wrap: 128 - rows*ld, total: rows * ceilDiv(int(off)+bytes, 128)}
+	n := ceilDiv(int(off)+bytes, linePair)
+	return stream{p: at - off, left: n, pairs: n, wrap: ld - linePair*n, total: rows * n}
 }
 
 // lookahead is what AVX-512 tiles prefetch of A and of B.
@@ -290,9 +327,9 @@ func (p *product[T]) block(w *scratch, dst Matrix[T], panels []T, i0, i1, j0, j1
 			flags |= flagReLU
 		}
 	}
-	heights := tilesAVX2
+	layout := &tilesAVX2
 	if p.set == AVX512 {
-		heights = tilesAVX512
+		layout = &tilesAVX512
 	}
 	// The last values that are read and written.
 	_ = a[(i1-1)*p.rsa+(k0+kc-1)*p.csa]
@@ -311,16 +348,16 @@ func (p *product[T]) block(w *scratch, dst Matrix[T], panels []T, i0, i1, j0, j1
 	}
 	ready, tile := 0, 0 // packed tiles of A to come, and the next one
 	for i := i0; i < i1; {
-		t := tallest(heights, i1-i)
+		t := layout.next(i1 - i)
 		pa, rs, cs := &a[i*p.rsa+k0*p.csa], 4*p.rsa, 4*p.csa
 		if p.csa != 1 && t.rows == p.mr && j1-j0 > inPlace {
 			if ready == 0 {
-				ready = p.packTiles(w, pa, kc, i1-i)
+				ready = p.packTiles(w, pa, kc, layout.tall(i1-i, packedTiles))
 				tile = 0
-				if at := i + ready*p.mr; wide && at < i1 {
-					look.fetchA(&a[at*p.rsa+k0*p.csa], kc, cs, 4*min(packedTiles*p.mr, i1-at), ready*np)
+				if at := i + ready*p.mr; wide && layout.tall(i1-at, 1) > 0 {
+					look.fetchA(&a[at*p.rsa+k0*p.csa], kc, cs, 4*p.together(i1-at), ready*np)
 				} else if wide && next > 0 {
-					look.fetchA(&a[i0*p.rsa+(k0+kc)*p.csa], next, cs, 4*min(packedTiles*p.mr, i1-i0), ready*np)
+					look.fetchA(&a[i0*p.rsa+(k0+kc)*p.csa], next, cs, 4*p.together(i1-i0), ready*np)
 				}
 			}
 			pa, rs, cs = &w.tile[tile*p.mr*kBlock], 4, 4*p.mr

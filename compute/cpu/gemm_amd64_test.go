@@ -6,8 +6,8 @@ import (
 )
 
 // TestStream checks that tiles go on in a stream where the one before stopped: after
-// all fetches it stands at the columns behind the last, in the first row, and has
-// been given no fetch more than there are lines.
+// all fetches it stands where a row after the last would begin, and has been given no
+// fetch more than there are lines.
 func TestStream(t *testing.T) {
 	if !AVX512.Supported() {
 		t.Skip("this processor has no AVX-512")
@@ -35,19 +35,57 @@ func TestStream(t *testing.T) {
 			if l.a.total != 0 || l.next() != (*int64)(unsafe.Pointer(&l.none)) || l.none.budget != 0 {
 				t.Errorf("%d tiles: %d fetches left", tiles, l.a.total)
 			}
-			at, left := start.p, rows
+			at, left := start.p, start.pairs
 			for range fetched {
-				at += ld
+				at += linePair
 				if left--; left == 0 {
-					left = rows
+					left = start.pairs
 					at += uintptr(start.wrap)
 				}
 			}
 			if l.a.p != at || l.a.left != left {
-				t.Errorf("%d tiles of %d terms: the stream is at %+d with %d rows left, not at %+d with %d", tiles, kc, l.a.p-start.p, l.a.left, at-start.p, left)
+				t.Errorf("%d tiles of %d terms: the stream is at %+d with %d left of a row, not at %+d with %d", tiles, kc, l.a.p-start.p, l.a.left, at-start.p, left)
 			}
-			if fetched == total && at != start.p+uintptr(total/rows*128) {
+			if fetched == total && at != start.p+rows*ld {
 				t.Errorf("all was fetched, and the stream stands %d bytes from its start", at-start.p)
+			}
+		}
+	}
+}
+
+// TestTiling checks that tiles fill any number of rows, at no more than what the
+// tallest that fit would cost, and that tall counts those that next gives.
+func TestTiling(t *testing.T) {
+	for _, l := range []*tiling{&tilesAVX2, &tilesAVX512} {
+		most := l.heights[0].rows
+		for rows := 1; rows < 5*most; rows++ {
+			cost, greedy := 0, 0
+			for left := rows; left > 0; {
+				n := 0
+				for at := left; at > 0 && n < packedTiles && l.next(at).rows == most; at -= most {
+					n++
+				}
+				if got := l.tall(left, packedTiles); got != n {
+					t.Fatalf("%d rows of tiles of %d: %d tall ones, not %d", left, most, n, got)
+				}
+				h := l.next(left).rows
+				if h > left {
+					t.Fatalf("%d rows: a tile of %d", left, h)
+				}
+				cost, left = cost+max(h, leastRows), left-h
+			}
+			for left, h := rows, 0; left > 0; {
+				if r := l.heights[h].rows; r <= left {
+					greedy, left = greedy+max(r, leastRows), left-r
+				} else {
+					h++
+				}
+			}
+			if cost > greedy {
+				t.Errorf("%d rows cost %d, and %d with the tallest tiles that fit", rows, cost, greedy)
+			}
+			if most == 14 && rows >= 2*most && cost > rows {
+				t.Errorf("%d rows in tiles of at most 14 cost %d", rows, cost)
 			}
 		}
 	}

@@ -7666,19 +7666,18 @@ TEXT ·tile14x32AVX512(SB), NOSPLIT, $0-88
 	MOVQ       next+80(FP), R11
 	MOVQ       (R11), R12
 	MOVQ       8(R11), R13
-	MOVQ       16(R11), R14
-	MOVQ       40(R11), R15
-	TESTQ      R15, R15
+	MOVQ       32(R11), R14
+	TESTQ      R14, R14
 	JZ         loop
 
 ahead:
 	PREFETCHT1 (R12)
 	PREFETCHT1 64(R12)
-	ADDQ       R13, R12
-	DECQ       R14
+	ADDQ       $0x00000080, R12
+	DECQ       R13
 	JNZ        same
-	MOVQ       24(R11), R14
-	ADDQ       32(R11), R12
+	MOVQ       16(R11), R13
+	ADDQ       24(R11), R12
 
 same:
 	VMOVUPS      (BX), Z28
@@ -7880,12 +7879,12 @@ same:
 	ADDQ         $0x00000200, BX
 	SUBQ         $0x04, R10
 	JLT          fetched
-	DECQ         R15
+	DECQ         R14
 	JNZ          ahead
 
 fetched:
 	MOVQ  R12, (R11)
-	MOVQ  R14, 16(R11)
+	MOVQ  R13, 8(R11)
 	TESTQ R10, R10
 	JLT   rest
 
@@ -8402,19 +8401,18 @@ TEXT ·tile14x32mAVX512(SB), NOSPLIT, $0-88
 	MOVQ       next+80(FP), R11
 	MOVQ       (R11), R12
 	MOVQ       8(R11), R13
-	MOVQ       16(R11), R14
-	MOVQ       40(R11), R15
-	TESTQ      R15, R15
+	MOVQ       32(R11), R14
+	TESTQ      R14, R14
 	JZ         loop
 
 ahead:
 	PREFETCHT1 (R12)
 	PREFETCHT1 64(R12)
-	ADDQ       R13, R12
-	DECQ       R14
+	ADDQ       $0x00000080, R12
+	DECQ       R13
 	JNZ        same
-	MOVQ       24(R11), R14
-	ADDQ       32(R11), R12
+	MOVQ       16(R11), R13
+	ADDQ       24(R11), R12
 
 same:
 	VMOVUPS      (BX), Z28
@@ -8616,12 +8614,12 @@ same:
 	ADDQ         $0x00000200, BX
 	SUBQ         $0x04, R10
 	JLT          fetched
-	DECQ         R15
+	DECQ         R14
 	JNZ          ahead
 
 fetched:
 	MOVQ  R12, (R11)
-	MOVQ  R14, 16(R11)
+	MOVQ  R13, 8(R11)
 	TESTQ R10, R10
 	JLT   rest
 
@@ -9145,19 +9143,18 @@ TEXT ·tile14x16mAVX512(SB), NOSPLIT, $0-88
 	MOVQ       next+80(FP), R11
 	MOVQ       (R11), R12
 	MOVQ       8(R11), R13
-	MOVQ       16(R11), R14
-	MOVQ       40(R11), R15
-	TESTQ      R15, R15
+	MOVQ       32(R11), R14
+	TESTQ      R14, R14
 	JZ         loop
 
 ahead:
 	PREFETCHT1 (R12)
 	PREFETCHT1 64(R12)
-	ADDQ       R13, R12
-	DECQ       R14
+	ADDQ       $0x00000080, R12
+	DECQ       R13
 	JNZ        same
-	MOVQ       24(R11), R14
-	ADDQ       32(R11), R12
+	MOVQ       16(R11), R13
+	ADDQ       24(R11), R12
 
 same:
 	VMOVUPS      (BX), Z14
@@ -9299,12 +9296,12 @@ same:
 	ADDQ         $0x00000200, BX
 	SUBQ         $0x04, R10
 	JLT          fetched
-	DECQ         R15
+	DECQ         R14
 	JNZ          ahead
 
 fetched:
 	MOVQ  R12, (R11)
-	MOVQ  R14, 16(R11)
+	MOVQ  R13, 8(R11)
 	TESTQ R10, R10
 	JLT   rest
 

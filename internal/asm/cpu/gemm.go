@@ -182,9 +182,8 @@ func tile(s isa, rows, nv int, masked bool) {
 	}
 	if ahead { // rounds that fetch two lines each, as long as there are any
 		next := load64("next")
-		p, ld, left, budget := GP64(), GP64(), GP64(), GP64()
+		p, left, budget := GP64(), GP64(), GP64()
 		MOVQ(Mem{Base: next, Disp: streamP}, p)
-		MOVQ(Mem{Base: next, Disp: streamLd}, ld)
 		MOVQ(Mem{Base: next, Disp: streamLeft}, left)
 		MOVQ(Mem{Base: next, Disp: streamBudget}, budget)
 		TESTQ(budget, budget)
@@ -192,10 +191,10 @@ func tile(s isa, rows, nv int, masked bool) {
 		Label("ahead")
 		PREFETCHT1(Mem{Base: p})
 		PREFETCHT1(Mem{Base: p, Disp: 64})
-		ADDQ(ld, p)
+		ADDQ(U32(linePair), p)
 		DECQ(left)
 		JNZ(LabelRef("same"))
-		MOVQ(Mem{Base: next, Disp: streamRows}, left)
+		MOVQ(Mem{Base: next, Disp: streamPairs}, left)
 		ADDQ(Mem{Base: next, Disp: streamWrap}, p)
 		Label("same")
 		round()
@@ -331,12 +330,14 @@ func storeFirst(v reg.VecVirtual, to Mem, w reg.GPVirtual, skip int, label strin
 // The layout of a stream of package compute/cpu.
 const (
 	streamP = 8 * iota
-	streamLd
 	streamLeft
-	streamRows
+	streamPairs
 	streamWrap
 	streamBudget
 )
+
+// linePair is how many bytes a tile fetches at a time.
+const linePair = 128
 
 // The bits of a tile's flags.
 const (
