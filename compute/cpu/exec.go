@@ -15,6 +15,7 @@ type Exec struct {
 	f32       tasks[float32]
 	f64       tasks[float64]
 	workers   []scratch
+	products  uint64   // of which each worker packed its own B
 	cursors   []uint32 // Transpose.Build
 	starts    []uint32
 	build     buildTask
@@ -36,6 +37,7 @@ type scratch struct {
 	panel64 []float64
 	pairs   []uint32 // a tile of A in bfloat16
 	look    lookahead
+	own     uint64 // the product whose B panel holds
 	ones    []float32
 	arg     []uint32 // Argmax that nobody asked for
 	_       [64]byte

@@ -25,6 +25,13 @@ const splitCols = 1024
 // maxPacked is how many values of B are packed at a time.
 const maxPacked = 1 << 21
 
+// Up to ownPacked values of B each worker packs for itself, if there are ownRows rows
+// for each: to wait for others, and to fetch from their caches, would take longer.
+const (
+	ownPacked = 1 << 16
+	ownRows   = 128
+)
+
 // parts returns into how many parts K is split: a function of the shape only.
 func parts(ta bool, k int) int {
 	n := 1
@@ -87,6 +94,13 @@ func Gemm[T Float](x *Exec, dst, a Matrix[T], ta bool, b Matrix[T], tb bool, e E
 	}
 	if np := parts(ta, k); np > 1 {
 		p.split(x, s, np)
+		return
+	}
+	if p.packed() <= ownPacked && m >= ownRows*x.threads {
+		x.products++
+		s.gemm = gemmTask[T]{product: p, chunks: p.chunks(), j1: n, k1: k, own: x.products}
+		x.each(s.gemm.chunks, &s.gemm)
+		s.gemm = gemmTask[T]{}
 		return
 	}
 	// Panels of B are packed for the whole of N, or as much of it as fits, and
@@ -204,6 +218,9 @@ type product[T Float] struct {
 	half               bool // of bfloat16 values
 }
 
+// packed is how many values B has when all of it is packed.
+func (p *product[T]) packed() int { return roundUp(p.n, p.nr) * p.k }
+
 func roundUp(a, b int) int { return ceilDiv(a, b) * b }
 
 // chunks is in how many chunks the rows of dst are computed: each has enough work
@@ -292,9 +309,24 @@ func (p *product[T]) packValues(d []T, k0, from, to, j, j0, j1 int) {
 // gemmTask multiplies chunks of rows of op(A) by the packed block of op(B).
 type gemmTask[T Float] struct {
 	product[T]
-	packed         []T
+	packed         []T // of all workers; nil: each packs its own
 	chunks         int
 	j0, j1, k0, k1 int
+	own            uint64 // which product this is, if each packs its own
+}
+
+// packOwn packs all of B for worker w, if that has not been done for this product.
+func (t *gemmTask[T]) packOwn(w *scratch) []T {
+	d := panelOf[T](w, t.product.packed())
+	if w.own == t.own {
+		return d
+	}
+	all := packTask[T]{product: t.product, packed: d, j1: t.j1, k1: t.k1}
+	for c := range all.chunks() {
+		all.chunk(w, c)
+	}
+	w.own = t.own
+	return d
 }
 
 func (t *gemmTask[T]) chunk(w *scratch, c int) {
@@ -310,9 +342,13 @@ func (t *gemmTask[T]) chunk(w *scratch, c int) {
 		return
 	}
 	np := ceilDiv(t.j1-t.j0, t.nr)
+	packed := t.packed
+	if packed == nil {
+		packed = t.packOwn(w)
+	}
 	for k0 := t.k0; k0 < t.k1; k0 += kBlock {
 		kc := min(kBlock, t.k1-k0)
-		t.block(w, t.dst, t.packed[(k0-t.k0)*np*t.nr:], i0, i1, t.j0, t.j1, k0, kc, k0 > 0 || t.e.Accumulate, k0+kc == t.k, min(kBlock, t.k1-k0-kc), false)
+		t.block(w, t.dst, packed[(k0-t.k0)*np*t.nr:], i0, i1, t.j0, t.j1, k0, kc, k0 > 0 || t.e.Accumulate, k0+kc == t.k, min(kBlock, t.k1-k0-kc), false)
 	}
 }
 

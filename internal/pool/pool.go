@@ -56,6 +56,7 @@ type Pool struct {
 // so it is reused only when nobody refers to it any more.
 type loop struct {
 	spans  []span
+	few    [8]span      // room for them
 	refs   atomic.Int64 // the caller and the queue's entries
 	f      func(worker, chunk int)
 	open   atomic.Int64   // chunks that are not done
@@ -182,6 +183,9 @@ func (p *Pool) drop(l *loop) {
 
 // deal cuts chunks into n ranges.
 func (l *loop) deal(n, chunks int) {
+	if l.spans == nil {
+		l.spans = l.few[:]
+	}
 	if cap(l.spans) < n {
 		l.spans = make([]span, n)
 	}
