@@ -19,6 +19,7 @@ func TestAllocs(t *testing.T) {
 		table := tableOfType(graph.Int8, b.NumSrc, cols, 0)
 		weight, long, product := random[float32](r, cols, cols, 0), random[float32](r, 9000, cols, 0), NewMatrix[float32](cols, cols)
 		dst2, longWide, wide := NewMatrix[float32](b.NumDst, cols), random[float32](r, 9000, 32, 0), NewMatrix[float32](cols, 32)
+		longDst := NewMatrix[float32](600, cols)
 		often := randomBlock(r, 40, 150, 150)
 		parts, partsDst := random[float32](r, often.NumSrc, 130, 0), NewMatrix[float32](often.NumDst, 130)
 		withSecondLevel(t, 0)
@@ -37,6 +38,7 @@ func TestAllocs(t *testing.T) {
 				GemmAdd(x, dst, src.View(0, b.NumDst, 0, cols), weight, dst2, weight, Epilogue[float32]{Bias: sums})
 			},
 			"two products": func() { GemmBoth(x, wide, wide, long, longWide, longWide, false, true) },
+			"own panels":   func() { Gemm(x, longDst, long.View(0, 600, 0, cols), false, weight, false, Epilogue[float32]{}) },
 			"split":        func() { Gemm(x, product, long, true, long, false, Epilogue[float32]{}) },
 			"Aggregate": func() {
 				Aggregate(x, dst, b, Source[float32]{Dense: src}, AggregateOptions[float32]{Reduce: Mean, Weights: w, Self: self})

@@ -33,11 +33,11 @@ type scratch struct {
 	counts  []int32
 	scale   []float32
 	tile    []float32
-	panel   []float32 // packed panels of B, one block of K
+	panel   []float32 // packed panels of B
 	panel64 []float64
 	pairs   []uint32 // a tile of A in bfloat16
 	look    lookahead
-	own     uint64 // the product whose B panel holds
+	own     uint64 // the last product whose B was packed into panel or panel64; no number comes twice
 	ones    []float32
 	arg     []uint32 // Argmax that nobody asked for
 	_       [64]byte

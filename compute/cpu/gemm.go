@@ -96,7 +96,7 @@ func Gemm[T Float](x *Exec, dst, a Matrix[T], ta bool, b Matrix[T], tb bool, e E
 		p.split(x, s, np)
 		return
 	}
-	if p.packed() <= ownPacked && m >= ownRows*x.threads {
+	if p.panelValues() <= ownPacked && m >= ownRows*x.threads {
 		x.products++
 		s.gemm = gemmTask[T]{product: p, chunks: p.chunks(), j1: n, k1: k, own: x.products}
 		x.each(s.gemm.chunks, &s.gemm)
@@ -218,8 +218,8 @@ type product[T Float] struct {
 	half               bool // of bfloat16 values
 }
 
-// packed is how many values B has when all of it is packed.
-func (p *product[T]) packed() int { return roundUp(p.n, p.nr) * p.k }
+// panelValues is how many values B has when all of it is packed.
+func (p *product[T]) panelValues() int { return roundUp(p.n, p.nr) * p.k }
 
 func roundUp(a, b int) int { return ceilDiv(a, b) * b }
 
@@ -317,7 +317,7 @@ type gemmTask[T Float] struct {
 
 // packOwn packs all of B for worker w, if that has not been done for this product.
 func (t *gemmTask[T]) packOwn(w *scratch) []T {
-	d := panelOf[T](w, t.product.packed())
+	d := panelOf[T](w, t.panelValues())
 	if w.own == t.own {
 		return d
 	}

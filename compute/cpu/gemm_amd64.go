@@ -19,12 +19,9 @@ type tiling struct {
 	first   []uint8 // which of them is the first of so many rows, at most two of the tallest
 }
 
-// leastRows is how many rows a tile of two vectors costs at the least: with fewer it
-// waits for its own sums.
-const leastRows = 4
-
-// tilingOf finds the cheapest tiles for each number of rows, tall ones first.
-func tilingOf(heights []tiles) tiling {
+// tilingOf finds the cheapest tiles for each number of rows, tall ones first. A tile
+// costs as much as one of leastRows at the least: with fewer it waits for its own sums.
+func tilingOf(leastRows int, heights []tiles) tiling {
 	t := tiling{heights: heights, first: make([]uint8, 2*heights[0].rows+1)}
 	cost := make([]int, len(t.first))
 	for left := 1; left < len(cost); left++ {
@@ -54,7 +51,7 @@ func (t *tiling) tall(left, most int) int {
 }
 
 var (
-	tilesAVX2 = tilingOf([]tiles{
+	tilesAVX2 = tilingOf(4, []tiles{
 		{6, tile6x16AVX2, tile6x16mAVX2, tile6x8mAVX2},
 		{5, tile5x16AVX2, tile5x16mAVX2, tile5x8mAVX2},
 		{4, tile4x16AVX2, tile4x16mAVX2, tile4x8mAVX2},
@@ -62,7 +59,7 @@ var (
 		{2, tile2x16AVX2, tile2x16mAVX2, tile2x8mAVX2},
 		{1, tile1x16AVX2, tile1x16mAVX2, tile1x8mAVX2},
 	})
-	tilesAVX512 = tilingOf([]tiles{
+	tilesAVX512 = tilingOf(4, []tiles{
 		{14, tile14x32AVX512, tile14x32mAVX512, tile14x16mAVX512},
 		{11, tile11x32AVX512, tile11x32mAVX512, tile11x16mAVX512},
 		{8, tile8x32AVX512, tile8x32mAVX512, tile8x16mAVX512},
@@ -71,6 +68,16 @@ var (
 		{3, tile3x32AVX512, tile3x32mAVX512, tile3x16mAVX512},
 		{2, tile2x32AVX512, tile2x32mAVX512, tile2x16mAVX512},
 		{1, tile1x32AVX512, tile1x32mAVX512, tile1x16mAVX512},
+	})
+	// For 33 to 48 columns in all, as of 40 or 47 classes: the first w of three vectors.
+	thirdsAVX512 = tilingOf(3, []tiles{
+		{rows: 9, part: tile9x48mAVX512},
+		{rows: 6, part: tile6x48mAVX512},
+		{rows: 5, part: tile5x48mAVX512},
+		{rows: 4, part: tile4x48mAVX512},
+		{rows: 3, part: tile3x48mAVX512},
+		{rows: 2, part: tile2x48mAVX512},
+		{rows: 1, part: tile1x48mAVX512},
 	})
 )
 
@@ -128,15 +135,6 @@ func (p *product[T]) packFast(d []T, k0, kc, j, width int) int {
 	return width
 }
 
-// together is how many of left rows of a transposed A are fetched at once: those that
-// are packed at once, and what is left after them if that is less than two tiles.
-func (p *product[T]) together(left int) int {
-	if n := packedTiles * p.mr; left >= n+2*p.mr {
-		return n
-	}
-	return left
-}
-
 // packTransposed is packFast for a B that is stored transposed: eight of its rows at
 // a time, and what is left of the columns and of the terms value by value.
 func (p *product[T]) packTransposed(d []T, k0, kc, j, width int) int {
@@ -173,6 +171,15 @@ const inPlace = 48
 // packedTiles is how many tiles of a transposed A are packed at once, at most.
 const packedTiles = 4
 
+// together is how many of left rows of a transposed A are fetched at once: those that
+// are packed at once, and what is left after them if that is less than two tiles.
+func (p *product[T]) together(left int) int {
+	if n := packedTiles * p.mr; left >= n+2*p.mr {
+		return n
+	}
+	return left
+}
+
 // packTiles packs the next n tiles of a transposed A, which starts at a, into w.tile,
 // and returns how many it packed: a power of two.
 func (p *product[T]) packTiles(w *scratch, a *float32, kc, n int) int {
@@ -189,8 +196,9 @@ func (p *product[T]) packTiles(w *scratch, a *float32, kc, n int) int {
 }
 
 // stream is rows that the tallest AVX-512 tiles prefetch while they multiply: for
-// every four terms two cache lines, along one row and then the next. Where a fetch holds one of the first-level cache's few buffers until it
-// is done, as on Intel's processors, many at once hold up the tile's own reads.
+// every four terms two cache lines, along one row and then the next. Where a fetch
+// holds one of the first-level cache's few buffers until it is done, as on Intel's
+// processors, many at once hold up the tile's own reads.
 // Its layout is known to internal/asm/cpu.
 type stream struct {
 	p      uintptr // the next two lines; where a row after the last would begin, in the end
@@ -218,12 +226,14 @@ type lookahead struct {
 	eachA, eachB int // fetches of a tile
 }
 
-// next returns what the next tile is to fetch.
-func (l *lookahead) next() *int64 {
+// next returns what the next tile is to fetch: nothing, if it is none of the tallest.
+func (l *lookahead) next(tallest bool) *int64 {
 	s := &l.none
-	if l.a.total > 0 {
+	switch {
+	case !tallest:
+	case l.a.total > 0:
 		s = &l.a
-	} else if l.b.total > 0 {
+	case l.b.total > 0:
 		s = &l.b
 	}
 	s.budget = min(l.eachA+l.eachB, s.total)
@@ -336,17 +346,22 @@ func (p *product[T]) block(w *scratch, dst Matrix[T], panels []T, i0, i1, j0, j1
 	_ = d[(i1-1)*dst.Stride+j1-1]
 	_ = b[kc*roundUp(j1-j0, p.nr)-1]
 	nr := p.nr
-	np := ceilDiv(j1-j0, nr)
+	thirds := p.set == AVX512 && j1-j0 > nr && j1-j0 <= nr+nr/2
+	if thirds {
+		layout, nr = &thirdsAVX512, nr+nr/2
+	}
+	np, mr := ceilDiv(j1-j0, nr), layout.heights[0].rows
 	var ahead fetcher
 	wide, look := p.set == AVX512, &w.look
 	*look = lookahead{}
 	if !wide {
-		ahead = p.fetchBlock(i0, i1, j0, j1, k0+kc, next, ceilDiv(i1-i0, p.mr)*np, both)
+		ahead = p.fetchBlock(i0, i1, j0, j1, k0+kc, next, ceilDiv(i1-i0, mr)*np, both)
 	} else if pb, _ := as32(p.b); both && next > 0 && p.csb == 1 {
 		look.b = streamOf(&pb[(k0+kc)*p.rsb+j0], next, 4*p.rsb, 4*min(j1-j0, p.rsb))
-		look.eachB = ceilDiv(look.b.total, ceilDiv(i1-i0, p.mr)*np)
+		look.eachB = ceilDiv(look.b.total, max(1, layout.tall(i1-i0, i1))*np)
 	}
 	ready, tile := 0, 0 // packed tiles of A to come, and the next one
+	fetched := i0       // the rows of A before it are, behind i1 those of the next block
 	for i := i0; i < i1; {
 		t := layout.next(i1 - i)
 		pa, rs, cs := &a[i*p.rsa+k0*p.csa], 4*p.rsa, 4*p.csa
@@ -354,10 +369,14 @@ func (p *product[T]) block(w *scratch, dst Matrix[T], panels []T, i0, i1, j0, j1
 			if ready == 0 {
 				ready = p.packTiles(w, pa, kc, layout.tall(i1-i, packedTiles))
 				tile = 0
-				if at := i + ready*p.mr; wide && layout.tall(i1-at, 1) > 0 {
-					look.fetchA(&a[at*p.rsa+k0*p.csa], kc, cs, 4*p.together(i1-at), ready*np)
-				} else if wide && next > 0 {
-					look.fetchA(&a[i0*p.rsa+(k0+kc)*p.csa], next, cs, 4*p.together(i1-i0), ready*np)
+				if at := i + ready*p.mr; wide && at >= fetched && layout.tall(i1-at, 1) > 0 {
+					n := p.together(i1 - at)
+					fetched = at + n
+					look.fetchA(&a[at*p.rsa+k0*p.csa], kc, cs, 4*n, ready*np)
+				} else if wide && next > 0 && fetched <= i1 {
+					fetched = i1 + 1
+					tiles := layout.tall(i1-i, i1) // to come
+					look.fetchA(&a[i0*p.rsa+(k0+kc)*p.csa], next, cs, 4*p.together(i1-i0), tiles*np)
 				}
 			}
 			pa, rs, cs = &w.tile[tile*p.mr*kBlock], 4, 4*p.mr
@@ -367,7 +386,7 @@ func (p *product[T]) block(w *scratch, dst Matrix[T], panels []T, i0, i1, j0, j1
 		if at := i + t.rows; p.csa == 1 && !wide {
 			ahead = p.fetchTile(at, i1, k0, kc, np)
 		} else if p.csa == 1 && at < i1 {
-			look.fetchA(&a[at*p.rsa+k0], min(p.mr, i1-at), rs, 4*kc, np)
+			look.fetchA(&a[at*p.rsa+k0], min(mr, i1-at), rs, 4*kc, np)
 		}
 		pd := unsafe.Pointer(&d[i*dst.Stride+j0])
 		pb := unsafe.Pointer(&b[0])
@@ -379,10 +398,10 @@ func (p *product[T]) block(w *scratch, dst Matrix[T], panels []T, i0, i1, j0, j1
 			f := t.whole
 			if left <= nr/2 {
 				f = t.narrow
-			} else if left < nr {
+			} else if left < nr || thirds {
 				f = t.part
 			}
-			f(kc, pa, rs, cs, (*float32)(pb), (*float32)(pd), 4*dst.Stride, left, (*float32)(pbias), flags, look.next())
+			f(kc, pa, rs, cs, (*float32)(pb), (*float32)(pd), 4*dst.Stride, left, (*float32)(pbias), flags, look.next(t.rows == mr))
 			if ahead.rows > 0 {
 				ahead.step()
 			}

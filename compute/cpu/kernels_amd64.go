@@ -308,6 +308,41 @@ func tile1x32mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32,
 //go:noescape
 func tile1x16mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
 
+// tile9x48mAVX512 computes 9 rows and the first w of 48 columns of a product; rs, cs and ldc are in bytes.
+//
+//go:noescape
+func tile9x48mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
+
+// tile6x48mAVX512 computes 6 rows and the first w of 48 columns of a product; rs, cs and ldc are in bytes.
+//
+//go:noescape
+func tile6x48mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
+
+// tile5x48mAVX512 computes 5 rows and the first w of 48 columns of a product; rs, cs and ldc are in bytes.
+//
+//go:noescape
+func tile5x48mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
+
+// tile4x48mAVX512 computes 4 rows and the first w of 48 columns of a product; rs, cs and ldc are in bytes.
+//
+//go:noescape
+func tile4x48mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
+
+// tile3x48mAVX512 computes 3 rows and the first w of 48 columns of a product; rs, cs and ldc are in bytes.
+//
+//go:noescape
+func tile3x48mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
+
+// tile2x48mAVX512 computes 2 rows and the first w of 48 columns of a product; rs, cs and ldc are in bytes.
+//
+//go:noescape
+func tile2x48mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
+
+// tile1x48mAVX512 computes 1 rows and the first w of 48 columns of a product; rs, cs and ldc are in bytes.
+//
+//go:noescape
+func tile1x48mAVX512(kc int, a *float32, rs int, cs int, b *float32, c *float32, ldc int, w int, bias *float32, flags int, next *int64)
+
 // packAVX512 copies panels > 0 groups of 32 columns of kc > 0 rows, ld bytes apart, into panels of kc rows.
 //
 //go:noescape

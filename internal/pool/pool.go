@@ -5,9 +5,9 @@
 // a chunk computes must not depend on the worker that runs it: chunks are cut
 // from the problem's shape alone, so results do not depend on n.
 //
-// Each worker begins with a range of the chunks that is its own in every loop, and
-// then helps the others with theirs: what one loop left in a processor's cache is
-// mostly there for the next loop over the same rows.
+// Each worker begins with a range of the chunks that is its own in every loop on all
+// workers, and then helps the others with theirs: what one loop left in a processor's
+// cache is mostly there for the next loop over the same rows.
 //
 // # Waiting
 //
@@ -56,7 +56,7 @@ type Pool struct {
 // so it is reused only when nobody refers to it any more.
 type loop struct {
 	spans  []span
-	few    [8]span      // room for them
+	few    [8]span      // room for them, mostly
 	refs   atomic.Int64 // the caller and the queue's entries
 	f      func(worker, chunk int)
 	open   atomic.Int64   // chunks that are not done
@@ -89,7 +89,13 @@ func (e *PanicError) Unwrap() error {
 func New(size int) *Pool {
 	size = max(size, 1)
 	p := &Pool{size: size, spin: min(runtime.GOMAXPROCS(0), runtime.NumCPU()) > 1, work: make(chan *loop, size)}
-	p.free.New = func() any { return new(loop) }
+	p.free.New = func() any {
+		l := new(loop)
+		if l.spans = l.few[:]; size > len(l.few) {
+			l.spans = make([]span, size)
+		}
+		return l
+	}
 	for id := 1; id < size; id++ {
 		p.wg.Add(1)
 		go func() {
@@ -183,12 +189,6 @@ func (p *Pool) drop(l *loop) {
 
 // deal cuts chunks into n ranges.
 func (l *loop) deal(n, chunks int) {
-	if l.spans == nil {
-		l.spans = l.few[:]
-	}
-	if cap(l.spans) < n {
-		l.spans = make([]span, n)
-	}
 	l.spans = l.spans[:n]
 	for i := range l.spans {
 		l.spans[i].next.Store(int64(chunks * i / n))
@@ -206,11 +206,16 @@ func (l *loop) taken() bool {
 	return true
 }
 
-// run runs chunks as worker id until all are taken: its own, then the others'.
+// run runs chunks as worker id until all are taken: its own, then the others'. The
+// first range is the caller's, who is worker 0.
 func (l *loop) run(id int) {
 	n := len(l.spans)
+	own := 0
+	if id > 0 {
+		own = 1 + (id-1)%(n-1)
+	}
 	for i := range n {
-		s := &l.spans[(id+i)%n]
+		s := &l.spans[(own+i)%n]
 		for s.next.Load() < s.end {
 			if c := s.next.Add(1) - 1; c < s.end {
 				l.call(id, int(c))
@@ -243,7 +248,8 @@ func (l *loop) call(id, chunk int) {
 // is passed on to the caller, as a *PanicError unless the caller alone ran f.
 func (p *Pool) For(chunks int, f func(worker, chunk int)) { p.ForOn(p.size, chunks, f) }
 
-// ForOn is For with at most n goroutines, the caller's among them.
+// ForOn is For with at most n goroutines, the caller's among them. Any of the pool's
+// workers may be one: worker is below Size, not below n.
 func (p *Pool) ForOn(n, chunks int, f func(worker, chunk int)) {
 	if chunks <= 0 {
 		return

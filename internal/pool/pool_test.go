@@ -84,10 +84,29 @@ func TestForKeepsToItsOwn(t *testing.T) {
 			t.Fatalf("the workers began with chunks %d and %d of %d", a, b, chunks)
 		}
 	}
-	ran := 0
-	p.ForOn(1, chunks, func(int, int) { ran++ })
-	if ran != chunks {
-		t.Errorf("%d chunks of %d ran", ran, chunks)
+	// The only other worker is kept in a loop while this one runs.
+	held, done := make(chan struct{}), make(chan struct{})
+	var both, over sync.WaitGroup
+	both.Add(2)
+	over.Go(func() {
+		p.For(2, func(worker, _ int) {
+			both.Done()
+			both.Wait()
+			if worker == 0 {
+				close(held)
+			}
+			<-done
+		})
+	})
+	<-held
+	var ran [chunks]int
+	p.For(chunks, func(_, c int) { ran[c]++ })
+	close(done)
+	over.Wait()
+	for c, n := range ran {
+		if n != 1 {
+			t.Errorf("chunk %d ran %d times without the other worker", c, n)
+		}
 	}
 }
 

@@ -12,11 +12,19 @@ import (
 // make up what is left of the rows.
 var heights = map[string][]int{"AVX2": {6, 5, 4, 3, 2, 1}, "AVX512": {14, 11, 8, 6, 4, 3, 2, 1}}
 
+// The heights of the tiles of three vectors, which only AVX-512 has registers for.
+var heights3 = []int{9, 6, 5, 4, 3, 2, 1}
+
 func gemm(s isa) {
 	for _, rows := range heights[s.name] {
 		tile(s, rows, 2, false)
 		tile(s, rows, 2, true)
 		tile(s, rows, 1, true)
+	}
+	if s.wide {
+		for _, rows := range heights3 {
+			tile(s, rows, 3, true)
+		}
 	}
 	pack(s)
 	packPart(s)
@@ -101,7 +109,8 @@ func fetch() {
 //	c[rows][w] = act(a[rows][kc]·b[kc][nv vectors] + bias + (c if accumulate))
 //
 // a is read in place through its strides, broadcasting one value at a time; b is
-// a packed panel, two vectors wide whatever nv is; sums stay in registers.
+// a packed panel, two vectors wide whatever nv is, and for a third vector the panel
+// behind it; sums stay in registers.
 // Without masks w is all columns. The tallest tiles of AVX-512 prefetch what next says,
 // a stream of package compute/cpu; the others do not read it.
 func tile(s isa, rows, nv int, masked bool) {
@@ -118,7 +127,7 @@ func tile(s isa, rows, nv int, masked bool) {
 	rs := Load(Param("rs"), GP64())
 	cs := Load(Param("cs"), GP64())
 	b := Load(Param("b"), GP64())
-	ahead := s.wide && rows == heights[s.name][0]
+	ahead := s.wide && (rows == heights[s.name][0] || rows == heights3[0])
 
 	// Row i of a is at bases[i/3] + (i%3)·rs.
 	bases := []reg.GPVirtual{GP64()}
@@ -136,14 +145,20 @@ func tile(s isa, rows, nv int, masked bool) {
 		return Mem{Base: bases[i/3], Index: rs, Scale: uint8(i % 3)}
 	}
 	// Fetch the lines of c early: they are needed last.
+	var third reg.GPVirtual // the next panel
+	if nv > 2 {
+		third = load64("kc")
+		IMUL3Q(U32(uint32(2*s.bytes)), third, third)
+		ADDQ(b, third)
+	}
 	c, ldc := load64("c"), load64("ldc")
 	pc := GP64()
 	MOVQ(c, pc)
 	sums := make([][]reg.VecVirtual, rows)
 	for i := range sums {
 		PREFETCHT0(Mem{Base: pc})
-		if nv*s.bytes > 64 {
-			PREFETCHT0(Mem{Base: pc, Disp: 64})
+		for at := 64; at < nv*s.bytes; at += 64 {
+			PREFETCHT0(Mem{Base: pc, Disp: at})
 		}
 		if i+1 < rows {
 			ADDQ(ldc, pc)
@@ -156,7 +171,11 @@ func tile(s isa, rows, nv int, masked bool) {
 	bv, av := s.vecs(nv), s.vecs(2)
 	step := func(d int) {
 		for j, v := range bv {
-			VMOVUPS(Mem{Base: b, Disp: (2*d + j) * s.bytes}, v)
+			from := Mem{Base: b, Disp: (2*d + j) * s.bytes}
+			if j > 1 {
+				from = Mem{Base: third, Disp: 2 * d * s.bytes}
+			}
+			VMOVUPS(from, v)
 		}
 		for i := range rows {
 			x := av[i%2]
@@ -169,6 +188,13 @@ func tile(s isa, rows, nv int, masked bool) {
 			ADDQ(cs, p)
 		}
 	}
+	// behind goes on behind so many terms of b.
+	behind := func(terms int) {
+		ADDQ(U32(uint32(2*terms*s.bytes)), b)
+		if nv > 2 {
+			ADDQ(U32(uint32(2*terms*s.bytes)), third)
+		}
+	}
 	const unroll = 4
 	k := Load(Param("kc"), GP64())
 	SUBQ(Imm(unroll), k)
@@ -177,7 +203,7 @@ func tile(s isa, rows, nv int, masked bool) {
 		for u := range unroll {
 			step(u)
 		}
-		ADDQ(U32(uint32(2*unroll*s.bytes)), b)
+		behind(unroll)
 		SUBQ(Imm(unroll), k)
 	}
 	if ahead { // rounds that fetch two lines each, as long as there are any
@@ -215,7 +241,7 @@ func tile(s isa, rows, nv int, masked bool) {
 	JZ(LabelRef("done"))
 	Label("one")
 	step(0)
-	ADDQ(U32(uint32(2*s.bytes)), b)
+	behind(1)
 	DECQ(k)
 	JNZ(LabelRef("one"))
 	Label("done")
