@@ -16191,23 +16191,21 @@ row:
 	RET
 
 // func pack1x14AVX512(dst *float32, src *float32, ld int, kc int)
-// Requires: AVX, MMX+
+// Requires: AVX, AVX512F, MMX+
 TEXT ·pack1x14AVX512(SB), NOSPLIT, $0-32
-	MOVQ dst+0(FP), AX
-	MOVQ src+8(FP), CX
-	MOVQ ld+16(FP), DX
-	MOVQ kc+24(FP), BX
-	MOVQ DX, SI
-	SHLQ $0x01, SI
+	MOVQ  dst+0(FP), AX
+	MOVQ  src+8(FP), CX
+	MOVQ  ld+16(FP), DX
+	MOVQ  kc+24(FP), BX
+	MOVQ  DX, SI
+	SHLQ  $0x01, SI
+	MOVL  $0x00003fff, DI
+	KMOVW DI, K1
 
 loop:
 	PREFETCHT0 (CX)(SI*8)
-	VMOVUPS    (CX), Y0
-	VMOVUPS    Y0, (AX)
-	VMOVUPS    32(CX), X0
-	VMOVUPS    X0, 32(AX)
-	VMOVSD     48(CX), X0
-	VMOVSD     X0, 48(AX)
+	VMOVUPS.Z  (CX), K1, Z0
+	VMOVUPS    Z0, K1, (AX)
 	ADDQ       DX, CX
 	ADDQ       $0x38, AX
 	DECQ       BX
@@ -16216,30 +16214,24 @@ loop:
 	RET
 
 // func pack2x14AVX512(dst *float32, src *float32, ld int, kc int)
-// Requires: AVX, MMX+
+// Requires: AVX, AVX512F, MMX+
 TEXT ·pack2x14AVX512(SB), NOSPLIT, $0-32
-	MOVQ dst+0(FP), AX
-	MOVQ src+8(FP), CX
-	MOVQ ld+16(FP), DX
-	MOVQ kc+24(FP), BX
-	MOVQ DX, SI
-	SHLQ $0x01, SI
+	MOVQ  dst+0(FP), AX
+	MOVQ  src+8(FP), CX
+	MOVQ  ld+16(FP), DX
+	MOVQ  kc+24(FP), BX
+	MOVQ  DX, SI
+	SHLQ  $0x01, SI
+	MOVL  $0x00003fff, DI
+	KMOVW DI, K1
 
 loop:
 	PREFETCHT0 (CX)(SI*8)
 	PREFETCHT0 64(CX)(SI*8)
-	VMOVUPS    (CX), Y0
-	VMOVUPS    Y0, (AX)
-	VMOVUPS    32(CX), X0
-	VMOVUPS    X0, 32(AX)
-	VMOVSD     48(CX), X0
-	VMOVSD     X0, 48(AX)
-	VMOVUPS    56(CX), Y0
-	VMOVUPS    Y0, 14336(AX)
-	VMOVUPS    88(CX), X0
-	VMOVUPS    X0, 14368(AX)
-	VMOVSD     104(CX), X0
-	VMOVSD     X0, 14384(AX)
+	VMOVUPS.Z  (CX), K1, Z0
+	VMOVUPS    Z0, K1, (AX)
+	VMOVUPS.Z  56(CX), K1, Z0
+	VMOVUPS    Z0, K1, 14336(AX)
 	ADDQ       DX, CX
 	ADDQ       $0x38, AX
 	DECQ       BX
@@ -16248,44 +16240,30 @@ loop:
 	RET
 
 // func pack4x14AVX512(dst *float32, src *float32, ld int, kc int)
-// Requires: AVX, MMX+
+// Requires: AVX, AVX512F, MMX+
 TEXT ·pack4x14AVX512(SB), NOSPLIT, $0-32
-	MOVQ dst+0(FP), AX
-	MOVQ src+8(FP), CX
-	MOVQ ld+16(FP), DX
-	MOVQ kc+24(FP), BX
-	MOVQ DX, SI
-	SHLQ $0x01, SI
+	MOVQ  dst+0(FP), AX
+	MOVQ  src+8(FP), CX
+	MOVQ  ld+16(FP), DX
+	MOVQ  kc+24(FP), BX
+	MOVQ  DX, SI
+	SHLQ  $0x01, SI
+	MOVL  $0x00003fff, DI
+	KMOVW DI, K1
 
 loop:
 	PREFETCHT0 (CX)(SI*8)
 	PREFETCHT0 64(CX)(SI*8)
 	PREFETCHT0 128(CX)(SI*8)
 	PREFETCHT0 192(CX)(SI*8)
-	VMOVUPS    (CX), Y0
-	VMOVUPS    Y0, (AX)
-	VMOVUPS    32(CX), X0
-	VMOVUPS    X0, 32(AX)
-	VMOVSD     48(CX), X0
-	VMOVSD     X0, 48(AX)
-	VMOVUPS    56(CX), Y0
-	VMOVUPS    Y0, 14336(AX)
-	VMOVUPS    88(CX), X0
-	VMOVUPS    X0, 14368(AX)
-	VMOVSD     104(CX), X0
-	VMOVSD     X0, 14384(AX)
-	VMOVUPS    112(CX), Y0
-	VMOVUPS    Y0, 28672(AX)
-	VMOVUPS    144(CX), X0
-	VMOVUPS    X0, 28704(AX)
-	VMOVSD     160(CX), X0
-	VMOVSD     X0, 28720(AX)
-	VMOVUPS    168(CX), Y0
-	VMOVUPS    Y0, 43008(AX)
-	VMOVUPS    200(CX), X0
-	VMOVUPS    X0, 43040(AX)
-	VMOVSD     216(CX), X0
-	VMOVSD     X0, 43056(AX)
+	VMOVUPS.Z  (CX), K1, Z0
+	VMOVUPS    Z0, K1, (AX)
+	VMOVUPS.Z  56(CX), K1, Z0
+	VMOVUPS    Z0, K1, 14336(AX)
+	VMOVUPS.Z  112(CX), K1, Z0
+	VMOVUPS    Z0, K1, 28672(AX)
+	VMOVUPS.Z  168(CX), K1, Z0
+	VMOVUPS    Z0, K1, 43008(AX)
 	ADDQ       DX, CX
 	ADDQ       $0x38, AX
 	DECQ       BX

@@ -447,31 +447,31 @@ func packColumns(s isa, columns, tiles int) {
 	MOVQ(ld, far)
 	SHLQ(Imm(1), far)
 	bytes := 4 * columns
+	var m reg.OpmaskVirtual
+	if s.wide {
+		m = K()
+		w := GP32()
+		MOVL(U32(1<<columns-1), w)
+		KMOVW(w, m)
+	}
 	Label("loop")
 	for line := 0; line < tiles*bytes; line += 64 {
 		PREFETCHT0(Mem{Base: src, Index: far, Scale: 8, Disp: line})
 	}
 	for t := range tiles {
-		for at := 0; at < bytes; {
-			from, to := Mem{Base: src, Disp: t*bytes + at}, Mem{Base: dst, Disp: t*kBlock*bytes + at}
-			switch left := bytes - at; {
-			case left >= 32:
-				v := YMM()
-				VMOVUPS(from, v)
-				VMOVUPS(v, to)
-				at += 32
-			case left >= 16:
-				v := XMM()
-				VMOVUPS(from, v)
-				VMOVUPS(v, to)
-				at += 16
-			default:
-				v := XMM()
-				VMOVSD(from, v)
-				VMOVSD(v, to)
-				at += 8
-			}
+		if s.wide {
+			v := ZMM()
+			VMOVUPS_Z(Mem{Base: src, Disp: t * bytes}, m, v)
+			VMOVUPS(v, m, Mem{Base: dst, Disp: t * kBlock * bytes})
+			continue
 		}
+		v, off := XMM(), 0
+		for ; bytes-off >= 16; off += 16 {
+			VMOVUPS(Mem{Base: src, Disp: t*bytes + off}, v)
+			VMOVUPS(v, Mem{Base: dst, Disp: t*kBlock*bytes + off})
+		}
+		VMOVSD(Mem{Base: src, Disp: t*bytes + off}, v) // two of six columns
+		VMOVSD(v, Mem{Base: dst, Disp: t*kBlock*bytes + off})
 	}
 	ADDQ(ld, src)
 	ADDQ(Imm(uint64(bytes)), dst)
