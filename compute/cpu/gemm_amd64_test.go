@@ -24,6 +24,9 @@ func TestStream(t *testing.T) {
 			if off := int(first - start.p); off < 0 || off > 63 || start.p%64 != 0 || total != rows*ceilDiv(off+bytes, 128) {
 				t.Fatalf("%d fetches from %#x on, of rows from %#x on", total, start.p, first)
 			}
+			if l.next(false) != (*int64)(unsafe.Pointer(&l.none)) || l.none.budget != 0 || l.a.total != total {
+				t.Errorf("a tile that does not fetch was given some of the stream")
+			}
 			fetched := 0
 			for range tiles {
 				given := l.next(true)
