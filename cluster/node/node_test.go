@@ -229,9 +229,11 @@ func TestStatusAndDrain(t *testing.T) {
 		}
 	}
 	a.Member.Stand()
-	await(t, b, "both train", func(v *membership.View) bool {
-		return v.Leader == "a" && len(v.Members) == 2 && slices.Contains(v.Members[0].Kinds, trainers.Kind) && slices.Contains(v.Members[1].Kinds, trainers.Kind)
-	})
+	for _, n := range []*Node{a, b} {
+		await(t, n, "both train", func(v *membership.View) bool {
+			return v.Leader == "a" && len(v.Members) == 2 && slices.Contains(v.Members[0].Kinds, trainers.Kind) && slices.Contains(v.Members[1].Kinds, trainers.Kind)
+		})
+	}
 	view := func() *membership.View { v, _ := b.Member.View(); return v }
 	all, err := Look(within(t), "test", view(), nil)
 	if err != nil || len(all.Nodes) != 2 {
