@@ -29,7 +29,7 @@ func (t *Tape[T]) LinearSum(x1, w1, b, x2, w2 *Value[T], act cpu.Activation) *Va
 		return t.LinearAdd(t.Linear(x1, w1, b, cpu.Linear), x2, w2, nil, act)
 	}
 	y := t.New(x1.rows, w1.rows)
-	y.read, y.relu = act != cpu.Linear, act == cpu.ReLU
+	y.read = act != cpu.Linear
 	a1, a2 := x1.Matrix(), x2.Matrix()
 	x1.read, x2.read = true, true
 	cpu.GemmAdd(t.x, y.dense, a1, w1.dense, a2, w2.dense, cpu.Epilogue[T]{Bias: bias(b), Act: act})
@@ -51,7 +51,7 @@ func (t *Tape[T]) LinearSum(x1, w1, b, x2, w2 *Value[T], act cpu.Activation) *Va
 }
 
 func (t *Tape[T]) product(y, x, w, b *Value[T], act cpu.Activation, add bool) {
-	y.read, y.relu = act != cpu.Linear, act == cpu.ReLU
+	y.read = act != cpu.Linear
 	if x.isSparse() {
 		t.sparseProduct(y, x, w, b, act, add)
 		return
@@ -93,7 +93,7 @@ func (t *Tape[T]) BiasAct(y, b *Value[T], act cpu.Activation) *Value[T] {
 	// A product over zero terms leaves the epilogue.
 	cpu.Gemm(t.x, y.dense, cpu.Matrix[T]{Rows: y.rows}, false, cpu.Matrix[T]{Cols: y.cols, Stride: y.cols}, false,
 		cpu.Epilogue[T]{Bias: bias(b), Act: act, Accumulate: true})
-	y.read, y.relu = act != cpu.Linear, act == cpu.ReLU
+	y.read = act != cpu.Linear
 	t.Record(y, func() { t.biasBackward(b, t.activationBackward(y, act)) }, b)
 	return y
 }
@@ -110,7 +110,7 @@ func bias[T cpu.Float](b *Value[T]) []T {
 
 // activationBackward turns y's gradient into that of what went into act.
 func (t *Tape[T]) activationBackward(y *Value[T], act cpu.Activation) cpu.Matrix[T] {
-	if act != cpu.Linear && !y.gated {
+	if act != cpu.Linear {
 		cpu.ActivateBackward(t.x, act, y.grad, y.grad, y.dense)
 	}
 	return y.grad
@@ -135,29 +135,17 @@ func (t *Tape[T]) Aggregate(b *graph.Block, x *Value[T], reduce cpu.Reduce, weig
 		o.Argmax = t.ints.Alloc(b.NumDst * x.cols)
 	}
 	cpu.Aggregate(t.x, y.dense, b, x.source(), o)
-	// The backward pass of the first step that reads x is the last to write its
-	// gradient: that of x's ReLU may as well pass over each row at once.
-	first := x.relu && !x.used
 	t.Record(y, func() {
 		dx, held := x.gradientRows()
-		if first {
-			o.Gate, x.gated = x.dense, true
-		}
 		if held == b.NumDst && held < x.rows {
 			// The destinations' own gradients, of layers that read their old
 			// values: the other rows need no zeros to add to.
 			rows := *t.transpose(b)
 			rows.NumSrc, rows.Indptr = held, rows.Indptr[:held+1]
 			o.Accumulate = true
-			if first {
-				o.Gate = x.dense.View(0, held, 0, x.cols)
-			}
 			cpu.AggregateBackward(t.x, dx.View(0, held, 0, x.cols), &rows, y.grad, o)
 			rows.NumSrc, rows.Indptr = x.rows-held, t.transpose(b).Indptr[held:]
 			o.Accumulate, o.Self = false, nil
-			if first {
-				o.Gate = x.dense.View(held, x.rows, 0, x.cols)
-			}
 			cpu.AggregateBackward(t.x, dx.View(held, x.rows, 0, x.cols), &rows, y.grad, o)
 			return
 		}

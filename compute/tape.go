@@ -178,9 +178,6 @@ func (t *Tape[T]) Record(out *Value[T], back func(), inputs ...*Value[T]) {
 		if in != nil && in.needs {
 			out.needs = true
 		}
-		for v := in; v != nil; v = v.parent {
-			v.used = true
-		}
 	}
 	if t.record && out.needs {
 		t.steps = append(t.steps, step[T]{out, back})

@@ -25,9 +25,6 @@ type Value[T cpu.Float] struct {
 	begun   int  // if above 0, only the first begun rows of grad hold it; the others are unwritten zeros
 	needs   bool // somebody wants the gradient
 	read    bool // a recorded step reads the values, so that they must not change
-	relu    bool // the values are what ReLU left, and its backward pass comes first in their step's
-	used    bool // a recorded step reads this value, or part of it
-	gated   bool // grad went through ReLU's backward pass
 
 	parent *Value[T] // the value that this is a part of; its gradient lies there
 	column int       // the parent's column where this begins

@@ -38,8 +38,7 @@ type AggregateOptions[T Float] struct {
 	Self    []T      // one per destination: coefficient of its own source row, added after the reduction; nil: none
 	Argmax  []uint32 // Max: position in the block of the entry that won, destinations×columns dense; Aggregate writes it if not nil
 
-	Accumulate bool      // AggregateBackward adds to what dx holds; not for Aggregate
-	Gate       Matrix[T] // if it has Data, AggregateBackward leaves dx 0 where Gate, of its shape, is not above 0 or NaN: ReLU's backward pass, with its result as Gate; not for Aggregate
+	Accumulate bool // AggregateBackward adds to what dx holds; not for Aggregate
 }
 
 // Aggregate computes, for destination i with entries e (sources u_e, weights w_e),
@@ -50,7 +49,7 @@ type AggregateOptions[T Float] struct {
 //
 // with the entries in the order of the block. A row without entries reduces to
 // 0. dst is b.NumDst × src.Cols(); src has at least b.NumSrc rows; dst must not
-// overlap src. Block.Weights is not read: pass it in o. o.Accumulate and o.Gate panic.
+// overlap src. Block.Weights is not read: pass it in o. o.Accumulate panics.
 //
 // A Table source is read through its ids where it lies, without a copy.
 //
@@ -68,7 +67,7 @@ func Aggregate[T Float](x *Exec, dst Matrix[T], b *graph.Block, src Source[T], o
 		panic(badAggregate)
 	case o.Weights != nil && len(o.Weights) != len(b.Indices) || o.Self != nil && (len(o.Self) != b.NumDst || b.NumSrc < b.NumDst):
 		panic(badWeights)
-	case o.Accumulate || o.Gate.Data != nil:
+	case o.Accumulate:
 		panic(badForward)
 	case o.Reduce == Max && o.Weights != nil:
 		panic(badMax)

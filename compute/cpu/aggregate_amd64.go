@@ -357,7 +357,7 @@ func (t *backwardTask[T]) fast(w *scratch, u0, u1 int) bool {
 	length := runLength(cols)
 	ones := w.ones32(length)
 	last := int(t.t.Indptr[u1])
-	stream := t.o.Self == nil && t.o.Gate.Data == nil && streams(dx, t.dx)
+	stream := t.o.Self == nil && streams(dx, t.dx)
 	inverse, _ := as32(t.inverse)
 	weights, _ := as32(t.o.Weights)
 	plain := t.o.Reduce == Sum && t.o.Weights == nil

@@ -242,7 +242,7 @@ func (k *symmetricTask) chunk(_ *scratch, c int) {
 //	Max:  dx[u][j] = Σ_k (Argmax[i_k][j] = e_k) dy[i_k][j] + …
 //
 // with the entries in the order of t, and with o.Accumulate starting from what
-// dx holds, and then through o.Gate. dx is t.NumSrc × columns, dy is t.NumDst
+// dx holds. dx is t.NumSrc × columns, dy is t.NumDst
 // × columns; they must not overlap. Every row of dx is summed by one worker, in
 // a fixed order, without atomics.
 func AggregateBackward[T Float](x *Exec, dx Matrix[T], t *Transpose, dy Matrix[T], o AggregateOptions[T]) {
@@ -258,11 +258,6 @@ func AggregateBackward[T Float](x *Exec, dx Matrix[T], t *Transpose, dy Matrix[T
 	case o.Reduce == Max && len(o.Argmax) != t.NumDst*dy.Cols:
 		panic(badArgmax)
 	}
-	if g := o.Gate; g.Data != nil {
-		if g.check(); g.Rows != dx.Rows || g.Cols != dx.Cols {
-			panic(badBackward)
-		}
-	}
 	s := tasksOf[T](x)
 	entries := 0 // of these sources, which may be some of a larger transpose's
 	if t.NumSrc > 0 {
@@ -276,9 +271,6 @@ func AggregateBackward[T Float](x *Exec, dx Matrix[T], t *Transpose, dy Matrix[T
 	tasks.reset() // of a call that panicked
 	for _, p := range s.columnParts(x, Source[T]{Dense: dy}, t.NumDst, entries, o.Reduce) {
 		k.dy, k.dx = p.src.Dense, dx.View(0, dx.Rows, p.from, p.to)
-		if o.Gate.Data != nil {
-			k.o.Gate = o.Gate.View(0, dx.Rows, p.from, p.to)
-		}
 		tasks.tasks = append(tasks.tasks, k)
 	}
 	tasks.run(x, ceilDiv(t.NumSrc, k.rows))
@@ -320,20 +312,9 @@ func (t *backwardTask[T]) coefficient(k int64) T {
 func (t *backwardTask[T]) chunk(w *scratch, c int) {
 	u0 := c * t.rows
 	u1 := min(t.t.NumSrc, u0+t.rows)
-	if !t.fast(w, u0, u1) {
-		t.slow(u0, u1)
-	}
-	if t.o.Gate.Data == nil {
+	if t.fast(w, u0, u1) {
 		return
 	}
-	gate := elementTask[T]{set: t.set, op: opReLUBackward} // while the rows are in a cache
-	for u := u0; u < u1; u++ {
-		d := t.dx.Row(u)
-		gate.apply(d, d, t.o.Gate.Row(u))
-	}
-}
-
-func (t *backwardTask[T]) slow(u0, u1 int) {
 	for u := u0; u < u1; u++ {
 		d := t.dx.Row(u)
 		if !t.o.Accumulate {
