@@ -144,13 +144,13 @@ func tile(s isa, rows, nv int, masked bool) {
 		}
 		return Mem{Base: bases[i/3], Index: rs, Scale: uint8(i % 3)}
 	}
-	// Fetch the lines of c early: they are needed last.
 	var third reg.GPVirtual // the next panel
 	if nv > 2 {
 		third = load64("kc")
 		IMUL3Q(U32(uint32(2*s.bytes)), third, third)
 		ADDQ(b, third)
 	}
+	// Fetch the lines of c early: they are needed last.
 	c, ldc := load64("c"), load64("ldc")
 	pc := GP64()
 	MOVQ(c, pc)
