@@ -62,6 +62,14 @@ func tlsInfo(f *certs.Files) transport.TLSInfo {
 	}
 }
 
+// calling is how long any call may take, whatever its context says: gRPC waits for a
+// server that does not answer as long as it is let.
+const calling = 10 * time.Second
+
+func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, calling)
+}
+
 // Close ends the connection.
 func (c *Client) Close() error { return c.c.Close() }
 
@@ -87,6 +95,8 @@ func wrap(err error) error {
 
 // Grant implements membership.Store. etcd counts whole seconds.
 func (c *Client) Grant(ctx context.Context, ttl time.Duration) (membership.Lease, error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
 	r, err := c.c.Grant(ctx, int64(math.Ceil(ttl.Seconds())))
 	if err != nil {
 		return 0, wrap(err)
@@ -96,6 +106,8 @@ func (c *Client) Grant(ctx context.Context, ttl time.Duration) (membership.Lease
 
 // Renew implements membership.Store.
 func (c *Client) Renew(ctx context.Context, l membership.Lease) error {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
 	r, err := c.c.KeepAliveOnce(ctx, clientv3.LeaseID(l))
 	if err == nil && r.TTL <= 0 {
 		return membership.ErrLeaseGone
@@ -105,12 +117,16 @@ func (c *Client) Renew(ctx context.Context, l membership.Lease) error {
 
 // Revoke implements membership.Store.
 func (c *Client) Revoke(ctx context.Context, l membership.Lease) error {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
 	_, err := c.c.Revoke(ctx, clientv3.LeaseID(l))
 	return wrap(err)
 }
 
 // Commit implements membership.Store.
 func (c *Client) Commit(ctx context.Context, ifs []membership.If, do []membership.Change) (bool, int64, error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
 	var cmps []clientv3.Cmp
 	for _, i := range ifs {
 		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(i.Key), "=", i.Created))
@@ -138,6 +154,8 @@ func (c *Client) Commit(ctx context.Context, ifs []membership.If, do []membershi
 
 // List implements membership.Store.
 func (c *Client) List(ctx context.Context, prefix string) ([]membership.Entry, int64, error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
 	r, err := c.c.Get(ctx, prefix, clientv3.WithPrefix())
 	if err != nil {
 		return nil, 0, wrap(err)
@@ -156,9 +174,12 @@ func entry(kv *mvccpb.KeyValue, deleted bool) membership.Entry {
 // Watch implements membership.Store. It lives through an election: what it
 // misses on a server that hangs, the member's reads find.
 func (c *Client) Watch(ctx context.Context, prefix string, after int64, f func([]membership.Entry, int64)) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	for r := range c.c.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(after+1)) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	setUp := time.AfterFunc(calling, func() { cancel(errNoWatch) })
+	changes := c.c.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(after+1))
+	setUp.Stop()
+	for r := range changes {
 		if err := r.Err(); err != nil {
 			return wrap(err)
 		}
@@ -170,8 +191,10 @@ func (c *Client) Watch(ctx context.Context, prefix string, after int64, f func([
 			f(changed, changed[len(changed)-1].Modified)
 		}
 	}
-	if err := ctx.Err(); err != nil {
-		return err
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	return errors.New("etcd: the watch ended")
 }
+
+var errNoWatch = fmt.Errorf("etcd: the store did not begin a watch within %v", calling)

@@ -214,20 +214,28 @@ func addMember(ctx context.Context, o Options, peerURL string) (string, error) {
 		return "", err
 	}
 	defer c.Close()
-	list, err := c.c.MemberList(ctx)
+	call, cancel := bounded(ctx)
+	list, err := c.c.MemberList(call)
+	cancel()
 	if err != nil {
 		return "", fmt.Errorf("etcd: members of the store at %v: %w", o.Join, err)
 	}
 	for _, m := range list.Members {
 		if m.Name == o.Node || slices.Contains(m.PeerURLs, peerURL) {
-			if _, err := c.c.MemberRemove(ctx, m.ID); err != nil {
+			call, cancel := bounded(ctx)
+			_, err := c.c.MemberRemove(call, m.ID)
+			cancel()
+			if err != nil {
 				return "", fmt.Errorf("etcd: take %s out of the store: %w", o.Node, err)
 			}
 		}
 	}
 	var added *clientv3.MemberAddResponse
 	for { // while another server is still catching up, a new one is refused
-		if added, err = c.c.MemberAdd(ctx, []string{peerURL}); err == nil {
+		call, cancel := bounded(ctx)
+		added, err = c.c.MemberAdd(call, []string{peerURL})
+		cancel()
+		if err == nil {
 			break
 		}
 		select {

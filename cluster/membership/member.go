@@ -138,7 +138,7 @@ func Join(ctx context.Context, store Store, cfg Config) (*Member, error) {
 	}
 	m.info.Lease = int64(lease)
 	if m.epoch, err = m.register(ctx); err != nil {
-		return nil, errors.Join(err, store.Revoke(ctx, lease))
+		return nil, errors.Join(err, m.giveBack(context.WithoutCancel(ctx)))
 	}
 	m.store = &patient{store, m.Patience()}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
@@ -159,7 +159,7 @@ func Join(ctx context.Context, store Store, cfg Config) (*Member, error) {
 			return nil, m.Err()
 		case <-ctx.Done():
 			m.stop()
-			return nil, errors.Join(fmt.Errorf("membership: join: %w", ctx.Err()), store.Revoke(context.WithoutCancel(ctx), lease))
+			return nil, errors.Join(fmt.Errorf("membership: join: %w", ctx.Err()), m.giveBack(context.WithoutCancel(ctx)))
 		}
 	}
 }
@@ -236,9 +236,19 @@ func (m *Member) Resign(ctx context.Context) error {
 	return err
 }
 
-// Leave ends the membership at once, and waits for what Join started.
+// Leave ends the membership at once, and waits for what Join started. A store that
+// does not answer ends the lease by itself: nobody waits for it longer than Leaving.
 func (m *Member) Leave(ctx context.Context) error {
 	m.stop()
+	return m.giveBack(ctx)
+}
+
+// Leaving is how long the store may take to hear that a node leaves.
+const Leaving = time.Second
+
+func (m *Member) giveBack(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, Leaving)
+	defer cancel()
 	err := m.store.Revoke(ctx, m.lease)
 	if errors.Is(err, ErrLeaseGone) {
 		return nil

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// patient is a store whose reads and writes end after a limit, whatever the
-// caller's context says: a server that stands still answers never, and the call
+// patient is a store whose calls end after a limit, whatever the caller's context
+// says: a server that stands still answers never, and the call
 // that follows goes by way of another one. Whether a write that ended so was
 // made is unknown.
 type patient struct {
@@ -26,4 +26,18 @@ func (s *patient) List(ctx context.Context, prefix string) ([]Entry, int64, erro
 	ctx, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()
 	return s.Store.List(ctx, prefix)
+}
+
+// Renew implements Store.
+func (s *patient) Renew(ctx context.Context, l Lease) error {
+	ctx, cancel := context.WithTimeout(ctx, s.limit)
+	defer cancel()
+	return s.Store.Renew(ctx, l)
+}
+
+// Revoke implements Store.
+func (s *patient) Revoke(ctx context.Context, l Lease) error {
+	ctx, cancel := context.WithTimeout(ctx, s.limit)
+	defer cancel()
+	return s.Store.Revoke(ctx, l)
 }
