@@ -33,7 +33,7 @@ func (m *Member) AnnounceAt(ctx context.Context, change func(*Info)) (int64, err
 	m.mu.Lock()
 	info := m.info
 	change(&info)
-	info.Node, info.Home, info.Lease = m.info.Node, m.info.Home, m.info.Lease
+	info.Node, info.Home = m.info.Node, m.info.Home
 	m.info = info
 	m.said.newest++
 	mine := m.said.newest
@@ -72,7 +72,7 @@ func (m *Member) announce(ctx context.Context, mine int64) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("membership: %w", err)
 	}
-	ok, revision, err := m.store.Commit(ctx, []If{{Key: m.key(), Created: m.epoch}}, []Change{{Key: m.key(), Value: value, Lease: m.lease}})
+	ok, revision, err := m.store.Commit(ctx, []If{{Key: m.key(), Created: m.epoch}}, []Change{{Key: m.key(), Value: value}})
 	switch {
 	case errors.Is(err, ErrLeaseGone):
 		return 0, fmt.Errorf("%w: %w", ErrFenced, err)

@@ -80,13 +80,9 @@ func (m *Member) check(ctx context.Context, late context.CancelCauseFunc) {
 func (m *Member) list(ctx context.Context) (changed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, m.Patience())
 	defer cancel()
-	all, revision, err := m.store.List(ctx, m.prefix)
+	now, revision, err := m.all(ctx)
 	if err != nil {
 		return false, err
-	}
-	now := make(map[string]Entry, len(all))
-	for _, e := range all {
-		now[e.Key] = e
 	}
 	m.mu.Lock()
 	same := maps.EqualFunc(m.entries, now, func(a, b Entry) bool { return a.Modified == b.Modified })
@@ -125,11 +121,17 @@ func (m *Member) publish(revision int64) {
 	m.view = v
 	close(m.changed)
 	m.changed = make(chan struct{})
-	me, in := v.Member(m.cfg.Info.Node)
+	place, in := m.entries[m.key()]
+	d, departed := departure(m.prefix, m.entries, m.cfg.Info.Node)
 	m.mu.Unlock()
-	if revision >= m.epoch && (!in || me.Epoch > m.epoch) {
-		m.fence(fmt.Errorf("%w: its entry is gone from the store", ErrFenced))
+	if revision < m.epoch || in && place.Created == m.epoch {
+		return
 	}
+	if departed && d.Epoch == m.epoch {
+		m.fence(fmt.Errorf("%w: %w: %s", ErrFenced, ErrExpelled, d.Reason))
+		return
+	}
+	m.fence(fmt.Errorf("%w: its place is another's, or gone", ErrFenced))
 }
 
 // Stand lets this node stand for election from now on: whenever there is no

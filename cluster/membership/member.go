@@ -32,9 +32,6 @@ type Info struct {
 	// Failed is the newest group of trainers that did not work out for it: the
 	// leader makes another.
 	Failed int64 `json:"failed,omitempty"`
-	// Lease is what the node lives by: whoever knows that it died ends it. Join
-	// sets it.
-	Lease int64 `json:"lease,omitempty"`
 	// Epoch is the revision at which it joined: of two nodes of one name the
 	// later has the larger. The store sets it.
 	Epoch int64 `json:"-"`
@@ -136,7 +133,6 @@ func Join(ctx context.Context, store Store, cfg Config) (*Member, error) {
 		lost: make(chan struct{}), changed: make(chan struct{}), view: &View{}, entries: map[string]Entry{},
 		said: announcements{turn: make(chan struct{}, 1)},
 	}
-	m.info.Lease = int64(lease)
 	if m.epoch, err = m.register(ctx); err != nil {
 		return nil, errors.Join(err, m.giveBack(context.WithoutCancel(ctx)))
 	}
@@ -164,42 +160,68 @@ func Join(ctx context.Context, store Store, cfg Config) (*Member, error) {
 	}
 }
 
-func (m *Member) key() string       { return m.prefix + "members/" + m.cfg.Info.Node }
+func (m *Member) key() string       { return m.memberKey(m.cfg.Info.Node) }
 func (m *Member) leaderKey() string { return m.prefix + "leader" }
 
-// register writes this node's entry and returns its epoch.
+// register takes this node's place, which it keeps until it departs, and says
+// that it lives, as long as its lease does. It returns its epoch.
 func (m *Member) register(ctx context.Context) (int64, error) {
 	value, err := json.Marshal(&m.info)
 	if err != nil {
 		return 0, fmt.Errorf("membership: %w", err)
 	}
-	put := Change{Key: m.key(), Value: value, Lease: m.lease}
+	alive := m.aliveKey(m.cfg.Info.Node)
 	for {
-		entries, _, err := m.store.List(ctx, m.key())
+		entries, _, err := m.all(ctx)
 		if err != nil {
 			return 0, err
 		}
-		i := slices.IndexFunc(entries, func(e Entry) bool { return e.Key == m.key() })
-		if i < 0 {
-			ok, rev, err := m.store.Commit(ctx, []If{{Key: m.key()}}, []Change{put})
+		old, taken := entries[m.key()]
+		if !taken {
+			ok, rev, err := m.store.Commit(ctx, []If{{Key: m.key()}},
+				[]Change{{Key: m.key(), Value: value}, {Key: alive, Value: []byte(m.info.Home), Lease: m.lease}})
 			if err != nil || ok {
 				return rev, err
 			}
 			continue
 		}
-		old := entries[i]
 		var info Info
 		if err := json.Unmarshal(old.Value, &info); err != nil {
 			return 0, fmt.Errorf("membership: %s: %w", old.Key, err)
 		}
+		reason := "another process of its directory took its place"
 		if info.Home != m.info.Home || info.Home == "" {
-			return 0, fmt.Errorf("%w: node %s is a member at %s; give this one another name, or, if it is the same node, the directory that it had", ErrNameTaken, info.Node, info.Data)
+			if _, lives := entries[alive]; lives || !refused(ctx, info.Data, m.Patience()) {
+				return 0, fmt.Errorf("%w: node %s is a member at %s, or was lately; give this one another name, or, if it is the same node, the directory that it had", ErrNameTaken, info.Node, info.Data)
+			}
+			reason = "nothing listens at " + info.Data + " any more, and another node took its name"
 		}
-		// Deleted first, so that the epoch is new.
-		if _, _, err := m.store.Commit(ctx, []If{{Key: m.key(), Created: old.Created}}, []Change{{Key: m.key()}}); err != nil {
+		// Ended first, so that the epoch is new.
+		ifs, do, err := m.departing(entries, info.Node, old.Created, true, reason)
+		if err != nil {
+			return 0, err
+		}
+		if _, _, err := m.store.Commit(ctx, ifs, do); err != nil {
 			return 0, err
 		}
 	}
+}
+
+// all reads what the store has of the cluster, by key.
+func (m *Member) all(ctx context.Context) (map[string]Entry, int64, error) {
+	list, revision, err := m.store.List(ctx, m.prefix)
+	if err != nil {
+		return nil, 0, err
+	}
+	return byKey(list), revision, nil
+}
+
+func byKey(list []Entry) map[string]Entry {
+	entries := make(map[string]Entry, len(list))
+	for _, e := range list {
+		entries[e.Key] = e
+	}
+	return entries
 }
 
 // Lost is closed when this node must stop its actors: it is fenced.
@@ -249,11 +271,33 @@ const Leaving = time.Second
 func (m *Member) giveBack(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, Leaving)
 	defer cancel()
+	left := m.depart(ctx)
 	err := m.store.Revoke(ctx, m.lease)
 	if errors.Is(err, ErrLeaseGone) {
-		return nil
+		err = nil
 	}
-	return err
+	return errors.Join(left, err)
+}
+
+// depart says that this node is no member any more, so that nobody waits for it.
+func (m *Member) depart(ctx context.Context) error {
+	for m.epoch != 0 {
+		entries, _, err := m.all(ctx)
+		if err != nil {
+			return err
+		}
+		if entries[m.key()].Created != m.epoch {
+			break
+		}
+		ifs, do, err := m.departing(entries, m.cfg.Info.Node, m.epoch, true, "it left")
+		if err != nil {
+			return err
+		}
+		if ok, _, err := m.store.Commit(ctx, ifs, do); err != nil || ok {
+			return err
+		}
+	}
+	return nil
 }
 
 func (m *Member) stop() {
@@ -261,14 +305,17 @@ func (m *Member) stop() {
 	m.tasks.Wait()
 }
 
-// viewOf makes the view of a cluster's entries. Those that are malformed are
-// passed over.
+// viewOf makes the view of a cluster's entries: the members are those that have
+// a place, and live. What is malformed is passed over.
 func viewOf(prefix string, entries map[string]Entry, revision int64) *View {
 	v := &View{Revision: revision}
 	for key, e := range entries {
 		name, ok := strings.CutPrefix(key, prefix+"members/")
 		var info Info
 		if !ok || json.Unmarshal(e.Value, &info) != nil || info.Node != name {
+			continue
+		}
+		if _, lives := entries[prefix+"alive/"+name]; !lives {
 			continue
 		}
 		info.Epoch = e.Created
@@ -288,9 +335,5 @@ func Look(ctx context.Context, store Store, cluster string) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries := map[string]Entry{}
-	for _, e := range all {
-		entries[e.Key] = e
-	}
-	return viewOf(prefix, entries, revision), nil
+	return viewOf(prefix, byKey(all), revision), nil
 }
