@@ -75,15 +75,32 @@ func gnsOn(t testing.TB, spec Spec, g *graph.Graph, train []uint32) *Prepared {
 	return p
 }
 
+// The training nodes have in-neighbours, some more than a fan-out and some fewer,
+// so that P differs from P⁰ and min(1, k/d) from 1.
 func TestWalkDistribution(t *testing.T) {
-	g := skewed(80, 20, 6)
-	train := []uint32{3, 9, 40, 77}
-	fanouts := []int{3, -1}
+	g := skewed(80, 60, 6)
+	fanouts := []int{3, -1, 2}
+	var train []uint32
+	few, many := 0, 0
+	for v := range uint32(80) {
+		switch d := g.Degree(v); {
+		case d > fanouts[0] && many < 3:
+			many++
+			train = append(train, v)
+		case d > 0 && d <= fanouts[0] && few < 2:
+			few++
+			train = append(train, v)
+		}
+	}
+	if few < 2 || many < 3 {
+		t.Fatalf("%d training nodes of few neighbours and %d of many", few, many)
+	}
 	p := make([]float64, 80)
 	for _, v := range train {
-		p[v] = 0.25
+		p[v] = 1 / float64(len(train))
 	}
-	for _, k := range fanouts {
+	clipped := make([]int, len(fanouts))
+	for l, k := range fanouts {
 		next := slices.Clone(p)
 		for v := range p {
 			for _, u := range g.InNeighbors(uint32(v)) {
@@ -91,10 +108,16 @@ func TestWalkDistribution(t *testing.T) {
 				if k > 0 {
 					f = min(1, float64(k)/float64(g.Degree(uint32(v))))
 				}
+				if f < 1 && p[v] > 0 {
+					clipped[l]++
+				}
 				next[u] += f * p[v]
 			}
 		}
 		p = next
+	}
+	if clipped[0] == 0 || clipped[2] == 0 {
+		t.Fatalf("entries of rows longer than the fan-out, by layer: %v", clipped)
 	}
 	total := 0.0
 	for _, x := range p {
@@ -180,8 +203,10 @@ func aggregate(b *graph.Block, x func(u uint32) float64) float64 {
 }
 
 // The cache-only estimator divided by the degree is unbiased over caches and
-// draws; for the others the bias is measured. Over other seeds the z-test would
-// fail with probability 6e-6 a node, 4e-5 in all.
+// draws. So is, whatever it is divided by, that of rows which always have fewer
+// cached neighbours than the fan-out, and more in all: given the cache, its entries
+// stand for themselves. For the others the bias is measured. Over other seeds the
+// z-test would fail with probability 6e-6 a node, 1.6e-4 in all.
 func TestGNSBias(t *testing.T) {
 	g := skewed(300, 300, 9)
 	var targets []uint32
@@ -194,28 +219,37 @@ func TestGNSBias(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		spec     Spec
+		mixed    bool // every row has cached entries and others
 		unbiased bool
 		bound    float64 // on the relative bias
 	}{
-		{"cache only, by degree", Spec{CacheOnly: true, Normalize: "degree"}, true, 0},
-		{"cache only, by degree, all cached", Spec{CacheOnly: true, Normalize: "degree", CacheFraction: 1}, true, 0},
-		{"cache only, by degree, eq. 13", Spec{CacheOnly: true, Normalize: "degree", CacheApproximate: true}, false, 0.5},
-		{"cache only, by sum", Spec{CacheOnly: true}, false, 0.5},
-		{"by degree", Spec{Normalize: "degree"}, false, 0.5},
-		{"by sum", Spec{}, false, 0.2},
+		{"cache only, by degree", Spec{CacheOnly: true, Normalize: "degree"}, false, true, 0},
+		{"cache only, by degree, all cached", Spec{CacheOnly: true, Normalize: "degree", CacheFraction: 1}, false, true, 0},
+		{"cache only, by degree, eq. 13", Spec{CacheOnly: true, Normalize: "degree", CacheApproximate: true}, false, false, 0.5},
+		{"cache only, by sum", Spec{CacheOnly: true}, false, false, 0.5},
+		{"by degree", Spec{Normalize: "degree"}, false, false, 0.5},
+		{"by sum", Spec{}, false, false, 0.2},
+		{"mixed rows, by degree", Spec{Normalize: "degree", Fanouts: []int{36}, CacheFraction: 0.04}, true, true, 0},
+		{"mixed rows, by sum", Spec{Fanouts: []int{36}, CacheFraction: 0.04}, true, true, 0},
 	} {
 		draws := 1500
-		if c.unbiased {
+		switch {
+		case c.mixed:
+			draws = 3000
+		case c.unbiased:
 			draws = 8000
 		}
 		spec := c.spec
-		spec.Fanouts = []int{4}
+		if spec.Fanouts == nil {
+			spec.Fanouts = []int{4}
+		}
 		if spec.CacheFraction == 0 {
 			spec.CacheFraction = 0.2
 		}
 		s := gnsOn(t, spec, g, nil).NewSampler()
 		sum, square := make([]float64, len(targets)), make([]float64, len(targets))
 		var b Batch
+		mixed := 0
 		for i := range draws {
 			b.ID.Epoch = i
 			if spec.CacheFraction == 1 {
@@ -225,10 +259,19 @@ func TestGNSBias(t *testing.T) {
 				if err := s.Sample(&b, rng.New(11, uint64(i)), []uint32{v}); err != nil {
 					t.Fatal(err)
 				}
+				switch n := len(s.(*fused).picker.(*gns).cache.Neighbors(v)); {
+				case c.mixed && n >= spec.Fanouts[0]:
+					t.Fatalf("%s: node %d has %d cached neighbours", c.name, v, n)
+				case n > 0:
+					mixed++
+				}
 				y := aggregate(&b.Blocks[0], x)
 				sum[j] += y
 				square[j] += y * y
 			}
+		}
+		if rows := draws * len(targets); c.mixed && mixed < rows*95/100 {
+			t.Errorf("%s: %d of %d rows mix cached entries with others", c.name, mixed, rows)
 		}
 		worst := 0.0
 		for j, v := range targets {
