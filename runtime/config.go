@@ -288,8 +288,12 @@ func (c *Config) Validate() error {
 			check(k >= 1 || k == -1, "fanouts: number %d is %d; it must be at least 1, or -1 for all neighbours", i+1, k)
 		}
 	}
-	if _, err := c.samplerSpec(c.Blocks()); err != nil {
+	if spec, err := c.samplerSpec(c.Blocks()); err != nil {
 		bad = append(bad, err.Error())
+	} else if spec.Fanouts = nil; slices.Contains(Samplers(), c.Sampler) && c.Layers >= 1 { // those are reported above
+		if err := spec.Validate(); err != nil {
+			bad = append(bad, "sampler-options: "+strings.TrimPrefix(err.Error(), "sampling: "))
+		}
 	}
 	if bad == nil {
 		return nil

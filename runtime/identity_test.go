@@ -58,7 +58,7 @@ func TestEverySettingIsIdentified(t *testing.T) {
 		`"schedule":"step"`:     func(c *Config) { c.Schedule = "step" },
 		`"schedule_epochs":3`:   func(c *Config) { c.Schedule, c.ScheduleEpochs = "step", 3 },
 		`"schedule_factor":0.3`: func(c *Config) { c.Schedule, c.ScheduleFactor = "step", 0.3 },
-		`"warmup":1`:            func(c *Config) { c.Schedule, c.Warmup = "cosine", 1 },
+		`"warmup":1`:            func(c *Config) { c.Schedule, c.Warmup, c.Epochs = "cosine", 1, 2 },
 		`"horizon":7`:           func(c *Config) { c.Schedule, c.Epochs = "cosine", 7 },
 		`"eval_every":2`:        func(c *Config) { c.Schedule, c.EvalEvery = "plateau", 2 },
 	} {

@@ -52,6 +52,10 @@ func (c *Config) validateRecipe(check func(ok bool, format string, args ...any),
 	check(c.ScheduleEpochs >= 1, "schedule-epochs: %d must be at least 1", c.ScheduleEpochs)
 	check(c.ScheduleFactor > 0 && c.ScheduleFactor <= 1, "schedule-factor: %v is not in (0, 1]", c.ScheduleFactor)
 	check(c.Warmup >= 0, "warmup: %d must not be negative", c.Warmup)
+	if c.Warmup > 0 {
+		check(c.Schedule == "cosine", "warmup: only the cosine schedule rises first; set schedule to cosine, or leave warmup out")
+		check(c.Warmup < c.Epochs, "warmup: the learning rate would rise for %d epochs of %d; take fewer than epochs", c.Warmup, c.Epochs)
+	}
 	check(c.Patience >= 0, "patience: %d must not be negative", c.Patience)
 	if c.Patience > 0 || c.Schedule == "plateau" {
 		check(c.EvalEvery >= 1, "eval-every: patience and the plateau schedule follow the validation accuracy; evaluate at least every so many epochs")

@@ -196,6 +196,10 @@ func (c *Config) samplerSpec(blocks int) (sampling.Spec, error) {
 	var s sampling.Spec
 	plain := yaml.Node{Kind: yaml.MappingNode} // unquoted, so that "8000" is read as a number
 	for _, k := range slices.Sorted(maps.Keys(c.SamplerOptions)) {
+		switch k {
+		case "name", "fanouts", "layers":
+			return s, fmt.Errorf("sampler-options: %s is set by a setting of its own: sampler, fanouts, layers", k)
+		}
 		plain.Content = append(plain.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: k}, &yaml.Node{Kind: yaml.ScalarNode, Value: c.SamplerOptions[k]})
 	}
 	options, err := yaml.Marshal(&plain)

@@ -351,4 +351,17 @@ func TestValidateReportsEverything(t *testing.T) {
 	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "number 2 is 0") {
 		t.Errorf("fan-out 0: %v", err)
 	}
+	for want, change := range map[string]func(c *Config){
+		"neighbor does not read cache-by, budget": func(c *Config) { c.SamplerOptions = map[string]string{"budget": "5", "cache-by": "degree"} },
+		"layers is set by a setting of its own":   func(c *Config) { c.SamplerOptions = map[string]string{"layers": "3"} },
+		"rise for 50 epochs of 10":                func(c *Config) { c.Schedule, c.Warmup, c.Epochs = "cosine", 50, 10 },
+		"only the cosine schedule":                func(c *Config) { c.Warmup = 2 },
+	} {
+		c := DefaultConfig()
+		c.LR = -1
+		change(&c)
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "lr") {
+			t.Errorf("error is %v, want one that names lr and says %q", err, want)
+		}
+	}
 }

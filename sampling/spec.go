@@ -2,6 +2,7 @@ package sampling
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -85,25 +86,38 @@ type Spec struct {
 	Clip int `json:"clip,omitempty" yaml:"clip,omitempty"`
 }
 
-// samplers maps each name to its preparation, in the order that Names lists.
+// samplers lists each sampler's preparation and the settings of Spec that it reads
+// besides Name, Fanouts, Layers and EdgeIDs, in the order that Names lists.
 var samplers = []struct {
 	name    string
 	prepare func(p *Prepared) error
+	reads   []string
 }{
-	{"full", prepareFull},
-	{"khop", prepareKHop},
-	{"neighbor", prepareNeighbor},
-	{"labor", prepareLabor},
-	{"pinsage", preparePinSAGE},
-	{"fastgcn", prepareFastGCN},
-	{"ladies", prepareLadies},
-	{"lazy", prepareLazy},
-	{"gns", prepareGNS},
-	{"node", prepareNode},
-	{"edge", prepareEdge},
-	{"walk", prepareWalk},
-	{"frontier", prepareFrontier},
-	{"cluster", prepareCluster},
+	{"full", prepareFull, nil},
+	{"khop", prepareKHop, []string{"temporal"}},
+	{"neighbor", prepareNeighbor, []string{"weighted", "replace", "temporal"}},
+	{"labor", prepareLabor, []string{"dependency"}},
+	{"pinsage", preparePinSAGE, []string{"walks", "walk-length", "restart"}},
+	{"fastgcn", prepareFastGCN, nil},
+	{"ladies", prepareLadies, nil},
+	{"lazy", prepareLazy, []string{"recycle", "recycle-growth"}},
+	{"gns", prepareGNS, []string{"cache-fraction", "cache-period", "cache-by", "cache-only", "cache-approximate", "normalize"}},
+	{"node", prepareNode, []string{"budget", "normalization", "clip"}},
+	{"edge", prepareEdge, []string{"budget", "normalization", "clip"}},
+	{"walk", prepareWalk, []string{"roots", "walk-length", "normalization", "clip"}},
+	{"frontier", prepareFrontier, []string{"frontier", "budget", "degree-cap", "distinct", "normalization", "clip"}},
+	{"cluster", prepareCluster, []string{"clusters", "per-batch", "partition-by", "partition-sha256", "boundary", "normalization", "clip"}},
+}
+
+// Reads returns the names, as in YAML, of the settings of Spec that the sampler of
+// the given name reads besides those that all do; nil for an unknown one.
+func Reads(name string) []string {
+	for _, s := range samplers {
+		if s.name == name {
+			return s.reads
+		}
+	}
+	return nil
 }
 
 // Names returns the names of the samplers.
@@ -132,29 +146,53 @@ func (s Spec) BatchSize(size, n int) int {
 	return size
 }
 
-// Validate reports the first problem of s, with its remedy.
+// Validate reports the problems of s, with their remedies, in one error.
 func (s Spec) Validate() error {
 	if !slices.Contains(Names(), s.Name) {
 		return fmt.Errorf("sampling: there is no sampler %q; choose one of %s", s.Name, strings.Join(Names(), ", "))
 	}
+	var bad []string
 	for i, k := range s.Fanouts {
 		if k < 1 && k != -1 {
-			return fmt.Errorf("sampling: fan-out %d is %d; it must be at least 1, or -1 for all neighbours", i+1, k)
+			bad = append(bad, fmt.Sprintf("fan-out %d is %d; it must be at least 1, or -1 for all neighbours", i+1, k))
 		}
 	}
-	if s.Temporal && s.Name != "neighbor" && s.Name != "khop" {
-		return fmt.Errorf("sampling: %s cannot be temporal; neighbor and khop can", s.Name)
+	if unread := s.unread(); unread != nil {
+		which := "no settings of its own"
+		if reads := Reads(s.Name); reads != nil {
+			which = strings.Join(reads, ", ")
+		}
+		bad = append(bad, fmt.Sprintf("%s does not read %s (it has %s); leave them out, or choose another sampler", s.Name, strings.Join(unread, ", "), which))
 	}
 	if s.Dependency < 0 {
-		return fmt.Errorf("sampling: the batch dependency is %d; it must be at least 1", s.Dependency)
+		bad = append(bad, fmt.Sprintf("the batch dependency is %d; it must be at least 1", s.Dependency))
 	}
 	if s.Layers < 0 {
-		return fmt.Errorf("sampling: layers is %d; it must be at least 1", s.Layers)
+		bad = append(bad, fmt.Sprintf("layers is %d; it must be at least 1", s.Layers))
+	} else if s.Depth() == 0 {
+		bad = append(bad, s.Name+" needs the number of layers")
 	}
-	if s.Depth() == 0 {
-		return fmt.Errorf("sampling: %s needs the number of layers", s.Name)
+	if bad != nil {
+		return fmt.Errorf("sampling: %s", strings.Join(bad, "; "))
 	}
 	return nil
+}
+
+// unread returns the settings that are not at their zero values and that the
+// sampler does not read: they would be part of a run's identity and change nothing.
+func (s Spec) unread() (names []string) {
+	v := reflect.ValueOf(s)
+	for i := range v.NumField() {
+		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("yaml"), ",")
+		switch name {
+		case "name", "fanouts", "layers", "edge-ids": // of all samplers
+			continue
+		}
+		if !v.Field(i).IsZero() && !slices.Contains(Reads(s.Name), name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // Prepared is a sampler made ready for a graph. It is read-only and may be

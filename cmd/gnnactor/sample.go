@@ -45,7 +45,7 @@ by layer, degrees, rows that got no neighbour although they have some, how much
 consecutive batches overlap (match degree: the share of the smaller batch's input
 nodes that the other has too), and the mean squared error of aggregation: of the
 mean over a row's sampled neighbours, for a signal of ±1 drawn per node, against
-the mean over all. All samplers take the same --sampler-options.
+the mean over all. Each takes those of the --sampler-options that it reads.
 
 What --sampler-options sets, here and in training:
   neighbor   weighted=true, replace=true, temporal=true (no neighbour newer than the

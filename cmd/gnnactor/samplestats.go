@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/gnnactor/gnnactor/graph"
@@ -54,24 +56,34 @@ func (a *app) compareSamplers(ctx context.Context, cfg runtime.Config, n int, pl
 	for name := range strings.SplitSeq(cfg.Sampler, ",") {
 		names = append(names, strings.TrimSpace(name))
 	}
-	for _, name := range names { // before any work is done
-		one := cfg
-		one.Sampler = name
-		if err := one.Validate(); err != nil {
+	configs := make([]runtime.Config, len(names))
+	unread := maps.Clone(cfg.SamplerOptions)
+	for i, name := range names { // before any work is done
+		configs[i] = cfg
+		configs[i].Sampler, configs[i].SamplerOptions = name, map[string]string{}
+		for _, option := range append(sampling.Reads(name), "edge-ids") {
+			if value, ok := cfg.SamplerOptions[option]; ok {
+				configs[i].SamplerOptions[option] = value
+				delete(unread, option)
+			}
+		}
+		if err := configs[i].Validate(); err != nil {
 			return err
 		}
+	}
+	if len(unread) > 0 {
+		return usagef("--sampler-options: none of %s reads %s", strings.Join(names, ", "), strings.Join(slices.Sorted(maps.Keys(unread)), ", "))
 	}
 	ds, _, done, err := a.openBare(cfg)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, done()) }()
-	cfg.Dataset = ds
 	all := make([]*samplerStats, len(names))
 	for i, name := range names {
-		cfg.Sampler = name
+		configs[i].Dataset = ds
 		s := &samplerStats{Name: name}
-		s.sampleResult, err = a.sample(ctx, cfg, n, func(b *sampling.Batch) { s.stats.Add(ds.Graph, b, true) })
+		s.sampleResult, err = a.sample(ctx, configs[i], n, func(b *sampling.Batch) { s.stats.Add(ds.Graph, b, true) })
 		if err != nil {
 			return err
 		}

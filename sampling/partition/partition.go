@@ -37,6 +37,9 @@ func Compute(g *graph.Graph, method string, count int, seed uint64) ([]uint32, e
 		return nil, fmt.Errorf("partition: %d clusters asked for; it must be at least 1", count)
 	}
 	n := g.NumNodes()
+	if count > max(n, 1) {
+		return nil, fmt.Errorf("partition: %d clusters asked for of %d nodes; there can be at most as many as nodes", count, n)
+	}
 	key := rng.New(seed)
 	switch method {
 	case "hash":
