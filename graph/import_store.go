@@ -7,6 +7,9 @@ func (im *importer) readStore(dir string) (err error) {
 		return err
 	}
 	defer s.Close()
+	if err := s.Check(im.o.Context, CheckOptions{}); err != nil { // damage must not be given new checksums
+		return err
+	}
 	ds := s.Dataset()
 	if im.o.Name == "" {
 		im.m.Name = ds.Name

@@ -47,7 +47,7 @@ var arrayNames = []string{
 // this struct, so any changed byte is found when the store is opened.
 type manifest struct {
 	Format     string          `json:"format"`
-	Version    int             `json:"version"`
+	Version    int             `json:"version"` // the newest that an array file may have
 	Name       string          `json:"name"`
 	NumNodes   int64           `json:"num_nodes"`
 	NumEdges   int64           `json:"num_edges"`
@@ -109,7 +109,7 @@ func (m *manifest) marshal() []byte {
 
 // encode fills in the fingerprint and the checksum and returns the file.
 func (m *manifest) encode() []byte {
-	m.Format, m.Version = manifestFormat, storeVersion
+	m.Format = manifestFormat
 	m.Name = strings.ToValidUTF8(m.Name, "\uFFFD")
 	m.Fingerprint = m.fingerprint()
 	m.Checksum = ""
@@ -130,8 +130,8 @@ func decodeManifest(b []byte) (*manifest, error) {
 	if version.Format != manifestFormat {
 		return nil, fmt.Errorf("its format is %q, want %q", version.Format, manifestFormat)
 	}
-	if version.Version != storeVersion {
-		return nil, fmt.Errorf("version %d, but this program reads version %d", version.Version, storeVersion)
+	if version.Version < 1 || version.Version > storeVersion {
+		return nil, fmt.Errorf("version %d, but this program reads versions 1 to %d", version.Version, storeVersion)
 	}
 	m := new(manifest)
 	d := json.NewDecoder(bytes.NewReader(b))

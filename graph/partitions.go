@@ -157,7 +157,7 @@ func SavePartition(dir string, p Partition) (err error) {
 // same method and number of parts.
 func (m *manifest) withPartition(p manifestPartition, arrays map[string]manifestArray) *manifest {
 	c, gone := *m, ""
-	c.Arrays, c.Partitions = nil, nil
+	c.Version, c.Arrays, c.Partitions = storeVersion, nil, nil
 	for _, q := range m.Partitions {
 		if q.Method == p.Method && q.Parts == p.Parts {
 			gone = q.Array

@@ -1,7 +1,7 @@
 package graph
 
 import (
-	"crypto/sha256"
+	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -24,6 +24,7 @@ type Store struct {
 	ds   *Dataset
 	maps [][]byte // header and payload of each array
 	away []string // arrays that are not here
+	old  []string // arrays whose files have no checksums of blocks
 	once sync.Once
 	err  error
 }
@@ -77,48 +78,55 @@ func open(dir string, away []string) (*Store, error) {
 func (s *Store) path(array string) string { return filepath.Join(s.dir, array+arrayFileSuffix) }
 
 // openArray opens an array's file and checks its header and size.
-func (s *Store) openArray(a *manifestArray) (*os.File, error) {
+func (s *Store) openArray(a *manifestArray) (*os.File, *arrayHeader, error) {
 	path := s.path(a.Name)
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("graph: open store: %w", err)
+		return nil, nil, fmt.Errorf("graph: open store: %w", err)
 	}
-	if err := a.checkFile(f); err != nil {
+	h, err := a.checkFile(f)
+	if err != nil {
 		f.Close()
-		return nil, badData("%s: %w; import the data again", path, err)
+		return nil, nil, badData("%s: %w; import the data again", path, err)
 	}
-	return f, nil
+	return f, h, nil
 }
 
-func (a *manifestArray) checkFile(f *os.File) error {
+func (a *manifestArray) checkFile(f *os.File) (*arrayHeader, error) {
 	st, err := f.Stat()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if st.Size() != headerSize+a.Bytes {
-		return fmt.Errorf("the file has %d bytes, want %d", st.Size(), headerSize+a.Bytes)
+	if st.Size() < headerSize+a.Bytes {
+		return nil, fmt.Errorf("the file has %d bytes, want %d", st.Size(), headerSize+a.Bytes)
 	}
 	b := make([]byte, headerSize)
 	if _, err := f.ReadAt(b, 0); err != nil {
-		return err
+		return nil, err
 	}
 	h, err := decodeHeader(b)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if h.elem.String() != a.Type || h.rows != a.Rows || h.cols != a.Cols || hex.EncodeToString(h.sum[:]) != a.SHA256 {
-		return fmt.Errorf("offset 8: its header (%d×%d of %s) is not the one that the manifest names (%d×%d of %s): the file belongs to another store",
+		return nil, fmt.Errorf("offset 8: its header (%d×%d of %s) is not the one that the manifest names (%d×%d of %s): the file belongs to another store",
 			h.rows, h.cols, h.elem, a.Rows, a.Cols, a.Type)
 	}
-	return nil
+	if want := headerSize + a.Bytes + h.trailer(); st.Size() != want {
+		return nil, fmt.Errorf("the file has %d bytes, want %d", st.Size(), want)
+	}
+	return &h, nil
 }
 
 func (s *Store) mapArray(a *manifestArray) ([]byte, error) {
-	f, err := s.openArray(a)
+	f, h, err := s.openArray(a)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	if h.version < 2 {
+		s.old = append(s.old, a.Name)
+	}
 	b, err := mapFile(f, headerSize+a.Bytes)
 	if err != nil {
 		return nil, fmt.Errorf("graph: map %s: %w", s.path(a.Name), err)
@@ -171,19 +179,8 @@ func (s *Store) Verify() error {
 		if slices.Contains(s.away, a.Name) {
 			continue
 		}
-		f, err := s.openArray(a)
-		if err != nil {
+		if err := s.checkArray(context.Background(), a, true); err != nil {
 			return err
-		}
-		h := sha256.New()
-		_, err = io.Copy(h, io.NewSectionReader(f, headerSize, a.Bytes))
-		f.Close()
-		if err != nil {
-			return fmt.Errorf("graph: verify: %w", err)
-		}
-		if sum := hex.EncodeToString(h.Sum(nil)); sum != a.SHA256 {
-			return badData("%s: damaged: the SHA-256 of the %d bytes from offset %d is %s, want %s; import the data again",
-				s.path(a.Name), a.Bytes, headerSize, sum, a.SHA256)
 		}
 	}
 	ds := *s.ds

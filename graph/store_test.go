@@ -208,11 +208,11 @@ func BenchmarkOpen10MillionEdges(b *testing.B) {
 // bound of indptr; their checksums are wrong.
 func sparseStore(t testing.TB, nodes, edges int64) string {
 	dir := t.TempDir()
-	m := manifest{NumNodes: nodes, NumEdges: edges}
+	m := manifest{Version: 1, NumNodes: nodes, NumEdges: edges}
 	for _, a := range []struct {
 		name string
 		h    arrayHeader
-	}{{arrayIndptr, arrayHeader{elem: elemInt64, rows: nodes + 1, cols: 1}}, {arrayIndices, arrayHeader{elem: elemUint32, rows: edges, cols: 1}}} {
+	}{{arrayIndptr, arrayHeader{version: 1, elem: elemInt64, rows: nodes + 1, cols: 1}}, {arrayIndices, arrayHeader{version: 1, elem: elemUint32, rows: edges, cols: 1}}} {
 		path := filepath.Join(dir, a.name+arrayFileSuffix)
 		if err := os.WriteFile(path, a.h.encode(), 0o666); err != nil {
 			t.Fatal(err)
@@ -316,7 +316,7 @@ func TestFingerprintIsOfTheContent(t *testing.T) {
 }
 
 func FuzzDecodeHeader(f *testing.F) {
-	h := arrayHeader{elem: elemUint32, rows: 7, cols: 3}
+	h := arrayHeader{version: 2, elem: elemUint32, rows: 7, cols: 3, sums: 5}
 	f.Add(h.encode())
 	f.Add(h.encode()[:127])
 	f.Add([]byte(arrayMagic))
@@ -325,7 +325,7 @@ func FuzzDecodeHeader(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if h.bytes() < 0 || !bytes.Equal(h.encode()[:72], b[:72]) {
+		if h.bytes() < 0 || !bytes.Equal(h.encode()[:76], b[:76]) {
 			t.Errorf("%+v does not encode to what it was read from", h)
 		}
 	})

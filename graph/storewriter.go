@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"hash/crc32"
 	"io"
 	"os"
 	"path/filepath"
@@ -135,7 +136,7 @@ func (w *storeWriter) commit() error {
 	if err := os.RemoveAll(w.scratchDir()); err != nil {
 		return writeError(w.dst, err)
 	}
-	w.m.Arrays = nil
+	w.m.Version, w.m.Arrays = storeVersion, nil
 	for _, name := range arrayNames {
 		if a, ok := w.arrays[name]; ok {
 			w.m.Arrays = append(w.m.Arrays, a)
@@ -199,6 +200,7 @@ type arrayWriter struct {
 	path string
 	f    *os.File
 	h    hash.Hash
+	sums blockSums
 	buf  []byte
 	n    int64 // payload bytes handed over
 }
@@ -239,6 +241,7 @@ func (a *arrayWriter) Write(p []byte) (int, error) {
 
 func (a *arrayWriter) flush() error {
 	a.h.Write(a.buf)
+	a.sums.write(a.buf)
 	_, err := a.f.Write(a.buf)
 	a.buf = a.buf[:0]
 	if err != nil {
@@ -247,14 +250,14 @@ func (a *arrayWriter) flush() error {
 	return nil
 }
 
-// finish writes the header and lists the array in the manifest. The payload
+// finish writes the blocks' checksums and the header, and lists the array in the manifest. The payload
 // must be whole rows.
 func (a *arrayWriter) finish() error {
 	if err := a.flush(); err != nil {
 		a.close()
 		return err
 	}
-	h := arrayHeader{elem: a.elem, cols: a.cols}
+	h := arrayHeader{version: storeVersion, elem: a.elem, cols: a.cols}
 	if row := a.cols * a.elem.size(); row > 0 {
 		h.rows = a.n / row
 		if a.n%row != 0 {
@@ -263,14 +266,20 @@ func (a *arrayWriter) finish() error {
 		}
 	}
 	a.h.Sum(h.sum[:0])
+	sums := a.sums.encode()
+	h.sums = crc32.Checksum(sums, castagnoli)
 	f := a.f
 	a.f = nil
-	return a.w.seal(f, a.path, a.name, &h)
+	return a.w.seal(f, a.path, a.name, &h, sums)
 }
 
-// seal writes the header, makes the file durable, closes it and lists it.
-func (w *storeWriter) seal(f *os.File, path, name string, h *arrayHeader) error {
-	_, err := f.WriteAt(h.encode(), 0)
+// seal writes what surrounds the payload, makes the file durable, closes it and
+// lists it.
+func (w *storeWriter) seal(f *os.File, path, name string, h *arrayHeader, sums []byte) error {
+	_, err := f.WriteAt(sums, headerSize+h.bytes())
+	if err == nil {
+		_, err = f.WriteAt(h.encode(), 0)
+	}
 	if err == nil {
 		err = f.Sync()
 	}

@@ -15,7 +15,9 @@ func newInspect(a *app) *cobra.Command {
 		Use:   "inspect STORE",
 		Short: "Show what a store holds, and check it",
 		Long: `Show what a store holds. Opening one checks headers, sizes and version; --verify
-also reads every byte and compares it with its checksum.`,
+also reads every byte and compares it with its checksums, and names the file and
+the offsets of the first damage. A store of format version 1 has one checksum for
+each file, and none for its blocks of 1 MiB: it is said what that store lacks.`,
 		Args: a.args(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {
 			dir := args[0]
@@ -38,7 +40,10 @@ also reads every byte and compares it with its checksum.`,
 					return err
 				}
 			}
-			info := inspection{Summary: s.Dataset().Summary(), OpenSeconds: opened.Seconds(), Verified: verify}
+			info := inspection{Summary: s.Dataset().Summary(), OpenSeconds: opened.Seconds(), Verified: verify, Lacks: s.Lacks()}
+			if info.Lacks != "" {
+				a.logf("%s", info.Lacks)
+			}
 			if a.output == outputJSON {
 				return a.printJSON(info)
 			}
@@ -55,6 +60,7 @@ type inspection struct {
 	graph.Summary
 	OpenSeconds float64 `json:"open_seconds"`
 	Verified    bool    `json:"verified"`
+	Lacks       string  `json:"lacks,omitempty"` // what an older version did not write
 }
 
 func (i *inspection) table() *table {
@@ -99,6 +105,9 @@ func (i *inspection) table() *table {
 	t.row("opened in", formatDuration(time.Duration(i.OpenSeconds*float64(time.Second))))
 	if i.Verified {
 		t.row("every byte", "verified")
+	}
+	if i.Lacks != "" {
+		t.row("block checksums", "none")
 	}
 	t.row("fingerprint", i.Fingerprint[:min(16, len(i.Fingerprint))]+"…")
 	return t

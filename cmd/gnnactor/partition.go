@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -35,7 +36,7 @@ of parts is replaced; 'gnnactor inspect' lists what there is.
 		Example: `  gnnactor partition --data STORE --parts 1000
   gnnactor train --data STORE --sampler cluster --sampler-options clusters=1000,per-batch=20`,
 		Args: a.args(cobra.NoArgs),
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case data == "":
 				return usagef("--data: say which store to partition")
@@ -44,7 +45,7 @@ of parts is replaced; 'gnnactor inspect' lists what there is.
 			case !slices.Contains(partition.Methods(), method):
 				return usagef("--method: %q is not one of %s", method, strings.Join(partition.Methods(), ", "))
 			}
-			r, err := a.partition(data, method, parts, seed)
+			r, err := a.partition(cmd.Context(), data, method, parts, seed)
 			if err != nil {
 				return err
 			}
@@ -80,7 +81,7 @@ type partitionResult struct {
 	Seconds    float64 `json:"seconds"` // of the method alone
 }
 
-func (a *app) partition(dir, method string, parts int, seed uint64) (r partitionResult, err error) {
+func (a *app) partition(ctx context.Context, dir, method string, parts int, seed uint64) (r partitionResult, err error) {
 	format, err := graph.DetectFormat(dir)
 	if err != nil {
 		return r, err
@@ -93,6 +94,9 @@ func (a *app) partition(dir, method string, parts int, seed uint64) (r partition
 		return r, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := s.Check(ctx, graph.CheckOptions{WithoutEdgeFeatures: true}); err != nil {
+		return r, err
+	}
 	g := s.Dataset().Graph
 	if err := g.Validate(); err != nil {
 		return r, fmt.Errorf("%s: %w; 'gnnactor inspect --verify' says more", dir, err)
