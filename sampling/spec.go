@@ -48,7 +48,12 @@ type Spec struct {
 	// chance to be cached, which is for drawing with replacement.
 	CacheApproximate bool `json:"cache-approximate,omitempty" yaml:"cache-approximate,omitempty"`
 	// Normalize is what importance weights are divided by: "sum", their sum over
-	// the row, of lower variance, or "degree", unbiased; empty: sum.
+	// the row, or "degree"; empty: sum. By degree a row that takes cached neighbours
+	// only (CacheOnly) is unbiased over caches and draws, if every neighbour can be
+	// cached and CacheApproximate is off. A row of more neighbours than the fan-out,
+	// but fewer cached, is unbiased either way. All others are biased: in a test with
+	// a fan-out of 4, a fifth of the nodes cached, and features that follow popularity
+	// by up to 5 % by degree, and up to 16 % by sum, which varies less.
 	Normalize string `json:"normalize,omitempty" yaml:"normalize,omitempty"`
 
 	// Budget is the number of nodes that "node" draws, of edges that "edge"
@@ -67,7 +72,12 @@ type Spec struct {
 	DegreeCap int  `json:"degree-cap,omitempty" yaml:"degree-cap,omitempty"`
 	Distinct  bool `json:"distinct,omitempty" yaml:"distinct,omitempty"`
 	// Normalization is the number of subgraphs that are sampled beforehand to
-	// estimate how often nodes and edges occur (GraphSAINT); 0: no weights.
+	// estimate how often nodes and edges occur (GraphSAINT); 0: no weights. But for
+	// the error of those estimates, a row's weighted sum is then unbiased given that
+	// its node is in the subgraph (where weights are not capped), and so is the sum
+	// of the weighted losses over the nodes that can be drawn. What a step follows is
+	// that sum divided by the batch's sum of weights: it varies less, and is biased,
+	// by less than 1 % on graphs of a hundred nodes.
 	Normalization int `json:"normalization,omitempty" yaml:"normalization,omitempty"`
 	// Clusters is into how many clusters "cluster" divides the graph, by
 	// PartitionBy, one of partition.Methods. A partition that is saved with the data

@@ -294,7 +294,7 @@ func TestNormalizationIsUnbiased(t *testing.T) {
 		s := p.NewSampler()
 		n := g.NumNodes()
 		sum, square, count := make([]float64, n), make([]float64, n), make([]float64, n)
-		var loss, loss2 float64
+		var loss, loss2, ratio, ratio2 float64
 		var b Batch
 		const draws = 2500
 		for i := range draws {
@@ -314,12 +314,15 @@ func TestNormalizationIsUnbiased(t *testing.T) {
 				square[v] += y * y
 				count[v]++
 			}
-			total := 0.0
+			total, weight := 0.0, 0.0
 			for j, u := range b.Seeds {
 				total += float64(b.LossWeights[j]) * x(u)
+				weight += float64(b.LossWeights[j])
 			}
 			loss += total
 			loss2 += total * total
+			ratio += total / weight
+			ratio2 += total / weight * total / weight
 		}
 		for v := range uint32(n) {
 			if count[v] < 200 {
@@ -336,17 +339,28 @@ func TestNormalizationIsUnbiased(t *testing.T) {
 				t.Errorf("%s: node %d aggregates to %.3f ± %.3f, want %.3f", spec.Name, v, mean, sigma, want)
 			}
 		}
-		want := 0.0
+		want, reached := 0.0, 0.0
 		for v := range n {
 			// Isolated nodes are reached by some samplers only.
 			if p.norm.loss[v] < 10*2500 {
 				want += x(uint32(v))
+				reached++
 			}
 		}
 		mean := loss / draws
 		sigma := math.Sqrt(2 * (loss2/draws - mean*mean) / draws)
 		if math.Abs(mean-want) > 5*sigma+0.01*want {
 			t.Errorf("%s: the losses sum to %.1f ± %.1f, want %.1f", spec.Name, mean, sigma, want)
+		}
+		// What a step follows is the batch's loss divided by the batch's weight. That
+		// is no unbiased estimate of the mean, but a consistent one, and varies less.
+		mean /= reached
+		sigma = math.Sqrt(loss2/draws-loss*loss/(draws*draws)) / reached
+		r := ratio / draws
+		spread := math.Sqrt(ratio2/draws - r*r)
+		t.Logf("%s: mean loss %.4f; by sum %.4f, standard deviation %.4f; by ratio %.4f, standard deviation %.4f", spec.Name, want/reached, mean, sigma, r, spread)
+		if spread > sigma || math.Abs(r*reached/want-1) > 0.01 {
+			t.Errorf("%s: the ratio of loss and weight is %.4f with standard deviation %.4f, the mean loss %.4f, and the sum's deviation %.4f", spec.Name, r, spread, want/reached, sigma)
 		}
 	}
 }
