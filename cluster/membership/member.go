@@ -262,7 +262,11 @@ func (m *Member) Resign(ctx context.Context) error {
 // does not answer ends the lease by itself: nobody waits for it longer than Leaving.
 func (m *Member) Leave(ctx context.Context) error {
 	m.stop()
-	return m.giveBack(ctx)
+	err := m.giveBack(ctx)
+	if m.Err() != nil {
+		return nil // it is no member any more, as far as anybody knows
+	}
+	return err
 }
 
 // Leaving is how long the store may take to hear that a node leaves.
@@ -276,7 +280,10 @@ func (m *Member) giveBack(ctx context.Context) error {
 	if errors.Is(err, ErrLeaseGone) {
 		err = nil
 	}
-	return errors.Join(left, err)
+	if err = errors.Join(left, err); err != nil {
+		return fmt.Errorf("membership: the others hear that this node left when its lease ends: %w", err)
+	}
+	return nil
 }
 
 // depart says that this node is no member any more, so that nobody waits for it.

@@ -30,7 +30,7 @@ func TestFilesAndShards(t *testing.T) {
 	if err != nil || len(part) != 4000 {
 		t.Fatalf("%d nodes in shards, %v", len(part), err)
 	}
-	run, err := a.Take(within(t), &Run{Data: whole.Dataset().Fingerprint, Map: sum}, nothing)
+	run, err := a.Take(within(t), &Run{Data: whole.Dataset().Fingerprint, Map: sum}, false, nothing)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,6 +60,8 @@ type Node struct {
 	Copies  *copies.Keeper // of the checkpoints of others
 	store   *etcd.Client
 	log     *slog.Logger
+	dir     string
+	release func() error // the directory
 
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
@@ -104,14 +106,18 @@ func Home(dir string) (string, error) {
 
 // Enter makes this process a member.
 func Enter(ctx context.Context, o Options) (_ *Node, err error) {
-	home, err := Home(o.Dir)
+	release, err := hold(o.Dir, o.Node)
 	if err != nil {
 		return nil, err
+	}
+	home, err := Home(o.Dir)
+	if err != nil {
+		return nil, errors.Join(err, release())
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	n := &Node{log: o.Logger, draining: make(chan struct{}), drains: make(chan struct{}, 1), cancel: func() {}}
+	n := &Node{log: o.Logger, dir: o.Dir, release: release, draining: make(chan struct{}), drains: make(chan struct{}, 1), cancel: func() {}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.Leave(context.WithoutCancel(ctx)))
@@ -319,5 +325,5 @@ func (n *Node) Leave(ctx context.Context) error {
 	if n.store != nil {
 		errs = append(errs, n.store.Close())
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, n.release())...)
 }

@@ -112,6 +112,16 @@ func TestEnter(t *testing.T) {
 	if _, err := Enter(within(t), options(s, "b", t.TempDir())); !errors.Is(err, membership.ErrNameTaken) {
 		t.Errorf("another node of the name: %v", err)
 	}
+	if _, err := Enter(within(t), options(s, "b", dir)); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), fmt.Sprint("node b, process ", os.Getpid())) {
+		t.Errorf("a directory that another node has: %v", err)
+	}
+	if err := b.Member.Err(); err != nil {
+		t.Fatalf("who was first is out: %v", err)
+	}
+	if err := b.release(); err != nil { // as the end of its process would
+		t.Fatal(err)
+	}
+	b.release = func() error { return nil }
 	again := enter(t, options(s, "b", dir))
 	select {
 	case <-b.Member.Lost():
@@ -165,13 +175,13 @@ func TestTake(t *testing.T) {
 	a, b := enter(t, options(s, "a", t.TempDir())), enter(t, options(s, "b", t.TempDir()))
 	took := make(chan *Run, 1)
 	go func() { // who has nothing to propose waits
-		r, err := b.Take(within(t), nil, nothing)
+		r, err := b.Take(within(t), nil, false, nothing)
 		if err != nil {
 			t.Error(err)
 		}
 		took <- r
 	}()
-	first, err := a.Take(within(t), &Run{Settings: settings(64), Data: "d"}, nothing)
+	first, err := a.Take(within(t), &Run{Settings: settings(64), Data: "d"}, false, nothing)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,10 +190,10 @@ func TestTake(t *testing.T) {
 	}
 	c := enter(t, options(s, "c", t.TempDir()))
 	insists := func(r *Run) error { return r.Differences(settings(32)) }
-	if _, err := c.Take(within(t), &Run{Settings: settings(32), Data: "d"}, insists); !errors.Is(err, ErrOtherRun) {
+	if _, err := c.Take(within(t), &Run{Settings: settings(32), Data: "d"}, false, insists); !errors.Is(err, ErrOtherRun) {
 		t.Errorf("c, which wants another batch size: %v", err)
 	}
-	if r, err := c.Take(within(t), &Run{Settings: settings(32), Data: "d"}, nothing); err != nil || !r.same(first) {
+	if r, err := c.Take(within(t), &Run{Settings: settings(32), Data: "d"}, false, nothing); err != nil || !r.same(first) {
 		t.Errorf("c, which does not insist, took %+v, %v", r, err)
 	}
 	if err := c.Finish(within(t)); err != nil {
@@ -194,7 +204,7 @@ func TestTake(t *testing.T) {
 	}
 	d := enter(t, options(s, "d", t.TempDir()))
 	await(t, d, "the others are gone", func(v *membership.View) bool { return len(v.Members) == 1 })
-	if r, err := d.Take(within(t), &Run{Settings: settings(32)}, insists); err != nil || r.Node != "d" || r.Settings["batch-size"] != "32" {
+	if r, err := d.Take(within(t), &Run{Settings: settings(32)}, false, insists); err != nil || r.Node != "d" || r.Settings["batch-size"] != "32" {
 		t.Errorf("d began %+v, %v", r, err)
 	}
 }

@@ -36,6 +36,10 @@ type Run struct {
 // ErrOtherRun: this node wants what the run is not.
 var ErrOtherRun = errors.New("node: not what the cluster's run is")
 
+// ErrEnded: the run that this node took part in before it was restarted has come to
+// its end without it.
+var ErrEnded = errors.New("node: the run has ended")
+
 // runKey is where the record lies; groupKey, of package trainers, belongs to the
 // run and goes with it.
 const (
@@ -67,7 +71,9 @@ func (r *Run) Differences(insist map[string]string) error {
 // Take agrees with the other nodes on what the run is, and returns it: what one
 // of them wrote down, if check has nothing against it, or else propose. Without
 // propose it waits until another node proposes. check may be called several times.
-func (n *Node) Take(ctx context.Context, propose *Run, check func(*Run) error) (*Run, error) {
+// A node that goes on (it joins, or resumes) with a run that ended while it was away is
+// told so, once, by ErrEnded.
+func (n *Node) Take(ctx context.Context, propose *Run, goesOn bool, check func(*Run) error) (*Run, error) {
 	waiting := false
 	for {
 		v, changed := n.Member.View()
@@ -76,6 +82,8 @@ func (n *Node) Take(ctx context.Context, propose *Run, check func(*Run) error) (
 			return nil, err
 		}
 		switch {
+		case r != nil && r.Done && goesOn && !r.live(v, revision) && n.remembers(r):
+			return nil, errors.Join(fmt.Errorf("%w: the one that node %s began came to its end while this node was away, and nothing is left to do", ErrEnded, r.Node), n.forgetRun())
 		case r != nil && (r.live(v, revision) || propose == nil && !r.Done || propose != nil && r.same(propose)):
 			if err := check(r); err != nil {
 				return nil, err
@@ -138,6 +146,9 @@ func (r *Run) live(v *membership.View, revision int64) bool {
 
 // take says that this node takes part.
 func (n *Node) take(ctx context.Context, r *Run, revision int64) error {
+	if err := n.rememberRun(r); err != nil {
+		return err
+	}
 	n.mu.Lock()
 	n.run = r
 	n.mu.Unlock()
@@ -146,6 +157,9 @@ func (n *Node) take(ctx context.Context, r *Run, revision int64) error {
 
 // Finish says that the run is done: the next node that comes may begin another.
 func (n *Node) Finish(ctx context.Context) error {
+	if err := n.forgetRun(); err != nil {
+		return err
+	}
 	for {
 		r, revision, err := n.record()
 		v, _ := n.Member.View()

@@ -199,14 +199,15 @@ func TestReportIsOneLineWithARemedy(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		want string
+		code int
 	}{
-		{errors.New("errors:\n\none\n\tis it?\n\tthis\n"), "errors: one; is it? this"},
-		{fmt.Errorf("saving: %w", full), "saving: write disk/x: no space left on device; free some space there, or write to another file system"},
-		{fmt.Errorf("%w; free some space", full), "write disk/x: no space left on device; free some space"},
-		{&fs.PathError{Op: "open", Path: "x", Err: syscall.EACCES}, "open x: permission denied; change its permissions, or choose another place"},
+		{errors.New("errors:\n\none\n\tis it?\n\tthis\n"), "errors: one; is it? this", exitFailed},
+		{fmt.Errorf("saving: %w", full), "saving: write disk/x: no space left on device; free some space there, or write to another file system", exitDiskFull},
+		{fmt.Errorf("%w; free some space", full), "write disk/x: no space left on device; free some space", exitDiskFull},
+		{&fs.PathError{Op: "open", Path: "x", Err: syscall.EACCES}, "open x: permission denied; change its permissions, or choose another place", exitFailed},
 	} {
 		var stderr bytes.Buffer
-		if code := report(t.Context(), &stderr, "", c.err); code != exitFailed || stderr.String() != "gnnactor: "+c.want+"\n" {
+		if code := report(t.Context(), &stderr, "", c.err); code != c.code || stderr.String() != "gnnactor: "+c.want+"\n" {
 			t.Errorf("exit %d, said %q, want %q", code, stderr.String(), c.want)
 		}
 	}

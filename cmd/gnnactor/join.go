@@ -22,8 +22,10 @@ copies of the checkpoints of a node that trains alone (with several, each keeps 
 own). If that one's machine is lost, 'gnnactor train' with the same settings,
 --checkpoint and --resume goes on from the copy, on any machine of the cluster.
 
-Interrupted, the node hands what it does and holds to the others, and ends; a
-second time, it stops at once. Either way the others go on, and it may come back.`,
+Interrupted, the node hands what it does and holds to the others, and ends: within
+10 s if the store does not answer or nothing moves, else within --drain-timeout. A
+second time, it stops at once. Either way the others go on, and it may come back; if
+the run has ended meanwhile, it says so and ends.`,
 		Example: `  gnnactor cluster join 10.0.0.1:7400 --node b --certs certs --listen 0.0.0.0:7410 --control 0.0.0.0:7411 --advertise 10.0.0.2:7410`,
 		Args:    a.args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -12,8 +12,7 @@
 //
 // Results go to the standard output, progress and messages to the standard
 // error. With --output json the last line of the standard output is one JSON
-// object. The exit code is 0 when the command did its work, 1 when it failed, 2
-// for bad usage or a bad setting, and 130 when it was interrupted.
+// object. The table of exit codes is in exitcodes.go.
 package main
 
 import (
@@ -26,16 +25,6 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
-
-	"github.com/gnnactor/gnnactor/runtime"
-)
-
-// Exit codes.
-const (
-	exitDone        = 0
-	exitFailed      = 1
-	exitUsage       = 2
-	exitInterrupted = 130
 )
 
 func main() {
@@ -81,24 +70,19 @@ func report(ctx context.Context, stderr io.Writer, command string, err error) in
 	if err == nil {
 		return exitDone
 	}
-	text := oneLine(err.Error()) + remedy(err)
+	code, text := exitCode(ctx, err), oneLine(err.Error())+remedy(err)
 	var usage *usageError
 	switch {
 	case errors.As(err, &usage):
 		if command == "" {
 			command = "gnnactor"
 		}
-		fmt.Fprintf(stderr, "gnnactor: %s (see %s --help)\n", text, command)
-		return exitUsage
-	case errors.Is(err, runtime.ErrConfig), errors.Is(err, runtime.ErrIdentity):
-		fmt.Fprintf(stderr, "gnnactor: %s\n", text)
-		return exitUsage
-	case ctx.Err() != nil && errors.Is(err, context.Canceled):
-		fmt.Fprintf(stderr, "gnnactor: interrupted: %s\n", text)
-		return exitInterrupted
+		text += fmt.Sprintf(" (see %s --help)", command)
+	case code == exitInterrupted:
+		text = "interrupted: " + text
 	}
 	fmt.Fprintf(stderr, "gnnactor: %s\n", text)
-	return exitFailed
+	return code
 }
 
 // oneLine joins the lines of text, as cobra and errors.Join write them, to one.

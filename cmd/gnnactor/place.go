@@ -30,11 +30,14 @@ type place struct {
 	bound    int  // of staleness
 	given    bool // what it held is with the others, or not needed any more
 
-	stop  context.CancelFunc // of what watch waits for
-	watch chan struct{}      // closed when it ended
+	drain time.Duration           // how long an interrupted node may hand over
+	stop  context.CancelCauseFunc // ends training
+	watch chan struct{}           // closed when nobody may call stop any more
+	stuck error                   // why this node hands over no more; set before watch is closed
+	last  *time.Timer             // ends the process
 
 	steps, micros node.Rate
-	last          atomic.Pointer[runtime.Event] // the newest of a step
+	newest        atomic.Pointer[runtime.Event] // of a step
 	rt            atomic.Pointer[runtime.Runtime]
 }
 
@@ -56,7 +59,7 @@ func (c *clusterFlags) enter(cmd *cobra.Command, a *app, cfg *runtime.Config, gi
 	}
 	ctx, cancel := context.WithCancelCause(cmd.Context())
 	defer cancel(nil)
-	p := &place{a: a, stop: func() {}}
+	p := &place{a: a, stop: func(error) {}, drain: c.drain}
 	if p.node, err = node.Enter(ctx, *options); err != nil {
 		return nil, err
 	}
@@ -70,7 +73,7 @@ func (c *clusterFlags) enter(cmd *cobra.Command, a *app, cfg *runtime.Config, gi
 	}()
 	defer p.whileEntering(cancel)()
 	insist := c.insists(cmd, cfg, given, propose)
-	r, err := p.node.Take(ctx, propose, func(r *node.Run) error { return c.check(r, insist, propose, cfg) })
+	r, err := p.node.Take(ctx, propose, c.joins || cfg.Resume, func(r *node.Run) error { return c.check(r, insist, propose, cfg) })
 	if err != nil {
 		return nil, err
 	}
@@ -97,6 +100,9 @@ func (c *clusterFlags) options(a *app) (*node.Options, error) {
 	}
 	if c.lease < time.Second {
 		return nil, usagef("--lease %v: must be at least 1s", c.lease)
+	}
+	if c.drain <= 0 {
+		return nil, usagef("--drain-timeout %v: must be more than 0", c.drain)
 	}
 	for _, address := range c.store {
 		if _, _, err := net.SplitHostPort(address); err != nil {
@@ -194,20 +200,54 @@ func (p *place) context(ctx context.Context) context.Context {
 	if p == nil {
 		return ctx
 	}
-	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
+	inner, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	p.stop, p.watch = stop, make(chan struct{})
 	go func() {
 		defer close(p.watch)
 		select {
 		case <-inner.Done():
-			return
+		case <-p.node.Member.Lost():
+			p.endAfter(fencedLimit, exitFenced)
 		case <-ctx.Done():
-		}
-		if err := p.node.Drain(inner); err != nil { // fenced: training ends by that
-			p.a.logf("the node could not be drained: %v", err)
+			p.handOverTraining(inner)
 		}
 	}()
 	return inner
+}
+
+// How long a node takes to end that is fenced, or cannot hand over. What it does is
+// void, or in its checkpoint; files are whole or not there.
+const (
+	fencedLimit = 4 * time.Second
+	stuckLimit  = 2 * time.Second
+)
+
+// endAfter ends the process if it has not ended by itself until then.
+func (p *place) endAfter(limit time.Duration, code int) {
+	p.last = time.AfterFunc(limit, func() {
+		p.a.logf("the node did not end within %v by itself", limit)
+		p.a.exit(code)
+	})
+}
+
+// handOverTraining drains the node, and ends training when that leads nowhere.
+func (p *place) handOverTraining(training context.Context) {
+	moving, over := p.node.WhileMoving(training, p.drain)
+	defer over()
+	if err := p.node.Drain(moving); err != nil && moving.Err() == nil {
+		p.a.logf("the node could not be drained: %v", err)
+	}
+	select {
+	case <-moving.Done():
+	case <-p.node.Member.Lost(): // training ends by that
+		p.endAfter(fencedLimit, exitInterrupted)
+		return
+	}
+	if cause := context.Cause(moving); errors.Is(cause, node.ErrStuck) {
+		p.stuck = cause
+		p.endAfter(stuckLimit, exitInterrupted)
+		p.stop(cause)
+	}
 }
 
 // runs says what trains.
@@ -228,13 +268,13 @@ func (p *place) event(e runtime.Event) {
 	now := time.Now()
 	p.steps.At(now, e.Applied)
 	p.micros.At(now, p.team.Made())
-	p.last.Store(&e)
+	p.newest.Store(&e)
 }
 
 // progress is what `cluster status` shows.
 func (p *place) progress() node.Progress {
 	s := node.Progress{Epochs: p.epochs}
-	if e := p.last.Load(); e != nil {
+	if e := p.newest.Load(); e != nil {
 		s.Epoch, s.Step = e.Epoch, e.Applied
 		s.Late, s.Bound = e.Staleness, p.bound
 	}
@@ -297,14 +337,20 @@ func (p *place) leave(err error) error {
 	if p == nil {
 		return err
 	}
-	p.stop()
+	p.stop(nil)
 	if p.watch != nil {
 		<-p.watch
+	}
+	if p.last != nil {
+		defer p.last.Stop()
 	}
 	if p.team != nil {
 		p.team.Close()
 	}
-	if p.features != nil && !p.given {
+	switch {
+	case p.stuck != nil:
+		err = fmt.Errorf("%w: %w", p.stuck, err)
+	case p.features != nil && !p.given:
 		err = errors.Join(err, p.handOver())
 	}
 	return errors.Join(err, p.node.Leave(context.Background()))
@@ -315,15 +361,18 @@ const handing = 30 * time.Second
 
 // handOver gives the shards that lie here to the others.
 func (p *place) handOver() error {
-	ctx, cancel := context.WithTimeout(context.Background(), handing)
-	defer cancel()
+	ctx, over := p.node.WhileMoving(context.Background(), handing)
+	defer over()
 	// It trains no more: the others must not wait for it while shards move.
 	err := p.node.Member.Announce(ctx, func(i *membership.Info) { i.Drain = true })
 	if err == nil {
 		err = p.features.Drain(ctx)
 	}
-	if errors.Is(err, membership.ErrFenced) {
+	switch {
+	case errors.Is(err, membership.ErrFenced):
 		return nil // it has nothing any more
+	case err != nil && ctx.Err() != nil:
+		return context.Cause(ctx)
 	}
 	return err
 }

@@ -14,12 +14,13 @@ type app struct {
 	stdout, stderr io.Writer
 	output         outputFormat
 	environ        func() []string
-	started        bool   // a command's own code began: later errors are not cobra's
-	command        string // the command's path, for hints
+	started        bool           // a command's own code began: later errors are not cobra's
+	command        string         // the command's path, for hints
+	exit           func(code int) // ends the process that does not end by itself
 }
 
 func newRoot(stdout, stderr io.Writer) (*cobra.Command, *app) {
-	a := &app{stdout: stdout, stderr: stderr, output: outputText, environ: os.Environ}
+	a := &app{stdout: stdout, stderr: stderr, output: outputText, environ: os.Environ, exit: os.Exit}
 	root := &cobra.Command{
 		Use:     "gnnactor",
 		Version: buildVersion(),
@@ -34,7 +35,8 @@ Settings come from flags, from the environment (GNNACTOR_BATCH_SIZE for
 --batch-size), from the YAML file that --config names, and from defaults, in
 this order of precedence.
 
-Exit codes: 0 done, 1 failed, 2 bad usage or setting, 130 interrupted.`,
+Exit codes:
+` + exitTable(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRun: func(*cobra.Command, []string) {

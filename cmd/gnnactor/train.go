@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gnnactor/gnnactor/cluster/node"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/runtime"
 )
@@ -101,7 +102,7 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	}
 	p, err := c.cluster.enter(cmd, c.app, &cfg, c.config.given)
 	if err != nil {
-		if errors.Is(err, errDrainedEarly) {
+		if errors.Is(err, errDrainedEarly) || errors.Is(err, node.ErrEnded) {
 			c.logf("%v", err)
 			return nil
 		}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// ends returns what a command exits with.
+func (c *command) ends(t *testing.T, ctx context.Context) int {
+	t.Helper()
+	select {
+	case code := <-c.code:
+		return code
+	case <-ctx.Done():
+		t.Fatalf("it does not end: %v\n%s", context.Cause(ctx), c.log)
+		return 0
+	}
+}
+
+// startStore begins a store and returns its address.
+func startStore(t *testing.T, ctx context.Context, args ...string) (store *command, at string) {
+	t.Helper()
+	store = begin(t, slices.Concat([]string{"cluster", "start", "--node", "s", "--listen", "127.0.0.1:0", "--peers", "127.0.0.1:0"}, args)...)
+	_, at, _ = strings.Cut(store.log.await(t, ctx, "train with --cluster"), "serves at ")
+	at, _, _ = strings.Cut(at, ";")
+	return store, at
+}
+
+// Without the store a node whose lease has ended exits by itself, and one that is told
+// to go does not wait for the store: each with a code of its own.
+func TestEndWithoutStore(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	dir := t.TempDir()
+	store, at := startStore(t, ctx, "--dir", filepath.Join(dir, "s"))
+	train := func(name, lease string) *command {
+		return begin(t, "train", "--cluster", at, "--cluster-name", name, "--node", name, "--node-dir", filepath.Join(dir, name),
+			"--lease", lease, "--epochs", "1000000", "--threads", "1", "--eval-every", "0", "--baseline=false")
+	}
+	fenced, told := train("fenced", "1s"), train("told", "60s")
+	for _, c := range []*command{fenced, told} {
+		c.log.await(t, ctx, "the group made its first step")
+	}
+	store.interrupt()
+	if code := store.ends(t, ctx); code != exitDone {
+		t.Errorf("the store: exit %d", code)
+	}
+	if code := fenced.ends(t, ctx); code != exitFenced || !strings.Contains(fenced.log.String(), "this node is fenced") {
+		t.Errorf("fenced: exit %d\n%s", code, fenced.log)
+	}
+	told.interrupt()
+	if code := told.ends(t, ctx); code != exitInterrupted || !strings.Contains(told.log.String(), "the store has not answered for 5s") {
+		t.Errorf("told to go: exit %d\n%s", code, told.log)
+	}
+}
