@@ -270,7 +270,7 @@ func (m *Member) Leave(ctx context.Context) error {
 }
 
 // Leaving is how long the store may take to hear that a node leaves.
-const Leaving = time.Second
+const Leaving = 3 * time.Second
 
 func (m *Member) giveBack(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, Leaving)

@@ -347,13 +347,17 @@ func (p *place) leave(err error) error {
 	if p.team != nil {
 		p.team.Close()
 	}
+	ctx := context.Background()
 	switch {
 	case p.stuck != nil:
 		err = fmt.Errorf("%w: %w", p.stuck, err)
+		short, cancel := context.WithTimeout(ctx, stuckLimit/2)
+		defer cancel()
+		ctx = short
 	case p.features != nil && !p.given:
 		err = errors.Join(err, p.handOver())
 	}
-	return errors.Join(err, p.node.Leave(context.Background()))
+	return errors.Join(err, p.node.Leave(ctx))
 }
 
 // handing is how long a node that failed stays for the others to take its shards.
