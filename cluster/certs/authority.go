@@ -157,9 +157,9 @@ func (a *Authority) Save(dir string) error {
 			return fmt.Errorf("certs: %s exists; remove it, or choose another directory", filepath.Join(dir, name))
 		}
 	}
-	return errors.Join(
-		write(filepath.Join(dir, AuthorityKey), 0o600, "EC PRIVATE KEY", key),
-		write(filepath.Join(dir, AuthorityCert), 0o644, "CERTIFICATE", a.cert.Raw))
+	return write(
+		pemFile{filepath.Join(dir, AuthorityKey), 0o600, "EC PRIVATE KEY", key},
+		pemFile{filepath.Join(dir, AuthorityCert), 0o644, "CERTIFICATE", a.cert.Raw})
 }
 
 // Issue writes a certificate and a new key for node into dir, replacing older
@@ -199,22 +199,43 @@ func (a *Authority) Issue(dir, node string, hosts []string, valid time.Duration)
 		return Files{}, fmt.Errorf("certs: %w", err)
 	}
 	f := NodeFiles(dir, node)
-	err = errors.Join(write(f.Key, 0o600, "EC PRIVATE KEY", kb), write(f.Cert, 0o644, "CERTIFICATE", der))
-	return f, err
+	return f, write(pemFile{f.Key, 0o600, "EC PRIVATE KEY", kb}, pemFile{f.Cert, 0o644, "CERTIFICATE", der})
 }
 
-// write replaces the file at path by one PEM block.
-func write(path string, mode fs.FileMode, kind string, der []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"*")
-	if err != nil {
-		return fmt.Errorf("certs: %w", err)
+// pemFile is a file of one PEM block.
+type pemFile struct {
+	path string
+	mode fs.FileMode
+	kind string
+	der  []byte
+}
+
+// write replaces files, in this order, once all of them are on the disk: one that
+// is full leaves an old key with its certificate.
+func write(files ...pemFile) (err error) {
+	made := make([]string, 0, len(files))
+	defer func() {
+		if err != nil {
+			for _, name := range made {
+				os.Remove(name)
+			}
+		}
+	}()
+	for _, p := range files {
+		f, err := os.CreateTemp(filepath.Dir(p.path), "."+filepath.Base(p.path)+"*")
+		if err != nil {
+			return fmt.Errorf("certs: %w", err)
+		}
+		made = append(made, f.Name())
+		err = errors.Join(f.Chmod(p.mode), pem.Encode(f, &pem.Block{Type: p.kind, Bytes: p.der}), f.Sync(), f.Close())
+		if err != nil {
+			return fmt.Errorf("certs: %s: %w", p.path, err)
+		}
 	}
-	err = errors.Join(f.Chmod(mode), pem.Encode(f, &pem.Block{Type: kind, Bytes: der}), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("certs: %s: %w", path, err), os.Remove(f.Name()))
+	for i, p := range files {
+		if err := os.Rename(made[i], p.path); err != nil {
+			return fmt.Errorf("certs: %w", err)
+		}
 	}
 	return nil
 }
