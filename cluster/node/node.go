@@ -13,6 +13,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -31,6 +32,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/reduce"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
+	"github.com/gnnactor/gnnactor/compute"
 )
 
 // Options of a node.
@@ -85,7 +87,8 @@ func Home(dir string) (string, error) {
 	path := filepath.Join(dir, "home")
 	b, err := os.ReadFile(path)
 	if err == nil {
-		if home := strings.TrimSpace(string(b)); len(home) == 32 {
+		home := strings.TrimSuffix(string(b), "\n")
+		if id, err := hex.DecodeString(home); err == nil && len(id) == 16 {
 			return home, nil
 		}
 		return "", fmt.Errorf("node: %s is damaged; remove it if no other process uses the directory", path)
@@ -98,7 +101,10 @@ func Home(dir string) (string, error) {
 		return "", fmt.Errorf("node: %w", err)
 	}
 	home := hex.EncodeToString(id[:])
-	if err := os.WriteFile(path, []byte(home+"\n"), 0o600); err != nil {
+	if err := compute.WriteFileAtomic(path, func(w io.Writer) error {
+		_, err := fmt.Fprintln(w, home)
+		return err
+	}); err != nil {
 		return "", fmt.Errorf("node: %w", err)
 	}
 	return home, nil
