@@ -29,6 +29,7 @@ import (
 
 func main() {
 	ctx, cancel := context.WithCancel(context.Background())
+	signal.Ignore(syscall.SIGXFSZ) // a file at its limit is an error of the write
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
@@ -107,8 +108,10 @@ func oneLine(text string) string {
 func remedy(err error) string {
 	text := err.Error()
 	switch {
-	case errors.Is(err, syscall.ENOSPC) && !strings.Contains(text, "free some space"):
+	case (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) && !strings.Contains(text, "free some space"):
 		return "; free some space there, or write to another file system"
+	case errors.Is(err, syscall.EFBIG):
+		return "; raise the limit on the size of files (ulimit -f), or write to another file system"
 	case errors.Is(err, fs.ErrPermission) && strings.HasSuffix(text, syscall.EACCES.Error()):
 		return "; change its permissions, or choose another place"
 	}

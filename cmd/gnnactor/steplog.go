@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 
@@ -48,9 +49,22 @@ func (l *stepLog) event(e runtime.Event) {
 	}
 	b, err := json.Marshal(&line)
 	if err == nil {
-		_, err = l.file.Write(append(b, '\n'))
+		err = l.write(append(b, '\n'))
 	}
 	l.err = err
+}
+
+// write appends all of a line, or nothing.
+func (l *stepLog) write(line []byte) error {
+	n, err := l.file.Write(line)
+	if err != nil && n > 0 {
+		st, serr := l.file.Stat()
+		if serr == nil {
+			serr = l.file.Truncate(st.Size() - int64(n))
+		}
+		err = errors.Join(err, serr)
+	}
+	return err
 }
 
 // close returns why lines are missing.

@@ -125,9 +125,8 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 		p.event(e)
 		steps.event(e)
 	})
-	if failed := steps.close(); failed != nil {
-		c.logf("%v", failed)
-	}
+	missing := steps.close()
+	defer func() { err = errors.Join(err, missing) }() // what was trained is saved all the same
 	if drained, err := p.ended(ctx, err, cfg.Checkpoint); err != nil || drained {
 		return err
 	}
