@@ -24,15 +24,18 @@ func Create(dir string, ds *Dataset, opts ...CreateOption) error {
 	if err != nil {
 		return err
 	}
+	done := false
+	defer func() { // whatever happens, a panic too
+		if !done {
+			w.abort()
+		}
+	}()
 	if err := w.writeDataset(ds); err != nil {
-		w.abort()
 		return err
 	}
-	if err := w.commit(); err != nil {
-		w.abort()
-		return err
-	}
-	return nil
+	err = w.commit()
+	done = err == nil
+	return err
 }
 
 func (w *storeWriter) writeDataset(ds *Dataset) error {

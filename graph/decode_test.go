@@ -61,7 +61,12 @@ func FuzzNPY(f *testing.F) {
 		if err := os.WriteFile(path, b, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		a, err := openNPY(path)
+		src, err := openSource(path, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		im := &importer{o: ImportOptions{Context: t.Context()}, src: src}
+		a, err := im.openNPY(path)
 		if err != nil {
 			return
 		}
@@ -69,7 +74,6 @@ func FuzzNPY(f *testing.F) {
 		if n := a.count(); n < 0 || n*int64(a.size) > int64(len(b)) {
 			t.Fatalf("%d values of %d bytes in a file of %d bytes", n, a.size, len(b))
 		}
-		im := &importer{o: ImportOptions{Context: t.Context()}}
 		table, rows, cols, err := im.tableNPY(path)
 		if err != nil {
 			return

@@ -35,6 +35,13 @@ type ImportOptions struct {
 	// FeatureType is how node features are stored; zero: in the type that holds
 	// every value as it is. Other than by rounding to it values do not change.
 	FeatureType Encoding
+	// MaxExpansion bounds what is made from little: the bytes of row bounds,
+	// labels, tables written out from a sparse form and unpacked files are at most
+	// 32 MiB and MaxExpansion times the bytes of the files that were read; 0: 1024.
+	// Nodes that NumNodes counts are free.
+	MaxExpansion int
+	// FollowLinks lets links in a directory lead out of it.
+	FollowLinks bool
 	// Split chooses among several splits (OGB: the directories in split/).
 	Split string
 	// Overwrite replaces a store that is there already.
@@ -77,8 +84,8 @@ func oneFile(named func(string) bool) func(string) bool {
 
 func has(name string) func(string) bool {
 	return func(dir string) bool {
-		st, err := os.Stat(filepath.Join(dir, filepath.FromSlash(name)))
-		return err == nil && st.Mode().IsRegular()
+		st, err := os.Lstat(filepath.Join(dir, filepath.FromSlash(name)))
+		return err == nil && !st.IsDir() // what is no file is refused by its name, later
 	}
 }
 
@@ -150,16 +157,31 @@ func Import(src, dst string, o ImportOptions) error {
 	if o.NumNodes < 0 || int64(o.NumNodes) > maxNodes {
 		return fmt.Errorf("graph: %d nodes is out of range [0, %d]", o.NumNodes, maxNodes)
 	}
+	if o.MaxExpansion < 0 {
+		return fmt.Errorf("graph: an expansion of %d: it must be positive, or 0 for %d", o.MaxExpansion, defaultExpansion)
+	}
 	if o.Context == nil {
 		o.Context = context.Background()
 	}
+	in, err := openSource(src, o.FollowLinks)
+	if err != nil {
+		return err
+	}
+	defer in.close()
 	w, err := newStoreWriter(dst, o.Overwrite)
 	if err != nil {
 		return err
 	}
-	im := &importer{storeWriter: w, o: o, nodes: -1}
+	im := &importer{storeWriter: w, o: o, nodes: -1, src: in}
+	done := false
+	defer func() { // whatever happens, a panic too
+		im.close()
+		if !done {
+			w.abort()
+		}
+	}()
 	if o.NumNodes > 0 {
-		im.nodes, im.nodesFrom = int64(o.NumNodes), "the option NumNodes"
+		im.nodes, im.nodesFrom, im.idLimit = int64(o.NumNodes), "the option NumNodes", int64(o.NumNodes)
 	}
 	if im.m.Name = o.Name; o.Name == "" {
 		if abs, err := filepath.Abs(src); err == nil {
@@ -170,7 +192,6 @@ func Import(src, dst string, o ImportOptions) error {
 	if err == nil {
 		err = im.finish()
 	}
-	im.close()
 	if err == nil && o.FeatureType != (Encoding{}) {
 		err = w.encodeFeatures(o.FeatureType)
 	}
@@ -180,8 +201,6 @@ func Import(src, dst string, o ImportOptions) error {
 	if err == nil {
 		err = w.commit()
 	}
-	if err != nil {
-		w.abort()
-	}
+	done = err == nil
 	return err
 }

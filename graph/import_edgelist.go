@@ -26,7 +26,7 @@ func findFile(path string, named func(string) bool, want string) (string, error)
 	}
 	var found []string
 	for _, e := range list {
-		if e.Type().IsRegular() && named(e.Name()) {
+		if !e.IsDir() && named(e.Name()) {
 			found = append(found, e.Name())
 		}
 	}

@@ -1,8 +1,12 @@
 package graph
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
+	"strings"
+	"unicode"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -51,14 +55,17 @@ type boltSet struct {
 	Data []boltFile `yaml:"data"`
 }
 
-const maxMetadata = 1 << 20
+const maxMetadata = 1 << 18 // bytes
 
 // decodeBoltMetadata reads metadata.yaml and checks all that can be checked
 // without the other files.
 func decodeBoltMetadata(b []byte) (*boltMetadata, error) {
 	m := new(boltMetadata)
 	if err := yaml.Unmarshal(b, m); err != nil {
-		return nil, err
+		return nil, plainError(err)
+	}
+	if i := strings.IndexFunc(m.Name, func(r rune) bool { return !unicode.IsPrint(r) }); i >= 0 || len(m.Name) > 200 {
+		return nil, fmt.Errorf("dataset_name: %q is too long for a name, or cannot be printed", clip(m.Name))
 	}
 	if m.Graph == nil {
 		return nil, fmt.Errorf("graph is missing")
@@ -75,7 +82,7 @@ func decodeBoltMetadata(b []byte) (*boltMetadata, error) {
 	}
 	for i, f := range m.Features {
 		if f.Domain != "node" && f.Domain != "edge" {
-			return nil, fmt.Errorf("feature_data[%d].domain: %q is neither node nor edge", i, f.Domain)
+			return nil, fmt.Errorf("feature_data[%d].domain: %q is neither node nor edge", i, clip(f.Domain))
 		}
 		if err := checkBoltFile(fmt.Sprintf("feature_data[%d]", i), f.Path, f.Format, "numpy"); err != nil {
 			return nil, err
@@ -91,7 +98,7 @@ func decodeBoltMetadata(b []byte) (*boltMetadata, error) {
 			}
 			for _, set := range sets {
 				for _, f := range set.Data {
-					if err := checkBoltFile(fmt.Sprintf("tasks[%d], data %q", i, f.Name), f.Path, f.Format, "numpy"); err != nil {
+					if err := checkBoltFile(fmt.Sprintf("tasks[%d], data %q", i, clip(f.Name)), f.Path, f.Format, "numpy"); err != nil {
 						return nil, err
 					}
 				}
@@ -101,16 +108,28 @@ func decodeBoltMetadata(b []byte) (*boltMetadata, error) {
 	return m, nil
 }
 
+// plainError keeps of an error, which may quote what was read, a printable line.
+func plainError(err error) error {
+	s := err.Error()
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, s[:min(len(s), 200)])
+	return errors.New(s)
+}
+
 func checkBoltFile(what, path, format string, allowed ...string) error {
-	if !filepath.IsLocal(filepath.FromSlash(path)) {
-		return fmt.Errorf("%s.path: %q must be a path inside of the dataset's directory", what, path)
+	if !filepath.IsLocal(filepath.FromSlash(path)) || len(path) > 4096 {
+		return fmt.Errorf("%s.path: %q must be a path inside of the dataset's directory", what, clip(path))
 	}
 	for _, f := range allowed {
 		if f == format {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s.format: %q is not supported; use %v", what, format, allowed)
+	return fmt.Errorf("%s.format: %q is not supported; use %v", what, clip(format), allowed)
 }
 
 // readGraphBolt reads an OnDiskDataset: the edges, the node features named
@@ -118,9 +137,17 @@ func checkBoltFile(what, path, format string, allowed ...string) error {
 // and "weight", the times of either named "timestamp" or "time", and the task named "node_classification" (or the first one).
 func (im *importer) readGraphBolt(dir string) error {
 	path := filepath.Join(dir, "metadata.yaml")
-	b, err := readSmallFile(path, maxMetadata)
+	f, err := im.src.open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxMetadata+1))
 	if err != nil {
 		return fmt.Errorf("graph: %w", err)
+	}
+	if len(b) > maxMetadata {
+		return badData("%s: longer than %d bytes; is this the metadata?", path, maxMetadata)
 	}
 	m, err := decodeBoltMetadata(b)
 	if err != nil {
@@ -188,9 +215,9 @@ func (m *boltMetadata) feature(domain string) (*boltFile, error) {
 		if f.Name == "feat" {
 			return f, nil
 		}
-		found, names = f, append(names, f.Name)
+		found, names = f, append(names, clip(f.Name))
 	}
-	if len(names) > 1 {
+	if names = names[:min(len(names), 8)]; len(names) > 1 {
 		return nil, fmt.Errorf("feature_data: several of domain %s (%q); name the one to use \"feat\"", domain, names)
 	}
 	return found, nil
@@ -227,12 +254,12 @@ func (im *importer) readBoltTask(t *boltTask, path string, at func(string) strin
 			}
 		}
 		if seeds == "" {
-			return badData("%s: task %q: a set has no data named \"seeds\"", path, t.Name)
+			return badData("%s: task %q: a set has no data named \"seeds\"", path, clip(t.Name))
 		}
 		if pairs, err := im.isPairsNPY(seeds); err != nil {
 			return err
 		} else if pairs {
-			return badData("%s: task %q: %s has two nodes per row; a data set's own links for training and test are not read: take the task out, and task link holds out links of its own", path, t.Name, seeds)
+			return badData("%s: task %q: %s has two nodes per row; a data set's own links for training and test are not read: take the task out, and task link holds out links of its own", path, clip(t.Name), seeds)
 		}
 		ids, err := im.idsNPY(seeds)
 		if err != nil {
@@ -273,6 +300,9 @@ func (im *importer) labelsOf(ids []uint32, path string, classes int) error {
 				return badData("%s: one column, but other sets have %d; they must agree", path, l.NumClasses)
 			}
 			if l.Class == nil {
+				if err := im.claimNodes(); err != nil {
+					return err
+				}
 				l.Class = make([]int32, im.nodes)
 				for v := range l.Class {
 					l.Class[v] = Unlabeled
@@ -284,6 +314,9 @@ func (im *importer) labelsOf(ids []uint32, path string, classes int) error {
 			return badData("%s: %d columns, but the metadata or other sets have another number of classes; they must agree", path, cols)
 		}
 		if l.Multi == nil {
+			if err := im.claim(im.nodes*int64(cols), path, fmt.Sprintf("labels of %d columns for %d nodes", cols, im.nodes)); err != nil {
+				return err
+			}
 			l.NumClasses, l.Multi = cols, make([]uint8, im.nodes*int64(cols))
 		}
 		return nil

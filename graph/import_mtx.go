@@ -34,7 +34,7 @@ func (im *importer) readMatrixMarket(path string) error {
 }
 
 func (im *importer) edgesMTX(path string) error {
-	t, err := openText(path)
+	t, err := im.openText(path)
 	if err != nil {
 		return err
 	}
@@ -154,21 +154,21 @@ func (p *mtxParser) banner(line []byte) error {
 		return errors.New(`the file does not begin with "%%MatrixMarket matrix coordinate field symmetry"`)
 	}
 	if f[1] != "matrix" || f[2] != "coordinate" {
-		return fmt.Errorf("it holds a %s %s; a matrix in the coordinate format is needed", clip([]byte(f[2])), clip([]byte(f[1])))
+		return fmt.Errorf("it holds %q; a matrix in the coordinate format is needed", clip(f[2]+" "+f[1]))
 	}
 	switch f[3] {
 	case "pattern":
 		p.pattern = true
 	case "real", "integer":
 	default:
-		return fmt.Errorf("values of the field %q; pattern, integer and real can be weights", clip([]byte(f[3])))
+		return fmt.Errorf("values of the field %q; pattern, integer and real can be weights", clip(f[3]))
 	}
 	switch f[4] {
 	case "symmetric":
 		p.symmetric = true
 	case "general":
 	default:
-		return fmt.Errorf("symmetry %q; general and symmetric matrices are read", clip([]byte(f[4])))
+		return fmt.Errorf("symmetry %q; general and symmetric matrices are read", clip(f[4]))
 	}
 	return nil
 }

@@ -30,9 +30,9 @@ func (im *importer) readNPZ(path string) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.Open(file)
+	f, err := im.src.open(file)
 	if err != nil {
-		return fmt.Errorf("graph: %w", err)
+		return err
 	}
 	defer f.Close()
 	st, err := f.Stat()
@@ -72,7 +72,11 @@ func (im *importer) unpack(a *npzFile, member string) (string, error) {
 	if a.members[member] == nil {
 		return "", badData("%s is missing; save the matrix again", name)
 	}
-	if _, err := a.header(member); err != nil {
+	h, err := a.header(member)
+	if err != nil {
+		return "", err
+	}
+	if err := im.claim(h.offset+h.count()*int64(h.size), name, "unpacked"); err != nil {
 		return "", err
 	}
 	path := filepath.Join(im.scratchDir(), "member"+strconv.Itoa(len(im.members))+".npy")
@@ -175,7 +179,7 @@ func (im *importer) npzEdges(a *npzFile) error {
 		case "coo":
 			return im.coordinateEdges(a)
 		}
-		return badData("%s: %q; csr, csc and coo are read: save it as one of them", a.name("format"), clip([]byte(format)))
+		return badData("%s: %q; csr, csc and coo are read: save it as one of them", a.name("format"), clip(format))
 	}
 	if a.members["row"] != nil && a.members["col"] != nil {
 		return im.coordinateEdges(a)
@@ -354,18 +358,17 @@ func (im *importer) npzSplits(a *npzFile) error {
 	return nil
 }
 
-// maxSparse bounds the values of a table that is written out from its sparse
-// form: a short file can claim any number.
-const maxSparse = 1 << 38
-
 // sparseFeatures writes out the rows of a sparse table of features.
 func (im *importer) sparseFeatures(a *npzFile, prefix string) error {
 	m, err := im.unpackSparse(a, prefix)
 	if err != nil {
 		return err
 	}
-	if m.cols < 1 || m.cols > maxColumns || m.rows*m.cols > maxSparse {
-		return badData("%s: %d × %d; a table has 1 to %d columns and at most %d values", a.name(prefix+"shape"), m.rows, m.cols, maxColumns, int64(maxSparse))
+	if m.cols < 1 || m.cols > maxColumns {
+		return badData("%s: %d × %d; a table has 1 to %d columns", a.name(prefix+"shape"), m.rows, m.cols, maxColumns)
+	}
+	if err := im.claim(4*m.rows*m.cols, a.name(prefix+"shape"), fmt.Sprintf("a table of %d × %d, mostly zeros", m.rows, m.cols)); err != nil {
+		return err
 	}
 	if err := im.setNodes(m.rows, a.name(prefix+"shape")); err != nil {
 		return err

@@ -1,7 +1,6 @@
 package graph
 
 import (
-	"os"
 	"path/filepath"
 )
 
@@ -29,7 +28,7 @@ func (im *importer) readNumPy(dir string) error {
 func (im *importer) withNodeTables(dir string, edges func() error) error {
 	optional := func(name string, read func(path string) error) error {
 		path := filepath.Join(dir, name)
-		if _, err := os.Stat(path); os.IsNotExist(err) {
+		if !exists(path) {
 			return nil
 		}
 		return read(path)

@@ -3,7 +3,6 @@ package graph
 import (
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 )
@@ -69,7 +68,7 @@ func (im *importer) readOGB(dir string) error {
 
 // countText reads a file of one number: the size of the only graph.
 func (im *importer) countText(path string) (int64, error) {
-	t, err := openText(path)
+	t, err := im.openText(path)
 	if err != nil {
 		return 0, err
 	}
@@ -95,18 +94,13 @@ func (im *importer) countText(path string) (int64, error) {
 	}
 }
 
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}
-
 func (im *importer) readOGBSplit(dir string) error {
-	list, err := os.ReadDir(dir)
-	if os.IsNotExist(err) && im.o.Split == "" {
+	if !exists(dir) && im.o.Split == "" {
 		return nil
 	}
+	list, err := im.src.readDir(dir)
 	if err != nil {
-		return fmt.Errorf("graph: %w", err)
+		return err
 	}
 	var names []string
 	for _, e := range list {

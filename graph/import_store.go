@@ -17,6 +17,9 @@ func (im *importer) readStore(dir string) (err error) {
 	if err := ds.Validate(); err != nil {
 		return err
 	}
+	for i := range s.m.Arrays {
+		im.src.bytes += s.m.Arrays[i].Bytes
+	}
 	if err := im.setNodes(int64(ds.Graph.NumNodes()), dir); err != nil {
 		return err
 	}

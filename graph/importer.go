@@ -17,6 +17,11 @@ type importer struct {
 	o         ImportOptions
 	nodes     int64  // -1: not known yet
 	nodesFrom string // who said so
+	idLimit   int64  // ids are below it: nodes, or as many as may be claimed
+
+	src          *source
+	claimed      int64 // bytes, see claim
+	nodesClaimed bool
 
 	edges        *edgeSpool
 	weights      *featureWriter // in input order
@@ -38,16 +43,19 @@ func (im *importer) setNodes(n int64, from string) error {
 	if im.nodes >= 0 && im.nodes != n {
 		return badData("%s has %d nodes, but %s has %d; they must agree", from, n, im.nodesFrom, im.nodes)
 	}
-	im.nodes, im.nodesFrom = n, from
+	im.nodes, im.nodesFrom, im.idLimit = n, from, n
 	return nil
 }
 
 // checkID tells what is wrong with a node id, if anything.
 func (im *importer) checkID(v uint32) error {
-	if im.nodes >= 0 && int64(v) >= im.nodes {
+	if int64(v) < im.idLimit {
+		return nil
+	}
+	if im.nodes >= 0 {
 		return fmt.Errorf("node %d is out of range [0, %d), the nodes that %s has", v, im.nodes, im.nodesFrom)
 	}
-	return nil
+	return fmt.Errorf("node %d: an input of %d bytes tells of far fewer nodes; if that is right, say how many there are (the option NumNodes, --num-nodes %d)", v, im.src.bytes, int64(v)+1)
 }
 
 // finish writes all that had to wait until everything was read.
@@ -57,6 +65,9 @@ func (im *importer) finish() error {
 	}
 	if im.nodes < 0 {
 		im.nodes, im.nodesFrom = im.edges.maxID+1, "the edges"
+	}
+	if err := im.claimNodes(); err != nil {
+		return err
 	}
 	im.m.NumNodes = im.nodes
 	if err := im.buildGraph(); err != nil {
@@ -83,10 +94,17 @@ func (im *importer) close() {
 	}
 }
 
+// fewClasses is how many classes there may be however few nodes there are: a
+// model has a row of parameters for each.
+const fewClasses = 1 << 16
+
 // writeLabels writes labels and splits.
 func (im *importer) writeLabels() error {
 	n := int(im.nodes)
 	ds := new(Dataset)
+	if c := im.labels.NumClasses; c > max(n, fewClasses) {
+		return badData("the labels have %d classes, for %d nodes; number them from 0, without gaps", c, n)
+	}
 	if im.labels.Class != nil || im.labels.Multi != nil {
 		ds.Labels = &im.labels
 		if err := im.labels.validate(n); err != nil {
@@ -141,6 +159,9 @@ func (im *importer) startEdges() error {
 	im.edges = &edgeSpool{
 		im: im, f: f, path: path, maxID: -1,
 		src: make([]uint32, 0, spoolBlock), dst: make([]uint32, 0, spoolBlock),
+	}
+	if im.nodes < 0 {
+		im.idLimit = min(im.allowed()/nodeBytes, maxNodes)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package graph
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 )
 
@@ -11,10 +12,23 @@ func (im *importer) arrayPath(name string) string {
 
 // openNPY opens a NumPy file, or a member of an archive.
 func (im *importer) openNPY(path string) (*npyFile, error) {
-	if file, ok := im.members[path]; ok {
-		return openNPYAs(file, path)
+	f, err := im.open(path)
+	if err != nil {
+		return nil, err
 	}
-	return openNPY(path)
+	return newNPY(f, path)
+}
+
+func (im *importer) open(path string) (*os.File, error) {
+	member, ok := im.members[path]
+	if !ok {
+		return im.src.open(path)
+	}
+	f, err := os.Open(member)
+	if err != nil {
+		return nil, fmt.Errorf("graph: %w", err)
+	}
+	return f, nil
 }
 
 // npyBlock is how many values of a NumPy file are read at once.
@@ -292,7 +306,7 @@ func (im *importer) labelsNPY(path string) error {
 		if err := im.setNodes(rows, path); err != nil {
 			return err
 		}
-		return l.start(cols)
+		return l.start(path, rows, cols)
 	}, l.row)
 	im.labels = l.labels
 	return err

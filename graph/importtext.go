@@ -15,7 +15,7 @@ import (
 // fourth times, or the other way round where the header says so. Empty lines
 // and those that start with # or % are skipped.
 func (im *importer) edgesText(path string, header, weight bool) error {
-	t, err := openText(path)
+	t, err := im.openText(path)
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (p *edgeParser) parse(line []byte) (src, dst uint32, w float32, ok bool, er
 // row with every line's values. It returns the number of rows. With nan, an
 // empty field or "nan" is NaN.
 func (im *importer) rowsText(path string, nan bool, start func(cols int) error, row func(x []float32) error) (int64, error) {
-	t, err := openText(path)
+	t, err := im.openText(path)
 	if err != nil {
 		return 0, err
 	}
@@ -186,7 +186,9 @@ func (im *importer) rowsText(path string, nan bool, start func(cols int) error, 
 				}
 				v = float32(math.NaN())
 			}
-			x = append(x, v)
+			if x = append(x, v); len(x) > maxColumns {
+				return 0, t.errorf("more than %d columns; is this a table?", maxColumns)
+			}
 		}
 		if n == 0 {
 			if err := start(len(x)); err != nil {
@@ -253,7 +255,7 @@ func (im *importer) edgeTableText(path, name string) error {
 // labelsText reads one line per node.
 func (im *importer) labelsText(path string) error {
 	l := labelReader{im: im}
-	n, err := im.rowsText(path, true, l.start, l.row)
+	n, err := im.rowsText(path, true, func(cols int) error { return l.start(path, max(im.nodes, 0), cols) }, l.row)
 	if err != nil {
 		return err
 	}
@@ -272,15 +274,18 @@ type labelReader struct {
 	labels Labels
 }
 
-func (l *labelReader) start(cols int) error {
+// start makes room for the labels of so many nodes.
+func (l *labelReader) start(path string, nodes int64, cols int) error {
 	l.cols = cols
-	hint := max(l.im.nodes, 0)
+	if err := l.im.claim(nodes*int64(max(cols, 4)), path, fmt.Sprintf("labels of %d columns for %d nodes", cols, nodes)); err != nil {
+		return err
+	}
 	if cols == 1 {
-		l.labels.Class = make([]int32, 0, hint)
+		l.labels.Class = make([]int32, 0, nodes)
 		return nil
 	}
 	l.labels.NumClasses = cols
-	l.labels.Multi = make([]uint8, 0, min(hint*int64(cols), 1<<40))
+	l.labels.Multi = make([]uint8, 0, nodes*int64(cols))
 	return nil
 }
 
@@ -319,7 +324,7 @@ func classOf(v float32) (int32, error) {
 
 // idsText reads one node id per line.
 func (im *importer) idsText(path string) ([]uint32, error) {
-	t, err := openText(path)
+	t, err := im.openText(path)
 	if err != nil {
 		return nil, err
 	}

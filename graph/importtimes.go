@@ -88,7 +88,7 @@ func (im *importer) edgeTimesNPY(path string) error {
 
 // nodeTimesText reads one line per node.
 func (im *importer) nodeTimesText(path string) error {
-	t, err := openText(path)
+	t, err := im.openText(path)
 	if err != nil {
 		return err
 	}

@@ -70,7 +70,7 @@ func (h *npyHeader) parse(s string) error {
 		}
 		rest = strings.TrimSpace(rest)
 		if !strings.HasPrefix(rest, ":") || seen[key] {
-			return fmt.Errorf("key %q is repeated or has no value", key)
+			return fmt.Errorf("key %q is repeated or has no value", clip(key))
 		}
 		seen[key] = true
 		rest = strings.TrimSpace(rest[1:])
@@ -89,7 +89,7 @@ func (h *npyHeader) parse(s string) error {
 		case "shape":
 			rest, err = h.parseShape(rest)
 		default:
-			err = fmt.Errorf("unknown key %q", key)
+			err = fmt.Errorf("unknown key %q", clip(key))
 		}
 		if err != nil {
 			return err
@@ -126,7 +126,7 @@ func (h *npyHeader) parseType(s string) (rest string, err error) {
 		return "", err
 	}
 	if len(d) < 3 || !strings.ContainsRune("<>|=", rune(d[0])) {
-		return "", fmt.Errorf("type %q is not supported; use integers, floats or booleans", d)
+		return "", fmt.Errorf("type %q is not supported; use integers, floats or booleans", clip(d))
 	}
 	size, err := strconv.Atoi(d[2:])
 	ok := false
@@ -139,7 +139,7 @@ func (h *npyHeader) parseType(s string) (rest string, err error) {
 		ok = size == 2 || size == 4 || size == 8
 	}
 	if err != nil || !ok {
-		return "", fmt.Errorf("type %q is not supported; use integers, floats or booleans", d)
+		return "", fmt.Errorf("type %q is not supported; use integers, floats or booleans", clip(d))
 	}
 	h.big, h.kind, h.size = d[0] == '>', d[1], size
 	return rest, nil
@@ -161,10 +161,10 @@ func (h *npyHeader) parseShape(s string) (rest string, err error) {
 		}
 		v, err := strconv.ParseInt(f, 10, 64)
 		if err != nil || v < 0 {
-			return "", fmt.Errorf("%q is not a dimension", f)
+			return "", fmt.Errorf("%q is not a dimension", clip(f))
 		}
 		if v > 0 && total > (1<<56)/v {
-			return "", fmt.Errorf("shape %s is too large", s[:end+1])
+			return "", fmt.Errorf("shape %q is too large", clip(s[:end+1]))
 		}
 		total *= v
 		if h.shape = append(h.shape, v); len(h.shape) > 8 {
@@ -204,14 +204,8 @@ type npyFile struct {
 	f    *os.File
 }
 
-func openNPY(path string) (*npyFile, error) { return openNPYAs(path, path) }
-
-// openNPYAs opens file, which errors call path.
-func openNPYAs(file, path string) (*npyFile, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, fmt.Errorf("graph: %w", err)
-	}
+// newNPY reads the header of f, which errors call path, and takes f over.
+func newNPY(f *os.File, path string) (*npyFile, error) {
 	st, err := f.Stat()
 	if err != nil {
 		f.Close()

@@ -38,7 +38,7 @@ func decodeNPZ(r io.ReaderAt, size int64, path string) (*npzFile, error) {
 			continue
 		}
 		if a.members[name] != nil {
-			return nil, badData("%s: the array %q is there twice; save it again", path, clip([]byte(name)))
+			return nil, badData("%s: the array %q is there twice; save it again", path, clip(name))
 		}
 		a.members[name] = f
 	}

@@ -80,7 +80,7 @@ func (s *Store) path(array string) string { return filepath.Join(s.dir, array+ar
 // openArray opens an array's file and checks its header and size.
 func (s *Store) openArray(a *manifestArray) (*os.File, *arrayHeader, error) {
 	path := s.path(a.Name)
-	f, err := os.Open(path)
+	f, err := openRegular(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("graph: open store: %w", err)
 	}
@@ -198,7 +198,7 @@ func (s *Store) Verify() error {
 
 // readSmallFile reads a file that must not be longer than limit.
 func readSmallFile(path string, limit int64) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := openRegular(path)
 	if err != nil {
 		return nil, err
 	}

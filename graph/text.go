@@ -16,7 +16,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-const maxLine = 64 << 20 // bytes; a row of features can be long
+const maxLine = 16 * maxColumns // bytes; a row of features can be long
 
 // textReader reads a text file line by line, decompressed as its name says
 // (.gz, .zst).
@@ -29,10 +29,10 @@ type textReader struct {
 	stop func()
 }
 
-func openText(path string) (*textReader, error) {
-	f, err := os.Open(path)
+func (im *importer) openText(path string) (*textReader, error) {
+	f, err := im.src.open(path)
 	if err != nil {
-		return nil, fmt.Errorf("graph: %w", err)
+		return nil, err
 	}
 	t := &textReader{path: path, in: f, stop: func() {}}
 	var r io.Reader = f
@@ -43,14 +43,16 @@ func openText(path string) (*textReader, error) {
 			f.Close()
 			return nil, t.readError(err)
 		}
-		r = z
+		r = &unpacking{im, z, path}
 	case strings.HasSuffix(path, ".zst"):
-		z, err := zstd.NewReader(f, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(64<<20))
+		// The window is allocated before anything is unpacked.
+		window := uint64(min(64<<20, max(8<<20, defaultExpansion*im.src.sizes[path])))
+		z, err := zstd.NewReader(f, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(window))
 		if err != nil {
 			f.Close()
 			return nil, t.readError(err)
 		}
-		r, t.stop = z, z.Close
+		r, t.stop = &unpacking{im, z, path}, z.Close
 	}
 	t.r = bufio.NewReaderSize(r, 1<<20)
 	return t, nil
@@ -64,7 +66,10 @@ func (t *textReader) close() {
 // readError tells an unreadable file from a damaged one.
 func (t *textReader) readError(err error) error {
 	var pe *fs.PathError
-	if errors.As(err, &pe) {
+	switch {
+	case errors.Is(err, ErrFormat):
+		return err
+	case errors.As(err, &pe):
 		return fmt.Errorf("graph: %w", err)
 	}
 	return badData("%s, after line %d: %w; the file is truncated or damaged, fetch it again", t.path, t.line, err)
@@ -147,8 +152,8 @@ func parseFloat(b []byte) (float32, error) {
 	return float32(v), nil
 }
 
-// clip shortens what an error message quotes.
-func clip(b []byte) string {
+// clip shortens what an error message quotes, with %q.
+func clip[T []byte | string](b T) string {
 	if len(b) > 40 {
 		return string(b[:40]) + "…"
 	}

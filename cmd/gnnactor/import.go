@@ -36,6 +36,9 @@ In a matrix the entry in row i and column j is an edge from i to j, its value th
 edge's weight, unless all are 1. Beside one .npz, .mtx or edge list in a directory
 may lie features.npy and so on, as for numpy.
 
+A few bytes can name a node or a size of any number, or unpack to any length. What
+is far beyond the input is refused unless --num-nodes or --max-expansion allow it.
+
 STORE appears only when it is complete.`,
 		Example: `  gnnactor import cora-ogb cora
   gnnactor import cora_ml.npz cora_ml --undirected
@@ -48,6 +51,9 @@ STORE appears only when it is complete.`,
 			}
 			if o.NumNodes < 0 {
 				return usagef("--num-nodes %d: must be positive; 0 counts them", o.NumNodes)
+			}
+			if o.MaxExpansion < 1 {
+				return usagef("--max-expansion %d: must be 1 or more", o.MaxExpansion)
 			}
 			if featureType != "" {
 				e, err := graph.ParseEncoding(featureType)
@@ -69,6 +75,8 @@ STORE appears only when it is complete.`,
 	f.StringVar(&o.Name, "name", "", "what to call the data (default: what its files say)")
 	f.StringVar(&o.Split, "split", "", "which of several splits to take (OGB: the `NAME` of a directory in split/)")
 	f.IntVar(&o.NumNodes, "num-nodes", 0, "how many nodes there are, where the data does not say")
+	f.IntVar(&o.MaxExpansion, "max-expansion", 1024, "bytes to make of each byte read, beyond 32 MiB: of zeros, nodes, compressed files")
+	f.BoolVar(&o.FollowLinks, "follow-links", false, "read what symbolic links in SRC lead to outside of it")
 	f.BoolVar(&o.Undirected, "undirected", false, "add the reverse of every edge, and keep one of parallel edges")
 	f.BoolVar(&o.SelfLoops, "self-loops", false, "add an edge from every node to itself, where there is none")
 	f.BoolVar(&o.DropDuplicates, "drop-duplicates", false, "keep the first of parallel edges")
