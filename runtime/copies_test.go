@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -41,7 +42,26 @@ func keeps(t *testing.T, store membership.Store, name, dir string) (leave func()
 		t.Fatal(err)
 	}
 	shelf(t, m, p, dir)
+	ctx, stop := context.WithCancel(context.Background())
+	var following sync.WaitGroup
+	following.Go(func() { // a trainer that comes back has another address
+		for {
+			v, changed := m.View()
+			for _, x := range v.Members {
+				if x.Node != name {
+					p.SetPeer(x.Node, x.Data)
+				}
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
 	return sync.OnceFunc(func() {
+		stop()
+		following.Wait()
 		if err := m.Leave(context.Background()); err != nil {
 			t.Error(err)
 		}
@@ -135,17 +155,36 @@ func TestCopyPassedOver(t *testing.T) {
 	if said := run(other); !strings.Contains(said, "starting afresh") {
 		t.Errorf("another run: %q", said)
 	}
-	err := filepath.WalkDir(kept, func(path string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
+	c.Epochs = 2
+	run(c)
+
+	// Damaged one after the other, the furthest first, in the middle.
+	damage := func(step int) {
+		t.Helper()
+		files, err := filepath.Glob(filepath.Join(kept, "x", "*", fmt.Sprintf("%020d-*", step)))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("copies of step %d: %v, error %v", step, files, err)
 		}
-		return os.Truncate(path, 100)
-	})
-	if err != nil {
-		t.Fatal(err)
+		for _, f := range files {
+			b, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			clear(b[len(b)/2:][:8]) // again changes nothing
+			if err := os.WriteFile(f, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
-	c.Checkpoint = t.TempDir()
-	if said := run(c); !strings.Contains(said, "starting afresh") {
-		t.Errorf("damaged copies: %q", said)
+	steps := 19 // of an epoch
+	for round, want := range []string{"resumed after 38 batches, in epoch 2; from the copy at node keeper", "resumed after 19 batches, in epoch 1; from the copy at node keeper", "starting afresh"} {
+		c.Checkpoint = t.TempDir()
+		if said := run(c); !strings.Contains(said, want) {
+			t.Fatalf("%q, want %q", said, want)
+		}
+		damage(2 * steps) // which the second round made again
+		if round == 1 {
+			damage(steps)
+		}
 	}
 }

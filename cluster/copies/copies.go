@@ -216,8 +216,8 @@ func (k *Keeper) put(_ context.Context, r *dataplane.Request) (dataplane.Reply, 
 func (k *Keeper) take(peer string, c *Copy, at int64, data []byte) (have int64, err error) {
 	dir := k.run(peer, c.Run)
 	path := filepath.Join(dir, c.name())
-	if info, err := os.Stat(path); err == nil && info.Size() == c.Size {
-		return c.Size, nil
+	if there, err := whole(path, c); there || err != nil {
+		return c.Size, err
 	}
 	part := path + ".part"
 	if _, err := os.Stat(part); err != nil {
@@ -322,6 +322,29 @@ func (k *Keeper) prune(dir string, c *Copy) error {
 		}
 	}
 	return nil
+}
+
+// whole reports whether path holds c. What is damaged there goes, and makes room
+// for c anew.
+func whole(path string, c *Copy) (bool, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("copies: %w", err)
+	}
+	err = verify(f, c)
+	if e := f.Close(); e != nil && err == nil {
+		err = fmt.Errorf("copies: %w", e)
+	}
+	if !errors.Is(err, ErrDamaged) {
+		return err == nil, err
+	}
+	if err := os.Remove(path); err != nil {
+		return false, fmt.Errorf("copies: %w", err)
+	}
+	return false, nil
 }
 
 // verify compares what f holds with what c is.

@@ -137,6 +137,22 @@ func TestResumed(t *testing.T) {
 	}
 }
 
+// What was damaged on the shelf is taken anew when it is sent again.
+func TestDamagedThere(t *testing.T) {
+	a, k, _ := pair(t)
+	b, c := send(t, a, 1, 5, 1000)
+	path := filepath.Join(k.run("a", c.Run), c.name())
+	damaged := bytes.Clone(b)
+	damaged[500] ^= 1
+	if err := os.WriteFile(path, damaged, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	send(t, a, 1, 5, 1000)
+	if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, b) {
+		t.Errorf("it is still damaged, or %v", err)
+	}
+}
+
 // readerFrom fails the test when something before from is read.
 type readerFrom struct {
 	*bytes.Reader
