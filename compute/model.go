@@ -99,8 +99,10 @@ func (m *Model) Save(path string, params []float32, metadata map[string]string) 
 	})
 }
 
-// Load reads parameters that Save, or PyG, wrote, and their metadata. Names
-// that are missing, unknown or of another shape are an error that lists them.
+// Load reads parameters that Save, or PyG, wrote, and their metadata, which
+// lacks ChecksumKey when nothing tells whether the file is what was written.
+// Names that are missing, unknown or of another shape are an error that lists
+// them; so is a value that is NaN or infinite.
 func (m *Model) Load(path string) ([]float32, map[string]string, error) {
 	tensors, metadata, err := OpenSafetensors(path)
 	if err != nil {
@@ -109,6 +111,9 @@ func (m *Model) Load(path string) ([]float32, map[string]string, error) {
 	params, err := m.layout.Unpack("", tensors)
 	if err != nil {
 		return nil, nil, fmt.Errorf("compute: %s: %w", path, err)
+	}
+	if err := m.layout.CheckFinite(params); err != nil {
+		return nil, nil, fmt.Errorf("compute: %s: %w: the file is damaged, or its training diverged; take an intact copy, or train again with a smaller learning rate or clip-norm", path, err)
 	}
 	return params, metadata, nil
 }

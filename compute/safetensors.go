@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"slices"
@@ -30,8 +31,14 @@ var safetensorsSizes = map[string]int{
 	"F16": 2, "BF16": 2, "I16": 2, "U16": 2, "I8": 1, "U8": 1, "BOOL": 1,
 }
 
-// maxHeader is the format's own limit on the header's length.
-const maxHeader = 100_000_000
+// Bounds of what a header may hold, which keep its reader's memory within a few
+// times its length. The format allows 100 MB; 65,536 tensors take some 8.
+const (
+	maxHeader   = 16 << 20
+	maxTensors  = 1 << 16
+	maxMetadata = 1 << 10
+	maxDims     = 16
+)
 
 // ErrSafetensors is wrapped by every error about malformed safetensors data.
 var ErrSafetensors = errors.New("malformed safetensors data")
@@ -92,14 +99,25 @@ func (t *RawTensor) float32s(x []float32) error {
 
 type safetensorsEntry struct {
 	DType   string   `json:"dtype"`
-	Shape   []int    `json:"shape"`
+	Shape   shape    `json:"shape"`
 	Offsets [2]int64 `json:"data_offsets"`
+}
+
+// shape refuses more than maxDims dimensions before it makes room for them.
+type shape []int
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *shape) UnmarshalJSON(b []byte) error {
+	if n := bytes.Count(b, []byte(",")) + 1; n > maxDims {
+		return fmt.Errorf("a shape of %d dimensions; at most %d are read", n, maxDims)
+	}
+	return json.Unmarshal(b, (*[]int)(s))
 }
 
 // WriteSafetensors writes tensors and metadata (which may be nil) in the
 // safetensors format: the length of a JSON header, the header, the data. Wider
 // types come first and names are sorted, so that data is aligned and the same
-// input gives the same bytes.
+// input gives the same bytes. It adds checksums to the metadata: see ChecksumKey.
 func WriteSafetensors(w io.Writer, tensors []RawTensor, metadata map[string]string) error {
 	order := slices.Clone(tensors)
 	slices.SortStableFunc(order, func(a, b RawTensor) int {
@@ -109,9 +127,6 @@ func WriteSafetensors(w io.Writer, tensors []RawTensor, metadata map[string]stri
 		return strings.Compare(a.Name, b.Name)
 	})
 	header := make(map[string]any, len(order)+1)
-	if len(metadata) > 0 {
-		header["__metadata__"] = metadata
-	}
 	var end int64
 	for _, t := range order {
 		size, known := safetensorsSizes[t.DType]
@@ -123,13 +138,17 @@ func WriteSafetensors(w io.Writer, tensors []RawTensor, metadata map[string]stri
 		case header[t.Name] != nil || t.Name == "__metadata__":
 			return fmt.Errorf("compute: tensor name %q is taken", t.Name)
 		}
-		shape := t.Shape
-		if shape == nil {
-			shape = []int{}
+		dims := t.Shape
+		if dims == nil {
+			dims = []int{}
 		}
-		header[t.Name] = safetensorsEntry{t.DType, shape, [2]int64{end, end + int64(len(t.Data))}}
+		header[t.Name] = safetensorsEntry{t.DType, dims, [2]int64{end, end + int64(len(t.Data))}}
 		end += int64(len(t.Data))
 	}
+	with := map[string]string{}
+	maps.Copy(with, metadata)
+	with[ChecksumKey] = checksums(order, metadata)
+	header["__metadata__"] = with
 	text, err := json.Marshal(header) // sorts the keys
 	if err != nil {
 		return fmt.Errorf("compute: safetensors header: %w", err)
@@ -155,9 +174,10 @@ func WriteSafetensors(w io.Writer, tensors []RawTensor, metadata map[string]stri
 }
 
 // ReadSafetensors reads what WriteSafetensors, or any other writer of the
-// format, wrote: the tensors in order of their data, and the metadata. It takes
-// no more memory than the input is long, whatever the header claims. Errors
-// about the content wrap ErrSafetensors.
+// format, wrote: the tensors in order of their data, and the metadata. Where the
+// metadata has checksums they are compared. It takes no more memory than the
+// input is long and a few times the header, whatever that claims. Errors about
+// the content wrap ErrSafetensors and say where in the file.
 func ReadSafetensors(r io.Reader) ([]RawTensor, map[string]string, error) {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("compute: %w: %s", ErrSafetensors, fmt.Sprintf(format, args...))
@@ -170,18 +190,18 @@ func ReadSafetensors(r io.Reader) ([]RawTensor, map[string]string, error) {
 	if n < 2 || n > maxHeader {
 		return nil, nil, bad("header of %d bytes; it must have 2 to %d", n, maxHeader)
 	}
-	text, err := readExactly(r, int64(n))
+	header := &io.LimitedReader{R: r, N: int64(n)}
+	entries, metadata, err := parseHeader(header)
 	if err != nil {
-		return nil, nil, bad("header ends early: %v", err)
-	}
-	entries, metadata, err := parseHeader(text)
-	if err != nil {
+		if _, short := io.CopyN(io.Discard, header, header.N); short != nil {
+			return nil, nil, bad("header ends early, at byte %d: it should have %d bytes", 8+int64(n)-header.N, n)
+		}
 		return nil, nil, bad("%v", err)
 	}
 	var end int64
 	for i := range entries {
 		if entries[i].begin != end {
-			return nil, nil, bad("tensor %q begins at byte %d, but the data before it ends at %d; offsets must neither overlap nor leave gaps", entries[i].Name, entries[i].begin, end)
+			return nil, nil, bad("tensor %q begins at byte %d of the data, but what is before it ends at %d; offsets must neither overlap nor leave gaps", entries[i].Name, entries[i].begin, end)
 		}
 		end = entries[i].end
 	}
@@ -193,12 +213,15 @@ func ReadSafetensors(r io.Reader) ([]RawTensor, map[string]string, error) {
 		if err != nil {
 			return nil, nil, fmt.Errorf("compute: reading safetensors: %w", err)
 		}
-		return nil, nil, bad("there is more data after the %d bytes that the header describes", end)
+		return nil, nil, bad("there is more data after the %d bytes that the header describes, at byte %d of the file", end, 8+int64(n)+end)
 	}
 	tensors := make([]RawTensor, len(entries))
 	for i, e := range entries {
 		tensors[i] = e.RawTensor
 		tensors[i].Data = data[e.begin:e.end:e.end]
+	}
+	if err := verify(tensors, metadata, 8+int64(n)); err != nil {
+		return nil, nil, bad("%v", err)
 	}
 	return tensors, metadata, nil
 }
@@ -223,10 +246,11 @@ type placed struct {
 	begin, end int64
 }
 
-// parseHeader checks every entry by itself and returns them in order of their
-// data. Keys must be unique, which encoding/json alone would not notice.
-func parseHeader(text []byte) ([]placed, map[string]string, error) {
-	dec := json.NewDecoder(bytes.NewReader(text))
+// parseHeader reads r to its end. It checks every entry by itself and returns
+// them in order of their data. Keys must be unique, which encoding/json alone
+// would not notice.
+func parseHeader(r io.Reader) ([]placed, map[string]string, error) {
+	dec := json.NewDecoder(r)
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
 		return nil, nil, fmt.Errorf("header is not a JSON object")
 	}
@@ -244,10 +268,13 @@ func parseHeader(text []byte) ([]placed, map[string]string, error) {
 		}
 		seen[name] = true
 		if name == "__metadata__" {
-			if err := dec.Decode(&metadata); err != nil {
+			if metadata, err = parseMetadata(dec); err != nil {
 				return nil, nil, fmt.Errorf("header: __metadata__: %v", err)
 			}
 			continue
+		}
+		if len(entries) == maxTensors {
+			return nil, nil, fmt.Errorf("header: more than %d tensors", maxTensors)
 		}
 		var e safetensorsEntry
 		if err := dec.Decode(&e); err != nil {
@@ -256,6 +283,9 @@ func parseHeader(text []byte) ([]placed, map[string]string, error) {
 		size, known := safetensorsSizes[e.DType]
 		if !known {
 			return nil, nil, fmt.Errorf("header: tensor %q has the unknown type %q", name, e.DType)
+		}
+		if e.Shape == nil {
+			return nil, nil, fmt.Errorf("header: tensor %q has no shape", name)
 		}
 		bytes := int64(size)
 		for _, d := range e.Shape {
@@ -284,14 +314,70 @@ func parseHeader(text []byte) ([]placed, map[string]string, error) {
 	return entries, metadata, nil
 }
 
-// OpenSafetensors reads the file at path. Errors name the file.
+// parseMetadata reads an object of strings.
+func parseMetadata(dec *json.Decoder) (map[string]string, error) {
+	t, err := dec.Token()
+	if err != nil {
+		return nil, err
+	}
+	if t == nil {
+		return nil, nil
+	}
+	if t != json.Delim('{') {
+		return nil, errors.New("it is no object of strings")
+	}
+	metadata := map[string]string{}
+	for dec.More() {
+		k, err := dec.Token()
+		if err != nil {
+			return nil, err
+		}
+		v, err := dec.Token()
+		if err != nil {
+			return nil, err
+		}
+		key := k.(string)
+		text, ok := v.(string)
+		_, twice := metadata[key]
+		switch {
+		case !ok:
+			return nil, fmt.Errorf("%q is %v, and not a string", key, v)
+		case twice:
+			return nil, fmt.Errorf("key %q occurs twice", key)
+		case len(metadata) == maxMetadata:
+			return nil, fmt.Errorf("more than %d keys", maxMetadata)
+		}
+		metadata[key] = text
+	}
+	_, err = dec.Token()
+	return metadata, err
+}
+
+// knownSize is a reader that has at most n bytes more.
+type knownSize struct {
+	io.Reader
+	n int64
+}
+
+// Len is what readExactly trusts a length by.
+func (s knownSize) Len() int { return int(min(s.n, math.MaxInt)) }
+
+// OpenSafetensors reads the file at path, which must be a regular one. Errors
+// name it.
 func OpenSafetensors(path string) ([]RawTensor, map[string]string, error) {
+	info, err := os.Stat(path) // to open a pipe might take for ever
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file (%s)", path, info.Mode().Type())
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("compute: %w", err)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("compute: %w", err)
 	}
 	defer f.Close()
-	tensors, metadata, err := ReadSafetensors(bufio.NewReaderSize(f, 1<<16))
+	tensors, metadata, err := ReadSafetensors(knownSize{bufio.NewReaderSize(f, 1<<16), info.Size()})
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}

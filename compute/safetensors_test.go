@@ -12,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -47,6 +49,7 @@ func TestSafetensorsRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	delete(gotMeta, ChecksumKey)
 	if !maps.Equal(meta, gotMeta) || len(got) != len(want) {
 		t.Fatalf("got %d tensors, metadata %v", len(got), gotMeta)
 	}
@@ -95,6 +98,10 @@ func TestSafetensorsErrors(t *testing.T) {
 		"more data":                 rawSafetensors("{"+f32("a", 1, 0, 4)+"}", make([]byte, 5)),
 		"more text":                 rawSafetensors("{"+f32("a", 1, 0, 4)+"} {}", make([]byte, 4)),
 		"__metadata__":              rawSafetensors(`{"__metadata__":{"a":1}}`, nil),
+		`"a" occurs twice`:          rawSafetensors(`{"__metadata__":{"a":"1","a":"2"}}`, nil),
+		"more than 1024 keys":       rawSafetensors(`{"__metadata__":{`+manyKeys(1025)+`}}`, nil),
+		"17 dimensions":             rawSafetensors(`{"a":{"dtype":"F32","shape":[1`+strings.Repeat(",1", 16)+`],"data_offsets":[0,4]}}`, make([]byte, 4)),
+		"header of 16777217 bytes":  rawSafetensors("{}"+strings.Repeat(" ", 16<<20-1), nil),
 	} {
 		_, _, err := ReadSafetensors(bytes.NewReader(data))
 		if !errors.Is(err, ErrSafetensors) || !strings.Contains(err.Error(), want) {
@@ -117,6 +124,109 @@ func TestSafetensorsErrors(t *testing.T) {
 	}
 }
 
+// manyKeys returns n pairs of a JSON object.
+func manyKeys(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `,"%x":""`, i)
+	}
+	return b.String()[1:]
+}
+
+// Whatever a header of the largest size is of, refusing it takes memory within a
+// few times its length.
+func TestHeaderMemory(t *testing.T) {
+	tensor := `":{"dtype":"U8","data_offsets":[0,0],"shape":[0]},`
+	var tensors strings.Builder
+	for i := 0; tensors.Len() < maxHeader-100; i++ {
+		fmt.Fprintf(&tensors, `"%x%s`, i, tensor)
+	}
+	for name, header := range map[string]string{
+		"shape":    `{"a":{"dtype":"F32","data_offsets":[0,4],"shape":[` + strings.Repeat("1,", maxHeader/2-40) + `1]}}`,
+		"tensors":  "{" + strings.TrimSuffix(tensors.String(), ",") + "}",
+		"metadata": `{"__metadata__":{` + manyKeys(1_450_000) + `}}`,
+		"depth":    strings.Repeat(`{"a":`, maxHeader/5-1),
+		"name":     `{"` + strings.Repeat("a", maxHeader-8) + `":`,
+	} {
+		file := rawSafetensors(header, nil)
+		if len(file) < 15<<20 {
+			t.Fatalf("%s: a header of %d bytes only", name, len(file))
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, _, err := ReadSafetensors(bytes.NewReader(file))
+		runtime.ReadMemStats(&after)
+		if !errors.Is(err, ErrSafetensors) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > 16*maxHeader { // in all: what is held at once is less
+			t.Errorf("%s: %d MiB allocated, for a header of 16", name, took>>20)
+		}
+	}
+}
+
+// Every flipped bit and every truncation of a file is an error, or changes
+// nothing of what is read.
+func TestSafetensorsDamage(t *testing.T) {
+	var b bytes.Buffer
+	tensors := []RawTensor{Float32Tensor("weight", []int{2, 3}, []float32{1, 2, 3, 4, 5, 6}), Float32Tensor("bias", []int{2}, []float32{0.5, -1}), {Name: "n", DType: "I64", Shape: []int{}, Data: make([]byte, 8)}}
+	if err := WriteSafetensors(&b, tensors, map[string]string{"model": "sage", "k": "v"}); err != nil {
+		t.Fatal(err)
+	}
+	good := b.Bytes()
+	want, wantMeta, err := ReadSafetensors(bytes.NewReader(good))
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(b []byte, what string, at int) (whole bool) {
+		got, meta, err := ReadSafetensors(bytes.NewReader(b))
+		if err != nil {
+			return false
+		}
+		_, checked := meta[ChecksumKey]
+		if same := maps.Clone(wantMeta); !checked { // the flip was in the key
+			delete(same, ChecksumKey)
+			meta = maps.Clone(meta)
+			maps.DeleteFunc(meta, func(k, v string) bool { return v == wantMeta[ChecksumKey] })
+			if !maps.Equal(meta, same) {
+				t.Errorf("%s %d: metadata %v", what, at, meta)
+			}
+		} else if meta["model"] != "sage" || meta["k"] != "v" || len(meta) != len(wantMeta) {
+			t.Errorf("%s %d: metadata %v", what, at, meta)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s %d: other tensors", what, at)
+		}
+		return true
+	}
+	same := 0
+	for i := range good {
+		for bit := range 8 {
+			good[i] ^= 1 << bit
+			if read(good, "bit", 8*i+bit) {
+				same++
+			}
+			good[i] ^= 1 << bit
+		}
+		if read(good[:i], "length", i) {
+			t.Errorf("the first %d of %d bytes are read", i, len(good))
+		}
+	}
+	// Of the checksums' key, white space, and hexadecimal digits' case.
+	if same == 0 || same > 8*(len(ChecksumKey)+8*(1+len(tensors))) {
+		t.Errorf("%d flips change nothing", same)
+	}
+	// The error says where.
+	data := len(good) - 40
+	for at, want := range map[int]string{bytes.Index(good, []byte("sage")): fmt.Sprintf("header, bytes 0 to %d of", data), data + 9: fmt.Sprintf(`"bias", bytes %d to %d`, data+8, data+16)} {
+		good[at] ^= 1
+		if _, _, err := ReadSafetensors(bytes.NewReader(good)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("byte %d: %v", at, err)
+		}
+		good[at] ^= 1
+	}
+}
+
 var errBroken = errors.New("no space")
 
 type brokenWriter struct{}
@@ -133,6 +243,7 @@ func FuzzReadSafetensors(f *testing.F) {
 	f.Add(b.Bytes())
 	f.Add(rawSafetensors(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}`, make([]byte, 4)))
 	f.Add(rawSafetensors(`{}        `, nil))
+	f.Add(rawSafetensors(`{"__metadata__":{"k":"v"},"a":{"dtype":"F16","shape":[1,2],"data_offsets":[0,4]},"b":{"dtype":"I8","shape":[],"data_offsets":[4,5]}}`, make([]byte, 5)))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		tensors, meta, err := ReadSafetensors(bytes.NewReader(data))
 		if err != nil {
@@ -194,6 +305,23 @@ func TestSaveAndLoad(t *testing.T) {
 		}
 	}
 	gcn := mustModel(t, Spec{Model: "gcn", Layers: 2, InDim: 5, Hidden: 4, OutDim: 3}, ds.Graph)
+	for x, want := range map[float64]string{math.NaN(): `tensor "convs.0.lin_l.weight" is NaN at index [3 4]`, math.Inf(-1): "-Inf at index"} {
+		p := slices.Clone(params)
+		w, _ := m.layout.Lookup("convs.0.lin_l.weight")
+		p[w.Offset+w.Len-1] = float32(x)
+		if err := m.Save(filepath.Join(dir, "x"), p, nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := m.Load(filepath.Join(dir, "x")); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("loading %v gives %v", x, err)
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, "x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := m.Load(dir); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+		t.Errorf("loading a directory gives %v", err)
+	}
 	if _, _, err = gcn.Load(path); err == nil || !strings.Contains(err.Error(), "is not a parameter of this model") {
 		t.Errorf("loading another model gives %v", err)
 	}

@@ -109,3 +109,25 @@ func (l *Layout) Unpack(prefix string, tensors []RawTensor) ([]float32, error) {
 	}
 	return params, nil
 }
+
+// CheckFinite reports the first parameter that is NaN or infinite, by the name of
+// its tensor and its index there.
+func (l *Layout) CheckFinite(params []float32) error {
+	for _, t := range l.tensors {
+		for i, x := range params[t.Offset : t.Offset+t.Len] {
+			if x-x != 0 {
+				return fmt.Errorf("tensor %q is %v at index %v", t.Name, x, indexOf(i, t.Shape))
+			}
+		}
+	}
+	return nil
+}
+
+// indexOf returns where element i of a tensor of a shape is.
+func indexOf(i int, shape []int) []int {
+	at := make([]int, len(shape))
+	for d := len(shape) - 1; d >= 0; d-- {
+		at[d], i = i%shape[d], i/shape[d]
+	}
+	return at
+}
