@@ -15,8 +15,12 @@ import (
 	"github.com/gnnactor/gnnactor/messages"
 )
 
-// checkpoint is the state of a run after Step applied batches.
+// checkpoint is the state of a run after Step applied batches. As a file, or on
+// its way to another node, it is safetensors data with checksums over all of it.
 type checkpoint struct {
+	// Version 1 has checksums over all of it, version 0 one over parameters and
+	// moments alone.
+	Version  int             `json:"version,omitempty"`
 	Identity Identity        `json:"identity"`
 	Step     int64           `json:"step"`
 	Ended    int             `json:"ended"`     // epochs that were evaluated and saved
@@ -26,7 +30,7 @@ type checkpoint struct {
 	After    int             `json:"after"`     // with reordering: the batch that was computed last before the window of Step
 	Best     compute.Best    `json:"best"`      // validation accuracy
 	Plateau  compute.Plateau `json:"plateau"`
-	Sum      string          `json:"sha256"` // over parameters and moments
+	Sum      string          `json:"sha256,omitempty"` // version 0: over parameters and moments
 	Chain    chain           `json:"lineage_sha256"`
 	Lineage  []trainers.Run  `json:"lineage,omitempty"` // the steps by who made them; group 0: one process
 
@@ -42,14 +46,12 @@ func (c *checkpoint) scale() float64 {
 }
 
 const (
+	checkpointVersion = 1
+
 	checkpointKey    = "gnnactor.checkpoint"
 	checkpointPrefix = "step-"
 	checkpointSuffix = ".safetensors"
 )
-
-func (c *checkpoint) hash(l *compute.Layout) string {
-	return l.SHA256(c.params) + l.SHA256(c.m) + l.SHA256(c.v)
-}
 
 func checkpointPath(dir string, step int64) string {
 	return filepath.Join(dir, fmt.Sprintf("%s%012d%s", checkpointPrefix, step, checkpointSuffix))
@@ -86,7 +88,7 @@ func prune(dir, path string, keep int) error {
 
 // write writes what decode reads.
 func (c *checkpoint) write(w io.Writer, l *compute.Layout) error {
-	c.Sum = c.hash(l)
+	c.Version, c.Sum = checkpointVersion, ""
 	meta, err := json.Marshal(c)
 	if err != nil {
 		return err
@@ -138,61 +140,4 @@ func checkpoints(dir string) ([]string, error) {
 	slices.Sort(paths)
 	slices.Reverse(paths)
 	return paths, nil
-}
-
-// loadCheckpoint reads the newest checkpoint of dir that is whole, or nil when
-// there is none. skipped names damaged ones that are newer.
-func loadCheckpoint(dir string, l *compute.Layout, id Identity, otherKernels bool) (c *checkpoint, skipped []string, err error) {
-	paths, err := checkpoints(dir)
-	if err != nil {
-		return nil, nil, err
-	}
-	var problems []error
-	for _, path := range paths {
-		c, err := readCheckpoint(path, l, id, otherKernels)
-		if err == nil {
-			return c, skipped, nil
-		}
-		if errors.Is(err, ErrIdentity) {
-			return nil, nil, fmt.Errorf("%s: %w", path, err)
-		}
-		skipped = append(skipped, path)
-		problems = append(problems, err)
-	}
-	if problems != nil {
-		return nil, nil, fmt.Errorf("runtime: no checkpoint in %s can be read; remove it to start afresh: %w", dir, errors.Join(problems...))
-	}
-	return nil, nil, nil
-}
-
-func readCheckpoint(path string, l *compute.Layout, id Identity, otherKernels bool) (*checkpoint, error) {
-	tensors, meta, err := compute.OpenSafetensors(path)
-	if err != nil {
-		return nil, err
-	}
-	return decodeCheckpoint(path, tensors, meta, l, id, otherKernels)
-}
-
-// decodeCheckpoint checks a checkpoint that was read from path.
-func decodeCheckpoint(path string, tensors []compute.RawTensor, meta map[string]string, l *compute.Layout, id Identity, otherKernels bool) (*checkpoint, error) {
-	c, err := new(checkpoint), error(nil)
-	if err := json.Unmarshal([]byte(meta[checkpointKey]), c); err != nil {
-		return nil, fmt.Errorf("runtime: %s is not a checkpoint: %w", path, err)
-	}
-	// The identity comes first: another model's tensors do not fit anyway.
-	if err := id.same(c.Identity, otherKernels); err != nil {
-		return nil, err
-	}
-	for _, part := range []struct {
-		prefix string
-		dst    *[]float32
-	}{{"param.", &c.params}, {"adam.m.", &c.m}, {"adam.v.", &c.v}} {
-		if *part.dst, err = l.Unpack(part.prefix, tensors); err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-	}
-	if c.Sum != c.hash(l) {
-		return nil, fmt.Errorf("runtime: %s: the checksum does not match its content", path)
-	}
-	return c, nil
 }

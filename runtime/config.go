@@ -227,6 +227,7 @@ func DefaultConfig() Config {
 const (
 	maxLayers = 1 << 8
 	maxHidden = 1 << 16
+	maxEpochs = 1 << 30
 )
 
 // ErrConfig is wrapped by every error that comes from an invalid Config.
@@ -262,7 +263,7 @@ func (c *Config) Validate() error {
 	probability("input-dropout", c.InputDropout)
 	check(c.BatchSize >= 1, "batch-size: %d must be at least 1", c.BatchSize)
 	check(c.MicroBatches >= 1 && c.MicroBatches <= c.BatchSize, "micro-batches: %d is not in [1, batch-size = %d]", c.MicroBatches, c.BatchSize)
-	check(c.Epochs >= 0, "epochs: %d must not be negative", c.Epochs)
+	check(c.Epochs >= 0 && c.Epochs <= maxEpochs, "epochs: %d is not in [0, %d]", c.Epochs, maxEpochs)
 	check(c.LR > 0 && !math.IsInf(c.LR, 0), "lr: %v must be a positive number", c.LR)
 	check(c.WeightDecay >= 0 && !math.IsInf(c.WeightDecay, 0), "weight-decay: %v must be 0 or a positive number", c.WeightDecay)
 	check(c.EvalEvery >= 0, "eval-every: %d must not be negative", c.EvalEvery)

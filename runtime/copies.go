@@ -147,43 +147,45 @@ func (g *guards) end() {
 	<-busy
 }
 
-// fetchCopy brings a checkpoint that is further than beyond from another node's
-// copies to the checkpoint directory; "": there is none, or the others that
-// train have a state that is further than any.
-func (t *training) fetchCopy(ctx context.Context, beyond int64) (path, from string, err error) {
+// further is c, the newest checkpoint here, or why there is none, unless another
+// node has a copy of one that is further, and no other trains, which would have a
+// state that is further than any: then it is that, brought to the checkpoint
+// directory, and from is the node.
+func (t *training) further(ctx context.Context, e *expected, c *checkpoint, broken error) (_ *checkpoint, from string, err error) {
 	team := t.r.cfg.Cluster
 	if team == nil || !team.Alone() {
-		return "", "", nil
+		return c, "", broken
 	}
 	run, err := t.state.Identity.runID()
 	if err != nil {
-		return "", "", err
+		return nil, "", err
 	}
-	at := func(step int64) string { return checkpointPath(t.r.cfg.Checkpoint, step) }
-	c, from, found, problems := team.Recover(ctx, run, beyond, at)
-	if ctx.Err() != nil {
-		return "", "", context.Cause(ctx)
-	}
-	if problems != nil {
-		t.r.log.Warn("looking for copies of checkpoints", "problems", problems)
-	}
-	if !found {
-		return "", "", nil
-	}
-	return at(c.Step), from, nil
-}
-
-// further is c, the newest checkpoint here, or why there is none, unless another
-// node has a copy of one that is further: then it is that, and from is the node.
-func (t *training) further(ctx context.Context, c *checkpoint, broken error) (_ *checkpoint, from string, err error) {
 	beyond := int64(-1)
 	if c != nil {
 		beyond = c.Step
 	}
-	path, from, err := t.fetchCopy(ctx, beyond)
-	if err != nil || path == "" {
-		return c, "", errors.Join(broken, err)
+	var copied *checkpoint
+	var other error // a copy is of another run
+	from, problems := team.Recover(ctx, run, beyond, func(step int64, fetch func(path string) error) (err error) {
+		path := checkpointPath(t.r.cfg.Checkpoint, step)
+		if err = fetch(path); err == nil {
+			if copied, err = e.read(path); err != nil && !errors.Is(err, ErrIdentity) {
+				err = errors.Join(err, os.Remove(path))
+			}
+		}
+		if errors.Is(err, ErrIdentity) {
+			other = fmt.Errorf("%s: %w", path, err)
+		}
+		return err
+	})
+	if ctx.Err() != nil {
+		return nil, "", context.Cause(ctx)
 	}
-	c, err = readCheckpoint(path, t.r.model.Layout(), t.state.Identity, t.r.cfg.AllowOtherKernels)
-	return c, from, err
+	if problems != nil {
+		t.r.log.Warn("looking for copies of checkpoints", "problems", problems)
+	}
+	if from == "" {
+		return c, "", errors.Join(broken, other)
+	}
+	return copied, from, nil
 }

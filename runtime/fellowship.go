@@ -185,7 +185,7 @@ func (t *training) follow(ctx context.Context, epoch int, o *orders, f *fellowsh
 		before := t.state.Step
 		var state trainers.State
 		if state, err = t.meeting(); err == nil {
-			err = state.Restore(b)
+			_, err = state.Restore(b)
 		}
 		if err != nil {
 			return err

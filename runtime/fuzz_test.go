@@ -2,42 +2,100 @@ package runtime
 
 import (
 	"bytes"
+	"math"
+	"reflect"
 	"testing"
 
 	"github.com/gnnactor/gnnactor/compute"
 )
 
-// Whatever another node gives as its state, it is one of this run or an error.
-func FuzzState(f *testing.F) {
-	c := DefaultConfig()
-	c.Hidden, c.Threads, c.BatchSize = 4, 1, 512
-	r, err := Start(c)
+// stateOf trains c for one epoch, and returns the checkpoint that it wrote, what
+// it was read as, and what it was expected to be.
+func stateOf(t testing.TB, c Config) ([]compute.RawTensor, map[string]string, *checkpoint, *expected) {
+	t.Helper()
+	c.Checkpoint, c.Epochs = t.TempDir(), 1
+	r := started(t, c)
+	done := trained(t, r)
+	e := &expected{r.model.Layout(), r.identity, int64(done.Batches), false}
+	e.identity.Start = r.start
+	path := checkpointPath(c.Checkpoint, done.Applied)
+	tensors, meta, err := compute.OpenSafetensors(path)
 	if err != nil {
-		f.Fatal(err)
+		t.Fatal(err)
 	}
-	f.Cleanup(func() {
-		if err := r.Stop(); err != nil {
-			f.Error(err)
+	good, err := e.read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tensors, meta, good, e
+}
+
+// Whatever another node gives as its state, with checksums as they should be, it
+// is one that this run can go on from, or an error.
+func FuzzState(f *testing.F) {
+	c := config()
+	c.Hidden, c.Schedule, c.Reorder = 2, "plateau", 2
+	tensors, meta, _, e := stateOf(f, c)
+	text := meta[checkpointKey]
+	f.Add(text, uint16(0), uint32(0))
+	for _, change := range stateChanges {
+		f.Add(change.in(f, text), uint16(0), uint32(0))
+	}
+	f.Fuzz(func(t *testing.T, text string, at uint16, bits uint32) {
+		data := tensors[int(at)%len(tensors)].Data
+		for i := range min(4, len(data)) { // its first value
+			was := data[i]
+			defer func() { data[i] = was }()
+			data[i] ^= byte(bits >> (8 * i))
 		}
-	})
-	l := r.model.Layout()
-	good := checkpoint{Identity: r.identity, Step: 3, params: r.params, m: make([]float32, l.Len()), v: make([]float32, l.Len())}
-	var b bytes.Buffer
-	if err := good.write(&b, l); err != nil {
-		f.Fatal(err)
-	}
-	f.Add(b.Bytes())
-	f.Add(b.Bytes()[:b.Len()/2])
-	f.Add(bytes.Replace(b.Bytes(), []byte(`\"step\":3`), []byte(`\"step\":-`), 1))
-	f.Add([]byte{})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		tensors, meta, err := compute.ReadSafetensors(bytes.NewReader(b))
+		var b bytes.Buffer
+		if err := compute.WriteSafetensors(&b, tensors, map[string]string{checkpointKey: text}); err != nil {
+			t.Fatal(err)
+		}
+		c, err := e.state(b.Bytes())
 		if err != nil {
+			if text == meta[checkpointKey] {
+				t.Fatalf("a run's own metadata is refused: %v", err)
+			}
 			return
 		}
-		c, err := decodeCheckpoint("fuzz", tensors, meta, l, r.identity, false)
-		if err == nil && (len(c.params) != l.Len() || len(c.m) != l.Len() || len(c.v) != l.Len() || c.Step < 0) {
-			t.Fatalf("a state of %d values at step %d is taken", len(c.params), c.Step)
+		if n := e.layout.Len(); len(c.params) != n || len(c.m) != n || len(c.v) != n {
+			t.Fatalf("a state of %d, %d and %d values", len(c.params), len(c.m), len(c.v))
+		}
+		// What training computes from it before its first step.
+		u := updater{recipe: e.identity.Recipe}
+		u.restore(c)
+		u.setRate(int(c.Step/e.steps), c.scale())
+		if u.step < 0 || c.Step/e.steps > maxEpochs || u.rate < 0 || u.rate > u.recipe.LR {
+			t.Fatalf("step %d, rate %v", u.step, u.rate)
+		}
+		for next := c.Step; len(c.Lineage) > 0; c.Lineage = c.Lineage[:len(c.Lineage)-1] {
+			if r := c.Lineage[len(c.Lineage)-1]; r.Next != next || r.First >= next || r.First < 0 {
+				t.Fatalf("a lineage with %+v before %d", r, next)
+			} else {
+				next = r.First
+			}
+		}
+		// It is a state again.
+		c.Lineage = nil
+		b.Reset()
+		if err := c.write(&b, e.layout); err != nil {
+			t.Fatal(err)
+		}
+		again, err := e.state(b.Bytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range [][2][]float32{{c.params, again.params}, {c.m, again.m}, {c.v, again.v}} {
+			for i := range x[0] {
+				if math.Float32bits(x[0][i]) != math.Float32bits(x[1][i]) {
+					t.Fatalf("value %d is %v, and was %v", i, x[1][i], x[0][i])
+				}
+			}
+		}
+		c.params, c.m, c.v, again.params, again.m, again.v = nil, nil, nil, nil, nil, nil
+		if !reflect.DeepEqual(c, again) {
+			t.Fatalf("%+v is written, and %+v read", c, again)
 		}
 	})
 }

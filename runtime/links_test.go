@@ -194,8 +194,8 @@ func TestLinkBits(t *testing.T) {
 		if err := first.Save(file); err != nil {
 			t.Fatal(err)
 		}
-		if task, err := SavedTask(file); err != nil || task != "link" {
-			t.Errorf("the file says task %q, %v", task, err)
+		if saved, err := ReadSaved(file); err != nil || saved.Task != "link" || !saved.Checked {
+			t.Errorf("the file says %+v, %v", saved, err)
 		}
 		c.Params, c.Sampler, c.Fanouts = file, "khop", nil
 		m, err := started(t, c).EvaluateLinks(context.Background(), TestLinks)

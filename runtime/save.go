@@ -16,10 +16,30 @@ const SpecKey = "gnnactor.model"
 // it, the classes of nodes.
 const TaskKey = "gnnactor.task"
 
-// SavedTask returns the task that Save put into a safetensors file.
-func SavedTask(path string) (string, error) {
+// Saved is what a safetensors file of parameters says of itself.
+type Saved struct {
+	Spec *compute.Spec // of the model; nil: it does not say
+	Task string        // that the model was trained for; empty: classes of nodes
+	// Checked reports whether checksums told that the file is what was written.
+	// Files that other programs write, and old ones, have none.
+	Checked bool
+}
+
+// ReadSaved returns what a safetensors file of parameters says of itself.
+func ReadSaved(path string) (Saved, error) {
 	_, meta, err := compute.OpenSafetensors(path)
-	return meta[TaskKey], err
+	if err != nil {
+		return Saved{}, err
+	}
+	s := Saved{Task: meta[TaskKey]}
+	_, s.Checked = meta[compute.ChecksumKey]
+	if text, ok := meta[SpecKey]; ok {
+		s.Spec = new(compute.Spec)
+		if err := json.Unmarshal([]byte(text), s.Spec); err != nil {
+			return Saved{}, fmt.Errorf("runtime: %s: the metadata %s cannot be read: %w", path, SpecKey, err)
+		}
+	}
+	return s, nil
 }
 
 // Save writes the current parameters to a safetensors file, with PyG's names,
@@ -34,6 +54,9 @@ func (r *Runtime) Save(path string) error {
 	if err != nil {
 		return err
 	}
+	if err := r.model.Layout().CheckFinite(params); err != nil {
+		r.log.Warn("the parameters that are saved are not all numbers, and will not load", "file", path, "because", err, "remedy", "train with a smaller learning rate or clip-norm")
+	}
 	spec, err := json.Marshal(r.model.Spec())
 	if err != nil {
 		return fmt.Errorf("runtime: save: %w", err)
@@ -46,7 +69,9 @@ func (r *Runtime) Save(path string) error {
 }
 
 // Load replaces the parameters by those of a safetensors file: one that Save
-// wrote, or PyG. While a run trains it returns ErrBusy.
+// wrote, or PyG. A damaged file is an error, as is a value that is NaN or
+// infinite; of one without checksums the log tells. While a run trains it
+// returns ErrBusy.
 func (r *Runtime) Load(path string) error {
 	if r.model == nil {
 		return r.noModel
@@ -61,9 +86,12 @@ func (r *Runtime) Load(path string) error {
 	if stopped {
 		return ErrStopped
 	}
-	params, _, err := r.model.Load(path)
+	params, meta, err := r.model.Load(path)
 	if err != nil {
 		return err
+	}
+	if _, ok := meta[compute.ChecksumKey]; !ok {
+		r.log.Warn("parameters without checksums: nothing tells whether they are what was written", "file", path)
 	}
 	r.mu.Lock()
 	r.params = params
@@ -80,21 +108,4 @@ func (r *Runtime) ParametersSHA256() string {
 		return ""
 	}
 	return r.model.Layout().SHA256(params)
-}
-
-// SavedSpec returns the Spec that Save put into a safetensors file.
-func SavedSpec(path string) (compute.Spec, error) {
-	var spec compute.Spec
-	_, meta, err := compute.OpenSafetensors(path)
-	if err != nil {
-		return spec, err
-	}
-	text, ok := meta[SpecKey]
-	if !ok {
-		return spec, fmt.Errorf("runtime: %s does not say which model it belongs to; name model, layers and hidden", path)
-	}
-	if err := json.Unmarshal([]byte(text), &spec); err != nil {
-		return spec, fmt.Errorf("runtime: %s: the metadata %s cannot be read: %w", path, SpecKey, err)
-	}
-	return spec, nil
 }

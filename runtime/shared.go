@@ -86,20 +86,30 @@ func sweep(dir string, group int64) error {
 	return nil
 }
 
-// loadPublished reads the checkpoint that the cluster's store names; nil: it
-// names none that is here and whole.
-func (r *Runtime) loadPublished(id Identity) (*checkpoint, error) {
+// published reads the checkpoint that the cluster's store names; nil: it names
+// none that is here and whole.
+func (r *Runtime) published(e *expected) (*checkpoint, error) {
 	p, ok := r.cfg.Cluster.Published()
 	if !ok || p.File != filepath.Base(p.File) || !strings.HasPrefix(p.File, checkpointPrefix) {
 		return nil, nil
 	}
 	path := filepath.Join(r.cfg.Checkpoint, p.File)
+	var c *checkpoint
 	sum, err := fileSHA256(path)
-	if err != nil || sum != p.SHA256 {
+	if err == nil && sum != p.SHA256 {
+		err = fmt.Errorf("its SHA-256 is %s, and %s was published", sum, p.SHA256)
+	}
+	if err == nil {
+		c, err = e.read(path)
+	}
+	if errors.Is(err, ErrIdentity) {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if err != nil {
 		r.log.Warn("the newest checkpoint of the cluster is not to be had; looking for another", "file", path, "error", err)
 		return nil, nil
 	}
-	return readCheckpoint(path, r.model.Layout(), id, r.cfg.AllowOtherKernels)
+	return c, nil
 }
 
 func fileSHA256(path string) (string, error) {

@@ -11,7 +11,6 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/async"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
-	"github.com/gnnactor/gnnactor/compute"
 )
 
 // together is epochs for one of several nodes. Whenever the nodes change, all go on
@@ -133,23 +132,21 @@ func (t *training) meeting() (trainers.State, error) {
 		Save: func() ([]byte, error) {
 			var b bytes.Buffer
 			b.Grow(3*4*len(t.updater.params) + stateHead)
-			t.state.params, t.state.m, t.state.v = t.updater.params, t.updater.m, t.updater.v
-			err := t.state.write(&b, l)
+			state := t.state
+			state.Lineage = nil // the nodes tell each other what theirs is
+			state.params, state.m, state.v = t.updater.params, t.updater.m, t.updater.v
+			err := state.write(&b, l)
 			return b.Bytes(), err
 		},
-		Restore: func(b []byte) error {
-			tensors, meta, err := compute.ReadSafetensors(bytes.NewReader(b))
-			if err != nil {
-				return err
-			}
-			c, err := decodeCheckpoint("the state of another node", tensors, meta, l, t.state.Identity, false)
-			if err != nil {
-				return err
-			}
+		Restore: func(b []byte) (int64, error) {
 			id := t.state.Identity
+			c, err := (&expected{l, id, t.steps, false}).state(b)
+			if err != nil {
+				return 0, err
+			}
 			t.state, t.state.Identity = *c, id
 			t.updater.restore(c)
-			return nil
+			return c.Step, nil
 		},
 	}, nil
 }

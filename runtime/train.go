@@ -284,18 +284,19 @@ func (t *training) open(ctx context.Context) (message string, resumed bool, err 
 		return "", false, err
 	}
 	var c *checkpoint
-	var skipped []string
+	var skipped []error
+	e := t.expected(id)
 	if r.shared() {
-		if c, err = r.loadPublished(id); err != nil {
+		if c, err = r.published(e); err != nil {
 			return "", false, err
 		}
 	}
 	if c == nil {
-		c, skipped, err = loadCheckpoint(dir, r.model.Layout(), id, r.cfg.AllowOtherKernels)
+		c, skipped, err = e.load(dir)
 	}
 	var copied string
 	if !r.shared() && !errors.Is(err, ErrIdentity) {
-		c, copied, err = t.further(ctx, c, err)
+		c, copied, err = t.further(ctx, e, c, err)
 	}
 	if err != nil {
 		return "", false, err
@@ -313,8 +314,11 @@ func (t *training) open(ctx context.Context) (message string, resumed bool, err 
 	if copied != "" {
 		message += "; from the copy at node " + copied
 	}
-	if len(skipped) > 0 {
-		message += fmt.Sprintf("; passed over damaged %v", skipped)
+	if c.Version == 0 {
+		message += "; that checkpoint is of an older version: its parameters and moments are what was written, of the step and the statistics nothing tells"
+	}
+	for _, why := range skipped {
+		message += fmt.Sprintf("; passed over a damaged one: %v", why)
 	}
 	return message, true, nil
 }

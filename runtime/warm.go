@@ -31,7 +31,8 @@ func (t *training) warm(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return state.Restore(b)
+	_, err = state.Restore(b)
+	return err
 }
 
 func (t *training) warmBatches(ctx context.Context, seeds []uint32) error {

@@ -29,7 +29,7 @@ func steps(ctx context.Context, team *trainers.Trainers, enough func(made int) b
 		share, err := team.Meet(ctx, trainers.State{
 			Identity: "churn", Step: step,
 			Save:    func() ([]byte, error) { return binary.LittleEndian.AppendUint64(nil, uint64(step)), nil },
-			Restore: func(b []byte) error { step = int64(binary.LittleEndian.Uint64(b)); return nil },
+			Restore: func(b []byte) (int64, error) { step = int64(binary.LittleEndian.Uint64(b)); return step, nil },
 		})
 		if err != nil {
 			return made, err

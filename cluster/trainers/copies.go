@@ -69,10 +69,11 @@ func (t *Trainers) Guard(ctx context.Context, c copies.Copy, r io.ReaderAt) (nod
 const asking = 10 * time.Second
 
 // Recover looks, here and on the other nodes, for the copies of a run's
-// checkpoints that are further than a step, and makes path(step) the furthest
-// that can be had whole. It returns false when there is none. problems are of
-// nodes that were asked in vain, and of copies that were passed over.
-func (t *Trainers) Recover(ctx context.Context, run copies.RunID, beyond int64, path func(step int64) string) (c copies.Copy, from string, found bool, problems error) {
+// checkpoints that are further than a step, and has them taken, the furthest
+// first, until take returns nil: fetch brings one to a path, whole or not at all.
+// from is the node that it was of; "": there is none. problems are of nodes that
+// were asked in vain, and of copies that were passed over.
+func (t *Trainers) Recover(ctx context.Context, run copies.RunID, beyond int64, take func(step int64, fetch func(path string) error) error) (from string, problems error) {
 	type source struct {
 		copies.Copy
 		node string
@@ -120,19 +121,19 @@ func (t *Trainers) Recover(ctx context.Context, run copies.RunID, beyond int64, 
 		return 0
 	})
 	for _, s := range all {
-		var err error
-		if s.node == me {
-			err = t.o.Copies.Fetch(s.Copy, path(s.Step))
-		} else {
-			err = copies.Fetch(ctx, t.o.Plane, s.node, s.Copy, path(s.Step))
-		}
+		err := take(s.Step, func(path string) error {
+			if s.node == me {
+				return t.o.Copies.Fetch(s.Copy, path)
+			}
+			return copies.Fetch(ctx, t.o.Plane, s.node, s.Copy, path)
+		})
 		if err == nil {
-			return s.Copy, s.node, true, problems
+			return s.node, problems
 		}
 		problems = errors.Join(problems, fmt.Errorf("node %s: %w", s.node, err))
 		if ctx.Err() != nil {
 			break
 		}
 	}
-	return c, "", false, problems
+	return "", problems
 }

@@ -45,7 +45,7 @@ func decodeHello(b []byte) (h hello, err error) {
 	switch {
 	case h.Step < 0 || h.First < 0:
 		return hello{}, fmt.Errorf("step %d, and first step %d", h.Step, h.First)
-	case len(h.Lineage) > 0 && !chained(h.Lineage, h.Step):
+	case len(h.Lineage) > 0 && !Chained(h.Lineage, h.Step):
 		return hello{}, errors.New("a lineage with gaps")
 	}
 	return h, nil

@@ -113,12 +113,12 @@ func firstOf(lineage []Run, next int64) int64 {
 	return lineage[0].First
 }
 
-// chained reports whether each step of the lineage follows on the one before,
+// Chained reports whether each step of the lineage follows on the one before,
 // and next on the last.
-func chained(lineage []Run, next int64) bool {
+func Chained(lineage []Run, next int64) bool {
 	at := firstOf(lineage, next)
 	for _, r := range lineage {
-		if r.First != at || r.Next <= r.First {
+		if r.First != at || r.First < 0 || r.Next <= r.First {
 			return false
 		}
 		at = r.Next

@@ -111,8 +111,12 @@ func (s *Share) sync(ctx context.Context, state *State, serve bool) error {
 		if err != nil {
 			return err
 		}
-		if err := state.Restore(b); err != nil {
+		step, err := state.Restore(b)
+		if err != nil {
 			return fmt.Errorf("%w: restore: %w", errState, err)
+		}
+		if step != told[first].Step {
+			return fmt.Errorf("%w: trainer %d says that it is at step %d, and its state is of step %d", errState, first, told[first].Step, step)
 		}
 		state.Step = told[first].Step
 	}

@@ -126,7 +126,7 @@ type State struct {
 	Step     int64  // the next one
 	Mark     string // what must be the same wherever Step is: a hash of how the state came about
 	Save     func() ([]byte, error)
-	Restore  func([]byte) error
+	Restore  func([]byte) (step int64, err error) // step: that of the state
 	// Begin is called when it is known who is in a group and at which step it goes on,
 	// while the state may still be on its way, so that what does not need it can be
 	// begun. Meet may call it again, for another group, and may fail after it. nil: nothing is.

@@ -87,7 +87,7 @@ func (x *trainer) state() State {
 	return State{
 		Identity: "run", Step: x.step,
 		Save:    func() ([]byte, error) { return binary.LittleEndian.AppendUint64(nil, uint64(x.step)), nil },
-		Restore: func(b []byte) error { x.step = int64(binary.LittleEndian.Uint64(b)); return nil },
+		Restore: func(b []byte) (int64, error) { x.step = int64(binary.LittleEndian.Uint64(b)); return x.step, nil },
 	}
 }
 
@@ -146,7 +146,7 @@ func together(t *testing.T, all []*trainer, f func(*trainer) error) {
 func checkLineage(t *testing.T, x *trainer, first, next int64) {
 	t.Helper()
 	runs := x.Runs()
-	if !chained(runs, next) || firstOf(runs, next) != first {
+	if !Chained(runs, next) || firstOf(runs, next) != first {
 		t.Errorf("the lineage is %v, not each of %d to %d once", runs, first, next)
 	}
 	if n := int64(len(x.Lineage())); n != next-first {
@@ -478,7 +478,7 @@ func TestCut(t *testing.T) {
 		{1, []Run{{2, 0, 1}}},
 		{0, nil},
 	} {
-		if got := x.cut(c.next); !slices.Equal(got, c.want) || !chained(got, c.next) {
+		if got := x.cut(c.next); !slices.Equal(got, c.want) || !Chained(got, c.next) {
 			t.Errorf("up to %d: %v, not %v", c.next, got, c.want)
 		}
 	}
@@ -503,7 +503,7 @@ func FuzzHello(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if h.Step < 0 || len(h.Lineage) > 0 && !chained(h.Lineage, h.Step) {
+		if h.Step < 0 || len(h.Lineage) > 0 && !Chained(h.Lineage, h.Step) {
 			t.Fatalf("%+v", h)
 		}
 		again, err := h.encode()

@@ -87,7 +87,7 @@ func (c *configFlags) load(cmd *cobra.Command, a *app) (runtime.Config, error) {
 		return cfg, usagef("format: %q is not one of %s", cfg.Format, strings.Join(graph.Formats(), ", "))
 	}
 	if cfg.Params != "" {
-		if err := c.takeShape(&cfg); err != nil {
+		if err := c.takeShape(&cfg, a); err != nil {
 			return cfg, err
 		}
 	}
@@ -134,14 +134,21 @@ func yamlProblem(err error) string {
 // takeShape gives cfg the shape of the model that the file of parameters was
 // saved from, where nothing else was said. A file that does not tell, one of
 // PyG's, needs all of it said.
-func (c *configFlags) takeShape(cfg *runtime.Config) error {
+func (c *configFlags) takeShape(cfg *runtime.Config, a *app) error {
+	saved, err := runtime.ReadSaved(cfg.Params)
+	if err != nil {
+		return err
+	}
+	if !saved.Checked {
+		a.logf("%s has no checksums: nothing tells whether it is what was written; 'gnnactor train --params %[1]s --epochs 0 --save FILE' adds them", cfg.Params)
+	}
 	said := func(name string) bool { return c.given[name] != "" }
 	if said("model") && said("layers") && said("hidden") {
 		return nil
 	}
-	spec, err := runtime.SavedSpec(cfg.Params)
-	if err != nil {
-		return err
+	spec := saved.Spec
+	if spec == nil {
+		return fmt.Errorf("%s does not say which model it belongs to; name --model, --layers and --hidden", cfg.Params)
 	}
 	if spec.Norm == "" {
 		spec.Norm = "none"
@@ -157,9 +164,7 @@ func (c *configFlags) takeShape(cfg *runtime.Config) error {
 		}
 	}
 	if !said("task") {
-		if cfg.Task, err = runtime.SavedTask(cfg.Params); err != nil {
-			return err
-		}
+		cfg.Task = saved.Task
 	}
 	if !said("layers") && cfg.Layers != spec.Layers {
 		cfg.Layers = spec.Layers

@@ -1,0 +1,156 @@
+package runtime
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/gnnactor/gnnactor/cluster/trainers"
+	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/messages"
+)
+
+// expected is the run that a checkpoint is to be of, to go on with it.
+type expected struct {
+	layout       *compute.Layout
+	identity     Identity
+	steps        int64 // batches of an epoch
+	otherKernels bool
+}
+
+// expected returns what the run of an identity can go on from.
+func (t *training) expected(id Identity) *expected {
+	return &expected{t.r.model.Layout(), id, t.steps, t.r.cfg.AllowOtherKernels}
+}
+
+// load reads the newest checkpoint of dir that is whole, or nil when there is
+// none. skipped says of newer ones why they are passed over.
+func (e *expected) load(dir string) (c *checkpoint, skipped []error, err error) {
+	paths, err := checkpoints(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, path := range paths {
+		c, err := e.read(path)
+		if err == nil {
+			return c, skipped, nil
+		}
+		if errors.Is(err, ErrIdentity) {
+			return nil, nil, fmt.Errorf("%s: %w", path, err)
+		}
+		skipped = append(skipped, err)
+	}
+	if skipped != nil {
+		return nil, nil, fmt.Errorf("runtime: no checkpoint in %s can be read; restore one from a copy, or remove them to start afresh: %w", dir, errors.Join(skipped...))
+	}
+	return nil, nil, nil
+}
+
+// read reads the checkpoint at path, whose name says its step.
+func (e *expected) read(path string) (*checkpoint, error) {
+	tensors, meta, err := compute.OpenSafetensors(path)
+	if err != nil {
+		return nil, err
+	}
+	c, err := e.decode(path, tensors, meta)
+	if err != nil {
+		return nil, err
+	}
+	if name := filepath.Base(path); name != filepath.Base(checkpointPath("", c.Step)) && !strings.HasPrefix(name, fmt.Sprintf("%s%012d-g", checkpointPrefix, c.Step)) {
+		return nil, fmt.Errorf("runtime: %s is of step %d, which is not what its name says; give it back its name, or remove it", path, c.Step)
+	}
+	return c, nil
+}
+
+// decode checks a checkpoint that was read from name.
+func (e *expected) decode(name string, tensors []compute.RawTensor, meta map[string]string) (*checkpoint, error) {
+	c, err := new(checkpoint), error(nil)
+	if err := json.Unmarshal([]byte(meta[checkpointKey]), c); err != nil {
+		return nil, fmt.Errorf("runtime: %s is not a checkpoint: %w", name, err)
+	}
+	// The identity comes first: another model's tensors do not fit anyway.
+	if err := e.identity.same(c.Identity, e.otherKernels); err != nil {
+		return nil, err
+	}
+	for _, part := range []struct {
+		prefix string
+		dst    *[]float32
+	}{{"param.", &c.params}, {"adam.m.", &c.m}, {"adam.v.", &c.v}} {
+		if *part.dst, err = e.layout.Unpack(part.prefix, tensors); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	_, checked := meta[compute.ChecksumKey]
+	switch l := e.layout; {
+	case c.Version == checkpointVersion && !checked:
+		err = fmt.Errorf("the metadata %s, its checksums, is gone", compute.ChecksumKey)
+	case c.Version == 0 && c.Sum != l.SHA256(c.params)+l.SHA256(c.m)+l.SHA256(c.v):
+		err = errors.New("the checksum of parameters and moments does not match them")
+	case c.Version != 0 && c.Version != checkpointVersion:
+		err = fmt.Errorf("version %d; this gnnactor reads versions up to %d", c.Version, checkpointVersion)
+	default:
+		err = e.check(c)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("runtime: %s: %w", name, err)
+	}
+	return c, nil
+}
+
+// check reports what c says that no run of this identity can have come to.
+func (e *expected) check(c *checkpoint) error {
+	var bad []string
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			bad = append(bad, fmt.Sprintf(format, args...))
+		}
+	}
+	stats := func(name string, s messages.Stats) {
+		check(s.Weight >= 0 && s.Correct >= 0 && s.Correct <= s.Count && s.Count <= maxCount, "%s statistics of %d nodes, %d of them right, that weigh %v", name, s.Count, s.Correct, s.Weight)
+	}
+	check(c.Step >= 0 && c.Step <= maxEpochs*e.steps, "step %d is not in [0, %d]", c.Step, maxEpochs*e.steps)
+	if bad == nil {
+		epoch := c.Step / e.steps
+		check(int64(c.Ended) == epoch || int64(c.Ended) == epoch-1 && c.Step%e.steps == 0, "%d epochs have ended after step %d, of %d an epoch", c.Ended, c.Step, e.steps)
+		check(c.Step%e.steps != 0 || c.Epoch == messages.Stats{}, "there are statistics of an epoch that step %d does not begin", c.Step)
+		check(len(c.Lineage) == 0 || trainers.Chained(c.Lineage, c.Step), "the lineage %v does not lead to step %d", c.Lineage[:min(len(c.Lineage), 8)], c.Step)
+	}
+	check(c.After >= 0 && int64(c.After) < e.steps, "batch %d, which the order goes on from, is not in [0, %d)", c.After, e.steps)
+	stats("an epoch's", c.Epoch)
+	stats("the last epoch's", c.Last)
+	best := func(name string, b compute.Best) {
+		check(b.Count >= 0 && b.Count <= c.Ended && b.Since >= 0 && b.Since <= b.Count && b.Epoch >= 0 && b.Epoch <= b.Count, "%s of report %d, %d reports ago, of %d in %d epochs", name, b.Epoch, b.Since, b.Count, c.Ended)
+	}
+	best("the best accuracy", c.Best)
+	if p, recipe := &c.Plateau, &e.identity.Recipe; recipe.Schedule != "plateau" || p.Best.Count == 0 {
+		check(*p == compute.Plateau{}, "a plateau where there was none: %+v", *p)
+	} else {
+		best("the plateau's best accuracy", p.Best)
+		check(p.Factor == recipe.Factor && p.Patience == recipe.Every && p.Min == 0, "the plateau's factor %v, patience %d and minimum %v are not the run's", p.Factor, p.Patience, p.Min)
+		check(p.Scale >= 0 && p.Scale <= 1, "the plateau's scale %v is not in [0, 1]", p.Scale)
+	}
+	if bad == nil {
+		return nil
+	}
+	return fmt.Errorf("%s; restore the file from a copy, or remove it", strings.Join(bad, "; "))
+}
+
+// maxCount bounds the nodes of an epoch's statistics, each as often as it was
+// drawn.
+const maxCount = 1 << 53
+
+// state reads what another node gives as its state.
+func (e *expected) state(b []byte) (*checkpoint, error) {
+	tensors, meta, err := compute.ReadSafetensors(bytes.NewReader(b))
+	if err != nil {
+		return nil, err
+	}
+	c, err := e.decode("the state of another node", tensors, meta)
+	if err == nil && c.Version != checkpointVersion {
+		err = errors.New("runtime: the state of another node has no checksums; run the same version of gnnactor on all nodes")
+	}
+	return c, err
+}
