@@ -7,8 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/url"
+	"slices"
+	"strings"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
@@ -80,17 +84,53 @@ func (c *Client) Ready(ctx context.Context) error {
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("etcd: %w: %w", ctx.Err(), unanswered(context.WithoutCancel(ctx), c.endpoints, c.keeper))
 	}
-	return wrap(err)
+	return c.wrap(err)
 }
 
-func wrap(err error) error {
-	if err == nil {
+// wrap says what a call came to.
+func (c *Client) wrap(err error) error {
+	switch {
+	case err == nil:
 		return nil
-	}
-	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return membership.ErrLeaseGone
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return fmt.Errorf("%w: free space on %s", ErrFull, c.fullHosts())
 	}
 	return fmt.Errorf("etcd: %w", err)
+}
+
+// ErrFull: the store refuses what it would have to write down.
+var ErrFull = errors.New("etcd: the store's disk is full")
+
+// fullHosts names the store's servers whose disks are full, as far as the store says.
+func (c *Client) fullHosts() string {
+	ctx, cancel := context.WithTimeout(c.c.Ctx(), time.Second)
+	defer cancel()
+	alarms, err := c.c.AlarmList(ctx)
+	if err != nil {
+		return strings.Join(c.endpoints, ", ")
+	}
+	members, err := c.c.MemberList(ctx)
+	if err != nil {
+		return strings.Join(c.endpoints, ", ")
+	}
+	var hosts []string
+	for _, m := range members.Members {
+		if slices.ContainsFunc(alarms.Alarms, func(a *pb.AlarmMember) bool { return a.MemberID == m.ID }) {
+			host := m.Name
+			if len(m.ClientURLs) > 0 {
+				if u, err := url.Parse(m.ClientURLs[0]); err == nil {
+					host = fmt.Sprintf("%s (store %s)", u.Hostname(), m.Name)
+				}
+			}
+			hosts = append(hosts, host)
+		}
+	}
+	if hosts == nil { // there is room by now
+		return strings.Join(c.endpoints, ", ")
+	}
+	return strings.Join(hosts, ", ")
 }
 
 // Grant implements membership.Store. etcd counts whole seconds.
@@ -99,7 +139,7 @@ func (c *Client) Grant(ctx context.Context, ttl time.Duration) (membership.Lease
 	defer cancel()
 	r, err := c.c.Grant(ctx, int64(math.Ceil(ttl.Seconds())))
 	if err != nil {
-		return 0, wrap(err)
+		return 0, c.wrap(err)
 	}
 	return membership.Lease(r.ID), nil
 }
@@ -112,7 +152,7 @@ func (c *Client) Renew(ctx context.Context, l membership.Lease) error {
 	if err == nil && r.TTL <= 0 {
 		return membership.ErrLeaseGone
 	}
-	return wrap(err)
+	return c.wrap(err)
 }
 
 // Revoke implements membership.Store.
@@ -120,7 +160,7 @@ func (c *Client) Revoke(ctx context.Context, l membership.Lease) error {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	_, err := c.c.Revoke(ctx, clientv3.LeaseID(l))
-	return wrap(err)
+	return c.wrap(err)
 }
 
 // Commit implements membership.Store.
@@ -147,7 +187,7 @@ func (c *Client) Commit(ctx context.Context, ifs []membership.If, do []membershi
 	}
 	r, err := c.c.Txn(ctx).If(cmps...).Then(ops...).Commit()
 	if err != nil {
-		return false, 0, wrap(err)
+		return false, 0, c.wrap(err)
 	}
 	return r.Succeeded, r.Header.Revision, nil
 }
@@ -158,7 +198,7 @@ func (c *Client) List(ctx context.Context, prefix string) ([]membership.Entry, i
 	defer cancel()
 	r, err := c.c.Get(ctx, prefix, clientv3.WithPrefix())
 	if err != nil {
-		return nil, 0, wrap(err)
+		return nil, 0, c.wrap(err)
 	}
 	var all []membership.Entry
 	for _, kv := range r.Kvs {
@@ -181,7 +221,7 @@ func (c *Client) Watch(ctx context.Context, prefix string, after int64, f func([
 	setUp.Stop()
 	for r := range changes {
 		if err := r.Err(); err != nil {
-			return wrap(err)
+			return c.wrap(err)
 		}
 		var changed []membership.Entry
 		for _, e := range r.Events {

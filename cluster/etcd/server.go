@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/url"
 	"os"
@@ -17,9 +18,12 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
-	"go.uber.org/zap"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
 
 	"github.com/gnnactor/gnnactor/cluster/certs"
+	"github.com/gnnactor/gnnactor/cluster/transport"
 	"github.com/gnnactor/gnnactor/internal/dirlock"
 )
 
@@ -43,6 +47,8 @@ type Options struct {
 	// that an election ends before leases of 3 s do. On a slow network set
 	// Heartbeat to its round trip.
 	Heartbeat, Election time.Duration
+	// Logger hears of what is wrong, etcd's own warnings among it; nil: nobody does.
+	Logger *slog.Logger
 }
 
 // Server is a running etcd.
@@ -53,9 +59,16 @@ type Server struct {
 	once     sync.Once
 	outdated chan struct{}
 	cancel   context.CancelFunc
-	watch    sync.WaitGroup
+	tasks    sync.WaitGroup
 	unlock   func() error // the directory
+	log      *slog.Logger
+	room     *reserve
+	ended    *ended
+	clients  *grpc.Server
 }
+
+// quota is the most that the database may come to.
+const quota = 1 << 30
 
 // Serve starts a server and waits until it serves clients, or ctx ends.
 func Serve(ctx context.Context, o Options) (*Server, error) {
@@ -96,26 +109,41 @@ var ErrInUse = errors.New("etcd: another store runs in the directory")
 var errTaken = errors.New("etcd: a port that was free has been taken")
 
 func serve(ctx context.Context, o Options) (*Server, error) {
-	var chosen []string
-	var held []net.Listener // until etcd listens itself: it takes no listeners
-	defer func() {
-		for _, l := range held {
-			_ = l.Close() // nobody has connected
-		}
-	}()
-	for _, address := range []*string{&o.ClientListen, &o.PeerListen} {
-		l, err := free(address)
-		if err != nil {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{node: o.Node, outdated: make(chan struct{}), log: o.Logger, ended: &ended{done: make(chan struct{})}}
+	var keeper *certs.Keeper
+	if o.Certs != nil {
+		var err error
+		if keeper, err = certs.Load(*o.Certs); err != nil {
 			return nil, fmt.Errorf("etcd: %w", err)
 		}
-		if l != nil {
-			chosen, held = append(chosen, *address), append(held, l)
+	}
+	l, err := net.Listen("tcp", o.ClientListen)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("etcd: %w; %s", err, elsewhere)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("etcd: %w", err)
+	}
+	defer func() {
+		if s.clients == nil {
+			_ = l.Close() // nobody was let in
 		}
+	}()
+	chosen := ""
+	held, err := free(&o.PeerListen) // until etcd listens itself: there it takes no listener
+	if err != nil {
+		return nil, fmt.Errorf("etcd: %w", err)
+	}
+	if held != nil {
+		chosen = o.PeerListen
+		defer func() { _ = held.Close() }() // nobody has connected
 	}
 	cfg := embed.NewConfig()
 	cfg.Name, cfg.Dir = o.Node, o.Dir
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
-	cfg.LogLevel = "fatal"
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(newLogger(o.Logger, s.ended))
 	if o.Heartbeat == 0 {
 		o.Heartbeat = 50 * time.Millisecond
 	}
@@ -124,11 +152,11 @@ func serve(ctx context.Context, o Options) (*Server, error) {
 	}
 	cfg.TickMs, cfg.ElectionMs = uint(o.Heartbeat.Milliseconds()), uint(o.Election.Milliseconds())
 	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = embed.CompactorModePeriodic, "5m"
-	cfg.QuotaBackendBytes = 1 << 30
+	cfg.QuotaBackendBytes = quota
 	scheme := "http"
 	if o.Certs != nil {
 		scheme = "https"
-		cfg.ClientTLSInfo, cfg.PeerTLSInfo = tlsInfo(o.Certs), tlsInfo(o.Certs)
+		cfg.PeerTLSInfo = tlsInfo(o.Certs)
 	}
 	host, port, err := net.SplitHostPort(o.PeerListen)
 	if err != nil {
@@ -137,11 +165,10 @@ func serve(ctx context.Context, o Options) (*Server, error) {
 	if o.Advertise != "" {
 		host = o.Advertise
 	}
-	_, clientPort, err := net.SplitHostPort(o.ClientListen)
-	if err != nil {
-		return nil, fmt.Errorf("etcd: %w", err)
-	}
-	cfg.ListenClientUrls = []url.URL{{Scheme: scheme, Host: o.ClientListen}}
+	clientPort := strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	s.client = net.JoinHostPort(host, clientPort)
+	// Clients are served here: etcd's own listener lets a flood of strangers keep them out.
+	cfg.ListenClientUrls, cfg.EnableGRPCGateway = nil, false
 	cfg.ListenPeerUrls = []url.URL{{Scheme: scheme, Host: o.PeerListen}}
 	cfg.AdvertiseClientUrls = []url.URL{{Scheme: scheme, Host: net.JoinHostPort(host, clientPort)}}
 	cfg.AdvertisePeerUrls = []url.URL{{Scheme: scheme, Host: net.JoinHostPort(host, port)}}
@@ -159,37 +186,89 @@ func serve(ctx context.Context, o Options) (*Server, error) {
 			return nil, fmt.Errorf("etcd: %w", err)
 		}
 	}
-	for _, l := range held {
-		_ = l.Close()
+	if held != nil {
+		_ = held.Close()
 	}
-	held = nil
-	e, err := embed.StartEtcd(cfg)
-	if len(o.Join) == 0 && errors.Is(err, syscall.EADDRINUSE) && slices.ContainsFunc(chosen, func(a string) bool { return strings.Contains(err.Error(), a+":") }) {
-		return nil, fmt.Errorf("%w: %w", errTaken, err)
+	if s.room, err = openReserve(o.Dir); err != nil {
+		return nil, err
 	}
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("etcd: %w; another store may run here: choose other ports, or stop it", err)
+	if _, err := s.room.keep(); err != nil {
+		return nil, errors.Join(err, s.room.file.Close())
+	}
+	err = s.start(ctx, cfg)
+	switch {
+	case err == nil:
+	case errors.Is(err, syscall.EADDRINUSE) && chosen != "" && len(o.Join) == 0 && strings.Contains(err.Error(), chosen+":"):
+		err = fmt.Errorf("%w: %w", errTaken, err)
+	case errors.Is(err, syscall.EADDRINUSE):
+		err = fmt.Errorf("etcd: %w; %s", err, elsewhere)
+	default:
+		err = fmt.Errorf("etcd: start in %s: %w", o.Dir, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("etcd: start in %s: %w", o.Dir, err)
+		return nil, errors.Join(err, s.room.file.Close())
 	}
-	s := &Server{etcd: e, node: o.Node, client: net.JoinHostPort(host, clientPort), outdated: make(chan struct{})}
+	s.serveClients(l, keeper)
 	var run context.Context
 	run, s.cancel = context.WithCancel(context.Background())
+	s.tasks.Go(func() { s.guard(run) })
 	if o.Certs != nil {
-		s.watch.Go(func() { s.look(run, *o.Certs, authorities) })
+		s.tasks.Go(func() { s.look(run, *o.Certs, authorities) })
+	}
+	return s, nil
+}
+
+const elsewhere = "another store may run here: choose other ports, or stop it"
+
+// start starts etcd and waits until it is ready.
+func (s *Server) start(ctx context.Context, cfg *embed.Config) error {
+	began := make(chan error, 1)
+	go func() { // it may end itself before it has begun
+		var err error
+		s.etcd, err = embed.StartEtcd(cfg)
+		began <- err
+	}()
+	select {
+	case err := <-began:
+		if err != nil {
+			return err
+		}
+	case <-s.ended.done:
+		return s.ended.err
 	}
 	select {
-	case <-e.Server.ReadyNotify():
-		return s, nil
-	case err := <-e.Err():
-		s.Close()
-		return nil, fmt.Errorf("etcd: %w", err)
+	case <-s.etcd.Server.ReadyNotify():
+		return nil
+	case <-s.ended.done:
+		return s.ended.err
+	case err := <-s.etcd.Err():
+		s.etcd.Close()
+		return err
 	case <-ctx.Done():
-		s.Close()
-		return nil, fmt.Errorf("etcd: start in %s: %w", o.Dir, ctx.Err())
+		s.etcd.Close()
+		return ctx.Err()
 	}
 }
+
+// serveClients serves etcd's clients on l.
+func (s *Server) serveClients(l net.Listener, keeper *certs.Keeper) {
+	guarded, creds := transport.Guard(l, transport.Options{Certs: keeper, Connections: 4096, PerNode: 64, Logger: s.log})
+	s.clients = v3rpc.Server(s.etcd.Server, nil, nil, grpc.Creds(creds), grpc.ConnectionTimeout(calling/2),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: calling, Timeout: calling / 2}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: calling / 2}))
+	s.tasks.Go(func() {
+		if err := s.clients.Serve(guarded); err != nil {
+			s.log.Error("the store serves no clients any more", "error", err)
+		}
+	})
+}
+
+// Ended is closed when etcd has ended itself, for a reason that Err returns. The server
+// cannot be closed then: the process is to end.
+func (s *Server) Ended() <-chan struct{} { return s.ended.done }
+
+// Err returns why etcd has ended itself.
+func (s *Server) Err() error { return fmt.Errorf("etcd: the store has ended: %w", s.ended.err) }
 
 // free replaces port 0 by one that is free, and is held by the listener that it
 // returns; nil: the address names its port.
@@ -264,10 +343,10 @@ func (s *Server) Endpoint() string { return s.client }
 func (s *Server) Close() {
 	s.once.Do(func() {
 		s.cancel()
-		s.watch.Wait()
+		s.clients.Stop()
+		s.tasks.Wait()
 		s.etcd.Close()
-		if s.unlock != nil { // it was served
-			_ = s.unlock() // nothing was written
-		}
+		_ = s.room.file.Close() // nothing was written
+		_ = s.unlock()
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"sync"
 
@@ -12,33 +13,96 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/certs"
 )
 
-// limitListener accepts at most n connections at a time and closes what comes
-// beyond: a peer that connects again and again cannot use up the descriptors.
-func limitListener(l net.Listener, n int) net.Listener {
-	return &limited{Listener: l, free: make(chan struct{}, n)}
+// waiting is how many connections a port lets try to authenticate at a time.
+const waiting = 512
+
+// limitListener lets n connections in, and closes what comes beyond: a peer that
+// connects again and again cannot use up the descriptors. Those that have not
+// authenticated yet do not count among them, but have room of their own. When that is
+// full, one of them, by chance, makes room for the next: so a flood of strangers, which
+// stay, keeps out nobody who is quick to show a certificate.
+func limitListener(l net.Listener, n int) *limited {
+	return &limited{Listener: l, most: n}
 }
 
 type limited struct {
 	net.Listener
-	free chan struct{}
+	most int
+
+	mu      sync.Mutex
+	waiting []*waitingConn
+	in      int
 }
 
 func (l *limited) Accept() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		select {
-		case l.free <- struct{}{}:
-			return &limitedConn{Conn: c, back: func() { <-l.free }}, nil
-		default:
-			// What closing a connection that is refused reports matters to nobody.
-			_ = c.Close()
-		}
+	raw, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
 	}
+	c := &waitingConn{Conn: raw, l: l}
+	l.mu.Lock()
+	var out *waitingConn
+	if len(l.waiting) == waiting {
+		out = l.waiting[rand.IntN(waiting)]
+		out.stopWaiting()
+	}
+	c.at = len(l.waiting)
+	l.waiting = append(l.waiting, c)
+	l.mu.Unlock()
+	if out != nil {
+		// What closing a connection that is refused reports matters to nobody.
+		_ = out.Conn.Close()
+	}
+	return c, nil
 }
 
+// waitingConn is a connection that waits to be let in, or has been.
+type waitingConn struct {
+	net.Conn
+	l  *limited
+	at int  // among those that wait; -1: it does not
+	in bool // it counts
+}
+
+// stopWaiting takes it from those that wait. The listener's lock is held.
+func (c *waitingConn) stopWaiting() {
+	all := c.l.waiting
+	last := all[len(all)-1]
+	all[c.at], last.at = last, c.at
+	c.l.waiting, c.at = all[:len(all)-1], -1
+}
+
+// errFull is what a connection beyond the limit ends with.
+var errFull = errors.New("transport: there are too many connections")
+
+// admit lets a connection in that has authenticated.
+func (c *waitingConn) admit() error {
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	if c.at < 0 || c.l.in == c.l.most {
+		return errFull
+	}
+	c.stopWaiting()
+	c.l.in++
+	c.in = true
+	return nil
+}
+
+// Close implements net.Conn.
+func (c *waitingConn) Close() error {
+	c.l.mu.Lock()
+	if c.at >= 0 {
+		c.stopWaiting()
+	}
+	if c.in {
+		c.in = false
+		c.l.in--
+	}
+	c.l.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// limitedConn calls back once when it is closed.
 type limitedConn struct {
 	net.Conn
 	once sync.Once
@@ -49,6 +113,24 @@ func (c *limitedConn) Close() error {
 	c.once.Do(c.back)
 	return c.Conn.Close()
 }
+
+// open lets everybody in, in plaintext.
+type open struct {
+	credentials.TransportCredentials
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (o open) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	if err := admit(conn); err != nil {
+		return nil, nil, errors.Join(err, conn.Close())
+	}
+	return o.TransportCredentials.ServerHandshake(conn)
+}
+
+// Clone implements credentials.TransportCredentials.
+func (o open) Clone() credentials.TransportCredentials { return open{o.TransportCredentials.Clone()} }
+
+func admit(conn net.Conn) error { return conn.(*waitingConn).admit() }
 
 // counted lets each node have a few connections at a time, so that one of them
 // cannot take all that there are.
@@ -70,6 +152,8 @@ func (c *counted) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo
 		err = errors.New("transport: no certificate")
 	} else if !c.have.add(name, c.most) {
 		err = fmt.Errorf("transport: node %.80q has %d connections already", name, c.most)
+	} else if err = admit(conn); err != nil {
+		c.have.remove(name)
 	}
 	if err != nil {
 		c.log.Warn("refused a connection", "error", err)

@@ -2,7 +2,8 @@
 // mutual TLS or, on loopback or where it was allowed, without. Both planes run on
 // it, each on a port of its own.
 //
-// A listener takes so many connections in all, and a few from one certificate.
+// A listener takes so many connections in all, and a few from one certificate; those
+// that have not shown one yet have room of their own.
 // Messages travel as they are: what they mean is the planes' business, which
 // bring codecs of their own, and limits on sizes.
 package transport
@@ -89,13 +90,21 @@ func Listen(address string, o Options, services ...*grpc.ServiceDesc) (*Server, 
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: o.PingInterval, Timeout: o.PingTimeout, MaxConnectionIdle: time.Minute}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: o.PingInterval / 2, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true),
-		grpc.Creds(o.credentials(true)),
 	}
-	s := &Server{listener: limitListener(l, o.Connections), server: grpc.NewServer(opts...), served: make(chan struct{})}
+	guarded, creds := Guard(l, o)
+	opts = append(opts, grpc.Creds(creds))
+	s := &Server{listener: guarded, server: grpc.NewServer(opts...), served: make(chan struct{})}
 	for _, d := range services {
 		s.server.RegisterService(d, nil)
 	}
 	return s, nil
+}
+
+// Guard returns a listener, and credentials for the server that is to serve it, which
+// together keep to the limits on connections.
+func Guard(l net.Listener, o Options) (net.Listener, credentials.TransportCredentials) {
+	o.fill()
+	return limitListener(l, o.Connections), o.credentials(true)
 }
 
 // Serve lets connections in, until Close.
@@ -139,6 +148,8 @@ func Dial(address string, o Options) (*grpc.ClientConn, error) {
 
 func (o *Options) credentials(server bool) credentials.TransportCredentials {
 	switch {
+	case o.Certs == nil && server:
+		return open{insecure.NewCredentials()}
 	case o.Certs == nil:
 		return insecure.NewCredentials()
 	case server:

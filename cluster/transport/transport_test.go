@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -170,5 +171,46 @@ func TestConnectionsInAll(t *testing.T) {
 	}
 	if taken != o.Connections {
 		t.Errorf("%d connections, not %d", taken, o.Connections)
+	}
+}
+
+// Strangers who connect and say nothing, as many as there are connections in all and
+// more than may wait, keep nobody out who has a certificate; and no more of them are
+// open than may wait.
+func TestStrangersKeepNobodyOut(t *testing.T) {
+	issue := certstest.Keepers(t)
+	o := options(issue("a"))
+	o.DialTimeout = time.Minute // of a stranger's handshake: it is not that which ends it
+	s := serve(t, o)
+	var all []net.Conn
+	for range waiting + o.Connections {
+		c, err := net.Dial("tcp", s.Address())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		all = append(all, c)
+	}
+	for range 2 * o.Connections { // each makes room when it is done
+		if name, err := call(t, s.Address(), options(issue("b")), ""); err != nil || name != "b" {
+			t.Fatalf("b is called %q, %v", name, err)
+		}
+	}
+	closed := make(chan bool)
+	for _, c := range all {
+		go func() {
+			_ = c.SetReadDeadline(time.Now().Add(time.Second))
+			_, err := c.Read(make([]byte, 1))
+			closed <- !errors.Is(err, os.ErrDeadlineExceeded)
+		}()
+	}
+	open := 0
+	for range all {
+		if !<-closed {
+			open++
+		}
+	}
+	if open > waiting {
+		t.Errorf("%d strangers are connected, not %d", open, waiting)
 	}
 }

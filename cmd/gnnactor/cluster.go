@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -128,6 +129,10 @@ func newClusterStart(a *app) *cobra.Command {
 		Long: `Run the cluster's store on this node, until it is interrupted. One is enough to
 begin with; two more that --join it carry the store on when one dies.
 
+It keeps 256 MiB of the disk for itself, in a file. When less than 64 MiB are free
+beside that, it refuses writes until there is room, and says so; nodes go on as they
+are meanwhile, and none can join.
+
 When the authorities' file ca.crt changes the store starts anew, one server after
 another; certificates of nodes are read again for every connection.`,
 		Example: `  gnnactor cluster start --dir store
@@ -144,18 +149,21 @@ another; certificates of nodes are read again for every connection.`,
 			server, err := etcd.Serve(cmd.Context(), etcd.Options{
 				Node: s.node, Dir: filepath.Join(dir, "etcd"), ClientListen: listen, PeerListen: peers, Advertise: advertise,
 				Certs: files, AllowPlaintext: s.insecure, Join: join,
-				Heartbeat: heartbeat, Election: 10 * heartbeat,
+				Heartbeat: heartbeat, Election: 10 * heartbeat, Logger: slog.New(slog.NewTextHandler(a.stderr, nil)),
 			})
 			if err != nil {
 				return err
 			}
-			defer server.Close()
 			a.logf("the store of the cluster serves at %s; train with --cluster %s", server.Endpoint(), server.Endpoint())
 			select {
 			case <-cmd.Context().Done():
+				server.Close()
 				return nil
+			case <-server.Ended():
+				return server.Err() // it cannot be closed
 			case <-server.Outdated():
 			}
+			defer server.Close()
 			// Others who carry the store see the same file change.
 			if err := server.Turn(cmd.Context()); err != nil {
 				return err
