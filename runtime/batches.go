@@ -46,7 +46,11 @@ func (r *Runtime) Batches(ctx context.Context, o BatchesOptions) iter.Seq2[*Batc
 			yield(nil, err)
 			return
 		}
-		if _, err := r.batches(ctx, o, yield); err != nil {
+		left, err := r.batches(ctx, o, yield)
+		if err == nil && !left {
+			err = r.Verified(ctx)
+		}
+		if err != nil {
 			if cause := context.Cause(ctx); cause != nil {
 				err = cause
 			}

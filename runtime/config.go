@@ -193,6 +193,10 @@ type Config struct {
 	// Checkpoints and this. The caller keeps owning it.
 	Cluster *trainers.Trainers `yaml:"-"`
 
+	// VerifyData compares the bytes of a store that the run reads with their checksums,
+	// in the background: see Runtime.Verified.
+	VerifyData bool `yaml:"verify-data"`
+
 	// Checkpoints.
 
 	Checkpoint        string `yaml:"checkpoint"`          // directory; empty: none are written
@@ -219,7 +223,7 @@ func DefaultConfig() Config {
 		Sampler: "neighbor", Fanouts: []int{10, 10}, BatchSize: 512, MicroBatches: 1,
 		Epochs: 10, Optimizer: "adam", LR: 0.01, WeightDecay: 5e-4, Momentum: 0.9, Seed: 1, EvalEvery: 1,
 		Schedule: "constant", ScheduleEpochs: 10, ScheduleFactor: 0.5,
-		LocalCodec: "none", KeepCheckpoints: 3,
+		LocalCodec: "none", VerifyData: true, KeepCheckpoints: 3,
 	}
 }
 

@@ -96,6 +96,14 @@ func (d *openData) openPath(path, format string, elsewhere bool) error {
 	return nil
 }
 
+// lacks says what an older version left out of the store, if anything.
+func (d *openData) lacks() string {
+	if d.store == nil {
+		return ""
+	}
+	return d.store.Lacks()
+}
+
 func (d *openData) close() error {
 	var err error
 	if d.rows != nil {

@@ -66,7 +66,11 @@ func (r *Runtime) measure(ctx context.Context, nodes []uint32, auc bool) (Metric
 	if err != nil {
 		return Metrics{}, err
 	}
-	return r.evaluate(ctx, params, nodes, auc)
+	m, err := r.evaluate(ctx, params, nodes, auc)
+	if err == nil {
+		err = r.Verified(ctx)
+	}
+	return m, err
 }
 
 // Embed returns the model's output for ids; it computes only their L-hop

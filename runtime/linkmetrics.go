@@ -78,7 +78,7 @@ func (r *Runtime) EvaluateLinks(ctx context.Context, split Links) (LinkMetrics, 
 	if err != nil {
 		return LinkMetrics{}, err
 	}
-	return r.measureLinks(params, out, r.linksOf(split)), nil
+	return r.measureLinks(params, out, r.linksOf(split)), r.Verified(ctx)
 }
 
 // nodesOnly reports that the task has no classes.

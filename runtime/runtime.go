@@ -65,6 +65,8 @@ type Runtime struct {
 	pool     *pool.Pool
 	system   *actor.ActorSystem
 
+	verification *verification // of the data
+
 	ctx    context.Context // ends with Stop
 	cancel context.CancelFunc
 	calls  sync.WaitGroup // calls in progress
@@ -151,6 +153,10 @@ func Start(cfg Config) (_ *Runtime, err error) {
 		return slog.New(slog.NewTextHandler(io.Discard, nil)) // what goes wrong comes back as an error
 	}))
 	r.ctx, r.cancel = context.WithCancel(context.Background())
+	if lacks := r.data.lacks(); lacks != "" {
+		r.log.Warn("data", "lacks", lacks)
+	}
+	r.verification = verify(r.ctx, &r.cfg, r.data.store, r.log)
 	return r, nil
 }
 
@@ -268,18 +274,24 @@ func (r *Runtime) NumParameters() int {
 }
 
 // begin marks a call as in progress and gives it a context that also ends with
-// the runtime. The caller must call end.
+// the runtime, and when the data is found to be damaged. The caller must call end.
 func (r *Runtime) begin(ctx context.Context) (_ context.Context, end func(), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stopped {
 		return nil, nil, ErrStopped
 	}
+	damage := r.verification.damage
+	if damage.Err() != nil {
+		return nil, nil, context.Cause(damage)
+	}
 	r.calls.Add(1)
 	ctx, cancel := context.WithCancelCause(ctx)
 	detach := context.AfterFunc(r.ctx, func() { cancel(ErrStopped) })
+	ignore := context.AfterFunc(damage, func() { cancel(context.Cause(damage)) })
 	return ctx, func() {
 		detach()
+		ignore()
 		cancel(nil)
 		r.calls.Done()
 	}, nil
@@ -296,6 +308,8 @@ func (r *Runtime) Stop() error {
 		r.mu.Unlock()
 		r.cancel()
 		r.calls.Wait()
+		<-r.verification.done
+		r.verification.found(nil)
 		r.system.Shutdown()
 		r.pool.Close()
 		r.stopErr = r.data.close()

@@ -43,7 +43,8 @@ func ReadSaved(path string) (Saved, error) {
 }
 
 // Save writes the current parameters to a safetensors file, with PyG's names,
-// atomically: path holds the old content or the whole new one.
+// atomically: path holds the old content or the whole new one. It waits for
+// Verified.
 func (r *Runtime) Save(path string) error {
 	ctx, end, err := r.begin(context.Background())
 	if err != nil {
@@ -52,6 +53,9 @@ func (r *Runtime) Save(path string) error {
 	defer end()
 	params, err := r.current(ctx)
 	if err != nil {
+		return err
+	}
+	if err := r.Verified(ctx); err != nil {
 		return err
 	}
 	if err := r.model.Layout().CheckFinite(params); err != nil {

@@ -95,13 +95,19 @@ func (r *Runtime) Train(ctx context.Context) iter.Seq2[Event, error] {
 			err = fmt.Errorf("runtime: training interrupted after %d batches: %w", t.state.Step, cause)
 		}
 		var panicked *pool.PanicError
-		if errors.As(err, &panicked) {
+		if errors.As(err, &panicked) || errors.Is(err, graph.ErrFormat) {
+			// What a stage makes of damaged data is not what is wrong.
+			if damage := r.Verified(ctx); damage != nil && !errors.Is(err, damage) {
+				err = fmt.Errorf("%w; before it was found: %w", damage, err)
+			}
+		}
+		if panicked != nil {
 			r.log.Error("training panicked", "error", err, "stack", string(panicked.Stack))
 		}
 		if t.unlock != nil {
 			err = errors.Join(err, t.unlock()) // the last checkpoint is written
 		}
-		if t.unsaved != nil {
+		if t.unsaved != nil && !errors.Is(err, t.unsaved) { // else err is of the data
 			r.log.Error("the last checkpoint could not be written", "error", t.unsaved)
 			err = errors.Join(err, t.unsaved)
 		}
@@ -208,15 +214,20 @@ func (t *training) run(ctx context.Context) (err error) {
 			}
 		}
 	}
+	if r.cfg.Cluster != nil { // what the others add to theirs cannot be taken back
+		if err := r.Verified(ctx); err != nil {
+			return err
+		}
+	}
 	message, resumed, err := t.open(ctx)
 	if err != nil {
 		return err
 	}
-	if raised := r.plan.Raised; raised != "" {
-		if message != "" {
+	for _, note := range []string{r.plan.Raised, r.data.lacks()} {
+		if message != "" && note != "" {
 			message += "; "
 		}
-		message += raised
+		message += note
 	}
 	start := Event{Kind: EventStart, Epoch: int(t.state.Step / t.steps), Message: message, Resumed: resumed}
 	if err := t.emit(start); err != nil {
@@ -247,6 +258,9 @@ func (t *training) run(ctx context.Context) (err error) {
 	}
 	done := Event{Kind: EventDone, Epoch: int(t.state.Step/t.steps) - 1, Loss: t.state.LastLoss, TrainAccuracy: math.NaN(), Lineage: t.state.Chain.String(), Late: t.lateness}
 	if done.ValidAccuracy, done.TestAccuracy, err = r.accuracies(ctx, t.updater.params); err != nil {
+		return err
+	}
+	if err := r.Verified(ctx); err != nil {
 		return err
 	}
 	return t.emit(done)
@@ -495,6 +509,9 @@ func (t *training) endEpoch(ctx context.Context, epoch int) error {
 	}
 	t.state.Ended = epoch + 1
 	if r.cfg.Checkpoint != "" {
+		if err := r.Verified(ctx); err != nil {
+			return err
+		}
 		t.due = t.state.Step
 		if err := t.save(); err != nil {
 			return err
@@ -505,6 +522,9 @@ func (t *training) endEpoch(ctx context.Context, epoch int) error {
 
 // save writes a checkpoint of the current state. Nothing may be computing.
 func (t *training) save() error {
+	if err := t.r.verifiedSoon(); err != nil {
+		return err
+	}
 	t.state.params, t.state.m, t.state.v = t.updater.params, t.updater.m, t.updater.v
 	if team := t.r.cfg.Cluster; team != nil {
 		t.state.Lineage = team.RunsTo(t.state.Step)

@@ -248,9 +248,14 @@ func (c *copying) ask(ctx context.Context, call dataplane.Call, good func([]byte
 // file brings one file.
 func (c *copying) file(ctx context.Context, i int, f *file) (err error) {
 	path := filepath.Join(c.dir, f.Name)
-	if have, err := sum(path, f.Name); err == nil && have.Size == f.Size && slices.EqualFunc(have.Sums, f.Sums, slices.Equal) {
-		c.count(f.Size, f.Size)
-		return nil
+	if have, err := sum(path, f.Name); err == nil {
+		if have.Size == f.Size && slices.EqualFunc(have.Sums, f.Sums, slices.Equal) {
+			c.count(f.Size, f.Size)
+			return nil
+		}
+		if err := os.Rename(path, path+".part"); err != nil { // its good chunks stay
+			return fmt.Errorf("fetch: %w", err)
+		}
 	}
 	out, err := os.OpenFile(path+".part", os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {

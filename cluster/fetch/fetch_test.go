@@ -98,6 +98,19 @@ func TestCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	compare(t, to, want)
+	// Of a whole file only the chunk that is damaged.
+	bad := bytes.Clone(want["large"])
+	bad[chunkBytes+1] ^= 1
+	if err := os.WriteFile(filepath.Join(to, "large"), bad, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := Copy(t.Context(), p[0], []string{"n2"}, to, func(d Progress) { last = d }); err != nil {
+		t.Fatal(err)
+	}
+	compare(t, to, want)
+	if last.Total-last.Kept != chunkBytes {
+		t.Errorf("%+v: want one chunk copied", last)
+	}
 
 	// n2's file changes behind its back: its checksum betrays it.
 	if err := os.WriteFile(filepath.Join(dir, "small"), []byte("smalL"), 0o644); err != nil {

@@ -2,7 +2,10 @@ package node
 
 import (
 	"bytes"
+	"errors"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/gnnactor/gnnactor/cluster/membership"
@@ -41,6 +44,28 @@ func TestFilesAndShards(t *testing.T) {
 	for range 2 { // the second time it is there
 		if err := b.Files(within(t), run, to, false, nil); err != nil {
 			t.Fatal(err)
+		}
+	}
+	// A copy that is damaged is not used: what is wrong with it is copied again.
+	for _, name := range []string{"indices.bin", "labels.bin", "train.bin"} {
+		path := filepath.Join(to, name)
+		good, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bad := bytes.Clone(good)
+		bad[len(bad)/2] ^= 1
+		if err := os.WriteFile(path, bad, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Check(within(t), to); !errors.Is(err, graph.ErrFormat) || !strings.Contains(err.Error(), name) {
+			t.Errorf("damaged %s: %v", name, err)
+		}
+		if err := b.Files(within(t), run, to, false, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, good) {
+			t.Errorf("%s was not repaired: %v", name, err)
 		}
 	}
 	if _, err := graph.Open(to); err == nil {

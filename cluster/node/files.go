@@ -40,15 +40,37 @@ func Forget(dir string) error {
 	return nil
 }
 
+// Check compares the store in dir with its checksums: before it is trained on, or
+// a part of it is handed to others, for what came of that could not be taken back.
+func (n *Node) Check(ctx context.Context, dir string) error {
+	if n.trust {
+		return nil
+	}
+	s, err := openData(dir)
+	if err != nil {
+		return err
+	}
+	n.log.Info("comparing the data with its checksums", "directory", dir)
+	return errors.Join(s.Check(ctx, graph.CheckOptions{}), s.Close())
+}
+
 // Files sees to it that dir holds the store of the run's data, with the values
 // of the node features or at least without: a copy of what other nodes serve, which goes on where
 // it was interrupted. It waits for a node that serves it, and reads all of what
-// it copied to compare it with the checksums behind the run's fingerprint.
+// it copied to compare it with the checksums behind the run's fingerprint. A copy
+// that is there already is checked, too, and what is damaged of it copied again.
 func (n *Node) Files(ctx context.Context, r *Run, dir string, values bool, progress func(fetch.Progress)) error {
 	if s, err := openData(dir); err == nil {
 		same, whole := s.Dataset().Fingerprint == r.Data, s.Whole()
-		if err := s.Close(); err != nil || same && (whole || !values) {
+		if err := s.Close(); err != nil {
 			return err
+		}
+		if same && (whole || !values) {
+			err := n.Check(ctx, dir)
+			if !errors.Is(err, graph.ErrFormat) {
+				return err
+			}
+			n.log.Warn("the copy of the data is damaged; what is wrong with it is copied again", "error", err)
 		}
 		if !same {
 			n.log.Info("the data of another run makes room", "directory", dir)

@@ -50,7 +50,9 @@ type Options struct {
 	Certs    *certs.Files // nil: plaintext
 	Insecure bool         // plaintext off loopback
 	TTL      time.Duration
-	Logger   *slog.Logger
+	// TrustData takes data that lies here for what it was, without reading it.
+	TrustData bool
+	Logger    *slog.Logger
 }
 
 // Node is a member of a cluster.
@@ -64,6 +66,7 @@ type Node struct {
 	log     *slog.Logger
 	dir     string
 	release func() error // the directory
+	trust   bool         // Options.TrustData
 
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
@@ -123,7 +126,7 @@ func Enter(ctx context.Context, o Options) (_ *Node, err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	n := &Node{log: o.Logger, dir: o.Dir, release: release, draining: make(chan struct{}), drains: make(chan struct{}, 1), cancel: func() {}}
+	n := &Node{log: o.Logger, dir: o.Dir, release: release, trust: o.TrustData, draining: make(chan struct{}), drains: make(chan struct{}, 1), cancel: func() {}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.Leave(context.WithoutCancel(ctx)))

@@ -46,6 +46,9 @@ otherwise each is printed as a line: the id, then its values, tabs between.`,
 			}
 			began := time.Now()
 			e, err := rt.Embed(cmd.Context(), ids)
+			if err == nil {
+				err = rt.Verified(cmd.Context())
+			}
 			if err != nil {
 				return err
 			}
@@ -63,7 +66,7 @@ otherwise each is printed as a line: the id, then its values, tabs between.`,
 			return err
 		},
 	}
-	config = addConfigFlags(cmd, []group{dataGroup, modelGroup}, "threads", "eval-chunk")
+	config = addConfigFlags(cmd, []group{dataGroup, modelGroup}, "threads", "eval-chunk", "verify-data")
 	nodes = addNodeFlags(cmd)
 	cmd.Flags().StringVar(&out, "out", "", "`FILE`.npy to write the rows to")
 	a.addOutputFlag(cmd)

@@ -39,7 +39,7 @@ PyG say, name --model, --layers and --hidden.`,
 			return a.evaluate(cmd, rt)
 		},
 	}
-	config = addConfigFlags(cmd, []group{dataGroup, modelGroup}, "threads", "eval-chunk")
+	config = addConfigFlags(cmd, []group{dataGroup, modelGroup}, "threads", "eval-chunk", "verify-data")
 	a.addOutputFlag(cmd)
 	return cmd
 }

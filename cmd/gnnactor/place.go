@@ -51,6 +51,7 @@ func (c *clusterFlags) enter(cmd *cobra.Command, a *app, cfg *runtime.Config, gi
 	if err != nil {
 		return nil, err
 	}
+	options.TrustData = !cfg.VerifyData
 	var propose *node.Run
 	if !c.joins {
 		if propose, err = c.proposal(cfg); err != nil {
@@ -153,6 +154,8 @@ func (c *clusterFlags) bring(ctx context.Context, p *place, r *node.Run, cfg *ru
 		if err := c.copy(ctx, p, r, cfg.Data); err != nil {
 			return err
 		}
+	} else if err := p.node.Check(ctx, cfg.Data); err != nil {
+		return err
 	}
 	if c.shards == "" {
 		return p.node.Serve(ctx, cfg.Data, true)

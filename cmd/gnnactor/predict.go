@@ -39,6 +39,9 @@ neighbourhood: one line each with id, class and probability, tabs between.`,
 				return err
 			}
 			found, err := rt.Predict(cmd.Context(), ids)
+			if err == nil {
+				err = rt.Verified(cmd.Context())
+			}
 			if err != nil {
 				return err
 			}
@@ -56,7 +59,7 @@ neighbourhood: one line each with id, class and probability, tabs between.`,
 			return w.Flush()
 		},
 	}
-	config = addConfigFlags(cmd, []group{dataGroup, modelGroup}, "threads", "eval-chunk")
+	config = addConfigFlags(cmd, []group{dataGroup, modelGroup}, "threads", "eval-chunk", "verify-data")
 	nodes = addNodeFlags(cmd)
 	a.addOutputFlag(cmd)
 	return cmd

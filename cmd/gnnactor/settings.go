@@ -101,6 +101,7 @@ var settings = []setting{
 	{"cache", executionGroup, "`WHAT` rows to keep in memory: gns:1%, degree:5%, hot:64MiB, dynamic:256MiB, none (default: none; training adds a dynamic one if that measures to pay)"},
 	{"gather", executionGroup, "`HOW` compute gets at a batch's rows: fused (where they lie) or copied together first (default: fused; training on one machine copies if that measures faster)"},
 	{"trace", executionGroup, "`FILE` to write what every stage did when, for Perfetto or chrome://tracing"},
+	{"verify-data", executionGroup, "read a store in the background and compare it with its checksums; results that last wait for it"},
 	{"local-codec", executionGroup, "none, or msgpack to send local messages through their bytes"},
 
 	{"checkpoint", checkpointGroup, "`DIR` of the checkpoints, one per epoch (default: none are written)"},

@@ -1,0 +1,78 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/gnnactor/gnnactor/graph"
+)
+
+// verification reads the run's data in the background and compares them with
+// their checksums. What leaves the run for good, final figures, saved parameters
+// and checkpoints, waits for its end, and damage ends every call. So nothing that
+// was computed from damaged data outlives the run.
+type verification struct {
+	done   chan struct{}           // closed at the end
+	err    error                   // after done: the damage, or why it was not looked for to the end
+	damage context.Context         // ends when damage is found, with it as its cause
+	found  context.CancelCauseFunc // ends it
+}
+
+// verify begins a verification, which ends with ctx. s may be nil.
+func verify(ctx context.Context, cfg *Config, s *graph.Store, log *slog.Logger) *verification {
+	v := &verification{done: make(chan struct{})}
+	v.damage, v.found = context.WithCancelCause(context.Background())
+	if s == nil || !cfg.VerifyData {
+		close(v.done)
+		return v
+	}
+	go func() {
+		defer close(v.done)
+		began := time.Now()
+		v.err = s.Check(ctx, graph.CheckOptions{WithoutEdgeFeatures: !cfg.EdgeFeatures})
+		switch {
+		case v.err == nil:
+			log.Info("the data is what was written", "took", time.Since(began))
+		case ctx.Err() != nil:
+			v.err = ErrStopped
+		default:
+			v.found(v.err)
+		}
+	}()
+	return v
+}
+
+// Verified waits until all of the data that the run reads was compared with its
+// checksums, and returns what is wrong with it: an error that names file and
+// offsets. It returns nil at once for data that is no store, and without
+// Config.VerifyData. Train, Batches, Evaluate, EvaluateLinks and Save wait for it
+// before they give their last result; Embed and Predict do not, so that they
+// answer at once, but fail when damage was found.
+func (r *Runtime) Verified(ctx context.Context) error {
+	select {
+	case <-r.verification.done:
+		return r.verification.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// errUnverified says why an interrupted run keeps no checkpoint.
+var errUnverified = errors.New("runtime: the data was not verified to its end yet")
+
+// verifyLimit is how long the last checkpoint of an interrupted run waits.
+const verifyLimit = 3 * time.Second
+
+// verifiedSoon is Verified for a run that is to end.
+func (r *Runtime) verifiedSoon() error {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), verifyLimit, errUnverified)
+	defer cancel()
+	err := r.Verified(ctx)
+	if errors.Is(err, errUnverified) {
+		err = fmt.Errorf("%w: steps since the last checkpoint are not kept", err)
+	}
+	return err
+}

@@ -1,0 +1,179 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/graph"
+)
+
+// storedRun returns the settings of a run on a store that has every array that one
+// can read.
+func storedRun(t testing.TB) Config {
+	t.Helper()
+	ds := *small()
+	n, e := ds.Graph.NumNodes(), len(ds.Graph.Indices)
+	g := *ds.Graph
+	g.Weights = make([]float32, e)
+	ds.NodeTimes, ds.EdgeTimes = make([]int64, n), make([]int64, e)
+	ds.EdgeFeatures = &graph.Features{Rows: e, Cols: 2, DType: graph.Uint8, Data: make([]byte, 2*e), Stride: 2}
+	ds.Partitions = []graph.Partition{{Method: "hash", Parts: 2, Cluster: make([]uint32, n)}}
+	for i := range e {
+		g.Weights[i], ds.EdgeTimes[i], ds.EdgeFeatures.Data[2*i] = 1, -1, byte(i)
+	}
+	ds.Graph = &g
+	encoded, err := ds.NodeFeatures.Encode(graph.Encoding{DType: graph.Int8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ds.NodeFeatures = encoded
+	c := config()
+	c.Dataset, c.Data = nil, filepath.Join(t.TempDir(), "store")
+	if err := graph.Create(c.Data, &ds); err != nil {
+		t.Fatal(err)
+	}
+	c.Model, c.EdgeFeatures = "gat", true
+	return c
+}
+
+func flip(t testing.TB, path string, at int64, bit byte) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b := make([]byte, 1)
+	if _, err := f.ReadAt(b, at); err != nil {
+		t.Fatal(err)
+	}
+	b[0] ^= bit
+	if _, err := f.WriteAt(b, at); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func payloads(t testing.TB, dir string) (paths []string) {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(dir, "*.bin"))
+	if err != nil || len(paths) != 13 {
+		t.Fatalf("%d files, %v", len(paths), err)
+	}
+	return paths
+}
+
+// A bit that is flipped in any file ends the run with an error that names it, and
+// nothing of the run is left.
+func TestDamagedDataEndsTheRun(t *testing.T) {
+	c := storedRun(t)
+	trained(t, started(t, c))
+	for _, path := range payloads(t, c.Data) {
+		const value = 128 + 8 // the low byte of the second value, or of the third
+		flip(t, path, value, 1)
+		c.Checkpoint = filepath.Join(t.TempDir(), "checkpoints")
+		done, err := false, error(nil)
+		r, err := Start(c)
+		if err == nil {
+			for e, failed := range r.Train(context.Background()) {
+				done, err = done || e.Kind == EventDone, failed
+			}
+			if err := r.Save(filepath.Join(t.TempDir(), "parameters")); !errors.Is(err, graph.ErrFormat) {
+				t.Errorf("%s: parameters were saved: %v", path, err)
+			}
+			if _, err := r.Evaluate(context.Background(), r.Dataset().Test); !errors.Is(err, graph.ErrFormat) {
+				t.Errorf("%s: evaluated: %v", path, err)
+			}
+			if err := r.Stop(); err != nil {
+				t.Error(err)
+			}
+		}
+		if done || !errors.Is(err, graph.ErrFormat) || !strings.Contains(err.Error(), filepath.Base(path)) || !strings.Contains(err.Error(), "import the data again") {
+			t.Errorf("%s: done %v, %v", path, done, err)
+		}
+		if left, err := filepath.Glob(filepath.Join(c.Checkpoint, "*.safetensors")); err != nil || len(left) > 0 {
+			t.Errorf("%s: checkpoints %v were left, %v", path, left, err)
+		}
+		flip(t, path, value, 1)
+	}
+	// Nobody reads edge features without the setting.
+	c.EdgeFeatures, c.Checkpoint = false, ""
+	flip(t, filepath.Join(c.Data, "edge-features.bin"), 128, 1)
+	trained(t, started(t, c))
+	c.VerifyData = false
+	flip(t, filepath.Join(c.Data, "node-features.bin"), 128, 1)
+	r := started(t, c)
+	trained(t, r)
+	if err := r.Verified(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// What a stage makes of damage before it is found is not the error.
+func TestDamageIsTheErrorOfAPanic(t *testing.T) {
+	c := storedRun(t)
+	flip(t, filepath.Join(c.Data, "indices.bin"), 128+4*1000+3, 0x7f)
+	var err error
+	for _, failed := range started(t, c).Train(context.Background()) {
+		err = failed
+	}
+	if !errors.Is(err, graph.ErrFormat) || !strings.Contains(err.Error(), "indices.bin: damaged") {
+		t.Error(err)
+	}
+}
+
+// unverified starts a run whose verification ends when the test says so.
+func unverified(t testing.TB, c Config) (*Runtime, *verification) {
+	t.Helper()
+	r := started(t, c)
+	v := verify(context.Background(), &Config{}, nil, nil)
+	v.done = make(chan struct{})
+	r.verification = v
+	return r, v
+}
+
+// The end of training waits for that of the verification, and believes it.
+func TestTheEndWaitsForVerification(t *testing.T) {
+	for _, want := range []error{nil, errors.New("damaged")} {
+		c := config()
+		r, v := unverified(t, c)
+		done, failed := false, error(nil)
+		for e, err := range r.Train(context.Background()) {
+			done, failed = done || e.Kind == EventDone, err
+			if e.Kind == EventEpoch && e.Epoch == c.Epochs-1 {
+				v.err = want
+				close(v.done)
+			}
+		}
+		if done != (want == nil) || !errors.Is(failed, want) {
+			t.Errorf("verified with %v: done %v, %v", want, done, failed)
+		}
+	}
+}
+
+// A run that is interrupted before its data was verified writes no checkpoint.
+func TestInterruptedBeforeVerified(t *testing.T) {
+	t.Parallel()
+	c := config()
+	c.Checkpoint = t.TempDir()
+	r, v := unverified(t, c)
+	defer close(v.done)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var err error
+	for e, failed := range r.Train(ctx) {
+		err = failed
+		if e.Kind == EventStep {
+			cancel()
+		}
+	}
+	if !errors.Is(err, context.Canceled) || !errors.Is(err, errUnverified) {
+		t.Error(err)
+	}
+	if left, err := checkpoints(c.Checkpoint); err != nil || len(left) > 0 {
+		t.Errorf("%v, %v", left, err)
+	}
+}
