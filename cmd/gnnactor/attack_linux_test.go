@@ -250,7 +250,7 @@ func TestAttackFiles(t *testing.T) {
 		Volatile: []string{"seconds", "stages", "overlap", "peak_rss_bytes", "batches_per_second", "sampled_edges_per_second", "open_seconds", "file", "rows"},
 		Report: func(r attack.Result) {
 			if r.Bad {
-				t.Errorf("%v: %v: %s", r.Case, r.Outcome, r.Text)
+				t.Errorf("%v: %v: %s", r.Case, r.Outcome, r.Text[:min(len(r.Text), 1500)])
 			} else if one != "" {
 				t.Logf("%v: %v: %s", r.Case, r.Outcome, r.Text)
 			}
