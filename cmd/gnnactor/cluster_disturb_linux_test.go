@@ -27,6 +27,7 @@ func longEpochs(t *testing.T) int {
 // kill kills everything of a node, as a power failure would.
 func (c *netCluster) kill(i int) time.Time {
 	c.t.Helper()
+	c.fault("kill")
 	at := time.Now()
 	if err := c.nodes[i].process.Kill(); err != nil {
 		c.t.Fatal(err)
@@ -75,18 +76,30 @@ func TestNetKillLong(t *testing.T) {
 	killed(t, epochs, []int{3, 0, 1, 2, 0, 3, 1, 0, 2, 3, 1, 0}, 10*time.Second)
 }
 
-// disturbed trains while something is wrong for a while.
-func disturbed(t *testing.T, epochs int, store []string, train []string, begin func(*netCluster) error, during time.Duration, end func(*netCluster) error) {
-	c := startStores(t, 4, 3, store...)
-	args := netArgs(epochs)
-	c.train(append(slices.Clone(args), train...)...)
+// disturbance is something that is wrong for a while.
+type disturbance struct {
+	name         string
+	epochs       int
+	store, train []string // further arguments
+	begin, end   func(*netCluster) error
+	during       time.Duration
+}
+
+// disturbed trains meanwhile.
+func disturbed(t *testing.T, d disturbance) {
+	c := startStores(t, 4, 3, d.store...)
+	args := netArgs(d.epochs)
+	c.train(append(slices.Clone(args), d.train...)...)
 	c.settled()
-	if err := begin(c); err != nil {
+	c.fault(d.name)
+	if err := d.begin(c); err != nil {
 		t.Fatal(err)
 	}
-	<-time.After(during)
-	if err := end(c); err != nil {
-		t.Fatal(err)
+	<-time.After(d.during)
+	if d.end != nil {
+		if err := d.end(c); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for i, n := range c.nodes {
 		if strings.Contains(n.log.String(), `"parameters_sha256"`) {
@@ -111,26 +124,31 @@ func stop(i int, s syscall.Signal) func(*netCluster) error {
 	}
 }
 
-// A node stands still for 20 s, and wakes as one that is fenced.
+// A trainer stands still for longer than its lease lasts, and wakes as one that
+// is fenced.
 func TestNetFreeze(t *testing.T) {
-	disturbed(t, longEpochs(t), nil, nil, stop(0, syscall.SIGSTOP), 20*time.Second, stop(0, syscall.SIGCONT))
+	disturbed(t, disturbance{name: "freeze", epochs: 400, begin: stop(3, syscall.SIGSTOP), during: 6 * time.Second, end: stop(3, syscall.SIGCONT)})
+}
+
+// A node with its store stands still for 20 s.
+func TestNetFreezeLong(t *testing.T) {
+	disturbed(t, disturbance{name: "freeze", epochs: longEpochs(t), begin: stop(0, syscall.SIGSTOP), during: 20 * time.Second, end: stop(0, syscall.SIGCONT)})
 }
 
 // A node is cut off for 20 s.
 func TestNetCut(t *testing.T) {
-	disturbed(t, longEpochs(t), nil, nil, func(c *netCluster) error { return c.nodes[0].host.Cut() }, 20*time.Second,
-		func(c *netCluster) error { return c.nodes[0].host.Mend() })
+	disturbed(t, disturbance{name: "cut", epochs: longEpochs(t), during: 20 * time.Second,
+		begin: func(c *netCluster) error { return c.nodes[0].host.Cut() }, end: func(c *netCluster) error { return c.nodes[0].host.Mend() }})
 }
 
 // A node loses 5 % of its packets.
 func TestNetLoss(t *testing.T) {
-	disturbed(t, longEpochs(t)/8, nil, nil, func(c *netCluster) error { return c.nodes[1].host.Loss(5) }, 0,
-		func(*netCluster) error { return nil })
+	disturbed(t, disturbance{name: "loss", epochs: longEpochs(t) / 8, begin: func(c *netCluster) error { return c.nodes[1].host.Loss(5) }})
 }
 
 // A node is 200 ms away.
 func TestNetLatency(t *testing.T) {
 	longEpochs(t)
-	disturbed(t, 4, []string{"--heartbeat", "200ms"}, []string{"--lease", "6s"},
-		func(c *netCluster) error { return c.nodes[1].host.Latency(200 * time.Millisecond) }, 0, func(*netCluster) error { return nil })
+	disturbed(t, disturbance{name: "latency", epochs: 4, store: []string{"--heartbeat", "200ms"}, train: []string{"--lease", "6s"},
+		begin: func(c *netCluster) error { return c.nodes[1].host.Latency(200 * time.Millisecond) }})
 }

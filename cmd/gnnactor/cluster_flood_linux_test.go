@@ -41,7 +41,7 @@ var floods = []struct {
 type flood struct {
 	mu    sync.Mutex
 	open  []net.Conn
-	tally attack.Tally
+	tally attack.Tally // same: it is held; refused: by the other side
 }
 
 func (f *flood) at(c *netCluster, from *netlab.Host, port string, count int, seed uint64) {
@@ -86,6 +86,7 @@ func TestNetFlood(t *testing.T) {
 	c.trainEach(func(n *netNode) []string { return append(args, "--steps", filepath.Join(c.dir, n.name+"-steps")) })
 	c.settled()
 	before := c.memory()
+	c.fault("flood")
 	var f flood
 	defer f.close()
 	var wg sync.WaitGroup

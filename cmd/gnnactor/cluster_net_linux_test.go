@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gnnactor/gnnactor/cluster/trainers"
+	"github.com/gnnactor/gnnactor/internal/attack"
 	"github.com/gnnactor/gnnactor/internal/netlab"
 )
 
@@ -102,6 +103,22 @@ type netCluster struct {
 	stores    []*netlab.Process
 	storeLogs []*output
 	nodes     []*netNode
+	faults    attack.Tally // that there were, and whether the results are those of one process
+	met       []string     // since the last finish
+}
+
+// fault counts one, for the table at the run's end.
+func (c *netCluster) fault(name string) { c.met = append(c.met, name) }
+
+// count adds the faults so far to the table, with how the run ended.
+func (c *netCluster) count(o attack.Outcome) {
+	for _, f := range c.met {
+		c.faults.Add(c.t.Name(), f, o)
+	}
+	if c.met != nil {
+		c.t.Logf("the results after each fault\n%s", &c.faults)
+	}
+	c.met = nil
 }
 
 type netNode struct {
@@ -295,6 +312,7 @@ func (c *netCluster) finish(one netResult) (all []netResult) {
 		all = append(all, r)
 	}
 	c.checkLineages(all, one.Batches)
+	c.count(map[bool]attack.Outcome{false: attack.Same, true: attack.Other}[c.t.Failed()])
 	return all
 }
 
