@@ -33,13 +33,11 @@ package actors
 
 import (
 	"context"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 
 	"github.com/asynkron/protoactor-go/actor"
 
-	"github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/internal/clock"
 	"github.com/gnnactor/gnnactor/internal/pool"
 	"github.com/gnnactor/gnnactor/internal/rng"
@@ -209,10 +207,14 @@ type done struct {
 // job runs f on the worker pool and sends its result to self as *done; the
 // time it took is booked on stage.
 func (p *post) job(self *actor.PID, stage clock.Stage, id sampling.ID, f func() (any, error)) {
-	p.pool.Go(func() {
-		span := p.clock.BeginThread(stage)
-		d := &done{id: id}
-		d.res, d.err = guarded(f)
+	var span clock.Span
+	d := &done{id: id}
+	p.pool.Go(func() (err error) {
+		span = p.clock.BeginThread(stage)
+		d.res, err = f()
+		return err
+	}, func(err error) {
+		d.err = err
 		span.End(p.label(id))
 		p.root.Send(self, d)
 	})
@@ -227,29 +229,6 @@ func (p *post) label(id sampling.ID) string {
 		return "release"
 	}
 	return id.String()
-}
-
-// guarded calls f and turns a panic, and a fault in a mapped file, into an error.
-func guarded(f func() (any, error)) (res any, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = panicError(r)
-		}
-	}()
-	err = features.Guard(func() error {
-		res, err = f()
-		return err
-	})
-	return res, err
-}
-
-// panicError is what was recovered from a panic, with the stack of the place
-// that panicked.
-func panicError(r any) error {
-	if e, ok := r.(*pool.PanicError); ok {
-		return e
-	}
-	return &pool.PanicError{Value: r, Stack: debug.Stack()}
 }
 
 // stage is what an actor does with its messages; the shell does the rest.
@@ -281,12 +260,14 @@ type shell struct {
 // Receive implements actor.Actor.
 func (s *shell) Receive(c actor.Context) {
 	defer s.drained()
-	defer func() {
-		if r := recover(); r != nil && !s.failed {
-			s.failed = true
-			s.fail(sampling.ID{}, s.stage.name(), panicError(r))
-		}
-	}()
+	err := pool.Recovered(func() error { s.dispatch(c); return nil })
+	if err != nil && !s.failed {
+		s.failed = true
+		s.fail(sampling.ID{}, s.stage.name(), err)
+	}
+}
+
+func (s *shell) dispatch(c actor.Context) {
 	switch m := c.Message().(type) {
 	case *actor.Started:
 		s.stage.start(c.Self())

@@ -9,6 +9,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/gnnactor/gnnactor/internal/pool"
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/sampling"
 )
@@ -68,7 +69,10 @@ func (p *parameters) applyShared() (any, error) {
 func (p *post) jobElsewhere(self *actor.PID, id sampling.ID, f func() (any, error)) {
 	p.waiting.Go(func() {
 		d := &done{id: id}
-		d.res, d.err = guarded(f)
+		d.err = pool.Recovered(func() (err error) {
+			d.res, err = f()
+			return err
+		})
 		p.root.Send(self, d)
 	})
 }

@@ -58,8 +58,13 @@ func (e *Engine) Gradient(grad, params []float32, in *Input) (Stats, error) {
 	if err := e.check(grad, params, in); err != nil {
 		return Stats{}, err
 	}
-	in = e.core.trimmed(in)
-	return e.gradient(grad, params, in, func(y *Value[float32]) (Stats, error) { return e.core.loss(y, in) })
+	var s Stats
+	err := graph.Guard(func() (err error) {
+		in := e.core.trimmed(in)
+		s, err = e.gradient(grad, params, in, func(y *Value[float32]) (Stats, error) { return e.core.loss(y, in) })
+		return err
+	})
+	return s, err
 }
 
 // Rows returns how many destinations of each block the last gradient computed:

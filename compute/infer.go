@@ -23,7 +23,15 @@ const DefaultChunk = 4096
 // bytes per node of it. x must not be used by anyone else meanwhile. Infer
 // returns ctx's error soon after ctx is done: within the computation of one
 // chunk.
-func (m *Model) Infer(ctx context.Context, x *cpu.Exec, params []float32, ds *graph.Dataset, nodes []uint32, chunk int) (cpu.Matrix[float32], error) {
+func (m *Model) Infer(ctx context.Context, x *cpu.Exec, params []float32, ds *graph.Dataset, nodes []uint32, chunk int) (y cpu.Matrix[float32], err error) {
+	err = graph.Guard(func() error {
+		y, err = m.infer(ctx, x, params, ds, nodes, chunk)
+		return err
+	})
+	return y, err
+}
+
+func (m *Model) infer(ctx context.Context, x *cpu.Exec, params []float32, ds *graph.Dataset, nodes []uint32, chunk int) (cpu.Matrix[float32], error) {
 	none := cpu.Matrix[float32]{}
 	if err := m.checkInfer(params, ds, nodes); err != nil {
 		return none, fmt.Errorf("compute: inference: %w", err)

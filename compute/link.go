@@ -35,7 +35,12 @@ func (e *Engine) LinkGradient(grad, params []float32, in *Input, links []Link) (
 	if err := e.check(grad, params, in); err != nil {
 		return Stats{}, err
 	}
-	return e.gradient(grad, params, in, func(y *Value[float32]) (Stats, error) { return c.linkLoss(y, links), nil })
+	var s Stats
+	err := graph.Guard(func() (err error) {
+		s, err = e.gradient(grad, params, in, func(y *Value[float32]) (Stats, error) { return c.linkLoss(y, links), nil })
+		return err
+	})
+	return s, err
 }
 
 // linkLoss records the scores of links and computes their loss.

@@ -55,7 +55,13 @@ func newModel(spec Spec, g *graph.Graph, custom func(i, in, out int) Layer[float
 	}
 	m.statistics = findStatistics(m.layout)
 	if spec.Model == "gcn" || spec.Model == "mixhop" {
-		m.norm = newGCNNorm(g)
+		err = graph.Guard(func() error {
+			m.norm = newGCNNorm(g)
+			return nil
+		})
+	}
+	if err != nil {
+		return nil, err
 	}
 	return m, nil
 }

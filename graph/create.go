@@ -30,7 +30,7 @@ func Create(dir string, ds *Dataset, opts ...CreateOption) error {
 			w.abort()
 		}
 	}()
-	if err := w.writeDataset(ds); err != nil {
+	if err := Guard(func() error { return w.writeDataset(ds) }); err != nil {
 		return err
 	}
 	err = w.commit()

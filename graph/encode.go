@@ -194,12 +194,10 @@ func (w *storeWriter) encodeFeatures(e Encoding) error {
 	if err != nil {
 		return writeError(w.shown(path), err)
 	}
-	mem, err := mapFile(h, headerSize+a.Bytes)
-	if err = errors.Join(err, h.Close()); err != nil {
-		return writeError(w.shown(path), err)
-	}
-	f := &Features{Rows: int(a.Rows), Cols: int(a.Cols), DType: DType(elem), Data: mem[headerSize:], Stride: int(a.Cols * elem.size())}
-	return errors.Join(w.writeEncoded(f, e), unmapFile(mem), os.Remove(before))
+	err = withMapped(h, headerSize+a.Bytes, func(mem []byte) error {
+		return w.writeEncoded(&Features{Rows: int(a.Rows), Cols: int(a.Cols), DType: DType(elem), Data: mem[headerSize:], Stride: int(a.Cols * elem.size())}, e)
+	})
+	return errors.Join(err, h.Close(), os.Remove(before))
 }
 
 func (w *storeWriter) writeEncoded(f *Features, e Encoding) error {

@@ -25,8 +25,9 @@ func (g *Graph) NumNodes() int { return len(g.Indptr) - 1 }
 // NumEdges returns |E|.
 func (g *Graph) NumEdges() int64 { return int64(len(g.Indices)) }
 
-// Degree returns d(v), the number of edges into v.
-func (g *Graph) Degree(v uint32) int { return int(g.Indptr[v+1] - g.Indptr[v]) }
+// Degree returns d(v), the number of edges into v. Like InNeighbors it panics where
+// Indptr does not fit Indices: nobody gets a number that no row can have.
+func (g *Graph) Degree(v uint32) int { return len(g.InNeighbors(v)) }
 
 // InNeighbors returns the sources of v's incoming edges. The slice aliases g.
 func (g *Graph) InNeighbors(v uint32) []uint32 { return g.Indices[g.Indptr[v]:g.Indptr[v+1]] }

@@ -10,17 +10,21 @@ func (im *importer) readStore(dir string) (err error) {
 	if err := s.Check(im.o.Context, CheckOptions{}); err != nil { // damage must not be given new checksums
 		return err
 	}
+	return Guard(func() error { return im.copyStore(s) })
+}
+
+func (im *importer) copyStore(s *Store) error {
 	ds := s.Dataset()
 	if im.o.Name == "" {
 		im.m.Name = ds.Name
 	}
 	if err := ds.Validate(); err != nil {
-		return err
+		return s.damaged(err)
 	}
 	for i := range s.m.Arrays {
 		im.src.bytes += s.m.Arrays[i].Bytes
 	}
-	if err := im.setNodes(int64(ds.Graph.NumNodes()), dir); err != nil {
+	if err := im.setNodes(int64(ds.Graph.NumNodes()), s.dir); err != nil {
 		return err
 	}
 	if err := im.startEdges(); err != nil {

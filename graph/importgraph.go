@@ -164,12 +164,21 @@ func (im *importer) followEdges(table *featureWriter, name string, origin *array
 	if err := origin.flush(); err != nil {
 		return err
 	}
-	all, err := mapFile(in.f, headerSize+in.n)
+	err := withMapped(in.f, headerSize+in.n, func(all []byte) error {
+		return im.placeRows(name, in, origin, all[headerSize:], loop)
+	})
 	if err != nil {
-		return fmt.Errorf("graph: map %s: %w", im.shown(in.path), err)
+		return err
 	}
-	defer unmapFile(all)
-	rows := all[headerSize:]
+	if err := os.Remove(in.path); err != nil {
+		return writeError(im.shown(in.path), err)
+	}
+	return nil
+}
+
+// placeRows writes the rows of an edge table in the order of the edges.
+func (im *importer) placeRows(name string, in, origin *arrayWriter, rows, loop []byte) error {
+	rowBytes := in.cols * in.elem.size()
 	out, err := im.array(name, in.elem, in.cols)
 	if err != nil {
 		return err
@@ -197,13 +206,7 @@ func (im *importer) followEdges(table *featureWriter, name string, origin *array
 			}
 		}
 	}
-	if err := out.finish(); err != nil {
-		return err
-	}
-	if err := os.Remove(in.path); err != nil {
-		return writeError(im.shown(in.path), err)
-	}
-	return nil
+	return out.finish()
 }
 
 // startEdgeTable opens the scratch file of weights or edge features.

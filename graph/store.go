@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+
+	"github.com/gnnactor/gnnactor/internal/fault"
 )
 
 // Store is a dataset in a directory of flat, aligned, checksummed files,
@@ -25,6 +27,8 @@ type Store struct {
 	maps [][]byte // header and payload of each array
 	away []string // arrays that are not here
 	old  []string // arrays whose files have no checksums of blocks
+	mute func()   // ends the checks after panics
+	info []os.FileInfo
 	once sync.Once
 	err  error
 }
@@ -36,7 +40,7 @@ type Store struct {
 func Open(dir string) (*Store, error) { return open(dir, nil) }
 
 // open is Open without the arrays of away, whose files need not be there.
-func open(dir string, away []string) (*Store, error) {
+func open(dir string, away []string) (s *Store, err error) {
 	b, err := readSmallFile(filepath.Join(dir, manifestFile), maxManifestBytes)
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) {
@@ -53,7 +57,7 @@ func open(dir string, away []string) (*Store, error) {
 	if err := m.check(); err != nil {
 		return nil, badData("%s: %w; import the data again", filepath.Join(dir, manifestFile), err)
 	}
-	s := &Store{dir: dir, m: m}
+	s = &Store{dir: dir, m: m}
 	payload := make(map[string][]byte, len(m.Arrays))
 	for i := range m.Arrays {
 		if slices.Contains(away, m.Arrays[i].Name) {
@@ -66,10 +70,16 @@ func open(dir string, away []string) (*Store, error) {
 		payload[m.Arrays[i].Name] = p
 	}
 	s.ds, s.away = m.dataset(payload), away
+	s.mute = fault.Suspect(s.damage)
 	g := s.ds.Graph
-	if g.Indptr[0] != 0 || g.Indptr[g.NumNodes()] != g.NumEdges() {
-		err := badData("%s: it spans [%d, %d), but there are %d edges; import the data again",
-			s.path(arrayIndptr), g.Indptr[0], g.Indptr[g.NumNodes()], g.NumEdges())
+	err = Guard(func() error {
+		if g.Indptr[0] != 0 || g.Indptr[g.NumNodes()] != g.NumEdges() {
+			return badData("%s: it spans [%d, %d), but there are %d edges; import the data again",
+				s.path(arrayIndptr), g.Indptr[0], g.Indptr[g.NumNodes()], g.NumEdges())
+		}
+		return nil
+	})
+	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
@@ -132,6 +142,9 @@ func (s *Store) mapArray(a *manifestArray) ([]byte, error) {
 		return nil, fmt.Errorf("graph: map %s: %w", s.path(a.Name), err)
 	}
 	s.maps = append(s.maps, b)
+	if st, err := f.Stat(); err == nil {
+		s.info = append(s.info, st)
+	}
 	return b[headerSize:len(b):len(b)], nil
 }
 
@@ -151,6 +164,9 @@ func (s *Store) NodeFeaturesFile() (path string, offset int64, ok bool) {
 // Close ends the mapping. Closing twice is allowed.
 func (s *Store) Close() error {
 	s.once.Do(func() {
+		if s.mute != nil {
+			s.mute()
+		}
 		for _, m := range s.maps {
 			s.err = errors.Join(s.err, unmapFile(m))
 		}
@@ -190,10 +206,12 @@ func (s *Store) Verify() error {
 	if err := ds.Validate(); err != nil {
 		return fmt.Errorf("%w (in %s); import the data again", err, s.dir)
 	}
-	if m.SplitLabels != s.ds.splitLabelsSum() {
-		return badData("%s: the labels' second checksum does not match; import the data again", filepath.Join(s.dir, manifestFile))
-	}
-	return nil
+	return Guard(func() error {
+		if m.SplitLabels != s.ds.splitLabelsSum() {
+			return badData("%s: the labels' second checksum does not match; import the data again", filepath.Join(s.dir, manifestFile))
+		}
+		return nil
+	})
 }
 
 // readSmallFile reads a file that must not be longer than limit.

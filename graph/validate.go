@@ -9,7 +9,9 @@ import (
 // weights and features, splits without duplicates or overlap whose nodes have
 // labels (when there are any). It reads all of the data. Errors wrap ErrFormat
 // and name the place.
-func (d *Dataset) Validate() error {
+func (d *Dataset) Validate() error { return Guard(d.validate) }
+
+func (d *Dataset) validate() error {
 	if d.Graph == nil {
 		return badData("the dataset has no graph; set Graph")
 	}

@@ -17,12 +17,15 @@ const (
 // depth that sees the features and not the graph: what is above it, the edges
 // brought. On a graph without edges a GCN layer is a linear layer, so the
 // baseline is one, trained on the whole training set for 200 steps.
-func (r *Runtime) BaselineAccuracy(ctx context.Context) (float64, error) {
-	ctx, end, err := r.begin(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer end()
+func (r *Runtime) BaselineAccuracy(ctx context.Context) (accuracy float64, err error) {
+	err = r.call(ctx, nil, func(ctx context.Context) error {
+		accuracy, err = r.baseline(ctx)
+		return err
+	})
+	return accuracy, err
+}
+
+func (r *Runtime) baseline(ctx context.Context) (float64, error) {
 	if err := r.nodesOnly("accuracies"); err != nil {
 		return 0, err
 	}

@@ -36,25 +36,27 @@ type Batch struct {
 // carries the error, if there is one.
 func (r *Runtime) Batches(ctx context.Context, o BatchesOptions) iter.Seq2[*Batch, error] {
 	return func(yield func(*Batch, error) bool) {
-		ctx, end, err := r.begin(ctx)
-		if err != nil {
-			yield(nil, err)
-			return
-		}
-		defer end()
-		if err := r.nodesOnly("batches"); err != nil {
-			yield(nil, err)
-			return
-		}
-		left, err := r.batches(ctx, o, yield)
-		if err == nil && !left {
-			err = r.Verified(ctx)
-		}
-		if err != nil {
-			if cause := context.Cause(ctx); cause != nil {
+		outside := false
+		err := r.call(ctx, &outside, func(ctx context.Context) error {
+			if err := r.nodesOnly("batches"); err != nil {
+				return err
+			}
+			left, err := r.batches(ctx, o, func(b *Batch, err error) bool {
+				outside = true
+				more := yield(b, err)
+				outside = false
+				return more
+			})
+			if err == nil && !left {
+				err = r.Verified(ctx)
+			}
+			if cause := context.Cause(ctx); err != nil && cause != nil {
 				err = cause
 			}
-			yield(nil, err)
+			return err
+		})
+		if err != nil {
+			yield(nil, explained(err))
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
+	"github.com/gnnactor/gnnactor/internal/fault"
 )
 
 // openData is a dataset with what has to be undone when it is closed.
@@ -30,7 +31,7 @@ func openDataset(cfg *Config) (*openData, error) {
 	switch {
 	case cfg.Dataset != nil:
 		if err := cfg.Dataset.Validate(); err != nil {
-			return nil, err
+			return nil, fault.Explain(err) // it may lie in a store
 		}
 		copied := *cfg.Dataset
 		d.ds = &copied
@@ -93,7 +94,15 @@ func (d *openData) openPath(path, format string, elsewhere bool) error {
 		return err
 	}
 	d.store, d.ds, d.mapped = store, store.Dataset(), true
-	return nil
+	return store.CheckSplits()
+}
+
+// checked is err, of what read the data; nil only if no file of it was shortened.
+func (d *openData) checked(err error) error {
+	if err == nil && d.store != nil {
+		return d.store.CheckFiles()
+	}
+	return err
 }
 
 // lacks says what an older version left out of the store, if anything.

@@ -8,7 +8,6 @@ import (
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/graph/features"
 )
 
 // Metrics compare predictions with labels.
@@ -57,19 +56,17 @@ func (r *Runtime) measure(ctx context.Context, nodes []uint32, auc bool) (Metric
 	if err := r.nodesOnly("accuracies"); err != nil {
 		return Metrics{}, err
 	}
-	ctx, end, err := r.begin(ctx)
-	if err != nil {
-		return Metrics{}, err
-	}
-	defer end()
-	params, err := r.current(ctx)
-	if err != nil {
-		return Metrics{}, err
-	}
-	m, err := r.evaluate(ctx, params, nodes, auc)
-	if err == nil {
-		err = r.Verified(ctx)
-	}
+	var m Metrics
+	err := r.call(ctx, nil, func(ctx context.Context) error {
+		params, err := r.current(ctx)
+		if err != nil {
+			return err
+		}
+		if m, err = r.evaluate(ctx, params, nodes, auc); err != nil {
+			return err
+		}
+		return r.Verified(ctx)
+	})
 	return m, err
 }
 
@@ -77,16 +74,15 @@ func (r *Runtime) measure(ctx context.Context, nodes []uint32, auc bool) (Metric
 // neighbourhood, and its rows equal those of the whole graph bit for bit.
 // While a run trains it uses the parameters of the last applied batch.
 func (r *Runtime) Embed(ctx context.Context, ids []uint32) (*Embedding, error) {
-	ctx, end, err := r.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	params, err := r.current(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out, err := r.infer(ctx, params, ids)
+	var out cpu.Matrix[float32]
+	err := r.call(ctx, nil, func(ctx context.Context) error {
+		params, err := r.current(ctx)
+		if err != nil {
+			return err
+		}
+		out, err = r.infer(ctx, params, ids)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +157,7 @@ func (r *Runtime) infer(ctx context.Context, params []float32, nodes []uint32) (
 	x := r.exec()
 	defer r.releaseExec(x)
 	var out cpu.Matrix[float32]
-	err = features.Guard(func() (err error) {
+	err = graph.Guard(func() (err error) {
 		if r.sampler.Spec().Temporal && nodes != nil {
 			out, err = r.inferTemporal(ctx, x, params, nodes)
 			return err

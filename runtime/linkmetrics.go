@@ -65,20 +65,20 @@ func (r *Runtime) EvaluateLinks(ctx context.Context, split Links) (LinkMetrics, 
 	if r.links == nil {
 		return LinkMetrics{}, fmt.Errorf("%w: links are evaluated with task link", ErrTask)
 	}
-	ctx, end, err := r.begin(ctx)
-	if err != nil {
-		return LinkMetrics{}, err
-	}
-	defer end()
-	params, err := r.current(ctx)
-	if err != nil {
-		return LinkMetrics{}, err
-	}
-	out, err := r.infer(ctx, params, nil)
-	if err != nil {
-		return LinkMetrics{}, err
-	}
-	return r.measureLinks(params, out, r.linksOf(split)), r.Verified(ctx)
+	var m LinkMetrics
+	err := r.call(ctx, nil, func(ctx context.Context) error {
+		params, err := r.current(ctx)
+		if err != nil {
+			return err
+		}
+		out, err := r.infer(ctx, params, nil)
+		if err != nil {
+			return err
+		}
+		m = r.measureLinks(params, out, r.linksOf(split))
+		return r.Verified(ctx)
+	})
+	return m, err
 }
 
 // nodesOnly reports that the task has no classes.

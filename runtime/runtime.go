@@ -32,7 +32,9 @@ import (
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/fault"
 	"github.com/gnnactor/gnnactor/internal/pool"
+	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/sampling"
 	"github.com/gnnactor/gnnactor/scheduler"
 )
@@ -113,36 +115,7 @@ func Start(cfg Config) (_ *Runtime, err error) {
 			err = errors.Join(err, r.data.close())
 		}
 	}()
-	if cfg.Task == "link" {
-		if r.links, r.data.ds, err = splitLinks(&cfg, r.data.ds); err != nil {
-			return nil, err
-		}
-	}
-	ds := r.data.ds
-	blocks := cfg.Blocks()
-	if r.model, r.noModel = newModel(&cfg, ds); r.model != nil {
-		r.params, blocks = r.model.Init(cfg.Seed), r.model.Blocks()
-	}
-	spec, err := cfg.samplerSpec(blocks)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
-	}
-	if err := cfg.cacheFraction(&spec, ds); err != nil {
-		return nil, err
-	}
-	if r.sampler, err = sampling.Prepare(spec, ds, cfg.Seed); err != nil {
-		return nil, fmt.Errorf("%w: %w; sampler-options sets what has no setting of its own", ErrConfig, err)
-	}
-	r.identity = r.identify()
-	if cfg.Params != "" {
-		if err := r.Load(cfg.Params); err != nil {
-			return nil, err
-		}
-	}
-	if r.plan, err = r.makePlan(); err != nil {
-		return nil, err
-	}
-	if err := r.checkRows(); err != nil {
+	if err := graph.Guard(r.prepare); err != nil {
 		return nil, err
 	}
 	if r.plan.Raised != "" {
@@ -158,6 +131,46 @@ func Start(cfg Config) (_ *Runtime, err error) {
 	}
 	r.verification = verify(r.ctx, &r.cfg, r.data.store, r.log)
 	return r, nil
+}
+
+// prepare makes what depends on the data: links, model, sampler and plan.
+func (r *Runtime) prepare() (err error) {
+	cfg := &r.cfg
+	if cfg.Task == "link" {
+		if r.links, r.data.ds, err = splitLinks(cfg, r.data.ds); err != nil {
+			return err
+		}
+	}
+	ds := r.data.ds
+	blocks := cfg.Blocks()
+	if r.model, r.noModel = newModel(cfg, ds); errors.Is(r.noModel, graph.ErrFormat) {
+		return r.noModel
+	} else if r.model != nil {
+		r.params, blocks = r.model.Init(cfg.Seed), r.model.Blocks()
+	}
+	spec, err := cfg.samplerSpec(blocks)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	if err := cfg.cacheFraction(&spec, ds); err != nil {
+		return err
+	}
+	if r.sampler, err = sampling.Prepare(spec, ds, cfg.Seed); err != nil {
+		if errors.Is(err, graph.ErrFormat) {
+			return err
+		}
+		return fmt.Errorf("%w: %w; sampler-options sets what has no setting of its own", ErrConfig, err)
+	}
+	r.identity = r.identify()
+	if cfg.Params != "" {
+		if err := r.Load(cfg.Params); err != nil {
+			return err
+		}
+	}
+	if r.plan, err = r.makePlan(); err != nil {
+		return err
+	}
+	return r.checkRows()
 }
 
 // newModel returns the model that cfg describes, or why there can be none.
@@ -177,6 +190,9 @@ func newModel(cfg *Config, ds *graph.Dataset) (*compute.Model, error) {
 		m, err = compute.NewModel(spec, ds.Graph)
 	} else {
 		m, err = compute.NewCustomModel(spec, ds.Graph, cfg.Layer)
+	}
+	if errors.Is(err, graph.ErrFormat) {
+		return nil, err
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
@@ -271,6 +287,32 @@ func (r *Runtime) NumParameters() int {
 		return 0
 	}
 	return r.model.Layout().NumLearnt()
+}
+
+// call runs f, a call of the runtime's, with a context that also ends with the
+// runtime. What f meets in damaged data is an error, see graph.Guard; a panic while
+// outside is true is of the caller's own code.
+func (r *Runtime) call(ctx context.Context, outside *bool, f func(ctx context.Context) error) error {
+	ctx, end, err := r.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return fault.GuardOutside(outside, func() error { return r.data.checked(f(ctx)) })
+}
+
+// explained is err, or what is wrong with the data that made sampling or computing a
+// batch fail.
+func explained(err error) error {
+	var f *messages.Failed
+	if !errors.As(err, &f) || f.Stage != "sample" && f.Stage != "compute" || errors.Is(err, graph.ErrFormat) {
+		return err
+	}
+	var known *fault.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	return fault.Explain(err)
 }
 
 // begin marks a call as in progress and gives it a context that also ends with

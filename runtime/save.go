@@ -46,18 +46,19 @@ func ReadSaved(path string) (Saved, error) {
 // atomically: path holds the old content or the whole new one. It waits for
 // Verified.
 func (r *Runtime) Save(path string) error {
-	ctx, end, err := r.begin(context.Background())
-	if err != nil {
-		return err
-	}
-	defer end()
-	params, err := r.current(ctx)
-	if err != nil {
-		return err
-	}
-	if err := r.Verified(ctx); err != nil {
-		return err
-	}
+	return r.call(context.Background(), nil, func(ctx context.Context) error {
+		params, err := r.current(ctx)
+		if err != nil {
+			return err
+		}
+		if err := r.Verified(ctx); err != nil {
+			return err
+		}
+		return r.save(path, params)
+	})
+}
+
+func (r *Runtime) save(path string, params []float32) error {
 	if err := r.model.Layout().CheckFinite(params); err != nil {
 		r.log.Warn("the parameters that are saved are not all numbers, and will not load", "file", path, "because", err, "remedy", "train with a smaller learning rate or clip-norm")
 	}

@@ -84,7 +84,7 @@ func (w *staleWorker) Sample(ctx context.Context, place int, step int64) error {
 	if work := &w.orders.work; work.Batches == 0 {
 		seeds = sampling.Cut(w.orders.of(id.Epoch), work.BatchSize, 1, id.Batch, 0)
 	}
-	err := features.Guard(func() error { return w.sampler.Sample(&p.batch, id.Key(r.cfg.Seed), seeds) })
+	err := graph.Guard(func() error { return w.sampler.Sample(&p.batch, id.Key(r.cfg.Seed), seeds) })
 	span.End(w.t.label(id))
 	if err != nil {
 		return fmt.Errorf("%v: sample: %w", id, err)
@@ -120,7 +120,7 @@ func (w *staleWorker) Gradient(grad, params []float32, place int, step int64) (s
 	if p.rows != nil {
 		w.engine.slab, slots = p.rows, p.slots[:p.batch.NumInputs()]
 	}
-	err = features.Guard(func() error {
+	err = graph.Guard(func() error {
 		s, err = w.engine.Gradient(grad, params, &p.batch, slots, actors.Key(w.t.r.cfg.Seed, id))
 		return err
 	})

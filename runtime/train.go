@@ -13,6 +13,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/internal/clock"
+	"github.com/gnnactor/gnnactor/internal/fault"
 	"github.com/gnnactor/gnnactor/internal/pool"
 	"github.com/gnnactor/gnnactor/messages"
 )
@@ -84,11 +85,17 @@ func (r *Runtime) Train(ctx context.Context) iter.Seq2[Event, error] {
 			return
 		}
 		defer r.train.Unlock()
-		t := &training{r: r, yield: yield}
+		outside := false
+		t := &training{r: r, yield: func(e Event, err error) bool {
+			outside = true
+			more := yield(e, err)
+			outside = false
+			return more
+		}}
 		if n := r.cfg.Spans; n > 0 || r.cfg.Trace != "" {
 			t.clock.Keep(max(n, traceSpans))
 		}
-		err = t.run(ctx)
+		err = explained(fault.GuardOutside(&outside, func() error { return t.run(ctx) }))
 		t.guards.end()
 		err = errors.Join(err, t.trace())
 		if cause := context.Cause(ctx); err != nil && cause != nil && errors.Is(err, ctx.Err()) {
@@ -257,7 +264,8 @@ func (t *training) run(ctx context.Context) (err error) {
 		r.mu.Unlock()
 	}
 	done := Event{Kind: EventDone, Epoch: int(t.state.Step/t.steps) - 1, Loss: t.state.LastLoss, TrainAccuracy: math.NaN(), Lineage: t.state.Chain.String(), Late: t.lateness}
-	if done.ValidAccuracy, done.TestAccuracy, err = r.accuracies(ctx, t.updater.params); err != nil {
+	done.ValidAccuracy, done.TestAccuracy, err = r.accuracies(ctx, t.updater.params)
+	if err = r.data.checked(err); err != nil {
 		return err
 	}
 	if err := r.Verified(ctx); err != nil {

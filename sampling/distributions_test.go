@@ -47,7 +47,7 @@ func checkSets(t *testing.T, name string, got map[string]int, want map[string]fl
 
 func drawSets(t *testing.T, g *graph.Graph, spec Spec, draws int) map[string]int {
 	t.Helper()
-	s := mustPrepare(t, spec, g).NewSampler().(*subgraphs)
+	s := mustPrepare(t, spec, g).factory().(*subgraphs)
 	got := make(map[string]int)
 	for i := range draws {
 		s.nodes(ID{}, rng.New(8, uint64(i)))
@@ -208,7 +208,7 @@ func TestFastGCNDrawsByQ(t *testing.T) {
 				}
 			}
 		}
-		d := mustPrepare(t, Spec{Name: "fastgcn", Fanouts: []int{size}}, g).NewSampler().(*layerwise)
+		d := mustPrepare(t, Spec{Name: "fastgcn", Fanouts: []int{size}}, g).factory().(*layerwise)
 		got := make(map[[2]uint32]int)
 		const draws = 200_000
 		for i := range draws {
@@ -332,7 +332,7 @@ func TestLadiesDrawsByQ(t *testing.T) {
 		}
 		want[setOf(nodes...)] += p
 	}
-	d := mustPrepare(t, Spec{Name: "ladies", Fanouts: []int{2}}, g).NewSampler().(*layerwise)
+	d := mustPrepare(t, Spec{Name: "ladies", Fanouts: []int{2}}, g).factory().(*layerwise)
 	got := make(map[string]int)
 	for i := range 50_000 {
 		d.set.clear()

@@ -12,7 +12,7 @@ import (
 func TestEdgeDrawsByGroups(t *testing.T) {
 	for _, g := range []*graph.Graph{skewed(300, 40, 1), symmetric(skewed(300, 40, 1))} {
 		for _, budget := range []int{1, edgeGroup - 1, edgeGroup, edgeGroup + 1, 3*edgeGroup + 7} {
-			s := mustPrepare(t, Spec{Name: "edge", Layers: 1, Budget: budget}, g).NewSampler().(*subgraphs)
+			s := mustPrepare(t, Spec{Name: "edge", Layers: 1, Budget: budget}, g).factory().(*subgraphs)
 			d := s.drawer.(*edgeDrawer)
 			if (d.out == nil) != g.Symmetric() {
 				t.Fatalf("a symmetric graph: %v, edges both ways are kept: %v", g.Symmetric(), d.out != nil)

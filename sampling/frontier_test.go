@@ -111,7 +111,7 @@ func TestFrontierDashboardAgainstFenwick(t *testing.T) {
 	g := symmetric(skewed(3000, 60, 5))
 	spec := Spec{Name: "frontier", Layers: 1, Frontier: 50, Budget: 400, DegreeCap: 30}
 	measure := func(queue weightedQueue) (mean, sigma [2]float64) {
-		s := mustPrepare(t, spec, g).NewSampler().(*subgraphs)
+		s := mustPrepare(t, spec, g).factory().(*subgraphs)
 		if queue != nil {
 			s.drawer.(*frontier).queue = queue
 		}
@@ -180,7 +180,7 @@ func BenchmarkFrontierQueue(b *testing.B) {
 					setSIMD(false)
 					defer setSIMD(true)
 				}
-				s := p.NewSampler().(*subgraphs)
+				s := p.factory().(*subgraphs)
 				if name == "fenwick" {
 					s.drawer.(*frontier).queue = newFenwick(m)
 				}
@@ -195,7 +195,7 @@ func BenchmarkFrontierQueue(b *testing.B) {
 	p := mustPrepare(b, Spec{Name: "frontier", Layers: 1, Frontier: 1000, Budget: 8000}, g)
 	for _, size := range []string{"nodes only", "induced"} {
 		b.Run(fmt.Sprintf("dashboard, %s", size), func(b *testing.B) {
-			s := p.NewSampler().(*subgraphs)
+			s := p.factory().(*subgraphs)
 			var out block
 			for i := range b.N {
 				s.nodes(ID{}, rng.New(1, uint64(i)))

@@ -141,7 +141,7 @@ func (s *fused) draw(to *group, indptr []int64, nodes []uint32, r, end, k int) i
 	for ; i < end && len(to.pos) < groupEntries; i++ {
 		v := nodes[i]
 		begin := s.g.Indptr[v]
-		if d := int(s.g.Indptr[v+1] - begin); d > 0 {
+		if d := s.g.Degree(v); d > 0 {
 			before := len(to.pos)
 			s.picker.pick(to, v, begin, d, k)
 			indptr[i+1] = indptr[i] + int64(len(to.pos)-before)

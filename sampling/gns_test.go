@@ -246,7 +246,7 @@ func TestGNSBias(t *testing.T) {
 		if spec.CacheFraction == 0 {
 			spec.CacheFraction = 0.2
 		}
-		s := gnsOn(t, spec, g, nil).NewSampler()
+		s := gnsOn(t, spec, g, nil).factory()
 		sum, square := make([]float64, len(targets)), make([]float64, len(targets))
 		var b Batch
 		mixed := 0
@@ -366,7 +366,7 @@ func TestCachesGenerations(t *testing.T) {
 		t.Error("a generation that was forgotten is not drawn again the same")
 	}
 	// Epochs 2 and 3 use generation 1.
-	s := p.NewSampler().(*fused)
+	s := p.factory().(*fused)
 	var b Batch
 	for epoch, gen := range []int{0, 0, 1, 1, 2} {
 		b.ID.Epoch = epoch

@@ -31,8 +31,8 @@ func (p *Prepared) Memory() Memory {
 		seen[unsafe.Pointer(p.caches)] = true // it may be in use
 	}
 	m := Memory{Shared: size(p)}
-	first := size(p.NewSampler())
-	m.Sampler = size(p.NewSampler())
+	first := size(p.factory())
+	m.Sampler = size(p.factory())
 	m.Shared += first - m.Sampler
 	if p.caches != nil {
 		m.Shared += 2*size(p.caches.p) + keepGenerations*size(p.caches.At(0)) // one p for the keys of the generation that is drawn

@@ -21,9 +21,9 @@ func (p *Prepared) NewParallelSampler(workers *pool.Pool) (s Sampler, ok bool) {
 	case !ok:
 		return nil, false
 	case workers.Size() == 1:
-		return first, true
+		return &guarded{first, uint32(p.g.NumNodes())}, true
 	}
-	return p.newParallel(first, workers), true
+	return &guarded{p.newParallel(first, workers), uint32(p.g.NumNodes())}, true
 }
 
 func (p *Prepared) newParallel(first *fused, workers *pool.Pool) *parallel {

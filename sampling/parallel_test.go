@@ -27,6 +27,7 @@ func TestParallelSamplerSameBits(t *testing.T) {
 			if !ok {
 				t.Fatalf("%s has no parallel variant", spec.Name)
 			}
+			s = s.(*guarded).sampler
 			if workers == 1 { // which is the plain sampler: the protocol is tested nevertheless
 				s = p.newParallel(s.(*fused), pl)
 			}

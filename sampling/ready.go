@@ -50,7 +50,7 @@ func (p *Prepared) Ready(ctx context.Context, seed uint64, samplers, depth int, 
 				s := p.NewSampler()
 				for r := range work {
 					if r.err = ctx.Err(); r.err == nil {
-						r.err = s.Sample(&r.batch, r.batch.ID.Key(seed), r.seeds)
+						r.err = s.Sample(&r.batch, r.batch.ID.Key(seed), r.seeds) // under Guard
 					}
 					r.done <- struct{}{}
 				}

@@ -240,7 +240,7 @@ func Prepare(spec Spec, ds *graph.Dataset, seed uint64, options ...Option) (*Pre
 	}
 	for _, s := range samplers {
 		if s.name == spec.Name {
-			if err := s.prepare(p); err != nil {
+			if err := graph.Guard(func() error { return s.prepare(p) }); err != nil {
 				return nil, fmt.Errorf("sampling: %s: %w", spec.Name, err)
 			}
 		}
@@ -253,7 +253,7 @@ func (p *Prepared) Spec() Spec { return p.spec }
 
 // NewSampler returns a sampler over p's graph; it is cheap, and its scratch
 // memory grows to what its largest batch needs.
-func (p *Prepared) NewSampler() Sampler { return p.factory() }
+func (p *Prepared) NewSampler() Sampler { return &guarded{p.factory(), uint32(p.g.NumNodes())} }
 
 // ChoosesSeeds reports whether the sampler chooses each batch's seeds itself, as
 // subgraph samplers do: the seeds given to Sample are not used.

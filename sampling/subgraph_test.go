@@ -116,7 +116,7 @@ func TestNodeSetAboveBitsLimit(t *testing.T) {
 	g := skewed(2000, 60, 1)
 	for _, spec := range subgraphSpecs {
 		p := mustPrepare(t, spec, g)
-		bits, hash := p.NewSampler().(*subgraphs), p.NewSampler().(*subgraphs)
+		bits, hash := p.factory().(*subgraphs), p.factory().(*subgraphs)
 		hash.set = newNodeSet(2000, 0)
 		var a, b Batch
 		for i := range 4 {
@@ -207,7 +207,7 @@ func TestSubgraphDistributions(t *testing.T) {
 	}
 	const draws = 100000
 	draw := func(g *graph.Graph, spec Spec, each func(set []uint32)) {
-		s := mustPrepare(t, spec, g).NewSampler().(*subgraphs)
+		s := mustPrepare(t, spec, g).factory().(*subgraphs)
 		for i := range draws {
 			s.nodes(ID{}, rng.New(8, uint64(i)))
 			each(s.set.nodes)

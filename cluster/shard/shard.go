@@ -178,7 +178,7 @@ func (s *Server) rows(ctx context.Context, r *dataplane.Request) (dataplane.Repl
 		return dataplane.Reply{}, fmt.Errorf("shard: %d rows of %d bytes; at most %d bytes at once", n, row, maxReply)
 	}
 	buf := s.buffer(n * row)
-	err := features.Guard(func() error {
+	err := graph.Guard(func() error {
 		for i := range n {
 			if i%1024 == 0 && ctx.Err() != nil {
 				return ctx.Err()
@@ -247,7 +247,7 @@ func (s *Server) chunk(ctx context.Context, r *dataplane.Request) (dataplane.Rep
 		first = 0
 	}
 	buf := make([]byte, n*row, n*row+4)
-	err := features.Guard(func() error {
+	err := graph.Guard(func() error {
 		for i := range n {
 			put(buf[i*row:], f, first+i)
 		}

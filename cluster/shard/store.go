@@ -108,7 +108,7 @@ func (s *Store) read(ctx context.Context, r *features.Request) error {
 			last = changed
 		}
 		// Every time: a shard may have moved here meanwhile.
-		if err := features.Guard(func() error { missing = s.local(r, missing); return nil }); err != nil {
+		if err := graph.Guard(func() error { missing = s.local(r, missing); return nil }); err != nil {
 			return err
 		}
 		if len(missing) == 0 {

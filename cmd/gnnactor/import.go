@@ -89,14 +89,11 @@ STORE appears only when it is complete.`,
 
 // reportStore says what a store that was just made holds.
 func (a *app) reportStore(dir, made string, took time.Duration) error {
-	s, err := graph.Open(dir)
-	if err != nil {
+	return graph.View(dir, func(s *graph.Store) error {
+		if a.output == outputJSON {
+			return a.printJSON(s.Dataset().Summary())
+		}
+		_, err := fmt.Fprintf(a.stdout, "%s\n%s in %s to %s\n", describe(s.Dataset()), made, formatDuration(took), dir)
 		return err
-	}
-	defer s.Close()
-	if a.output == outputJSON {
-		return a.printJSON(s.Dataset().Summary())
-	}
-	_, err = fmt.Fprintf(a.stdout, "%s\n%s in %s to %s\n", describe(s.Dataset()), made, formatDuration(took), dir)
-	return err
+	})
 }

@@ -29,18 +29,20 @@ each file, and none for its blocks of 1 MiB: it is said what that store lacks.`,
 				return fmt.Errorf("%s is data of format %s and no store; make one with 'gnnactor import %s STORE'", dir, format, dir)
 			}
 			began := time.Now()
-			s, err := graph.Open(dir)
+			info := inspection{Verified: verify}
+			err = graph.View(dir, func(s *graph.Store) error {
+				info.OpenSeconds = time.Since(began).Seconds()
+				if verify {
+					if err := s.Verify(); err != nil {
+						return err
+					}
+				}
+				info.Summary, info.Lacks = s.Dataset().Summary(), s.Lacks()
+				return nil
+			})
 			if err != nil {
 				return err
 			}
-			defer s.Close()
-			opened := time.Since(began)
-			if verify {
-				if err := s.Verify(); err != nil {
-					return err
-				}
-			}
-			info := inspection{Summary: s.Dataset().Summary(), OpenSeconds: opened.Seconds(), Verified: verify, Lacks: s.Lacks()}
 			if info.Lacks != "" {
 				a.logf("%s", info.Lacks)
 			}

@@ -25,6 +25,8 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+
+	"github.com/gnnactor/gnnactor/graph"
 )
 
 func main() {
@@ -47,7 +49,7 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root, a := newRoot(stdout, stderr)
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	err := graph.Guard(func() error { return root.ExecuteContext(ctx) })
 	if err != nil && !a.started {
 		// cobra refused the command line before any command ran.
 		err = &usageError{err}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -30,14 +31,16 @@ func (n *nodeFlags) nodes(ds *graph.Dataset) ([]uint32, error) {
 	if n.ids != "" {
 		return parseIDs(n.ids, ds.Graph.NumNodes())
 	}
-	switch n.split {
-	case "train":
-		return ds.Train, nil
-	case "valid":
-		return ds.Valid, nil
-	case "test":
-		return ds.Test, nil
-	case "":
+	splits := map[string][]uint32{"train": ds.Train, "valid": ds.Valid, "test": ds.Test}
+	if split, ok := splits[n.split]; ok {
+		var ids []uint32
+		err := graph.Guard(func() error {
+			ids = slices.Clone(split)
+			return nil
+		})
+		return ids, err
+	}
+	if n.split == "" {
 		all := make([]uint32, ds.Graph.NumNodes())
 		for i := range all {
 			all[i] = uint32(i)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -89,25 +88,26 @@ func (a *app) partition(ctx context.Context, dir, method string, parts int, seed
 	if format != "store" {
 		return r, fmt.Errorf("%s is data of format %s and no store; make one with 'gnnactor import %s STORE'", dir, format, dir)
 	}
-	s, err := graph.Open(dir)
+	var cluster []uint32
+	err = graph.View(dir, func(s *graph.Store) error {
+		if err := s.Check(ctx, graph.CheckOptions{WithoutEdgeFeatures: true}); err != nil {
+			return err
+		}
+		if err := s.CheckGraph(); err != nil {
+			return err
+		}
+		g := s.Dataset().Graph
+		began := time.Now()
+		if cluster, err = partition.Compute(g, method, parts, seed); err != nil {
+			return err
+		}
+		r = partitionResult{Method: method, Parts: parts, Seconds: time.Since(began).Seconds()}
+		q := partition.Measure(g, cluster)
+		r.Clusters, r.Largest, r.CutShare, r.Modularity = q.Clusters, q.Largest, q.CutShare, q.Modularity
+		return nil
+	})
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	if err := s.Check(ctx, graph.CheckOptions{WithoutEdgeFeatures: true}); err != nil {
-		return r, err
-	}
-	g := s.Dataset().Graph
-	if err := g.Validate(); err != nil {
-		return r, fmt.Errorf("%s: %w; 'gnnactor inspect --verify' says more", dir, err)
-	}
-	began := time.Now()
-	cluster, err := partition.Compute(g, method, parts, seed)
-	if err != nil {
-		return r, err
-	}
-	r = partitionResult{Method: method, Parts: parts, Seconds: time.Since(began).Seconds()}
-	q := partition.Measure(g, cluster)
-	r.Clusters, r.Largest, r.CutShare, r.Modularity = q.Clusters, q.Largest, q.CutShare, q.Modularity
 	return r, graph.SavePartition(dir, graph.Partition{Method: method, Parts: parts, Seed: seed, Cluster: cluster})
 }

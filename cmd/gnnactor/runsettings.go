@@ -71,17 +71,18 @@ func (c *clusterFlags) proposal(cfg *runtime.Config) (r *node.Run, err error) {
 	defer func() { err = errors.Join(err, s.Close()) }()
 	ds := s.Dataset()
 	r.Settings[runData], r.Data = dataStore, ds.Fingerprint
-	if c.shards != "" {
+	if c.shards == "" {
+		return r, nil
+	}
+	return r, graph.Guard(func() error {
 		o, err := parseShards(c.shards, ds)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		r.Settings[runShards] = fmt.Sprintf("%s:%d", o.Method, o.Parts)
-		if _, r.Map, err = o.Deal(ds); err != nil {
-			return nil, err
-		}
-	}
-	return r, nil
+		_, r.Map, err = o.Deal(ds)
+		return err
+	})
 }
 
 // openStore opens cfg.Data; nil: it is no store.

@@ -79,10 +79,15 @@ func (a *app) compareSamplers(ctx context.Context, cfg runtime.Config, n int, pl
 		return err
 	}
 	defer func() { err = errors.Join(err, done()) }()
-	all := make([]*samplerStats, len(names))
-	for i, name := range names {
+	return graph.Guard(func() error { return a.compareOn(ctx, ds, configs, n, plot) })
+}
+
+// compareOn is compareSamplers over an open graph.
+func (a *app) compareOn(ctx context.Context, ds *graph.Dataset, configs []runtime.Config, n int, plot string) (err error) {
+	all := make([]*samplerStats, len(configs))
+	for i := range configs {
 		configs[i].Dataset = ds
-		s := &samplerStats{Name: name}
+		s := &samplerStats{Name: configs[i].Sampler}
 		s.sampleResult, err = a.sample(ctx, configs[i], n, func(b *sampling.Batch) { s.stats.Add(ds.Graph, b, true) })
 		if err != nil {
 			return err

@@ -248,7 +248,7 @@ func startStep(x *cpu.Exec, data func() (*graph.Dataset, error)) (func() (work, 
 	}
 	sampled := make(chan error, 1)
 	return func() (work, error) {
-		x.Pool().Go(func() { sampled <- sample(next) })
+		x.Pool().Go(func() error { return sample(next) }, func(err error) { sampled <- err })
 		w, err := t.step(now)
 		now, next = next, now
 		return w, errors.Join(<-sampled, err)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/internal/fault"
 	"github.com/gnnactor/gnnactor/internal/pool"
 )
@@ -63,7 +62,7 @@ func shortened(t *testing.T, n, cols, degree int) {
 				dst := cpu.NewMatrix[float32](n, cols)
 				b := graph.WholeGraph(g)
 				aggregate := func(f *graph.Features) error {
-					return features.Guard(func() error {
+					return graph.Guard(func() error {
 						cpu.Aggregate(exec, dst, &b, cpu.Source[float32]{Table: f}, cpu.AggregateOptions[float32]{})
 						return nil
 					})
@@ -81,7 +80,7 @@ func shortened(t *testing.T, n, cols, degree int) {
 						t.Fatalf("aggregation over a shortened file: %v, want an error that names %s and an offset from %d", err, path, whole)
 					}
 				}
-				gather := features.Guard(func() error {
+				gather := graph.Guard(func() error {
 					cpu.Gather(exec, dst, cpu.Source[float32]{Table: f})
 					return nil
 				})

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/pool"
 )
 
 // disk is a store that reads the rows it is asked for from a file: through
@@ -87,12 +88,10 @@ func (s *disk) readScales(r *Request) error {
 	if s.table.RowScale == nil {
 		return nil
 	}
-	return Guard(func() error {
-		for i, id := range r.IDs {
-			r.Dst.RowScale[r.slot(i)] = s.table.RowScale[id]
-		}
-		return nil
-	})
+	for i, id := range r.IDs {
+		r.Dst.RowScale[r.slot(i)] = s.table.RowScale[id]
+	}
+	return nil
 }
 
 // job is a run of a read that readers share.
@@ -142,7 +141,7 @@ func (s *disk) serve() {
 	var buf []byte
 	for j := range s.work {
 		if j.error() == nil {
-			err := recovered(func() error { return s.readRun(j.plan.keys[j.run.first:j.run.last], j.dst, &buf) })
+			err := pool.Recovered(func() error { return s.readRun(j.plan.keys[j.run.first:j.run.last], j.dst, &buf) })
 			if err != nil {
 				j.mu.Lock()
 				if j.err == nil {

@@ -39,7 +39,7 @@ func Copy(f *graph.Features) (t *graph.Features, free func() error, err error) {
 	}
 	l := LayoutOf(f)
 	t = l.tableIn(mem, f.Rows)
-	err = Guard(func() error {
+	err = graph.Guard(func() error {
 		if f.Stride == t.Stride {
 			copy(t.Data, f.Data)
 		} else {
@@ -63,7 +63,7 @@ func (s *memory) Read(ctx context.Context, r Request, done func(error)) {
 		if err := r.check(&s.layout); err != nil {
 			return err
 		}
-		return Guard(func() error { return copyRows(ctx, &r, s.table) })
+		return copyRows(ctx, &r, s.table)
 	}, done)
 }
 

@@ -3,11 +3,9 @@ package features
 import (
 	"context"
 	"fmt"
-	"runtime/debug"
 	"sync"
 
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/fault"
 	"github.com/gnnactor/gnnactor/internal/pool"
 )
 
@@ -53,19 +51,6 @@ func Read(ctx context.Context, s Store, r Request) error {
 	return <-done
 }
 
-// Guard calls f, which reads mapped files, and returns its error; a fault in a
-// mapped file (one that was shortened, or lies on a disk that fails) does not
-// end the program, but is returned as an error that names file and offset. It
-// covers f and loops that f runs on a worker pool, assembly included. f's own
-// errors are returned as they are.
-func Guard(f func() error) error {
-	err := fault.Guard(f)
-	if e, ok := err.(*fault.Error); ok { // not one that somebody told the place of already
-		return fmt.Errorf("features: %w", e)
-	}
-	return err
-}
-
 // check reports a request that does not fit the rows of l.
 func (r *Request) check(l *Layout) error {
 	if err := l.fits(r.Dst); err != nil {
@@ -94,22 +79,5 @@ type reads struct{ wg sync.WaitGroup }
 // start runs f on a goroutine of its own and hands its error to done, which is
 // called also when f panics.
 func (a *reads) start(f func() error, done func(error)) {
-	a.wg.Go(func() { done(recovered(f)) })
-}
-
-// recovered calls f and returns its error, or its panic as a *pool.PanicError:
-// on a goroutine of the store nobody else could recover it.
-func recovered(f func() error) (err error) {
-	defer func() {
-		r := recover()
-		if r == nil {
-			return
-		}
-		e, ok := r.(*pool.PanicError)
-		if !ok {
-			e = &pool.PanicError{Value: r, Stack: debug.Stack()}
-		}
-		err = fmt.Errorf("features: a read: %w", e)
-	}()
-	return f()
+	a.wg.Go(func() { done(pool.Recovered(f)) })
 }

@@ -4,6 +4,7 @@ package fault
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -102,4 +103,68 @@ func TestFaultElsewhereIsAPanic(t *testing.T) {
 	sum := byte(0)
 	err := Guard(func() error { sum += mem[0]; return nil })
 	t.Error(err, sum)
+}
+
+// A panic is explained by the first check that fails, a fault in the check
+// included, and goes on where all pass.
+func TestPanicsAreExplained(t *testing.T) {
+	sound := func() error { return nil }
+	damaged := errors.New("damaged")
+	mem, path := mapped(t, 1)
+	sum := byte(0)
+	reads := func() error { sum += mem[0]; return nil }
+	panics := func() error { var x []int; return fmt.Errorf("%d", x[len(x)]) }
+	for name, c := range map[string]struct {
+		check func() error
+		want  func(err error) bool // nil: the panic goes on
+	}{
+		"sound":   {sound, nil},
+		"damaged": {func() error { return damaged }, func(err error) bool { return errors.Is(err, damaged) && strings.Contains(err.Error(), "out of range") }},
+		"faults":  {reads, func(err error) bool { e := new(Error); return errors.As(err, &e) && e.Path == path }},
+		"panics":  {panics, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if name == "faults" {
+				if err := os.Truncate(path, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			forget := Suspect(c.check)
+			var err error
+			recovered := func() (r any) {
+				defer func() { r = recover() }()
+				err = Guard(panics)
+				return nil
+			}()
+			if c.want == nil && recovered == nil || c.want != nil && (recovered != nil || !c.want(err)) {
+				t.Errorf("got the error %v and the panic %v", err, recovered)
+			}
+			own := errors.New("own")
+			if got := Explain(own); c.want == nil && got != own || c.want != nil && got == own {
+				t.Errorf("an error was explained as %v", got)
+			}
+			if got := Guard(func() error { return own }); got != own {
+				t.Errorf("Guard made %v of f's error", got)
+			}
+			forget()
+			if got := Explain(own); got != own {
+				t.Errorf("a check that was forgotten said %v", got)
+			}
+		})
+	}
+	if err := Explain(nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// What code outside panics with is not looked at.
+func TestGuardOutside(t *testing.T) {
+	defer Suspect(func() error { return errors.New("damaged") })()
+	outside := true
+	defer func() {
+		if r := recover(); r != "theirs" {
+			t.Errorf("recovered %v", r)
+		}
+	}()
+	t.Error(GuardOutside(&outside, func() error { panic("theirs") }))
 }

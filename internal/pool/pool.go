@@ -27,6 +27,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/gnnactor/gnnactor/internal/fault"
 )
 
 // patience is how long a goroutine looks at the least for work, or for the end of
@@ -284,15 +286,31 @@ func (p *Pool) ForOn(n, chunks int, f func(worker, chunk int)) {
 	}
 }
 
-// Go runs f on a goroutine of its own that Close waits for. f must not panic.
-// It is for work of milliseconds and more (sampling or computing a batch);
-// whoever calls bounds how many run at once.
-func (p *Pool) Go(f func()) {
+// Go runs f on a goroutine of its own that Close waits for, and then calls done
+// there with what Recovered(f) returns. done must not panic. It is for work of
+// milliseconds and more (sampling or computing a batch); whoever calls bounds how
+// many run at once.
+func (p *Pool) Go(f func() error, done func(error)) {
 	p.due.Add(1)
 	p.jobs.Go(func() {
 		p.due.Add(-1)
-		f()
+		done(Recovered(f))
 	})
+}
+
+// Recovered calls f under fault.Guard and returns its error, or its panic as a
+// *PanicError: for goroutines whose panics nobody else could recover.
+func Recovered(f func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			pe, ok := r.(*PanicError)
+			if !ok {
+				pe = &PanicError{Value: r, Stack: debug.Stack()}
+			}
+			err = pe
+		}
+	}()
+	return fault.Guard(f)
 }
 
 // Close waits for background jobs and ends the workers. For and Go must not

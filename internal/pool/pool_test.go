@@ -158,7 +158,7 @@ func TestCloseWaitsForJobs(t *testing.T) {
 	p := New(2)
 	var done atomic.Bool
 	gate := make(chan struct{})
-	p.Go(func() { <-gate; done.Store(true) })
+	p.Go(func() error { <-gate; return nil }, func(error) { done.Store(true) })
 	close(gate)
 	p.Close()
 	if !done.Load() {

@@ -67,7 +67,7 @@ func TestAwaitLetsJobsRun(t *testing.T) {
 	ran := 0
 	for range jobs {
 		var began atomic.Bool
-		p.Go(func() { began.Store(true) })
+		p.Go(func() error { began.Store(true); return nil }, func(error) {})
 		p.await(0, began.Load)
 		if began.Load() {
 			ran++

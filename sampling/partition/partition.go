@@ -32,7 +32,15 @@ const Imbalance = 0.1
 // is never split, so clusters can be larger than the average. "hash" deals nodes
 // out at random and "contiguous" by their ids, in runs of equal length to within
 // one; neither looks at the edges.
-func Compute(g *graph.Graph, method string, count int, seed uint64) ([]uint32, error) {
+func Compute(g *graph.Graph, method string, count int, seed uint64) (part []uint32, err error) {
+	err = graph.Guard(func() error {
+		part, err = compute(g, method, count, seed)
+		return err
+	})
+	return part, err
+}
+
+func compute(g *graph.Graph, method string, count int, seed uint64) ([]uint32, error) {
 	if count < 1 {
 		return nil, fmt.Errorf("partition: %d clusters asked for; it must be at least 1", count)
 	}

@@ -3,31 +3,10 @@ package features
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 
-	"github.com/gnnactor/gnnactor/internal/fault"
 	"github.com/gnnactor/gnnactor/internal/pool"
 )
-
-// Guard tells its own name of a fault, once, and leaves other errors as they are.
-func TestGuardNamesFaultsOnce(t *testing.T) {
-	bad := &fault.Error{Path: "rows.bin", Offset: 7}
-	own := errors.New("compute: no gradient")
-	told := fmt.Errorf("features: %w", bad)
-	for _, err := range []error{nil, own, told} {
-		if got := Guard(func() error { return err }); got != err {
-			t.Errorf("%v became %v", err, got)
-		}
-	}
-	once := Guard(func() error { return bad })
-	twice := Guard(func() error { return Guard(func() error { return bad }) })
-	for _, err := range []error{once, twice} {
-		if text := err.Error(); strings.Count(text, "features:") != 1 || !errors.Is(err, bad) {
-			t.Errorf("the fault reads %q", text)
-		}
-	}
-}
 
 // A panic of a read is its error.
 func TestReadPanics(t *testing.T) {

@@ -1,0 +1,92 @@
+package graph
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A panic over values of a damaged store is an error that names the store and the
+// remedy, whichever array was damaged; over a sound one it goes on.
+func TestDamageExplainsPanics(t *testing.T) {
+	whole := Builtin()
+	n := whole.Graph.NumNodes()
+	whole.Partitions = []Partition{{Method: "hash", Parts: 2, Cluster: make([]uint32, n)}}
+	for _, c := range []struct {
+		array string
+		bytes []byte
+		at    int64
+	}{
+		{"", nil, 0},
+		{arrayIndptr, le64(1 << 40), 8 * 3},
+		{arrayIndptr, le64(-5), 8 * 3},
+		{arrayIndices, le32(uint32(n)), 4 * 7},
+		{arrayLabels, le32(1 << 30), 4 * 7},
+		{arrayTrain, le32(1 << 31), 4},
+		{arrayValid, le32(uint32(n)), 4},
+		{"partition", le32(2), 4 * 9},
+	} {
+		t.Run(fmt.Sprint(c.array, c.at), func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "store")
+			if err := Create(dir, whole); err != nil {
+				t.Fatal(err)
+			}
+			s, err := Open(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			for _, a := range s.m.Arrays {
+				if a.Name == c.array || c.array == "partition" && isPartitionArray(a.Name) {
+					overwrite(t, s.path(a.Name), c.bytes, headerSize+c.at)
+				}
+			}
+			recovered := func() (r any) {
+				defer func() { r = recover() }()
+				err = Guard(func() error { panic("index out of range") })
+				return nil
+			}()
+			switch {
+			case c.array == "" && recovered == nil:
+				t.Errorf("a panic over a sound store became %v", err)
+			case c.array != "" && (!errors.Is(err, ErrDamaged) || !errors.Is(err, ErrFormat)):
+				t.Errorf("the error is %v, the panic %v", err, recovered)
+			case c.array != "":
+				for _, want := range []string{dir, "inspect " + dir + " --verify", "import it again", "index out of range"} {
+					if !strings.Contains(err.Error(), want) {
+						t.Errorf("the error %q does not tell of %q", err, want)
+					}
+				}
+			}
+			split := c.array == arrayTrain || c.array == arrayValid
+			if err := s.CheckSplits(); split != errors.Is(err, ErrDamaged) {
+				t.Errorf("the splits: %v", err)
+			}
+			rows := c.array == arrayIndptr || c.array == arrayIndices
+			if err := s.CheckGraph(); rows != errors.Is(err, ErrDamaged) {
+				t.Errorf("the graph: %v", err)
+			}
+		})
+	}
+}
+
+func overwrite(t *testing.T, path string, b []byte, at int64) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = f.WriteAt(b, at); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func le32(x uint32) []byte { return binary.LittleEndian.AppendUint32(nil, x) }
+func le64(x int64) []byte  { return binary.LittleEndian.AppendUint64(nil, uint64(x)) }
