@@ -35,7 +35,11 @@ type reserve struct {
 	blocks       int64 // of the database, that are there
 }
 
-func init() { wal.SegmentSizeBytes = 16 << 20 } // two are there at a time, and so little is written
+// segment is the size of a file of etcd's log. Two are there at a time; it has to find
+// room for the next.
+const segment = 16 << 20
+
+func init() { wal.SegmentSizeBytes = segment }
 
 func openReserve(dir string) (*reserve, error) {
 	_, total, err := diskSpace(dir)
@@ -51,7 +55,9 @@ func openReserve(dir string) (*reserve, error) {
 		return nil, errors.Join(fmt.Errorf("etcd: %w", err), f.Close())
 	}
 	r := &reserve{file: f, dir: dir, size: min(reserveSize, total/4), has: i.Size()}
-	r.margin = r.size / 4
+	if r.size > 0 {
+		r.margin = max(r.size/4, 2*segment)
+	}
 	return r, nil
 }
 
@@ -63,8 +69,8 @@ func (r *reserve) keep() (free int64, err error) {
 		return 0, fmt.Errorf("etcd: %w", err)
 	}
 	switch lacks := r.size - r.has; {
-	case free < r.margin/4 && r.has > 0:
-		r.has = max(0, r.has-r.margin/2)
+	case free < segment*5/4 && r.has > 0:
+		r.has = max(0, r.has-segment)
 		err = r.file.Truncate(r.has)
 	case lacks > 0 && free >= lacks+r.margin:
 		if err = fileutil.Preallocate(r.file, r.size, true); err == nil {

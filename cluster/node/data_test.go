@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -101,6 +102,50 @@ func TestFilesAndShards(t *testing.T) {
 		if !bytes.Equal(req.Dst.Data[i*req.Dst.Stride:][:n], want.Data[int(v)*want.Stride:][:n]) {
 			t.Fatalf("row %d is wrong", v)
 		}
+	}
+	a.Member.Stand()
+	b.Member.Stand()
+	// What a alone held is lost with it, unless it comes back; and everybody says so.
+	lost := func(c *Cluster) (rows int) {
+		for _, h := range c.Shards {
+			if len(h.Nodes) == 0 {
+				rows += h.Rows
+			}
+		}
+		return rows
+	}
+	await(t, a, "all shards have places", func(*membership.View) bool { return len(a.Member.Places()) == 4 })
+	if n := lost(b.gather(within(t))); n != 0 {
+		t.Errorf("%d rows are lost while all are there", n)
+	}
+	holds, _ := b.Member.View()
+	alone := 0
+	for s := range 4 {
+		if at, _ := holds.Member("b"); !slices.Contains(at.Shards, s) {
+			rows, _ := fb.keeper.Size(s)
+			alone += rows
+		}
+	}
+	leave(t, a)
+	await(t, b, "a is gone", func(v *membership.View) bool { return len(v.Members) == 1 })
+	if n := lost(b.gather(within(t))); n != alone || n == 0 {
+		t.Errorf("%d rows are lost, not %d", n, alone)
+	}
+	a = enter(t, options(s, "a", t.TempDir()))
+	if err := a.take(within(t), run, a.Member.Epoch()); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Serve(within(t), dir, false); err != nil {
+		t.Fatal(err)
+	}
+	if fa, err = a.Share(within(t), run, dir, shards); err != nil {
+		t.Fatal(err)
+	}
+	if err := fa.Ready(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if n := lost(b.gather(within(t))); n != 0 {
+		t.Errorf("%d rows are lost when the data is back", n)
 	}
 	// A run with another map, or other data, is not this node's.
 	other := *run

@@ -204,6 +204,9 @@ func (n *Node) gather(ctx context.Context) *Cluster {
 		})
 	}
 	wg.Wait()
+	n.mu.Lock()
+	f := n.features
+	n.mu.Unlock()
 	for i, p := range places {
 		if p.Kind != shard.Kind {
 			continue
@@ -211,6 +214,14 @@ func (n *Node) gather(ctx context.Context) *Cluster {
 		for _, m := range v.Members {
 			if slices.Contains(m.Shards, shards[i].ID) {
 				shards[i].Nodes = append(shards[i].Nodes, m.Node)
+			}
+		}
+		if shards[i].Nodes == nil { // its rows are lost, or it is of a run before this one
+			if f == nil {
+				continue
+			}
+			if shards[i].Rows, shards[i].Bytes = f.keeper.Size(shards[i].ID); shards[i].Bytes == 0 {
+				continue
 			}
 		}
 		all.Shards = append(all.Shards, shards[i])

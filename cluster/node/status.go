@@ -63,7 +63,7 @@ type Sampling struct {
 type Shard struct {
 	ID    int      `msgpack:"id" json:"id"`
 	Node  string   `msgpack:"node" json:"node"`   // that its actor is on
-	Nodes []string `msgpack:"nodes" json:"nodes"` // that hold its rows
+	Nodes []string `msgpack:"nodes" json:"nodes"` // that hold its rows; none: they are lost
 	Rows  int      `msgpack:"rows" json:"rows"`
 	Bytes int64    `msgpack:"bytes" json:"bytes"`
 }

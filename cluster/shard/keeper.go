@@ -90,8 +90,18 @@ func (k *Keeper) Shard(i int) (rows int, bytes int64, ok bool) {
 	if i < 0 || i >= k.o.Map.Shards() || k.server.shard(i) == nil {
 		return 0, 0, false
 	}
+	rows, bytes = k.Size(i)
+	return rows, bytes, true
+}
+
+// Size returns how many rows a shard has, wherever they lie, and their bytes; none, if
+// there is no such shard.
+func (k *Keeper) Size(i int) (rows int, bytes int64) {
+	if i < 0 || i >= k.o.Map.Shards() {
+		return 0, 0
+	}
 	rows = k.o.Map.Rows(i)
-	return rows, int64(rows) * int64(k.o.Layout.RowBytes()), true
+	return rows, int64(rows) * int64(k.o.Layout.RowBytes())
 }
 
 // Wanted returns how many shards should lie here, and how many are still to come

@@ -70,6 +70,8 @@ type clusterStatus struct {
 	By         string           `json:"by"`
 	Parameters *node.Parameters `json:"parameters,omitempty"`
 	ShardsAt   []node.Shard     `json:"shards_at"`
+	// Lost are shards that were placed and that no node holds now.
+	Lost []int `json:"shards_lost,omitempty"`
 }
 
 func newClusterStatus(a *app) *cobra.Command {
@@ -84,7 +86,8 @@ those that the node computes, per second, with how many it has in flight; late i
 how many steps late the newest gradient was, of at most as many (--sync ssp:N, on
 the node that has the parameters). Below that come the step of the run's parameters
 and the node whose count, and the shards: rows, size, the node that answers for a
-shard, and those that have copies of it.`,
+shard, and those that have copies of it. Rows that are lost, with all nodes that held
+them, are named last.`,
 		Args: a.args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			v, keeper, err := o.look(cmd.Context(), args[0])
@@ -107,6 +110,11 @@ shard, and those that have copies of it.`,
 				}
 			}
 			s.Shards = len(held)
+			for _, h := range s.ShardsAt {
+				if len(h.Nodes) == 0 {
+					s.Lost = append(s.Lost, h.ID)
+				}
+			}
 			if a.output == outputJSON {
 				return a.printJSON(s)
 			}
@@ -178,9 +186,42 @@ func (s *clusterStatus) writePlaces(a *app) error {
 		if h.Rows > 0 {
 			rows, size = formatCount(h.Rows), formatBytes(h.Bytes)
 		}
-		t.row(fmt.Sprint(h.ID), rows, size, h.Node, strings.Join(others, ","))
+		on := h.Node
+		if len(h.Nodes) == 0 {
+			on = "nobody: lost"
+		}
+		t.row(fmt.Sprint(h.ID), rows, size, on, strings.Join(others, ","))
 	}
-	return t.write(a.stdout)
+	if err := t.write(a.stdout); err != nil {
+		return err
+	}
+	return s.writeLost(a)
+}
+
+// writeLost says which rows no node has any more, and what helps.
+func (s *clusterStatus) writeLost(a *app) error {
+	if len(s.Lost) == 0 {
+		return nil
+	}
+	rows, all := 0, 0
+	for _, h := range s.ShardsAt {
+		all += h.Rows
+		if len(h.Nodes) == 0 {
+			rows += h.Rows
+		}
+	}
+	what := fmt.Sprintf("shards %s", strings.Trim(fmt.Sprint(s.Lost), "[]"))
+	if rows > 0 {
+		what += fmt.Sprintf(" (%s of %s rows of the features)", formatCount(rows), formatCount(all))
+	}
+	help := "start a node that has the data: training waits for them until then"
+	for _, n := range s.Nodes {
+		if n.Source {
+			help = "node " + n.Node + " has the data, and they are copied from it"
+		}
+	}
+	_, err := fmt.Fprintf(a.stdout, "lost with all nodes that held them: %s; %s\n", what, help)
+	return err
 }
 
 func newClusterDrain(a *app) *cobra.Command {

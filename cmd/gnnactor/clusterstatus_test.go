@@ -1,0 +1,38 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/cluster/node"
+)
+
+// Rows that are lost are named in words, with what helps.
+func TestStatusNamesLostRows(t *testing.T) {
+	s := &clusterStatus{Nodes: []node.Status{{Node: "b", Answered: true}}, Lost: []int{1, 3}, ShardsAt: []node.Shard{
+		{ID: 0, Node: "b", Nodes: []string{"b"}, Rows: 10}, {ID: 1, Rows: 20}, {ID: 2, Node: "b", Nodes: []string{"b"}, Rows: 30}, {ID: 3, Rows: 40},
+	}}
+	text := func() string {
+		var out bytes.Buffer
+		if err := s.write(&app{stdout: &out}); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	if got := text(); !strings.Contains(got, "nobody: lost") ||
+		!strings.HasSuffix(got, "lost with all nodes that held them: shards 1 3 (60 of 100 rows of the features); start a node that has the data: training waits for them until then\n") {
+		t.Errorf("said\n%s", got)
+	}
+	s.Nodes[0].Source = true
+	if got := text(); !strings.Contains(got, "node b has the data, and they are copied from it") {
+		t.Errorf("said\n%s", got)
+	}
+	s.Lost = nil
+	for i := range s.ShardsAt {
+		s.ShardsAt[i].Nodes = []string{"b"}
+	}
+	if got := text(); strings.Contains(got, "lost") {
+		t.Errorf("said\n%s", got)
+	}
+}
