@@ -1,10 +1,12 @@
 package graph
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/gnnactor/gnnactor/internal/fault"
 )
@@ -89,13 +91,23 @@ func (s *Store) damage() error {
 	return s.damaged(ds.validate())
 }
 
-// damaged names the store and the remedy in err, of Validate; nil stays nil.
+// damaged names the store, the place and the remedy in err, of Validate; nil stays
+// nil. To find the place it reads the files that values are looked up by.
 func (s *Store) damaged(err error) error {
 	if err == nil {
 		return nil
 	}
 	if bad := new(fault.Error); errors.As(err, &bad) {
 		return err
+	}
+	for i := range s.m.Arrays {
+		a := &s.m.Arrays[i]
+		if a.Name == arrayNodeFeatures || a.Name == arrayEdgeFeatures || slices.Contains(s.away, a.Name) {
+			continue
+		}
+		if place := s.checkArray(context.Background(), a, false); place != nil {
+			return fmt.Errorf("%w: %w (%w)", ErrDamaged, unprefixed{place}, unprefixed{err})
+		}
 	}
 	return fmt.Errorf("%w: %s: %w; run `gnnactor inspect %s --verify`, and import it again", ErrDamaged, s.dir, unprefixed{err}, s.dir)
 }

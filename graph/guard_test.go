@@ -56,7 +56,7 @@ func TestDamageExplainsPanics(t *testing.T) {
 			case c.array != "" && (!errors.Is(err, ErrDamaged) || !errors.Is(err, ErrFormat)):
 				t.Errorf("the error is %v, the panic %v", err, recovered)
 			case c.array != "":
-				for _, want := range []string{dir, "inspect " + dir + " --verify", "import it again", "index out of range"} {
+				for _, want := range []string{dir, ".bin", "offsets [128", "import the data again", "index out of range"} {
 					if !strings.Contains(err.Error(), want) {
 						t.Errorf("the error %q does not tell of %q", err, want)
 					}
