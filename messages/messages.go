@@ -3,8 +3,9 @@
 // Control travels in small structs; bulk numbers (ids, rows, gradients) travel
 // beside them as typed slices. Within a process a message carries a pointer to
 // memory with one owner: who receives the message owns the memory, and hands it
-// back with a Credit. Across processes the same message is encoded to msgpack,
-// its bulk as raw little-endian bytes (see Marshal).
+// back with a Credit. Marshal encodes the same message to msgpack, its bulk as
+// raw little-endian bytes; a run's stages are in one process, and only the setting
+// local-codec, which tests use, sends their messages that way.
 //
 // Data flows forward, Credits backward: a stage sends only what it has credit
 // for, so every queue is bounded although mailboxes are not.
