@@ -29,6 +29,9 @@ type node struct {
 // enter makes a node and its part in the run.
 func enter(t *testing.T, store membership.Store, name string, micros, least int) *node {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("trains in a cluster: not with -short")
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	p, err := dataplane.Listen(dataplane.Options{Cluster: "test", Node: name, Listen: "127.0.0.1:0", DialTimeout: time.Minute, PingTimeout: time.Minute})
