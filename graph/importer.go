@@ -49,9 +49,13 @@ func (im *importer) setNodes(n int64, from string) error {
 
 // checkID tells what is wrong with a node id, if anything.
 func (im *importer) checkID(v uint32) error {
-	if int64(v) < im.idLimit {
+	if int64(v) < im.idLimit { // inlined
 		return nil
 	}
+	return im.outOfRange(v)
+}
+
+func (im *importer) outOfRange(v uint32) error {
 	if im.nodes >= 0 {
 		return fmt.Errorf("node %d is out of range [0, %d), the nodes that %s has", v, im.nodes, im.nodesFrom)
 	}

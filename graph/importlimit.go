@@ -29,13 +29,12 @@ func (im *importer) allowed() int64 {
 	return freeExpansion + ratio*im.src.bytes - im.claimed
 }
 
-// claim asks for n bytes of path's account before they are made; what says of
-// what.
+// claim asks for n bytes, what of path, before they are made.
 func (im *importer) claim(n int64, path, what string) error {
 	left := im.allowed()
 	if n > left {
-		return badData("%s: %s: %d bytes from an input of %d; if that is right, allow it (the option MaxExpansion, --max-expansion %d)",
-			path, what, n, im.src.bytes, (im.claimed+n)/max(im.src.bytes, 1)+1)
+		return badData("%s: %s: with it %d bytes from an input of %d; if that is right, allow it (the option MaxExpansion, --max-expansion %d or more)",
+			path, what, im.claimed+n, im.src.bytes, (im.claimed+n)/max(im.src.bytes, 1)+1)
 	}
 	im.claimed += n
 	return nil

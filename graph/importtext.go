@@ -40,7 +40,7 @@ func (im *importer) edgesText(path string, header, weight bool) error {
 		if !ok {
 			continue
 		}
-		if err := errors.Join(im.checkID(src), im.checkID(dst)); err != nil {
+		if err := im.checkID(max(src, dst)); err != nil {
 			return t.errorf("%w", err)
 		}
 		if err := im.edges.add(src, dst); err != nil {

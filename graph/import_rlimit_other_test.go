@@ -1,0 +1,7 @@
+//go:build unix && !linux
+
+package graph
+
+import "testing"
+
+func limitResources(testing.TB) {}
