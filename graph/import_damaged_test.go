@@ -192,11 +192,11 @@ type panicking struct{ context.Context }
 
 func (panicking) Err() error { panic("for the test") }
 
-// Directories of every format with one to three things wrong. GNNACTOR_MUTATIONS
+// Directories of every format with one to three things wrong. GNNACTOR_ATTACK_CASES
 // is how many of each layout are tried; a failure names the seed.
 func TestDamagedDataNeverHarms(t *testing.T) {
 	count := 10
-	if s := os.Getenv("GNNACTOR_MUTATIONS"); s != "" {
+	if s := os.Getenv("GNNACTOR_ATTACK_CASES"); s != "" {
 		var err error
 		if count, err = strconv.Atoi(s); err != nil {
 			t.Fatal(err)

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 )
 
@@ -68,6 +70,7 @@ func (s *source) readDir(path string) ([]os.DirEntry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("graph: %w", err)
 	}
+	slices.SortFunc(list, func(a, b os.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	return list, nil
 }
 
