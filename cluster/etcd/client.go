@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -29,6 +30,7 @@ type Client struct {
 	c         *clientv3.Client
 	endpoints []string
 	keeper    *certs.Keeper
+	full      atomic.Pointer[string] // whose disks, as the store said last
 }
 
 // Dial connects to an etcd at endpoints ("host:port"). files gives mutual TLS;
@@ -56,7 +58,7 @@ func Dial(ctx context.Context, endpoints []string, files *certs.Files) (*Client,
 	if err != nil {
 		return nil, fmt.Errorf("etcd: %v: %w", endpoints, err)
 	}
-	return &Client{c, endpoints, keeper}, nil
+	return &Client{c: c, endpoints: endpoints, keeper: keeper}, nil
 }
 
 func tlsInfo(f *certs.Files) transport.TLSInfo {
@@ -95,7 +97,12 @@ func (c *Client) wrap(err error) error {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return membership.ErrLeaseGone
 	case errors.Is(err, rpctypes.ErrNoSpace):
-		return fmt.Errorf("%w: free space on %s", ErrFull, c.fullHosts())
+		hosts := c.fullHosts()
+		c.full.Store(&hosts)
+		return fmt.Errorf("%w: free space on %s", ErrFull, hosts)
+	}
+	if hosts := c.full.Load(); hosts != nil { // it may have ended by that
+		return fmt.Errorf("etcd: %w; the last that the store said is that its disk is full: free space on %s", err, *hosts)
 	}
 	return fmt.Errorf("etcd: %w", err)
 }
@@ -188,6 +195,9 @@ func (c *Client) Commit(ctx context.Context, ifs []membership.If, do []membershi
 	r, err := c.c.Txn(ctx).If(cmps...).Then(ops...).Commit()
 	if err != nil {
 		return false, 0, c.wrap(err)
+	}
+	if len(r.Responses) > 0 {
+		c.full.Store(nil) // it writes
 	}
 	return r.Succeeded, r.Header.Revision, nil
 }

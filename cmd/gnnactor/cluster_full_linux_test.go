@@ -82,4 +82,10 @@ func TestStoreEndsOnFullDisk(t *testing.T) {
 			t.Errorf("the log lacks %q\n%s", want, log)
 		}
 	}
+	// What a node hears then is not that the network is slow.
+	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer cancel()
+	if err := c.Renew(short, 1); err == nil || !strings.Contains(err.Error(), "the last that the store said is that its disk is full: free space on 127.0.0.1 (store s)") {
+		t.Errorf("of a store that has ended: %v", err)
+	}
 }
