@@ -16,6 +16,7 @@ type hello struct {
 	Step     int64            `msgpack:"s"` // the next one
 	Mark     string           `msgpack:"m"` // of the state at Step
 	First    int64            `msgpack:"f"` // of the lineage
+	Verdict  int64            `msgpack:"v"` // of the audit, the newest that the state has seen
 	Ticket   dataplane.Ticket `msgpack:"t"` // the state, from who is or may be furthest
 	Lineage  []Run            `msgpack:"l"` // of that state
 }
@@ -43,7 +44,7 @@ func decodeHello(b []byte) (h hello, err error) {
 		return hello{}, err
 	}
 	switch {
-	case h.Step < 0 || h.First < 0:
+	case h.Step < 0 || h.First < 0 || h.Verdict < 0:
 		return hello{}, fmt.Errorf("step %d, and first step %d", h.Step, h.First)
 	case len(h.Lineage) > 0 && !Chained(h.Lineage, h.Step):
 		return hello{}, errors.New("a lineage with gaps")

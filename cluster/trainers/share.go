@@ -23,7 +23,14 @@ type Share struct {
 func (s *Share) Over() <-chan struct{} { return s.over }
 
 // Leave ends the group for all: this node makes no step with it any more.
-func (s *Share) Leave() { s.group.Close() }
+func (s *Share) Leave() {
+	s.group.Close()
+	s.t.mu.Lock()
+	defer s.t.mu.Unlock()
+	if s.t.group == s.group {
+		s.t.over()
+	}
+}
 
 // The first numbers of a group's sums are for meeting; step s is number
 // firstStep + s.
@@ -53,9 +60,9 @@ func (s *Share) round(ctx context.Context, number int64, mine hello) ([]hello, e
 
 // sync brings all members to the furthest one's state. serve: that is this node's,
 // as far as it can tell before it has heard the others.
-func (s *Share) sync(ctx context.Context, state *State, serve bool) error {
+func (s *Share) sync(ctx context.Context, state *State, verdict int64, serve bool) error {
 	lineage := s.t.cut(state.Step)
-	mine := hello{Identity: state.Identity, Step: state.Step, Mark: state.Mark, First: firstOf(lineage, state.Step)}
+	mine := hello{Identity: state.Identity, Step: state.Step, Mark: state.Mark, First: firstOf(lineage, state.Step), Verdict: verdict}
 	if serve {
 		if err := s.t.offer(&mine, lineage, state); err != nil {
 			return err
@@ -69,6 +76,9 @@ func (s *Share) sync(ctx context.Context, state *State, serve bool) error {
 	for i, h := range all {
 		if h.Identity != state.Identity {
 			return fmt.Errorf("%w: trainer %d has another configuration, data or version of gnnactor", ErrOtherRun, i)
+		}
+		if h.Verdict != verdict { // one of the two hears of it soon
+			return fmt.Errorf("trainers: trainer %d knows of verdict %d of the audit, and this node of %d", i, h.Verdict, verdict)
 		}
 		if h.Step == state.Step && h.Mark != state.Mark {
 			return fmt.Errorf("%w: after step %d this node's lineage is %s, trainer %d's is %s; a machine's memory or its kernels may be faulty, or checkpoints of two runs were mixed", ErrDiverged, h.Step, state.Mark, i, h.Mark)

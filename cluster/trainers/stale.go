@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/cluster/membership"
 )
 
 // What follows is for trainers that make steps in another way than by Sum: one of
@@ -13,6 +14,9 @@ import (
 
 // Plane returns this node's data plane.
 func (t *Trainers) Plane() *dataplane.Plane { return t.o.Plane }
+
+// Member returns this node's membership.
+func (t *Trainers) Member() *membership.Member { return t.o.Member }
 
 // Members returns the names of the group's nodes, in order.
 func (s *Share) Members() []string { return s.group.Members() }

@@ -127,6 +127,10 @@ type State struct {
 	Mark     string // what must be the same wherever Step is: a hash of how the state came about
 	Save     func() ([]byte, error)
 	Restore  func([]byte) (step int64, err error) // step: that of the state
+	// Audited returns which verdict of an audit the state has seen, as a number: those that
+	// have seen another do not meet. Its error, of a state that must not be gone on from,
+	// is Meet's. nil: nothing is audited.
+	Audited func() (int64, error)
 	// Begin is called when it is known who is in a group and at which step it goes on,
 	// while the state may still be on its way, so that what does not need it can be
 	// begun. Meet may call it again, for another group, and may fail after it. nil: nothing is.
@@ -146,7 +150,7 @@ func (t *Trainers) Meet(ctx context.Context, s State) (*Share, error) {
 			return nil, err
 		}
 		share, err := t.meet(ctx, &s)
-		if err == nil || ctx.Err() != nil || errors.Is(err, ErrOtherRun) || errors.Is(err, ErrDiverged) || errors.Is(err, errState) || errors.Is(err, ErrDrained) || errors.Is(err, ErrLast) {
+		if err == nil || ctx.Err() != nil || errors.Is(err, ErrOtherRun) || errors.Is(err, ErrDiverged) || errors.Is(err, errState) || errors.Is(err, errAudit) || errors.Is(err, ErrDrained) || errors.Is(err, ErrLast) {
 			return share, err
 		}
 		if lost := t.o.Member.Err(); lost != nil {
@@ -218,11 +222,20 @@ func (t *Trainers) present(ctx context.Context) error {
 // errState: this node's own state could not be saved or restored.
 var errState = errors.New("trainers: state")
 
+// errAudit: this node's state must not be gone on from.
+var errAudit = errors.New("trainers: the audit failed")
+
 func (t *Trainers) meet(ctx context.Context, s *State) (*Share, error) {
 	r, id, err := t.await(ctx)
 	t.withdraw() // of an older group
 	if err != nil {
 		return nil, err
+	}
+	verdict := int64(0)
+	if s.Audited != nil {
+		if verdict, err = s.Audited(); err != nil {
+			return nil, fmt.Errorf("%w: %w", errAudit, err)
+		}
 	}
 	var names []string
 	for _, m := range r.Members {
@@ -248,7 +261,7 @@ func (t *Trainers) meet(ctx context.Context, s *State) (*Share, error) {
 		g.Close()
 	}
 	share := &Share{t: t, group: g, id: id, over: over.Done()}
-	if err := share.sync(ctx, s, serve); err != nil {
+	if err := share.sync(ctx, s, verdict, serve); err != nil {
 		return nil, errors.Join(err, t.failed(ctx, id, names))
 	}
 	t.o.Logger.Info("training in a group", "group", id, "trainers", names, "step", s.Step)

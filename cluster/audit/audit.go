@@ -1,0 +1,355 @@
+// Package audit finds nodes whose memory or disk lies about the graph.
+//
+// A micro-batch is a pure function of the run and its id, so any node can sample any
+// of them. Of those that a node samples, a keyed choice is sampled again by another
+// node of the group, chosen by the same key, beside training, and the digests of all
+// that sampling made are compared. Where they differ further nodes are asked, until
+// two agree: the others lie. The one that makes two agree writes the verdict into the
+// cluster's store, and has those that lie expelled; it is never one of them.
+//
+// A verdict ends the group, for what a lying node computed is in the parameters of all.
+// Nodes that it names stop with it as their error. The others go back to the last
+// state for which Settle had returned, and meet again; package trainers keeps those
+// that have from those that have not heard of it yet. Where no two nodes agree, as
+// with two, all that were asked are named.
+//
+// So a state that was settled is sound as far as its audits could tell: of a node all
+// of whose micro-batches are wrong, n of them pass unnoticed with probability
+// (1-rate)^n, and damage that few micro-batches meet is found late or not at all.
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/sampling"
+)
+
+// The data plane's methods of this package.
+const (
+	MethodSample dataplane.Method = 96
+	MethodSettle dataplane.Method = 97
+)
+
+// phase is that of the batches that are audited.
+const phase = "train"
+
+// keyDomain keeps the choice of what is audited apart from other draws of a seed.
+const keyDomain = 0x6175646974 // "audit"
+
+// ErrOver: the group of trainers that was to be asked is over.
+var ErrOver = errors.New("audit: the group of trainers is over")
+
+// Options of Start.
+type Options struct {
+	Member   *membership.Member
+	Plane    *dataplane.Plane
+	Identity string  // of the run
+	Seed     uint64  // of the run
+	Rate     float64 // of the micro-batches sampled here, those that another node samples again
+	// Again samples a micro-batch anew, by nothing that an earlier call has left, and
+	// returns its digest. It is called by one goroutine at a time.
+	Again func(sampling.ID) (Digest, error)
+	// Expel takes a node that joined at epoch out of the cluster; nil: nothing does.
+	Expel  func(ctx context.Context, node string, epoch int64, reason string) error
+	Logger *slog.Logger
+}
+
+// Auditor is a node's part in the audit of one run.
+type Auditor struct {
+	o      Options
+	run    uint64
+	me     string
+	ctx    context.Context
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+	turn   chan struct{} // has room for who calls Again
+
+	mu        sync.Mutex
+	changed   chan struct{} // closed when anything below changes
+	queue     []sampled
+	submitted int64 // micro-batches that were ever queued
+	settled   int64 // of them, those that have come back, in order
+	left      int64 // micro-batches that were to be audited and are not, for lack of room
+	members   []string
+	group     context.Context // ends with the group of members; nil: there was none yet
+	endGroup  context.CancelFunc
+	leave     func() // ends the group for all
+	judging   int    // verdicts that are being written here
+	known     int64  // revision of the newest verdict that this node's state has seen
+	verdict   *Verdict
+}
+
+// sampled is a micro-batch to audit.
+type sampled struct {
+	id     sampling.ID
+	digest Digest
+}
+
+// maxQueue bounds the micro-batches that wait: what is sampled beyond it is left out.
+const maxQueue = 1 << 16
+
+// Start begins to answer other nodes, and to audit what Sampled is told of. Verdicts
+// on the run that are there already are taken to be known to this node's state. The
+// caller must call Close.
+func Start(o Options) *Auditor {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	a := &Auditor{
+		o: o, run: xxhash.Sum64String(o.Identity), me: o.Plane.Node(),
+		turn: make(chan struct{}, 1), changed: make(chan struct{}),
+	}
+	a.ctx, a.cancel = context.WithCancel(context.Background())
+	if v := a.newest(); v != nil {
+		a.known = v.Revision
+	}
+	o.Plane.Handle(MethodSample, a.sample)
+	o.Plane.Handle(MethodSettle, a.settle)
+	a.tasks.Go(a.audit)
+	a.tasks.Go(a.follow)
+	return a
+}
+
+// Close ends it. Verdicts that are being written are given up.
+func (a *Auditor) Close() {
+	a.o.Plane.Handle(MethodSample, nil)
+	a.o.Plane.Handle(MethodSettle, nil)
+	a.mu.Lock()
+	a.cancel() // no task begins from now on
+	a.mu.Unlock()
+	a.tasks.Wait()
+}
+
+// notify wakes whoever waits for a change. The lock is held.
+func (a *Auditor) notify() {
+	close(a.changed)
+	a.changed = make(chan struct{})
+}
+
+func (a *Auditor) key(id sampling.ID) rng.Key {
+	return rng.New(a.o.Seed, keyDomain, uint64(id.Epoch), uint64(id.Batch), uint64(id.Micro))
+}
+
+// Chosen reports whether a micro-batch is audited.
+func (a *Auditor) Chosen(id sampling.ID) bool {
+	return id.Phase == phase && a.key(id).Float64(0) < a.o.Rate
+}
+
+// Sampled audits a batch that was sampled for training, if it is among the chosen.
+// It does not wait, and keeps nothing of b. Any goroutine may call it.
+func (a *Auditor) Sampled(b *sampling.Batch) {
+	if a.Chosen(b.ID) {
+		a.submit(sampled{b.ID, DigestOf(b)})
+	}
+}
+
+func (a *Auditor) submit(x sampled) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.queue) >= maxQueue {
+		if a.left++; a.left == 1 {
+			a.o.Logger.Warn("audits fall behind: some micro-batches are left out; a lower rate needs less of the other nodes", "rate", a.o.Rate)
+		}
+		return
+	}
+	a.queue = append(a.queue, x)
+	a.submitted++
+	a.notify()
+}
+
+// Group tells who trains together from now on, this node included, and how this node
+// ends that for all. What was asked of the group before is asked of this one.
+func (a *Auditor) Group(members []string, leave func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.endGroup != nil {
+		a.endGroup()
+	}
+	a.members, a.leave = slices.Clone(members), leave
+	a.group, a.endGroup = context.WithCancel(a.ctx)
+	if a.verdict != nil {
+		a.endGroup()
+		leave()
+	}
+	a.notify()
+}
+
+// Known returns the revision of the newest verdict that this node's state has seen, 0
+// if there is none, and a newer one, a *Verdict, as the error.
+func (a *Auditor) Known() (int64, error) {
+	v, known := a.Verdict()
+	if v != nil {
+		return known, v
+	}
+	return known, nil
+}
+
+// Verdict returns a verdict that this node's state has not seen, nil if there is none,
+// and the revision of the newest that it has.
+func (a *Auditor) Verdict() (v *Verdict, known int64) {
+	a.hear()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.verdict, a.known
+}
+
+// WentBack tells that this node's state is one from before what v is about.
+func (a *Auditor) WentBack(v *Verdict) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.known = max(a.known, v.Revision)
+	if a.verdict != nil && a.verdict.Revision <= a.known {
+		a.verdict = nil
+	}
+	a.settled += int64(len(a.queue)) // of what is sampled anew
+	a.queue = nil
+	a.notify()
+}
+
+// Settle returns when the audits of all that the nodes of the group have sampled
+// until now have come back, and nobody lied. The error is a *Verdict, ErrOver, or
+// that of ctx.
+func (a *Auditor) Settle(ctx context.Context) error {
+	if err := a.own(ctx); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	group, members := a.group, a.members
+	a.mu.Unlock()
+	if group == nil {
+		return nil // nothing was trained
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(group, cancel)()
+	var wg sync.WaitGroup
+	errs := make([]error, len(members))
+	for i, node := range members {
+		if node != a.me {
+			wg.Go(func() { errs[i] = a.settledAt(ctx, node) })
+		}
+	}
+	wg.Wait()
+	if _, err := a.Known(); err != nil {
+		return err
+	}
+	if group.Err() != nil {
+		return ErrOver
+	}
+	return errors.Join(errs...)
+}
+
+// again is how long a node that could not answer is left until it is asked again.
+const again = 100 * time.Millisecond
+
+func (a *Auditor) settledAt(ctx context.Context, node string) error {
+	for {
+		_, err := a.o.Plane.Ask(ctx, dataplane.Call{Node: node, Method: MethodSettle, Max: 1})
+		if err == nil {
+			return nil
+		}
+		if !sleep(ctx, again) {
+			return fmt.Errorf("audit: node %s: %w", node, err)
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// own waits for the audits of what was sampled here.
+func (a *Auditor) own(ctx context.Context) error {
+	a.mu.Lock()
+	until := a.submitted
+	a.mu.Unlock()
+	over := false
+	for {
+		a.mu.Lock()
+		done, changed, group := a.settled >= until && a.judging == 0, a.changed, a.group
+		a.mu.Unlock()
+		if _, err := a.Known(); err != nil {
+			return err
+		}
+		if done {
+			return nil
+		}
+		if over {
+			return ErrOver
+		}
+		var end <-chan struct{}
+		if group != nil {
+			end = group.Done()
+		}
+		select {
+		case <-changed:
+		case <-end:
+			over = true // because of a verdict, it may be
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// settle answers when what was sampled here has been audited.
+func (a *Auditor) settle(ctx context.Context, _ *dataplane.Request) (dataplane.Reply, error) {
+	return dataplane.Reply{}, a.own(ctx)
+}
+
+// sampleAgain is Again, by one goroutine at a time.
+func (a *Auditor) sampleAgain(ctx context.Context, id sampling.ID) (Digest, error) {
+	select {
+	case a.turn <- struct{}{}:
+		defer func() { <-a.turn }()
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	d, err := a.o.Again(id)
+	if err != nil { // here, of all nodes: that is a finding, too
+		a.o.Logger.Error("a micro-batch of another node cannot be sampled here", "batch", id, "error", err)
+		return 0, nil
+	}
+	return d, nil
+}
+
+// sample answers with what this node finds a micro-batch to be. If that is what another
+// one found, after others found something else, it judges them.
+func (a *Auditor) sample(ctx context.Context, r *dataplane.Request) (dataplane.Reply, error) {
+	q, err := parseQuestion(r.Body)
+	if err != nil {
+		return dataplane.Reply{}, err
+	}
+	if q.Run != a.run {
+		return dataplane.Reply{}, errors.New("audit: this node trains another run")
+	}
+	d, err := a.sampleAgain(ctx, q.id())
+	if err != nil {
+		return dataplane.Reply{}, err
+	}
+	votes := append(q.Votes, Vote{a.me, d})
+	decided := len(odd(votes)) > 0 && agreed(votes)
+	if decided {
+		if err := a.judge(ctx, q.id(), votes); err != nil {
+			return dataplane.Reply{}, err
+		}
+	}
+	return dataplane.Reply{Data: [][]byte{encodeAnswer(d, decided)}}, nil
+}

@@ -1,0 +1,408 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/internal/leak"
+	"github.com/gnnactor/gnnactor/sampling"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+func within(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// member is a node whose sampling is a function of the test's.
+type member struct {
+	*Auditor
+	plane  *dataplane.Plane
+	member *membership.Member
+	left   chan struct{} // closed when the node left its group
+
+	mu       sync.Mutex
+	expelled []string
+}
+
+// join makes nodes a, b, … that audit a run, in no group yet; again is what each of them
+// samples.
+func join(t *testing.T, store membership.Store, rate float64, again ...func(sampling.ID) (Digest, error)) []*member {
+	t.Helper()
+	var all []*member
+	for i, f := range again {
+		m := &member{left: make(chan struct{})}
+		name := string(rune('a' + i))
+		var err error
+		if m.plane, err = dataplane.Listen(dataplane.Options{Cluster: "test", Node: name, Listen: "127.0.0.1:0", DialTimeout: time.Minute, PingTimeout: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(m.plane.Close)
+		info := membership.Info{Node: name, Home: name, Data: m.plane.Address()}
+		if m.member, err = membership.Join(within(t), store, membership.Config{Cluster: "test", Info: info, TTL: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = m.member.Leave(context.Background()) }) // it may have left
+		m.Auditor = Start(Options{
+			Member: m.member, Plane: m.plane, Identity: "run", Seed: 3, Rate: rate, Again: f,
+			Expel: func(_ context.Context, node string, _ int64, _ string) error {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				m.expelled = append(m.expelled, node)
+				return nil
+			},
+		})
+		t.Cleanup(m.Auditor.Close)
+		all = append(all, m)
+	}
+	for _, m := range all {
+		for _, o := range all {
+			if o != m {
+				m.plane.SetPeer(o.me, o.plane.Address())
+			}
+		}
+		if _, err := m.member.Until(within(t), func(v *membership.View) bool { return len(v.Members) == len(all) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+// meet makes a group of nodes.
+func meet(all []*member) {
+	var names []string
+	for _, m := range all {
+		names = append(names, m.me)
+	}
+	for _, m := range all {
+		m.Group(names, sync.OnceFunc(func() { close(m.left) }))
+	}
+}
+
+// finds is a node that samples everything to one digest.
+func finds(d Digest) func(sampling.ID) (Digest, error) {
+	return func(sampling.ID) (Digest, error) { return d, nil }
+}
+
+func cannot(sampling.ID) (Digest, error) { return 0, errors.New("index out of range") }
+
+// Who is to blame when node a, which sampled a micro-batch to its digest, has it audited.
+func TestArbitration(t *testing.T) {
+	type nodes = []func(sampling.ID) (Digest, error)
+	const ok, bad, worse = Digest(10), Digest(20), Digest(30)
+	for name, test := range map[string]struct {
+		mine  Digest
+		again nodes
+		lying string // "": the audit passes
+		sure  bool
+	}{
+		"alone":                           {ok, nodes{finds(ok)}, "", false},
+		"two agree":                       {ok, nodes{finds(ok), finds(ok)}, "", false},
+		"two differ":                      {bad, nodes{finds(bad), finds(ok)}, "ab", false},
+		"the other cannot":                {ok, nodes{finds(ok), cannot}, "ab", false},
+		"three agree":                     {ok, nodes{finds(ok), finds(ok), finds(ok)}, "", false},
+		"the asker of three":              {bad, nodes{finds(bad), finds(ok), finds(ok)}, "a", true},
+		"the asker of three, by accident": {bad, nodes{finds(ok), finds(ok), finds(ok)}, "a", true},
+		"none of three":                   {ok, nodes{finds(ok), finds(bad), finds(worse)}, "abc", false},
+		"the asker of four":               {bad, nodes{finds(bad), finds(ok), finds(ok), finds(ok)}, "a", true},
+		"one agrees of four":              {ok, nodes{finds(ok), finds(bad), finds(worse), finds(5)}, "abcd", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			arbitrate(t, test.again, test.mine, sampling.ID{Phase: phase}, test.lying, test.sure)
+		})
+	}
+	// Of three and four with one that is wrong, and is not the asker: it is asked first, or
+	// not at all.
+	for n := 3; n <= 4; n++ {
+		for wrong := 1; wrong < n; wrong++ {
+			for batch := range 6 {
+				all := make(nodes, n)
+				for i := range all {
+					all[i] = finds(ok)
+				}
+				all[wrong] = finds(bad)
+				if batch%2 == 1 {
+					all[wrong] = cannot
+				}
+				id := sampling.ID{Phase: phase, Batch: batch}
+				first := (&Auditor{o: Options{Seed: 3}, me: "a"}).others([]string{"a", "b", "c", "d"}[:n], id)[0]
+				lying := ""
+				if first[0] == byte('a'+wrong) {
+					lying = first
+				}
+				t.Run(fmt.Sprintf("%d nodes, %d is wrong, batch %d", n, wrong, batch), func(t *testing.T) { arbitrate(t, all, ok, id, lying, true) })
+			}
+		}
+	}
+	// Of four two agree that are asked third and last: a and the second lie, each in its way.
+	first := (&Auditor{o: Options{Seed: 3}, me: "a"}).others([]string{"a", "b", "c", "d"}, sampling.ID{Phase: phase})[0]
+	all := nodes{finds(bad), finds(ok), finds(ok), finds(ok)}
+	all[first[0]-'a'] = finds(worse)
+	t.Run("two of four", func(t *testing.T) { arbitrate(t, all, bad, sampling.ID{Phase: phase}, "a"+first, true) })
+}
+
+func arbitrate(t *testing.T, again []func(sampling.ID) (Digest, error), mine Digest, id sampling.ID, lying string, sure bool) {
+	store := membership.NewMemory()
+	defer store.Close()
+	all := join(t, store, 0, again...)
+	meet(all)
+	all[0].submit(sampled{id, mine})
+	for _, m := range all { // each waits for the audits of all
+		err := m.Settle(within(t))
+		var v *Verdict
+		if lying == "" {
+			if err != nil {
+				t.Errorf("%s: %v", m.me, err)
+			}
+			continue
+		}
+		if !errors.As(err, &v) {
+			t.Fatalf("%s: %v", m.me, err)
+		}
+		names := ""
+		for _, s := range v.Lying {
+			names += s.Node
+			if info, in := v.epoch(m.member, s.Node); !in || info != s.Epoch {
+				t.Errorf("node %s is named since %d, and joined at %d", s.Node, s.Epoch, info)
+			}
+		}
+		if names != lying || v.Decided() != sure || v.Batch != id.String() {
+			t.Errorf("%s hears: %v", m.me, v)
+		}
+		<-m.left
+	}
+	for _, m := range all {
+		m.Close()
+		slices.Sort(m.expelled)
+		want := ""
+		if sure && !strings.Contains(lying, m.me) {
+			want = lying
+		}
+		if got := strings.Join(m.expelled, ""); got != want {
+			t.Errorf("%s expels %q, not %q", m.me, got, want)
+		}
+	}
+}
+
+// epoch returns since when a node is a member.
+func (v *Verdict) epoch(m *membership.Member, node string) (int64, bool) {
+	view, _ := m.View()
+	info, in := view.Member(node)
+	return info.Epoch, in
+}
+
+// The third node dies over the question: a fourth is asked; without one the two are named,
+// as soon as it is no member any more.
+func TestArbiterDies(t *testing.T) {
+	const ok, bad = Digest(10), Digest(20)
+	for n, lying := range map[int]string{3: "ab", 4: "a"} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			store := membership.NewMemory()
+			defer store.Close()
+			id := sampling.ID{Phase: phase}
+			order := (&Auditor{o: Options{Seed: 3}, me: "a"}).others([]string{"a", "b", "c", "d"}[:n], id)
+			all := make([]*member, 0, n)
+			again := make([]func(sampling.ID) (Digest, error), n)
+			for i := range again {
+				again[i] = finds(ok)
+			}
+			dies := int(order[1][0] - 'a')
+			asked := make(chan struct{})
+			again[dies] = func(sampling.ID) (Digest, error) {
+				close(asked)
+				for all[dies].plane.Peers() != nil { // until its plane is closed
+					time.Sleep(time.Millisecond)
+				}
+				return 0, context.Canceled
+			}
+			all = append(all, join(t, store, 0, again...)...)
+			meet(all)
+			all[0].submit(sampled{id, bad})
+			<-asked
+			go all[dies].plane.Close()
+			if err := all[dies].member.Leave(within(t)); err != nil {
+				t.Fatal(err)
+			}
+			err := all[0].own(within(t))
+			var v *Verdict
+			if !errors.As(err, &v) {
+				t.Fatal(err)
+			}
+			names := ""
+			for _, s := range v.Lying {
+				names += s.Node
+			}
+			if n == 3 {
+				lying = string(slices.Sorted(slices.Values([]byte("a" + order[0]))))
+			}
+			if names != lying || v.Decided() != (n == 4) {
+				t.Errorf("%v", v)
+			}
+		})
+	}
+}
+
+// What is chosen is a function of seed and id, as many as the rate says, other ones in
+// every epoch and for every seed; the others are asked in all orders.
+func TestChosen(t *testing.T) {
+	a := &Auditor{o: Options{Seed: 1, Rate: 0.01}, me: "a"}
+	b := &Auditor{o: Options{Seed: 2, Rate: 0.01}}
+	same := &Auditor{o: Options{Seed: 1, Rate: 0.01}}
+	const n = 100_000
+	count, both, next := 0, 0, 0
+	for i := range n {
+		id := sampling.ID{Phase: phase, Batch: i / 8, Micro: i % 8, Of: 8}
+		later := id
+		later.Epoch++
+		if a.Chosen(id) != same.Chosen(id) {
+			t.Fatalf("%v is chosen, and is not", id)
+		}
+		if !a.Chosen(id) {
+			continue
+		}
+		count++
+		if b.Chosen(id) {
+			both++
+		}
+		if a.Chosen(later) {
+			next++
+		}
+	}
+	// Binomial: 5 standard deviations err once in 10^6. 1 % of some 1000 is 10 ± 5·3.2.
+	if d := math.Abs(float64(count) - n*0.01); d > 5*math.Sqrt(n*0.01) || both > 27 || next > 27 {
+		t.Errorf("%d of %d are chosen, %d of those for another seed, %d in the next epoch", count, n, both, next)
+	}
+	for _, rate := range []float64{0, 1} {
+		a.o.Rate = rate
+		if a.Chosen(sampling.ID{Phase: phase, Batch: 7}) != (rate == 1) || a.Chosen(sampling.ID{Phase: "batches"}) {
+			t.Errorf("rate %v", rate)
+		}
+	}
+	seen := map[string]int{}
+	for i := range 600 {
+		seen[strings.Join(a.others([]string{"c", "a", "b", "d"}, sampling.ID{Batch: i}), "")]++
+	}
+	for order, n := range seen {
+		if n < 55 { // of 100; 5 standard deviations
+			t.Errorf("the order %s comes %d times of 600", order, n)
+		}
+	}
+	if len(seen) != 6 {
+		t.Errorf("orders: %v", seen)
+	}
+}
+
+// A node that asked nobody yet waits for a group, a group that ends is over for those who
+// wait, and what is not audited by then is by the next one. Nodes wait for each other's
+// audits.
+func TestSettle(t *testing.T) {
+	store := membership.NewMemory()
+	defer store.Close()
+	hold := make(chan struct{})
+	all := join(t, store, 1, finds(1), func(sampling.ID) (Digest, error) { <-hold; return 1, nil }, finds(1))
+	if err := all[0].Settle(within(t)); err != nil {
+		t.Errorf("before there is a group: %v", err)
+	}
+	id := sampling.ID{Phase: phase}
+	for all[0].others([]string{"a", "b", "c"}, id)[0] != "b" {
+		id.Batch++
+	}
+	all[0].submit(sampled{id, 1})
+	meet(all)
+	ended := make(chan error)
+	for _, m := range all { // all wait for a, and that for b
+		go func() { ended <- m.Settle(within(t)) }()
+	}
+	select {
+	case err := <-ended:
+		t.Fatalf("it was settled before the audit came back: %v", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	meet([]*member{all[0], all[2]})
+	for range 2 {
+		if err := <-ended; !errors.Is(err, ErrOver) {
+			t.Errorf("a group that is over: %v", err)
+		}
+	}
+	meet(all[:1])
+	if err := all[0].Settle(within(t)); err != nil {
+		t.Errorf("the next group: %v", err)
+	}
+	ctx, cancel := context.WithCancel(within(t))
+	close(hold)
+	cancel()
+	<-ended
+	_ = ctx
+}
+
+// A verdict is heard of by those that were there, not by those that start after it,
+// nor in another run; who went back has heard of it, and what it samples anew is audited.
+func TestVerdictIsKnown(t *testing.T) {
+	store := membership.NewMemory()
+	defer store.Close()
+	all := join(t, store, 0, finds(1), finds(1), finds(1))
+	meet(all)
+	all[0].submit(sampled{sampling.ID{Phase: phase}, 2})
+	for _, m := range all {
+		<-m.left
+	}
+	v, known := all[1].Verdict()
+	if v == nil || known != 0 || v.Revision == 0 {
+		t.Fatalf("%v, known %d", v, known)
+	}
+	for _, identity := range []string{"run", "another"} {
+		late := Start(Options{Member: all[1].member, Plane: all[1].plane, Identity: identity, Again: finds(1)})
+		v2, known := late.Verdict()
+		if v2 != nil || (known == v.Revision) != (identity == "run") {
+			t.Errorf("who starts later on %s knows %d, and is told %v", identity, known, v2)
+		}
+		late.Close()
+	}
+	all[2].WentBack(v)
+	if again, err := all[2].Known(); err != nil || again != v.Revision {
+		t.Errorf("who went back knows %d, %v", again, err)
+	}
+	if _, err := all[0].Known(); !strings.Contains(fmt.Sprint(err), "node a sampled train/e0/b0 differently than nodes b and c") && !strings.Contains(fmt.Sprint(err), "differently than nodes c and b") {
+		t.Errorf("the verdict reads %v", err)
+	}
+}
+
+// Whatever a peer says, it is refused or means something.
+func FuzzQuestion(f *testing.F) {
+	for _, q := range []question{{}, {Run: 1, Epoch: 2, Batch: 3, Micro: 4, Of: 5, Votes: []Vote{{"a", 1}, {"b", 2}}}} {
+		b, err := q.encode()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Add([]byte{0x81, 0xa1, 'v', 0xdd, 0xff, 0xff, 0xff, 0xff})
+	f.Add(encodeAnswer(7, true))
+	f.Add([]byte(`{"run":1,"batch":"train/e0/b0","lying":[{"node":"a","epoch":3}],"agree":["b","c"]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if v := parseVerdict(b, 1, 1); v != nil && (len(v.Lying) == 0 || v.Error() == "") {
+			t.Errorf("a verdict on nobody: %+v", v)
+		}
+		if d, decided, err := parseAnswer(b); err == nil && !slices.Equal(encodeAnswer(d, decided), b) {
+			t.Errorf("%x came back otherwise", b)
+		}
+		q, err := parseQuestion(b)
+		if err != nil {
+			return
+		}
+		if len(q.Votes) == 0 || q.Epoch < 0 || q.Batch < 0 || q.Micro < 0 || q.Micro >= max(q.Of, 1) {
+			t.Errorf("%+v", q)
+		}
+	})
+}
