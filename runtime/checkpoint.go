@@ -33,6 +33,8 @@ type checkpoint struct {
 	Sum      string          `json:"sha256,omitempty"` // version 0: over parameters and moments
 	Chain    chain           `json:"lineage_sha256"`
 	Lineage  []trainers.Run  `json:"lineage,omitempty"` // the steps by who made them; group 0: one process
+	// Unaudited: the audits of what led to it had not come back.
+	Unaudited bool `json:"unaudited,omitempty"`
 
 	params, m, v []float32
 }

@@ -154,6 +154,11 @@ type Config struct {
 	Loaders    int    `yaml:"loaders"`     // reads of features that may be under way; 0: the plan chooses
 	LocalCodec string `yaml:"local-codec"` // none: local messages carry pointers; msgpack: they go through their bytes
 
+	// Audit is which part of the micro-batches that this node samples another node of
+	// Cluster samples again, to find memory and disks that lie (package cluster/audit);
+	// 0: none.
+	Audit float64 `yaml:"audit"`
+
 	// Memory IO: Reorder and ReorderMethod are part of a run's identity, the
 	// others change no result.
 
@@ -223,7 +228,7 @@ func DefaultConfig() Config {
 		Sampler: "neighbor", Fanouts: []int{10, 10}, BatchSize: 512, MicroBatches: 1,
 		Epochs: 10, Optimizer: "adam", LR: 0.01, WeightDecay: 5e-4, Momentum: 0.9, Seed: 1, EvalEvery: 1,
 		Schedule: "constant", ScheduleEpochs: 10, ScheduleFactor: 0.5,
-		LocalCodec: "none", VerifyData: true, KeepCheckpoints: 3,
+		LocalCodec: "none", VerifyData: true, KeepCheckpoints: 3, Audit: 0.01,
 	}
 }
 
@@ -274,6 +279,7 @@ func (c *Config) Validate() error {
 	check(c.Threads >= 0, "threads: %d must not be negative", c.Threads)
 	check(c.Samplers >= 0, "samplers: %d must not be negative", c.Samplers)
 	check(c.Credits >= 0, "credits: %d must not be negative", c.Credits)
+	check(c.Audit >= 0 && c.Audit <= 1, "audit: %v is not in [0, 1]", c.Audit)
 	check(c.EvalChunk >= 0, "eval-chunk: %d must not be negative", c.EvalChunk)
 	c.validateSync(check)
 	check(c.KeepCheckpoints >= 1, "keep-checkpoints: %d must be at least 1", c.KeepCheckpoints)

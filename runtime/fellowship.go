@@ -66,7 +66,7 @@ func (t *training) staleTogether(ctx context.Context, work actors.Work, share *t
 	defer func() {
 		t.publishParams()
 		if err != nil && !t.ragged && r.cfg.Checkpoint != "" && (ctx.Err() != nil || t.left) {
-			t.unsaved = t.save()
+			t.unsaved = t.saveLast(false)
 		}
 	}()
 	o := &orders{work: work}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/gnnactor/gnnactor/actors"
+	"github.com/gnnactor/gnnactor/cluster/audit"
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
 )
@@ -65,16 +66,17 @@ func (c *Config) validateRecipe(check func(ok bool, format string, args ...any),
 // updater owns the parameters while a run trains. The pipeline steps it; its
 // owner changes rate between epochs, when nothing is computed.
 type updater struct {
-	recipe Recipe
-	rate   float64 // of the current epoch
-	params []float32
-	step   int
-	m, v   []float32 // adam: the moments; sgd: m is the velocity
-	x      *cpu.Exec
-	model  *compute.Model
-	fixed  []compute.Tensor // parameters that the optimiser leaves alone
-	aside  []float32        // their values while it steps
-	share  actors.Share     // with other nodes; nil: there are none
+	recipe  Recipe
+	rate    float64 // of the current epoch
+	params  []float32
+	step    int
+	m, v    []float32 // adam: the moments; sgd: m is the velocity
+	x       *cpu.Exec
+	model   *compute.Model
+	fixed   []compute.Tensor // parameters that the optimiser leaves alone
+	aside   []float32        // their values while it steps
+	share   actors.Share     // with other nodes; nil: there are none
+	auditor *audit.Auditor   // likewise
 
 	engines []*compute.Engine // of the run's pipelines
 }

@@ -58,12 +58,15 @@ func (t *training) saveShared() error {
 }
 
 // late writes a checkpoint that no group got to publish before it ended.
-func (t *training) late() error {
+func (t *training) late(ctx context.Context) error {
 	if !t.r.shared() || t.r.cfg.Checkpoint == "" || t.due == 0 {
 		return nil
 	}
 	if p, ok := t.r.cfg.Cluster.Published(); ok && p.Step >= t.due {
 		return nil
+	}
+	if err := t.settle(ctx, t.share); err != nil {
+		return err
 	}
 	return t.save()
 }

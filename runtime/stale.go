@@ -65,7 +65,7 @@ func (t *training) stale(ctx context.Context, work actors.Work, _ actors.Share) 
 	defer func() {
 		t.publishParams()
 		if err != nil && !t.ragged && r.cfg.Checkpoint != "" && (ctx.Err() != nil || t.left) {
-			t.unsaved = t.save()
+			t.unsaved = t.saveLast(false)
 		}
 	}()
 	o := &orders{work: work}

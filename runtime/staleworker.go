@@ -35,7 +35,7 @@ type staleBatch struct {
 func (t *training) newStaleWorker(o *orders) *staleWorker {
 	r := t.r
 	w := &staleWorker{
-		t: t, orders: o, sampler: r.newSampler(),
+		t: t, orders: o, sampler: t.audit(r.newSampler()),
 		engine: worker{engine: r.model.NewEngine(r.newExec()), ds: r.data.ds, links: r.links, limit: r.plan.CopyRows},
 	}
 	w.engine.Tune(r.plan.Threads, r.plan.Copied)

@@ -24,6 +24,15 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Shar
 		err = errors.Join(err, t.unready())
 	}()
 	r.cfg.Cluster.Resume(t.state.Lineage)
+	if err := t.startAudit(work); err != nil {
+		return err
+	}
+	defer t.auditor.Close()
+	if _, verdict := t.auditor.Verdict(); verdict > 0 && t.unaudited {
+		if err := t.goBack("there was a verdict of the audit in this run, and the audits of the newest checkpoint had not come back"); err != nil {
+			return err
+		}
+	}
 	var service *async.Service // of the asynchronous mode
 	if _, asynchronous, _ := r.cfg.staleness(); asynchronous {
 		service = async.NewService(r.cfg.Cluster.Plane())
@@ -33,8 +42,12 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Shar
 		return err
 	}
 	var share *trainers.Share
-	last := int64(r.cfg.Epochs) * t.steps
 	for {
+		if verdict, _ := t.auditor.Verdict(); verdict != nil && ctx.Err() == nil {
+			if err := t.judged(verdict); err != nil {
+				return err
+			}
+		}
 		state, err := t.meeting()
 		if err != nil {
 			return err
@@ -45,35 +58,20 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Shar
 			state.Begin = func(s *trainers.Share, step int64) error { return t.begin(ctx, work, s, step) }
 		}
 		if share, err = r.cfg.Cluster.Meet(ctx, state); err != nil {
+			if verdict, _ := t.auditor.Verdict(); verdict != nil && ctx.Err() == nil {
+				continue
+			}
 			// Whoever is fenced keeps its state for when it is back: steps are made
 			// by all of a group or not at all, so that it is the run's.
-			resumable := errors.Is(err, trainers.ErrDrained) || errors.Is(err, trainers.ErrLast) || ctx.Err() != nil ||
-				errors.Is(err, membership.ErrFenced) && r.identity.Sync == ""
-			if r.cfg.Checkpoint != "" && resumable {
-				t.unsaved = t.save()
+			if errors.Is(err, trainers.ErrDrained) || errors.Is(err, trainers.ErrLast) || ctx.Err() != nil ||
+				errors.Is(err, membership.ErrFenced) && r.identity.Sync == "" {
+				t.unsaved = t.saveLast(errors.Is(err, membership.ErrFenced))
 			}
 			return err
 		}
 		t.share = share
-		if err := t.late(); err != nil {
-			return err
-		}
-		// The state may be one that another node was in between two epochs.
-		if ended := t.state.Step / t.steps; t.state.Step%t.steps == 0 && int64(t.state.Ended) < ended {
-			if err := t.endEpoch(ctx, int(ended)-1); err != nil {
-				return err
-			}
-		}
-		if t.state.Step >= last || t.state.Best.Stop(r.cfg.Patience) {
-			break
-		}
-		if service != nil {
-			err = t.staleTogether(ctx, work, share, service)
-		} else {
-			work.First, work.Mine = t.state.Step, share.Mine
-			err = t.epochs(ctx, work, share)
-		}
-		if err == nil {
+		t.auditor.Group(share.Members(), share.Leave)
+		if err = t.inGroup(ctx, work, share, service); err == nil {
 			break
 		}
 		if !errors.Is(err, actors.ErrShare) || ctx.Err() != nil {
@@ -92,6 +90,34 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Shar
 		return err
 	}
 	return r.cfg.Cluster.Finish(ctx, share, state)
+}
+
+// inGroup goes on with the run in a group, to its end. An error that wraps
+// actors.ErrShare: the group is over.
+func (t *training) inGroup(ctx context.Context, work actors.Work, share *trainers.Share, service *async.Service) error {
+	r := t.r
+	if err := t.late(ctx); err != nil {
+		return err
+	}
+	// The state may be one that another node was in between two epochs.
+	if ended := t.state.Step / t.steps; t.state.Step%t.steps == 0 && int64(t.state.Ended) < ended {
+		if err := t.endEpoch(ctx, int(ended)-1); err != nil {
+			return err
+		}
+	}
+	if t.state.Step < int64(r.cfg.Epochs)*t.steps && !t.state.Best.Stop(r.cfg.Patience) {
+		var err error
+		if service != nil {
+			err = t.staleTogether(ctx, work, share, service)
+		} else {
+			work.First, work.Mine = t.state.Step, share.Mine
+			err = t.epochs(ctx, work, share)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return t.settle(ctx, share)
 }
 
 // begin starts the pipeline that makes step, in place of one that was for another group.
@@ -128,7 +154,7 @@ func (t *training) meeting() (trainers.State, error) {
 		mark = ""
 	}
 	return trainers.State{
-		Identity: string(id), Step: t.state.Step, Mark: mark,
+		Identity: string(id), Step: t.state.Step, Mark: mark, Audited: t.auditor.Known,
 		Save: func() ([]byte, error) {
 			var b bytes.Buffer
 			b.Grow(3*4*len(t.updater.params) + stateHead)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gnnactor/gnnactor/actors"
+	"github.com/gnnactor/gnnactor/cluster/audit"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/internal/clock"
@@ -126,25 +127,28 @@ func (r *Runtime) Train(ctx context.Context) iter.Seq2[Event, error] {
 
 // training is one call of Train.
 type training struct {
-	r        *Runtime
-	yield    func(Event, error) bool
-	left     bool // the loop was left
-	steps    int64
-	work     actors.Work
-	state    checkpoint
-	updater  *updater
-	clock    clock.Recorder
-	began    time.Time
-	piping   time.Duration // wall time that the pipeline was let run
-	samplers int           // the most that ever worked
-	unlock   func() error  // the checkpoint directory
-	unsaved  error         // why an interrupted run has no last checkpoint
-	ragged   bool          // the steps that were applied are not a prefix of their epoch
-	lateness []int64       // steps by staleness
-	share    *trainers.Share
-	ready    *flow   // begun while the state was on its way; nil: none
-	due      int64   // the step of the newest checkpoint that there should be
-	guards   *guards // copies of checkpoints; nil: none was needed
+	r         *Runtime
+	yield     func(Event, error) bool
+	left      bool // the loop was left
+	steps     int64
+	work      actors.Work
+	state     checkpoint
+	updater   *updater
+	clock     clock.Recorder
+	began     time.Time
+	piping    time.Duration // wall time that the pipeline was let run
+	samplers  int           // the most that ever worked
+	unlock    func() error  // the checkpoint directory
+	unsaved   error         // why an interrupted run has no last checkpoint
+	ragged    bool          // the steps that were applied are not a prefix of their epoch
+	lateness  []int64       // steps by staleness
+	share     *trainers.Share
+	ready     *flow          // begun while the state was on its way; nil: none
+	due       int64          // the step of the newest checkpoint that there should be
+	guards    *guards        // copies of checkpoints; nil: none was needed
+	auditor   *audit.Auditor // of a cluster; nil: this process is alone
+	unaudited bool           // it resumed from a state whose audits had not come back
+	first     []float32      // the parameters that the run began with; read only
 }
 
 // errLeft ends a run whose loop was left; nobody sees it.
@@ -205,11 +209,7 @@ func (t *training) run(ctx context.Context) (err error) {
 		return fmt.Errorf("%w: patience and the plateau schedule follow the validation accuracy, but %s has no validation set", ErrConfig, r.data.ds.Name)
 	}
 	t.began = time.Now()
-	work := actors.Work{
-		Phase: "train", Seed: r.cfg.Seed, Nodes: r.seeds(), Micro: r.cfg.MicroBatches, Epochs: r.cfg.Epochs,
-		BatchSize: r.sampler.Spec().BatchSize(r.cfg.BatchSize, len(r.seeds())),
-		Batches:   r.ownBatches(),
-	}
+	work := r.work()
 	t.steps = work.Steps()
 	if dir := r.cfg.Checkpoint; dir != "" {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -274,6 +274,15 @@ func (t *training) run(ctx context.Context) (err error) {
 	return t.emit(done)
 }
 
+// work is what a training of all epochs makes.
+func (r *Runtime) work() actors.Work {
+	return actors.Work{
+		Phase: "train", Seed: r.cfg.Seed, Nodes: r.seeds(), Micro: r.cfg.MicroBatches, Epochs: r.cfg.Epochs,
+		BatchSize: r.sampler.Spec().BatchSize(r.cfg.BatchSize, len(r.seeds())),
+		Batches:   r.ownBatches(),
+	}
+}
+
 // open readies the state: the newest checkpoint's, or a fresh one.
 func (t *training) open(ctx context.Context) (message string, resumed bool, err error) {
 	r := t.r
@@ -288,7 +297,7 @@ func (t *training) open(ctx context.Context) (message string, resumed bool, err 
 	}
 	id.Start = r.start // of the run that this one goes on with, if it is the same Runtime's
 	t.state = checkpoint{Identity: id}
-	t.updater = newUpdater(r, params)
+	t.updater, t.first = newUpdater(r, params), params
 	if dir == "" {
 		return "", false, nil
 	}
@@ -328,6 +337,7 @@ func (t *training) open(ctx context.Context) (message string, resumed bool, err 
 		return fmt.Sprintf("no checkpoint in %s: starting afresh", dir), false, nil
 	}
 	t.state, t.state.Identity = *c, id
+	t.unaudited, t.state.Unaudited = c.Unaudited, false
 	t.updater.restore(c)
 	message = fmt.Sprintf("resumed after %d batches, in epoch %d", c.Step, c.Step/t.steps)
 	if id.Sync != "" {
@@ -366,7 +376,7 @@ type flow struct {
 // flow starts the pipeline of work; it samples and loads, and computes from its
 // first Proceed on.
 func (t *training) flow(ctx context.Context, work actors.Work, share actors.Share) (*flow, error) {
-	t.updater.share = share
+	t.updater.share, t.updater.auditor = share, t.auditor
 	work.Window, work.After = t.r.plan.Reorder, t.state.After
 	t.work = work
 	p, mem, err := t.r.trainingPipeline(ctx, work, t.updater, &t.clock)
@@ -416,7 +426,7 @@ func (t *training) epochs(ctx context.Context, work actors.Work, share actors.Sh
 		err = errors.Join(err, closed)
 		// A run that was cut off mid-epoch goes on from where it stopped.
 		if err != nil && r.cfg.Checkpoint != "" && (ctx.Err() != nil || t.left) {
-			t.unsaved = t.save()
+			t.unsaved = t.saveLast(false)
 		}
 	}()
 	// A step that will not be made may wait for rows of a node that is gone.
@@ -502,6 +512,11 @@ func (t *training) applied(a *messages.Applied) {
 
 func (t *training) endEpoch(ctx context.Context, epoch int) error {
 	r := t.r
+	if r.cfg.Checkpoint != "" { // before anything changes: it may have to be done again
+		if err := t.settle(ctx, t.share); err != nil {
+			return err
+		}
+	}
 	e := Event{Kind: EventEpoch, Epoch: epoch, Loss: t.state.LastLoss, ValidAccuracy: math.NaN(), TestAccuracy: math.NaN()}
 	e.TrainAccuracy = ratio(t.state.Last.Correct, t.state.Last.Count)
 	if n := r.cfg.EvalEvery; n > 0 && (epoch+1)%n == 0 {

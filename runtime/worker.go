@@ -120,6 +120,11 @@ func (r *Runtime) trainingConfig(ctx context.Context, work actors.Work, u *updat
 		return c, nil, err
 	}
 	c.Updater, c.Share = u, u.share
+	if u.auditor != nil {
+		for i, s := range c.Samplers {
+			c.Samplers[i] = audited{s, u.auditor}
+		}
+	}
 	if hurries(&c.Work) {
 		hurry(&c)
 	}

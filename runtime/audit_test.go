@@ -1,0 +1,218 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/cluster/audit"
+	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/sampling"
+)
+
+// startDamaged starts a run on a graph of its own, of which one bit is flipped in
+// memory after it was opened: a neighbour of a training node is another one.
+func startDamaged(c Config) (*Runtime, error) {
+	ds := *graph.Builtin()
+	g := *ds.Graph
+	g.Indices = slices.Clone(g.Indices)
+	ds.Graph = &g
+	c.Dataset = &ds
+	r, err := Start(c)
+	if err == nil {
+		g.Indices[g.Indptr[ds.Train[0]]] ^= 1
+	}
+	return r, err
+}
+
+// lies is the part of a node in a test: whether its memory is damaged, and after which
+// epoch of the first node it comes.
+type lies struct {
+	damaged bool
+	after   int
+}
+
+// trainAudited trains on nodes n0, n1, … and returns what each ended with, and from
+// which steps it had to go back.
+func trainAudited(t *testing.T, c Config, nodes []lies, dirs bool) (params [][]float32, errs []error, back []int) {
+	t.Helper()
+	store := membership.NewMemory()
+	defer store.Close()
+	params, errs, back = make([][]float32, len(nodes)), make([]error, len(nodes)), make([]int, len(nodes))
+	least := len(slices.DeleteFunc(slices.Clone(nodes), func(l lies) bool { return l.after > 0 }))
+	ended := make(chan int, c.Epochs) // epochs of the first node
+	var wg sync.WaitGroup
+	for i, l := range nodes {
+		c := c
+		if dirs {
+			c.Checkpoint = t.TempDir()
+		}
+		var x *node
+		if l.after == 0 {
+			x = enter(t, store, fmt.Sprint("n", i), 8, least)
+		}
+		wg.Go(func() {
+			for range l.after {
+				<-ended
+			}
+			if x == nil {
+				x = enter(t, store, fmt.Sprint("n", i), 8, least)
+			}
+			defer x.exit(t)
+			c.Cluster = x.team
+			start := Start
+			if l.damaged {
+				start = startDamaged
+			}
+			r, err := start(c)
+			if err != nil {
+				errs[i] = err
+				return
+			}
+			defer r.Stop()
+			for e, err := range r.Train(t.Context()) {
+				errs[i] = err
+				switch {
+				case err == nil && e.Kind == EventStart && strings.Contains(e.Message, "; back from step"):
+					back[i]++
+					if dirs && e.Applied == 0 {
+						t.Errorf("n%d went back to the beginning: %s", i, e.Message)
+					}
+				case err == nil && e.Kind == EventEpoch && i == 0:
+					select {
+					case ended <- e.Epoch:
+					default:
+					}
+					if e.Epoch == 0 && slices.ContainsFunc(nodes, func(l lies) bool { return l.after > 0 }) && back[0] == 0 {
+						if _, err := x.member.Until(t.Context(), func(v *membership.View) bool { return len(v.Members) == len(nodes) }); err != nil {
+							t.Error(err)
+						}
+					}
+				}
+			}
+			params[i] = slices.Clone(r.params)
+		})
+	}
+	wg.Wait()
+	return params, errs, back
+}
+
+// One flipped bit in one node's memory: with two others the node is named and put out,
+// and they end with the bits of an undamaged run; with one other both stop, and both
+// are named.
+func TestAudit(t *testing.T) {
+	c := clusterConfig()
+	c.Audit, c.Epochs = 1, 3
+	alone := c
+	want, err := trainOn(t.Context(), alone, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := startDamaged(alone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range r.Train(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if slices.Equal(r.params, want) {
+		t.Fatal("the damage changes nothing")
+	}
+	if err := r.Stop(); err != nil {
+		t.Error(err)
+	}
+	t.Run("sound", func(t *testing.T) {
+		params, errs, back := trainAudited(t, c, make([]lies, 3), false)
+		for i := range params {
+			if errs[i] != nil || back[i] != 0 || !slices.Equal(params[i], want) {
+				t.Errorf("n%d: other bits, or it went back %d times, or %v", i, back[i], errs[i])
+			}
+		}
+	})
+	for name, nodes := range map[string][]lies{
+		"three":  {{}, {damaged: true}, {}},
+		"joined": {{}, {}, {damaged: true, after: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			params, errs, back := trainAudited(t, c, nodes, name == "joined")
+			for i, l := range nodes {
+				var v *audit.Verdict
+				switch {
+				case l.damaged && (!errors.As(errs[i], &v) || !v.Decided() || len(v.Lying) != 1 || !v.Names(fmt.Sprint("n", i))):
+					t.Errorf("n%d, whose memory is damaged, ends with %v", i, errs[i])
+				case !l.damaged && errs[i] != nil:
+					t.Errorf("n%d: %v", i, errs[i])
+				case !l.damaged && back[i] == 0:
+					t.Errorf("n%d did not go back", i)
+				case !l.damaged && !slices.Equal(params[i], want):
+					t.Errorf("n%d ends with other bits than an undamaged run", i)
+				}
+			}
+		})
+	}
+	t.Run("two", func(t *testing.T) {
+		_, errs, _ := trainAudited(t, c, []lies{{}, {damaged: true}}, true)
+		for i, err := range errs {
+			var v *audit.Verdict
+			if !errors.As(err, &v) || v.Decided() || !v.Names("n0") || !v.Names("n1") {
+				t.Errorf("n%d ends with %v", i, err)
+			}
+		}
+	})
+}
+
+// Every sampler's batch has the digest that another sampler of the same settings makes of
+// it, whatever it sampled before, with links and with reordered batches as well.
+func TestSampledAgain(t *testing.T) {
+	for _, name := range Samplers() {
+		c := clusterConfig()
+		c.Sampler, c.MicroBatches = name, 2
+		if name == "temporal" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) { sampledAgain(t, c) })
+	}
+	c := clusterConfig()
+	c.Task, c.MicroBatches = "link", 2
+	t.Run("link", func(t *testing.T) { sampledAgain(t, c) })
+}
+
+func sampledAgain(t *testing.T, c Config) {
+	r, err := Start(c)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer r.Stop()
+	tr := &training{r: r, state: checkpoint{Identity: r.identity}}
+	work := r.work()
+	again := tr.again(work)
+	for _, s := range r.samplers() {
+		for _, epoch := range []int{1, 0} {
+			for batch := range min(2, int(work.Steps())) {
+				id := sampling.ID{Phase: "train", Epoch: epoch, Batch: batch, Micro: 1, Of: 2}
+				b := &sampling.Batch{ID: id}
+				var seeds []uint32
+				if work.Batches == 0 {
+					seeds = sampling.Cut(sampling.Order(work.Nodes, work.Seed, epoch), work.BatchSize, 2, batch, 1)
+				}
+				if err := s.Sample(b, id.Key(work.Seed), seeds); err != nil {
+					t.Fatal(err)
+				}
+				if d, err := again(id); err != nil || d != audit.DigestOf(b) {
+					t.Errorf("%v is %x, and %x when it is sampled again; %v", id, audit.DigestOf(b), d, err)
+				}
+			}
+		}
+	}
+	for _, id := range []sampling.ID{{Epoch: work.Epochs, Of: 2}, {Batch: int(work.Steps()), Of: 2}, {Of: 3}, {Of: 1 << 30}} {
+		if d, err := again(id); err == nil {
+			t.Errorf("%+v, which is no batch of the run, is %x", id, d)
+		}
+	}
+}
