@@ -280,7 +280,7 @@ func (c *Campaign) left(i int, command Command) (string, error) {
 
 // traces are what Go prints of a panic, in a process that ends by it or in the
 // text of an error that hides one.
-var traces = regexp.MustCompile(`(?m)^goroutine \d+ |^panic: |^fatal error: |runtime error: |unexpected fault address`)
+var traces = regexp.MustCompile(`(?m)^goroutine \d+ |panic: |^fatal error: |unexpected fault address`)
 
 var outOfMemory = regexp.MustCompile(`out of memory|cannot allocate memory|address space collisions|makeslice: len out of range`)
 
