@@ -151,6 +151,11 @@ func TestSymmetricMatrixMarket(t *testing.T) {
 	}
 }
 
+func replaceLast(s, old, new string) string {
+	i := strings.LastIndex(s, old)
+	return s[:i] + new + s[i+len(old):]
+}
+
 func TestBadSparseMatricesAreRefusedWithThePlace(t *testing.T) {
 	csr := func(member, content string) string { return npz(t, smallCSR.with(member, content)) }
 	head := "%%MatrixMarket matrix coordinate "
@@ -193,6 +198,9 @@ func TestBadSparseMatricesAreRefusedWithThePlace(t *testing.T) {
 		{"a.mtx", head + "pattern general\n3 3 1\n1 2\n2 3\n", "line 4: there are more entries than the 1"},
 		{"a.mtx", head + "pattern general\n3 3 2\n1 2\n", "it has 1 entries, but its header says 2"},
 		{"a.mtx.gz", gz(smallMTX)[:40], "truncated or damaged"},
+		{"a.mtx.gz", "", "truncated or damaged"},
+		{"a.mtx.zst", "", "truncated or damaged"},
+		{"a.npz", replaceLast(npz(t, smallCSR), "data.npy", "dqta.npy"), `the array "dqta.npy" is called "data.npy" where it begins`},
 	} {
 		dst := filepath.Join(t.TempDir(), "store")
 		err := Import(files{c.file: c.content}.write(t), dst, ImportOptions{})

@@ -10,7 +10,10 @@ func (im *importer) readStore(dir string) (err error) {
 	if err := s.Check(im.o.Context, CheckOptions{}); err != nil { // damage must not be given new checksums
 		return err
 	}
-	return Guard(func() error { return im.copyStore(s) })
+	if err := Guard(func() error { return im.copyStore(s) }); err != nil {
+		return err
+	}
+	return s.CheckFiles()
 }
 
 func (im *importer) copyStore(s *Store) error {

@@ -40,9 +40,36 @@ func decodeNPZ(r io.ReaderAt, size int64, path string) (*npzFile, error) {
 		if a.members[name] != nil {
 			return nil, badData("%s: the array %q is there twice; save it again", path, clip(name))
 		}
+		if local, err := localName(r, f); err != nil {
+			return nil, npzError(path, err)
+		} else if local != f.Name {
+			return nil, npzError(path, fmt.Errorf("the array %q is called %q where it begins", clip(f.Name), clip(local)))
+		}
 		a.members[name] = f
 	}
 	return a, nil
+}
+
+// localName returns the name in the header before a member's data: it is in the
+// archive's directory, too, and no checksum covers either.
+func localName(r io.ReaderAt, f *zip.File) (string, error) {
+	const fixed, signature = 30, "PK\x03\x04"
+	data, err := f.DataOffset()
+	if err != nil {
+		return "", err
+	}
+	b := make([]byte, min(data, fixed+1<<12)) // names and further fields are short
+	if _, err := r.ReadAt(b, data-int64(len(b))); err != nil {
+		return "", err
+	}
+	for at := len(b) - fixed; at >= 0; at-- {
+		h := b[at:]
+		name, extra := int(binary.LittleEndian.Uint16(h[26:])), int(binary.LittleEndian.Uint16(h[28:]))
+		if string(h[:4]) == signature && fixed+name+extra == len(h) {
+			return string(h[fixed : fixed+name]), nil
+		}
+	}
+	return "", fmt.Errorf("the array %q has no header", clip(f.Name))
 }
 
 // npzError tells an archive that cannot be read from a damaged one.

@@ -37,6 +37,9 @@ func (im *importer) openText(path string) (*textReader, error) {
 	t := &textReader{path: path, in: f, stop: func() {}}
 	var r io.Reader = f
 	switch {
+	case strings.HasSuffix(path, ".zst") && im.src.sizes[path] == 0: // no frame at all is none that is damaged
+		f.Close()
+		return nil, t.readError(io.ErrUnexpectedEOF)
 	case strings.HasSuffix(path, ".gz"):
 		z, err := gzip.NewReader(bufio.NewReaderSize(f, 1<<18))
 		if err != nil {
