@@ -31,7 +31,10 @@ func findFile(path string, named func(string) bool, want string) (string, error)
 		}
 	}
 	if len(found) != 1 {
-		return "", badData("%s: %d files could be it (%s); there must be one; the name of %s", path, len(found), strings.Join(found, ", "), want)
+		return "", badData("%s: %d files could be it (%q); there must be one; the name of %s", path, len(found), found[:min(len(found), 8)], want)
+	}
+	if !printable(found[0]) {
+		return "", badData("%s: the name %q cannot be printed; rename the file", path, clip(found[0]))
 	}
 	return filepath.Join(path, found[0]), nil
 }

@@ -64,7 +64,7 @@ func decodeBoltMetadata(b []byte) (*boltMetadata, error) {
 	if err := yaml.Unmarshal(b, m); err != nil {
 		return nil, plainError(err)
 	}
-	if i := strings.IndexFunc(m.Name, func(r rune) bool { return !unicode.IsPrint(r) }); i >= 0 || len(m.Name) > 200 {
+	if !printable(m.Name) || len(m.Name) > 200 {
 		return nil, fmt.Errorf("dataset_name: %q is too long for a name, or cannot be printed", clip(m.Name))
 	}
 	if m.Graph == nil {
@@ -121,8 +121,8 @@ func plainError(err error) error {
 }
 
 func checkBoltFile(what, path, format string, allowed ...string) error {
-	if !filepath.IsLocal(filepath.FromSlash(path)) || len(path) > 4096 {
-		return fmt.Errorf("%s.path: %q must be a path inside of the dataset's directory", what, clip(path))
+	if !filepath.IsLocal(filepath.FromSlash(path)) || len(path) > 1000 || !printable(path) {
+		return fmt.Errorf("%s.path: %q must be a path inside of the dataset's directory, and printable", what, clip(path))
 	}
 	for _, f := range allowed {
 		if f == format {

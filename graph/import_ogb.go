@@ -109,6 +109,11 @@ func (im *importer) readOGBSplit(dir string) error {
 		}
 	}
 	name := im.o.Split
+	for _, n := range names {
+		if !printable(n) {
+			return badData("%s: the name %q cannot be printed; rename the directory", dir, clip(n))
+		}
+	}
 	switch {
 	case name != "" && !filepath.IsLocal(name):
 		return fmt.Errorf("graph: split %q is not the name of a directory in %s", name, dir)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"unicode"
 	"unsafe"
 
 	"github.com/klauspost/compress/gzip"
@@ -161,6 +162,11 @@ func clip[T []byte | string](b T) string {
 		return string(b[:40]) + "…"
 	}
 	return string(b)
+}
+
+// printable tells whether errors can show a name as it is.
+func printable(name string) bool {
+	return !strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
 // separator guesses what separates the fields of a line: a tab, a comma, a
