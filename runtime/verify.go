@@ -52,9 +52,15 @@ func verify(ctx context.Context, cfg *Config, s *graph.Store, log *slog.Logger) 
 // before they give their last result; Embed and Predict do not, so that they
 // answer at once, but fail when damage was found.
 func (r *Runtime) Verified(ctx context.Context) error {
+	v := r.verification
 	select {
-	case <-r.verification.done:
-		return r.verification.err
+	case <-v.done:
+		return v.err
+	default:
+	}
+	select {
+	case <-v.done:
+		return v.err
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -63,8 +69,9 @@ func (r *Runtime) Verified(ctx context.Context) error {
 // errUnverified says why an interrupted run keeps no checkpoint.
 var errUnverified = errors.New("runtime: the data was not verified to its end yet")
 
-// verifyLimit is how long the last checkpoint of an interrupted run waits.
-const verifyLimit = 3 * time.Second
+// verifyLimit is how long the last checkpoint of an interrupted run waits; tests
+// shorten it.
+var verifyLimit = 3 * time.Second
 
 // verifiedSoon is Verified for a run that is to end.
 func (r *Runtime) verifiedSoon() error {

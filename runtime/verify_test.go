@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gnnactor/gnnactor/graph"
 )
@@ -115,12 +116,18 @@ func TestDamagedDataEndsTheRun(t *testing.T) {
 // What a stage makes of damage before it is found is not the error.
 func TestDamageIsTheErrorOfAPanic(t *testing.T) {
 	c := storedRun(t)
-	flip(t, filepath.Join(c.Data, "indices.bin"), 128+4*1000+3, 0x7f)
+	c.VerifyData, c.EvalEvery = false, 0
+	for i := range int64(1000) {
+		flip(t, filepath.Join(c.Data, "indices.bin"), 128+4*i+3, 0x7f)
+	}
+	r, v := unverified(t, c)
+	v.err = errors.New("damaged")
+	close(v.done)
 	var err error
-	for _, failed := range started(t, c).Train(context.Background()) {
+	for _, failed := range r.Train(context.Background()) {
 		err = failed
 	}
-	if !errors.Is(err, graph.ErrFormat) || !strings.Contains(err.Error(), "indices.bin: damaged") {
+	if !errors.Is(err, v.err) || !strings.Contains(err.Error(), "before it was found") {
 		t.Error(err)
 	}
 }
@@ -129,6 +136,7 @@ func TestDamageIsTheErrorOfAPanic(t *testing.T) {
 func unverified(t testing.TB, c Config) (*Runtime, *verification) {
 	t.Helper()
 	r := started(t, c)
+	<-r.verification.done
 	v := verify(context.Background(), &Config{}, nil, nil)
 	v.done = make(chan struct{})
 	r.verification = v
@@ -151,12 +159,18 @@ func TestTheEndWaitsForVerification(t *testing.T) {
 		if done != (want == nil) || !errors.Is(failed, want) {
 			t.Errorf("verified with %v: done %v, %v", want, done, failed)
 		}
+		if err := r.Save(filepath.Join(t.TempDir(), "parameters")); !errors.Is(err, want) {
+			t.Errorf("verified with %v: saved: %v", want, err)
+		}
+		if _, err := r.Evaluate(t.Context(), r.Dataset().Test); !errors.Is(err, want) {
+			t.Errorf("verified with %v: evaluated: %v", want, err)
+		}
 	}
 }
 
 // A run that is interrupted before its data was verified writes no checkpoint.
 func TestInterruptedBeforeVerified(t *testing.T) {
-	t.Parallel()
+	atOnce(t)
 	c := config()
 	c.Checkpoint = t.TempDir()
 	r, v := unverified(t, c)
@@ -175,5 +189,44 @@ func TestInterruptedBeforeVerified(t *testing.T) {
 	}
 	if left, err := checkpoints(c.Checkpoint); err != nil || len(left) > 0 {
 		t.Errorf("%v, %v", left, err)
+	}
+}
+
+// atOnce has the last checkpoint of an interrupted run wait for nothing.
+func atOnce(t *testing.T) {
+	limit := verifyLimit
+	verifyLimit = 0
+	t.Cleanup(func() { verifyLimit = limit })
+}
+
+// A run that is not interrupted waits with its checkpoints for the verification,
+// however long that takes.
+func TestCheckpointsWaitForVerification(t *testing.T) {
+	atOnce(t)
+	c := config()
+	c.Checkpoint = t.TempDir()
+	r, v := unverified(t, c)
+	time.AfterFunc(50*time.Millisecond, func() { close(v.done) }) // Stop waits for that
+	trained(t, r)
+}
+
+// Damage that is found while a run trains ends it there, and every later call.
+func TestDamageEndsEveryCall(t *testing.T) {
+	c := config()
+	c.Epochs = 1 << 20
+	r, v := unverified(t, c)
+	v.err = errors.New("damaged")
+	var failed error
+	for e, err := range r.Train(context.Background()) {
+		if failed = err; e.Kind == EventStep && e.Applied == 2 {
+			v.found(v.err)
+			close(v.done)
+		}
+	}
+	if !errors.Is(failed, v.err) {
+		t.Error(failed)
+	}
+	if _, err := r.Embed(t.Context(), []uint32{1}); !errors.Is(err, v.err) {
+		t.Errorf("embedded: %v", err)
 	}
 }
