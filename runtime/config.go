@@ -146,13 +146,17 @@ type Config struct {
 
 	// Execution: none of these changes a result.
 
-	Threads    int    `yaml:"threads"`     // workers of the compute pool; 0: one per CPU, of which training on one machine computes with fewer where that measures faster
-	Samplers   int    `yaml:"samplers"`    // sampler actors; 0: the plan chooses
-	Trainers   int    `yaml:"trainers"`    // compute actors, at most MicroBatches; 0: 1. With Sync ssp:N at most N+1; 0: one per thread, in a cluster 1
-	Credits    int    `yaml:"credits"`     // batches a sampler may have out; 0: the plan chooses
-	EvalChunk  int    `yaml:"eval-chunk"`  // rows computed at once in exact inference; 0: the plan chooses
-	Loaders    int    `yaml:"loaders"`     // reads of features that may be under way; 0: the plan chooses
-	LocalCodec string `yaml:"local-codec"` // none: local messages carry pointers; msgpack: they go through their bytes
+	Threads   int `yaml:"threads"`    // workers of the compute pool; 0: one per CPU, of which training on one machine computes with fewer where that measures faster
+	Samplers  int `yaml:"samplers"`   // sampler actors; 0: the plan chooses
+	Trainers  int `yaml:"trainers"`   // compute actors, at most MicroBatches; 0: 1. With Sync ssp:N at most N+1; 0: one per thread, in a cluster 1
+	Credits   int `yaml:"credits"`    // batches a sampler may have out; 0: the plan chooses
+	EvalChunk int `yaml:"eval-chunk"` // rows computed at once in exact inference; 0: the plan chooses
+	Loaders   int `yaml:"loaders"`    // reads of features that may be under way; 0: the plan chooses
+	// MemoryLimit is what the plan has to fit: a size such as 8GiB, none, or empty:
+	// the smallest limit that the process's control groups, those that they lie in, and
+	// GOMEMLIMIT set. Training that does not fit is refused before it takes much.
+	MemoryLimit string `yaml:"memory-limit"`
+	LocalCodec  string `yaml:"local-codec"` // none: local messages carry pointers; msgpack: they go through their bytes
 
 	// Audit is which part of the micro-batches that this node samples another node of
 	// Cluster samples again, to find memory and disks that lie (package cluster/audit);
@@ -232,11 +236,19 @@ func DefaultConfig() Config {
 	}
 }
 
+// MaxLayers bounds Layers and Hops.
+const MaxLayers = 1 << 8
+
 // Bounds that keep a slip of the keyboard from asking for all memory.
 const (
-	maxLayers = 1 << 8
 	maxHidden = 1 << 16
 	maxEpochs = 1 << 30
+	maxActors = 1 << 12 // of any kind, their credits, and threads
+	maxMicro  = 1 << 16
+	maxWindow = 1 << 16
+	maxRows   = math.MaxUint32 // there are no more nodes
+
+	maxNegatives = 1 << 16
 )
 
 // ErrConfig is wrapped by every error that comes from an invalid Config.
@@ -265,27 +277,33 @@ func (c *Config) Validate() error {
 	oneOf("sampler", c.Sampler, Samplers()...)
 	oneOf("precision", c.Precision, "", cpu.Float32.String(), cpu.BFloat16.String())
 	oneOf("local-codec", c.LocalCodec, "none", "msgpack")
-	check(c.Layers >= 1 && c.Layers <= maxLayers, "layers: %d is not in [1, %d]", c.Layers, maxLayers)
+	check(c.Layers >= 1 && c.Layers <= MaxLayers, "layers: %d is not in [1, %d]", c.Layers, MaxLayers)
 	check(c.Hidden >= 1 && c.Hidden <= maxHidden, "hidden: %d is not in [1, %d]", c.Hidden, maxHidden)
-	check(c.Hops >= 0 && c.Hops <= maxLayers, "hops: %d is not in [0, %d]", c.Hops, maxLayers)
+	check(c.Hops >= 0 && c.Hops <= MaxLayers, "hops: %d is not in [0, %d]", c.Hops, MaxLayers)
+	check(c.Heads >= 0 && c.Heads <= maxHidden, "heads: %d is not in [0, %d]; 0 is 1", c.Heads, maxHidden)
+	check(c.DecoderLayers >= 0 && c.DecoderLayers <= MaxLayers, "decoder-layers: %d is not in [0, %d]", c.DecoderLayers, MaxLayers)
 	check(c.Dropout >= 0 && c.Dropout < 1, "dropout: %v is not in [0, 1)", c.Dropout)
 	probability("input-dropout", c.InputDropout)
-	check(c.BatchSize >= 1, "batch-size: %d must be at least 1", c.BatchSize)
-	check(c.MicroBatches >= 1 && c.MicroBatches <= c.BatchSize, "micro-batches: %d is not in [1, batch-size = %d]", c.MicroBatches, c.BatchSize)
+	check(c.BatchSize >= 1 && c.BatchSize <= maxRows, "batch-size: %d is not in [1, %d]", c.BatchSize, maxRows)
+	check(c.MicroBatches >= 1 && c.MicroBatches <= min(c.BatchSize, maxMicro), "micro-batches: %d is not in [1, %d]; each needs a seed node of the batch-size, %d", c.MicroBatches, min(c.BatchSize, maxMicro), c.BatchSize)
 	check(c.Epochs >= 0 && c.Epochs <= maxEpochs, "epochs: %d is not in [0, %d]", c.Epochs, maxEpochs)
 	check(c.LR > 0 && !math.IsInf(c.LR, 0), "lr: %v must be a positive number", c.LR)
 	check(c.WeightDecay >= 0 && !math.IsInf(c.WeightDecay, 0), "weight-decay: %v must be 0 or a positive number", c.WeightDecay)
 	check(c.EvalEvery >= 0, "eval-every: %d must not be negative", c.EvalEvery)
-	check(c.Threads >= 0, "threads: %d must not be negative", c.Threads)
-	check(c.Samplers >= 0, "samplers: %d must not be negative", c.Samplers)
-	check(c.Credits >= 0, "credits: %d must not be negative", c.Credits)
 	check(c.Audit >= 0 && c.Audit <= 1, "audit: %v is not in [0, 1]", c.Audit)
-	check(c.EvalChunk >= 0, "eval-chunk: %d must not be negative", c.EvalChunk)
+	for _, x := range []struct {
+		name string
+		n    int
+	}{{"threads", c.Threads}, {"samplers", c.Samplers}, {"trainers", c.Trainers}, {"credits", c.Credits}, {"loaders", c.Loaders}} {
+		check(x.n >= 0 && x.n <= maxActors, "%s: %d is not in [0, %d]; 0 leaves it to the plan", x.name, x.n, maxActors)
+	}
+	check(c.EvalChunk >= 0 && c.EvalChunk <= maxRows, "eval-chunk: %d is not in [0, %d]", c.EvalChunk, maxRows)
+	_, err := c.memoryLimits()
+	check(err == nil, "%v", err)
 	c.validateSync(check)
 	check(c.KeepCheckpoints >= 1, "keep-checkpoints: %d must be at least 1", c.KeepCheckpoints)
 	check(!c.Resume || c.Checkpoint != "", "resume: needs checkpoint, the directory to resume from")
 	check(!c.SharedCheckpoint || c.Resume, "shared-checkpoint: needs resume, because a node finds what the others have written")
-	check(c.Loaders >= 0, "loaders: %d must not be negative", c.Loaders)
 	c.validateMemory(check, oneOf)
 	c.validateRecipe(check, oneOf)
 	c.validateLinks(check, oneOf)
@@ -296,7 +314,7 @@ func (c *Config) Validate() error {
 			check(len(c.Fanouts) == c.Layers, "fanouts: %d given for %d layers; give one per layer, from the seeds outward", len(c.Fanouts), c.Layers)
 		}
 		for i, k := range c.Fanouts {
-			check(k >= 1 || k == -1, "fanouts: number %d is %d; it must be at least 1, or -1 for all neighbours", i+1, k)
+			check(k >= 1 && k <= maxRows || k == -1, "fanouts: number %d is %d; it must be in [1, %d], or -1 for all neighbours", i+1, k, maxRows)
 		}
 	}
 	if spec, err := c.samplerSpec(c.Blocks()); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/internal/fault"
+	"github.com/gnnactor/gnnactor/internal/memlimit"
 )
 
 // openData is a dataset with what has to be undone when it is closed.
@@ -22,12 +23,18 @@ type openData struct {
 	copied bool           // rows is of a copy in memory, beside the table
 	free   func() error   // the features' memory; nil: they have none of their own
 	rows   features.Store // where training reads rows; nil: the table itself
+
+	limits []memlimit.Limit // of this process's memory, the smallest first
 }
 
 // openDataset finds the data that cfg names: a dataset in memory, the built-in
 // one, a store, or a directory to import.
 func openDataset(cfg *Config) (*openData, error) {
-	d := &openData{}
+	limits, err := cfg.memoryLimits()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	d := &openData{limits: limits}
 	switch {
 	case cfg.Dataset != nil:
 		if err := cfg.Dataset.Validate(); err != nil {
@@ -49,6 +56,9 @@ func openDataset(cfg *Config) (*openData, error) {
 		if path, at, ok := d.store.NodeFeaturesFile(); ok {
 			d.file = features.File{Path: path, Offset: at}
 		}
+	}
+	if err := d.checkCopies(cfg); err != nil {
+		return nil, errors.Join(err, d.close())
 	}
 	if cfg.NormalizeFeatures && d.ds.NodeFeatures != nil {
 		copied := *d.ds // the caller's, or the store's, stays as it is

@@ -135,7 +135,7 @@ func (c *Config) validateLinks(check func(ok bool, format string, args ...any), 
 	if c.Task != "" {
 		oneOf("task", c.Task, "node", "link")
 	}
-	check(c.Negatives >= 0, "negatives: %d must be at least 1, or 0 for the default of 1", c.Negatives)
+	check(c.Negatives >= 0 && c.Negatives <= maxNegatives, "negatives: %d is not in [0, %d]; 0 is 1", c.Negatives, maxNegatives)
 	if c.Task != "link" {
 		check(c.Negatives == 0, "negatives: are drawn for task link alone")
 		check(c.LinkDecoder == "", "link-decoder: is for task link alone")

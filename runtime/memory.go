@@ -19,7 +19,7 @@ import (
 func (c *Config) validateMemory(check func(ok bool, format string, args ...any), oneOf func(name, v string, allowed ...string)) {
 	oneOf("match", c.Match, "", "on", "off")
 	oneOf("gather", c.Gather, "", "fused", "copied")
-	check(c.Reorder >= 0, "reorder: %d must not be negative", c.Reorder)
+	check(c.Reorder >= 0 && c.Reorder <= maxWindow, "reorder: %d is not in [0, %d]", c.Reorder, maxWindow)
 	_, err := features.ParseSpec(c.Features)
 	check(err == nil, "%v", err)
 	cache, err := features.ParseCacheSpec(c.Cache)

@@ -89,7 +89,7 @@ func (r *Runtime) makePlan() (*scheduler.Plan, error) {
 			return nil, err
 		}
 	}
-	return scheduler.Build(s, request), nil
+	return scheduler.Fit(s, request, r.data.limits), nil
 }
 
 // planCache finds out how many rows are cached.

@@ -121,6 +121,9 @@ func Start(cfg Config) (_ *Runtime, err error) {
 	if r.plan.Raised != "" {
 		r.log.Warn("plan", "raised", r.plan.Raised)
 	}
+	if r.plan.Fitted != "" {
+		r.log.Info("plan", "fitted", r.plan.Fitted)
+	}
 	r.pool = pool.New(r.plan.Threads)
 	r.system = actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
 		return slog.New(slog.NewTextHandler(io.Discard, nil)) // what goes wrong comes back as an error
@@ -146,6 +149,9 @@ func (r *Runtime) prepare() (err error) {
 	if r.model, r.noModel = newModel(cfg, ds); errors.Is(r.noModel, graph.ErrFormat) {
 		return r.noModel
 	} else if r.model != nil {
+		if err := r.checkParameters(); err != nil {
+			return err
+		}
 		r.params, blocks = r.model.Init(cfg.Seed), r.model.Blocks()
 	}
 	spec, err := cfg.samplerSpec(blocks)

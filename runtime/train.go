@@ -202,7 +202,7 @@ func (r *Runtime) check() error {
 
 func (t *training) run(ctx context.Context) (err error) {
 	r := t.r
-	if err := r.check(); err != nil {
+	if err := errors.Join(r.check(), r.plan.Check()); err != nil {
 		return err
 	}
 	if (r.cfg.Patience > 0 || r.cfg.Schedule == "plateau") && len(r.data.ds.Valid) == 0 && r.NumLinks(ValidLinks) == 0 {
@@ -230,7 +230,7 @@ func (t *training) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, note := range []string{r.plan.Raised, r.data.lacks()} {
+	for _, note := range []string{r.plan.Raised, r.plan.Fitted, r.data.lacks()} {
 		if message != "" && note != "" {
 			message += "; "
 		}

@@ -19,7 +19,7 @@ func TestRefineStaysWithinThePeak(t *testing.T) {
 		{Batches: 10, Wall: 10 * second, Sample: second / 10, Load: second / 10, Compute: 10 * second}, // compute alone
 	}
 	for _, s := range []Sizes{sizes(), loads} {
-		for _, r := range []Request{{Threads: 8}, {Threads: 2}, {Threads: 5, Reorder: 7}, {Threads: 8, Loaders: 1}, {Threads: 8, Credits: 3}, {Threads: 8, Samplers: 3}, {Threads: 4, Loaders: 3}, {Threads: 4, Cached: true, Gather: "fused"}} {
+		for _, r := range []Request{{Threads: 8}, {Threads: 2}, {Threads: 5, Reorder: 7}, {Threads: 8, Loaders: 1}, {Threads: 8, Credits: 3}, {Threads: 8, Samplers: 3}, {Threads: 4, Loaders: 3}, {Threads: 4, Cached: true, Gather: "fused"}, {Threads: 8, tight: settled}} {
 			p := Build(s, r)
 			changes := 0
 			for order := range 625 { // any four measurements in a row, ten times over

@@ -72,6 +72,9 @@ func (p *Plan) memoryIO(s *Sizes, r Request) (why string) {
 	p.Loaders = r.Loaders
 	if p.Loaders == 0 {
 		p.Loaders = loaders
+		if r.tight >= narrow {
+			p.Loaders = 1
+		}
 	}
 	p.Ahead = p.Loaders + aheadOfLoaders
 	if strings.HasPrefix(s.Cache, "dynamic:") {
@@ -81,7 +84,9 @@ func (p *Plan) memoryIO(s *Sizes, r Request) (why string) {
 }
 
 // mayCopy reports whether rows are copied together, now or once that was measured.
-func (p *Plan) mayCopy(r Request) bool { return p.Copied || r.Gather == "" && !r.Shared }
+func (p *Plan) mayCopy(r Request) bool {
+	return p.Copied || r.Gather == "" && !r.Shared && r.tight < settled
+}
 
 // whyGather says how compute gets at a batch's rows.
 func (p *Plan) whyGather(r Request) string {
@@ -90,7 +95,7 @@ func (p *Plan) whyGather(r Request) string {
 		return ""
 	case r.Gather != "":
 		return "; " + gatherName(p.Copied) + ", as asked for"
-	case r.Shared:
+	case !p.mayCopy(r):
 		return "; the fused gather"
 	}
 	return "; the fused gather, until the copied one measures faster"
@@ -107,12 +112,12 @@ func (p *Plan) cacheToo() string {
 // bounds says how far Refine may go. Its peak is what the plan prints.
 func (p *Plan) bounds(r Request) {
 	p.MaxLoaders, p.MaxAhead = p.Loaders, p.Ahead
-	if p.Load && r.Loaders == 0 {
+	if p.Load && r.Loaders == 0 && r.tight < settled {
 		p.MaxLoaders = max(p.Loaders, maxLoaders)
 		p.MaxAhead += p.MaxLoaders - p.Loaders
 	}
 	p.MaxBatches = p.MaxSamplers * p.Credits
-	if r.Credits == 0 {
+	if r.Credits == 0 && r.tight < settled {
 		// Rounding to whole credits adds less than one for each sampler.
 		p.MaxBatches = max(p.Samplers*p.Credits, p.MaxSamplers*maxCredits, p.MaxAhead) + p.MaxSamplers
 	}
@@ -169,7 +174,7 @@ func (p *Plan) slab(s *Sizes, r Request, inputs, bound int64) {
 		p.SlabRows, p.SlabLimit = min(p.SlabRows, s.Nodes+cached), min(p.SlabLimit, s.Nodes+cached)
 	}
 	p.SlabLimit = max(p.SlabLimit, p.SlabRows)
-	if p.Match && !r.Cached {
+	if p.Match && !r.Cached && r.tight < settled {
 		// Where a batch of the largest size needs the slab's limit, the cache makes room.
 		p.CacheRoom = min(p.SlabRows/4, s.Nodes-p.SlabRows)
 		p.SlabLimit = max(p.SlabLimit, p.SlabRows+p.CacheRoom)

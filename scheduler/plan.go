@@ -57,6 +57,8 @@ type Request struct {
 	Cached                                          bool   // the user said what is to be cached, nothing included
 	FixedThreads                                    bool   // Threads is what the user asked for, for every batch
 	Shared                                          bool   // other processes have a part in every step
+
+	tight tightness // set by Fit
 }
 
 // Stage is one kind of actor in the plan.
@@ -110,6 +112,11 @@ type Plan struct {
 	LeftOut    []Stage  `json:"left_out"`
 	Memory     []Memory `json:"memory"`
 	PeakBytes  int64    `json:"peak_bytes"` // sum of Memory without mapped pages
+	// Limit is the memory that the process may use, and LimitFrom what says so; 0:
+	// no limit. Fitted says what was made smaller for it; empty: nothing.
+	Limit     int64  `json:"memory_limit,omitempty"`
+	LimitFrom string `json:"memory_limit_from,omitempty"`
+	Fitted    string `json:"fitted,omitempty"`
 
 	gathers bool // compute reads rows through lists of them
 }
@@ -140,6 +147,8 @@ func Build(s Sizes, r Request) *Plan {
 		switch {
 		case whole:
 			p.Samplers, whySamplers = 1, "the whole graph is one batch: there is nothing to sample ahead"
+		case r.tight >= least:
+			p.Samplers, whySamplers = 1, "no more fit the memory"
 		default:
 			p.Samplers = max(1, p.Threads/2)
 			whySamplers = fmt.Sprintf("half of %d threads: compute takes the larger share of a step", p.Threads)
@@ -149,7 +158,7 @@ func Build(s Sizes, r Request) *Plan {
 	p.gathers = s.InDim > 0 && !whole && !s.SparseInput
 	p.Copied = p.gathers && r.Gather == "copied"
 	p.MaxSamplers = p.Samplers
-	if r.Samplers == 0 && !whole {
+	if r.Samplers == 0 && !whole && r.tight < settled {
 		p.MaxSamplers = max(p.Samplers, p.Threads)
 	}
 	p.Together = p.MaxSamplers == 1 && p.Threads > 1 && !whole && len(s.Fanouts) > 0 && !s.LayerNodes && !s.Temporal &&
@@ -160,10 +169,10 @@ func Build(s Sizes, r Request) *Plan {
 	}
 	if p.Credits == 0 {
 		p.Credits = 2
-		if whole {
+		if whole || r.tight >= least {
 			p.Credits = 1
 		}
-		if p.Load {
+		if p.Load && r.tight < least {
 			p.Credits = 1 + share(p.Ahead, p.Samplers) // one that is sampled, and those ahead
 		}
 	}
@@ -178,6 +187,9 @@ func Build(s Sizes, r Request) *Plan {
 	widest := int64(max(s.InDim, s.Hidden, s.OutDim, 1))
 	if p.EvalChunk == 0 {
 		p.EvalChunk = int(min(max(chunkBytes/(4*3*widest), minChunk), maxChunk))
+		if r.tight >= narrow {
+			p.EvalChunk = minChunk
+		}
 	}
 	p.memory(s, r, whole)
 	if p.Together {
@@ -350,6 +362,12 @@ func (p *Plan) String() string {
 		fmt.Fprintf(&b, "  %10s  %s%s\n", mebibytes(m.Bytes), m.What, note)
 	}
 	fmt.Fprintf(&b, "  %10s  sum\n", mebibytes(p.PeakBytes))
+	if p.Limit > 0 {
+		fmt.Fprintf(&b, "  %10s  the limit: %s\n", mebibytes(p.Limit), p.LimitFrom)
+	}
+	if p.Fitted != "" {
+		fmt.Fprintf(&b, "  %s\n", p.Fitted)
+	}
 	return b.String()
 }
 

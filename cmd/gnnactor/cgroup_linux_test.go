@@ -85,6 +85,36 @@ func forget(t *testing.T, dir string) {
 	}
 }
 
+// inGroup runs a command line in a process of a control group.
+func inGroup(procs string, args []string, env ...string) (out, errs string, err error) {
+	cmd := exec.Command("/bin/sh", "-c", `echo $$ > "$0" && exec "$1" -test.run '^TestAsCommand$'`, procs, os.Args[0])
+	cmd.Env = append(append(os.Environ(), argumentsVariable+"="+strings.Join(args, "\n")), env...)
+	var o, e bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &o, &e
+	err = cmd.Run()
+	return o.String(), e.String(), err
+}
+
+// In a control group the plan fits its limit and names the file that sets it, or
+// the command fails with both figures; GOMEMLIMIT counts where it is less.
+func TestPlanInGroup(t *testing.T) {
+	procs, _ := memoryGroup(t, 200<<20)
+	group := filepath.Dir(procs)
+	plan := []string{"plan", "--threads", "8"}
+	out, errs, err := inGroup(procs, plan)
+	if err != nil || !strings.Contains(out, "200.0 MiB  the limit: "+group+"/memory.") || strings.Contains(out, "to fit") {
+		t.Errorf("%v\n%s%s", err, out, errs)
+	}
+	out, errs, err = inGroup(procs, plan, "GOMEMLIMIT=11MiB")
+	if err != nil || !strings.Contains(out, "11.0 MiB  the limit: GOMEMLIMIT") || !strings.Contains(out, "to fit 11.0 MiB (GOMEMLIMIT)") {
+		t.Errorf("%v\n%s%s", err, out, errs)
+	}
+	out, errs, err = inGroup(procs, []string{"train", "--hidden", "60000", "--layers", "3"})
+	if err == nil || !strings.Contains(errs, "allows 200.0 MiB") || !strings.Contains(errs, "parameters take") || strings.Contains(errs, "goroutine") {
+		t.Errorf("%v\n%s%s", err, out, errs)
+	}
+}
+
 // A graph whose features take three times the memory that the process may use
 // trains from disk, to the same bits as in memory, and stays within the limit.
 func TestLargerThanMemory(t *testing.T) {
@@ -118,15 +148,12 @@ func TestLargerThanMemory(t *testing.T) {
 	want, _ := mustInvoke(t, append(common, "--features", "ram")...)
 	forget(t, dir)
 
-	cmd := exec.Command("/bin/sh", "-c", `echo $$ > "$0" && exec "$1" -test.run '^TestAsCommand$'`, procs, os.Args[0])
-	cmd.Env = append(os.Environ(), argumentsVariable+"="+strings.Join(append(common, "--features", "disk"), "\n"), "GOMEMLIMIT=40MiB")
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("within %d bytes: %v\n%s%s", limit, err, out.String(), errs.String())
+	out, errs, err := inGroup(procs, append(common, "--features", "disk"), "GOMEMLIMIT=40MiB")
+	if err != nil {
+		t.Fatalf("within %d bytes: %v\n%s%s", limit, err, out, errs)
 	}
 	var got map[string]any
-	for line := range strings.SplitSeq(out.String(), "\n") {
+	for line := range strings.SplitSeq(out, "\n") {
 		if strings.HasPrefix(line, "{") {
 			if err := json.Unmarshal([]byte(line), &got); err != nil {
 				t.Fatal(err)

@@ -183,7 +183,7 @@ func (c *configFlags) settleLayers(cfg *runtime.Config, a *app) {
 	case layers == "" && fanouts != "" && cfg.Model != "mixhop":
 		cfg.Layers = len(cfg.Fanouts)
 		a.logf("layers: %d, one per fan-out (%s)", cfg.Layers, fanouts)
-	case fanouts == "" && cfg.Layers > 0 && cfg.Hops >= 0:
+	case fanouts == "" && cfg.Layers > 0 && cfg.Hops >= 0 && cfg.Layers <= runtime.MaxLayers && cfg.Hops <= runtime.MaxLayers: // else Start refuses them
 		k := cfg.Fanouts[len(cfg.Fanouts)-1]
 		cfg.Fanouts = slices.Repeat([]int{k}, cfg.Blocks())
 		why := layers

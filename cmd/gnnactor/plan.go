@@ -15,7 +15,9 @@ func newPlan(a *app) *cobra.Command {
 		Use:   "plan",
 		Short: "Show how a training run would be done, and why",
 		Long: `Show how a training run would be done, and why: which actors, how many of each,
-how many batches may be under way, and the memory that this takes at most. It
+how many batches may be under way, and the memory that this takes at most. Where
+control groups (v1 or v2) or GOMEMLIMIT bound the memory, or --memory-limit does, the
+plan is made to fit; if it cannot be, it is shown and the exit code is 1. It
 takes the settings of 'gnnactor train', and trains nothing. A run starts with this
 plan; when it has measured its first batches it may change the number of samplers,
 of batches under way and of reads at once, unless they were given.`,
@@ -32,10 +34,11 @@ of batches under way and of reads at once, unless they were given.`,
 			}
 			defer func() { err = errors.Join(err, rt.Stop()) }()
 			if a.output == outputJSON {
-				return a.printJSON(rt.Plan())
+				err = a.printJSON(rt.Plan())
+			} else {
+				_, err = fmt.Fprintf(a.stdout, "%s\n%s", describe(rt.Dataset()), rt.Plan())
 			}
-			_, err = fmt.Fprintf(a.stdout, "%s\n%s", describe(rt.Dataset()), rt.Plan())
-			return err
+			return errors.Join(err, rt.Plan().Check())
 		},
 	}
 	config = addConfigFlags(cmd, []group{dataGroup, modelGroup, samplingGroup, trainingGroup, executionGroup, checkpointGroup})

@@ -56,7 +56,7 @@ func ParseCacheSpec(text string) (CacheSpec, error) {
 		c.Fraction = v / 100
 		return c, nil
 	}
-	v, err := parseBytes(size)
+	v, err := ParseBytes(size)
 	if err != nil || v < 1 {
 		return CacheSpec{}, fmt.Errorf("cache %q: %q is neither a share of the nodes such as 1%% nor a size such as 256MiB", text, size)
 	}

@@ -55,7 +55,7 @@ func ParseSpec(text string) (Spec, error) {
 		switch k := Kind(part); {
 		case i == 0:
 			rate, ok := strings.CutSuffix(part, "/s")
-			b, err := parseBytes(rate)
+			b, err := ParseBytes(rate)
 			if !ok || err != nil || b < 1 {
 				return Spec{}, fmt.Errorf("features %q: the bandwidth %q is not a positive size per second such as 1GB/s or 200MiB/s", text, part)
 			}
@@ -97,8 +97,8 @@ var byteUnits = []struct {
 	size float64
 }{{"TiB", 1 << 40}, {"TB", 1e12}, {"GiB", 1 << 30}, {"GB", 1e9}, {"MiB", 1 << 20}, {"MB", 1e6}, {"KiB", 1 << 10}, {"kB", 1e3}, {"KB", 1e3}, {"B", 1}}
 
-// parseBytes reads "256MiB", "1.5GB" or "4096".
-func parseBytes(text string) (float64, error) {
+// ParseBytes reads "256MiB", "1.5GB" or "4096".
+func ParseBytes(text string) (float64, error) {
 	number, unit := text, 1.0
 	for _, u := range byteUnits {
 		if n, ok := strings.CutSuffix(text, u.name); ok {

@@ -1,0 +1,55 @@
+package runtime
+
+import (
+	"fmt"
+
+	"github.com/gnnactor/gnnactor/graph/features"
+	"github.com/gnnactor/gnnactor/internal/memlimit"
+	"github.com/gnnactor/gnnactor/scheduler"
+)
+
+// ErrMemory is wrapped when a run would take more memory than it may; see
+// Config.MemoryLimit.
+var ErrMemory = scheduler.ErrMemory
+
+// memoryLimits returns what the run's memory is limited by, the smallest first.
+func (c *Config) memoryLimits() ([]memlimit.Limit, error) {
+	switch c.MemoryLimit {
+	case "":
+		return memlimit.Here(), nil
+	case "none":
+		return nil, nil
+	}
+	n, err := features.ParseBytes(c.MemoryLimit)
+	if err != nil || n < 1 {
+		return nil, fmt.Errorf("memory-limit: %q is neither a size such as 8GiB nor none", c.MemoryLimit)
+	}
+	return []memlimit.Limit{{Bytes: int64(n), From: "memory-limit"}}, nil
+}
+
+// checkCopies reports that the copies of features that are about to be made do
+// not fit.
+func (d *openData) checkCopies(cfg *Config) error {
+	f := d.ds.NodeFeatures
+	if f == nil || cfg.Rows != nil {
+		return nil
+	}
+	spec, err := features.ParseSpec(cfg.Features)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	var bytes int64
+	if cfg.NormalizeFeatures {
+		bytes = 4 * int64(f.Rows) * int64(f.Cols)
+	}
+	if spec.Kind == features.RAM && d.store != nil {
+		bytes += int64(len(f.Data))
+	}
+	return scheduler.Within(d.limits, "the copy of the features", bytes)
+}
+
+// checkParameters reports that so many parameters do not fit, before there are any.
+func (r *Runtime) checkParameters() error {
+	n := int64(r.model.Layout().Len())
+	return scheduler.Within(r.data.limits, fmt.Sprintf("what %d parameters take with their gradients and moments", n), 4*n*int64(3+r.cfg.MicroBatches))
+}
