@@ -14,8 +14,8 @@ import (
 	"github.com/gnnactor/gnnactor/sampling"
 )
 
-// startDamaged starts a run on a graph of its own, of which one bit is flipped in
-// memory after it was opened: a neighbour of a training node is another one.
+// startDamaged starts a run on a graph of its own, of which bits are flipped in
+// memory after it was opened: a neighbour of each training node is another one.
 func startDamaged(c Config) (*Runtime, error) {
 	ds := *graph.Builtin()
 	g := *ds.Graph
@@ -24,7 +24,9 @@ func startDamaged(c Config) (*Runtime, error) {
 	c.Dataset = &ds
 	r, err := Start(c)
 	if err == nil {
-		g.Indices[g.Indptr[ds.Train[0]]] ^= 1
+		for _, v := range ds.Train {
+			g.Indices[g.Indptr[v]] ^= 1
+		}
 	}
 	return r, err
 }
@@ -101,12 +103,12 @@ func trainAudited(t *testing.T, c Config, nodes []lies, dirs bool) (params [][]f
 	return params, errs, back
 }
 
-// One flipped bit in one node's memory: with two others the node is named and put out,
+// Bits are flipped in one node's memory, and spoil some steps before an audit meets them: with two others the node is named and put out,
 // and they end with the bits of an undamaged run; with one other both stop, and both
 // are named.
 func TestAudit(t *testing.T) {
 	c := clusterConfig()
-	c.Audit, c.Epochs = 1, 3
+	c.Audit, c.Epochs = 0.1, 3
 	alone := c
 	want, err := trainOn(t.Context(), alone, nil)
 	if err != nil {
