@@ -55,12 +55,12 @@ func (r *Runtime) Verified(ctx context.Context) error {
 	v := r.verification
 	select {
 	case <-v.done:
-		return v.err
+		return r.data.checked(v.err)
 	default:
 	}
 	select {
 	case <-v.done:
-		return v.err
+		return r.data.checked(v.err)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

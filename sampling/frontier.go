@@ -112,6 +112,9 @@ func (f *frontier) draw(s *nodeSet, _ ID, key rng.Key) {
 // arrive puts u on the frontier in place i.
 func (f *frontier) arrive(i int, u uint32, key rng.Key) {
 	begin, d := f.g.Indptr[u], f.g.Degree(u)
+	if d <= 0 { // it had neighbours before: an empty queue would be searched for ever
+		panic("sampling: frontier: a node on the frontier has no neighbours")
+	}
 	f.slots[i] = walker{u, begin + int64(key.Uintn(0, uint64(d)))}
 	prefetch4(&f.g.Indices[0], &f.slots[i].next, 1)
 	f.queue.push(uint32(i), min(d, f.cap))

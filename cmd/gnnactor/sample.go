@@ -99,17 +99,20 @@ batches_per_second, sampled_edges_per_second, mean_edges and mean_input_nodes; w
 				}
 				return a.compareSamplers(cmd.Context(), cfg, batches, plot)
 			}
-			ds, features, done, err := a.openBare(cfg)
+			rt, ds, err := a.openBare(cfg)
 			if err != nil {
 				return err
 			}
 			if rows {
-				cfg = withRows(cfg, ds, features)
+				cfg = withRows(cfg, ds, rt.Dataset().NodeFeatures != nil)
 			} else {
 				cfg.Dataset = ds
 			}
 			r, err := a.sample(cmd.Context(), cfg, batches, nil)
-			if err = errors.Join(err, done()); err != nil {
+			if err == nil {
+				err = rt.Verified(cmd.Context())
+			}
+			if err = errors.Join(err, rt.Stop()); err != nil {
 				return err
 			}
 			if a.output == outputJSON {
@@ -150,21 +153,20 @@ type sampleResult struct {
 	took    time.Duration
 }
 
-// openBare opens the data and returns it without features and labels: a runtime
-// that has some would load them. features tells whether it has some. The data
-// lives until done is called.
-func (a *app) openBare(cfg runtime.Config) (bare *graph.Dataset, features bool, done func() error, err error) {
+// openBare opens the data and returns it without features and labels, too: a
+// runtime that has some would load them. The data lives until rt is stopped.
+func (a *app) openBare(cfg runtime.Config) (rt *runtime.Runtime, bare *graph.Dataset, err error) {
 	// The whole-graph sampler has nothing to prepare.
 	cfg.Sampler, cfg.SamplerOptions = "full", nil
 	cfg.Features, cfg.Match, cfg.Cache = "", "", ""
-	rt, err := runtime.Start(cfg)
+	rt, err = runtime.Start(cfg)
 	if err != nil {
-		return nil, false, nil, err
+		return nil, nil, err
 	}
 	a.logf("%s", describe(rt.Dataset()))
 	copied := *rt.Dataset()
 	copied.NodeFeatures, copied.EdgeFeatures, copied.Labels = nil, nil, nil
-	return &copied, rt.Dataset().NodeFeatures != nil, rt.Stop, nil
+	return rt, &copied, nil
 }
 
 // rowSettings are the settings that say how feature rows are brought to memory.

@@ -74,16 +74,16 @@ func (a *app) compareSamplers(ctx context.Context, cfg runtime.Config, n int, pl
 	if len(unread) > 0 {
 		return usagef("--sampler-options: none of %s reads %s", strings.Join(names, ", "), strings.Join(slices.Sorted(maps.Keys(unread)), ", "))
 	}
-	ds, _, done, err := a.openBare(cfg)
+	rt, ds, err := a.openBare(cfg)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, done()) }()
-	return graph.Guard(func() error { return a.compareOn(ctx, ds, configs, n, plot) })
+	defer func() { err = errors.Join(err, rt.Stop()) }()
+	return graph.Guard(func() error { return a.compareOn(ctx, rt, ds, configs, n, plot) })
 }
 
 // compareOn is compareSamplers over an open graph.
-func (a *app) compareOn(ctx context.Context, ds *graph.Dataset, configs []runtime.Config, n int, plot string) (err error) {
+func (a *app) compareOn(ctx context.Context, rt *runtime.Runtime, ds *graph.Dataset, configs []runtime.Config, n int, plot string) (err error) {
 	all := make([]*samplerStats, len(configs))
 	for i := range configs {
 		configs[i].Dataset = ds
@@ -96,6 +96,9 @@ func (a *app) compareOn(ctx context.Context, ds *graph.Dataset, configs []runtim
 		all[i] = s
 	}
 	degrees := graphDegrees(ds.Graph)
+	if err := rt.Verified(ctx); err != nil {
+		return err
+	}
 	if plot != "" {
 		if err := drawStats(plot, all, degrees); err != nil {
 			return err
