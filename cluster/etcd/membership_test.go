@@ -66,7 +66,7 @@ func dial(t testing.TB, f *certs.Files, endpoints ...string) *etcd.Client {
 
 func join(t testing.TB, s membership.Store, node, home string) *membership.Member {
 	t.Helper()
-	m, err := membership.Join(within(t), s, membership.Config{Cluster: "test", Info: membership.Info{Node: node, Home: home}, TTL: 10 * time.Second})
+	m, err := membership.Join(within(t), s, membership.Config{Cluster: "test", Info: membership.Info{Node: node, Home: home}, TTL: 10 * time.Second, Outage: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

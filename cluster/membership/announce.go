@@ -33,7 +33,7 @@ func (m *Member) AnnounceAt(ctx context.Context, change func(*Info)) (int64, err
 	m.mu.Lock()
 	info := m.info
 	change(&info)
-	info.Node, info.Home = m.info.Node, m.info.Home
+	info.Node, info.Home, info.TTL, info.Outage = m.info.Node, m.info.Home, m.info.TTL, m.info.Outage
 	m.info = info
 	m.said.newest++
 	mine := m.said.newest

@@ -33,7 +33,7 @@ func TestFencedBeforeGone(t *testing.T) {
 			store := NewMemory()
 			defer store.Close()
 			join := func(name string, s Store) *Member {
-				m, err := Join(t.Context(), s, Config{Cluster: "test", Info: Info{Node: name, Home: name}, TTL: ttl})
+				m, err := Join(t.Context(), s, Config{Cluster: "test", Info: Info{Node: name, Home: name}, TTL: ttl, Outage: -1})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -2,10 +2,13 @@ package membership
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
+	"strings"
 	"time"
+
+	"github.com/gnnactor/gnnactor/cluster/group"
 )
 
 // follow keeps the view.
@@ -80,19 +83,19 @@ func (m *Member) check(ctx context.Context, late context.CancelCauseFunc) {
 func (m *Member) list(ctx context.Context) (changed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, m.Patience())
 	defer cancel()
+	sent := m.now()
 	now, revision, err := m.all(ctx)
 	if err != nil {
 		return false, err
 	}
 	m.mu.Lock()
 	same := maps.EqualFunc(m.entries, now, func(a, b Entry) bool { return a.Modified == b.Modified })
-	if revision < m.view.Revision || same && m.view.Revision > 0 {
-		m.mu.Unlock()
-		return false, nil
+	changed = revision >= m.view.Revision && (!same || m.view.Revision == 0)
+	if changed {
+		m.entries = now
 	}
-	m.entries = now
-	m.publish(revision)
-	return true, nil
+	m.read(sent, revision, changed)
+	return changed, nil
 }
 
 // take brings the view up to what a watch says; what is older than the view is
@@ -112,26 +115,51 @@ func (m *Member) take(changed []Entry, revision int64) {
 			m.entries[e.Key] = e
 		}
 	}
-	m.publish(revision)
+	m.read(group.Unsent, revision, true)
 }
 
-// publish makes the view of the entries. The lock is held, and given back.
-func (m *Member) publish(revision int64) {
-	v := viewOf(m.prefix, m.entries, revision)
-	m.view = v
+// read takes in that the entries are those of the store, and shows them if they have
+// changed. The lock is held, and given back.
+func (m *Member) read(sent group.Time, revision int64, changed bool) {
+	place, in := m.entries[m.key()]
+	_, lives := m.entries[m.aliveKey(m.cfg.Info.Node)]
+	do := m.step(group.Read{Sent: sent, Place: in && place.Created == m.epoch, Lives: lives, Absent: m.absent()})
+	if changed {
+		m.show(revision)
+	}
+	m.mu.Unlock()
+	m.do(do)
+	select {
+	case m.woken <- struct{}{}:
+	default:
+	}
+}
+
+// absent returns the other nodes that have a place and do not live. The lock is held.
+func (m *Member) absent() map[string]group.Absent {
+	var all map[string]group.Absent
+	for key, e := range m.entries {
+		node, ok := strings.CutPrefix(key, m.prefix+"members/")
+		if _, lives := m.entries[m.aliveKey(node)]; !ok || lives || node == m.cfg.Info.Node {
+			continue
+		}
+		var info Info
+		if json.Unmarshal(e.Value, &info) != nil || info.Node != node {
+			continue
+		}
+		if all == nil {
+			all = map[string]group.Absent{}
+		}
+		all[node] = group.Absent{Epoch: e.Created, Modified: e.Modified, Terms: group.Terms{TTL: info.TTL, Outage: info.Outage}}
+	}
+	return all
+}
+
+// show makes the view of the entries. The lock is held.
+func (m *Member) show(revision int64) {
+	m.view = viewOf(m.prefix, m.entries, revision, m.standing.Held)
 	close(m.changed)
 	m.changed = make(chan struct{})
-	place, in := m.entries[m.key()]
-	d, departed := departure(m.prefix, m.entries, m.cfg.Info.Node)
-	m.mu.Unlock()
-	if revision < m.epoch || in && place.Created == m.epoch {
-		return
-	}
-	if departed && d.Epoch == m.epoch {
-		m.fence(fmt.Errorf("%w: %w: %s", ErrFenced, ErrExpelled, d.Reason))
-		return
-	}
-	m.fence(fmt.Errorf("%w: its place is another's, or gone", ErrFenced))
 }
 
 // Stand lets this node stand for election from now on: whenever there is no
@@ -146,7 +174,7 @@ func (m *Member) stand() {
 			// Who is not first hears of the winner by the watch.
 			ctx, cancel := context.WithTimeout(m.ctx, m.Patience())
 			_, _, err := m.store.Commit(ctx, []If{{Key: m.leaderKey()}, {Key: m.key(), Created: m.epoch}},
-				[]Change{{Key: m.leaderKey(), Value: []byte(m.cfg.Info.Node), Lease: m.lease}})
+				[]Change{{Key: m.leaderKey(), Value: []byte(m.cfg.Info.Node), Lease: m.held()}})
 			cancel()
 			if err != nil {
 				m.cfg.Logger.Warn("election", "error", err)

@@ -20,7 +20,7 @@ func FuzzView(f *testing.F) {
 			e.Created = int64(i + 1)
 			entries[e.Key] = e
 		}
-		v := viewOf(prefix, entries, 9)
+		v := viewOf(prefix, entries, 9, func(node string) bool { return node != "b" })
 		if !slices.IsSortedFunc(v.Members, func(a, b Info) int { return strings.Compare(a.Node, b.Node) }) {
 			t.Fatalf("members %v", v.Members)
 		}

@@ -2,48 +2,170 @@ package membership
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/gnnactor/gnnactor/cluster/group"
 )
 
-// renew keeps the lease and fences the node when it cannot.
-func (m *Member) renew(counted time.Time) {
-	every := m.cfg.TTL / 8
-	// The store may end the lease TTL after it heard of it; this node ends its
-	// own counting an eighth earlier, from when it spoke.
-	until := func() time.Duration { return time.Until(counted.Add(m.cfg.TTL - m.cfg.TTL/8)) }
-	wait := every
-	for {
-		next := time.NewTimer(min(wait, until()))
-		select {
-		case <-m.ctx.Done():
-			next.Stop()
-			return
-		case <-next.C:
-		}
-		left := until()
-		if left <= 0 {
-			m.fence(fmt.Errorf("%w: node %s could not renew it for %v; the others go on without it: start it again, with a longer --lease if its network or machine is often so slow",
-				ErrFenced, m.cfg.Info.Node, m.cfg.TTL))
-			return
-		}
-		sent := time.Now()
-		ctx, cancel := context.WithTimeout(m.ctx, min(left, m.Patience()))
-		err := m.store.Renew(ctx, m.lease)
-		cancel()
-		switch {
-		case err == nil:
-			counted, wait = sent, every
-		case errors.Is(err, ErrLeaseGone):
-			m.fence(fmt.Errorf("%w: %w", ErrFenced, err))
-			return
-		default:
-			// At once, and so by way of another of the store's servers.
-			m.cfg.Logger.Warn("the lease could not be renewed yet", "error", err)
-			wait = every / 4
+// now is this node's clock.
+func (m *Member) now() group.Time { return time.Since(m.born) }
+
+// step takes an event into this node's standing. The lock is held.
+func (m *Member) step(e group.Event) []group.Action {
+	before := m.standing.Phase()
+	do := m.standing.Step(m.now(), e)
+	if after := m.standing.Phase(); after != before {
+		close(m.stood)
+		m.stood = make(chan struct{})
+		switch after {
+		case group.Attached:
+			m.cfg.Logger.Info("this node has a lease again")
+		case group.Detached:
+			m.cfg.Logger.Warn("the lease may have ended; what takes the store waits", "outage", m.cfg.Outage)
 		}
 	}
+	return do
+}
+
+// keep makes the calls that keep this node a member.
+func (m *Member) keep() {
+	var e group.Event = group.Tick{}
+	for {
+		m.mu.Lock()
+		do := m.step(e)
+		m.mu.Unlock()
+		e = m.do(do)
+		if e != nil {
+			continue
+		}
+		m.mu.Lock()
+		next := time.NewTimer(m.standing.Next() - m.now())
+		m.mu.Unlock()
+		select {
+		case <-next.C:
+		case <-m.woken: // something else is due
+		case <-m.lost:
+		case <-m.ctx.Done():
+		}
+		next.Stop()
+		if m.Err() != nil || m.ctx.Err() != nil {
+			return
+		}
+		e = group.Tick{}
+	}
+}
+
+// do carries out what the standing wants, and returns what came of a call to the store;
+// nil: there was none.
+func (m *Member) do(all []group.Action) (e group.Event) {
+	for _, a := range all {
+		switch a := a.(type) {
+		case group.Renew:
+			sent := m.now()
+			e = group.Renewed{Sent: sent, Outcome: m.call(a.Within, "the lease could not be renewed yet", func(ctx context.Context) error {
+				return m.store.Renew(ctx, m.held())
+			})}
+		case group.Return:
+			sent := m.now()
+			e = group.Returned{Sent: sent, Outcome: m.call(a.Within, "there is no new lease yet", m.comeBack)}
+		case group.Fence:
+			m.fence(m.reason(a.Why))
+		case group.Changed:
+			m.mu.Lock()
+			m.show(m.view.Revision)
+			m.mu.Unlock()
+		case group.Remove:
+			m.tasks.Go(func() { m.remove(a) })
+		}
+	}
+	return e
+}
+
+func (m *Member) call(within time.Duration, what string, f func(context.Context) error) group.Outcome {
+	ctx, cancel := context.WithTimeout(m.ctx, within)
+	defer cancel()
+	err := f(ctx)
+	switch {
+	case err == nil:
+		return group.Done
+	case errors.Is(err, ErrLeaseGone) || errors.Is(err, ErrFenced):
+		return group.Refused
+	}
+	// It is made again at once, and so by way of another of the store's servers.
+	m.cfg.Logger.Warn(what, "error", err)
+	return group.Failed
+}
+
+// held returns the lease that this node lives by.
+func (m *Member) held() Lease {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.lease
+}
+
+// comeBack lives by a new lease, in the place that this node had, if it has it still:
+// ErrFenced when it has not.
+func (m *Member) comeBack(ctx context.Context) error {
+	lease, err := m.store.Grant(ctx, m.cfg.TTL)
+	if err != nil {
+		return err
+	}
+	select {
+	case m.said.turn <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-m.said.turn }()
+	m.mu.Lock()
+	info, number := m.info, m.said.newest
+	m.mu.Unlock()
+	value, err := json.Marshal(&info)
+	if err != nil {
+		return fmt.Errorf("membership: %w", err)
+	}
+	// The place is written, too: who counts how long this node was away sees it.
+	ok, revision, err := m.store.Commit(ctx, []If{{Key: m.key(), Created: m.epoch}},
+		[]Change{{Key: m.key(), Value: value}, {Key: m.aliveKey(m.cfg.Info.Node), Value: []byte(info.Home), Lease: lease}})
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return ErrFenced
+	}
+	m.said.written, m.said.revision = number, revision
+	m.mu.Lock()
+	m.lease = lease
+	m.mu.Unlock()
+	m.cfg.Logger.Info("this node is back, in the place that it had", "epoch", m.epoch)
+	return nil
+}
+
+// remove takes the place of a node away that is over.
+func (m *Member) remove(a group.Remove) {
+	m.mu.Lock()
+	ifs, do, err := m.departing(m.entries, a.Node, a.Epoch, true, fmt.Sprintf("it was not heard of for %v", a.After.Round(time.Second)))
+	m.mu.Unlock()
+	if err == nil {
+		ifs[0].Modified = a.Modified // it was not back meanwhile
+		_, _, err = m.store.Commit(m.ctx, append(ifs, If{Key: m.aliveKey(a.Node)}), do)
+	}
+	if err != nil && m.ctx.Err() == nil {
+		m.cfg.Logger.Warn("a node that is gone still has its place", "node", a.Node, "error", err)
+	}
+}
+
+// reason returns why this node is no member any more.
+func (m *Member) reason(why string) error {
+	m.mu.Lock()
+	d, departed := departure(m.prefix, m.entries, m.cfg.Info.Node)
+	m.mu.Unlock()
+	if departed && d.Epoch == m.epoch {
+		return fmt.Errorf("%w: %w: %s", ErrFenced, ErrExpelled, d.Reason)
+	}
+	return fmt.Errorf("%w: node %s: %s; start it again, with a longer --lease if its network or machine is often slow, a longer --outage if the store is often away", ErrFenced, m.cfg.Info.Node, why)
 }
 
 // Patience is how long a call to the store may take before it is better made
@@ -57,5 +179,47 @@ func (m *Member) fence(err error) {
 		m.err = err
 		close(m.lost)
 		m.cfg.Logger.Error("this node is fenced", "error", err)
+	}
+}
+
+// MayStep reports whether this node may take part in a step that all members of its
+// group make: it is a member, or the store does not say for less than Config.Outage.
+func (m *Member) MayStep() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.err == nil && m.standing.MayStep(m.now())
+}
+
+// MayDecide reports whether this node may do by itself what counts for others: its
+// lease lives.
+func (m *Member) MayDecide() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.err == nil && m.standing.MayDecide(m.now())
+}
+
+// Decides waits until this node may decide. It returns an error when it is fenced, or
+// ctx ends.
+func (m *Member) Decides(ctx context.Context) error {
+	for {
+		m.mu.Lock()
+		stood, may := m.stood, m.err == nil && m.standing.MayDecide(m.now())
+		m.mu.Unlock()
+		if may {
+			return nil
+		}
+		// A process that was frozen may know of no change yet.
+		look := time.NewTimer(m.Patience())
+		select {
+		case <-stood:
+			look.Stop()
+		case <-look.C:
+		case <-m.lost:
+			look.Stop()
+			return m.Err()
+		case <-ctx.Done():
+			look.Stop()
+			return context.Cause(ctx)
+		}
 	}
 }

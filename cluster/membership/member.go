@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gnnactor/gnnactor/cluster/certs"
+	"github.com/gnnactor/gnnactor/cluster/group"
 )
 
 // Info is what a node says about itself.
@@ -32,9 +33,17 @@ type Info struct {
 	// Failed is the newest group of trainers that did not work out for it: the
 	// leader makes another.
 	Failed int64 `json:"failed,omitempty"`
+	// Left: it makes no step in groups of trainers up to this one.
+	Left int64 `json:"left,omitempty"`
+	// TTL and Outage are its Config's; Join sets them.
+	TTL    time.Duration `json:"ttl,omitempty"`
+	Outage time.Duration `json:"outage,omitempty"`
 	// Epoch is the revision at which it joined: of two nodes of one name the
 	// later has the larger. The store sets it.
 	Epoch int64 `json:"-"`
+	// Away: its lease has ended, but so may this node's have, as when the store was
+	// away: for a while it counts as a member, so that it can come back.
+	Away bool `json:"-"`
 }
 
 // Drains reports whether the node is on its way out of the cluster.
@@ -44,6 +53,11 @@ func (i *Info) Drains() bool { return i.Yield || i.Drain }
 type View struct {
 	Revision int64
 	Members  []Info // by name
+	// Absent have a place, and are not members: their leases have ended. They may
+	// still do what takes no store.
+	Absent []Info
+	// Departed says of nodes that were members how their newest membership ended.
+	Departed []Departure
 	// Leader is the name of the leading node, Epoch the revision at which it
 	// was elected; "" and 0 while there is none.
 	Leader string
@@ -51,12 +65,14 @@ type View struct {
 }
 
 // Member returns the member of a name.
-func (v *View) Member(node string) (Info, bool) {
-	i, ok := slices.BinarySearchFunc(v.Members, node, func(m Info, n string) int { return strings.Compare(m.Node, n) })
+func (v *View) Member(node string) (Info, bool) { return find(v.Members, node) }
+
+func find(all []Info, node string) (Info, bool) {
+	i, ok := slices.BinarySearchFunc(all, node, func(m Info, n string) int { return strings.Compare(m.Node, n) })
 	if !ok {
 		return Info{}, false
 	}
-	return v.Members[i], true
+	return all[i], true
 }
 
 // Config of a member.
@@ -67,6 +83,10 @@ type Config struct {
 	// longer than the store's election takes. One that is known to have died goes
 	// before (Suspect).
 	TTL time.Duration
+	// Outage is how long the node goes on with what takes no store while that does not
+	// answer, from the newest read that it answered; 0: 2 minutes; negative, or at most
+	// TTL: no longer than its lease lives.
+	Outage time.Duration
 	// Waits: the node does not stand for election until Stand is called, because it
 	// does not do yet what a leader must; Join does not wait for a leader then.
 	Waits  bool
@@ -84,7 +104,7 @@ type Member struct {
 	store  Store
 	cfg    Config
 	prefix string
-	lease  Lease
+	born   time.Time
 	epoch  int64
 	cancel context.CancelFunc
 	ctx    context.Context
@@ -94,16 +114,24 @@ type Member struct {
 	stands sync.Once
 	said   announcements
 
-	mu      sync.Mutex
-	info    Info
-	err     error
-	view    *View
-	changed chan struct{}
-	entries map[string]Entry
+	woken chan struct{} // has room for what makes keep look again
+
+	mu       sync.Mutex
+	lease    Lease
+	standing *group.Standing
+	stood    chan struct{} // closed when the standing is another
+	info     Info
+	err      error
+	view     *View
+	changed  chan struct{}
+	entries  map[string]Entry
 }
 
 // Prefix returns the keys of a cluster.
 func Prefix(cluster string) string { return "/gnnactor/" + cluster + "/" }
+
+// DefaultOutage is Config.Outage where it is 0.
+const DefaultOutage = 2 * time.Minute
 
 // Join makes this node a member. It returns when the node sees itself. A node
 // of the same name and Home, which must have died, is replaced; one with
@@ -117,6 +145,10 @@ func Join(ctx context.Context, store Store, cfg Config) (*Member, error) {
 	if cfg.TTL == 0 {
 		cfg.TTL = 3 * time.Second
 	}
+	if cfg.Outage == 0 {
+		cfg.Outage = DefaultOutage
+	}
+	cfg.Outage = max(cfg.Outage, 0)
 	if cfg.TTL < time.Second {
 		return nil, fmt.Errorf("membership: a lease of %v; the least is 1s", cfg.TTL)
 	}
@@ -131,14 +163,16 @@ func Join(ctx context.Context, store Store, cfg Config) (*Member, error) {
 	m := &Member{
 		store: store, cfg: cfg, prefix: Prefix(cfg.Cluster), lease: lease, info: cfg.Info,
 		lost: make(chan struct{}), changed: make(chan struct{}), view: &View{}, entries: map[string]Entry{},
-		said: announcements{turn: make(chan struct{}, 1)},
+		said: announcements{turn: make(chan struct{}, 1)}, born: began, stood: make(chan struct{}), woken: make(chan struct{}, 1),
 	}
+	m.info.TTL, m.info.Outage = cfg.TTL, cfg.Outage
 	if m.epoch, err = m.register(ctx); err != nil {
 		return nil, errors.Join(err, m.giveBack(context.WithoutCancel(ctx)))
 	}
 	m.store = &patient{store, m.Patience()}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
-	m.tasks.Go(func() { m.renew(began) })
+	m.standing = group.NewStanding(group.Terms{TTL: cfg.TTL, Outage: cfg.Outage}, 0, m.now())
+	m.tasks.Go(m.keep)
 	m.tasks.Go(m.follow)
 	if !cfg.Waits {
 		m.Stand()
@@ -276,7 +310,7 @@ func (m *Member) giveBack(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, Leaving)
 	defer cancel()
 	left := m.depart(ctx)
-	err := m.store.Revoke(ctx, m.lease)
+	err := m.store.Revoke(ctx, m.held())
 	if errors.Is(err, ErrLeaseGone) {
 		err = nil
 	}
@@ -313,22 +347,33 @@ func (m *Member) stop() {
 }
 
 // viewOf makes the view of a cluster's entries: the members are those that have
-// a place, and live. What is malformed is passed over.
-func viewOf(prefix string, entries map[string]Entry, revision int64) *View {
+// a place, and live or are held. What is malformed is passed over.
+func viewOf(prefix string, entries map[string]Entry, revision int64, held func(node string) bool) *View {
 	v := &View{Revision: revision}
 	for key, e := range entries {
+		if name, ok := strings.CutPrefix(key, prefix+"departed/"); ok {
+			if d, ok := departure(prefix, entries, name); ok {
+				v.Departed = append(v.Departed, d)
+			}
+			continue
+		}
 		name, ok := strings.CutPrefix(key, prefix+"members/")
 		var info Info
 		if !ok || json.Unmarshal(e.Value, &info) != nil || info.Node != name {
 			continue
 		}
-		if _, lives := entries[prefix+"alive/"+name]; !lives {
-			continue
-		}
 		info.Epoch = e.Created
+		if _, lives := entries[prefix+"alive/"+name]; !lives {
+			if info.Away = true; !held(name) {
+				v.Absent = append(v.Absent, info)
+				continue
+			}
+		}
 		v.Members = append(v.Members, info)
 	}
-	slices.SortFunc(v.Members, func(a, b Info) int { return strings.Compare(a.Node, b.Node) })
+	for _, all := range [][]Info{v.Members, v.Absent} {
+		slices.SortFunc(all, func(a, b Info) int { return strings.Compare(a.Node, b.Node) })
+	}
 	if e, ok := entries[prefix+"leader"]; ok {
 		v.Leader, v.Epoch = string(e.Value), e.Created
 	}
@@ -342,5 +387,5 @@ func Look(ctx context.Context, store Store, cluster string) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	return viewOf(prefix, byKey(all), revision), nil
+	return viewOf(prefix, byKey(all), revision, func(string) bool { return false }), nil
 }

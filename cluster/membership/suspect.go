@@ -28,6 +28,9 @@ func (m *Member) Suspect(ctx context.Context, nodes []string) (died []string, er
 	v, _ := m.View()
 	for _, node := range nodes {
 		info, in := v.Member(node)
+		if !in {
+			info, in = find(v.Absent, node)
+		}
 		if !in || node == m.cfg.Info.Node {
 			continue
 		}

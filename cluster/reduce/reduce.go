@@ -23,6 +23,7 @@ import (
 	"unsafe"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/cluster/group"
 )
 
 // Method is the data plane's method of this package.
@@ -53,7 +54,7 @@ type Service struct {
 	mu      sync.Mutex
 	current *Group
 	ended   *Group        // the one before, until current has made a sum; nil: it was closed
-	newest  uint64        // group that was ever made here
+	gate    group.Gate    // for groups in rising order
 	changed chan struct{} // closed when current changes
 }
 
@@ -108,12 +109,12 @@ func (s *Service) NewGroup(id uint64, members []string) (*Group, error) {
 	g := &Group{s: s, id: id, members: slices.Clone(members), self: self, closed: make(chan struct{}),
 		segment: segment, steps: map[int64]*step{}, temps: make(chan []float32, inFlight)}
 	s.mu.Lock()
-	if id <= s.newest {
+	if !s.gate.Enter(id) {
 		s.mu.Unlock()
-		return nil, fmt.Errorf("%w: group %d is older than %d", ErrRegroup, id, s.newest)
+		return nil, fmt.Errorf("%w: group %d is older than %d", ErrRegroup, id, s.gate.Entered())
 	}
 	old := s.current
-	s.current, s.newest, s.ended = g, id, nil
+	s.current, s.ended = g, nil
 	if old != nil && old.retired() {
 		s.ended, old = old, nil
 	}
@@ -328,15 +329,15 @@ func (s *Service) serve(ctx context.Context, r *dataplane.Request) (dataplane.Re
 func (s *Service) group(ctx context.Context, id uint64) (*Group, error) {
 	for {
 		s.mu.Lock()
-		g, ended, newest, changed := s.current, s.ended, s.newest, s.changed
+		g, ended, gate, changed := s.current, s.ended, s.gate, s.changed
 		s.mu.Unlock()
 		switch {
 		case g != nil && g.id == id:
 			return g, nil
 		case ended != nil && ended.id == id:
 			return ended, nil
-		case id <= newest:
-			return nil, fmt.Errorf("%w: %d is not group %d", ErrRegroup, newest, id)
+		case gate.Passed(id):
+			return nil, fmt.Errorf("%w: %d is not group %d", ErrRegroup, gate.Entered(), id)
 		}
 		select {
 		case <-changed:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/gnnactor/gnnactor/cluster/group"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 )
 
@@ -14,7 +15,7 @@ func (t *Trainers) Finish(ctx context.Context, share *Share, s State) error {
 		if share != nil {
 			// No step is going to end the group: who came meanwhile shall have the state
 			// that the run ends with.
-			t.between(share.group, false)
+			t.between(share.id, false)
 			_, err := share.round(ctx, firstStep+s.Step, hello{})
 			if err == nil {
 				t.withdraw() // nobody of the group lacks the state
@@ -24,7 +25,7 @@ func (t *Trainers) Finish(ctx context.Context, share *Share, s State) error {
 			if ctx.Err() != nil {
 				return err
 			}
-			if err := t.failed(ctx, share.id, share.group.Members()); err != nil {
+			if err := t.failed(ctx, share.id); err != nil {
 				return err
 			}
 		}
@@ -36,9 +37,7 @@ func (t *Trainers) Finish(ctx context.Context, share *Share, s State) error {
 }
 
 func (t *Trainers) end() {
-	t.mu.Lock()
-	t.ended = true
-	t.mu.Unlock()
+	t.step(group.Ended{Is: true})
 	select {
 	case t.wake <- struct{}{}:
 	default:
@@ -46,12 +45,12 @@ func (t *Trainers) end() {
 }
 
 // retire says that this node trains no more, to those that came after its last
-// step and wait for it in a group of theirs.
-func (t *Trainers) retire(ctx context.Context) error {
-	t.part.Lock()
-	defer t.part.Unlock()
+// step and wait for it in a group of theirs, which is the newest.
+func (t *Trainers) retire(ctx context.Context, newest int64) error {
+	t.saying.Lock()
+	defer t.saying.Unlock()
 	t.mu.Lock()
-	ended := t.ended
+	ended := t.part.HasEnded()
 	t.mu.Unlock()
 	if !ended { // it began another run meanwhile
 		return nil
@@ -60,6 +59,7 @@ func (t *Trainers) retire(ctx context.Context) error {
 	defer cancel()
 	err := t.o.Member.Announce(ctx, func(i *membership.Info) {
 		i.Kinds = slices.DeleteFunc(slices.Clone(i.Kinds), func(k string) bool { return k == Kind })
+		i.Left = newest
 	})
 	if err == nil {
 		t.said = false

@@ -6,20 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/gnnactor/gnnactor/cluster/group"
 	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/cluster/reduce"
 )
-
-// record is a group as the leader writes it down.
-type record struct {
-	Members []recordMember `json:"members"`
-}
-
-type recordMember struct {
-	Node  string `json:"node"`
-	Epoch int64  `json:"epoch"`
-}
 
 func candidates(v *membership.View) []membership.Info {
 	var all []membership.Info
@@ -31,54 +24,113 @@ func candidates(v *membership.View) []membership.Info {
 	return all
 }
 
-// live reports whether all of a group's members are members of the cluster still.
-func live(v *membership.View, group []recordMember) bool {
-	return !slices.ContainsFunc(group, func(m recordMember) bool {
-		info, ok := v.Member(m.Node)
-		return !ok || info.Epoch != m.Epoch
-	})
+// now is this node's clock.
+func (t *Trainers) now() group.Time { return time.Since(t.born) }
+
+// step takes an event in, does what takes no time of what is to be done, and returns
+// the rest.
+func (t *Trainers) step(e group.Event) (rest []group.Action) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, a := range t.part.Step(t.now(), e) {
+		switch a.(type) {
+		case group.Close:
+			t.quit((*reduce.Group).Close)
+		case group.End:
+			t.quit((*reduce.Group).End)
+		default:
+			rest = append(rest, a)
+		}
+	}
+	if _, seen := e.(group.Seen); seen {
+		close(t.looked)
+		t.looked = make(chan struct{})
+	}
+	return rest
 }
 
-// follow writes groups down while this node leads, and leaves a group that is
-// not the newest: at once if one of its members is gone or failed, or else when the
-// step that it is at is made. Whoever leaves first ends the group for all, so those
-// that hear of the new one late have at most begun a step more.
+// quit leaves the newest group. The lock is held.
+func (t *Trainers) quit(how func(*reduce.Group)) {
+	if t.group != nil {
+		how(t.group)
+		t.over()
+	}
+}
+
+// look returns what the newest view asks for.
+func (t *Trainers) look(v *membership.View) []group.Action {
+	r, err := newestOf(t.o.Member)
+	if err != nil {
+		t.o.Logger.Error("trainers", "error", err)
+	}
+	s := group.Seen{Record: r, Over: map[string]group.Over{}, Leads: t.o.Member.Leads(v) && t.o.Member.Err() == nil}
+	for _, all := range [][]membership.Info{v.Members, v.Absent} {
+		for i := range all {
+			m := &all[i]
+			s.Peers = append(s.Peers, group.Peer{
+				Member: group.Member{Node: m.Node, Epoch: m.Epoch}, Lives: !m.Away, Trainer: slices.Contains(m.Kinds, Kind), Drains: m.Drain,
+				Failed: m.Failed, Left: m.Left,
+			})
+		}
+	}
+	for i := range v.Members {
+		s.Peers[i].Held = v.Members[i].Away
+	}
+	slices.SortFunc(s.Peers, func(a, b group.Peer) int { return strings.Compare(a.Node, b.Node) })
+	for _, d := range v.Departed {
+		if d.Dead {
+			s.Over[d.Node] = group.Over{From: d.Since, To: d.Epoch}
+		}
+	}
+	return t.step(s)
+}
+
+// follow looks at each new view, and makes the writes to the store that follow on it,
+// one at a time.
 func (t *Trainers) follow(ctx context.Context) {
+	written := make(chan error, 1)
+	writing := false
+	var done *membership.View // what was to be written by this one has been
+	var again <-chan time.Time
+	var awaited []group.Member
 	for {
 		v, changed := t.o.Member.View()
-		r, id, err := t.newest()
-		if err != nil {
-			t.o.Logger.Error("trainers", "error", err)
+		do := t.look(v)
+		if v == done {
+			do = nil
 		}
-		me, _ := v.Member(t.o.Plane.Node())
-		t.mu.Lock()
-		switch {
-		case t.group == nil:
-		case me.Drain && len(candidates(v)) == 0 || id > t.id && !(t.stepping && live(v, t.mates) && !slices.Equal(r.Members, t.mates)):
-			t.group.Close()
-			t.over()
-		case id > t.id:
-			t.ending = true // after the step that they are at: nothing is computed in vain
-		}
-		late := t.ended && id > t.id && slices.Contains(r.Members, recordMember{t.o.Plane.Node(), t.o.Member.Epoch()})
-		t.mu.Unlock()
-		var again <-chan time.Time // a store that changes its leader fails writes for a while
-		if late && t.o.Member.Err() == nil {
-			if err := t.retire(ctx); err != nil && ctx.Err() == nil {
-				t.o.Logger.Warn("the others could not be told that this node trains no more", "error", err)
-				again = time.After(patience)
+		for _, a := range do {
+			if writing {
+				break
 			}
-		}
-		if t.o.Member.Leads(v) && t.o.Member.Err() == nil {
-			if err := t.lead(ctx, v, r, id); err != nil && ctx.Err() == nil {
-				t.o.Logger.Warn("the group of trainers could not be written down", "error", err)
-				again = time.After(patience)
+			var write func() error
+			switch a := a.(type) {
+			case group.Retire:
+				write = func() error { return t.retire(ctx, a.ID) }
+			case group.Write:
+				write = func() error { return t.write(ctx, v.Epoch, a.Record) }
+			case group.Await:
+				if !slices.Equal(a.Members, awaited) {
+					awaited = a.Members
+					t.o.Logger.Warn("training waits for nodes that may have gone on with it: for them to come back, or until it is certain that they stopped", "nodes", names(a.Members))
+				}
+				again = time.After(t.o.Member.Patience())
+				write = func() error { _, err := t.o.Member.Suspect(ctx, names(a.Members)); return err }
 			}
+			writing, done = true, v
+			t.tasks.Go(func() { written <- write() })
 		}
 		select {
 		case <-changed:
 		case <-t.wake:
+			done = nil
 		case <-again:
+			done, again = nil, nil
+		case err := <-written:
+			if writing = false; err != nil && ctx.Err() == nil {
+				t.o.Logger.Warn("the store could not be told yet what trainers are to do", "error", err)
+				again = time.After(patience) // a store that changes its leader fails writes for a while
+			}
 		case <-t.o.Member.Lost():
 			t.leave()
 			return
@@ -88,55 +140,42 @@ func (t *Trainers) follow(ctx context.Context) {
 	}
 }
 
-func (t *Trainers) newest() (record, int64, error) { return newestOf(t.o.Member) }
-
-func newestOf(m *membership.Member) (record, int64, error) {
-	var r record
+// newestOf returns the newest group that is written down.
+func newestOf(m *membership.Member) (group.Record, error) {
+	var r group.Record
 	b, id := m.Value(groupKey)
 	if b == nil {
-		return r, 0, nil
+		return r, nil
 	}
 	if err := json.Unmarshal(b, &r); err != nil {
-		return r, id, fmt.Errorf("trainers: the group at revision %d: %w", id, err)
+		return r, fmt.Errorf("trainers: the group at revision %d: %w", id, err)
 	}
-	return r, id, nil
+	r.ID = id
+	return r, nil
 }
 
 // First returns the first node of the newest group of trainers, and since when that is a
 // member: whose parameters count, where not all have the same. Empty: there is no group.
 func First(m *membership.Member) (node string, epoch int64) {
-	r, _, err := newestOf(m)
+	r, err := newestOf(m)
 	if err != nil || len(r.Members) == 0 {
 		return "", 0
 	}
 	return r.Members[0].Node, r.Members[0].Epoch
 }
 
-// lead writes a new group down if the newest is not the one that should be.
-func (t *Trainers) lead(ctx context.Context, v *membership.View, r record, id int64) error {
-	all := candidates(v)
-	// Those that are in stay in; others come in the order in which they joined.
-	slices.SortFunc(all, func(a, b membership.Info) int { return int(min(max(a.Epoch-b.Epoch, -1), 1)) })
-	all = all[:min(len(all), t.o.Micros)]
-	if len(all) == 0 || id == 0 && len(all) < t.o.Least {
-		return nil
-	}
-	var next record
-	failed := false
-	for _, m := range all {
-		next.Members = append(next.Members, recordMember{m.Node, m.Epoch})
-		failed = failed || m.Failed >= id
-	}
-	if slices.Equal(next.Members, r.Members) && !failed {
-		return nil
-	}
-	value, err := json.Marshal(&next)
+// write writes a group down, as leader of an epoch, in place of the one that it
+// follows.
+func (t *Trainers) write(ctx context.Context, leader int64, r group.Record) error {
+	newest := r.ID
+	r.ID = 0 // the store's to give
+	value, err := json.Marshal(&r)
 	if err != nil {
 		return fmt.Errorf("trainers: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, t.o.Member.Patience())
 	defer cancel()
-	_, err = t.o.Member.SetValue(ctx, v.Epoch, groupKey, id, value)
+	_, err = t.o.Member.SetValue(ctx, leader, groupKey, newest, value)
 	if errors.Is(err, membership.ErrStale) {
 		return nil // the view that follows has what is newer
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/cluster/group"
 	"github.com/gnnactor/gnnactor/cluster/reduce"
 )
 
@@ -29,7 +30,7 @@ func FuzzGroup(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
-		var r record
+		var r group.Record
 		if json.Unmarshal(b, &r) != nil {
 			return
 		}

@@ -1,6 +1,10 @@
 package trainers
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/gnnactor/gnnactor/cluster/group"
+)
 
 // Mates returns the trainers of the newest group that this node was in, itself
 // included: the revisions at which they joined the cluster, by name.
@@ -17,7 +21,7 @@ func (t *Trainers) Mates() map[string]int64 {
 // serves reports whether a node is the first of a group's members who was in the group
 // before, when not all of them were: the others need a state, and its is the newest
 // unless a group failed.
-func serves(before, members []recordMember, node string) bool {
-	i := slices.IndexFunc(members, func(m recordMember) bool { return slices.Contains(before, m) })
-	return i >= 0 && members[i].Node == node && slices.ContainsFunc(members, func(m recordMember) bool { return !slices.Contains(before, m) })
+func serves(before, members []group.Member, node string) bool {
+	i := slices.IndexFunc(members, func(m group.Member) bool { return slices.Contains(before, m) })
+	return i >= 0 && members[i].Node == node && slices.ContainsFunc(members, func(m group.Member) bool { return !slices.Contains(before, m) })
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/gnnactor/gnnactor/cluster/group"
 	"github.com/gnnactor/gnnactor/cluster/reduce"
 )
 
@@ -72,6 +73,7 @@ func (s *Share) sync(ctx context.Context, state *State, verdict int64, serve boo
 	if err != nil {
 		return err
 	}
+	s.t.step(group.Began{ID: s.id}) // all are in
 	first, behind := 0, false
 	for i, h := range all {
 		if h.Identity != state.Identity {
@@ -175,8 +177,12 @@ func (s *Share) Mine(m, of int) bool {
 // Sum implements actors.Share.
 func (s *Share) Sum(ctx context.Context, step int64, dst []float32, parts [][]float32, meta [][]byte) ([][]byte, error) {
 	metas, err := s.group.Sum(ctx, firstStep+step, dst, parts, meta)
+	if err == nil && !s.t.o.Member.MayStep() {
+		s.group.Close()
+		err = fmt.Errorf("%w: step %d was made after this node's time", reduce.ErrRegroup, step)
+	}
 	if err != nil {
-		return nil, errors.Join(err, s.t.failed(ctx, s.id, s.group.Members()))
+		return nil, errors.Join(err, s.t.failed(ctx, s.id))
 	}
 	from, to := reduce.Deal(len(parts), s.group.Size(), s.group.Self())
 	pause := s.t.record(step, s.id, to-from)
@@ -184,24 +190,13 @@ func (s *Share) Sum(ctx context.Context, step int64, dst []float32, parts [][]fl
 		s.t.withdraw() // all have it: they made a step
 	}
 	s.first(step, pause)
-	s.t.between(s.group, true)
+	s.t.between(s.id, true)
 	return metas, nil
 }
 
 // between is called when a group has made a step, and whether more are to come. It
 // ends the group if that was to make no other.
-func (t *Trainers) between(g *reduce.Group, more bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.group != g {
-		return
-	}
-	t.stepping = more
-	if t.ending {
-		g.End()
-		t.over()
-	}
-}
+func (t *Trainers) between(id int64, more bool) { t.step(group.Made{ID: id, More: more}) }
 
 // first tells of the group's first step.
 func (s *Share) first(step int64, pause time.Duration) {

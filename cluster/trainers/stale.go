@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/cluster/group"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 )
 
@@ -24,11 +25,11 @@ func (s *Share) Members() []string { return s.group.Members() }
 // Others returns the group's other nodes that are still there: in the newest
 // group, or, if this is the newest, in the cluster.
 func (s *Share) Others() []string {
-	r, id, err := s.t.newest()
+	r, err := newestOf(s.t.o.Member)
 	v, _ := s.t.o.Member.View()
 	there := func(node string) bool {
-		if err == nil && id > s.id {
-			return slices.ContainsFunc(r.Members, func(m recordMember) bool { return m.Node == node })
+		if err == nil && r.ID > s.id {
+			return slices.ContainsFunc(r.Members, func(m group.Member) bool { return m.Node == node })
 		}
 		_, ok := v.Member(node)
 		return ok
@@ -47,6 +48,10 @@ func (s *Share) Suspect(ctx context.Context) {
 		s.t.o.Logger.Info("trainers died", "group", s.id, "trainers", died)
 	}
 }
+
+// Decides waits until this node may make a step by itself: its lease lives. It returns
+// an error when the node is fenced, or ctx ends.
+func (s *Share) Decides(ctx context.Context) error { return s.t.o.Member.Decides(ctx) }
 
 // Done is closed when the group is over.
 func (s *Share) Done() <-chan struct{} { return s.group.Done() }
@@ -73,5 +78,5 @@ func (s *Share) Computed() {
 // one soon.
 func (s *Share) Broke(ctx context.Context, err error) error {
 	s.group.Close()
-	return errors.Join(err, s.t.failed(ctx, s.id, slices.Clone(s.group.Members())))
+	return errors.Join(err, s.t.failed(ctx, s.id))
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster/copies"
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/cluster/group"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/reduce"
 )
@@ -66,23 +67,23 @@ type Trainers struct {
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
 
-	mu       sync.Mutex
-	group    *reduce.Group
-	id       int64
-	tried    int64 // the newest group that was tried
-	stepping bool  // the newest group makes steps together
-	ending   bool  // it makes no more than the one that it is at
-	lineage  []Run
-	made     int64
-	ended    bool // this node made its run's last step
-	mates    []recordMember
-	stepped  time.Time // when the newest step was made here
-	over     func()    // ends the newest group's Over
-	offered  func()    // takes the state back that this node gave to others; nil: none
+	born time.Time
 
-	wake chan struct{} // makes follow look again
-	part sync.Mutex    // held while said changes
-	said bool          // that this node is a trainer
+	mu      sync.Mutex
+	part    *group.Trainer // decides
+	looked  chan struct{}  // closed when it has seen a newer view
+	group   *reduce.Group
+	id      int64
+	lineage []Run
+	made    int64
+	mates   []group.Member
+	stepped time.Time // when the newest step was made here
+	over    func()    // ends the newest group's Over
+	offered func()    // takes the state back that this node gave to others; nil: none
+
+	wake   chan struct{} // makes follow look again
+	saying sync.Mutex    // held while said changes
+	said   bool          // that this node is a trainer
 }
 
 // Join readies this node's part. The others count on it from when it first
@@ -95,7 +96,9 @@ func Join(ctx context.Context, o Options) (*Trainers, error) {
 	if n := len(candidates(v)); n >= o.Micros {
 		return nil, fmt.Errorf("%w: %d micro-batches, and %d trainers already; raise micro-batches, or start fewer nodes", ErrTooMany, o.Micros, n)
 	}
-	t := &Trainers{o: o, over: func() {}, wake: make(chan struct{}, 1)}
+	me := group.Member{Node: o.Plane.Node(), Epoch: o.Member.Epoch()}
+	t := &Trainers{o: o, born: time.Now(), over: func() {}, looked: make(chan struct{}), wake: make(chan struct{}, 1),
+		part: group.NewTrainer(me, o.Micros, o.Least, max(patience, o.Member.Patience()/2))}
 	var follow context.Context
 	follow, t.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	t.tasks.Go(func() { t.follow(follow) })
@@ -141,9 +144,7 @@ type State struct {
 // group is. It returns ErrFenced when this node is not a member any longer, and
 // ErrDrained or ErrLast when it drains.
 func (t *Trainers) Meet(ctx context.Context, s State) (*Share, error) {
-	t.mu.Lock()
-	t.ended = false
-	t.mu.Unlock()
+	t.step(group.Ended{Is: false})
 	for {
 		err := t.present(ctx)
 		if err != nil {
@@ -184,8 +185,8 @@ func (t *Trainers) connect(ctx context.Context) {
 // present says that this node is a trainer, once, and tries until the store has
 // heard it.
 func (t *Trainers) present(ctx context.Context) error {
-	t.part.Lock()
-	defer t.part.Unlock()
+	t.saying.Lock()
+	defer t.saying.Unlock()
 	if !t.said {
 		t.connect(ctx)
 	}
@@ -226,7 +227,7 @@ var errState = errors.New("trainers: state")
 var errAudit = errors.New("trainers: the audit failed")
 
 func (t *Trainers) meet(ctx context.Context, s *State) (*Share, error) {
-	r, id, err := t.await(ctx)
+	to, err := t.await(ctx)
 	t.withdraw() // of an older group
 	if err != nil {
 		return nil, err
@@ -237,35 +238,39 @@ func (t *Trainers) meet(ctx context.Context, s *State) (*Share, error) {
 			return nil, fmt.Errorf("%w: %w", errAudit, err)
 		}
 	}
-	var names []string
-	for _, m := range r.Members {
-		names = append(names, m.Node)
-	}
+	nodes := names(to.Members)
 	v, _ := t.o.Member.View()
 	for _, m := range v.Members {
-		if m.Node != t.o.Plane.Node() && slices.Contains(names, m.Node) {
+		if m.Node != t.o.Plane.Node() && slices.Contains(nodes, m.Node) {
 			t.o.Plane.SetPeer(m.Node, m.Data)
 		}
 	}
-	g, err := t.o.Reduce.NewGroup(uint64(id), names)
+	g, err := t.o.Reduce.NewGroup(uint64(to.ID), nodes)
 	if err != nil {
 		return nil, err
 	}
 	t.mu.Lock()
 	t.over()
-	serve := serves(t.mates, r.Members, t.o.Plane.Node())
+	serve := serves(t.mates, to.Members, t.o.Plane.Node())
 	over, end := context.WithCancel(context.Background())
-	t.group, t.id, t.tried, t.mates, t.over, t.stepping, t.ending = g, id, id, r.Members, end, false, false
-	t.mu.Unlock()
-	if _, now, _ := t.newest(); now > id { // before follow knew of this group
+	t.group, t.id, t.mates, t.over = g, to.ID, to.Members, end
+	if !t.part.In(to.ID) { // there was a newer one before
 		g.Close()
 	}
-	share := &Share{t: t, group: g, id: id, over: over.Done()}
+	t.mu.Unlock()
+	share := &Share{t: t, group: g, id: to.ID, over: over.Done()}
 	if err := share.sync(ctx, s, verdict, serve); err != nil {
-		return nil, errors.Join(err, t.failed(ctx, id, names))
+		return nil, errors.Join(err, t.failed(ctx, to.ID))
 	}
-	t.o.Logger.Info("training in a group", "group", id, "trainers", names, "step", s.Step)
+	t.o.Logger.Info("training in a group", "group", to.ID, "trainers", nodes, "step", s.Step)
 	return share, nil
+}
+
+func names(members []group.Member) (all []string) {
+	for _, m := range members {
+		all = append(all, m.Node)
+	}
+	return all
 }
 
 // patience is how long a trainer whose group failed waits for the leader to see
@@ -277,49 +282,67 @@ const patience = 300 * time.Millisecond
 // died are taken out of the cluster, so that the leader makes a group without
 // them. If it makes none, it is told. failed tries until there is another group,
 // or the leader was told, or this node is no member any more.
-func (t *Trainers) failed(ctx context.Context, id int64, members []string) error {
-	if newer, err := t.newer(ctx, id, closed); newer || err != nil {
+func (t *Trainers) failed(ctx context.Context, id int64) error {
+	if err := t.o.Member.Err(); err != nil {
 		return err
 	}
-	if died, err := t.o.Member.Suspect(ctx, members); err != nil {
-		return err
-	} else if len(died) > 0 {
-		t.o.Logger.Info("trainers died", "group", id, "trainers", died)
-	}
-	for told := false; ; {
-		limit := time.NewTimer(max(patience, t.o.Member.Patience()/2))
-		newer, err := t.newer(ctx, id, limit.C)
-		limit.Stop()
-		if newer || err != nil || told {
-			return err
+	for do := t.step(group.Broke{ID: id}); ; do = t.step(group.Tick{}) {
+		for _, a := range do {
+			switch a := a.(type) {
+			case group.Suspect:
+				died, err := t.o.Member.Suspect(ctx, names(a.Members))
+				if err != nil {
+					return err
+				}
+				if len(died) > 0 {
+					t.o.Logger.Info("trainers died", "group", id, "trainers", died)
+				}
+			case group.Tell:
+				return t.tell(ctx, id)
+			}
 		}
-		write, cancel := context.WithTimeout(ctx, t.o.Member.Patience())
-		err = t.o.Member.Announce(write, func(i *membership.Info) { i.Failed = id })
-		cancel()
-		switch {
-		case err == nil:
-			told = true
-		case errors.Is(err, membership.ErrFenced):
+		t.mu.Lock()
+		next, waits := t.part.Next()
+		t.mu.Unlock()
+		if !waits {
+			return nil
+		}
+		if newer, err := t.newer(ctx, id, next-t.now()); newer || err != nil {
 			return err
-		default:
-			t.o.Logger.Warn("the leader could not be told of a group that failed", "group", id, "error", err)
 		}
 	}
 }
 
-// closed is a time that is over.
-var closed = func() <-chan time.Time { c := make(chan time.Time); close(c); return c }()
-
-// newer waits for a newer group than id, until limit.
-func (t *Trainers) newer(ctx context.Context, id int64, limit <-chan time.Time) (bool, error) {
+// tell tells the leader of a group that did not work, until it was told.
+func (t *Trainers) tell(ctx context.Context, id int64) error {
 	for {
-		_, changed := t.o.Member.View()
-		if _, now, _ := t.newest(); now > id {
+		write, cancel := context.WithTimeout(ctx, t.o.Member.Patience())
+		err := t.o.Member.Announce(write, func(i *membership.Info) { i.Failed = max(i.Failed, id) })
+		cancel()
+		if err == nil || errors.Is(err, membership.ErrFenced) {
+			return err
+		}
+		t.o.Logger.Warn("the leader could not be told of a group that failed", "group", id, "error", err)
+		if newer, err := t.newer(ctx, id, patience); newer || err != nil {
+			return err
+		}
+	}
+}
+
+// newer waits for a newer group than id, for so long.
+func (t *Trainers) newer(ctx context.Context, id int64, limit time.Duration) (bool, error) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for {
+		t.mu.Lock()
+		newest, looked := t.part.Newest(), t.looked
+		t.mu.Unlock()
+		if newest > id {
 			return true, nil
 		}
 		select {
-		case <-changed:
-		case <-limit:
+		case <-looked:
+		case <-timer.C:
 			return false, nil
 		case <-t.o.Member.Lost():
 			return false, t.o.Member.Err()
@@ -329,36 +352,28 @@ func (t *Trainers) newer(ctx context.Context, id int64, limit <-chan time.Time) 
 	}
 }
 
-// await waits for a group that was not tried, that this node is in, and all of
-// whose members live.
-func (t *Trainers) await(ctx context.Context) (record, int64, error) {
+// await waits for a group to enter.
+func (t *Trainers) await(ctx context.Context) (to group.Group, err error) {
 	for {
-		v, changed := t.o.Member.View()
-		r, id, err := t.newest()
-		if err != nil {
-			return r, id, err
-		}
 		t.mu.Lock()
-		tried := t.tried
+		looked := t.looked
 		t.mu.Unlock()
-		me := recordMember{t.o.Plane.Node(), t.o.Member.Epoch()}
-		if info, _ := v.Member(me.Node); info.Drain {
-			switch {
-			case len(candidates(v)) == 0:
-				return r, 0, ErrLast
-			case !slices.Contains(r.Members, me):
-				return r, 0, ErrDrained
+		for _, a := range t.step(group.Want{}) {
+			switch a := a.(type) {
+			case group.Enter:
+				return a.Group, nil
+			case group.Last:
+				return to, ErrLast
+			case group.Drained:
+				return to, ErrDrained
 			}
 		}
-		if id > tried && slices.Contains(r.Members, me) && live(v, r.Members) {
-			return r, id, nil
-		}
 		select {
-		case <-changed:
+		case <-looked:
 		case <-t.o.Member.Lost():
-			return r, 0, t.o.Member.Err()
+			return to, t.o.Member.Err()
 		case <-ctx.Done():
-			return r, 0, ctx.Err()
+			return to, ctx.Err()
 		}
 	}
 }

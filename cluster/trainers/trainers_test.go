@@ -57,7 +57,7 @@ func join(t *testing.T, store membership.Store, name string, least int) *trainer
 	return joinFor(t, store, name, least, time.Minute)
 }
 
-// joinFor joins under a lease.
+// joinFor joins under a lease, without which the node goes on only if that is a minute.
 func joinFor(t *testing.T, store membership.Store, name string, least int, lease time.Duration) *trainer {
 	t.Helper()
 	x := &trainer{store: &cutOff{Store: store}}
@@ -67,7 +67,11 @@ func joinFor(t *testing.T, store membership.Store, name string, least int, lease
 	}
 	t.Cleanup(x.plane.Close)
 	info := membership.Info{Node: name, Home: name, Data: x.plane.Address()}
-	if x.member, err = membership.Join(within(t), x.store, membership.Config{Cluster: "test", Info: info, TTL: lease}); err != nil {
+	outage := time.Hour
+	if lease < time.Minute {
+		outage = -1
+	}
+	if x.member, err = membership.Join(within(t), x.store, membership.Config{Cluster: "test", Info: info, TTL: lease, Outage: outage}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -195,7 +199,7 @@ func (x *trainer) ends(ctx context.Context, t *testing.T) {
 	t.Helper()
 	for {
 		x.mu.Lock()
-		ending := x.ending
+		ending := x.part.Newest() > x.id
 		x.mu.Unlock()
 		if ending {
 			return
@@ -455,8 +459,8 @@ func TestZombie(t *testing.T) {
 	}
 	// What it serves of its group is not asked for, and what it asks for is refused.
 	for _, x := range rest {
-		_, number, _ := x.newest()
-		body := binary.LittleEndian.AppendUint64(nil, uint64(number)) // a part of the group that it is not in
+		newest, _ := newestOf(x.member)
+		body := binary.LittleEndian.AppendUint64(nil, uint64(newest.ID)) // a part of the group that it is not in
 		body = append(body, make([]byte, 21)...)
 		body[16] = 3
 		zombie.plane.SetPeer(x.plane.Node(), x.plane.Address())
