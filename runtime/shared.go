@@ -32,6 +32,10 @@ func (t *training) saveShared() error {
 	if share == nil || !share.First() {
 		return nil
 	}
+	if t.unshared = !share.MayDecide(); t.unshared {
+		t.r.log.Warn("a checkpoint was not published: the store is away; the next one will be", "step", t.state.Step)
+		return nil
+	}
 	dir, l := t.r.cfg.Checkpoint, t.r.model.Layout()
 	if err := sweep(dir, share.Group()); err != nil {
 		return err
@@ -51,10 +55,26 @@ func (t *training) saveShared() error {
 	case errors.Is(err, trainers.ErrStaleGroup): // the newer group's first trainer writes its own
 		t.r.log.Info("a checkpoint was not published", "step", t.state.Step, "because", err)
 		return os.Remove(path)
+	case errors.Is(err, trainers.ErrAway):
+		t.unshared = true
+		t.r.log.Warn("a checkpoint was not published; the next one will be", "step", t.state.Step, "because", err)
+		return os.Remove(path)
 	case err != nil:
 		return fmt.Errorf("runtime: checkpoint: %w", err)
 	}
 	return prune(dir, path, t.r.cfg.KeepCheckpoints)
+}
+
+// shareLast publishes what could not be while the store was away, when the run's last step
+// was made.
+func (t *training) shareLast(ctx context.Context) error {
+	if !t.unshared {
+		return nil
+	}
+	if err := t.share.Decides(ctx); err != nil {
+		return err
+	}
+	return t.save()
 }
 
 // late writes a checkpoint that no group got to publish before it ended.

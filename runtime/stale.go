@@ -113,7 +113,11 @@ func (t *training) own(ctx context.Context, epoch int, orders *orders, f *fellow
 	t.updater.setRate(epoch, t.state.scale())
 	began := time.Now()
 	defer func() { t.piping += time.Since(began) }()
-	o := async.NewOwner(async.Options{System: r.system, Model: staleModel{t}, Bound: bound, First: t.state.Step, End: int64(epoch+1) * t.steps})
+	model := staleModel{t: t}
+	if f != nil {
+		model.decides = func() error { return f.share.Decides(ctx) }
+	}
+	o := async.NewOwner(async.Options{System: r.system, Model: model, Bound: bound, First: t.state.Step, End: int64(epoch+1) * t.steps})
 	me := ""
 	if f != nil {
 		me = f.me

@@ -131,13 +131,22 @@ func (w *staleWorker) Gradient(grad, params []float32, place int, step int64) (s
 }
 
 // staleModel is what an owner of the parameters steps.
-type staleModel struct{ t *training }
+type staleModel struct {
+	t *training
+	// decides waits until this node may make steps for others; nil: it makes them alone.
+	decides func() error
+}
 
 // Params implements async.Model.
 func (m staleModel) Params() []float32 { return m.t.updater.params }
 
 // Apply implements async.Model: what actors' parameters do with a step's gradients.
 func (m staleModel) Apply(g *async.Gradient) error {
+	if m.decides != nil {
+		if err := m.decides(); err != nil {
+			return err
+		}
+	}
 	span := m.t.clock.Begin(clock.Update)
 	defer func() { span.End(m.t.label(m.t.id(g.Step))) }()
 	u := m.t.updater

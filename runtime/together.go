@@ -79,6 +79,9 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Shar
 		}
 		r.log.Info("the trainers changed", "step", t.state.Step, "because", err)
 	}
+	if err := t.shareLast(ctx); err != nil {
+		return err
+	}
 	r.mu.Lock()
 	r.params = t.updater.params
 	r.mu.Unlock()

@@ -144,6 +144,7 @@ type training struct {
 	lateness  []int64       // steps by staleness
 	share     *trainers.Share
 	ready     *flow          // begun while the state was on its way; nil: none
+	unshared  bool           // the newest checkpoint could not be published
 	due       int64          // the step of the newest checkpoint that there should be
 	guards    *guards        // copies of checkpoints; nil: none was needed
 	auditor   *audit.Auditor // of a cluster; nil: this process is alone

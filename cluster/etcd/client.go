@@ -20,6 +20,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 
 	"github.com/gnnactor/gnnactor/cluster/certs"
 	"github.com/gnnactor/gnnactor/cluster/membership"
@@ -39,6 +40,11 @@ func Dial(ctx context.Context, endpoints []string, files *certs.Files) (*Client,
 	cfg := clientv3.Config{
 		Context: context.WithoutCancel(ctx), DialTimeout: 5 * time.Second, DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
 		Logger: zap.NewNop(), MaxCallRecvMsgSize: 16 << 20,
+		// gRPC alone would wait longer and longer, up to 2 minutes, before it finds that a
+		// store is back.
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond}, MinConnectTimeout: 3 * time.Second,
+		})},
 	}
 	scheme := "http://"
 	var keeper *certs.Keeper
@@ -49,7 +55,7 @@ func Dial(ctx context.Context, endpoints []string, files *certs.Files) (*Client,
 		}
 		scheme, cfg.TLS = "https://", keeper.Client("")
 		// The client's own credentials would know today's authorities for ever.
-		cfg.DialOptions = []grpc.DialOption{grpc.WithTransportCredentials(keeper.Credentials())}
+		cfg.DialOptions = append(cfg.DialOptions, grpc.WithTransportCredentials(keeper.Credentials()))
 	}
 	for _, e := range endpoints {
 		cfg.Endpoints = append(cfg.Endpoints, scheme+e)

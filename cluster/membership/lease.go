@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/gnnactor/gnnactor/cluster/group"
@@ -95,7 +96,11 @@ func (m *Member) call(within time.Duration, what string, f func(context.Context)
 		return group.Refused
 	}
 	// It is made again at once, and so by way of another of the store's servers.
-	m.cfg.Logger.Warn(what, "error", err)
+	level := slog.LevelWarn
+	if !m.MayDecide() { // that was said
+		level = slog.LevelDebug
+	}
+	m.cfg.Logger.Log(m.ctx, level, what, "error", err)
 	return group.Failed
 }
 

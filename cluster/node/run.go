@@ -74,7 +74,7 @@ func (r *Run) Differences(insist map[string]string) error {
 // A node that goes on (it joins, or resumes) with a run that ended while it was away is
 // told so, once, by ErrEnded.
 func (n *Node) Take(ctx context.Context, propose *Run, goesOn bool, check func(*Run) error) (*Run, error) {
-	waiting := false
+	waiting, unsure := false, false
 	for {
 		v, changed := n.Member.View()
 		r, revision, err := n.record()
@@ -92,6 +92,14 @@ func (n *Node) Take(ctx context.Context, propose *Run, goesOn bool, check func(*
 				return nil, err
 			}
 			return r, nil
+		case r != nil && propose != nil && !r.Done && len(r.away(v, revision)) > 0:
+			if !unsure {
+				unsure = true
+				n.log.Warn("waiting until it is certain that nobody goes on with another run without the store", "nodes", r.away(v, revision))
+			}
+			if _, err := n.Member.Suspect(ctx, r.away(v, revision)); err != nil {
+				return nil, err
+			}
 		case propose != nil:
 			propose.Node, propose.Epoch = n.Plane.Node(), n.Member.Epoch()
 			value, err := json.Marshal(propose)
@@ -139,9 +147,21 @@ func (n *Node) record() (*Run, int64, error) {
 
 // live reports whether anyone takes part in the run.
 func (r *Run) live(v *membership.View, revision int64) bool {
-	return slices.ContainsFunc(v.Members, func(m membership.Info) bool {
-		return m.Run == revision || m.Node == r.Node && m.Epoch == r.Epoch
-	})
+	return slices.ContainsFunc(v.Members, func(m membership.Info) bool { return !m.Away && r.has(&m, revision) })
+}
+
+// away returns who may go on with the run without the store.
+func (r *Run) away(v *membership.View, revision int64) (nodes []string) {
+	for _, m := range slices.Concat(v.Members, v.Absent) {
+		if m.Away && r.has(&m, revision) {
+			nodes = append(nodes, m.Node)
+		}
+	}
+	return nodes
+}
+
+func (r *Run) has(m *membership.Info, revision int64) bool {
+	return m.Run == revision || m.Node == r.Node && m.Epoch == r.Epoch
 }
 
 // take says that this node takes part.

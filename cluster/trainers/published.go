@@ -23,6 +23,9 @@ type Published struct {
 
 const publishedKey = "checkpoint"
 
+// ErrAway: the store does not answer.
+var ErrAway = errors.New("trainers: the store is away")
+
 // ErrStaleGroup: a checkpoint of a group that is not the newest any more.
 var ErrStaleGroup = errors.New("trainers: there is a newer group")
 
@@ -43,7 +46,8 @@ func (s *Share) First() bool { return s.group.Self() == 0 }
 func (s *Share) Group() int64 { return s.id }
 
 // Publish makes a checkpoint that this node has written the newest. It tries
-// until it has, or there is a newer group (ErrStaleGroup), or ctx ends.
+// until it has, or there is a newer group (ErrStaleGroup), or the store is away
+// (ErrAway), or ctx ends.
 func (s *Share) Publish(ctx context.Context, p Published) error {
 	p.Group = s.id
 	value, err := json.Marshal(&p)
@@ -64,6 +68,8 @@ func (s *Share) Publish(ctx context.Context, p Published) error {
 			return fmt.Errorf("%w than %d, which would publish %s: %w", ErrStaleGroup, s.id, p.File, err)
 		case ctx.Err() != nil:
 			return fmt.Errorf("trainers: publish %s: %w", p.File, err)
+		case !m.MayDecide():
+			return fmt.Errorf("%w: publish %s: %w", ErrAway, p.File, err)
 		}
 		pause := time.NewTimer(patience) // a store without a leader refuses at once
 		select {

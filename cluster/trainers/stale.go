@@ -53,6 +53,9 @@ func (s *Share) Suspect(ctx context.Context) {
 // an error when the node is fenced, or ctx ends.
 func (s *Share) Decides(ctx context.Context) error { return s.t.o.Member.Decides(ctx) }
 
+// MayDecide reports whether Decides would not wait.
+func (s *Share) MayDecide() bool { return s.t.o.Member.MayDecide() }
+
 // Done is closed when the group is over.
 func (s *Share) Done() <-chan struct{} { return s.group.Done() }
 

@@ -102,6 +102,13 @@ func (c *clusterFlags) options(a *app) (*node.Options, error) {
 	if c.lease < time.Second {
 		return nil, usagef("--lease %v: must be at least 1s", c.lease)
 	}
+	if c.outage < 0 {
+		return nil, usagef("--outage %v: must not be negative", c.outage)
+	}
+	outage := c.outage
+	if outage == 0 {
+		outage = -1
+	}
 	if c.drain <= 0 {
 		return nil, usagef("--drain-timeout %v: must be more than 0", c.drain)
 	}
@@ -117,7 +124,7 @@ func (c *clusterFlags) options(a *app) (*node.Options, error) {
 	}
 	return &node.Options{
 		Cluster: c.name, Node: c.node, Dir: c.dir, Store: c.store, Listen: c.listen, Advertise: c.advertise, Control: c.control,
-		Certs: files, Insecure: c.insecure, TTL: c.lease,
+		Certs: files, Insecure: c.insecure, TTL: c.lease, Outage: outage,
 		Logger: slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelInfo})),
 	}, nil
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 )
 
@@ -13,7 +14,7 @@ type clusterFlags struct {
 	security
 	store                                 []string
 	name, dir, listen, advertise, control string
-	lease, drain                          time.Duration
+	lease, outage, drain                  time.Duration
 	steps                                 string // where this process writes a line for each step
 
 	// What the first node says for all; the others may leave it out.
@@ -31,6 +32,7 @@ func (c *clusterFlags) addFlags(cmd *cobra.Command) {
 	f.StringVar(&c.advertise, "advertise", "", "`HOST:PORT` where others reach the data plane (default: where it listens)")
 	f.StringVar(&c.control, "control", "", "`HOST:PORT` of this node's control plane (default: the host of --listen, any port)")
 	f.DurationVar(&c.lease, "lease", 3*time.Second, "how long a node that is not heard of stays one; more on a slow network")
+	f.DurationVar(&c.outage, "outage", membership.DefaultOutage, "how long nodes that all reach each other train on without the store; 0: as long as a lease")
 	f.DurationVar(&c.drain, "drain-timeout", 4*time.Minute, "how long an interrupted node may take to hand what it does and holds to the others; less where the store does not answer, or nothing moves")
 	f.StringVar(&c.steps, "steps", "", "`FILE` to append a line of JSON to for each step: epoch, batch, loss, and with --sync ssp how many steps late its gradient was")
 	c.security.addFlags(cmd)
