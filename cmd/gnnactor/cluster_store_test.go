@@ -39,7 +39,7 @@ func TestEndWithoutStore(t *testing.T) {
 	store, at := startStore(t, ctx, "--dir", filepath.Join(dir, "s"))
 	train := func(name, lease string) *command {
 		return begin(t, "train", "--cluster", at, "--cluster-name", name, "--node", name, "--node-dir", filepath.Join(dir, name),
-			"--lease", lease, "--epochs", "1000000", "--threads", "1", "--eval-every", "0", "--baseline=false")
+			"--lease", lease, "--outage", "0", "--epochs", "1000000", "--threads", "1", "--eval-every", "0", "--baseline=false")
 	}
 	fenced, told := train("fenced", "1s"), train("told", "60s")
 	for _, c := range []*command{fenced, told} {

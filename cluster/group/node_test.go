@@ -1,0 +1,625 @@
+package group_test
+
+import (
+	"slices"
+	"time"
+
+	"github.com/gnnactor/gnnactor/cluster/group"
+)
+
+// link is steps [first, next) that were made in a group.
+type link struct{ group, first, next int64 }
+
+// training is a node's state: how many steps it has, and how it came to them.
+type training struct {
+	step    int64
+	lineage []link
+}
+
+func (t *training) made(in int64) {
+	if n := len(t.lineage); n > 0 && t.lineage[n-1].group == in {
+		t.lineage[n-1].next++
+	} else {
+		t.lineage = append(t.lineage, link{in, t.step, t.step + 1})
+	}
+	t.step++
+}
+
+func (t *training) clone() training { return training{t.step, slices.Clone(t.lineage)} }
+
+// wanted is a part that a node waits for.
+type wanted struct {
+	peer   string
+	number int64
+	missed int
+}
+
+const hello = -1 // the number of the sum by which a group meets
+
+// node is a host, and the process on it: what packages membership, trainers and reduce
+// do with the decisions of package group.
+type node struct {
+	s       *sim
+	name    string
+	rate    float64 // of its clock
+	off     time.Duration
+	terms   group.Terms
+	down    bool // the host: nobody refuses in its name
+	frozen  bool
+	backlog []func()
+	spare   bool // it may drain
+	disk    training
+	out     bool // it left for good
+
+	// Of the process.
+	life    int
+	up      bool
+	epoch   int64
+	by      int64 // its lease
+	info    info
+	stand   *group.Standing
+	part    *group.Trainer
+	gate    group.Gate
+	view    *snapshot
+	seen    *snapshot // the newest that the Trainer has seen
+	wrote   *snapshot // what this asked for is written
+	writing bool
+	bids    bool // for the lead
+	state   training
+	ended   bool
+
+	in      int64 // the group that it is in; 0: none
+	mates   []group.Member
+	working bool // in is met, or makes steps
+	number  int64
+	given   map[int64]training // what it gives to the sums of in
+	got     map[string]training
+	waits   map[string]*wanted
+	late    int64 // an ended group, whose last sum others may still get
+	lates   map[int64]training
+	broken  bool
+	broke   int64
+	probing int
+}
+
+// local is what the node's clock shows.
+func (n *node) local() time.Duration {
+	return n.off + time.Duration(float64(n.s.now)*n.rate)
+}
+
+// after runs f on the process after a time by its clock.
+func (n *node) after(d time.Duration, f func()) {
+	life := n.life
+	n.s.after(time.Duration(float64(max(d, 0))/n.rate)+1, func() {
+		if n.life == life {
+			n.run(f)
+		}
+	})
+}
+
+// run runs f on the process, when that is not frozen.
+func (n *node) run(f func()) {
+	switch {
+	case !n.up:
+	case n.frozen:
+		life := n.life
+		n.backlog = append(n.backlog, func() {
+			if n.life == life {
+				n.run(f)
+			}
+		})
+	default:
+		f()
+	}
+}
+
+// start begins the process, which resumes from its disk.
+func (n *node) start() {
+	if n.up || n.down || n.out || n.s.done {
+		return
+	}
+	n.life++
+	n.up, n.frozen, n.backlog = true, false, nil
+	n.state = n.disk.clone()
+	n.epoch, n.by, n.stand, n.part, n.view, n.seen, n.wrote = 0, 0, nil, nil, nil, nil, nil
+	n.gate, n.writing, n.bids, n.ended = group.Gate{}, false, false, false
+	n.in, n.late, n.working, n.broken, n.probing = 0, 0, false, false, 0
+	n.given, n.lates, n.waits = map[int64]training{}, nil, nil
+	n.info = info{terms: n.terms, trainer: true}
+	n.register()
+}
+
+// stop ends the process; saved: it writes its state.
+func (n *node) stop(saved bool) {
+	if !n.up {
+		return
+	}
+	if saved {
+		n.disk = n.state.clone()
+	}
+	n.leaveGroup(false)
+	n.up, n.frozen, n.backlog = false, false, nil
+	n.life++
+}
+
+func (n *node) register() {
+	sent := n.local()
+	var epoch, by int64
+	n.s.store.call(n, n.terms.TTL, func() { epoch, by = n.s.store.register(n.name, n.info) }, func(ok bool) {
+		if !ok {
+			n.after(n.terms.TTL/8, n.register)
+			return
+		}
+		n.epoch, n.by = epoch, by
+		n.stand = group.NewStanding(n.terms, sent, n.local())
+		n.part = group.NewTrainer(group.Member{Node: n.name, Epoch: epoch}, n.s.micros, n.s.least, max(300*time.Millisecond, n.terms.TTL/8))
+		n.list()
+		n.keep(group.Tick{})
+	})
+}
+
+// keep keeps the lease.
+func (n *node) keep(e group.Event) {
+	calls := n.doStanding(n.stand.Step(n.local(), e))
+	if n.up && !calls {
+		n.wake()
+	}
+}
+
+func (n *node) wake() {
+	due := n.stand.Next()
+	n.after(due-n.local(), func() {
+		if n.stand.Next() <= n.local() && n.stand.Phase() != group.Fenced {
+			n.keep(group.Tick{})
+		}
+	})
+}
+
+func (n *node) doStanding(do []group.Action) (calls bool) {
+	for _, a := range do {
+		switch a := a.(type) {
+		case group.Renew:
+			calls = true
+			sent, refused := n.local(), false
+			n.s.store.call(n, a.Within, func() { refused = !n.s.store.renew(n.by) }, func(ok bool) {
+				n.keep(group.Renewed{Sent: sent, Outcome: outcome(ok, refused)})
+			})
+		case group.Return:
+			calls = true
+			sent, refused, by := n.local(), false, int64(0)
+			said := n.info
+			n.s.store.call(n, a.Within, func() {
+				by = n.s.store.grant(n.terms.TTL)
+				refused = !n.s.store.announce(n.name, n.epoch, said, by)
+			}, func(ok bool) {
+				if ok && !refused {
+					n.by = by
+				}
+				n.keep(group.Returned{Sent: sent, Outcome: outcome(ok, refused)})
+			})
+		case group.Fence:
+			n.s.fenced++
+			n.stop(true)
+			n.again()
+			return true
+		case group.Changed:
+			n.look()
+		case group.Remove:
+			n.s.store.call(n, n.terms.TTL/4, func() { n.s.store.depart(a.Node, a.Epoch, a.Modified, true) }, func(bool) {})
+		}
+	}
+	return calls
+}
+
+func outcome(ok, refused bool) group.Outcome {
+	switch {
+	case !ok:
+		return group.Failed
+	case refused:
+		return group.Refused
+	}
+	return group.Done
+}
+
+// again starts the process anew, as a supervisor would.
+func (n *node) again() { n.s.after(n.s.between(500*time.Millisecond, 5*time.Second), n.start) }
+
+// list reads the store every half lease.
+func (n *node) list() {
+	sent := n.local()
+	var now *snapshot
+	n.s.store.call(n, n.terms.TTL/4, func() { now = n.s.store.now }, func(ok bool) {
+		if ok {
+			n.read(sent, now)
+		}
+	})
+	n.after(n.terms.TTL/2, n.list)
+}
+
+// watched hears of a change of the store, or does not.
+func (n *node) watched(now *snapshot) {
+	if !n.up || n.stand == nil || n.s.rng.IntN(8) == 0 || n.s.cut(n.name, "") {
+		return
+	}
+	life := n.life
+	n.s.after(n.s.delay(), func() {
+		if n.life == life && !n.s.cut(n.name, "") {
+			n.run(func() { n.read(group.Unsent, now) })
+		}
+	})
+}
+
+func (n *node) read(sent time.Duration, now *snapshot) {
+	if n.view == nil || now.revision > n.view.revision {
+		n.view = now
+	}
+	p, ok := n.view.places[n.name]
+	_, lives := n.view.lives[n.name]
+	e := group.Read{Sent: sent, Place: ok && p.created == n.epoch, Lives: lives, Absent: n.view.absent(n.name)}
+	n.doStanding(n.stand.Step(n.local(), e))
+	if n.up {
+		n.wake()
+		n.look()
+	}
+}
+
+// look shows the view to the Trainer.
+func (n *node) look() {
+	if n.view == nil || !n.up {
+		return
+	}
+	n.seen = n.view
+	do := n.part.Step(n.local(), group.Seen{Record: n.view.record, Peers: n.view.peers(n.stand.Held), Over: n.view.over(), Leads: n.view.leader == n.name})
+	n.doTrainer(do)
+	if !n.up {
+		return
+	}
+	if n.view.leader == "" && !n.bids && !n.info.drains && n.stand.MayDecide(n.local()) {
+		n.bids = true
+		by := n.by
+		n.s.store.call(n, n.terms.TTL/4, func() { n.s.store.elect(n.name, n.epoch, by) }, func(ok bool) {
+			if n.bids = false; !ok {
+				n.look()
+			}
+		})
+	}
+	if n.in == 0 || n.broken {
+		n.goOn()
+	}
+}
+
+// goOn wants a group, when what came of the last one is over.
+func (n *node) goOn() {
+	if n.broken {
+		if n.probing > 0 && n.part.Newest() <= n.broke {
+			return
+		}
+		if due, waits := n.part.Next(); waits && n.part.Newest() <= n.broke && n.local() < due {
+			return
+		}
+		n.broken = false
+	}
+	if n.in == 0 && !n.ended {
+		n.doTrainer(n.part.Step(n.local(), group.Want{}))
+	}
+}
+
+func (n *node) doTrainer(do []group.Action) {
+	for _, a := range do {
+		if !n.up {
+			return
+		}
+		switch a := a.(type) {
+		case group.Enter:
+			n.enter(a.Group)
+		case group.Close:
+			n.leaveGroup(false)
+		case group.End:
+			n.leaveGroup(true)
+		case group.Drained:
+			n.leave()
+		case group.Last:
+			n.stop(true)
+			n.again()
+		case group.Suspect:
+			n.probe(a.Members)
+		case group.Tell:
+			n.info.failed = max(n.info.failed, a.ID)
+			n.announce()
+		case group.Retire:
+			n.write(func() {}, func() { n.info.trainer, n.info.left = false, a.ID; n.announce() })
+		case group.Write:
+			lead := n.view.lead
+			n.write(func() { n.s.store.write(n.name, lead, a.Record) }, func() {})
+		case group.Await:
+			n.write(func() {}, func() { n.probe(a.Members) })
+			n.after(n.terms.TTL/4, func() { n.wrote = nil; n.look() })
+		}
+	}
+}
+
+// write has one write to the store at a time, and one for each view.
+func (n *node) write(f, before func()) {
+	if n.writing || n.wrote == n.view {
+		return
+	}
+	n.writing, n.wrote = true, n.view
+	before()
+	n.s.store.call(n, n.terms.TTL/4, f, func(ok bool) {
+		if n.writing = false; !ok {
+			n.wrote = nil
+		}
+		n.after(300*time.Millisecond, n.look)
+		if n.wrote != n.view {
+			n.look()
+		}
+	})
+}
+
+func (n *node) announce() {
+	said := n.info
+	n.s.store.call(n, n.terms.TTL/4, func() { n.s.store.announce(n.name, n.epoch, said, 0) }, func(ok bool) {
+		if !ok {
+			n.after(n.terms.TTL/32, n.announce)
+		}
+	})
+}
+
+// leave ends the membership and the process for good.
+func (n *node) leave() {
+	epoch := n.epoch
+	n.s.store.call(n, time.Second, func() { n.s.store.depart(n.name, epoch, 0, true) }, func(bool) {
+		n.stop(true)
+		n.out = true
+	})
+}
+
+// probe finds out who has died, and puts those out.
+func (n *node) probe(members []group.Member) {
+	for _, m := range members {
+		if m.Node == n.name {
+			continue
+		}
+		n.probing++
+		done := func() {
+			if n.probing--; n.probing == 0 {
+				n.look()
+			}
+		}
+		var expel func()
+		expel = func() {
+			n.s.store.call(n, n.terms.TTL/4, func() { n.s.store.depart(m.Node, m.Epoch, 0, true) }, func(ok bool) {
+				if ok {
+					done()
+				} else {
+					n.after(n.terms.TTL/32, expel)
+				}
+			})
+		}
+		n.after(n.s.delay(), func() {
+			peer := n.s.node(m.Node)
+			p, ok := n.view.places[m.Node]
+			if ok && p.created == m.Epoch && !peer.up && !peer.down && !n.s.cut(n.name, m.Node) {
+				expel()
+				return
+			}
+			n.after(n.terms.TTL/8, done)
+		})
+	}
+}
+
+// enter begins to meet the others of a group.
+func (n *node) enter(g group.Group) {
+	if !n.gate.Enter(uint64(g.ID)) {
+		return
+	}
+	n.in, n.mates, n.working = g.ID, g.Members, true
+	n.given = map[int64]training{}
+	n.sum(hello)
+}
+
+// sum gives this node's part of a sum and asks for the others'.
+func (n *node) sum(number int64) {
+	in, before := n.in, n.number
+	n.number = number
+	n.given[number] = training{}
+	if number == hello {
+		n.given[number] = n.state.clone()
+	}
+	for k := range n.given {
+		if k != number && k != before { // a peer may still get that
+			delete(n.given, k)
+		}
+	}
+	n.got, n.waits = map[string]training{}, map[string]*wanted{}
+	for _, m := range n.mates {
+		if m.Node != n.name {
+			w := &wanted{peer: m.Node, number: number}
+			n.waits[m.Node] = w
+			n.ask(in, w)
+		}
+	}
+	for _, m := range n.mates { // who waits for it
+		if peer := n.s.node(m.Node); peer != n {
+			n.s.after(n.s.delay(), func() { peer.run(func() { peer.poke(in, number, n.name) }) })
+		}
+	}
+	n.summed()
+}
+
+// poke asks again, because the peer may have the part now.
+func (n *node) poke(in, number int64, peer string) {
+	if w := n.waits[peer]; n.in == in && n.working && n.number == number && w != nil {
+		n.ask(in, w)
+	}
+}
+
+// ask asks a peer for its part, and looks now and then whether it is there.
+func (n *node) ask(in int64, w *wanted) {
+	peer := n.s.node(w.peer)
+	current := func() bool { return n.in == in && n.working && n.waits[w.peer] == w }
+	if n.s.cut(n.name, w.peer) || !peer.up {
+		refused := !peer.down && !peer.up && !n.s.cut(n.name, w.peer)
+		n.after(time.Second, func() {
+			if !current() {
+				return
+			}
+			if w.missed++; refused || w.missed > 2 {
+				n.brokeOff(in)
+				return
+			}
+			n.ask(in, w)
+		})
+		return
+	}
+	w.missed = 0
+	n.s.after(n.s.delay(), func() {
+		peer.run(func() {
+			part, has, refuses := peer.answer(in, w.number)
+			if !has && !refuses {
+				return // it pokes when it has
+			}
+			n.s.after(n.s.delay(), func() {
+				if n.s.cut(n.name, w.peer) {
+					return
+				}
+				n.run(func() {
+					switch {
+					case !current():
+					case refuses:
+						n.brokeOff(in)
+					default:
+						delete(n.waits, w.peer)
+						n.got[w.peer] = part
+						n.summed()
+					}
+				})
+			})
+		})
+	})
+	n.after(2*time.Second, func() { // the question, the answer or the word that it is there may be lost
+		if current() {
+			n.ask(in, w)
+		}
+	})
+}
+
+// answer is what a node says to who asks for its part of a sum.
+func (n *node) answer(in, number int64) (part training, has, refuses bool) {
+	switch {
+	case n.in == in && n.working:
+		part, has = n.given[number]
+		return part, has, false
+	case n.late == in:
+		part, has = n.lates[number]
+		return part, has, !has
+	case n.part == nil || !n.gate.Passed(uint64(in)):
+		return part, false, false
+	}
+	return part, false, true
+}
+
+// summed goes on when all parts of a sum are there.
+func (n *node) summed() {
+	if len(n.waits) > 0 || !n.working {
+		return
+	}
+	in := n.in
+	switch {
+	case n.number == hello:
+		n.part.Step(n.local(), group.Began{ID: in})
+		best, from := n.state, n.name
+		for _, m := range n.mates {
+			if t, ok := n.got[m.Node]; ok && (t.step > best.step || t.step == best.step && m.Node < from) {
+				best, from = t, m.Node
+			}
+		}
+		n.state = best.clone()
+		n.s.began(in, n.state.step, n.mates)
+		n.late = 0
+		n.next()
+	case n.number == n.s.steps: // the run's last word
+		n.ended = true
+		n.s.finish(n, in)
+		n.leaveGroup(true)
+		n.doTrainer(n.part.Step(n.local(), group.Ended{Is: true}))
+		n.after(n.s.between(0, 2*time.Second), n.leave)
+	default:
+		if !n.stand.MayStep(n.local()) {
+			n.brokeOff(in)
+			return
+		}
+		n.state.made(in)
+		n.late = 0
+		n.s.madeStep(n, in)
+		if n.state.step%n.s.every == 0 {
+			n.disk = n.state.clone()
+		}
+		n.doTrainer(n.part.Step(n.local(), group.Made{ID: in, More: n.state.step < n.s.steps}))
+		if n.up && n.in == in && n.working {
+			n.next()
+		} else if n.up {
+			n.goOn()
+		}
+	}
+}
+
+// next computes its part of the next step.
+func (n *node) next() {
+	in, step := n.in, n.state.step
+	if step == n.s.steps {
+		n.doTrainer(n.part.Step(n.local(), group.Made{ID: in, More: false}))
+		if n.up && n.in == in && n.working {
+			n.sum(step)
+		} else if n.up {
+			n.goOn()
+		}
+		return
+	}
+	n.after(n.s.between(n.s.pace/2, n.s.pace*3/2), func() {
+		if n.part.In(in) && n.working && n.number < step {
+			n.sum(step)
+		}
+	})
+}
+
+// leaveGroup takes no part in the group any more.
+func (n *node) leaveGroup(ended bool) {
+	if n.in == 0 {
+		return
+	}
+	in, was := n.in, n.working
+	if n.working = false; ended {
+		n.late, n.lates = in, n.given
+	}
+	n.in, n.waits = 0, nil
+	for _, m := range n.mates {
+		if peer := n.s.node(m.Node); peer != n && peer.in == in {
+			n.s.after(n.s.delay(), func() {
+				peer.run(func() {
+					if w := peer.waits[n.name]; peer.in == in && w != nil {
+						peer.ask(in, w)
+					}
+				})
+			})
+		}
+	}
+	if was && !ended && n.up {
+		n.after(time.Millisecond, n.goOn)
+	}
+}
+
+// brokeOff ends a group that does not work.
+func (n *node) brokeOff(in int64) {
+	n.leaveGroup(false)
+	n.broken, n.broke = true, in
+	n.doTrainer(n.part.Step(n.local(), group.Broke{ID: in}))
+	if due, waits := n.part.Next(); waits {
+		n.after(due-n.local()+1, func() {
+			n.doTrainer(n.part.Step(n.local(), group.Tick{}))
+			n.goOn()
+		})
+		return
+	}
+	n.goOn()
+}
