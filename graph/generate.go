@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"runtime"
@@ -24,8 +25,9 @@ const generatedBlock = 1 << 15
 
 // generatedEdges returns a stream of count edges, where edge(i) draws the i-th
 // and tells whether to keep it. Edges are drawn again on every pass and by all
-// cores: drawing is a pure function of i, and costs less than keeping them.
-func generatedEdges(count int64, edge func(i int64) (src, dst uint32, keep bool)) edgeStream {
+// cores: drawing is a pure function of i, and costs less than keeping them. The
+// stream ends with the cause of ctx, which may be nil, when that ends.
+func generatedEdges(ctx context.Context, count int64, edge func(i int64) (src, dst uint32, keep bool)) edgeStream {
 	return func(yield func(src, dst []uint32) error) error {
 		p := pool.New(runtime.GOMAXPROCS(0))
 		defer p.Close()
@@ -35,6 +37,9 @@ func generatedEdges(count int64, edge func(i int64) (src, dst uint32, keep bool)
 			src[b], dst[b] = make([]uint32, 0, generatedBlock), make([]uint32, 0, generatedBlock)
 		}
 		for at := int64(0); at < count; at += int64(blocks) * generatedBlock {
+			if ctx != nil && ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
 			p.For(blocks, func(_, b int) {
 				s, d := src[b][:0], dst[b][:0]
 				from := at + int64(b)*generatedBlock
@@ -71,6 +76,13 @@ func symmetricGraph(n int, edges edgeStream) (*Graph, error) {
 	total = compactRows(g.Indptr, 0, g.Indices, nil)
 	g.Indices = g.Indices[:total:total]
 	return g, nil
+}
+
+// generatedBytes returns how much memory a generated graph takes while it is made:
+// its nodes' permutation, row bounds, labels and splits, every drawn edge both ways,
+// and features.
+func generatedBytes(nodes, edges int64, dim int) int64 {
+	return nodes*(4+8+4+2*4+1) + 8*edges + 4*nodes*int64(dim)
 }
 
 // noise returns draw i of a distribution of mean 0 and variance 1 that is

@@ -1,6 +1,9 @@
 package graph
 
 import (
+	"context"
+	"errors"
+	"runtime"
 	"testing"
 )
 
@@ -72,5 +75,45 @@ func TestBuiltinNeedsItsGraph(t *testing.T) {
 	}
 	if again := Builtin(); again.Fingerprint != ds.Fingerprint || ds.Fingerprint != ds.ContentHash() {
 		t.Error("two calls give different data")
+	}
+}
+
+// A generation that would take hours ends with its context, between two pieces.
+func TestGeneratorsStop(t *testing.T) {
+	why := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(why)
+	if _, err := RMAT(RMATOptions{Scale: 10, Edges: 1 << 40, Context: ctx}); !errors.Is(err, why) {
+		t.Errorf("rmat: %v", err)
+	}
+	if _, err := SBM(SBMOptions{Nodes: 1000, Classes: 2, AvgDegree: 1 << 20, Homophily: 0.5, Context: ctx}); !errors.Is(err, why) {
+		t.Errorf("sbm: %v", err)
+	}
+}
+
+// What a generator says that it takes is what it allocates, but for what it draws
+// edges with and the output's bookkeeping.
+func TestGeneratedBytes(t *testing.T) {
+	for name, c := range map[string]struct {
+		bytes int64
+		make  func() (*Dataset, error)
+	}{
+		"rmat": {RMATOptions{Scale: 16, Edges: 1 << 20, FeatureDim: 32}.Bytes(), func() (*Dataset, error) {
+			return RMAT(RMATOptions{Scale: 16, Edges: 1 << 20, FeatureDim: 32, Classes: 5})
+		}},
+		"sbm": {SBMOptions{Nodes: 1 << 16, AvgDegree: 32, FeatureDim: 32}.Bytes(), func() (*Dataset, error) {
+			return SBM(SBMOptions{Nodes: 1 << 16, Classes: 4, AvgDegree: 32, Homophily: 0.5, FeatureDim: 32, TrainFraction: 0.5})
+		}},
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if _, err := c.make(); err != nil {
+			t.Fatal(err)
+		}
+		runtime.ReadMemStats(&after)
+		buffers := int64(8 * 4 * runtime.GOMAXPROCS(0) * generatedBlock * 2) // of two passes
+		if took := int64(after.TotalAlloc-before.TotalAlloc) - buffers; took < c.bytes*8/10 || took > c.bytes*13/10 {
+			t.Errorf("%s: %d bytes allocated, %d said", name, took, c.bytes)
+		}
 	}
 }

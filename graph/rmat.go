@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"context"
 	"fmt"
 	"math"
 
@@ -20,6 +21,14 @@ type RMATOptions struct {
 	// TrainFraction and ValidFraction of the nodes are for training and
 	// validation, the rest for testing. Both 0: 0.6 and 0.2.
 	TrainFraction, ValidFraction float64
+
+	// Context, when set, stops the generation early.
+	Context context.Context
+}
+
+// Bytes returns about how much memory RMAT takes.
+func (o RMATOptions) Bytes() int64 {
+	return generatedBytes(1<<min(max(o.Scale, 0), 31), int64(o.Edges), o.FeatureDim)
 }
 
 // RMAT generates a symmetric R-MAT graph (Chakrabarti, Zhan and Faloutsos,
@@ -56,7 +65,7 @@ func RMAT(o RMATOptions) (*Dataset, error) {
 		j := k.Uint64(uint64(n-1-i)) % uint64(i+1)
 		perm[i], perm[j] = perm[j], perm[i]
 	}
-	g, err := symmetricGraph(n, generatedEdges(int64(o.Edges), func(i int64) (uint32, uint32, bool) {
+	g, err := symmetricGraph(n, generatedEdges(o.Context, int64(o.Edges), func(i int64) (uint32, uint32, bool) {
 		u, v := rmatEdge(k, uint64(n-1)+uint64(i)*uint64(o.Scale), o.Scale)
 		return perm[u], perm[v], u != v
 	}))

@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -25,6 +26,14 @@ type SBMOptions struct {
 	// validation, the rest for testing.
 	TrainFraction, ValidFraction float64
 	Seed                         uint64
+
+	// Context, when set, stops the generation early.
+	Context context.Context
+}
+
+// Bytes returns about how much memory SBM takes.
+func (o SBMOptions) Bytes() int64 {
+	return generatedBytes(int64(o.Nodes), int64(o.AvgDegree*float64(o.Nodes)/2), o.FeatureDim)
 }
 
 // SBM generates a symmetric graph of a stochastic block model with equal
@@ -69,7 +78,7 @@ func SBM(o SBMOptions) (*Dataset, error) {
 	}
 	k := rng.New(o.Seed, streamEdges)
 	edges := int64(o.AvgDegree * float64(n) / 2)
-	g, err := symmetricGraph(o.Nodes, generatedEdges(edges, func(i int64) (uint32, uint32, bool) {
+	g, err := symmetricGraph(o.Nodes, generatedEdges(o.Context, edges, func(i int64) (uint32, uint32, bool) {
 		at := 4 * uint64(i)
 		a := k.Uintn(at, n)
 		c := a % classes

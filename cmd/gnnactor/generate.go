@@ -1,11 +1,14 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/memlimit"
 )
 
 func newGenerate(a *app) *cobra.Command {
@@ -45,7 +48,13 @@ speed, and nothing can be learnt from them.`,
 	f.Float64Var(&o.TrainFraction, "train", 0.6, "share of the nodes for training")
 	f.Float64Var(&o.ValidFraction, "valid", 0.2, "share of the nodes for validation; the rest is for testing")
 	f.Uint64Var(&o.Seed, "seed", o.Seed, "what every random draw derives from")
-	return a.generator(cmd, func() (*graph.Dataset, error) { return graph.RMAT(o) })
+	return a.generator(cmd, func(ctx context.Context) (*graph.Dataset, error) {
+		if err := fits(o.Bytes()); err != nil {
+			return nil, err
+		}
+		o.Context = ctx
+		return graph.RMAT(o)
+	})
 }
 
 func newGenerateSBM(a *app) *cobra.Command {
@@ -71,26 +80,35 @@ sign of it under noise: who averages over neighbours sees more.`,
 	f.Float64Var(&o.TrainFraction, "train", o.TrainFraction, "share of the nodes for training")
 	f.Float64Var(&o.ValidFraction, "valid", o.ValidFraction, "share of the nodes for validation; the rest is for testing")
 	f.Uint64Var(&o.Seed, "seed", o.Seed, "what every random draw derives from")
-	return a.generator(cmd, func() (*graph.Dataset, error) { return graph.SBM(o) })
+	return a.generator(cmd, func(ctx context.Context) (*graph.Dataset, error) {
+		if err := fits(o.Bytes()); err != nil {
+			return nil, err
+		}
+		o.Context = ctx
+		return graph.SBM(o)
+	})
 }
 
 func newGenerateBuiltin(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "builtin STORE", Short: "The graph that 'gnnactor train' trains on without --data"}
-	return a.generator(cmd, func() (*graph.Dataset, error) { return graph.Builtin(), nil })
+	return a.generator(cmd, func(context.Context) (*graph.Dataset, error) { return graph.Builtin(), nil })
 }
 
 // generator completes a kind of graph's command. Its flags are all that make
 // can refuse.
-func (a *app) generator(cmd *cobra.Command, make func() (*graph.Dataset, error)) *cobra.Command {
+func (a *app) generator(cmd *cobra.Command, make func(context.Context) (*graph.Dataset, error)) *cobra.Command {
 	var overwrite bool
 	cmd.Flags().SortFlags = false
 	cmd.Flags().BoolVar(&overwrite, "overwrite", false, "replace a store that is there already")
 	a.addOutputFlag(cmd)
 	cmd.Args = a.args(cobra.ExactArgs(1))
-	cmd.RunE = func(_ *cobra.Command, args []string) error {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		began := time.Now()
-		ds, err := make()
+		ds, err := make(cmd.Context())
 		if err != nil {
+			if cmd.Context().Err() != nil {
+				return err
+			}
 			return &usageError{err}
 		}
 		var options []graph.CreateOption
@@ -103,4 +121,19 @@ func (a *app) generator(cmd *cobra.Command, make func() (*graph.Dataset, error))
 		return a.reportStore(args[0], "generated", time.Since(began))
 	}
 	return cmd
+}
+
+// fits reports that a graph takes more memory than there is: it is generated in
+// memory before it is written.
+func fits(bytes int64) error {
+	limits := memlimit.Here()
+	if machine, ok := memlimit.Machine(); ok {
+		limits = append(limits, machine)
+	}
+	for _, l := range limits {
+		if bytes > l.Bytes {
+			return fmt.Errorf("the graph takes about %d MiB while it is made, and %s allows %d; ask for fewer nodes, edges or features, or take a larger machine", bytes>>20, l.From, l.Bytes>>20)
+		}
+	}
+	return nil
 }

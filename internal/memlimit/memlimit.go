@@ -56,6 +56,19 @@ func Of(root fs.FS, goLimit int64) []Limit {
 	return limits
 }
 
+// Machine returns the memory of the machine; false: it cannot be told.
+func Machine() (Limit, bool) { return machine(os.DirFS("/")) }
+
+func machine(root fs.FS) (Limit, bool) {
+	for _, line := range read(root, "/proc/meminfo") {
+		if f := strings.Fields(line); len(f) == 3 && f[0] == "MemTotal:" && f[2] == "kB" {
+			n, err := strconv.ParseInt(f[1], 10, 64)
+			return Limit{n << 10, "the machine's memory"}, err == nil
+		}
+	}
+	return Limit{}, false
+}
+
 // read returns a file's lines.
 func read(root fs.FS, name string) []string {
 	b, err := fs.ReadFile(root, strings.TrimPrefix(name, "/"))

@@ -78,3 +78,13 @@ func FuzzOf(f *testing.F) {
 		}
 	})
 }
+
+func TestMachine(t *testing.T) {
+	info := fstest.MapFS{"proc/meminfo": {Data: []byte("MemFree:  1 kB\nMemTotal:       24605436 kB\n")}}
+	if l, ok := machine(info); !ok || l.Bytes != 24605436<<10 {
+		t.Errorf("%+v, %v", l, ok)
+	}
+	if l, ok := machine(fstest.MapFS{}); ok {
+		t.Errorf("without proc: %+v", l)
+	}
+}
