@@ -85,11 +85,13 @@ func TestHome(t *testing.T) {
 	if other, err := Home(t.TempDir()); err != nil || other == one {
 		t.Errorf("another directory is %q, too; %v", other, err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "home"), []byte("half"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if id, err := Home(dir); err == nil {
-		t.Errorf("a damaged directory is %q", id)
+	for _, damaged := range []string{"half", strings.Repeat("x", 32) + "\n", one[:31] + "\x00\n"} {
+		if err := os.WriteFile(filepath.Join(dir, "home"), []byte(damaged), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if id, err := Home(dir); err == nil {
+			t.Errorf("a damaged directory is %q", id)
+		}
 	}
 	file := filepath.Join(dir, "home")
 	if _, err := Home(file); err == nil {

@@ -245,10 +245,14 @@ func TestAttackFiles(t *testing.T) {
 	if one == "" && os.Getenv(attackCases) == "" {
 		t.Skipf("set %s to a number of cases for every kind of file", attackCases)
 	}
+	unnamed := 0
 	c := &attack.Campaign{
 		Dir: fixture(t), Scratch: t.TempDir(), Kinds: kinds(), Seed: uint64(fromEnv(t, attackSeed, 1)),
 		Volatile: []string{"seconds", "stages", "overlap", "peak_rss_bytes", "batches_per_second", "sampled_edges_per_second", "open_seconds", "file", "rows"},
 		Report: func(r attack.Result) {
+			if r.Outcome == attack.Refused && !strings.Contains(r.Text, filepath.Dir(r.Case.File)) {
+				unnamed++
+			}
 			if r.Bad {
 				t.Errorf("%v: %v: %s", r.Case, r.Outcome, r.Text[:min(len(r.Text), 1500)])
 			} else if one != "" {
@@ -274,5 +278,6 @@ func TestAttackFiles(t *testing.T) {
 	} else if err := c.Run(fromEnv(t, attackCases, 8)); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("seed %d, %d cases\n%s", c.Seed, c.Tally.Total(), &c.Tally)
+	t.Logf("seed %d, %d cases; memory: at most %.0f %% of the bound; %d of %d errors do not name the file or its directory\n%s",
+		c.Seed, c.Tally.Total(), 100*c.Share, unnamed, c.Tally.Of("", attack.Refused), &c.Tally)
 }

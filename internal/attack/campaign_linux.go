@@ -28,6 +28,8 @@ type Campaign struct {
 	Report func(Result)
 
 	Tally Tally
+	// Share is the largest share of its bound that a command took in memory.
+	Share float64
 
 	mu     sync.Mutex
 	files  map[string][]string   // by kind
@@ -181,7 +183,8 @@ func (c *Campaign) one(i int, w *Worker, one Case) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.Tally.Add(one.Kind, string(one.Mutator), o)
-	c.Report(Result{one, o, o > Other || o == Other && !c.open(one.Kind), text})
+	c.Share = max(c.Share, float64(r.Peak)/float64(Bound(c.honest[one.Kind+" "+one.Command.Name].peak)))
+	c.Report(Result{one, o, o > Other || o == Other && (r.Code != 0 || !c.open(one.Kind)), text})
 	return nil
 }
 
@@ -233,6 +236,9 @@ func (c *Campaign) judge(i int, w *Worker, one Case, r Reply) (Outcome, string, 
 	}
 	if r.Peak > Bound(honest.peak) {
 		return Memory, fmt.Sprintf("it took %d MiB, undamaged %d MiB: %s", r.Peak>>20, honest.peak>>20, r.Stderr), nil
+	}
+	if r.Code > 2 {
+		return Other, fmt.Sprintf("exit %d: %s", r.Code, r.Stderr), nil
 	}
 	if r.Code != 0 {
 		left, err := c.left(i, one.Command)

@@ -24,6 +24,8 @@ func TestMain(m *testing.M) {
 	leak.Main(m)
 }
 
+var spun int
+
 // fragile is a command that goes wrong in every way that there is: by what the
 // file that it reads begins with.
 func fragile(ctx context.Context, args []string, stdout, stderr *Output) int {
@@ -47,7 +49,8 @@ func fragile(ctx context.Context, args []string, stdout, stderr *Output) int {
 		fmt.Fprintln(stderr, "sampler: panic: runtime error: index out of range")
 		return 1
 	case bytes.HasPrefix(b, []byte("spin")):
-		for {
+		for i := 0; ; i++ {
+			spun = i
 		}
 	case bytes.HasPrefix(b, []byte("block")):
 		time.Sleep(time.Hour)
