@@ -1,13 +1,21 @@
 // Package membership knows which nodes a cluster has, who leads it, and where
 // its actors are, and takes a node out that can no longer be sure of it.
 //
-// All of it lives in a Store (etcd): a node is a member while its lease lives,
-// the leader is whose key was made first, and every entry of the placement
+// All of it lives in a Store (etcd): a node is a member while it has a place and its
+// lease lives, the leader is whose key was made first, and every entry of the placement
 // table is written under the leader's epoch, the revision at which it was
 // elected. The store refuses a write under an epoch that is over. A node counts its
 // lease from the moment at which it sent the last renewal that was answered, which is
-// earlier than when the store began to count: so it stops its actors before
-// anyone else may start them again.
+// earlier than when the store began to count: so it stops what takes a lease before
+// anyone else may begin it. Without a lease it goes on, for a time, with what all
+// concerned do together, and comes back to its place by a new one; package group says
+// when, and why that is safe.
+//
+//	members/NODE   the node's place: what it says of itself; its epoch is when it was made
+//	alive/NODE     under its lease
+//	departed/NODE  how its newest former membership ended
+//	leader         under the leader's lease
+//	places/, state/  the table, and the run's state
 package membership
 
 import (

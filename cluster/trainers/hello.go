@@ -16,6 +16,7 @@ type hello struct {
 	Step     int64            `msgpack:"s"` // the next one
 	Mark     string           `msgpack:"m"` // of the state at Step
 	First    int64            `msgpack:"f"` // of the lineage
+	Runs     uint64           `msgpack:"r"` // what the lineage hashes to
 	Verdict  int64            `msgpack:"v"` // of the audit, the newest that the state has seen
 	Ticket   dataplane.Ticket `msgpack:"t"` // the state, from who is or may be furthest
 	Lineage  []Run            `msgpack:"l"` // of that state

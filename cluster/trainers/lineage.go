@@ -1,6 +1,8 @@
 package trainers
 
 import (
+	"encoding/binary"
+	"hash/fnv"
 	"slices"
 	"time"
 )
@@ -111,6 +113,18 @@ func firstOf(lineage []Run, next int64) int64 {
 		return next
 	}
 	return lineage[0].First
+}
+
+// hashOf tells lineages apart: a node that was left behind may have made the last step
+// of an older group that the others made in a newer one.
+func hashOf(lineage []Run) uint64 {
+	h := fnv.New64a()
+	for _, r := range lineage {
+		for _, v := range []int64{r.Group, r.First, r.Next} {
+			_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, uint64(v))) // a hash takes all
+		}
+	}
+	return h.Sum64()
 }
 
 // Chained reports whether each step of the lineage follows on the one before,

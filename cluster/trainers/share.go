@@ -63,7 +63,7 @@ func (s *Share) round(ctx context.Context, number int64, mine hello) ([]hello, e
 // as far as it can tell before it has heard the others.
 func (s *Share) sync(ctx context.Context, state *State, verdict int64, serve bool) error {
 	lineage := s.t.cut(state.Step)
-	mine := hello{Identity: state.Identity, Step: state.Step, Mark: state.Mark, First: firstOf(lineage, state.Step), Verdict: verdict}
+	mine := hello{Identity: state.Identity, Step: state.Step, Mark: state.Mark, First: firstOf(lineage, state.Step), Runs: hashOf(lineage), Verdict: verdict}
 	if serve {
 		if err := s.t.offer(&mine, lineage, state); err != nil {
 			return err
@@ -88,7 +88,7 @@ func (s *Share) sync(ctx context.Context, state *State, verdict int64, serve boo
 		if f := all[first]; h.Step > f.Step || h.Step == f.Step && h.First < f.First {
 			first = i
 		}
-		behind = behind || h.Step != all[0].Step || h.First != all[0].First
+		behind = behind || h.Step != all[0].Step || h.First != all[0].First || h.Runs != all[0].Runs
 	}
 	offered := all[first].Ticket.Size > 0
 	mine = hello{Step: state.Step}

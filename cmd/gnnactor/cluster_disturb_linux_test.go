@@ -124,8 +124,8 @@ func stop(i int, s syscall.Signal) func(*netCluster) error {
 	}
 }
 
-// A trainer stands still for longer than its lease lasts, and wakes as one that
-// is fenced.
+// A trainer stands still for longer than its lease lasts, and comes back to the place
+// that it had.
 func TestNetFreeze(t *testing.T) {
 	disturbed(t, disturbance{name: "freeze", epochs: 400, begin: stop(3, syscall.SIGSTOP), during: 6 * time.Second, end: stop(3, syscall.SIGCONT)})
 }

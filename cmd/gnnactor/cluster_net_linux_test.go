@@ -130,6 +130,15 @@ type netNode struct {
 
 func startStores(t *testing.T, hosts, stores int, args ...string) *netCluster {
 	t.Helper()
+	return startStoresThat(t, hosts, stores, restarting, args...)
+}
+
+// restarting is how long after its end a process is started again.
+const restarting = 3 * time.Second
+
+// startStoresThat is startStores of stores that are back so long after they were killed.
+func startStoresThat(t *testing.T, hosts, stores int, back time.Duration, args ...string) *netCluster {
+	t.Helper()
 	if os.Getenv(netlab.Require) == "" {
 		t.Skipf("it takes half a minute and more; set %s=1, or %s=try to skip it where there can be no hosts", netlab.Require, netlab.Require)
 	}
@@ -160,7 +169,7 @@ func startStores(t *testing.T, hosts, stores int, args ...string) *netCluster {
 			start = append(start, "--join", c.endpoints[0])
 		}
 		log := newOutput(t, "store"+n.name)
-		c.stores, c.storeLogs = append(c.stores, c.start(n.host, log, append(start, args...))), append(c.storeLogs, log)
+		c.stores, c.storeLogs = append(c.stores, c.startThat(n.host, log, append(start, args...), back)), append(c.storeLogs, log)
 		if err := log.await(ctx, func(s string) bool { return strings.Contains(s, "serves at") }); err != nil {
 			t.Fatalf("store %d: %v", i, err)
 		}
@@ -174,7 +183,12 @@ func (c *netCluster) certs() string { return filepath.Join(c.dir, "certs") }
 // start runs gnnactor on a host, as systemd would.
 func (c *netCluster) start(h *netlab.Host, log *output, args []string) *netlab.Process {
 	c.t.Helper()
-	p, err := h.Start(netlab.Command{Path: c.self, Args: args, Dir: c.dir, Env: []string{asCommand + "=1"}, Log: log, Restart: 3 * time.Second})
+	return c.startThat(h, log, args, restarting)
+}
+
+func (c *netCluster) startThat(h *netlab.Host, log *output, args []string, back time.Duration) *netlab.Process {
+	c.t.Helper()
+	p, err := h.Start(netlab.Command{Path: c.self, Args: args, Dir: c.dir, Env: []string{asCommand + "=1"}, Log: log, Restart: back})
 	if err != nil {
 		c.t.Fatal(err)
 	}
