@@ -80,11 +80,13 @@ func (w *staleWorker) Sample(ctx context.Context, place int, step int64) error {
 	span := w.t.clock.Begin(clock.Sample)
 	p.batch.Reset()
 	p.batch.ID = id
-	var seeds []uint32
-	if work := &w.orders.work; work.Batches == 0 {
-		seeds = sampling.Cut(w.orders.of(id.Epoch), work.BatchSize, 1, id.Batch, 0)
-	}
-	err := graph.Guard(func() error { return w.sampler.Sample(&p.batch, id.Key(r.cfg.Seed), seeds) })
+	err := graph.Guard(func() error {
+		var seeds []uint32
+		if work := &w.orders.work; work.Batches == 0 {
+			seeds = sampling.Cut(w.orders.of(id.Epoch), work.BatchSize, 1, id.Batch, 0)
+		}
+		return w.sampler.Sample(&p.batch, id.Key(r.cfg.Seed), seeds)
+	})
 	span.End(w.t.label(id))
 	if err != nil {
 		return fmt.Errorf("%v: sample: %w", id, err)

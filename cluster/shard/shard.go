@@ -70,7 +70,13 @@ func (m *Map) Cut(ctx context.Context, all features.Store, shard int) (*graph.Fe
 
 // cut copies n rows of a shard.
 func (m *Map) cut(ctx context.Context, all features.Store, shard, first, n int) (*graph.Features, error) {
-	m.once.Do(m.invert)
+	err := graph.Guard(func() error { // part may lie in a file
+		m.once.Do(m.invert)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
 	from := m.first[shard] + first
 	l := all.Layout()
 	t := l.NewTable(n)

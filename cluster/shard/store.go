@@ -14,6 +14,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
+	"github.com/gnnactor/gnnactor/internal/pool"
 )
 
 // Store reads the rows of all shards. It implements features.Store.
@@ -71,7 +72,7 @@ func (s *Store) Close() error {
 
 // Read implements features.Store.
 func (s *Store) Read(ctx context.Context, r features.Request, done func(error)) {
-	s.reads.Go(func() { done(s.read(ctx, &r)) })
+	s.reads.Go(func() { done(pool.Recovered(func() error { return s.read(ctx, &r) })) })
 }
 
 // wanted is the rows that one node is asked for: places in the request.
@@ -108,9 +109,7 @@ func (s *Store) read(ctx context.Context, r *features.Request) error {
 			last = changed
 		}
 		// Every time: a shard may have moved here meanwhile.
-		if err := graph.Guard(func() error { missing = s.local(r, missing); return nil }); err != nil {
-			return err
-		}
+		missing = s.local(r, missing)
 		if len(missing) == 0 {
 			return nil
 		}
