@@ -23,6 +23,7 @@ var elsewhere = map[string]struct {
 	why        string
 }{
 	"actors/pipeline.go":      {1, "asks actors to stop"},
+	"cluster/audit/judge.go":  {2, "write and act on a verdict"},
 	"cluster/node/kinds.go":   {2, "ask other nodes"},
 	"cluster/node/moving.go":  {1, "looks at the clock and the store of members"},
 	"cluster/node/node.go":    {3, "follow the table of members"},
