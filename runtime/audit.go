@@ -11,7 +11,7 @@ import (
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/cluster/audit"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
-	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/pool"
 	"github.com/gnnactor/gnnactor/internal/rng"
 	"github.com/gnnactor/gnnactor/sampling"
 )
@@ -62,15 +62,15 @@ func (t *training) again(work actors.Work) func(sampling.ID) (audit.Digest, erro
 	orders := &orders{work: work}
 	var s sampling.Sampler
 	b := new(sampling.Batch)
-	return func(id sampling.ID) (audit.Digest, error) {
+	sample := func(id sampling.ID) error {
 		var seeds []uint32
 		if id.Epoch >= work.Epochs || int64(id.Batch) >= work.Steps() || id.Of > max(work.Micro, 1) {
-			return 0, fmt.Errorf("runtime: %v is no batch of the run", id)
+			return fmt.Errorf("runtime: %v is no batch of the run", id)
 		}
 		if work.Batches == 0 {
 			order := orders.of(id.Epoch)
 			if of := sampling.NumMicro(len(order), work.BatchSize, max(id.Of, 1), id.Batch); of != max(id.Of, 1) {
-				return 0, fmt.Errorf("runtime: %v has %d micro-batches, not %d", id, of, id.Of)
+				return fmt.Errorf("runtime: %v has %d micro-batches, not %d", id, of, id.Of)
 			}
 			seeds = sampling.Cut(order, work.BatchSize, max(id.Of, 1), id.Batch, id.Micro)
 		}
@@ -79,24 +79,15 @@ func (t *training) again(work actors.Work) func(sampling.ID) (audit.Digest, erro
 		}
 		b.Reset()
 		b.ID = id
-		err := recovered(func() error { return s.Sample(b, id.Key(t.r.cfg.Seed), seeds) })
-		if err != nil {
+		return s.Sample(b, id.Key(t.r.cfg.Seed), seeds)
+	}
+	return func(id sampling.ID) (audit.Digest, error) {
+		if err := pool.Recovered(func() error { return sample(id) }); err != nil {
 			s = nil // a panic may have left anything in it
 			return 0, err
 		}
 		return audit.DigestOf(b), nil
 	}
-}
-
-// recovered turns a panic of f, as over an index that is not one of the graph's, and a
-// fault in a mapped file into an error.
-func recovered(f func() error) (err error) {
-	defer func() {
-		if x := recover(); x != nil {
-			err = fmt.Errorf("panic: %v", x)
-		}
-	}()
-	return graph.Guard(f)
 }
 
 // settle waits for the audits of all that led to the state, in this group. An error

@@ -23,6 +23,7 @@ var elsewhere = map[string]struct {
 	why        string
 }{
 	"actors/pipeline.go":      {1, "asks actors to stop"},
+	"cluster/audit/audit.go":  {3, "audits call the run's sampler under pool.Recovered; others ask nodes"},
 	"cluster/audit/judge.go":  {2, "write and act on a verdict"},
 	"cluster/node/kinds.go":   {2, "ask other nodes"},
 	"cluster/node/moving.go":  {1, "looks at the clock and the store of members"},
