@@ -90,18 +90,20 @@ func TestExecutionDoesNotChangeBits(t *testing.T) {
 	}
 }
 
+// samplerOptions are what samplers need beside the defaults, by their names.
+var samplerOptions = map[string]map[string]string{
+	"node": {"budget": "150"}, "edge": {"budget": "150"}, "walk": {"roots": "30", "walk-length": "3"},
+	"frontier": {"budget": "150", "frontier": "30", "normalization": "5"}, "cluster": {"clusters": "12", "per-batch": "3"},
+	"gns": {"cache-fraction": "0.1"}, "lazy": {"recycle": "2"}, "pinsage": {"walks": "10", "walk-length": "3"},
+}
+
 // Every sampler trains, to the same bits for any number of actors and through
 // the codec.
 func TestEverySampler(t *testing.T) {
-	options := map[string]map[string]string{
-		"node": {"budget": "150"}, "edge": {"budget": "150"}, "walk": {"roots": "30", "walk-length": "3"},
-		"frontier": {"budget": "150", "frontier": "30", "normalization": "5"}, "cluster": {"clusters": "12", "per-batch": "3"},
-		"gns": {"cache-fraction": "0.1"}, "lazy": {"recycle": "2"}, "pinsage": {"walks": "10", "walk-length": "3"},
-	}
 	for _, name := range Samplers() {
 		t.Run(name, func(t *testing.T) {
 			c := config()
-			c.Sampler, c.SamplerOptions = name, options[name]
+			c.Sampler, c.SamplerOptions = name, samplerOptions[name]
 			if name == "ladies" || name == "fastgcn" {
 				c.Fanouts = []int{100, 100}
 			}
