@@ -33,15 +33,15 @@ type Batch struct {
 // caller's own. Sampling and loading run ahead of the loop, within the plan's
 // credits. A batch is valid until the next iteration. The order and the
 // content of the batches are a function of the settings alone. The last pair
-// carries the error, if there is one.
+// carries the error, if there is one; after a loop that was left it is logged.
 func (r *Runtime) Batches(ctx context.Context, o BatchesOptions) iter.Seq2[*Batch, error] {
 	return func(yield func(*Batch, error) bool) {
-		outside := false
-		err := r.call(ctx, &outside, func(ctx context.Context) error {
+		outside, left := false, false
+		err := r.call(ctx, &outside, func(ctx context.Context) (err error) {
 			if err := r.nodesOnly("batches"); err != nil {
 				return err
 			}
-			left, err := r.batches(ctx, o, func(b *Batch, err error) bool {
+			left, err = r.batches(ctx, o, func(b *Batch, err error) bool {
 				outside = true
 				more := yield(b, err)
 				outside = false
@@ -55,8 +55,10 @@ func (r *Runtime) Batches(ctx context.Context, o BatchesOptions) iter.Seq2[*Batc
 			}
 			return err
 		})
-		if err != nil {
-			yield(nil, explained(err))
+		if err = explained(err); err != nil && left {
+			r.log.Error("batches, of which no more are wanted", "error", err)
+		} else if err != nil {
+			yield(nil, err)
 		}
 	}
 }
