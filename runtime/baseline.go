@@ -19,8 +19,10 @@ const (
 // baseline is one, trained on the whole training set for 200 steps.
 func (r *Runtime) BaselineAccuracy(ctx context.Context) (accuracy float64, err error) {
 	err = r.call(ctx, nil, func(ctx context.Context) error {
-		accuracy, err = r.baseline(ctx)
-		return err
+		if accuracy, err = r.baseline(ctx); err != nil {
+			return err
+		}
+		return r.Verified(ctx)
 	})
 	return accuracy, err
 }

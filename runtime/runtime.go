@@ -146,7 +146,7 @@ func (r *Runtime) prepare() (err error) {
 	}
 	ds := r.data.ds
 	blocks := cfg.Blocks()
-	if r.model, r.noModel = newModel(cfg, ds); errors.Is(r.noModel, graph.ErrFormat) {
+	if r.model, r.noModel = newModel(cfg, ds); ofData(r.noModel) {
 		return r.noModel
 	} else if r.model != nil {
 		if err := r.checkParameters(); err != nil {
@@ -162,7 +162,7 @@ func (r *Runtime) prepare() (err error) {
 		return err
 	}
 	if r.sampler, err = sampling.Prepare(spec, ds, cfg.Seed); err != nil {
-		if errors.Is(err, graph.ErrFormat) {
+		if ofData(err) {
 			return err
 		}
 		return fmt.Errorf("%w: %w; sampler-options sets what has no setting of its own", ErrConfig, err)
@@ -197,7 +197,7 @@ func newModel(cfg *Config, ds *graph.Dataset) (*compute.Model, error) {
 	} else {
 		m, err = compute.NewCustomModel(spec, ds.Graph, cfg.Layer)
 	}
-	if errors.Is(err, graph.ErrFormat) {
+	if ofData(err) {
 		return nil, err
 	}
 	if err != nil {
@@ -311,14 +311,17 @@ func (r *Runtime) call(ctx context.Context, outside *bool, f func(ctx context.Co
 // batch fail.
 func explained(err error) error {
 	var f *messages.Failed
-	if !errors.As(err, &f) || f.Stage != "sample" && f.Stage != "compute" || errors.Is(err, graph.ErrFormat) {
-		return err
-	}
-	var known *fault.Error
-	if errors.As(err, &known) {
+	if !errors.As(err, &f) || f.Stage != "sample" && f.Stage != "compute" || ofData(err) {
 		return err
 	}
 	return fault.Explain(err)
+}
+
+// ofData tells whether err already says what is wrong with the data: values that no
+// store is written with, or a file that was shortened or cannot be read.
+func ofData(err error) bool {
+	var f *fault.Error
+	return errors.Is(err, graph.ErrFormat) || errors.As(err, &f)
 }
 
 // begin marks a call as in progress and gives it a context that also ends with

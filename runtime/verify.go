@@ -37,7 +37,7 @@ func verify(ctx context.Context, cfg *Config, s *graph.Store, log *slog.Logger) 
 		case v.err == nil:
 			log.Info("the data is what was written", "took", time.Since(began))
 		case ctx.Err() != nil:
-			v.err = ErrStopped
+			v.err = fmt.Errorf("%w: %w", ErrStopped, errUnverified)
 		default:
 			v.found(v.err)
 		}
@@ -48,8 +48,8 @@ func verify(ctx context.Context, cfg *Config, s *graph.Store, log *slog.Logger) 
 // Verified waits until all of the data that the run reads was compared with its
 // checksums, and returns what is wrong with it: an error that names file and
 // offsets. It returns nil at once for data that is no store, and without
-// Config.VerifyData. Train, Batches, Evaluate, EvaluateLinks and Save wait for it
-// before they give their last result; Embed and Predict do not, so that they
+// Config.VerifyData. Train, Batches, BaselineAccuracy and Save, and those that
+// evaluate, wait for it before they give their last result; Embed and Predict do not, so that they
 // answer at once, but fail when damage was found.
 func (r *Runtime) Verified(ctx context.Context) error {
 	v := r.verification

@@ -165,6 +165,9 @@ func TestTheEndWaitsForVerification(t *testing.T) {
 		if _, err := r.Evaluate(t.Context(), r.Dataset().Test); !errors.Is(err, want) {
 			t.Errorf("verified with %v: evaluated: %v", want, err)
 		}
+		if _, err := r.BaselineAccuracy(t.Context()); !errors.Is(err, want) {
+			t.Errorf("verified with %v: the baseline: %v", want, err)
+		}
 	}
 }
 
@@ -189,6 +192,82 @@ func TestInterruptedBeforeVerified(t *testing.T) {
 	}
 	if left, err := checkpoints(c.Checkpoint); err != nil || len(left) > 0 {
 		t.Errorf("%v, %v", left, err)
+	}
+}
+
+// So does one that is stopped, and it says so.
+func TestStoppedBeforeVerified(t *testing.T) {
+	c := storedRun(t)
+	c.Checkpoint = t.TempDir()
+	r := started(t, c)
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	stopped, stopping := make(chan error, 1), false
+	var err error
+	for e, failed := range r.Train(context.Background()) {
+		err = failed
+		if e.Kind == EventStep && !stopping {
+			stopping = true
+			<-r.verification.done
+			sound := filepath.Join(c.Data, "indices.bin") // not to be known from before
+			if err := os.Chtimes(sound, time.Time{}, time.Now()); err != nil {
+				t.Fatal(err)
+			}
+			r.verification = verify(over, &r.cfg, r.data.store, r.log)
+			<-r.verification.done
+			go func() { stopped <- r.Stop() }()
+			<-r.ctx.Done()
+		}
+	}
+	if !errors.Is(err, ErrStopped) || !errors.Is(err, errUnverified) {
+		t.Error(err)
+	}
+	if left, err := checkpoints(c.Checkpoint); err != nil || len(left) > 0 {
+		t.Errorf("%v, %v", left, err)
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+}
+
+// Who leaves the loop over batches is not called again, whatever happened meanwhile.
+func TestBatchesLeftOverShortenedFile(t *testing.T) {
+	c := storedRun(t)
+	c.VerifyData = false
+	r := started(t, c)
+	path := filepath.Join(c.Data, "edge-times.bin")
+	for _, err := range r.Batches(t.Context(), BatchesOptions{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		state, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(path, state.Size()-1); err != nil {
+			t.Fatal(err)
+		}
+		break
+	}
+	if err := r.Verified(t.Context()); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("the file was shortened: %v", err)
+	}
+}
+
+// What cannot be read is no setting that is wrong.
+func TestUnreadableGraphIsNoSetting(t *testing.T) {
+	c := storedRun(t)
+	s, err := graph.Open(c.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := os.Truncate(filepath.Join(c.Data, "indptr.bin"), 0); err != nil {
+		t.Fatal(err)
+	}
+	c.Model, c.EdgeFeatures = "gcn", false
+	if _, err := newModel(&c, s.Dataset()); !ofData(err) || errors.Is(err, ErrConfig) {
+		t.Error(err)
 	}
 }
 
