@@ -35,9 +35,9 @@ type Map struct {
 	part, row []uint32
 	sizes     []int
 
-	once  sync.Once
-	nodes []uint32 // by shard and row
-	first []int    // of each shard in nodes
+	invert func() error // fills nodes and first, once
+	nodes  []uint32     // by shard and row
+	first  []int        // of each shard in nodes
 }
 
 // NewMap makes the map of a partition (sampling/partition computes them): node v
@@ -51,6 +51,7 @@ func NewMap(part []uint32, shards int) (*Map, error) {
 		m.row[v] = uint32(m.sizes[s])
 		m.sizes[s]++
 	}
+	m.invert = sync.OnceValue(func() error { return graph.Guard(m.fill) }) // part may lie in a file
 	return m, nil
 }
 
@@ -70,11 +71,7 @@ func (m *Map) Cut(ctx context.Context, all features.Store, shard int) (*graph.Fe
 
 // cut copies n rows of a shard.
 func (m *Map) cut(ctx context.Context, all features.Store, shard, first, n int) (*graph.Features, error) {
-	err := graph.Guard(func() error { // part may lie in a file
-		m.once.Do(m.invert)
-		return nil
-	})
-	if err != nil {
+	if err := m.invert(); err != nil {
 		return nil, err
 	}
 	from := m.first[shard] + first
@@ -83,7 +80,7 @@ func (m *Map) cut(ctx context.Context, all features.Store, shard, first, n int) 
 	return t, features.Read(ctx, all, features.Request{IDs: m.nodes[from : from+n], Dst: t})
 }
 
-func (m *Map) invert() {
+func (m *Map) fill() error {
 	m.first = make([]int, len(m.sizes))
 	at := 0
 	for s, n := range m.sizes {
@@ -94,6 +91,7 @@ func (m *Map) invert() {
 	for v, s := range m.part {
 		m.nodes[m.first[s]+int(m.row[v])] = uint32(v)
 	}
+	return nil
 }
 
 // errMoved is what a node answers that does not hold a shard.

@@ -7,6 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -261,4 +264,40 @@ func FuzzServer(f *testing.F) {
 			t.Fatal("more than a shard")
 		}
 	})
+}
+
+// A map whose file was shortened cuts no shard, however often it is asked.
+func TestCutByShortenedMap(t *testing.T) {
+	const n = 1 << 14 // more than a page, whatever its size
+	g, err := graph.FromEdges(n, []uint32{0}, []uint32{1}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "store")
+	if err := graph.Create(dir, &graph.Dataset{Name: "x", Graph: g, Partitions: []graph.Partition{{Method: "hash", Parts: 2, Cluster: make([]uint32, n)}}}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := graph.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	m, err := NewMap(s.Dataset().Partition("hash", 2).Cluster, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "partition-*.bin"))
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	if err := os.Truncate(files[0], 0); err != nil {
+		t.Fatal(err)
+	}
+	all := features.Memory(table(graph.Uint8, 4))
+	defer all.Close()
+	for range 2 {
+		if _, err := m.Cut(within(t), all, 0); err == nil || !strings.Contains(err.Error(), "shortened") {
+			t.Errorf("the error is %v", err)
+		}
+	}
 }
