@@ -121,15 +121,29 @@ func Start(o Options) *Auditor {
 	return a
 }
 
-// Close ends it. Verdicts that are being written are given up.
+// Close ends it, and waits for a call of Again. Verdicts that are being written are
+// given up. The others are told from now on, at once, whether all audits of what was
+// sampled here had come back.
 func (a *Auditor) Close() {
 	a.o.Plane.Handle(MethodSample, nil)
-	a.o.Plane.Handle(MethodSettle, nil)
 	a.mu.Lock()
 	a.cancel() // no task begins from now on
+	settled := a.settled == a.submitted && a.judging == 0
 	a.mu.Unlock()
+	a.o.Plane.Handle(MethodSettle, func(context.Context, *dataplane.Request) (dataplane.Reply, error) {
+		if settled {
+			return dataplane.Reply{}, nil
+		}
+		return dataplane.Reply{Data: [][]byte{never}}, nil
+	})
 	a.tasks.Wait()
+	a.turn <- struct{}{} // Again reads what the caller may free now
+	<-a.turn
 }
+
+// never is the answer to MethodSettle of a node that has closed too early; an empty one
+// says that its audits have come back.
+var never = []byte{1}
 
 // notify wakes whoever waits for a change. The lock is held.
 func (a *Auditor) notify() {
@@ -221,33 +235,35 @@ func (a *Auditor) WentBack(v *Verdict) {
 // until now have come back, and nobody lied. The error is a *Verdict, ErrOver, or
 // that of ctx.
 func (a *Auditor) Settle(ctx context.Context) error {
-	if err := a.own(ctx); err != nil {
-		return err
-	}
 	a.mu.Lock()
 	group, members := a.group, a.members
 	a.mu.Unlock()
 	if group == nil {
-		return nil // nothing was trained
+		return a.own(ctx) // nothing was trained
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(group, cancel)()
+	asks, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(group, func() { cancel(ErrOver) })()
 	var wg sync.WaitGroup
-	errs := make([]error, len(members))
-	for i, node := range members {
-		if node != a.me {
-			wg.Go(func() { errs[i] = a.settledAt(ctx, node) })
-		}
+	for _, node := range members {
+		wg.Go(func() {
+			settled := a.own
+			if node != a.me {
+				settled = func(ctx context.Context) error { return a.settledAt(ctx, node) }
+			}
+			if err := settled(asks); err != nil {
+				cancel(err)
+			}
+		})
 	}
 	wg.Wait()
 	if _, err := a.Known(); err != nil {
 		return err
 	}
-	if group.Err() != nil {
-		return ErrOver
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
-	return errors.Join(errs...)
+	return context.Cause(asks) // of the first that failed
 }
 
 // again is how long a node that could not answer is left until it is asked again.
@@ -255,9 +271,12 @@ const again = 100 * time.Millisecond
 
 func (a *Auditor) settledAt(ctx context.Context, node string) error {
 	for {
-		_, err := a.o.Plane.Ask(ctx, dataplane.Call{Node: node, Method: MethodSettle, Max: 1})
-		if err == nil {
+		b, err := a.o.Plane.Ask(ctx, dataplane.Call{Node: node, Method: MethodSettle, Max: len(never)})
+		switch {
+		case err == nil && len(b) == 0:
 			return nil
+		case err == nil:
+			return fmt.Errorf("audit: node %s ended before the audits of what it sampled had come back", node)
 		}
 		if !sleep(ctx, again) {
 			return fmt.Errorf("audit: node %s: %w", node, err)
@@ -295,7 +314,7 @@ func (a *Auditor) own(ctx context.Context) error {
 		if over {
 			return ErrOver
 		}
-		var end <-chan struct{}
+		end := a.ctx.Done()
 		if group != nil {
 			end = group.Done()
 		}
@@ -319,8 +338,12 @@ func (a *Auditor) sampleAgain(ctx context.Context, id sampling.ID) (Digest, erro
 	select {
 	case a.turn <- struct{}{}:
 		defer func() { <-a.turn }()
+	case <-a.ctx.Done():
 	case <-ctx.Done():
 		return 0, ctx.Err()
+	}
+	if a.ctx.Err() != nil {
+		return 0, errors.New("audit: this node has ended")
 	}
 	d, err := a.o.Again(id)
 	if err != nil { // here, of all nodes: that is a finding, too

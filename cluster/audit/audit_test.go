@@ -20,7 +20,7 @@ import (
 func TestMain(m *testing.M) { leak.Main(m) }
 
 func within(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -405,4 +405,37 @@ func FuzzQuestion(f *testing.F) {
 			t.Errorf("%+v", q)
 		}
 	})
+}
+
+// Who has closed is not waited for: it answers at once whether its audits had come back.
+// Close waits for a batch that is being sampled again.
+func TestClosed(t *testing.T) {
+	store := membership.NewMemory()
+	defer store.Close()
+	begun, hold := make(chan struct{}), make(chan struct{})
+	all := join(t, store, 1, finds(1), func(sampling.ID) (Digest, error) { close(begun); <-hold; return 1, nil }, finds(1))
+	meet(all)
+	all[2].Close()
+	if err := all[0].Settle(within(t)); err != nil {
+		t.Errorf("after a node that had nothing to audit closed: %v", err)
+	}
+	id := sampling.ID{Phase: phase}
+	for all[0].others([]string{"a", "b", "c"}, id)[0] != "b" {
+		id.Batch++
+	}
+	all[0].submit(sampled{id, 1})
+	<-begun
+	all[0].Close()
+	if err := all[1].Settle(within(t)); err == nil || !strings.Contains(err.Error(), "node a ended before") {
+		t.Errorf("after a node closed whose audit had not come back: %v", err)
+	}
+	closed := make(chan struct{})
+	go func() { all[1].Close(); close(closed) }()
+	select {
+	case <-closed:
+		t.Error("a batch is still being sampled again")
+	case <-time.After(20 * time.Millisecond):
+	}
+	close(hold)
+	<-closed
 }
