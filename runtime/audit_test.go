@@ -1,12 +1,14 @@
 package runtime
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/gnnactor/gnnactor/cluster/audit"
 	"github.com/gnnactor/gnnactor/cluster/membership"
@@ -47,6 +49,8 @@ func trainAudited(t *testing.T, c Config, nodes []lies, dirs bool) (params [][]f
 	params, errs, back = make([][]float32, len(nodes)), make([]error, len(nodes)), make([]int, len(nodes))
 	least := len(slices.DeleteFunc(slices.Clone(nodes), func(l lies) bool { return l.after > 0 }))
 	ended := make(chan int, c.Epochs) // epochs of the first node
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	var wg sync.WaitGroup
 	for i, l := range nodes {
 		c := c
@@ -58,6 +62,9 @@ func trainAudited(t *testing.T, c Config, nodes []lies, dirs bool) (params [][]f
 			x = enter(t, store, fmt.Sprint("n", i), 8, least)
 		}
 		wg.Go(func() {
+			if i == 0 {
+				defer close(ended) // who comes later does not wait for it any more
+			}
 			for range l.after {
 				<-ended
 			}
@@ -76,7 +83,7 @@ func trainAudited(t *testing.T, c Config, nodes []lies, dirs bool) (params [][]f
 				return
 			}
 			defer r.Stop()
-			for e, err := range r.Train(t.Context()) {
+			for e, err := range r.Train(ctx) {
 				errs[i] = err
 				switch {
 				case err == nil && e.Kind == EventStart && strings.Contains(e.Message, "; back from step"):
@@ -90,7 +97,7 @@ func trainAudited(t *testing.T, c Config, nodes []lies, dirs bool) (params [][]f
 					default:
 					}
 					if e.Epoch == 0 && slices.ContainsFunc(nodes, func(l lies) bool { return l.after > 0 }) && back[0] == 0 {
-						if _, err := x.member.Until(t.Context(), func(v *membership.View) bool { return len(v.Members) == len(nodes) }); err != nil {
+						if _, err := x.member.Until(ctx, func(v *membership.View) bool { return len(v.Members) == len(nodes) }); err != nil {
 							t.Error(err)
 						}
 					}
@@ -103,9 +110,9 @@ func trainAudited(t *testing.T, c Config, nodes []lies, dirs bool) (params [][]f
 	return params, errs, back
 }
 
-// Bits are flipped in one node's memory, and spoil some steps before an audit meets them: with two others the node is named and put out,
-// and they end with the bits of an undamaged run; with one other both stop, and both
-// are named.
+// Bits are flipped in one node's memory, and spoil some steps before an audit meets
+// them: with two others the node is named and put out, and they end with the bits of an
+// undamaged run; with one other both stop, and both are named.
 func TestAudit(t *testing.T) {
 	c := clusterConfig()
 	c.Audit, c.Epochs = 0.1, 3
