@@ -95,7 +95,7 @@ func (s *source) openAny(path string) (f *os.File, st os.FileInfo, err error) {
 	switch {
 	case err == nil:
 		return f, st, nil
-	case errors.Is(err, errOutside):
+	case s.outside(err):
 		return nil, nil, badData("%s: a link on the way leads out of %s, or is absolute; copy what it leads to, or allow such links (the option FollowLinks of Import, --follow-links)", path, s.dir)
 	case errors.Is(err, syscall.ENXIO):
 		return nil, nil, badData("%s is a socket or a device; a regular file is needed", path)
@@ -108,19 +108,16 @@ func (s *source) openAny(path string) (f *os.File, st os.FileInfo, err error) {
 // openFlags does not wait for someone to write to a named pipe.
 const openFlags = os.O_RDONLY | syscall.O_NONBLOCK
 
-// errOutside is what a Root answers to a path that leaves it.
-var errOutside = func() error {
-	root, err := os.OpenRoot(".")
-	if err == nil {
-		defer root.Close()
-		_, err = root.Lstat("..")
+// outside tells whether err is what the Root answers to a path that leaves it, which
+// has no name of its own.
+func (s *source) outside(err error) bool {
+	if s.root == nil {
+		return false
 	}
+	_, leaving := s.root.Lstat("..")
 	var pe *fs.PathError
-	if errors.As(err, &pe) {
-		return pe.Err
-	}
-	return err
-}()
+	return errors.As(leaving, &pe) && errors.Is(err, pe.Err)
+}
 
 // openRegular opens a file for reading, unless it is something else than a
 // regular file: that could make the program wait for ever, or read for ever.
