@@ -23,7 +23,7 @@ type CheckOptions struct {
 
 // Check compares the bytes of the store's files with the checksums that were
 // taken when they were written. It reads what those who mapped the files see,
-// the page cache, through one buffer of 1 MiB, and gives pages back that were not
+// the page cache, also of files that were replaced since, through one buffer of 1 MiB, and gives pages back that were not
 // in memory before. Files that a Check or Verify of this process has read, and
 // that have not changed since, are not read again. The error names file and
 // offsets of the first damage and wraps ErrFormat; when ctx ends it is its cause.
@@ -55,16 +55,15 @@ func (s *Store) Lacks() string {
 // checkArray reads an array's file. whole says to read it even if it is known to
 // be sound, and to compare the checksum over all of it, too.
 func (s *Store) checkArray(ctx context.Context, a *manifestArray, whole bool) error {
-	f, h, err := s.openArray(a)
+	f, path := s.files[a.Name].File, s.path(a.Name)
+	h, err := a.checkFile(f)
 	if err != nil {
-		return err
+		return badData("%s: %w; import the data again", path, err)
 	}
-	defer f.Close()
 	state, err := f.Stat()
 	if err != nil {
 		return fmt.Errorf("graph: check: %w", err)
 	}
-	path := s.path(a.Name)
 	if !whole && knownSound(path, state) {
 		return nil
 	}

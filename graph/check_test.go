@@ -227,3 +227,39 @@ func FuzzCheck(f *testing.F) {
 		}
 	})
 }
+
+// What is mapped is read, whatever file has its name by then.
+func TestCheckOfReplacedFile(t *testing.T) {
+	dir := copied(t, large(t))
+	path := filepath.Join(dir, "indices.bin")
+	whole := filepath.Join(t.TempDir(), "whole")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(whole, b, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	sound := opened(t, dir)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(sound.Check(context.Background(), CheckOptions{}), sound.CheckFiles()); err != nil {
+		t.Errorf("a mapped file was removed: %v", err)
+	}
+	if err := os.WriteFile(path, b, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	flip(t, path, 5000, false)
+	damaged, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer damaged.Close()
+	if err := os.Rename(whole, path); err != nil {
+		t.Fatal(err)
+	}
+	if err := damaged.Check(context.Background(), CheckOptions{}); !errors.Is(err, ErrFormat) {
+		t.Errorf("a sound file took the place of a damaged one: %v", err)
+	}
+}

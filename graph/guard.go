@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/gnnactor/gnnactor/internal/fault"
@@ -54,11 +53,9 @@ func View(dir string, f func(s *Store) error) error {
 // its new end is a fault when it is read, or zeros as far as the last page goes. It
 // asks the file system for the sizes, and reads nothing.
 func (s *Store) CheckFiles() error {
-	for _, was := range s.info {
-		path := filepath.Join(s.dir, was.Name())
-		// One that is gone, or has another in its place, is mapped all the same.
-		if is, err := os.Stat(path); err == nil && os.SameFile(was, is) && is.Size() < was.Size() {
-			return fmt.Errorf("graph: %s: the file was shortened to %d of %d bytes while it was mapped; restore it and start again", path, is.Size(), was.Size())
+	for name, f := range s.files {
+		if is, err := f.Stat(); err == nil && is.Size() < f.size {
+			return fmt.Errorf("graph: %s: the file was shortened to %d of %d bytes while it was mapped; restore it and start again", s.path(name), is.Size(), f.size)
 		}
 	}
 	return nil

@@ -28,9 +28,17 @@ type Store struct {
 	away []string // arrays that are not here
 	old  []string // arrays whose files have no checksums of blocks
 	mute func()   // ends the checks after panics
-	info []os.FileInfo
 	once sync.Once
 	err  error
+
+	files map[string]arrayFile // of the arrays that are mapped
+}
+
+// arrayFile is an array's file, kept open: another may take its name, but not its
+// place in the mapping.
+type arrayFile struct {
+	*os.File
+	size int64 // when it was mapped
 }
 
 // Open maps the store in dir. It checks the manifest, the header, size and
@@ -57,7 +65,7 @@ func open(dir string, away []string) (s *Store, err error) {
 	if err := m.check(); err != nil {
 		return nil, badData("%s: %w; import the data again", filepath.Join(dir, manifestFile), err)
 	}
-	s = &Store{dir: dir, m: m}
+	s = &Store{dir: dir, m: m, files: map[string]arrayFile{}}
 	payload := make(map[string][]byte, len(m.Arrays))
 	for i := range m.Arrays {
 		if slices.Contains(away, m.Arrays[i].Name) {
@@ -87,21 +95,6 @@ func open(dir string, away []string) (s *Store, err error) {
 
 func (s *Store) path(array string) string { return filepath.Join(s.dir, array+arrayFileSuffix) }
 
-// openArray opens an array's file and checks its header and size.
-func (s *Store) openArray(a *manifestArray) (*os.File, *arrayHeader, error) {
-	path := s.path(a.Name)
-	f, err := openRegular(path)
-	if err != nil {
-		return nil, nil, fmt.Errorf("graph: open store: %w", err)
-	}
-	h, err := a.checkFile(f)
-	if err != nil {
-		f.Close()
-		return nil, nil, badData("%s: %w; import the data again", path, err)
-	}
-	return f, h, nil
-}
-
 func (a *manifestArray) checkFile(f *os.File) (*arrayHeader, error) {
 	st, err := f.Stat()
 	if err != nil {
@@ -129,11 +122,16 @@ func (a *manifestArray) checkFile(f *os.File) (*arrayHeader, error) {
 }
 
 func (s *Store) mapArray(a *manifestArray) ([]byte, error) {
-	f, h, err := s.openArray(a)
+	f, err := openRegular(s.path(a.Name))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("graph: open store: %w", err)
 	}
-	defer f.Close()
+	s.files[a.Name] = arrayFile{File: f} // Close closes it
+	h, err := a.checkFile(f)
+	if err != nil {
+		return nil, badData("%s: %w; import the data again", s.path(a.Name), err)
+	}
+	s.files[a.Name] = arrayFile{f, headerSize + a.Bytes + h.trailer()}
 	if h.version < 2 {
 		s.old = append(s.old, a.Name)
 	}
@@ -142,9 +140,6 @@ func (s *Store) mapArray(a *manifestArray) ([]byte, error) {
 		return nil, fmt.Errorf("graph: map %s: %w", s.path(a.Name), err)
 	}
 	s.maps = append(s.maps, b)
-	if st, err := f.Stat(); err == nil {
-		s.info = append(s.info, st)
-	}
 	return b[headerSize:len(b):len(b)], nil
 }
 
@@ -169,6 +164,9 @@ func (s *Store) Close() error {
 		}
 		for _, m := range s.maps {
 			s.err = errors.Join(s.err, unmapFile(m))
+		}
+		for _, f := range s.files {
+			s.err = errors.Join(s.err, f.Close())
 		}
 		s.maps, s.ds = nil, nil
 	})
