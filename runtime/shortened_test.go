@@ -100,7 +100,7 @@ func TestShortenedUnderLibraries(t *testing.T) {
 	defer workers.Close()
 	spec := compute.Spec{Model: "gcn", Layers: 2, Hidden: 8, InDim: small().NodeFeatures.Cols, OutDim: 3}
 	calls := map[string]func(s *graph.Store, early sampling.Sampler, m *compute.Model) error{
-		"Verify":      func(s *graph.Store, _ sampling.Sampler, _ *compute.Model) error { return s.CheckFiles() },
+		"CheckFiles":  func(s *graph.Store, _ sampling.Sampler, _ *compute.Model) error { return s.CheckFiles() },
 		"Validate":    func(s *graph.Store, _ sampling.Sampler, _ *compute.Model) error { return s.Dataset().Validate() },
 		"CheckGraph":  func(s *graph.Store, _ sampling.Sampler, _ *compute.Model) error { return s.CheckGraph() },
 		"CheckSplits": func(s *graph.Store, _ sampling.Sampler, _ *compute.Model) error { return s.CheckSplits() },
