@@ -23,6 +23,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -218,26 +219,44 @@ func (c *Config) UsesFanouts() bool {
 	return true
 }
 
+// optionProblem puts what the YAML package says of the sampler's option k, with the
+// value v, into the words of settings.
+func optionProblem(sampler, k, v string, err error) error {
+	text := err.Error()
+	if strings.Contains(text, "not found in type") {
+		has := "has none"
+		if reads := sampling.Reads(sampler); reads != nil {
+			has = "has " + strings.Join(reads, ", ")
+		}
+		return fmt.Errorf("sampler-options: there is no option %s; %s %s", k, sampler, has)
+	}
+	for suffix, want := range map[string]string{"into int": "a whole number", "into float64": "a number", "into bool": "true or false"} {
+		if strings.HasSuffix(text, suffix) {
+			return fmt.Errorf("sampler-options: %s=%s: must be %s", k, v, want)
+		}
+	}
+	return fmt.Errorf("sampler-options: %s=%s: %w", k, v, err)
+}
+
 // samplerSpec returns the sampler's settings, for batches of the given number
 // of blocks.
 func (c *Config) samplerSpec(blocks int) (sampling.Spec, error) {
 	var s sampling.Spec
-	plain := yaml.Node{Kind: yaml.MappingNode} // unquoted, so that "8000" is read as a number
 	for _, k := range slices.Sorted(maps.Keys(c.SamplerOptions)) {
 		switch k {
 		case "name", "fanouts", "layers":
 			return s, fmt.Errorf("sampler-options: %s is set by a setting of its own: sampler, fanouts, layers", k)
 		}
-		plain.Content = append(plain.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: k}, &yaml.Node{Kind: yaml.ScalarNode, Value: c.SamplerOptions[k]})
-	}
-	options, err := yaml.Marshal(&plain)
-	if err != nil {
-		return s, fmt.Errorf("sampler-options: %w", err)
-	}
-	d := yaml.NewDecoder(bytes.NewReader(options))
-	d.KnownFields(true)
-	if err := d.Decode(&s); err != nil && !errors.Is(err, io.EOF) {
-		return s, fmt.Errorf("sampler-options: %w", err)
+		v := c.SamplerOptions[k] // unquoted in the node, so that "8000" is read as a number
+		option, err := yaml.Marshal(&yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{{Kind: yaml.ScalarNode, Value: k}, {Kind: yaml.ScalarNode, Value: v}}})
+		if err != nil {
+			return s, fmt.Errorf("sampler-options: %w", err)
+		}
+		d := yaml.NewDecoder(bytes.NewReader(option))
+		d.KnownFields(true)
+		if err := d.Decode(&s); err != nil {
+			return s, optionProblem(c.Sampler, k, v, err)
+		}
 	}
 	s.Name, s.Layers, s.Fanouts = c.Sampler, blocks, nil
 	s.EdgeIDs = s.EdgeIDs || c.EdgeFeatures

@@ -354,10 +354,15 @@ func TestValidateReportsEverything(t *testing.T) {
 		t.Errorf("fan-out 0: %v", err)
 	}
 	for want, change := range map[string]func(c *Config){
-		"neighbor does not read cache-by, budget": func(c *Config) { c.SamplerOptions = map[string]string{"budget": "5", "cache-by": "degree"} },
-		"layers is set by a setting of its own":   func(c *Config) { c.SamplerOptions = map[string]string{"layers": "3"} },
-		"rise for 50 epochs of 10":                func(c *Config) { c.Schedule, c.Warmup, c.Epochs = "cosine", 50, 10 },
-		"only the cosine schedule":                func(c *Config) { c.Warmup = 2 },
+		"neighbor does not read cache-by, budget":                   func(c *Config) { c.SamplerOptions = map[string]string{"budget": "5", "cache-by": "degree"} },
+		"layers is set by a setting of its own":                     func(c *Config) { c.SamplerOptions = map[string]string{"layers": "3"} },
+		"no option bogus; neighbor has weighted, replace, temporal": func(c *Config) { c.SamplerOptions = map[string]string{"bogus": "5"} },
+		"no option bogus; full has none":                            func(c *Config) { c.Sampler, c.SamplerOptions = "full", map[string]string{"bogus": "5"} },
+		"roots=x: must be a whole number":                           func(c *Config) { c.Sampler, c.SamplerOptions = "walk", map[string]string{"roots": "x"} },
+		"restart=x: must be a number":                               func(c *Config) { c.Sampler, c.SamplerOptions = "pinsage", map[string]string{"restart": "x"} },
+		"replace=7: must be true or false":                          func(c *Config) { c.SamplerOptions = map[string]string{"replace": "7"} },
+		"rise for 50 epochs of 10":                                  func(c *Config) { c.Schedule, c.Warmup, c.Epochs = "cosine", 50, 10 },
+		"only the cosine schedule":                                  func(c *Config) { c.Warmup = 2 },
 	} {
 		c := DefaultConfig()
 		c.LR = -1
