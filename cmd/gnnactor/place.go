@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -45,7 +46,7 @@ type place struct {
 // run, and readies this node's part. leave must be called.
 func (c *clusterFlags) enter(cmd *cobra.Command, a *app, cfg *runtime.Config, given map[string]string) (_ *place, err error) {
 	if len(c.store) == 0 {
-		return nil, nil
+		return nil, c.alone(cmd)
 	}
 	options, err := c.options(a)
 	if err != nil {
@@ -389,4 +390,18 @@ func (p *place) handOver() error {
 		return context.Cause(ctx)
 	}
 	return err
+}
+
+// alone reports flags that say something of a cluster to a run that is in none.
+func (c *clusterFlags) alone(cmd *cobra.Command) error {
+	var idle []string
+	for _, name := range []string{"wait-for", "shards", "replicas", "cluster-name", "node-dir", "listen", "advertise", "control", "lease", "outage", "drain-timeout", "node", "certs", "insecure"} {
+		if cmd.Flags().Changed(name) {
+			idle = append(idle, "--"+name)
+		}
+	}
+	if idle != nil {
+		return usagef("%s: for a cluster only; name its store with --cluster HOST:PORT, or leave them out", strings.Join(idle, ", "))
+	}
+	return nil
 }
