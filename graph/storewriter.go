@@ -100,7 +100,7 @@ func checkDestination(dst string, overwrite bool) error {
 		return nil
 	}
 	if !overwrite {
-		return fmt.Errorf("graph: %s is there already: %w; choose another name, or ask to overwrite it", dst, os.ErrExist)
+		return fmt.Errorf("graph: %s is there already: %w; choose another name, or ask to overwrite it (the option Overwrite, --overwrite)", dst, os.ErrExist)
 	}
 	if _, err := os.Stat(filepath.Join(dst, manifestFile)); err != nil {
 		return fmt.Errorf("graph: %s is there already and is not a store, so it is not overwritten; choose another name", dst)
