@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"sync"
 
@@ -42,6 +43,15 @@ var idle = []string{
 	"failed to update storage version",
 }
 
+// notServing is what etcd says of a listener that ended, also of one that it closed
+// itself because it is stopped; then the error is net.ErrClosed, and all is well.
+const notServing = "setting up serving from embedded etcd failed."
+
+func closed(f zapcore.Field) bool {
+	err, ok := f.Interface.(error)
+	return ok && errors.Is(err, net.ErrClosed)
+}
+
 // Check implements zapcore.Core.
 func (l *logger) Check(e zapcore.Entry, c *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	if l.Enabled(e.Level) && !slices.Contains(idle, e.Message) {
@@ -52,6 +62,9 @@ func (l *logger) Check(e zapcore.Entry, c *zapcore.CheckedEntry) *zapcore.Checke
 
 // Write implements zapcore.Core.
 func (l *logger) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	if e.Message == notServing && slices.ContainsFunc(fields, closed) {
+		return nil
+	}
 	level := slog.LevelWarn
 	if e.Level > zapcore.WarnLevel {
 		level = slog.LevelError
