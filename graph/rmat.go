@@ -26,10 +26,15 @@ type RMATOptions struct {
 	Context context.Context
 }
 
-// Bytes returns about how much memory RMAT takes.
+// Bytes returns about how much memory RMAT takes; 0 for a scale that it refuses.
 func (o RMATOptions) Bytes() int64 {
-	return generatedBytes(1<<min(max(o.Scale, 0), 31), int64(o.Edges), o.FeatureDim)
+	if o.Scale < 0 || o.Scale > maxScale {
+		return 0
+	}
+	return generatedBytes(1<<o.Scale, int64(o.Edges), o.FeatureDim)
 }
+
+const maxScale = 31
 
 // RMAT generates a symmetric R-MAT graph (Chakrabarti, Zhan and Faloutsos,
 // 2004) with the parameters of Graph500, a=0.57 b=0.19 c=0.19 d=0.05, permuted
@@ -38,7 +43,7 @@ func (o RMATOptions) Bytes() int64 {
 // options give the same bytes on any machine and any number of cores.
 func RMAT(o RMATOptions) (*Dataset, error) {
 	err := checkInts(
-		intSetting{"scale", int64(o.Scale), 0, 31},
+		intSetting{"scale", int64(o.Scale), 0, maxScale},
 		intSetting{"edges", int64(o.Edges), 0, 1 << 40},
 		intSetting{"feature dim", int64(o.FeatureDim), 0, maxColumns},
 		intSetting{"classes", int64(o.Classes), 0, maxClasses},

@@ -205,7 +205,41 @@ func newSim(seed uint64, trace bool) *sim {
 	for range s.rng.IntN(6) {
 		s.after(s.between(time.Second, 40*time.Second), s.fault)
 	}
+	if seed%8 == 3 {
+		s.besiege()
+	}
 	return s
+}
+
+// besiege lets the run last, and has all members of the newest group cut off from the
+// store, but not from each other, until others take them to be over or for longer; a
+// node that comes meanwhile has the store.
+func (s *sim) besiege() {
+	terms := s.nodes[0].terms
+	late := &node{s: s, name: "z", terms: terms, rate: 1 + (s.rng.Float64()-0.5)/group.Drift, off: s.between(0, time.Hour)}
+	s.nodes = append(s.nodes, late)
+	at, d := s.between(3*time.Second, 10*time.Second), s.between(terms.Over()/2, 2*terms.Over())
+	s.least = 1
+	s.pace = max(s.pace, 150*time.Millisecond)
+	s.steps = int64((at + 2*d) / s.pace)
+	s.after(at, func() {
+		var side []string
+		for _, m := range s.store.now.record.Members {
+			side = append(side, m.Node)
+		}
+		s.cutOff(side, d)
+	})
+	s.after(at+s.between(0, terms.TTL), late.start)
+}
+
+// cutOff cuts nodes off from all others, and from the store, for a while.
+func (s *sim) cutOff(side []string, d time.Duration) {
+	s.log("%q are cut off for %v", side, d)
+	s.cuts = append(s.cuts, side)
+	s.after(d, func() {
+		i := slices.IndexFunc(s.cuts, func(o []string) bool { return slices.Equal(o, side) })
+		s.cuts = slices.Delete(s.cuts, i, i+1)
+	})
 }
 
 // calm is when all faults are over.
@@ -263,12 +297,7 @@ func (s *sim) fault() {
 		if s.rng.IntN(3) == 0 {
 			side = []string{""} // the store from all
 		}
-		s.log("%q are cut off for %v", side, d)
-		s.cuts = append(s.cuts, side)
-		s.after(d, func() {
-			i := slices.IndexFunc(s.cuts, func(o []string) bool { return slices.Equal(o, side) })
-			s.cuts = slices.Delete(s.cuts, i, i+1)
-		})
+		s.cutOff(side, d)
 	default:
 		if n.spare && n.up && n.part != nil && !n.info.drains {
 			s.log("node %s drains", n.name)
@@ -290,10 +319,15 @@ func (s *sim) run() {
 		if len(s.wrong) > 0 {
 			return
 		}
-		if s.done && !slices.ContainsFunc(s.nodes, func(n *node) bool { return n.up }) || s.done && s.now > s.finished[0].at+terms.Over() {
+		i := slices.IndexFunc(s.nodes, func(n *node) bool { return n.up })
+		switch {
+		case s.done && i < 0:
+			return
+		case s.done && s.now > s.finished[0].at+5*terms.Over()+10*time.Minute:
+			s.fail("node %s has not ended, although node %s came to the end at %v", s.nodes[i].name, s.finished[0].node, s.finished[0].at)
 			return
 		}
-		if s.now > limit {
+		if !s.done && s.now > limit {
 			break
 		}
 		if s.count > 1<<20 {

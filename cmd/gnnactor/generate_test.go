@@ -24,4 +24,7 @@ func TestGenerateMoreThanFits(t *testing.T) {
 			t.Errorf("%v: left %v, %v", args, entries, err)
 		}
 	}
+	if code, _, errs := invoke(t, "generate", "rmat", "--scale", "40", filepath.Join(t.TempDir(), "store")); code != 2 || !strings.Contains(errs, "out of range [0, 31]") {
+		t.Errorf("scale 40: code %d, %s", code, errs)
+	}
 }
