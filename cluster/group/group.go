@@ -53,6 +53,13 @@
 //
 // In all cases what a member that was left behind made is not more than one step,
 // and not another one than its successors make.
+//
+// All of that rests on three premises. A host refuses connections to a node only when
+// its process is dead: no firewall or proxy does so in the name of one that lives. A
+// clock does not stand still while the node is suspended and its members step on: one
+// that sleeps for longer than Terms.Over may, alone in its group, make steps beside its
+// successors until it reads of them. And a node's directory is in one place: a copy of
+// it that is started elsewhere puts the first down as dead.
 package group
 
 import (
