@@ -11,7 +11,6 @@ import (
 
 // info is what a node says of itself in its place.
 type info struct {
-	home            int
 	trainer, drains bool
 	failed, left    int64
 	terms           group.Terms
