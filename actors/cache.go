@@ -13,7 +13,7 @@ import (
 )
 
 // Generations is a cache of rows that is drawn anew every Period epochs, such
-// as that of GNS (ALGORITHMS §4).
+// as that of GNS (docs/algorithms.md §4).
 type Generations struct {
 	Period int
 	// Nodes returns the distinct nodes of a generation. It may take its time, and

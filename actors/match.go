@@ -21,7 +21,7 @@ type Memory struct {
 }
 
 // match gives batches their slots in the slab, in the order in which they are
-// computed: rows that are there stay where they are (ALGORITHMS §7). At most
+// computed: rows that are there stay where they are (docs/algorithms.md §7). At most
 // Memory.Ahead batches hold slots; where the slab is full, the next waits until
 // compute releases one.
 type match struct {

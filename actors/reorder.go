@@ -23,7 +23,7 @@ type Orderer interface {
 	Order(dst []int, inputs [][]uint32) ([]int, error)
 }
 
-// reorder changes the order of the batches within windows (ALGORITHMS §7). The
+// reorder changes the order of the batches within windows (docs/algorithms.md §7). The
 // windows are the batches [k·Window, (k+1)·Window) of an epoch, by index; a
 // batch keeps its ID and is given the step at which it is computed.
 //

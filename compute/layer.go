@@ -125,7 +125,7 @@ func (c *Context[T]) attentionWeights() []T {
 const aggregateCost = 8
 
 // TransformFirst reports whether multiplying by an in×out matrix before the
-// aggregation costs less than after it (ALGORITHMS §8), in the forward and the
+// aggregation costs less than after it (docs/algorithms.md §8), in the forward and the
 // backward pass together. Where the gradient of the layer's input is wanted, the
 // backward pass makes two products, for the gradients of weights and input, and
 // one aggregation. Where it is not, as in the first layer, it makes only the

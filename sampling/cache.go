@@ -41,7 +41,7 @@ func (c *Cache) Slot(u uint32) int {
 func (c *Cache) Neighbors(v uint32) []CachedNeighbor { return c.rows[c.indptr[v]:c.indptr[v+1]] }
 
 // Chance returns the probability p_C(u) that u, which must be in the cache, was
-// drawn into it, given the keys of all others (ALGORITHMS §4).
+// drawn into it, given the keys of all others (docs/algorithms.md §4).
 func (c *Cache) Chance(u uint32) float64 { return float64(c.chance[c.Slot(u)]) }
 
 // Caches draws the generations of a cache. It is safe for concurrent use.

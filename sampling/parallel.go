@@ -34,7 +34,7 @@ func (p *Prepared) newParallel(first *fused, workers *pool.Pool) *parallel {
 	return ps
 }
 
-// parallel is the deterministic Fused-Map within one batch (ALGORITHMS §2): per
+// parallel is the deterministic Fused-Map within one batch (docs/algorithms.md §2): per
 // new node, workers keep the smallest position at which it occurs, by an atomic
 // minimum; local ids are then the ranks of these positions. So the numbering is
 // that of one worker which reads the entries in order.

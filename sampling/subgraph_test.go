@@ -191,7 +191,7 @@ func TestAlias(t *testing.T) {
 	}
 }
 
-// The first node, or edge, of a subgraph has the distribution that ALGORITHMS
+// The first node, or edge, of a subgraph has the distribution that docs/algorithms.md
 // §5 states. Over other seeds each would fail with probability 1e-4.
 func TestSubgraphDistributions(t *testing.T) {
 	g := skewed(60, 25, 4)

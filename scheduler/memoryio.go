@@ -158,7 +158,7 @@ func (p *Plan) stagesIO(s *Sizes, r Request, why string) {
 	add("load", p.Loaders, fmt.Sprintf("%s; %d batches may hold slots", why, p.Ahead))
 }
 
-// slab sizes the slab (ALGORITHMS §7): the most inputs of a batch, what each
+// slab sizes the slab (docs/algorithms.md §7): the most inputs of a batch, what each
 // other batch ahead adds, and the cache; one batch of the largest size must fit.
 // It is sized for the most batches that measuring may put ahead: those are kept
 // from the start, so that what is read follows from the batches' order alone.

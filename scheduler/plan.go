@@ -280,7 +280,7 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 			}
 			floats = plus(floats, plus(times(3*out, src[l]), times(6*int64(s.Heads), plus(edges[l], dst[l]))))
 		} else if i, o, e := float64(in), float64(out), float64(edges[l]); float64(src[l])*i*o+e*o < e*i+float64(dst[l])*i*o {
-			floats = plus(floats, times(3*out, src[l])) // multiplied before it is aggregated (ALGORITHMS 8)
+			floats = plus(floats, times(3*out, src[l])) // multiplied before it is aggregated (docs/algorithms.md §8)
 		}
 		activations = plus(activations, times(4, floats))
 	}

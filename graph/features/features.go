@@ -5,7 +5,7 @@
 // link of given bandwidth and latency. Read copies rows of a store into rows
 // (slots) of a table, asynchronously.
 //
-// A Slab is such a table with the book-keeping of ALGORITHMS §7: Match gives a
+// A Slab is such a table with the book-keeping of docs/algorithms.md §7: Match gives a
 // batch its slots and tells which rows have to be read; rows that the slab holds
 // already, because the batches before needed them or because a cache pinned
 // them, are neither read nor moved. Compute addresses the slab's Table through

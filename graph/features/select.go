@@ -17,7 +17,7 @@ type CacheKind string
 
 // The kinds of cache.
 const (
-	CacheGNS     CacheKind = "gns"     // a generation of GNS's cache, drawn anew every few epochs (ALGORITHMS §4)
+	CacheGNS     CacheKind = "gns"     // a generation of GNS's cache, drawn anew every few epochs (docs/algorithms.md §4)
 	CacheDegree  CacheKind = "degree"  // the nodes that most others may aggregate
 	CacheHot     CacheKind = "hot"     // the nodes that batches sampled beforehand needed most
 	CacheDynamic CacheKind = "dynamic" // what was needed lately, by S3-FIFO

@@ -29,7 +29,7 @@ type SlabOptions struct {
 	Poison bool
 }
 
-// SlabSlots returns the slots that a slab needs (ALGORITHMS §7): the most
+// SlabSlots returns the slots that a slab needs (docs/algorithms.md §7): the most
 // inputs of a batch, the most rows that each of the inFlight other batches adds
 // to it, and the rows that are pinned or cached.
 func SlabSlots(mostInputs, inFlight, mostNew, cached int) int {
@@ -55,7 +55,7 @@ type SlabStats struct {
 }
 
 // Slab is a table of row slots in which the rows of the batches in flight are
-// resident (ALGORITHMS §7). Nodes that stay from batch to batch keep their slot,
+// resident (docs/algorithms.md §7). Nodes that stay from batch to batch keep their slot,
 // and a slot is free only when the last batch that reads it was released.
 //
 // Its methods may be called from any goroutine; Match takes the batches in the
