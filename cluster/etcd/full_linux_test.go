@@ -119,6 +119,7 @@ func TestFullDisk(t *testing.T) {
 		until("room", func() bool { return put("after") == nil })
 	}
 	for _, want := range []string{"the disk of the store is full", "there is room again"} {
+		until(want, func() bool { return strings.Count(log.String(), want) >= 2 }) // it is said after it is so
 		if got := strings.Count(log.String(), want); got != 2 {
 			t.Errorf("%q is said %d times\n%s", want, got, log.String())
 		}
