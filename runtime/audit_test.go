@@ -18,13 +18,13 @@ import (
 
 // startDamaged starts a run on a graph of its own, of which bits are flipped in
 // memory after it was opened: a neighbour of each training node is another one.
-func startDamaged(c Config) (*Runtime, error) {
+func startDamaged(ctx context.Context, c Config) (*Runtime, error) {
 	ds := *graph.Builtin()
 	g := *ds.Graph
 	g.Indices = slices.Clone(g.Indices)
 	ds.Graph = &g
 	c.Dataset = &ds
-	r, err := Start(c)
+	r, err := Start(ctx, c)
 	if err == nil {
 		for _, v := range ds.Train {
 			g.Indices[g.Indptr[v]] ^= 1
@@ -77,7 +77,7 @@ func trainAudited(t *testing.T, c Config, nodes []lies, dirs bool) (params [][]f
 			if l.damaged {
 				start = startDamaged
 			}
-			r, err := start(c)
+			r, err := start(ctx, c)
 			if err != nil {
 				errs[i] = err
 				return
@@ -121,7 +121,7 @@ func TestAudit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := startDamaged(alone)
+	r, err := startDamaged(t.Context(), alone)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ func TestClusterEpochIsEveryClusterOnce(t *testing.T) {
 		cfg := DefaultConfig()
 		cfg.Sampler, cfg.SamplerOptions = "cluster", map[string]string{"clusters": "40", "per-batch": "3"}
 		cfg.BatchSize, cfg.MicroBatches, cfg.Samplers = 64, micro, 2
-		rt, err := Start(cfg)
+		rt, err := Start(t.Context(), cfg)
 		if err != nil {
 			t.Fatal(err)
 		}

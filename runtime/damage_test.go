@@ -153,7 +153,7 @@ func resumes(t *testing.T, c Config) (said, sum string, err error) {
 			said = e.Message
 		}
 	}
-	return said, r.ParametersSHA256(), nil
+	return said, sumOf(t, r), nil
 }
 
 // A run whose newest checkpoint is damaged, cut off or misnamed goes on from the
@@ -164,7 +164,7 @@ func TestResumeFromDamage(t *testing.T) {
 	c.Checkpoint = t.TempDir()
 	r := started(t, c)
 	trained(t, r)
-	want, files := r.ParametersSHA256(), mustCheckpoints(t, c.Checkpoint)
+	want, files := sumOf(t, r), mustCheckpoints(t, c.Checkpoint)
 	if len(files) != 3 {
 		t.Fatalf("checkpoints %v", files)
 	}

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -29,7 +30,7 @@ type openData struct {
 
 // openDataset finds the data that cfg names: a dataset in memory, the built-in
 // one, a store, or a directory to import.
-func openDataset(cfg *Config) (*openData, error) {
+func openDataset(ctx context.Context, cfg *Config) (*openData, error) {
 	limits, err := cfg.memoryLimits()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
@@ -45,9 +46,12 @@ func openDataset(cfg *Config) (*openData, error) {
 	case cfg.Data == "":
 		d.ds = graph.Builtin()
 	default:
-		if err := d.openPath(cfg.Data, cfg.Format, cfg.Rows != nil); err != nil {
+		if err := d.openPath(ctx, cfg.Data, cfg.Format, cfg.Rows != nil); err != nil {
 			return nil, errors.Join(err, d.close())
 		}
+	}
+	if ctx.Err() != nil {
+		return nil, errors.Join(context.Cause(ctx), d.close())
 	}
 	if d.ds.Fingerprint == "" {
 		d.ds.Fingerprint = d.ds.ContentHash()
@@ -77,7 +81,7 @@ func openDataset(cfg *Config) (*openData, error) {
 
 // openPath opens or imports path. With elsewhere a store may be one without the
 // values of its features.
-func (d *openData) openPath(path, format string, elsewhere bool) error {
+func (d *openData) openPath(ctx context.Context, path, format string, elsewhere bool) error {
 	if format == "" {
 		var err error
 		if format, err = graph.DetectFormat(path); err != nil {
@@ -92,7 +96,7 @@ func (d *openData) openPath(path, format string, elsewhere bool) error {
 		}
 		d.temp = temp
 		dir = filepath.Join(temp, "store")
-		if err := graph.Import(path, dir, graph.ImportOptions{Format: format}); err != nil {
+		if err := graph.Import(path, dir, graph.ImportOptions{Format: format, Context: ctx}); err != nil {
 			return err
 		}
 	}

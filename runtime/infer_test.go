@@ -28,7 +28,7 @@ func TestInference(t *testing.T) {
 			t.Fatal(err)
 		}
 		file := filepath.Join(t.TempDir(), "params.safetensors")
-		if err := r.Save(file); err != nil {
+		if err := r.Save(context.Background(), file); err != nil {
 			t.Fatal(err)
 		}
 		want, err := r.Evaluate(context.Background(), small().Test)

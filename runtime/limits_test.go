@@ -34,7 +34,7 @@ func TestMemoryLimit(t *testing.T) {
 	if p := fits.Plan(); p.PeakBytes >= free.Plan().PeakBytes || !strings.Contains(said, "to fit ") || p.LimitFrom != "memory-limit" {
 		t.Errorf("a peak of %d, and %q", p.PeakBytes, said)
 	}
-	if fits.ParametersSHA256() != free.ParametersSHA256() {
+	if sumOf(t, fits) != sumOf(t, free) {
 		t.Error("other bits")
 	}
 	c.MemoryLimit = "150KiB"
@@ -53,7 +53,7 @@ func TestMemoryLimit(t *testing.T) {
 	} {
 		c := c
 		change(&c)
-		r, err := Start(c)
+		r, err := Start(context.Background(), c)
 		if err == nil {
 			r.Stop()
 		}

@@ -161,10 +161,10 @@ func TestLinkBits(t *testing.T) {
 		}
 		first := started(t, c)
 		done := trained(t, first)
-		want := first.ParametersSHA256()
+		want := sumOf(t, first)
 		same := func(what string, r *Runtime) {
 			t.Helper()
-			if got := r.ParametersSHA256(); got != want {
+			if got := sumOf(t, r); got != want {
 				t.Errorf("%s: %s: other bits", name, what)
 			}
 		}
@@ -191,7 +191,7 @@ func TestLinkBits(t *testing.T) {
 		same("interrupted and resumed", r)
 
 		file := filepath.Join(t.TempDir(), "m.safetensors")
-		if err := first.Save(file); err != nil {
+		if err := first.Save(context.Background(), file); err != nil {
 			t.Fatal(err)
 		}
 		if saved, err := ReadSaved(file); err != nil || saved.Task != "link" || !saved.Checked {
@@ -209,7 +209,7 @@ func TestLinkBits(t *testing.T) {
 		other.Sampler, other.Epochs, other.Negatives, other.LinkDecoder = name, 2, 3, c.LinkDecoder
 		r = started(t, other)
 		trained(t, r)
-		if r.ParametersSHA256() == want {
+		if sumOf(t, r) == want {
 			t.Errorf("%s: the number of negatives changed nothing", name)
 		}
 	}
@@ -283,7 +283,7 @@ func TestLinksRefuse(t *testing.T) {
 	} {
 		c := linkConfig()
 		change(&c)
-		if _, err := Start(c); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
+		if _, err := Start(context.Background(), c); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %s, got %v", want, err)
 		}
 	}
@@ -291,7 +291,7 @@ func TestLinksRefuse(t *testing.T) {
 	ds := *small()
 	ds.Graph = &graph.Graph{Indptr: make([]int64, ds.Graph.NumNodes()+1), Indices: []uint32{}}
 	empty.Dataset = &ds
-	if _, err := Start(empty); !errors.Is(err, ErrConfig) {
+	if _, err := Start(context.Background(), empty); !errors.Is(err, ErrConfig) {
 		t.Errorf("no edges: %v", err)
 	}
 	ctx := context.Background()

@@ -31,7 +31,7 @@ func parametersOf(t testing.TB, c Config) string {
 	t.Helper()
 	r := started(t, c)
 	trained(t, r)
-	return r.ParametersSHA256()
+	return sumOf(t, r)
 }
 
 // Metamorphic: where features lie, what is matched, cached and how far ahead
@@ -153,7 +153,7 @@ func TestRefiningDoesNotChangeBits(t *testing.T) {
 		t.Errorf("the plan was changed %d times", changes)
 	}
 	c.Samplers, c.Credits, c.Loaders = 1, 2, 1
-	if got := parametersOf(t, c); got != free.ParametersSHA256() {
+	if got := parametersOf(t, c); got != sumOf(t, free) {
 		t.Errorf("other bits after %d changes of the plan", changes)
 	}
 }

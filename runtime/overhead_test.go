@@ -55,7 +55,7 @@ func BenchmarkActorOverhead(b *testing.B) {
 	ds.Valid, ds.Test = nil, nil
 	c := DefaultConfig()
 	c.Dataset, c.Layers, c.Fanouts, c.BatchSize, c.Hidden, c.Samplers = ds, 3, []int{15, 10, 5}, 1024, 64, 1
-	r, err := Start(c)
+	r, err := Start(context.Background(), c)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -70,7 +70,7 @@ func BenchmarkOverlap(b *testing.B) {
 	start := func(features, match string) *Runtime {
 		v := c
 		v.Features, v.Match = features, match
-		r, err := Start(v)
+		r, err := Start(context.Background(), v)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -278,7 +278,7 @@ func BenchmarkGenerationSwitch(b *testing.B) {
 	c := DefaultConfig()
 	c.Dataset, c.Layers, c.Fanouts, c.BatchSize, c.Hidden = ds, 3, []int{15, 10, 5}, 1024, 256
 	c.Sampler, c.Cache, c.Features = "gns", "gns:1%", "throttled:1GB/s"
-	r, err := Start(c)
+	r, err := Start(context.Background(), c)
 	if err != nil {
 		b.Fatal(err)
 	}

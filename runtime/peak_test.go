@@ -45,7 +45,7 @@ func TestPeakCountsActivations(t *testing.T) {
 			if n := c.Blocks(); n > len(c.Fanouts) {
 				c.Fanouts = []int{3, 3, 3, 3}[:n]
 			}
-			r, err := Start(c)
+			r, err := Start(t.Context(), c)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -93,7 +93,7 @@ func TestPeakCountsSparseFeatures(t *testing.T) {
 	ds.NodeFeatures = graph.NewFeatures(n, cols, x)
 	c := DefaultConfig()
 	c.Dataset = &ds
-	r, err := Start(c)
+	r, err := Start(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}

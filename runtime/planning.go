@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/gnnactor/gnnactor/graph/features"
@@ -75,7 +76,7 @@ func (r *Runtime) request() scheduler.Request {
 
 // makePlan plans the run. Where rows are brought to a slab, some batches are
 // sampled first, to know how large they are.
-func (r *Runtime) makePlan() (*scheduler.Plan, error) {
+func (r *Runtime) makePlan(ctx context.Context) (*scheduler.Plan, error) {
 	s := r.sizes()
 	request := r.request()
 	if err := r.checkMemory(&s); err != nil {
@@ -85,7 +86,7 @@ func (r *Runtime) makePlan() (*scheduler.Plan, error) {
 		return nil, err
 	}
 	if loads, _ := scheduler.Loads(&s, request); loads {
-		if err := r.probe(&s); err != nil {
+		if err := r.probe(ctx, &s); err != nil {
 			return nil, err
 		}
 	}
@@ -119,7 +120,7 @@ func (r *Runtime) planCache(s *scheduler.Sizes) error {
 const probes = 3
 
 // probe samples some batches, whose draws no run uses.
-func (r *Runtime) probe(s *scheduler.Sizes) error {
+func (r *Runtime) probe(ctx context.Context, s *scheduler.Sizes) error {
 	seeds := r.seeds()
 	if len(seeds) == 0 {
 		return nil
@@ -129,6 +130,9 @@ func (r *Runtime) probe(s *scheduler.Sizes) error {
 	sampler, b := r.newSampler(), new(sampling.Batch)
 	last, now := map[uint32]struct{}{}, map[uint32]struct{}{}
 	for i := range min(probes, sampling.NumBatches(len(seeds), size)) {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		b.Reset()
 		b.ID = sampling.ID{Phase: "plan", Batch: i, Of: 1}
 		if err := sampler.Sample(b, b.ID.Key(r.cfg.Seed), sampling.Cut(order, size, r.cfg.MicroBatches, i, 0)); err != nil {

@@ -30,7 +30,7 @@ func TestBFloat16Learns(t *testing.T) {
 			if got := r.identity.Precision; got != precision {
 				t.Errorf("the identity says %q", got)
 			}
-			if got := r.ParametersSHA256(); want == "" {
+			if got := sumOf(t, r); want == "" {
 				want = got
 			} else if got != want {
 				t.Errorf("%s: other bits with 2 threads", precision)
@@ -60,7 +60,7 @@ func TestBFloat16Unavailable(t *testing.T) {
 	t.Setenv(cpu.SetVariable, "avx2")
 	cfg := config()
 	cfg.Precision = "bf16"
-	_, err := Start(cfg)
+	_, err := Start(context.Background(), cfg)
 	if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), cpu.SetVariable) {
 		t.Fatalf("error %v", err)
 	}

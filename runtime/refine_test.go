@@ -108,7 +108,7 @@ func TestRefineUnderASlowStore(t *testing.T) {
 		if slow {
 			c.Rows = g
 		}
-		r, err := Start(c)
+		r, err := Start(context.Background(), c)
 		if err != nil {
 			t.Fatal(err)
 		}

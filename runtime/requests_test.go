@@ -43,7 +43,7 @@ func TestRequestsAreNotDropped(t *testing.T) {
 	} {
 		c := config()
 		x.change(&c)
-		r, err := Start(c)
+		r, err := Start(context.Background(), c)
 		if err == nil {
 			r.Stop()
 		}
@@ -59,7 +59,7 @@ func TestRequestsAreNotDropped(t *testing.T) {
 	} {
 		c := config()
 		change(&c)
-		r, err := Start(c)
+		r, err := Start(context.Background(), c)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -85,7 +85,7 @@ func TestCacheSaysWhatGNSDraws(t *testing.T) {
 		}
 	}
 	c.Cache, c.SamplerOptions = "gns:10%", map[string]string{"cache-fraction": "0.5"}
-	if r, err := Start(c); !errors.Is(err, ErrConfig) {
+	if r, err := Start(context.Background(), c); !errors.Is(err, ErrConfig) {
 		if err == nil {
 			r.Stop()
 		}
@@ -120,7 +120,7 @@ func TestMixHopFitsTheSlab(t *testing.T) {
 	c.Match = "on"
 	r := started(t, c)
 	trained(t, r)
-	if r.ParametersSHA256() != want {
+	if sumOf(t, r) != want {
 		t.Error("other bits with a slab")
 	}
 	if s := r.Rows(); s.Batches == 0 || s.Peak > r.plan.SlabLimit {

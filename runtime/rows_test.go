@@ -162,7 +162,7 @@ func TestRowsRefused(t *testing.T) {
 			c := config()
 			c.Rows = rows
 			change(&c)
-			r, err := Start(c)
+			r, err := Start(context.Background(), c)
 			if err == nil {
 				err = r.Stop()
 			}

@@ -72,7 +72,7 @@ func BenchmarkRowsLoaded(b *testing.B) {
 					c.Data, c.Features = dir, "throttled:"+store.rate
 					c.Layers, c.Fanouts, c.BatchSize = 3, shape.fanouts, shape.batch
 					l.set(&c)
-					r, err := Start(c)
+					r, err := Start(context.Background(), c)
 					if err != nil {
 						b.Fatal(err)
 					}

@@ -3,7 +3,7 @@
 //
 //	cfg := runtime.DefaultConfig()
 //	cfg.Data = "path/to/store"
-//	rt, err := runtime.Start(cfg)
+//	rt, err := runtime.Start(ctx, cfg)
 //	if err != nil { … }
 //	defer rt.Stop()
 //	for ev, err := range rt.Train(ctx) { … }
@@ -93,7 +93,16 @@ type Runtime struct {
 // Start opens the data, which may mean importing it to a temporary store, and
 // readies a run. Errors that come from the settings wrap ErrConfig, those that
 // come from malformed data graph.ErrFormat. The caller must call Stop.
-func Start(cfg Config) (_ *Runtime, err error) {
+//
+// ctx is for Start alone: what was started does not end with it. When it ends first, the
+// error wraps its cause, and nothing is left behind. An import and what samples batches
+// to plan by stop soon; a preparation of the sampler's, such as a partition, is finished.
+func Start(ctx context.Context, cfg Config) (_ *Runtime, err error) {
+	defer func() {
+		if err != nil && ctx.Err() != nil {
+			err = fmt.Errorf("runtime: interrupted while it started: %w", errors.Join(context.Cause(ctx), err))
+		}
+	}()
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -108,7 +117,7 @@ func Start(cfg Config) (_ *Runtime, err error) {
 	if r.log == nil {
 		r.log = slog.New(slog.DiscardHandler)
 	}
-	if r.data, err = openDataset(&cfg); err != nil {
+	if r.data, err = openDataset(ctx, &cfg); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -116,7 +125,7 @@ func Start(cfg Config) (_ *Runtime, err error) {
 			err = errors.Join(err, r.data.close())
 		}
 	}()
-	if err := graph.Guard(r.prepare); err != nil {
+	if err := graph.Guard(func() error { return r.prepare(ctx) }); err != nil {
 		return nil, err
 	}
 	if r.plan.Raised != "" {
@@ -138,7 +147,7 @@ func Start(cfg Config) (_ *Runtime, err error) {
 }
 
 // prepare makes what depends on the data: links, model, sampler and plan.
-func (r *Runtime) prepare() (err error) {
+func (r *Runtime) prepare(ctx context.Context) (err error) {
 	cfg := &r.cfg
 	if cfg.Task == "link" {
 		if r.links, r.data.ds, err = splitLinks(cfg, r.data.ds); err != nil {
@@ -159,6 +168,9 @@ func (r *Runtime) prepare() (err error) {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if err := cfg.cacheFraction(&spec, ds); err != nil {
 		return err
 	}
@@ -170,11 +182,11 @@ func (r *Runtime) prepare() (err error) {
 	}
 	r.identity = r.identify()
 	if cfg.Params != "" {
-		if err := r.Load(cfg.Params); err != nil {
+		if r.params, err = r.read(cfg.Params); err != nil {
 			return err
 		}
 	}
-	if r.plan, err = r.makePlan(); err != nil {
+	if r.plan, err = r.makePlan(ctx); err != nil {
 		return err
 	}
 	return r.checkRows()

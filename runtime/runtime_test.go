@@ -33,7 +33,7 @@ func config() Config {
 
 func started(t testing.TB, c Config) *Runtime {
 	t.Helper()
-	r, err := Start(c)
+	r, err := Start(context.Background(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,6 +43,16 @@ func started(t testing.TB, c Config) *Runtime {
 		}
 	})
 	return r
+}
+
+// sumOf returns the hash of r's parameters.
+func sumOf(t testing.TB, r *Runtime) string {
+	t.Helper()
+	sum, err := r.ParametersSHA256(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sum
 }
 
 // trained trains to the end and returns the last event.
@@ -74,7 +84,7 @@ func TestExecutionDoesNotChangeBits(t *testing.T) {
 			c.Threads, c.Samplers, c.Credits = 1, 1, 1
 			r := started(t, c)
 			trained(t, r)
-			want := r.ParametersSHA256()
+			want := sumOf(t, r)
 			for range 5 {
 				v := c
 				v.Threads, v.Samplers, v.Credits = 1+random.IntN(3), 1+random.IntN(5), 1+random.IntN(4)
@@ -82,7 +92,7 @@ func TestExecutionDoesNotChangeBits(t *testing.T) {
 				v.EvalEvery, v.LocalCodec = random.IntN(3), []string{"none", "msgpack"}[random.IntN(2)]
 				r := started(t, v)
 				trained(t, r)
-				if got := r.ParametersSHA256(); got != want {
+				if got := sumOf(t, r); got != want {
 					t.Fatalf("threads %d, samplers %d, credits %d, trainers %d, codec %s: other bits", v.Threads, v.Samplers, v.Credits, v.Trainers, v.LocalCodec)
 				}
 			}
@@ -119,7 +129,7 @@ func TestEverySampler(t *testing.T) {
 			c.Samplers, c.Credits, c.LocalCodec, c.Threads = 4, 2, "msgpack", 1
 			many := started(t, c)
 			trained(t, many)
-			if one.ParametersSHA256() != many.ParametersSHA256() {
+			if sumOf(t, one) != sumOf(t, many) {
 				t.Error("4 samplers give other bits than 1")
 			}
 		})
@@ -145,10 +155,10 @@ func TestIdentityChangesBits(t *testing.T) {
 		change(&c)
 		r := started(t, c)
 		trained(t, r)
-		if other, twice := seen[r.ParametersSHA256()]; twice {
+		if other, twice := seen[sumOf(t, r)]; twice {
 			t.Errorf("%s and %s give the same parameters", name, other)
 		}
-		seen[r.ParametersSHA256()] = name
+		seen[sumOf(t, r)] = name
 	}
 }
 
@@ -268,7 +278,7 @@ func TestUnhappyTraining(t *testing.T) {
 		ds.Fingerprint = ""
 		c.change(&ds)
 		conf.Dataset = &ds
-		r, err := Start(conf)
+		r, err := Start(context.Background(), conf)
 		if err == nil {
 			for _, err = range r.Train(context.Background()) {
 			}
@@ -300,7 +310,7 @@ func TestOddGraphsTrain(t *testing.T) {
 func TestStopEndsEverything(t *testing.T) {
 	c := config()
 	c.Epochs = 1 << 20
-	r, err := Start(c)
+	r, err := Start(context.Background(), c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,9 +44,9 @@ func ReadSaved(path string) (Saved, error) {
 
 // Save writes the current parameters to a safetensors file, with PyG's names,
 // atomically: path holds the old content or the whole new one. It waits for
-// Verified.
-func (r *Runtime) Save(path string) error {
-	return r.call(context.Background(), nil, func(ctx context.Context) error {
+// Verified; ctx ends the waiting, and not the writing.
+func (r *Runtime) Save(ctx context.Context, path string) error {
+	return r.call(ctx, nil, func(ctx context.Context) error {
 		params, err := r.current(ctx)
 		if err != nil {
 			return err
@@ -76,41 +76,53 @@ func (r *Runtime) save(path string, params []float32) error {
 // Load replaces the parameters by those of a safetensors file: one that Save
 // wrote, or PyG. A damaged file is an error, as is a value that is NaN or
 // infinite; of one without checksums the log tells. While a run trains it
-// returns ErrBusy.
-func (r *Runtime) Load(path string) error {
-	if r.model == nil {
-		return r.noModel
-	}
+// returns ErrBusy. The file is read to its end, whatever becomes of ctx meanwhile; the
+// parameters are then the old ones, if ctx has ended.
+func (r *Runtime) Load(ctx context.Context, path string) error {
 	if !r.train.TryLock() {
 		return ErrBusy
 	}
 	defer r.train.Unlock()
-	r.mu.Lock()
-	stopped := r.stopped
-	r.mu.Unlock()
-	if stopped {
-		return ErrStopped
+	return r.call(ctx, nil, func(ctx context.Context) error {
+		params, err := r.read(path)
+		switch {
+		case err != nil:
+			return err
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		}
+		r.mu.Lock()
+		r.params = params
+		r.mu.Unlock()
+		r.start = ""
+		return nil
+	})
+}
+
+// read returns the parameters of a safetensors file.
+func (r *Runtime) read(path string) ([]float32, error) {
+	if r.model == nil {
+		return nil, r.noModel
 	}
 	params, meta, err := r.model.Load(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if _, ok := meta[compute.ChecksumKey]; !ok {
 		r.log.Warn("parameters without checksums: nothing tells whether they are what was written", "file", path)
 	}
-	r.mu.Lock()
-	r.params = params
-	r.mu.Unlock()
-	r.start = ""
-	return nil
+	return params, nil
 }
 
 // ParametersSHA256 returns, in hex, the hash over the name-sorted
-// little-endian float32 data of the current parameters; "" without a model.
-func (r *Runtime) ParametersSHA256() string {
-	params, err := r.current(context.Background())
-	if err != nil {
-		return ""
-	}
-	return r.model.Layout().SHA256(params)
+// little-endian float32 data of the current parameters.
+func (r *Runtime) ParametersSHA256(ctx context.Context) (sum string, err error) {
+	err = r.call(ctx, nil, func(ctx context.Context) error {
+		params, err := r.current(ctx)
+		if err == nil {
+			sum = r.model.Layout().SHA256(params)
+		}
+		return err
+	})
+	return sum, err
 }

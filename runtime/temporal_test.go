@@ -53,7 +53,7 @@ func TestTemporalSeesNoFuture(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return result{r.ParametersSHA256(), e.ValidAccuracy, e.TestAccuracy, p}
+		return result{sumOf(t, r), e.ValidAccuracy, e.TestAccuracy, p}
 	}
 	for _, sampler := range []string{"neighbor", "khop"} {
 		if a, b := run(1, "true", sampler), run(-30, "true", sampler); !reflect.DeepEqual(a, b) {

@@ -68,7 +68,7 @@ func clusterConfig() Config {
 
 // trainOn runs a training to its end and returns the parameters.
 func trainOn(ctx context.Context, c Config, each func(Event)) ([]float32, error) {
-	r, err := Start(c)
+	r, err := Start(context.Background(), c)
 	if err != nil {
 		return nil, err
 	}
@@ -295,7 +295,7 @@ func TestFirstStepFirst(t *testing.T) {
 	defer x.exit(t)
 	c := clusterConfig()
 	c.Cluster, c.MicroBatches, c.Credits = x.team, 2, 5
-	r, err := Start(c)
+	r, err := Start(context.Background(), c)
 	if err != nil {
 		t.Fatal(err)
 	}

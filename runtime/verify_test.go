@@ -77,12 +77,12 @@ func TestDamagedDataEndsTheRun(t *testing.T) {
 		flip(t, path, value, 1)
 		c.Checkpoint = filepath.Join(t.TempDir(), "checkpoints")
 		done, err := false, error(nil)
-		r, err := Start(c)
+		r, err := Start(context.Background(), c)
 		if err == nil {
 			for e, failed := range r.Train(context.Background()) {
 				done, err = done || e.Kind == EventDone, failed
 			}
-			if err := r.Save(filepath.Join(t.TempDir(), "parameters")); !errors.Is(err, graph.ErrFormat) {
+			if err := r.Save(context.Background(), filepath.Join(t.TempDir(), "parameters")); !errors.Is(err, graph.ErrFormat) {
 				t.Errorf("%s: parameters were saved: %v", path, err)
 			}
 			if _, err := r.Evaluate(context.Background(), r.Dataset().Test); !errors.Is(err, graph.ErrFormat) {
@@ -159,7 +159,7 @@ func TestTheEndWaitsForVerification(t *testing.T) {
 		if done != (want == nil) || !errors.Is(failed, want) {
 			t.Errorf("verified with %v: done %v, %v", want, done, failed)
 		}
-		if err := r.Save(filepath.Join(t.TempDir(), "parameters")); !errors.Is(err, want) {
+		if err := r.Save(context.Background(), filepath.Join(t.TempDir(), "parameters")); !errors.Is(err, want) {
 			t.Errorf("verified with %v: saved: %v", want, err)
 		}
 		if _, err := r.Evaluate(t.Context(), r.Dataset().Test); !errors.Is(err, want) {

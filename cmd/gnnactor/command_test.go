@@ -300,3 +300,23 @@ func TestResumeFromNothing(t *testing.T) {
 		t.Errorf("no checkpoint was written: %v", err)
 	}
 }
+
+// An interrupt ends the import of what --data names, before the data is described.
+func TestInterruptedImport(t *testing.T) {
+	temp, dir := t.TempDir(), t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	if err := os.WriteFile(filepath.Join(dir, "edges.csv"), []byte("0,1\n1,2\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, command := range []string{"train", "plan", "sample"} {
+		var out, errs bytes.Buffer
+		if code := run(ctx, []string{command, "--data", dir}, &out, &errs); code != exitInterrupted || strings.Contains(errs.String(), "edges") {
+			t.Errorf("%s: exit %d: %s", command, code, errs.String())
+		}
+	}
+	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}

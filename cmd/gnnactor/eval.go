@@ -54,7 +54,7 @@ func startSaved(cmd *cobra.Command, a *app, config *configFlags) (*runtime.Runti
 		return nil, usagef("there are no parameters to use; name a file with --params ('gnnactor train --save FILE' writes one)")
 	}
 	cfg.Sampler, cfg.Fanouts = "khop", nil // inference samples nothing
-	return runtime.Start(cfg)
+	return runtime.Start(cmd.Context(), cfg)
 }
 
 // splitResult is one split's figures in --output json.

@@ -28,7 +28,7 @@ of batches under way and of reads at once, unless they were given.`,
 			if err != nil {
 				return err
 			}
-			rt, err := runtime.Start(cfg)
+			rt, err := runtime.Start(cmd.Context(), cfg)
 			if err != nil {
 				return err
 			}

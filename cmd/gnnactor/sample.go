@@ -99,7 +99,7 @@ batches_per_second, sampled_edges_per_second, mean_edges and mean_input_nodes; w
 				}
 				return a.compareSamplers(cmd.Context(), cfg, batches, plot)
 			}
-			rt, ds, err := a.openBare(cfg)
+			rt, ds, err := a.openBare(cmd.Context(), cfg)
 			if err != nil {
 				return err
 			}
@@ -155,11 +155,11 @@ type sampleResult struct {
 
 // openBare opens the data and returns it without features and labels, too: a
 // runtime that has some would load them. The data lives until rt is stopped.
-func (a *app) openBare(cfg runtime.Config) (rt *runtime.Runtime, bare *graph.Dataset, err error) {
+func (a *app) openBare(ctx context.Context, cfg runtime.Config) (rt *runtime.Runtime, bare *graph.Dataset, err error) {
 	// The whole-graph sampler has nothing to prepare.
 	cfg.Sampler, cfg.SamplerOptions = "full", nil
 	cfg.Features, cfg.Match, cfg.Cache = "", "", ""
-	rt, err = runtime.Start(cfg)
+	rt, err = runtime.Start(ctx, cfg)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -191,7 +191,7 @@ func withRows(cfg runtime.Config, ds *graph.Dataset, features bool) runtime.Conf
 // times that. Then visit, unless it is nil, is called with each of the same
 // micro-batches again, of one epoch at most.
 func (a *app) sample(ctx context.Context, cfg runtime.Config, n int, visit func(*sampling.Batch)) (r sampleResult, err error) {
-	rt, err := runtime.Start(cfg)
+	rt, err := runtime.Start(ctx, cfg)
 	if err != nil {
 		return r, err
 	}

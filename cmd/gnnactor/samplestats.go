@@ -74,7 +74,7 @@ func (a *app) compareSamplers(ctx context.Context, cfg runtime.Config, n int, pl
 	if len(unread) > 0 {
 		return usagef("--sampler-options: none of %s reads %s", strings.Join(names, ", "), strings.Join(slices.Sorted(maps.Keys(unread)), ", "))
 	}
-	rt, ds, err := a.openBare(cfg)
+	rt, ds, err := a.openBare(ctx, cfg)
 	if err != nil {
 		return err
 	}

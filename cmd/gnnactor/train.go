@@ -110,7 +110,7 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	}
 	defer func() { err = p.leave(err) }()
 	ctx := p.context(cmd.Context())
-	rt, err := runtime.Start(cfg)
+	rt, err := runtime.Start(ctx, cfg)
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 		return err
 	}
 	if c.save != "" {
-		if err := rt.Save(c.save); err != nil {
+		if err := rt.Save(ctx, c.save); err != nil {
 			return err
 		}
 		c.logf("parameters saved to %s", c.save)
@@ -146,15 +146,19 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 		c.logf("trace written to %s: open it at https://ui.perfetto.dev", cfg.Trace)
 	}
 	if c.output == outputJSON {
-		return c.printJSON(jsonResult(rt, cfg, done))
+		result, err := jsonResult(ctx, rt, cfg, done)
+		if err != nil {
+			return err
+		}
+		return c.printJSON(result)
 	}
 	baseline := math.NaN()
 	if c.baseline || cfg.Data == "" && cfg.Task != "link" && !cmd.Flags().Changed("baseline") {
-		if baseline, err = rt.BaselineAccuracy(cmd.Context()); err != nil {
+		if baseline, err = rt.BaselineAccuracy(ctx); err != nil {
 			return fmt.Errorf("features-only baseline: %w", err)
 		}
 	}
-	return c.table(cmd.Context(), rt, done, baseline)
+	return c.table(ctx, rt, done, baseline)
 }
 
 // train runs the training and returns its last event.
@@ -188,7 +192,11 @@ func resumeHint(err error, ctx context.Context, checkpoint string) error {
 	return fmt.Errorf("%w; go on with --checkpoint %s --resume", err, checkpoint)
 }
 
-func jsonResult(rt *runtime.Runtime, cfg runtime.Config, done runtime.Event) trainResult {
+func jsonResult(ctx context.Context, rt *runtime.Runtime, cfg runtime.Config, done runtime.Event) (trainResult, error) {
+	sum, err := rt.ParametersSHA256(ctx)
+	if err != nil {
+		return trainResult{}, err
+	}
 	stages := map[string]float64{}
 	for name, busy := range done.Stages {
 		stages[name] = busy.Seconds()
@@ -201,14 +209,14 @@ func jsonResult(rt *runtime.Runtime, cfg runtime.Config, done runtime.Event) tra
 		Rows: rows, Cluster: newTeamResult(cfg.Cluster),
 		TestAccuracy: finite(done.TestAccuracy), ValidAccuracy: finite(done.ValidAccuracy), TrainLoss: finite(done.Loss),
 		Epochs: cfg.Epochs, Seconds: done.Wall.Seconds(), Batches: done.Applied,
-		ParametersSHA256: rt.ParametersSHA256(), Stages: stages, Overlap: done.Overlap, PeakRSSBytes: peakRSS(), LineageSHA256: done.Lineage, Staleness: done.Late,
+		ParametersSHA256: sum, Stages: stages, Overlap: done.Overlap, PeakRSSBytes: peakRSS(), LineageSHA256: done.Lineage, Staleness: done.Late,
 	}
 	if cfg.Task == "link" {
 		test, valid := result.TestAccuracy, result.ValidAccuracy
 		result.TestAUC, result.ValidAUC = &test, &valid
 		result.TestAccuracy, result.ValidAccuracy = finite(math.NaN()), finite(math.NaN())
 	}
-	return result
+	return result, nil
 }
 
 // table prints what the run came to. The training set is evaluated here: what
@@ -221,7 +229,7 @@ func (c *trainCommand) table(ctx context.Context, rt *runtime.Runtime, done runt
 			return err
 		}
 		t.gap()
-		return c.stages(&t, rt, done)
+		return c.stages(ctx, &t, rt, done)
 	}
 	train, err := rt.Evaluate(ctx, ds.Train)
 	if err != nil {
@@ -235,11 +243,11 @@ func (c *trainCommand) table(ctx context.Context, rt *runtime.Runtime, done runt
 		t.row("test, features only", formatCount(len(ds.Test)), formatPercent(baseline))
 	}
 	t.gap()
-	return c.stages(&t, rt, done)
+	return c.stages(ctx, &t, rt, done)
 }
 
 // stages adds where the time went, and prints the table.
-func (c *trainCommand) stages(t *table, rt *runtime.Runtime, done runtime.Event) error {
+func (c *trainCommand) stages(ctx context.Context, t *table, rt *runtime.Runtime, done runtime.Event) error {
 	t.row("stage", "busy", "of training")
 	for _, name := range stageOrder {
 		if busy, ok := done.Stages[name]; ok && name != "update" {
@@ -255,7 +263,11 @@ func (c *trainCommand) stages(t *table, rt *runtime.Runtime, done runtime.Event)
 	t.row("peak memory", formatBytes(peakRSS()))
 	t.row("parameters", formatCount(rt.NumParameters()))
 	t.gap()
-	t.row("parameters sha256", rt.ParametersSHA256())
+	sum, err := rt.ParametersSHA256(ctx)
+	if err != nil {
+		return err
+	}
+	t.row("parameters sha256", sum)
 	return t.write(c.stdout)
 }
 

@@ -10,6 +10,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -29,15 +30,15 @@ func main() {
 }
 
 // run trains and returns the accuracy on the test set.
-func run(ctx context.Context, out io.Writer) (float64, error) {
+func run(ctx context.Context, out io.Writer) (accuracy float64, err error) {
 	cfg := runtime.DefaultConfig() // with no Data: the built-in graph
 	cfg.Layers, cfg.Fanouts = 1, []int{10}
 	cfg.BatchSize = 64
-	rt, err := runtime.Start(cfg)
+	rt, err := runtime.Start(ctx, cfg)
 	if err != nil {
 		return 0, err
 	}
-	defer rt.Stop()
+	defer func() { err = errors.Join(err, rt.Stop()) }()
 	ds := rt.Dataset()
 	m := &softmax{w: mat.NewDense(2*ds.NodeFeatures.Cols, ds.Labels.NumClasses, nil)}
 
@@ -70,7 +71,7 @@ func run(ctx context.Context, out io.Writer) (float64, error) {
 		}
 		total += len(b.Labels)
 	}
-	accuracy := float64(right) / float64(total)
+	accuracy = float64(right) / float64(total)
 	fmt.Fprintf(out, "test accuracy %.3f on %d nodes\n", accuracy, total)
 	return accuracy, nil
 }

@@ -20,7 +20,7 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rt, err := runtime.Start(runtime.DefaultConfig())
+	rt, err := runtime.Start(t.Context(), runtime.DefaultConfig())
 	if err != nil {
 		t.Fatal(err)
 	}

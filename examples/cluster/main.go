@@ -109,7 +109,7 @@ func member(ctx context.Context, name, dir, store string) (accuracy float64, sum
 
 // train trains to the end.
 func train(ctx context.Context, cfg runtime.Config) (accuracy float64, sum string, err error) {
-	rt, err := runtime.Start(cfg)
+	rt, err := runtime.Start(ctx, cfg)
 	if err != nil {
 		return 0, "", err
 	}
@@ -120,5 +120,6 @@ func train(ctx context.Context, cfg runtime.Config) (accuracy float64, sum strin
 		}
 		accuracy = ev.TestAccuracy
 	}
-	return accuracy, rt.ParametersSHA256(), nil
+	sum, err = rt.ParametersSHA256(ctx)
+	return accuracy, sum, err
 }

@@ -12,6 +12,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -100,11 +101,11 @@ func run(ctx context.Context, out io.Writer) (own, builtin float64, err error) {
 }
 
 func train(ctx context.Context, cfg runtime.Config) (accuracy float64, err error) {
-	rt, err := runtime.Start(cfg)
+	rt, err := runtime.Start(ctx, cfg)
 	if err != nil {
 		return 0, err
 	}
-	defer rt.Stop()
+	defer func() { err = errors.Join(err, rt.Stop()) }()
 	for e, err := range rt.Train(ctx) {
 		if err != nil {
 			return 0, err

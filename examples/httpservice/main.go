@@ -39,12 +39,12 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, out io.Writer, addr string, once bool) error {
-	rt, err := runtime.Start(runtime.DefaultConfig()) // the built-in graph
+func run(ctx context.Context, out io.Writer, addr string, once bool) (err error) {
+	rt, err := runtime.Start(ctx, runtime.DefaultConfig()) // the built-in graph
 	if err != nil {
 		return err
 	}
-	defer rt.Stop()
+	defer func() { err = errors.Join(err, rt.Stop()) }()
 	for ev, err := range rt.Train(ctx) {
 		if err != nil {
 			return err

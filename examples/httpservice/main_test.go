@@ -27,7 +27,7 @@ func TestOnce(t *testing.T) {
 }
 
 func TestBadQuestions(t *testing.T) {
-	rt, err := runtime.Start(runtime.DefaultConfig())
+	rt, err := runtime.Start(t.Context(), runtime.DefaultConfig())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -27,7 +28,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, out io.Writer) error {
+func run(ctx context.Context, out io.Writer) (err error) {
 	ds, err := circles(1000, rand.New(rand.NewPCG(1, 2)))
 	if err != nil {
 		return err
@@ -35,11 +36,11 @@ func run(ctx context.Context, out io.Writer) error {
 	cfg := runtime.DefaultConfig()
 	cfg.Dataset = ds // ours: the runtime reads it, and copies nothing
 	cfg.Hidden, cfg.Epochs, cfg.BatchSize = 16, 10, 128
-	rt, err := runtime.Start(cfg)
+	rt, err := runtime.Start(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	defer rt.Stop()
+	defer func() { err = errors.Join(err, rt.Stop()) }()
 	for ev, err := range rt.Train(ctx) {
 		if err != nil {
 			return err

@@ -1,0 +1,90 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// endsWithin is a context that ends when it has been asked for its error n times.
+type endsWithin struct {
+	context.Context
+	cancel context.CancelCauseFunc
+	left   atomic.Int32
+}
+
+var errEnough = errors.New("enough")
+
+func newEndsWithin(t *testing.T, n int32) *endsWithin {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	t.Cleanup(func() { cancel(nil) })
+	c := &endsWithin{Context: ctx, cancel: cancel}
+	c.left.Store(n)
+	return c
+}
+
+func (c *endsWithin) Err() error {
+	if c.left.Add(-1) == 0 {
+		c.cancel(errEnough)
+	}
+	return c.Context.Err()
+}
+
+// edgeFile writes a ring of n nodes as a list of edges, and returns its directory.
+func edgeFile(t *testing.T, n int) string {
+	t.Helper()
+	var b strings.Builder
+	for v := range n {
+		fmt.Fprintf(&b, "%d,%d\n", v, (v+1)%n)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "edges.csv"), []byte(b.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// Start heeds its context wherever it is: before it began, while it imports, and after;
+// then it says why and leaves nothing behind.
+func TestStartIsInterrupted(t *testing.T) {
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	c := DefaultConfig()
+	c.Data = edgeFile(t, 1<<14)
+	asked := newEndsWithin(t, 1<<30)
+	r, err := Start(asked, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked.cancel(errEnough) // what was started goes on
+	for _, err := range r.Batches(t.Context(), BatchesOptions{Nodes: []uint32{1, 2}}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	times := 1<<30 - asked.left.Load()
+	if times < 5 {
+		t.Fatalf("Start asks for the context's error %d times", times)
+	}
+	for n := range times {
+		r, err := Start(newEndsWithin(t, n+1), c)
+		if !errors.Is(err, errEnough) {
+			t.Errorf("of %d times that it asks whether to go on, Start was told to stop at %d: %v", times, n, err)
+		}
+		if r != nil {
+			t.Errorf("it returns a run, told at %d", n)
+		}
+		left, err := os.ReadDir(temp)
+		if err != nil || len(left) > 0 {
+			t.Errorf("told at %d, it leaves %v (%v)", n, left, err)
+		}
+	}
+}
