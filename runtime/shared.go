@@ -52,7 +52,7 @@ func (t *training) saveShared() error {
 	defer cancel()
 	err = share.Publish(ctx, trainers.Published{File: name, SHA256: hex.EncodeToString(sum.Sum(nil)), Step: t.state.Step})
 	switch {
-	case errors.Is(err, trainers.ErrStaleGroup): // the newer group's first trainer writes its own
+	case errors.Is(err, trainers.ErrStaleGroup): // the newer group's first trainer writes its own (late)
 		t.r.log.Info("a checkpoint was not published", "step", t.state.Step, "because", err)
 		return os.Remove(path)
 	case errors.Is(err, trainers.ErrAway):

@@ -41,7 +41,6 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Shar
 	if err := t.warm(ctx); err != nil {
 		return err
 	}
-	var share *trainers.Share
 	for {
 		if verdict, _ := t.auditor.Verdict(); verdict != nil && ctx.Err() == nil {
 			if err := t.judged(verdict); err != nil {
@@ -57,7 +56,8 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Shar
 		if service == nil && r.plan.Reorder <= 1 {
 			state.Begin = func(s *trainers.Share, step int64) error { return t.begin(ctx, work, s, step) }
 		}
-		if share, err = r.cfg.Cluster.Meet(ctx, state); err != nil {
+		share, err := r.cfg.Cluster.Meet(ctx, state)
+		if err != nil {
 			if verdict, _ := t.auditor.Verdict(); verdict != nil && ctx.Err() == nil {
 				continue
 			}
@@ -79,20 +79,10 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Shar
 		}
 		r.log.Info("the trainers changed", "step", t.state.Step, "because", err)
 	}
-	if err := t.shareLast(ctx); err != nil {
-		return err
-	}
 	r.mu.Lock()
 	r.params = t.updater.params
 	r.mu.Unlock()
-	if err := t.unready(); err != nil {
-		return err
-	}
-	state, err := t.meeting()
-	if err != nil {
-		return err
-	}
-	return r.cfg.Cluster.Finish(ctx, share, state)
+	return nil
 }
 
 // inGroup goes on with the run in a group, to its end. An error that wraps
@@ -120,7 +110,17 @@ func (t *training) inGroup(ctx context.Context, work actors.Work, share *trainer
 			return err
 		}
 	}
-	return t.settle(ctx, share)
+	if err := t.settle(ctx, share); err != nil {
+		return err
+	}
+	if err := errors.Join(t.shareLast(ctx), t.unready()); err != nil {
+		return err
+	}
+	ended, err := share.Finish(ctx, t.state.Step)
+	if err == nil && !ended {
+		err = fmt.Errorf("%w: not all of them have made the last step", actors.ErrShare)
+	}
+	return err
 }
 
 // begin starts the pipeline that makes step, in place of one that was for another group.

@@ -29,6 +29,12 @@ type node struct {
 // enter makes a node and its part in the run.
 func enter(t *testing.T, store membership.Store, name string, micros, least int) *node {
 	t.Helper()
+	return enterFor(t, store, name, micros, least, time.Minute)
+}
+
+// enterFor is enter under a lease.
+func enterFor(t *testing.T, store membership.Store, name string, micros, least int, lease time.Duration) *node {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("trains in a cluster: not with -short")
 	}
@@ -38,7 +44,7 @@ func enter(t *testing.T, store membership.Store, name string, micros, least int)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := membership.Join(ctx, store, membership.Config{Cluster: "test", Info: membership.Info{Node: name, Home: name, Data: p.Address()}, TTL: time.Minute})
+	m, err := membership.Join(ctx, store, membership.Config{Cluster: "test", Info: membership.Info{Node: name, Home: name, Data: p.Address()}, TTL: lease})
 	if err != nil {
 		t.Fatal(err)
 	}

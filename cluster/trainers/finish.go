@@ -8,32 +8,22 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/membership"
 )
 
-// Finish ends a run: it returns when every trainer has made the last step, or
-// is gone. Those that come later train without this node.
-func (t *Trainers) Finish(ctx context.Context, share *Share, s State) error {
-	for {
-		if share != nil {
-			// No step is going to end the group: who came meanwhile shall have the state
-			// that the run ends with.
-			t.between(share.id, false)
-			_, err := share.round(ctx, firstStep+s.Step, hello{})
-			if err == nil {
-				t.withdraw() // nobody of the group lacks the state
-				t.end()
-				return nil
-			}
-			if ctx.Err() != nil {
-				return err
-			}
-			if err := t.failed(ctx, share.id); err != nil {
-				return err
-			}
+// Finish ends a run in a group, after its last step, and reports whether it has: every
+// trainer of the group has come here. If not, the group is over, and those that are
+// there meet again. Those that come after the end train without this node.
+func (s *Share) Finish(ctx context.Context, step int64) (bool, error) {
+	// No step is going to end the group: who came meanwhile shall have the state
+	// that the run ends with.
+	s.t.between(s.id, false)
+	if _, err := s.round(ctx, firstStep+step, hello{}); err != nil {
+		if ctx.Err() != nil {
+			return false, err
 		}
-		var err error
-		if share, err = t.Meet(ctx, s); err != nil {
-			return err
-		}
+		return false, s.t.failed(ctx, s.id)
 	}
+	s.t.withdraw() // nobody of the group lacks the state
+	s.t.end()
+	return true, nil
 }
 
 func (t *Trainers) end() {

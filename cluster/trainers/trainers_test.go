@@ -114,6 +114,19 @@ func (x *trainer) sum(ctx context.Context, s *Share) error {
 	return nil
 }
 
+// finish ends the run, in whichever group.
+func (x *trainer) finish(ctx context.Context, s *Share) error {
+	for {
+		ended, err := s.Finish(ctx, x.step)
+		if ended || err != nil {
+			return err
+		}
+		if s, err = x.Meet(ctx, x.state()); err != nil {
+			return err
+		}
+	}
+}
+
 // train makes steps until there are last of them.
 func (x *trainer) train(ctx context.Context, last int64) error {
 	for x.step < last {
@@ -263,7 +276,7 @@ func TestJoinAtTheEnd(t *testing.T) {
 	var wg sync.WaitGroup
 	finish := func(x *trainer, s *Share) {
 		wg.Go(func() {
-			if err := x.Finish(ctx, s, x.state()); err != nil {
+			if err := x.finish(ctx, s); err != nil {
 				t.Error(err)
 			}
 		})
@@ -276,7 +289,7 @@ func TestJoinAtTheEnd(t *testing.T) {
 			t.Errorf("it came to step %d of a run that has 1", c.step)
 		}
 		if err == nil {
-			err = c.Finish(ctx, s, c.state())
+			err = c.finish(ctx, s)
 		}
 		if err != nil {
 			t.Error(err)
@@ -343,7 +356,7 @@ func TestLateAfterTheEnd(t *testing.T) {
 			}
 		}
 		if err == nil {
-			err = x.Finish(ctx, s, x.state())
+			err = x.finish(ctx, s)
 		}
 		if err != nil {
 			t.Fatalf("run %d: %v", i, err)
