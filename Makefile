@@ -1,9 +1,10 @@
 # The commands that people expect. CI runs .ci/run.
 GO ?= go
 FUZZTIME ?= 30s
+SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race bench fuzz lint generate demo ci
+.PHONY: help build test race bench fuzz mutants lint generate demo ci
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +26,9 @@ fuzz: ## run every fuzz target for FUZZTIME
 	while IFS=: read -r file name; do \
 		$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "./$$(dirname "$$file")" || exit 1; \
 	done
+
+mutants: ## break packages in 150 ways each, by SEED, and count what their tests notice (hours)
+	$(GO) run ./internal/mutants -seed $(SEED) ./sampling ./compute ./compute/cpu ./graph/features
 
 lint: ## gofmt, vet, staticcheck and the order of imports
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }

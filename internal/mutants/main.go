@@ -1,0 +1,351 @@
+// Command mutants measures tests: it breaks a package in many small ways, one at
+// a time, and counts how many of them its tests notice.
+//
+//	go run ./internal/mutants -seed 1 -n 150 ./sampling
+//
+// A mutant has an operator swapped, an integer one larger, a condition negated, a
+// statement left out, or a function that returns at once. Mutants are drawn by the
+// seed, evenly, from all of a package's own source files that build here; one that
+// does not build is drawn again. Calls that ask for memory ahead of its use, by
+// functions named prefetch, have none. The package's tests run over it with -short, the
+// quick ones first, and again with the portable kernels, as CI does. A mutant is
+//
+//   - killed, if a test fails or panics,
+//   - timed out, if the tests take five times as long as they do without it, by the
+//     clock or the processor's, or more memory than the limit,
+//   - equivalent, if it survives and equivalent.txt says why no test can tell it,
+//   - or survives.
+//
+// It exits with 1 where fewer than 85 of 100 are killed or more than 5 of 100 are
+// equivalent, and where the list names one that is killed.
+package main
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+//go:embed equivalent.txt
+var equivalents string
+
+const memoryKiB = 8 << 20 // of addresses, for each run of the tests
+
+func main() {
+	seed := flag.Uint64("seed", 1, "the `seed` that mutants are drawn by")
+	count := flag.Int("n", 150, "the `number` of mutants of each package")
+	jobs := flag.Int("jobs", 1, "the `number` of mutants that are tried at the same time")
+	only := flag.String("only", "", "try all mutants whose description contains this `text`, and draw none")
+	former := flag.String("resume", "", "a `file` with what a former run printed: mutants that it killed, or could not build, are not tried again")
+	flag.Parse()
+	done := make(map[string]string)
+	if *former != "" {
+		lines, err := os.ReadFile(*former)
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "mutants: %v\n", err)
+			os.Exit(2)
+		}
+		for _, line := range strings.Split(string(lines), "\n") {
+			if f := strings.Split(line, "\t"); len(f) == 3 && (f[0] == string(killed) || f[0] == string(unbuildable)) {
+				done[f[1]] = line
+			}
+		}
+	}
+	ok := true
+	for _, pattern := range flag.Args() {
+		good, err := measure(pattern, *seed, *count, *jobs, *only, done)
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "mutants: %s: %v\n", pattern, err)
+			os.Exit(2)
+		}
+		ok = ok && good
+	}
+	if !ok {
+		os.Exit(1)
+	}
+}
+
+// measure tries the mutants of one package, and returns whether they are what
+// they should be.
+func measure(pattern string, seed uint64, count, jobs int, only string, done map[string]string) (bool, error) {
+	reasons, err := parseReasons(equivalents)
+	if err != nil {
+		return false, err
+	}
+	k, all, err := open(pattern)
+	if err != nil {
+		return false, err
+	}
+	defer os.RemoveAll(k.temp)
+	ids := make(map[string]bool)
+	for _, m := range all {
+		ids[m.id] = true
+	}
+	for id := range reasons {
+		if strings.HasPrefix(id, k.pkg+"/") && filepath.Dir(strings.Fields(id)[0]) == k.pkg && !ids[id] {
+			return false, fmt.Errorf("equivalent.txt names a mutant that is not there: %s", id)
+		}
+	}
+	if only != "" {
+		all = slices.DeleteFunc(all, func(m mutant) bool { return !strings.Contains(m.id, only) })
+		count = len(all)
+	}
+	shuffle(all, seed)
+	if err := k.time(); err != nil {
+		return false, err
+	}
+
+	var mu sync.Mutex
+	var failed error
+	next, drawn, unbuilt, wrong := 0, 0, 0, 0
+	counts := make(map[verdict]int)
+	var wg sync.WaitGroup
+	for j := range jobs {
+		wg.Go(func() {
+			mu.Lock()
+			defer mu.Unlock()
+			for drawn < count && next < len(all) && failed == nil {
+				m := all[next]
+				next++
+				drawn++
+				mu.Unlock()
+				v, by, err := k.try(m, j, done[m.id])
+				mu.Lock()
+				switch {
+				case err != nil:
+					failed = fmt.Errorf("%s: %w", m.id, err)
+					continue
+				case v == unbuildable:
+					drawn--
+					unbuilt++
+				case v == survived && reasons[m.id] != "":
+					v = equivalent
+				case v != survived && reasons[m.id] != "":
+					wrong++
+					by += " (equivalent.txt says that no test can tell it)"
+				}
+				counts[v]++
+				fmt.Printf("%s\t%s\t%s\n", v, m.id, by)
+			}
+		})
+	}
+	wg.Wait()
+	if failed != nil {
+		return false, failed
+	}
+	n := float64(max(1, drawn))
+	fmt.Printf("%s: %d of %d mutants, seed %d: %d killed (%.1f %%), %d timed out, %d equivalent (%.1f %%), %d survive; %d others did not build\n",
+		k.pkg, drawn, len(all), seed, counts[killed], 100*float64(counts[killed])/n, counts[timedOut], counts[equivalent],
+		100*float64(counts[equivalent])/n, counts[survived], unbuilt)
+	return wrong == 0 && float64(counts[killed]) >= 0.85*n && float64(counts[equivalent]) <= 0.05*n, nil
+}
+
+// parseReasons reads the list of equivalent mutants: two lines each, what it is
+// and why no test can tell it, then an empty one.
+func parseReasons(list string) (map[string]string, error) {
+	reasons := make(map[string]string)
+	for _, entry := range strings.Split(strings.TrimSpace(list), "\n\n") {
+		id, why, _ := strings.Cut(strings.TrimSpace(entry), "\n")
+		if id == "" {
+			continue
+		}
+		if why = strings.TrimSpace(why); why == "" || reasons[id] != "" {
+			return nil, fmt.Errorf("equivalent.txt: each mutant is there once, with a sentence below it: %s", id)
+		}
+		reasons[id] = why
+	}
+	return reasons, nil
+}
+
+type verdict string
+
+const (
+	killed      verdict = "killed"
+	timedOut    verdict = "timed out"
+	survived    verdict = "survived"
+	equivalent  verdict = "equivalent"
+	unbuildable verdict = "unbuilt"
+)
+
+// kit tries mutants of one package.
+type kit struct {
+	pkg  string // its folder, from the module's root
+	root string
+	temp string
+	runs []run
+}
+
+// run is one of the runs of the tests that a mutant must survive.
+type run struct {
+	args      []string
+	env       string
+	wall, cpu time.Duration // limits
+}
+
+func open(pattern string) (*kit, []mutant, error) {
+	out, err := exec.Command("go", "list", "-json=Dir,GoFiles,Module", pattern).Output()
+	if err != nil {
+		return nil, nil, fmt.Errorf("go list: %w", err)
+	}
+	var list struct {
+		Dir     string
+		GoFiles []string
+		Module  struct{ Dir string }
+	}
+	if err := json.Unmarshal(out, &list); err != nil {
+		return nil, nil, fmt.Errorf("go list names no package, or several: %w", err)
+	}
+	k := &kit{root: list.Module.Dir}
+	if k.pkg, err = filepath.Rel(k.root, list.Dir); err != nil {
+		return nil, nil, err
+	}
+	if k.temp, err = os.MkdirTemp("", "mutants"); err != nil {
+		return nil, nil, err
+	}
+	var all []mutant
+	for _, name := range list.GoFiles {
+		src, err := os.ReadFile(filepath.Join(list.Dir, name))
+		if err != nil {
+			return nil, nil, err
+		}
+		mutants, err := mutate(filepath.Join(k.pkg, name), src)
+		if err != nil {
+			return nil, nil, err
+		}
+		all = append(all, mutants...)
+	}
+	return k, all, nil
+}
+
+var testLine = regexp.MustCompile(`(?m)^--- (PASS|FAIL|SKIP): (\w+) \(([0-9.]+)s\)`)
+
+// time runs the tests without a mutant, to see which are slow and how long they take.
+func (k *kit) time() error {
+	binary := filepath.Join(k.temp, "whole")
+	if out, err := k.build(binary); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	passes := func(r run) (out []byte, wall, cpu time.Duration, err error) {
+		began := time.Now()
+		r.wall, r.cpu = 20*time.Minute, time.Hour
+		v, out, cpu, err := k.test(binary, r)
+		if err == nil && v != survived {
+			err = fmt.Errorf("the tests do not pass as they are:\n%s", out)
+		}
+		return out, time.Since(began), cpu, err
+	}
+	out, _, _, err := passes(run{args: []string{"-test.v"}})
+	if err != nil {
+		return err
+	}
+	slow := []string{"-"} // never empty: that would skip all
+	for _, line := range testLine.FindAllStringSubmatch(string(out), -1) {
+		if seconds, _ := strconv.ParseFloat(line[3], 64); seconds > 0.3 {
+			slow = append(slow, line[2])
+		}
+	}
+	names := "^(" + strings.Join(slow, "|") + ")$"
+	for _, env := range []string{"GNNACTOR_SIMD=", "GNNACTOR_SIMD=go"} {
+		for _, which := range []string{"-test.skip", "-test.run"} {
+			r := run{args: []string{which, names}, env: env}
+			_, wall, cpu, err := passes(r)
+			if err != nil {
+				return err
+			}
+			r.wall, r.cpu = 5*wall+10*time.Second, 5*cpu+5*time.Second
+			k.runs = append(k.runs, r)
+		}
+	}
+	return nil
+}
+
+func (k *kit) build(binary string, flags ...string) ([]byte, error) {
+	cmd := exec.Command("go", append(append([]string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-o", binary}, flags...), "./"+k.pkg)...)
+	cmd.Dir = k.root
+	return cmd.CombinedOutput()
+}
+
+// test runs the tests once, and returns what they printed and the processor's time.
+func (k *kit) test(binary string, r run) (verdict, []byte, time.Duration, error) {
+	// Beyond the tests' own limit, the search for leaked goroutines takes a minute.
+	ctx, cancel := context.WithTimeout(context.Background(), r.wall+90*time.Second)
+	defer cancel()
+	args := append([]string{"-c", fmt.Sprintf(`ulimit -v %d -t %d; exec "$0" "$@"`, memoryKiB, int(r.cpu.Seconds())), binary,
+		"-test.short", "-test.failfast", "-test.timeout", r.wall.String()}, r.args...)
+	cmd := exec.CommandContext(ctx, "bash", args...)
+	cmd.Dir = filepath.Join(k.root, k.pkg)
+	cmd.Env = append(os.Environ(), r.env)
+	cmd.WaitDelay = 10 * time.Second
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		return "", out, 0, err
+	}
+	return judge(out, cmd.ProcessState.ExitCode()), out, cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), nil
+}
+
+var limits = regexp.MustCompile(`(?m)^(panic: test timed out|fatal error: .*(out of memory|cannot (allocate|map|reserve)))`)
+
+// judge says what became of a run of the tests by what it printed and its exit
+// status, -1 if it was ended at a limit.
+func judge(out []byte, status int) verdict {
+	switch {
+	case status == 0:
+		return survived
+	case status < 0, limits.Match(out):
+		return timedOut
+	}
+	return killed
+}
+
+// try builds the package with the mutant in it, in place number job of those that
+// are there at the same time, and runs its tests.
+func (k *kit) try(m mutant, job int, former string) (v verdict, by string, err error) {
+	if f := strings.Split(former, "\t"); len(f) == 3 {
+		return verdict(f[0]), f[2], nil
+	}
+	path := filepath.Join(k.root, m.file)
+	src, err := os.ReadFile(path)
+	if err != nil {
+		return "", "", err
+	}
+	base := filepath.Join(k.temp, strconv.Itoa(job))
+	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {path: base + ".go"}})
+	if err != nil {
+		return "", "", err
+	}
+	if err := errors.Join(os.WriteFile(base+".go", m.apply(src), 0o600), os.WriteFile(base+".json", overlay, 0o600)); err != nil {
+		return "", "", err
+	}
+	if _, err := k.build(base, "-overlay", base+".json"); err != nil {
+		return unbuildable, "", nil
+	}
+	for _, r := range k.runs {
+		v, out, _, err := k.test(base, r)
+		if err != nil || v != survived {
+			return v, first(out), err
+		}
+	}
+	return survived, "", nil
+}
+
+var failure = regexp.MustCompile(`(?m)^--- FAIL: (\w+)`)
+
+// first names the test that failed first.
+func first(out []byte) string {
+	if m := failure.FindSubmatch(out); m != nil {
+		return string(m[1])
+	}
+	return ""
+}
