@@ -66,6 +66,17 @@ func newModel(spec Spec, g *graph.Graph, custom func(i, in, out int) Layer[float
 	return m, nil
 }
 
+// On returns the model bound to g, another graph of the same nodes, with the features
+// that m is bound to.
+func (m *Model) On(g *graph.Graph) (*Model, error) {
+	other, err := newModel(m.spec, g, m.custom)
+	if err != nil {
+		return nil, err
+	}
+	other.sparse, other.sparseOf = m.sparse, m.sparseOf
+	return other, nil
+}
+
 // Spec returns what the model was made from.
 func (m *Model) Spec() Spec { return m.spec }
 

@@ -128,10 +128,10 @@ func (r *Runtime) batches(ctx context.Context, o BatchesOptions, yield func(*Bat
 // ownBatches returns how many batches the sampler makes an epoch when it chooses
 // their seeds itself, 0 when the seed nodes decide.
 func (r *Runtime) ownBatches() int {
-	if s := r.sampler.Spec(); s.Name == "cluster" {
-		return r.sampler.BatchesPerEpoch(0, r.cfg.BatchSize)
+	if !r.sampler.ChoosesSeeds() {
+		return 0
 	}
-	return 0
+	return r.sampler.BatchesPerEpoch(0, r.cfg.BatchSize, r.cfg.MicroBatches)
 }
 
 // load copies the features of a delivery's input nodes: out of the slab, if it

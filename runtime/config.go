@@ -112,6 +112,14 @@ type Config struct {
 	// sampling.Spec: {"budget": "8000", "frontier": "1000"}.
 	SamplerOptions map[string]string `yaml:"sampler-options"`
 
+	// EpochSubgraphs is how many subgraphs an epoch of the samplers node, edge, walk and
+	// frontier has, a micro-batch being one; 0: as many as have, on average, as many nodes
+	// as there are to draw from.
+	EpochSubgraphs int `yaml:"epoch-subgraphs"`
+	// Inductive has training see the training nodes and the edges between them alone;
+	// evaluation and inference see the whole graph.
+	Inductive bool `yaml:"inductive"`
+
 	BatchSize    int `yaml:"batch-size"`    // seed nodes of a global batch
 	MicroBatches int `yaml:"micro-batches"` // parts a global batch is cut into
 
@@ -301,6 +309,7 @@ func (c *Config) Validate() error {
 	_, err := c.memoryLimits()
 	check(err == nil, "%v", err)
 	c.validateSync(check)
+	check(c.EpochSubgraphs >= 0 && c.EpochSubgraphs <= maxEpochs, "epoch-subgraphs: %d is not in [0, %d]; 0 covers the nodes on average", c.EpochSubgraphs, maxEpochs)
 	check(c.KeepCheckpoints >= 1, "keep-checkpoints: %d must be at least 1", c.KeepCheckpoints)
 	check(!c.Resume || c.Checkpoint != "", "resume: needs checkpoint, the directory to resume from")
 	check(!c.SharedCheckpoint || c.Resume, "shared-checkpoint: needs resume, because a node finds what the others have written")

@@ -144,6 +144,7 @@ func (c *Config) validateLinks(check func(ok bool, format string, args ...any), 
 	}
 	oneOf("link-decoder", c.LinkDecoder, "", "dot", "mlp")
 	check(slices.Contains(linkSamplers, c.Sampler), "sampler: %s does not start from given nodes, and task link needs the ends of edges; choose one of %v", c.Sampler, linkSamplers)
+	check(!c.Inductive, "inductive: training nodes are not what task link is trained on; leave the setting out")
 	check(!c.EdgeFeatures, "edge-features: are not read in task link; leave the setting out")
 	check(c.SamplerOptions["temporal"] == "" || c.SamplerOptions["temporal"] == "false", "sampler-options: temporal does not go with task link")
 }

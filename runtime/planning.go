@@ -17,6 +17,9 @@ func (r *Runtime) sizes() scheduler.Sizes {
 		BatchSize: r.cfg.BatchSize, Micro: r.cfg.MicroBatches, Kernels: r.set.String(), Optimizer: r.cfg.Optimizer,
 		OnAverage: r.cfg.Sampler == "labor", Temporal: r.sampler.Spec().Temporal, Batches: r.ownBatches(),
 	}
+	if r.cfg.Inductive {
+		s.Inductive, s.SeenEdges = true, r.sampler.Dataset().Graph.NumEdges()
+	}
 	held := r.sampler.Memory()
 	s.SamplerShared, s.SamplerOwn = held.Shared, held.Sampler
 	if r.links != nil { // a link brings two nodes, and each of its negatives one

@@ -62,6 +62,7 @@ type Runtime struct {
 	links    *links // nil: nodes are classified
 	sampler  *sampling.Prepared
 	model    *compute.Model // nil: see noModel
+	learner  *compute.Model // the same, on what training sees of the graph
 	noModel  error
 	plan     *scheduler.Plan
 	identity Identity
@@ -180,6 +181,11 @@ func (r *Runtime) prepare(ctx context.Context) (err error) {
 		}
 		return fmt.Errorf("%w: %w; sampler-options sets what has no setting of its own", ErrConfig, err)
 	}
+	if r.learner = r.model; r.model != nil && cfg.Inductive {
+		if r.learner, err = r.model.On(r.sampler.Dataset().Graph); err != nil {
+			return err
+		}
+	}
 	r.identity = r.identify()
 	if cfg.Params != "" {
 		if r.params, err = r.read(cfg.Params); err != nil {
@@ -256,8 +262,8 @@ func (c *Config) samplerSpec(blocks int) (sampling.Spec, error) {
 	var s sampling.Spec
 	for _, k := range slices.Sorted(maps.Keys(c.SamplerOptions)) {
 		switch k {
-		case "name", "fanouts", "layers":
-			return s, fmt.Errorf("sampler-options: %s is set by a setting of its own: sampler, fanouts, layers", k)
+		case "name", "fanouts", "layers", "mini-batch", "epoch-subgraphs", "inductive":
+			return s, fmt.Errorf("sampler-options: %s is set by a setting of its own: sampler, fanouts, layers, batch-size, epoch-subgraphs, inductive", k)
 		}
 		v := c.SamplerOptions[k] // unquoted in the node, so that "8000" is read as a number
 		option, err := yaml.Marshal(&yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{{Kind: yaml.ScalarNode, Value: k}, {Kind: yaml.ScalarNode, Value: v}}})
@@ -271,9 +277,13 @@ func (c *Config) samplerSpec(blocks int) (sampling.Spec, error) {
 		}
 	}
 	s.Name, s.Layers, s.Fanouts = c.Sampler, blocks, nil
+	s.EpochSubgraphs, s.Inductive = c.EpochSubgraphs, c.Inductive
 	s.EdgeIDs = s.EdgeIDs || c.EdgeFeatures
 	if c.UsesFanouts() {
 		s.Fanouts = c.Fanouts
+	}
+	if c.Sampler == "lazy" {
+		s.MiniBatch = c.BatchSize
 	}
 	return s, nil
 }

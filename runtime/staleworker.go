@@ -36,7 +36,7 @@ func (t *training) newStaleWorker(o *orders) *staleWorker {
 	r := t.r
 	w := &staleWorker{
 		t: t, orders: o, sampler: t.audit(r.newSampler()),
-		engine: worker{engine: r.model.NewEngine(r.newExec()), ds: r.data.ds, links: r.links, limit: r.plan.CopyRows},
+		engine: worker{engine: r.learner.NewEngine(r.newExec()), ds: r.sampler.Dataset(), links: r.links, limit: r.plan.CopyRows},
 	}
 	w.engine.Tune(r.plan.Threads, r.plan.Copied)
 	return w

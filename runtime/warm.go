@@ -18,7 +18,7 @@ const warmBatches = 2
 // (connections, memory) is done here.
 func (t *training) warm(ctx context.Context) error {
 	r := t.r
-	if seeds := r.seeds(); r.links == nil && len(seeds) > 0 && r.ownBatches() == 0 {
+	if seeds := r.seeds(); r.links == nil && len(seeds) > 0 {
 		if err := t.warmBatches(ctx, seeds); err != nil {
 			return err
 		}
@@ -39,7 +39,7 @@ func (t *training) warmBatches(ctx context.Context, seeds []uint32) error {
 	r := t.r
 	order := sampling.Order(seeds, r.cfg.Seed, 0)
 	size := r.sampler.Spec().BatchSize(r.cfg.BatchSize, len(seeds))
-	w := &worker{engine: r.engine(t.updater, 0), ds: r.data.ds}
+	w := &worker{engine: r.engine(t.updater, 0), ds: r.sampler.Dataset()}
 	grad := make([]float32, len(t.updater.params))
 	sampler, b := r.newSampler(), new(sampling.Batch)
 	for i := range min(warmBatches, r.cfg.MicroBatches) {

@@ -91,7 +91,7 @@ func (r *Runtime) samplers() []sampling.Sampler {
 // at a time, have the same ones: their memory is there when nodes come and go.
 func (r *Runtime) engine(u *updater, i int) *compute.Engine {
 	for len(u.engines) <= i {
-		u.engines = append(u.engines, r.model.NewEngine(r.newExec()))
+		u.engines = append(u.engines, r.learner.NewEngine(r.newExec()))
 	}
 	return u.engines[i]
 }
@@ -129,7 +129,7 @@ func (r *Runtime) trainingConfig(ctx context.Context, work actors.Work, u *updat
 		hurry(&c)
 	}
 	for i := range r.plan.Trainers {
-		w := &worker{engine: r.engine(u, i), ds: r.data.ds, slab: mem.table(), links: r.links, limit: r.plan.CopyRows}
+		w := &worker{engine: r.engine(u, i), ds: r.sampler.Dataset(), slab: mem.table(), links: r.links, limit: r.plan.CopyRows}
 		w.Tune(r.plan.Threads, r.plan.Copied)
 		c.Trainers = append(c.Trainers, w)
 	}

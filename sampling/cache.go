@@ -110,22 +110,22 @@ func (c *Caches) of(generation int) *pending {
 		e = new(pending)
 		c.made[generation] = e
 		for len(c.made) > keepGenerations {
-			c.forget(generation)
+			delete(c.made, farthest(c.made, generation))
 		}
 	}
 	return e
 }
 
-// forget drops the generation farthest from the one in demand.
-func (c *Caches) forget(demand int) {
+// farthest returns the key of made that is farthest from the one in demand.
+func farthest[T any](made map[int]T, demand int) int {
 	worst, distance := 0, -1
-	for g := range c.made {
-		d := max(g-demand, demand-g)
-		if d > distance || d == distance && g < worst {
-			worst, distance = g, d
+	for k := range made {
+		d := max(k-demand, demand-k)
+		if d > distance || d == distance && k < worst {
+			worst, distance = k, d
 		}
 	}
-	delete(c.made, worst)
+	return worst
 }
 
 // degreeDistribution is p(u) ∝ out-degree: how many nodes may aggregate u.

@@ -41,11 +41,16 @@ func prepareCluster(p *Prepared) error {
 		s.PartitionBy = "metis"
 	}
 	if p.partition == nil {
-		part, err := partition.Compute(p.g, s.PartitionBy, s.Clusters, p.seed)
+		part, err := partition.Compute(p.compact(), s.PartitionBy, s.Clusters, p.seed)
 		if err != nil {
 			return err
 		}
-		p.partition = part
+		if p.partition = part; p.visible != nil { // others are in no batch
+			p.partition = make([]uint32, n)
+			for i, u := range p.visible {
+				p.partition[u] = part[i]
+			}
+		}
 	}
 	if len(p.partition) != n {
 		return fmt.Errorf("the partition has %d nodes, the graph %d", len(p.partition), n)
@@ -56,7 +61,9 @@ func prepareCluster(p *Prepared) error {
 		return fmt.Errorf("the partition has the SHA-256 %s, not %s as asked for; restore that one, or leave partition-sha256 away", sum, s.PartitionSHA256)
 	}
 	size := make([]int64, s.Clusters)
-	for v, c := range p.partition {
+	for i := range p.numVisible() {
+		v := p.node(i)
+		c := p.partition[v]
 		if int(c) >= s.Clusters {
 			return fmt.Errorf("the partition puts node %d into cluster %d; there are %d", v, c, s.Clusters)
 		}
@@ -64,7 +71,7 @@ func prepareCluster(p *Prepared) error {
 	}
 	// Louvain may find fewer communities than clusters were asked for: those
 	// without nodes are left out, lest batches be empty.
-	c := &clusters{seed: p.seed, perBatch: s.PerBatch, members: make([]uint32, n)}
+	c := &clusters{seed: p.seed, perBatch: s.PerBatch, members: make([]uint32, p.numVisible())}
 	at := make([]int64, s.Clusters)
 	begin := int64(0)
 	for k, nodes := range size {
@@ -75,8 +82,10 @@ func prepareCluster(p *Prepared) error {
 		begin += nodes
 	}
 	c.start = slices.Clip(append(c.start, begin))
-	for v, k := range p.partition {
-		c.members[at[k]] = uint32(v)
+	for i := range c.members {
+		v := p.node(i)
+		k := p.partition[v]
+		c.members[at[k]] = v
 		at[k]++
 	}
 	p.batches = max((len(c.start)-1+s.PerBatch-1)/s.PerBatch, 1)

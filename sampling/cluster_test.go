@@ -12,7 +12,7 @@ func TestClusterEpochVisitsAllOnce(t *testing.T) {
 	g := skewed(1000, 30, 2)
 	spec := Spec{Name: "cluster", Layers: 2, Clusters: 25, PerBatch: 4}
 	p := mustPrepare(t, spec, g)
-	n := p.BatchesPerEpoch(1000, 64)
+	n := p.BatchesPerEpoch(1000, 64, 1)
 	if n != 7 {
 		t.Fatalf("%d batches an epoch, want 7", n)
 	}
@@ -65,7 +65,7 @@ func TestClusterLeavesOutEmptyClusters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := p.BatchesPerEpoch(100, 10); n != 3 {
+	if n := p.BatchesPerEpoch(100, 10, 1); n != 3 {
 		t.Fatalf("%d batches an epoch, want 3", n)
 	}
 	s := p.NewSampler()
@@ -108,7 +108,7 @@ func TestClusterBoundary(t *testing.T) {
 	s := p.NewSampler()
 	var a, b Batch
 	var seen []uint32
-	for batch := range p.BatchesPerEpoch(len(train), 1) {
+	for batch := range p.BatchesPerEpoch(len(train), 1, 1) {
 		a.ID.Batch = batch
 		if err := s.Sample(&a, 1, nil); err != nil {
 			t.Fatal(err)
@@ -158,7 +158,7 @@ func TestClusterUsesSavedPartition(t *testing.T) {
 			t.Errorf("%+v: the saved partition is used: %v", c.spec, !c.used)
 		}
 		if c.used {
-			if p.Spec().PartitionBy != "louvain" || p.Spec().Clusters != 5 || p.BatchesPerEpoch(200, 10) != 5 {
+			if p.Spec().PartitionBy != "louvain" || p.Spec().Clusters != 5 || p.BatchesPerEpoch(200, 10, 1) != 5 {
 				t.Errorf("%+v became %+v", c.spec, p.Spec())
 			}
 			sum = p.Spec().PartitionSHA256

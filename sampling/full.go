@@ -6,6 +6,9 @@ import (
 )
 
 func prepareFull(p *Prepared) error {
+	if p.visible != nil { // the hops of all training nodes are what there is
+		return prepareKHop(p)
+	}
 	p.factory = func() Sampler { return &full{g: p.g, layers: p.spec.Depth()} }
 	return nil
 }

@@ -16,7 +16,7 @@ func everySpec() []Spec {
 		{Name: "neighbor", Fanouts: f, Replace: true}, {Name: "neighbor", Fanouts: f, Weighted: true},
 		{Name: "neighbor", Fanouts: f, Weighted: true, Replace: true}, {Name: "neighbor", Fanouts: []int{-1, 1}, Temporal: true},
 		{Name: "labor", Fanouts: f, Dependency: 2}, {Name: "pinsage", Fanouts: f, Restart: 0.5},
-		{Name: "fastgcn", Fanouts: f}, {Name: "ladies", Fanouts: f}, {Name: "lazy", Fanouts: f},
+		{Name: "fastgcn", Fanouts: f}, {Name: "ladies", Fanouts: f}, {Name: "lazy", Fanouts: f, MiniBatch: 2, MegaBatch: 5},
 		{Name: "gns", Fanouts: f, CacheFraction: 0.3}, {Name: "gns", Fanouts: f, CacheFraction: 0.3, CacheOnly: true, Normalize: "degree"},
 		{Name: "node", Layers: 2, Budget: 5, Normalization: 3}, {Name: "edge", Layers: 2, Budget: 3, Clip: 2},
 		{Name: "walk", Layers: 2, Roots: 2, WalkLength: 2}, {Name: "frontier", Layers: 2, Frontier: 2, Budget: 4, DegreeCap: 2},

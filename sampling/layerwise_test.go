@@ -127,7 +127,7 @@ func TestLayerwiseSameBits(t *testing.T) {
 	for _, spec := range []Spec{
 		{Name: "fastgcn", Fanouts: []int{200, 200}},
 		{Name: "ladies", Fanouts: []int{200, 200}},
-		{Name: "lazy", Fanouts: []int{5, 5}, Recycle: 3},
+		{Name: "lazy", Fanouts: []int{5, 5}, Recycle: 3, MiniBatch: 150},
 		{Name: "pinsage", Fanouts: []int{4, 4}},
 	} {
 		sameBits(t, mustPrepare(t, spec, g), allNodes(g), 150)
@@ -147,28 +147,6 @@ func allocatesNothing(t *testing.T, p *Prepared, seeds []uint32) {
 	sample()
 	if n := testing.AllocsPerRun(5, sample); n != 0 {
 		t.Errorf("%s: %v allocations per batch", p.Spec().Name, n)
-	}
-}
-
-// Batches of a mega-batch agree on the neighbours of a node, others do not.
-func TestLazyRecycles(t *testing.T) {
-	g := skewed(2000, 200, 1)
-	s := mustPrepare(t, Spec{Name: "lazy", Fanouts: []int{3}, Recycle: 2, RecycleGrowth: 1.5, EdgeIDs: true}, g).NewSampler()
-	rows := func(epoch, batch int) []int64 {
-		b := Batch{ID: ID{Epoch: epoch, Batch: batch}}
-		if err := s.Sample(&b, b.ID.Key(1), allNodes(g)[:200]); err != nil {
-			t.Fatal(err)
-		}
-		return slices.Clone(b.Blocks[0].EdgeIDs)
-	}
-	// R is 2, 3, 4 (4.5) in epochs 0, 1, 2.
-	for epoch, r := range []int{2, 3, 4} {
-		for batch := range 3 * r {
-			same := slices.Equal(rows(epoch, batch), rows(epoch, batch+1))
-			if want := batch/r == (batch+1)/r; same != want {
-				t.Errorf("epoch %d: batches %d and %d share a graph: %v, want %v", epoch, batch, batch+1, same, want)
-			}
-		}
 	}
 }
 
@@ -238,7 +216,9 @@ func TestLayerwiseErrors(t *testing.T) {
 	}{
 		{Spec{Name: "fastgcn", Fanouts: []int{-1}}, "number of nodes of the layer"},
 		{Spec{Name: "ladies", Layers: 2}, "0 fan-outs given"},
-		{Spec{Name: "lazy", Fanouts: []int{2}, RecycleGrowth: 0.5}, "at least 1"},
+		{Spec{Name: "lazy", Fanouts: []int{2}, MiniBatch: 2, RecycleGrowth: 0.5}, "at least 1"},
+		{Spec{Name: "lazy", Fanouts: []int{2}}, "give mini-batch"},
+		{Spec{Name: "lazy", Fanouts: []int{2}, MiniBatch: 8, MegaBatch: 7}, "at least as large"},
 		{Spec{Name: "pinsage", Fanouts: []int{-1}}, "at least 1"},
 		{Spec{Name: "pinsage", Fanouts: []int{2}, Restart: 1}, "in [0, 1)"},
 		{Spec{Name: "pinsage", Fanouts: []int{2}, EdgeIDs: true}, "edge ids"},
@@ -249,7 +229,7 @@ func TestLayerwiseErrors(t *testing.T) {
 		}
 	}
 	// Graphs without edges, and no seeds at all.
-	for _, spec := range []Spec{{Name: "fastgcn", Fanouts: []int{5}}, {Name: "ladies", Fanouts: []int{5}}, {Name: "lazy", Fanouts: []int{2}}, {Name: "pinsage", Fanouts: []int{2}}, {Name: "labor", Fanouts: []int{2}}, {Name: "gns", Fanouts: []int{2}}} {
+	for _, spec := range []Spec{{Name: "fastgcn", Fanouts: []int{5}}, {Name: "ladies", Fanouts: []int{5}}, {Name: "lazy", Fanouts: []int{2}, MiniBatch: 9}, {Name: "pinsage", Fanouts: []int{2}}, {Name: "labor", Fanouts: []int{2}}, {Name: "gns", Fanouts: []int{2}}} {
 		for _, g := range []*graph.Graph{fromRows(nil, nil), fromRows()} {
 			s, err := New(spec, g)
 			if err != nil {

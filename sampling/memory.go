@@ -18,17 +18,19 @@ type Memory struct {
 
 // Memory returns what p's samplers keep in memory. For "gns" it draws the first
 // generation of the cache, unless that is drawn, and counts as many generations
-// as are kept at most.
+// as are kept at most; so for "lazy" with mega-batches.
 func (p *Prepared) Memory() Memory {
 	seen := footprint.Seen{}
 	size := seen.Bytes
-	size(p.data)
-	size(p.g)
+	size(p.given)
 	if p.times != nil {
 		size(*p.times)
 	}
 	if p.caches != nil {
 		seen[unsafe.Pointer(p.caches)] = true // it may be in use
+	}
+	if p.mega != nil {
+		seen[unsafe.Pointer(p.mega)] = true
 	}
 	m := Memory{Shared: size(p)}
 	first := size(p.factory())
@@ -36,6 +38,11 @@ func (p *Prepared) Memory() Memory {
 	m.Shared += first - m.Sampler
 	if p.caches != nil {
 		m.Shared += 2*size(p.caches.p) + keepGenerations*size(p.caches.At(0)) // one p for the keys of the generation that is drawn
+	}
+	if p.mega != nil {
+		if first, err := p.mega.at(0); err == nil { // Sample reports it
+			m.Shared += keepMegaBatches * size(first)
+		}
 	}
 	return m
 }

@@ -54,6 +54,15 @@ func TestMemory(t *testing.T) {
 	if m := p.Memory(); m.Shared < 8*n+3*8*n || m.Shared > 8*n+3*(8*n+n/4+8*edges)+1<<16 {
 		t.Errorf("gns: %d bytes are shared", m.Shared)
 	}
+	lazy := mustPrepare(t, Spec{Name: "lazy", Fanouts: []int{5}, MiniBatch: 1000, MegaBatch: 3000}, g)
+	first, err := lazy.mega.at(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries := int64(len(first.layers[0].Indices))
+	if least, m := 3*(4*int64(len(first.nodes))+4*entries+8*3001), lazy.Memory(); m.Shared < least || m.Shared > 2*least {
+		t.Errorf("lazy: %d bytes are shared, want %d and at most as many more", m.Shared, least)
+	}
 	if s := newNodeSet(bitsLimit+1, bitsLimit); s.bits != nil {
 		t.Error("a set of nodes of a graph above the limit has one bit per node")
 	}

@@ -459,7 +459,7 @@ func BenchmarkSampler(b *testing.B) {
 		{"pinsage", Spec{Name: "pinsage", Fanouts: []int{5, 5, 5}}},
 		{"fastgcn", Spec{Name: "fastgcn", Fanouts: []int{8192, 8192, 8192}}},
 		{"ladies", Spec{Name: "ladies", Fanouts: []int{8192, 8192, 8192}}},
-		{"lazy", Spec{Name: "lazy", Fanouts: fanouts}},
+		{"lazy", Spec{Name: "lazy", Fanouts: fanouts, MiniBatch: 1024}},
 	} {
 		p := mustPrepare(b, c.spec, g)
 		for _, threads := range []int{1, 2} {

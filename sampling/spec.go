@@ -17,6 +17,9 @@ type Spec struct {
 	Fanouts []int  `json:"fanouts,omitempty" yaml:"fanouts,omitempty"` // per layer, from the seeds outward: neighbours of a node (-1: all), or the layer's nodes for "fastgcn" and "ladies"
 	Layers  int    `json:"layers,omitempty" yaml:"layers,omitempty"`   // blocks of a batch; 0: len(Fanouts)
 	EdgeIDs bool   `json:"edge-ids,omitempty" yaml:"edge-ids,omitempty"`
+	// Inductive has the sampler see the training nodes and the edges between them, and
+	// nothing else of the graph: see Prepared.Dataset.
+	Inductive bool `json:"inductive,omitempty" yaml:"inductive,omitempty"`
 
 	// Weighted has "neighbor" choose edges in proportion to their weights.
 	Weighted bool `json:"weighted,omitempty" yaml:"weighted,omitempty"`
@@ -29,9 +32,12 @@ type Spec struct {
 	// numbers; 0 and 1: each batch has its own.
 	Dependency int `json:"dependency,omitempty" yaml:"dependency,omitempty"`
 
-	// Recycle is over how many batches "lazy" uses a mega-batch in the first
-	// epoch, 0: 2; RecycleGrowth is by what this grows from epoch to epoch, at
-	// least 1, 0: 1.1.
+	// MiniBatch is how many seeds of a mega-batch "lazy" trains on in a step. MegaBatch is
+	// how many seeds a mega-batch has; 0: Recycle mini-batches. Recycle is for how many steps
+	// the first mega-batch serves, 0: 2; RecycleGrowth is by what this grows from each to the
+	// next, at least 1, 0: 1.1.
+	MiniBatch     int     `json:"mini-batch,omitempty" yaml:"mini-batch,omitempty"`
+	MegaBatch     int     `json:"mega-batch,omitempty" yaml:"mega-batch,omitempty"`
 	Recycle       int     `json:"recycle,omitempty" yaml:"recycle,omitempty"`
 	RecycleGrowth float64 `json:"recycle-growth,omitempty" yaml:"recycle-growth,omitempty"`
 
@@ -71,6 +77,10 @@ type Spec struct {
 	Frontier  int  `json:"frontier,omitempty" yaml:"frontier,omitempty"`
 	DegreeCap int  `json:"degree-cap,omitempty" yaml:"degree-cap,omitempty"`
 	Distinct  bool `json:"distinct,omitempty" yaml:"distinct,omitempty"`
+	// EpochSubgraphs is how many subgraphs an epoch of "node", "edge", "walk" and
+	// "frontier" has. Prepare fills it in where it is 0: as many as have, by the mean of
+	// the subgraphs that are sampled beforehand, as many nodes as there are to draw from.
+	EpochSubgraphs int `json:"epoch-subgraphs,omitempty" yaml:"epoch-subgraphs,omitempty"`
 	// Normalization is the number of subgraphs that are sampled beforehand to
 	// estimate how often nodes and edges occur (GraphSAINT); 0: no weights. But for
 	// the error of those estimates, a row's weighted sum is then unbiased given that
@@ -97,7 +107,7 @@ type Spec struct {
 }
 
 // samplers lists each sampler's preparation and the settings of Spec that it reads
-// besides Name, Fanouts, Layers and EdgeIDs, in the order that Names lists.
+// besides Name, Fanouts, Layers, EdgeIDs and Inductive, in the order that Names lists.
 var samplers = []struct {
 	name    string
 	prepare func(p *Prepared) error
@@ -110,12 +120,12 @@ var samplers = []struct {
 	{"pinsage", preparePinSAGE, []string{"walks", "walk-length", "restart"}},
 	{"fastgcn", prepareFastGCN, nil},
 	{"ladies", prepareLadies, nil},
-	{"lazy", prepareLazy, []string{"recycle", "recycle-growth"}},
+	{"lazy", prepareLazy, []string{"mini-batch", "mega-batch", "recycle", "recycle-growth"}},
 	{"gns", prepareGNS, []string{"cache-fraction", "cache-period", "cache-by", "cache-only", "cache-approximate", "normalize"}},
-	{"node", prepareNode, []string{"budget", "normalization", "clip"}},
-	{"edge", prepareEdge, []string{"budget", "normalization", "clip"}},
-	{"walk", prepareWalk, []string{"roots", "walk-length", "normalization", "clip"}},
-	{"frontier", prepareFrontier, []string{"frontier", "budget", "degree-cap", "distinct", "normalization", "clip"}},
+	{"node", prepareNode, []string{"budget", "epoch-subgraphs", "normalization", "clip"}},
+	{"edge", prepareEdge, []string{"budget", "epoch-subgraphs", "normalization", "clip"}},
+	{"walk", prepareWalk, []string{"roots", "walk-length", "epoch-subgraphs", "normalization", "clip"}},
+	{"frontier", prepareFrontier, []string{"frontier", "budget", "degree-cap", "distinct", "epoch-subgraphs", "normalization", "clip"}},
 	{"cluster", prepareCluster, []string{"clusters", "per-batch", "partition-by", "partition-sha256", "boundary", "normalization", "clip"}},
 }
 
@@ -195,7 +205,7 @@ func (s Spec) unread() (names []string) {
 	for i := range v.NumField() {
 		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("yaml"), ",")
 		switch name {
-		case "name", "fanouts", "layers", "edge-ids": // of all samplers
+		case "name", "fanouts", "layers", "edge-ids", "inductive": // of all samplers
 			continue
 		}
 		if !v.Field(i).IsZero() && !slices.Contains(Reads(s.Name), name) {
@@ -210,10 +220,13 @@ func (s Spec) unread() (names []string) {
 type Prepared struct {
 	spec    Spec
 	seed    uint64
-	data    *graph.Dataset
-	g       *graph.Graph
+	given   *graph.Dataset
+	data    *graph.Dataset // what the sampler sees of it
+	g       *graph.Graph   // of data
+	visible []uint32       // the nodes that it sees, in increasing order; nil: all
 	factory func() Sampler
 	caches  *Caches
+	mega    *megaBatches
 	times   *Times
 
 	ownSeeds bool     // the sampler chooses the batch's seeds itself
@@ -234,9 +247,14 @@ func Prepare(spec Spec, ds *graph.Dataset, seed uint64, options ...Option) (*Pre
 	if ds == nil || ds.Graph == nil || len(ds.Graph.Indptr) == 0 {
 		return nil, fmt.Errorf("sampling: %s needs a graph, and there is none", spec.Name)
 	}
-	p := &Prepared{spec: spec, seed: seed, data: ds, g: ds.Graph}
+	p := &Prepared{spec: spec, seed: seed, given: ds, data: ds, g: ds.Graph}
 	for _, o := range options {
 		o(p)
+	}
+	if spec.Inductive {
+		if err := graph.Guard(p.restrict); err != nil {
+			return nil, fmt.Errorf("sampling: %w", err)
+		}
 	}
 	for _, s := range samplers {
 		if s.name == spec.Name {
@@ -251,6 +269,11 @@ func Prepare(spec Spec, ds *graph.Dataset, seed uint64, options ...Option) (*Pre
 // Spec returns what p was prepared from.
 func (p *Prepared) Spec() Spec { return p.spec }
 
+// Dataset returns the data that p's batches refer to: what Prepare was given, or with
+// Spec.Inductive a copy of it whose edges, with their features, weights and times, are
+// those between training nodes. Ids of nodes are the same in both, those of edges not.
+func (p *Prepared) Dataset() *graph.Dataset { return p.data }
+
 // NewSampler returns a sampler over p's graph; it is cheap, and its scratch
 // memory grows to what its largest batch needs.
 func (p *Prepared) NewSampler() Sampler { return &guarded{p.factory(), uint32(p.g.NumNodes())} }
@@ -259,12 +282,16 @@ func (p *Prepared) NewSampler() Sampler { return &guarded{p.factory(), uint32(p.
 // subgraph samplers do: the seeds given to Sample are not used.
 func (p *Prepared) ChoosesSeeds() bool { return p.ownSeeds }
 
-// BatchesPerEpoch returns how many batches an epoch has that trains on n nodes
-// with the given batch size: as many as Cut makes, one for "full", and for
-// "cluster" as many as visit every cluster once.
-func (p *Prepared) BatchesPerEpoch(n, batchSize int) int {
-	if p.batches > 0 {
+// BatchesPerEpoch returns how many global batches an epoch has that trains on n nodes
+// with the given batch size, each cut into micro parts: as many as Cut makes, one for
+// "full", and of samplers that choose the seeds as many as visit every cluster once, or
+// as Spec.EpochSubgraphs makes, a micro-batch being a subgraph.
+func (p *Prepared) BatchesPerEpoch(n, batchSize, micro int) int {
+	switch {
+	case p.batches > 0:
 		return p.batches
+	case p.spec.EpochSubgraphs > 0:
+		return NumBatches(p.spec.EpochSubgraphs, max(micro, 1))
 	}
 	return NumBatches(n, p.spec.BatchSize(batchSize, n))
 }

@@ -40,8 +40,8 @@ func (p *Prepared) prepareSubgraph(newDrawer func() drawer) error {
 	if s.Layers < 1 {
 		return fmt.Errorf("give the number of layers")
 	}
-	if s.Normalization < 0 || s.Clip < 0 {
-		return fmt.Errorf("normalization and clip must not be negative")
+	if s.Normalization < 0 || s.Clip < 0 || s.EpochSubgraphs < 0 {
+		return fmt.Errorf("normalization, clip and epoch-subgraphs must not be negative")
 	}
 	p.ownSeeds = true
 	if len(p.data.Train) > 0 {
@@ -51,10 +51,32 @@ func (p *Prepared) prepareSubgraph(newDrawer func() drawer) error {
 		}
 	}
 	p.factory = func() Sampler { return p.newSubgraphs(newDrawer()) }
+	first, mean := p.newSubgraphs(newDrawer()), 0.0
 	if s.Normalization > 0 {
-		p.norm = p.normalize(p.newSubgraphs(newDrawer()), s.Normalization)
+		p.norm, mean = p.normalize(first, s.Normalization)
+	}
+	if s.EpochSubgraphs == 0 && p.batches == 0 {
+		if p.norm == nil {
+			mean = first.beforehand(measured, func() {})
+		}
+		s.EpochSubgraphs = max(1, int(math.Ceil(float64(p.numVisible())/math.Max(mean, 1))))
 	}
 	return nil
+}
+
+// measured is how many subgraphs are drawn beforehand to know their mean size.
+const measured = 20
+
+// beforehand draws the nodes of n subgraphs keyed by (seed, i), calls visit for each, and
+// returns the mean number of nodes.
+func (s *subgraphs) beforehand(n int, visit func()) (mean float64) {
+	total := 0
+	for i := range n {
+		s.nodes(ID{Phase: "norm", Batch: i}, rng.New(s.p.seed, purposeNorm, uint64(i)))
+		total += len(s.set.nodes)
+		visit()
+	}
+	return float64(total) / float64(n)
 }
 
 func (p *Prepared) newSubgraphs(d drawer) *subgraphs {
@@ -127,16 +149,14 @@ func (s *subgraphs) weigh(blk *graph.Block, out *block) {
 	}
 }
 
-// normalize counts, over n subgraphs keyed by (seed, i), how often each node
-// and each edge occurs. A count of 0 is taken as 0.1.
-func (p *Prepared) normalize(s *subgraphs, n int) *normalization {
+// normalize counts, over n subgraphs, how often each node and each edge occurs, and
+// returns their mean number of nodes, too. A count of 0 is taken as 0.1.
+func (p *Prepared) normalize(s *subgraphs, n int) (norm *normalization, mean float64) {
 	nodes := make([]uint32, p.g.NumNodes())
 	edges := make([]uint32, p.g.NumEdges())
 	s.inducer.edgeIDs = true
 	var out block
-	for i := range n {
-		id := ID{Phase: "norm", Batch: i}
-		s.nodes(id, rng.New(p.seed, purposeNorm, uint64(i)))
+	mean = s.beforehand(n, func() {
 		s.inducer.induce(s.set, &out)
 		for _, u := range s.set.nodes {
 			nodes[u]++
@@ -144,8 +164,8 @@ func (p *Prepared) normalize(s *subgraphs, n int) *normalization {
 		for _, e := range out.edgeIDs {
 			edges[e]++
 		}
-	}
-	norm := &normalization{loss: make([]float32, len(nodes)), edge: make([]float32, len(edges))}
+	})
+	norm = &normalization{loss: make([]float32, len(nodes)), edge: make([]float32, len(edges))}
 	count := func(c uint32) float64 { return math.Max(float64(c), 0.1) }
 	for v, c := range nodes {
 		norm.loss[v] = float32(float64(n) / count(c))
@@ -153,5 +173,5 @@ func (p *Prepared) normalize(s *subgraphs, n int) *normalization {
 			norm.edge[e] = float32(min(count(c)/count(edges[e]), maxEdgeWeight))
 		}
 	}
-	return norm
+	return norm, mean
 }

@@ -43,10 +43,10 @@ func prepareWalk(p *Prepared) error {
 	if s.Roots < 1 || s.WalkLength < 1 {
 		return fmt.Errorf("give the number of roots and the walk length, both at least 1")
 	}
-	if p.g.NumNodes() == 0 {
+	if p.numVisible() == 0 {
 		return fmt.Errorf("the graph has no nodes")
 	}
-	return p.prepareSubgraph(func() drawer { return &walkDrawer{g: p.g, roots: s.Roots, length: s.WalkLength} })
+	return p.prepareSubgraph(func() drawer { return &walkDrawer{p: p, g: p.g, roots: s.Roots, length: s.WalkLength} })
 }
 
 // walkDrawer takes what walks of the given length visit, from roots drawn
@@ -54,6 +54,7 @@ func prepareWalk(p *Prepared) error {
 // is none.
 type walkDrawer struct {
 	g             *graph.Graph
+	p             *Prepared
 	roots, length int
 	at            []uint32
 	pos           []int64 // of the neighbours that come next; -1: there is none
@@ -63,7 +64,7 @@ func (d *walkDrawer) draw(s *nodeSet, _ ID, key rng.Key) {
 	d.at = resize(d.at, d.roots)
 	step := key.With(0)
 	for i := range d.at {
-		d.at[i] = uint32(step.Uintn(uint64(i), uint64(d.g.NumNodes())))
+		d.at[i] = d.p.node(int(step.Uintn(uint64(i), uint64(d.p.numVisible()))))
 	}
 	s.addAll(d.at)
 	// All walks go one step at a time, so that their loads overlap: each was

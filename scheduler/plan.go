@@ -27,6 +27,8 @@ type Sizes struct {
 	OnAverage     bool  // a node's neighbours are Fanouts on average, not at most
 	Temporal      bool  // a batch has a node once for every seed that sees it
 	Batches       int   // of an epoch, of a sampler that chooses their seeds itself; 0: as the seeds make them
+	Inductive     bool  // training sees TrainNodes alone, and
+	SeenEdges     int64 // the edges between them
 	BatchSize     int
 	Micro         int
 	Parameters    int64
@@ -195,8 +197,12 @@ func Build(s Sizes, r Request) *Plan {
 	if p.Together {
 		whySamplers += "; all threads on one batch"
 	}
+	whySource := fmt.Sprintf("%d batches an epoch, %d micro-batches each", p.Batches, s.Micro)
+	if s.Inductive {
+		whySource += fmt.Sprintf("; inductive: training sees %d nodes and %d edges", s.TrainNodes, s.SeenEdges)
+	}
 	p.Stages = []Stage{
-		{"source", 1, fmt.Sprintf("%d batches an epoch, %d micro-batches each", p.Batches, s.Micro)},
+		{"source", 1, whySource},
 		{"sampler", p.Samplers, fmt.Sprintf("%s; %s; %d credits each", s.Sampler, whySamplers, p.Credits)},
 	}
 	if p.Raised != "" {

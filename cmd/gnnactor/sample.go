@@ -53,7 +53,7 @@ What --sampler-options sets, here and in training:
   khop       temporal=true
   labor      dependency (batches that share random numbers)
   pinsage    walks, walk-length, restart (a probability)
-  lazy       recycle (batches that use a mega-batch), recycle-growth
+  lazy       mega-batch (seeds), recycle (steps that use a mega-batch), recycle-growth
   gns        cache-fraction, cache-period (epochs), cache-by=degree|walks, cache-only=true,
              cache-approximate=true, normalize=sum|degree
   node       budget (nodes)
@@ -131,7 +131,7 @@ batches_per_second, sampled_edges_per_second, mean_edges and mean_input_nodes; w
 			return t.write(a.stdout)
 		},
 	}
-	names := []string{"layers", "sampler", "fanouts", "sampler-options", "batch-size", "micro-batches", "seed", "threads", "samplers", "credits", "local-codec"}
+	names := []string{"layers", "sampler", "fanouts", "sampler-options", "batch-size", "micro-batches", "epoch-subgraphs", "inductive", "seed", "threads", "samplers", "credits", "local-codec"}
 	config = addConfigFlags(cmd, []group{dataGroup}, append(names, rowSettings...)...)
 	cmd.Flags().IntVar(&batches, "batches", 0, "batches to sample; 0: one epoch (default with --stats: 20)")
 	cmd.Flags().BoolVar(&stats, "stats", false, "say what the batches are like; --sampler may name several, divided by commas")

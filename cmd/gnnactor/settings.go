@@ -69,6 +69,8 @@ var settings = []setting{
 	{"fanouts", samplingGroup, "neighbours sampled per layer, from the seeds outward; -1 takes all"},
 	{"sampler-options", samplingGroup, "further settings of the sampler, like budget=8000,frontier=1000 (see 'gnnactor sample --help')"},
 	{"batch-size", samplingGroup, "seed nodes of a batch, or links"},
+	{"epoch-subgraphs", samplingGroup, "with node, edge, walk and frontier: subgraphs of an epoch, a micro-batch being one; 0: as many as have, on average, as many nodes as the graph"},
+	{"inductive", samplingGroup, "train on the training nodes and the edges between them alone; evaluation and inference see the whole graph"},
 	{"negatives", samplingGroup, "with --task link: pairs that no edge joins, per link; 0: 1"},
 	{"keep-target-edges", samplingGroup, "with --task link: pass messages along a batch's own links, too"},
 	{"micro-batches", samplingGroup, "parts that a batch is cut into"},
