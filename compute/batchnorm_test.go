@@ -1,6 +1,7 @@
 package compute
 
 import (
+	"context"
 	"math"
 	"path/filepath"
 	"slices"
@@ -99,14 +100,14 @@ func TestBatchNormFile(t *testing.T) {
 	if err := m.Save(path, params, nil); err != nil {
 		t.Fatal(err)
 	}
-	got, _, err := m.Load(path)
+	got, _, err := m.Load(context.Background(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Equal(got, params) {
 		t.Errorf("loaded %v, saved %v", got, params)
 	}
-	tensors, _, err := OpenSafetensors(path)
+	tensors, _, err := OpenSafetensors(context.Background(), path)
 	if err != nil {
 		t.Fatal(err)
 	}

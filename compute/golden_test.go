@@ -1,6 +1,7 @@
 package compute
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,7 +37,7 @@ type golden struct {
 }
 
 func readGolden(t *testing.T, path string) *golden {
-	tensors, meta, err := OpenSafetensors(path)
+	tensors, meta, err := OpenSafetensors(context.Background(), path)
 	if err != nil {
 		t.Fatal(err)
 	}

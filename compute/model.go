@@ -1,6 +1,7 @@
 package compute
 
 import (
+	"context"
 	"fmt"
 	"io"
 
@@ -118,19 +119,29 @@ func (m *Model) Save(path string, params []float32, metadata map[string]string) 
 
 // Load reads parameters that Save, or PyG, wrote, and their metadata, which
 // lacks ChecksumKey when nothing tells whether the file is what was written.
-// Names that are missing, unknown or of another shape are an error that lists
-// them; so is a value that is NaN or infinite.
-func (m *Model) Load(path string) ([]float32, map[string]string, error) {
-	tensors, metadata, err := OpenSafetensors(path)
+// Errors are those of OpenSafetensors and Parameters.
+func (m *Model) Load(ctx context.Context, path string) ([]float32, map[string]string, error) {
+	tensors, metadata, err := OpenSafetensors(ctx, path)
 	if err != nil {
 		return nil, nil, err
 	}
-	params, err := m.layout.Unpack("", tensors)
+	params, err := m.Parameters(tensors)
 	if err != nil {
 		return nil, nil, fmt.Errorf("compute: %s: %w", path, err)
 	}
-	if err := m.layout.CheckFinite(params); err != nil {
-		return nil, nil, fmt.Errorf("compute: %s: %w: the file is damaged, or its training diverged; take an intact copy, or train again with a smaller learning rate or clip-norm", path, err)
-	}
 	return params, metadata, nil
+}
+
+// Parameters returns the parameters that the tensors of a file hold. Names that are
+// missing, unknown or of another shape are an error that lists them; so is a value
+// that is NaN or infinite.
+func (m *Model) Parameters(tensors []RawTensor) ([]float32, error) {
+	params, err := m.layout.Unpack("", tensors)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.layout.CheckFinite(params); err != nil {
+		return nil, fmt.Errorf("%w: the file is damaged, or its training diverged; take an intact copy, or train again with a smaller learning rate or clip-norm", err)
+	}
+	return params, nil
 }

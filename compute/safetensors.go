@@ -3,6 +3,7 @@ package compute
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -362,9 +363,23 @@ type knownSize struct {
 // Len is what readExactly trusts a length by.
 func (s knownSize) Len() int { return int(min(s.n, math.MaxInt)) }
 
+// untilDone is a reader that ends with ctx, between two pieces of at most a mebibyte.
+type untilDone struct {
+	io.Reader
+	ctx context.Context
+}
+
+// Read implements io.Reader.
+func (r untilDone) Read(p []byte) (int, error) {
+	if r.ctx.Err() != nil {
+		return 0, context.Cause(r.ctx)
+	}
+	return r.Reader.Read(p[:min(len(p), 1<<20)])
+}
+
 // OpenSafetensors reads the file at path, which must be a regular one. Errors
-// name it.
-func OpenSafetensors(path string) ([]RawTensor, map[string]string, error) {
+// name it. When ctx ends first the error wraps its cause.
+func OpenSafetensors(ctx context.Context, path string) ([]RawTensor, map[string]string, error) {
 	info, err := os.Stat(path) // to open a pipe might take for ever
 	if err == nil && !info.Mode().IsRegular() {
 		err = fmt.Errorf("%s is not a regular file (%s)", path, info.Mode().Type())
@@ -377,7 +392,10 @@ func OpenSafetensors(path string) ([]RawTensor, map[string]string, error) {
 		return nil, nil, fmt.Errorf("compute: %w", err)
 	}
 	defer f.Close()
-	tensors, metadata, err := ReadSafetensors(knownSize{bufio.NewReaderSize(f, 1<<16), info.Size()})
+	tensors, metadata, err := ReadSafetensors(knownSize{bufio.NewReaderSize(untilDone{f, ctx}, 1<<16), info.Size()})
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}

@@ -2,6 +2,7 @@ package compute
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -289,7 +290,7 @@ func TestSaveAndLoad(t *testing.T) {
 	if err := m.Save(path, params, map[string]string{"epoch": "4"}); err != nil {
 		t.Fatal(err)
 	}
-	got, meta, err := m.Load(path)
+	got, meta, err := m.Load(context.Background(), path)
 	if err != nil || meta["epoch"] != "4" || m.layout.SHA256(got) != m.layout.SHA256(params) {
 		t.Fatalf("loaded other parameters or metadata %v, %v", meta, err)
 	}
@@ -298,7 +299,7 @@ func TestSaveAndLoad(t *testing.T) {
 	}
 
 	wider := mustModel(t, Spec{Model: "sage", Layers: 3, InDim: 5, Hidden: 6, OutDim: 3}, ds.Graph)
-	_, _, err = wider.Load(path)
+	_, _, err = wider.Load(context.Background(), path)
 	for _, want := range []string{path, `"convs.0.lin_l.weight" has shape [4 5]; this model needs [6 5]`, `"convs.2.lin_l.bias" is missing`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("loading a smaller model gives %v, want %q in it", err, want)
@@ -312,20 +313,20 @@ func TestSaveAndLoad(t *testing.T) {
 		if err := m.Save(filepath.Join(dir, "x"), p, nil); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := m.Load(filepath.Join(dir, "x")); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := m.Load(context.Background(), filepath.Join(dir, "x")); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("loading %v gives %v", x, err)
 		}
 	}
 	if err := os.Remove(filepath.Join(dir, "x")); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := m.Load(dir); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+	if _, _, err := m.Load(context.Background(), dir); err == nil || !strings.Contains(err.Error(), "not a regular file") {
 		t.Errorf("loading a directory gives %v", err)
 	}
-	if _, _, err = gcn.Load(path); err == nil || !strings.Contains(err.Error(), "is not a parameter of this model") {
+	if _, _, err = gcn.Load(context.Background(), path); err == nil || !strings.Contains(err.Error(), "is not a parameter of this model") {
 		t.Errorf("loading another model gives %v", err)
 	}
-	if _, _, err := m.Load(filepath.Join(dir, "absent")); !errors.Is(err, os.ErrNotExist) {
+	if _, _, err := m.Load(context.Background(), filepath.Join(dir, "absent")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("loading what is not there gives %v", err)
 	}
 	if err := m.Save(filepath.Join(dir, "no", "dir"), params, nil); !errors.Is(err, os.ErrNotExist) {
@@ -338,7 +339,7 @@ func TestSaveAndLoad(t *testing.T) {
 		w.Write([]byte("half"))
 		return errBroken
 	})
-	if _, _, err := m.Load(path); !errors.Is(full, errBroken) || err != nil {
+	if _, _, err := m.Load(context.Background(), path); !errors.Is(full, errBroken) || err != nil {
 		t.Errorf("after a write that fails (%v) the old file is gone: %v", full, err)
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 1 {

@@ -222,8 +222,12 @@ type Config struct {
 	SharedCheckpoint  bool   `yaml:"shared-checkpoint"`   // the nodes of Cluster share the directory, and one of them writes to it
 	AllowOtherKernels bool   `yaml:"allow-other-kernels"` // resume although the kernel set differs
 
-	// Params, when set, is a safetensors file to start from.
+	// Params, when set, is a safetensors file to start from. The settings of the model
+	// must be those that it describes, see OpenModel; of a file that describes none,
+	// such as PyG's, they are taken for so.
 	Params string `yaml:"params"`
+	// Saved, when set, is what to start from, in place of Params.
+	Saved *Model `yaml:"-"`
 
 	// Spans has the run keep that many spans of its stages, for Runtime.Spans;
 	// with Trace, at least a million.

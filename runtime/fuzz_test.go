@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"bytes"
+	"context"
 	"math"
 	"reflect"
 	"testing"
@@ -19,7 +20,7 @@ func stateOf(t testing.TB, c Config) ([]compute.RawTensor, map[string]string, *c
 	e := &expected{r.model.Layout(), r.identity, int64(done.Batches), false}
 	e.identity.Start = r.start
 	path := checkpointPath(c.Checkpoint, done.Applied)
-	tensors, meta, err := compute.OpenSafetensors(path)
+	tensors, meta, err := compute.OpenSafetensors(context.Background(), path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -194,7 +194,7 @@ func TestLinkBits(t *testing.T) {
 		if err := first.Save(context.Background(), file); err != nil {
 			t.Fatal(err)
 		}
-		if saved, err := ReadSaved(file); err != nil || saved.Task != "link" || !saved.Checked {
+		if saved, err := OpenModel(context.Background(), file); err != nil || saved.about.Task != "link" || !saved.Checked() {
 			t.Errorf("the file says %+v, %v", saved, err)
 		}
 		c.Params, c.Sampler, c.Fanouts = file, "khop", nil

@@ -114,6 +114,11 @@ func Start(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 	if err := cfg.checkPrecision(set); err != nil {
 		return nil, err
 	}
+	if cfg.Params != "" && cfg.Saved == nil {
+		if cfg.Saved, err = OpenModel(ctx, cfg.Params); err != nil {
+			return nil, err
+		}
+	}
 	r := &Runtime{cfg: cfg, set: set, log: cfg.Logger}
 	if r.log == nil {
 		r.log = slog.New(slog.DiscardHandler)
@@ -187,10 +192,11 @@ func (r *Runtime) prepare(ctx context.Context) (err error) {
 		}
 	}
 	r.identity = r.identify()
-	if cfg.Params != "" {
-		if r.params, err = r.read(cfg.Params); err != nil {
+	if cfg.Saved != nil {
+		if r.params, err = r.parameters(cfg.Saved); err != nil {
 			return err
 		}
+		cfg.Saved = nil // its memory is not needed any more
 	}
 	if r.plan, err = r.makePlan(ctx); err != nil {
 		return err
@@ -297,15 +303,21 @@ func (c *Config) outputs(ds *graph.Dataset) int {
 }
 
 func (c *Config) modelSpec(ds *graph.Dataset) compute.Spec {
+	s := c.spec()
+	s.InDim, s.OutDim = ds.NodeFeatures.Cols, c.outputs(ds)
+	if c.EdgeFeatures {
+		s.EdgeDim = ds.EdgeFeatures.Cols
+	}
+	return s
+}
+
+// spec is modelSpec without what the data says.
+func (c *Config) spec() compute.Spec {
 	s := compute.Spec{
 		Model: c.Model, Layers: c.Layers, Hidden: c.Hidden, Dropout: c.Dropout, InputDropout: c.InputDropout,
-		InDim: ds.NodeFeatures.Cols, OutDim: c.outputs(ds),
 		Aggregation: c.Aggregation, Combine: c.Combine, Heads: c.Heads, AttentionDropout: c.AttentionDropout,
 		Activation: c.Activation, Norm: c.Norm, Residual: c.Residual, JumpingKnowledge: c.JumpingKnowledge, Hops: c.Hops,
 		GCNNorm: c.GCNNorm, TrainEps: c.TrainEps, ScaleSums: c.ScaleSums, WeightAttention: c.WeightAttention, Decoder: c.DecoderLayers, LinkDecoder: c.LinkDecoder,
-	}
-	if c.EdgeFeatures {
-		s.EdgeDim = ds.EdgeFeatures.Cols
 	}
 	switch {
 	case c.Norm == "none":

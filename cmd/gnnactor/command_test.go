@@ -151,7 +151,7 @@ func TestUnhappy(t *testing.T) {
 		{"no features", "train --data " + bare, "", exitFailed, "has no node features"},
 		{"missing parameters", "eval --data " + store + " --params " + file + ".none", "", exitFailed, "no such file"},
 		{"no parameters named", "eval --data " + store, "", exitUsage, "--params"},
-		{"parameters of another model", "eval --data " + store + " --params " + params, "", exitFailed, "convs"},
+		{"parameters for other data", "eval --data " + store + " --params " + params, "", exitUsage, "number of features is 2, and the model's 4"},
 		{"no safetensors", "eval --data " + store + " --params " + file, "", exitFailed, file},
 		{"missing store", "inspect " + file + ".none", "", exitFailed, "no such file"},
 		{"inspect of no store", "inspect " + badKey, "", exitFailed, "not a known format"},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -87,7 +88,7 @@ func (c *configFlags) load(cmd *cobra.Command, a *app) (runtime.Config, error) {
 		return cfg, usagef("format: %q is not one of %s", cfg.Format, strings.Join(graph.Formats(), ", "))
 	}
 	if cfg.Params != "" {
-		if err := c.takeShape(&cfg, a); err != nil {
+		if err := c.takeShape(cmd.Context(), &cfg, a); err != nil {
 			return cfg, err
 		}
 	}
@@ -131,43 +132,33 @@ func yamlProblem(err error) string {
 	return strings.ReplaceAll(text, "field ", "")
 }
 
-// takeShape gives cfg the shape of the model that the file of parameters was
-// saved from, where nothing else was said. A file that does not tell, one of
-// PyG's, needs all of it said.
-func (c *configFlags) takeShape(cfg *runtime.Config, a *app) error {
-	saved, err := runtime.ReadSaved(cfg.Params)
-	if err != nil {
+// takeShape opens the file of parameters, gives cfg the settings of the model that it
+// describes, and refuses those that were given and contradict it. A file that describes
+// none, one of PyG's, needs all of it said.
+func (c *configFlags) takeShape(ctx context.Context, cfg *runtime.Config, a *app) (err error) {
+	if cfg.Saved, err = runtime.OpenModel(ctx, cfg.Params); err != nil {
 		return err
 	}
-	if !saved.Checked {
+	if !cfg.Saved.Checked() {
 		a.logf("%s has no checksums: nothing tells whether it is what was written; 'gnnactor train --params %[1]s --epochs 0 --save FILE' adds them", cfg.Params)
 	}
-	said := func(name string) bool { return c.given[name] != "" }
-	if said("model") && said("layers") && said("hidden") {
+	about, err := cfg.Saved.Description()
+	if err != nil {
+		if c.given["model"] == "" || c.given["layers"] == "" || c.given["hidden"] == "" {
+			return fmt.Errorf("%s does not say which model it belongs to; name --model, --layers and --hidden: %w", cfg.Params, err)
+		}
+		a.logf("%s does not say which model it belongs to: it is taken for that of the settings; 'gnnactor train --epochs 0 --save FILE', with the same settings, makes a file that does", cfg.Params)
 		return nil
 	}
-	spec := saved.Spec
-	if spec == nil {
-		return fmt.Errorf("%s does not say which model it belongs to; name --model, --layers and --hidden", cfg.Params)
+	said, layers := *cfg, cfg.Layers
+	about.Configure(cfg)
+	for name := range c.given {
+		field(cfg, name).Set(field(&said, name))
 	}
-	if spec.Norm == "" {
-		spec.Norm = "none"
+	if err := about.Check(cfg); err != nil {
+		return usagef("%w; these are %s's: leave them out, or take another file", err, cfg.Params)
 	}
-	for name, saved := range map[string]any{
-		"model": spec.Model, "hidden": spec.Hidden, "aggregation": spec.Aggregation, "combine": spec.Combine, "heads": spec.Heads, "hops": spec.Hops,
-		"norm": spec.Norm, "residual": spec.Residual, "jumping-knowledge": spec.JumpingKnowledge,
-		"activation": spec.Activation, "decoder-layers": spec.Decoder, "edge-features": spec.EdgeDim > 0, "train-eps": spec.TrainEps,
-		"link-decoder": spec.LinkDecoder,
-	} {
-		if !said(name) {
-			field(cfg, name).Set(reflect.ValueOf(saved))
-		}
-	}
-	if !said("task") {
-		cfg.Task = saved.Task
-	}
-	if !said("layers") && cfg.Layers != spec.Layers {
-		cfg.Layers = spec.Layers
+	if c.given["layers"] == "" && cfg.Layers != layers {
 		c.given["layers"] = cfg.Params
 	}
 	return nil

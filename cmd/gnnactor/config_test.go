@@ -167,8 +167,21 @@ func TestShapeFromParams(t *testing.T) {
 	if !strings.Contains(said, file) {
 		t.Errorf("said %q, want the file named", said)
 	}
-	if cfg, _, err = loadConfig(t, []string{"--params", file, "--hidden=5", "--model=sage"}, nil, ""); err != nil || cfg.Hidden != 5 || cfg.Model != "sage" || cfg.Layers != 3 {
-		t.Errorf("got %s, %d layers of %d, %v; flags must win", cfg.Model, cfg.Layers, cfg.Hidden, err)
+	var usage *usageError
+	for _, said := range [][]string{{"--hidden=5", "--model=sage"}, {"--hidden=24", "--model=sage", "--layers=3"}, {"--task=link"}} {
+		if _, _, err := loadConfig(t, append(said, "--params", file), nil, "hidden: 5\n"); !errors.As(err, &usage) || !strings.Contains(err.Error(), "and the model's") || !strings.Contains(err.Error(), file) {
+			t.Errorf("%v contradicts the file: %v", said, err)
+		}
+	}
+	if cfg, _, err = loadConfig(t, []string{"--params", file, "--hidden=24", "--dropout=0.1", "--heads=1"}, nil, ""); err != nil || cfg.Dropout != 0.1 {
+		t.Errorf("what contradicts nothing: %v, dropout %v", err, cfg.Dropout)
+	}
+	bare := writeTemp(t, "bare.safetensors", "\x3e\x00\x00\x00\x00\x00\x00\x00"+`{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}        `+"\x00\x00\x00\x00")
+	if _, _, err = loadConfig(t, []string{"--params", bare}, nil, ""); !errors.Is(err, runtime.ErrNoDescription) || !strings.Contains(err.Error(), "--hidden") {
+		t.Errorf("a file that describes no model: %v", err)
+	}
+	if cfg, said, err = loadConfig(t, []string{"--params", bare, "--model=gat", "--layers=2", "--hidden=8"}, nil, ""); err != nil || cfg.Model != "gat" || !strings.Contains(said, "does not say which model") {
+		t.Errorf("a file that describes no model, and flags that do: %+v, %v, said %q", cfg, err, said)
 	}
 	if _, _, err = loadConfig(t, []string{"--params", filepath.Join(t.TempDir(), "none")}, nil, ""); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v, want a file that does not exist", err)

@@ -25,8 +25,9 @@ validation, 10 % for the test, chosen by the pair of nodes) are no edges then.
 The accuracy of nodes with several labels is the micro-F1 score. AUC is the mean
 over the classes, each against the rest.
 
-The file says which model it was saved from. For one that does not, written by
-PyG say, name --model, --layers and --hidden.`,
+The file says which model it was saved from, and for which task; flags that
+contradict it are refused. For one that does not, written by PyG say, name --model,
+--layers and --hidden.`,
 		Example: `  gnnactor train --data DIR --save model.safetensors
   gnnactor eval --data DIR --params model.safetensors --output json`,
 		Args: a.args(cobra.NoArgs),

@@ -125,6 +125,7 @@ func loadConfig(t *testing.T, args, env []string, file string) (runtime.Config, 
 	var stderr strings.Builder
 	a := &app{stderr: &stderr, environ: func() []string { return env }}
 	cmd := &cobra.Command{Use: "test"}
+	cmd.SetContext(t.Context())
 	c := addConfigFlags(cmd, []group{dataGroup, modelGroup, samplingGroup, trainingGroup, executionGroup, checkpointGroup})
 	if file != "" {
 		args = append(args, "--config", writeTemp(t, "config.yaml", file))

@@ -1,0 +1,274 @@
+package runtime
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/gnnactor/gnnactor/compute"
+)
+
+// Model is a saved model: parameters, and what they belong to. It is read-only, and
+// holds the file's tensors in memory.
+type Model struct {
+	path    string
+	about   *Description // nil: the file has none
+	checked bool
+	tensors []compute.RawTensor
+}
+
+// Description is what a saved model says of itself: all that a program has to know,
+// besides the data, to compute with it what was trained. It is JSON in the metadata of
+// a safetensors file, under DescriptionKey, and under its checksums.
+type Description struct {
+	// Version is 1. One that says more has a higher version, and programs refuse what
+	// they do not know: predictions may depend on it. It is 0 in files of before there
+	// were versions, see SpecKey.
+	Version int `json:"version"`
+	// Task is what was learnt: node or link, see Config.Task.
+	Task string `json:"task"`
+	// Model is the architecture, with the dropouts that it was trained with. InDim,
+	// OutDim and EdgeDim are what the data must have.
+	Model compute.Spec `json:"model"`
+}
+
+const descriptionVersion = 1
+
+// Metadata keys of safetensors files of parameters.
+const (
+	DescriptionKey = "gnnactor.description" // of a Description
+	SpecKey        = "gnnactor.model"       // read in files without DescriptionKey: the Model of a Description alone
+	TaskKey        = "gnnactor.task"        // likewise its Task; none is node
+)
+
+// ErrNoDescription is wrapped where a saved model is to say what it is, and its file does
+// not: other programs write such files.
+var ErrNoDescription = errors.New("runtime: the saved model is not described")
+
+// ErrNewer is wrapped where a file says what a later version of gnnactor wrote, and this
+// one does not know.
+var ErrNewer = errors.New("runtime: of a later version")
+
+// OpenModel reads a safetensors file of parameters, whole: one that Runtime.Save wrote, or
+// PyG. A file that is not what was written is an error, if it has checksums. When ctx ends
+// first, the error wraps its cause.
+//
+//	m, err := runtime.OpenModel(ctx, "model.safetensors")
+//	cfg, err := m.Config()
+//	cfg.Data = "path/to/store"
+//	rt, err := runtime.Start(ctx, cfg)
+//	rows, err := rt.Predict(ctx, ids)
+func OpenModel(ctx context.Context, path string) (*Model, error) {
+	tensors, meta, err := compute.OpenSafetensors(ctx, path)
+	if err != nil {
+		return nil, fmt.Errorf("runtime: saved model: %w", err)
+	}
+	m := &Model{path: path, tensors: tensors}
+	_, m.checked = meta[compute.ChecksumKey]
+	if m.about, err = describe(meta); err != nil {
+		return nil, fmt.Errorf("runtime: saved model: %s: %w", path, err)
+	}
+	return m, nil
+}
+
+// Checked reports whether checksums told that the file is what was written. Files that
+// other programs write, and old ones, have none.
+func (m *Model) Checked() bool { return m.checked }
+
+// Description returns what the file says of the model. The error wraps ErrNoDescription.
+func (m *Model) Description() (Description, error) {
+	if m.about == nil {
+		return Description{}, fmt.Errorf("%w: %s does not say which model it belongs to; set the model's settings, as it was trained", ErrNoDescription, m.path)
+	}
+	return *m.about, nil
+}
+
+// Config returns DefaultConfig for this model: its settings, a fan-out for each of its
+// layers, and Saved. The caller adds the data, and, for a model of layers of its own,
+// Layer. The error wraps ErrNoDescription.
+func (m *Model) Config() (Config, error) {
+	d, err := m.Description()
+	if err != nil {
+		return Config{}, err
+	}
+	c := DefaultConfig()
+	d.Configure(&c)
+	c.Fanouts, c.Saved = slices.Repeat(c.Fanouts[:1], c.Blocks()), m
+	return c, nil
+}
+
+// Configure gives c the settings that d describes: Task, and those of Model that
+// inference depends on. It leaves those alone that only training does, such as dropout.
+func (d *Description) Configure(c *Config) {
+	s := &d.Model
+	c.Task, c.Model, c.Layers, c.Hidden = d.Task, s.Model, s.Layers, s.Hidden
+	c.Aggregation, c.Combine, c.Heads, c.Hops, c.TrainEps = s.Aggregation, s.Combine, s.Heads, s.Hops, s.TrainEps
+	c.Activation, c.Norm, c.Residual, c.JumpingKnowledge = s.Activation, s.Norm, s.Residual, s.JumpingKnowledge
+	c.DecoderLayers, c.LinkDecoder, c.EdgeFeatures = s.Decoder, s.LinkDecoder, s.EdgeDim > 0
+	if c.Norm == "" {
+		c.Norm = "none"
+	}
+}
+
+// Check reports the settings of c that contradict d, by their names. Settings that only
+// training depends on, and the data, may be any. The error wraps ErrConfig.
+func (d *Description) Check(c *Config) error {
+	s := c.spec()
+	s.InDim, s.OutDim = d.Model.InDim, d.Model.OutDim
+	if c.EdgeFeatures {
+		s.EdgeDim = max(d.Model.EdgeDim, 1)
+	}
+	return d.check(s, c.task())
+}
+
+func (d *Description) check(model compute.Spec, task string) error {
+	var bad []string
+	if task != d.Task {
+		bad = append(bad, fmt.Sprintf("task is %s, and the model's %s", task, d.Task))
+	}
+	now, was := reflect.ValueOf(architecture(model)), reflect.ValueOf(architecture(d.Model))
+	for i := range now.NumField() {
+		f := now.Type().Field(i)
+		if !f.IsExported() || now.Field(i).Interface() == was.Field(i).Interface() {
+			continue
+		}
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if called, ok := specNames[name]; ok {
+			name = called
+		}
+		bad = append(bad, fmt.Sprintf("%s is %v, and the model's %v", strings.ReplaceAll(name, "_", "-"), show(now.Field(i)), show(was.Field(i))))
+	}
+	if bad == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrConfig, strings.Join(bad, "; "))
+}
+
+// specNames are the names of a Spec's fields for those who do not know it.
+var specNames = map[string]string{
+	"in_dim": "the data's number of features", "out_dim": "the number of outputs", "edge_dim": "edge-features (columns)", "decoder": "decoder-layers",
+}
+
+func show(v reflect.Value) any {
+	if v.Kind() == reflect.String && v.Len() == 0 {
+		return "none"
+	}
+	return v.Interface()
+}
+
+// architecture is s with defaults named, and without what only training depends on: equal
+// for models that compute the same of the same parameters.
+func architecture(s compute.Spec) compute.Spec {
+	s.Dropout, s.InputDropout, s.AttentionDropout = 0, 0, 0
+	s.GCNNorm, s.ScaleSums, s.WeightAttention = "", false, false
+	for _, x := range []struct {
+		field *string
+		empty string
+	}{{&s.Aggregation, "mean"}, {&s.Combine, "add"}, {&s.Activation, "relu"}, {&s.LinkDecoder, "dot"}} {
+		if *x.field == "" {
+			*x.field = x.empty
+		}
+	}
+	s.Heads = max(s.Heads, 1)
+	if s.Hops == 0 {
+		s.Hops = 2
+	}
+	if s.Decoder == 0 && (s.JumpingKnowledge != "" || s.Model == "mixhop" || s.Combine == "concat") {
+		s.Decoder = 1
+	}
+	return s
+}
+
+// describe reads the description in a file's metadata; nil: there is none.
+func describe(meta map[string]string) (*Description, error) {
+	d := new(Description)
+	key, into, least := DescriptionKey, any(d), 1
+	text, ok := meta[key]
+	if !ok {
+		key, into, least = SpecKey, &d.Model, 0
+		if text, ok = meta[key]; !ok {
+			return nil, nil
+		}
+		if d.Task = meta[TaskKey]; d.Task == "" {
+			d.Task = "node"
+		}
+	}
+	var said struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal([]byte(text), &said); err == nil && said.Version > descriptionVersion {
+		return nil, fmt.Errorf("%w: its description is of version %d, and this program knows up to %d; use a newer gnnactor", ErrNewer, said.Version, descriptionVersion)
+	}
+	dec := json.NewDecoder(strings.NewReader(text))
+	dec.DisallowUnknownFields()
+	err := dec.Decode(into)
+	if err != nil && strings.Contains(err.Error(), "unknown field") {
+		return nil, fmt.Errorf("%w: the metadata %s: %w; use a newer gnnactor", ErrNewer, key, err)
+	}
+	if err == nil && dec.More() {
+		err = errors.New("there is more after it")
+	}
+	if err == nil {
+		err = d.validate(least)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: the metadata %s: %w", compute.ErrSafetensors, key, err)
+	}
+	return d, nil
+}
+
+// validate keeps what a file says within the bounds of settings.
+func (d *Description) validate(version int) error {
+	s := &d.Model
+	for _, x := range []struct {
+		name         string
+		n, from, max int
+	}{
+		{"version", d.Version, version, descriptionVersion}, {"layers", s.Layers, 1, MaxLayers}, {"hops", s.Hops, 0, MaxLayers},
+		{"decoder layers", s.Decoder, 0, MaxLayers}, {"hidden", s.Hidden, 1, maxHidden}, {"heads", s.Heads, 0, maxHidden},
+		{"in_dim", s.InDim, 1, maxRows}, {"out_dim", s.OutDim, 1, maxRows}, {"edge_dim", s.EdgeDim, 0, maxRows},
+	} {
+		if x.n < x.from || x.n > x.max {
+			return fmt.Errorf("%s: %d is not in [%d, %d]", x.name, x.n, x.from, x.max)
+		}
+	}
+	if d.Task != "node" && d.Task != "link" {
+		return fmt.Errorf("task: %q is neither node nor link", d.Task)
+	}
+	if s.Model == "" {
+		return errors.New("it names no model")
+	}
+	return nil
+}
+
+// parameters returns those of m, for the model of the run.
+func (r *Runtime) parameters(m *Model) ([]float32, error) {
+	if r.model == nil {
+		return nil, r.noModel
+	}
+	if m.about == nil {
+		r.log.Warn("parameters without a description: they are taken for those of the model that the settings name", "file", m.path)
+	} else if err := m.about.check(r.model.Spec(), r.cfg.task()); err != nil {
+		return nil, fmt.Errorf("%w; %s was saved of another model, or for other data", err, m.path)
+	}
+	if !m.checked {
+		r.log.Warn("parameters without checksums: nothing tells whether they are what was written", "file", m.path)
+	}
+	params, err := r.model.Parameters(m.tensors)
+	if err != nil {
+		return nil, fmt.Errorf("runtime: saved model: %s: %w", m.path, err)
+	}
+	return params, nil
+}
+
+// task is Task, named.
+func (c *Config) task() string {
+	if c.Task == "" {
+		return "node"
+	}
+	return c.Task
+}
