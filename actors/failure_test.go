@@ -9,10 +9,10 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/gnnactor/gnnactor/internal/clock"
-	"github.com/gnnactor/gnnactor/internal/pool"
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/clock"
 	"github.com/gnnactor/gnnactor/messages"
+	"github.com/gnnactor/gnnactor/pool"
+	"github.com/gnnactor/gnnactor/rng"
 	"github.com/gnnactor/gnnactor/sampling"
 )
 

@@ -15,12 +15,12 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/gnnactor/gnnactor/clock"
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/clock"
 	"github.com/gnnactor/gnnactor/internal/leak"
-	"github.com/gnnactor/gnnactor/internal/pool"
-	"github.com/gnnactor/gnnactor/internal/rng"
 	"github.com/gnnactor/gnnactor/messages"
+	"github.com/gnnactor/gnnactor/pool"
+	"github.com/gnnactor/gnnactor/rng"
 	"github.com/gnnactor/gnnactor/sampling"
 )
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
-	"github.com/gnnactor/gnnactor/internal/clock"
+	"github.com/gnnactor/gnnactor/clock"
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/sampling"
 )

@@ -3,7 +3,7 @@ package actors
 import (
 	"github.com/asynkron/protoactor-go/actor"
 
-	"github.com/gnnactor/gnnactor/internal/clock"
+	"github.com/gnnactor/gnnactor/clock"
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/sampling"
 )

@@ -9,8 +9,8 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
-	"github.com/gnnactor/gnnactor/internal/pool"
 	"github.com/gnnactor/gnnactor/messages"
+	"github.com/gnnactor/gnnactor/pool"
 	"github.com/gnnactor/gnnactor/sampling"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/pool"
+	"github.com/gnnactor/gnnactor/pool"
 )
 
 // goldenDir returns where PyG's results lie, or skips the test.

@@ -3,7 +3,7 @@ package compute
 import (
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // Layer is a message-passing layer in the stages of NN-TGAR (seeds/001). The

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // Init says how a parameter starts.

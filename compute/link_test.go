@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/compute/cpu"
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // TestLinkTraining checks that the links of a graph become separable from

@@ -5,7 +5,7 @@ import (
 	"runtime"
 	"slices"
 
-	"github.com/gnnactor/gnnactor/internal/pool"
+	"github.com/gnnactor/gnnactor/pool"
 )
 
 // FromEdges returns the graph of n nodes whose edge i goes from src[i] to

@@ -6,8 +6,8 @@ import (
 	"math"
 	"runtime"
 
-	"github.com/gnnactor/gnnactor/internal/pool"
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/pool"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // The streams of a generator's seed.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // RMATOptions describe an R-MAT graph.

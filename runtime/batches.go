@@ -7,9 +7,9 @@ import (
 	"iter"
 
 	"github.com/gnnactor/gnnactor/actors"
+	"github.com/gnnactor/gnnactor/clock"
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/clock"
 	"github.com/gnnactor/gnnactor/sampling"
 )
 

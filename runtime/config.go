@@ -310,7 +310,7 @@ func (c *Config) Validate() error {
 		check(x.n >= 0 && x.n <= maxActors, "%s: %d is not in [0, %d]; 0 leaves it to the plan", x.name, x.n, maxActors)
 	}
 	check(c.EvalChunk >= 0 && c.EvalChunk <= maxRows, "eval-chunk: %d is not in [0, %d]", c.EvalChunk, maxRows)
-	_, err := c.memoryLimits()
+	_, err := c.memoryLimit()
 	check(err == nil, "%v", err)
 	c.validateSync(check)
 	check(c.EpochSubgraphs >= 0 && c.EpochSubgraphs <= maxEpochs, "epoch-subgraphs: %d is not in [0, %d]; 0 covers the nodes on average", c.EpochSubgraphs, maxEpochs)

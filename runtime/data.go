@@ -10,7 +10,7 @@ import (
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/internal/fault"
-	"github.com/gnnactor/gnnactor/internal/memlimit"
+	"github.com/gnnactor/gnnactor/scheduler"
 )
 
 // openData is a dataset with what has to be undone when it is closed.
@@ -25,17 +25,17 @@ type openData struct {
 	free   func() error   // the features' memory; nil: they have none of their own
 	rows   features.Store // where training reads rows; nil: the table itself
 
-	limits []memlimit.Limit // of this process's memory, the smallest first
+	limit scheduler.Limit // of this process's memory
 }
 
 // openDataset finds the data that cfg names: a dataset in memory, the built-in
 // one, a store, or a directory to import.
 func openDataset(ctx context.Context, cfg *Config) (*openData, error) {
-	limits, err := cfg.memoryLimits()
+	limit, err := cfg.memoryLimit()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	d := &openData{limits: limits}
+	d := &openData{limit: limit}
 	switch {
 	case cfg.Dataset != nil:
 		if err := cfg.Dataset.Validate(); err != nil {

@@ -12,19 +12,22 @@ import (
 // Config.MemoryLimit.
 var ErrMemory = scheduler.ErrMemory
 
-// memoryLimits returns what the run's memory is limited by, the smallest first.
-func (c *Config) memoryLimits() ([]memlimit.Limit, error) {
+// memoryLimit returns the smallest limit on the run's memory.
+func (c *Config) memoryLimit() (l scheduler.Limit, err error) {
 	switch c.MemoryLimit {
 	case "":
-		return memlimit.Here(), nil
+		if here := memlimit.Here(); len(here) > 0 {
+			l = scheduler.Limit(here[0])
+		}
+		return l, nil
 	case "none":
-		return nil, nil
+		return l, nil
 	}
 	n, err := features.ParseBytes(c.MemoryLimit)
 	if err != nil || n < 1 {
-		return nil, fmt.Errorf("memory-limit: %q is neither a size such as 8GiB nor none", c.MemoryLimit)
+		return l, fmt.Errorf("memory-limit: %q is neither a size such as 8GiB nor none", c.MemoryLimit)
 	}
-	return []memlimit.Limit{{Bytes: int64(n), From: "memory-limit"}}, nil
+	return scheduler.Limit{Bytes: int64(n), From: "memory-limit"}, nil
 }
 
 // checkCopies reports that the copies of features that are about to be made do
@@ -45,11 +48,11 @@ func (d *openData) checkCopies(cfg *Config) error {
 	if spec.Kind == features.RAM && d.store != nil {
 		bytes += int64(len(f.Data))
 	}
-	return scheduler.Within(d.limits, "the copy of the features", bytes)
+	return scheduler.Within(d.limit, "the copy of the features", bytes)
 }
 
 // checkParameters reports that so many parameters do not fit, before there are any.
 func (r *Runtime) checkParameters() error {
 	n := int64(r.model.Layout().Len())
-	return scheduler.Within(r.data.limits, fmt.Sprintf("what %d parameters take with their gradients and moments", n), 4*n*int64(3+r.cfg.MicroBatches))
+	return scheduler.Within(r.data.limit, fmt.Sprintf("what %d parameters take with their gradients and moments", n), 4*n*int64(3+r.cfg.MicroBatches))
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // ErrTask is wrapped by a call that the run's task has no answer to.

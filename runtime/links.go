@@ -6,7 +6,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // The shares of the pairs that are held out, as Kipf and Welling (2016) do.

@@ -93,7 +93,7 @@ func (r *Runtime) makePlan(ctx context.Context) (*scheduler.Plan, error) {
 			return nil, err
 		}
 	}
-	return scheduler.Fit(s, request, r.data.limits), nil
+	return scheduler.Fit(s, request, r.data.limit), nil
 }
 
 // planCache finds out how many rows are cached.

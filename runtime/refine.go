@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/gnnactor/gnnactor/actors"
-	"github.com/gnnactor/gnnactor/internal/clock"
+	"github.com/gnnactor/gnnactor/clock"
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/scheduler"
 )

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/gnnactor/gnnactor/actors"
+	"github.com/gnnactor/gnnactor/clock"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
-	"github.com/gnnactor/gnnactor/internal/clock"
 	"github.com/gnnactor/gnnactor/sampling"
 )
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // loading is a line of the table: how rows are brought to memory.

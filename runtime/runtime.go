@@ -34,8 +34,8 @@ import (
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/internal/fault"
-	"github.com/gnnactor/gnnactor/internal/pool"
 	"github.com/gnnactor/gnnactor/messages"
+	"github.com/gnnactor/gnnactor/pool"
 	"github.com/gnnactor/gnnactor/sampling"
 	"github.com/gnnactor/gnnactor/scheduler"
 )

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/actors"
+	"github.com/gnnactor/gnnactor/clock"
 	"github.com/gnnactor/gnnactor/compute"
-	"github.com/gnnactor/gnnactor/internal/clock"
 )
 
 // meetingPoint is where the trainers of one process add up a step: who comes last

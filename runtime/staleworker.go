@@ -6,11 +6,11 @@ import (
 	"sync"
 
 	"github.com/gnnactor/gnnactor/actors"
+	"github.com/gnnactor/gnnactor/clock"
 	"github.com/gnnactor/gnnactor/cluster/async"
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
-	"github.com/gnnactor/gnnactor/internal/clock"
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/sampling"
 )

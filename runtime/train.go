@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/gnnactor/gnnactor/actors"
+	"github.com/gnnactor/gnnactor/clock"
 	"github.com/gnnactor/gnnactor/cluster/audit"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/clock"
 	"github.com/gnnactor/gnnactor/internal/fault"
-	"github.com/gnnactor/gnnactor/internal/pool"
 	"github.com/gnnactor/gnnactor/messages"
+	"github.com/gnnactor/gnnactor/pool"
 )
 
 // EventKind says what an Event reports.

@@ -3,7 +3,7 @@ package sampling
 import (
 	"math/bits"
 
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // chooser draws k of d without replacement in O(k), for any d.

@@ -8,7 +8,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 	"github.com/gnnactor/gnnactor/sampling/partition"
 )
 

@@ -1,7 +1,7 @@
 package sampling
 
 import (
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // dashboard is the frontier's queue (seeds/000, the Dashboard): a node owns as

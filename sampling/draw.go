@@ -3,7 +3,7 @@ package sampling
 import (
 	"math"
 
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // drawing is a generation of a cache while it is drawn: the nodes of smallest key

@@ -5,7 +5,7 @@ import (
 	"math"
 
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 func prepareEdge(p *Prepared) error {

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // Draws are pipelined by groups; each is the same as drawn alone.

@@ -2,7 +2,7 @@ package sampling
 
 import (
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 func prepareFull(p *Prepared) error {

@@ -2,7 +2,7 @@ package sampling
 
 import (
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // picker chooses a row's entries. It belongs to one sampler.

@@ -3,7 +3,7 @@ package sampling
 import (
 	"fmt"
 
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 func prepareGNS(p *Prepared) error {

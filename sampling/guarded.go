@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // guarded is a sampler over a graph that may lie in a damaged or shortened file:

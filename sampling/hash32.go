@@ -1,6 +1,6 @@
 package sampling
 
-import "github.com/gnnactor/gnnactor/internal/rng"
+import "github.com/gnnactor/gnnactor/rng"
 
 // hash32 maps x to 32 bits under a 64-bit key, given in two halves: two rounds of
 // a 32-bit mixing function (the low-bias constants of Wellons, 2018), which

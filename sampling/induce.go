@@ -6,7 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // nodeSet collects distinct nodes. It takes one bit per node of the graph, or,

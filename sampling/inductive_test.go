@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // No block of an inductive sampler has a node outside of the training set, whatever the

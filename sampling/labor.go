@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 func prepareLabor(p *Prepared) error {

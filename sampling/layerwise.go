@@ -5,7 +5,7 @@ import (
 	"math"
 
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // A layer-wise sampler draws one set of nodes for a whole layer and keeps the

@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 func prepareLazy(p *Prepared) error {

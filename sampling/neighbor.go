@@ -5,7 +5,7 @@ import (
 	"math"
 	"sort"
 
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 func prepareKHop(p *Prepared) error {

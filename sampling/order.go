@@ -1,6 +1,6 @@
 package sampling
 
-import "github.com/gnnactor/gnnactor/internal/rng"
+import "github.com/gnnactor/gnnactor/rng"
 
 // Order returns nodes in the order in which the epoch visits them: a uniform
 // permutation keyed by (seed, epoch). nodes is left alone.

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/pool"
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/pool"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // NewParallelSampler returns a sampler whose every batch is worked on by all of

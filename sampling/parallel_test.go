@@ -6,8 +6,8 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/gnnactor/gnnactor/internal/pool"
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/pool"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 func TestParallelSamplerSameBits(t *testing.T) {

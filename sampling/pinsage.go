@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 func preparePinSAGE(p *Prepared) error {

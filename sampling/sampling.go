@@ -42,7 +42,7 @@ package sampling
 import (
 	"fmt"
 
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // ID names a micro-batch, the unit that is sampled and computed.

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // Stats sums up batches, to compare samplers by. The zero value is ready. What

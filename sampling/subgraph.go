@@ -5,7 +5,7 @@ import (
 	"math"
 
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // drawer draws the nodes of a subgraph into the empty set s. It belongs to one

@@ -5,7 +5,7 @@ import (
 	"math/bits"
 
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // Times date nodes and edges, in any unit.

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-
-	"github.com/gnnactor/gnnactor/internal/memlimit"
 )
 
 // Under any limit the plan takes no more, or says what it would take; it gives up
@@ -16,15 +14,15 @@ func TestFit(t *testing.T) {
 	for _, s := range []Sizes{sizes(), loads} {
 		for _, r := range []Request{{Threads: 8}, {Threads: 8, Samplers: 3, Credits: 2, Loaders: 4, EvalChunk: 5000}, {Threads: 4, Reorder: 3}} {
 			full := Build(s, r)
-			if p := Fit(s, r, nil); p.PeakBytes != full.PeakBytes || p.Limit != 0 || p.Check() != nil {
+			if p := Fit(s, r, Limit{}); p.PeakBytes != full.PeakBytes || p.Limit != 0 || p.Check() != nil {
 				t.Errorf("without a limit: %d of %d", p.PeakBytes, full.PeakBytes)
 			}
-			if p := Fit(s, r, []memlimit.Limit{{Bytes: full.PeakBytes, From: "a"}, {Bytes: full.PeakBytes + 1, From: "b"}}); p.Fitted != "" || p.PeakBytes != full.PeakBytes || p.LimitFrom != "a" {
+			if p := Fit(s, r, Limit{full.PeakBytes, "a"}); p.Fitted != "" || p.PeakBytes != full.PeakBytes || p.LimitFrom != "a" {
 				t.Errorf("a limit that is no less: %q, from %s", p.Fitted, p.LimitFrom)
 			}
 			seen := map[int64]bool{}
 			for limit := full.PeakBytes; limit > 1<<20; limit -= full.PeakBytes / 200 {
-				p := Fit(s, r, []memlimit.Limit{{Bytes: limit, From: "/a/memory.max"}})
+				p := Fit(s, r, Limit{limit, "/a/memory.max"})
 				seen[p.PeakBytes] = true
 				err := p.Check()
 				if (err == nil) != (p.PeakBytes <= limit) || err != nil && (!errors.Is(err, ErrMemory) || !strings.Contains(err.Error(), mebibytes(limit)) || !strings.Contains(err.Error(), mebibytes(p.PeakBytes)) || !strings.Contains(err.Error(), "/a/memory.max")) {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
-	"github.com/gnnactor/gnnactor/internal/pool"
+	"github.com/gnnactor/gnnactor/pool"
 )
 
 // What the actor receives.

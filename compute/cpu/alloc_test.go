@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // TestAllocs checks that kernels allocate nothing once scratch has grown.

@@ -3,7 +3,7 @@ package cpu
 import (
 	"math"
 
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // Dropped decides which values dropout drops. The decision for column j of the

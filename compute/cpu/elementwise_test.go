@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // TestElementwise compares every element-wise kernel with its definition, on
@@ -96,7 +96,7 @@ func narrow(b []uint64) []float32 {
 	return out
 }
 
-// TestDropout checks the decisions against Dropped.At and internal/rng, that
+// TestDropout checks the decisions against Dropped.At and package rng, that
 // they are the same in every set, and that the rate is right: of 200,000 values
 // the share that is dropped is within 4.5 standard deviations (a fixed seed;
 // for a random one the test would err once in 150,000).

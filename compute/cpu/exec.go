@@ -1,6 +1,6 @@
 package cpu
 
-import "github.com/gnnactor/gnnactor/internal/pool"
+import "github.com/gnnactor/gnnactor/pool"
 
 // Exec runs kernels: a worker pool, a kernel set, and the scratch memory that
 // kernels need, which grows to the largest shape seen and is then reused. One

@@ -3,7 +3,7 @@ package cpu
 import (
 	"testing"
 
-	"github.com/gnnactor/gnnactor/internal/pool"
+	"github.com/gnnactor/gnnactor/pool"
 )
 
 // An Exec keeps to the threads that it was given, until it gets all again.

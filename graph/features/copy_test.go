@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // Rows of every size, dense and apart, are copied whole, and nothing beside

@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/pool"
+	"github.com/gnnactor/gnnactor/pool"
 )
 
 // disk is a store that reads the rows it is asked for from a file: through

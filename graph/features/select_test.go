@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // topByDefinition is the k positions of largest count, ties to the lower.

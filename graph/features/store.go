@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/pool"
+	"github.com/gnnactor/gnnactor/pool"
 )
 
 // Request is rows to read: row IDs[i] of the store goes to row Slots[i] of Dst.

@@ -44,7 +44,7 @@ func TestCheck(t *testing.T) {
 		bad                 bool
 	}{
 		{"down", "runtime/a.go", module + "/graph", false},
-		{"far down", "cmd/gnnactor/a.go", module + "/internal/rng", false},
+		{"far down", "cmd/gnnactor/a.go", module + "/rng", false},
 		{"up", "graph/a.go", module + "/sampling", true},
 		{"up, in a test", "graph/a_test.go", module + "/sampling", true},
 		{"up, from a subfolder", "graph/features/a.go", module + "/runtime", true},

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // Limit names what is measured.

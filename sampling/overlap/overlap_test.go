@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // randomSet returns size distinct nodes below n, in a random order.

@@ -1,6 +1,6 @@
 package partition
 
-import "github.com/gnnactor/gnnactor/internal/rng"
+import "github.com/gnnactor/gnnactor/rng"
 
 // louvain returns dense labels of communities that it merges as long as
 // modularity grows: nodes move to the neighbouring community of most gain until

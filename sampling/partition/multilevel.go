@@ -1,6 +1,6 @@
 package partition
 
-import "github.com/gnnactor/gnnactor/internal/rng"
+import "github.com/gnnactor/gnnactor/rng"
 
 const (
 	coarsePerPart = 20 // nodes per part at which coarsening stops

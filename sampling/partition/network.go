@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // network is an undirected graph with weights: every edge stands in the rows of

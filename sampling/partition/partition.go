@@ -11,7 +11,7 @@ import (
 	"slices"
 
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // Methods returns the names of the methods.

@@ -12,7 +12,7 @@ import (
 	"gonum.org/v1/gonum/graph/simple"
 
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // planted returns a directed graph of blocks·size nodes, shuffled ids, in which

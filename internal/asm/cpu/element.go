@@ -141,7 +141,7 @@ func element(name, doc string, reads bool, op func(d, a, b, f reg.VecVirtual) re
 	RET()
 }
 
-// dropout emits the kernel for one row; the draws are those of internal/rng.
+// dropout emits the kernel for one row; the draws are those of package rng.
 func dropout(s isa) {
 	name := "dropout" + s.name
 	TEXT(name, NOSPLIT, "func(d, a *float32, n int, key uint64, threshold uint32, scale float32)")

@@ -6,6 +6,15 @@
 // bit for bit whatever the schedule. The mixing function is the finaliser of
 // splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
 // generators", 2014), which passes BigCrush as a counter-based hash.
+//
+// # Contract
+//
+// The draws of a key and the keys that are folded from a seed are part of what a run
+// can be repeated by, and stay what they are: those of a sampler of your own, too.
+// A Key is a value: it may be copied, compared and used from any goroutine, draws
+// change nothing in it, and two draws of one key and counter are the same. Who needs
+// several independent draws counts them up, or takes a sub-stream (With) for each
+// node, layer or purpose. It is no source of secrets.
 package rng
 
 import "math/bits"
