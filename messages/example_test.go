@@ -1,0 +1,22 @@
+package messages_test
+
+import (
+	"fmt"
+	"log"
+
+	"github.com/gnnactor/gnnactor/messages"
+)
+
+func ExampleMarshal() {
+	sent := &messages.Credit{From: 2, N: 3}
+	body, err := messages.Marshal(sent)
+	if err != nil {
+		log.Fatal(err)
+	}
+	got, err := messages.Unmarshal(sent.Kind(), body)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(*got.(*messages.Credit) == *sent)
+	// Output: true
+}

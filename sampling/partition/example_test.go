@@ -1,0 +1,31 @@
+package partition_test
+
+import (
+	"fmt"
+	"log"
+
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/sampling/partition"
+)
+
+// Two rings of four nodes, joined by one edge.
+func ExampleCompute() {
+	var src, dst []uint32
+	join := func(u, v uint32) { src, dst = append(src, u, v), append(dst, v, u) }
+	for v := range uint32(4) {
+		join(v, (v+1)%4)
+		join(4+v, 4+(v+1)%4)
+	}
+	join(0, 4)
+	g, err := graph.FromEdges(8, src, dst, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	part, err := partition.Compute(g, "metis", 2, 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	q := partition.Measure(g, part)
+	fmt.Println(q.Clusters, "clusters,", q.CutEdges, "edges between them; 0 and 3 in one:", part[0] == part[3])
+	// Output: 2 clusters, 2 edges between them; 0 and 3 in one: true
+}
