@@ -94,7 +94,7 @@ func (t *training) again(work actors.Work) func(sampling.ID) (audit.Digest, erro
 // that wraps actors.ErrShare: the group is over, or the audit came to a verdict, which
 // Meet returns.
 func (t *training) settle(ctx context.Context, share *trainers.Share) error {
-	if t.auditor == nil || share == nil {
+	if t.auditor == nil || share == nil || share == t.settledIn && t.state.Step == t.settledAt {
 		return nil
 	}
 	settle, cancel := context.WithCancel(ctx)
@@ -115,6 +115,9 @@ func (t *training) settle(ctx context.Context, share *trainers.Share) error {
 	<-waits
 	if err != nil && ctx.Err() == nil {
 		err = fmt.Errorf("%w: %w", actors.ErrShare, err)
+	}
+	if err == nil {
+		t.settledIn, t.settledAt = share, t.state.Step
 	}
 	return err
 }

@@ -104,6 +104,11 @@ func trainAudited(t *testing.T, c Config, nodes []lies, dirs bool) (params [][]f
 				}
 			}
 			params[i] = slices.Clone(r.params)
+			for step, l := range x.team.Lineage() {
+				if errs[i] == nil && l.Step != int64(step) {
+					t.Errorf("n%d: step %d was made as number %d", i, step, l.Step)
+				}
+			}
 		})
 	}
 	wg.Wait()
@@ -174,6 +179,40 @@ func TestAudit(t *testing.T) {
 			}
 		}
 	})
+}
+
+// In the asynchronous mode, too, the node whose memory is damaged is named and put out, be it the
+// one with the parameters, and the others end with one another's parameters; with one other both
+// are named.
+func TestAuditAsynchronous(t *testing.T) {
+	c := staleConfig()
+	c.Audit, c.Threads, c.Epochs = 0.1, 1, 3
+	for name, nodes := range map[string][]lies{
+		"sound":                   make([]lies, 3),
+		"one with the parameters": {{damaged: true}, {}, {}},
+		"another":                 {{}, {damaged: true}, {}},
+		"two":                     {{}, {damaged: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			params, errs, back := trainAudited(t, c, nodes, false)
+			for i, l := range nodes {
+				var v *audit.Verdict
+				switch errors.As(errs[i], &v); {
+				case name == "two" && (v == nil || v.Decided() || !v.Names("n0") || !v.Names("n1")):
+					t.Errorf("n%d ends with %v", i, errs[i])
+				case name == "two":
+				case l.damaged && (v == nil || !v.Decided() || len(v.Lying) != 1 || !v.Names(fmt.Sprint("n", i))):
+					t.Errorf("n%d, whose memory is damaged, ends with %v", i, errs[i])
+				case !l.damaged && errs[i] != nil:
+					t.Errorf("n%d: %v", i, errs[i])
+				case !l.damaged && (back[i] == 0) != (name == "sound"):
+					t.Errorf("n%d went back %d times", i, back[i])
+				case !l.damaged && !slices.Equal(params[i], params[2]):
+					t.Errorf("n%d and n2 end with other parameters", i)
+				}
+			}
+		})
+	}
 }
 
 // Every sampler's batch has the digest that another sampler of the same settings makes of

@@ -16,6 +16,7 @@ func (r *Runtime) sizes() scheduler.Sizes {
 		Hidden: r.cfg.Hidden, Layers: r.cfg.Blocks(), Sampler: r.cfg.Sampler, Fanouts: r.sampler.Spec().Fanouts, LayerNodes: r.cfg.Sampler == "fastgcn" || r.cfg.Sampler == "ladies",
 		BatchSize: r.cfg.BatchSize, Micro: r.cfg.MicroBatches, Kernels: r.set.String(), Optimizer: r.cfg.Optimizer,
 		OnAverage: r.cfg.Sampler == "labor", Temporal: r.sampler.Spec().Temporal, Batches: r.ownBatches(),
+		Audits: r.cfg.Cluster != nil,
 	}
 	if r.cfg.Inductive {
 		s.Inductive, s.SeenEdges = true, r.sampler.Dataset().Graph.NumEdges()

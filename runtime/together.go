@@ -18,6 +18,11 @@ import (
 func (t *training) together(ctx context.Context, work actors.Work, _ actors.Share) (err error) {
 	r := t.r
 	defer func() {
+		if err != nil && t.auditor != nil { // who is put out for a verdict may hear first that it is fenced
+			if v, _ := t.auditor.Verdict(); v != nil && v.Names(r.cfg.Cluster.Plane().Node()) {
+				err = v
+			}
+		}
 		if err != nil && t.share != nil {
 			t.share.Leave() // the others must not wait for a step from here
 		}

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"math"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/gnnactor/gnnactor/actors"
@@ -143,10 +144,12 @@ type training struct {
 	ragged    bool          // the steps that were applied are not a prefix of their epoch
 	lateness  []int64       // steps by staleness
 	share     *trainers.Share
-	ready     *flow          // begun while the state was on its way; nil: none
-	unshared  bool           // the newest checkpoint could not be published
-	due       int64          // the step of the newest checkpoint that there should be
-	guards    *guards        // copies of checkpoints; nil: none was needed
+	ready     *flow           // begun while the state was on its way; nil: none
+	unshared  bool            // the newest checkpoint could not be published
+	due       int64           // the step of the newest checkpoint that there should be
+	guards    *guards         // copies of checkpoints; nil: none was needed
+	settledIn *trainers.Share // the group that was settled last, at step settledAt
+	settledAt int64
 	auditor   *audit.Auditor // of a cluster; nil: this process is alone
 	unaudited bool           // it resumed from a state whose audits had not come back
 	first     []float32      // the parameters that the run began with; read only
@@ -513,18 +516,27 @@ func (t *training) applied(a *messages.Applied) {
 
 func (t *training) endEpoch(ctx context.Context, epoch int) error {
 	r := t.r
-	if r.cfg.Checkpoint != "" { // before anything changes: it may have to be done again
-		if err := t.settle(ctx, t.share); err != nil {
-			return err
-		}
-	}
 	e := Event{Kind: EventEpoch, Epoch: epoch, Loss: t.state.LastLoss, ValidAccuracy: math.NaN(), TestAccuracy: math.NaN()}
 	e.TrainAccuracy = ratio(t.state.Last.Correct, t.state.Last.Count)
-	if n := r.cfg.EvalEvery; n > 0 && (epoch+1)%n == 0 {
-		var err error
-		if e.ValidAccuracy, e.TestAccuracy, err = r.accuracies(ctx, t.updater.params); err != nil {
-			return err
-		}
+	// Both end before anything changes: it may have to be done again.
+	var settled error
+	var settling sync.WaitGroup
+	if r.cfg.Checkpoint != "" {
+		settling.Go(func() { settled = t.settle(ctx, t.share) })
+	}
+	n := r.cfg.EvalEvery
+	evaluates := n > 0 && (epoch+1)%n == 0
+	var err error
+	if evaluates {
+		e.ValidAccuracy, e.TestAccuracy, err = r.accuracies(ctx, t.updater.params)
+	}
+	if settling.Wait(); settled != nil {
+		return settled
+	}
+	if err != nil {
+		return err
+	}
+	if evaluates {
 		t.state.Best.Report(e.ValidAccuracy)
 		if p := &t.updater.recipe; p.Schedule == "plateau" {
 			t.state.Plateau.Factor, t.state.Plateau.Patience = p.Factor, p.Every

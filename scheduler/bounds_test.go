@@ -68,6 +68,7 @@ func TestPeakCountsWhatIsKept(t *testing.T) {
 		"tables":   func(s *Sizes) { s.SamplerShared = 1 << 20 },
 		"samplers": func(s *Sizes) { s.SamplerOwn = 1 << 20 },
 		"copy":     func(s *Sizes) { s.FeaturesCopy = true },
+		"audits":   func(s *Sizes) { s.Audits, s.SamplerOwn = true, 1<<20 },
 		"away":     func(s *Sizes) { s.FeaturesAway = true },
 	} {
 		s := base

@@ -46,6 +46,7 @@ type Sizes struct {
 	CachedRows    int64  // of the cache; of two generations of it, for gns
 	SamplerShared int64  // bytes that all samplers keep together: tables, clusters, caches
 	SamplerOwn    int64  // bytes that each keeps before its first batch
+	Audits        bool   // other nodes' batches are sampled here, too
 	Cache         string // what is cached, as the user asked for it; empty: nothing
 }
 
@@ -302,6 +303,9 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 		}
 		scratch := plus(times(32, src[s.Layers-1]), times(perEdge, slices.Max(append(edges, 0))))
 		add(fmt.Sprintf("what up to %d samplers work with", p.MaxSamplers), times(plus(s.SamplerOwn, scratch), int64(p.MaxSamplers)), false)
+		if s.Audits {
+			add("audits of other nodes: a sampler, a batch and the order of the seeds", plus(plus(s.SamplerOwn, scratch), plus(batch, times(4, int64(s.TrainNodes)))), false)
+		}
 	}
 	if s.SamplerShared > 0 {
 		add("what samplers draw from: tables, clusters, caches", s.SamplerShared, false)

@@ -3,6 +3,7 @@ package membership
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -47,6 +48,9 @@ func TestFencedBeforeGone(t *testing.T) {
 			<-goes.Lost()
 			if d := time.Since(began); d > cut+ttl {
 				t.Errorf("cut off after %v: fenced only after %v", cut, d)
+			}
+			if err := goes.Err(); !strings.Contains(err.Error(), errCut.Error()) {
+				t.Errorf("it does not say what was wrong with the store: %v", err)
 			}
 			synctest.Wait()
 			if v, _ := stays.View(); len(v.Members) != 2 {

@@ -171,13 +171,7 @@ func (m *Member) stand() {
 		v, changed := m.View()
 		me, in := v.Member(m.cfg.Info.Node)
 		if v.Leader == "" && in && !me.Drains() && m.Err() == nil {
-			// Who is not first hears of the winner by the watch.
-			ctx, cancel := context.WithTimeout(m.ctx, m.Patience())
-			_, _, err := m.store.Commit(ctx, []If{{Key: m.leaderKey()}, {Key: m.key(), Created: m.epoch}},
-				[]Change{{Key: m.leaderKey(), Value: []byte(m.cfg.Info.Node), Lease: m.held()}})
-			cancel()
-			if err != nil {
-				m.cfg.Logger.Warn("election", "error", err)
+			if !m.bid() {
 				if !m.pause(m.cfg.TTL / 32) {
 					return
 				}
@@ -192,4 +186,20 @@ func (m *Member) stand() {
 			return
 		}
 	}
+}
+
+// bid asks to lead. It returns false when that is to be done again: the lease may have ended, or the
+// store did not answer. Who is not first hears of the winner by the watch.
+func (m *Member) bid() bool {
+	if !m.MayDecide() {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(m.ctx, m.Patience())
+	defer cancel()
+	_, _, err := m.store.Commit(ctx, []If{{Key: m.leaderKey()}, {Key: m.key(), Created: m.epoch}},
+		[]Change{{Key: m.leaderKey(), Value: []byte(m.cfg.Info.Node), Lease: m.held()}})
+	if err != nil {
+		m.cfg.Logger.Warn("election", "error", err)
+	}
+	return err == nil
 }

@@ -89,10 +89,16 @@ func (m *Member) call(within time.Duration, what string, f func(context.Context)
 	ctx, cancel := context.WithTimeout(m.ctx, within)
 	defer cancel()
 	err := f(ctx)
+	refused := errors.Is(err, ErrLeaseGone) || errors.Is(err, ErrFenced)
+	m.mu.Lock()
+	if m.trouble = err; refused {
+		m.trouble = nil
+	}
+	m.mu.Unlock()
 	switch {
 	case err == nil:
 		return group.Done
-	case errors.Is(err, ErrLeaseGone) || errors.Is(err, ErrFenced):
+	case refused:
 		return group.Refused
 	}
 	// It is made again at once, and so by way of another of the store's servers.
@@ -114,7 +120,7 @@ func (m *Member) held() Lease {
 // comeBack lives by a new lease, in the place that this node had, if it has it still:
 // ErrFenced when it has not.
 func (m *Member) comeBack(ctx context.Context) error {
-	lease, err := m.store.Grant(ctx, m.cfg.TTL)
+	lease, err := m.another(ctx)
 	if err != nil {
 		return err
 	}
@@ -135,17 +141,29 @@ func (m *Member) comeBack(ctx context.Context) error {
 	ok, revision, err := m.store.Commit(ctx, []If{{Key: m.key(), Created: m.epoch}},
 		[]Change{{Key: m.key(), Value: value}, {Key: m.aliveKey(m.cfg.Info.Node), Value: []byte(info.Home), Lease: lease}})
 	if err != nil {
-		return err
+		return fmt.Errorf("membership: back with a new lease: %v", err) // that it has ended is not of the one that this node had
 	}
 	if !ok {
 		return ErrFenced
 	}
 	m.said.written, m.said.revision = number, revision
 	m.mu.Lock()
-	m.lease = lease
+	m.lease, m.spare = lease, 0
 	m.mu.Unlock()
 	m.cfg.Logger.Info("this node is back, in the place that it had", "epoch", m.epoch)
 	return nil
+}
+
+// another returns a lease to come back with, of its full time: that of the try before, if it lives.
+func (m *Member) another(ctx context.Context) (Lease, error) {
+	if m.spare != 0 {
+		if err := m.store.Renew(ctx, m.spare); !errors.Is(err, ErrLeaseGone) {
+			return m.spare, err
+		}
+	}
+	var err error
+	m.spare, err = m.store.Grant(ctx, m.cfg.TTL)
+	return m.spare, err
 }
 
 // remove takes the place of a node away that is over.
@@ -166,9 +184,13 @@ func (m *Member) remove(a group.Remove) {
 func (m *Member) reason(why string) error {
 	m.mu.Lock()
 	d, departed := departure(m.prefix, m.entries, m.cfg.Info.Node)
+	trouble := m.trouble
 	m.mu.Unlock()
 	if departed && d.Epoch == m.epoch {
 		return fmt.Errorf("%w: %w: %s", ErrFenced, ErrExpelled, d.Reason)
+	}
+	if trouble != nil {
+		why += fmt.Sprintf(" (of the store it heard last: %v)", trouble)
 	}
 	return fmt.Errorf("%w: node %s: %s; start it again, with a longer --lease if its network or machine is often slow, a longer --outage if the store is often away", ErrFenced, m.cfg.Info.Node, why)
 }

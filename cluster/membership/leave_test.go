@@ -52,8 +52,8 @@ func TestLeaveIsBounded(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("left a store that does not answer: %v", err)
 		}
-		if took := time.Since(began); took > Leaving {
-			t.Errorf("left after %v of the bubble's time, and not after %v", took, Leaving)
+		if took := time.Since(began); took > leaving {
+			t.Errorf("left after %v of the bubble's time, and not after %v", took, leaving)
 		}
 	})
 }

@@ -89,8 +89,10 @@ type Config struct {
 	Outage time.Duration
 	// Waits: the node does not stand for election until Stand is called, because it
 	// does not do yet what a leader must; Join does not wait for a leader then.
-	Waits  bool
-	Logger *slog.Logger
+	Waits bool
+	// Leaving is how long the store may take to hear that the node leaves; 0: 3 s.
+	Leaving time.Duration
+	Logger  *slog.Logger
 }
 
 // ErrFenced: this node is not a member any longer; what it does is void.
@@ -112,12 +114,14 @@ type Member struct {
 	lost   chan struct{}
 
 	stands sync.Once
+	spare  Lease // that this node does not live by yet; keep's
 	said   announcements
 
 	woken chan struct{} // has room for what makes keep look again
 
 	mu       sync.Mutex
 	lease    Lease
+	trouble  error // of the newest call to keep the lease, or for a new one; nil: it was answered
 	standing *group.Standing
 	stood    chan struct{} // closed when the standing is another
 	info     Info
@@ -149,6 +153,9 @@ func Join(ctx context.Context, store Store, cfg Config) (*Member, error) {
 		cfg.Outage = DefaultOutage
 	}
 	cfg.Outage = max(cfg.Outage, 0)
+	if cfg.Leaving == 0 {
+		cfg.Leaving = leaving
+	}
 	if cfg.TTL < time.Second {
 		return nil, fmt.Errorf("membership: a lease of %v; the least is 1s", cfg.TTL)
 	}
@@ -293,7 +300,7 @@ func (m *Member) Resign(ctx context.Context) error {
 }
 
 // Leave ends the membership at once, and waits for what Join started. A store that
-// does not answer ends the lease by itself: nobody waits for it longer than Leaving.
+// does not answer ends the lease by itself: nobody waits for it longer than Config.Leaving.
 func (m *Member) Leave(ctx context.Context) error {
 	m.stop()
 	err := m.giveBack(ctx)
@@ -303,11 +310,11 @@ func (m *Member) Leave(ctx context.Context) error {
 	return err
 }
 
-// Leaving is how long the store may take to hear that a node leaves.
-const Leaving = 3 * time.Second
+// leaving is Config.Leaving where it is 0.
+const leaving = 3 * time.Second
 
 func (m *Member) giveBack(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, Leaving)
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.Leaving)
 	defer cancel()
 	left := m.depart(ctx)
 	err := m.store.Revoke(ctx, m.held())

@@ -51,6 +51,7 @@ type Options struct {
 	Insecure bool         // plaintext off loopback
 	TTL      time.Duration
 	Outage   time.Duration // membership.Config's
+	Leaving  time.Duration // membership.Config's
 	// TrustData takes data that lies here for what it was, without reading it.
 	TrustData bool
 	Logger    *slog.Logger
@@ -161,7 +162,7 @@ func Enter(ctx context.Context, o Options) (_ *Node, err error) {
 		return nil, err
 	}
 	n.Member, err = membership.Join(wait, n.store, membership.Config{
-		Cluster: o.Cluster, TTL: o.TTL, Outage: o.Outage, Logger: o.Logger, Waits: true, // for being a trainer: the leader deals with those
+		Cluster: o.Cluster, TTL: o.TTL, Outage: o.Outage, Leaving: o.Leaving, Logger: o.Logger, Waits: true, // for being a trainer: the leader deals with those
 		Info: membership.Info{Node: o.Node, Home: home, Data: n.Plane.Address(), Control: n.Control.Address(), Kinds: []string{copies.Kind}},
 	})
 	if err != nil {

@@ -116,6 +116,8 @@ func (t *Trainers) follow(ctx context.Context) {
 				}
 				again = time.After(t.o.Member.Patience())
 				write = func() error { _, err := t.o.Member.Suspect(ctx, names(a.Members)); return err }
+			default:
+				panic(fmt.Sprintf("trainers: a leader does not know how to do %T", a))
 			}
 			writing, done = true, v
 			t.tasks.Go(func() { written <- write() })

@@ -54,7 +54,10 @@ func (c *clusterFlags) enter(cmd *cobra.Command, a *app, cfg *runtime.Config, gi
 	}
 	options.TrustData = !cfg.VerifyData
 	var propose *node.Run
-	if !c.joins {
+	if !c.joins { // it may be this node's settings that the run has
+		if err := cfg.Validate(); err != nil {
+			return nil, err
+		}
 		if propose, err = c.proposal(cfg); err != nil {
 			return nil, err
 		}
