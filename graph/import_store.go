@@ -87,6 +87,11 @@ func (im *importer) copyStore(s *Store) error {
 		im.labels.Class = append(im.labels.Class, l.Class...)
 		im.labels.Multi = append(im.labels.Multi, l.Multi...)
 	}
+	for i := range ds.Partitions { // of nodes, which stay what they are
+		if err := im.putPartition(&ds.Partitions[i]); err != nil {
+			return err
+		}
+	}
 	im.splits = [3][]uint32{append([]uint32(nil), ds.Train...), append([]uint32(nil), ds.Valid...), append([]uint32(nil), ds.Test...)}
 	return nil
 }

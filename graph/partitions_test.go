@@ -42,6 +42,14 @@ func TestSavePartition(t *testing.T) {
 	if err := s.Verify(); err != nil {
 		t.Error(err)
 	}
+	// They are of nodes, so a store that is made from this one has them, too.
+	copied := filepath.Join(t.TempDir(), "again")
+	if err := Import(dir, copied, ImportOptions{Undirected: true}); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := opened(t, copied).Dataset().Partitions, s.Dataset().Partitions; !reflect.DeepEqual(got, want) {
+		t.Errorf("imported: partitions %+v, want %+v", got, want)
+	}
 	ds := s.Dataset()
 	if len(before.Dataset().Partitions) != 0 || ds.Fingerprint != want.ContentHash() || len(ds.Partitions) != 2 {
 		t.Errorf("partitions %+v, fingerprint %s", ds.Partitions, ds.Fingerprint)

@@ -123,6 +123,9 @@ func (a *manifestArray) checkFile(f *os.File) (*arrayHeader, error) {
 
 func (s *Store) mapArray(a *manifestArray) ([]byte, error) {
 	f, err := openRegular(s.path(a.Name))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("graph: open store: %w, but %s names it; import the data again, or copy the file from where the store came from", err, manifestFile)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("graph: open store: %w", err)
 	}

@@ -268,6 +268,8 @@ func (c *Config) samplerSpec(blocks int) (sampling.Spec, error) {
 	var s sampling.Spec
 	for _, k := range slices.Sorted(maps.Keys(c.SamplerOptions)) {
 		switch k {
+		case "":
+			return s, errors.New("sampler-options: an option without a name; write NAME=VALUE, as in budget=8000")
 		case "name", "fanouts", "layers", "mini-batch", "epoch-subgraphs", "inductive":
 			return s, fmt.Errorf("sampler-options: %s is set by a setting of its own: sampler, fanouts, layers, batch-size, epoch-subgraphs, inductive", k)
 		}

@@ -143,6 +143,8 @@ func TestUnhappy(t *testing.T) {
 		{"plot into nowhere", "train --plot " + file + "/c.svg", "", exitUsage, "not a directory"},
 		{"save into nowhere", "train --save /no/such/dir/m.safetensors", "", exitUsage, "make it first"},
 		{"save onto a directory", "train --save " + store, "", exitUsage, "that is a directory"},
+		{"save into a store", "train --save " + filepath.Join(store, "indices.bin"), "", exitUsage, "is a store"},
+		{"an option without a name", "train --sampler-options =3", "", exitUsage, "NAME=VALUE"},
 		{"missing data", "train --data " + file + ".none", "", exitFailed, "no such file"},
 		{"data that cannot be read", "train --data " + file + "/x", "", exitFailed, "not a directory"},
 		{"data of no known format", "train --data " + filepath.Dir(badKey), "", exitFailed, "looked for"},

@@ -3,6 +3,8 @@ package main
 import (
 	"os"
 	"path/filepath"
+
+	"github.com/gnnactor/gnnactor/graph"
 )
 
 // checkWritable refuses, before any work is done, a result file whose directory
@@ -21,6 +23,9 @@ func checkWritable(flag, name string) error {
 	}
 	if info, err := os.Stat(name); err == nil && info.IsDir() {
 		return usagef("%s %s: that is a directory; name a file", flag, name)
+	}
+	if format, err := graph.DetectFormat(dir); err == nil && format == "store" {
+		return usagef("%s %s: %s is a store, whose files are nobody else's; name another directory", flag, name, dir)
 	}
 	return nil
 }

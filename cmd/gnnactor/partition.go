@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -106,6 +107,9 @@ func (a *app) partition(ctx context.Context, dir, method string, parts int, seed
 		r.Clusters, r.Largest, r.CutShare, r.Modularity = q.Clusters, q.Largest, q.CutShare, q.Modularity
 		return nil
 	})
+	if errors.Is(err, partition.ErrCount) {
+		return r, usagef("--parts: %w", err)
+	}
 	if err != nil {
 		return r, err
 	}

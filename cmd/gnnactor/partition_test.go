@@ -39,6 +39,7 @@ func TestPartitionRefuses(t *testing.T) {
 	for want, args := range map[string][]string{
 		"--data: say":      {"--parts", "3"},
 		"--parts 0":        {"--data", store},
+		"of 120 nodes":     {"--data", store, "--parts", "121"},
 		"--method: \"luck": {"--data", store, "--parts", "3", "--method", "luck"},
 	} {
 		code, _, stderr := invoke(t, append([]string{"partition"}, args...)...)

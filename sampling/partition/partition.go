@@ -7,6 +7,7 @@ package partition
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -20,6 +21,9 @@ func Methods() []string { return []string{"metis", "louvain", "labels", "hash", 
 // Imbalance is by how much the size of a cluster of "metis" and "labels" may
 // exceed the average, as a share of it.
 const Imbalance = 0.1
+
+// ErrCount is wrapped by the error of more clusters than nodes.
+var ErrCount = errors.New("partition: too many clusters")
 
 // Compute assigns every node of g to one of count clusters.
 //
@@ -46,7 +50,7 @@ func compute(g *graph.Graph, method string, count int, seed uint64) ([]uint32, e
 	}
 	n := g.NumNodes()
 	if count > max(n, 1) {
-		return nil, fmt.Errorf("partition: %d clusters asked for of %d nodes; there can be at most as many as nodes", count, n)
+		return nil, fmt.Errorf("%w: %d asked for of %d nodes; there can be at most as many as nodes", ErrCount, count, n)
 	}
 	key := rng.New(seed)
 	switch method {
