@@ -82,6 +82,9 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Shar
 		if !errors.Is(err, actors.ErrShare) || ctx.Err() != nil {
 			return err
 		}
+		if v, _ := t.auditor.Verdict(); v != nil { // the leader may see no other reason for a new group
+			err = share.Broke(ctx, err)
+		}
 		r.log.Info("the trainers changed", "step", t.state.Step, "because", err)
 	}
 	r.mu.Lock()

@@ -252,6 +252,47 @@ func TestArbiterDies(t *testing.T) {
 	}
 }
 
+// Findings on a node that come after the verdict on it are none: nobody goes back again for what it
+// was put out for. A finding on its later self, or on another one, is a verdict.
+func TestLateFinding(t *testing.T) {
+	store := membership.NewMemory()
+	defer store.Close()
+	all := join(t, store, 0, finds(10), finds(10), finds(10), finds(10))
+	view, _ := all[0].member.View()
+	of := func(node string) Suspect {
+		info, _ := view.Member(node)
+		return Suspect{node, info.Epoch}
+	}
+	write := func(lying ...Suspect) int64 {
+		all[0].write(&Verdict{Run: all[0].run, Batch: "train/e0/b0/m0", Lying: lying, Agree: []string{"a", "b"}})
+		entries, _, err := store.List(t.Context(), membership.Prefix("test")+"state/"+verdictKey)
+		if err != nil || len(entries) != 1 {
+			t.Fatal(entries, err)
+		}
+		return entries[0].Modified
+	}
+	heard := func(after int64) *Verdict {
+		t.Helper()
+		if _, err := all[0].member.Until(within(t), func(*membership.View) bool { v := all[0].newest(); return v != nil && v.Revision > after }); err != nil {
+			t.Fatal(err)
+		}
+		all[0].WentBack(all[0].newest())
+		return all[0].newest()
+	}
+	write(of("c"))
+	first := heard(0)
+	for _, late := range []Suspect{of("c"), {Node: "c"}} {
+		if write(late) != first.Revision {
+			t.Errorf("a late finding on %v is a verdict", late)
+		}
+	}
+	last := first.Revision
+	for _, lying := range [][]Suspect{{of("d")}, {of("c"), of("d")}, {{"c", of("c").Epoch + 100}, of("d")}} {
+		write(lying...)
+		last = heard(last).Revision
+	}
+}
+
 // What is chosen is a function of seed and id, as many as the rate says, other ones in
 // every epoch and for every seed; the others are asked in all orders.
 func TestChosen(t *testing.T) {

@@ -162,7 +162,7 @@ func (a *Auditor) judge(ctx context.Context, id sampling.ID, votes []Vote) error
 }
 
 // write puts a verdict into the store, unless one on a node that it names is there that
-// the state here has not seen.
+// the state here has not seen, or one on all that it names, of which it is a late finding.
 func (a *Auditor) write(v *Verdict) {
 	value, err := json.Marshal(v)
 	if err != nil {
@@ -174,7 +174,7 @@ func (a *Auditor) write(v *Verdict) {
 		known := a.known
 		a.mu.Unlock()
 		_, revision := a.o.Member.Value(verdictKey)
-		if now := a.newest(); now != nil && now.Revision > known && slices.ContainsFunc(v.Lying, func(s Suspect) bool { return now.Names(s.Node) }) {
+		if now := a.newest(); now != nil && now.Revision > known && slices.ContainsFunc(v.Lying, func(s Suspect) bool { return now.Names(s.Node) }) || now.covers(v) {
 			return
 		}
 		call, cancel := context.WithTimeout(a.ctx, a.o.Member.Patience())

@@ -37,6 +37,14 @@ func (v *Verdict) Names(node string) bool {
 	return slices.ContainsFunc(v.Lying, func(s Suspect) bool { return s.Node == node })
 }
 
+// covers reports whether w, which was found later, says nothing new: those that it blames were put
+// out for v, and what they made was gone back from. A node that is no member has no epoch.
+func (v *Verdict) covers(w *Verdict) bool {
+	return v != nil && v.Decided() && w.Decided() && !slices.ContainsFunc(w.Lying, func(s Suspect) bool {
+		return !slices.ContainsFunc(v.Lying, func(o Suspect) bool { return o.Node == s.Node && (o.Epoch == s.Epoch || s.Epoch == 0) })
+	})
+}
+
 // Error implements error.
 func (v *Verdict) Error() string {
 	var names []string
