@@ -63,6 +63,8 @@ What is counted, per run:
              stay in the caches: the ratio may exceed 1
   sample     neighbours of 1024 seeds, fan-outs 15,10,5, in 8 batches a run: one
              load per sampled edge, against random8
+  sample/unfused  the same batches, made in two passes with a list of edges in
+             between: what fused sampling, above, is measured against
   step       a training step of a 3-layer GraphSAGE with mean aggregation: the
              sampling of a batch as above (with more than 1 thread, of the next
              batch, while this one is computed), gradient and Adam, hidden width

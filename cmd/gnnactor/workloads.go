@@ -74,7 +74,8 @@ func benchWorkloads(o benchOptions, table []float32) []workload {
 	return append(all,
 		meanWorkload(table),
 		workload{"spmm", limits.Gather512, func(x *cpu.Exec) (func() (work, error), error) { return startSpMM(x, data) }},
-		workload{"sample", limits.Random8, func(x *cpu.Exec) (func() (work, error), error) { return startSample(x, data) }},
+		workload{"sample", limits.Random8, func(x *cpu.Exec) (func() (work, error), error) { return startSample(x, data, false) }},
+		workload{"sample/unfused", limits.Random8, func(x *cpu.Exec) (func() (work, error), error) { return startSample(x, data, true) }},
 		workload{"step", limits.FMA32, func(x *cpu.Exec) (func() (work, error), error) { return startStep(x, data) }},
 		workload{"subgraph", limits.FMA32, func(x *cpu.Exec) (func() (work, error), error) { return startSubgraph(x, data, true) }},
 		workload{"subgraph/train", limits.FMA32, func(x *cpu.Exec) (func() (work, error), error) { return startSubgraph(x, data, false) }},
@@ -170,26 +171,28 @@ func (p *plan) next(b *sampling.Batch) (seeds []uint32) {
 	return sampling.Cut(p.order, benchBatch, 1, b.ID.Batch, 0)
 }
 
-// newSamplers returns a sampler for each of n goroutines.
-func newSamplers(ds *graph.Dataset, n int) ([]sampling.Sampler, error) {
+// newSamplers returns a sampler for each of n goroutines, fused or not.
+func newSamplers(ds *graph.Dataset, n int, unfused bool) ([]sampling.Sampler, error) {
 	p, err := sampling.Prepare(sampling.Spec{Name: "neighbor", Fanouts: []int{15, 10, 5}}, ds, benchSeed)
 	if err != nil {
 		return nil, err
 	}
 	s := make([]sampling.Sampler, n)
 	for i := range s {
-		s[i] = p.NewSampler()
+		if s[i] = p.NewSampler(); unfused {
+			s[i], _ = p.NewUnfusedSampler() // it is node-wise
+		}
 	}
 	return s, nil
 }
 
 // startSample samples sampledBatches batches at a time, each on one thread.
-func startSample(x *cpu.Exec, data func() (*graph.Dataset, error)) (func() (work, error), error) {
+func startSample(x *cpu.Exec, data func() (*graph.Dataset, error), unfused bool) (func() (work, error), error) {
 	ds, err := data()
 	if err != nil {
 		return nil, err
 	}
-	samplers, err := newSamplers(ds, x.Pool().Size())
+	samplers, err := newSamplers(ds, x.Pool().Size(), unfused)
 	if err != nil {
 		return nil, err
 	}
@@ -221,7 +224,7 @@ func startStep(x *cpu.Exec, data func() (*graph.Dataset, error)) (func() (work, 
 	if err != nil {
 		return nil, err
 	}
-	samplers, err := newSamplers(ds, 1)
+	samplers, err := newSamplers(ds, 1, false)
 	if err != nil {
 		return nil, err
 	}
