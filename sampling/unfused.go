@@ -2,7 +2,7 @@ package sampling
 
 import (
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // NewUnfusedSampler returns a sampler of the same batches, bit for bit, as NewSampler's

@@ -4,7 +4,7 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 func TestUnfusedSameBits(t *testing.T) {
