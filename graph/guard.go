@@ -55,7 +55,7 @@ func View(dir string, f func(s *Store) error) error {
 func (s *Store) CheckFiles() error {
 	for name, f := range s.files {
 		if is, err := f.Stat(); err == nil && is.Size() < f.size {
-			return fmt.Errorf("graph: %s: the file was shortened to %d of %d bytes while it was mapped; restore it and start again", s.path(name), is.Size(), f.size)
+			return badData("%s: the file was shortened to %d of %d bytes while it was mapped; restore it and start again", s.path(name), is.Size(), f.size)
 		}
 	}
 	return nil

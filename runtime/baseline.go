@@ -34,6 +34,11 @@ func (r *Runtime) baseline(ctx context.Context) (float64, error) {
 	if err := r.check(); err != nil {
 		return 0, err
 	}
+	release, err := r.admit(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer release()
 	data, err := r.readable(ctx)
 	if err != nil {
 		return 0, err

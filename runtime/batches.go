@@ -27,6 +27,8 @@ type Batch struct {
 	X           []float32 // NumInputs×NumFeatures, row-major, in the order of Inputs; nil: no features
 	NumFeatures int
 	Labels      []int32 // class of each seed, or graph.Unlabeled; nil: no single-label classes
+	// Rows counts the feature rows of this call so far, of batches ahead of this one, too.
+	Rows RowStats
 }
 
 // Batches samples mini-batches, with their features, for a model of the
@@ -73,7 +75,7 @@ func (r *Runtime) batches(ctx context.Context, o BatchesOptions, yield func(*Bat
 	}
 	for _, v := range nodes {
 		if int(v) >= ds.Graph.NumNodes() {
-			return false, fmt.Errorf("runtime: seed node %d is out of range [0, %d)", v, ds.Graph.NumNodes())
+			return false, fmt.Errorf("%w: seed node %d is out of range [0, %d)", ErrNode, v, ds.Graph.NumNodes())
 		}
 	}
 	if o.Phase == "" {
@@ -107,7 +109,10 @@ func (r *Runtime) batches(ctx context.Context, o BatchesOptions, yield func(*Bat
 			return false, err
 		}
 		d := x.(*actors.Delivery)
-		b.Batch, b.X = d.Batch, d.X
+		b.Batch, b.X, b.Rows = d.Batch, d.X, mem.stats()
+		r.mu.Lock()
+		r.counted.Batches++
+		r.mu.Unlock()
 		if ds.Labels != nil && !ds.Labels.IsMulti() {
 			b.Labels = b.Labels[:0]
 			for _, v := range b.Seeds {

@@ -233,6 +233,13 @@ type Config struct {
 	// with Trace, at least a million.
 	Spans int `yaml:"-"`
 
+	// Observe, when set, is called with every Event of Train before the loop over it has
+	// it, for those that count and do not own the loop. It is called from that loop's
+	// goroutine, never twice at once. It must not block, nor call Train or Stop: between
+	// two epochs training waits for it, and within one as soon as queues are full. It
+	// shares Event.Stages and Event.Late with the loop, and must not change them.
+	Observe func(Event) `yaml:"-"`
+
 	// Logger receives what the run has to say; nil: nothing is logged.
 	Logger *slog.Logger `yaml:"-"`
 }

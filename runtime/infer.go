@@ -71,8 +71,10 @@ func (r *Runtime) measure(ctx context.Context, nodes []uint32, auc bool) (Metric
 }
 
 // Embed returns the model's output for ids; it computes only their L-hop
-// neighbourhood, and its rows equal those of the whole graph bit for bit.
-// While a run trains it uses the parameters of the last applied batch.
+// neighbourhood, and its rows equal those of the whole graph bit for bit. Of any number
+// of calls as many compute at once as the plan has room for (Plan.Inferences); the
+// others wait, as long as their ctx lets them, in the order in which they came.
+// A node that there is not is an error that wraps ErrNode. While a run trains it uses the parameters of the last applied batch.
 func (r *Runtime) Embed(ctx context.Context, ids []uint32) (*Embedding, error) {
 	var out cpu.Matrix[float32]
 	err := r.call(ctx, nil, func(ctx context.Context) error {
@@ -143,13 +145,36 @@ func (r *Runtime) current(ctx context.Context) ([]float32, error) {
 	return r.params, nil
 }
 
+// admit waits until the plan has room for a call that infers, or ctx ends.
+func (r *Runtime) admit(ctx context.Context) (release func(), err error) {
+	r.mu.Lock()
+	r.waiting++
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		r.waiting--
+		r.mu.Unlock()
+	}()
+	select {
+	case r.inference <- struct{}{}:
+		return func() { <-r.inference }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
 func (r *Runtime) infer(ctx context.Context, params []float32, nodes []uint32) (cpu.Matrix[float32], error) {
 	n := r.data.ds.Graph.NumNodes()
 	for _, v := range nodes {
 		if int(v) >= n {
-			return cpu.Matrix[float32]{}, fmt.Errorf("runtime: node %d is out of range [0, %d)", v, n)
+			return cpu.Matrix[float32]{}, fmt.Errorf("%w: node %d is out of range [0, %d)", ErrNode, v, n)
 		}
 	}
+	release, err := r.admit(ctx)
+	if err != nil {
+		return cpu.Matrix[float32]{}, err
+	}
+	defer release()
 	ds, err := r.readable(ctx)
 	if err != nil {
 		return cpu.Matrix[float32]{}, err

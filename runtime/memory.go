@@ -97,6 +97,7 @@ func (c *Config) cacheFraction(s *sampling.Spec, ds *graph.Dataset) error {
 
 // resident is the memory of one pipeline.
 type resident struct {
+	of       *Runtime
 	slab     *features.Slab
 	rowBytes int64
 	owned    features.Store // a store that nobody else uses
@@ -118,6 +119,10 @@ func (m *resident) close() error {
 		err = m.owned.Close()
 	}
 	if m.slab != nil {
+		m.of.mu.Lock()
+		delete(m.of.live, m)
+		m.of.counted.Rows.add(m.stats())
+		m.of.mu.Unlock()
 		err = errors.Join(err, m.slab.Close())
 	}
 	return err
@@ -134,7 +139,7 @@ type RowStats struct {
 	Loaded   int64 `json:"loaded"`  // read
 	Pins     int64 `json:"pins"`    // read for caches, besides
 	RowBytes int64 `json:"row_bytes"`
-	Peak     int64 `json:"peak"` // the most rows that the slab ever held
+	Peak     int64 `json:"peak"` // the most rows that a slab ever held
 }
 
 // Bytes returns how many bytes were read.
@@ -151,11 +156,16 @@ func (m *resident) stats() RowStats {
 	}
 }
 
-// Rows returns what the newest Train or Batches has counted so far.
-func (r *Runtime) Rows() RowStats {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.resident.stats()
+// add adds what another pipeline counted.
+func (s *RowStats) add(o RowStats) {
+	s.Batches += o.Batches
+	s.Asked += o.Asked
+	s.Shared += o.Shared
+	s.Pinned += o.Pinned
+	s.Cached += o.Cached
+	s.Loaded += o.Loaded
+	s.Pins += o.Pins
+	s.RowBytes, s.Peak = max(s.RowBytes, o.RowBytes), max(s.Peak, o.Peak)
 }
 
 // pipelineConfig returns what every pipeline of the plan has, without its
@@ -167,7 +177,7 @@ func (r *Runtime) pipelineConfig(ctx context.Context, work actors.Work, rec *clo
 		Resting: r.plan.MaxSamplers - r.plan.Samplers,
 		Bytes:   r.cfg.LocalCodec == "msgpack",
 	}
-	m = new(resident)
+	m = &resident{of: r}
 	if work.Window > 1 {
 		if c.Order, err = overlap.NewOrderer(r.data.ds.Graph.NumNodes(), r.cfg.reorderMethod()); err != nil {
 			return c, nil, err
@@ -195,7 +205,7 @@ func (r *Runtime) pipelineConfig(ctx context.Context, work actors.Work, rec *clo
 	l := store.Layout()
 	m.rowBytes = int64(l.RowBytes())
 	r.mu.Lock()
-	r.resident = m
+	r.live[m] = struct{}{}
 	r.mu.Unlock()
 	c.Memory = &actors.Memory{Store: store, Slab: m.slab, Ahead: r.plan.Ahead, Loaders: r.plan.Loaders}
 	if cache.Kind == features.CacheGNS {

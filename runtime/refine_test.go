@@ -136,7 +136,7 @@ func TestRefineUnderASlowStore(t *testing.T) {
 			if !slow {
 				continue
 			}
-			change, _ := f.applied(rec, r.Rows)
+			change, _ := f.applied(rec, mem.stats)
 			g.mu.Lock()
 			g.applied++
 			if change != nil {

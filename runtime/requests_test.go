@@ -123,7 +123,7 @@ func TestMixHopFitsTheSlab(t *testing.T) {
 	if sumOf(t, r) != want {
 		t.Error("other bits with a slab")
 	}
-	if s := r.Rows(); s.Batches == 0 || s.Peak > r.plan.SlabLimit {
+	if s := r.Stats().Rows; s.Batches == 0 || s.Peak > r.plan.SlabLimit {
 		t.Errorf("%+v: the plan has %d slots at most", s, r.plan.SlabLimit)
 	}
 	c.Match, c.Model, c.Fanouts = "on", "sage", []int{5, 5}

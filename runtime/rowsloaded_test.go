@@ -78,11 +78,11 @@ func BenchmarkRowsLoaded(b *testing.B) {
 					}
 					defer r.Stop()
 					var took time.Duration
+					var s RowStats
 					batches := 0
 					for b.Loop() {
-						took, batches = loadEpoch(b, r, most)
+						took, batches, s = loadEpoch(b, r, most)
 					}
-					s := r.Rows()
 					b.ReportMetric(0, "ns/op")
 					b.ReportMetric(took.Seconds(), "s")
 					b.ReportMetric(float64(batches), "batches")
@@ -115,7 +115,7 @@ func benchNumber(b *testing.B, name string, otherwise int) int {
 }
 
 // loadEpoch takes the first batches of an epoch, at most so many.
-func loadEpoch(b *testing.B, r *Runtime, most int) (took time.Duration, batches int) {
+func loadEpoch(b *testing.B, r *Runtime, most int) (took time.Duration, batches int, rows RowStats) {
 	seeds := r.data.ds.Train
 	if len(seeds) == 0 {
 		perm := make([]uint32, r.data.ds.Graph.NumNodes())
@@ -123,13 +123,14 @@ func loadEpoch(b *testing.B, r *Runtime, most int) (took time.Duration, batches 
 		seeds = slices.Clone(perm[:min(len(perm), benchNumber(b, "GNNACTOR_BENCH_SEEDS", trainingSetOfProducts))])
 	}
 	began := time.Now()
-	for _, err := range r.Batches(context.Background(), BatchesOptions{Nodes: seeds, NoCopy: true}) {
+	for batch, err := range r.Batches(context.Background(), BatchesOptions{Nodes: seeds, NoCopy: true}) {
 		if err != nil {
 			b.Fatal(err)
 		}
+		rows = batch.Rows
 		if batches++; batches == most {
 			break
 		}
 	}
-	return time.Since(began), batches
+	return time.Since(began), batches, rows
 }

@@ -9,6 +9,13 @@
 //	for ev, err := range rt.Train(ctx) { … }
 //	rows, err := rt.Predict(ctx, ids)
 //
+// Errors are told apart by errors.Is: ErrConfig and ErrTask, what was asked for is
+// wrong; ErrNode, a node is; ErrDamaged, the data or a file is; ErrIdentity and ErrLocked, the
+// checkpoints are of another run, or in use; ErrMemory, it does not fit; ErrNoModel,
+// ErrNoDescription and ErrNewer, there is no model, or none that this program knows;
+// ErrBusy and ErrStopped, the Runtime trains already, or is over. One that ended with a
+// context wraps its cause.
+//
 // A run is repeatable bit for bit: the settings under Execution in Config, and
 // being interrupted and resumed, change no result. Several runtimes can live
 // in one process.
@@ -42,6 +49,28 @@ import (
 
 // ErrStopped is returned by every call on a Runtime that has been stopped.
 var ErrStopped = errors.New("runtime: stopped")
+
+// ErrNode is wrapped by a call that names a node that the graph does not have.
+var ErrNode = errors.New("runtime: no such node")
+
+// ErrDamaged is wrapped where data, a saved model or a checkpoint is not what can have
+// been written: a malformed file, bytes that do not match their checksum, a file that was
+// shortened or cannot be read any more. The same call will fail again; the text says
+// where the damage is, and what helps.
+var ErrDamaged = errors.New("runtime: damaged data")
+
+// damaged marks err, of a call, with ErrDamaged if it says so.
+func damaged(err error) error {
+	if !errors.Is(err, ErrDamaged) && (ofData(err) || errors.Is(err, compute.ErrSafetensors)) {
+		return &damagedError{err}
+	}
+	return err
+}
+
+// damagedError wraps ErrDamaged, which adds nothing to the text.
+type damagedError struct{ error }
+
+func (e *damagedError) Unwrap() []error { return []error{ErrDamaged, e.error} }
 
 // ErrNoModel is wrapped where a call needs a model and the data has none to
 // offer: no node features, or no labels to learn.
@@ -80,15 +109,18 @@ type Runtime struct {
 	stop    sync.Once
 	stopErr error
 
-	mu       sync.Mutex
-	stopped  bool
-	params   []float32        // the current parameters; replaced, never written to
-	training *actors.Pipeline // owns newer ones while a run is training
-	over     chan struct{}    // closed when training's parameters have become params
-	execs    []*cpu.Exec      // free ones, for inference
-	resident *resident        // of the newest pipeline
-	hot      hottest          // of the newest cache of that kind
-	spans    []Span           // of the newest training
+	mu        sync.Mutex
+	stopped   bool
+	params    []float32              // the current parameters; replaced, never written to
+	training  *actors.Pipeline       // owns newer ones while a run is training
+	over      chan struct{}          // closed when training's parameters have become params
+	execs     []*cpu.Exec            // free ones, for inference
+	inference chan struct{}          // one for each call that infers, as many as the plan has
+	waiting   int                    // calls that are to infer
+	live      map[*resident]struct{} // of the pipelines that run
+	counted   Stats                  // what is over: of Rows, those of pipelines that ended
+	hot       hottest                // of the newest cache of that kind
+	spans     []Span                 // of the newest training
 }
 
 // Start opens the data, which may mean importing it to a temporary store, and
@@ -103,6 +135,7 @@ func Start(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 		if err != nil && ctx.Err() != nil {
 			err = fmt.Errorf("runtime: interrupted while it started: %w", errors.Join(context.Cause(ctx), err))
 		}
+		err = damaged(err)
 	}()
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -119,7 +152,7 @@ func Start(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 			return nil, err
 		}
 	}
-	r := &Runtime{cfg: cfg, set: set, log: cfg.Logger}
+	r := &Runtime{cfg: cfg, set: set, log: cfg.Logger, live: map[*resident]struct{}{}}
 	if r.log == nil {
 		r.log = slog.New(slog.DiscardHandler)
 	}
@@ -140,6 +173,7 @@ func Start(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 	if r.plan.Fitted != "" {
 		r.log.Info("plan", "fitted", r.plan.Fitted)
 	}
+	r.inference = make(chan struct{}, r.plan.Inferences)
 	r.pool = pool.New(r.plan.Threads)
 	r.system = actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
 		return slog.New(slog.NewTextHandler(io.Discard, nil)) // what goes wrong comes back as an error
@@ -359,7 +393,7 @@ func (r *Runtime) call(ctx context.Context, outside *bool, f func(ctx context.Co
 		return err
 	}
 	defer end()
-	return fault.GuardOutside(outside, func() error { return r.data.checked(f(ctx)) })
+	return damaged(fault.GuardOutside(outside, func() error { return r.data.checked(f(ctx)) }))
 }
 
 // explained is err, or what is wrong with the data that made sampling or computing a
@@ -392,6 +426,7 @@ func (r *Runtime) begin(ctx context.Context) (_ context.Context, end func(), err
 		return nil, nil, context.Cause(damage)
 	}
 	r.calls.Add(1)
+	r.counted.Calls++
 	ctx, cancel := context.WithCancelCause(ctx)
 	detach := context.AfterFunc(r.ctx, func() { cancel(ErrStopped) })
 	ignore := context.AfterFunc(damage, func() { cancel(context.Cause(damage)) })
@@ -399,6 +434,9 @@ func (r *Runtime) begin(ctx context.Context) (_ context.Context, end func(), err
 		detach()
 		ignore()
 		cancel(nil)
+		r.mu.Lock()
+		r.counted.Calls--
+		r.mu.Unlock()
 		r.calls.Done()
 	}, nil
 }

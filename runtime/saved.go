@@ -62,7 +62,8 @@ var ErrNewer = errors.New("runtime: of a later version")
 //	cfg.Data = "path/to/store"
 //	rt, err := runtime.Start(ctx, cfg)
 //	rows, err := rt.Predict(ctx, ids)
-func OpenModel(ctx context.Context, path string) (*Model, error) {
+func OpenModel(ctx context.Context, path string) (_ *Model, err error) {
+	defer func() { err = damaged(err) }()
 	tensors, meta, err := compute.OpenSafetensors(ctx, path)
 	if err != nil {
 		return nil, fmt.Errorf("runtime: saved model: %w", err)

@@ -47,7 +47,7 @@ type Event struct {
 	ValidAccuracy float64 // exact, by inference; NaN when not evaluated; of links, the AUC
 	TestAccuracy  float64
 
-	Rows    RowStats                 // feature rows that were asked for and read so far
+	Rows    RowStats                 // feature rows that this Train asked for and read so far
 	Stages  map[string]time.Duration // busy time of each stage so far; of load, the time in which anything was read
 	Wall    time.Duration            // since training began
 	Overlap float64                  // EventDone: the longest stage's busy time per actor / the pipeline's wall time
@@ -90,6 +90,9 @@ func (r *Runtime) Train(ctx context.Context) iter.Seq2[Event, error] {
 		outside := false
 		t := &training{r: r, yield: func(e Event, err error) bool {
 			outside = true
+			if observe := r.cfg.Observe; observe != nil {
+				observe(e)
+			}
 			more := yield(e, err)
 			outside = false
 			return more
@@ -97,7 +100,7 @@ func (r *Runtime) Train(ctx context.Context) iter.Seq2[Event, error] {
 		if n := r.cfg.Spans; n > 0 || r.cfg.Trace != "" {
 			t.clock.Keep(max(n, traceSpans))
 		}
-		err = explained(fault.GuardOutside(&outside, func() error { return t.run(ctx) }))
+		err = damaged(explained(fault.GuardOutside(&outside, func() error { return t.run(ctx) })))
 		t.guards.end()
 		err = errors.Join(err, t.trace())
 		if cause := context.Cause(ctx); err != nil && cause != nil && errors.Is(err, ctx.Err()) {
@@ -152,6 +155,8 @@ type training struct {
 	settledAt int64
 	auditor   *audit.Auditor // of a cluster; nil: this process is alone
 	unaudited bool           // it resumed from a state whose audits had not come back
+	mem       *resident      // of the pipeline that runs
+	rows      RowStats       // of those before
 	first     []float32      // the parameters that the run began with; read only
 }
 
@@ -160,7 +165,7 @@ var errLeft = errors.New("runtime: left")
 
 func (t *training) emit(e Event) error {
 	e.Batches, e.Applied, e.Wall = int(t.steps), t.state.Step, time.Since(t.began)
-	e.Rows = t.r.Rows()
+	e.Rows = t.counted()
 	e.Stages = make(map[string]time.Duration)
 	busy := t.clock.Busy()
 	busy[clock.Load] = t.clock.Occupied()[clock.Load] // reads wait, several at a time
@@ -182,6 +187,13 @@ func (t *training) emit(e Event) error {
 		return errLeft
 	}
 	return nil
+}
+
+// counted returns the rows of this training so far.
+func (t *training) counted() RowStats {
+	rows := t.rows
+	rows.add(t.mem.stats())
+	return rows
 }
 
 // check reports why the data cannot be trained on.
@@ -406,12 +418,14 @@ func (t *training) epochs(ctx context.Context, work actors.Work, share actors.Sh
 		}
 	}
 	p := f.p
+	t.mem = f.mem
 	over := make(chan struct{})
 	r.mu.Lock()
 	r.training, r.over = p, over
 	r.mu.Unlock()
 	defer func() {
 		closed, rest := f.stop(), p.Rest()
+		t.rows, t.mem = t.counted(), nil
 		for _, a := range rest {
 			t.applied(a)
 		}
@@ -498,6 +512,9 @@ func (t *training) stepped(a *messages.Applied) error {
 
 // applied books a step.
 func (t *training) applied(a *messages.Applied) {
+	t.r.mu.Lock()
+	t.r.counted.Steps++
+	t.r.mu.Unlock()
 	t.state.Step = a.Step + 1
 	t.state.Chain.extend(a)
 	if t.r.cfg.Cluster == nil {

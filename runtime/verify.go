@@ -32,7 +32,7 @@ func verify(ctx context.Context, cfg *Config, s *graph.Store, log *slog.Logger) 
 	go func() {
 		defer close(v.done)
 		began := time.Now()
-		v.err = s.Check(ctx, graph.CheckOptions{WithoutEdgeFeatures: !cfg.EdgeFeatures})
+		v.err = damaged(s.Check(ctx, graph.CheckOptions{WithoutEdgeFeatures: !cfg.EdgeFeatures}))
 		switch {
 		case v.err == nil:
 			log.Info("the data is what was written", "took", time.Since(began))

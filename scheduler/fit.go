@@ -42,6 +42,8 @@ func Fit(s Sizes, r Request, limit Limit) *Plan {
 		if r.tight > ample {
 			p.Fitted = fmt.Sprintf("to fit %s (%s) %s", mebibytes(limit.Bytes), limit.From, tightnesses[r.tight])
 		}
+		more := max(limit.Bytes-p.PeakBytes, 0) / max(p.InferenceBytes, 1)
+		p.Inferences = int(min(int64(p.Inferences), 1+more))
 		if p.PeakBytes <= limit.Bytes || r.tight == least {
 			return p
 		}

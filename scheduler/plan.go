@@ -115,6 +115,10 @@ type Plan struct {
 	LeftOut    []Stage  `json:"left_out"`
 	Memory     []Memory `json:"memory"`
 	PeakBytes  int64    `json:"peak_bytes"` // sum of Memory without mapped pages
+	// Inferences is how many calls compute exact inference at once, others wait: one a
+	// thread, as far as the limit leaves room. The peak has one, of InferenceBytes.
+	Inferences     int   `json:"inferences"`
+	InferenceBytes int64 `json:"inference_bytes"`
 	// Limit is the memory that the process may use, and LimitFrom what says so; 0:
 	// no limit. Fitted says what was made smaller for it; empty: nothing.
 	Limit     int64  `json:"memory_limit,omitempty"`
@@ -346,9 +350,12 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 	add(fmt.Sprintf("activations of %d trainers", p.Trainers), times(activations, int64(p.Trainers)), false)
 	widest := int64(max(s.InDim, s.Hidden, s.OutDim, 1))
 	if s.FeaturesAway {
-		add("exact inference: the features, fetched", s.Nodes*s.RowBytes, false)
+		p.InferenceBytes = s.Nodes * s.RowBytes
+		add("exact inference: the features, fetched", p.InferenceBytes, false)
 	}
-	add("exact inference: two layers' outputs and a chunk", 2*4*s.Nodes*int64(max(s.Hidden, s.OutDim))+3*4*widest*min(int64(p.EvalChunk), s.Nodes), false)
+	computed := 2*4*s.Nodes*int64(max(s.Hidden, s.OutDim)) + 3*4*widest*min(int64(p.EvalChunk), s.Nodes)
+	add("exact inference: two layers' outputs and a chunk", computed, false)
+	p.Inferences, p.InferenceBytes = p.Threads, plus(p.InferenceBytes, computed)
 }
 
 // String returns the plan as `gnnactor plan` prints it.
@@ -361,7 +368,8 @@ func (p *Plan) String() string {
 	for _, s := range p.LeftOut {
 		fmt.Fprintf(&b, "  %-11s left out: %s\n", s.Name, s.Why)
 	}
-	fmt.Fprintf(&b, "  %-11s %d rows a chunk\n\nmemory, at most\n", "evaluate", p.EvalChunk)
+	fmt.Fprintf(&b, "  %-11s %d rows a chunk\n", "evaluate", p.EvalChunk)
+	fmt.Fprintf(&b, "  %-11s %d calls at once; the sum has one, each other takes %s\n\nmemory, at most\n", "serve", p.Inferences, mebibytes(p.InferenceBytes))
 	for _, m := range p.Memory {
 		note := ""
 		if m.Mapped {

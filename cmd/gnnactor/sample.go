@@ -214,7 +214,7 @@ func (a *app) sample(ctx context.Context, cfg runtime.Config, n int, visit func(
 		return r, err
 	}
 	r.took = time.Since(began)
-	if rows := rt.Rows(); rows.Asked > 0 {
+	if rows := rt.Stats().Rows; rows.Asked > 0 {
 		r.Rows = &rows
 	}
 	r.BatchesPerSecond = float64(r.batches) / r.took.Seconds()

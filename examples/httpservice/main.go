@@ -93,7 +93,7 @@ func predict(rt *runtime.Runtime) http.HandlerFunc {
 		var ids []uint32
 		for text := range strings.SplitSeq(req.FormValue("ids"), ",") {
 			id, err := strconv.ParseUint(text, 10, 32)
-			if err != nil || id >= uint64(rt.Dataset().Graph.NumNodes()) {
+			if err != nil {
 				http.Error(w, fmt.Sprintf("ids: %q is no node", text), http.StatusBadRequest)
 				return
 			}
@@ -101,7 +101,11 @@ func predict(rt *runtime.Runtime) http.HandlerFunc {
 		}
 		answer, err := rt.Predict(req.Context(), ids)
 		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
+			code := http.StatusInternalServerError
+			if errors.Is(err, runtime.ErrNode) {
+				code = http.StatusBadRequest
+			}
+			http.Error(w, err.Error(), code)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")

@@ -1,0 +1,34 @@
+package runtime
+
+// Stats are what a Runtime has counted since Start, all at one moment. They can be had at
+// any time and from any goroutine, while it trains or serves, and after Stop.
+type Stats struct {
+	Steps   int64    `json:"steps"`   // global batches that Train applied
+	Batches int64    `json:"batches"` // micro-batches that Batches handed out
+	Rows    RowStats `json:"rows"`    // of every Train and Batches: rows, bytes, and what was there already
+
+	Calls     int `json:"calls"`     // in progress: of Train, Batches, Embed and all others that take a context
+	InFlight  int `json:"in_flight"` // micro-batches of the training that are sampled, loaded or computed, or wait for that
+	Inferring int `json:"inferring"` // calls that compute exact inference, at most Plan.Inferences
+	Waiting   int `json:"waiting"`   // calls that wait for one of those to end
+
+	SlabBytes      int64 `json:"slab_bytes"`      // of rows that slabs hold
+	InferenceBytes int64 `json:"inference_bytes"` // that Inferring may take, by the plan
+}
+
+// Stats returns a snapshot.
+func (r *Runtime) Stats() Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.counted
+	for m := range r.live {
+		s.Rows.add(m.stats())
+		s.SlabBytes += int64(m.slab.Stats().Used) * m.rowBytes
+	}
+	if r.training != nil {
+		s.InFlight = r.training.InFlight()
+	}
+	s.Inferring, s.Waiting = len(r.inference), r.waiting
+	s.InferenceBytes = int64(s.Inferring) * r.plan.InferenceBytes
+	return s
+}
