@@ -235,7 +235,8 @@ func (t *Trainers) meet(ctx context.Context, s *State) (*Share, error) {
 	verdict := int64(0)
 	if s.Audited != nil {
 		if verdict, err = s.Audited(); err != nil {
-			return nil, fmt.Errorf("%w: %w", errAudit, err)
+			// It does not enter this group any more, in which the others may wait for it.
+			return nil, errors.Join(fmt.Errorf("%w: %w", errAudit, err), t.failed(ctx, to.ID))
 		}
 	}
 	nodes := names(to.Members)
