@@ -46,3 +46,24 @@ func TestGather(t *testing.T) {
 		}
 	}
 }
+
+// A batch that is a little larger than the one before needs no new memory, unless
+// there can be no such batch.
+func TestGatherKeepsRoom(t *testing.T) {
+	f := randomTable(300, 4, graph.Float32, false)
+	each := func(chunks int, do func(worker, chunk int)) {
+		for c := range chunks {
+			do(0, c)
+		}
+	}
+	for limit, room := range map[int]int{0: 125, 100: 100, 110: 110, 1000: 125} {
+		g := Gatherer{Limit: limit}
+		first := &g.Gather(f, make([]uint32, 100), each).Data[0]
+		if rows := len(g.table.Data) / g.table.Stride; rows != room {
+			t.Errorf("limit %d: room for %d rows after a batch of 100, want %d", limit, rows, room)
+		}
+		if again := &g.Gather(f, make([]uint32, room), each).Data[0]; again != first || g.Rows() != room {
+			t.Errorf("limit %d: a batch of %d rows was given new memory, or has %d", limit, room, g.Rows())
+		}
+	}
+}

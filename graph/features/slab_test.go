@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/internal/leak"
@@ -495,4 +497,91 @@ func TestSlabMatchesDuplicates(t *testing.T) {
 	}
 	s.Release(l)
 	checkEmpty(t, s)
+}
+
+// What a slab says it takes is what its tables take: rows, scales, the state and
+// the free list of the slots, the places of the nodes and the cache's two queues.
+func TestSlabBytes(t *testing.T) {
+	for _, scaled := range []bool{false, true} {
+		src := randomTable(50, 6, graph.Int8, scaled)
+		for _, o := range []SlabOptions{{Slots: 7}, {Slots: 20, Cache: 5}, {Slots: 20, MaxSlots: 40}} {
+			s, err := NewSlab(LayoutOf(src), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := o.Slots*(6+int(unsafe.Sizeof(slot{}))+4) + 4*len(s.place) + 4*cap(s.cache.small.p) + 4*cap(s.cache.main.p)
+			if scaled {
+				want += 4 * o.Slots
+			}
+			if got := s.Bytes(); got != int64(want) || len(s.place) != 50 {
+				t.Errorf("%+v, scaled %v: %d bytes for %d nodes, want %d for 50", o, scaled, got, len(s.place), want)
+			}
+			before := s.Bytes()
+			s.SetCache(11)
+			if more := s.Bytes() - before; more != int64(8*(11-o.Cache)) {
+				t.Errorf("%+v: %d bytes more for %d rows of cache more", o, more, 11-o.Cache)
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// A slab of too many slots is refused with the most that it may have; so is a
+// negative number of anything.
+func TestSlabRefusesOptions(t *testing.T) {
+	l := Layout{Rows: 10, Cols: 1, DType: graph.Float32}
+	for want, o := range map[string]SlabOptions{
+		"at most 2147483647":       {Slots: 1, MaxSlots: 1 << 31},
+		"0 slots":                  {},
+		"keeps -1 batches":         {Slots: 1, Keep: -1},
+		"caches -1 rows":           {Slots: 1, Cache: -1},
+		"a slab of 2147483648 slo": {Slots: 1 << 31},
+	} {
+		if _, err := NewSlab(l, o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: error %v, want one with %q", o, err, want)
+		}
+	}
+}
+
+// What is released, published or unpinned twice, or at another slab, is a mistake
+// of the program.
+func TestSlabMisuse(t *testing.T) {
+	src := testTable(20, 4)
+	s, _ := NewSlab(LayoutOf(src), SlabOptions{Slots: 10})
+	defer s.Close()
+	other, _ := NewSlab(LayoutOf(src), SlabOptions{Slots: 10})
+	defer other.Close()
+	l, err := s.Match([]uint32{1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := s.Pin([]uint32{2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	panics := func(what string, do func()) {
+		t.Helper()
+		defer func() {
+			if recover() == nil {
+				t.Errorf("%s: no panic", what)
+			}
+		}()
+		do()
+	}
+	panics("Release at another slab", func() { other.Release(l) })
+	panics("Publish at another slab", func() { other.Publish(p) })
+	panics("Unpin at another slab", func() { other.Unpin(p) })
+	s.Publish(p)
+	panics("a second Publish", func() { s.Publish(p) })
+	s.Unpin(p)
+	panics("a second Unpin", func() { s.Unpin(p) })
+	if err := s.Resume(l); err == nil {
+		t.Error("Resume of a lease that does not wait")
+	}
+	s.Release(l)
+	panics("a second Release", func() { s.Release(l) })
+	checkEmpty(t, s)
+	checkEmpty(t, other)
 }

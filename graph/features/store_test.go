@@ -10,8 +10,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -109,7 +111,7 @@ func TestStoresReadTheRows(t *testing.T) {
 		scaled bool
 	}{
 		{graph.Float32, 1, false}, {graph.Float32, 33, false}, {graph.Float32, 1100, false}, {graph.Float16, 7, false},
-		{graph.BFloat16, 128, false}, {graph.Int8, 100, true}, {graph.Int8, 13, false}, {graph.Uint8, 3, false},
+		{graph.BFloat16, 128, false}, {graph.Int8, 100, true}, {graph.Int8, 13, false}, {graph.Uint8, 3, false}, {graph.Int8, 1, true}, {graph.Uint8, 1, false},
 	} {
 		t.Run(fmt.Sprintf("%dx%v,scaled=%v", c.cols, c.d, c.scaled), func(t *testing.T) {
 			src := randomTable(n, c.cols, c.d, c.scaled)
@@ -306,21 +308,47 @@ func TestThrottledTiming(t *testing.T) {
 	})
 }
 
+// A read on the readers that is canceled ends when none of them writes to its table
+// any more: not while one has a run of it.
+func TestCancelWaitsForReaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &disk{work: make(chan job)} // the test is the reader
+		ctx, cancel := context.WithCancel(context.Background())
+		var err error
+		var ended atomic.Bool
+		go func() {
+			err = s.readByPool(ctx, &plan{runs: []run{{0, 1}, {1, 2}}}, nil)
+			ended.Store(true)
+		}()
+		j := <-s.work
+		cancel()
+		synctest.Wait()
+		if ended.Load() {
+			t.Error("the read ended while a reader had a run of it")
+		}
+		j.left.Done()
+		synctest.Wait()
+		if !ended.Load() || !errors.Is(err, context.Canceled) {
+			t.Errorf("ended %v with error %v after the reader was done", ended.Load(), err)
+		}
+	})
+}
+
 func TestDiskPlan(t *testing.T) {
-	const rowBytes = 1000
 	k := rng.New(8)
 	var p plan
-	for try := range uint64(50) {
+	for try := range uint64(200) {
+		rowBytes := []int64{1000, 1024, 4096, 1 << 15}[try%4] // gaps and runs of just the most, too
 		n := int(k.Uintn(try, 600))
 		r := Request{IDs: make([]uint32, n), Slots: make([]uint32, n)}
 		var want []uint64
 		for i := range r.IDs {
-			r.IDs[i] = uint32(k.With(try).Uintn(uint64(i), 1<<(1+try%32)))
+			r.IDs[i] = uint32(k.With(try).Uintn(uint64(i), 1<<(1+try/4%32)))
 			r.Slots[i] = uint32(i)
 			want = append(want, uint64(r.IDs[i])<<32|uint64(i))
 		}
 		slices.Sort(want) // equal ids keep their order
-		p.make(&r, rowBytes)
+		p.make(&r, int(rowBytes))
 		if !slices.Equal(p.keys, want) {
 			t.Fatalf("try %d: the keys are not sorted", try)
 		}
@@ -370,6 +398,56 @@ func TestParseSpec(t *testing.T) {
 			t.Errorf("ParseSpec(%q) = %+v", text, s)
 		} else if !strings.Contains(err.Error(), text) {
 			t.Errorf("ParseSpec(%q): the error %q does not quote it", text, err)
+		}
+	}
+}
+
+// Sizes are read in every unit, and written in the largest in which they are
+// whole, else in bytes.
+func TestBytes(t *testing.T) {
+	for text, want := range map[string]float64{
+		"1TiB": 1099511627776, "1TB": 1e12, "1GiB": 1073741824, "1GB": 1e9, "1MiB": 1048576, "1MB": 1e6, "1KiB": 1024, "1kB": 1000, "1KB": 1000, "1B": 1,
+		"7": 7, "1.5GB": 1.5e9, "0": 0, "4EiB": -1, "4194304TiB": 1 << 62, "4194305TiB": -1, "-1": -1, "NaN": -1, "GB": -1, "": -1, "1 GB": -1,
+	} {
+		if got, err := ParseBytes(text); err == nil && got != want || (err != nil) != (want < 0) {
+			t.Errorf("ParseBytes(%q) = %v, %v, want %v", text, got, err, want)
+		} else if err != nil && !strings.Contains(err.Error(), strconv.Quote(text)) {
+			t.Errorf("ParseBytes(%q): the error %q does not quote it", text, err)
+		}
+	}
+	for b, want := range map[float64]string{
+		1099511627776: "1TiB", 3e12: "3TB", 1073741824: "1GiB", 1e9: "1GB", 1536 * 1048576: "1536MiB", 1e6: "1MB", 1024: "1KiB", 1000: "1kB", 1023: "1023B",
+		1: "1B", 1234567.25: "1.23456725e+06B",
+	} {
+		if got := formatBytes(b); got != want {
+			t.Errorf("%v bytes are %s, want %s", b, got, want)
+		}
+	}
+}
+
+// A copy has the rows of a table whose rows lie apart, and is none with it.
+func TestCopyOfRowsThatLieApart(t *testing.T) {
+	for _, scaled := range []bool{false, true} {
+		f := randomTable(9, 5, graph.Int8, scaled)
+		wide := &graph.Features{Rows: 9, Cols: 5, DType: graph.Int8, Stride: 8, Data: make([]byte, 9*8), RowScale: f.RowScale}
+		for i := range 9 {
+			copy(wide.Data[8*i:], f.Data[5*i:5*i+5])
+		}
+		for _, from := range []*graph.Features{f, wide} {
+			got, free, err := Copy(from)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Rows != 9 || got.Cols != 5 || len(got.Data) != 9*5 || !bytes.Equal(got.Data, f.Data) || !slices.Equal(got.RowScale, f.RowScale) {
+				t.Errorf("stride %d, scaled %v: %d×%d, %v %v, want %v %v", from.Stride, scaled, got.Rows, got.Cols, got.Data, got.RowScale, f.Data, f.RowScale)
+			}
+			got.Data[3]++
+			if f.Data[3] == got.Data[3] || wide.Data[3] == got.Data[3] {
+				t.Error("the copy is the table")
+			}
+			if err := free(); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 }

@@ -22,6 +22,10 @@ func below(n int, yes bool) (sum int, err error) {
 		}
 		fmt.Println(-i)
 		prefetchAll(n - 1)
+		if i%3 == 0 {
+			next := n + 1
+			prefetchAll(next)
+		}
 	}
 	return sum, nil
 }

@@ -106,7 +106,14 @@ func mutate(file string, src []byte) ([]mutant, error) {
 				if n.Name == "true" || n.Name == "false" {
 					replace(offset(n.Pos()), offset(n.End()), strconv.FormatBool(n.Name == "false"))
 				}
+			case *ast.ForStmt:
+				return !hints(n.Body)
+			case *ast.RangeStmt:
+				return !hints(n.Body)
 			case *ast.IfStmt:
+				if n.Else == nil && hints(n.Body) {
+					return false
+				}
 				begin, end := offset(n.Cond.Pos()), offset(n.Cond.End())
 				change(begin, end, "not", "!("+string(src[begin:end])+")")
 			case *ast.AssignStmt:
@@ -118,7 +125,7 @@ func mutate(file string, src []byte) ([]mutant, error) {
 				remove(n)
 				operator(n.TokPos, n.Tok)
 			case *ast.ExprStmt:
-				if call, ok := n.X.(*ast.CallExpr); ok && hint(call.Fun) {
+				if hints(n) {
 					return false
 				}
 				remove(n)
@@ -143,6 +150,28 @@ func hint(function ast.Expr) bool {
 	}
 	name, ok := function.(*ast.Ident)
 	return ok && strings.HasPrefix(name.Name, "prefetch")
+}
+
+// hints reports whether a statement does nothing but call such functions.
+func hints(s ast.Stmt) bool {
+	switch s := s.(type) {
+	case *ast.ExprStmt:
+		call, ok := s.X.(*ast.CallExpr)
+		return ok && hint(call.Fun)
+	case *ast.BlockStmt:
+		last := len(s.List) - 1
+		return last >= 0 && hints(s.List[last]) && !slices.ContainsFunc(s.List[:last], func(s ast.Stmt) bool {
+			assign, ok := s.(*ast.AssignStmt)
+			return !hints(s) && !(ok && assign.Tok == token.DEFINE)
+		})
+	case *ast.IfStmt:
+		return s.Else == nil && hints(s.Body)
+	case *ast.ForStmt:
+		return hints(s.Body)
+	case *ast.RangeStmt:
+		return hints(s.Body)
+	}
+	return false
 }
 
 // zeros returns the results that a function which returns at once returns.
