@@ -1,6 +1,8 @@
 package sampling
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -173,6 +175,23 @@ func TestClusterUsesSavedPartition(t *testing.T) {
 	saved[0] = 4
 	if _, err := Prepare(spec, ds, 1); err == nil || !strings.Contains(err.Error(), "not "+sum) {
 		t.Errorf("another partition: %v", err)
+	}
+}
+
+// The hash is of four bytes a node, least first, however many nodes there are.
+func TestPartitionSum(t *testing.T) {
+	for _, n := range []int{0, 1, 4095, 4096, 4097, 10_000} {
+		part := make([]uint32, n)
+		var bytes []byte
+		for v := range part {
+			part[v] = uint32(v * v * 77777)
+			for shift := 0; shift < 32; shift += 8 {
+				bytes = append(bytes, byte(part[v]>>shift))
+			}
+		}
+		if got, want := partitionSum(part), fmt.Sprintf("%x", sha256.Sum256(bytes)); got != want {
+			t.Errorf("%d nodes: %s, want %s", n, got, want)
+		}
 	}
 }
 

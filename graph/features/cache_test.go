@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"testing"
+
+	"github.com/gnnactor/gnnactor/internal/rng"
 )
 
 // A row that is pinned while a batch in flight has it elsewhere is found where
@@ -203,5 +205,132 @@ func TestPublishWhileALeaseWaits(t *testing.T) {
 				t.Errorf("keep %d, cache %d: published before %+v, while it waited %+v", keep, cache, stats[0], stats[1])
 			}
 		}
+	}
+}
+
+// s3fifo is the dynamic cache by its definition, over nodes: two lists, the oldest
+// first, and when nodes left the small one.
+type s3fifo struct {
+	capacity    int
+	small, main []uint32
+	left        int
+	ghosts      map[uint32]int // how many had left by then
+	uses        map[uint32]int // of what is in a list
+}
+
+// use reports whether u is there, and puts it there if not.
+func (c *s3fifo) use(u uint32) bool {
+	if n, ok := c.uses[u]; ok {
+		c.uses[u] = min(n+1, 3)
+		return true
+	}
+	n, back := c.ghosts[u]
+	back = back && c.left-n <= c.capacity
+	delete(c.ghosts, u)
+	for len(c.small)+len(c.main) == c.capacity && c.leave() {
+	}
+	c.uses[u] = 0
+	if back {
+		c.main = append(c.main, u)
+	} else {
+		c.small = append(c.small, u)
+	}
+	return false
+}
+
+// leave drives one node out.
+func (c *s3fifo) leave() bool {
+	for {
+		if len(c.main) == 0 || len(c.small)*10 > c.capacity {
+			u := c.small[0]
+			c.small = c.small[1:]
+			if c.uses[u] > 0 {
+				c.uses[u] = 0
+				c.main = append(c.main, u)
+				continue
+			}
+			delete(c.uses, u)
+			c.left++
+			c.ghosts[u] = c.left
+			return true
+		}
+		u := c.main[0]
+		c.main = c.main[1:]
+		if c.uses[u] > 0 {
+			c.uses[u]--
+			c.main = append(c.main, u)
+			continue
+		}
+		delete(c.uses, u)
+		return true
+	}
+}
+
+// Batches of one row each, of nodes that are asked for unequally often and of scans,
+// find what S3-FIFO finds.
+func TestDynamicCacheIsS3FIFO(t *testing.T) {
+	src := testTable(500, 1)
+	for _, capacity := range []int{1, 2, 10, 37} {
+		s, err := NewSlab(LayoutOf(src), SlabOptions{Slots: capacity + 1, Cache: capacity})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := &s3fifo{capacity: capacity, ghosts: make(map[uint32]int), uses: make(map[uint32]int)}
+		hits := 0
+		for i := range uint64(4000) {
+			k := rng.New(7, i)
+			u := uint32(k.Uintn(0, 1+k.Uintn(1, 1+k.Uintn(2, 150)))) // low ids often
+			if k.Uintn(3, 4) == 0 {
+				u = 200 + uint32(i%300)
+			}
+			before := s.Stats().Cached
+			l, err := s.Match([]uint32{u})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Release(l)
+			hit := want.use(u)
+			if got := s.Stats().Cached > before; got != hit {
+				t.Fatalf("capacity %d, access %d, node %d: found %v, want %v", capacity, i, u, got, hit)
+			}
+			if hit {
+				hits++
+			}
+		}
+		if hits < 50 {
+			t.Errorf("capacity %d: only %d of 4000 are found", capacity, hits)
+		}
+		checkEmpty(t, s)
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Pins take just the slots that they need: a slab of five holds a pin of five, and
+// grows no further than it has to.
+func TestPinFillsTheSlab(t *testing.T) {
+	src := testTable(20, 4)
+	s, _ := NewSlab(LayoutOf(src), SlabOptions{Slots: 5})
+	defer s.Close()
+	p, err := s.Pin([]uint32{1, 2, 3, 4, 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Publish(p)
+	q, err := s.Pin([]uint32{5, 1}) // all shared
+	if err != nil || len(q.Load) != 0 || q.Rows() != 2 {
+		t.Errorf("rows that are pinned: reads %v, error %v", q, err)
+	}
+	if _, err := s.Pin([]uint32{6}); err == nil || errors.Is(err, ErrFull) {
+		t.Errorf("a sixth row, with no batch to wait for: %v", err)
+	}
+	if _, err := s.Pin([]uint32{20}); err == nil {
+		t.Error("a node out of range was pinned")
+	}
+	larger, _ := NewSlab(LayoutOf(src), SlabOptions{Slots: 5, MaxSlots: 10})
+	defer larger.Close()
+	if _, err := larger.Pin([]uint32{1, 2, 3, 4, 5, 6, 7}); err != nil || larger.Stats().Slots != 7 || larger.Stats().Pins != 7 {
+		t.Errorf("a pin of seven rows: %+v, error %v", larger.Stats(), err)
 	}
 }

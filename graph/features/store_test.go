@@ -308,6 +308,49 @@ func TestThrottledTiming(t *testing.T) {
 	})
 }
 
+// Features stay where they lie unless said otherwise: in the file, or in memory.
+func TestOpenByDefault(t *testing.T) {
+	f := randomTable(10, 4, graph.Float32, false)
+	table, file := storeOf(t, f)
+	for _, c := range []struct {
+		table  *graph.Features
+		file   File
+		kind   Kind
+		copied bool
+	}{{f, File{}, "", false}, {f, File{}, RAM, false}, {table, file, "", false}, {table, file, Mapped, false}, {table, file, RAM, true}} {
+		s, err := Open(Spec{Kind: c.kind}, c.table, c.file, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := s.(*memory); (m.table != c.table) != c.copied || (m.free != nil) != c.copied {
+			t.Errorf("%q of file %q: copied %v", c.kind, c.file.Path, m.table != c.table)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A store in memory gives its copy back when it is closed, after the reads that are
+// under way, and says what that failed with.
+func TestMemoryCloses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		failed, freed := errors.New("failed"), false
+		s := &memory{free: func() error { freed = true; return failed }}
+		going, closed := make(chan struct{}), make(chan error, 1)
+		s.start(func() error { <-going; return nil }, func(error) {})
+		go func() { closed <- s.Close() }()
+		synctest.Wait()
+		if freed {
+			t.Error("the copy was given back during a read")
+		}
+		close(going)
+		if err := <-closed; !freed || err != failed {
+			t.Errorf("given back %v, error %v", freed, err)
+		}
+	})
+}
+
 // A read on the readers that is canceled ends when none of them writes to its table
 // any more: not while one has a run of it.
 func TestCancelWaitsForReaders(t *testing.T) {
