@@ -132,3 +132,27 @@ func TestLinkGradient(t *testing.T) {
 		}
 	}
 }
+
+// A gradient of links keeps its memory from one to the next, whatever their number.
+func TestLinkGradientMemory(t *testing.T) {
+	ds := testDataset(60, 2, 16, false)
+	m := mustModel(t, Spec{Model: "sage", Layers: 1, InDim: 16, OutDim: 8}, ds.Graph)
+	params := m.Init(1)
+	grad := make([]float32, len(params))
+	in := &Input{Blocks: wholeBlocks(ds.Graph, 1), Features: ds.NodeFeatures}
+	links := make([]Link, 3*arenaPiece/2)
+	for i := range links {
+		links[i] = Link{Src: uint32(i % 60), Dst: uint32(i / 60 % 60), Positive: i%3 == 0}
+	}
+	e := m.NewEngine(testExec(t, 1, cpu.Go))
+	var kept [2]int
+	for round := range 6 {
+		if _, err := e.LinkGradient(grad, params, in, links); err != nil {
+			t.Fatal(err)
+		}
+		kept[round/3] = e.core.bits.Cap() + e.core.labels.Cap() + e.core.tape.ints.Cap()
+	}
+	if kept[1] != kept[0] {
+		t.Errorf("memory for %d values after three gradients, for %d after six", kept[0], kept[1])
+	}
+}

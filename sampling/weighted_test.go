@@ -270,6 +270,26 @@ func TestLaborSharesSources(t *testing.T) {
 	}
 }
 
+// With a dependency of κ a node keeps the same edges in batches iκ to (i+1)κ-1 of an
+// epoch, and others in those around them; with none or one, others in each batch.
+func TestLaborDependency(t *testing.T) {
+	const d, k = 30, 7
+	for _, dependency := range []int{0, 1, 2, 3} {
+		s := mustPrepare(t, Spec{Name: "labor", Fanouts: []int{k}, Dependency: dependency, EdgeIDs: true}, star(make([]float32, d)...)).NewSampler()
+		var last []int64
+		for batch := range 12 {
+			b := Batch{ID: ID{Phase: "train", Epoch: batch / 6, Batch: batch % 6}}
+			if err := s.Sample(&b, b.ID.Key(1), []uint32{0}); err != nil {
+				t.Fatal(err)
+			}
+			if same, want := slices.Equal(b.Blocks[0].EdgeIDs, last), batch%6%max(dependency, 1) != 0; batch > 0 && same != want {
+				t.Errorf("dependency %d: %v keeps the edges of the batch before: %v", dependency, b.ID, same)
+			}
+			last = slices.Clone(b.Blocks[0].EdgeIDs)
+		}
+	}
+}
+
 func TestNodeWiseSameBits(t *testing.T) {
 	g := skewed(3000, 300, 8)
 	g.Weights = make([]float32, g.NumEdges())

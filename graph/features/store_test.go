@@ -332,23 +332,31 @@ func TestOpenByDefault(t *testing.T) {
 }
 
 // A store in memory gives its copy back when it is closed, after the reads that are
-// under way, and says what that failed with.
+// under way, and says what that failed with; so it does behind a link.
 func TestMemoryCloses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		failed, freed := errors.New("failed"), false
-		s := &memory{free: func() error { freed = true; return failed }}
-		going, closed := make(chan struct{}), make(chan error, 1)
-		s.start(func() error { <-going; return nil }, func(error) {})
-		go func() { closed <- s.Close() }()
-		synctest.Wait()
-		if freed {
-			t.Error("the copy was given back during a read")
-		}
-		close(going)
-		if err := <-closed; !freed || err != failed {
-			t.Errorf("given back %v, error %v", freed, err)
-		}
-	})
+	for _, slow := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			failed, freed := errors.New("failed"), false
+			m := &memory{free: func() error { freed = true; return failed }}
+			var s Store = m
+			start := m.start
+			if slow {
+				s = Throttled(m, Throttle{Latency: time.Second})
+				start = s.(*throttled).start
+			}
+			going, closed := make(chan struct{}), make(chan error, 1)
+			start(func() error { <-going; return nil }, func(error) {})
+			go func() { closed <- s.Close() }()
+			synctest.Wait()
+			if freed {
+				t.Errorf("throttled %v: the copy was given back during a read", slow)
+			}
+			close(going)
+			if err := <-closed; !freed || err != failed {
+				t.Errorf("throttled %v: given back %v, error %v", slow, freed, err)
+			}
+		})
+	}
 }
 
 // A read on the readers that is canceled ends when none of them writes to its table
