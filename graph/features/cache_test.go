@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/gnnactor/gnnactor/internal/rng"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // A row that is pinned while a batch in flight has it elsewhere is found where
