@@ -14,6 +14,9 @@ import (
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
+	"github.com/gnnactor/gnnactor/sampling"
+	"github.com/gnnactor/gnnactor/sampling/overlap"
+	"github.com/gnnactor/gnnactor/scheduler"
 )
 
 // Config describes a run. The same names serve as Go fields, YAML keys and
@@ -273,9 +276,30 @@ const (
 // ErrConfig is wrapped by every error that comes from an invalid Config.
 var ErrConfig = errors.New("runtime: invalid config")
 
+// settings are a Config with what its texts mean: they are read once, and nothing reads
+// them again.
+type settings struct {
+	Config
+	where        features.Spec      // Features
+	cached       features.CacheSpec // Cache
+	limit        scheduler.Limit    // MemoryLimit
+	method       overlap.Method     // ReorderMethod; 0: batches keep their order
+	precision    cpu.Precision
+	bound        int // of Sync
+	asynchronous bool
+	sampling     sampling.Spec // Sampler, Fanouts and SamplerOptions
+}
+
 // Validate reports every problem at once, each with the setting's name. The
 // error wraps ErrConfig.
 func (c *Config) Validate() error {
+	_, err := c.compile()
+	return err
+}
+
+// compile is Validate, and returns what the settings mean.
+func (c *Config) compile() (*settings, error) {
+	s := &settings{Config: *c}
 	var bad []string
 	check := func(ok bool, format string, args ...any) {
 		if !ok {
@@ -295,6 +319,9 @@ func (c *Config) Validate() error {
 	}
 	oneOf("sampler", c.Sampler, Samplers()...)
 	oneOf("precision", c.Precision, "", cpu.Float32.String(), cpu.BFloat16.String())
+	if c.Precision == cpu.BFloat16.String() {
+		s.precision = cpu.BFloat16
+	}
 	oneOf("local-codec", c.LocalCodec, "none", "msgpack")
 	check(c.Layers >= 1 && c.Layers <= MaxLayers, "layers: %d is not in [1, %d]", c.Layers, MaxLayers)
 	check(c.Hidden >= 1 && c.Hidden <= maxHidden, "hidden: %d is not in [1, %d]", c.Hidden, maxHidden)
@@ -317,14 +344,15 @@ func (c *Config) Validate() error {
 		check(x.n >= 0 && x.n <= maxActors, "%s: %d is not in [0, %d]; 0 leaves it to the plan", x.name, x.n, maxActors)
 	}
 	check(c.EvalChunk >= 0 && c.EvalChunk <= maxRows, "eval-chunk: %d is not in [0, %d]", c.EvalChunk, maxRows)
-	_, err := c.memoryLimit()
+	var err error
+	s.limit, err = c.memoryLimit()
 	check(err == nil, "%v", err)
-	c.validateSync(check)
+	s.compileSync(check)
 	check(c.EpochSubgraphs >= 0 && c.EpochSubgraphs <= maxEpochs, "epoch-subgraphs: %d is not in [0, %d]; 0 covers the nodes on average", c.EpochSubgraphs, maxEpochs)
 	check(c.KeepCheckpoints >= 1, "keep-checkpoints: %d must be at least 1", c.KeepCheckpoints)
 	check(!c.Resume || c.Checkpoint != "", "resume: needs checkpoint, the directory to resume from")
 	check(!c.SharedCheckpoint || c.Resume, "shared-checkpoint: needs resume, because a node finds what the others have written")
-	c.validateMemory(check, oneOf)
+	s.compileMemory(check, oneOf)
 	c.validateRecipe(check, oneOf)
 	c.validateLinks(check, oneOf)
 	if c.UsesFanouts() {
@@ -337,17 +365,19 @@ func (c *Config) Validate() error {
 			check(k >= 1 && k <= maxRows || k == -1, "fanouts: number %d is %d; it must be in [1, %d], or -1 for all neighbours", i+1, k, maxRows)
 		}
 	}
-	if spec, err := c.samplerSpec(c.Blocks()); err != nil {
+	if s.sampling, err = c.samplerSpec(); err != nil {
 		bad = append(bad, err.Error())
-	} else if spec.Fanouts = nil; slices.Contains(Samplers(), c.Sampler) && c.Layers >= 1 { // those are reported above
+	} else if slices.Contains(Samplers(), c.Sampler) && c.Layers >= 1 {
+		spec := s.sampling
+		spec.Fanouts = nil // those are reported above
 		if err := spec.Validate(); err != nil {
 			bad = append(bad, "sampler-options: "+strings.TrimPrefix(err.Error(), "sampling: "))
 		}
 	}
 	if bad == nil {
-		return nil
+		return s, nil
 	}
-	return fmt.Errorf("%w: %s", ErrConfig, strings.Join(bad, "; "))
+	return nil, fmt.Errorf("%w: %s", ErrConfig, strings.Join(bad, "; "))
 }
 
 // Blocks returns how many blocks a batch for the model has.

@@ -30,12 +30,8 @@ type openData struct {
 
 // openDataset finds the data that cfg names: a dataset in memory, the built-in
 // one, a store, or a directory to import.
-func openDataset(ctx context.Context, cfg *Config) (*openData, error) {
-	limit, err := cfg.memoryLimit()
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
-	}
-	d := &openData{limit: limit}
+func openDataset(ctx context.Context, cfg *settings) (*openData, error) {
+	d := &openData{limit: cfg.limit}
 	switch {
 	case cfg.Dataset != nil:
 		if err := cfg.Dataset.Validate(); err != nil {

@@ -144,7 +144,6 @@ func (t *training) lead(ctx context.Context, epoch int, o *orders, f *fellowship
 // that it ends the epoch with, or the group.
 func (t *training) follow(ctx context.Context, epoch int, o *orders, f *fellowship) error {
 	r := t.r
-	bound, _, _ := r.cfg.staleness()
 	began := time.Now()
 	defer func() { t.piping += time.Since(began) }()
 	remote := func(i int) *async.Remote {
@@ -162,7 +161,7 @@ func (t *training) follow(ctx context.Context, epoch int, o *orders, f *fellowsh
 	})
 	defer watch.Wait()
 	defer end(nil)
-	for i := range r.cfg.staleTrainers(bound) {
+	for i := range r.cfg.staleTrainers() {
 		team.Go(func() {
 			if err := async.Train(inner, counting{remote(i), f.share}, async.Name(f.me, i), t.newStaleWorker(o), f.size); err != nil {
 				end(err)

@@ -40,12 +40,12 @@ func (r *Runtime) identify() Identity {
 	id := Identity{
 		Data: r.data.ds.Fingerprint, NormalizeFeatures: r.cfg.NormalizeFeatures, Sampler: r.sampler.Spec(), Seed: r.cfg.Seed,
 		BatchSize: r.cfg.BatchSize, MicroBatches: r.cfg.MicroBatches, Recipe: r.cfg.recipe(),
-		Precision: r.cfg.precision().String(), Kernels: r.set.String(),
+		Precision: r.cfg.precision.String(), Kernels: r.set.String(),
 	}
-	if m := r.cfg.reorderMethod(); m != 0 {
+	if m := r.cfg.method; m != 0 {
 		id.Reorder, id.ReorderMethod = r.cfg.Reorder, m.String()
 	}
-	if _, asynchronous, _ := r.cfg.staleness(); asynchronous {
+	if r.cfg.asynchronous {
 		id.Sync = r.cfg.Sync
 	}
 	if l := r.links; l != nil {

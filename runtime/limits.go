@@ -32,20 +32,16 @@ func (c *Config) memoryLimit() (l scheduler.Limit, err error) {
 
 // checkCopies reports that the copies of features that are about to be made do
 // not fit.
-func (d *openData) checkCopies(cfg *Config) error {
+func (d *openData) checkCopies(cfg *settings) error {
 	f := d.ds.NodeFeatures
 	if f == nil || cfg.Rows != nil {
 		return nil
-	}
-	spec, err := features.ParseSpec(cfg.Features)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	var bytes int64
 	if cfg.NormalizeFeatures {
 		bytes = 4 * int64(f.Rows) * int64(f.Cols)
 	}
-	if spec.Kind == features.RAM && d.store != nil {
+	if cfg.where.Kind == features.RAM && d.store != nil {
 		bytes += int64(len(f.Data))
 	}
 	return scheduler.Within(d.limit, "the copy of the features", bytes)

@@ -15,40 +15,28 @@ import (
 	"github.com/gnnactor/gnnactor/scheduler"
 )
 
-// validateMemory reports problems of the settings under Memory IO.
-func (c *Config) validateMemory(check func(ok bool, format string, args ...any), oneOf func(name, v string, allowed ...string)) {
+// compileMemory reads the settings under Memory IO, and reports their problems.
+func (c *settings) compileMemory(check func(ok bool, format string, args ...any), oneOf func(name, v string, allowed ...string)) {
 	oneOf("match", c.Match, "", "on", "off")
 	oneOf("gather", c.Gather, "", "fused", "copied")
 	check(c.Reorder >= 0 && c.Reorder <= maxWindow, "reorder: %d is not in [0, %d]", c.Reorder, maxWindow)
-	_, err := features.ParseSpec(c.Features)
+	var err error
+	c.where, err = features.ParseSpec(c.Features)
 	check(err == nil, "%v", err)
-	cache, err := features.ParseCacheSpec(c.Cache)
+	c.cached, err = features.ParseCacheSpec(c.Cache)
 	check(err == nil, "%v", err)
-	check(cache.Kind != features.CacheGNS || c.Sampler == "gns", "cache: %s keeps the rows that the sampler gns prefers, and the sampler is %s; choose --sampler gns, or degree, hot or dynamic", c.Cache, c.Sampler)
+	check(c.cached.Kind != features.CacheGNS || c.Sampler == "gns", "cache: %s keeps the rows that the sampler gns prefers, and the sampler is %s; choose --sampler gns, or degree, hot or dynamic", c.Cache, c.Sampler)
 	check(c.ReorderMethod == "" || c.Reorder > 1, "reorder-method: %s is how windows are reordered, and there are none; set reorder to the batches of a window, or leave it out", c.ReorderMethod)
-	_, err = overlap.ParseMethod(c.ReorderMethod)
+	method, err := overlap.ParseMethod(c.ReorderMethod)
 	check(err == nil, "reorder-method: %v", err)
-}
-
-// reorderMethod returns how batches are reordered; 0: they are not.
-func (c *Config) reorderMethod() overlap.Method {
-	if c.Reorder <= 1 {
-		return 0
+	if err == nil && c.Reorder > 1 {
+		c.method = method.For(c.Reorder)
 	}
-	m, err := overlap.ParseMethod(c.ReorderMethod)
-	if err != nil {
-		panic(err) // it was validated
-	}
-	return m.For(c.Reorder)
 }
 
 // openRows readies what training reads feature rows from.
-func (d *openData) openRows(cfg *Config) error {
-	spec, err := features.ParseSpec(cfg.Features)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrConfig, err)
-	}
-	f := d.ds.NodeFeatures
+func (d *openData) openRows(cfg *settings) (err error) {
+	spec, f := cfg.where, d.ds.NodeFeatures
 	if f == nil {
 		return nil
 	}
@@ -77,11 +65,8 @@ func (d *openData) openRows(cfg *Config) error {
 
 // cacheFraction has the sampler gns draw as many nodes as Cache keeps rows of,
 // where sampler-options do not say how many.
-func (c *Config) cacheFraction(s *sampling.Spec, ds *graph.Dataset) error {
-	cache, err := features.ParseCacheSpec(c.Cache)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrConfig, err)
-	}
+func (c *settings) cacheFraction(s *sampling.Spec, ds *graph.Dataset) error {
+	cache := c.cached
 	if cache.Kind != features.CacheGNS || s.CacheFraction != 0 || ds.NodeFeatures == nil {
 		return nil
 	}
@@ -179,18 +164,14 @@ func (r *Runtime) pipelineConfig(ctx context.Context, work actors.Work, rec *clo
 	}
 	m = &resident{of: r}
 	if work.Window > 1 {
-		if c.Order, err = overlap.NewOrderer(r.data.ds.Graph.NumNodes(), r.cfg.reorderMethod()); err != nil {
+		if c.Order, err = overlap.NewOrderer(r.data.ds.Graph.NumNodes(), r.cfg.method); err != nil {
 			return c, nil, err
 		}
 	}
 	if !r.plan.Load {
 		return c, m, nil
 	}
-	cache, err := features.ParseCacheSpec(r.cfg.Cache)
-	if err != nil {
-		return c, nil, err
-	}
-	store := r.data.rows
+	cache, store := r.cfg.cached, r.data.rows
 	if store == nil {
 		store = features.Memory(r.data.ds.NodeFeatures)
 		m.owned = store
@@ -298,14 +279,6 @@ type hottest struct {
 // checkMemory reports what was asked for and cannot be done with this data.
 func (r *Runtime) checkMemory(s *scheduler.Sizes) error {
 	c := &r.cfg
-	where, err := features.ParseSpec(c.Features)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrConfig, err)
-	}
-	cache, err := features.ParseCacheSpec(c.Cache)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrConfig, err)
-	}
 	var why, remedy string
 	switch {
 	case s.RowBytes == 0:
@@ -321,9 +294,9 @@ func (r *Runtime) checkMemory(s *scheduler.Sizes) error {
 		asked         bool
 		setting, what string
 	}{
-		{!plain(where) || s.RowBytes == 0 && c.Features != "", "features", c.Features},
+		{!plain(c.where) || s.RowBytes == 0 && c.Features != "", "features", c.Features},
 		{c.Match == "on", "match", c.Match},
-		{cache.Kind != "", "cache", c.Cache},
+		{c.cached.Kind != "", "cache", c.Cache},
 		{c.Loaders > 0 && s.RowBytes > 0, "loaders", fmt.Sprint(c.Loaders)},
 		{c.Gather == "copied", "gather", c.Gather},
 	} {

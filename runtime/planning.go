@@ -63,8 +63,8 @@ func (r *Runtime) activations(s *scheduler.Sizes) {
 
 // request returns what the user fixed.
 func (r *Runtime) request() scheduler.Request {
-	if bound, asynchronous, _ := r.cfg.staleness(); asynchronous { // each trainer samples the next batch meanwhile
-		n := r.cfg.staleTrainers(bound)
+	if r.cfg.asynchronous { // each trainer samples the next batch meanwhile
+		n := r.cfg.staleTrainers()
 		return scheduler.Request{
 			Threads: r.cfg.threads(), Samplers: n, Trainers: n, Credits: 2,
 			EvalChunk: r.cfg.EvalChunk, LocalCodec: r.cfg.LocalCodec, Loaders: r.cfg.Loaders, Match: r.cfg.Match,
@@ -99,9 +99,9 @@ func (r *Runtime) makePlan(ctx context.Context) (*scheduler.Plan, error) {
 
 // planCache finds out how many rows are cached.
 func (r *Runtime) planCache(s *scheduler.Sizes) error {
-	spec, err := features.ParseCacheSpec(r.cfg.Cache)
-	if err != nil || spec.Kind == "" || r.data.ds.NodeFeatures == nil {
-		return err
+	spec := r.cfg.cached
+	if spec.Kind == "" || r.data.ds.NodeFeatures == nil {
+		return nil
 	}
 	rows := spec.Rows(features.LayoutOf(r.data.ds.NodeFeatures))
 	s.Cache, s.CachedRows = spec.String(), int64(rows)
@@ -168,13 +168,12 @@ func plain(spec features.Spec) bool {
 }
 
 // source names where training reads rows.
-func (d *openData) source(cfg *Config) string {
-	spec, err := features.ParseSpec(cfg.Features)
+func (d *openData) source(cfg *settings) string {
 	switch {
 	case cfg.Rows != nil:
 		return "elsewhere"
-	case err == nil && !plain(spec):
-		return spec.String()
+	case !plain(cfg.where):
+		return cfg.where.String()
 	case d.file.Path != "":
 		return string(features.Mapped)
 	}

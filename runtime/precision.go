@@ -7,20 +7,12 @@ import (
 	"github.com/klauspost/cpuid/v2"
 )
 
-// precision returns what Precision means.
-func (c *Config) precision() cpu.Precision {
-	if c.Precision == cpu.BFloat16.String() {
-		return cpu.BFloat16
-	}
-	return cpu.Float32
-}
-
 // checkPrecision reports a precision that the kernel set does not have here.
-func (c *Config) checkPrecision(set cpu.Set) error {
-	if set.Has(c.precision()) {
+func (c *settings) checkPrecision(set cpu.Set) error {
+	if set.Has(c.precision) {
 		return nil
 	}
-	if set != cpu.AVX512 && cpu.AVX512.Has(c.precision()) {
+	if set != cpu.AVX512 && cpu.AVX512.Has(c.precision) {
 		return fmt.Errorf("%w: precision: kernel set %v has no bf16 products, avx512 has: unset %s", ErrConfig, set, cpu.SetVariable)
 	}
 	return fmt.Errorf("%w: precision: bf16 needs a processor with AVX512_BF16, and this one (%s) has none: use --precision float32, or compute in portable Go with %s=go, slowly",
@@ -30,6 +22,6 @@ func (c *Config) checkPrecision(set cpu.Set) error {
 // newExec returns an Exec with the run's kernels and precision.
 func (r *Runtime) newExec() *cpu.Exec {
 	x := cpu.NewExec(r.pool, r.set)
-	x.SetPrecision(r.cfg.precision())
+	x.SetPrecision(r.cfg.precision)
 	return x
 }

@@ -25,7 +25,7 @@ func TestStoreClosesBeforeSlab(t *testing.T) {
 		t.Fatal(err)
 	}
 	closed := false
-	m := &resident{slab: slab, owned: closing{store, func() {
+	m := &resident{of: new(Runtime), slab: slab, owned: closing{store, func() {
 		closed = true
 		if slab.Table() == nil {
 			t.Error("the slab's memory is gone")

@@ -16,7 +16,7 @@ func (borrowed) Close() error { return nil }
 
 // useRows makes training read its rows from cfg.Rows. The data may then have
 // features without their values: a table that says only what its rows are like.
-func (d *openData) useRows(cfg *Config) error {
+func (d *openData) useRows(cfg *settings) error {
 	l := cfg.Rows.Layout()
 	switch {
 	case cfg.NormalizeFeatures:

@@ -84,7 +84,7 @@ func Samplers() []string { return sampling.Names() }
 
 // Runtime is a started run. Its methods may be called from any goroutine.
 type Runtime struct {
-	cfg      Config
+	cfg      settings
 	log      *slog.Logger
 	data     *openData
 	set      cpu.Set
@@ -130,14 +130,15 @@ type Runtime struct {
 // ctx is for Start alone: what was started does not end with it. When it ends first, the
 // error wraps its cause, and nothing is left behind. An import and what samples batches
 // to plan by stop soon; a preparation of the sampler's, such as a partition, is finished.
-func Start(ctx context.Context, cfg Config) (_ *Runtime, err error) {
+func Start(ctx context.Context, config Config) (_ *Runtime, err error) {
 	defer func() {
 		if err != nil && ctx.Err() != nil {
 			err = fmt.Errorf("runtime: interrupted while it started: %w", errors.Join(context.Cause(ctx), err))
 		}
 		err = damaged(err)
 	}()
-	if err := cfg.Validate(); err != nil {
+	cfg, err := config.compile()
+	if err != nil {
 		return nil, err
 	}
 	set, err := cpu.Detect()
@@ -152,11 +153,11 @@ func Start(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 			return nil, err
 		}
 	}
-	r := &Runtime{cfg: cfg, set: set, log: cfg.Logger, live: map[*resident]struct{}{}}
+	r := &Runtime{cfg: *cfg, set: set, log: cfg.Logger, live: map[*resident]struct{}{}}
 	if r.log == nil {
 		r.log = slog.New(slog.DiscardHandler)
 	}
-	if r.data, err = openDataset(ctx, &cfg); err != nil {
+	if r.data, err = openDataset(ctx, cfg); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -190,13 +191,13 @@ func Start(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 func (r *Runtime) prepare(ctx context.Context) (err error) {
 	cfg := &r.cfg
 	if cfg.Task == "link" {
-		if r.links, r.data.ds, err = splitLinks(cfg, r.data.ds); err != nil {
+		if r.links, r.data.ds, err = splitLinks(&cfg.Config, r.data.ds); err != nil {
 			return err
 		}
 	}
 	ds := r.data.ds
 	blocks := cfg.Blocks()
-	if r.model, r.noModel = newModel(cfg, ds); ofData(r.noModel) {
+	if r.model, r.noModel = newModel(&cfg.Config, ds); ofData(r.noModel) {
 		return r.noModel
 	} else if r.model != nil {
 		if err := r.checkParameters(); err != nil {
@@ -204,10 +205,8 @@ func (r *Runtime) prepare(ctx context.Context) (err error) {
 		}
 		r.params, blocks = r.model.Init(cfg.Seed), r.model.Blocks()
 	}
-	spec, err := cfg.samplerSpec(blocks)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrConfig, err)
-	}
+	spec := cfg.sampling
+	spec.Layers = blocks
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -296,9 +295,8 @@ func optionProblem(sampler, k, v string, err error) error {
 	return fmt.Errorf("sampler-options: %s=%s: %w", k, v, err)
 }
 
-// samplerSpec returns the sampler's settings, for batches of the given number
-// of blocks.
-func (c *Config) samplerSpec(blocks int) (sampling.Spec, error) {
+// samplerSpec returns the sampler's settings.
+func (c *Config) samplerSpec() (sampling.Spec, error) {
 	var s sampling.Spec
 	for _, k := range slices.Sorted(maps.Keys(c.SamplerOptions)) {
 		switch k {
@@ -318,7 +316,7 @@ func (c *Config) samplerSpec(blocks int) (sampling.Spec, error) {
 			return s, optionProblem(c.Sampler, k, v, err)
 		}
 	}
-	s.Name, s.Layers, s.Fanouts = c.Sampler, blocks, nil
+	s.Name, s.Layers, s.Fanouts = c.Sampler, c.Blocks(), nil
 	s.EpochSubgraphs, s.Inductive = c.EpochSubgraphs, c.Inductive
 	s.EdgeIDs = s.EdgeIDs || c.EdgeFeatures
 	if c.UsesFanouts() {

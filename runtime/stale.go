@@ -33,9 +33,10 @@ func (c *Config) staleness() (bound int, asynchronous bool, err error) {
 	return bound, true, nil
 }
 
-// validateSync reports problems of Sync, and of what does not go with it.
-func (c *Config) validateSync(check func(ok bool, format string, args ...any)) {
+// compileSync reads Sync, and reports its problems and those of what does not go with it.
+func (c *settings) compileSync(check func(ok bool, format string, args ...any)) {
 	bound, asynchronous, err := c.staleness()
+	c.bound, c.asynchronous = bound, asynchronous
 	check(err == nil, "%v", err)
 	if !asynchronous {
 		check(err != nil || c.Trainers >= 0 && c.Trainers <= max(c.MicroBatches, 1), "trainers: %d is more than micro-batches = %d; each trainer needs one", c.Trainers, c.MicroBatches)
@@ -49,14 +50,14 @@ func (c *Config) validateSync(check func(ok bool, format string, args ...any)) {
 }
 
 // staleTrainers returns how many trainers of this process compute at once.
-func (c *Config) staleTrainers(bound int) int {
+func (c *settings) staleTrainers() int {
 	switch {
 	case c.Trainers > 0:
 		return c.Trainers
 	case c.Cluster != nil:
 		return 1
 	}
-	return min(bound+1, c.threads())
+	return min(c.bound+1, c.threads())
 }
 
 // stale is epochs for the asynchronous mode, in one process.
@@ -109,7 +110,6 @@ var errGroup = errors.New("runtime: the group of trainers is over")
 // epoch, before it returns why. After another error they need not be: ragged.
 func (t *training) own(ctx context.Context, epoch int, orders *orders, f *fellowship) (err error) {
 	r := t.r
-	bound, _, _ := r.cfg.staleness()
 	t.updater.setRate(epoch, t.state.scale())
 	began := time.Now()
 	defer func() { t.piping += time.Since(began) }()
@@ -117,7 +117,7 @@ func (t *training) own(ctx context.Context, epoch int, orders *orders, f *fellow
 	if f != nil {
 		model.decides = func() error { return f.share.Decides(ctx) }
 	}
-	o := async.NewOwner(async.Options{System: r.system, Model: model, Bound: bound, First: t.state.Step, End: int64(epoch+1) * t.steps})
+	o := async.NewOwner(async.Options{System: r.system, Model: model, Bound: r.cfg.bound, First: t.state.Step, End: int64(epoch+1) * t.steps})
 	me := ""
 	if f != nil {
 		me = f.me
@@ -128,7 +128,7 @@ func (t *training) own(ctx context.Context, epoch int, orders *orders, f *fellow
 	defer team.Wait()
 	defer o.Close()
 	defer fail(nil)
-	for i := range r.cfg.staleTrainers(bound) {
+	for i := range r.cfg.staleTrainers() {
 		team.Go(func() {
 			if err := async.Train(inner, o, async.Name(me, i), t.newStaleWorker(orders), len(t.updater.params)); err != nil {
 				fail(err)

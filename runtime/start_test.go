@@ -88,3 +88,23 @@ func TestStartIsInterrupted(t *testing.T) {
 		}
 	}
 }
+
+// Settings that are texts are read when a run starts, and never again: what becomes of the
+// texts then changes nothing.
+func TestSettingsAreReadOnce(t *testing.T) {
+	c := config()
+	c.Reorder, c.ReorderMethod, c.Cache, c.Features, c.Match, c.MemoryLimit = 2, "sketch", "degree:5%", "throttled:10GB/s", "on", "8GiB"
+	c.SamplerOptions = map[string]string{"replace": "true"}
+	want := parametersOf(t, c)
+	r := started(t, c)
+	const nonsense = "?"
+	r.cfg.Features, r.cfg.Cache, r.cfg.MemoryLimit, r.cfg.ReorderMethod, r.cfg.Sync, r.cfg.Precision = nonsense, nonsense, nonsense, nonsense, nonsense, nonsense
+	r.cfg.SamplerOptions = map[string]string{nonsense: nonsense}
+	trained(t, r)
+	if got := sumOf(t, r); got != want {
+		t.Errorf("the parameters are %s, and were %s", got, want)
+	}
+	if rows := r.Stats().Rows; rows.Pinned == 0 || rows.Shared == 0 {
+		t.Errorf("no cache, or nothing matched: %+v", rows)
+	}
+}

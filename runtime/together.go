@@ -39,7 +39,7 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Shar
 		}
 	}
 	var service *async.Service // of the asynchronous mode
-	if _, asynchronous, _ := r.cfg.staleness(); asynchronous {
+	if r.cfg.asynchronous {
 		service = async.NewService(r.cfg.Cluster.Plane())
 		defer service.Close()
 	}

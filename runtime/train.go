@@ -265,10 +265,10 @@ func (t *training) run(ctx context.Context) (err error) {
 	if t.state.Step < int64(r.cfg.Epochs)*t.steps && !t.state.Best.Stop(r.cfg.Patience) {
 		work.First = t.state.Step
 		train := t.epochs
-		switch _, asynchronous, _ := r.cfg.staleness(); {
+		switch {
 		case r.cfg.Cluster != nil:
 			train = t.together
-		case asynchronous:
+		case r.cfg.asynchronous:
 			train = t.stale
 		}
 		if err := train(ctx, work, nil); err != nil {

@@ -22,7 +22,7 @@ type verification struct {
 }
 
 // verify begins a verification, which ends with ctx. s may be nil.
-func verify(ctx context.Context, cfg *Config, s *graph.Store, log *slog.Logger) *verification {
+func verify(ctx context.Context, cfg *settings, s *graph.Store, log *slog.Logger) *verification {
 	v := &verification{done: make(chan struct{})}
 	v.damage, v.found = context.WithCancelCause(context.Background())
 	if s == nil || !cfg.VerifyData {

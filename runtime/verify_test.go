@@ -137,7 +137,7 @@ func unverified(t testing.TB, c Config) (*Runtime, *verification) {
 	t.Helper()
 	r := started(t, c)
 	<-r.verification.done
-	v := verify(context.Background(), &Config{}, nil, nil)
+	v := verify(context.Background(), &settings{}, nil, nil)
 	v.done = make(chan struct{})
 	r.verification = v
 	return r, v
