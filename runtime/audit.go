@@ -64,7 +64,7 @@ func (t *training) again(work actors.Work) func(sampling.ID) (audit.Digest, erro
 	b := new(sampling.Batch)
 	sample := func(id sampling.ID) error {
 		var seeds []uint32
-		if id.Epoch >= work.Epochs || int64(id.Batch) >= work.Steps() || id.Of > max(work.Micro, 1) {
+		if min(id.Epoch, id.Batch, id.Micro) < 0 || id.Epoch >= work.Epochs || int64(id.Batch) >= work.Steps() || id.Of > max(work.Micro, 1) {
 			return fmt.Errorf("runtime: %v is no batch of the run", id)
 		}
 		if work.Batches == 0 {

@@ -5,8 +5,8 @@
 //	curl 'localhost:8080/predict?ids=0,17,42'
 //
 // With -once it asks itself one question, prints the answer and ends. For a
-// model that was trained before, set cfg.Data and cfg.Params instead of calling
-// Train.
+// model that was trained before, take the settings from runtime.OpenModel, set
+// cfg.Data, and leave Train out.
 package main
 
 import (
