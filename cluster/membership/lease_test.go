@@ -29,7 +29,7 @@ func (r *reluctant) Renew(ctx context.Context, l Lease) error {
 
 func (r *reluctant) Commit(ctx context.Context, ifs []If, do []Change) (bool, int64, error) {
 	if r.writes.Load() {
-		return false, 0, errCut
+		return false, 0, ErrLeaseGone // of the new one; an error like any other
 	}
 	return r.Store.Commit(ctx, ifs, do)
 }
