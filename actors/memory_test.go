@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/gnnactor/gnnactor/clock"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
+	"github.com/gnnactor/gnnactor/internal/drawn"
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/pool"
 	"github.com/gnnactor/gnnactor/rng"
@@ -193,7 +193,7 @@ func plainMemoryJob() memoryJob {
 // Metamorphic: however rows come to the slab, and however little room it has,
 // what is computed is what the table gives, tuned meanwhile or not.
 func TestSlabDoesNotChangeBits(t *testing.T) {
-	r := rand.New(rand.NewPCG(3, 5))
+	r := drawn.Cases(t)
 	for _, window := range []int{0, 3, 5} {
 		for _, micro := range []int{1, 3} {
 			base := plainMemoryJob()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/clock"
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/drawn"
 	"github.com/gnnactor/gnnactor/internal/leak"
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/pool"
@@ -190,7 +190,7 @@ func ones() []float32 {
 
 // Metamorphic: whatever the plan, the bits are the same.
 func TestPlanDoesNotChangeBits(t *testing.T) {
-	r := rand.New(rand.NewPCG(11, 13))
+	r := drawn.Cases(t)
 	for _, micro := range []int{1, 4, 32} {
 		plain := job{samplers: 1, trainers: 1, credits: 1, threads: 1, micro: micro}
 		want, wantLoss := plain.train(t, ones())

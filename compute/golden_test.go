@@ -2,7 +2,6 @@ package compute
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,18 +10,6 @@ import (
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/pool"
 )
-
-// goldenDir returns where PyG's results lie, or skips the test.
-func goldenDir(t *testing.T) string {
-	dir := os.Getenv("GNNACTOR_GOLDEN")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "shared", "data", "golden")
-	}
-	if _, err := os.Stat(dir); err != nil {
-		t.Skipf("no golden files in %s; set GNNACTOR_GOLDEN to their directory", dir)
-	}
-	return dir
-}
 
 // golden is one file: a PyG module's input, output and gradients.
 type golden struct {
@@ -148,9 +135,9 @@ func (f *golden) spec(name string) (spec Spec, single, ok bool) {
 // TestGolden compares outputs and all gradients with PyG's, on the whole graph:
 // max|a-b| <= 1e-4·max|b| per tensor.
 func TestGolden(t *testing.T) {
-	files, _ := filepath.Glob(filepath.Join(goldenDir(t), "*.safetensors"))
+	files, _ := filepath.Glob(filepath.Join("testdata", "golden", "*.safetensors"))
 	if len(files) == 0 {
-		t.Fatal("the golden directory is empty")
+		t.Fatal("there are no golden files in testdata/golden")
 	}
 	for _, path := range files {
 		name := strings.TrimSuffix(filepath.Base(path), ".safetensors")

@@ -3,7 +3,6 @@ package runtime
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -13,6 +12,7 @@ import (
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/clock"
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/drawn"
 	"github.com/gnnactor/gnnactor/messages"
 )
 
@@ -38,7 +38,7 @@ func parametersOf(t testing.TB, c Config) string {
 // changes no bit. With a reorder window the order changes, and so do the bits,
 // to the same ones for any plan.
 func TestMemoryDoesNotChangeBits(t *testing.T) {
-	random := rand.New(rand.NewPCG(21, 4))
+	random := drawn.Cases(t)
 	pick := func(of ...string) string { return of[random.IntN(len(of))] }
 	for _, base := range []struct {
 		sampler        string
@@ -89,7 +89,7 @@ func TestMemoryDoesNotChangeBits(t *testing.T) {
 
 // However a run is tuned while it goes on, its bits are the same.
 func TestTuningDoesNotChangeBits(t *testing.T) {
-	random := rand.New(rand.NewPCG(8, 15))
+	random := drawn.Cases(t)
 	for _, model := range []string{"sage", "gcn", "gatv2", "gin"} {
 		for _, where := range []string{"", "throttled:90MB/s"} {
 			c := config()

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/drawn"
 	"github.com/gnnactor/gnnactor/internal/leak"
 )
 
@@ -73,7 +73,7 @@ func trained(t testing.TB, r *Runtime) Event {
 
 // Metamorphic: nothing under Execution changes the parameters.
 func TestExecutionDoesNotChangeBits(t *testing.T) {
-	random := rand.New(rand.NewPCG(7, 9))
+	random := drawn.Cases(t)
 	for _, base := range []struct {
 		model, sampler string
 		micro          int

@@ -18,9 +18,9 @@ import (
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
-// reservedEnv are variables of the prefix that are no settings: they choose the
-// kernel set and the tests' golden files.
-var reservedEnv = []string{"GNNACTOR_SIMD", "GNNACTOR_GOLDEN"}
+// reservedEnv are variables of the prefix that are no settings: this one chooses
+// the kernel set.
+var reservedEnv = []string{"GNNACTOR_SIMD"}
 
 const configEnv = envPrefix + "CONFIG"
 
