@@ -59,7 +59,8 @@ type Spec struct {
 	// cached and CacheApproximate is off. A row of more neighbours than the fan-out,
 	// but fewer cached, is unbiased either way. All others are biased: in a test with
 	// a fan-out of 4, a fifth of the nodes cached, and features that follow popularity
-	// by up to 5 % by degree, and up to 16 % by sum, which varies less.
+	// by up to 5 % by degree, and up to 16 % by sum, which varies less; on three graphs
+	// by less by sum (docs/benchmarks.md).
 	Normalize string `json:"normalize,omitempty" yaml:"normalize,omitempty"`
 
 	// Budget is the number of nodes that "node" draws, of edges that "edge"

@@ -158,7 +158,7 @@ type sampleResult struct {
 func (a *app) openBare(ctx context.Context, cfg runtime.Config) (rt *runtime.Runtime, bare *graph.Dataset, err error) {
 	// The whole-graph sampler has nothing to prepare.
 	cfg.Sampler, cfg.SamplerOptions = "full", nil
-	cfg.Features, cfg.Match, cfg.Cache = "", "", ""
+	cfg.Features, cfg.Match, cfg.Cache, cfg.Loaders = "", "", "", 0
 	rt, err = runtime.Start(ctx, cfg)
 	if err != nil {
 		return nil, nil, err

@@ -136,7 +136,7 @@ func TestDecades(t *testing.T) {
 // which would pass them over.
 func TestSampleCountsRows(t *testing.T) {
 	t.Setenv("GNNACTOR_CACHE", "degree:5%")
-	out, _ := mustInvoke(t, "sample", "--match", "on", "--output", "json")
+	out, _ := mustInvoke(t, "sample", "--match", "on", "--loaders", "1", "--output", "json")
 	if rows, ok := lastLine(t, out)["rows"].(map[string]any); !ok || rows["asked"].(float64) == 0 || rows["pinned"].(float64) == 0 {
 		t.Errorf("rows are not counted: %s", out)
 	}
