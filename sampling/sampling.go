@@ -32,11 +32,12 @@
 // nothing else but, for subgraph and layer-wise samplers, one bit per node of the
 // graph (none above 2^22 nodes). What grows with the graph belongs to Prepared and
 // is shared: "gns" keeps 8 bytes a node, as many while it draws a generation, and
-// for up to three generations 8 bytes a node and 8 per cached entry; "node" and
-// "fastgcn" 8 to 16 bytes a node; "edge" 8 bytes a node, or 24 and 4 an edge where
-// edges lack their reverse; "frontier" 4 bytes a node, "cluster" 8; running sums
-// for weighted draws with replacement 8 bytes an edge; normalization 4 bytes a
-// node and edge.
+// for up to three generations 8 bytes a node and 8 per cached entry; "lazy" up to
+// three mega-batches; "node" and "fastgcn" 8 to 16 bytes a node; "edge" 8 bytes a
+// node, or 24 and 4 an edge where edges lack their reverse; "frontier" 4 bytes a
+// node, "cluster" 8; running sums for weighted draws with replacement 8 bytes an
+// edge; normalization 4 bytes a node and edge; Spec.Inductive the graph of the
+// training nodes, with 8 bytes for every node.
 package sampling
 
 import (
