@@ -18,7 +18,7 @@ func TestLazyGainAndPrice(t *testing.T) {
 		c.Dataset, c.Sampler, c.BatchSize, c.Match, c.Loaders, c.Epochs, c.Dropout = ds, sampler, batch, "on", 1, epochs, 0
 		r := started(t, c)
 		accuracy = trained(t, r).TestAccuracy
-		return r.Rows().Loaded, accuracy
+		return r.Stats().Rows.Loaded, accuracy
 	}
 	for _, c := range []struct {
 		batch, epochs int
