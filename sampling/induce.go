@@ -181,16 +181,13 @@ func (d *inducer) induce(s *nodeSet, out *block) {
 	out.indptr = resize(out.indptr, len(s.nodes)+1)
 	out.indptr[0] = 0
 	out.indices, out.edgeIDs = out.indices[:0], out.edgeIDs[:0]
-	group := func(i int) []uint32 {
-		return s.nodes[min(i, len(s.nodes)):min(i+groupRows, len(s.nodes))]
-	}
-	prefetchRows(g.Indptr, group(0))
-	prefetchRows(g.Indptr, group(groupRows))
-	d.prefetchStarts(group(0))
+	prefetchRows(g.Indptr, within(s.nodes, 0))
+	prefetchRows(g.Indptr, within(s.nodes, groupRows))
+	d.lines = prefetchStarts(d.lines, g, within(s.nodes, 0))
 	for i, v := range s.nodes {
 		if i%groupRows == 0 { // row pointers two groups ahead, rows one
-			prefetchRows(g.Indptr, group(i+2*groupRows))
-			d.prefetchStarts(group(i + groupRows))
+			prefetchRows(g.Indptr, within(s.nodes, i+2*groupRows))
+			d.lines = prefetchStarts(d.lines, g, within(s.nodes, i+groupRows))
 		}
 		begin := g.Indptr[v]
 		row := g.Indices[begin:g.Indptr[v+1]]
@@ -214,16 +211,22 @@ func (d *inducer) induce(s *nodeSet, out *block) {
 	}
 }
 
+// within returns the group of nodes that begins at i, or what there is of it.
+func within(nodes []uint32, i int) []uint32 {
+	return nodes[min(i, len(nodes)):min(i+groupRows, len(nodes))]
+}
+
 // prefetchStarts asks for the first two lines of the rows; the hardware sees to
-// the rest.
-func (d *inducer) prefetchStarts(nodes []uint32) {
-	d.lines = d.lines[:0]
+// the rest. lines is room for their positions, which it returns.
+func prefetchStarts(lines []int64, g *graph.Graph, nodes []uint32) []int64 {
+	lines = lines[:0]
 	for _, v := range nodes {
-		if begin, end := d.g.Indptr[v], d.g.Indptr[v+1]; begin < end {
-			d.lines = append(d.lines, begin, min(begin+16, end-1))
+		if begin, end := g.Indptr[v], g.Indptr[v+1]; begin < end {
+			lines = append(lines, begin, min(begin+16, end-1))
 		}
 	}
-	prefetchIndices(d.g.Indices, d.lines)
+	prefetchIndices(g.Indices, lines)
+	return lines
 }
 
 // scan returns the positions of the entries of row that are in s, and their

@@ -3,6 +3,8 @@ package sampling
 import (
 	"fmt"
 	"math"
+	"math/bits"
+	"unsafe"
 
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/rng"
@@ -188,44 +190,64 @@ func (f *fastGCN) normalized() bool { return false }
 // and the destinations, with q(u) ∝ Σ_{v∈dst} Â_vu², and takes the destinations
 // too (Zou et al., 2019). Entries weigh 1/q(u); rows are normalised.
 type ladies struct {
-	g          *graph.Graph
-	ids        idMap
-	candidates []uint32
-	local      []uint32
-	q          []float64
-	best       smallest[float64]
+	g     *graph.Graph
+	sums  candidates
+	at    []uint32  // where sums has the candidates, in the order of their first entries
+	nodes []uint32  // they,
+	q     []float64 // and their q
+	entry []uint32  // sources of entries that are still to be counted,
+	share []float64 // Â_vv of their rows; 0 of loops
+	local []uint32  // where sums has them
+	lines []int64
+	best  smallest[float64]
 }
 
 func (l *ladies) draw(s *nodeSet, weights []float64, key rng.Key, dst []uint32, size int) []float64 {
-	l.ids.clear()
-	l.ids.reserve(nil, len(dst))
-	l.candidates, l.q = append(l.candidates[:0], dst...), l.q[:0]
-	for _, v := range dst {
-		l.ids.put(v)
-		inv := 1 / float64(l.g.Degree(v)+1)
-		l.q = append(l.q, inv*inv)
+	l.at, l.nodes = l.at[:0], l.nodes[:0]
+	l.find(dst)
+	for _, at := range l.at {
+		c := &l.sums.slots[at]
+		inv := 1 / float64(c.size)
+		c.q = inv * inv
 	}
-	for _, v := range dst {
-		row := l.g.InNeighbors(v)
-		l.local = append(l.local[:0], row...)
-		l.ids.reserve(l.candidates, len(row))
-		l.candidates = l.ids.number(l.local, reserve(l.candidates, len(row)))
-		for len(l.q) < len(l.candidates) {
-			l.q = append(l.q, 0)
+	for i, v := range dst {
+		if i%groupRows == 0 { // row pointers two groups ahead, rows one
+			prefetchRows(l.g.Indptr, within(dst, i+2*groupRows))
+			l.lines = prefetchStarts(l.lines, l.g, within(dst, i+groupRows))
 		}
 		inv := 1 / float64(l.g.Degree(v)+1)
-		for i, u := range row {
-			if u != v {
-				l.q[l.local[i]] += inv / float64(l.g.Degree(u)+1)
+		for row := l.g.InNeighbors(v); len(row) > 0; {
+			piece := row[:min(len(row), groupEntries)]
+			row = row[len(piece):]
+			l.entry = append(l.entry, piece...)
+			for _, u := range piece {
+				share := inv
+				if u == v {
+					share = 0
+				}
+				l.share = append(l.share, share)
+			}
+			if len(l.entry) >= groupEntries {
+				l.count()
 			}
 		}
 	}
+	l.count()
 	l.best.reset(size)
-	for i, u := range l.candidates {
-		l.best.offer(exponential(key.Uint64(uint64(u)))/l.q[i], uint32(i))
+	l.q = resize(l.q, len(l.at))
+	for i, at := range l.at {
+		u, q := l.nodes[i], l.sums.slots[at].q
+		l.q[i], l.sums.slots[at] = q, candidate{}
+		// −ln x ≥ 1 − x: most nodes are out without a logarithm. What is added is
+		// far above the errors of rounding.
+		draw := key.Uint64(uint64(u))
+		if h := l.best.heap; len(h) == size && 1-unit(draw) > h[0].key*q*(1+1e-9) {
+			continue
+		}
+		l.best.offer(exponential(draw)/q, uint32(i))
 	}
 	take := func(i uint32) {
-		if s.add(l.candidates[i]) {
+		if s.add(l.nodes[i]) {
 			weights = append(weights, 1/l.q[i])
 		}
 	}
@@ -236,6 +258,86 @@ func (l *ladies) draw(s *nodeSet, weights []float64, key rng.Key, dst []uint32, 
 		take(e.item)
 	}
 	return weights
+}
+
+// count adds the entries to the sums.
+func (l *ladies) count() {
+	l.find(l.entry)
+	for i, at := range l.local {
+		c := &l.sums.slots[at]
+		c.q += l.share[i] / float64(c.size)
+	}
+	l.entry, l.share = l.entry[:0], l.share[:0]
+}
+
+// find makes local the places of the nodes, which it puts where there are none.
+func (l *ladies) find(nodes []uint32) {
+	l.reserve(len(nodes))
+	l.sums.prefetch(nodes)
+	l.local = resize(l.local, len(nodes))
+	slots, shift, known := l.sums.slots, l.sums.shift, len(l.at)
+	mask := uint32(len(slots) - 1)
+	for i, u := range nodes {
+		h := u * hashMultiplier >> shift
+		for slots[h&mask].size != 0 && slots[h&mask].node != u {
+			h++
+		}
+		h &= mask
+		l.local[i] = h
+		if c := &slots[h]; c.size == 0 {
+			*c = candidate{node: u, size: 1}
+			l.at, l.nodes = append(l.at, h), append(l.nodes, u)
+		}
+	}
+	prefetchRows(l.g.Indptr, l.nodes[known:])
+	for i, at := range l.at[known:] {
+		slots[at].size = uint32(l.g.Degree(l.nodes[known+i]) + 1)
+	}
+}
+
+// reserve makes room for so many candidates more.
+func (l *ladies) reserve(more int) {
+	need := 2 * (len(l.at) + more)
+	if need <= len(l.sums.slots) {
+		return
+	}
+	old := l.sums.slots
+	l.sums = newCandidates(need)
+	mask := uint32(len(l.sums.slots) - 1)
+	for i, at := range l.at {
+		c := old[at]
+		h := c.node * hashMultiplier >> l.sums.shift & mask
+		for l.sums.slots[h].size != 0 {
+			h = (h + 1) & mask
+		}
+		l.sums.slots[h], l.at[i] = c, h
+	}
+}
+
+// candidates is an open-addressing table with linear probing, at most half full:
+// one line of a cache for each entry of a row.
+type candidates struct {
+	slots []candidate
+	shift uint32
+}
+
+type candidate struct {
+	q    float64 // the sum so far
+	node uint32
+	size uint32 // of its row, with a self-loop; 0: nobody is here
+}
+
+// newCandidates returns a table of at least size slots.
+func newCandidates(size int) candidates {
+	log := bits.Len(uint(max(size, minSlots) - 1))
+	return candidates{make([]candidate, 1<<log), uint32(32 - log)}
+}
+
+// prefetch asks for the slots where the search for ids begins.
+func (c *candidates) prefetch(ids []uint32) {
+	if len(ids) > 0 { // a slot is two words, of which the hash with one bit more names one
+		prefetchHash((*uint64)(unsafe.Pointer(&c.slots[0])), &ids[0], len(ids), c.shift-1)
+	}
 }
 
 func (l *ladies) normalized() bool { return true }

@@ -2,7 +2,6 @@ package sampling
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/rng"
@@ -45,13 +44,12 @@ type pinSAGE struct {
 	ids    idMap
 	at     []uint32
 	pos    []int64
-	visits []uint64 // of the rows of a group: node<<32 | order of the visit
-	counts []visited
-}
-
-type visited struct {
-	count, first uint32
-	node         uint32
+	visits []uint32 // of the rows of a group, each walk's steps one after another
+	seen   idMap    // of one row
+	nodes  []uint32 // that it visited, itself first
+	counts []uint32 // how often
+	starts []uint32 // by number of visits, where the nodes visited so often begin in order
+	order  []uint32 // the row's nodes, the more visited first
 }
 
 // Sample implements Sampler.
@@ -132,40 +130,46 @@ func (s *pinSAGE) walk(group []uint32, key rng.Key) {
 				if p := s.pos[i]; p > 0 {
 					s.at[i] = g.Indices[p-1]
 				}
-				s.visits[i*length+t] = uint64(s.at[i])<<32 | uint64(w*length+t)
+				s.visits[i*length+t] = s.at[i]
 			}
 		}
 	}
 }
 
-// rank appends the k most visited nodes other than v.
-func (s *pinSAGE) rank(out *block, visits []uint64, v uint32, k int) {
-	slices.Sort(visits)
-	s.counts = s.counts[:0]
-	for _, x := range visits {
-		node, order := uint32(x>>32), uint32(x)
-		if node == v {
-			continue
-		}
-		if n := len(s.counts); n > 0 && s.counts[n-1].node == node {
-			s.counts[n-1].count++
-		} else {
-			s.counts = append(s.counts, visited{1, order, node})
-		}
+// rank appends the k most visited nodes other than v, and replaces visits by local
+// ids. Nodes are numbered as they were first visited, and sorted by counting.
+func (s *pinSAGE) rank(out *block, visits []uint32, v uint32, k int) {
+	s.seen.clear()
+	s.seen.reserve(nil, len(visits)+1)
+	s.seen.put(v)
+	s.nodes = s.seen.number(visits, append(reserve(s.nodes[:0], len(visits)+1), v))
+	s.counts = resize(s.counts, len(s.nodes))
+	clear(s.counts)
+	for _, i := range visits {
+		s.counts[i]++
 	}
-	slices.SortFunc(s.counts, func(a, b visited) int {
-		if a.count != b.count {
-			return int(b.count) - int(a.count)
-		}
-		return int(a.first) - int(b.first)
-	})
-	top := s.counts[:min(k, len(s.counts))]
+	s.starts = resize(s.starts, len(visits)+1)
+	clear(s.starts)
+	most := uint32(0)
+	for _, c := range s.counts[1:] {
+		s.starts[c]++
+		most = max(most, c)
+	}
+	for c, n := most, uint32(0); c > 0; c-- {
+		s.starts[c], n = n, n+s.starts[c]
+	}
+	s.order = resize(s.order, len(s.nodes)-1)
+	for i, c := range s.counts[1:] {
+		s.order[s.starts[c]] = uint32(i + 1)
+		s.starts[c]++
+	}
+	top := s.order[:min(k, len(s.order))]
 	total := uint32(0)
-	for _, c := range top {
-		total += c.count
+	for _, i := range top {
+		total += s.counts[i]
 	}
-	for _, c := range top {
-		out.indices = append(out.indices, c.node)
-		out.weights = append(out.weights, float32(float64(c.count)*float64(len(top))/float64(total)))
+	for _, i := range top {
+		out.indices = append(out.indices, s.nodes[i])
+		out.weights = append(out.weights, float32(float64(s.counts[i])*float64(len(top))/float64(total)))
 	}
 }

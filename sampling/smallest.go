@@ -84,14 +84,16 @@ func (s *smallest[K]) appendTo(pos []int64, base int64) []int64 {
 	return pos
 }
 
+// unit maps 64 uniform bits to (0, 1).
+func unit(bits uint64) float64 { return (float64(bits>>12) + 0.5) * 0x1p-52 }
+
 // exponential maps 64 uniform bits to an exponential variate, −ln(u) with u in
 // (0, 1). It is written so that no compiler fuses a product with a sum: the
 // result is the same on every machine, which math.Log does not promise. The
 // method is fdlibm's: u = 2^e·m, m in [√½, √2), and ln m = 2·artanh(f/(2+f)) for
 // f = m − 1.
 func exponential(bits uint64) float64 {
-	u := (float64(bits>>12) + 0.5) * 0x1p-52
-	x := math.Float64bits(u)
+	x := math.Float64bits(unit(bits))
 	e := int(x>>52) - 1023
 	m := math.Float64frombits(x&(1<<52-1) | 1023<<52)
 	if m > math.Sqrt2 {
