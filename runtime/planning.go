@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/sampling"
 	"github.com/gnnactor/gnnactor/scheduler"
@@ -83,6 +84,9 @@ func (r *Runtime) request() scheduler.Request {
 func (r *Runtime) makePlan(ctx context.Context) (*scheduler.Plan, error) {
 	s := r.sizes()
 	request := r.request()
+	if r.cfg.precision == cpu.BFloat16 {
+		s.BF16Rate = bf16Rate(r.set, request.Threads)
+	}
 	if err := r.checkMemory(&s); err != nil {
 		return nil, err
 	}

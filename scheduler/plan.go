@@ -34,6 +34,7 @@ type Sizes struct {
 	Parameters    int64
 	Optimizer     string
 	Kernels       string
+	BF16Rate      float64 // of products in bfloat16 over those in float32, as measured here; 0: the run is in float32
 
 	Source        string // where feature rows are read from: ram, mmap, disk or throttled:…
 	RowBytes      int64  // of a stored row; 0: there are no features
@@ -156,6 +157,8 @@ func Build(s Sizes, r Request) *Plan {
 			p.Samplers, whySamplers = 1, "the whole graph is one batch: there is nothing to sample ahead"
 		case r.tight >= least:
 			p.Samplers, whySamplers = 1, "no more fit the memory"
+		case s.InDim == 0:
+			p.Samplers, whySamplers = p.Threads, "one for each thread: without features nothing is computed"
 		default:
 			p.Samplers = max(1, p.Threads/2)
 			whySamplers = fmt.Sprintf("half of %d threads: compute takes the larger share of a step", p.Threads)
@@ -215,10 +218,21 @@ func Build(s Sizes, r Request) *Plan {
 	}
 	p.stagesIO(&s, r, why)
 	p.Stages = append(p.Stages,
-		Stage{"compute", p.Trainers, fmt.Sprintf("%s kernels on %d threads; %s%s", s.Kernels, p.Threads, whyTrainers, p.whyGather(r))},
+		Stage{"compute", p.Trainers, fmt.Sprintf("%s kernels on %d threads; %s%s", s.Kernels, p.Threads, whyTrainers, s.whyPrecision()+p.whyGather(r))},
 		Stage{"parameters", 1, fmt.Sprintf("%d parameters, %s", s.Parameters, s.Optimizer)},
 		Stage{"progress", 1, "events"})
 	return p
+}
+
+// whyPrecision says what bfloat16 gains or loses.
+func (s *Sizes) whyPrecision() string {
+	switch {
+	case s.BF16Rate == 0:
+		return ""
+	case s.BF16Rate < 1:
+		return fmt.Sprintf("; bf16 products at %.2f of float32's rate on this machine: --precision float32 is faster", s.BF16Rate)
+	}
+	return fmt.Sprintf("; bf16 products at %.2f times float32's rate on this machine", s.BF16Rate)
 }
 
 // memory fills in the terms of the peak. Batches and activations are bounds

@@ -31,6 +31,18 @@ func TestPlanChooses(t *testing.T) {
 	if p.Samplers != 4 || p.Trainers != 1 || p.Credits < 1 || p.EvalChunk < minChunk || p.EvalChunk > maxChunk {
 		t.Errorf("%+v", p)
 	}
+	bare := sizes()
+	bare.InDim, bare.FeatureBytes = 0, 0
+	if p := Build(bare, Request{Threads: 8}); p.Samplers != 8 {
+		t.Errorf("%d samplers on 8 threads where nothing is computed", p.Samplers)
+	}
+	for rate, says := range map[float64]bool{0: false, 0.5: true, 1.5: false} {
+		low := sizes()
+		low.BF16Rate = rate
+		if s := Build(low, Request{Threads: 8}).String(); strings.Contains(s, "--precision float32 is faster") != says || strings.Contains(s, "bf16") != (rate > 0) {
+			t.Errorf("products in bf16 at %v of float32's rate:\n%s", rate, s)
+		}
+	}
 	whole := sizes()
 	whole.Sampler, whole.Fanouts = "full", nil
 	if p := Build(whole, Request{Threads: 8}); p.Samplers != 1 || p.Credits != 1 || p.Batches != 1 {

@@ -81,6 +81,10 @@ What is counted, per run:
              of them: the rows that they do not depend on are left out, of
              the time and of the FLOP
 
+Products, and a step, are measured with --precision bf16, too, where the kernels
+have it (…/bf16): against fma32 as well, so that their ratio over that of the
+same in float32 is what bf16 gains or loses here.
+
 With --output json the last line of the standard output is an object with simd,
 kernels, scale, edges, repeats, limits and results.`,
 		Example: `  gnnactor bench
@@ -195,7 +199,7 @@ func (a *app) bench(ctx context.Context, o benchOptions) (r benchResult, err err
 		}
 	}
 	names := []string{}
-	for _, w := range benchWorkloads(o, m.Table()) {
+	for _, w := range benchWorkloads(o, m.Table(), set) {
 		names = append(names, w.name)
 		if !pattern.MatchString(w.name) {
 			continue

@@ -54,9 +54,20 @@ func (w *work) against(l limits.Limit) float64 {
 	return w.bytes
 }
 
-// benchWorkloads returns all workloads. They read rows out of table; the graph
-// is made when the first asks for it.
-func benchWorkloads(o benchOptions, table []float32) []workload {
+// inBFloat16 is w with products of values rounded to bfloat16.
+func inBFloat16(w workload) workload {
+	start := w.start
+	w.name += "/bf16"
+	w.start = func(x *cpu.Exec) (func() (work, error), error) {
+		x.SetPrecision(cpu.BFloat16)
+		return start(x)
+	}
+	return w
+}
+
+// benchWorkloads returns all workloads that set has. They read rows out of table;
+// the graph is made when the first asks for it.
+func benchWorkloads(o benchOptions, table []float32, set cpu.Set) []workload {
 	data := sync.OnceValues(func() (*graph.Dataset, error) {
 		ds, err := graph.RMAT(graph.RMATOptions{Scale: o.scale, Edges: o.graphEdges(), Classes: benchClasses, Seed: benchSeed})
 		if err != nil {
@@ -68,15 +79,22 @@ func benchWorkloads(o benchOptions, table []float32) []workload {
 		return ds, nil
 	})
 	var all []workload
-	for _, s := range [][3]int{{65536, 256, 128}, {10000, 256, 602}, {1024, 47, 256}} {
-		all = append(all, products(s[0], s[1], s[2])...)
+	add := func(w workload) {
+		if all = append(all, w); set.Has(cpu.BFloat16) {
+			all = append(all, inBFloat16(w))
+		}
 	}
+	for _, s := range [][3]int{{65536, 256, 128}, {10000, 256, 602}, {1024, 47, 256}} {
+		for _, w := range products(s[0], s[1], s[2]) {
+			add(w)
+		}
+	}
+	add(workload{"step", limits.FMA32, func(x *cpu.Exec) (func() (work, error), error) { return startStep(x, data) }})
 	return append(all,
 		meanWorkload(table),
 		workload{"spmm", limits.Gather512, func(x *cpu.Exec) (func() (work, error), error) { return startSpMM(x, data) }},
 		workload{"sample", limits.Random8, func(x *cpu.Exec) (func() (work, error), error) { return startSample(x, data, false) }},
 		workload{"sample/unfused", limits.Random8, func(x *cpu.Exec) (func() (work, error), error) { return startSample(x, data, true) }},
-		workload{"step", limits.FMA32, func(x *cpu.Exec) (func() (work, error), error) { return startStep(x, data) }},
 		workload{"subgraph", limits.FMA32, func(x *cpu.Exec) (func() (work, error), error) { return startSubgraph(x, data, true) }},
 		workload{"subgraph/train", limits.FMA32, func(x *cpu.Exec) (func() (work, error), error) { return startSubgraph(x, data, false) }},
 	)
