@@ -22,9 +22,6 @@ func Copy[T Float](x *Exec, dst, a Matrix[T]) { elementwise(x, opCopy, dst, a, a
 // Fill sets every element of dst to f.
 func Fill[T Float](x *Exec, dst Matrix[T], f T) { elementwise(x, opFill, dst, dst, dst, f) }
 
-// ApplyReLU computes dst = max(a, 0); a NaN stays.
-func ApplyReLU[T Float](x *Exec, dst, a Matrix[T]) { elementwise(x, opReLU, dst, a, a, 0) }
-
 // ReLUBackward computes dx = dy where y > 0, else 0, with y the output of ReLU
 // (or its input: the sign is the same). Where y is NaN, dx = dy.
 func ReLUBackward[T Float](x *Exec, dx, dy, y Matrix[T]) {
