@@ -17,6 +17,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/sampling"
+	"github.com/gnnactor/gnnactor/sampling/overlap"
 )
 
 // node is a member of a cluster in this process.
@@ -308,7 +309,7 @@ func TestFirstStepFirst(t *testing.T) {
 	defer r.Stop()
 	work := actors.Work{Nodes: r.seeds(), BatchSize: c.BatchSize, Micro: 2, Epochs: 1, Mine: func(int, int) bool { return true }}
 	for _, window := range []int{0, 2} {
-		r.cfg.Reorder, r.plan.Reorder = window, window
+		r.cfg.method, r.plan.Reorder = overlap.Exact, window
 		config, mem, err := r.trainingConfig(t.Context(), work, newUpdater(r, r.params), new(clock.Recorder))
 		if err != nil {
 			t.Fatal(err)
@@ -320,7 +321,7 @@ func TestFirstStepFirst(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	r.cfg.Reorder, r.plan.Reorder = 0, 0
+	r.plan.Reorder = 0
 	for e, err := range r.Train(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
