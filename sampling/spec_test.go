@@ -21,7 +21,7 @@ func TestUnreadSettings(t *testing.T) {
 		for i := range v.NumField() {
 			option, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("yaml"), ",")
 			switch f := v.Field(i); {
-			case slices.Contains([]string{"name", "layers", "fanouts", "edge-ids"}, option):
+			case slices.Contains([]string{"name", "layers", "fanouts", "edge-ids", "inductive"}, option):
 				continue
 			case f.Kind() == reflect.Bool:
 				f.SetBool(true)
