@@ -59,6 +59,11 @@ func (p *Prepared) newFused(fanouts []int, pk picker) *fused {
 
 // Sample implements Sampler.
 func (s *fused) Sample(b *Batch, key rng.Key, seeds []uint32) error {
+	return s.sample(b, key, seeds, s.layer)
+}
+
+// sample is Sample with another way to block i: that of k neighbours of b's nodes.
+func (s *fused) sample(b *Batch, key rng.Key, seeds []uint32, layer func(b *Batch, i, k int)) error {
 	s.ids.clear()
 	b.start(len(s.fanouts))
 	var err error
@@ -67,7 +72,7 @@ func (s *fused) Sample(b *Batch, key rng.Key, seeds []uint32) error {
 	}
 	for hop, k := range s.fanouts {
 		s.picker.start(b.ID, key, hop)
-		s.layer(b, len(s.fanouts)-1-hop, k)
+		layer(b, len(s.fanouts)-1-hop, k)
 	}
 	finish(b, len(seeds))
 	return nil

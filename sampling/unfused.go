@@ -29,19 +29,10 @@ type unfused struct {
 
 // Sample implements Sampler.
 func (s *unfused) Sample(b *Batch, key rng.Key, seeds []uint32) error {
-	s.ids.clear()
-	b.start(len(s.fanouts))
-	var err error
-	if b.nodes, err = s.ids.seed(seeds, b.nodes, s.g.NumNodes()); err != nil {
-		return err
-	}
-	for hop, k := range s.fanouts {
-		s.picker.start(b.ID, key, hop)
+	return s.sample(b, key, seeds, func(b *Batch, i, k int) {
 		s.list(b.nodes, k)
-		s.toBlock(b, len(s.fanouts)-1-hop)
-	}
-	finish(b, len(seeds))
-	return nil
+		s.toBlock(b, i)
+	})
 }
 
 // list draws the edges into the rows of nodes.

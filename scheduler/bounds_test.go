@@ -68,7 +68,6 @@ func TestPeakCountsWhatIsKept(t *testing.T) {
 		"tables":   func(s *Sizes) { s.SamplerShared = 1 << 20 },
 		"samplers": func(s *Sizes) { s.SamplerOwn = 1 << 20 },
 		"copy":     func(s *Sizes) { s.FeaturesCopy = true },
-		"audits":   func(s *Sizes) { s.Audits, s.SamplerOwn = true, 1<<20 },
 		"away":     func(s *Sizes) { s.FeaturesAway = true },
 	} {
 		s := base
@@ -76,6 +75,12 @@ func TestPeakCountsWhatIsKept(t *testing.T) {
 		if q := Build(s, Request{Threads: 2}); q.PeakBytes < p.PeakBytes+1<<20 {
 			t.Errorf("%s: %d bytes, without %d", what, q.PeakBytes, p.PeakBytes)
 		}
+	}
+	base.SamplerOwn = 1 << 20
+	p = Build(base, Request{Threads: 2})
+	base.Audits = true // with a sampler of their own
+	if q := Build(base, Request{Threads: 2}); q.PeakBytes < p.PeakBytes+1<<20 {
+		t.Errorf("audits: %d bytes, without %d", q.PeakBytes, p.PeakBytes)
 	}
 }
 
