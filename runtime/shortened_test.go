@@ -13,9 +13,9 @@ import (
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/partition"
 	"github.com/gnnactor/gnnactor/pool"
 	"github.com/gnnactor/gnnactor/sampling"
-	"github.com/gnnactor/gnnactor/sampling/partition"
 )
 
 // names reports an error that does not tell which file was shortened.

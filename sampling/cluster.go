@@ -8,8 +8,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/gnnactor/gnnactor/graph/partition"
 	"github.com/gnnactor/gnnactor/rng"
-	"github.com/gnnactor/gnnactor/sampling/partition"
 )
 
 // WithPartition gives "cluster" a partition made before: the cluster of every

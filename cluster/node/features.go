@@ -11,7 +11,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/shard"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
-	"github.com/gnnactor/gnnactor/sampling/partition"
+	"github.com/gnnactor/gnnactor/graph/partition"
 )
 
 // Features is a node's part in the features of a run that are shared out.

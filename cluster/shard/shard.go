@@ -40,7 +40,7 @@ type Map struct {
 	first  []int        // of each shard in nodes
 }
 
-// NewMap makes the map of a partition (sampling/partition computes them): node v
+// NewMap makes the map of a partition (graph/partition computes them): node v
 // is in shard part[v] < shards. It keeps part.
 func NewMap(part []uint32, shards int) (*Map, error) {
 	m := &Map{part: part, row: make([]uint32, len(part)), sizes: make([]int, shards)}

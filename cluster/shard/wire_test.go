@@ -7,8 +7,8 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
+	"github.com/gnnactor/gnnactor/graph/partition"
 	"github.com/gnnactor/gnnactor/sampling"
-	"github.com/gnnactor/gnnactor/sampling/partition"
 )
 
 // A batch's rows come in one round, in at most 5 % more bytes, both ways and

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/sampling/partition"
+	"github.com/gnnactor/gnnactor/graph/partition"
 )
 
 func newPartition(a *app) *cobra.Command {

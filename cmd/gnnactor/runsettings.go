@@ -12,8 +12,8 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster/node"
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/partition"
 	"github.com/gnnactor/gnnactor/runtime"
-	"github.com/gnnactor/gnnactor/sampling/partition"
 )
 
 // shared are the settings that all nodes of a run have in common: those that

@@ -5,7 +5,7 @@ import (
 	"log"
 
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/sampling/partition"
+	"github.com/gnnactor/gnnactor/graph/partition"
 )
 
 // Two rings of four nodes, joined by one edge.
