@@ -5,7 +5,10 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -189,4 +192,25 @@ func TestRingBreaks(t *testing.T) {
 		t.Errorf("%d rings are left", s.rings.made)
 	}
 	checkRead(t, s, src, ids)
+}
+
+// Entering the ring waits for a call that is not done at once: here the ring's
+// own clock, as files that were just written are read without waiting.
+func TestEnterWaits(t *testing.T) {
+	g, err := newRing()
+	if err != nil {
+		t.Skipf("no io_uring here: %v", err)
+	}
+	defer g.close()
+	const opTimeout = 11
+	limit := unix.NsecToTimespec(int64(20 * time.Millisecond))
+	g.entries[0] = submission{op: opTimeout, addr: uint64(uintptr(unsafe.Pointer(&limit))), len: 1, user: 7}
+	g.array[0] = 0
+	atomic.StoreUint32(g.sqTail, 1)
+	if taken, e := enterRing(g.fd, 1, 1); taken != 1 || e != 0 {
+		t.Fatalf("entering took %d calls, and failed with %v", taken, e)
+	}
+	if tail := atomic.LoadUint32(g.cqTail); tail != *g.cqHead+1 || g.done[*g.cqHead&g.cqMask].user != 7 {
+		t.Errorf("%d calls are done after waiting for one", tail-*g.cqHead)
+	}
 }
