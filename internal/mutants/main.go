@@ -16,6 +16,10 @@
 //   - equivalent, if it survives and equivalent.txt says why no test can tell it,
 //   - or survives.
 //
+// One that survives and changes speed alone, as a size of a table or the choice of
+// a kernel does, is a matter for benchmarks: equivalent.txt says "Speed:", and
+// another is drawn.
+//
 // It exits with 1 where fewer than 85 of 100 are killed or more than 5 of 100 are
 // equivalent, and where the list names one that is killed.
 package main
@@ -109,7 +113,7 @@ func measure(pattern string, seed uint64, count, jobs int, only string, done map
 
 	var mu sync.Mutex
 	var failed error
-	next, drawn, unbuilt, wrong := 0, 0, 0, 0
+	next, drawn, wrong := 0, 0, 0
 	counts := make(map[verdict]int)
 	var wg sync.WaitGroup
 	for j := range jobs {
@@ -123,18 +127,17 @@ func measure(pattern string, seed uint64, count, jobs int, only string, done map
 				mu.Unlock()
 				v, by, err := k.try(m, j, done[m.id])
 				mu.Lock()
-				switch {
-				case err != nil:
+				if err != nil {
 					failed = fmt.Errorf("%s: %w", m.id, err)
 					continue
-				case v == unbuildable:
-					drawn--
-					unbuilt++
-				case v == survived && reasons[m.id] != "":
-					v = equivalent
-				case v != survived && reasons[m.id] != "":
+				}
+				v, ok := listed(v, reasons[m.id])
+				if !ok {
 					wrong++
 					by += " (equivalent.txt says that no test can tell it)"
+				}
+				if v == unbuildable || v == speed {
+					drawn--
 				}
 				counts[v]++
 				fmt.Printf("%s\t%s\t%s\n", v, m.id, by)
@@ -146,10 +149,24 @@ func measure(pattern string, seed uint64, count, jobs int, only string, done map
 		return false, failed
 	}
 	n := float64(max(1, drawn))
-	fmt.Printf("%s: %d of %d mutants, seed %d: %d killed (%.1f %%), %d timed out, %d equivalent (%.1f %%), %d survive; %d others did not build\n",
+	fmt.Printf("%s: %d of %d mutants, seed %d: %d killed (%.1f %%), %d timed out, %d equivalent (%.1f %%), %d survive; %d others did not build, and %d change speed alone\n",
 		k.pkg, drawn, len(all), seed, counts[killed], 100*float64(counts[killed])/n, counts[timedOut], counts[equivalent],
-		100*float64(counts[equivalent])/n, counts[survived], unbuilt)
+		100*float64(counts[equivalent])/n, counts[survived], counts[unbuildable], counts[speed])
 	return wrong == 0 && float64(counts[killed]) >= 0.85*n && float64(counts[equivalent]) <= 0.05*n, nil
+}
+
+// listed returns what a verdict becomes by what equivalent.txt says of the mutant,
+// and whether that is so.
+func listed(v verdict, reason string) (verdict, bool) {
+	switch {
+	case reason == "" || v == unbuildable:
+		return v, true
+	case v != survived:
+		return v, false
+	case strings.HasPrefix(reason, "Speed: "):
+		return speed, true
+	}
+	return equivalent, true
 }
 
 // parseReasons reads the list of equivalent mutants: two lines each, what it is
@@ -176,6 +193,7 @@ const (
 	timedOut    verdict = "timed out"
 	survived    verdict = "survived"
 	equivalent  verdict = "equivalent"
+	speed       verdict = "speed"
 	unbuildable verdict = "unbuilt"
 )
 
@@ -312,7 +330,7 @@ func judge(out []byte, status int) verdict {
 // are there at the same time, and runs its tests.
 func (k *kit) try(m mutant, job int, former string) (v verdict, by string, err error) {
 	if f := strings.Split(former, "\t"); len(f) == 3 {
-		if v = verdict(f[0]); v == equivalent {
+		if v = verdict(f[0]); v == equivalent || v == speed {
 			v = survived // as far as the tests can tell
 		}
 		return v, f[2], nil

@@ -165,3 +165,24 @@ func TestReasons(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestListed(t *testing.T) {
+	for _, c := range []struct {
+		v      verdict
+		reason string
+		want   verdict
+		ok     bool
+	}{
+		{survived, "", survived, true},
+		{survived, "They are the same.", equivalent, true},
+		{survived, "Speed: the table is larger.", speed, true},
+		{killed, "", killed, true},
+		{killed, "They are the same.", killed, false},
+		{timedOut, "Speed: the table is larger.", timedOut, false},
+		{unbuildable, "They are the same.", unbuildable, true},
+	} {
+		if v, ok := listed(c.v, c.reason); v != c.want || ok != c.ok {
+			t.Errorf("%s, with the reason %q: %s, %t; want %s, %t", c.v, c.reason, v, ok, c.want, c.ok)
+		}
+	}
+}
