@@ -6,7 +6,6 @@ import (
 
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/rng"
 )
 
 // Link is a pair of nodes that an edge joins, or does not. Its score is the dot
@@ -80,42 +79,6 @@ func LinkScores(embeddings cpu.Matrix[float32], links []Link) []float32 {
 		scores[i] = sum
 	}
 	return scores
-}
-
-// negativeTries bounds the draws for one negative link.
-const negativeTries = 64
-
-// Negatives returns, for each of the given positive links of g (global ids), k
-// links from uniformly drawn other sources to the same destination that are not
-// edges of g. It is a pure function of its arguments. A destination that nearly
-// all nodes point to may get fewer.
-func Negatives(g *graph.Graph, key rng.Key, positives []Link, k int) []Link {
-	negatives := make([]Link, 0, k*len(positives))
-	n := uint64(g.NumNodes())
-	for i, p := range positives {
-		stream := key.With(uint64(i))
-		draw := uint64(0)
-		for range k {
-			for range negativeTries {
-				u := uint32(stream.Uintn(draw, n))
-				draw++
-				if u != p.Dst && !isEdge(g, u, p.Dst) {
-					negatives = append(negatives, Link{Src: u, Dst: p.Dst})
-					break
-				}
-			}
-		}
-	}
-	return negatives
-}
-
-func isEdge(g *graph.Graph, u, v uint32) bool {
-	for _, w := range g.InNeighbors(v) {
-		if w == u {
-			return true
-		}
-	}
-	return false
 }
 
 // finite reports a loss that is not.

@@ -48,8 +48,8 @@ func (r *Runtime) identify() Identity {
 	if r.cfg.asynchronous {
 		id.Sync = r.cfg.Sync
 	}
-	if l := r.links; l != nil {
-		id.Task, id.Negatives, id.KeepTargetEdges = r.cfg.Task, l.negatives, l.keep
+	if r.links != nil {
+		id.Task, id.Negatives, id.KeepTargetEdges = r.cfg.Task, r.cfg.negatives(), r.cfg.KeepTargetEdges
 	}
 	if r.model != nil {
 		id.Model = r.model.Spec()

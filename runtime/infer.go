@@ -267,7 +267,7 @@ func (r *Runtime) accuracies(ctx context.Context, params []float32) (valid, test
 		if err != nil {
 			return 0, 0, err
 		}
-		return r.measureLinks(params, out, r.links.valid).AUC, r.measureLinks(params, out, r.links.test).AUC, nil
+		return r.measureLinks(params, out, ValidLinks).AUC, r.measureLinks(params, out, TestLinks).AUC, nil
 	}
 	ds := r.data.ds
 	nodes := append(append(make([]uint32, 0, len(ds.Valid)+len(ds.Test)), ds.Valid...), ds.Test...)

@@ -1,134 +1,52 @@
 package runtime
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/rng"
+	"github.com/gnnactor/gnnactor/sampling"
+	"github.com/gnnactor/gnnactor/sampling/links"
 )
 
-// The shares of the pairs that are held out, as Kipf and Welling (2016) do.
+// ErrTask is wrapped by a call that the run's task has no answer to.
+var ErrTask = errors.New("runtime: not of this task")
+
+// Links names a split of the links in task link: of all pairs of nodes that an edge
+// joins, 5 % are for validation and 10 % for the test (see links.Set).
+type Links = links.Set
+
+// The splits.
 const (
-	validLinks = 0.05
-	testLinks  = 0.10
+	TrainLinks = links.Train
+	ValidLinks = links.Valid
+	TestLinks  = links.Test
 )
 
-// The streams of draws of link prediction.
-const (
-	splitDomain    = 0x6c696e6b73 // "links"
-	negativeDomain = 0x6e6f6c696e6b
-)
+// LinkMetrics say how well scores tell links from pairs that no edge joins.
+type LinkMetrics = compute.LinkMetrics
 
-// negativeTries bounds the draws for one negative.
-const negativeTries = 64
-
-// links are the joined pairs of a graph, whichever way their edges run: the
-// examples of link prediction. A loop joins nothing. It is read-only.
-type links struct {
-	pairs              []uint64 // the lower node in the upper half, sorted
-	train, valid, test []uint32 // indices of pairs, ascending
-	nodes              uint64
-	negatives          int  // per positive, in training
-	keep               bool // leave the edges of a batch's links in its blocks
-}
-
-func pairOf(u, v uint32) uint64 {
-	if u > v {
-		u, v = v, u
-	}
-	return uint64(u)<<32 | uint64(v)
-}
-
-// joined reports whether an edge of the whole graph joins u and v.
-func (l *links) joined(u, v uint32) bool {
-	_, ok := slices.BinarySearch(l.pairs, pairOf(u, v))
-	return ok
-}
-
-// heldOut says which split a pair belongs to. It is a function of the pair
-// alone, so that whoever evaluates a model later holds out the same.
-func heldOut(pair uint64) (valid, test bool) {
-	x := rng.New(splitDomain).Float64(pair)
-	return x < validLinks, x >= validLinks && x < validLinks+testLinks
-}
+// rankedAgainst is how many negatives each link is ranked among.
+const rankedAgainst = 100
 
 // splitLinks returns the links of ds, and ds with a graph that lacks those held
 // out: nothing that is trained or evaluated sees them as edges.
-func splitLinks(cfg *Config, ds *graph.Dataset) (*links, *graph.Dataset, error) {
-	g := ds.Graph
-	l := &links{nodes: uint64(g.NumNodes()), negatives: max(cfg.Negatives, 1), keep: cfg.KeepTargetEdges}
-	l.pairs = make([]uint64, 0, len(g.Indices))
-	for v := range uint32(g.NumNodes()) {
-		for _, u := range g.InNeighbors(v) {
-			if u != v {
-				l.pairs = append(l.pairs, pairOf(u, v))
-			}
-		}
-	}
-	slices.Sort(l.pairs)
-	l.pairs = slices.Clip(slices.Compact(l.pairs))
-	if uint64(len(l.pairs)) > 1<<32 {
-		return nil, nil, fmt.Errorf("%w: task: %s joins %d pairs of nodes; link prediction takes at most 2^32", ErrConfig, ds.Name, len(l.pairs))
-	}
-	for i, p := range l.pairs {
-		switch valid, test := heldOut(p); {
-		case valid:
-			l.valid = append(l.valid, uint32(i))
-		case test:
-			l.test = append(l.test, uint32(i))
-		default:
-			l.train = append(l.train, uint32(i))
-		}
-	}
-	if len(l.train) == 0 {
-		return nil, nil, fmt.Errorf("%w: task: %s has no edges between different nodes to learn links from", ErrConfig, ds.Name)
-	}
-	kept := &graph.Graph{Indptr: make([]int64, g.NumNodes()+1), Indices: make([]uint32, 0, len(g.Indices))}
-	for v := range uint32(g.NumNodes()) {
-		for e := g.Indptr[v]; e < g.Indptr[v+1]; e++ {
-			if valid, test := heldOut(pairOf(g.Indices[e], v)); g.Indices[e] != v && (valid || test) {
-				continue
-			}
-			kept.Indices = append(kept.Indices, g.Indices[e])
-			if g.Weights != nil {
-				kept.Weights = append(kept.Weights, g.Weights[e])
-			}
-		}
-		kept.Indptr[v+1] = int64(len(kept.Indices))
+func splitLinks(ds *graph.Dataset) (*links.Links, *graph.Dataset, error) {
+	l, kept, err := links.Split(ds.Graph)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: task: %s: %w", ErrConfig, ds.Name, err)
 	}
 	copied := *ds
 	copied.Graph, copied.EdgeFeatures, copied.EdgeTimes, copied.Partitions = kept, nil, nil, nil
 	return l, &copied, nil
 }
 
-// pair returns the ends of link i.
-func (l *links) pair(i uint32) (u, v uint32) { return uint32(l.pairs[i] >> 32), uint32(l.pairs[i]) }
-
-// appendNegatives appends to dst k pairs, two nodes each, that no edge joins:
-// link i with one of its ends, drawn evenly, replaced by a node drawn evenly.
-// It is a pure function of its arguments. A node that nearly all others are
-// joined to may get fewer.
-func (l *links) appendNegatives(dst []uint32, key rng.Key, i uint32, k int) []uint32 {
-	stream := key.With(negativeDomain).With(l.pairs[i])
-	draw := uint64(0)
-	for range k {
-		for range negativeTries {
-			stay, other := l.pair(i)
-			if stream.Uint64(draw)>>63 == 1 {
-				stay, other = other, stay
-			}
-			with := uint32(stream.Uintn(draw+1, l.nodes))
-			draw += 2
-			if with != stay && with != other && !l.joined(stay, with) {
-				dst = append(dst, stay, with)
-				break
-			}
-		}
-	}
-	return dst
-}
+// negatives returns how many pairs that nothing joins are drawn for each link.
+func (c *Config) negatives() int { return max(c.Negatives, 1) }
 
 // validateLinks reports settings that link prediction does without.
 func (c *Config) validateLinks(check func(ok bool, format string, args ...any), oneOf func(name, v string, allowed ...string)) {
@@ -143,30 +61,97 @@ func (c *Config) validateLinks(check func(ok bool, format string, args ...any), 
 		return
 	}
 	oneOf("link-decoder", c.LinkDecoder, "", "dot", "mlp")
-	check(slices.Contains(linkSamplers, c.Sampler), "sampler: %s does not start from given nodes, and task link needs the ends of edges; choose one of %v", c.Sampler, linkSamplers)
+	check(slices.Contains(links.Samplers(), c.Sampler), "sampler: %s does not start from given nodes, and task link needs the ends of edges; choose one of %v", c.Sampler, links.Samplers())
 	check(!c.Inductive, "inductive: training nodes are not what task link is trained on; leave the setting out")
 	check(!c.EdgeFeatures, "edge-features: are not read in task link; leave the setting out")
 	check(c.SamplerOptions["temporal"] == "" || c.SamplerOptions["temporal"] == "false", "sampler-options: temporal does not go with task link")
 }
 
-// linkSamplers begin with the seeds, and the entries of their blocks, which they
-// own, are edges.
-var linkSamplers = []string{"neighbor", "labor", "khop"}
+// newSampler returns a sampler for one goroutine.
+func (r *Runtime) newSampler() sampling.Sampler {
+	s := r.sampler.NewSampler()
+	if r.links == nil {
+		return s
+	}
+	return r.links.NewSampler(s, r.cfg.negatives(), r.cfg.KeepTargetEdges)
+}
 
 // seeds returns what an epoch goes through: the nodes of the training set, or
 // in link prediction the numbers of its links.
 func (r *Runtime) seeds() []uint32 {
 	if r.links != nil {
-		return r.links.train
+		return r.links.Of(links.Train)
 	}
 	return r.data.ds.Train
 }
 
-// learning returns the links of a batch that a linkSampler made: two seeds each,
-// and their rows. They are positive if the graph has them.
-func (l *links) learning(dst []compute.Link, seeds, rows []uint32) []compute.Link {
+// appendLinks appends the links of a batch whose seeds are their ends, two each, in
+// the given rows.
+func appendLinks(dst []compute.Link, l *links.Links, seeds, rows []uint32) []compute.Link {
 	for i := 0; i+1 < len(seeds); i += 2 {
-		dst = append(dst, compute.Link{Src: rows[i], Dst: rows[i+1], Positive: l.joined(seeds[i], seeds[i+1])})
+		dst = append(dst, compute.Link{Src: rows[i], Dst: rows[i+1], Positive: l.Joined(seeds[i], seeds[i+1])})
 	}
 	return dst
+}
+
+// NumLinks returns how many links a split has; 0 unless the task is link.
+func (r *Runtime) NumLinks(split Links) int {
+	if r.links == nil {
+		return 0
+	}
+	return len(r.links.Of(split))
+}
+
+// EvaluateLinks measures the links of a split by exact inference over the
+// training edges: what is held out is never an edge. Like Evaluate it computes
+// every layer over all neighbours, and it ranks each link among 100 negatives. The
+// training links are scored with their own edges in place, so their figures flatter.
+func (r *Runtime) EvaluateLinks(ctx context.Context, split Links) (LinkMetrics, error) {
+	if r.links == nil {
+		return LinkMetrics{}, fmt.Errorf("%w: links are evaluated with task link", ErrTask)
+	}
+	var m LinkMetrics
+	err := r.call(ctx, nil, func(ctx context.Context) error {
+		params, err := r.current(ctx)
+		if err != nil {
+			return err
+		}
+		out, err := r.infer(ctx, params, nil)
+		if err != nil {
+			return err
+		}
+		m = r.measureLinks(params, out, split)
+		return r.Verified(ctx)
+	})
+	return m, err
+}
+
+// nodesOnly reports that the task has no classes.
+func (r *Runtime) nodesOnly(what string) error {
+	if r.links != nil {
+		return fmt.Errorf("%w: %s are of nodes with classes; with task link use Train, EvaluateLinks and Embed", ErrTask, what)
+	}
+	return nil
+}
+
+// measureLinks scores the links of a split by the embeddings of all nodes.
+func (r *Runtime) measureLinks(params []float32, embeddings cpu.Matrix[float32], split Links) LinkMetrics {
+	var m compute.LinkMeasure
+	var ends []uint32
+	var pairs []compute.Link
+	var scores []float32
+	x := r.exec()
+	defer r.releaseExec(x)
+	scorer := r.model.NewLinkScorer(x)
+	for _, i := range r.links.Of(split) {
+		u, v := r.links.Ends(i)
+		ends = r.links.AppendNegatives(ends[:0], links.EvaluationKey, i, rankedAgainst)
+		pairs = append(pairs[:0], compute.Link{Src: u, Dst: v, Positive: true})
+		for k := 0; k < len(ends); k += 2 {
+			pairs = append(pairs, compute.Link{Src: ends[k], Dst: ends[k+1]})
+		}
+		scores = scorer.Scores(scores[:0], params, embeddings, pairs)
+		m.Add(scores)
+	}
+	return m.Metrics()
 }

@@ -3,17 +3,14 @@ package runtime
 import (
 	"context"
 	"errors"
-	"math"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/rng"
-	"github.com/gnnactor/gnnactor/sampling"
+	"github.com/gnnactor/gnnactor/sampling/links"
 )
 
 func linkConfig() Config {
@@ -22,138 +19,10 @@ func linkConfig() Config {
 	return c
 }
 
-// What is held out is no edge of the graph that is trained on, in either
-// direction; everything else is.
-func TestLinksAreSplit(t *testing.T) {
-	ds := small()
-	r := started(t, linkConfig())
-	l := r.links
-	split := map[uint64]int{}
-	for s, which := range [][]uint32{l.train, l.valid, l.test} {
-		for _, i := range which {
-			split[l.pairs[i]] = s
-		}
-	}
-	if len(split) != len(l.pairs) || len(l.train)+len(l.valid)+len(l.test) != len(l.pairs) {
-		t.Fatalf("%d pairs, %d of them in splits", len(l.pairs), len(split))
-	}
-	// Binomial: within 4 standard deviations, so wrong once in 16,000 seeds.
-	for s, share := range []float64{0.85, validLinks, testLinks} {
-		n := float64(len(l.pairs))
-		if got := len(r.linksOf(Links(s))); math.Abs(float64(got)-share*n) > 4*math.Sqrt(n*share*(1-share)) {
-			t.Errorf("split %d has %d of %v links", s, got, n)
-		}
-	}
-	var want []uint64
-	for v := range uint32(ds.Graph.NumNodes()) {
-		for _, u := range ds.Graph.InNeighbors(v) {
-			if u == v || split[pairOf(u, v)] == 0 {
-				want = append(want, uint64(v)<<32|uint64(u))
-			}
-		}
-	}
-	var got []uint64
-	g := r.Dataset().Graph
-	if err := g.Validate(); err != nil {
-		t.Fatal(err)
-	}
-	for v := range uint32(g.NumNodes()) {
-		for _, u := range g.InNeighbors(v) {
-			got = append(got, uint64(v)<<32|uint64(u))
-		}
-	}
-	if !slices.Equal(got, want) || len(got) == len(ds.Graph.Indices) {
-		t.Errorf("%d edges are left, not %d of %d", len(got), len(want), len(ds.Graph.Indices))
-	}
-}
-
-// A batch holds its links and the negatives, each node once, and none of its own
-// links as an edge, unless it may; the sampler's graph stays as it is.
-func TestLinkBatches(t *testing.T) {
-	for _, name := range linkSamplers {
-		for _, keep := range []bool{false, true} {
-			c := linkConfig()
-			c.Sampler, c.KeepTargetEdges = name, keep
-			c.Fanouts = []int{-1, 3}
-			r := started(t, c)
-			hash := r.Dataset().ContentHash()
-			s, b := r.newSampler(), new(sampling.Batch)
-			own := 0
-			for i := range 5 {
-				seeds := r.links.train[100*i : 100*i+100]
-				b.Reset()
-				b.ID = sampling.ID{Phase: "train", Batch: i}
-				if err := s.Sample(b, b.ID.Key(1), seeds); err != nil {
-					t.Fatal(err)
-				}
-				if len(b.Seeds) != 2*3*len(seeds) || len(b.Targets) != len(b.Seeds) {
-					t.Fatalf("%d ends, %d rows of %d links", len(b.Seeds), len(b.Targets), len(seeds))
-				}
-				last := &b.Blocks[len(b.Blocks)-1]
-				for k, v := range b.Seeds {
-					if got := last.SrcIDs[b.Targets[k]]; got != v || int(b.Targets[k]) >= last.NumDst {
-						t.Fatalf("end %d is node %d and not %d", k, got, v)
-					}
-				}
-				targets := map[uint64]bool{}
-				for k, p := range r.links.learning(nil, b.Seeds, b.Targets) {
-					u, v := b.Seeds[2*k], b.Seeds[2*k+1]
-					if p.Positive != (k < len(seeds)) || p.Positive != r.links.joined(u, v) || u == v {
-						t.Fatalf("link %d of %d, %d and %d, is positive: %v", k, len(seeds), u, v, p.Positive)
-					}
-					if p.Positive {
-						targets[pairOf(u, v)] = true
-					}
-				}
-				for j := range b.Blocks {
-					k := &b.Blocks[j]
-					if int(k.Indptr[k.NumDst]) != len(k.Indices) {
-						t.Fatalf("row pointers end at %d of %d entries", k.Indptr[k.NumDst], len(k.Indices))
-					}
-					seen := 0
-					for v := range k.NumDst {
-						for _, u := range k.Indices[k.Indptr[v]:k.Indptr[v+1]] {
-							seen++
-							if targets[pairOf(k.SrcIDs[u], k.SrcIDs[v])] {
-								own++
-							}
-							if !slices.Contains(r.Dataset().Graph.InNeighbors(k.SrcIDs[v]), k.SrcIDs[u]) {
-								t.Fatalf("block %d: %d is no neighbour of %d", j, k.SrcIDs[u], k.SrcIDs[v])
-							}
-						}
-					}
-					if seen == 0 {
-						t.Fatalf("block %d is empty", j)
-					}
-				}
-			}
-			if (own > 0) != keep {
-				t.Errorf("%s, keep %v: %d entries are links of their own batch", name, keep, own)
-			}
-			if r.Dataset().ContentHash() != hash {
-				t.Errorf("%s: sampling changed the graph", name)
-			}
-		}
-	}
-}
-
-// Where nearly all pairs are joined there are fewer negatives, and no endless
-// search.
-func TestNoNegatives(t *testing.T) {
-	l := &links{nodes: 3, pairs: []uint64{pairOf(0, 1), pairOf(0, 2), pairOf(1, 2)}}
-	if got := l.appendNegatives(nil, rng.New(1), 0, 3); len(got) != 0 {
-		t.Errorf("a triangle has the negatives %v", got)
-	}
-	l.nodes = 4 // node 3 is alone
-	if got := l.appendNegatives(nil, rng.New(1), 0, 2); len(got) != 4 || got[1] != 3 || got[3] != 3 {
-		t.Errorf("negatives %v", got)
-	}
-}
-
 // Metamorphic: the same bits for any number of samplers, trainers and credits,
 // through the codec, rows through a slab, an interrupted run, and a saved model.
 func TestLinkBits(t *testing.T) {
-	for _, name := range linkSamplers {
+	for _, name := range links.Samplers() {
 		c := linkConfig()
 		c.Sampler, c.Epochs = name, 2
 		if name == "labor" {

@@ -25,7 +25,7 @@ func (r *Runtime) sizes() scheduler.Sizes {
 	held := r.sampler.Memory()
 	s.SamplerShared, s.SamplerOwn = held.Shared, held.Sampler
 	if r.links != nil { // a link brings two nodes, and each of its negatives one
-		s.BatchSize *= 2 + r.links.negatives
+		s.BatchSize *= 2 + r.cfg.negatives()
 	}
 	if f := ds.NodeFeatures; f != nil {
 		l := features.LayoutOf(f)

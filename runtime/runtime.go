@@ -44,6 +44,7 @@ import (
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/pool"
 	"github.com/gnnactor/gnnactor/sampling"
+	"github.com/gnnactor/gnnactor/sampling/links"
 	"github.com/gnnactor/gnnactor/scheduler"
 )
 
@@ -88,7 +89,7 @@ type Runtime struct {
 	log      *slog.Logger
 	data     *openData
 	set      cpu.Set
-	links    *links // nil: nodes are classified
+	links    *links.Links // nil: nodes are classified
 	sampler  *sampling.Prepared
 	model    *compute.Model // nil: see noModel
 	learner  *compute.Model // the same, on what training sees of the graph
@@ -191,7 +192,7 @@ func Start(ctx context.Context, config Config) (_ *Runtime, err error) {
 func (r *Runtime) prepare(ctx context.Context) (err error) {
 	cfg := &r.cfg
 	if cfg.Task == "link" {
-		if r.links, r.data.ds, err = splitLinks(&cfg.Config, r.data.ds); err != nil {
+		if r.links, r.data.ds, err = splitLinks(r.data.ds); err != nil {
 			return err
 		}
 	}

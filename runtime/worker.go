@@ -12,6 +12,7 @@ import (
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/rng"
 	"github.com/gnnactor/gnnactor/sampling"
+	"github.com/gnnactor/gnnactor/sampling/links"
 )
 
 // worker is a trainer's engine, with the data that its batches refer to.
@@ -21,7 +22,7 @@ type worker struct {
 	slab   *graph.Features // rows of batches that have slots
 	labels []int32
 	multi  []uint8
-	links  *links // nil: nodes are classified
+	links  *links.Links // nil: nodes are classified
 	pairs  []compute.Link
 	copies *features.Gatherer // of a batch's rows; nil: they are read where they lie
 	limit  int64              // rows that copies has room for
@@ -51,7 +52,7 @@ func (w *worker) Gradient(grad, params []float32, b *sampling.Batch, slots []uin
 		in.Features, in.Rows = w.copies.Gather(in.Features, in.Rows, w.engine.For), nil
 	}
 	if w.links != nil {
-		w.pairs = w.links.learning(w.pairs[:0], b.Seeds, b.Targets)
+		w.pairs = appendLinks(w.pairs[:0], w.links, b.Seeds, b.Targets)
 		in.Targets, in.Weights = nil, nil
 		s, err := w.engine.LinkGradient(grad, params, in, w.pairs)
 		return messages.Stats{Loss: s.Loss, Weight: s.Weight, Correct: s.Correct, Count: s.Count}, err

@@ -1,4 +1,4 @@
-package runtime
+package links
 
 import (
 	"fmt"
@@ -8,14 +8,19 @@ import (
 	"github.com/gnnactor/gnnactor/sampling"
 )
 
-// linkSampler makes batches of links: its seeds are numbers of links. It adds
+// Samplers are the names of the samplers that can sample around the ends of links:
+// they begin with the seeds, and the entries of their blocks, which they own, are
+// edges.
+func Samplers() []string { return []string{"neighbor", "labor", "khop"} }
+
+// sampler makes batches of links: its seeds are numbers of links. It adds
 // negatives, has the ends sampled, each once, and takes the edges of the batch's
 // own links out of the blocks, or the model would be shown what it is asked for.
-// A batch's Seeds are then the ends of its links, two each, and its Targets the
-// ends' rows.
-type linkSampler struct {
-	inner sampling.Sampler
-	links *links
+type sampler struct {
+	inner     sampling.Sampler
+	links     *Links
+	negatives int
+	keep      bool
 
 	ends   []uint32          // of the links, positives first
 	rows   []uint32          // of ends
@@ -24,27 +29,27 @@ type linkSampler struct {
 	hidden map[uint64]bool   // pairs of rows that positives join
 }
 
-// newSampler returns a sampler for one goroutine.
-func (r *Runtime) newSampler() sampling.Sampler {
-	s := r.sampler.NewSampler()
-	if r.links == nil {
-		return s
-	}
-	return &linkSampler{inner: s, links: r.links, row: map[uint32]uint32{}, hidden: map[uint64]bool{}}
+// NewSampler returns a sampler whose seeds are numbers of links. It draws so many
+// negatives for each, has inner, one of Samplers, sample around the ends of all, and
+// takes the entries that are the batch's own links out of the blocks, unless keep is
+// set. A batch's Seeds are then the ends of its links, two each, positives first, and
+// its Targets the ends' rows; Joined tells which are positive.
+func (l *Links) NewSampler(inner sampling.Sampler, negatives int, keep bool) sampling.Sampler {
+	return &sampler{inner: inner, links: l, negatives: negatives, keep: keep, row: map[uint32]uint32{}, hidden: map[uint64]bool{}}
 }
 
 // Sample implements sampling.Sampler.
-func (s *linkSampler) Sample(b *sampling.Batch, key rng.Key, seeds []uint32) error {
+func (s *sampler) Sample(b *sampling.Batch, key rng.Key, seeds []uint32) error {
 	s.ends = s.ends[:0]
 	for _, i := range seeds {
-		if int(i) >= len(s.links.pairs) {
-			return fmt.Errorf("runtime: link %d is out of range [0, %d)", i, len(s.links.pairs))
+		if int(i) >= s.links.Len() {
+			return fmt.Errorf("links: link %d is out of range [0, %d)", i, s.links.Len())
 		}
-		u, v := s.links.pair(i)
+		u, v := s.links.Ends(i)
 		s.ends = append(s.ends, u, v)
 	}
 	for _, i := range seeds {
-		s.ends = s.links.appendNegatives(s.ends, key, i, s.links.negatives)
+		s.ends = s.links.AppendNegatives(s.ends, key, i, s.negatives)
 	}
 	clear(s.row)
 	s.nodes, s.rows = s.nodes[:0], s.rows[:0]
@@ -60,7 +65,7 @@ func (s *linkSampler) Sample(b *sampling.Batch, key rng.Key, seeds []uint32) err
 	if err := s.inner.Sample(b, key, s.nodes); err != nil {
 		return err
 	}
-	if !s.links.keep {
+	if !s.keep {
 		clear(s.hidden)
 		for i := range seeds {
 			s.hidden[pairOf(s.rows[2*i], s.rows[2*i+1])] = true
@@ -75,7 +80,7 @@ func (s *linkSampler) Sample(b *sampling.Batch, key rng.Key, seeds []uint32) err
 
 // hide takes the entries of hidden pairs out of b, in place. The nodes that were
 // sampled for are the first of every layer.
-func (s *linkSampler) hide(b *graph.Block) {
+func (s *sampler) hide(b *graph.Block) {
 	ends := uint32(len(s.nodes))
 	kept, begin := int64(0), int64(0)
 	for v := range uint32(b.NumDst) {
