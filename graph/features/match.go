@@ -25,15 +25,15 @@ func strips(x []uint32) iter.Seq2[[]uint32, []uint32] {
 	}
 }
 
-// fetchPlaces prefetches the places of nodes.
-func (s *Slab) fetchPlaces(nodes []uint32) {
+// prefetchPlaces prefetches the places of nodes.
+func (s *Slab) prefetchPlaces(nodes []uint32) {
 	if len(nodes) > 0 {
 		fetch(unsafe.SliceData(s.placeM), &nodes[0], len(nodes), 4, 0)
 	}
 }
 
-// fetchSlots prefetches the state of slots, given with less added to each.
-func (s *Slab) fetchSlots(slots []uint32, less int) {
+// prefetchSlots prefetches the state of slots, given with less added to each.
+func (s *Slab) prefetchSlots(slots []uint32, less int) {
 	if len(slots) > 0 {
 		fetch(unsafe.SliceData(s.slotsM), &slots[0], len(slots), slotBytes, less*slotBytes)
 	}
@@ -56,7 +56,7 @@ func (s *Slab) find(l *Lease, inputs []uint32) {
 	misses, hits := l.misses[:len(inputs)], l.hits[:len(inputs)]
 	m, h, i := 0, 0, 0
 	for strip, next := range strips(inputs) {
-		s.fetchPlaces(next)
+		s.prefetchPlaces(next)
 		for _, u := range strip {
 			p := s.place[u] - 1
 			miss := int(p >> 31) // 0 and ghosts, but for the ghost number 0, which there is not
@@ -93,7 +93,7 @@ func (s *Slab) findAgain(l *Lease) {
 // touch marks the slots that l found as read by it, and counts them.
 func (s *Slab) touch(l *Lease) {
 	for strip, next := range strips(l.hits) {
-		s.fetchSlots(next, 0)
+		s.prefetchSlots(next, 0)
 		for _, p := range strip {
 			x := &s.slots[p]
 			switch {
@@ -146,8 +146,8 @@ func (s *Slab) fill(l *Lease) {
 		for i, at := range strip {
 			nodes[i] = l.inputs[at]
 		}
-		s.fetchPlaces(nodes[:len(strip)])
-		s.fetchSlots(s.free[max(0, len(s.free)-len(strip)):], 0)
+		s.prefetchPlaces(nodes[:len(strip)])
+		s.prefetchSlots(s.free[max(0, len(s.free)-len(strip)):], 0)
 		for i, at := range strip {
 			u := nodes[i]
 			before := s.place[u]

@@ -90,6 +90,9 @@ func TestParseCacheSpec(t *testing.T) {
 	if c, err := ParseCacheSpec(""); err != nil || c != (CacheSpec{}) {
 		t.Errorf("an empty spec is %+v, %v", c, err)
 	}
+	if rows := (CacheSpec{Kind: CacheDegree, Bytes: 10}).Rows(Layout{Rows: 1000, Cols: 1, DType: graph.Uint8}); rows != 10 {
+		t.Errorf("10 bytes hold %d rows of a byte", rows)
+	}
 	for _, text := range []string{"gns", "gns:", "lru:5%", "degree:0%", "degree:101%", "hot:x%", "dynamic:0", "dynamic:many", "dynamic:-1MiB", "gns:NaN%"} {
 		if c, err := ParseCacheSpec(text); err == nil {
 			t.Errorf("ParseCacheSpec(%q) = %+v", text, c)

@@ -59,7 +59,7 @@ func (s *Slab) retire(keep int) {
 func (s *Slab) giveUp(l *Lease) {
 	last := l.Slots[:0]
 	for strip, next := range strips(l.Slots) {
-		s.fetchSlots(next, 0)
+		s.prefetchSlots(next, 0)
 		for _, p := range strip {
 			x := &s.slots[p]
 			if x.last != l.number {
@@ -76,7 +76,7 @@ func (s *Slab) giveUp(l *Lease) {
 		for i, p := range strip {
 			nodes[i] = s.slots[p].node
 		}
-		s.fetchPlaces(nodes[:len(strip)])
+		s.prefetchPlaces(nodes[:len(strip)])
 		for _, p := range strip {
 			s.drop(p, &s.slots[p])
 		}

@@ -368,8 +368,6 @@ func (r *rings) close() error {
 	for _, g := range r.idle {
 		err = errors.Join(err, g.close())
 	}
-	r.made -= len(r.idle)
-	r.idle = nil
 	return err
 }
 

@@ -194,6 +194,20 @@ func TestRingBreaks(t *testing.T) {
 	checkRead(t, s, src, ids)
 }
 
+// A call whose rows lie apart puts each where it belongs: none is short, which
+// would have it read once more, into a buffer.
+func TestRingReadsAcrossGaps(t *testing.T) {
+	s, src, _ := ringStore(t)
+	var ids []uint32
+	for i := range uint32(900) {
+		ids = append(ids, 2*i) // a row between each two
+	}
+	checkRead(t, s, src, ids)
+	if len(s.rings.idle) != 1 || s.rings.idle[0].buf != nil {
+		t.Errorf("%d rings are idle; some calls were read again", len(s.rings.idle))
+	}
+}
+
 // Entering the ring waits for a call that is not done at once: here the ring's
 // own clock, as files that were just written are read without waiting.
 func TestEnterWaits(t *testing.T) {
