@@ -34,7 +34,7 @@ type Generations struct {
 type cache struct {
 	*post
 	work   Work
-	mem    *Memory
+	mem    *Loading
 	self   *actor.PID
 	ctx    context.Context // ends when the stage is drained
 	cancel context.CancelFunc

@@ -11,16 +11,16 @@ import (
 )
 
 // load has the store read the rows that batches lack straight into their slots.
-// Up to Memory.Loaders reads are under way, and end in any order; batches go on
+// Up to Loading.Loaders reads are under way, and end in any order; batches go on
 // in the order in which they came, for a batch may share rows that an earlier
 // one still waits for.
 type load struct {
 	*post
-	mem     *Memory
+	mem     *Loading
 	self    *actor.PID
 	ctx     context.Context // ends when the stage is drained
 	cancel  context.CancelFunc
-	queue   []*loading // in the order of the batches; bounded by Memory.Ahead
+	queue   []*loading // in the order of the batches; bounded by Loading.Ahead
 	loaders int        // reads that may be under way
 	started int        // how many of the queue were started
 	reading int

@@ -11,8 +11,8 @@ import (
 	"github.com/gnnactor/gnnactor/sampling"
 )
 
-// Memory is where a pipeline brings the rows of its batches, and where from.
-type Memory struct {
+// Loading is how a pipeline brings the rows of its batches into a slab.
+type Loading struct {
 	Store   features.Store
 	Slab    *features.Slab // of this pipeline alone
 	Ahead   int            // batches that may hold slots, at least 1
@@ -22,11 +22,11 @@ type Memory struct {
 
 // match gives batches their slots in the slab, in the order in which they are
 // computed: rows that are there stay where they are (docs/algorithms.md §7). At most
-// Memory.Ahead batches hold slots; where the slab is full, the next waits until
+// Loading.Ahead batches hold slots; where the slab is full, the next waits until
 // compute releases one.
 type match struct {
 	*post
-	mem    *Memory
+	mem    *Loading
 	work   Work
 	self   *actor.PID
 	due    sequence[*messages.Sampled]

@@ -89,7 +89,7 @@ func (j memoryJob) run(t *testing.T, ctx context.Context) ([]float32, features.S
 	t.Helper()
 	table := featureTable()
 	if j.store == nil {
-		j.store = features.Memory(table)
+		j.store = features.InMemory(table)
 	}
 	p := pool.New(j.threads)
 	defer p.Close()
@@ -119,7 +119,7 @@ func (j memoryJob) run(t *testing.T, ctx context.Context) ([]float32, features.S
 			t.Fatal(err)
 		}
 		defer slab.Close()
-		c.Memory = &Memory{Store: j.store, Slab: slab, Ahead: j.ahead, Loaders: j.loaders, Cache: j.generations}
+		c.Loading = &Loading{Store: j.store, Slab: slab, Ahead: j.ahead, Loaders: j.loaders, Cache: j.generations}
 	}
 	for range j.samplers {
 		s, err := sampling.New(sampling.Spec{Name: "neighbor", Fanouts: []int{3, 2}}, ring(nodes, 9))
@@ -329,7 +329,7 @@ func TestStallingStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, cancelled := range []bool{false, true} {
-		g := &gateway{Store: features.Memory(featureTable()), gate: make(chan struct{})}
+		g := &gateway{Store: features.InMemory(featureTable()), gate: make(chan struct{})}
 		j := plainMemoryJob()
 		j.store = g
 		computed := atomic.Int64{}
@@ -382,7 +382,7 @@ func TestReadErrorFailsTheRun(t *testing.T) {
 	broken := errors.New("features.bin: offset 4711: the disk is on fire")
 	for _, bytes := range []bool{false, true} {
 		for k := range int64(5) {
-			f := &failing{Store: features.Memory(featureTable()), err: broken}
+			f := &failing{Store: features.InMemory(featureTable()), err: broken}
 			f.left.Store(1 + 3*k)
 			j := plainMemoryJob()
 			j.store, j.bytes, j.keep = f, bytes, 1
@@ -425,7 +425,7 @@ func TestGenerations(t *testing.T) {
 	}
 	for _, late := range []bool{false, true} {
 		t.Run(fmt.Sprint("late=", late), func(t *testing.T) {
-			g := &gateway{Store: features.Memory(featureTable()), gate: make(chan struct{})}
+			g := &gateway{Store: features.InMemory(featureTable()), gate: make(chan struct{})}
 			isGeneration := func(r features.Request) bool {
 				for k := range epochs {
 					if in := generation(k); len(r.IDs) > 3 && slices.IsSorted(r.IDs) && len(r.IDs) <= len(in) && !slices.ContainsFunc(r.IDs, func(u uint32) bool { return !slices.Contains(in, u) }) {
@@ -573,7 +573,7 @@ func (s *panicking) Read(ctx context.Context, _ features.Request, ready func(err
 // The owner frees the slab when the pipeline has stopped: a stage that panicked
 // waits for its reads all the same.
 func TestPanickedStageWaitsForReads(t *testing.T) {
-	store := &panicking{Store: features.Memory(featureTable())}
+	store := &panicking{Store: features.InMemory(featureTable())}
 	defer store.Close()
 	j := plainMemoryJob()
 	j.store = store

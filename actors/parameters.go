@@ -30,7 +30,7 @@ type parameters struct {
 	*post
 	work    Work
 	updater Updater
-	share   Share // nil: all micro-batches are computed in this process
+	reducer Reducer // nil: all micro-batches are computed in this process
 	total   []float32
 	self    *actor.PID
 	step    int64                // the next step to be applied
@@ -82,7 +82,7 @@ func (p *parameters) receive(m any) {
 // publish lets the trainers compute step.
 func (p *parameters) publish() {
 	batch := int(p.step % p.work.Steps())
-	if p.share != nil && p.work.Window > 1 {
+	if p.reducer != nil && p.work.Window > 1 {
 		var known bool
 		batch, known = p.placed[p.step]
 		if p.due = !known; p.due {
@@ -92,7 +92,7 @@ func (p *parameters) publish() {
 	}
 	p.got = p.got[:0] // which batch it is, the first gradient tells
 	p.open = true
-	if p.share != nil {
+	if p.reducer != nil {
 		p.got = append(p.got, make([]*messages.Gradient, p.work.numMicro(batch))...)
 		p.missing = 0
 		for m := range p.got {
@@ -131,7 +131,7 @@ func (p *parameters) gradient(g *messages.Gradient) {
 // begin adds the gradients of a step up and applies them.
 func (p *parameters) begin(id sampling.ID) {
 	p.busy = true
-	if p.share != nil {
+	if p.reducer != nil {
 		p.jobElsewhere(p.self, id, p.applyShared)
 		return
 	}

@@ -30,10 +30,10 @@ type Config struct {
 
 	Trainers []Gradienter // one actor each, at most Work.Micro
 	Updater  Updater      // with Trainers
-	Share    Share        // with Work.Mine: adds up what several processes compute
+	Reducer  Reducer      // with Work.Mine: adds up what several processes compute
 
-	Order  Orderer // of this pipeline alone; with Work.Window above 1
-	Memory *Memory // nil: compute reads rows where the table lies
+	Order   Orderer  // of this pipeline alone; with Work.Window above 1
+	Loading *Loading // nil: compute reads rows where the table lies
 
 	Load func(*Delivery) error // without Trainers: called on the pool for each batch; may be nil
 }
@@ -93,10 +93,10 @@ func Start(c Config) (*Pipeline, error) {
 		return nil, fmt.Errorf("actors: windows of %d batches in %d micro-batches need an order, and credit for %d: there are %d samplers with %d credits",
 			w, c.Work.Micro, (w+1)*c.Work.Micro, len(c.Samplers), c.Credits)
 	}
-	if m := c.Memory; m != nil && (m.Ahead < 1 || m.Loaders < 1) {
+	if m := c.Loading; m != nil && (m.Ahead < 1 || m.Loaders < 1) {
 		return nil, fmt.Errorf("actors: %d batches ahead and %d loaders: each must be at least 1", m.Ahead, m.Loaders)
 	}
-	if (c.Share != nil) != (c.Work.Mine != nil) {
+	if (c.Reducer != nil) != (c.Work.Mine != nil) {
 		return nil, errors.New("actors: what is shared with other processes needs Work.Mine, and nothing else does")
 	}
 	dir := new(directory)
@@ -119,18 +119,18 @@ func Start(c Config) (*Pipeline, error) {
 	if c.Work.Window > 1 {
 		dir.reorder = spawn(&reorder{post: p.post, work: c.Work, order: c.Order})
 	}
-	if c.Memory != nil {
-		dir.match = spawn(&match{post: p.post, mem: c.Memory, work: c.Work})
-		if c.Memory.Cache != nil {
-			dir.cache = spawn(&cache{post: p.post, work: c.Work, mem: c.Memory, lead: (len(c.Samplers) - c.Resting) * c.Credits})
+	if c.Loading != nil {
+		dir.match = spawn(&match{post: p.post, mem: c.Loading, work: c.Work})
+		if c.Loading.Cache != nil {
+			dir.cache = spawn(&cache{post: p.post, work: c.Work, mem: c.Loading, lead: (len(c.Samplers) - c.Resting) * c.Credits})
 		}
-		dir.load = spawn(&load{post: p.post, mem: c.Memory})
+		dir.load = spawn(&load{post: p.post, mem: c.Loading})
 	}
 	for i, t := range c.Trainers {
 		dir.consumers = append(dir.consumers, spawn(&trainer{post: p.post, index: i, seed: c.Work.Seed, worker: t}))
 	}
 	if len(c.Trainers) > 0 {
-		dir.parameters = spawn(&parameters{post: p.post, work: c.Work, updater: c.Updater, share: c.Share})
+		dir.parameters = spawn(&parameters{post: p.post, work: c.Work, updater: c.Updater, reducer: c.Reducer})
 	} else {
 		p.deliver = spawn(&deliverer{post: p.post, work: c.Work, load: c.Load, out: p.out})
 		dir.consumers = []*actor.PID{p.deliver}

@@ -22,7 +22,7 @@ type Work struct {
 	InOrder   bool     // keep the order of Nodes instead of shuffling every epoch
 
 	// Mine says which micro-batches of a step this process computes; nil: all.
-	// The others are computed elsewhere (Config.Share), but sampled here as well where
+	// The others are computed elsewhere (Config.Reducer), but sampled here as well where
 	// batches are reordered: the order depends on all of them.
 	Mine func(micro, of int) bool
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/vmihailenco/msgpack/v5"
 
-	"github.com/gnnactor/gnnactor/internal/bounded"
+	"github.com/gnnactor/gnnactor/internal/msgpackcheck"
 )
 
 // ErrMessage is wrapped by every error of Unmarshal.
@@ -58,7 +58,7 @@ func Unmarshal(kind string, body []byte) (Message, error) {
 		return nil, fmt.Errorf("%w: unknown kind %q", ErrMessage, kind)
 	}
 	m := make()
-	if err := bounded.Unmarshal(body, m); err != nil {
+	if err := msgpackcheck.Unmarshal(body, m); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrMessage, kind, err)
 	}
 	if carriesNone(m) {

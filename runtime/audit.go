@@ -91,8 +91,8 @@ func (t *training) again(work actors.Work) func(sampling.ID) (audit.Digest, erro
 }
 
 // settle waits for the audits of all that led to the state, in this group. An error
-// that wraps actors.ErrShare: the group is over, or the audit came to a verdict, which
-// Meet returns.
+// that wraps actors.ErrReduce: the group is over, or the audit came to a verdict, which
+// Rendezvous returns.
 func (t *training) settle(ctx context.Context, share *trainers.Share) error {
 	if t.auditor == nil || share == nil || share == t.settledIn && t.state.Step == t.settledAt {
 		return nil
@@ -114,7 +114,7 @@ func (t *training) settle(ctx context.Context, share *trainers.Share) error {
 	cancel()
 	<-waits
 	if err != nil && ctx.Err() == nil {
-		err = fmt.Errorf("%w: %w", actors.ErrShare, err)
+		err = fmt.Errorf("%w: %w", actors.ErrReduce, err)
 	}
 	if err == nil {
 		t.settledIn, t.settledAt = share, t.state.Step

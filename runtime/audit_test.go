@@ -44,7 +44,7 @@ type lies struct {
 // which steps it had to go back.
 func trainAudited(t *testing.T, c Config, nodes []lies, dirs bool) (params [][]float32, errs []error, back []int) {
 	t.Helper()
-	store := membership.NewMemory()
+	store := membership.NewMemStore()
 	defer store.Close()
 	params, errs, back = make([][]float32, len(nodes)), make([]error, len(nodes)), make([]int, len(nodes))
 	least := len(slices.DeleteFunc(slices.Clone(nodes), func(l lies) bool { return l.after > 0 }))

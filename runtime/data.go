@@ -57,7 +57,7 @@ func openDataset(ctx context.Context, cfg *settings) (*openData, error) {
 			d.file = features.File{Path: path, Offset: at}
 		}
 	}
-	if err := d.checkCopies(cfg); err != nil {
+	if err := d.checkFeatureCopies(cfg); err != nil {
 		return nil, errors.Join(err, d.close())
 	}
 	if cfg.NormalizeFeatures && d.ds.NodeFeatures != nil {

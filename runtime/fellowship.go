@@ -32,7 +32,7 @@ func (f *fellowship) open(epoch int, o *async.Owner) {
 func (f *fellowship) guest(trainer string) bool { return !async.Trainers(f.me)(trainer) }
 
 // applied books a step.
-func (f *fellowship) applied(a *async.Applied) {
+func (f *fellowship) applied(a *async.Step) {
 	f.share.Steps(a.Version-1, a.Version)
 	if !f.guest(a.Trainer) {
 		f.share.Computed()
@@ -58,7 +58,7 @@ func (f *fellowship) suspect(ctx context.Context) {
 const handing = 5 * time.Second
 
 // staleTogether is stale for one of several nodes, in one group of them. An error
-// that wraps actors.ErrShare: the group is over.
+// that wraps actors.ErrReduce: the group is over.
 func (t *training) staleTogether(ctx context.Context, work actors.Work, share *trainers.Share, service *async.Service) (err error) {
 	r := t.r
 	plane := r.cfg.Cluster.Plane()
@@ -137,7 +137,7 @@ func (t *training) lead(ctx context.Context, epoch int, o *orders, f *fellowship
 	if !errors.Is(made, errGroup) {
 		return made
 	}
-	return fmt.Errorf("%w: %w", actors.ErrShare, f.share.Broke(ctx, made))
+	return fmt.Errorf("%w: %w", actors.ErrReduce, f.share.Abort(ctx, made))
 }
 
 // follow computes for the node that has the parameters, and takes over the state
@@ -198,7 +198,7 @@ func (t *training) follow(ctx context.Context, epoch int, o *orders, f *fellowsh
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return fmt.Errorf("%w: %w", actors.ErrShare, f.share.Broke(ctx, errors.Join(why, err)))
+	return fmt.Errorf("%w: %w", actors.ErrReduce, f.share.Abort(ctx, errors.Join(why, err)))
 }
 
 // stateSlack is how much longer a state may be than its parameters and moments.
@@ -211,7 +211,7 @@ type counting struct {
 }
 
 // Push implements async.Parameters.
-func (c counting) Push(ctx context.Context, trainer string, g async.Gradient) error {
+func (c counting) Push(ctx context.Context, trainer string, g async.Push) error {
 	err := c.Remote.Push(ctx, trainer, g)
 	if err == nil {
 		c.share.Computed()

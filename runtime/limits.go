@@ -30,9 +30,9 @@ func (c *Config) memoryLimit() (l scheduler.Limit, err error) {
 	return scheduler.Limit{Bytes: int64(n), From: "memory-limit"}, nil
 }
 
-// checkCopies reports that the copies of features that are about to be made do
+// checkFeatureCopies reports that the copies of features that are about to be made do
 // not fit.
-func (d *openData) checkCopies(cfg *settings) error {
+func (d *openData) checkFeatureCopies(cfg *settings) error {
 	f := d.ds.NodeFeatures
 	if f == nil || cfg.Rows != nil {
 		return nil

@@ -173,7 +173,7 @@ func (r *Runtime) pipelineConfig(ctx context.Context, work actors.Work, rec *clo
 	}
 	cache, store := r.cfg.cached, r.data.rows
 	if store == nil {
-		store = features.Memory(r.data.ds.NodeFeatures)
+		store = features.InMemory(r.data.ds.NodeFeatures)
 		m.owned = store
 	}
 	o := features.SlabOptions{Slots: int(r.plan.SlabRows), MaxSlots: int(r.plan.SlabLimit), Cache: int(r.plan.CacheRows)}
@@ -188,10 +188,10 @@ func (r *Runtime) pipelineConfig(ctx context.Context, work actors.Work, rec *clo
 	r.mu.Lock()
 	r.live[m] = struct{}{}
 	r.mu.Unlock()
-	c.Memory = &actors.Memory{Store: store, Slab: m.slab, Ahead: r.plan.Ahead, Loaders: r.plan.Loaders}
+	c.Loading = &actors.Loading{Store: store, Slab: m.slab, Ahead: r.plan.Ahead, Loaders: r.plan.Loaders}
 	if cache.Kind == features.CacheGNS {
 		caches := r.sampler.Caches()
-		c.Memory.Cache = &actors.Generations{
+		c.Loading.Cache = &actors.Generations{
 			Period: r.sampler.Spec().CachePeriod,
 			Nodes:  func(generation int) []uint32 { return caches.At(generation).Nodes }, Advance: caches.Advance, Pieces: caches.Pieces(),
 		}

@@ -75,7 +75,7 @@ type updater struct {
 	model   *compute.Model
 	fixed   []compute.Tensor // parameters that the optimiser leaves alone
 	aside   []float32        // their values while it steps
-	share   actors.Share     // with other nodes; nil: there are none
+	share   actors.Reducer   // with other nodes; nil: there are none
 	auditor *audit.Auditor   // likewise
 
 	engines []*compute.Engine // of the run's pipelines

@@ -26,7 +26,7 @@ type withoutStore struct {
 // startWithoutStore makes a cluster of n nodes, under leases that end soon without a store.
 func startWithoutStore(t *testing.T, n, micros int) *withoutStore {
 	t.Helper()
-	memory := membership.NewMemory()
+	memory := membership.NewMemStore()
 	t.Cleanup(memory.Close)
 	s := &withoutStore{Outage: membertest.NewOutage(memory)}
 	for i := range n {

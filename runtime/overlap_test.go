@@ -144,7 +144,7 @@ func BenchmarkOverlap(b *testing.B) {
 		}
 		return time.Since(began)
 	}
-	memory := features.Memory(ds.NodeFeatures)
+	memory := features.InMemory(ds.NodeFeatures)
 	loadAlone(memory)
 	copying := loadAlone(memory)
 	memory.Close()
@@ -163,7 +163,7 @@ func BenchmarkOverlap(b *testing.B) {
 	}{{"equal", 1}, {"slow", 3}} {
 		b.Run(show.name, func(b *testing.B) {
 			rate := float64(bytes) / (alone * show.times)
-			store := features.Throttled(features.Memory(ds.NodeFeatures), features.Throttle{Bandwidth: rate})
+			store := features.Throttled(features.InMemory(ds.NodeFeatures), features.Throttle{Bandwidth: rate})
 			load := loadAlone(store)
 			store.Close()
 			r := start(fmt.Sprintf("throttled:%.0fB/s", rate), "")

@@ -22,7 +22,7 @@ func (r *Runtime) sizes() scheduler.Sizes {
 	if r.cfg.Inductive {
 		s.Inductive, s.SeenEdges = true, r.sampler.Dataset().Graph.NumEdges()
 	}
-	held := r.sampler.Memory()
+	held := r.sampler.Footprint()
 	s.SamplerShared, s.SamplerOwn = held.Shared, held.Sampler
 	if r.links != nil { // a link brings two nodes, and each of its negatives one
 		s.BatchSize *= 2 + r.cfg.negatives()

@@ -95,7 +95,7 @@ func TestRefineUnderASlowStore(t *testing.T) {
 	const epochs = 2
 	ds := graph.Builtin()
 	ds.Fingerprint = ds.ContentHash()
-	memory := features.Memory(ds.NodeFeatures)
+	memory := features.InMemory(ds.NodeFeatures)
 	defer memory.Close()
 	g := &gated{Store: memory, ctx: ctx, now: time.Unix(1, 0)}
 	g.clock = clock.At(g.time)
@@ -225,14 +225,14 @@ func TestWorkerCopies(t *testing.T) {
 	if got := gradient(); !slices.Equal(got, want) {
 		t.Error("other bits")
 	}
-	if w.copies.Rows() != len(b.Inputs()) {
-		t.Errorf("%d rows were copied for a batch of %d", w.copies.Rows(), len(b.Inputs()))
+	if w.gatherer.Rows() != len(b.Inputs()) {
+		t.Errorf("%d rows were copied for a batch of %d", w.gatherer.Rows(), len(b.Inputs()))
 	}
 	if n := int64(len(b.Inputs())); n > r.plan.CopyRows {
 		t.Errorf("a batch has %d rows, and at most %d are planned", n, r.plan.CopyRows)
 	}
 	w.Tune(0, false)
-	if w.copies != nil {
+	if w.gatherer != nil {
 		t.Error("the copies were kept")
 	}
 }

@@ -19,7 +19,7 @@ func (c closing) Close() error {
 
 // The store is closed first: what it still reads goes to the slab's memory.
 func TestStoreClosesBeforeSlab(t *testing.T) {
-	store := features.Memory(small().NodeFeatures)
+	store := features.InMemory(small().NodeFeatures)
 	slab, err := features.NewSlab(store.Layout(), features.SlabOptions{Slots: 1})
 	if err != nil {
 		t.Fatal(err)

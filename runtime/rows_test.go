@@ -30,7 +30,7 @@ func (n *node) keep(t *testing.T, ds *graph.Dataset, shards, replicas int, sourc
 	}
 	o := shard.Options{Member: n.member, Plane: n.plane, Map: m, Layout: features.LayoutOf(ds.NodeFeatures), Replicas: replicas}
 	if source {
-		o.All = features.Memory(ds.NodeFeatures)
+		o.All = features.InMemory(ds.NodeFeatures)
 	}
 	k, err := shard.Keep(t.Context(), o)
 	if err != nil {
@@ -70,7 +70,7 @@ func TestRowsOfShards(t *testing.T) {
 	bare := *whole
 	bare.NodeFeatures = nil
 	const shards = 6
-	store := membership.NewMemory()
+	store := membership.NewMemStore()
 	defer store.Close()
 	var nodes []*node
 	var keepers []*shard.Keeper
@@ -146,7 +146,7 @@ func TestRowsOfShards(t *testing.T) {
 
 func TestRowsRefused(t *testing.T) {
 	ds := graph.Builtin()
-	rows := features.Memory(ds.NodeFeatures)
+	rows := features.InMemory(ds.NodeFeatures)
 	defer rows.Close()
 	for name, change := range map[string]func(*Config){
 		"normalised": func(c *Config) { c.NormalizeFeatures = true },

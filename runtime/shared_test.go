@@ -78,7 +78,7 @@ func TestSharedCheckpoint(t *testing.T) {
 		wants = append(wants, want)
 	}
 	c.Checkpoint, c.Resume, c.SharedCheckpoint, c.KeepCheckpoints = t.TempDir(), true, true, 2
-	store := membership.NewMemory()
+	store := membership.NewMemStore()
 	defer store.Close()
 	for k, nodes := range []int{3, 1, 4} {
 		c.Epochs = k + 1
@@ -105,7 +105,7 @@ func TestPublishedDamaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Checkpoint, c.Resume, c.SharedCheckpoint = t.TempDir(), true, true
-	store := membership.NewMemory()
+	store := membership.NewMemStore()
 	defer store.Close()
 	p := trainAs(t, store, 2, want, func(int) Config { return c })
 	path := filepath.Join(c.Checkpoint, p.File)
@@ -162,7 +162,7 @@ func TestLostDirectory(t *testing.T) {
 			return c
 		}
 	}
-	for i, store := range []*membership.Memory{membership.NewMemory(), membership.NewMemory()} { // the stores' data is lost, too
+	for i, store := range []*membership.MemStore{membership.NewMemStore(), membership.NewMemStore()} { // the stores' data is lost, too
 		defer store.Close()
 		if i == 0 {
 			trainAs(t, store, 3, first, own(1))

@@ -22,7 +22,7 @@ type meetingPoint struct {
 	made  chan struct{} // closed when parts[0] is the sum
 }
 
-// seat is one trainer's actors.Share.
+// seat is one trainer's actors.Reducer.
 type seat struct {
 	*meetingPoint
 	self int
@@ -30,7 +30,7 @@ type seat struct {
 
 func (s seat) mine(micro, _ int) bool { return micro%s.size == s.self }
 
-func (s seat) Sum(ctx context.Context, _ int64, dst []float32, parts [][]float32, meta [][]byte) ([][]byte, error) {
+func (s seat) AllReduce(ctx context.Context, _ int64, dst []float32, parts [][]float32, meta [][]byte) ([][]byte, error) {
 	s.mu.Lock()
 	if s.came == 0 {
 		s.parts, s.metas, s.made = make([][]float32, len(parts)), make([][]byte, len(parts)), make(chan struct{})

@@ -61,7 +61,7 @@ func (c *settings) staleTrainers() int {
 }
 
 // stale is epochs for the asynchronous mode, in one process.
-func (t *training) stale(ctx context.Context, work actors.Work, _ actors.Share) (err error) {
+func (t *training) stale(ctx context.Context, work actors.Work, _ actors.Reducer) (err error) {
 	r := t.r
 	defer func() {
 		t.publishParams()
@@ -176,7 +176,7 @@ func (t *training) own(ctx context.Context, epoch int, orders *orders, f *fellow
 }
 
 // staleApplied books a step, and reports it unless the loop was left.
-func (t *training) staleApplied(a *async.Applied, f *fellowship) error {
+func (t *training) staleApplied(a *async.Step, f *fellowship) error {
 	id := t.id(a.Step)
 	t.applied(&messages.Applied{ID: id, Step: a.Version - 1, Stats: a.Stats, Last: a.Version%t.steps == 0})
 	if f != nil {

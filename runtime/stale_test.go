@@ -179,7 +179,7 @@ func TestStaleConfig(t *testing.T) {
 // Three nodes train asynchronously: all end with the parameters of the one that
 // has them, and each batch was applied once.
 func TestStaleTogether(t *testing.T) {
-	store := membership.NewMemory()
+	store := membership.NewMemStore()
 	defer store.Close()
 	s := &census{bound: 3}
 	var wg sync.WaitGroup
@@ -229,7 +229,7 @@ func TestStaleTogether(t *testing.T) {
 // What the survivors end with was applied once.
 func TestStaleThroughDeath(t *testing.T) {
 	for _, dies := range []string{"the one with the parameters", "another"} {
-		store := membership.NewMemory()
+		store := membership.NewMemStore()
 		var wg sync.WaitGroup
 		var all []*node
 		for i := range 3 {

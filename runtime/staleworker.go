@@ -143,7 +143,7 @@ type staleModel struct {
 func (m staleModel) Params() []float32 { return m.t.updater.params }
 
 // Apply implements async.Model: what actors' parameters do with a step's gradients.
-func (m staleModel) Apply(g *async.Gradient) error {
+func (m staleModel) Apply(g *async.Push) error {
 	if m.decides != nil {
 		if err := m.decides(); err != nil {
 			return err

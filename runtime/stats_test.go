@@ -101,7 +101,7 @@ func (g *slowRows) Read(ctx context.Context, r features.Request, done func(error
 // wait; one that waits ends with its context.
 func TestInferenceIsBounded(t *testing.T) {
 	const calls = 12
-	inner := features.Memory(small().NodeFeatures)
+	inner := features.InMemory(small().NodeFeatures)
 	defer inner.Close()
 	store := &slowRows{Store: inner, open: make(chan struct{})}
 	c := config()

@@ -15,7 +15,7 @@ import (
 
 // together is epochs for one of several nodes. Whenever the nodes change, all go on
 // from the last step that was made.
-func (t *training) together(ctx context.Context, work actors.Work, _ actors.Share) (err error) {
+func (t *training) together(ctx context.Context, work actors.Work, _ actors.Reducer) (err error) {
 	r := t.r
 	defer func() {
 		if err != nil && t.auditor != nil { // who is put out for a verdict may hear first that it is fenced
@@ -61,7 +61,7 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Shar
 		if service == nil && r.plan.Reorder <= 1 {
 			state.Begin = func(s *trainers.Share, step int64) error { return t.begin(ctx, work, s, step) }
 		}
-		share, err := r.cfg.Cluster.Meet(ctx, state)
+		share, err := r.cfg.Cluster.Rendezvous(ctx, state)
 		if err != nil {
 			if verdict, _ := t.auditor.Verdict(); verdict != nil && ctx.Err() == nil {
 				continue
@@ -79,11 +79,11 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Shar
 		if err = t.inGroup(ctx, work, share, service); err == nil {
 			break
 		}
-		if !errors.Is(err, actors.ErrShare) || ctx.Err() != nil {
+		if !errors.Is(err, actors.ErrReduce) || ctx.Err() != nil {
 			return err
 		}
 		if v, _ := t.auditor.Verdict(); v != nil { // the leader may see no other reason for a new group
-			err = share.Broke(ctx, err)
+			err = share.Abort(ctx, err)
 		}
 		r.log.Info("the trainers changed", "step", t.state.Step, "because", err)
 	}
@@ -94,7 +94,7 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Shar
 }
 
 // inGroup goes on with the run in a group, to its end. An error that wraps
-// actors.ErrShare: the group is over.
+// actors.ErrReduce: the group is over.
 func (t *training) inGroup(ctx context.Context, work actors.Work, share *trainers.Share, service *async.Service) error {
 	r := t.r
 	if err := t.late(ctx); err != nil {
@@ -126,7 +126,7 @@ func (t *training) inGroup(ctx context.Context, work actors.Work, share *trainer
 	}
 	ended, err := share.Finish(ctx, t.state.Step)
 	if err == nil && !ended {
-		err = fmt.Errorf("%w: not all of them have made the last step", actors.ErrShare)
+		err = fmt.Errorf("%w: not all of them have made the last step", actors.ErrReduce)
 	}
 	return err
 }
@@ -136,7 +136,7 @@ func (t *training) begin(ctx context.Context, work actors.Work, share *trainers.
 	err := t.unready()
 	if err == nil && step < int64(t.r.cfg.Epochs)*t.steps {
 		work.First, work.Mine = step, share.Mine
-		t.ready, err = t.flow(ctx, work, share)
+		t.ready, err = t.startPipeline(ctx, work, share)
 	}
 	return err
 }

@@ -50,7 +50,7 @@ func enterFor(t *testing.T, store membership.Store, name string, micros, least i
 		t.Fatal(err)
 	}
 	n := &node{plane: p, member: m}
-	n.team, err = trainers.Join(ctx, trainers.Options{Member: m, Plane: p, Reduce: reduce.NewService(p), Micros: micros, Least: least})
+	n.team, err = trainers.Join(ctx, trainers.Options{Member: m, Plane: p, Reduce: reduce.NewService(p), MaxTrainers: micros, MinTrainers: least})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, n := range []int{1, 4, 5} {
-		store := membership.NewMemory()
+		store := membership.NewMemStore()
 		var wg sync.WaitGroup
 		for i := range n {
 			x := enter(t, store, fmt.Sprint("n", i), 8, n)
@@ -130,7 +130,7 @@ func TestTogetherBatchNorm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := membership.NewMemory()
+	store := membership.NewMemStore()
 	defer store.Close()
 	var wg sync.WaitGroup
 	for i := range 4 {
@@ -149,7 +149,7 @@ func TestTogetherBatchNorm(t *testing.T) {
 
 // Nodes to which another one comes hear of every step once.
 func TestTogetherJoined(t *testing.T) {
-	store := membership.NewMemory()
+	store := membership.NewMemStore()
 	defer store.Close()
 	come := make(chan struct{})
 	var wg sync.WaitGroup
@@ -229,7 +229,7 @@ func throughDeath(t *testing.T, config Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := membership.NewMemory()
+	store := membership.NewMemStore()
 	defer store.Close()
 	var wg sync.WaitGroup
 	run := func(x *node, dies int64) {
@@ -289,14 +289,14 @@ func TestFirstStepFirst(t *testing.T) {
 		{0, 2, 0, 6, 4, 2, 3}, {0, 3, 1, 6, 2, 2, 2}, {0, 1, 0, 2, 9, 2, 3}, {1, 1, 0, 6, 6, 2, 2},
 	} {
 		work := actors.Work{Nodes: nodes, BatchSize: 8, Micro: 8, First: test.first, Mine: func(m, of int) bool { return m < of-5 }}
-		c := actors.Config{Work: work, Samplers: make([]sampling.Sampler, test.samplers), Resting: test.resting, Credits: test.credits, Memory: &actors.Memory{Ahead: test.ahead}}
+		c := actors.Config{Work: work, Samplers: make([]sampling.Sampler, test.samplers), Resting: test.resting, Credits: test.credits, Loading: &actors.Loading{Ahead: test.ahead}}
 		hurry(&c)
-		if c.Credits != test.wantCredits || c.Memory.Ahead != test.wantAhead {
-			t.Errorf("%+v: %d credits and %d ahead", test, c.Credits, c.Memory.Ahead)
+		if c.Credits != test.wantCredits || c.Loading.Ahead != test.wantAhead {
+			t.Errorf("%+v: %d credits and %d ahead", test, c.Credits, c.Loading.Ahead)
 		}
 	}
 
-	store := membership.NewMemory()
+	store := membership.NewMemStore()
 	defer store.Close()
 	x := enter(t, store, "n0", 2, 1)
 	defer x.exit(t)

@@ -101,7 +101,7 @@ func (r *Runtime) Train(ctx context.Context) iter.Seq2[Event, error] {
 			t.clock.Keep(max(n, traceSpans))
 		}
 		err = damaged(explained(fault.GuardOutside(&outside, func() error { return t.run(ctx) })))
-		t.guards.end()
+		t.replicator.end()
 		err = errors.Join(err, t.trace())
 		if cause := context.Cause(ctx); err != nil && cause != nil && errors.Is(err, ctx.Err()) {
 			err = fmt.Errorf("runtime: training interrupted after %d batches: %w", t.state.Step, cause)
@@ -131,33 +131,33 @@ func (r *Runtime) Train(ctx context.Context) iter.Seq2[Event, error] {
 
 // training is one call of Train.
 type training struct {
-	r         *Runtime
-	yield     func(Event, error) bool
-	left      bool // the loop was left
-	steps     int64
-	work      actors.Work
-	state     checkpoint
-	updater   *updater
-	clock     clock.Recorder
-	began     time.Time
-	piping    time.Duration // wall time that the pipeline was let run
-	samplers  int           // the most that ever worked
-	unlock    func() error  // the checkpoint directory
-	unsaved   error         // why an interrupted run has no last checkpoint
-	ragged    bool          // the steps that were applied are not a prefix of their epoch
-	lateness  []int64       // steps by staleness
-	share     *trainers.Share
-	ready     *flow           // begun while the state was on its way; nil: none
-	unshared  bool            // the newest checkpoint could not be published
-	due       int64           // the step of the newest checkpoint that there should be
-	guards    *guards         // copies of checkpoints; nil: none was needed
-	settledIn *trainers.Share // the group that was settled last, at step settledAt
-	settledAt int64
-	auditor   *audit.Auditor // of a cluster; nil: this process is alone
-	unaudited bool           // it resumed from a state whose audits had not come back
-	mem       *resident      // of the pipeline that runs
-	rows      RowStats       // of those before
-	first     []float32      // the parameters that the run began with; read only
+	r          *Runtime
+	yield      func(Event, error) bool
+	left       bool // the loop was left
+	steps      int64
+	work       actors.Work
+	state      checkpoint
+	updater    *updater
+	clock      clock.Recorder
+	began      time.Time
+	piping     time.Duration // wall time that the pipeline was let run
+	samplers   int           // the most that ever worked
+	unlock     func() error  // the checkpoint directory
+	unsaved    error         // why an interrupted run has no last checkpoint
+	ragged     bool          // the steps that were applied are not a prefix of their epoch
+	lateness   []int64       // steps by staleness
+	share      *trainers.Share
+	ready      *trainingPipeline // begun while the state was on its way; nil: none
+	unshared   bool              // the newest checkpoint could not be published
+	due        int64             // the step of the newest checkpoint that there should be
+	replicator *replicator       // of checkpoints; nil: none was needed
+	settledIn  *trainers.Share   // the group that was settled last, at step settledAt
+	settledAt  int64
+	auditor    *audit.Auditor // of a cluster; nil: this process is alone
+	unaudited  bool           // it resumed from a state whose audits had not come back
+	mem        *resident      // of the pipeline that runs
+	rows       RowStats       // of those before
+	first      []float32      // the parameters that the run began with; read only
 }
 
 // errLeft ends a run whose loop was left; nobody sees it.
@@ -383,15 +383,15 @@ func (r *Runtime) InFlight() int {
 	return p.InFlight()
 }
 
-// flow is a pipeline that trains, or is going to.
-type flow struct {
+// trainingPipeline is a pipeline that trains, or is going to.
+type trainingPipeline struct {
 	p   *actors.Pipeline
 	mem *resident
 }
 
-// flow starts the pipeline of work; it samples and loads, and computes from its
+// startPipeline starts the pipeline of work; it samples and loads, and computes from its
 // first Proceed on.
-func (t *training) flow(ctx context.Context, work actors.Work, share actors.Share) (*flow, error) {
+func (t *training) startPipeline(ctx context.Context, work actors.Work, share actors.Reducer) (*trainingPipeline, error) {
 	t.updater.share, t.updater.auditor = share, t.auditor
 	work.Window, work.After = t.r.plan.Reorder, t.state.After
 	t.work = work
@@ -399,21 +399,21 @@ func (t *training) flow(ctx context.Context, work actors.Work, share actors.Shar
 	if err != nil {
 		return nil, err
 	}
-	return &flow{p, mem}, nil
+	return &trainingPipeline{p, mem}, nil
 }
 
-func (f *flow) stop() error {
+func (f *trainingPipeline) stop() error {
 	f.p.Stop()
 	return f.mem.close()
 }
 
 // epochs runs the pipeline to the end of the last epoch; share is this node's
 // part in it, nil: it is alone.
-func (t *training) epochs(ctx context.Context, work actors.Work, share actors.Share) (err error) {
+func (t *training) epochs(ctx context.Context, work actors.Work, share actors.Reducer) (err error) {
 	r := t.r
 	f := t.ready
 	if t.ready = nil; f == nil {
-		if f, err = t.flow(ctx, work, share); err != nil {
+		if f, err = t.startPipeline(ctx, work, share); err != nil {
 			return err
 		}
 	}
@@ -433,7 +433,7 @@ func (t *training) epochs(ctx context.Context, work actors.Work, share actors.Sh
 		r.training, r.over, r.params = nil, nil, t.updater.params
 		r.mu.Unlock()
 		close(over)
-		if errors.Is(err, actors.ErrShare) && ctx.Err() == nil { // the run goes on
+		if errors.Is(err, actors.ErrReduce) && ctx.Err() == nil { // the run goes on
 			for _, a := range rest {
 				if left := t.stepped(a); left != nil {
 					err = left
@@ -470,7 +470,7 @@ func (t *training) epochs(ctx context.Context, work actors.Work, share actors.Sh
 		for last := false; !last; {
 			x, err := p.Next(next)
 			if err != nil && next.Err() != nil && ctx.Err() == nil {
-				err = fmt.Errorf("%w: the group is over", actors.ErrShare)
+				err = fmt.Errorf("%w: the group is over", actors.ErrReduce)
 			}
 			if err != nil {
 				return err
@@ -588,7 +588,7 @@ func (t *training) save() error {
 	if err := t.state.save(t.r.cfg.Checkpoint, t.r.cfg.KeepCheckpoints, t.r.model.Layout()); err != nil {
 		return err
 	}
-	return t.guard(checkpointPath(t.r.cfg.Checkpoint, t.state.Step))
+	return t.replicate(checkpointPath(t.r.cfg.Checkpoint, t.state.Step))
 }
 
 func ratio(a, b int) float64 {

@@ -57,7 +57,7 @@ func (t *training) warmBatches(ctx context.Context, seeds []uint32) error {
 			w.slab = l.NewTable(b.NumInputs())
 			store := r.data.rows
 			if store == nil {
-				store = features.Memory(r.data.ds.NodeFeatures)
+				store = features.InMemory(r.data.ds.NodeFeatures)
 				defer store.Close()
 			}
 			if err := features.Read(ctx, store, features.Request{IDs: b.Inputs(), Dst: w.slab}); err != nil {

@@ -17,15 +17,15 @@ import (
 
 // worker is a trainer's engine, with the data that its batches refer to.
 type worker struct {
-	engine *compute.Engine
-	ds     *graph.Dataset
-	slab   *graph.Features // rows of batches that have slots
-	labels []int32
-	multi  []uint8
-	links  *links.Links // nil: nodes are classified
-	pairs  []compute.Link
-	copies *features.Gatherer // of a batch's rows; nil: they are read where they lie
-	limit  int64              // rows that copies has room for
+	engine   *compute.Engine
+	ds       *graph.Dataset
+	slab     *graph.Features // rows of batches that have slots
+	labels   []int32
+	multi    []uint8
+	links    *links.Links // nil: nodes are classified
+	pairs    []compute.Link
+	gatherer *features.Gatherer // of a batch's rows; nil: they are read where they lie
+	limit    int64              // rows that gatherer has room for
 }
 
 // Tune implements actors.Tuned.
@@ -33,9 +33,9 @@ func (w *worker) Tune(threads int, copied bool) {
 	w.engine.SetThreads(threads)
 	switch {
 	case !copied:
-		w.copies = nil
-	case w.copies == nil:
-		w.copies = &features.Gatherer{Limit: int(w.limit)}
+		w.gatherer = nil
+	case w.gatherer == nil:
+		w.gatherer = &features.Gatherer{Limit: int(w.limit)}
 	}
 }
 
@@ -48,8 +48,8 @@ func (w *worker) Gradient(grad, params []float32, b *sampling.Batch, slots []uin
 	if slots != nil {
 		in.Features, in.Rows = w.slab, slots
 	}
-	if w.copies != nil && in.Rows != nil {
-		in.Features, in.Rows = w.copies.Gather(in.Features, in.Rows, w.engine.For), nil
+	if w.gatherer != nil && in.Rows != nil {
+		in.Features, in.Rows = w.gatherer.Gather(in.Features, in.Rows, w.engine.For), nil
 	}
 	if w.links != nil {
 		w.pairs = appendLinks(w.pairs[:0], w.links, b.Seeds, b.Targets)
@@ -108,8 +108,8 @@ func hurry(c *actors.Config) {
 	own := max(c.Work.Own(c.Work.First), 1)
 	working := max(len(c.Samplers)-c.Resting, 1)
 	c.Credits = min(c.Credits, (own+working-1)/working)
-	if c.Memory != nil {
-		c.Memory.Ahead = min(c.Memory.Ahead, own)
+	if c.Loading != nil {
+		c.Loading.Ahead = min(c.Loading.Ahead, own)
 	}
 }
 
@@ -120,7 +120,7 @@ func (r *Runtime) trainingConfig(ctx context.Context, work actors.Work, u *updat
 	if err != nil {
 		return c, nil, err
 	}
-	c.Updater, c.Share = u, u.share
+	c.Updater, c.Reducer = u, u.share
 	if u.auditor != nil {
 		for i, s := range c.Samplers {
 			c.Samplers[i] = audited{s, u.auditor}

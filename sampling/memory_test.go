@@ -38,7 +38,7 @@ func TestMemory(t *testing.T) {
 		if c.spec.Name != "cluster" {
 			c.shared += 4 * n // the partition, which p holds
 		}
-		m := p.Memory()
+		m := p.Footprint()
 		if slack := m.Shared - c.shared; slack < 0 || slack > 4096 {
 			t.Errorf("%s: %d bytes are shared, want %d", c.spec.Name, m.Shared, c.shared)
 		}
@@ -51,7 +51,7 @@ func TestMemory(t *testing.T) {
 		}
 	}
 	p := mustPrepare(t, Spec{Name: "gns", Fanouts: []int{5, 5}}, g)
-	if m := p.Memory(); m.Shared < 8*n+3*8*n || m.Shared > 8*n+3*(8*n+n/4+8*edges)+1<<16 {
+	if m := p.Footprint(); m.Shared < 8*n+3*8*n || m.Shared > 8*n+3*(8*n+n/4+8*edges)+1<<16 {
 		t.Errorf("gns: %d bytes are shared", m.Shared)
 	}
 	lazy := mustPrepare(t, Spec{Name: "lazy", Fanouts: []int{5}, MiniBatch: 1000, MegaBatch: 3000}, g)
@@ -60,7 +60,7 @@ func TestMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	entries := int64(len(first.layers[0].Indices))
-	if least, m := 3*(4*int64(len(first.nodes))+4*entries+8*3001), lazy.Memory(); m.Shared < least || m.Shared > 2*least {
+	if least, m := 3*(4*int64(len(first.nodes))+4*entries+8*3001), lazy.Footprint(); m.Shared < least || m.Shared > 2*least {
 		t.Errorf("lazy: %d bytes are shared, want %d and at most as many more", m.Shared, least)
 	}
 	if s := newNodeSet(bitsLimit+1, bitsLimit); s.bits != nil {

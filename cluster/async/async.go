@@ -42,7 +42,7 @@ type Parameters interface {
 	Read(ctx context.Context, trainer string, step int64) (*Version, error)
 	// Push gives a gradient, and returns when it was applied. The gradient's
 	// memory must not be changed before.
-	Push(ctx context.Context, trainer string, g Gradient) error
+	Push(ctx context.Context, trainer string, g Push) error
 }
 
 // Version is the parameters after so many steps: read-only, until Release.
@@ -60,23 +60,23 @@ func (v *Version) Release() {
 	}
 }
 
-// Gradient is the sum of the gradients of a batch's losses.
-type Gradient struct {
+// Push is the sum of the gradients of a batch's losses.
+type Push struct {
 	Step    int64
 	Version int64 // that it was computed on
 	Stats   messages.Stats
 	Data    []float32
 }
 
-// push is a gradient on its way to be applied.
-type push struct {
-	Gradient
+// pendingPush is a gradient on its way to be applied.
+type pendingPush struct {
+	Push
 	trainer string
 	reply   chan error // has room for one
 }
 
-// Applied reports a step.
-type Applied struct {
+// Step reports a step.
+type Step struct {
 	Step    int64
 	Version int64 // that it made: steps applied
 	Stale   int64 // steps applied since the version that it was computed on
@@ -89,5 +89,5 @@ type Model interface {
 	// Params returns the parameters, which Apply changes.
 	Params() []float32
 	// Apply makes one step with a gradient, which it may overwrite.
-	Apply(g *Gradient) error
+	Apply(g *Push) error
 }

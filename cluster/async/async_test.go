@@ -29,7 +29,7 @@ func newLine(steps int) *line { return &line{make([]float32, steps+1), -1} }
 
 func (l *line) Params() []float32 { return l.params }
 
-func (l *line) Apply(g *Gradient) error {
+func (l *line) Apply(g *Push) error {
 	if g.Step == l.fail {
 		return errors.New("it cannot be applied")
 	}
@@ -99,7 +99,7 @@ func system(t testing.TB) *actor.ActorSystem {
 }
 
 // follow takes every event, and checks what must hold of each.
-func follow(ctx context.Context, t testing.TB, o *Owner, first int64, bound int) (all []Applied) {
+func follow(ctx context.Context, t testing.TB, o *Owner, first int64, bound int) (all []Step) {
 	seen := map[int64]bool{}
 	for {
 		e, err := o.Next(ctx)
@@ -186,7 +186,7 @@ func TestSlowTrainer(t *testing.T) {
 	for i := range 3 {
 		train(1+i, nil)
 	}
-	var before []Applied
+	var before []Step
 	for range bound {
 		e, err := o.Next(ctx)
 		if err != nil {
@@ -296,7 +296,7 @@ func TestGoneAsksAgain(t *testing.T) {
 			t.Errorf("a trainer that is gone asks and gets %v", err)
 		}
 	}
-	if err := o.Push(ctx, Name("b", 0), Gradient{Step: step, Data: make([]float32, steps+1)}); err == nil {
+	if err := o.Push(ctx, Name("b", 0), Push{Step: step, Data: make([]float32, steps+1)}); err == nil {
 		t.Error("a gradient of a trainer that is gone was applied")
 	}
 	var c crew
@@ -337,7 +337,7 @@ func TestStop(t *testing.T) {
 				}
 			})
 		}
-		var all []Applied
+		var all []Step
 		for range 20 {
 			if e, err := o.Next(ctx); err == nil {
 				all = append(all, e)

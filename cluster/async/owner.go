@@ -27,7 +27,7 @@ type Owner struct {
 	gate   sync.RWMutex // held while something is sent, and to close
 
 	mu     sync.Mutex
-	events []Applied
+	events []Step
 	err    error // why it ended: ErrOver, or what went wrong
 	news   chan struct{}
 }
@@ -83,7 +83,7 @@ func (w *Owner) Stop() { w.send(&stopping{}) }
 func (w *Owner) Gone(of func(trainer string) bool) { w.send(&left{of, true}) }
 
 // Next waits for a step that was applied. ErrOver: that was the last one.
-func (w *Owner) Next(ctx context.Context) (Applied, error) {
+func (w *Owner) Next(ctx context.Context) (Step, error) {
 	for {
 		w.mu.Lock()
 		if len(w.events) > 0 {
@@ -95,14 +95,14 @@ func (w *Owner) Next(ctx context.Context) (Applied, error) {
 		err := w.err
 		w.mu.Unlock()
 		if err != nil {
-			return Applied{}, err
+			return Step{}, err
 		}
 		select {
 		case <-w.news:
 		case <-w.closed:
-			return Applied{}, ErrClosed
+			return Step{}, ErrClosed
 		case <-ctx.Done():
-			return Applied{}, context.Cause(ctx)
+			return Step{}, context.Cause(ctx)
 		}
 	}
 }
@@ -117,7 +117,7 @@ func (w *Owner) ended() error {
 	return ErrClosed
 }
 
-func (w *Owner) report(e *Applied, err error) {
+func (w *Owner) report(e *Step, err error) {
 	w.mu.Lock()
 	if e != nil {
 		w.events = append(w.events, *e)
@@ -153,8 +153,8 @@ func (w *Owner) Read(ctx context.Context, trainer string, step int64) (*Version,
 }
 
 // Push implements Parameters.
-func (w *Owner) Push(ctx context.Context, trainer string, g Gradient) error {
-	m := &push{g, trainer, make(chan error, 1)}
+func (w *Owner) Push(ctx context.Context, trainer string, g Push) error {
+	m := &pendingPush{g, trainer, make(chan error, 1)}
 	r, err := ask(w, ctx, trainer, m, m.reply)
 	if err != nil {
 		return err

@@ -73,7 +73,7 @@ func (a *parameters) Receive(c actor.Context) {
 		a.deals = append(a.deals, m)
 	case *reading:
 		a.reads = append(a.reads, m)
-	case *push:
+	case *pendingPush:
 		a.push(m)
 	case *left:
 		if m.barred {
@@ -95,7 +95,7 @@ func (a *parameters) Receive(c actor.Context) {
 	a.proceed()
 }
 
-func (a *parameters) push(p *push) {
+func (a *parameters) push(p *pendingPush) {
 	if err := a.schedule.arrive(p); err != nil {
 		p.reply <- err
 	}
@@ -194,7 +194,7 @@ func (a *parameters) step(t *task) (m *stepped) {
 		m.err = fmt.Errorf("async: a gradient of %d values, for %d parameters", len(t.push.Data), n)
 		return m
 	}
-	if m.err = a.model.Apply(&t.push.Gradient); m.err == nil {
+	if m.err = a.model.Apply(&t.push.Push); m.err == nil {
 		m.next = a.copy()
 	}
 	return m
@@ -211,6 +211,6 @@ func (a *parameters) stepped(m *stepped) {
 	stale := a.schedule.apply(m.task)
 	a.publish(m.next)
 	p := m.task.push
-	a.owner.report(&Applied{Step: p.Step, Version: a.schedule.version, Stale: stale, Trainer: p.trainer, Stats: p.Stats}, nil)
+	a.owner.report(&Step{Step: p.Step, Version: a.schedule.version, Stale: stale, Trainer: p.trainer, Stats: p.Stats}, nil)
 	p.reply <- nil
 }

@@ -76,7 +76,7 @@ func (r *Remote) Read(ctx context.Context, _ string, step int64) (*Version, erro
 }
 
 // Push implements Parameters.
-func (r *Remote) Push(ctx context.Context, _ string, g Gradient) error {
+func (r *Remote) Push(ctx context.Context, _ string, g Push) error {
 	ticket, withdraw, err := r.plane.Offer([][]byte{bytesOf(g.Data)}, nil)
 	if err != nil {
 		return err

@@ -144,8 +144,8 @@ func TestForgedPush(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	good := Gradient{Step: step, Version: v.Number, Data: []float32{1, 0, 0, 1}}
-	for name, g := range map[string]Gradient{
+	good := Push{Step: step, Version: v.Number, Data: []float32{1, 0, 0, 1}}
+	for name, g := range map[string]Push{
 		"too small":       {Step: step, Version: v.Number, Data: make([]float32, steps)},
 		"too large":       {Step: step, Version: v.Number, Data: make([]float32, steps+2)},
 		"another version": {Step: step, Version: v.Number + 1, Data: good.Data},

@@ -27,8 +27,8 @@ type schedule struct {
 type task struct {
 	step    int64
 	trainer string
-	version int64 // that it is computed on; −1: it is not begun
-	push    *push // its gradient, when that is there
+	version int64        // that it is computed on; −1: it is not begun
+	push    *pendingPush // its gradient, when that is there
 }
 
 func newSchedule(first, end int64, bound int) *schedule {
@@ -71,7 +71,7 @@ func (s *schedule) begin(trainer string, step int64) (bool, error) {
 }
 
 // arrive takes a gradient.
-func (s *schedule) arrive(p *push) error {
+func (s *schedule) arrive(p *pendingPush) error {
 	t := s.tasks[p.Step]
 	if t == nil || t.trainer != p.trainer || t.version != p.Version || t.version < 0 || t.push != nil {
 		return fmt.Errorf("async: no gradient of step %d on version %d is expected of %s", p.Step, p.Version, p.trainer)

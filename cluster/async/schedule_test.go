@@ -56,7 +56,7 @@ func TestSchedule(t *testing.T) {
 					w.at = 2
 				}
 			case w.at == 2 && r.IntN(1+int(w.name[0]-'0')) == 0:
-				if err := s.arrive(&push{Gradient: Gradient{Step: w.step, Version: s.tasks[w.step].version}, trainer: w.name}); err != nil {
+				if err := s.arrive(&pendingPush{Push: Push{Step: w.step, Version: s.tasks[w.step].version}, trainer: w.name}); err != nil {
 					t.Fatal(err)
 				}
 				w.at = 3
@@ -99,7 +99,7 @@ func TestScheduleRefusals(t *testing.T) {
 	for name, err := range map[string]error{
 		"a step of another": func() error { _, err := s.begin("b", step); return err }(),
 		"one never dealt":   func() error { _, err := s.begin("a", 5); return err }(),
-		"a gradient early":  s.arrive(&push{Gradient: Gradient{Step: step, Version: -1}, trainer: "a"}),
+		"a gradient early":  s.arrive(&pendingPush{Push: Push{Step: step, Version: -1}, trainer: "a"}),
 	} {
 		if err == nil {
 			t.Errorf("%s is not refused", name)
@@ -108,11 +108,11 @@ func TestScheduleRefusals(t *testing.T) {
 	if ok, err := s.begin("a", step); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
-	g := &push{Gradient: Gradient{Step: step, Version: 0}, trainer: "a"}
+	g := &pendingPush{Push: Push{Step: step, Version: 0}, trainer: "a"}
 	if _, err := s.begin("a", step); err == nil {
 		t.Error("a step begins twice")
 	}
-	if s.arrive(&push{Gradient: Gradient{Step: step, Version: 7}, trainer: "a"}) == nil || s.arrive(&push{Gradient: Gradient{Step: step, Version: 0}, trainer: "b"}) == nil {
+	if s.arrive(&pendingPush{Push: Push{Step: step, Version: 7}, trainer: "a"}) == nil || s.arrive(&pendingPush{Push: Push{Step: step, Version: 0}, trainer: "b"}) == nil {
 		t.Error("a gradient on another version, or of another trainer, is taken")
 	}
 	if err := s.arrive(g); err != nil {

@@ -223,7 +223,7 @@ func (s *Service) push(ctx context.Context, t *term, peer, name string, r *reque
 	if _, err := s.plane.Fetch(ctx, r.Ticket, bytesOf(grad)); err != nil {
 		return err
 	}
-	if err := t.owner.Push(ctx, name, Gradient{Step: r.Step, Version: r.Version, Stats: r.Stats, Data: grad}); err != nil {
+	if err := t.owner.Push(ctx, name, Push{Step: r.Step, Version: r.Version, Stats: r.Stats, Data: grad}); err != nil {
 		return err // who knows whether it is still read
 	}
 	select {

@@ -91,5 +91,5 @@ func compute(ctx context.Context, p Parameters, trainer string, w Worker, grad [
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return p.Push(ctx, trainer, Gradient{Step: step, Version: version, Stats: stats, Data: grad})
+	return p.Push(ctx, trainer, Push{Step: step, Version: version, Stats: stats, Data: grad})
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
-	"github.com/gnnactor/gnnactor/internal/bounded"
+	"github.com/gnnactor/gnnactor/internal/msgpackcheck"
 	"github.com/gnnactor/gnnactor/messages"
 )
 
@@ -53,7 +53,7 @@ func parseRequest(b []byte) (*request, error) {
 		return nil, fmt.Errorf("async: a request of %d bytes; at most %d", len(b), maxRequest)
 	}
 	r := new(request)
-	if err := bounded.Unmarshal(b, r); err != nil {
+	if err := msgpackcheck.Unmarshal(b, r); err != nil {
 		return nil, fmt.Errorf("async: a malformed request: %w", err)
 	}
 	s := &r.Stats
@@ -104,7 +104,7 @@ func parseTicket(b []byte, node string, most int64) (dataplane.Ticket, error) {
 	if len(b) > maxTicket {
 		return t, fmt.Errorf("async: a ticket of %d bytes", len(b))
 	}
-	if err := bounded.Unmarshal(b, &t); err != nil {
+	if err := msgpackcheck.Unmarshal(b, &t); err != nil {
 		return t, fmt.Errorf("async: a ticket: %w", err)
 	}
 	if t.Node != node || t.Size < 0 || t.Size > most {

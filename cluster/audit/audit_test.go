@@ -153,7 +153,7 @@ func TestArbitration(t *testing.T) {
 }
 
 func arbitrate(t *testing.T, again []func(sampling.ID) (Digest, error), mine Digest, id sampling.ID, lying string, sure bool) {
-	store := membership.NewMemory()
+	store := membership.NewMemStore()
 	defer store.Close()
 	all := join(t, store, 0, again...)
 	meet(all)
@@ -208,7 +208,7 @@ func TestArbiterDies(t *testing.T) {
 	const ok, bad = Digest(10), Digest(20)
 	for n, lying := range map[int]string{3: "ab", 4: "a"} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			store := membership.NewMemory()
+			store := membership.NewMemStore()
 			defer store.Close()
 			id := sampling.ID{Phase: phase}
 			order := (&Auditor{o: Options{Seed: 3}, me: "a"}).others([]string{"a", "b", "c", "d"}[:n], id)
@@ -255,7 +255,7 @@ func TestArbiterDies(t *testing.T) {
 // Findings on a node that come after the verdict on it are none: nobody goes back again for what it
 // was put out for. A finding on its later self, or on another one, is a verdict.
 func TestLateFinding(t *testing.T) {
-	store := membership.NewMemory()
+	store := membership.NewMemStore()
 	defer store.Close()
 	all := join(t, store, 0, finds(10), finds(10), finds(10), finds(10))
 	view, _ := all[0].member.View()
@@ -347,7 +347,7 @@ func TestChosen(t *testing.T) {
 // wait, and what is not audited by then is by the next one. Nodes wait for each other's
 // audits.
 func TestSettle(t *testing.T) {
-	store := membership.NewMemory()
+	store := membership.NewMemStore()
 	defer store.Close()
 	hold := make(chan struct{})
 	all := join(t, store, 1, finds(1), func(sampling.ID) (Digest, error) { <-hold; return 1, nil }, finds(1))
@@ -389,7 +389,7 @@ func TestSettle(t *testing.T) {
 // A verdict is heard of by those that were there, not by those that start after it,
 // nor in another run; who went back has heard of it, and what it samples anew is audited.
 func TestVerdictIsKnown(t *testing.T) {
-	store := membership.NewMemory()
+	store := membership.NewMemStore()
 	defer store.Close()
 	all := join(t, store, 0, finds(1), finds(1), finds(1))
 	meet(all)
@@ -450,7 +450,7 @@ func FuzzQuestion(f *testing.F) {
 // Who has closed is not waited for: it answers at once whether its audits had come back.
 // Close waits for a batch that is being sampled again.
 func TestClosed(t *testing.T) {
-	store := membership.NewMemory()
+	store := membership.NewMemStore()
 	defer store.Close()
 	begun, hold := make(chan struct{}), make(chan struct{})
 	all := join(t, store, 1, finds(1), func(sampling.ID) (Digest, error) { close(begun); <-hold; return 1, nil }, finds(1))

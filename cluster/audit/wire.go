@@ -7,7 +7,7 @@ import (
 
 	"github.com/vmihailenco/msgpack/v5"
 
-	"github.com/gnnactor/gnnactor/internal/bounded"
+	"github.com/gnnactor/gnnactor/internal/msgpackcheck"
 	"github.com/gnnactor/gnnactor/sampling"
 )
 
@@ -53,7 +53,7 @@ func parseQuestion(b []byte) (*question, error) {
 		return nil, fmt.Errorf("audit: a question of %d bytes; at most %d", len(b), maxQuestion)
 	}
 	q := new(question)
-	if err := bounded.Unmarshal(b, q); err != nil {
+	if err := msgpackcheck.Unmarshal(b, q); err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
 	if q.Epoch < 0 || q.Epoch > maxNumber || q.Batch < 0 || q.Batch > maxNumber || q.Of < 0 || q.Of > maxNumber || q.Micro < 0 || q.Micro >= max(q.Of, 1) {

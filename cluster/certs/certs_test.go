@@ -26,7 +26,7 @@ func authority(t *testing.T, dir string) *Authority {
 	return a
 }
 
-func keeper(t *testing.T, a *Authority, dir, node string) *Keeper {
+func reloader(t *testing.T, a *Authority, dir, node string) *Reloader {
 	t.Helper()
 	f, err := a.Issue(dir, node, []string{"127.0.0.1", "localhost"}, time.Hour)
 	if err != nil {
@@ -77,7 +77,7 @@ func shake(t *testing.T, server, client credentials.TransportCredentials, author
 func TestMutual(t *testing.T) {
 	dir := t.TempDir()
 	a := authority(t, dir)
-	one, two := keeper(t, a, dir, "one"), keeper(t, a, dir, "two")
+	one, two := reloader(t, a, dir, "one"), reloader(t, a, dir, "two")
 	name, err := shake(t, one.Credentials(), two.Credentials(), "127.0.0.1:1")
 	if err != nil || name != "two" {
 		t.Fatalf("peer %q, %v", name, err)
@@ -86,7 +86,7 @@ func TestMutual(t *testing.T) {
 		t.Error("a host that the certificate does not name was accepted")
 	}
 	foreignDir := t.TempDir()
-	foreign := keeper(t, authority(t, foreignDir), foreignDir, "two")
+	foreign := reloader(t, authority(t, foreignDir), foreignDir, "two")
 	if _, err := shake(t, one.Credentials(), foreign.Credentials(), "127.0.0.1:1"); err == nil {
 		t.Error("another authority's client was accepted")
 	}
@@ -104,11 +104,11 @@ func TestMutual(t *testing.T) {
 func TestRotation(t *testing.T) {
 	dir := t.TempDir()
 	a := authority(t, dir)
-	k := keeper(t, a, dir, "one")
+	k := reloader(t, a, dir, "one")
 	creds := k.Credentials() // what a running server holds
 	next := t.TempDir()
 	b := authority(t, next)
-	peer := keeper(t, b, next, "two")
+	peer := reloader(t, b, next, "two")
 	if _, err := shake(t, creds, peer.Credentials(), "127.0.0.1:1"); err == nil {
 		t.Fatal("the new authority is known already")
 	}
@@ -163,7 +163,7 @@ func TestAuthorityAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	one, two := keeper(t, a, dir, "one"), keeper(t, b, dir, "two")
+	one, two := reloader(t, a, dir, "one"), reloader(t, b, dir, "two")
 	if _, err := shake(t, one.Credentials(), two.Credentials(), "localhost"); err != nil {
 		t.Errorf("the authority read back signs another chain: %v", err)
 	}

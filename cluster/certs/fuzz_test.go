@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Whatever lies in a node's files, they are served or refused; a keeper that has
+// Whatever lies in a node's files, they are served or refused; a reloader that has
 // good ones keeps them.
 func FuzzLoad(f *testing.F) {
 	dir := f.TempDir()
@@ -58,7 +58,7 @@ func FuzzLoad(f *testing.F) {
 		config := kept.cert != nil && kept.roots != nil && kept.node == "a"
 		kept.mu.Unlock()
 		if !config {
-			t.Fatal("a keeper lost what it served")
+			t.Fatal("a reloader lost what it served")
 		}
 	})
 }

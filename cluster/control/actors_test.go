@@ -77,7 +77,7 @@ func TestActorsHearRequestsAlone(t *testing.T) {
 }
 
 // An actor is where it is placed, when somebody asks for it, and nowhere else: who asks
-// where it is not hears so, who insists finds it, and what it was asked before it
+// where it is not hears so, who asks on finds it, and what it was asked before it
 // moved is answered.
 func TestPlace(t *testing.T) {
 	var place atomic.Value
@@ -128,13 +128,13 @@ func TestPlace(t *testing.T) {
 	place.Store("")
 	p[1].Settle()
 	running(0, 0)
-	insisting := make(chan error, 1)
+	persisting := make(chan error, 1)
 	go func() {
 		got, err := p[1].Request(ctx, "grain", "x", nil)
 		if err == nil && string(got) != "x on a for b" {
 			err = fmt.Errorf("%q", got)
 		}
-		insisting <- err
+		persisting <- err
 	}()
 	// One who believes that it is there still.
 	stale := actor.NewPID("test/b", "grain/x")
@@ -148,7 +148,7 @@ func TestPlace(t *testing.T) {
 		t.Errorf("asked where it is not: %q, %v", r.body, r.err)
 	}
 	place.Store("a")
-	if err := <-insisting; err != nil {
+	if err := <-persisting; err != nil {
 		t.Error(err)
 	}
 	running(1, 0)

@@ -8,7 +8,7 @@
 // placed elsewhere. Between nodes messages travel by the protocol of Proto.Actor's
 // remote, in msgpack.
 //
-// Visit is for those who are no nodes, such as an operator's command: they ask
+// AskAsOperator is for those who are no nodes, such as an operator's command: they ask
 // one node, which asks the others.
 //
 // A message is numbered, sent again until its receiver says that it has it, and
@@ -66,7 +66,7 @@ type Options struct {
 	Epoch          int64  // at which this node joined; 0: Begin says it
 	Listen         string // host:port
 	Host           string // where peers reach it; empty: the listening address's
-	Certs          *certs.Keeper
+	Certs          *certs.Reloader
 	AllowPlaintext bool
 	// Place says which node the actor of a kind and an identity is on; empty: on
 	// none. It may be called at any time. Nil: identities are names of nodes.
@@ -101,17 +101,17 @@ type Plane struct {
 	// network here.
 	deliver func(ctx context.Context, pr *peer, m *message) error
 
-	mu       sync.Mutex
-	closed   bool
-	known    map[string]Peer // what SetPeers said last
-	peers    map[string]*peer
-	handlers map[string]Handler
-	actors   map[string]*actor.PID // that run here, by what others call them
-	spawned  int                   // actors that ever ran
-	joined   int                   // members that ever were
-	visitors map[string]Visitor
-	asks     map[uint64]*ask
-	last     uint64
+	mu        sync.Mutex
+	closed    bool
+	known     map[string]Peer // what SetPeers said last
+	peers     map[string]*peer
+	handlers  map[string]Handler
+	actors    map[string]*actor.PID // that run here, by what others call them
+	spawned   int                   // actors that ever ran
+	joined    int                   // members that ever were
+	operators map[string]OperatorHandler
+	asks      map[uint64]*ask
+	last      uint64
 }
 
 // outstanding bounds the messages on their way to a peer, and those of a peer
@@ -139,13 +139,13 @@ func Listen(o Options) (*Plane, error) {
 		return nil, fmt.Errorf("control: node %s has the certificate of %s", o.Node, o.Certs.Node())
 	}
 	p := &Plane{
-		o: o, peers: map[string]*peer{}, handlers: map[string]Handler{}, visitors: map[string]Visitor{}, asks: map[uint64]*ask{}, actors: map[string]*actor.PID{},
+		o: o, peers: map[string]*peer{}, handlers: map[string]Handler{}, operators: map[string]OperatorHandler{}, asks: map[uint64]*ask{}, actors: map[string]*actor.PID{},
 		last: rand.Uint64() >> 1, // an answer to an older self finds nobody
 	}
 	p.deliver = p.send
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	var err error
-	p.server, err = transport.Listen(o.Listen, transportOptions(o.Certs, o.AllowPlaintext, o.Logger), p.remoting(), p.visits())
+	p.server, err = transport.Listen(o.Listen, transportOptions(o.Certs, o.AllowPlaintext, o.Logger), p.remoting(), p.operatorService())
 	if err != nil {
 		return nil, fmt.Errorf("control: %w", err)
 	}
@@ -159,9 +159,9 @@ func Listen(o Options) (*Plane, error) {
 }
 
 // transportOptions returns how connections are made.
-func transportOptions(keeper *certs.Keeper, plaintext bool, log *slog.Logger) transport.Options {
+func transportOptions(reloader *certs.Reloader, plaintext bool, log *slog.Logger) transport.Options {
 	return transport.Options{
-		Certs: keeper, AllowPlaintext: plaintext, Codec: codec{}, MaxMessage: maxFrame, Window: 1 << 20, Buffer: 32 << 10,
+		Certs: reloader, AllowPlaintext: plaintext, Codec: codec{}, MaxMessage: maxFrame, Window: 1 << 20, Buffer: 32 << 10,
 		Streams: 4, Connections: 512, PerNode: 8, Logger: log,
 	}
 }

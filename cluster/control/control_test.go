@@ -191,10 +191,10 @@ func TestPeerGoes(t *testing.T) {
 }
 
 // keep makes certificates of one authority.
-func keep(t *testing.T, nodes ...string) map[string]*certs.Keeper {
+func keep(t *testing.T, nodes ...string) map[string]*certs.Reloader {
 	t.Helper()
-	issue := certstest.Keepers(t)
-	all := map[string]*certs.Keeper{}
+	issue := certstest.Reloaders(t)
+	all := map[string]*certs.Reloader{}
 	for _, n := range nodes {
 		all[n] = issue(n)
 	}
@@ -208,7 +208,7 @@ func TestSecurity(t *testing.T) {
 	if _, err := p[0].Ask(ctx, "echo", "b", nil); err != nil {
 		t.Fatal(err)
 	}
-	for name, k := range map[string]*certs.Keeper{"plaintext": nil, "another authority": theirs["x"], "no member": ours["x"]} {
+	for name, k := range map[string]*certs.Reloader{"plaintext": nil, "another authority": theirs["x"], "no member": ours["x"]} {
 		x := planes(t, func(o *Options) { o.Certs, o.Epoch = k, 1 }, "x")[0]
 		x.SetPeers(map[string]Peer{"a": {p[0].Address(), 1}, "b": {p[1].Address(), 2}})
 		short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)

@@ -26,7 +26,7 @@ func selfOf(node string, epoch int64) string { return node + "#" + strconv.Forma
 // Why a message has not reached its node. It is sent again.
 var (
 	errBroken     = errors.New("control: the connection ended")
-	errUnanswered = errors.New("control: nobody said that it came")
+	errUnanswered = errors.New("control: it was not acknowledged")
 )
 
 // unanswered is how long a node may take to say that it has a message, on a connection
@@ -43,7 +43,7 @@ func (p *Plane) send(ctx context.Context, pr *peer, m *message) error {
 	limit := time.NewTimer(unanswered)
 	defer limit.Stop()
 	select {
-	case err := <-m.said:
+	case err := <-m.acked:
 		return err
 	case <-limit.C:
 		return errUnanswered
@@ -52,8 +52,8 @@ func (p *Plane) send(ctx context.Context, pr *peer, m *message) error {
 	}
 }
 
-// said tells who waits for a message's fate what it is.
-func (p *Plane) said(pr *peer, of number, err error) {
+// acknowledge tells the sender of a message what became of it.
+func (p *Plane) acknowledge(pr *peer, of number, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if w := pr.waiting[of]; w != nil {
@@ -62,15 +62,15 @@ func (p *Plane) said(pr *peer, of number, err error) {
 }
 
 // tell leaves the newest word where it is looked for; that a message was taken is final.
-func tell(said chan error, err error) {
+func tell(acked chan error, err error) {
 	select {
-	case old := <-said:
+	case old := <-acked:
 		if old == nil {
 			err = nil
 		}
 	default:
 	}
-	said <- err
+	acked <- err
 }
 
 // lost tells all who wait that the connection is lost, and what it was to carry with it.

@@ -11,7 +11,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/vmihailenco/msgpack/v5"
 
-	"github.com/gnnactor/gnnactor/internal/bounded"
+	"github.com/gnnactor/gnnactor/internal/msgpackcheck"
 )
 
 // envelope is what travels, as msgpack.
@@ -53,7 +53,7 @@ func unmarshal(raw []byte) (*envelope, error) {
 		return nil, fmt.Errorf("%w: %d bytes", errMessage, len(raw))
 	}
 	m := new(envelope)
-	if err := bounded.Unmarshal(raw, m); err != nil {
+	if err := msgpackcheck.Unmarshal(raw, m); err != nil {
 		return nil, fmt.Errorf("%w: %w", errMessage, err)
 	}
 	numbered := m.Type
@@ -154,17 +154,17 @@ func (p *Plane) post(ctx context.Context, pr *peer, target, sender string, m *en
 	}
 	p.tasks.Go(func() {
 		defer func() { <-slots }()
-		p.insist(pr, &message{number: number{m.Type, m.Seq}, target: target, sender: sender, raw: raw})
+		p.sendUntilAcked(pr, &message{number: number{m.Type, m.Seq}, target: target, sender: sender, raw: raw})
 	})
 	return nil
 }
 
-// insist delivers a message, again and again until the peer says that it has it, or
+// sendUntilAcked sends a message, again and again until the peer acknowledges it, or
 // is gone.
-func (p *Plane) insist(pr *peer, m *message) {
-	m.said = make(chan error, 1)
+func (p *Plane) sendUntilAcked(pr *peer, m *message) {
+	m.acked = make(chan error, 1)
 	p.mu.Lock()
-	pr.waiting[m.number] = m.said
+	pr.waiting[m.number] = m.acked
 	p.mu.Unlock()
 	defer func() {
 		p.mu.Lock()
@@ -180,7 +180,7 @@ func (p *Plane) insist(pr *peer, m *message) {
 		pause := time.NewTimer(wait)
 		select {
 		case <-pause.C:
-		case err := <-m.said: // late
+		case err := <-m.acked: // late
 			pause.Stop()
 			if err == nil {
 				return
@@ -225,7 +225,7 @@ func (p *Plane) receive(from string, in *message) error {
 		if m.Err != "" {
 			err = fmt.Errorf("node %s: %s", from, m.Err)
 		}
-		p.said(pr, number{m.Of, m.Seq}, err)
+		p.acknowledge(pr, number{m.Of, m.Seq}, err)
 		return nil
 	}
 	first := false

@@ -37,7 +37,7 @@ const (
 // errRemoting is wrapped by the errors of what breaks the protocol.
 var errRemoting = errors.New("control: protocol error")
 
-// frame is what a stream or a visit carries, undecoded.
+// frame is what a stream or a question of an operator carries, undecoded.
 type frame []byte
 
 // codec lets frames through as they are.
@@ -144,7 +144,7 @@ type message struct {
 	number         number
 	target, sender string // ids, on the peer and here
 	raw            []byte
-	said           chan error // what becomes of it; the plane's lock is held to tell
+	acked          chan error // what becomes of it; the plane's lock is held to tell
 }
 
 // encodeBatch packs messages from a node to another, by what PIDs call them.

@@ -22,9 +22,9 @@ type ask struct {
 	dst   []byte // what came of it
 }
 
-// believed is how many bytes of a reply are made room for when it begins; beyond
+// preallocLimit is how many bytes of a reply are made room for when it begins; beyond
 // that, room is made as they come.
-const believed = 64 << 20
+const preallocLimit = 64 << 20
 
 // finish ends the ask, once; afterwards nobody writes to dst.
 func (a *ask) finish(err error) {
@@ -162,7 +162,7 @@ func (s *session) reply(h header, c *cursor) error {
 		}
 		a.begun, a.total = true, h.value
 		if uint64(cap(a.dst)) < h.value {
-			a.dst = make([]byte, 0, min(h.value, believed))
+			a.dst = make([]byte, 0, min(h.value, preallocLimit))
 		}
 	}
 	have := uint64(len(a.dst))

@@ -10,7 +10,7 @@ import (
 // BenchmarkReply measures one reply of 1 GiB in 1 MiB frames over loopback,
 // both nodes in this process.
 func BenchmarkReply(b *testing.B) {
-	issue := certstest.Keepers(b)
+	issue := certstest.Reloaders(b)
 	for _, mode := range []string{"plain", "tls"} {
 		b.Run(mode, func(b *testing.B) {
 			p := planes(b, func(o *Options) {

@@ -23,17 +23,17 @@ const (
 	metaNode        = "gnnactor-node"
 	metaIncarnation = "gnnactor-incarnation"
 	metaAddress     = "gnnactor-address"
-	metaAsks        = "gnnactor-asks"    // asks that may be open
-	metaRequest     = "gnnactor-request" // bytes of a request
-	metaKnock       = "gnnactor-knock"   // please connect to me
+	metaAsks        = "gnnactor-asks"      // asks that may be open
+	metaRequest     = "gnnactor-request"   // bytes of a request
+	metaDialBack    = "gnnactor-dial-back" // please connect to me
 )
 
-func (p *Plane) hello(knock bool) metadata.MD {
+func (p *Plane) hello(dialBack bool) metadata.MD {
 	md := metadata.Pairs(metaVersion, version, metaCluster, p.o.Cluster, metaNode, p.o.Node,
 		metaIncarnation, strconv.FormatUint(p.incarnation, 16), metaAddress, p.advertise,
 		metaAsks, strconv.Itoa(p.o.MaxAsks), metaRequest, strconv.Itoa(p.o.MaxRequest))
-	if knock {
-		md.Set(metaKnock, "1")
+	if dialBack {
+		md.Set(metaDialBack, "1")
 	}
 	return md
 }
@@ -43,7 +43,7 @@ type greeting struct {
 	node, address     string
 	incarnation       uint64
 	maxAsks, maxBytes int
-	knock             bool
+	dialBack          bool
 }
 
 // greet checks a peer's hello. The certificate's name, where there is one, must
@@ -62,7 +62,7 @@ func (p *Plane) greet(ctx context.Context, md metadata.MD) (greeting, error) {
 	if c := get(metaCluster); c != p.o.Cluster {
 		return g, fmt.Errorf("%w: a node of cluster %.80q, not %q", ErrProtocol, c, p.o.Cluster)
 	}
-	g.node, g.address, g.knock = get(metaNode), get(metaAddress), get(metaKnock) != ""
+	g.node, g.address, g.dialBack = get(metaNode), get(metaAddress), get(metaDialBack) != ""
 	if g.node == p.o.Node {
 		return g, fmt.Errorf("%w: another node is called %s too; every node needs a name of its own", ErrProtocol, g.node)
 	}
@@ -89,8 +89,8 @@ func (p *Plane) accept(_ any, stream grpc.ServerStream) error {
 		p.o.Logger.Warn("data plane refused a peer", "error", err)
 		return status.Error(codes.PermissionDenied, err.Error())
 	}
-	if g.knock {
-		return p.knocked(g)
+	if g.dialBack {
+		return p.dialBack(g)
 	}
 	if g.node >= p.o.Node {
 		return status.Error(codes.FailedPrecondition, "the node whose name sorts first opens the stream")
@@ -107,11 +107,11 @@ func (p *Plane) accept(_ any, stream grpc.ServerStream) error {
 	return s.run(ctx)
 }
 
-// knocked answers a node that wants this one to connect. A node that is no peer
-// yet is believed where it is: it may know of this one first.
-func (p *Plane) knocked(g greeting) error {
+// dialBack answers a node that asks this one to connect. A node that is no peer
+// yet is looked for where it says it is: it may know of this one first.
+func (p *Plane) dialBack(g greeting) error {
 	if g.node <= p.o.Node {
-		return status.Error(codes.FailedPrecondition, "the node whose name sorts first opens the stream and does not knock")
+		return status.Error(codes.FailedPrecondition, "the node whose name sorts first opens the stream and does not ask to be dialled back")
 	}
 	p.mu.Lock()
 	_, known := p.peers[g.node]
@@ -124,7 +124,7 @@ func (p *Plane) knocked(g greeting) error {
 	p.mu.Unlock()
 	switch {
 	case full:
-		return status.Error(codes.ResourceExhausted, "too many nodes have knocked that are not members")
+		return status.Error(codes.ResourceExhausted, "too many nodes that are not members have asked to be dialled back")
 	case pending: // that one answers
 		return nil
 	}
@@ -135,7 +135,7 @@ func (p *Plane) knocked(g greeting) error {
 		ctx, cancel := context.WithTimeout(p.ctx, p.o.DialTimeout)
 		defer cancel()
 		if _, err := p.session(ctx, g.node); err != nil {
-			p.o.Logger.Warn("data plane could not answer a knock", "node", g.node, "error", err)
+			p.o.Logger.Warn("data plane could not dial a node back", "node", g.node, "error", err)
 		}
 	})
 	return nil
@@ -172,7 +172,7 @@ func (p *Plane) session(ctx context.Context, node string) (*session, error) {
 			if p.o.Node < node {
 				d.s, d.err = p.connect(node, address)
 			} else {
-				d.s, d.err = p.knock(node, address)
+				d.s, d.err = p.requestDialBack(node, address)
 			}
 			p.mu.Lock()
 			delete(p.dialing, node)
@@ -242,8 +242,8 @@ func (p *Plane) connect(node, address string) (s *session, err error) {
 	return s, nil
 }
 
-// knock asks node to connect to this one, and waits until it did.
-func (p *Plane) knock(node, address string) (*session, error) {
+// requestDialBack asks node to connect to this one, and waits until it did.
+func (p *Plane) requestDialBack(node, address string) (*session, error) {
 	ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(p.ctx, p.hello(true)), p.o.DialTimeout)
 	defer cancel()
 	fail := func(err error) (*session, error) {

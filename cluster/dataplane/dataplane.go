@@ -2,7 +2,7 @@
 // a cluster: ids, rows, gradients, topology, state.
 //
 // There is one connection and one gRPC stream per pair of nodes, opened by the
-// node whose name sorts first; the other one knocks. On it run asks: a request
+// node whose name sorts first; the other one asks to be dialled back. On it run asks: a request
 // is named by a method, is at most Options.MaxRequest bytes, and is answered by
 // one reply of any size, or by an error. Bytes are cut into frames of at most
 // 1 MiB that go from the sender's memory to the transport and from the
@@ -91,7 +91,7 @@ type Options struct {
 	Advertise string
 	// Certs gives mutual TLS; nil: plaintext, on loopback only or when
 	// AllowPlaintext.
-	Certs          *certs.Keeper
+	Certs          *certs.Reloader
 	AllowPlaintext bool
 
 	MaxRequest   int // bytes of a request; 8 MiB
@@ -214,7 +214,7 @@ func (p *Plane) transport() transport.Options {
 }
 
 // maxConnections is how many connections a node may have opened to this one:
-// one with the stream, one that knocks, and those that it lost and this node
+// one with the stream, one that asks to be dialled back, and those that it lost and this node
 // has not heard of yet.
 const maxConnections = 8
 

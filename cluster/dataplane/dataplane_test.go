@@ -90,7 +90,7 @@ func TestAsk(t *testing.T) {
 	p := planes(t, nil, "a", "b")
 	ctx := ctxFor(t)
 	var wg sync.WaitGroup
-	for _, from := range []int{1, 0} { // b has to knock first
+	for _, from := range []int{1, 0} { // b has to ask to be dialled back first
 		me, other := p[from], p[1-from].Node()
 		for _, n := range []int{0, 1, small, small + 1, chunk - 1, chunk, chunk + 1, 3*chunk + 5, 8 << 20} {
 			wg.Go(func() {
@@ -284,7 +284,7 @@ func TestRelease(t *testing.T) {
 }
 
 func TestGreetings(t *testing.T) {
-	ours, theirs := certstest.Keepers(t), certstest.Keepers(t)
+	ours, theirs := certstest.Reloaders(t), certstest.Reloaders(t)
 	good := planes(t, func(o *Options) { o.Certs = ours(o.Node) }, "a", "b")
 	ctx := ctxFor(t)
 	want := pattern(3 << 20)
@@ -313,7 +313,7 @@ func TestGreetings(t *testing.T) {
 			}
 			p.SetPeer("b", good[1].Address())
 			p.SetPeer("a", good[0].Address())
-			for _, to := range []string{"a", "b"} { // by a knock and by a stream
+			for _, to := range []string{"a", "b"} { // dialled back and by a stream
 				if to == p.o.Node {
 					continue
 				}

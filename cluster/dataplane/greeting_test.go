@@ -18,7 +18,7 @@ func FuzzGreeting(f *testing.F) {
 	f.Add(strings.Join(append(good[:7:7], "1"), "\n"))
 	f.Add("1\ntest\nm\n0\n\n1\n1\n")
 	f.Add("")
-	keys := []string{metaVersion, metaCluster, metaNode, metaIncarnation, metaAddress, metaAsks, metaRequest, metaKnock}
+	keys := []string{metaVersion, metaCluster, metaNode, metaIncarnation, metaAddress, metaAsks, metaRequest, metaDialBack}
 	f.Fuzz(func(t *testing.T, text string) {
 		md := metadata.MD{}
 		for i, v := range strings.Split(text, "\n") {

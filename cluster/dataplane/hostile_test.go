@@ -116,7 +116,7 @@ func TestClaimedReply(t *testing.T) {
 	a := &ask{id: 1, node: "x", max: 1 << 47, done: make(chan struct{})}
 	s.last, s.asks[1] = 1, a
 	s.run(ctx)
-	if <-a.done; cap(a.dst) > believed {
+	if <-a.done; cap(a.dst) > preallocLimit {
 		t.Errorf("%d bytes of memory for one frame", cap(a.dst))
 	}
 }
@@ -140,7 +140,7 @@ func TestFrameBeforeGreeting(t *testing.T) {
 	}}}, nil)
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(l) }()
-	for _, node := range []string{"z", "a"} { // one that m connects to, one that it knocks at
+	for _, node := range []string{"z", "a"} { // one that m connects to, one that it asks to dial back
 		p.SetPeer(node, l.Addr().String())
 		if _, err := p.Ask(ctxFor(t), Call{Node: node, Method: methodEcho}); !errors.Is(err, ErrProtocol) && !strings.Contains(err.Error(), ErrProtocol.Error()) {
 			t.Errorf("node %s: %v", node, err)
@@ -155,18 +155,18 @@ func TestFrameBeforeGreeting(t *testing.T) {
 	}
 }
 
-// Knocks: none from a node that should open the stream itself, and no more of
+// Requests to be dialled back: none from a node that should open the stream itself, and no more of
 // strangers than there may be peers.
-func TestKnocks(t *testing.T) {
+func TestDialBack(t *testing.T) {
 	p := planes(t, func(o *Options) { o.MaxPeers = 2 }, "m")[0]
 	cc, err := transport.Dial(p.Address(), p.transport())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer cc.Close()
-	knock := func(node string) codes.Code {
+	request := func(node string) codes.Code {
 		md := metadata.Pairs(metaVersion, version, metaCluster, "test", metaNode, node, metaIncarnation, "1",
-			metaAddress, "127.0.0.1:1", metaAsks, "1", metaRequest, "1", metaKnock, "1")
+			metaAddress, "127.0.0.1:1", metaAsks, "1", metaRequest, "1", metaDialBack, "1")
 		st, err := cc.NewStream(metadata.NewOutgoingContext(ctxFor(t), md), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/"+serviceName+"/"+streamName)
 		if err != nil {
 			t.Fatal(err)
@@ -176,12 +176,12 @@ func TestKnocks(t *testing.T) {
 		}
 		return status.Code(st.RecvMsg(silence{}))
 	}
-	if c := knock("a"); c != codes.FailedPrecondition {
-		t.Errorf("a knock from a node that sorts first: %v", c)
+	if c := request("a"); c != codes.FailedPrecondition {
+		t.Errorf("a request from a node that sorts first: %v", c)
 	}
 	full := 0
 	for _, n := range []string{"n", "o", "p", "q", "r", "s", "t"} {
-		if knock(n) == codes.ResourceExhausted {
+		if request(n) == codes.ResourceExhausted {
 			full++
 		}
 	}

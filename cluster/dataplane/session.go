@@ -33,10 +33,10 @@ type session struct {
 	urgent   []*frame    // bears no payload that needs credit
 	requests []*transfer // one after another
 	replies  []*transfer // taking turns
-	out      [2]flow     // what the peer granted, by class
+	out      [2]window   // what the peer granted, by class
 
 	// What is received.
-	in     [2]flow
+	in     [2]window
 	last   uint64
 	asks   map[uint64]*ask
 	inward map[uint64]*incoming
@@ -49,8 +49,8 @@ const (
 	classReply
 )
 
-// flow counts the bytes of one class in one direction.
-type flow struct{ sent, granted, done uint64 }
+// window counts the bytes of one class in one direction.
+type window struct{ sent, granted, done uint64 }
 
 func newSession(p *Plane, g greeting, st stream, cancel context.CancelFunc) *session {
 	s := &session{

@@ -30,7 +30,7 @@ import (
 type Client struct {
 	c         *clientv3.Client
 	endpoints []string
-	keeper    *certs.Keeper
+	reloader  *certs.Reloader
 	full      atomic.Pointer[string] // whose disks, as the store said last
 }
 
@@ -47,15 +47,15 @@ func Dial(ctx context.Context, endpoints []string, files *certs.Files) (*Client,
 		})},
 	}
 	scheme := "http://"
-	var keeper *certs.Keeper
+	var reloader *certs.Reloader
 	if files != nil {
 		var err error
-		if keeper, err = certs.Load(*files); err != nil {
+		if reloader, err = certs.Load(*files); err != nil {
 			return nil, fmt.Errorf("etcd: %w", err)
 		}
-		scheme, cfg.TLS = "https://", keeper.Client("")
+		scheme, cfg.TLS = "https://", reloader.Client("")
 		// The client's own credentials would know today's authorities for ever.
-		cfg.DialOptions = append(cfg.DialOptions, grpc.WithTransportCredentials(keeper.Credentials()))
+		cfg.DialOptions = append(cfg.DialOptions, grpc.WithTransportCredentials(reloader.Credentials()))
 	}
 	for _, e := range endpoints {
 		cfg.Endpoints = append(cfg.Endpoints, scheme+e)
@@ -64,7 +64,7 @@ func Dial(ctx context.Context, endpoints []string, files *certs.Files) (*Client,
 	if err != nil {
 		return nil, fmt.Errorf("etcd: %v: %w", endpoints, err)
 	}
-	return &Client{c: c, endpoints: endpoints, keeper: keeper}, nil
+	return &Client{c: c, endpoints: endpoints, reloader: reloader}, nil
 }
 
 func tlsInfo(f *certs.Files) transport.TLSInfo {
@@ -90,7 +90,7 @@ func (c *Client) Close() error { return c.c.Close() }
 func (c *Client) Ready(ctx context.Context) error {
 	_, err := c.c.Get(ctx, "ready", clientv3.WithCountOnly())
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("etcd: %w: %w", ctx.Err(), unanswered(context.WithoutCancel(ctx), c.endpoints, c.keeper))
+		return fmt.Errorf("etcd: %w: %w", ctx.Err(), unanswered(context.WithoutCancel(ctx), c.endpoints, c.reloader))
 	}
 	return c.wrap(err)
 }

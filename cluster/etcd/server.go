@@ -113,10 +113,10 @@ func serve(ctx context.Context, o Options) (*Server, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{node: o.Node, outdated: make(chan struct{}), log: o.Logger, ended: &ended{done: make(chan struct{})}}
-	var keeper *certs.Keeper
+	var reloader *certs.Reloader
 	if o.Certs != nil {
 		var err error
-		if keeper, err = certs.Load(*o.Certs); err != nil {
+		if reloader, err = certs.Load(*o.Certs); err != nil {
 			return nil, fmt.Errorf("etcd: %w", err)
 		}
 	}
@@ -208,7 +208,7 @@ func serve(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.room.file.Close())
 	}
-	s.serveClients(l, keeper)
+	s.serveClients(l, reloader)
 	var run context.Context
 	run, s.cancel = context.WithCancel(context.Background())
 	s.tasks.Go(func() { s.guard(run) })
@@ -251,8 +251,8 @@ func (s *Server) start(ctx context.Context, cfg *embed.Config) error {
 }
 
 // serveClients serves etcd's clients on l.
-func (s *Server) serveClients(l net.Listener, keeper *certs.Keeper) {
-	guarded, creds := transport.Guard(l, transport.Options{Certs: keeper, Connections: 4096, PerNode: 64, Logger: s.log})
+func (s *Server) serveClients(l net.Listener, reloader *certs.Reloader) {
+	guarded, creds := transport.Guard(l, transport.Options{Certs: reloader, Connections: 4096, PerNode: 64, Logger: s.log})
 	s.clients = v3rpc.Server(s.etcd.Server, nil, nil, grpc.Creds(creds), grpc.ConnectionTimeout(calling/2),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: calling, Timeout: calling / 2}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: calling / 2}))

@@ -19,16 +19,16 @@ const looking = 2 * time.Second
 
 // unanswered says why a store does not answer, of which gRPC keeps silent until
 // the time is up: what a connection to each of its addresses comes to.
-func unanswered(ctx context.Context, endpoints []string, keeper *certs.Keeper) error {
+func unanswered(ctx context.Context, endpoints []string, reloader *certs.Reloader) error {
 	var all []error
 	for _, e := range endpoints {
-		all = append(all, fmt.Errorf("%s %w", e, probe(ctx, e, keeper)))
+		all = append(all, fmt.Errorf("%s %w", e, probe(ctx, e, reloader)))
 	}
 	return errors.Join(all...)
 }
 
 // probe connects to an address as a client does.
-func probe(ctx context.Context, address string, keeper *certs.Keeper) error {
+func probe(ctx context.Context, address string, reloader *certs.Reloader) error {
 	ctx, cancel := context.WithTimeout(ctx, looking)
 	defer cancel()
 	raw, err := new(net.Dialer).DialContext(ctx, "tcp", address)
@@ -40,18 +40,18 @@ func probe(ctx context.Context, address string, keeper *certs.Keeper) error {
 		return err
 	}
 	config := &tls.Config{InsecureSkipVerify: true} // nothing is sent
-	if keeper != nil {
+	if reloader != nil {
 		host, _, err := net.SplitHostPort(address)
 		if err != nil {
 			return fmt.Errorf("is no HOST:PORT: %w", err)
 		}
-		config = keeper.Client(host)
+		config = reloader.Client(host)
 	}
 	config = config.Clone()
 	config.NextProtos = []string{"h2"}
 	c := tls.Client(raw, config)
 	err = c.HandshakeContext(ctx)
-	if keeper == nil {
+	if reloader == nil {
 		var plain tls.RecordHeaderError
 		if err == nil || !errors.As(err, &plain) && !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, io.EOF) {
 			return errors.New("is under TLS; give --certs and --node")

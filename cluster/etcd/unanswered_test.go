@@ -45,14 +45,14 @@ func TestUnanswered(t *testing.T) {
 		{"as it should be", secure, ours, "can be reached"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var keeper *certs.Keeper
+			var reloader *certs.Reloader
 			if c.files != nil {
 				var err error
-				if keeper, err = certs.Load(*c.files); err != nil {
+				if reloader, err = certs.Load(*c.files); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if err := unanswered(context.Background(), []string{c.at}, keeper); !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), c.at) {
+			if err := unanswered(context.Background(), []string{c.at}, reloader); !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), c.at) {
 				t.Errorf("%v", err)
 			}
 		})

@@ -241,7 +241,7 @@ func (n *node) leaveGroup(ended bool) {
 func (n *node) brokeOff(in int64) {
 	n.leaveGroup(false)
 	n.broken, n.broke = true, in
-	n.doTrainer(n.part.Step(n.local(), group.Broke{ID: in}))
+	n.doTrainer(n.part.Step(n.local(), group.Aborted{ID: in}))
 	if due, waits := n.part.Next(); waits {
 		n.after(due-n.local()+1, func() {
 			n.doTrainer(n.part.Step(n.local(), group.Tick{}))

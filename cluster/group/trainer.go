@@ -41,18 +41,18 @@ type (
 		ID   int64
 		More bool
 	}
-	// Broke: the group does not work for this node.
-	Broke struct{ ID int64 }
+	// Aborted: the group does not work for this node.
+	Aborted struct{ ID int64 }
 	// Ended: this node made its run's last step, or (not Is) begins another run.
 	Ended struct{ Is bool }
 )
 
-func (Seen) event()  {}
-func (Want) event()  {}
-func (Began) event() {}
-func (Made) event()  {}
-func (Broke) event() {}
-func (Ended) event() {}
+func (Seen) event()    {}
+func (Want) event()    {}
+func (Began) event()   {}
+func (Made) event()    {}
+func (Aborted) event() {}
+func (Ended) event()   {}
 
 // What a Trainer wants done.
 type (
@@ -91,10 +91,10 @@ func (Await) action()   {}
 
 // Trainer is a node's part in the groups, and the leader's choice of the next one.
 type Trainer struct {
-	self   Member
-	micros int
-	least  int
-	wait   time.Duration // for the leader to see by itself that a group broke
+	self       Member
+	maxMembers int
+	minMembers int
+	wait       time.Duration // for the leader to see by itself that a group broke
 
 	seen  Seen
 	tried int64 // the newest group that was entered
@@ -109,10 +109,10 @@ type Trainer struct {
 	tell  Time
 }
 
-// NewTrainer returns that of a node, in a run of groups of at most micros members that
-// begins with least; wait is how long the leader is given to see why a group broke.
-func NewTrainer(self Member, micros, least int, wait time.Duration) *Trainer {
-	return &Trainer{self: self, micros: micros, least: least, wait: wait}
+// NewTrainer returns that of a node, in a run of groups of at most maxMembers members that
+// begins with minMembers; wait is how long the leader is given to see why a group broke.
+func NewTrainer(self Member, maxMembers, minMembers int, wait time.Duration) *Trainer {
+	return &Trainer{self: self, maxMembers: maxMembers, minMembers: minMembers, wait: wait}
 }
 
 // In reports whether this node takes part in the steps of a group.
@@ -145,7 +145,7 @@ func (t *Trainer) Step(now Time, e Event) []Action {
 			t.open = false
 			return []Action{End{}}
 		}
-	case Broke:
+	case Aborted:
 		t.close(e.ID)
 		if t.seen.Record.ID > e.ID {
 			return nil
@@ -277,8 +277,8 @@ func (t *Trainer) lead() []Action {
 		}
 		return cmp.Compare(a.Epoch, b.Epoch)
 	})
-	all = all[:min(len(all), t.micros)]
-	if len(all) == 0 || newest.ID == 0 && len(all) < t.least {
+	all = all[:min(len(all), t.maxMembers)]
+	if len(all) == 0 || newest.ID == 0 && len(all) < t.minMembers {
 		return nil
 	}
 	next, failed := Record{}, false

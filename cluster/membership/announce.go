@@ -35,8 +35,8 @@ func (m *Member) AnnounceAt(ctx context.Context, change func(*Info)) (int64, err
 	change(&info)
 	info.Node, info.Home, info.TTL, info.Outage = m.info.Node, m.info.Home, m.info.TTL, m.info.Outage
 	m.info = info
-	m.said.newest++
-	mine := m.said.newest
+	m.announced.newest++
+	mine := m.announced.newest
 	m.mu.Unlock()
 	for {
 		revision, err := m.announce(ctx, mine)
@@ -55,18 +55,18 @@ func (m *Member) AnnounceAt(ctx context.Context, change func(*Info)) (int64, err
 // the store already, and returns the revision from which on it is.
 func (m *Member) announce(ctx context.Context, mine int64) (int64, error) {
 	select {
-	case m.said.turn <- struct{}{}:
+	case m.announced.turn <- struct{}{}:
 	case <-m.lost:
 		return 0, m.Err()
 	case <-ctx.Done():
 		return 0, fmt.Errorf("membership: announce: %w", context.Cause(ctx))
 	}
-	defer func() { <-m.said.turn }()
-	if m.said.written >= mine {
-		return m.said.revision, nil // somebody else's write had it
+	defer func() { <-m.announced.turn }()
+	if m.announced.written >= mine {
+		return m.announced.revision, nil // somebody else's write had it
 	}
 	m.mu.Lock()
-	info, number := m.info, m.said.newest
+	info, number := m.info, m.announced.newest
 	m.mu.Unlock()
 	value, err := json.Marshal(&info)
 	if err != nil {
@@ -81,6 +81,6 @@ func (m *Member) announce(ctx context.Context, mine int64) (int64, error) {
 	case !ok:
 		return 0, ErrFenced
 	}
-	m.said.written, m.said.revision = number, revision
+	m.announced.written, m.announced.revision = number, revision
 	return revision, nil
 }

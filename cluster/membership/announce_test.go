@@ -14,7 +14,7 @@ import (
 // that was said. Time is the bubble's.
 func TestAnnounceToFrozenStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := NewMemory()
+		store := NewMemStore()
 		defer store.Close()
 		link := &frozen{Store: store}
 		const ttl = 8 * time.Second
@@ -69,7 +69,7 @@ func TestAnnounceToFrozenStore(t *testing.T) {
 // Announcements that end together are in the store together, the newest of each
 // kind, and each returns a revision that shows its change.
 func TestAnnounceTogether(t *testing.T) {
-	store := NewMemory()
+	store := NewMemStore()
 	defer store.Close()
 	m, err := Join(t.Context(), store, Config{Cluster: "test", Info: Info{Node: "a", Home: "a"}, TTL: time.Minute})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 // Two nodes that meet in a store inside the process; package etcd has one for many.
 func ExampleJoin() {
 	ctx := context.Background()
-	store := membership.NewMemory()
+	store := membership.NewMemStore()
 	defer store.Close()
 	for _, name := range []string{"a", "b"} {
 		m, err := membership.Join(ctx, store, membership.Config{

@@ -13,7 +13,7 @@ import (
 // its memberships are over for good. Time is the bubble's.
 func TestExpel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := NewMemory()
+		store := NewMemStore()
 		defer store.Close()
 		join := func(name string) *Member {
 			m, err := Join(t.Context(), store, Config{Cluster: "test", Info: Info{Node: name, Home: name}})

@@ -31,7 +31,7 @@ func TestFencedBeforeGone(t *testing.T) {
 	const ttl = 2 * time.Second
 	for cut := time.Duration(0); cut < ttl; cut += 77 * time.Millisecond {
 		synctest.Test(t, func(t *testing.T) {
-			store := NewMemory()
+			store := NewMemStore()
 			defer store.Close()
 			join := func(name string, s Store) *Member {
 				m, err := Join(t.Context(), s, Config{Cluster: "test", Info: Info{Node: name, Home: name}, TTL: ttl, Outage: -1})

@@ -36,7 +36,7 @@ func (f *frozen) Commit(ctx context.Context, ifs []If, do []Change) (bool, int64
 // bid for the lead was lost bids again. Time is the bubble's.
 func TestWatchHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := NewMemory()
+		store := NewMemStore()
 		defer store.Close()
 		const ttl = 4 * time.Second
 		join := func(name string, s Store) *Member {

@@ -125,13 +125,13 @@ func (m *Member) comeBack(ctx context.Context) error {
 		return err
 	}
 	select {
-	case m.said.turn <- struct{}{}:
+	case m.announced.turn <- struct{}{}:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	defer func() { <-m.said.turn }()
+	defer func() { <-m.announced.turn }()
 	m.mu.Lock()
-	info, number := m.info, m.said.newest
+	info, number := m.info, m.announced.newest
 	m.mu.Unlock()
 	value, err := json.Marshal(&info)
 	if err != nil {
@@ -146,7 +146,7 @@ func (m *Member) comeBack(ctx context.Context) error {
 	if !ok {
 		return ErrFenced
 	}
-	m.said.written, m.said.revision = number, revision
+	m.announced.written, m.announced.revision = number, revision
 	m.mu.Lock()
 	m.lease, m.spare = lease, 0
 	m.mu.Unlock()

@@ -39,7 +39,7 @@ func (r *reluctant) Commit(ctx context.Context, ifs []If, do []Change) (bool, in
 func TestComeBackByOneLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 2 * time.Second
-		memory := NewMemory()
+		memory := NewMemStore()
 		defer memory.Close()
 		store := &reluctant{Store: memory}
 		m, err := Join(t.Context(), store, Config{Cluster: "test", Info: Info{Node: "a", Home: "h"}, TTL: ttl})
@@ -79,7 +79,7 @@ func TestComeBackByOneLease(t *testing.T) {
 func TestBidsWithLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 8 * time.Second
-		memory := NewMemory()
+		memory := NewMemStore()
 		defer memory.Close()
 		link := &reluctant{Store: memory}
 		join := func(name string, s Store) *Member {

@@ -39,7 +39,7 @@ func (s *silent) Revoke(ctx context.Context, l Lease) error {
 // A node leaves a store that does not answer, whatever its caller's patience.
 func TestLeaveIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory := NewMemory()
+		memory := NewMemStore()
 		defer memory.Close()
 		store := &silent{Store: memory}
 		m, err := Join(t.Context(), store, Config{Cluster: "c", Info: Info{Node: "a", Home: "h"}})

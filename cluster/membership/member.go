@@ -113,9 +113,9 @@ type Member struct {
 	tasks  sync.WaitGroup
 	lost   chan struct{}
 
-	stands sync.Once
-	spare  Lease // that this node does not live by yet; keep's
-	said   announcements
+	stands    sync.Once
+	spare     Lease // that this node does not live by yet; keep's
+	announced announcements
 
 	woken chan struct{} // has room for what makes keep look again
 
@@ -170,7 +170,7 @@ func Join(ctx context.Context, store Store, cfg Config) (*Member, error) {
 	m := &Member{
 		store: store, cfg: cfg, prefix: Prefix(cfg.Cluster), lease: lease, info: cfg.Info,
 		lost: make(chan struct{}), changed: make(chan struct{}), view: &View{}, entries: map[string]Entry{},
-		said: announcements{turn: make(chan struct{}, 1)}, born: began, stood: make(chan struct{}), woken: make(chan struct{}, 1),
+		announced: announcements{turn: make(chan struct{}, 1)}, born: began, stood: make(chan struct{}), woken: make(chan struct{}, 1),
 	}
 	m.info.TTL, m.info.Outage = cfg.TTL, cfg.Outage
 	if m.epoch, err = m.register(ctx); err != nil {

@@ -26,7 +26,7 @@ func steps(ctx context.Context, team *trainers.Trainers, enough func(made int) b
 	var step int64
 	sum := make([]float32, 1<<14)
 	for {
-		share, err := team.Meet(ctx, trainers.State{
+		share, err := team.Rendezvous(ctx, trainers.State{
 			Identity: "churn", Step: step,
 			Save:    func() ([]byte, error) { return binary.LittleEndian.AppendUint64(nil, uint64(step)), nil },
 			Restore: func(b []byte) (int64, error) { step = int64(binary.LittleEndian.Uint64(b)); return step, nil },
@@ -42,7 +42,7 @@ func steps(ctx context.Context, team *trainers.Trainers, enough func(made int) b
 					parts[m][0] = float32(m + 1)
 				}
 			}
-			if _, err = share.Sum(ctx, step, sum, parts, meta); err != nil {
+			if _, err = share.AllReduce(ctx, step, sum, parts, meta); err != nil {
 				break
 			}
 			if sum[0] != 3 {

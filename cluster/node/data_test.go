@@ -34,7 +34,7 @@ func TestFilesAndShards(t *testing.T) {
 	if err != nil || len(part) != 4000 {
 		t.Fatalf("%d nodes in shards, %v", len(part), err)
 	}
-	run, err := a.Take(within(t), &Run{Data: whole.Dataset().Fingerprint, Map: sum}, false, nothing)
+	run, err := a.AgreeOnRun(within(t), &Run{Data: whole.Dataset().Fingerprint, Map: sum}, false, nothing)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestFilesAndShards(t *testing.T) {
 	}
 	to := filepath.Join(t.TempDir(), "copy")
 	for range 2 { // the second time it is there
-		if err := b.Files(within(t), run, to, false, nil); err != nil {
+		if err := b.CopyTopology(within(t), run, to, false, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -62,7 +62,7 @@ func TestFilesAndShards(t *testing.T) {
 		if err := b.Check(within(t), to); !errors.Is(err, graph.ErrFormat) || !strings.Contains(err.Error(), name) {
 			t.Errorf("damaged %s: %v", name, err)
 		}
-		if err := b.Files(within(t), run, to, false, nil); err != nil {
+		if err := b.CopyTopology(within(t), run, to, false, nil); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, good) {
@@ -72,11 +72,11 @@ func TestFilesAndShards(t *testing.T) {
 	if _, err := graph.Open(to); err == nil {
 		t.Error("the features were copied, too")
 	}
-	fa, err := a.Share(within(t), run, dir, shards)
+	fa, err := a.HoldShards(within(t), run, dir, shards)
 	if err != nil {
 		t.Fatal(err)
 	}
-	fb, err := b.Share(within(t), run, to, shards)
+	fb, err := b.HoldShards(within(t), run, to, shards)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,13 +132,13 @@ func TestFilesAndShards(t *testing.T) {
 		t.Errorf("%d rows are lost, not %d", n, alone)
 	}
 	a = enter(t, options(s, "a", t.TempDir()))
-	if err := a.take(within(t), run, a.Member.Epoch()); err != nil {
+	if err := a.takePart(within(t), run, a.Member.Epoch()); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.Serve(within(t), dir, false); err != nil {
 		t.Fatal(err)
 	}
-	if fa, err = a.Share(within(t), run, dir, shards); err != nil {
+	if fa, err = a.HoldShards(within(t), run, dir, shards); err != nil {
 		t.Fatal(err)
 	}
 	if err := fa.Ready(within(t)); err != nil {
@@ -150,7 +150,7 @@ func TestFilesAndShards(t *testing.T) {
 	// A run with another map, or other data, is not this node's.
 	other := *run
 	other.Map = "x"
-	if _, err := b.Share(within(t), &other, to, shards); err == nil {
+	if _, err := b.HoldShards(within(t), &other, to, shards); err == nil {
 		t.Error("shards of another map are shared")
 	}
 	shards.Method = "none"
@@ -159,7 +159,7 @@ func TestFilesAndShards(t *testing.T) {
 	}
 	other = *run
 	other.Data = "x"
-	if err := b.Files(within(t), &other, filepath.Join(t.TempDir(), "other"), false, nil); err == nil {
+	if err := b.CopyTopology(within(t), &other, filepath.Join(t.TempDir(), "other"), false, nil); err == nil {
 		t.Error("data of another fingerprint was kept")
 	}
 	kept, err := graph.OpenTopology(to)

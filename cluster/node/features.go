@@ -56,9 +56,9 @@ func (o *Shards) Deal(ds *graph.Dataset) (part []uint32, sum string, err error) 
 	return part, hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// Share makes this node hold a part of the features of the store in dir, of
+// HoldShards makes this node hold a part of the features of the store in dir, of
 // which it may have no more than the topology. Leave ends that.
-func (n *Node) Share(ctx context.Context, r *Run, dir string, o Shards) (_ *Features, err error) {
+func (n *Node) HoldShards(ctx context.Context, r *Run, dir string, o Shards) (_ *Features, err error) {
 	f := new(Features)
 	defer func() {
 		if err != nil {
@@ -85,7 +85,7 @@ func (n *Node) Share(ctx context.Context, r *Run, dir string, o Shards) (_ *Feat
 		return nil, err
 	}
 	if f.store.Whole() {
-		f.all = features.Memory(ds.NodeFeatures)
+		f.all = features.InMemory(ds.NodeFeatures)
 	}
 	f.keeper, err = shard.Keep(ctx, shard.Options{
 		Member: n.Member, Plane: n.Plane, Map: m, Layout: features.LayoutOf(ds.NodeFeatures), Replicas: o.Replicas, All: f.all, Logger: n.log,

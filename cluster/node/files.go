@@ -31,7 +31,7 @@ func (n *Node) Serve(ctx context.Context, dir string, values bool) error {
 // again is how long a copy that nobody could serve is left until the next try.
 const again = 300 * time.Millisecond
 
-// Forget makes Files copy again what has changed elsewhere, such as a store's
+// Forget makes CopyTopology copy again what has changed elsewhere, such as a store's
 // partitions.
 func Forget(dir string) error {
 	if err := os.Remove(filepath.Join(dir, graph.Manifest)); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -54,12 +54,12 @@ func (n *Node) Check(ctx context.Context, dir string) error {
 	return errors.Join(s.Check(ctx, graph.CheckOptions{}), s.Close())
 }
 
-// Files sees to it that dir holds the store of the run's data, with the values
+// CopyTopology sees to it that dir holds the store of the run's data, with the values
 // of the node features or at least without: a copy of what other nodes serve, which goes on where
 // it was interrupted. It waits for a node that serves it, and reads all of what
 // it copied to compare it with the checksums behind the run's fingerprint. A copy
 // that is there already is checked, too, and what is damaged of it copied again.
-func (n *Node) Files(ctx context.Context, r *Run, dir string, values bool, progress func(fetch.Progress)) error {
+func (n *Node) CopyTopology(ctx context.Context, r *Run, dir string, values bool, progress func(fetch.Progress)) error {
 	if s, err := openData(dir); err == nil {
 		same, whole := s.Dataset().Fingerprint == r.Data, s.Whole()
 		if err := s.Close(); err != nil {

@@ -37,7 +37,7 @@ func answers[T any](of func(identity string) (T, error)) control.Handler {
 	}
 }
 
-// answer sets what this node's actors answer, and what visitors are answered.
+// answer sets what this node's actors answer, and what operators are answered.
 func (n *Node) answer() {
 	status := answers(func(string) (Status, error) { return n.status(), nil })
 	n.Control.Handle(kindNode, func(ctx context.Context, identity, from string, body []byte) ([]byte, error) {
@@ -63,7 +63,7 @@ func (n *Node) answer() {
 		return answers(func(string) (Cluster, error) { return *n.gather(ctx), nil })(ctx, "", from, body)
 	})
 
-	n.Control.HandleVisitor(askStatus, func(ctx context.Context, _ string, _ []byte) ([]byte, error) {
+	n.Control.HandleOperator(askStatus, func(ctx context.Context, _ string, _ []byte) ([]byte, error) {
 		short, cancel := context.WithTimeout(ctx, asking)
 		defer cancel()
 		if b, err := n.Control.Ask(short, kindCoordinator, theRun, []byte(askStatus)); err == nil {
@@ -71,11 +71,11 @@ func (n *Node) answer() {
 		} // it is silent, or its answer larger than a message
 		return msgpack.Marshal(n.gather(ctx))
 	})
-	n.Control.HandleVisitor(askDrain, func(ctx context.Context, from string, body []byte) ([]byte, error) {
+	n.Control.HandleOperator(askDrain, func(ctx context.Context, from string, body []byte) ([]byte, error) {
 		ctx, cancel := context.WithTimeout(ctx, beginning)
 		defer cancel()
 		if v, _ := n.Member.View(); v.Leader == "" && !slices.ContainsFunc(v.Members, trains) { // nobody will lead
-			return nil, n.drainOne(ctx, string(body), "visitor "+from)
+			return nil, n.drainOne(ctx, string(body), "operator "+from)
 		}
 		return n.Control.Request(ctx, kindCoordinator, theRun, append([]byte(askDrain+" "), body...))
 	})

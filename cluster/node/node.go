@@ -1,8 +1,8 @@
 // Package node puts a cluster's parts together for one process: its store, its
 // two planes, its membership, its part in a run.
 //
-// Take agrees with the other nodes on what the run is, Files brings the data's
-// topology to a node that has none, Share makes it hold a part of the features,
+// AgreeOnRun settles with the other nodes what the run is, CopyTopology brings the data's
+// topology to a node that has none, HoldShards makes it hold a part of the features,
 // Train makes it compute a part of every batch. Drain gives all of that to the
 // others, and Leave ends it.
 package node
@@ -26,11 +26,11 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster/certs"
 	"github.com/gnnactor/gnnactor/cluster/control"
-	"github.com/gnnactor/gnnactor/cluster/copies"
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/etcd"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/reduce"
+	"github.com/gnnactor/gnnactor/cluster/replica"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/compute"
 )
@@ -59,16 +59,16 @@ type Options struct {
 
 // Node is a member of a cluster.
 type Node struct {
-	Plane   *dataplane.Plane
-	Control *control.Plane
-	Member  *membership.Member
-	Reduce  *reduce.Service
-	Copies  *copies.Keeper // of the checkpoints of others
-	store   *etcd.Client
-	log     *slog.Logger
-	dir     string
-	release func() error // the directory
-	trust   bool         // Options.TrustData
+	Plane    *dataplane.Plane
+	Control  *control.Plane
+	Member   *membership.Member
+	Reduce   *reduce.Service
+	Replicas *replica.Server // of other nodes' checkpoints
+	store    *etcd.Client
+	log      *slog.Logger
+	dir      string
+	release  func() error // the directory
+	trust    bool         // Options.TrustData
 
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
@@ -134,9 +134,9 @@ func Enter(ctx context.Context, o Options) (_ *Node, err error) {
 			err = errors.Join(err, n.Leave(context.WithoutCancel(ctx)))
 		}
 	}()
-	var keeper *certs.Keeper
+	var reloader *certs.Reloader
 	if o.Certs != nil {
-		if keeper, err = certs.Load(*o.Certs); err != nil {
+		if reloader, err = certs.Load(*o.Certs); err != nil {
 			return nil, err
 		}
 	}
@@ -149,21 +149,21 @@ func Enter(ctx context.Context, o Options) (_ *Node, err error) {
 		return nil, fmt.Errorf("node: the store at %v does not answer: %w", o.Store, err)
 	}
 	n.Plane, err = dataplane.Listen(dataplane.Options{
-		Cluster: o.Cluster, Node: o.Node, Listen: o.Listen, Advertise: o.Advertise, Certs: keeper, AllowPlaintext: o.Insecure, Logger: o.Logger,
+		Cluster: o.Cluster, Node: o.Node, Listen: o.Listen, Advertise: o.Advertise, Certs: reloader, AllowPlaintext: o.Insecure, Logger: o.Logger,
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := n.listenControl(&o, keeper); err != nil {
+	if err := n.listenControl(&o, reloader); err != nil {
 		return nil, err
 	}
 	n.Reduce = reduce.NewService(n.Plane)
-	if n.Copies, err = copies.Keep(n.Plane, filepath.Join(o.Dir, "copies")); err != nil {
+	if n.Replicas, err = replica.Serve(n.Plane, filepath.Join(o.Dir, "copies")); err != nil {
 		return nil, err
 	}
 	n.Member, err = membership.Join(wait, n.store, membership.Config{
 		Cluster: o.Cluster, TTL: o.TTL, Outage: o.Outage, Leaving: o.Leaving, Logger: o.Logger, Waits: true, // for being a trainer: the leader deals with those
-		Info: membership.Info{Node: o.Node, Home: home, Data: n.Plane.Address(), Control: n.Control.Address(), Kinds: []string{copies.Kind}},
+		Info: membership.Info{Node: o.Node, Home: home, Data: n.Plane.Address(), Control: n.Control.Address(), Kinds: []string{replica.Kind}},
 	})
 	if err != nil {
 		return nil, err
@@ -180,7 +180,7 @@ func Enter(ctx context.Context, o Options) (_ *Node, err error) {
 
 // listenControl opens the control plane, on the data plane's host if nothing
 // else was said.
-func (n *Node) listenControl(o *Options, keeper *certs.Keeper) error {
+func (n *Node) listenControl(o *Options, reloader *certs.Reloader) error {
 	listen, advertise := o.Control, ""
 	host, _, err := net.SplitHostPort(o.Listen)
 	if err != nil {
@@ -195,7 +195,7 @@ func (n *Node) listenControl(o *Options, keeper *certs.Keeper) error {
 		}
 	}
 	n.Control, err = control.Listen(control.Options{
-		Cluster: o.Cluster, Node: o.Node, Listen: listen, Host: advertise, Certs: keeper, AllowPlaintext: o.Insecure, Place: n.place, Logger: o.Logger,
+		Cluster: o.Cluster, Node: o.Node, Listen: listen, Host: advertise, Certs: reloader, AllowPlaintext: o.Insecure, Place: n.place, Logger: o.Logger,
 	})
 	return err
 }
@@ -231,10 +231,10 @@ func (n *Node) hears(ctx context.Context, changed <-chan struct{}) bool {
 	return false
 }
 
-// Train makes the node a trainer of a run of micros micro-batches, which begins
-// when least trainers are there.
-func (n *Node) Train(ctx context.Context, micros, least int) (*trainers.Trainers, error) {
-	t, err := trainers.Join(ctx, trainers.Options{Member: n.Member, Plane: n.Plane, Reduce: n.Reduce, Micros: micros, Least: least, Copies: n.Copies, Logger: n.log})
+// Train makes the node a trainer of a run of at most maxTrainers, which begins
+// when minTrainers are there.
+func (n *Node) Train(ctx context.Context, maxTrainers, minTrainers int) (*trainers.Trainers, error) {
+	t, err := trainers.Join(ctx, trainers.Options{Member: n.Member, Plane: n.Plane, Reduce: n.Reduce, MaxTrainers: maxTrainers, MinTrainers: minTrainers, Replicas: n.Replicas, Logger: n.log})
 	if err != nil {
 		return nil, err
 	}

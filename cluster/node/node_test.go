@@ -170,20 +170,20 @@ func settings(batch int) map[string]string {
 
 func nothing(*Run) error { return nil }
 
-// The first node says what the run is, the others take it; who insists on
+// The first node says what the run is, the others take it; who requires
 // something else hears what. When the run is done another one may begin.
 func TestTake(t *testing.T) {
 	s := serve(t)
 	a, b := enter(t, options(s, "a", t.TempDir())), enter(t, options(s, "b", t.TempDir()))
 	took := make(chan *Run, 1)
 	go func() { // who has nothing to propose waits
-		r, err := b.Take(within(t), nil, false, nothing)
+		r, err := b.AgreeOnRun(within(t), nil, false, nothing)
 		if err != nil {
 			t.Error(err)
 		}
 		took <- r
 	}()
-	first, err := a.Take(within(t), &Run{Settings: settings(64), Data: "d"}, false, nothing)
+	first, err := a.AgreeOnRun(within(t), &Run{Settings: settings(64), Data: "d"}, false, nothing)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,12 +191,12 @@ func TestTake(t *testing.T) {
 		t.Fatalf("b took %+v, not %+v", r, first)
 	}
 	c := enter(t, options(s, "c", t.TempDir()))
-	insists := func(r *Run) error { return r.Differences(settings(32)) }
-	if _, err := c.Take(within(t), &Run{Settings: settings(32), Data: "d"}, false, insists); !errors.Is(err, ErrOtherRun) {
+	differences := func(r *Run) error { return r.Differences(settings(32)) }
+	if _, err := c.AgreeOnRun(within(t), &Run{Settings: settings(32), Data: "d"}, false, differences); !errors.Is(err, ErrOtherRun) {
 		t.Errorf("c, which wants another batch size: %v", err)
 	}
-	if r, err := c.Take(within(t), &Run{Settings: settings(32), Data: "d"}, false, nothing); err != nil || !r.same(first) {
-		t.Errorf("c, which does not insist, took %+v, %v", r, err)
+	if r, err := c.AgreeOnRun(within(t), &Run{Settings: settings(32), Data: "d"}, false, nothing); err != nil || !r.same(first) {
+		t.Errorf("c, which requires nothing, took %+v, %v", r, err)
 	}
 	if err := c.Finish(within(t)); err != nil {
 		t.Fatal(err)
@@ -206,7 +206,7 @@ func TestTake(t *testing.T) {
 	}
 	d := enter(t, options(s, "d", t.TempDir()))
 	await(t, d, "the others are gone", func(v *membership.View) bool { return len(v.Members) == 1 })
-	if r, err := d.Take(within(t), &Run{Settings: settings(32)}, false, insists); err != nil || r.Node != "d" || r.Settings["batch-size"] != "32" {
+	if r, err := d.AgreeOnRun(within(t), &Run{Settings: settings(32)}, false, differences); err != nil || r.Node != "d" || r.Settings["batch-size"] != "32" {
 		t.Errorf("d began %+v, %v", r, err)
 	}
 }

@@ -69,7 +69,7 @@ func TestActorsMove(t *testing.T) {
 	}
 	share := func(n *Node) *Features {
 		t.Helper()
-		f, err := n.Share(within(t), &Run{Map: sum}, dir, shards)
+		f, err := n.HoldShards(within(t), &Run{Map: sum}, dir, shards)
 		if err == nil {
 			err = f.Ready(within(t))
 		}

@@ -52,14 +52,14 @@ func (r *Run) same(o *Run) bool {
 	return maps.Equal(r.Settings, o.Settings) && r.Data == o.Data && r.Map == o.Map
 }
 
-// Differences names the settings that insist has otherwise, each with both
+// Differences names the settings that required has otherwise, each with both
 // values. Nil: there are none.
-func (r *Run) Differences(insist map[string]string) error {
+func (r *Run) Differences(required map[string]string) error {
 	var bad []string
-	for _, name := range slices.Sorted(maps.Keys(insist)) {
+	for _, name := range slices.Sorted(maps.Keys(required)) {
 		has, ok := r.Settings[name]
-		if ok && has != insist[name] {
-			bad = append(bad, fmt.Sprintf("%s is %q, and %q here", name, has, insist[name]))
+		if ok && has != required[name] {
+			bad = append(bad, fmt.Sprintf("%s is %q, and %q here", name, has, required[name]))
 		}
 	}
 	if bad == nil {
@@ -68,12 +68,12 @@ func (r *Run) Differences(insist map[string]string) error {
 	return fmt.Errorf("%w, which node %s began: %s; leave the setting out, or take part in another cluster-name", ErrOtherRun, r.Node, strings.Join(bad, "; "))
 }
 
-// Take agrees with the other nodes on what the run is, and returns it: what one
+// AgreeOnRun agrees with the other nodes on what the run is, and returns it: what one
 // of them wrote down, if check has nothing against it, or else propose. Without
 // propose it waits until another node proposes. check may be called several times.
 // A node that goes on (it joins, or resumes) with a run that ended while it was away is
 // told so, once, by ErrEnded.
-func (n *Node) Take(ctx context.Context, propose *Run, goesOn bool, check func(*Run) error) (*Run, error) {
+func (n *Node) AgreeOnRun(ctx context.Context, propose *Run, goesOn bool, check func(*Run) error) (*Run, error) {
 	waiting, unsure := false, false
 	for {
 		v, changed := n.Member.View()
@@ -88,7 +88,7 @@ func (n *Node) Take(ctx context.Context, propose *Run, goesOn bool, check func(*
 			if err := check(r); err != nil {
 				return nil, err
 			}
-			if err := n.take(ctx, r, revision); err != nil {
+			if err := n.takePart(ctx, r, revision); err != nil {
 				return nil, err
 			}
 			return r, nil
@@ -108,7 +108,7 @@ func (n *Node) Take(ctx context.Context, propose *Run, goesOn bool, check func(*
 			}
 			revision, err := n.Member.Propose(ctx, runKey, revision, value, groupKey)
 			if err == nil {
-				if err := n.take(ctx, propose, revision); err != nil {
+				if err := n.takePart(ctx, propose, revision); err != nil {
 					return nil, err
 				}
 				return propose, nil
@@ -164,8 +164,8 @@ func (r *Run) has(m *membership.Info, revision int64) bool {
 	return m.Run == revision || m.Node == r.Node && m.Epoch == r.Epoch
 }
 
-// take says that this node takes part.
-func (n *Node) take(ctx context.Context, r *Run, revision int64) error {
+// takePart says that this node takes part.
+func (n *Node) takePart(ctx context.Context, r *Run, revision int64) error {
 	if err := n.rememberRun(r); err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/certs"
 	"github.com/gnnactor/gnnactor/cluster/control"
 	"github.com/gnnactor/gnnactor/cluster/membership"
-	"github.com/gnnactor/gnnactor/internal/bounded"
+	"github.com/gnnactor/gnnactor/internal/msgpackcheck"
 )
 
 // Progress is how far a node's training is.
@@ -113,7 +113,7 @@ func (s *Status) member(m *membership.Info, v *membership.View) {
 
 // decode reads what an actor answered.
 func decode[T any](b []byte) (v T, err error) {
-	if err := bounded.Unmarshal(b, &v); err != nil {
+	if err := msgpackcheck.Unmarshal(b, &v); err != nil {
 		var none T
 		return none, fmt.Errorf("node: an answer: %w", err)
 	}
@@ -144,8 +144,8 @@ func btoi(b bool) int {
 
 // Look returns the status of a view's cluster, as the leader gathers it, or, if it
 // does not answer, the first member that does. It needs no membership.
-func Look(ctx context.Context, cluster string, v *membership.View, keeper *certs.Keeper) (*Cluster, error) {
-	b, err := visitAny(ctx, 3*asking, cluster, v, keeper, askStatus, nil)
+func Look(ctx context.Context, cluster string, v *membership.View, reloader *certs.Reloader) (*Cluster, error) {
+	b, err := askAny(ctx, 3*asking, cluster, v, reloader, askStatus, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -164,17 +164,17 @@ func Known(v *membership.View) *Cluster {
 
 // AskToDrain asks a member of a view to drain, by way of any of them. It returns
 // when all nodes will hear of it.
-func AskToDrain(ctx context.Context, cluster string, v *membership.View, keeper *certs.Keeper, node string) error {
-	_, err := visitAny(ctx, beginning+asking, cluster, v, keeper, askDrain, []byte(node))
+func AskToDrain(ctx context.Context, cluster string, v *membership.View, reloader *certs.Reloader, node string) error {
+	_, err := askAny(ctx, beginning+asking, cluster, v, reloader, askDrain, []byte(node))
 	return err
 }
 
 // visitAny asks the members one after another until one can be reached.
-func visitAny(ctx context.Context, limit time.Duration, cluster string, v *membership.View, keeper *certs.Keeper, question string, body []byte) (b []byte, err error) {
+func askAny(ctx context.Context, limit time.Duration, cluster string, v *membership.View, reloader *certs.Reloader, question string, body []byte) (b []byte, err error) {
 	err = fmt.Errorf("node: cluster %s has no member with a control plane", cluster)
 	for _, address := range ControlOf(v) {
 		try, cancel := context.WithTimeout(ctx, limit)
-		b, err = control.Visit(try, cluster, address, keeper, question, body)
+		b, err = control.AskAsOperator(try, cluster, address, reloader, question, body)
 		cancel()
 		if err == nil || ctx.Err() != nil || !errors.Is(err, control.ErrPeerGone) {
 			break

@@ -104,7 +104,7 @@ func TestSameBits(t *testing.T) {
 				wg.Go(func() {
 					mine, meta := deal(parts, n, i)
 					got := make([]float32, size)
-					metas, err := x.group.Sum(ctx, int64(3*number), got, mine, meta)
+					metas, err := x.group.AllReduce(ctx, int64(3*number), got, mine, meta)
 					if err != nil {
 						t.Errorf("%d trainers, step %d: %v", n, number, err)
 						return
@@ -163,7 +163,7 @@ func TestBytes(t *testing.T) {
 	for i, x := range all {
 		wg.Go(func() {
 			mine, meta := deal(parts, n, i)
-			if _, err := x.group.Sum(t.Context(), 0, make([]float32, size), mine, meta); err != nil {
+			if _, err := x.group.AllReduce(t.Context(), 0, make([]float32, size), mine, meta); err != nil {
 				t.Error(err)
 			}
 		})
@@ -193,14 +193,14 @@ func TestTrainerGoes(t *testing.T) {
 	for i, x := range all[:2] {
 		wg.Go(func() {
 			mine, meta := deal(parts, 3, i)
-			if _, err := x.group.Sum(ctx, 0, make([]float32, size), mine, meta); err == nil {
+			if _, err := x.group.AllReduce(ctx, 0, make([]float32, size), mine, meta); err == nil {
 				t.Error("a sum without a trainer's part")
 			}
 		})
 	}
 	all[2].plane.Close()
 	wg.Wait()
-	if _, err := all[0].group.Sum(ctx, 0, nil, make([][]float32, 3), make([][]byte, 3)); err == nil {
+	if _, err := all[0].group.AllReduce(ctx, 0, nil, make([][]float32, 3), make([][]byte, 3)); err == nil {
 		t.Error("a group that failed goes on")
 	}
 	regroup(t, all[:2], 2, []string{"n0", "n1"})
@@ -208,7 +208,7 @@ func TestTrainerGoes(t *testing.T) {
 		wg.Go(func() {
 			mine, meta := deal(parts, 2, i)
 			got := make([]float32, size)
-			if _, err := x.group.Sum(ctx, 0, got, mine, meta); err != nil || !slices.Equal(got, want[0]) {
+			if _, err := x.group.AllReduce(ctx, 0, got, mine, meta); err != nil || !slices.Equal(got, want[0]) {
 				t.Errorf("in the new group: %v", err)
 			}
 			if err := x.group.Flush(ctx, 1); err != nil {
@@ -237,7 +237,7 @@ func TestEnd(t *testing.T) {
 		for i, x := range all {
 			parts, meta := deal(want, len(all), i)
 			wg.Go(func() {
-				if _, err := x.group.Sum(t.Context(), number, make([]float32, size), parts, meta); err != nil {
+				if _, err := x.group.AllReduce(t.Context(), number, make([]float32, size), parts, meta); err != nil {
 					t.Error(err)
 				}
 			})
@@ -283,7 +283,7 @@ func TestRefused(t *testing.T) {
 	all := nodes(t, 2)
 	g := all[0].group
 	sum := func(size int, parts [][]float32, meta [][]byte) error {
-		_, err := g.Sum(t.Context(), 0, make([]float32, size), parts, meta)
+		_, err := g.AllReduce(t.Context(), 0, make([]float32, size), parts, meta)
 		return err
 	}
 	for name, err := range map[string]error{
@@ -381,7 +381,7 @@ func BenchmarkSum(b *testing.B) {
 		var wg sync.WaitGroup
 		for i, x := range all {
 			wg.Go(func() {
-				if _, err := x.group.Sum(b.Context(), number, dsts[i], mine[i], metas[i]); err != nil {
+				if _, err := x.group.AllReduce(b.Context(), number, dsts[i], mine[i], metas[i]); err != nil {
 					b.Error(err)
 				}
 			})

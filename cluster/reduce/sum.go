@@ -23,7 +23,7 @@ const maxMeta = 1 << 20
 // sum and returns everybody's meta, by micro-batch. Steps must rise.
 //
 // Each trainer calls Sum once per step; it fails at once when one of them goes.
-func (g *Group) Sum(ctx context.Context, number int64, dst []float32, parts [][]float32, meta [][]byte) (metas [][]byte, err error) {
+func (g *Group) AllReduce(ctx context.Context, number int64, dst []float32, parts [][]float32, meta [][]byte) (metas [][]byte, err error) {
 	micros := len(parts)
 	if !littleEndian {
 		return nil, errors.New("reduce: this machine is big-endian; the data plane sends little-endian values as they lie in memory")
@@ -297,6 +297,6 @@ func (g *Group) Flush(ctx context.Context, number int64) error {
 	empty := make([][]byte, n)
 	parts := make([][]float32, n)
 	parts[g.self] = []float32{}
-	_, err := g.Sum(ctx, number, []float32{}, parts, empty)
+	_, err := g.AllReduce(ctx, number, []float32{}, parts, empty)
 	return err
 }

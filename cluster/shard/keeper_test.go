@@ -106,7 +106,7 @@ func (n *keeperNode) settled(t *testing.T, members, replicas int) {
 // others come, and one dies whose shards have replicas.
 func TestKeepersComeAndGo(t *testing.T) {
 	f := table(graph.Int8, 5)
-	whole := features.Memory(f)
+	whole := features.InMemory(f)
 	defer whole.Close()
 	part := make([]uint32, rows)
 	for v := range part {
@@ -116,7 +116,7 @@ func TestKeepersComeAndGo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := membership.NewMemory()
+	store := membership.NewMemStore()
 	defer store.Close()
 	l := features.LayoutOf(f)
 	a := enter(t, store, "a", m, l, 2, whole)

@@ -57,7 +57,7 @@ func (l *late) Watch(ctx context.Context, prefix string, after int64, f func([]m
 // whatever order they hear, one of them holds it in the end, and says so.
 func TestLeaveByDifferentViews(t *testing.T) {
 	f := table(graph.Float32, 4)
-	whole := features.Memory(f)
+	whole := features.InMemory(f)
 	defer whole.Close()
 	part := make([]uint32, rows)
 	for v := range part {
@@ -74,7 +74,7 @@ func TestLeaveByDifferentViews(t *testing.T) {
 	}
 	for _, order := range [][]int{{0, 1}, {1, 0}} {
 		t.Run(fmt.Sprint(order), func(t *testing.T) {
-			store := membership.NewMemory()
+			store := membership.NewMemStore()
 			defer store.Close()
 			gates := []*late{newLate(store), newLate(store)}
 			l := features.LayoutOf(f)

@@ -64,7 +64,7 @@ func start(t testing.TB, f *graph.Features, n, replicas int) (*Map, []*node) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	whole := features.Memory(f)
+	whole := features.InMemory(f)
 	var all []*node
 	for i := range n {
 		p, err := dataplane.Listen(dataplane.Options{Cluster: "test", Node: fmt.Sprint("n", i), Listen: "127.0.0.1:0", DialTimeout: time.Minute, PingTimeout: time.Minute})
@@ -293,7 +293,7 @@ func TestCutByShortenedMap(t *testing.T) {
 	if err := os.Truncate(files[0], 0); err != nil {
 		t.Fatal(err)
 	}
-	all := features.Memory(table(graph.Uint8, 4))
+	all := features.InMemory(table(graph.Uint8, 4))
 	defer all.Close()
 	for range 2 {
 		if _, err := m.Cut(within(t), all, 0); err == nil || !strings.Contains(err.Error(), "shortened") {

@@ -34,7 +34,7 @@ func TestWire(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				all := features.Memory(ds.NodeFeatures)
+				all := features.InMemory(ds.NodeFeatures)
 				defer all.Close()
 				var nodes []*node
 				holders := make([][]string, parts)

@@ -37,8 +37,8 @@ func (t *Trainers) end() {
 // retire says that this node trains no more, to those that came after its last
 // step and wait for it in a group of theirs, which is the newest.
 func (t *Trainers) retire(ctx context.Context, newest int64) error {
-	t.saying.Lock()
-	defer t.saying.Unlock()
+	t.announcing.Lock()
+	defer t.announcing.Unlock()
 	t.mu.Lock()
 	ended := t.part.HasEnded()
 	t.mu.Unlock()
@@ -52,7 +52,7 @@ func (t *Trainers) retire(ctx context.Context, newest int64) error {
 		i.Left = newest
 	})
 	if err == nil {
-		t.said = false
+		t.announced = false
 	}
 	return err
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
-	"github.com/gnnactor/gnnactor/internal/bounded"
+	"github.com/gnnactor/gnnactor/internal/msgpackcheck"
 )
 
 // hello is what the members of a group tell each other before its first step.
@@ -41,7 +41,7 @@ func decodeHello(b []byte) (h hello, err error) {
 	if len(b) > maxHello {
 		return h, fmt.Errorf("%d bytes; at most %d", len(b), maxHello)
 	}
-	if err := bounded.Unmarshal(b, &h); err != nil {
+	if err := msgpackcheck.Unmarshal(b, &h); err != nil {
 		return hello{}, err
 	}
 	switch {

@@ -77,7 +77,7 @@ func (t *Trainers) RunsTo(next int64) []Run {
 }
 
 // Resume makes lineage, of a checkpoint, what this node's state comes from. It
-// may be called before Meet.
+// may be called before Rendezvous.
 func (t *Trainers) Resume(lineage []Run) { t.adopt(lineage) }
 
 // cut takes steps from next on out of the lineage: they were summed, and then

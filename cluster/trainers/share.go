@@ -10,7 +10,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/reduce"
 )
 
-// Share is this node's part in a group. It implements actors.Share.
+// Share is this node's part in a group. It implements actors.Reducer.
 type Share struct {
 	t     *Trainers
 	group *reduce.Group
@@ -46,7 +46,7 @@ func (s *Share) round(ctx context.Context, number int64, mine hello) ([]hello, e
 	n := s.group.Size()
 	parts, meta := make([][]float32, n), make([][]byte, n)
 	parts[s.group.Self()], meta[s.group.Self()] = []float32{}, b
-	metas, err := s.group.Sum(ctx, number, []float32{}, parts, meta)
+	metas, err := s.group.AllReduce(ctx, number, []float32{}, parts, meta)
 	if err != nil {
 		return nil, err
 	}
@@ -174,9 +174,9 @@ func (s *Share) Mine(m, of int) bool {
 	return m >= from && m < to
 }
 
-// Sum implements actors.Share.
-func (s *Share) Sum(ctx context.Context, step int64, dst []float32, parts [][]float32, meta [][]byte) ([][]byte, error) {
-	metas, err := s.group.Sum(ctx, firstStep+step, dst, parts, meta)
+// AllReduce implements actors.Reducer.
+func (s *Share) AllReduce(ctx context.Context, step int64, dst []float32, parts [][]float32, meta [][]byte) ([][]byte, error) {
+	metas, err := s.group.AllReduce(ctx, firstStep+step, dst, parts, meta)
 	if err == nil && !s.t.o.Member.MayStep() {
 		s.group.Close()
 		err = fmt.Errorf("%w: step %d was made after this node's time", reduce.ErrRegroup, step)

@@ -10,7 +10,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/membership"
 )
 
-// What follows is for trainers that make steps in another way than by Sum: one of
+// What follows is for trainers that make steps in another way than by AllReduce: one of
 // a group makes them, for all (package async).
 
 // Plane returns this node's data plane.
@@ -77,9 +77,9 @@ func (s *Share) Computed() {
 	s.t.made++
 }
 
-// Broke ends the group, for a reason, and tells the leader if there is no newer
+// Abort ends the group, for a reason, and tells the leader if there is no newer
 // one soon.
-func (s *Share) Broke(ctx context.Context, err error) error {
+func (s *Share) Abort(ctx context.Context, err error) error {
 	s.group.Close()
 	return errors.Join(err, s.t.failed(ctx, s.id))
 }

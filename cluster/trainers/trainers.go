@@ -20,11 +20,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gnnactor/gnnactor/cluster/copies"
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/group"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/reduce"
+	"github.com/gnnactor/gnnactor/cluster/replica"
 )
 
 // Kind is what a trainer has among membership's kinds.
@@ -52,13 +52,13 @@ type Options struct {
 	Member *membership.Member
 	Plane  *dataplane.Plane
 	Reduce *reduce.Service
-	// Micros is how many micro-batches a batch has: the most trainers there can be.
-	Micros int
-	// Least is how many trainers the run waits for before its first step.
-	Least int
-	// Copies are those that this node keeps of others' checkpoints; nil: none.
-	Copies *copies.Keeper
-	Logger *slog.Logger
+	// MaxTrainers is the most trainers there can be: the micro-batches of a batch.
+	MaxTrainers int
+	// MinTrainers is how many trainers the run waits for before its first step.
+	MinTrainers int
+	// Replicas are those of others' checkpoints that this node keeps; nil: none.
+	Replicas *replica.Server
+	Logger   *slog.Logger
 }
 
 // Trainers is this node's part in the run.
@@ -81,9 +81,9 @@ type Trainers struct {
 	over    func()    // ends the newest group's Over
 	offered func()    // takes the state back that this node gave to others; nil: none
 
-	wake   chan struct{} // makes follow look again
-	saying sync.Mutex    // held while said changes
-	said   bool          // that this node is a trainer
+	wake       chan struct{} // makes follow look again
+	announcing sync.Mutex    // held while announced changes
+	announced  bool          // that this node is a trainer
 }
 
 // Join readies this node's part. The others count on it from when it first
@@ -93,12 +93,12 @@ func Join(ctx context.Context, o Options) (*Trainers, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	v, _ := o.Member.View()
-	if n := len(candidates(v)); n >= o.Micros {
-		return nil, fmt.Errorf("%w: %d micro-batches, and %d trainers already; raise micro-batches, or start fewer nodes", ErrTooMany, o.Micros, n)
+	if n := len(candidates(v)); n >= o.MaxTrainers {
+		return nil, fmt.Errorf("%w: %d micro-batches, and %d trainers already; raise micro-batches, or start fewer nodes", ErrTooMany, o.MaxTrainers, n)
 	}
 	me := group.Member{Node: o.Plane.Node(), Epoch: o.Member.Epoch()}
 	t := &Trainers{o: o, born: time.Now(), over: func() {}, looked: make(chan struct{}), wake: make(chan struct{}, 1),
-		part: group.NewTrainer(me, o.Micros, o.Least, max(patience, o.Member.Patience()/2))}
+		part: group.NewTrainer(me, o.MaxTrainers, o.MinTrainers, max(patience, o.Member.Patience()/2))}
 	var follow context.Context
 	follow, t.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	t.tasks.Go(func() { t.follow(follow) })
@@ -132,25 +132,25 @@ type State struct {
 	Restore  func([]byte) (step int64, err error) // step: that of the state
 	// Audited returns which verdict of an audit the state has seen, as a number: those that
 	// have seen another do not meet. Its error, of a state that must not be gone on from,
-	// is Meet's. nil: nothing is audited.
+	// is what Rendezvous returns. nil: nothing is audited.
 	Audited func() (int64, error)
 	// Begin is called when it is known who is in a group and at which step it goes on,
 	// while the state may still be on its way, so that what does not need it can be
-	// begun. Meet may call it again, for another group, and may fail after it. nil: nothing is.
+	// begun. Rendezvous may call it again, for another group, and may fail after it. nil: nothing is.
 	Begin func(s *Share, step int64) error
 }
 
-// Meet waits for a group that this node is in, and brings its run to where the
+// Rendezvous waits for a group that this node is in, and brings its run to where the
 // group is. It returns ErrFenced when this node is not a member any longer, and
 // ErrDrained or ErrLast when it drains.
-func (t *Trainers) Meet(ctx context.Context, s State) (*Share, error) {
+func (t *Trainers) Rendezvous(ctx context.Context, s State) (*Share, error) {
 	t.step(group.Ended{Is: false})
 	for {
-		err := t.present(ctx)
+		err := t.announce(ctx)
 		if err != nil {
 			return nil, err
 		}
-		share, err := t.meet(ctx, &s)
+		share, err := t.rendezvous(ctx, &s)
 		if err == nil || ctx.Err() != nil || errors.Is(err, ErrOtherRun) || errors.Is(err, ErrDiverged) || errors.Is(err, errState) || errors.Is(err, errAudit) || errors.Is(err, ErrDrained) || errors.Is(err, ErrLast) {
 			return share, err
 		}
@@ -182,15 +182,15 @@ func (t *Trainers) connect(ctx context.Context) {
 	wg.Wait()
 }
 
-// present says that this node is a trainer, once, and tries until the store has
+// announce says that this node is a trainer, once, and tries until the store has
 // heard it.
-func (t *Trainers) present(ctx context.Context) error {
-	t.saying.Lock()
-	defer t.saying.Unlock()
-	if !t.said {
+func (t *Trainers) announce(ctx context.Context) error {
+	t.announcing.Lock()
+	defer t.announcing.Unlock()
+	if !t.announced {
 		t.connect(ctx)
 	}
-	for !t.said {
+	for !t.announced {
 		write, cancel := context.WithTimeout(ctx, t.o.Member.Patience())
 		err := t.o.Member.Announce(write, func(i *membership.Info) {
 			if !slices.Contains(i.Kinds, Kind) {
@@ -200,7 +200,7 @@ func (t *Trainers) present(ctx context.Context) error {
 		cancel()
 		switch {
 		case err == nil:
-			t.said = true
+			t.announced = true
 			return nil
 		case errors.Is(err, membership.ErrFenced):
 			return err
@@ -226,7 +226,7 @@ var errState = errors.New("trainers: state")
 // errAudit: this node's state must not be gone on from.
 var errAudit = errors.New("trainers: the audit failed")
 
-func (t *Trainers) meet(ctx context.Context, s *State) (*Share, error) {
+func (t *Trainers) rendezvous(ctx context.Context, s *State) (*Share, error) {
 	to, err := t.await(ctx)
 	t.withdraw() // of an older group
 	if err != nil {
@@ -287,7 +287,7 @@ func (t *Trainers) failed(ctx context.Context, id int64) error {
 	if err := t.o.Member.Err(); err != nil {
 		return err
 	}
-	for do := t.step(group.Broke{ID: id}); ; do = t.step(group.Tick{}) {
+	for do := t.step(group.Aborted{ID: id}); ; do = t.step(group.Tick{}) {
 		for _, a := range do {
 			switch a := a.(type) {
 			case group.Suspect:

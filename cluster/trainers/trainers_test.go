@@ -79,7 +79,7 @@ func joinFor(t *testing.T, store membership.Store, name string, least int, lease
 			t.Error(err)
 		}
 	})
-	x.Trainers, err = Join(within(t), Options{Member: x.member, Plane: x.plane, Reduce: reduce.NewService(x.plane), Micros: micros, Least: least})
+	x.Trainers, err = Join(within(t), Options{Member: x.member, Plane: x.plane, Reduce: reduce.NewService(x.plane), MaxTrainers: micros, MinTrainers: least})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func (x *trainer) sum(ctx context.Context, s *Share) error {
 		}
 	}
 	var dst [1]float32
-	if _, err := s.Sum(ctx, x.step, dst[:], parts, meta); err != nil {
+	if _, err := s.AllReduce(ctx, x.step, dst[:], parts, meta); err != nil {
 		return err
 	}
 	if want := float32(6 + 4*x.step); dst[0] != want {
@@ -121,7 +121,7 @@ func (x *trainer) finish(ctx context.Context, s *Share) error {
 		if ended || err != nil {
 			return err
 		}
-		if s, err = x.Meet(ctx, x.state()); err != nil {
+		if s, err = x.Rendezvous(ctx, x.state()); err != nil {
 			return err
 		}
 	}
@@ -130,7 +130,7 @@ func (x *trainer) finish(ctx context.Context, s *Share) error {
 // train makes steps until there are last of them.
 func (x *trainer) train(ctx context.Context, last int64) error {
 	for x.step < last {
-		s, err := x.Meet(ctx, x.state())
+		s, err := x.Rendezvous(ctx, x.state())
 		if err != nil {
 			return err
 		}
@@ -174,7 +174,7 @@ func checkLineage(t *testing.T, x *trainer, first, next int64) {
 // A trainer that joins late gets the state and its lineage; each computes what
 // it is dealt.
 func TestJoinLate(t *testing.T) {
-	store := membership.NewMemory()
+	store := membership.NewMemStore()
 	defer store.Close()
 	ctx := within(t)
 	all := []*trainer{join(t, store, "a", 2), join(t, store, "b", 2)}
@@ -199,7 +199,7 @@ func pair(ctx context.Context, t *testing.T, store membership.Store) (both []*tr
 	both, shares = []*trainer{join(t, store, "a", 2), join(t, store, "b", 2)}, make([]*Share, 2)
 	together(t, both, func(x *trainer) (err error) {
 		i := slices.Index(both, x)
-		if shares[i], err = x.Meet(ctx, x.state()); err == nil {
+		if shares[i], err = x.Rendezvous(ctx, x.state()); err == nil {
 			err = x.sum(ctx, shares[i])
 		}
 		return err
@@ -227,7 +227,7 @@ func (x *trainer) ends(ctx context.Context, t *testing.T) {
 // A step that is being made when another node comes is made, and then the group is
 // over for all.
 func TestStepIsMadeBeforeTheGroupChanges(t *testing.T) {
-	ctx, store := within(t), membership.NewMemory()
+	ctx, store := within(t), membership.NewMemStore()
 	defer store.Close()
 	both, shares := pair(ctx, t, store)
 	sums := make(chan error, 1)
@@ -270,7 +270,7 @@ func TestStepIsMadeBeforeTheGroupChanges(t *testing.T) {
 // Whoever comes while others wait for each other at the end gets the state that the
 // run ends with.
 func TestJoinAtTheEnd(t *testing.T) {
-	ctx, store := within(t), membership.NewMemory()
+	ctx, store := within(t), membership.NewMemStore()
 	defer store.Close()
 	both, shares := pair(ctx, t, store)
 	var wg sync.WaitGroup
@@ -284,7 +284,7 @@ func TestJoinAtTheEnd(t *testing.T) {
 	finish(both[0], shares[0])
 	c := join(t, store, "c", 2)
 	wg.Go(func() {
-		s, err := c.Meet(ctx, c.state())
+		s, err := c.Rendezvous(ctx, c.state())
 		if err == nil && c.step != 1 {
 			t.Errorf("it came to step %d of a run that has 1", c.step)
 		}
@@ -309,7 +309,7 @@ func TestJoinAtTheEnd(t *testing.T) {
 // and from another where that one is behind.
 func TestOffered(t *testing.T) {
 	for _, lost := range []int64{0, 1} {
-		ctx, store := within(t), membership.NewMemory()
+		ctx, store := within(t), membership.NewMemStore()
 		defer store.Close()
 		all, _ := pair(ctx, t, store)
 		var saved [3]atomic.Int64
@@ -319,7 +319,7 @@ func TestOffered(t *testing.T) {
 			state := x.state()
 			save := state.Save
 			state.Save = func() ([]byte, error) { saved[slices.Index(all, x)].Add(1); return save() }
-			s, err := x.Meet(ctx, state)
+			s, err := x.Rendezvous(ctx, state)
 			if err == nil && x.step != 1 {
 				t.Errorf("%d lost: a trainer begins at step %d", lost, x.step)
 			}
@@ -344,12 +344,12 @@ func TestOffered(t *testing.T) {
 
 // Who comes after a node's last step trains without it, though it stays a member.
 func TestLateAfterTheEnd(t *testing.T) {
-	store := membership.NewMemory()
+	store := membership.NewMemStore()
 	defer store.Close()
 	ctx := within(t)
 	first := join(t, store, "a", 1)
 	for i, x := range []*trainer{first, join(t, store, "b", 1), join(t, store, "c", 1), first} {
-		s, err := x.Meet(ctx, x.state())
+		s, err := x.Rendezvous(ctx, x.state())
 		for range 3 {
 			if err == nil {
 				err = x.sum(ctx, s)
@@ -370,14 +370,14 @@ func TestLateAfterTheEnd(t *testing.T) {
 // A trainer of a group that is over, and one that is fenced, publish nothing;
 // what the newest group has published stays.
 func TestPublish(t *testing.T) {
-	store := membership.NewMemory()
+	store := membership.NewMemStore()
 	defer store.Close()
 	ctx := within(t)
 	all := []*trainer{join(t, store, "a", 2), join(t, store, "b", 2)}
 	old := make([]*Share, 2)
 	together(t, all, func(x *trainer) (err error) {
 		i := slices.Index(all, x)
-		old[i], err = x.Meet(ctx, x.state())
+		old[i], err = x.Rendezvous(ctx, x.state())
 		return err
 	})
 	if n := len(slices.DeleteFunc(slices.Clone(old), func(s *Share) bool { return !s.First() })); n != 1 {
@@ -390,7 +390,7 @@ func TestPublish(t *testing.T) {
 	shares := make([]*Share, 3)
 	together(t, all, func(x *trainer) (err error) {
 		i := slices.Index(all, x)
-		shares[i], err = x.Meet(ctx, x.state())
+		shares[i], err = x.Rendezvous(ctx, x.state())
 		return err
 	})
 	if err := old[0].Publish(ctx, Published{File: "late", Step: 2}); !errors.Is(err, ErrStaleGroup) {
@@ -429,7 +429,7 @@ func TestPublish(t *testing.T) {
 // A leader and trainer that loses the store but not its peers is fenced before
 // the others go on, and nothing it does afterwards is taken.
 func TestZombie(t *testing.T) {
-	store := membership.NewMemory()
+	store := membership.NewMemStore()
 	defer store.Close()
 	ctx := within(t)
 	all := []*trainer{joinFor(t, store, "a", 3, 10*time.Second), join(t, store, "b", 3), join(t, store, "c", 3)}
@@ -437,7 +437,7 @@ func TestZombie(t *testing.T) {
 	shares := make(map[*trainer]*Share)
 	var mu sync.Mutex
 	together(t, all, func(x *trainer) error {
-		s, err := x.Meet(ctx, x.state())
+		s, err := x.Rendezvous(ctx, x.state())
 		if err != nil {
 			return err
 		}
@@ -456,7 +456,7 @@ func TestZombie(t *testing.T) {
 	if err := zombie.sum(ctx, shares[zombie]); err == nil {
 		t.Error("a fenced trainer made a step")
 	}
-	if _, err := zombie.Meet(ctx, zombie.state()); !errors.Is(err, membership.ErrFenced) {
+	if _, err := zombie.Rendezvous(ctx, zombie.state()); !errors.Is(err, membership.ErrFenced) {
 		t.Errorf("a fenced trainer met: %v", err)
 	}
 	together(t, rest, func(x *trainer) error { return x.train(ctx, 10) })

@@ -33,7 +33,7 @@ import (
 type Options struct {
 	// Certs gives mutual TLS; nil: plaintext, which a server speaks on loopback
 	// only, or when AllowPlaintext.
-	Certs          *certs.Keeper
+	Certs          *certs.Reloader
 	AllowPlaintext bool
 
 	Codec       encoding.CodecV2
@@ -171,7 +171,7 @@ func Name(ctx context.Context) (string, bool) {
 
 // CheckName reports why the other end of a stream or call is not the node that it says
 // it is: under TLS, which k is for, its certificate must say so.
-func CheckName(ctx context.Context, k *certs.Keeper, says string) error {
+func CheckName(ctx context.Context, k *certs.Reloader, says string) error {
 	if err := certs.CheckNode(says); err != nil {
 		return err
 	}

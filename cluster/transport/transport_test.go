@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-func options(k *certs.Keeper) Options {
+func options(k *certs.Reloader) Options {
 	return Options{Certs: k, Codec: encoding.GetCodecV2("proto"), MaxMessage: 1 << 10, Window: 1 << 16, Buffer: 1 << 12, Streams: 4, Connections: 16, PerNode: 3}
 }
 
@@ -73,12 +73,12 @@ func call(t *testing.T, address string, o Options, in string) (string, error) {
 
 // Under TLS callers are known by their certificates, and others are refused.
 func TestCertificates(t *testing.T) {
-	ours, theirs := certstest.Keepers(t), certstest.Keepers(t)
+	ours, theirs := certstest.Reloaders(t), certstest.Reloaders(t)
 	s := serve(t, options(ours("a")))
 	if name, err := call(t, s.Address(), options(ours("b")), ""); err != nil || name != "b" {
 		t.Errorf("b is called %q, %v", name, err)
 	}
-	for who, k := range map[string]*certs.Keeper{"plaintext": nil, "another authority": theirs("b")} {
+	for who, k := range map[string]*certs.Reloader{"plaintext": nil, "another authority": theirs("b")} {
 		if _, err := call(t, s.Address(), options(k), ""); status.Code(err) != codes.Unavailable {
 			t.Errorf("%s: %v", who, err)
 		}
@@ -101,7 +101,7 @@ func TestCertificates(t *testing.T) {
 // A node has a few connections at a time, whatever its certificate, and what it closes
 // makes room.
 func TestConnectionsPerNode(t *testing.T) {
-	issue := certstest.Keepers(t)
+	issue := certstest.Reloaders(t)
 	o := options(issue("a"))
 	s := serve(t, o)
 	other := issue("c")
@@ -178,7 +178,7 @@ func TestConnectionsInAll(t *testing.T) {
 // more than may wait, keep nobody out who has a certificate; and no more of them are
 // open than may wait.
 func TestStrangersKeepNobodyOut(t *testing.T) {
-	issue := certstest.Keepers(t)
+	issue := certstest.Reloaders(t)
 	o := options(issue("a"))
 	o.DialTimeout = time.Minute // of a stranger's handshake: it is not that which ends it
 	s := serve(t, o)

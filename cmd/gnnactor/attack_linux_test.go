@@ -64,7 +64,7 @@ func callHandshake(args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	for _, pair := range [][2]*certs.Keeper{{a, b}, {b, a}} {
+	for _, pair := range [][2]*certs.Reloader{{a, b}, {b, a}} {
 		here, there := net.Pipe()
 		server, client := tls.Server(here, pair[0].Server()), tls.Client(there, pair[1].Client("127.0.0.1"))
 		done := make(chan error, 1)

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gnnactor/gnnactor/compute/cpu"
-	"github.com/gnnactor/gnnactor/internal/limits"
+	"github.com/gnnactor/gnnactor/internal/machinelimits"
 	"github.com/gnnactor/gnnactor/pool"
 )
 
@@ -115,10 +115,10 @@ kernels, scale, edges, repeats, limits and results.`,
 
 // benchLimit is a limit, the best of some runs.
 type benchLimit struct {
-	Name    limits.Limit `json:"name"`
-	Threads int          `json:"threads"`
-	Value   float64      `json:"value"`
-	Unit    string       `json:"unit"`
+	Name    machinelimits.Limit `json:"name"`
+	Threads int                 `json:"threads"`
+	Value   float64             `json:"value"`
+	Unit    string              `json:"unit"`
 }
 
 // benchFigure is what one kernel achieves with some threads.
@@ -134,7 +134,7 @@ type benchFigure struct {
 	Unit     string  `json:"unit"`
 	Ratio    float64 `json:"ratio"`
 
-	LimitName limits.Limit `json:"limit_name"`
+	LimitName machinelimits.Limit `json:"limit_name"`
 }
 
 // benchResult is what --output json prints.
@@ -175,14 +175,14 @@ func (a *app) bench(ctx context.Context, o benchOptions) (r benchResult, err err
 	if n := cmp.Or(o.threads, most); n > 1 {
 		threads = append(threads, n)
 	}
-	m, err := limits.New(max(o.table<<20, 4*limits.RowLen<<o.scale), slices.Max(threads))
+	m, err := machinelimits.New(max(o.table<<20, 4*machinelimits.RowLen<<o.scale), slices.Max(threads))
 	if err != nil {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
 
-	r = benchResult{SIMD: limits.SIMD(), Kernels: set.String(), Scale: o.scale, Edges: o.graphEdges(), Repeats: o.repeats}
-	for _, l := range limits.All() {
+	r = benchResult{SIMD: machinelimits.SIMD(), Kernels: set.String(), Scale: o.scale, Edges: o.graphEdges(), Repeats: o.repeats}
+	for _, l := range machinelimits.All() {
 		if !pattern.MatchString("limit/" + string(l)) {
 			continue
 		}
@@ -220,7 +220,7 @@ func (a *app) bench(ctx context.Context, o benchOptions) (r benchResult, err err
 }
 
 // measure runs w with some threads, its limit before every repeat.
-func (w *workload) measure(ctx context.Context, o benchOptions, m *limits.Machine, set cpu.Set, threads int) (f benchFigure, err error) {
+func (w *workload) measure(ctx context.Context, o benchOptions, m *machinelimits.Machine, set cpu.Set, threads int) (f benchFigure, err error) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(threads)) // no thread beside those counted
 	p := pool.New(threads)
 	defer p.Close()

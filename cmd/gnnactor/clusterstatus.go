@@ -12,10 +12,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gnnactor/gnnactor/cluster/certs"
-	"github.com/gnnactor/gnnactor/cluster/copies"
 	"github.com/gnnactor/gnnactor/cluster/etcd"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/node"
+	"github.com/gnnactor/gnnactor/cluster/replica"
 )
 
 // operator is what commands need that ask a cluster and are none of its nodes.
@@ -31,7 +31,7 @@ func (o *operator) addFlags(cmd *cobra.Command) {
 }
 
 // look returns the members, as the store has them.
-func (o *operator) look(ctx context.Context, endpoints string) (v *membership.View, keeper *certs.Keeper, err error) {
+func (o *operator) look(ctx context.Context, endpoints string) (v *membership.View, reloader *certs.Reloader, err error) {
 	files, err := o.files()
 	if err != nil {
 		return nil, nil, err
@@ -43,7 +43,7 @@ func (o *operator) look(ctx context.Context, endpoints string) (v *membership.Vi
 		}
 	}
 	if files != nil {
-		if keeper, err = certs.Load(*files); err != nil {
+		if reloader, err = certs.Load(*files); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -58,7 +58,7 @@ func (o *operator) look(ctx context.Context, endpoints string) (v *membership.Vi
 	} else {
 		v, err = membership.Look(ctx, store, o.name)
 	}
-	return v, keeper, errors.Join(err, store.Close())
+	return v, reloader, errors.Join(err, store.Close())
 }
 
 // clusterStatus is what `cluster status --output json` prints.
@@ -90,13 +90,13 @@ shard, and those that have copies of it. Rows that are lost, with all nodes that
 them, are named last.`,
 		Args: a.args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			v, keeper, err := o.look(cmd.Context(), args[0])
+			v, reloader, err := o.look(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
 			c := node.Known(v)
 			if len(v.Members) > 0 {
-				if asked, err := node.Look(cmd.Context(), o.name, v, keeper); err != nil {
+				if asked, err := node.Look(cmd.Context(), o.name, v, reloader); err != nil {
 					a.logf("no node answers: %v", err)
 				} else {
 					c = asked
@@ -136,7 +136,7 @@ func (s *clusterStatus) write(a *app) error {
 	for _, n := range s.Nodes {
 		is := slices.Clone(n.Kinds)
 		if len(is) > 1 { // every node keeps copies; some do nothing else
-			is = slices.DeleteFunc(is, func(kind string) bool { return kind == copies.Kind })
+			is = slices.DeleteFunc(is, func(kind string) bool { return kind == replica.Kind })
 		}
 		if n.Leader {
 			is = append(is, "leader")
@@ -235,7 +235,7 @@ code 0. This command waits for that.`,
 		Example: `  gnnactor cluster drain 10.0.0.1:7400 b --certs certs --node ops`,
 		Args:    a.args(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			v, keeper, err := o.look(cmd.Context(), args[0])
+			v, reloader, err := o.look(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -250,7 +250,7 @@ code 0. This command waits for that.`,
 				}
 				return fmt.Errorf("cluster %s has no node %s, but %s", o.name, args[1], strings.Join(names, ", "))
 			}
-			if err := node.AskToDrain(cmd.Context(), o.name, v, keeper, m.Node); err != nil {
+			if err := node.AskToDrain(cmd.Context(), o.name, v, reloader, m.Node); err != nil {
 				return err
 			}
 			for {

@@ -77,8 +77,8 @@ func (c *clusterFlags) enter(cmd *cobra.Command, a *app, cfg *runtime.Config, gi
 		}
 	}()
 	defer p.whileEntering(cancel)()
-	insist := c.insists(cmd, cfg, given, propose)
-	r, err := p.node.Take(ctx, propose, c.joins || cfg.Resume, func(r *node.Run) error { return c.check(r, insist, propose, cfg) })
+	required := c.required(cmd, cfg, given, propose)
+	r, err := p.node.AgreeOnRun(ctx, propose, c.joins || cfg.Resume, func(r *node.Run) error { return c.check(r, required, propose, cfg) })
 	if err != nil {
 		return nil, err
 	}
@@ -159,8 +159,8 @@ func (c *clusterFlags) bring(ctx context.Context, p *place, r *node.Run, cfg *ru
 	if r.Data == "" {
 		return nil
 	}
-	copies := cfg.Data == ""
-	if copies {
+	copied := cfg.Data == ""
+	if copied {
 		cfg.Data, cfg.Format = filepath.Join(c.dir, "store"), "store"
 		if err := c.copy(ctx, p, r, cfg.Data); err != nil {
 			return err
@@ -176,12 +176,12 @@ func (c *clusterFlags) bring(ctx context.Context, p *place, r *node.Run, cfg *ru
 		return err
 	}
 	o.Replicas = c.replicas
-	p.features, err = p.node.Share(ctx, r, cfg.Data, o)
-	if copies && errors.Is(err, node.ErrNoPartition) { // of an older copy
+	p.features, err = p.node.HoldShards(ctx, r, cfg.Data, o)
+	if copied && errors.Is(err, node.ErrNoPartition) { // of an older copy
 		if err := errors.Join(node.Forget(cfg.Data), c.copy(ctx, p, r, cfg.Data)); err != nil {
 			return err
 		}
-		p.features, err = p.node.Share(ctx, r, cfg.Data, o)
+		p.features, err = p.node.HoldShards(ctx, r, cfg.Data, o)
 	}
 	if err != nil {
 		return err
@@ -196,7 +196,7 @@ func (c *clusterFlags) bring(ctx context.Context, p *place, r *node.Run, cfg *ru
 // copy brings the store of the run to dir.
 func (c *clusterFlags) copy(ctx context.Context, p *place, r *node.Run, dir string) error {
 	said := time.Now()
-	err := p.node.Files(ctx, r, dir, c.shards == "", func(f fetch.Progress) {
+	err := p.node.CopyTopology(ctx, r, dir, c.shards == "", func(f fetch.Progress) {
 		if time.Since(said) > time.Second {
 			said = time.Now()
 			p.a.logf("copying the data: %s of %s", formatBytes(f.Bytes), formatBytes(f.Total))

@@ -119,9 +119,9 @@ func parseShards(text string, ds *graph.Dataset) (o node.Shards, err error) {
 	return o, nil
 }
 
-// insists returns what this node was told that a run must have: names and values
+// required returns what this node was told that a run must have: names and values
 // of settings. propose is what it would begin; nil: it was not to begin any.
-func (c *clusterFlags) insists(cmd *cobra.Command, cfg *runtime.Config, given map[string]string, propose *node.Run) map[string]string {
+func (c *clusterFlags) required(cmd *cobra.Command, cfg *runtime.Config, given map[string]string, propose *node.Run) map[string]string {
 	all := map[string]string{}
 	for _, s := range shared() {
 		if given[s.name] != "" {
@@ -140,8 +140,8 @@ func (c *clusterFlags) insists(cmd *cobra.Command, cfg *runtime.Config, given ma
 }
 
 // check reports why this node cannot take part in r.
-func (c *clusterFlags) check(r *node.Run, insist map[string]string, propose *node.Run, cfg *runtime.Config) error {
-	if err := r.Differences(insist); err != nil {
+func (c *clusterFlags) check(r *node.Run, required map[string]string, propose *node.Run, cfg *runtime.Config) error {
+	if err := r.Differences(required); err != nil {
 		return &usageError{err}
 	}
 	switch {

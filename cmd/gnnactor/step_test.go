@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/compute/cpu"
-	"github.com/gnnactor/gnnactor/internal/limits"
+	"github.com/gnnactor/gnnactor/internal/machinelimits"
 	"github.com/gnnactor/gnnactor/pool"
 )
 
@@ -25,12 +25,12 @@ func BenchmarkStep(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	table := make([]float32, limits.RowLen<<o.scale)
+	table := make([]float32, machinelimits.RowLen<<o.scale)
 	for i := range table {
 		table[i] = float32(i%251)/125 - 1
 	}
 	for _, w := range benchWorkloads(o, table, set) {
-		if w.limit != limits.FMA32 || strings.HasPrefix(w.name, "gemm") {
+		if w.limit != machinelimits.FMA32 || strings.HasPrefix(w.name, "gemm") {
 			continue
 		}
 		for _, threads := range []int{1, 2} {

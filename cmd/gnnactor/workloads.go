@@ -8,7 +8,7 @@ import (
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/limits"
+	"github.com/gnnactor/gnnactor/internal/machinelimits"
 	"github.com/gnnactor/gnnactor/rng"
 	"github.com/gnnactor/gnnactor/sampling"
 )
@@ -19,8 +19,8 @@ const (
 	benchBatch   = 1024
 	benchHidden  = 256
 	benchClasses = 47
-	benchWidth   = limits.RowLen // features
-	meanRows     = 40_000        // nodes of the aggregation
+	benchWidth   = machinelimits.RowLen // features
+	meanRows     = 40_000               // nodes of the aggregation
 	meanDegree   = 10
 
 	sampledBatches = 8
@@ -29,7 +29,7 @@ const (
 // workload is something that bench measures.
 type workload struct {
 	name  string
-	limit limits.Limit // what it is divided by
+	limit machinelimits.Limit // what it is divided by
 	// start gets it ready to run on x; step runs it once.
 	start func(x *cpu.Exec) (step func() (work, error), err error)
 }
@@ -44,11 +44,11 @@ func (w *work) add(v work) {
 }
 
 // against returns the part of w that l limits.
-func (w *work) against(l limits.Limit) float64 {
+func (w *work) against(l machinelimits.Limit) float64 {
 	switch l {
-	case limits.FMA32:
+	case machinelimits.FMA32:
 		return w.flop
-	case limits.Random8:
+	case machinelimits.Random8:
 		return w.edges
 	}
 	return w.bytes
@@ -89,14 +89,14 @@ func benchWorkloads(o benchOptions, table []float32, set cpu.Set) []workload {
 			add(w)
 		}
 	}
-	add(workload{"step", limits.FMA32, func(x *cpu.Exec) (func() (work, error), error) { return startStep(x, data) }})
+	add(workload{"step", machinelimits.FMA32, func(x *cpu.Exec) (func() (work, error), error) { return startStep(x, data) }})
 	return append(all,
 		meanWorkload(table),
-		workload{"spmm", limits.Gather512, func(x *cpu.Exec) (func() (work, error), error) { return startSpMM(x, data) }},
-		workload{"sample", limits.Random8, func(x *cpu.Exec) (func() (work, error), error) { return startSample(x, data, false) }},
-		workload{"sample/unfused", limits.Random8, func(x *cpu.Exec) (func() (work, error), error) { return startSample(x, data, true) }},
-		workload{"subgraph", limits.FMA32, func(x *cpu.Exec) (func() (work, error), error) { return startSubgraph(x, data, true) }},
-		workload{"subgraph/train", limits.FMA32, func(x *cpu.Exec) (func() (work, error), error) { return startSubgraph(x, data, false) }},
+		workload{"spmm", machinelimits.Gather512, func(x *cpu.Exec) (func() (work, error), error) { return startSpMM(x, data) }},
+		workload{"sample", machinelimits.Random8, func(x *cpu.Exec) (func() (work, error), error) { return startSample(x, data, false) }},
+		workload{"sample/unfused", machinelimits.Random8, func(x *cpu.Exec) (func() (work, error), error) { return startSample(x, data, true) }},
+		workload{"subgraph", machinelimits.FMA32, func(x *cpu.Exec) (func() (work, error), error) { return startSubgraph(x, data, true) }},
+		workload{"subgraph/train", machinelimits.FMA32, func(x *cpu.Exec) (func() (work, error), error) { return startSubgraph(x, data, false) }},
 	)
 }
 
@@ -105,7 +105,7 @@ func benchWorkloads(o benchOptions, table []float32, set cpu.Set) []workload {
 func products(m, n, k int) []workload {
 	one := func(form string, run func(x *cpu.Exec, a, b, c cpu.Matrix[float32])) workload {
 		name := fmt.Sprintf("gemm/%dx%dx%d/%s", m, n, k, form)
-		return workload{name, limits.FMA32, func(x *cpu.Exec) (func() (work, error), error) {
+		return workload{name, machinelimits.FMA32, func(x *cpu.Exec) (func() (work, error), error) {
 			a, b, c := randomMatrix(m, k, 1), randomMatrix(k, n, 2), randomMatrix(m, n, 3)
 			w := work{flop: 2 * float64(m) * float64(n) * float64(k), bytes: 4 * float64(m*k+k*n+m*n)}
 			return func() (work, error) {
@@ -134,7 +134,7 @@ func randomMatrix(rows, cols int, seed uint64) cpu.Matrix[float32] {
 
 // meanWorkload is the mean of random rows of table.
 func meanWorkload(table []float32) workload {
-	return workload{"aggregate", limits.Gather512, func(x *cpu.Exec) (func() (work, error), error) {
+	return workload{"aggregate", machinelimits.Gather512, func(x *cpu.Exec) (func() (work, error), error) {
 		rows := len(table) / benchWidth
 		key, b := rng.New(benchSeed, 4), &graph.Block{NumDst: meanRows, NumSrc: rows, Indptr: make([]int64, meanRows+1)}
 		for i := range meanRows {

@@ -17,7 +17,7 @@ func TestPinOfWhatIsInFlight(t *testing.T) {
 	for _, keep := range []int{0, 1} {
 		for _, cache := range []int{0, 5} {
 			s, _ := NewSlab(LayoutOf(src), SlabOptions{Slots: 40, Keep: keep, Cache: cache, Poison: true})
-			store := Memory(src)
+			store := InMemory(src)
 			match := func(inputs ...uint32) *Lease {
 				l, err := s.Match(inputs)
 				if err != nil {
@@ -151,7 +151,7 @@ func TestSetCache(t *testing.T) {
 // the pin keeps its place.
 func TestPublishWhileALeaseWaits(t *testing.T) {
 	src := testTable(40, 4)
-	ctx, store := context.Background(), Memory(src)
+	ctx, store := context.Background(), InMemory(src)
 	defer store.Close()
 	for _, keep := range []int{0, 1, 2} {
 		for _, cache := range []int{0, 3} {

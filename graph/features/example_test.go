@@ -11,7 +11,7 @@ import (
 
 // The second batch reads only the row that the first did not bring.
 func ExampleSlab() {
-	store := features.Memory(graph.NewFeatures(4, 2, []float32{0, 0, 1, 10, 2, 20, 3, 30}))
+	store := features.InMemory(graph.NewFeatures(4, 2, []float32{0, 0, 1, 10, 2, 20, 3, 30}))
 	defer store.Close()
 	slab, err := features.NewSlab(store.Layout(), features.SlabOptions{Slots: 4, Keep: 1})
 	if err != nil {

@@ -109,7 +109,7 @@ func TestSlabHoldsEveryBatchInFlight(t *testing.T) {
 }
 
 func history(t *testing.T, s *Slab, src *graph.Features, k rng.Key, most int, pins bool) {
-	store := Memory(src)
+	store := InMemory(src)
 	defer store.Close()
 	ctx := context.Background()
 	var flying []inFlight
@@ -274,7 +274,7 @@ func TestSlabPoisonsFreeSlots(t *testing.T) {
 	s, _ := NewSlab(LayoutOf(src), SlabOptions{Slots: 10, Poison: true})
 	defer s.Close()
 	l, _ := s.Match([]uint32{3, 1})
-	if err := Read(context.Background(), Memory(src), l.Request()); err != nil {
+	if err := Read(context.Background(), InMemory(src), l.Request()); err != nil {
 		t.Fatal(err)
 	}
 	slots := slices.Clone(l.Slots)

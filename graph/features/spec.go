@@ -159,13 +159,13 @@ func Open(spec Spec, f *graph.Features, file File, o Options) (Store, error) {
 	case kind == RAM && file.Path != "":
 		s, err = load(f)
 	case kind == RAM:
-		s = Memory(f)
+		s = InMemory(f)
 	case kind != Mapped && kind != Disk:
 		return nil, fmt.Errorf("features %q: want %s", spec.Kind, specForms)
 	case file.Path == "":
 		return nil, fmt.Errorf("features %s: the features are not in a file: they are the caller's, built in, or normalised in memory; choose ram, or make a store by `gnnactor import`", kind)
 	case kind == Mapped:
-		s = Memory(f)
+		s = InMemory(f)
 	default:
 		s, err = openDisk(f, file, o)
 	}

@@ -266,7 +266,7 @@ func TestCancel(t *testing.T) {
 func TestThrottledTiming(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := testTable(1000, 250) // rows of 1000 bytes
-		s := Throttled(Memory(f), Throttle{Bandwidth: 1e6, Latency: 20 * time.Millisecond})
+		s := Throttled(InMemory(f), Throttle{Bandwidth: 1e6, Latency: 20 * time.Millisecond})
 		l := s.Layout()
 		began := time.Now()
 		arrived := make([]time.Duration, 4)
@@ -322,7 +322,7 @@ func TestOpenByDefault(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if m := s.(*memory); (m.table != c.table) != c.copied || (m.free != nil) != c.copied {
+		if m := s.(*inMemory); (m.table != c.table) != c.copied || (m.free != nil) != c.copied {
 			t.Errorf("%q of file %q: copied %v", c.kind, c.file.Path, m.table != c.table)
 		}
 		if err := s.Close(); err != nil {
@@ -337,7 +337,7 @@ func TestMemoryCloses(t *testing.T) {
 	for _, slow := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			failed, freed := errors.New("failed"), false
-			m := &memory{free: func() error { freed = true; return failed }}
+			m := &inMemory{free: func() error { freed = true; return failed }}
 			var s Store = m
 			start := m.start
 			if slow {

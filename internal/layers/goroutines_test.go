@@ -34,7 +34,7 @@ var elsewhere = map[string]struct {
 	"cmd/gnnactor/place.go":   {2, "wait for the node"},
 	"graph/features/disk.go":  {1, "its jobs are run by pool.Recovered"},
 	"runtime/audit.go":        {1, "waits for the group"},
-	"runtime/copies.go":       {1, "copies checkpoints"},
+	"runtime/replicate.go":    {1, "copies checkpoints"},
 	"runtime/fellowship.go":   {4, "wait for the group; async.Train calls staleWorker"},
 	"runtime/stale.go":        {2, "wait for the group; async.Train calls staleWorker"},
 	"runtime/train.go":        {2, "wait for the group, and for its audits"},

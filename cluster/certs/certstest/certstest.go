@@ -30,11 +30,11 @@ func Authority(t testing.TB) func(node string) certs.Files {
 	}
 }
 
-// Keepers is Authority, of certificates that are loaded.
-func Keepers(t testing.TB) func(node string) *certs.Keeper {
+// Reloaders is Authority, of certificates that are loaded.
+func Reloaders(t testing.TB) func(node string) *certs.Reloader {
 	t.Helper()
 	issue := Authority(t)
-	return func(node string) *certs.Keeper {
+	return func(node string) *certs.Reloader {
 		t.Helper()
 		k, err := certs.Load(issue(node))
 		if err != nil {

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// Memory is a Store inside one process: for nodes that share it, as in tests
+// MemStore is a Store inside one process: for nodes that share it, as in tests
 // and in programs that run several nodes. It keeps all changes.
-type Memory struct {
+type MemStore struct {
 	mu       sync.Mutex
 	revision int64
 	entries  map[string]Entry
-	leases   map[Lease]*memoryLease
+	leases   map[Lease]*memLease
 	owner    map[string]Lease
 	log      []Entry
 	last     Lease
@@ -22,18 +22,18 @@ type Memory struct {
 	closed   bool
 }
 
-type memoryLease struct {
+type memLease struct {
 	ttl   time.Duration
 	timer *time.Timer
 }
 
-// NewMemory returns an empty store. The caller must call Close.
-func NewMemory() *Memory {
-	return &Memory{entries: map[string]Entry{}, leases: map[Lease]*memoryLease{}, owner: map[string]Lease{}, changed: make(chan struct{})}
+// NewMemStore returns an empty store. The caller must call Close.
+func NewMemStore() *MemStore {
+	return &MemStore{entries: map[string]Entry{}, leases: map[Lease]*memLease{}, owner: map[string]Lease{}, changed: make(chan struct{})}
 }
 
 // Close ends all leases' timers.
-func (s *Memory) Close() {
+func (s *MemStore) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
@@ -43,17 +43,17 @@ func (s *Memory) Close() {
 }
 
 // Grant implements Store.
-func (s *Memory) Grant(_ context.Context, ttl time.Duration) (Lease, error) {
+func (s *MemStore) Grant(_ context.Context, ttl time.Duration) (Lease, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.last++
 	id := s.last
-	s.leases[id] = &memoryLease{ttl, time.AfterFunc(ttl, func() { s.end(id) })}
+	s.leases[id] = &memLease{ttl, time.AfterFunc(ttl, func() { s.end(id) })}
 	return id, nil
 }
 
 // Renew implements Store.
-func (s *Memory) Renew(_ context.Context, id Lease) error {
+func (s *MemStore) Renew(_ context.Context, id Lease) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.leases[id]
@@ -65,14 +65,14 @@ func (s *Memory) Renew(_ context.Context, id Lease) error {
 }
 
 // Revoke implements Store.
-func (s *Memory) Revoke(_ context.Context, id Lease) error {
+func (s *MemStore) Revoke(_ context.Context, id Lease) error {
 	if !s.end(id) {
 		return ErrLeaseGone
 	}
 	return nil
 }
 
-func (s *Memory) end(id Lease) bool {
+func (s *MemStore) end(id Lease) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.leases[id]
@@ -92,7 +92,7 @@ func (s *Memory) end(id Lease) bool {
 }
 
 // apply makes changes at a new revision; the lock is held.
-func (s *Memory) apply(do []Change) {
+func (s *MemStore) apply(do []Change) {
 	s.revision++
 	for _, c := range do {
 		e, ok := s.entries[c.Key]
@@ -119,7 +119,7 @@ func (s *Memory) apply(do []Change) {
 }
 
 // Commit implements Store.
-func (s *Memory) Commit(_ context.Context, ifs []If, do []Change) (bool, int64, error) {
+func (s *MemStore) Commit(_ context.Context, ifs []If, do []Change) (bool, int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, i := range ifs {
@@ -137,7 +137,7 @@ func (s *Memory) Commit(_ context.Context, ifs []If, do []Change) (bool, int64, 
 }
 
 // List implements Store.
-func (s *Memory) List(_ context.Context, prefix string) ([]Entry, int64, error) {
+func (s *MemStore) List(_ context.Context, prefix string) ([]Entry, int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []Entry
@@ -151,7 +151,7 @@ func (s *Memory) List(_ context.Context, prefix string) ([]Entry, int64, error) 
 }
 
 // Watch implements Store.
-func (s *Memory) Watch(ctx context.Context, prefix string, after int64, f func([]Entry, int64)) error {
+func (s *MemStore) Watch(ctx context.Context, prefix string, after int64, f func([]Entry, int64)) error {
 	for {
 		s.mu.Lock()
 		revision, changed := s.revision, s.changed

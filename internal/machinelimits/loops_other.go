@@ -1,6 +1,6 @@
 //go:build !amd64
 
-package limits
+package machinelimits
 
 // SIMD names the instructions that limits are measured with.
 func SIMD() string { return "go" }

@@ -15,9 +15,9 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// Keeper serves mutual TLS from a node's files, and follows them as they
+// Reloader serves mutual TLS from a node's files, and follows them as they
 // change. Its methods may be called by several goroutines.
-type Keeper struct {
+type Reloader struct {
 	files Files
 
 	mu    sync.Mutex
@@ -36,8 +36,8 @@ type stamp struct {
 // Load reads a node's files. What is wrong with them is the error; what is
 // wrong with them later is logged by whoever asks Err, and the last good ones
 // are served meanwhile.
-func Load(f Files) (*Keeper, error) {
-	k := &Keeper{files: f}
+func Load(f Files) (*Reloader, error) {
+	k := &Reloader{files: f}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.refresh(); k.err != nil {
@@ -47,17 +47,17 @@ func Load(f Files) (*Keeper, error) {
 }
 
 // Node returns the name in the node's own certificate.
-func (k *Keeper) Node() string {
+func (k *Reloader) Node() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.node
 }
 
 // Files returns the names of the files.
-func (k *Keeper) Files() Files { return k.files }
+func (k *Reloader) Files() Files { return k.files }
 
 // Err returns why the newest files are not in use; nil when they are.
-func (k *Keeper) Err() error {
+func (k *Reloader) Err() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.refresh()
@@ -65,7 +65,7 @@ func (k *Keeper) Err() error {
 }
 
 // refresh reads the files if one of them changed.
-func (k *Keeper) refresh() {
+func (k *Reloader) refresh() {
 	var now [3]stamp
 	for i, path := range []string{k.files.CA, k.files.Cert, k.files.Key} {
 		if s, err := os.Stat(path); err == nil {
@@ -86,7 +86,7 @@ func (k *Keeper) refresh() {
 	}
 }
 
-func (k *Keeper) read() error {
+func (k *Reloader) read() error {
 	pair, err := tls.LoadX509KeyPair(k.files.Cert, k.files.Key)
 	if err != nil {
 		return fmt.Errorf("certs: %s and %s: %w", k.files.Cert, k.files.Key, err)
@@ -113,7 +113,7 @@ func (k *Keeper) read() error {
 }
 
 // config returns the configuration of the next handshake, as either side.
-func (k *Keeper) config() *tls.Config {
+func (k *Reloader) config() *tls.Config {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.refresh()
@@ -129,7 +129,7 @@ func (k *Keeper) config() *tls.Config {
 
 // Server returns the configuration of a listener: it asks every client for a
 // certificate of the cluster's authority.
-func (k *Keeper) Server() *tls.Config {
+func (k *Reloader) Server() *tls.Config {
 	c := k.config()
 	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		now := k.config()
@@ -141,19 +141,19 @@ func (k *Keeper) Server() *tls.Config {
 
 // Client returns the configuration of one connection to host. A connection
 // made later should ask again.
-func (k *Keeper) Client(host string) *tls.Config {
+func (k *Reloader) Client(host string) *tls.Config {
 	c := k.config()
 	c.ServerName = host
 	return c
 }
 
 // Credentials returns k for gRPC, both sides.
-func (k *Keeper) Credentials() credentials.TransportCredentials { return &grpcCredentials{k: k} }
+func (k *Reloader) Credentials() credentials.TransportCredentials { return &grpcCredentials{k: k} }
 
 // grpcCredentials makes the configuration anew for every handshake; gRPC's own
 // would keep the first one.
 type grpcCredentials struct {
-	k    *Keeper
+	k    *Reloader
 	name string
 }
 

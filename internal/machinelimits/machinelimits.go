@@ -1,9 +1,9 @@
-// Package limits measures what a machine can do, to divide a kernel's figure
+// Package machinelimits measures what a machine can do, to divide a kernel's figure
 // by: multiply-adds in registers, and reads of a table that no cache holds.
 //
 // Machines are shared and drift: measure a limit in the same minute as what is
 // divided by it, on as many threads.
-package limits
+package machinelimits
 
 import (
 	"fmt"

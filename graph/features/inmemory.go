@@ -8,18 +8,18 @@ import (
 	"github.com/gnnactor/gnnactor/graph"
 )
 
-// memory is a store over a table in the address space: memory, or a mapped file.
-type memory struct {
+// inMemory is a store over a table in the address space: memory, or a mapped file.
+type inMemory struct {
 	reads
 	layout Layout
 	table  *graph.Features
 	free   func() error
 }
 
-// Memory returns a store over f, which is used where it lies: in memory or in
+// InMemory returns a store over f, which is used where it lies: in memory or in
 // a mapped file. A fault in the mapped file makes a read fail with the file and
 // the offset. f must stay as it is until Close.
-func Memory(f *graph.Features) Store { return &memory{layout: LayoutOf(f), table: f} }
+func InMemory(f *graph.Features) Store { return &inMemory{layout: LayoutOf(f), table: f} }
 
 // load returns a store over a copy of f in memory.
 func load(f *graph.Features) (Store, error) {
@@ -27,7 +27,7 @@ func load(f *graph.Features) (Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &memory{layout: LayoutOf(f), table: t, free: free}, nil
+	return &inMemory{layout: LayoutOf(f), table: t, free: free}, nil
 }
 
 // Copy returns a copy of f in memory outside the Go heap, until the caller calls
@@ -56,9 +56,9 @@ func Copy(f *graph.Features) (t *graph.Features, free func() error, err error) {
 	return t, func() error { return release(mem) }, nil
 }
 
-func (s *memory) Layout() Layout { return s.layout }
+func (s *inMemory) Layout() Layout { return s.layout }
 
-func (s *memory) Read(ctx context.Context, r Request, done func(error)) {
+func (s *inMemory) Read(ctx context.Context, r Request, done func(error)) {
 	s.start(func() error {
 		if err := r.check(&s.layout); err != nil {
 			return err
@@ -67,7 +67,7 @@ func (s *memory) Read(ctx context.Context, r Request, done func(error)) {
 	}, done)
 }
 
-func (s *memory) Close() error {
+func (s *inMemory) Close() error {
 	s.wg.Wait()
 	if s.free == nil {
 		return nil

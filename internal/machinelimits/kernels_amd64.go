@@ -2,7 +2,7 @@
 
 //go:build amd64
 
-package limits
+package machinelimits
 
 // fma256 takes n > 0 steps a = a*factors[0] + factors[1], from a = factors[1], in 12 vectors, and writes their sum to sink[0:8].
 //

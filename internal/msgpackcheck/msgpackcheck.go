@@ -1,10 +1,10 @@
-// Package bounded checks msgpack that came from elsewhere before it is decoded.
+// Package msgpackcheck checks msgpack that came from elsewhere before it is decoded.
 //
 // The decoder of vmihailenco/msgpack makes room for as many elements as a slice
 // says that it has (in v5.4.1 the limit that it means to keep to is never
 // applied), so that 5 bytes end the process for lack of memory. After Check
 // they cannot: nothing says that it is longer than what follows.
-package bounded
+package msgpackcheck
 
 import (
 	"bytes"

@@ -13,7 +13,7 @@ import (
 
 // Who has a certificate of the cluster is answered, with answers larger than a
 // message too; others are not, nor is one who means another cluster.
-func TestVisit(t *testing.T) {
+func TestOperator(t *testing.T) {
 	ours, theirs := keep(t, "a", "ops"), keep(t, "ops")
 	for _, secure := range []bool{true, false} {
 		p := planes(t, func(o *Options) {
@@ -21,38 +21,38 @@ func TestVisit(t *testing.T) {
 				o.Certs = ours["a"]
 			}
 		}, "a")[0]
-		p.HandleVisitor("long", func(_ context.Context, from string, body []byte) ([]byte, error) {
+		p.HandleOperator("long", func(_ context.Context, from string, body []byte) ([]byte, error) {
 			return []byte(from + strings.Repeat(string(body), 3*MaxBody)), nil
 		})
-		p.HandleVisitor("fail", func(context.Context, string, []byte) ([]byte, error) { return nil, errors.New("no such node") })
-		p.HandleVisitor("panic", func(context.Context, string, []byte) ([]byte, error) { panic("bug") })
-		var mine *certs.Keeper
+		p.HandleOperator("fail", func(context.Context, string, []byte) ([]byte, error) { return nil, errors.New("no such node") })
+		p.HandleOperator("panic", func(context.Context, string, []byte) ([]byte, error) { panic("bug") })
+		var mine *certs.Reloader
 		from := ""
 		if secure {
 			mine, from = ours["ops"], "ops"
 		}
 		ctx := within(t)
-		got, err := Visit(ctx, "test", p.Address(), mine, "long", []byte("x"))
+		got, err := AskAsOperator(ctx, "test", p.Address(), mine, "long", []byte("x"))
 		if err != nil || len(got) != 3*MaxBody+len(from) || !strings.HasPrefix(string(got), from) {
 			t.Errorf("%d bytes, %v", len(got), err)
 		}
 		for kind, want := range map[string]string{"fail": "no such node", "panic": "panicked", "echo": "does not answer"} {
-			if _, err := Visit(ctx, "test", p.Address(), mine, kind, nil); err == nil || !strings.Contains(err.Error(), want) {
+			if _, err := AskAsOperator(ctx, "test", p.Address(), mine, kind, nil); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v", kind, err)
 			}
 		}
-		if _, err := Visit(ctx, "other", p.Address(), mine, "long", []byte("x")); err == nil {
-			t.Error("a visitor of another cluster was answered")
+		if _, err := AskAsOperator(ctx, "other", p.Address(), mine, "long", []byte("x")); err == nil {
+			t.Error("an operator of another cluster was answered")
 		}
 		if secure {
-			for _, k := range []*certs.Keeper{nil, theirs["x"], theirs["ops"]} {
-				if _, err := Visit(ctx, "test", p.Address(), k, "long", []byte("x")); !errors.Is(err, ErrPeerGone) {
-					t.Errorf("a foreign visitor: %v", err)
+			for _, k := range []*certs.Reloader{nil, theirs["x"], theirs["ops"]} {
+				if _, err := AskAsOperator(ctx, "test", p.Address(), k, "long", []byte("x")); !errors.Is(err, ErrPeerGone) {
+					t.Errorf("a foreign operator: %v", err)
 				}
 			}
 		}
 		p.Close()
-		if _, err := Visit(ctx, "test", p.Address(), mine, "long", nil); !errors.Is(err, ErrPeerGone) {
+		if _, err := AskAsOperator(ctx, "test", p.Address(), mine, "long", nil); !errors.Is(err, ErrPeerGone) {
 			t.Errorf("after the end: %v", err)
 		}
 	}
@@ -95,7 +95,7 @@ func FuzzQuestion(f *testing.F) {
 	f.Add(b)
 	f.Add([]byte{0x82, 0xa1})
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		q, err := unmarshalQuestion(raw)
+		q, err := decodeQuestion(raw)
 		if err == nil && (len(q.Kind) > 64 || len(q.Body) > MaxBody) {
 			t.Errorf("%q of %d bytes was taken", q.Kind, len(q.Body))
 		}

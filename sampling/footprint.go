@@ -6,8 +6,8 @@ import (
 	"github.com/gnnactor/gnnactor/internal/footprint"
 )
 
-// Memory is what samplers keep in memory beside the graph and the data, in bytes.
-type Memory struct {
+// Footprint is what samplers keep in memory beside the graph and the data, in bytes.
+type Footprint struct {
 	// Shared is what all samplers of a Prepared use: tables to draw from,
 	// estimates of the normalisation, clusters, generations of a cache.
 	Shared int64
@@ -16,10 +16,10 @@ type Memory struct {
 	Sampler int64
 }
 
-// Memory returns what p's samplers keep in memory. For "gns" it draws the first
+// Footprint returns what p's samplers keep in memory. For "gns" it draws the first
 // generation of the cache, unless that is drawn, and counts as many generations
 // as are kept at most; so for "lazy" with mega-batches.
-func (p *Prepared) Memory() Memory {
+func (p *Prepared) Footprint() Footprint {
 	seen := footprint.Seen{}
 	size := seen.Bytes
 	size(p.given)
@@ -32,7 +32,7 @@ func (p *Prepared) Memory() Memory {
 	if p.mega != nil {
 		seen[unsafe.Pointer(p.mega)] = true
 	}
-	m := Memory{Shared: size(p)}
+	m := Footprint{Shared: size(p)}
 	first := size(p.factory())
 	m.Sampler = size(p.factory())
 	m.Shared += first - m.Sampler

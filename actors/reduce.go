@@ -14,19 +14,19 @@ import (
 	"github.com/gnnactor/gnnactor/sampling"
 )
 
-// ErrShare is wrapped by the failure of a step whose Share failed.
-var ErrShare = errors.New("actors: the step could not be shared")
+// ErrReduce is wrapped by the failure of a step whose Reducer failed.
+var ErrReduce = errors.New("actors: the step could not be shared")
 
-// Share lets several processes train one model: each computes the micro-batches
+// Reducer lets several processes train one model: each computes the micro-batches
 // that are its own (Work.Mine), and all make every step, with the same bits.
-type Share interface {
-	// Sum puts the sum of a step's gradients into dst, added in the tree of
+type Reducer interface {
+	// AllReduce puts the sum of a step's gradients into dst, added in the tree of
 	// compute.SumTree over the micro-batches. parts holds this process's
 	// gradients, by micro-batch, nil for the others; they are overwritten. meta
 	// holds some bytes for each of them, which all processes get to know: the
 	// result, by micro-batch. An error ends the pipeline; parts and dst are not
 	// used again then.
-	Sum(ctx context.Context, step int64, dst []float32, parts [][]float32, meta [][]byte) ([][]byte, error)
+	AllReduce(ctx context.Context, step int64, dst []float32, parts [][]float32, meta [][]byte) ([][]byte, error)
 }
 
 // applyShared is apply for one of several processes.
@@ -45,9 +45,9 @@ func (p *parameters) applyShared() (any, error) {
 	if p.total == nil {
 		p.total = make([]float32, len(p.updater.Params()))
 	}
-	metas, err := p.share.Sum(p.context, p.step, p.total, parts, meta)
+	metas, err := p.reducer.AllReduce(p.context, p.step, p.total, parts, meta)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrShare, err)
+		return nil, fmt.Errorf("%w: %w", ErrReduce, err)
 	}
 	var stats messages.Stats
 	for m, b := range metas { // in the order of the micro-batches

@@ -1,13 +1,13 @@
-// Package copies keeps copies of checkpoints on other nodes than those that
+// Package replica keeps copies of checkpoints on other nodes than those that
 // wrote them, so that a machine that is lost with its disk takes nothing along.
 //
-// A Keeper is a node's shelf. A copy is sent in chunks and goes on where it was
+// A Server keeps them in a directory. A replica is sent in chunks and goes on where it was
 // interrupted; it is there when its SHA-256 has been compared, its bytes are on
 // the disk and its name is, all at once. Whoever fetches it compares again.
 //
-// A shelf holds the newest copies of the newest runs of every sender, so that a
+// A server holds the newest replicas of the newest runs of every sender, so that a
 // peer can fill no more than its own part of it.
-package copies
+package replica
 
 import (
 	"bytes"
@@ -29,7 +29,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 )
 
-// Kind is what a node that keeps copies has among membership's kinds.
+// Kind is what a node that keeps replicas has among membership's kinds.
 const Kind = "copies"
 
 // The data plane's methods of this package.
@@ -39,24 +39,24 @@ const (
 	MethodGet  dataplane.Method = 82
 )
 
-// Depth is how many copies of a run are kept, and runs how many runs, of every
+// Depth is how many replicas of a run are kept, and runs how many runs, of every
 // sender.
 const (
 	Depth = 2
 	runs  = 4
 )
 
-// MaxSize bounds one copy.
+// MaxSize bounds one replica.
 const MaxSize = 64 << 30
 
 // ErrDamaged: what came is not what was announced.
-var ErrDamaged = errors.New("copies: the checksum does not match")
+var ErrDamaged = errors.New("replica: the checksum does not match")
 
 // RunID names a run: the hash of what its checkpoints say that they are of.
 type RunID [sha256.Size]byte
 
-// Copy names one.
-type Copy struct {
+// Replica names one.
+type Replica struct {
 	Run    RunID
 	Step   int64 // batches that were applied
 	Size   int64 // bytes, 1 to MaxSize
@@ -65,12 +65,12 @@ type Copy struct {
 
 const suffix = ".copy"
 
-func (c *Copy) name() string {
+func (c *Replica) name() string {
 	return fmt.Sprintf("%020d-%s%s", c.Step, hex.EncodeToString(c.SHA256[:]), suffix)
 }
 
-// named reads a name; false: it is no copy's.
-func named(name string) (c Copy, ok bool) {
+// named reads a name; false: it is no replica's.
+func named(name string) (c Replica, ok bool) {
 	text, ok := strings.CutSuffix(name, suffix)
 	step, sum, dash := strings.Cut(text, "-")
 	if !ok || !dash {
@@ -87,47 +87,47 @@ func named(name string) (c Copy, ok bool) {
 	return c, c.name() == name
 }
 
-// Keeper is a node's shelf of copies.
-type Keeper struct {
+// Server is a node's directory of replicas.
+type Server struct {
 	dir string
-	mu  sync.Mutex // one change of the shelf at a time
+	mu  sync.Mutex // one change of the directory at a time
 }
 
-// Keep opens the shelf in dir, which it makes if need be, and lets peers put
-// copies there, list and fetch them.
-func Keep(p *dataplane.Plane, dir string) (*Keeper, error) {
+// Serve opens dir, which it makes if need be, and lets peers put
+// replicas there, list and fetch them.
+func Serve(p *dataplane.Plane, dir string) (*Server, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("copies: %w", err)
+		return nil, fmt.Errorf("replica: %w", err)
 	}
-	k := &Keeper{dir: dir}
-	p.Handle(MethodPut, k.put)
-	p.Handle(MethodList, k.list)
-	p.Handle(MethodGet, k.get)
-	return k, nil
+	s := &Server{dir: dir}
+	p.Handle(MethodPut, s.put)
+	p.Handle(MethodList, s.list)
+	p.Handle(MethodGet, s.get)
+	return s, nil
 }
 
-func (k *Keeper) run(peer string, run RunID) string {
-	return filepath.Join(k.dir, peer, hex.EncodeToString(run[:]))
+func (s *Server) run(peer string, run RunID) string {
+	return filepath.Join(s.dir, peer, hex.EncodeToString(run[:]))
 }
 
-// dirs returns where copies of a run may lie, by who sent them.
-func (k *Keeper) dirs(run RunID) (all []string, err error) {
-	peers, err := os.ReadDir(k.dir)
+// dirs returns where replicas of a run may lie, by who sent them.
+func (s *Server) dirs(run RunID) (all []string, err error) {
+	peers, err := os.ReadDir(s.dir)
 	if err != nil {
-		return nil, fmt.Errorf("copies: %w", err)
+		return nil, fmt.Errorf("replica: %w", err)
 	}
 	for _, peer := range peers {
 		if peer.IsDir() {
-			all = append(all, k.run(peer.Name(), run))
+			all = append(all, s.run(peer.Name(), run))
 		}
 	}
 	return all, nil
 }
 
-// List returns the copies of a run, whoever sent them: the furthest first.
-func (k *Keeper) List(run RunID) ([]Copy, error) {
-	var all []Copy
-	dirs, err := k.dirs(run)
+// List returns the replicas of a run, whoever sent them: the furthest first.
+func (s *Server) List(run RunID) ([]Replica, error) {
+	var all []Replica
+	dirs, err := s.dirs(run)
 	if err != nil {
 		return nil, err
 	}
@@ -139,21 +139,21 @@ func (k *Keeper) List(run RunID) ([]Copy, error) {
 		all = append(all, here...)
 	}
 	slices.SortFunc(all, further)
-	return slices.CompactFunc(all, func(a, b Copy) bool { return a == b }), nil
+	return slices.CompactFunc(all, func(a, b Replica) bool { return a == b }), nil
 }
 
 // further orders the furthest first.
-func further(a, b Copy) int {
+func further(a, b Replica) int {
 	return cmp.Or(cmp.Compare(b.Step, a.Step), bytes.Compare(a.SHA256[:], b.SHA256[:]))
 }
 
-func listed(dir string, run RunID) (all []Copy, err error) {
+func listed(dir string, run RunID) (all []Replica, err error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("copies: %w", err)
+		return nil, fmt.Errorf("replica: %w", err)
 	}
 	for _, e := range entries {
 		c, ok := named(e.Name())
@@ -165,7 +165,7 @@ func listed(dir string, run RunID) (all []Copy, err error) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("copies: %w", err)
+			return nil, fmt.Errorf("replica: %w", err)
 		}
 		if c.Run, c.Size = run, info.Size(); c.Size > 0 {
 			all = append(all, c)
@@ -174,9 +174,9 @@ func listed(dir string, run RunID) (all []Copy, err error) {
 	return all, nil
 }
 
-// open opens a copy, whoever sent it.
-func (k *Keeper) open(c *Copy) (*os.File, error) {
-	dirs, err := k.dirs(c.Run)
+// open opens a replica, whoever sent it.
+func (s *Server) open(c *Replica) (*os.File, error) {
+	dirs, err := s.dirs(c.Run)
 	if err != nil {
 		return nil, err
 	}
@@ -186,25 +186,25 @@ func (k *Keeper) open(c *Copy) (*os.File, error) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("copies: %w", err)
+			return nil, fmt.Errorf("replica: %w", err)
 		}
 		return f, nil
 	}
-	return nil, fmt.Errorf("copies: there is none of step %d and %x", c.Step, c.SHA256[:6])
+	return nil, fmt.Errorf("replica: there is none of step %d and %x", c.Step, c.SHA256[:6])
 }
 
-// put takes a chunk of a copy, and says how many of its bytes are here.
-func (k *Keeper) put(_ context.Context, r *dataplane.Request) (dataplane.Reply, error) {
+// put takes a chunk of a replica, and says how many of its bytes are here.
+func (s *Server) put(_ context.Context, r *dataplane.Request) (dataplane.Reply, error) {
 	c, at, data, err := decodePut(r.Body)
 	if err != nil {
 		return dataplane.Reply{}, err
 	}
 	if err := certs.CheckNode(r.Peer); err != nil {
-		return dataplane.Reply{}, fmt.Errorf("copies: %w", err)
+		return dataplane.Reply{}, fmt.Errorf("replica: %w", err)
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	have, err := k.take(r.Peer, &c, at, data)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	have, err := s.take(r.Peer, &c, at, data)
 	if err != nil {
 		return dataplane.Reply{}, err
 	}
@@ -213,37 +213,37 @@ func (k *Keeper) put(_ context.Context, r *dataplane.Request) (dataplane.Reply, 
 
 // take writes data, which lies at an offset of c, if that is where c goes on. It
 // returns how many bytes of c are here.
-func (k *Keeper) take(peer string, c *Copy, at int64, data []byte) (have int64, err error) {
-	dir := k.run(peer, c.Run)
+func (s *Server) take(peer string, c *Replica, at int64, data []byte) (have int64, err error) {
+	dir := s.run(peer, c.Run)
 	path := filepath.Join(dir, c.name())
 	if there, err := whole(path, c); there || err != nil {
 		return c.Size, err
 	}
 	part := path + ".part"
 	if _, err := os.Stat(part); err != nil {
-		if err := k.begin(peer, dir); err != nil {
+		if err := s.begin(peer, dir); err != nil {
 			return 0, err
 		}
 	}
 	f, err := os.OpenFile(part, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return 0, fmt.Errorf("copies: %w", err)
+		return 0, fmt.Errorf("replica: %w", err)
 	}
 	defer func() {
 		if e := f.Close(); e != nil && err == nil {
-			err = fmt.Errorf("copies: %w", e)
+			err = fmt.Errorf("replica: %w", e)
 		}
 	}()
 	info, err := f.Stat()
 	if err != nil {
-		return 0, fmt.Errorf("copies: %w", err)
+		return 0, fmt.Errorf("replica: %w", err)
 	}
 	if have = info.Size(); have != at && have < c.Size || len(data) == 0 && have < c.Size {
 		return have, nil
 	}
 	if have < c.Size {
 		if _, err := f.WriteAt(data, at); err != nil {
-			return 0, fmt.Errorf("copies: %w", err)
+			return 0, fmt.Errorf("replica: %w", err)
 		}
 		if have += int64(len(data)); have < c.Size {
 			return have, nil
@@ -253,36 +253,36 @@ func (k *Keeper) take(peer string, c *Copy, at int64, data []byte) (have int64, 
 		return 0, errors.Join(err, os.Remove(part))
 	}
 	if err := f.Sync(); err != nil {
-		return 0, fmt.Errorf("copies: %w", err)
+		return 0, fmt.Errorf("replica: %w", err)
 	}
 	if err := os.Rename(part, path); err != nil {
-		return 0, fmt.Errorf("copies: %w", err)
+		return 0, fmt.Errorf("replica: %w", err)
 	}
 	if err := syncDir(dir); err != nil {
 		return 0, err
 	}
-	return c.Size, k.prune(dir, c)
+	return c.Size, s.prune(dir, c)
 }
 
-// begin makes room for one more copy of a peer's run.
-func (k *Keeper) begin(peer, dir string) error {
+// begin makes room for one more replica of a peer's run.
+func (s *Server) begin(peer, dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("copies: %w", err)
+		return fmt.Errorf("replica: %w", err)
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return fmt.Errorf("copies: %w", err)
+		return fmt.Errorf("replica: %w", err)
 	}
-	for _, e := range entries { // of a copy that nobody goes on with
+	for _, e := range entries { // of a replica that nobody goes on with
 		if strings.HasSuffix(e.Name(), ".part") {
 			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
-				return fmt.Errorf("copies: %w", err)
+				return fmt.Errorf("replica: %w", err)
 			}
 		}
 	}
-	home := filepath.Join(k.dir, peer)
+	home := filepath.Join(s.dir, peer)
 	if entries, err = os.ReadDir(home); err != nil {
-		return fmt.Errorf("copies: %w", err)
+		return fmt.Errorf("replica: %w", err)
 	}
 	type used struct {
 		path string
@@ -293,7 +293,7 @@ func (k *Keeper) begin(peer, dir string) error {
 		path := filepath.Join(home, e.Name())
 		info, err := e.Info()
 		if err != nil {
-			return fmt.Errorf("copies: %w", err)
+			return fmt.Errorf("replica: %w", err)
 		}
 		if path != dir {
 			old = append(old, used{path, info.ModTime().UnixNano()})
@@ -302,23 +302,23 @@ func (k *Keeper) begin(peer, dir string) error {
 	slices.SortFunc(old, func(a, b used) int { return cmp.Compare(b.at, a.at) })
 	for _, o := range old[min(runs-1, len(old)):] {
 		if err := os.RemoveAll(o.path); err != nil {
-			return fmt.Errorf("copies: %w", err)
+			return fmt.Errorf("replica: %w", err)
 		}
 	}
 	return nil
 }
 
 // prune leaves c and the furthest of the others, Depth in all.
-func (k *Keeper) prune(dir string, c *Copy) error {
+func (s *Server) prune(dir string, c *Replica) error {
 	all, err := listed(dir, c.Run)
 	if err != nil {
 		return err
 	}
-	all = slices.DeleteFunc(all, func(o Copy) bool { return o == *c })
+	all = slices.DeleteFunc(all, func(o Replica) bool { return o == *c })
 	slices.SortFunc(all, further)
 	for _, o := range all[min(Depth-1, len(all)):] {
 		if err := os.Remove(filepath.Join(dir, o.name())); err != nil {
-			return fmt.Errorf("copies: %w", err)
+			return fmt.Errorf("replica: %w", err)
 		}
 	}
 	return nil
@@ -326,33 +326,33 @@ func (k *Keeper) prune(dir string, c *Copy) error {
 
 // whole reports whether path holds c. What is damaged there goes, and makes room
 // for c anew.
-func whole(path string, c *Copy) (bool, error) {
+func whole(path string, c *Replica) (bool, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("copies: %w", err)
+		return false, fmt.Errorf("replica: %w", err)
 	}
 	err = verify(f, c)
 	if e := f.Close(); e != nil && err == nil {
-		err = fmt.Errorf("copies: %w", e)
+		err = fmt.Errorf("replica: %w", e)
 	}
 	if !errors.Is(err, ErrDamaged) {
 		return err == nil, err
 	}
 	if err := os.Remove(path); err != nil {
-		return false, fmt.Errorf("copies: %w", err)
+		return false, fmt.Errorf("replica: %w", err)
 	}
 	return false, nil
 }
 
 // verify compares what f holds with what c is.
-func verify(f *os.File, c *Copy) error {
+func verify(f *os.File, c *Replica) error {
 	sum := sha256.New()
 	n, err := io.Copy(sum, io.NewSectionReader(f, 0, c.Size+1))
 	if err != nil {
-		return fmt.Errorf("copies: %w", err)
+		return fmt.Errorf("replica: %w", err)
 	}
 	if n != c.Size || !bytes.Equal(sum.Sum(nil), c.SHA256[:]) {
 		return fmt.Errorf("%w: step %d, %d of %d bytes", ErrDamaged, c.Step, n, c.Size)
@@ -363,41 +363,41 @@ func verify(f *os.File, c *Copy) error {
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
-		return fmt.Errorf("copies: %w", err)
+		return fmt.Errorf("replica: %w", err)
 	}
 	defer d.Close()
 	if err := d.Sync(); err != nil {
-		return fmt.Errorf("copies: %w", err)
+		return fmt.Errorf("replica: %w", err)
 	}
 	return nil
 }
 
-// list answers with the copies of a run.
-func (k *Keeper) list(_ context.Context, r *dataplane.Request) (dataplane.Reply, error) {
+// list answers with the replicas of a run.
+func (s *Server) list(_ context.Context, r *dataplane.Request) (dataplane.Reply, error) {
 	if len(r.Body) != len(RunID{}) {
-		return dataplane.Reply{}, fmt.Errorf("copies: a question of %d bytes", len(r.Body))
+		return dataplane.Reply{}, fmt.Errorf("replica: a question of %d bytes", len(r.Body))
 	}
-	all, err := k.List(RunID(r.Body))
+	all, err := s.List(RunID(r.Body))
 	if err != nil {
 		return dataplane.Reply{}, err
 	}
 	return dataplane.Reply{Data: [][]byte{encodeList(all[:min(len(all), maxListed)])}}, nil
 }
 
-// get answers with a part of a copy.
-func (k *Keeper) get(_ context.Context, r *dataplane.Request) (dataplane.Reply, error) {
+// get answers with a part of a replica.
+func (s *Server) get(_ context.Context, r *dataplane.Request) (dataplane.Reply, error) {
 	c, at, n, err := decodeGet(r.Body)
 	if err != nil {
 		return dataplane.Reply{}, err
 	}
-	f, err := k.open(&c)
+	f, err := s.open(&c)
 	if err != nil {
 		return dataplane.Reply{}, err
 	}
 	defer f.Close()
 	b := make([]byte, n)
 	if _, err := f.ReadAt(b, at); err != nil {
-		return dataplane.Reply{}, fmt.Errorf("copies: step %d: %w", c.Step, err)
+		return dataplane.Reply{}, fmt.Errorf("replica: step %d: %w", c.Step, err)
 	}
 	return dataplane.Reply{Data: [][]byte{b}}, nil
 }

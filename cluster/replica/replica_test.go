@@ -1,4 +1,4 @@
-package copies
+package replica
 
 import (
 	"bytes"
@@ -29,11 +29,11 @@ func plane(t testing.TB, name string) *dataplane.Plane {
 }
 
 // pair is a node, and another one that keeps copies in dir.
-func pair(t testing.TB) (a *dataplane.Plane, k *Keeper, dir string) {
+func pair(t testing.TB) (a *dataplane.Plane, k *Server, dir string) {
 	t.Helper()
 	a, b := plane(t, "a"), plane(t, "b")
 	dir = filepath.Join(t.TempDir(), "copies")
-	k, err := Keep(b, dir)
+	k, err := Serve(b, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,21 +48,21 @@ func within(t testing.TB) context.Context {
 }
 
 // content returns n bytes and the copy that they are.
-func content(t testing.TB, run byte, step int64, n int) ([]byte, Copy) {
+func content(t testing.TB, run byte, step int64, n int) ([]byte, Replica) {
 	t.Helper()
 	b := make([]byte, n)
 	r := rand.New(rand.NewPCG(uint64(step), uint64(n)))
 	for i := range b {
 		b[i] = byte(r.Uint32())
 	}
-	c, err := Of(RunID{run}, step, bytes.NewReader(b))
+	c, err := Describe(RunID{run}, step, bytes.NewReader(b))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return b, c
 }
 
-func send(t testing.TB, p *dataplane.Plane, run byte, step int64, n int) ([]byte, Copy) {
+func send(t testing.TB, p *dataplane.Plane, run byte, step int64, n int) ([]byte, Replica) {
 	t.Helper()
 	b, c := content(t, run, step, n)
 	if err := Send(within(t), p, "b", c, bytes.NewReader(b)); err != nil {
@@ -76,7 +76,7 @@ func send(t testing.TB, p *dataplane.Plane, run byte, step int64, n int) ([]byte
 func TestSendFetch(t *testing.T) {
 	a, k, dir := pair(t)
 	var last []byte
-	var newest Copy
+	var newest Replica
 	for step, n := range []int{1, chunkBytes, 2*chunkBytes + 3} {
 		last, newest = send(t, a, 7, int64(step), n)
 	}
@@ -137,7 +137,7 @@ func TestResumed(t *testing.T) {
 	}
 }
 
-// What was damaged on the shelf is taken anew when it is sent again.
+// What was damaged there is taken anew when it is sent again.
 func TestDamagedThere(t *testing.T) {
 	a, k, _ := pair(t)
 	b, c := send(t, a, 1, 5, 1000)
@@ -167,7 +167,7 @@ func (r readerFrom) ReadAt(b []byte, at int64) (int, error) {
 	return r.Reader.ReadAt(b, at)
 }
 
-// What rots on the shelf is not taken for a copy, and makes no file.
+// What rots on the disk is not taken for a copy, and makes no file.
 func TestDamaged(t *testing.T) {
 	a, k, _ := pair(t)
 	b, c := send(t, a, 1, 5, 100)
@@ -207,13 +207,13 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-// Whatever a peer sends neither ends the process nor leaves the shelf.
+// Whatever a peer sends neither ends the process nor leaves the directory.
 func FuzzWire(f *testing.F) {
-	c := Copy{Run: RunID{1}, Step: 3, Size: 5, SHA256: [32]byte{2}}
+	c := Replica{Run: RunID{1}, Step: 3, Size: 5, SHA256: [32]byte{2}}
 	head := c.append(nil)
 	f.Add(append(append(head[:copyBytes:copyBytes], make([]byte, 8)...), "hello"...))
 	f.Add(encodeGet(&c, 1, 4))
-	f.Add(encodeList([]Copy{c, c}))
+	f.Add(encodeList([]Replica{c, c}))
 	f.Add(encodeHave(4))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if c, at, data, err := decodePut(b); err == nil && (c.Step < 0 || c.Size < 1 || at < 0 || at+int64(len(data)) > c.Size) {

@@ -12,49 +12,49 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gnnactor/gnnactor/cluster/copies"
+	"github.com/gnnactor/gnnactor/cluster/replica"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 )
 
 // A node that trains alone, and keeps its checkpoints on its own disk, lets
-// another node keep copies of them; see package copies.
+// another node keep copies of them; see package replica.
 
 // copyLimit is how long a run that has ended waits for its last checkpoint to be
 // copied.
 const copyLimit = 30 * time.Second
 
-// guards copies checkpoints to another node, one at a time, the newest next,
+// replicator copies checkpoints to another node, one at a time, the newest next,
 // while training goes on.
-type guards struct {
+type replicator struct {
 	team   *trainers.Trainers
 	log    *slog.Logger
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	mu   sync.Mutex
-	next *guarded
-	busy chan struct{} // closed when nothing is left to copy; nil: nothing is
-	said bool          // that nobody keeps copies
+	mu     sync.Mutex
+	next   *pendingReplica
+	busy   chan struct{} // closed when nothing is left to copy; nil: nothing is
+	warned bool          // that nobody keeps replicas
 }
 
-type guarded struct {
-	run  copies.RunID
+type pendingReplica struct {
+	run  replica.RunID
 	step int64
 	file *os.File
 }
 
 // runID names the run of an identity, on whatever kernels it runs.
-func (id Identity) runID() (copies.RunID, error) {
+func (id Identity) runID() (replica.RunID, error) {
 	id.Kernels = ""
 	b, err := json.Marshal(id)
 	if err != nil {
-		return copies.RunID{}, fmt.Errorf("runtime: identity: %w", err)
+		return replica.RunID{}, fmt.Errorf("runtime: identity: %w", err)
 	}
 	return sha256.Sum256(b), nil
 }
 
-// guard has a checkpoint at path copied, if no other trainer has its own.
-func (t *training) guard(path string) error {
+// replicate has a checkpoint at path copied, if no other trainer has its own.
+func (t *training) replicate(path string) error {
 	team := t.r.cfg.Cluster
 	if team == nil || !team.Alone() {
 		return nil
@@ -67,17 +67,17 @@ func (t *training) guard(path string) error {
 	if err != nil {
 		return fmt.Errorf("runtime: checkpoint: %w", err)
 	}
-	if t.guards == nil {
-		t.guards = &guards{team: team, log: t.r.log}
-		t.guards.ctx, t.guards.cancel = context.WithCancel(context.Background())
+	if t.replicator == nil {
+		t.replicator = &replicator{team: team, log: t.r.log}
+		t.replicator.ctx, t.replicator.cancel = context.WithCancel(context.Background())
 	}
-	g := t.guards
+	g := t.replicator
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.next != nil {
 		_ = g.next.file.Close() // it was only read
 	}
-	g.next = &guarded{run, t.state.Step, f}
+	g.next = &pendingReplica{run, t.state.Step, f}
 	if g.busy == nil {
 		g.busy = make(chan struct{})
 		go g.work()
@@ -85,7 +85,7 @@ func (t *training) guard(path string) error {
 	return nil
 }
 
-func (g *guards) work() {
+func (g *replicator) work() {
 	for {
 		g.mu.Lock()
 		c := g.next
@@ -101,22 +101,22 @@ func (g *guards) work() {
 	}
 }
 
-func (g *guards) copy(c *guarded) {
+func (g *replicator) copy(c *pendingReplica) {
 	defer c.file.Close()
-	info, err := copies.Of(c.run, c.step, io.NewSectionReader(c.file, 0, copies.MaxSize+1))
+	info, err := replica.Describe(c.run, c.step, io.NewSectionReader(c.file, 0, replica.MaxSize+1))
 	var node string
 	if err == nil {
-		node, err = g.team.Guard(g.ctx, info, c.file)
+		node, err = g.team.Replicate(g.ctx, info, c.file)
 	}
 	switch {
 	case err == nil:
-		g.said = false
+		g.warned = false
 		g.log.Info("a copy of the checkpoint is kept", "step", c.step, "node", node)
-	case g.said:
+	case g.warned:
 	default:
-		g.said = true
+		g.warned = true
 		hint := ""
-		if errors.Is(err, trainers.ErrNoKeeper) {
+		if errors.Is(err, trainers.ErrNoReplicaNode) {
 			hint = "start one more node, or 'gnnactor cluster join --copies-only', on another machine"
 		}
 		g.log.Warn("no other node has a copy of the checkpoint", "step", c.step, "because", err, "remedy", hint)
@@ -124,7 +124,7 @@ func (g *guards) copy(c *guarded) {
 }
 
 // end waits for what is being copied.
-func (g *guards) end() {
+func (g *replicator) end() {
 	if g == nil {
 		return
 	}

@@ -1,4 +1,4 @@
-package copies
+package replica
 
 import (
 	"bytes"
@@ -13,24 +13,24 @@ import (
 	"github.com/gnnactor/gnnactor/compute"
 )
 
-// Of names the copy that the content of r would be.
-func Of(run RunID, step int64, r io.Reader) (Copy, error) {
-	c := Copy{Run: run, Step: step}
+// Describe names the replica that the content of r would be.
+func Describe(run RunID, step int64, r io.Reader) (Replica, error) {
+	c := Replica{Run: run, Step: step}
 	sum := sha256.New()
 	n, err := io.Copy(sum, r)
 	if err != nil {
-		return c, fmt.Errorf("copies: %w", err)
+		return c, fmt.Errorf("replica: %w", err)
 	}
 	if c.Size = n; n < 1 || n > MaxSize {
-		return c, fmt.Errorf("copies: %d bytes; at least 1 and at most %d", n, int64(MaxSize))
+		return c, fmt.Errorf("replica: %d bytes; at least 1 and at most %d", n, int64(MaxSize))
 	}
 	sum.Sum(c.SHA256[:0])
 	return c, nil
 }
 
-// Send puts a copy on a node's shelf, from where an earlier Send of it stopped.
+// Send puts a replica on a node's disk, from where an earlier Send of it stopped.
 // It returns when the node has all of it on its disk.
-func Send(ctx context.Context, p *dataplane.Plane, node string, c Copy, r io.ReaderAt) error {
+func Send(ctx context.Context, p *dataplane.Plane, node string, c Replica, r io.ReaderAt) error {
 	head := c.append(nil)
 	buf := make([]byte, min(chunkBytes, c.Size))
 	ask := func(at int64, data []byte) (int64, error) {
@@ -44,19 +44,19 @@ func Send(ctx context.Context, p *dataplane.Plane, node string, c Copy, r io.Rea
 	for err == nil && have < c.Size {
 		data := buf[:min(int64(len(buf)), c.Size-have)]
 		if _, err := r.ReadAt(data, have); err != nil && !errors.Is(err, io.EOF) {
-			return fmt.Errorf("copies: %w", err)
+			return fmt.Errorf("replica: %w", err)
 		}
 		var now int64
 		if now, err = ask(have, data); err == nil && now <= have {
-			err = fmt.Errorf("copies: node %s has %d bytes, and had %d", node, now, have)
+			err = fmt.Errorf("replica: node %s has %d bytes, and had %d", node, now, have)
 		}
 		have = now
 	}
 	return err
 }
 
-// List returns the copies of a run that a node has, the furthest first.
-func List(ctx context.Context, p *dataplane.Plane, node string, run RunID) ([]Copy, error) {
+// List returns the replicas of a run that a node has, the furthest first.
+func List(ctx context.Context, p *dataplane.Plane, node string, run RunID) ([]Replica, error) {
 	b, err := p.Ask(ctx, dataplane.Call{Node: node, Method: MethodList, Body: [][]byte{run[:]}, Max: maxListed * listedBytes})
 	if err != nil {
 		return nil, err
@@ -64,8 +64,8 @@ func List(ctx context.Context, p *dataplane.Plane, node string, run RunID) ([]Co
 	return decodeList(run, b)
 }
 
-// Fetch makes path a copy that a node has: whole and compared, or not at all.
-func Fetch(ctx context.Context, p *dataplane.Plane, node string, c Copy, path string) error {
+// Fetch makes path a replica that a node has: whole and compared, or not at all.
+func Fetch(ctx context.Context, p *dataplane.Plane, node string, c Replica, path string) error {
 	buf := make([]byte, min(chunkBytes, c.Size))
 	return save(c, path, func(w io.Writer) error {
 		for at := int64(0); at < c.Size; {
@@ -75,7 +75,7 @@ func Fetch(ctx context.Context, p *dataplane.Plane, node string, c Copy, path st
 				return err
 			}
 			if len(b) != n {
-				return fmt.Errorf("copies: node %s answers with %d of %d bytes", node, len(b), n)
+				return fmt.Errorf("replica: node %s answers with %d of %d bytes", node, len(b), n)
 			}
 			if _, err := w.Write(b); err != nil {
 				return err
@@ -86,9 +86,9 @@ func Fetch(ctx context.Context, p *dataplane.Plane, node string, c Copy, path st
 	})
 }
 
-// Fetch makes path a copy that lies here.
-func (k *Keeper) Fetch(c Copy, path string) error {
-	f, err := k.open(&c)
+// Fetch makes path a replica that lies here.
+func (s *Server) Fetch(c Replica, path string) error {
+	f, err := s.open(&c)
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (k *Keeper) Fetch(c Copy, path string) error {
 }
 
 // save writes path if what write writes is c.
-func save(c Copy, path string, write func(io.Writer) error) error {
+func save(c Replica, path string, write func(io.Writer) error) error {
 	return compute.WriteFileAtomic(path, func(w io.Writer) error {
 		sum := sha256.New()
 		if err := write(io.MultiWriter(w, sum)); err != nil {

@@ -1,4 +1,4 @@
-package limits
+package machinelimits
 
 // The loops in portable Go: what a processor without kernels of its own is
 // measured with. They are no limit, since the compiler does not vectorise.

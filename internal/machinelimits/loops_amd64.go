@@ -1,4 +1,4 @@
-package limits
+package machinelimits
 
 import "github.com/klauspost/cpuid/v2"
 

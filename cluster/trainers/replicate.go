@@ -9,16 +9,16 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gnnactor/gnnactor/cluster/copies"
 	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/cluster/replica"
 )
 
 // Every trainer of a group keeps checkpoints of its own, so that there are
 // copies of them as soon as there are two trainers. One that trains alone gives
 // a copy to another node, whatever that does.
 
-// ErrNoKeeper: no other node keeps copies.
-var ErrNoKeeper = errors.New("trainers: no other node is there to keep a copy")
+// ErrNoReplicaNode: no other node keeps replicas of checkpoints.
+var ErrNoReplicaNode = errors.New("trainers: no other node is there to keep a copy")
 
 // Alone reports whether no other node trains.
 func (t *Trainers) Alone() bool {
@@ -26,12 +26,12 @@ func (t *Trainers) Alone() bool {
 	return !slices.ContainsFunc(candidates(v), func(m membership.Info) bool { return m.Node != t.o.Plane.Node() })
 }
 
-// keepers returns the other nodes that keep copies, those that stay and that came
+// replicaNodes returns the other nodes that keep replicas, those that stay and that came
 // first at the front.
-func (t *Trainers) keepers() (names []string) {
+func (t *Trainers) replicaNodes() (names []string) {
 	v, _ := t.o.Member.View()
 	all := slices.DeleteFunc(slices.Clone(v.Members), func(m membership.Info) bool {
-		return m.Node == t.o.Plane.Node() || !slices.Contains(m.Kinds, copies.Kind)
+		return m.Node == t.o.Plane.Node() || !slices.Contains(m.Kinds, replica.Kind)
 	})
 	slices.SortStableFunc(all, func(a, b membership.Info) int {
 		if a.Drains() != b.Drains() {
@@ -49,11 +49,11 @@ func (t *Trainers) keepers() (names []string) {
 	return names
 }
 
-// Guard puts a copy of a checkpoint on another node's disk, and returns which.
-func (t *Trainers) Guard(ctx context.Context, c copies.Copy, r io.ReaderAt) (node string, err error) {
-	err = ErrNoKeeper
-	for _, node := range t.keepers() {
-		e := copies.Send(ctx, t.o.Plane, node, c, r)
+// Replicate puts a copy of a checkpoint on another node's disk, and returns which.
+func (t *Trainers) Replicate(ctx context.Context, c replica.Replica, r io.ReaderAt) (node string, err error) {
+	err = ErrNoReplicaNode
+	for _, node := range t.replicaNodes() {
+		e := replica.Send(ctx, t.o.Plane, node, c, r)
 		if e == nil {
 			return node, nil
 		}
@@ -73,14 +73,14 @@ const asking = 10 * time.Second
 // first, until take returns nil: fetch brings one to a path, whole or not at all.
 // from is the node that it was of; "": there is none. problems are of nodes that
 // were asked in vain, and of copies that were passed over.
-func (t *Trainers) Recover(ctx context.Context, run copies.RunID, beyond int64, take func(step int64, fetch func(path string) error) error) (from string, problems error) {
+func (t *Trainers) Recover(ctx context.Context, run replica.RunID, beyond int64, take func(step int64, fetch func(path string) error) error) (from string, problems error) {
 	type source struct {
-		copies.Copy
+		replica.Replica
 		node string
 	}
 	var mu sync.Mutex
 	var all []source
-	add := func(node string, list []copies.Copy, err error) {
+	add := func(node string, list []replica.Replica, err error) {
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil {
@@ -93,16 +93,16 @@ func (t *Trainers) Recover(ctx context.Context, run copies.RunID, beyond int64, 
 		}
 	}
 	me := t.o.Plane.Node()
-	if t.o.Copies != nil {
-		list, err := t.o.Copies.List(run)
+	if t.o.Replicas != nil {
+		list, err := t.o.Replicas.List(run)
 		add(me, list, err)
 	}
 	limit, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
 	var wg sync.WaitGroup
-	for _, node := range t.keepers() {
+	for _, node := range t.replicaNodes() {
 		wg.Go(func() {
-			list, err := copies.List(limit, t.o.Plane, node, run)
+			list, err := replica.List(limit, t.o.Plane, node, run)
 			add(node, list, err)
 		})
 	}
@@ -123,9 +123,9 @@ func (t *Trainers) Recover(ctx context.Context, run copies.RunID, beyond int64, 
 	for _, s := range all {
 		err := take(s.Step, func(path string) error {
 			if s.node == me {
-				return t.o.Copies.Fetch(s.Copy, path)
+				return t.o.Replicas.Fetch(s.Replica, path)
 			}
-			return copies.Fetch(ctx, t.o.Plane, s.node, s.Copy, path)
+			return replica.Fetch(ctx, t.o.Plane, s.node, s.Replica, path)
 		})
 		if err == nil {
 			return s.node, problems

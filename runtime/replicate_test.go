@@ -10,19 +10,19 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/gnnactor/gnnactor/cluster/copies"
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/reduce"
+	"github.com/gnnactor/gnnactor/cluster/replica"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 )
 
-// shelf makes a member keep copies in dir.
-func shelf(t *testing.T, m *membership.Member, p *dataplane.Plane, dir string) *copies.Keeper {
+// serveReplicas makes a member keep replicas in dir.
+func serveReplicas(t *testing.T, m *membership.Member, p *dataplane.Plane, dir string) *replica.Server {
 	t.Helper()
-	k, err := copies.Keep(p, dir)
+	k, err := replica.Serve(p, dir)
 	if err == nil {
-		err = m.Announce(t.Context(), func(i *membership.Info) { i.Kinds = append(slices.Clone(i.Kinds), copies.Kind) })
+		err = m.Announce(t.Context(), func(i *membership.Info) { i.Kinds = append(slices.Clone(i.Kinds), replica.Kind) })
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +41,7 @@ func keeps(t *testing.T, store membership.Store, name, dir string) (leave func()
 	if err != nil {
 		t.Fatal(err)
 	}
-	shelf(t, m, p, dir)
+	serveReplicas(t, m, p, dir)
 	ctx, stop := context.WithCancel(context.Background())
 	var following sync.WaitGroup
 	following.Go(func() { // a trainer that comes back has another address
@@ -94,7 +94,7 @@ func TestLoneTrainerLost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := membership.NewMemory()
+	store := membership.NewMemStore()
 	defer store.Close()
 	kept := t.TempDir()
 	keeper := keeps(t, store, "keeper", kept)
@@ -118,7 +118,7 @@ func TestLoneTrainerLost(t *testing.T) {
 
 	x := enter(t, store, "keeper", 8, 1)
 	x.team.Close()
-	own, err := trainers.Join(t.Context(), trainers.Options{Member: x.member, Plane: x.plane, Reduce: reduce.NewService(x.plane), Micros: 8, Least: 1, Copies: shelf(t, x.member, x.plane, kept)})
+	own, err := trainers.Join(t.Context(), trainers.Options{Member: x.member, Plane: x.plane, Reduce: reduce.NewService(x.plane), MaxTrainers: 8, MinTrainers: 1, Replicas: serveReplicas(t, x.member, x.plane, kept)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestLoneTrainerLost(t *testing.T) {
 // A copy is taken only if it is further than what is here, is whole and is of
 // this run.
 func TestCopyPassedOver(t *testing.T) {
-	store := membership.NewMemory()
+	store := membership.NewMemStore()
 	defer store.Close()
 	kept := t.TempDir()
 	defer keeps(t, store, "keeper", kept)()
