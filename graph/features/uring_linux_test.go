@@ -20,7 +20,7 @@ import (
 func ringStore(t *testing.T) (s *disk, src *graph.Features, ids []uint32) {
 	t.Helper()
 	const n = 4000
-	src = testTable(n, 1100)
+	src = testTable(n, 1024)
 	table, file := storeOf(t, src)
 	if g, err := newRing(); err != nil {
 		t.Skipf("this system gives no io_uring: %v", err)
@@ -71,6 +71,19 @@ func TestRingsRunShort(t *testing.T) {
 	if len(s.rings.idle) != 1 || s.rings.made != 1 {
 		t.Errorf("%d idle rings of %d, want the one", len(s.rings.idle), s.rings.made)
 	}
+
+	// So do two, where it gives two.
+	s.rings.make = newRing
+	one, err1 := s.rings.take(context.Background())
+	two, err2 := s.rings.take(context.Background())
+	if err1 != nil || err2 != nil || s.rings.made != 2 {
+		t.Fatalf("%d rings: %v, %v", s.rings.made, err1, err2)
+	}
+	s.rings.give(one)
+	if err := s.rings.drop(two); err != nil || s.rings.made != 1 {
+		t.Errorf("%d rings after one of two was dropped: %v", s.rings.made, err)
+	}
+	s.rings.make = func() (*uring, error) { return nil, unix.ENOMEM }
 
 	// A read that waits for the ring can be cancelled, and is woken by its loss.
 	g, err := s.rings.take(context.Background())
@@ -195,16 +208,27 @@ func TestRingBreaks(t *testing.T) {
 }
 
 // A call whose rows lie apart puts each where it belongs: none is short, which
-// would have it read once more, into a buffer.
+// would have it read once more, into a buffer. What lies between two rows, here
+// the most there may be, stays within the memory for it.
 func TestRingReadsAcrossGaps(t *testing.T) {
 	s, src, _ := ringStore(t)
+	step := uint32(1 + gapBytes/s.rowBytes)
+	if int(step-1)*s.rowBytes != gapBytes {
+		t.Fatalf("rows of %d bytes leave no gap of %d", s.rowBytes, gapBytes)
+	}
 	var ids []uint32
 	for i := range uint32(900) {
-		ids = append(ids, 2*i) // a row between each two
+		ids = append(ids, step*i)
 	}
+	memory := make([]byte, gapBytes+1)
+	memory[gapBytes] = 0x5a
+	s.rings.idle[0].junk = memory[:gapBytes]
 	checkRead(t, s, src, ids)
 	if len(s.rings.idle) != 1 || s.rings.idle[0].buf != nil {
 		t.Errorf("%d rings are idle; some calls were read again", len(s.rings.idle))
+	}
+	if memory[gapBytes] != 0x5a {
+		t.Error("a call wrote past the memory for what is between its rows")
 	}
 }
 
