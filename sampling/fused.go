@@ -28,13 +28,12 @@ type fused struct {
 	g       *graph.Graph
 	fanouts []int
 	edgeIDs bool
-	weights bool // entries have importance weights
-	scans   bool // the picker reads whole rows
+	weights bool    // entries have importance weights
+	scans   *uint32 // the values of 4 bytes, one an edge, of which the picker reads whole rows; nil: it reads none
 	picker  picker
 	fetch   prefetcher // the picker, if it is one
 	ids     idMap
 	ahead   [2]group
-	lines   []int64
 }
 
 // group is a run of rows on its way through the pipeline of a layer. While the
@@ -98,15 +97,11 @@ func (s *fused) layer(b *Batch, i int, k int) {
 
 	perGroup := rowsPerGroup(k)
 	mapped := 0
-	s.prefetchAhead(b.nodes[:min(perGroup, rows)])
-	s.ahead[0].empty()
-	s.ahead[1].empty()
+	s.begin(b.nodes[:rows], perGroup)
 	for r, turn := 0, 0; ; turn++ {
 		// Draw the next group.
 		cur, prev := &s.ahead[turn&1], &s.ahead[turn&1^1]
-		r = s.draw(cur, out.indptr, b.nodes, r, min(r+perGroup, rows), k)
-		prefetchIndices(s.g.Indices, cur.pos)
-		s.prefetchAhead(b.nodes[r:min(r+perGroup, rows)])
+		r = s.drawNext(cur, out.indptr, b.nodes[:rows], r, perGroup, k)
 		// Number the group before the previous one, then read the previous one.
 		b.nodes = s.number(out.indices[mapped:], b.nodes)
 		mapped = len(out.indices)
@@ -133,17 +128,45 @@ func rowsPerGroup(k int) int {
 	return groupRows
 }
 
+// scanAhead is how many rows before a row is read its first lines are asked
+// for, scanLines how many, which is as far as kernels look ahead in a row.
+const scanAhead, scanLines = 8, 32
+
+// begin asks for what drawing the first rows of nodes reads first.
+func (s *fused) begin(nodes []uint32, perGroup int) {
+	s.ahead[0].empty()
+	s.ahead[1].empty()
+	s.prefetchAhead(nodes, 0, perGroup)
+	if s.scans != nil {
+		prefetchRows(s.g.Indptr, nodes[:min(scanAhead, len(nodes))])
+	}
+}
+
+// drawNext chooses the entries of the group of rows from r on, asks for them and
+// for what drawing the next group reads first, and returns where that begins.
+func (s *fused) drawNext(to *group, indptr []int64, nodes []uint32, r, perGroup, k int) int {
+	r = s.draw(to, indptr, nodes, r, min(r+perGroup, len(nodes)), k)
+	if s.scans == nil {
+		prefetchIndices(s.g.Indices, to.pos)
+	}
+	s.prefetchAhead(nodes, r, perGroup)
+	return r
+}
+
 // draw chooses the entries of rows r to end of a layer, fewer if they are long,
 // and returns the row after the last one.
 func (s *fused) draw(to *group, indptr []int64, nodes []uint32, r, end, k int) int {
-	if s.scans {
-		s.prefetchStarts(nodes[r:end])
-	}
 	if s.fetch != nil {
 		s.fetch.next(nodes[r:end])
 	}
 	i := r
 	for ; i < end && len(to.pos) < groupEntries; i++ {
+		if s.scans != nil && i+scanAhead < len(nodes) {
+			v := nodes[i+scanAhead]
+			if d := s.g.Degree(v); d > 0 {
+				prefetchRow4(s.scans, s.g.Indptr[v], min(d, 16*scanLines))
+			}
+		}
 		v := nodes[i]
 		begin := s.g.Indptr[v]
 		if d := s.g.Degree(v); d > 0 {
@@ -158,26 +181,16 @@ func (s *fused) draw(to *group, indptr []int64, nodes []uint32, r, end, k int) i
 	return i
 }
 
-// prefetchAhead asks for what tells where the rows are.
-func (s *fused) prefetchAhead(nodes []uint32) {
-	prefetchRows(s.g.Indptr, nodes)
+// prefetchAhead asks for what tells where the rows of the group from r on are.
+func (s *fused) prefetchAhead(nodes []uint32, r, perGroup int) {
+	group := nodes[r:min(r+perGroup, len(nodes))]
 	if s.fetch != nil {
-		s.fetch.ahead(nodes)
+		s.fetch.ahead(group)
 	}
-}
-
-// prefetchStarts asks for the first lines of the rows; the hardware sees to
-// the rest of long ones.
-func (s *fused) prefetchStarts(nodes []uint32) {
-	const perLine, most = 16, 8
-	s.lines = s.lines[:0]
-	for _, v := range nodes {
-		begin, end := s.g.Indptr[v], s.g.Indptr[v+1]
-		for p := begin; p < min(end, begin+most*perLine); p += perLine {
-			s.lines = append(s.lines, p)
-		}
+	if s.scans != nil { // draw looks ahead
+		group = nodes[min(r+scanAhead, len(nodes)):min(r+scanAhead+perGroup, len(nodes))]
 	}
-	prefetchIndices(s.g.Indices, s.lines)
+	prefetchRows(s.g.Indptr, group)
 }
 
 // read appends the sources at a group's positions to the block and empties the

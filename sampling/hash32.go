@@ -40,6 +40,18 @@ func below(dst, row []uint32, k1, k2, limit uint32) int {
 	return belowGo(dst, row, 0, k1, k2, limit)
 }
 
+// below512 is below by AVX-512, which may find some more, hashes whose upper 15
+// bits are those of limit. It writes the hashes but for their last step, too.
+// Both have room for 16 more than row is long.
+func below512(dst, hash, row []uint32, k1, k2, limit uint32) int {
+	const most = 4096 // entries a call: assembly cannot be preempted
+	n := 0
+	for begin := 0; begin < len(row); begin += most {
+		n += belowAVX512(&dst[n], &hash[n], &row[begin], min(most, len(row)-begin), uint32(begin), k1, k2, limit)
+	}
+	return n
+}
+
 func belowGo(dst, row []uint32, first, k1, k2, limit uint32) int {
 	n := 0
 	for i, u := range row {

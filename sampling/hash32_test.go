@@ -20,13 +20,27 @@ func TestKernelsEqualTheirTwins(t *testing.T) {
 	for i := range row {
 		row[i] = uint32(key.Uint64(uint64(i)))
 	}
-	got, want := make([]uint32, len(row)+8), make([]uint32, len(row))
-	for _, n := range []int{0, 1, 7, 8, 9, 63, 4095, 4096, 4097, 10000} {
+	got, want := make([]uint32, len(row)+hitSlack), make([]uint32, len(row))
+	hashes := make([]uint32, len(row)+hitSlack)
+	for _, n := range []int{0, 1, 7, 8, 9, 15, 16, 17, 63, 4095, 4096, 4097, 10000} {
 		for _, limit := range []uint32{0, 1 << 20, 1 << 29, math.MaxUint32} {
 			a := below(got, row[:n], 7, 8, limit)
 			b := belowGo(want, row[:n], 0, 7, 8, limit)
 			if !slices.Equal(got[:a], want[:b]) {
 				t.Fatalf("%d entries, limit %d: %d are found, want %d", n, limit, a, b)
+			}
+			if !simd512 {
+				continue
+			}
+			a = below512(got, hashes, row[:n], 7, 8, limit)
+			b = belowGo(want, row[:n], 0, 7, 8, limit|1<<17-1)
+			if !slices.Equal(got[:a], want[:b]) {
+				t.Fatalf("AVX-512, %d entries, limit %d: %d are found, want %d", n, limit, a, b)
+			}
+			for i, h := range hashes[:a] {
+				if want := hash32(row[got[i]], 7, 8); h^h>>15 != want {
+					t.Fatalf("AVX-512, %d entries: entry %d has hash %d, want %d", n, got[i], h^h>>15, want)
+				}
 			}
 		}
 	}
@@ -71,9 +85,17 @@ func TestKernelsEqualTheirTwins(t *testing.T) {
 	}
 }
 
-// The kernel keeps what sorting keeps, and says so when parallel edges are in the
-// way.
+// Kernels keep what sorting keeps, and say so when parallel edges are in the way.
 func TestLeast(t *testing.T) {
+	testLeast(t)
+	if simd512 {
+		setSIMD512(false)
+		defer setSIMD512(true)
+		testLeast(t)
+	}
+}
+
+func testLeast(t *testing.T) {
 	l := &labor{}
 	key := rng.New(6)
 	for round := range 3000 {
@@ -89,7 +111,8 @@ func TestLeast(t *testing.T) {
 		for i := range row {
 			row[i] = uint32(k.Uintn(uint64(10+i), spread))
 		}
-		l.hits = resize(l.hits, d+hitSlack)
+		k1, k2 := halves(k)
+		l.below(row, k1, k2, math.MaxUint32)
 		hits := make([]uint32, 0, n)
 		for i := 0; i < d && len(hits) < n; i++ {
 			if d-i == n-len(hits) || k.Uint64(uint64(500+i))&1 == 0 {
@@ -97,7 +120,15 @@ func TestLeast(t *testing.T) {
 			}
 		}
 		copy(l.hits, hits)
-		k1, k2 := halves(k)
+		for i, h := range hits {
+			l.hashes[i] = l.hashes[h]
+		}
+		if simd512 && spread == 1<<32 && keep < n {
+			pos, hashes := slices.Clone(l.hits[:n+hitSlack]), slices.Clone(l.hashes[:n+hitSlack])
+			if kept := leastAVX512(&pos[0], &hashes[0], n, keep); kept != keep {
+				t.Fatalf("round %d: the kernel keeps %d of %d, want %d", round, kept, n, keep)
+			}
+		}
 		want := slices.Clone(hits)
 		slices.SortStableFunc(want, func(a, b uint32) int { return cmp.Compare(hash32(row[a], k1, k2), hash32(row[b], k1, k2)) })
 		want = want[:keep]

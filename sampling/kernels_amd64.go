@@ -19,10 +19,21 @@ func prefetch4(base *uint32, pos *int64, n int)
 //go:noescape
 func prefetchHash(slots *uint64, ids *uint32, n int, shift uint32)
 
+// prefetchLines fetches the cache lines of p[0:n], n > 0.
+//
+//go:noescape
+func prefetchLines(p *uint32, n int)
+
 // belowAVX2 is below for a multiple of 8 entries; it writes up to 8 values past the last one.
 //
 //go:noescape
 func belowAVX2(dst *uint32, row *uint32, n int, k1 uint32, k2 uint32, limit uint32) int
+
+// belowAVX512 is below for n > 0 entries, the first of which has position first. It writes the hashes
+// without their last step, too, and up to 16 values past the last ones.
+//
+//go:noescape
+func belowAVX512(dst *uint32, hash *uint32, row *uint32, n int, first uint32, k1 uint32, k2 uint32, limit uint32) int
 
 // leastAVX2 keeps those of the n > k positions pos whose entries of row have the k
 // smallest hashes, in order, more where hashes are equal, and returns how many it
@@ -30,6 +41,13 @@ func belowAVX2(dst *uint32, row *uint32, n int, k1 uint32, k2 uint32, limit uint
 //
 //go:noescape
 func leastAVX2(pos *uint32, hash *uint32, row *uint32, n int, k int, k1 uint32, k2 uint32) int
+
+// leastAVX512 keeps those of the n > k positions pos with the k smallest hashes, as belowAVX512 writes
+// them, in order, more where hashes are equal, and returns how many it kept. It completes the hashes.
+// Both must have room up to a multiple of 16.
+//
+//go:noescape
+func leastAVX512(pos *uint32, hash *uint32, n int, k int) int
 
 // probeAVX2 is probe, eight draws at a time; one of the pins must be live.
 //

@@ -63,6 +63,21 @@ loop:
 done:
 	RET
 
+// func prefetchLines(p *uint32, n int)
+// Requires: MMX+
+TEXT ·prefetchLines(SB), NOSPLIT, $0-16
+	MOVQ p+0(FP), AX
+	MOVQ n+8(FP), CX
+	LEAQ (AX)(CX*4), CX
+	ANDQ $-64, AX
+
+loop:
+	PREFETCHT0 (AX)
+	ADDQ       $0x40, AX
+	CMPQ       AX, CX
+	JB         loop
+	RET
+
 DATA packed<>+0(SB)/8, $0x0000000000000000
 DATA packed<>+8(SB)/8, $0x0000000000000000
 DATA packed<>+16(SB)/8, $0x0000000000000001
@@ -321,6 +336,10 @@ DATA packed<>+2032(SB)/8, $0x0007060504030201
 DATA packed<>+2040(SB)/8, $0x0706050403020100
 GLOBL packed<>(SB), RODATA|NOPTR, $2048
 
+DATA bytes<>+0(SB)/8, $0x0706050403020100
+DATA bytes<>+8(SB)/8, $0x0f0e0d0c0b0a0908
+GLOBL bytes<>(SB), RODATA|NOPTR, $16
+
 DATA lanes<>+0(SB)/4, $0x00000000
 DATA lanes<>+4(SB)/4, $0x00000001
 DATA lanes<>+8(SB)/4, $0x00000002
@@ -398,6 +417,108 @@ loop:
 done:
 	VZEROUPPER
 	MOVQ SI, ret+40(FP)
+	RET
+
+// func belowAVX512(dst *uint32, hash *uint32, row *uint32, n int, first uint32, k1 uint32, k2 uint32, limit uint32) int
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+, POPCNT
+TEXT ·belowAVX512(SB), NOSPLIT, $0-56
+	MOVQ         dst+0(FP), AX
+	MOVQ         hash+8(FP), CX
+	MOVQ         row+16(FP), DX
+	MOVQ         n+24(FP), BX
+	MOVL         k1+36(FP), SI
+	MOVL         SI, DI
+	SHRL         $0x10, DI
+	XORL         DI, SI
+	VPBROADCASTD SI, Z0
+	MOVL         k2+40(FP), SI
+	VPBROADCASTD SI, Z1
+	MOVL         $0x21f0aaad, SI
+	VPBROADCASTD SI, Z2
+	MOVL         $0xd35a2d97, SI
+	VPBROADCASTD SI, Z3
+	MOVL         limit+44(FP), SI
+	ORL          $0x0001ffff, SI
+	VPBROADCASTD SI, Z4
+	MOVL         $0x00000010, SI
+	VPBROADCASTD SI, Z6
+	VPMOVZXBD    bytes<>+0(SB), Z5
+	MOVL         first+32(FP), SI
+	VPBROADCASTD SI, Z7
+	VPADDD       Z7, Z5, Z5
+	LEAQ         -64(DX)(BX*4), BX
+	XORQ         DI, DI
+	CMPQ         DX, BX
+	JA           rest
+
+loop:
+	LEAQ          2048(DX), SI
+	CMPQ          SI, BX
+	CMOVQHI       BX, SI
+	PREFETCHT0    (SI)
+	VMOVDQU32     (DX), Z7
+	VPSRLD        $0x10, Z7, Z8
+	VPTERNLOGD    $0x96, Z0, Z8, Z7
+	VPMULLD       Z2, Z7, Z7
+	VPSRLD        $0x0f, Z7, Z8
+	VPXORD        Z8, Z7, Z7
+	VPMULLD       Z3, Z7, Z7
+	VPSRLD        $0x0f, Z7, Z8
+	VPTERNLOGD    $0x96, Z1, Z8, Z7
+	VPSRLD        $0x10, Z7, Z8
+	VPXORD        Z8, Z7, Z7
+	VPMULLD       Z2, Z7, Z7
+	VPSRLD        $0x0f, Z7, Z8
+	VPXORD        Z8, Z7, Z7
+	VPMULLD       Z3, Z7, Z7
+	VPCMPUD       $0x02, Z4, Z7, K1
+	KMOVW         K1, SI
+	VPCOMPRESSD.Z Z5, K1, Z8
+	VPCOMPRESSD.Z Z7, K1, Z7
+	VMOVDQU32     Z8, (AX)(DI*4)
+	VMOVDQU32     Z7, (CX)(DI*4)
+	POPCNTL       SI, SI
+	ADDQ          SI, DI
+	VPADDD        Z6, Z5, Z5
+	ADDQ          $0x40, DX
+	CMPQ          DX, BX
+	JBE           loop
+
+rest:
+	ADDQ          $0x40, BX
+	SUBQ          DX, BX
+	JZ            done
+	SHRQ          $0x02, BX
+	MOVL          $0xffffffff, SI
+	BZHIL         BX, SI, SI
+	KMOVW         SI, K1
+	VMOVDQU32.Z   (DX), K1, Z7
+	VPSRLD        $0x10, Z7, Z8
+	VPTERNLOGD    $0x96, Z0, Z8, Z7
+	VPMULLD       Z2, Z7, Z7
+	VPSRLD        $0x0f, Z7, Z8
+	VPXORD        Z8, Z7, Z7
+	VPMULLD       Z3, Z7, Z7
+	VPSRLD        $0x0f, Z7, Z8
+	VPTERNLOGD    $0x96, Z1, Z8, Z7
+	VPSRLD        $0x10, Z7, Z8
+	VPXORD        Z8, Z7, Z7
+	VPMULLD       Z2, Z7, Z7
+	VPSRLD        $0x0f, Z7, Z8
+	VPXORD        Z8, Z7, Z7
+	VPMULLD       Z3, Z7, Z7
+	VPCMPUD       $0x02, Z4, Z7, K1, K1
+	KMOVW         K1, SI
+	VPCOMPRESSD.Z Z5, K1, Z8
+	VPCOMPRESSD.Z Z7, K1, Z7
+	VMOVDQU32     Z8, (AX)(DI*4)
+	VMOVDQU32     Z7, (CX)(DI*4)
+	POPCNTL       SI, SI
+	ADDQ          SI, DI
+
+done:
+	VZEROUPPER
+	MOVQ DI, ret+48(FP)
 	RET
 
 // func leastAVX2(pos *uint32, hash *uint32, row *uint32, n int, k int, k1 uint32, k2 uint32) int
@@ -494,6 +615,56 @@ compare:
 	JL           rank
 	VZEROUPPER
 	MOVQ         DI, ret+48(FP)
+	RET
+
+// func leastAVX512(pos *uint32, hash *uint32, n int, k int) int
+// Requires: AVX, AVX512F, POPCNT
+TEXT ·leastAVX512(SB), NOSPLIT, $0-40
+	MOVQ         pos+0(FP), AX
+	MOVQ         hash+8(FP), CX
+	MOVQ         n+16(FP), DX
+	MOVQ         k+24(FP), BX
+	VPBROADCASTD BX, Z0
+	MOVL         $0x00000001, BX
+	VPBROADCASTD BX, Z4
+	XORQ         BX, BX
+
+hash:
+	VMOVDQU32  (CX)(BX*4), Z1
+	VPSRLD     $0x0f, Z1, Z2
+	VPXORD     Z2, Z1, Z1
+	VMOVDQU32  Z1, (CX)(BX*4)
+	ADDQ       $0x10, BX
+	CMPQ       BX, DX
+	JL         hash
+	VPTERNLOGD $0xff, Z1, Z1, Z1
+	VMOVDQU32  Z1, (CX)(DX*4)
+	XORQ       BX, BX
+	XORQ       DI, DI
+
+rank:
+	VMOVDQU32 (CX)(BX*4), Z1
+	VPXORD    Z3, Z3, Z3
+	XORQ      SI, SI
+
+compare:
+	VPCMPUD.BCST  $0x06, (CX)(SI*4), Z1, K1
+	VPADDD        Z4, Z3, K1, Z3
+	INCQ          SI
+	CMPQ          SI, DX
+	JL            compare
+	VPCMPUD       $0x01, Z0, Z3, K1
+	KMOVW         K1, SI
+	VMOVDQU32     (AX)(BX*4), Z2
+	VPCOMPRESSD.Z Z2, K1, Z2
+	VMOVDQU32     Z2, (AX)(DI*4)
+	POPCNTL       SI, SI
+	ADDQ          SI, DI
+	ADDQ          $0x10, BX
+	CMPQ          BX, DX
+	JL            rank
+	VZEROUPPER
+	MOVQ          DI, ret+32(FP)
 	RET
 
 // func probeAVX2(pins *uint32, used uint32, k1 uint32, k2 uint32) uint32

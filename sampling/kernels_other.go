@@ -8,9 +8,17 @@ func prefetch4(base *uint32, pos *int64, n int) {}
 
 func prefetchHash(slots *uint64, ids *uint32, n int, shift uint32) {}
 
-const simd = false
+func prefetchLines(p *uint32, n int) {}
+
+const simd, simd512 = false, false
 
 func belowAVX2(dst *uint32, row *uint32, n int, k1, k2, limit uint32) int { panic("unreachable") }
+
+func belowAVX512(dst, hash *uint32, row *uint32, n int, first, k1, k2, limit uint32) int {
+	panic("unreachable")
+}
+
+func leastAVX512(pos *uint32, hash *uint32, n, k int) int { panic("unreachable") }
 
 func leastAVX2(pos *uint32, hash *uint32, row *uint32, n, k int, k1, k2 uint32) int {
 	panic("unreachable")

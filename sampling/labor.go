@@ -2,6 +2,7 @@ package sampling
 
 import (
 	"math"
+	"unsafe"
 
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/rng"
@@ -13,7 +14,7 @@ func prepareLabor(p *Prepared) error {
 	}
 	p.factory = func() Sampler {
 		f := p.newFused(p.spec.Fanouts, &labor{g: p.g, seed: p.seed, dependency: p.spec.Dependency})
-		f.scans = true
+		f.scans = unsafe.SliceData(p.g.Indices)
 		return f
 	}
 	return nil
@@ -34,7 +35,7 @@ type labor struct {
 	best       smallest[uint32]
 	hits       []uint32
 	all        [leastLimit]uint32 // the hits, while they are selected from
-	hashes     [leastLimit + 8]uint32
+	hashes     []uint32           // of the hits, for kernels
 }
 
 func (l *labor) start(id ID, key rng.Key, hop int) {
@@ -51,18 +52,15 @@ func (l *labor) pick(to *group, _ uint32, begin int64, d, k int) {
 	}
 	row := l.g.Indices[begin : begin+int64(d)]
 	k1, k2 := halves(l.key)
-	l.hits = resize(l.hits, d+hitSlack)
 	// About k of the r_t are below k/d. A limit a few deviations above it leaves
 	// little to select from; should it ever let too few pass, all count.
-	hits := 0
+	limit := uint32(math.MaxUint32)
 	if want := float64(k) + 3*math.Sqrt(float64(k)) + 3; want < 0.75*float64(d) {
-		hits = below(l.hits, row, k1, k2, uint32(want/float64(d)*0x1p32))
+		limit = uint32(want / float64(d) * 0x1p32)
 	}
+	hits := l.below(row, k1, k2, limit)
 	if hits < k {
-		for i := range d {
-			l.hits[i] = uint32(i)
-		}
-		hits = d
+		hits = l.below(row, k1, k2, math.MaxUint32)
 	}
 	kept := l.least(row, hits, k, k1, k2)
 	dst := to.extend(k)
@@ -76,6 +74,17 @@ const (
 	leastLimit = 128 // hits up to which comparing all with all beats a heap
 )
 
+// below puts the positions in row of at least those entries whose hash is at most
+// limit into the hits, and returns how many there are.
+func (l *labor) below(row []uint32, k1, k2, limit uint32) int {
+	l.hits = resize(l.hits, len(row)+hitSlack)
+	l.hashes = resize(l.hashes, len(row)+hitSlack)
+	if simd512 {
+		return below512(l.hits, l.hashes, row, k1, k2, limit)
+	}
+	return below(l.hits, row, k1, k2, limit)
+}
+
 // least returns the k positions among the first n hits whose sources have the
 // smallest r_t, in increasing order. Parallel edges have the same, and the
 // earlier ones stay. It changes the hits.
@@ -84,9 +93,15 @@ func (l *labor) least(row []uint32, n, k int, k1, k2 uint32) []uint32 {
 		return l.hits[:k]
 	}
 	if simd && n <= leastLimit {
-		clear(l.hits[n : n+8]) // valid positions
 		copy(l.all[:], l.hits[:n])
-		if leastAVX2(&l.hits[0], &l.hashes[0], &row[0], n, k, k1, k2) == k {
+		kept := 0
+		if simd512 {
+			kept = leastAVX512(&l.hits[0], &l.hashes[0], n, k)
+		} else {
+			clear(l.hits[n : n+8]) // valid positions
+			kept = leastAVX2(&l.hits[0], &l.hashes[0], &row[0], n, k, k1, k2)
+		}
+		if kept == k {
 			return l.hits[:k]
 		}
 		copy(l.hits, l.all[:n])

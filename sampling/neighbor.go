@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"sort"
+	"unsafe"
 
 	"github.com/gnnactor/gnnactor/rng"
 )
@@ -56,7 +57,9 @@ func prepareNeighbor(p *Prepared) error {
 	}
 	p.factory = func() Sampler {
 		f := p.newFused(s.Fanouts, newPicker())
-		f.scans = s.Weighted && !s.Replace
+		if s.Weighted && !s.Replace {
+			f.scans = (*uint32)(unsafe.Pointer(unsafe.SliceData(p.g.Weights)))
+		}
 		return f
 	}
 	return nil

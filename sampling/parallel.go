@@ -150,14 +150,10 @@ func (s *fused) collect(out *block, nodes []uint32, k int) {
 	out.indptr[0] = 0
 	out.indices, out.edgeIDs, out.weights = out.indices[:0], out.edgeIDs[:0], out.weights[:0]
 	perGroup := rowsPerGroup(k)
-	s.prefetchAhead(nodes[:min(perGroup, len(nodes))])
-	s.ahead[0].empty()
-	s.ahead[1].empty()
+	s.begin(nodes, perGroup)
 	for r, turn := 0, 0; ; turn++ {
 		cur, prev := &s.ahead[turn&1], &s.ahead[turn&1^1]
-		r = s.draw(cur, out.indptr, nodes, r, min(r+perGroup, len(nodes)), k)
-		prefetchIndices(s.g.Indices, cur.pos)
-		s.prefetchAhead(nodes[r:min(r+perGroup, len(nodes))])
+		r = s.drawNext(cur, out.indptr, nodes, r, perGroup, k)
 		s.read(prev, out)
 		if cur.rows == 0 {
 			break

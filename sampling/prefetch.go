@@ -16,6 +16,11 @@ func prefetchRows(indptr []int64, nodes []uint32) {
 // prefetchRow asks for the row pointers of one node.
 func prefetchRow(g *graph.Graph, u uint32) { prefetch8(&g.Indptr[0], &u, 1) }
 
+// prefetchRow4 asks for the lines of n > 0 values of 4 bytes from position begin of base on.
+func prefetchRow4(base *uint32, begin int64, n int) {
+	prefetchLines((*uint32)(unsafe.Add(unsafe.Pointer(base), 4*begin)), n)
+}
+
 // prefetchIndices asks for the entries at pos.
 func prefetchIndices(indices []uint32, pos []int64) {
 	if len(pos) > 0 {

@@ -3,3 +3,5 @@
 package sampling
 
 func setSIMD(bool) {}
+
+func setSIMD512(bool) {}

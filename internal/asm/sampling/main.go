@@ -13,9 +13,12 @@ func main() {
 	ids("prefetch8", "prefetch8 fetches the cache line of base[ids[i]], values of 8 bytes, for i in [0, n).", 8)
 	positions()
 	slots()
+	lines()
 	tables()
 	below()
+	below512()
 	least()
+	least512()
 	probe()
 	members()
 	Generate()
@@ -78,6 +81,23 @@ func slots() {
 	})
 }
 
+func lines() {
+	TEXT("prefetchLines", NOSPLIT, "func(p *uint32, n int)")
+	Pragma("noescape")
+	Doc("prefetchLines fetches the cache lines of p[0:n], n > 0.")
+	p := Load(Param("p"), GP64())
+	n := Load(Param("n"), GP64())
+	end := GP64()
+	LEAQ(Mem{Base: p, Index: n, Scale: 4}, end)
+	ANDQ(I8(-64), p)
+	Label("loop")
+	PREFETCHT0(Mem{Base: p})
+	ADDQ(Imm(64), p)
+	CMPQ(p, end)
+	JB(LabelRef("loop"))
+	RET()
+}
+
 // broadcast returns v in all lanes.
 func broadcast(v Op) reg.VecVirtual {
 	r, x, y := GP32(), XMM(), YMM()
@@ -134,7 +154,7 @@ func (p packer) emit(dst, out, mask reg.GPVirtual, lane reg.VecVirtual) {
 }
 
 // tables emits the constants: for every mask of 8 bits the lanes that are set, in
-// order, one byte each; and the numbers of the lanes.
+// order, one byte each; and the numbers of the lanes, 8 of them as words, 16 as bytes.
 func tables() {
 	GLOBL("packed", RODATA|NOPTR)
 	for m := range 256 {
@@ -147,6 +167,9 @@ func tables() {
 		}
 		DATA(8*m, U64(lanes))
 	}
+	GLOBL("bytes", RODATA|NOPTR)
+	DATA(0, U64(0x0706050403020100))
+	DATA(8, U64(0x0f0e0d0c0b0a0908))
 	GLOBL("lanes", RODATA|NOPTR)
 	for i := range 8 {
 		DATA(4*i, U32(i))
@@ -179,6 +202,165 @@ func below() {
 	ADDQ(Imm(8), i)
 	JMP(LabelRef("loop"))
 	Label("done")
+	VZEROUPPER()
+	Store(out, ReturnIndex(0))
+	RET()
+}
+
+// wide returns v in all lanes.
+func wide(v Op) reg.VecVirtual {
+	r, z := GP32(), ZMM()
+	MOVL(v, r)
+	VPBROADCASTD(r, z)
+	return z
+}
+
+// below512 leaves out the last step of the hash, which does not touch its upper
+// 15 bits, and takes a limit whose others are set: it finds some more.
+func below512() {
+	TEXT("belowAVX512", NOSPLIT, "func(dst, hash *uint32, row *uint32, n int, first, k1, k2, limit uint32) int")
+	Pragma("noescape")
+	Doc(
+		"belowAVX512 is below for n > 0 entries, the first of which has position first. It writes the hashes",
+		"without their last step, too, and up to 16 values past the last ones.",
+	)
+	dst := Load(Param("dst"), GP64())
+	hash := Load(Param("hash"), GP64())
+	row := Load(Param("row"), GP64())
+	n := Load(Param("n"), GP64())
+	// (x^k1) ^ (x^k1)>>16 is x ^ x>>16 ^ (k1 ^ k1>>16).
+	k1, shifted := GP32(), GP32()
+	Load(Param("k1"), k1)
+	MOVL(k1, shifted)
+	SHRL(Imm(16), shifted)
+	XORL(shifted, k1)
+	key1, key2 := wide(k1), wide(Load(Param("k2"), GP32()))
+	a, b := wide(U32(0x21f0aaad)), wide(U32(0xd35a2d97))
+	most := GP32()
+	Load(Param("limit"), most)
+	ORL(U32(1<<17-1), most)
+	limit := wide(most)
+	at, step := ZMM(), wide(U32(16))
+	VPMOVZXBD(NewDataAddr(NewStaticSymbol("bytes"), 0), at)
+	VPADDD(wide(Load(Param("first"), GP32())), at, at)
+	last, next, out, count := GP64(), GP64(), GP64(), GP64()
+	valid, found := K(), K()
+	x, t := ZMM(), ZMM()
+	LEAQ(Mem{Base: row, Index: n, Scale: 4, Disp: -64}, last)
+	XORQ(out, out)
+
+	shift := func(by uint8) {
+		VPSRLD(Imm(uint64(by)), x, t)
+		VPXORD(t, x, x)
+	}
+	mix := func() { // but for its first step and its last
+		VPMULLD(a, x, x)
+		shift(15)
+		VPMULLD(b, x, x)
+	}
+	hashed := func() {
+		VPSRLD(Imm(16), x, t)
+		VPTERNLOGD(Imm(0x96), key1, t, x)
+		mix()
+		VPSRLD(Imm(15), x, t)
+		VPTERNLOGD(Imm(0x96), key2, t, x)
+		shift(16)
+		mix()
+	}
+	pack := func() {
+		KMOVW(found, count.As32())
+		VPCOMPRESSD_Z(at, found, t)
+		VPCOMPRESSD_Z(x, found, x)
+		VMOVDQU32(t, Mem{Base: dst, Index: out, Scale: 4})
+		VMOVDQU32(x, Mem{Base: hash, Index: out, Scale: 4})
+		POPCNTL(count.As32(), count.As32())
+		ADDQ(count, out)
+	}
+	CMPQ(row, last)
+	JA(LabelRef("rest"))
+	Label("loop")
+	LEAQ(Mem{Base: row, Disp: 2048}, next) // scanLines ahead, within the row
+	CMPQ(next, last)
+	CMOVQHI(last, next)
+	PREFETCHT0(Mem{Base: next})
+	VMOVDQU32(Mem{Base: row}, x)
+	hashed()
+	VPCMPUD(Imm(2), limit, x, found) // x <= limit
+	pack()
+	VPADDD(step, at, at)
+	ADDQ(Imm(64), row)
+	CMPQ(row, last)
+	JBE(LabelRef("loop"))
+	Label("rest")
+	ADDQ(Imm(64), last)
+	SUBQ(row, last)
+	JZ(LabelRef("done"))
+	SHRQ(Imm(2), last)
+	ones := GP32()
+	MOVL(U32(0xffffffff), ones)
+	BZHIL(last.As32(), ones, ones)
+	KMOVW(ones, valid)
+	VMOVDQU32_Z(Mem{Base: row}, valid, x)
+	hashed()
+	VPCMPUD(Imm(2), limit, x, valid, found)
+	pack()
+	Label("done")
+	VZEROUPPER()
+	Store(out, ReturnIndex(0))
+	RET()
+}
+
+// least512 is least for hashes that are there but for their last step.
+func least512() {
+	TEXT("leastAVX512", NOSPLIT, "func(pos *uint32, hash *uint32, n, k int) int")
+	Pragma("noescape")
+	Doc(
+		"leastAVX512 keeps those of the n > k positions pos with the k smallest hashes, as belowAVX512 writes",
+		"them, in order, more where hashes are equal, and returns how many it kept. It completes the hashes.",
+		"Both must have room up to a multiple of 16.",
+	)
+	pos := Load(Param("pos"), GP64())
+	hash := Load(Param("hash"), GP64())
+	n := Load(Param("n"), GP64())
+	k := wide(Load(Param("k"), GP64()).(reg.GPVirtual).As32())
+	x, t, rank, one := ZMM(), ZMM(), ZMM(), wide(U32(1))
+	i, j, out, count := GP64(), GP64(), GP64(), GP64()
+	above := K()
+	XORQ(i, i)
+	Label("hash")
+	VMOVDQU32(Mem{Base: hash, Index: i, Scale: 4}, x)
+	VPSRLD(Imm(15), x, t)
+	VPXORD(t, x, x)
+	VMOVDQU32(x, Mem{Base: hash, Index: i, Scale: 4})
+	ADDQ(Imm(16), i)
+	CMPQ(i, n)
+	JL(LabelRef("hash"))
+	// Past the end lie the largest numbers: of n > k entries at most one is not
+	// smaller, and they are never kept.
+	VPTERNLOGD(Imm(0xff), x, x, x)
+	VMOVDQU32(x, Mem{Base: hash, Index: n, Scale: 4})
+	XORQ(i, i)
+	XORQ(out, out)
+	Label("rank")
+	VMOVDQU32(Mem{Base: hash, Index: i, Scale: 4}, x)
+	VPXORD(rank, rank, rank)
+	XORQ(j, j)
+	Label("compare")
+	VPCMPUD_BCST(Imm(6), Mem{Base: hash, Index: j, Scale: 4}, x, above) // x > the other
+	VPADDD(one, rank, above, rank)
+	INCQ(j)
+	CMPQ(j, n)
+	JL(LabelRef("compare"))
+	VPCMPUD(Imm(1), k, rank, above) // rank < k
+	KMOVW(above, count.As32())
+	VMOVDQU32(Mem{Base: pos, Index: i, Scale: 4}, t)
+	VPCOMPRESSD_Z(t, above, t)
+	VMOVDQU32(t, Mem{Base: pos, Index: out, Scale: 4}) // out <= i: what follows was read
+	POPCNTL(count.As32(), count.As32())
+	ADDQ(count, out)
+	ADDQ(Imm(16), i)
+	CMPQ(i, n)
+	JL(LabelRef("rank"))
 	VZEROUPPER()
 	Store(out, ReturnIndex(0))
 	RET()
