@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"math"
 	"math/bits"
 )
 
@@ -30,60 +31,16 @@ const (
 	arrayMagic   = "\x93GNNARR\n"
 )
 
-// element is the type of an array file's values. The numbers are written to
-// disk: 1 to 5 are those of DType.
-type element uint32
-
-const (
-	elemInt32 element = iota + 16
-	elemUint32
-	elemInt64
-)
-
-func (e element) size() int64 {
-	switch e {
-	case elemInt64:
-		return 8
-	case elemInt32, elemUint32:
-		return 4
-	}
-	return int64(DType(e).Size())
-}
-
-func (e element) String() string {
-	switch e {
-	case elemInt32:
-		return "int32"
-	case elemUint32:
-		return "uint32"
-	case elemInt64:
-		return "int64"
-	}
-	return DType(e).String()
-}
-
-func elementNamed(s string) (element, bool) {
-	for _, e := range []element{
-		element(Float32), element(Float16), element(BFloat16), element(Int8), element(Uint8),
-		elemInt32, elemUint32, elemInt64,
-	} {
-		if e.String() == s {
-			return e, true
-		}
-	}
-	return 0, false
-}
-
 type arrayHeader struct {
 	version    uint32
-	elem       element
+	dtype      DType
 	rows, cols int64
 	sum        [sha256.Size]byte
 	sums       uint32 // CRC-32C of the blocks' checksums
 }
 
 // bytes returns the payload's length.
-func (h *arrayHeader) bytes() int64 { return h.rows * h.cols * h.elem.size() }
+func (h *arrayHeader) bytes() int64 { return h.rows * h.cols * int64(h.dtype.Size()) }
 
 // trailer returns the length of what follows the payload.
 func (h *arrayHeader) trailer() int64 {
@@ -99,7 +56,7 @@ func (h *arrayHeader) encode() []byte {
 	b := make([]byte, headerSize)
 	copy(b, arrayMagic)
 	binary.LittleEndian.PutUint32(b[8:], h.version)
-	binary.LittleEndian.PutUint32(b[12:], uint32(h.elem))
+	binary.LittleEndian.PutUint32(b[12:], uint32(h.dtype))
 	binary.LittleEndian.PutUint64(b[16:], uint64(h.rows))
 	binary.LittleEndian.PutUint64(b[24:], uint64(h.cols))
 	binary.LittleEndian.PutUint64(b[32:], uint64(h.bytes()))
@@ -124,9 +81,10 @@ func decodeHeader(b []byte) (h arrayHeader, err error) {
 	if h.version < 1 || h.version > storeVersion {
 		return h, fmt.Errorf("offset 8: version %d, but this program reads versions 1 to %d", h.version, storeVersion)
 	}
-	h.elem = element(binary.LittleEndian.Uint32(b[12:]))
-	if _, ok := elementNamed(h.elem.String()); !ok {
-		return h, fmt.Errorf("offset 12: unknown element type %d", uint32(h.elem))
+	number := binary.LittleEndian.Uint32(b[12:])
+	h.dtype = DType(number)
+	if _, ok := DTypeNamed(h.dtype.String()); !ok || number > math.MaxUint8 {
+		return h, fmt.Errorf("offset 12: unknown element type %d", number)
 	}
 	rows, cols := binary.LittleEndian.Uint64(b[16:]), binary.LittleEndian.Uint64(b[24:])
 	hi, values := bits.Mul64(rows, cols)
@@ -135,7 +93,7 @@ func decodeHeader(b []byte) (h arrayHeader, err error) {
 	}
 	h.rows, h.cols = int64(rows), int64(cols)
 	if n := binary.LittleEndian.Uint64(b[32:]); n != uint64(h.bytes()) {
-		return h, fmt.Errorf("offset 32: %d payload bytes, but the shape %d×%d of %s needs %d", n, rows, cols, h.elem, h.bytes())
+		return h, fmt.Errorf("offset 32: %d payload bytes, but the shape %d×%d of %s needs %d", n, rows, cols, h.dtype, h.bytes())
 	}
 	copy(h.sum[:], b[40:])
 	h.sums = binary.LittleEndian.Uint32(b[72:])

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"os"
+
+	"github.com/gnnactor/gnnactor/graph/internal/arrays"
 )
 
 // Since version 2 the values of an array file are followed by a CRC-32C of every
@@ -55,7 +57,7 @@ func readBlockSums(f *os.File, h *arrayHeader) ([]uint32, error) {
 		return nil, nil
 	}
 	sums := make([]uint32, h.trailer()/4)
-	b := bytesOf(sums)
+	b := arrays.Bytes(sums)
 	at := headerSize + h.bytes()
 	if _, err := f.ReadAt(b, at); err != nil {
 		return nil, err

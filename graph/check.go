@@ -14,6 +14,9 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/gnnactor/gnnactor/graph/internal/arrays"
+	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
 )
 
 // CheckOptions say what Check does.
@@ -31,7 +34,7 @@ type CheckOptions struct {
 func (s *Store) Check(ctx context.Context, o CheckOptions) error {
 	for i := range s.m.Arrays {
 		a := &s.m.Arrays[i]
-		edges := a.Name == arrayEdgeFeatures || a.Name == arrayEdgeRowScale || a.Name == arrayEdgeColScale
+		edges := a.Name == arrays.EdgeFeatures || a.Name == arrays.EdgeRowScale || a.Name == arrays.EdgeColScale
 		if slices.Contains(s.away, a.Name) || edges && o.WithoutEdgeFeatures {
 			continue
 		}
@@ -54,11 +57,11 @@ func (s *Store) Lacks() string {
 
 // checkArray reads an array's file. whole says to read it even if it is known to
 // be sound, and to compare the checksum over all of it, too.
-func (s *Store) checkArray(ctx context.Context, a *manifestArray, whole bool) error {
+func (s *Store) checkArray(ctx context.Context, a *arrays.Info, whole bool) error {
 	f, path := s.files[a.Name].File, s.path(a.Name)
-	h, err := a.checkFile(f)
+	h, err := checkFile(a, f)
 	if err != nil {
-		return badData("%s: %w; import the data again", path, err)
+		return dataerr.Bad("%s: %w; import the data again", path, err)
 	}
 	state, err := f.Stat()
 	if err != nil {
@@ -69,7 +72,7 @@ func (s *Store) checkArray(ctx context.Context, a *manifestArray, whole bool) er
 	}
 	sums, err := readBlockSums(f, h)
 	if err != nil {
-		return badData("%s: %w; restore the file, or import the data again", path, err)
+		return dataerr.Bad("%s: %w; restore the file, or import the data again", path, err)
 	}
 	var all hash.Hash
 	if whole || sums == nil {
@@ -87,7 +90,7 @@ func (s *Store) checkArray(ctx context.Context, a *manifestArray, whole bool) er
 		}
 		if sums != nil {
 			if got := crc32.Checksum(p, castagnoli); got != sums[i] {
-				return badData("%s: damaged: the bytes at offsets [%d, %d) have the CRC-32C %08x, want %08x; restore the file, or import the data again",
+				return dataerr.Bad("%s: damaged: the bytes at offsets [%d, %d) have the CRC-32C %08x, want %08x; restore the file, or import the data again",
 					path, from, from+int64(len(p)), got, sums[i])
 			}
 		}
@@ -97,7 +100,7 @@ func (s *Store) checkArray(ctx context.Context, a *manifestArray, whole bool) er
 	}
 	if all != nil {
 		if sum := hex.EncodeToString(all.Sum(nil)); sum != a.SHA256 {
-			return badData("%s: damaged: the bytes at offsets [%d, %d) have the SHA-256 %s, want %s; restore the file, or import the data again",
+			return dataerr.Bad("%s: damaged: the bytes at offsets [%d, %d) have the SHA-256 %s, want %s; restore the file, or import the data again",
 				path, headerSize, headerSize+a.Bytes, sum, a.SHA256)
 		}
 	}
@@ -127,7 +130,7 @@ func (r *blockReader) block(i int64) (p []byte, from int64, err error) {
 	r.cache.read(at + int64(len(p)))
 	if n < len(p) {
 		if errors.Is(err, io.EOF) {
-			err = badData("%s: the file was shortened to %d bytes", r.f.Name(), at+int64(n))
+			err = dataerr.Bad("%s: the file was shortened to %d bytes", r.f.Name(), at+int64(n))
 		}
 		return nil, at, err
 	}

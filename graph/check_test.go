@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gnnactor/gnnactor/graph/internal/arrays"
 )
 
 // copied returns a copy of a store that may be changed.
@@ -65,7 +67,7 @@ func TestCheckNamesFileAndBlock(t *testing.T) {
 	if err := s.Check(context.Background(), CheckOptions{}); err != nil || s.Lacks() != "" {
 		t.Fatal(err, s.Lacks())
 	}
-	end := headerSize + s.m.array(arrayIndices).Bytes
+	end := headerSize + s.m.array(arrays.Indices).Bytes
 	for _, c := range []struct {
 		at, from, to int64
 	}{

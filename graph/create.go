@@ -13,55 +13,46 @@ func Overwrite() CreateOption { return func(o *createOptions) { o.overwrite = tr
 // only when the store is complete and on disk; when Create fails, nothing is
 // left behind. ds is checked first (Dataset.Validate) and not changed.
 func Create(dir string, ds *Dataset, opts ...CreateOption) error {
-	var o createOptions
-	for _, f := range opts {
-		f(&o)
-	}
 	if err := ds.Validate(); err != nil {
 		return err
 	}
-	w, err := newStoreWriter(dir, o.overwrite)
+	w, err := NewWriter(dir, opts...)
 	if err != nil {
 		return err
 	}
-	done := false
-	defer func() { // whatever happens, a panic too
-		if !done {
-			w.abort()
-		}
-	}()
-	if err := Guard(func() error { return w.writeDataset(ds) }); err != nil {
+	defer w.Abort() // unless it was committed, whatever happens, a panic too
+	if err := Guard(func() error { return w.putDataset(ds) }); err != nil {
 		return err
 	}
-	err = w.commit()
-	done = err == nil
-	return err
+	return w.Commit()
 }
 
-func (w *storeWriter) writeDataset(ds *Dataset) error {
-	w.m.Name = ds.Name
-	w.m.NumNodes, w.m.NumEdges = int64(ds.Graph.NumNodes()), ds.Graph.NumEdges()
-	w.m.SplitLabels = ds.splitLabelsSum()
-	if ds.Labels != nil {
-		w.m.NumClasses = int64(ds.Labels.NumClasses)
-	}
-	err := ds.eachArray(func(name string, elem element, _, cols int64, chunks func(func([]byte) error) error) error {
-		a, err := w.array(name, elem, cols)
-		if err != nil {
+func (w *Writer) putDataset(ds *Dataset) error {
+	w.SetName(ds.Name)
+	w.describeLabels(ds.Graph.NumNodes(), ds)
+	for a := range ds.Arrays() {
+		if err := w.copyArray(a); err != nil {
 			return err
 		}
-		defer a.close()
-		err = chunks(func(p []byte) error {
-			_, err := a.Write(p)
-			return err
-		})
-		if err != nil {
+	}
+	for i := range ds.Partitions {
+		if err := w.PutPartition(&ds.Partitions[i]); err != nil {
 			return err
 		}
-		return a.finish()
-	})
-	for i := 0; i < len(ds.Partitions) && err == nil; i++ {
-		err = w.putPartition(&ds.Partitions[i])
 	}
-	return err
+	return nil
+}
+
+func (w *Writer) copyArray(a Array) error {
+	out, err := w.Array(a.Name, a.DType, int(a.Cols))
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	for p := range a.Chunks {
+		if _, err := out.Write(p); err != nil {
+			return err
+		}
+	}
+	return out.Finish()
 }

@@ -103,7 +103,7 @@ func FuzzEdgeLine(f *testing.F) {
 		}
 		p.columns, p.when = 0, 0 // the header may have been an edge
 		src, dst, w, ok, err := p.parse(line)
-		if ok && (err != nil || int64(max(src, dst)) >= maxNodes || w-w != 0 || p.columns > 2 && !weight || p.timed() && !weight) {
+		if ok && (err != nil || int64(max(src, dst)) >= MaxNodes || w-w != 0 || p.columns > 2 && !weight || p.timed() && !weight) {
 			t.Errorf("%q: %d %d %v, %v", line, src, dst, w, err)
 		}
 		if !ok {
@@ -138,7 +138,7 @@ func FuzzBoltMetadata(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if n := m.Graph.Nodes[0].Num; n < 0 || n > maxNodes {
+		if n := m.Graph.Nodes[0].Num; n < 0 || n > MaxNodes {
 			t.Errorf("%d nodes", n)
 		}
 		if p := m.Graph.Edges[0].Path; !filepath.IsLocal(p) {
@@ -153,17 +153,17 @@ func TestFloat16RoundTrip(t *testing.T) {
 	for h := range 1 << 16 {
 		v := Float16ToFloat32(uint16(h))
 		if v != v {
-			if got := Float16ToFloat32(float32ToFloat16(v)); got == got {
+			if got := Float16ToFloat32(Float32ToFloat16(v)); got == got {
 				t.Errorf("NaN %#x becomes %v", h, got)
 			}
 			continue
 		}
-		if got := float32ToFloat16(v); got != uint16(h) {
+		if got := Float32ToFloat16(v); got != uint16(h) {
 			t.Fatalf("%#x becomes %v becomes %#x", h, v, got)
 		}
 	}
 	for v, want := range map[float32]uint16{1 + 0x1p-11: 0x3c00, 1 + 3*0x1p-11: 0x3c02, 65520: 0x7c00, 65519: 0x7bff, 0x1p-25: 0, 0x1.8p-25: 1, -1e-9: 0x8000, 1e9: 0x7c00} {
-		if got := float32ToFloat16(v); got != want {
+		if got := Float32ToFloat16(v); got != want {
 			t.Errorf("%v becomes %#x, want %#x", v, got, want)
 		}
 	}

@@ -2,11 +2,11 @@ package graph
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
+
+	"github.com/gnnactor/gnnactor/graph/internal/arrays"
+	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
 )
 
 // Encoding is how feature values are stored: a type, and for Int8 whether each
@@ -52,19 +52,34 @@ func (e Encoding) String() string {
 func (f *Features) Encode(e Encoding) (*Features, error) {
 	out := &Features{Rows: f.Rows, Cols: f.Cols, DType: e.DType, Stride: f.Cols * e.DType.Size()}
 	out.Data = make([]byte, 0, f.Rows*out.Stride)
-	enc, err := newEncoder(f, e)
-	if err != nil {
-		return nil, err
-	}
-	err = enc.each(func(row []byte) error {
+	var err error
+	out.RowScale, out.ColScale, err = f.EncodeTo(e, func(row []byte) error {
 		out.Data = append(out.Data, row...)
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	out.RowScale, out.ColScale = enc.rowScale, enc.colScale
 	return out, nil
+}
+
+// EncodeTo is Encode with the rows handed to write, each valid until the next, and
+// the scales returned. An error of write ends it.
+func (f *Features) EncodeTo(e Encoding, write func(row []byte) error) (rowScale, colScale []float32, err error) {
+	enc, err := newEncoder(f, e)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range f.Rows {
+		f.Row(enc.x, i)
+		if err := enc.row(i); err != nil {
+			return nil, nil, err
+		}
+		if err := write(enc.raw); err != nil {
+			return nil, nil, err
+		}
+	}
+	return enc.rowScale, enc.colScale, nil
 }
 
 // encoder converts a table row by row.
@@ -101,40 +116,26 @@ func newEncoder(f *Features, e Encoding) (*encoder, error) {
 
 func abs32(v float32) float32 { return math.Float32frombits(math.Float32bits(v) &^ (1 << 31)) }
 
-// each calls write with every row, converted.
-func (enc *encoder) each(write func(row []byte) error) error {
-	for i := range enc.f.Rows {
-		enc.f.Row(enc.x, i)
-		if err := enc.row(i); err != nil {
-			return err
-		}
-		if err := write(enc.raw); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // row converts enc.x, which is row i, to enc.raw.
 func (enc *encoder) row(i int) error {
 	enc.raw = enc.raw[:0]
 	for j, v := range enc.x {
 		if !(abs32(v) <= math.MaxFloat32) {
-			return badData("node features: row %d, column %d is %v; values must be finite", i, j, v)
+			return dataerr.Bad("node features: row %d, column %d is %v; values must be finite", i, j, v)
 		}
 	}
 	switch enc.e.DType {
 	case Float32:
-		enc.raw = append(enc.raw, bytesOf(enc.x)...)
+		enc.raw = append(enc.raw, arrays.Bytes(enc.x)...)
 	case Float16, BFloat16:
-		to := float32ToFloat16
+		to := Float32ToFloat16
 		if enc.e.DType == BFloat16 {
 			to = float32ToBFloat16
 		}
 		for j, v := range enc.x {
 			h := to(v)
 			if h&0x7fff == to(float32(math.Inf(1))) {
-				return badData("node features: row %d, column %d is %v, which %v cannot hold; choose float32, bfloat16 or int8", i, j, v, enc.e.DType)
+				return dataerr.Bad("node features: row %d, column %d is %v, which %v cannot hold; choose float32, bfloat16 or int8", i, j, v, enc.e.DType)
 			}
 			enc.raw = binary.LittleEndian.AppendUint16(enc.raw, h)
 		}
@@ -172,59 +173,4 @@ func quantize(v, scale float32) int8 {
 func float32ToBFloat16(v float32) uint16 {
 	b := math.Float32bits(v)
 	return uint16((b + 0x7fff + b>>16&1) >> 16)
-}
-
-// encodeFeatures writes the node features that were written before again, in
-// another encoding.
-func (w *storeWriter) encodeFeatures(e Encoding) error {
-	a, ok := w.arrays[arrayNodeFeatures]
-	if !ok {
-		return badData("there are no node features to store as %v", e)
-	}
-	elem, _ := elementNamed(a.Type)
-	if DType(elem) == e.DType {
-		return nil
-	}
-	path := filepath.Join(w.tmp, arrayNodeFeatures+arrayFileSuffix)
-	before := filepath.Join(w.scratchDir(), "before"+arrayFileSuffix)
-	if err := os.Rename(path, before); err != nil {
-		return writeError(w.shown(path), err)
-	}
-	h, err := os.Open(before)
-	if err != nil {
-		return writeError(w.shown(path), err)
-	}
-	err = withMapped(h, headerSize+a.Bytes, func(mem []byte) error {
-		return w.writeEncoded(&Features{Rows: int(a.Rows), Cols: int(a.Cols), DType: DType(elem), Data: mem[headerSize:], Stride: int(a.Cols * elem.size())}, e)
-	})
-	return errors.Join(err, h.Close(), os.Remove(before))
-}
-
-func (w *storeWriter) writeEncoded(f *Features, e Encoding) error {
-	enc, err := newEncoder(f, e)
-	if err != nil {
-		return err
-	}
-	out, err := w.array(arrayNodeFeatures, element(e.DType), int64(f.Cols))
-	if err != nil {
-		return err
-	}
-	defer out.close()
-	err = enc.each(func(row []byte) error {
-		_, err := out.Write(row)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if err := out.finish(); err != nil {
-		return err
-	}
-	switch {
-	case e.PerColumn:
-		return w.put(arrayNodeColScale, element(Float32), 1, bytesOf(enc.colScale))
-	case e.DType == Int8:
-		return w.put(arrayNodeRowScale, element(Float32), 1, bytesOf(enc.rowScale))
-	}
-	return nil
 }

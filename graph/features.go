@@ -6,10 +6,10 @@ import (
 	"unsafe"
 )
 
-// DType is the type of stored feature values.
+// DType is the type of stored values.
 type DType uint8
 
-// The stored types. Values start at 1: they are written to disk.
+// The types of features. The numbers are written to disk.
 const (
 	Float32 DType = iota + 1
 	Float16
@@ -18,7 +18,17 @@ const (
 	Uint8
 )
 
-var dtypeNames = map[DType]string{Float32: "float32", Float16: "float16", BFloat16: "bfloat16", Int8: "int8", Uint8: "uint8"}
+// The types of labels, ids and times, beside Uint8. Features have none of them.
+const (
+	Int32 DType = iota + 16
+	Uint32
+	Int64
+)
+
+var dtypeNames = map[DType]string{
+	Float32: "float32", Float16: "float16", BFloat16: "bfloat16", Int8: "int8", Uint8: "uint8",
+	Int32: "int32", Uint32: "uint32", Int64: "int64",
+}
 
 // String returns the type's name as flags and metadata spell it.
 func (t DType) String() string {
@@ -28,10 +38,25 @@ func (t DType) String() string {
 	return fmt.Sprintf("dtype(%d)", uint8(t))
 }
 
+// DTypeNamed returns the type that String calls name, and whether there is one.
+func DTypeNamed(name string) (DType, bool) {
+	for t, s := range dtypeNames {
+		if s == name {
+			return t, true
+		}
+	}
+	return 0, false
+}
+
+// OfFeatures reports whether features may have the type.
+func (t DType) OfFeatures() bool { return t >= Float32 && t <= Uint8 }
+
 // Size returns the bytes of one value.
 func (t DType) Size() int {
 	switch t {
-	case Float32:
+	case Int64:
+		return 8
+	case Float32, Int32, Uint32:
 		return 4
 	case Float16, BFloat16:
 		return 2
@@ -124,4 +149,34 @@ func Float16ToFloat32(h uint16) float32 {
 	}
 	v := float32(frac) * 0x1p-24
 	return math.Float32frombits(math.Float32bits(v) | sign)
+}
+
+// Float32ToFloat16 rounds to the nearest half-precision value, ties to even.
+func Float32ToFloat16(v float32) uint16 {
+	b := math.Float32bits(v)
+	sign := uint16(b >> 16 & 0x8000)
+	exp := int(b>>23&0xff) - 127
+	frac := b & 0x7fffff
+	switch {
+	case exp == 128 && frac != 0:
+		return sign | 0x7e00
+	case exp > 15:
+		return sign | 0x7c00
+	case exp < -25:
+		return sign
+	case exp < -14: // subnormal: in units of 2^-24
+		frac |= 0x800000
+		shift := uint(-exp - 1)
+		return sign | uint16(roundShift(frac, shift))
+	}
+	return sign + uint16(exp+15)<<10 + uint16(roundShift(frac, 13)) // a carry raises the exponent, as it should
+}
+
+// roundShift returns v / 2^s rounded to the nearest integer, ties to even.
+func roundShift(v uint32, s uint) uint32 {
+	q, rest, half := v>>s, v&(1<<s-1), uint32(1)<<(s-1)
+	if rest > half || rest == half && q&1 == 1 {
+		q++
+	}
+	return q
 }

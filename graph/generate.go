@@ -6,6 +6,7 @@ import (
 	"math"
 	"runtime"
 
+	"github.com/gnnactor/gnnactor/graph/internal/csc"
 	"github.com/gnnactor/gnnactor/pool"
 	"github.com/gnnactor/gnnactor/rng"
 )
@@ -27,7 +28,7 @@ const generatedBlock = 1 << 15
 // and tells whether to keep it. Edges are drawn again on every pass and by all
 // cores: drawing is a pure function of i, and costs less than keeping them. The
 // stream ends with the cause of ctx, which may be nil, when that ends.
-func generatedEdges(ctx context.Context, count int64, edge func(i int64) (src, dst uint32, keep bool)) edgeStream {
+func generatedEdges(ctx context.Context, count int64, edge func(i int64) (src, dst uint32, keep bool)) csc.Edges {
 	return func(yield func(src, dst []uint32) error) error {
 		p := pool.New(runtime.GOMAXPROCS(0))
 		defer p.Close()
@@ -61,19 +62,19 @@ func generatedEdges(ctx context.Context, count int64, edge func(i int64) (src, d
 }
 
 // symmetricGraph builds the undirected simple graph of a stream's edges.
-func symmetricGraph(n int, edges edgeStream) (*Graph, error) {
-	b := cscBuilder{undirected: true}
+func symmetricGraph(n int, edges csc.Edges) (*Graph, error) {
+	b := csc.Builder{Undirected: true}
 	g := &Graph{Indptr: make([]int64, n+1)}
-	total, err := b.count(g.Indptr, edges)
+	total, err := b.Count(g.Indptr, edges)
 	if err != nil {
 		return nil, err
 	}
 	g.Indices = make([]uint32, total)
-	if err := b.place(g.Indptr, 0, n, g.Indices, nil, 0, edges); err != nil {
+	if err := b.Place(g.Indptr, 0, n, g.Indices, nil, 0, edges); err != nil {
 		return nil, err
 	}
-	sortRows(g.Indptr, g.Indices, nil)
-	total = compactRows(g.Indptr, 0, g.Indices, nil)
+	csc.SortRows(g.Indptr, g.Indices, nil)
+	total = csc.CompactRows(g.Indptr, 0, g.Indices, nil)
 	g.Indices = g.Indices[:total:total]
 	return g, nil
 }

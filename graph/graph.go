@@ -8,8 +8,13 @@ package graph
 
 import (
 	"fmt"
+	"math"
 	"slices"
 )
+
+// MaxNodes is how many nodes a graph may have: ids are below it, so no id is the largest
+// uint32.
+const MaxNodes int64 = math.MaxUint32
 
 // Graph is a directed graph in CSC form. Its slices may lie in mapped memory:
 // they are read-only, and live as long as the Store they came from.

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gnnactor/gnnactor/graph/internal/arrays"
 )
 
 // A panic over values of a damaged store is an error that names the store and the
@@ -22,12 +24,12 @@ func TestDamageExplainsPanics(t *testing.T) {
 		at    int64
 	}{
 		{"", nil, 0},
-		{arrayIndptr, le64(1 << 40), 8 * 3},
-		{arrayIndptr, le64(-5), 8 * 3},
-		{arrayIndices, le32(uint32(n)), 4 * 7},
-		{arrayLabels, le32(1 << 30), 4 * 7},
-		{arrayTrain, le32(1 << 31), 4},
-		{arrayValid, le32(uint32(n)), 4},
+		{arrays.Indptr, le64(1 << 40), 8 * 3},
+		{arrays.Indptr, le64(-5), 8 * 3},
+		{arrays.Indices, le32(uint32(n)), 4 * 7},
+		{arrays.Labels, le32(1 << 30), 4 * 7},
+		{arrays.Train, le32(1 << 31), 4},
+		{arrays.Valid, le32(uint32(n)), 4},
 		{"partition", le32(2), 4 * 9},
 	} {
 		t.Run(fmt.Sprint(c.array, c.at), func(t *testing.T) {
@@ -62,11 +64,11 @@ func TestDamageExplainsPanics(t *testing.T) {
 					}
 				}
 			}
-			split := c.array == arrayTrain || c.array == arrayValid
+			split := c.array == arrays.Train || c.array == arrays.Valid
 			if err := s.CheckSplits(); split != errors.Is(err, ErrDamaged) {
 				t.Errorf("the splits: %v", err)
 			}
-			rows := c.array == arrayIndptr || c.array == arrayIndices
+			rows := c.array == arrays.Indptr || c.array == arrays.Indices
 			if err := s.CheckGraph(); rows != errors.Is(err, ErrDamaged) {
 				t.Errorf("the graph: %v", err)
 			}

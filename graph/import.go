@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
 )
 
 // ImportOptions says what Import does with the data on its way. The zero value
@@ -122,7 +124,7 @@ func DetectFormat(path string) (string, error) {
 		}
 		looked = append(looked, f.name+" ("+f.expect+")")
 	}
-	return "", badData("%s: not a known format; looked for %s", path, strings.Join(looked, "; "))
+	return "", dataerr.Bad("%s: not a known format; looked for %s", path, strings.Join(looked, "; "))
 }
 
 // Import reads the data in src, a directory or a file, and writes
@@ -154,8 +156,8 @@ func Import(src, dst string, o ImportOptions) error {
 	if i < 0 {
 		return fmt.Errorf("graph: format %q is not one of %s", o.Format, strings.Join(Formats(), ", "))
 	}
-	if o.NumNodes < 0 || int64(o.NumNodes) > maxNodes {
-		return fmt.Errorf("graph: %d nodes is out of range [0, %d]", o.NumNodes, maxNodes)
+	if o.NumNodes < 0 || int64(o.NumNodes) > MaxNodes {
+		return fmt.Errorf("graph: %d nodes is out of range [0, %d]", o.NumNodes, MaxNodes)
 	}
 	if o.MaxExpansion < 0 {
 		return fmt.Errorf("graph: an expansion of %d: it must be positive, or 0 for %d", o.MaxExpansion, defaultExpansion)
@@ -168,39 +170,38 @@ func Import(src, dst string, o ImportOptions) error {
 		return err
 	}
 	defer in.close()
-	w, err := newStoreWriter(dst, o.Overwrite)
+	var opts []CreateOption
+	if o.Overwrite {
+		opts = append(opts, Overwrite())
+	}
+	w, err := NewWriter(dst, opts...)
 	if err != nil {
 		return err
 	}
-	im := &importer{storeWriter: w, o: o, nodes: -1, src: in}
-	done := false
-	defer func() { // whatever happens, a panic too
-		im.close()
-		if !done {
-			w.abort()
-		}
-	}()
+	defer w.Abort() // unless it was committed, whatever happens, a panic too
+	im := &importer{w: w, o: o, nodes: -1, src: in}
+	defer im.close()
 	if o.NumNodes > 0 {
 		im.nodes, im.nodesFrom, im.idLimit = int64(o.NumNodes), "the option NumNodes", int64(o.NumNodes)
 	}
-	if im.m.Name = o.Name; o.Name == "" {
-		if abs, err := filepath.Abs(src); err == nil {
-			im.m.Name = filepath.Base(abs)
+	if o.Name != "" {
+		w.SetName(o.Name)
+	} else if abs, err := filepath.Abs(src); err == nil {
+		w.SetName(filepath.Base(abs))
+	}
+	if err := formats()[i].read(im, src); err != nil {
+		return err
+	}
+	if err := im.finish(); err != nil {
+		return err
+	}
+	if o.FeatureType != (Encoding{}) {
+		if err := w.EncodeFeatures(o.FeatureType); err != nil {
+			return err
 		}
 	}
-	err = formats()[i].read(im, src)
-	if err == nil {
-		err = im.finish()
+	if err := o.Context.Err(); err != nil {
+		return err
 	}
-	if err == nil && o.FeatureType != (Encoding{}) {
-		err = w.encodeFeatures(o.FeatureType)
-	}
-	if err == nil {
-		err = o.Context.Err()
-	}
-	if err == nil {
-		err = w.commit()
-	}
-	done = err == nil
-	return err
+	return w.Commit()
 }

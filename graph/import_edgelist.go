@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
 )
 
 // findFile returns the one file of a name that named accepts: path itself, or
@@ -16,7 +18,7 @@ func findFile(path string, named func(string) bool, want string) (string, error)
 	}
 	if !st.IsDir() {
 		if !named(path) {
-			return "", badData("%s: the name of %s", path, want)
+			return "", dataerr.Bad("%s: the name of %s", path, want)
 		}
 		return path, nil
 	}
@@ -31,10 +33,10 @@ func findFile(path string, named func(string) bool, want string) (string, error)
 		}
 	}
 	if len(found) != 1 {
-		return "", badData("%s: %d files could be it (%q); there must be one; the name of %s", path, len(found), found[:min(len(found), 8)], want)
+		return "", dataerr.Bad("%s: %d files could be it (%q); there must be one; the name of %s", path, len(found), found[:min(len(found), 8)], want)
 	}
 	if !printable(found[0]) {
-		return "", badData("%s: the name %q cannot be printed; rename the file", path, clip(found[0]))
+		return "", dataerr.Bad("%s: the name %q cannot be printed; rename the file", path, clip(found[0]))
 	}
 	return filepath.Join(path, found[0]), nil
 }

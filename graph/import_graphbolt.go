@@ -9,6 +9,9 @@ import (
 	"unicode"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/gnnactor/gnnactor/graph/internal/arrays"
+	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
 )
 
 // boltMetadata is what is used of a GraphBolt OnDiskDataset's metadata.yaml.
@@ -73,8 +76,8 @@ func decodeBoltMetadata(b []byte) (*boltMetadata, error) {
 	if len(m.Graph.Nodes) != 1 || len(m.Graph.Edges) != 1 {
 		return nil, fmt.Errorf("%d node types and %d edge types; only graphs with one of each are supported", len(m.Graph.Nodes), len(m.Graph.Edges))
 	}
-	if n := m.Graph.Nodes[0].Num; n < 0 || n > maxNodes {
-		return nil, fmt.Errorf("graph.nodes.num: %d is out of range [0, %d]", n, maxNodes)
+	if n := m.Graph.Nodes[0].Num; n < 0 || n > MaxNodes {
+		return nil, fmt.Errorf("graph.nodes.num: %d is out of range [0, %d]", n, MaxNodes)
 	}
 	e := m.Graph.Edges[0]
 	if err := checkBoltFile("graph.edges", e.Path, e.Format, "csv", "numpy"); err != nil {
@@ -89,8 +92,8 @@ func decodeBoltMetadata(b []byte) (*boltMetadata, error) {
 		}
 	}
 	for i, t := range m.Tasks {
-		if t.NumClasses < 0 || t.NumClasses > maxClasses {
-			return nil, fmt.Errorf("tasks[%d].num_classes: %d is out of range [0, %d]", i, t.NumClasses, maxClasses)
+		if t.NumClasses < 0 || t.NumClasses > arrays.MaxClasses {
+			return nil, fmt.Errorf("tasks[%d].num_classes: %d is out of range [0, %d]", i, t.NumClasses, arrays.MaxClasses)
 		}
 		for _, sets := range [][]boltSet{t.Train, t.Valid, t.Test} {
 			if len(sets) > 1 {
@@ -147,14 +150,14 @@ func (im *importer) readGraphBolt(dir string) error {
 		return fmt.Errorf("graph: %w", err)
 	}
 	if len(b) > maxMetadata {
-		return badData("%s: longer than %d bytes; is this the metadata?", path, maxMetadata)
+		return dataerr.Bad("%s: longer than %d bytes; is this the metadata?", path, maxMetadata)
 	}
 	m, err := decodeBoltMetadata(b)
 	if err != nil {
-		return badData("%s: %w", path, err)
+		return dataerr.Bad("%s: %w", path, err)
 	}
 	if m.Name != "" && im.o.Name == "" {
-		im.m.Name = m.Name
+		im.w.SetName(m.Name)
 	}
 	if err := im.setNodes(m.Graph.Nodes[0].Num, path+" (graph.nodes.num)"); err != nil {
 		return err
@@ -170,7 +173,7 @@ func (im *importer) readGraphBolt(dir string) error {
 	}
 	node, err := m.feature("node")
 	if err != nil {
-		return badData("%s: %w", path, err)
+		return dataerr.Bad("%s: %w", path, err)
 	}
 	if node != nil {
 		if err := im.nodeFeaturesNPY(at(node.Path)); err != nil {
@@ -181,7 +184,7 @@ func (im *importer) readGraphBolt(dir string) error {
 		var err error
 		switch {
 		case f.Domain == "edge" && f.Name == "weight":
-			err = im.edgeTableNPY(at(f.Path), arrayWeights)
+			err = im.edgeTableNPY(at(f.Path), arrays.Weights)
 		case f.Domain == "edge" && f.isTime():
 			err = im.edgeTimesNPY(at(f.Path))
 		case f.isTime():
@@ -193,10 +196,10 @@ func (im *importer) readGraphBolt(dir string) error {
 	}
 	edge, err := m.feature("edge")
 	if err != nil {
-		return badData("%s: %w", path, err)
+		return dataerr.Bad("%s: %w", path, err)
 	}
 	if edge != nil {
-		if err := im.edgeTableNPY(at(edge.Path), arrayEdgeFeatures); err != nil {
+		if err := im.edgeTableNPY(at(edge.Path), arrays.EdgeFeatures); err != nil {
 			return err
 		}
 	}
@@ -254,12 +257,12 @@ func (im *importer) readBoltTask(t *boltTask, path string, at func(string) strin
 			}
 		}
 		if seeds == "" {
-			return badData("%s: task %q: a set has no data named \"seeds\"", path, clip(t.Name))
+			return dataerr.Bad("%s: task %q: a set has no data named \"seeds\"", path, clip(t.Name))
 		}
 		if pairs, err := im.isPairsNPY(seeds); err != nil {
 			return err
 		} else if pairs {
-			return badData("%s: task %q: %s has two nodes per row; a data set's own links for training and test are not read: take the task out, and task link holds out links of its own", path, clip(t.Name), seeds)
+			return dataerr.Bad("%s: task %q: %s has two nodes per row; a data set's own links for training and test are not read: take the task out, and task link holds out links of its own", path, clip(t.Name), seeds)
 		}
 		ids, err := im.idsNPY(seeds)
 		if err != nil {
@@ -292,12 +295,12 @@ func (im *importer) labelsOf(ids []uint32, path string, classes int) error {
 	width, i := 0, 0
 	return im.eachLabelNPY(path, func(rows int64, cols int) error {
 		if rows != int64(len(ids)) {
-			return badData("%s has %d rows for %d seeds; give one each", path, rows, len(ids))
+			return dataerr.Bad("%s has %d rows for %d seeds; give one each", path, rows, len(ids))
 		}
 		width = cols
 		if cols == 1 {
 			if l.Multi != nil {
-				return badData("%s: one column, but other sets have %d; they must agree", path, l.NumClasses)
+				return dataerr.Bad("%s: one column, but other sets have %d; they must agree", path, l.NumClasses)
 			}
 			if l.Class == nil {
 				if err := im.claimNodes(); err != nil {
@@ -311,7 +314,7 @@ func (im *importer) labelsOf(ids []uint32, path string, classes int) error {
 			return nil
 		}
 		if classes > 0 && classes != cols || l.Class != nil || l.Multi != nil && l.NumClasses != cols {
-			return badData("%s: %d columns, but the metadata or other sets have another number of classes; they must agree", path, cols)
+			return dataerr.Bad("%s: %d columns, but the metadata or other sets have another number of classes; they must agree", path, cols)
 		}
 		if l.Multi == nil {
 			if err := im.claim(im.nodes*int64(cols), path, fmt.Sprintf("labels of %d columns for %d nodes", cols, im.nodes)); err != nil {

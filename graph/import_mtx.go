@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/gnnactor/gnnactor/graph/internal/arrays"
+	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
 )
 
 func mtxName(name string) bool {
@@ -43,7 +46,7 @@ func (im *importer) edgesMTX(path string) error {
 	for p.size == nil {
 		line, err := t.next()
 		if err == io.EOF {
-			return badData("%s: it ends after line %d, before the line of sizes; it is truncated, fetch it again", path, t.line)
+			return dataerr.Bad("%s: it ends after line %d, before the line of sizes; it is truncated, fetch it again", path, t.line)
 		}
 		if err != nil {
 			return err
@@ -59,7 +62,7 @@ func (im *importer) edgesMTX(path string) error {
 		return err
 	}
 	if !p.pattern {
-		if _, err := im.startEdgeTable(arrayWeights, 1, Float32); err != nil {
+		if _, err := im.startEdgeTable(arrays.Weights, 1, Float32); err != nil {
 			return err
 		}
 	}
@@ -70,13 +73,13 @@ func (im *importer) edgesMTX(path string) error {
 		}
 		weighted = weighted || weight != 1
 		w[0] = weight
-		return im.weights.row(w)
+		return im.weights.Row(w)
 	}
 	for n := int64(0); ; {
 		line, err := t.next()
 		if err == io.EOF {
 			if n != p.size[2] {
-				return badData("%s: it has %d entries, but its header says %d; it is truncated or damaged, fetch it again", path, n, p.size[2])
+				return dataerr.Bad("%s: it has %d entries, but its header says %d; it is truncated or damaged, fetch it again", path, n, p.size[2])
 			}
 			break
 		}
@@ -104,7 +107,7 @@ func (im *importer) edgesMTX(path string) error {
 		}
 	}
 	if im.weights != nil && !weighted {
-		im.weights.close()
+		im.weights.Close()
 		im.weights = nil
 	}
 	return nil
@@ -140,8 +143,8 @@ func (p *mtxParser) header(line []byte) error {
 	if size[0] != size[1] {
 		return fmt.Errorf("the matrix has %d rows and %d columns; an adjacency matrix has as many", size[0], size[1])
 	}
-	if size[0] > maxNodes {
-		return fmt.Errorf("the matrix has %d rows; at most %d nodes are supported", size[0], maxNodes)
+	if size[0] > MaxNodes {
+		return fmt.Errorf("the matrix has %d rows; at most %d nodes are supported", size[0], MaxNodes)
 	}
 	p.size = size
 	return nil

@@ -6,6 +6,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/gnnactor/gnnactor/graph/internal/arrays"
+	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
 )
 
 func npzName(name string) bool { return strings.EqualFold(filepath.Ext(name), ".npz") }
@@ -60,7 +63,7 @@ func (im *importer) readNPZ(path string) error {
 	}
 	for _, file := range im.members {
 		if e := os.Remove(file); err == nil && e != nil {
-			err = writeError(im.shown(file), e)
+			err = dataerr.Writing(im.w.Shown(file), e)
 		}
 	}
 	return err
@@ -70,7 +73,7 @@ func (im *importer) readNPZ(path string) error {
 func (im *importer) unpack(a *npzFile, member string) (string, error) {
 	name := a.name(member)
 	if a.members[member] == nil {
-		return "", badData("%s is missing; save the matrix again", name)
+		return "", dataerr.Bad("%s is missing; save the matrix again", name)
 	}
 	h, err := a.header(member)
 	if err != nil {
@@ -79,15 +82,15 @@ func (im *importer) unpack(a *npzFile, member string) (string, error) {
 	if err := im.claim(h.offset+h.count()*int64(h.size), name, "unpacked"); err != nil {
 		return "", err
 	}
-	path := filepath.Join(im.scratchDir(), "member"+strconv.Itoa(len(im.members))+".npy")
+	path := filepath.Join(im.w.Scratch(), "member"+strconv.Itoa(len(im.members))+".npy")
 	f, err := os.Create(path)
 	if err != nil {
-		return "", writeError(im.shown(path), err)
+		return "", dataerr.Writing(im.w.Shown(path), err)
 	}
 	im.members[name] = path
 	err = a.copyTo(canceledWriter{im, f}, member)
 	if e := f.Close(); err == nil {
-		err = writeError(im.shown(path), e)
+		err = dataerr.Writing(im.w.Shown(path), e)
 	}
 	return name, err
 }
@@ -103,7 +106,7 @@ func (w canceledWriter) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	n, err := w.f.Write(p)
-	return n, writeError(w.im.shown(w.f.Name()), err)
+	return n, dataerr.Writing(w.im.w.Shown(w.f.Name()), err)
 }
 
 // sparse is a matrix in compressed rows, or columns.
@@ -142,13 +145,13 @@ func (im *importer) npzShape(a *npzFile, member string) (rows, cols int64, err e
 	defer f.close()
 	shape := make([]int64, 2)
 	if f.count() != 2 {
-		return 0, 0, badData("%s: %s; a shape has two values", name, &f.npyHeader)
+		return 0, 0, dataerr.Bad("%s: %s; a shape has two values", name, &f.npyHeader)
 	}
 	if err := f.values(0, 2).ints(shape); err != nil {
 		return 0, 0, err
 	}
-	if shape[0] < 0 || shape[1] < 0 || shape[0] > maxNodes || shape[1] > maxNodes {
-		return 0, 0, badData("%s: %d × %d is out of range; at most %d nodes are supported", name, shape[0], shape[1], maxNodes)
+	if shape[0] < 0 || shape[1] < 0 || shape[0] > MaxNodes || shape[1] > MaxNodes {
+		return 0, 0, dataerr.Bad("%s: %d × %d is out of range; at most %d nodes are supported", name, shape[0], shape[1], MaxNodes)
 	}
 	return shape[0], shape[1], nil
 }
@@ -156,7 +159,7 @@ func (im *importer) npzShape(a *npzFile, member string) (rows, cols int64, err e
 // square records the number of nodes of an adjacency matrix.
 func (im *importer) square(a *npzFile, rows, cols int64) error {
 	if rows != cols {
-		return badData("%s: the matrix has %d rows and %d columns; an adjacency matrix has as many", a.path, rows, cols)
+		return dataerr.Bad("%s: the matrix has %d rows and %d columns; an adjacency matrix has as many", a.path, rows, cols)
 	}
 	return im.setNodes(rows, a.path)
 }
@@ -179,7 +182,7 @@ func (im *importer) npzEdges(a *npzFile) error {
 		case "coo":
 			return im.coordinateEdges(a)
 		}
-		return badData("%s: %q; csr, csc and coo are read: save it as one of them", a.name("format"), clip(format))
+		return dataerr.Bad("%s: %q; csr, csc and coo are read: save it as one of them", a.name("format"), clip(format))
 	}
 	if a.members["row"] != nil && a.members["col"] != nil {
 		return im.coordinateEdges(a)
@@ -202,7 +205,7 @@ func (im *importer) npzEdges(a *npzFile) error {
 		}
 		return im.cscNPY(indptr, indices, false)
 	}
-	return badData("%s: no adjacency matrix in it; want SciPy's save_npz, adj_indptr and adj_indices, row and col, or edges", a.path)
+	return dataerr.Bad("%s: no adjacency matrix in it; want SciPy's save_npz, adj_indptr and adj_indices, row and col, or edges", a.path)
 }
 
 func (im *importer) compressedEdges(a *npzFile, prefix string, outgoing bool) error {
@@ -242,7 +245,7 @@ func (im *importer) coordinateEdges(a *npzFile) error {
 	}
 	row, col := ends[0], ends[1]
 	if len(row.shape) != 1 || len(col.shape) != 1 || row.count() != col.count() {
-		return badData("%s holds %s and %s holds %s; want one dimension each, as long as the other", row.path, &row.npyHeader, col.path, &col.npyHeader)
+		return dataerr.Bad("%s holds %s and %s holds %s; want one dimension each, as long as the other", row.path, &row.npyHeader, col.path, &col.npyHeader)
 	}
 	if err := im.startEdges(); err != nil {
 		return err
@@ -298,7 +301,7 @@ func (im *importer) npzWeights(data string) error {
 		}
 		for _, v := range part {
 			if v != 1 {
-				return im.edgeTableNPY(data, arrayWeights)
+				return im.edgeTableNPY(data, arrays.Weights)
 			}
 		}
 	}
@@ -364,8 +367,8 @@ func (im *importer) sparseFeatures(a *npzFile, prefix string) error {
 	if err != nil {
 		return err
 	}
-	if m.cols < 1 || m.cols > maxColumns {
-		return badData("%s: %d × %d; a table has 1 to %d columns", a.name(prefix+"shape"), m.rows, m.cols, maxColumns)
+	if m.cols < 1 || m.cols > arrays.MaxColumns {
+		return dataerr.Bad("%s: %d × %d; a table has 1 to %d columns", a.name(prefix+"shape"), m.rows, m.cols, arrays.MaxColumns)
 	}
 	if err := im.claim(4*m.rows*m.cols, a.name(prefix+"shape"), fmt.Sprintf("a table of %d × %d, mostly zeros", m.rows, m.cols)); err != nil {
 		return err
@@ -376,7 +379,7 @@ func (im *importer) sparseFeatures(a *npzFile, prefix string) error {
 	files := make([]*npyFile, 0, 3)
 	for _, name := range []string{m.indptr, m.indices, m.data} {
 		if name == "" {
-			return badData("%s is missing; save the matrix again", a.name(prefix+"data"))
+			return dataerr.Bad("%s is missing; save the matrix again", a.name(prefix+"data"))
 		}
 		f, err := im.openNPY(name)
 		if err != nil {
@@ -384,21 +387,21 @@ func (im *importer) sparseFeatures(a *npzFile, prefix string) error {
 		}
 		defer f.close()
 		if len(f.shape) != 1 {
-			return badData("%s holds %s; want one dimension", name, &f.npyHeader)
+			return dataerr.Bad("%s holds %s; want one dimension", name, &f.npyHeader)
 		}
 		files = append(files, f)
 	}
 	indptr, indices, data := files[0], files[1], files[2]
 	total := indices.count()
 	if indptr.count() != m.rows+1 || data.count() != total {
-		return badData("%s: %d row bounds, %d indices and %d values do not make a matrix of %d rows; save it again",
+		return dataerr.Bad("%s: %d row bounds, %d indices and %d values do not make a matrix of %d rows; save it again",
 			a.name(prefix+"shape"), indptr.count(), total, data.count(), m.rows)
 	}
-	fw, err := im.features(im.arrayPath(arrayNodeFeatures), arrayNodeFeatures, int(m.cols), Float32, im.o.NormalizeFeatures)
+	fw, err := im.startNodeFeatures(int(m.cols), Float32)
 	if err != nil {
 		return err
 	}
-	defer fw.close()
+	defer fw.Close()
 	bounds, ids, values := indptr.values(0, m.rows+1), indices.values(0, total), data.values(0, total)
 	bound, id, value := make([]int64, 1), make([]int64, npyBlock), make([]float32, npyBlock)
 	row := make([]float32, m.cols)
@@ -435,9 +438,9 @@ func (im *importer) sparseFeatures(a *npzFile, prefix string) error {
 		if v&0xfff == 0 && im.o.Context.Err() != nil {
 			return im.o.Context.Err()
 		}
-		if err := fw.row(row); err != nil {
+		if err := fw.Row(row); err != nil {
 			return err
 		}
 	}
-	return fw.finish()
+	return fw.Finish()
 }

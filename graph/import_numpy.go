@@ -2,6 +2,9 @@ package graph
 
 import (
 	"path/filepath"
+
+	"github.com/gnnactor/gnnactor/graph/internal/arrays"
+	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
 )
 
 // readNumPy reads a directory of .npy files: indptr.npy and indices.npy, the
@@ -14,7 +17,7 @@ func (im *importer) readNumPy(dir string) error {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	csc := has("indptr.npy")(dir)
 	if csc && has("edges.npy")(dir) {
-		return badData("%s has both indptr.npy and edges.npy; take one of them away", dir)
+		return dataerr.Bad("%s has both indptr.npy and edges.npy; take one of them away", dir)
 	}
 	return im.withNodeTables(dir, func() error {
 		if csc {
@@ -35,8 +38,8 @@ func (im *importer) withNodeTables(dir string, edges func() error) error {
 	}
 	table := func(array string) func(string) error {
 		return func(path string) error {
-			if array == arrayWeights && im.weights != nil {
-				return badData("%s: the edges have weights already; take one of them away", path)
+			if array == arrays.Weights && im.weights != nil {
+				return dataerr.Bad("%s: the edges have weights already; take one of them away", path)
 			}
 			return im.edgeTableNPY(path, array)
 		}
@@ -53,8 +56,8 @@ func (im *importer) withNodeTables(dir string, edges func() error) error {
 		func() error { return optional("labels.npy", im.labelsNPY) },
 		func() error { return optional("node_times.npy", im.nodeTimesNPY) },
 		edges,
-		func() error { return optional("weights.npy", table(arrayWeights)) },
-		func() error { return optional("edge_features.npy", table(arrayEdgeFeatures)) },
+		func() error { return optional("weights.npy", table(arrays.Weights)) },
+		func() error { return optional("edge_features.npy", table(arrays.EdgeFeatures)) },
 		func() error { return optional("edge_times.npy", im.edgeTimesNPY) },
 		func() error {
 			if im.nodes < 0 {

@@ -5,6 +5,9 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
+
+	"github.com/gnnactor/gnnactor/graph/internal/arrays"
+	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
 )
 
 // readOGB reads the layout of the Open Graph Benchmark's node property data
@@ -47,19 +50,19 @@ func (im *importer) readOGB(dir string) error {
 			return err
 		}
 		if n != im.edges.count {
-			return badData("%s says %d edges, but %s has %d lines; they must agree", path, n, raw("edge"), im.edges.count)
+			return dataerr.Bad("%s says %d edges, but %s has %d lines; they must agree", path, n, raw("edge"), im.edges.count)
 		}
 	}
 	for _, name := range []string{"edge_weight", "edge-weight"} {
 		if path := raw(name); exists(path) {
-			if err := im.edgeTableText(path, arrayWeights); err != nil {
+			if err := im.edgeTableText(path, arrays.Weights); err != nil {
 				return err
 			}
 			break
 		}
 	}
 	if path := raw("edge-feat"); exists(path) {
-		if err := im.edgeTableText(path, arrayEdgeFeatures); err != nil {
+		if err := im.edgeTableText(path, arrays.EdgeFeatures); err != nil {
 			return err
 		}
 	}
@@ -75,7 +78,7 @@ func (im *importer) countText(path string) (int64, error) {
 	defer t.close()
 	line, err := t.next()
 	if err == io.EOF {
-		return 0, badData("%s: it is empty; want one number", path)
+		return 0, dataerr.Bad("%s: it is empty; want one number", path)
 	}
 	if err != nil {
 		return 0, err
@@ -111,7 +114,7 @@ func (im *importer) readOGBSplit(dir string) error {
 	name := im.o.Split
 	for _, n := range names {
 		if !printable(n) {
-			return badData("%s: the name %q cannot be printed; rename the directory", dir, clip(n))
+			return dataerr.Bad("%s: the name %q cannot be printed; rename the directory", dir, clip(n))
 		}
 	}
 	switch {
@@ -123,12 +126,12 @@ func (im *importer) readOGBSplit(dir string) error {
 	case len(names) == 1:
 		name = names[0]
 	default:
-		return badData("%s has several splits (%s); choose one by the option Split", dir, strings.Join(names, ", "))
+		return dataerr.Bad("%s has several splits (%s); choose one by the option Split", dir, strings.Join(names, ", "))
 	}
-	for k, set := range []string{arrayTrain, arrayValid, arrayTest} {
+	for k, set := range []string{arrays.Train, arrays.Valid, arrays.Test} {
 		path := filepath.Join(dir, name, set+".csv.gz")
 		if pt := filepath.Join(dir, name, set+".pt"); exists(pt) && !exists(path) {
-			return badData("%s: a pickled PyTorch file, of links as in ogbl data sets, is not read; move the directory %s away, and task link holds out links of its own", pt, dir)
+			return dataerr.Bad("%s: a pickled PyTorch file, of links as in ogbl data sets, is not read; move the directory %s away, and task link holds out links of its own", pt, dir)
 		}
 		ids, err := im.idsText(path)
 		if err != nil {

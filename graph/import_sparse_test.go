@@ -222,7 +222,7 @@ func FuzzMatrixMarket(f *testing.F) {
 		if p.header(banner) != nil || p.size != nil || p.header(size) != nil || p.size == nil {
 			return
 		}
-		if p.size[0] != p.size[1] || p.size[0] < 0 || p.size[0] > maxNodes || p.size[2] < 0 {
+		if p.size[0] != p.size[1] || p.size[0] < 0 || p.size[0] > MaxNodes || p.size[2] < 0 {
 			t.Fatalf("sizes %v are accepted", p.size)
 		}
 		i, j, w, ok, err := p.entry(line)

@@ -1,5 +1,7 @@
 package graph
 
+import "github.com/gnnactor/gnnactor/graph/internal/arrays"
+
 // readStore reads a store, so that the options can be applied to it.
 func (im *importer) readStore(dir string) (err error) {
 	s, err := Open(dir)
@@ -10,24 +12,22 @@ func (im *importer) readStore(dir string) (err error) {
 	if err := s.Check(im.o.Context, CheckOptions{}); err != nil { // damage must not be given new checksums
 		return err
 	}
-	if err := Guard(func() error { return im.copyStore(s) }); err != nil {
+	if err := Guard(func() error { return im.copyStore(s, dir) }); err != nil {
 		return err
 	}
 	return s.CheckFiles()
 }
 
-func (im *importer) copyStore(s *Store) error {
+func (im *importer) copyStore(s *Store, dir string) error {
 	ds := s.Dataset()
 	if im.o.Name == "" {
-		im.m.Name = ds.Name
+		im.w.SetName(ds.Name)
 	}
-	if err := ds.Validate(); err != nil {
-		return s.damaged(err)
+	if err := s.Validate(); err != nil {
+		return err
 	}
-	for i := range s.m.Arrays {
-		im.src.bytes += s.m.Arrays[i].Bytes
-	}
-	if err := im.setNodes(int64(ds.Graph.NumNodes()), s.dir); err != nil {
+	im.src.bytes += s.Bytes()
+	if err := im.setNodes(int64(ds.Graph.NumNodes()), dir); err != nil {
 		return err
 	}
 	if err := im.startEdges(); err != nil {
@@ -41,12 +41,12 @@ func (im *importer) copyStore(s *Store) error {
 		}
 	}
 	if w := ds.Graph.Weights; w != nil {
-		fw, err := im.startEdgeTable(arrayWeights, 1, Float32)
+		fw, err := im.startEdgeTable(arrays.Weights, 1, Float32)
 		if err != nil {
 			return err
 		}
 		for i := range w {
-			if err := fw.row(w[i : i+1]); err != nil {
+			if err := fw.Row(w[i : i+1]); err != nil {
 				return err
 			}
 		}
@@ -55,30 +55,30 @@ func (im *importer) copyStore(s *Store) error {
 		if err := im.startEdgeTimes(); err != nil {
 			return err
 		}
-		if _, err := im.edgeTimes.a.Write(bytesOf(t)); err != nil {
+		if _, err := im.edgeTimes.Write(arrays.Bytes(t)); err != nil {
 			return err
 		}
 	}
 	im.nodeTimes = append(im.nodeTimes, ds.NodeTimes...)
 	if f := ds.EdgeFeatures; f != nil {
-		fw, err := im.startEdgeTable(arrayEdgeFeatures, f.Cols, f.wideType())
+		fw, err := im.startEdgeTable(arrays.EdgeFeatures, f.Cols, wideType(f))
 		if err != nil {
 			return err
 		}
-		if err := fw.copyRows(f); err != nil {
+		if err := copyRows(fw, f); err != nil {
 			return err
 		}
 	}
 	if f := ds.NodeFeatures; f != nil {
-		fw, err := im.features(im.arrayPath(arrayNodeFeatures), arrayNodeFeatures, f.Cols, f.wideType(), im.o.NormalizeFeatures)
+		fw, err := im.startNodeFeatures(f.Cols, wideType(f))
 		if err != nil {
 			return err
 		}
-		defer fw.close()
-		if err := fw.copyRows(f); err != nil {
+		defer fw.Close()
+		if err := copyRows(fw, f); err != nil {
 			return err
 		}
-		if err := fw.finish(); err != nil {
+		if err := fw.Finish(); err != nil {
 			return err
 		}
 	}
@@ -88,7 +88,7 @@ func (im *importer) copyStore(s *Store) error {
 		im.labels.Multi = append(im.labels.Multi, l.Multi...)
 	}
 	for i := range ds.Partitions { // of nodes, which stay what they are
-		if err := im.putPartition(&ds.Partitions[i]); err != nil {
+		if err := im.w.PutPartition(&ds.Partitions[i]); err != nil {
 			return err
 		}
 	}
@@ -97,18 +97,18 @@ func (im *importer) copyStore(s *Store) error {
 }
 
 // wideType returns the type that holds every value, once scales are applied.
-func (f *Features) wideType() DType {
+func wideType(f *Features) DType {
 	if f.DType == Uint8 || f.RowScale != nil || f.ColScale != nil {
 		return Float32
 	}
 	return f.DType
 }
 
-func (fw *featureWriter) copyRows(f *Features) error {
+func copyRows(t *TableWriter, f *Features) error {
 	x := make([]float32, f.Cols)
 	for i := range f.Rows {
 		f.Row(x, i)
-		if err := fw.row(x); err != nil {
+		if err := t.Row(x); err != nil {
 			return err
 		}
 	}

@@ -7,13 +7,16 @@ import (
 	"path/filepath"
 	"slices"
 	"sort"
+
+	"github.com/gnnactor/gnnactor/graph/internal/arrays"
+	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
 )
 
 // importer takes what a format's reader finds, in any order, and writes the
 // store. Edges go to scratch files first, since rows are known only when all
 // edges are.
 type importer struct {
-	*storeWriter
+	w         *Writer
 	o         ImportOptions
 	nodes     int64  // -1: not known yet
 	nodesFrom string // who said so
@@ -24,9 +27,9 @@ type importer struct {
 	nodesClaimed bool
 
 	edges        *edgeSpool
-	weights      *featureWriter // in input order
-	edgeFeatures *featureWriter // in input order
-	edgeTimes    *featureWriter // in input order; one int64 each
+	weights      *TableWriter // in input order, as the next two
+	edgeFeatures *TableWriter
+	edgeTimes    *ArrayWriter // one int64 each
 	nodeTimes    []int64
 
 	labels Labels
@@ -37,11 +40,11 @@ type importer struct {
 
 // setNodes records the number of nodes; all who say it must agree.
 func (im *importer) setNodes(n int64, from string) error {
-	if n < 0 || n > maxNodes {
-		return badData("%s: %d nodes is out of range [0, %d]", from, n, maxNodes)
+	if n < 0 || n > MaxNodes {
+		return dataerr.Bad("%s: %d nodes is out of range [0, %d]", from, n, MaxNodes)
 	}
 	if im.nodes >= 0 && im.nodes != n {
-		return badData("%s has %d nodes, but %s has %d; they must agree", from, n, im.nodesFrom, im.nodes)
+		return dataerr.Bad("%s has %d nodes, but %s has %d; they must agree", from, n, im.nodesFrom, im.nodes)
 	}
 	im.nodes, im.nodesFrom, im.idLimit = n, from, n
 	return nil
@@ -65,7 +68,7 @@ func (im *importer) outOfRange(v uint32) error {
 // finish writes all that had to wait until everything was read.
 func (im *importer) finish() error {
 	if im.edges == nil {
-		return badData("there are no edges to read")
+		return dataerr.Bad("there are no edges to read")
 	}
 	if im.nodes < 0 {
 		im.nodes, im.nodesFrom = im.edges.maxID+1, "the edges"
@@ -73,7 +76,6 @@ func (im *importer) finish() error {
 	if err := im.claimNodes(); err != nil {
 		return err
 	}
-	im.m.NumNodes = im.nodes
 	if err := im.buildGraph(); err != nil {
 		return err
 	}
@@ -88,13 +90,13 @@ func (im *importer) close() {
 		im.edges.f.Close()
 	}
 	if im.weights != nil {
-		im.weights.close()
+		im.weights.Close()
 	}
 	if im.edgeFeatures != nil {
-		im.edgeFeatures.close()
+		im.edgeFeatures.Close()
 	}
 	if im.edgeTimes != nil {
-		im.edgeTimes.close()
+		im.edgeTimes.Close()
 	}
 }
 
@@ -104,38 +106,17 @@ const fewClasses = 1 << 16
 
 // writeLabels writes labels and splits.
 func (im *importer) writeLabels() error {
-	n := int(im.nodes)
-	ds := new(Dataset)
-	if c := im.labels.NumClasses; c > max(n, fewClasses) {
-		return badData("the labels have %d classes, for %d nodes; number them from 0, without gaps", c, n)
+	var l *Labels
+	if c := im.labels.NumClasses; int64(c) > max(im.nodes, fewClasses) {
+		return dataerr.Bad("the labels have %d classes, for %d nodes; number them from 0, without gaps", c, im.nodes)
 	}
 	if im.labels.Class != nil || im.labels.Multi != nil {
-		ds.Labels = &im.labels
-		if err := im.labels.validate(n); err != nil {
-			return err
-		}
-		im.m.NumClasses = int64(im.labels.NumClasses)
+		l = &im.labels
 	}
 	for i := range im.splits {
 		slices.Sort(im.splits[i])
 	}
-	ds.Train, ds.Valid, ds.Test = im.splits[0], im.splits[1], im.splits[2]
-	if err := ds.validateSplits(n); err != nil {
-		return err
-	}
-	im.m.SplitLabels = splitLabelsSum(ds, n)
-	for i, name := range []string{arrayTrain, arrayValid, arrayTest} {
-		if err := im.put(name, elemUint32, 1, bytesOf(im.splits[i])); err != nil {
-			return err
-		}
-	}
-	switch {
-	case ds.Labels == nil:
-		return nil
-	case ds.Labels.IsMulti():
-		return im.put(arrayLabels, element(Uint8), int64(ds.Labels.NumClasses), ds.Labels.Multi)
-	}
-	return im.put(arrayLabels, elemInt32, 1, bytesOf(ds.Labels.Class))
+	return im.w.PutLabels(int(im.nodes), l, im.splits[0], im.splits[1], im.splits[2])
 }
 
 // edgeSpool is a scratch file of the edges in input order: blocks of
@@ -155,17 +136,17 @@ type edgeSpool struct {
 const spoolBlock = 1 << 17
 
 func (im *importer) startEdges() error {
-	path := filepath.Join(im.scratchDir(), "edges")
+	path := filepath.Join(im.w.Scratch(), "edges")
 	f, err := os.Create(path)
 	if err != nil {
-		return writeError(im.shown(path), err)
+		return dataerr.Writing(im.w.Shown(path), err)
 	}
 	im.edges = &edgeSpool{
 		im: im, f: f, path: path, maxID: -1,
 		src: make([]uint32, 0, spoolBlock), dst: make([]uint32, 0, spoolBlock),
 	}
 	if im.nodes < 0 {
-		im.idLimit = min(im.allowed()/nodeBytes, maxNodes)
+		im.idLimit = min(im.allowed()/nodeBytes, MaxNodes)
 	}
 	return nil
 }
@@ -188,15 +169,15 @@ func (s *edgeSpool) flush() error {
 		return err
 	}
 	for _, x := range [][]uint32{s.src, s.dst} {
-		if _, err := s.f.Write(bytesOf(x)); err != nil {
-			return writeError(s.im.shown(s.path), err)
+		if _, err := s.f.Write(arrays.Bytes(x)); err != nil {
+			return dataerr.Writing(s.im.w.Shown(s.path), err)
 		}
 	}
 	s.src, s.dst = s.src[:0], s.dst[:0]
 	return nil
 }
 
-// each is an edgeStream. The pieces are valid until the next one.
+// each is an csc.Edges. The pieces are valid until the next one.
 func (s *edgeSpool) each(yield func(src, dst []uint32) error) error { return s.eachFrom(0, yield) }
 
 // eachFrom is each without the edges before number first.
@@ -209,8 +190,8 @@ func (s *edgeSpool) eachFrom(first int64, yield func(src, dst []uint32) error) e
 			return err
 		}
 		k := min(s.count-at, spoolBlock)
-		if _, err := s.f.ReadAt(bytesOf(s.spare[:2*k]), 8*at); err != nil {
-			return fmt.Errorf("graph: read back %s: %w", s.im.shown(s.path), err)
+		if _, err := s.f.ReadAt(arrays.Bytes(s.spare[:2*k]), 8*at); err != nil {
+			return fmt.Errorf("graph: read back %s: %w", s.im.w.Shown(s.path), err)
 		}
 		skip := max(first-at, 0)
 		if err := yield(s.spare[skip:k], s.spare[k+skip:2*k]); err != nil {

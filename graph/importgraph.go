@@ -6,7 +6,10 @@ import (
 	"io"
 	"math"
 	"os"
-	"path/filepath"
+
+	"github.com/gnnactor/gnnactor/graph/internal/arrays"
+	"github.com/gnnactor/gnnactor/graph/internal/csc"
+	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
 )
 
 // buildGraph turns the spooled edges into the store's rows, and puts weights
@@ -17,25 +20,25 @@ func (im *importer) buildGraph() error {
 		return err
 	}
 	carry := im.weights != nil || im.edgeFeatures != nil || im.edgeTimes != nil
-	if carry && s.count >= noOrigin {
-		return badData("%d edges with weights or features are more than the supported %d", s.count, int64(noOrigin))
+	if carry && s.count >= csc.NoOrigin {
+		return dataerr.Bad("%d edges with weights or features are more than the supported %d", s.count, int64(csc.NoOrigin))
 	}
-	b := cscBuilder{undirected: im.o.Undirected, selfLoops: im.o.SelfLoops}
+	b := csc.Builder{Undirected: im.o.Undirected, SelfLoops: im.o.SelfLoops}
 	indptr := make([]int64, im.nodes+1)
-	if _, err := b.count(indptr, s.each); err != nil {
+	if _, err := b.Count(indptr, s.each); err != nil {
 		return err
 	}
-	indices, err := im.array(arrayIndices, elemUint32, 1)
+	indices, err := im.w.Array(arrays.Indices, Uint32, 1)
 	if err != nil {
 		return err
 	}
-	defer indices.close()
-	var origin *arrayWriter
+	defer indices.Close()
+	var origin *ArrayWriter
 	if carry {
-		if origin, err = im.arrayAt(filepath.Join(im.scratchDir(), "origin"), "origin", elemUint32, 1); err != nil {
+		if origin, err = im.w.ScratchArray("origin", Uint32, 1); err != nil {
 			return err
 		}
-		defer origin.close()
+		defer origin.Close()
 	}
 	if err := im.writeRows(&b, indptr, indices, origin); err != nil {
 		return err
@@ -43,25 +46,24 @@ func (im *importer) buildGraph() error {
 	if err := s.drop(); err != nil {
 		return err
 	}
-	im.m.NumEdges = indptr[im.nodes]
-	if err := im.put(arrayIndptr, elemInt64, 1, bytesOf(indptr)); err != nil {
+	if err := im.w.Put(arrays.Indptr, Int64, 1, arrays.Bytes(indptr)); err != nil {
 		return err
 	}
-	if err := indices.finish(); err != nil {
+	if err := indices.Finish(); err != nil {
 		return err
 	}
 	if im.weights != nil {
-		if err := im.followEdges(im.weights, arrayWeights, origin, bytesOf([]float32{1})); err != nil {
+		if err := im.followEdges(im.weights.ArrayWriter, arrays.Weights, origin, arrays.Bytes([]float32{1})); err != nil {
 			return err
 		}
 	}
 	if im.edgeFeatures != nil {
-		if err := im.followEdges(im.edgeFeatures, arrayEdgeFeatures, origin, nil); err != nil {
+		if err := im.followEdges(im.edgeFeatures.ArrayWriter, arrays.EdgeFeatures, origin, nil); err != nil {
 			return err
 		}
 	}
 	if im.edgeTimes != nil {
-		return im.followEdges(im.edgeTimes, arrayEdgeTimes, origin, bytesOf([]int64{math.MinInt64}))
+		return im.followEdges(im.edgeTimes, arrays.EdgeTimes, origin, arrays.Bytes([]int64{math.MinInt64}))
 	}
 	return nil
 }
@@ -77,7 +79,7 @@ const (
 
 // writeRows writes the rows that indptr bounds, as count left it, and changes
 // it to the bounds of what was written.
-func (im *importer) writeRows(b *cscBuilder, indptr []int64, indices, origin *arrayWriter) error {
+func (im *importer) writeRows(b *csc.Builder, indptr []int64, indices, origin *ArrayWriter) error {
 	dedup := im.o.Undirected || im.o.DropDuplicates
 	n := len(indptr) - 1
 	size := im.o.rangeEdges
@@ -114,22 +116,22 @@ func (im *importer) writeRows(b *cscBuilder, indptr []int64, indices, origin *ar
 				return err
 			}
 		}
-		if err := b.place(indptr, lo, hi, row, part, from, edges); err != nil {
+		if err := b.Place(indptr, lo, hi, row, part, from, edges); err != nil {
 			return err
 		}
 		bounds := indptr[lo : hi+1]
-		sortRows(bounds, row, part)
+		csc.SortRows(bounds, row, part)
 		kept := end - base
 		if dedup {
-			kept = compactRows(bounds, written, row, part)
+			kept = csc.CompactRows(bounds, written, row, part)
 		}
 		indptr[lo] = written
 		written += kept
-		if _, err := indices.Write(bytesOf(row[:kept])); err != nil {
+		if _, err := indices.Write(arrays.Bytes(row[:kept])); err != nil {
 			return err
 		}
 		if origin != nil {
-			if _, err := origin.Write(bytesOf(part[:kept])); err != nil {
+			if _, err := origin.Write(arrays.Bytes(part[:kept])); err != nil {
 				return err
 			}
 		}
@@ -143,7 +145,7 @@ func (s *edgeSpool) drop() error {
 	s.f.Close()
 	s.src, s.dst, s.spare = nil, nil, nil
 	if err := os.Remove(s.path); err != nil {
-		return writeError(s.im.shown(s.path), err)
+		return dataerr.Writing(s.im.w.Shown(s.path), err)
 	}
 	return nil
 }
@@ -151,54 +153,45 @@ func (s *edgeSpool) drop() error {
 // followEdges writes a table that was spooled in input order in the order of
 // the edges, whose indices in input order are in origin. Added self-loops get
 // the row loop, or zeros.
-func (im *importer) followEdges(table *featureWriter, name string, origin *arrayWriter, loop []byte) error {
-	in := table.a
-	defer in.close()
-	if err := in.flush(); err != nil {
-		return err
+func (im *importer) followEdges(in *ArrayWriter, name string, origin *ArrayWriter, loop []byte) error {
+	defer in.Close()
+	if in.Bytes() != im.edges.count*in.RowBytes() {
+		return dataerr.Bad("there are %s for %d edges, but %d edges; give one row per edge", name, in.Bytes()/max(in.RowBytes(), 1), im.edges.count)
 	}
-	rowBytes := in.cols * in.elem.size()
-	if in.n != im.edges.count*rowBytes {
-		return badData("there are %s for %d edges, but %d edges; give one row per edge", name, in.n/max(rowBytes, 1), im.edges.count)
-	}
-	if err := origin.flush(); err != nil {
-		return err
-	}
-	err := withMapped(in.f, headerSize+in.n, func(all []byte) error {
-		return im.placeRows(name, in, origin, all[headerSize:], loop)
-	})
+	err := in.Map(func(rows []byte) error { return im.placeRows(name, in, origin, rows, loop) })
 	if err != nil {
 		return err
 	}
-	if err := os.Remove(in.path); err != nil {
-		return writeError(im.shown(in.path), err)
-	}
-	return nil
+	return in.Drop()
 }
 
 // placeRows writes the rows of an edge table in the order of the edges.
-func (im *importer) placeRows(name string, in, origin *arrayWriter, rows, loop []byte) error {
-	rowBytes := in.cols * in.elem.size()
-	out, err := im.array(name, in.elem, in.cols)
+func (im *importer) placeRows(name string, in, origin *ArrayWriter, rows, loop []byte) error {
+	rowBytes := in.RowBytes()
+	out, err := im.w.Array(name, in.DType(), in.Cols())
 	if err != nil {
 		return err
 	}
-	defer out.close()
+	defer out.Close()
 	added := make([]byte, rowBytes)
 	copy(added, loop)
-	r := bufio.NewReaderSize(io.NewSectionReader(origin.f, headerSize, origin.n), 1<<20)
+	spooled, err := origin.Read()
+	if err != nil {
+		return err
+	}
+	r := bufio.NewReaderSize(spooled, 1<<20)
 	part := make([]uint32, 1<<16)
-	for left := origin.n / 4; left > 0; left -= int64(len(part)) {
+	for left := origin.Bytes() / 4; left > 0; left -= int64(len(part)) {
 		part = part[:min(left, int64(cap(part)))]
-		if _, err := io.ReadFull(r, bytesOf(part)); err != nil {
-			return fmt.Errorf("graph: read back %s: %w", im.shown(origin.path), err)
+		if _, err := io.ReadFull(r, arrays.Bytes(part)); err != nil {
+			return fmt.Errorf("graph: read back the order of the edges: %w", err)
 		}
 		if err := im.o.Context.Err(); err != nil {
 			return err
 		}
 		for _, e := range part {
 			row := added
-			if e != noOrigin {
+			if e != csc.NoOrigin {
 				row = rows[int64(e)*rowBytes:][:rowBytes]
 			}
 			if _, err := out.Write(row); err != nil {
@@ -206,22 +199,28 @@ func (im *importer) placeRows(name string, in, origin *arrayWriter, rows, loop [
 			}
 		}
 	}
-	return out.finish()
+	return out.Finish()
 }
 
 // startEdgeTable opens the scratch file of weights or edge features.
-func (im *importer) startEdgeTable(name string, cols int, wide DType) (*featureWriter, error) {
-	weight := name == arrayWeights
-	fw, err := im.features(filepath.Join(im.scratchDir(), name), name, cols, wide, false)
+func (im *importer) startEdgeTable(name string, cols int, wide DType) (*TableWriter, error) {
+	weight := name == arrays.Weights // float32 whatever the values
+	if weight {
+		wide = Float32
+	}
+	t, err := im.w.Table(name, cols, TableOptions{Wide: wide, Fixed: weight, Scratch: true})
 	if err != nil {
 		return nil, err
 	}
 	if weight {
-		// Weights are float32 whatever their values.
-		fw.a.elem, fw.wide = element(Float32), Float32
-		im.weights = fw
+		im.weights = t
 	} else {
-		im.edgeFeatures = fw
+		im.edgeFeatures = t
 	}
-	return fw, nil
+	return t, nil
+}
+
+// startNodeFeatures begins the table of node features.
+func (im *importer) startNodeFeatures(cols int, wide DType) (*TableWriter, error) {
+	return im.w.Table(arrays.NodeFeatures, cols, TableOptions{Wide: wide, Normalize: im.o.NormalizeFeatures})
 }

@@ -3,6 +3,8 @@ package graph
 import (
 	"io"
 	"math"
+
+	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
 )
 
 // What an import makes is bounded by what it was given: a short file can name a
@@ -33,7 +35,7 @@ func (im *importer) allowed() int64 {
 func (im *importer) claim(n int64, path, what string) error {
 	left := im.allowed()
 	if n > left {
-		return badData("%s: %s: with it %d bytes from an input of %d; if that is right, allow it (the option MaxExpansion, --max-expansion %d or more)",
+		return dataerr.Bad("%s: %s: with it %d bytes from an input of %d; if that is right, allow it (the option MaxExpansion, --max-expansion %d or more)",
 			path, what, im.claimed+n, im.src.bytes, (im.claimed+n)/max(im.src.bytes, 1)+1)
 	}
 	im.claimed += n
@@ -46,7 +48,7 @@ func (im *importer) claimNodes() error {
 		return nil
 	}
 	if im.nodes*nodeBytes > im.allowed() {
-		return badData("%s: %d nodes are far more than an input of %d bytes tells of; if that is right, say it (the option NumNodes, --num-nodes %d)",
+		return dataerr.Bad("%s: %d nodes are far more than an input of %d bytes tells of; if that is right, say it (the option NumNodes, --num-nodes %d)",
 			im.nodesFrom, im.nodes, im.src.bytes, im.nodes)
 	}
 	im.claimed += im.nodes * nodeBytes

@@ -3,12 +3,10 @@ package graph
 import (
 	"fmt"
 	"os"
-	"path/filepath"
-)
 
-func (im *importer) arrayPath(name string) string {
-	return filepath.Join(im.tmp, name+arrayFileSuffix)
-}
+	"github.com/gnnactor/gnnactor/graph/internal/arrays"
+	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
+)
 
 // openNPY opens a NumPy file, or a member of an archive.
 func (im *importer) openNPY(path string) (*npyFile, error) {
@@ -34,9 +32,6 @@ func (im *importer) open(path string) (*os.File, error) {
 // npyBlock is how many values of a NumPy file are read at once.
 const npyBlock = 1 << 14
 
-// maxColumns bounds a table's width; more is a sign of a transposed file.
-const maxColumns = 1 << 20
-
 // edgesNPY reads edges of shape (2, E), as GraphBolt and PyG save them, or
 // (E, 2). Two rows of two mean (2, E).
 func (im *importer) edgesNPY(path string) error {
@@ -46,7 +41,7 @@ func (im *importer) edgesNPY(path string) error {
 	}
 	defer a.close()
 	if len(a.shape) != 2 || a.shape[0] != 2 && a.shape[1] != 2 {
-		return badData("%s: %s; edges need shape (2, E) or (E, 2)", path, &a.npyHeader)
+		return dataerr.Bad("%s: %s; edges need shape (2, E) or (E, 2)", path, &a.npyHeader)
 	}
 	if err := im.startEdges(); err != nil {
 		return err
@@ -114,8 +109,8 @@ func (im *importer) checkInt(v int64) error {
 	if v < 0 {
 		return fmt.Errorf("node id %d is negative; ids start at 0", v)
 	}
-	if v >= maxNodes {
-		return fmt.Errorf("node id %d is above the largest one supported, %d", v, maxNodes-1)
+	if v >= MaxNodes {
+		return fmt.Errorf("node id %d is above the largest one supported, %d", v, MaxNodes-1)
 	}
 	return im.checkID(uint32(v))
 }
@@ -134,7 +129,7 @@ func (im *importer) cscNPY(indptrPath, indicesPath string, outgoing bool) error 
 	}
 	defer x.close()
 	if len(p.shape) != 1 || p.shape[0] < 1 || len(x.shape) != 1 {
-		return badData("%s holds %s and %s holds %s; want one dimension each, indptr one longer than there are nodes",
+		return dataerr.Bad("%s holds %s and %s holds %s; want one dimension each, indptr one longer than there are nodes",
 			indptrPath, &p.npyHeader, indicesPath, &x.npyHeader)
 	}
 	if err := im.setNodes(p.shape[0]-1, indptrPath); err != nil {
@@ -180,7 +175,7 @@ func (im *importer) cscNPY(indptrPath, indicesPath string, outgoing bool) error 
 		}
 	}
 	if end != total {
-		return badData("%s ends at %d, but %s has %d values; they must agree", indptrPath, end, indicesPath, total)
+		return dataerr.Bad("%s ends at %d, but %s has %d values; they must agree", indptrPath, end, indicesPath, total)
 	}
 	return nil
 }
@@ -199,15 +194,15 @@ func (im *importer) tableNPY(path string) (a *npyFile, rows, cols int64, err err
 		rows, cols = a.shape[0], a.shape[1]
 	default:
 		a.close()
-		return nil, 0, 0, badData("%s: %s; a table needs shape (rows, columns)", path, &a.npyHeader)
+		return nil, 0, 0, dataerr.Bad("%s: %s; a table needs shape (rows, columns)", path, &a.npyHeader)
 	}
 	if a.fortran && rows > 1 && cols > 1 {
 		a.close()
-		return nil, 0, 0, badData("%s: it is stored column by column; save numpy.ascontiguousarray of it", path)
+		return nil, 0, 0, dataerr.Bad("%s: it is stored column by column; save numpy.ascontiguousarray of it", path)
 	}
-	if cols > maxColumns || cols == 0 {
+	if cols > arrays.MaxColumns || cols == 0 {
 		a.close()
-		return nil, 0, 0, badData("%s: %s; a table has 1 to %d columns", path, &a.npyHeader, maxColumns)
+		return nil, 0, 0, dataerr.Bad("%s: %s; a table has 1 to %d columns", path, &a.npyHeader, arrays.MaxColumns)
 	}
 	return a, rows, cols, nil
 }
@@ -250,15 +245,15 @@ func (im *importer) nodeFeaturesNPY(path string) error {
 	if err := im.setNodes(rows, path); err != nil {
 		return err
 	}
-	fw, err := im.features(im.arrayPath(arrayNodeFeatures), arrayNodeFeatures, int(cols), a.wideType(), im.o.NormalizeFeatures)
+	fw, err := im.startNodeFeatures(int(cols), a.wideType())
 	if err != nil {
 		return err
 	}
-	defer fw.close()
-	if err := im.eachRow(a, rows, cols, false, func(_ int64, x []float32) error { return fw.row(x) }); err != nil {
+	defer fw.Close()
+	if err := im.eachRow(a, rows, cols, false, func(_ int64, x []float32) error { return fw.Row(x) }); err != nil {
 		return err
 	}
-	return fw.finish()
+	return fw.Finish()
 }
 
 // edgeTableNPY reads one row per edge: weights or edge features.
@@ -269,16 +264,16 @@ func (im *importer) edgeTableNPY(path, name string) error {
 	}
 	defer a.close()
 	if rows != im.edges.count {
-		return badData("%s has %d rows, but there are %d edges; give one row per edge", path, rows, im.edges.count)
+		return dataerr.Bad("%s has %d rows, but there are %d edges; give one row per edge", path, rows, im.edges.count)
 	}
-	if name == arrayWeights && cols != 1 {
-		return badData("%s: %s; weights have one column", path, &a.npyHeader)
+	if name == arrays.Weights && cols != 1 {
+		return dataerr.Bad("%s: %s; weights have one column", path, &a.npyHeader)
 	}
 	fw, err := im.startEdgeTable(name, int(cols), a.wideType())
 	if err != nil {
 		return err
 	}
-	return im.eachRow(a, rows, cols, false, func(_ int64, x []float32) error { return fw.row(x) })
+	return im.eachRow(a, rows, cols, false, func(_ int64, x []float32) error { return fw.Row(x) })
 }
 
 // labelsNPY reads labels of shape (nodes,), (nodes, 1) or (nodes, classes),
@@ -323,15 +318,15 @@ func (im *importer) idsNPY(path string) ([]uint32, error) {
 		a.shape = a.shape[:1]
 	}
 	if len(a.shape) != 1 {
-		return nil, badData("%s: %s; want the ids of nodes, in one dimension", path, &a.npyHeader)
+		return nil, dataerr.Bad("%s: %s; want the ids of nodes, in one dimension", path, &a.npyHeader)
 	}
 	n := a.shape[0]
 	mask := a.kind == 'b'
 	if mask && im.nodes >= 0 && n != im.nodes {
-		return nil, badData("%s: a mask of %d values for %d nodes; give one each", path, n, im.nodes)
+		return nil, dataerr.Bad("%s: a mask of %d values for %d nodes; give one each", path, n, im.nodes)
 	}
 	if !mask && im.nodes >= 0 && n > im.nodes {
-		return nil, badData("%s: %d ids for %d nodes; each may be listed once", path, n, im.nodes)
+		return nil, dataerr.Bad("%s: %d ids for %d nodes; each may be listed once", path, n, im.nodes)
 	}
 	r := a.values(0, n)
 	ids := []uint32{}

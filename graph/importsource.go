@@ -9,6 +9,9 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
+	"github.com/gnnactor/gnnactor/graph/internal/regular"
 )
 
 // source opens the files of what is imported, a directory or one file, and adds
@@ -47,7 +50,7 @@ func (s *source) open(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkRegular(path, st); err != nil {
+	if err := regular.Check(path, st); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -64,7 +67,7 @@ func (s *source) readDir(path string) ([]os.DirEntry, error) {
 	}
 	defer f.Close()
 	if !st.IsDir() {
-		return nil, badData("%s is not a directory", path)
+		return nil, dataerr.Bad("%s is not a directory", path)
 	}
 	list, err := f.ReadDir(-1)
 	if err != nil {
@@ -82,9 +85,9 @@ func (s *source) openAny(path string) (f *os.File, st os.FileInfo, err error) {
 	switch {
 	case err != nil:
 	case s.root != nil:
-		f, err = s.root.OpenFile(rel, openFlags, 0)
+		f, err = s.root.OpenFile(rel, regular.Flags, 0)
 	default:
-		f, err = os.OpenFile(rel, openFlags, 0)
+		f, err = os.OpenFile(rel, regular.Flags, 0)
 	}
 	if err == nil {
 		if st, err = f.Stat(); err != nil {
@@ -96,17 +99,14 @@ func (s *source) openAny(path string) (f *os.File, st os.FileInfo, err error) {
 	case err == nil:
 		return f, st, nil
 	case s.outside(err):
-		return nil, nil, badData("%s: a link on the way leads out of %s, or is absolute; copy what it leads to, or allow such links (the option FollowLinks of Import, --follow-links)", path, s.dir)
+		return nil, nil, dataerr.Bad("%s: a link on the way leads out of %s, or is absolute; copy what it leads to, or allow such links (the option FollowLinks of Import, --follow-links)", path, s.dir)
 	case errors.Is(err, syscall.ENXIO):
-		return nil, nil, badData("%s is a socket or a device; a regular file is needed", path)
+		return nil, nil, dataerr.Bad("%s is a socket or a device; a regular file is needed", path)
 	case errors.As(err, &pe):
 		pe.Op, pe.Path = "open", path // as the user knows it
 	}
 	return nil, nil, fmt.Errorf("graph: %w", err)
 }
-
-// openFlags does not wait for someone to write to a named pipe.
-const openFlags = os.O_RDONLY | syscall.O_NONBLOCK
 
 // outside tells whether err is what the Root answers to a path that leaves it, which
 // has no name of its own.
@@ -117,43 +117,6 @@ func (s *source) outside(err error) bool {
 	_, leaving := s.root.Lstat("..")
 	var pe *fs.PathError
 	return errors.As(leaving, &pe) && errors.Is(err, pe.Err)
-}
-
-// openRegular opens a file for reading, unless it is something else than a
-// regular file: that could make the program wait for ever, or read for ever.
-func openRegular(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, openFlags, 0)
-	if err != nil {
-		return nil, err
-	}
-	st, err := f.Stat()
-	if err == nil {
-		err = checkRegular(path, st)
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
-}
-
-func checkRegular(path string, st os.FileInfo) error {
-	kind := ""
-	switch m := st.Mode(); {
-	case m.IsRegular():
-		return nil
-	case m.IsDir():
-		kind = "a directory"
-	case m&fs.ModeNamedPipe != 0:
-		kind = "a named pipe"
-	case m&fs.ModeSocket != 0:
-		kind = "a socket"
-	case m&fs.ModeDevice != 0:
-		kind = "a device"
-	default:
-		kind = "no file"
-	}
-	return badData("%s is %s; a regular file is needed", path, kind)
 }
 
 // exists tells whether there is something of that name, be it a link to nowhere:

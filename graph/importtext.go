@@ -8,6 +8,9 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/gnnactor/gnnactor/graph/internal/arrays"
+	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
 )
 
 // edgesText reads lines of "source, destination". With header, the first line
@@ -48,12 +51,12 @@ func (im *importer) edgesText(path string, header, weight bool) error {
 		}
 		if p.weighted() {
 			if im.weights == nil {
-				if _, err := im.startEdgeTable(arrayWeights, 1, Float32); err != nil {
+				if _, err := im.startEdgeTable(arrays.Weights, 1, Float32); err != nil {
 					return err
 				}
 			}
 			w[0] = wt
-			if err := im.weights.row(w); err != nil {
+			if err := im.weights.Row(w); err != nil {
 				return err
 			}
 		}
@@ -64,13 +67,13 @@ func (im *importer) edgesText(path string, header, weight bool) error {
 				}
 			}
 			when[0] = p.when
-			if _, err := im.edgeTimes.a.Write(bytesOf(when)); err != nil {
+			if _, err := im.edgeTimes.Write(arrays.Bytes(when)); err != nil {
 				return err
 			}
 		}
 	}
 	if im.edges.count == 0 && im.nodes < 0 {
-		return badData("%s: there are no edges in it; give at least one line \"source,destination\"", path)
+		return dataerr.Bad("%s: there are no edges in it; give at least one line \"source,destination\"", path)
 	}
 	return nil
 }
@@ -186,8 +189,8 @@ func (im *importer) rowsText(path string, nan bool, start func(cols int) error, 
 				}
 				v = float32(math.NaN())
 			}
-			if x = append(x, v); len(x) > maxColumns {
-				return 0, t.errorf("more than %d columns; is this a table?", maxColumns)
+			if x = append(x, v); len(x) > arrays.MaxColumns {
+				return 0, t.errorf("more than %d columns; is this a table?", arrays.MaxColumns)
 			}
 		}
 		if n == 0 {
@@ -213,41 +216,41 @@ var errRow = errors.New("the row cannot be used")
 
 // nodeFeaturesText reads one line per node.
 func (im *importer) nodeFeaturesText(path string) error {
-	var fw *featureWriter
+	var fw *TableWriter
 	n, err := im.rowsText(path, false, func(cols int) (err error) {
-		fw, err = im.features(im.arrayPath(arrayNodeFeatures), arrayNodeFeatures, cols, Float32, im.o.NormalizeFeatures)
+		fw, err = im.startNodeFeatures(cols, Float32)
 		return err
-	}, func(x []float32) error { return fw.row(x) })
+	}, func(x []float32) error { return fw.Row(x) })
 	if fw != nil {
-		defer fw.close()
+		defer fw.Close()
 	}
 	if err != nil {
 		return err
 	}
 	if fw == nil {
-		return badData("%s: it is empty; give one line per node", path)
+		return dataerr.Bad("%s: it is empty; give one line per node", path)
 	}
 	if err := im.setNodes(n, path); err != nil {
 		return err
 	}
-	return fw.finish()
+	return fw.Finish()
 }
 
 // edgeTableText reads one line per edge: weights or edge features.
 func (im *importer) edgeTableText(path, name string) error {
-	var fw *featureWriter
+	var fw *TableWriter
 	n, err := im.rowsText(path, false, func(cols int) (err error) {
-		if name == arrayWeights && cols != 1 {
-			return badData("%s line 1: %d columns; weights have one", path, cols)
+		if name == arrays.Weights && cols != 1 {
+			return dataerr.Bad("%s line 1: %d columns; weights have one", path, cols)
 		}
 		fw, err = im.startEdgeTable(name, cols, Float32)
 		return err
-	}, func(x []float32) error { return fw.row(x) })
+	}, func(x []float32) error { return fw.Row(x) })
 	if err != nil {
 		return err
 	}
 	if n != im.edges.count {
-		return badData("%s has %d lines, but there are %d edges; give one line per edge", path, n, im.edges.count)
+		return dataerr.Bad("%s has %d lines, but there are %d edges; give one line per edge", path, n, im.edges.count)
 	}
 	return nil
 }
@@ -308,15 +311,12 @@ func (l *labelReader) row(x []float32) error {
 	return nil
 }
 
-// maxClasses bounds the classes; more is a sign of the wrong file.
-const maxClasses = 1 << 24
-
 // classOf returns the class that v names; NaN and -1 mean none.
 func classOf(v float32) (int32, error) {
 	if v != v || v == -1 {
 		return Unlabeled, nil
 	}
-	if v < 0 || v >= maxClasses || v != float32(int32(v)) {
+	if v < 0 || v >= arrays.MaxClasses || v != float32(int32(v)) {
 		return 0, fmt.Errorf("%w: label %v is not a class; want integers from 0, or -1 for a node without label", errRow, v)
 	}
 	return int32(v), nil

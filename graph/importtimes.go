@@ -3,8 +3,10 @@ package graph
 import (
 	"bytes"
 	"io"
-	"path/filepath"
 	"strconv"
+
+	"github.com/gnnactor/gnnactor/graph/internal/arrays"
+	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
 )
 
 // Times are whole numbers in any unit, kept as int64.
@@ -15,18 +17,18 @@ func (im *importer) writeNodeTimes() error {
 		return nil
 	}
 	if int64(len(im.nodeTimes)) != im.nodes {
-		return badData("%d times for %d nodes; give one each", len(im.nodeTimes), im.nodes)
+		return dataerr.Bad("%d times for %d nodes; give one each", len(im.nodeTimes), im.nodes)
 	}
-	return im.put(arrayNodeTimes, elemInt64, 1, bytesOf(im.nodeTimes))
+	return im.w.Put(arrays.NodeTimes, Int64, 1, arrays.Bytes(im.nodeTimes))
 }
 
 // startEdgeTimes opens the scratch file of the edges' times.
 func (im *importer) startEdgeTimes() error {
-	a, err := im.arrayAt(filepath.Join(im.scratchDir(), arrayEdgeTimes), arrayEdgeTimes, elemInt64, 1)
+	t, err := im.w.ScratchArray(arrays.EdgeTimes, Int64, 1)
 	if err != nil {
 		return err
 	}
-	im.edgeTimes = &featureWriter{w: im.storeWriter, path: a.path, name: arrayEdgeTimes, cols: 1, a: a}
+	im.edgeTimes = t
 	return nil
 }
 
@@ -41,7 +43,7 @@ func (im *importer) eachTimeNPY(path string, start func(n int64) error, put func
 		a.shape = a.shape[:1]
 	}
 	if len(a.shape) != 1 {
-		return badData("%s: %s; want times, in one dimension", path, &a.npyHeader)
+		return dataerr.Bad("%s: %s; want times, in one dimension", path, &a.npyHeader)
 	}
 	n := a.shape[0]
 	if err := start(n); err != nil {
@@ -73,15 +75,15 @@ func (im *importer) nodeTimesNPY(path string) error {
 
 func (im *importer) edgeTimesNPY(path string) error {
 	if im.edgeTimes != nil {
-		return badData("%s: the edges have times already; take one of them away", path)
+		return dataerr.Bad("%s: the edges have times already; take one of them away", path)
 	}
 	return im.eachTimeNPY(path, func(n int64) error {
 		if n != im.edges.count {
-			return badData("%s has %d rows, but there are %d edges; give one row per edge", path, n, im.edges.count)
+			return dataerr.Bad("%s has %d rows, but there are %d edges; give one row per edge", path, n, im.edges.count)
 		}
 		return im.startEdgeTimes()
 	}, func(part []int64) error {
-		_, err := im.edgeTimes.a.Write(bytesOf(part))
+		_, err := im.edgeTimes.Write(arrays.Bytes(part))
 		return err
 	})
 }
@@ -106,8 +108,8 @@ func (im *importer) nodeTimesText(path string) error {
 		if err != nil {
 			return t.errorf("%q is not a time; want a whole number", clip(line))
 		}
-		if im.nodeTimes = append(im.nodeTimes, when); int64(len(im.nodeTimes)) > maxNodes {
-			return t.errorf("more times than the %d nodes that ids can name", maxNodes)
+		if im.nodeTimes = append(im.nodeTimes, when); int64(len(im.nodeTimes)) > MaxNodes {
+			return t.errorf("more times than the %d nodes that ids can name", MaxNodes)
 		}
 	}
 }

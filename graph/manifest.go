@@ -7,52 +7,29 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
+
+	"github.com/gnnactor/gnnactor/graph/internal/arrays"
 )
 
-// The arrays that a store may hold, in the order in which the manifest lists
-// them; each lies in a file of that name plus ".bin".
 const (
-	arrayIndptr             = "indptr"
-	arrayIndices            = "indices"
-	arrayWeights            = "weights"
-	arrayNodeFeatures       = "node-features"
-	arrayNodeRowScale       = "node-features-row-scale"
-	arrayNodeColScale       = "node-features-col-scale"
-	arrayEdgeFeatures       = "edge-features"
-	arrayEdgeRowScale       = "edge-features-row-scale"
-	arrayEdgeColScale       = "edge-features-col-scale"
-	arrayLabels             = "labels"
-	arrayNodeTimes          = "node-times"
-	arrayEdgeTimes          = "edge-times"
-	arrayTrain              = "train"
-	arrayValid              = "valid"
-	arrayTest               = "test"
-	manifestFile            = "store.json"
-	manifestFormat          = "gnnactor-store"
-	maxManifestBytes        = 1 << 20
-	arrayFileSuffix         = ".bin"
-	maxNodes          int64 = 1<<32 - 1 // ids are below it, so no id is the largest uint32
+	manifestFile     = "store.json"
+	manifestFormat   = "gnnactor-store"
+	maxManifestBytes = 1 << 20
+	arrayFileSuffix  = ".bin"
 )
-
-var arrayNames = []string{
-	arrayIndptr, arrayIndices, arrayWeights,
-	arrayNodeFeatures, arrayNodeRowScale, arrayNodeColScale,
-	arrayEdgeFeatures, arrayEdgeRowScale, arrayEdgeColScale,
-	arrayLabels, arrayTrain, arrayValid, arrayTest,
-	arrayNodeTimes, arrayEdgeTimes,
-}
 
 // manifest is the content of store.json. The file is exactly the encoding of
 // this struct, so any changed byte is found when the store is opened.
 type manifest struct {
-	Format     string          `json:"format"`
-	Version    int             `json:"version"` // the newest that an array file may have
-	Name       string          `json:"name"`
-	NumNodes   int64           `json:"num_nodes"`
-	NumEdges   int64           `json:"num_edges"`
-	NumClasses int64           `json:"num_classes"`
-	Arrays     []manifestArray `json:"arrays"`
+	Format     string        `json:"format"`
+	Version    int           `json:"version"` // the newest that an array file may have
+	Name       string        `json:"name"`
+	NumNodes   int64         `json:"num_nodes"`
+	NumEdges   int64         `json:"num_edges"`
+	NumClasses int64         `json:"num_classes"`
+	Arrays     []arrays.Info `json:"arrays"`
 	// Partitions have an array each, listed after the data's own.
 	Partitions []manifestPartition `json:"partitions,omitempty"`
 	// SplitLabels is the SHA-256 of the labels with those outside of the
@@ -62,41 +39,10 @@ type manifest struct {
 	Checksum    string `json:"manifest_sha256"` // of this document with an empty checksum
 }
 
-type manifestArray struct {
-	Name   string `json:"name"`
-	Type   string `json:"type"`
-	Rows   int64  `json:"rows"`
-	Cols   int64  `json:"cols"`
-	Bytes  int64  `json:"bytes"`
-	SHA256 string `json:"sha256"`
-}
+func (m *manifest) array(name string) *arrays.Info { return arrays.Find(m.Arrays, name) }
 
-func (m *manifest) array(name string) *manifestArray {
-	for i := range m.Arrays {
-		if m.Arrays[i].Name == name {
-			return &m.Arrays[i]
-		}
-	}
-	return nil
-}
-
-// fingerprint hashes the arrays' types, shapes and checksums, which is to say
-// the content, and nothing of how or when it was written.
 func (m *manifest) fingerprint() string {
-	h := sha256.New()
-	fmt.Fprintf(h, "gnnactor dataset 1\nclasses %d\n", m.NumClasses)
-	for _, name := range arrayNames {
-		a := m.array(name)
-		if a == nil || a.Rows == 0 && (name == arrayTrain || name == arrayValid || name == arrayTest) {
-			continue // an empty split is the same as none
-		}
-		sum := a.SHA256
-		if name == arrayLabels && m.SplitLabels != "" {
-			sum = m.SplitLabels
-		}
-		fmt.Fprintf(h, "%s %s %d %d %s\n", a.Name, a.Type, a.Rows, a.Cols, sum)
-	}
-	return hex.EncodeToString(h.Sum(nil))
+	return arrays.Fingerprint(m.Arrays, m.NumClasses, m.SplitLabels)
 }
 
 func (m *manifest) marshal() []byte {
@@ -157,13 +103,6 @@ func decodeManifest(b []byte) (*manifest, error) {
 }
 
 func knownArray(name string) bool {
-	if isPartitionArray(name) {
-		return true // check looks for the partition that it belongs to
-	}
-	for _, n := range arrayNames {
-		if n == name {
-			return true
-		}
-	}
-	return false
+	// Of a partition's, check looks for the partition that it belongs to.
+	return isPartitionArray(name) || slices.Contains(arrays.Names, name)
 }

@@ -2,10 +2,10 @@ package graph
 
 import "math"
 
-// normalizeRow divides x by the sum of its absolute values, in place. The sum
+// NormalizeRow divides x by the sum of its absolute values, in place. The sum
 // is taken in float64 in column order, each quotient is rounded to float32
 // once. A row of zeros stays as it is.
-func normalizeRow(x []float32) {
+func NormalizeRow(x []float32) {
 	sum := 0.0
 	for _, v := range x {
 		sum += math.Abs(float64(v))
@@ -26,7 +26,7 @@ func (f *Features) Normalized() *Features {
 	for i := range f.Rows {
 		row := x[i*f.Cols : (i+1)*f.Cols]
 		f.Row(row, i)
-		normalizeRow(row)
+		NormalizeRow(row)
 	}
 	return NewFeatures(f.Rows, f.Cols, x)
 }

@@ -9,6 +9,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
 )
 
 // npyHeader is what a NumPy file says about itself.
@@ -219,11 +221,11 @@ func newNPY(f *os.File, path string) (*npyFile, error) {
 	h, err := decodeNPYHeader(b)
 	if err != nil {
 		f.Close()
-		return nil, badData("%s: %w", path, err)
+		return nil, dataerr.Bad("%s: %w", path, err)
 	}
 	if got, want := st.Size()-h.offset, h.count()*int64(h.size); got != want {
 		f.Close()
-		return nil, badData("%s: there are %d bytes of values after offset %d, but %s needs %d; the file is truncated or damaged, fetch it again",
+		return nil, dataerr.Bad("%s: there are %d bytes of values after offset %d, but %s needs %d; the file is truncated or damaged, fetch it again",
 			path, got, h.offset, &h, want)
 	}
 	return &npyFile{npyHeader: h, path: path, f: f}, nil
@@ -233,7 +235,7 @@ func (a *npyFile) close() { a.f.Close() }
 
 // errorf reports what is wrong with value i (in file order).
 func (a *npyFile) errorf(i int64, format string, args ...any) error {
-	return badData("%s offset %d (value %d): %w", a.path, a.offset+i*int64(a.size), i, fmt.Errorf(format, args...))
+	return dataerr.Bad("%s offset %d (value %d): %w", a.path, a.offset+i*int64(a.size), i, fmt.Errorf(format, args...))
 }
 
 // npyReader reads consecutive values.
@@ -257,7 +259,7 @@ func (r *npyReader) read(n int) ([]byte, error) {
 	}
 	b := r.raw[:n]
 	if _, err := io.ReadFull(r.r, b); err != nil {
-		return nil, badData("%s: %w while reading value %d; the file is truncated or cannot be read", r.a.path, err, r.i)
+		return nil, dataerr.Bad("%s: %w while reading value %d; the file is truncated or cannot be read", r.a.path, err, r.i)
 	}
 	return b, nil
 }
@@ -290,7 +292,7 @@ func (a *npyFile) bits(b []byte, k int) uint64 {
 func (r *npyReader) ints(dst []int64) error {
 	a := r.a
 	if a.kind == 'f' {
-		return badData("%s holds %s, but integers are needed", a.path, &a.npyHeader)
+		return dataerr.Bad("%s holds %s, but integers are needed", a.path, &a.npyHeader)
 	}
 	b, err := r.read(len(dst))
 	if err != nil {

@@ -8,6 +8,8 @@ import (
 	"io"
 	"io/fs"
 	"strings"
+
+	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
 )
 
 // npzFile is an open archive of NumPy arrays (.npz).
@@ -29,7 +31,7 @@ func decodeNPZ(r io.ReaderAt, size int64, path string) (*npzFile, error) {
 		return nil, npzError(path, err)
 	}
 	if len(z.File) > maxMembers {
-		return nil, badData("%s: %d arrays; at most %d are read", path, len(z.File), maxMembers)
+		return nil, dataerr.Bad("%s: %d arrays; at most %d are read", path, len(z.File), maxMembers)
 	}
 	a := &npzFile{path: path, members: map[string]*zip.File{}}
 	for _, f := range z.File {
@@ -38,7 +40,7 @@ func decodeNPZ(r io.ReaderAt, size int64, path string) (*npzFile, error) {
 			continue
 		}
 		if a.members[name] != nil {
-			return nil, badData("%s: the array %q is there twice; save it again", path, clip(name))
+			return nil, dataerr.Bad("%s: the array %q is there twice; save it again", path, clip(name))
 		}
 		if local, err := localName(r, f); err != nil {
 			return nil, npzError(path, err)
@@ -78,7 +80,7 @@ func npzError(path string, err error) error {
 	if errors.As(err, &pe) {
 		return fmt.Errorf("graph: %w", err)
 	}
-	return badData("%s: %w; the archive is truncated or damaged, fetch it again", path, err)
+	return dataerr.Bad("%s: %w; the archive is truncated or damaged, fetch it again", path, err)
 }
 
 // name is what errors call an array.
@@ -108,10 +110,10 @@ func (a *npzFile) header(member string) (h npyHeader, err error) {
 		return h, npzError(a.name(member), err)
 	}
 	if h, err = decodeNPYHeader(b); err != nil {
-		return h, badData("%s: %w", a.name(member), err)
+		return h, dataerr.Bad("%s: %w", a.name(member), err)
 	}
 	if got, want := f.UncompressedSize64, h.offset+h.count()*int64(h.size); got != uint64(want) {
-		return h, badData("%s: it has %d bytes, but %s needs %d; the archive is damaged, fetch it again", a.name(member), got, &h, want)
+		return h, dataerr.Bad("%s: it has %d bytes, but %s needs %d; the archive is damaged, fetch it again", a.name(member), got, &h, want)
 	}
 	return h, nil
 }
@@ -160,11 +162,11 @@ func (a *npzFile) text(member string) (string, error) {
 		start = 12
 	}
 	if len(b) < start || string(b[:6]) != "\x93NUMPY" {
-		return "", badData("%s: this is not a NumPy array", a.name(member))
+		return "", dataerr.Bad("%s: this is not a NumPy array", a.name(member))
 	}
 	n := int(binary.LittleEndian.Uint16(b[8:])) // longer ones have more than one string
 	if value := b[min(start+n, len(b)):]; len(value) <= maxNPZText {
 		return strings.ReplaceAll(string(value), "\x00", ""), nil
 	}
-	return "", badData("%s: more than %d bytes; a short text is needed", a.name(member), maxNPZText)
+	return "", dataerr.Bad("%s: more than %d bytes; a short text is needed", a.name(member), maxNPZText)
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gnnactor/gnnactor/graph/internal/arrays"
 )
 
 // A check leaves in memory what was there, and nothing else but the header's
@@ -23,7 +25,7 @@ func TestCheckGivesPagesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	size := headerSize + s.m.array(arrayIndices).Bytes
+	size := headerSize + s.m.array(arrays.Indices).Bytes
 	if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
 		t.Fatal(err)
 	}

@@ -1,14 +1,8 @@
 package graph
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
-	"regexp"
-	"strings"
+	"github.com/gnnactor/gnnactor/graph/internal/arrays"
+	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
 )
 
 // Partition divides the nodes into clusters, for cluster-batch training and for
@@ -18,7 +12,7 @@ type Partition struct {
 	Parts   int      // clusters, numbered from 0; some may be empty
 	Seed    uint64   // of the method's draws
 	Cluster []uint32 // of each node
-	SHA256  string   // hex, of Cluster's bytes; set by Open
+	SHA256  string   // hex, of Cluster's bytes; set by store.Open
 }
 
 // Partition returns the saved partition of the given method and number of
@@ -32,228 +26,22 @@ func (d *Dataset) Partition(method string, parts int) *Partition {
 	return nil
 }
 
-// manifestPartition is what the manifest says of a partition, beside its array.
-type manifestPartition struct {
-	Method string `json:"method"`
-	Parts  int64  `json:"parts"`
-	Seed   uint64 `json:"seed"`
-	Array  string `json:"array"`
-}
-
-const (
-	partitionPrefix = "partition-"
-	maxPartitions   = 256
-	maxParts        = 1 << 24
-)
-
-var methodName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
-
-// partitionArray names the array after its content, so that a new partition's
-// file is never in the place of one that a manifest lists.
-func partitionArray(p *manifestPartition, sum string) string {
-	return fmt.Sprintf("%s%s-%d-%.12s", partitionPrefix, p.Method, p.Parts, sum)
-}
-
-// checkPartitions tells whether the partitions that the manifest lists fit it.
-func (m *manifest) checkPartitions() error {
-	if len(m.Partitions) > maxPartitions {
-		return fmt.Errorf("%d partitions are more than %d", len(m.Partitions), maxPartitions)
+// Validate checks that the partition puts each of so many nodes into one of its parts,
+// and that its method has a name. Errors wrap ErrFormat.
+func (p *Partition) Validate(nodes int) error {
+	if !arrays.MethodName.MatchString(p.Method) {
+		return dataerr.Bad("a partition's method is called %q; use small letters, digits and dashes", p.Method)
 	}
-	seen, made := map[string]bool{}, map[[2]any]bool{}
-	for i := range m.Partitions {
-		p := &m.Partitions[i]
-		key := [2]any{p.Method, p.Parts}
-		if !methodName.MatchString(p.Method) || p.Parts < 1 || p.Parts > maxParts || made[key] {
-			return fmt.Errorf("partition %q of %d parts is listed twice or impossible", p.Method, p.Parts)
-		}
-		a := m.array(p.Array)
-		if a == nil || p.Array != partitionArray(p, a.SHA256) || a.Type != elemUint32.String() || a.Rows != m.NumNodes || a.Cols != 1 {
-			return fmt.Errorf("partition %s of %d parts needs an array of one uint32 a node, not %q", p.Method, p.Parts, p.Array)
-		}
-		seen[p.Array], made[key] = true, true
-	}
-	for i := range m.Arrays {
-		if name := m.Arrays[i].Name; isPartitionArray(name) && !seen[name] {
-			return fmt.Errorf("array %s belongs to no partition", name)
-		}
-	}
-	return nil
-}
-
-func isPartitionArray(name string) bool {
-	return len(name) > len(partitionPrefix) && name[:len(partitionPrefix)] == partitionPrefix
-}
-
-// partitions wraps the partitions' arrays.
-func (m *manifest) partitions(payload map[string][]byte) []Partition {
-	var out []Partition
-	for _, p := range m.Partitions {
-		out = append(out, Partition{
-			Method: p.Method, Parts: int(p.Parts), Seed: p.Seed, Cluster: viewOf[uint32](payload[p.Array]), SHA256: m.array(p.Array).SHA256,
-		})
-	}
-	return out
-}
-
-func (p *Partition) validate(nodes int) error {
-	if !methodName.MatchString(p.Method) {
-		return badData("a partition's method is called %q; use small letters, digits and dashes", p.Method)
-	}
-	if p.Parts < 1 || p.Parts > maxParts {
-		return badData("a partition of %d parts; give 1 to %d", p.Parts, maxParts)
+	if p.Parts < 1 || p.Parts > arrays.MaxParts {
+		return dataerr.Bad("a partition of %d parts; give 1 to %d", p.Parts, arrays.MaxParts)
 	}
 	if len(p.Cluster) != nodes {
-		return badData("a partition of %d nodes for a graph of %d", len(p.Cluster), nodes)
+		return dataerr.Bad("a partition of %d nodes for a graph of %d", len(p.Cluster), nodes)
 	}
 	for v, c := range p.Cluster {
 		if int64(c) >= int64(p.Parts) {
-			return badData("the partition puts node %d into cluster %d, out of range [0, %d)", v, c, p.Parts)
+			return dataerr.Bad("the partition puts node %d into cluster %d, out of range [0, %d)", v, c, p.Parts)
 		}
-	}
-	return nil
-}
-
-// SavePartition adds a partition to the store in dir, in place of one of the
-// same method and number of parts. It appears whole or, when SavePartition
-// fails, not at all; the data's fingerprint stays as it is. A Store that is open
-// goes on with what it has. Calls for one store wait for each other, in other
-// processes too, on Unix and where the file system has locks. What calls that
-// were interrupted left behind is removed.
-func SavePartition(dir string, p Partition) (err error) {
-	unlock, err := lockStore(dir)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, unlock()) }()
-	s, err := Open(dir)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	if err := p.validate(s.ds.Graph.NumNodes()); err != nil {
-		return err
-	}
-	if err := sweepPartitions(dir, s.m); err != nil {
-		return err
-	}
-	w := &storeWriter{dst: dir, tmp: dir, arrays: map[string]manifestArray{}}
-	if err := w.putPartition(&p); err != nil {
-		return err
-	}
-	m := s.m.withPartition(w.m.Partitions[0], w.arrays)
-	if err := m.check(); err != nil {
-		return errors.Join(badData("%w", err), sweepPartitions(dir, s.m))
-	}
-	if replaced, err := replaceManifest(dir, m); err != nil {
-		if replaced { // by which of the two, a crash would tell: the files of both stay
-			return err
-		}
-		return errors.Join(err, sweepPartitions(dir, s.m))
-	}
-	return sweepPartitions(dir, m)
-}
-
-// withPartition returns a copy of m in which p takes the place of one of the
-// same method and number of parts.
-func (m *manifest) withPartition(p manifestPartition, arrays map[string]manifestArray) *manifest {
-	c, gone := *m, ""
-	c.Version, c.Arrays, c.Partitions = storeVersion, nil, nil
-	for _, q := range m.Partitions {
-		if q.Method == p.Method && q.Parts == p.Parts {
-			gone = q.Array
-			continue
-		}
-		c.Partitions = append(c.Partitions, q)
-	}
-	for _, a := range m.Arrays {
-		if a.Name != gone && a.Name != p.Array {
-			c.Arrays = append(c.Arrays, a)
-		}
-	}
-	c.Arrays, c.Partitions = append(c.Arrays, arrays[p.Array]), append(c.Partitions, p)
-	return &c
-}
-
-// What SavePartition writes: an array, and what is to become one or the manifest.
-var (
-	partitionFile = regexp.MustCompile(`^partition-[a-z0-9][a-z0-9-]{0,31}-[0-9]+-[0-9a-f]{12}\.bin$`)
-	partitionTemp = regexp.MustCompile(`^\.(partition-[a-z0-9][a-z0-9-]{0,31}-[0-9]+-[0-9a-f]{12}|store\.json)\.tmp$`)
-)
-
-// sweepPartitions removes the files of partitions that m does not list. The
-// store is locked.
-func sweepPartitions(dir string, m *manifest) error {
-	list, err := os.ReadDir(dir)
-	if err != nil {
-		return fmt.Errorf("graph: %w", err)
-	}
-	for _, e := range list {
-		name := e.Name()
-		array := strings.TrimSuffix(name, arrayFileSuffix)
-		if !e.Type().IsRegular() || !partitionTemp.MatchString(name) && (!partitionFile.MatchString(name) || m.array(array) != nil) {
-			continue
-		}
-		err = errors.Join(err, removeIfThere(filepath.Join(dir, name)))
-	}
-	return err
-}
-
-// putPartition writes a partition's array and lists it.
-func (w *storeWriter) putPartition(p *Partition) error {
-	sum := sha256.Sum256(bytesOf(p.Cluster))
-	m := manifestPartition{Method: p.Method, Parts: int64(p.Parts), Seed: p.Seed}
-	m.Array = partitionArray(&m, hex.EncodeToString(sum[:]))
-	path := filepath.Join(w.tmp, m.Array+arrayFileSuffix)
-	temp := filepath.Join(w.tmp, "."+m.Array+".tmp")
-	err := func() error {
-		a, err := w.arrayAt(temp, m.Array, elemUint32, 1)
-		if err != nil {
-			return err
-		}
-		defer a.close()
-		if _, err := a.Write(bytesOf(p.Cluster)); err != nil {
-			return err
-		}
-		if err := a.finish(); err != nil {
-			return err
-		}
-		return os.Rename(temp, path)
-	}()
-	if err != nil {
-		return errors.Join(writeError(w.shown(path), err), removeIfThere(temp))
-	}
-	w.m.Partitions = append(w.m.Partitions, m)
-	return nil
-}
-
-// replaceManifest puts a new manifest in the place of the old one, and reports
-// whether it is there, which it can be with an error: that it is not durable.
-func replaceManifest(dir string, m *manifest) (replaced bool, err error) {
-	path := filepath.Join(dir, manifestFile)
-	temp := filepath.Join(dir, "."+manifestFile+".tmp")
-	f, err := os.Create(temp)
-	if err == nil {
-		_, err = f.Write(m.encode())
-		if err == nil {
-			err = f.Sync()
-		}
-		err = errors.Join(err, f.Close())
-	}
-	if err == nil {
-		err = os.Rename(temp, path)
-	}
-	if err != nil {
-		return false, errors.Join(writeError(path, err), removeIfThere(temp))
-	}
-	if err := syncDir(dir); err != nil {
-		return true, writeError(dir, err)
-	}
-	return true, nil
-}
-
-func removeIfThere(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
 	}
 	return nil
 }

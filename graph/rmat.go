@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/gnnactor/gnnactor/graph/internal/arrays"
 	"github.com/gnnactor/gnnactor/rng"
 )
 
@@ -45,8 +46,8 @@ func RMAT(o RMATOptions) (*Dataset, error) {
 	err := checkInts(
 		intSetting{"scale", int64(o.Scale), 0, maxScale},
 		intSetting{"edges", int64(o.Edges), 0, 1 << 40},
-		intSetting{"feature dim", int64(o.FeatureDim), 0, maxColumns},
-		intSetting{"classes", int64(o.Classes), 0, maxClasses},
+		intSetting{"feature dim", int64(o.FeatureDim), 0, arrays.MaxColumns},
+		intSetting{"classes", int64(o.Classes), 0, arrays.MaxClasses},
 	)
 	if err != nil {
 		return nil, err

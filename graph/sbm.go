@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/gnnactor/gnnactor/graph/internal/arrays"
 	"github.com/gnnactor/gnnactor/rng"
 )
 
@@ -46,9 +47,9 @@ func (o SBMOptions) Bytes() int64 {
 // give the same bytes on any machine and any number of cores.
 func SBM(o SBMOptions) (*Dataset, error) {
 	err := checkInts(
-		intSetting{"nodes", int64(o.Nodes), 1, maxNodes},
-		intSetting{"classes", int64(o.Classes), 1, min(int64(o.Nodes), maxClasses)},
-		intSetting{"feature dim", int64(o.FeatureDim), 0, maxColumns},
+		intSetting{"nodes", int64(o.Nodes), 1, MaxNodes},
+		intSetting{"classes", int64(o.Classes), 1, min(int64(o.Nodes), arrays.MaxClasses)},
+		intSetting{"feature dim", int64(o.FeatureDim), 0, arrays.MaxColumns},
 	)
 	if err == nil {
 		err = checkFractions(o.TrainFraction, o.ValidFraction)

@@ -5,12 +5,14 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
 
+	"github.com/gnnactor/gnnactor/graph/internal/arrays"
+	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
+	"github.com/gnnactor/gnnactor/graph/internal/regular"
 	"github.com/gnnactor/gnnactor/internal/fault"
 )
 
@@ -49,21 +51,21 @@ func Open(dir string) (*Store, error) { return open(dir, nil) }
 
 // open is Open without the arrays of away, whose files need not be there.
 func open(dir string, away []string) (s *Store, err error) {
-	b, err := readSmallFile(filepath.Join(dir, manifestFile), maxManifestBytes)
+	b, err := regular.ReadSmall(filepath.Join(dir, manifestFile), maxManifestBytes)
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) {
 			if _, serr := os.Stat(dir); serr == nil {
-				return nil, badData("%s is not a store: it has no %s; import it first", dir, manifestFile)
+				return nil, dataerr.Bad("%s is not a store: it has no %s; import it first", dir, manifestFile)
 			}
 		}
 		return nil, fmt.Errorf("graph: open store: %w", err)
 	}
 	m, err := decodeManifest(b)
 	if err != nil {
-		return nil, badData("%s: %w; import the data again", filepath.Join(dir, manifestFile), err)
+		return nil, dataerr.Bad("%s: %w; import the data again", filepath.Join(dir, manifestFile), err)
 	}
 	if err := m.check(); err != nil {
-		return nil, badData("%s: %w; import the data again", filepath.Join(dir, manifestFile), err)
+		return nil, dataerr.Bad("%s: %w; import the data again", filepath.Join(dir, manifestFile), err)
 	}
 	s = &Store{dir: dir, m: m, files: map[string]arrayFile{}}
 	payload := make(map[string][]byte, len(m.Arrays))
@@ -82,8 +84,8 @@ func open(dir string, away []string) (s *Store, err error) {
 	g := s.ds.Graph
 	err = Guard(func() error {
 		if g.Indptr[0] != 0 || g.Indptr[g.NumNodes()] != g.NumEdges() {
-			return badData("%s: it spans [%d, %d), but there are %d edges; import the data again",
-				s.path(arrayIndptr), g.Indptr[0], g.Indptr[g.NumNodes()], g.NumEdges())
+			return dataerr.Bad("%s: it spans [%d, %d), but there are %d edges; import the data again",
+				s.path(arrays.Indptr), g.Indptr[0], g.Indptr[g.NumNodes()], g.NumEdges())
 		}
 		return nil
 	})
@@ -95,7 +97,7 @@ func open(dir string, away []string) (s *Store, err error) {
 
 func (s *Store) path(array string) string { return filepath.Join(s.dir, array+arrayFileSuffix) }
 
-func (a *manifestArray) checkFile(f *os.File) (*arrayHeader, error) {
+func checkFile(a *arrays.Info, f *os.File) (*arrayHeader, error) {
 	st, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -111,9 +113,9 @@ func (a *manifestArray) checkFile(f *os.File) (*arrayHeader, error) {
 	if err != nil {
 		return nil, err
 	}
-	if h.elem.String() != a.Type || h.rows != a.Rows || h.cols != a.Cols || hex.EncodeToString(h.sum[:]) != a.SHA256 {
+	if h.dtype.String() != a.Type || h.rows != a.Rows || h.cols != a.Cols || hex.EncodeToString(h.sum[:]) != a.SHA256 {
 		return nil, fmt.Errorf("offset 8: its header (%d×%d of %s) is not the one that the manifest names (%d×%d of %s): the file belongs to another store",
-			h.rows, h.cols, h.elem, a.Rows, a.Cols, a.Type)
+			h.rows, h.cols, h.dtype, a.Rows, a.Cols, a.Type)
 	}
 	if want := headerSize + a.Bytes + h.trailer(); st.Size() != want {
 		return nil, fmt.Errorf("the file has %d bytes, want %d", st.Size(), want)
@@ -121,8 +123,8 @@ func (a *manifestArray) checkFile(f *os.File) (*arrayHeader, error) {
 	return &h, nil
 }
 
-func (s *Store) mapArray(a *manifestArray) ([]byte, error) {
-	f, err := openRegular(s.path(a.Name))
+func (s *Store) mapArray(a *arrays.Info) ([]byte, error) {
+	f, err := regular.Open(s.path(a.Name))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("graph: open store: %w, but %s names it; import the data again, or copy the file from where the store came from", err, manifestFile)
 	}
@@ -130,9 +132,9 @@ func (s *Store) mapArray(a *manifestArray) ([]byte, error) {
 		return nil, fmt.Errorf("graph: open store: %w", err)
 	}
 	s.files[a.Name] = arrayFile{File: f} // Close closes it
-	h, err := a.checkFile(f)
+	h, err := checkFile(a, f)
 	if err != nil {
-		return nil, badData("%s: %w; import the data again", s.path(a.Name), err)
+		return nil, dataerr.Bad("%s: %w; import the data again", s.path(a.Name), err)
 	}
 	s.files[a.Name] = arrayFile{f, headerSize + a.Bytes + h.trailer()}
 	if h.version < 2 {
@@ -153,10 +155,18 @@ func (s *Store) Dataset() *Dataset { return s.ds }
 // NodeFeaturesFile returns where Dataset's node features lie: row i is at
 // offset + i·Stride of the file path. ok is false when there are none.
 func (s *Store) NodeFeaturesFile() (path string, offset int64, ok bool) {
-	if s.m.array(arrayNodeFeatures) == nil || slices.Contains(s.away, arrayNodeFeatures) {
+	if s.m.array(arrays.NodeFeatures) == nil || slices.Contains(s.away, arrays.NodeFeatures) {
 		return "", 0, false
 	}
-	return s.path(arrayNodeFeatures), headerSize, true
+	return s.path(arrays.NodeFeatures), headerSize, true
+}
+
+// Bytes returns the bytes of all values.
+func (s *Store) Bytes() (n int64) {
+	for i := range s.m.Arrays {
+		n += s.m.Arrays[i].Bytes
+	}
+	return n
 }
 
 // Close ends the mapping. Closing twice is allowed.
@@ -180,16 +190,16 @@ func (s *Store) Close() error {
 // checksums that were taken when the store was written, and checks the graph's
 // invariants. It reports the first damaged file; the error wraps ErrFormat.
 func (s *Store) Verify() error {
-	b, err := readSmallFile(filepath.Join(s.dir, manifestFile), maxManifestBytes)
+	b, err := regular.ReadSmall(filepath.Join(s.dir, manifestFile), maxManifestBytes)
 	if err != nil {
 		return fmt.Errorf("graph: verify: %w", err)
 	}
 	m, err := decodeManifest(b)
 	if err != nil {
-		return badData("%s: %w; import the data again", filepath.Join(s.dir, manifestFile), err)
+		return dataerr.Bad("%s: %w; import the data again", filepath.Join(s.dir, manifestFile), err)
 	}
 	if m.Checksum != s.m.Checksum {
-		return badData("%s: it changed after the store was opened; open it again", filepath.Join(s.dir, manifestFile))
+		return dataerr.Bad("%s: it changed after the store was opened; open it again", filepath.Join(s.dir, manifestFile))
 	}
 	for i := range m.Arrays {
 		a := &m.Arrays[i]
@@ -208,26 +218,9 @@ func (s *Store) Verify() error {
 		return fmt.Errorf("%w (in %s); import the data again", err, s.dir)
 	}
 	return Guard(func() error {
-		if m.SplitLabels != s.ds.splitLabelsSum() {
-			return badData("%s: the labels' second checksum does not match; import the data again", filepath.Join(s.dir, manifestFile))
+		if m.SplitLabels != splitLabels(s.ds.Graph.NumNodes(), s.ds) {
+			return dataerr.Bad("%s: the labels' second checksum does not match; import the data again", filepath.Join(s.dir, manifestFile))
 		}
 		return nil
 	})
-}
-
-// readSmallFile reads a file that must not be longer than limit.
-func readSmallFile(path string, limit int64) ([]byte, error) {
-	f, err := openRegular(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err != nil {
-		return nil, err
-	}
-	if int64(len(b)) > limit {
-		return nil, badData("%s: longer than %d bytes", path, limit)
-	}
-	return b, nil
 }

@@ -9,6 +9,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/gnnactor/gnnactor/graph/internal/arrays"
 )
 
 // everything returns a small dataset that has every array a store can hold.
@@ -212,7 +214,7 @@ func sparseStore(t testing.TB, nodes, edges int64) string {
 	for _, a := range []struct {
 		name string
 		h    arrayHeader
-	}{{arrayIndptr, arrayHeader{version: 1, elem: elemInt64, rows: nodes + 1, cols: 1}}, {arrayIndices, arrayHeader{version: 1, elem: elemUint32, rows: edges, cols: 1}}} {
+	}{{arrays.Indptr, arrayHeader{version: 1, dtype: Int64, rows: nodes + 1, cols: 1}}, {arrays.Indices, arrayHeader{version: 1, dtype: Uint32, rows: edges, cols: 1}}} {
 		path := filepath.Join(dir, a.name+arrayFileSuffix)
 		if err := os.WriteFile(path, a.h.encode(), 0o666); err != nil {
 			t.Fatal(err)
@@ -220,14 +222,14 @@ func sparseStore(t testing.TB, nodes, edges int64) string {
 		if err := os.Truncate(path, headerSize+a.h.bytes()); err != nil {
 			t.Fatal(err)
 		}
-		m.Arrays = append(m.Arrays, manifestArray{Name: a.name, Type: a.h.elem.String(), Rows: a.h.rows, Cols: 1, Bytes: a.h.bytes(), SHA256: strings.Repeat("0", 64)})
+		m.Arrays = append(m.Arrays, arrays.Info{Name: a.name, Type: a.h.dtype.String(), Rows: a.h.rows, Cols: 1, Bytes: a.h.bytes(), SHA256: strings.Repeat("0", 64)})
 	}
 	f, err := os.OpenFile(filepath.Join(dir, "indptr.bin"), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if _, err := f.WriteAt(bytesOf([]int64{edges}), headerSize+8*nodes); err != nil {
+	if _, err := f.WriteAt(arrays.Bytes([]int64{edges}), headerSize+8*nodes); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, manifestFile), m.encode(), 0o666); err != nil {
@@ -316,7 +318,7 @@ func TestFingerprintIsOfTheContent(t *testing.T) {
 }
 
 func FuzzDecodeHeader(f *testing.F) {
-	h := arrayHeader{version: 2, elem: elemUint32, rows: 7, cols: 3, sums: 5}
+	h := arrayHeader{version: 2, dtype: Uint32, rows: 7, cols: 3, sums: 5}
 	f.Add(h.encode())
 	f.Add(h.encode()[:127])
 	f.Add([]byte(arrayMagic))
@@ -366,34 +368,35 @@ func unmarshalManifest(b []byte, m *manifest) bool { return json.Unmarshal(b, m)
 func TestLeftoversOfKilledWriters(t *testing.T) {
 	dir := t.TempDir()
 	dst := filepath.Join(dir, "store")
-	living, err := newStoreWriter(dst, false)
+	living, err := NewWriter(dst)
 	if err != nil {
 		t.Fatal(err)
 	}
-	killed, err := newStoreWriter(dst, false)
+	killed, err := NewWriter(dst)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if killed.release == nil {
 		t.Skip("this file system does not lock directories")
 	}
-	killed.letGo() // as the end of its process does
+	killed.release() // as the end of its process does
 	old := killed.tmp + ".old"
 	if err := os.Mkdir(old, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	next, err := newStoreWriter(dst, false)
+	next, err := NewWriter(dst)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer next.abort()
+	defer next.Abort()
 	for path, want := range map[string]bool{living.tmp: true, killed.tmp: false, next.tmp: true, old: true} {
 		if _, err := os.Stat(path); (err == nil) != want {
 			t.Errorf("%s: %v, want it there: %v", filepath.Base(path), err, want)
 		}
 	}
-	living.abort()
-	if _, err := os.Stat(living.tmp); err == nil {
+	alive := living.tmp
+	living.Abort()
+	if _, err := os.Stat(alive); err == nil {
 		t.Error("an aborted writer left its directory")
 	}
 }

@@ -1,5 +1,7 @@
 package graph
 
+import "github.com/gnnactor/gnnactor/graph/internal/arrays"
+
 // Summary says what a dataset holds.
 type Summary struct {
 	Name        string `json:"name"`
@@ -54,7 +56,7 @@ func (d *Dataset) Summary() Summary {
 	s := Summary{
 		Name: d.Name, Fingerprint: d.Fingerprint, Nodes: int64(n), Edges: g.NumEdges(), Weighted: g.Weights != nil,
 		NodeFeatures: d.NodeFeatures.summary(), EdgeFeatures: d.EdgeFeatures.summary(),
-		Splits: map[string]int{arrayTrain: len(d.Train), arrayValid: len(d.Valid), arrayTest: len(d.Test)},
+		Splits: map[string]int{arrays.Train: len(d.Train), arrays.Valid: len(d.Valid), arrays.Test: len(d.Test)},
 	}
 	s.Bytes = int64(len(g.Indptr))*8 + int64(len(g.Indices)+len(g.Weights))*4 + int64(len(d.Train)+len(d.Valid)+len(d.Test))*4
 	if s.NodeFeatures != nil {

@@ -15,9 +15,12 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/gnnactor/gnnactor/graph/internal/arrays"
+	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
 )
 
-const maxLine = 16 * maxColumns // bytes; a row of features can be long
+const maxLine = 16 * arrays.MaxColumns // bytes; a row of features can be long
 
 // textReader reads a text file line by line, decompressed as its name says
 // (.gz, .zst).
@@ -76,12 +79,12 @@ func (t *textReader) readError(err error) error {
 	case errors.As(err, &pe):
 		return fmt.Errorf("graph: %w", err)
 	}
-	return badData("%s, after line %d: %w; the file is truncated or damaged, fetch it again", t.path, t.line, err)
+	return dataerr.Bad("%s, after line %d: %w; the file is truncated or damaged, fetch it again", t.path, t.line, err)
 }
 
 // errorf reports what is wrong with the current line.
 func (t *textReader) errorf(format string, args ...any) error {
-	return badData("%s line %d: %w", t.path, t.line, fmt.Errorf(format, args...))
+	return dataerr.Bad("%s line %d: %w", t.path, t.line, fmt.Errorf(format, args...))
 }
 
 // next returns the next line without its end, valid until the next call, or
@@ -130,8 +133,8 @@ func parseID(b []byte) (uint32, error) {
 			}
 			return 0, fmt.Errorf("%q is not a node id", clip(b))
 		}
-		if v = v*10 + uint64(c-'0'); v >= uint64(maxNodes) {
-			return 0, fmt.Errorf("node id %s is above the largest one supported, %d", clip(b), maxNodes-1)
+		if v = v*10 + uint64(c-'0'); v >= uint64(MaxNodes) {
+			return 0, fmt.Errorf("node id %s is above the largest one supported, %d", clip(b), MaxNodes-1)
 		}
 	}
 	return uint32(v), nil

@@ -1,7 +1,9 @@
 package graph
 
+import "github.com/gnnactor/gnnactor/graph/internal/arrays"
+
 // The arrays of node features that grow with the nodes.
-var nodeValues = []string{arrayNodeFeatures, arrayNodeRowScale}
+var nodeValues = []string{arrays.NodeFeatures, arrays.NodeRowScale}
 
 // OpenTopology is Open for a copy of a store without the values of its node
 // features, which lie elsewhere: on other nodes of a cluster. It does not look
@@ -14,7 +16,7 @@ func OpenTopology(dir string) (*Store, error) {
 	}
 	if f := s.ds.NodeFeatures; f != nil {
 		f.Data, f.RowScale = nil, nil
-		if s.m.array(arrayNodeRowScale) != nil {
+		if s.m.array(arrays.NodeRowScale) != nil {
 			f.RowScale = make([]float32, f.Rows)
 		}
 	}
@@ -30,7 +32,7 @@ const Manifest = manifestFile
 func (s *Store) Files(values bool) []string {
 	var names []string
 	for i := range s.m.Arrays {
-		if name := s.m.Arrays[i].Name; values || name != arrayNodeFeatures && name != arrayNodeRowScale {
+		if name := s.m.Arrays[i].Name; values || name != arrays.NodeFeatures && name != arrays.NodeRowScale {
 			names = append(names, name+arrayFileSuffix)
 		}
 	}

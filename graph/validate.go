@@ -2,6 +2,9 @@ package graph
 
 import (
 	"math"
+
+	"github.com/gnnactor/gnnactor/graph/internal/arrays"
+	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
 )
 
 // Validate checks that the parts fit together and that every value can be
@@ -13,17 +16,17 @@ func (d *Dataset) Validate() error { return Guard(d.validate) }
 
 func (d *Dataset) validate() error {
 	if d.Graph == nil {
-		return badData("the dataset has no graph; set Graph")
+		return dataerr.Bad("the dataset has no graph; set Graph")
 	}
 	if err := d.Graph.Validate(); err != nil {
-		return &formatError{unprefixed{err}}
+		return dataerr.Bad("%w", dataerr.Unprefixed(err))
 	}
 	n := d.Graph.NumNodes()
-	if int64(n) > maxNodes {
-		return badData("%d nodes are more than the %d that ids can name", n, maxNodes)
+	if int64(n) > MaxNodes {
+		return dataerr.Bad("%d nodes are more than the %d that ids can name", n, MaxNodes)
 	}
 	if i := firstNotFinite(d.Graph.Weights); i >= 0 {
-		return badData("weights[%d] = %v; weights must be finite", i, d.Graph.Weights[i])
+		return dataerr.Bad("weights[%d] = %v; weights must be finite", i, d.Graph.Weights[i])
 	}
 	if err := d.NodeFeatures.validate("node features", "nodes", int64(n)); err != nil {
 		return err
@@ -31,36 +34,22 @@ func (d *Dataset) validate() error {
 	if err := d.EdgeFeatures.validate("edge features", "edges", d.Graph.NumEdges()); err != nil {
 		return err
 	}
-	if err := d.Labels.validate(n); err != nil {
+	if err := d.Labels.Validate(n); err != nil {
 		return err
 	}
 	if d.NodeTimes != nil && len(d.NodeTimes) != n {
-		return badData("%d times for %d nodes; give one each, or none", len(d.NodeTimes), n)
+		return dataerr.Bad("%d times for %d nodes; give one each, or none", len(d.NodeTimes), n)
 	}
 	if d.EdgeTimes != nil && int64(len(d.EdgeTimes)) != d.Graph.NumEdges() {
-		return badData("%d times for %d edges; give one each, or none", len(d.EdgeTimes), d.Graph.NumEdges())
+		return dataerr.Bad("%d times for %d edges; give one each, or none", len(d.EdgeTimes), d.Graph.NumEdges())
 	}
 	for i := range d.Partitions {
-		if err := d.Partitions[i].validate(n); err != nil {
+		if err := d.Partitions[i].Validate(n); err != nil {
 			return err
 		}
 	}
-	return d.validateSplits(n)
+	return d.ValidateSplits(n)
 }
-
-// unprefixed drops the package name that badData adds.
-type unprefixed struct{ error }
-
-func (u unprefixed) Error() string {
-	s := u.error.Error()
-	const p = "graph: "
-	if len(s) > len(p) && s[:len(p)] == p {
-		return s[len(p):]
-	}
-	return s
-}
-
-func (u unprefixed) Unwrap() error { return u.error }
 
 func firstNotFinite(x []float32) int {
 	for i, v := range x {
@@ -76,29 +65,29 @@ func (f *Features) validate(what, of string, rows int64) error {
 		return nil
 	}
 	if int64(f.Rows) != rows {
-		return badData("%s have %d rows for %d %s; give one row each", what, f.Rows, rows, of)
+		return dataerr.Bad("%s have %d rows for %d %s; give one row each", what, f.Rows, rows, of)
 	}
-	if _, ok := dtypeNames[f.DType]; !ok {
-		return badData("%s have the unknown type %s; use Float32, Float16, BFloat16, Int8 or Uint8", what, f.DType)
+	if !f.DType.OfFeatures() {
+		return dataerr.Bad("%s have the unknown type %s; use Float32, Float16, BFloat16, Int8 or Uint8", what, f.DType)
 	}
 	row := f.Cols * f.DType.Size()
 	if f.Cols < 0 || f.Stride < row {
-		return badData("%s have %d columns of %s in a stride of %d bytes; a row needs %d", what, f.Cols, f.DType, f.Stride, row)
+		return dataerr.Bad("%s have %d columns of %s in a stride of %d bytes; a row needs %d", what, f.Cols, f.DType, f.Stride, row)
 	}
 	if need := (f.Rows-1)*f.Stride + row; f.Rows > 0 && len(f.Data) < need {
-		return badData("%s have %d bytes; %d rows of stride %d need %d", what, len(f.Data), f.Rows, f.Stride, need)
+		return dataerr.Bad("%s have %d bytes; %d rows of stride %d need %d", what, len(f.Data), f.Rows, f.Stride, need)
 	}
 	if f.RowScale != nil && len(f.RowScale) != f.Rows || f.ColScale != nil && len(f.ColScale) != f.Cols {
-		return badData("%s of %d×%d have %d row scales and %d column scales", what, f.Rows, f.Cols, len(f.RowScale), len(f.ColScale))
+		return dataerr.Bad("%s of %d×%d have %d row scales and %d column scales", what, f.Rows, f.Cols, len(f.RowScale), len(f.ColScale))
 	}
 	if (f.RowScale != nil || f.ColScale != nil) && f.DType != Int8 {
-		return badData("%s have scales, which only int8 uses, but are %s", what, f.DType)
+		return dataerr.Bad("%s have scales, which only int8 uses, but are %s", what, f.DType)
 	}
 	if i := firstNotFinite(f.RowScale); i >= 0 {
-		return badData("%s: row scale %d is %v; it must be finite", what, i, f.RowScale[i])
+		return dataerr.Bad("%s: row scale %d is %v; it must be finite", what, i, f.RowScale[i])
 	}
 	if i := firstNotFinite(f.ColScale); i >= 0 {
-		return badData("%s: column scale %d is %v; it must be finite", what, i, f.ColScale[i])
+		return dataerr.Bad("%s: column scale %d is %v; it must be finite", what, i, f.ColScale[i])
 	}
 	if f.DType == Uint8 || f.DType == Int8 {
 		return nil
@@ -107,61 +96,66 @@ func (f *Features) validate(what, of string, rows int64) error {
 	for i := range f.Rows {
 		f.Row(x, i)
 		if j := firstNotFinite(x); j >= 0 {
-			return badData("%s: row %d, column %d is %v; values must be finite", what, i, j, x[j])
+			return dataerr.Bad("%s: row %d, column %d is %v; values must be finite", what, i, j, x[j])
 		}
 	}
 	return nil
 }
 
-func (l *Labels) validate(n int) error {
+// Validate checks that there is a label for each of so many nodes, of a class in
+// range. Errors wrap ErrFormat.
+func (l *Labels) Validate(nodes int) error {
 	if l == nil {
 		return nil
 	}
 	if l.NumClasses < 0 || l.NumClasses > math.MaxInt32 {
-		return badData("%d classes is out of range", l.NumClasses)
+		return dataerr.Bad("%d classes is out of range", l.NumClasses)
 	}
 	if l.IsMulti() {
 		if l.Class != nil {
-			return badData("labels are both single (Class) and multi (Multi); set one of them")
+			return dataerr.Bad("labels are both single (Class) and multi (Multi); set one of them")
 		}
-		if len(l.Multi) != n*l.NumClasses {
-			return badData("there are %d label values for %d nodes of %d classes", len(l.Multi), n, l.NumClasses)
+		if len(l.Multi) != nodes*l.NumClasses {
+			return dataerr.Bad("there are %d label values for %d nodes of %d classes", len(l.Multi), nodes, l.NumClasses)
 		}
 		for i, v := range l.Multi {
 			if v > 1 {
-				return badData("label of node %d, class %d is %d; it must be 0 or 1", i/l.NumClasses, i%l.NumClasses, v)
+				return dataerr.Bad("label of node %d, class %d is %d; it must be 0 or 1", i/l.NumClasses, i%l.NumClasses, v)
 			}
 		}
 		return nil
 	}
-	if len(l.Class) != n {
-		return badData("there are %d labels for %d nodes; give one each, Unlabeled (-1) for those without", len(l.Class), n)
+	if len(l.Class) != nodes {
+		return dataerr.Bad("there are %d labels for %d nodes; give one each, Unlabeled (-1) for those without", len(l.Class), nodes)
 	}
 	for v, c := range l.Class {
 		if c != Unlabeled && (c < 0 || int(c) >= l.NumClasses) {
-			return badData("label of node %d is %d, out of range [0, %d); use -1 for a node without label", v, c, l.NumClasses)
+			return dataerr.Bad("label of node %d is %d, out of range [0, %d); use -1 for a node without label", v, c, l.NumClasses)
 		}
 	}
 	return nil
 }
 
-func (d *Dataset) validateSplits(n int) error {
-	owner := make([]uint8, n)
-	names := [...]string{"", arrayTrain, arrayValid, arrayTest}
+// ValidateSplits checks that the splits name nodes below nodes, each in one split and
+// once, that have labels if there are any. It reads no more than splits and labels.
+// Errors wrap ErrFormat.
+func (d *Dataset) ValidateSplits(nodes int) error {
+	owner := make([]uint8, nodes)
+	names := [...]string{"", arrays.Train, arrays.Valid, arrays.Test}
 	for k, split := range [][]uint32{d.Train, d.Valid, d.Test} {
 		name := names[k+1]
 		for i, v := range split {
-			if int64(v) >= int64(n) {
-				return badData("%s[%d]: node %d is out of range [0, %d)", name, i, v, n)
+			if int64(v) >= int64(nodes) {
+				return dataerr.Bad("%s[%d]: node %d is out of range [0, %d)", name, i, v, nodes)
 			}
 			if o := owner[v]; o == uint8(k+1) {
-				return badData("%s[%d]: node %d is in the split twice; list it once", name, i, v)
+				return dataerr.Bad("%s[%d]: node %d is in the split twice; list it once", name, i, v)
 			} else if o != 0 {
-				return badData("%s[%d]: node %d is in split %s too; a node may be in one split only, or scores would be of nodes that were trained on", name, i, v, names[o])
+				return dataerr.Bad("%s[%d]: node %d is in split %s too; a node may be in one split only, or scores would be of nodes that were trained on", name, i, v, names[o])
 			}
 			owner[v] = uint8(k + 1)
 			if d.Labels != nil && !d.Labels.IsMulti() && d.Labels.Class[v] == Unlabeled {
-				return badData("%s[%d]: node %d has no label; take it out of the split or give it one", name, i, v)
+				return dataerr.Bad("%s[%d]: node %d has no label; take it out of the split or give it one", name, i, v)
 			}
 		}
 	}

@@ -1,15 +1,15 @@
-package graph
+package arrays
 
 import "unsafe"
 
-// number is an element type that is stored as its little-endian bytes. Every
+// Number is an element type that is stored as its little-endian bytes. Every
 // platform that is supported is little-endian, so memory is the file.
-type number interface {
+type Number interface {
 	uint8 | int32 | uint32 | int64 | uint64 | float32
 }
 
-// bytesOf returns the bytes of x without copying.
-func bytesOf[T number](x []T) []byte {
+// Bytes returns the bytes of x without copying.
+func Bytes[T Number](x []T) []byte {
 	if len(x) == 0 {
 		return nil
 	}
@@ -17,9 +17,9 @@ func bytesOf[T number](x []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(unsafe.Sizeof(t)))
 }
 
-// viewOf returns b as values without copying. b must be aligned for T, and its
+// View returns b as values without copying. b must be aligned for T, and its
 // length a multiple of T's size.
-func viewOf[T number](b []byte) []T {
+func View[T Number](b []byte) []T {
 	if len(b) == 0 {
 		return []T{}
 	}
