@@ -48,9 +48,9 @@ func (t *training) startAudit(work actors.Work) error {
 	if err != nil {
 		return fmt.Errorf("runtime: identity: %w", err)
 	}
-	team := t.r.cfg.Cluster
+	team := t.r.cfg.Cluster.Peers
 	t.auditor = audit.Start(audit.Options{
-		Member: team.Member(), Plane: team.Plane(), Identity: string(id), Seed: t.r.cfg.Seed, Rate: t.r.cfg.Audit,
+		Member: team.Member(), Plane: team.Plane(), Identity: string(id), Seed: t.r.cfg.Training.Seed, Rate: t.r.cfg.Cluster.Audit,
 		Again: t.again(work), Expel: team.Member().Expel, Logger: t.r.log,
 	})
 	return nil
@@ -79,7 +79,7 @@ func (t *training) again(work actors.Work) func(sampling.ID) (audit.Digest, erro
 		}
 		b.Reset()
 		b.ID = id
-		return s.Sample(b, id.Key(t.r.cfg.Seed), seeds)
+		return s.Sample(b, id.Key(t.r.cfg.Training.Seed), seeds)
 	}
 	return func(id sampling.ID) (audit.Digest, error) {
 		if err := pool.Recovered(func() error { return sample(id) }); err != nil {
@@ -141,7 +141,7 @@ func (t *training) saveLast(fenced bool) error {
 		}
 		unaudited = err != nil
 	}
-	if t.r.cfg.Checkpoint == "" {
+	if t.r.cfg.Checkpoint.Dir == "" {
 		return nil
 	}
 	t.state.Unaudited = unaudited
@@ -158,7 +158,7 @@ func (t *training) fresh() *checkpoint {
 
 // judged goes on after a verdict of the audit. One that names this node is the error.
 func (t *training) judged(v *audit.Verdict) error {
-	if v.Names(t.r.cfg.Cluster.Plane().Node()) {
+	if v.Names(t.r.cfg.Cluster.Peers.Plane().Node()) {
 		return v
 	}
 	err := t.goBack(v.Error())
@@ -180,7 +180,7 @@ func (t *training) goBack(because string) error {
 	t.state, t.state.Identity = *c, id
 	t.updater.restore(c)
 	t.due, t.share = t.state.Step, nil
-	t.r.cfg.Cluster.Resume(t.state.Lineage)
+	t.r.cfg.Cluster.Peers.Resume(t.state.Lineage)
 	return t.emit(Event{
 		Kind: EventStart, Epoch: int(t.state.Step / t.steps), Resumed: true,
 		Message: fmt.Sprintf("%s; back from step %d to step %d", because, from, t.state.Step),
@@ -189,7 +189,7 @@ func (t *training) goBack(because string) error {
 
 // audited returns the newest checkpoint that was kept with its audits; nil: there is none.
 func (t *training) audited() (*checkpoint, error) {
-	r, dir := t.r, t.r.cfg.Checkpoint
+	r, dir := t.r, t.r.cfg.Checkpoint.Dir
 	if dir == "" {
 		return nil, nil
 	}

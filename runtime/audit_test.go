@@ -23,7 +23,7 @@ func startDamaged(ctx context.Context, c Config) (*Runtime, error) {
 	g := *ds.Graph
 	g.Indices = slices.Clone(g.Indices)
 	ds.Graph = &g
-	c.Dataset = &ds
+	c.Data.Dataset = &ds
 	r, err := Start(ctx, c)
 	if err == nil {
 		for _, v := range ds.Train {
@@ -48,14 +48,14 @@ func trainAudited(t *testing.T, c Config, nodes []lies, dirs bool) (params [][]f
 	defer store.Close()
 	params, errs, back = make([][]float32, len(nodes)), make([]error, len(nodes)), make([]int, len(nodes))
 	least := len(slices.DeleteFunc(slices.Clone(nodes), func(l lies) bool { return l.after > 0 }))
-	ended := make(chan int, c.Epochs) // epochs of the first node
+	ended := make(chan int, c.Training.Epochs) // epochs of the first node
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var wg sync.WaitGroup
 	for i, l := range nodes {
 		c := c
 		if dirs {
-			c.Checkpoint = t.TempDir()
+			c.Checkpoint.Dir = t.TempDir()
 		}
 		var x *node
 		if l.after == 0 {
@@ -72,7 +72,7 @@ func trainAudited(t *testing.T, c Config, nodes []lies, dirs bool) (params [][]f
 				x = enter(t, store, fmt.Sprint("n", i), 8, least)
 			}
 			defer x.exit(t)
-			c.Cluster = x.team
+			c.Cluster.Peers = x.team
 			start := Start
 			if l.damaged {
 				start = startDamaged
@@ -120,7 +120,7 @@ func trainAudited(t *testing.T, c Config, nodes []lies, dirs bool) (params [][]f
 // undamaged run; with one other both stop, and both are named.
 func TestAudit(t *testing.T) {
 	c := clusterConfig()
-	c.Audit, c.Epochs = 0.1, 3
+	c.Cluster.Audit, c.Training.Epochs = 0.1, 3
 	alone := c
 	want, err := trainOn(t.Context(), alone, nil)
 	if err != nil {
@@ -186,7 +186,7 @@ func TestAudit(t *testing.T) {
 // are named.
 func TestAuditAsynchronous(t *testing.T) {
 	c := staleConfig()
-	c.Audit, c.Threads, c.Epochs = 0.1, 1, 3
+	c.Cluster.Audit, c.Execution.Threads, c.Training.Epochs = 0.1, 1, 3
 	for name, nodes := range map[string][]lies{
 		"sound":                   make([]lies, 3),
 		"one with the parameters": {{damaged: true}, {}, {}},
@@ -220,11 +220,11 @@ func TestAuditAsynchronous(t *testing.T) {
 func TestSampledAgain(t *testing.T) {
 	for _, name := range Samplers() {
 		c := clusterConfig()
-		c.Sampler, c.SamplerOptions, c.MicroBatches = name, samplerOptions[name], 2
+		c.Sampling.Sampler, c.Sampling.Options, c.Sampling.MicroBatches = name, samplerOptions[name], 2
 		t.Run(name, func(t *testing.T) { sampledAgain(t, c) })
 	}
 	c := clusterConfig()
-	c.Task, c.MicroBatches = "link", 2
+	c.Model.Task, c.Sampling.MicroBatches = "link", 2
 	t.Run("link", func(t *testing.T) { sampledAgain(t, c) })
 }
 

@@ -68,15 +68,15 @@ func (r *Runtime) baseline(ctx context.Context) (float64, error) {
 	defer r.releaseExec(x)
 	engine := m.NewEngine(x)
 	adam := compute.DefaultAdam(baselineLR)
-	adam.WeightDecay = r.cfg.WeightDecay
-	params := m.Init(r.cfg.Seed)
+	adam.WeightDecay = r.cfg.Training.WeightDecay
+	params := m.Init(r.cfg.Training.Seed)
 	grad := make([]float32, len(params))
 	state := compute.NewAdamState(len(params))
 	for step := range baselineSteps {
 		if ctx.Err() != nil {
 			return 0, context.Cause(ctx)
 		}
-		in.Key = rng.New(r.cfg.Seed, uint64(step))
+		in.Key = rng.New(r.cfg.Training.Seed, uint64(step))
 		s, err := engine.Gradient(grad, params, in)
 		if err != nil {
 			return 0, err

@@ -82,8 +82,8 @@ func (r *Runtime) batches(ctx context.Context, o BatchesOptions, yield func(*Bat
 		o.Phase = "batches"
 	}
 	work := actors.Work{
-		Phase: o.Phase, Seed: r.cfg.Seed, Nodes: nodes, Micro: r.cfg.MicroBatches, Epochs: max(o.Epochs, 1),
-		BatchSize: r.sampler.Spec().BatchSize(r.cfg.BatchSize, len(nodes)),
+		Phase: o.Phase, Seed: r.cfg.Training.Seed, Nodes: nodes, Micro: r.cfg.Sampling.MicroBatches, Epochs: max(o.Epochs, 1),
+		BatchSize: r.sampler.Spec().BatchSize(r.cfg.Sampling.BatchSize, len(nodes)),
 		Batches:   r.ownBatches(),
 	}
 	c, mem, err := r.pipelineConfig(ctx, work, new(clock.Recorder))
@@ -136,7 +136,7 @@ func (r *Runtime) ownBatches() int {
 	if !r.sampler.ChoosesSeeds() {
 		return 0
 	}
-	return r.sampler.BatchesPerEpoch(0, r.cfg.BatchSize, r.cfg.MicroBatches)
+	return r.sampler.BatchesPerEpoch(0, r.cfg.Sampling.BatchSize, r.cfg.Sampling.MicroBatches)
 }
 
 // load copies the features of a delivery's input nodes: out of the slab, if it

@@ -13,7 +13,7 @@ func TestBatchNormBits(t *testing.T) {
 	for _, model := range []string{"sage", "gin"} {
 		t.Run(model, func(t *testing.T) {
 			c := config()
-			c.Model, c.Norm, c.MicroBatches, c.Epochs = model, "batch", 3, 4
+			c.Model.Name, c.Model.Norm, c.Sampling.MicroBatches, c.Training.Epochs = model, "batch", 3, 4
 			first := started(t, c)
 			done := trained(t, first)
 			want := sumOf(t, first)
@@ -24,16 +24,16 @@ func TestBatchNormBits(t *testing.T) {
 				}
 			}
 			v := c
-			v.Trainers, v.Threads, v.Samplers = 2, 2, 3
+			v.Execution.Trainers, v.Execution.Threads, v.Execution.Samplers = 2, 2, 3
 			r := started(t, v)
 			trained(t, r)
 			same("2 trainers", r)
-			v.Trainers, v.LocalCodec = 3, "msgpack"
+			v.Execution.Trainers, v.Execution.LocalCodec = 3, "msgpack"
 			r = started(t, v)
 			trained(t, r)
 			same("3 trainers, through the codec", r)
 
-			v.Checkpoint, v.Resume = t.TempDir(), true
+			v.Checkpoint.Dir, v.Checkpoint.Resume = t.TempDir(), true
 			for range 6 {
 				for e, err := range started(t, v).Train(context.Background()) {
 					if err != nil {
@@ -52,7 +52,7 @@ func TestBatchNormBits(t *testing.T) {
 			if err := first.Save(context.Background(), file); err != nil {
 				t.Fatal(err)
 			}
-			c.Params = file
+			c.Model.Params = file
 			r = started(t, c)
 			same("saved and loaded", r)
 			m, err := r.Evaluate(context.Background(), r.Dataset().Test)

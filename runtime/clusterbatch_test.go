@@ -10,8 +10,8 @@ import (
 func TestClusterEpochIsEveryClusterOnce(t *testing.T) {
 	for _, micro := range []int{1, 2} {
 		cfg := DefaultConfig()
-		cfg.Sampler, cfg.SamplerOptions = "cluster", map[string]string{"clusters": "40", "per-batch": "3"}
-		cfg.BatchSize, cfg.MicroBatches, cfg.Samplers = 64, micro, 2
+		cfg.Sampling.Sampler, cfg.Sampling.Options = "cluster", map[string]string{"clusters": "40", "per-batch": "3"}
+		cfg.Sampling.BatchSize, cfg.Sampling.MicroBatches, cfg.Execution.Samplers = 64, micro, 2
 		rt, err := Start(t.Context(), cfg)
 		if err != nil {
 			t.Fatal(err)

@@ -19,43 +19,66 @@ import (
 	"github.com/gnnactor/gnnactor/scheduler"
 )
 
-// Config describes a run. The same names serve as Go fields, YAML keys and
-// command-line flags. Start from DefaultConfig: the zero value of a number is
-// taken literally.
+// Config describes a run, in sections. Each setting has one name as a YAML key and as a
+// command-line flag, its yaml tag, whatever section it is in: `batch-size` is
+// Sampling.BatchSize. Start from DefaultConfig: the zero value of a number is taken
+// literally.
 type Config struct {
-	// Data.
+	Data       DataConfig       `yaml:",inline"`
+	Model      ModelConfig      `yaml:",inline"`
+	Sampling   SamplingConfig   `yaml:",inline"`
+	Training   TrainingConfig   `yaml:",inline"`
+	Execution  ExecutionConfig  `yaml:",inline"`
+	Memory     MemoryConfig     `yaml:",inline"`
+	Cluster    ClusterConfig    `yaml:",inline"`
+	Checkpoint CheckpointConfig `yaml:",inline"`
 
-	// Data is a store, or any directory that graph.Import understands; empty:
+	// Observe, when set, is called with every Event of Train before the loop over it has
+	// it, for those that count and do not own the loop. It is called from that loop's
+	// goroutine, never twice at once. It must not block, nor call Train or Stop: between
+	// two epochs training waits for it, and within one as soon as queues are full. It
+	// shares Event.Stages and Event.Late with the loop, and must not change them.
+	Observe func(Event) `yaml:"-"`
+
+	// Logger receives what the run has to say; nil: nothing is logged.
+	Logger *slog.Logger `yaml:"-"`
+}
+
+// DataConfig says what is learnt from.
+type DataConfig struct {
+	// Path is a store, or any directory that graph.Import understands; empty:
 	// the built-in graph.
-	Data string `yaml:"data"`
-	// Format overrides how Data is recognised (graph.Formats lists them).
+	Path string `yaml:"data"`
+	// Format overrides how the data is recognised (graph.Formats lists them).
 	Format string `yaml:"format"`
-	// Dataset, when set, is used instead of Data. The caller keeps owning it
+	// Dataset, when set, is used instead of Path. The caller keeps owning it
 	// and must not change it before Stop.
 	Dataset *graph.Dataset `yaml:"-"`
+	// Rows, when set, is where training reads feature rows, such as the shards of a
+	// cluster; the data then needs no features of its own. Inference on data
+	// without them reads all rows first, and drops them again. The caller keeps
+	// owning the store, and closes it after Stop.
+	Rows features.Store `yaml:"-"`
 	// NormalizeFeatures divides each node's features by the sum of their
 	// absolute values.
 	NormalizeFeatures bool `yaml:"normalize-features"`
+	// Verify compares the bytes of a store that the run reads with their checksums,
+	// in the background: see Runtime.Verified.
+	Verify bool `yaml:"verify-data"`
+}
 
+// ModelConfig says what is learnt: the task, the architecture and what it starts from.
+type ModelConfig struct {
 	// Task is what is learnt: node, the classes of nodes (also if empty), or link,
-	// which pairs of nodes are joined. In task link a batch is of BatchSize links
-	// with their Negatives; the loss is the binary cross-entropy of the dot product of
+	// which pairs of nodes are joined. In task link a batch is of Sampling.BatchSize links
+	// with their Sampling.Negatives; the loss is the binary cross-entropy of the dot product of
 	// two embeddings, which are Hidden wide; evaluations report the AUC where those
 	// of nodes report the accuracy; the splits are described at Links.
 	Task string `yaml:"task"`
-	// Negatives is how many pairs that no edge joins are drawn per link in task
-	// link; 0: 1.
-	Negatives int `yaml:"negatives"`
-	// KeepTargetEdges leaves the edges of a batch's own links among those that its
-	// messages pass along; else they are taken out, so that the model cannot see
-	// what it is asked for.
-	KeepTargetEdges bool `yaml:"keep-target-edges"`
 
-	// Model.
-
-	Model string `yaml:"model"` // a name out of Models
+	Name string `yaml:"model"` // one out of Models
 	// Layer, when set, makes the layers of a model of the caller's own, from in
-	// to out columns: see compute.NewCustomModel. Model is then the caller's name
+	// to out columns: see compute.NewCustomModel. Name is then the caller's name
 	// for it, which stands for it in checkpoints: change it with the layer.
 	Layer func(i, in, out int) compute.Layer[float32] `yaml:"-"`
 
@@ -104,16 +127,24 @@ type Config struct {
 	// input features, aggregation and attention are not rounded.
 	Precision string `yaml:"precision"`
 
-	// Sampling.
+	// Params, when set, is a safetensors file to start from. The settings of the model
+	// must be those that it describes, see OpenModel; of a file that describes none,
+	// such as PyG's, they are taken for so.
+	Params string `yaml:"params"`
+	// Saved, when set, is what to start from, in place of Params.
+	Saved *Model `yaml:"-"`
+}
 
+// SamplingConfig says what a batch is made of.
+type SamplingConfig struct {
 	Sampler string `yaml:"sampler"` // a name out of sampling.Names
 	// Fanouts are the neighbours sampled per layer, from the seeds outward;
 	// -1 takes all of them. For fastgcn and ladies they are a layer's nodes.
 	// Samplers of whole neighbourhoods and of subgraphs do without.
 	Fanouts []int `yaml:"fanouts"`
-	// SamplerOptions are further settings of the sampler, by the yaml names of
+	// Options are further settings of the sampler, by the yaml names of
 	// sampling.Spec: {"budget": "8000", "frontier": "1000"}.
-	SamplerOptions map[string]string `yaml:"sampler-options"`
+	Options map[string]string `yaml:"sampler-options"`
 
 	// EpochSubgraphs is how many subgraphs an epoch of the samplers node, edge, walk and
 	// frontier has, a micro-batch being one; 0: as many as have, on average, as many nodes
@@ -123,11 +154,26 @@ type Config struct {
 	// evaluation and inference see the whole graph.
 	Inductive bool `yaml:"inductive"`
 
-	BatchSize    int `yaml:"batch-size"`    // seed nodes of a global batch
+	BatchSize    int `yaml:"batch-size"`    // seed nodes of a global batch, or links
 	MicroBatches int `yaml:"micro-batches"` // parts a global batch is cut into
 
-	// Training.
+	// Negatives is how many pairs that no edge joins are drawn per link in task
+	// link; 0: 1.
+	Negatives int `yaml:"negatives"`
+	// KeepTargetEdges leaves the edges of a batch's own links among those that its
+	// messages pass along; else they are taken out, so that the model cannot see
+	// what it is asked for.
+	KeepTargetEdges bool `yaml:"keep-target-edges"`
 
+	// Reorder is the number of batches of a window in which batches with common
+	// rows are made to follow each other; 0: batches keep their order.
+	Reorder int `yaml:"reorder"`
+	// ReorderMethod is how common rows are counted: exact, sketch, or auto.
+	ReorderMethod string `yaml:"reorder-method"`
+}
+
+// TrainingConfig says how parameters are made of batches.
+type TrainingConfig struct {
 	Epochs      int     `yaml:"epochs"`
 	Optimizer   string  `yaml:"optimizer"`    // adam, adamw or sgd, as PyTorch has them
 	LR          float64 `yaml:"lr"`           // learning rate
@@ -154,29 +200,29 @@ type Config struct {
 
 	Seed      uint64 `yaml:"seed"`
 	EvalEvery int    `yaml:"eval-every"` // epochs between evaluations; 0: only at the end
+}
 
-	// Execution: none of these changes a result.
+// ExecutionConfig says what does the work, in this process. None of it changes a result.
+type ExecutionConfig struct {
+	Threads    int    `yaml:"threads"`     // workers of the compute pool; 0: one per CPU, of which training on one machine computes with fewer where that measures faster
+	Samplers   int    `yaml:"samplers"`    // sampler actors; 0: the plan chooses
+	Trainers   int    `yaml:"trainers"`    // compute actors, at most Sampling.MicroBatches; 0: 1. With Training.Sync ssp:N at most N+1; 0: one per thread, in a cluster 1
+	Credits    int    `yaml:"credits"`     // batches a sampler may have out; 0: the plan chooses
+	LocalCodec string `yaml:"local-codec"` // none: local messages carry pointers; msgpack: they go through their bytes
+	// Trace, when set, is a file to write the stages' spans to, as a Chrome trace.
+	Trace string `yaml:"trace"`
+	// Spans has the run keep that many spans of its stages, for Runtime.Spans;
+	// with Trace, at least a million.
+	Spans int `yaml:"-"`
+}
 
-	Threads   int `yaml:"threads"`    // workers of the compute pool; 0: one per CPU, of which training on one machine computes with fewer where that measures faster
-	Samplers  int `yaml:"samplers"`   // sampler actors; 0: the plan chooses
-	Trainers  int `yaml:"trainers"`   // compute actors, at most MicroBatches; 0: 1. With Sync ssp:N at most N+1; 0: one per thread, in a cluster 1
-	Credits   int `yaml:"credits"`    // batches a sampler may have out; 0: the plan chooses
-	EvalChunk int `yaml:"eval-chunk"` // rows computed at once in exact inference; 0: the plan chooses
-	Loaders   int `yaml:"loaders"`    // reads of features that may be under way; 0: the plan chooses
-	// MemoryLimit is what the plan has to fit: a size such as 8GiB, none, or empty:
+// MemoryConfig says how feature rows come to where they are computed with, and what memory
+// that takes. None of it changes a result, but for the fraction of Cache's gns.
+type MemoryConfig struct {
+	// Limit is what the plan has to fit: a size such as 8GiB, none, or empty:
 	// the smallest limit that the process's control groups, those that they lie in, and
 	// GOMEMLIMIT set. Training that does not fit is refused before it takes much.
-	MemoryLimit string `yaml:"memory-limit"`
-	LocalCodec  string `yaml:"local-codec"` // none: local messages carry pointers; msgpack: they go through their bytes
-
-	// Audit is which part of the micro-batches that this node samples another node of
-	// Cluster samples again, to find memory and disks that lie (package cluster/audit);
-	// 0: none.
-	Audit float64 `yaml:"audit"`
-
-	// Memory IO: Reorder and ReorderMethod are part of a run's identity, the
-	// others change no result.
-
+	Limit string `yaml:"memory-limit"`
 	// Features is where training reads feature rows: ram, mmap, disk, or
 	// throttled:BANDWIDTH[,LATENCY][,ram|mmap|disk] to stand in for a slower
 	// one; empty: where they lie, in memory or in a mapped file.
@@ -185,80 +231,57 @@ type Config struct {
 	// batches before needed too: on, off (a batch reads all its rows), or empty:
 	// the plan chooses.
 	Match string `yaml:"match"`
-	// Reorder is the number of batches of a window in which batches with common
-	// rows are made to follow each other; 0: batches keep their order.
-	Reorder int `yaml:"reorder"`
-	// ReorderMethod is how common rows are counted: exact, sketch, or auto.
-	ReorderMethod string `yaml:"reorder-method"`
 	// Cache keeps rows in the slab: gns:1%, degree:5%, hot:64MiB, dynamic:256MiB,
 	// none; empty: none, unless measuring the first batches finds that a dynamic one
 	// within the plan's peak pays. gns also says how many nodes that sampler draws, which changes
-	// results, unless cache-fraction of SamplerOptions does.
+	// results, unless cache-fraction of Sampling.Options does.
 	Cache string `yaml:"cache"`
 	// Gather is how compute gets at a batch's rows: fused, it reads them where they
 	// lie, in the table or the slab; copied, it copies them together first; or empty:
 	// fused, unless copied measures faster in synchronous training on one machine.
-	Gather string `yaml:"gather"`
-	// Trace, when set, is a file to write the stages' spans to, as a Chrome trace.
-	Trace string `yaml:"trace"`
+	Gather    string `yaml:"gather"`
+	Loaders   int    `yaml:"loaders"`    // reads of features that may be under way; 0: the plan chooses
+	EvalChunk int    `yaml:"eval-chunk"` // rows computed at once in exact inference; 0: the plan chooses
+}
 
-	// Rows, when set, is where training reads feature rows, such as the shards of a
-	// cluster; the data then needs no features of its own. Inference on data
-	// without them reads all rows first, and drops them again. The caller keeps
-	// owning the store, and closes it after Stop.
-	Rows features.Store `yaml:"-"`
+// ClusterConfig says what trains together with this process.
+type ClusterConfig struct {
+	// Peers, when set, are the other nodes that train the same model together
+	// with this one; every node has the same Config apart from Execution, Memory,
+	// Checkpoint and this. The caller keeps owning it.
+	Peers *trainers.Trainers `yaml:"-"`
+	// Audit is which part of the micro-batches that this node samples another of
+	// Peers samples again, to find memory and disks that lie (package cluster/audit);
+	// 0: none.
+	Audit float64 `yaml:"audit"`
+}
 
-	// Cluster, when set, is the other nodes that train the same model together
-	// with this one; every node has the same Config apart from Execution,
-	// Checkpoints and this. The caller keeps owning it.
-	Cluster *trainers.Trainers `yaml:"-"`
-
-	// VerifyData compares the bytes of a store that the run reads with their checksums,
-	// in the background: see Runtime.Verified.
-	VerifyData bool `yaml:"verify-data"`
-
-	// Checkpoints.
-
-	Checkpoint        string `yaml:"checkpoint"`          // directory; empty: none are written
-	KeepCheckpoints   int    `yaml:"keep-checkpoints"`    // how many to keep
+// CheckpointConfig says where a run is kept, to go on with after an interruption.
+type CheckpointConfig struct {
+	Dir               string `yaml:"checkpoint"`          // empty: none are written
+	Keep              int    `yaml:"keep-checkpoints"`    // how many to keep
 	Resume            bool   `yaml:"resume"`              // go on from the newest checkpoint, if there is one
-	SharedCheckpoint  bool   `yaml:"shared-checkpoint"`   // the nodes of Cluster share the directory, and one of them writes to it
+	Shared            bool   `yaml:"shared-checkpoint"`   // the nodes of Cluster.Peers share Dir, and one of them writes to it
 	AllowOtherKernels bool   `yaml:"allow-other-kernels"` // resume although the kernel set differs
-
-	// Params, when set, is a safetensors file to start from. The settings of the model
-	// must be those that it describes, see OpenModel; of a file that describes none,
-	// such as PyG's, they are taken for so.
-	Params string `yaml:"params"`
-	// Saved, when set, is what to start from, in place of Params.
-	Saved *Model `yaml:"-"`
-
-	// Spans has the run keep that many spans of its stages, for Runtime.Spans;
-	// with Trace, at least a million.
-	Spans int `yaml:"-"`
-
-	// Observe, when set, is called with every Event of Train before the loop over it has
-	// it, for those that count and do not own the loop. It is called from that loop's
-	// goroutine, never twice at once. It must not block, nor call Train or Stop: between
-	// two epochs training waits for it, and within one as soon as queues are full. It
-	// shares Event.Stages and Event.Late with the loop, and must not change them.
-	Observe func(Event) `yaml:"-"`
-
-	// Logger receives what the run has to say; nil: nothing is logged.
-	Logger *slog.Logger `yaml:"-"`
 }
 
 // DefaultConfig returns the settings that `gnnactor train` uses with no flags.
 func DefaultConfig() Config {
 	return Config{
-		Model: "sage", Layers: 2, Hidden: 64, Dropout: 0.5, InputDropout: -1,
-		Sampler: "neighbor", Fanouts: []int{10, 10}, BatchSize: 512, MicroBatches: 1,
-		Epochs: 10, Optimizer: "adam", LR: 0.01, WeightDecay: 5e-4, Momentum: 0.9, Seed: 1, EvalEvery: 1,
-		Schedule: "constant", ScheduleEpochs: 10, ScheduleFactor: 0.5,
-		LocalCodec: "none", VerifyData: true, KeepCheckpoints: 3, Audit: 0.01,
+		Data:     DataConfig{Verify: true},
+		Model:    ModelConfig{Name: "sage", Layers: 2, Hidden: 64, Dropout: 0.5, InputDropout: -1},
+		Sampling: SamplingConfig{Sampler: "neighbor", Fanouts: []int{10, 10}, BatchSize: 512, MicroBatches: 1},
+		Training: TrainingConfig{
+			Epochs: 10, Optimizer: "adam", LR: 0.01, WeightDecay: 5e-4, Momentum: 0.9, Seed: 1, EvalEvery: 1,
+			Schedule: "constant", ScheduleEpochs: 10, ScheduleFactor: 0.5,
+		},
+		Execution:  ExecutionConfig{LocalCodec: "none"},
+		Cluster:    ClusterConfig{Audit: 0.01},
+		Checkpoint: CheckpointConfig{Keep: 3},
 	}
 }
 
-// MaxLayers bounds Layers and Hops.
+// MaxLayers bounds Model.Layers and Model.Hops.
 const MaxLayers = 1 << 8
 
 // Bounds that keep a slip of the keyboard from asking for all memory.
@@ -287,7 +310,7 @@ type settings struct {
 	precision    cpu.Precision
 	bound        int // of Sync
 	asynchronous bool
-	sampling     sampling.Spec // Sampler, Fanouts and SamplerOptions
+	sampler      sampling.Spec // Sampler, Fanouts and SamplerOptions
 }
 
 // Validate reports every problem at once, each with the setting's name. The
@@ -312,63 +335,63 @@ func (c *Config) compile() (*settings, error) {
 	probability := func(name string, v float64) {
 		check(v < 1 && !math.IsNaN(v), "%s: %v is not in [0, 1)", name, v)
 	}
-	if c.Layer == nil {
-		oneOf("model", c.Model, Models()...)
+	if c.Model.Layer == nil {
+		oneOf("model", c.Model.Name, Models()...)
 	} else {
-		check(c.Model != "" && !slices.Contains(Models(), c.Model), "model: %q is not a name of its own for the layers given by Layer", c.Model)
+		check(c.Model.Name != "" && !slices.Contains(Models(), c.Model.Name), "model: %q is not a name of its own for the layers given by Layer", c.Model.Name)
 	}
-	oneOf("sampler", c.Sampler, Samplers()...)
-	oneOf("precision", c.Precision, "", cpu.Float32.String(), cpu.BFloat16.String())
-	if c.Precision == cpu.BFloat16.String() {
+	oneOf("sampler", c.Sampling.Sampler, Samplers()...)
+	oneOf("precision", c.Model.Precision, "", cpu.Float32.String(), cpu.BFloat16.String())
+	if c.Model.Precision == cpu.BFloat16.String() {
 		s.precision = cpu.BFloat16
 	}
-	oneOf("local-codec", c.LocalCodec, "none", "msgpack")
-	check(c.Layers >= 1 && c.Layers <= MaxLayers, "layers: %d is not in [1, %d]", c.Layers, MaxLayers)
-	check(c.Hidden >= 1 && c.Hidden <= maxHidden, "hidden: %d is not in [1, %d]", c.Hidden, maxHidden)
-	check(c.Hops >= 0 && c.Hops <= MaxLayers, "hops: %d is not in [0, %d]", c.Hops, MaxLayers)
-	check(c.Heads >= 0 && c.Heads <= maxHidden, "heads: %d is not in [0, %d]; 0 is 1", c.Heads, maxHidden)
-	check(c.DecoderLayers >= 0 && c.DecoderLayers <= MaxLayers, "decoder-layers: %d is not in [0, %d]", c.DecoderLayers, MaxLayers)
-	check(c.Dropout >= 0 && c.Dropout < 1, "dropout: %v is not in [0, 1)", c.Dropout)
-	probability("input-dropout", c.InputDropout)
-	check(c.BatchSize >= 1 && c.BatchSize <= maxRows, "batch-size: %d is not in [1, %d]", c.BatchSize, maxRows)
-	check(c.MicroBatches >= 1 && c.MicroBatches <= min(c.BatchSize, maxMicro), "micro-batches: %d is not in [1, %d]; each needs a seed node of the batch-size, %d", c.MicroBatches, min(c.BatchSize, maxMicro), c.BatchSize)
-	check(c.Epochs >= 0 && c.Epochs <= maxEpochs, "epochs: %d is not in [0, %d]", c.Epochs, maxEpochs)
-	check(c.LR > 0 && !math.IsInf(c.LR, 0), "lr: %v must be a positive number", c.LR)
-	check(c.WeightDecay >= 0 && !math.IsInf(c.WeightDecay, 0), "weight-decay: %v must be 0 or a positive number", c.WeightDecay)
-	check(c.EvalEvery >= 0, "eval-every: %d must not be negative", c.EvalEvery)
-	check(c.Audit >= 0 && c.Audit <= 1, "audit: %v is not in [0, 1]", c.Audit)
+	oneOf("local-codec", c.Execution.LocalCodec, "none", "msgpack")
+	check(c.Model.Layers >= 1 && c.Model.Layers <= MaxLayers, "layers: %d is not in [1, %d]", c.Model.Layers, MaxLayers)
+	check(c.Model.Hidden >= 1 && c.Model.Hidden <= maxHidden, "hidden: %d is not in [1, %d]", c.Model.Hidden, maxHidden)
+	check(c.Model.Hops >= 0 && c.Model.Hops <= MaxLayers, "hops: %d is not in [0, %d]", c.Model.Hops, MaxLayers)
+	check(c.Model.Heads >= 0 && c.Model.Heads <= maxHidden, "heads: %d is not in [0, %d]; 0 is 1", c.Model.Heads, maxHidden)
+	check(c.Model.DecoderLayers >= 0 && c.Model.DecoderLayers <= MaxLayers, "decoder-layers: %d is not in [0, %d]", c.Model.DecoderLayers, MaxLayers)
+	check(c.Model.Dropout >= 0 && c.Model.Dropout < 1, "dropout: %v is not in [0, 1)", c.Model.Dropout)
+	probability("input-dropout", c.Model.InputDropout)
+	check(c.Sampling.BatchSize >= 1 && c.Sampling.BatchSize <= maxRows, "batch-size: %d is not in [1, %d]", c.Sampling.BatchSize, maxRows)
+	check(c.Sampling.MicroBatches >= 1 && c.Sampling.MicroBatches <= min(c.Sampling.BatchSize, maxMicro), "micro-batches: %d is not in [1, %d]; each needs a seed node of the batch-size, %d", c.Sampling.MicroBatches, min(c.Sampling.BatchSize, maxMicro), c.Sampling.BatchSize)
+	check(c.Training.Epochs >= 0 && c.Training.Epochs <= maxEpochs, "epochs: %d is not in [0, %d]", c.Training.Epochs, maxEpochs)
+	check(c.Training.LR > 0 && !math.IsInf(c.Training.LR, 0), "lr: %v must be a positive number", c.Training.LR)
+	check(c.Training.WeightDecay >= 0 && !math.IsInf(c.Training.WeightDecay, 0), "weight-decay: %v must be 0 or a positive number", c.Training.WeightDecay)
+	check(c.Training.EvalEvery >= 0, "eval-every: %d must not be negative", c.Training.EvalEvery)
+	check(c.Cluster.Audit >= 0 && c.Cluster.Audit <= 1, "audit: %v is not in [0, 1]", c.Cluster.Audit)
 	for _, x := range []struct {
 		name string
 		n    int
-	}{{"threads", c.Threads}, {"samplers", c.Samplers}, {"trainers", c.Trainers}, {"credits", c.Credits}, {"loaders", c.Loaders}} {
+	}{{"threads", c.Execution.Threads}, {"samplers", c.Execution.Samplers}, {"trainers", c.Execution.Trainers}, {"credits", c.Execution.Credits}, {"loaders", c.Memory.Loaders}} {
 		check(x.n >= 0 && x.n <= maxActors, "%s: %d is not in [0, %d]; 0 leaves it to the plan", x.name, x.n, maxActors)
 	}
-	check(c.EvalChunk >= 0 && c.EvalChunk <= maxRows, "eval-chunk: %d is not in [0, %d]", c.EvalChunk, maxRows)
+	check(c.Memory.EvalChunk >= 0 && c.Memory.EvalChunk <= maxRows, "eval-chunk: %d is not in [0, %d]", c.Memory.EvalChunk, maxRows)
 	var err error
 	s.limit, err = c.memoryLimit()
 	check(err == nil, "%v", err)
 	s.compileSync(check)
-	check(c.EpochSubgraphs >= 0 && c.EpochSubgraphs <= maxEpochs, "epoch-subgraphs: %d is not in [0, %d]; 0 covers the nodes on average", c.EpochSubgraphs, maxEpochs)
-	check(c.KeepCheckpoints >= 1, "keep-checkpoints: %d must be at least 1", c.KeepCheckpoints)
-	check(!c.Resume || c.Checkpoint != "", "resume: needs checkpoint, the directory to resume from")
-	check(!c.SharedCheckpoint || c.Resume, "shared-checkpoint: needs resume, because a node finds what the others have written")
+	check(c.Sampling.EpochSubgraphs >= 0 && c.Sampling.EpochSubgraphs <= maxEpochs, "epoch-subgraphs: %d is not in [0, %d]; 0 covers the nodes on average", c.Sampling.EpochSubgraphs, maxEpochs)
+	check(c.Checkpoint.Keep >= 1, "keep-checkpoints: %d must be at least 1", c.Checkpoint.Keep)
+	check(!c.Checkpoint.Resume || c.Checkpoint.Dir != "", "resume: needs checkpoint, the directory to resume from")
+	check(!c.Checkpoint.Shared || c.Checkpoint.Resume, "shared-checkpoint: needs resume, because a node finds what the others have written")
 	s.compileMemory(check, oneOf)
 	c.validateRecipe(check, oneOf)
 	c.validateLinks(check, oneOf)
 	if c.UsesFanouts() {
-		if c.Model == "mixhop" {
-			check(len(c.Fanouts) == c.Blocks(), "fanouts: %d given; mixhop needs one per layer and hop, %d", len(c.Fanouts), c.Blocks())
+		if c.Model.Name == "mixhop" {
+			check(len(c.Sampling.Fanouts) == c.Blocks(), "fanouts: %d given; mixhop needs one per layer and hop, %d", len(c.Sampling.Fanouts), c.Blocks())
 		} else {
-			check(len(c.Fanouts) == c.Layers, "fanouts: %d given for %d layers; give one per layer, from the seeds outward", len(c.Fanouts), c.Layers)
+			check(len(c.Sampling.Fanouts) == c.Model.Layers, "fanouts: %d given for %d layers; give one per layer, from the seeds outward", len(c.Sampling.Fanouts), c.Model.Layers)
 		}
-		for i, k := range c.Fanouts {
+		for i, k := range c.Sampling.Fanouts {
 			check(k >= 1 && k <= maxRows || k == -1, "fanouts: number %d is %d; it must be in [1, %d], or -1 for all neighbours", i+1, k, maxRows)
 		}
 	}
-	if s.sampling, err = c.samplerSpec(); err != nil {
+	if s.sampler, err = c.samplerSpec(); err != nil {
 		bad = append(bad, err.Error())
-	} else if slices.Contains(Samplers(), c.Sampler) && c.Layers >= 1 {
-		spec := s.sampling
+	} else if slices.Contains(Samplers(), c.Sampling.Sampler) && c.Model.Layers >= 1 {
+		spec := s.sampler
 		spec.Fanouts = nil // those are reported above
 		if err := spec.Validate(); err != nil {
 			bad = append(bad, "sampler-options: "+strings.TrimPrefix(err.Error(), "sampling: "))
@@ -382,18 +405,18 @@ func (c *Config) compile() (*settings, error) {
 
 // Blocks returns how many blocks a batch for the model has.
 func (c *Config) Blocks() int {
-	if c.Model != "mixhop" {
-		return c.Layers
+	if c.Model.Name != "mixhop" {
+		return c.Model.Layers
 	}
-	if c.Hops == 0 {
-		return 2 * c.Layers
+	if c.Model.Hops == 0 {
+		return 2 * c.Model.Layers
 	}
-	return c.Hops * c.Layers
+	return c.Model.Hops * c.Model.Layers
 }
 
 func (c *Config) threads() int {
-	if c.Threads > 0 {
-		return c.Threads
+	if c.Execution.Threads > 0 {
+		return c.Execution.Threads
 	}
 	return stdruntime.GOMAXPROCS(0)
 }

@@ -74,7 +74,7 @@ var stateChanges = []stateChange{
 // checksums are right; so is one of before there were any.
 func TestCheckpointBounds(t *testing.T) {
 	c := config()
-	c.Schedule, c.Reorder = "plateau", 2
+	c.Training.Schedule, c.Sampling.Reorder = "plateau", 2
 	tensors, meta, good, e := stateOf(t, c)
 	text := meta[checkpointKey]
 	old := *good
@@ -110,7 +110,7 @@ func TestCheckpointBounds(t *testing.T) {
 // nothing. Of the bits it takes every fifth, with GNNACTOR_SOAK all.
 func TestCheckpointDamage(t *testing.T) {
 	c := config()
-	c.Hidden, c.Layers, c.Fanouts = 1, 1, []int{4}
+	c.Model.Hidden, c.Model.Layers, c.Sampling.Fanouts = 1, 1, []int{4}
 	tensors, meta, good, e := stateOf(t, c)
 	var b bytes.Buffer
 	if err := compute.WriteSafetensors(&b, tensors, meta); err != nil {
@@ -161,10 +161,10 @@ func resumes(t *testing.T, c Config) (said, sum string, err error) {
 // checksums serves, and the run says what it lacks.
 func TestResumeFromDamage(t *testing.T) {
 	c := config()
-	c.Checkpoint = t.TempDir()
+	c.Checkpoint.Dir = t.TempDir()
 	r := started(t, c)
 	trained(t, r)
-	want, files := sumOf(t, r), mustCheckpoints(t, c.Checkpoint)
+	want, files := sumOf(t, r), mustCheckpoints(t, c.Checkpoint.Dir)
 	if len(files) != 3 {
 		t.Fatalf("checkpoints %v", files)
 	}
@@ -185,9 +185,9 @@ func TestResumeFromDamage(t *testing.T) {
 		"whole":     {newest, []string{"resumed after 12 batches"}},
 	} {
 		c := c
-		c.Checkpoint, c.Resume = t.TempDir(), true
+		c.Checkpoint.Dir, c.Checkpoint.Resume = t.TempDir(), true
 		for file, b := range map[string][]byte{files[1]: x.file, files[2]: older} {
-			if err := os.WriteFile(filepath.Join(c.Checkpoint, filepath.Base(file)), b, 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(c.Checkpoint.Dir, filepath.Base(file)), b, 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -201,8 +201,8 @@ func TestResumeFromDamage(t *testing.T) {
 			t.Errorf("%s: other bits, or %v", name, err)
 		}
 	}
-	c.Checkpoint, c.Resume = t.TempDir(), true
-	if err := os.WriteFile(checkpointPath(c.Checkpoint, 12), flipped, 0o644); err != nil {
+	c.Checkpoint.Dir, c.Checkpoint.Resume = t.TempDir(), true
+	if err := os.WriteFile(checkpointPath(c.Checkpoint.Dir, 12), flipped, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := resumes(t, c); !errors.Is(err, compute.ErrSafetensors) || !strings.Contains(err.Error(), "remove them to start afresh") {

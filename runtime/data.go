@@ -33,16 +33,16 @@ type openData struct {
 func openDataset(ctx context.Context, cfg *settings) (*openData, error) {
 	d := &openData{limit: cfg.limit}
 	switch {
-	case cfg.Dataset != nil:
-		if err := cfg.Dataset.Validate(); err != nil {
+	case cfg.Data.Dataset != nil:
+		if err := cfg.Data.Dataset.Validate(); err != nil {
 			return nil, fault.Explain(err) // it may lie in a store
 		}
-		copied := *cfg.Dataset
+		copied := *cfg.Data.Dataset
 		d.ds = &copied
-	case cfg.Data == "":
+	case cfg.Data.Path == "":
 		d.ds = graph.Builtin()
 	default:
-		if err := d.openPath(ctx, cfg.Data, cfg.Format, cfg.Rows != nil); err != nil {
+		if err := d.openPath(ctx, cfg.Data.Path, cfg.Data.Format, cfg.Data.Rows != nil); err != nil {
 			return nil, errors.Join(err, d.close())
 		}
 	}
@@ -60,13 +60,13 @@ func openDataset(ctx context.Context, cfg *settings) (*openData, error) {
 	if err := d.checkFeatureCopies(cfg); err != nil {
 		return nil, errors.Join(err, d.close())
 	}
-	if cfg.NormalizeFeatures && d.ds.NodeFeatures != nil {
+	if cfg.Data.NormalizeFeatures && d.ds.NodeFeatures != nil {
 		copied := *d.ds // the caller's, or the store's, stays as it is
 		copied.NodeFeatures = copied.NodeFeatures.Normalized()
 		d.ds, d.file = &copied, features.File{}
 	}
 	open := d.openRows
-	if cfg.Rows != nil {
+	if cfg.Data.Rows != nil {
 		open = d.useRows
 	}
 	if err := open(cfg); err != nil {

@@ -35,21 +35,21 @@ func withEdgeFeatures() *graph.Dataset {
 // the bits do not depend on how batches travel.
 func TestEdgeFeatures(t *testing.T) {
 	c := config()
-	c.Dataset, c.Model, c.Heads, c.Epochs = withEdgeFeatures(), "gat", 2, 20
+	c.Data.Dataset, c.Model.Name, c.Model.Heads, c.Training.Epochs = withEdgeFeatures(), "gat", 2, 20
 	without := trained(t, started(t, c)).TestAccuracy
-	c.EdgeFeatures = true
+	c.Model.EdgeFeatures = true
 	r := started(t, c)
 	with := trained(t, r).TestAccuracy
 	if !(with > without+0.05) {
 		t.Errorf("accuracy %v with edge features, %v without", with, without)
 	}
-	c.LocalCodec, c.Samplers = "msgpack", 2
+	c.Execution.LocalCodec, c.Execution.Samplers = "msgpack", 2
 	again := started(t, c)
 	trained(t, again)
 	if sumOf(t, again) != sumOf(t, r) {
 		t.Error("through the codec: other bits")
 	}
-	c.Sampler, c.Epochs = "full", 60
+	c.Sampling.Sampler, c.Training.Epochs = "full", 60
 	if whole := trained(t, started(t, c)).TestAccuracy; !(whole > without+0.05) {
 		t.Errorf("accuracy %v on the whole graph, %v without edge features", whole, without)
 	}
@@ -57,11 +57,11 @@ func TestEdgeFeatures(t *testing.T) {
 
 func TestEdgeFeaturesMissing(t *testing.T) {
 	c := config()
-	c.Model, c.EdgeFeatures = "gat", true
+	c.Model.Name, c.Model.EdgeFeatures = "gat", true
 	if err := run(context.Background(), started(t, c), nil); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "no edge features") {
 		t.Errorf("data without edge features: %v", err)
 	}
-	c.Dataset, c.Model = withEdgeFeatures(), "gcn"
+	c.Data.Dataset, c.Model.Name = withEdgeFeatures(), "gcn"
 	if err := run(context.Background(), started(t, c), nil); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "does not read edge features") {
 		t.Errorf("a model that reads none: %v", err)
 	}
@@ -71,16 +71,18 @@ func TestEdgeFeaturesMissing(t *testing.T) {
 // whole graph.
 func TestModelOptions(t *testing.T) {
 	for name, change := range map[string]func(*Config){
-		"decoder":          func(c *Config) { c.DecoderLayers = 2 },
-		"block norm":       func(c *Config) { c.Model, c.GCNNorm, c.Dropout = "gcn", "block", 0 },
-		"eps":              func(c *Config) { c.Model, c.TrainEps, c.ScaleSums, c.Norm = "gin", true, true, "batch" },
-		"weighted":         func(c *Config) { c.Model, c.WeightAttention, c.Sampler = "gatv2", true, "labor" },
-		"leaky batch norm": func(c *Config) { c.Activation, c.Norm = "leaky-relu", "batch" },
-		"elu":              func(c *Config) { c.Model, c.Activation, c.Residual = "gat", "elu", true },
+		"decoder":    func(c *Config) { c.Model.DecoderLayers = 2 },
+		"block norm": func(c *Config) { c.Model.Name, c.Model.GCNNorm, c.Model.Dropout = "gcn", "block", 0 },
+		"eps": func(c *Config) {
+			c.Model.Name, c.Model.TrainEps, c.Model.ScaleSums, c.Model.Norm = "gin", true, true, "batch"
+		},
+		"weighted":         func(c *Config) { c.Model.Name, c.Model.WeightAttention, c.Sampling.Sampler = "gatv2", true, "labor" },
+		"leaky batch norm": func(c *Config) { c.Model.Activation, c.Model.Norm = "leaky-relu", "batch" },
+		"elu":              func(c *Config) { c.Model.Name, c.Model.Activation, c.Model.Residual = "gat", "elu", true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := config()
-			c.Epochs = 12
+			c.Training.Epochs = 12
 			change(&c)
 			r := started(t, c)
 			done := trained(t, r)

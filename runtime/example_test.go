@@ -12,7 +12,7 @@ import (
 func ExampleStart() {
 	ctx := context.Background()
 	cfg := runtime.DefaultConfig()
-	cfg.Epochs = 5
+	cfg.Training.Epochs = 5
 	rt, err := runtime.Start(ctx, cfg)
 	if err != nil {
 		log.Fatal(err)
@@ -40,7 +40,7 @@ func ExampleStart() {
 func ExampleRuntime_Batches() {
 	ctx := context.Background()
 	cfg := runtime.DefaultConfig()
-	cfg.BatchSize = 256
+	cfg.Sampling.BatchSize = 256
 	rt, err := runtime.Start(ctx, cfg)
 	if err != nil {
 		log.Fatal(err)

@@ -18,8 +18,8 @@ func TestTruncatedFeatures(t *testing.T) {
 		t.Run(c.features+"/"+c.match, func(t *testing.T) {
 			cfg := config()
 			dir := stored(t)
-			cfg.Data, cfg.Dataset, cfg.Features, cfg.Match = dir, nil, c.features, c.match
-			cfg.Epochs, cfg.EvalEvery, cfg.VerifyData = 50, 0, false // which might be there first
+			cfg.Data.Path, cfg.Data.Dataset, cfg.Memory.Features, cfg.Memory.Match = dir, nil, c.features, c.match
+			cfg.Training.Epochs, cfg.Training.EvalEvery, cfg.Data.Verify = 50, 0, false // which might be there first
 			r := started(t, cfg)
 			file := filepath.Join(dir, "node-features.bin")
 			var failure error

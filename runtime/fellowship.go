@@ -61,17 +61,17 @@ const handing = 5 * time.Second
 // that wraps actors.ErrReduce: the group is over.
 func (t *training) staleTogether(ctx context.Context, work actors.Work, share *trainers.Share, service *async.Service) (err error) {
 	r := t.r
-	plane := r.cfg.Cluster.Plane()
+	plane := r.cfg.Cluster.Peers.Plane()
 	f := &fellowship{share: share, service: service, me: plane.Node(), size: len(t.updater.params)}
 	defer func() {
 		t.publishParams()
-		if err != nil && !t.ragged && r.cfg.Checkpoint != "" && (ctx.Err() != nil || t.left) {
+		if err != nil && !t.ragged && r.cfg.Checkpoint.Dir != "" && (ctx.Err() != nil || t.left) {
 			t.unsaved = t.saveLast(false)
 		}
 	}()
 	o := &orders{work: work}
 	first := int(t.state.Step / t.steps)
-	for epoch := first; epoch < r.cfg.Epochs; epoch++ {
+	for epoch := first; epoch < r.cfg.Training.Epochs; epoch++ {
 		if epoch == first+2 { // the second was not begun before all had ended the first
 			share.Settled()
 		}
@@ -129,7 +129,7 @@ func (t *training) lead(ctx context.Context, epoch int, o *orders, f *fellowship
 	f.service.End(uint64(f.share.Group()))
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), handing)
 	defer cancel()
-	connected := r.cfg.Cluster.Plane().Peers()
+	connected := r.cfg.Cluster.Peers.Plane().Peers()
 	others := slices.DeleteFunc(f.share.Others(), func(node string) bool { return !slices.Contains(connected, node) })
 	if err := f.service.Taken(last, others); err != nil {
 		r.log.Warn("not every node took the state over; what was trained in this epoch may be trained again", "error", err)
@@ -147,7 +147,7 @@ func (t *training) follow(ctx context.Context, epoch int, o *orders, f *fellowsh
 	began := time.Now()
 	defer func() { t.piping += time.Since(began) }()
 	remote := func(i int) *async.Remote {
-		return async.NewRemote(r.cfg.Cluster.Plane(), f.share.Members()[0], uint64(f.share.Group()), int64(epoch), i, f.size)
+		return async.NewRemote(r.cfg.Cluster.Peers.Plane(), f.share.Members()[0], uint64(f.share.Group()), int64(epoch), i, f.size)
 	}
 	inner, end := context.WithCancelCause(ctx)
 	defer end(nil)

@@ -14,12 +14,12 @@ import (
 // it was read as, and what it was expected to be.
 func stateOf(t testing.TB, c Config) ([]compute.RawTensor, map[string]string, *checkpoint, *expected) {
 	t.Helper()
-	c.Checkpoint, c.Epochs = t.TempDir(), 1
+	c.Checkpoint.Dir, c.Training.Epochs = t.TempDir(), 1
 	r := started(t, c)
 	done := trained(t, r)
 	e := &expected{r.model.Layout(), r.identity, int64(done.Batches), false}
 	e.identity.Start = r.start
-	path := checkpointPath(c.Checkpoint, done.Applied)
+	path := checkpointPath(c.Checkpoint.Dir, done.Applied)
 	tensors, meta, err := compute.OpenSafetensors(context.Background(), path)
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +35,7 @@ func stateOf(t testing.TB, c Config) ([]compute.RawTensor, map[string]string, *c
 // is one that this run can go on from, or an error.
 func FuzzState(f *testing.F) {
 	c := config()
-	c.Hidden, c.Schedule, c.Reorder = 2, "plateau", 2
+	c.Model.Hidden, c.Training.Schedule, c.Sampling.Reorder = 2, "plateau", 2
 	tensors, meta, _, e := stateOf(f, c)
 	text := meta[checkpointKey]
 	f.Add(text, uint16(0), uint32(0))

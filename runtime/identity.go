@@ -38,18 +38,18 @@ var ErrIdentity = errors.New("runtime: checkpoint of another run")
 
 func (r *Runtime) identify() Identity {
 	id := Identity{
-		Data: r.data.ds.Fingerprint, NormalizeFeatures: r.cfg.NormalizeFeatures, Sampler: r.sampler.Spec(), Seed: r.cfg.Seed,
-		BatchSize: r.cfg.BatchSize, MicroBatches: r.cfg.MicroBatches, Recipe: r.cfg.recipe(),
+		Data: r.data.ds.Fingerprint, NormalizeFeatures: r.cfg.Data.NormalizeFeatures, Sampler: r.sampler.Spec(), Seed: r.cfg.Training.Seed,
+		BatchSize: r.cfg.Sampling.BatchSize, MicroBatches: r.cfg.Sampling.MicroBatches, Recipe: r.cfg.recipe(),
 		Precision: r.cfg.precision.String(), Kernels: r.set.String(),
 	}
 	if m := r.cfg.method; m != 0 {
-		id.Reorder, id.ReorderMethod = r.cfg.Reorder, m.String()
+		id.Reorder, id.ReorderMethod = r.cfg.Sampling.Reorder, m.String()
 	}
 	if r.cfg.asynchronous {
-		id.Sync = r.cfg.Sync
+		id.Sync = r.cfg.Training.Sync
 	}
 	if r.links != nil {
-		id.Task, id.Negatives, id.KeepTargetEdges = r.cfg.Task, r.cfg.negatives(), r.cfg.KeepTargetEdges
+		id.Task, id.Negatives, id.KeepTargetEdges = r.cfg.Model.Task, r.cfg.negatives(), r.cfg.Sampling.KeepTargetEdges
 	}
 	if r.model != nil {
 		id.Model = r.model.Spec()

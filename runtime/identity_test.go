@@ -13,57 +13,61 @@ import (
 // with another value of it is refused by name.
 func TestEverySettingIsIdentified(t *testing.T) {
 	c := config()
-	c.Checkpoint, c.Epochs = t.TempDir(), 1
+	c.Checkpoint.Dir, c.Training.Epochs = t.TempDir(), 1
 	trained(t, started(t, c))
 	other := *small()
 	other.Train, other.Fingerprint = other.Train[1:], ""
 	for name, change := range map[string]func(*Config){
-		"data was":               func(c *Config) { c.Dataset = &other },
-		"normalize-features was": func(c *Config) { c.NormalizeFeatures = true },
-		"seed was":               func(c *Config) { c.Seed++ },
-		"batch-size was":         func(c *Config) { c.BatchSize++ },
-		"micro-batches was":      func(c *Config) { c.MicroBatches++ },
+		"data was":               func(c *Config) { c.Data.Dataset = &other },
+		"normalize-features was": func(c *Config) { c.Data.NormalizeFeatures = true },
+		"seed was":               func(c *Config) { c.Training.Seed++ },
+		"batch-size was":         func(c *Config) { c.Sampling.BatchSize++ },
+		"micro-batches was":      func(c *Config) { c.Sampling.MicroBatches++ },
 
-		`"model":"gcn"`:             func(c *Config) { c.Model = "gcn" },
-		`"layers":3`:                func(c *Config) { c.Layers, c.Fanouts = 3, []int{4, 3, 2} },
-		`"hidden":9`:                func(c *Config) { c.Hidden = 9 },
-		`"dropout":0.4`:             func(c *Config) { c.Dropout = 0.4 },
-		`"input_dropout":0.3`:       func(c *Config) { c.InputDropout = 0.3 },
-		`"aggregation":"max"`:       func(c *Config) { c.Aggregation = "max" },
-		`"norm":"layer"`:            func(c *Config) { c.Norm = "layer" },
-		`"norm":"batch"`:            func(c *Config) { c.Norm = "batch" },
-		`"activation":"elu"`:        func(c *Config) { c.Activation = "elu" },
-		`"gcn_norm":"block"`:        func(c *Config) { c.Model, c.GCNNorm = "gcn", "block" },
-		`"train_eps":true`:          func(c *Config) { c.Model, c.TrainEps = "gin", true },
-		`"scale_sums":true`:         func(c *Config) { c.Model, c.ScaleSums = "gin", true },
-		`"weight_attention":true`:   func(c *Config) { c.Model, c.WeightAttention = "gat", true },
-		`"edge_dim":3`:              func(c *Config) { c.Dataset, c.Model, c.EdgeFeatures = withEdgeFeatures(), "gat", true },
-		`"decoder":2`:               func(c *Config) { c.DecoderLayers = 2 },
-		`"residual":true`:           func(c *Config) { c.Residual = true },
-		`"jumping_knowledge":"cat"`: func(c *Config) { c.JumpingKnowledge = "cat" },
-		`"heads":2`:                 func(c *Config) { c.Model, c.Heads = "gat", 2 },
-		`"attention_dropout":0.1`:   func(c *Config) { c.Model, c.AttentionDropout = "gat", 0.1 },
+		`"model":"gcn"`:             func(c *Config) { c.Model.Name = "gcn" },
+		`"layers":3`:                func(c *Config) { c.Model.Layers, c.Sampling.Fanouts = 3, []int{4, 3, 2} },
+		`"hidden":9`:                func(c *Config) { c.Model.Hidden = 9 },
+		`"dropout":0.4`:             func(c *Config) { c.Model.Dropout = 0.4 },
+		`"input_dropout":0.3`:       func(c *Config) { c.Model.InputDropout = 0.3 },
+		`"aggregation":"max"`:       func(c *Config) { c.Model.Aggregation = "max" },
+		`"norm":"layer"`:            func(c *Config) { c.Model.Norm = "layer" },
+		`"norm":"batch"`:            func(c *Config) { c.Model.Norm = "batch" },
+		`"activation":"elu"`:        func(c *Config) { c.Model.Activation = "elu" },
+		`"gcn_norm":"block"`:        func(c *Config) { c.Model.Name, c.Model.GCNNorm = "gcn", "block" },
+		`"train_eps":true`:          func(c *Config) { c.Model.Name, c.Model.TrainEps = "gin", true },
+		`"scale_sums":true`:         func(c *Config) { c.Model.Name, c.Model.ScaleSums = "gin", true },
+		`"weight_attention":true`:   func(c *Config) { c.Model.Name, c.Model.WeightAttention = "gat", true },
+		`"edge_dim":3`:              func(c *Config) { c.Data.Dataset, c.Model.Name, c.Model.EdgeFeatures = withEdgeFeatures(), "gat", true },
+		`"decoder":2`:               func(c *Config) { c.Model.DecoderLayers = 2 },
+		`"residual":true`:           func(c *Config) { c.Model.Residual = true },
+		`"jumping_knowledge":"cat"`: func(c *Config) { c.Model.JumpingKnowledge = "cat" },
+		`"heads":2`:                 func(c *Config) { c.Model.Name, c.Model.Heads = "gat", 2 },
+		`"attention_dropout":0.1`:   func(c *Config) { c.Model.Name, c.Model.AttentionDropout = "gat", 0.1 },
 
-		`"name":"labor"`:    func(c *Config) { c.Sampler = "labor" },
-		`"fanouts":[4,2]`:   func(c *Config) { c.Fanouts = []int{4, 2} },
-		`"replace":true`:    func(c *Config) { c.SamplerOptions = map[string]string{"replace": "true"} },
-		`"cache-period":3`:  func(c *Config) { c.Sampler, c.SamplerOptions = "gns", map[string]string{"cache-period": "3"} },
-		`"dependency":2`:    func(c *Config) { c.Sampler, c.SamplerOptions = "labor", map[string]string{"dependency": "2"} },
-		`"optimizer":"sgd"`: func(c *Config) { c.Optimizer = "sgd" },
+		`"name":"labor"`:  func(c *Config) { c.Sampling.Sampler = "labor" },
+		`"fanouts":[4,2]`: func(c *Config) { c.Sampling.Fanouts = []int{4, 2} },
+		`"replace":true`:  func(c *Config) { c.Sampling.Options = map[string]string{"replace": "true"} },
+		`"cache-period":3`: func(c *Config) {
+			c.Sampling.Sampler, c.Sampling.Options = "gns", map[string]string{"cache-period": "3"}
+		},
+		`"dependency":2`: func(c *Config) {
+			c.Sampling.Sampler, c.Sampling.Options = "labor", map[string]string{"dependency": "2"}
+		},
+		`"optimizer":"sgd"`: func(c *Config) { c.Training.Optimizer = "sgd" },
 
-		`"momentum":0.5`:        func(c *Config) { c.Optimizer, c.Momentum = "sgd", 0.5 },
-		`"lr":0.5`:              func(c *Config) { c.LR = 0.5 },
-		`"weight_decay":0.5`:    func(c *Config) { c.WeightDecay = 0.5 },
-		`"clip_norm":0.5`:       func(c *Config) { c.ClipNorm = 0.5 },
-		`"schedule":"step"`:     func(c *Config) { c.Schedule = "step" },
-		`"schedule_epochs":3`:   func(c *Config) { c.Schedule, c.ScheduleEpochs = "step", 3 },
-		`"schedule_factor":0.3`: func(c *Config) { c.Schedule, c.ScheduleFactor = "step", 0.3 },
-		`"warmup":1`:            func(c *Config) { c.Schedule, c.Warmup, c.Epochs = "cosine", 1, 2 },
-		`"horizon":7`:           func(c *Config) { c.Schedule, c.Epochs = "cosine", 7 },
-		`"eval_every":2`:        func(c *Config) { c.Schedule, c.EvalEvery = "plateau", 2 },
+		`"momentum":0.5`:        func(c *Config) { c.Training.Optimizer, c.Training.Momentum = "sgd", 0.5 },
+		`"lr":0.5`:              func(c *Config) { c.Training.LR = 0.5 },
+		`"weight_decay":0.5`:    func(c *Config) { c.Training.WeightDecay = 0.5 },
+		`"clip_norm":0.5`:       func(c *Config) { c.Training.ClipNorm = 0.5 },
+		`"schedule":"step"`:     func(c *Config) { c.Training.Schedule = "step" },
+		`"schedule_epochs":3`:   func(c *Config) { c.Training.Schedule, c.Training.ScheduleEpochs = "step", 3 },
+		`"schedule_factor":0.3`: func(c *Config) { c.Training.Schedule, c.Training.ScheduleFactor = "step", 0.3 },
+		`"warmup":1`:            func(c *Config) { c.Training.Schedule, c.Training.Warmup, c.Training.Epochs = "cosine", 1, 2 },
+		`"horizon":7`:           func(c *Config) { c.Training.Schedule, c.Training.Epochs = "cosine", 7 },
+		`"eval_every":2`:        func(c *Config) { c.Training.Schedule, c.Training.EvalEvery = "plateau", 2 },
 	} {
 		v := c
-		v.Resume = true
+		v.Checkpoint.Resume = true
 		change(&v)
 		if err := run(context.Background(), started(t, v), nil); !errors.Is(err, ErrIdentity) || !strings.Contains(err.Error(), name) {
 			t.Errorf("resumed with another setting, which should be named by %s: %v", name, err)
@@ -111,9 +115,9 @@ func TestSame(t *testing.T) {
 // A byte that flips in a checkpoint is noticed, wherever it is.
 func TestDamagedCheckpointIsPassedOver(t *testing.T) {
 	c := config()
-	c.Checkpoint, c.Epochs = t.TempDir(), 2
+	c.Checkpoint.Dir, c.Training.Epochs = t.TempDir(), 2
 	trained(t, started(t, c))
-	files, err := checkpoints(c.Checkpoint)
+	files, err := checkpoints(c.Checkpoint.Dir)
 	if err != nil || len(files) != 2 {
 		t.Fatalf("checkpoints %v, %v", files, err)
 	}
@@ -121,7 +125,7 @@ func TestDamagedCheckpointIsPassedOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Resume = true
+	c.Checkpoint.Resume = true
 	for _, at := range []int{0, 20, len(whole) / 2, len(whole) - 1} {
 		b := append([]byte{}, whole...)
 		b[at] ^= 4

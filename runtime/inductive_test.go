@@ -34,7 +34,7 @@ func TestInductiveTraining(t *testing.T) {
 		for _, sampler := range []string{"neighbor", "khop"} {
 			run := func(ds *graph.Dataset, inductive bool) (r *Runtime, sum, predicted string) {
 				c := config()
-				c.Model, c.Sampler, c.Dataset, c.Inductive = model, sampler, ds, inductive
+				c.Model.Name, c.Sampling.Sampler, c.Data.Dataset, c.Sampling.Inductive = model, sampler, ds, inductive
 				r = started(t, c)
 				trained(t, r)
 				p, err := r.Predict(context.Background(), nodes)
@@ -70,7 +70,7 @@ func TestInductiveTraining(t *testing.T) {
 		}
 	}
 	c := config()
-	c.Task, c.Inductive = "link", true
+	c.Model.Task, c.Sampling.Inductive = "link", true
 	if err := c.Validate(); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "inductive") {
 		t.Errorf("inductive link prediction: %v", err)
 	}
@@ -79,9 +79,9 @@ func TestInductiveTraining(t *testing.T) {
 // A run of a subgraph sampler has as many steps as its epochs have batches.
 func TestEpochSubgraphs(t *testing.T) {
 	c := config()
-	c.Sampler, c.SamplerOptions, c.MicroBatches, c.Epochs = "node", samplerOptions["node"], 2, 2
+	c.Sampling.Sampler, c.Sampling.Options, c.Sampling.MicroBatches, c.Training.Epochs = "node", samplerOptions["node"], 2, 2
 	r := started(t, c)
-	p, err := sampling.Prepare(r.identity.Sampler, small(), c.Seed)
+	p, err := sampling.Prepare(r.identity.Sampler, small(), c.Training.Seed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,11 +89,11 @@ func TestEpochSubgraphs(t *testing.T) {
 	if e := trained(t, r); e.Applied != want || r.identity.Sampler.EpochSubgraphs < 2 {
 		t.Errorf("%d steps, want %d of epochs of %d subgraphs", e.Applied, want, r.identity.Sampler.EpochSubgraphs)
 	}
-	c.EpochSubgraphs = 7
+	c.Sampling.EpochSubgraphs = 7
 	if e := trained(t, started(t, c)); e.Applied != 2*4 {
 		t.Errorf("%d steps of two epochs of 7 subgraphs, two a step; want 8", e.Applied)
 	}
-	c.Sampler, c.SamplerOptions = "neighbor", nil
+	c.Sampling.Sampler, c.Sampling.Options = "neighbor", nil
 	if err := c.Validate(); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "epoch-subgraphs") {
 		t.Errorf("epoch-subgraphs of a sampler without subgraphs: %v", err)
 	}

@@ -15,8 +15,8 @@ import (
 func TestInference(t *testing.T) {
 	for _, model := range Models() {
 		c := config()
-		c.Model, c.Epochs = model, 1
-		c.Fanouts = slices.Repeat([]int{4}, c.Blocks())
+		c.Model.Name, c.Training.Epochs = model, 1
+		c.Sampling.Fanouts = slices.Repeat([]int{4}, c.Blocks())
 		r := started(t, c)
 		trained(t, r)
 		all := make([]uint32, small().Graph.NumNodes())
@@ -37,7 +37,7 @@ func TestInference(t *testing.T) {
 		}
 		for _, chunk := range []int{1, 7, 100000} {
 			c := c
-			c.EvalChunk, c.Params, c.Threads = chunk, file, 1+chunk%2
+			c.Memory.EvalChunk, c.Model.Params, c.Execution.Threads = chunk, file, 1+chunk%2
 			again := started(t, c)
 			ids := []uint32{599, 3, 77, 4}
 			e, err := again.Embed(context.Background(), ids)
@@ -83,7 +83,7 @@ func TestServingWhileTraining(t *testing.T) {
 			n++
 		}
 	}
-	if n != config().Epochs {
-		t.Errorf("%d of %d epochs were served", n, config().Epochs)
+	if n != config().Training.Epochs {
+		t.Errorf("%d of %d epochs were served", n, config().Training.Epochs)
 	}
 }

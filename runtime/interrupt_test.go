@@ -54,9 +54,9 @@ func TestBatchesAreThoseOfSampling(t *testing.T) {
 		"neighbor": nil, "labor": {"dependency": "3"}, "lazy": {"recycle": "2"}, "gns": {"cache-fraction": "0.2"},
 	} {
 		c := config()
-		c.Sampler, c.SamplerOptions, c.Samplers = name, options, 2
+		c.Sampling.Sampler, c.Sampling.Options, c.Execution.Samplers = name, options, 2
 		r := started(t, c)
-		p, err := sampling.Prepare(r.sampler.Spec(), small(), c.Seed)
+		p, err := sampling.Prepare(r.sampler.Spec(), small(), c.Training.Seed)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +67,7 @@ func TestBatchesAreThoseOfSampling(t *testing.T) {
 			}
 			want.Reset()
 			want.ID = b.ID
-			if err := s.Sample(want, b.ID.Key(c.Seed), sampling.Cut(sampling.Order(small().Train, c.Seed, b.ID.Epoch), c.BatchSize, 1, b.ID.Batch, 0)); err != nil {
+			if err := s.Sample(want, b.ID.Key(c.Training.Seed), sampling.Cut(sampling.Order(small().Train, c.Training.Seed, b.ID.Epoch), c.Sampling.BatchSize, 1, b.ID.Batch, 0)); err != nil {
 				t.Fatal(err)
 			}
 			if fmt.Sprint(b.Seeds, b.Blocks, b.LossWeights) != fmt.Sprint(want.Seeds, want.Blocks, want.LossWeights) {
@@ -80,9 +80,9 @@ func TestBatchesAreThoseOfSampling(t *testing.T) {
 // Who interrupts a run hears that its last checkpoint could not be written.
 func TestUnwrittenLastCheckpoint(t *testing.T) {
 	c := config()
-	c.Checkpoint = filepath.Join(t.TempDir(), "dir")
+	c.Checkpoint.Dir = filepath.Join(t.TempDir(), "dir")
 	err := interrupted(t, started(t, c), 2, func() {
-		if err := errors.Join(os.RemoveAll(c.Checkpoint), os.WriteFile(c.Checkpoint, nil, 0o644)); err != nil {
+		if err := errors.Join(os.RemoveAll(c.Checkpoint.Dir), os.WriteFile(c.Checkpoint.Dir, nil, 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -100,7 +100,7 @@ func TestUnwritableCheckpointDirectory(t *testing.T) {
 	for _, resume := range []bool{false, true} {
 		for _, dir := range []string{file, filepath.Join(file, "below")} {
 			c := config()
-			c.Checkpoint, c.Resume = dir, resume
+			c.Checkpoint.Dir, c.Checkpoint.Resume = dir, resume
 			events := 0
 			if err := run(context.Background(), started(t, c), func(Event) { events++ }); err == nil || events > 0 {
 				t.Errorf("%s: %v after %d events", dir, err, events)
@@ -112,8 +112,8 @@ func TestUnwritableCheckpointDirectory(t *testing.T) {
 // What a killed process left half written is removed by the next one.
 func TestHalfWrittenCheckpointIsRemoved(t *testing.T) {
 	c := config()
-	c.Checkpoint, c.Epochs = t.TempDir(), 1
-	half := filepath.Join(c.Checkpoint, ".step-000000000006.safetensors.123")
+	c.Checkpoint.Dir, c.Training.Epochs = t.TempDir(), 1
+	half := filepath.Join(c.Checkpoint.Dir, ".step-000000000006.safetensors.123")
 	if err := os.WriteFile(half, []byte("half"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestHalfWrittenCheckpointIsRemoved(t *testing.T) {
 	if _, err := os.Stat(half); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%s is still there: %v", half, err)
 	}
-	if all, err := os.ReadDir(c.Checkpoint); err != nil || len(all) != 1 {
+	if all, err := os.ReadDir(c.Checkpoint.Dir); err != nil || len(all) != 1 {
 		t.Errorf("the directory holds %v, %v", all, err)
 	}
 }
@@ -132,7 +132,7 @@ func TestResumeInTheSameRuntime(t *testing.T) {
 	c := config()
 	whole := started(t, c)
 	trained(t, whole)
-	c.Checkpoint, c.Resume = t.TempDir(), true
+	c.Checkpoint.Dir, c.Checkpoint.Resume = t.TempDir(), true
 	r := started(t, c)
 	interrupted(t, r, 1, nil)
 	interrupted(t, r, 8, nil)
@@ -147,13 +147,13 @@ func TestResumeInTheSameRuntime(t *testing.T) {
 // not push out those that it writes.
 func TestDamagedCheckpointsDoNotCount(t *testing.T) {
 	c := config()
-	c.Checkpoint, c.KeepCheckpoints = t.TempDir(), 1
+	c.Checkpoint.Dir, c.Checkpoint.Keep = t.TempDir(), 1
 	interrupted(t, started(t, c), 2, nil)
-	damaged := filepath.Join(c.Checkpoint, "step-000000999999.safetensors")
+	damaged := filepath.Join(c.Checkpoint.Dir, "step-000000999999.safetensors")
 	if err := os.WriteFile(damaged, []byte("damaged"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	c.Resume = true
+	c.Checkpoint.Resume = true
 	interrupted(t, started(t, c), 8, nil)
 	r := started(t, c)
 	err := run(context.Background(), r, func(e Event) {
@@ -170,7 +170,7 @@ func TestDamagedCheckpointsDoNotCount(t *testing.T) {
 func TestParametersAreNeverStale(t *testing.T) {
 	for range 10 {
 		c := config()
-		c.Epochs, c.EvalEvery = 1, 0
+		c.Training.Epochs, c.Training.EvalEvery = 1, 0
 		r := started(t, c)
 		before := sumOf(t, r)
 		stop, first := make(chan struct{}), make(chan struct{})
@@ -207,7 +207,7 @@ func TestParametersAreNeverStale(t *testing.T) {
 // A run that diverges ends with the batch's name.
 func TestDivergence(t *testing.T) {
 	c := config()
-	c.LR = 1e30
+	c.Training.LR = 1e30
 	r := started(t, c)
 	err := run(context.Background(), r, nil)
 	if err == nil || !strings.HasPrefix(err.Error(), "train/e0/b") || !strings.Contains(err.Error(), "the loss is NaN") {
@@ -217,8 +217,8 @@ func TestDivergence(t *testing.T) {
 
 func TestNoEpochs(t *testing.T) {
 	c := config()
-	c.Epochs = 0
-	c.Checkpoint = t.TempDir()
+	c.Training.Epochs = 0
+	c.Checkpoint.Dir = t.TempDir()
 	r := started(t, c)
 	before := sumOf(t, r)
 	if e := trained(t, r); !math.IsNaN(e.Loss) || e.Applied != 0 || math.IsNaN(e.TestAccuracy) {
@@ -232,7 +232,7 @@ func TestNoEpochs(t *testing.T) {
 // Overlap is a share: several samplers that work at once do not add up to more.
 func TestOverlapIsAShare(t *testing.T) {
 	c := config()
-	c.Sampler, c.Samplers, c.Threads, c.Credits, c.EvalEvery, c.Epochs = "khop", 5, 2, 1, 0, 6
+	c.Sampling.Sampler, c.Execution.Samplers, c.Execution.Threads, c.Execution.Credits, c.Training.EvalEvery, c.Training.Epochs = "khop", 5, 2, 1, 0, 6
 	if e := trained(t, started(t, c)); !(e.Overlap > 0 && e.Overlap <= 1) {
 		t.Errorf("the overlap is %v", e.Overlap)
 	}

@@ -15,7 +15,7 @@ func TestLazyGainAndPrice(t *testing.T) {
 	}
 	run := func(sampler string, batch, epochs int) (loaded int64, accuracy float64) {
 		c := config()
-		c.Dataset, c.Sampler, c.BatchSize, c.Match, c.Loaders, c.Epochs, c.Dropout = ds, sampler, batch, "on", 1, epochs, 0
+		c.Data.Dataset, c.Sampling.Sampler, c.Sampling.BatchSize, c.Memory.Match, c.Memory.Loaders, c.Training.Epochs, c.Model.Dropout = ds, sampler, batch, "on", 1, epochs, 0
 		r := started(t, c)
 		accuracy = trained(t, r).TestAccuracy
 		return r.Stats().Rows.Loaded, accuracy

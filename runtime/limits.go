@@ -9,12 +9,12 @@ import (
 )
 
 // ErrMemory is wrapped when a run would take more memory than it may; see
-// Config.MemoryLimit.
+// Config.Memory.Limit.
 var ErrMemory = scheduler.ErrMemory
 
 // memoryLimit returns the smallest limit on the run's memory.
 func (c *Config) memoryLimit() (l scheduler.Limit, err error) {
-	switch c.MemoryLimit {
+	switch c.Memory.Limit {
 	case "":
 		if here := memlimit.Here(); len(here) > 0 {
 			l = scheduler.Limit(here[0])
@@ -23,9 +23,9 @@ func (c *Config) memoryLimit() (l scheduler.Limit, err error) {
 	case "none":
 		return l, nil
 	}
-	n, err := features.ParseBytes(c.MemoryLimit)
+	n, err := features.ParseBytes(c.Memory.Limit)
 	if err != nil || n < 1 {
-		return l, fmt.Errorf("memory-limit: %q is neither a size such as 8GiB nor none", c.MemoryLimit)
+		return l, fmt.Errorf("memory-limit: %q is neither a size such as 8GiB nor none", c.Memory.Limit)
 	}
 	return scheduler.Limit{Bytes: int64(n), From: "memory-limit"}, nil
 }
@@ -34,11 +34,11 @@ func (c *Config) memoryLimit() (l scheduler.Limit, err error) {
 // not fit.
 func (d *openData) checkFeatureCopies(cfg *settings) error {
 	f := d.ds.NodeFeatures
-	if f == nil || cfg.Rows != nil {
+	if f == nil || cfg.Data.Rows != nil {
 		return nil
 	}
 	var bytes int64
-	if cfg.NormalizeFeatures {
+	if cfg.Data.NormalizeFeatures {
 		bytes = 4 * int64(f.Rows) * int64(f.Cols)
 	}
 	if cfg.where.Kind == features.RAM && d.store != nil {
@@ -50,5 +50,5 @@ func (d *openData) checkFeatureCopies(cfg *settings) error {
 // checkParameters reports that so many parameters do not fit, before there are any.
 func (r *Runtime) checkParameters() error {
 	n := int64(r.model.Layout().Len())
-	return scheduler.Within(r.data.limit, fmt.Sprintf("what %d parameters take with their gradients and moments", n), 4*n*int64(3+r.cfg.MicroBatches))
+	return scheduler.Within(r.data.limit, fmt.Sprintf("what %d parameters take with their gradients and moments", n), 4*n*int64(3+r.cfg.Sampling.MicroBatches))
 }

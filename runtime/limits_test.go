@@ -14,13 +14,13 @@ import (
 // still be asked for predictions.
 func TestMemoryLimit(t *testing.T) {
 	c := config()
-	c.Threads, c.MemoryLimit = 4, "none"
+	c.Execution.Threads, c.Memory.Limit = 4, "none"
 	free := started(t, c)
 	trained(t, free)
 	if p := free.Plan(); p.Limit != 0 || p.Fitted != "" {
 		t.Errorf("a limit of %d where there is none", p.Limit)
 	}
-	c.MemoryLimit = fmt.Sprint(free.Plan().PeakBytes - 1)
+	c.Memory.Limit = fmt.Sprint(free.Plan().PeakBytes - 1)
 	fits := started(t, c)
 	var said string
 	for e, err := range fits.Train(context.Background()) {
@@ -37,7 +37,7 @@ func TestMemoryLimit(t *testing.T) {
 	if sumOf(t, fits) != sumOf(t, free) {
 		t.Error("other bits")
 	}
-	c.MemoryLimit = "150KiB"
+	c.Memory.Limit = "150KiB"
 	small := started(t, c)
 	for _, err := range small.Train(context.Background()) {
 		if !errors.Is(err, ErrMemory) || !strings.Contains(err.Error(), "memory-limit allows 0.1 MiB") {
@@ -48,8 +48,8 @@ func TestMemoryLimit(t *testing.T) {
 		t.Error(err)
 	}
 	for name, change := range map[string]func(*Config){
-		"parameters take":          func(c *Config) { c.Hidden = 5000 },
-		"the copy of the features": func(c *Config) { c.NormalizeFeatures = true; c.MemoryLimit = "100" },
+		"parameters take":          func(c *Config) { c.Model.Hidden = 5000 },
+		"the copy of the features": func(c *Config) { c.Data.NormalizeFeatures = true; c.Memory.Limit = "100" },
 	} {
 		c := c
 		change(&c)
@@ -66,14 +66,14 @@ func TestMemoryLimit(t *testing.T) {
 // Counts have upper bounds, and each that is beyond is named.
 func TestCountsAreBounded(t *testing.T) {
 	for name, set := range map[string]func(*Config, int){
-		"threads": func(c *Config, n int) { c.Threads = n }, "samplers": func(c *Config, n int) { c.Samplers = n },
-		"trainers": func(c *Config, n int) { c.Trainers = n }, "credits": func(c *Config, n int) { c.Credits = n },
-		"loaders": func(c *Config, n int) { c.Loaders = n }, "eval-chunk": func(c *Config, n int) { c.EvalChunk = n },
-		"epochs": func(c *Config, n int) { c.Epochs = n }, "batch-size": func(c *Config, n int) { c.BatchSize = n },
-		"micro-batches": func(c *Config, n int) { c.BatchSize, c.MicroBatches = math.MaxUint32, n }, "reorder": func(c *Config, n int) { c.Reorder = n },
-		"layers": func(c *Config, n int) { c.Layers = n }, "hidden": func(c *Config, n int) { c.Hidden = n }, "hops": func(c *Config, n int) { c.Hops = n },
-		"heads": func(c *Config, n int) { c.Heads = n }, "decoder-layers": func(c *Config, n int) { c.DecoderLayers = n },
-		"negatives": func(c *Config, n int) { c.Task, c.Negatives = "link", n },
+		"threads": func(c *Config, n int) { c.Execution.Threads = n }, "samplers": func(c *Config, n int) { c.Execution.Samplers = n },
+		"trainers": func(c *Config, n int) { c.Execution.Trainers = n }, "credits": func(c *Config, n int) { c.Execution.Credits = n },
+		"loaders": func(c *Config, n int) { c.Memory.Loaders = n }, "eval-chunk": func(c *Config, n int) { c.Memory.EvalChunk = n },
+		"epochs": func(c *Config, n int) { c.Training.Epochs = n }, "batch-size": func(c *Config, n int) { c.Sampling.BatchSize = n },
+		"micro-batches": func(c *Config, n int) { c.Sampling.BatchSize, c.Sampling.MicroBatches = math.MaxUint32, n }, "reorder": func(c *Config, n int) { c.Sampling.Reorder = n },
+		"layers": func(c *Config, n int) { c.Model.Layers = n }, "hidden": func(c *Config, n int) { c.Model.Hidden = n }, "hops": func(c *Config, n int) { c.Model.Hops = n },
+		"heads": func(c *Config, n int) { c.Model.Heads = n }, "decoder-layers": func(c *Config, n int) { c.Model.DecoderLayers = n },
+		"negatives": func(c *Config, n int) { c.Model.Task, c.Sampling.Negatives = "link", n },
 	} {
 		for _, n := range []int{math.MaxInt, 1 << 33, -1} {
 			c := config()
@@ -85,7 +85,7 @@ func TestCountsAreBounded(t *testing.T) {
 	}
 	for _, limit := range []string{"x", "-1", "0", "NaN", "1e300", "8 GiB of it"} {
 		c := config()
-		c.MemoryLimit = limit
+		c.Memory.Limit = limit
 		if err := c.Validate(); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "memory-limit") {
 			t.Errorf("memory-limit %q: %v", limit, err)
 		}

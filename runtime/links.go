@@ -46,25 +46,25 @@ func splitLinks(ds *graph.Dataset) (*links.Links, *graph.Dataset, error) {
 }
 
 // negatives returns how many pairs that nothing joins are drawn for each link.
-func (c *Config) negatives() int { return max(c.Negatives, 1) }
+func (c *Config) negatives() int { return max(c.Sampling.Negatives, 1) }
 
 // validateLinks reports settings that link prediction does without.
 func (c *Config) validateLinks(check func(ok bool, format string, args ...any), oneOf func(name, v string, allowed ...string)) {
-	if c.Task != "" {
-		oneOf("task", c.Task, "node", "link")
+	if c.Model.Task != "" {
+		oneOf("task", c.Model.Task, "node", "link")
 	}
-	check(c.Negatives >= 0 && c.Negatives <= maxNegatives, "negatives: %d is not in [0, %d]; 0 is 1", c.Negatives, maxNegatives)
-	if c.Task != "link" {
-		check(c.Negatives == 0, "negatives: are drawn for task link alone")
-		check(c.LinkDecoder == "", "link-decoder: is for task link alone")
-		check(!c.KeepTargetEdges, "keep-target-edges: is for task link alone")
+	check(c.Sampling.Negatives >= 0 && c.Sampling.Negatives <= maxNegatives, "negatives: %d is not in [0, %d]; 0 is 1", c.Sampling.Negatives, maxNegatives)
+	if c.Model.Task != "link" {
+		check(c.Sampling.Negatives == 0, "negatives: are drawn for task link alone")
+		check(c.Model.LinkDecoder == "", "link-decoder: is for task link alone")
+		check(!c.Sampling.KeepTargetEdges, "keep-target-edges: is for task link alone")
 		return
 	}
-	oneOf("link-decoder", c.LinkDecoder, "", "dot", "mlp")
-	check(slices.Contains(links.Samplers(), c.Sampler), "sampler: %s does not start from given nodes, and task link needs the ends of edges; choose one of %v", c.Sampler, links.Samplers())
-	check(!c.Inductive, "inductive: training nodes are not what task link is trained on; leave the setting out")
-	check(!c.EdgeFeatures, "edge-features: are not read in task link; leave the setting out")
-	check(c.SamplerOptions["temporal"] == "" || c.SamplerOptions["temporal"] == "false", "sampler-options: temporal does not go with task link")
+	oneOf("link-decoder", c.Model.LinkDecoder, "", "dot", "mlp")
+	check(slices.Contains(links.Samplers(), c.Sampling.Sampler), "sampler: %s does not start from given nodes, and task link needs the ends of edges; choose one of %v", c.Sampling.Sampler, links.Samplers())
+	check(!c.Sampling.Inductive, "inductive: training nodes are not what task link is trained on; leave the setting out")
+	check(!c.Model.EdgeFeatures, "edge-features: are not read in task link; leave the setting out")
+	check(c.Sampling.Options["temporal"] == "" || c.Sampling.Options["temporal"] == "false", "sampler-options: temporal does not go with task link")
 }
 
 // newSampler returns a sampler for one goroutine.
@@ -73,7 +73,7 @@ func (r *Runtime) newSampler() sampling.Sampler {
 	if r.links == nil {
 		return s
 	}
-	return r.links.NewSampler(s, r.cfg.negatives(), r.cfg.KeepTargetEdges)
+	return r.links.NewSampler(s, r.cfg.negatives(), r.cfg.Sampling.KeepTargetEdges)
 }
 
 // seeds returns what an epoch goes through: the nodes of the training set, or

@@ -15,7 +15,7 @@ import (
 
 func linkConfig() Config {
 	c := config()
-	c.Task, c.Negatives, c.MicroBatches, c.BatchSize = "link", 2, 3, 200
+	c.Model.Task, c.Sampling.Negatives, c.Sampling.MicroBatches, c.Sampling.BatchSize = "link", 2, 3, 200
 	return c
 }
 
@@ -24,9 +24,9 @@ func linkConfig() Config {
 func TestLinkBits(t *testing.T) {
 	for _, name := range links.Samplers() {
 		c := linkConfig()
-		c.Sampler, c.Epochs = name, 2
+		c.Sampling.Sampler, c.Training.Epochs = name, 2
 		if name == "labor" {
-			c.LinkDecoder = "mlp"
+			c.Model.LinkDecoder = "mlp"
 		}
 		first := started(t, c)
 		done := trained(t, first)
@@ -38,15 +38,15 @@ func TestLinkBits(t *testing.T) {
 			}
 		}
 		v := c
-		v.Trainers, v.Samplers, v.Threads, v.Credits = 3, 3, 2, 4
+		v.Execution.Trainers, v.Execution.Samplers, v.Execution.Threads, v.Execution.Credits = 3, 3, 2, 4
 		r := started(t, v)
 		trained(t, r)
 		same("3 trainers and samplers", r)
-		v.LocalCodec, v.Match, v.Trainers = "msgpack", "on", 2
+		v.Execution.LocalCodec, v.Memory.Match, v.Execution.Trainers = "msgpack", "on", 2
 		r = started(t, v)
 		trained(t, r)
 		same("through the codec and a slab", r)
-		v.Checkpoint, v.Resume = t.TempDir(), true
+		v.Checkpoint.Dir, v.Checkpoint.Resume = t.TempDir(), true
 		for e, err := range started(t, v).Train(context.Background()) {
 			if err != nil {
 				t.Fatal(err)
@@ -66,7 +66,7 @@ func TestLinkBits(t *testing.T) {
 		if saved, err := OpenModel(context.Background(), file); err != nil || saved.about.Task != "link" || !saved.Checked() {
 			t.Errorf("the file says %+v, %v", saved, err)
 		}
-		c.Params, c.Sampler, c.Fanouts = file, "khop", nil
+		c.Model.Params, c.Sampling.Sampler, c.Sampling.Fanouts = file, "khop", nil
 		m, err := started(t, c).EvaluateLinks(context.Background(), TestLinks)
 		if err != nil {
 			t.Fatal(err)
@@ -75,7 +75,7 @@ func TestLinkBits(t *testing.T) {
 			t.Errorf("%s: evaluated to %v, trained to %v", name, m.AUC, done.TestAccuracy)
 		}
 		other := linkConfig()
-		other.Sampler, other.Epochs, other.Negatives, other.LinkDecoder = name, 2, 3, c.LinkDecoder
+		other.Sampling.Sampler, other.Training.Epochs, other.Sampling.Negatives, other.Model.LinkDecoder = name, 2, 3, c.Model.LinkDecoder
 		r = started(t, other)
 		trained(t, r)
 		if sumOf(t, r) == want {
@@ -88,7 +88,7 @@ func TestLinkBits(t *testing.T) {
 // say better than chance and than a model of the same width without edges.
 func TestLinksAreLearnt(t *testing.T) {
 	c := DefaultConfig()
-	c.Task, c.Epochs, c.Dropout, c.WeightDecay, c.EvalEvery = "link", 4, 0, 0, 0
+	c.Model.Task, c.Training.Epochs, c.Model.Dropout, c.Training.WeightDecay, c.Training.EvalEvery = "link", 4, 0, 0, 0
 	test := func(c Config) LinkMetrics {
 		r := started(t, c)
 		untrained, err := r.EvaluateLinks(context.Background(), TestLinks)
@@ -105,13 +105,13 @@ func TestLinksAreLearnt(t *testing.T) {
 	}
 	with := test(c)
 	decoded := c
-	decoded.LinkDecoder = "mlp"
+	decoded.Model.LinkDecoder = "mlp"
 	if m := test(decoded); m.AUC < 0.7 || m.Hits10 < 0.3 {
 		t.Errorf("test links with a decoder: %+v", m)
 	}
-	c.Dataset = graph.Builtin()
-	c.Layer = func(_, in, out int) compute.Layer[float32] { return ownFeatures{in, out} }
-	c.Model = "own features"
+	c.Data.Dataset = graph.Builtin()
+	c.Model.Layer = func(_, in, out int) compute.Layer[float32] { return ownFeatures{in, out} }
+	c.Model.Name = "own features"
 	alone := test(c)
 	if with.AUC < 0.75 || with.AUC < alone.AUC+0.08 || with.MRR < alone.MRR+0.02 || with.Hits10 < alone.Hits10+0.1 {
 		t.Errorf("test links: %+v, by the features alone %+v", with, alone)
@@ -143,12 +143,12 @@ func (l ownFeatures) Apply(c *compute.Context[float32], x, _ *compute.Value[floa
 // What link prediction does not do, it says.
 func TestLinksRefuse(t *testing.T) {
 	for want, change := range map[string]func(*Config){
-		"sampler: frontier does not start":   func(c *Config) { c.Sampler = "frontier" },
-		"edge-features: are not read":        func(c *Config) { c.EdgeFeatures = true },
-		"temporal does not go with":          func(c *Config) { c.SamplerOptions = map[string]string{"temporal": "true"} },
-		"negatives: -1":                      func(c *Config) { c.Negatives = -1 },
-		`task: "edge" is not one of`:         func(c *Config) { c.Task = "edge" },
-		"negatives: are drawn for task link": func(c *Config) { c.Task = "node" },
+		"sampler: frontier does not start":   func(c *Config) { c.Sampling.Sampler = "frontier" },
+		"edge-features: are not read":        func(c *Config) { c.Model.EdgeFeatures = true },
+		"temporal does not go with":          func(c *Config) { c.Sampling.Options = map[string]string{"temporal": "true"} },
+		"negatives: -1":                      func(c *Config) { c.Sampling.Negatives = -1 },
+		`task: "edge" is not one of`:         func(c *Config) { c.Model.Task = "edge" },
+		"negatives: are drawn for task link": func(c *Config) { c.Model.Task = "node" },
 	} {
 		c := linkConfig()
 		change(&c)
@@ -159,7 +159,7 @@ func TestLinksRefuse(t *testing.T) {
 	empty := linkConfig()
 	ds := *small()
 	ds.Graph = &graph.Graph{Indptr: make([]int64, ds.Graph.NumNodes()+1), Indices: []uint32{}}
-	empty.Dataset = &ds
+	empty.Data.Dataset = &ds
 	if _, err := Start(context.Background(), empty); !errors.Is(err, ErrConfig) {
 		t.Errorf("no edges: %v", err)
 	}

@@ -13,7 +13,7 @@ import (
 // second may have it.
 func TestCheckpointDirectoryIsLocked(t *testing.T) {
 	c := config()
-	c.Checkpoint, c.Resume, c.Epochs = t.TempDir(), true, 1
+	c.Checkpoint.Dir, c.Checkpoint.Resume, c.Training.Epochs = t.TempDir(), true, 1
 	first, second := started(t, c), started(t, c)
 	tried := false
 	for e, err := range first.Train(context.Background()) {
@@ -25,7 +25,7 @@ func TestCheckpointDirectoryIsLocked(t *testing.T) {
 		}
 		tried = true
 		for _, err := range second.Train(context.Background()) {
-			if !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), c.Checkpoint) {
+			if !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), c.Checkpoint.Dir) {
 				t.Errorf("a second run: %v", err)
 			}
 		}

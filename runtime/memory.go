@@ -17,20 +17,20 @@ import (
 
 // compileMemory reads the settings under Memory IO, and reports their problems.
 func (c *settings) compileMemory(check func(ok bool, format string, args ...any), oneOf func(name, v string, allowed ...string)) {
-	oneOf("match", c.Match, "", "on", "off")
-	oneOf("gather", c.Gather, "", "fused", "copied")
-	check(c.Reorder >= 0 && c.Reorder <= maxWindow, "reorder: %d is not in [0, %d]", c.Reorder, maxWindow)
+	oneOf("match", c.Memory.Match, "", "on", "off")
+	oneOf("gather", c.Memory.Gather, "", "fused", "copied")
+	check(c.Sampling.Reorder >= 0 && c.Sampling.Reorder <= maxWindow, "reorder: %d is not in [0, %d]", c.Sampling.Reorder, maxWindow)
 	var err error
-	c.where, err = features.ParseSpec(c.Features)
+	c.where, err = features.ParseSpec(c.Memory.Features)
 	check(err == nil, "%v", err)
-	c.cached, err = features.ParseCacheSpec(c.Cache)
+	c.cached, err = features.ParseCacheSpec(c.Memory.Cache)
 	check(err == nil, "%v", err)
-	check(c.cached.Kind != features.CacheGNS || c.Sampler == "gns", "cache: %s keeps the rows that the sampler gns prefers, and the sampler is %s; choose --sampler gns, or degree, hot or dynamic", c.Cache, c.Sampler)
-	check(c.ReorderMethod == "" || c.Reorder > 1, "reorder-method: %s is how windows are reordered, and there are none; set reorder to the batches of a window, or leave it out", c.ReorderMethod)
-	method, err := overlap.ParseMethod(c.ReorderMethod)
+	check(c.cached.Kind != features.CacheGNS || c.Sampling.Sampler == "gns", "cache: %s keeps the rows that the sampler gns prefers, and the sampler is %s; choose --sampler gns, or degree, hot or dynamic", c.Memory.Cache, c.Sampling.Sampler)
+	check(c.Sampling.ReorderMethod == "" || c.Sampling.Reorder > 1, "reorder-method: %s is how windows are reordered, and there are none; set reorder to the batches of a window, or leave it out", c.Sampling.ReorderMethod)
+	method, err := overlap.ParseMethod(c.Sampling.ReorderMethod)
 	check(err == nil, "reorder-method: %v", err)
-	if err == nil && c.Reorder > 1 {
-		c.method = method.For(c.Reorder)
+	if err == nil && c.Sampling.Reorder > 1 {
+		c.method = method.For(c.Sampling.Reorder)
 	}
 }
 
@@ -73,7 +73,7 @@ func (c *settings) cacheFraction(s *sampling.Spec, ds *graph.Dataset) error {
 	s.CacheFraction = cache.Fraction
 	if rows := cache.Rows(features.LayoutOf(ds.NodeFeatures)); cache.Fraction == 0 {
 		if rows == 0 {
-			return fmt.Errorf("%w: cache: %s holds no row; give it more", ErrConfig, c.Cache)
+			return fmt.Errorf("%w: cache: %s holds no row; give it more", ErrConfig, c.Memory.Cache)
 		}
 		s.CacheFraction = float64(rows) / float64(ds.NodeFeatures.Rows)
 	}
@@ -160,7 +160,7 @@ func (r *Runtime) pipelineConfig(ctx context.Context, work actors.Work, rec *clo
 	c = actors.Config{
 		System: r.system, Pool: r.pool, Clock: rec, Work: work, Samplers: r.samplers(), Credits: r.plan.Credits,
 		Resting: r.plan.MaxSamplers - r.plan.Samplers,
-		Bytes:   r.cfg.LocalCodec == "msgpack",
+		Bytes:   r.cfg.Execution.LocalCodec == "msgpack",
 	}
 	m = &resident{of: r}
 	if work.Window > 1 {
@@ -242,8 +242,8 @@ func (r *Runtime) hottest(ctx context.Context, seeds []uint32, k int) ([]uint32,
 	if found.rows == k && slices.Equal(found.seeds, seeds) {
 		return found.nodes, nil
 	}
-	order := sampling.Order(seeds, r.cfg.Seed, 0)
-	size := r.sampler.Spec().BatchSize(r.cfg.BatchSize, len(seeds))
+	order := sampling.Order(seeds, r.cfg.Training.Seed, 0)
+	size := r.sampler.Spec().BatchSize(r.cfg.Sampling.BatchSize, len(seeds))
 	n := min(hotBatches, sampling.NumBatches(len(seeds), size))
 	hot := features.NewHotness(r.data.ds.Graph.NumNodes())
 	sampler, b := r.newSampler(), new(sampling.Batch)
@@ -253,7 +253,7 @@ func (r *Runtime) hottest(ctx context.Context, seeds []uint32, k int) ([]uint32,
 		}
 		b.Reset()
 		b.ID = sampling.ID{Phase: "hot", Batch: i, Of: 1}
-		err := sampler.Sample(b, b.ID.Key(r.cfg.Seed), sampling.Cut(order, size, 1, i, 0))
+		err := sampler.Sample(b, b.ID.Key(r.cfg.Training.Seed), sampling.Cut(order, size, 1, i, 0))
 		if err == nil {
 			err = hot.Add(b.Inputs())
 		}
@@ -294,11 +294,11 @@ func (r *Runtime) checkMemory(s *scheduler.Sizes) error {
 		asked         bool
 		setting, what string
 	}{
-		{!plain(c.where) || s.RowBytes == 0 && c.Features != "", "features", c.Features},
-		{c.Match == "on", "match", c.Match},
-		{c.cached.Kind != "", "cache", c.Cache},
-		{c.Loaders > 0 && s.RowBytes > 0, "loaders", fmt.Sprint(c.Loaders)},
-		{c.Gather == "copied", "gather", c.Gather},
+		{!plain(c.where) || s.RowBytes == 0 && c.Memory.Features != "", "features", c.Memory.Features},
+		{c.Memory.Match == "on", "match", c.Memory.Match},
+		{c.cached.Kind != "", "cache", c.Memory.Cache},
+		{c.Memory.Loaders > 0 && s.RowBytes > 0, "loaders", fmt.Sprint(c.Memory.Loaders)},
+		{c.Memory.Gather == "copied", "gather", c.Memory.Gather},
 	} {
 		if x.asked {
 			return fmt.Errorf("%w: %s: %s cannot be done, for %s; leave it out%s", ErrConfig, x.setting, x.what, why, remedy)

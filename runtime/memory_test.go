@@ -52,32 +52,32 @@ func TestMemoryDoesNotChangeBits(t *testing.T) {
 	} {
 		t.Run(base.sampler+"/"+strconv.Itoa(base.reorder), func(t *testing.T) {
 			c := config()
-			c.Data, c.Dataset = stored(t), nil
+			c.Data.Path, c.Data.Dataset = stored(t), nil
 			if base.options["temporal"] != "" {
-				c.Data = t.TempDir() + "/timed"
-				if err := graph.Create(c.Data, timed(1)); err != nil {
+				c.Data.Path = t.TempDir() + "/timed"
+				if err := graph.Create(c.Data.Path, timed(1)); err != nil {
 					t.Fatal(err)
 				}
 				if base.sampler == "khop" {
-					c.BatchSize = 512 // a batch has more inputs than there are nodes
+					c.Sampling.BatchSize = 512 // a batch has more inputs than there are nodes
 				}
 			}
-			c.Sampler, c.SamplerOptions, c.MicroBatches, c.Reorder, c.ReorderMethod = base.sampler, base.options, base.micro, base.reorder, base.method
-			c.Threads, c.Samplers = 1, 1
+			c.Sampling.Sampler, c.Sampling.Options, c.Sampling.MicroBatches, c.Sampling.Reorder, c.Sampling.ReorderMethod = base.sampler, base.options, base.micro, base.reorder, base.method
+			c.Execution.Threads, c.Execution.Samplers = 1, 1
 			want := parametersOf(t, c)
 			for range 6 {
 				v := c
-				v.Threads, v.Samplers, v.Credits, v.Loaders = 1+random.IntN(3), 1+random.IntN(4), random.IntN(4), random.IntN(4)
-				v.Trainers, v.LocalCodec = 1+random.IntN(base.micro), pick("none", "msgpack")
-				v.Features = pick("", "ram", "mmap", "disk", "throttled:50MB/s", "throttled:80MB/s,100us,disk", "throttled:90MB/s,mmap")
-				v.Match = pick("", "on", "off")
-				v.Cache, v.Gather = pick("", "none", "degree:5%", "hot:2kB", "dynamic:3%", "dynamic:1kB"), pick("", "fused", "copied")
-				v.EvalChunk, v.Spans = 7*random.IntN(2), 1000*random.IntN(2)
+				v.Execution.Threads, v.Execution.Samplers, v.Execution.Credits, v.Memory.Loaders = 1+random.IntN(3), 1+random.IntN(4), random.IntN(4), random.IntN(4)
+				v.Execution.Trainers, v.Execution.LocalCodec = 1+random.IntN(base.micro), pick("none", "msgpack")
+				v.Memory.Features = pick("", "ram", "mmap", "disk", "throttled:50MB/s", "throttled:80MB/s,100us,disk", "throttled:90MB/s,mmap")
+				v.Memory.Match = pick("", "on", "off")
+				v.Memory.Cache, v.Memory.Gather = pick("", "none", "degree:5%", "hot:2kB", "dynamic:3%", "dynamic:1kB"), pick("", "fused", "copied")
+				v.Memory.EvalChunk, v.Execution.Spans = 7*random.IntN(2), 1000*random.IntN(2)
 				if random.IntN(2) == 0 {
-					v.Checkpoint, v.KeepCheckpoints = t.TempDir(), 1
+					v.Checkpoint.Dir, v.Checkpoint.Keep = t.TempDir(), 1
 				}
 				if base.sampler == "gns" && random.IntN(2) == 0 {
-					v.Cache = "gns:10%"
+					v.Memory.Cache = "gns:10%"
 				}
 				if got := parametersOf(t, v); got != want {
 					t.Errorf("%+v: other bits", v)
@@ -93,13 +93,13 @@ func TestTuningDoesNotChangeBits(t *testing.T) {
 	for _, model := range []string{"sage", "gcn", "gatv2", "gin"} {
 		for _, where := range []string{"", "throttled:90MB/s"} {
 			c := config()
-			c.Model, c.Features, c.Threads, c.BatchSize, c.Fanouts = model, where, 4, 4, []int{3, 2} // the slab does not hold all nodes
+			c.Model.Name, c.Memory.Features, c.Execution.Threads, c.Sampling.BatchSize, c.Sampling.Fanouts = model, where, 4, 4, []int{3, 2} // the slab does not hold all nodes
 			train := func(tuned bool) []float32 {
 				r := started(t, c)
 				if where != "" && r.plan.CacheRoom == 0 {
 					t.Fatal("there is no room for a cache")
 				}
-				work := actors.Work{Phase: "train", Seed: c.Seed, Nodes: r.data.ds.Train, BatchSize: c.BatchSize, Micro: 1, Epochs: 2}
+				work := actors.Work{Phase: "train", Seed: c.Training.Seed, Nodes: r.data.ds.Train, BatchSize: c.Sampling.BatchSize, Micro: 1, Epochs: 2}
 				u := newUpdater(r, r.params)
 				p, mem, err := r.trainingPipeline(t.Context(), work, u, new(clock.Recorder))
 				if err != nil {
@@ -135,7 +135,7 @@ func TestTuningDoesNotChangeBits(t *testing.T) {
 // What a run measures of its first batches changes its plan, and no bit.
 func TestRefiningDoesNotChangeBits(t *testing.T) {
 	c := config()
-	c.BatchSize, c.Threads, c.Match = 4, 4, "on" // 75 batches an epoch
+	c.Sampling.BatchSize, c.Execution.Threads, c.Memory.Match = 4, 4, "on" // 75 batches an epoch
 	free := started(t, c)
 	changes := 0
 	for e, err := range free.Train(context.Background()) {
@@ -152,7 +152,7 @@ func TestRefiningDoesNotChangeBits(t *testing.T) {
 	if changes > 15 {
 		t.Errorf("the plan was changed %d times", changes)
 	}
-	c.Samplers, c.Credits, c.Loaders = 1, 2, 1
+	c.Execution.Samplers, c.Execution.Credits, c.Memory.Loaders = 1, 2, 1
 	if got := parametersOf(t, c); got != sumOf(t, free) {
 		t.Errorf("other bits after %d changes of the plan", changes)
 	}
@@ -162,9 +162,9 @@ func TestRefiningDoesNotChangeBits(t *testing.T) {
 func TestReorderChangesBits(t *testing.T) {
 	c := config()
 	plain := parametersOf(t, c)
-	c.Reorder = 3
+	c.Sampling.Reorder = 3
 	three := parametersOf(t, c)
-	c.Reorder = 6
+	c.Sampling.Reorder = 6
 	six := parametersOf(t, c)
 	if plain == three || three == six || plain == six {
 		t.Error("windows of 0, 3 and 6 batches do not all give different parameters")
@@ -175,11 +175,11 @@ func TestReorderChangesBits(t *testing.T) {
 // order that it would have had.
 func TestResumeWithinWindow(t *testing.T) {
 	c := config()
-	c.Reorder, c.MicroBatches, c.Epochs, c.EvalEvery = 3, 2, 2, 0
+	c.Sampling.Reorder, c.Sampling.MicroBatches, c.Training.Epochs, c.Training.EvalEvery = 3, 2, 2, 0
 	want := parametersOf(t, c)
-	c.Features, c.Match = "", "on"
+	c.Memory.Features, c.Memory.Match = "", "on"
 	for stop := 1; stop <= 11; stop++ { // 6 batches an epoch
-		c.Checkpoint, c.Resume = t.TempDir(), false
+		c.Checkpoint.Dir, c.Checkpoint.Resume = t.TempDir(), false
 		r := started(t, c)
 		steps := 0
 		for e, err := range r.Train(context.Background()) {
@@ -192,7 +192,7 @@ func TestResumeWithinWindow(t *testing.T) {
 				}
 			}
 		}
-		c.Resume = true
+		c.Checkpoint.Resume = true
 		if got := parametersOf(t, c); got != want {
 			t.Errorf("interrupted after %d batches: other bits", stop)
 		}
@@ -202,9 +202,9 @@ func TestResumeWithinWindow(t *testing.T) {
 // The checkpoint of another order is refused.
 func TestReorderIsIdentity(t *testing.T) {
 	c := config()
-	c.Epochs, c.Reorder, c.Checkpoint = 1, 3, t.TempDir()
+	c.Training.Epochs, c.Sampling.Reorder, c.Checkpoint.Dir = 1, 3, t.TempDir()
 	parametersOf(t, c)
-	c.Epochs, c.Reorder, c.Resume = 2, 4, true
+	c.Training.Epochs, c.Sampling.Reorder, c.Checkpoint.Resume = 2, 4, true
 	r := started(t, c)
 	for _, err := range r.Train(context.Background()) {
 		if err != nil {
@@ -222,7 +222,7 @@ func TestBatchesFromEverywhere(t *testing.T) {
 	var want [][]float32
 	for i, place := range []string{"", "ram", "disk", "throttled:100MB/s"} {
 		c := config()
-		c.Data, c.Dataset, c.Features = stored(t), nil, place
+		c.Data.Path, c.Data.Dataset, c.Memory.Features = stored(t), nil, place
 		r := started(t, c)
 		k := 0
 		for b, err := range r.Batches(context.Background(), BatchesOptions{}) {

@@ -22,7 +22,7 @@ func TestMetrics(t *testing.T) {
 	multi.Labels, multi.Fingerprint = labels, ""
 	for name, ds := range map[string]*graph.Dataset{"one": small(), "several": &multi} {
 		c := config()
-		c.Dataset = ds
+		c.Data.Dataset = ds
 		r := started(t, c)
 		trained(t, r)
 		ctx := context.Background()

@@ -28,38 +28,38 @@ type Recipe struct {
 
 // recipe returns the settings of c that matter for the bits.
 func (c *Config) recipe() Recipe {
-	p := Recipe{Optimizer: c.Optimizer, LR: c.LR, WeightDecay: c.WeightDecay, ClipNorm: c.ClipNorm}
-	if c.Optimizer == "sgd" {
-		p.Momentum = c.Momentum
+	p := Recipe{Optimizer: c.Training.Optimizer, LR: c.Training.LR, WeightDecay: c.Training.WeightDecay, ClipNorm: c.Training.ClipNorm}
+	if c.Training.Optimizer == "sgd" {
+		p.Momentum = c.Training.Momentum
 	}
-	switch c.Schedule {
+	switch c.Training.Schedule {
 	case "step", "plateau":
-		p.Schedule, p.Every, p.Factor = c.Schedule, c.ScheduleEpochs, c.ScheduleFactor
+		p.Schedule, p.Every, p.Factor = c.Training.Schedule, c.Training.ScheduleEpochs, c.Training.ScheduleFactor
 	case "cosine":
-		p.Schedule, p.Warmup, p.Horizon = c.Schedule, c.Warmup, c.Epochs
+		p.Schedule, p.Warmup, p.Horizon = c.Training.Schedule, c.Training.Warmup, c.Training.Epochs
 	}
-	if c.Schedule == "plateau" {
-		p.EvalEvery = c.EvalEvery
+	if c.Training.Schedule == "plateau" {
+		p.EvalEvery = c.Training.EvalEvery
 	}
 	return p
 }
 
 // validateRecipe reports problems of the settings behind recipe.
 func (c *Config) validateRecipe(check func(ok bool, format string, args ...any), oneOf func(name, v string, allowed ...string)) {
-	oneOf("optimizer", c.Optimizer, "adam", "adamw", "sgd")
-	oneOf("schedule", c.Schedule, "constant", "step", "cosine", "plateau")
-	check(c.Momentum >= 0 && c.Momentum < 1, "momentum: %v is not in [0, 1)", c.Momentum)
-	check(c.ClipNorm >= 0, "clip-norm: %v must be 0 or a positive number", c.ClipNorm)
-	check(c.ScheduleEpochs >= 1, "schedule-epochs: %d must be at least 1", c.ScheduleEpochs)
-	check(c.ScheduleFactor > 0 && c.ScheduleFactor <= 1, "schedule-factor: %v is not in (0, 1]", c.ScheduleFactor)
-	check(c.Warmup >= 0, "warmup: %d must not be negative", c.Warmup)
-	if c.Warmup > 0 {
-		check(c.Schedule == "cosine", "warmup: only the cosine schedule rises first; set schedule to cosine, or leave warmup out")
-		check(c.Warmup < c.Epochs, "warmup: the learning rate would rise for %d epochs of %d; take fewer than epochs", c.Warmup, c.Epochs)
+	oneOf("optimizer", c.Training.Optimizer, "adam", "adamw", "sgd")
+	oneOf("schedule", c.Training.Schedule, "constant", "step", "cosine", "plateau")
+	check(c.Training.Momentum >= 0 && c.Training.Momentum < 1, "momentum: %v is not in [0, 1)", c.Training.Momentum)
+	check(c.Training.ClipNorm >= 0, "clip-norm: %v must be 0 or a positive number", c.Training.ClipNorm)
+	check(c.Training.ScheduleEpochs >= 1, "schedule-epochs: %d must be at least 1", c.Training.ScheduleEpochs)
+	check(c.Training.ScheduleFactor > 0 && c.Training.ScheduleFactor <= 1, "schedule-factor: %v is not in (0, 1]", c.Training.ScheduleFactor)
+	check(c.Training.Warmup >= 0, "warmup: %d must not be negative", c.Training.Warmup)
+	if c.Training.Warmup > 0 {
+		check(c.Training.Schedule == "cosine", "warmup: only the cosine schedule rises first; set schedule to cosine, or leave warmup out")
+		check(c.Training.Warmup < c.Training.Epochs, "warmup: the learning rate would rise for %d epochs of %d; take fewer than epochs", c.Training.Warmup, c.Training.Epochs)
 	}
-	check(c.Patience >= 0, "patience: %d must not be negative", c.Patience)
-	if c.Patience > 0 || c.Schedule == "plateau" {
-		check(c.EvalEvery >= 1, "eval-every: patience and the plateau schedule follow the validation accuracy; evaluate at least every so many epochs")
+	check(c.Training.Patience >= 0, "patience: %d must not be negative", c.Training.Patience)
+	if c.Training.Patience > 0 || c.Training.Schedule == "plateau" {
+		check(c.Training.EvalEvery >= 1, "eval-every: patience and the plateau schedule follow the validation accuracy; evaluate at least every so many epochs")
 	}
 }
 

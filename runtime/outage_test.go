@@ -49,7 +49,7 @@ func (s *withoutStore) train(ctx context.Context, c Config, each func(i int, e E
 		wg.Go(func() {
 			defer cancel()
 			c := c
-			c.Cluster = x.team
+			c.Cluster.Peers = x.team
 			params[i], errs[i] = trainOn(ctx, c, func(e Event) { each(i, e) })
 		})
 	}
@@ -76,7 +76,7 @@ func TestStaleOutage(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c := staleConfig()
-	c.Threads, c.Epochs = 1, 3
+	c.Execution.Threads, c.Training.Epochs = 1, 3
 	seen := &census{bound: 3}
 	params, errs := s.train(ctx, c, func(_ int, e Event) {
 		seen.event(t, e)
@@ -132,12 +132,12 @@ func (x *node) newest(ctx context.Context, t *testing.T, step int64) (p trainers
 // bits are those of one process.
 func TestSharedOutage(t *testing.T) {
 	c := clusterConfig()
-	c.Epochs = 5
+	c.Training.Epochs = 5
 	want, err := trainOn(t.Context(), c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Checkpoint, c.Resume, c.SharedCheckpoint = t.TempDir(), true, true
+	c.Checkpoint.Dir, c.Checkpoint.Resume, c.Checkpoint.Shared = t.TempDir(), true, true
 	s := startWithoutStore(t, 2, 8)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -151,7 +151,7 @@ func TestSharedOutage(t *testing.T) {
 			first = x.newest(ctx, t, e.Applied)
 			s.Away()
 		case 1, 2:
-			if all := files(t, c.Checkpoint); !slices.Equal(all, []string{first.File}) {
+			if all := files(t, c.Checkpoint.Dir); !slices.Equal(all, []string{first.File}) {
 				t.Errorf("after epoch %d, without the store, there are %v", e.Epoch, all)
 			}
 			s.Undecided(t, ctx, s.members...)
@@ -162,7 +162,7 @@ func TestSharedOutage(t *testing.T) {
 				}
 			}
 		default:
-			if p, all := x.newest(ctx, t, e.Applied), files(t, c.Checkpoint); !slices.Contains(all, p.File) {
+			if p, all := x.newest(ctx, t, e.Applied), files(t, c.Checkpoint.Dir); !slices.Contains(all, p.File) {
 				t.Errorf("%s was published, and there are %v", p.File, all)
 			}
 		}
@@ -185,7 +185,7 @@ func TestSharedOutageAtTheEnd(t *testing.T) {
 	}{"before": {0, false}, "in the last epoch": {1, false}, "and a node dies": {1, true}} {
 		t.Run(name, func(t *testing.T) {
 			c := clusterConfig()
-			c.Epochs, c.Checkpoint, c.Resume, c.SharedCheckpoint = 2, t.TempDir(), true, true
+			c.Training.Epochs, c.Checkpoint.Dir, c.Checkpoint.Resume, c.Checkpoint.Shared = 2, t.TempDir(), true, true
 			s := startWithoutStore(t, 2, 8)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
@@ -213,7 +213,7 @@ func TestSharedOutageAtTheEnd(t *testing.T) {
 					t.Errorf("node %d: %v", i, errs[i])
 				}
 				if i == 1 && !t.Failed() {
-					if p, all := x.newest(ctx, t, last), files(t, c.Checkpoint); !slices.Contains(all, p.File) {
+					if p, all := x.newest(ctx, t, last), files(t, c.Checkpoint.Dir); !slices.Contains(all, p.File) {
 						t.Errorf("%s was published, and there are %v", p.File, all)
 					}
 				}

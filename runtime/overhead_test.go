@@ -54,7 +54,7 @@ func BenchmarkActorOverhead(b *testing.B) {
 	copy(ds.Train, perm)
 	ds.Valid, ds.Test = nil, nil
 	c := DefaultConfig()
-	c.Dataset, c.Layers, c.Fanouts, c.BatchSize, c.Hidden, c.Samplers = ds, 3, []int{15, 10, 5}, 1024, 64, 1
+	c.Data.Dataset, c.Model.Layers, c.Sampling.Fanouts, c.Sampling.BatchSize, c.Model.Hidden, c.Execution.Samplers = ds, 3, []int{15, 10, 5}, 1024, 64, 1
 	r, err := Start(context.Background(), c)
 	if err != nil {
 		b.Fatal(err)
@@ -65,15 +65,15 @@ func BenchmarkActorOverhead(b *testing.B) {
 		s, batch := r.sampler.NewSampler(), new(sampling.Batch)
 		grad := make([]float32, len(u.Params()))
 		cpu0, began := cpuTime(b), time.Now()
-		order := sampling.Order(ds.Train, c.Seed, 0)
+		order := sampling.Order(ds.Train, c.Training.Seed, 0)
 		for i := range batches {
 			id := sampling.ID{Phase: "train", Batch: i, Of: 1}
 			batch.Reset()
 			batch.ID = id
-			if err := s.Sample(batch, id.Key(c.Seed), sampling.Cut(order, c.BatchSize, 1, i, 0)); err != nil {
+			if err := s.Sample(batch, id.Key(c.Training.Seed), sampling.Cut(order, c.Sampling.BatchSize, 1, i, 0)); err != nil {
 				b.Fatal(err)
 			}
-			st, err := w.Gradient(grad, u.Params(), batch, nil, actors.Key(c.Seed, id))
+			st, err := w.Gradient(grad, u.Params(), batch, nil, actors.Key(c.Training.Seed, id))
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -88,7 +88,7 @@ func BenchmarkActorOverhead(b *testing.B) {
 		cpu0, began := cpuTime(b), time.Now()
 		p, err := actors.Start(actors.Config{
 			System: r.system, Pool: r.pool, Clock: new(clock.Recorder), Samplers: r.samplers(), Credits: r.plan.Credits,
-			Work:     actors.Work{Phase: "train", Seed: c.Seed, Nodes: ds.Train, BatchSize: c.BatchSize, Micro: 1, Epochs: 1},
+			Work:     actors.Work{Phase: "train", Seed: c.Training.Seed, Nodes: ds.Train, BatchSize: c.Sampling.BatchSize, Micro: 1, Epochs: 1},
 			Trainers: []actors.Gradienter{w}, Updater: u,
 		})
 		if err != nil {

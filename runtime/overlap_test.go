@@ -34,7 +34,7 @@ func overlapData(b *testing.B, scale, edges, train int) *graph.Dataset {
 // owner heard that each batch was applied, since the first was let go.
 func pipeline(b *testing.B, r *Runtime, epochs int, rec *clock.Recorder) []time.Duration {
 	ds := r.data.ds
-	work := actors.Work{Phase: "train", Seed: r.cfg.Seed, Nodes: ds.Train, BatchSize: r.cfg.BatchSize, Micro: 1, Epochs: epochs}
+	work := actors.Work{Phase: "train", Seed: r.cfg.Training.Seed, Nodes: ds.Train, BatchSize: r.cfg.Sampling.BatchSize, Micro: 1, Epochs: epochs}
 	p, mem, err := r.trainingPipeline(context.Background(), work, newUpdater(r, r.params), rec)
 	if err != nil {
 		b.Fatal(err)
@@ -66,10 +66,10 @@ func BenchmarkOverlap(b *testing.B) {
 	const batches, repeats = 320, 5
 	ds := overlapData(b, 20, 16_000_000, batches*256)
 	c := DefaultConfig()
-	c.Dataset, c.Layers, c.Fanouts, c.BatchSize, c.Hidden = ds, 3, []int{15, 10, 5}, 256, 256
+	c.Data.Dataset, c.Model.Layers, c.Sampling.Fanouts, c.Sampling.BatchSize, c.Model.Hidden = ds, 3, []int{15, 10, 5}, 256, 256
 	start := func(features, match string) *Runtime {
 		v := c
-		v.Features, v.Match = features, match
+		v.Memory.Features, v.Memory.Match = features, match
 		r, err := Start(context.Background(), v)
 		if err != nil {
 			b.Fatal(err)
@@ -80,13 +80,13 @@ func BenchmarkOverlap(b *testing.B) {
 	defer ram.Stop()
 
 	// Record the batches, and what they have to read.
-	order := sampling.Order(ds.Train, c.Seed, 0)
+	order := sampling.Order(ds.Train, c.Training.Seed, 0)
 	sampler := ram.sampler.NewSampler()
 	recorded := make([]*sampling.Batch, batches)
 	began := time.Now()
 	for i := range recorded {
 		recorded[i] = &sampling.Batch{ID: sampling.ID{Phase: "train", Batch: i, Of: 1}}
-		if err := sampler.Sample(recorded[i], recorded[i].ID.Key(c.Seed), sampling.Cut(order, c.BatchSize, 1, i, 0)); err != nil {
+		if err := sampler.Sample(recorded[i], recorded[i].ID.Key(c.Training.Seed), sampling.Cut(order, c.Sampling.BatchSize, 1, i, 0)); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -96,7 +96,7 @@ func BenchmarkOverlap(b *testing.B) {
 	computeAlone := func() time.Duration {
 		began := time.Now()
 		for _, x := range recorded {
-			if _, err := w.Gradient(grad, u.Params(), x, nil, actors.Key(c.Seed, x.ID)); err != nil {
+			if _, err := w.Gradient(grad, u.Params(), x, nil, actors.Key(c.Training.Seed, x.ID)); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -215,17 +215,17 @@ func BenchmarkOverlap(b *testing.B) {
 // sampled by another goroutine up to so many batches ahead.
 func byHand(b *testing.B, r *Runtime, w *worker, sampler sampling.Sampler, ahead int) time.Duration {
 	began := time.Now()
-	order := sampling.Order(r.data.ds.Train, r.cfg.Seed, 0)
+	order := sampling.Order(r.data.ds.Train, r.cfg.Training.Seed, 0)
 	u := newUpdater(r, r.params)
 	grad := make([]float32, len(u.Params()))
-	n := sampling.NumBatches(len(order), r.cfg.BatchSize)
+	n := sampling.NumBatches(len(order), r.cfg.Sampling.BatchSize)
 	sample := func(x *sampling.Batch, i int) error {
 		x.Reset()
 		x.ID = sampling.ID{Phase: "train", Batch: i, Of: 1}
-		return sampler.Sample(x, x.ID.Key(r.cfg.Seed), sampling.Cut(order, r.cfg.BatchSize, 1, i, 0))
+		return sampler.Sample(x, x.ID.Key(r.cfg.Training.Seed), sampling.Cut(order, r.cfg.Sampling.BatchSize, 1, i, 0))
 	}
 	step := func(x *sampling.Batch) error {
-		s, err := w.Gradient(grad, u.Params(), x, nil, actors.Key(r.cfg.Seed, x.ID))
+		s, err := w.Gradient(grad, u.Params(), x, nil, actors.Key(r.cfg.Training.Seed, x.ID))
 		if err == nil {
 			compute.Divide(grad, float32(s.Weight))
 			u.Apply(grad)
@@ -276,8 +276,8 @@ func BenchmarkGenerationSwitch(b *testing.B) {
 	const batches, epochs = 24, 5
 	ds := overlapData(b, 20, 16_000_000, batches*1024)
 	c := DefaultConfig()
-	c.Dataset, c.Layers, c.Fanouts, c.BatchSize, c.Hidden = ds, 3, []int{15, 10, 5}, 1024, 256
-	c.Sampler, c.Cache, c.Features = "gns", "gns:1%", "throttled:1GB/s"
+	c.Data.Dataset, c.Model.Layers, c.Sampling.Fanouts, c.Sampling.BatchSize, c.Model.Hidden = ds, 3, []int{15, 10, 5}, 1024, 256
+	c.Sampling.Sampler, c.Memory.Cache, c.Memory.Features = "gns", "gns:1%", "throttled:1GB/s"
 	r, err := Start(context.Background(), c)
 	if err != nil {
 		b.Fatal(err)

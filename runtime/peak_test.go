@@ -31,19 +31,19 @@ func TestPeakCountsActivations(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, set := range map[string]func(*Config){
-		"sage": func(*Config) {}, "sage-max": func(c *Config) { c.Aggregation = "max" },
-		"gcn": func(c *Config) { c.Model = "gcn" }, "gin": func(c *Config) { c.Model = "gin" },
-		"gat": func(c *Config) { c.Model, c.Heads = "gat", 4 }, "gatv2": func(c *Config) { c.Model, c.Heads = "gatv2", 4 },
-		"mixhop": func(c *Config) { c.Model, c.Hops = "mixhop", 2 },
-		"narrow": func(c *Config) { c.Hidden, c.Fanouts = 4, []int{15, 15} },
-		"jk":     func(c *Config) { c.JumpingKnowledge = "cat" }, "batchnorm": func(c *Config) { c.Norm = "batch" },
+		"sage": func(*Config) {}, "sage-max": func(c *Config) { c.Model.Aggregation = "max" },
+		"gcn": func(c *Config) { c.Model.Name = "gcn" }, "gin": func(c *Config) { c.Model.Name = "gin" },
+		"gat": func(c *Config) { c.Model.Name, c.Model.Heads = "gat", 4 }, "gatv2": func(c *Config) { c.Model.Name, c.Model.Heads = "gatv2", 4 },
+		"mixhop": func(c *Config) { c.Model.Name, c.Model.Hops = "mixhop", 2 },
+		"narrow": func(c *Config) { c.Model.Hidden, c.Sampling.Fanouts = 4, []int{15, 15} },
+		"jk":     func(c *Config) { c.Model.JumpingKnowledge = "cat" }, "batchnorm": func(c *Config) { c.Model.Norm = "batch" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := DefaultConfig()
-			c.Dataset, c.Layers, c.Fanouts, c.BatchSize, c.Hidden, c.Threads = ds, 2, []int{5, 5}, 256, 32, 2
+			c.Data.Dataset, c.Model.Layers, c.Sampling.Fanouts, c.Sampling.BatchSize, c.Model.Hidden, c.Execution.Threads = ds, 2, []int{5, 5}, 256, 32, 2
 			set(&c)
-			if n := c.Blocks(); n > len(c.Fanouts) {
-				c.Fanouts = []int{3, 3, 3, 3}[:n]
+			if n := c.Blocks(); n > len(c.Sampling.Fanouts) {
+				c.Sampling.Fanouts = []int{3, 3, 3, 3}[:n]
 			}
 			r, err := Start(t.Context(), c)
 			if err != nil {
@@ -60,14 +60,14 @@ func TestPeakCountsActivations(t *testing.T) {
 			u := newUpdater(r, r.params)
 			grad := make([]float32, len(u.Params()))
 			s, x := r.newSampler(), new(sampling.Batch)
-			order := sampling.Order(ds.Train, c.Seed, 0)
+			order := sampling.Order(ds.Train, c.Training.Seed, 0)
 			for i := range 4 {
 				x.Reset()
 				x.ID = sampling.ID{Phase: "train", Batch: i, Of: 1}
-				if err := s.Sample(x, x.ID.Key(c.Seed), sampling.Cut(order, c.BatchSize, 1, i, 0)); err != nil {
+				if err := s.Sample(x, x.ID.Key(c.Training.Seed), sampling.Cut(order, c.Sampling.BatchSize, 1, i, 0)); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := w.Gradient(grad, u.Params(), x, nil, actors.Key(c.Seed, x.ID)); err != nil {
+				if _, err := w.Gradient(grad, u.Params(), x, nil, actors.Key(c.Training.Seed, x.ID)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -92,7 +92,7 @@ func TestPeakCountsSparseFeatures(t *testing.T) {
 	}
 	ds.NodeFeatures = graph.NewFeatures(n, cols, x)
 	c := DefaultConfig()
-	c.Dataset = &ds
+	c.Data.Dataset = &ds
 	r, err := Start(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)

@@ -14,12 +14,12 @@ func (r *Runtime) sizes() scheduler.Sizes {
 	ds := r.data.ds
 	s := scheduler.Sizes{
 		Nodes: int64(ds.Graph.NumNodes()), Edges: ds.Graph.NumEdges(), FeaturesMap: r.data.file.Path != "", GraphMap: r.data.mapped && r.links == nil, TrainNodes: len(r.seeds()),
-		Hidden: r.cfg.Hidden, Layers: r.cfg.Blocks(), Sampler: r.cfg.Sampler, Fanouts: r.sampler.Spec().Fanouts, LayerNodes: r.cfg.Sampler == "fastgcn" || r.cfg.Sampler == "ladies",
-		BatchSize: r.cfg.BatchSize, Micro: r.cfg.MicroBatches, Kernels: r.set.String(), Optimizer: r.cfg.Optimizer,
-		OnAverage: r.cfg.Sampler == "labor", Temporal: r.sampler.Spec().Temporal, Batches: r.ownBatches(),
-		Audits: r.cfg.Cluster != nil,
+		Hidden: r.cfg.Model.Hidden, Layers: r.cfg.Blocks(), Sampler: r.cfg.Sampling.Sampler, Fanouts: r.sampler.Spec().Fanouts, LayerNodes: r.cfg.Sampling.Sampler == "fastgcn" || r.cfg.Sampling.Sampler == "ladies",
+		BatchSize: r.cfg.Sampling.BatchSize, Micro: r.cfg.Sampling.MicroBatches, Kernels: r.set.String(), Optimizer: r.cfg.Training.Optimizer,
+		OnAverage: r.cfg.Sampling.Sampler == "labor", Temporal: r.sampler.Spec().Temporal, Batches: r.ownBatches(),
+		Audits: r.cfg.Cluster.Peers != nil,
 	}
-	if r.cfg.Inductive {
+	if r.cfg.Sampling.Inductive {
 		s.Inductive, s.SeenEdges = true, r.sampler.Dataset().Graph.NumEdges()
 	}
 	held := r.sampler.Footprint()
@@ -44,21 +44,21 @@ func (r *Runtime) sizes() scheduler.Sizes {
 // activations says what the model keeps of a batch, besides what every model does.
 func (r *Runtime) activations(s *scheduler.Sizes) {
 	c := &r.cfg
-	switch c.Model {
+	switch c.Model.Name {
 	case "gat", "gatv2":
-		s.Heads = max(c.Heads, 1)
+		s.Heads = max(c.Model.Heads, 1)
 	case "gcn":
-		s.Wide += max(c.Hidden, s.InDim)
+		s.Wide += max(c.Model.Hidden, s.InDim)
 	case "gin": // its norm, too, which is there unless it is taken away
-		s.Wide += 8 * c.Hidden
+		s.Wide += 8 * c.Model.Hidden
 	case "mixhop": // a block's values are those of several powers
-		s.Wide += max(c.Hidden, s.InDim) * c.Blocks() / max(c.Layers, 1)
+		s.Wide += max(c.Model.Hidden, s.InDim) * c.Blocks() / max(c.Model.Layers, 1)
 	}
-	if c.Norm == "batch" || c.Norm == "layer" {
-		s.Wide += 4 * c.Hidden
+	if c.Model.Norm == "batch" || c.Model.Norm == "layer" {
+		s.Wide += 4 * c.Model.Hidden
 	}
-	if c.JumpingKnowledge != "" {
-		s.Wide += 4 * c.Hidden * c.Layers
+	if c.Model.JumpingKnowledge != "" {
+		s.Wide += 4 * c.Model.Hidden * c.Model.Layers
 	}
 }
 
@@ -68,14 +68,14 @@ func (r *Runtime) request() scheduler.Request {
 		n := r.cfg.staleTrainers()
 		return scheduler.Request{
 			Threads: r.cfg.threads(), Samplers: n, Trainers: n, Credits: 2,
-			EvalChunk: r.cfg.EvalChunk, LocalCodec: r.cfg.LocalCodec, Loaders: r.cfg.Loaders, Match: r.cfg.Match,
-			Gather: r.cfg.Gather, Cached: true, FixedThreads: true, Shared: true, // nothing is measured
+			EvalChunk: r.cfg.Memory.EvalChunk, LocalCodec: r.cfg.Execution.LocalCodec, Loaders: r.cfg.Memory.Loaders, Match: r.cfg.Memory.Match,
+			Gather: r.cfg.Memory.Gather, Cached: true, FixedThreads: true, Shared: true, // nothing is measured
 		}
 	}
 	return scheduler.Request{
-		Threads: r.cfg.threads(), Samplers: r.cfg.Samplers, Trainers: r.cfg.Trainers, Credits: r.cfg.Credits,
-		EvalChunk: r.cfg.EvalChunk, LocalCodec: r.cfg.LocalCodec, Loaders: r.cfg.Loaders, Reorder: r.cfg.Reorder, Match: r.cfg.Match,
-		Gather: r.cfg.Gather, Cached: r.cfg.Cache != "", FixedThreads: r.cfg.Threads > 0, Shared: r.cfg.Cluster != nil,
+		Threads: r.cfg.threads(), Samplers: r.cfg.Execution.Samplers, Trainers: r.cfg.Execution.Trainers, Credits: r.cfg.Execution.Credits,
+		EvalChunk: r.cfg.Memory.EvalChunk, LocalCodec: r.cfg.Execution.LocalCodec, Loaders: r.cfg.Memory.Loaders, Reorder: r.cfg.Sampling.Reorder, Match: r.cfg.Memory.Match,
+		Gather: r.cfg.Memory.Gather, Cached: r.cfg.Memory.Cache != "", FixedThreads: r.cfg.Execution.Threads > 0, Shared: r.cfg.Cluster.Peers != nil,
 	}
 }
 
@@ -114,7 +114,7 @@ func (r *Runtime) planCache(s *scheduler.Sizes) error {
 	}
 	caches := r.sampler.Caches()
 	if caches == nil {
-		return fmt.Errorf("%w: cache: %s keeps the rows that the sampler gns prefers, and the sampler is %s; choose --sampler gns, or degree, hot or dynamic", ErrConfig, spec, r.cfg.Sampler)
+		return fmt.Errorf("%w: cache: %s keeps the rows that the sampler gns prefers, and the sampler is %s; choose --sampler gns, or degree, hot or dynamic", ErrConfig, spec, r.cfg.Sampling.Sampler)
 	}
 	drawn := len(caches.At(0).Nodes)
 	if d := drawn - rows; d > rows/100+1 || -d > rows/100+1 {
@@ -133,8 +133,8 @@ func (r *Runtime) probe(ctx context.Context, s *scheduler.Sizes) error {
 	if len(seeds) == 0 {
 		return nil
 	}
-	order := sampling.Order(seeds, r.cfg.Seed, 0)
-	size := r.sampler.Spec().BatchSize(r.cfg.BatchSize, len(seeds))
+	order := sampling.Order(seeds, r.cfg.Training.Seed, 0)
+	size := r.sampler.Spec().BatchSize(r.cfg.Sampling.BatchSize, len(seeds))
 	sampler, b := r.newSampler(), new(sampling.Batch)
 	last, now := map[uint32]struct{}{}, map[uint32]struct{}{}
 	for i := range min(probes, sampling.NumBatches(len(seeds), size)) {
@@ -143,7 +143,7 @@ func (r *Runtime) probe(ctx context.Context, s *scheduler.Sizes) error {
 		}
 		b.Reset()
 		b.ID = sampling.ID{Phase: "plan", Batch: i, Of: 1}
-		if err := sampler.Sample(b, b.ID.Key(r.cfg.Seed), sampling.Cut(order, size, r.cfg.MicroBatches, i, 0)); err != nil {
+		if err := sampler.Sample(b, b.ID.Key(r.cfg.Training.Seed), sampling.Cut(order, size, r.cfg.Sampling.MicroBatches, i, 0)); err != nil {
 			return fmt.Errorf("runtime: %v: %w", b.ID, err)
 		}
 		fresh := int64(0)
@@ -174,7 +174,7 @@ func plain(spec features.Spec) bool {
 // source names where training reads rows.
 func (d *openData) source(cfg *settings) string {
 	switch {
-	case cfg.Rows != nil:
+	case cfg.Data.Rows != nil:
 		return "elsewhere"
 	case !plain(cfg.where):
 		return cfg.where.String()

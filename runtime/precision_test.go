@@ -14,16 +14,16 @@ import (
 func TestBFloat16Learns(t *testing.T) {
 	t.Setenv(cpu.SetVariable, "go")
 	c := config()
-	c.Epochs = 10
-	c.Checkpoint = t.TempDir()
+	c.Training.Epochs = 10
+	c.Checkpoint.Dir = t.TempDir()
 	accuracy, bits := map[string]float64{}, map[string]bool{}
 	for _, precision := range []string{"float32", "bf16"} {
 		want := ""
 		for threads := 1; threads <= 2; threads++ {
 			v := c
-			v.Precision, v.Threads = precision, threads
+			v.Model.Precision, v.Execution.Threads = precision, threads
 			if precision == "bf16" || threads == 2 {
-				v.Checkpoint = ""
+				v.Checkpoint.Dir = ""
 			}
 			r := started(t, v)
 			accuracy[precision] = trained(t, r).TestAccuracy
@@ -45,7 +45,7 @@ func TestBFloat16Learns(t *testing.T) {
 	if len(bits) != 2 {
 		t.Errorf("bf16 changed nothing")
 	}
-	c.Precision, c.Resume, c.Epochs = "bf16", true, 12
+	c.Model.Precision, c.Checkpoint.Resume, c.Training.Epochs = "bf16", true, 12
 	if err := run(context.Background(), started(t, c), nil); !errors.Is(err, ErrIdentity) || !strings.Contains(err.Error(), "precision") {
 		t.Errorf("resumed with another precision: %v", err)
 	}
@@ -59,7 +59,7 @@ func TestBFloat16Unavailable(t *testing.T) {
 	}
 	t.Setenv(cpu.SetVariable, "avx2")
 	cfg := config()
-	cfg.Precision = "bf16"
+	cfg.Model.Precision = "bf16"
 	_, err := Start(context.Background(), cfg)
 	if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), cpu.SetVariable) {
 		t.Fatalf("error %v", err)
@@ -67,7 +67,7 @@ func TestBFloat16Unavailable(t *testing.T) {
 	if !cpu.AVX512.Has(cpu.BFloat16) && !strings.Contains(err.Error(), "--precision float32") {
 		t.Errorf("%v: names no remedy", err)
 	}
-	cfg.Precision = "half"
+	cfg.Model.Precision = "half"
 	if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), "precision") {
 		t.Errorf("precision half: %v", err)
 	}

@@ -102,18 +102,18 @@ func TestRefineUnderASlowStore(t *testing.T) {
 	g.clock.Keep(math.MaxInt)
 	train := func(slow bool) (params []float32, loaders []int) {
 		c := DefaultConfig()
-		c.Dataset, c.Match, c.Samplers, c.Threads, c.Seed = ds, "off", 1, 2, 3
-		c.BatchSize = max(len(ds.Train)/32, 1)
-		c.Rows = memory
+		c.Data.Dataset, c.Memory.Match, c.Execution.Samplers, c.Execution.Threads, c.Training.Seed = ds, "off", 1, 2, 3
+		c.Sampling.BatchSize = max(len(ds.Train)/32, 1)
+		c.Data.Rows = memory
 		if slow {
-			c.Rows = g
+			c.Data.Rows = g
 		}
 		r, err := Start(context.Background(), c)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer r.Stop()
-		work := actors.Work{Phase: "train", Seed: c.Seed, Nodes: ds.Train, BatchSize: c.BatchSize, Micro: 1, Epochs: epochs}
+		work := actors.Work{Phase: "train", Seed: c.Training.Seed, Nodes: ds.Train, BatchSize: c.Sampling.BatchSize, Micro: 1, Epochs: epochs}
 		rec, f := new(clock.Recorder), r.newRefiner()
 		if slow {
 			rec = g.clock
@@ -169,7 +169,7 @@ func TestRefineUnderASlowStore(t *testing.T) {
 func TestRefinerCountsHits(t *testing.T) {
 	for _, found := range []int64{0, 50} { // of 100 rows a batch
 		c := config()
-		c.Features, c.Threads, c.BatchSize, c.Fanouts, c.Loaders = "throttled:90MB/s", 2, 4, []int{3, 2}, 1
+		c.Memory.Features, c.Execution.Threads, c.Sampling.BatchSize, c.Sampling.Fanouts, c.Memory.Loaders = "throttled:90MB/s", 2, 4, []int{3, 2}, 1
 		r := started(t, c)
 		if r.plan.CacheRoom == 0 {
 			t.Fatal("there is no room for a cache")

@@ -55,7 +55,7 @@ func (id Identity) runID() (replica.RunID, error) {
 
 // replicate has a checkpoint at path copied, if no other trainer has its own.
 func (t *training) replicate(path string) error {
-	team := t.r.cfg.Cluster
+	team := t.r.cfg.Cluster.Peers
 	if team == nil || !team.Alone() {
 		return nil
 	}
@@ -152,7 +152,7 @@ func (g *replicator) end() {
 // state that is further than any: then it is that, brought to the checkpoint
 // directory, and from is the node.
 func (t *training) further(ctx context.Context, e *expected, c *checkpoint, broken error) (_ *checkpoint, from string, err error) {
-	team := t.r.cfg.Cluster
+	team := t.r.cfg.Cluster.Peers
 	if team == nil || !team.Alone() {
 		return c, "", broken
 	}
@@ -167,7 +167,7 @@ func (t *training) further(ctx context.Context, e *expected, c *checkpoint, brok
 	var copied *checkpoint
 	var other error // a copy is of another run
 	from, problems := team.Recover(ctx, run, beyond, func(step int64, fetch func(path string) error) (err error) {
-		path := checkpointPath(t.r.cfg.Checkpoint, step)
+		path := checkpointPath(t.r.cfg.Checkpoint.Dir, step)
 		if err = fetch(path); err == nil {
 			if copied, err = e.read(path); err != nil && !errors.Is(err, ErrIdentity) {
 				err = errors.Join(err, os.Remove(path))

@@ -73,7 +73,7 @@ func keeps(t *testing.T, store membership.Store, name, dir string) (leave func()
 // what was said at the start.
 func aloneIn(t *testing.T, x *node, c Config) (params []float32, start string) {
 	t.Helper()
-	c.Cluster = x.team
+	c.Cluster.Peers = x.team
 	params, err := trainOn(t.Context(), c, func(e Event) {
 		if e.Kind == EventStart {
 			start = e.Message
@@ -99,15 +99,15 @@ func TestLoneTrainerLost(t *testing.T) {
 	kept := t.TempDir()
 	keeper := keeps(t, store, "keeper", kept)
 	defer keeper()
-	c.Resume, c.Epochs, c.Checkpoint = true, 1, filepath.Join(t.TempDir(), "lost")
+	c.Checkpoint.Resume, c.Training.Epochs, c.Checkpoint.Dir = true, 1, filepath.Join(t.TempDir(), "lost")
 	lost := enter(t, store, "lost", 8, 1)
 	aloneIn(t, lost, c)
 	lost.exit(t)
-	if err := os.RemoveAll(c.Checkpoint); err != nil {
+	if err := os.RemoveAll(c.Checkpoint.Dir); err != nil {
 		t.Fatal(err)
 	}
 
-	c.Epochs, c.Checkpoint = 2, t.TempDir()
+	c.Training.Epochs, c.Checkpoint.Dir = 2, t.TempDir()
 	next := enter(t, store, "next", 8, 1)
 	got, said := aloneIn(t, next, c)
 	if !slices.Equal(got, want) || !strings.Contains(said, "node keeper") {
@@ -123,7 +123,7 @@ func TestLoneTrainerLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.team = own
-	c.Checkpoint = t.TempDir()
+	c.Checkpoint.Dir = t.TempDir()
 	got, said = aloneIn(t, x, c)
 	if !slices.Equal(got, want) || !strings.Contains(said, "node keeper") {
 		t.Errorf("the keeper itself: the parameters differ, or it was not the copy: %q", said)
@@ -145,17 +145,17 @@ func TestCopyPassedOver(t *testing.T) {
 		return said
 	}
 	c := clusterConfig()
-	c.Resume, c.Epochs, c.Checkpoint = true, 1, t.TempDir()
+	c.Checkpoint.Resume, c.Training.Epochs, c.Checkpoint.Dir = true, 1, t.TempDir()
 	run(c)
 	if said := run(c); strings.Contains(said, "node keeper") || !strings.Contains(said, "resumed") {
 		t.Errorf("with a checkpoint that is as far: %q", said)
 	}
 	other := c
-	other.Seed, other.Checkpoint = 9, t.TempDir()
+	other.Training.Seed, other.Checkpoint.Dir = 9, t.TempDir()
 	if said := run(other); !strings.Contains(said, "starting afresh") {
 		t.Errorf("another run: %q", said)
 	}
-	c.Epochs = 2
+	c.Training.Epochs = 2
 	run(c)
 
 	// Damaged one after the other, the furthest first, in the middle.
@@ -178,7 +178,7 @@ func TestCopyPassedOver(t *testing.T) {
 	}
 	steps := 19 // of an epoch
 	for round, want := range []string{"resumed after 38 batches, in epoch 2; from the copy at node keeper", "resumed after 19 batches, in epoch 1; from the copy at node keeper", "starting afresh"} {
-		c.Checkpoint = t.TempDir()
+		c.Checkpoint.Dir = t.TempDir()
 		if said := run(c); !strings.Contains(said, want) {
 			t.Fatalf("%q, want %q", said, want)
 		}

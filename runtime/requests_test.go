@@ -29,17 +29,17 @@ func TestRequestsAreNotDropped(t *testing.T) {
 		change func(*Config)
 		want   string // of the error
 	}{
-		"sparse, throttled": {func(c *Config) { c.Dataset, c.Features = sparse(), "throttled:1GB/s" }, "features: throttled:1GB/s"},
-		"sparse, match":     {func(c *Config) { c.Dataset, c.Match = sparse(), "on" }, "match: on"},
-		"sparse, cache":     {func(c *Config) { c.Dataset, c.Cache = sparse(), "degree:5%" }, "cache: degree:5%"},
-		"sparse, loaders":   {func(c *Config) { c.Dataset, c.Loaders = sparse(), 2 }, "loaders: 2"},
-		"full, match":       {func(c *Config) { c.Sampler, c.Match = "full", "on" }, "choose another sampler"},
-		"full, throttled":   {func(c *Config) { c.Sampler, c.Features = "full", "throttled:1GB/s" }, "features: throttled"},
-		"bare, match":       {func(c *Config) { c.Dataset, c.Match = &bare, "on" }, "no node features"},
-		"bare, cache":       {func(c *Config) { c.Dataset, c.Cache = &bare, "hot:5%" }, "no node features"},
-		"method alone":      {func(c *Config) { c.ReorderMethod = "exact" }, "reorder-method: exact"},
-		"method, window 1":  {func(c *Config) { c.Reorder, c.ReorderMethod = 1, "sketch" }, "set reorder"},
-		"gns cache":         {func(c *Config) { c.Cache = "gns:1%" }, "choose --sampler gns"},
+		"sparse, throttled": {func(c *Config) { c.Data.Dataset, c.Memory.Features = sparse(), "throttled:1GB/s" }, "features: throttled:1GB/s"},
+		"sparse, match":     {func(c *Config) { c.Data.Dataset, c.Memory.Match = sparse(), "on" }, "match: on"},
+		"sparse, cache":     {func(c *Config) { c.Data.Dataset, c.Memory.Cache = sparse(), "degree:5%" }, "cache: degree:5%"},
+		"sparse, loaders":   {func(c *Config) { c.Data.Dataset, c.Memory.Loaders = sparse(), 2 }, "loaders: 2"},
+		"full, match":       {func(c *Config) { c.Sampling.Sampler, c.Memory.Match = "full", "on" }, "choose another sampler"},
+		"full, throttled":   {func(c *Config) { c.Sampling.Sampler, c.Memory.Features = "full", "throttled:1GB/s" }, "features: throttled"},
+		"bare, match":       {func(c *Config) { c.Data.Dataset, c.Memory.Match = &bare, "on" }, "no node features"},
+		"bare, cache":       {func(c *Config) { c.Data.Dataset, c.Memory.Cache = &bare, "hot:5%" }, "no node features"},
+		"method alone":      {func(c *Config) { c.Sampling.ReorderMethod = "exact" }, "reorder-method: exact"},
+		"method, window 1":  {func(c *Config) { c.Sampling.Reorder, c.Sampling.ReorderMethod = 1, "sketch" }, "set reorder"},
+		"gns cache":         {func(c *Config) { c.Memory.Cache = "gns:1%" }, "choose --sampler gns"},
 	} {
 		c := config()
 		x.change(&c)
@@ -52,10 +52,12 @@ func TestRequestsAreNotDropped(t *testing.T) {
 		}
 	}
 	for name, change := range map[string]func(*Config){
-		"sparse":      func(c *Config) { c.Dataset, c.Features, c.Match, c.Cache = sparse(), "ram", "off", "none" },
-		"full":        func(c *Config) { c.Sampler = "full" },
-		"bare":        func(c *Config) { c.Dataset = &bare },
-		"with method": func(c *Config) { c.Reorder, c.ReorderMethod = 2, "exact" },
+		"sparse": func(c *Config) {
+			c.Data.Dataset, c.Memory.Features, c.Memory.Match, c.Memory.Cache = sparse(), "ram", "off", "none"
+		},
+		"full":        func(c *Config) { c.Sampling.Sampler = "full" },
+		"bare":        func(c *Config) { c.Data.Dataset = &bare },
+		"with method": func(c *Config) { c.Sampling.Reorder, c.Sampling.ReorderMethod = 2, "exact" },
 	} {
 		c := config()
 		change(&c)
@@ -72,10 +74,10 @@ func TestRequestsAreNotDropped(t *testing.T) {
 // in the identity.
 func TestCacheSaysWhatGNSDraws(t *testing.T) {
 	c := config()
-	c.Sampler = "gns"
-	n := c.Dataset.Graph.NumNodes()
-	for cache, want := range map[string]int{"gns:10%": (n + 9) / 10, "gns:1kB": 1000 / (4 * c.Dataset.NodeFeatures.Cols)} {
-		c.Cache = cache
+	c.Sampling.Sampler = "gns"
+	n := c.Data.Dataset.Graph.NumNodes()
+	for cache, want := range map[string]int{"gns:10%": (n + 9) / 10, "gns:1kB": 1000 / (4 * c.Data.Dataset.NodeFeatures.Cols)} {
+		c.Memory.Cache = cache
 		r := started(t, c)
 		if got := len(r.sampler.Caches().At(0).Nodes); got < want || got > want+1 {
 			t.Errorf("%s: %d of %d nodes are drawn, want %d", cache, got, n, want)
@@ -84,7 +86,7 @@ func TestCacheSaysWhatGNSDraws(t *testing.T) {
 			t.Errorf("%s: the identity has %v", cache, r.identity.Sampler.CacheFraction)
 		}
 	}
-	c.Cache, c.SamplerOptions = "gns:10%", map[string]string{"cache-fraction": "0.5"}
+	c.Memory.Cache, c.Sampling.Options = "gns:10%", map[string]string{"cache-fraction": "0.5"}
 	if r, err := Start(context.Background(), c); !errors.Is(err, ErrConfig) {
 		if err == nil {
 			r.Stop()
@@ -96,7 +98,7 @@ func TestCacheSaysWhatGNSDraws(t *testing.T) {
 // Credit that a window raises is reported when training begins.
 func TestRaisedCreditsAreAnEvent(t *testing.T) {
 	c := config()
-	c.Samplers, c.Credits, c.Reorder, c.Epochs = 1, 1, 3, 1
+	c.Execution.Samplers, c.Execution.Credits, c.Sampling.Reorder, c.Training.Epochs = 1, 1, 3, 1
 	r := started(t, c)
 	for e, err := range r.Train(context.Background()) {
 		if err != nil {
@@ -114,10 +116,10 @@ func TestRaisedCreditsAreAnEvent(t *testing.T) {
 // A model with several blocks a layer has batches that fit the slab.
 func TestMixHopFitsTheSlab(t *testing.T) {
 	c := config()
-	c.Model, c.Hops, c.Fanouts, c.Match = "mixhop", 2, []int{5, 5, 5, 5}, ""
-	c.BatchSize, c.Samplers, c.Threads, c.Epochs = 8, 1, 1, 1
+	c.Model.Name, c.Model.Hops, c.Sampling.Fanouts, c.Memory.Match = "mixhop", 2, []int{5, 5, 5, 5}, ""
+	c.Sampling.BatchSize, c.Execution.Samplers, c.Execution.Threads, c.Training.Epochs = 8, 1, 1, 1
 	want := parametersOf(t, c)
-	c.Match = "on"
+	c.Memory.Match = "on"
 	r := started(t, c)
 	trained(t, r)
 	if sumOf(t, r) != want {
@@ -126,7 +128,7 @@ func TestMixHopFitsTheSlab(t *testing.T) {
 	if s := r.Stats().Rows; s.Batches == 0 || s.Peak > r.plan.SlabLimit {
 		t.Errorf("%+v: the plan has %d slots at most", s, r.plan.SlabLimit)
 	}
-	c.Match, c.Model, c.Fanouts = "on", "sage", []int{5, 5}
+	c.Memory.Match, c.Model.Name, c.Sampling.Fanouts = "on", "sage", []int{5, 5}
 	if two := started(t, c); two.plan.PeakBytes >= r.plan.PeakBytes {
 		t.Errorf("four blocks take %d bytes, two %d", r.plan.PeakBytes, two.plan.PeakBytes)
 	}
@@ -135,7 +137,7 @@ func TestMixHopFitsTheSlab(t *testing.T) {
 // The hottest nodes are looked for once, and the search ends with its context.
 func TestHottestIsFoundOnce(t *testing.T) {
 	c := config()
-	c.Cache = "hot:5%"
+	c.Memory.Cache = "hot:5%"
 	r := started(t, c)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -161,7 +163,7 @@ func TestHottestIsFoundOnce(t *testing.T) {
 // The plan has as many batches as an epoch of a sampler that chooses their seeds.
 func TestPlanCountsClusterBatches(t *testing.T) {
 	c := config()
-	c.Sampler, c.SamplerOptions, c.Epochs = "cluster", map[string]string{"clusters": "7"}, 1
+	c.Sampling.Sampler, c.Sampling.Options, c.Training.Epochs = "cluster", map[string]string{"clusters": "7"}, 1
 	r := started(t, c)
 	steps := 0
 	for e, err := range r.Train(context.Background()) {

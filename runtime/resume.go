@@ -24,7 +24,7 @@ type expected struct {
 
 // expected returns what the run of an identity can go on from.
 func (t *training) expected(id Identity) *expected {
-	return &expected{t.r.model.Layout(), id, t.steps, t.r.cfg.AllowOtherKernels}
+	return &expected{t.r.model.Layout(), id, t.steps, t.r.cfg.Checkpoint.AllowOtherKernels}
 }
 
 // load reads the newest checkpoint of dir that is whole, or nil when there is

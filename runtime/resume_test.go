@@ -16,8 +16,8 @@ func TestBatchesWithoutLoss(t *testing.T) {
 	ds := *small()
 	ds.Train, ds.Fingerprint = ds.Train[:3], ""
 	c := config()
-	c.Dataset, c.BatchSize, c.Epochs = &ds, 1, 3
-	c.Sampler, c.SamplerOptions = "cluster", map[string]string{"clusters": "60", "per-batch": "10"}
+	c.Data.Dataset, c.Sampling.BatchSize, c.Training.Epochs = &ds, 1, 3
+	c.Sampling.Sampler, c.Sampling.Options = "cluster", map[string]string{"clusters": "60", "per-batch": "10"}
 	r := started(t, c)
 	empty, steps := 0, 0
 	for e, err := range r.Train(context.Background()) {
@@ -33,7 +33,7 @@ func TestBatchesWithoutLoss(t *testing.T) {
 	if empty == 0 || steps != 18 {
 		t.Fatalf("%d of %d subgraphs are without a training node; the test needs some", empty, steps)
 	}
-	c.Checkpoint, c.Resume = t.TempDir(), true
+	c.Checkpoint.Dir, c.Checkpoint.Resume = t.TempDir(), true
 	for range 7 {
 		for e, err := range started(t, c).Train(context.Background()) {
 			if err != nil {
@@ -56,21 +56,21 @@ func TestBatchesWithoutLoss(t *testing.T) {
 // does not.
 func TestResumeKeepsTheRecipe(t *testing.T) {
 	for name, change := range map[string]func(*Config){
-		"sgd":      func(c *Config) { c.Optimizer, c.LR = "sgd", 0.1 },
-		"adamw":    func(c *Config) { c.Optimizer = "adamw" },
-		"plateau":  func(c *Config) { c.Schedule, c.ScheduleEpochs, c.LR = "plateau", 1, 0.2 },
-		"cosine":   func(c *Config) { c.Schedule, c.Warmup = "cosine", 2 },
-		"patience": func(c *Config) { c.Patience, c.LR = 2, 0.3 },
+		"sgd":      func(c *Config) { c.Training.Optimizer, c.Training.LR = "sgd", 0.1 },
+		"adamw":    func(c *Config) { c.Training.Optimizer = "adamw" },
+		"plateau":  func(c *Config) { c.Training.Schedule, c.Training.ScheduleEpochs, c.Training.LR = "plateau", 1, 0.2 },
+		"cosine":   func(c *Config) { c.Training.Schedule, c.Training.Warmup = "cosine", 2 },
+		"patience": func(c *Config) { c.Training.Patience, c.Training.LR = 2, 0.3 },
 	} {
 		c := config()
-		c.Epochs = 8
+		c.Training.Epochs = 8
 		change(&c)
 		r := started(t, c)
 		done := trained(t, r)
 		if name == "patience" && done.Applied == 8*int64(done.Batches) {
 			t.Errorf("patience did not end the run before its last epoch")
 		}
-		c.Checkpoint, c.Resume = t.TempDir(), true
+		c.Checkpoint.Dir, c.Checkpoint.Resume = t.TempDir(), true
 		for range 8 {
 			one := started(t, c)
 			for e, err := range one.Train(context.Background()) {
@@ -93,13 +93,13 @@ func TestResumeKeepsTheRecipe(t *testing.T) {
 // of one that was not.
 func TestResume(t *testing.T) {
 	c := config()
-	c.MicroBatches = 2
+	c.Sampling.MicroBatches = 2
 	whole := started(t, c)
 	done := trained(t, whole)
 	want := sumOf(t, whole)
 	for _, after := range []int64{1, 4, 8, 9, 13} {
 		c := c
-		c.Checkpoint = t.TempDir()
+		c.Checkpoint.Dir = t.TempDir()
 		ctx, cancel := context.WithCancel(context.Background())
 		r := started(t, c)
 		var err error
@@ -112,7 +112,7 @@ func TestResume(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Fatalf("interrupted after %d batches: %v", after, err)
 		}
-		c.Resume, c.Samplers, c.Threads, c.Trainers = true, 3, 2, 2
+		c.Checkpoint.Resume, c.Execution.Samplers, c.Execution.Threads, c.Execution.Trainers = true, 3, 2, 2
 		again := started(t, c)
 		var last Event
 		for e, err := range again.Train(context.Background()) {
@@ -135,21 +135,21 @@ func TestResume(t *testing.T) {
 
 func TestLeavingTheLoopIsAnInterruption(t *testing.T) {
 	c := config()
-	c.Checkpoint = t.TempDir()
+	c.Checkpoint.Dir = t.TempDir()
 	r := started(t, c)
 	for e := range r.Train(context.Background()) {
 		if e.Kind == EventStep {
 			break
 		}
 	}
-	if files, err := checkpoints(c.Checkpoint); err != nil || len(files) != 1 {
+	if files, err := checkpoints(c.Checkpoint.Dir); err != nil || len(files) != 1 {
 		t.Errorf("checkpoints after leaving the loop: %v, %v", files, err)
 	}
 }
 
 func TestResumeRefusals(t *testing.T) {
 	c := config()
-	c.Checkpoint, c.Epochs = t.TempDir(), 1
+	c.Checkpoint.Dir, c.Training.Epochs = t.TempDir(), 1
 	trained(t, started(t, c))
 	last := func(c Config) (Event, error) {
 		r := started(t, c)
@@ -165,19 +165,19 @@ func TestResumeRefusals(t *testing.T) {
 	if _, err := last(c); !errors.Is(err, ErrConfig) {
 		t.Errorf("a second run in the same directory: %v", err)
 	}
-	c.Resume = true
+	c.Checkpoint.Resume = true
 	other := c
-	other.BatchSize = 60
+	other.Sampling.BatchSize = 60
 	if _, err := last(other); !errors.Is(err, ErrIdentity) || !strings.Contains(err.Error(), "batch-size was 50 and is 60") {
 		t.Errorf("another batch size: %v", err)
 	}
 	more := c
-	more.Epochs = 2
+	more.Training.Epochs = 2
 	if e, err := last(more); err != nil || e.Applied != 2*int64(e.Batches) {
 		t.Errorf("more epochs: %+v, %v", e, err)
 	}
 	// The newest checkpoint is damaged: the one before serves.
-	files, err := checkpoints(c.Checkpoint)
+	files, err := checkpoints(c.Checkpoint.Dir)
 	if err != nil || len(files) != 2 {
 		t.Fatalf("checkpoints %v, %v", files, err)
 	}
@@ -193,7 +193,7 @@ func TestResumeRefusals(t *testing.T) {
 		t.Errorf("a damaged checkpoint: %+v, %v", e, err)
 	}
 	empty := c
-	empty.Checkpoint = filepath.Join(t.TempDir(), "new")
+	empty.Checkpoint.Dir = filepath.Join(t.TempDir(), "new")
 	r := started(t, empty)
 	for e, err := range r.Train(context.Background()) {
 		if err != nil {

@@ -17,12 +17,12 @@ func (borrowed) Close() error { return nil }
 // useRows makes training read its rows from cfg.Rows. The data may then have
 // features without their values: a table that says only what its rows are like.
 func (d *openData) useRows(cfg *settings) error {
-	l := cfg.Rows.Layout()
+	l := cfg.Data.Rows.Layout()
 	switch {
-	case cfg.NormalizeFeatures:
+	case cfg.Data.NormalizeFeatures:
 		return fmt.Errorf("%w: normalize-features: rows that come from elsewhere are not changed; normalise them where they lie", ErrConfig)
-	case cfg.Features != "":
-		return fmt.Errorf("%w: features: %q says where features lie in this process, but rows come from elsewhere; leave it out", ErrConfig, cfg.Features)
+	case cfg.Memory.Features != "":
+		return fmt.Errorf("%w: features: %q says where features lie in this process, but rows come from elsewhere; leave it out", ErrConfig, cfg.Memory.Features)
 	case l.Rows != d.ds.Graph.NumNodes():
 		return fmt.Errorf("%w: Rows: %d rows for %d nodes", ErrConfig, l.Rows, d.ds.Graph.NumNodes())
 	}
@@ -38,7 +38,7 @@ func (d *openData) useRows(cfg *settings) error {
 		}
 		d.ds = &copied
 	}
-	d.rows = borrowed{cfg.Rows}
+	d.rows = borrowed{cfg.Data.Rows}
 	return nil
 }
 
@@ -52,13 +52,13 @@ func (r *Runtime) readable(ctx context.Context) (*graph.Dataset, error) {
 	if !absent(ds.NodeFeatures) {
 		return ds, nil
 	}
-	l := r.cfg.Rows.Layout()
+	l := r.cfg.Data.Rows.Layout()
 	table := l.NewTable(l.Rows)
 	ids := make([]uint32, l.Rows)
 	for i := range ids {
 		ids[i] = uint32(i)
 	}
-	if err := features.Read(ctx, r.cfg.Rows, features.Request{IDs: ids, Dst: table}); err != nil {
+	if err := features.Read(ctx, r.cfg.Data.Rows, features.Request{IDs: ids, Dst: table}); err != nil {
 		return nil, fmt.Errorf("runtime: features for inference: %w", err)
 	}
 	copied := *ds
@@ -69,14 +69,14 @@ func (r *Runtime) readable(ctx context.Context) (*graph.Dataset, error) {
 // checkRows reports runs for which the rows cannot come from elsewhere.
 func (r *Runtime) checkRows() error {
 	switch {
-	case r.cfg.Rows == nil || r.data.ds.NodeFeatures == nil:
+	case r.cfg.Data.Rows == nil || r.data.ds.NodeFeatures == nil:
 		return nil
 	case r.sampler.Spec().Temporal:
 		return fmt.Errorf("%w: Rows: a temporal sampler's inference reads features where they lie", ErrConfig)
 	case r.model != nil && r.model.SparseInput():
 		return fmt.Errorf("%w: Rows: most feature values are zero, and nodes that have them compute with the others alone; keep the features on every node (leave out --shards)", ErrConfig)
 	case !r.plan.Load:
-		return fmt.Errorf("%w: Rows: sampler %s reads the whole table at once; keep the features on every node (leave out --shards)", ErrConfig, r.cfg.Sampler)
+		return fmt.Errorf("%w: Rows: sampler %s reads the whole table at once; keep the features on every node (leave out --shards)", ErrConfig, r.cfg.Sampling.Sampler)
 	}
 	return nil
 }

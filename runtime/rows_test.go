@@ -97,10 +97,10 @@ func TestRowsOfShards(t *testing.T) {
 	for i, x := range nodes {
 		wg.Go(func() {
 			c := clusterConfig()
-			c.Cluster, c.Rows, c.Match, c.EvalEvery = x.team, keepers[i].Store(), []string{"on", "off", ""}[i], 0
-			c.Dataset = whole
+			c.Cluster.Peers, c.Data.Rows, c.Memory.Match, c.Training.EvalEvery = x.team, keepers[i].Store(), []string{"on", "off", ""}[i], 0
+			c.Data.Dataset = whole
 			if i > 0 {
-				c.Dataset = &bare
+				c.Data.Dataset = &bare
 			}
 			var rows RowStats
 			got, err := trainOn(t.Context(), c, func(e Event) { rows = e.Rows })
@@ -149,18 +149,18 @@ func TestRowsRefused(t *testing.T) {
 	rows := features.InMemory(ds.NodeFeatures)
 	defer rows.Close()
 	for name, change := range map[string]func(*Config){
-		"normalised": func(c *Config) { c.NormalizeFeatures = true },
-		"elsewhere":  func(c *Config) { c.Features = "disk" },
-		"full":       func(c *Config) { c.Sampler = "full" },
+		"normalised": func(c *Config) { c.Data.NormalizeFeatures = true },
+		"elsewhere":  func(c *Config) { c.Memory.Features = "disk" },
+		"full":       func(c *Config) { c.Sampling.Sampler = "full" },
 		"other": func(c *Config) {
 			other := *ds
 			other.NodeFeatures = graph.NewFeatures(ds.NodeFeatures.Rows, 1, make([]float32, ds.NodeFeatures.Rows))
-			c.Dataset = &other
+			c.Data.Dataset = &other
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := config()
-			c.Rows = rows
+			c.Data.Rows = rows
 			change(&c)
 			r, err := Start(context.Background(), c)
 			if err == nil {

@@ -21,23 +21,25 @@ type loading struct {
 // loadings are what rows loaded are counted for; the first loads every row of
 // every batch.
 var loadings = []loading{
-	{"nothing", func(c *Config) { c.Match = "off" }},
+	{"nothing", func(c *Config) { c.Memory.Match = "off" }},
 	{"match", func(*Config) {}},
-	{"match-of-4", func(c *Config) { c.Loaders = 2 }},
-	{"match-of-3", func(c *Config) { c.Loaders = 1 }},
-	{"match+reorder8", func(c *Config) { c.Reorder = 8 }},
-	{"match+reorder32", func(c *Config) { c.Reorder = 32 }},
-	{"match+degree1%", func(c *Config) { c.Cache = "degree:1%" }},
-	{"match+degree5%", func(c *Config) { c.Cache = "degree:5%" }},
-	{"match+degree20%", func(c *Config) { c.Cache = "degree:20%" }},
-	{"degree5%", func(c *Config) { c.Match, c.Cache = "off", "degree:5%" }},
-	{"gns1%", func(c *Config) { c.Sampler, c.Cache = "gns", "gns:1%" }},
-	{"labor+dependency8", func(c *Config) { c.Sampler, c.SamplerOptions = "labor", map[string]string{"dependency": "8"} }},
+	{"match-of-4", func(c *Config) { c.Memory.Loaders = 2 }},
+	{"match-of-3", func(c *Config) { c.Memory.Loaders = 1 }},
+	{"match+reorder8", func(c *Config) { c.Sampling.Reorder = 8 }},
+	{"match+reorder32", func(c *Config) { c.Sampling.Reorder = 32 }},
+	{"match+degree1%", func(c *Config) { c.Memory.Cache = "degree:1%" }},
+	{"match+degree5%", func(c *Config) { c.Memory.Cache = "degree:5%" }},
+	{"match+degree20%", func(c *Config) { c.Memory.Cache = "degree:20%" }},
+	{"degree5%", func(c *Config) { c.Memory.Match, c.Memory.Cache = "off", "degree:5%" }},
+	{"gns1%", func(c *Config) { c.Sampling.Sampler, c.Memory.Cache = "gns", "gns:1%" }},
+	{"labor+dependency8", func(c *Config) {
+		c.Sampling.Sampler, c.Sampling.Options = "labor", map[string]string{"dependency": "8"}
+	}},
 	{"labor+dependency8+degree5%", func(c *Config) {
-		c.Sampler, c.SamplerOptions, c.Cache = "labor", map[string]string{"dependency": "8"}, "degree:5%"
+		c.Sampling.Sampler, c.Sampling.Options, c.Memory.Cache = "labor", map[string]string{"dependency": "8"}, "degree:5%"
 	}},
 	{"labor+dependency8+reorder8+hot5%", func(c *Config) {
-		c.Sampler, c.SamplerOptions, c.Cache, c.Reorder = "labor", map[string]string{"dependency": "8"}, "hot:5%", 8
+		c.Sampling.Sampler, c.Sampling.Options, c.Memory.Cache, c.Sampling.Reorder = "labor", map[string]string{"dependency": "8"}, "hot:5%", 8
 	}},
 }
 
@@ -69,8 +71,8 @@ func BenchmarkRowsLoaded(b *testing.B) {
 			for _, store := range []struct{ name, rate string }{{"count", "100GB/s"}, {"1GB", "1GB/s"}, {"200MB", "200MB/s"}} {
 				b.Run(shape.name+"/"+l.name+"/"+store.name, func(b *testing.B) {
 					c := DefaultConfig()
-					c.Data, c.Features = dir, "throttled:"+store.rate
-					c.Layers, c.Fanouts, c.BatchSize = 3, shape.fanouts, shape.batch
+					c.Data.Path, c.Memory.Features = dir, "throttled:"+store.rate
+					c.Model.Layers, c.Sampling.Fanouts, c.Sampling.BatchSize = 3, shape.fanouts, shape.batch
 					l.set(&c)
 					r, err := Start(context.Background(), c)
 					if err != nil {

@@ -2,7 +2,7 @@
 // run, and trains, evaluates and serves a graph neural network on it.
 //
 //	cfg := runtime.DefaultConfig()
-//	cfg.Data = "path/to/store"
+//	cfg.Data.Path = "path/to/store"
 //	rt, err := runtime.Start(ctx, cfg)
 //	if err != nil { … }
 //	defer rt.Stop()
@@ -16,7 +16,7 @@
 // ErrBusy and ErrStopped, the Runtime trains already, or is over. One that ended with a
 // context wraps its cause.
 //
-// A run is repeatable bit for bit: the settings under Execution in Config, and
+// A run is repeatable bit for bit: the settings in Config.Execution, and
 // being interrupted and resumed, change no result. Several runtimes can live
 // in one process.
 package runtime
@@ -77,10 +77,10 @@ func (e *damagedError) Unwrap() []error { return []error{ErrDamaged, e.error} }
 // offer: no node features, or no labels to learn.
 var ErrNoModel = errors.New("runtime: no model")
 
-// Models returns the names that Config.Model accepts.
+// Models returns the names that Config.Model.Name accepts.
 func Models() []string { return append(compute.Models(), "mixhop") }
 
-// Samplers returns the names that Config.Sampler accepts.
+// Samplers returns the names that Config.Sampling.Sampler accepts.
 func Samplers() []string { return sampling.Names() }
 
 // Runtime is a started run. Its methods may be called from any goroutine.
@@ -149,8 +149,8 @@ func Start(ctx context.Context, config Config) (_ *Runtime, err error) {
 	if err := cfg.checkPrecision(set); err != nil {
 		return nil, err
 	}
-	if cfg.Params != "" && cfg.Saved == nil {
-		if cfg.Saved, err = OpenModel(ctx, cfg.Params); err != nil {
+	if cfg.Model.Params != "" && cfg.Model.Saved == nil {
+		if cfg.Model.Saved, err = OpenModel(ctx, cfg.Model.Params); err != nil {
 			return nil, err
 		}
 	}
@@ -191,7 +191,7 @@ func Start(ctx context.Context, config Config) (_ *Runtime, err error) {
 // prepare makes what depends on the data: links, model, sampler and plan.
 func (r *Runtime) prepare(ctx context.Context) (err error) {
 	cfg := &r.cfg
-	if cfg.Task == "link" {
+	if cfg.Model.Task == "link" {
 		if r.links, r.data.ds, err = splitLinks(r.data.ds); err != nil {
 			return err
 		}
@@ -204,9 +204,9 @@ func (r *Runtime) prepare(ctx context.Context) (err error) {
 		if err := r.checkParameters(); err != nil {
 			return err
 		}
-		r.params, blocks = r.model.Init(cfg.Seed), r.model.Blocks()
+		r.params, blocks = r.model.Init(cfg.Training.Seed), r.model.Blocks()
 	}
-	spec := cfg.sampling
+	spec := cfg.sampler
 	spec.Layers = blocks
 	if err := ctx.Err(); err != nil {
 		return err
@@ -214,23 +214,23 @@ func (r *Runtime) prepare(ctx context.Context) (err error) {
 	if err := cfg.cacheFraction(&spec, ds); err != nil {
 		return err
 	}
-	if r.sampler, err = sampling.Prepare(spec, ds, cfg.Seed); err != nil {
+	if r.sampler, err = sampling.Prepare(spec, ds, cfg.Training.Seed); err != nil {
 		if ofData(err) {
 			return err
 		}
 		return fmt.Errorf("%w: %w; sampler-options sets what has no setting of its own", ErrConfig, err)
 	}
-	if r.learner = r.model; r.model != nil && cfg.Inductive {
+	if r.learner = r.model; r.model != nil && cfg.Sampling.Inductive {
 		if r.learner, err = r.model.On(r.sampler.Dataset().Graph); err != nil {
 			return err
 		}
 	}
 	r.identity = r.identify()
-	if cfg.Saved != nil {
-		if r.params, err = r.parameters(cfg.Saved); err != nil {
+	if cfg.Model.Saved != nil {
+		if r.params, err = r.parameters(cfg.Model.Saved); err != nil {
 			return err
 		}
-		cfg.Saved = nil // its memory is not needed any more
+		cfg.Model.Saved = nil // its memory is not needed any more
 	}
 	if r.plan, err = r.makePlan(ctx); err != nil {
 		return err
@@ -243,18 +243,18 @@ func newModel(cfg *Config, ds *graph.Dataset) (*compute.Model, error) {
 	switch {
 	case ds.NodeFeatures == nil:
 		return nil, fmt.Errorf("%w: %s has no node features; add them to the data", ErrNoModel, ds.Name)
-	case ds.Labels == nil && cfg.Task != "link":
+	case ds.Labels == nil && cfg.Model.Task != "link":
 		return nil, fmt.Errorf("%w: %s has no labels; add them to the data", ErrNoModel, ds.Name)
 	}
-	if cfg.EdgeFeatures && ds.EdgeFeatures == nil {
+	if cfg.Model.EdgeFeatures && ds.EdgeFeatures == nil {
 		return nil, fmt.Errorf("%w: edge-features: %s has no edge features; add them to the data, or leave the setting out", ErrConfig, ds.Name)
 	}
 	var m *compute.Model
 	var err error
-	if spec := cfg.modelSpec(ds); cfg.Layer == nil {
+	if spec := cfg.modelSpec(ds); cfg.Model.Layer == nil {
 		m, err = compute.NewModel(spec, ds.Graph)
 	} else {
-		m, err = compute.NewCustomModel(spec, ds.Graph, cfg.Layer)
+		m, err = compute.NewCustomModel(spec, ds.Graph, cfg.Model.Layer)
 	}
 	if ofData(err) {
 		return nil, err
@@ -270,7 +270,7 @@ func newModel(cfg *Config, ds *graph.Dataset) (*compute.Model, error) {
 
 // UsesFanouts reports whether the sampler takes a number per layer.
 func (c *Config) UsesFanouts() bool {
-	switch c.Sampler {
+	switch c.Sampling.Sampler {
 	case "full", "khop", "node", "edge", "walk", "frontier", "cluster":
 		return false
 	}
@@ -299,14 +299,14 @@ func optionProblem(sampler, k, v string, err error) error {
 // samplerSpec returns the sampler's settings.
 func (c *Config) samplerSpec() (sampling.Spec, error) {
 	var s sampling.Spec
-	for _, k := range slices.Sorted(maps.Keys(c.SamplerOptions)) {
+	for _, k := range slices.Sorted(maps.Keys(c.Sampling.Options)) {
 		switch k {
 		case "":
 			return s, errors.New("sampler-options: an option without a name; write NAME=VALUE, as in budget=8000")
 		case "name", "fanouts", "layers", "mini-batch", "epoch-subgraphs", "inductive":
 			return s, fmt.Errorf("sampler-options: %s is set by a setting of its own: sampler, fanouts, layers, batch-size, epoch-subgraphs, inductive", k)
 		}
-		v := c.SamplerOptions[k] // unquoted in the node, so that "8000" is read as a number
+		v := c.Sampling.Options[k] // unquoted in the node, so that "8000" is read as a number
 		option, err := yaml.Marshal(&yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{{Kind: yaml.ScalarNode, Value: k}, {Kind: yaml.ScalarNode, Value: v}}})
 		if err != nil {
 			return s, fmt.Errorf("sampler-options: %w", err)
@@ -314,25 +314,25 @@ func (c *Config) samplerSpec() (sampling.Spec, error) {
 		d := yaml.NewDecoder(bytes.NewReader(option))
 		d.KnownFields(true)
 		if err := d.Decode(&s); err != nil {
-			return s, optionProblem(c.Sampler, k, v, err)
+			return s, optionProblem(c.Sampling.Sampler, k, v, err)
 		}
 	}
-	s.Name, s.Layers, s.Fanouts = c.Sampler, c.Blocks(), nil
-	s.EpochSubgraphs, s.Inductive = c.EpochSubgraphs, c.Inductive
-	s.EdgeIDs = s.EdgeIDs || c.EdgeFeatures
+	s.Name, s.Layers, s.Fanouts = c.Sampling.Sampler, c.Blocks(), nil
+	s.EpochSubgraphs, s.Inductive = c.Sampling.EpochSubgraphs, c.Sampling.Inductive
+	s.EdgeIDs = s.EdgeIDs || c.Model.EdgeFeatures
 	if c.UsesFanouts() {
-		s.Fanouts = c.Fanouts
+		s.Fanouts = c.Sampling.Fanouts
 	}
-	if c.Sampler == "lazy" {
-		s.MiniBatch = c.BatchSize
+	if c.Sampling.Sampler == "lazy" {
+		s.MiniBatch = c.Sampling.BatchSize
 	}
 	return s, nil
 }
 
 // outputs returns how wide the model's output is.
 func (c *Config) outputs(ds *graph.Dataset) int {
-	if c.Task == "link" {
-		return c.Hidden
+	if c.Model.Task == "link" {
+		return c.Model.Hidden
 	}
 	return ds.Labels.NumClasses
 }
@@ -340,7 +340,7 @@ func (c *Config) outputs(ds *graph.Dataset) int {
 func (c *Config) modelSpec(ds *graph.Dataset) compute.Spec {
 	s := c.spec()
 	s.InDim, s.OutDim = ds.NodeFeatures.Cols, c.outputs(ds)
-	if c.EdgeFeatures {
+	if c.Model.EdgeFeatures {
 		s.EdgeDim = ds.EdgeFeatures.Cols
 	}
 	return s
@@ -349,21 +349,21 @@ func (c *Config) modelSpec(ds *graph.Dataset) compute.Spec {
 // spec is modelSpec without what the data says.
 func (c *Config) spec() compute.Spec {
 	s := compute.Spec{
-		Model: c.Model, Layers: c.Layers, Hidden: c.Hidden, Dropout: c.Dropout, InputDropout: c.InputDropout,
-		Aggregation: c.Aggregation, Combine: c.Combine, Heads: c.Heads, AttentionDropout: c.AttentionDropout,
-		Activation: c.Activation, Norm: c.Norm, Residual: c.Residual, JumpingKnowledge: c.JumpingKnowledge, Hops: c.Hops,
-		GCNNorm: c.GCNNorm, TrainEps: c.TrainEps, ScaleSums: c.ScaleSums, WeightAttention: c.WeightAttention, Decoder: c.DecoderLayers, LinkDecoder: c.LinkDecoder,
+		Model: c.Model.Name, Layers: c.Model.Layers, Hidden: c.Model.Hidden, Dropout: c.Model.Dropout, InputDropout: c.Model.InputDropout,
+		Aggregation: c.Model.Aggregation, Combine: c.Model.Combine, Heads: c.Model.Heads, AttentionDropout: c.Model.AttentionDropout,
+		Activation: c.Model.Activation, Norm: c.Model.Norm, Residual: c.Model.Residual, JumpingKnowledge: c.Model.JumpingKnowledge, Hops: c.Model.Hops,
+		GCNNorm: c.Model.GCNNorm, TrainEps: c.Model.TrainEps, ScaleSums: c.Model.ScaleSums, WeightAttention: c.Model.WeightAttention, Decoder: c.Model.DecoderLayers, LinkDecoder: c.Model.LinkDecoder,
 	}
 	switch {
-	case c.Norm == "none":
+	case c.Model.Norm == "none":
 		s.Norm = ""
-	case c.Norm == "" && c.Model == "gin":
+	case c.Model.Norm == "" && c.Model.Name == "gin":
 		s.Norm = "batch"
 	}
 	if s.InputDropout < 0 {
 		s.InputDropout = 0
-		if c.Model == "gcn" {
-			s.InputDropout = 1 - (1-c.Dropout)*(1-c.Dropout)
+		if c.Model.Name == "gcn" {
+			s.InputDropout = 1 - (1-c.Model.Dropout)*(1-c.Model.Dropout)
 		}
 	}
 	return s

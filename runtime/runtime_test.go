@@ -27,7 +27,7 @@ var small = sync.OnceValue(func() *graph.Dataset {
 
 func config() Config {
 	c := DefaultConfig()
-	c.Dataset, c.Hidden, c.BatchSize, c.Epochs, c.Fanouts = small(), 8, 50, 3, []int{4, 3}
+	c.Data.Dataset, c.Model.Hidden, c.Sampling.BatchSize, c.Training.Epochs, c.Sampling.Fanouts = small(), 8, 50, 3, []int{4, 3}
 	return c
 }
 
@@ -80,20 +80,20 @@ func TestExecutionDoesNotChangeBits(t *testing.T) {
 	}{{"sage", "neighbor", 1}, {"gcn", "neighbor", 3}, {"gcn", "full", 1}, {"sage", "khop", 2}} {
 		t.Run(base.model+"/"+base.sampler, func(t *testing.T) {
 			c := config()
-			c.Model, c.Sampler, c.MicroBatches = base.model, base.sampler, base.micro
-			c.Threads, c.Samplers, c.Credits = 1, 1, 1
+			c.Model.Name, c.Sampling.Sampler, c.Sampling.MicroBatches = base.model, base.sampler, base.micro
+			c.Execution.Threads, c.Execution.Samplers, c.Execution.Credits = 1, 1, 1
 			r := started(t, c)
 			trained(t, r)
 			want := sumOf(t, r)
 			for range 5 {
 				v := c
-				v.Threads, v.Samplers, v.Credits = 1+random.IntN(3), 1+random.IntN(5), 1+random.IntN(4)
-				v.Trainers, v.EvalChunk = 1+random.IntN(base.micro), random.IntN(40)
-				v.EvalEvery, v.LocalCodec = random.IntN(3), []string{"none", "msgpack"}[random.IntN(2)]
+				v.Execution.Threads, v.Execution.Samplers, v.Execution.Credits = 1+random.IntN(3), 1+random.IntN(5), 1+random.IntN(4)
+				v.Execution.Trainers, v.Memory.EvalChunk = 1+random.IntN(base.micro), random.IntN(40)
+				v.Training.EvalEvery, v.Execution.LocalCodec = random.IntN(3), []string{"none", "msgpack"}[random.IntN(2)]
 				r := started(t, v)
 				trained(t, r)
 				if got := sumOf(t, r); got != want {
-					t.Fatalf("threads %d, samplers %d, credits %d, trainers %d, codec %s: other bits", v.Threads, v.Samplers, v.Credits, v.Trainers, v.LocalCodec)
+					t.Fatalf("threads %d, samplers %d, credits %d, trainers %d, codec %s: other bits", v.Execution.Threads, v.Execution.Samplers, v.Execution.Credits, v.Execution.Trainers, v.Execution.LocalCodec)
 				}
 			}
 		})
@@ -113,20 +113,20 @@ func TestEverySampler(t *testing.T) {
 	for _, name := range Samplers() {
 		t.Run(name, func(t *testing.T) {
 			c := config()
-			c.Sampler, c.SamplerOptions = name, samplerOptions[name]
+			c.Sampling.Sampler, c.Sampling.Options = name, samplerOptions[name]
 			if name == "ladies" || name == "fastgcn" {
-				c.Fanouts = []int{100, 100}
+				c.Sampling.Fanouts = []int{100, 100}
 			}
 			if name == "full" { // one batch an epoch
-				c.Epochs = 20
+				c.Training.Epochs = 20
 			}
-			c.Samplers, c.Credits = 1, 1
+			c.Execution.Samplers, c.Execution.Credits = 1, 1
 			one := started(t, c)
 			e := trained(t, one)
 			if !(e.TestAccuracy > 0.3) { // of 4 classes
 				t.Errorf("test accuracy %.3f after %d batches", e.TestAccuracy, e.Applied)
 			}
-			c.Samplers, c.Credits, c.LocalCodec, c.Threads = 4, 2, "msgpack", 1
+			c.Execution.Samplers, c.Execution.Credits, c.Execution.LocalCodec, c.Execution.Threads = 4, 2, "msgpack", 1
 			many := started(t, c)
 			trained(t, many)
 			if sumOf(t, one) != sumOf(t, many) {
@@ -139,17 +139,17 @@ func TestEverySampler(t *testing.T) {
 func TestIdentityChangesBits(t *testing.T) {
 	seen := map[string]string{}
 	for name, change := range map[string]func(*Config){
-		"as is": func(*Config) {}, "seed": func(c *Config) { c.Seed++ }, "batch size": func(c *Config) { c.BatchSize = 51 },
-		"fan-outs": func(c *Config) { c.Fanouts = []int{4, 4} }, "dropout": func(c *Config) { c.Dropout = 0.4 },
-		"lr": func(c *Config) { c.LR *= 2 }, "decay": func(c *Config) { c.WeightDecay = 0 }, "model": func(c *Config) { c.Model = "gcn" },
-		"normalize": func(c *Config) { c.NormalizeFeatures = true },
-		"adamw":     func(c *Config) { c.Optimizer = "adamw" }, "sgd": func(c *Config) { c.Optimizer = "sgd" },
-		"momentum": func(c *Config) { c.Optimizer, c.Momentum = "sgd", 0.5 }, "clipping": func(c *Config) { c.ClipNorm = 0.1 },
-		"step": func(c *Config) { c.Schedule, c.ScheduleEpochs = "step", 1 }, "cosine": func(c *Config) { c.Schedule = "cosine" },
-		"input dropout": func(c *Config) { c.InputDropout = 0.3 }, "max": func(c *Config) { c.Aggregation = "max" },
-		"norm": func(c *Config) { c.Norm = "layer" }, "jumping": func(c *Config) { c.JumpingKnowledge = "cat" },
-		"labor":            func(c *Config) { c.Sampler = "labor" },
-		"with replacement": func(c *Config) { c.SamplerOptions = map[string]string{"replace": "true"} },
+		"as is": func(*Config) {}, "seed": func(c *Config) { c.Training.Seed++ }, "batch size": func(c *Config) { c.Sampling.BatchSize = 51 },
+		"fan-outs": func(c *Config) { c.Sampling.Fanouts = []int{4, 4} }, "dropout": func(c *Config) { c.Model.Dropout = 0.4 },
+		"lr": func(c *Config) { c.Training.LR *= 2 }, "decay": func(c *Config) { c.Training.WeightDecay = 0 }, "model": func(c *Config) { c.Model.Name = "gcn" },
+		"normalize": func(c *Config) { c.Data.NormalizeFeatures = true },
+		"adamw":     func(c *Config) { c.Training.Optimizer = "adamw" }, "sgd": func(c *Config) { c.Training.Optimizer = "sgd" },
+		"momentum": func(c *Config) { c.Training.Optimizer, c.Training.Momentum = "sgd", 0.5 }, "clipping": func(c *Config) { c.Training.ClipNorm = 0.1 },
+		"step": func(c *Config) { c.Training.Schedule, c.Training.ScheduleEpochs = "step", 1 }, "cosine": func(c *Config) { c.Training.Schedule = "cosine" },
+		"input dropout": func(c *Config) { c.Model.InputDropout = 0.3 }, "max": func(c *Config) { c.Model.Aggregation = "max" },
+		"norm": func(c *Config) { c.Model.Norm = "layer" }, "jumping": func(c *Config) { c.Model.JumpingKnowledge = "cat" },
+		"labor":            func(c *Config) { c.Sampling.Sampler = "labor" },
+		"with replacement": func(c *Config) { c.Sampling.Options = map[string]string{"replace": "true"} },
 	} {
 		c := config()
 		change(&c)
@@ -174,7 +174,7 @@ func TestSeveralLabelsTrain(t *testing.T) {
 	}
 	ds.Labels, ds.Fingerprint = &graph.Labels{NumClasses: k, Multi: multi}, ""
 	c := config()
-	c.Dataset, c.Epochs, c.Hidden = &ds, 20, 16
+	c.Data.Dataset, c.Training.Epochs, c.Model.Hidden = &ds, 20, 16
 	r := started(t, c)
 	base, err := r.BaselineAccuracy(context.Background())
 	if err != nil {
@@ -195,7 +195,7 @@ func TestBatches(t *testing.T) {
 	want := map[uint32]int{}
 	var order [2][]uint32
 	for i, samplers := range []int{1, 4} {
-		c.Samplers = samplers
+		c.Execution.Samplers = samplers
 		r := started(t, c)
 		for b, err := range r.Batches(context.Background(), BatchesOptions{Epochs: 2}) {
 			if err != nil {
@@ -232,7 +232,7 @@ func TestBatches(t *testing.T) {
 
 func TestBatchesWithoutFeaturesOrLabels(t *testing.T) {
 	c := config()
-	c.Dataset = &graph.Dataset{Name: "bare", Graph: small().Graph}
+	c.Data.Dataset = &graph.Dataset{Name: "bare", Graph: small().Graph}
 	r := started(t, c)
 	n := 0
 	for b, err := range r.Batches(context.Background(), BatchesOptions{Nodes: []uint32{5, 6, 7}}) {
@@ -277,7 +277,7 @@ func TestUnhappyTraining(t *testing.T) {
 		ds := *small()
 		ds.Fingerprint = ""
 		c.change(&ds)
-		conf.Dataset = &ds
+		conf.Data.Dataset = &ds
 		r, err := Start(context.Background(), conf)
 		if err == nil {
 			for _, err = range r.Train(context.Background()) {
@@ -295,13 +295,13 @@ func TestUnhappyTraining(t *testing.T) {
 // One class, isolated nodes and a batch larger than the training set train.
 func TestOddGraphsTrain(t *testing.T) {
 	c := config()
-	c.Dataset = &graph.Dataset{
+	c.Data.Dataset = &graph.Dataset{
 		Name: "odd", Graph: &graph.Graph{Indptr: make([]int64, 11), Indices: []uint32{}},
 		NodeFeatures: graph.NewFeatures(10, 2, make([]float32, 20)),
 		Labels:       &graph.Labels{NumClasses: 1, Class: make([]int32, 10)},
 		Train:        []uint32{0, 1, 2}, Test: []uint32{3},
 	}
-	c.BatchSize, c.MicroBatches = 1000, 8
+	c.Sampling.BatchSize, c.Sampling.MicroBatches = 1000, 8
 	if e := trained(t, started(t, c)); e.TestAccuracy != 1 || !math.IsNaN(e.ValidAccuracy) {
 		t.Errorf("%+v", e)
 	}
@@ -309,7 +309,7 @@ func TestOddGraphsTrain(t *testing.T) {
 
 func TestStopEndsEverything(t *testing.T) {
 	c := config()
-	c.Epochs = 1 << 20
+	c.Training.Epochs = 1 << 20
 	r, err := Start(context.Background(), c)
 	if err != nil {
 		t.Fatal(err)
@@ -343,7 +343,7 @@ func TestStopEndsEverything(t *testing.T) {
 
 func TestValidateReportsEverything(t *testing.T) {
 	c := DefaultConfig()
-	c.Layers, c.LR, c.Fanouts, c.Sampler = 0, -1, []int{0}, "nobody"
+	c.Model.Layers, c.Training.LR, c.Sampling.Fanouts, c.Sampling.Sampler = 0, -1, []int{0}, "nobody"
 	err := c.Validate()
 	for _, want := range []string{"layers", "lr", "sampler"} {
 		if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
@@ -354,28 +354,28 @@ func TestValidateReportsEverything(t *testing.T) {
 	if err := c.Validate(); err != nil {
 		t.Error(err)
 	}
-	c.Hidden = 2_000_000_000 // would ask for all memory
+	c.Model.Hidden = 2_000_000_000 // would ask for all memory
 	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "hidden") {
 		t.Errorf("a huge hidden width: %v", err)
 	}
-	c.Hidden = 8
-	c.Fanouts = []int{10, 0}
+	c.Model.Hidden = 8
+	c.Sampling.Fanouts = []int{10, 0}
 	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "number 2 is 0") {
 		t.Errorf("fan-out 0: %v", err)
 	}
 	for want, change := range map[string]func(c *Config){
-		"neighbor does not read cache-by, budget":                   func(c *Config) { c.SamplerOptions = map[string]string{"budget": "5", "cache-by": "degree"} },
-		"layers is set by a setting of its own":                     func(c *Config) { c.SamplerOptions = map[string]string{"layers": "3"} },
-		"no option bogus; neighbor has weighted, replace, temporal": func(c *Config) { c.SamplerOptions = map[string]string{"bogus": "5"} },
-		"no option bogus; full has none":                            func(c *Config) { c.Sampler, c.SamplerOptions = "full", map[string]string{"bogus": "5"} },
-		"roots=x: must be a whole number":                           func(c *Config) { c.Sampler, c.SamplerOptions = "walk", map[string]string{"roots": "x"} },
-		"restart=x: must be a number":                               func(c *Config) { c.Sampler, c.SamplerOptions = "pinsage", map[string]string{"restart": "x"} },
-		"replace=7: must be true or false":                          func(c *Config) { c.SamplerOptions = map[string]string{"replace": "7"} },
-		"rise for 50 epochs of 10":                                  func(c *Config) { c.Schedule, c.Warmup, c.Epochs = "cosine", 50, 10 },
-		"only the cosine schedule":                                  func(c *Config) { c.Warmup = 2 },
+		"neighbor does not read cache-by, budget":                   func(c *Config) { c.Sampling.Options = map[string]string{"budget": "5", "cache-by": "degree"} },
+		"layers is set by a setting of its own":                     func(c *Config) { c.Sampling.Options = map[string]string{"layers": "3"} },
+		"no option bogus; neighbor has weighted, replace, temporal": func(c *Config) { c.Sampling.Options = map[string]string{"bogus": "5"} },
+		"no option bogus; full has none":                            func(c *Config) { c.Sampling.Sampler, c.Sampling.Options = "full", map[string]string{"bogus": "5"} },
+		"roots=x: must be a whole number":                           func(c *Config) { c.Sampling.Sampler, c.Sampling.Options = "walk", map[string]string{"roots": "x"} },
+		"restart=x: must be a number":                               func(c *Config) { c.Sampling.Sampler, c.Sampling.Options = "pinsage", map[string]string{"restart": "x"} },
+		"replace=7: must be true or false":                          func(c *Config) { c.Sampling.Options = map[string]string{"replace": "7"} },
+		"rise for 50 epochs of 10":                                  func(c *Config) { c.Training.Schedule, c.Training.Warmup, c.Training.Epochs = "cosine", 50, 10 },
+		"only the cosine schedule":                                  func(c *Config) { c.Training.Warmup = 2 },
 	} {
 		c := DefaultConfig()
-		c.LR = -1
+		c.Training.LR = -1
 		change(&c)
 		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "lr") {
 			t.Errorf("error is %v, want one that names lr and says %q", err, want)

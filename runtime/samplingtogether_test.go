@@ -15,13 +15,13 @@ func TestSamplingTogetherChangesNoBits(t *testing.T) {
 	}
 	for _, sampler := range []string{"neighbor", "gns"} {
 		c := config()
-		c.Dataset, c.Sampler, c.BatchSize, c.Epochs, c.Samplers, c.EvalEvery = ds, sampler, 1<<14, 1, 1, 0
-		c.Threads = 1
+		c.Data.Dataset, c.Sampling.Sampler, c.Sampling.BatchSize, c.Training.Epochs, c.Execution.Samplers, c.Training.EvalEvery = ds, sampler, 1<<14, 1, 1, 0
+		c.Execution.Threads = 1
 		want := parametersOf(t, c)
-		c.Threads = 3
+		c.Execution.Threads = 3
 		r := started(t, c)
 		if !r.plan.Together {
-			t.Fatalf("%s: the plan has one thread sample a batch of %d", sampler, c.BatchSize)
+			t.Fatalf("%s: the plan has one thread sample a batch of %d", sampler, c.Sampling.BatchSize)
 		}
 		trained(t, r)
 		if got := sumOf(t, r); got != want {

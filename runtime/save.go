@@ -7,7 +7,7 @@ import (
 )
 
 // Save writes the current parameters to a safetensors file, with PyG's names and the
-// model's Description, for OpenModel and Config.Params. It writes atomically: path
+// model's Description, for OpenModel and Config.Model.Params. It writes atomically: path
 // holds the old content or the whole new one. It waits for
 // Verified; ctx ends the waiting, and not the writing.
 func (r *Runtime) Save(ctx context.Context, path string) error {

@@ -29,7 +29,7 @@ type Description struct {
 	// they do not know: predictions may depend on it. It is 0 in files of before there
 	// were versions, see SpecKey.
 	Version int `json:"version"`
-	// Task is what was learnt: node or link, see Config.Task.
+	// Task is what was learnt: node or link, see ModelConfig.Task.
 	Task string `json:"task"`
 	// Model is the architecture, with the dropouts that it was trained with. InDim,
 	// OutDim and EdgeDim are what the data must have.
@@ -59,7 +59,7 @@ var ErrNewer = errors.New("runtime: of a later version")
 //
 //	m, err := runtime.OpenModel(ctx, "model.safetensors")
 //	cfg, err := m.Config()
-//	cfg.Data = "path/to/store"
+//	cfg.Data.Path = "path/to/store"
 //	rt, err := runtime.Start(ctx, cfg)
 //	rows, err := rt.Predict(ctx, ids)
 func OpenModel(ctx context.Context, path string) (_ *Model, err error) {
@@ -98,7 +98,7 @@ func (m *Model) Config() (Config, error) {
 	}
 	c := DefaultConfig()
 	d.Configure(&c)
-	c.Fanouts, c.Saved = slices.Repeat(c.Fanouts[:1], c.Blocks()), m
+	c.Sampling.Fanouts, c.Model.Saved = slices.Repeat(c.Sampling.Fanouts[:1], c.Blocks()), m
 	return c, nil
 }
 
@@ -106,12 +106,12 @@ func (m *Model) Config() (Config, error) {
 // inference depends on. It leaves those alone that only training does, such as dropout.
 func (d *Description) Configure(c *Config) {
 	s := &d.Model
-	c.Task, c.Model, c.Layers, c.Hidden = d.Task, s.Model, s.Layers, s.Hidden
-	c.Aggregation, c.Combine, c.Heads, c.Hops, c.TrainEps = s.Aggregation, s.Combine, s.Heads, s.Hops, s.TrainEps
-	c.Activation, c.Norm, c.Residual, c.JumpingKnowledge = s.Activation, s.Norm, s.Residual, s.JumpingKnowledge
-	c.DecoderLayers, c.LinkDecoder, c.EdgeFeatures = s.Decoder, s.LinkDecoder, s.EdgeDim > 0
-	if c.Norm == "" {
-		c.Norm = "none"
+	c.Model.Task, c.Model.Name, c.Model.Layers, c.Model.Hidden = d.Task, s.Model, s.Layers, s.Hidden
+	c.Model.Aggregation, c.Model.Combine, c.Model.Heads, c.Model.Hops, c.Model.TrainEps = s.Aggregation, s.Combine, s.Heads, s.Hops, s.TrainEps
+	c.Model.Activation, c.Model.Norm, c.Model.Residual, c.Model.JumpingKnowledge = s.Activation, s.Norm, s.Residual, s.JumpingKnowledge
+	c.Model.DecoderLayers, c.Model.LinkDecoder, c.Model.EdgeFeatures = s.Decoder, s.LinkDecoder, s.EdgeDim > 0
+	if c.Model.Norm == "" {
+		c.Model.Norm = "none"
 	}
 }
 
@@ -120,7 +120,7 @@ func (d *Description) Configure(c *Config) {
 func (d *Description) Check(c *Config) error {
 	s := c.spec()
 	s.InDim, s.OutDim = d.Model.InDim, d.Model.OutDim
-	if c.EdgeFeatures {
+	if c.Model.EdgeFeatures {
 		s.EdgeDim = max(d.Model.EdgeDim, 1)
 	}
 	return d.check(s, c.task())
@@ -268,8 +268,8 @@ func (r *Runtime) parameters(m *Model) ([]float32, error) {
 
 // task is Task, named.
 func (c *Config) task() string {
-	if c.Task == "" {
+	if c.Model.Task == "" {
 		return "node"
 	}
-	return c.Task
+	return c.Model.Task
 }

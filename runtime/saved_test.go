@@ -20,7 +20,7 @@ import (
 // makes of some nodes.
 func savedModel(t *testing.T, c Config) (file string, want *Embedding) {
 	t.Helper()
-	c.Epochs, c.Fanouts = 1, slices.Repeat([]int{4}, c.Blocks())
+	c.Training.Epochs, c.Sampling.Fanouts = 1, slices.Repeat([]int{4}, c.Blocks())
 	r := started(t, c)
 	trained(t, r)
 	file = filepath.Join(t.TempDir(), "model.safetensors")
@@ -41,14 +41,18 @@ func embedded(t *testing.T, r *Runtime) *Embedding {
 
 // architectures are settings that differ from the default in what inference depends on.
 var architectures = map[string]func(*Config){
-	"gat":    func(c *Config) { c.Model, c.Heads, c.Activation, c.Dropout = "gat", 4, "elu", 0.1 },
-	"gatv2":  func(c *Config) { c.Model, c.Heads, c.Norm, c.Residual = "gatv2", 2, "layer", true },
-	"gin":    func(c *Config) { c.Model, c.TrainEps, c.Layers = "gin", true, 3 },
-	"bare":   func(c *Config) { c.Model, c.Norm = "gin", "none" },
-	"mixhop": func(c *Config) { c.Model, c.Hops, c.Layers = "mixhop", 3, 1 },
-	"gcn":    func(c *Config) { c.Model, c.JumpingKnowledge, c.DecoderLayers = "gcn", "cat", 2 },
-	"sage":   func(c *Config) { c.Aggregation, c.Combine, c.Hidden = "max", "concat", 6 },
-	"link":   func(c *Config) { c.Task, c.LinkDecoder = "link", "mlp" },
+	"gat": func(c *Config) {
+		c.Model.Name, c.Model.Heads, c.Model.Activation, c.Model.Dropout = "gat", 4, "elu", 0.1
+	},
+	"gatv2": func(c *Config) {
+		c.Model.Name, c.Model.Heads, c.Model.Norm, c.Model.Residual = "gatv2", 2, "layer", true
+	},
+	"gin":    func(c *Config) { c.Model.Name, c.Model.TrainEps, c.Model.Layers = "gin", true, 3 },
+	"bare":   func(c *Config) { c.Model.Name, c.Model.Norm = "gin", "none" },
+	"mixhop": func(c *Config) { c.Model.Name, c.Model.Hops, c.Model.Layers = "mixhop", 3, 1 },
+	"gcn":    func(c *Config) { c.Model.Name, c.Model.JumpingKnowledge, c.Model.DecoderLayers = "gcn", "cat", 2 },
+	"sage":   func(c *Config) { c.Model.Aggregation, c.Model.Combine, c.Model.Hidden = "max", "concat", 6 },
+	"link":   func(c *Config) { c.Model.Task, c.Model.LinkDecoder = "link", "mlp" },
 }
 
 // A saved model opens by itself: the file and the data give the bits that were trained,
@@ -64,24 +68,24 @@ func TestSavedModelOpensByItself(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if d, err := m.Description(); err != nil || d.Version != 1 || d.Task != c.task() || d.Model.Dropout != c.Dropout || !m.Checked() {
+			if d, err := m.Description(); err != nil || d.Version != 1 || d.Task != c.task() || d.Model.Dropout != c.Model.Dropout || !m.Checked() {
 				t.Errorf("it says %+v, %v", d, err)
 			}
 			conf, err := m.Config()
 			if err != nil {
 				t.Fatal(err)
 			}
-			conf.Dataset = small()
+			conf.Data.Dataset = small()
 			if got := embedded(t, started(t, conf)); !reflect.DeepEqual(got, want) {
 				t.Errorf("nodes are %v, and were %v", got, want)
 			}
 
 			plain := DefaultConfig()
-			plain.Dataset, plain.Params = small(), file
+			plain.Data.Dataset, plain.Model.Params = small(), file
 			if _, err := Start(t.Context(), plain); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "and the model's") {
 				t.Errorf("with the default's settings: %v", err)
 			}
-			plain.Hidden, plain.Fanouts = c.Hidden, slices.Repeat([]int{4}, c.Blocks())
+			plain.Model.Hidden, plain.Sampling.Fanouts = c.Model.Hidden, slices.Repeat([]int{4}, c.Blocks())
 			change(&plain)
 			r := started(t, plain)
 			if got := embedded(t, r); !reflect.DeepEqual(got, want) {
@@ -101,22 +105,22 @@ func TestContradictions(t *testing.T) {
 		t.Fatalf("its own settings are refused: %v", err)
 	}
 	for name, change := range map[string]func(*Config){
-		"task":              func(c *Config) { c.Task = "link" },
-		"model":             func(c *Config) { c.Model = "gatv2" },
-		"layers":            func(c *Config) { c.Layers = 3 },
-		"hidden":            func(c *Config) { c.Hidden = 16 },
-		"aggregation":       func(c *Config) { c.Aggregation = "max" },
-		"combine":           func(c *Config) { c.Combine = "concat" },
-		"heads":             func(c *Config) { c.Heads = 2 },
-		"hops":              func(c *Config) { c.Hops = 1 },
-		"train-eps":         func(c *Config) { c.TrainEps = true },
-		"edge-features":     func(c *Config) { c.EdgeFeatures = true },
-		"activation":        func(c *Config) { c.Activation = "elu" },
-		"norm":              func(c *Config) { c.Norm = "batch" },
-		"residual":          func(c *Config) { c.Residual = true },
-		"jumping-knowledge": func(c *Config) { c.JumpingKnowledge = "max" },
-		"decoder-layers":    func(c *Config) { c.DecoderLayers = 1 },
-		"link-decoder":      func(c *Config) { c.LinkDecoder = "mlp" },
+		"task":              func(c *Config) { c.Model.Task = "link" },
+		"model":             func(c *Config) { c.Model.Name = "gatv2" },
+		"layers":            func(c *Config) { c.Model.Layers = 3 },
+		"hidden":            func(c *Config) { c.Model.Hidden = 16 },
+		"aggregation":       func(c *Config) { c.Model.Aggregation = "max" },
+		"combine":           func(c *Config) { c.Model.Combine = "concat" },
+		"heads":             func(c *Config) { c.Model.Heads = 2 },
+		"hops":              func(c *Config) { c.Model.Hops = 1 },
+		"train-eps":         func(c *Config) { c.Model.TrainEps = true },
+		"edge-features":     func(c *Config) { c.Model.EdgeFeatures = true },
+		"activation":        func(c *Config) { c.Model.Activation = "elu" },
+		"norm":              func(c *Config) { c.Model.Norm = "batch" },
+		"residual":          func(c *Config) { c.Model.Residual = true },
+		"jumping-knowledge": func(c *Config) { c.Model.JumpingKnowledge = "max" },
+		"decoder-layers":    func(c *Config) { c.Model.DecoderLayers = 1 },
+		"link-decoder":      func(c *Config) { c.Model.LinkDecoder = "mlp" },
 	} {
 		c := c
 		change(&c)
@@ -124,8 +128,8 @@ func TestContradictions(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	c.Dropout, c.InputDropout, c.AttentionDropout, c.GCNNorm, c.ScaleSums, c.WeightAttention = 0.1, 0.2, 0.3, "block", true, true
-	c.Heads, c.Activation, c.Norm, c.Task, c.Sampler = 1, "relu", "", "", "full"
+	c.Model.Dropout, c.Model.InputDropout, c.Model.AttentionDropout, c.Model.GCNNorm, c.Model.ScaleSums, c.Model.WeightAttention = 0.1, 0.2, 0.3, "block", true, true
+	c.Model.Heads, c.Model.Activation, c.Model.Norm, c.Model.Task, c.Sampling.Sampler = 1, "relu", "", "", "full"
 	if err := d.Check(&c); err != nil {
 		t.Errorf("what changes nothing is refused: %v", err)
 	}
@@ -154,7 +158,7 @@ func withMetadata(t *testing.T, file string, meta map[string]string) string {
 // data, or no description is refused.
 func TestDescriptions(t *testing.T) {
 	c := config()
-	c.Model, c.Heads = "gat", 2
+	c.Model.Name, c.Model.Heads = "gat", 2
 	file, want := savedModel(t, c)
 	m, err := OpenModel(t.Context(), file)
 	if err != nil {
@@ -180,7 +184,7 @@ func TestDescriptions(t *testing.T) {
 		t.Errorf("a file without a description: %v", err)
 	}
 	var log bytes.Buffer
-	c.Params, c.Logger = none, slog.New(slog.NewTextHandler(&log, nil))
+	c.Model.Params, c.Logger = none, slog.New(slog.NewTextHandler(&log, nil))
 	r := started(t, c)
 	if got := embedded(t, r); !reflect.DeepEqual(got, want) || !strings.Contains(log.String(), "without a description") {
 		t.Errorf("nodes are %v, and were %v; the log: %s", got, want, &log)
@@ -207,11 +211,11 @@ func TestDescriptions(t *testing.T) {
 	}
 	conf := DefaultConfig() // the built-in graph has other features
 	d.Configure(&conf)
-	conf.Params = file
+	conf.Model.Params = file
 	if _, err := Start(t.Context(), conf); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "number of features") {
 		t.Errorf("on other data: %v", err)
 	}
-	c.Params, c.Heads, c.Logger = "", 1, nil
+	c.Model.Params, c.Model.Heads, c.Logger = "", 1, nil
 	if err := started(t, c).Load(t.Context(), file); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "heads is 1, and the model's 2") {
 		t.Errorf("Load: %v", err)
 	}

@@ -32,9 +32,9 @@ func TestModelsBeatTheFeatures(t *testing.T) {
 		t.Fatal(err)
 	}
 	base := DefaultConfig()
-	base.Dataset, base.Hidden, base.BatchSize, base.EvalEvery = ds, 32, 512, 0
+	base.Data.Dataset, base.Model.Hidden, base.Sampling.BatchSize, base.Training.EvalEvery = ds, 32, 512, 0
 	if nodes <= 10000 {
-		base.BatchSize, base.Epochs = 64, 6
+		base.Sampling.BatchSize, base.Training.Epochs = 64, 6
 	}
 	r := started(t, base)
 	features, err := r.BaselineAccuracy(context.Background())
@@ -46,17 +46,17 @@ func TestModelsBeatTheFeatures(t *testing.T) {
 		name   string
 		change func(*Config)
 	}{
-		{"gcn", func(c *Config) { c.Model = "gcn" }},
+		{"gcn", func(c *Config) { c.Model.Name = "gcn" }},
 		{"sage mean", func(c *Config) {}},
-		{"sage max", func(c *Config) { c.Aggregation = "max" }},
-		{"sage sum", func(c *Config) { c.Aggregation = "sum" }},
-		{"gin", func(c *Config) { c.Model = "gin" }},
-		{"mixhop", func(c *Config) { c.Model, c.Fanouts = "mixhop", []int{5, 5, 5, 5} }},
-		{"gat", func(c *Config) { c.Model, c.Heads = "gat", 4 }},
-		{"gatv2", func(c *Config) { c.Model, c.Heads = "gatv2", 4 }},
+		{"sage max", func(c *Config) { c.Model.Aggregation = "max" }},
+		{"sage sum", func(c *Config) { c.Model.Aggregation = "sum" }},
+		{"gin", func(c *Config) { c.Model.Name = "gin" }},
+		{"mixhop", func(c *Config) { c.Model.Name, c.Sampling.Fanouts = "mixhop", []int{5, 5, 5, 5} }},
+		{"gat", func(c *Config) { c.Model.Name, c.Model.Heads = "gat", 4 }},
+		{"gatv2", func(c *Config) { c.Model.Name, c.Model.Heads = "gatv2", 4 }},
 		{"gat-e", func(c *Config) {
-			c.Model, c.Heads, c.EdgeFeatures = "gat", 4, true
-			c.Dataset = noisyEdges(ds)
+			c.Model.Name, c.Model.Heads, c.Model.EdgeFeatures = "gat", 4, true
+			c.Data.Dataset = noisyEdges(ds)
 		}},
 	} {
 		t.Run(m.name, func(t *testing.T) {

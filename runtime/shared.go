@@ -22,7 +22,7 @@ import (
 // cluster's store, where only the newest group's first trainer can put it.
 
 // shared reports whether other nodes write to the checkpoint directory.
-func (r *Runtime) shared() bool { return r.cfg.SharedCheckpoint && r.cfg.Cluster != nil }
+func (r *Runtime) shared() bool { return r.cfg.Checkpoint.Shared && r.cfg.Cluster.Peers != nil }
 
 const publishLimit = 10 * time.Second
 
@@ -36,7 +36,7 @@ func (t *training) saveShared() error {
 		t.r.log.Warn("a checkpoint was not published: the store is away; the next one will be", "step", t.state.Step)
 		return nil
 	}
-	dir, l := t.r.cfg.Checkpoint, t.r.model.Layout()
+	dir, l := t.r.cfg.Checkpoint.Dir, t.r.model.Layout()
 	if err := sweep(dir, share.Group()); err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func (t *training) saveShared() error {
 	case err != nil:
 		return fmt.Errorf("runtime: checkpoint: %w", err)
 	}
-	return prune(dir, path, t.r.cfg.KeepCheckpoints)
+	return prune(dir, path, t.r.cfg.Checkpoint.Keep)
 }
 
 // shareLast publishes what could not be while the store was away, when the run's last step
@@ -79,10 +79,10 @@ func (t *training) shareLast(ctx context.Context) error {
 
 // late writes a checkpoint that no group got to publish before it ended.
 func (t *training) late(ctx context.Context) error {
-	if !t.r.shared() || t.r.cfg.Checkpoint == "" || t.due == 0 {
+	if !t.r.shared() || t.r.cfg.Checkpoint.Dir == "" || t.due == 0 {
 		return nil
 	}
-	if p, ok := t.r.cfg.Cluster.Published(); ok && p.Step >= t.due {
+	if p, ok := t.r.cfg.Cluster.Peers.Published(); ok && p.Step >= t.due {
 		return nil
 	}
 	if err := t.settle(ctx, t.share); err != nil {
@@ -112,11 +112,11 @@ func sweep(dir string, group int64) error {
 // published reads the checkpoint that the cluster's store names; nil: it names
 // none that is here and whole.
 func (r *Runtime) published(e *expected) (*checkpoint, error) {
-	p, ok := r.cfg.Cluster.Published()
+	p, ok := r.cfg.Cluster.Peers.Published()
 	if !ok || p.File != filepath.Base(p.File) || !strings.HasPrefix(p.File, checkpointPrefix) {
 		return nil, nil
 	}
-	path := filepath.Join(r.cfg.Checkpoint, p.File)
+	path := filepath.Join(r.cfg.Checkpoint.Dir, p.File)
 	var c *checkpoint
 	sum, err := fileSHA256(path)
 	if err == nil && sum != p.SHA256 {

@@ -26,7 +26,7 @@ func trainAs(t *testing.T, store membership.Store, n int, want []float32, config
 	for i, x := range all {
 		wg.Go(func() {
 			c := config(i)
-			c.Cluster = x.team
+			c.Cluster.Peers = x.team
 			got, err := trainOn(t.Context(), c, nil)
 			if err != nil || !slices.Equal(got, want) {
 				t.Errorf("node %d of %d: the parameters differ, or %v", i, n, err)
@@ -70,20 +70,20 @@ func files(t *testing.T, dir string) (names []string) {
 func TestSharedCheckpoint(t *testing.T) {
 	c := clusterConfig()
 	var wants [][]float32
-	for c.Epochs = 1; c.Epochs <= 4; c.Epochs++ {
+	for c.Training.Epochs = 1; c.Training.Epochs <= 4; c.Training.Epochs++ {
 		want, err := trainOn(t.Context(), c, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		wants = append(wants, want)
 	}
-	c.Checkpoint, c.Resume, c.SharedCheckpoint, c.KeepCheckpoints = t.TempDir(), true, true, 2
+	c.Checkpoint.Dir, c.Checkpoint.Resume, c.Checkpoint.Shared, c.Checkpoint.Keep = t.TempDir(), true, true, 2
 	store := membership.NewMemStore()
 	defer store.Close()
 	for k, nodes := range []int{3, 1, 4} {
-		c.Epochs = k + 1
+		c.Training.Epochs = k + 1
 		p := trainAs(t, store, nodes, wants[k], func(int) Config { return c })
-		all := files(t, c.Checkpoint)
+		all := files(t, c.Checkpoint.Dir)
 		if len(all) != min(k+1, 2) || all[len(all)-1] != p.File {
 			t.Errorf("%d nodes: the directory holds %v, and %q was published", nodes, all, p.File)
 		}
@@ -91,7 +91,7 @@ func TestSharedCheckpoint(t *testing.T) {
 			t.Errorf("%s is not of group %d", p.File, p.Group)
 		}
 	}
-	c.Epochs, c.SharedCheckpoint = 4, false
+	c.Training.Epochs, c.Checkpoint.Shared = 4, false
 	if got, err := trainOn(t.Context(), c, nil); err != nil || !slices.Equal(got, wants[3]) {
 		t.Errorf("one process: the parameters differ, or %v", err)
 	}
@@ -104,11 +104,11 @@ func TestPublishedDamaged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Checkpoint, c.Resume, c.SharedCheckpoint = t.TempDir(), true, true
+	c.Checkpoint.Dir, c.Checkpoint.Resume, c.Checkpoint.Shared = t.TempDir(), true, true
 	store := membership.NewMemStore()
 	defer store.Close()
 	p := trainAs(t, store, 2, want, func(int) Config { return c })
-	path := filepath.Join(c.Checkpoint, p.File)
+	path := filepath.Join(c.Checkpoint.Dir, p.File)
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -143,22 +143,22 @@ func TestSweep(t *testing.T) {
 // the one that is there, and its checkpoints again.
 func TestLostDirectory(t *testing.T) {
 	c := clusterConfig()
-	c.Epochs = 1
+	c.Training.Epochs = 1
 	first, err := trainOn(t.Context(), c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Epochs = 2
+	c.Training.Epochs = 2
 	want, err := trainOn(t.Context(), c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Resume = true
+	c.Checkpoint.Resume = true
 	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}
 	own := func(epochs int) func(i int) Config {
 		return func(i int) Config {
 			c := c
-			c.Checkpoint, c.Epochs = dirs[i], epochs
+			c.Checkpoint.Dir, c.Training.Epochs = dirs[i], epochs
 			return c
 		}
 	}

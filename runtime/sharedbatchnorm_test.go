@@ -60,7 +60,7 @@ func (s seat) AllReduce(ctx context.Context, _ int64, dst []float32, parts [][]f
 // norm's running statistics have the same bits on all of them, and in one alone.
 func TestSharedBatchNorm(t *testing.T) {
 	c := config()
-	c.Model, c.Norm, c.MicroBatches, c.Epochs = "gin", "batch", 5, 2
+	c.Model.Name, c.Model.Norm, c.Sampling.MicroBatches, c.Training.Epochs = "gin", "batch", 5, 2
 	alone := started(t, c)
 	trained(t, alone)
 	for _, n := range []int{2, 4} {
@@ -83,8 +83,8 @@ func TestSharedBatchNorm(t *testing.T) {
 
 func trainShared(ctx context.Context, r *Runtime, s seat) ([]float32, error) {
 	work := actors.Work{
-		Phase: "train", Seed: r.cfg.Seed, Nodes: r.data.ds.Train, Micro: r.cfg.MicroBatches, Epochs: r.cfg.Epochs,
-		BatchSize: r.cfg.BatchSize, Mine: s.mine,
+		Phase: "train", Seed: r.cfg.Training.Seed, Nodes: r.data.ds.Train, Micro: r.cfg.Sampling.MicroBatches, Epochs: r.cfg.Training.Epochs,
+		BatchSize: r.cfg.Sampling.BatchSize, Mine: s.mine,
 	}
 	u := newUpdater(r, r.params)
 	u.share = s

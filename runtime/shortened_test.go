@@ -58,8 +58,8 @@ func TestShortenedUnderEveryCall(t *testing.T) {
 		"BaselineAccuracy": func(r *Runtime) error { _, err := r.BaselineAccuracy(ctx); return err },
 	}
 	c := storedRun(t)
-	c.Epochs, c.VerifyData = 1, false
-	for _, path := range payloads(t, c.Data) {
+	c.Training.Epochs, c.Data.Verify = 1, false
+	for _, path := range payloads(t, c.Data.Path) {
 		whole, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -82,9 +82,9 @@ func TestShortenedUnderEveryCall(t *testing.T) {
 			t.Errorf("%s is whole again: %v", filepath.Base(path), err)
 		}
 	}
-	c.Task, c.Model, c.EdgeFeatures = "link", "sage", false
+	c.Model.Task, c.Model.Name, c.Model.EdgeFeatures = "link", "sage", false
 	r := started(t, c)
-	path := filepath.Join(c.Data, "node-features.bin")
+	path := filepath.Join(c.Data.Path, "node-features.bin")
 	if err := os.Truncate(path, 0); err != nil {
 		t.Fatal(err)
 	}

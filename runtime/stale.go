@@ -22,13 +22,13 @@ const maxBound = 1 << 10
 // staleness returns the bound of the asynchronous mode, and whether that is how
 // the run trains.
 func (c *Config) staleness() (bound int, asynchronous bool, err error) {
-	if c.Sync == "" || c.Sync == "sync" {
+	if c.Training.Sync == "" || c.Training.Sync == "sync" {
 		return 0, false, nil
 	}
-	text, ok := strings.CutPrefix(c.Sync, "ssp:")
+	text, ok := strings.CutPrefix(c.Training.Sync, "ssp:")
 	bound, err = strconv.Atoi(text)
 	if !ok || err != nil || bound < 0 || bound > maxBound {
-		return 0, false, fmt.Errorf("sync: %q is neither sync nor ssp:N, where N, the most steps that a gradient may be late, is in [0, %d]", c.Sync, maxBound)
+		return 0, false, fmt.Errorf("sync: %q is neither sync nor ssp:N, where N, the most steps that a gradient may be late, is in [0, %d]", c.Training.Sync, maxBound)
 	}
 	return bound, true, nil
 }
@@ -39,22 +39,22 @@ func (c *settings) compileSync(check func(ok bool, format string, args ...any)) 
 	c.bound, c.asynchronous = bound, asynchronous
 	check(err == nil, "%v", err)
 	if !asynchronous {
-		check(err != nil || c.Trainers >= 0 && c.Trainers <= max(c.MicroBatches, 1), "trainers: %d is more than micro-batches = %d; each trainer needs one", c.Trainers, c.MicroBatches)
+		check(err != nil || c.Execution.Trainers >= 0 && c.Execution.Trainers <= max(c.Sampling.MicroBatches, 1), "trainers: %d is more than micro-batches = %d; each trainer needs one", c.Execution.Trainers, c.Sampling.MicroBatches)
 		return
 	}
-	check(c.Trainers >= 0 && c.Trainers <= bound+1, "trainers: %d is more than can compute at once with sync = %s, which is %d", c.Trainers, c.Sync, bound+1)
-	check(c.MicroBatches == 1, "micro-batches: %d; with sync = %s a trainer computes whole batches: set it to 1, and a smaller batch-size", c.MicroBatches, c.Sync)
-	check(c.Reorder <= 1, "reorder: batches are not reordered with sync = %s; set it to 1", c.Sync)
-	check(c.Cache == "" || c.Cache == "none", "cache: %s; with sync = %s every batch reads its own rows; leave it out", c.Cache, c.Sync)
-	check(c.Match != "on", "match: with sync = %s every batch reads its own rows; leave it out", c.Sync)
+	check(c.Execution.Trainers >= 0 && c.Execution.Trainers <= bound+1, "trainers: %d is more than can compute at once with sync = %s, which is %d", c.Execution.Trainers, c.Training.Sync, bound+1)
+	check(c.Sampling.MicroBatches == 1, "micro-batches: %d; with sync = %s a trainer computes whole batches: set it to 1, and a smaller batch-size", c.Sampling.MicroBatches, c.Training.Sync)
+	check(c.Sampling.Reorder <= 1, "reorder: batches are not reordered with sync = %s; set it to 1", c.Training.Sync)
+	check(c.Memory.Cache == "" || c.Memory.Cache == "none", "cache: %s; with sync = %s every batch reads its own rows; leave it out", c.Memory.Cache, c.Training.Sync)
+	check(c.Memory.Match != "on", "match: with sync = %s every batch reads its own rows; leave it out", c.Training.Sync)
 }
 
 // staleTrainers returns how many trainers of this process compute at once.
 func (c *settings) staleTrainers() int {
 	switch {
-	case c.Trainers > 0:
-		return c.Trainers
-	case c.Cluster != nil:
+	case c.Execution.Trainers > 0:
+		return c.Execution.Trainers
+	case c.Cluster.Peers != nil:
 		return 1
 	}
 	return min(c.bound+1, c.threads())
@@ -65,12 +65,12 @@ func (t *training) stale(ctx context.Context, work actors.Work, _ actors.Reducer
 	r := t.r
 	defer func() {
 		t.publishParams()
-		if err != nil && !t.ragged && r.cfg.Checkpoint != "" && (ctx.Err() != nil || t.left) {
+		if err != nil && !t.ragged && r.cfg.Checkpoint.Dir != "" && (ctx.Err() != nil || t.left) {
 			t.unsaved = t.saveLast(false)
 		}
 	}()
 	o := &orders{work: work}
-	for epoch := int(t.state.Step / t.steps); epoch < r.cfg.Epochs; epoch++ {
+	for epoch := int(t.state.Step / t.steps); epoch < r.cfg.Training.Epochs; epoch++ {
 		if err := t.own(ctx, epoch, o, nil); err != nil {
 			return err
 		}
@@ -87,8 +87,8 @@ func (t *training) staleEnd(ctx context.Context, epoch int) (stop bool, err erro
 	if err := t.endEpoch(ctx, epoch); err != nil {
 		return false, err
 	}
-	if t.state.Best.Stop(t.r.cfg.Patience) {
-		t.r.log.Info("stopping early", "epoch", epoch, "patience", t.r.cfg.Patience, "best", t.state.Best.Figure)
+	if t.state.Best.Stop(t.r.cfg.Training.Patience) {
+		t.r.log.Info("stopping early", "epoch", epoch, "patience", t.r.cfg.Training.Patience, "best", t.state.Best.Figure)
 		return true, nil
 	}
 	return false, nil
@@ -214,5 +214,5 @@ func (c *Config) MostTrainers() int {
 	if c.Asynchronous() {
 		return maxBound
 	}
-	return c.MicroBatches
+	return c.Sampling.MicroBatches
 }

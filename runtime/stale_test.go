@@ -15,7 +15,7 @@ import (
 
 func staleConfig() Config {
 	c := DefaultConfig()
-	c.Sync, c.BatchSize, c.Threads, c.Epochs = "ssp:3", 16, 2, 2
+	c.Training.Sync, c.Sampling.BatchSize, c.Execution.Threads, c.Training.Epochs = "ssp:3", 16, 2, 2
 	return c
 }
 
@@ -66,21 +66,21 @@ func (s *census) check(t *testing.T, batches int) {
 // That is a bound on what differs from run to run, too.
 func TestStale(t *testing.T) {
 	plain := staleConfig()
-	plain.Sync, plain.Epochs, plain.BatchSize = "", 10, 64
+	plain.Training.Sync, plain.Training.Epochs, plain.Sampling.BatchSize = "", 10, 64
 	var want Event
 	if _, err := trainOn(t.Context(), plain, func(e Event) { want = e }); err != nil {
 		t.Fatal(err)
 	}
 	for _, x := range []struct{ bound, trainers int }{{0, 1}, {1, 2}, {3, 4}} {
 		c := plain
-		c.Sync, c.Trainers = fmt.Sprint("ssp:", x.bound), x.trainers
+		c.Training.Sync, c.Execution.Trainers = fmt.Sprint("ssp:", x.bound), x.trainers
 		s := &census{bound: x.bound}
 		if _, err := trainOn(t.Context(), c, func(e Event) { s.event(t, e) }); err != nil {
 			t.Fatal(err)
 		}
-		s.check(t, c.Epochs*s.done.Batches)
+		s.check(t, c.Training.Epochs*s.done.Batches)
 		if s.done.TestAccuracy < want.TestAccuracy-0.02 {
-			t.Errorf("%d trainers, %s: accuracy %.4f; %.4f when synchronous", x.trainers, c.Sync, s.done.TestAccuracy, want.TestAccuracy)
+			t.Errorf("%d trainers, %s: accuracy %.4f; %.4f when synchronous", x.trainers, c.Training.Sync, s.done.TestAccuracy, want.TestAccuracy)
 		}
 	}
 }
@@ -89,12 +89,12 @@ func TestStale(t *testing.T) {
 // synchronous mode.
 func TestStaleAlone(t *testing.T) {
 	c := staleConfig()
-	c.Sync, c.Model, c.Norm = "ssp:0", "gin", "batch"
+	c.Training.Sync, c.Model.Name, c.Model.Norm = "ssp:0", "gin", "batch"
 	got, err := trainOn(t.Context(), c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Sync = ""
+	c.Training.Sync = ""
 	want, err := trainOn(t.Context(), c, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ func TestStaleAlone(t *testing.T) {
 // that its bits are its own.
 func TestStaleResume(t *testing.T) {
 	c := staleConfig()
-	c.Checkpoint, c.Resume, c.Trainers = filepath.Join(t.TempDir(), "run"), true, 4
+	c.Checkpoint.Dir, c.Checkpoint.Resume, c.Execution.Trainers = filepath.Join(t.TempDir(), "run"), true, 4
 	s := &census{bound: 3}
 	for i := 0; ; i++ {
 		if i == 5 {
@@ -134,9 +134,9 @@ func TestStaleResume(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.check(t, c.Epochs*s.done.Batches)
-	c.Sync = ""
-	c.Trainers = 1
+	s.check(t, c.Training.Epochs*s.done.Batches)
+	c.Training.Sync = ""
+	c.Execution.Trainers = 1
 	if _, err := trainOn(t.Context(), c, nil); !errors.Is(err, ErrIdentity) {
 		t.Errorf("a synchronous run goes on with an asynchronous one's checkpoint: %v", err)
 	}
@@ -147,26 +147,26 @@ func TestStaleFeatures(t *testing.T) {
 	dir := stored(t)
 	for _, where := range []string{"", "disk"} {
 		c := staleConfig()
-		c.Data, c.Features = dir, where
+		c.Data.Path, c.Memory.Features = dir, where
 		s := &census{bound: 3}
 		if _, err := trainOn(t.Context(), c, func(e Event) { s.event(t, e) }); err != nil {
 			t.Fatalf("features %q: %v", where, err)
 		}
-		s.check(t, c.Epochs*s.done.Batches)
+		s.check(t, c.Training.Epochs*s.done.Batches)
 	}
 }
 
 func TestStaleConfig(t *testing.T) {
 	for _, change := range []func(*Config){
-		func(c *Config) { c.Sync = "ssp" },
-		func(c *Config) { c.Sync = "ssp:-1" },
-		func(c *Config) { c.Sync = "ssp:3x" },
-		func(c *Config) { c.Sync = "async" },
-		func(c *Config) { c.MicroBatches = 2 },
-		func(c *Config) { c.Trainers = 5 },
-		func(c *Config) { c.Reorder = 4 },
-		func(c *Config) { c.Cache = "hot:1MiB" },
-		func(c *Config) { c.Match = "on" },
+		func(c *Config) { c.Training.Sync = "ssp" },
+		func(c *Config) { c.Training.Sync = "ssp:-1" },
+		func(c *Config) { c.Training.Sync = "ssp:3x" },
+		func(c *Config) { c.Training.Sync = "async" },
+		func(c *Config) { c.Sampling.MicroBatches = 2 },
+		func(c *Config) { c.Execution.Trainers = 5 },
+		func(c *Config) { c.Sampling.Reorder = 4 },
+		func(c *Config) { c.Memory.Cache = "hot:1MiB" },
+		func(c *Config) { c.Memory.Match = "on" },
 	} {
 		c := staleConfig()
 		change(&c)
@@ -192,7 +192,7 @@ func TestStaleTogether(t *testing.T) {
 	for i, x := range all {
 		wg.Go(func() {
 			c := staleConfig()
-			c.Cluster, c.Threads = x.team, 1
+			c.Cluster.Peers, c.Execution.Threads = x.team, 1
 			var err error
 			results[i], err = trainOn(t.Context(), c, func(e Event) {
 				s.event(t, e)
@@ -244,7 +244,7 @@ func TestStaleThroughDeath(t *testing.T) {
 			}
 			wg.Go(func() {
 				c := staleConfig()
-				c.Cluster, c.Threads, c.Epochs = x.team, 1, 6
+				c.Cluster.Peers, c.Execution.Threads, c.Training.Epochs = x.team, 1, 6
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				got, err := trainOn(ctx, c, func(e Event) {
@@ -280,7 +280,7 @@ func TestStaleThroughDeath(t *testing.T) {
 			y := enter(t, store, "n9", maxBound, 1)
 			defer y.exit(t)
 			c := staleConfig()
-			c.Cluster, c.Threads, c.Epochs = y.team, 1, 6
+			c.Cluster.Peers, c.Execution.Threads, c.Training.Epochs = y.team, 1, 6
 			if _, err := trainOn(t.Context(), c, nil); err != nil {
 				t.Errorf("%s dies: the node that joined late: %v", dies, err)
 			}

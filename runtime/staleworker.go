@@ -85,7 +85,7 @@ func (w *staleWorker) Sample(ctx context.Context, place int, step int64) error {
 		if work := &w.orders.work; work.Batches == 0 {
 			seeds = sampling.Cut(w.orders.of(id.Epoch), work.BatchSize, 1, id.Batch, 0)
 		}
-		return w.sampler.Sample(&p.batch, id.Key(r.cfg.Seed), seeds)
+		return w.sampler.Sample(&p.batch, id.Key(r.cfg.Training.Seed), seeds)
 	})
 	span.End(w.t.label(id))
 	if err != nil {
@@ -123,7 +123,7 @@ func (w *staleWorker) Gradient(grad, params []float32, place int, step int64) (s
 		w.engine.slab, slots = p.rows, p.slots[:p.batch.NumInputs()]
 	}
 	err = graph.Guard(func() error {
-		s, err = w.engine.Gradient(grad, params, &p.batch, slots, actors.Key(w.t.r.cfg.Seed, id))
+		s, err = w.engine.Gradient(grad, params, &p.batch, slots, actors.Key(w.t.r.cfg.Training.Seed, id))
 		return err
 	})
 	if err != nil {

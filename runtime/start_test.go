@@ -55,7 +55,7 @@ func TestStartIsInterrupted(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
 	c := DefaultConfig()
-	c.Data = edgeFile(t, 1<<14)
+	c.Data.Path = edgeFile(t, 1<<14)
 	asked := newEndsWithin(t, 1<<30)
 	r, err := Start(asked, c)
 	if err != nil {
@@ -93,13 +93,13 @@ func TestStartIsInterrupted(t *testing.T) {
 // texts then changes nothing.
 func TestSettingsAreReadOnce(t *testing.T) {
 	c := config()
-	c.Reorder, c.ReorderMethod, c.Cache, c.Features, c.Match, c.MemoryLimit = 2, "sketch", "degree:5%", "throttled:10GB/s", "on", "8GiB"
-	c.SamplerOptions = map[string]string{"replace": "true"}
+	c.Sampling.Reorder, c.Sampling.ReorderMethod, c.Memory.Cache, c.Memory.Features, c.Memory.Match, c.Memory.Limit = 2, "sketch", "degree:5%", "throttled:10GB/s", "on", "8GiB"
+	c.Sampling.Options = map[string]string{"replace": "true"}
 	want := parametersOf(t, c)
 	r := started(t, c)
 	const nonsense = "?"
-	r.cfg.Features, r.cfg.Cache, r.cfg.MemoryLimit, r.cfg.ReorderMethod, r.cfg.Sync, r.cfg.Precision = nonsense, nonsense, nonsense, nonsense, nonsense, nonsense
-	r.cfg.SamplerOptions = map[string]string{nonsense: nonsense}
+	r.cfg.Memory.Features, r.cfg.Memory.Cache, r.cfg.Memory.Limit, r.cfg.Sampling.ReorderMethod, r.cfg.Training.Sync, r.cfg.Model.Precision = nonsense, nonsense, nonsense, nonsense, nonsense, nonsense
+	r.cfg.Sampling.Options = map[string]string{nonsense: nonsense}
 	trained(t, r)
 	if got := sumOf(t, r); got != want {
 		t.Errorf("the parameters are %s, and were %s", got, want)

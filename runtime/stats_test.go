@@ -18,7 +18,7 @@ import (
 // Train and Batches count their rows for themselves, also at once, and Stats has the sum.
 func TestRowsAreCountedByCall(t *testing.T) {
 	c := config()
-	c.Match, c.Threads, c.Samplers = "on", 1, 1
+	c.Memory.Match, c.Execution.Threads, c.Execution.Samplers = "on", 1, 1
 	alone := trained(t, started(t, c)).Rows
 	if alone.Asked == 0 {
 		t.Fatal("no rows were asked for")
@@ -63,7 +63,7 @@ func TestRowsAreCountedByCall(t *testing.T) {
 		t.Errorf("training counted %+v beside Batches, and %+v alone", before, alone)
 	}
 	s := r.Stats()
-	if epochs := int64(c.Epochs); s.Rows.Asked != before.Asked+epochs*others.Asked || s.Rows.Batches != before.Batches+batches || s.Steps != events[len(events)-1].Applied {
+	if epochs := int64(c.Training.Epochs); s.Rows.Asked != before.Asked+epochs*others.Asked || s.Rows.Batches != before.Batches+batches || s.Steps != events[len(events)-1].Applied {
 		t.Errorf("in all %+v, of which training %+v and each Batches %+v", s, before, others)
 	}
 	if s.Calls != 0 || s.InFlight != 0 || s.SlabBytes != 0 || s.Inferring != 0 {
@@ -107,8 +107,8 @@ func TestInferenceIsBounded(t *testing.T) {
 	c := config()
 	bare := *small()
 	bare.NodeFeatures = nil // they lie in the store alone
-	c.Dataset = &bare
-	c.Rows, c.Threads, c.MemoryLimit = store, 2, "none"
+	c.Data.Dataset = &bare
+	c.Data.Rows, c.Execution.Threads, c.Memory.Limit = store, 2, "none"
 	r := started(t, c)
 	if r.plan.Inferences != 2 {
 		t.Fatalf("the plan has room for %d", r.plan.Inferences)
@@ -176,7 +176,7 @@ func TestErrorsAreTold(t *testing.T) {
 	}
 
 	c := storedRun(t)
-	flip(t, payloads(t, c.Data)[3], 128+8, 1)
+	flip(t, payloads(t, c.Data.Path)[3], 128+8, 1)
 	damaged, err := Start(t.Context(), c)
 	if err == nil {
 		err = run(t.Context(), damaged, nil)

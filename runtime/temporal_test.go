@@ -44,11 +44,11 @@ func TestTemporalSeesNoFuture(t *testing.T) {
 	}
 	run := func(scale float32, temporal, sampler string) result {
 		c := config()
-		c.Dataset, c.Sampler = timed(scale), sampler
-		c.SamplerOptions = map[string]string{"temporal": temporal}
+		c.Data.Dataset, c.Sampling.Sampler = timed(scale), sampler
+		c.Sampling.Options = map[string]string{"temporal": temporal}
 		r := started(t, c)
 		e := trained(t, r)
-		ids := append(slices.Clone(c.Dataset.Test), c.Dataset.Test[0])
+		ids := append(slices.Clone(c.Data.Dataset.Test), c.Data.Dataset.Test[0])
 		p, err := r.Predict(context.Background(), ids)
 		if err != nil {
 			t.Fatal(err)
@@ -75,7 +75,7 @@ func TestTemporalInferenceIsExact(t *testing.T) {
 	var got [2]*Embedding
 	for i, temporal := range []string{"true", "false"} {
 		c := config()
-		c.Dataset, c.SamplerOptions = ds, map[string]string{"temporal": temporal}
+		c.Data.Dataset, c.Sampling.Options = ds, map[string]string{"temporal": temporal}
 		r := started(t, c)
 		var err error
 		if got[i], err = r.Embed(context.Background(), ds.Test); err != nil {

@@ -19,7 +19,7 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Redu
 	r := t.r
 	defer func() {
 		if err != nil && t.auditor != nil { // who is put out for a verdict may hear first that it is fenced
-			if v, _ := t.auditor.Verdict(); v != nil && v.Names(r.cfg.Cluster.Plane().Node()) {
+			if v, _ := t.auditor.Verdict(); v != nil && v.Names(r.cfg.Cluster.Peers.Plane().Node()) {
 				err = v
 			}
 		}
@@ -28,7 +28,7 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Redu
 		}
 		err = errors.Join(err, t.unready())
 	}()
-	r.cfg.Cluster.Resume(t.state.Lineage)
+	r.cfg.Cluster.Peers.Resume(t.state.Lineage)
 	if err := t.startAudit(work); err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Redu
 	}
 	var service *async.Service // of the asynchronous mode
 	if r.cfg.asynchronous {
-		service = async.NewService(r.cfg.Cluster.Plane())
+		service = async.NewService(r.cfg.Cluster.Peers.Plane())
 		defer service.Close()
 	}
 	if err := t.warm(ctx); err != nil {
@@ -61,7 +61,7 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Redu
 		if service == nil && r.plan.Reorder <= 1 {
 			state.Begin = func(s *trainers.Share, step int64) error { return t.begin(ctx, work, s, step) }
 		}
-		share, err := r.cfg.Cluster.Rendezvous(ctx, state)
+		share, err := r.cfg.Cluster.Peers.Rendezvous(ctx, state)
 		if err != nil {
 			if verdict, _ := t.auditor.Verdict(); verdict != nil && ctx.Err() == nil {
 				continue
@@ -106,7 +106,7 @@ func (t *training) inGroup(ctx context.Context, work actors.Work, share *trainer
 			return err
 		}
 	}
-	if t.state.Step < int64(r.cfg.Epochs)*t.steps && !t.state.Best.Stop(r.cfg.Patience) {
+	if t.state.Step < int64(r.cfg.Training.Epochs)*t.steps && !t.state.Best.Stop(r.cfg.Training.Patience) {
 		var err error
 		if service != nil {
 			err = t.staleTogether(ctx, work, share, service)
@@ -134,7 +134,7 @@ func (t *training) inGroup(ctx context.Context, work actors.Work, share *trainer
 // begin starts the pipeline that makes step, in place of one that was for another group.
 func (t *training) begin(ctx context.Context, work actors.Work, share *trainers.Share, step int64) error {
 	err := t.unready()
-	if err == nil && step < int64(t.r.cfg.Epochs)*t.steps {
+	if err == nil && step < int64(t.r.cfg.Training.Epochs)*t.steps {
 		work.First, work.Mine = step, share.Mine
 		t.ready, err = t.startPipeline(ctx, work, share)
 	}

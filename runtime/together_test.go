@@ -69,7 +69,7 @@ func (n *node) exit(t *testing.T) {
 
 func clusterConfig() Config {
 	c := DefaultConfig()
-	c.Epochs, c.MicroBatches, c.BatchSize, c.Threads, c.Samplers, c.Credits = 2, 8, 64, 1, 1, 4
+	c.Training.Epochs, c.Sampling.MicroBatches, c.Sampling.BatchSize, c.Execution.Threads, c.Execution.Samplers, c.Execution.Credits = 2, 8, 64, 1, 1, 4
 	return c
 }
 
@@ -104,7 +104,7 @@ func TestTogether(t *testing.T) {
 			x := enter(t, store, fmt.Sprint("n", i), 8, n)
 			wg.Go(func() {
 				c := clusterConfig()
-				c.Cluster = x.team
+				c.Cluster.Peers = x.team
 				got, err := trainOn(t.Context(), c, nil)
 				if err != nil || !slices.Equal(got, want) {
 					t.Errorf("%d nodes: the parameters differ, or %v", n, err)
@@ -125,7 +125,7 @@ func TestTogether(t *testing.T) {
 // Four nodes keep batch norm's running statistics as one process does.
 func TestTogetherBatchNorm(t *testing.T) {
 	c := clusterConfig()
-	c.Model, c.Norm = "gin", "batch"
+	c.Model.Name, c.Model.Norm = "gin", "batch"
 	want, err := trainOn(t.Context(), c, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +137,7 @@ func TestTogetherBatchNorm(t *testing.T) {
 		x := enter(t, store, fmt.Sprint("n", i), 8, 4)
 		wg.Go(func() {
 			c := c
-			c.Cluster = x.team
+			c.Cluster.Peers = x.team
 			if got, err := trainOn(t.Context(), c, nil); err != nil || !slices.Equal(got, want) {
 				t.Errorf("the parameters differ, or %v", err)
 			}
@@ -165,7 +165,7 @@ func TestTogetherJoined(t *testing.T) {
 			}
 			defer x.exit(t)
 			c := clusterConfig()
-			c.Cluster = x.team
+			c.Cluster.Peers = x.team
 			next := int64(-1)
 			_, err := trainOn(t.Context(), c, func(e Event) {
 				if e.Kind != EventStep {
@@ -201,15 +201,15 @@ func TestTogetherThroughDeath(t *testing.T) { throughDeath(t, clusterConfig()) }
 // fewer micro-batches than there are trainers.
 func TestTogetherReordered(t *testing.T) {
 	c := clusterConfig()
-	c.Reorder, c.Match, c.Features = 4, "on", "throttled:10GB/s"
+	c.Sampling.Reorder, c.Memory.Match, c.Memory.Features = 4, "on", "throttled:10GB/s"
 	n := len(graph.Builtin().Train)
-	for c.BatchSize = 50; n%c.BatchSize != 2; c.BatchSize++ {
-		if c.BatchSize == n {
+	for c.Sampling.BatchSize = 50; n%c.Sampling.BatchSize != 2; c.Sampling.BatchSize++ {
+		if c.Sampling.BatchSize == n {
 			t.Fatalf("no size of a batch leaves 2 of %d", n)
 		}
 	}
 	inOrder := c
-	inOrder.Reorder = 0
+	inOrder.Sampling.Reorder = 0
 	var params [2][]float32
 	for i, c := range []Config{c, inOrder} {
 		var err error
@@ -220,7 +220,7 @@ func TestTogetherReordered(t *testing.T) {
 	if slices.Equal(params[0], params[1]) {
 		t.Fatal("reordering changes nothing")
 	}
-	c.LocalCodec = "msgpack"
+	c.Execution.LocalCodec = "msgpack"
 	throughDeath(t, c)
 }
 
@@ -234,7 +234,7 @@ func throughDeath(t *testing.T, config Config) {
 	var wg sync.WaitGroup
 	run := func(x *node, dies int64) {
 		c := config
-		c.Cluster = x.team
+		c.Cluster.Peers = x.team
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		got, err := trainOn(ctx, c, func(e Event) {
@@ -250,7 +250,7 @@ func throughDeath(t *testing.T, config Config) {
 			}
 			y := enter(t, store, "n9", 8, 1)
 			defer y.exit(t)
-			c.Cluster = y.team
+			c.Cluster.Peers = y.team
 			if got, err = trainOn(t.Context(), c, nil); err != nil || !slices.Equal(got, want) {
 				t.Errorf("the node that joined late: %v", err)
 			}
@@ -301,13 +301,13 @@ func TestFirstStepFirst(t *testing.T) {
 	x := enter(t, store, "n0", 2, 1)
 	defer x.exit(t)
 	c := clusterConfig()
-	c.Cluster, c.MicroBatches, c.Credits = x.team, 2, 5
+	c.Cluster.Peers, c.Sampling.MicroBatches, c.Execution.Credits = x.team, 2, 5
 	r, err := Start(context.Background(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Stop()
-	work := actors.Work{Nodes: r.seeds(), BatchSize: c.BatchSize, Micro: 2, Epochs: 1, Mine: func(int, int) bool { return true }}
+	work := actors.Work{Nodes: r.seeds(), BatchSize: c.Sampling.BatchSize, Micro: 2, Epochs: 1, Mine: func(int, int) bool { return true }}
 	for _, window := range []int{0, 2} {
 		r.cfg.method, r.plan.Reorder = overlap.Exact, window
 		config, mem, err := r.trainingConfig(t.Context(), work, newUpdater(r, r.params), new(clock.Recorder))
@@ -326,7 +326,7 @@ func TestFirstStepFirst(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for e.Kind == EventEpoch && e.Epoch == 0 && r.InFlight() < c.Credits && t.Context().Err() == nil { // the next epoch is sampled ahead
+		for e.Kind == EventEpoch && e.Epoch == 0 && r.InFlight() < c.Execution.Credits && t.Context().Err() == nil { // the next epoch is sampled ahead
 			runtime.Gosched()
 		}
 	}

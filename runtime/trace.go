@@ -34,7 +34,7 @@ func (t *training) trace() error {
 	t.r.mu.Lock()
 	t.r.spans = spans
 	t.r.mu.Unlock()
-	path := t.r.cfg.Trace
+	path := t.r.cfg.Execution.Trace
 	if path == "" {
 		return nil
 	}
@@ -48,7 +48,7 @@ func (t *training) trace() error {
 }
 
 // Spans returns what the stages of the last Train did, in the order in which it
-// ended; empty unless Config.Spans or Trace asks for it.
+// ended; empty unless Config.Execution.Spans or Trace asks for it.
 func (r *Runtime) Spans() []Span {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -41,8 +41,8 @@ type Event struct {
 	Applied int64 // batches applied by the whole run, before a resume included
 
 	Loss          float64 // mean per seed node: of the batch (EventStep) or the epoch
-	Staleness     int     // EventStep, with Config.Sync ssp: steps applied since the version that it was computed on
-	Late          []int64 // EventDone, with Config.Sync ssp: how many steps had Staleness 0, 1, …, in this process since it began
+	Staleness     int     // EventStep, with Config.Training.Sync ssp: steps applied since the version that it was computed on
+	Late          []int64 // EventDone, with Config.Training.Sync ssp: how many steps had Staleness 0, 1, …, in this process since it began
 	TrainAccuracy float64 // on the seeds as they were trained, with dropout
 	ValidAccuracy float64 // exact, by inference; NaN when not evaluated; of links, the AUC
 	TestAccuracy  float64
@@ -64,7 +64,7 @@ type Event struct {
 // ErrBusy is returned by Train while another Train is running.
 var ErrBusy = errors.New("runtime: already training")
 
-// Train trains until Config.Epochs are done, and yields what happens. It runs
+// Train trains until Config.Training.Epochs are done, and yields what happens. It runs
 // in the loop that ranges over it: between two epochs it waits for the loop's
 // body, within an epoch it does not. The last pair carries the error, if there
 // is one. When ctx ends, or the loop is left, training stops cleanly within
@@ -97,7 +97,7 @@ func (r *Runtime) Train(ctx context.Context) iter.Seq2[Event, error] {
 			outside = false
 			return more
 		}}
-		if n := r.cfg.Spans; n > 0 || r.cfg.Trace != "" {
+		if n := r.cfg.Execution.Spans; n > 0 || r.cfg.Execution.Trace != "" {
 			t.clock.Keep(max(n, traceSpans))
 		}
 		err = damaged(explained(fault.GuardOutside(&outside, func() error { return t.run(ctx) })))
@@ -221,13 +221,13 @@ func (t *training) run(ctx context.Context) (err error) {
 	if err := errors.Join(r.check(), r.plan.Check()); err != nil {
 		return err
 	}
-	if (r.cfg.Patience > 0 || r.cfg.Schedule == "plateau") && len(r.data.ds.Valid) == 0 && r.NumLinks(ValidLinks) == 0 {
+	if (r.cfg.Training.Patience > 0 || r.cfg.Training.Schedule == "plateau") && len(r.data.ds.Valid) == 0 && r.NumLinks(ValidLinks) == 0 {
 		return fmt.Errorf("%w: patience and the plateau schedule follow the validation accuracy, but %s has no validation set", ErrConfig, r.data.ds.Name)
 	}
 	t.began = time.Now()
 	work := r.work()
 	t.steps = work.Steps()
-	if dir := r.cfg.Checkpoint; dir != "" {
+	if dir := r.cfg.Checkpoint.Dir; dir != "" {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("runtime: checkpoint directory: %w", err)
 		}
@@ -237,7 +237,7 @@ func (t *training) run(ctx context.Context) (err error) {
 			}
 		}
 	}
-	if r.cfg.Cluster != nil { // what the others add to theirs cannot be taken back
+	if r.cfg.Cluster.Peers != nil { // what the others add to theirs cannot be taken back
 		if err := r.Verified(ctx); err != nil {
 			return err
 		}
@@ -262,11 +262,11 @@ func (t *training) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if t.state.Step < int64(r.cfg.Epochs)*t.steps && !t.state.Best.Stop(r.cfg.Patience) {
+	if t.state.Step < int64(r.cfg.Training.Epochs)*t.steps && !t.state.Best.Stop(r.cfg.Training.Patience) {
 		work.First = t.state.Step
 		train := t.epochs
 		switch {
-		case r.cfg.Cluster != nil:
+		case r.cfg.Cluster.Peers != nil:
 			train = t.together
 		case r.cfg.asynchronous:
 			train = t.stale
@@ -293,8 +293,8 @@ func (t *training) run(ctx context.Context) (err error) {
 // work is what a training of all epochs makes.
 func (r *Runtime) work() actors.Work {
 	return actors.Work{
-		Phase: "train", Seed: r.cfg.Seed, Nodes: r.seeds(), Micro: r.cfg.MicroBatches, Epochs: r.cfg.Epochs,
-		BatchSize: r.sampler.Spec().BatchSize(r.cfg.BatchSize, len(r.seeds())),
+		Phase: "train", Seed: r.cfg.Training.Seed, Nodes: r.seeds(), Micro: r.cfg.Sampling.MicroBatches, Epochs: r.cfg.Training.Epochs,
+		BatchSize: r.sampler.Spec().BatchSize(r.cfg.Sampling.BatchSize, len(r.seeds())),
 		Batches:   r.ownBatches(),
 	}
 }
@@ -302,13 +302,13 @@ func (r *Runtime) work() actors.Work {
 // open readies the state: the newest checkpoint's, or a fresh one.
 func (t *training) open(ctx context.Context) (message string, resumed bool, err error) {
 	r := t.r
-	dir := r.cfg.Checkpoint
+	dir := r.cfg.Checkpoint.Dir
 	id := r.identity
 	r.mu.Lock()
 	params := r.params
 	r.mu.Unlock()
 	start := r.model.Layout().SHA256(params)
-	if r.start == "" || dir == "" || !r.cfg.Resume {
+	if r.start == "" || dir == "" || !r.cfg.Checkpoint.Resume {
 		r.start = start
 	}
 	id.Start = r.start // of the run that this one goes on with, if it is the same Runtime's
@@ -317,7 +317,7 @@ func (t *training) open(ctx context.Context) (message string, resumed bool, err 
 	if dir == "" {
 		return "", false, nil
 	}
-	if !r.cfg.Resume {
+	if !r.cfg.Checkpoint.Resume {
 		old, err := checkpoints(dir)
 		if err != nil {
 			return "", false, err
@@ -443,7 +443,7 @@ func (t *training) epochs(ctx context.Context, work actors.Work, share actors.Re
 		}
 		err = errors.Join(err, closed)
 		// A run that was cut off mid-epoch goes on from where it stopped.
-		if err != nil && r.cfg.Checkpoint != "" && (ctx.Err() != nil || t.left) {
+		if err != nil && r.cfg.Checkpoint.Dir != "" && (ctx.Err() != nil || t.left) {
 			t.unsaved = t.saveLast(false)
 		}
 	}()
@@ -463,7 +463,7 @@ func (t *training) epochs(ctx context.Context, work actors.Work, share actors.Re
 		}()
 	}
 	refiner := r.newRefiner()
-	for epoch := int(work.First / t.steps); epoch < r.cfg.Epochs; epoch++ {
+	for epoch := int(work.First / t.steps); epoch < r.cfg.Training.Epochs; epoch++ {
 		began := time.Now()
 		t.updater.setRate(epoch, t.state.scale())
 		p.Proceed(t.state.Step)
@@ -494,8 +494,8 @@ func (t *training) epochs(ctx context.Context, work actors.Work, share actors.Re
 		if err := t.endEpoch(ctx, epoch); err != nil {
 			return err
 		}
-		if t.state.Best.Stop(r.cfg.Patience) {
-			r.log.Info("stopping early", "epoch", epoch, "patience", r.cfg.Patience, "best", t.state.Best.Figure)
+		if t.state.Best.Stop(r.cfg.Training.Patience) {
+			r.log.Info("stopping early", "epoch", epoch, "patience", r.cfg.Training.Patience, "best", t.state.Best.Figure)
 			break
 		}
 	}
@@ -517,7 +517,7 @@ func (t *training) applied(a *messages.Applied) {
 	t.r.mu.Unlock()
 	t.state.Step = a.Step + 1
 	t.state.Chain.extend(a)
-	if t.r.cfg.Cluster == nil {
+	if t.r.cfg.Cluster.Peers == nil {
 		t.state.Lineage = trainers.Extend(t.state.Lineage, 0, a.Step)
 	}
 	t.state.After = t.work.NextAfter(a.Step, a.ID.Batch, t.state.After)
@@ -538,10 +538,10 @@ func (t *training) endEpoch(ctx context.Context, epoch int) error {
 	// Both end before anything changes: it may have to be done again.
 	var settled error
 	var settling sync.WaitGroup
-	if r.cfg.Checkpoint != "" {
+	if r.cfg.Checkpoint.Dir != "" {
 		settling.Go(func() { settled = t.settle(ctx, t.share) })
 	}
-	n := r.cfg.EvalEvery
+	n := r.cfg.Training.EvalEvery
 	evaluates := n > 0 && (epoch+1)%n == 0
 	var err error
 	if evaluates {
@@ -561,7 +561,7 @@ func (t *training) endEpoch(ctx context.Context, epoch int) error {
 		}
 	}
 	t.state.Ended = epoch + 1
-	if r.cfg.Checkpoint != "" {
+	if r.cfg.Checkpoint.Dir != "" {
 		if err := r.Verified(ctx); err != nil {
 			return err
 		}
@@ -579,16 +579,16 @@ func (t *training) save() error {
 		return err
 	}
 	t.state.params, t.state.m, t.state.v = t.updater.params, t.updater.m, t.updater.v
-	if team := t.r.cfg.Cluster; team != nil {
+	if team := t.r.cfg.Cluster.Peers; team != nil {
 		t.state.Lineage = team.RunsTo(t.state.Step)
 	}
 	if t.r.shared() {
 		return t.saveShared()
 	}
-	if err := t.state.save(t.r.cfg.Checkpoint, t.r.cfg.KeepCheckpoints, t.r.model.Layout()); err != nil {
+	if err := t.state.save(t.r.cfg.Checkpoint.Dir, t.r.cfg.Checkpoint.Keep, t.r.model.Layout()); err != nil {
 		return err
 	}
-	return t.replicate(checkpointPath(t.r.cfg.Checkpoint, t.state.Step))
+	return t.replicate(checkpointPath(t.r.cfg.Checkpoint.Dir, t.state.Step))
 }
 
 func ratio(a, b int) float64 {

@@ -25,14 +25,14 @@ type verification struct {
 func verify(ctx context.Context, cfg *settings, s *graph.Store, log *slog.Logger) *verification {
 	v := &verification{done: make(chan struct{})}
 	v.damage, v.found = context.WithCancelCause(context.Background())
-	if s == nil || !cfg.VerifyData {
+	if s == nil || !cfg.Data.Verify {
 		close(v.done)
 		return v
 	}
 	go func() {
 		defer close(v.done)
 		began := time.Now()
-		v.err = damaged(s.Check(ctx, graph.CheckOptions{WithoutEdgeFeatures: !cfg.EdgeFeatures}))
+		v.err = damaged(s.Check(ctx, graph.CheckOptions{WithoutEdgeFeatures: !cfg.Model.EdgeFeatures}))
 		switch {
 		case v.err == nil:
 			log.Info("the data is what was written", "took", time.Since(began))
@@ -48,7 +48,7 @@ func verify(ctx context.Context, cfg *settings, s *graph.Store, log *slog.Logger
 // Verified waits until all of the data that the run reads was compared with its
 // checksums, and returns what is wrong with it: an error that names file and
 // offsets. It returns nil at once for data that is no store, and without
-// Config.VerifyData. Train, Batches, BaselineAccuracy and Save, and those that
+// Config.Data.Verify. Train, Batches, BaselineAccuracy and Save, and those that
 // evaluate, wait for it before they give their last result; Embed and Predict do not, so that they
 // answer at once, but fail when damage was found.
 func (r *Runtime) Verified(ctx context.Context) error {

@@ -33,11 +33,11 @@ func storedRun(t testing.TB) Config {
 	}
 	ds.NodeFeatures = encoded
 	c := config()
-	c.Dataset, c.Data = nil, filepath.Join(t.TempDir(), "store")
-	if err := graph.Create(c.Data, &ds); err != nil {
+	c.Data.Dataset, c.Data.Path = nil, filepath.Join(t.TempDir(), "store")
+	if err := graph.Create(c.Data.Path, &ds); err != nil {
 		t.Fatal(err)
 	}
-	c.Model, c.EdgeFeatures = "gat", true
+	c.Model.Name, c.Model.EdgeFeatures = "gat", true
 	return c
 }
 
@@ -72,10 +72,10 @@ func payloads(t testing.TB, dir string) (paths []string) {
 func TestDamagedDataEndsTheRun(t *testing.T) {
 	c := storedRun(t)
 	trained(t, started(t, c))
-	for _, path := range payloads(t, c.Data) {
+	for _, path := range payloads(t, c.Data.Path) {
 		const value = 128 + 8 // the low byte of the second value, or of the third
 		flip(t, path, value, 1)
-		c.Checkpoint = filepath.Join(t.TempDir(), "checkpoints")
+		c.Checkpoint.Dir = filepath.Join(t.TempDir(), "checkpoints")
 		done, err := false, error(nil)
 		r, err := Start(context.Background(), c)
 		if err == nil {
@@ -95,17 +95,17 @@ func TestDamagedDataEndsTheRun(t *testing.T) {
 		if done || !errors.Is(err, graph.ErrFormat) || !strings.Contains(err.Error(), filepath.Base(path)) || !strings.Contains(err.Error(), "import the data again") {
 			t.Errorf("%s: done %v, %v", path, done, err)
 		}
-		if left, err := filepath.Glob(filepath.Join(c.Checkpoint, "*.safetensors")); err != nil || len(left) > 0 {
+		if left, err := filepath.Glob(filepath.Join(c.Checkpoint.Dir, "*.safetensors")); err != nil || len(left) > 0 {
 			t.Errorf("%s: checkpoints %v were left, %v", path, left, err)
 		}
 		flip(t, path, value, 1)
 	}
 	// Nobody reads edge features without the setting.
-	c.EdgeFeatures, c.Checkpoint = false, ""
-	flip(t, filepath.Join(c.Data, "edge-features.bin"), 128, 1)
+	c.Model.EdgeFeatures, c.Checkpoint.Dir = false, ""
+	flip(t, filepath.Join(c.Data.Path, "edge-features.bin"), 128, 1)
 	trained(t, started(t, c))
-	c.VerifyData = false
-	flip(t, filepath.Join(c.Data, "node-features.bin"), 128, 1)
+	c.Data.Verify = false
+	flip(t, filepath.Join(c.Data.Path, "node-features.bin"), 128, 1)
 	r := started(t, c)
 	trained(t, r)
 	if err := r.Verified(t.Context()); err != nil {
@@ -116,9 +116,9 @@ func TestDamagedDataEndsTheRun(t *testing.T) {
 // What a stage makes of damage before it is found is not the error.
 func TestDamageIsTheErrorOfAPanic(t *testing.T) {
 	c := storedRun(t)
-	c.VerifyData, c.EvalEvery = false, 0
+	c.Data.Verify, c.Training.EvalEvery = false, 0
 	for i := range int64(1000) {
-		flip(t, filepath.Join(c.Data, "indices.bin"), 128+4*i+3, 0x7f)
+		flip(t, filepath.Join(c.Data.Path, "indices.bin"), 128+4*i+3, 0x7f)
 	}
 	r, v := unverified(t, c)
 	v.err = errors.New("damaged")
@@ -151,7 +151,7 @@ func TestTheEndWaitsForVerification(t *testing.T) {
 		done, failed := false, error(nil)
 		for e, err := range r.Train(context.Background()) {
 			done, failed = done || e.Kind == EventDone, err
-			if e.Kind == EventEpoch && e.Epoch == c.Epochs-1 {
+			if e.Kind == EventEpoch && e.Epoch == c.Training.Epochs-1 {
 				v.err = want
 				close(v.done)
 			}
@@ -175,7 +175,7 @@ func TestTheEndWaitsForVerification(t *testing.T) {
 func TestInterruptedBeforeVerified(t *testing.T) {
 	atOnce(t)
 	c := config()
-	c.Checkpoint = t.TempDir()
+	c.Checkpoint.Dir = t.TempDir()
 	r, v := unverified(t, c)
 	defer close(v.done)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -190,7 +190,7 @@ func TestInterruptedBeforeVerified(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || !errors.Is(err, errUnverified) {
 		t.Error(err)
 	}
-	if left, err := checkpoints(c.Checkpoint); err != nil || len(left) > 0 {
+	if left, err := checkpoints(c.Checkpoint.Dir); err != nil || len(left) > 0 {
 		t.Errorf("%v, %v", left, err)
 	}
 }
@@ -198,7 +198,7 @@ func TestInterruptedBeforeVerified(t *testing.T) {
 // So does one that is stopped, and it says so.
 func TestStoppedBeforeVerified(t *testing.T) {
 	c := storedRun(t)
-	c.Checkpoint = t.TempDir()
+	c.Checkpoint.Dir = t.TempDir()
 	r := started(t, c)
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -209,7 +209,7 @@ func TestStoppedBeforeVerified(t *testing.T) {
 		if e.Kind == EventStep && !stopping {
 			stopping = true
 			<-r.verification.done
-			sound := filepath.Join(c.Data, "indices.bin") // not to be known from before
+			sound := filepath.Join(c.Data.Path, "indices.bin") // not to be known from before
 			if err := os.Chtimes(sound, time.Time{}, time.Now()); err != nil {
 				t.Fatal(err)
 			}
@@ -222,7 +222,7 @@ func TestStoppedBeforeVerified(t *testing.T) {
 	if !errors.Is(err, ErrStopped) || !errors.Is(err, errUnverified) {
 		t.Error(err)
 	}
-	if left, err := checkpoints(c.Checkpoint); err != nil || len(left) > 0 {
+	if left, err := checkpoints(c.Checkpoint.Dir); err != nil || len(left) > 0 {
 		t.Errorf("%v, %v", left, err)
 	}
 	if err := <-stopped; err != nil {
@@ -233,9 +233,9 @@ func TestStoppedBeforeVerified(t *testing.T) {
 // Who leaves the loop over batches is not called again, whatever happened meanwhile.
 func TestBatchesLeftOverShortenedFile(t *testing.T) {
 	c := storedRun(t)
-	c.VerifyData = false
+	c.Data.Verify = false
 	r := started(t, c)
-	path := filepath.Join(c.Data, "edge-times.bin")
+	path := filepath.Join(c.Data.Path, "edge-times.bin")
 	for _, err := range r.Batches(t.Context(), BatchesOptions{}) {
 		if err != nil {
 			t.Fatal(err)
@@ -257,15 +257,15 @@ func TestBatchesLeftOverShortenedFile(t *testing.T) {
 // What cannot be read is no setting that is wrong.
 func TestUnreadableGraphIsNoSetting(t *testing.T) {
 	c := storedRun(t)
-	s, err := graph.Open(c.Data)
+	s, err := graph.Open(c.Data.Path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if err := os.Truncate(filepath.Join(c.Data, "indptr.bin"), 0); err != nil {
+	if err := os.Truncate(filepath.Join(c.Data.Path, "indptr.bin"), 0); err != nil {
 		t.Fatal(err)
 	}
-	c.Model, c.EdgeFeatures = "gcn", false
+	c.Model.Name, c.Model.EdgeFeatures = "gcn", false
 	if _, err := newModel(&c, s.Dataset()); !ofData(err) || errors.Is(err, ErrConfig) {
 		t.Error(err)
 	}
@@ -283,7 +283,7 @@ func atOnce(t *testing.T) {
 func TestCheckpointsWaitForVerification(t *testing.T) {
 	atOnce(t)
 	c := config()
-	c.Checkpoint = t.TempDir()
+	c.Checkpoint.Dir = t.TempDir()
 	r, v := unverified(t, c)
 	time.AfterFunc(50*time.Millisecond, func() { close(v.done) }) // Stop waits for that
 	trained(t, r)
@@ -292,7 +292,7 @@ func TestCheckpointsWaitForVerification(t *testing.T) {
 // Damage that is found while a run trains ends it there, and every later call.
 func TestDamageEndsEveryCall(t *testing.T) {
 	c := config()
-	c.Epochs = 1 << 20
+	c.Training.Epochs = 1 << 20
 	r, v := unverified(t, c)
 	v.err = errors.New("damaged")
 	var failed error

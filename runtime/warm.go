@@ -37,15 +37,15 @@ func (t *training) warm(ctx context.Context) error {
 
 func (t *training) warmBatches(ctx context.Context, seeds []uint32) error {
 	r := t.r
-	order := sampling.Order(seeds, r.cfg.Seed, 0)
-	size := r.sampler.Spec().BatchSize(r.cfg.BatchSize, len(seeds))
+	order := sampling.Order(seeds, r.cfg.Training.Seed, 0)
+	size := r.sampler.Spec().BatchSize(r.cfg.Sampling.BatchSize, len(seeds))
 	w := &worker{engine: r.engine(t.updater, 0), ds: r.sampler.Dataset()}
 	grad := make([]float32, len(t.updater.params))
 	sampler, b := r.newSampler(), new(sampling.Batch)
-	for i := range min(warmBatches, r.cfg.MicroBatches) {
+	for i := range min(warmBatches, r.cfg.Sampling.MicroBatches) {
 		b.Reset()
-		b.ID = sampling.ID{Phase: "warm", Micro: i, Of: r.cfg.MicroBatches}
-		if err := sampler.Sample(b, b.ID.Key(r.cfg.Seed), sampling.Cut(order, size, r.cfg.MicroBatches, 0, i)); err != nil {
+		b.ID = sampling.ID{Phase: "warm", Micro: i, Of: r.cfg.Sampling.MicroBatches}
+		if err := sampler.Sample(b, b.ID.Key(r.cfg.Training.Seed), sampling.Cut(order, size, r.cfg.Sampling.MicroBatches, 0, i)); err != nil {
 			return fmt.Errorf("runtime: %v: %w", b.ID, err)
 		}
 		if len(b.Seeds) == 0 {
@@ -68,7 +68,7 @@ func (t *training) warmBatches(ctx context.Context, seeds []uint32) error {
 				slots[k] = uint32(k)
 			}
 		}
-		if _, err := w.Gradient(grad, t.updater.params, b, slots, b.ID.Key(r.cfg.Seed)); err != nil {
+		if _, err := w.Gradient(grad, t.updater.params, b, slots, b.ID.Key(r.cfg.Training.Seed)); err != nil {
 			return fmt.Errorf("runtime: %v: %w", b.ID, err)
 		}
 	}

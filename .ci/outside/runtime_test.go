@@ -39,10 +39,10 @@ func (l scaled) Apply(c *compute.Context[float32], x, a *compute.Value[float32],
 // A program that trains its own layer and answers questions over HTTP.
 func TestLayerInAServer(t *testing.T) {
 	cfg := runtime.DefaultConfig()
-	cfg.Dataset = twoRings()
-	cfg.Model = "scaled"
-	cfg.Layer = func(_, in, out int) compute.Layer[float32] { return scaled{in, out} }
-	cfg.Fanouts, cfg.BatchSize, cfg.Epochs, cfg.Hidden = []int{2, 2}, 10, 60, 16
+	cfg.Data.Dataset = twoRings()
+	cfg.Model.Name = "scaled"
+	cfg.Model.Layer = func(_, in, out int) compute.Layer[float32] { return scaled{in, out} }
+	cfg.Sampling.Fanouts, cfg.Sampling.BatchSize, cfg.Training.Epochs, cfg.Model.Hidden = []int{2, 2}, 10, 60, 16
 	rt, err := runtime.Start(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestLayerInAServer(t *testing.T) {
 	}))
 	defer server.Close()
 	right := 0
-	for v, want := range cfg.Dataset.Labels.Class {
+	for v, want := range cfg.Data.Dataset.Labels.Class {
 		res, err := http.Get(server.URL + "?id=" + strconv.Itoa(v))
 		if err != nil {
 			t.Fatal(err)

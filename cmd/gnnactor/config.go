@@ -84,10 +84,10 @@ func (c *configFlags) load(cmd *cobra.Command, a *app) (runtime.Config, error) {
 			c.given[s.name] = "--" + s.name
 		}
 	}
-	if cfg.Format != "" && !slices.Contains(graph.Formats(), cfg.Format) {
-		return cfg, usagef("format: %q is not one of %s", cfg.Format, strings.Join(graph.Formats(), ", "))
+	if cfg.Data.Format != "" && !slices.Contains(graph.Formats(), cfg.Data.Format) {
+		return cfg, usagef("format: %q is not one of %s", cfg.Data.Format, strings.Join(graph.Formats(), ", "))
 	}
-	if cfg.Params != "" {
+	if cfg.Model.Params != "" {
 		if err := c.takeShape(cmd.Context(), &cfg, a); err != nil {
 			return cfg, err
 		}
@@ -136,50 +136,50 @@ func yamlProblem(err error) string {
 // describes, and refuses those that were given and contradict it. A file that describes
 // none, one of PyG's, needs all of it said.
 func (c *configFlags) takeShape(ctx context.Context, cfg *runtime.Config, a *app) (err error) {
-	if cfg.Saved, err = runtime.OpenModel(ctx, cfg.Params); err != nil {
+	if cfg.Model.Saved, err = runtime.OpenModel(ctx, cfg.Model.Params); err != nil {
 		return err
 	}
-	if !cfg.Saved.Checked() {
-		a.logf("%s has no checksums: nothing tells whether it is what was written; 'gnnactor train --params %[1]s --epochs 0 --save FILE' adds them", cfg.Params)
+	if !cfg.Model.Saved.Checked() {
+		a.logf("%s has no checksums: nothing tells whether it is what was written; 'gnnactor train --params %[1]s --epochs 0 --save FILE' adds them", cfg.Model.Params)
 	}
-	about, err := cfg.Saved.Description()
+	about, err := cfg.Model.Saved.Description()
 	if err != nil {
 		if c.given["model"] == "" || c.given["layers"] == "" || c.given["hidden"] == "" {
-			return fmt.Errorf("%s does not say which model it belongs to; name --model, --layers and --hidden: %w", cfg.Params, err)
+			return fmt.Errorf("%s does not say which model it belongs to; name --model, --layers and --hidden: %w", cfg.Model.Params, err)
 		}
-		a.logf("%s does not say which model it belongs to: it is taken for that of the settings; 'gnnactor train --epochs 0 --save FILE', with the same settings, makes a file that does", cfg.Params)
+		a.logf("%s does not say which model it belongs to: it is taken for that of the settings; 'gnnactor train --epochs 0 --save FILE', with the same settings, makes a file that does", cfg.Model.Params)
 		return nil
 	}
-	said, layers := *cfg, cfg.Layers
+	said, layers := *cfg, cfg.Model.Layers
 	about.Configure(cfg)
 	for name := range c.given {
 		field(cfg, name).Set(field(&said, name))
 	}
 	if err := about.Check(cfg); err != nil {
-		return usagef("%w; these are %s's: leave them out, or take another file", err, cfg.Params)
+		return usagef("%w; these are %s's: leave them out, or take another file", err, cfg.Model.Params)
 	}
-	if c.given["layers"] == "" && cfg.Layers != layers {
-		c.given["layers"] = cfg.Params
+	if c.given["layers"] == "" && cfg.Model.Layers != layers {
+		c.given["layers"] = cfg.Model.Params
 	}
 	return nil
 }
 
 // settleLayers makes --layers and --fanouts agree when only one was given.
 func (c *configFlags) settleLayers(cfg *runtime.Config, a *app) {
-	if !cfg.UsesFanouts() || len(cfg.Fanouts) == cfg.Blocks() {
+	if !cfg.UsesFanouts() || len(cfg.Sampling.Fanouts) == cfg.Blocks() {
 		return
 	}
 	layers, fanouts := c.given["layers"], c.given["fanouts"]
 	switch {
-	case layers == "" && fanouts != "" && cfg.Model != "mixhop":
-		cfg.Layers = len(cfg.Fanouts)
-		a.logf("layers: %d, one per fan-out (%s)", cfg.Layers, fanouts)
-	case fanouts == "" && cfg.Layers > 0 && cfg.Hops >= 0 && cfg.Layers <= runtime.MaxLayers && cfg.Hops <= runtime.MaxLayers: // else Start refuses them
-		k := cfg.Fanouts[len(cfg.Fanouts)-1]
-		cfg.Fanouts = slices.Repeat([]int{k}, cfg.Blocks())
+	case layers == "" && fanouts != "" && cfg.Model.Name != "mixhop":
+		cfg.Model.Layers = len(cfg.Sampling.Fanouts)
+		a.logf("layers: %d, one per fan-out (%s)", cfg.Model.Layers, fanouts)
+	case fanouts == "" && cfg.Model.Layers > 0 && cfg.Model.Hops >= 0 && cfg.Model.Layers <= runtime.MaxLayers && cfg.Model.Hops <= runtime.MaxLayers: // else Start refuses them
+		k := cfg.Sampling.Fanouts[len(cfg.Sampling.Fanouts)-1]
+		cfg.Sampling.Fanouts = slices.Repeat([]int{k}, cfg.Blocks())
 		why := layers
 		if why == "" {
-			why = "--model " + cfg.Model
+			why = "--model " + cfg.Model.Name
 		}
 		a.logf("fanouts: %d for each of %d layers (%s); --fanouts chooses others", k, cfg.Blocks(), why)
 	}

@@ -46,7 +46,7 @@ func TestPrecedence(t *testing.T) {
 		t.Fatal(err)
 	}
 	def := runtime.DefaultConfig()
-	if cfg.BatchSize != 3 || cfg.Epochs != 2 || cfg.Hidden != 1 || cfg.LR != 2 || cfg.Dropout != def.Dropout {
+	if cfg.Sampling.BatchSize != 3 || cfg.Training.Epochs != 2 || cfg.Model.Hidden != 1 || cfg.Training.LR != 2 || cfg.Model.Dropout != def.Model.Dropout {
 		t.Errorf("got %+v", cfg)
 	}
 	if said != "" {
@@ -57,16 +57,16 @@ func TestPrecedence(t *testing.T) {
 // A flag that repeats the default still wins over the file.
 func TestFlagAtDefaultWins(t *testing.T) {
 	cfg, _, err := loadConfig(t, []string{"--hidden=64"}, nil, "hidden: 8")
-	if err != nil || cfg.Hidden != 64 {
-		t.Errorf("hidden is %d, %v; want 64", cfg.Hidden, err)
+	if err != nil || cfg.Model.Hidden != 64 {
+		t.Errorf("hidden is %d, %v; want 64", cfg.Model.Hidden, err)
 	}
 }
 
 func TestConfigFileFromEnvironment(t *testing.T) {
 	name := writeTemp(t, "c.yaml", "hidden: 9")
 	cfg, said, err := loadConfig(t, nil, []string{"GNNACTOR_CONFIG=" + name}, "")
-	if err != nil || cfg.Hidden != 9 || said != "" {
-		t.Errorf("hidden is %d, %v, said %q; want 9", cfg.Hidden, err, said)
+	if err != nil || cfg.Model.Hidden != 9 || said != "" {
+		t.Errorf("hidden is %d, %v, said %q; want 9", cfg.Model.Hidden, err, said)
 	}
 }
 
@@ -114,7 +114,7 @@ func TestBadConfigIsRefused(t *testing.T) {
 func TestEmptyConfigFile(t *testing.T) {
 	for _, text := range []string{" ", "# nothing\n", "---\n"} {
 		cfg, _, err := loadConfig(t, nil, nil, text)
-		if def := runtime.DefaultConfig(); err != nil || cfg.Hidden != def.Hidden {
+		if def := runtime.DefaultConfig(); err != nil || cfg.Model.Hidden != def.Model.Hidden {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
@@ -144,8 +144,8 @@ func TestLayersAndFanouts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if cfg.Layers != c.layers || !slices.Equal(cfg.Fanouts, c.fanouts) {
-				t.Errorf("layers %d, fan-outs %v; want %d, %v", cfg.Layers, cfg.Fanouts, c.layers, c.fanouts)
+			if cfg.Model.Layers != c.layers || !slices.Equal(cfg.Sampling.Fanouts, c.fanouts) {
+				t.Errorf("layers %d, fan-outs %v; want %d, %v", cfg.Model.Layers, cfg.Sampling.Fanouts, c.layers, c.fanouts)
 			}
 			if !strings.Contains(said, c.said) || (c.said == "") != (said == "") {
 				t.Errorf("said %q, want %q", said, c.said)
@@ -161,8 +161,8 @@ func TestShapeFromParams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cfg.Model != "gcn" || cfg.Layers != 3 || cfg.Hidden != 24 || len(cfg.Fanouts) != 3 {
-		t.Errorf("got %s, %d layers of %d, fan-outs %v", cfg.Model, cfg.Layers, cfg.Hidden, cfg.Fanouts)
+	if cfg.Model.Name != "gcn" || cfg.Model.Layers != 3 || cfg.Model.Hidden != 24 || len(cfg.Sampling.Fanouts) != 3 {
+		t.Errorf("got %s, %d layers of %d, fan-outs %v", cfg.Model.Name, cfg.Model.Layers, cfg.Model.Hidden, cfg.Sampling.Fanouts)
 	}
 	if !strings.Contains(said, file) {
 		t.Errorf("said %q, want the file named", said)
@@ -173,14 +173,14 @@ func TestShapeFromParams(t *testing.T) {
 			t.Errorf("%v contradicts the file: %v", said, err)
 		}
 	}
-	if cfg, _, err = loadConfig(t, []string{"--params", file, "--hidden=24", "--dropout=0.1", "--heads=1"}, nil, ""); err != nil || cfg.Dropout != 0.1 {
-		t.Errorf("what contradicts nothing: %v, dropout %v", err, cfg.Dropout)
+	if cfg, _, err = loadConfig(t, []string{"--params", file, "--hidden=24", "--dropout=0.1", "--heads=1"}, nil, ""); err != nil || cfg.Model.Dropout != 0.1 {
+		t.Errorf("what contradicts nothing: %v, dropout %v", err, cfg.Model.Dropout)
 	}
 	bare := writeTemp(t, "bare.safetensors", "\x3e\x00\x00\x00\x00\x00\x00\x00"+`{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}        `+"\x00\x00\x00\x00")
 	if _, _, err = loadConfig(t, []string{"--params", bare}, nil, ""); !errors.Is(err, runtime.ErrNoDescription) || !strings.Contains(err.Error(), "--hidden") {
 		t.Errorf("a file that describes no model: %v", err)
 	}
-	if cfg, said, err = loadConfig(t, []string{"--params", bare, "--model=gat", "--layers=2", "--hidden=8"}, nil, ""); err != nil || cfg.Model != "gat" || !strings.Contains(said, "does not say which model") {
+	if cfg, said, err = loadConfig(t, []string{"--params", bare, "--model=gat", "--layers=2", "--hidden=8"}, nil, ""); err != nil || cfg.Model.Name != "gat" || !strings.Contains(said, "does not say which model") {
 		t.Errorf("a file that describes no model, and flags that do: %+v, %v, said %q", cfg, err, said)
 	}
 	if _, _, err = loadConfig(t, []string{"--params", filepath.Join(t.TempDir(), "none")}, nil, ""); !errors.Is(err, os.ErrNotExist) {

@@ -51,10 +51,10 @@ func startSaved(cmd *cobra.Command, a *app, config *configFlags) (*runtime.Runti
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Params == "" {
+	if cfg.Model.Params == "" {
 		return nil, usagef("there are no parameters to use; name a file with --params ('gnnactor train --save FILE' writes one)")
 	}
-	cfg.Sampler, cfg.Fanouts = "khop", nil // inference samples nothing
+	cfg.Sampling.Sampler, cfg.Sampling.Fanouts = "khop", nil // inference samples nothing
 	return runtime.Start(cmd.Context(), cfg)
 }
 

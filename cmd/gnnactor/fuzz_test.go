@@ -49,7 +49,7 @@ func FuzzConfigFile(f *testing.F) {
 			}
 			return
 		}
-		if cfg.Dataset != nil || cfg.Logger != nil {
+		if cfg.Data.Dataset != nil || cfg.Logger != nil {
 			t.Error("a file set what is no setting")
 		}
 		for k := range c.given {

@@ -52,7 +52,7 @@ func (c *clusterFlags) enter(cmd *cobra.Command, a *app, cfg *runtime.Config, gi
 	if err != nil {
 		return nil, err
 	}
-	options.TrustData = !cfg.VerifyData
+	options.TrustData = !cfg.Data.Verify
 	var propose *node.Run
 	if !c.joins { // it may be this node's settings that the run has
 		if err := cfg.Validate(); err != nil {
@@ -78,21 +78,21 @@ func (c *clusterFlags) enter(cmd *cobra.Command, a *app, cfg *runtime.Config, gi
 	}()
 	defer p.whileEntering(cancel)()
 	required := c.required(cmd, cfg, given, propose)
-	r, err := p.node.AgreeOnRun(ctx, propose, c.joins || cfg.Resume, func(r *node.Run) error { return c.check(r, required, propose, cfg) })
+	r, err := p.node.AgreeOnRun(ctx, propose, c.joins || cfg.Checkpoint.Resume, func(r *node.Run) error { return c.check(r, required, propose, cfg) })
 	if err != nil {
 		return nil, err
 	}
 	if err := c.adopt(r, cfg); err != nil {
 		return nil, err
 	}
-	p.epochs, p.bound = cfg.Epochs, cfg.StalenessBound()
+	p.epochs, p.bound = cfg.Training.Epochs, cfg.StalenessBound()
 	if err := c.bring(ctx, p, r, cfg); err != nil {
 		return nil, err
 	}
 	if p.team, err = p.node.Train(ctx, cfg.MostTrainers(), c.least); err != nil {
 		return nil, err
 	}
-	cfg.Cluster = p.team
+	cfg.Cluster.Peers = p.team
 	p.node.Report(p.progress)
 	return p, nil
 }
@@ -159,37 +159,37 @@ func (c *clusterFlags) bring(ctx context.Context, p *place, r *node.Run, cfg *ru
 	if r.Data == "" {
 		return nil
 	}
-	copied := cfg.Data == ""
+	copied := cfg.Data.Path == ""
 	if copied {
-		cfg.Data, cfg.Format = filepath.Join(c.dir, "store"), "store"
-		if err := c.copy(ctx, p, r, cfg.Data); err != nil {
+		cfg.Data.Path, cfg.Data.Format = filepath.Join(c.dir, "store"), "store"
+		if err := c.copy(ctx, p, r, cfg.Data.Path); err != nil {
 			return err
 		}
-	} else if err := p.node.Check(ctx, cfg.Data); err != nil {
+	} else if err := p.node.Check(ctx, cfg.Data.Path); err != nil {
 		return err
 	}
 	if c.shards == "" {
-		return p.node.Serve(ctx, cfg.Data, true)
+		return p.node.Serve(ctx, cfg.Data.Path, true)
 	}
 	o, err := parseShards(c.shards, nil)
 	if err != nil {
 		return err
 	}
 	o.Replicas = c.replicas
-	p.features, err = p.node.HoldShards(ctx, r, cfg.Data, o)
+	p.features, err = p.node.HoldShards(ctx, r, cfg.Data.Path, o)
 	if copied && errors.Is(err, node.ErrNoPartition) { // of an older copy
-		if err := errors.Join(node.Forget(cfg.Data), c.copy(ctx, p, r, cfg.Data)); err != nil {
+		if err := errors.Join(node.Forget(cfg.Data.Path), c.copy(ctx, p, r, cfg.Data.Path)); err != nil {
 			return err
 		}
-		p.features, err = p.node.HoldShards(ctx, r, cfg.Data, o)
+		p.features, err = p.node.HoldShards(ctx, r, cfg.Data.Path, o)
 	}
 	if err != nil {
 		return err
 	}
-	if err := p.node.Serve(ctx, cfg.Data, false); err != nil {
+	if err := p.node.Serve(ctx, cfg.Data.Path, false); err != nil {
 		return err
 	}
-	cfg.Rows = p.features.Store()
+	cfg.Data.Rows = p.features.Store()
 	return p.features.Ready(ctx)
 }
 

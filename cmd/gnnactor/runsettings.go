@@ -52,7 +52,7 @@ func (c *clusterFlags) proposal(cfg *runtime.Config) (r *node.Run, err error) {
 	for _, s := range shared() {
 		r.Settings[s.name] = (&fieldValue{field(cfg, s.name)}).String()
 	}
-	if cfg.Data == "" {
+	if cfg.Data.Path == "" {
 		if c.shards != "" {
 			return nil, usagef("--shards: the built-in graph is on every node; give --data, or leave it out")
 		}
@@ -63,7 +63,7 @@ func (c *clusterFlags) proposal(cfg *runtime.Config) (r *node.Run, err error) {
 	case err != nil:
 		return nil, err
 	case s == nil && c.shards != "":
-		return nil, usagef("--shards: %s is no store; make one with 'gnnactor import %s STORE'", cfg.Data, cfg.Data)
+		return nil, usagef("--shards: %s is no store; make one with 'gnnactor import %s STORE'", cfg.Data.Path, cfg.Data.Path)
 	case s == nil:
 		r.Settings[runData] = dataOwn
 		return r, nil
@@ -85,19 +85,19 @@ func (c *clusterFlags) proposal(cfg *runtime.Config) (r *node.Run, err error) {
 	})
 }
 
-// openStore opens cfg.Data; nil: it is no store.
+// openStore opens cfg.Data.Path; nil: it is no store.
 func openStore(cfg *runtime.Config) (*graph.Store, error) {
-	format := cfg.Format
+	format := cfg.Data.Format
 	if format == "" {
 		var err error
-		if format, err = graph.DetectFormat(cfg.Data); err != nil {
+		if format, err = graph.DetectFormat(cfg.Data.Path); err != nil {
 			return nil, err
 		}
 	}
 	if format != "store" {
 		return nil, nil
 	}
-	return graph.Open(cfg.Data)
+	return graph.Open(cfg.Data.Path)
 }
 
 // parseShards reads N or METHOD:N. N alone means a partition of N parts that is
@@ -133,7 +133,7 @@ func (c *clusterFlags) required(cmd *cobra.Command, cfg *runtime.Config, given m
 			all[name] = propose.Settings[name]
 		}
 	}
-	if cfg.Data != "" && propose != nil {
+	if cfg.Data.Path != "" && propose != nil {
 		all[runData] = propose.Settings[runData]
 	}
 	return all
@@ -145,9 +145,9 @@ func (c *clusterFlags) check(r *node.Run, required map[string]string, propose *n
 		return &usageError{err}
 	}
 	switch {
-	case cfg.Data != "" && propose != nil && propose.Data != r.Data:
-		return usagef("%w, which node %s began: data: its fingerprint is %.12s, and that of %s %.12s", node.ErrOtherRun, r.Node, r.Data, cfg.Data, propose.Data)
-	case cfg.Data == "" && r.Settings[runData] == dataOwn:
+	case cfg.Data.Path != "" && propose != nil && propose.Data != r.Data:
+		return usagef("%w, which node %s began: data: its fingerprint is %.12s, and that of %s %.12s", node.ErrOtherRun, r.Node, r.Data, cfg.Data.Path, propose.Data)
+	case cfg.Data.Path == "" && r.Settings[runData] == dataOwn:
 		return usagef("data: node %s began a run on data that cannot be copied; give --data, or begin it with a store, as 'gnnactor import' makes", r.Node)
 	}
 	return nil
@@ -185,7 +185,7 @@ func (c *clusterFlags) adopt(r *node.Run, cfg *runtime.Config) error {
 	}
 	c.shards = r.Settings[runShards]
 	if c.least < 1 || c.least > cfg.MostTrainers() {
-		return usagef("--wait-for %d: must be at least 1 and at most --micro-batches %d; each node needs one", c.least, cfg.MicroBatches)
+		return usagef("--wait-for %d: must be at least 1 and at most --micro-batches %d; each node needs one", c.least, cfg.Sampling.MicroBatches)
 	}
 	if c.replicas < 1 {
 		return usagef("--replicas %d: must be at least 1", c.replicas)

@@ -87,9 +87,9 @@ batches_per_second, sampled_edges_per_second, mean_edges and mean_input_nodes; w
 			if err != nil {
 				return err
 			}
-			cfg.Gather = "" // nothing is computed
+			cfg.Memory.Gather = "" // nothing is computed
 			// From wherever they came: flags, the environment, a file.
-			rows := cfg.Features != "" || cfg.Match != "" || cfg.Reorder > 1 || cfg.Cache != ""
+			rows := cfg.Memory.Features != "" || cfg.Memory.Match != "" || cfg.Sampling.Reorder > 1 || cfg.Memory.Cache != ""
 			if stats {
 				if rows {
 					return usagef("--stats says what the batches are like, not where their rows come from: leave out --features, --match, --reorder and --cache, or --stats")
@@ -106,7 +106,7 @@ batches_per_second, sampled_edges_per_second, mean_edges and mean_input_nodes; w
 			if rows {
 				cfg = withRows(cfg, ds, rt.Dataset().NodeFeatures != nil)
 			} else {
-				cfg.Dataset = ds
+				cfg.Data.Dataset = ds
 			}
 			r, err := a.sample(cmd.Context(), cfg, batches, nil)
 			if err == nil {
@@ -157,8 +157,8 @@ type sampleResult struct {
 // runtime that has some would load them. The data lives until rt is stopped.
 func (a *app) openBare(ctx context.Context, cfg runtime.Config) (rt *runtime.Runtime, bare *graph.Dataset, err error) {
 	// The whole-graph sampler has nothing to prepare.
-	cfg.Sampler, cfg.SamplerOptions = "full", nil
-	cfg.Features, cfg.Match, cfg.Cache, cfg.Loaders = "", "", "", 0
+	cfg.Sampling.Sampler, cfg.Sampling.Options = "full", nil
+	cfg.Memory.Features, cfg.Memory.Match, cfg.Memory.Cache, cfg.Memory.Loaders = "", "", "", 0
 	rt, err = runtime.Start(ctx, cfg)
 	if err != nil {
 		return nil, nil, err
@@ -175,15 +175,15 @@ var rowSettings = []string{"features", "match", "reorder", "reorder-method", "ca
 // withRows readies cfg, whose data ds was bare of, to count rows: with the
 // features that the data has, or a byte for each node.
 func withRows(cfg runtime.Config, ds *graph.Dataset, features bool) runtime.Config {
-	if cfg.Match == "" && cfg.Features == "" {
-		cfg.Match = "on"
+	if cfg.Memory.Match == "" && cfg.Memory.Features == "" {
+		cfg.Memory.Match = "on"
 	}
 	if features {
 		return cfg
 	}
 	n := ds.Graph.NumNodes()
 	ds.NodeFeatures = &graph.Features{Rows: n, Cols: 1, DType: graph.Uint8, Stride: 1, Data: make([]byte, n)}
-	cfg.Dataset = ds
+	cfg.Data.Dataset = ds
 	return cfg
 }
 
@@ -199,7 +199,7 @@ func (a *app) sample(ctx context.Context, cfg runtime.Config, n int, visit func(
 	ds := rt.Dataset()
 	o := runtime.BatchesOptions{Nodes: ds.Train, Epochs: max(n, 1), Phase: "sample", NoCopy: true}
 	if len(o.Nodes) == 0 {
-		o.Nodes = drawNodes(ds.Graph, seedsWithoutSplit, cfg.Seed)
+		o.Nodes = drawNodes(ds.Graph, seedsWithoutSplit, cfg.Training.Seed)
 	}
 	if visit != nil {
 		o.Epochs = 1

@@ -53,17 +53,17 @@ type quantiles struct {
 // names, at most an epoch, prints what they are like and draws it to plot.
 func (a *app) compareSamplers(ctx context.Context, cfg runtime.Config, n int, plot string) (err error) {
 	var names []string
-	for name := range strings.SplitSeq(cfg.Sampler, ",") {
+	for name := range strings.SplitSeq(cfg.Sampling.Sampler, ",") {
 		names = append(names, strings.TrimSpace(name))
 	}
 	configs := make([]runtime.Config, len(names))
-	unread := maps.Clone(cfg.SamplerOptions)
+	unread := maps.Clone(cfg.Sampling.Options)
 	for i, name := range names { // before any work is done
 		configs[i] = cfg
-		configs[i].Sampler, configs[i].SamplerOptions = name, map[string]string{}
+		configs[i].Sampling.Sampler, configs[i].Sampling.Options = name, map[string]string{}
 		for _, option := range append(sampling.Reads(name), "edge-ids") {
-			if value, ok := cfg.SamplerOptions[option]; ok {
-				configs[i].SamplerOptions[option] = value
+			if value, ok := cfg.Sampling.Options[option]; ok {
+				configs[i].Sampling.Options[option] = value
 				delete(unread, option)
 			}
 		}
@@ -86,8 +86,8 @@ func (a *app) compareSamplers(ctx context.Context, cfg runtime.Config, n int, pl
 func (a *app) compareOn(ctx context.Context, rt *runtime.Runtime, ds *graph.Dataset, configs []runtime.Config, n int, plot string) (err error) {
 	all := make([]*samplerStats, len(configs))
 	for i := range configs {
-		configs[i].Dataset = ds
-		s := &samplerStats{Name: configs[i].Sampler}
+		configs[i].Data.Dataset = ds
+		s := &samplerStats{Name: configs[i].Sampling.Sampler}
 		s.sampleResult, err = a.sample(ctx, configs[i], n, func(b *sampling.Batch) { s.stats.Add(ds.Graph, b, true) })
 		if err != nil {
 			return err

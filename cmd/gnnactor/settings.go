@@ -25,8 +25,8 @@ const (
 	checkpointGroup
 )
 
-// setting describes one field of runtime.Config. Its name is the field's yaml
-// tag; flag and environment variable follow from it.
+// setting describes one field of a section of runtime.Config. Its name is the
+// field's yaml tag; flag and environment variable follow from it.
 type setting struct {
 	name  string
 	group group
@@ -34,7 +34,7 @@ type setting struct {
 }
 
 // settings lists every setting, in the order in which --help shows them. A test
-// compares it with the fields of runtime.Config.
+// compares it with those of runtime.Config's sections.
 var settings = []setting{
 	{"data", dataGroup, "`DIR` of the data: a store, or anything that 'gnnactor import' understands (default: the built-in graph)"},
 	{"format", dataGroup, "`NAME` of the data's format, instead of recognising it by its files"},
@@ -122,16 +122,33 @@ func (s setting) env() string {
 
 const envPrefix = "GNNACTOR_"
 
-// field returns the field of cfg whose yaml tag is name. It panics when there
-// is none: names come from the settings table.
-func field(cfg *runtime.Config, name string) reflect.Value {
-	v := reflect.ValueOf(cfg).Elem()
-	for i := range v.NumField() {
-		if v.Type().Field(i).Tag.Get("yaml") == name {
-			return v.Field(i)
+// settingFields says where in runtime.Config the setting of a name lies: the yaml tags of its
+// sections' fields are the one place that names them.
+var settingFields = func() map[string][]int {
+	all := map[string][]int{}
+	config := reflect.TypeFor[runtime.Config]()
+	for i := range config.NumField() {
+		section := config.Field(i)
+		if section.Tag.Get("yaml") != ",inline" {
+			continue
+		}
+		for j := range section.Type.NumField() {
+			if name := section.Type.Field(j).Tag.Get("yaml"); name != "-" {
+				all[name] = []int{i, j}
+			}
 		}
 	}
-	panic("gnnactor: no setting is named " + name)
+	return all
+}()
+
+// field returns the field of cfg that is the setting of that name. It panics when there
+// is none: names come from the settings table.
+func field(cfg *runtime.Config, name string) reflect.Value {
+	index, ok := settingFields[name]
+	if !ok {
+		panic("gnnactor: no setting is named " + name)
+	}
+	return reflect.ValueOf(cfg).Elem().FieldByIndex(index)
 }
 
 // addFlags gives flags one flag for each setting of the groups and of the

@@ -11,18 +11,30 @@ import (
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
-// yamlNames returns the yaml tags of runtime.Config.
+// yamlNames returns the yaml tags of the sections of runtime.Config.
 func yamlNames(t *testing.T) []string {
 	t.Helper()
 	var names []string
-	ty := reflect.TypeFor[runtime.Config]()
-	for i := range ty.NumField() {
-		tag, ok := ty.Field(i).Tag.Lookup("yaml")
-		if !ok {
-			t.Errorf("Config.%s has no yaml tag", ty.Field(i).Name)
+	config := reflect.TypeFor[runtime.Config]()
+	for i := range config.NumField() {
+		section := config.Field(i)
+		switch tag := section.Tag.Get("yaml"); tag {
+		case "-":
+			continue
+		case ",inline":
+		default:
+			t.Errorf("Config.%s has the yaml tag %q, and is no section", section.Name, tag)
+			continue
 		}
-		if tag != "-" {
-			names = append(names, tag)
+		for j := range section.Type.NumField() {
+			f := section.Type.Field(j)
+			tag, ok := f.Tag.Lookup("yaml")
+			if !ok {
+				t.Errorf("Config.%s.%s has no yaml tag", section.Name, f.Name)
+			}
+			if tag != "-" {
+				names = append(names, tag)
+			}
 		}
 	}
 	return names

@@ -94,11 +94,11 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(checkPlot(c.plot), checkWritable("--save", c.save), checkWritable("--trace", cfg.Trace), checkWritable("--steps", c.cluster.steps)); err != nil {
+	if err := errors.Join(checkPlot(c.plot), checkWritable("--save", c.save), checkWritable("--trace", cfg.Execution.Trace), checkWritable("--steps", c.cluster.steps)); err != nil {
 		return err
 	}
 	if c.plot != "" {
-		cfg.Spans = plotSpans
+		cfg.Execution.Spans = plotSpans
 	}
 	p, err := c.cluster.enter(cmd, c.app, &cfg, c.config.given)
 	if err != nil {
@@ -127,7 +127,7 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	})
 	missing := steps.close()
 	defer func() { err = errors.Join(err, missing) }() // what was trained is saved all the same
-	if drained, err := p.ended(ctx, err, cfg.Checkpoint); err != nil || drained {
+	if drained, err := p.ended(ctx, err, cfg.Checkpoint.Dir); err != nil || drained {
 		return err
 	}
 	if c.save != "" {
@@ -142,8 +142,8 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 		}
 		c.logf("curves drawn to %s", c.plot)
 	}
-	if cfg.Trace != "" {
-		c.logf("trace written to %s: open it at https://ui.perfetto.dev", cfg.Trace)
+	if cfg.Execution.Trace != "" {
+		c.logf("trace written to %s: open it at https://ui.perfetto.dev", cfg.Execution.Trace)
 	}
 	if c.output == outputJSON {
 		result, err := jsonResult(ctx, rt, cfg, done)
@@ -153,7 +153,7 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 		return c.printJSON(result)
 	}
 	baseline := math.NaN()
-	if c.baseline || cfg.Data == "" && cfg.Task != "link" && !cmd.Flags().Changed("baseline") {
+	if c.baseline || cfg.Data.Path == "" && cfg.Model.Task != "link" && !cmd.Flags().Changed("baseline") {
 		if baseline, err = rt.BaselineAccuracy(ctx); err != nil {
 			return fmt.Errorf("features-only baseline: %w", err)
 		}
@@ -163,13 +163,13 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 
 // train runs the training and returns its last event.
 func (c *trainCommand) train(ctx context.Context, rt *runtime.Runtime, cfg runtime.Config, each func(runtime.Event)) (done runtime.Event, drawn *curves, err error) {
-	show := newProgress(c.stderr, cfg.Epochs)
+	show := newProgress(c.stderr, cfg.Training.Epochs)
 	defer show.clear()
-	show.links = cfg.Task == "link"
+	show.links = cfg.Model.Task == "link"
 	drawn = &curves{links: show.links}
 	for ev, err := range rt.Train(ctx) {
 		if err != nil {
-			return done, nil, resumeHint(err, ctx, cfg.Checkpoint)
+			return done, nil, resumeHint(err, ctx, cfg.Checkpoint.Dir)
 		}
 		show.event(ev)
 		each(ev)
@@ -206,12 +206,12 @@ func jsonResult(ctx context.Context, rt *runtime.Runtime, cfg runtime.Config, do
 		rows = &done.Rows
 	}
 	result := trainResult{
-		Rows: rows, Cluster: newTeamResult(cfg.Cluster),
+		Rows: rows, Cluster: newTeamResult(cfg.Cluster.Peers),
 		TestAccuracy: finite(done.TestAccuracy), ValidAccuracy: finite(done.ValidAccuracy), TrainLoss: finite(done.Loss),
-		Epochs: cfg.Epochs, Seconds: done.Wall.Seconds(), Batches: done.Applied,
+		Epochs: cfg.Training.Epochs, Seconds: done.Wall.Seconds(), Batches: done.Applied,
 		ParametersSHA256: sum, Stages: stages, Overlap: done.Overlap, PeakRSSBytes: peakRSS(), LineageSHA256: done.Lineage, Staleness: done.Late,
 	}
-	if cfg.Task == "link" {
+	if cfg.Model.Task == "link" {
 		test, valid := result.TestAccuracy, result.ValidAccuracy
 		result.TestAUC, result.ValidAUC = &test, &valid
 		result.TestAccuracy, result.ValidAccuracy = finite(math.NaN()), finite(math.NaN())

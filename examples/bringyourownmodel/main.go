@@ -32,8 +32,8 @@ func main() {
 // run trains and returns the accuracy on the test set.
 func run(ctx context.Context, out io.Writer) (accuracy float64, err error) {
 	cfg := runtime.DefaultConfig() // with no Data: the built-in graph
-	cfg.Layers, cfg.Fanouts = 1, []int{10}
-	cfg.BatchSize = 64
+	cfg.Model.Layers, cfg.Sampling.Fanouts = 1, []int{10}
+	cfg.Sampling.BatchSize = 64
 	rt, err := runtime.Start(ctx, cfg)
 	if err != nil {
 		return 0, err

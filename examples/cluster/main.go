@@ -83,7 +83,7 @@ func run(ctx context.Context, out io.Writer) (err error) {
 // may be nodes, or more.
 func config() runtime.Config {
 	cfg := runtime.DefaultConfig()
-	cfg.Epochs, cfg.BatchSize, cfg.MicroBatches, cfg.Threads = 3, 64, 6, 1
+	cfg.Training.Epochs, cfg.Sampling.BatchSize, cfg.Sampling.MicroBatches, cfg.Execution.Threads = 3, 64, 6, 1
 	return cfg
 }
 
@@ -98,12 +98,12 @@ func member(ctx context.Context, name, dir, store string) (accuracy float64, sum
 	}
 	defer func() { err = errors.Join(err, n.Leave(context.WithoutCancel(ctx))) }()
 	cfg := config()
-	team, err := n.Train(ctx, cfg.MicroBatches, len(names))
+	team, err := n.Train(ctx, cfg.Sampling.MicroBatches, len(names))
 	if err != nil {
 		return 0, "", err
 	}
 	defer team.Close()
-	cfg.Cluster = team
+	cfg.Cluster.Peers = team
 	return train(ctx, cfg)
 }
 

@@ -91,8 +91,8 @@ func run(ctx context.Context, out io.Writer) (own, builtin float64, err error) {
 	if builtin, err = train(ctx, cfg); err != nil {
 		return 0, 0, err
 	}
-	cfg.Model = "gated" // its name, in checkpoints and saved parameters
-	cfg.Layer = func(_, in, out int) compute.Layer[float32] { return gated{in, out} }
+	cfg.Model.Name = "gated" // its name, in checkpoints and saved parameters
+	cfg.Model.Layer = func(_, in, out int) compute.Layer[float32] { return gated{in, out} }
 	if own, err = train(ctx, cfg); err != nil {
 		return 0, 0, err
 	}

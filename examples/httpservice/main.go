@@ -6,7 +6,7 @@
 //
 // With -once it asks itself one question, prints the answer and ends. For a
 // model that was trained before, take the settings from runtime.OpenModel, set
-// cfg.Data, and leave Train out.
+// cfg.Data.Path, and leave Train out.
 package main
 
 import (

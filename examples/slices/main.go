@@ -34,8 +34,8 @@ func run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	cfg := runtime.DefaultConfig()
-	cfg.Dataset = ds // ours: the runtime reads it, and copies nothing
-	cfg.Hidden, cfg.Epochs, cfg.BatchSize = 16, 10, 128
+	cfg.Data.Dataset = ds // ours: the runtime reads it, and copies nothing
+	cfg.Model.Hidden, cfg.Training.Epochs, cfg.Sampling.BatchSize = 16, 10, 128
 	rt, err := runtime.Start(ctx, cfg)
 	if err != nil {
 		return err
