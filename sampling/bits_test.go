@@ -18,7 +18,17 @@ func TestBatchesKeepTheirBits(t *testing.T) {
 		t.Fatal(err)
 	}
 	seeds := Order(allNodes(ds.Graph), 5, 0)[:300]
-	for _, c := range []struct {
+	ds.Train = Order(allNodes(ds.Graph), 6, 0)[:700]
+	ds.NodeTimes = make([]int64, ds.Graph.NumNodes())
+	for v := range ds.NodeTimes {
+		ds.NodeTimes[v] = int64(v*7919) % 4096
+	}
+	weighted := *ds.Graph
+	weighted.Weights = make([]float32, weighted.NumEdges())
+	for e := range weighted.Weights {
+		weighted.Weights[e] = 1 + float32(e*31%97)
+	}
+	for i, c := range []struct {
 		spec Spec
 		want string
 	}{
@@ -30,19 +40,55 @@ func TestBatchesKeepTheirBits(t *testing.T) {
 		{Spec{Name: "fastgcn", Fanouts: []int{200, 400}}, "8a9f6b23f5bb4347"},
 		{Spec{Name: "ladies", Fanouts: []int{200, 400}}, "f22f76b572fb6aea"},
 		{Spec{Name: "ladies", Fanouts: []int{3000, 5000}}, "5a1dde5419c26265"},
+		{Spec{Name: "neighbor", Fanouts: []int{10, -1}, Temporal: true, EdgeIDs: true}, "f673448cdcdf93a8"},
+		{Spec{Name: "neighbor", Fanouts: []int{10, 5}, Replace: true}, "e14fb532b0e34a0f"},
+		{Spec{Name: "neighbor", Fanouts: []int{10, 5}, Weighted: true}, "0aecb06c6122df22"},
+		{Spec{Name: "neighbor", Fanouts: []int{10, 5}, Weighted: true, Replace: true}, "85e37fe859a04bee"},
+		{Spec{Name: "neighbor", Fanouts: []int{3, 2}, Inductive: true}, "9dcedd1aebabe410"},
+		{Spec{Name: "lazy", Fanouts: []int{6, 4}, MiniBatch: 50, EdgeIDs: true}, "79e43fce44fa41eb"},
+		{Spec{Name: "lazy", Fanouts: []int{6, 4}, MiniBatch: 300, Recycle: 3, RecycleGrowth: 1.5}, "c5396b8bbc15dc9c"},
+		{Spec{Name: "gns", Fanouts: []int{6, 4}}, "012161be1f533704"},
+		{Spec{Name: "gns", Fanouts: []int{6, 4}, CacheFraction: 0.1, CachePeriod: 2, CacheBy: "walks", CacheApproximate: true}, "52e0712f2f6c8bf3"},
+		{Spec{Name: "gns", Fanouts: []int{6, 4}, CacheFraction: 0.1, CacheOnly: true, Normalize: "degree"}, "738f83f008b1549e"},
+		{Spec{Name: "node", Layers: 2, Budget: 200, Normalization: 5}, "d8cd077caf4b2a31"},
+		{Spec{Name: "edge", Layers: 2, Budget: 200, Normalization: 5, Clip: 16}, "4e9a93b52f59799d"},
+		{Spec{Name: "walk", Layers: 2, Roots: 20, WalkLength: 5, Normalization: 5}, "da80d08618b24e40"},
+		{Spec{Name: "frontier", Layers: 2, Frontier: 30, Budget: 200, EpochSubgraphs: 4}, "64e85ea7c83af14a"},
+		{Spec{Name: "frontier", Layers: 2, Frontier: 30, Budget: 200, DegreeCap: 9, Distinct: true, Normalization: 5}, "993255342f5426a8"},
+		{Spec{Name: "cluster", Layers: 2, Clusters: 12, PerBatch: 3, PartitionBy: "metis", Boundary: true}, "d1c4ce8a1f9e2710"},
+		{Spec{Name: "cluster", Layers: 2, Clusters: 9, PerBatch: 2, PartitionBy: "labels", Clip: 8, Normalization: 3}, "0e1b42fa905651c9"},
 	} {
-		t.Run(fmt.Sprint(c.spec.Name, c.spec.Fanouts), func(t *testing.T) {
-			s, h := mustPrepare(t, c.spec, ds.Graph).NewSampler(), fnv.New64a()
+		t.Run(fmt.Sprint(i, c.spec.Name), func(t *testing.T) {
+			data, h := *ds, fnv.New64a()
+			if c.spec.Weighted {
+				data.Graph = &weighted
+			}
+			p, err := Prepare(c.spec, &data, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := p.NewSampler()
 			var b Batch
 			for i := range 6 {
-				b.ID = ID{Phase: "train", Batch: i}
+				if b.ID = (ID{Phase: "train", Batch: i}); c.spec.CachePeriod > 0 {
+					b.ID = ID{Phase: "train", Epoch: i}
+				}
 				if err := s.Sample(&b, b.ID.Key(7), seeds[50*i:50*i+50]); err != nil {
 					t.Fatal(err)
+				}
+				if b.Targets != nil || b.LossWeights != nil {
+					fmt.Fprintln(h, b.Seeds, b.Targets)
+				}
+				for _, w := range b.LossWeights {
+					fmt.Fprintln(h, math.Float32bits(w))
 				}
 				for _, blk := range b.Blocks {
 					fmt.Fprintln(h, blk.NumDst, blk.NumSrc, blk.Indptr, blk.Indices, blk.SrcIDs)
 					for _, w := range blk.Weights {
 						fmt.Fprintln(h, math.Float32bits(w))
+					}
+					if blk.EdgeIDs != nil {
+						fmt.Fprintln(h, blk.EdgeIDs)
 					}
 				}
 			}
