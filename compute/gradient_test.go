@@ -221,6 +221,12 @@ func TestInPlaceAfterProducts(t *testing.T) {
 			t.Errorf("%s: the output of an activation was changed", name)
 		}
 	}
+	x, score := made(), tape.Leaf(cpu.NewMatrix[float64](3, 1), true, cpu.Matrix[float64]{})
+	block := &graph.Block{NumDst: 3, NumSrc: 3, Indptr: []int64{0, 1, 2, 3}, Indices: []uint32{0, 1, 2}}
+	tape.Attend(block, x, Attention[float64]{Heads: 1, Src: score, Dst: score})
+	if !refused(func() { tape.ReLU(x) }) {
+		t.Error("values that attention reads were changed")
+	}
 }
 
 // TestModelGradients checks the loss gradient of whole models, dropout and loss

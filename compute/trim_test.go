@@ -202,6 +202,34 @@ func TestTargetsOfASubgraph(t *testing.T) {
 	}
 }
 
+// Blocks are one square block only if every array of theirs is the same.
+func TestSameSquare(t *testing.T) {
+	block := func() graph.Block {
+		return graph.Block{NumDst: 2, NumSrc: 2, Indptr: []int64{0, 1, 2}, Indices: []uint32{0, 1},
+			Weights: []float32{1, 2}, EdgeIDs: []int64{5, 6}, SrcIDs: []uint32{8, 9}}
+	}
+	if !sameSquare([]graph.Block{block(), block(), block()}) {
+		t.Error("three copies of a block are not the same")
+	}
+	for name, change := range map[string]func(b *graph.Block){
+		"NumDst":  func(b *graph.Block) { b.NumDst = 1 },
+		"NumSrc":  func(b *graph.Block) { b.NumSrc = 3 },
+		"Indptr":  func(b *graph.Block) { b.Indptr[1] = 0 },
+		"Indices": func(b *graph.Block) { b.Indices[0] = 1 },
+		"Weights": func(b *graph.Block) { b.Weights[1] = 3 },
+		"EdgeIDs": func(b *graph.Block) { b.EdgeIDs[0] = 7 },
+		"SrcIDs":  func(b *graph.Block) { b.SrcIDs = nil },
+	} {
+		other := block()
+		if change(&other); sameSquare([]graph.Block{block(), block(), other}) {
+			t.Errorf("blocks that differ by %s are the same", name)
+		}
+	}
+	if wide := (graph.Block{NumDst: 2, NumSrc: 3, Indptr: []int64{0, 1, 2}, Indices: []uint32{0, 1}}); sameSquare([]graph.Block{wide}) {
+		t.Error("a block with more sources than destinations is square")
+	}
+}
+
 // BenchmarkTrim times a step of GraphSAGE on a random graph where a part of the
 // nodes are targets, with trimming and with every row computed.
 func BenchmarkTrim(b *testing.B) {

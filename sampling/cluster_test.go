@@ -70,6 +70,13 @@ func TestClusterLeavesOutEmptyClusters(t *testing.T) {
 	if n := p.BatchesPerEpoch(100, 10, 1); n != 3 {
 		t.Fatalf("%d batches an epoch, want 3", n)
 	}
+	together, err := Prepare(Spec{Name: "cluster", Layers: 1, Clusters: 10, PerBatch: 3}, &graph.Dataset{Graph: g}, 1, WithPartition(part))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := together.BatchesPerEpoch(100, 10, 1); n != 1 {
+		t.Errorf("%d batches an epoch of all three clusters, want 1", n)
+	}
 	s := p.NewSampler()
 	var seen []uint32
 	var b Batch

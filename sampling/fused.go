@@ -17,8 +17,8 @@ type picker interface {
 
 // prefetcher is a picker with data of its own per row.
 type prefetcher interface {
-	ahead(nodes []uint32) // rows of the group after the next
-	next(nodes []uint32)  // rows of the next group
+	prefetchAhead(nodes []uint32) // rows of the group after the next
+	prefetchNext(nodes []uint32)  // rows of the next group
 }
 
 // fused is node-wise sampling fused with the id map, in one pass (seeds/004):
@@ -157,7 +157,7 @@ func (s *fused) drawNext(to *group, indptr []int64, nodes []uint32, r, perGroup,
 // and returns the row after the last one.
 func (s *fused) draw(to *group, indptr []int64, nodes []uint32, r, end, k int) int {
 	if s.fetch != nil {
-		s.fetch.next(nodes[r:end])
+		s.fetch.prefetchNext(nodes[r:end])
 	}
 	i := r
 	for ; i < end && len(to.pos) < groupEntries; i++ {
@@ -185,7 +185,7 @@ func (s *fused) draw(to *group, indptr []int64, nodes []uint32, r, end, k int) i
 func (s *fused) prefetchAhead(nodes []uint32, r, perGroup int) {
 	group := nodes[r:min(r+perGroup, len(nodes))]
 	if s.fetch != nil {
-		s.fetch.ahead(group)
+		s.fetch.prefetchAhead(group)
 	}
 	if s.scans != nil { // draw looks ahead
 		group = nodes[min(r+scanAhead, len(nodes)):min(r+scanAhead+perGroup, len(nodes))]

@@ -108,11 +108,11 @@ func (s *gns) pick(to *group, v uint32, begin int64, d, k int) {
 	s.normalize(to.weights[w:], d)
 }
 
-// ahead implements prefetcher.
-func (s *gns) ahead(nodes []uint32) { prefetchRows(s.cache.indptr, nodes) }
+// prefetchAhead implements prefetcher.
+func (s *gns) prefetchAhead(nodes []uint32) { prefetchRows(s.cache.indptr, nodes) }
 
-// next implements prefetcher.
-func (s *gns) next(nodes []uint32) {
+// prefetchNext implements prefetcher.
+func (s *gns) prefetchNext(nodes []uint32) {
 	s.lines = s.lines[:0]
 	for _, v := range nodes {
 		s.lines = append(s.lines, 2*s.cache.indptr[v])
