@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/gnnactor/gnnactor/graph"
@@ -52,6 +53,7 @@ func TestBatchesKeepTheirBits(t *testing.T) {
 		{Spec{Name: "gns", Fanouts: []int{6, 4}, CacheFraction: 0.1, CacheOnly: true, Normalize: "degree"}, "738f83f008b1549e"},
 		{Spec{Name: "node", Layers: 2, Budget: 200, Normalization: 5}, "d8cd077caf4b2a31"},
 		{Spec{Name: "edge", Layers: 2, Budget: 200, Normalization: 5, Clip: 16}, "4e9a93b52f59799d"},
+		{Spec{Name: "node", Layers: 1, Budget: 100, Normalization: 1}, "ffb26eab01adecc1"},
 		{Spec{Name: "walk", Layers: 2, Roots: 20, WalkLength: 5, Normalization: 5}, "da80d08618b24e40"},
 		{Spec{Name: "frontier", Layers: 2, Frontier: 30, Budget: 200, EpochSubgraphs: 4}, "64e85ea7c83af14a"},
 		{Spec{Name: "frontier", Layers: 2, Frontier: 30, Budget: 200, DegreeCap: 9, Distinct: true, Normalization: 5}, "993255342f5426a8"},
@@ -96,5 +98,23 @@ func TestBatchesKeepTheirBits(t *testing.T) {
 				t.Errorf("the batches' digest is %s, and was %s", got, c.want)
 			}
 		})
+	}
+}
+
+// A batch that is used again has the newest targets, and its own copies of them.
+func TestSetTargets(t *testing.T) {
+	var b Batch
+	for n := range uint32(4) {
+		seeds, rows := make([]uint32, 4-n), make([]uint32, 4-n)
+		for i := range seeds {
+			seeds[i], rows[i] = 10*n+uint32(i), uint32(i)+n
+		}
+		b.SetTargets(seeds, rows)
+		want, wantRows := slices.Clone(seeds), slices.Clone(rows)
+		clear(seeds)
+		clear(rows)
+		if !slices.Equal(b.Seeds, want) || !slices.Equal(b.Targets, wantRows) {
+			t.Errorf("use %d: seeds %v of rows %v, want %v of %v", n, b.Seeds, b.Targets, want, wantRows)
+		}
 	}
 }
