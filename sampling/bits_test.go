@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/rng"
 )
 
 // Runs are repeatable to the bit by every later version: whoever changes what a
@@ -116,5 +117,24 @@ func TestSetTargets(t *testing.T) {
 		if !slices.Equal(b.Seeds, want) || !slices.Equal(b.Targets, wantRows) {
 			t.Errorf("use %d: seeds %v of rows %v, want %v of %v", n, b.Seeds, b.Targets, want, wantRows)
 		}
+	}
+}
+
+// A batch that is reset has no block, and gives back none of its memory.
+func TestReset(t *testing.T) {
+	s, err := New(Spec{Name: "neighbor", Fanouts: []int{3, 2}}, skewed(50, 5, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b Batch
+	if err := s.Sample(&b, rng.New(1), []uint32{4, 9}); err != nil || len(b.Blocks) != 2 {
+		t.Fatalf("%d blocks, error %v", len(b.Blocks), err)
+	}
+	b.SetTargets([]uint32{4}, []uint32{0})
+	b.LossWeights = []float32{1}
+	blocks := &b.Blocks[0]
+	b.Reset()
+	if len(b.Blocks) != 0 || cap(b.Blocks) < 2 || &b.Blocks[:1][0] != blocks || blocks.Indptr != nil || b.Seeds != nil || b.Targets != nil || b.LossWeights != nil || b.ID != (ID{}) {
+		t.Errorf("after a reset: %+v", b)
 	}
 }
