@@ -138,3 +138,16 @@ func TestReset(t *testing.T) {
 		t.Errorf("after a reset: %+v", b)
 	}
 }
+
+func TestNameOfABatch(t *testing.T) {
+	for want, id := range map[string]ID{
+		"train/e3/b17":    {Phase: "train", Epoch: 3, Batch: 17},
+		"train/e3/b18":    {Phase: "train", Epoch: 3, Batch: 18, Of: 1},
+		"test/e0/b17/m2":  {Phase: "test", Batch: 17, Micro: 2, Of: 3},
+		"train/e12/b0/m0": {Phase: "train", Epoch: 12, Of: 2},
+	} {
+		if got := id.String(); got != want {
+			t.Errorf("%+v is named %s, want %s", id, got, want)
+		}
+	}
+}
