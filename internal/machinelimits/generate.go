@@ -1,3 +1,3 @@
 package machinelimits
 
-//go:generate go run ../asm/limits -out kernels_amd64.s -stubs kernels_amd64.go -pkg limits
+//go:generate go run ../asm/machinelimits -out kernels_amd64.s -stubs kernels_amd64.go -pkg machinelimits

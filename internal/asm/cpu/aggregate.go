@@ -30,6 +30,14 @@ type dtype struct {
 
 var dtypes = []dtype{{"F32", 4}, {"F16", 2}, {"BF16", 2}, {"U8", 1}, {"I8", 1}}
 
+// aggregates emits the kernels of sums and maxima over neighbours.
+func aggregates() {
+	for _, s := range []isa{avx2, avx512} {
+		aggregate(s)
+	}
+	offsets()
+}
+
 func aggregate(s isa) {
 	for _, t := range dtypes {
 		weightedSum(s, t, false, false)

@@ -2,6 +2,8 @@ package main
 
 import (
 	"math"
+	"slices"
+	"sync"
 
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
@@ -19,39 +21,36 @@ const (
 
 var expTerms = []float32{1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1}
 
-// constants is a table of float32 values, 8 times each: operands for AVX2.
-var (
-	constants     Mem
-	constantIndex map[uint32]int
-)
+const bias127 = 127 // of float32's exponent, as an integer
 
-func constantTable() {
-	constants = GLOBL("constants", RODATA|NOPTR)
-	constantIndex = map[uint32]int{}
-	values := append([]float32{expLow, log2e, ln2High, ln2Low, 1, -1, 0}, expTerms...)
-	for _, f := range values {
-		constantIndex[math.Float32bits(f)] = len(constantIndex)
+// tabled are the words that operands of AVX2 instructions are taken from.
+var tabled = func() (words []uint32) {
+	for _, f := range append([]float32{expLow, log2e, ln2High, ln2Low, 1, -1, 0}, expTerms...) {
+		words = append(words, math.Float32bits(f))
+	}
+	return append(words, bias127)
+}()
+
+// constants is a table of tabled, each word 8 times. Files without constants have none.
+var constants = sync.OnceValue(func() Mem {
+	table := GLOBL("constants", RODATA|NOPTR)
+	for i, w := range tabled {
 		for lane := range 8 {
-			DATA((len(constantIndex)-1)*32+4*lane, U32(math.Float32bits(f)))
+			DATA(32*i+4*lane, U32(w))
 		}
 	}
-	constantIndex[bias127] = len(constantIndex)
-	for lane := range 8 {
-		DATA((len(constantIndex)-1)*32+4*lane, U32(bias127))
-	}
-}
-
-const bias127 = 127 // of float32's exponent, as an integer
+	return table
+})
 
 // constant returns the operand that holds f in every lane.
 func constant(f float32) Mem { return constantBits(math.Float32bits(f)) }
 
 func constantBits(b uint32) Mem {
-	i, ok := constantIndex[b]
-	if !ok {
+	i := slices.Index(tabled, b)
+	if i < 0 {
 		panic("the constant is not in the table")
 	}
-	return constants.Offset(32 * i)
+	return constants().Offset(32 * i)
 }
 
 // expParts emits the computation of q and s with e^x = s·(1+q), for x in

@@ -15,6 +15,15 @@ var heights = map[string][]int{"AVX2": {6, 5, 4, 3, 2, 1}, "AVX512": {14, 11, 8,
 // The heights of the tiles of three vectors, which only AVX-512 has registers for.
 var heights3 = []int{9, 6, 5, 4, 3, 2, 1}
 
+// gemms emits the kernels of dense products.
+func gemms() {
+	for _, s := range []isa{avx2, avx512} {
+		gemm(s)
+	}
+	fetch()
+	packRows()
+}
+
 func gemm(s isa) {
 	for _, rows := range heights[s.name] {
 		tile(s, rows, 2, false)

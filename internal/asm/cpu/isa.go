@@ -1,6 +1,8 @@
 package main
 
 import (
+	"sync"
+
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
@@ -45,11 +47,9 @@ func (s isa) zero(v reg.VecVirtual) {
 }
 
 // maskTable holds 16 words of ones followed by 16 of zeros: a load that starts
-// 4·(16-w) bytes in yields w ones and then zeros.
-var maskTable Mem
-
-func tables() {
-	maskTable = GLOBL("maskTable", RODATA|NOPTR)
+// 4·(16-w) bytes in yields w ones and then zeros. Files without masks have none.
+var maskTable = sync.OnceValue(func() Mem {
+	table := GLOBL("maskTable", RODATA|NOPTR)
 	for i := range 32 {
 		v := uint32(0)
 		if i < 16 {
@@ -57,7 +57,8 @@ func tables() {
 		}
 		DATA(i*4, U32(v))
 	}
-}
+	return table
+})
 
 // mask selects the first columns of a row of up to n vectors.
 type mask struct {
@@ -72,7 +73,7 @@ func (s isa) newMask(w reg.GPVirtual, n int) mask {
 	m := mask{s: s}
 	if !s.wide {
 		p, q := GP64(), GP64()
-		LEAQ(maskTable, p)
+		LEAQ(maskTable(), p)
 		MOVQ(U32(16), q)
 		SUBQ(w, q)
 		for i := range n {
