@@ -7,6 +7,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/atomicfile"
 )
 
 // Model is a Spec bound to a graph. It holds no parameters: those are flat
@@ -112,9 +113,13 @@ func (m *Model) Save(path string, params []float32, metadata map[string]string) 
 	if len(params) != m.layout.Len() {
 		return fmt.Errorf("compute: saving %s: %d parameters given, the model has %d", path, len(params), m.layout.Len())
 	}
-	return WriteFileAtomic(path, func(w io.Writer) error {
+	err := atomicfile.Write(path, 0o644, func(w io.Writer) error {
 		return WriteSafetensors(w, m.layout.Pack("", params), metadata)
 	})
+	if err != nil {
+		return fmt.Errorf("compute: saving %s: %w", path, err)
+	}
+	return nil
 }
 
 // Load reads parameters that Save, or PyG, wrote, and their metadata, which

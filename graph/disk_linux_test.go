@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -102,5 +103,39 @@ func TestOpenTouchesFewPages(t *testing.T) {
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A write that cannot be finished leaves the store with what it had.
+func TestSavePartitionIsAtomic(t *testing.T) {
+	dir := created(t, everything(t))
+	p := Partition{Method: "metis", Parts: 2, Cluster: []uint32{0, 1, 1, 0, 1}}
+	if err := SavePartition(dir, p); err != nil {
+		t.Fatal(err)
+	}
+	before := entriesOf(t, dir)
+	// What something is mounted on cannot be replaced.
+	manifest := filepath.Join(dir, manifestFile)
+	if err := unix.Mount(manifest, manifest, "", unix.MS_BIND, ""); err != nil {
+		t.Skipf("nothing can be mounted here: %v", err)
+	}
+	q := p
+	q.Cluster = []uint32{1, 1, 1, 1, 0}
+	err := SavePartition(dir, q)
+	if err := unix.Unmount(manifest, unix.MNT_DETACH); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(err, unix.EBUSY) {
+		t.Errorf("got %v, want a file that is in use", err)
+	}
+	if after := entriesOf(t, dir); !reflect.DeepEqual(before, after) {
+		t.Errorf("files %v became %v", before, after)
+	}
+	s := opened(t, dir)
+	if err := s.Verify(); err != nil {
+		t.Error(err)
+	}
+	if got := s.Dataset().Partition("metis", 2); got == nil || !reflect.DeepEqual(got.Cluster, p.Cluster) {
+		t.Errorf("the partition is %+v", got)
 	}
 }

@@ -3,6 +3,7 @@ package graph
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/graph/internal/arrays"
 	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
+	"github.com/gnnactor/gnnactor/internal/atomicfile"
 )
 
 // manifestPartition is what the manifest says of a partition, beside its array.
@@ -136,7 +138,7 @@ func (m *manifest) withPartition(p manifestPartition, written map[string]arrays.
 // What SavePartition writes: an array, and what is to become one or the manifest.
 var (
 	partitionFile = regexp.MustCompile(`^partition-[a-z0-9][a-z0-9-]{0,31}-[0-9]+-[0-9a-f]{12}\.bin$`)
-	partitionTemp = regexp.MustCompile(`^\.(partition-[a-z0-9][a-z0-9-]{0,31}-[0-9]+-[0-9a-f]{12}|store\.json)\.tmp$`)
+	partitionTemp = regexp.MustCompile(`^\.(partition-[a-z0-9][a-z0-9-]{0,31}-[0-9]+-[0-9a-f]{12}|store\.json)\.tmp(-[0-9]+)?$`)
 )
 
 // sweepPartitions removes the files of partitions that m does not list. The
@@ -161,23 +163,12 @@ func sweepPartitions(dir string, m *manifest) error {
 // whether it is there, which it can be with an error: that it is not durable.
 func replaceManifest(dir string, m *manifest) (replaced bool, err error) {
 	path := filepath.Join(dir, manifestFile)
-	temp := filepath.Join(dir, "."+manifestFile+".tmp")
-	f, err := os.Create(temp)
-	if err == nil {
-		_, err = f.Write(m.encode())
-		if err == nil {
-			err = f.Sync()
-		}
-		err = errors.Join(err, f.Close())
-	}
-	if err == nil {
-		err = os.Rename(temp, path)
-	}
+	err = atomicfile.Write(path, 0o644, func(w io.Writer) error {
+		_, err := w.Write(m.encode())
+		return err
+	})
 	if err != nil {
-		return false, errors.Join(dataerr.Writing(path, err), removeIfThere(temp))
-	}
-	if err := syncDir(dir); err != nil {
-		return true, dataerr.Writing(dir, err)
+		return errors.Is(err, atomicfile.ErrNotDurable), dataerr.Writing(path, err)
 	}
 	return true, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/graph/internal/arrays"
 	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
+	"github.com/gnnactor/gnnactor/internal/atomicfile"
 )
 
 // Writer writes a store array by array, for data that does not fit into memory at
@@ -186,13 +187,13 @@ func (w *Writer) Commit() error {
 	if err != nil {
 		return dataerr.Writing(w.Shown(path), err)
 	}
-	if err := syncDir(w.tmp); err != nil {
+	if err := atomicfile.SyncDir(w.tmp); err != nil {
 		return dataerr.Writing(w.dst, err)
 	}
 	if err := w.moveIntoPlace(); err != nil {
 		return dataerr.Writing(w.dst, err)
 	}
-	if err := syncDir(filepath.Dir(w.dst)); err != nil {
+	if err := atomicfile.SyncDir(filepath.Dir(w.dst)); err != nil {
 		return dataerr.Writing(w.dst, err)
 	}
 	w.done()
@@ -349,20 +350,4 @@ func (w *Writer) putEncoded(f *Features, e Encoding) error {
 		return w.Put(arrays.NodeRowScale, Float32, 1, arrays.Bytes(rowScale))
 	}
 	return nil
-}
-
-// syncDir makes a directory's entries durable, where the platform can.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	err = d.Sync()
-	if cerr := d.Close(); cerr != nil && err == nil {
-		err = cerr
-	}
-	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, os.ErrInvalid) || errors.Is(err, os.ErrPermission) {
-		return nil // the file system or platform does not sync directories
-	}
-	return err
 }

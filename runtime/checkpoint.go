@@ -12,6 +12,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/internal/atomicfile"
 	"github.com/gnnactor/gnnactor/messages"
 )
 
@@ -65,7 +66,7 @@ func (c *checkpoint) save(dir string, keep int, l *compute.Layout) error {
 		return fmt.Errorf("runtime: checkpoint directory: %w", err)
 	}
 	path := checkpointPath(dir, c.Step)
-	err := compute.WriteFileAtomic(path, func(w io.Writer) error { return c.write(w, l) })
+	err := atomicfile.Write(path, 0o644, func(w io.Writer) error { return c.write(w, l) })
 	if err != nil {
 		return fmt.Errorf("runtime: checkpoint: %w", err)
 	}
@@ -106,22 +107,19 @@ func writable(dir string, shared bool) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("runtime: checkpoint directory: %w", err)
 	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return fmt.Errorf("runtime: checkpoint directory: %w", err)
-	}
-	for _, e := range entries {
-		if !shared && strings.HasPrefix(e.Name(), "."+checkpointPrefix) {
-			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, os.ErrNotExist) {
-				return fmt.Errorf("runtime: checkpoint directory: %w", err)
-			}
+	if !shared {
+		if err := atomicfile.Clean(dir, checkpointPrefix); err != nil {
+			return fmt.Errorf("runtime: checkpoint directory: %w", err)
 		}
 	}
-	f, err := os.CreateTemp(dir, "."+checkpointPrefix+"*")
+	f, err := atomicfile.Create(filepath.Join(dir, checkpointPrefix), 0o644)
+	if err == nil {
+		err = f.Abort()
+	}
 	if err != nil {
 		return fmt.Errorf("runtime: checkpoint directory: %w", err)
 	}
-	return errors.Join(f.Close(), os.Remove(f.Name()))
+	return nil
 }
 
 // checkpoints lists the checkpoint files of dir, newest first.

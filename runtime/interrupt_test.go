@@ -113,7 +113,7 @@ func TestUnwritableCheckpointDirectory(t *testing.T) {
 func TestHalfWrittenCheckpointIsRemoved(t *testing.T) {
 	c := config()
 	c.Checkpoint.Dir, c.Training.Epochs = t.TempDir(), 1
-	half := filepath.Join(c.Checkpoint.Dir, ".step-000000000006.safetensors.123")
+	half := filepath.Join(c.Checkpoint.Dir, ".step-000000000006.safetensors.tmp-123")
 	if err := os.WriteFile(half, []byte("half"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/gnnactor/gnnactor/cluster/trainers"
-	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/internal/atomicfile"
 )
 
 // In a directory that the nodes of a cluster share, the first trainer of a group
@@ -43,7 +43,7 @@ func (t *training) saveShared() error {
 	name := fmt.Sprintf("%s%012d-g%012d%s", checkpointPrefix, t.state.Step, share.Group(), checkpointSuffix)
 	path := filepath.Join(dir, name)
 	sum := sha256.New()
-	err := compute.WriteFileAtomic(path, func(w io.Writer) error { return t.state.write(io.MultiWriter(w, sum), l) })
+	err := atomicfile.Write(path, 0o644, func(w io.Writer) error { return t.state.write(io.MultiWriter(w, sum), l) })
 	if err != nil {
 		return fmt.Errorf("runtime: checkpoint: %w", err)
 	}

@@ -5,7 +5,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/internal/atomicfile"
 )
 
 // Span is work that a stage did.
@@ -41,7 +41,7 @@ func (t *training) trace() error {
 	if dropped > 0 {
 		t.r.log.Warn("the trace holds the first spans only", "left out", dropped)
 	}
-	if err := compute.WriteFileAtomic(path, func(w io.Writer) error { return t.clock.WriteTrace(w) }); err != nil {
+	if err := atomicfile.Write(path, 0o644, func(w io.Writer) error { return t.clock.WriteTrace(w) }); err != nil {
 		return fmt.Errorf("runtime: trace: %w", err)
 	}
 	return nil

@@ -25,6 +25,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"time"
+
+	"github.com/gnnactor/gnnactor/internal/atomicfile"
 )
 
 // The files of an authority and of a node.
@@ -213,29 +215,30 @@ type pemFile struct {
 // write replaces files, in this order, once all of them are on the disk: one that
 // is full leaves an old key with its certificate.
 func write(files ...pemFile) (err error) {
-	made := make([]string, 0, len(files))
+	made := make([]*atomicfile.File, 0, len(files))
 	defer func() {
 		if err != nil {
-			for _, name := range made {
-				os.Remove(name)
+			for _, f := range made {
+				err = errors.Join(err, f.Abort())
 			}
+			err = fmt.Errorf("certs: %w", err)
 		}
 	}()
 	for _, p := range files {
-		f, err := os.CreateTemp(filepath.Dir(p.path), "."+filepath.Base(p.path)+"*")
+		f, err := atomicfile.Create(p.path, p.mode)
 		if err != nil {
-			return fmt.Errorf("certs: %w", err)
+			return err
 		}
-		made = append(made, f.Name())
-		err = errors.Join(f.Chmod(p.mode), pem.Encode(f, &pem.Block{Type: p.kind, Bytes: p.der}), f.Sync(), f.Close())
-		if err != nil {
-			return fmt.Errorf("certs: %s: %w", p.path, err)
+		made = append(made, f)
+		if err := errors.Join(pem.Encode(f, &pem.Block{Type: p.kind, Bytes: p.der}), f.Finish()); err != nil {
+			return fmt.Errorf("%s: %w", p.path, err)
 		}
 	}
-	for i, p := range files {
-		if err := os.Rename(made[i], p.path); err != nil {
-			return fmt.Errorf("certs: %w", err)
+	for len(made) > 0 {
+		if err := made[0].Replace(); err != nil {
+			return err
 		}
+		made = made[1:]
 	}
 	return nil
 }

@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/gnnactor/gnnactor/internal/atomicfile"
 	"github.com/gnnactor/gnnactor/internal/dirlock"
 )
 
@@ -52,11 +54,11 @@ func (n *Node) rememberRun(r *Run) error {
 	if err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
-	path := filepath.Join(n.dir, partFile)
-	if err := os.WriteFile(path+".new", b, 0o600); err != nil {
-		return fmt.Errorf("node: %w", err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
+	err = atomicfile.Write(filepath.Join(n.dir, partFile), 0o600, func(w io.Writer) error {
+		_, err := w.Write(b)
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
 	return nil

@@ -32,7 +32,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/reduce"
 	"github.com/gnnactor/gnnactor/cluster/replica"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
-	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/internal/atomicfile"
 )
 
 // Options of a node.
@@ -106,7 +106,7 @@ func Home(dir string) (string, error) {
 		return "", fmt.Errorf("node: %w", err)
 	}
 	home := hex.EncodeToString(id[:])
-	if err := compute.WriteFileAtomic(path, func(w io.Writer) error {
+	if err := atomicfile.Write(path, 0o600, func(w io.Writer) error {
 		_, err := fmt.Fprintln(w, home)
 		return err
 	}); err != nil {

@@ -27,6 +27,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster/certs"
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/internal/atomicfile"
 )
 
 // Kind is what a node that keeps replicas has among membership's kinds.
@@ -255,11 +256,8 @@ func (s *Server) take(peer string, c *Replica, at int64, data []byte) (have int6
 	if err := f.Sync(); err != nil {
 		return 0, fmt.Errorf("replica: %w", err)
 	}
-	if err := os.Rename(part, path); err != nil {
+	if err := atomicfile.Rename(part, path); err != nil {
 		return 0, fmt.Errorf("replica: %w", err)
-	}
-	if err := syncDir(dir); err != nil {
-		return 0, err
 	}
 	return c.Size, s.prune(dir, c)
 }
@@ -356,18 +354,6 @@ func verify(f *os.File, c *Replica) error {
 	}
 	if n != c.Size || !bytes.Equal(sum.Sum(nil), c.SHA256[:]) {
 		return fmt.Errorf("%w: step %d, %d of %d bytes", ErrDamaged, c.Step, n, c.Size)
-	}
-	return nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("replica: %w", err)
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil {
-		return fmt.Errorf("replica: %w", err)
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"io"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
-	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/internal/atomicfile"
 )
 
 // Describe names the replica that the content of r would be.
@@ -101,7 +101,7 @@ func (s *Server) Fetch(c Replica, path string) error {
 
 // save writes path if what write writes is c.
 func save(c Replica, path string, write func(io.Writer) error) error {
-	return compute.WriteFileAtomic(path, func(w io.Writer) error {
+	return atomicfile.Write(path, 0o644, func(w io.Writer) error {
 		sum := sha256.New()
 		if err := write(io.MultiWriter(w, sum)); err != nil {
 			return err

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/internal/atomicfile"
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
@@ -56,7 +56,7 @@ otherwise each is printed as a line: the id, then its values, tabs between.`,
 			if out == "" {
 				return a.printRows(ids, e)
 			}
-			if err := compute.WriteFileAtomic(out, func(w io.Writer) error { return writeNPY(w, e) }); err != nil {
+			if err := atomicfile.Write(out, 0o644, func(w io.Writer) error { return writeNPY(w, e) }); err != nil {
 				return err
 			}
 			if a.output == outputJSON {

@@ -11,14 +11,14 @@ import (
 	"gonum.org/v1/plot/vg/vgimg"
 	"gonum.org/v1/plot/vg/vgsvg"
 
-	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/internal/atomicfile"
 )
 
 // drawPlots draws a grid of plots into the file name, whose ending chooses SVG
 // or PNG. below, if not nil, draws into a strip of the given height under the
 // grid.
 func drawPlots(name string, plots [][]*plot.Plot, width, height, strip vg.Length, below func(draw.Canvas)) error {
-	return compute.WriteFileAtomic(name, func(w io.Writer) error {
+	return atomicfile.Write(name, 0o644, func(w io.Writer) error {
 		fill := func(size vg.CanvasSizer) {
 			dc := draw.New(size)
 			dc.SetColor(color.White) // readable on a dark page, too
