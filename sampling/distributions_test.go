@@ -336,6 +336,7 @@ func TestLadiesDrawsByQ(t *testing.T) {
 	got := make(map[string]int)
 	for i := range 50_000 {
 		d.set.clear()
+		d.drawer.begin()
 		d.raw = d.drawer.draw(d.set, d.raw[:0], rng.New(3, uint64(i)), dst, 2)
 		got[setOf(d.set.nodes...)]++
 		for j, u := range d.set.nodes {

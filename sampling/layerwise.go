@@ -3,8 +3,6 @@ package sampling
 import (
 	"fmt"
 	"math"
-	"math/bits"
-	"unsafe"
 
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/rng"
@@ -78,12 +76,18 @@ func (p *Prepared) newLayerwise(d layerDrawer) *layerwise {
 
 // layerDrawer draws the nodes of a layer.
 type layerDrawer interface {
+	// begin is told of a new batch.
+	begin()
 	// draw puts about size nodes into the empty set s, given the destinations,
-	// and appends the raw weight of an entry from each to weights.
+	// and appends the raw weight of an entry from each to weights. The
+	// destinations are those of the layer before, and then its sources.
 	draw(s *nodeSet, weights []float64, key rng.Key, dst []uint32, size int) []float64
 	// normalized reports whether weights are divided by their sum over a row,
 	// in place of d(v).
 	normalized() bool
+	// row is told which nodes of the set, by their ids there, v has entries from,
+	// one destination after the other.
+	row(v uint32, local []uint32)
 }
 
 type layerwise struct {
@@ -98,6 +102,7 @@ type layerwise struct {
 // Sample implements Sampler.
 func (s *layerwise) Sample(b *Batch, key rng.Key, seeds []uint32) error {
 	s.ids.clear()
+	s.drawer.begin()
 	layers := len(s.p.spec.Fanouts)
 	b.start(layers)
 	var err error
@@ -124,10 +129,17 @@ func (s *layerwise) layer(b *Batch, i int) {
 	out.indptr[0] = 0
 	out.indices, out.edgeIDs, out.weights = out.indices[:0], out.edgeIDs[:0], out.weights[:0]
 	for r := range rows {
+		if r%groupRows == 0 {
+			prefetchRows(g.Indptr, within(b.nodes[:rows], r+groupRows))
+		}
+		if next := r + scanAhead; next < rows {
+			prefetchStart(g, b.nodes[next])
+		}
 		v := b.nodes[r]
 		begin := g.Indptr[v]
 		row := g.InNeighbors(v)
 		hits, local := s.inducer.scan(s.set, row)
+		s.drawer.row(v, local)
 		w := len(out.indices)
 		out.indices = reserve(out.indices, len(hits))
 		out.weights = reserve(out.weights, len(hits))
@@ -184,160 +196,158 @@ func (f *fastGCN) draw(s *nodeSet, weights []float64, key rng.Key, _ []uint32, s
 	return weights
 }
 
+func (f *fastGCN) begin() {}
+
+func (f *fastGCN) row(uint32, []uint32) {}
+
 func (f *fastGCN) normalized() bool { return false }
 
 // ladies draws nodes without replacement from the neighbours of the destinations
 // and the destinations, with q(u) ∝ Σ_{v∈dst} Â_vu², and takes the destinations
 // too (Zou et al., 2019). Entries weigh 1/q(u); rows are normalised.
+//
+// A layer's destinations are those of the layer before and its nodes, so that its
+// sums go on where those of the layer before ended: only the rows of new
+// destinations are read. A sum begins with the destination's own Â_vv², though:
+// those of nodes that were drawn begin anew, with the entries that row is told of.
 type ladies struct {
 	g     *graph.Graph
-	sums  candidates
-	at    []uint32  // where sums has the candidates, in the order of their first entries
-	nodes []uint32  // they,
-	q     []float64 // and their q
-	entry []uint32  // sources of entries that are still to be counted,
-	share []float64 // Â_vv of their rows; 0 of loops
-	local []uint32  // where sums has them
-	lines []int64
+	ids   idMap
+	nodes []uint32    // the candidates, in the order in which they were seen
+	sums  []candidate // theirs, but for those seen last
+	rows  int         // destinations whose entries are counted
+	kept  []uint32    // candidates that were drawn last, and destinations, in the order of the set
+	own   []candidate // their sums that begin with Â_uu²
+	parts [3]rowPart  // on their way to the sums
 	best  smallest[float64]
 }
 
+// candidate has the sum so far, and the length of the node's row with a self-loop.
+type candidate struct{ q, size float64 }
+
+// rowPart is some entries of rows: their sources, which become candidates' numbers, and Â_vv of
+// their rows, 0 of loops.
+type rowPart struct {
+	nodes []uint32
+	share []float64
+}
+
+func (l *ladies) begin() {
+	l.ids.clear()
+	l.nodes, l.sums, l.rows, l.kept, l.own = l.nodes[:0], l.sums[:0], 0, l.kept[:0], l.own[:0]
+}
+
+// loop returns the sum of a node that is a destination and has no entries.
+func (l *ladies) loop(u uint32) candidate {
+	size := float64(l.g.Degree(u) + 1)
+	return candidate{1 / size * (1 / size), size}
+}
+
 func (l *ladies) draw(s *nodeSet, weights []float64, key rng.Key, dst []uint32, size int) []float64 {
-	l.at, l.nodes = l.at[:0], l.nodes[:0]
-	l.find(dst)
-	for _, at := range l.at {
-		c := &l.sums.slots[at]
-		inv := 1 / float64(c.size)
-		c.q = inv * inv
+	for i, c := range l.kept {
+		l.sums[c] = l.own[i]
 	}
-	for i, v := range dst {
-		if i%groupRows == 0 { // row pointers two groups ahead, rows one
-			prefetchRows(l.g.Indptr, within(dst, i+2*groupRows))
-			l.lines = prefetchStarts(l.lines, l.g, within(dst, i+groupRows))
+	if l.rows == 0 {
+		for i, v := range dst {
+			l.nodes, l.sums, l.kept = append(l.nodes, v), append(l.sums, l.loop(v)), append(l.kept, uint32(i))
+		}
+		l.ids.reserve(nil, len(dst))
+		for _, v := range dst {
+			l.ids.put(v)
+		}
+	}
+	l.count(dst[l.rows:])
+	l.rows = len(dst)
+	l.best.reset(size)
+	for i, c := range l.sums {
+		// −ln x ≥ 1 − x: most nodes are out without a logarithm. What is added is
+		// far above the errors of rounding.
+		draw := key.Uint64(uint64(l.nodes[i]))
+		if h := l.best.heap; len(h) == size && 1-unit(draw) > h[0].key*c.q*(1+1e-9) {
+			continue
+		}
+		l.best.offer(exponential(draw)/c.q, uint32(i))
+	}
+	for _, c := range l.kept { // the destinations
+		s.add(l.nodes[c])
+	}
+	for _, e := range l.best.heap {
+		if s.add(l.nodes[e.item]) {
+			l.kept = append(l.kept, e.item)
+		}
+	}
+	l.own = l.own[:0]
+	for _, c := range l.kept {
+		weights = append(weights, 1/l.sums[c].q)
+		l.own = append(l.own, l.loop(l.nodes[c]))
+	}
+	return weights
+}
+
+// row implements layerDrawer.
+func (l *ladies) row(v uint32, local []uint32) {
+	inv := 1 / float64(l.g.Degree(v)+1)
+	for _, i := range local {
+		if l.nodes[l.kept[i]] != v {
+			l.own[i].q += inv / l.own[i].size
+		}
+	}
+}
+
+// count adds the entries of nodes' rows to the sums.
+func (l *ladies) count(nodes []uint32) {
+	prefetchRows(l.g.Indptr, within(nodes, 0))
+	for i, v := range nodes {
+		if i%groupRows == 0 {
+			prefetchRows(l.g.Indptr, within(nodes, i+groupRows))
+		}
+		if next := i + scanAhead; next < len(nodes) {
+			prefetchStart(l.g, nodes[next])
 		}
 		inv := 1 / float64(l.g.Degree(v)+1)
 		for row := l.g.InNeighbors(v); len(row) > 0; {
-			piece := row[:min(len(row), groupEntries)]
+			to := &l.parts[0]
+			piece := row[:min(len(row), partEntries-len(to.nodes))]
 			row = row[len(piece):]
-			l.entry = append(l.entry, piece...)
+			to.nodes = append(to.nodes, piece...)
 			for _, u := range piece {
 				share := inv
 				if u == v {
 					share = 0
 				}
-				l.share = append(l.share, share)
+				to.share = append(to.share, share)
 			}
-			if len(l.entry) >= groupEntries {
-				l.count()
+			if len(to.nodes) == partEntries {
+				l.advance()
 			}
 		}
 	}
-	l.count()
-	l.best.reset(size)
-	l.q = resize(l.q, len(l.at))
-	for i, at := range l.at {
-		u, q := l.nodes[i], l.sums.slots[at].q
-		l.q[i], l.sums.slots[at] = q, candidate{}
-		// −ln x ≥ 1 − x: most nodes are out without a logarithm. What is added is
-		// far above the errors of rounding.
-		draw := key.Uint64(uint64(u))
-		if h := l.best.heap; len(h) == size && 1-unit(draw) > h[0].key*q*(1+1e-9) {
-			continue
-		}
-		l.best.offer(exponential(draw)/q, uint32(i))
-	}
-	take := func(i uint32) {
-		if s.add(l.nodes[i]) {
-			weights = append(weights, 1/l.q[i])
-		}
-	}
-	for i := range dst {
-		take(uint32(i))
-	}
-	for _, e := range l.best.heap {
-		take(e.item)
-	}
-	return weights
-}
-
-// count adds the entries to the sums.
-func (l *ladies) count() {
-	l.find(l.entry)
-	for i, at := range l.local {
-		c := &l.sums.slots[at]
-		c.q += l.share[i] / float64(c.size)
-	}
-	l.entry, l.share = l.entry[:0], l.share[:0]
-}
-
-// find makes local the places of the nodes, which it puts where there are none.
-func (l *ladies) find(nodes []uint32) {
-	l.reserve(len(nodes))
-	l.sums.prefetch(nodes)
-	l.local = resize(l.local, len(nodes))
-	slots, shift, known := l.sums.slots, l.sums.shift, len(l.at)
-	mask := uint32(len(slots) - 1)
-	for i, u := range nodes {
-		h := u * hashMultiplier >> shift
-		for slots[h&mask].size != 0 && slots[h&mask].node != u {
-			h++
-		}
-		h &= mask
-		l.local[i] = h
-		if c := &slots[h]; c.size == 0 {
-			*c = candidate{node: u, size: 1}
-			l.at, l.nodes = append(l.at, h), append(l.nodes, u)
-		}
-	}
-	prefetchRows(l.g.Indptr, l.nodes[known:])
-	for i, at := range l.at[known:] {
-		slots[at].size = uint32(l.g.Degree(l.nodes[known+i]) + 1)
+	for range l.parts {
+		l.advance()
 	}
 }
 
-// reserve makes room for so many candidates more.
-func (l *ladies) reserve(more int) {
-	need := 2 * (len(l.at) + more)
-	if need <= len(l.sums.slots) {
-		return
+const partEntries = 64
+
+// advance takes each part one step further: asks for where the table has the
+// first part's sources; numbers those of the second, and asks for their sums and
+// the rows' ends of the new ones among them; adds the third's to the sums.
+func (l *ladies) advance() {
+	first, second, third := &l.parts[0], &l.parts[1], &l.parts[2]
+	l.ids.reserve(l.nodes, 2*partEntries)
+	prefetchSlots(&l.ids, first.nodes)
+	for _, u := range l.nodes[len(l.sums):] { // new in the part that is the third now
+		l.sums = append(l.sums, candidate{size: float64(l.g.Degree(u) + 1)})
 	}
-	old := l.sums.slots
-	l.sums = newCandidates(need)
-	mask := uint32(len(l.sums.slots) - 1)
-	for i, at := range l.at {
-		c := old[at]
-		h := c.node * hashMultiplier >> l.sums.shift & mask
-		for l.sums.slots[h].size != 0 {
-			h = (h + 1) & mask
-		}
-		l.sums.slots[h], l.at[i] = c, h
+	l.nodes = l.ids.number(second.nodes, reserve(l.nodes, len(second.nodes)))
+	prefetchRows(l.g.Indptr, l.nodes[len(l.sums):])
+	prefetchCandidates(l.sums, second.nodes)
+	for i, c := range third.nodes {
+		sum := &l.sums[c]
+		sum.q += third.share[i] / sum.size
 	}
-}
-
-// candidates is an open-addressing table with linear probing, at most half full:
-// one line of a cache for each entry of a row.
-type candidates struct {
-	slots []candidate
-	shift uint32
-}
-
-type candidate struct {
-	q    float64 // the sum so far
-	node uint32
-	size uint32 // of its row, with a self-loop; 0: nobody is here
-}
-
-// newCandidates returns a table of at least size slots.
-func newCandidates(size int) candidates {
-	log := bits.Len(uint(max(size, minSlots) - 1))
-	return candidates{make([]candidate, 1<<log), uint32(32 - log)}
-}
-
-// prefetch asks for the slots where the search for ids begins.
-func (c *candidates) prefetch(ids []uint32) {
-	if len(ids) > 0 { // a slot is two words, of which the hash with one bit more names one
-		prefetchHash((*uint64)(unsafe.Pointer(&c.slots[0])), &ids[0], len(ids), c.shift-1)
-	}
+	third.nodes, third.share = third.nodes[:0], third.share[:0]
+	l.parts[0], l.parts[1], l.parts[2] = *third, *first, *second
 }
 
 func (l *ladies) normalized() bool { return true }

@@ -262,3 +262,49 @@ func TestStats(t *testing.T) {
 		t.Errorf("stats are %+v, want %+v", got, expect)
 	}
 }
+
+// The last layer's sums, which go on from layer to layer, are to the bit those of
+// its destinations' rows alone, with loops and parallel edges in the way.
+func TestLadiesSumsGoOn(t *testing.T) {
+	key, rows := rng.New(8), make([][]uint32, 400)
+	for v := range rows {
+		for i := range 1 + key.Uintn(uint64(v), 60) {
+			u := uint32(key.With(uint64(v)).Uintn(i, 400))
+			if i%7 == 0 {
+				u = uint32(v)
+			}
+			rows[v] = append(rows[v], u*u/400)
+		}
+		rows[v] = append(rows[v], uint32(v), rows[v][0])
+	}
+	g := fromRows(rows...)
+	s := mustPrepare(t, Spec{Name: "ladies", Fanouts: []int{20, 30, 40}}, g).factory().(*layerwise)
+	var b Batch
+	for batch := range 3 { // what is kept of one batch must not show in the next
+		if err := s.Sample(&b, rng.New(uint64(batch)), []uint32{5, 77, 200 + uint32(batch)}); err != nil {
+			t.Fatal(err)
+		}
+		q := map[uint32]float64{}
+		dst := b.Blocks[0].SrcIDs[:b.Blocks[0].NumDst]
+		for _, v := range dst {
+			inv := 1 / float64(g.Degree(v)+1)
+			q[v] = inv * inv
+		}
+		for _, v := range dst {
+			for _, u := range g.InNeighbors(v) {
+				if u != v {
+					q[u] += 1 / float64(g.Degree(v)+1) / float64(g.Degree(u)+1)
+				}
+			}
+		}
+		l := s.drawer.(*ladies)
+		if len(l.nodes) != len(q) || len(l.sums) != len(q) {
+			t.Fatalf("batch %d: %d candidates and %d sums, want %d", batch, len(l.nodes), len(l.sums), len(q))
+		}
+		for i, u := range l.nodes {
+			if l.sums[i].q != q[u] {
+				t.Fatalf("batch %d: the sum of node %d is %v, want %v", batch, u, l.sums[i].q, q[u])
+			}
+		}
+	}
+}

@@ -21,6 +21,20 @@ func prefetchRow4(base *uint32, begin int64, n int) {
 	prefetchLines((*uint32)(unsafe.Add(unsafe.Pointer(base), 4*begin)), n)
 }
 
+// prefetchStart asks for the beginning of a node's row.
+func prefetchStart(g *graph.Graph, v uint32) {
+	if d := g.Degree(v); d > 0 {
+		prefetchRow4(unsafe.SliceData(g.Indices), g.Indptr[v], min(d, 16*scanLines))
+	}
+}
+
+// prefetchCandidates asks for those of the numbers, the last of which may lie past the end.
+func prefetchCandidates(sums []candidate, numbers []uint32) {
+	if len(numbers) > 0 && len(sums) > 0 {
+		prefetch16(&sums[0].q, &numbers[0], len(numbers))
+	}
+}
+
 // prefetchIndices asks for the entries at pos.
 func prefetchIndices(indices []uint32, pos []int64) {
 	if len(pos) > 0 {

@@ -10,7 +10,8 @@ import (
 
 func main() {
 	ConstraintExpr("amd64")
-	ids("prefetch8", "prefetch8 fetches the cache line of base[ids[i]], values of 8 bytes, for i in [0, n).", 8)
+	ids("prefetch8", "func(base *int64, ids *uint32, n int)", "prefetch8 fetches the cache line of base[ids[i]], values of 8 bytes, for i in [0, n).", 1)
+	ids("prefetch16", "func(base *float64, ids *uint32, n int)", "prefetch16 fetches the cache line of base[ids[i]], values of 16 bytes, for i in [0, n).", 2)
 	positions()
 	slots()
 	lines()
@@ -37,8 +38,9 @@ func each(ptr reg.Register, n reg.Register, size uint64, body func()) {
 	RET()
 }
 
-func ids(name, doc string, size uint8) {
-	TEXT(name, NOSPLIT, "func(base *int64, ids *uint32, n int)")
+// ids emits a kernel that fetches values of so many words.
+func ids(name, signature, doc string, words int) {
+	TEXT(name, NOSPLIT, signature)
 	Pragma("noescape")
 	Doc(doc)
 	base := Load(Param("base"), GP64())
@@ -47,7 +49,10 @@ func ids(name, doc string, size uint8) {
 	id := GP32()
 	each(ptr, n, 4, func() {
 		MOVL(Mem{Base: ptr}, id)
-		PREFETCHT0(Mem{Base: base, Index: id.As64(), Scale: size})
+		if words == 2 {
+			ADDQ(id.As64(), id.As64())
+		}
+		PREFETCHT0(Mem{Base: base, Index: id.As64(), Scale: 8})
 	})
 }
 
