@@ -2,6 +2,7 @@ package sampling
 
 import (
 	"math"
+	"math/bits"
 
 	"github.com/gnnactor/gnnactor/rng"
 )
@@ -18,6 +19,7 @@ type drawing struct {
 	node int // where the step goes on
 
 	keys    []float64
+	shift   int   // what is below a key's highest bits
 	counts  []int // of keys by their highest bits
 	highest int   // those bits of τ,
 	rank    int   // and how many keys with the same are below it
@@ -43,17 +45,17 @@ const (
 	rowCost   = 4       // each row counts as so many, besides
 )
 
-// keyBits is how many of a key's bits are counted: the sign, the exponent, and
-// the first four of the fraction.
-const keyBits = 16
+// keyBits is how many of n keys' bits are counted: the sign, the exponent, and up to
+// four of the fraction, so that small graphs clear few counts for a generation.
+func keyBits(n int) int { return min(max(bits.Len(uint(n)), 12), 16) }
 
-func highest(key float64) int { return int(math.Float64bits(key) >> (64 - keyBits)) }
+func (d *drawing) bitsOf(key float64) int { return int(math.Float64bits(key) >> d.shift) }
 
 func (c *Caches) begin(generation int) *drawing {
 	n := len(c.p)
 	return &drawing{
 		c: c, key: rng.New(c.seed, purposeCache, uint64(generation)), tau: math.Inf(1),
-		keys: make([]float64, n), counts: make([]int, 1<<keyBits),
+		keys: make([]float64, n), shift: 64 - keyBits(n), counts: make([]int, 1<<keyBits(n)),
 		out: &Cache{Generation: generation, member: make([]uint64, (n+63)/64), rank: make([]uint32, (n+63)/64)},
 	}
 }
@@ -90,7 +92,7 @@ func (d *drawing) drawKeys(from int) int {
 			k = exponential(d.key.Uint64(uint64(u))) / p
 		}
 		d.keys[u] = k
-		d.counts[highest(k)]++
+		d.counts[d.bitsOf(k)]++
 	}
 	return to
 }
@@ -108,7 +110,7 @@ func (d *drawing) findTau(from int) int {
 	}
 	to := min(from+nodePiece, len(d.keys))
 	for _, k := range d.keys[from:to] {
-		if highest(k) == d.highest {
+		if d.bitsOf(k) == d.highest {
 			d.near = append(d.near, k)
 		}
 	}
