@@ -9,14 +9,14 @@ import (
 
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/clock"
-	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/generate"
 	"github.com/gnnactor/gnnactor/pool"
 	"github.com/gnnactor/gnnactor/sampling"
 )
 
 // Two sampler actors that work ahead of the loop; batches come in order.
 func ExampleStart() {
-	ds := graph.Builtin()
+	ds := generate.Builtin()
 	prepared, err := sampling.Prepare(sampling.Spec{Name: "neighbor", Fanouts: []int{4, 4}}, ds, 1)
 	if err != nil {
 		log.Fatal(err)

@@ -3,7 +3,6 @@ package graph_test
 import (
 	"errors"
 	"math"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -117,49 +116,5 @@ func TestEncodeRefuses(t *testing.T) {
 	}
 	if _, err := graph.ParseEncoding("int4"); err == nil {
 		t.Error("int4 was taken")
-	}
-}
-
-// A store imported with a feature type holds what Encode gives, verifies, and
-// is whole or absent.
-func TestImportWithFeatureType(t *testing.T) {
-	dir := t.TempDir()
-	src := filepath.Join(dir, "src")
-	f := someFeatures(40, 9)
-	g := &graph.Graph{Indptr: make([]int64, 41)}
-	if err := graph.Create(src, &graph.Dataset{Name: "t", Graph: g, NodeFeatures: f}); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range graph.Encodings() {
-		e, _ := graph.ParseEncoding(name)
-		dst := filepath.Join(dir, name)
-		if err := graph.Import(src, dst, graph.ImportOptions{FeatureType: e}); err != nil {
-			t.Fatal(err)
-		}
-		s, err := graph.Open(dst)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Verify(); err != nil {
-			t.Error(err)
-		}
-		want, _ := f.Encode(e)
-		got := s.Dataset().NodeFeatures
-		if got.DType != want.DType || string(got.Data) != string(want.Data) || !slices.Equal(got.RowScale, want.RowScale) || !slices.Equal(got.ColScale, want.ColScale) {
-			t.Errorf("%s: the store does not hold what Encode gives", name)
-		}
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-	big := filepath.Join(dir, "big")
-	if err := graph.Create(big, &graph.Dataset{Name: "t", Graph: g, NodeFeatures: graph.NewFeatures(40, 1, append(make([]float32, 39), 1e9))}); err != nil {
-		t.Fatal(err)
-	}
-	if err := graph.Import(big, filepath.Join(dir, "half"), graph.ImportOptions{FeatureType: graph.Encoding{DType: graph.Float16}}); !errors.Is(err, graph.ErrFormat) {
-		t.Errorf("1e9 as float16: %v", err)
-	}
-	if left, _ := filepath.Glob(filepath.Join(dir, "*half*")); left != nil {
-		t.Errorf("a failed import left %v", left)
 	}
 }

@@ -65,7 +65,7 @@ func (t DType) Size() int {
 }
 
 // Features is a table of Rows×Cols values, row-major. Data may lie in mapped
-// memory: it is read-only, and lives as long as the Store it came from.
+// memory: it is read-only, and lives as long as the store.Store it came from.
 type Features struct {
 	Rows, Cols int
 	DType      DType

@@ -1,5 +1,7 @@
-// Package graph holds graphs and the data attached to their nodes and edges:
-// the in-memory types, the memory-mapped store, importers and generators.
+// Package graph holds graphs and the data attached to their nodes and edges. The
+// packages below it keep them on disk (store), read what people have (importer), make
+// graphs to measure on (generate), divide nodes into parts (partition), and serve rows
+// of features (features).
 //
 // Node ids are uint32, edge positions int64. A graph is kept in CSC form: row
 // v lists the sources of v's incoming edges, which is what message passing
@@ -17,7 +19,7 @@ import (
 const MaxNodes int64 = math.MaxUint32
 
 // Graph is a directed graph in CSC form. Its slices may lie in mapped memory:
-// they are read-only, and live as long as the Store they came from.
+// they are read-only, and live as long as the store.Store they came from.
 type Graph struct {
 	Indptr  []int64   // len NumNodes+1; row v is Indices[Indptr[v]:Indptr[v+1]]
 	Indices []uint32  // sources of incoming edges, len NumEdges

@@ -2,7 +2,7 @@ package graph
 
 import "github.com/gnnactor/gnnactor/internal/fault"
 
-// Guard calls f, which reads data of a Store, and returns its error. A Store is
+// Guard calls f, which reads data of a store.Store, and returns its error. A store is
 // read where it lies on the disk, and opening it checks no values; so f may come
 // upon a file that was shortened meanwhile, a disk that fails, or values that were
 // damaged. Without Guard the first two end the program, and the third panics or

@@ -20,7 +20,7 @@ func NormalizeRow(x []float32) {
 
 // Normalized returns a float32 copy of f with each row divided by the sum of
 // its absolute values; rows of zeros stay zero. It is what
-// ImportOptions.NormalizeFeatures stores, bit for bit.
+// the importer's option NormalizeFeatures stores, bit for bit.
 func (f *Features) Normalized() *Features {
 	x := make([]float32, f.Rows*f.Cols)
 	for i := range f.Rows {

@@ -12,14 +12,14 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster/audit"
 	"github.com/gnnactor/gnnactor/cluster/membership"
-	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/generate"
 	"github.com/gnnactor/gnnactor/sampling"
 )
 
 // startDamaged starts a run on a graph of its own, of which bits are flipped in
 // memory after it was opened: a neighbour of each training node is another one.
 func startDamaged(ctx context.Context, c Config) (*Runtime, error) {
-	ds := *graph.Builtin()
+	ds := *generate.Builtin()
 	g := *ds.Graph
 	g.Indices = slices.Clone(g.Indices)
 	ds.Graph = &g

@@ -46,10 +46,10 @@ type Config struct {
 
 // DataConfig says what is learnt from.
 type DataConfig struct {
-	// Path is a store, or any directory that graph.Import understands; empty:
+	// Path is a store, or any directory that importer.Import understands; empty:
 	// the built-in graph.
 	Path string `yaml:"data"`
-	// Format overrides how the data is recognised (graph.Formats lists them).
+	// Format overrides how the data is recognised (importer.Formats lists them).
 	Format string `yaml:"format"`
 	// Dataset, when set, is used instead of Path. The caller keeps owning it
 	// and must not change it before Stop.

@@ -9,6 +9,9 @@ import (
 
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
+	"github.com/gnnactor/gnnactor/graph/generate"
+	"github.com/gnnactor/gnnactor/graph/importer"
+	"github.com/gnnactor/gnnactor/graph/store"
 	"github.com/gnnactor/gnnactor/internal/fault"
 	"github.com/gnnactor/gnnactor/scheduler"
 )
@@ -16,7 +19,7 @@ import (
 // openData is a dataset with what has to be undone when it is closed.
 type openData struct {
 	ds     *graph.Dataset
-	store  *graph.Store
+	store  *store.Store
 	temp   string // directory to remove
 	mapped bool   // the arrays lie in mapped files
 
@@ -40,7 +43,7 @@ func openDataset(ctx context.Context, cfg *settings) (*openData, error) {
 		copied := *cfg.Data.Dataset
 		d.ds = &copied
 	case cfg.Data.Path == "":
-		d.ds = graph.Builtin()
+		d.ds = generate.Builtin()
 	default:
 		if err := d.openPath(ctx, cfg.Data.Path, cfg.Data.Format, cfg.Data.Rows != nil); err != nil {
 			return nil, errors.Join(err, d.close())
@@ -80,7 +83,7 @@ func openDataset(ctx context.Context, cfg *settings) (*openData, error) {
 func (d *openData) openPath(ctx context.Context, path, format string, elsewhere bool) error {
 	if format == "" {
 		var err error
-		if format, err = graph.DetectFormat(path); err != nil {
+		if format, err = importer.DetectFormat(path); err != nil {
 			return err
 		}
 	}
@@ -92,19 +95,19 @@ func (d *openData) openPath(ctx context.Context, path, format string, elsewhere 
 		}
 		d.temp = temp
 		dir = filepath.Join(temp, "store")
-		if err := graph.Import(path, dir, graph.ImportOptions{Format: format, Context: ctx}); err != nil {
+		if err := importer.Import(path, dir, importer.Options{Format: format, Context: ctx}); err != nil {
 			return err
 		}
 	}
-	store, err := graph.Open(dir)
+	s, err := store.Open(dir)
 	if elsewhere && errors.Is(err, os.ErrNotExist) {
-		store, err = graph.OpenTopology(dir)
+		s, err = store.OpenTopology(dir)
 	}
 	if err != nil {
 		return err
 	}
-	d.store, d.ds, d.mapped = store, store.Dataset(), true
-	return store.CheckSplits()
+	d.store, d.ds, d.mapped = s, s.Dataset(), true
+	return s.CheckSplits()
 }
 
 // checked is err, of what read the data; nil only if no file of it was shortened.

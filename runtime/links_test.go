@@ -10,6 +10,7 @@ import (
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/generate"
 	"github.com/gnnactor/gnnactor/sampling/links"
 )
 
@@ -109,7 +110,7 @@ func TestLinksAreLearnt(t *testing.T) {
 	if m := test(decoded); m.AUC < 0.7 || m.Hits10 < 0.3 {
 		t.Errorf("test links with a decoder: %+v", m)
 	}
-	c.Data.Dataset = graph.Builtin()
+	c.Data.Dataset = generate.Builtin()
 	c.Model.Layer = func(_, in, out int) compute.Layer[float32] { return ownFeatures{in, out} }
 	c.Model.Name = "own features"
 	alone := test(c)

@@ -10,7 +10,7 @@ import (
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/clock"
 	"github.com/gnnactor/gnnactor/compute/cpu"
-	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/generate"
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/rng"
 	"github.com/gnnactor/gnnactor/sampling"
@@ -44,7 +44,7 @@ func (s still) Apply([]float32)   {}
 // "noop" replaces compute and reports what the actors add to a batch.
 func BenchmarkActorOverhead(b *testing.B) {
 	const batches, repeats = 64, 5
-	ds, err := graph.RMAT(graph.RMATOptions{Scale: 20, Edges: 8_000_000, FeatureDim: 64, Classes: 47, Seed: 1})
+	ds, err := generate.RMAT(generate.RMATOptions{Scale: 20, Edges: 8_000_000, FeatureDim: 64, Classes: 47, Seed: 1})
 	if err != nil {
 		b.Fatal(err)
 	}

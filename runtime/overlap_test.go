@@ -14,13 +14,14 @@ import (
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
+	"github.com/gnnactor/gnnactor/graph/generate"
 	"github.com/gnnactor/gnnactor/rng"
 	"github.com/gnnactor/gnnactor/sampling"
 )
 
 // overlapData is a graph with 128 features.
 func overlapData(b *testing.B, scale, edges, train int) *graph.Dataset {
-	ds, err := graph.RMAT(graph.RMATOptions{Scale: scale, Edges: edges, FeatureDim: 128, Classes: 47, Seed: 1})
+	ds, err := generate.RMAT(generate.RMATOptions{Scale: scale, Edges: edges, FeatureDim: 128, Classes: 47, Seed: 1})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/generate"
 	"github.com/gnnactor/gnnactor/internal/footprint"
 	"github.com/gnnactor/gnnactor/sampling"
 )
@@ -26,7 +27,7 @@ func term(t *testing.T, r *Runtime, what string) int64 {
 // What a trainer holds for its batches is no more than the plan's peak says, and
 // not a small part of it, for every model.
 func TestPeakCountsActivations(t *testing.T) {
-	ds, err := graph.RMAT(graph.RMATOptions{Scale: 17, Edges: 1 << 21, FeatureDim: 64, Classes: 17, Seed: 1})
+	ds, err := generate.RMAT(generate.RMATOptions{Scale: 17, Edges: 1 << 21, FeatureDim: 64, Classes: 17, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +82,7 @@ func TestPeakCountsActivations(t *testing.T) {
 
 // The copy that the model makes of sparse features is part of the peak.
 func TestPeakCountsSparseFeatures(t *testing.T) {
-	ds := *graph.Builtin()
+	ds := *generate.Builtin()
 	const cols = 1024
 	n := ds.Graph.NumNodes()
 	x := make([]float32, n*cols)

@@ -12,8 +12,8 @@ import (
 
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/clock"
-	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
+	"github.com/gnnactor/gnnactor/graph/generate"
 	"github.com/gnnactor/gnnactor/sampling"
 )
 
@@ -93,7 +93,7 @@ func TestRefineUnderASlowStore(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	const epochs = 2
-	ds := graph.Builtin()
+	ds := generate.Builtin()
 	ds.Fingerprint = ds.ContentHash()
 	memory := features.InMemory(ds.NodeFeatures)
 	defer memory.Close()

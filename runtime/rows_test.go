@@ -14,6 +14,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/shard"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
+	"github.com/gnnactor/gnnactor/graph/generate"
 )
 
 // keep makes a node hold shards of the data set's features; only source has
@@ -65,7 +66,7 @@ func TestRowsOfShards(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	whole := graph.Builtin()
+	whole := generate.Builtin()
 	whole.Fingerprint = whole.ContentHash()
 	bare := *whole
 	bare.NodeFeatures = nil
@@ -145,7 +146,7 @@ func TestRowsOfShards(t *testing.T) {
 }
 
 func TestRowsRefused(t *testing.T) {
-	ds := graph.Builtin()
+	ds := generate.Builtin()
 	rows := features.InMemory(ds.NodeFeatures)
 	defer rows.Close()
 	for name, change := range map[string]func(*Config){

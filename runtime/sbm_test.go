@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/generate"
 	"github.com/gnnactor/gnnactor/rng"
 )
 
@@ -27,7 +28,7 @@ func TestModelsBeatTheFeatures(t *testing.T) {
 			t.Fatalf("GNNACTOR_SBM_NODES: %v", err)
 		}
 	}
-	ds, err := graph.SBM(graph.SBMOptions{Nodes: nodes, Classes: 8, AvgDegree: 12, Homophily: 0.6, FeatureDim: 32, Signal: 0.25, TrainFraction: 0.2, ValidFraction: 0.1, Seed: 11})
+	ds, err := generate.SBM(generate.SBMOptions{Nodes: nodes, Classes: 8, AvgDegree: 12, Homophily: 0.6, FeatureDim: 32, Signal: 0.25, TrainFraction: 0.2, ValidFraction: 0.1, Seed: 11})
 	if err != nil {
 		t.Fatal(err)
 	}

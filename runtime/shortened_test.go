@@ -14,6 +14,7 @@ import (
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/partition"
+	"github.com/gnnactor/gnnactor/graph/store"
 	"github.com/gnnactor/gnnactor/pool"
 	"github.com/gnnactor/gnnactor/sampling"
 )
@@ -99,35 +100,35 @@ func TestShortenedUnderLibraries(t *testing.T) {
 	workers := pool.New(3)
 	defer workers.Close()
 	spec := compute.Spec{Model: "gcn", Layers: 2, Hidden: 8, InDim: small().NodeFeatures.Cols, OutDim: 3}
-	calls := map[string]func(s *graph.Store, early sampling.Sampler, m *compute.Model) error{
-		"CheckFiles":  func(s *graph.Store, _ sampling.Sampler, _ *compute.Model) error { return s.CheckFiles() },
-		"Validate":    func(s *graph.Store, _ sampling.Sampler, _ *compute.Model) error { return s.Dataset().Validate() },
-		"CheckGraph":  func(s *graph.Store, _ sampling.Sampler, _ *compute.Model) error { return s.CheckGraph() },
-		"CheckSplits": func(s *graph.Store, _ sampling.Sampler, _ *compute.Model) error { return s.CheckSplits() },
-		"Create": func(s *graph.Store, _ sampling.Sampler, _ *compute.Model) error {
-			return graph.Create(filepath.Join(t.TempDir(), "copy"), s.Dataset())
+	calls := map[string]func(s *store.Store, early sampling.Sampler, m *compute.Model) error{
+		"CheckFiles":  func(s *store.Store, _ sampling.Sampler, _ *compute.Model) error { return s.CheckFiles() },
+		"Validate":    func(s *store.Store, _ sampling.Sampler, _ *compute.Model) error { return s.Dataset().Validate() },
+		"CheckGraph":  func(s *store.Store, _ sampling.Sampler, _ *compute.Model) error { return s.CheckGraph() },
+		"CheckSplits": func(s *store.Store, _ sampling.Sampler, _ *compute.Model) error { return s.CheckSplits() },
+		"Create": func(s *store.Store, _ sampling.Sampler, _ *compute.Model) error {
+			return store.Create(filepath.Join(t.TempDir(), "copy"), s.Dataset())
 		},
-		"Guard": func(s *graph.Store, _ sampling.Sampler, _ *compute.Model) error {
+		"Guard": func(s *store.Store, _ sampling.Sampler, _ *compute.Model) error {
 			return graph.Guard(func() error { _ = s.Dataset().Summary(); return nil })
 		},
-		"Compute": func(s *graph.Store, _ sampling.Sampler, _ *compute.Model) error {
+		"Compute": func(s *store.Store, _ sampling.Sampler, _ *compute.Model) error {
 			_, err := partition.Compute(s.Dataset().Graph, "metis", 4, 1)
 			return err
 		},
-		"NewModel": func(s *graph.Store, _ sampling.Sampler, _ *compute.Model) error {
+		"NewModel": func(s *store.Store, _ sampling.Sampler, _ *compute.Model) error {
 			_, err := compute.NewModel(spec, s.Dataset().Graph)
 			return err
 		},
-		"Sample": func(_ *graph.Store, early sampling.Sampler, _ *compute.Model) error {
+		"Sample": func(_ *store.Store, early sampling.Sampler, _ *compute.Model) error {
 			return early.Sample(new(sampling.Batch), 1, []uint32{1, 2, 3})
 		},
-		"Infer": func(s *graph.Store, _ sampling.Sampler, m *compute.Model) error {
+		"Infer": func(s *store.Store, _ sampling.Sampler, m *compute.Model) error {
 			_, err := m.Infer(context.Background(), cpu.NewExec(workers, cpu.Go), m.Init(1), s.Dataset(), nil, 64)
 			return err
 		},
 	}
 	for _, name := range []string{"labor", "walk", "node", "edge", "frontier", "fastgcn", "pinsage", "cluster"} {
-		calls["Prepare "+name] = func(s *graph.Store, _ sampling.Sampler, _ *compute.Model) error {
+		calls["Prepare "+name] = func(s *store.Store, _ sampling.Sampler, _ *compute.Model) error {
 			o := sampling.Spec{Name: name, Layers: 2}
 			switch name {
 			case "labor", "fastgcn":
@@ -153,7 +154,7 @@ func TestShortenedUnderLibraries(t *testing.T) {
 	for name, call := range calls {
 		t.Run(name, func(t *testing.T) {
 			dir := stored(t)
-			s, err := graph.Open(dir)
+			s, err := store.Open(dir)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -15,7 +15,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/reduce"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
-	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/generate"
 	"github.com/gnnactor/gnnactor/sampling"
 	"github.com/gnnactor/gnnactor/sampling/overlap"
 )
@@ -202,7 +202,7 @@ func TestTogetherThroughDeath(t *testing.T) { throughDeath(t, clusterConfig()) }
 func TestTogetherReordered(t *testing.T) {
 	c := clusterConfig()
 	c.Sampling.Reorder, c.Memory.Match, c.Memory.Features = 4, "on", "throttled:10GB/s"
-	n := len(graph.Builtin().Train)
+	n := len(generate.Builtin().Train)
 	for c.Sampling.BatchSize = 50; n%c.Sampling.BatchSize != 2; c.Sampling.BatchSize++ {
 		if c.Sampling.BatchSize == n {
 			t.Fatalf("no size of a batch leaves 2 of %d", n)

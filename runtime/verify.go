@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/store"
 )
 
 // verification reads the run's data in the background and compares them with
@@ -22,7 +22,7 @@ type verification struct {
 }
 
 // verify begins a verification, which ends with ctx. s may be nil.
-func verify(ctx context.Context, cfg *settings, s *graph.Store, log *slog.Logger) *verification {
+func verify(ctx context.Context, cfg *settings, s *store.Store, log *slog.Logger) *verification {
 	v := &verification{done: make(chan struct{})}
 	v.damage, v.found = context.WithCancelCause(context.Background())
 	if s == nil || !cfg.Data.Verify {
@@ -32,7 +32,7 @@ func verify(ctx context.Context, cfg *settings, s *graph.Store, log *slog.Logger
 	go func() {
 		defer close(v.done)
 		began := time.Now()
-		v.err = damaged(s.Check(ctx, graph.CheckOptions{WithoutEdgeFeatures: !cfg.Model.EdgeFeatures}))
+		v.err = damaged(s.Check(ctx, store.CheckOptions{WithoutEdgeFeatures: !cfg.Model.EdgeFeatures}))
 		switch {
 		case v.err == nil:
 			log.Info("the data is what was written", "took", time.Since(began))

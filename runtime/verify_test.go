@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/store"
 )
 
 // storedRun returns the settings of a run on a store that has every array that one
@@ -34,7 +35,7 @@ func storedRun(t testing.TB) Config {
 	ds.NodeFeatures = encoded
 	c := config()
 	c.Data.Dataset, c.Data.Path = nil, filepath.Join(t.TempDir(), "store")
-	if err := graph.Create(c.Data.Path, &ds); err != nil {
+	if err := store.Create(c.Data.Path, &ds); err != nil {
 		t.Fatal(err)
 	}
 	c.Model.Name, c.Model.EdgeFeatures = "gat", true
@@ -257,7 +258,7 @@ func TestBatchesLeftOverShortenedFile(t *testing.T) {
 // What cannot be read is no setting that is wrong.
 func TestUnreadableGraphIsNoSetting(t *testing.T) {
 	c := storedRun(t)
-	s, err := graph.Open(c.Data.Path)
+	s, err := store.Open(c.Data.Path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/generate"
 	"github.com/gnnactor/gnnactor/rng"
 )
 
@@ -15,7 +15,7 @@ import (
 // sampler draws raises its version in a run's identity, and these digests of its
 // batches with them.
 func TestBatchesKeepTheirBits(t *testing.T) {
-	ds, err := graph.RMAT(graph.RMATOptions{Scale: 12, Edges: 60_000, Seed: 3})
+	ds, err := generate.RMAT(generate.RMATOptions{Scale: 12, Edges: 60_000, Seed: 3})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"log"
 
-	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/generate"
 	"github.com/gnnactor/gnnactor/sampling"
 )
 
 // Two neighbours of each seed, and one of each of those.
 func ExamplePrepare() {
-	ds := graph.Builtin()
+	ds := generate.Builtin()
 	p, err := sampling.Prepare(sampling.Spec{Name: "neighbor", Fanouts: []int{2, 1}}, ds, 1)
 	if err != nil {
 		log.Fatal(err)
@@ -33,7 +33,7 @@ func ExamplePrepare() {
 
 // An epoch, sampled by two goroutines ahead of the loop.
 func ExamplePrepared_Ready() {
-	ds := graph.Builtin()
+	ds := generate.Builtin()
 	p, err := sampling.Prepare(sampling.Spec{Name: "labor", Fanouts: []int{5, 5}}, ds, 1)
 	if err != nil {
 		log.Fatal(err)

@@ -6,7 +6,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/store"
 )
 
 // BenchmarkGNSNormalization measures what each normalisation of GNS's weights gives, on
@@ -19,7 +19,7 @@ func BenchmarkGNSNormalization(b *testing.B) {
 	if dir == "" {
 		b.Skip("set GNNACTOR_BENCH_DATA to a store")
 	}
-	store, err := graph.Open(dir)
+	store, err := store.Open(dir)
 	if err != nil {
 		b.Fatal(err)
 	}

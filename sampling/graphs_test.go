@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/generate"
 	"github.com/gnnactor/gnnactor/rng"
 )
 
@@ -59,7 +60,7 @@ func symmetric(g *graph.Graph) *graph.Graph {
 // benchGraph returns the graph that peers were measured on, at the scale that
 // GNNACTOR_BENCH_SCALE names, 20 or 21, or else a smaller one.
 var benchGraph = sync.OnceValues(func() (*graph.Graph, error) {
-	o := graph.RMATOptions{Scale: 17, Edges: 1 << 20, Seed: 1}
+	o := generate.RMATOptions{Scale: 17, Edges: 1 << 20, Seed: 1}
 	switch s := os.Getenv("GNNACTOR_BENCH_SCALE"); s {
 	case "":
 	case "20":
@@ -69,7 +70,7 @@ var benchGraph = sync.OnceValues(func() (*graph.Graph, error) {
 	default:
 		return nil, fmt.Errorf("GNNACTOR_BENCH_SCALE is %q; it must be 20 or 21", s)
 	}
-	ds, err := graph.RMAT(o)
+	ds, err := generate.RMAT(o)
 	if err != nil {
 		return nil, err
 	}

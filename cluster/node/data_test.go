@@ -12,6 +12,8 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
+	"github.com/gnnactor/gnnactor/graph/generate"
+	"github.com/gnnactor/gnnactor/graph/store"
 )
 
 // A node without data copies the topology of one that has it, holds its part of
@@ -19,11 +21,11 @@ import (
 func TestFilesAndShards(t *testing.T) {
 	s := serve(t)
 	dir := filepath.Join(t.TempDir(), "data")
-	ds := graph.Builtin()
-	if err := graph.Create(dir, ds); err != nil {
+	ds := generate.Builtin()
+	if err := store.Create(dir, ds); err != nil {
 		t.Fatal(err)
 	}
-	whole, err := graph.Open(dir)
+	whole, err := store.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +71,7 @@ func TestFilesAndShards(t *testing.T) {
 			t.Errorf("%s was not repaired: %v", name, err)
 		}
 	}
-	if _, err := graph.Open(to); err == nil {
+	if _, err := store.Open(to); err == nil {
 		t.Error("the features were copied, too")
 	}
 	fa, err := a.HoldShards(within(t), run, dir, shards)
@@ -162,7 +164,7 @@ func TestFilesAndShards(t *testing.T) {
 	if err := b.CopyTopology(within(t), &other, filepath.Join(t.TempDir(), "other"), false, nil); err == nil {
 		t.Error("data of another fingerprint was kept")
 	}
-	kept, err := graph.OpenTopology(to)
+	kept, err := store.OpenTopology(to)
 	if err != nil {
 		t.Fatal(err)
 	}

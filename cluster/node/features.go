@@ -12,12 +12,13 @@ import (
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/graph/partition"
+	"github.com/gnnactor/gnnactor/graph/store"
 )
 
 // Features is a node's part in the features of a run that are shared out.
 type Features struct {
 	keeper *shard.Keeper
-	store  *graph.Store // the map lies in it
+	store  *store.Store // the map lies in it
 	all    features.Store
 }
 

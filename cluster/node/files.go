@@ -11,6 +11,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/fetch"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/store"
 )
 
 // Serve lets the other nodes copy the store in dir, with the values of the node
@@ -34,7 +35,7 @@ const again = 300 * time.Millisecond
 // Forget makes CopyTopology copy again what has changed elsewhere, such as a store's
 // partitions.
 func Forget(dir string) error {
-	if err := os.Remove(filepath.Join(dir, graph.Manifest)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Remove(filepath.Join(dir, store.Manifest)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("node: %w", err)
 	}
 	return nil
@@ -51,7 +52,7 @@ func (n *Node) Check(ctx context.Context, dir string) error {
 		return err
 	}
 	n.log.Info("comparing the data with its checksums", "directory", dir)
-	return errors.Join(s.Check(ctx, graph.CheckOptions{}), s.Close())
+	return errors.Join(s.Check(ctx, store.CheckOptions{}), s.Close())
 }
 
 // CopyTopology sees to it that dir holds the store of the run's data, with the values
@@ -131,10 +132,10 @@ func verify(dir string, r *Run) error {
 }
 
 // openData opens a store, without the features' values where they are missing.
-func openData(dir string) (*graph.Store, error) {
-	s, err := graph.Open(dir)
+func openData(dir string) (*store.Store, error) {
+	s, err := store.Open(dir)
 	if errors.Is(err, os.ErrNotExist) {
-		return graph.OpenTopology(dir)
+		return store.OpenTopology(dir)
 	}
 	return s, err
 }

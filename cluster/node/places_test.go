@@ -16,7 +16,8 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/shard"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
-	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/generate"
+	"github.com/gnnactor/gnnactor/graph/store"
 )
 
 // What of the table is written: nothing that holds still, a new place for what moved
@@ -59,11 +60,11 @@ func TestPlaces(t *testing.T) {
 func TestActorsMove(t *testing.T) {
 	s := serve(t)
 	dir := filepath.Join(t.TempDir(), "data")
-	if err := graph.Create(dir, graph.Builtin()); err != nil {
+	if err := store.Create(dir, generate.Builtin()); err != nil {
 		t.Fatal(err)
 	}
 	shards := Shards{Method: "hash", Parts: 4, Replicas: 1}
-	_, sum, err := shards.Deal(graph.Builtin())
+	_, sum, err := shards.Deal(generate.Builtin())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
+	"github.com/gnnactor/gnnactor/graph/store"
 	"github.com/gnnactor/gnnactor/internal/leak"
 )
 
@@ -274,10 +275,10 @@ func TestCutByShortenedMap(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(t.TempDir(), "store")
-	if err := graph.Create(dir, &graph.Dataset{Name: "x", Graph: g, Partitions: []graph.Partition{{Method: "hash", Parts: 2, Cluster: make([]uint32, n)}}}); err != nil {
+	if err := store.Create(dir, &graph.Dataset{Name: "x", Graph: g, Partitions: []graph.Partition{{Method: "hash", Parts: 2, Cluster: make([]uint32, n)}}}); err != nil {
 		t.Fatal(err)
 	}
-	s, err := graph.Open(dir)
+	s, err := store.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

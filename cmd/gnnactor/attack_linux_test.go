@@ -17,7 +17,8 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster/certs"
 	"github.com/gnnactor/gnnactor/cluster/node"
-	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/generate"
+	"github.com/gnnactor/gnnactor/graph/store"
 	"github.com/gnnactor/gnnactor/internal/attack"
 )
 
@@ -104,12 +105,12 @@ func fields(args string) []string { return strings.Fields(args) }
 func fixture(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	ds, err := graph.SBM(graph.SBMOptions{Nodes: 160, Classes: 4, AvgDegree: 6, Homophily: 0.7, FeatureDim: 8, Signal: 0.5, TrainFraction: 0.4, ValidFraction: 0.2, Seed: 1})
+	ds, err := generate.SBM(generate.SBMOptions{Nodes: 160, Classes: 4, AvgDegree: 6, Homophily: 0.7, FeatureDim: 8, Signal: 0.5, TrainFraction: 0.4, ValidFraction: 0.2, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := func(name string) string { return filepath.Join(dir, name) }
-	if err := errors.Join(graph.Create(at("s"), ds), graph.Create(at("typed"), typed(ds))); err != nil {
+	if err := errors.Join(store.Create(at("s"), ds), store.Create(at("typed"), typed(ds))); err != nil {
 		t.Fatal(err)
 	}
 	datasets(t, at("data"), ds)

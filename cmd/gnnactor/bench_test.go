@@ -10,6 +10,7 @@ import (
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/generate"
 )
 
 // What is counted is the work of the shapes, and figures fit each other. Times
@@ -32,7 +33,7 @@ func TestBench(t *testing.T) {
 			t.Errorf("limit %+v", l)
 		}
 	}
-	ds, err := graph.RMAT(graph.RMATOptions{Scale: 8, Edges: 1953, Seed: benchSeed})
+	ds, err := generate.RMAT(generate.RMATOptions{Scale: 8, Edges: 1953, Seed: benchSeed})
 	if err != nil {
 		t.Fatal(err)
 	}

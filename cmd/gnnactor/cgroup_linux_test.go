@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/generate"
+	"github.com/gnnactor/gnnactor/graph/store"
 )
 
 // argumentsVariable makes TestAsCommand run a command line, in a process of its
@@ -124,7 +126,7 @@ func TestLargerThanMemory(t *testing.T) {
 	const limit = 80 << 20
 	procs, peak := memoryGroup(t, limit)
 	const cols = 1024 // 256 MiB
-	ds, err := graph.RMAT(graph.RMATOptions{Scale: 16, Edges: 120_000, Classes: 4, FeatureDim: 1, Seed: 5})
+	ds, err := generate.RMAT(generate.RMATOptions{Scale: 16, Edges: 120_000, Classes: 4, FeatureDim: 1, Seed: 5})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +142,7 @@ func TestLargerThanMemory(t *testing.T) {
 	}
 	dir := filepath.Join(t.TempDir(), "store")
 	ds.Fingerprint = ""
-	if err := graph.Create(dir, ds); err != nil {
+	if err := store.Create(dir, ds); err != nil {
 		t.Fatal(err)
 	}
 	x, ds = nil, nil

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/store"
 	"github.com/gnnactor/gnnactor/internal/leak"
 )
 
@@ -96,7 +97,7 @@ func twoRings(t *testing.T) *graph.Dataset {
 func storeOf(t *testing.T, ds *graph.Dataset) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "store")
-	if err := graph.Create(dir, ds); err != nil {
+	if err := store.Create(dir, ds); err != nil {
 		t.Fatal(err)
 	}
 	return dir

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/importer"
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
@@ -84,8 +84,8 @@ func (c *configFlags) load(cmd *cobra.Command, a *app) (runtime.Config, error) {
 			c.given[s.name] = "--" + s.name
 		}
 	}
-	if cfg.Data.Format != "" && !slices.Contains(graph.Formats(), cfg.Data.Format) {
-		return cfg, usagef("format: %q is not one of %s", cfg.Data.Format, strings.Join(graph.Formats(), ", "))
+	if cfg.Data.Format != "" && !slices.Contains(importer.Formats(), cfg.Data.Format) {
+		return cfg, usagef("format: %q is not one of %s", cfg.Data.Format, strings.Join(importer.Formats(), ", "))
 	}
 	if cfg.Model.Params != "" {
 		if err := c.takeShape(cmd.Context(), &cfg, a); err != nil {

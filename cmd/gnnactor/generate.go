@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/generate"
+	"github.com/gnnactor/gnnactor/graph/store"
 	"github.com/gnnactor/gnnactor/internal/memlimit"
 )
 
@@ -31,7 +33,7 @@ machine and any number of cores.`,
 }
 
 func newGenerateRMAT(a *app) *cobra.Command {
-	o := graph.RMATOptions{Scale: 16, Edges: 1 << 20, Seed: 1}
+	o := generate.RMATOptions{Scale: 16, Edges: 1 << 20, Seed: 1}
 	cmd := &cobra.Command{
 		Use:   "rmat STORE",
 		Short: "A graph of skewed degrees (R-MAT), to measure speed on",
@@ -53,12 +55,12 @@ speed, and nothing can be learnt from them.`,
 			return nil, err
 		}
 		o.Context = ctx
-		return graph.RMAT(o)
+		return generate.RMAT(o)
 	})
 }
 
 func newGenerateSBM(a *app) *cobra.Command {
-	o := graph.SBMOptions{
+	o := generate.SBMOptions{
 		Nodes: 10_000, Classes: 8, AvgDegree: 10, Homophily: 0.7, FeatureDim: 32, Signal: 0.3,
 		TrainFraction: 0.3, ValidFraction: 0.2, Seed: 1,
 	}
@@ -85,13 +87,13 @@ sign of it under noise: who averages over neighbours sees more.`,
 			return nil, err
 		}
 		o.Context = ctx
-		return graph.SBM(o)
+		return generate.SBM(o)
 	})
 }
 
 func newGenerateBuiltin(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "builtin STORE", Short: "The graph that 'gnnactor train' trains on without --data"}
-	return a.generator(cmd, func(context.Context) (*graph.Dataset, error) { return graph.Builtin(), nil })
+	return a.generator(cmd, func(context.Context) (*graph.Dataset, error) { return generate.Builtin(), nil })
 }
 
 // generator completes a kind of graph's command. Its flags are all that make
@@ -111,11 +113,11 @@ func (a *app) generator(cmd *cobra.Command, make func(context.Context) (*graph.D
 			}
 			return &usageError{err}
 		}
-		var options []graph.CreateOption
+		var options []store.CreateOption
 		if overwrite {
-			options = append(options, graph.Overwrite())
+			options = append(options, store.Overwrite())
 		}
-		if err := graph.Create(args[0], ds, options...); err != nil {
+		if err := store.Create(args[0], ds, options...); err != nil {
 			return err
 		}
 		return a.reportStore(args[0], "generated", time.Since(began))

@@ -9,10 +9,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/importer"
+	"github.com/gnnactor/gnnactor/graph/store"
 )
 
 func newImport(a *app) *cobra.Command {
-	var o graph.ImportOptions
+	var o importer.Options
 	var featureType string
 	cmd := &cobra.Command{
 		Use:   "import SRC STORE",
@@ -46,8 +48,8 @@ STORE appears only when it is complete.`,
   gnnactor import graph smaller --feature-type int8`,
 		Args: a.args(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if o.Format != "" && !slices.Contains(graph.Formats(), o.Format) {
-				return usagef("--format: %q is not one of %s", o.Format, strings.Join(graph.Formats(), ", "))
+			if o.Format != "" && !slices.Contains(importer.Formats(), o.Format) {
+				return usagef("--format: %q is not one of %s", o.Format, strings.Join(importer.Formats(), ", "))
 			}
 			if o.NumNodes < 0 {
 				return usagef("--num-nodes %d: must be positive; 0 counts them", o.NumNodes)
@@ -64,14 +66,14 @@ STORE appears only when it is complete.`,
 			}
 			o.Context = cmd.Context()
 			began := time.Now()
-			if err := graph.Import(args[0], args[1], o); err != nil {
+			if err := importer.Import(args[0], args[1], o); err != nil {
 				return err
 			}
 			return a.reportStore(args[1], "imported", time.Since(began))
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Format, "format", "", "`NAME` of the format: "+strings.Join(graph.Formats(), ", "))
+	f.StringVar(&o.Format, "format", "", "`NAME` of the format: "+strings.Join(importer.Formats(), ", "))
 	f.StringVar(&o.Name, "name", "", "what to call the data (default: what its files say)")
 	f.StringVar(&o.Split, "split", "", "which of several splits to take (OGB: the `NAME` of a directory in split/)")
 	f.IntVar(&o.NumNodes, "num-nodes", 0, "how many nodes there are, where the data does not say")
@@ -89,7 +91,7 @@ STORE appears only when it is complete.`,
 
 // reportStore says what a store that was just made holds.
 func (a *app) reportStore(dir, made string, took time.Duration) error {
-	return graph.View(dir, func(s *graph.Store) error {
+	return store.View(dir, func(s *store.Store) error {
 		if a.output == outputJSON {
 			return a.printJSON(s.Dataset().Summary())
 		}

@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/importer"
+	"github.com/gnnactor/gnnactor/graph/store"
 )
 
 func newInspect(a *app) *cobra.Command {
@@ -21,7 +23,7 @@ each file, and none for its blocks of 1 MiB: it is said what that store lacks.`,
 		Args: a.args(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {
 			dir := args[0]
-			format, err := graph.DetectFormat(dir)
+			format, err := importer.DetectFormat(dir)
 			if err != nil {
 				return err
 			}
@@ -30,7 +32,7 @@ each file, and none for its blocks of 1 MiB: it is said what that store lacks.`,
 			}
 			began := time.Now()
 			info := inspection{Verified: verify}
-			err = graph.View(dir, func(s *graph.Store) error {
+			err = store.View(dir, func(s *store.Store) error {
 				info.OpenSeconds = time.Since(began).Seconds()
 				if verify {
 					if err := s.Verify(); err != nil {

@@ -4,7 +4,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/importer"
 )
 
 // checkWritable refuses, before any work is done, a result file whose directory
@@ -24,7 +24,7 @@ func checkWritable(flag, name string) error {
 	if info, err := os.Stat(name); err == nil && info.IsDir() {
 		return usagef("%s %s: that is a directory; name a file", flag, name)
 	}
-	if format, err := graph.DetectFormat(dir); err == nil && format == "store" {
+	if format, err := importer.DetectFormat(dir); err == nil && format == "store" {
 		return usagef("%s %s: %s is a store, whose files are nobody else's; name another directory", flag, name, dir)
 	}
 	return nil

@@ -11,7 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/importer"
 	"github.com/gnnactor/gnnactor/graph/partition"
+	"github.com/gnnactor/gnnactor/graph/store"
 )
 
 func newPartition(a *app) *cobra.Command {
@@ -82,7 +84,7 @@ type partitionResult struct {
 }
 
 func (a *app) partition(ctx context.Context, dir, method string, parts int, seed uint64) (r partitionResult, err error) {
-	format, err := graph.DetectFormat(dir)
+	format, err := importer.DetectFormat(dir)
 	if err != nil {
 		return r, err
 	}
@@ -90,8 +92,8 @@ func (a *app) partition(ctx context.Context, dir, method string, parts int, seed
 		return r, fmt.Errorf("%s is data of format %s and no store; make one with 'gnnactor import %s STORE'", dir, format, dir)
 	}
 	var cluster []uint32
-	err = graph.View(dir, func(s *graph.Store) error {
-		if err := s.Check(ctx, graph.CheckOptions{WithoutEdgeFeatures: true}); err != nil {
+	err = store.View(dir, func(s *store.Store) error {
+		if err := s.Check(ctx, store.CheckOptions{WithoutEdgeFeatures: true}); err != nil {
 			return err
 		}
 		if err := s.CheckGraph(); err != nil {
@@ -113,5 +115,5 @@ func (a *app) partition(ctx context.Context, dir, method string, parts int, seed
 	if err != nil {
 		return r, err
 	}
-	return r, graph.SavePartition(dir, graph.Partition{Method: method, Parts: parts, Seed: seed, Cluster: cluster})
+	return r, store.SavePartition(dir, graph.Partition{Method: method, Parts: parts, Seed: seed, Cluster: cluster})
 }

@@ -4,12 +4,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/generate"
 )
 
 // A partition is saved, listed, used by the cluster sampler, and trained on.
 func TestPartition(t *testing.T) {
-	store := storeOf(t, graph.Builtin())
+	store := storeOf(t, generate.Builtin())
 	out, _ := mustInvoke(t, "partition", "--data", store, "--parts", "20", "--output", "json")
 	v := lastLine(t, out)
 	if v["clusters"].(float64) < 15 || v["cut_share"].(float64) <= 0 || v["cut_share"].(float64) > 0.9 {

@@ -12,7 +12,9 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster/node"
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/importer"
 	"github.com/gnnactor/gnnactor/graph/partition"
+	"github.com/gnnactor/gnnactor/graph/store"
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
@@ -86,18 +88,18 @@ func (c *clusterFlags) proposal(cfg *runtime.Config) (r *node.Run, err error) {
 }
 
 // openStore opens cfg.Data.Path; nil: it is no store.
-func openStore(cfg *runtime.Config) (*graph.Store, error) {
+func openStore(cfg *runtime.Config) (*store.Store, error) {
 	format := cfg.Data.Format
 	if format == "" {
 		var err error
-		if format, err = graph.DetectFormat(cfg.Data.Path); err != nil {
+		if format, err = importer.DetectFormat(cfg.Data.Path); err != nil {
 			return nil, err
 		}
 	}
 	if format != "store" {
 		return nil, nil
 	}
-	return graph.Open(cfg.Data.Path)
+	return store.Open(cfg.Data.Path)
 }
 
 // parseShards reads N or METHOD:N. N alone means a partition of N parts that is

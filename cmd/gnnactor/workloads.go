@@ -8,6 +8,7 @@ import (
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/generate"
 	"github.com/gnnactor/gnnactor/internal/machinelimits"
 	"github.com/gnnactor/gnnactor/rng"
 	"github.com/gnnactor/gnnactor/sampling"
@@ -69,7 +70,7 @@ func inBFloat16(w workload) workload {
 // the graph is made when the first asks for it.
 func benchWorkloads(o benchOptions, table []float32, set cpu.Set) []workload {
 	data := sync.OnceValues(func() (*graph.Dataset, error) {
-		ds, err := graph.RMAT(graph.RMATOptions{Scale: o.scale, Edges: o.graphEdges(), Classes: benchClasses, Seed: benchSeed})
+		ds, err := generate.RMAT(generate.RMATOptions{Scale: o.scale, Edges: o.graphEdges(), Classes: benchClasses, Seed: benchSeed})
 		if err != nil {
 			return nil, &usageError{err}
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/store"
 	"github.com/gnnactor/gnnactor/internal/fault"
 	"github.com/gnnactor/gnnactor/pool"
 )
@@ -46,10 +47,10 @@ func shortened(t *testing.T, n, cols, degree int) {
 					}
 					g.Indptr[v+1] = int64(len(g.Indices))
 				}
-				if err := graph.Create(dir, &graph.Dataset{Name: "t", Graph: g, NodeFeatures: graph.NewFeatures(n, cols, x)}); err != nil {
+				if err := store.Create(dir, &graph.Dataset{Name: "t", Graph: g, NodeFeatures: graph.NewFeatures(n, cols, x)}); err != nil {
 					t.Fatal(err)
 				}
-				s, err := graph.Open(dir)
+				s, err := store.Open(dir)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/generate"
 )
 
 // wholeGraph returns a symmetric R-MAT graph as one block, all nodes
@@ -12,11 +13,11 @@ import (
 // nodes, 15 million entries), or a smaller one with -short.
 func wholeGraph(b *testing.B) *graph.Block {
 	b.Helper()
-	o := graph.RMATOptions{Scale: 20, Edges: 8_000_000, Seed: 1}
+	o := generate.RMATOptions{Scale: 20, Edges: 8_000_000, Seed: 1}
 	if testing.Short() {
 		o.Scale, o.Edges = 15, 250_000
 	}
-	ds, err := graph.RMAT(o)
+	ds, err := generate.RMAT(o)
 	if err != nil {
 		b.Fatal(err)
 	}

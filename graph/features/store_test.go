@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/store"
 	"github.com/gnnactor/gnnactor/internal/fault"
 	"github.com/gnnactor/gnnactor/rng"
 )
@@ -56,10 +57,10 @@ func storeOf(t testing.TB, f *graph.Features) (*graph.Features, File) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "store")
 	g := &graph.Graph{Indptr: make([]int64, f.Rows+1)}
-	if err := graph.Create(dir, &graph.Dataset{Name: "t", Graph: g, NodeFeatures: f}); err != nil {
+	if err := store.Create(dir, &graph.Dataset{Name: "t", Graph: g, NodeFeatures: f}); err != nil {
 		t.Fatal(err)
 	}
-	s, err := graph.Open(dir)
+	s, err := store.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"gonum.org/v1/gonum/graph/simple"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/generate"
 	"github.com/gnnactor/gnnactor/rng"
 )
 
@@ -104,7 +105,7 @@ func TestPlantedBlocksAreFound(t *testing.T) {
 // On a graph with hubs and without planted blocks the methods still cut less
 // than a random partition, and respect the sizes.
 func TestSkewedGraph(t *testing.T) {
-	ds, err := graph.RMAT(graph.RMATOptions{Scale: 13, Edges: 40000, Seed: 1})
+	ds, err := generate.RMAT(generate.RMATOptions{Scale: 13, Edges: 40000, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +220,7 @@ func TestBlindMethods(t *testing.T) {
 }
 
 func BenchmarkCompute(b *testing.B) {
-	ds, err := graph.RMAT(graph.RMATOptions{Scale: 17, Edges: 1 << 20, Seed: 1})
+	ds, err := generate.RMAT(generate.RMATOptions{Scale: 17, Edges: 1 << 20, Seed: 1})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"log"
 
-	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/generate"
 	"github.com/gnnactor/gnnactor/sampling"
 	"github.com/gnnactor/gnnactor/sampling/links"
 )
@@ -12,7 +12,7 @@ import (
 // A batch of four links, with two pairs each that nothing joins, sampled from a graph
 // that lacks the links held out.
 func ExampleSplit() {
-	ds := graph.Builtin()
+	ds := generate.Builtin()
 	l, kept, err := links.Split(ds.Graph)
 	if err != nil {
 		log.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/generate"
 	"github.com/gnnactor/gnnactor/rng"
 	"github.com/gnnactor/gnnactor/sampling"
 	"github.com/gnnactor/gnnactor/sampling/links"
@@ -27,7 +28,7 @@ func split(t *testing.T, g *graph.Graph) (*links.Links, *graph.Graph) {
 func weighted(t *testing.T) *graph.Graph {
 	t.Helper()
 	var src, dst []uint32
-	whole := graph.Builtin().Graph
+	whole := generate.Builtin().Graph
 	for v := range uint32(whole.NumNodes()) {
 		for _, u := range whole.InNeighbors(v) {
 			src, dst = append(src, u), append(dst, v)
@@ -109,7 +110,7 @@ func TestSplit(t *testing.T) {
 // A batch holds its links and the negatives, each node once, and none of its own
 // links as an edge, unless it may; the sampler's graph stays as it is.
 func TestSampler(t *testing.T) {
-	whole := graph.Builtin()
+	whole := generate.Builtin()
 	l, kept := split(t, whole.Graph)
 	ds := *whole
 	ds.Graph = kept

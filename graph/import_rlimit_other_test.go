@@ -1,7 +1,0 @@
-//go:build unix && !linux
-
-package graph
-
-import "testing"
-
-func limitResources(testing.TB) {}

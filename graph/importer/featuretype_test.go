@@ -1,0 +1,64 @@
+package importer_test
+
+import (
+	"errors"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/importer"
+	"github.com/gnnactor/gnnactor/graph/store"
+	"github.com/gnnactor/gnnactor/rng"
+)
+
+// A store imported with a feature type holds what Encode gives, verifies, and
+// is whole or absent.
+func TestImportWithFeatureType(t *testing.T) {
+	dir := t.TempDir()
+	src := filepath.Join(dir, "src")
+	x := make([]float32, 40*9)
+	k := rng.New(3)
+	for i := range x {
+		if i/9 != 1 && i%9 != 2 { // a row and a column are 0
+			x[i] = float32(k.Float64(uint64(i))*2 - 1)
+		}
+	}
+	f := graph.NewFeatures(40, 9, x)
+	g := &graph.Graph{Indptr: make([]int64, 41)}
+	if err := store.Create(src, &graph.Dataset{Name: "t", Graph: g, NodeFeatures: f}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range graph.Encodings() {
+		e, _ := graph.ParseEncoding(name)
+		dst := filepath.Join(dir, name)
+		if err := importer.Import(src, dst, importer.Options{FeatureType: e}); err != nil {
+			t.Fatal(err)
+		}
+		s, err := store.Open(dst)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Verify(); err != nil {
+			t.Error(err)
+		}
+		want, _ := f.Encode(e)
+		got := s.Dataset().NodeFeatures
+		if got.DType != want.DType || string(got.Data) != string(want.Data) || !slices.Equal(got.RowScale, want.RowScale) || !slices.Equal(got.ColScale, want.ColScale) {
+			t.Errorf("%s: the store does not hold what Encode gives", name)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	big := filepath.Join(dir, "big")
+	if err := store.Create(big, &graph.Dataset{Name: "t", Graph: g, NodeFeatures: graph.NewFeatures(40, 1, append(make([]float32, 39), 1e9))}); err != nil {
+		t.Fatal(err)
+	}
+	if err := importer.Import(big, filepath.Join(dir, "half"), importer.Options{FeatureType: graph.Encoding{DType: graph.Float16}}); !errors.Is(err, graph.ErrFormat) {
+		t.Errorf("1e9 as float16: %v", err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "*half*")); left != nil {
+		t.Errorf("a failed import left %v", left)
+	}
+}

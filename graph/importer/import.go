@@ -1,0 +1,211 @@
+// Package importer turns the data that people have into a store: GraphBolt's and OGB's
+// directories, arrays of NumPy and SciPy, Matrix Market and lists of edges.
+package importer
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
+	"github.com/gnnactor/gnnactor/graph/store"
+)
+
+// ImportOptions says what Import does with the data on its way. The zero value
+// takes it as it is.
+type Options struct {
+	// Format is one of Formats; empty: recognised by the files that are there.
+	Format string
+	// Name is what the dataset is called; empty: what its files say, or else
+	// the source's base name.
+	Name string
+	// NumNodes is the number of nodes, for formats that do not say it; 0: the
+	// rows of the features or labels, or else the largest id + 1. It must
+	// agree with what the files say.
+	NumNodes int
+	// Undirected adds the reverse of every edge, with the same weight and
+	// features, and keeps one of each set of parallel edges.
+	Undirected bool
+	// SelfLoops adds an edge from every node to itself, of weight 1 and
+	// features 0, where there is none.
+	SelfLoops bool
+	// DropDuplicates keeps the first of each set of parallel edges.
+	DropDuplicates bool
+	// NormalizeFeatures divides each node's features by the sum of their
+	// absolute values and stores float32; rows of zeros stay zero.
+	NormalizeFeatures bool
+	// FeatureType is how node features are stored; zero: in the type that holds
+	// every value as it is. Other than by rounding to it values do not change.
+	FeatureType graph.Encoding
+	// MaxExpansion bounds what is made from little: the bytes of row bounds,
+	// labels, tables written out from a sparse form and unpacked files are at most
+	// 32 MiB and MaxExpansion times the bytes of the files that were read; 0: 1024.
+	// Nodes that NumNodes counts are free.
+	MaxExpansion int
+	// FollowLinks lets links in a directory lead out of it.
+	FollowLinks bool
+	// Split chooses among several splits (OGB: the directories in split/).
+	Split string
+	// Overwrite replaces a store that is there already.
+	Overwrite bool
+	// Context, when set, stops the import early; nothing is left behind.
+	Context context.Context
+
+	rangeEdges int64 // tests cut rows into smaller ranges
+}
+
+// format is a layout that Import reads.
+type format struct {
+	name   string
+	expect string
+	detect func(path string) bool
+	read   func(im *importer, path string) error
+}
+
+// formats in the order in which they are tried.
+func formats() []format {
+	return []format{
+		{"store", "store.json", has(store.Manifest), (*importer).readStore},
+		{"graphbolt", "metadata.yaml", has("metadata.yaml"), (*importer).readGraphBolt},
+		{"ogb", "raw/edge.csv.gz", has("raw/edge.csv.gz"), (*importer).readOGB},
+		{"numpy", "indptr.npy and indices.npy, or edges.npy", func(p string) bool {
+			return has("edges.npy")(p) || has("indptr.npy")(p)
+		}, (*importer).readNumPy},
+		{"npz", "one .npz file", oneFile(npzName), (*importer).readNPZ},
+		{"mtx", "one .mtx file (also .gz, .zst)", oneFile(mtxName), (*importer).readMatrixMarket},
+		{"edgelist", "one .csv, .tsv, .txt or .edges file (also .gz, .zst)", oneFile(edgeListName), (*importer).readEdgeList},
+	}
+}
+
+func oneFile(named func(string) bool) func(string) bool {
+	return func(path string) bool {
+		_, err := findFile(path, named, "")
+		return err == nil
+	}
+}
+
+func has(name string) func(string) bool {
+	return func(dir string) bool {
+		st, err := os.Lstat(filepath.Join(dir, filepath.FromSlash(name)))
+		return err == nil && !st.IsDir() // what is no file is refused by its name, later
+	}
+}
+
+// Formats returns the names of the formats that Import reads, in the order in
+// which DetectFormat tries them: "store" (package store's), "graphbolt"
+// (an OnDiskDataset with metadata.yaml), "ogb" (raw/ and split/), "numpy" (.npy
+// files), "npz" (an archive of NumPy arrays, as SciPy's sparse matrices are saved),
+// "mtx" (Matrix Market) and "edgelist" (CSV, TSV or white space).
+func Formats() []string {
+	var names []string
+	for _, f := range formats() {
+		names = append(names, f.name)
+	}
+	return names
+}
+
+// DetectFormat tells the format of a directory, or of a file, by
+// the files that are there. When it is none, the error wraps ErrFormat and
+// says what was looked for.
+func DetectFormat(path string) (string, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return "", fmt.Errorf("graph: %w; check the path", err)
+	}
+	if st.IsDir() { // what may not be read is not of an unknown format
+		if _, err := os.ReadDir(path); err != nil {
+			return "", fmt.Errorf("graph: %w", err)
+		}
+	}
+	var looked []string
+	for _, f := range formats() {
+		if f.detect(path) {
+			return f.name, nil
+		}
+		looked = append(looked, f.name+" ("+f.expect+")")
+	}
+	return "", dataerr.Bad("%s: not a known format; looked for %s", path, strings.Join(looked, "; "))
+}
+
+// Import reads the data in src, a directory or a file, and writes
+// it as a store in the new directory dst, which appears only when it is
+// complete. When Import fails, nothing is left behind.
+//
+// The result is canonical, so that it does not depend on the format or on the
+// order of the input: rows are sorted by source id (parallel edges stay in
+// input order), splits by node id, and features have the type uint8 when every
+// value is an integer in [0, 255], otherwise float16 or int8 when the source
+// has that type, otherwise float32, unless the option FeatureType says so. Edge
+// weights and features follow their edges.
+//
+// Data is streamed: peak memory is at most the store's size plus 256 MiB, for
+// any length of input; the disk needs room for the store and up to 12 bytes
+// per edge besides. Errors about the data wrap ErrFormat and name file, line
+// or offset, and remedy.
+func Import(src, dst string, o Options) error {
+	if o.Format == "" {
+		name, err := DetectFormat(src)
+		if err != nil {
+			return err
+		}
+		o.Format = name
+	} else if _, err := os.Stat(src); err != nil {
+		return fmt.Errorf("graph: %w", err)
+	}
+	i := slices.IndexFunc(formats(), func(f format) bool { return f.name == o.Format })
+	if i < 0 {
+		return fmt.Errorf("graph: format %q is not one of %s", o.Format, strings.Join(Formats(), ", "))
+	}
+	if o.NumNodes < 0 || int64(o.NumNodes) > graph.MaxNodes {
+		return fmt.Errorf("graph: %d nodes is out of range [0, %d]", o.NumNodes, graph.MaxNodes)
+	}
+	if o.MaxExpansion < 0 {
+		return fmt.Errorf("graph: an expansion of %d: it must be positive, or 0 for %d", o.MaxExpansion, defaultExpansion)
+	}
+	if o.Context == nil {
+		o.Context = context.Background()
+	}
+	in, err := openSource(src, o.FollowLinks)
+	if err != nil {
+		return err
+	}
+	defer in.close()
+	var opts []store.CreateOption
+	if o.Overwrite {
+		opts = append(opts, store.Overwrite())
+	}
+	w, err := store.NewWriter(dst, opts...)
+	if err != nil {
+		return err
+	}
+	defer w.Abort() // unless it was committed, whatever happens, a panic too
+	im := &importer{w: w, o: o, nodes: -1, src: in}
+	defer im.close()
+	if o.NumNodes > 0 {
+		im.nodes, im.nodesFrom, im.idLimit = int64(o.NumNodes), "the option NumNodes", int64(o.NumNodes)
+	}
+	if o.Name != "" {
+		w.SetName(o.Name)
+	} else if abs, err := filepath.Abs(src); err == nil {
+		w.SetName(filepath.Base(abs))
+	}
+	if err := formats()[i].read(im, src); err != nil {
+		return err
+	}
+	if err := im.finish(); err != nil {
+		return err
+	}
+	if o.FeatureType != (graph.Encoding{}) {
+		if err := w.EncodeFeatures(o.FeatureType); err != nil {
+			return err
+		}
+	}
+	if err := o.Context.Err(); err != nil {
+		return err
+	}
+	return w.Commit()
+}

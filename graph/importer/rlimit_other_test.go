@@ -1,0 +1,7 @@
+//go:build unix && !linux
+
+package importer
+
+import "testing"
+
+func limitResources(testing.TB) {}

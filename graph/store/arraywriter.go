@@ -1,0 +1,173 @@
+package store
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/internal/arrays"
+	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
+)
+
+// ArrayWriter writes an array of a store from its first value to the last, little-endian
+// and row by row. It is closed when it is finished, or with Close.
+type ArrayWriter struct {
+	w     *Writer
+	name  string
+	dtype graph.DType
+	cols  int64
+	path  string
+	f     *os.File
+	h     hash.Hash
+	sums  blockSums
+	buf   []byte
+	n     int64 // bytes of values handed over
+}
+
+// Array begins an array of so many columns. How many rows it has is known when it is
+// finished.
+func (w *Writer) Array(name string, t graph.DType, cols int) (*ArrayWriter, error) {
+	return w.arrayAt(filepath.Join(w.tmp, name+arrayFileSuffix), name, t, cols)
+}
+
+// ScratchArray begins an array that is no part of the store: it is read with Read or
+// Map, and removed with Drop or, at the latest, with Commit or Abort. It is not
+// finished.
+func (w *Writer) ScratchArray(name string, t graph.DType, cols int) (*ArrayWriter, error) {
+	return w.arrayAt(filepath.Join(w.Scratch(), name), name, t, cols)
+}
+
+func (w *Writer) arrayAt(path, name string, t graph.DType, cols int) (*ArrayWriter, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o666)
+	if err != nil {
+		return nil, dataerr.Writing(w.Shown(path), err)
+	}
+	a := &ArrayWriter{w: w, name: name, dtype: t, cols: int64(cols), path: path, f: f, h: sha256.New(), buf: make([]byte, 0, 1<<20)}
+	if _, err := f.Write(make([]byte, headerSize)); err != nil {
+		f.Close()
+		return nil, dataerr.Writing(w.Shown(path), err)
+	}
+	return a, nil
+}
+
+// DType returns the type of the values.
+func (a *ArrayWriter) DType() graph.DType { return a.dtype }
+
+// Cols returns the number of columns.
+func (a *ArrayWriter) Cols() int { return int(a.cols) }
+
+// RowBytes returns the bytes of a row.
+func (a *ArrayWriter) RowBytes() int64 { return a.cols * int64(a.dtype.Size()) }
+
+// Bytes returns the bytes that were written so far.
+func (a *ArrayWriter) Bytes() int64 { return a.n }
+
+// Write implements io.Writer with values.
+func (a *ArrayWriter) Write(p []byte) (int, error) {
+	total := len(p)
+	for len(p) > 0 {
+		k := copy(a.buf[len(a.buf):cap(a.buf)], p)
+		a.buf = a.buf[:len(a.buf)+k]
+		p = p[k:]
+		if len(a.buf) == cap(a.buf) {
+			if err := a.flush(); err != nil {
+				return 0, err
+			}
+		}
+	}
+	a.n += int64(total)
+	return total, nil
+}
+
+func (a *ArrayWriter) flush() error {
+	a.h.Write(a.buf)
+	a.sums.write(a.buf)
+	_, err := a.f.Write(a.buf)
+	a.buf = a.buf[:0]
+	if err != nil {
+		return dataerr.Writing(a.w.Shown(a.path), err)
+	}
+	return nil
+}
+
+// Finish makes the array a part of the store. It must have whole rows.
+func (a *ArrayWriter) Finish() error {
+	if err := a.flush(); err != nil {
+		a.Close()
+		return err
+	}
+	h := arrayHeader{version: storeVersion, dtype: a.dtype, cols: a.cols}
+	if row := a.RowBytes(); row > 0 {
+		h.rows = a.n / row
+		if a.n%row != 0 {
+			a.Close()
+			return fmt.Errorf("graph: %s: %d bytes are not whole rows of %d", a.name, a.n, row)
+		}
+	}
+	a.h.Sum(h.sum[:0])
+	sums := a.sums.encode()
+	h.sums = crc32.Checksum(sums, castagnoli)
+	f := a.f
+	a.f = nil
+	return a.w.seal(f, a.path, a.name, &h, sums)
+}
+
+// seal writes what surrounds the payload, makes the file durable, closes it and
+// lists it.
+func (w *Writer) seal(f *os.File, path, name string, h *arrayHeader, sums []byte) error {
+	_, err := f.WriteAt(sums, headerSize+h.bytes())
+	if err == nil {
+		_, err = f.WriteAt(h.encode(), 0)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return dataerr.Writing(w.Shown(path), err)
+	}
+	w.written[name] = arrays.Info{
+		Name: name, Type: h.dtype.String(), Rows: h.rows, Cols: h.cols, Bytes: h.bytes(), SHA256: hex.EncodeToString(h.sum[:]),
+	}
+	return nil
+}
+
+// Close gives the file up. It may be called after Finish.
+func (a *ArrayWriter) Close() {
+	if a.f != nil {
+		a.f.Close()
+		a.f = nil
+	}
+}
+
+// Read returns a reader of the values that were written.
+func (a *ArrayWriter) Read() (io.Reader, error) {
+	if err := a.flush(); err != nil {
+		return nil, err
+	}
+	return io.NewSectionReader(a.f, headerSize, a.n), nil
+}
+
+// Map calls f under graph.Guard with the values that were written, mapped for as long
+// as it runs.
+func (a *ArrayWriter) Map(f func(values []byte) error) error {
+	if err := a.flush(); err != nil {
+		return err
+	}
+	return withMapped(a.f, headerSize+a.n, func(mem []byte) error { return f(mem[headerSize:]) })
+}
+
+// Drop removes a scratch array.
+func (a *ArrayWriter) Drop() error {
+	a.Close()
+	if err := os.Remove(a.path); err != nil {
+		return dataerr.Writing(a.w.Shown(a.path), err)
+	}
+	return nil
+}
