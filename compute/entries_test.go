@@ -148,3 +148,18 @@ func TestEdgesOfTrimmedBatches(t *testing.T) {
 		})
 	}
 }
+
+// The values themselves: a gradient check does not see a factor in both passes.
+func TestSumEntriesValues(t *testing.T) {
+	b := &graph.Block{NumDst: 3, NumSrc: 3, Indptr: []int64{0, 2, 2, 5}, Indices: []uint32{0, 1, 0, 1, 2}}
+	tape := NewTape[float64](testExec(t, 1, cpu.Go), false)
+	v := tape.Leaf(cpu.Matrix[float64]{Rows: 5, Cols: 1, Stride: 1, Data: []float64{1, 3, 5, 6, 10}}, false, cpu.Matrix[float64]{})
+	for reduce, want := range map[cpu.Reduce][]float64{cpu.Sum: {4, 0, 21}, cpu.Mean: {2, 0, 7}} {
+		m := tape.SumEntries(b, v, reduce).Matrix()
+		for i, w := range want {
+			if got := m.Row(i)[0]; got != w {
+				t.Errorf("%v of row %d: %v, want %v", reduce, i, got, w)
+			}
+		}
+	}
+}

@@ -156,6 +156,10 @@ func TestOpGradients(t *testing.T) {
 				}},
 			{"add scaled", []cpu.Matrix[float64]{mat(n, 3, 1), mat(n, 3, 2), mat(1, 1, 3)},
 				func(t tape, in []val) val { return t.AddScaled(t.Add(in[0], in[1]), in[1], in[2]) }},
+			{"add scaled twice", []cpu.Matrix[float64]{mat(n, 3, 1), mat(n, 3, 2), mat(1, 1, 3)},
+				func(t tape, in []val) val {
+					return t.AddScaled(t.AddScaled(t.Add(in[0], in[1]), in[1], in[2]), in[0], in[2])
+				}},
 			{"rows, some several times", []cpu.Matrix[float64]{mat(n, 3, 1)},
 				func(t tape, in []val) val { return t.Add(t.Rows(in[0], b.Indices), t.Rows(in[0], b.Indices)) }},
 			{"entries summed", []cpu.Matrix[float64]{mat(len(b.Indices), 3, 1)},

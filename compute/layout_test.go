@@ -194,3 +194,26 @@ func TestArena(t *testing.T) {
 		t.Errorf("steady state allocates %v times, holds %d instead of %d", n, a.Cap(), held)
 	}
 }
+
+// Every choice between names refuses a name that is none of them, and says so.
+func TestNamesOfChoices(t *testing.T) {
+	for want, change := range map[string]func(s *Spec){
+		`model "gnc"`:             func(s *Spec) { s.Model = "gnc" },
+		`aggregation "min"`:       func(s *Spec) { s.Aggregation = "min" },
+		`combine "mul"`:           func(s *Spec) { s.Combine = "mul" },
+		`link decoder "cos"`:      func(s *Spec) { s.LinkDecoder = "cos" },
+		`norm "graph"`:            func(s *Spec) { s.Norm = "graph" },
+		`activation "gelu"`:       func(s *Spec) { s.Activation = "gelu" },
+		`gcn norm "none"`:         func(s *Spec) { s.GCNNorm = "none" },
+		`jumping knowledge "all"`: func(s *Spec) { s.JumpingKnowledge = "all" },
+	} {
+		s := Spec{Model: "sage", Layers: 2, InDim: 3, Hidden: 4, OutDim: 2}
+		if err := s.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		change(&s)
+		if err := s.Validate(); err == nil || !strings.Contains(err.Error(), want+" is not one of ") {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}

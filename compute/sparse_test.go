@@ -47,7 +47,9 @@ func TestSparseFeatures(t *testing.T) {
 					params := dense.Init(1)
 					whole := batchOf(ds, n, dense.Blocks(), -1, 3)
 					whole.Blocks, whole.Rows = wholeBlocks(ds.Graph, dense.Blocks()), nil
-					for _, in := range []*Input{whole, batchOf(ds, 40, dense.Blocks(), 3, 3)} {
+					// The same memory for every batch.
+					engines := []*Engine{sparse.NewEngine(testExec(t, 1, set)), sparse.NewEngine(testExec(t, 2, set))}
+					for _, in := range []*Input{whole, batchOf(ds, 40, dense.Blocks(), 3, 3), whole} {
 						want := make([]float32, len(params))
 						if _, err := dense.NewEngine(testExec(t, 1, set)).Gradient(want, params, in); err != nil {
 							t.Fatal(err)
@@ -55,7 +57,7 @@ func TestSparseFeatures(t *testing.T) {
 						var bits []float32
 						for threads := 1; threads <= 2; threads++ {
 							got := make([]float32, len(params))
-							if _, err := sparse.NewEngine(testExec(t, threads, set)).Gradient(got, params, in); err != nil {
+							if _, err := engines[threads-1].Gradient(got, params, in); err != nil {
 								t.Fatal(err)
 							}
 							for _, p := range dense.layout.Tensors() {

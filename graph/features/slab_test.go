@@ -269,6 +269,27 @@ func TestSlabLoadsTheDifference(t *testing.T) {
 	}
 }
 
+// Where slots are short, rows that a later batch might have shared are given up.
+func TestSlabGivesUpWhatItKeeps(t *testing.T) {
+	s, err := NewSlab(LayoutOf(testTable(20, 4)), SlabOptions{Slots: 3, Keep: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for j, b := range [][]uint32{{1, 2, 3}, {4, 5, 6}, {6, 5, 9}} {
+		l, err := s.Match(b)
+		if err != nil || len(l.Load) != []int{3, 3, 1}[j] {
+			t.Fatalf("batch %d reads %v: %v", j, l.Load, err)
+		}
+		s.Release(l)
+	}
+	p, err := s.Pin([]uint32{17, 18, 19})
+	if err != nil {
+		t.Fatalf("a pin of as many rows as there are slots: %v", err)
+	}
+	s.Unpin(p)
+}
+
 func TestSlabPoisonsFreeSlots(t *testing.T) {
 	src := testTable(10, 4)
 	s, _ := NewSlab(LayoutOf(src), SlabOptions{Slots: 10, Poison: true})
