@@ -72,6 +72,13 @@ What is counted, per run:
              weights of a layer, forward, weight gradient, and input gradient but
              for the input layer. Aggregation and all else is time, not work.
              Against fma32
+  stages     the step once more, and then each of its stages in order: the sampling,
+             and every call of a kernel with its shape (rows, columns, terms or
+             entries), products against fma32, aggregation (a row for each entry)
+             against gather512, sampling and transposes (an entry each) against
+             random8, all else (operands and result once) against read; other is
+             what is left of the step: with more than 1 thread, waiting for the
+             sampling, too, which is beside the step
   subgraph   a training step without sampling: a 2-layer GraphSAGE of width 512
              (256 of a node and 256 of its neighbours side by side) and a linear
              output, on a frontier-sampled subgraph (1000 nodes on the frontier,
@@ -206,11 +213,11 @@ func (a *app) bench(ctx context.Context, o benchOptions) (r benchResult, err err
 		}
 		a.logf("measuring %s", w.name)
 		for _, t := range threads {
-			f, err := w.measure(ctx, o, m, set, t)
+			figures, err := w.measure(ctx, o, m, set, t)
 			if err != nil {
 				return r, fmt.Errorf("%s: %w", w.name, err)
 			}
-			r.Results = append(r.Results, f)
+			r.Results = append(r.Results, figures...)
 		}
 	}
 	if len(r.Limits)+len(r.Results) == 0 {
@@ -220,19 +227,27 @@ func (a *app) bench(ctx context.Context, o benchOptions) (r benchResult, err err
 }
 
 // measure runs w with some threads, its limit before every repeat.
-func (w *workload) measure(ctx context.Context, o benchOptions, m *machinelimits.Machine, set cpu.Set, threads int) (f benchFigure, err error) {
+func (w *workload) measure(ctx context.Context, o benchOptions, m *machinelimits.Machine, set cpu.Set, threads int) (all []benchFigure, err error) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(threads)) // no thread beside those counted
 	p := pool.New(threads)
 	defer p.Close()
-	step, err := w.start(cpu.NewExec(p, set))
+	x := cpu.NewExec(p, set)
+	step, err := w.start(x)
 	if err != nil {
-		return f, err
+		return nil, err
+	}
+	parts := w.stages
+	if parts != nil {
+		x.Observe(parts.kernel)
 	}
 	unit, size := w.limit.Unit()
-	f = benchFigure{Name: w.name, Threads: threads, Unit: unit, LimitName: w.limit}
+	f := benchFigure{Name: w.name, Threads: threads, Unit: unit, LimitName: w.limit}
 	timed := func(n int) (sum work, took time.Duration, err error) {
 		began := time.Now()
 		for range n {
+			if parts != nil {
+				parts.step()
+			}
 			d, err := step()
 			if err != nil {
 				return sum, 0, err
@@ -246,31 +261,47 @@ func (w *workload) measure(ctx context.Context, o benchOptions, m *machinelimits
 	var took time.Duration
 	for range 3 {
 		if _, took, err = timed(1); err != nil {
-			return f, err
+			return nil, err
 		}
 	}
 	runs := int(min(o.sample/took, 1<<20)) + 1
 	runtime.GC() // what came before does not collect in this one's time
 	var seconds, rates []float64
-	var all work
+	var total work
+	limits := map[machinelimits.Limit]float64{}
+	if parts != nil {
+		parts.forget()
+	}
 	for range o.repeats {
 		if err := ctx.Err(); err != nil {
-			return f, err
+			return nil, err
 		}
 		f.Limit = max(f.Limit, m.Measure(w.limit, threads))
+		if parts != nil {
+			for _, l := range stageLimits {
+				limits[l] = max(limits[l], m.Measure(l, threads))
+			}
+		}
 		did, took, err := timed(runs)
 		if err != nil {
-			return f, err
+			return nil, err
 		}
-		all.add(did)
+		total.add(did)
+		if parts != nil {
+			parts.take(runs, threads, took.Seconds())
+		}
 		seconds = append(seconds, took.Seconds()/float64(runs))
 		rates = append(rates, did.against(w.limit)/took.Seconds()/size)
 	}
 	n := float64(runs * o.repeats)
-	f.FLOP, f.Bytes, f.Edges = all.flop/n, all.bytes/n, all.edges/n
+	f.FLOP, f.Bytes, f.Edges = total.flop/n, total.bytes/n, total.edges/n
 	f.Seconds, f.Achieved = median(seconds), median(rates)
 	f.Ratio = f.Achieved / f.Limit
-	return f, nil
+	all = append(all, f)
+	if parts != nil {
+		all = append(all, parts.figures(w.name, threads, runs*o.repeats, limits)...)
+	}
+	return all, nil
 }
 
 // median returns the middle value, or the mean of the two in the middle.

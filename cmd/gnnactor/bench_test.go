@@ -11,6 +11,7 @@ import (
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/generate"
+	"github.com/gnnactor/gnnactor/internal/machinelimits"
 )
 
 // What is counted is the work of the shapes, and figures fit each other. Times
@@ -70,6 +71,38 @@ func TestBench(t *testing.T) {
 	}
 	if len(seen) != figures || len(r.Results) != figures || seen["step/bf16"] != (figures == 14) {
 		t.Errorf("measured %v, want %d figures", seen, figures)
+	}
+}
+
+// A step's stages are its kernels' calls: their products' work is the step's, and
+// with one thread their times and what is left make up its time (of two repeats the median is the mean).
+func TestBenchStages(t *testing.T) {
+	out, _ := mustInvoke(t, "bench", "--scale", "8", "--table", "1", "--repeats", "2", "--threads", "1", "--only", "^stages$", "--output", "json")
+	var r benchResult
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatal(err)
+	}
+	whole, flop, seconds := r.Results[0], 0.0, 0.0
+	count := map[string]int{}
+	for _, f := range r.Results[1:] {
+		name, _ := strings.CutPrefix(f.Name, "stages/")
+		kernel := strings.Fields(name + " -")[1]
+		count[kernel]++
+		if stageLimit(kernel) == machinelimits.FMA32 {
+			flop += f.FLOP
+		}
+		seconds += f.Seconds
+	}
+	if math.Abs(flop-whole.FLOP) > 1e-9*flop {
+		t.Errorf("products of %v FLOP, want %v", flop, whole.FLOP)
+	}
+	if math.Abs(seconds-whole.Seconds) > 1e-9*seconds {
+		t.Errorf("stages of %v s, want %v", seconds, whole.Seconds)
+	}
+	for kernel, n := range map[string]int{sampleStage: 1, "aggregate": 3, "relu-backward": 2, "loss": 1, "adam": 1} {
+		if count[kernel] != n {
+			t.Errorf("%d calls of %s, want %d", count[kernel], kernel, n)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
@@ -33,6 +34,8 @@ type workload struct {
 	limit machinelimits.Limit // what it is divided by
 	// start gets it ready to run on x; step runs it once.
 	start func(x *cpu.Exec) (step func() (work, error), err error)
+	// stages, if there are any, are told of what a step is made of.
+	stages *stages
 }
 
 // work is what was done: useful FLOP, bytes moved at least, and edges.
@@ -90,14 +93,16 @@ func benchWorkloads(o benchOptions, table []float32, set cpu.Set) []workload {
 			add(w)
 		}
 	}
-	add(workload{"step", machinelimits.FMA32, func(x *cpu.Exec) (func() (work, error), error) { return startStep(x, data) }})
+	add(workload{name: "step", limit: machinelimits.FMA32, start: func(x *cpu.Exec) (func() (work, error), error) { return startStep(x, data, nil) }})
+	parts := newStages()
+	all = append(all, workload{"stages", machinelimits.FMA32, func(x *cpu.Exec) (func() (work, error), error) { return startStep(x, data, parts) }, parts})
 	return append(all,
 		meanWorkload(table),
-		workload{"spmm", machinelimits.Gather512, func(x *cpu.Exec) (func() (work, error), error) { return startSpMM(x, data) }},
-		workload{"sample", machinelimits.Random8, func(x *cpu.Exec) (func() (work, error), error) { return startSample(x, data, false) }},
-		workload{"sample/unfused", machinelimits.Random8, func(x *cpu.Exec) (func() (work, error), error) { return startSample(x, data, true) }},
-		workload{"subgraph", machinelimits.FMA32, func(x *cpu.Exec) (func() (work, error), error) { return startSubgraph(x, data, true) }},
-		workload{"subgraph/train", machinelimits.FMA32, func(x *cpu.Exec) (func() (work, error), error) { return startSubgraph(x, data, false) }},
+		workload{name: "spmm", limit: machinelimits.Gather512, start: func(x *cpu.Exec) (func() (work, error), error) { return startSpMM(x, data) }},
+		workload{name: "sample", limit: machinelimits.Random8, start: func(x *cpu.Exec) (func() (work, error), error) { return startSample(x, data, false) }},
+		workload{name: "sample/unfused", limit: machinelimits.Random8, start: func(x *cpu.Exec) (func() (work, error), error) { return startSample(x, data, true) }},
+		workload{name: "subgraph", limit: machinelimits.FMA32, start: func(x *cpu.Exec) (func() (work, error), error) { return startSubgraph(x, data, true) }},
+		workload{name: "subgraph/train", limit: machinelimits.FMA32, start: func(x *cpu.Exec) (func() (work, error), error) { return startSubgraph(x, data, false) }},
 	)
 }
 
@@ -106,7 +111,7 @@ func benchWorkloads(o benchOptions, table []float32, set cpu.Set) []workload {
 func products(m, n, k int) []workload {
 	one := func(form string, run func(x *cpu.Exec, a, b, c cpu.Matrix[float32])) workload {
 		name := fmt.Sprintf("gemm/%dx%dx%d/%s", m, n, k, form)
-		return workload{name, machinelimits.FMA32, func(x *cpu.Exec) (func() (work, error), error) {
+		return workload{name: name, limit: machinelimits.FMA32, start: func(x *cpu.Exec) (func() (work, error), error) {
 			a, b, c := randomMatrix(m, k, 1), randomMatrix(k, n, 2), randomMatrix(m, n, 3)
 			w := work{flop: 2 * float64(m) * float64(n) * float64(k), bytes: 4 * float64(m*k+k*n+m*n)}
 			return func() (work, error) {
@@ -135,7 +140,7 @@ func randomMatrix(rows, cols int, seed uint64) cpu.Matrix[float32] {
 
 // meanWorkload is the mean of random rows of table.
 func meanWorkload(table []float32) workload {
-	return workload{"aggregate", machinelimits.Gather512, func(x *cpu.Exec) (func() (work, error), error) {
+	return workload{name: "aggregate", limit: machinelimits.Gather512, start: func(x *cpu.Exec) (func() (work, error), error) {
 		rows := len(table) / benchWidth
 		key, b := rng.New(benchSeed, 4), &graph.Block{NumDst: meanRows, NumSrc: rows, Indptr: make([]int64, meanRows+1)}
 		for i := range meanRows {
@@ -235,10 +240,10 @@ func startSample(x *cpu.Exec, data func() (*graph.Dataset, error), unfused bool)
 	}, nil
 }
 
-// startStep trains: with one thread it samples a batch and steps, with more it
+// startStep trains, and tells parts, which may be nil, of it: with one thread it samples a batch and steps, with more it
 // samples the next batch while it steps, as the dataflow does. Either way a step
 // takes as long as it and one sampling.
-func startStep(x *cpu.Exec, data func() (*graph.Dataset, error)) (func() (work, error), error) {
+func startStep(x *cpu.Exec, data func() (*graph.Dataset, error), parts *stages) (func() (work, error), error) {
 	ds, err := data()
 	if err != nil {
 		return nil, err
@@ -254,8 +259,12 @@ func startStep(x *cpu.Exec, data func() (*graph.Dataset, error)) (func() (work, 
 	p := plan{ds: ds, id: sampling.ID{Phase: "bench"}}
 	now, next := new(sampling.Batch), new(sampling.Batch)
 	sample := func(b *sampling.Batch) error {
-		seeds := p.next(b)
-		return samplers[0].Sample(b, b.ID.Key(benchSeed), seeds)
+		seeds, began := p.next(b), time.Now()
+		err := samplers[0].Sample(b, b.ID.Key(benchSeed), seeds)
+		if parts != nil {
+			parts.sampled(b.NumEdges(), time.Since(began))
+		}
+		return err
 	}
 	if x.Pool().Size() == 1 {
 		return func() (work, error) {

@@ -26,6 +26,7 @@ func AdamStep[T Float](x *Exec, p, m, v, g []T, o AdamOptions) {
 	if len(m) != len(p) || len(v) != len(p) || len(g) != len(p) || o.Step < 1 {
 		panic(badShapes)
 	}
+	defer x.end(x.begin(), "adam", len(p), 1, 0)
 	if o.GradScale == 0 {
 		o.GradScale = 1
 	}

@@ -81,6 +81,7 @@ func Aggregate[T Float](x *Exec, dst Matrix[T], b *graph.Block, src Source[T], o
 	if b.NumDst > 0 {
 		entries = int(b.Indptr[b.NumDst] - b.Indptr[0])
 	}
+	defer x.end(x.begin(), "aggregate", b.NumDst, dst.Cols, entries)
 	t := aggregateTask[T]{set: x.set, b: b, o: o, rows: sparseRows(b.NumDst, entries)}
 	tasks := &s.aggregate
 	tasks.reset() // of a call that panicked

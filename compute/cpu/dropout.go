@@ -53,6 +53,7 @@ func Dropout[T Float](x *Exec, dst, src Matrix[T], p Dropped) {
 	if dst.Rows == 0 || dst.Cols == 0 {
 		return
 	}
+	defer x.end(x.begin(), "dropout", dst.Rows, dst.Cols, 0)
 	if p.threshold() == 0 {
 		Copy(x, dst, src)
 		return

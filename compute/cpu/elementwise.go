@@ -45,6 +45,9 @@ const (
 	opELUBackward
 )
 
+// elementOps is what Observe calls them.
+var elementOps = [...]string{"add", "axpy", "scale", "multiply", "copy", "fill", "relu", "relu-backward", "leaky", "leaky-backward", "elu", "elu-backward"}
+
 // elementsPerChunk is the size of a chunk of an element-wise kernel.
 const elementsPerChunk = 16384
 
@@ -58,6 +61,7 @@ func elementwise[T Float](x *Exec, op elementOp, dst, a, b Matrix[T], f T) {
 	if dst.Rows == 0 || dst.Cols == 0 {
 		return
 	}
+	defer x.end(x.begin(), elementOps[op], dst.Rows, dst.Cols, 0)
 	s := tasksOf[T](x)
 	s.element = elementTask[T]{set: x.set, op: op, dst: dst, a: a, b: b, f: f}
 	if dst.flat() && a.flat() && b.flat() {
@@ -168,6 +172,7 @@ func ColumnSums[T Float](x *Exec, dst []T, a Matrix[T], accumulate bool) {
 	if len(dst) != a.Cols {
 		panic(badShapes)
 	}
+	defer x.end(x.begin(), "column-sums", a.Rows, a.Cols, 0)
 	if !accumulate {
 		clear(dst)
 	}

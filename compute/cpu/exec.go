@@ -1,6 +1,10 @@
 package cpu
 
-import "github.com/gnnactor/gnnactor/pool"
+import (
+	"time"
+
+	"github.com/gnnactor/gnnactor/pool"
+)
 
 // Exec runs kernels: a worker pool, a kernel set, and the scratch memory that
 // kernels need, which grows to the largest shape seen and is then reused. One
@@ -20,6 +24,8 @@ type Exec struct {
 	starts    []uint32
 	build     buildTask
 	symmetric symmetricTask
+	observe   func(Call, time.Duration)
+	depth     int // of kernels that are observed
 }
 
 // scratch is what one worker owns while it runs a chunk.

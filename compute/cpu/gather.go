@@ -8,6 +8,7 @@ func Gather[T Float](x *Exec, dst Matrix[T], src Source[T]) {
 	if dst.Cols != src.Cols() || dst.Rows > src.Rows() {
 		panic(badGather)
 	}
+	defer x.end(x.begin(), "gather", dst.Rows, dst.Cols, 0)
 	s := tasksOf[T](x)
 	s.gather = gatherTask[T]{set: x.set, dst: dst, src: src}
 	x.each(ceilDiv(dst.Rows, gatherRows), &s.gather)

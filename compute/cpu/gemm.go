@@ -74,6 +74,7 @@ func Gemm[T Float](x *Exec, dst, a Matrix[T], ta bool, b Matrix[T], tb bool, e E
 	if m == 0 || n == 0 {
 		return
 	}
+	defer x.end(x.begin(), gemmForm(ta, tb), m, n, k)
 	s := tasksOf[T](x)
 	p := product[T]{dst: dst, a: a.Data, b: b.Data, rsa: a.Stride, csa: 1, rsb: b.Stride, csb: 1, m: m, n: n, k: k, e: e}
 	p.kernelFor(x.set)
@@ -120,12 +121,24 @@ func Gemm[T Float](x *Exec, dst, a Matrix[T], ta bool, b Matrix[T], tb bool, e E
 	s.pack, s.gemm = packTask[T]{}, gemmTask[T]{}
 }
 
+// gemmForm names which operands of a product are transposed.
+func gemmForm(ta, tb bool) string {
+	switch {
+	case ta:
+		return "gemm-tn"
+	case tb:
+		return "gemm-nt"
+	}
+	return "gemm-nn"
+}
+
 // GemmAdd computes dst = Act(A1·B1ᵀ + Bias + A2·B2ᵀ + (dst if Accumulate)) for
 // matrices A1 and A2 of dst's rows, B1 and B2 of dst's columns, stored N×K. Its bits
 // are those of Gemm with A1, B1 and the bias, and then with A2 and B2 accumulating;
 // dst passes through the caches once. Mismatched shapes panic; dst must not overlap
 // an operand.
 func GemmAdd[T Float](x *Exec, dst, a1, b1, a2, b2 Matrix[T], e Epilogue[T]) {
+	defer x.end(x.begin(), "gemm-add", dst.Rows, dst.Cols, a1.Cols+a2.Cols)
 	first, second := Epilogue[T]{Bias: e.Bias, Accumulate: e.Accumulate}, Epilogue[T]{Act: e.Act, Accumulate: true}
 	s := tasksOf[T](x)
 	p, q := productOf(x, dst, a1, b1, first), productOf(x, dst, a2, b2, second)
@@ -178,6 +191,7 @@ func productOf[T Float](x *Exec, dst, a, b Matrix[T], e Epilogue[T]) product[T] 
 // be the same; A passes through the caches once where K is long. Mismatched shapes
 // panic, maybe after dst1 was written; neither must overlap an operand.
 func GemmBoth[T Float](x *Exec, dst1, dst2, a, b1, b2 Matrix[T], add1, add2 bool) {
+	defer x.end(x.begin(), "gemm-both", a.Cols, b1.Cols+b2.Cols, a.Rows)
 	p := product[T]{dst: dst1, a: a.Data, b: b1.Data, rsa: 1, csa: a.Stride, rsb: b1.Stride, csb: 1, m: a.Cols, n: b1.Cols + b2.Cols, k: a.Rows,
 		e: Epilogue[T]{Accumulate: add1}}
 	p.kernelFor(x.set)

@@ -25,6 +25,7 @@ func SoftmaxCrossEntropy[T Float](x *Exec, logits Matrix[T], labels []int32, wei
 			panic(badShapes)
 		}
 	}
+	defer x.end(x.begin(), "loss", logits.Rows, logits.Cols, 0)
 	n := ceilDiv(logits.Rows, lossRows)
 	s := tasksOf[T](x)
 	s.losses, s.correct = grow(s.losses, n), grow(s.correct, n)

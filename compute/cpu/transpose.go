@@ -30,6 +30,7 @@ func (t *Transpose) Build(x *Exec, b *graph.Block) {
 	if len(b.Indices) >= NoEntry {
 		panic(badEntries)
 	}
+	defer x.end(x.begin(), "transpose", b.NumSrc, 1, len(b.Indices))
 	t.NumDst, t.NumSrc, t.forward = b.NumDst, b.NumSrc, b.Indptr
 	t.indptr = grow(t.indptr, b.NumSrc+1)
 	t.dst = grow(t.dst, len(b.Indices))
@@ -177,6 +178,7 @@ func (t *Transpose) BuildSymmetric(x *Exec, b *graph.Block) bool {
 	if b.NumDst != b.NumSrc || len(b.Indices) >= NoEntry {
 		return false
 	}
+	defer x.end(x.begin(), "transpose", b.NumSrc, 1, len(b.Indices))
 	t.NumDst, t.NumSrc, t.forward = b.NumDst, b.NumSrc, b.Indptr
 	t.Indptr, t.Dst = b.Indptr, b.Indices
 	if b.NumDst == 0 {
@@ -263,6 +265,7 @@ func AggregateBackward[T Float](x *Exec, dx Matrix[T], t *Transpose, dy Matrix[T
 	if t.NumSrc > 0 {
 		entries = int(t.Indptr[t.NumSrc] - t.Indptr[0])
 	}
+	defer x.end(x.begin(), "aggregate-backward", t.NumSrc, dy.Cols, entries)
 	k := backwardTask[T]{set: x.set, t: t, o: o, rows: sparseRows(t.NumSrc, entries)}
 	if o.Reduce == Mean {
 		k.inverse = s.inverses(t)
