@@ -360,7 +360,7 @@ func TestSchedules(t *testing.T) {
 		}
 		return
 	}
-	count := 1000
+	count := 2000
 	if text := os.Getenv(schedules); text != "" {
 		var err error
 		if count, err = strconv.Atoi(text); err != nil {
