@@ -109,7 +109,7 @@ func Formats() []string {
 }
 
 // DetectFormat tells the format of a directory, or of a file, by
-// the files that are there. When it is none, the error wraps ErrFormat and
+// the files that are there. When it is none, the error wraps graph.ErrFormat and
 // says what was looked for.
 func DetectFormat(path string) (string, error) {
 	st, err := os.Stat(path)
@@ -144,7 +144,7 @@ func DetectFormat(path string) (string, error) {
 //
 // Data is streamed: peak memory is at most the store's size plus 256 MiB, for
 // any length of input; the disk needs room for the store and up to 12 bytes
-// per edge besides. Errors about the data wrap ErrFormat and name file, line
+// per edge besides. Errors about the data wrap graph.ErrFormat and name file, line
 // or offset, and remedy.
 func Import(src, dst string, o Options) error {
 	if o.Format == "" {

@@ -177,7 +177,7 @@ func (im *importer) placeRows(name string, in, origin *store.ArrayWriter, rows, 
 	defer out.Close()
 	added := make([]byte, rowBytes)
 	copy(added, loop)
-	spooled, err := origin.Read()
+	spooled, err := origin.Reader()
 	if err != nil {
 		return err
 	}

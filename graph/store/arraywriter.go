@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/internal/arrays"
@@ -34,10 +35,13 @@ type ArrayWriter struct {
 // Array begins an array of so many columns. How many rows it has is known when it is
 // finished.
 func (w *Writer) Array(name string, t graph.DType, cols int) (*ArrayWriter, error) {
+	if !slices.Contains(arrays.Names, name) {
+		return nil, fmt.Errorf("graph: a store has no array %q; choose one of %q", name, arrays.Names)
+	}
 	return w.arrayAt(filepath.Join(w.tmp, name+arrayFileSuffix), name, t, cols)
 }
 
-// ScratchArray begins an array that is no part of the store: it is read with Read or
+// ScratchArray begins an array that is no part of the store: it is read with Reader or
 // Map, and removed with Drop or, at the latest, with Commit or Abort. It is not
 // finished.
 func (w *Writer) ScratchArray(name string, t graph.DType, cols int) (*ArrayWriter, error) {
@@ -146,8 +150,8 @@ func (a *ArrayWriter) Close() {
 	}
 }
 
-// Read returns a reader of the values that were written.
-func (a *ArrayWriter) Read() (io.Reader, error) {
+// Reader returns a reader of the values that were written.
+func (a *ArrayWriter) Reader() (io.Reader, error) {
 	if err := a.flush(); err != nil {
 		return nil, err
 	}

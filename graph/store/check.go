@@ -29,7 +29,7 @@ type CheckOptions struct {
 // the page cache, also of files that were replaced since, through one buffer of 1 MiB, and gives pages back that were not
 // in memory before. Files that a Check or Verify of this process has read, and
 // that have not changed since, are not read again. The error names file and
-// offsets of the first damage and wraps ErrFormat; when ctx ends it is its cause.
+// offsets of the first damage and wraps graph.ErrFormat; when ctx ends it is its cause.
 // Check may run while the data is in use, but not beyond Close.
 func (s *Store) Check(ctx context.Context, o CheckOptions) error {
 	for i := range s.m.Arrays {
@@ -37,6 +37,9 @@ func (s *Store) Check(ctx context.Context, o CheckOptions) error {
 		edges := a.Name == arrays.EdgeFeatures || a.Name == arrays.EdgeRowScale || a.Name == arrays.EdgeColScale
 		if slices.Contains(s.away, a.Name) || edges && o.WithoutEdgeFeatures {
 			continue
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
 		if err := s.checkArray(ctx, a, false); err != nil {
 			return err

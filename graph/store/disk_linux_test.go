@@ -57,7 +57,7 @@ func TestSavePartitionIsAtomic(t *testing.T) {
 	}
 	before := entriesOf(t, dir)
 	// What something is mounted on cannot be replaced.
-	manifest := filepath.Join(dir, manifestFile)
+	manifest := filepath.Join(dir, Manifest)
 	if err := unix.Mount(manifest, manifest, "", unix.MS_BIND, ""); err != nil {
 		t.Skipf("nothing can be mounted here: %v", err)
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // ErrDamaged is wrapped by the error of a call that failed because a store's files
-// hold values that no store is written with. It wraps ErrFormat.
+// hold values that no store is written with. It wraps graph.ErrFormat.
 var ErrDamaged = fmt.Errorf("%w: damaged store", graph.ErrFormat)
 
 // View opens the store in dir, calls f under Guard, and closes it.

@@ -13,8 +13,10 @@ import (
 	"github.com/gnnactor/gnnactor/graph/internal/arrays"
 )
 
+// Manifest is the name of the file that makes a directory a store.
+const Manifest = "store.json"
+
 const (
-	manifestFile     = "store.json"
 	manifestFormat   = "gnnactor-store"
 	maxManifestBytes = 1 << 20
 	arrayFileSuffix  = ".bin"

@@ -53,26 +53,26 @@ type arrayFile struct {
 // Open maps the store in dir. It checks the manifest, the header, size and
 // version of every file, and that they fit together, but reads no payload:
 // Verify does that. Close ends the mapping; nothing that came from Dataset may
-// be used afterwards. Errors about the content wrap ErrFormat.
+// be used afterwards. Errors about the content wrap graph.ErrFormat.
 func Open(dir string) (*Store, error) { return open(dir, nil) }
 
 // open is Open without the arrays of away, whose files need not be there.
 func open(dir string, away []string) (s *Store, err error) {
-	b, err := regular.ReadSmall(filepath.Join(dir, manifestFile), maxManifestBytes)
+	b, err := regular.ReadSmall(filepath.Join(dir, Manifest), maxManifestBytes)
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) {
 			if _, serr := os.Stat(dir); serr == nil {
-				return nil, dataerr.Bad("%s is not a store: it has no %s; import it first", dir, manifestFile)
+				return nil, dataerr.Bad("%s is not a store: it has no %s; import it first", dir, Manifest)
 			}
 		}
 		return nil, fmt.Errorf("graph: open store: %w", err)
 	}
 	m, err := decodeManifest(b)
 	if err != nil {
-		return nil, dataerr.Bad("%s: %w; import the data again", filepath.Join(dir, manifestFile), err)
+		return nil, dataerr.Bad("%s: %w; import the data again", filepath.Join(dir, Manifest), err)
 	}
 	if err := m.check(); err != nil {
-		return nil, dataerr.Bad("%s: %w; import the data again", filepath.Join(dir, manifestFile), err)
+		return nil, dataerr.Bad("%s: %w; import the data again", filepath.Join(dir, Manifest), err)
 	}
 	s = &Store{dir: dir, m: m, files: map[string]arrayFile{}}
 	payload := make(map[string][]byte, len(m.Arrays))
@@ -133,7 +133,7 @@ func checkFile(a *arrays.Info, f *os.File) (*arrayHeader, error) {
 func (s *Store) mapArray(a *arrays.Info) ([]byte, error) {
 	f, err := regular.Open(s.path(a.Name))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("graph: open store: %w, but %s names it; import the data again, or copy the file from where the store came from", err, manifestFile)
+		return nil, fmt.Errorf("graph: open store: %w, but %s names it; import the data again, or copy the file from where the store came from", err, Manifest)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("graph: open store: %w", err)
@@ -195,18 +195,18 @@ func (s *Store) Close() error {
 
 // Verify reads every byte of the store's files and compares it with the
 // checksums that were taken when the store was written, and checks the graph's
-// invariants. It reports the first damaged file; the error wraps ErrFormat.
+// invariants. It reports the first damaged file; the error wraps graph.ErrFormat.
 func (s *Store) Verify() error {
-	b, err := regular.ReadSmall(filepath.Join(s.dir, manifestFile), maxManifestBytes)
+	b, err := regular.ReadSmall(filepath.Join(s.dir, Manifest), maxManifestBytes)
 	if err != nil {
 		return fmt.Errorf("graph: verify: %w", err)
 	}
 	m, err := decodeManifest(b)
 	if err != nil {
-		return dataerr.Bad("%s: %w; import the data again", filepath.Join(s.dir, manifestFile), err)
+		return dataerr.Bad("%s: %w; import the data again", filepath.Join(s.dir, Manifest), err)
 	}
 	if m.Checksum != s.m.Checksum {
-		return dataerr.Bad("%s: it changed after the store was opened; open it again", filepath.Join(s.dir, manifestFile))
+		return dataerr.Bad("%s: it changed after the store was opened; open it again", filepath.Join(s.dir, Manifest))
 	}
 	for i := range m.Arrays {
 		a := &m.Arrays[i]
@@ -226,7 +226,7 @@ func (s *Store) Verify() error {
 	}
 	return graph.Guard(func() error {
 		if m.SplitLabels != splitLabels(s.ds.Graph.NumNodes(), s.ds) {
-			return dataerr.Bad("%s: the labels' second checksum does not match; import the data again", filepath.Join(s.dir, manifestFile))
+			return dataerr.Bad("%s: the labels' second checksum does not match; import the data again", filepath.Join(s.dir, Manifest))
 		}
 		return nil
 	})

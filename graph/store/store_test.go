@@ -92,7 +92,7 @@ func TestVerifyFindsAFlippedByteAnywhere(t *testing.T) {
 		}
 		for i := range good {
 			// Every byte of a payload, some of the longer parts.
-			if file.Name() == manifestFile && i%11 != 0 || i < headerSize && i%5 != 0 {
+			if file.Name() == Manifest && i%11 != 0 || i < headerSize && i%5 != 0 {
 				continue
 			}
 			bad := bytes.Clone(good)
@@ -142,7 +142,7 @@ func TestOpenRefusesWrongSizesAndMissingFiles(t *testing.T) {
 		func(p string) error { return os.Truncate(p, 10000) },
 		os.Remove,
 	} {
-		for _, name := range []string{"indptr.bin", "train.bin", manifestFile} {
+		for _, name := range []string{"indptr.bin", "train.bin", Manifest} {
 			dir := created(t, graphtest.Everything(t))
 			if err := change(filepath.Join(dir, name)); err != nil {
 				t.Fatal(err)
@@ -231,7 +231,7 @@ func sparseStore(t testing.TB, nodes, edges int64) string {
 	if _, err := f.WriteAt(arrays.Bytes([]int64{edges}), headerSize+8*nodes); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, manifestFile), m.encode(), 0o666); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, Manifest), m.encode(), 0o666); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -288,7 +288,7 @@ func FuzzDecodeHeader(f *testing.F) {
 }
 
 func FuzzDecodeManifest(f *testing.F) {
-	good, err := os.ReadFile(filepath.Join(created(f, graphtest.Everything(f)), manifestFile))
+	good, err := os.ReadFile(filepath.Join(created(f, graphtest.Everything(f)), Manifest))
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -116,7 +116,7 @@ func appendValues(b []byte, x []float32, t graph.DType) []byte {
 func (t *TableWriter) widen() error {
 	old := t.ArrayWriter
 	defer old.Close()
-	narrow, err := old.Read()
+	narrow, err := old.Reader()
 	if err != nil {
 		return err
 	}

@@ -23,9 +23,6 @@ func OpenTopology(dir string) (*Store, error) {
 	return s, nil
 }
 
-// Manifest is the name of the file that makes a directory a store.
-const Manifest = manifestFile
-
 // Files returns the names of the store's files, the manifest last: who copies
 // them in this order has no store until all are there. Without values the
 // copy is one for OpenTopology.
@@ -36,7 +33,7 @@ func (s *Store) Files(values bool) []string {
 			names = append(names, name+arrayFileSuffix)
 		}
 	}
-	return append(names, manifestFile)
+	return append(names, Manifest)
 }
 
 // Whole reports whether the values of node features are here, if there are any.

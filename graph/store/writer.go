@@ -117,7 +117,7 @@ func checkDestination(dst string, overwrite bool) error {
 	if !overwrite {
 		return fmt.Errorf("graph: %s is there already: %w; choose another name, or ask to overwrite it (the option Overwrite, --overwrite)", dst, os.ErrExist)
 	}
-	if _, err := os.Stat(filepath.Join(dst, manifestFile)); err != nil {
+	if _, err := os.Stat(filepath.Join(dst, Manifest)); err != nil {
 		return fmt.Errorf("graph: %s is there already and is not a store, so it is not overwritten; choose another name", dst)
 	}
 	return nil
@@ -176,7 +176,7 @@ func (w *Writer) Commit() error {
 	if err := w.m.check(); err != nil {
 		return dataerr.Bad("%w", err)
 	}
-	path := filepath.Join(w.tmp, manifestFile)
+	path := filepath.Join(w.tmp, Manifest)
 	f, err := os.Create(path)
 	if err == nil {
 		_, err = f.Write(w.m.encode())

@@ -64,8 +64,11 @@ func shown(path string) bool {
 	return ok && !hidden(path) && top != "cmd" && top != "examples"
 }
 
-// hidden reports whether the package is one that only this module may import.
-func hidden(path string) bool { return strings.HasPrefix(path, module+"/internal/") }
+// hidden reports whether the package is one that only this module, or a part of it,
+// may import.
+func hidden(path string) bool {
+	return strings.HasPrefix(path, module+"/") && strings.Contains(path, "/internal/")
+}
 
 // mentions returns where what pkg exports mentions hidden types.
 func mentions(pkg *types.Package) (found []string) {

@@ -163,7 +163,7 @@ func sweepPartitions(dir string, m *manifest) error {
 // replaceManifest puts a new manifest in the place of the old one, and reports
 // whether it is there, which it can be with an error: that it is not durable.
 func replaceManifest(dir string, m *manifest) (replaced bool, err error) {
-	path := filepath.Join(dir, manifestFile)
+	path := filepath.Join(dir, Manifest)
 	err = atomicfile.Write(path, 0o644, func(w io.Writer) error {
 		_, err := w.Write(m.encode())
 		return err
