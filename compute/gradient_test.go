@@ -231,6 +231,11 @@ func TestInPlaceAfterProducts(t *testing.T) {
 	if !refused(func() { tape.ReLU(x) }) {
 		t.Error("values that attention reads were changed")
 	}
+	a, b := made(), made()
+	tape.Multiply(a, b)
+	if !refused(func() { tape.ReLU(a) }) || !refused(func() { tape.ReLU(b) }) {
+		t.Error("a factor of a product by elements was changed")
+	}
 }
 
 // TestModelGradients checks the loss gradient of whole models, dropout and loss

@@ -350,3 +350,14 @@ func TestPackWithPrefix(t *testing.T) {
 		t.Errorf("unpacking what is not there gives %v", err)
 	}
 }
+
+// A number without dimensions has an empty shape, not none.
+func TestScalarHasAShape(t *testing.T) {
+	var out bytes.Buffer
+	if err := WriteSafetensors(&out, []RawTensor{{Name: "x", DType: "F32", Data: make([]byte, 4)}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), `"shape":[]`) {
+		t.Errorf("the header is %q", out.String())
+	}
+}

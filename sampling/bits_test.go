@@ -62,7 +62,7 @@ func TestBatchesKeepTheirBits(t *testing.T) {
 		{Spec{Name: "cluster", Layers: 2, Clusters: 9, PerBatch: 2, PartitionBy: "labels", Clip: 8, Normalization: 3}, "0e1b42fa905651c9"},
 	} {
 		t.Run(fmt.Sprint(i, c.spec.Name), func(t *testing.T) {
-			data, h := *ds, fnv.New64a()
+			data := *ds
 			if c.spec.Weighted {
 				data.Graph = &weighted
 			}
@@ -70,36 +70,48 @@ func TestBatchesKeepTheirBits(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := p.NewSampler()
-			var b Batch
-			for i := range 6 {
-				if b.ID = (ID{Phase: "train", Batch: i}); c.spec.CachePeriod > 0 {
-					b.ID = ID{Phase: "train", Epoch: i}
+			// Kernels of every kind that this processor has.
+			had, had512 := simd, simd512
+			defer func() { setSIMD(had); setSIMD512(had512) }()
+			for kernels := range 3 {
+				setSIMD(had && kernels > 0)
+				setSIMD512(had512 && kernels > 1)
+				if got := digest(t, p, seeds, c.spec.CachePeriod > 0); got != c.want {
+					t.Errorf("the batches' digest is %s, and was %s; SIMD %t, of AVX-512 %t", got, c.want, simd, simd512)
 				}
-				if err := s.Sample(&b, b.ID.Key(7), seeds[50*i:50*i+50]); err != nil {
-					t.Fatal(err)
-				}
-				if b.Targets != nil || b.LossWeights != nil {
-					fmt.Fprintln(h, b.Seeds, b.Targets)
-				}
-				for _, w := range b.LossWeights {
-					fmt.Fprintln(h, math.Float32bits(w))
-				}
-				for _, blk := range b.Blocks {
-					fmt.Fprintln(h, blk.NumDst, blk.NumSrc, blk.Indptr, blk.Indices, blk.SrcIDs)
-					for _, w := range blk.Weights {
-						fmt.Fprintln(h, math.Float32bits(w))
-					}
-					if blk.EdgeIDs != nil {
-						fmt.Fprintln(h, blk.EdgeIDs)
-					}
-				}
-			}
-			if got := fmt.Sprintf("%016x", h.Sum64()); got != c.want {
-				t.Errorf("the batches' digest is %s, and was %s", got, c.want)
 			}
 		})
 	}
+}
+
+// digest hashes six batches of a sampler of p, each of an epoch of its own if asked.
+func digest(t *testing.T, p *Prepared, seeds []uint32, epochs bool) string {
+	s, h := p.NewSampler(), fnv.New64a()
+	var b Batch
+	for i := range 6 {
+		if b.ID = (ID{Phase: "train", Batch: i}); epochs {
+			b.ID = ID{Phase: "train", Epoch: i}
+		}
+		if err := s.Sample(&b, b.ID.Key(7), seeds[50*i:50*i+50]); err != nil {
+			t.Fatal(err)
+		}
+		if b.Targets != nil || b.LossWeights != nil {
+			fmt.Fprintln(h, b.Seeds, b.Targets)
+		}
+		for _, w := range b.LossWeights {
+			fmt.Fprintln(h, math.Float32bits(w))
+		}
+		for _, blk := range b.Blocks {
+			fmt.Fprintln(h, blk.NumDst, blk.NumSrc, blk.Indptr, blk.Indices, blk.SrcIDs)
+			for _, w := range blk.Weights {
+				fmt.Fprintln(h, math.Float32bits(w))
+			}
+			if blk.EdgeIDs != nil {
+				fmt.Fprintln(h, blk.EdgeIDs)
+			}
+		}
+	}
+	return fmt.Sprintf("%016x", h.Sum64())
 }
 
 // A batch that is used again has the newest targets, and its own copies of them.
