@@ -217,3 +217,16 @@ func TestNamesOfChoices(t *testing.T) {
 		}
 	}
 }
+
+func TestSmallestWidths(t *testing.T) {
+	for _, c := range []struct {
+		layers, hidden int
+		ok             bool
+	}{{2, 1, true}, {2, 0, false}, {1, 0, true}, {1, -1, true}, {0, 4, false}} {
+		s := Spec{Model: "sage", Layers: c.layers, InDim: 1, Hidden: c.hidden, OutDim: 1}
+		err := s.Validate()
+		if (err == nil) != c.ok {
+			t.Errorf("%d layers of width %d: %v", c.layers, c.hidden, err)
+		}
+	}
+}
