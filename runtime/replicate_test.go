@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/reduce"
 	"github.com/gnnactor/gnnactor/cluster/replica"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
+	"github.com/gnnactor/gnnactor/compute"
 )
 
 // serveReplicas makes a member keep replicas in dir.
@@ -158,7 +160,8 @@ func TestCopyPassedOver(t *testing.T) {
 	c.Training.Epochs = 2
 	run(c)
 
-	// Damaged one after the other, the furthest first, in the middle.
+	// Damaged one after the other, the furthest first: other parameters under checksums
+	// that are right, so that nothing but the replica's SHA-256 tells.
 	damage := func(step int) {
 		t.Helper()
 		files, err := filepath.Glob(filepath.Join(kept, "x", "*", fmt.Sprintf("%020d-*", step)))
@@ -166,25 +169,43 @@ func TestCopyPassedOver(t *testing.T) {
 			t.Fatalf("copies of step %d: %v, error %v", step, files, err)
 		}
 		for _, f := range files {
-			b, err := os.ReadFile(f)
+			was, err := os.ReadFile(f)
 			if err != nil {
 				t.Fatal(err)
 			}
-			clear(b[len(b)/2:][:8]) // again changes nothing
-			if err := os.WriteFile(f, b, 0o600); err != nil {
+			tensors, meta, err := compute.OpenSafetensors(t.Context(), f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			delete(meta, compute.ChecksumKey)
+			copy(tensors[0].Data, []byte{0, 0, 128, 63}) // 1
+			var b bytes.Buffer
+			if err := compute.WriteSafetensors(&b, tensors, meta); err != nil {
+				t.Fatal(err)
+			}
+			if b.Len() != len(was) {
+				t.Fatalf("%d bytes became %d", len(was), b.Len())
+			}
+			if err := os.WriteFile(f, b.Bytes(), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	steps := 19 // of an epoch
-	for round, want := range []string{"resumed after 38 batches, in epoch 2; from the copy at node keeper", "resumed after 19 batches, in epoch 1; from the copy at node keeper", "starting afresh"} {
-		c.Checkpoint.Dir = t.TempDir()
-		if said := run(c); !strings.Contains(said, want) {
-			t.Fatalf("%q, want %q", said, want)
+	const steps = 19 // of an epoch
+	for _, r := range []struct {
+		damaged []int
+		want    string
+	}{
+		{nil, "resumed after 38 batches, in epoch 2; from the copy at node keeper"},
+		{[]int{2 * steps}, "resumed after 19 batches, in epoch 1; from the copy at node keeper"},
+		{[]int{2 * steps, steps}, "starting afresh"}, // the round before made a copy of the second epoch again
+	} {
+		for _, step := range r.damaged {
+			damage(step)
 		}
-		damage(2 * steps) // which the second round made again
-		if round == 1 {
-			damage(steps)
+		c.Checkpoint.Dir = t.TempDir()
+		if said := run(c); !strings.Contains(said, r.want) {
+			t.Fatalf("%q, want %q", said, r.want)
 		}
 	}
 }

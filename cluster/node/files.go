@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/gnnactor/gnnactor/cluster/fetch"
 	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/store"
 )
@@ -25,7 +25,7 @@ func (n *Node) Serve(ctx context.Context, dir string, values bool) error {
 	if err := s.Close(); err != nil {
 		return err
 	}
-	fetch.Serve(n.Plane, dir, names)
+	transfer.ServeDirectory(n.Plane, dir, names)
 	return n.Member.Announce(ctx, func(i *membership.Info) { i.Files = true })
 }
 
@@ -60,7 +60,7 @@ func (n *Node) Check(ctx context.Context, dir string) error {
 // it was interrupted. It waits for a node that serves it, and reads all of what
 // it copied to compare it with the checksums behind the run's fingerprint. A copy
 // that is there already is checked, too, and what is damaged of it copied again.
-func (n *Node) CopyTopology(ctx context.Context, r *Run, dir string, values bool, progress func(fetch.Progress)) error {
+func (n *Node) CopyTopology(ctx context.Context, r *Run, dir string, values bool, progress func(transfer.Progress)) error {
 	if s, err := openData(dir); err == nil {
 		same, whole := s.Dataset().Fingerprint == r.Data, s.Whole()
 		if err := s.Close(); err != nil {
@@ -91,11 +91,11 @@ func (n *Node) CopyTopology(ctx context.Context, r *Run, dir string, values bool
 		}
 		var retry <-chan time.Time
 		if len(from) > 0 {
-			err := fetch.Copy(ctx, n.Plane, from, dir, progress)
+			err := transfer.CopyDirectory(ctx, n.Plane, from, dir, progress)
 			if err == nil {
 				return verify(dir, r)
 			}
-			if ctx.Err() != nil || !errors.Is(err, fetch.ErrNobody) {
+			if ctx.Err() != nil || !errors.Is(err, transfer.ErrNobody) {
 				return err
 			}
 			n.log.Warn("the data could not be copied yet", "error", err)

@@ -17,7 +17,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -27,7 +26,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster/certs"
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
-	"github.com/gnnactor/gnnactor/internal/atomicfile"
+	"github.com/gnnactor/gnnactor/cluster/transfer"
 )
 
 // Kind is what a node that keeps replicas has among membership's kinds.
@@ -50,8 +49,8 @@ const (
 // MaxSize bounds one replica.
 const MaxSize = 64 << 30
 
-// ErrDamaged: what came is not what was announced.
-var ErrDamaged = errors.New("replica: the checksum does not match")
+// ErrDamaged: what came, or lies here, is not what was announced.
+var ErrDamaged = transfer.ErrDamaged
 
 // RunID names a run: the hash of what its checkpoints say that they are of.
 type RunID [sha256.Size]byte
@@ -101,9 +100,9 @@ func Serve(p *dataplane.Plane, dir string) (*Server, error) {
 		return nil, fmt.Errorf("replica: %w", err)
 	}
 	s := &Server{dir: dir}
-	p.Handle(MethodPut, s.put)
+	transfer.Receive(p, MethodPut, s.put)
 	p.Handle(MethodList, s.list)
-	p.Handle(MethodGet, s.get)
+	transfer.Serve(p, MethodGet, transfer.ChunkBytes, s.get)
 	return s, nil
 }
 
@@ -195,21 +194,20 @@ func (s *Server) open(c *Replica) (*os.File, error) {
 }
 
 // put takes a chunk of a replica, and says how many of its bytes are here.
-func (s *Server) put(_ context.Context, r *dataplane.Request) (dataplane.Reply, error) {
-	c, at, data, err := decodePut(r.Body)
+func (s *Server) put(peer string, name []byte, at int64, data []byte) (have int64, err error) {
+	c, err := decodeReplica(name)
 	if err != nil {
-		return dataplane.Reply{}, err
+		return 0, err
 	}
-	if err := certs.CheckNode(r.Peer); err != nil {
-		return dataplane.Reply{}, fmt.Errorf("replica: %w", err)
+	if int64(len(data)) > c.Size-at {
+		return 0, fmt.Errorf("replica: %d bytes at %d of %d", len(data), at, c.Size)
+	}
+	if err := certs.CheckNode(peer); err != nil {
+		return 0, fmt.Errorf("replica: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	have, err := s.take(r.Peer, &c, at, data)
-	if err != nil {
-		return dataplane.Reply{}, err
-	}
-	return dataplane.Reply{Data: [][]byte{encodeHave(have)}}, nil
+	return s.take(peer, &c, at, data)
 }
 
 // take writes data, which lies at an offset of c, if that is where c goes on. It
@@ -220,44 +218,24 @@ func (s *Server) take(peer string, c *Replica, at int64, data []byte) (have int6
 	if there, err := whole(path, c); there || err != nil {
 		return c.Size, err
 	}
-	part := path + ".part"
-	if _, err := os.Stat(part); err != nil {
+	if _, err := os.Stat(path + transfer.Suffix); err != nil {
 		if err := s.begin(peer, dir); err != nil {
 			return 0, err
 		}
 	}
-	f, err := os.OpenFile(part, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := transfer.OpenPartial(path, 0o600)
 	if err != nil {
-		return 0, fmt.Errorf("replica: %w", err)
+		return 0, err
 	}
-	defer func() {
-		if e := f.Close(); e != nil && err == nil {
-			err = fmt.Errorf("replica: %w", e)
-		}
-	}()
-	info, err := f.Stat()
-	if err != nil {
-		return 0, fmt.Errorf("replica: %w", err)
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if have, err = f.Append(at, data); err != nil || have < c.Size {
+		return have, err
 	}
-	if have = info.Size(); have != at && have < c.Size || len(data) == 0 && have < c.Size {
-		return have, nil
+	if err := transfer.Verify(f, c.Size, c.SHA256); err != nil { // nothing of it can be kept
+		return 0, errors.Join(err, os.Remove(f.Name()))
 	}
-	if have < c.Size {
-		if _, err := f.WriteAt(data, at); err != nil {
-			return 0, fmt.Errorf("replica: %w", err)
-		}
-		if have += int64(len(data)); have < c.Size {
-			return have, nil
-		}
-	}
-	if err := verify(f, c); err != nil { // nothing of it can be kept
-		return 0, errors.Join(err, os.Remove(part))
-	}
-	if err := f.Sync(); err != nil {
-		return 0, fmt.Errorf("replica: %w", err)
-	}
-	if err := atomicfile.Rename(part, path); err != nil {
-		return 0, fmt.Errorf("replica: %w", err)
+	if err := f.Commit(); err != nil {
+		return 0, err
 	}
 	return c.Size, s.prune(dir, c)
 }
@@ -272,7 +250,7 @@ func (s *Server) begin(peer, dir string) error {
 		return fmt.Errorf("replica: %w", err)
 	}
 	for _, e := range entries { // of a replica that nobody goes on with
-		if strings.HasSuffix(e.Name(), ".part") {
+		if strings.HasSuffix(e.Name(), transfer.Suffix) {
 			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
 				return fmt.Errorf("replica: %w", err)
 			}
@@ -332,10 +310,7 @@ func whole(path string, c *Replica) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("replica: %w", err)
 	}
-	err = verify(f, c)
-	if e := f.Close(); e != nil && err == nil {
-		err = fmt.Errorf("replica: %w", e)
-	}
+	err = errors.Join(transfer.Verify(f, c.Size, c.SHA256), f.Close())
 	if !errors.Is(err, ErrDamaged) {
 		return err == nil, err
 	}
@@ -343,19 +318,6 @@ func whole(path string, c *Replica) (bool, error) {
 		return false, fmt.Errorf("replica: %w", err)
 	}
 	return false, nil
-}
-
-// verify compares what f holds with what c is.
-func verify(f *os.File, c *Replica) error {
-	sum := sha256.New()
-	n, err := io.Copy(sum, io.NewSectionReader(f, 0, c.Size+1))
-	if err != nil {
-		return fmt.Errorf("replica: %w", err)
-	}
-	if n != c.Size || !bytes.Equal(sum.Sum(nil), c.SHA256[:]) {
-		return fmt.Errorf("%w: step %d, %d of %d bytes", ErrDamaged, c.Step, n, c.Size)
-	}
-	return nil
 }
 
 // list answers with the replicas of a run.
@@ -370,20 +332,19 @@ func (s *Server) list(_ context.Context, r *dataplane.Request) (dataplane.Reply,
 	return dataplane.Reply{Data: [][]byte{encodeList(all[:min(len(all), maxListed)])}}, nil
 }
 
-// get answers with a part of a replica.
-func (s *Server) get(_ context.Context, r *dataplane.Request) (dataplane.Reply, error) {
-	c, at, n, err := decodeGet(r.Body)
+// get reads a part of a replica.
+func (s *Server) get(_ context.Context, name []byte, at int64, b []byte) error {
+	c, err := decodeReplica(name)
 	if err != nil {
-		return dataplane.Reply{}, err
+		return err
 	}
 	f, err := s.open(&c)
 	if err != nil {
-		return dataplane.Reply{}, err
+		return err
 	}
 	defer f.Close()
-	b := make([]byte, n)
 	if _, err := f.ReadAt(b, at); err != nil {
-		return dataplane.Reply{}, fmt.Errorf("replica: step %d: %w", c.Step, err)
+		return fmt.Errorf("replica: step %d: %w", c.Step, err)
 	}
-	return dataplane.Reply{Data: [][]byte{b}}, nil
+	return nil
 }

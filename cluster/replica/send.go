@@ -4,12 +4,11 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/internal/atomicfile"
 )
 
@@ -31,28 +30,7 @@ func Describe(run RunID, step int64, r io.Reader) (Replica, error) {
 // Send puts a replica on a node's disk, from where an earlier Send of it stopped.
 // It returns when the node has all of it on its disk.
 func Send(ctx context.Context, p *dataplane.Plane, node string, c Replica, r io.ReaderAt) error {
-	head := c.append(nil)
-	buf := make([]byte, min(chunkBytes, c.Size))
-	ask := func(at int64, data []byte) (int64, error) {
-		b, err := p.Ask(ctx, dataplane.Call{Node: node, Method: MethodPut, Body: [][]byte{head, binary.LittleEndian.AppendUint64(nil, uint64(at)), data}, Max: 8})
-		if err != nil {
-			return 0, err
-		}
-		return decodeHave(b, c.Size)
-	}
-	have, err := ask(0, nil)
-	for err == nil && have < c.Size {
-		data := buf[:min(int64(len(buf)), c.Size-have)]
-		if _, err := r.ReadAt(data, have); err != nil && !errors.Is(err, io.EOF) {
-			return fmt.Errorf("replica: %w", err)
-		}
-		var now int64
-		if now, err = ask(have, data); err == nil && now <= have {
-			err = fmt.Errorf("replica: node %s has %d bytes, and had %d", node, now, have)
-		}
-		have = now
-	}
-	return err
+	return transfer.Put(ctx, p, node, MethodPut, c.append(nil), c.Size, r)
 }
 
 // List returns the replicas of a run that a node has, the furthest first.
@@ -66,23 +44,12 @@ func List(ctx context.Context, p *dataplane.Plane, node string, run RunID) ([]Re
 
 // Fetch makes path a replica that a node has: whole and compared, or not at all.
 func Fetch(ctx context.Context, p *dataplane.Plane, node string, c Replica, path string) error {
-	buf := make([]byte, min(chunkBytes, c.Size))
+	from := transfer.Source{Plane: p, Method: MethodGet, Nodes: []string{node}}
 	return save(c, path, func(w io.Writer) error {
-		for at := int64(0); at < c.Size; {
-			n := int(min(int64(len(buf)), c.Size-at))
-			b, err := p.Ask(ctx, dataplane.Call{Node: node, Method: MethodGet, Body: [][]byte{encodeGet(&c, at, n)}, Into: buf, Max: n})
-			if err != nil {
-				return err
-			}
-			if len(b) != n {
-				return fmt.Errorf("replica: node %s answers with %d of %d bytes", node, len(b), n)
-			}
-			if _, err := w.Write(b); err != nil {
-				return err
-			}
-			at += int64(n)
-		}
-		return nil
+		return from.All(ctx, c.append(nil), c.Size, transfer.ChunkBytes, func(_ int64, b []byte) error {
+			_, err := w.Write(b)
+			return err
+		})
 	})
 }
 

@@ -5,16 +5,13 @@ import (
 	"fmt"
 )
 
-// chunkBytes travel at once.
-const chunkBytes = 4 << 20
-
 // maxListed is how many replicas a listing has at most.
 const maxListed = 1024
 
 // A replica as it is written: run, step, size, SHA-256; numbers are little-endian.
 const (
-	listedBytes = 8 + 8 + 32
-	copyBytes   = 32 + listedBytes
+	listedBytes  = 8 + 8 + 32
+	replicaBytes = 32 + listedBytes
 )
 
 func (c *Replica) append(b []byte) []byte {
@@ -37,58 +34,13 @@ func (c *Replica) decodeListed(b []byte) error {
 	return nil
 }
 
-func decodeCopy(b []byte) (c Replica, err error) {
+// decodeReplica reads what a transfer calls a replica.
+func decodeReplica(b []byte) (c Replica, err error) {
+	if len(b) != replicaBytes {
+		return c, fmt.Errorf("replica: a name of %d bytes", len(b))
+	}
 	copy(c.Run[:], b)
-	return c, c.decodeListed(b[32:])
-}
-
-// decodePut reads a replica, an offset in it, and the bytes that lie there.
-func decodePut(b []byte) (c Replica, at int64, data []byte, err error) {
-	if len(b) < copyBytes+8 {
-		return c, 0, nil, fmt.Errorf("replica: a chunk of %d bytes", len(b))
-	}
-	if c, err = decodeCopy(b); err != nil {
-		return c, 0, nil, err
-	}
-	at, data = int64(binary.LittleEndian.Uint64(b[copyBytes:])), b[copyBytes+8:]
-	if at < 0 || at > c.Size || int64(len(data)) > c.Size-at {
-		return c, 0, nil, fmt.Errorf("replica: %d bytes at %d of %d", len(data), at, c.Size)
-	}
-	return c, at, data, nil
-}
-
-// decodeGet reads a replica, an offset in it, and how many bytes are wanted.
-func decodeGet(b []byte) (c Replica, at int64, n int, err error) {
-	if len(b) != copyBytes+16 {
-		return c, 0, 0, fmt.Errorf("replica: a question of %d bytes", len(b))
-	}
-	if c, err = decodeCopy(b); err != nil {
-		return c, 0, 0, err
-	}
-	at = int64(binary.LittleEndian.Uint64(b[copyBytes:]))
-	want := binary.LittleEndian.Uint64(b[copyBytes+8:])
-	if at < 0 || at > c.Size || want > chunkBytes || int64(want) > c.Size-at {
-		return c, 0, 0, fmt.Errorf("replica: %d bytes at %d of %d", want, at, c.Size)
-	}
-	return c, at, int(want), nil
-}
-
-func encodeGet(c *Replica, at int64, n int) []byte {
-	b := binary.LittleEndian.AppendUint64(c.append(nil), uint64(at))
-	return binary.LittleEndian.AppendUint64(b, uint64(n))
-}
-
-func encodeHave(n int64) []byte { return binary.LittleEndian.AppendUint64(nil, uint64(n)) }
-
-func decodeHave(b []byte, size int64) (int64, error) {
-	if len(b) != 8 {
-		return 0, fmt.Errorf("replica: an answer of %d bytes", len(b))
-	}
-	n := int64(binary.LittleEndian.Uint64(b))
-	if n < 0 || n > size {
-		return 0, fmt.Errorf("replica: a node has %d of %d bytes", n, size)
-	}
-	return n, nil
+	return c, c.decodeListed(b[len(c.Run):])
 }
 
 func encodeList(all []Replica) (b []byte) {

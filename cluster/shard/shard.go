@@ -14,12 +14,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"maps"
 	"slices"
 	"sync"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
 )
@@ -97,8 +97,6 @@ func (m *Map) fill() error {
 // errMoved is what a node answers that does not hold a shard.
 var errMoved = errors.New("shard: not held here")
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // Server holds shards and serves their rows.
 type Server struct {
 	m      *Map
@@ -114,7 +112,7 @@ type Server struct {
 func NewServer(p *dataplane.Plane, m *Map, layout features.Layout) *Server {
 	s := &Server{m: m, layout: layout, held: map[int]*graph.Features{}}
 	p.Handle(MethodRows, s.rows)
-	p.Handle(MethodShard, s.chunk)
+	transfer.Serve(p, MethodShard, chunkOf(layout), s.read)
 	return s
 }
 
@@ -220,47 +218,44 @@ func (s *Server) buffer(n int) *[]byte {
 const (
 	maxReply   = 256 << 20
 	maxRequest = 4 << 20
-	chunkBytes = 4 << 20
 )
 
-// chunk serves a run of a shard's rows, to a node that takes the shard over:
-// shard, first row, rows; the reply ends with a CRC-32C of what is before it.
-func (s *Server) chunk(ctx context.Context, r *dataplane.Request) (dataplane.Reply, error) {
-	if len(r.Body) != 12 {
-		return dataplane.Reply{}, fmt.Errorf("shard: a request of %d bytes", len(r.Body))
+// chunkOf returns how many bytes of a shard travel at once: whole rows.
+func chunkOf(l features.Layout) int {
+	row := max(1, l.RowBytes())
+	return max(1, transfer.ChunkBytes/row) * row
+}
+
+// read fills b with rows of a shard, for a node that takes it over.
+func (s *Server) read(ctx context.Context, name []byte, at int64, b []byte) error {
+	if len(name) != 4 || int64(binary.LittleEndian.Uint32(name)) >= int64(s.m.Shards()) {
+		return fmt.Errorf("shard: there is no shard %x of %d", name[:min(len(name), 8)], s.m.Shards())
 	}
-	id, first, n := binary.LittleEndian.Uint32(r.Body), int(binary.LittleEndian.Uint32(r.Body[4:])), int(binary.LittleEndian.Uint32(r.Body[8:]))
-	if int64(id) >= int64(s.m.Shards()) {
-		return dataplane.Reply{}, fmt.Errorf("shard: there is no shard %d of %d", id, s.m.Shards())
+	id, row := int(binary.LittleEndian.Uint32(name)), s.layout.RowBytes()
+	size := s.m.Rows(id)
+	if row == 0 || at%int64(row) != 0 || len(b)%row != 0 || at+int64(len(b)) > int64(size)*int64(row) {
+		return fmt.Errorf("shard: %d bytes at %d of %d rows of %d", len(b), at, size, row)
 	}
-	row, size := s.layout.RowBytes(), s.m.Rows(int(id))
-	if first > size || n > size-first || n*row > maxReply {
-		return dataplane.Reply{}, fmt.Errorf("shard: rows [%d, %d+%d) of %d", first, first, n, size)
-	}
+	first, n := int(at/int64(row)), len(b)/row
 	s.mu.RLock()
-	f, all := s.held[int(id)], s.all
+	f, all := s.held[id], s.all
 	s.mu.RUnlock()
-	switch {
-	case f == nil && all == nil:
-		return dataplane.Reply{}, errMoved
-	case f == nil:
+	if f == nil {
+		if all == nil {
+			return errMoved
+		}
 		var err error
-		if f, err = s.m.cut(ctx, all, int(id), first, n); err != nil {
-			return dataplane.Reply{}, err
+		if f, err = s.m.cut(ctx, all, id, first, n); err != nil {
+			return err
 		}
 		first = 0
 	}
-	buf := make([]byte, n*row, n*row+4)
-	err := graph.Guard(func() error {
+	return graph.Guard(func() error {
 		for i := range n {
-			put(buf[i*row:], f, first+i)
+			put(b[i*row:], f, first+i)
 		}
 		return nil
 	})
-	if err != nil {
-		return dataplane.Reply{}, err
-	}
-	return dataplane.Reply{Data: [][]byte{binary.LittleEndian.AppendUint32(buf, crc32.Checksum(buf, castagnoli))}}, nil
 }
 
 // Copy fetches a whole shard from one of the nodes that hold it; when one goes,
@@ -268,35 +263,15 @@ func (s *Server) chunk(ctx context.Context, r *dataplane.Request) (dataplane.Rep
 func Copy(ctx context.Context, p *dataplane.Plane, m *Map, layout features.Layout, shard int, holders []string) (*graph.Features, error) {
 	t := layout.NewTable(m.Rows(shard))
 	row := layout.RowBytes()
-	per := max(1, chunkBytes/max(1, row))
-	var into []byte
-	var errs []error
-	from := 0
-	for first := 0; first < t.Rows; {
-		if from == len(holders) {
-			return nil, fmt.Errorf("shard: shard %d cannot be fetched from %v: %w", shard, holders, errors.Join(errs...))
+	from := transfer.Source{Plane: p, Method: MethodShard, Nodes: holders}
+	err := from.All(ctx, binary.LittleEndian.AppendUint32(nil, uint32(shard)), int64(t.Rows)*int64(row), chunkOf(layout), func(at int64, b []byte) error {
+		for first := int(at / int64(row)); len(b) > 0; first, b = first+1, b[row:] {
+			take(t, first, b[:row])
 		}
-		n := min(per, t.Rows-first)
-		body := binary.LittleEndian.AppendUint32(nil, uint32(shard))
-		body = binary.LittleEndian.AppendUint32(body, uint32(first))
-		body = binary.LittleEndian.AppendUint32(body, uint32(n))
-		b, err := p.Ask(ctx, dataplane.Call{Node: holders[from], Method: MethodShard, Body: [][]byte{body}, Into: into, Max: n*row + 4})
-		if err == nil && (len(b) != n*row+4 || crc32.Checksum(b[:n*row], castagnoli) != binary.LittleEndian.Uint32(b[n*row:])) {
-			err = fmt.Errorf("shard: rows [%d, %d) of shard %d from node %s are damaged", first, first+n, shard, holders[from])
-		}
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		if err != nil {
-			errs = append(errs, err)
-			from++
-			continue
-		}
-		into = b
-		for i := range n {
-			take(t, first+i, b[i*row:(i+1)*row])
-		}
-		first += n
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("shard: shard %d cannot be fetched from %v: %w", shard, holders, err)
 	}
 	return t, nil
 }

@@ -261,7 +261,11 @@ func FuzzServer(f *testing.F) {
 		if r, err := all[0].server.rows(t.Context(), req); err == nil && len(r.Data[0]) != len(b)*4 {
 			t.Fatal("rows that were not asked for")
 		}
-		if r, err := all[0].server.chunk(t.Context(), req); err == nil && len(r.Data[0]) > rows*16+4 {
+		if len(b) < 8 {
+			return
+		}
+		at, n := int64(int8(b[4]))<<8|int64(b[5]), int(b[6])<<8|int(b[7])
+		if err := all[0].server.read(t.Context(), b[:4], at, make([]byte, n)); err == nil && (at < 0 || at+int64(n) > rows*16) {
 			t.Fatal("more than a shard")
 		}
 	})

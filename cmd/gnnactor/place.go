@@ -13,10 +13,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gnnactor/gnnactor/cluster/fetch"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/node"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
+	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
@@ -196,7 +196,7 @@ func (c *clusterFlags) bring(ctx context.Context, p *place, r *node.Run, cfg *ru
 // copy brings the store of the run to dir.
 func (c *clusterFlags) copy(ctx context.Context, p *place, r *node.Run, dir string) error {
 	said := time.Now()
-	err := p.node.CopyTopology(ctx, r, dir, c.shards == "", func(f fetch.Progress) {
+	err := p.node.CopyTopology(ctx, r, dir, c.shards == "", func(f transfer.Progress) {
 		if time.Since(said) > time.Second {
 			said = time.Now()
 			p.a.logf("copying the data: %s of %s", formatBytes(f.Bytes), formatBytes(f.Total))

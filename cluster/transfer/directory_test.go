@@ -1,4 +1,4 @@
-package fetch
+package transfer
 
 import (
 	"bytes"
@@ -41,7 +41,7 @@ func planes(t testing.TB, n int) []*dataplane.Plane {
 func source(t testing.TB) (dir string, names []string, want map[string][]byte) {
 	t.Helper()
 	dir, want = t.TempDir(), map[string][]byte{}
-	for name, n := range map[string]int{"empty": 0, "small": 5, "exact": chunkBytes, "large": 2*chunkBytes + 77} {
+	for name, n := range map[string]int{"empty": 0, "small": 5, "exact": ChunkBytes, "large": 2*ChunkBytes + 77} {
 		b := bytes.Repeat([]byte(name), n/len(name)+1)[:n]
 		want[name] = b
 		names = append(names, name)
@@ -70,11 +70,11 @@ func compare(t testing.TB, dir string, want map[string][]byte) {
 func TestCopy(t *testing.T) {
 	p := planes(t, 3)
 	dir, names, want := source(t)
-	Serve(p[1], dir, names)
-	Serve(p[2], dir, names)
+	ServeDirectory(p[1], dir, names)
+	ServeDirectory(p[2], dir, names)
 	to := filepath.Join(t.TempDir(), "new")
 	ctx, cancel := context.WithCancel(t.Context())
-	err := Copy(ctx, p[0], []string{"n1"}, to, func(d Progress) {
+	err := CopyDirectory(ctx, p[0], []string{"n1"}, to, func(d Progress) {
 		if d.Bytes > d.Total/2 {
 			cancel()
 		}
@@ -84,7 +84,7 @@ func TestCopy(t *testing.T) {
 	}
 	p[1].Close()
 	var last Progress
-	if err := Copy(t.Context(), p[0], []string{"n1", "n2"}, to, func(d Progress) { last = d }); err != nil {
+	if err := CopyDirectory(t.Context(), p[0], []string{"n1", "n2"}, to, func(d Progress) { last = d }); err != nil {
 		t.Fatal(err)
 	}
 	compare(t, to, want)
@@ -94,21 +94,21 @@ func TestCopy(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(to, "large"), want["exact"], 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := Copy(t.Context(), p[0], []string{"n2"}, to, nil); err != nil {
+	if err := CopyDirectory(t.Context(), p[0], []string{"n2"}, to, nil); err != nil {
 		t.Fatal(err)
 	}
 	compare(t, to, want)
 	// Of a whole file only the chunk that is damaged.
 	bad := bytes.Clone(want["large"])
-	bad[chunkBytes+1] ^= 1
+	bad[ChunkBytes+1] ^= 1
 	if err := os.WriteFile(filepath.Join(to, "large"), bad, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := Copy(t.Context(), p[0], []string{"n2"}, to, func(d Progress) { last = d }); err != nil {
+	if err := CopyDirectory(t.Context(), p[0], []string{"n2"}, to, func(d Progress) { last = d }); err != nil {
 		t.Fatal(err)
 	}
 	compare(t, to, want)
-	if last.Total-last.Kept != chunkBytes {
+	if last.Total-last.Kept != ChunkBytes {
 		t.Errorf("%+v: want one chunk copied", last)
 	}
 
@@ -119,7 +119,7 @@ func TestCopy(t *testing.T) {
 	if err := os.Remove(filepath.Join(to, "small")); err != nil {
 		t.Fatal(err)
 	}
-	if err := Copy(t.Context(), p[0], []string{"n2"}, to, nil); err == nil {
+	if err := CopyDirectory(t.Context(), p[0], []string{"n2"}, to, nil); err == nil {
 		t.Error("damage was not noticed")
 	}
 }

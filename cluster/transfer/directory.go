@@ -1,0 +1,259 @@
+package transfer
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
+)
+
+// The data plane's methods for a directory.
+const (
+	MethodList dataplane.Method = 48
+	MethodFile dataplane.Method = 49
+)
+
+// Limits of a listing that is accepted from a peer.
+const (
+	maxListing = 64 << 20
+	maxFiles   = 4096
+	maxChunks  = 1 << 20 // of a file: 4 TiB
+)
+
+// ErrListing: a peer's listing is malformed.
+var ErrListing = errors.New("transfer: malformed listing")
+
+// file is one of a directory, with a checksum of every chunk.
+type file struct {
+	Name string   `json:"name"`
+	Size int64    `json:"size"`
+	Sums [][]byte `json:"sums"` // SHA-256
+}
+
+func (f *file) chunk(i int) (at int64, n int) {
+	at = int64(i) * ChunkBytes
+	return at, int(min(ChunkBytes, f.Size-at))
+}
+
+// listing says what there is to copy.
+type listing struct {
+	Files []file `json:"files"`
+}
+
+// check reports why a listing from outside must not be followed: names that
+// lead elsewhere, sizes that do not fit.
+func (l *listing) check() error {
+	if len(l.Files) > maxFiles {
+		return fmt.Errorf("%w: %d files", ErrListing, len(l.Files))
+	}
+	seen := map[string]bool{}
+	for _, f := range l.Files {
+		chunks := (f.Size + ChunkBytes - 1) / ChunkBytes
+		switch {
+		case !fs.ValidPath(f.Name) || f.Name == "." || filepath.Base(filepath.FromSlash(f.Name)) != f.Name || f.Name[0] == '.' || seen[f.Name]:
+			return fmt.Errorf("%w: file %.100q", ErrListing, f.Name)
+		case f.Size < 0 || chunks > maxChunks || chunks != int64(len(f.Sums)):
+			return fmt.Errorf("%w: %.100q of %d bytes has %d checksums", ErrListing, f.Name, f.Size, len(f.Sums))
+		}
+		for _, s := range f.Sums {
+			if len(s) != sha256.Size {
+				return fmt.Errorf("%w: %.100q has a checksum of %d bytes", ErrListing, f.Name, len(s))
+			}
+		}
+		seen[f.Name] = true
+	}
+	return nil
+}
+
+func parseListing(b []byte) (*listing, error) {
+	l := new(listing)
+	if err := json.Unmarshal(b, l); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrListing, err)
+	}
+	return l, l.check()
+}
+
+// directory is one whose files are served.
+type directory struct {
+	dir   string
+	names []string
+
+	once sync.Once
+	list *listing
+	text []byte
+	err  error
+}
+
+// ServeDirectory lets peers copy the named files of dir, which must not change. They are
+// read, for their checksums, when the first peer asks.
+func ServeDirectory(p *dataplane.Plane, dir string, names []string) {
+	s := &directory{dir: dir, names: slices.Clone(names)}
+	p.Handle(MethodList, func(context.Context, *dataplane.Request) (dataplane.Reply, error) {
+		s.once.Do(s.read)
+		return dataplane.Reply{Data: [][]byte{s.text}}, s.err
+	})
+	Serve(p, MethodFile, ChunkBytes, s.readFile)
+}
+
+func (s *directory) read() {
+	s.list = new(listing)
+	for _, name := range s.names {
+		f, err := sum(filepath.Join(s.dir, name), name)
+		if err != nil {
+			s.err = err
+			return
+		}
+		s.list.Files = append(s.list.Files, f)
+	}
+	if s.err = s.list.check(); s.err == nil {
+		s.text, s.err = json.Marshal(s.list)
+	}
+}
+
+// sum reads a file for its checksums.
+func sum(path, name string) (file, error) {
+	r, err := os.Open(path)
+	if err != nil {
+		return file{}, fmt.Errorf("transfer: %w", err)
+	}
+	defer r.Close()
+	f := file{Name: name}
+	buf := make([]byte, ChunkBytes)
+	for {
+		n, err := io.ReadFull(r, buf)
+		if n > 0 {
+			h := sha256.Sum256(buf[:n])
+			f.Sums = append(f.Sums, h[:])
+			f.Size += int64(n)
+		}
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return f, nil
+		case err != nil:
+			return file{}, fmt.Errorf("transfer: %w", err)
+		}
+	}
+}
+
+// readFile fills b from a file, whose name is its number in the listing.
+func (s *directory) readFile(_ context.Context, name []byte, at int64, b []byte) error {
+	s.once.Do(s.read)
+	if s.err != nil {
+		return s.err
+	}
+	if len(name) != 4 || int64(binary.LittleEndian.Uint32(name)) >= int64(len(s.list.Files)) {
+		return fmt.Errorf("transfer: there is no file %x", name[:min(len(name), 8)])
+	}
+	f, err := os.Open(filepath.Join(s.dir, s.list.Files[binary.LittleEndian.Uint32(name)].Name))
+	if err != nil {
+		return fmt.Errorf("transfer: %w", err)
+	}
+	defer f.Close()
+	if _, err := f.ReadAt(b, at); err != nil {
+		return fmt.Errorf("transfer: %s: %w", f.Name(), err)
+	}
+	return nil
+}
+
+// Progress says how far a copy is.
+type Progress struct {
+	Bytes, Total int64
+	Kept         int64 // bytes that were there already
+}
+
+// CopyDirectory makes dir hold what the nodes serve, which must be the same at all of
+// them. What dir holds of it already, whole or in part, is checked and kept. progress
+// may be nil.
+func CopyDirectory(ctx context.Context, p *dataplane.Plane, nodes []string, dir string, progress func(Progress)) error {
+	c := &copying{from: Source{Plane: p, Method: MethodFile, Nodes: nodes}, dir: dir, progress: progress, buf: make([]byte, ChunkBytes)}
+	text, err := c.from.Ask(ctx, dataplane.Call{Method: MethodList, Max: maxListing}, nil)
+	if err != nil {
+		return err
+	}
+	l, err := parseListing(text)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("transfer: %w", err)
+	}
+	for i := range l.Files {
+		c.done.Total += l.Files[i].Size
+	}
+	for i := range l.Files {
+		if err := c.file(ctx, i, &l.Files[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type copying struct {
+	from     Source
+	dir      string
+	progress func(Progress)
+	done     Progress
+	buf      []byte
+}
+
+// file brings one file: chunks that are here and whole are kept.
+func (c *copying) file(ctx context.Context, i int, f *file) (err error) {
+	path := filepath.Join(c.dir, f.Name)
+	if have, err := sum(path, f.Name); err == nil {
+		if have.Size == f.Size && slices.EqualFunc(have.Sums, f.Sums, slices.Equal) {
+			c.count(f.Size, f.Size)
+			return nil
+		}
+		if err := os.Rename(path, path+Suffix); err != nil {
+			return fmt.Errorf("transfer: %w", err)
+		}
+	}
+	out, err := OpenPartial(path, 0o644)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	for k := range f.Sums {
+		at, n := f.chunk(k)
+		good := func(b []byte) error {
+			if h := sha256.Sum256(b); !slices.Equal(h[:], f.Sums[k]) {
+				return fmt.Errorf("%w: chunk %d of %s", ErrDamaged, k, f.Name)
+			}
+			return nil
+		}
+		if _, err := out.ReadAt(c.buf[:n], at); err == nil && good(c.buf[:n]) == nil {
+			c.count(int64(n), int64(n))
+			continue
+		}
+		b, err := c.from.Range(ctx, binary.LittleEndian.AppendUint32(nil, uint32(i)), at, n, good)
+		if err != nil {
+			return err
+		}
+		if _, err := out.WriteAt(b, at); err != nil {
+			return fmt.Errorf("transfer: %w", err)
+		}
+		c.count(int64(n), 0)
+	}
+	if err := out.Truncate(f.Size); err != nil {
+		return fmt.Errorf("transfer: %w", err)
+	}
+	return out.Commit()
+}
+
+func (c *copying) count(n, kept int64) {
+	c.done.Bytes += n
+	c.done.Kept += kept
+	if c.progress != nil {
+		c.progress(c.done)
+	}
+}
