@@ -34,7 +34,7 @@ func (t *Tape[T]) LinearSum(x1, w1, b, x2, w2 *Value[T], act cpu.Activation) *Va
 	x1.read, x2.read = true, true
 	cpu.GemmAdd(t.x, y.dense, a1, w1.dense, a2, w2.dense, cpu.Epilogue[T]{Bias: bias(b), Act: act})
 	t.Record(y, func() {
-		g := t.activationBackward(y, act)
+		g := t.activationBackward(y, b, act)
 		if w1.needs && w2.needs {
 			dw2, add2 := w2.gradient()
 			dw1, add1 := w1.gradient()
@@ -43,7 +43,6 @@ func (t *Tape[T]) LinearSum(x1, w1, b, x2, w2 *Value[T], act cpu.Activation) *Va
 			t.weightBackward(w2, g, a2)
 			t.weightBackward(w1, g, a1)
 		}
-		t.biasBackward(b, g)
 		t.factorBackward(x2, g, w2)
 		t.factorBackward(x1, g, w1)
 	}, x1, w1, b, x2, w2)
@@ -60,9 +59,8 @@ func (t *Tape[T]) product(y, x, w, b *Value[T], act cpu.Activation, add bool) {
 	x.read = true
 	cpu.Gemm(t.x, y.dense, a, false, w.dense, true, cpu.Epilogue[T]{Bias: bias(b), Act: act, Accumulate: add})
 	t.Record(y, func() {
-		g := t.activationBackward(y, act)
+		g := t.activationBackward(y, b, act)
 		t.weightBackward(w, g, a)
-		t.biasBackward(b, g)
 		t.factorBackward(x, g, w)
 	}, x, w, b)
 }
@@ -94,7 +92,7 @@ func (t *Tape[T]) BiasAct(y, b *Value[T], act cpu.Activation) *Value[T] {
 	cpu.Gemm(t.x, y.dense, cpu.Matrix[T]{Rows: y.rows}, false, cpu.Matrix[T]{Cols: y.cols, Stride: y.cols}, false,
 		cpu.Epilogue[T]{Bias: bias(b), Act: act, Accumulate: true})
 	y.read = act != cpu.Linear
-	t.Record(y, func() { t.biasBackward(b, t.activationBackward(y, act)) }, b)
+	t.Record(y, func() { t.activationBackward(y, b, act) }, b)
 	return y
 }
 
@@ -108,10 +106,17 @@ func bias[T cpu.Float](b *Value[T]) []T {
 	return b.dense.Data[:b.cols]
 }
 
-// activationBackward turns y's gradient into that of what went into act.
-func (t *Tape[T]) activationBackward(y *Value[T], act cpu.Activation) cpu.Matrix[T] {
-	if act != cpu.Linear {
+// activationBackward turns y's gradient into that of what went into act, and adds
+// it to that of the bias b, if there is one and its gradient is wanted.
+func (t *Tape[T]) activationBackward(y, b *Value[T], act cpu.Activation) cpu.Matrix[T] {
+	switch {
+	case act == cpu.Linear:
+		t.biasBackward(b, y.grad)
+	case b == nil || !b.needs:
 		cpu.ActivateBackward(t.x, act, y.grad, y.grad, y.dense)
+	default:
+		db, add := b.gradient()
+		cpu.ActivateBackwardSums(t.x, act, y.grad, y.grad, y.dense, db.Data[:b.cols], add)
 	}
 	return y.grad
 }

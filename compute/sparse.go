@@ -109,8 +109,7 @@ func (t *Tape[T]) sparseProduct(y, x, w, b *Value[T], act cpu.Activation, add bo
 	cpu.TransposeDense(t.x, wt, w.dense, false)
 	cpu.SparseProduct(t.x, y.dense, a, wt, cpu.Epilogue[T]{Bias: bias(b), Act: act, Accumulate: add})
 	t.Record(y, func() {
-		g := t.activationBackward(y, act)
-		t.biasBackward(b, g)
+		g := t.activationBackward(y, b, act)
 		if !w.needs {
 			return
 		}

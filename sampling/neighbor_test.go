@@ -459,6 +459,7 @@ func BenchmarkSampler(b *testing.B) {
 		{"pinsage", Spec{Name: "pinsage", Fanouts: []int{5, 5, 5}}},
 		{"fastgcn", Spec{Name: "fastgcn", Fanouts: []int{8192, 8192, 8192}}},
 		{"ladies", Spec{Name: "ladies", Fanouts: []int{8192, 8192, 8192}}},
+		{"ladies4096", Spec{Name: "ladies", Fanouts: []int{4096, 4096, 4096}}},
 		{"lazy", Spec{Name: "lazy", Fanouts: fanouts, MiniBatch: 1024}},
 	} {
 		p := mustPrepare(b, c.spec, g)
@@ -498,12 +499,12 @@ func processTime() float64 {
 	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 }
 
-// benchSampler reports sampled edges, batches and input nodes of p's batches.
+// benchSampler reports sampled edges, rows, batches and input nodes of p's batches.
 func benchSampler(b *testing.B, p *Prepared, seeds []uint32, batchSize, threads int) {
 	b.ReportAllocs()
 	order := Order(seeds, 1, 0)
 	n := len(order) / batchSize
-	type total struct{ edges, nodes, batches int }
+	type total struct{ edges, rows, nodes, batches int }
 	totals := make([]total, threads)
 	samplers := make([]Sampler, threads)
 	batches := make([]Batch, threads)
@@ -517,6 +518,9 @@ func benchSampler(b *testing.B, p *Prepared, seeds []uint32, batchSize, threads 
 			b.Error(err)
 		}
 		totals[w].edges += bt.NumEdges()
+		for i := range bt.Blocks {
+			totals[w].rows += bt.Blocks[i].NumDst
+		}
 		totals[w].nodes += bt.NumInputs()
 		totals[w].batches++
 	}
@@ -538,12 +542,13 @@ func benchSampler(b *testing.B, p *Prepared, seeds []uint32, batchSize, threads 
 	wg.Wait()
 	var sum total
 	for _, t := range totals {
-		sum.edges, sum.nodes, sum.batches = sum.edges+t.edges, sum.nodes+t.nodes, sum.batches+t.batches
+		sum.edges, sum.rows, sum.nodes, sum.batches = sum.edges+t.edges, sum.rows+t.rows, sum.nodes+t.nodes, sum.batches+t.batches
 	}
 	cpu = processTime() - cpu
 	sec := b.Elapsed().Seconds()
 	b.ReportMetric(float64(sum.edges)/cpu/1e6, "Medges/cpu-s")
 	b.ReportMetric(float64(sum.edges)/sec/1e6, "Medges/s")
+	b.ReportMetric(float64(sum.rows)/sec/1e6, "Mrows/s")
 	b.ReportMetric(float64(sum.batches)/sec, "batches/s")
 	b.ReportMetric(float64(sum.edges)/float64(sum.batches), "edges/batch")
 	b.ReportMetric(float64(sum.nodes)/float64(sum.batches), "inputs/batch")

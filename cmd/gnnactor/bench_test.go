@@ -99,7 +99,7 @@ func TestBenchStages(t *testing.T) {
 	if math.Abs(seconds-whole.Seconds) > 1e-9*seconds {
 		t.Errorf("stages of %v s, want %v", seconds, whole.Seconds)
 	}
-	for kernel, n := range map[string]int{sampleStage: 1, "aggregate": 3, "relu-backward": 2, "loss": 1, "adam": 1} {
+	for kernel, n := range map[string]int{sampleStage: 1, "aggregate": 3, "activate-backward-sums": 2, "loss": 1, "adam": 1} {
 		if count[kernel] != n {
 			t.Errorf("%d calls of %s, want %d", count[kernel], kernel, n)
 		}

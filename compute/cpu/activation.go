@@ -47,16 +47,32 @@ func Activate[T Float](x *Exec, f Activation, dst, a Matrix[T]) {
 // only whether y > 0, so y may be their argument, or y scaled by a positive
 // number; ELU's slope below 0 is y+1, so y must be the result itself.
 func ActivateBackward[T Float](x *Exec, f Activation, dx, dy, y Matrix[T]) {
+	elementwise(x, backwardOp(f), dx, dy, y, LeakySlope)
+}
+
+func backwardOp(f Activation) elementOp {
 	switch f {
 	case ReLU:
-		elementwise(x, opReLUBackward, dx, dy, y, 0)
+		return opReLUBackward
 	case LeakyReLU:
-		elementwise(x, opLeakyBackward, dx, dy, y, LeakySlope)
+		return opLeakyBackward
 	case ELU:
-		elementwise(x, opELUBackward, dx, dy, y, 0)
-	default:
-		elementwise(x, opCopy, dx, dy, dy, 0)
+		return opELUBackward
 	}
+	return opCopy
+}
+
+// ActivateBackwardSums is ActivateBackward and then ColumnSums of dx, in one way
+// through memory. len(dst) is dx.Cols.
+func ActivateBackwardSums[T Float](x *Exec, f Activation, dx, dy, y Matrix[T], dst []T, accumulate bool) {
+	dx.check()
+	dy.check()
+	y.check()
+	if dy.Rows != dx.Rows || dy.Cols != dx.Cols || y.Rows != dx.Rows || y.Cols != dx.Cols {
+		panic(badShapes)
+	}
+	defer x.end(x.begin(), "activate-backward-sums", dx.Rows, dx.Cols, 0)
+	columnSums(x, dst, dx, accumulate, &elementTask[T]{set: x.set, op: backwardOp(f), dst: dx, a: dy, b: y, f: LeakySlope})
 }
 
 // activate applies f to d in place.

@@ -88,7 +88,17 @@ func (t *elementTask[T]) chunk(_ *scratch, c int) {
 		t.apply(t.dst.Data[o:e], t.a.Data[o:e], t.b.Data[o:e])
 		return
 	}
-	for i := c * t.rows; i < min(t.dst.Rows, (c+1)*t.rows); i++ {
+	t.between(c*t.rows, min(t.dst.Rows, (c+1)*t.rows))
+}
+
+// between does rows [i0, i1).
+func (t *elementTask[T]) between(i0, i1 int) {
+	if t.dst.flat() && t.a.flat() && t.b.flat() {
+		o, e := i0*t.dst.Cols, i1*t.dst.Cols
+		t.apply(t.dst.Data[o:e], t.a.Data[o:e], t.b.Data[o:e])
+		return
+	}
+	for i := i0; i < i1; i++ {
 		t.apply(t.dst.Row(i), t.a.Row(i), t.b.Row(i))
 	}
 }
@@ -169,10 +179,15 @@ func (t *elementTask[T]) apply(d, a, b []T) {
 // and the chunks' sums are added in order. len(dst) is a.Cols.
 func ColumnSums[T Float](x *Exec, dst []T, a Matrix[T], accumulate bool) {
 	a.check()
+	defer x.end(x.begin(), "column-sums", a.Rows, a.Cols, 0)
+	columnSums(x, dst, a, accumulate, nil)
+}
+
+// columnSums is ColumnSums of what first, if it is there, writes to a.
+func columnSums[T Float](x *Exec, dst []T, a Matrix[T], accumulate bool, first *elementTask[T]) {
 	if len(dst) != a.Cols {
 		panic(badShapes)
 	}
-	defer x.end(x.begin(), "column-sums", a.Rows, a.Cols, 0)
 	if !accumulate {
 		clear(dst)
 	}
@@ -180,6 +195,9 @@ func ColumnSums[T Float](x *Exec, dst []T, a Matrix[T], accumulate bool) {
 	s := tasksOf[T](x)
 	s.parts = grow(s.parts, n*a.Cols)
 	s.sums = sumsTask[T]{set: x.set, a: a, parts: s.parts}
+	if s.sums.writes = first != nil; first != nil {
+		s.sums.first = *first
+	}
 	x.each(n, &s.sums)
 	s.sums = sumsTask[T]{}
 	for c := range n {
@@ -196,11 +214,17 @@ type sumsTask[T Float] struct {
 	set   Set
 	a     Matrix[T]
 	parts []T
+
+	writes bool // first writes a
+	first  elementTask[T]
 }
 
 func (t *sumsTask[T]) chunk(w *scratch, c int) {
 	d := t.parts[c*t.a.Cols:][:t.a.Cols]
 	i0, i1 := c*sumRows, min(t.a.Rows, (c+1)*sumRows)
+	if t.writes {
+		t.first.between(i0, i1)
+	}
 	if t.fast(w, d, i0, i1) {
 		return
 	}

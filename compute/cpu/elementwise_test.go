@@ -88,6 +88,29 @@ func TestColumnSums(t *testing.T) {
 	})
 }
 
+// ActivateBackwardSums has the bits of its two halves, on matrices that lie within
+// others, too.
+func TestActivateBackwardSums(t *testing.T) {
+	eachExec(t, func(t *testing.T, x *Exec) {
+		for _, act := range []Activation{Linear, ReLU, LeakyReLU, ELU} {
+			for _, shape := range [][2]int{{0, 3}, {1, 1}, {255, 47}, {256, 8}, {1000, 70}} {
+				rows, cols := shape[0], shape[1]
+				wide, y := random[float32](source(6), rows, cols+5, 1), random[float32](source(7), rows, cols, 0)
+				for _, dy := range []Matrix[float32]{wide.View(0, rows, 2, 2+cols), Dense(rows, cols, wide.Data[:rows*cols])} {
+					accumulate := dy.Stride == cols
+					want, wantSums := NewMatrix[float32](rows, cols), random[float32](source(8), 1, cols, 0)
+					got, sums := NewMatrix[float32](rows, cols), random[float32](source(8), 1, cols, 0)
+					ActivateBackward(x, act, want, dy, y)
+					ColumnSums(x, wantSums.Data, want, accumulate)
+					ActivateBackwardSums(x, act, got, dy, y, sums.Data, accumulate)
+					sameBits(t, fmt.Sprint(act, shape), got, want)
+					sameBits(t, fmt.Sprint(act, shape, " sums"), sums, wantSums)
+				}
+			}
+		}
+	})
+}
+
 func narrow(b []uint64) []float32 {
 	out := make([]float32, len(b))
 	for i, v := range b {
