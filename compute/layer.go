@@ -6,7 +6,7 @@ import (
 	"github.com/gnnactor/gnnactor/rng"
 )
 
-// Layer is a message-passing layer in the stages of NN-TGAR (seeds/001). The
+// Layer is a message-passing layer in the stages of NN-TGAR (GraphTheta). The
 // stages say what is computed from what; how the rows are stored, cut into
 // chunks or spread over machines is the caller's business, so a layer must not
 // assume that it sees all nodes at once:

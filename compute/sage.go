@@ -4,7 +4,7 @@ import "github.com/gnnactor/gnnactor/compute/cpu"
 
 // sageConv is PyG's SAGEConv: y_v = W_l·reduce_u(x_u) + b_l + W_r·x_v (Hamilton,
 // Ying and Leskovec, 2017). As in PyG, edge weights of the graph do not enter.
-// With concat it is seeds/000's: W_r·x_v + b_r and W_l·reduce_u(x_u) + b_l side by
+// With concat it is Zeng et al.'s: W_r·x_v + b_r and W_l·reduce_u(x_u) + b_l side by
 // side, each half of the result wide.
 type sageConv[T cpu.Float] struct {
 	in, out int

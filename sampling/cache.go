@@ -8,7 +8,7 @@ import (
 	"github.com/gnnactor/gnnactor/graph"
 )
 
-// Cache is a generation of GNS's cache (seeds/002): a random set C of nodes
+// Cache is a generation of GNS's cache (Dong et al.): a random set C of nodes
 // whose features are kept where compute runs, and every node's neighbours in
 // it. It is read-only.
 type Cache struct {
@@ -50,7 +50,7 @@ type Caches struct {
 	seed   uint64
 	size   int
 	p      []float64 // probability to draw each node first
-	withEq bool      // seeds/002, eq. 13, in place of the exact probability
+	withEq bool      // Dong et al., eq. 13, in place of the exact probability
 
 	mu   sync.Mutex
 	made map[int]*pending

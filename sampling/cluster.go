@@ -126,7 +126,7 @@ func partitionSum(part []uint32) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// clusters draws the nodes of cluster-batches (seeds/001): an epoch visits the
+// clusters draws the nodes of cluster-batches (GraphTheta): an epoch visits the
 // clusters in a random order, perBatch of them a batch, the rest in the last.
 type clusters struct {
 	seed     uint64

@@ -4,7 +4,7 @@ import (
 	"github.com/gnnactor/gnnactor/rng"
 )
 
-// dashboard is the frontier's queue (seeds/000, the Dashboard): a node owns as
+// dashboard is the frontier's queue (Zeng et al., the Dashboard): a node owns as
 // many consecutive pins as it weighs, and a pin that is hit at random names its
 // node. Popping invalidates pins, pushing appends them; when the array is full,
 // the tiles, which are the index of first pins and live flags, tell which pins

@@ -42,7 +42,7 @@ func prepareFrontier(p *Prepared) error {
 	})
 }
 
-// frontier is frontier sampling, an m-dimensional random walk (seeds/000): of m
+// frontier is frontier sampling, an m-dimensional random walk (Zeng et al.): of m
 // nodes on the frontier, pop u with probability min(d(u), cap)/Σ_w min(d(w),
 // cap), add it to the subgraph, and put a uniform neighbour of it in its place;
 // if that has no neighbours, a uniform node that has. The frontier begins with m

@@ -21,7 +21,7 @@ type prefetcher interface {
 	prefetchNext(nodes []uint32)  // rows of the next group
 }
 
-// fused is node-wise sampling fused with the id map, in one pass (seeds/004):
+// fused is node-wise sampling fused with the id map, in one pass (Mostafa and Grabowski):
 // entries are chosen, their sources written straight into the block and
 // numbered there; there is no edge list in between.
 type fused struct {

@@ -32,7 +32,7 @@ func prepareGNS(p *Prepared) error {
 	return nil
 }
 
-// gns is global neighbour sampling (seeds/002, docs/algorithms.md §4): rows with more
+// gns is global neighbour sampling (Dong et al., docs/algorithms.md §4): rows with more
 // than k edges take up to k cached neighbours, uniformly, and the rest from the
 // others. Batches of epoch e use the cache of generation ⌊e/period⌋.
 //

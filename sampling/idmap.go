@@ -7,7 +7,7 @@ import (
 )
 
 // idMap numbers global ids in the order of their first occurrence (Fused-Map,
-// seeds/003): an open-addressing table with linear probing. A slot holds the
+// FastGL): an open-addressing table with linear probing. A slot holds the
 // key in its upper half and the value plus base in its lower half; it is taken
 // only if that is at least base. So moving base past the values of a batch
 // empties the table without touching it.

@@ -96,7 +96,7 @@ func (s *nodeSet) prefetch(u uint32) {
 }
 
 // clip drops random nodes until their number is a multiple of m, as long as
-// that leaves any (node clipping, seeds/000): every subset of a size is equally
+// that leaves any (node clipping, Zeng et al.): every subset of a size is equally
 // likely to go.
 func (s *nodeSet) clip(m int, key rng.Key) {
 	if m <= 1 || len(s.nodes) < m {

@@ -8,7 +8,7 @@ import (
 )
 
 // restrict makes p see the training nodes alone, and the edges between them
-// (docs/algorithms.md §5): inductive training, as seeds/000 and seeds/002 do it.
+// (docs/algorithms.md §5): inductive training, as Zeng et al. and Dong et al. do it.
 func (p *Prepared) restrict() error {
 	g := p.given.Graph
 	p.visible = slices.Compact(slices.Sorted(slices.Values(p.given.Train)))

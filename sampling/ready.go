@@ -9,7 +9,7 @@ import (
 
 // Ready samples the micro-batches that plan lists, with their seeds, on
 // samplers goroutines which run up to depth batches ahead, and yields them in
-// the order of plan: the pool of ready subgraphs of seeds/000, for programs that
+// the order of plan: the pool of ready subgraphs of Zeng et al., for programs that
 // do not run the dataflow. A batch belongs to the caller until the next one is
 // yielded. After an error, that of ctx included, nothing follows. All goroutines
 // have ended when the sequence has.

@@ -50,7 +50,7 @@ type Spec struct {
 	CacheBy string `json:"cache-by,omitempty" yaml:"cache-by,omitempty"`
 	// CacheOnly has the input layer take cached neighbours only.
 	CacheOnly bool `json:"cache-only,omitempty" yaml:"cache-only,omitempty"`
-	// CacheApproximate takes the source's formula (seeds/002, eq. 13) for the
+	// CacheApproximate takes the source's formula (Dong et al., eq. 13) for the
 	// chance to be cached, which is for drawing with replacement.
 	CacheApproximate bool `json:"cache-approximate,omitempty" yaml:"cache-approximate,omitempty"`
 	// Normalize is what importance weights are divided by: "sum", their sum over

@@ -33,7 +33,7 @@ type LayerStats struct {
 	Sources      int64 // distinct nodes, the destinations among them
 	Edges        int64
 	Rows         int64 // destinations with neighbours in the graph
-	// Isolated counts those among Rows that got no entry (seeds/002, Table 5).
+	// Isolated counts those among Rows that got no entry (Dong et al., Table 5).
 	Isolated int64
 	// SquaredError is the sum over rows of the squared error of a node's
 	// aggregate, (Σ w·x)/|S(v)| against the mean over N(v), of independent

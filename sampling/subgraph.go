@@ -14,7 +14,7 @@ type drawer interface {
 	draw(s *nodeSet, id ID, key rng.Key)
 }
 
-// subgraphs samples node-induced subgraphs (seeds/000): one square block used
+// subgraphs samples node-induced subgraphs (Zeng et al.): one square block used
 // in every layer, its nodes in increasing order, its rows sorted. The seeds
 // given are not used: a batch's seeds are the training nodes of its subgraph,
 // or all its nodes when the data has no training nodes.

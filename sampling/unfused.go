@@ -16,7 +16,7 @@ func (p *Prepared) NewUnfusedSampler() (s Sampler, ok bool) {
 	return &guarded{&unfused{fused: f}, uint32(p.g.NumNodes())}, true
 }
 
-// unfused samples a layer in two passes with an edge list in between, as seeds/004
+// unfused samples a layer in two passes with an edge list in between, as Mostafa and Grabowski
 // describes the frameworks that it compares with: the first draws the edges of all rows,
 // the second turns the list into a block: it numbers the ids at both ends, counts the
 // entries of the rows, and puts each in its place. Loads are asked for ahead as in fused.

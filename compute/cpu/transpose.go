@@ -171,7 +171,7 @@ func checkBlock(b *graph.Block) {
 // BuildSymmetric makes t the transpose of the square block b whose pattern is
 // symmetric and whose rows are sorted: the transpose then has b's own row
 // pointers and ids, which t aliases, and one pass over the rows yields the
-// permutation of the entries (seeds/000; docs/algorithms.md §5). It reports whether b
+// permutation of the entries (Zeng et al.; docs/algorithms.md §5). It reports whether b
 // is such a block; if not, t is not usable and the caller takes Build.
 func (t *Transpose) BuildSymmetric(x *Exec, b *graph.Block) bool {
 	checkBlock(b)

@@ -1,5 +1,5 @@
 // Package overlap orders mini-batches so that each shares as many input nodes
-// as possible with the one before it (Match-Reorder; seeds/003, docs/algorithms.md §7).
+// as possible with the one before it (Match-Reorder; FastGL, docs/algorithms.md §7).
 //
 // The match degree of two batches with input nodes N_i and N_j is
 //
