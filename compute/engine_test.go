@@ -2,6 +2,7 @@ package compute
 
 import (
 	"fmt"
+	"hash/fnv"
 	"math"
 	"runtime"
 	"slices"
@@ -249,5 +250,65 @@ func BenchmarkGradient(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// Gradients keep their bits in later versions, too: whoever changes what a model
+// computes raises the version in a run's identity, and these digests with it. The
+// portable kernels round alike on every amd64.
+func TestGradientsKeepTheirBits(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("the compiler fuses multiplications and additions here")
+	}
+	want := map[string]string{
+		"gat": "87e1b90526ffc1bb", "gatv2": "ac4ca1b58d5579bd", "gcn": "fd78d85253c9638c", "gin": "5d0e9a6bad3e4370", "sage": "16d47d70e3a0b3df",
+	}
+	ds := testDataset(60, 4, 9, false)
+	for _, name := range Models() {
+		t.Run(name, func(t *testing.T) {
+			m := mustModel(t, Spec{Model: name, Layers: 2, InDim: 9, Hidden: 6, OutDim: 3, Dropout: 0.5, InputDropout: 0.2, Norm: "layer"}, ds.Graph)
+			grad := make([]float32, m.layout.Len())
+			if _, err := m.NewEngine(testExec(t, 1, cpu.Go)).Gradient(grad, m.Init(1), batchOf(ds, 30, m.Blocks(), 3, 3)); err != nil {
+				t.Fatal(err)
+			}
+			h := fnv.New64a()
+			for _, x := range grad {
+				fmt.Fprintln(h, math.Float32bits(x))
+			}
+			if got := fmt.Sprintf("%016x", h.Sum64()); got != want[name] {
+				t.Errorf("the gradient's digest is %s, and was %s", got, want[name])
+			}
+		})
+	}
+}
+
+// What cannot be computed is refused, and says why.
+func TestFeaturesThatDoNotFit(t *testing.T) {
+	ds := testDataset(20, 3, 4, false)
+	m := mustModel(t, Spec{Model: "sage", Layers: 1, InDim: 4, OutDim: 2}, ds.Graph)
+	e := m.NewEngine(testExec(t, 1, cpu.Go))
+	for want, change := range map[string]func(in *Input){
+		"no features":    func(in *Input) { in.Features = nil },
+		"has 19 rows":    func(in *Input) { in.Rows, in.Features = nil, graph.NewFeatures(19, 4, make([]float32, 76)) },
+		"have 5 columns": func(in *Input) { in.Features = graph.NewFeatures(20, 5, make([]float32, 100)) },
+		"19 feature rows are named for 20 source nodes": func(in *Input) { in.Rows = in.Rows[:19] },
+	} {
+		in := &Input{Blocks: wholeBlocks(ds.Graph, 1), Features: ds.NodeFeatures, Rows: make([]uint32, 20), Labels: make([]int32, 20)}
+		if _, err := e.Gradient(make([]float32, m.layout.Len()), m.Init(1), in); err != nil {
+			t.Fatal(err)
+		}
+		change(in)
+		if _, err := e.Gradient(make([]float32, m.layout.Len()), m.Init(1), in); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
+func TestOwnModelsHaveOwnNames(t *testing.T) {
+	for name, ok := range map[string]bool{"mine": true, "": false, "sage": false, "mixhop": false} {
+		s := Spec{Model: name, Layers: 1, InDim: 1, OutDim: 1}
+		if err := s.validate(true); (err == nil) != ok {
+			t.Errorf("an own model %q: %v", name, err)
+		}
 	}
 }

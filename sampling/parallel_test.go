@@ -1,11 +1,13 @@
 package sampling
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"reflect"
 	"testing"
 
+	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/pool"
 	"github.com/gnnactor/gnnactor/rng"
 )
@@ -57,6 +59,42 @@ func TestParallelSamplerSameBits(t *testing.T) {
 	defer pl.Close()
 	if _, ok := mustPrepare(t, Spec{Name: "node", Layers: 1, Budget: 3}, g).NewParallelSampler(pl); ok {
 		t.Error("a subgraph sampler has a node-wise variant")
+	}
+}
+
+// Nodes whose slots are the same, the last one of the table, go to the next ones
+// and on to the first.
+func TestParallelSamplerCollisions(t *testing.T) {
+	const n, rows, fanout = 1 << 18, 200, 8
+	var same []uint32
+	for u := uint32(rows); u < n; u++ {
+		if u*hashMultiplier>>20 == 1<<12-1 { // of 4096 slots
+			same = append(same, u)
+		}
+	}
+	g := &graph.Graph{Indptr: make([]int64, n+1)}
+	k := rng.New(4)
+	for v := range n {
+		if v < rows {
+			for j := range fanout {
+				g.Indices = append(g.Indices, same[k.Uintn(uint64(fanout*v+j), uint64(len(same)))])
+			}
+		}
+		g.Indptr[v+1] = int64(len(g.Indices))
+	}
+	p := mustPrepare(t, Spec{Name: "neighbor", Fanouts: []int{fanout}}, g)
+	pl := pool.New(4)
+	defer pl.Close()
+	s, _ := p.NewParallelSampler(pl)
+	var a, b Batch
+	for i := range 5 {
+		key, seeds := rng.New(1, uint64(i)), allNodes(g)[:rows]
+		if err := errors.Join(p.NewSampler().Sample(&a, key, seeds), s.Sample(&b, key, seeds)); err != nil {
+			t.Fatal(err)
+		}
+		if x, y := a.clone(), b.clone(); !reflect.DeepEqual(x, y) {
+			t.Fatalf("batch %d of %d nodes differs from the plain sampler's of %d", i, len(b.nodes), len(a.nodes))
+		}
 	}
 }
 
