@@ -5,6 +5,7 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gnnactor/gnnactor/compute/cpu"
@@ -127,5 +128,30 @@ func TestBatchNormFile(t *testing.T) {
 	}
 	if counts != 3 || m.layout.NumLearnt() != m.layout.Len()-(9+9+5)-2 {
 		t.Errorf("%d counts in the file, %d of %d learnt", counts, m.layout.NumLearnt(), m.layout.Len())
+	}
+}
+
+// A count may be of any type that converts; parameters of whole numbers are refused.
+func TestTypesOfCounts(t *testing.T) {
+	m := mustModel(t, Spec{Model: "gin", Layers: 1, InDim: 3, OutDim: 2, Norm: "batch"}, randomGraph(5, 1, false, 1))
+	params := randomParams(m, 2)
+	params[m.statistics[0].tracked.Offset] = 7
+	tensors := m.layout.Pack("", params)
+	for i, x := range tensors {
+		if x.DType == "I64" {
+			tensors[i] = Float32Tensor(x.Name, []int{}, []float32{7})
+		}
+	}
+	if got, err := m.layout.Unpack("", tensors); err != nil || !slices.Equal(got, params) {
+		t.Errorf("counts of float32: %v, error %v", got, err)
+	}
+	for i, x := range tensors {
+		if len(x.Shape) == 1 {
+			tensors[i] = RawTensor{Name: x.Name, DType: "I64", Shape: x.Shape, Data: make([]byte, 8*x.Shape[0])}
+			if _, err := m.layout.Unpack("", tensors); err == nil || !strings.Contains(err.Error(), "is of type I64") {
+				t.Errorf("%s of I64: %v", x.Name, err)
+			}
+			break
+		}
 	}
 }

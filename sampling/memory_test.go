@@ -51,8 +51,13 @@ func TestMemory(t *testing.T) {
 		}
 	}
 	p := mustPrepare(t, Spec{Name: "gns", Fanouts: []int{5, 5}}, g)
-	if m := p.Footprint(); m.Shared < 8*n+3*8*n || m.Shared > 8*n+3*(8*n+n/4+8*edges)+1<<16 {
+	if m := p.Footprint(); m.Shared < 2*8*n+3*8*n || m.Shared > 2*8*n+3*(8*n+n/4+8*edges)+1<<16 {
 		t.Errorf("gns: %d bytes are shared", m.Shared)
+	}
+	before := p.Footprint()
+	p.Caches().At(1) // a generation in use counts once
+	if m := p.Footprint(); m != before {
+		t.Errorf("gns: %+v with a second generation drawn, %+v before", m, before)
 	}
 	lazy := mustPrepare(t, Spec{Name: "lazy", Fanouts: []int{5}, MiniBatch: 1000, MegaBatch: 3000}, g)
 	first, err := lazy.mega.at(0)
