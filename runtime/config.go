@@ -1,22 +1,13 @@
 package runtime
 
 import (
-	"errors"
-	"fmt"
 	"log/slog"
-	"math"
 	stdruntime "runtime"
-	"slices"
-	"strings"
 
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/compute"
-	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
-	"github.com/gnnactor/gnnactor/sampling"
-	"github.com/gnnactor/gnnactor/sampling/overlap"
-	"github.com/gnnactor/gnnactor/scheduler"
 )
 
 // Config describes a run, in sections. Each setting has one name as a YAML key and as a
@@ -191,13 +182,7 @@ type TrainingConfig struct {
 	// validation accuracy; 0: never.
 	Patience int `yaml:"patience"`
 
-	// Sync is how trainers work together: sync (also if empty), all on the same
-	// parameters, with the same bits for any number of them; or ssp:N, each batch
-	// by one trainer on the newest parameters that it can have, of which its
-	// gradient may be up to N steps late. Asynchronous runs cannot be repeated bit
-	// for bit. See package cluster/async.
-	Sync string `yaml:"sync"`
-
+	Sync      Sync   `yaml:"sync"` // how trainers work together; SSP(N) is ssp:N in files and flags
 	Seed      uint64 `yaml:"seed"`
 	EvalEvery int    `yaml:"eval-every"` // epochs between evaluations; 0: only at the end
 }
@@ -279,128 +264,6 @@ func DefaultConfig() Config {
 		Cluster:    ClusterConfig{Audit: 0.01},
 		Checkpoint: CheckpointConfig{Keep: 3},
 	}
-}
-
-// MaxLayers bounds Model.Layers and Model.Hops.
-const MaxLayers = 1 << 8
-
-// Bounds that keep a slip of the keyboard from asking for all memory.
-const (
-	maxHidden = 1 << 16
-	maxEpochs = 1 << 30
-	maxActors = 1 << 12 // of any kind, their credits, and threads
-	maxMicro  = 1 << 16
-	maxWindow = 1 << 16
-	maxRows   = math.MaxUint32 // there are no more nodes
-
-	maxNegatives = 1 << 16
-)
-
-// ErrConfig is wrapped by every error that comes from an invalid Config.
-var ErrConfig = errors.New("runtime: invalid config")
-
-// settings are a Config with what its texts mean: they are read once, and nothing reads
-// them again.
-type settings struct {
-	Config
-	where        features.Spec      // Features
-	cached       features.CacheSpec // Cache
-	limit        scheduler.Limit    // MemoryLimit
-	method       overlap.Method     // ReorderMethod; 0: batches keep their order
-	precision    cpu.Precision
-	bound        int // of Sync
-	asynchronous bool
-	sampler      sampling.Spec // Sampler, Fanouts and SamplerOptions
-}
-
-// Validate reports every problem at once, each with the setting's name. The
-// error wraps ErrConfig.
-func (c *Config) Validate() error {
-	_, err := c.compile()
-	return err
-}
-
-// compile is Validate, and returns what the settings mean.
-func (c *Config) compile() (*settings, error) {
-	s := &settings{Config: *c}
-	var bad []string
-	check := func(ok bool, format string, args ...any) {
-		if !ok {
-			bad = append(bad, fmt.Sprintf(format, args...))
-		}
-	}
-	oneOf := func(name, v string, allowed ...string) {
-		check(slices.Contains(allowed, v), "%s: %q is not one of %s", name, v, strings.Join(allowed, ", "))
-	}
-	probability := func(name string, v float64) {
-		check(v < 1 && !math.IsNaN(v), "%s: %v is not in [0, 1)", name, v)
-	}
-	if c.Model.Layer == nil {
-		oneOf("model", c.Model.Name, Models()...)
-	} else {
-		check(c.Model.Name != "" && !slices.Contains(Models(), c.Model.Name), "model: %q is not a name of its own for the layers given by Layer", c.Model.Name)
-	}
-	oneOf("sampler", c.Sampling.Sampler, Samplers()...)
-	oneOf("precision", c.Model.Precision, "", cpu.Float32.String(), cpu.BFloat16.String())
-	if c.Model.Precision == cpu.BFloat16.String() {
-		s.precision = cpu.BFloat16
-	}
-	oneOf("local-codec", c.Execution.LocalCodec, "none", "msgpack")
-	check(c.Model.Layers >= 1 && c.Model.Layers <= MaxLayers, "layers: %d is not in [1, %d]", c.Model.Layers, MaxLayers)
-	check(c.Model.Hidden >= 1 && c.Model.Hidden <= maxHidden, "hidden: %d is not in [1, %d]", c.Model.Hidden, maxHidden)
-	check(c.Model.Hops >= 0 && c.Model.Hops <= MaxLayers, "hops: %d is not in [0, %d]", c.Model.Hops, MaxLayers)
-	check(c.Model.Heads >= 0 && c.Model.Heads <= maxHidden, "heads: %d is not in [0, %d]; 0 is 1", c.Model.Heads, maxHidden)
-	check(c.Model.DecoderLayers >= 0 && c.Model.DecoderLayers <= MaxLayers, "decoder-layers: %d is not in [0, %d]", c.Model.DecoderLayers, MaxLayers)
-	check(c.Model.Dropout >= 0 && c.Model.Dropout < 1, "dropout: %v is not in [0, 1)", c.Model.Dropout)
-	probability("input-dropout", c.Model.InputDropout)
-	check(c.Sampling.BatchSize >= 1 && c.Sampling.BatchSize <= maxRows, "batch-size: %d is not in [1, %d]", c.Sampling.BatchSize, maxRows)
-	check(c.Sampling.MicroBatches >= 1 && c.Sampling.MicroBatches <= min(c.Sampling.BatchSize, maxMicro), "micro-batches: %d is not in [1, %d]; each needs a seed node of the batch-size, %d", c.Sampling.MicroBatches, min(c.Sampling.BatchSize, maxMicro), c.Sampling.BatchSize)
-	check(c.Training.Epochs >= 0 && c.Training.Epochs <= maxEpochs, "epochs: %d is not in [0, %d]", c.Training.Epochs, maxEpochs)
-	check(c.Training.LR > 0 && !math.IsInf(c.Training.LR, 0), "lr: %v must be a positive number", c.Training.LR)
-	check(c.Training.WeightDecay >= 0 && !math.IsInf(c.Training.WeightDecay, 0), "weight-decay: %v must be 0 or a positive number", c.Training.WeightDecay)
-	check(c.Training.EvalEvery >= 0, "eval-every: %d must not be negative", c.Training.EvalEvery)
-	check(c.Cluster.Audit >= 0 && c.Cluster.Audit <= 1, "audit: %v is not in [0, 1]", c.Cluster.Audit)
-	for _, x := range []struct {
-		name string
-		n    int
-	}{{"threads", c.Execution.Threads}, {"samplers", c.Execution.Samplers}, {"trainers", c.Execution.Trainers}, {"credits", c.Execution.Credits}, {"loaders", c.Memory.Loaders}} {
-		check(x.n >= 0 && x.n <= maxActors, "%s: %d is not in [0, %d]; 0 leaves it to the plan", x.name, x.n, maxActors)
-	}
-	check(c.Memory.EvalChunk >= 0 && c.Memory.EvalChunk <= maxRows, "eval-chunk: %d is not in [0, %d]", c.Memory.EvalChunk, maxRows)
-	var err error
-	s.limit, err = c.memoryLimit()
-	check(err == nil, "%v", err)
-	s.compileSync(check)
-	check(c.Sampling.EpochSubgraphs >= 0 && c.Sampling.EpochSubgraphs <= maxEpochs, "epoch-subgraphs: %d is not in [0, %d]; 0 covers the nodes on average", c.Sampling.EpochSubgraphs, maxEpochs)
-	check(c.Checkpoint.Keep >= 1, "keep-checkpoints: %d must be at least 1", c.Checkpoint.Keep)
-	check(!c.Checkpoint.Resume || c.Checkpoint.Dir != "", "resume: needs checkpoint, the directory to resume from")
-	check(!c.Checkpoint.Shared || c.Checkpoint.Resume, "shared-checkpoint: needs resume, because a node finds what the others have written")
-	s.compileMemory(check, oneOf)
-	c.validateRecipe(check, oneOf)
-	c.validateLinks(check, oneOf)
-	if c.UsesFanouts() {
-		if c.Model.Name == "mixhop" {
-			check(len(c.Sampling.Fanouts) == c.Blocks(), "fanouts: %d given; mixhop needs one per layer and hop, %d", len(c.Sampling.Fanouts), c.Blocks())
-		} else {
-			check(len(c.Sampling.Fanouts) == c.Model.Layers, "fanouts: %d given for %d layers; give one per layer, from the seeds outward", len(c.Sampling.Fanouts), c.Model.Layers)
-		}
-		for i, k := range c.Sampling.Fanouts {
-			check(k >= 1 && k <= maxRows || k == -1, "fanouts: number %d is %d; it must be in [1, %d], or -1 for all neighbours", i+1, k, maxRows)
-		}
-	}
-	if s.sampler, err = c.samplerSpec(); err != nil {
-		bad = append(bad, err.Error())
-	} else if slices.Contains(Samplers(), c.Sampling.Sampler) && c.Model.Layers >= 1 {
-		spec := s.sampler
-		spec.Fanouts = nil // those are reported above
-		if err := spec.Validate(); err != nil {
-			bad = append(bad, "sampler-options: "+strings.TrimPrefix(err.Error(), "sampling: "))
-		}
-	}
-	if bad == nil {
-		return s, nil
-	}
-	return nil, fmt.Errorf("%w: %s", ErrConfig, strings.Join(bad, "; "))
 }
 
 // Blocks returns how many blocks a batch for the model has.

@@ -45,8 +45,8 @@ func (r *Runtime) identify() Identity {
 	if m := r.cfg.method; m != 0 {
 		id.Reorder, id.ReorderMethod = r.cfg.Sampling.Reorder, m.String()
 	}
-	if r.cfg.asynchronous {
-		id.Sync = r.cfg.Training.Sync
+	if r.cfg.Training.Sync.Asynchronous() {
+		id.Sync = r.cfg.Training.Sync.String()
 	}
 	if r.links != nil {
 		id.Task, id.Negatives, id.KeepTargetEdges = r.cfg.Model.Task, r.cfg.negatives(), r.cfg.Sampling.KeepTargetEdges

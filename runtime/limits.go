@@ -12,9 +12,9 @@ import (
 // Config.Memory.Limit.
 var ErrMemory = scheduler.ErrMemory
 
-// memoryLimit returns the smallest limit on the run's memory.
-func (c *Config) memoryLimit() (l scheduler.Limit, err error) {
-	switch c.Memory.Limit {
+// limit returns the smallest limit on the run's memory.
+func (c *MemoryConfig) limit() (l scheduler.Limit, err error) {
+	switch c.Limit {
 	case "":
 		if here := memlimit.Here(); len(here) > 0 {
 			l = scheduler.Limit(here[0])
@@ -23,9 +23,9 @@ func (c *Config) memoryLimit() (l scheduler.Limit, err error) {
 	case "none":
 		return l, nil
 	}
-	n, err := features.ParseBytes(c.Memory.Limit)
+	n, err := features.ParseBytes(c.Limit)
 	if err != nil || n < 1 {
-		return l, fmt.Errorf("memory-limit: %q is neither a size such as 8GiB nor none", c.Memory.Limit)
+		return l, fmt.Errorf("memory-limit: %q is neither a size such as 8GiB nor none", c.Limit)
 	}
 	return scheduler.Limit{Bytes: int64(n), From: "memory-limit"}, nil
 }

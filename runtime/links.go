@@ -49,22 +49,20 @@ func splitLinks(ds *graph.Dataset) (*links.Links, *graph.Dataset, error) {
 func (c *Config) negatives() int { return max(c.Sampling.Negatives, 1) }
 
 // validateLinks reports settings that link prediction does without.
-func (c *Config) validateLinks(check func(ok bool, format string, args ...any), oneOf func(name, v string, allowed ...string)) {
+func (c *Config) validateLinks(p *problems) {
 	if c.Model.Task != "" {
-		oneOf("task", c.Model.Task, "node", "link")
+		p.oneOf("task", c.Model.Task, "node", "link")
 	}
-	check(c.Sampling.Negatives >= 0 && c.Sampling.Negatives <= maxNegatives, "negatives: %d is not in [0, %d]; 0 is 1", c.Sampling.Negatives, maxNegatives)
 	if c.Model.Task != "link" {
-		check(c.Sampling.Negatives == 0, "negatives: are drawn for task link alone")
-		check(c.Model.LinkDecoder == "", "link-decoder: is for task link alone")
-		check(!c.Sampling.KeepTargetEdges, "keep-target-edges: is for task link alone")
+		p.check(c.Sampling.Negatives == 0, "negatives: are drawn for task link alone")
+		p.check(c.Model.LinkDecoder == "", "link-decoder: is for task link alone")
+		p.check(!c.Sampling.KeepTargetEdges, "keep-target-edges: is for task link alone")
 		return
 	}
-	oneOf("link-decoder", c.Model.LinkDecoder, "", "dot", "mlp")
-	check(slices.Contains(links.Samplers(), c.Sampling.Sampler), "sampler: %s does not start from given nodes, and task link needs the ends of edges; choose one of %v", c.Sampling.Sampler, links.Samplers())
-	check(!c.Sampling.Inductive, "inductive: training nodes are not what task link is trained on; leave the setting out")
-	check(!c.Model.EdgeFeatures, "edge-features: are not read in task link; leave the setting out")
-	check(c.Sampling.Options["temporal"] == "" || c.Sampling.Options["temporal"] == "false", "sampler-options: temporal does not go with task link")
+	p.oneOf("link-decoder", c.Model.LinkDecoder, "", "dot", "mlp")
+	p.check(slices.Contains(links.Samplers(), c.Sampling.Sampler), "sampler: %s does not start from given nodes, and task link needs the ends of edges; choose one of %v", c.Sampling.Sampler, links.Samplers())
+	p.check(!c.Sampling.Inductive, "inductive: training nodes are not what task link is trained on; leave the setting out")
+	p.check(!c.Model.EdgeFeatures, "edge-features: are not read in task link; leave the setting out")
 }
 
 // newSampler returns a sampler for one goroutine.

@@ -15,25 +15,6 @@ import (
 	"github.com/gnnactor/gnnactor/scheduler"
 )
 
-// compileMemory reads the settings under Memory IO, and reports their problems.
-func (c *settings) compileMemory(check func(ok bool, format string, args ...any), oneOf func(name, v string, allowed ...string)) {
-	oneOf("match", c.Memory.Match, "", "on", "off")
-	oneOf("gather", c.Memory.Gather, "", "fused", "copied")
-	check(c.Sampling.Reorder >= 0 && c.Sampling.Reorder <= maxWindow, "reorder: %d is not in [0, %d]", c.Sampling.Reorder, maxWindow)
-	var err error
-	c.where, err = features.ParseSpec(c.Memory.Features)
-	check(err == nil, "%v", err)
-	c.cached, err = features.ParseCacheSpec(c.Memory.Cache)
-	check(err == nil, "%v", err)
-	check(c.cached.Kind != features.CacheGNS || c.Sampling.Sampler == "gns", "cache: %s keeps the rows that the sampler gns prefers, and the sampler is %s; choose --sampler gns, or degree, hot or dynamic", c.Memory.Cache, c.Sampling.Sampler)
-	check(c.Sampling.ReorderMethod == "" || c.Sampling.Reorder > 1, "reorder-method: %s is how windows are reordered, and there are none; set reorder to the batches of a window, or leave it out", c.Sampling.ReorderMethod)
-	method, err := overlap.ParseMethod(c.Sampling.ReorderMethod)
-	check(err == nil, "reorder-method: %v", err)
-	if err == nil && c.Sampling.Reorder > 1 {
-		c.method = method.For(c.Sampling.Reorder)
-	}
-}
-
 // openRows readies what training reads feature rows from.
 func (d *openData) openRows(cfg *settings) (err error) {
 	spec, f := cfg.where, d.ds.NodeFeatures

@@ -28,39 +28,21 @@ type Recipe struct {
 
 // recipe returns the settings of c that matter for the bits.
 func (c *Config) recipe() Recipe {
-	p := Recipe{Optimizer: c.Training.Optimizer, LR: c.Training.LR, WeightDecay: c.Training.WeightDecay, ClipNorm: c.Training.ClipNorm}
-	if c.Training.Optimizer == "sgd" {
-		p.Momentum = c.Training.Momentum
+	t := &c.Training
+	p := Recipe{Optimizer: t.Optimizer, LR: t.LR, WeightDecay: t.WeightDecay, ClipNorm: t.ClipNorm}
+	if t.Optimizer == "sgd" {
+		p.Momentum = t.Momentum
 	}
-	switch c.Training.Schedule {
+	switch t.Schedule {
 	case "step", "plateau":
-		p.Schedule, p.Every, p.Factor = c.Training.Schedule, c.Training.ScheduleEpochs, c.Training.ScheduleFactor
+		p.Schedule, p.Every, p.Factor = t.Schedule, t.ScheduleEpochs, t.ScheduleFactor
 	case "cosine":
-		p.Schedule, p.Warmup, p.Horizon = c.Training.Schedule, c.Training.Warmup, c.Training.Epochs
+		p.Schedule, p.Warmup, p.Horizon = t.Schedule, t.Warmup, t.Epochs
 	}
-	if c.Training.Schedule == "plateau" {
-		p.EvalEvery = c.Training.EvalEvery
+	if t.Schedule == "plateau" {
+		p.EvalEvery = t.EvalEvery
 	}
 	return p
-}
-
-// validateRecipe reports problems of the settings behind recipe.
-func (c *Config) validateRecipe(check func(ok bool, format string, args ...any), oneOf func(name, v string, allowed ...string)) {
-	oneOf("optimizer", c.Training.Optimizer, "adam", "adamw", "sgd")
-	oneOf("schedule", c.Training.Schedule, "constant", "step", "cosine", "plateau")
-	check(c.Training.Momentum >= 0 && c.Training.Momentum < 1, "momentum: %v is not in [0, 1)", c.Training.Momentum)
-	check(c.Training.ClipNorm >= 0, "clip-norm: %v must be 0 or a positive number", c.Training.ClipNorm)
-	check(c.Training.ScheduleEpochs >= 1, "schedule-epochs: %d must be at least 1", c.Training.ScheduleEpochs)
-	check(c.Training.ScheduleFactor > 0 && c.Training.ScheduleFactor <= 1, "schedule-factor: %v is not in (0, 1]", c.Training.ScheduleFactor)
-	check(c.Training.Warmup >= 0, "warmup: %d must not be negative", c.Training.Warmup)
-	if c.Training.Warmup > 0 {
-		check(c.Training.Schedule == "cosine", "warmup: only the cosine schedule rises first; set schedule to cosine, or leave warmup out")
-		check(c.Training.Warmup < c.Training.Epochs, "warmup: the learning rate would rise for %d epochs of %d; take fewer than epochs", c.Training.Warmup, c.Training.Epochs)
-	}
-	check(c.Training.Patience >= 0, "patience: %d must not be negative", c.Training.Patience)
-	if c.Training.Patience > 0 || c.Training.Schedule == "plateau" {
-		check(c.Training.EvalEvery >= 1, "eval-every: patience and the plateau schedule follow the validation accuracy; evaluate at least every so many epochs")
-	}
 }
 
 // updater owns the parameters while a run trains. The pipeline steps it; its

@@ -11,32 +11,33 @@ import (
 )
 
 func (r *Runtime) sizes() scheduler.Sizes {
+	c := &r.cfg
 	ds := r.data.ds
 	s := scheduler.Sizes{
 		Nodes: int64(ds.Graph.NumNodes()), Edges: ds.Graph.NumEdges(), FeaturesMap: r.data.file.Path != "", GraphMap: r.data.mapped && r.links == nil, TrainNodes: len(r.seeds()),
-		Hidden: r.cfg.Model.Hidden, Layers: r.cfg.Blocks(), Sampler: r.cfg.Sampling.Sampler, Fanouts: r.sampler.Spec().Fanouts, LayerNodes: r.cfg.Sampling.Sampler == "fastgcn" || r.cfg.Sampling.Sampler == "ladies",
-		BatchSize: r.cfg.Sampling.BatchSize, Micro: r.cfg.Sampling.MicroBatches, Kernels: r.set.String(), Optimizer: r.cfg.Training.Optimizer,
-		OnAverage: r.cfg.Sampling.Sampler == "labor", Temporal: r.sampler.Spec().Temporal, Batches: r.ownBatches(),
-		Audits: r.cfg.Cluster.Peers != nil,
+		Hidden: c.Model.Hidden, Layers: c.Blocks(), Sampler: c.Sampling.Sampler, Fanouts: r.sampler.Spec().Fanouts, LayerNodes: c.Sampling.Sampler == "fastgcn" || c.Sampling.Sampler == "ladies",
+		BatchSize: c.Sampling.BatchSize, Micro: c.Sampling.MicroBatches, Kernels: r.set.String(), Optimizer: c.Training.Optimizer,
+		OnAverage: c.Sampling.Sampler == "labor", Temporal: r.sampler.Spec().Temporal, Batches: r.ownBatches(),
+		Audits: c.Cluster.Peers != nil,
 	}
-	if r.cfg.Sampling.Inductive {
+	if c.Sampling.Inductive {
 		s.Inductive, s.SeenEdges = true, r.sampler.Dataset().Graph.NumEdges()
 	}
 	held := r.sampler.Footprint()
 	s.SamplerShared, s.SamplerOwn = held.Shared, held.Sampler
 	if r.links != nil { // a link brings two nodes, and each of its negatives one
-		s.BatchSize *= 2 + r.cfg.negatives()
+		s.BatchSize *= 2 + c.negatives()
 	}
 	if f := ds.NodeFeatures; f != nil {
 		l := features.LayoutOf(f)
-		s.InDim, s.FeatureBytes, s.RowBytes, s.Source = f.Cols, int64(len(f.Data)), int64(l.RowBytes()), r.data.source(&r.cfg)
+		s.InDim, s.FeatureBytes, s.RowBytes, s.Source = f.Cols, int64(len(f.Data)), int64(l.RowBytes()), r.data.source(c)
 		s.FeaturesAway = absent(f)
 		s.FeaturesCopy = r.data.copied
 	}
 	if r.model != nil {
 		s.SparseInput, s.SparseBytes = r.model.SparseInput(), r.model.SparseBytes()
 		r.activations(&s)
-		s.OutDim, s.Parameters = r.cfg.outputs(ds), int64(r.model.Layout().Len())
+		s.OutDim, s.Parameters = c.outputs(ds), int64(r.model.Layout().Len())
 	}
 	return s
 }
@@ -64,18 +65,19 @@ func (r *Runtime) activations(s *scheduler.Sizes) {
 
 // request returns what the user fixed.
 func (r *Runtime) request() scheduler.Request {
-	if r.cfg.asynchronous { // each trainer samples the next batch meanwhile
-		n := r.cfg.staleTrainers()
+	c, m, e := &r.cfg, &r.cfg.Memory, &r.cfg.Execution
+	if c.Training.Sync.Asynchronous() { // each trainer samples the next batch meanwhile
+		n := c.staleTrainers()
 		return scheduler.Request{
-			Threads: r.cfg.threads(), Samplers: n, Trainers: n, Credits: 2,
-			EvalChunk: r.cfg.Memory.EvalChunk, LocalCodec: r.cfg.Execution.LocalCodec, Loaders: r.cfg.Memory.Loaders, Match: r.cfg.Memory.Match,
-			Gather: r.cfg.Memory.Gather, Cached: true, FixedThreads: true, Shared: true, // nothing is measured
+			Threads: c.threads(), Samplers: n, Trainers: n, Credits: 2,
+			EvalChunk: m.EvalChunk, LocalCodec: e.LocalCodec, Loaders: m.Loaders, Match: m.Match,
+			Gather: m.Gather, Cached: true, FixedThreads: true, Shared: true, // nothing is measured
 		}
 	}
 	return scheduler.Request{
-		Threads: r.cfg.threads(), Samplers: r.cfg.Execution.Samplers, Trainers: r.cfg.Execution.Trainers, Credits: r.cfg.Execution.Credits,
-		EvalChunk: r.cfg.Memory.EvalChunk, LocalCodec: r.cfg.Execution.LocalCodec, Loaders: r.cfg.Memory.Loaders, Reorder: r.cfg.Sampling.Reorder, Match: r.cfg.Memory.Match,
-		Gather: r.cfg.Memory.Gather, Cached: r.cfg.Memory.Cache != "", FixedThreads: r.cfg.Execution.Threads > 0, Shared: r.cfg.Cluster.Peers != nil,
+		Threads: c.threads(), Samplers: e.Samplers, Trainers: e.Trainers, Credits: e.Credits,
+		EvalChunk: m.EvalChunk, LocalCodec: e.LocalCodec, Loaders: m.Loaders, Reorder: c.Sampling.Reorder, Match: m.Match,
+		Gather: m.Gather, Cached: m.Cache != "", FixedThreads: e.Threads > 0, Shared: c.Cluster.Peers != nil,
 	}
 }
 

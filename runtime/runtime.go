@@ -348,22 +348,23 @@ func (c *Config) modelSpec(ds *graph.Dataset) compute.Spec {
 
 // spec is modelSpec without what the data says.
 func (c *Config) spec() compute.Spec {
+	m := &c.Model
 	s := compute.Spec{
-		Model: c.Model.Name, Layers: c.Model.Layers, Hidden: c.Model.Hidden, Dropout: c.Model.Dropout, InputDropout: c.Model.InputDropout,
-		Aggregation: c.Model.Aggregation, Combine: c.Model.Combine, Heads: c.Model.Heads, AttentionDropout: c.Model.AttentionDropout,
-		Activation: c.Model.Activation, Norm: c.Model.Norm, Residual: c.Model.Residual, JumpingKnowledge: c.Model.JumpingKnowledge, Hops: c.Model.Hops,
-		GCNNorm: c.Model.GCNNorm, TrainEps: c.Model.TrainEps, ScaleSums: c.Model.ScaleSums, WeightAttention: c.Model.WeightAttention, Decoder: c.Model.DecoderLayers, LinkDecoder: c.Model.LinkDecoder,
+		Model: m.Name, Layers: m.Layers, Hidden: m.Hidden, Dropout: m.Dropout, InputDropout: m.InputDropout,
+		Aggregation: m.Aggregation, Combine: m.Combine, Heads: m.Heads, AttentionDropout: m.AttentionDropout,
+		Activation: m.Activation, Norm: m.Norm, Residual: m.Residual, JumpingKnowledge: m.JumpingKnowledge, Hops: m.Hops,
+		GCNNorm: m.GCNNorm, TrainEps: m.TrainEps, ScaleSums: m.ScaleSums, WeightAttention: m.WeightAttention, Decoder: m.DecoderLayers, LinkDecoder: m.LinkDecoder,
 	}
 	switch {
-	case c.Model.Norm == "none":
+	case m.Norm == "none":
 		s.Norm = ""
-	case c.Model.Norm == "" && c.Model.Name == "gin":
+	case m.Norm == "" && m.Name == "gin":
 		s.Norm = "batch"
 	}
 	if s.InputDropout < 0 {
 		s.InputDropout = 0
-		if c.Model.Name == "gcn" {
-			s.InputDropout = 1 - (1-c.Model.Dropout)*(1-c.Model.Dropout)
+		if m.Name == "gcn" {
+			s.InputDropout = 1 - (1-m.Dropout)*(1-m.Dropout)
 		}
 	}
 	return s

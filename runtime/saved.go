@@ -105,13 +105,14 @@ func (m *Model) Config() (Config, error) {
 // Configure gives c the settings that d describes: Task, and those of Model that
 // inference depends on. It leaves those alone that only training does, such as dropout.
 func (d *Description) Configure(c *Config) {
+	m := &c.Model
 	s := &d.Model
-	c.Model.Task, c.Model.Name, c.Model.Layers, c.Model.Hidden = d.Task, s.Model, s.Layers, s.Hidden
-	c.Model.Aggregation, c.Model.Combine, c.Model.Heads, c.Model.Hops, c.Model.TrainEps = s.Aggregation, s.Combine, s.Heads, s.Hops, s.TrainEps
-	c.Model.Activation, c.Model.Norm, c.Model.Residual, c.Model.JumpingKnowledge = s.Activation, s.Norm, s.Residual, s.JumpingKnowledge
-	c.Model.DecoderLayers, c.Model.LinkDecoder, c.Model.EdgeFeatures = s.Decoder, s.LinkDecoder, s.EdgeDim > 0
-	if c.Model.Norm == "" {
-		c.Model.Norm = "none"
+	m.Task, m.Name, m.Layers, m.Hidden = d.Task, s.Model, s.Layers, s.Hidden
+	m.Aggregation, m.Combine, m.Heads, m.Hops, m.TrainEps = s.Aggregation, s.Combine, s.Heads, s.Hops, s.TrainEps
+	m.Activation, m.Norm, m.Residual, m.JumpingKnowledge = s.Activation, s.Norm, s.Residual, s.JumpingKnowledge
+	m.DecoderLayers, m.LinkDecoder, m.EdgeFeatures = s.Decoder, s.LinkDecoder, s.EdgeDim > 0
+	if m.Norm == "" {
+		m.Norm = "none"
 	}
 }
 

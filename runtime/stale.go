@@ -3,11 +3,8 @@ package runtime
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,37 +13,20 @@ import (
 	"github.com/gnnactor/gnnactor/messages"
 )
 
-// maxBound keeps a slip of the keyboard from meaning no bound at all.
-const maxBound = 1 << 10
-
-// staleness returns the bound of the asynchronous mode, and whether that is how
-// the run trains.
-func (c *Config) staleness() (bound int, asynchronous bool, err error) {
-	if c.Training.Sync == "" || c.Training.Sync == "sync" {
-		return 0, false, nil
-	}
-	text, ok := strings.CutPrefix(c.Training.Sync, "ssp:")
-	bound, err = strconv.Atoi(text)
-	if !ok || err != nil || bound < 0 || bound > maxBound {
-		return 0, false, fmt.Errorf("sync: %q is neither sync nor ssp:N, where N, the most steps that a gradient may be late, is in [0, %d]", c.Training.Sync, maxBound)
-	}
-	return bound, true, nil
-}
-
-// compileSync reads Sync, and reports its problems and those of what does not go with it.
-func (c *settings) compileSync(check func(ok bool, format string, args ...any)) {
-	bound, asynchronous, err := c.staleness()
-	c.bound, c.asynchronous = bound, asynchronous
-	check(err == nil, "%v", err)
-	if !asynchronous {
-		check(err != nil || c.Execution.Trainers >= 0 && c.Execution.Trainers <= max(c.Sampling.MicroBatches, 1), "trainers: %d is more than micro-batches = %d; each trainer needs one", c.Execution.Trainers, c.Sampling.MicroBatches)
+// checkSync reports the problems of Sync, and of what does not go with it.
+func (c *Config) checkSync(p *problems) {
+	sync, trainers, m := c.Training.Sync, c.Execution.Trainers, &c.Memory
+	p.check(sync.valid(), "sync: %s: a gradient may be late by a number of steps in [0, %d]", sync, maxBound)
+	if !sync.Asynchronous() {
+		micro := max(c.Sampling.MicroBatches, 1)
+		p.check(trainers >= 0 && trainers <= micro, "trainers: %d is more than micro-batches = %d; each trainer needs one", trainers, micro)
 		return
 	}
-	check(c.Execution.Trainers >= 0 && c.Execution.Trainers <= bound+1, "trainers: %d is more than can compute at once with sync = %s, which is %d", c.Execution.Trainers, c.Training.Sync, bound+1)
-	check(c.Sampling.MicroBatches == 1, "micro-batches: %d; with sync = %s a trainer computes whole batches: set it to 1, and a smaller batch-size", c.Sampling.MicroBatches, c.Training.Sync)
-	check(c.Sampling.Reorder <= 1, "reorder: batches are not reordered with sync = %s; set it to 1", c.Training.Sync)
-	check(c.Memory.Cache == "" || c.Memory.Cache == "none", "cache: %s; with sync = %s every batch reads its own rows; leave it out", c.Memory.Cache, c.Training.Sync)
-	check(c.Memory.Match != "on", "match: with sync = %s every batch reads its own rows; leave it out", c.Training.Sync)
+	p.check(trainers >= 0 && trainers <= sync.Bound()+1, "trainers: %d is more than can compute at once with sync = %s, which is %d", trainers, sync, sync.Bound()+1)
+	p.check(c.Sampling.MicroBatches == 1, "micro-batches: %d; with sync = %s a trainer computes whole batches: set it to 1, and a smaller batch-size", c.Sampling.MicroBatches, sync)
+	p.check(c.Sampling.Reorder <= 1, "reorder: batches are not reordered with sync = %s; set it to 1", sync)
+	p.check(m.Cache == "" || m.Cache == "none", "cache: %s; with sync = %s every batch reads its own rows; leave it out", m.Cache, sync)
+	p.check(m.Match != "on", "match: with sync = %s every batch reads its own rows; leave it out", sync)
 }
 
 // staleTrainers returns how many trainers of this process compute at once.
@@ -57,7 +37,7 @@ func (c *settings) staleTrainers() int {
 	case c.Cluster.Peers != nil:
 		return 1
 	}
-	return min(c.bound+1, c.threads())
+	return min(c.Training.Sync.Bound()+1, c.threads())
 }
 
 // stale is epochs for the asynchronous mode, in one process.
@@ -117,7 +97,7 @@ func (t *training) own(ctx context.Context, epoch int, orders *orders, f *fellow
 	if f != nil {
 		model.decides = func() error { return f.share.Decides(ctx) }
 	}
-	o := async.NewOwner(async.Options{System: r.system, Model: model, Bound: r.cfg.bound, First: t.state.Step, End: int64(epoch+1) * t.steps})
+	o := async.NewOwner(async.Options{System: r.system, Model: model, Bound: r.cfg.Training.Sync.Bound(), First: t.state.Step, End: int64(epoch+1) * t.steps})
 	me := ""
 	if f != nil {
 		me = f.me
@@ -196,22 +176,10 @@ func (t *training) staleApplied(a *async.Step, f *fellowship) error {
 	})
 }
 
-// Asynchronous reports whether Sync is ssp.
-func (c *Config) Asynchronous() bool {
-	_, asynchronous, _ := c.staleness()
-	return asynchronous
-}
-
-// StalenessBound returns the N of Sync's ssp:N, and 0 in the synchronous mode.
-func (c *Config) StalenessBound() int {
-	bound, _, _ := c.staleness()
-	return bound
-}
-
-// MostTrainers returns how many nodes may train together: each needs a
+// MaxTrainers returns how many nodes may train together: each needs a
 // micro-batch, unless they are asynchronous.
-func (c *Config) MostTrainers() int {
-	if c.Asynchronous() {
+func (c *Config) MaxTrainers() int {
+	if c.Training.Sync.Asynchronous() {
 		return maxBound
 	}
 	return c.Sampling.MicroBatches

@@ -15,7 +15,7 @@ import (
 
 func staleConfig() Config {
 	c := DefaultConfig()
-	c.Training.Sync, c.Sampling.BatchSize, c.Execution.Threads, c.Training.Epochs = "ssp:3", 16, 2, 2
+	c.Training.Sync, c.Sampling.BatchSize, c.Execution.Threads, c.Training.Epochs = SSP(3), 16, 2, 2
 	return c
 }
 
@@ -66,14 +66,14 @@ func (s *census) check(t *testing.T, batches int) {
 // That is a bound on what differs from run to run, too.
 func TestStale(t *testing.T) {
 	plain := staleConfig()
-	plain.Training.Sync, plain.Training.Epochs, plain.Sampling.BatchSize = "", 10, 64
+	plain.Training.Sync, plain.Training.Epochs, plain.Sampling.BatchSize = Sync{}, 10, 64
 	var want Event
 	if _, err := trainOn(t.Context(), plain, func(e Event) { want = e }); err != nil {
 		t.Fatal(err)
 	}
 	for _, x := range []struct{ bound, trainers int }{{0, 1}, {1, 2}, {3, 4}} {
 		c := plain
-		c.Training.Sync, c.Execution.Trainers = fmt.Sprint("ssp:", x.bound), x.trainers
+		c.Training.Sync, c.Execution.Trainers = SSP(x.bound), x.trainers
 		s := &census{bound: x.bound}
 		if _, err := trainOn(t.Context(), c, func(e Event) { s.event(t, e) }); err != nil {
 			t.Fatal(err)
@@ -89,12 +89,12 @@ func TestStale(t *testing.T) {
 // synchronous mode.
 func TestStaleAlone(t *testing.T) {
 	c := staleConfig()
-	c.Training.Sync, c.Model.Name, c.Model.Norm = "ssp:0", "gin", "batch"
+	c.Training.Sync, c.Model.Name, c.Model.Norm = SSP(0), "gin", "batch"
 	got, err := trainOn(t.Context(), c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Training.Sync = ""
+	c.Training.Sync = Sync{}
 	want, err := trainOn(t.Context(), c, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestStaleResume(t *testing.T) {
 		}
 	}
 	s.check(t, c.Training.Epochs*s.done.Batches)
-	c.Training.Sync = ""
+	c.Training.Sync = Sync{}
 	c.Execution.Trainers = 1
 	if _, err := trainOn(t.Context(), c, nil); !errors.Is(err, ErrIdentity) {
 		t.Errorf("a synchronous run goes on with an asynchronous one's checkpoint: %v", err)
@@ -158,10 +158,8 @@ func TestStaleFeatures(t *testing.T) {
 
 func TestStaleConfig(t *testing.T) {
 	for _, change := range []func(*Config){
-		func(c *Config) { c.Training.Sync = "ssp" },
-		func(c *Config) { c.Training.Sync = "ssp:-1" },
-		func(c *Config) { c.Training.Sync = "ssp:3x" },
-		func(c *Config) { c.Training.Sync = "async" },
+		func(c *Config) { c.Training.Sync = SSP(-1) },
+		func(c *Config) { c.Training.Sync = SSP(1025) },
 		func(c *Config) { c.Sampling.MicroBatches = 2 },
 		func(c *Config) { c.Execution.Trainers = 5 },
 		func(c *Config) { c.Sampling.Reorder = 4 },
@@ -172,6 +170,25 @@ func TestStaleConfig(t *testing.T) {
 		change(&c)
 		if err := c.Validate(); !errors.Is(err, ErrConfig) {
 			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
+// What is written of a way to train together is read, and nothing else.
+func TestSyncText(t *testing.T) {
+	for text, want := range map[string]Sync{"": {}, "sync": {}, "ssp:0": SSP(0), "ssp:1024": SSP(1024)} {
+		got := SSP(7)
+		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {
+			t.Errorf("%q: %v, %v; want %v", text, got, err, want)
+		}
+		if again, err := got.MarshalText(); err != nil || text != "" && string(again) != text {
+			t.Errorf("%q is written as %q, %v", text, again, err)
+		}
+	}
+	for _, text := range []string{"ssp", "ssp:", "ssp:-1", "ssp:3x", "ssp:1025", "async", "SYNC"} {
+		got := SSP(7)
+		if err := got.UnmarshalText([]byte(text)); err == nil || got != SSP(7) || !strings.Contains(err.Error(), text) {
+			t.Errorf("%q: %v, %v", text, got, err)
 		}
 	}
 }

@@ -98,7 +98,7 @@ func TestSettingsAreReadOnce(t *testing.T) {
 	want := parametersOf(t, c)
 	r := started(t, c)
 	const nonsense = "?"
-	r.cfg.Memory.Features, r.cfg.Memory.Cache, r.cfg.Memory.Limit, r.cfg.Sampling.ReorderMethod, r.cfg.Training.Sync, r.cfg.Model.Precision = nonsense, nonsense, nonsense, nonsense, nonsense, nonsense
+	r.cfg.Memory.Features, r.cfg.Memory.Cache, r.cfg.Memory.Limit, r.cfg.Sampling.ReorderMethod, r.cfg.Model.Precision = nonsense, nonsense, nonsense, nonsense, nonsense
 	r.cfg.Sampling.Options = map[string]string{nonsense: nonsense}
 	trained(t, r)
 	if got := sumOf(t, r); got != want {

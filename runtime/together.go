@@ -39,7 +39,7 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Redu
 		}
 	}
 	var service *async.Service // of the asynchronous mode
-	if r.cfg.asynchronous {
+	if r.cfg.Training.Sync.Asynchronous() {
 		service = async.NewService(r.cfg.Cluster.Peers.Plane())
 		defer service.Close()
 	}

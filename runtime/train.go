@@ -268,7 +268,7 @@ func (t *training) run(ctx context.Context) (err error) {
 		switch {
 		case r.cfg.Cluster.Peers != nil:
 			train = t.together
-		case r.cfg.asynchronous:
+		case r.cfg.Training.Sync.Asynchronous():
 			train = t.stale
 		}
 		if err := train(ctx, work, nil); err != nil {

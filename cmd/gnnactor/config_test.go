@@ -98,6 +98,8 @@ func TestBadConfigIsRefused(t *testing.T) {
 		{"env: negative", "", []string{"GNNACTOR_SEED=-1"}, "0 or more"},
 		{"env: no list", "", []string{"GNNACTOR_FANOUTS=1,,2"}, "with commas between"},
 		{"env: no truth", "", []string{"GNNACTOR_RESUME=perhaps"}, "true or false"},
+		{"env: no way to train together", "", []string{"GNNACTOR_SYNC=async"}, `GNNACTOR_SYNC="async": sync: "async" is neither sync nor ssp:N`},
+		{"no way to train together", "sync: ssp\n", nil, `sync: "ssp" is neither sync nor ssp:N`},
 		{"unknown format", "format: papyrus", nil, `format: "papyrus" is not one of`},
 		{"missing file", "", []string{"GNNACTOR_CONFIG=/does/not/exist.yaml"}, "config file: open"},
 	} {

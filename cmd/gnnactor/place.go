@@ -85,11 +85,11 @@ func (c *clusterFlags) enter(cmd *cobra.Command, a *app, cfg *runtime.Config, gi
 	if err := c.adopt(r, cfg); err != nil {
 		return nil, err
 	}
-	p.epochs, p.bound = cfg.Training.Epochs, cfg.StalenessBound()
+	p.epochs, p.bound = cfg.Training.Epochs, cfg.Training.Sync.Bound()
 	if err := c.bring(ctx, p, r, cfg); err != nil {
 		return nil, err
 	}
-	if p.team, err = p.node.Train(ctx, cfg.MostTrainers(), c.least); err != nil {
+	if p.team, err = p.node.Train(ctx, cfg.MaxTrainers(), c.least); err != nil {
 		return nil, err
 	}
 	cfg.Cluster.Peers = p.team

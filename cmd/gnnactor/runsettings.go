@@ -186,7 +186,7 @@ func (c *clusterFlags) adopt(r *node.Run, cfg *runtime.Config) error {
 		}
 	}
 	c.shards = r.Settings[runShards]
-	if c.least < 1 || c.least > cfg.MostTrainers() {
+	if c.least < 1 || c.least > cfg.MaxTrainers() {
 		return usagef("--wait-for %d: must be at least 1 and at most --micro-batches %d; each node needs one", c.least, cfg.Sampling.MicroBatches)
 	}
 	if c.replicas < 1 {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding"
 	"fmt"
 	"maps"
 	"reflect"
@@ -88,7 +89,7 @@ var settings = []setting{
 	{"schedule-factor", trainingGroup, "what a fall multiplies the learning rate by"},
 	{"warmup", trainingGroup, "cosine: epochs in which the learning rate rises first"},
 	{"patience", trainingGroup, "evaluations without a better validation accuracy that end training; 0: never"},
-	{"sync", trainingGroup, "`HOW` trainers work together: sync (default), or ssp:N, asynchronously, no gradient more than N steps late"},
+	{"sync", trainingGroup, "`HOW` trainers work together: sync, or ssp:N, asynchronously, no gradient more than N steps late"},
 	{"seed", trainingGroup, "what every random draw derives from"},
 	{"eval-every", trainingGroup, "epochs between evaluations; 0: only at the end"},
 
@@ -179,7 +180,7 @@ func (f *fieldValue) Type() string {
 		return "n,n"
 	case reflect.Map:
 		return "key=value,..."
-	case reflect.String:
+	case reflect.String, reflect.Struct:
 		return "name"
 	}
 	return "n"
@@ -208,6 +209,9 @@ func (f *fieldValue) String() string {
 
 // Set parses text as flags and environment variables spell it.
 func (f *fieldValue) Set(text string) error {
+	if v, ok := f.v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		return v.UnmarshalText([]byte(text))
+	}
 	switch f.v.Interface().(type) {
 	case string:
 		f.v.SetString(text)

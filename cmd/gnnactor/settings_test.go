@@ -96,6 +96,8 @@ var samples = map[reflect.Type]struct {
 	reflect.TypeFor[float64](): {"0.125", "0.125", 0.125},
 	reflect.TypeFor[[]int]():   {"15, -1,5", "[15, -1, 5]", []int{15, -1, 5}},
 
+	reflect.TypeFor[runtime.Sync](): {"ssp:7", "ssp:7", runtime.SSP(7)},
+
 	reflect.TypeFor[map[string]string](): {"budget=8000, frontier=50", "{budget: 8000, frontier: 50}", map[string]string{"budget": "8000", "frontier": "50"}},
 }
 

@@ -117,7 +117,7 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	defer func() { err = errors.Join(err, rt.Stop()) }()
 	c.logf("%s", describe(rt.Dataset()))
 	p.runs(rt)
-	steps, err := openStepLog(c.cluster.steps, cfg.Asynchronous())
+	steps, err := openStepLog(c.cluster.steps, cfg.Training.Sync.Asynchronous())
 	if err != nil {
 		return err
 	}
