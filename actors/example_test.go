@@ -17,7 +17,7 @@ import (
 // Two sampler actors that work ahead of the loop; batches come in order.
 func ExampleStart() {
 	ds := generate.Builtin()
-	prepared, err := sampling.Prepare(sampling.Spec{Name: "neighbor", Fanouts: []int{4, 4}}, ds, 1)
+	prepared, err := sampling.Prepare(context.Background(), sampling.Spec{Name: "neighbor", Fanouts: []int{4, 4}}, ds, 1)
 	if err != nil {
 		log.Fatal(err)
 	}

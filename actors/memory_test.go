@@ -129,7 +129,7 @@ func (j memoryJob) run(t *testing.T, ctx context.Context) ([]float32, features.S
 				ds.NodeTimes[v] = int64(v % 7)
 			}
 			var p *sampling.Prepared
-			if p, err = sampling.Prepare(sampling.Spec{Name: "khop", Layers: 3, Temporal: true}, ds, 1); err == nil {
+			if p, err = sampling.Prepare(ctx, sampling.Spec{Name: "khop", Layers: 3, Temporal: true}, ds, 1); err == nil {
 				s = p.NewSampler()
 			}
 		}

@@ -59,7 +59,7 @@ func (t *training) startAudit(work actors.Work) error {
 // again returns what samples a micro-batch of another node: from the graph on, with the
 // order of seeds and the sampler's tables of this audit alone.
 func (t *training) again(work actors.Work) func(sampling.ID) (audit.Digest, error) {
-	orders := &orders{work: work}
+	orders := &epochOrders{work: work}
 	var s sampling.Sampler
 	b := new(sampling.Batch)
 	sample := func(id sampling.ID) error {

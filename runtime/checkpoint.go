@@ -32,7 +32,7 @@ type checkpoint struct {
 	Best     compute.Best    `json:"best"`      // validation accuracy
 	Plateau  compute.Plateau `json:"plateau"`
 	Sum      string          `json:"sha256,omitempty"` // version 0: over parameters and moments
-	Chain    chain           `json:"lineage_sha256"`
+	Chain    lineageHash     `json:"lineage_sha256"`
 	Lineage  []trainers.Run  `json:"lineage,omitempty"` // the steps by who made them; group 0: one process
 	// Unaudited: the audits of what led to it had not come back.
 	Unaudited bool `json:"unaudited,omitempty"`

@@ -68,11 +68,13 @@ func openDataset(ctx context.Context, cfg *settings) (*openData, error) {
 		copied.NodeFeatures = copied.NodeFeatures.Normalized()
 		d.ds, d.file = &copied, features.File{}
 	}
-	open := d.openRows
+	var err error
 	if cfg.Data.Rows != nil {
-		open = d.useRows
+		err = d.useRows(cfg)
+	} else {
+		err = d.openRows(ctx, cfg)
 	}
-	if err := open(cfg); err != nil {
+	if err != nil {
 		return nil, errors.Join(err, d.close())
 	}
 	return d, nil

@@ -69,7 +69,7 @@ func (t *training) staleTogether(ctx context.Context, work actors.Work, share *t
 			t.unsaved = t.saveLast(false)
 		}
 	}()
-	o := &orders{work: work}
+	o := &epochOrders{work: work}
 	first := int(t.state.Step / t.steps)
 	for epoch := first; epoch < r.cfg.Training.Epochs; epoch++ {
 		if epoch == first+2 { // the second was not begun before all had ended the first
@@ -92,7 +92,7 @@ func (t *training) staleTogether(ctx context.Context, work actors.Work, share *t
 
 // lead makes an epoch on the node that has the parameters, and gives the others
 // the state that it ends with, in the middle of the epoch if the group does.
-func (t *training) lead(ctx context.Context, epoch int, o *orders, f *fellowship) error {
+func (t *training) lead(ctx context.Context, epoch int, o *epochOrders, f *fellowship) error {
 	r := t.r
 	made := t.own(ctx, epoch, o, f)
 	if t.ragged || made != nil && !errors.Is(made, errGroup) && ctx.Err() == nil {
@@ -142,7 +142,7 @@ func (t *training) lead(ctx context.Context, epoch int, o *orders, f *fellowship
 
 // follow computes for the node that has the parameters, and takes over the state
 // that it ends the epoch with, or the group.
-func (t *training) follow(ctx context.Context, epoch int, o *orders, f *fellowship) error {
+func (t *training) follow(ctx context.Context, epoch int, o *epochOrders, f *fellowship) error {
 	r := t.r
 	began := time.Now()
 	defer func() { t.piping += time.Since(began) }()

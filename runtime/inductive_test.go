@@ -81,7 +81,7 @@ func TestEpochSubgraphs(t *testing.T) {
 	c := config()
 	c.Sampling.Sampler, c.Sampling.Options, c.Sampling.MicroBatches, c.Training.Epochs = "node", samplerOptions["node"], 2, 2
 	r := started(t, c)
-	p, err := sampling.Prepare(r.identity.Sampler, small(), c.Training.Seed)
+	p, err := sampling.Prepare(t.Context(), r.identity.Sampler, small(), c.Training.Seed)
 	if err != nil {
 		t.Fatal(err)
 	}

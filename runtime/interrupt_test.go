@@ -56,7 +56,7 @@ func TestBatchesAreThoseOfSampling(t *testing.T) {
 		c := config()
 		c.Sampling.Sampler, c.Sampling.Options, c.Execution.Samplers = name, options, 2
 		r := started(t, c)
-		p, err := sampling.Prepare(r.sampler.Spec(), small(), c.Training.Seed)
+		p, err := sampling.Prepare(t.Context(), r.sampler.Spec(), small(), c.Training.Seed)
 		if err != nil {
 			t.Fatal(err)
 		}

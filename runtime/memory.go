@@ -16,13 +16,13 @@ import (
 )
 
 // openRows readies what training reads feature rows from.
-func (d *openData) openRows(cfg *settings) (err error) {
+func (d *openData) openRows(ctx context.Context, cfg *settings) (err error) {
 	spec, f := cfg.where, d.ds.NodeFeatures
 	if f == nil {
 		return nil
 	}
 	if d.file.Path == "" && (spec.Kind == features.Mapped || spec.Kind == features.Disk) || spec != (features.Spec{}) && !plain(spec) {
-		d.rows, err = features.Open(spec, f, d.file, features.Options{})
+		d.rows, err = features.Open(ctx, spec, f, d.file, features.Options{})
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrConfig, err)
 		}
@@ -33,7 +33,7 @@ func (d *openData) openRows(cfg *settings) (err error) {
 		return nil
 	}
 	// A copy in memory, that compute reads where it lies.
-	table, free, err := features.Copy(f)
+	table, free, err := features.Copy(ctx, f)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -176,5 +177,23 @@ func TestPlanCountsClusterBatches(t *testing.T) {
 	}
 	if steps != 7 || r.Plan().Batches != steps {
 		t.Errorf("the plan has %d batches, the epoch %d", r.Plan().Batches, steps)
+	}
+}
+
+// The plan has all threads sample one batch where the sampler can, and says so nowhere else.
+func TestPlanSamplesTogether(t *testing.T) {
+	for name, change := range map[string]func(c *Config){
+		"neighbor": func(*Config) {}, "labor": func(c *Config) { c.Sampling.Sampler = "labor" }, "gns": func(c *Config) { c.Sampling.Sampler = "gns" },
+		"-lazy": func(c *Config) { c.Sampling.Sampler = "lazy" }, "-pinsage": func(c *Config) { c.Sampling.Sampler = "pinsage" },
+		"-ladies": func(c *Config) { c.Sampling.Sampler = "ladies" }, "-links": func(c *Config) { c.Model.Task = "link" },
+	} {
+		c := config()
+		c.Sampling.BatchSize, c.Sampling.MicroBatches, c.Execution.Threads, c.Execution.Samplers = 1<<14, 1, 2, 1
+		change(&c)
+		p := started(t, c).Plan()
+		want := !strings.HasPrefix(name, "-")
+		if said := strings.Contains(fmt.Sprint(p.Stages), "all threads on one batch"); p.Together != want || said != want {
+			t.Errorf("%s: together %v, said %v", name, p.Together, said)
+		}
 	}
 }

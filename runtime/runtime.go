@@ -57,8 +57,8 @@ var ErrNode = errors.New("runtime: no such node")
 // ErrDamaged is wrapped where data, a saved model or a checkpoint is not what can have
 // been written: a malformed file, bytes that do not match their checksum, a file that was
 // shortened or cannot be read any more. The same call will fail again; the text says
-// where the damage is, and what helps.
-var ErrDamaged = errors.New("runtime: damaged data")
+// where the damage is, and what helps. It is graph.ErrDamaged.
+var ErrDamaged = graph.ErrDamaged
 
 // damaged marks err, of a call, with ErrDamaged if it says so.
 func damaged(err error) error {
@@ -129,8 +129,8 @@ type Runtime struct {
 // come from malformed data graph.ErrFormat. The caller must call Stop.
 //
 // ctx is for Start alone: what was started does not end with it. When it ends first, the
-// error wraps its cause, and nothing is left behind. An import and what samples batches
-// to plan by stop soon; a preparation of the sampler's, such as a partition, is finished.
+// error wraps its cause, and nothing is left behind. An import, what a sampler
+// prepares, such as a partition, and what samples batches to plan by stop soon.
 func Start(ctx context.Context, config Config) (_ *Runtime, err error) {
 	defer func() {
 		if err != nil && ctx.Err() != nil {
@@ -214,7 +214,7 @@ func (r *Runtime) prepare(ctx context.Context) (err error) {
 	if err := cfg.cacheFraction(&spec, ds); err != nil {
 		return err
 	}
-	if r.sampler, err = sampling.Prepare(spec, ds, cfg.Training.Seed); err != nil {
+	if r.sampler, err = sampling.Prepare(ctx, spec, ds, cfg.Training.Seed); err != nil {
 		if ofData(err) {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/internal/interrupt/interrupttest"
 )
 
 // savedModel trains c for an epoch and returns the file of its parameters, and what it
@@ -220,8 +221,8 @@ func TestDescriptions(t *testing.T) {
 		t.Errorf("Load: %v", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(errEnough)
-	if _, err := OpenModel(ctx, file); !errors.Is(err, errEnough) {
+	cancel(interrupttest.ErrEnough)
+	if _, err := OpenModel(ctx, file); !errors.Is(err, interrupttest.ErrEnough) {
 		t.Errorf("interrupted: %v", err)
 	}
 }

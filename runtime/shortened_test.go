@@ -112,7 +112,7 @@ func TestShortenedUnderLibraries(t *testing.T) {
 			return graph.Guard(func() error { _ = s.Dataset().Summary(); return nil })
 		},
 		"Compute": func(s *store.Store, _ sampling.Sampler, _ *compute.Model) error {
-			_, err := partition.Compute(s.Dataset().Graph, "metis", 4, 1)
+			_, err := partition.Compute(t.Context(), s.Dataset().Graph, "metis", 4, 1)
 			return err
 		},
 		"NewModel": func(s *store.Store, _ sampling.Sampler, _ *compute.Model) error {
@@ -144,7 +144,7 @@ func TestShortenedUnderLibraries(t *testing.T) {
 			default:
 				o.Budget = 9
 			}
-			p, err := sampling.Prepare(o, s.Dataset(), 1)
+			p, err := sampling.Prepare(t.Context(), o, s.Dataset(), 1)
 			if err != nil {
 				return err
 			}
@@ -159,7 +159,7 @@ func TestShortenedUnderLibraries(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			p, err := sampling.Prepare(sampling.Spec{Name: "neighbor", Fanouts: []int{3, 3}}, s.Dataset(), 1)
+			p, err := sampling.Prepare(t.Context(), sampling.Spec{Name: "neighbor", Fanouts: []int{3, 3}}, s.Dataset(), 1)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -49,7 +49,7 @@ func (t *training) stale(ctx context.Context, work actors.Work, _ actors.Reducer
 			t.unsaved = t.saveLast(false)
 		}
 	}()
-	o := &orders{work: work}
+	o := &epochOrders{work: work}
 	for epoch := int(t.state.Step / t.steps); epoch < r.cfg.Training.Epochs; epoch++ {
 		if err := t.own(ctx, epoch, o, nil); err != nil {
 			return err
@@ -88,7 +88,7 @@ var errGroup = errors.New("runtime: the group of trainers is over")
 // in a group of several, or nil. When ctx or the group ends, it makes the steps
 // that others are ahead of, so that those that were applied are a prefix of the
 // epoch, before it returns why. After another error they need not be: ragged.
-func (t *training) own(ctx context.Context, epoch int, orders *orders, f *fellowship) (err error) {
+func (t *training) own(ctx context.Context, epoch int, orders *epochOrders, f *fellowship) (err error) {
 	r := t.r
 	t.updater.setRate(epoch, t.state.scale())
 	began := time.Now()

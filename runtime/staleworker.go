@@ -18,7 +18,7 @@ import (
 // staleWorker computes batches for one trainer of the asynchronous mode.
 type staleWorker struct {
 	t       *training
-	orders  *orders
+	orders  *epochOrders
 	sampler sampling.Sampler
 	engine  worker
 	places  [2]staleBatch
@@ -32,7 +32,7 @@ type staleBatch struct {
 	slots []uint32
 }
 
-func (t *training) newStaleWorker(o *orders) *staleWorker {
+func (t *training) newStaleWorker(o *epochOrders) *staleWorker {
 	r := t.r
 	w := &staleWorker{
 		t: t, orders: o, sampler: t.audit(r.newSampler()),
@@ -42,8 +42,8 @@ func (t *training) newStaleWorker(o *orders) *staleWorker {
 	return w
 }
 
-// orders keeps the order of the newest epoch's seeds.
-type orders struct {
+// epochOrders keeps the order of the newest epoch's seeds.
+type epochOrders struct {
 	work  actors.Work
 	mu    sync.Mutex
 	epoch int
@@ -51,7 +51,7 @@ type orders struct {
 }
 
 // of returns the order of an epoch.
-func (o *orders) of(epoch int) []uint32 {
+func (o *epochOrders) of(epoch int) []uint32 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.order == nil || o.epoch != epoch {

@@ -1,39 +1,15 @@
 package runtime
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
+
+	"github.com/gnnactor/gnnactor/internal/interrupt/interrupttest"
 )
-
-// endsWithin is a context that ends when it has been asked for its error n times.
-type endsWithin struct {
-	context.Context
-	cancel context.CancelCauseFunc
-	left   atomic.Int32
-}
-
-var errEnough = errors.New("enough")
-
-func newEndsWithin(t *testing.T, n int32) *endsWithin {
-	ctx, cancel := context.WithCancelCause(t.Context())
-	t.Cleanup(func() { cancel(nil) })
-	c := &endsWithin{Context: ctx, cancel: cancel}
-	c.left.Store(n)
-	return c
-}
-
-func (c *endsWithin) Err() error {
-	if c.left.Add(-1) == 0 {
-		c.cancel(errEnough)
-	}
-	return c.Context.Err()
-}
 
 // edgeFile writes a ring of n nodes as a list of edges, and returns its directory.
 func edgeFile(t *testing.T, n int) string {
@@ -56,12 +32,12 @@ func TestStartIsInterrupted(t *testing.T) {
 	t.Setenv("TMPDIR", temp)
 	c := DefaultConfig()
 	c.Data.Path = edgeFile(t, 1<<14)
-	asked := newEndsWithin(t, 1<<30)
+	asked := interrupttest.New(t, interrupttest.Never)
 	r, err := Start(asked, c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	asked.cancel(errEnough) // what was started goes on
+	asked.Cancel() // what was started goes on
 	for _, err := range r.Batches(t.Context(), BatchesOptions{Nodes: []uint32{1, 2}}) {
 		if err != nil {
 			t.Fatal(err)
@@ -70,13 +46,13 @@ func TestStartIsInterrupted(t *testing.T) {
 	if err := r.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	times := 1<<30 - asked.left.Load()
+	times := asked.Asked()
 	if times < 5 {
 		t.Fatalf("Start asks for the context's error %d times", times)
 	}
 	for n := range times {
-		r, err := Start(newEndsWithin(t, n+1), c)
-		if !errors.Is(err, errEnough) {
+		r, err := Start(interrupttest.New(t, n+1), c)
+		if !errors.Is(err, interrupttest.ErrEnough) {
 			t.Errorf("of %d times that it asks whether to go on, Start was told to stop at %d: %v", times, n, err)
 		}
 		if r != nil {

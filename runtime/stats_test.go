@@ -13,6 +13,8 @@ import (
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
+	"github.com/gnnactor/gnnactor/internal/fault"
+	"github.com/gnnactor/gnnactor/internal/interrupt/interrupttest"
 )
 
 // Train and Batches count their rows for themselves, also at once, and Stats has the sum.
@@ -129,9 +131,9 @@ func TestInferenceIsBounded(t *testing.T) {
 		close(store.open)
 		t.Fatalf("%+v; %d fetch features", s, store.max.Load())
 	}
-	cancel(errEnough)
+	cancel(interrupttest.ErrEnough)
 	for range calls - 2 { // those that wait
-		if err := <-errs; !errors.Is(err, errEnough) {
+		if err := <-errs; !errors.Is(err, interrupttest.ErrEnough) {
 			t.Errorf("one that waits: %v", err)
 		}
 	}
@@ -175,6 +177,10 @@ func TestErrorsAreTold(t *testing.T) {
 		t.Errorf("a file that there is not: %v", err)
 	}
 
+	if err := error(&fault.Error{}); !errors.Is(err, ErrDamaged) || !errors.Is(err, graph.ErrDamaged) {
+		t.Error("a file that was shortened while a program reads it by itself is no damage")
+	}
+
 	c := storedRun(t)
 	flip(t, payloads(t, c.Data.Path)[3], 128+8, 1)
 	damaged, err := Start(t.Context(), c)
@@ -190,7 +196,7 @@ func TestErrorsAreTold(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if !errors.Is(err, ErrDamaged) || !errors.Is(err, graph.ErrFormat) {
+	if !errors.Is(err, ErrDamaged) || !errors.Is(err, graph.ErrDamaged) || !errors.Is(err, graph.ErrFormat) {
 		t.Errorf("Train: %v", err)
 	}
 }

@@ -18,7 +18,7 @@ func (r *Runtime) inferTemporal(ctx context.Context, x *cpu.Exec, params []float
 	none := cpu.Matrix[float32]{}
 	ds := r.data.ds
 	spec := sampling.Spec{Name: "khop", Layers: r.model.Blocks(), Temporal: true, EdgeIDs: r.sampler.Spec().EdgeIDs}
-	p, err := sampling.Prepare(spec, ds, r.cfg.Training.Seed)
+	p, err := sampling.Prepare(ctx, spec, ds, r.cfg.Training.Seed)
 	if err != nil {
 		return none, err
 	}

@@ -290,7 +290,7 @@ func TestFirstStepFirst(t *testing.T) {
 	} {
 		work := actors.Work{Nodes: nodes, BatchSize: 8, Micro: 8, First: test.first, Mine: func(m, of int) bool { return m < of-5 }}
 		c := actors.Config{Work: work, Samplers: make([]sampling.Sampler, test.samplers), Resting: test.resting, Credits: test.credits, Loading: &actors.Loading{Ahead: test.ahead}}
-		hurry(&c)
+		limitFirstStep(&c)
 		if c.Credits != test.wantCredits || c.Loading.Ahead != test.wantAhead {
 			t.Errorf("%+v: %d credits and %d ahead", test, c.Credits, c.Loading.Ahead)
 		}

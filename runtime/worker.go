@@ -76,7 +76,7 @@ func (w *worker) Gradient(grad, params []float32, b *sampling.Batch, slots []uin
 
 // samplers makes one sampler for each actor, those that rest at first included.
 func (r *Runtime) samplers() []sampling.Sampler {
-	if r.plan.Together && r.links == nil {
+	if r.plan.Together {
 		if s, ok := r.sampler.NewParallelSampler(r.pool); ok {
 			return []sampling.Sampler{s}
 		}
@@ -97,14 +97,14 @@ func (r *Runtime) engine(u *updater, i int) *compute.Engine {
 	return u.engines[i]
 }
 
-// hurries reports whether a pipeline begins with hurry: all nodes of a new group wait for
+// limitsFirstStep reports whether a pipeline begins with limitFirstStep: all nodes of a new group wait for
 // its first step, and what each samples and reads for later ones would take processors
 // and links from it.
-func hurries(w *actors.Work) bool { return w.Mine != nil && w.Window <= 1 }
+func limitsFirstStep(w *actors.Work) bool { return w.Mine != nil && w.Window <= 1 }
 
-// hurry has at most as many batches under way as this process computes of the first
+// limitFirstStep has at most as many batches under way as this process computes of the first
 // step, until the pipeline is tuned.
-func hurry(c *actors.Config) {
+func limitFirstStep(c *actors.Config) {
 	own := max(c.Work.Own(c.Work.First), 1)
 	working := max(len(c.Samplers)-c.Resting, 1)
 	c.Credits = min(c.Credits, (own+working-1)/working)
@@ -126,8 +126,8 @@ func (r *Runtime) trainingConfig(ctx context.Context, work actors.Work, u *updat
 			c.Samplers[i] = audited{s, u.auditor}
 		}
 	}
-	if hurries(&c.Work) {
-		hurry(&c)
+	if limitsFirstStep(&c.Work) {
+		limitFirstStep(&c)
 	}
 	for i := range r.plan.Trainers {
 		w := &worker{engine: r.engine(u, i), ds: r.sampler.Dataset(), slab: mem.table(), links: r.links, limit: r.plan.CopyRows}

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"unsafe"
 
+	"github.com/gnnactor/gnnactor/internal/interrupt"
 	"github.com/gnnactor/gnnactor/rng"
 )
 
@@ -17,11 +18,14 @@ type alias struct {
 }
 
 // newAlias returns the table for probabilities in proportion to weight(i), i in
-// [0, n), n below 2^32; nil when they are all 0.
-func newAlias(n int, weight func(i int) float64) *alias {
+// [0, n), n below 2^32; nil when they are all 0. When stop ends it, the table is void.
+func newAlias(stop *interrupt.Poll, n int, weight func(i int) float64) *alias {
 	total := 0.0
 	scaled := make([]float64, n)
 	for i := range scaled {
+		if stop.Ended() {
+			break
+		}
 		scaled[i] = weight(i)
 		total += scaled[i]
 	}
@@ -33,6 +37,9 @@ func newAlias(n int, weight func(i int) float64) *alias {
 	work := make([]uint32, n)
 	small, large := 0, n
 	for i := range scaled {
+		if stop.Ended() {
+			break
+		}
 		scaled[i] *= float64(n) / total
 		if scaled[i] < 1 {
 			work[small] = uint32(i)
@@ -42,7 +49,7 @@ func newAlias(n int, weight func(i int) float64) *alias {
 			work[large] = uint32(i)
 		}
 	}
-	for small > 0 && large < n {
+	for small > 0 && large < n && !stop.Ended() {
 		small--
 		s, l := work[small], work[large]
 		a.set(s, scaled[s], l)

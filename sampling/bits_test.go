@@ -66,7 +66,7 @@ func TestBatchesKeepTheirBits(t *testing.T) {
 			if c.spec.Weighted {
 				data.Graph = &weighted
 			}
-			p, err := Prepare(c.spec, &data, 1)
+			p, err := Prepare(t.Context(), c.spec, &data, 1)
 			if err != nil {
 				t.Fatal(err)
 			}

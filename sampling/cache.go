@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/interrupt"
 )
 
 // Cache is a generation of GNS's cache (Dong et al.): a random set C of nodes
@@ -129,9 +130,12 @@ func farthest[T any](made map[int]T, demand int) int {
 }
 
 // degreeDistribution is p(u) ∝ out-degree: how many nodes may aggregate u.
-func degreeDistribution(g *graph.Graph) []float64 {
+func degreeDistribution(stop *interrupt.Poll, g *graph.Graph) []float64 {
 	p := make([]float64, g.NumNodes())
 	for _, u := range g.Indices {
+		if stop.Ended() {
+			break
+		}
 		p[u]++
 	}
 	for i := range p {
@@ -142,7 +146,7 @@ func degreeDistribution(g *graph.Graph) []float64 {
 
 // walkDistribution is p = P^L normalised, with P⁰ uniform on the training set
 // and P^l(u) = P^{l−1}(u) + Σ_{v: u∈N(v)} min(1, k_l/d(v))·P^{l−1}(v).
-func walkDistribution(g *graph.Graph, train []uint32, fanouts []int) []float64 {
+func walkDistribution(stop *interrupt.Poll, g *graph.Graph, train []uint32, fanouts []int) []float64 {
 	p := make([]float64, g.NumNodes())
 	for _, v := range train {
 		p[v] += 1 / float64(len(train))
@@ -151,6 +155,9 @@ func walkDistribution(g *graph.Graph, train []uint32, fanouts []int) []float64 {
 	for _, k := range fanouts {
 		copy(next, p)
 		for v, pv := range p {
+			if stop.Ended() {
+				break
+			}
 			d := g.Degree(uint32(v))
 			if pv == 0 || d == 0 {
 				continue
@@ -174,7 +181,7 @@ func walkDistribution(g *graph.Graph, train []uint32, fanouts []int) []float64 {
 	return p
 }
 
-func (p *Prepared) newCaches() (*Caches, error) {
+func (p *Prepared) newCaches(stop *interrupt.Poll) (*Caches, error) {
 	s := &p.spec
 	n := p.g.NumNodes()
 	if s.CacheFraction == 0 {
@@ -191,12 +198,12 @@ func (p *Prepared) newCaches() (*Caches, error) {
 	switch s.CacheBy {
 	case "", "degree":
 		s.CacheBy = "degree"
-		c.p = degreeDistribution(p.g)
+		c.p = degreeDistribution(stop, p.g)
 	case "walks":
 		if len(p.data.Train) == 0 {
 			return nil, fmt.Errorf("a cache by walks starts from the training nodes, and the data has none; choose degree")
 		}
-		c.p = walkDistribution(p.g, p.data.Train, s.Fanouts)
+		c.p = walkDistribution(stop, p.g, p.data.Train, s.Fanouts)
 	default:
 		return nil, fmt.Errorf("the cache cannot be drawn by %q; choose degree or walks", s.CacheBy)
 	}

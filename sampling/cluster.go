@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/gnnactor/gnnactor/graph/partition"
+	"github.com/gnnactor/gnnactor/internal/interrupt"
 	"github.com/gnnactor/gnnactor/rng"
 )
 
@@ -23,7 +24,7 @@ func (p *Prepared) Partition() []uint32 { return p.partition }
 // maxClusters bounds the number of clusters, whose numbers are uint32.
 const maxClusters = math.MaxInt32
 
-func prepareCluster(p *Prepared) error {
+func prepareCluster(p *Prepared, stop *interrupt.Poll) error {
 	s := &p.spec
 	n := p.g.NumNodes()
 	if s.PerBatch == 0 {
@@ -41,7 +42,7 @@ func prepareCluster(p *Prepared) error {
 		s.PartitionBy = "metis"
 	}
 	if p.partition == nil {
-		part, err := partition.Compute(p.compact(), s.PartitionBy, s.Clusters, p.seed)
+		part, err := partition.Compute(stop.Context(), p.compact(), s.PartitionBy, s.Clusters, p.seed)
 		if err != nil {
 			return err
 		}
@@ -93,7 +94,7 @@ func prepareCluster(p *Prepared) error {
 		own := *c
 		return &own
 	}
-	if err := p.prepareSubgraph(newDrawer); err != nil {
+	if err := p.prepareSubgraph(stop, newDrawer); err != nil {
 		return err
 	}
 	if !s.Boundary {

@@ -63,14 +63,14 @@ func TestClusterLeavesOutEmptyClusters(t *testing.T) {
 	for v := range part {
 		part[v] = []uint32{1, 4, 8}[v%3]
 	}
-	p, err := Prepare(Spec{Name: "cluster", Layers: 1, Clusters: 10}, &graph.Dataset{Graph: g}, 1, WithPartition(part))
+	p, err := Prepare(t.Context(), Spec{Name: "cluster", Layers: 1, Clusters: 10}, &graph.Dataset{Graph: g}, 1, WithPartition(part))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if n := p.BatchesPerEpoch(100, 10, 1); n != 3 {
 		t.Fatalf("%d batches an epoch, want 3", n)
 	}
-	together, err := Prepare(Spec{Name: "cluster", Layers: 1, Clusters: 10, PerBatch: 3}, &graph.Dataset{Graph: g}, 1, WithPartition(part))
+	together, err := Prepare(t.Context(), Spec{Name: "cluster", Layers: 1, Clusters: 10, PerBatch: 3}, &graph.Dataset{Graph: g}, 1, WithPartition(part))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestClusterBoundary(t *testing.T) {
 		part[v] = uint32(v) % 10
 	}
 	ds := &graph.Dataset{Graph: g, Train: train}
-	p, err := Prepare(Spec{Name: "cluster", Layers: 2, Clusters: 10, Boundary: true, EdgeIDs: true}, ds, 1, WithPartition(part))
+	p, err := Prepare(t.Context(), Spec{Name: "cluster", Layers: 2, Clusters: 10, Boundary: true, EdgeIDs: true}, ds, 1, WithPartition(part))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func TestClusterUsesSavedPartition(t *testing.T) {
 		{Spec{Clusters: 4}, false}, {Spec{PartitionBy: "metis", Clusters: 5}, false},
 	} {
 		c.spec.Name, c.spec.Layers = "cluster", 2
-		p, err := Prepare(c.spec, ds, 1)
+		p, err := Prepare(t.Context(), c.spec, ds, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -176,11 +176,11 @@ func TestClusterUsesSavedPartition(t *testing.T) {
 		}
 	}
 	spec := Spec{Name: "cluster", Layers: 2, PartitionSHA256: sum}
-	if _, err := Prepare(spec, ds, 1); err != nil {
+	if _, err := Prepare(t.Context(), spec, ds, 1); err != nil {
 		t.Error(err)
 	}
 	saved[0] = 4
-	if _, err := Prepare(spec, ds, 1); err == nil || !strings.Contains(err.Error(), "not "+sum) {
+	if _, err := Prepare(t.Context(), spec, ds, 1); err == nil || !strings.Contains(err.Error(), "not "+sum) {
 		t.Errorf("another partition: %v", err)
 	}
 }
@@ -218,7 +218,7 @@ func TestClusterErrors(t *testing.T) {
 		{Spec{Layers: 1, Clusters: 3, Boundary: true, Clip: 4}, nil, "do not apply"},
 	} {
 		c.spec.Name = "cluster"
-		if _, err := Prepare(c.spec, &graph.Dataset{Graph: g}, 1, c.opts...); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := Prepare(t.Context(), c.spec, &graph.Dataset{Graph: g}, 1, c.opts...); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: error is %v, want one with %q", c.spec, err, c.want)
 		}
 	}

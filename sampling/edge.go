@@ -5,10 +5,11 @@ import (
 	"math"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/interrupt"
 	"github.com/gnnactor/gnnactor/rng"
 )
 
-func prepareEdge(p *Prepared) error {
+func prepareEdge(p *Prepared, stop *interrupt.Poll) error {
 	if err := p.checkBudget(); err != nil {
 		return err
 	}
@@ -18,13 +19,13 @@ func prepareEdge(p *Prepared) error {
 		if n > math.MaxInt32 {
 			return fmt.Errorf("the graph has %d nodes and edges without their reverse; of such graphs nodes may number at most %d", n, math.MaxInt32)
 		}
-		out = transpose(p.g)
+		out = transpose(stop, p.g)
 	}
 	columns := n
 	if out != nil {
 		columns = 2 * n
 	}
-	table := newAlias(columns, func(i int) float64 {
+	table := newAlias(stop, columns, func(i int) float64 {
 		if i < n {
 			return float64(min(1, p.g.Degree(uint32(i))))
 		}
@@ -32,7 +33,7 @@ func prepareEdge(p *Prepared) error {
 		return float64(out.Degree(u)) / float64(max(1, p.g.Degree(u)))
 	})
 	budget := p.spec.Budget
-	return p.prepareSubgraph(func() drawer {
+	return p.prepareSubgraph(stop, func() drawer {
 		return &edgeDrawer{in: p.g, out: out, table: table, drawn: make([]uint32, budget), ends: make([]uint32, 0, 2*budget)}
 	})
 }
@@ -98,18 +99,24 @@ func (d *edgeDrawer) prefetch(i int) {
 
 // transpose returns the graph whose row u lists the targets of u's edges, in
 // increasing order.
-func transpose(g *graph.Graph) *graph.Graph {
+func transpose(stop *interrupt.Poll, g *graph.Graph) *graph.Graph {
 	n := g.NumNodes()
 	// Filling row u moves its pointer from where the row begins to where the next
 	// one does: they are kept one further on.
 	t := &graph.Graph{Indptr: make([]int64, n+2), Indices: make([]uint32, len(g.Indices))}
 	for _, u := range g.Indices {
+		if stop.Ended() {
+			break
+		}
 		t.Indptr[u+2]++
 	}
 	for u := range n {
 		t.Indptr[u+2] += t.Indptr[u+1]
 	}
 	for v := range n {
+		if stop.Ended() {
+			break
+		}
 		for _, u := range g.InNeighbors(uint32(v)) {
 			t.Indices[t.Indptr[u+1]] = uint32(v)
 			t.Indptr[u+1]++

@@ -12,7 +12,7 @@ import (
 // Two neighbours of each seed, and one of each of those.
 func ExamplePrepare() {
 	ds := generate.Builtin()
-	p, err := sampling.Prepare(sampling.Spec{Name: "neighbor", Fanouts: []int{2, 1}}, ds, 1)
+	p, err := sampling.Prepare(context.Background(), sampling.Spec{Name: "neighbor", Fanouts: []int{2, 1}}, ds, 1)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func ExamplePrepare() {
 // An epoch, sampled by two goroutines ahead of the loop.
 func ExamplePrepared_Ready() {
 	ds := generate.Builtin()
-	p, err := sampling.Prepare(sampling.Spec{Name: "labor", Fanouts: []int{5, 5}}, ds, 1)
+	p, err := sampling.Prepare(context.Background(), sampling.Spec{Name: "labor", Fanouts: []int{5, 5}}, ds, 1)
 	if err != nil {
 		log.Fatal(err)
 	}

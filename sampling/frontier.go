@@ -4,12 +4,13 @@ import (
 	"fmt"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/interrupt"
 	"github.com/gnnactor/gnnactor/rng"
 )
 
 const defaultDegreeCap = 256
 
-func prepareFrontier(p *Prepared) error {
+func prepareFrontier(p *Prepared, stop *interrupt.Poll) error {
 	s := &p.spec
 	if err := p.checkBudget(); err != nil {
 		return err
@@ -26,6 +27,9 @@ func prepareFrontier(p *Prepared) error {
 	f := frontier{g: p.g, size: s.Frontier, budget: s.Budget, cap: s.DegreeCap, distinct: s.Distinct}
 	pins := 0.0
 	for v := range p.g.NumNodes() {
+		if stop.Ended() {
+			break
+		}
 		if d := p.g.Degree(uint32(v)); d > 0 {
 			f.walkable = append(f.walkable, uint32(v))
 			pins += float64(min(d, f.cap))
@@ -35,7 +39,7 @@ func prepareFrontier(p *Prepared) error {
 		return fmt.Errorf("no node has a neighbour to walk to")
 	}
 	pins /= float64(len(f.walkable))
-	return p.prepareSubgraph(func() drawer {
+	return p.prepareSubgraph(stop, func() drawer {
 		own := f
 		own.queue = newDashboard(int(dashboardSlack*pins*float64(s.Frontier)) + 1)
 		return &own

@@ -2,12 +2,13 @@ package sampling
 
 import (
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/interrupt"
 	"github.com/gnnactor/gnnactor/rng"
 )
 
-func prepareFull(p *Prepared) error {
+func prepareFull(p *Prepared, stop *interrupt.Poll) error {
 	if p.visible != nil { // the hops of all training nodes are what there is
-		return prepareKHop(p)
+		return prepareKHop(p, stop)
 	}
 	p.factory = func() Sampler { return &full{g: p.g, layers: p.spec.Depth()} }
 	return nil

@@ -63,7 +63,7 @@ func FuzzSamplers(f *testing.F) {
 		seeds := Order(allNodes(g), seed, 0)[:n/2]
 		for _, spec := range everySpec() {
 			spec.Clusters = min(spec.Clusters, max(n, 1)) // more than nodes are refused
-			p, err := Prepare(spec, &graph.Dataset{Graph: g, Train: allNodes(g)[:n/3]}, seed, WithTimes(Times{Node: times}))
+			p, err := Prepare(t.Context(), spec, &graph.Dataset{Graph: g, Train: allNodes(g)[:n/3]}, seed, WithTimes(Times{Node: times}))
 			if err != nil {
 				if g.NumEdges() == 0 { // nothing to walk along
 					continue

@@ -3,10 +3,11 @@ package sampling
 import (
 	"fmt"
 
+	"github.com/gnnactor/gnnactor/internal/interrupt"
 	"github.com/gnnactor/gnnactor/rng"
 )
 
-func prepareGNS(p *Prepared) error {
+func prepareGNS(p *Prepared, stop *interrupt.Poll) error {
 	if err := p.checkFanouts(); err != nil {
 		return err
 	}
@@ -18,7 +19,7 @@ func prepareGNS(p *Prepared) error {
 		return fmt.Errorf("weights cannot be normalised by %q; choose sum or degree", p.spec.Normalize)
 	}
 	var err error
-	if p.caches, err = p.newCaches(); err != nil {
+	if p.caches, err = p.newCaches(stop); err != nil {
 		return err
 	}
 	p.factory = func() Sampler {

@@ -68,7 +68,7 @@ func entries(list []uint32) []CachedNeighbor {
 func gnsOn(t testing.TB, spec Spec, g *graph.Graph, train []uint32) *Prepared {
 	t.Helper()
 	spec.Name = "gns"
-	p, err := Prepare(spec, &graph.Dataset{Graph: g, Train: train}, 5)
+	p, err := Prepare(t.Context(), spec, &graph.Dataset{Graph: g, Train: train}, 5)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,11 +5,12 @@ import (
 	"slices"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/interrupt"
 )
 
 // restrict makes p see the training nodes alone, and the edges between them
 // (docs/algorithms.md §5): inductive training, as Zeng et al. and Dong et al. do it.
-func (p *Prepared) restrict() error {
+func (p *Prepared) restrict(stop *interrupt.Poll) error {
 	g := p.given.Graph
 	p.visible = slices.Compact(slices.Sorted(slices.Values(p.given.Train)))
 	if len(p.visible) == 0 {
@@ -22,6 +23,9 @@ func (p *Prepared) restrict() error {
 	seen := &graph.Graph{Indptr: make([]int64, g.NumNodes()+1)}
 	var kept []int64 // edges
 	for v := range g.NumNodes() {
+		if stop.Ended() {
+			return stop.Err()
+		}
 		if train[v] {
 			for e := g.Indptr[v]; e < g.Indptr[v+1]; e++ {
 				if train[g.Indices[e]] {
@@ -40,6 +44,9 @@ func (p *Prepared) restrict() error {
 		rows := &graph.Features{Rows: len(kept), Cols: f.Cols, DType: f.DType, Stride: row, RowScale: choose(f.RowScale, kept), ColScale: f.ColScale}
 		rows.Data = make([]byte, 0, len(kept)*row)
 		for _, e := range kept {
+			if stop.Ended() {
+				return stop.Err()
+			}
 			rows.Data = append(rows.Data, f.Data[int(e)*f.Stride:][:row]...)
 		}
 		ds.EdgeFeatures = rows

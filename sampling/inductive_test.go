@@ -41,7 +41,7 @@ func TestInductive(t *testing.T) {
 			bare.Graph = &graph.Graph{Indptr: g.Indptr, Indices: g.Indices}
 			given = &bare
 		}
-		p, err := Prepare(spec, given, 1, WithTimes(times))
+		p, err := Prepare(t.Context(), spec, given, 1, WithTimes(times))
 		if err != nil {
 			t.Fatalf("%+v: %v", spec, err)
 		}
@@ -73,7 +73,7 @@ func TestInductive(t *testing.T) {
 			t.Errorf("%+v: the cache has nodes that are not training nodes", spec)
 		}
 	}
-	p, err := Prepare(Spec{Name: "khop", Layers: 1, Inductive: true}, ds, 1)
+	p, err := Prepare(t.Context(), Spec{Name: "khop", Layers: 1, Inductive: true}, ds, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestInductive(t *testing.T) {
 	if kept == 0 || small.NumNodes() != len(train) || kept != int(seen.Graph.NumEdges()) || kept != seen.EdgeFeatures.Rows {
 		t.Errorf("%d edges are kept, want %d", seen.Graph.NumEdges(), kept)
 	}
-	if _, err := Prepare(Spec{Name: "khop", Layers: 1, Inductive: true}, &graph.Dataset{Graph: g}, 1); err == nil {
+	if _, err := Prepare(t.Context(), Spec{Name: "khop", Layers: 1, Inductive: true}, &graph.Dataset{Graph: g}, 1); err == nil {
 		t.Error("inductive sampling of data without training nodes is not refused")
 	}
 }
@@ -126,7 +126,7 @@ func TestEpochOfSubgraphs(t *testing.T) {
 			inductive            bool
 		}{{0, measured, false}, {7, 7, false}, {0, measured, true}} {
 			spec.Normalization, spec.Inductive = c.normalization, c.inductive
-			p, err := Prepare(spec, &graph.Dataset{Graph: g, Train: train}, 3)
+			p, err := Prepare(t.Context(), spec, &graph.Dataset{Graph: g, Train: train}, 3)
 			if err != nil {
 				t.Fatal(err)
 			}

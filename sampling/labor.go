@@ -5,10 +5,11 @@ import (
 	"unsafe"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/interrupt"
 	"github.com/gnnactor/gnnactor/rng"
 )
 
-func prepareLabor(p *Prepared) error {
+func prepareLabor(p *Prepared, _ *interrupt.Poll) error {
 	if err := p.checkFanouts(); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/interrupt"
 	"github.com/gnnactor/gnnactor/rng"
 )
 
@@ -20,7 +21,7 @@ import (
 // with the loops left out of q: where many nodes are isolated, loops would take
 // most of the draws.
 
-func prepareFastGCN(p *Prepared) error {
+func prepareFastGCN(p *Prepared, stop *interrupt.Poll) error {
 	if err := p.checkLayerNodes(); err != nil {
 		return err
 	}
@@ -28,6 +29,9 @@ func prepareFastGCN(p *Prepared) error {
 	q := make([]float64, p.g.NumNodes())
 	total := 0.0
 	for v := range q {
+		if stop.Ended() {
+			break
+		}
 		inv := 1 / float64(p.g.Degree(uint32(v))+1)
 		for _, u := range p.g.InNeighbors(uint32(v)) {
 			if int(u) != v {
@@ -42,12 +46,12 @@ func prepareFastGCN(p *Prepared) error {
 	for u := range q {
 		q[u] /= math.Max(total, math.SmallestNonzeroFloat64)
 	}
-	table := newAlias(len(q), func(i int) float64 { return q[i] })
+	table := newAlias(stop, len(q), func(i int) float64 { return q[i] })
 	p.factory = func() Sampler { return p.newLayerwise(&fastGCN{table: table, q: q}) }
 	return nil
 }
 
-func prepareLadies(p *Prepared) error {
+func prepareLadies(p *Prepared, _ *interrupt.Poll) error {
 	if err := p.checkLayerNodes(); err != nil {
 		return err
 	}

@@ -6,10 +6,11 @@ import (
 	"sync"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/interrupt"
 	"github.com/gnnactor/gnnactor/rng"
 )
 
-func prepareLazy(p *Prepared) error {
+func prepareLazy(p *Prepared, _ *interrupt.Poll) error {
 	if err := p.checkFanouts(); err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ func TestLazyMegaBatches(t *testing.T) {
 	}
 	const mini, mega, growth = 20, 50, 1.5 // passes of 20, 20 and 10 seeds
 	spec := Spec{Name: "lazy", Fanouts: []int{4, 3}, MiniBatch: mini, MegaBatch: mega, Recycle: 2, RecycleGrowth: growth, EdgeIDs: true}
-	p, err := Prepare(spec, &graph.Dataset{Graph: g, Train: train}, 1)
+	p, err := Prepare(t.Context(), spec, &graph.Dataset{Graph: g, Train: train}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ func TestMemory(t *testing.T) {
 		for v := range part {
 			part[v] = uint32(v % 10)
 		}
-		p, err := Prepare(c.spec, &graph.Dataset{Graph: g}, 1, WithPartition(part))
+		p, err := Prepare(t.Context(), c.spec, &graph.Dataset{Graph: g}, 1, WithPartition(part))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,10 +6,11 @@ import (
 	"sort"
 	"unsafe"
 
+	"github.com/gnnactor/gnnactor/internal/interrupt"
 	"github.com/gnnactor/gnnactor/rng"
 )
 
-func prepareKHop(p *Prepared) error {
+func prepareKHop(p *Prepared, _ *interrupt.Poll) error {
 	if len(p.spec.Fanouts) != 0 {
 		return fmt.Errorf("it takes all neighbours; give layers and no fan-outs")
 	}
@@ -30,7 +31,7 @@ func (p *Prepared) prepareUniform(fanouts []int) error {
 	return p.checkTimes()
 }
 
-func prepareNeighbor(p *Prepared) error {
+func prepareNeighbor(p *Prepared, stop *interrupt.Poll) error {
 	if err := p.checkFanouts(); err != nil {
 		return err
 	}
@@ -39,14 +40,14 @@ func prepareNeighbor(p *Prepared) error {
 		return fmt.Errorf("a temporal sampler draws uniformly without replacement only")
 	}
 	if s.Weighted {
-		if err := p.checkWeights(); err != nil {
+		if err := p.checkWeights(stop); err != nil {
 			return err
 		}
 	}
 	var newPicker func() picker
 	switch {
 	case s.Weighted && s.Replace:
-		sums := p.weightSums()
+		sums := p.weightSums(stop)
 		newPicker = func() picker { return &weightedReplace{sums: sums} }
 	case s.Weighted:
 		newPicker = func() picker { return &weighted{weights: p.g.Weights} }
@@ -72,11 +73,14 @@ func (p *Prepared) checkFanouts() error {
 	return nil
 }
 
-func (p *Prepared) checkWeights() error {
+func (p *Prepared) checkWeights(stop *interrupt.Poll) error {
 	if p.g.Weights == nil {
 		return fmt.Errorf("the graph has no edge weights to sample by")
 	}
 	for e, w := range p.g.Weights {
+		if stop.Ended() {
+			break
+		}
 		if !(w >= 0) || math.IsInf(float64(w), 1) {
 			return fmt.Errorf("edge %d has weight %v; weights to sample by must be finite and not negative", e, w)
 		}
@@ -86,9 +90,12 @@ func (p *Prepared) checkWeights() error {
 
 // weightSums returns for every edge the sum of its row's weights up to and
 // including it.
-func (p *Prepared) weightSums() []float64 {
+func (p *Prepared) weightSums(stop *interrupt.Poll) []float64 {
 	sums := make([]float64, len(p.g.Weights))
 	for v := range p.g.NumNodes() {
+		if stop.Ended() {
+			break
+		}
 		sum := 0.0
 		for e := p.g.Indptr[v]; e < p.g.Indptr[v+1]; e++ {
 			sum += float64(p.g.Weights[e])

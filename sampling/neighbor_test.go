@@ -18,7 +18,7 @@ import (
 
 func mustPrepare(t testing.TB, spec Spec, g *graph.Graph) *Prepared {
 	t.Helper()
-	p, err := Prepare(spec, &graph.Dataset{Graph: g}, 1)
+	p, err := Prepare(t.Context(), spec, &graph.Dataset{Graph: g}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,7 +277,7 @@ func TestSpecErrors(t *testing.T) {
 			t.Errorf("%+v: error is %v, want one with %q", c.spec, err, c.want)
 		}
 	}
-	if _, err := Prepare(Spec{Name: "full", Layers: 1}, &graph.Dataset{}, 0); err == nil {
+	if _, err := Prepare(t.Context(), Spec{Name: "full", Layers: 1}, &graph.Dataset{}, 0); err == nil {
 		t.Error("a data set without a graph was accepted")
 	}
 }

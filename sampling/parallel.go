@@ -26,6 +26,12 @@ func (p *Prepared) NewParallelSampler(workers *pool.Pool) (s Sampler, ok bool) {
 	return &guarded{p.newParallel(first, workers), uint32(p.g.NumNodes())}, true
 }
 
+// Parallel reports whether there is a NewParallelSampler.
+func (p *Prepared) Parallel() bool {
+	_, ok := p.factory().(*fused)
+	return ok
+}
+
 func (p *Prepared) newParallel(first *fused, workers *pool.Pool) *parallel {
 	ps := &parallel{pool: workers, workers: []*fused{first}}
 	for len(ps.workers) < workers.Size() {

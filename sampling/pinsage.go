@@ -4,10 +4,11 @@ import (
 	"fmt"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/interrupt"
 	"github.com/gnnactor/gnnactor/rng"
 )
 
-func preparePinSAGE(p *Prepared) error {
+func preparePinSAGE(p *Prepared, _ *interrupt.Poll) error {
 	if err := p.checkFanouts(); err != nil {
 		return err
 	}

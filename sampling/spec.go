@@ -1,12 +1,14 @@
 package sampling
 
 import (
+	"context"
 	"fmt"
 	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/interrupt"
 )
 
 // Spec describes a sampler. It is part of a run's identity: two runs with
@@ -111,7 +113,7 @@ type Spec struct {
 // besides Name, Fanouts, Layers, EdgeIDs and Inductive, in the order that Names lists.
 var samplers = []struct {
 	name    string
-	prepare func(p *Prepared) error
+	prepare func(p *Prepared, stop *interrupt.Poll) error
 	reads   []string
 }{
 	{"full", prepareFull, nil},
@@ -240,8 +242,9 @@ type Prepared struct {
 
 // Prepare readies the sampler that spec describes: what is computed once per
 // graph is computed here. seed keys the draws that preparation makes. ds is
-// not changed, and must not be while the result is in use.
-func Prepare(spec Spec, ds *graph.Dataset, seed uint64, options ...Option) (*Prepared, error) {
+// not changed, and must not be while the result is in use. When ctx ends first, the error
+// wraps its cause.
+func Prepare(ctx context.Context, spec Spec, ds *graph.Dataset, seed uint64, options ...Option) (*Prepared, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, err
 	}
@@ -252,14 +255,19 @@ func Prepare(spec Spec, ds *graph.Dataset, seed uint64, options ...Option) (*Pre
 	for _, o := range options {
 		o(p)
 	}
+	stop := interrupt.New(ctx)
 	if spec.Inductive {
-		if err := graph.Guard(p.restrict); err != nil {
+		if err := graph.Guard(func() error { return p.restrict(stop) }); err != nil {
 			return nil, fmt.Errorf("sampling: %w", err)
 		}
 	}
 	for _, s := range samplers {
 		if s.name == spec.Name {
-			if err := graph.Guard(func() error { return s.prepare(p) }); err != nil {
+			err := graph.Guard(func() error { return s.prepare(p, stop) })
+			if over := stop.Err(); over != nil { // err may come of what was left half made
+				err = over
+			}
+			if err != nil {
 				return nil, fmt.Errorf("sampling: %s: %w", spec.Name, err)
 			}
 		}
@@ -301,9 +309,10 @@ func (p *Prepared) BatchesPerEpoch(n, batchSize, micro int) int {
 func (p *Prepared) Caches() *Caches { return p.caches }
 
 // New returns a sampler over g alone: Prepare and NewSampler in one step, for
-// one goroutine and samplers that need no data set.
+// one goroutine and samplers that need no data set. What takes long, such as a partition,
+// cannot be interrupted here.
 func New(spec Spec, g *graph.Graph) (Sampler, error) {
-	p, err := Prepare(spec, &graph.Dataset{Graph: g}, 0)
+	p, err := Prepare(context.Background(), spec, &graph.Dataset{Graph: g}, 0)
 	if err != nil {
 		return nil, err
 	}

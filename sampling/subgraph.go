@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/interrupt"
 	"github.com/gnnactor/gnnactor/rng"
 )
 
@@ -35,7 +36,7 @@ type normalization struct {
 const maxEdgeWeight = 1e4
 
 // prepareSubgraph finishes the preparation of a subgraph sampler.
-func (p *Prepared) prepareSubgraph(newDrawer func() drawer) error {
+func (p *Prepared) prepareSubgraph(stop *interrupt.Poll, newDrawer func() drawer) error {
 	s := &p.spec
 	if s.Layers < 1 {
 		return fmt.Errorf("give the number of layers")
@@ -53,11 +54,11 @@ func (p *Prepared) prepareSubgraph(newDrawer func() drawer) error {
 	p.factory = func() Sampler { return p.newSubgraphs(newDrawer()) }
 	first, mean := p.newSubgraphs(newDrawer()), 0.0
 	if s.Normalization > 0 {
-		p.norm, mean = p.normalize(first, s.Normalization)
+		p.norm, mean = p.normalize(stop, first, s.Normalization)
 	}
 	if s.EpochSubgraphs == 0 && p.batches == 0 {
 		if p.norm == nil {
-			mean = first.beforehand(measured, func() {})
+			mean = first.beforehand(stop, measured, func() {})
 		}
 		s.EpochSubgraphs = max(1, int(math.Ceil(float64(p.numVisible())/math.Max(mean, 1))))
 	}
@@ -69,9 +70,12 @@ const measured = 20
 
 // beforehand draws the nodes of n subgraphs keyed by (seed, i), calls visit for each, and
 // returns the mean number of nodes.
-func (s *subgraphs) beforehand(n int, visit func()) (mean float64) {
+func (s *subgraphs) beforehand(stop *interrupt.Poll, n int, visit func()) (mean float64) {
 	total := 0
 	for i := range n {
+		if stop.Err() != nil {
+			break
+		}
 		s.nodes(ID{Phase: "norm", Batch: i}, rng.New(s.p.seed, purposeNorm, uint64(i)))
 		total += len(s.set.nodes)
 		visit()
@@ -151,12 +155,12 @@ func (s *subgraphs) weigh(blk *graph.Block, out *block) {
 
 // normalize counts, over n subgraphs, how often each node and each edge occurs, and
 // returns their mean number of nodes, too. A count of 0 is taken as 0.1.
-func (p *Prepared) normalize(s *subgraphs, n int) (norm *normalization, mean float64) {
+func (p *Prepared) normalize(stop *interrupt.Poll, s *subgraphs, n int) (norm *normalization, mean float64) {
 	nodes := make([]uint32, p.g.NumNodes())
 	edges := make([]uint32, p.g.NumEdges())
 	s.inducer.edgeIDs = true
 	var out block
-	mean = s.beforehand(n, func() {
+	mean = s.beforehand(stop, n, func() {
 		s.inducer.induce(s.set, &out)
 		for _, u := range s.set.nodes {
 			nodes[u]++
@@ -168,6 +172,9 @@ func (p *Prepared) normalize(s *subgraphs, n int) (norm *normalization, mean flo
 	norm = &normalization{loss: make([]float32, len(nodes)), edge: make([]float32, len(edges))}
 	count := func(c uint32) float64 { return math.Max(float64(c), 0.1) }
 	for v, c := range nodes {
+		if stop.Ended() {
+			break
+		}
 		norm.loss[v] = float32(float64(n) / count(c))
 		for e := p.g.Indptr[v]; e < p.g.Indptr[v+1]; e++ {
 			norm.edge[e] = float32(min(count(c)/count(edges[e]), maxEdgeWeight))

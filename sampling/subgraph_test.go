@@ -64,7 +64,7 @@ func TestInducedSubgraphs(t *testing.T) {
 		}
 		for _, spec := range subgraphSpecs {
 			spec.EdgeIDs = true
-			p, err := Prepare(spec, &graph.Dataset{Graph: g, Train: train}, 1)
+			p, err := Prepare(t.Context(), spec, &graph.Dataset{Graph: g, Train: train}, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -158,7 +158,7 @@ func TestSubgraphsAllocateNothing(t *testing.T) {
 // For other seeds this would fail with probability 1e-4.
 func TestAlias(t *testing.T) {
 	w := []float64{1, 0, 5, 2, 0.5, 3, 1e-9, 30}
-	a := newAlias(len(w), func(i int) float64 { return w[i] })
+	a := newAlias(nil, len(w), func(i int) float64 { return w[i] })
 	const draws = 200000
 	counts := make([]int, len(w))
 	for i := range uint64(draws) {
@@ -177,7 +177,7 @@ func TestAlias(t *testing.T) {
 	if p := pValue(c, expected, len(c)-1); p < 1e-4 {
 		t.Errorf("p = %g", p)
 	}
-	if newAlias(3, func(int) float64 { return 0 }) != nil {
+	if newAlias(nil, 3, func(int) float64 { return 0 }) != nil {
 		t.Error("a table without weights")
 	}
 	for _, n := range []int{0, 1, 63, 64, 65, 128, 1000} { // draws works in groups

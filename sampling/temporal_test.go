@@ -33,7 +33,7 @@ func TestTemporal(t *testing.T) {
 		if !edges {
 			tm.Edge = nil
 		}
-		p, err := Prepare(Spec{Name: "neighbor", Fanouts: []int{6, 4}, Temporal: true, EdgeIDs: true}, &graph.Dataset{Graph: g}, 1, WithTimes(tm))
+		p, err := Prepare(t.Context(), Spec{Name: "neighbor", Fanouts: []int{6, 4}, Temporal: true, EdgeIDs: true}, &graph.Dataset{Graph: g}, 1, WithTimes(tm))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,11 +107,11 @@ func TestTemporalErrors(t *testing.T) {
 		{Spec{Name: "neighbor", Fanouts: []int{3}, Temporal: true, Replace: true}, []Option{WithTimes(times)}, "uniformly without replacement"},
 		{Spec{Name: "labor", Fanouts: []int{3}, Temporal: true}, []Option{WithTimes(times)}, "temporal"},
 	} {
-		if _, err := Prepare(c.spec, &graph.Dataset{Graph: g}, 1, c.opts...); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := Prepare(t.Context(), c.spec, &graph.Dataset{Graph: g}, 1, c.opts...); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: error is %v, want one with %q", c.spec, err, c.want)
 		}
 	}
-	p, err := Prepare(spec, &graph.Dataset{Graph: g}, 1, WithTimes(times))
+	p, err := Prepare(t.Context(), spec, &graph.Dataset{Graph: g}, 1, WithTimes(times))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,11 +125,11 @@ func TestTemporalErrors(t *testing.T) {
 func TestTimesOfTheDataset(t *testing.T) {
 	g, times := temporalGraph()
 	spec := Spec{Name: "neighbor", Fanouts: []int{3, 3}, Temporal: true}
-	want, err := Prepare(spec, &graph.Dataset{Graph: g}, 1, WithTimes(times))
+	want, err := Prepare(t.Context(), spec, &graph.Dataset{Graph: g}, 1, WithTimes(times))
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := Prepare(spec, &graph.Dataset{Graph: g, NodeTimes: times.Node, EdgeTimes: times.Edge}, 1)
+	got, err := Prepare(t.Context(), spec, &graph.Dataset{Graph: g, NodeTimes: times.Node, EdgeTimes: times.Edge}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

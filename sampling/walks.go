@@ -4,23 +4,27 @@ import (
 	"fmt"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/interrupt"
 	"github.com/gnnactor/gnnactor/rng"
 )
 
-func prepareNode(p *Prepared) error {
+func prepareNode(p *Prepared, stop *interrupt.Poll) error {
 	if err := p.checkBudget(); err != nil {
 		return err
 	}
 	q := make([]float64, p.g.NumNodes())
 	for v := range q {
+		if stop.Ended() {
+			break
+		}
 		inv := 1 / float64(max(1, p.g.Degree(uint32(v))))
 		for _, u := range p.g.InNeighbors(uint32(v)) {
 			q[u] += inv * inv
 		}
 	}
-	table := newAlias(len(q), func(i int) float64 { return q[i] })
+	table := newAlias(stop, len(q), func(i int) float64 { return q[i] })
 	budget := p.spec.Budget
-	return p.prepareSubgraph(func() drawer { return &nodeDrawer{table: table, drawn: make([]uint32, budget)} })
+	return p.prepareSubgraph(stop, func() drawer { return &nodeDrawer{table: table, drawn: make([]uint32, budget)} })
 }
 
 // nodeDrawer draws nodes independently with P(u) ∝ Σ_v Â_vu², with GraphSAINT's
@@ -38,7 +42,7 @@ func (d *nodeDrawer) draw(s *nodeSet, _ ID, key rng.Key) {
 	s.addAll(d.drawn)
 }
 
-func prepareWalk(p *Prepared) error {
+func prepareWalk(p *Prepared, stop *interrupt.Poll) error {
 	s := &p.spec
 	if s.Roots < 1 || s.WalkLength < 1 {
 		return fmt.Errorf("give the number of roots and the walk length, both at least 1")
@@ -46,7 +50,7 @@ func prepareWalk(p *Prepared) error {
 	if p.numVisible() == 0 {
 		return fmt.Errorf("the graph has no nodes")
 	}
-	return p.prepareSubgraph(func() drawer { return &walkDrawer{p: p, g: p.g, roots: s.Roots, length: s.WalkLength} })
+	return p.prepareSubgraph(stop, func() drawer { return &walkDrawer{p: p, g: p.g, roots: s.Roots, length: s.WalkLength} })
 }
 
 // walkDrawer takes what walks of the given length visit, from roots drawn

@@ -24,6 +24,7 @@ type Sizes struct {
 	Sampler       string
 	Fanouts       []int // from the seeds outward, -1: all; empty: not a neighbour sampler
 	LayerNodes    bool  // Fanouts are a layer's nodes, not a node's neighbours
+	Parallel      bool  // several threads can sample one batch
 	OnAverage     bool  // a node's neighbours are Fanouts on average, not at most
 	Temporal      bool  // a batch has a node once for every seed that sees it
 	Batches       int   // of an epoch, of a sampler that chooses their seeds itself; 0: as the seeds make them
@@ -171,7 +172,7 @@ func Build(s Sizes, r Request) *Plan {
 	if r.Samplers == 0 && !whole && r.tight < settled {
 		p.MaxSamplers = max(p.Samplers, p.Threads)
 	}
-	p.Together = p.MaxSamplers == 1 && p.Threads > 1 && !whole && len(s.Fanouts) > 0 && !s.LayerNodes && !s.Temporal &&
+	p.Together = p.MaxSamplers == 1 && p.Threads > 1 && !whole && len(s.Fanouts) > 0 && s.Parallel &&
 		s.BatchSize/max(s.Micro, 1) >= togetherFrom
 	whyTrainers := "as asked for"
 	if p.Trainers == 0 {

@@ -94,20 +94,21 @@ func TestLargeBatchesAreSampledTogether(t *testing.T) {
 		fanouts                   []int
 		threads, samplers, micros int
 		batch                     int
-		layerNodes, want          bool
+		parallel, want            bool
 	}{
-		{"neighbor", []int{5, 5}, 2, 1, 1, togetherFrom, false, true},
-		{"neighbor", []int{5, 5}, 2, 1, 1, togetherFrom - 1, false, false},
-		{"neighbor", []int{5, 5}, 2, 1, 2, togetherFrom, false, false},
-		{"neighbor", []int{5, 5}, 2, 2, 1, togetherFrom, false, false},
-		{"neighbor", []int{5, 5}, 2, 0, 1, togetherFrom, false, false}, // it may go up to two
-		{"neighbor", []int{5, 5}, 1, 1, 1, togetherFrom, false, false},
-		{"ladies", []int{500, 500}, 2, 1, 1, togetherFrom, true, false},
+		{"neighbor", []int{5, 5}, 2, 1, 1, togetherFrom, true, true},
+		{"neighbor", []int{5, 5}, 2, 1, 1, togetherFrom - 1, true, false},
+		{"neighbor", []int{5, 5}, 2, 1, 2, togetherFrom, true, false},
+		{"neighbor", []int{5, 5}, 2, 2, 1, togetherFrom, true, false},
+		{"neighbor", []int{5, 5}, 2, 0, 1, togetherFrom, true, false}, // it may go up to two
+		{"neighbor", []int{5, 5}, 1, 1, 1, togetherFrom, true, false},
+		{"lazy", []int{5, 5}, 2, 1, 1, togetherFrom, false, false},
+		{"ladies", []int{500, 500}, 2, 1, 1, togetherFrom, false, false},
 		{"full", nil, 2, 1, 1, togetherFrom, false, false},
 		{"walk", nil, 2, 1, 1, togetherFrom, false, false},
 	} {
 		s := Sizes{Nodes: 1e6, Edges: 1e7, TrainNodes: 1e5, InDim: 10, OutDim: 10, Hidden: 10, Layers: 2, Micro: c.micros,
-			Sampler: c.sampler, Fanouts: c.fanouts, BatchSize: c.batch, LayerNodes: c.layerNodes}
+			Sampler: c.sampler, Fanouts: c.fanouts, BatchSize: c.batch, Parallel: c.parallel}
 		p := Build(s, Request{Threads: c.threads, Samplers: c.samplers})
 		if p.Together != c.want {
 			t.Errorf("%+v: all threads sample one batch: %v", c, p.Together)

@@ -32,7 +32,7 @@ func TestFilesAndShards(t *testing.T) {
 	defer whole.Close()
 	a, b := enter(t, options(s, "a", t.TempDir())), enter(t, options(s, "b", t.TempDir()))
 	shards := Shards{Method: "hash", Parts: 4, Replicas: 1}
-	part, sum, err := shards.Deal(whole.Dataset())
+	part, sum, err := shards.Deal(t.Context(), whole.Dataset())
 	if err != nil || len(part) != 4000 {
 		t.Fatalf("%d nodes in shards, %v", len(part), err)
 	}
@@ -156,7 +156,7 @@ func TestFilesAndShards(t *testing.T) {
 		t.Error("shards of another map are shared")
 	}
 	shards.Method = "none"
-	if _, _, err := shards.Deal(whole.Dataset()); err == nil {
+	if _, _, err := shards.Deal(t.Context(), whole.Dataset()); err == nil {
 		t.Error("nodes are dealt by a partition that is not there")
 	}
 	other = *run

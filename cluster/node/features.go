@@ -33,10 +33,10 @@ type Shards struct {
 }
 
 // Deal returns which shard each node of the graph is in, and the SHA-256 of it.
-func (o *Shards) Deal(ds *graph.Dataset) (part []uint32, sum string, err error) {
+func (o *Shards) Deal(ctx context.Context, ds *graph.Dataset) (part []uint32, sum string, err error) {
 	switch o.Method {
 	case "hash", "contiguous":
-		if part, err = partition.Compute(ds.Graph, o.Method, o.Parts, 1); err != nil {
+		if part, err = partition.Compute(ctx, ds.Graph, o.Method, o.Parts, 1); err != nil {
 			return nil, "", err
 		}
 	default:
@@ -70,7 +70,7 @@ func (n *Node) HoldShards(ctx context.Context, r *Run, dir string, o Shards) (_ 
 		return nil, err
 	}
 	ds := f.store.Dataset()
-	part, sum, err := o.Deal(ds)
+	part, sum, err := o.Deal(ctx, ds)
 	if err != nil {
 		return nil, err
 	}

@@ -93,7 +93,7 @@ func (n *Node) CopyTopology(ctx context.Context, r *Run, dir string, values bool
 		if len(from) > 0 {
 			err := transfer.CopyDirectory(ctx, n.Plane, from, dir, progress)
 			if err == nil {
-				return verify(dir, r)
+				return verify(ctx, dir, r)
 			}
 			if ctx.Err() != nil || !errors.Is(err, transfer.ErrNobody) {
 				return err
@@ -115,7 +115,7 @@ func (n *Node) CopyTopology(ctx context.Context, r *Run, dir string, values bool
 	}
 }
 
-func verify(dir string, r *Run) error {
+func verify(ctx context.Context, dir string, r *Run) error {
 	s, err := openData(dir)
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ func verify(dir string, r *Run) error {
 	if has := s.Dataset().Fingerprint; has != r.Data {
 		err = fmt.Errorf("node: what was copied to %s is data of fingerprint %.12s, not the run's %.12s", dir, has, r.Data)
 	} else {
-		err = s.Verify()
+		err = s.Verify(ctx)
 	}
 	if err = errors.Join(err, s.Close()); err != nil { // nothing of it is kept
 		return errors.Join(err, os.RemoveAll(dir))

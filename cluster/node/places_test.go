@@ -64,7 +64,7 @@ func TestActorsMove(t *testing.T) {
 		t.Fatal(err)
 	}
 	shards := Shards{Method: "hash", Parts: 4, Replicas: 1}
-	_, sum, err := shards.Deal(generate.Builtin())
+	_, sum, err := shards.Deal(t.Context(), generate.Builtin())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func TestWire(t *testing.T) {
 	for _, method := range []string{"hash", "metis"} {
 		for _, cache := range []int{0, 1000} {
 			t.Run(fmt.Sprintf("%s, %d rows cached", method, cache), func(t *testing.T) {
-				part, err := partition.Compute(ds.Graph, method, parts, 1)
+				part, err := partition.Compute(t.Context(), ds.Graph, method, parts, 1)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -70,7 +70,7 @@ func TestWire(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				prepared, err := sampling.Prepare(sampling.Spec{Name: "neighbor", Fanouts: []int{10, 5}, Layers: 2}, ds, 1)
+				prepared, err := sampling.Prepare(t.Context(), sampling.Spec{Name: "neighbor", Fanouts: []int{10, 5}, Layers: 2}, ds, 1)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -21,7 +21,7 @@ also reads every byte and compares it with its checksums, and names the file and
 the offsets of the first damage. A store of format version 1 has one checksum for
 each file, and none for its blocks of 1 MiB: it is said what that store lacks.`,
 		Args: a.args(cobra.ExactArgs(1)),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := args[0]
 			format, err := importer.DetectFormat(dir)
 			if err != nil {
@@ -35,7 +35,7 @@ each file, and none for its blocks of 1 MiB: it is said what that store lacks.`,
 			err = store.View(dir, func(s *store.Store) error {
 				info.OpenSeconds = time.Since(began).Seconds()
 				if verify {
-					if err := s.Verify(); err != nil {
+					if err := s.Verify(cmd.Context()); err != nil {
 						return err
 					}
 				}

@@ -101,11 +101,14 @@ func (a *app) partition(ctx context.Context, dir, method string, parts int, seed
 		}
 		g := s.Dataset().Graph
 		began := time.Now()
-		if cluster, err = partition.Compute(g, method, parts, seed); err != nil {
+		if cluster, err = partition.Compute(ctx, g, method, parts, seed); err != nil {
 			return err
 		}
 		r = partitionResult{Method: method, Parts: parts, Seconds: time.Since(began).Seconds()}
-		q := partition.Measure(g, cluster)
+		q, err := partition.Measure(ctx, g, cluster)
+		if err != nil {
+			return err
+		}
 		r.Clusters, r.Largest, r.CutShare, r.Modularity = q.Clusters, q.Largest, q.CutShare, q.Modularity
 		return nil
 	})

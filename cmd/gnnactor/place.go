@@ -58,7 +58,7 @@ func (c *clusterFlags) enter(cmd *cobra.Command, a *app, cfg *runtime.Config, gi
 		if err := cfg.Validate(); err != nil {
 			return nil, err
 		}
-		if propose, err = c.proposal(cfg); err != nil {
+		if propose, err = c.proposal(cmd.Context(), cfg); err != nil {
 			return nil, err
 		}
 	}

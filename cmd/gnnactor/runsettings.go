@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -47,7 +48,7 @@ const (
 )
 
 // proposal is the run that this node would begin.
-func (c *clusterFlags) proposal(cfg *runtime.Config) (r *node.Run, err error) {
+func (c *clusterFlags) proposal(ctx context.Context, cfg *runtime.Config) (r *node.Run, err error) {
 	r = &node.Run{Settings: map[string]string{
 		runData: dataBuiltin, runShards: "", runReplicas: strconv.Itoa(c.replicas), runWaitFor: strconv.Itoa(c.least),
 	}}
@@ -82,7 +83,7 @@ func (c *clusterFlags) proposal(cfg *runtime.Config) (r *node.Run, err error) {
 			return err
 		}
 		r.Settings[runShards] = fmt.Sprintf("%s:%d", o.Method, o.Parts)
-		_, r.Map, err = o.Deal(ds)
+		_, r.Map, err = o.Deal(ctx, ds)
 		return err
 	})
 }

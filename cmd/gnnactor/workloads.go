@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -197,7 +198,7 @@ func (p *plan) next(b *sampling.Batch) (seeds []uint32) {
 
 // newSamplers returns a sampler for each of n goroutines, fused or not.
 func newSamplers(ds *graph.Dataset, n int, unfused bool) ([]sampling.Sampler, error) {
-	p, err := sampling.Prepare(sampling.Spec{Name: "neighbor", Fanouts: []int{15, 10, 5}}, ds, benchSeed)
+	p, err := sampling.Prepare(context.Background(), sampling.Spec{Name: "neighbor", Fanouts: []int{15, 10, 5}}, ds, benchSeed)
 	if err != nil {
 		return nil, err
 	}
@@ -300,7 +301,7 @@ func startSubgraph(x *cpu.Exec, data func() (*graph.Dataset, error), all bool) (
 		ds = &copied
 	}
 	budget := min(8000, ds.Graph.NumNodes()/4)
-	p, err := sampling.Prepare(sampling.Spec{Name: "frontier", Layers: 2, Frontier: budget / 8, Budget: budget}, ds, benchSeed)
+	p, err := sampling.Prepare(context.Background(), sampling.Spec{Name: "frontier", Layers: 2, Frontier: budget / 8, Budget: budget}, ds, benchSeed)
 	if err != nil {
 		return nil, err
 	}

@@ -88,7 +88,7 @@ func BenchmarkStore(b *testing.B) {
 		for reads := 1; reads <= 2; reads++ {
 			b.Run(fmt.Sprintf("%s/reads=%d", c.name, reads), func(b *testing.B) {
 				spec, _ := ParseSpec(c.spec)
-				s, err := Open(spec, table, File{path, 0}, c.o)
+				s, err := Open(b.Context(), spec, table, File{path, 0}, c.o)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/interrupt"
 )
 
 // inMemory is a store over a table in the address space: memory, or a mapped file.
@@ -22,8 +23,8 @@ type inMemory struct {
 func InMemory(f *graph.Features) Store { return &inMemory{layout: LayoutOf(f), table: f} }
 
 // load returns a store over a copy of f in memory.
-func load(f *graph.Features) (Store, error) {
-	t, free, err := Copy(f)
+func load(ctx context.Context, f *graph.Features) (Store, error) {
+	t, free, err := Copy(ctx, f)
 	if err != nil {
 		return nil, err
 	}
@@ -31,24 +32,22 @@ func load(f *graph.Features) (Store, error) {
 }
 
 // Copy returns a copy of f in memory outside the Go heap, until the caller calls
-// free: nothing may use it then. f may lie in a mapped file.
-func Copy(f *graph.Features) (t *graph.Features, free func() error, err error) {
+// free: nothing may use it then. f may lie in a mapped file. When ctx ends first, the error
+// wraps its cause.
+func Copy(ctx context.Context, f *graph.Features) (t *graph.Features, free func() error, err error) {
 	mem, err := allocate(f.Rows * f.Cols * f.DType.Size())
 	if err != nil {
 		return nil, nil, fmt.Errorf("features: no memory for %d rows; keep them in a file by mmap or disk: %w", f.Rows, err)
 	}
 	l := LayoutOf(f)
 	t = l.tableIn(mem, f.Rows)
+	stop := interrupt.New(ctx)
 	err = graph.Guard(func() error {
-		if f.Stride == t.Stride {
-			copy(t.Data, f.Data)
-		} else {
-			for i := range f.Rows {
-				copy(t.Data[i*t.Stride:(i+1)*t.Stride], f.Data[i*f.Stride:])
-			}
+		for i := 0; i < f.Rows && !stop.Ended(); i++ {
+			copy(t.Data[i*t.Stride:(i+1)*t.Stride], f.Data[i*f.Stride:])
 		}
 		copy(t.RowScale, f.RowScale)
-		return nil
+		return stop.Err()
 	})
 	if err != nil {
 		return nil, nil, errors.Join(err, release(mem))

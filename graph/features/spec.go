@@ -1,6 +1,7 @@
 package features
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -141,8 +142,8 @@ type Options struct {
 // Open returns the store that spec describes for the rows of f, which lie in
 // file if that is not zero. f and what it lies in must stay as they are until
 // the store is closed; the RAM store has a copy of its own of what lies in a
-// file.
-func Open(spec Spec, f *graph.Features, file File, o Options) (Store, error) {
+// file, and when ctx ends before it is made, the error wraps the context's cause.
+func Open(ctx context.Context, spec Spec, f *graph.Features, file File, o Options) (Store, error) {
 	if f == nil {
 		return nil, errors.New("features: the data has no node features")
 	}
@@ -157,7 +158,7 @@ func Open(spec Spec, f *graph.Features, file File, o Options) (Store, error) {
 	var err error
 	switch {
 	case kind == RAM && file.Path != "":
-		s, err = load(f)
+		s, err = load(ctx, f)
 	case kind == RAM:
 		s = InMemory(f)
 	case kind != Mapped && kind != Disk:

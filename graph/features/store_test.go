@@ -80,7 +80,7 @@ func everyStore(t *testing.T, table *graph.Features, file File, f func(t *testin
 			if err != nil {
 				t.Fatal(err)
 			}
-			s, err := Open(spec, table, file, Options{Readers: 3, noRings: c.noRings})
+			s, err := Open(t.Context(), spec, table, file, Options{Readers: 3, noRings: c.noRings})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -174,10 +174,10 @@ func TestStoresRefuseWhatDoesNotFit(t *testing.T) {
 			}
 		}
 	})
-	if _, err := Open(Spec{Kind: Disk}, table, File{}, Options{}); err == nil || !strings.Contains(err.Error(), "not in a file") {
+	if _, err := Open(t.Context(), Spec{Kind: Disk}, table, File{}, Options{}); err == nil || !strings.Contains(err.Error(), "not in a file") {
 		t.Errorf("a disk store of what is in memory: %v", err)
 	}
-	if _, err := Open(Spec{}, nil, File{}, Options{}); err == nil {
+	if _, err := Open(t.Context(), Spec{}, nil, File{}, Options{}); err == nil {
 		t.Error("a store of nothing was made")
 	}
 }
@@ -196,7 +196,7 @@ func TestShortenedFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := Open(spec, table, file, Options{noRings: c.noRings})
+		s, err := Open(t.Context(), spec, table, file, Options{noRings: c.noRings})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -319,7 +319,7 @@ func TestOpenByDefault(t *testing.T) {
 		kind   Kind
 		copied bool
 	}{{f, File{}, "", false}, {f, File{}, RAM, false}, {table, file, "", false}, {table, file, Mapped, false}, {table, file, RAM, true}} {
-		s, err := Open(Spec{Kind: c.kind}, c.table, c.file, Options{})
+		s, err := Open(t.Context(), Spec{Kind: c.kind}, c.table, c.file, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -489,7 +489,7 @@ func TestCopyOfRowsThatLieApart(t *testing.T) {
 			copy(wide.Data[8*i:], f.Data[5*i:5*i+5])
 		}
 		for _, from := range []*graph.Features{f, wide} {
-			got, free, err := Copy(from)
+			got, free, err := Copy(t.Context(), from)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -74,7 +74,7 @@ func checkImported(err error, parent string, used, most int64) error {
 		return fmt.Errorf("what was imported does not open: %w", err)
 	}
 	defer s.Close()
-	if err := s.Verify(); err != nil {
+	if err := s.Verify(context.Background()); err != nil {
 		return fmt.Errorf("what was imported is not whole: %w", err)
 	}
 	return nil

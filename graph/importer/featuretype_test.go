@@ -39,7 +39,7 @@ func TestImportWithFeatureType(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Verify(); err != nil {
+		if err := s.Verify(t.Context()); err != nil {
 			t.Error(err)
 		}
 		want, _ := f.Encode(e)

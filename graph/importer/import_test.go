@@ -71,7 +71,7 @@ func opened(t testing.TB, dir string) *store.Store {
 			t.Error(err)
 		}
 	})
-	if err := s.Verify(); err != nil {
+	if err := s.Verify(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return s

@@ -1,6 +1,7 @@
 package partition_test
 
 import (
+	"context"
 	"fmt"
 	"log"
 
@@ -21,11 +22,14 @@ func ExampleCompute() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	part, err := partition.Compute(g, "metis", 2, 1)
+	part, err := partition.Compute(context.Background(), g, "metis", 2, 1)
 	if err != nil {
 		log.Fatal(err)
 	}
-	q := partition.Measure(g, part)
+	q, err := partition.Measure(context.Background(), g, part)
+	if err != nil {
+		log.Fatal(err)
+	}
 	fmt.Println(q.Clusters, "clusters,", q.CutEdges, "edges between them; 0 and 3 in one:", part[0] == part[3])
 	// Output: 2 clusters, 2 edges between them; 0 and 3 in one: true
 }

@@ -30,6 +30,9 @@ func (n *network) move(label []uint32, key rng.Key) {
 	degree := make([]int64, n.len())
 	total := int64(0) // 2m
 	for v := range degree {
+		if n.stop.Ended() {
+			break
+		}
 		for e := n.ptr[v]; e < n.ptr[v+1]; e++ {
 			if int(n.adj[e]) != v {
 				degree[v] += n.edgeWeight(e)
@@ -53,6 +56,9 @@ func (n *network) move(label []uint32, key rng.Key) {
 	for range rounds {
 		moved := 0
 		for _, v := range order {
+			if n.stop.Ended() {
+				break
+			}
 			touched = touched[:0]
 			for e := n.ptr[v]; e < n.ptr[v+1]; e++ {
 				if n.adj[e] == v {

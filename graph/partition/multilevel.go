@@ -29,6 +29,9 @@ func multilevel(n *network, count int, key rng.Key) []uint32 {
 		n = n.contract(label, coarse)
 	}
 	part := n.grow(count, average, key.With(0))
+	if n.stop.Err() != nil { // there are nodes without a part
+		return nil
+	}
 	n.refine(part, count, limit, key)
 	for i := len(steps) - 1; i >= 0; i-- {
 		s := steps[i]
@@ -60,7 +63,7 @@ func (n *network) grow(count int, average int64, key rng.Key) []uint32 {
 	for p := range count {
 		weight := int64(0)
 		heap = heap[:0]
-		for weight < average || p == count-1 {
+		for (weight < average || p == count-1) && !n.stop.Ended() {
 			var v uint32
 			if c, ok := heap.pop(); ok {
 				if v = c.node; part[v] != none || c.links != links[v] {
@@ -119,6 +122,9 @@ func (n *network) refine(part []uint32, count int, limit int64, key rng.Key) {
 			}
 		}
 		for _, v := range order {
+			if n.stop.Ended() {
+				break
+			}
 			own, w := part[v], n.nodeWeight(int(v))
 			touched = touched[:0]
 			for e := n.ptr[v]; e < n.ptr[v+1]; e++ {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/interrupt"
 	"github.com/gnnactor/gnnactor/rng"
 )
 
@@ -15,6 +16,9 @@ type network struct {
 	weight []uint32 // per entry; nil: all 1
 	node   []int64  // weight of each node; nil: all 1
 	inner  []int64  // twice the weight of the edges inside each node; nil: none
+
+	// stop ends the loops of all methods, whose results are void then.
+	stop *interrupt.Poll
 }
 
 func (n *network) len() int { return len(n.ptr) - 1 }
@@ -46,13 +50,16 @@ func (n *network) total() int64 {
 
 // newNetwork takes g's rows as they are if g is symmetric with sorted rows, and
 // else copies every edge into the rows of both ends.
-func newNetwork(g *graph.Graph) *network {
+func newNetwork(stop *interrupt.Poll, g *graph.Graph) *network {
 	if g.Symmetric() {
-		return &network{ptr: g.Indptr, adj: g.Indices}
+		return &network{ptr: g.Indptr, adj: g.Indices, stop: stop}
 	}
 	n := g.NumNodes()
 	ptr := make([]int64, n+1)
 	for v := range n {
+		if stop.Ended() {
+			break
+		}
 		for _, u := range g.InNeighbors(uint32(v)) {
 			if int(u) != v {
 				ptr[v+1]++
@@ -66,6 +73,9 @@ func newNetwork(g *graph.Graph) *network {
 	adj := make([]uint32, ptr[n])
 	at := slices.Clone(ptr[:n])
 	for v := range n {
+		if stop.Ended() {
+			break
+		}
 		for _, u := range g.InNeighbors(uint32(v)) {
 			if int(u) != v {
 				adj[at[v]], adj[at[u]] = u, uint32(v)
@@ -74,7 +84,7 @@ func newNetwork(g *graph.Graph) *network {
 			}
 		}
 	}
-	return &network{ptr: ptr, adj: adj}
+	return &network{ptr: ptr, adj: adj, stop: stop}
 }
 
 // compact renumbers labels densely, in the order of their first node, and
@@ -107,10 +117,13 @@ func (n *network) contract(label []uint32, count int) *network {
 		members[at[l]] = uint32(v)
 		at[l]++
 	}
-	c := &network{ptr: make([]int64, count+1), node: make([]int64, count), inner: make([]int64, count)}
+	c := &network{ptr: make([]int64, count+1), node: make([]int64, count), inner: make([]int64, count), stop: n.stop}
 	sum := make([]int64, count)
 	var touched []uint32
 	for l := range count {
+		if n.stop.Ended() {
+			break
+		}
 		touched = touched[:0]
 		for _, v := range members[start[l]:start[l+1]] {
 			c.node[l] += n.nodeWeight(int(v))
@@ -164,6 +177,9 @@ func (n *network) spread(label []uint32, limit int64, rounds int, key rng.Key) i
 	for range rounds {
 		moved := 0
 		for _, v := range order {
+			if n.stop.Ended() {
+				break
+			}
 			touched = touched[:0]
 			for e := n.ptr[v]; e < n.ptr[v+1]; e++ {
 				if n.adj[e] == v {

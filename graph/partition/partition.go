@@ -7,11 +7,13 @@ package partition
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/interrupt"
 	"github.com/gnnactor/gnnactor/rng"
 )
 
@@ -35,16 +37,22 @@ var ErrCount = errors.New("partition: too many clusters")
 // larger ones first, each into the smallest cluster. A community of "louvain"
 // is never split, so clusters can be larger than the average. "hash" deals nodes
 // out at random and "contiguous" by their ids, in runs of equal length to within
-// one; neither looks at the edges.
-func Compute(g *graph.Graph, method string, count int, seed uint64) (part []uint32, err error) {
+// one; neither looks at the edges. When ctx ends first, the error wraps its cause.
+func Compute(ctx context.Context, g *graph.Graph, method string, count int, seed uint64) (part []uint32, err error) {
 	err = graph.Guard(func() error {
-		part, err = compute(g, method, count, seed)
+		stop := interrupt.New(ctx)
+		if part, err = compute(stop, g, method, count, seed); err == nil {
+			err = stop.Err()
+		}
 		return err
 	})
-	return part, err
+	if err != nil {
+		return nil, err
+	}
+	return part, nil
 }
 
-func compute(g *graph.Graph, method string, count int, seed uint64) ([]uint32, error) {
+func compute(stop *interrupt.Poll, g *graph.Graph, method string, count int, seed uint64) ([]uint32, error) {
 	if count < 1 {
 		return nil, fmt.Errorf("partition: %d clusters asked for; it must be at least 1", count)
 	}
@@ -67,11 +75,11 @@ func compute(g *graph.Graph, method string, count int, seed uint64) ([]uint32, e
 		}
 		return out, nil
 	case "metis":
-		return multilevel(newNetwork(g), count, key), nil
+		return multilevel(newNetwork(stop, g), count, key), nil
 	case "louvain":
-		return pack(louvain(newNetwork(g), key), n, count), nil
+		return pack(louvain(newNetwork(stop, g), key), n, count), nil
 	case "labels":
-		net := newNetwork(g)
+		net := newNetwork(stop, g)
 		label := make([]uint32, n)
 		net.spread(label, int64(n/count)+1, labelRounds, key)
 		return pack(label, n, count), nil
@@ -146,8 +154,10 @@ type Quality struct {
 	Modularity float64 // of the undirected graph
 }
 
-// Measure returns the quality of a partition of g.
-func Measure(g *graph.Graph, part []uint32) Quality {
+// Measure returns the quality of a partition of g. When ctx ends first, the error wraps its
+// cause.
+func Measure(ctx context.Context, g *graph.Graph, part []uint32) (Quality, error) {
+	stop := interrupt.New(ctx)
 	clusters := 0
 	for _, c := range part {
 		clusters = max(clusters, int(c)+1)
@@ -157,6 +167,9 @@ func Measure(g *graph.Graph, part []uint32) Quality {
 	var q Quality
 	edges, inside := int64(0), 0.0
 	for v, c := range part {
+		if stop.Ended() {
+			return Quality{}, stop.Err()
+		}
 		size[c]++
 		for _, u := range g.InNeighbors(uint32(v)) {
 			if int(u) == v {
@@ -186,5 +199,5 @@ func Measure(g *graph.Graph, part []uint32) Quality {
 			q.Modularity -= share * share
 		}
 	}
-	return q
+	return q, nil
 }

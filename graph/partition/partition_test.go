@@ -78,15 +78,24 @@ func agreement(part, block []uint32) float64 {
 	return float64(total) / float64(len(part))
 }
 
+func measured(tb testing.TB, g *graph.Graph, part []uint32) Quality {
+	tb.Helper()
+	q, err := Measure(tb.Context(), g, part)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return q
+}
+
 func TestPlantedBlocksAreFound(t *testing.T) {
 	g, block := planted(12, 300, 8, 0.85, 1)
 	for _, g := range []*graph.Graph{g, both(g)} {
 		for _, method := range Methods()[:3] {
-			part, err := Compute(g, method, 12, 3)
+			part, err := Compute(t.Context(), g, method, 12, 3)
 			if err != nil {
 				t.Fatal(err)
 			}
-			q := Measure(g, part)
+			q := measured(t, g, part)
 			t.Logf("%-8s %+v, agreement %.3f", method, q, agreement(part, block))
 			if a := agreement(part, block); a < 0.85 {
 				t.Errorf("%s: %.2f of the nodes lie with their block", method, a)
@@ -94,7 +103,7 @@ func TestPlantedBlocksAreFound(t *testing.T) {
 			if method != "louvain" && q.Largest > 331 {
 				t.Errorf("%s: the largest cluster has %d nodes of an average of 300", method, q.Largest)
 			}
-			again, _ := Compute(g, method, 12, 3)
+			again, _ := Compute(t.Context(), g, method, 12, 3)
 			if !slices.Equal(part, again) {
 				t.Errorf("%s: not a function of its input", method)
 			}
@@ -112,11 +121,11 @@ func TestSkewedGraph(t *testing.T) {
 	g := ds.Graph
 	for _, count := range []int{2, 16, 100} {
 		for _, method := range Methods()[:3] {
-			part, err := Compute(g, method, count, 1)
+			part, err := Compute(t.Context(), g, method, count, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
-			q := Measure(g, part)
+			q := measured(t, g, part)
 			t.Logf("%-8s into %3d: %+v", method, count, q)
 			if random := 1 - 1/float64(count); q.CutShare > 0.95*random {
 				t.Errorf("%s into %d: cuts %.3f of the edges, a random partition %.3f", method, count, q.CutShare, random)
@@ -154,10 +163,10 @@ func TestModularityAgainstGonum(t *testing.T) {
 		}
 	}
 	want := community.Q(s, theirs, 1)
-	if got := Measure(g, label).Modularity; got < want-1e-9 || got > want+1e-9 {
+	if got := measured(t, g, label).Modularity; got < want-1e-9 || got > want+1e-9 {
 		t.Errorf("modularity %v, gonum says %v", got, want)
 	}
-	if got := Measure(g, louvain(newNetwork(g), 1)).Modularity; got < want-0.02 {
+	if got := measured(t, g, louvain(newNetwork(nil, g), 1)).Modularity; got < want-0.02 {
 		t.Errorf("louvain reaches modularity %.4f, gonum %.4f", got, want)
 	} else {
 		t.Logf("modularity %.4f, gonum's %.4f", got, want)
@@ -172,7 +181,7 @@ func TestOddGraphs(t *testing.T) {
 	} {
 		for _, method := range Methods() {
 			for _, count := range []int{1, 3, 100} {
-				part, err := Compute(g, method, count, 1)
+				part, err := Compute(t.Context(), g, method, count, 1)
 				if count > max(g.NumNodes(), 1) {
 					if err == nil || !strings.Contains(err.Error(), "at most as many as nodes") {
 						t.Errorf("%s, %s into %d: error %v", name, method, count, err)
@@ -187,16 +196,16 @@ func TestOddGraphs(t *testing.T) {
 						t.Fatalf("%s, %s into %d: cluster %d", name, method, count, p)
 					}
 				}
-				if q := Measure(g, part); name == "isolated" && method != "hash" && count == 3 && q.Largest > 19 {
+				if q := measured(t, g, part); name == "isolated" && method != "hash" && count == 3 && q.Largest > 19 {
 					t.Errorf("%s: %d of 50 nodes in one of 3 clusters", method, q.Largest)
 				}
 			}
 		}
 	}
-	if _, err := Compute(loop, "luck", 2, 1); err == nil {
+	if _, err := Compute(t.Context(), loop, "luck", 2, 1); err == nil {
 		t.Error("a method that does not exist was accepted")
 	}
-	if _, err := Compute(loop, "metis", 0, 1); err == nil {
+	if _, err := Compute(t.Context(), loop, "metis", 0, 1); err == nil {
 		t.Error("no clusters were accepted")
 	}
 }
@@ -205,15 +214,15 @@ func TestOddGraphs(t *testing.T) {
 // "hash" puts more than 1150 of 10,000 nodes into one of ten is below 1e-6.
 func TestBlindMethods(t *testing.T) {
 	g := fromRows(make([][]uint32, 10_000))
-	part, err := Compute(g, "contiguous", 7, 1)
-	if err != nil || !slices.IsSorted(part) || part[0] != 0 || part[9999] != 6 || Measure(g, part).Largest != 1429 {
-		t.Errorf("contiguous: %+v, %v", Measure(g, part), err)
+	part, err := Compute(t.Context(), g, "contiguous", 7, 1)
+	if err != nil || !slices.IsSorted(part) || part[0] != 0 || part[9999] != 6 || measured(t, g, part).Largest != 1429 {
+		t.Errorf("contiguous: %+v, %v", measured(t, g, part), err)
 	}
-	part, err = Compute(g, "hash", 10, 1)
-	if q := Measure(g, part); err != nil || q.Clusters != 10 || q.Largest > 1150 {
+	part, err = Compute(t.Context(), g, "hash", 10, 1)
+	if q := measured(t, g, part); err != nil || q.Clusters != 10 || q.Largest > 1150 {
 		t.Errorf("hash: %+v, %v", q, err)
 	}
-	other, _ := Compute(g, "hash", 10, 2)
+	other, _ := Compute(t.Context(), g, "hash", 10, 2)
 	if slices.Equal(part, other) {
 		t.Error("hash does not depend on the seed")
 	}
@@ -228,9 +237,9 @@ func BenchmarkCompute(b *testing.B) {
 		b.Run(method, func(b *testing.B) {
 			var part []uint32
 			for range b.N {
-				part, _ = Compute(ds.Graph, method, 500, 1)
+				part, _ = Compute(b.Context(), ds.Graph, method, 500, 1)
 			}
-			b.ReportMetric(Measure(ds.Graph, part).CutShare, "cut")
+			b.ReportMetric(measured(b, ds.Graph, part).CutShare, "cut")
 		})
 	}
 }
@@ -246,7 +255,7 @@ func BenchmarkLouvain(b *testing.B) {
 		b.Run(fmt.Sprintf("ours/nodes=%d", n), func(b *testing.B) {
 			var q Quality
 			for range b.N {
-				q = Measure(g, louvain(newNetwork(g), 1))
+				q = measured(b, g, louvain(newNetwork(nil, g), 1))
 			}
 			b.ReportMetric(q.Modularity, "modularity")
 		})

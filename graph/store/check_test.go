@@ -146,7 +146,7 @@ func TestCheckRemembers(t *testing.T) {
 	if err := s.Check(context.Background(), CheckOptions{}); err != nil {
 		t.Errorf("it was read again: %v", err)
 	}
-	if err := s.Verify(); !errors.Is(err, graph.ErrFormat) {
+	if err := s.Verify(t.Context()); !errors.Is(err, graph.ErrFormat) {
 		t.Errorf("Verify did not read it: %v", err)
 	}
 	if err := os.Chtimes(path, time.Time{}, old.Add(time.Second)); err != nil {
@@ -166,7 +166,7 @@ func TestVersion1(t *testing.T) {
 	if s.Dataset().Fingerprint != fingerprint {
 		t.Errorf("fingerprint %s", s.Dataset().Fingerprint)
 	}
-	if err := errors.Join(s.Check(context.Background(), CheckOptions{}), s.Verify()); err != nil {
+	if err := errors.Join(s.Check(context.Background(), CheckOptions{}), s.Verify(t.Context())); err != nil {
 		t.Error(err)
 	}
 	if l := s.Lacks(); !strings.Contains(l, "8 files") || !strings.Contains(l, "import") {
@@ -189,7 +189,7 @@ func TestVersion1(t *testing.T) {
 		t.Fatal(err)
 	}
 	both := opened(t, dir)
-	if err := both.Verify(); err != nil {
+	if err := both.Verify(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if l := both.Lacks(); !strings.Contains(l, "8 files") || both.Dataset().Fingerprint != fingerprint || both.Dataset().Partition("metis", 3) == nil || both.Dataset().Partition("contiguous", 2) == nil {

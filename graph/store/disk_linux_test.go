@@ -74,7 +74,7 @@ func TestSavePartitionIsAtomic(t *testing.T) {
 		t.Errorf("files %v became %v", before, after)
 	}
 	s := opened(t, dir)
-	if err := s.Verify(); err != nil {
+	if err := s.Verify(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if got := s.Dataset().Partition("metis", 2); got == nil || !reflect.DeepEqual(got.Cluster, p.Cluster) {

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"log"
@@ -27,7 +28,7 @@ func ExampleCreate() {
 	err = store.View(dir, func(s *store.Store) error {
 		mapped := s.Dataset()
 		fmt.Println(mapped.Graph.NumNodes(), "nodes; the same content:", mapped.Fingerprint == ds.Fingerprint)
-		return s.Verify()
+		return s.Verify(context.Background())
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -12,9 +12,8 @@ import (
 	"github.com/gnnactor/gnnactor/internal/fault"
 )
 
-// ErrDamaged is wrapped by the error of a call that failed because a store's files
-// hold values that no store is written with. It wraps graph.ErrFormat.
-var ErrDamaged = fmt.Errorf("%w: damaged store", graph.ErrFormat)
+// errDamaged is of files that hold values that no store is written with.
+var errDamaged = fmt.Errorf("%w: %w", graph.ErrFormat, graph.ErrDamaged)
 
 // View opens the store in dir, calls f under Guard, and closes it.
 func View(dir string, f func(s *Store) error) error {
@@ -102,8 +101,8 @@ func (s *Store) damaged(err error) error {
 			continue
 		}
 		if place := s.checkArray(context.Background(), a, false); place != nil {
-			return fmt.Errorf("%w: %w (%w)", ErrDamaged, dataerr.Unprefixed(place), dataerr.Unprefixed(err))
+			return fmt.Errorf("%w: %w (%w)", errDamaged, dataerr.Unprefixed(place), dataerr.Unprefixed(err))
 		}
 	}
-	return fmt.Errorf("%w: %s: %w; run `gnnactor inspect %s --verify`, and import it again", ErrDamaged, s.dir, dataerr.Unprefixed(err), s.dir)
+	return fmt.Errorf("%w: %s: %w; run `gnnactor inspect %s --verify`, and import it again", errDamaged, s.dir, dataerr.Unprefixed(err), s.dir)
 }

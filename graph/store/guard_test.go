@@ -57,7 +57,7 @@ func TestDamageExplainsPanics(t *testing.T) {
 			switch {
 			case c.array == "" && recovered == nil:
 				t.Errorf("a panic over a sound store became %v", err)
-			case c.array != "" && (!errors.Is(err, ErrDamaged) || !errors.Is(err, graph.ErrFormat)):
+			case c.array != "" && (!errors.Is(err, graph.ErrDamaged) || !errors.Is(err, graph.ErrFormat)):
 				t.Errorf("the error is %v, the panic %v", err, recovered)
 			case c.array != "":
 				for _, want := range []string{dir, ".bin", "offsets [128", "import the data again", "index out of range"} {
@@ -67,11 +67,11 @@ func TestDamageExplainsPanics(t *testing.T) {
 				}
 			}
 			split := c.array == arrays.Train || c.array == arrays.Valid
-			if err := s.CheckSplits(); split != errors.Is(err, ErrDamaged) {
+			if err := s.CheckSplits(); split != errors.Is(err, graph.ErrDamaged) {
 				t.Errorf("the splits: %v", err)
 			}
 			rows := c.array == arrays.Indptr || c.array == arrays.Indices
-			if err := s.CheckGraph(); rows != errors.Is(err, ErrDamaged) {
+			if err := s.CheckGraph(); rows != errors.Is(err, graph.ErrDamaged) {
 				t.Errorf("the graph: %v", err)
 			}
 		})

@@ -42,7 +42,7 @@ func TestSavePartition(t *testing.T) {
 		}
 	}
 	s := opened(t, dir)
-	if err := s.Verify(); err != nil {
+	if err := s.Verify(t.Context()); err != nil {
 		t.Error(err)
 	}
 	ds := s.Dataset()
@@ -142,7 +142,7 @@ func TestSavePartitionSweeps(t *testing.T) {
 	if after := entriesOf(t, dir); !reflect.DeepEqual(before, after) {
 		t.Errorf("files %v became %v", before, after)
 	}
-	if err := opened(t, dir).Verify(); err != nil {
+	if err := opened(t, dir).Verify(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
@@ -165,7 +165,7 @@ func TestSavePartitionAtOnce(t *testing.T) {
 	}
 	wg.Wait()
 	s := opened(t, dir)
-	if err := s.Verify(); err != nil {
+	if err := s.Verify(t.Context()); err != nil {
 		t.Error(err)
 	}
 	for i := range calls {

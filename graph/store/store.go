@@ -195,8 +195,9 @@ func (s *Store) Close() error {
 
 // Verify reads every byte of the store's files and compares it with the
 // checksums that were taken when the store was written, and checks the graph's
-// invariants. It reports the first damaged file; the error wraps graph.ErrFormat.
-func (s *Store) Verify() error {
+// invariants. It reports the first damaged file; the error wraps graph.ErrFormat, or the cause
+// of ctx when that ends first.
+func (s *Store) Verify(ctx context.Context) error {
 	b, err := regular.ReadSmall(filepath.Join(s.dir, Manifest), maxManifestBytes)
 	if err != nil {
 		return fmt.Errorf("graph: verify: %w", err)
@@ -213,7 +214,7 @@ func (s *Store) Verify() error {
 		if slices.Contains(s.away, a.Name) {
 			continue
 		}
-		if err := s.checkArray(context.Background(), a, true); err != nil {
+		if err := s.checkArray(ctx, a, true); err != nil {
 			return err
 		}
 	}

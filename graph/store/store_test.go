@@ -35,7 +35,7 @@ func opened(t testing.TB, dir string) *Store {
 			t.Error(err)
 		}
 	})
-	if err := s.Verify(); err != nil {
+	if err := s.Verify(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -102,7 +102,7 @@ func TestVerifyFindsAFlippedByteAnywhere(t *testing.T) {
 			}
 			s, err := Open(dir)
 			if err == nil {
-				err = s.Verify()
+				err = s.Verify(t.Context())
 				s.Close()
 			}
 			if !errors.Is(err, graph.ErrFormat) {
@@ -130,7 +130,7 @@ func TestVerifyFindsDamageWhileOpen(t *testing.T) {
 	if _, err := f.WriteAt([]byte{1}, headerSize); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Verify(); !errors.Is(err, graph.ErrFormat) || !strings.Contains(err.Error(), "labels.bin") {
+	if err := s.Verify(t.Context()); !errors.Is(err, graph.ErrFormat) || !strings.Contains(err.Error(), "labels.bin") {
 		t.Error(err)
 	}
 }
@@ -189,7 +189,7 @@ func TestOpenReadsNoPayload(t *testing.T) {
 	if n, e := s.Dataset().Graph.NumNodes(), s.Dataset().Graph.NumEdges(); n != nodes || e != edges {
 		t.Errorf("%d nodes, %d edges", n, e)
 	}
-	if err := s.Verify(); !errors.Is(err, graph.ErrFormat) {
+	if err := s.Verify(t.Context()); !errors.Is(err, graph.ErrFormat) {
 		t.Errorf("Verify did not read the payload: %v", err)
 	}
 }

@@ -44,7 +44,7 @@ func TestOpenTopology(t *testing.T) {
 	if _, _, ok := s.NodeFeaturesFile(); ok || s.Whole() || !whole.Whole() {
 		t.Error("it says that it has features")
 	}
-	if err := s.Verify(); err != nil {
+	if err := s.Verify(t.Context()); err != nil {
 		t.Error(err)
 	}
 	path := filepath.Join(to, "labels.bin")
@@ -56,7 +56,7 @@ func TestOpenTopology(t *testing.T) {
 	if err := os.WriteFile(path, b, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Verify(); !errors.Is(err, graph.ErrFormat) {
+	if err := s.Verify(t.Context()); !errors.Is(err, graph.ErrFormat) {
 		t.Errorf("damage was not found: %v", err)
 	}
 	if n := len(whole.Files(true)) - len(whole.Files(false)); n != 2 {

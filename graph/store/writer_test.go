@@ -78,7 +78,7 @@ func TestScratchArray(t *testing.T) {
 		t.Fatal(err)
 	}
 	graphtest.OnlyContains(t, dir, "indices.bin", "indptr.bin", "store.json")
-	if err := View(dir, (*Store).Verify); err != nil {
+	if err := View(dir, func(s *Store) error { return s.Verify(t.Context()) }); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(w.Scratch()); !errors.Is(err, os.ErrNotExist) {

@@ -23,6 +23,12 @@ import (
 	"unsafe"
 )
 
+// ErrDamaged is graph.ErrDamaged: an Error is one.
+var ErrDamaged = errors.New("damaged data")
+
+// Is tells errors.Is that a fault in a file is damage.
+func (e *Error) Is(target error) bool { return target == ErrDamaged }
+
 // Error is a fault in a mapped file.
 type Error struct {
 	Path   string

@@ -37,7 +37,7 @@ var elsewhere = map[string]struct {
 	"runtime/replicate.go":    {1, "copies checkpoints"},
 	"runtime/fellowship.go":   {4, "wait for the group; async.Train calls staleWorker"},
 	"runtime/stale.go":        {2, "wait for the group; async.Train calls staleWorker"},
-	"runtime/train.go":        {2, "wait for the group, and for its audits"},
+	"runtime/epochs.go":       {2, "wait for the group, and for its audits"},
 	"runtime/verify.go":       {1, "Check reads files"},
 	"sampling/ready.go":       {2, "Prepared.NewSampler's has a Guard; the plan is the caller's"},
 }

@@ -1,6 +1,7 @@
 package links_test
 
 import (
+	"context"
 	"fmt"
 	"log"
 
@@ -18,7 +19,7 @@ func ExampleSplit() {
 		log.Fatal(err)
 	}
 	ds.Graph = kept
-	p, err := sampling.Prepare(sampling.Spec{Name: "neighbor", Fanouts: []int{5, 5}}, ds, 1)
+	p, err := sampling.Prepare(context.Background(), sampling.Spec{Name: "neighbor", Fanouts: []int{5, 5}}, ds, 1)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -120,7 +120,7 @@ func TestSampler(t *testing.T) {
 		if name == "khop" {
 			spec = sampling.Spec{Name: name, Layers: 2}
 		}
-		p, err := sampling.Prepare(spec, &ds, 1)
+		p, err := sampling.Prepare(t.Context(), spec, &ds, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,7 +162,7 @@ func TestSampler(t *testing.T) {
 			}
 		}
 	}
-	p, err := sampling.Prepare(sampling.Spec{Name: "neighbor", Fanouts: []int{2}}, &ds, 1)
+	p, err := sampling.Prepare(t.Context(), sampling.Spec{Name: "neighbor", Fanouts: []int{2}}, &ds, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

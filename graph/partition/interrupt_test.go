@@ -1,0 +1,30 @@
+package partition
+
+import (
+	"context"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/internal/interrupt/interrupttest"
+)
+
+// A partition ends soon when its context does; least is how often its loops ask.
+func TestComputeIsInterrupted(t *testing.T) {
+	g, _ := planted(8, 1200, 4, 0.8, 1)
+	for method, least := range map[string]int{"metis": 38, "louvain": 47, "labels": 16, "hash": 1, "contiguous": 1} {
+		t.Run(method, func(t *testing.T) {
+			interrupttest.Check(t, least, func(ctx context.Context) error {
+				part, err := Compute(ctx, g, method, 10, 1)
+				if (part == nil) != (err != nil) {
+					t.Errorf("%d nodes, and %v", len(part), err)
+				}
+				return err
+			})
+		})
+	}
+	t.Run("measure", func(t *testing.T) {
+		interrupttest.Check(t, 3, func(ctx context.Context) error {
+			_, err := Measure(ctx, g, make([]uint32, g.NumNodes()))
+			return err
+		})
+	})
+}
