@@ -83,8 +83,48 @@ func (c *curves) accuracyPlot() *plot.Plot {
 		p.Y.Min, p.Y.Max = 0, 1
 	}
 	p.Legend.YPosition = draw.PosBottom
-	p.Legend.Top, p.Legend.Left = false, false
+	placeLegend(p, c.train, c.valid, c.test)
 	return p
+}
+
+// What a legend of three lines takes of the plot, with a margin: shares of its sides.
+const legendWidth, legendHeight = 0.25, 0.35
+
+// placeLegend puts p's legend into a corner that no line passes through, or below them all.
+func placeLegend(p *plot.Plot, lines ...plotter.XYs) {
+	for _, corner := range []struct{ top, left bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
+		if p.Legend.Top, p.Legend.Left = corner.top, corner.left; !legendCovers(p, lines...) {
+			return
+		}
+	}
+	p.Legend.Top, p.Legend.Left = false, false
+	const below = legendHeight + 0.02
+	p.Y.Min -= below / (1 - below) * (p.Y.Max - p.Y.Min)
+}
+
+// legendCovers reports whether a line passes through the corner of p's legend.
+func legendCovers(p *plot.Plot, lines ...plotter.XYs) bool {
+	const steps = 64 // of a line between two points
+	for _, line := range lines {
+		for i := range line {
+			from, to := line[i], line[min(i+1, len(line)-1)]
+			for k := range steps + 1 {
+				part := float64(k) / steps
+				x := p.X.Norm(from.X + part*(to.X-from.X))
+				y := p.Y.Norm(from.Y + part*(to.Y-from.Y))
+				if !p.Legend.Left {
+					x = 1 - x
+				}
+				if p.Legend.Top {
+					y = 1 - y
+				}
+				if x < legendWidth && y < legendHeight {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 var plotFont = font.Font{Typeface: "Liberation", Variant: "Sans"}

@@ -5,12 +5,16 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
+	"image/color"
 	"image/png"
 	"io"
 	"math"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgimg"
 
 	"github.com/gnnactor/gnnactor/runtime"
 )
@@ -102,6 +106,34 @@ func TestCurvesOfLinks(t *testing.T) {
 		}
 		if links == (c.train != nil) {
 			t.Errorf("links %v: %d points of training", links, len(c.train))
+		}
+	}
+}
+
+// The legend covers no line, whatever the shapes, and its size is what it is taken for.
+func TestLegendCoversNoLine(t *testing.T) {
+	shapes := map[string]func(x float64) float64{
+		"rising": func(x float64) float64 { return 1 - math.Exp(-5*x) }, "falling": func(x float64) float64 { return 0.9 - 0.3*x },
+		"late fall": func(x float64) float64 { return 0.9 - 0.5*math.Pow(x, 9) }, "flat": func(float64) float64 { return 0.5 },
+		"jumping": func(x float64) float64 { return 0.5 + 0.4*math.Cos(40*x) }, "valley": func(x float64) float64 { return (x - 0.5) * (x - 0.5) },
+	}
+	for name, valid := range shapes {
+		for other, test := range shapes {
+			c := &curves{links: true}
+			for i := range 30 {
+				x := float64(i) / 29
+				c.event(runtime.Event{Kind: runtime.EventEpoch, Epoch: i, Loss: 1, ValidAccuracy: valid(x), TestAccuracy: test(x) - 0.01})
+			}
+			p := c.accuracyPlot()
+			if legendCovers(p, c.valid, c.test) {
+				t.Errorf("%s and %s: the legend lies over a line", name, other)
+			}
+			addLine(p, "train", c.valid, color.Black) // the most that there is in one
+			area := p.DataCanvas(draw.New(vgimg.New(curvesWidth/2, curvesHeight)))
+			of, box := area.Max.Sub(area.Min), p.Legend.Rectangle(area)
+			if size := box.Max.Sub(box.Min); size.X > legendWidth*of.X || size.Y > legendHeight*of.Y {
+				t.Fatalf("the legend takes %.2f by %.2f of the plot", size.X/of.X, size.Y/of.Y)
+			}
 		}
 	}
 }
