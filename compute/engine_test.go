@@ -312,3 +312,33 @@ func TestOwnModelsHaveOwnNames(t *testing.T) {
 		}
 	}
 }
+
+// Which order of products costs less, by hand: a product of n rows costs
+// n·in·out, one aggregation eight for each entry and column.
+func TestTransformFirst(t *testing.T) {
+	const inference, firstLayer, laterLayer = 0, 1, 2
+	for _, c := range []struct {
+		pass, dst, src, entries, in, out int
+		want                             bool
+	}{
+		{inference, 100, 100, 20, 11, 10, true}, // as many rows: by the columns that are aggregated
+		{inference, 100, 100, 20, 10, 10, false},
+		{inference, 100, 100, 20, 10, 11, false},
+		{inference, 100, 1000, 1238, 110, 10, true}, // 900 rows more cost 990,000; 100 columns less save 800 an entry
+		{inference, 100, 1000, 1237, 110, 10, false},
+		{firstLayer, 100, 100, 20, 21, 10, true}, // two aggregations after the product, one before
+		{firstLayer, 100, 100, 20, 20, 10, false},
+		{firstLayer, 100, 1000, 2200, 120, 10, false}, // two products: 2,160,000 against 2,200·8·100
+		{firstLayer, 100, 1000, 2701, 120, 10, true},
+		{laterLayer, 100, 100, 20, 11, 10, true}, // two aggregations either way
+		{laterLayer, 100, 100, 20, 10, 11, false},
+		{laterLayer, 100, 1000, 1856, 110, 10, false}, // three products: 2,970,000 against 1,600 an entry
+		{laterLayer, 100, 1000, 1857, 110, 10, true},
+	} {
+		block := &graph.Block{NumDst: c.dst, NumSrc: c.src, Indices: make([]uint32, c.entries)}
+		ctx := &Context[float32]{Tape: NewTape[float32](testExec(t, 1, cpu.Go), c.pass != inference), Block: block, wantsInput: c.pass == laterLayer}
+		if got := ctx.TransformFirst(c.in, c.out); got != c.want {
+			t.Errorf("%+v: %t", c, got)
+		}
+	}
+}
