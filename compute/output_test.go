@@ -104,28 +104,3 @@ func TestIsComplete(t *testing.T) {
 		t.Error("a block with another source is complete")
 	}
 }
-
-// TestTransformFirst counts multiply-adds by hand, of one destination and 11
-// sources, from 4 columns to 2: the other order saves 10 rows of every product
-// and aggregates 4 columns instead of 2. With a wanted input gradient three
-// products and two aggregations are made: 3·10·4·2 < 2·8·entries·2 from 8 entries
-// on; forward alone, 10·4·2 < 8·entries·2 from 6 on. Without one the backward
-// pass repeats only the aggregation of what was multiplied, so that two columns
-// instead of 4 gain nothing, and one does.
-func TestTransformFirst(t *testing.T) {
-	for _, c := range []struct {
-		record, wants  bool
-		entries, width int
-		want           bool
-	}{
-		{false, false, 5, 2, false}, {false, false, 6, 2, true},
-		{true, true, 7, 2, false}, {true, true, 8, 2, true},
-		{true, false, 1000, 2, false}, {true, false, 1000, 1, true},
-	} {
-		ctx := Context[float32]{Tape: &Tape[float32]{record: c.record}, wantsInput: c.wants,
-			Block: &graph.Block{NumDst: 1, NumSrc: 11, Indices: make([]uint32, c.entries)}}
-		if got := ctx.TransformFirst(4, c.width); got != c.want {
-			t.Errorf("%+v: %v", c, got)
-		}
-	}
-}
