@@ -229,8 +229,6 @@ func TestInPlaceAfterProducts(t *testing.T) {
 	block := &graph.Block{NumDst: 3, NumSrc: 3, Indptr: []int64{0, 1, 2, 3}, Indices: []uint32{0, 1, 2}}
 	column := func() *Value[float64] { return tape.Leaf(cpu.NewMatrix[float64](3, 1), true, cpu.Matrix[float64]{}) }
 	ones := func() *Value[float64] { return tape.Add(column(), column()) }
-		return tape.LinearSum(leaf(), tape.Leaf(cpu.NewMatrix[float64](1, 3), true, cpu.Matrix[float64]{}), nil, nil, nil, cpu.Linear)
-	}
 	src, dst, edge := ones(), ones(), ones()
 	tape.Attend(block, x, Attention[float64]{Heads: 1, Src: src, Dst: dst, Edge: edge})
 	for name, v := range map[string]*Value[float64]{"values": x, "scores of sources": src, "of destinations": dst, "of entries": edge} {
