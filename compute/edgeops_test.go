@@ -162,4 +162,8 @@ func TestSumEntriesValues(t *testing.T) {
 			}
 		}
 	}
+	m := tape.RowSums(tape.Leaf(cpu.Matrix[float64]{Rows: 2, Cols: 3, Stride: 3, Data: []float64{1, 2, 4, -1, 0, 0.5}}, false, cpu.Matrix[float64]{})).Matrix()
+	if m.Row(0)[0] != 7 || m.Row(1)[0] != -0.5 {
+		t.Errorf("sums of rows: %v and %v, want 7 and -0.5", m.Row(0)[0], m.Row(1)[0])
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"hash/fnv"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gnnactor/gnnactor/graph/generate"
@@ -161,5 +162,12 @@ func TestNameOfABatch(t *testing.T) {
 		if got := id.String(); got != want {
 			t.Errorf("%+v is named %s, want %s", id, got, want)
 		}
+	}
+}
+
+func TestLayerOfNoNodes(t *testing.T) {
+	_, err := New(Spec{Name: "ladies", Fanouts: []int{5, 0}}, skewed(50, 5, 1))
+	if err == nil || !strings.Contains(err.Error(), "fan-out 2 is 0") {
+		t.Error(err)
 	}
 }
