@@ -233,7 +233,7 @@ func (s *Server) read(ctx context.Context, name []byte, at int64, b []byte) erro
 	}
 	id, row := int(binary.LittleEndian.Uint32(name)), s.layout.RowBytes()
 	size := s.m.Rows(id)
-	if row == 0 || at%int64(row) != 0 || len(b)%row != 0 || at+int64(len(b)) > int64(size)*int64(row) {
+	if row == 0 || at < 0 || at%int64(row) != 0 || len(b)%row != 0 || at+int64(len(b)) > int64(size)*int64(row) {
 		return fmt.Errorf("shard: %d bytes at %d of %d rows of %d", len(b), at, size, row)
 	}
 	first, n := int(at/int64(row)), len(b)/row

@@ -256,6 +256,7 @@ func FuzzServer(f *testing.F) {
 	f.Add(binary.LittleEndian.AppendUint32(nil, 5))
 	f.Add([]byte{1, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0})
 	f.Add([]byte{255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255})
+	f.Add([]byte{0, 0, 0, 0, 0xea, 0, 0, 0}) // before the first row
 	f.Fuzz(func(t *testing.T, b []byte) {
 		req := &dataplane.Request{Peer: "x", Body: b}
 		if r, err := all[0].server.rows(t.Context(), req); err == nil && len(r.Data[0]) != len(b)*4 {
