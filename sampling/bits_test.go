@@ -166,8 +166,8 @@ func TestNameOfABatch(t *testing.T) {
 }
 
 func TestLayerOfNoNodes(t *testing.T) {
-	_, err := New(Spec{Name: "ladies", Fanouts: []int{5, 0}}, skewed(50, 5, 1))
-	if err == nil || !strings.Contains(err.Error(), "fan-out 2 is 0") {
+	_, err := New(Spec{Name: "ladies", Fanouts: []int{5, -1}}, skewed(50, 5, 1))
+	if err == nil || !strings.Contains(err.Error(), "fan-out 2 is -1") {
 		t.Error(err)
 	}
 }
