@@ -373,6 +373,11 @@ func (c *Config) spec() compute.Spec {
 // Dataset returns the data of the run: read-only, and gone after Stop.
 func (r *Runtime) Dataset() *graph.Dataset { return r.data.ds }
 
+// TrainingDataset returns what training and Batches see of the data: Dataset, or with
+// Config.Sampling.Inductive the training nodes and what is between them. Ids of nodes are
+// the same in both, those of edges not. It is read-only, and gone after Stop.
+func (r *Runtime) TrainingDataset() *graph.Dataset { return r.sampler.Dataset() }
+
 // Plan returns how the run will be done.
 func (r *Runtime) Plan() *scheduler.Plan { return r.plan }
 

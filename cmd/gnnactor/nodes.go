@@ -41,13 +41,17 @@ func (n *nodeFlags) nodes(ds *graph.Dataset) ([]uint32, error) {
 		return ids, err
 	}
 	if n.split == "" {
-		all := make([]uint32, ds.Graph.NumNodes())
-		for i := range all {
-			all[i] = uint32(i)
-		}
-		return all, nil
+		return allNodes(ds.Graph), nil
 	}
 	return nil, usagef("--split %q: must be train, valid or test", n.split)
+}
+
+func allNodes(g *graph.Graph) []uint32 {
+	all := make([]uint32, g.NumNodes())
+	for i := range all {
+		all[i] = uint32(i)
+	}
+	return all
 }
 
 // parseIDs reads "0,5,10-19"; every id must be below n.

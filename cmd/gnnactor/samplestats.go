@@ -85,17 +85,22 @@ func (a *app) compareSamplers(ctx context.Context, cfg runtime.Config, n int, pl
 // compareOn is compareSamplers over an open graph.
 func (a *app) compareOn(ctx context.Context, rt *runtime.Runtime, ds *graph.Dataset, configs []runtime.Config, n int, plot string) (err error) {
 	all := make([]*samplerStats, len(configs))
+	seen := rt.TrainingDataset().Graph // by the samplers
+	nodes := allNodes(seen)
+	if configs[0].Sampling.Inductive {
+		nodes = ds.Train
+	}
 	for i := range configs {
 		configs[i].Data.Dataset = ds
 		s := &samplerStats{Name: configs[i].Sampling.Sampler}
-		s.sampleResult, err = a.sample(ctx, configs[i], n, func(b *sampling.Batch) { s.stats.Add(ds.Graph, b, true) })
+		s.sampleResult, err = a.sample(ctx, configs[i], n, func(b *sampling.Batch) { s.stats.Add(seen, b, true) })
 		if err != nil {
 			return err
 		}
 		s.sum()
 		all[i] = s
 	}
-	degrees := graphDegrees(ds.Graph)
+	degrees := graphDegrees(seen, nodes)
 	if err := rt.Verified(ctx); err != nil {
 		return err
 	}
@@ -133,15 +138,13 @@ func (s *samplerStats) sum() {
 	s.SquaredError = finite(t.SquaredError / float64(t.ErrorRows))
 }
 
-// graphDegrees counts the nodes by in-degree.
-func graphDegrees(g *graph.Graph) []int64 {
-	largest := 0
-	for v := range g.NumNodes() {
-		largest = max(largest, g.Degree(uint32(v)))
-	}
-	count := make([]int64, largest+1)
-	for v := range g.NumNodes() {
-		count[g.Degree(uint32(v))]++
+// graphDegrees counts nodes by in-degree.
+func graphDegrees(g *graph.Graph, nodes []uint32) []int64 {
+	var count []int64
+	for _, v := range nodes {
+		d := g.Degree(v)
+		count = append(count, make([]int64, max(0, d+1-len(count)))...)
+		count[d]++
 	}
 	return count
 }

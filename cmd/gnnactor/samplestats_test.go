@@ -68,6 +68,27 @@ func TestSampleStats(t *testing.T) {
 	}
 }
 
+// With --inductive batches are compared with what the samplers see of the graph: whole
+// neighbourhoods there have no error, and no degree of the whole graph is told.
+func TestSampleStatsInductive(t *testing.T) {
+	stats := func(extra ...string) (degrees, khop map[string]any) {
+		out, _ := mustInvoke(t, append([]string{"sample", "--stats", "--batches", "3", "--batch-size", "64", "--sampler", "khop", "--output", "json"}, extra...)...)
+		v := lastLine(t, out)
+		return v["graph_degrees"].(map[string]any), v["samplers"].([]any)[0].(map[string]any)
+	}
+	degrees, khop := stats("--inductive")
+	if khop["squared_error"] != 0.0 || khop["isolated_share"] != 0.0 {
+		t.Errorf("whole neighbourhoods have error %v and isolated share %v", khop["squared_error"], khop["isolated_share"])
+	}
+	// Of the training nodes, a part, only the edges between them.
+	if whole, _ := stats(); degrees["mean"].(float64) >= whole["mean"].(float64) || degrees["median"] == 0.0 {
+		t.Errorf("degrees %v, and %v of the whole graph", degrees, whole)
+	}
+	if inputs := khop["input_degrees"].(map[string]any); inputs["max"].(float64) > degrees["max"].(float64) {
+		t.Errorf("input nodes have degrees %v, all nodes %v", inputs, degrees)
+	}
+}
+
 func TestSampleStatsRefuses(t *testing.T) {
 	for want, args := range map[string][]string{
 		"give that, too":       {"--plot", "x.svg"},
