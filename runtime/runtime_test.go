@@ -364,7 +364,13 @@ func TestValidateReportsEverything(t *testing.T) {
 	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "number 2 is 0") {
 		t.Errorf("fan-out 0: %v", err)
 	}
+	c.Sampling.Fanouts, c.Sampling.BatchSize = []int{10, 10}, 0
+	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "batch-size: 0") || strings.Contains(err.Error(), "micro-batches") {
+		t.Errorf("batch-size 0: %v; want no problem of micro-batches", err)
+	}
 	for want, change := range map[string]func(c *Config){
+		"micro-batches: 600 are more than":                          func(c *Config) { c.Sampling.MicroBatches = 600 },
+		"micro-batches: 0 is not in":                                func(c *Config) { c.Sampling.BatchSize, c.Sampling.MicroBatches = 0, 0 },
 		"neighbor does not read cache-by, budget":                   func(c *Config) { c.Sampling.Options = map[string]string{"budget": "5", "cache-by": "degree"} },
 		"layers is set by a setting of its own":                     func(c *Config) { c.Sampling.Options = map[string]string{"layers": "3"} },
 		"no option bogus; neighbor has weighted, replace, temporal": func(c *Config) { c.Sampling.Options = map[string]string{"bogus": "5"} },

@@ -117,8 +117,8 @@ func (m *ModelConfig) validate(p *problems) {
 func (s *SamplingConfig) validate(p *problems) {
 	p.oneOf("sampler", s.Sampler, Samplers()...)
 	p.inRange("batch-size", s.BatchSize, 1, maxRows)
-	most := min(s.BatchSize, maxMicro)
-	p.check(s.MicroBatches >= 1 && s.MicroBatches <= most, "micro-batches: %d is not in [1, %d]; each needs a seed node of the batch-size, %d", s.MicroBatches, most, s.BatchSize)
+	p.inRange("micro-batches", s.MicroBatches, 1, maxMicro)
+	p.check(s.BatchSize < 1 || s.MicroBatches <= s.BatchSize, "micro-batches: %d are more than the seed nodes of the batch-size, %d; each needs one", s.MicroBatches, s.BatchSize)
 	p.inRange("epoch-subgraphs", s.EpochSubgraphs, 0, maxEpochs, "; 0 covers the nodes on average")
 	p.inRange("negatives", s.Negatives, 0, maxNegatives, "; 0 is 1")
 	p.inRange("reorder", s.Reorder, 0, maxWindow)
