@@ -332,19 +332,24 @@ func (s *Server) list(_ context.Context, r *dataplane.Request) (dataplane.Reply,
 	return dataplane.Reply{Data: [][]byte{encodeList(all[:min(len(all), maxListed)])}}, nil
 }
 
-// get reads a part of a replica.
-func (s *Server) get(_ context.Context, name []byte, at int64, b []byte) error {
+// get finds a part of a replica.
+func (s *Server) get(_ context.Context, name []byte, at int64, n int) (func([]byte) error, error) {
 	c, err := decodeReplica(name)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	if at+int64(n) > c.Size {
+		return nil, fmt.Errorf("replica: %d bytes at %d of %d", n, at, c.Size)
 	}
 	f, err := s.open(&c)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer f.Close()
-	if _, err := f.ReadAt(b, at); err != nil {
-		return fmt.Errorf("replica: step %d: %w", c.Step, err)
-	}
-	return nil
+	return func(b []byte) error {
+		defer f.Close()
+		if _, err := f.ReadAt(b, at); err != nil {
+			return fmt.Errorf("replica: step %d: %w", c.Step, err)
+		}
+		return nil
+	}, nil
 }

@@ -112,7 +112,7 @@ type Server struct {
 func NewServer(p *dataplane.Plane, m *Map, layout features.Layout) *Server {
 	s := &Server{m: m, layout: layout, held: map[int]*graph.Features{}}
 	p.Handle(MethodRows, s.rows)
-	transfer.Serve(p, MethodShard, chunkOf(layout), s.read)
+	transfer.Serve(p, MethodShard, chunkOf(layout), s.find)
 	return s
 }
 
@@ -226,36 +226,38 @@ func chunkOf(l features.Layout) int {
 	return max(1, transfer.ChunkBytes/row) * row
 }
 
-// read fills b with rows of a shard, for a node that takes it over.
-func (s *Server) read(ctx context.Context, name []byte, at int64, b []byte) error {
+// find finds rows of a shard, for a node that takes it over.
+func (s *Server) find(ctx context.Context, name []byte, at int64, bytes int) (func([]byte) error, error) {
 	if len(name) != 4 || int64(binary.LittleEndian.Uint32(name)) >= int64(s.m.Shards()) {
-		return fmt.Errorf("shard: there is no shard %x of %d", name[:min(len(name), 8)], s.m.Shards())
+		return nil, fmt.Errorf("shard: there is no shard %x of %d", name[:min(len(name), 8)], s.m.Shards())
 	}
 	id, row := int(binary.LittleEndian.Uint32(name)), s.layout.RowBytes()
 	size := s.m.Rows(id)
-	if row == 0 || at < 0 || at%int64(row) != 0 || len(b)%row != 0 || at+int64(len(b)) > int64(size)*int64(row) {
-		return fmt.Errorf("shard: %d bytes at %d of %d rows of %d", len(b), at, size, row)
+	if row == 0 || at < 0 || at%int64(row) != 0 || bytes%row != 0 || at+int64(bytes) > int64(size)*int64(row) {
+		return nil, fmt.Errorf("shard: %d bytes at %d of %d rows of %d", bytes, at, size, row)
 	}
-	first, n := int(at/int64(row)), len(b)/row
+	first, n := int(at/int64(row)), bytes/row
 	s.mu.RLock()
 	f, all := s.held[id], s.all
 	s.mu.RUnlock()
 	if f == nil {
 		if all == nil {
-			return errMoved
+			return nil, errMoved
 		}
 		var err error
 		if f, err = s.m.cut(ctx, all, id, first, n); err != nil {
-			return err
+			return nil, err
 		}
 		first = 0
 	}
-	return graph.Guard(func() error {
-		for i := range n {
-			put(b[i*row:], f, first+i)
-		}
-		return nil
-	})
+	return func(b []byte) error {
+		return graph.Guard(func() error {
+			for i := range n {
+				put(b[i*row:], f, first+i)
+			}
+			return nil
+		})
+	}, nil
 }
 
 // Copy fetches a whole shard from one of the nodes that hold it; when one goes,

@@ -102,7 +102,7 @@ func ServeDirectory(p *dataplane.Plane, dir string, names []string) {
 		s.once.Do(s.read)
 		return dataplane.Reply{Data: [][]byte{s.text}}, s.err
 	})
-	Serve(p, MethodFile, ChunkBytes, s.readFile)
+	Serve(p, MethodFile, ChunkBytes, s.find)
 }
 
 func (s *directory) read() {
@@ -145,24 +145,30 @@ func sum(path, name string) (file, error) {
 	}
 }
 
-// readFile fills b from a file, whose name is its number in the listing.
-func (s *directory) readFile(_ context.Context, name []byte, at int64, b []byte) error {
+// find opens a file, whose name is its number in the listing.
+func (s *directory) find(_ context.Context, name []byte, at int64, n int) (func([]byte) error, error) {
 	s.once.Do(s.read)
 	if s.err != nil {
-		return s.err
+		return nil, s.err
 	}
 	if len(name) != 4 || int64(binary.LittleEndian.Uint32(name)) >= int64(len(s.list.Files)) {
-		return fmt.Errorf("transfer: there is no file %x", name[:min(len(name), 8)])
+		return nil, fmt.Errorf("transfer: there is no file %x", name[:min(len(name), 8)])
 	}
-	f, err := os.Open(filepath.Join(s.dir, s.list.Files[binary.LittleEndian.Uint32(name)].Name))
+	f := &s.list.Files[binary.LittleEndian.Uint32(name)]
+	if at+int64(n) > f.Size {
+		return nil, fmt.Errorf("transfer: %s: %d bytes at %d of %d", f.Name, n, at, f.Size)
+	}
+	r, err := os.Open(filepath.Join(s.dir, f.Name))
 	if err != nil {
-		return fmt.Errorf("transfer: %w", err)
+		return nil, fmt.Errorf("transfer: %w", err)
 	}
-	defer f.Close()
-	if _, err := f.ReadAt(b, at); err != nil {
-		return fmt.Errorf("transfer: %s: %w", f.Name(), err)
-	}
-	return nil
+	return func(b []byte) error {
+		defer r.Close()
+		if _, err := r.ReadAt(b, at); err != nil {
+			return fmt.Errorf("transfer: %s: %w", r.Name(), err)
+		}
+		return nil
+	}, nil
 }
 
 // Progress says how far a copy is.

@@ -88,16 +88,24 @@ func appendSum(b, data []byte) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(data, castagnoli))
 }
 
-// Serve lets peers read ranges of at most limit bytes: read fills b with what lies at
-// an offset of what is called name. It is called several times at once.
-func Serve(p *dataplane.Plane, method dataplane.Method, limit int, read func(ctx context.Context, name []byte, at int64, b []byte) error) {
+// Find says whether n bytes lie at an offset of what is called name. If so, read is called
+// once, to fill so many. It may be called several times at once.
+type Find func(ctx context.Context, name []byte, at int64, n int) (read func(b []byte) error, err error)
+
+// Serve lets peers read ranges of at most limit bytes. There is memory for a range when
+// find has found it, and not before: whoever asks for what is not there is given none.
+func Serve(p *dataplane.Plane, method dataplane.Method, limit int, find Find) {
 	p.Handle(method, func(ctx context.Context, r *dataplane.Request) (dataplane.Reply, error) {
 		name, at, n, err := decodeRange(r.Body, limit)
 		if err != nil {
 			return dataplane.Reply{}, err
 		}
+		read, err := find(ctx, name, at, n)
+		if err != nil {
+			return dataplane.Reply{}, err
+		}
 		b := make([]byte, n, n+sumBytes)
-		if err := read(ctx, name, at, b); err != nil {
+		if err := read(b); err != nil {
 			return dataplane.Reply{}, err
 		}
 		return dataplane.Reply{Data: [][]byte{appendSum(b, b)}}, nil

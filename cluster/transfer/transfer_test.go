@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -24,12 +26,14 @@ const (
 func TestRange(t *testing.T) {
 	p := planes(t, 4)
 	want := bytes.Repeat([]byte("0123456789"), 10)
-	read := func(_ context.Context, name []byte, at int64, b []byte) error {
-		if string(name) != "x" || at+int64(len(b)) > int64(len(want)) {
-			return fmt.Errorf("there are no %d bytes at %d of %q", len(b), at, name)
+	find := func(_ context.Context, name []byte, at int64, n int) (func([]byte) error, error) {
+		if string(name) != "x" || at+int64(n) > int64(len(want)) {
+			return nil, fmt.Errorf("there are no %d bytes at %d of %q", n, at, name)
 		}
-		copy(b, want[at:])
-		return nil
+		return func(b []byte) error {
+			copy(b, want[at:])
+			return nil
+		}, nil
 	}
 	p[1].Handle(methodRead, func(context.Context, *dataplane.Request) (dataplane.Reply, error) {
 		b := bytes.Clone(want[:32])
@@ -40,7 +44,7 @@ func TestRange(t *testing.T) {
 	p[2].Handle(methodRead, func(context.Context, *dataplane.Request) (dataplane.Reply, error) {
 		return dataplane.Reply{Data: [][]byte{appendSum(bytes.Clone(want[:31]), want[:31])}}, nil
 	})
-	Serve(p[3], methodRead, 32, read)
+	Serve(p[3], methodRead, 32, find)
 	s := Source{Plane: p[0], Method: methodRead, Nodes: []string{"n1", "n2", "n3"}}
 	var got []byte
 	err := s.All(t.Context(), []byte("x"), int64(len(want)), 32, func(at int64, b []byte) error {
@@ -76,6 +80,31 @@ func TestRange(t *testing.T) {
 		if err := f(&Source{Plane: p[0], Method: methodRead, Nodes: []string{"n1", "n2", "n3"}}); !errors.Is(err, ErrNobody) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// Whoever asks for what is not there is given no memory: neither a name that nobody
+// knows, nor a range beyond what has one.
+func TestServeNothing(t *testing.T) {
+	p := planes(t, 2)
+	dir, names, _ := source(t)
+	ServeDirectory(p[1], dir, names)
+	if _, err := p[0].Ask(t.Context(), dataplane.Call{Node: "n1", Method: MethodList, Max: maxListing}); err != nil {
+		t.Fatal(err)
+	}
+	const asks = 64
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for i := range asks {
+		name := binary.LittleEndian.AppendUint32(nil, uint32(len(names)*(i%2)))
+		body := [][]byte{appendRange(name, 1<<40, ChunkBytes)}
+		if _, err := p[0].Ask(t.Context(), dataplane.Call{Node: "n1", Method: MethodFile, Body: body, Max: 8}); err == nil {
+			t.Fatal("it was served")
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; took > asks*ChunkBytes/4 {
+		t.Errorf("%d asks for nothing took %d bytes", asks, took)
 	}
 }
 
