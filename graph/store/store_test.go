@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -317,6 +318,71 @@ func FuzzDecodeManifest(f *testing.F) {
 
 func unmarshalManifest(b []byte, m *manifest) bool { return json.Unmarshal(b, m) == nil }
 
+// A writer that is killed while it replaces a store leaves, for the next one, a store and
+// nothing else: the old one before its second rename, the new one after it.
+func TestKilledWhileReplacing(t *testing.T) {
+	dir := t.TempDir()
+	dst := filepath.Join(dir, "store")
+	named := func(name string) *graph.Dataset {
+		return &graph.Dataset{Name: name, Graph: &graph.Graph{Indptr: make([]int64, 2)}}
+	}
+	is := func(when, want string) {
+		t.Helper()
+		s, err := Open(dst)
+		if err != nil {
+			t.Fatalf("%s: %v", when, err)
+		}
+		if got := s.Dataset().Name; got != want {
+			t.Errorf("%s: the store is %q, want %q", when, got, want)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if left, err := filepath.Glob(filepath.Join(dir, ".store.*")); err != nil || left != nil {
+			t.Errorf("%s: left are %q, %v", when, left, err)
+		}
+	}
+	if err := Create(dst, named("first")); err != nil {
+		t.Fatal(err)
+	}
+	for _, after := range []int{1, 2} {
+		w, err := NewWriter(dst, Overwrite())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w.release == nil {
+			t.Skip("this file system does not lock directories")
+		}
+		if err := w.putDataset(named("second")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(dst, w.tmp+suffixOld); err != nil {
+			t.Fatal(err)
+		}
+		if living, err := NewWriter(dst); err != nil {
+			t.Error(err)
+		} else {
+			if _, err := os.Stat(w.tmp + suffixOld); err != nil {
+				t.Errorf("what a living writer moved away: %v", err)
+			}
+			living.Abort()
+		}
+		if after == 2 { // what it wrote has its name, and the old one not gone yet
+			if err := Create(filepath.Join(dir, "other"), named("second")); err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(os.RemoveAll(w.tmp), os.Rename(filepath.Join(dir, "other"), dst)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.release() // as the end of its process does
+		if _, err := NewWriter(dst); !errors.Is(err, os.ErrExist) {
+			t.Errorf("killed after rename %d: %v, want that the store is there", after, err)
+		}
+		is(fmt.Sprint("killed after rename ", after), []string{"first", "second"}[after-1])
+	}
+}
+
 // What a killed writer left goes when the store is written again; what a living
 // one writes into stays.
 func TestLeftoversOfKilledWriters(t *testing.T) {
@@ -334,16 +400,12 @@ func TestLeftoversOfKilledWriters(t *testing.T) {
 		t.Skip("this file system does not lock directories")
 	}
 	killed.release() // as the end of its process does
-	old := killed.tmp + ".old"
-	if err := os.Mkdir(old, 0o777); err != nil {
-		t.Fatal(err)
-	}
 	next, err := NewWriter(dst)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer next.Abort()
-	for path, want := range map[string]bool{living.tmp: true, killed.tmp: false, next.tmp: true, old: true} {
+	for path, want := range map[string]bool{living.tmp: true, killed.tmp: false, next.tmp: true} {
 		if _, err := os.Stat(path); (err == nil) != want {
 			t.Errorf("%s: %v, want it there: %v", filepath.Base(path), err, want)
 		}

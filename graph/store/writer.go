@@ -37,6 +37,9 @@ func NewWriter(dir string, opts ...CreateOption) (*Writer, error) {
 		f(&o)
 	}
 	dir = filepath.Clean(dir)
+	if err := sweep(dir); err != nil {
+		return nil, dataerr.Writing(dir, err)
+	}
 	if err := checkDestination(dir, o.overwrite); err != nil {
 		return nil, err
 	}
@@ -63,26 +66,59 @@ func NewWriter(dir string, opts ...CreateOption) (*Writer, error) {
 // SetName says what the dataset is called.
 func (w *Writer) SetName(name string) { w.m.Name = name }
 
-// makeTemporary makes the temporary directory and removes those that writers of
-// the same store have left behind, killed before they could.
-func (w *Writer) makeTemporary(parent string) error {
-	hidden := "." + filepath.Base(w.dst)
+// Suffixes of what a writer of DIR/NAME makes: DIR/.NAME.tmp-NUMBER is written, and the store
+// that it replaces is called as that and suffixOld meanwhile.
+const (
+	infixNew  = ".new-" // until it is held
+	infixTemp = ".tmp-"
+	suffixOld = ".old"
+)
+
+// sweep removes what writers of the store dst have left behind, killed before they could. One
+// that was killed between its two renames has the store that was there put back.
+func sweep(dst string) error {
+	parent, hidden := filepath.Dir(dst), "."+filepath.Base(dst)
 	list, err := os.ReadDir(parent)
-	if err != nil {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	for _, e := range list {
-		// What ends in .old is the store that was to be overwritten.
-		if !strings.HasPrefix(e.Name(), hidden+".tmp-") || filepath.Ext(e.Name()) == ".old" {
+		if !strings.HasPrefix(e.Name(), hidden+infixTemp) {
 			continue
 		}
 		left := filepath.Join(parent, e.Name())
-		if release, held := holdDir(left); held {
-			_ = os.RemoveAll(left) // another user's; in nobody's way
-			release()
+		if filepath.Ext(left) == suffixOld {
+			// While its writer lives, or where dst is not there, it is not known to be replaced.
+			if there(dst) && !there(strings.TrimSuffix(left, suffixOld)) {
+				_ = os.RemoveAll(left) // another user's; in nobody's way
+			}
+			continue
 		}
+		release, held := holdDir(left)
+		if !held {
+			continue
+		}
+		if !there(dst) {
+			if err := os.Rename(left+suffixOld, dst); err != nil && !errors.Is(err, os.ErrNotExist) {
+				release()
+				return err
+			}
+		}
+		_ = os.RemoveAll(left)
+		release()
 	}
-	made, err := os.MkdirTemp(parent, hidden+".new-")
+	return nil
+}
+
+func there(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// makeTemporary makes the directory that is written.
+func (w *Writer) makeTemporary(parent string) error {
+	hidden := "." + filepath.Base(w.dst)
+	made, err := os.MkdirTemp(parent, hidden+infixNew)
 	if err != nil {
 		return err
 	}
@@ -90,7 +126,7 @@ func (w *Writer) makeTemporary(parent string) error {
 	if release, held := holdDir(made); held {
 		w.release = release
 	}
-	w.tmp = filepath.Join(parent, strings.Replace(filepath.Base(made), hidden+".new-", hidden+".tmp-", 1))
+	w.tmp = filepath.Join(parent, strings.Replace(filepath.Base(made), hidden+infixNew, hidden+infixTemp, 1))
 	return os.Rename(made, w.tmp)
 }
 
@@ -205,7 +241,7 @@ func (w *Writer) moveIntoPlace() error {
 	if err := checkDestination(w.dst, w.overwrite); err != nil {
 		return err
 	}
-	old := w.tmp + ".old"
+	old := w.tmp + suffixOld
 	err := os.Rename(w.dst, old)
 	if errors.Is(err, os.ErrNotExist) {
 		return os.Rename(w.tmp, w.dst)
