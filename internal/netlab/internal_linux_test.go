@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -28,6 +30,36 @@ func SwitchDevices(t *testing.T, l *Lab) (n int) {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// Favour gives a bounded host the processor before all others, up to its bound.
+func Favour(t *testing.T, h *Host) {
+	t.Helper()
+	if err := h.limit("cpu", []setting{{"cpu.shares", "262144"}}, []setting{{"cpu.weight", "10000"}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Throttled returns in how many periods a host has used its quota of processor
+// time up.
+func Throttled(t *testing.T, h *Host) int {
+	t.Helper()
+	root, _, err := hierarchy("cpu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(root, h.Name(), "cpu.stat"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		var n int
+		if _, err := fmt.Sscanf(line, "nr_throttled %d", &n); err == nil {
+			return n
+		}
+	}
+	t.Fatalf("no nr_throttled in %q", text)
+	return 0
 }
 
 func TestNames(t *testing.T) {

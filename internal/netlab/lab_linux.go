@@ -38,6 +38,7 @@ type Host struct {
 
 	mu        sync.Mutex
 	processes []*Process
+	groups    []string // control groups that bound the host, once something does
 }
 
 // labs counts those of this process.

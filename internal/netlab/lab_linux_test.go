@@ -195,6 +195,7 @@ func TestAbandoned(t *testing.T) {
 	if _, err := os.Stat("/run/netns/" + namespace); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("namespace %s: %v; want it gone", namespace, err)
 	}
+	noGroups(t, namespace)
 }
 
 // TestCloseLeavesNothing shows that Close ends children that left their group,

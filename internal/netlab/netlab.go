@@ -23,10 +23,14 @@
 // the switch, on IP packets; hosts know each other's Ethernet addresses from the
 // start, so that no lost ARP turns a silent loss into an error.
 //
+// [Host.SetCPU] and [Host.SetMemory] bound what a host's processes take of the
+// machine, while they run, by control groups of cgroup v1 or v2; [NeedLimits] skips
+// where there are none.
+//
 // A lab is removed by [Lab.Close], which ForTest leaves to the test's cleanup. A
 // run that was killed cannot; the next lab made on the machine finds what it
 // left, by the process id and start time in the namespaces' names (ip netns
-// list), kills what still runs in there and removes it.
+// list), kills what still runs in there and removes it, control groups included.
 //
 // Linux only, as root, with Debian's iproute2 and nftables; elsewhere every call
 // returns [ErrUnsupported] and [Available] says why.
@@ -55,12 +59,7 @@ const Require = "GNNACTOR_NETLAB"
 // environment has GNNACTOR_NETLAB=1.
 func ForTest(t testing.TB, n int) *Lab {
 	t.Helper()
-	if err := Available(); err != nil {
-		if os.Getenv(Require) == "1" {
-			t.Fatalf("%s=1, but %v", Require, err)
-		}
-		t.Skip(err)
-	}
+	need(t, Available())
 	lab, err := New(t.Context(), n)
 	if err != nil {
 		t.Fatal(err)
@@ -71,6 +70,25 @@ func ForTest(t testing.TB, n int) *Lab {
 		}
 	})
 	return lab
+}
+
+// NeedLimits skips a test where [Limits] says that hosts cannot be bounded, with the
+// reason, or fails it if the environment has GNNACTOR_NETLAB=1.
+func NeedLimits(t testing.TB) {
+	t.Helper()
+	need(t, Limits())
+}
+
+// need skips or fails a test that lacks something.
+func need(t testing.TB, err error) {
+	t.Helper()
+	switch {
+	case err == nil:
+	case os.Getenv(Require) == "1":
+		t.Fatalf("%s=1, but %v", Require, err)
+	default:
+		t.Skip(err)
+	}
 }
 
 // A Command says what [Host.Start] runs.

@@ -14,6 +14,9 @@ import (
 // Available returns why no lab can be made here.
 func Available() error { return ErrUnsupported }
 
+// Limits returns why no host can be bounded here.
+func Limits() error { return ErrUnsupported }
+
 // A Lab is a switch with hosts on it; there is none on this system.
 type Lab struct{}
 
@@ -38,6 +41,8 @@ func (h *Host) Mend() error                     { return ErrUnsupported }
 func (h *Host) Loss(float64) error              { return ErrUnsupported }
 func (h *Host) Bandwidth(int64) error           { return ErrUnsupported }
 func (h *Host) Latency(time.Duration) error     { return ErrUnsupported }
+func (h *Host) SetCPU(float64) error            { return ErrUnsupported }
+func (h *Host) SetMemory(int64) error           { return ErrUnsupported }
 func (h *Host) Listen(context.Context, string, string) (net.Listener, error) {
 	return nil, ErrUnsupported
 }

@@ -82,7 +82,7 @@ func (p *Process) launch() (*run, error) {
 	p.mu.Lock()
 	err := errLeft
 	if !p.leaving {
-		err = p.host.lab.starter.start(p.host.ns, r.cmd)
+		err = p.start(r.cmd)
 	}
 	if err == nil {
 		p.pid = r.cmd.Process.Pid
@@ -111,6 +111,21 @@ func (p *Process) launch() (*run, error) {
 		}()
 	}
 	return r, nil
+}
+
+// start starts cmd on the host, within the host's bounds.
+func (p *Process) start(cmd *exec.Cmd) error {
+	if err := p.host.lab.starter.start(p.host.ns, cmd); err != nil {
+		return err
+	}
+	p.host.mu.Lock()
+	err := p.host.gather()
+	p.host.mu.Unlock()
+	if err != nil {
+		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
+		_ = cmd.Wait() // with how it was killed
+	}
+	return err
 }
 
 // supervise waits for each life's end and begins the next.

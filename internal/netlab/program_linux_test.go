@@ -43,6 +43,10 @@ func TestMain(m *testing.M) {
 	case "stubborn":
 		signal.Ignore(syscall.SIGTERM)
 		hold()
+	case "spin":
+		err = spin()
+	case "hoard":
+		hoard()
 	case "family":
 		err = family()
 	case "abandon":
@@ -60,6 +64,53 @@ func TestMain(m *testing.M) {
 func hold() {
 	fmt.Println("holding", os.Getpid())
 	select {}
+}
+
+// spin keeps two threads busy; for each line that it reads, a duration, it writes one
+// when they have used that much more processor time.
+func spin() error {
+	used := func() time.Duration {
+		var now syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &now); err != nil {
+			panic(err)
+		}
+		return time.Duration(now.Utime.Nano() + now.Stime.Nano())
+	}
+	go func() {
+		for {
+			used()
+		}
+	}()
+	l, err := net.Listen("tcp4", ":7000")
+	if err != nil {
+		return err
+	}
+	fmt.Println("spinning")
+	conn, err := l.Accept()
+	if err != nil {
+		return err
+	}
+	in := bufio.NewScanner(conn)
+	for in.Scan() {
+		more, err := time.ParseDuration(in.Text())
+		if err != nil {
+			return err
+		}
+		for end := used() + more; used() < end; {
+		}
+		fmt.Fprintln(conn, "used")
+	}
+	return in.Err()
+}
+
+// hoard takes 64 MiB and tells so.
+func hoard() {
+	const page = 4 << 10
+	all := make([]byte, 64<<20)
+	for i := 0; i < len(all); i += page {
+		all[i] = 1
+	}
+	fmt.Println("hoarded", len(all))
 }
 
 // note adds a line to a file in the working directory, and exits with status 0
@@ -114,6 +165,11 @@ func abandon() error {
 		return err
 	}
 	host := lab.Host(0)
+	if err := netlab.Limits(); err == nil {
+		if err := host.SetCPU(1); err != nil {
+			return err
+		}
+	}
 	p, err := host.Start(netlab.Command{Path: os.Args[0], Env: []string{"NETLAB_ROLE=family"}, Log: os.Stdout})
 	if err != nil {
 		return err

@@ -115,6 +115,10 @@ func removeNamespaces(ctx context.Context, list []string) error {
 	if err := killInside(ctx, list); err != nil {
 		return err
 	}
+	// Before the names by which they would be found.
+	if err := removeGroups(ctx, list); err != nil {
+		return err
+	}
 	var errs []error
 	for _, name := range list {
 		if _, err := os.Lstat(filepath.Join(netnsFolder, name)); errors.Is(err, os.ErrNotExist) {
@@ -147,33 +151,16 @@ func killInside(ctx context.Context, list []string) error {
 }
 
 func killOnce(ctx context.Context, within map[[2]uint64]bool) (found int, err error) {
-	entries, err := os.ReadDir("/proc")
+	members, err := membersOf(within)
+	defer closeAll(members)
 	if err != nil {
-		return 0, fmt.Errorf("netlab: %w", err)
+		return 0, err
 	}
 	var dying []unix.PollFd
-	defer func() {
-		for _, p := range dying {
-			unix.Close(int(p.Fd))
-		}
-	}()
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == os.Getpid() {
-			continue
-		}
-		fd, err := unix.PidfdOpen(pid, 0)
-		if err != nil {
-			continue // it has ended
-		}
-		var st unix.Stat_t
-		if unix.Stat("/proc/"+e.Name()+"/ns/net", &st) != nil || !within[[2]uint64{st.Dev, st.Ino}] {
-			unix.Close(fd)
-			continue
-		}
-		dying = append(dying, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
-		if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-			return 0, fmt.Errorf("netlab: cannot kill process %d: %w", pid, err)
+	for _, m := range members {
+		dying = append(dying, unix.PollFd{Fd: int32(m.fd), Events: unix.POLLIN})
+		if err := unix.PidfdSendSignal(m.fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+			return 0, fmt.Errorf("netlab: cannot kill process %d: %w", m.pid, err)
 		}
 	}
 	for i := range dying {
@@ -190,4 +177,40 @@ func killOnce(ctx context.Context, within map[[2]uint64]bool) (found int, err er
 		}
 	}
 	return len(dying), nil
+}
+
+// member is a process in a namespace; its descriptor stays its own when the id is
+// used again.
+type member struct{ pid, fd int }
+
+// membersOf returns the processes in some namespaces, without this one; the caller
+// closes them, after an error too.
+func membersOf(within map[[2]uint64]bool) (found []member, err error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("netlab: %w", err)
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		fd, err := unix.PidfdOpen(pid, 0)
+		if err != nil {
+			continue // it has ended
+		}
+		var st unix.Stat_t
+		if unix.Stat("/proc/"+e.Name()+"/ns/net", &st) != nil || !within[[2]uint64{st.Dev, st.Ino}] {
+			unix.Close(fd)
+			continue
+		}
+		found = append(found, member{pid, fd})
+	}
+	return found, nil
+}
+
+func closeAll(members []member) {
+	for _, m := range members {
+		unix.Close(m.fd)
+	}
 }
