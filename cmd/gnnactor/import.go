@@ -83,7 +83,7 @@ STORE appears only when it is complete.`,
 	f.BoolVar(&o.SelfLoops, "self-loops", false, "add an edge from every node to itself, where there is none")
 	f.BoolVar(&o.DropDuplicates, "drop-duplicates", false, "keep the first of parallel edges")
 	f.BoolVar(&o.NormalizeFeatures, "normalize-features", false, "divide each node's features by the sum of their absolute values")
-	f.StringVar(&featureType, "feature-type", "", "store node features as `TYPE`: "+strings.Join(graph.Encodings(), ", ")+" (default: what holds every value)")
+	f.StringVar(&featureType, "feature-type", "", "store node features as `TYPE`: "+strings.Join(graph.Encodings(), ", ")+" (default: as a store has them, or what holds every value)")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace a store that is there already")
 	a.addOutputFlag(cmd)
 	return cmd

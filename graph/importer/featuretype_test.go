@@ -51,6 +51,41 @@ func TestImportWithFeatureType(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	// Another import keeps what is stored, to the bit, or gives the type that it is told.
+	stored := func(from, to string, o importer.Options) *graph.Features {
+		dst := filepath.Join(dir, to)
+		if err := importer.Import(filepath.Join(dir, from), dst, o); err != nil {
+			t.Fatal(err)
+		}
+		s, err := store.Open(dst)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return s.Dataset().NodeFeatures
+	}
+	for _, name := range graph.Encodings() {
+		e, _ := graph.ParseEncoding(name)
+		want, _ := f.Encode(e)
+		for _, o := range []importer.Options{{}, {FeatureType: e}} {
+			got := stored(name, name+"-again-"+o.FeatureType.String(), o)
+			if got.DType != want.DType || string(got.Data) != string(want.Data) || !slices.Equal(got.RowScale, want.RowScale) || !slices.Equal(got.ColScale, want.ColScale) {
+				t.Errorf("%s again as %+v: the store does not hold what Encode gives", name, o.FeatureType)
+			}
+		}
+	}
+	rows, _ := f.Encode(graph.Encoding{DType: graph.Int8})
+	want, _ := rows.Encode(graph.Encoding{DType: graph.Int8, PerColumn: true})
+	if got := stored("int8", "columns", importer.Options{FeatureType: graph.Encoding{DType: graph.Int8, PerColumn: true}}); got.RowScale != nil || string(got.Data) != string(want.Data) || !slices.Equal(got.ColScale, want.ColScale) {
+		t.Error("scales of rows did not become scales of columns")
+	}
+	if got := stored("int8", "normalized", importer.Options{NormalizeFeatures: true}); got.DType != graph.Float32 || got.RowScale != nil {
+		t.Errorf("normalized features are %v", got.DType)
+	}
 	big := filepath.Join(dir, "big")
 	if err := store.Create(big, &graph.Dataset{Name: "t", Graph: g, NodeFeatures: graph.NewFeatures(40, 1, append(make([]float32, 39), 1e9))}); err != nil {
 		t.Fatal(err)

@@ -73,7 +73,11 @@ func (im *importer) copyStore(s *store.Store, dir string) error {
 			return err
 		}
 	}
-	if f := ds.NodeFeatures; f != nil {
+	if f := ds.NodeFeatures; f != nil && im.keepsScales(f) {
+		if err := im.copyScaled(f); err != nil {
+			return err
+		}
+	} else if f != nil {
 		fw, err := im.startNodeFeatures(f.Cols, wideType(f))
 		if err != nil {
 			return err
@@ -97,6 +101,41 @@ func (im *importer) copyStore(s *store.Store, dir string) error {
 		}
 	}
 	im.splits = [3][]uint32{append([]uint32(nil), ds.Train...), append([]uint32(nil), ds.Valid...), append([]uint32(nil), ds.Test...)}
+	return nil
+}
+
+// keepsScales tells whether node features are scaled, and to be stored as they are.
+func (im *importer) keepsScales(f *graph.Features) bool {
+	if f.RowScale == nil && f.ColScale == nil || im.o.NormalizeFeatures {
+		return false
+	}
+	is := graph.Encoding{DType: f.DType, PerColumn: f.ColScale != nil}
+	return im.o.FeatureType == graph.Encoding{} || im.o.FeatureType == is && (f.RowScale == nil || f.ColScale == nil)
+}
+
+// copyScaled writes node features and their scales as they are stored.
+func (im *importer) copyScaled(f *graph.Features) error {
+	out, err := im.w.Array(arrays.NodeFeatures, f.DType, f.Cols)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	for i := range f.Rows {
+		if _, err := out.Write(f.Data[i*f.Stride:][:f.Cols*f.DType.Size()]); err != nil {
+			return err
+		}
+	}
+	if err := out.Finish(); err != nil {
+		return err
+	}
+	for name, scale := range map[string][]float32{arrays.NodeRowScale: f.RowScale, arrays.NodeColScale: f.ColScale} {
+		if scale == nil {
+			continue
+		}
+		if err := im.w.Put(name, graph.Float32, 1, arrays.Bytes(scale)); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -139,8 +139,9 @@ func DetectFormat(path string) (string, error) {
 // order of the input: rows are sorted by source id (parallel edges stay in
 // input order), splits by node id, and features have the type uint8 when every
 // value is an integer in [0, 255], otherwise float16 or int8 when the source
-// has that type, otherwise float32, unless the option FeatureType says so. Edge
-// weights and features follow their edges.
+// has that type, otherwise float32, unless the option FeatureType says so. Node features
+// that a store holds with scales stay as they are stored, those of edges become float32.
+// Edge weights and features follow their edges.
 //
 // Data is streamed: peak memory is at most the store's size plus 256 MiB, for
 // any length of input; the disk needs room for the store and up to 12 bytes
