@@ -1,6 +1,7 @@
 package messages
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/vmihailenco/msgpack/v5"
@@ -24,6 +25,14 @@ type wireSampled struct {
 	Slots       Uint32s     `msgpack:"l,omitempty"`
 	Rows        Uint32s     `msgpack:"r,omitempty"`
 	To          Uint32s     `msgpack:"o,omitempty"`
+	Ticket      []byte      `msgpack:"k,omitempty"` // in place of all but Step and From
+}
+
+// wireTicket is wireSampled of a batch that lies elsewhere.
+type wireTicket struct {
+	Step   int64  `msgpack:"s"`
+	From   int    `msgpack:"f"`
+	Ticket []byte `msgpack:"k"`
 }
 
 // maxBlocks bounds what a length prefix alone can make the decoder allocate.
@@ -63,6 +72,9 @@ type wireBlock struct {
 
 // EncodeMsgpack implements msgpack.CustomEncoder.
 func (m *Sampled) EncodeMsgpack(e *msgpack.Encoder) error {
+	if m.Batch == nil {
+		return e.Encode(&wireTicket{m.Step, m.From, m.Ticket})
+	}
 	return e.Encode(newWire(m.Step, m.From, m.Batch))
 }
 
@@ -103,8 +115,13 @@ func (m *Sampled) DecodeMsgpack(d *msgpack.Decoder) error {
 	if w.Slots != nil || w.Rows != nil || w.To != nil {
 		return fmt.Errorf("messages: %v: slots of a batch that was not matched", w.ID)
 	}
-	b, err := w.batch()
-	m.Step, m.From, m.Batch = w.Step, w.From, b
+	m.Step, m.From = w.Step, w.From
+	if len(w.Ticket) > 0 {
+		m.Ticket = w.Ticket
+		return nil
+	}
+	var err error
+	m.Batch, err = w.batch()
 	return err
 }
 
@@ -162,33 +179,44 @@ func (w *wireSampled) batch() (*sampling.Batch, error) {
 			}
 			k.SrcIDs = w.Nodes[:k.NumSrc:k.NumSrc]
 		}
-		if err := checkBlock(&k); err != nil {
-			return nil, fmt.Errorf("messages: %v block %d: %w", w.ID, i, err)
-		}
-		if i > 0 && b.Blocks[i-1].NumDst != k.NumSrc {
-			return nil, fmt.Errorf("messages: %v block %d: %d sources but the block before has %d destinations", w.ID, i, k.NumSrc, b.Blocks[i-1].NumDst)
-		}
 		b.Blocks = append(b.Blocks, k)
 	}
-	if b.Blocks == nil {
-		return nil, fmt.Errorf("messages: %v has no block", w.ID)
+	if err := checkBatch(b); err != nil {
+		return nil, fmt.Errorf("messages: %v: %w", w.ID, err)
+	}
+	return b, nil
+}
+
+// checkBatch reports why b's blocks, seeds and targets do not fit together.
+func checkBatch(b *sampling.Batch) error {
+	for i := range b.Blocks {
+		k := &b.Blocks[i]
+		if err := checkBlock(k); err != nil {
+			return fmt.Errorf("block %d: %w", i, err)
+		}
+		if i > 0 && b.Blocks[i-1].NumDst != k.NumSrc {
+			return fmt.Errorf("block %d: %d sources but the block before has %d destinations", i, k.NumSrc, b.Blocks[i-1].NumDst)
+		}
+	}
+	if len(b.Blocks) == 0 {
+		return errors.New("it has no block")
 	}
 	out := b.Blocks[len(b.Blocks)-1].NumDst
 	if b.Targets == nil && len(b.Seeds) > out {
-		return nil, fmt.Errorf("messages: %v: %d seeds but %d outputs", w.ID, len(b.Seeds), out)
+		return fmt.Errorf("%d seeds but %d outputs", len(b.Seeds), out)
 	}
 	if b.Targets != nil && len(b.Targets) != len(b.Seeds) {
-		return nil, fmt.Errorf("messages: %v: %d targets for %d seeds", w.ID, len(b.Targets), len(b.Seeds))
+		return fmt.Errorf("%d targets for %d seeds", len(b.Targets), len(b.Seeds))
 	}
 	for i, t := range b.Targets {
 		if int64(t) >= int64(out) {
-			return nil, fmt.Errorf("messages: %v: target %d is row %d of %d", w.ID, i, t, out)
+			return fmt.Errorf("target %d is row %d of %d", i, t, out)
 		}
 	}
 	if b.LossWeights != nil && len(b.LossWeights) != len(b.Seeds) {
-		return nil, fmt.Errorf("messages: %v: %d loss weights for %d seeds", w.ID, len(b.LossWeights), len(b.Seeds))
+		return fmt.Errorf("%d loss weights for %d seeds", len(b.LossWeights), len(b.Seeds))
 	}
-	return b, nil
+	return nil
 }
 
 func checkBlock(k *graph.Block) error {

@@ -71,7 +71,7 @@ func Unmarshal(kind string, body []byte) (Message, error) {
 func carriesNone(m Message) bool {
 	switch m := m.(type) {
 	case *Sampled:
-		return m.Batch == nil
+		return m.Batch == nil && m.Ticket == nil
 	case *Matched:
 		return m.Batch == nil
 	case *Loaded:

@@ -42,6 +42,9 @@ type Sampled struct {
 	Step  int64           `msgpack:"s"`
 	From  int             `msgpack:"f"`
 	Batch *sampling.Batch `msgpack:"-"` // on the wire: part of wireSampled
+	// Ticket names the batch's bytes (AppendBatch) on the data plane of the node that
+	// sampled it; Batch is nil then, until they are fetched.
+	Ticket []byte `msgpack:"-"`
 }
 
 // Matched hands a batch that has its slots to the load stage, with the rows

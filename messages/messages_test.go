@@ -123,7 +123,12 @@ func TestRoundTrip(t *testing.T) {
 				m := empty()
 				switch s := m.(type) {
 				case *Sampled:
-					s.Step, s.From, s.Batch = random.Int64(), random.IntN(9), randomBatch(random)
+					s.Step, s.From = random.Int64(), random.IntN(9)
+					if random.IntN(2) == 0 {
+						s.Ticket = []byte{1, byte(random.IntN(9))}
+					} else {
+						s.Batch = randomBatch(random)
+					}
 				case *Matched:
 					b := randomBatch(random)
 					*s = Matched{random.Int64(), random.IntN(9), b, randomSlots(random, b.NumInputs()), randomSlots(random, 3), randomSlots(random, 3)}

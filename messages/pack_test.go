@@ -1,0 +1,86 @@
+package messages
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/sampling"
+)
+
+// sameBatch reports whether two batches are the same, memory apart.
+func sameBatch(a, b *sampling.Batch) bool {
+	return a.ID == b.ID && slices.Equal(a.Seeds, b.Seeds) && (a.Targets == nil) == (b.Targets == nil) && slices.Equal(a.Targets, b.Targets) &&
+		(a.LossWeights == nil) == (b.LossWeights == nil) && slices.Equal(a.LossWeights, b.LossWeights) &&
+		slices.EqualFunc(a.Blocks, b.Blocks, func(x, y graph.Block) bool {
+			return x.NumDst == y.NumDst && x.NumSrc == y.NumSrc && slices.Equal(x.Indptr, y.Indptr) && slices.Equal(x.Indices, y.Indices) &&
+				(len(x.Indices) == 0 || (x.Weights == nil) == (y.Weights == nil) && (x.EdgeIDs == nil) == (y.EdgeIDs == nil)) && slices.Equal(x.Weights, y.Weights) &&
+				slices.Equal(x.EdgeIDs, y.EdgeIDs) &&
+				slices.Equal(x.SrcIDs, y.SrcIDs)
+		})
+}
+
+// A batch comes back the same, into the memory of another, and nothing that is short of it does.
+func TestPackedBatch(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	again := new(sampling.Batch)
+	for i := range 500 {
+		b := randomBatch(r)
+		if i%3 == 0 && len(b.Seeds) > 1 { // as with samplers whose seeds are not the first nodes
+			slices.Reverse(b.Seeds)
+		}
+		data := AppendBatch(nil, b)
+		if err := ReadBatch(again, b.ID, data); err != nil {
+			t.Fatal(err)
+		}
+		if !sameBatch(b, again) {
+			t.Fatalf("came back as %+v, was %+v", again, b)
+		}
+		for n := range data {
+			if err := ReadBatch(again, b.ID, data[:n]); !errors.Is(err, ErrMessage) {
+				t.Fatalf("%d of %d bytes: %v", n, len(data), err)
+			}
+		}
+		if err := ReadBatch(again, b.ID, append(data, 0)); !errors.Is(err, ErrMessage) {
+			t.Fatalf("a byte more: %v", err)
+		}
+	}
+}
+
+// Local ids take as many bytes as the block's sources need.
+func TestPackedWidths(t *testing.T) {
+	for _, n := range []int{1, 2, 256, 257, 1 << 16, 1<<16 + 1, 1<<24 + 1} {
+		ids := []uint32{0, uint32(n - 1), uint32(n / 2)}
+		b := &sampling.Batch{Blocks: []graph.Block{{NumDst: 1, NumSrc: n, Indptr: []int64{0, 3}, Indices: ids}}}
+		again := new(sampling.Batch)
+		if err := ReadBatch(again, b.ID, AppendBatch(nil, b)); err != nil || !slices.Equal(again.Blocks[0].Indices, ids) {
+			t.Errorf("of %d sources: %v, %v", n, again.Blocks, err)
+		}
+	}
+}
+
+func FuzzReadBatch(f *testing.F) {
+	r := rand.New(rand.NewPCG(9, 10))
+	for range 20 {
+		f.Add(AppendBatch(nil, randomBatch(r)))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		b, id := new(sampling.Batch), sampling.ID{Phase: "train", Of: 1}
+		if err := ReadBatch(b, id, data); err != nil {
+			if !errors.Is(err, ErrMessage) || len(b.Blocks) > 0 {
+				t.Fatalf("%v, %d blocks", err, len(b.Blocks))
+			}
+			return
+		}
+		packed, again := AppendBatch(nil, b), new(sampling.Batch)
+		if err := ReadBatch(again, id, packed); err != nil || !sameBatch(b, again) {
+			t.Fatalf("%+v came back as %+v: %v", b, again, err)
+		}
+		if !bytes.Equal(packed, AppendBatch(nil, again)) {
+			t.Fatal("it is not stable")
+		}
+	})
+}
