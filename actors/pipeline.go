@@ -23,10 +23,11 @@ type Config struct {
 	Clock  *clock.Recorder
 	Work   Work
 
-	Samplers []sampling.Sampler // one actor each
-	Credits  int                // batches that each sampler may have out, at least 1
-	Resting  int                // of the samplers, those that have no credit until Tune gives them some
-	Bytes    bool               // send every message through its msgpack bytes
+	Samplers  []sampling.Sampler // one actor each
+	Credits   int                // batches that each sampler may have out, at least 1
+	Resting   int                // of the samplers, those that have no credit until Tune gives them some
+	Elsewhere Elsewhere          // where the samplers are; nil: in this process
+	Bytes     bool               // send every message through its msgpack bytes
 
 	Trainers []Gradienter // one actor each, at most Work.Micro
 	Updater  Updater      // with Trainers
@@ -114,7 +115,7 @@ func Start(c Config) (*Pipeline, error) {
 		if i >= len(c.Samplers)-c.Resting {
 			credits = 0
 		}
-		dir.samplers = append(dir.samplers, spawn(&sampler{post: p.post, index: i, seed: c.Work.Seed, sampler: s, limit: credits, free: credits}))
+		dir.samplers = append(dir.samplers, spawn(&sampler{post: p.post, index: i, seed: c.Work.Seed, sampler: s, elsewhere: c.Elsewhere, limit: credits, free: credits}))
 	}
 	if c.Work.Window > 1 {
 		dir.reorder = spawn(&reorder{post: p.post, work: c.Work, order: c.Order})

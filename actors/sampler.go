@@ -1,6 +1,9 @@
 package actors
 
 import (
+	"context"
+	"errors"
+
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/gnnactor/gnnactor/clock"
@@ -8,26 +11,47 @@ import (
 	"github.com/gnnactor/gnnactor/sampling"
 )
 
-// sampler turns seeds into blocks, one micro-batch at a time.
+// Elsewhere has the samplers of a pipeline sample on other nodes. Where each of them is
+// may change at any time.
+type Elsewhere interface {
+	// Here reports whether sampler i is in this process.
+	Here(i int) bool
+	// Draw makes b, which is empty, the micro-batch of m, as sampler i does wherever it
+	// is: it waits for a node that can, as long as ctx lets it. ErrHere: the sampler is in
+	// this process by now, and b is still empty.
+	Draw(ctx context.Context, i int, m *messages.Seeds, b *sampling.Batch) error
+}
+
+// ErrHere is returned by Elsewhere for a sampler that is in this process.
+var ErrHere = errors.New("actors: the sampler is in this process")
+
+// sampler turns seeds into blocks, one micro-batch at a time. While it is on another
+// node two are under way, so that one is sampled while the other travels.
 type sampler struct {
 	*post
-	index   int
-	seed    uint64
-	sampler sampling.Sampler
-	limit   int // batches it may have out
-	free    int // of them, those that it has not; below 0 after the limit fell
-	self    *actor.PID
-	asked   bool
-	busy    bool
+	index     int
+	seed      uint64
+	sampler   sampling.Sampler
+	elsewhere Elsewhere // nil: it is always in this process
+	limit     int       // batches it may have out
+	free      int       // of them, those that it has not; below 0 after the limit fell
+	self      *actor.PID
+	asked     bool
+	busy      int               // micro-batches under way
+	due       []*messages.Seeds // of them, those that wait to be sampled in this process
+	local     *messages.Seeds   // the one that is; nil: none
 }
 
 func (s *sampler) name() string          { return "sample" }
-func (s *sampler) idle() bool            { return !s.busy }
+func (s *sampler) idle() bool            { return s.busy == 0 }
 func (s *sampler) start(self *actor.PID) { s.self = self }
 
-// ask grants the source one credit when there is nothing to do.
+// here reports whether this process samples.
+func (s *sampler) here() bool { return s.elsewhere == nil || s.elsewhere.Here(s.index) }
+
+// ask grants the source one credit when there is room for a micro-batch.
 func (s *sampler) ask() {
-	if s.asked || s.busy || s.free <= 0 {
+	if s.asked || s.free <= 0 || s.busy > 1 || s.busy > 0 && s.here() {
 		return
 	}
 	s.asked = true
@@ -37,9 +61,20 @@ func (s *sampler) ask() {
 func (s *sampler) receive(m any) {
 	switch m := m.(type) {
 	case *messages.Seeds:
-		s.asked, s.busy = false, true
+		s.asked = false
+		s.busy++
 		s.free--
-		s.job(s.self, clock.Sample, m.ID, func() (any, error) { return s.sample(m) })
+		if s.here() {
+			s.due = append(s.due, m)
+			break
+		}
+		s.jobElsewhere(s.self, m.ID, func() (any, error) {
+			x, err := s.sample(m, func(b *sampling.Batch) error { return s.elsewhere.Draw(s.context, s.index, m, b) })
+			if errors.Is(err, ErrHere) {
+				return m, nil
+			}
+			return x, err
+		})
 	case *messages.Credit:
 		s.free += m.N
 	case *messages.Tune:
@@ -50,17 +85,38 @@ func (s *sampler) receive(m any) {
 		s.free += limit - s.limit
 		s.limit = limit
 	case *done:
-		s.busy = false
+		if back, ok := m.res.(*messages.Seeds); ok {
+			s.due = append(s.due, back)
+			break
+		}
+		s.busy--
+		if s.local != nil && s.local.ID == m.id {
+			s.local = nil
+		}
 		if m.err != nil {
 			s.fail(m.id, s.name(), m.err)
 			return
 		}
 		s.send(s.dir.Sampled(m.id.Micro), m.res.(*messages.Sampled))
 	}
+	s.next()
 	s.ask()
 }
 
-func (s *sampler) sample(m *messages.Seeds) (any, error) {
+// next samples what is due in this process.
+func (s *sampler) next() {
+	if s.local != nil || len(s.due) == 0 {
+		return
+	}
+	m := s.due[0]
+	s.local, s.due = m, s.due[1:]
+	s.job(s.self, clock.Sample, m.ID, func() (any, error) {
+		return s.sample(m, func(b *sampling.Batch) error { return s.sampler.Sample(b, m.ID.Key(s.seed), m.Seeds) })
+	})
+}
+
+// sample has f make the micro-batch of m.
+func (s *sampler) sample(m *messages.Seeds, f func(*sampling.Batch) error) (any, error) {
 	b, ok := s.freeBatches.get()
 	if !ok {
 		s.batches.Add(1)
@@ -68,7 +124,7 @@ func (s *sampler) sample(m *messages.Seeds) (any, error) {
 	}
 	b.Reset()
 	b.ID = m.ID // samplers whose batches depend on each other read it
-	if err := s.sampler.Sample(b, m.ID.Key(s.seed), m.Seeds); err != nil {
+	if err := f(b); err != nil {
 		s.freeBatches.put(b)
 		return nil, err
 	}

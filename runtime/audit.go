@@ -11,7 +11,6 @@ import (
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/cluster/audit"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
-	"github.com/gnnactor/gnnactor/pool"
 	"github.com/gnnactor/gnnactor/rng"
 	"github.com/gnnactor/gnnactor/sampling"
 )
@@ -56,34 +55,11 @@ func (t *training) startAudit(work actors.Work) error {
 	return nil
 }
 
-// again returns what samples a micro-batch of another node: from the graph on, with the
-// order of seeds and the sampler's tables of this audit alone.
+// again returns what samples a micro-batch of another node.
 func (t *training) again(work actors.Work) func(sampling.ID) (audit.Digest, error) {
-	orders := &epochOrders{work: work}
-	var s sampling.Sampler
-	b := new(sampling.Batch)
-	sample := func(id sampling.ID) error {
-		var seeds []uint32
-		if min(id.Epoch, id.Batch, id.Micro) < 0 || id.Epoch >= work.Epochs || int64(id.Batch) >= work.Steps() || id.Of > max(work.Micro, 1) {
-			return fmt.Errorf("runtime: %v is no batch of the run", id)
-		}
-		if work.Batches == 0 {
-			order := orders.of(id.Epoch)
-			if of := sampling.NumMicro(len(order), work.BatchSize, max(id.Of, 1), id.Batch); of != max(id.Of, 1) {
-				return fmt.Errorf("runtime: %v has %d micro-batches, not %d", id, of, id.Of)
-			}
-			seeds = sampling.Cut(order, work.BatchSize, max(id.Of, 1), id.Batch, id.Micro)
-		}
-		if s == nil {
-			s = t.r.newSampler()
-		}
-		b.Reset()
-		b.ID = id
-		return s.Sample(b, id.Key(t.r.cfg.Training.Seed), seeds)
-	}
+	draw, b := t.r.newDraw(work), new(sampling.Batch)
 	return func(id sampling.ID) (audit.Digest, error) {
-		if err := pool.Recovered(func() error { return sample(id) }); err != nil {
-			s = nil // a panic may have left anything in it
+		if err := draw(b, id); err != nil {
 			return 0, err
 		}
 		return audit.DigestOf(b), nil

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	stdruntime "runtime"
 
+	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/graph"
@@ -235,6 +236,12 @@ type ClusterConfig struct {
 	// with this one; every node has the same Config apart from Execution, Memory,
 	// Checkpoint and this. The caller keeps owning it.
 	Peers *trainers.Trainers `yaml:"-"`
+	// Elsewhere, when set, has this process's samplers sample on other nodes (package
+	// cluster/samplers).
+	Elsewhere actors.Elsewhere `yaml:"-"`
+	// SamplesOnly: this process draws micro-batches for others (Runtime.NewDraw) and neither
+	// trains nor infers; its data may lack the values of the features.
+	SamplesOnly bool `yaml:"-"`
 	// Audit is which part of the micro-batches that this node samples another of
 	// Peers samples again, to find memory and disks that lie (package cluster/audit);
 	// 0: none.

@@ -45,7 +45,7 @@ func openDataset(ctx context.Context, cfg *settings) (*openData, error) {
 	case cfg.Data.Path == "":
 		d.ds = generate.Builtin()
 	default:
-		if err := d.openPath(ctx, cfg.Data.Path, cfg.Data.Format, cfg.Data.Rows != nil); err != nil {
+		if err := d.openPath(ctx, cfg.Data.Path, cfg.Data.Format, cfg.Data.Rows != nil || cfg.Cluster.SamplesOnly); err != nil {
 			return nil, errors.Join(err, d.close())
 		}
 	}
@@ -63,15 +63,17 @@ func openDataset(ctx context.Context, cfg *settings) (*openData, error) {
 	if err := d.checkFeatureCopies(cfg); err != nil {
 		return nil, errors.Join(err, d.close())
 	}
-	if cfg.Data.NormalizeFeatures && d.ds.NodeFeatures != nil {
+	if cfg.Data.NormalizeFeatures && d.ds.NodeFeatures != nil && !cfg.Cluster.SamplesOnly {
 		copied := *d.ds // the caller's, or the store's, stays as it is
 		copied.NodeFeatures = copied.NodeFeatures.Normalized()
 		d.ds, d.file = &copied, features.File{}
 	}
 	var err error
-	if cfg.Data.Rows != nil {
+	switch {
+	case cfg.Data.Rows != nil:
 		err = d.useRows(cfg)
-	} else {
+	case cfg.Cluster.SamplesOnly:
+	default:
 		err = d.openRows(ctx, cfg)
 	}
 	if err != nil {

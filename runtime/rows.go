@@ -69,7 +69,7 @@ func (r *Runtime) readable(ctx context.Context) (*graph.Dataset, error) {
 // checkRows reports runs for which the rows cannot come from elsewhere.
 func (r *Runtime) checkRows() error {
 	switch {
-	case r.cfg.Data.Rows == nil || r.data.ds.NodeFeatures == nil:
+	case r.cfg.Data.Rows == nil || r.data.ds.NodeFeatures == nil || r.cfg.Cluster.SamplesOnly:
 		return nil
 	case r.sampler.Spec().Temporal:
 		return fmt.Errorf("%w: Rows: a temporal sampler's inference reads features where they lie", ErrConfig)

@@ -196,8 +196,11 @@ func (t *training) counted() RowStats {
 
 // check reports why the data cannot be trained on.
 func (r *Runtime) check() error {
-	if r.model == nil {
+	switch {
+	case r.model == nil:
 		return r.noModel
+	case r.cfg.Cluster.SamplesOnly:
+		return fmt.Errorf("%w: Cluster.SamplesOnly: this process samples for others and does not train", ErrConfig)
 	}
 	if r.links != nil {
 		return nil // there are training links, or Start had failed

@@ -76,7 +76,7 @@ func (w *worker) Gradient(grad, params []float32, b *sampling.Batch, slots []uin
 
 // samplers makes one sampler for each actor, those that rest at first included.
 func (r *Runtime) samplers() []sampling.Sampler {
-	if r.plan.Together {
+	if r.plan.Together && r.cfg.Cluster.Elsewhere == nil {
 		if s, ok := r.sampler.NewParallelSampler(r.pool); ok {
 			return []sampling.Sampler{s}
 		}
@@ -120,7 +120,7 @@ func (r *Runtime) trainingConfig(ctx context.Context, work actors.Work, u *updat
 	if err != nil {
 		return c, nil, err
 	}
-	c.Updater, c.Reducer = u, u.share
+	c.Updater, c.Reducer, c.Elsewhere = u, u.share, r.cfg.Cluster.Elsewhere
 	if u.auditor != nil {
 		for i, s := range c.Samplers {
 			c.Samplers[i] = audited{s, u.auditor}

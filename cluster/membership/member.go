@@ -17,19 +17,20 @@ import (
 
 // Info is what a node says about itself.
 type Info struct {
-	Node    string   `json:"node"`
-	Home    string   `json:"home"` // identity of its directory: a restarted node has the same
-	Data    string   `json:"data"` // host:port of its data plane
-	Control string   `json:"control"`
-	Store   string   `json:"store,omitempty"`  // host:port of the store that it carries
-	Kinds   []string `json:"kinds,omitempty"`  // what it runs: shard, sampler, trainer, …
-	Yield   bool     `json:"yield,omitempty"`  // it drains, and gives its shards away
-	Drain   bool     `json:"drain,omitempty"`  // it drains, and trains no more
-	Shards  []int    `json:"shards,omitempty"` // of the features that it holds, in order
-	Source  bool     `json:"source,omitempty"` // it has all features, and others may copy shards from it
-	Files   bool     `json:"files,omitempty"`  // others may copy the run's topology from it
-	Run     int64    `json:"run,omitempty"`    // the run that it takes part in: the revision of its record
-	Done    bool     `json:"done,omitempty"`   // it came to the end of it, and reads nothing of others any more
+	Node     string   `json:"node"`
+	Home     string   `json:"home"` // identity of its directory: a restarted node has the same
+	Data     string   `json:"data"` // host:port of its data plane
+	Control  string   `json:"control"`
+	Store    string   `json:"store,omitempty"`    // host:port of the store that it carries
+	Kinds    []string `json:"kinds,omitempty"`    // what it runs: shard, sampler, trainer, …
+	Yield    bool     `json:"yield,omitempty"`    // it drains, and gives its shards away
+	Drain    bool     `json:"drain,omitempty"`    // it drains, and trains no more
+	Shards   []int    `json:"shards,omitempty"`   // of the features that it holds, in order
+	Source   bool     `json:"source,omitempty"`   // it has all features, and others may copy shards from it
+	Files    bool     `json:"files,omitempty"`    // others may copy the run's topology from it
+	Samplers int      `json:"samplers,omitempty"` // that it has as a trainer, wherever they are
+	Run      int64    `json:"run,omitempty"`      // the run that it takes part in: the revision of its record
+	Done     bool     `json:"done,omitempty"`     // it came to the end of it, and reads nothing of others any more
 	// Failed is the newest group of trainers that did not work out for it: the
 	// leader makes another.
 	Failed int64 `json:"failed,omitempty"`

@@ -30,6 +30,7 @@ type Shards struct {
 	Method   string // a method of package partition; hash and contiguous are computed, others are saved with the store
 	Parts    int
 	Replicas int
+	ReadOnly bool // this node holds none
 }
 
 // Deal returns which shard each node of the graph is in, and the SHA-256 of it.
@@ -89,7 +90,7 @@ func (n *Node) HoldShards(ctx context.Context, r *Run, dir string, o Shards) (_ 
 		f.all = features.InMemory(ds.NodeFeatures)
 	}
 	f.keeper, err = shard.Keep(ctx, shard.Options{
-		Member: n.Member, Plane: n.Plane, Map: m, Layout: features.LayoutOf(ds.NodeFeatures), Replicas: o.Replicas, All: f.all, Logger: n.log,
+		Member: n.Member, Plane: n.Plane, Map: m, Layout: features.LayoutOf(ds.NodeFeatures), Replicas: o.Replicas, All: f.all, ReadOnly: o.ReadOnly, Logger: n.log,
 	})
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster/control"
 	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/cluster/samplers"
 	"github.com/gnnactor/gnnactor/cluster/shard"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 )
@@ -47,10 +48,15 @@ func (n *Node) answer() {
 		return status(ctx, identity, from, body)
 	})
 	n.Control.Handle(trainers.Kind, answers(func(string) (Training, error) { return n.training(), nil }))
-	n.Control.Handle(kindSampler, answers(func(string) (Sampling, error) {
-		p := n.howFar()
-		return Sampling{p.MicroPerSecond, p.InFlight}, nil
-	}))
+	n.Control.Handle(samplers.Kind, func(ctx context.Context, identity, _ string, body []byte) ([]byte, error) {
+		n.mu.Lock()
+		h := n.host
+		n.mu.Unlock()
+		if h == nil {
+			return nil, samplers.ErrNotReady
+		}
+		return h.Answer(ctx, identity, body)
+	})
 	n.Control.Handle(kindParameters, answers(func(string) (Parameters, error) {
 		t := n.training()
 		return Parameters{Node: n.Plane.Node(), Group: t.Group, Step: t.Progress.Step, Late: t.Progress.Late, Bound: t.Progress.Bound}, nil
@@ -131,10 +137,17 @@ func (n *Node) howFar() Progress {
 // status is what this node says of itself.
 func (n *Node) status() Status {
 	n.mu.Lock()
-	f := n.features
+	f, h, r := n.features, n.host, n.remote
 	n.mu.Unlock()
 	stats := n.Plane.Stats()
 	s := Status{Answered: true, Traffic: Traffic{Sent: stats.Sent, Received: stats.Received, Asked: stats.Asked, Answered: stats.Answered}}
+	if h != nil {
+		s.Drawn, s.DrawnBytes = h.Drawn()
+	}
+	if r != nil {
+		s.Samplers = r.Where()
+		s.SamplerMoves = r.Moves()
+	}
 	if f != nil {
 		s.Shards = f.keeper.List()
 		s.Wanted, s.Moving = f.keeper.Wanted()
@@ -234,16 +247,10 @@ func (n *Node) gather(ctx context.Context) *Cluster {
 func (n *Node) askNode(ctx context.Context, v *membership.View, m *membership.Info, s *Status) {
 	var err error
 	if *s, err = status[Status](ctx, n.Control.Ask, kindNode, m.Node); err == nil && slices.Contains(m.Kinds, trainers.Kind) {
-		var sampling Sampling
 		s.Training, err = status[Training](ctx, n.Control.Ask, trainers.Kind, m.Node)
-		if err == nil {
-			sampling, err = status[Sampling](ctx, n.Control.Ask, kindSampler, m.Node)
-		}
 		if errors.Is(err, control.ErrElsewhere) {
 			err = nil // it trains no longer
 		}
-		p := &s.Training.Progress
-		p.MicroPerSecond, p.InFlight = sampling.MicroPerSecond, sampling.InFlight
 	}
 	if err != nil {
 		*s = Status{Problem: err.Error()}

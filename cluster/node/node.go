@@ -31,6 +31,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/reduce"
 	"github.com/gnnactor/gnnactor/cluster/replica"
+	"github.com/gnnactor/gnnactor/cluster/samplers"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/internal/atomicfile"
 )
@@ -77,6 +78,8 @@ type Node struct {
 	run      *Run // that it takes part in
 	trainers *trainers.Trainers
 	features *Features
+	host     *samplers.Host   // samples for others
+	remote   *samplers.Remote // has others sample for this node
 	progress func() Progress
 	draining chan struct{} // closed by the first Drain
 
@@ -318,11 +321,14 @@ func (n *Node) Leave(ctx context.Context) error {
 	n.tasks.Wait()
 	var errs []error
 	n.mu.Lock()
-	f := n.features
-	n.features = nil
+	f, h := n.features, n.host
+	n.features, n.host = nil, nil
 	n.mu.Unlock()
 	if f != nil {
 		errs = append(errs, f.close())
+	}
+	if h != nil {
+		h.Close()
 	}
 	if n.Member != nil {
 		errs = append(errs, n.Member.Leave(ctx))

@@ -9,23 +9,23 @@ import (
 	"time"
 
 	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/cluster/samplers"
 	"github.com/gnnactor/gnnactor/cluster/shard"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 )
 
 // The kinds of actors that nodes ask each other's; of shard.Kind the identity is the
-// shard's number, of trainers.Kind and the two for nodes that of a node, and of the
-// others the run.
+// shard's number, of samplers.Kind a trainer's sampler, of trainers.Kind and kindNode
+// that of a node, and of the others the run.
 const (
 	kindCoordinator = "coordinator" // the leader's: it knows all others, and drains one node at a time
 	kindParameters  = "parameters"  // where they count, if not all trainers have the same
-	kindSampler     = "sampler"
 	kindNode        = "node"
 	theRun          = "run"
 )
 
 // place says where an actor is: that of a node on that, the coordinator on the leader,
-// the others where the leader's table has them.
+// a sampler where package samplers says, the others where the leader's table has them.
 func (n *Node) place(kind, identity string) string {
 	v, _ := n.Member.View()
 	switch kind {
@@ -33,10 +33,13 @@ func (n *Node) place(kind, identity string) string {
 		if identity == theRun {
 			return v.Leader
 		}
-	case kindNode, kindSampler, trainers.Kind:
+	case kindNode, trainers.Kind:
 		if m, ok := v.Member(identity); ok && (kind == kindNode || slices.Contains(m.Kinds, trainers.Kind)) {
 			return identity
 		}
+	case samplers.Kind:
+		p, _ := n.Member.Place(kind, identity)
+		return samplers.At(v, identity, p.Node)
 	case kindParameters, shard.Kind:
 		p, _ := n.Member.Place(kind, identity)
 		return p.Node

@@ -44,6 +44,13 @@ type Status struct {
 	Training  Training `msgpack:"training" json:"training"`
 	Traffic   Traffic  `msgpack:"traffic" json:"traffic"`
 	ShardMove [2]int64 `msgpack:"moves" json:"shard_moves"` // shards taken over and let go since it joined
+	// Samplers says, of a trainer, where each of its samplers is, and SamplerMoves how often one
+	// was somewhere else than before; Drawn counts the micro-batches that this node
+	// drew for other nodes' trainers, and their bytes.
+	Samplers     []string `msgpack:"samplers" json:"samplers,omitempty"`
+	SamplerMoves int64    `msgpack:"smoves" json:"sampler_moves,omitempty"`
+	Drawn        int64    `msgpack:"drawn" json:"drawn,omitempty"`
+	DrawnBytes   int64    `msgpack:"drawnb" json:"drawn_bytes,omitempty"`
 }
 
 // Training is a node's part in the training.
@@ -51,12 +58,6 @@ type Training struct {
 	Group        int64    `msgpack:"group" json:"group"` // of trainers, that it is in; 0: none
 	Progress     Progress `msgpack:"progress" json:"progress"`
 	MicroBatches int64    `msgpack:"micro" json:"micro_batches"` // computed here
-}
-
-// Sampling is what a node's samplers do for the training.
-type Sampling struct {
-	MicroPerSecond float64 `msgpack:"micros"`
-	InFlight       int     `msgpack:"flight"`
 }
 
 // Shard is one of the features' shards.

@@ -27,6 +27,7 @@ type Options struct {
 	Layout   features.Layout // of a row; Rows does not matter
 	Replicas int             // nodes that hold each shard, as far as there are so many
 	All      features.Store  // all features, where this node has them; nil: it has none
+	ReadOnly bool            // this node reads the others' shards and holds none
 	Logger   *slog.Logger
 }
 
@@ -48,7 +49,7 @@ type Keeper struct {
 	taken, left atomic.Int64
 }
 
-// Keep makes this node one that holds shards.
+// Keep makes this node one that holds shards, or reads them.
 func Keep(ctx context.Context, o Options) (*Keeper, error) {
 	if o.Replicas < 1 {
 		return nil, fmt.Errorf("shard: %d replicas; there must be at least 1", o.Replicas)
@@ -60,7 +61,7 @@ func Keep(ctx context.Context, o Options) (*Keeper, error) {
 	server.Source(o.All)
 	k := &Keeper{o: o, server: server, store: NewStore(o.Plane, server)}
 	err := o.Member.Announce(ctx, func(i *membership.Info) {
-		if !slices.Contains(i.Kinds, Kind) {
+		if !o.ReadOnly && !slices.Contains(i.Kinds, Kind) {
 			i.Kinds = append(slices.Clone(i.Kinds), Kind)
 		}
 		i.Source = o.All != nil

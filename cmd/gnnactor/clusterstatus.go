@@ -86,8 +86,9 @@ those that the node computes, per second, with how many it has in flight; late i
 how many steps late the newest gradient was, of at most as many (--sync ssp:N, on
 the node that has the parameters). Below that come the step of the run's parameters
 and the node whose count, and the shards: rows, size, the node that answers for a
-shard, and those that have copies of it. Rows that are lost, with all nodes that held
-them, are named last.`,
+shard, and those that have copies of it. Before these come the samplers, where some
+are not on the node that they sample for: where each is, and the batches that nodes
+drew for others. Rows that are lost, with all nodes that held them, are named last.`,
 		Args: a.args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			v, reloader, err := o.look(cmd.Context(), args[0])
@@ -175,6 +176,9 @@ func (s *clusterStatus) writePlaces(a *app) error {
 			return err
 		}
 	}
+	if err := s.writeSamplers(a); err != nil {
+		return err
+	}
 	if len(s.ShardsAt) == 0 {
 		return nil
 	}
@@ -196,6 +200,25 @@ func (s *clusterStatus) writePlaces(a *app) error {
 		return err
 	}
 	return s.writeLost(a)
+}
+
+// writeSamplers says where the trainers' samplers are, if any is not at home, and which
+// nodes sample for others.
+func (s *clusterStatus) writeSamplers(a *app) error {
+	away := func(n node.Status) bool {
+		return slices.ContainsFunc(n.Samplers, func(at string) bool { return at != n.Node })
+	}
+	if !slices.ContainsFunc(s.Nodes, away) {
+		return nil
+	}
+	t := new(table)
+	t.row("node", "its samplers are on", "moves", "drew for others", "sent for that")
+	for _, n := range s.Nodes {
+		if len(n.Samplers) > 0 || n.Drawn > 0 {
+			t.row(n.Node, strings.Join(n.Samplers, ","), formatCount(n.SamplerMoves), formatCount(n.Drawn), formatBytes(n.DrawnBytes))
+		}
+	}
+	return t.write(a.stdout)
 }
 
 // writeLost says which rows no node has any more, and what helps.

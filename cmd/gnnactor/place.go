@@ -15,6 +15,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/node"
+	"github.com/gnnactor/gnnactor/cluster/samplers"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/runtime"
@@ -25,6 +26,8 @@ import (
 type place struct {
 	a        *app
 	node     *node.Node
+	roles    roles
+	samplers *samplers.Remote // nil: this node does not train, or samples for itself
 	team     *trainers.Trainers
 	features *node.Features
 	epochs   int
@@ -86,8 +89,20 @@ func (c *clusterFlags) enter(cmd *cobra.Command, a *app, cfg *runtime.Config, gi
 		return nil, err
 	}
 	p.epochs, p.bound = cfg.Training.Epochs, cfg.Training.Sync.Bound()
+	if err := c.suits(cfg); err != nil {
+		return nil, err
+	}
+	p.roles = c.roles
 	if err := c.bring(ctx, p, r, cfg); err != nil {
 		return nil, err
+	}
+	if !c.roles.train {
+		cfg.Cluster.SamplesOnly = true
+		return p, nil
+	}
+	if !cfg.Training.Sync.Asynchronous() {
+		p.samplers = p.node.Samplers(c.roles.sample)
+		cfg.Cluster.Elsewhere = p.samplers
 	}
 	if p.team, err = p.node.Train(ctx, cfg.MaxTrainers(), c.least); err != nil {
 		return nil, err
@@ -95,6 +110,19 @@ func (c *clusterFlags) enter(cmd *cobra.Command, a *app, cfg *runtime.Config, gi
 	cfg.Cluster.Peers = p.team
 	p.node.Report(p.progress)
 	return p, nil
+}
+
+// suits reports why this node's roles do not suit the run.
+func (c *clusterFlags) suits(cfg *runtime.Config) error {
+	switch {
+	case !c.roles.rows && c.shards == "" && c.roles.train:
+		return usagef("--roles %s: without --shards every trainer has all features; add rows, or share them out", &c.roles)
+	case !c.roles.rows && !c.roles.train && !c.roles.sample, c.roles.rows && c.shards == "" && !c.roles.train && !c.roles.sample:
+		return usagef("--roles %s: there is nothing to do for this node: without --shards the features are not shared out", &c.roles)
+	case !c.roles.sample && cfg.Training.Sync.Asynchronous():
+		return usagef("--roles %s: with --sync %s a trainer samples for itself; add sampler", &c.roles, cfg.Training.Sync)
+	}
+	return nil
 }
 
 // options are those of this process as a node.
@@ -160,25 +188,26 @@ func (c *clusterFlags) bring(ctx context.Context, p *place, r *node.Run, cfg *ru
 		return nil
 	}
 	copied := cfg.Data.Path == ""
+	values := c.shards == "" && c.roles.train
 	if copied {
 		cfg.Data.Path, cfg.Data.Format = filepath.Join(c.dir, "store"), "store"
-		if err := c.copy(ctx, p, r, cfg.Data.Path); err != nil {
+		if err := c.copy(ctx, p, r, cfg.Data.Path, values); err != nil {
 			return err
 		}
 	} else if err := p.node.Check(ctx, cfg.Data.Path); err != nil {
 		return err
 	}
-	if c.shards == "" {
-		return p.node.Serve(ctx, cfg.Data.Path, true)
+	if c.shards == "" || !c.roles.rows && !c.roles.train {
+		return p.node.Serve(ctx, cfg.Data.Path, c.shards == "" && (!copied || values))
 	}
 	o, err := parseShards(c.shards, nil)
 	if err != nil {
 		return err
 	}
-	o.Replicas = c.replicas
+	o.Replicas, o.ReadOnly = c.replicas, !c.roles.rows
 	p.features, err = p.node.HoldShards(ctx, r, cfg.Data.Path, o)
 	if copied && errors.Is(err, node.ErrNoPartition) { // of an older copy
-		if err := errors.Join(node.Forget(cfg.Data.Path), c.copy(ctx, p, r, cfg.Data.Path)); err != nil {
+		if err := errors.Join(node.Forget(cfg.Data.Path), c.copy(ctx, p, r, cfg.Data.Path, values)); err != nil {
 			return err
 		}
 		p.features, err = p.node.HoldShards(ctx, r, cfg.Data.Path, o)
@@ -194,9 +223,9 @@ func (c *clusterFlags) bring(ctx context.Context, p *place, r *node.Run, cfg *ru
 }
 
 // copy brings the store of the run to dir.
-func (c *clusterFlags) copy(ctx context.Context, p *place, r *node.Run, dir string) error {
+func (c *clusterFlags) copy(ctx context.Context, p *place, r *node.Run, dir string, values bool) error {
 	said := time.Now()
-	err := p.node.CopyTopology(ctx, r, dir, c.shards == "", func(f transfer.Progress) {
+	err := p.node.CopyTopology(ctx, r, dir, values, func(f transfer.Progress) {
 		if time.Since(said) > time.Second {
 			said = time.Now()
 			p.a.logf("copying the data: %s of %s", formatBytes(f.Bytes), formatBytes(f.Total))
@@ -264,11 +293,42 @@ func (p *place) handOverTraining(training context.Context) {
 	}
 }
 
-// runs says what trains.
-func (p *place) runs(rt *runtime.Runtime) {
-	if p != nil {
-		p.rt.Store(rt)
+// runs says what trains, or samples.
+func (p *place) runs(ctx context.Context, rt *runtime.Runtime) error {
+	if p == nil {
+		return nil
 	}
+	p.rt.Store(rt)
+	if p.roles.sample {
+		if err := p.node.Sample(ctx, func() samplers.Draw { return rt.NewDraw() }); err != nil {
+			return err
+		}
+	}
+	if p.samplers == nil {
+		return nil
+	}
+	return p.samplers.Ready(ctx, rt.Plan().MaxSamplers, rt.Dataset().Graph.NumNodes())
+}
+
+// attends reports whether this node has other things to do than to train.
+func (p *place) attends() bool { return p != nil && !p.roles.train }
+
+// attend is what it does then, to the run's end.
+func (p *place) attend(ctx context.Context) error {
+	drained, err := p.node.Attend(ctx)
+	p.given = err == nil
+	switch {
+	case err != nil:
+		return err
+	case drained:
+		p.a.logf("drained: the other nodes have what this one did and held")
+	default:
+		p.a.logf("the run has come to its end")
+	}
+	if p.a.output == outputJSON {
+		return p.a.printJSON(drainResult{Drained: drained})
+	}
+	return nil
 }
 
 // event hears of training.
@@ -330,7 +390,7 @@ func (p *place) ended(ctx context.Context, err error, checkpoint string) (draine
 	case !errors.Is(err, trainers.ErrDrained):
 		return false, err
 	}
-	r := drainResult{Drained: true, Cluster: newTeamResult(p.team)}
+	r := drainResult{Drained: true, Cluster: newTeamResult(p.team, p.samplers)}
 	if p.features != nil {
 		if err := p.features.Drain(ctx); err != nil {
 			return true, err
@@ -398,7 +458,7 @@ func (p *place) handOver() error {
 // alone reports flags that say something of a cluster to a run that is in none.
 func (c *clusterFlags) alone(cmd *cobra.Command) error {
 	var idle []string
-	for _, name := range []string{"wait-for", "shards", "replicas", "cluster-name", "node-dir", "listen", "advertise", "control", "lease", "outage", "drain-timeout", "node", "certs", "insecure"} {
+	for _, name := range []string{"wait-for", "shards", "replicas", "cluster-name", "node-dir", "listen", "advertise", "control", "lease", "outage", "drain-timeout", "node", "certs", "insecure", "roles"} {
 		if cmd.Flags().Changed(name) {
 			idle = append(idle, "--"+name)
 		}

@@ -110,13 +110,21 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	}
 	defer func() { err = p.leave(err) }()
 	ctx := p.context(cmd.Context())
+	if p.attends() && !p.roles.sample {
+		return p.attend(ctx)
+	}
 	rt, err := runtime.Start(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, rt.Stop()) }()
 	c.logf("%s", describe(rt.Dataset()))
-	p.runs(rt)
+	if err := p.runs(ctx, rt); err != nil {
+		return err
+	}
+	if p.attends() {
+		return p.attend(ctx)
+	}
 	steps, err := openStepLog(c.cluster.steps, cfg.Training.Sync.Asynchronous())
 	if err != nil {
 		return err
@@ -149,6 +157,9 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 		result, err := jsonResult(ctx, rt, cfg, done)
 		if err != nil {
 			return err
+		}
+		if p != nil {
+			result.Cluster = newTeamResult(p.team, p.samplers)
 		}
 		return c.printJSON(result)
 	}
@@ -206,7 +217,7 @@ func jsonResult(ctx context.Context, rt *runtime.Runtime, cfg runtime.Config, do
 		rows = &done.Rows
 	}
 	result := trainResult{
-		Rows: rows, Cluster: newTeamResult(cfg.Cluster.Peers),
+		Rows:         rows,
 		TestAccuracy: finite(done.TestAccuracy), ValidAccuracy: finite(done.ValidAccuracy), TrainLoss: finite(done.Loss),
 		Epochs: cfg.Training.Epochs, Seconds: done.Wall.Seconds(), Batches: done.Applied,
 		ParametersSHA256: sum, Stages: stages, Overlap: done.Overlap, PeakRSSBytes: peakRSS(), LineageSHA256: done.Lineage, Staleness: done.Late,

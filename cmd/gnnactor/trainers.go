@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/cluster/samplers"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 )
 
@@ -16,6 +17,9 @@ type clusterFlags struct {
 	name, dir, listen, advertise, control string
 	lease, outage, drain                  time.Duration
 	steps                                 string // where this process writes a line for each step
+
+	// What this node does.
+	roles roles
 
 	// What the first node says for all; the others may leave it out.
 	least, replicas int
@@ -34,6 +38,8 @@ func (c *clusterFlags) addFlags(cmd *cobra.Command) {
 	f.DurationVar(&c.lease, "lease", 3*time.Second, "how long a node that is not heard of stays one; more on a slow network")
 	f.DurationVar(&c.outage, "outage", membership.DefaultOutage, "how long nodes that all reach each other train on without the store; 0: as long as a lease")
 	f.DurationVar(&c.drain, "drain-timeout", 4*time.Minute, "how long an interrupted node may take to hand what it does and holds to the others; less where the store does not answer, or nothing moves")
+	c.roles = roles{sample: true, train: true, rows: true}
+	f.Var(&c.roles, "roles", "what this node does for the run, of `sampler,trainer,rows`: sample, train, hold its part of --shards; a sampler needs no features, and samples for trainers that do not")
 	f.StringVar(&c.steps, "steps", "", "`FILE` to append a line of JSON to for each step: epoch, batch, loss, and with --sync ssp how many steps late its gradient was")
 	c.security.addFlags(cmd)
 }
@@ -51,11 +57,21 @@ func (c *clusterFlags) addRunFlags(cmd *cobra.Command) {
 type teamResult struct {
 	MicroBatches int64          `json:"micro_batches"` // computed here since the process began
 	Lineage      []trainers.Run `json:"lineage"`       // the steps that led to the parameters, by groups of nodes
+	// Drawn are the micro-batches that other nodes sampled for this one, DrawnBytes what
+	// they took on the data plane, SamplerMoves how often one of its samplers moved.
+	Drawn        int64 `json:"drawn_elsewhere"`
+	DrawnBytes   int64 `json:"drawn_bytes"`
+	SamplerMoves int64 `json:"sampler_moves"`
 }
 
-func newTeamResult(t *trainers.Trainers) *teamResult {
+func newTeamResult(t *trainers.Trainers, r *samplers.Remote) *teamResult {
 	if t == nil {
 		return nil
 	}
-	return &teamResult{t.Made(), t.Runs()}
+	result := &teamResult{MicroBatches: t.Made(), Lineage: t.Runs()}
+	if r != nil {
+		result.Drawn, result.DrawnBytes = r.Drawn()
+		result.SamplerMoves = r.Moves()
+	}
+	return result
 }

@@ -1,0 +1,431 @@
+// Package samplers places the samplers of a run's trainers on the nodes of a cluster.
+//
+// A trainer has as many samplers as its plan says; sampler i of node c is the actor
+// "c/i" of the kind sampler. At says where it is: on the trainer's own node, which
+// hands batches on by pointer, unless that has not the role or the table has the
+// sampler elsewhere; or on one of the nodes that have it, which need the graph and no
+// features. There it is asked for a micro-batch by a message of the control plane,
+// Seeds without the seeds, and answers Sampled with a ticket, by which the batch is fetched
+// over the data plane.
+//
+// A micro-batch is a pure function of its ID. So a sampler has no state that could be
+// handed over, two nodes that both think that they have it do no harm, and what it
+// had not delivered when it moved, or its node died, is drawn again where it is next:
+// drawn twice at most, and used once.
+package samplers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/gnnactor/gnnactor/actors"
+	"github.com/gnnactor/gnnactor/cluster/control"
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/internal/msgpackcheck"
+	"github.com/gnnactor/gnnactor/messages"
+	"github.com/gnnactor/gnnactor/pool"
+	"github.com/gnnactor/gnnactor/sampling"
+)
+
+// Kind is that of a sampler, and what a node that has the role has among membership's
+// kinds.
+const Kind = "sampler"
+
+// Name returns what sampler i of a trainer's node is called.
+func Name(node string, i int) string { return node + "/" + strconv.Itoa(i) }
+
+// parse is the inverse of Name.
+func parse(name string) (node string, i int, ok bool) {
+	at := strings.LastIndexByte(name, '/')
+	if at < 0 {
+		return "", 0, false
+	}
+	i, err := strconv.Atoi(name[at+1:])
+	return name[:at], i, err == nil && i >= 0
+}
+
+// Can reports whether a node takes samplers.
+func Can(m *membership.Info) bool { return slices.Contains(m.Kinds, Kind) && !m.Drains() }
+
+// At returns the node that a sampler is on; placed is where the table has it, if it
+// does. "": no node can have it. It is a function of its arguments alone: a node that
+// asks and the one that is asked agree as soon as they see the same members.
+func At(v *membership.View, name, placed string) string {
+	if m, ok := v.Member(placed); ok && Can(&m) {
+		return placed
+	}
+	trainer, i, ok := parse(name)
+	if !ok {
+		return ""
+	}
+	if m, ok := v.Member(trainer); ok && slices.Contains(m.Kinds, Kind) { // while it drains it trains
+		return trainer
+	}
+	var can []string
+	before := 0 // samplers of trainers that come first
+	for j := range v.Members {
+		m := &v.Members[j]
+		if Can(m) {
+			can = append(can, m.Node)
+		}
+		if m.Node < trainer && !slices.Contains(m.Kinds, Kind) {
+			before += m.Samplers
+		}
+	}
+	if len(can) == 0 {
+		return ""
+	}
+	return can[(before+i)%len(can)]
+}
+
+// Options of a Host and of a Remote.
+type Options struct {
+	Member  *membership.Member
+	Control *control.Plane
+	Plane   *dataplane.Plane
+	Logger  *slog.Logger
+}
+
+// Draw makes b the micro-batch of an ID. It is called by one goroutine at a time.
+type Draw func(b *sampling.Batch, id sampling.ID) error
+
+// Host is a node's part in sampling for others.
+type Host struct {
+	o    Options
+	open func() Draw
+
+	mu       sync.Mutex
+	closed   bool
+	samplers map[string]*hosted
+	drawn    atomic.Int64
+	bytes    atomic.Int64
+}
+
+// hosted is a sampler that is, or was, on this node.
+type hosted struct {
+	turn  chan struct{} // has room for the one that samples
+	draw  Draw
+	batch sampling.Batch
+	out   []*offer // the newest last
+}
+
+// offer is a batch that waits to be fetched.
+type offer struct{ withdraw func() }
+
+// kept is how many batches of a sampler wait to be fetched: its trainer asks for two
+// at a time. One that is still wanted when so many came after it is asked for again.
+const kept = 4
+
+// ErrNotReady: the node does not sample yet. Who asks is told that the sampler is
+// elsewhere, and asks again.
+var ErrNotReady = fmt.Errorf("%w: the node does not sample yet", control.ErrElsewhere)
+
+// Serve makes this node sample for the trainers of its run, of which open makes what
+// draws the micro-batches, for each sampler one. Close ends it.
+func Serve(o Options, open func() Draw) *Host {
+	return &Host{o: o, open: open, samplers: map[string]*hosted{}}
+}
+
+// Close ends the offers. The host must not be asked any more.
+func (h *Host) Close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+	for _, s := range h.samplers {
+		for _, o := range s.out {
+			o.withdraw()
+		}
+	}
+	h.samplers = nil
+}
+
+// Drawn returns how many micro-batches were drawn here for other nodes, and their
+// bytes on the data plane.
+func (h *Host) Drawn() (batches, bytes int64) { return h.drawn.Load(), h.bytes.Load() }
+
+// Answer draws a micro-batch: it is what the sampler of a name answers Seeds.
+func (h *Host) Answer(ctx context.Context, name string, body []byte) ([]byte, error) {
+	m, err := messages.Unmarshal("seeds", body)
+	if err != nil {
+		return nil, err
+	}
+	seeds := m.(*messages.Seeds)
+	h.mu.Lock()
+	s := h.samplers[name]
+	if s == nil && !h.closed {
+		s = &hosted{turn: make(chan struct{}, 1)}
+		h.samplers[name] = s
+	}
+	h.mu.Unlock()
+	if s == nil {
+		return nil, ErrNotReady
+	}
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return nil, ErrNotReady // the node leaves, or the asker did
+	}
+	err = pool.Recovered(func() error {
+		if s.draw == nil {
+			s.draw = h.open()
+		}
+		return s.draw(&s.batch, seeds.ID)
+	})
+	if err != nil {
+		s.draw = nil // a panic may have left anything in it
+		return nil, err
+	}
+	data := messages.AppendBatch(nil, &s.batch)
+	ticket, withdraw, err := h.o.Plane.Offer([][]byte{data}, nil)
+	if err != nil { // the plane is closed
+		return nil, fmt.Errorf("%w: %w", ErrNotReady, err)
+	}
+	h.drawn.Add(1)
+	h.bytes.Add(int64(len(data)))
+	h.mu.Lock()
+	s.out = append(s.out, &offer{withdraw})
+	var old *offer
+	if len(s.out) > kept || h.closed {
+		old, s.out = s.out[0], s.out[1:]
+	}
+	h.mu.Unlock()
+	if old != nil {
+		old.withdraw()
+	}
+	b, err := msgpack.Marshal(&ticket)
+	if err != nil {
+		return nil, fmt.Errorf("samplers: %w", err)
+	}
+	return messages.Marshal(&messages.Sampled{Step: seeds.Step, Ticket: b})
+}
+
+// Remote has a trainer's samplers sample where they are. It implements
+// actors.Elsewhere.
+type Remote struct {
+	o     Options
+	node  string
+	local bool // this node has the role
+	nodes atomic.Int64
+
+	mu    sync.Mutex
+	at    map[int]string // where each was asked last
+	moves int64
+	drawn atomic.Int64
+	bytes atomic.Int64
+	free  sync.Pool // of *[]byte, that batches come in
+}
+
+// NewRemote makes it; local: this node has the role.
+func NewRemote(o Options, local bool) *Remote {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Remote{o: o, node: o.Plane.Node(), local: local, at: map[int]string{}}
+}
+
+// Ready says how many samplers this trainer has, of a graph of so many nodes.
+func (r *Remote) Ready(ctx context.Context, samplers, nodes int) error {
+	r.nodes.Store(int64(nodes))
+	return r.o.Member.Announce(ctx, func(i *membership.Info) { i.Samplers = samplers })
+}
+
+// where returns the node that sampler i is on, and a channel that is closed when that
+// may have changed.
+func (r *Remote) where(i int) (string, <-chan struct{}) {
+	v, changed := r.o.Member.View()
+	name := Name(r.node, i)
+	p, _ := r.o.Member.Place(Kind, name)
+	at := At(v, name, p.Node)
+	if r.local && (p.Node == "" || at != p.Node) {
+		at = r.node
+	}
+	return at, changed
+}
+
+// Here implements actors.Elsewhere.
+func (r *Remote) Here(i int) bool {
+	at, _ := r.where(i)
+	return at == r.node
+}
+
+// Drawn returns how many micro-batches other nodes drew, and their bytes.
+func (r *Remote) Drawn() (batches, bytes int64) { return r.drawn.Load(), r.bytes.Load() }
+
+// Moves returns how often a sampler was asked on another node than before.
+func (r *Remote) Moves() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.moves
+}
+
+// Where returns on which node each of this trainer's samplers is.
+func (r *Remote) Where() []string {
+	v, _ := r.o.Member.View()
+	me, _ := v.Member(r.node)
+	all := make([]string, me.Samplers)
+	for i := range all {
+		all[i], _ = r.where(i)
+	}
+	return all
+}
+
+// again is how long a sampler that is not there is left alone; it doubles up to a
+// second, unless the members change.
+const again = 20 * time.Millisecond
+
+// waiting is how long a run goes on without a node that samples.
+const waiting = 30 * time.Second
+
+// ErrNobody: no node of the cluster samples.
+var ErrNobody = errors.New("samplers: no node of the cluster samples; start one with --roles sampler")
+
+// Draw implements actors.Elsewhere.
+func (r *Remote) Draw(ctx context.Context, i int, m *messages.Seeds, b *sampling.Batch) error {
+	body, err := messages.Marshal(&messages.Seeds{ID: m.ID, Step: m.Step})
+	if err != nil {
+		return err
+	}
+	var nobody time.Time // since when no node can
+	for wait := again; ; wait = min(2*wait, time.Second) {
+		at, changed := r.where(i)
+		if at == r.node {
+			r.asks(i, at)
+			return actors.ErrHere
+		}
+		var err error
+		if at == "" {
+			if nobody.IsZero() {
+				nobody = time.Now()
+				r.o.Logger.Warn("waiting for a node that samples")
+			}
+			if err = ErrNobody; time.Since(nobody) > waiting {
+				return err
+			}
+		} else {
+			r.asks(i, at)
+			nobody = time.Time{}
+			if err = r.draw(ctx, i, body, m, b); err == nil {
+				return nil
+			}
+			if !moved(err) {
+				return fmt.Errorf("samplers: node %s: %w", at, err)
+			}
+			if errors.Is(err, control.ErrPeerGone) || errors.Is(err, dataplane.ErrPeerGone) {
+				r.gone(ctx, at)
+			}
+		}
+		pause := time.NewTimer(wait)
+		select {
+		case <-pause.C:
+		case <-changed:
+			pause.Stop()
+			wait = again
+		case <-ctx.Done():
+			pause.Stop()
+			return fmt.Errorf("samplers: %w: %w", context.Cause(ctx), err)
+		}
+	}
+}
+
+// moved reports whether what was asked for may be had elsewhere, or later.
+func moved(err error) bool {
+	for _, why := range []error{control.ErrElsewhere, control.ErrPeerGone, dataplane.ErrPeerGone, dataplane.ErrTicket} {
+		if errors.Is(err, why) {
+			return true
+		}
+	}
+	return false
+}
+
+// gone finds out whether a node died, so that its samplers need not wait for its lease.
+func (r *Remote) gone(ctx context.Context, node string) {
+	if _, err := r.o.Member.Suspect(ctx, []string{node}); err != nil && ctx.Err() == nil {
+		r.o.Logger.Debug("samplers: a node that does not answer", "node", node, "error", err)
+	}
+}
+
+// asks books which node sampler i is asked at.
+func (r *Remote) asks(i int, at string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if before := r.at[i]; before != "" && before != at {
+		r.moves++
+		r.o.Logger.Info("a sampler moved", "sampler", Name(r.node, i), "from", before, "to", at)
+	}
+	r.at[i] = at
+}
+
+// draw asks sampler i where it is.
+func (r *Remote) draw(ctx context.Context, i int, body []byte, m *messages.Seeds, b *sampling.Batch) error {
+	reply, err := r.o.Control.Ask(ctx, Kind, Name(r.node, i), body)
+	if err != nil {
+		return err
+	}
+	x, err := messages.Unmarshal("sampled", reply)
+	if err != nil {
+		return err
+	}
+	s := x.(*messages.Sampled)
+	var ticket dataplane.Ticket
+	if err := msgpackcheck.Unmarshal(s.Ticket, &ticket); err != nil {
+		return fmt.Errorf("its ticket: %w", err)
+	}
+	buf, _ := r.free.Get().(*[]byte)
+	if buf == nil {
+		buf = new([]byte)
+	}
+	defer r.free.Put(buf)
+	data, err := r.o.Plane.Fetch(ctx, ticket, (*buf)[:cap(*buf)])
+	var there *dataplane.RemoteError
+	if errors.As(err, &there) { // it was withdrawn
+		return fmt.Errorf("%w: %w", dataplane.ErrTicket, err)
+	}
+	if err != nil {
+		return err
+	}
+	*buf = data
+	if err := messages.ReadBatch(b, m.ID, data); err != nil {
+		return err
+	}
+	if err := r.check(m, b); err != nil {
+		b.Reset()
+		return err
+	}
+	r.drawn.Add(1)
+	r.bytes.Add(int64(len(data)))
+	return nil
+}
+
+// check reports what of a batch is not the run's.
+func (r *Remote) check(m *messages.Seeds, b *sampling.Batch) error {
+	if m.Seeds != nil && b.Targets == nil && !slices.Equal(m.Seeds, b.Seeds) {
+		return fmt.Errorf("%v has other seeds there; run one version of gnnactor, on the same data, on all nodes", m.ID)
+	}
+	nodes := uint64(r.nodes.Load())
+	for i := range b.Blocks {
+		k := &b.Blocks[i]
+		if k.SrcIDs == nil && uint64(k.NumSrc) > nodes {
+			return fmt.Errorf("%v: %d sources of %d nodes", m.ID, k.NumSrc, nodes)
+		}
+	}
+	for _, ids := range [][]uint32{b.Inputs(), b.Seeds} {
+		for _, u := range ids {
+			if uint64(u) >= nodes {
+				return fmt.Errorf("%v: node %d of %d", m.ID, u, nodes)
+			}
+		}
+	}
+	return nil
+}

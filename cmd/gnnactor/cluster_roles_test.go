@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Two nodes sample, two train, one holds the rows. No trainer samples, one of the samplers
+// is drained and the other takes over, a third comes; the parameters are those of one
+// process.
+func TestClusterRoles(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	dir := t.TempDir()
+	data := filepath.Join(dir, "data")
+	mustInvoke(t, "generate", "sbm", data, "--nodes", "3000", "--features", "16")
+	settings := []string{"--data", data, "--micro-batches", "6", "--batch-size", "60", "--epochs", "40", "--eval-every", "0", "--fanouts", "3,3", "--hidden", "16",
+		"--threads", "1", "--output", "json", "--baseline=false"}
+	alone, _ := mustInvoke(t, slices.Concat([]string{"train"}, settings)...)
+
+	store := begin(t, "cluster", "start", "--node", "s", "--dir", filepath.Join(dir, "s"), "--listen", "127.0.0.1:0", "--peers", "127.0.0.1:0")
+	log := store.log.await(t, ctx, "train with --cluster")
+	_, at, _ := strings.Cut(log, "serves at ")
+	at, _, _ = strings.Cut(at, ";")
+	place := func(name, roles string) []string {
+		return []string{"--node", name, "--node-dir", filepath.Join(dir, name), "--lease", "60s", "--roles", roles}
+	}
+	join := func(name, roles string) *command {
+		return begin(t, slices.Concat([]string{"cluster", "join", at, "--output", "json"}, place(name, roles))...)
+	}
+	for roles, want := range map[string]string{"trainers": "none of sampler, trainer, rows", "": "none of sampler, trainer, rows"} {
+		if code, _, errs := invoke(t, slices.Concat([]string{"cluster", "join", at}, place("x", roles))...); code != exitUsage || !strings.Contains(errs, want) {
+			t.Errorf("--roles %q: exit %d, %s", roles, code, errs)
+		}
+	}
+	a, b, e := join("a", "sampler"), join("b", "sampler"), join("e", "rows")
+	c := begin(t, slices.Concat([]string{"train", "--cluster", at, "--shards", "2", "--wait-for", "2"}, settings, place("c", "trainer"))...)
+	d := join("d", "trainer")
+	c.log.await(t, ctx, "epoch 1/40")
+	mustInvoke(t, "cluster", "drain", at, "a", "--node", "x")
+	if out := a.wait(t, ctx); !strings.Contains(out, `"drained":true`) {
+		t.Errorf("a: %s", out)
+	}
+	f := join("f", "sampler")
+	var one trainResult
+	if err := json.Unmarshal([]byte(alone), &one); err != nil {
+		t.Fatal(err)
+	}
+	for name, x := range map[string]*command{"c": c, "d": d} {
+		out := x.wait(t, ctx)
+		var r trainResult
+		if err := json.Unmarshal([]byte(out), &r); err != nil {
+			t.Fatalf("%s: %v in %s", name, err, out)
+		}
+		if r.ParametersSHA256 != one.ParametersSHA256 || r.LineageSHA256 != one.LineageSHA256 {
+			t.Errorf("%s: parameters %s, not those of one process, %s", name, r.ParametersSHA256, one.ParametersSHA256)
+		}
+		// What is left of sampling is the order of an epoch's seeds.
+		if r.Cluster.Drawn < r.Cluster.MicroBatches || r.Cluster.SamplerMoves == 0 || r.Stages["sample"] > one.Stages["sample"]/5 {
+			t.Errorf("%s: %d of %d micro-batches were drawn elsewhere, after %d moves, and it sampled for %v s of %v",
+				name, r.Cluster.Drawn, r.Cluster.MicroBatches, r.Cluster.SamplerMoves, r.Stages["sample"], one.Stages["sample"])
+		}
+	}
+	for name, x := range map[string]*command{"b": b, "e": e, "f": f} {
+		if out := x.wait(t, ctx); !strings.Contains(out, `"drained":false`) {
+			t.Errorf("%s: %s", name, out)
+		}
+	}
+	store.interrupt()
+	store.wait(t, ctx)
+}

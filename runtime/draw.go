@@ -1,0 +1,47 @@
+package runtime
+
+import (
+	"fmt"
+
+	"github.com/gnnactor/gnnactor/actors"
+	"github.com/gnnactor/gnnactor/pool"
+	"github.com/gnnactor/gnnactor/sampling"
+)
+
+// NewDraw returns what makes a batch the training's micro-batch of an ID, for whoever
+// trains: it is the same in every process of one identity. One goroutine at a time
+// may call it.
+func (r *Runtime) NewDraw() func(b *sampling.Batch, id sampling.ID) error { return r.newDraw(r.work()) }
+
+// newDraw samples from the graph on, with an order of seeds and the sampler's tables of
+// its own.
+func (r *Runtime) newDraw(work actors.Work) func(*sampling.Batch, sampling.ID) error {
+	orders := &epochOrders{work: work}
+	var s sampling.Sampler
+	sample := func(b *sampling.Batch, id sampling.ID) error {
+		var seeds []uint32
+		if min(id.Epoch, id.Batch, id.Micro) < 0 || id.Epoch >= work.Epochs || int64(id.Batch) >= work.Steps() || id.Of > max(work.Micro, 1) {
+			return fmt.Errorf("runtime: %v is no batch of the run", id)
+		}
+		if work.Batches == 0 {
+			order := orders.of(id.Epoch)
+			if of := sampling.NumMicro(len(order), work.BatchSize, max(id.Of, 1), id.Batch); of != max(id.Of, 1) {
+				return fmt.Errorf("runtime: %v has %d micro-batches, not %d", id, of, id.Of)
+			}
+			seeds = sampling.Cut(order, work.BatchSize, max(id.Of, 1), id.Batch, id.Micro)
+		}
+		if s == nil {
+			s = r.newSampler()
+		}
+		b.Reset()
+		b.ID = id
+		return s.Sample(b, id.Key(r.cfg.Training.Seed), seeds)
+	}
+	return func(b *sampling.Batch, id sampling.ID) error {
+		err := pool.Recovered(func() error { return sample(b, id) })
+		if err != nil {
+			s = nil // a panic may have left anything in it
+		}
+		return err
+	}
+}
