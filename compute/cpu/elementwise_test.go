@@ -3,6 +3,7 @@ package cpu
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/gnnactor/gnnactor/rng"
@@ -16,38 +17,41 @@ func TestElementwise(t *testing.T) {
 			for _, gap := range []int{0, 2} {
 				a, b := random[float32](source(1), shape[0], shape[1], gap), random[float32](source(2), shape[0], shape[1], gap)
 				a.Data[0], b.Data[len(b.Data)-1-gap] = float32(math.NaN()), 0
-				for op, f := range map[elementOp]func(d, a, b float32) float32{
-					opAdd:      func(_, a, b float32) float32 { return a + b },
-					opMultiply: func(_, a, b float32) float32 { return a * b },
-					opAxpy:     func(d, a, _ float32) float32 { return d + float32(0.7*a) },
-					opScale:    func(_, a, _ float32) float32 { return 0.7 * a },
-					opCopy:     func(_, a, _ float32) float32 { return a },
-					opFill:     func(_, _, _ float32) float32 { return 0.7 },
-					opReLU: func(_, a, _ float32) float32 {
+				for op, c := range map[string]struct {
+					run func(d Matrix[float32])
+					f   func(d, a, b float32) float32
+				}{
+					"Add":      {func(d Matrix[float32]) { Add(x, d, a, b) }, func(_, a, b float32) float32 { return a + b }},
+					"Multiply": {func(d Matrix[float32]) { Multiply(x, d, a, b) }, func(_, a, b float32) float32 { return a * b }},
+					"Axpy":     {func(d Matrix[float32]) { Axpy(x, d, 0.7, a) }, func(d, a, _ float32) float32 { return d + float32(0.7*a) }},
+					"Scale":    {func(d Matrix[float32]) { Scale(x, d, 0.7, a) }, func(_, a, _ float32) float32 { return 0.7 * a }},
+					"Copy":     {func(d Matrix[float32]) { Copy(x, d, a) }, func(_, a, _ float32) float32 { return a }},
+					"Fill":     {func(d Matrix[float32]) { Fill(x, d, 0.7) }, func(_, _, _ float32) float32 { return 0.7 }},
+					"Activate": {func(d Matrix[float32]) { Activate(x, ReLU, d, a) }, func(_, a, _ float32) float32 {
 						if a < 0 {
 							return 0
 						}
 						return a
-					},
-					opReLUBackward: func(_, a, b float32) float32 {
+					}},
+					"ReLUBackward": {func(d Matrix[float32]) { ReLUBackward(x, d, a, b) }, func(_, a, b float32) float32 {
 						if b <= 0 {
 							return 0
 						}
 						return a
-					},
+					}},
 				} {
 					d := random[float32](source(3), shape[0], shape[1], gap)
 					want := NewMatrix[float32](shape[0], shape[1])
 					for i := range d.Rows {
 						for j, v := range d.Row(i) {
-							want.Row(i)[j] = f(v, a.Row(i)[j], b.Row(i)[j])
+							want.Row(i)[j] = c.f(v, a.Row(i)[j], b.Row(i)[j])
 						}
 					}
-					elementwise(x, op, d, a, b, 0.7)
+					c.run(d)
 					for i := range d.Rows {
 						for j, v := range d.Row(i) {
 							if w := want.Row(i)[j]; v != w && !(v != v && w != w) {
-								t.Fatalf("op %d, %v, gap %d: (%d, %d) = %v, want %v", op, shape, gap, i, j, v, w)
+								t.Fatalf("%s, %v, gap %d: (%d, %d) = %v, want %v", op, shape, gap, i, j, v, w)
 							}
 						}
 					}
@@ -204,6 +208,50 @@ func TestAdam(t *testing.T) {
 	})
 }
 
+// TestSGD compares with the definition in float64, over more values than a chunk has.
+func TestSGD(t *testing.T) {
+	eachExec(t, func(t *testing.T, x *Exec) {
+		for _, o := range []SGDOptions{
+			{LearningRate: 0.1},
+			{LearningRate: 0.1, WeightDecay: 0.3},
+			{LearningRate: 0.1, WeightDecay: 0.3, Momentum: 0.9},
+			{LearningRate: 0.1, WeightDecay: 0.3, Momentum: 0.9, First: true},
+			{LearningRate: 0.1, WeightDecay: 0.3, Momentum: 0.9, Nesterov: true},
+			{LearningRate: 0.1, Momentum: 0.9, Nesterov: true, First: true},
+		} {
+			const n = elementsPerChunk + 21
+			p, v, g := random[float32](source(1), 1, n, 0), random[float32](source(2), 1, n, 0), random[float32](source(3), 1, n, 0)
+			wantP, wantV := widenMatrix(p), widenMatrix(v)
+			for i := range n {
+				q, d := wantP.Data[i], float64(g.Data[i])
+				d += o.WeightDecay * q
+				if o.Momentum != 0 {
+					if wantV.Data[i] *= o.Momentum; o.First {
+						wantV.Data[i] = 0
+					}
+					wantV.Data[i] += d
+					if d += o.Momentum * wantV.Data[i]; !o.Nesterov {
+						d = wantV.Data[i]
+					}
+				}
+				wantP.Data[i] = q - o.LearningRate*d
+			}
+			if o.First {
+				v = filled(1, n, float32(math.NaN()))
+			}
+			velocity := v.Data
+			if o.Momentum == 0 {
+				velocity = nil
+			}
+			SGDStep(x, p.Data, velocity, g.Data, o)
+			near(t, fmt.Sprintf("%+v", o), widenMatrix(p), wantP, filled(1, n, 1.0), 1e-6)
+			if o.Momentum != 0 {
+				near(t, fmt.Sprintf("%+v: velocity", o), widenMatrix(v), wantV, filled(1, n, 1.0), 1e-6)
+			}
+		}
+	})
+}
+
 // TestSoftmaxCrossEntropy compares with the definition in float64, and the
 // gradient with finite differences of the loss.
 func TestSoftmaxCrossEntropy(t *testing.T) {
@@ -216,11 +264,14 @@ func TestSoftmaxCrossEntropy(t *testing.T) {
 		labels[i] = int32(r.IntN(cols+1)) - 1
 	}
 	weights := random[float64](r, 1, rows, 0).Data
-	d := NewMatrix[float64](rows, cols)
+	d := random[float64](source(9), rows, cols, 0)
 	loss, correct := SoftmaxCrossEntropy(x, z, labels, weights, d)
 	want, right := 0.0, 0
 	for i := range rows {
 		if labels[i] < 0 {
+			if row := d.Row(i); slices.Max(row) != 0 || slices.Min(row) != 0 {
+				t.Errorf("row %d is skipped, and its gradient is %v", i, row)
+			}
 			continue
 		}
 		sum, best := 0.0, 0

@@ -69,6 +69,11 @@ func TestTiling(t *testing.T) {
 			leastRows = 3
 		}
 		most := l.heights[0].rows
+		for i, h := range l.heights[1:] {
+			if h.rows >= l.heights[i].rows {
+				t.Errorf("a tile of %d rows after one of %d", h.rows, l.heights[i].rows)
+			}
+		}
 		for rows := 1; rows < 5*most; rows++ {
 			cost, greedy := 0, 0
 			for left := rows; left > 0; {
