@@ -26,6 +26,7 @@ type node struct {
 	up      bool
 	epoch   int64
 	by      int64 // its lease
+	fresh   int64 // that it does not live by yet
 	info    info
 	stand   *group.Standing
 	part    *group.Trainer
@@ -35,6 +36,7 @@ type node struct {
 	wrote   *snapshot // what this asked for is written
 	writing bool
 	bids    bool // for the lead
+	awaits  bool // looks again later
 	state   training
 	ended   bool
 
@@ -91,8 +93,8 @@ func (n *node) start() {
 	n.life++
 	n.up, n.frozen, n.backlog = true, false, nil
 	n.state = n.disk.clone()
-	n.epoch, n.by, n.stand, n.part, n.view, n.seen, n.wrote = 0, 0, nil, nil, nil, nil, nil
-	n.gate, n.writing, n.bids, n.ended = group.Gate{}, false, false, false
+	n.epoch, n.by, n.fresh, n.stand, n.part, n.view, n.seen, n.wrote = 0, 0, 0, nil, nil, nil, nil, nil
+	n.gate, n.writing, n.bids, n.awaits, n.ended = group.Gate{}, false, false, false, false
 	n.in, n.late, n.working, n.broken, n.probing = 0, 0, false, false, 0
 	n.given, n.lates, n.waits = map[int64]training{}, nil, nil
 	n.info = info{terms: n.terms, trainer: true}
@@ -124,8 +126,17 @@ func (n *node) register() {
 		n.stand = group.NewStanding(n.terms, sent, n.local())
 		n.part = group.NewTrainer(group.Member{Node: n.name, Epoch: epoch}, n.s.micros, n.s.least, max(300*time.Millisecond, n.terms.TTL/8))
 		n.list()
+		n.decide()
 		n.keep(group.Tick{})
 	})
+}
+
+// decide does now and then what takes a lease, whatever else the node is at.
+func (n *node) decide() {
+	if n.stand.MayDecide(n.local()) {
+		n.s.decides(n)
+	}
+	n.after(n.s.between(0, n.terms.TTL/2), n.decide)
 }
 
 // keep keeps the lease.
@@ -156,19 +167,12 @@ func (n *node) doStanding(do []group.Action) (calls bool) {
 			})
 		case group.Return:
 			calls = true
-			sent, refused, by := n.local(), false, int64(0)
-			said := n.info
-			n.s.store.call(n, a.Within, func() {
-				by = n.s.store.grant(n.terms.TTL)
-				refused = !n.s.store.announce(n.name, n.epoch, said, by)
-			}, func(ok bool) {
-				if ok && !refused {
-					n.by = by
-				}
-				n.keep(group.Returned{Sent: sent, Outcome: outcome(ok, refused)})
-			})
+			n.comeBack(a.Within)
 		case group.Fence:
 			n.s.fenced++
+			if n.s.steady && !n.s.done {
+				n.s.fail("node %s is fenced, although only the store was away: %s", n.name, a.Why)
+			}
 			n.stop(true)
 			n.again()
 			return true
@@ -179,6 +183,34 @@ func (n *node) doStanding(do []group.Action) (calls bool) {
 		}
 	}
 	return calls
+}
+
+// comeBack has the node live by a new lease, which is that of the try before while it
+// lives: a write that comes late is under the same one.
+func (n *node) comeBack(within time.Duration) {
+	sent, said, by := n.local(), n.info, n.fresh
+	n.s.store.call(n, within, func() {
+		if by == 0 || !n.s.store.renew(by) {
+			by = n.s.store.grant(n.terms.TTL)
+		}
+	}, func(ok bool) {
+		if !ok {
+			n.keep(group.Returned{Sent: sent, Outcome: group.Failed})
+			return
+		}
+		n.fresh = by
+		gone, refused := false, false
+		n.s.store.call(n, sent+within-n.local(), func() {
+			if gone = n.s.store.leases[by] == nil; !gone {
+				refused = !n.s.store.announce(n.name, n.epoch, said, by)
+			}
+		}, func(ok bool) {
+			if ok = ok && !gone; ok && !refused {
+				n.by, n.fresh = by, 0
+			}
+			n.keep(group.Returned{Sent: sent, Outcome: outcome(ok, refused)})
+		})
+	})
 }
 
 func outcome(ok, refused bool) group.Outcome {
@@ -303,7 +335,10 @@ func (n *node) doTrainer(do []group.Action) {
 			n.write(func() { n.s.store.write(n.name, lead, a.Record) }, func() {})
 		case group.Await:
 			n.write(func() {}, func() { n.probe(a.Members) })
-			n.after(n.terms.TTL/4, func() { n.wrote = nil; n.look() })
+			if !n.awaits {
+				n.awaits = true
+				n.after(n.terms.TTL/4, func() { n.awaits, n.wrote = false, nil; n.look() })
+			}
 		}
 	}
 }

@@ -36,6 +36,7 @@ type sim struct {
 
 	begins   []begin
 	finished []finished
+	steady   bool // nothing but the store fails: the newest group, which has all nodes, is the last
 	done     bool
 	fenced   int
 	wrong    []string
@@ -127,6 +128,9 @@ func (s *sim) fail(format string, args ...any) {
 func (s *sim) began(id, step int64, members []group.Member) {
 	i := slices.IndexFunc(s.begins, func(b begin) bool { return b.group == id })
 	if i < 0 {
+		if s.steady && !s.done {
+			s.fail("group %d of %v begins at step %d, although only the store was away", id, members, step)
+		}
 		s.begins = append(s.begins, begin{id, step, s.now})
 		s.log("group %d of %v begins at step %d", id, members, step)
 		return
@@ -151,6 +155,13 @@ func (s *sim) madeStep(n *node, id int64) {
 	}
 	if n.gate.Entered() > uint64(id) {
 		s.fail("node %s makes step %d in group %d, and entered %d", n.name, step, id, n.gate.Entered())
+	}
+}
+
+// decides checks that the lease of a node lives that does by itself what counts for others.
+func (s *sim) decides(n *node) {
+	if l := s.store.leases[n.by]; l == nil || s.now >= l.ends {
+		s.fail("node %s decides, and its lease has ended", n.name)
 	}
 }
 
@@ -192,11 +203,23 @@ func newSim(seed uint64, trace bool) *sim {
 	s.steps, s.every = 20+s.rng.Int64N(100), 1+s.rng.Int64N(30)
 	count := 1 + s.rng.IntN(4)
 	s.least = 1 + s.rng.IntN(count)
+	switch {
+	case seed%8 == 5:
+		s.loseStore(count, group.Terms{TTL: ttl, Outage: max(outage, 6*ttl)})
+		return s
+	case seed%32 == 7: // what two clocks differ by in an outage is longer than a lease
+		s.slow, s.pace = min(s.slow, 20*time.Millisecond), 400*time.Millisecond
+		terms := group.Terms{TTL: time.Second, Outage: s.between(200*time.Second, 256*time.Second)}
+		for range 1 + count%2 {
+			s.after(s.between(0, time.Second), s.add(terms, -0.49).start)
+		}
+		s.besiege(s.between(terms.Over(), terms.Over()+10*time.Second), 0.49)
+		return s
+	}
+	terms := group.Terms{TTL: ttl, Outage: outage}
 	for i := range count + s.rng.IntN(3) {
-		n := &node{s: s, name: string(rune('a' + i)), terms: group.Terms{TTL: ttl, Outage: outage}, spare: i >= 2}
-		n.rate = 1 + (s.rng.Float64()-0.5)/group.Drift
-		n.off = s.between(0, time.Hour)
-		s.nodes = append(s.nodes, n)
+		n := s.add(terms, s.rng.Float64()-0.5)
+		n.spare = i >= 2
 		if i < count {
 			s.after(s.between(0, time.Second), n.start)
 		} else {
@@ -207,19 +230,24 @@ func newSim(seed uint64, trace bool) *sim {
 		s.after(s.between(time.Second, 40*time.Second), s.fault)
 	}
 	if seed%8 == 3 {
-		s.besiege()
+		s.besiege(s.between(terms.Over()/2, 2*terms.Over()), s.rng.Float64()-0.5)
 	}
 	return s
 }
 
+// add returns a node more, whose clock is fast by rate parts in group.Drift.
+func (s *sim) add(terms group.Terms, rate float64) *node {
+	n := &node{s: s, name: string(rune('a' + len(s.nodes))), terms: terms, rate: 1 + rate/group.Drift, off: s.between(0, time.Hour)}
+	s.nodes = append(s.nodes, n)
+	return n
+}
+
 // besiege lets the run last, and has all members of the newest group cut off from the
-// store, but not from each other, until others take them to be over or for longer; a
-// node that comes meanwhile has the store.
-func (s *sim) besiege() {
-	terms := s.nodes[0].terms
-	late := &node{s: s, name: "z", terms: terms, rate: 1 + (s.rng.Float64()-0.5)/group.Drift, off: s.between(0, time.Hour)}
-	s.nodes = append(s.nodes, late)
-	at, d := s.between(3*time.Second, 10*time.Second), s.between(terms.Over()/2, 2*terms.Over())
+// store for a while, but not from each other, so long that others may take them to be
+// over; a node that comes meanwhile, whose clock is fast by rate, has the store.
+func (s *sim) besiege(d time.Duration, rate float64) {
+	late := s.add(s.nodes[0].terms, rate)
+	at := s.between(3*time.Second, 10*time.Second)
 	s.least = 1
 	s.pace = max(s.pace, 150*time.Millisecond)
 	s.steps = int64((at + 2*d) / s.pace)
@@ -230,7 +258,51 @@ func (s *sim) besiege() {
 		}
 		s.cutOff(side, d)
 	})
-	s.after(at+s.between(0, terms.TTL), late.start)
+	s.after(at+s.between(0, late.terms.TTL), late.start)
+}
+
+// loseStore takes the store from count nodes, which are in one group, several times:
+// nothing else fails, so that they stay in it, and their steps go on.
+func (s *sim) loseStore(count int, terms group.Terms) {
+	for range count {
+		s.after(s.between(0, time.Second), s.add(terms, s.rng.Float64()-0.5).start)
+	}
+	times := 1 + s.rng.IntN(3)
+	s.pace = max(s.pace, 150*time.Millisecond)
+	s.steps = int64(time.Duration(times) * (terms.Outage + 4*terms.TTL) / s.pace)
+	var away func()
+	away = func() {
+		if i := len(s.begins) - 1; i < 0 || s.begins[i].group != s.store.now.record.ID || len(s.store.now.record.Members) < count {
+			s.after(time.Second, away)
+			return
+		}
+		s.steady = true
+		d := s.between(0, terms.Outage-4*terms.TTL)
+		switch s.rng.IntN(3) {
+		case 0:
+			s.freezeStore(d)
+		case 1:
+			s.killStore(d)
+		default:
+			s.cutOff([]string{""}, d)
+		}
+		if times--; times > 0 {
+			s.after(d+s.between(4*terms.TTL, 6*terms.TTL), away)
+		}
+	}
+	s.after(s.between(5*time.Second, 10*time.Second), away)
+}
+
+func (s *sim) freezeStore(d time.Duration) {
+	s.log("the store is frozen for %v", d)
+	s.store.frozen = true
+	s.after(d, s.store.goOn)
+}
+
+func (s *sim) killStore(d time.Duration) {
+	s.log("the store is killed for %v", d)
+	s.store.killed, s.store.waiting = true, nil
+	s.after(d, s.store.goOn)
 }
 
 // cutOff cuts nodes off from all others, and from the store, for a while.
@@ -281,13 +353,9 @@ func (s *sim) fault() {
 			})
 		}
 	case 4:
-		s.log("the store is frozen for %v", d)
-		s.store.frozen = true
-		s.after(d, s.store.goOn)
+		s.freezeStore(d)
 	case 5:
-		s.log("the store is killed for %v", d)
-		s.store.killed, s.store.waiting = true, nil
-		s.after(d, s.store.goOn)
+		s.killStore(d)
 	case 6, 7:
 		var side []string
 		for _, n := range s.nodes {
