@@ -10,10 +10,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/internal/atomicfile"
 	"github.com/gnnactor/gnnactor/messages"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 // checkpoint is the state of a run after Step applied batches. As a file, or on
@@ -33,7 +33,7 @@ type checkpoint struct {
 	Plateau  compute.Plateau `json:"plateau"`
 	Sum      string          `json:"sha256,omitempty"` // version 0: over parameters and moments
 	Chain    lineageHash     `json:"lineage_sha256"`
-	Lineage  []trainers.Run  `json:"lineage,omitempty"` // the steps by who made them; group 0: one process
+	Lineage  []training.Run  `json:"lineage,omitempty"` // the steps by who made them; group 0: one process
 	// Unaudited: the audits of what led to it had not come back.
 	Unaudited bool `json:"unaudited,omitempty"`
 

@@ -5,10 +5,10 @@ import (
 	stdruntime "runtime"
 
 	"github.com/gnnactor/gnnactor/actors"
-	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 // Config describes a run, in sections. Each setting has one name as a YAML key and as a
@@ -235,7 +235,7 @@ type ClusterConfig struct {
 	// Peers, when set, are the other nodes that train the same model together
 	// with this one; every node has the same Config apart from Execution, Memory,
 	// Checkpoint and this. The caller keeps owning it.
-	Peers *trainers.Trainers `yaml:"-"`
+	Peers training.Session `yaml:"-"`
 	// Elsewhere, when set, has this process's samplers sample on other nodes (package
 	// cluster/samplers).
 	Elsewhere actors.Elsewhere `yaml:"-"`

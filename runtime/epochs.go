@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/gnnactor/gnnactor/actors"
-	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/messages"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 // InFlight returns how many micro-batches of the training that runs are being
@@ -33,8 +33,8 @@ type trainingPipeline struct {
 
 // startPipeline starts the pipeline of work; it samples and loads, and computes from its
 // first Proceed on.
-func (t *training) startPipeline(ctx context.Context, work actors.Work, share actors.Reducer) (*trainingPipeline, error) {
-	t.updater.share, t.updater.auditor = share, t.auditor
+func (t *trainCall) startPipeline(ctx context.Context, work actors.Work, group training.Group) (*trainingPipeline, error) {
+	t.updater.share, t.updater.team = group, t.team
 	work.Window, work.After = t.r.plan.Reorder, t.state.After
 	t.work = work
 	p, mem, err := t.r.trainingPipeline(ctx, work, t.updater, &t.clock)
@@ -49,13 +49,12 @@ func (f *trainingPipeline) stop() error {
 	return f.mem.close()
 }
 
-// epochs runs the pipeline to the end of the last epoch; share is this node's
-// part in it, nil: it is alone.
-func (t *training) epochs(ctx context.Context, work actors.Work, share actors.Reducer) (err error) {
+// epochs runs the pipeline to the end of the last epoch; nil: without a group.
+func (t *trainCall) epochs(ctx context.Context, work actors.Work, group training.Group) (err error) {
 	r := t.r
 	f := t.ready
 	if t.ready = nil; f == nil {
-		if f, err = t.startPipeline(ctx, work, share); err != nil {
+		if f, err = t.startPipeline(ctx, work, group); err != nil {
 			return err
 		}
 	}
@@ -92,13 +91,13 @@ func (t *training) epochs(ctx context.Context, work actors.Work, share actors.Re
 	// A step that will not be made may wait for rows of a node that is gone.
 	next, stop := context.WithCancel(ctx)
 	defer stop()
-	if s, ok := share.(interface{ Over() <-chan struct{} }); ok {
+	if group != nil {
 		over := make(chan struct{})
 		defer func() { stop(); <-over }()
 		go func() {
 			defer close(over)
 			select {
-			case <-s.Over():
+			case <-group.Over():
 				stop()
 			case <-next.Done():
 			}
@@ -145,7 +144,7 @@ func (t *training) epochs(ctx context.Context, work actors.Work, share actors.Re
 }
 
 // stepped tells of a step.
-func (t *training) stepped(a *messages.Applied) error {
+func (t *trainCall) stepped(a *messages.Applied) error {
 	return t.emit(Event{
 		Kind: EventStep, Epoch: int(a.Step / t.steps), Batch: a.ID.Batch, Loss: a.Stats.Loss / a.Stats.Weight,
 		TrainAccuracy: ratio(a.Stats.Correct, a.Stats.Count), ValidAccuracy: math.NaN(), TestAccuracy: math.NaN(),
@@ -153,14 +152,14 @@ func (t *training) stepped(a *messages.Applied) error {
 }
 
 // applied books a step.
-func (t *training) applied(a *messages.Applied) {
+func (t *trainCall) applied(a *messages.Applied) {
 	t.r.mu.Lock()
 	t.r.counted.Steps++
 	t.r.mu.Unlock()
 	t.state.Step = a.Step + 1
 	t.state.Chain.extend(a)
 	if t.r.cfg.Cluster.Peers == nil {
-		t.state.Lineage = trainers.Extend(t.state.Lineage, 0, a.Step)
+		t.state.Lineage = training.Extend(t.state.Lineage, 0, a.Step)
 	}
 	t.state.After = t.work.NextAfter(a.Step, a.ID.Batch, t.state.After)
 	t.state.Epoch.Add(a.Stats)
@@ -173,7 +172,7 @@ func (t *training) applied(a *messages.Applied) {
 	}
 }
 
-func (t *training) endEpoch(ctx context.Context, epoch int) error {
+func (t *trainCall) endEpoch(ctx context.Context, epoch int) error {
 	r := t.r
 	e := Event{Kind: EventEpoch, Epoch: epoch, Loss: t.state.LastLoss, ValidAccuracy: math.NaN(), TestAccuracy: math.NaN()}
 	e.TrainAccuracy = ratio(t.state.Last.Correct, t.state.Last.Count)
@@ -181,7 +180,7 @@ func (t *training) endEpoch(ctx context.Context, epoch int) error {
 	var settled error
 	var settling sync.WaitGroup
 	if r.cfg.Checkpoint.Dir != "" {
-		settling.Go(func() { settled = t.settle(ctx, t.share) })
+		settling.Go(func() { settled = t.settle(ctx) })
 	}
 	n := r.cfg.Training.EvalEvery
 	evaluates := n > 0 && (epoch+1)%n == 0
@@ -216,13 +215,13 @@ func (t *training) endEpoch(ctx context.Context, epoch int) error {
 }
 
 // save writes a checkpoint of the current state. Nothing may be computing.
-func (t *training) save() error {
+func (t *trainCall) save() error {
 	if err := t.r.verifiedSoon(); err != nil {
 		return err
 	}
 	t.state.params, t.state.m, t.state.v = t.updater.params, t.updater.m, t.updater.v
-	if team := t.r.cfg.Cluster.Peers; team != nil {
-		t.state.Lineage = team.RunsTo(t.state.Step)
+	if t.team != nil {
+		t.state.Lineage = t.team.Lineage(t.state.Step)
 	}
 	if t.r.shared() {
 		return t.saveShared()

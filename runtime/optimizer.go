@@ -5,9 +5,9 @@ import (
 	"slices"
 
 	"github.com/gnnactor/gnnactor/actors"
-	"github.com/gnnactor/gnnactor/cluster/audit"
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 // Recipe says how gradients change the parameters. It is part of a run's
@@ -48,17 +48,17 @@ func (c *Config) recipe() Recipe {
 // updater owns the parameters while a run trains. The pipeline steps it; its
 // owner changes rate between epochs, when nothing is computed.
 type updater struct {
-	recipe  Recipe
-	rate    float64 // of the current epoch
-	params  []float32
-	step    int
-	m, v    []float32 // adam: the moments; sgd: m is the velocity
-	x       *cpu.Exec
-	model   *compute.Model
-	fixed   []compute.Tensor // parameters that the optimiser leaves alone
-	aside   []float32        // their values while it steps
-	share   actors.Reducer   // with other nodes; nil: there are none
-	auditor *audit.Auditor   // likewise
+	recipe Recipe
+	rate   float64 // of the current epoch
+	params []float32
+	step   int
+	m, v   []float32 // adam: the moments; sgd: m is the velocity
+	x      *cpu.Exec
+	model  *compute.Model
+	fixed  []compute.Tensor // parameters that the optimiser leaves alone
+	aside  []float32        // their values while it steps
+	share  actors.Reducer   // with other nodes; nil: there are none
+	team   training.Team    // likewise
 
 	engines []*compute.Engine // of the run's pipelines
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/membership/membertest"
-	"github.com/gnnactor/gnnactor/cluster/trainers"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 // withoutStore is a cluster whose store a test takes away.
@@ -116,7 +116,7 @@ func TestStaleOutage(t *testing.T) {
 
 // newest waits until the node has heard that the checkpoint after a step is published, and
 // returns it.
-func (x *node) newest(ctx context.Context, t *testing.T, step int64) (p trainers.Published) {
+func (x *node) newest(ctx context.Context, t *testing.T, step int64) (p training.Published) {
 	t.Helper()
 	if _, err := x.member.Until(ctx, func(*membership.View) bool {
 		p, _ = x.team.Published()
@@ -141,7 +141,7 @@ func TestSharedOutage(t *testing.T) {
 	s := startWithoutStore(t, 2, 8)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	var first trainers.Published
+	var first training.Published
 	params, errs := s.train(ctx, c, func(i int, e Event) {
 		if i != 0 || e.Kind != EventEpoch { // the others make no step while this is in here
 			return

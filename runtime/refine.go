@@ -71,7 +71,7 @@ func tune(t scheduler.Tuning) *messages.Tune {
 }
 
 // refine changes p if that pays, and reports it.
-func (t *training) refine(f *refiner, p *actors.Pipeline, epoch int) error {
+func (t *trainCall) refine(f *refiner, p *actors.Pipeline, epoch int) error {
 	change, why := f.applied(&t.clock, t.counted)
 	if change == nil {
 		return nil

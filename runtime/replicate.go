@@ -6,18 +6,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"sync"
 	"time"
 
-	"github.com/gnnactor/gnnactor/cluster/replica"
-	"github.com/gnnactor/gnnactor/cluster/trainers"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 // A node that trains alone, and keeps its checkpoints on its own disk, lets
-// another node keep copies of them; see package replica.
+// another node keep copies of them; see training.Archive.
 
 // copyLimit is how long a run that has ended waits for its last checkpoint to be
 // copied.
@@ -26,7 +24,7 @@ const copyLimit = 30 * time.Second
 // replicator copies checkpoints to another node, one at a time, the newest next,
 // while training goes on.
 type replicator struct {
-	team   *trainers.Trainers
+	team   training.Archive
 	log    *slog.Logger
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -38,23 +36,23 @@ type replicator struct {
 }
 
 type pendingReplica struct {
-	run  replica.RunID
+	run  [32]byte
 	step int64
 	file *os.File
 }
 
 // runID names the run of an identity, on whatever kernels it runs.
-func (id Identity) runID() (replica.RunID, error) {
+func (id Identity) runID() ([32]byte, error) {
 	id.Kernels = ""
 	b, err := json.Marshal(id)
 	if err != nil {
-		return replica.RunID{}, fmt.Errorf("runtime: identity: %w", err)
+		return [32]byte{}, fmt.Errorf("runtime: identity: %w", err)
 	}
 	return sha256.Sum256(b), nil
 }
 
 // replicate has a checkpoint at path copied, if no other trainer has its own.
-func (t *training) replicate(path string) error {
+func (t *trainCall) replicate(path string) error {
 	team := t.r.cfg.Cluster.Peers
 	if team == nil || !team.Alone() {
 		return nil
@@ -103,11 +101,7 @@ func (g *replicator) work() {
 
 func (g *replicator) copy(c *pendingReplica) {
 	defer c.file.Close()
-	info, err := replica.Describe(c.run, c.step, io.NewSectionReader(c.file, 0, replica.MaxSize+1))
-	var node string
-	if err == nil {
-		node, err = g.team.Replicate(g.ctx, info, c.file)
-	}
+	node, err := g.team.Replicate(g.ctx, c.run, c.step, c.file)
 	switch {
 	case err == nil:
 		g.warned = false
@@ -116,7 +110,7 @@ func (g *replicator) copy(c *pendingReplica) {
 	default:
 		g.warned = true
 		hint := ""
-		if errors.Is(err, trainers.ErrNoReplicaNode) {
+		if errors.Is(err, training.ErrNoCopies) {
 			hint = "start one more node, or 'gnnactor cluster join --copies-only', on another machine"
 		}
 		g.log.Warn("no other node has a copy of the checkpoint", "step", c.step, "because", err, "remedy", hint)
@@ -151,7 +145,7 @@ func (g *replicator) end() {
 // node has a copy of one that is further, and no other trains, which would have a
 // state that is further than any: then it is that, brought to the checkpoint
 // directory, and from is the node.
-func (t *training) further(ctx context.Context, e *expected, c *checkpoint, broken error) (_ *checkpoint, from string, err error) {
+func (t *trainCall) further(ctx context.Context, e *expected, c *checkpoint, broken error) (_ *checkpoint, from string, err error) {
 	team := t.r.cfg.Cluster.Peers
 	if team == nil || !team.Alone() {
 		return c, "", broken

@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/messages"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 // expected is the run that a checkpoint is to be of, to go on with it.
@@ -23,7 +23,7 @@ type expected struct {
 }
 
 // expected returns what the run of an identity can go on from.
-func (t *training) expected(id Identity) *expected {
+func (t *trainCall) expected(id Identity) *expected {
 	return &expected{t.r.model.Layout(), id, t.steps, t.r.cfg.Checkpoint.AllowOtherKernels}
 }
 
@@ -118,7 +118,7 @@ func (e *expected) check(c *checkpoint) error {
 		epoch := c.Step / e.steps
 		check(int64(c.Ended) == epoch || int64(c.Ended) == epoch-1 && c.Step%e.steps == 0, "%d epochs have ended after step %d, of %d an epoch", c.Ended, c.Step, e.steps)
 		check(c.Step%e.steps != 0 || c.Epoch == messages.Stats{}, "there are statistics of an epoch that step %d does not begin", c.Step)
-		check(len(c.Lineage) == 0 || trainers.Chained(c.Lineage, c.Step), "the lineage %v does not lead to step %d", c.Lineage[:min(len(c.Lineage), 8)], c.Step)
+		check(len(c.Lineage) == 0 || training.Chained(c.Lineage, c.Step), "the lineage %v does not lead to step %d", c.Lineage[:min(len(c.Lineage), 8)], c.Step)
 	}
 	check(c.After >= 0 && int64(c.After) < e.steps, "batch %d, which the order goes on from, is not in [0, %d)", c.After, e.steps)
 	stats("an epoch's", c.Epoch)

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/internal/atomicfile"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 // In a directory that the nodes of a cluster share, the first trainer of a group
@@ -27,20 +27,20 @@ func (r *Runtime) shared() bool { return r.cfg.Checkpoint.Shared && r.cfg.Cluste
 const publishLimit = 10 * time.Second
 
 // saveShared writes and publishes a checkpoint, if that is this node's part.
-func (t *training) saveShared() error {
-	share := t.share
-	if share == nil || !share.First() {
+func (t *trainCall) saveShared() error {
+	group := t.group
+	if group == nil || !group.First() {
 		return nil
 	}
-	if t.unshared = !share.MayDecide(); t.unshared {
+	if t.unshared = !group.MayDecide(); t.unshared {
 		t.r.log.Warn("a checkpoint was not published: the store is away; the next one will be", "step", t.state.Step)
 		return nil
 	}
 	dir, l := t.r.cfg.Checkpoint.Dir, t.r.model.Layout()
-	if err := sweep(dir, share.Group()); err != nil {
+	if err := sweep(dir, group.Number()); err != nil {
 		return err
 	}
-	name := fmt.Sprintf("%s%012d-g%012d%s", checkpointPrefix, t.state.Step, share.Group(), checkpointSuffix)
+	name := fmt.Sprintf("%s%012d-g%012d%s", checkpointPrefix, t.state.Step, group.Number(), checkpointSuffix)
 	path := filepath.Join(dir, name)
 	sum := sha256.New()
 	err := atomicfile.Write(path, 0o644, func(w io.Writer) error { return t.state.write(io.MultiWriter(w, sum), l) })
@@ -50,12 +50,12 @@ func (t *training) saveShared() error {
 	// An interrupted run's last one is published, too.
 	ctx, cancel := context.WithTimeout(context.Background(), publishLimit)
 	defer cancel()
-	err = share.Publish(ctx, trainers.Published{File: name, SHA256: hex.EncodeToString(sum.Sum(nil)), Step: t.state.Step})
+	err = group.Publish(ctx, training.Published{File: name, SHA256: hex.EncodeToString(sum.Sum(nil)), Step: t.state.Step})
 	switch {
-	case errors.Is(err, trainers.ErrStaleGroup): // the newer group's first trainer writes its own (late)
+	case errors.Is(err, training.ErrStaleGroup): // the newer group's first trainer writes its own (late)
 		t.r.log.Info("a checkpoint was not published", "step", t.state.Step, "because", err)
 		return os.Remove(path)
-	case errors.Is(err, trainers.ErrAway):
+	case errors.Is(err, training.ErrAway):
 		t.unshared = true
 		t.r.log.Warn("a checkpoint was not published; the next one will be", "step", t.state.Step, "because", err)
 		return os.Remove(path)
@@ -67,25 +67,25 @@ func (t *training) saveShared() error {
 
 // shareLast publishes what could not be while the store was away, when the run's last step
 // was made.
-func (t *training) shareLast(ctx context.Context) error {
+func (t *trainCall) shareLast(ctx context.Context) error {
 	if !t.unshared {
 		return nil
 	}
-	if err := t.share.Decides(ctx); err != nil {
+	if err := t.group.Decides(ctx); err != nil {
 		return err
 	}
 	return t.save()
 }
 
 // late writes a checkpoint that no group got to publish before it ended.
-func (t *training) late(ctx context.Context) error {
+func (t *trainCall) late(ctx context.Context) error {
 	if !t.r.shared() || t.r.cfg.Checkpoint.Dir == "" || t.due == 0 {
 		return nil
 	}
 	if p, ok := t.r.cfg.Cluster.Peers.Published(); ok && p.Step >= t.due {
 		return nil
 	}
-	if err := t.settle(ctx, t.share); err != nil {
+	if err := t.settle(ctx); err != nil {
 		return err
 	}
 	return t.save()

@@ -10,12 +10,12 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/cluster/membership"
-	"github.com/gnnactor/gnnactor/cluster/trainers"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 // trainAs trains on n nodes of a cluster and checks that all end with the
 // parameters want and have the whole lineage. It returns what was published.
-func trainAs(t *testing.T, store membership.Store, n int, want []float32, config func(i int) Config) (p trainers.Published) {
+func trainAs(t *testing.T, store membership.Store, n int, want []float32, config func(i int) Config) (p training.Published) {
 	t.Helper()
 	var all []*node
 	for i := range n {

@@ -3,14 +3,16 @@ package runtime
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/gnnactor/gnnactor/actors"
-	"github.com/gnnactor/gnnactor/cluster/async"
+	"github.com/gnnactor/gnnactor/actors/async"
 	"github.com/gnnactor/gnnactor/messages"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 // checkSync reports the problems of Sync, and of what does not go with it.
@@ -40,8 +42,8 @@ func (c *settings) staleTrainers() int {
 	return min(c.Training.Sync.Bound()+1, c.threads())
 }
 
-// stale is epochs for the asynchronous mode, in one process.
-func (t *training) stale(ctx context.Context, work actors.Work, _ actors.Reducer) (err error) {
+// stale is epochs for the asynchronous mode; nil: in one process.
+func (t *trainCall) stale(ctx context.Context, work actors.Work, group training.Group) (err error) {
 	r := t.r
 	defer func() {
 		t.publishParams()
@@ -51,7 +53,15 @@ func (t *training) stale(ctx context.Context, work actors.Work, _ actors.Reducer
 	}()
 	o := &epochOrders{work: work}
 	for epoch := int(t.state.Step / t.steps); epoch < r.cfg.Training.Epochs; epoch++ {
-		if err := t.own(ctx, epoch, o, nil); err != nil {
+		switch {
+		case group == nil:
+			err = t.own(ctx, epoch, o, nil)
+		case group.First():
+			err = t.lead(ctx, epoch, o, group)
+		default:
+			err = t.follow(ctx, epoch, o, group)
+		}
+		if err != nil {
 			return err
 		}
 		if stop, err := t.staleEnd(ctx, epoch); err != nil || stop {
@@ -61,8 +71,97 @@ func (t *training) stale(ctx context.Context, work actors.Work, _ actors.Reducer
 	return nil
 }
 
+// lead makes an epoch on the node that has the parameters, and gives the others
+// the state that it ends with, in the middle of the epoch if the group does.
+func (t *trainCall) lead(ctx context.Context, epoch int, o *epochOrders, g training.Group) error {
+	made := t.own(ctx, epoch, o, g)
+	if t.ragged || made != nil && !errors.Is(made, training.ErrGroup) && ctx.Err() == nil {
+		return made
+	}
+	p, err := t.position()
+	if err != nil {
+		return err
+	}
+	state, err := p.Save()
+	if err != nil {
+		return err
+	}
+	return g.HandOver(ctx, state, made)
+}
+
+// follow computes for the node that has the parameters, and takes over the state
+// that it ends the epoch with, or the group.
+func (t *trainCall) follow(ctx context.Context, epoch int, o *epochOrders, g training.Group) error {
+	began := time.Now()
+	defer func() { t.piping += time.Since(began) }()
+	inner, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	var team, watch sync.WaitGroup
+	watch.Go(func() { over(inner, g, end) })
+	defer watch.Wait()
+	defer end(nil)
+	size := len(t.updater.params)
+	t.compute(inner, end, &team, o, func(i int) async.Parameters { return g.Follow(epoch, i, size) })
+	team.Wait()
+	why := context.Cause(inner)
+	if why != nil && (ctx.Err() != nil || !errors.Is(why, training.ErrGroup)) {
+		return why
+	}
+	b, err := g.TakeOver(ctx, epoch, 16*int64(size)+stateSlack, why)
+	if err == nil {
+		before := t.state.Step
+		var p training.Position
+		if p, err = t.position(); err == nil {
+			_, err = p.Restore(b)
+		}
+		if err != nil {
+			return err
+		}
+		g.Made(before, t.state.Step, 0)
+		if t.state.Step == int64(epoch+1)*t.steps {
+			return nil
+		}
+		err = training.ErrGroup
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("%w: %w", actors.ErrReduce, g.Abort(ctx, errors.Join(why, err)))
+}
+
+// stateSlack is how much longer a state may be than its parameters and moments.
+const stateSlack = 16 << 20
+
+// over has end called when the group is over before ctx is.
+func over(ctx context.Context, g training.Group, end context.CancelCauseFunc) {
+	select {
+	case <-g.Done():
+		end(training.ErrGroup)
+	case <-ctx.Done():
+	}
+}
+
+// compute has this process's trainers compute for who has the parameters; an error is told to fail.
+func (t *trainCall) compute(ctx context.Context, fail context.CancelCauseFunc, team *sync.WaitGroup, o *epochOrders, of func(i int) async.Parameters) {
+	for i := range t.r.cfg.staleTrainers() {
+		team.Go(func() {
+			if err := async.Train(ctx, of(i), async.Name(t.node(), i), t.newStaleWorker(o), len(t.updater.params)); err != nil {
+				fail(err)
+			}
+		})
+	}
+}
+
+// node is this process's name among its peers.
+func (t *trainCall) node() string {
+	if peers := t.r.cfg.Cluster.Peers; peers != nil {
+		return peers.Node()
+	}
+	return ""
+}
+
 // staleEnd ends an epoch; stop: it was the last one.
-func (t *training) staleEnd(ctx context.Context, epoch int) (stop bool, err error) {
+func (t *trainCall) staleEnd(ctx context.Context, epoch int) (stop bool, err error) {
 	t.publishParams()
 	if err := t.endEpoch(ctx, epoch); err != nil {
 		return false, err
@@ -75,63 +174,46 @@ func (t *training) staleEnd(ctx context.Context, epoch int) (stop bool, err erro
 }
 
 // publishParams lets the runtime answer with the present parameters.
-func (t *training) publishParams() {
+func (t *trainCall) publishParams() {
 	t.r.mu.Lock()
 	t.r.params = slices.Clone(t.updater.params)
 	t.r.mu.Unlock()
 }
 
-// errGroup ends what the trainers of a group do.
-var errGroup = errors.New("runtime: the group of trainers is over")
-
-// own makes an epoch with the parameters in this process; f is this node's part
-// in a group of several, or nil. When ctx or the group ends, it makes the steps
+// own makes an epoch with the parameters in this process, for a group of several if g is not nil. When ctx or the group ends, it makes the steps
 // that others are ahead of, so that those that were applied are a prefix of the
 // epoch, before it returns why. After another error they need not be: ragged.
-func (t *training) own(ctx context.Context, epoch int, orders *epochOrders, f *fellowship) (err error) {
+func (t *trainCall) own(ctx context.Context, epoch int, orders *epochOrders, g training.Group) (err error) {
 	r := t.r
 	t.updater.setRate(epoch, t.state.scale())
 	began := time.Now()
 	defer func() { t.piping += time.Since(began) }()
 	model := staleModel{t: t}
-	if f != nil {
-		model.decides = func() error { return f.share.Decides(ctx) }
+	if g != nil {
+		model.decides = func() error { return g.Decides(ctx) }
 	}
 	o := async.NewOwner(async.Options{System: r.system, Model: model, Bound: r.cfg.Training.Sync.Bound(), First: t.state.Step, End: int64(epoch+1) * t.steps})
-	me := ""
-	if f != nil {
-		me = f.me
-		f.open(epoch, o)
+	if g != nil {
+		g.Lead(epoch, o, len(t.updater.params))
 	}
+	guest := func(trainer string) bool { return !async.Trainers(t.node())(trainer) }
 	inner, fail := context.WithCancelCause(context.WithoutCancel(ctx))
 	var team sync.WaitGroup
 	defer team.Wait()
 	defer o.Close()
 	defer fail(nil)
-	for i := range r.cfg.staleTrainers() {
-		team.Go(func() {
-			if err := async.Train(inner, o, async.Name(me, i), t.newStaleWorker(orders), len(t.updater.params)); err != nil {
-				fail(err)
-			}
-		})
-	}
+	t.compute(inner, fail, &team, orders, func(int) async.Parameters { return o })
 	wait, stopWaiting := context.WithCancelCause(inner)
 	defer stopWaiting(nil)
 	defer context.AfterFunc(ctx, func() { stopWaiting(context.Cause(ctx)) })()
-	if f != nil {
-		team.Go(func() {
-			select {
-			case <-f.share.Done():
-				stopWaiting(errGroup)
-			case <-inner.Done():
-			}
-		})
+	if g != nil {
+		team.Go(func() { over(inner, g, stopWaiting) })
 	}
 	var stopped error
 	stop := func(why error) {
 		if stopped == nil {
-			if f != nil {
-				o.Gone(f.guest) // nobody hears of it when they go from now on
+			if g != nil {
+				o.Gone(guest) // nobody hears of it when they go from now on
 			}
 			o.Stop()
 		}
@@ -149,18 +231,22 @@ func (t *training) own(ctx context.Context, epoch int, orders *epochOrders, f *f
 			t.ragged = true
 			return err
 		}
-		if err := t.staleApplied(&a, f); err != nil && stopped == nil {
+		if err := t.staleApplied(&a, g); err != nil && stopped == nil {
 			stop(err)
 		}
 	}
 }
 
 // staleApplied books a step, and reports it unless the loop was left.
-func (t *training) staleApplied(a *async.Step, f *fellowship) error {
+func (t *trainCall) staleApplied(a *async.Step, g training.Group) error {
 	id := t.id(a.Step)
 	t.applied(&messages.Applied{ID: id, Step: a.Version - 1, Stats: a.Stats, Last: a.Version%t.steps == 0})
-	if f != nil {
-		f.applied(a)
+	if g != nil {
+		here := 0
+		if async.Trainers(t.node())(a.Trainer) {
+			here = 1
+		}
+		g.Made(a.Version-1, a.Version, here)
 	}
 	for int64(len(t.lateness)) <= a.Stale {
 		t.lateness = append(t.lateness, 0)

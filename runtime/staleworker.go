@@ -6,8 +6,8 @@ import (
 	"sync"
 
 	"github.com/gnnactor/gnnactor/actors"
+	"github.com/gnnactor/gnnactor/actors/async"
 	"github.com/gnnactor/gnnactor/clock"
-	"github.com/gnnactor/gnnactor/cluster/async"
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
@@ -17,7 +17,7 @@ import (
 
 // staleWorker computes batches for one trainer of the asynchronous mode.
 type staleWorker struct {
-	t       *training
+	t       *trainCall
 	orders  *epochOrders
 	sampler sampling.Sampler
 	engine  worker
@@ -32,7 +32,7 @@ type staleBatch struct {
 	slots []uint32
 }
 
-func (t *training) newStaleWorker(o *epochOrders) *staleWorker {
+func (t *trainCall) newStaleWorker(o *epochOrders) *staleWorker {
 	r := t.r
 	w := &staleWorker{
 		t: t, orders: o, sampler: t.audit(r.newSampler()),
@@ -61,11 +61,11 @@ func (o *epochOrders) of(epoch int) []uint32 {
 }
 
 // id names the batch of a step.
-func (t *training) id(step int64) sampling.ID {
+func (t *trainCall) id(step int64) sampling.ID {
 	return sampling.ID{Phase: "train", Epoch: int(step / t.steps), Batch: int(step % t.steps)}
 }
 
-func (t *training) label(id sampling.ID) string {
+func (t *trainCall) label(id sampling.ID) string {
 	if t.clock.Keeping() {
 		return id.String()
 	}
@@ -134,7 +134,7 @@ func (w *staleWorker) Gradient(grad, params []float32, place int, step int64) (s
 
 // staleModel is what an owner of the parameters steps.
 type staleModel struct {
-	t *training
+	t *trainCall
 	// decides waits until this node may make steps for others; nil: it makes them alone.
 	decides func() error
 }

@@ -18,7 +18,7 @@ const maxBound = 1 << 10
 
 // SSP is each batch by one trainer on the newest parameters that it can have, of which its
 // gradient may be up to bound steps late, bound in [0, 1024]. Asynchronous runs cannot be
-// repeated bit for bit. See package cluster/async.
+// repeated bit for bit. See package actors/async.
 func SSP(bound int) Sync { return Sync{true, bound} }
 
 // Asynchronous reports whether s is of SSP.

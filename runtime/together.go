@@ -8,82 +8,73 @@ import (
 	"fmt"
 
 	"github.com/gnnactor/gnnactor/actors"
-	"github.com/gnnactor/gnnactor/cluster/async"
-	"github.com/gnnactor/gnnactor/cluster/membership"
-	"github.com/gnnactor/gnnactor/cluster/trainers"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 // together is epochs for one of several nodes. Whenever the nodes change, all go on
 // from the last step that was made.
-func (t *training) together(ctx context.Context, work actors.Work, _ actors.Reducer) (err error) {
+func (t *trainCall) together(ctx context.Context, work actors.Work, _ training.Group) (err error) {
 	r := t.r
 	defer func() {
-		if err != nil && t.auditor != nil { // who is put out for a verdict may hear first that it is fenced
-			if v, _ := t.auditor.Verdict(); v != nil && v.Names(r.cfg.Cluster.Peers.Plane().Node()) {
+		if err != nil && t.team != nil { // who is put out for a verdict may hear first that it is fenced
+			if v, _ := t.team.Verdict(); v != nil && v.Names(r.cfg.Cluster.Peers.Node()) {
 				err = v
 			}
 		}
-		if err != nil && t.share != nil {
-			t.share.Leave() // the others must not wait for a step from here
+		if err != nil && t.group != nil {
+			t.group.Leave() // the others must not wait for a step from here
 		}
 		err = errors.Join(err, t.unready())
 	}()
-	r.cfg.Cluster.Peers.Resume(t.state.Lineage)
-	if err := t.startAudit(work); err != nil {
+	if err := t.join(work); err != nil {
 		return err
 	}
-	defer t.auditor.Close()
-	if _, verdict := t.auditor.Verdict(); verdict > 0 && t.unaudited {
-		if err := t.goBack("there was a verdict of the audit in this run, and the audits of the newest checkpoint had not come back"); err != nil {
+	defer t.team.Close()
+	if _, verdict := t.team.Verdict(); verdict > 0 && t.unaudited {
+		if err := t.goBack(nil, "there was a verdict of the audit in this run, and the audits of the newest checkpoint had not come back"); err != nil {
 			return err
 		}
-	}
-	var service *async.Service // of the asynchronous mode
-	if r.cfg.Training.Sync.Asynchronous() {
-		service = async.NewService(r.cfg.Cluster.Peers.Plane())
-		defer service.Close()
 	}
 	if err := t.warm(ctx); err != nil {
 		return err
 	}
 	for {
-		if verdict, _ := t.auditor.Verdict(); verdict != nil && ctx.Err() == nil {
+		if verdict, _ := t.team.Verdict(); verdict != nil && ctx.Err() == nil {
 			if err := t.judged(verdict); err != nil {
 				return err
 			}
 		}
-		state, err := t.meeting()
+		p, err := t.position()
 		if err != nil {
 			return err
 		}
 		// A node samples and reads rows while the state is on its way to it, unless the
 		// state says which batch an order goes on from.
-		if service == nil && r.plan.Reorder <= 1 {
-			state.Begin = func(s *trainers.Share, step int64) error { return t.begin(ctx, work, s, step) }
+		if !r.cfg.Training.Sync.Asynchronous() && r.plan.Reorder <= 1 {
+			p.Begin = func(g training.Group, step int64) error { return t.begin(ctx, work, g, step) }
 		}
-		share, err := r.cfg.Cluster.Peers.Rendezvous(ctx, state)
+		group, err := t.team.Meet(ctx, p)
 		if err != nil {
-			if verdict, _ := t.auditor.Verdict(); verdict != nil && ctx.Err() == nil {
+			if verdict, _ := t.team.Verdict(); verdict != nil && ctx.Err() == nil {
 				continue
 			}
 			// Whoever is fenced keeps its state for when it is back: steps are made
 			// by all of a group or not at all, so that it is the run's.
-			if errors.Is(err, trainers.ErrDrained) || errors.Is(err, trainers.ErrLast) || ctx.Err() != nil ||
-				errors.Is(err, membership.ErrFenced) && r.identity.Sync == "" {
-				t.unsaved = t.saveLast(errors.Is(err, membership.ErrFenced))
+			if errors.Is(err, training.ErrDrained) || errors.Is(err, training.ErrLast) || ctx.Err() != nil ||
+				errors.Is(err, training.ErrFenced) && r.identity.Sync == "" {
+				t.unsaved = t.saveLast(errors.Is(err, training.ErrFenced))
 			}
 			return err
 		}
-		t.share = share
-		t.auditor.Group(share.Members(), share.Leave)
-		if err = t.inGroup(ctx, work, share, service); err == nil {
+		t.group = group
+		if err = t.inGroup(ctx, work, group); err == nil {
 			break
 		}
 		if !errors.Is(err, actors.ErrReduce) || ctx.Err() != nil {
 			return err
 		}
-		if v, _ := t.auditor.Verdict(); v != nil { // the leader may see no other reason for a new group
-			err = share.Abort(ctx, err)
+		if v, _ := t.team.Verdict(); v != nil { // the leader may see no other reason for a new group
+			err = group.Abort(ctx, err)
 		}
 		r.log.Info("the trainers changed", "step", t.state.Step, "because", err)
 	}
@@ -95,7 +86,7 @@ func (t *training) together(ctx context.Context, work actors.Work, _ actors.Redu
 
 // inGroup goes on with the run in a group, to its end. An error that wraps
 // actors.ErrReduce: the group is over.
-func (t *training) inGroup(ctx context.Context, work actors.Work, share *trainers.Share, service *async.Service) error {
+func (t *trainCall) inGroup(ctx context.Context, work actors.Work, group training.Group) error {
 	r := t.r
 	if err := t.late(ctx); err != nil {
 		return err
@@ -108,41 +99,37 @@ func (t *training) inGroup(ctx context.Context, work actors.Work, share *trainer
 	}
 	if t.state.Step < int64(r.cfg.Training.Epochs)*t.steps && !t.state.Best.Stop(r.cfg.Training.Patience) {
 		var err error
-		if service != nil {
-			err = t.staleTogether(ctx, work, share, service)
+		if r.cfg.Training.Sync.Asynchronous() {
+			err = t.stale(ctx, work, group)
 		} else {
-			work.First, work.Mine = t.state.Step, share.Mine
-			err = t.epochs(ctx, work, share)
+			work.First, work.Mine = t.state.Step, group.Mine
+			err = t.epochs(ctx, work, group)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	if err := t.settle(ctx, share); err != nil {
+	if err := t.settle(ctx); err != nil {
 		return err
 	}
 	if err := errors.Join(t.shareLast(ctx), t.unready()); err != nil {
 		return err
 	}
-	ended, err := share.Finish(ctx, t.state.Step)
-	if err == nil && !ended {
-		err = fmt.Errorf("%w: not all of them have made the last step", actors.ErrReduce)
-	}
-	return err
+	return group.Finish(ctx, t.state.Step)
 }
 
 // begin starts the pipeline that makes step, in place of one that was for another group.
-func (t *training) begin(ctx context.Context, work actors.Work, share *trainers.Share, step int64) error {
+func (t *trainCall) begin(ctx context.Context, work actors.Work, group training.Group, step int64) error {
 	err := t.unready()
 	if err == nil && step < int64(t.r.cfg.Training.Epochs)*t.steps {
-		work.First, work.Mine = step, share.Mine
-		t.ready, err = t.startPipeline(ctx, work, share)
+		work.First, work.Mine = step, group.Mine
+		t.ready, err = t.startPipeline(ctx, work, group)
 	}
 	return err
 }
 
 // unready stops the pipeline that was begun and is not used.
-func (t *training) unready() error {
+func (t *trainCall) unready() error {
 	f := t.ready
 	if t.ready = nil; f == nil {
 		return nil
@@ -153,19 +140,19 @@ func (t *training) unready() error {
 // stateHead is room for what a state has beside parameters and moments.
 const stateHead = 1 << 16
 
-// meeting is where this node's run is, for the others. Nothing may be computing.
-func (t *training) meeting() (trainers.State, error) {
+// position is where this node's run is, for the others. Nothing may be computing.
+func (t *trainCall) position() (training.Position, error) {
 	l := t.r.model.Layout()
 	id, err := json.Marshal(t.state.Identity)
 	if err != nil {
-		return trainers.State{}, fmt.Errorf("runtime: identity: %w", err)
+		return training.Position{}, fmt.Errorf("runtime: identity: %w", err)
 	}
 	mark := t.state.Chain.String()
 	if t.r.identity.Sync != "" { // no two nodes have seen the same
 		mark = ""
 	}
-	return trainers.State{
-		Identity: string(id), Step: t.state.Step, Mark: mark, Audited: t.auditor.Known,
+	return training.Position{
+		Identity: string(id), Step: t.state.Step, Mark: mark,
 		Save: func() ([]byte, error) {
 			var b bytes.Buffer
 			b.Grow(3*4*len(t.updater.params) + stateHead)

@@ -22,7 +22,7 @@ type Span struct {
 const traceSpans = 1 << 20
 
 // trace keeps the spans of a run that is over, and writes its trace.
-func (t *training) trace() error {
+func (t *trainCall) trace() error {
 	if !t.clock.Keeping() {
 		return nil
 	}

@@ -11,11 +11,10 @@ import (
 
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/clock"
-	"github.com/gnnactor/gnnactor/cluster/audit"
-	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/internal/fault"
 	"github.com/gnnactor/gnnactor/pool"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 // EventKind says what an Event reports.
@@ -86,7 +85,7 @@ func (r *Runtime) Train(ctx context.Context) iter.Seq2[Event, error] {
 		}
 		defer r.train.Unlock()
 		outside := false
-		t := &training{r: r, yield: func(e Event, err error) bool {
+		t := &trainCall{r: r, yield: func(e Event, err error) bool {
 			outside = true
 			if observe := r.cfg.Observe; observe != nil {
 				observe(e)
@@ -127,8 +126,8 @@ func (r *Runtime) Train(ctx context.Context) iter.Seq2[Event, error] {
 	}
 }
 
-// training is one call of Train.
-type training struct {
+// trainCall is one call of Train.
+type trainCall struct {
 	r          *Runtime
 	yield      func(Event, error) bool
 	left       bool // the loop was left
@@ -138,30 +137,28 @@ type training struct {
 	updater    *updater
 	clock      clock.Recorder
 	began      time.Time
-	piping     time.Duration // wall time that the pipeline was let run
-	samplers   int           // the most that ever worked
-	unlock     func() error  // the checkpoint directory
-	unsaved    error         // why an interrupted run has no last checkpoint
-	ragged     bool          // the steps that were applied are not a prefix of their epoch
-	lateness   []int64       // steps by staleness
-	share      *trainers.Share
+	piping     time.Duration     // wall time that the pipeline was let run
+	samplers   int               // the most that ever worked
+	unlock     func() error      // the checkpoint directory
+	unsaved    error             // why an interrupted run has no last checkpoint
+	ragged     bool              // the steps that were applied are not a prefix of their epoch
+	lateness   []int64           // steps by staleness
+	group      training.Group    // the newest; nil: there was none, or this process is alone
 	ready      *trainingPipeline // begun while the state was on its way; nil: none
 	unshared   bool              // the newest checkpoint could not be published
 	due        int64             // the step of the newest checkpoint that there should be
 	replicator *replicator       // of checkpoints; nil: none was needed
-	settledIn  *trainers.Share   // the group that was settled last, at step settledAt
-	settledAt  int64
-	auditor    *audit.Auditor // of a cluster; nil: this process is alone
-	unaudited  bool           // it resumed from a state whose audits had not come back
-	mem        *resident      // of the pipeline that runs
-	rows       RowStats       // of those before
-	first      []float32      // the parameters that the run began with; read only
+	team       training.Team     // of a cluster; nil: this process is alone
+	unaudited  bool              // it resumed from a state whose audits had not come back
+	mem        *resident         // of the pipeline that runs
+	rows       RowStats          // of those before
+	first      []float32         // the parameters that the run began with; read only
 }
 
 // errLeft ends a run whose loop was left; nobody sees it.
 var errLeft = errors.New("runtime: left")
 
-func (t *training) emit(e Event) error {
+func (t *trainCall) emit(e Event) error {
 	e.Batches, e.Applied, e.Wall = int(t.steps), t.state.Step, time.Since(t.began)
 	e.Rows = t.counted()
 	e.Stages = make(map[string]time.Duration)
@@ -188,7 +185,7 @@ func (t *training) emit(e Event) error {
 }
 
 // counted returns the rows of this training so far.
-func (t *training) counted() RowStats {
+func (t *trainCall) counted() RowStats {
 	rows := t.rows
 	rows.add(t.mem.stats())
 	return rows
@@ -217,7 +214,7 @@ func (r *Runtime) check() error {
 	return nil
 }
 
-func (t *training) run(ctx context.Context) (err error) {
+func (t *trainCall) run(ctx context.Context) (err error) {
 	r := t.r
 	if err := errors.Join(r.check(), r.plan.Check()); err != nil {
 		return err
@@ -301,7 +298,7 @@ func (r *Runtime) work() actors.Work {
 }
 
 // open readies the state: the newest checkpoint's, or a fresh one.
-func (t *training) open(ctx context.Context) (message string, resumed bool, err error) {
+func (t *trainCall) open(ctx context.Context) (message string, resumed bool, err error) {
 	r := t.r
 	dir := r.cfg.Checkpoint.Dir
 	id := r.identity

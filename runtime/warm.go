@@ -16,14 +16,14 @@ const warmBatches = 2
 // takes the state apart and puts it together again. The others make no step
 // while a node that joined is at its first one, so what is slow the first time
 // (connections, memory) is done here.
-func (t *training) warm(ctx context.Context) error {
+func (t *trainCall) warm(ctx context.Context) error {
 	r := t.r
 	if seeds := r.seeds(); r.links == nil && len(seeds) > 0 {
 		if err := t.warmBatches(ctx, seeds); err != nil {
 			return err
 		}
 	}
-	state, err := t.meeting()
+	state, err := t.position()
 	if err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (t *training) warm(ctx context.Context) error {
 	return err
 }
 
-func (t *training) warmBatches(ctx context.Context, seeds []uint32) error {
+func (t *trainCall) warmBatches(ctx context.Context, seeds []uint32) error {
 	r := t.r
 	order := sampling.Order(seeds, r.cfg.Training.Seed, 0)
 	size := r.sampler.Spec().BatchSize(r.cfg.Sampling.BatchSize, len(seeds))

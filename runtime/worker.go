@@ -121,9 +121,9 @@ func (r *Runtime) trainingConfig(ctx context.Context, work actors.Work, u *updat
 		return c, nil, err
 	}
 	c.Updater, c.Reducer, c.Elsewhere = u, u.share, r.cfg.Cluster.Elsewhere
-	if u.auditor != nil {
+	if u.team != nil {
 		for i, s := range c.Samplers {
-			c.Samplers[i] = audited{s, u.auditor}
+			c.Samplers[i] = audited{s, u.team}
 		}
 	}
 	if limitsFirstStep(&c.Work) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gnnactor/gnnactor/cluster/trainers"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 // soak is the environment variable that makes TestChurn go on for a time.
@@ -26,7 +27,7 @@ func steps(ctx context.Context, team *trainers.Trainers, enough func(made int) b
 	var step int64
 	sum := make([]float32, 1<<14)
 	for {
-		share, err := team.Rendezvous(ctx, trainers.State{
+		share, err := team.Rendezvous(ctx, training.Position{
 			Identity: "churn", Step: step,
 			Save:    func() ([]byte, error) { return binary.LittleEndian.AppendUint64(nil, uint64(step)), nil },
 			Restore: func(b []byte) (int64, error) { step = int64(binary.LittleEndian.Uint64(b)); return step, nil },

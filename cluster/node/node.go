@@ -249,7 +249,7 @@ func (n *Node) Train(ctx context.Context, maxTrainers, minTrainers int) (*traine
 
 // Drain makes this node give what it does and has to the others: its shards
 // first, and then its part in the training. It returns when the others will hear that
-// it began; training ends with trainers.ErrDrained when all is theirs.
+// it began; training ends with training.ErrDrained when all is theirs.
 func (n *Node) Drain(ctx context.Context) error {
 	if err := n.Member.Announce(ctx, func(i *membership.Info) { i.Yield = true }); err != nil {
 		return err

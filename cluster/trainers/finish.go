@@ -2,28 +2,33 @@ package trainers
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
+	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/cluster/group"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 )
 
-// Finish ends a run in a group, after its last step, and reports whether it has: every
-// trainer of the group has come here. If not, the group is over, and those that are
-// there meet again. Those that come after the end train without this node.
-func (s *Share) Finish(ctx context.Context, step int64) (bool, error) {
+// Finish implements training.Group: it waits for every trainer of the group to come here. If not
+// all do, the group is over, and those that are there meet again. Those that come after the end train
+// without this node.
+func (s *Share) Finish(ctx context.Context, step int64) error {
 	// No step is going to end the group: who came meanwhile shall have the state
 	// that the run ends with.
 	s.t.between(s.id, false)
 	if _, err := s.round(ctx, firstStep+step, hello{}); err != nil {
 		if ctx.Err() != nil {
-			return false, err
+			return err
 		}
-		return false, s.t.failed(ctx, s.id)
+		if err := s.t.failed(ctx, s.id); err != nil {
+			return err
+		}
+		return fmt.Errorf("%w: not all of them have made the last step", actors.ErrReduce)
 	}
 	s.t.withdraw() // nobody of the group lacks the state
 	s.t.end()
-	return true, nil
+	return nil
 }
 
 func (t *Trainers) end() {

@@ -7,6 +7,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/group"
 	"github.com/gnnactor/gnnactor/cluster/reduce"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 // Whatever is written down as a group, or as what was published, it is a group or
@@ -24,7 +25,7 @@ func FuzzGroup(f *testing.F) {
 	f.Add([]byte(`{"members":null}`))
 	id := uint64(0)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var pub Published
+		var pub training.Published
 		if json.Unmarshal(b, &pub) == nil {
 			if again, err := json.Marshal(&pub); err != nil || again == nil {
 				t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/internal/msgpackcheck"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 // hello is what the members of a group tell each other before its first step.
@@ -19,7 +20,7 @@ type hello struct {
 	Runs     uint64           `msgpack:"r"` // what the lineage hashes to
 	Verdict  int64            `msgpack:"v"` // of the audit, the newest that the state has seen
 	Ticket   dataplane.Ticket `msgpack:"t"` // the state, from who is or may be furthest
-	Lineage  []Run            `msgpack:"l"` // of that state
+	Lineage  []training.Run   `msgpack:"l"` // of that state
 }
 
 // maxHello bounds what a trainer says; reduce bounds it too.
@@ -47,7 +48,7 @@ func decodeHello(b []byte) (h hello, err error) {
 	switch {
 	case h.Step < 0 || h.First < 0 || h.Verdict < 0:
 		return hello{}, fmt.Errorf("step %d, and first step %d", h.Step, h.First)
-	case len(h.Lineage) > 0 && !Chained(h.Lineage, h.Step):
+	case len(h.Lineage) > 0 && !training.Chained(h.Lineage, h.Step):
 		return hello{}, errors.New("a lineage with gaps")
 	}
 	return h, nil

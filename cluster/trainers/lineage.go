@@ -5,14 +5,9 @@ import (
 	"hash/fnv"
 	"slices"
 	"time"
-)
 
-// Run is steps [First, Next) that were made one after the other in a group.
-type Run struct {
-	Group int64 `msgpack:"g" json:"group"`
-	First int64 `msgpack:"f" json:"first"`
-	Next  int64 `msgpack:"n" json:"next"`
-}
+	"github.com/gnnactor/gnnactor/training"
+)
 
 // Link is a step that was made, and in which group.
 type Link struct{ Step, Group int64 }
@@ -31,7 +26,7 @@ func (t *Trainers) Lineage() []Link {
 }
 
 // Runs returns the lineage by groups.
-func (t *Trainers) Runs() []Run {
+func (t *Trainers) Runs() []training.Run {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Clone(t.lineage)
@@ -56,68 +51,36 @@ func (t *Trainers) record(step, group int64, micros int) (pause time.Duration) {
 		pause = now.Sub(t.stepped)
 	}
 	t.stepped = now
-	t.lineage = Extend(t.lineage, group, step)
+	t.lineage = training.Extend(t.lineage, group, step)
 	return pause
 }
 
-// Extend adds a step of a group to a lineage; group 0 is a process by itself.
-func Extend(lineage []Run, group, step int64) []Run {
-	if n := len(lineage); n > 0 && lineage[n-1].Group == group && lineage[n-1].Next == step {
-		lineage[n-1].Next++
-		return lineage
-	}
-	return append(lineage, Run{group, step, step + 1})
-}
-
-// RunsTo returns the lineage of what came before step next.
-func (t *Trainers) RunsTo(next int64) []Run {
+// runsTo returns the lineage of what came before step next.
+func (t *Trainers) runsTo(next int64) []training.Run {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return cutAt(slices.Clone(t.lineage), next)
+	return training.Cut(slices.Clone(t.lineage), next)
 }
-
-// Resume makes lineage, of a checkpoint, what this node's state comes from. It
-// may be called before Rendezvous.
-func (t *Trainers) Resume(lineage []Run) { t.adopt(lineage) }
 
 // cut takes steps from next on out of the lineage: they were summed, and then
 // dropped before they were applied. It returns what is left.
-func (t *Trainers) cut(next int64) []Run {
+func (t *Trainers) cut(next int64) []training.Run {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.lineage = cutAt(t.lineage, next)
+	t.lineage = training.Cut(t.lineage, next)
 	return slices.Clone(t.lineage)
 }
 
-func cutAt(lineage []Run, next int64) []Run {
-	for n := len(lineage); n > 0 && lineage[n-1].Next > next; n = len(lineage) {
-		if last := &lineage[n-1]; last.First < next {
-			last.Next = next
-		} else {
-			lineage = lineage[:n-1]
-		}
-	}
-	return lineage
-}
-
-// adopt makes lineage this node's.
-func (t *Trainers) adopt(lineage []Run) {
+// adopt makes lineage, of a checkpoint or another node, what this node's state comes from.
+func (t *Trainers) adopt(lineage []training.Run) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lineage = slices.Clone(lineage)
 }
 
-// firstOf returns the first step of a lineage that ends before next.
-func firstOf(lineage []Run, next int64) int64 {
-	if len(lineage) == 0 {
-		return next
-	}
-	return lineage[0].First
-}
-
 // hashOf tells lineages apart: a node that was left behind may have made the last step
 // of an older group that the others made in a newer one.
-func hashOf(lineage []Run) uint64 {
+func hashOf(lineage []training.Run) uint64 {
 	h := fnv.New64a()
 	for _, r := range lineage {
 		for _, v := range []int64{r.Group, r.First, r.Next} {
@@ -125,17 +88,4 @@ func hashOf(lineage []Run) uint64 {
 		}
 	}
 	return h.Sum64()
-}
-
-// Chained reports whether each step of the lineage follows on the one before,
-// and next on the last.
-func Chained(lineage []Run, next int64) bool {
-	at := firstOf(lineage, next)
-	for _, r := range lineage {
-		if r.First != at || r.First < 0 || r.Next <= r.First {
-			return false
-		}
-		at = r.Next
-	}
-	return at == next
 }

@@ -8,47 +8,32 @@ import (
 	"time"
 
 	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/training"
 )
 
-// Published names the newest checkpoint of a run in a directory that the nodes
-// share. It is written to the store by the first trainer of a group, as long as
-// the group is the newest: one that was frozen, or cut off, and goes on writing
-// can neither replace a newer checkpoint nor be taken for it.
-type Published struct {
-	File   string `json:"file"` // within the directory
-	SHA256 string `json:"sha256"`
-	Step   int64  `json:"step"`
-	Group  int64  `json:"group"`
-}
-
+// publishedKey is where the newest checkpoint of a run in a directory that the nodes share is named.
+// The first trainer of a group writes it, as long as the group is the newest: one that was frozen, or cut
+// off, and goes on writing can neither replace a newer checkpoint nor be taken for it.
 const publishedKey = "checkpoint"
 
-// ErrAway: the store does not answer.
-var ErrAway = errors.New("trainers: the store is away")
-
-// ErrStaleGroup: a checkpoint of a group that is not the newest any more.
-var ErrStaleGroup = errors.New("trainers: there is a newer group")
-
-// Published returns what was published last; false: nothing yet.
-func (t *Trainers) Published() (Published, bool) {
+// Published implements training.Archive.
+func (t *Trainers) Published() (training.Published, bool) {
 	b, _ := t.o.Member.Value(publishedKey)
-	var p Published
+	var p training.Published
 	if b == nil || json.Unmarshal(b, &p) != nil {
-		return Published{}, false
+		return training.Published{}, false
 	}
 	return p, true
 }
 
-// First reports whether this node is the one that writes for the group.
+// First implements training.Writing.
 func (s *Share) First() bool { return s.group.Self() == 0 }
 
-// Group returns the group's number: larger for later ones.
-func (s *Share) Group() int64 { return s.id }
+// Number implements training.Writing.
+func (s *Share) Number() int64 { return s.id }
 
-// Publish makes a checkpoint that this node has written the newest. It tries
-// until it has, or there is a newer group (ErrStaleGroup), or the store is away
-// (ErrAway), or ctx ends.
-func (s *Share) Publish(ctx context.Context, p Published) error {
+// Publish implements training.Writing.
+func (s *Share) Publish(ctx context.Context, p training.Published) error {
 	p.Group = s.id
 	value, err := json.Marshal(&p)
 	if err != nil {
@@ -65,11 +50,11 @@ func (s *Share) Publish(ctx context.Context, p Published) error {
 		case errors.Is(err, membership.ErrFenced):
 			return err
 		case errors.Is(err, membership.ErrStale):
-			return fmt.Errorf("%w than %d, which would publish %s: %w", ErrStaleGroup, s.id, p.File, err)
+			return fmt.Errorf("%w than %d, which would publish %s: %w", training.ErrStaleGroup, s.id, p.File, err)
 		case ctx.Err() != nil:
 			return fmt.Errorf("trainers: publish %s: %w", p.File, err)
 		case !m.MayDecide():
-			return fmt.Errorf("%w: publish %s: %w", ErrAway, p.File, err)
+			return fmt.Errorf("%w: publish %s: %w", training.ErrAway, p.File, err)
 		}
 		pause := time.NewTimer(patience) // a store without a leader refuses at once
 		select {

@@ -11,16 +11,14 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/replica"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 // Every trainer of a group keeps checkpoints of its own, so that there are
 // copies of them as soon as there are two trainers. One that trains alone gives
 // a copy to another node, whatever that does.
 
-// ErrNoReplicaNode: no other node keeps replicas of checkpoints.
-var ErrNoReplicaNode = errors.New("trainers: no other node is there to keep a copy")
-
-// Alone reports whether no other node trains.
+// Alone implements training.Archive.
 func (t *Trainers) Alone() bool {
 	v, _ := t.o.Member.View()
 	return !slices.ContainsFunc(candidates(v), func(m membership.Info) bool { return m.Node != t.o.Plane.Node() })
@@ -49,9 +47,13 @@ func (t *Trainers) replicaNodes() (names []string) {
 	return names
 }
 
-// Replicate puts a copy of a checkpoint on another node's disk, and returns which.
-func (t *Trainers) Replicate(ctx context.Context, c replica.Replica, r io.ReaderAt) (node string, err error) {
-	err = ErrNoReplicaNode
+// Replicate implements training.Archive.
+func (t *Trainers) Replicate(ctx context.Context, run [32]byte, step int64, r io.ReaderAt) (node string, err error) {
+	c, err := replica.Describe(run, step, io.NewSectionReader(r, 0, replica.MaxSize+1))
+	if err != nil {
+		return "", err
+	}
+	err = training.ErrNoCopies
 	for _, node := range t.replicaNodes() {
 		e := replica.Send(ctx, t.o.Plane, node, c, r)
 		if e == nil {
@@ -68,12 +70,8 @@ func (t *Trainers) Replicate(ctx context.Context, c replica.Replica, r io.Reader
 // asking is how long Recover waits for what a node has.
 const asking = 10 * time.Second
 
-// Recover looks, here and on the other nodes, for the copies of a run's
-// checkpoints that are further than a step, and has them taken, the furthest
-// first, until take returns nil: fetch brings one to a path, whole or not at all.
-// from is the node that it was of; "": there is none. problems are of nodes that
-// were asked in vain, and of copies that were passed over.
-func (t *Trainers) Recover(ctx context.Context, run replica.RunID, beyond int64, take func(step int64, fetch func(path string) error) error) (from string, problems error) {
+// Recover implements training.Archive: it looks here, too.
+func (t *Trainers) Recover(ctx context.Context, run [32]byte, beyond int64, take func(step int64, fetch func(path string) error) error) (from string, problems error) {
 	type source struct {
 		replica.Replica
 		node string

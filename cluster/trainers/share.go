@@ -8,22 +8,26 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster/group"
 	"github.com/gnnactor/gnnactor/cluster/reduce"
+	"github.com/gnnactor/gnnactor/training"
 )
 
-// Share is this node's part in a group. It implements actors.Reducer.
+// Share is this node's part in a group. It implements training.Group.
 type Share struct {
 	t     *Trainers
+	team  *team // nil: of nobody's run, as in tests
 	group *reduce.Group
 	id    int64
 	began bool // a step was made
 	over  <-chan struct{}
+
+	settled int64 // 1 + the newest step whose audits came back
+	epochs  int   // that this node led or followed
 }
 
-// Over is closed when the group makes no more steps, or this node leaves it: what is
-// being computed for it is for nothing.
+// Over implements training.Reducing: it is closed when this node leaves the group, too.
 func (s *Share) Over() <-chan struct{} { return s.over }
 
-// Leave ends the group for all: this node makes no step with it any more.
+// Leave implements training.Group.
 func (s *Share) Leave() {
 	s.group.Close()
 	s.t.mu.Lock()
@@ -61,9 +65,9 @@ func (s *Share) round(ctx context.Context, number int64, mine hello) ([]hello, e
 
 // sync brings all members to the furthest one's state. serve: that is this node's,
 // as far as it can tell before it has heard the others.
-func (s *Share) sync(ctx context.Context, state *State, verdict int64, serve bool) error {
+func (s *Share) sync(ctx context.Context, state *training.Position, verdict int64, serve bool) error {
 	lineage := s.t.cut(state.Step)
-	mine := hello{Identity: state.Identity, Step: state.Step, Mark: state.Mark, First: firstOf(lineage, state.Step), Runs: hashOf(lineage), Verdict: verdict}
+	mine := hello{Identity: state.Identity, Step: state.Step, Mark: state.Mark, First: training.FirstOf(lineage, state.Step), Runs: hashOf(lineage), Verdict: verdict}
 	if serve {
 		if err := s.t.offer(&mine, lineage, state); err != nil {
 			return err
@@ -138,7 +142,7 @@ func (s *Share) sync(ctx context.Context, state *State, verdict int64, serve boo
 
 // offer lets the others of a group have this node's state, until they have made
 // a step, for which all must have it, or the group is over.
-func (t *Trainers) offer(h *hello, lineage []Run, state *State) error {
+func (t *Trainers) offer(h *hello, lineage []training.Run, state *training.Position) error {
 	b, err := state.Save()
 	if err != nil {
 		return fmt.Errorf("%w: save: %w", errState, err)
@@ -168,7 +172,7 @@ func (t *Trainers) withdraw() {
 // maxState bounds a state that is accepted from a peer.
 const maxState = 64 << 30
 
-// Mine reports whether this node has micro-batch m of so many.
+// Mine implements training.Reducing.
 func (s *Share) Mine(m, of int) bool {
 	from, to := reduce.Deal(of, s.group.Size(), s.group.Self())
 	return m >= from && m < to

@@ -3,28 +3,101 @@ package trainers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"sync"
+	"time"
 
-	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/actors"
+	"github.com/gnnactor/gnnactor/actors/async"
 	"github.com/gnnactor/gnnactor/cluster/group"
-	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/training"
 )
 
-// What follows is for trainers that make steps in another way than by AllReduce: one of
-// a group makes them, for all (package async).
+// What follows is for trainers that make steps in another way than by AllReduce: the
+// first of a group makes them, for all (package async).
 
-// Plane returns this node's data plane.
-func (t *Trainers) Plane() *dataplane.Plane { return t.o.Plane }
+// Lead implements training.Stale.
+func (s *Share) Lead(epoch int, p async.Parameters, size int) {
+	s.epoch()
+	s.team.stale.open(uint64(s.id), int64(epoch), s.group.Members(), p, size)
+}
 
-// Member returns this node's membership.
-func (t *Trainers) Member() *membership.Member { return t.o.Member }
+// epoch counts the epochs that this node leads or follows.
+func (s *Share) epoch() {
+	if s.epochs++; s.epochs == 3 { // the second was not begun before all had ended the first
+		s.t.withdraw() // what those needed that lacked the group's state
+	}
+}
 
-// Members returns the names of the group's nodes, in order.
-func (s *Share) Members() []string { return s.group.Members() }
+// handing is how long a node waits for the state of one that may not be there any
+// more, and that one for it to be taken.
+const handing = 5 * time.Second
 
-// Others returns the group's other nodes that are still there: in the newest
+// HandOver implements training.Stale.
+func (s *Share) HandOver(ctx context.Context, state []byte, over error) error {
+	stale := s.team.stale
+	if err := stale.finish(state); err != nil {
+		return err
+	}
+	if over == nil {
+		wait, cancel := context.WithCancelCause(ctx)
+		var watch sync.WaitGroup
+		watch.Go(func() { s.watch(wait, cancel) })
+		watch.Go(func() { s.suspect(wait) })
+		over = stale.taken(wait, s.group.Members())
+		cancel(nil)
+		if watch.Wait(); over == nil {
+			return nil
+		}
+	}
+	stale.end(uint64(s.id))
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), handing)
+	defer cancel()
+	connected := s.t.o.Plane.Peers()
+	others := slices.DeleteFunc(s.others(), func(node string) bool { return !slices.Contains(connected, node) })
+	if err := stale.taken(last, others); err != nil {
+		s.t.o.Logger.Warn("not every node took the state over; what was trained in this epoch may be trained again", "error", err)
+	}
+	if !errors.Is(over, training.ErrGroup) {
+		return over
+	}
+	return fmt.Errorf("%w: %w", actors.ErrReduce, s.Abort(ctx, over))
+}
+
+// watch has end called when the group is over before ctx is.
+func (s *Share) watch(ctx context.Context, end context.CancelCauseFunc) {
+	select {
+	case <-s.Done():
+		end(training.ErrGroup)
+	case <-ctx.Done():
+	}
+}
+
+// suspect looks from time to time whether members have died, and takes those that have out of the
+// cluster, so that there is a group without them soon.
+func (s *Share) suspect(ctx context.Context) {
+	tick := time.NewTicker(handing / 20)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		died, err := s.t.o.Member.Suspect(ctx, s.group.Members())
+		if err != nil && ctx.Err() == nil {
+			s.t.o.Logger.Warn("a trainer that died could not be taken out yet", "group", s.id, "error", err)
+		}
+		if len(died) > 0 {
+			s.t.o.Logger.Info("trainers died", "group", s.id, "trainers", died)
+		}
+	}
+}
+
+// others returns the group's other nodes that are still there: in the newest
 // group, or, if this is the newest, in the cluster.
-func (s *Share) Others() []string {
+func (s *Share) others() []string {
 	r, err := newestOf(s.t.o.Member)
 	v, _ := s.t.o.Member.View()
 	there := func(node string) bool {
@@ -34,52 +107,72 @@ func (s *Share) Others() []string {
 		_, ok := v.Member(node)
 		return ok
 	}
-	return slices.DeleteFunc(s.Members(), func(node string) bool { return node == s.t.o.Plane.Node() || !there(node) })
+	return slices.DeleteFunc(slices.Clone(s.group.Members()), func(node string) bool { return node == s.t.Node() || !there(node) })
 }
 
-// Suspect takes members that died out of the cluster, so that there is a group
-// without them soon.
-func (s *Share) Suspect(ctx context.Context) {
-	died, err := s.t.o.Member.Suspect(ctx, s.Members())
-	if err != nil && ctx.Err() == nil {
-		s.t.o.Logger.Warn("a trainer that died could not be taken out yet", "group", s.id, "error", err)
+// Follow implements training.Stale.
+func (s *Share) Follow(epoch, i, size int) async.Parameters {
+	if i == 0 {
+		s.epoch()
 	}
-	if len(died) > 0 {
-		s.t.o.Logger.Info("trainers died", "group", s.id, "trainers", died)
-	}
+	return counting{s.remote(epoch, i, size), s}
 }
 
-// Decides waits until this node may make a step by itself: its lease lives. It returns
-// an error when the node is fenced, or ctx ends.
+func (s *Share) remote(epoch, i, size int) *remote {
+	return newRemote(s.t.o.Plane, s.group.Members()[0], uint64(s.id), int64(epoch), i, size)
+}
+
+// counting counts what this node computes for another.
+type counting struct {
+	*remote
+	share *Share
+}
+
+// Push implements async.Parameters.
+func (c counting) Push(ctx context.Context, trainer string, g async.Push) error {
+	err := c.remote.Push(ctx, trainer, g)
+	if err == nil {
+		c.share.Made(0, 0, 1)
+	}
+	return err
+}
+
+// TakeOver implements training.Stale.
+func (s *Share) TakeOver(ctx context.Context, epoch int, most int64, over error) ([]byte, error) {
+	if over != nil { // the node with the parameters may be there all the same
+		ctx, cancel := context.WithTimeout(ctx, handing)
+		defer cancel()
+		return s.remote(epoch, 0, 0).State(ctx, most)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { s.watch(ctx, cancel) })
+	defer watch.Wait()
+	defer cancel(nil)
+	return s.remote(epoch, 0, 0).State(ctx, most)
+}
+
+// Decides implements training.Writing: this node's lease must live.
 func (s *Share) Decides(ctx context.Context) error { return s.t.o.Member.Decides(ctx) }
 
-// MayDecide reports whether Decides would not wait.
+// MayDecide implements training.Writing.
 func (s *Share) MayDecide() bool { return s.t.o.Member.MayDecide() }
 
-// Done is closed when the group is over.
+// Done implements training.Stale.
 func (s *Share) Done() <-chan struct{} { return s.group.Done() }
 
-// Steps books steps [from, to) that the group made.
-func (s *Share) Steps(from, to int64) {
+// Made implements training.Stale.
+func (s *Share) Made(from, to int64, here int) {
+	s.t.mu.Lock()
+	s.t.made += int64(here)
+	s.t.mu.Unlock()
 	for step := from; step < to; step++ {
 		s.first(step, s.t.record(step, s.id, 0))
 	}
 }
 
-// Settled says that all members have the state that the group began with: what
-// this node has on offer for those that lacked it goes.
-func (s *Share) Settled() { s.t.withdraw() }
-
-// Computed books a batch that this node computed, and that was applied.
-func (s *Share) Computed() {
-	s.t.mu.Lock()
-	defer s.t.mu.Unlock()
-	s.t.made++
-}
-
-// Abort ends the group, for a reason, and tells the leader if there is no newer
-// one soon.
-func (s *Share) Abort(ctx context.Context, err error) error {
+// Abort implements training.Group. It tells the leader if there is no newer group soon.
+func (s *Share) Abort(ctx context.Context, why error) error {
 	s.group.Close()
-	return errors.Join(err, s.t.failed(ctx, s.id))
+	return errors.Join(why, s.t.failed(ctx, s.id))
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/reduce"
 	"github.com/gnnactor/gnnactor/cluster/replica"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 // Kind is what a trainer has among membership's kinds.
@@ -40,12 +41,6 @@ var ErrDiverged = errors.New("trainers: the states differ")
 
 // ErrOtherRun: the trainers do not run the same thing.
 var ErrOtherRun = errors.New("trainers: not the same run")
-
-// ErrDrained: this node gave its part to the others, as it was told to.
-var ErrDrained = errors.New("trainers: drained")
-
-// ErrLast: this node was told to give its part away, and nobody is there to take it.
-var ErrLast = errors.New("trainers: nobody is left to take over")
 
 // Options of Join.
 type Options struct {
@@ -68,13 +63,14 @@ type Trainers struct {
 	tasks  sync.WaitGroup
 
 	born time.Time
+	team *team // of the run; its caller's alone
 
 	mu      sync.Mutex
 	part    *group.Trainer // decides
 	looked  chan struct{}  // closed when it has seen a newer view
 	group   *reduce.Group
 	id      int64
-	lineage []Run
+	lineage []training.Run
 	made    int64
 	mates   []group.Member
 	stepped time.Time // when the newest step was made here
@@ -123,27 +119,10 @@ func (t *Trainers) leave() {
 	t.over()
 }
 
-// State is where this node's run is.
-type State struct {
-	Identity string // what must be the same everywhere
-	Step     int64  // the next one
-	Mark     string // what must be the same wherever Step is: a hash of how the state came about
-	Save     func() ([]byte, error)
-	Restore  func([]byte) (step int64, err error) // step: that of the state
-	// Audited returns which verdict of an audit the state has seen, as a number: those that
-	// have seen another do not meet. Its error, of a state that must not be gone on from,
-	// is what Rendezvous returns. nil: nothing is audited.
-	Audited func() (int64, error)
-	// Begin is called when it is known who is in a group and at which step it goes on,
-	// while the state may still be on its way, so that what does not need it can be
-	// begun. Rendezvous may call it again, for another group, and may fail after it. nil: nothing is.
-	Begin func(s *Share, step int64) error
-}
-
 // Rendezvous waits for a group that this node is in, and brings its run to where the
-// group is. It returns ErrFenced when this node is not a member any longer, and
-// ErrDrained or ErrLast when it drains.
-func (t *Trainers) Rendezvous(ctx context.Context, s State) (*Share, error) {
+// group is. It returns membership.ErrFenced when this node is not a member any longer, and
+// training.ErrDrained or training.ErrLast when it drains.
+func (t *Trainers) Rendezvous(ctx context.Context, s training.Position) (*Share, error) {
 	t.step(group.Ended{Is: false})
 	for {
 		err := t.announce(ctx)
@@ -151,7 +130,7 @@ func (t *Trainers) Rendezvous(ctx context.Context, s State) (*Share, error) {
 			return nil, err
 		}
 		share, err := t.rendezvous(ctx, &s)
-		if err == nil || ctx.Err() != nil || errors.Is(err, ErrOtherRun) || errors.Is(err, ErrDiverged) || errors.Is(err, errState) || errors.Is(err, errAudit) || errors.Is(err, ErrDrained) || errors.Is(err, ErrLast) {
+		if err == nil || ctx.Err() != nil || errors.Is(err, ErrOtherRun) || errors.Is(err, ErrDiverged) || errors.Is(err, errState) || errors.Is(err, errAudit) || errors.Is(err, training.ErrDrained) || errors.Is(err, training.ErrLast) {
 			return share, err
 		}
 		if lost := t.o.Member.Err(); lost != nil {
@@ -226,15 +205,15 @@ var errState = errors.New("trainers: state")
 // errAudit: this node's state must not be gone on from.
 var errAudit = errors.New("trainers: the audit failed")
 
-func (t *Trainers) rendezvous(ctx context.Context, s *State) (*Share, error) {
+func (t *Trainers) rendezvous(ctx context.Context, s *training.Position) (*Share, error) {
 	to, err := t.await(ctx)
 	t.withdraw() // of an older group
 	if err != nil {
 		return nil, err
 	}
 	verdict := int64(0)
-	if s.Audited != nil {
-		if verdict, err = s.Audited(); err != nil {
+	if t.team != nil {
+		if verdict, err = t.team.auditor.Known(); err != nil {
 			// It does not enter this group any more, in which the others may wait for it.
 			return nil, errors.Join(fmt.Errorf("%w: %w", errAudit, err), t.failed(ctx, to.ID))
 		}
@@ -259,7 +238,7 @@ func (t *Trainers) rendezvous(ctx context.Context, s *State) (*Share, error) {
 		g.Close()
 	}
 	t.mu.Unlock()
-	share := &Share{t: t, group: g, id: to.ID, over: over.Done()}
+	share := &Share{t: t, team: t.team, group: g, id: to.ID, over: over.Done()}
 	if err := share.sync(ctx, s, verdict, serve); err != nil {
 		return nil, errors.Join(err, t.failed(ctx, to.ID))
 	}
@@ -364,9 +343,9 @@ func (t *Trainers) await(ctx context.Context) (to group.Group, err error) {
 			case group.Enter:
 				return a.Group, nil
 			case group.Last:
-				return to, ErrLast
+				return to, training.ErrLast
 			case group.Drained:
-				return to, ErrDrained
+				return to, training.ErrDrained
 			}
 		}
 		select {

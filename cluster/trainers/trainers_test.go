@@ -12,10 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/reduce"
 	"github.com/gnnactor/gnnactor/internal/leak"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -87,8 +89,8 @@ func joinFor(t *testing.T, store membership.Store, name string, least int, lease
 	return x
 }
 
-func (x *trainer) state() State {
-	return State{
+func (x *trainer) state() training.Position {
+	return training.Position{
 		Identity: "run", Step: x.step,
 		Save:    func() ([]byte, error) { return binary.LittleEndian.AppendUint64(nil, uint64(x.step)), nil },
 		Restore: func(b []byte) (int64, error) { x.step = int64(binary.LittleEndian.Uint64(b)); return x.step, nil },
@@ -117,8 +119,8 @@ func (x *trainer) sum(ctx context.Context, s *Share) error {
 // finish ends the run, in whichever group.
 func (x *trainer) finish(ctx context.Context, s *Share) error {
 	for {
-		ended, err := s.Finish(ctx, x.step)
-		if ended || err != nil {
+		err := s.Finish(ctx, x.step)
+		if !errors.Is(err, actors.ErrReduce) {
 			return err
 		}
 		if s, err = x.Rendezvous(ctx, x.state()); err != nil {
@@ -163,7 +165,7 @@ func together(t *testing.T, all []*trainer, f func(*trainer) error) {
 func checkLineage(t *testing.T, x *trainer, first, next int64) {
 	t.Helper()
 	runs := x.Runs()
-	if !Chained(runs, next) || firstOf(runs, next) != first {
+	if !training.Chained(runs, next) || training.FirstOf(runs, next) != first {
 		t.Errorf("the lineage is %v, not each of %d to %d once", runs, first, next)
 	}
 	if n := int64(len(x.Lineage())); n != next-first {
@@ -383,7 +385,7 @@ func TestPublish(t *testing.T) {
 	if n := len(slices.DeleteFunc(slices.Clone(old), func(s *Share) bool { return !s.First() })); n != 1 {
 		t.Fatalf("%d of 2 trainers are the first", n)
 	}
-	if err := old[0].Publish(ctx, Published{File: "one", Step: 1}); err != nil {
+	if err := old[0].Publish(ctx, training.Published{File: "one", Step: 1}); err != nil {
 		t.Fatal(err)
 	}
 	all = append(all, join(t, store, "c", 2))
@@ -393,10 +395,10 @@ func TestPublish(t *testing.T) {
 		shares[i], err = x.Rendezvous(ctx, x.state())
 		return err
 	})
-	if err := old[0].Publish(ctx, Published{File: "late", Step: 2}); !errors.Is(err, ErrStaleGroup) {
+	if err := old[0].Publish(ctx, training.Published{File: "late", Step: 2}); !errors.Is(err, training.ErrStaleGroup) {
 		t.Errorf("the old group published: %v", err)
 	}
-	if err := shares[0].Publish(ctx, Published{File: "two", Step: 2}); err != nil {
+	if err := shares[0].Publish(ctx, training.Published{File: "two", Step: 2}); err != nil {
 		t.Fatal(err)
 	}
 	// Nothing listens where b was: whoever looks takes it out, and a, which is
@@ -414,12 +416,12 @@ func TestPublish(t *testing.T) {
 	case <-ctx.Done():
 		t.Fatal("not fenced")
 	}
-	if err := shares[1].Publish(ctx, Published{File: "zombie", Step: 3}); !errors.Is(err, membership.ErrFenced) {
+	if err := shares[1].Publish(ctx, training.Published{File: "zombie", Step: 3}); !errors.Is(err, membership.ErrFenced) {
 		t.Errorf("a fenced trainer published: %v", err)
 	}
 	if _, err := all[2].member.Until(ctx, func(*membership.View) bool {
 		p, ok := all[2].Published()
-		return ok && p == Published{File: "two", Step: 2, Group: shares[0].Group()}
+		return ok && p == training.Published{File: "two", Step: 2, Group: shares[0].Number()}
 	}); err != nil {
 		p, _ := all[2].Published()
 		t.Errorf("published is %v: %v", p, err)
@@ -483,30 +485,12 @@ func TestZombie(t *testing.T) {
 	}
 }
 
-func TestCut(t *testing.T) {
-	x := &Trainers{lineage: []Run{{2, 0, 5}, {7, 5, 6}, {9, 6, 8}}}
-	for _, c := range []struct {
-		next int64
-		want []Run
-	}{
-		{8, []Run{{2, 0, 5}, {7, 5, 6}, {9, 6, 8}}},
-		{7, []Run{{2, 0, 5}, {7, 5, 6}, {9, 6, 7}}},
-		{5, []Run{{2, 0, 5}}},
-		{1, []Run{{2, 0, 1}}},
-		{0, nil},
-	} {
-		if got := x.cut(c.next); !slices.Equal(got, c.want) || !Chained(got, c.next) {
-			t.Errorf("up to %d: %v, not %v", c.next, got, c.want)
-		}
-	}
-}
-
 // Whatever a peer says, it is refused or its lineage has no gaps.
 func FuzzHello(f *testing.F) {
 	for _, h := range []hello{
 		{},
-		{Identity: "run", Step: 5, First: 3, Ticket: dataplane.Ticket{Node: "a", Size: 8}, Lineage: []Run{{1, 3, 4}, {2, 4, 5}}},
-		{Step: 5, Lineage: []Run{{1, 0, 4}}},
+		{Identity: "run", Step: 5, First: 3, Ticket: dataplane.Ticket{Node: "a", Size: 8}, Lineage: training.Extend(training.Extend(nil, 1, 3), 2, 4)},
+		{Step: 5, Lineage: []training.Run{{Group: 1, Next: 4}}},
 	} {
 		b, err := h.encode()
 		if err != nil {
@@ -520,7 +504,7 @@ func FuzzHello(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if h.Step < 0 || len(h.Lineage) > 0 && !Chained(h.Lineage, h.Step) {
+		if h.Step < 0 || len(h.Lineage) > 0 && !training.Chained(h.Lineage, h.Step) {
 			t.Fatalf("%+v", h)
 		}
 		again, err := h.encode()

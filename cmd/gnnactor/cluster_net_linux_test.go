@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/internal/attack"
 	"github.com/gnnactor/gnnactor/internal/netlab"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 // asCommand makes the test binary gnnactor itself, on the hosts of a lab.
@@ -291,7 +291,7 @@ type netResult struct {
 	} `json:"stages"`
 	Cluster struct {
 		MicroBatches int64          `json:"micro_batches"`
-		Lineage      []trainers.Run `json:"lineage"`
+		Lineage      []training.Run `json:"lineage"`
 	} `json:"cluster"`
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/runtime"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 // place is this process's among a cluster's nodes, for the time of a run. Nil:
@@ -381,16 +382,16 @@ func (p *place) ended(ctx context.Context, err error, checkpoint string) (draine
 		}
 		p.given = err == nil
 		return false, errors.Join(err, p.node.Finish(ctx))
-	case errors.Is(err, trainers.ErrLast):
+	case errors.Is(err, training.ErrLast):
 		kept := "nothing was kept: --checkpoint DIR keeps what was done"
 		if checkpoint != "" {
 			kept = fmt.Sprintf("go on with --checkpoint %s --resume", checkpoint)
 		}
 		return false, fmt.Errorf("%w: %w; %s", context.Canceled, err, kept)
-	case !errors.Is(err, trainers.ErrDrained):
+	case !errors.Is(err, training.ErrDrained):
 		return false, err
 	}
-	r := drainResult{Drained: true, Cluster: newTeamResult(p.team, p.samplers)}
+	r := drainResult{Drained: true, Cluster: p.result()}
 	if p.features != nil {
 		if err := p.features.Drain(ctx); err != nil {
 			return true, err

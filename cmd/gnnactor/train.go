@@ -154,12 +154,9 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 		c.logf("trace written to %s: open it at https://ui.perfetto.dev", cfg.Execution.Trace)
 	}
 	if c.output == outputJSON {
-		result, err := jsonResult(ctx, rt, cfg, done)
+		result, err := jsonResult(ctx, rt, cfg, done, p.result())
 		if err != nil {
 			return err
-		}
-		if p != nil {
-			result.Cluster = newTeamResult(p.team, p.samplers)
 		}
 		return c.printJSON(result)
 	}
@@ -203,7 +200,7 @@ func resumeHint(err error, ctx context.Context, checkpoint string) error {
 	return fmt.Errorf("%w; go on with --checkpoint %s --resume", err, checkpoint)
 }
 
-func jsonResult(ctx context.Context, rt *runtime.Runtime, cfg runtime.Config, done runtime.Event) (trainResult, error) {
+func jsonResult(ctx context.Context, rt *runtime.Runtime, cfg runtime.Config, done runtime.Event, team *teamResult) (trainResult, error) {
 	sum, err := rt.ParametersSHA256(ctx)
 	if err != nil {
 		return trainResult{}, err
@@ -217,7 +214,7 @@ func jsonResult(ctx context.Context, rt *runtime.Runtime, cfg runtime.Config, do
 		rows = &done.Rows
 	}
 	result := trainResult{
-		Rows:         rows,
+		Rows: rows, Cluster: team,
 		TestAccuracy: finite(done.TestAccuracy), ValidAccuracy: finite(done.ValidAccuracy), TrainLoss: finite(done.Loss),
 		Epochs: cfg.Training.Epochs, Seconds: done.Wall.Seconds(), Batches: done.Applied,
 		ParametersSHA256: sum, Stages: stages, Overlap: done.Overlap, PeakRSSBytes: peakRSS(), LineageSHA256: done.Lineage, Staleness: done.Late,

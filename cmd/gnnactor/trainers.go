@@ -6,8 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gnnactor/gnnactor/cluster/membership"
-	"github.com/gnnactor/gnnactor/cluster/samplers"
-	"github.com/gnnactor/gnnactor/cluster/trainers"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 // clusterFlags make `train` one of several nodes.
@@ -56,7 +55,7 @@ func (c *clusterFlags) addRunFlags(cmd *cobra.Command) {
 // teamResult is this node's part in a run of several, in --output json.
 type teamResult struct {
 	MicroBatches int64          `json:"micro_batches"` // computed here since the process began
-	Lineage      []trainers.Run `json:"lineage"`       // the steps that led to the parameters, by groups of nodes
+	Lineage      []training.Run `json:"lineage"`       // the steps that led to the parameters, by groups of nodes
 	// Drawn are the micro-batches that other nodes sampled for this one, DrawnBytes what
 	// they took on the data plane, SamplerMoves how often one of its samplers moved.
 	Drawn        int64 `json:"drawn_elsewhere"`
@@ -64,14 +63,15 @@ type teamResult struct {
 	SamplerMoves int64 `json:"sampler_moves"`
 }
 
-func newTeamResult(t *trainers.Trainers, r *samplers.Remote) *teamResult {
-	if t == nil {
+// result returns nil where this node does not train with others.
+func (p *place) result() *teamResult {
+	if p == nil || p.team == nil {
 		return nil
 	}
-	result := &teamResult{MicroBatches: t.Made(), Lineage: t.Runs()}
-	if r != nil {
-		result.Drawn, result.DrawnBytes = r.Drawn()
-		result.SamplerMoves = r.Moves()
+	r := &teamResult{MicroBatches: p.team.Made(), Lineage: p.team.Runs()}
+	if p.samplers != nil {
+		r.Drawn, r.DrawnBytes = p.samplers.Drawn()
+		r.SamplerMoves = p.samplers.Moves()
 	}
-	return result
+	return r
 }

@@ -25,6 +25,7 @@ var Order = [][]string{
 	{"runtime"},
 	{"cluster"},
 	{"scheduler"},
+	{"training"},
 	{"actors"},
 	{"messages"},
 	{"sampling", "compute"},

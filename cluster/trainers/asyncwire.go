@@ -1,4 +1,4 @@
-package async
+package trainers
 
 import (
 	"encoding/binary"
@@ -14,8 +14,8 @@ import (
 	"github.com/gnnactor/gnnactor/messages"
 )
 
-// Method is the data plane's method of this package.
-const Method dataplane.Method = 64
+// methodStale is the data plane's method of asynchronous runs.
+const methodStale dataplane.Method = 64
 
 // kind says what a trainer asks the owner's node.
 type kind uint8
@@ -44,24 +44,24 @@ type request struct {
 // maxRequest bounds an encoded request.
 const maxRequest = 1 << 10
 
-// maxTrainers bounds the trainers of a node.
-const maxTrainers = 1 << 10
+// maxNodeTrainers bounds the trainers of a node.
+const maxNodeTrainers = 1 << 10
 
 // parseRequest decodes what a peer asks.
 func parseRequest(b []byte) (*request, error) {
 	if len(b) > maxRequest {
-		return nil, fmt.Errorf("async: a request of %d bytes; at most %d", len(b), maxRequest)
+		return nil, fmt.Errorf("trainers: a request of %d bytes; at most %d", len(b), maxRequest)
 	}
 	r := new(request)
 	if err := msgpackcheck.Unmarshal(b, r); err != nil {
-		return nil, fmt.Errorf("async: a malformed request: %w", err)
+		return nil, fmt.Errorf("trainers: a malformed request: %w", err)
 	}
 	s := &r.Stats
 	switch {
-	case r.Kind < kindDeal || r.Kind >= kindLast || r.Epoch < 0 || r.Step < 0 || r.Version < 0 || r.Trainer < 0 || r.Trainer >= maxTrainers:
-		return nil, fmt.Errorf("async: a request of kind %d of trainer %d for step %d of epoch %d", r.Kind, r.Trainer, r.Step, r.Epoch)
+	case r.Kind < kindDeal || r.Kind >= kindLast || r.Epoch < 0 || r.Step < 0 || r.Version < 0 || r.Trainer < 0 || r.Trainer >= maxNodeTrainers:
+		return nil, fmt.Errorf("trainers: a request of kind %d of trainer %d for step %d of epoch %d", r.Kind, r.Trainer, r.Step, r.Epoch)
 	case math.IsNaN(s.Weight) || math.IsInf(s.Weight, 0) || s.Weight < 0 || s.Correct < 0 || s.Count < s.Correct:
-		return nil, fmt.Errorf("async: statistics of step %d: weight %v, %d of %d correct", r.Step, s.Weight, s.Correct, s.Count)
+		return nil, fmt.Errorf("trainers: statistics of step %d: weight %v, %d of %d correct", r.Step, s.Weight, s.Correct, s.Count)
 	}
 	return r, nil
 }
@@ -69,7 +69,7 @@ func parseRequest(b []byte) (*request, error) {
 func (r *request) encode() ([]byte, error) {
 	b, err := msgpack.Marshal(r)
 	if err != nil {
-		return nil, fmt.Errorf("async: %w", err)
+		return nil, fmt.Errorf("trainers: %w", err)
 	}
 	return b, nil
 }
@@ -86,11 +86,11 @@ func appendNumber(n int64) []byte { return binary.LittleEndian.AppendUint64(nil,
 // parseNumber also returns what follows.
 func parseNumber(b []byte) (int64, []byte, error) {
 	if len(b) < numberSize {
-		return 0, nil, fmt.Errorf("async: an answer of %d bytes", len(b))
+		return 0, nil, fmt.Errorf("trainers: an answer of %d bytes", len(b))
 	}
 	n := int64(binary.LittleEndian.Uint64(b))
 	if n < over {
-		return 0, nil, fmt.Errorf("async: an answer with number %d", n)
+		return 0, nil, fmt.Errorf("trainers: an answer with number %d", n)
 	}
 	return n, b[numberSize:], nil
 }
@@ -102,13 +102,13 @@ const maxTicket = 256
 func parseTicket(b []byte, node string, most int64) (dataplane.Ticket, error) {
 	var t dataplane.Ticket
 	if len(b) > maxTicket {
-		return t, fmt.Errorf("async: a ticket of %d bytes", len(b))
+		return t, fmt.Errorf("trainers: a ticket of %d bytes", len(b))
 	}
 	if err := msgpackcheck.Unmarshal(b, &t); err != nil {
-		return t, fmt.Errorf("async: a ticket: %w", err)
+		return t, fmt.Errorf("trainers: a ticket: %w", err)
 	}
 	if t.Node != node || t.Size < 0 || t.Size > most {
-		return t, fmt.Errorf("async: a ticket of node %.80q for %d bytes; expected of %s, and at most %d", t.Node, t.Size, node, most)
+		return t, fmt.Errorf("trainers: a ticket of node %.80q for %d bytes; expected of %s, and at most %d", t.Node, t.Size, node, most)
 	}
 	return t, nil
 }
@@ -116,7 +116,7 @@ func parseTicket(b []byte, node string, most int64) (dataplane.Ticket, error) {
 // littleEndian: the bytes of a float32 in memory are its bytes on the wire.
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
-var errEndian = errors.New("async: this machine is big-endian; the data plane sends little-endian values as they lie in memory")
+var errEndian = errors.New("trainers: this machine is big-endian; the data plane sends little-endian values as they lie in memory")
 
 // bytesOf returns the memory of x.
 func bytesOf(x []float32) []byte {

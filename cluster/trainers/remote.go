@@ -1,19 +1,17 @@
-package async
+package trainers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
+	"github.com/gnnactor/gnnactor/actors/async"
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/training"
 )
 
-// ErrAway is wrapped when the node with the parameters does not answer, or with an
-// error.
-var ErrAway = errors.New("async: the node with the parameters")
-
-// Remote is the parameters for one trainer of a node that does not have them.
-type Remote struct {
+// remote is the parameters for one trainer of a node that does not have them. Its errors wrap
+// training.ErrGroup when the node with the parameters does not answer, or with an error.
+type remote struct {
 	plane   *dataplane.Plane
 	node    string
 	group   uint64
@@ -22,13 +20,13 @@ type Remote struct {
 	buf     []float32 // two values of room for the number, then the parameters
 }
 
-// NewRemote returns the parameters at a node, for trainer i of this node, in an
+// newRemote returns the parameters at a node, for trainer i of this node, in an
 // epoch of a group. size is how many parameters there are.
-func NewRemote(p *dataplane.Plane, node string, group uint64, epoch int64, i, size int) *Remote {
-	return &Remote{plane: p, node: node, group: group, epoch: epoch, trainer: i, buf: make([]float32, numberSize/4+size)}
+func newRemote(p *dataplane.Plane, node string, group uint64, epoch int64, i, size int) *remote {
+	return &remote{plane: p, node: node, group: group, epoch: epoch, trainer: i, buf: make([]float32, numberSize/4+size)}
 }
 
-func (r *Remote) ask(ctx context.Context, q request, into []byte, most int) ([]byte, error) {
+func (r *remote) ask(ctx context.Context, q request, into []byte, most int) ([]byte, error) {
 	if !littleEndian {
 		return nil, errEndian
 	}
@@ -37,28 +35,28 @@ func (r *Remote) ask(ctx context.Context, q request, into []byte, most int) ([]b
 	if err != nil {
 		return nil, err
 	}
-	answer, err := r.plane.Ask(ctx, dataplane.Call{Node: r.node, Method: Method, Body: [][]byte{b}, Into: into, Max: most})
+	answer, err := r.plane.Ask(ctx, dataplane.Call{Node: r.node, Method: methodStale, Body: [][]byte{b}, Into: into, Max: most})
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrAway, err)
+		return nil, fmt.Errorf("%w: the node with the parameters: %w", training.ErrGroup, err)
 	}
 	return answer, nil
 }
 
-// Deal implements Parameters.
-func (r *Remote) Deal(ctx context.Context, _ string) (int64, error) {
+// Deal implements async.Parameters.
+func (r *remote) Deal(ctx context.Context, _ string) (int64, error) {
 	b, err := r.ask(ctx, request{Kind: kindDeal}, nil, numberSize)
 	if err != nil {
 		return 0, err
 	}
 	step, _, err := parseNumber(b)
 	if err == nil && step == over {
-		err = ErrOver
+		err = async.ErrOver
 	}
 	return step, err
 }
 
-// Read implements Parameters. The version is valid until the next Read.
-func (r *Remote) Read(ctx context.Context, _ string, step int64) (*Version, error) {
+// Read implements async.Parameters. The version is valid until the next Read.
+func (r *remote) Read(ctx context.Context, _ string, step int64) (*async.Version, error) {
 	into := bytesOf(r.buf)
 	b, err := r.ask(ctx, request{Kind: kindRead, Step: step}, into, len(into))
 	if err != nil {
@@ -66,17 +64,17 @@ func (r *Remote) Read(ctx context.Context, _ string, step int64) (*Version, erro
 	}
 	version, rest, err := parseNumber(b)
 	if err == nil && version == over {
-		err = ErrOver
+		err = async.ErrOver
 	}
 	if err != nil {
 		return nil, err
 	}
 	// It lies in buf, for it fits there.
-	return &Version{Number: version, Params: r.buf[numberSize/4 : numberSize/4+len(rest)/4]}, nil
+	return &async.Version{Number: version, Params: r.buf[numberSize/4 : numberSize/4+len(rest)/4]}, nil
 }
 
-// Push implements Parameters.
-func (r *Remote) Push(ctx context.Context, _ string, g Push) error {
+// Push implements async.Parameters.
+func (r *remote) Push(ctx context.Context, _ string, g async.Push) error {
 	ticket, withdraw, err := r.plane.Offer([][]byte{bytesOf(g.Data)}, nil)
 	if err != nil {
 		return err
@@ -88,7 +86,7 @@ func (r *Remote) Push(ctx context.Context, _ string, g Push) error {
 
 // State waits for the end of the epoch, and returns the state that the owner's
 // node ended it with; at most so many bytes.
-func (r *Remote) State(ctx context.Context, most int64) ([]byte, error) {
+func (r *remote) State(ctx context.Context, most int64) ([]byte, error) {
 	b, err := r.ask(ctx, request{Kind: kindState}, nil, maxTicket)
 	if err != nil {
 		return nil, err
@@ -99,7 +97,7 @@ func (r *Remote) State(ctx context.Context, most int64) ([]byte, error) {
 	}
 	state, err := r.plane.Fetch(ctx, ticket, nil)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrAway, err)
+		return nil, fmt.Errorf("%w: the node with the parameters: %w", training.ErrGroup, err)
 	}
 	_, err = r.ask(ctx, request{Kind: kindTaken}, nil, 1)
 	return state, err

@@ -1,18 +1,24 @@
-package async
+package trainers
 
 import (
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/gnnactor/gnnactor/actors/async"
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/messages"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 // Trainers of three nodes, one of which has the parameters: two epochs.
@@ -21,16 +27,16 @@ func TestRemote(t *testing.T) {
 	ctx := within(t)
 	names := []string{"n0", "n1", "n2"}
 	planes := cluster(t, names...)
-	service := NewService(planes[0])
+	service := newService(planes[0])
 	defer service.Close()
 	m := newLine(steps * epochs)
 	size := len(m.params)
-	var crews [3]crew
+	var computed [3]atomic.Int64
 	var wg, began sync.WaitGroup
 	began.Add(2) // neither of the other nodes goes on before both have begun
 	for n := 1; n < 3; n++ {
 		var first sync.Once
-		meet := func(context.Context, int64) {
+		meet := func() {
 			first.Do(began.Done)
 			began.Wait()
 		}
@@ -39,14 +45,14 @@ func TestRemote(t *testing.T) {
 				var mine sync.WaitGroup
 				for i := range 2 {
 					mine.Go(func() {
-						r := NewRemote(planes[n], "n0", group, int64(epoch), i, size)
-						if err := Train(ctx, r, "", crews[n].worker(ctx, meet), size); err != nil {
+						r := newRemote(planes[n], "n0", group, int64(epoch), i, size)
+						if err := async.Train(ctx, r, "", &worker{computed: &computed[n], wait: meet}, size); err != nil {
 							t.Errorf("node %d: %v", n, err)
 						}
 					})
 				}
 				mine.Wait()
-				state, err := NewRemote(planes[n], "n0", group, int64(epoch), 0, size).State(ctx, 100)
+				state, err := newRemote(planes[n], "n0", group, int64(epoch), 0, size).State(ctx, 100)
 				if err != nil || string(state) != fmt.Sprint("epoch ", epoch) {
 					t.Errorf("node %d: the state %q, %v", n, state, err)
 				}
@@ -55,28 +61,31 @@ func TestRemote(t *testing.T) {
 	}
 	sys := system(t)
 	for epoch := range int64(epochs) {
-		o := NewOwner(Options{System: sys, Model: m, Bound: bound, First: steps * epoch, End: steps * (epoch + 1)})
-		service.Open(group, epoch, names, o, size)
+		o := async.NewOwner(async.Options{System: sys, Model: m, Bound: bound, First: steps * epoch, End: steps * (epoch + 1)})
+		service.open(group, epoch, names, o, size)
 		wg.Go(func() {
 			began.Wait()
-			if err := Train(ctx, o, Name("n0", 0), crews[0].worker(ctx, nil), size); err != nil {
+			if err := async.Train(ctx, o, async.Name("n0", 0), &worker{computed: &computed[0], wait: func() {}}, size); err != nil {
 				t.Error(err)
 			}
 		})
-		if all := follow(ctx, t, o, steps*epoch, bound); len(all) != steps {
-			t.Errorf("%d steps in an epoch of %d", len(all), steps)
+		for n := range int64(steps + 1) {
+			e, err := o.Next(ctx)
+			if over := n == steps; over != errors.Is(err, async.ErrOver) || !over && (err != nil || e.Version != steps*epoch+n+1 || e.Stale > bound) {
+				t.Fatalf("step %d of the epoch is %+v, %v", n, e, err)
+			}
 		}
-		if err := service.Finish([]byte(fmt.Sprint("epoch ", epoch))); err != nil {
+		if err := service.finish([]byte(fmt.Sprint("epoch ", epoch))); err != nil {
 			t.Fatal(err)
 		}
-		if err := service.Taken(ctx, names); err != nil {
+		if err := service.taken(ctx, names); err != nil {
 			t.Fatal(err)
 		}
 		o.Close()
 	}
 	wg.Wait()
 	for n := 1; n < 3; n++ {
-		if crews[n].computed.Load() == 0 {
+		if computed[n].Load() == 0 {
 			t.Errorf("node %d computed nothing", n)
 		}
 	}
@@ -84,27 +93,71 @@ func TestRemote(t *testing.T) {
 		t.Errorf("%d tickets are open", n)
 	}
 	// Afterwards: another group, a stranger, an epoch that is over.
-	if _, err := NewRemote(planes[1], "n0", group-1, 0, 0, size).Deal(ctx, ""); err == nil {
+	if _, err := newRemote(planes[1], "n0", group-1, 0, 0, size).Deal(ctx, ""); err == nil {
 		t.Error("an older group is answered")
 	}
-	if _, err := NewRemote(planes[1], "n0", group, 0, 0, size).Deal(ctx, ""); !errors.Is(err, ErrOver) {
+	if _, err := newRemote(planes[1], "n0", group, 0, 0, size).Deal(ctx, ""); !errors.Is(err, async.ErrOver) {
 		t.Errorf("an epoch that is over: %v", err)
 	}
-	service.Open(group+1, 0, []string{"n0", "n1"}, nil, size)
-	if _, err := NewRemote(planes[2], "n0", group+1, 0, 0, size).Deal(ctx, ""); err == nil {
+	service.open(group+1, 0, []string{"n0", "n1"}, nil, size)
+	if _, err := newRemote(planes[2], "n0", group+1, 0, 0, size).Deal(ctx, ""); err == nil {
 		t.Error("a node of no part in the group is answered")
 	}
 	// A group that is over makes no epoch more: who waits for one hears of it.
-	service.Open(group+2, 0, names, nil, size)
+	service.open(group+2, 0, names, nil, size)
 	waits := make(chan error, 1)
 	go func() {
-		_, err := NewRemote(planes[1], "n0", group+2, 1, 0, size).State(ctx, 100)
+		_, err := newRemote(planes[1], "n0", group+2, 1, 0, size).State(ctx, 100)
 		waits <- err
 	}()
-	service.End(group + 2)
-	if err := <-waits; !errors.Is(err, ErrAway) {
+	service.end(group + 2)
+	if err := <-waits; !errors.Is(err, training.ErrGroup) {
 		t.Errorf("an epoch that never begins: %v", err)
 	}
+}
+
+// line is a model: parameter s is how often step s was applied, the last one how
+// many steps were.
+type line struct{ params []float32 }
+
+func newLine(steps int) *line { return &line{make([]float32, steps+1)} }
+
+func (l *line) Params() []float32 { return l.params }
+
+func (l *line) Apply(g *async.Push) error {
+	for i, x := range g.Data {
+		l.params[i] += x
+	}
+	return nil
+}
+
+// worker computes line's gradients.
+type worker struct {
+	computed *atomic.Int64
+	wait     func()
+}
+
+func (w *worker) Sample(context.Context, int, int64) error { return nil }
+
+func (w *worker) Gradient(grad, params []float32, _ int, step int64) (messages.Stats, error) {
+	w.wait()
+	sum := float32(0)
+	for _, x := range params[:len(params)-1] {
+		sum += x
+	}
+	if sum != params[len(params)-1] { // what was read must be one version
+		return messages.Stats{}, fmt.Errorf("step %d read %v steps of version %v", step, sum, params[len(params)-1])
+	}
+	clear(grad)
+	grad[step], grad[len(grad)-1] = 1, 1
+	w.computed.Add(1)
+	return messages.Stats{Weight: 1, Count: 1, Loss: float64(step)}, nil
+}
+
+func system(t testing.TB) *actor.ActorSystem {
+	s := actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }))
+	t.Cleanup(func() { s.Shutdown() })
+	return s
 }
 
 func cluster(t testing.TB, names ...string) []*dataplane.Plane {
@@ -129,13 +182,13 @@ func TestForgedPush(t *testing.T) {
 	const steps = 3
 	ctx := within(t)
 	planes := cluster(t, "a", "b")
-	service := NewService(planes[0])
+	service := newService(planes[0])
 	defer service.Close()
 	m := newLine(steps)
-	o := NewOwner(Options{System: system(t), Model: m, Bound: 1, End: steps})
+	o := async.NewOwner(async.Options{System: system(t), Model: m, Bound: 1, End: steps})
 	defer o.Close()
-	service.Open(1, 0, []string{"a", "b"}, o, steps+1)
-	r := NewRemote(planes[1], "a", 1, 0, 0, steps+1)
+	service.open(1, 0, []string{"a", "b"}, o, steps+1)
+	r := newRemote(planes[1], "a", 1, 0, 0, steps+1)
 	step, err := r.Deal(ctx, "")
 	if err != nil {
 		t.Fatal(err)
@@ -144,8 +197,8 @@ func TestForgedPush(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	good := Push{Step: step, Version: v.Number, Data: []float32{1, 0, 0, 1}}
-	for name, g := range map[string]Push{
+	good := async.Push{Step: step, Version: v.Number, Data: []float32{1, 0, 0, 1}}
+	for name, g := range map[string]async.Push{
 		"too small":       {Step: step, Version: v.Number, Data: make([]float32, steps)},
 		"too large":       {Step: step, Version: v.Number, Data: make([]float32, steps+2)},
 		"another version": {Step: step, Version: v.Number + 1, Data: good.Data},

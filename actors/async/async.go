@@ -1,7 +1,7 @@
 // Package async trains asynchronously with bounded staleness.
 //
 // One node has the parameters, with an actor that owns them (Owner). Trainers, in
-// its process or on other nodes (Remote), are dealt a batch each, and sample it;
+// its process or on other nodes, are dealt a batch each, and sample it;
 // then they read the parameters, compute the batch's gradient and push it. The
 // owner applies gradients in the order in which they arrive.
 //
@@ -22,6 +22,8 @@ package async
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/gnnactor/gnnactor/messages"
 )
@@ -43,6 +45,14 @@ type Parameters interface {
 	// Push gives a gradient, and returns when it was applied. The gradient's
 	// memory must not be changed before.
 	Push(ctx context.Context, trainer string, g Push) error
+}
+
+// Name returns what trainer i of a node is called.
+func Name(node string, i int) string { return fmt.Sprintf("%s/%d", node, i) }
+
+// Trainers returns a function that tells the trainers of a node.
+func Trainers(node string) func(trainer string) bool {
+	return func(trainer string) bool { return strings.HasPrefix(trainer, node+"/") }
 }
 
 // Version is the parameters after so many steps: read-only, until Release.

@@ -1,21 +1,21 @@
-package async
+package trainers
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/vmihailenco/msgpack/v5"
 
+	"github.com/gnnactor/gnnactor/actors/async"
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 )
 
-// Service answers the trainers of other nodes, while this node has the
+// service answers the trainers of other nodes, while this node has the
 // parameters.
-type Service struct {
+type service struct {
 	plane *dataplane.Plane
 
 	mu      sync.Mutex
@@ -29,7 +29,7 @@ type term struct {
 	group   uint64
 	epoch   int64
 	members []string
-	owner   *Owner
+	owner   async.Parameters
 	size    int // of the parameters
 	buffers chan []float32
 	ended   chan struct{} // closed when state is there
@@ -40,30 +40,30 @@ type term struct {
 	more    chan struct{}   // closed when have grows
 }
 
-// NewService registers at a plane; Close must be called.
-func NewService(p *dataplane.Plane) *Service {
-	s := &Service{plane: p, changed: make(chan struct{})}
-	p.Handle(Method, s.serve)
+// newService registers at a plane; Close must be called.
+func newService(p *dataplane.Plane) *service {
+	s := &service{plane: p, changed: make(chan struct{})}
+	p.Handle(methodStale, s.serve)
 	return s
 }
 
 // Close ends it.
-func (s *Service) Close() {
-	s.plane.Handle(Method, nil)
+func (s *service) Close() {
+	s.plane.Handle(methodStale, nil)
 	s.set(nil)
 }
 
-// Open has the trainers of the members of a group ask owner for the steps of an
+// open has the trainers of the members of a group ask owner for the steps of an
 // epoch. A group has a larger number than those before it.
-func (s *Service) Open(group uint64, epoch int64, members []string, owner *Owner, size int) {
+func (s *service) open(group uint64, epoch int64, members []string, owner async.Parameters, size int) {
 	t := &term{group: group, epoch: epoch, members: slices.Clone(members), owner: owner, size: size,
 		buffers: make(chan []float32, len(members)), ended: make(chan struct{}), gone: make(chan struct{}), have: map[string]bool{}, more: make(chan struct{})}
 	s.set(t)
 }
 
-// End says that a group makes no epoch after the one that is open: who waits for
+// end says that a group makes no epoch after the one that is open: who waits for
 // one need not.
-func (s *Service) End(group uint64) {
+func (s *service) end(group uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = max(s.ended, group)
@@ -71,7 +71,7 @@ func (s *Service) End(group uint64) {
 	s.changed = make(chan struct{})
 }
 
-func (s *Service) set(t *term) {
+func (s *service) set(t *term) {
 	s.mu.Lock()
 	old := s.term
 	s.term = t
@@ -86,9 +86,9 @@ func (s *Service) set(t *term) {
 	}
 }
 
-// Finish gives the other nodes the state that the epoch ended with, until the
+// finish gives the other nodes the state that the epoch ended with, until the
 // next one is opened.
-func (s *Service) Finish(state []byte) error {
+func (s *service) finish(state []byte) error {
 	ticket, revoke, err := s.plane.Offer([][]byte{state}, nil)
 	if err != nil {
 		return err
@@ -100,8 +100,8 @@ func (s *Service) Finish(state []byte) error {
 	return nil
 }
 
-// Taken waits until those of nodes that are not this one have the state.
-func (s *Service) Taken(ctx context.Context, nodes []string) error {
+// taken waits until those of nodes that are not this one have the state.
+func (s *service) taken(ctx context.Context, nodes []string) error {
 	for {
 		s.mu.Lock()
 		lack := slices.ContainsFunc(nodes, func(n string) bool { return n != s.plane.Node() && !s.term.have[n] })
@@ -118,19 +118,11 @@ func (s *Service) Taken(ctx context.Context, nodes []string) error {
 	}
 }
 
-// Trainers returns a function that tells the trainers of a node.
-func Trainers(node string) func(trainer string) bool {
-	return func(trainer string) bool { return strings.HasPrefix(trainer, node+"/") }
-}
-
-// Name returns what trainer i of a node is called.
-func Name(node string, i int) string { return fmt.Sprintf("%s/%d", node, i) }
-
 // errOther: a request for what this node does not do, or does no longer.
-var errOther = errors.New("async: not this node's group and epoch")
+var errOther = errors.New("trainers: not this node's group and epoch")
 
 // at waits for the term of a request. nil without an error: it is over.
-func (s *Service) at(ctx context.Context, r *request) (*term, error) {
+func (s *service) at(ctx context.Context, r *request) (*term, error) {
 	for {
 		s.mu.Lock()
 		t, ended, changed := s.term, s.ended, s.changed
@@ -156,7 +148,7 @@ func (s *Service) at(ctx context.Context, r *request) (*term, error) {
 	}
 }
 
-func (s *Service) serve(ctx context.Context, q *dataplane.Request) (dataplane.Reply, error) {
+func (s *service) serve(ctx context.Context, q *dataplane.Request) (dataplane.Reply, error) {
 	none := dataplane.Reply{}
 	r, err := parseRequest(q.Body)
 	if err != nil {
@@ -174,19 +166,19 @@ func (s *Service) serve(ctx context.Context, q *dataplane.Request) (dataplane.Re
 		return isOver, nil
 	}
 	if !slices.Contains(t.members, q.Peer) {
-		return none, fmt.Errorf("async: node %s is not in group %d", q.Peer, t.group)
+		return none, fmt.Errorf("trainers: node %s is not in group %d", q.Peer, t.group)
 	}
-	name := Name(q.Peer, r.Trainer)
+	name := async.Name(q.Peer, r.Trainer)
 	switch r.Kind {
 	case kindDeal:
 		step, err := t.owner.Deal(ctx, name)
-		if errors.Is(err, ErrOver) {
+		if errors.Is(err, async.ErrOver) {
 			return isOver, nil
 		}
 		return dataplane.Reply{Data: [][]byte{appendNumber(step)}}, err
 	case kindRead:
 		v, err := t.owner.Read(ctx, name, r.Step)
-		if errors.Is(err, ErrOver) {
+		if errors.Is(err, async.ErrOver) {
 			return isOver, nil
 		}
 		if err != nil {
@@ -210,9 +202,9 @@ func (s *Service) serve(ctx context.Context, q *dataplane.Request) (dataplane.Re
 }
 
 // push fetches a gradient and has it applied.
-func (s *Service) push(ctx context.Context, t *term, peer, name string, r *request) error {
+func (s *service) push(ctx context.Context, t *term, peer, name string, r *request) error {
 	if r.Ticket.Node != peer || r.Ticket.Size != 4*int64(t.size) {
-		return fmt.Errorf("async: node %s pushes a gradient of %d bytes that lies at %.80q; there are %d parameters", peer, r.Ticket.Size, r.Ticket.Node, t.size)
+		return fmt.Errorf("trainers: node %s pushes a gradient of %d bytes that lies at %.80q; there are %d parameters", peer, r.Ticket.Size, r.Ticket.Node, t.size)
 	}
 	var grad []float32
 	select {
@@ -223,7 +215,7 @@ func (s *Service) push(ctx context.Context, t *term, peer, name string, r *reque
 	if _, err := s.plane.Fetch(ctx, r.Ticket, bytesOf(grad)); err != nil {
 		return err
 	}
-	if err := t.owner.Push(ctx, name, Push{Step: r.Step, Version: r.Version, Stats: r.Stats, Data: grad}); err != nil {
+	if err := t.owner.Push(ctx, name, async.Push{Step: r.Step, Version: r.Version, Stats: r.Stats, Data: grad}); err != nil {
 		return err // who knows whether it is still read
 	}
 	select {
@@ -234,7 +226,7 @@ func (s *Service) push(ctx context.Context, t *term, peer, name string, r *reque
 }
 
 // handOver answers with where the state is, when the epoch has ended.
-func (s *Service) handOver(ctx context.Context, t *term) (dataplane.Reply, error) {
+func (s *service) handOver(ctx context.Context, t *term) (dataplane.Reply, error) {
 	select {
 	case <-t.ended:
 	case <-t.gone:

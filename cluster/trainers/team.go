@@ -1,0 +1,115 @@
+package trainers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/gnnactor/gnnactor/actors"
+	"github.com/gnnactor/gnnactor/cluster/audit"
+	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/sampling"
+	"github.com/gnnactor/gnnactor/training"
+)
+
+// team is this node's part in one run. It implements training.Team.
+type team struct {
+	t       *Trainers
+	auditor *audit.Auditor
+	stale   *service
+}
+
+// Node implements training.Session.
+func (t *Trainers) Node() string { return t.o.Plane.Node() }
+
+// Begin implements training.Session.
+func (t *Trainers) Begin(a training.Audit, lineage []training.Run) training.Team {
+	t.adopt(lineage)
+	b := new(sampling.Batch)
+	t.team = &team{t, audit.Start(audit.Options{
+		Member: t.o.Member, Plane: t.o.Plane, Identity: a.Identity, Seed: a.Seed, Rate: a.Rate, Expel: t.o.Member.Expel, Logger: t.o.Logger,
+		Again: func(id sampling.ID) (audit.Digest, error) {
+			if err := a.Draw(b, id); err != nil {
+				return 0, err
+			}
+			return audit.DigestOf(b), nil
+		},
+	}), newService(t.o.Plane)}
+	return t.team
+}
+
+// Close implements training.Team.
+func (m *team) Close() {
+	m.auditor.Close()
+	m.stale.Close()
+	m.t.team = nil
+}
+
+// Meet implements training.Team.
+func (m *team) Meet(ctx context.Context, p training.Position) (training.Group, error) {
+	share, err := m.t.Rendezvous(ctx, p)
+	if errors.Is(err, membership.ErrFenced) {
+		err = fmt.Errorf("%w: %w", training.ErrFenced, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	m.auditor.Group(share.group.Members(), share.Leave)
+	return share, nil
+}
+
+// Lineage implements training.Team.
+func (m *team) Lineage(next int64) []training.Run { return m.t.runsTo(next) }
+
+// Sampled implements training.Team.
+func (m *team) Sampled(b *sampling.Batch) { m.auditor.Sampled(b) }
+
+// Audited implements training.Team.
+func (m *team) Audited(ctx context.Context) error { return m.auditor.Settle(ctx) }
+
+// Verdict implements training.Team.
+func (m *team) Verdict() (training.Verdict, int64) {
+	v, known := m.auditor.Verdict()
+	if v == nil {
+		return nil, known
+	}
+	return v, known
+}
+
+// WentBack implements training.Team.
+func (m *team) WentBack(v training.Verdict, lineage []training.Run) {
+	m.t.adopt(lineage)
+	if v, ok := v.(*audit.Verdict); ok {
+		m.auditor.WentBack(v)
+	}
+}
+
+// Settle implements training.Group.
+func (s *Share) Settle(ctx context.Context, step int64) error {
+	if s.settled == step+1 {
+		return nil
+	}
+	settle, cancel := context.WithCancel(ctx)
+	defer cancel()
+	waits := make(chan struct{})
+	go func() {
+		defer close(waits)
+		select {
+		case <-s.Over():
+			cancel()
+		case <-s.Done():
+			cancel()
+		case <-settle.Done():
+		}
+	}()
+	err := s.team.Audited(settle)
+	cancel()
+	<-waits
+	if err != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%w: %w", actors.ErrReduce, err)
+	}
+	if err == nil {
+		s.settled = step + 1
+	}
+	return err
+}
