@@ -11,7 +11,7 @@ type Footprint struct {
 	// Shared is what all samplers of a Prepared use: tables to draw from,
 	// estimates of the normalisation, clusters, generations of a cache.
 	Shared int64
-	// Sampler is what each sampler has before its first batch: at most one bit
+	// Sampler is what each sampler has before its first batch: at most two bits
 	// per node. Its scratch memory grows beside it with its largest batch.
 	Sampler int64
 }

@@ -9,11 +9,6 @@ package sampling
 //go:noescape
 func prefetch8(base *int64, ids *uint32, n int)
 
-// prefetch16 fetches the cache line of base[ids[i]], values of 16 bytes, for i in [0, n).
-//
-//go:noescape
-func prefetch16(base *float64, ids *uint32, n int)
-
 // prefetch4 fetches the cache line of base[pos[i]], values of 4 bytes, for i in [0, n).
 //
 //go:noescape

@@ -23,26 +23,6 @@ loop:
 done:
 	RET
 
-// func prefetch16(base *float64, ids *uint32, n int)
-// Requires: MMX+
-TEXT ·prefetch16(SB), NOSPLIT, $0-24
-	MOVQ  base+0(FP), AX
-	MOVQ  ids+8(FP), CX
-	MOVQ  n+16(FP), DX
-	TESTQ DX, DX
-	JZ    done
-
-loop:
-	MOVL       (CX), BX
-	ADDQ       BX, BX
-	PREFETCHT0 (AX)(BX*8)
-	ADDQ       $0x04, CX
-	DECQ       DX
-	JNZ        loop
-
-done:
-	RET
-
 // func prefetch4(base *uint32, pos *int64, n int)
 // Requires: MMX+
 TEXT ·prefetch4(SB), NOSPLIT, $0-24

@@ -3,6 +3,8 @@ package sampling
 import (
 	"fmt"
 	"math"
+	"math/bits"
+	"slices"
 
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/internal/interrupt"
@@ -55,7 +57,7 @@ func prepareLadies(p *Prepared, _ *interrupt.Poll) error {
 	if err := p.checkLayerNodes(); err != nil {
 		return err
 	}
-	p.factory = func() Sampler { return p.newLayerwise(&ladies{g: p.g}) }
+	p.factory = func() Sampler { return p.newLayerwise(newLadies(p.g)) }
 	return nil
 }
 
@@ -89,9 +91,6 @@ type layerDrawer interface {
 	// normalized reports whether weights are divided by their sum over a row,
 	// in place of d(v).
 	normalized() bool
-	// row is told which nodes of the set, by their ids there, v has entries from,
-	// one destination after the other.
-	row(v uint32, local []uint32)
 }
 
 type layerwise struct {
@@ -143,7 +142,6 @@ func (s *layerwise) layer(b *Batch, i int) {
 		begin := g.Indptr[v]
 		row := g.InNeighbors(v)
 		hits, local := s.inducer.scan(s.set, row)
-		s.drawer.row(v, local)
 		w := len(out.indices)
 		out.indices = reserve(out.indices, len(hits))
 		out.weights = reserve(out.weights, len(hits))
@@ -202,104 +200,108 @@ func (f *fastGCN) draw(s *nodeSet, weights []float64, key rng.Key, _ []uint32, s
 
 func (f *fastGCN) begin() {}
 
-func (f *fastGCN) row(uint32, []uint32) {}
-
 func (f *fastGCN) normalized() bool { return false }
 
 // ladies draws nodes without replacement from the neighbours of the destinations
 // and the destinations, with q(u) ∝ Σ_{v∈dst} Â_vu², and takes the destinations
 // too (Zou et al., 2019). Entries weigh 1/q(u); rows are normalised.
 //
-// A layer's destinations are those of the layer before and its nodes, so that its
-// sums go on where those of the layer before ended: only the rows of new
-// destinations are read. A sum begins with the destination's own Â_vv², though:
-// those of nodes that were drawn begin anew, with the entries that row is told of.
+// Entries are dealt to parts, by ranges of their sources' ids, before they are added
+// up: what a part looks up lies in a near cache. A layer's destinations begin with
+// those of the layer before: parts stay, and only the rows of new ones are dealt.
 type ladies struct {
-	g     *graph.Graph
-	ids   idMap
-	nodes []uint32    // the candidates, in the order in which they were seen
-	sums  []candidate // theirs, but for those seen last
-	rows  int         // destinations whose entries are counted
-	kept  []uint32    // candidates that were drawn last, and destinations, in the order of the set
-	own   []candidate // their sums that begin with Â_uu²
-	parts [3]rowPart  // on their way to the sums
-	best  smallest[float64]
+	g      *graph.Graph
+	shift  int // u belongs to part u>>shift
+	parts  [256]ladiesPart
+	shares []float64   // 1/(d(v)+1) of the destinations
+	bits   []uint64    // of a part's candidates; 0 between parts
+	nodes  []uint32    // a part's candidates
+	sums   []candidate // of a part's nodes; q is 0 between parts
+	drawn  []drawn     // nodes of smallest keys so far
+	keys   []float64
+}
+
+type ladiesPart struct {
+	dst     []uint32 // destinations among its nodes
+	entries []struct{ node, row uint32 }
 }
 
 // candidate has the sum so far, and the length of the node's row with a self-loop.
 type candidate struct{ q, size float64 }
 
-// rowPart is some entries of rows: their sources, which become candidates' numbers, and Â_vv of
-// their rows, 0 of loops.
-type rowPart struct {
-	nodes []uint32
-	share []float64
+type drawn struct {
+	key, q float64
+	node   uint32
+}
+
+func newLadies(g *graph.Graph) *ladies {
+	l := &ladies{g: g}
+	l.shift = max(6, bits.Len(uint(max(1, g.NumNodes())-1))-bits.Len(uint(len(l.parts)-1)))
+	l.sums, l.bits = make([]candidate, 1<<l.shift), make([]uint64, 1<<(l.shift-6))
+	return l
 }
 
 func (l *ladies) begin() {
-	l.ids.clear()
-	l.nodes, l.sums, l.rows, l.kept, l.own = l.nodes[:0], l.sums[:0], 0, l.kept[:0], l.own[:0]
-}
-
-// loop returns the sum of a node that is a destination and has no entries.
-func (l *ladies) loop(u uint32) candidate {
-	size := float64(l.g.Degree(u) + 1)
-	return candidate{1 / size * (1 / size), size}
+	l.shares = l.shares[:0]
+	for i := range l.parts {
+		p := &l.parts[i]
+		p.dst, p.entries = p.dst[:0], p.entries[:0]
+	}
 }
 
 func (l *ladies) draw(s *nodeSet, weights []float64, key rng.Key, dst []uint32, size int) []float64 {
-	for i, c := range l.kept {
-		l.sums[c] = l.own[i]
-	}
-	if l.rows == 0 {
-		for i, v := range dst {
-			l.nodes, l.sums, l.kept = append(l.nodes, v), append(l.sums, l.loop(v)), append(l.kept, uint32(i))
+	l.deal(dst)
+	l.drawn = l.drawn[:0]
+	limit := math.Inf(1) // of size nodes' keys
+	for i := range l.parts {
+		l.add(i)
+		mask := uint32(len(l.sums) - 1)
+		for _, v := range l.parts[i].dst {
+			s.add(v)
+			weights = append(weights, 1/l.sums[v&mask].q)
 		}
-		l.ids.reserve(nil, len(dst))
-		for _, v := range dst {
-			l.ids.put(v)
-		}
-	}
-	l.count(dst[l.rows:])
-	l.rows = len(dst)
-	l.best.reset(size)
-	for i, c := range l.sums {
-		// −ln x ≥ 1 − x: most nodes are out without a logarithm. What is added is
-		// far above the errors of rounding.
-		draw := key.Uint64(uint64(l.nodes[i]))
-		if h := l.best.heap; len(h) == size && 1-unit(draw) > h[0].key*c.q*(1+1e-9) {
-			continue
-		}
-		l.best.offer(exponential(draw)/c.q, uint32(i))
-	}
-	for _, c := range l.kept { // the destinations
-		s.add(l.nodes[c])
-	}
-	for _, e := range l.best.heap {
-		if s.add(l.nodes[e.item]) {
-			l.kept = append(l.kept, e.item)
+		for _, u := range l.nodes {
+			q := l.sums[u&mask].q
+			l.sums[u&mask].q = 0
+			// −ln x ≥ 1 − x: most nodes are out without a logarithm. What is added is
+			// far above the errors of rounding.
+			draw := key.Uint64(uint64(u))
+			if 1-unit(draw) > limit*q*(1+1e-9) {
+				continue
+			}
+			if k := exponential(draw) / q; k < limit {
+				l.drawn = append(l.drawn, drawn{k, q, u})
+			}
+			if len(l.drawn) == 2*size {
+				limit = l.least(size)
+			}
 		}
 	}
-	l.own = l.own[:0]
-	for _, c := range l.kept {
-		weights = append(weights, 1/l.sums[c].q)
-		l.own = append(l.own, l.loop(l.nodes[c]))
+	if len(l.drawn) > size {
+		l.least(size)
+	}
+	for _, d := range l.drawn {
+		if s.add(d.node) {
+			weights = append(weights, 1/d.q)
+		}
 	}
 	return weights
 }
 
-// row implements layerDrawer.
-func (l *ladies) row(v uint32, local []uint32) {
-	inv := 1 / float64(l.g.Degree(v)+1)
-	for _, i := range local {
-		if l.nodes[l.kept[i]] != v {
-			l.own[i].q += inv / l.own[i].size
-		}
+// least keeps the n nodes of smallest keys, and returns the largest of them.
+func (l *ladies) least(n int) float64 {
+	l.keys = l.keys[:0]
+	for _, d := range l.drawn {
+		l.keys = append(l.keys, d.key)
 	}
+	limit := kthSmallest(l.keys, n-1)
+	l.drawn = slices.DeleteFunc(l.drawn, func(d drawn) bool { return d.key > limit })
+	return limit
 }
 
-// count adds the entries of nodes' rows to the sums.
-func (l *ladies) count(nodes []uint32) {
+// deal gives the entries of new destinations' rows to the parts.
+func (l *ladies) deal(dst []uint32) {
+	nodes := dst[len(l.shares):]
 	prefetchRows(l.g.Indptr, within(nodes, 0))
 	for i, v := range nodes {
 		if i%groupRows == 0 {
@@ -308,50 +310,46 @@ func (l *ladies) count(nodes []uint32) {
 		if next := i + scanAhead; next < len(nodes) {
 			prefetchStart(l.g, nodes[next])
 		}
-		inv := 1 / float64(l.g.Degree(v)+1)
-		for row := l.g.InNeighbors(v); len(row) > 0; {
-			to := &l.parts[0]
-			piece := row[:min(len(row), partEntries-len(to.nodes))]
-			row = row[len(piece):]
-			to.nodes = append(to.nodes, piece...)
-			for _, u := range piece {
-				share := inv
-				if u == v {
-					share = 0
-				}
-				to.share = append(to.share, share)
-			}
-			if len(to.nodes) == partEntries {
-				l.advance()
+		row := uint32(len(l.shares))
+		l.shares = append(l.shares, 1/float64(l.g.Degree(v)+1))
+		to := &l.parts[v>>l.shift]
+		to.dst = append(to.dst, v)
+		for _, u := range l.g.InNeighbors(v) {
+			if u != v {
+				to := &l.parts[u>>l.shift]
+				to.entries = append(to.entries, struct{ node, row uint32 }{u, row})
 			}
 		}
 	}
-	for range l.parts {
-		l.advance()
-	}
 }
 
-const partEntries = 64
-
-// advance takes each part one step further: asks for where the table has the
-// first part's sources; numbers those of the second, and asks for their sums and
-// the rows' ends of the new ones among them; adds the third's to the sums.
-func (l *ladies) advance() {
-	first, second, third := &l.parts[0], &l.parts[1], &l.parts[2]
-	l.ids.reserve(l.nodes, 2*partEntries)
-	prefetchSlots(&l.ids, first.nodes)
-	for _, u := range l.nodes[len(l.sums):] { // new in the part that is the third now
-		l.sums = append(l.sums, candidate{size: float64(l.g.Degree(u) + 1)})
+// add finds the candidates of part i and their sums. A destination's begins with its
+// own Â_vv².
+func (l *ladies) add(i int) {
+	p, sums, mask := &l.parts[i], l.sums, uint32(len(l.sums)-1)
+	for _, v := range p.dst {
+		l.bits[v&mask/64] |= 1 << (v % 64)
 	}
-	l.nodes = l.ids.number(second.nodes, reserve(l.nodes, len(second.nodes)))
-	prefetchRows(l.g.Indptr, l.nodes[len(l.sums):])
-	prefetchCandidates(l.sums, second.nodes)
-	for i, c := range third.nodes {
-		sum := &l.sums[c]
-		sum.q += third.share[i] / sum.size
+	for _, e := range p.entries {
+		l.bits[e.node&mask/64] |= 1 << (e.node % 64)
 	}
-	third.nodes, third.share = third.nodes[:0], third.share[:0]
-	l.parts[0], l.parts[1], l.parts[2] = *third, *first, *second
+	l.nodes = l.nodes[:0]
+	for j, w := range l.bits {
+		for ; w != 0; w &= w - 1 {
+			u := uint32(i<<l.shift + 64*j + bits.TrailingZeros64(w))
+			l.nodes = append(l.nodes, u)
+			sums[u&mask].size = float64(l.g.Degree(u) + 1)
+		}
+	}
+	clear(l.bits)
+	for _, v := range p.dst {
+		sum := &sums[v&mask]
+		sum.q = 1 / sum.size * (1 / sum.size)
+	}
+	for _, e := range p.entries {
+		sum := &sums[e.node&mask]
+		sum.q += l.shares[e.row] / sum.size
+	}
 }
 
 func (l *ladies) normalized() bool { return true }

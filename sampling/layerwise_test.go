@@ -278,7 +278,7 @@ func TestLadiesSumsGoOn(t *testing.T) {
 		rows[v] = append(rows[v], uint32(v), rows[v][0])
 	}
 	g := fromRows(rows...)
-	s := mustPrepare(t, Spec{Name: "ladies", Fanouts: []int{20, 30, 40}}, g).factory().(*layerwise)
+	s := mustPrepare(t, Spec{Name: "ladies", Fanouts: []int{20, 30, 400}}, g).factory().(*layerwise)
 	var b Batch
 	for batch := range 3 { // what is kept of one batch must not show in the next
 		if err := s.Sample(&b, rng.New(uint64(batch)), []uint32{5, 77, 200 + uint32(batch)}); err != nil {
@@ -297,13 +297,12 @@ func TestLadiesSumsGoOn(t *testing.T) {
 				}
 			}
 		}
-		l := s.drawer.(*ladies)
-		if len(l.nodes) != len(q) || len(l.sums) != len(q) {
-			t.Fatalf("batch %d: %d candidates and %d sums, want %d", batch, len(l.nodes), len(l.sums), len(q))
+		if len(s.set.nodes) != len(q) {
+			t.Fatalf("batch %d: %d candidates, want %d", batch, len(s.set.nodes), len(q))
 		}
-		for i, u := range l.nodes {
-			if l.sums[i].q != q[u] {
-				t.Fatalf("batch %d: the sum of node %d is %v, want %v", batch, u, l.sums[i].q, q[u])
+		for i, u := range s.set.nodes {
+			if s.raw[i] != 1/q[u] {
+				t.Fatalf("batch %d: the sum of node %d is %v, want %v", batch, u, 1/s.raw[i], q[u])
 			}
 		}
 	}

@@ -28,13 +28,6 @@ func prefetchStart(g *graph.Graph, v uint32) {
 	}
 }
 
-// prefetchCandidates asks for those of the numbers, the last of which may lie past the end.
-func prefetchCandidates(sums []candidate, numbers []uint32) {
-	if len(numbers) > 0 && len(sums) > 0 {
-		prefetch16(&sums[0].q, &numbers[0], len(numbers))
-	}
-}
-
 // prefetchIndices asks for the entries at pos.
 func prefetchIndices(indices []uint32, pos []int64) {
 	if len(pos) > 0 {

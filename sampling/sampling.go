@@ -30,7 +30,7 @@
 //
 // A Sampler owns tables and buffers in proportion to its largest batch, and
 // nothing else but, for subgraph and layer-wise samplers, one bit per node of the
-// graph (none above 2^22 nodes). What grows with the graph belongs to Prepared and
+// graph (none above 2^22 nodes), and at most another for "ladies". What grows with the graph belongs to Prepared and
 // is shared: "gns" keeps 8 bytes a node, as many while it draws a generation, and
 // for up to three generations 8 bytes a node and 8 per cached entry; "lazy" up to
 // three mega-batches; "node" and "fastgcn" 8 to 16 bytes a node; "edge" 8 bytes a

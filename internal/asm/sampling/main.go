@@ -10,8 +10,7 @@ import (
 
 func main() {
 	ConstraintExpr("amd64")
-	ids("prefetch8", "func(base *int64, ids *uint32, n int)", "prefetch8 fetches the cache line of base[ids[i]], values of 8 bytes, for i in [0, n).", 1)
-	ids("prefetch16", "func(base *float64, ids *uint32, n int)", "prefetch16 fetches the cache line of base[ids[i]], values of 16 bytes, for i in [0, n).", 2)
+	ids()
 	positions()
 	slots()
 	lines()
@@ -38,20 +37,16 @@ func each(ptr reg.Register, n reg.Register, size uint64, body func()) {
 	RET()
 }
 
-// ids emits a kernel that fetches values of so many words.
-func ids(name, signature, doc string, words int) {
-	TEXT(name, NOSPLIT, signature)
+func ids() {
+	TEXT("prefetch8", NOSPLIT, "func(base *int64, ids *uint32, n int)")
 	Pragma("noescape")
-	Doc(doc)
+	Doc("prefetch8 fetches the cache line of base[ids[i]], values of 8 bytes, for i in [0, n).")
 	base := Load(Param("base"), GP64())
 	ptr := Load(Param("ids"), GP64())
 	n := Load(Param("n"), GP64())
 	id := GP32()
 	each(ptr, n, 4, func() {
 		MOVL(Mem{Base: ptr}, id)
-		if words == 2 {
-			ADDQ(id.As64(), id.As64())
-		}
 		PREFETCHT0(Mem{Base: base, Index: id.As64(), Scale: 8})
 	})
 }
