@@ -46,3 +46,58 @@ func TestFarTables(t *testing.T) {
 		}
 	}
 }
+
+// TestTablesRefused checks that the assembly reads no table that is shorter than its
+// shape, and no row that a source does not have.
+func TestTablesRefused(t *testing.T) {
+	refused := func(what, message string, f func()) {
+		t.Helper()
+		defer func() {
+			if r := recover(); r != message {
+				t.Errorf("%s: panic %v, want %q", what, r, message)
+			}
+		}()
+		f()
+	}
+	for _, set := range sets() {
+		if set == Go {
+			continue // its slices have bounds
+		}
+		x := newExec(t, set, 1)
+		for _, dtype := range []graph.DType{graph.Float32, graph.Float16, graph.BFloat16, graph.Int8, graph.Uint8} {
+			for _, shape := range [][2]int{{1, 1}, {1, 3}, {3, 1}, {3, 3}} {
+				rows, cols := shape[0], shape[1]
+				what := fmt.Sprintf("%v, %v of %d×%d", set, dtype, rows, cols)
+				dst := NewMatrix[float32](rows, cols)
+				table := tableOfType(dtype, rows, cols, 2)
+				Gather(x, dst, Source[float32]{Table: table})
+				short, backwards := *table, *table
+				short.Data = short.Data[:len(short.Data)-1]
+				refused(what+", a byte short", badMatrix, func() { Gather(x, dst, Source[float32]{Table: &short}) })
+				backwards.Stride = -1
+				refused(what+", backwards", badMatrix, func() { Gather(x, dst, Source[float32]{Table: &backwards}) })
+
+				sum := func(src Source[float32], index uint32, self []float32) func() {
+					b := &graph.Block{NumDst: 1, NumSrc: 1, Indptr: []int64{0, 2}, Indices: []uint32{0, index}}
+					return func() { Aggregate(x, NewMatrix[float32](1, cols), b, src, AggregateOptions[float32]{Self: self}) }
+				}
+				dense := Source[float32]{Dense: NewMatrix[float32](rows, cols)}
+				good, bad := []uint32{uint32(rows - 1)}, []uint32{uint32(rows)}
+				sum(Source[float32]{Table: table, IDs: good}, 0, nil)()
+				refused(what+", by id", badIndex, sum(Source[float32]{Table: table, IDs: bad}, 0, nil))
+				sum(Source[float32]{Table: table}, uint32(rows-1), nil)()
+				refused(what, badIndex, sum(Source[float32]{Table: table}, uint32(rows), nil))
+				sum(dense, uint32(rows-1), nil)()
+				refused(what+", dense", badIndex, sum(dense, uint32(rows), nil))
+				none := &graph.Block{NumDst: 1, NumSrc: 1, Indptr: []int64{0, 0}}
+				self := func(ids []uint32) func() {
+					return func() {
+						Aggregate(x, NewMatrix[float32](1, cols), none, Source[float32]{Table: table, IDs: ids}, AggregateOptions[float32]{Self: []float32{1}})
+					}
+				}
+				self(good)()
+				refused(what+", itself", badIndex, self(bad))
+			}
+		}
+	}
+}

@@ -304,8 +304,17 @@ func TestSoftmaxCrossEntropy(t *testing.T) {
 			}
 		}
 	}
+	for i := range rows {
+		weights[i] = 1
+	}
+	ones, same := NewMatrix[float64](rows, cols), NewMatrix[float64](rows, cols)
+	all, _ := SoftmaxCrossEntropy(x, z, labels, weights, ones)
+	if none, _ := SoftmaxCrossEntropy(x, z, labels, nil, same); none != all {
+		t.Errorf("loss %v without weights, %v with ones", none, all)
+	}
+	sameBits(t, "without weights", same, ones)
 	one, _ := SoftmaxCrossEntropy(newExec(t, Go, 1), z, labels, weights, Matrix[float64]{})
-	if one != loss {
-		t.Errorf("loss %v with 1 worker, %v with 2", one, loss)
+	if one != all {
+		t.Errorf("loss %v with 1 worker, %v with 2", one, all)
 	}
 }
