@@ -118,7 +118,7 @@ func (r *Recorder) BeginThread(s Stage) Span {
 	span := r.Begin(s)
 	if span.lane >= 0 {
 		runtime.LockOSThread()
-		span.thread, span.cpu = true, threadCPU()
+		span.thread, span.cpu = true, ThreadCPU()
 	}
 	return span
 }
@@ -129,7 +129,7 @@ func (s Span) End(name string) {
 	wall := end.Sub(s.begin)
 	var cpu time.Duration
 	if s.thread {
-		cpu = threadCPU() - s.cpu
+		cpu = ThreadCPU() - s.cpu
 		runtime.UnlockOSThread()
 	}
 	r := s.r

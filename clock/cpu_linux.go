@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// threadCPU returns the CPU time of the calling thread.
-func threadCPU() time.Duration {
+// ThreadCPU returns the CPU time of the calling thread, to which the goroutine should be locked; 0 where it is not measured.
+func ThreadCPU() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
 		return 0 // seen nowhere: the clock has been there since Linux 2.6.12

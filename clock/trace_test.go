@@ -176,14 +176,14 @@ func TestOffByDefault(t *testing.T) {
 // A thread's CPU time is booked, and is not more than a busy loop's wall time
 // allows.
 func TestThreadCPU(t *testing.T) {
-	if threadCPU() == 0 {
+	if ThreadCPU() == 0 {
 		t.Skip("no CPU time of threads on this system")
 	}
 	var r Recorder
 	r.Keep(1)
 	s := r.BeginThread(Sample)
 	x := uint64(1)
-	for before := threadCPU(); threadCPU()-before < 2*time.Millisecond; {
+	for before := ThreadCPU(); ThreadCPU()-before < 2*time.Millisecond; {
 		x = x*6364136223846793005 + 1
 	}
 	s.End("busy")

@@ -13,6 +13,16 @@ import (
 // may call it.
 func (r *Runtime) NewDraw() func(b *sampling.Batch, id sampling.ID) error { return r.newDraw(r.work()) }
 
+// FirstBatch returns the ID of the training's first micro-batch.
+func (r *Runtime) FirstBatch() sampling.ID {
+	w := r.work()
+	id := sampling.ID{Phase: w.Phase, Of: max(w.Micro, 1)}
+	if w.Batches == 0 {
+		id.Of = sampling.NumMicro(len(w.Nodes), w.BatchSize, w.Micro, 0)
+	}
+	return id
+}
+
 // newDraw samples from the graph on, with an order of seeds and the sampler's tables of
 // its own.
 func (r *Runtime) newDraw(work actors.Work) func(*sampling.Batch, sampling.ID) error {

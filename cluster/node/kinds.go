@@ -22,6 +22,7 @@ import (
 const (
 	askStatus = "status"
 	askDrain  = "drain"
+	askLoad   = "load"
 )
 
 // answers makes a handler of what an actor answers to those who want its status.
@@ -42,8 +43,11 @@ func answers[T any](of func(identity string) (T, error)) control.Handler {
 func (n *Node) answer() {
 	status := answers(func(string) (Status, error) { return n.status(), nil })
 	n.Control.Handle(kindNode, func(ctx context.Context, identity, from string, body []byte) ([]byte, error) {
-		if string(body) == askDrain {
+		switch string(body) {
+		case askDrain:
 			return nil, n.Drain(ctx)
+		case askLoad:
+			return n.load()
 		}
 		return status(ctx, identity, from, body)
 	})
@@ -169,6 +173,18 @@ func (n *Node) training() Training {
 		s.MicroBatches = t.Made()
 	}
 	return s
+}
+
+// load is what this node says of what sampling takes here.
+func (n *Node) load() ([]byte, error) {
+	n.mu.Lock()
+	h := n.host
+	n.mu.Unlock()
+	var l samplers.Load // nothing is known
+	if h != nil {
+		l, _ = h.Load()
+	}
+	return msgpack.Marshal(&l)
 }
 
 // shard is what this node says of a shard that lies here.

@@ -178,6 +178,7 @@ func Enter(ctx context.Context, o Options) (_ *Node, err error) {
 	n.tasks.Go(func() { n.follow(follow) })
 	n.tasks.Go(func() { n.keepPlaces(follow) })
 	n.tasks.Go(func() { n.drain(follow) })
+	n.tasks.Go(func() { n.balance(follow) })
 	return n, nil
 }
 

@@ -140,6 +140,9 @@ func changes(v *membership.View, table []membership.Place, first string, epoch i
 		want[actor{kindParameters, theRun}] = []string{first}
 	}
 	for _, p := range table {
+		if p.Kind == samplers.Kind && samplers.Keeps(v, p.ID, p.Node) {
+			continue // who put it there may move it (balance)
+		}
 		a := actor{p.Kind, p.ID}
 		nodes, ok := want[a]
 		delete(want, a)

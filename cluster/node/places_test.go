@@ -14,6 +14,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster/control"
 	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/cluster/samplers"
 	"github.com/gnnactor/gnnactor/cluster/shard"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/graph/generate"
@@ -27,20 +28,23 @@ func TestPlaces(t *testing.T) {
 		{Node: "a", Epoch: 1, Shards: []int{0, 1, 2}},
 		{Node: "b", Epoch: 2, Shards: []int{1, 2, 10}, Yield: true},
 		{Node: "c", Epoch: 3, Shards: []int{0, 10, 12}},
+		{Node: "s", Epoch: 4, Kinds: []string{samplers.Kind}}, {Node: "t", Epoch: 5, Samplers: 1},
 	}}
 	at := func(kind, id, node string, epoch int64) membership.Place {
 		return membership.Place{Kind: kind, ID: id, Node: node, Epoch: epoch}
 	}
 	table := []membership.Place{
 		at(kindParameters, theRun, "b", 4),
-		at(shard.Kind, "0", "c", 5),  // holds still, though a comes first
-		at(shard.Kind, "1", "b", 6),  // drains, and a has it too
-		at(shard.Kind, "7", "a", 7),  // nobody's
-		at(shard.Kind, "12", "d", 8), // d is gone
-		at("old", "x", "a", 9),       // of another version
+		at(shard.Kind, "0", "c", 5),       // holds still, though a comes first
+		at(shard.Kind, "1", "b", 6),       // drains, and a has it too
+		at(shard.Kind, "7", "a", 7),       // nobody's
+		at(shard.Kind, "12", "d", 8),      // d is gone
+		at("old", "x", "a", 9),            // of another version
+		at(samplers.Kind, "t:0", "s", 10), // was put there
+		at(samplers.Kind, "t:1", "s", 11), // of a trainer that has one
 	}
 	want := []membership.Place{
-		at("old", "x", "", 9), at(kindParameters, theRun, "a", 4),
+		at("old", "x", "", 9), at(kindParameters, theRun, "a", 4), at(samplers.Kind, "t:1", "", 11),
 		at(shard.Kind, "1", "a", 6), at(shard.Kind, "10", "c", 0), at(shard.Kind, "12", "c", 8), at(shard.Kind, "2", "a", 0), at(shard.Kind, "7", "", 7),
 	}
 	if got := changes(v, table, "a", 1); !slices.Equal(got, want) {

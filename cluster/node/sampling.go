@@ -2,12 +2,16 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/samplers"
+	"github.com/gnnactor/gnnactor/sampling"
+	"github.com/gnnactor/gnnactor/scheduler"
 )
 
 func (n *Node) samplersOptions() samplers.Options {
@@ -15,9 +19,12 @@ func (n *Node) samplersOptions() samplers.Options {
 }
 
 // Sample makes this node sample for the run's trainers, of which open makes what draws
-// the micro-batches, for each sampler one. Leave ends it.
-func (n *Node) Sample(ctx context.Context, open func() samplers.Draw) error {
-	h := samplers.Serve(n.samplersOptions(), open)
+// the micro-batches, for each sampler one, and first names one. Leave ends it.
+func (n *Node) Sample(ctx context.Context, first sampling.ID, open func() samplers.Draw) error {
+	n.mu.Lock()
+	only := n.trainers == nil
+	n.mu.Unlock()
+	h := samplers.Serve(n.samplersOptions(), first, only, open)
 	n.mu.Lock()
 	n.host = h
 	n.mu.Unlock()
@@ -106,4 +113,90 @@ func (n *Node) quiet(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// How often samplers are looked at, and how long one that was moved stays before the next
+// is: as long as it takes to measure what it came to.
+const (
+	looking = time.Second
+	moving  = 3 * time.Second
+)
+
+// balance moves samplers, while this node leads, to where they make more.
+func (n *Node) balance(ctx context.Context) {
+	tick := time.NewTicker(looking)
+	defer tick.Stop()
+	var moved time.Time
+	for {
+		select {
+		case <-tick.C:
+		case <-n.Member.Lost():
+			return
+		case <-ctx.Done():
+			return
+		}
+		v, _ := n.Member.View()
+		if !n.Member.Leads(v) || time.Since(moved) < moving {
+			continue
+		}
+		place, why, ok := scheduler.MoveSampler(n.loads(ctx, v), n.away(v))
+		if !ok {
+			continue
+		}
+		if err := n.put(ctx, v, place); err != nil {
+			if !errors.Is(err, membership.ErrStale) && ctx.Err() == nil { // else another node leads by now
+				n.log.Warn("a sampler could not be moved yet", "sampler", place.Sampler, "to", place.Node, "error", err)
+			}
+			continue
+		}
+		moved = time.Now()
+		n.log.Info("a sampler is better elsewhere", "sampler", place.Sampler, "to", place.Node, "because", why)
+	}
+}
+
+// away returns where the samplers are of trainers that do not sample for themselves.
+func (n *Node) away(v *membership.View) (all []scheduler.SamplerPlace) {
+	for _, m := range v.Members {
+		if slices.Contains(m.Kinds, samplers.Kind) {
+			continue
+		}
+		for i := range m.Samplers {
+			name := samplers.Name(m.Node, i)
+			if at := n.place(samplers.Kind, name); at != "" {
+				all = append(all, scheduler.SamplerPlace{Sampler: name, Node: at})
+			}
+		}
+	}
+	return all
+}
+
+// loads asks the nodes that take samplers what those take there.
+func (n *Node) loads(ctx context.Context, v *membership.View) (all []scheduler.SamplerNode) {
+	ctx, cancel := context.WithTimeout(ctx, looking)
+	defer cancel()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, m := range v.Members {
+		if !samplers.Can(&m) {
+			continue
+		}
+		wg.Go(func() {
+			b, err := n.Control.Ask(ctx, kindNode, m.Node, []byte(askLoad))
+			load, bad := decode[samplers.Load](b)
+			if err != nil || bad != nil || load.Work <= 0 || load.Cores <= 0 {
+				return // nothing is known of it
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, scheduler.SamplerNode{Name: m.Node, Work: load.Work, Cores: load.Cores})
+		})
+	}
+	wg.Wait()
+	return all
+}
+
+// put writes down where a sampler is from now on.
+func (n *Node) put(ctx context.Context, v *membership.View, p scheduler.SamplerPlace) error {
+	was, _ := n.Member.Place(samplers.Kind, p.Sampler)
+	return n.Member.SetPlaces(ctx, v.Epoch, []membership.Place{{Kind: samplers.Kind, ID: p.Sampler, Node: p.Node, Epoch: was.Epoch}})
 }

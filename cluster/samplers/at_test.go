@@ -25,29 +25,29 @@ func TestAt(t *testing.T) {
 		sampler, put string
 		want         string
 	}{
-		"first":                  {all, "c/0", "", "a"},
-		"second":                 {all, "c/1", "", "b"},
-		"third":                  {all, "c/2", "", "h"},
-		"after those of c":       {all, "d/0", "", "a"},
-		"and next":               {all, "d/1", "", "b"},
-		"at home":                {all, "h/1", "", "h"},
-		"home drains":            {view(a, leaving), "h/0", "", "h"},
-		"put":                    {all, "c/0", "b", "b"},
-		"put away from home":     {all, "h/0", "a", "a"},
-		"put on one that is not": {all, "c/0", "z", "a"},
-		"put on one that drains": {view(gone, b, c), "c/0", "a", "b"},
-		"put on one without":     {view(a, c, d), "c/0", "d", "a"},
-		"one drains":             {view(a, out, c), "c/1", "", "a"},
-		"all drain":              {view(gone, out, c), "c/0", "", ""},
-		"nobody":                 {view(c), "c/0", "", ""},
+		"first":                  {all, "c:0", "", "a"},
+		"second":                 {all, "c:1", "", "b"},
+		"third":                  {all, "c:2", "", "h"},
+		"after those of c":       {all, "d:0", "", "a"},
+		"and next":               {all, "d:1", "", "b"},
+		"at home":                {all, "h:1", "", "h"},
+		"home drains":            {view(a, leaving), "h:0", "", "h"},
+		"put":                    {all, "c:0", "b", "b"},
+		"put away from home":     {all, "h:0", "a", "a"},
+		"put on one that is not": {all, "c:0", "z", "a"},
+		"put on one that drains": {view(gone, b, c), "c:0", "a", "b"},
+		"put on one without":     {view(a, c, d), "c:0", "d", "a"},
+		"one drains":             {view(a, out, c), "c:1", "", "a"},
+		"all drain":              {view(gone, out, c), "c:0", "", ""},
+		"nobody":                 {view(c), "c:0", "", ""},
 		"no name":                {all, "c", "", ""},
-		"no number":              {all, "c/x", "", ""},
+		"no number":              {all, "c:x", "", ""},
 	} {
 		if got := At(x.v, x.sampler, x.put); got != x.want {
 			t.Errorf("%s: %s, put on %q, is on %q, not %q", name, x.sampler, x.put, got, x.want)
 		}
 	}
-	if n, i, ok := parse(Name("node/with/slashes", 7)); !ok || n != "node/with/slashes" || i != 7 {
+	if n, i, ok := parse(Name("node:with:colons", 7)); !ok || n != "node:with:colons" || i != 7 {
 		t.Errorf("parsed %q, %d, %v", n, i, ok)
 	}
 }

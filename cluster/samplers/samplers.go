@@ -1,7 +1,7 @@
 // Package samplers places the samplers of a run's trainers on the nodes of a cluster.
 //
 // A trainer has as many samplers as its plan says; sampler i of node c is the actor
-// "c/i" of the kind sampler. At says where it is: on the trainer's own node, which
+// "c:i" of the kind sampler. At says where it is: on the trainer's own node, which
 // hands batches on by pointer, unless that has not the role or the table has the
 // sampler elsewhere; or on one of the nodes that have it, which need the graph and no
 // features. There it is asked for a micro-batch by a message of the control plane,
@@ -43,11 +43,11 @@ import (
 const Kind = "sampler"
 
 // Name returns what sampler i of a trainer's node is called.
-func Name(node string, i int) string { return node + "/" + strconv.Itoa(i) }
+func Name(node string, i int) string { return node + ":" + strconv.Itoa(i) }
 
 // parse is the inverse of Name.
 func parse(name string) (node string, i int, ok bool) {
-	at := strings.LastIndexByte(name, '/')
+	at := strings.LastIndexByte(name, ':')
 	if at < 0 {
 		return "", 0, false
 	}
@@ -89,6 +89,13 @@ func At(v *membership.View, name, placed string) string {
 	return can[(before+i)%len(can)]
 }
 
+// Keeps reports whether a sampler that was put on a node may stay there.
+func Keeps(v *membership.View, name, placed string) bool {
+	trainer, i, ok := parse(name)
+	m, in := v.Member(trainer)
+	return ok && in && i < m.Samplers && At(v, name, placed) == placed
+}
+
 // Options of a Host and of a Remote.
 type Options struct {
 	Member  *membership.Member
@@ -102,8 +109,12 @@ type Draw func(b *sampling.Batch, id sampling.ID) error
 
 // Host is a node's part in sampling for others.
 type Host struct {
-	o    Options
-	open func() Draw
+	o     Options
+	open  func() Draw
+	first sampling.ID // some micro-batch of the run
+	meter meter
+	stop  chan struct{} // nil: it is not measured while it is idle
+	idle  sync.WaitGroup
 
 	mu       sync.Mutex
 	closed   bool
@@ -117,11 +128,8 @@ type hosted struct {
 	turn  chan struct{} // has room for the one that samples
 	draw  Draw
 	batch sampling.Batch
-	out   []*offer // the newest last
+	out   []func() // withdraw what waits to be fetched, the newest last
 }
-
-// offer is a batch that waits to be fetched.
-type offer struct{ withdraw func() }
 
 // kept is how many batches of a sampler wait to be fetched: its trainer asks for two
 // at a time. One that is still wanted when so many came after it is asked for again.
@@ -132,19 +140,29 @@ const kept = 4
 var ErrNotReady = fmt.Errorf("%w: the node does not sample yet", control.ErrElsewhere)
 
 // Serve makes this node sample for the trainers of its run, of which open makes what
-// draws the micro-batches, for each sampler one. Close ends it.
-func Serve(o Options, open func() Draw) *Host {
-	return &Host{o: o, open: open, samplers: map[string]*hosted{}}
+// draws the micro-batches, for each sampler one, and first names one. A node that does
+// nothing else (only) is measured while it is idle, too. Close ends it.
+func Serve(o Options, first sampling.ID, only bool, open func() Draw) *Host {
+	h := &Host{o: o, open: open, first: first, samplers: map[string]*hosted{}}
+	if only {
+		h.stop = make(chan struct{})
+		h.idle.Go(h.measure)
+	}
+	return h
 }
 
 // Close ends the offers. The host must not be asked any more.
 func (h *Host) Close() {
+	if h.stop != nil {
+		close(h.stop)
+		h.idle.Wait()
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.closed = true
 	for _, s := range h.samplers {
-		for _, o := range s.out {
-			o.withdraw()
+		for _, withdraw := range s.out {
+			withdraw()
 		}
 	}
 	h.samplers = nil
@@ -154,6 +172,21 @@ func (h *Host) Close() {
 // bytes on the data plane.
 func (h *Host) Drawn() (batches, bytes int64) { return h.drawn.Load(), h.bytes.Load() }
 
+// Load returns what sampling takes here, lately; false: nothing was drawn.
+func (h *Host) Load() (Load, bool) { return h.meter.load() }
+
+// sampler returns the sampler of a name; nil: the host is closed.
+func (h *Host) sampler(name string) *hosted {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.samplers[name]
+	if s == nil && !h.closed {
+		s = &hosted{turn: make(chan struct{}, 1)}
+		h.samplers[name] = s
+	}
+	return s
+}
+
 // Answer draws a micro-batch: it is what the sampler of a name answers Seeds.
 func (h *Host) Answer(ctx context.Context, name string, body []byte) ([]byte, error) {
 	m, err := messages.Unmarshal("seeds", body)
@@ -161,13 +194,7 @@ func (h *Host) Answer(ctx context.Context, name string, body []byte) ([]byte, er
 		return nil, err
 	}
 	seeds := m.(*messages.Seeds)
-	h.mu.Lock()
-	s := h.samplers[name]
-	if s == nil && !h.closed {
-		s = &hosted{turn: make(chan struct{}, 1)}
-		h.samplers[name] = s
-	}
-	h.mu.Unlock()
+	s := h.sampler(name)
 	if s == nil {
 		return nil, ErrNotReady
 	}
@@ -177,14 +204,7 @@ func (h *Host) Answer(ctx context.Context, name string, body []byte) ([]byte, er
 	case <-ctx.Done():
 		return nil, ErrNotReady // the node leaves, or the asker did
 	}
-	err = pool.Recovered(func() error {
-		if s.draw == nil {
-			s.draw = h.open()
-		}
-		return s.draw(&s.batch, seeds.ID)
-	})
-	if err != nil {
-		s.draw = nil // a panic may have left anything in it
+	if err := h.sample(s, seeds.ID); err != nil {
 		return nil, err
 	}
 	data := messages.AppendBatch(nil, &s.batch)
@@ -195,20 +215,35 @@ func (h *Host) Answer(ctx context.Context, name string, body []byte) ([]byte, er
 	h.drawn.Add(1)
 	h.bytes.Add(int64(len(data)))
 	h.mu.Lock()
-	s.out = append(s.out, &offer{withdraw})
-	var old *offer
-	if len(s.out) > kept || h.closed {
-		old, s.out = s.out[0], s.out[1:]
+	s.out = append(s.out, withdraw)
+	var old []func()
+	if n := len(s.out) - kept; n > 0 || h.closed {
+		old, s.out = s.out[:max(n, 1)], s.out[max(n, 1):]
 	}
 	h.mu.Unlock()
-	if old != nil {
-		old.withdraw()
+	for _, withdraw := range old {
+		withdraw()
 	}
 	b, err := msgpack.Marshal(&ticket)
 	if err != nil {
 		return nil, fmt.Errorf("samplers: %w", err)
 	}
 	return messages.Marshal(&messages.Sampled{Step: seeds.Step, Ticket: b})
+}
+
+// sample has s draw a micro-batch, whose turn it is.
+func (h *Host) sample(s *hosted, id sampling.ID) error {
+	err := pool.Recovered(func() error {
+		if s.draw == nil {
+			s.draw = h.open()
+		}
+		defer h.meter.begin()()
+		return s.draw(&s.batch, id)
+	})
+	if err != nil {
+		s.draw = nil // a panic may have left anything in it
+	}
+	return err
 }
 
 // Remote has a trainer's samplers sample where they are. It implements

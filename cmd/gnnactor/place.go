@@ -301,7 +301,7 @@ func (p *place) runs(ctx context.Context, rt *runtime.Runtime) error {
 	}
 	p.rt.Store(rt)
 	if p.roles.sample {
-		if err := p.node.Sample(ctx, func() samplers.Draw { return rt.NewDraw() }); err != nil {
+		if err := p.node.Sample(ctx, rt.FirstBatch(), func() samplers.Draw { return rt.NewDraw() }); err != nil {
 			return err
 		}
 	}

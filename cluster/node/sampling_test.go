@@ -1,0 +1,132 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gnnactor/gnnactor/actors"
+	"github.com/gnnactor/gnnactor/clock"
+	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/cluster/samplers"
+	"github.com/gnnactor/gnnactor/messages"
+	"github.com/gnnactor/gnnactor/sampling"
+)
+
+// batchOf makes b a batch that its ID tells from others, of at least so much processor time.
+func batchOf(b *sampling.Batch, id sampling.ID, work time.Duration) {
+	for began, cpu := time.Now(), clock.ThreadCPU(); clock.ThreadCPU()-cpu < work; {
+		if clock.ThreadCPU() == 0 && time.Since(began) > work {
+			break // it is not measured here
+		}
+	}
+	b.Reset()
+	b.ID = id
+	nodes := b.Nodes(3)
+	copy(nodes, []uint32{uint32(id.Batch), uint32(id.Epoch), 7})
+	b.Seeds = nodes[:1]
+	k := b.Block(0, 1, 3, 2, false, false)
+	k.Indptr[0], k.Indptr[1], k.Indices[0], k.Indices[1], k.SrcIDs = 0, 2, 1, 2, nodes
+}
+
+// sampling makes a node sample, at a cost that may change.
+func samples(t *testing.T, n *Node, work *atomic.Int64) {
+	t.Helper()
+	err := n.Sample(within(t), sampling.ID{Phase: "train", Of: 1}, func() samplers.Draw {
+		return func(b *sampling.Batch, id sampling.ID) error {
+			if id.Epoch > 99 {
+				return errors.New("no such epoch")
+			}
+			batchOf(b, id, time.Duration(work.Load()))
+			return nil
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A trainer's samplers are on two other nodes. The leader moves them from the one that is slow,
+// and back when it is the faster one; a node that leaves or drains is done without; every
+// batch is the one that was asked for, once.
+func TestSamplersMove(t *testing.T) {
+	s := serve(t)
+	a, b, c := enter(t, options(s, "a", t.TempDir())), enter(t, options(s, "b", t.TempDir())), enter(t, options(s, "c", t.TempDir()))
+	var atB, atC atomic.Int64
+	atB.Store(int64(20 * time.Millisecond))
+	atC.Store(int64(time.Millisecond))
+	samples(t, b, &atB)
+	samples(t, c, &atC)
+	a.Member.Stand()
+	r := a.Samplers(false)
+	if err := r.Ready(within(t), 2, 100); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop()
+	drew := make(chan int) // the samplers, for whoever wants to know
+	for i := range 2 {
+		wg.Go(func() {
+			x := new(sampling.Batch)
+			for batch := i; ctx.Err() == nil; batch += 2 {
+				m := &messages.Seeds{ID: sampling.ID{Phase: "train", Epoch: 3, Batch: batch % 90, Of: 1}, Seeds: []uint32{uint32(batch % 90)}}
+				err := r.Draw(ctx, i, m, x)
+				if ctx.Err() != nil {
+					return
+				}
+				if err != nil || x.ID != m.ID || x.Inputs()[0] != uint32(batch%90) || x.Inputs()[1] != 3 {
+					t.Errorf("%v: %+v, %v", m.ID, x, err)
+					return
+				}
+				select {
+				case drew <- i:
+				default:
+				}
+			}
+		})
+	}
+	on := func(why string, want ...string) {
+		t.Helper()
+		await(t, a, why, func(*membership.View) bool { return fmt.Sprint(r.Where()) == fmt.Sprint(want) })
+		for times, limit := [2]int{}, within(t); min(times[0], times[1]) < 2; { // both draw there
+			select {
+			case i := <-drew:
+				times[i]++
+			case <-limit.Done():
+				t.Fatalf("%s: %v batches were drawn", why, times)
+			}
+		}
+	}
+	on("b is slow", "c", "c")
+	atC.Store(int64(40 * time.Millisecond))
+	atB.Store(int64(time.Millisecond))
+	on("b is fast", "b", "b")
+	if moves := r.Moves(); moves < 3 {
+		t.Errorf("%d moves", moves)
+	}
+	if err := b.Drain(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	on("b drains", "c", "c")
+	leave(t, b)
+	atC.Store(int64(time.Millisecond))
+	d := enter(t, options(s, "d", t.TempDir()))
+	samples(t, d, &atC)
+	leave(t, c)
+	on("c left", "d", "d")
+	if err := r.Draw(within(t), 0, &messages.Seeds{ID: sampling.ID{Phase: "train", Epoch: 100, Of: 1}}, new(sampling.Batch)); err == nil || errors.Is(err, actors.ErrHere) {
+		t.Errorf("a batch that cannot be drawn: %v", err)
+	}
+	if err := r.Draw(within(t), 0, &messages.Seeds{ID: sampling.ID{Phase: "train", Epoch: 3, Of: 1}, Seeds: []uint32{8}}, new(sampling.Batch)); err == nil {
+		t.Error("a batch of other seeds was taken")
+	}
+	if err := a.Samplers(true).Draw(within(t), 0, &messages.Seeds{}, new(sampling.Batch)); !errors.Is(err, actors.ErrHere) {
+		t.Errorf("at home: %v", err)
+	}
+}
