@@ -10,7 +10,9 @@
 // order of the batches within windows, match finds the rows that are not in the
 // slab yet, and load has them read; a cache may keep the rows of GNS's
 // generations there. Without match and load compute reads the
-// rows where the table lies.
+// rows where the table lies. A program may insert stages of its own (Inserted): after
+// sample, before reorder, where they change the batch; and after load, before the
+// trainers, where they make rows of its own for it.
 //
 // Data flows forward and credit backward. An idle sampler grants the source
 // one Credit and gets one micro-batch's seeds for it; a sampler may have
@@ -49,9 +51,15 @@ import (
 type Gradienter interface {
 	// Gradient overwrites grad with the sum over b's seeds of the gradients of
 	// their weighted losses, at params. Its result is a function of its
-	// arguments alone. It keeps none of them. slots are the inputs' rows in the
-	// slab; nil: there is no slab.
-	Gradient(grad, params []float32, b *sampling.Batch, slots []uint32, key rng.Key) (messages.Stats, error)
+	// arguments alone. It keeps none of them.
+	Gradient(grad, params []float32, b *sampling.Batch, rows Rows, key rng.Key) (messages.Stats, error)
+}
+
+// Rows says where the feature rows of a batch's inputs are: in the table, by their ids,
+// unless
+type Rows struct {
+	Slots []uint32  // the rows of the slab that are the inputs', or
+	X     []float32 // the values, row after row, that a stage of the program's own made
 }
 
 // Tuned is a Gradienter that works in several ways, all to the same result.
@@ -73,11 +81,14 @@ type Updater interface {
 type Directory interface {
 	Source() *actor.PID
 	Sampler(i int) *actor.PID
-	// Sampled is where a sampled micro-batch goes, Ordered where the reorder
-	// stage passes it on to, and Consumer who uses it in the end: a trainer or
-	// the deliverer.
+	// Sampled is where a sampled micro-batch goes, Filtered where the last stage of the
+	// program's own after sample passes it on to, Ordered where the reorder stage does,
+	// Loaded where its rows go, and Consumer who uses it in the end: a trainer or the
+	// deliverer.
 	Sampled(micro int) *actor.PID
+	Filtered(micro int) *actor.PID
 	Ordered(micro int) *actor.PID
+	Loaded(micro int) *actor.PID
 	Consumer(micro int) *actor.PID
 	Match() *actor.PID // nil: the pipeline has none
 	Load() *actor.PID
@@ -111,6 +122,7 @@ type post struct {
 	stopped       atomic.Bool // the actors are gone: what is sent would become a dead letter
 	freeBatches   freeList[*sampling.Batch]
 	freeGradients freeList[[]float32]
+	freeRows      freeList[[]float32] // of stages of the program's own
 
 	context context.Context // of what waits for other processes; ends with Stop
 	waiting sync.WaitGroup
@@ -124,10 +136,20 @@ func (p *post) releaseBatch(b *sampling.Batch) {
 	}
 }
 
-// released gives back a batch that was used, its slots first.
-func (p *post) released(m *messages.Loaded, by int) {
+// releaseSlots tells match that nobody reads a batch's slots any more.
+func (p *post) releaseSlots(m *messages.Loaded) {
 	if match := p.dir.Match(); match != nil {
 		p.send(match, &messages.Released{Step: m.Step, Micro: m.Batch.ID.Micro})
+	}
+}
+
+// released gives back a batch that was used, its slots or rows first.
+func (p *post) released(m *messages.Loaded, by int) {
+	switch {
+	case m.X == nil:
+		p.releaseSlots(m)
+	case !p.bytes:
+		p.freeRows.put(m.X)
 	}
 	p.releaseBatch(m.Batch)
 	p.send(p.dir.Sampler(m.From), &messages.Credit{From: by, N: 1})

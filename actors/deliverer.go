@@ -13,7 +13,8 @@ import (
 type Delivery struct {
 	Batch *sampling.Batch
 	Slots []uint32 // the slab's rows that are the inputs; nil: there is no slab
-	// X holds what Config.Load made of it; its memory is kept between uses.
+	// X holds the rows that the program's own stages after load made, or else what
+	// Config.Load made of the batch; its memory is kept between uses.
 	X []float32
 
 	m *messages.Loaded
@@ -78,6 +79,10 @@ func (d *deliverer) fill(m *messages.Loaded) {
 			x = new(Delivery)
 		}
 		x.Batch, x.Slots, x.m = m.Batch, m.Slots, m
+		if m.X != nil {
+			x.X, m.X = m.X, x.X[:0:cap(x.X)]
+			return x, nil
+		}
 		if d.load == nil {
 			return x, nil
 		}

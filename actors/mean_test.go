@@ -14,7 +14,7 @@ import (
 // counter is a Gradienter whose gradient is the number of seeds.
 type counter struct{}
 
-func (counter) Gradient(grad, _ []float32, b *sampling.Batch, _ []uint32, _ rng.Key) (messages.Stats, error) {
+func (counter) Gradient(grad, _ []float32, b *sampling.Batch, _ Rows, _ rng.Key) (messages.Stats, error) {
 	grad[0] = float32(len(b.Seeds))
 	return messages.Stats{Weight: float64(len(b.Seeds)), Count: len(b.Seeds)}, nil
 }

@@ -48,17 +48,21 @@ func (r *reader) Tune(threads int, copied bool) {
 	r.tuned = append(r.tuned, messages.Tune{Threads: threads, Copied: copied})
 }
 
-func (r *reader) Gradient(grad, params []float32, b *sampling.Batch, slots []uint32, key rng.Key) (messages.Stats, error) {
+func (r *reader) Gradient(grad, params []float32, b *sampling.Batch, rows Rows, key rng.Key) (messages.Stats, error) {
 	if r.hook != nil {
 		r.hook(b)
 	}
 	from, ids := r.table, b.Inputs()
-	if slots != nil {
-		from, ids = r.slab, slots
+	if rows.Slots != nil {
+		from, ids = r.slab, rows.Slots
 	}
 	copy(grad, params)
 	for i, id := range ids {
-		from.Row(r.row[:], int(id))
+		if rows.X != nil {
+			copy(r.row[:], rows.X[i*featureCols:])
+		} else {
+			from.Row(r.row[:], int(id))
+		}
 		for c, v := range r.row {
 			g := &grad[(i*featureCols+c)%len(grad)]
 			*g = float32(*g*1.0009765625) + v
@@ -81,6 +85,7 @@ type memoryJob struct {
 	generations                                 *Generations
 	hook                                        func(*features.Slab, *sampling.Batch)
 	readers                                     func([]*reader) // sees them at the end
+	insert                                      func(c *Config, table *graph.Features)
 }
 
 // run trains to the end, or to the error, and returns the parameters and what
@@ -149,6 +154,12 @@ func (j memoryJob) run(t *testing.T, ctx context.Context) ([]float32, features.S
 			r.hook = func(b *sampling.Batch) { j.hook(slab, b) }
 		}
 		c.Trainers = append(c.Trainers, r)
+	}
+	if j.insert != nil {
+		if slab != nil {
+			table = slab.Table()
+		}
+		j.insert(&c, table)
 	}
 	pl, err := Start(c)
 	if err != nil {

@@ -36,6 +36,8 @@ type Config struct {
 	Order   Orderer  // of this pipeline alone; with Work.Window above 1
 	Loading *Loading // nil: compute reads rows where the table lies
 
+	AfterSample, AfterLoad []Inserted // the program's own stages there, in this order
+
 	Load func(*Delivery) error // without Trainers: called on the pool for each batch; may be nil
 }
 
@@ -56,6 +58,7 @@ type directory struct {
 	source, parameters, progress, asks *actor.PID
 	reorder, match, load, cache        *actor.PID // may be nil
 	samplers, consumers                []*actor.PID
+	filters, transforms                []*actor.PID // the program's own after sample, and after load
 }
 
 func (d *directory) Source() *actor.PID        { return d.source }
@@ -70,6 +73,13 @@ func (d *directory) Progress() *actor.PID      { return d.progress }
 func (d *directory) Asks() *actor.PID          { return d.asks }
 
 func (d *directory) Sampled(m int) *actor.PID {
+	if len(d.filters) > 0 {
+		return d.filters[0]
+	}
+	return d.Filtered(m)
+}
+
+func (d *directory) Filtered(m int) *actor.PID {
 	if d.reorder != nil {
 		return d.reorder
 	}
@@ -80,7 +90,24 @@ func (d *directory) Ordered(m int) *actor.PID {
 	if d.match != nil {
 		return d.match
 	}
+	return d.Loaded(m)
+}
+
+func (d *directory) Loaded(m int) *actor.PID {
+	if len(d.transforms) > 0 {
+		return d.transforms[0]
+	}
 	return d.Consumer(m)
+}
+
+// after returns where stage i of own ones passes batches on to: the next one, or last.
+func after(own *[]*actor.PID, i int, last func(int) *actor.PID) func(int) *actor.PID {
+	return func(m int) *actor.PID {
+		if i+1 < len(*own) {
+			return (*own)[i+1]
+		}
+		return last(m)
+	}
 }
 
 // Start spawns the actors. A training pipeline computes nothing before the
@@ -96,6 +123,11 @@ func Start(c Config) (*Pipeline, error) {
 	}
 	if m := c.Loading; m != nil && (m.Ahead < 1 || m.Loaders < 1) {
 		return nil, fmt.Errorf("actors: %d batches ahead and %d loaders: each must be at least 1", m.Ahead, m.Loaders)
+	}
+	for _, x := range slices.Concat(c.AfterSample, c.AfterLoad) {
+		if x.Limit < 1 {
+			return nil, fmt.Errorf("actors: stage %s may work on %d batches at once: it must be at least 1", x.Name, x.Limit)
+		}
 	}
 	if (c.Reducer != nil) != (c.Work.Mine != nil) {
 		return nil, errors.New("actors: what is shared with other processes needs Work.Mine, and nothing else does")
@@ -117,6 +149,9 @@ func Start(c Config) (*Pipeline, error) {
 		}
 		dir.samplers = append(dir.samplers, spawn(&sampler{post: p.post, index: i, seed: c.Work.Seed, sampler: s, elsewhere: c.Elsewhere, limit: credits, free: credits}))
 	}
+	for i, x := range c.AfterSample {
+		dir.filters = append(dir.filters, spawn(&inserted{post: p.post, stage: x, next: after(&dir.filters, i, dir.Filtered)}))
+	}
 	if c.Work.Window > 1 {
 		dir.reorder = spawn(&reorder{post: p.post, work: c.Work, order: c.Order})
 	}
@@ -126,6 +161,9 @@ func Start(c Config) (*Pipeline, error) {
 			dir.cache = spawn(&cache{post: p.post, work: c.Work, mem: c.Loading, lead: (len(c.Samplers) - c.Resting) * c.Credits})
 		}
 		dir.load = spawn(&load{post: p.post, mem: c.Loading})
+	}
+	for i, x := range c.AfterLoad {
+		dir.transforms = append(dir.transforms, spawn(&inserted{post: p.post, stage: x, loads: true, next: after(&dir.transforms, i, dir.Consumer)}))
 	}
 	for i, t := range c.Trainers {
 		dir.consumers = append(dir.consumers, spawn(&trainer{post: p.post, index: i, seed: c.Work.Seed, worker: t}))
@@ -246,5 +284,6 @@ func (p *Pipeline) Stop() {
 		p.post.waiting.Wait()
 		p.post.freeBatches.drop()
 		p.post.freeGradients.drop()
+		p.post.freeRows.drop()
 	})
 }

@@ -51,7 +51,7 @@ type mixer struct {
 
 var errBroken = errors.New("the mixer broke")
 
-func (m *mixer) Gradient(grad, params []float32, b *sampling.Batch, slots []uint32, key rng.Key) (messages.Stats, error) {
+func (m *mixer) Gradient(grad, params []float32, b *sampling.Batch, _ Rows, key rng.Key) (messages.Stats, error) {
 	m.calls.Add(1)
 	if m.hook != nil {
 		m.hook()

@@ -79,7 +79,7 @@ func (t *trainer) next() {
 			t.gradients.Add(1)
 			grad = make([]float32, len(v.Params))
 		}
-		stats, err := t.worker.Gradient(grad, v.Params, in.Batch, in.Slots, Key(t.seed, in.Batch.ID))
+		stats, err := t.worker.Gradient(grad, v.Params, in.Batch, Rows{in.Slots, in.X}, Key(t.seed, in.Batch.ID))
 		if err != nil {
 			return nil, err
 		}

@@ -8,6 +8,7 @@
 package clock
 
 import (
+	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -17,7 +18,8 @@ import (
 // Stage is a kind of work.
 type Stage uint8
 
-// The stages of a batch, in the order in which it passes through them.
+// The stages of a batch, in the order in which it passes through them, and after them
+// those of a program's own, whose names a Recorder knows: Own, Own+1, …
 const (
 	Sample Stage = iota
 	Reorder
@@ -26,19 +28,29 @@ const (
 	Cache
 	Compute
 	Update
-	Stages // how many there are
+	Own
+	Stages = Own + MaxOwn // how many there are
 )
 
-var names = [Stages]string{"sample", "reorder", "match", "load", "cache", "compute", "update"}
+// MaxOwn is how many stages of its own a program may have.
+const MaxOwn = 8
 
-// String returns the stage's name in tables and traces.
-func (s Stage) String() string { return names[s] }
+var names = [Own]string{"sample", "reorder", "match", "load", "cache", "compute", "update"}
+
+// String returns the name in tables and traces of a stage that every program has.
+func (s Stage) String() string {
+	if s < Own {
+		return names[s]
+	}
+	return fmt.Sprintf("own %d", s-Own+1)
+}
 
 // Recorder adds up busy time per stage. Its zero value is ready, and its methods
 // may be called from any goroutine.
 type Recorder struct {
 	keeping atomic.Bool      // spans are kept
 	now     func() time.Time // nil: time.Now
+	own     []string         // names of the stages from Own on
 
 	mu      sync.Mutex
 	busy    [Stages]time.Duration
@@ -55,6 +67,17 @@ type Recorder struct {
 
 // At returns a recorder that reads the time from now, for tests.
 func At(now func() time.Time) *Recorder { return &Recorder{now: now} }
+
+// SetNames names the stages of the program's own, from Own on, before anything is recorded.
+func (r *Recorder) SetNames(own ...string) { r.own = own }
+
+// Name returns a stage's name.
+func (r *Recorder) Name(s Stage) string {
+	if i := int(s) - int(Own); i >= 0 && i < len(r.own) {
+		return r.own[i]
+	}
+	return s.String()
+}
 
 // Interval is one span of work.
 type Interval struct {

@@ -56,7 +56,7 @@ func (r *Recorder) WriteTrace(w io.Writer) error {
 		tid := int(s.Stage)*lanesPerStage + min(s.Lane, lanesPerStage-1)
 		if !rows[tid] {
 			rows[tid] = true
-			name := s.Stage.String()
+			name := r.Name(s.Stage)
 			if s.Lane > 0 {
 				name = fmt.Sprintf("%s %d", name, s.Lane+1)
 			}
@@ -68,7 +68,7 @@ func (r *Recorder) WriteTrace(w io.Writer) error {
 			}
 		}
 		begin, dur := microseconds(s.Begin), microseconds(s.Wall)
-		e := event{Name: s.Name, Cat: s.Stage.String(), Phase: "X", Start: &begin, Dur: &dur, PID: 1, TID: tid}
+		e := event{Name: s.Name, Cat: r.Name(s.Stage), Phase: "X", Start: &begin, Dur: &dur, PID: 1, TID: tid}
 		if s.CPU > 0 {
 			e.Args = map[string]any{"cpu_ms": float64(s.CPU) / float64(time.Millisecond)}
 		}

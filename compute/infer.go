@@ -24,14 +24,21 @@ const DefaultChunk = 4096
 // returns ctx's error soon after ctx is done: within the computation of one
 // chunk.
 func (m *Model) Infer(ctx context.Context, x *cpu.Exec, params []float32, ds *graph.Dataset, nodes []uint32, chunk int) (y cpu.Matrix[float32], err error) {
+	return m.InferRows(ctx, x, params, ds, nodes, chunk, nil)
+}
+
+// InferRows is Infer, with feature rows that are not those of ds as they lie: rows is
+// called once with the nodes whose features are needed, in increasing order, and returns a
+// table that has theirs, row by row. nil: they are ds's.
+func (m *Model) InferRows(ctx context.Context, x *cpu.Exec, params []float32, ds *graph.Dataset, nodes []uint32, chunk int, rows func(nodes []uint32) (*graph.Features, error)) (y cpu.Matrix[float32], err error) {
 	err = graph.Guard(func() error {
-		y, err = m.infer(ctx, x, params, ds, nodes, chunk)
+		y, err = m.infer(ctx, x, params, ds, nodes, chunk, rows)
 		return err
 	})
 	return y, err
 }
 
-func (m *Model) infer(ctx context.Context, x *cpu.Exec, params []float32, ds *graph.Dataset, nodes []uint32, chunk int) (cpu.Matrix[float32], error) {
+func (m *Model) infer(ctx context.Context, x *cpu.Exec, params []float32, ds *graph.Dataset, nodes []uint32, chunk int, rows func([]uint32) (*graph.Features, error)) (cpu.Matrix[float32], error) {
 	none := cpu.Matrix[float32]{}
 	if err := m.checkInfer(params, ds, nodes); err != nil {
 		return none, fmt.Errorf("compute: inference: %w", err)
@@ -43,6 +50,13 @@ func (m *Model) infer(ctx context.Context, x *cpu.Exec, params []float32, ds *gr
 	defer c.tape.Reset()
 	sets := neighborhoods(m.graph, nodes, len(c.layers))
 	r := inference{core: c, ctx: ctx, params: params, chunk: chunk, edges: ds.EdgeFeatures, values: ds.NodeFeatures, global: true}
+	if rows != nil {
+		var err error
+		if r.values, err = rows(sets[0].all()); err != nil {
+			return none, fmt.Errorf("compute: inference: %w", err)
+		}
+		r.global = false
+	}
 	last := sets[len(c.layers)]
 	for l := range c.layers {
 		if err := r.layer(l, sets[l], sets[l+1]); err != nil {

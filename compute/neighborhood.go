@@ -22,6 +22,18 @@ func (s *nodeSet) id(i int) uint32 {
 	return s.ids[i]
 }
 
+// all returns the members.
+func (s *nodeSet) all() []uint32 {
+	if s.ids != nil {
+		return s.ids
+	}
+	ids := make([]uint32, s.n)
+	for i := range ids {
+		ids[i] = uint32(i)
+	}
+	return ids
+}
+
 // row returns the position of member v.
 func (s *nodeSet) row(v uint32) uint32 {
 	if s.ids == nil {

@@ -1,7 +1,6 @@
 package messages
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/vmihailenco/msgpack/v5"
@@ -26,6 +25,7 @@ type wireSampled struct {
 	Rows        Uint32s     `msgpack:"r,omitempty"`
 	To          Uint32s     `msgpack:"o,omitempty"`
 	Ticket      []byte      `msgpack:"k,omitempty"` // in place of all but Step and From
+	X           Float32s    `msgpack:"x,omitempty"`
 }
 
 // wireTicket is wireSampled of a batch that lies elsewhere.
@@ -88,7 +88,7 @@ func (m *Matched) EncodeMsgpack(e *msgpack.Encoder) error {
 // EncodeMsgpack implements msgpack.CustomEncoder.
 func (m *Loaded) EncodeMsgpack(e *msgpack.Encoder) error {
 	w := newWire(m.Step, m.From, m.Batch)
-	w.Slots = m.Slots
+	w.Slots, w.X = m.Slots, m.X
 	return e.Encode(w)
 }
 
@@ -112,8 +112,8 @@ func (m *Sampled) DecodeMsgpack(d *msgpack.Decoder) error {
 	if err := d.Decode(&w); err != nil {
 		return err
 	}
-	if w.Slots != nil || w.Rows != nil || w.To != nil {
-		return fmt.Errorf("messages: %v: slots of a batch that was not matched", w.ID)
+	if w.Slots != nil || w.Rows != nil || w.To != nil || w.X != nil {
+		return fmt.Errorf("messages: %v: slots or rows of a batch that was not matched", w.ID)
 	}
 	m.Step, m.From = w.Step, w.From
 	if len(w.Ticket) > 0 {
@@ -134,6 +134,9 @@ func (m *Matched) DecodeMsgpack(d *msgpack.Decoder) error {
 		return err
 	}
 	b, err := w.matched()
+	if err == nil && w.X != nil {
+		err = fmt.Errorf("messages: %v: rows of a batch that is not loaded", w.ID)
+	}
 	if err == nil && len(w.Rows) != len(w.To) {
 		err = fmt.Errorf("messages: %v: %d rows to read into %d slots", w.ID, len(w.Rows), len(w.To))
 	}
@@ -141,7 +144,8 @@ func (m *Matched) DecodeMsgpack(d *msgpack.Decoder) error {
 	return err
 }
 
-// DecodeMsgpack implements msgpack.CustomDecoder, as for Matched.
+// DecodeMsgpack implements msgpack.CustomDecoder, as for Matched; X has as many values
+// for each input, if there is any.
 func (m *Loaded) DecodeMsgpack(d *msgpack.Decoder) error {
 	var w wireSampled
 	if err := d.Decode(&w); err != nil {
@@ -151,7 +155,10 @@ func (m *Loaded) DecodeMsgpack(d *msgpack.Decoder) error {
 	if err == nil && (w.Rows != nil || w.To != nil) {
 		err = fmt.Errorf("messages: %v: rows to read of a batch that is loaded", w.ID)
 	}
-	*m = Loaded{Step: w.Step, From: w.From, Batch: b, Slots: w.Slots}
+	if err == nil && w.X != nil && (w.Slots != nil || len(w.X) > 0 && (b.NumInputs() == 0 || len(w.X)%b.NumInputs() != 0)) {
+		err = fmt.Errorf("messages: %v: rows of %d values and %d slots for %d inputs", w.ID, len(w.X), len(w.Slots), b.NumInputs())
+	}
+	*m = Loaded{Step: w.Step, From: w.From, Batch: b, Slots: w.Slots, X: w.X}
 	return err
 }
 
@@ -181,66 +188,8 @@ func (w *wireSampled) batch() (*sampling.Batch, error) {
 		}
 		b.Blocks = append(b.Blocks, k)
 	}
-	if err := checkBatch(b); err != nil {
+	if err := b.Check(); err != nil {
 		return nil, fmt.Errorf("messages: %v: %w", w.ID, err)
 	}
 	return b, nil
-}
-
-// checkBatch reports why b's blocks, seeds and targets do not fit together.
-func checkBatch(b *sampling.Batch) error {
-	for i := range b.Blocks {
-		k := &b.Blocks[i]
-		if err := checkBlock(k); err != nil {
-			return fmt.Errorf("block %d: %w", i, err)
-		}
-		if i > 0 && b.Blocks[i-1].NumDst != k.NumSrc {
-			return fmt.Errorf("block %d: %d sources but the block before has %d destinations", i, k.NumSrc, b.Blocks[i-1].NumDst)
-		}
-	}
-	if len(b.Blocks) == 0 {
-		return errors.New("it has no block")
-	}
-	out := b.Blocks[len(b.Blocks)-1].NumDst
-	if b.Targets == nil && len(b.Seeds) > out {
-		return fmt.Errorf("%d seeds but %d outputs", len(b.Seeds), out)
-	}
-	if b.Targets != nil && len(b.Targets) != len(b.Seeds) {
-		return fmt.Errorf("%d targets for %d seeds", len(b.Targets), len(b.Seeds))
-	}
-	for i, t := range b.Targets {
-		if int64(t) >= int64(out) {
-			return fmt.Errorf("target %d is row %d of %d", i, t, out)
-		}
-	}
-	if b.LossWeights != nil && len(b.LossWeights) != len(b.Seeds) {
-		return fmt.Errorf("%d loss weights for %d seeds", len(b.LossWeights), len(b.Seeds))
-	}
-	return nil
-}
-
-func checkBlock(k *graph.Block) error {
-	if k.NumDst < 0 || k.NumSrc < k.NumDst {
-		return fmt.Errorf("%d destinations, %d sources", k.NumDst, k.NumSrc)
-	}
-	if len(k.Indptr) != k.NumDst+1 || k.Indptr[0] != 0 || k.Indptr[k.NumDst] != int64(len(k.Indices)) {
-		return fmt.Errorf("row pointers do not span the %d entries", len(k.Indices))
-	}
-	for i := range k.NumDst {
-		if k.Indptr[i+1] < k.Indptr[i] {
-			return fmt.Errorf("row pointer %d decreases", i+1)
-		}
-	}
-	for i, u := range k.Indices {
-		if int64(u) >= int64(k.NumSrc) {
-			return fmt.Errorf("entry %d is source %d of %d", i, u, k.NumSrc)
-		}
-	}
-	if k.Weights != nil && len(k.Weights) != len(k.Indices) {
-		return fmt.Errorf("%d weights for %d entries", len(k.Weights), len(k.Indices))
-	}
-	if k.EdgeIDs != nil && len(k.EdgeIDs) != len(k.Indices) {
-		return fmt.Errorf("%d edge ids for %d entries", len(k.EdgeIDs), len(k.Indices))
-	}
-	return nil
 }

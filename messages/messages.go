@@ -61,12 +61,15 @@ type Matched struct {
 
 // Loaded hands a batch whose rows are all in their slots to whoever computes
 // it, which owns Batch and reads the slots until it releases them: it then
-// tells the match stage Released and grants sampler From one Credit.
+// tells the match stage Released and grants sampler From one Credit. A stage of
+// the program's own between them copies the rows to X, which the receiver owns,
+// and releases the slots itself.
 type Loaded struct {
 	Step  int64           `msgpack:"s"`
 	From  int             `msgpack:"f"`
 	Batch *sampling.Batch `msgpack:"-"`
 	Slots Uint32s         `msgpack:"l"`
+	X     Float32s        `msgpack:"x"` // the inputs' rows, as many values for each; nil: see Slots
 }
 
 // Released tells the match stage that nobody reads the slots of micro-batch

@@ -134,9 +134,14 @@ func TestRoundTrip(t *testing.T) {
 					*s = Matched{random.Int64(), random.IntN(9), b, randomSlots(random, b.NumInputs()), randomSlots(random, 3), randomSlots(random, 3)}
 				case *Loaded:
 					b := randomBatch(random)
-					*s = Loaded{random.Int64(), random.IntN(9), b, nil}
-					if random.IntN(2) == 0 {
+					*s = Loaded{random.Int64(), random.IntN(9), b, nil, nil}
+					switch random.IntN(3) {
+					case 0:
 						s.Slots = randomSlots(random, b.NumInputs())
+					case 1:
+						for range 3 * b.NumInputs() {
+							s.X = append(s.X, random.Float32())
+						}
 					}
 				default:
 					fill(t, m, quickRandom)
@@ -231,6 +236,10 @@ func TestUnmarshalRefuses(t *testing.T) {
 		"rows to read":  {"matched", &Matched{Batch: b, Slots: make(Uint32s, b.NumInputs()), Rows: Uint32s{1}}},
 		"is loaded":     {"loaded", &Matched{Batch: b, Rows: Uint32s{1}, To: Uint32s{1}}},
 		"was not match": {"sampled", &Loaded{Batch: b, Slots: make(Uint32s, b.NumInputs())}},
+		"not matched":   {"sampled", &Loaded{Batch: b, X: make(Float32s, b.NumInputs())}},
+		"is not loaded": {"matched", &Loaded{Batch: b, X: make(Float32s, b.NumInputs())}},
+		"rows of":       {"loaded", &Loaded{Batch: b, X: make(Float32s, b.NumInputs()*2+1)}},
+		"values and":    {"loaded", &Loaded{Batch: b, X: make(Float32s, b.NumInputs()), Slots: make(Uint32s, b.NumInputs())}},
 	} {
 		body, err := Marshal(w.m)
 		if err != nil {
@@ -262,6 +271,7 @@ func FuzzUnmarshal(f *testing.F) {
 			s.Slots, s.Rows, s.To = make(Uint32s, s.Batch.NumInputs()), Uint32s{1, 2}, Uint32s{3, 4}
 		case *Loaded:
 			s.Batch = randomBatch(r)
+			s.X = make(Float32s, 2*s.Batch.NumInputs())
 		}
 		body, err := Marshal(m)
 		if err != nil {

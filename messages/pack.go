@@ -255,7 +255,7 @@ func (p *packed) batch(b *sampling.Batch) error {
 	if len(p.b) > 0 {
 		return fmt.Errorf("%d bytes follow it", len(p.b))
 	}
-	return checkBatch(b)
+	return b.Check()
 }
 
 func (p *packed) block(b *sampling.Batch, i int, nodes []uint32) error {

@@ -44,6 +44,11 @@ func (r *Runtime) baseline(ctx context.Context) (float64, error) {
 		return 0, err
 	}
 	ds := *data
+	if rows := r.inferenceRows(ctx, data); rows != nil {
+		if ds.NodeFeatures, err = rows(r.stages.every()); err != nil {
+			return 0, err
+		}
+	}
 	ds.Graph = &graph.Graph{Indptr: make([]int64, r.data.ds.Graph.NumNodes()+1), Indices: []uint32{}}
 	spec := r.model.Spec()
 	spec = compute.Spec{Model: "gcn", Layers: spec.Layers, Hidden: spec.Hidden, InDim: spec.InDim, OutDim: spec.OutDim, Dropout: spec.Dropout}

@@ -18,7 +18,7 @@ type BatchesOptions struct {
 	Nodes  []uint32 // seeds of an epoch; nil: the training set
 	Epochs int      // 0: 1
 	Phase  string   // names the batches; empty: "batches"
-	NoCopy bool     // leave Batch.X nil: rows are brought to memory, and counted, but not copied
+	NoCopy bool     // leave Batch.X nil: rows are brought to memory, and counted, but not copied, and no stages after load see them
 }
 
 // Batch is a sampled mini-batch with the data of its nodes.
@@ -91,8 +91,13 @@ func (r *Runtime) batches(ctx context.Context, o BatchesOptions, yield func(*Bat
 		return false, err
 	}
 	defer func() { err = errors.Join(err, mem.close()) }()
-	if ds.NodeFeatures != nil && !o.NoCopy {
-		c.Load = func(d *actors.Delivery) error { return r.load(d, mem.table()) }
+	if o.NoCopy {
+		c.AfterLoad = nil
+	} else if ds.NodeFeatures != nil {
+		c.Load = func(d *actors.Delivery) error {
+			d.X = r.gather(d.X, d.Batch, d.Slots, mem.table())
+			return nil
+		}
 	}
 	p, err := actors.Start(c)
 	if err != nil {
@@ -139,22 +144,22 @@ func (r *Runtime) ownBatches() int {
 	return r.sampler.BatchesPerEpoch(0, r.cfg.Sampling.BatchSize, r.cfg.Sampling.MicroBatches)
 }
 
-// load copies the features of a delivery's input nodes: out of the slab, if it
-// has slots there.
-func (r *Runtime) load(d *actors.Delivery, slab *graph.Features) error {
-	f, ids := r.data.ds.NodeFeatures, d.Batch.Inputs()
-	if d.Slots != nil {
-		f, ids = slab, d.Slots
+// gather copies the features of a batch's input nodes, out of the slab, if it has slots
+// there, to x, or to new memory where that is too small.
+func (r *Runtime) gather(x []float32, b *sampling.Batch, slots []uint32, slab *graph.Features) []float32 {
+	f, ids := r.data.ds.NodeFeatures, b.Inputs()
+	if slots != nil {
+		f, ids = slab, slots
 	}
-	n := d.Batch.NumInputs() * f.Cols
-	if cap(d.X) < n {
-		d.X = make([]float32, n, n+n/4)
+	n := b.NumInputs() * f.Cols
+	if cap(x) < n {
+		x = make([]float32, n, n+n/4)
 	}
-	d.X = d.X[:n]
-	x := r.exec()
-	defer r.releaseExec(x)
-	cpu.Gather(x, cpu.Dense(d.Batch.NumInputs(), f.Cols, d.X), cpu.Source[float32]{Table: f, IDs: ids})
-	return nil
+	x = x[:n]
+	e := r.exec()
+	defer r.releaseExec(e)
+	cpu.Gather(e, cpu.Dense(b.NumInputs(), f.Cols, x), cpu.Source[float32]{Table: f, IDs: ids})
+	return x
 }
 
 // exec returns an Exec for the caller alone, until releaseExec.

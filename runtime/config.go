@@ -25,6 +25,9 @@ type Config struct {
 	Cluster    ClusterConfig    `yaml:",inline"`
 	Checkpoint CheckpointConfig `yaml:",inline"`
 
+	// Stages are the program's own, in this order, of which those after sample come first.
+	Stages []Stage `yaml:"-"`
+
 	// Observe, when set, is called with every Event of Train before the loop over it has
 	// it, for those that count and do not own the loop. It is called from that loop's
 	// goroutine, never twice at once. It must not block, nor call Train or Stop: between

@@ -26,6 +26,7 @@ type Identity struct {
 	MicroBatches      int           `json:"micro_batches"`
 	Reorder           int           `json:"reorder,omitempty"`        // batches of a window
 	ReorderMethod     string        `json:"reorder_method,omitempty"` // exact or sketch
+	Stages            []string      `json:"stages,omitempty"`         // the program's own: see Config.StageNames
 	Recipe            Recipe        `json:"recipe"`
 	Start             string        `json:"start"` // SHA-256 of the parameters that the run started from
 	Precision         string        `json:"precision"`
@@ -39,7 +40,7 @@ var ErrIdentity = errors.New("runtime: checkpoint of another run")
 func (r *Runtime) identify() Identity {
 	id := Identity{
 		Data: r.data.ds.Fingerprint, NormalizeFeatures: r.cfg.Data.NormalizeFeatures, Sampler: r.sampler.Spec(), Seed: r.cfg.Training.Seed,
-		BatchSize: r.cfg.Sampling.BatchSize, MicroBatches: r.cfg.Sampling.MicroBatches, Recipe: r.cfg.recipe(),
+		BatchSize: r.cfg.Sampling.BatchSize, MicroBatches: r.cfg.Sampling.MicroBatches, Stages: r.cfg.StageNames(), Recipe: r.cfg.recipe(),
 		Precision: r.cfg.precision.String(), Kernels: r.set.String(),
 	}
 	if m := r.cfg.method; m != 0 {
@@ -57,6 +58,14 @@ func (r *Runtime) identify() Identity {
 	return id
 }
 
+// orNone is a setting's value in words.
+func orNone(b []byte) []byte {
+	if string(b) == "null" || string(b) == `""` {
+		return []byte("none")
+	}
+	return b
+}
+
 // same reports how the checkpoint's identity differs from the run's.
 func (id Identity) same(saved Identity, otherKernels bool) error {
 	var diff []string
@@ -70,7 +79,9 @@ func (id Identity) same(saved Identity, otherKernels bool) error {
 		x, _ := json.Marshal(a) // plain data always encodes
 		y, _ := json.Marshal(b)
 		if string(x) != string(y) {
-			diff = append(diff, fmt.Sprintf("%s was %s and is %s", strings.ReplaceAll(f.Tag.Get("json"), "_", "-"), y, x))
+			x, y = orNone(x), orNone(y)
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			diff = append(diff, fmt.Sprintf("%s was %s and is %s", strings.ReplaceAll(name, "_", "-"), y, x))
 		}
 	}
 	if diff == nil {

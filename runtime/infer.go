@@ -42,7 +42,8 @@ type Prediction struct {
 // exact inference: every layer over all neighbours, nothing sampled. The
 // result does not depend on EvalChunk or Threads. Nodes without a label are
 // left out. With a temporal sampler, all neighbours means those that are no newer
-// than the node.
+// than the node. The program's own stages after load change the nodes' rows here, too; those
+// after sample have no part in inference.
 func (r *Runtime) Evaluate(ctx context.Context, nodes []uint32) (Metrics, error) {
 	return r.measure(ctx, nodes, false)
 }
@@ -187,13 +188,22 @@ func (r *Runtime) infer(ctx context.Context, params []float32, nodes []uint32) (
 			out, err = r.inferTemporal(ctx, x, params, nodes)
 			return err
 		}
-		out, err = r.model.Infer(ctx, x, params, ds, nodes, r.plan.EvalChunk)
+		out, err = r.model.InferRows(ctx, x, params, ds, nodes, r.plan.EvalChunk, r.inferenceRows(ctx, ds))
 		return err
 	})
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	return out, err
+}
+
+// inferenceRows returns what makes the rows of nodes for exact inference; nil: they are
+// read where they lie.
+func (r *Runtime) inferenceRows(ctx context.Context, ds *graph.Dataset) func([]uint32) (*graph.Features, error) {
+	if len(r.stages.transforms) == 0 {
+		return nil
+	}
+	return func(nodes []uint32) (*graph.Features, error) { return r.stages.rows(ctx, ds.NodeFeatures, nodes) }
 }
 
 func (r *Runtime) evaluate(ctx context.Context, params []float32, nodes []uint32, auc bool) (Metrics, error) {

@@ -144,6 +144,11 @@ func (r *Runtime) pipelineConfig(ctx context.Context, work actors.Work, rec *clo
 		Bytes:   r.cfg.Execution.LocalCodec == "msgpack",
 	}
 	m = &resident{of: r}
+	defer func() {
+		if err == nil {
+			c.AfterSample, c.AfterLoad = r.stages.inserted(m.table())
+		}
+	}()
 	if work.Window > 1 {
 		if c.Order, err = overlap.NewOrderer(r.data.ds.Graph.NumNodes(), r.cfg.method); err != nil {
 			return c, nil, err

@@ -28,7 +28,7 @@ func cpuTime(b *testing.B) time.Duration {
 // idle is a Gradienter that computes nothing.
 type idle struct{}
 
-func (idle) Gradient(_, _ []float32, b *sampling.Batch, _ []uint32, _ rng.Key) (messages.Stats, error) {
+func (idle) Gradient(_, _ []float32, b *sampling.Batch, _ actors.Rows, _ rng.Key) (messages.Stats, error) {
 	return messages.Stats{Weight: float64(len(b.Seeds)), Count: len(b.Seeds)}, nil
 }
 
@@ -73,7 +73,7 @@ func BenchmarkActorOverhead(b *testing.B) {
 			if err := s.Sample(batch, id.Key(c.Training.Seed), sampling.Cut(order, c.Sampling.BatchSize, 1, i, 0)); err != nil {
 				b.Fatal(err)
 			}
-			st, err := w.Gradient(grad, u.Params(), batch, nil, actors.Key(c.Training.Seed, id))
+			st, err := w.Gradient(grad, u.Params(), batch, actors.Rows{}, actors.Key(c.Training.Seed, id))
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -97,7 +97,7 @@ func BenchmarkOverlap(b *testing.B) {
 	computeAlone := func() time.Duration {
 		began := time.Now()
 		for _, x := range recorded {
-			if _, err := w.Gradient(grad, u.Params(), x, nil, actors.Key(c.Training.Seed, x.ID)); err != nil {
+			if _, err := w.Gradient(grad, u.Params(), x, actors.Rows{}, actors.Key(c.Training.Seed, x.ID)); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -226,7 +226,7 @@ func byHand(b *testing.B, r *Runtime, w *worker, sampler sampling.Sampler, ahead
 		return sampler.Sample(x, x.ID.Key(r.cfg.Training.Seed), sampling.Cut(order, r.cfg.Sampling.BatchSize, 1, i, 0))
 	}
 	step := func(x *sampling.Batch) error {
-		s, err := w.Gradient(grad, u.Params(), x, nil, actors.Key(r.cfg.Training.Seed, x.ID))
+		s, err := w.Gradient(grad, u.Params(), x, actors.Rows{}, actors.Key(r.cfg.Training.Seed, x.ID))
 		if err == nil {
 			compute.Divide(grad, float32(s.Weight))
 			u.Apply(grad)

@@ -68,7 +68,7 @@ func TestPeakCountsActivations(t *testing.T) {
 				if err := s.Sample(x, x.ID.Key(c.Training.Seed), sampling.Cut(order, c.Sampling.BatchSize, 1, i, 0)); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := w.Gradient(grad, u.Params(), x, nil, actors.Key(c.Training.Seed, x.ID)); err != nil {
+				if _, err := w.Gradient(grad, u.Params(), x, actors.Rows{}, actors.Key(c.Training.Seed, x.ID)); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -18,7 +18,7 @@ func (r *Runtime) sizes() scheduler.Sizes {
 		Hidden: c.Model.Hidden, Layers: c.Blocks(), Sampler: c.Sampling.Sampler, Fanouts: r.sampler.Spec().Fanouts, LayerNodes: c.Sampling.Sampler == "fastgcn" || c.Sampling.Sampler == "ladies",
 		BatchSize: c.Sampling.BatchSize, Micro: c.Sampling.MicroBatches, Kernels: r.set.String(), Optimizer: c.Training.Optimizer,
 		OnAverage: c.Sampling.Sampler == "labor", Parallel: r.links == nil && r.sampler.Parallel(), Temporal: r.sampler.Spec().Temporal, Batches: r.ownBatches(),
-		Audits: c.Cluster.Peers != nil,
+		Audits: c.Cluster.Peers != nil, Own: c.ownSizes(),
 	}
 	if c.Sampling.Inductive {
 		s.Inductive, s.SeenEdges = true, r.sampler.Dataset().Graph.NumEdges()

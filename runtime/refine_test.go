@@ -215,7 +215,7 @@ func TestWorkerCopies(t *testing.T) {
 	w := &worker{engine: r.model.NewEngine(r.newExec()), ds: r.data.ds, limit: r.plan.CopyRows}
 	gradient := func() []float32 {
 		grad := make([]float32, len(r.params))
-		if _, err := w.Gradient(grad, r.params, b, nil, b.ID.Key(1)); err != nil {
+		if _, err := w.Gradient(grad, r.params, b, actors.Rows{}, b.ID.Key(1)); err != nil {
 			t.Fatal(err)
 		}
 		return grad

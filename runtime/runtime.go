@@ -91,6 +91,7 @@ type Runtime struct {
 	set      cpu.Set
 	links    *links.Links // nil: nodes are classified
 	sampler  *sampling.Prepared
+	stages   *stages
 	model    *compute.Model // nil: see noModel
 	learner  *compute.Model // the same, on what training sees of the graph
 	noModel  error
@@ -225,6 +226,9 @@ func (r *Runtime) prepare(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	if r.stages, err = newStages(r); err != nil {
+		return err
+	}
 	r.identity = r.identify()
 	if cfg.Model.Saved != nil {
 		if r.params, err = r.parameters(cfg.Model.Saved); err != nil {
@@ -262,7 +266,7 @@ func newModel(cfg *Config, ds *graph.Dataset) (*compute.Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	if !absent(ds.NodeFeatures) {
+	if !absent(ds.NodeFeatures) && !cfg.ownRows() {
 		m.BindFeatures(ds.NodeFeatures)
 	}
 	return m, nil

@@ -90,6 +90,7 @@ func (c *Config) compile() (*settings, error) {
 	c.checkSync(p)
 	s.compileMemory(p)
 	c.validateLinks(p)
+	c.validateStages(p)
 	c.checkFanouts(p)
 	s.compileSampler(p)
 	if *p == nil {

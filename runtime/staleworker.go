@@ -30,6 +30,7 @@ type staleBatch struct {
 	batch sampling.Batch
 	rows  *graph.Features
 	slots []uint32
+	x     []float32 // the rows that the program's own stages made
 }
 
 func (t *trainCall) newStaleWorker(o *epochOrders) *staleWorker {
@@ -91,11 +92,24 @@ func (w *staleWorker) Sample(ctx context.Context, place int, step int64) error {
 	if err != nil {
 		return fmt.Errorf("%v: sample: %w", id, err)
 	}
-	store := r.data.rows
-	if store == nil {
-		return nil
+	if _, err := r.stages.here(ctx, AfterSample, &p.batch, actors.Rows{}, nil, nil, &w.t.clock); err != nil {
+		return err
 	}
-	span = w.t.clock.Begin(clock.Load)
+	var slots []uint32
+	if r.data.rows != nil {
+		if err := w.read(ctx, p); err != nil {
+			return err
+		}
+		slots = p.slots[:p.batch.NumInputs()]
+	}
+	p.x, err = r.stages.here(ctx, AfterLoad, &p.batch, actors.Rows{Slots: slots}, p.rows, p.x, &w.t.clock)
+	return err
+}
+
+// read reads the rows of a batch's inputs.
+func (w *staleWorker) read(ctx context.Context, p *staleBatch) error {
+	id, store := p.batch.ID, w.t.r.data.rows
+	span := w.t.clock.Begin(clock.Load)
 	defer func() { span.End(w.t.label(id)) }()
 	ids := p.batch.Inputs()
 	if p.rows == nil || p.rows.Rows < len(ids) {
@@ -118,12 +132,12 @@ func (w *staleWorker) Gradient(grad, params []float32, place int, step int64) (s
 	id := p.batch.ID
 	span := w.t.clock.Begin(clock.Compute)
 	defer func() { span.End(w.t.label(id)) }()
-	var slots []uint32
+	rows := actors.Rows{X: p.x}
 	if p.rows != nil {
-		w.engine.slab, slots = p.rows, p.slots[:p.batch.NumInputs()]
+		w.engine.slab, rows.Slots = p.rows, p.slots[:p.batch.NumInputs()]
 	}
 	err = graph.Guard(func() error {
-		s, err = w.engine.Gradient(grad, params, &p.batch, slots, actors.Key(w.t.r.cfg.Training.Seed, id))
+		s, err = w.engine.Gradient(grad, params, &p.batch, rows, actors.Key(w.t.r.cfg.Training.Seed, id))
 		return err
 	})
 	if err != nil {

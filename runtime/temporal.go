@@ -36,7 +36,14 @@ func (r *Runtime) inferTemporal(ctx context.Context, x *cpu.Exec, params []float
 		if err := s.Sample(&b, 0, seeds); err != nil {
 			return none, err
 		}
-		y, err := e.Output(params, &compute.Input{Blocks: b.Blocks, Features: ds.NodeFeatures, Edges: ds.EdgeFeatures, Rows: b.Inputs()})
+		in := &compute.Input{Blocks: b.Blocks, Features: ds.NodeFeatures, Edges: ds.EdgeFeatures, Rows: b.Inputs()}
+		if rows := r.inferenceRows(ctx, ds); rows != nil {
+			if in.Features, err = rows(in.Rows); err != nil {
+				return none, err
+			}
+			in.Rows = nil
+		}
+		y, err := e.Output(params, in)
 		if err != nil {
 			return none, err
 		}

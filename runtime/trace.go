@@ -10,7 +10,7 @@ import (
 
 // Span is work that a stage did.
 type Span struct {
-	Stage string        // sample, reorder, match, load, cache, compute, update
+	Stage string        // sample, reorder, match, load, cache, compute, update, or the name of one of Config.Stages
 	Lane  int           // spans of a stage that overlap have different ones
 	Name  string        // of the batch: "train/e3/b17"
 	Begin time.Duration // since the first span
@@ -29,7 +29,7 @@ func (t *trainCall) trace() error {
 	kept, dropped := t.clock.Spans()
 	spans := make([]Span, len(kept))
 	for i, s := range kept {
-		spans[i] = Span{s.Stage.String(), s.Lane, s.Name, s.Begin, s.Wall, s.CPU}
+		spans[i] = Span{t.clock.Name(s.Stage), s.Lane, s.Name, s.Begin, s.Wall, s.CPU}
 	}
 	t.r.mu.Lock()
 	t.r.spans = spans

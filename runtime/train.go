@@ -45,7 +45,7 @@ type Event struct {
 	TestAccuracy  float64
 
 	Rows    RowStats                 // feature rows that this Train asked for and read so far
-	Stages  map[string]time.Duration // busy time of each stage so far; of load, the time in which anything was read
+	Stages  map[string]time.Duration // busy time of each stage so far, of Config.Stages by their names; of load, the time in which anything was read
 	Wall    time.Duration            // since training began
 	Overlap float64                  // EventDone: the longest stage's busy time per actor / the pipeline's wall time
 
@@ -94,6 +94,7 @@ func (r *Runtime) Train(ctx context.Context) iter.Seq2[Event, error] {
 			outside = false
 			return more
 		}}
+		t.clock.SetNames(r.stages.names()...)
 		if n := r.cfg.Execution.Spans; n > 0 || r.cfg.Execution.Trace != "" {
 			t.clock.Keep(max(n, traceSpans))
 		}
@@ -169,8 +170,14 @@ func (t *trainCall) emit(e Event) error {
 			e.Stages[s.String()] = busy[s]
 		}
 	}
+	for i, name := range t.r.stages.names() {
+		e.Stages[name] = busy[clock.Own+clock.Stage(i)]
+	}
 	if e.Kind == EventDone {
 		actors := [clock.Stages]int{clock.Sample: max(t.samplers, t.r.plan.Samplers), clock.Compute: t.r.plan.Trainers}
+		for s := clock.Own; s < clock.Stages; s++ {
+			actors[s] = t.r.plan.MaxSamplers
+		}
 		// Samplers work ahead between epochs too, when the pipeline is not let run.
 		e.Overlap = min(1, clock.Overlap(busy, actors, t.piping))
 		if t.state.Step < t.steps { // no epoch was trained

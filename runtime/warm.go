@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/gnnactor/gnnactor/actors"
+	"github.com/gnnactor/gnnactor/clock"
 	"github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/sampling"
 )
@@ -48,6 +50,9 @@ func (t *trainCall) warmBatches(ctx context.Context, seeds []uint32) error {
 		if err := sampler.Sample(b, b.ID.Key(r.cfg.Training.Seed), sampling.Cut(order, size, r.cfg.Sampling.MicroBatches, 0, i)); err != nil {
 			return fmt.Errorf("runtime: %v: %w", b.ID, err)
 		}
+		if _, err := r.stages.here(ctx, AfterSample, b, actors.Rows{}, nil, nil, new(clock.Recorder)); err != nil {
+			return fmt.Errorf("runtime: %w", err)
+		}
 		if len(b.Seeds) == 0 {
 			continue
 		}
@@ -68,7 +73,11 @@ func (t *trainCall) warmBatches(ctx context.Context, seeds []uint32) error {
 				slots[k] = uint32(k)
 			}
 		}
-		if _, err := w.Gradient(grad, t.updater.params, b, slots, b.ID.Key(r.cfg.Training.Seed)); err != nil {
+		x, err := r.stages.here(ctx, AfterLoad, b, actors.Rows{Slots: slots}, w.slab, nil, new(clock.Recorder))
+		if err != nil {
+			return fmt.Errorf("runtime: %w", err)
+		}
+		if _, err := w.Gradient(grad, t.updater.params, b, actors.Rows{Slots: slots, X: x}, b.ID.Key(r.cfg.Training.Seed)); err != nil {
 			return fmt.Errorf("runtime: %v: %w", b.ID, err)
 		}
 	}

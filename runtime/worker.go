@@ -40,13 +40,16 @@ func (w *worker) Tune(threads int, copied bool) {
 }
 
 // Gradient implements actors.Gradienter.
-func (w *worker) Gradient(grad, params []float32, b *sampling.Batch, slots []uint32, key rng.Key) (messages.Stats, error) {
+func (w *worker) Gradient(grad, params []float32, b *sampling.Batch, rows actors.Rows, key rng.Key) (messages.Stats, error) {
 	in := &compute.Input{
 		Key: key, Blocks: b.Blocks, Features: w.ds.NodeFeatures, Rows: b.Inputs(), Targets: b.Targets, Weights: b.LossWeights,
 		Edges: w.ds.EdgeFeatures,
 	}
-	if slots != nil {
-		in.Features, in.Rows = w.slab, slots
+	switch {
+	case rows.X != nil:
+		in.Features, in.Rows = graph.NewFeatures(b.NumInputs(), w.ds.NodeFeatures.Cols, rows.X), nil
+	case rows.Slots != nil:
+		in.Features, in.Rows = w.slab, rows.Slots
 	}
 	if w.gatherer != nil && in.Rows != nil {
 		in.Features, in.Rows = w.gatherer.Gather(in.Features, in.Rows, w.engine.For), nil

@@ -49,7 +49,19 @@ type Sizes struct {
 	SamplerShared int64  // bytes that all samplers keep together: tables, clusters, caches
 	SamplerOwn    int64  // bytes that each keeps before its first batch
 	Audits        bool   // other nodes' batches are sampled here, too
+	Own           []Own  // the program's own stages, in their order
 	Cache         string // what is cached, as the user asked for it; empty: nothing
+}
+
+// Own is a stage of the program's own.
+type Own struct {
+	Name, Version string
+	AfterLoad     bool // it makes rows of its own for every batch; else it comes after sample
+}
+
+// ownRows reports whether rows are the program's own stages'.
+func (s *Sizes) ownRows() bool {
+	return slices.ContainsFunc(s.Own, func(o Own) bool { return o.AfterLoad })
 }
 
 // Request holds the numbers that the user fixed; 0 leaves one to the plan.
@@ -166,7 +178,7 @@ func Build(s Sizes, r Request) *Plan {
 		}
 	}
 	why := p.memoryIO(&s, r)
-	p.gathers = s.InDim > 0 && !whole && !s.SparseInput
+	p.gathers = s.InDim > 0 && !whole && !s.SparseInput && !s.ownRows()
 	p.Copied = p.gathers && r.Gather == "copied"
 	p.MaxSamplers = p.Samplers
 	if r.Samplers == 0 && !whole && r.tight < settled {
@@ -217,12 +229,28 @@ func Build(s Sizes, r Request) *Plan {
 	if p.Raised != "" {
 		p.Stages[1].Why = fmt.Sprintf("%s; %s; %s", s.Sampler, whySamplers, p.Raised)
 	}
+	p.own(&s, false)
 	p.stagesIO(&s, r, why)
+	p.own(&s, true)
 	p.Stages = append(p.Stages,
 		Stage{"compute", p.Trainers, fmt.Sprintf("%s kernels on %d threads; %s%s", s.Kernels, p.Threads, whyTrainers, s.whyPrecision()+p.whyGather(r))},
 		Stage{"parameters", 1, fmt.Sprintf("%d parameters, %s", s.Parameters, s.Optimizer)},
 		Stage{"progress", 1, "events"})
 	return p
+}
+
+// own lists the program's own stages after load, or else after sample.
+func (p *Plan) own(s *Sizes, afterLoad bool) {
+	for _, o := range s.Own {
+		if o.AfterLoad != afterLoad {
+			continue
+		}
+		what := "changes batches after sample"
+		if afterLoad {
+			what = "changes rows after load, and in inference"
+		}
+		p.Stages = append(p.Stages, Stage{o.Name, p.MaxSamplers, fmt.Sprintf("the program's own, version %s: %s; up to %d at once", o.Version, what, p.MaxSamplers)})
+	}
 }
 
 // whyPrecision says what bfloat16 gains or loses.
@@ -341,6 +369,9 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 		add(fmt.Sprintf("slab: %d rows for %d batches ahead%s, up to %d%s", p.SlabRows, p.MaxAhead, cachedToo(s.CachedRows), p.SlabLimit, p.cacheToo()), p.SlabLimit*(s.RowBytes+16)+8*max(p.CacheRows, p.CacheRoom)+4*s.Nodes, false)
 		add(fmt.Sprintf("slots and reads of up to %d batches", p.MaxAhead), times(20*bound, int64(p.MaxAhead+1)), false)
 	}
+	if s.ownRows() {
+		add(fmt.Sprintf("rows that own stages make of up to %d batches", p.MaxBatches), times(times(4*int64(s.InDim), src[s.Layers-1]), int64(p.MaxBatches)), false)
+	}
 	if p.Reorder > 1 {
 		add("reorder: input nodes of a window", times(4*src[s.Layers-1], int64(p.Reorder+1)), false)
 	}
@@ -367,6 +398,11 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 	if s.FeaturesAway {
 		p.InferenceBytes = s.Nodes * s.RowBytes
 		add("exact inference: the features, fetched", p.InferenceBytes, false)
+	}
+	if s.ownRows() {
+		own := 4 * s.Nodes * int64(s.InDim)
+		p.InferenceBytes = plus(p.InferenceBytes, own)
+		add("exact inference: the rows that own stages make", own, false)
 	}
 	computed := 2*4*s.Nodes*int64(max(s.Hidden, s.OutDim)) + 3*4*widest*min(int64(p.EvalChunk), s.Nodes)
 	add("exact inference: two layers' outputs and a chunk", computed, false)
