@@ -322,9 +322,12 @@ func (n *Node) Leave(ctx context.Context) error {
 	n.tasks.Wait()
 	var errs []error
 	n.mu.Lock()
-	f, h := n.features, n.host
-	n.features, n.host = nil, nil
+	f, h, r := n.features, n.host, n.remote
+	n.features, n.host, n.remote = nil, nil, nil
 	n.mu.Unlock()
+	if r != nil {
+		r.Close()
+	}
 	if f != nil {
 		errs = append(errs, f.close())
 	}

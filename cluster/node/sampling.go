@@ -28,11 +28,15 @@ func (n *Node) Sample(ctx context.Context, first sampling.ID, open func() sample
 	n.mu.Lock()
 	n.host = h
 	n.mu.Unlock()
-	return n.Member.Announce(ctx, func(i *membership.Info) {
+	err := n.Member.Announce(ctx, func(i *membership.Info) {
 		if !slices.Contains(i.Kinds, samplers.Kind) {
 			i.Kinds = append(slices.Clone(i.Kinds), samplers.Kind)
 		}
 	})
+	if err == nil && only {
+		n.log.Info("this node samples for the trainers")
+	}
+	return err
 }
 
 // Samplers returns what has this node's samplers sample where they are; local: also

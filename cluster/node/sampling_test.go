@@ -126,7 +126,9 @@ func TestSamplersMove(t *testing.T) {
 	if err := r.Draw(within(t), 0, &messages.Seeds{ID: sampling.ID{Phase: "train", Epoch: 3, Of: 1}, Seeds: []uint32{8}}, new(sampling.Batch)); err == nil {
 		t.Error("a batch of other seeds was taken")
 	}
-	if err := a.Samplers(true).Draw(within(t), 0, &messages.Seeds{}, new(sampling.Batch)); !errors.Is(err, actors.ErrHere) {
+	home := samplers.NewRemote(a.samplersOptions(), true)
+	defer home.Close()
+	if err := home.Draw(within(t), 0, &messages.Seeds{}, new(sampling.Batch)); !errors.Is(err, actors.ErrHere) {
 		t.Errorf("at home: %v", err)
 	}
 }

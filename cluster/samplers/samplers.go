@@ -144,6 +144,10 @@ var ErrNotReady = fmt.Errorf("%w: the node does not sample yet", control.ErrElse
 // nothing else (only) is measured while it is idle, too. Close ends it.
 func Serve(o Options, first sampling.ID, only bool, open func() Draw) *Host {
 	h := &Host{o: o, open: open, first: first, samplers: map[string]*hosted{}}
+	o.Plane.Handle(methodWatch, func(ctx context.Context, _ *dataplane.Request) (dataplane.Reply, error) {
+		<-ctx.Done()
+		return dataplane.Reply{}, context.Cause(ctx)
+	})
 	if only {
 		h.stop = make(chan struct{})
 		h.idle.Go(h.measure)
@@ -254,7 +258,12 @@ type Remote struct {
 	local bool // this node has the role
 	nodes atomic.Int64
 
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+
 	mu    sync.Mutex
+	peers map[string]*peer
 	at    map[int]string // where each was asked last
 	moves int64
 	drawn atomic.Int64
@@ -267,7 +276,45 @@ func NewRemote(o Options, local bool) *Remote {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Remote{o: o, node: o.Plane.Node(), local: local, at: map[int]string{}}
+	r := &Remote{o: o, node: o.Plane.Node(), local: local, at: map[int]string{}, peers: map[string]*peer{}}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	return r
+}
+
+// Close ends what asks other nodes, and waits for it.
+func (r *Remote) Close() {
+	r.cancel()
+	r.tasks.Wait()
+}
+
+// methodWatch is answered when the node ends: who asks hears at once when its connection breaks,
+// as those of the control plane, which are made anew, do not tell.
+const methodWatch dataplane.Method = 112
+
+// peer is a node that samplers are asked at.
+type peer struct {
+	ctx    context.Context // ends when the node does not answer any more
+	cancel context.CancelCauseFunc
+}
+
+// peer returns a node, which is watched from now on.
+func (r *Remote) peer(node string) *peer {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.peers[node]
+	if p != nil && p.ctx.Err() == nil {
+		return p
+	}
+	p = new(peer)
+	p.ctx, p.cancel = context.WithCancelCause(r.ctx)
+	r.peers[node] = p
+	if r.ctx.Err() == nil {
+		r.tasks.Go(func() {
+			_, err := r.o.Plane.Ask(p.ctx, dataplane.Call{Node: node, Method: methodWatch})
+			p.cancel(fmt.Errorf("%w: %w", dataplane.ErrPeerGone, err))
+		})
+	}
+	return p
 }
 
 // Ready says how many samplers this trainer has, of a graph of so many nodes.
@@ -318,7 +365,7 @@ func (r *Remote) Where() []string {
 
 // again is how long a sampler that is not there is left alone; it doubles up to a
 // second, unless the members change.
-const again = 20 * time.Millisecond
+const again = 2 * time.Millisecond
 
 // waiting is how long a run goes on without a node that samples.
 const waiting = 30 * time.Second
@@ -351,7 +398,7 @@ func (r *Remote) Draw(ctx context.Context, i int, m *messages.Seeds, b *sampling
 		} else {
 			r.asks(i, at)
 			nobody = time.Time{}
-			if err = r.draw(ctx, i, body, m, b); err == nil {
+			if err = r.draw(ctx, i, at, body, m, b); err == nil {
 				return nil
 			}
 			if !moved(err) {
@@ -403,9 +450,16 @@ func (r *Remote) asks(i int, at string) {
 }
 
 // draw asks sampler i where it is.
-func (r *Remote) draw(ctx context.Context, i int, body []byte, m *messages.Seeds, b *sampling.Batch) error {
+func (r *Remote) draw(ctx context.Context, i int, at string, body []byte, m *messages.Seeds, b *sampling.Batch) error {
+	p := r.peer(at)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(p.ctx, func() { cancel(context.Cause(p.ctx)) })()
 	reply, err := r.o.Control.Ask(ctx, Kind, Name(r.node, i), body)
 	if err != nil {
+		if gone := context.Cause(p.ctx); gone != nil {
+			return gone
+		}
 		return err
 	}
 	x, err := messages.Unmarshal("sampled", reply)
@@ -423,6 +477,9 @@ func (r *Remote) draw(ctx context.Context, i int, body []byte, m *messages.Seeds
 	}
 	defer r.free.Put(buf)
 	data, err := r.o.Plane.Fetch(ctx, ticket, (*buf)[:cap(*buf)])
+	if gone := context.Cause(p.ctx); err != nil && gone != nil {
+		return gone
+	}
 	var there *dataplane.RemoteError
 	if errors.As(err, &there) { // it was withdrawn
 		return fmt.Errorf("%w: %w", dataplane.ErrTicket, err)

@@ -291,6 +291,9 @@ type netResult struct {
 	} `json:"stages"`
 	Cluster struct {
 		MicroBatches int64          `json:"micro_batches"`
+		Drawn        int64          `json:"drawn_elsewhere"`
+		DrawnBytes   int64          `json:"drawn_bytes"`
+		Moves        int64          `json:"sampler_moves"`
 		Lineage      []training.Run `json:"lineage"`
 	} `json:"cluster"`
 }

@@ -5,17 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
 // stepLine is a line of --steps.
 type stepLine struct {
-	Epoch     int    `json:"epoch"`
-	Batch     int    `json:"batch"`
-	Applied   int64  `json:"applied"` // steps of the run, with this one
-	Loss      finite `json:"loss"`
-	Staleness *int   `json:"staleness,omitempty"` // of --sync ssp: steps applied since the version that it was computed on
+	Epoch     int       `json:"epoch"`
+	Batch     int       `json:"batch"`
+	Applied   int64     `json:"applied"` // steps of the run, with this one
+	Loss      finite    `json:"loss"`
+	Time      time.Time `json:"time"`                // at which this process heard of it
+	Staleness *int      `json:"staleness,omitempty"` // of --sync ssp: steps applied since the version that it was computed on
 }
 
 // stepLog writes a line for each step that this process hears of. Nil: it is not
@@ -43,7 +45,7 @@ func (l *stepLog) event(e runtime.Event) {
 	if l == nil || e.Kind != runtime.EventStep || l.err != nil {
 		return
 	}
-	line := stepLine{Epoch: e.Epoch, Batch: e.Batch, Applied: e.Applied, Loss: finite(e.Loss)}
+	line := stepLine{Epoch: e.Epoch, Batch: e.Batch, Applied: e.Applied, Loss: finite(e.Loss), Time: time.Now()}
 	if l.stale {
 		line.Staleness = &e.Staleness
 	}

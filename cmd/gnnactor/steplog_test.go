@@ -40,7 +40,7 @@ func TestSteps(t *testing.T) {
 	lines := stepLines(t, name)
 	seen := map[[2]int]bool{}
 	for i, l := range lines {
-		if l.Applied != int64(i+1) || l.Staleness == nil || *l.Staleness < 0 || *l.Staleness > 2 {
+		if l.Applied != int64(i+1) || l.Time.IsZero() || l.Staleness == nil || *l.Staleness < 0 || *l.Staleness > 2 {
 			t.Fatalf("line %d: %+v", i, l)
 		}
 		counts[*l.Staleness]++

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// samplerCluster is a cluster in which some hosts train and others sample for them: n0 has
+// the store and the rows, n1 and n2 train, and the others sample.
+type samplerCluster struct {
+	*netCluster
+	run   []string
+	steps string // of n1
+}
+
+const samplesNow = "this node samples for the trainers"
+
+// place starts what a host does.
+func (c *samplerCluster) place(n *netNode, roles string, args ...string) {
+	c.t.Helper()
+	host := n.host.Addr().String()
+	n.log = newOutput(c.t, n.name)
+	n.process = c.start(n.host, n.log, slices.Concat(args, []string{"--certs", c.certs(), "--node", n.name, "--node-dir", filepath.Join(c.dir, n.name),
+		"--listen", host + ":7402", "--control", host + ":7403", "--output", "json", "--roles", roles}))
+}
+
+// samples starts a sampler, and waits until it is one.
+func (c *samplerCluster) samples(n *netNode) {
+	c.t.Helper()
+	c.place(n, "sampler", "cluster", "join", c.endpoints[0])
+	c.sampling(n, 1)
+}
+
+// sampling waits until a node has begun to sample so many times.
+func (c *samplerCluster) sampling(n *netNode, times int) {
+	c.t.Helper()
+	if err := n.log.await(c.ctx, func(s string) bool { return strings.Count(s, samplesNow) >= times }); err != nil {
+		c.t.Fatalf("%s does not sample: %v", n.name, err)
+	}
+}
+
+func startSamplers(t *testing.T, hosts, epochs int) *samplerCluster {
+	c := &samplerCluster{netCluster: startStores(t, hosts, 1)}
+	data := filepath.Join(c.dir, "data")
+	mustInvoke(t, "generate", "sbm", data, "--nodes", "20000", "--features", "64")
+	c.run = []string{"--data", data, "--micro-batches", "4", "--batch-size", "256", "--epochs", fmt.Sprint(epochs), "--eval-every", "0", "--fanouts", "5,5",
+		"--hidden", "64", "--threads", "1", "--seed", "3", "--baseline=false"}
+	c.steps = filepath.Join(c.dir, "steps")
+	c.place(c.nodes[1], "trainer", slices.Concat([]string{"train", "--cluster", c.endpoints[0], "--shards", "2", "--wait-for", "2", "--steps", c.steps, "--samplers", "2"}, c.run)...)
+	c.place(c.nodes[2], "trainer", "cluster", "join", c.endpoints[0], "--threads", "1", "--samplers", "2")
+	c.place(c.nodes[0], "rows", "cluster", "join", c.endpoints[0])
+	for _, n := range c.nodes[3:] {
+		c.samples(n)
+	}
+	for _, n := range c.nodes[1:3] {
+		if err := n.log.await(c.ctx, func(s string) bool { return strings.Contains(s, "the group made its first step") }); err != nil {
+			t.Fatalf("%s makes no step: %v", n.name, err)
+		}
+	}
+	return c
+}
+
+// ends waits for the run's end: the trainers have the bits of one process, and nothing
+// of it did they sample.
+func (c *samplerCluster) ends() {
+	c.t.Helper()
+	one := alone(c.t, c.run)
+	for _, n := range c.nodes {
+		state, err := n.process.Wait(c.ctx)
+		if err != nil || !state.Success() {
+			c.t.Fatalf("%s: %v, %v:\n%s", n.name, state, err, ending(n.log.String()))
+		}
+	}
+	for _, n := range c.nodes[1:3] {
+		r := resultOf(c.t, n.log.String())
+		if r.SHA == "" || r.SHA != one.SHA || r.Chain != one.Chain {
+			c.t.Errorf("%s: parameters %s, not those of one process, %s", n.name, r.SHA, one.SHA)
+		}
+		if r.Cluster.Drawn < r.Cluster.MicroBatches {
+			c.t.Errorf("%s computed %d micro-batches, of which others sampled %d", n.name, r.Cluster.MicroBatches, r.Cluster.Drawn)
+		}
+		c.t.Logf("%s: %d micro-batches of others, %.1f KB each on the wire, %d moves", n.name, r.Cluster.Drawn, float64(r.Cluster.DrawnBytes)/float64(r.Cluster.Drawn)/1e3, r.Cluster.Moves)
+	}
+}
+
+// moment is when something was done to a sampler.
+type moment struct {
+	what string
+	at   time.Time
+}
+
+// pausesAfter returns, by what was done, by how much the longest gap between two steps after
+// it, until the next thing was done and for three seconds at most, was longer than the
+// median of all.
+func pausesAfter(lines []stepLine, moments []moment) map[string][]time.Duration {
+	var gaps []time.Duration
+	for i := 1; i < len(lines); i++ {
+		gaps = append(gaps, lines[i].Time.Sub(lines[i-1].Time))
+	}
+	median := slices.Sorted(slices.Values(gaps))[len(gaps)/2]
+	pauses := map[string][]time.Duration{}
+	for k, m := range moments {
+		end := m.at.Add(3 * time.Second)
+		if k+1 < len(moments) && moments[k+1].at.Before(end) {
+			end = moments[k+1].at
+		}
+		longest := time.Duration(0)
+		for i := 1; i < len(lines); i++ {
+			if lines[i].Time.After(m.at) && lines[i-1].Time.Before(end) {
+				longest = max(longest, gaps[i-1])
+			}
+		}
+		pauses[m.what] = append(pauses[m.what], max(longest-median, 0))
+	}
+	return pauses
+}
+
+func (c *samplerCluster) logPauses(moments []moment) {
+	c.t.Helper()
+	lines := stepLines(c.t, c.steps)
+	if last := lines[len(lines)-1].Time; moments[len(moments)-1].at.After(last) {
+		c.t.Errorf("the run was over %v before the last move: more epochs are needed", moments[len(moments)-1].at.Sub(last))
+	}
+	for what, p := range pausesAfter(lines, moments) {
+		slices.Sort(p)
+		c.t.Logf("%d times %s: pause %v (median), %v at most", len(p), what, p[len(p)/2], p[len(p)-1])
+	}
+}
+
+// Samplers are on hosts of their own, of which one is drained or killed in turn, and comes back:
+// the trainers go on, and come to the bits of one process.
+func TestNetSamplers(t *testing.T) {
+	epochs, times := 60, 4
+	if n, err := strconv.Atoi(os.Getenv(long)); err == nil {
+		epochs, times = n, 50
+	}
+	c := startSamplers(t, 5, epochs)
+	var moments []moment
+	for k := range times {
+		n := c.nodes[3+k%2]
+		ops := c.nodes[0]
+		log := newOutput(t, "drain")
+		moments = append(moments, moment{"drained", time.Now()})
+		p := c.start(ops.host, log, []string{"cluster", "drain", c.endpoints[0], n.name, "--node", ops.name, "--certs", c.certs()})
+		if state, err := p.Wait(c.ctx); err != nil || !state.Success() {
+			t.Fatalf("drain: %v, %v:\n%s", state, err, log)
+		}
+		if state, err := n.process.Wait(c.ctx); err != nil || !state.Success() || !strings.Contains(n.log.String(), `"drained":true`) {
+			t.Fatalf("%s drains: %v, %v:\n%s", n.name, state, err, ending(n.log.String()))
+		}
+		c.samples(n)
+		n = c.nodes[3+(k+1)%2]
+		began := strings.Count(n.log.String(), samplesNow)
+		moments = append(moments, moment{"killed", time.Now()})
+		if err := n.process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		c.sampling(n, began+1)
+	}
+	c.ends()
+	c.logPauses(moments)
+}
