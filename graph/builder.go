@@ -3,6 +3,7 @@ package graph
 import (
 	"github.com/gnnactor/gnnactor/graph/internal/csc"
 	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
+	"github.com/gnnactor/gnnactor/internal/hugepages"
 )
 
 // FromEdges returns the graph of n nodes whose edge i goes from src[i] to
@@ -28,13 +29,13 @@ func FromEdges(n int, src, dst []uint32, weights []float32) (*Graph, error) {
 		return nil, dataerr.Bad("weights[%d] = %v; weights must be finite", i, weights[i])
 	}
 	edges := func(yield func(src, dst []uint32) error) error { return yield(src, dst) }
-	g := &Graph{Indptr: make([]int64, n+1)}
+	g := &Graph{Indptr: hugepages.Make[int64](n + 1)}
 	var b csc.Builder
 	total, err := b.Count(g.Indptr, edges)
 	if err != nil {
 		return nil, err
 	}
-	g.Indices = make([]uint32, total)
+	g.Indices = hugepages.Make[uint32](int(total))
 	var origin []uint32
 	if weights != nil {
 		if int64(len(src)) >= csc.NoOrigin {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/hugepages"
 	"github.com/gnnactor/gnnactor/rng"
 )
 
@@ -16,8 +17,8 @@ func uniformGraph(n int, huge bool) *graph.Graph {
 	const degree = 16
 	g := &graph.Graph{Indptr: make([]int64, n+1), Indices: make([]uint32, n*degree)}
 	if huge {
-		adviseHuge(g.Indptr)
-		adviseHuge(g.Indices)
+		hugepages.Advise(g.Indptr)
+		hugepages.Advise(g.Indices)
 	}
 	key := rng.New(9)
 	var wg sync.WaitGroup

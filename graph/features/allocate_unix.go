@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gnnactor/gnnactor/internal/hugepages"
 )
 
 // allocate returns n bytes of zeros outside the Go heap, page by page as they
@@ -18,7 +20,7 @@ func allocate(n int) ([]byte, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("mmap", err)
 	}
-	adviseHuge(b)
+	hugepages.Advise(b)
 	return b, nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/internal/csc"
+	"github.com/gnnactor/gnnactor/internal/hugepages"
 	"github.com/gnnactor/gnnactor/pool"
 	"github.com/gnnactor/gnnactor/rng"
 )
@@ -68,12 +69,12 @@ func generatedEdges(ctx context.Context, count int64, edge func(i int64) (src, d
 // symmetricGraph builds the undirected simple graph of a stream's edges.
 func symmetricGraph(n int, edges csc.Edges) (*graph.Graph, error) {
 	b := csc.Builder{Undirected: true}
-	g := &graph.Graph{Indptr: make([]int64, n+1)}
+	g := &graph.Graph{Indptr: hugepages.Make[int64](n + 1)}
 	total, err := b.Count(g.Indptr, edges)
 	if err != nil {
 		return nil, err
 	}
-	g.Indices = make([]uint32, total)
+	g.Indices = hugepages.Make[uint32](int(total))
 	if err := b.Place(g.Indptr, 0, n, g.Indices, nil, 0, edges); err != nil {
 		return nil, err
 	}

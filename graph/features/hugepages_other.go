@@ -1,5 +1,0 @@
-//go:build !linux
-
-package features
-
-func adviseHuge([]byte) {}

@@ -1,5 +1,0 @@
-//go:build !linux
-
-package sampling
-
-func adviseHuge[T any]([]T) {}
