@@ -32,14 +32,6 @@ func (s audited) Sample(b *sampling.Batch, key rng.Key, seeds []uint32) error {
 	return err
 }
 
-// audit has the batches of s audited, if this process is one of several.
-func (t *trainCall) audit(s sampling.Sampler) sampling.Sampler {
-	if t.team == nil {
-		return s
-	}
-	return audited{s, t.team}
-}
-
 // join begins this node's part in the run, audits included.
 func (t *trainCall) join(work actors.Work) error {
 	id, err := json.Marshal(t.state.Identity)
@@ -47,7 +39,7 @@ func (t *trainCall) join(work actors.Work) error {
 		return fmt.Errorf("runtime: identity: %w", err)
 	}
 	c := &t.r.cfg
-	t.team = c.Cluster.Peers.Begin(training.Audit{Identity: string(id), Seed: c.Training.Seed, Rate: c.Cluster.Audit, Draw: t.r.newDraw(work)}, t.state.Lineage)
+	t.team = c.Cluster.Peers.Begin(training.Audit{Identity: string(id), Seed: c.Training.Seed, Rate: c.Cluster.Audit, Draw: t.r.newDraw(&epochOrders{work: work})}, t.state.Lineage)
 	return nil
 }
 

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/pool"
@@ -11,7 +12,9 @@ import (
 // NewDraw returns what makes a batch the training's micro-batch of an ID, for whoever
 // trains: it is the same in every process of one identity. One goroutine at a time
 // may call it.
-func (r *Runtime) NewDraw() func(b *sampling.Batch, id sampling.ID) error { return r.newDraw(r.work()) }
+func (r *Runtime) NewDraw() func(b *sampling.Batch, id sampling.ID) error {
+	return r.newDraw(&epochOrders{work: r.work()})
+}
 
 // FirstBatch returns the ID of the training's first micro-batch.
 func (r *Runtime) FirstBatch() sampling.ID {
@@ -23,10 +26,27 @@ func (r *Runtime) FirstBatch() sampling.ID {
 	return id
 }
 
-// newDraw samples from the graph on, with an order of seeds and the sampler's tables of
-// its own.
-func (r *Runtime) newDraw(work actors.Work) func(*sampling.Batch, sampling.ID) error {
-	orders := &epochOrders{work: work}
+// epochOrders keeps the order of the newest epoch's seeds.
+type epochOrders struct {
+	work  actors.Work
+	mu    sync.Mutex
+	epoch int
+	order []uint32
+}
+
+// of returns the order of an epoch.
+func (o *epochOrders) of(epoch int) []uint32 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.order == nil || o.epoch != epoch {
+		o.order, o.epoch = sampling.Order(o.work.Nodes, o.work.Seed, epoch), epoch
+	}
+	return o.order
+}
+
+// newDraw samples from the graph on, with the sampler's tables of its own.
+func (r *Runtime) newDraw(orders *epochOrders) func(*sampling.Batch, sampling.ID) error {
+	work := &orders.work
 	var s sampling.Sampler
 	sample := func(b *sampling.Batch, id sampling.ID) error {
 		var seeds []uint32

@@ -67,7 +67,7 @@ func (r *Runtime) activations(s *scheduler.Sizes) {
 func (r *Runtime) request() scheduler.Request {
 	c, m, e := &r.cfg, &r.cfg.Memory, &r.cfg.Execution
 	if c.Training.Sync.Asynchronous() { // each trainer samples the next batch meanwhile
-		n := c.staleTrainers()
+		n := c.asyncTrainers()
 		return scheduler.Request{
 			Threads: c.threads(), Samplers: n, Trainers: n, Credits: 2,
 			EvalChunk: m.EvalChunk, LocalCodec: e.LocalCodec, Loaders: m.Loaders, Match: m.Match,

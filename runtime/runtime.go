@@ -32,6 +32,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"go.yaml.in/yaml/v3"
@@ -106,6 +107,7 @@ type Runtime struct {
 	cancel context.CancelFunc
 	calls  sync.WaitGroup // calls in progress
 	train  sync.Mutex     // held while training
+	state  atomic.Int32   // training.State
 	start  string         // hash of what the last Train started from; guarded by train
 
 	stop    sync.Once

@@ -13,6 +13,7 @@ import (
 	"github.com/gnnactor/gnnactor/graph/generate"
 	"github.com/gnnactor/gnnactor/internal/drawn"
 	"github.com/gnnactor/gnnactor/internal/leak"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -386,6 +387,27 @@ func TestValidateReportsEverything(t *testing.T) {
 		change(&c)
 		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "lr") {
 			t.Errorf("error is %v, want one that names lr and says %q", err, want)
+		}
+	}
+}
+
+// What a run is at when its events come, however its steps are made.
+func TestState(t *testing.T) {
+	for _, sync := range []Sync{{}, SSP(1)} {
+		c := config()
+		c.Training.Sync, c.Training.Epochs = sync, 2
+		r := started(t, c)
+		want := map[EventKind]training.State{EventStart: training.Opening, EventStep: training.Stepping, EventTune: training.Stepping, EventEpoch: training.Ending, EventDone: training.Finishing}
+		for e, err := range r.Train(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := r.State(); got != want[e.Kind] {
+				t.Errorf("%v: at event %d of epoch %d it is %v, not %v", sync, e.Kind, e.Epoch, got, want[e.Kind])
+			}
+		}
+		if got := r.State(); got != training.Idle {
+			t.Errorf("%v: afterwards it is %v", sync, got)
 		}
 	}
 }

@@ -138,22 +138,21 @@ type trainCall struct {
 	updater    *updater
 	clock      clock.Recorder
 	began      time.Time
-	piping     time.Duration     // wall time that the pipeline was let run
-	samplers   int               // the most that ever worked
-	unlock     func() error      // the checkpoint directory
-	unsaved    error             // why an interrupted run has no last checkpoint
-	ragged     bool              // the steps that were applied are not a prefix of their epoch
-	lateness   []int64           // steps by staleness
-	group      training.Group    // the newest; nil: there was none, or this process is alone
-	ready      *trainingPipeline // begun while the state was on its way; nil: none
-	unshared   bool              // the newest checkpoint could not be published
-	due        int64             // the step of the newest checkpoint that there should be
-	replicator *replicator       // of checkpoints; nil: none was needed
-	team       training.Team     // of a cluster; nil: this process is alone
-	unaudited  bool              // it resumed from a state whose audits had not come back
-	mem        *resident         // of the pipeline that runs
-	rows       RowStats          // of those before
-	first      []float32         // the parameters that the run began with; read only
+	piping     time.Duration  // wall time that the pipeline was let run
+	samplers   int            // the most that ever worked
+	unlock     func() error   // the checkpoint directory
+	unsaved    error          // why an interrupted run has no last checkpoint
+	ragged     bool           // the steps that were applied are not a prefix of their epoch
+	lateness   []int64        // steps by staleness
+	group      training.Group // the newest; nil: there was none, or this process is alone
+	unshared   bool           // the newest checkpoint could not be published
+	due        int64          // the step of the newest checkpoint that there should be
+	replicator *replicator    // of checkpoints; nil: none was needed
+	team       training.Team  // of a cluster; nil: this process is alone
+	unaudited  bool           // it resumed from a state whose audits had not come back
+	mem        *resident      // of the pipeline that runs
+	rows       RowStats       // of those before
+	first      []float32      // the parameters that the run began with; read only
 }
 
 // errLeft ends a run whose loop was left; nobody sees it.
@@ -230,6 +229,8 @@ func (t *trainCall) run(ctx context.Context) (err error) {
 		return fmt.Errorf("%w: patience and the plateau schedule follow the validation accuracy, but %s has no validation set", ErrConfig, r.data.ds.Name)
 	}
 	t.began = time.Now()
+	t.enter(training.Opening)
+	defer t.enter(training.Idle)
 	work := r.work()
 	t.steps = work.Steps()
 	if dir := r.cfg.Checkpoint.Dir; dir != "" {
@@ -261,29 +262,18 @@ func (t *trainCall) run(ctx context.Context) (err error) {
 	if err := t.emit(start); err != nil {
 		return err
 	}
-	// A run that was interrupted between an epoch's last batch and its end.
-	if ended := t.state.Step / t.steps; t.state.Step%t.steps == 0 && int64(t.state.Ended) < ended {
-		if err := t.endEpoch(ctx, int(ended)-1); err != nil {
+	if err := t.endLast(ctx); err != nil {
+		return err
+	}
+	if t.more() {
+		if err := t.loop(ctx, work); err != nil {
 			return err
 		}
 	}
-	if t.state.Step < int64(r.cfg.Training.Epochs)*t.steps && !t.state.Best.Stop(r.cfg.Training.Patience) {
-		work.First = t.state.Step
-		train := t.epochs
-		switch {
-		case r.cfg.Cluster.Peers != nil:
-			train = t.together
-		case r.cfg.Training.Sync.Asynchronous():
-			train = t.stale
-		}
-		if err := train(ctx, work, nil); err != nil {
-			return err
-		}
-	} else {
-		r.mu.Lock()
-		r.params = t.updater.params // the checkpoint's
-		r.mu.Unlock()
-	}
+	r.mu.Lock()
+	r.params = t.updater.params
+	r.mu.Unlock()
+	t.enter(training.Finishing)
 	done := Event{Kind: EventDone, Epoch: int(t.state.Step/t.steps) - 1, Loss: t.state.LastLoss, TrainAccuracy: math.NaN(), Lineage: t.state.Chain.String(), Late: t.lateness}
 	done.ValidAccuracy, done.TestAccuracy, err = r.accuracies(ctx, t.updater.params)
 	if err = r.data.checked(err); err != nil {

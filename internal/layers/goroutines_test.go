@@ -39,8 +39,9 @@ var elsewhere = map[string]struct {
 	"cmd/gnnactor/place.go":         {2, "wait for the node"},
 	"graph/features/disk.go":        {1, "its jobs are run by pool.Recovered"},
 	"runtime/replicate.go":          {1, "copies checkpoints"},
-	"runtime/stale.go":              {3, "wait for the group; async.Train calls staleWorker"},
-	"runtime/epochs.go":             {2, "wait for the group, and for its audits"},
+	"runtime/bounded.go":            {3, "wait for the group; async.Train calls staleWorker"},
+	"runtime/loop.go":               {1, "waits for audits"},
+	"runtime/pipelined.go":          {1, "waits for the group"},
 	"runtime/verify.go":             {1, "Check reads files"},
 	"sampling/ready.go":             {2, "Prepared.NewSampler's has a Guard; the plan is the caller's"},
 }

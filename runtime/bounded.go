@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/actors/async"
@@ -31,8 +30,8 @@ func (c *Config) checkSync(p *problems) {
 	p.check(m.Match != "on", "match: with sync = %s every batch reads its own rows; leave it out", sync)
 }
 
-// staleTrainers returns how many trainers of this process compute at once.
-func (c *settings) staleTrainers() int {
+// asyncTrainers returns how many trainers of this process compute at once.
+func (c *settings) asyncTrainers() int {
 	switch {
 	case c.Execution.Trainers > 0:
 		return c.Execution.Trainers
@@ -42,43 +41,46 @@ func (c *settings) staleTrainers() int {
 	return min(c.Training.Sync.Bound()+1, c.threads())
 }
 
-// stale is epochs for the asynchronous mode; nil: in one process.
-func (t *trainCall) stale(ctx context.Context, work actors.Work, group training.Group) (err error) {
-	r := t.r
-	defer func() {
-		t.publishParams()
-		if err != nil && !t.ragged && r.cfg.Checkpoint.Dir != "" && (ctx.Err() != nil || t.left) {
-			t.unsaved = t.saveLast(false)
-		}
-	}()
-	o := &epochOrders{work: work}
-	for epoch := int(t.state.Step / t.steps); epoch < r.cfg.Training.Epochs; epoch++ {
-		switch {
-		case group == nil:
-			err = t.own(ctx, epoch, o, nil)
-		case group.First():
-			err = t.lead(ctx, epoch, o, group)
-		default:
-			err = t.follow(ctx, epoch, o, group)
-		}
-		if err != nil {
-			return err
-		}
-		if stop, err := t.staleEnd(ctx, epoch); err != nil || stop {
-			return err
-		}
-	}
+// bounded makes steps with bounded staleness: trainers of this process, or of all nodes of a
+// group, compute each batch on the newest parameters that they can have.
+type bounded struct {
+	*trainCall
+	orders *epochOrders
+	group  training.Group // nil: this process is alone
+}
+
+// Begin implements training.Strategy.
+func (s *bounded) Begin(context.Context, training.Group, int64) error { return nil }
+
+// Enter implements training.Strategy.
+func (s *bounded) Enter(_ context.Context, g training.Group) error {
+	s.group = g
 	return nil
 }
 
+// Epoch implements training.Strategy.
+func (s *bounded) Epoch(ctx context.Context, epoch int) error {
+	defer s.publishParams()
+	switch {
+	case s.group == nil:
+		return s.own(ctx, epoch)
+	case s.group.First():
+		return s.lead(ctx, epoch)
+	}
+	return s.follow(ctx, epoch)
+}
+
+// Leave implements training.Strategy.
+func (s *bounded) Leave(_ context.Context, why error) error { return why }
+
 // lead makes an epoch on the node that has the parameters, and gives the others
 // the state that it ends with, in the middle of the epoch if the group does.
-func (t *trainCall) lead(ctx context.Context, epoch int, o *epochOrders, g training.Group) error {
-	made := t.own(ctx, epoch, o, g)
-	if t.ragged || made != nil && !errors.Is(made, training.ErrGroup) && ctx.Err() == nil {
+func (s *bounded) lead(ctx context.Context, epoch int) error {
+	made := s.own(ctx, epoch)
+	if s.ragged || made != nil && !errors.Is(made, training.ErrGroup) && ctx.Err() == nil {
 		return made
 	}
-	p, err := t.position()
+	p, err := s.position()
 	if err != nil {
 		return err
 	}
@@ -86,22 +88,21 @@ func (t *trainCall) lead(ctx context.Context, epoch int, o *epochOrders, g train
 	if err != nil {
 		return err
 	}
-	return g.HandOver(ctx, state, made)
+	return s.group.HandOver(ctx, state, made)
 }
 
 // follow computes for the node that has the parameters, and takes over the state
 // that it ends the epoch with, or the group.
-func (t *trainCall) follow(ctx context.Context, epoch int, o *epochOrders, g training.Group) error {
-	began := time.Now()
-	defer func() { t.piping += time.Since(began) }()
+func (s *bounded) follow(ctx context.Context, epoch int) error {
+	g := s.group
 	inner, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	var team, watch sync.WaitGroup
 	watch.Go(func() { over(inner, g, end) })
 	defer watch.Wait()
 	defer end(nil)
-	size := len(t.updater.params)
-	t.compute(inner, end, &team, o, func(i int) async.Parameters { return g.Follow(epoch, i, size) })
+	size := len(s.updater.params)
+	s.compute(inner, end, &team, func(i int) async.Parameters { return g.Follow(epoch, i, size) })
 	team.Wait()
 	why := context.Cause(inner)
 	if why != nil && (ctx.Err() != nil || !errors.Is(why, training.ErrGroup)) {
@@ -109,16 +110,16 @@ func (t *trainCall) follow(ctx context.Context, epoch int, o *epochOrders, g tra
 	}
 	b, err := g.TakeOver(ctx, epoch, 16*int64(size)+stateSlack, why)
 	if err == nil {
-		before := t.state.Step
+		before := s.state.Step
 		var p training.Position
-		if p, err = t.position(); err == nil {
+		if p, err = s.position(); err == nil {
 			_, err = p.Restore(b)
 		}
 		if err != nil {
 			return err
 		}
-		g.Made(before, t.state.Step, 0)
-		if t.state.Step == int64(epoch+1)*t.steps {
+		g.Made(before, s.state.Step, 0)
+		if s.state.Step == int64(epoch+1)*s.steps {
 			return nil
 		}
 		err = training.ErrGroup
@@ -142,10 +143,10 @@ func over(ctx context.Context, g training.Group, end context.CancelCauseFunc) {
 }
 
 // compute has this process's trainers compute for who has the parameters; an error is told to fail.
-func (t *trainCall) compute(ctx context.Context, fail context.CancelCauseFunc, team *sync.WaitGroup, o *epochOrders, of func(i int) async.Parameters) {
-	for i := range t.r.cfg.staleTrainers() {
+func (s *bounded) compute(ctx context.Context, fail context.CancelCauseFunc, team *sync.WaitGroup, of func(i int) async.Parameters) {
+	for i := range s.r.cfg.asyncTrainers() {
 		team.Go(func() {
-			if err := async.Train(ctx, of(i), async.Name(t.node(), i), t.newStaleWorker(o), len(t.updater.params)); err != nil {
+			if err := async.Train(ctx, of(i), async.Name(s.node(), i), s.newWorker(), len(s.updater.params)); err != nil {
 				fail(err)
 			}
 		})
@@ -153,56 +154,40 @@ func (t *trainCall) compute(ctx context.Context, fail context.CancelCauseFunc, t
 }
 
 // node is this process's name among its peers.
-func (t *trainCall) node() string {
-	if peers := t.r.cfg.Cluster.Peers; peers != nil {
+func (s *bounded) node() string {
+	if peers := s.r.cfg.Cluster.Peers; peers != nil {
 		return peers.Node()
 	}
 	return ""
 }
 
-// staleEnd ends an epoch; stop: it was the last one.
-func (t *trainCall) staleEnd(ctx context.Context, epoch int) (stop bool, err error) {
-	t.publishParams()
-	if err := t.endEpoch(ctx, epoch); err != nil {
-		return false, err
-	}
-	if t.state.Best.Stop(t.r.cfg.Training.Patience) {
-		t.r.log.Info("stopping early", "epoch", epoch, "patience", t.r.cfg.Training.Patience, "best", t.state.Best.Figure)
-		return true, nil
-	}
-	return false, nil
-}
-
 // publishParams lets the runtime answer with the present parameters.
-func (t *trainCall) publishParams() {
-	t.r.mu.Lock()
-	t.r.params = slices.Clone(t.updater.params)
-	t.r.mu.Unlock()
+func (s *bounded) publishParams() {
+	s.r.mu.Lock()
+	s.r.params = slices.Clone(s.updater.params)
+	s.r.mu.Unlock()
 }
 
-// own makes an epoch with the parameters in this process, for a group of several if g is not nil. When ctx or the group ends, it makes the steps
+// own makes an epoch with the parameters in this process, for the group if there is one. When ctx or the group ends, it makes the steps
 // that others are ahead of, so that those that were applied are a prefix of the
 // epoch, before it returns why. After another error they need not be: ragged.
-func (t *trainCall) own(ctx context.Context, epoch int, orders *epochOrders, g training.Group) (err error) {
-	r := t.r
-	t.updater.setRate(epoch, t.state.scale())
-	began := time.Now()
-	defer func() { t.piping += time.Since(began) }()
-	model := staleModel{t: t}
+func (s *bounded) own(ctx context.Context, epoch int) (err error) {
+	g := s.group
+	model := boundedModel{trainCall: s.trainCall}
 	if g != nil {
 		model.decides = func() error { return g.Decides(ctx) }
 	}
-	o := async.NewOwner(async.Options{System: r.system, Model: model, Bound: r.cfg.Training.Sync.Bound(), First: t.state.Step, End: int64(epoch+1) * t.steps})
+	o := async.NewOwner(async.Options{System: s.r.system, Model: model, Bound: s.r.cfg.Training.Sync.Bound(), First: s.state.Step, End: int64(epoch+1) * s.steps})
 	if g != nil {
-		g.Lead(epoch, o, len(t.updater.params))
+		g.Lead(epoch, o, len(s.updater.params))
 	}
-	guest := func(trainer string) bool { return !async.Trainers(t.node())(trainer) }
+	guest := func(trainer string) bool { return !async.Trainers(s.node())(trainer) }
 	inner, fail := context.WithCancelCause(context.WithoutCancel(ctx))
 	var team sync.WaitGroup
 	defer team.Wait()
 	defer o.Close()
 	defer fail(nil)
-	t.compute(inner, fail, &team, orders, func(int) async.Parameters { return o })
+	s.compute(inner, fail, &team, func(int) async.Parameters { return o })
 	wait, stopWaiting := context.WithCancelCause(inner)
 	defer stopWaiting(nil)
 	defer context.AfterFunc(ctx, func() { stopWaiting(context.Cause(ctx)) })()
@@ -228,35 +213,35 @@ func (t *trainCall) own(ctx context.Context, epoch int, orders *epochOrders, g t
 			stop(err)
 			continue
 		case err != nil:
-			t.ragged = true
+			s.ragged = true
 			return err
 		}
-		if err := t.staleApplied(&a, g); err != nil && stopped == nil {
+		if err := s.book(&a); err != nil && stopped == nil {
 			stop(err)
 		}
 	}
 }
 
-// staleApplied books a step, and reports it unless the loop was left.
-func (t *trainCall) staleApplied(a *async.Step, g training.Group) error {
-	id := t.id(a.Step)
-	t.applied(&messages.Applied{ID: id, Step: a.Version - 1, Stats: a.Stats, Last: a.Version%t.steps == 0})
-	if g != nil {
+// book books a step, and reports it unless the loop was left.
+func (s *bounded) book(a *async.Step) error {
+	id := s.id(a.Step)
+	s.applied(&messages.Applied{ID: id, Step: a.Version - 1, Stats: a.Stats, Last: a.Version%s.steps == 0})
+	if g := s.group; g != nil {
 		here := 0
-		if async.Trainers(t.node())(a.Trainer) {
+		if async.Trainers(s.node())(a.Trainer) {
 			here = 1
 		}
 		g.Made(a.Version-1, a.Version, here)
 	}
-	for int64(len(t.lateness)) <= a.Stale {
-		t.lateness = append(t.lateness, 0)
+	for int64(len(s.lateness)) <= a.Stale {
+		s.lateness = append(s.lateness, 0)
 	}
-	t.lateness[a.Stale]++
-	t.r.log.Debug("step", "batch", id, "version", a.Version, "staleness", a.Stale, "trainer", a.Trainer)
-	if t.left {
+	s.lateness[a.Stale]++
+	s.r.log.Debug("step", "batch", id, "version", a.Version, "staleness", a.Stale, "trainer", a.Trainer)
+	if s.left {
 		return nil
 	}
-	return t.emit(Event{
+	return s.emit(Event{
 		Kind: EventStep, Epoch: id.Epoch, Batch: id.Batch, Loss: a.Stats.Loss / a.Stats.Weight, Staleness: int(a.Stale),
 		TrainAccuracy: ratio(a.Stats.Correct, a.Stats.Count), ValidAccuracy: math.NaN(), TestAccuracy: math.NaN(),
 	})

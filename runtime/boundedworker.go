@@ -3,7 +3,6 @@ package runtime
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/actors/async"
@@ -15,50 +14,31 @@ import (
 	"github.com/gnnactor/gnnactor/sampling"
 )
 
-// staleWorker computes batches for one trainer of the asynchronous mode.
-type staleWorker struct {
-	t       *trainCall
-	orders  *epochOrders
-	sampler sampling.Sampler
-	engine  worker
-	places  [2]staleBatch
+// boundedWorker computes batches for one trainer of the asynchronous mode.
+type boundedWorker struct {
+	*trainCall
+	draw   func(*sampling.Batch, sampling.ID) error
+	engine worker
+	places [2]boundedBatch
 }
 
-// staleBatch is a batch, with the rows of its inputs where those do not lie in
+// boundedBatch is a batch, with the rows of its inputs where those do not lie in
 // memory.
-type staleBatch struct {
+type boundedBatch struct {
 	batch sampling.Batch
 	rows  *graph.Features
 	slots []uint32
 	x     []float32 // the rows that the program's own stages made
 }
 
-func (t *trainCall) newStaleWorker(o *epochOrders) *staleWorker {
-	r := t.r
-	w := &staleWorker{
-		t: t, orders: o, sampler: t.audit(r.newSampler()),
+func (s *bounded) newWorker() *boundedWorker {
+	r := s.r
+	w := &boundedWorker{
+		trainCall: s.trainCall, draw: r.newDraw(s.orders),
 		engine: worker{engine: r.learner.NewEngine(r.newExec()), ds: r.sampler.Dataset(), links: r.links, limit: r.plan.CopyRows},
 	}
 	w.engine.Tune(r.plan.Threads, r.plan.Copied)
 	return w
-}
-
-// epochOrders keeps the order of the newest epoch's seeds.
-type epochOrders struct {
-	work  actors.Work
-	mu    sync.Mutex
-	epoch int
-	order []uint32
-}
-
-// of returns the order of an epoch.
-func (o *epochOrders) of(epoch int) []uint32 {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.order == nil || o.epoch != epoch {
-		o.order, o.epoch = sampling.Order(o.work.Nodes, o.work.Seed, epoch), epoch
-	}
-	return o.order
 }
 
 // id names the batch of a step.
@@ -74,25 +54,20 @@ func (t *trainCall) label(id sampling.ID) string {
 }
 
 // Sample implements async.Worker.
-func (w *staleWorker) Sample(ctx context.Context, place int, step int64) error {
-	p, r := &w.places[place], w.t.r
-	id := w.t.id(step)
+func (w *boundedWorker) Sample(ctx context.Context, place int, step int64) error {
+	p, r := &w.places[place], w.r
+	id := w.id(step)
 	id.Of = 1
-	span := w.t.clock.Begin(clock.Sample)
-	p.batch.Reset()
-	p.batch.ID = id
-	err := graph.Guard(func() error {
-		var seeds []uint32
-		if work := &w.orders.work; work.Batches == 0 {
-			seeds = sampling.Cut(w.orders.of(id.Epoch), work.BatchSize, 1, id.Batch, 0)
-		}
-		return w.sampler.Sample(&p.batch, id.Key(r.cfg.Training.Seed), seeds)
-	})
-	span.End(w.t.label(id))
+	span := w.clock.Begin(clock.Sample)
+	err := w.draw(&p.batch, id)
+	span.End(w.label(id))
 	if err != nil {
 		return fmt.Errorf("%v: sample: %w", id, err)
 	}
-	if _, err := r.stages.here(ctx, AfterSample, &p.batch, actors.Rows{}, nil, nil, &w.t.clock); err != nil {
+	if w.team != nil {
+		w.team.Sampled(&p.batch)
+	}
+	if _, err := r.stages.here(ctx, AfterSample, &p.batch, actors.Rows{}, nil, nil, &w.clock); err != nil {
 		return err
 	}
 	var slots []uint32
@@ -102,15 +77,15 @@ func (w *staleWorker) Sample(ctx context.Context, place int, step int64) error {
 		}
 		slots = p.slots[:p.batch.NumInputs()]
 	}
-	p.x, err = r.stages.here(ctx, AfterLoad, &p.batch, actors.Rows{Slots: slots}, p.rows, p.x, &w.t.clock)
+	p.x, err = r.stages.here(ctx, AfterLoad, &p.batch, actors.Rows{Slots: slots}, p.rows, p.x, &w.clock)
 	return err
 }
 
 // read reads the rows of a batch's inputs.
-func (w *staleWorker) read(ctx context.Context, p *staleBatch) error {
-	id, store := p.batch.ID, w.t.r.data.rows
-	span := w.t.clock.Begin(clock.Load)
-	defer func() { span.End(w.t.label(id)) }()
+func (w *boundedWorker) read(ctx context.Context, p *boundedBatch) error {
+	id, store := p.batch.ID, w.r.data.rows
+	span := w.clock.Begin(clock.Load)
+	defer func() { span.End(w.label(id)) }()
 	ids := p.batch.Inputs()
 	if p.rows == nil || p.rows.Rows < len(ids) {
 		l := store.Layout()
@@ -127,17 +102,17 @@ func (w *staleWorker) read(ctx context.Context, p *staleBatch) error {
 }
 
 // Gradient implements async.Worker.
-func (w *staleWorker) Gradient(grad, params []float32, place int, step int64) (s messages.Stats, err error) {
+func (w *boundedWorker) Gradient(grad, params []float32, place int, step int64) (s messages.Stats, err error) {
 	p := &w.places[place]
 	id := p.batch.ID
-	span := w.t.clock.Begin(clock.Compute)
-	defer func() { span.End(w.t.label(id)) }()
+	span := w.clock.Begin(clock.Compute)
+	defer func() { span.End(w.label(id)) }()
 	rows := actors.Rows{X: p.x}
 	if p.rows != nil {
 		w.engine.slab, rows.Slots = p.rows, p.slots[:p.batch.NumInputs()]
 	}
 	err = graph.Guard(func() error {
-		s, err = w.engine.Gradient(grad, params, &p.batch, rows, actors.Key(w.t.r.cfg.Training.Seed, id))
+		s, err = w.engine.Gradient(grad, params, &p.batch, rows, actors.Key(w.r.cfg.Training.Seed, id))
 		return err
 	})
 	if err != nil {
@@ -146,26 +121,26 @@ func (w *staleWorker) Gradient(grad, params []float32, place int, step int64) (s
 	return s, err
 }
 
-// staleModel is what an owner of the parameters steps.
-type staleModel struct {
-	t *trainCall
+// boundedModel is what an owner of the parameters steps.
+type boundedModel struct {
+	*trainCall
 	// decides waits until this node may make steps for others; nil: it makes them alone.
 	decides func() error
 }
 
 // Params implements async.Model.
-func (m staleModel) Params() []float32 { return m.t.updater.params }
+func (m boundedModel) Params() []float32 { return m.updater.params }
 
 // Apply implements async.Model: what actors' parameters do with a step's gradients.
-func (m staleModel) Apply(g *async.Push) error {
+func (m boundedModel) Apply(g *async.Push) error {
 	if m.decides != nil {
 		if err := m.decides(); err != nil {
 			return err
 		}
 	}
-	span := m.t.clock.Begin(clock.Update)
-	defer func() { span.End(m.t.label(m.t.id(g.Step))) }()
-	u := m.t.updater
+	span := m.clock.Begin(clock.Update)
+	defer func() { span.End(m.label(m.id(g.Step))) }()
+	u := m.updater
 	u.Observe(g.Data)
 	if g.Stats.Weight > 0 {
 		compute.Divide(g.Data, float32(g.Stats.Weight))
