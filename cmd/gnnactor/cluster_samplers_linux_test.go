@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gnnactor/gnnactor/internal/netlab"
 )
 
 // samplerCluster is a cluster in which some hosts train and others sample for them: n0 has
@@ -165,4 +167,74 @@ func TestNetSamplers(t *testing.T) {
 	}
 	c.ends()
 	c.logPauses(moments)
+}
+
+// stepsPerSecond returns how many steps were made a second between two moments.
+func stepsPerSecond(lines []stepLine, from, to time.Time) float64 {
+	n := 0
+	for _, l := range lines {
+		if l.Time.After(from) && l.Time.Before(to) {
+			n++
+		}
+	}
+	return float64(n) / to.Sub(from).Seconds()
+}
+
+// Every host has half a core; one that samples is cut to a sixteenth. The leader moves samplers
+// away from it; the bits are those of one process.
+func TestNetSlowSampler(t *testing.T) {
+	epochs, each := 120, 4*time.Second
+	if n, err := strconv.Atoi(os.Getenv(long)); err == nil {
+		epochs, each = n, 30*time.Second
+	}
+	c := startSamplers(t, 6, epochs)
+	netlab.NeedLimits(t)
+	for _, n := range c.nodes {
+		if err := n.host.SetCPU(0.5); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slow := c.nodes[3]
+	moves := func() (from []string) {
+		for _, n := range c.nodes[1:3] {
+			for line := range strings.Lines(n.log.String()) {
+				if _, rest, ok := strings.Cut(line, "a sampler moved"); ok && strings.Contains(rest, "from="+slow.name) {
+					from = append(from, rest)
+				}
+			}
+		}
+		return from
+	}
+	<-time.After(each)
+	before := len(moves())
+	cut := time.Now()
+	if err := slow.host.SetCPU(0.0625); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range c.nodes[1:3] { // of each trainer's samplers one is there at least
+		if err := n.log.await(c.ctx, func(string) bool { return len(moves()) > before }); err != nil {
+			t.Fatalf("no sampler was moved from %s: %v", slow.name, err)
+		}
+	}
+	moved := time.Now()
+	<-time.After(each)
+	mended := time.Now()
+	if err := slow.host.SetCPU(0.5); err != nil {
+		t.Fatal(err)
+	}
+	<-time.After(each)
+	end := time.Now()
+	for _, n := range c.nodes {
+		if err := n.host.SetCPU(0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.ends()
+	lines := stepLines(t, c.steps)
+	if last := lines[len(lines)-1].Time; last.Before(end) {
+		t.Errorf("the run was over %v before the test: more epochs are needed", end.Sub(last))
+	}
+	t.Logf("steps/s: %.1f; %.1f in the %v until a sampler was moved, then %.1f; %.1f when the host was fast again; %d moves from there",
+		stepsPerSecond(lines, cut.Add(-each/2), cut), stepsPerSecond(lines, cut, moved), moved.Sub(cut).Round(time.Millisecond),
+		stepsPerSecond(lines, moved.Add(each/2), mended), stepsPerSecond(lines, mended.Add(each/2), end), len(moves()))
 }
