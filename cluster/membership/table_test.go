@@ -1,0 +1,291 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+)
+
+// joined returns a member of a store that leaves it with the test. Call it in a bubble.
+func joined(t *testing.T, s Store, name string) *Member {
+	t.Helper()
+	m, err := Join(t.Context(), s, Config{Cluster: "test", Info: Info{Node: name, Home: name}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func left(t *testing.T, all ...*Member) {
+	t.Helper()
+	for _, m := range all {
+		if err := m.Leave(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// values are the keys and values of a store under a prefix.
+func values(t *testing.T, s Store, prefix string) map[string]string {
+	t.Helper()
+	list, _, err := s.List(t.Context(), prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, e := range list {
+		all[strings.TrimPrefix(e.Key, prefix)] = string(e.Value)
+	}
+	return all
+}
+
+// The table of places takes a write whole or not at all: by the leader of its epoch, each
+// entry over the one that was read. Time is the bubble's.
+func TestPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := NewMemStore()
+		defer store.Close()
+		a, b := joined(t, store, "a"), joined(t, store, "b")
+		v, err := a.Until(t.Context(), func(v *View) bool { return len(v.Members) == 2 })
+		if err != nil {
+			t.Fatal(err)
+		}
+		set := func(m *Member, leader int64, places ...Place) error {
+			err := m.SetPlaces(t.Context(), leader, places)
+			synctest.Wait()
+			return err
+		}
+		places := []Place{{Kind: "rows", ID: "1", Node: "b"}, {Kind: "rows", ID: "0", Node: "a"}, {Kind: "cache", ID: "9", Node: "b"}}
+		if err := set(a, v.Epoch, places...); err != nil {
+			t.Fatal(err)
+		}
+		got := b.Places()
+		if len(got) != 3 || got[0].Kind != "cache" || got[1].ID != "0" || got[2].ID != "1" || got[2].Node != "b" || got[2].Epoch == 0 {
+			t.Fatalf("the table is %+v", got)
+		}
+		rows1, ok := b.Place("rows", "1")
+		if !ok || rows1 != got[2] {
+			t.Errorf("rows/1 is %+v, %t", rows1, ok)
+		}
+		if _, ok := b.Place("rows", "2"); ok {
+			t.Error("rows/2 is somewhere")
+		}
+		moved := rows1
+		moved.Node = "a"
+		for what, err := range map[string]error{
+			"another leader's epoch":        set(a, v.Epoch+1, moved),
+			"an entry that is there":        set(a, v.Epoch, Place{Kind: "rows", ID: "2", Node: "a"}, Place{Kind: "rows", ID: "0", Node: "b"}),
+			"an entry that is not there":    set(a, v.Epoch, Place{Kind: "rows", ID: "7", Node: "a", Epoch: rows1.Epoch}),
+			"an entry of another revision":  set(a, v.Epoch, Place{Kind: "rows", ID: "1", Node: "a", Epoch: rows1.Epoch - 1}),
+			"an entry that one cannot read": set(a, v.Epoch, moved, Place{Kind: "rows", ID: "9", Epoch: 1}),
+		} {
+			if !errors.Is(err, ErrStale) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		for _, bad := range []Place{{Kind: "rows", Node: "a"}, {ID: "1", Node: "a"}, {Kind: "ro/ws", ID: "1", Node: "a"}, {Kind: "rows", ID: "/", Node: "a"}} {
+			if err := set(a, v.Epoch, bad); err == nil || errors.Is(err, ErrStale) || !strings.Contains(err.Error(), fmt.Sprintf("kind %q", bad.Kind)) {
+				t.Errorf("%+v: %v", bad, err)
+			}
+		}
+		if now := b.Places(); !slices.Equal(now, got) {
+			t.Errorf("refused writes made %+v of %+v", now, got)
+		}
+		if err := set(a, v.Epoch, moved); err != nil {
+			t.Fatal(err)
+		}
+		now, _ := b.Place("rows", "1")
+		if now.Node != "a" || now.Epoch <= rows1.Epoch {
+			t.Errorf("moved, it is %+v", now)
+		}
+		if err := set(a, v.Epoch, rows1); !errors.Is(err, ErrStale) {
+			t.Errorf("over a newer entry: %v", err)
+		}
+		now.Node = ""
+		if err := set(a, v.Epoch, now); err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := b.Place("rows", "1"); ok || len(b.Places()) != 2 {
+			t.Errorf("deleted, the table is %+v", b.Places())
+		}
+		var many []Place
+		for i := range MaxPlaces + 1 {
+			many = append(many, Place{Kind: "sampler", ID: fmt.Sprint(i), Node: "a"})
+		}
+		if err := set(a, v.Epoch, many...); err == nil || errors.Is(err, ErrStale) {
+			t.Errorf("%d at once: %v", len(many), err)
+		}
+		if err := set(a, v.Epoch, many[1:]...); err != nil || len(a.Places()) != 2+MaxPlaces {
+			t.Errorf("%d at once: %v", MaxPlaces, err)
+		}
+		left(t, a)
+		if err := set(a, v.Epoch, Place{Kind: "rows", ID: "1", Node: "a"}); !errors.Is(err, ErrStale) {
+			t.Errorf("by one that has left: %v", err)
+		}
+		left(t, b)
+	})
+}
+
+// Values of the run's state are compared and swapped: under a leader, under another value,
+// or freely; keys that begin alike are not taken for each other. Time is the bubble's.
+func TestValues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := NewMemStore()
+		defer store.Close()
+		broken := &failing{Store: store}
+		a, b := joined(t, broken, "a"), joined(t, store, "b")
+		v, _ := a.View()
+		const key = "checkpoint"
+		state := a.prefix + "state/"
+		must := func(revision int64, err error) int64 {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			return revision
+		}
+		stale := func(what string, revision int64, err error) {
+			t.Helper()
+			if !errors.Is(err, ErrStale) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		ctx := t.Context()
+		set := func(leader, epoch int64, value string) (int64, error) {
+			return a.SetValue(ctx, leader, key, epoch, []byte(value))
+		}
+		for _, other := range []string{"checkpoin", key + "2", "a"} {
+			must(a.SetValue(ctx, v.Epoch, other, 0, []byte("other")))
+		}
+		if value, at := b.Value(key); value != nil || at != 0 {
+			t.Errorf("before it is written it is %q at %d", value, at)
+		}
+		r, err := set(v.Epoch, 5, "x")
+		stale("over one that is not there", r, err)
+		r, err = set(v.Epoch-1, 0, "x")
+		stale("under another leader's epoch", r, err)
+		first := must(set(v.Epoch, 0, "one"))
+		if value, at := b.Value(key); string(value) != "one" || at != first {
+			t.Errorf("it is %q at %d, and was written at %d", value, at, first)
+		}
+		r, err = set(v.Epoch, 0, "x")
+		stale("as if it were not there", r, err)
+		second := must(set(v.Epoch, first, "two"))
+		r, err = set(v.Epoch, first, "x")
+		stale("over a newer one", r, err)
+
+		// Proposals take no leader.
+		r, err = b.Propose(ctx, key, first, []byte("x"))
+		stale("proposed over a newer one", r, err)
+		r, err = b.Propose(ctx, key, 0, []byte("x"))
+		stale("proposed as if it were not there", r, err)
+		r, err = b.Propose(ctx, "new", 3, []byte("x"))
+		stale("proposed over one that is not there", r, err)
+		third := must(b.Propose(ctx, key, second, []byte("three"), "a", "not there"))
+		if all := values(t, store, state); all[key] != "three" || all["a"] != "" || all[key+"2"] != "other" || len(all) != 3 {
+			t.Errorf("after a proposal that forgets a: %q", all)
+		}
+		made := must(b.Propose(ctx, "new", 0, []byte("made")))
+		must(b.Propose(ctx, "new", made, nil))
+		if value, at := a.Value("new"); value != nil || at != 0 {
+			t.Errorf("deleted, it is %q at %d", value, at)
+		}
+
+		// Under a guard that stands.
+		r, err = b.SetUnder(ctx, key, second, "part", []byte("x"))
+		stale("under a guard that was replaced", r, err)
+		r, err = b.SetUnder(ctx, "nothing", 0, "part", []byte("x"))
+		stale("under no guard", r, err)
+		at := must(b.SetUnder(ctx, key, third, "part", []byte("four")))
+		if value, is := a.Value("part"); string(value) != "four" || is != at {
+			t.Errorf("under its guard it is %q at %d, and was written at %d", value, is, at)
+		}
+		must(b.SetUnder(ctx, key, third, "part", []byte("again")))
+
+		left(t, b)
+		r, err = b.Propose(ctx, "late", 0, []byte("x"))
+		stale("proposed by one that has left", r, err)
+		r, err = b.SetUnder(ctx, key, third, "late", []byte("x"))
+		stale("set by one that has left", r, err)
+		r, err = b.SetValue(ctx, v.Epoch, "late", 0, []byte("x"))
+		stale("written by one that has left", r, err)
+
+		// A store that does not answer is no answer.
+		for _, lists := range []bool{true, false} {
+			broken.list.Store(lists)
+			broken.commit.Store(!lists)
+			for what, f := range map[string]func() (int64, error){
+				"SetValue":  func() (int64, error) { return set(v.Epoch, third, "x") },
+				"Propose":   func() (int64, error) { return a.Propose(ctx, key, third, []byte("x")) },
+				"SetUnder":  func() (int64, error) { return a.SetUnder(ctx, key, third, "part", []byte("x")) },
+				"SetPlaces": func() (int64, error) { return 0, a.SetPlaces(ctx, v.Epoch, nil) },
+			} {
+				if what == "SetPlaces" && lists {
+					continue // it reads its own view
+				}
+				if r, err := f(); !errors.Is(err, errCut) || r != 0 {
+					t.Errorf("%s, without lists %t: revision %d, %v", what, lists, r, err)
+				}
+			}
+		}
+		broken.commit.Store(false)
+		left(t, a)
+	})
+}
+
+// failing is a store whose calls of a kind fail.
+type failing struct {
+	Store
+	list, commit atomic.Bool
+	failed       func() // called at each call that fails; nil: nothing
+}
+
+func (f *failing) fails(kind *atomic.Bool) bool {
+	fails := kind.Load()
+	if fails && f.failed != nil {
+		f.failed()
+	}
+	return fails
+}
+
+func (f *failing) List(ctx context.Context, prefix string) ([]Entry, int64, error) {
+	if f.fails(&f.list) {
+		return nil, 0, errCut
+	}
+	return f.Store.List(ctx, prefix)
+}
+
+func (f *failing) Commit(ctx context.Context, ifs []If, do []Change) (bool, int64, error) {
+	if f.fails(&f.commit) {
+		return false, 0, errCut
+	}
+	return f.Store.Commit(ctx, ifs, do)
+}
+
+// Until ends with the context, and with the membership.
+func TestUntil(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := NewMemStore()
+		defer store.Close()
+		a, b := joined(t, store, "a"), joined(t, store, "b")
+		never := func(*View) bool { return false }
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := a.Until(ctx, never); !errors.Is(err, context.Canceled) {
+			t.Errorf("its context ended: %v", err)
+		}
+		if err := a.Expel(t.Context(), "b", b.Epoch(), "a test"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Until(t.Context(), never); !errors.Is(err, ErrExpelled) {
+			t.Errorf("it was put out: %v", err)
+		}
+		left(t, a, b)
+	})
+}
