@@ -18,7 +18,7 @@ func TestAnnounceToFrozenStore(t *testing.T) {
 		defer store.Close()
 		link := &frozen{Store: store}
 		const ttl = 8 * time.Second
-		m, err := Join(t.Context(), link, Config{Cluster: "test", Info: Info{Node: "a", Home: "a"}, TTL: ttl})
+		m, err := Join(within(t), link, Config{Cluster: "test", Info: Info{Node: "a", Home: "a"}, TTL: ttl})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -32,7 +32,7 @@ func TestAnnounceToFrozenStore(t *testing.T) {
 			said <- err
 		}()
 		synctest.Wait()
-		brief, cancel := context.WithTimeout(t.Context(), time.Second)
+		brief, cancel := context.WithTimeout(within(t), time.Second)
 		defer cancel()
 		if err := m.Announce(brief, func(i *Info) { i.Source = true }); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("an announcement behind one that hangs: %v", err)
@@ -50,7 +50,7 @@ func TestAnnounceToFrozenStore(t *testing.T) {
 		if err := <-said; err != nil {
 			t.Fatal(err)
 		}
-		v, err := m.Until(t.Context(), func(v *View) bool { return v.Revision >= revision })
+		v, err := m.Until(within(t), func(v *View) bool { return v.Revision >= revision })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,9 +69,11 @@ func TestAnnounceToFrozenStore(t *testing.T) {
 // Announcements that end together are in the store together, the newest of each
 // kind, and each returns a revision that shows its change.
 func TestAnnounceTogether(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	store := NewMemStore()
 	defer store.Close()
-	m, err := Join(t.Context(), store, Config{Cluster: "test", Info: Info{Node: "a", Home: "a"}, TTL: time.Minute})
+	m, err := Join(ctx, store, Config{Cluster: "test", Info: Info{Node: "a", Home: "a"}, TTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,9 +83,9 @@ func TestAnnounceTogether(t *testing.T) {
 		go func() {
 			for k := range each {
 				shard := c*each + k
-				at, err := m.AnnounceAt(t.Context(), func(i *Info) { i.Shards = append(slices.Clone(i.Shards), shard) })
+				at, err := m.AnnounceAt(ctx, func(i *Info) { i.Shards = append(slices.Clone(i.Shards), shard) })
 				if err == nil {
-					_, err = m.Until(t.Context(), func(v *View) bool {
+					_, err = m.Until(ctx, func(v *View) bool {
 						me, _ := v.Member("a")
 						if v.Revision >= at && !slices.Contains(me.Shards, shard) {
 							t.Errorf("revision %d, from %d on, lacks shard %d", v.Revision, at, shard)

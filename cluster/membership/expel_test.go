@@ -16,7 +16,7 @@ func TestExpel(t *testing.T) {
 		store := NewMemStore()
 		defer store.Close()
 		join := func(name string) *Member {
-			m, err := Join(t.Context(), store, Config{Cluster: "test", Info: Info{Node: name, Home: name}})
+			m, err := Join(within(t), store, Config{Cluster: "test", Info: Info{Node: name, Home: name}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -29,13 +29,13 @@ func TestExpel(t *testing.T) {
 		}
 		bad, good := join("a"), join("b")
 		const reason = "its memory lies"
-		if err := good.Expel(t.Context(), "a", bad.Epoch()-1, reason); err != nil {
+		if err := good.Expel(within(t), "a", bad.Epoch()-1, reason); err != nil {
 			t.Error(err)
 		}
 		if v, _ := good.View(); len(v.Members) != 2 {
 			t.Fatal("put out under an epoch that is not its own")
 		}
-		if err := good.Expel(t.Context(), "a", bad.Epoch(), reason); err != nil {
+		if err := good.Expel(within(t), "a", bad.Epoch(), reason); err != nil {
 			t.Fatal(err)
 		}
 		if v, _ := good.View(); len(v.Members) != 1 {
@@ -45,7 +45,7 @@ func TestExpel(t *testing.T) {
 		if err := bad.Err(); !errors.Is(err, ErrFenced) || !errors.Is(err, ErrExpelled) || !strings.Contains(err.Error(), reason) {
 			t.Errorf("it ended with: %v", err)
 		}
-		if _, err := good.Until(t.Context(), good.Leads); err != nil {
+		if _, err := good.Until(within(t), good.Leads); err != nil {
 			t.Error(err)
 		}
 		d, ok := departure(good.prefix, good.entries, "a")
@@ -59,7 +59,7 @@ func TestExpel(t *testing.T) {
 		<-first.Lost()
 		leave(first)
 		leave(second)
-		if _, err := good.Until(t.Context(), func(v *View) bool { return len(v.Members) == 1 }); err != nil {
+		if _, err := good.Until(within(t), func(v *View) bool { return len(v.Members) == 1 }); err != nil {
 			t.Error(err)
 		}
 		d, _ = departure(good.prefix, good.entries, "a")

@@ -34,7 +34,7 @@ func TestFencedBeforeGone(t *testing.T) {
 			store := NewMemStore()
 			defer store.Close()
 			join := func(name string, s Store) *Member {
-				m, err := Join(t.Context(), s, Config{Cluster: "test", Info: Info{Node: name, Home: name}, TTL: ttl, Outage: -1})
+				m, err := Join(within(t), s, Config{Cluster: "test", Info: Info{Node: name, Home: name}, TTL: ttl, Outage: -1})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -56,10 +56,10 @@ func TestFencedBeforeGone(t *testing.T) {
 			if v, _ := stays.View(); len(v.Members) != 2 {
 				t.Errorf("cut off after %v: it was a member no longer when it stopped", cut)
 			}
-			if _, err := goes.SetValue(t.Context(), 1, "x", 0, []byte("late")); !errors.Is(err, ErrFenced) {
+			if _, err := goes.SetValue(within(t), 1, "x", 0, []byte("late")); !errors.Is(err, ErrFenced) {
 				t.Errorf("a fenced node writes: %v", err)
 			}
-			if _, err := stays.Until(t.Context(), func(v *View) bool { return len(v.Members) == 1 }); err != nil {
+			if _, err := stays.Until(within(t), func(v *View) bool { return len(v.Members) == 1 }); err != nil {
 				t.Error(err)
 			}
 			if err := stays.Err(); err != nil {

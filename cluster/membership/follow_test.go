@@ -40,7 +40,7 @@ func TestWatchHangs(t *testing.T) {
 		defer store.Close()
 		const ttl = 4 * time.Second
 		join := func(name string, s Store) *Member {
-			m, err := Join(t.Context(), s, Config{Cluster: "test", Info: Info{Node: name, Home: name}, TTL: ttl})
+			m, err := Join(within(t), s, Config{Cluster: "test", Info: Info{Node: name, Home: name}, TTL: ttl})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -57,7 +57,7 @@ func TestWatchHangs(t *testing.T) {
 		b := join("b", link)
 		began := time.Now()
 		c := join("c", store)
-		if _, err := b.Until(t.Context(), func(v *View) bool { return len(v.Members) == 3 }); err != nil {
+		if _, err := b.Until(within(t), func(v *View) bool { return len(v.Members) == 3 }); err != nil {
 			t.Fatal(err)
 		}
 		if d := time.Since(began); d > ttl/2 {
@@ -68,7 +68,7 @@ func TestWatchHangs(t *testing.T) {
 		leave(a) // which led
 		synctest.Wait()
 		time.AfterFunc(ttl, func() { link.lossy.Store(false) })
-		if _, err := b.Until(t.Context(), b.Leads); err != nil {
+		if _, err := b.Until(within(t), b.Leads); err != nil {
 			t.Fatal(err)
 		}
 		if d := time.Since(began); d > 3*ttl {

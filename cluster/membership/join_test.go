@@ -25,26 +25,26 @@ func TestJoinRefuses(t *testing.T) {
 			{Config{Cluster: "no/name", Info: Info{Node: "a"}}, "no/name"},
 			{Config{Cluster: "c", Info: Info{Node: "a"}, TTL: time.Second - 1}, "the least is 1s"},
 		} {
-			if _, err := Join(t.Context(), store, c.cfg); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, err := Join(within(t), store, c.cfg); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%+v: %v", c.cfg, err)
 			}
 		}
-		if _, _, err := store.Commit(t.Context(), nil, []Change{{Key: "/gnnactor/test/members/m", Value: []byte("{")}}); err != nil {
+		if _, _, err := store.Commit(within(t), nil, []Change{{Key: "/gnnactor/test/members/m", Value: []byte("{")}}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Join(t.Context(), store, Config{Cluster: "test", Info: Info{Node: "m"}}); err == nil || !strings.Contains(err.Error(), "members/m") {
+		if _, err := Join(within(t), store, Config{Cluster: "test", Info: Info{Node: "m"}}); err == nil || !strings.Contains(err.Error(), "members/m") {
 			t.Errorf("over a malformed place: %v", err)
 		}
 		for _, lists := range []bool{true, false} {
 			broken := &failing{Store: store}
 			broken.list.Store(lists)
 			broken.commit.Store(!lists)
-			if _, err := Join(t.Context(), broken, Config{Cluster: "test", Info: Info{Node: "a"}}); !errors.Is(err, errCut) {
+			if _, err := Join(within(t), broken, Config{Cluster: "test", Info: Info{Node: "a"}}); !errors.Is(err, errCut) {
 				t.Errorf("a store that fails: %v", err)
 			}
 		}
 		// One that waits for a leader whom nobody lets lead ends with its context.
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(within(t), time.Second)
 		defer cancel()
 		if _, err := Join(ctx, store, Config{Cluster: "test", Info: Info{Node: "a", Drain: true}}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("without a leader: %v", err)
@@ -69,7 +69,7 @@ func TestNameTaken(t *testing.T) {
 		store := NewMemStore()
 		defer store.Close()
 		join := func(home string) (*Member, error) {
-			return Join(t.Context(), store, Config{Cluster: "test", Info: Info{Node: "a", Home: home, Data: "nowhere:port"}})
+			return Join(within(t), store, Config{Cluster: "test", Info: Info{Node: "a", Home: home, Data: "nowhere:port"}})
 		}
 		first, err := join("h")
 		if err != nil {
@@ -99,6 +99,8 @@ func TestNameTaken(t *testing.T) {
 // A node without a directory's identity takes the name of one that has died: whose lease
 // has ended, and whose host refuses.
 func TestNameOfTheDead(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -111,17 +113,17 @@ func TestNameOfTheDead(t *testing.T) {
 		t.Fatal(err)
 	}
 	alive := Change{Key: "/gnnactor/test/alive/a", Value: []byte("h")}
-	if _, _, err := store.Commit(t.Context(), nil, []Change{{Key: "/gnnactor/test/members/a", Value: value}, alive}); err != nil {
+	if _, _, err := store.Commit(ctx, nil, []Change{{Key: "/gnnactor/test/members/a", Value: value}, alive}); err != nil {
 		t.Fatal(err)
 	}
 	join := func() (*Member, error) {
-		return Join(t.Context(), store, Config{Cluster: "test", Info: Info{Node: "a", Home: "other"}, TTL: time.Minute})
+		return Join(ctx, store, Config{Cluster: "test", Info: Info{Node: "a", Home: "other"}, TTL: time.Minute})
 	}
 	if _, err := join(); !errors.Is(err, ErrNameTaken) {
 		t.Errorf("it lives, and listens: %v", err)
 	}
 	alive.Value = nil
-	if _, _, err := store.Commit(t.Context(), nil, []Change{alive}); err != nil {
+	if _, _, err := store.Commit(ctx, nil, []Change{alive}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := join(); !errors.Is(err, ErrNameTaken) {
@@ -155,17 +157,17 @@ func TestDefaults(t *testing.T) {
 		} {
 			store := NewMemStore()
 			c.cfg.Cluster, c.cfg.Info = "test", Info{Node: "a", Home: "h", TTL: 7, Outage: 7}
-			m, err := Join(t.Context(), store, c.cfg)
+			m, err := Join(within(t), store, c.cfg)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if m.Patience() != c.ttl/4 || m.cfg.Leaving != c.leaving {
 				t.Errorf("%+v: patience %v, leaving %v", c.cfg, m.Patience(), m.cfg.Leaving)
 			}
-			if err := m.Announce(t.Context(), func(i *Info) { *i = Info{Node: "z", Home: "z", TTL: 9, Outage: 9, Source: true} }); err != nil {
+			if err := m.Announce(within(t), func(i *Info) { *i = Info{Node: "z", Home: "z", TTL: 9, Outage: 9, Source: true} }); err != nil {
 				t.Fatal(err)
 			}
-			v, err := m.Until(t.Context(), func(v *View) bool { return len(v.Members) == 1 && v.Members[0].Source })
+			v, err := m.Until(within(t), func(v *View) bool { return len(v.Members) == 1 && v.Members[0].Source })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -187,7 +189,7 @@ func TestStand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := NewMemStore()
 		defer store.Close()
-		waits, err := Join(t.Context(), store, Config{Cluster: "test", Info: Info{Node: "a", Home: "a"}, Waits: true})
+		waits, err := Join(within(t), store, Config{Cluster: "test", Info: Info{Node: "a", Home: "a"}, Waits: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -202,17 +204,17 @@ func TestStand(t *testing.T) {
 		if v.Leader != "b" || !b.Leads(v) || waits.Leads(v) {
 			t.Errorf("%q leads", v.Leader)
 		}
-		if err := waits.Resign(t.Context()); err != nil {
+		if err := waits.Resign(within(t)); err != nil {
 			t.Error(err)
 		}
 		synctest.Wait()
 		if now, _ := b.View(); now.Epoch != v.Epoch {
 			t.Error("another resigned in its name")
 		}
-		if err := b.Announce(t.Context(), func(i *Info) { i.Yield = true }); err != nil {
+		if err := b.Announce(within(t), func(i *Info) { i.Yield = true }); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.Resign(t.Context()); err != nil {
+		if err := b.Resign(within(t)); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -244,7 +246,7 @@ func TestAbsent(t *testing.T) {
 		store := NewMemStore()
 		defer store.Close()
 		join := func(name string, s Store) *Member {
-			m, err := Join(t.Context(), s, Config{Cluster: "test", Info: Info{Node: name, Home: name}, TTL: ttl, Outage: outage})
+			m, err := Join(within(t), s, Config{Cluster: "test", Info: Info{Node: name, Home: name}, TTL: ttl, Outage: outage})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -260,7 +262,7 @@ func TestAbsent(t *testing.T) {
 			}
 			return s
 		}
-		v, err := a.Until(t.Context(), func(v *View) bool { return len(v.Members) == 1 })
+		v, err := a.Until(within(t), func(v *View) bool { return len(v.Members) == 1 })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -275,17 +277,17 @@ func TestAbsent(t *testing.T) {
 		if i, in := v.Member("dead"); !in || !i.Away || len(v.Absent) != 0 || i.Epoch != dead.Epoch() {
 			t.Errorf("who comes sees the members %v", names(v.Members))
 		}
-		if v, err := Look(t.Context(), store, "test"); err != nil || len(v.Members) != 2 || !slices.Equal(names(v.Absent), []string{"dead"}) || v.Leader != "a" {
+		if v, err := Look(within(t), store, "test"); err != nil || len(v.Members) != 2 || !slices.Equal(names(v.Absent), []string{"dead"}) || v.Leader != "a" {
 			t.Errorf("who looks sees the members %v, %v", v, err)
 		}
 		began := time.Now()
-		if _, err := late.Until(t.Context(), func(v *View) bool { return len(v.Members) == 2 }); err != nil {
+		if _, err := late.Until(within(t), func(v *View) bool { return len(v.Members) == 2 }); err != nil {
 			t.Fatal(err)
 		}
 		if d := time.Since(began); d < ttl || d > 3*ttl {
 			t.Errorf("it was held for %v", d)
 		}
-		v, err = a.Until(t.Context(), func(v *View) bool { return len(v.Absent) == 0 })
+		v, err = a.Until(within(t), func(v *View) bool { return len(v.Absent) == 0 })
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -42,7 +42,7 @@ func TestComeBackByOneLease(t *testing.T) {
 		memory := NewMemStore()
 		defer memory.Close()
 		store := &reluctant{Store: memory}
-		m, err := Join(t.Context(), store, Config{Cluster: "test", Info: Info{Node: "a", Home: "h"}, TTL: ttl})
+		m, err := Join(within(t), store, Config{Cluster: "test", Info: Info{Node: "a", Home: "h"}, TTL: ttl})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +55,7 @@ func TestComeBackByOneLease(t *testing.T) {
 			t.Errorf("it may decide without a lease, or is no member: %v", m.Err())
 		}
 		store.writes.Store(false)
-		if err := m.Decides(t.Context()); err != nil {
+		if err := m.Decides(within(t)); err != nil {
 			t.Fatal(err)
 		}
 		if n := store.grants.Load(); n != 2 {
@@ -63,7 +63,7 @@ func TestComeBackByOneLease(t *testing.T) {
 		}
 		store.renews.Store(true)
 		for m.MayDecide() { // for as long as it counts on the lease, that lives
-			if all, _, err := memory.List(t.Context(), m.aliveKey("a")); len(all) == 0 {
+			if all, _, err := memory.List(within(t), m.aliveKey("a")); len(all) == 0 {
 				t.Fatal("the store ended its lease before it did", err)
 			}
 			time.Sleep(ttl / 64)
@@ -83,25 +83,25 @@ func TestBidsWithLease(t *testing.T) {
 		defer memory.Close()
 		link := &reluctant{Store: memory}
 		join := func(name string, s Store) *Member {
-			m, err := Join(t.Context(), s, Config{Cluster: "test", Info: Info{Node: name, Home: name}, TTL: ttl})
+			m, err := Join(within(t), s, Config{Cluster: "test", Info: Info{Node: name, Home: name}, TTL: ttl})
 			if err != nil {
 				t.Fatal(err)
 			}
 			return m
 		}
 		leads, other := join("a", memory), join("b", link)
-		if err := leads.Announce(t.Context(), func(i *Info) { i.Drain = true }); err != nil { // it does not stand again
+		if err := leads.Announce(within(t), func(i *Info) { i.Drain = true }); err != nil { // it does not stand again
 			t.Fatal(err)
 		}
 		link.renews.Store(true)
 		for other.MayDecide() {
 			time.Sleep(ttl / 64)
 		}
-		if err := leads.Resign(t.Context()); err != nil {
+		if err := leads.Resign(within(t)); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		all, _, err := memory.List(t.Context(), other.prefix)
+		all, _, err := memory.List(within(t), other.prefix)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +113,7 @@ func TestBidsWithLease(t *testing.T) {
 			t.Errorf("%s leads", e.Value)
 		}
 		link.renews.Store(false)
-		if _, err := other.Until(t.Context(), func(v *View) bool { return v.Leader == "b" }); err != nil {
+		if _, err := other.Until(within(t), func(v *View) bool { return v.Leader == "b" }); err != nil {
 			t.Error(err)
 		}
 		for _, m := range []*Member{leads, other} {

@@ -15,7 +15,7 @@ func TestMemStoreLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewMemStore()
 		defer s.Close()
-		ctx := t.Context()
+		ctx := within(t)
 		grant := func() Lease {
 			l, err := s.Grant(ctx, time.Second)
 			if err != nil {
@@ -89,7 +89,7 @@ func TestMemStoreLeases(t *testing.T) {
 func TestMemStoreCommit(t *testing.T) {
 	s := NewMemStore()
 	defer s.Close()
-	ctx := t.Context()
+	ctx := within(t)
 	commit := func(ifs []If, do ...Change) (bool, int64) {
 		t.Helper()
 		ok, revision, err := s.Commit(ctx, ifs, do)
@@ -152,7 +152,7 @@ func TestMemStoreWatch(t *testing.T) {
 			if value == "" {
 				c.Value = nil
 			}
-			if _, _, err := s.Commit(t.Context(), nil, []Change{c, {Key: "elsewhere", Value: []byte(value)}}); err != nil {
+			if _, _, err := s.Commit(within(t), nil, []Change{c, {Key: "elsewhere", Value: []byte(value)}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -161,7 +161,7 @@ func TestMemStoreWatch(t *testing.T) {
 		put("k/b", "two")     // 3
 		put("other", "three") // 4
 		var got []string
-		ctx, cancel := context.WithCancel(t.Context())
+		ctx, cancel := context.WithCancel(within(t))
 		ended := make(chan error)
 		go func() {
 			ended <- s.Watch(ctx, "k/", 1, func(changed []Entry, revision int64) {

@@ -9,12 +9,21 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 )
+
+// within returns the test's context, which ends after an hour: in a bubble at once, when
+// nothing else happens any more.
+func within(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	t.Cleanup(cancel)
+	return ctx
+}
 
 // joined returns a member of a store that leaves it with the test. Call it in a bubble.
 func joined(t *testing.T, s Store, name string) *Member {
 	t.Helper()
-	m, err := Join(t.Context(), s, Config{Cluster: "test", Info: Info{Node: name, Home: name}})
+	m, err := Join(within(t), s, Config{Cluster: "test", Info: Info{Node: name, Home: name}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +42,7 @@ func left(t *testing.T, all ...*Member) {
 // values are the keys and values of a store under a prefix.
 func values(t *testing.T, s Store, prefix string) map[string]string {
 	t.Helper()
-	list, _, err := s.List(t.Context(), prefix)
+	list, _, err := s.List(within(t), prefix)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,12 +60,12 @@ func TestPlaces(t *testing.T) {
 		store := NewMemStore()
 		defer store.Close()
 		a, b := joined(t, store, "a"), joined(t, store, "b")
-		v, err := a.Until(t.Context(), func(v *View) bool { return len(v.Members) == 2 })
+		v, err := a.Until(within(t), func(v *View) bool { return len(v.Members) == 2 })
 		if err != nil {
 			t.Fatal(err)
 		}
 		set := func(m *Member, leader int64, places ...Place) error {
-			err := m.SetPlaces(t.Context(), leader, places)
+			err := m.SetPlaces(within(t), leader, places)
 			synctest.Wait()
 			return err
 		}
@@ -156,7 +165,7 @@ func TestValues(t *testing.T) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		ctx := t.Context()
+		ctx := within(t)
 		set := func(leader, epoch int64, value string) (int64, error) {
 			return a.SetValue(ctx, leader, key, epoch, []byte(value))
 		}
@@ -274,16 +283,19 @@ func TestUntil(t *testing.T) {
 		store := NewMemStore()
 		defer store.Close()
 		a, b := joined(t, store, "a"), joined(t, store, "b")
+		if _, err := a.Until(within(t), func(v *View) bool { return len(v.Members) == 2 }); err != nil {
+			t.Fatal(err)
+		}
 		never := func(*View) bool { return false }
-		ctx, cancel := context.WithCancel(t.Context())
+		ctx, cancel := context.WithCancel(within(t))
 		cancel()
 		if _, err := a.Until(ctx, never); !errors.Is(err, context.Canceled) {
 			t.Errorf("its context ended: %v", err)
 		}
-		if err := a.Expel(t.Context(), "b", b.Epoch(), "a test"); err != nil {
+		if err := a.Expel(within(t), "b", b.Epoch(), "a test"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.Until(t.Context(), never); !errors.Is(err, ErrExpelled) {
+		if _, err := b.Until(within(t), never); !errors.Is(err, ErrExpelled) {
 			t.Errorf("it was put out: %v", err)
 		}
 		left(t, a, b)
