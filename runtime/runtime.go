@@ -135,12 +135,78 @@ type Runtime struct {
 // error wraps its cause, and nothing is left behind. An import, what a sampler
 // prepares, such as a partition, and what samples batches to plan by stop soon.
 func Start(ctx context.Context, config Config) (_ *Runtime, err error) {
+	defer func() { err = ofStart(ctx, err) }()
+	r, err := open(ctx, config)
+	if err != nil {
+		return nil, err
+	}
 	defer func() {
-		if err != nil && ctx.Err() != nil {
-			err = fmt.Errorf("runtime: interrupted while it started: %w", errors.Join(context.Cause(ctx), err))
+		if err != nil {
+			err = errors.Join(err, r.data.close())
 		}
-		err = damaged(err)
 	}()
+	err = graph.Guard(func() (err error) {
+		if err = r.prepare(ctx); err != nil {
+			return err
+		}
+		if r.plan, err = r.makePlan(ctx); err != nil {
+			return err
+		}
+		return r.checkRows()
+	})
+	if err != nil {
+		return nil, err
+	}
+	if r.plan.Raised != "" {
+		r.log.Warn("plan", "raised", r.plan.Raised)
+	}
+	if r.plan.Fitted != "" {
+		r.log.Info("plan", "fitted", r.plan.Fitted)
+	}
+	r.inference = make(chan struct{}, r.plan.Inferences)
+	r.pool = pool.New(r.plan.Threads)
+	r.system = actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
+		return slog.New(slog.NewTextHandler(io.Discard, nil)) // what goes wrong comes back as an error
+	}))
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	if lacks := r.data.lacks(); lacks != "" {
+		r.log.Warn("data", "lacks", lacks)
+	}
+	r.verification = verify(r.ctx, &r.cfg, r.data.store, r.log)
+	return r, nil
+}
+
+// Check reports, with the errors of Start and Train, why a run of config cannot train on its
+// data, and leaves nothing behind: it opens the data and prepares the sampler, which may
+// take as long as it does in Start, but copies no features, and plans nothing, so that what
+// depends on memory shows in Start alone. Whoever is about to take part in a cluster knows
+// by it that it can.
+func Check(ctx context.Context, config Config) (err error) {
+	defer func() { err = ofStart(ctx, err) }()
+	config.Memory.Features = "" // where rows lie is nothing that data must suit
+	r, err := open(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.data.close()) }()
+	return graph.Guard(func() error {
+		if err := r.prepare(ctx); err != nil {
+			return err
+		}
+		return r.check()
+	})
+}
+
+// ofStart is err, of Start, which ctx may have interrupted.
+func ofStart(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("runtime: interrupted while it started: %w", errors.Join(context.Cause(ctx), err))
+	}
+	return damaged(err)
+}
+
+// open opens the data of a run.
+func open(ctx context.Context, config Config) (*Runtime, error) {
 	cfg, err := config.compile()
 	if err != nil {
 		return nil, err
@@ -164,34 +230,10 @@ func Start(ctx context.Context, config Config) (_ *Runtime, err error) {
 	if r.data, err = openDataset(ctx, cfg); err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, r.data.close())
-		}
-	}()
-	if err := graph.Guard(func() error { return r.prepare(ctx) }); err != nil {
-		return nil, err
-	}
-	if r.plan.Raised != "" {
-		r.log.Warn("plan", "raised", r.plan.Raised)
-	}
-	if r.plan.Fitted != "" {
-		r.log.Info("plan", "fitted", r.plan.Fitted)
-	}
-	r.inference = make(chan struct{}, r.plan.Inferences)
-	r.pool = pool.New(r.plan.Threads)
-	r.system = actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
-		return slog.New(slog.NewTextHandler(io.Discard, nil)) // what goes wrong comes back as an error
-	}))
-	r.ctx, r.cancel = context.WithCancel(context.Background())
-	if lacks := r.data.lacks(); lacks != "" {
-		r.log.Warn("data", "lacks", lacks)
-	}
-	r.verification = verify(r.ctx, &r.cfg, r.data.store, r.log)
 	return r, nil
 }
 
-// prepare makes what depends on the data: links, model, sampler and plan.
+// prepare makes what depends on the data: links, model, sampler and parameters.
 func (r *Runtime) prepare(ctx context.Context) (err error) {
 	cfg := &r.cfg
 	if cfg.Model.Task == "link" {
@@ -238,10 +280,7 @@ func (r *Runtime) prepare(ctx context.Context) (err error) {
 		}
 		cfg.Model.Saved = nil // its memory is not needed any more
 	}
-	if r.plan, err = r.makePlan(ctx); err != nil {
-		return err
-	}
-	return r.checkRows()
+	return nil
 }
 
 // newModel returns the model that cfg describes, or why there can be none.

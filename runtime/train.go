@@ -205,6 +205,9 @@ func (r *Runtime) check() error {
 	case r.cfg.Cluster.SamplesOnly:
 		return fmt.Errorf("%w: Cluster.SamplesOnly: this process samples for others and does not train", ErrConfig)
 	}
+	if (r.cfg.Training.Patience > 0 || r.cfg.Training.Schedule == "plateau") && len(r.data.ds.Valid) == 0 && r.NumLinks(ValidLinks) == 0 {
+		return fmt.Errorf("%w: patience and the plateau schedule follow the validation accuracy, but %s has no validation set", ErrConfig, r.data.ds.Name)
+	}
 	if r.links != nil {
 		return nil // there are training links, or Start had failed
 	}
@@ -224,9 +227,6 @@ func (t *trainCall) run(ctx context.Context) (err error) {
 	r := t.r
 	if err := errors.Join(r.check(), r.plan.Check()); err != nil {
 		return err
-	}
-	if (r.cfg.Training.Patience > 0 || r.cfg.Training.Schedule == "plateau") && len(r.data.ds.Valid) == 0 && r.NumLinks(ValidLinks) == 0 {
-		return fmt.Errorf("%w: patience and the plateau schedule follow the validation accuracy, but %s has no validation set", ErrConfig, r.data.ds.Name)
 	}
 	t.began = time.Now()
 	t.enter(training.Opening)

@@ -397,3 +397,15 @@ func Look(ctx context.Context, store Store, cluster string) (*View, error) {
 	}
 	return viewOf(prefix, byKey(all), revision, func(string) bool { return false }), nil
 }
+
+// Read returns a value of a cluster's state, and its epoch, as Value does, to one who is not
+// a member; nil and 0: there is none.
+func Read(ctx context.Context, store Store, cluster, key string) ([]byte, int64, error) {
+	full := Prefix(cluster) + "state/" + key
+	all, _, err := store.List(ctx, full)
+	if err != nil {
+		return nil, 0, err
+	}
+	e := byKey(all)[full]
+	return e.Value, e.Modified, nil
+}

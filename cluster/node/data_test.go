@@ -22,7 +22,7 @@ func TestFilesAndShards(t *testing.T) {
 	s := serve(t)
 	dir := filepath.Join(t.TempDir(), "data")
 	ds := generate.Builtin()
-	if err := store.Create(dir, ds); err != nil {
+	if err := store.Create(t.Context(), dir, ds); err != nil {
 		t.Fatal(err)
 	}
 	whole, err := store.Open(dir)

@@ -143,13 +143,10 @@ func Enter(ctx context.Context, o Options) (_ *Node, err error) {
 			return nil, err
 		}
 	}
-	if n.store, err = etcd.Dial(ctx, o.Store, o.Certs); err != nil {
-		return nil, err
-	}
-	wait, cancel := context.WithTimeout(ctx, max(10*time.Second, o.TTL))
+	wait, cancel := context.WithTimeout(ctx, patience(&o))
 	defer cancel()
-	if err := n.store.Ready(wait); err != nil {
-		return nil, fmt.Errorf("node: the store at %v does not answer: %w", o.Store, err)
+	if n.store, err = dial(wait, &o); err != nil {
+		return nil, err
 	}
 	n.Plane, err = dataplane.Listen(dataplane.Options{
 		Cluster: o.Cluster, Node: o.Node, Listen: o.Listen, Advertise: o.Advertise, Certs: reloader, AllowPlaintext: o.Insecure, Logger: o.Logger,
@@ -180,6 +177,23 @@ func Enter(ctx context.Context, o Options) (_ *Node, err error) {
 	n.tasks.Go(func() { n.drain(follow) })
 	n.tasks.Go(func() { n.balance(follow) })
 	return n, nil
+}
+
+// patience is how long the store may take to answer a node that comes.
+func patience(o *Options) time.Duration { return max(10*time.Second, o.TTL) }
+
+// dial returns a client of the store, which answers.
+func dial(ctx context.Context, o *Options) (*etcd.Client, error) {
+	store, err := etcd.Dial(ctx, o.Store, o.Certs)
+	if err != nil {
+		return nil, err
+	}
+	wait, cancel := context.WithTimeout(ctx, patience(o))
+	defer cancel()
+	if err := store.Ready(wait); err != nil {
+		return nil, errors.Join(fmt.Errorf("node: the store at %v does not answer: %w", o.Store, err), store.Close())
+	}
+	return store, nil
 }
 
 // listenControl opens the control plane, on the data plane's host if nothing

@@ -64,7 +64,7 @@ func TestPlaces(t *testing.T) {
 func TestActorsMove(t *testing.T) {
 	s := serve(t)
 	dir := filepath.Join(t.TempDir(), "data")
-	if err := store.Create(dir, generate.Builtin()); err != nil {
+	if err := store.Create(t.Context(), dir, generate.Builtin()); err != nil {
 		t.Fatal(err)
 	}
 	shards := Shards{Method: "hash", Parts: 4, Replicas: 1}

@@ -135,14 +135,43 @@ func (n *Node) AgreeOnRun(ctx context.Context, propose *Run, goesOn bool, check 
 
 func (n *Node) record() (*Run, int64, error) {
 	b, revision := n.Member.Value(runKey)
+	r, err := decodeRun(b, revision)
+	return r, revision, err
+}
+
+// decodeRun reads a record; nil: there is none.
+func decodeRun(b []byte, revision int64) (*Run, error) {
 	if b == nil {
-		return nil, 0, nil
+		return nil, nil
 	}
 	r := new(Run)
 	if err := json.Unmarshal(b, r); err != nil {
-		return nil, 0, fmt.Errorf("node: the run at revision %d: %w", revision, err)
+		return nil, fmt.Errorf("node: the run at revision %d: %w", revision, err)
 	}
-	return r, revision, nil
+	return r, nil
+}
+
+// Begun returns the run that nodes of the cluster take part in now; nil: there is none.
+// Whoever asks need not be a node: o is what it would Enter with.
+func Begun(ctx context.Context, o Options) (_ *Run, err error) {
+	store, err := dial(ctx, &o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	v, err := membership.Look(ctx, store, o.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	b, revision, err := membership.Read(ctx, store, o.Cluster, runKey)
+	if err != nil {
+		return nil, err
+	}
+	r, err := decodeRun(b, revision)
+	if err != nil || r == nil || !r.live(v, revision) {
+		return nil, err
+	}
+	return r, nil
 }
 
 // live reports whether anyone takes part in the run.

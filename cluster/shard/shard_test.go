@@ -284,7 +284,7 @@ func TestCutByShortenedMap(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(t.TempDir(), "store")
-	if err := store.Create(dir, &graph.Dataset{Name: "x", Graph: g, Partitions: []graph.Partition{{Method: "hash", Parts: 2, Cluster: make([]uint32, n)}}}); err != nil {
+	if err := store.Create(t.Context(), dir, &graph.Dataset{Name: "x", Graph: g, Partitions: []graph.Partition{{Method: "hash", Parts: 2, Cluster: make([]uint32, n)}}}); err != nil {
 		t.Fatal(err)
 	}
 	s, err := store.Open(dir)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,6 +66,9 @@ func (c *clusterFlags) enter(cmd *cobra.Command, a *app, cfg *runtime.Config, gi
 		if propose, err = c.proposal(cmd.Context(), cfg); err != nil {
 			return nil, err
 		}
+		if err := c.dataSuits(cmd, options, propose, *cfg, given); err != nil {
+			return nil, err
+		}
 	}
 	ctx, cancel := context.WithCancelCause(cmd.Context())
 	defer cancel(nil)
@@ -124,6 +128,28 @@ func (c *clusterFlags) suits(cfg *runtime.Config) error {
 		return usagef("--roles %s: with --sync %s a trainer samples for itself; add sampler", &c.roles, cfg.Training.Sync)
 	}
 	return nil
+}
+
+// dataSuits reports why this node's data cannot be trained on with the settings of the run that
+// there is, or else its own, which it would begin: before it is a node, and others take
+// part in what cannot be done. Data that is not here, or no store, is not looked at.
+func (c clusterFlags) dataSuits(cmd *cobra.Command, o *node.Options, propose *node.Run, cfg runtime.Config, given map[string]string) error {
+	r, err := node.Begun(cmd.Context(), *o)
+	if err != nil {
+		return err
+	}
+	if r != nil {
+		if err := c.check(r, c.required(cmd, &cfg, given, propose), propose, &cfg); err != nil {
+			return err
+		}
+		if err := c.adopt(r, &cfg); err != nil {
+			return err
+		}
+	}
+	if wants := cmp.Or(r, propose); wants.Data != propose.Data || propose.Settings[runData] == dataOwn {
+		return nil
+	}
+	return runtime.Check(cmd.Context(), cfg)
 }
 
 // options are those of this process as a node.
