@@ -31,7 +31,7 @@ func (w *witness) Sample(b *sampling.Batch, key rng.Key, seeds []uint32) error {
 // promises; nothing that a trainer draws comes from that key.
 func TestKeys(t *testing.T) {
 	const seed = 5
-	inner, err := sampling.New(sampling.Spec{Name: "neighbor", Fanouts: []int{3, 2}}, ring(nodes, 9))
+	inner, err := sampling.New(t.Context(), sampling.Spec{Name: "neighbor", Fanouts: []int{3, 2}}, ring(nodes, 9))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestSnapshotDuringAFailingUpdate(t *testing.T) {
 	defer p.Close()
 	system := quiet()
 	defer system.Shutdown()
-	s, err := sampling.New(sampling.Spec{Name: "neighbor", Fanouts: []int{3}}, ring(nodes, 9))
+	s, err := sampling.New(t.Context(), sampling.Spec{Name: "neighbor", Fanouts: []int{3}}, ring(nodes, 9))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ func TestMeanGradientIsApplied(t *testing.T) {
 	g := ring(nodes, 9)
 	for _, micro := range []int{1, 3, 7} {
 		system, p, r := quiet(), pool.New(2), &recorder{}
-		s, err := sampling.New(sampling.Spec{Name: "neighbor", Fanouts: []int{2}}, g)
+		s, err := sampling.New(t.Context(), sampling.Spec{Name: "neighbor", Fanouts: []int{2}}, g)
 		if err != nil {
 			t.Fatal(err)
 		}

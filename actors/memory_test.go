@@ -127,7 +127,7 @@ func (j memoryJob) run(t *testing.T, ctx context.Context) ([]float32, features.S
 		c.Loading = &Loading{Store: j.store, Slab: slab, Ahead: j.ahead, Loaders: j.loaders, Cache: j.generations}
 	}
 	for range j.samplers {
-		s, err := sampling.New(sampling.Spec{Name: "neighbor", Fanouts: []int{3, 2}}, ring(nodes, 9))
+		s, err := sampling.New(t.Context(), sampling.Spec{Name: "neighbor", Fanouts: []int{3, 2}}, ring(nodes, 9))
 		if j.repeats {
 			ds := &graph.Dataset{Graph: ring(nodes, 9), NodeTimes: make([]int64, nodes)}
 			for v := range ds.NodeTimes {

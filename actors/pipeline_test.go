@@ -124,7 +124,7 @@ func (j job) start(t testing.TB, params []float32) (*Pipeline, *descent, func())
 		Work: Work{Phase: "train", Seed: 5, Nodes: seeds, BatchSize: batchSize, Micro: j.micro, Epochs: epochs, First: j.first},
 	}
 	for range j.samplers {
-		s, err := sampling.New(sampling.Spec{Name: "neighbor", Fanouts: []int{3, 2}}, g)
+		s, err := sampling.New(t.Context(), sampling.Spec{Name: "neighbor", Fanouts: []int{3, 2}}, g)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -333,7 +333,7 @@ func TestDeliver(t *testing.T) {
 			Load: func(d *Delivery) error { d.X = append(d.X[:0], float32(d.Batch.NumInputs())); return nil },
 		}
 		for range samplers {
-			s, err := sampling.New(sampling.Spec{Name: "neighbor", Fanouts: []int{3, 2}}, g)
+			s, err := sampling.New(t.Context(), sampling.Spec{Name: "neighbor", Fanouts: []int{3, 2}}, g)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -52,7 +52,7 @@ func readGolden(t *testing.T, path string) *golden {
 			f.graph.Weights = append(f.graph.Weights, w[e])
 		}
 	}
-	if err := f.graph.Validate(); err != nil {
+	if err := f.graph.Validate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return f

@@ -25,7 +25,7 @@ func FromEdges(n int, src, dst []uint32, weights []float32) (*Graph, error) {
 			return nil, dataerr.Bad("edge %d: node %d is out of range [0, %d)", i, max(src[i], dst[i]), n)
 		}
 	}
-	if i := firstNotFinite(weights); i >= 0 {
+	if i := firstNotFinite(nil, weights); i >= 0 {
 		return nil, dataerr.Bad("weights[%d] = %v; weights must be finite", i, weights[i])
 	}
 	edges := func(yield func(src, dst []uint32) error) error { return yield(src, dst) }

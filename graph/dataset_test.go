@@ -70,7 +70,7 @@ func TestFromEdgesRefusesBadInput(t *testing.T) {
 }
 
 func TestValidateFindsEveryMistake(t *testing.T) {
-	if err := graphtest.Everything(t).Validate(); err != nil {
+	if err := graphtest.Everything(t).Validate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	nan, inf := float32(math.NaN()), float32(math.Inf(-1))
@@ -113,12 +113,12 @@ func TestValidateFindsEveryMistake(t *testing.T) {
 	} {
 		d := graphtest.Everything(t)
 		change(d)
-		err := d.Validate()
+		err := d.Validate(t.Context())
 		if !errors.Is(err, graph.ErrFormat) || !strings.Contains(err.Error(), want) || strings.Count(err.Error(), "graph: ") != 1 {
 			t.Errorf("%v, want %q", err, want)
 		}
 		dir := t.TempDir()
-		if d.Graph != nil && store.Create(dir+"/store", d) == nil {
+		if d.Graph != nil && store.Create(t.Context(), dir+"/store", d) == nil {
 			t.Errorf("%q was written", want)
 		}
 		graphtest.OnlyContains(t, dir)
@@ -150,11 +150,11 @@ func TestSummary(t *testing.T) {
 }
 
 func TestFingerprintIsOfTheContent(t *testing.T) {
-	base := graphtest.Everything(t).ContentHash()
+	base := graphtest.Hash(t, graphtest.Everything(t))
 	same := graphtest.Everything(t)
 	same.Name = "another name"
 	same.Labels.Class[3] = 0 // in no split
-	if same.ContentHash() != base {
+	if graphtest.Hash(t, same) != base {
 		t.Error("the name or a label in no split changes the fingerprint")
 	}
 	for what, change := range map[string]func(*graph.Dataset){
@@ -172,7 +172,7 @@ func TestFingerprintIsOfTheContent(t *testing.T) {
 	} {
 		d := graphtest.Everything(t)
 		change(d)
-		if d.ContentHash() == base {
+		if graphtest.Hash(t, d) == base {
 			t.Errorf("%s does not change the fingerprint", what)
 		}
 	}

@@ -1,12 +1,14 @@
 package graph
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"math"
 
 	"github.com/gnnactor/gnnactor/graph/internal/arrays"
 	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
+	"github.com/gnnactor/gnnactor/internal/interrupt"
 )
 
 // Encoding is how feature values are stored: a type, and for Int8 whether each
@@ -48,12 +50,12 @@ func (e Encoding) String() string {
 // that e has, ties to even. With Int8 the scale is the largest absolute value of
 // the row or column divided by 127, so a value is off by at most half a scale. A
 // value that is not finite or that the type cannot hold is an error that wraps
-// ErrFormat.
-func (f *Features) Encode(e Encoding) (*Features, error) {
+// ErrFormat, and when ctx ends first its cause.
+func (f *Features) Encode(ctx context.Context, e Encoding) (*Features, error) {
 	out := &Features{Rows: f.Rows, Cols: f.Cols, DType: e.DType, Stride: f.Cols * e.DType.Size()}
 	out.Data = make([]byte, 0, f.Rows*out.Stride)
 	var err error
-	out.RowScale, out.ColScale, err = f.EncodeTo(e, func(row []byte) error {
+	out.RowScale, out.ColScale, err = f.EncodeTo(ctx, e, func(row []byte) error {
 		out.Data = append(out.Data, row...)
 		return nil
 	})
@@ -65,12 +67,16 @@ func (f *Features) Encode(e Encoding) (*Features, error) {
 
 // EncodeTo is Encode with the rows handed to write, each valid until the next, and
 // the scales returned. An error of write ends it.
-func (f *Features) EncodeTo(e Encoding, write func(row []byte) error) (rowScale, colScale []float32, err error) {
-	enc, err := newEncoder(f, e)
+func (f *Features) EncodeTo(ctx context.Context, e Encoding, write func(row []byte) error) (rowScale, colScale []float32, err error) {
+	stop := interrupt.New(ctx)
+	enc, err := newEncoder(stop, f, e)
 	if err != nil {
 		return nil, nil, err
 	}
 	for i := range f.Rows {
+		if stop.Ended() {
+			break
+		}
 		f.Row(enc.x, i)
 		if err := enc.row(i); err != nil {
 			return nil, nil, err
@@ -78,6 +84,9 @@ func (f *Features) EncodeTo(e Encoding, write func(row []byte) error) (rowScale,
 		if err := write(enc.raw); err != nil {
 			return nil, nil, err
 		}
+	}
+	if err := stop.Err(); err != nil {
+		return nil, nil, fmt.Errorf("graph: interrupted while features were encoded: %w", err)
 	}
 	return enc.rowScale, enc.colScale, nil
 }
@@ -91,7 +100,7 @@ type encoder struct {
 	raw                []byte
 }
 
-func newEncoder(f *Features, e Encoding) (*encoder, error) {
+func newEncoder(stop *interrupt.Poll, f *Features, e Encoding) (*encoder, error) {
 	if _, err := ParseEncoding(e.String()); err != nil {
 		return nil, err
 	}
@@ -100,6 +109,9 @@ func newEncoder(f *Features, e Encoding) (*encoder, error) {
 	case e.PerColumn:
 		enc.colScale = make([]float32, f.Cols)
 		for i := range f.Rows {
+			if stop.Ended() {
+				break
+			}
 			f.Row(enc.x, i)
 			for j, v := range enc.x {
 				enc.colScale[j] = max(enc.colScale[j], abs32(v)) // NaN stays, and is refused below

@@ -34,7 +34,7 @@ func TestEncodeRoundsToTheNearest(t *testing.T) {
 		if err != nil || e.String() != name {
 			t.Fatalf("ParseEncoding(%q) = %v, %v", name, e, err)
 		}
-		f, err := src.Encode(e)
+		f, err := src.Encode(t.Context(), e)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +62,7 @@ func TestEncodeRoundsToTheNearest(t *testing.T) {
 				}
 			}
 		}
-		again, err := f.Encode(e)
+		again, err := f.Encode(t.Context(), e)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,7 +86,7 @@ func TestEncodeBFloat16Ties(t *testing.T) {
 		one + 0x17fff:      one + 0x10000, // below it
 		1<<31 | one + 3<<7: 1<<31 | one,
 	} {
-		f, err := graph.NewFeatures(1, 1, []float32{math.Float32frombits(bits)}).Encode(graph.Encoding{DType: graph.BFloat16})
+		f, err := graph.NewFeatures(1, 1, []float32{math.Float32frombits(bits)}).Encode(t.Context(), graph.Encoding{DType: graph.BFloat16})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,11 +107,11 @@ func TestEncodeRefuses(t *testing.T) {
 		{float32(math.NaN()), "int8"}, {float32(math.NaN()), "int8:column"}, {float32(math.Inf(-1)), "int8"}, {float32(math.Inf(1)), "float32"},
 	} {
 		e, _ := graph.ParseEncoding(c.name)
-		if _, err := graph.NewFeatures(1, 2, []float32{1, c.v}).Encode(e); !errors.Is(err, graph.ErrFormat) {
+		if _, err := graph.NewFeatures(1, 2, []float32{1, c.v}).Encode(t.Context(), e); !errors.Is(err, graph.ErrFormat) {
 			t.Errorf("%v as %s: %v", c.v, c.name, err)
 		}
 	}
-	if _, err := someFeatures(3, 3).Encode(graph.Encoding{DType: graph.Float16, PerColumn: true}); err == nil {
+	if _, err := someFeatures(3, 3).Encode(t.Context(), graph.Encoding{DType: graph.Float16, PerColumn: true}); err == nil {
 		t.Error("float16 with scales was taken")
 	}
 	if _, err := graph.ParseEncoding("int4"); err == nil {

@@ -1,11 +1,14 @@
 package graph
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"iter"
 
 	"github.com/gnnactor/gnnactor/graph/internal/arrays"
+	"github.com/gnnactor/gnnactor/internal/interrupt"
 )
 
 // Array is one of the flat arrays that a dataset consists of. A store keeps each in a
@@ -85,21 +88,29 @@ func (f *Features) appendArrays(list []Array, name, rowScale, colScale string) [
 	return list
 }
 
+// hashedAtOnce is how many bytes are hashed between two questions to a context.
+const hashedAtOnce = 1 << 20
+
 // ContentHash returns the fingerprint of the dataset's content: the SHA-256,
 // in hex, over the types, shapes and SHA-256 checksums of its arrays. It is the
 // Fingerprint of the store that store.Create makes of the dataset; the same content
 // has the same fingerprint whatever format it came from and whatever it is
-// called. It reads all of the data.
+// called. It reads all of the data, unless ctx ends first: the error wraps its cause.
 //
 // Labels of nodes that are in no split do not count, when there are splits:
 // no training and no score reads them, and formats that keep labels per split
 // do not have them.
-func (d *Dataset) ContentHash() string {
+func (d *Dataset) ContentHash(ctx context.Context) (string, error) {
+	stop := interrupt.New(ctx)
 	var list []arrays.Info
 	for a := range d.Arrays() {
 		h := sha256.New()
 		for p := range a.Chunks {
-			h.Write(p)
+			for len(p) > 0 && stop.Err() == nil {
+				k := min(len(p), hashedAtOnce)
+				h.Write(p[:k])
+				p = p[k:]
+			}
 		}
 		list = append(list, arrays.Info{Name: a.Name, Type: a.DType.String(), Rows: a.Rows, Cols: a.Cols, SHA256: hex.EncodeToString(h.Sum(nil))})
 	}
@@ -108,5 +119,8 @@ func (d *Dataset) ContentHash() string {
 		l = *d.Labels
 	}
 	split := arrays.SplitLabels(d.Graph.NumNodes(), l.NumClasses, l.Class, l.Multi, d.Train, d.Valid, d.Test)
-	return arrays.Fingerprint(list, int64(l.NumClasses), split)
+	if err := stop.Err(); err != nil {
+		return "", fmt.Errorf("graph: interrupted while the data was hashed: %w", err)
+	}
+	return arrays.Fingerprint(list, int64(l.NumClasses), split), nil
 }

@@ -9,9 +9,12 @@
 package graph
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/gnnactor/gnnactor/internal/interrupt"
 )
 
 // MaxNodes is how many nodes a graph may have: ids are below it, so no id is the largest
@@ -57,27 +60,34 @@ func (g *Graph) Symmetric() bool {
 }
 
 // Validate checks every invariant: monotone Indptr that spans Indices, ids
-// in range, one weight per edge. It reads the whole graph.
-func (g *Graph) Validate() error {
+// in range, one weight per edge. It reads the whole graph, unless ctx ends first: the error
+// wraps its cause.
+func (g *Graph) Validate(ctx context.Context) error { return g.validate(interrupt.New(ctx)) }
+
+func (g *Graph) validate(stop *interrupt.Poll) error {
 	if len(g.Indptr) == 0 || g.Indptr[0] != 0 {
 		return fmt.Errorf("graph: indptr must start with 0")
 	}
 	n := g.NumNodes()
-	for v := range n {
-		if g.Indptr[v+1] < g.Indptr[v] {
-			return fmt.Errorf("graph: indptr[%d] = %d is below indptr[%d] = %d; it must not decrease", v+1, g.Indptr[v+1], v, g.Indptr[v])
+	for from, to := range stop.Pieces(n) {
+		for v := from; v < to; v++ {
+			if g.Indptr[v+1] < g.Indptr[v] {
+				return fmt.Errorf("graph: indptr[%d] = %d is below indptr[%d] = %d; it must not decrease", v+1, g.Indptr[v+1], v, g.Indptr[v])
+			}
 		}
 	}
 	if g.Indptr[n] != int64(len(g.Indices)) {
 		return fmt.Errorf("graph: indptr ends at %d but there are %d indices", g.Indptr[n], len(g.Indices))
 	}
-	for i, u := range g.Indices {
-		if int(u) >= n {
-			return fmt.Errorf("graph: indices[%d] = %d is out of range [0, %d)", i, u, n)
+	for from, to := range stop.Pieces(len(g.Indices)) {
+		for i, u := range g.Indices[from:to] {
+			if int(u) >= n {
+				return fmt.Errorf("graph: indices[%d] = %d is out of range [0, %d)", from+i, u, n)
+			}
 		}
 	}
 	if g.Weights != nil && len(g.Weights) != len(g.Indices) {
 		return fmt.Errorf("graph: %d weights for %d edges", len(g.Weights), len(g.Indices))
 	}
-	return nil
+	return stop.Err()
 }

@@ -1,37 +1,47 @@
 package graph
 
 import (
+	"context"
+	"fmt"
 	"math"
 
 	"github.com/gnnactor/gnnactor/graph/internal/arrays"
 	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
+	"github.com/gnnactor/gnnactor/internal/interrupt"
 )
 
 // Validate checks that the parts fit together and that every value can be
 // used: the graph's invariants, shapes, ids and classes in range, finite
 // weights and features, splits without duplicates or overlap whose nodes have
 // labels (when there are any). It reads all of the data. Errors wrap ErrFormat
-// and name the place.
-func (d *Dataset) Validate() error { return Guard(d.validate) }
+// and name the place, or wrap the cause of ctx when that ends first.
+func (d *Dataset) Validate(ctx context.Context) error {
+	stop := interrupt.New(ctx)
+	err := Guard(func() error { return d.validate(stop) })
+	if over := stop.Err(); over != nil {
+		return fmt.Errorf("graph: interrupted while the data was checked: %w", over)
+	}
+	return err
+}
 
-func (d *Dataset) validate() error {
+func (d *Dataset) validate(stop *interrupt.Poll) error {
 	if d.Graph == nil {
 		return dataerr.Bad("the dataset has no graph; set Graph")
 	}
-	if err := d.Graph.Validate(); err != nil {
+	if err := d.Graph.validate(stop); err != nil {
 		return dataerr.Bad("%w", dataerr.Unprefixed(err))
 	}
 	n := d.Graph.NumNodes()
 	if int64(n) > MaxNodes {
 		return dataerr.Bad("%d nodes are more than the %d that ids can name", n, MaxNodes)
 	}
-	if i := firstNotFinite(d.Graph.Weights); i >= 0 {
+	if i := firstNotFinite(stop, d.Graph.Weights); i >= 0 {
 		return dataerr.Bad("weights[%d] = %v; weights must be finite", i, d.Graph.Weights[i])
 	}
-	if err := d.NodeFeatures.validate("node features", "nodes", int64(n)); err != nil {
+	if err := d.NodeFeatures.validate(stop, "node features", "nodes", int64(n)); err != nil {
 		return err
 	}
-	if err := d.EdgeFeatures.validate("edge features", "edges", d.Graph.NumEdges()); err != nil {
+	if err := d.EdgeFeatures.validate(stop, "edge features", "edges", d.Graph.NumEdges()); err != nil {
 		return err
 	}
 	if err := d.Labels.Validate(n); err != nil {
@@ -44,6 +54,9 @@ func (d *Dataset) validate() error {
 		return dataerr.Bad("%d times for %d edges; give one each, or none", len(d.EdgeTimes), d.Graph.NumEdges())
 	}
 	for i := range d.Partitions {
+		if stop.Err() != nil {
+			break
+		}
 		if err := d.Partitions[i].Validate(n); err != nil {
 			return err
 		}
@@ -51,16 +64,18 @@ func (d *Dataset) validate() error {
 	return d.ValidateSplits(n)
 }
 
-func firstNotFinite(x []float32) int {
-	for i, v := range x {
-		if v-v != 0 { // NaN and infinities
-			return i
+func firstNotFinite(stop *interrupt.Poll, x []float32) int {
+	for from, to := range stop.Pieces(len(x)) {
+		for i, v := range x[from:to] {
+			if v-v != 0 { // NaN and infinities
+				return from + i
+			}
 		}
 	}
 	return -1
 }
 
-func (f *Features) validate(what, of string, rows int64) error {
+func (f *Features) validate(stop *interrupt.Poll, what, of string, rows int64) error {
 	if f == nil {
 		return nil
 	}
@@ -83,10 +98,10 @@ func (f *Features) validate(what, of string, rows int64) error {
 	if (f.RowScale != nil || f.ColScale != nil) && f.DType != Int8 {
 		return dataerr.Bad("%s have scales, which only int8 uses, but are %s", what, f.DType)
 	}
-	if i := firstNotFinite(f.RowScale); i >= 0 {
+	if i := firstNotFinite(stop, f.RowScale); i >= 0 {
 		return dataerr.Bad("%s: row scale %d is %v; it must be finite", what, i, f.RowScale[i])
 	}
-	if i := firstNotFinite(f.ColScale); i >= 0 {
+	if i := firstNotFinite(nil, f.ColScale); i >= 0 {
 		return dataerr.Bad("%s: column scale %d is %v; it must be finite", what, i, f.ColScale[i])
 	}
 	if f.DType == Uint8 || f.DType == Int8 {
@@ -94,8 +109,11 @@ func (f *Features) validate(what, of string, rows int64) error {
 	}
 	x := make([]float32, f.Cols)
 	for i := range f.Rows {
+		if stop.Ended() {
+			break
+		}
 		f.Row(x, i)
-		if j := firstNotFinite(x); j >= 0 {
+		if j := firstNotFinite(nil, x); j >= 0 {
 			return dataerr.Bad("%s: row %d, column %d is %v; values must be finite", what, i, j, x[j])
 		}
 	}

@@ -37,7 +37,7 @@ func openDataset(ctx context.Context, cfg *settings) (*openData, error) {
 	d := &openData{limit: cfg.limit}
 	switch {
 	case cfg.Data.Dataset != nil:
-		if err := cfg.Data.Dataset.Validate(); err != nil {
+		if err := cfg.Data.Dataset.Validate(ctx); err != nil {
 			return nil, fault.Explain(err) // it may lie in a store
 		}
 		copied := *cfg.Data.Dataset
@@ -53,7 +53,10 @@ func openDataset(ctx context.Context, cfg *settings) (*openData, error) {
 		return nil, errors.Join(context.Cause(ctx), d.close())
 	}
 	if d.ds.Fingerprint == "" {
-		d.ds.Fingerprint = d.ds.ContentHash()
+		var err error
+		if d.ds.Fingerprint, err = d.ds.ContentHash(ctx); err != nil {
+			return nil, errors.Join(err, d.close())
+		}
 	}
 	if d.store != nil {
 		if path, at, ok := d.store.NodeFeaturesFile(); ok {
@@ -65,7 +68,10 @@ func openDataset(ctx context.Context, cfg *settings) (*openData, error) {
 	}
 	if cfg.Data.NormalizeFeatures && d.ds.NodeFeatures != nil && !cfg.Cluster.SamplesOnly {
 		copied := *d.ds // the caller's, or the store's, stays as it is
-		copied.NodeFeatures = copied.NodeFeatures.Normalized()
+		var err error
+		if copied.NodeFeatures, err = copied.NodeFeatures.Normalized(ctx); err != nil {
+			return nil, errors.Join(err, d.close())
+		}
 		d.ds, d.file = &copied, features.File{}
 	}
 	var err error

@@ -20,7 +20,7 @@ import (
 func stored(t testing.TB) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "store")
-	if err := store.Create(dir, small()); err != nil {
+	if err := store.Create(t.Context(), dir, small()); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -55,7 +55,7 @@ func TestMemoryDoesNotChangeBits(t *testing.T) {
 			c.Data.Path, c.Data.Dataset = stored(t), nil
 			if base.options["temporal"] != "" {
 				c.Data.Path = t.TempDir() + "/timed"
-				if err := store.Create(c.Data.Path, timed(1)); err != nil {
+				if err := store.Create(t.Context(), c.Data.Path, timed(1)); err != nil {
 					t.Fatal(err)
 				}
 				if base.sampler == "khop" {

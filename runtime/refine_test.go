@@ -94,7 +94,7 @@ func TestRefineUnderASlowStore(t *testing.T) {
 	defer cancel()
 	const epochs = 2
 	ds := generate.Builtin()
-	ds.Fingerprint = ds.ContentHash()
+	ds.Fingerprint = hashOf(t, ds)
 	memory := features.InMemory(ds.NodeFeatures)
 	defer memory.Close()
 	g := &gated{Store: memory, ctx: ctx, now: time.Unix(1, 0)}

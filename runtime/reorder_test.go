@@ -20,7 +20,7 @@ func blockBatches(b *testing.B, ds *graph.Dataset, perBlock int) [][]uint32 {
 	for v, c := range ds.Labels.Class {
 		blocks[c] = append(blocks[c], uint32(v))
 	}
-	s, err := sampling.New(sampling.Spec{Name: "neighbor", Layers: 2, Fanouts: []int{10, 10}}, ds.Graph)
+	s, err := sampling.New(b.Context(), sampling.Spec{Name: "neighbor", Layers: 2, Fanouts: []int{10, 10}}, ds.Graph)
 	if err != nil {
 		b.Fatal(err)
 	}

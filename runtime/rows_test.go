@@ -67,7 +67,7 @@ func TestRowsOfShards(t *testing.T) {
 		t.Fatal(err)
 	}
 	whole := generate.Builtin()
-	whole.Fingerprint = whole.ContentHash()
+	whole.Fingerprint = hashOf(t, whole)
 	bare := *whole
 	bare.NodeFeatures = nil
 	const shards = 6
@@ -172,4 +172,14 @@ func TestRowsRefused(t *testing.T) {
 			}
 		})
 	}
+}
+
+// hashOf returns the dataset's ContentHash.
+func hashOf(t *testing.T, ds *graph.Dataset) string {
+	t.Helper()
+	hash, err := ds.ContentHash(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hash
 }

@@ -101,12 +101,14 @@ func TestShortenedUnderLibraries(t *testing.T) {
 	defer workers.Close()
 	spec := compute.Spec{Model: "gcn", Layers: 2, Hidden: 8, InDim: small().NodeFeatures.Cols, OutDim: 3}
 	calls := map[string]func(s *store.Store, early sampling.Sampler, m *compute.Model) error{
-		"CheckFiles":  func(s *store.Store, _ sampling.Sampler, _ *compute.Model) error { return s.CheckFiles() },
-		"Validate":    func(s *store.Store, _ sampling.Sampler, _ *compute.Model) error { return s.Dataset().Validate() },
-		"CheckGraph":  func(s *store.Store, _ sampling.Sampler, _ *compute.Model) error { return s.CheckGraph() },
+		"CheckFiles": func(s *store.Store, _ sampling.Sampler, _ *compute.Model) error { return s.CheckFiles() },
+		"Validate": func(s *store.Store, _ sampling.Sampler, _ *compute.Model) error {
+			return s.Dataset().Validate(t.Context())
+		},
+		"CheckGraph":  func(s *store.Store, _ sampling.Sampler, _ *compute.Model) error { return s.CheckGraph(t.Context()) },
 		"CheckSplits": func(s *store.Store, _ sampling.Sampler, _ *compute.Model) error { return s.CheckSplits() },
 		"Create": func(s *store.Store, _ sampling.Sampler, _ *compute.Model) error {
-			return store.Create(filepath.Join(t.TempDir(), "copy"), s.Dataset())
+			return store.Create(t.Context(), filepath.Join(t.TempDir(), "copy"), s.Dataset())
 		},
 		"Guard": func(s *store.Store, _ sampling.Sampler, _ *compute.Model) error {
 			return graph.Guard(func() error { _ = s.Dataset().Summary(); return nil })

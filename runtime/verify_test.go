@@ -28,14 +28,14 @@ func storedRun(t testing.TB) Config {
 		g.Weights[i], ds.EdgeTimes[i], ds.EdgeFeatures.Data[2*i] = 1, -1, byte(i)
 	}
 	ds.Graph = &g
-	encoded, err := ds.NodeFeatures.Encode(graph.Encoding{DType: graph.Int8})
+	encoded, err := ds.NodeFeatures.Encode(t.Context(), graph.Encoding{DType: graph.Int8})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ds.NodeFeatures = encoded
 	c := config()
 	c.Data.Dataset, c.Data.Path = nil, filepath.Join(t.TempDir(), "store")
-	if err := store.Create(c.Data.Path, &ds); err != nil {
+	if err := store.Create(t.Context(), c.Data.Path, &ds); err != nil {
 		t.Fatal(err)
 	}
 	c.Model.Name, c.Model.EdgeFeatures = "gat", true

@@ -135,7 +135,7 @@ func TestSetTargets(t *testing.T) {
 
 // A batch that is reset has no block, and gives back none of its memory.
 func TestReset(t *testing.T) {
-	s, err := New(Spec{Name: "neighbor", Fanouts: []int{3, 2}}, skewed(50, 5, 1))
+	s, err := New(t.Context(), Spec{Name: "neighbor", Fanouts: []int{3, 2}}, skewed(50, 5, 1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestNameOfABatch(t *testing.T) {
 }
 
 func TestLayerOfNoNodes(t *testing.T) {
-	_, err := New(Spec{Name: "ladies", Fanouts: []int{5, -1}}, skewed(50, 5, 1))
+	_, err := New(t.Context(), Spec{Name: "ladies", Fanouts: []int{5, -1}}, skewed(50, 5, 1))
 	if err == nil || !strings.Contains(err.Error(), "fan-out 2 is -1") {
 		t.Error(err)
 	}

@@ -394,7 +394,7 @@ func TestGNSErrors(t *testing.T) {
 		{Spec{CachePeriod: -1}, "at least 1"},
 	} {
 		c.spec.Name, c.spec.Fanouts = "gns", []int{3}
-		if _, err := New(c.spec, g); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := New(t.Context(), c.spec, g); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: error is %v, want one with %q", c.spec, err, c.want)
 		}
 	}

@@ -49,6 +49,12 @@ func TestPrepareIsInterrupted(t *testing.T) {
 			})
 		})
 	}
+	t.Run("New", func(t *testing.T) {
+		interrupttest.Check(t, 36, func(ctx context.Context) error {
+			_, err := New(ctx, Spec{Name: "cluster", Layers: 1, Clusters: 8}, g)
+			return err
+		})
+	})
 	if !slices.IsSorted(ds.Train) {
 		t.Error("the data was changed")
 	}

@@ -224,14 +224,14 @@ func TestLayerwiseErrors(t *testing.T) {
 		{Spec{Name: "pinsage", Fanouts: []int{2}, EdgeIDs: true}, "edge ids"},
 		{Spec{Name: "labor", Fanouts: []int{2}, Dependency: -1}, "dependency"},
 	} {
-		if _, err := New(c.spec, g); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := New(t.Context(), c.spec, g); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: error is %v, want one with %q", c.spec, err, c.want)
 		}
 	}
 	// Graphs without edges, and no seeds at all.
 	for _, spec := range []Spec{{Name: "fastgcn", Fanouts: []int{5}}, {Name: "ladies", Fanouts: []int{5}}, {Name: "lazy", Fanouts: []int{2}, MiniBatch: 9}, {Name: "pinsage", Fanouts: []int{2}}, {Name: "labor", Fanouts: []int{2}}, {Name: "gns", Fanouts: []int{2}}} {
 		for _, g := range []*graph.Graph{fromRows(nil, nil), fromRows()} {
-			s, err := New(spec, g)
+			s, err := New(t.Context(), spec, g)
 			if err != nil {
 				t.Fatal(err)
 			}

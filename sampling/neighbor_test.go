@@ -273,7 +273,7 @@ func TestSpecErrors(t *testing.T) {
 		{Spec{Name: "khop", Fanouts: []int{3}}, "no fan-outs"},
 		{Spec{Name: "full", Layers: -1}, "layers is -1"},
 	} {
-		if _, err := New(c.spec, g); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := New(t.Context(), c.spec, g); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: error is %v, want one with %q", c.spec, err, c.want)
 		}
 	}

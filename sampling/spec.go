@@ -309,10 +309,9 @@ func (p *Prepared) BatchesPerEpoch(n, batchSize, micro int) int {
 func (p *Prepared) Caches() *Caches { return p.caches }
 
 // New returns a sampler over g alone: Prepare and NewSampler in one step, for
-// one goroutine and samplers that need no data set. What takes long, such as a partition,
-// cannot be interrupted here.
-func New(spec Spec, g *graph.Graph) (Sampler, error) {
-	p, err := Prepare(context.Background(), spec, &graph.Dataset{Graph: g}, 0)
+// one goroutine and samplers that need no data set.
+func New(ctx context.Context, spec Spec, g *graph.Graph) (Sampler, error) {
+	p, err := Prepare(ctx, spec, &graph.Dataset{Graph: g}, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -382,14 +382,14 @@ func TestSubgraphErrors(t *testing.T) {
 		{Spec{Name: "frontier", Layers: 1, Budget: 2, Frontier: 1}, lonely, "no node has a neighbour"},
 		{Spec{Name: "node", Layers: 1, Budget: 2, Clip: -1}, g, "must not be negative"},
 	} {
-		if _, err := New(c.spec, c.g); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := New(t.Context(), c.spec, c.g); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: error is %v, want one with %q", c.spec, err, c.want)
 		}
 	}
 	// Samplers of edges find none.
 	var b Batch
 	for _, spec := range []Spec{{Name: "edge", Layers: 1, Budget: 5}, {Name: "walk", Layers: 1, Roots: 2, WalkLength: 2}} {
-		s, err := New(spec, lonely)
+		s, err := New(t.Context(), spec, lonely)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -147,14 +147,14 @@ func TestReplacement(t *testing.T) {
 func TestWeightErrors(t *testing.T) {
 	nan := float32(math.NaN())
 	for _, g := range []*graph.Graph{skewed(10, 4, 1), star(1, -1), star(1, nan), star(float32(math.Inf(1)))} {
-		if _, err := New(Spec{Name: "neighbor", Fanouts: []int{2}, Weighted: true}, g); err == nil {
+		if _, err := New(t.Context(), Spec{Name: "neighbor", Fanouts: []int{2}, Weighted: true}, g); err == nil {
 			t.Errorf("weights %v were accepted", g.Weights)
 		}
 	}
 	// All weights 0: nothing can be drawn.
 	for _, replace := range []bool{false, true} {
 		var b Batch
-		s, err := New(Spec{Name: "neighbor", Fanouts: []int{2}, Weighted: true, Replace: replace}, star(0, 0, 0))
+		s, err := New(t.Context(), Spec{Name: "neighbor", Fanouts: []int{2}, Weighted: true, Replace: replace}, star(0, 0, 0))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -110,7 +110,7 @@ func fixture(t *testing.T) string {
 		t.Fatal(err)
 	}
 	at := func(name string) string { return filepath.Join(dir, name) }
-	if err := errors.Join(store.Create(at("s"), ds), store.Create(at("typed"), typed(ds))); err != nil {
+	if err := errors.Join(store.Create(t.Context(), at("s"), ds), store.Create(t.Context(), at("typed"), typed(ds))); err != nil {
 		t.Fatal(err)
 	}
 	datasets(t, at("data"), ds)

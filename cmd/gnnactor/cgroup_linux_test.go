@@ -142,7 +142,7 @@ func TestLargerThanMemory(t *testing.T) {
 	}
 	dir := filepath.Join(t.TempDir(), "store")
 	ds.Fingerprint = ""
-	if err := store.Create(dir, ds); err != nil {
+	if err := store.Create(t.Context(), dir, ds); err != nil {
 		t.Fatal(err)
 	}
 	x, ds = nil, nil

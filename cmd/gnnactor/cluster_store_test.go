@@ -2,11 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gnnactor/gnnactor/graph/store"
 )
 
 // ends returns what a command exits with.
@@ -56,4 +61,39 @@ func TestEndWithoutStore(t *testing.T) {
 	if code := told.ends(t, ctx); code != exitInterrupted || !strings.Contains(told.log.String(), "the store has not answered for 5s") {
 		t.Errorf("told to go: exit %d\n%s", code, told.log)
 	}
+}
+
+// A node that cannot train on its data is told so before it is one. What counts are the
+// settings of the run that there is.
+func TestUnsuitedNeverEnters(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	dir := t.TempDir()
+	_, at := startStore(t, ctx, "--dir", filepath.Join(dir, "s"))
+	ds := twoRings(t)
+	ds.Labels = nil
+	data := filepath.Join(dir, "unlabelled")
+	if err := store.Create(t.Context(), data, ds); err != nil {
+		t.Fatal(err)
+	}
+	train := func(node string, extra ...string) *command {
+		return begin(t, slices.Concat([]string{"train", "--cluster", at, "--node", node, "--node-dir", filepath.Join(dir, node), "--data", data,
+			"--threads", "1", "--eval-every", "0", "--baseline=false"}, extra)...)
+	}
+	refused := func(c *command, want string) {
+		t.Helper()
+		if code := c.ends(t, ctx); code == exitDone || !strings.Contains(c.log.String(), want) {
+			t.Errorf("exit %d, want %q:\n%s", code, want, c.log)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "refused")); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("it was a node: %v", err)
+		}
+	}
+	links := []string{"--task", "link", "--micro-batches", "2", "--wait-for", "2"}
+	refused(train("refused"), "has no labels")
+	refused(train("refused", append(links, "--sampler-options", "weighted=true")...), "no edge weights")
+	a := train("a", append(links, "--epochs", "1000000")...)
+	a.log.await(t, ctx, "120 nodes") // it takes part
+	refused(train("refused", "--task", "link", "--fanouts", "3,3"), "fanouts is")
+	train("b").log.await(t, ctx, "the group made its first step")
 }

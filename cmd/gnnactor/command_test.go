@@ -97,7 +97,7 @@ func twoRings(t *testing.T) *graph.Dataset {
 func storeOf(t *testing.T, ds *graph.Dataset) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "store")
-	if err := store.Create(dir, ds); err != nil {
+	if err := store.Create(t.Context(), dir, ds); err != nil {
 		t.Fatal(err)
 	}
 	return dir

@@ -117,7 +117,7 @@ func (a *app) generator(cmd *cobra.Command, make func(context.Context) (*graph.D
 		if overwrite {
 			options = append(options, store.Overwrite())
 		}
-		if err := store.Create(args[0], ds, options...); err != nil {
+		if err := store.Create(cmd.Context(), args[0], ds, options...); err != nil {
 			return err
 		}
 		return a.reportStore(args[0], "generated", time.Since(began))

@@ -96,7 +96,7 @@ func (a *app) partition(ctx context.Context, dir, method string, parts int, seed
 		if err := s.Check(ctx, store.CheckOptions{WithoutEdgeFeatures: true}); err != nil {
 			return err
 		}
-		if err := s.CheckGraph(); err != nil {
+		if err := s.CheckGraph(ctx); err != nil {
 			return err
 		}
 		g := s.Dataset().Graph
@@ -118,5 +118,5 @@ func (a *app) partition(ctx context.Context, dir, method string, parts int, seed
 	if err != nil {
 		return r, err
 	}
-	return r, store.SavePartition(dir, graph.Partition{Method: method, Parts: parts, Seed: seed, Cluster: cluster})
+	return r, store.SavePartition(ctx, dir, graph.Partition{Method: method, Parts: parts, Seed: seed, Cluster: cluster})
 }

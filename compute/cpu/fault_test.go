@@ -47,7 +47,7 @@ func shortened(t *testing.T, n, cols, degree int) {
 					}
 					g.Indptr[v+1] = int64(len(g.Indices))
 				}
-				if err := store.Create(dir, &graph.Dataset{Name: "t", Graph: g, NodeFeatures: graph.NewFeatures(n, cols, x)}); err != nil {
+				if err := store.Create(t.Context(), dir, &graph.Dataset{Name: "t", Graph: g, NodeFeatures: graph.NewFeatures(n, cols, x)}); err != nil {
 					t.Fatal(err)
 				}
 				s, err := store.Open(dir)

@@ -57,7 +57,7 @@ func storeOf(t testing.TB, f *graph.Features) (*graph.Features, File) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "store")
 	g := &graph.Graph{Indptr: make([]int64, f.Rows+1)}
-	if err := store.Create(dir, &graph.Dataset{Name: "t", Graph: g, NodeFeatures: f}); err != nil {
+	if err := store.Create(t.Context(), dir, &graph.Dataset{Name: "t", Graph: g, NodeFeatures: f}); err != nil {
 		t.Fatal(err)
 	}
 	s, err := store.Open(dir)

@@ -184,3 +184,14 @@ func checkInts(settings ...intSetting) error {
 	}
 	return nil
 }
+
+// fingerprinted returns ds with its fingerprint, unless ctx, which may be nil, ends first.
+func fingerprinted(ctx context.Context, ds *graph.Dataset) (_ *graph.Dataset, err error) {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	if ds.Fingerprint, err = ds.ContentHash(ctx); err != nil {
+		return nil, err
+	}
+	return ds, nil
+}

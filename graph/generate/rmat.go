@@ -91,8 +91,7 @@ func RMAT(o RMATOptions) (*graph.Dataset, error) {
 		}
 		ds.Train, ds.Valid, ds.Test = splitNodes(n, o.TrainFraction, o.ValidFraction, o.Seed)
 	}
-	ds.Fingerprint = ds.ContentHash()
-	return ds, nil
+	return fingerprinted(o.Context, ds)
 }
 
 // The cumulative probabilities of the quadrants, in units of 2^-53: a draw of

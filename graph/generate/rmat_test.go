@@ -29,7 +29,7 @@ func TestRMATIsSymmetricAndSimple(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := ds.Validate(); err != nil {
+	if err := ds.Validate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	checkSymmetric(t, ds.Graph)

@@ -104,8 +104,7 @@ func SBM(o SBMOptions) (*graph.Dataset, error) {
 	if o.TrainFraction+o.ValidFraction > 0 {
 		ds.Train, ds.Valid, ds.Test = splitNodes(o.Nodes, o.TrainFraction, o.ValidFraction, o.Seed)
 	}
-	ds.Fingerprint = ds.ContentHash()
-	return ds, nil
+	return fingerprinted(o.Context, ds)
 }
 
 // Builtin returns the small graph that the first command trains on: a

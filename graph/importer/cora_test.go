@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/internal/graphtest"
 )
 
 // shared returns a path among the data that lie beside the repository.
@@ -64,7 +65,7 @@ func TestCoraIsTheSameFromBothFormats(t *testing.T) {
 				}
 			}
 		}
-		if h := bolt.ContentHash(); h != bolt.Fingerprint {
+		if h := graphtest.Hash(t, bolt); h != bolt.Fingerprint {
 			t.Errorf("ContentHash is %s, the store's fingerprint %s", h, bolt.Fingerprint)
 		}
 	}

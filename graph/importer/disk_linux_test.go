@@ -41,7 +41,7 @@ func TestFullDiskLeavesNothingBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	big := filepath.Join(t.TempDir(), "big")
-	if err := store.Create(big, ds); err != nil {
+	if err := store.Create(t.Context(), big, ds); err != nil {
 		t.Fatal(err)
 	}
 	wide := files{
@@ -59,7 +59,7 @@ func TestFullDiskLeavesNothingBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, f := range map[string]func(dst string) error{
-		"Create":        func(dst string) error { return store.Create(dst, ds) },
+		"Create":        func(dst string) error { return store.Create(t.Context(), dst, ds) },
 		"Import, edges": func(dst string) error { return Import(big, dst, Options{}) },
 		"Import, rows":  func(dst string) error { return Import(late.write(t), dst, Options{}) },
 	} {

@@ -26,7 +26,7 @@ func TestImportWithFeatureType(t *testing.T) {
 	}
 	f := graph.NewFeatures(40, 9, x)
 	g := &graph.Graph{Indptr: make([]int64, 41)}
-	if err := store.Create(src, &graph.Dataset{Name: "t", Graph: g, NodeFeatures: f}); err != nil {
+	if err := store.Create(t.Context(), src, &graph.Dataset{Name: "t", Graph: g, NodeFeatures: f}); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range graph.Encodings() {
@@ -42,7 +42,7 @@ func TestImportWithFeatureType(t *testing.T) {
 		if err := s.Verify(t.Context()); err != nil {
 			t.Error(err)
 		}
-		want, _ := f.Encode(e)
+		want, _ := f.Encode(t.Context(), e)
 		got := s.Dataset().NodeFeatures
 		if got.DType != want.DType || string(got.Data) != string(want.Data) || !slices.Equal(got.RowScale, want.RowScale) || !slices.Equal(got.ColScale, want.ColScale) {
 			t.Errorf("%s: the store does not hold what Encode gives", name)
@@ -70,7 +70,7 @@ func TestImportWithFeatureType(t *testing.T) {
 	}
 	for _, name := range graph.Encodings() {
 		e, _ := graph.ParseEncoding(name)
-		want, _ := f.Encode(e)
+		want, _ := f.Encode(t.Context(), e)
 		for _, o := range []importer.Options{{}, {FeatureType: e}} {
 			got := stored(name, name+"-again-"+o.FeatureType.String(), o)
 			if got.DType != want.DType || string(got.Data) != string(want.Data) || !slices.Equal(got.RowScale, want.RowScale) || !slices.Equal(got.ColScale, want.ColScale) {
@@ -78,8 +78,8 @@ func TestImportWithFeatureType(t *testing.T) {
 			}
 		}
 	}
-	rows, _ := f.Encode(graph.Encoding{DType: graph.Int8})
-	want, _ := rows.Encode(graph.Encoding{DType: graph.Int8, PerColumn: true})
+	rows, _ := f.Encode(t.Context(), graph.Encoding{DType: graph.Int8})
+	want, _ := rows.Encode(t.Context(), graph.Encoding{DType: graph.Int8, PerColumn: true})
 	if got := stored("int8", "columns", importer.Options{FeatureType: graph.Encoding{DType: graph.Int8, PerColumn: true}}); got.RowScale != nil || string(got.Data) != string(want.Data) || !slices.Equal(got.ColScale, want.ColScale) {
 		t.Error("scales of rows did not become scales of columns")
 	}
@@ -87,7 +87,7 @@ func TestImportWithFeatureType(t *testing.T) {
 		t.Errorf("normalized features are %v", got.DType)
 	}
 	big := filepath.Join(dir, "big")
-	if err := store.Create(big, &graph.Dataset{Name: "t", Graph: g, NodeFeatures: graph.NewFeatures(40, 1, append(make([]float32, 39), 1e9))}); err != nil {
+	if err := store.Create(t.Context(), big, &graph.Dataset{Name: "t", Graph: g, NodeFeatures: graph.NewFeatures(40, 1, append(make([]float32, 39), 1e9))}); err != nil {
 		t.Fatal(err)
 	}
 	if err := importer.Import(big, filepath.Join(dir, "half"), importer.Options{FeatureType: graph.Encoding{DType: graph.Float16}}); !errors.Is(err, graph.ErrFormat) {

@@ -27,7 +27,7 @@ func (im *importer) copyStore(s *store.Store, dir string) error {
 	if im.o.Name == "" {
 		im.w.SetName(ds.Name)
 	}
-	if err := s.Validate(); err != nil {
+	if err := s.Validate(im.o.Context); err != nil {
 		return err
 	}
 	im.src.bytes += s.Bytes()

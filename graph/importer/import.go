@@ -201,12 +201,9 @@ func Import(src, dst string, o Options) error {
 		return err
 	}
 	if o.FeatureType != (graph.Encoding{}) {
-		if err := w.EncodeFeatures(o.FeatureType); err != nil {
+		if err := w.EncodeFeatures(o.Context, o.FeatureType); err != nil {
 			return err
 		}
 	}
-	if err := o.Context.Err(); err != nil {
-		return err
-	}
-	return w.Commit()
+	return w.Commit(o.Context)
 }

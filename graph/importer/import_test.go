@@ -54,7 +54,7 @@ func zst(s string) string {
 func created(t testing.TB, ds *graph.Dataset) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "store")
-	if err := store.Create(dir, ds); err != nil {
+	if err := store.Create(t.Context(), dir, ds); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -277,7 +277,7 @@ func TestOptionsChangeTheGraphAsTheySay(t *testing.T) {
 	if !ok || !reflect.DeepEqual(x, []float32{.25, -.75, 0, 0, 0, 0, .5, .5, 0, 0, 0, 1}) {
 		t.Errorf("normalised features %v", x)
 	}
-	if !bytes.Equal(plain.NodeFeatures.Normalized().Data, norm.NodeFeatures.Data) {
+	if normalized, err := plain.NodeFeatures.Normalized(t.Context()); err != nil || !bytes.Equal(normalized.Data, norm.NodeFeatures.Data) {
 		t.Error("Normalized and NormalizeFeatures differ")
 	}
 }
@@ -499,7 +499,7 @@ func TestPartitionsAreKept(t *testing.T) {
 		{Method: "louvain", Parts: 3, Cluster: []uint32{2, 2, 2, 0, 0}},
 		{Method: "metis", Parts: 2, Seed: 8, Cluster: []uint32{1, 0, 0, 1, 1}},
 	} {
-		if err := store.SavePartition(dir, p); err != nil {
+		if err := store.SavePartition(t.Context(), dir, p); err != nil {
 			t.Fatal(err)
 		}
 	}

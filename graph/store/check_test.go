@@ -94,7 +94,7 @@ func TestCheckNamesFileAndBlock(t *testing.T) {
 // Each file that a store may have, edge features only where they are used.
 func TestCheckReadsEveryFile(t *testing.T) {
 	whole := created(t, graphtest.Everything(t))
-	if err := SavePartition(whole, graph.Partition{Method: "metis", Parts: 2, Cluster: []uint32{0, 1, 1, 0, 0}}); err != nil {
+	if err := SavePartition(t.Context(), whole, graph.Partition{Method: "metis", Parts: 2, Cluster: []uint32{0, 1, 1, 0, 0}}); err != nil {
 		t.Fatal(err)
 	}
 	names := opened(t, whole).Files(true)
@@ -185,7 +185,7 @@ func TestVersion1(t *testing.T) {
 		}
 	}
 	// What is added has what the rest lacks.
-	if err := SavePartition(dir, graph.Partition{Method: "metis", Parts: 3, Cluster: make([]uint32, 80)}); err != nil {
+	if err := SavePartition(t.Context(), dir, graph.Partition{Method: "metis", Parts: 3, Cluster: make([]uint32, 80)}); err != nil {
 		t.Fatal(err)
 	}
 	both := opened(t, dir)

@@ -52,7 +52,7 @@ func TestOpenTouchesFewPages(t *testing.T) {
 func TestSavePartitionIsAtomic(t *testing.T) {
 	dir := created(t, graphtest.Everything(t))
 	p := graph.Partition{Method: "metis", Parts: 2, Cluster: []uint32{0, 1, 1, 0, 1}}
-	if err := SavePartition(dir, p); err != nil {
+	if err := SavePartition(t.Context(), dir, p); err != nil {
 		t.Fatal(err)
 	}
 	before := entriesOf(t, dir)
@@ -63,7 +63,7 @@ func TestSavePartitionIsAtomic(t *testing.T) {
 	}
 	q := p
 	q.Cluster = []uint32{1, 1, 1, 1, 0}
-	err := SavePartition(dir, q)
+	err := SavePartition(t.Context(), dir, q)
 	if err := unix.Unmount(manifest, unix.MNT_DETACH); err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ func ExampleCreate() {
 	defer os.RemoveAll(parent)
 	dir := filepath.Join(parent, "store")
 	ds := generate.Builtin()
-	if err := store.Create(dir, ds); err != nil {
+	if err := store.Create(context.Background(), dir, ds); err != nil {
 		log.Fatal(err)
 	}
 	err = store.View(dir, func(s *store.Store) error {
@@ -50,7 +50,7 @@ func ExampleWriter() {
 	err = store.View(dir, func(s *store.Store) error {
 		g := s.Dataset().Graph
 		fmt.Println(g.NumNodes(), "nodes;", g.InNeighbors(7), "leads to 7")
-		return s.CheckGraph()
+		return s.CheckGraph(context.Background())
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -90,5 +90,5 @@ func writeRing(dir string, nodes int) error {
 	if err := sources.Finish(); err != nil {
 		return err
 	}
-	return w.Commit()
+	return w.Commit(context.Background())
 }

@@ -52,12 +52,22 @@ func (s *Store) CheckSplits() error {
 
 // CheckGraph reports row pointers and neighbours that fit no graph, see
 // Graph.Validate.
-func (s *Store) CheckGraph() error {
-	return graph.Guard(func() error { return s.damaged(s.ds.Graph.Validate()) })
+func (s *Store) CheckGraph(ctx context.Context) error {
+	err := graph.Guard(func() error { return s.ds.Graph.Validate(ctx) })
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // nothing is said to be damaged
+	}
+	return s.damaged(err)
 }
 
 // Validate is the dataset's Validate, with an error that names the store.
-func (s *Store) Validate() error { return s.damaged(s.ds.Validate()) }
+func (s *Store) Validate(ctx context.Context) error {
+	err := s.ds.Validate(ctx)
+	if ctx.Err() != nil {
+		return err
+	}
+	return s.damaged(err)
+}
 
 // damage reads the values that others use as indices, and returns what is wrong
 // with them.
@@ -67,7 +77,7 @@ func (s *Store) damage() error {
 	}
 	ds := s.ds
 	n := ds.Graph.NumNodes()
-	if err := ds.Graph.Validate(); err != nil {
+	if err := ds.Graph.Validate(context.Background()); err != nil {
 		return s.damaged(err)
 	}
 	for i, w := range ds.Graph.Weights {

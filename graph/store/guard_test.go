@@ -36,7 +36,7 @@ func TestDamageExplainsPanics(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.array, c.at), func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "store")
-			if err := Create(dir, whole); err != nil {
+			if err := Create(t.Context(), dir, whole); err != nil {
 				t.Fatal(err)
 			}
 			s, err := Open(dir)
@@ -71,7 +71,7 @@ func TestDamageExplainsPanics(t *testing.T) {
 				t.Errorf("the splits: %v", err)
 			}
 			rows := c.array == arrays.Indptr || c.array == arrays.Indices
-			if err := s.CheckGraph(); rows != errors.Is(err, graph.ErrDamaged) {
+			if err := s.CheckGraph(t.Context()); rows != errors.Is(err, graph.ErrDamaged) {
 				t.Errorf("the graph: %v", err)
 			}
 		})

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -8,9 +9,9 @@ import (
 )
 
 // lockStore waits until nobody else changes the store in dir, and keeps others
-// from it until unlock. Where directories cannot be locked it does nothing.
-func lockStore(dir string) (unlock func() error, err error) {
-	unlock, err = dirlock.Wait(dir)
+// from it until unlock, unless ctx ends first. Where directories cannot be locked it does nothing.
+func lockStore(ctx context.Context, dir string) (unlock func() error, err error) {
+	unlock, err = dirlock.Wait(ctx, dir)
 	if errors.Is(err, dirlock.ErrNone) {
 		return func() error { return nil }, nil
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -80,9 +81,10 @@ func (m *manifest) partitions(payload map[string][]byte) []graph.Partition {
 // fails, not at all; the data's fingerprint stays as it is. A Store that is open
 // goes on with what it has. Calls for one store wait for each other, in other
 // processes too, on Unix and where the file system has locks. What calls that
-// were interrupted left behind is removed.
-func SavePartition(dir string, p graph.Partition) (err error) {
-	unlock, err := lockStore(dir)
+// were interrupted left behind is removed. When ctx ends first, also while it waits, the
+// error wraps its cause.
+func SavePartition(ctx context.Context, dir string, p graph.Partition) (err error) {
+	unlock, err := lockStore(ctx, dir)
 	if err != nil {
 		return err
 	}
@@ -105,6 +107,9 @@ func SavePartition(dir string, p graph.Partition) (err error) {
 	m := s.m.withPartition(w.m.Partitions[0], w.written)
 	if err := m.check(); err != nil {
 		return errors.Join(dataerr.Bad("%w", err), sweepPartitions(dir, s.m))
+	}
+	if ctx.Err() != nil {
+		return errors.Join(context.Cause(ctx), sweepPartitions(dir, s.m))
 	}
 	if replaced, err := replaceManifest(dir, m); err != nil {
 		if replaced { // by which of the two, a crash would tell: the files of both stay

@@ -37,7 +37,7 @@ func TestSavePartition(t *testing.T) {
 	other := graph.Partition{Method: "louvain", Parts: 3, Cluster: []uint32{2, 2, 2, 0, 0}}
 	second := graph.Partition{Method: "metis", Parts: 2, Seed: 8, Cluster: []uint32{1, 0, 0, 1, 1}}
 	for _, p := range []graph.Partition{first, other, first, second} {
-		if err := SavePartition(dir, p); err != nil {
+		if err := SavePartition(t.Context(), dir, p); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -46,7 +46,7 @@ func TestSavePartition(t *testing.T) {
 		t.Error(err)
 	}
 	ds := s.Dataset()
-	if len(before.Dataset().Partitions) != 0 || ds.Fingerprint != want.ContentHash() || len(ds.Partitions) != 2 {
+	if len(before.Dataset().Partitions) != 0 || ds.Fingerprint != graphtest.Hash(t, want) || len(ds.Partitions) != 2 {
 		t.Errorf("partitions %+v, fingerprint %s", ds.Partitions, ds.Fingerprint)
 	}
 	for _, c := range []struct {
@@ -98,7 +98,7 @@ func TestSavePartitionRefuses(t *testing.T) {
 		if name == "at least 1" {
 			name = "give 1 to"
 		}
-		if err := SavePartition(dir, p); err == nil || !strings.Contains(err.Error(), name) {
+		if err := SavePartition(t.Context(), dir, p); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -113,7 +113,7 @@ func TestSavePartitionRefuses(t *testing.T) {
 func TestSavePartitionSweeps(t *testing.T) {
 	dir := created(t, graphtest.Everything(t))
 	first := graph.Partition{Method: "metis", Parts: 2, Cluster: []uint32{0, 1, 1, 0, 1}}
-	if err := SavePartition(dir, first); err != nil {
+	if err := SavePartition(t.Context(), dir, first); err != nil {
 		t.Fatal(err)
 	}
 	before := entriesOf(t, dir)
@@ -131,7 +131,7 @@ func TestSavePartitionSweeps(t *testing.T) {
 	}
 	write(stay...)
 	write(left...)
-	if err := SavePartition(dir, first); err != nil {
+	if err := SavePartition(t.Context(), dir, first); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range stay {
@@ -158,7 +158,7 @@ func TestSavePartitionAtOnce(t *testing.T) {
 	for i := range calls {
 		wg.Go(func() {
 			p := graph.Partition{Method: fmt.Sprintf("m%d", i), Parts: 2, Seed: uint64(i), Cluster: []uint32{0, 1, 1, 0, 1}}
-			if err := SavePartition(dir, p); err != nil {
+			if err := SavePartition(t.Context(), dir, p); err != nil {
 				t.Error(err)
 			}
 		})

@@ -222,7 +222,7 @@ func (s *Store) Verify(ctx context.Context) error {
 	if s.away != nil { // there are no values to validate
 		ds.NodeFeatures = nil
 	}
-	if err := ds.Validate(); err != nil {
+	if err := ds.Validate(ctx); err != nil {
 		return fmt.Errorf("%w (in %s); import the data again", err, s.dir)
 	}
 	return graph.Guard(func() error {

@@ -19,7 +19,7 @@ import (
 func created(t testing.TB, ds *graph.Dataset) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "store")
-	if err := Create(dir, ds); err != nil {
+	if err := Create(t.Context(), dir, ds); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -49,7 +49,7 @@ func TestStoreGivesBackWhatWasCreated(t *testing.T) {
 	for _, want := range []*graph.Dataset{graphtest.Everything(t), multi, bare} {
 		s := opened(t, created(t, want))
 		got := s.Dataset()
-		if got.Fingerprint != want.ContentHash() {
+		if got.Fingerprint != graphtest.Hash(t, want) {
 			t.Errorf("%s: the fingerprint is not the content's hash", want.Name)
 		}
 		if got.Graph.NumNodes() != want.Graph.NumNodes() || got.Summary().Bytes != want.Summary().Bytes {
@@ -241,11 +241,11 @@ func sparseStore(t testing.TB, nodes, edges int64) string {
 func TestCreateNeverReplacesWhatItWasNotAskedTo(t *testing.T) {
 	ds := graphtest.Everything(t)
 	dir := created(t, ds)
-	if err := Create(dir, ds); !errors.Is(err, os.ErrExist) {
+	if err := Create(t.Context(), dir, ds); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a store was replaced: %v", err)
 	}
 	ds.Labels.Class[0] = 1
-	if err := Create(dir, ds, Overwrite()); err != nil {
+	if err := Create(t.Context(), dir, ds, Overwrite()); err != nil {
 		t.Fatal(err)
 	}
 	if got := opened(t, dir).Dataset().Labels.Class[0]; got != 1 {
@@ -258,16 +258,16 @@ func TestCreateNeverReplacesWhatItWasNotAskedTo(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(other, "thesis.txt"), nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if err := Create(other, ds, Overwrite()); err == nil {
+	if err := Create(t.Context(), other, ds, Overwrite()); err == nil {
 		t.Error("a directory that is no store was replaced")
 	}
-	if err := Create(filepath.Join(other, "thesis.txt"), ds, Overwrite()); err == nil {
+	if err := Create(t.Context(), filepath.Join(other, "thesis.txt"), ds, Overwrite()); err == nil {
 		t.Error("a file was replaced")
 	}
 	graphtest.OnlyContains(t, filepath.Dir(dir), "store")
 	graphtest.OnlyContains(t, other, "thesis.txt")
 	empty := t.TempDir()
-	if err := Create(empty, ds); err != nil {
+	if err := Create(t.Context(), empty, ds); err != nil {
 		t.Errorf("an empty directory was refused: %v", err)
 	}
 }
@@ -342,7 +342,7 @@ func TestKilledWhileReplacing(t *testing.T) {
 			t.Errorf("%s: left are %q, %v", when, left, err)
 		}
 	}
-	if err := Create(dst, named("first")); err != nil {
+	if err := Create(t.Context(), dst, named("first")); err != nil {
 		t.Fatal(err)
 	}
 	for _, after := range []int{1, 2} {
@@ -353,7 +353,7 @@ func TestKilledWhileReplacing(t *testing.T) {
 		if w.release == nil {
 			t.Skip("this file system does not lock directories")
 		}
-		if err := w.putDataset(named("second")); err != nil {
+		if err := w.putDataset(t.Context(), named("second")); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.Rename(dst, w.tmp+suffixOld); err != nil {
@@ -368,7 +368,7 @@ func TestKilledWhileReplacing(t *testing.T) {
 			living.Abort()
 		}
 		if after == 2 { // what it wrote has its name, and the old one not gone yet
-			if err := Create(filepath.Join(dir, "other"), named("second")); err != nil {
+			if err := Create(t.Context(), filepath.Join(dir, "other"), named("second")); err != nil {
 				t.Fatal(err)
 			}
 			if err := errors.Join(os.RemoveAll(w.tmp), os.Rename(filepath.Join(dir, "other"), dst)); err != nil {

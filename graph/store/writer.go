@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -189,8 +190,9 @@ func (w *Writer) done() {
 }
 
 // Commit writes the manifest and moves the directory to its name. When it fails,
-// Abort must be called.
-func (w *Writer) Commit() error {
+// Abort must be called. That ctx has ended, which it asks before the store has its name,
+// is such a failure, too.
+func (w *Writer) Commit(ctx context.Context) error {
 	if err := os.RemoveAll(w.Scratch()); err != nil {
 		return dataerr.Writing(w.dst, err)
 	}
@@ -226,6 +228,9 @@ func (w *Writer) Commit() error {
 	}
 	if err := atomicfile.SyncDir(w.tmp); err != nil {
 		return dataerr.Writing(w.dst, err)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	if err := w.moveIntoPlace(); err != nil {
 		return dataerr.Writing(w.dst, err)
@@ -339,8 +344,8 @@ func (w *Writer) PutPartition(p *graph.Partition) error {
 }
 
 // EncodeFeatures writes the node features that were written before again, in
-// another encoding.
-func (w *Writer) EncodeFeatures(e graph.Encoding) error {
+// another encoding. When ctx ends first, the error wraps its cause.
+func (w *Writer) EncodeFeatures(ctx context.Context, e graph.Encoding) error {
 	a, ok := w.written[arrays.NodeFeatures]
 	if !ok {
 		return dataerr.Bad("there are no node features to store as %v", e)
@@ -359,18 +364,18 @@ func (w *Writer) EncodeFeatures(e graph.Encoding) error {
 		return dataerr.Writing(w.Shown(path), err)
 	}
 	err = withMapped(h, headerSize+a.Bytes, func(mem []byte) error {
-		return w.putEncoded(&graph.Features{Rows: int(a.Rows), Cols: int(a.Cols), DType: t, Data: mem[headerSize:], Stride: int(a.Cols) * t.Size()}, e)
+		return w.putEncoded(ctx, &graph.Features{Rows: int(a.Rows), Cols: int(a.Cols), DType: t, Data: mem[headerSize:], Stride: int(a.Cols) * t.Size()}, e)
 	})
 	return errors.Join(err, h.Close(), os.Remove(before))
 }
 
-func (w *Writer) putEncoded(f *graph.Features, e graph.Encoding) error {
+func (w *Writer) putEncoded(ctx context.Context, f *graph.Features, e graph.Encoding) error {
 	out, err := w.Array(arrays.NodeFeatures, e.DType, f.Cols)
 	if err != nil {
 		return err
 	}
 	defer out.Close()
-	rowScale, colScale, err := f.EncodeTo(e, func(row []byte) error {
+	rowScale, colScale, err := f.EncodeTo(ctx, e, func(row []byte) error {
 		_, err := out.Write(row)
 		return err
 	})

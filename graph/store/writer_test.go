@@ -31,7 +31,7 @@ func TestWriterRefuses(t *testing.T) {
 		"in the split twice": func(w *Writer) error {
 			return w.PutLabels(2, nil, []uint32{1, 1}, nil, nil)
 		},
-		"no node features": func(w *Writer) error { return w.EncodeFeatures(graph.Encoding{DType: graph.Float16}) },
+		"no node features": func(w *Writer) error { return w.EncodeFeatures(t.Context(), graph.Encoding{DType: graph.Float16}) },
 	} {
 		parent := t.TempDir()
 		w, err := NewWriter(filepath.Join(parent, "store"))
@@ -39,7 +39,7 @@ func TestWriterRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err = write(w); err == nil {
-			err = w.Commit()
+			err = w.Commit(t.Context())
 		}
 		w.Abort()
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -74,7 +74,7 @@ func TestScratchArray(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(kept.Drop(), w.Put("indptr", graph.Int64, 1, arrays.Bytes([]int64{0})), w.Put("indices", graph.Uint32, 1, nil), w.Commit()); err != nil {
+	if err := errors.Join(kept.Drop(), w.Put("indptr", graph.Int64, 1, arrays.Bytes([]int64{0})), w.Put("indices", graph.Uint32, 1, nil), w.Commit(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	graphtest.OnlyContains(t, dir, "indices.bin", "indptr.bin", "store.json")

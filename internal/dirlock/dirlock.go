@@ -3,7 +3,12 @@
 // process, however that ends.
 package dirlock
 
-import "errors"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
 
 // Errors that Try and Wait wrap.
 var (
@@ -16,5 +21,22 @@ var (
 // Try locks dir, which must exist, unless it is locked.
 func Try(dir string) (unlock func() error, err error) { return try(dir) }
 
-// Wait locks dir, which must exist, when nobody else has it any more.
-func Wait(dir string) (unlock func() error, err error) { return wait(dir) }
+// again is how long Wait waits before it tries again.
+const again = 20 * time.Millisecond
+
+// Wait locks dir, which must exist, when nobody else has it any more, or returns the cause
+// of ctx.
+func Wait(ctx context.Context, dir string) (unlock func() error, err error) {
+	tries := time.NewTicker(again)
+	defer tries.Stop()
+	for {
+		if unlock, err = try(dir); !errors.Is(err, ErrHeld) {
+			return unlock, err
+		}
+		select {
+		case <-tries.C:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("lock %s: %w", dir, context.Cause(ctx))
+		}
+	}
+}

@@ -20,7 +20,7 @@ func TestLocks(t *testing.T) {
 	}
 	had := make(chan func() error)
 	go func() {
-		unlock, err := Wait(dir)
+		unlock, err := Wait(t.Context(), dir)
 		if err != nil {
 			t.Error(err)
 		}

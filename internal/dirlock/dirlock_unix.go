@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func lock(dir string, how int) (func() error, error) {
+func try(dir string) (func() error, error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
 	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
-		err = unix.Flock(int(f.Fd()), how)
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	}
 	switch {
 	case err == nil:
@@ -28,7 +28,3 @@ func lock(dir string, how int) (func() error, error) {
 	}
 	return nil, errors.Join(fmt.Errorf("lock %s: %w", dir, err), f.Close())
 }
-
-func wait(dir string) (func() error, error) { return lock(dir, unix.LOCK_EX) }
-
-func try(dir string) (func() error, error) { return lock(dir, unix.LOCK_EX|unix.LOCK_NB) }

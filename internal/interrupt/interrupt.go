@@ -1,7 +1,10 @@
 // Package interrupt lets long loops over nodes and edges end soon when a context does.
 package interrupt
 
-import "context"
+import (
+	"context"
+	"iter"
+)
 
 // Every is how many turns of a loop there are between two questions to the context: so many
 // are a matter of microseconds to milliseconds, and asking costs nothing beside them.
@@ -29,6 +32,18 @@ func (p *Poll) Ended() bool {
 		p.ended = p.ended || p.ctx.Err() != nil
 	}
 	return p.ended
+}
+
+// Pieces cuts [0, n) into ranges [from, to) of at most Every, asks before each, and ends
+// early when the context has ended: Err tells.
+func (p *Poll) Pieces(n int) iter.Seq2[int, int] {
+	return func(yield func(from, to int) bool) {
+		for from := 0; from < n && p.Err() == nil; from += Every {
+			if !yield(from, min(from+Every, n)) {
+				return
+			}
+		}
+	}
 }
 
 // Context returns what New was given.

@@ -42,6 +42,29 @@ func TestPoll(t *testing.T) {
 	}
 }
 
+// Pieces are all of a range, each once and in order, until the context ends.
+func TestPieces(t *testing.T) {
+	for _, n := range []int{0, 1, Every, 2*Every + 5} {
+		next := 0
+		for from, to := range (*Poll)(nil).Pieces(n) {
+			if from != next || to <= from || to-from > Every {
+				t.Errorf("%d: [%d, %d) after %d", n, from, to, next)
+			}
+			next = to
+		}
+		if next != n {
+			t.Errorf("%d: ends at %d", n, next)
+		}
+	}
+	pieces := 0
+	for range New(&counted{Context: t.Context(), left: 2}).Pieces(5 * Every) {
+		pieces++
+	}
+	if pieces != 2 {
+		t.Errorf("%d pieces of a context that ends at the third question", pieces)
+	}
+}
+
 var errEnough = errors.New("enough")
 
 func TestErrIsTheCause(t *testing.T) {

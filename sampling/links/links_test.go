@@ -87,7 +87,7 @@ func TestSplit(t *testing.T) {
 		}
 		return out
 	}
-	if err := kept.Validate(); err != nil {
+	if err := kept.Validate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	want := edges(g, func(u, v uint32) bool { return u == v || set[pairOf(u, v)] == links.Train })
@@ -114,7 +114,10 @@ func TestSampler(t *testing.T) {
 	l, kept := split(t, whole.Graph)
 	ds := *whole
 	ds.Graph = kept
-	hash := ds.ContentHash()
+	hash, err := ds.ContentHash(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range links.Samplers() {
 		spec := sampling.Spec{Name: name, Fanouts: []int{-1, 3}}
 		if name == "khop" {
@@ -157,7 +160,7 @@ func TestSampler(t *testing.T) {
 			if (own > 0) != keep {
 				t.Errorf("%s, keep %v: %d entries are links of their own batch", name, keep, own)
 			}
-			if ds.ContentHash() != hash {
+			if now, err := ds.ContentHash(t.Context()); err != nil || now != hash {
 				t.Errorf("%s: sampling changed the graph", name)
 			}
 		}
