@@ -146,6 +146,9 @@ func (c clusterFlags) dataSuits(cmd *cobra.Command, o *node.Options, propose *no
 			return err
 		}
 	}
+	if err := c.suits(&cfg); err != nil {
+		return err
+	}
 	if wants := cmp.Or(r, propose); wants.Data != propose.Data || propose.Settings[runData] == dataOwn {
 		return nil
 	}

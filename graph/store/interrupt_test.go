@@ -98,6 +98,7 @@ func TestSavePartitionIsInterrupted(t *testing.T) {
 	if left, err := filepath.Glob(filepath.Join(dir, "*partition*")); err != nil || left != nil {
 		t.Errorf("left are %v, %v", left, err)
 	}
+	ctx.Cancel()
 	unlock, err := lockStore(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
