@@ -134,7 +134,7 @@ func TestInsertedFails(t *testing.T) {
 // A stage that may have no batch at all is refused.
 func TestInsertedWithoutLimit(t *testing.T) {
 	g := ring(nodes, 9)
-	s, err := sampling.New(sampling.Spec{Name: "neighbor", Fanouts: []int{2}}, g)
+	s, err := sampling.New(t.Context(), sampling.Spec{Name: "neighbor", Fanouts: []int{2}}, g)
 	if err != nil {
 		t.Fatal(err)
 	}

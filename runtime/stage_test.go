@@ -76,7 +76,7 @@ func stagedSum(t *testing.T, c Config) string {
 // samplers, trainers and credits, through the codec, a slab, and reordered; and the
 // data is what it was.
 func TestStageBits(t *testing.T) {
-	before := small().ContentHash()
+	before := hashOf(t, small())
 	for _, name := range []string{"neighbor", "cluster", "full", "lazy", "walk"} {
 		t.Run(name, func(t *testing.T) {
 			c := config()
@@ -114,7 +114,7 @@ func TestStageBits(t *testing.T) {
 			}
 		})
 	}
-	if small().ContentHash() != before {
+	if hashOf(t, small()) != before {
 		t.Error("the stages changed the data")
 	}
 }
