@@ -31,11 +31,14 @@ func exported(a, b *Batch) bool {
 func TestOwn(t *testing.T) {
 	g := &graph.Graph{Indptr: []int64{0, 2, 4, 5, 7}, Indices: []uint32{1, 2, 0, 3, 0, 1, 2}}
 	whole := graph.WholeGraph(g)
-	nodes := []uint32{3, 1, 0, 2}
+	block := new(Batch)
+	nodes := block.Nodes(4)
+	copy(nodes, []uint32{3, 1, 0, 2})
 	square := graph.Block{NumDst: 4, NumSrc: 4, Indptr: slices.Clone(g.Indptr), Indices: slices.Clone(g.Indices), Weights: make([]float32, 7), EdgeIDs: make([]int64, 7), SrcIDs: nodes}
+	block.Seeds, block.LossWeights, block.Blocks = nodes[:2], square.Weights[:2], []graph.Block{square, square}
 	for name, b := range map[string]*Batch{
 		"the graph": {Seeds: []uint32{2, 0}, Targets: []uint32{2, 0}, Blocks: []graph.Block{whole, whole}},
-		"a block":   {Seeds: nodes[:2], LossWeights: square.Weights[:2], Blocks: []graph.Block{square, square}},
+		"a block":   block,
 	} {
 		before, text := cloned(b), cloned(b)
 		hash := slices.Clone(g.Indices)
