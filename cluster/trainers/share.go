@@ -78,11 +78,11 @@ func (s *Share) sync(ctx context.Context, state *training.Position, verdict int6
 		return err
 	}
 	s.t.step(group.Began{ID: s.id}) // all are in
+	if err := sameRun(all, state.Identity, s.group.Members()); err != nil {
+		return err
+	}
 	first, behind := 0, false
 	for i, h := range all {
-		if h.Identity != state.Identity {
-			return fmt.Errorf("%w: trainer %d has another configuration, data or version of gnnactor", ErrOtherRun, i)
-		}
 		if h.Verdict != verdict { // one of the two hears of it soon
 			return fmt.Errorf("trainers: trainer %d knows of verdict %d of the audit, and this node of %d", i, h.Verdict, verdict)
 		}

@@ -43,6 +43,7 @@ const (
 	runShards   = "shards"
 	runReplicas = "replicas"
 	runWaitFor  = "wait-for"
+	runStages   = "stages" // of the program's own: this one has none
 
 	dataBuiltin, dataStore, dataOwn = "built-in", "store", "own"
 )
@@ -51,6 +52,7 @@ const (
 func (c *clusterFlags) proposal(ctx context.Context, cfg *runtime.Config) (r *node.Run, err error) {
 	r = &node.Run{Settings: map[string]string{
 		runData: dataBuiltin, runShards: "", runReplicas: strconv.Itoa(c.replicas), runWaitFor: strconv.Itoa(c.least),
+		runStages: strings.Join(cfg.StageNames(), ", "),
 	}}
 	for _, s := range shared() {
 		r.Settings[s.name] = (&fieldValue{field(cfg, s.name)}).String()
@@ -147,13 +149,22 @@ func (c *clusterFlags) check(r *node.Run, required map[string]string, propose *n
 	if err := r.Differences(required); err != nil {
 		return &usageError{err}
 	}
-	switch {
+	switch own := strings.Join(cfg.StageNames(), ", "); {
+	case r.Settings[runStages] != own:
+		return usagef("%w, which node %s began: stages of its own are %s, and %s here; run the program that has them, in that version, on every node", node.ErrOtherRun, r.Node, orNone(r.Settings[runStages]), orNone(own))
 	case cfg.Data.Path != "" && propose != nil && propose.Data != r.Data:
 		return usagef("%w, which node %s began: data: its fingerprint is %.12s, and that of %s %.12s", node.ErrOtherRun, r.Node, r.Data, cfg.Data.Path, propose.Data)
 	case cfg.Data.Path == "" && r.Settings[runData] == dataOwn:
 		return usagef("data: node %s began a run on data that cannot be copied; give --data, or begin it with a store, as 'gnnactor import' makes", r.Node)
 	}
 	return nil
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
 }
 
 // adopt makes cfg and c what the run is.
