@@ -1,0 +1,43 @@
+package transfer_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/cluster/transfer"
+)
+
+// Node b copies what a serves. Interrupted, it would go on where it stopped.
+func ExampleCopyDirectory() {
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := os.WriteFile(filepath.Join(dir, "indptr"), []byte("0 2 5"), 0o600); err != nil {
+		log.Fatal(err)
+	}
+	a, err := dataplane.Listen(dataplane.Options{Cluster: "c", Node: "a", Listen: "127.0.0.1:0"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer a.Close()
+	b, err := dataplane.Listen(dataplane.Options{Cluster: "c", Node: "b", Listen: "127.0.0.1:0"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer b.Close()
+	transfer.ServeDirectory(a, dir, []string{"indptr"})
+	b.SetPeer("a", a.Address())
+	to := filepath.Join(dir, "copy")
+	if err := transfer.CopyDirectory(context.Background(), b, []string{"a"}, to, nil); err != nil {
+		log.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(to, "indptr"))
+	fmt.Printf("%s %v\n", text, err)
+	// Output: 0 2 5 <nil>
+}
