@@ -2,6 +2,8 @@ package cpu
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"testing"
 
 	"github.com/gnnactor/gnnactor/graph"
@@ -33,6 +35,9 @@ func TestFarTables(t *testing.T) {
 				results := func(from uint64) (y [3]Matrix[float32]) {
 					farTable = from
 					y[0], y[1], y[2] = NewMatrix[float32](b.NumDst, cols), NewMatrix[float32](b.NumSrc, cols), NewMatrix[float32](b.NumSrc, cols)
+					for _, m := range y { // all of it is overwritten
+						copy(m.Data, slices.Repeat([]float32{float32(math.NaN())}, len(m.Data)))
+					}
 					Aggregate(x, y[0], b, src, AggregateOptions[float32]{Reduce: Mean, Weights: w, Self: self})
 					Gather(x, y[1], src)
 					AggregateBackward(x, y[2], &tr, dy, AggregateOptions[float32]{Reduce: Sum, Weights: w, Self: self})
@@ -41,6 +46,9 @@ func TestFarTables(t *testing.T) {
 				near, far := results(1<<62), results(0)
 				for i := range near {
 					sameBits(t, fmt.Sprintf("%v, %d columns, result %d", dtype, cols, i), near[i], far[i])
+					if v := near[i].Data[len(near[i].Data)-1]; v != v {
+						t.Errorf("%v, %d columns: result %d adds to what was there", dtype, cols, i)
+					}
 				}
 			}
 		}

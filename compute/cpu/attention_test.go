@@ -332,7 +332,7 @@ func TestAttentionSlopeAtZero(t *testing.T) {
 	})
 }
 
-// TestAttentionShapes gives every argument of the backward passes that is read or
+// TestAttentionShapes gives every argument of the passes that is read or
 // written by length in turn one row or value too few, and expects the panic that
 // says so.
 func TestAttentionShapes(t *testing.T) {
@@ -366,6 +366,9 @@ func TestAttentionShapes(t *testing.T) {
 			"DynamicBackward": func(p *arguments) {
 				attention(p).DynamicBackward(x, p.t, p.ds, p.dself, p.l, p.r, p.att, p.dl, p.dr, p.datt)
 			},
+			"Sum":      func(p *arguments) { attention(p).Sum(x, p.dy, p.v) },
+			"Additive": func(p *arguments) { attention(p).Additive(x, p.s, p.d) },
+			"Dynamic":  func(p *arguments) { attention(p).Dynamic(x, p.l, p.r, p.att) },
 		}
 		fewer := func(m *Matrix[float32]) { *m = NewMatrix[float32](m.Rows-1, m.Cols) }
 		narrow := func(m *Matrix[float32]) { *m = m.View(0, m.Rows, 0, m.Cols-1) }
@@ -376,14 +379,21 @@ func TestAttentionShapes(t *testing.T) {
 			breaks["Backward"] = append(breaks["Backward"], func(p *arguments) { f(&p.dv) }, func(p *arguments) { f(&p.dy) }, func(p *arguments) { f(&p.v) })
 			breaks["AdditiveBackward"] = append(breaks["AdditiveBackward"], func(p *arguments) { f(&p.s) }, func(p *arguments) { f(&p.d) }, func(p *arguments) { f(&p.ds2) }, func(p *arguments) { f(&p.dd) })
 			breaks["DynamicBackward"] = append(breaks["DynamicBackward"], func(p *arguments) { f(&p.l) }, func(p *arguments) { f(&p.r) }, func(p *arguments) { f(&p.dl) }, func(p *arguments) { f(&p.dr) })
+			breaks["Sum"] = append(breaks["Sum"], func(p *arguments) { f(&p.dy) }, func(p *arguments) { f(&p.v) })
+			breaks["Additive"] = append(breaks["Additive"], func(p *arguments) { f(&p.s) }, func(p *arguments) { f(&p.d) })
+			breaks["Dynamic"] = append(breaks["Dynamic"], func(p *arguments) { f(&p.l) }, func(p *arguments) { f(&p.r) })
 		}
+		for _, name := range []string{"Backward", "AdditiveBackward", "DynamicBackward"} {
+			breaks[name] = append(breaks[name], func(p *arguments) { short(&p.ds) }, func(p *arguments) { short(&p.dself) }, func(p *arguments) { p.t = &Transpose{} })
+		}
+		breaks["Sum"] = append(breaks["Sum"], func(p *arguments) { p.ids = p.ids[1:] })
+		breaks["Dynamic"] = append(breaks["Dynamic"], func(p *arguments) { short(&p.att) })
 		breaks["Backward"] = append(breaks["Backward"], func(p *arguments) { p.ids = p.ids[1:] })
 		breaks["AdditiveBackward"] = append(breaks["AdditiveBackward"], func(p *arguments) { short(&p.dEdge) })
 		breaks["DynamicBackward"] = append(breaks["DynamicBackward"], func(p *arguments) { short(&p.att) }, func(p *arguments) { short(&p.datt) })
 		for name, f := range methods {
 			f(fresh())
-			for k, spoil := range append(breaks[name], func(p *arguments) { short(&p.ds) }, func(p *arguments) { short(&p.dself) },
-				func(p *arguments) { p.t = &Transpose{} }, func(p *arguments) { p.weights = make([]float32, 3) }) {
+			for k, spoil := range append(breaks[name], func(p *arguments) { p.weights = make([]float32, 3) }) {
 				p := fresh()
 				spoil(p)
 				func() {
