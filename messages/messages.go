@@ -34,6 +34,9 @@ type Seeds struct {
 	ID    sampling.ID `msgpack:"i"`
 	Step  int64       `msgpack:"s"`
 	Seeds Uint32s     `msgpack:"v"`
+	// Run is a hash of what the batch depends on, where it is another process that
+	// samples; it knows the seeds by the ID then.
+	Run string `msgpack:"r,omitempty"`
 }
 
 // Sampled hands over a sampled micro-batch. The receiver owns Batch until it

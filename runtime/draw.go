@@ -44,6 +44,9 @@ func (o *epochOrders) of(epoch int) []uint32 {
 	return o.order
 }
 
+// SamplingID returns a hash of what the micro-batches depend on (Identity.Sampling).
+func (r *Runtime) SamplingID() string { return r.identity.Sampling() }
+
 // newDraw samples from the graph on, with the sampler's tables of its own.
 func (r *Runtime) newDraw(orders *epochOrders) func(*sampling.Batch, sampling.ID) error {
 	work := &orders.work

@@ -1,6 +1,8 @@
 package runtime
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -56,6 +58,17 @@ func (r *Runtime) identify() Identity {
 		id.Model = r.model.Spec()
 	}
 	return id
+}
+
+// Sampling returns a hash of what the micro-batches depend on: processes of which it is the
+// same draw the same ones.
+func (id Identity) Sampling() string {
+	b, _ := json.Marshal(&Identity{ // plain data always encodes
+		Data: id.Data, Task: id.Task, Negatives: id.Negatives, KeepTargetEdges: id.KeepTargetEdges, Sampler: id.Sampler, Seed: id.Seed,
+		BatchSize: id.BatchSize, MicroBatches: id.MicroBatches,
+	})
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:8])
 }
 
 // orNone is a setting's value in words.

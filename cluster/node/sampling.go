@@ -10,7 +10,6 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/samplers"
-	"github.com/gnnactor/gnnactor/sampling"
 	"github.com/gnnactor/gnnactor/scheduler"
 )
 
@@ -18,13 +17,12 @@ func (n *Node) samplersOptions() samplers.Options {
 	return samplers.Options{Member: n.Member, Control: n.Control, Plane: n.Plane, Logger: n.log}
 }
 
-// Sample makes this node sample for the run's trainers, of which open makes what draws
-// the micro-batches, for each sampler one, and first names one. Leave ends it.
-func (n *Node) Sample(ctx context.Context, first sampling.ID, open func() samplers.Draw) error {
+// Sample makes this node sample for the run's trainers. Leave ends it.
+func (n *Node) Sample(ctx context.Context, run samplers.Run) error {
 	n.mu.Lock()
 	only := n.trainers == nil
 	n.mu.Unlock()
-	h := samplers.Serve(n.samplersOptions(), first, only, open)
+	h := samplers.Serve(n.samplersOptions(), run, only)
 	n.mu.Lock()
 	n.host = h
 	n.mu.Unlock()

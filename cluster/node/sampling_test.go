@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -36,7 +37,7 @@ func batchOf(b *sampling.Batch, id sampling.ID, work time.Duration) {
 // sampling makes a node sample, at a cost that may change.
 func samples(t *testing.T, n *Node, work *atomic.Int64) {
 	t.Helper()
-	err := n.Sample(within(t), sampling.ID{Phase: "train", Of: 1}, func() samplers.Draw {
+	err := n.Sample(within(t), samplers.Run{ID: "run", First: sampling.ID{Phase: "train", Of: 1}, Open: func() samplers.Draw {
 		return func(b *sampling.Batch, id sampling.ID) error {
 			if id.Epoch > 99 {
 				return errors.New("no such epoch")
@@ -44,7 +45,7 @@ func samples(t *testing.T, n *Node, work *atomic.Int64) {
 			batchOf(b, id, time.Duration(work.Load()))
 			return nil
 		}
-	})
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func TestSamplersMove(t *testing.T) {
 	samples(t, c, &atC)
 	a.Member.Stand()
 	r := a.Samplers(false)
-	if err := r.Ready(within(t), 2, 100); err != nil {
+	if err := r.Ready(within(t), "run", 2, 100); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -126,8 +127,19 @@ func TestSamplersMove(t *testing.T) {
 	if err := r.Draw(within(t), 0, &messages.Seeds{ID: sampling.ID{Phase: "train", Epoch: 3, Of: 1}, Seeds: []uint32{8}}, new(sampling.Batch)); err == nil {
 		t.Error("a batch of other seeds was taken")
 	}
+	stop()
+	wg.Wait()
+	if err := r.Ready(within(t), "another", 2, 100); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Draw(within(t), 0, &messages.Seeds{ID: sampling.ID{Phase: "train", Epoch: 3, Of: 1}}, new(sampling.Batch)); err == nil || !strings.Contains(err.Error(), "other settings") {
+		t.Errorf("of another run: %v", err)
+	}
 	home := samplers.NewRemote(a.samplersOptions(), true)
 	defer home.Close()
+	if err := home.Ready(within(t), "run", 2, 100); err != nil {
+		t.Fatal(err)
+	}
 	if err := home.Draw(within(t), 0, &messages.Seeds{}, new(sampling.Batch)); !errors.Is(err, actors.ErrHere) {
 		t.Errorf("at home: %v", err)
 	}

@@ -102,7 +102,7 @@ func (h *Host) measure() {
 	s := new(hosted)
 	for {
 		for began := time.Now(); h.meter.quiet(began) && time.Since(began) < 2*span; {
-			if h.sample(s, h.first) != nil {
+			if h.sample(s, h.run.First) != nil {
 				return // whoever asks for it is told why
 			}
 			select {

@@ -107,11 +107,20 @@ type Options struct {
 // Draw makes b the micro-batch of an ID. It is called by one goroutine at a time.
 type Draw func(b *sampling.Batch, id sampling.ID) error
 
+// Run is what a node samples for.
+type Run struct {
+	// ID is a hash of what the micro-batches depend on: who has another one draws others.
+	ID string
+	// First names one of them.
+	First sampling.ID
+	// Open makes what draws them, for each sampler one.
+	Open func() Draw
+}
+
 // Host is a node's part in sampling for others.
 type Host struct {
 	o     Options
-	open  func() Draw
-	first sampling.ID // some micro-batch of the run
+	run   Run
 	meter meter
 	stop  chan struct{} // nil: it is not measured while it is idle
 	idle  sync.WaitGroup
@@ -139,11 +148,10 @@ const kept = 4
 // elsewhere, and asks again.
 var ErrNotReady = fmt.Errorf("%w: the node does not sample yet", control.ErrElsewhere)
 
-// Serve makes this node sample for the trainers of its run, of which open makes what
-// draws the micro-batches, for each sampler one, and first names one. A node that does
-// nothing else (only) is measured while it is idle, too. Close ends it.
-func Serve(o Options, first sampling.ID, only bool, open func() Draw) *Host {
-	h := &Host{o: o, open: open, first: first, samplers: map[string]*hosted{}}
+// Serve makes this node sample for the trainers of its run. A node that does nothing else
+// (only) is measured while it is idle, too. Close ends it.
+func Serve(o Options, run Run, only bool) *Host {
+	h := &Host{o: o, run: run, samplers: map[string]*hosted{}}
 	o.Plane.Handle(methodWatch, func(ctx context.Context, _ *dataplane.Request) (dataplane.Reply, error) {
 		<-ctx.Done()
 		return dataplane.Reply{}, context.Cause(ctx)
@@ -198,6 +206,9 @@ func (h *Host) Answer(ctx context.Context, name string, body []byte) ([]byte, er
 		return nil, err
 	}
 	seeds := m.(*messages.Seeds)
+	if seeds.Run != h.run.ID {
+		return nil, errors.New("it samples for a run of other settings or data; start all nodes with the same --cache and --sampler-options, and one version of gnnactor")
+	}
 	s := h.sampler(name)
 	if s == nil {
 		return nil, ErrNotReady
@@ -239,7 +250,7 @@ func (h *Host) Answer(ctx context.Context, name string, body []byte) ([]byte, er
 func (h *Host) sample(s *hosted, id sampling.ID) error {
 	err := pool.Recovered(func() error {
 		if s.draw == nil {
-			s.draw = h.open()
+			s.draw = h.run.Open()
 		}
 		defer h.meter.begin()()
 		return s.draw(&s.batch, id)
@@ -257,6 +268,7 @@ type Remote struct {
 	node  string
 	local bool // this node has the role
 	nodes atomic.Int64
+	run   atomic.Pointer[string]
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -317,9 +329,11 @@ func (r *Remote) peer(node string) *peer {
 	return p
 }
 
-// Ready says how many samplers this trainer has, of a graph of so many nodes.
-func (r *Remote) Ready(ctx context.Context, samplers, nodes int) error {
+// Ready says how many samplers this trainer has, of a graph of so many nodes, and the Run.ID
+// that theirs must be. It is to be called before Draw.
+func (r *Remote) Ready(ctx context.Context, run string, samplers, nodes int) error {
 	r.nodes.Store(int64(nodes))
+	r.run.Store(&run)
 	return r.o.Member.Announce(ctx, func(i *membership.Info) { i.Samplers = samplers })
 }
 
@@ -375,7 +389,7 @@ var ErrNobody = errors.New("samplers: no node of the cluster samples; start one 
 
 // Draw implements actors.Elsewhere.
 func (r *Remote) Draw(ctx context.Context, i int, m *messages.Seeds, b *sampling.Batch) error {
-	body, err := messages.Marshal(&messages.Seeds{ID: m.ID, Step: m.Step})
+	body, err := messages.Marshal(&messages.Seeds{ID: m.ID, Step: m.Step, Run: *r.run.Load()})
 	if err != nil {
 		return err
 	}

@@ -330,14 +330,14 @@ func (p *place) runs(ctx context.Context, rt *runtime.Runtime) error {
 	}
 	p.rt.Store(rt)
 	if p.roles.sample {
-		if err := p.node.Sample(ctx, rt.FirstBatch(), func() samplers.Draw { return rt.NewDraw() }); err != nil {
+		if err := p.node.Sample(ctx, samplers.Run{ID: rt.SamplingID(), First: rt.FirstBatch(), Open: func() samplers.Draw { return rt.NewDraw() }}); err != nil {
 			return err
 		}
 	}
 	if p.samplers == nil {
 		return nil
 	}
-	return p.samplers.Ready(ctx, rt.Plan().MaxSamplers, rt.Dataset().Graph.NumNodes())
+	return p.samplers.Ready(ctx, rt.SamplingID(), rt.Plan().MaxSamplers, rt.Dataset().Graph.NumNodes())
 }
 
 // attends reports whether this node has other things to do than to train.
