@@ -133,6 +133,8 @@ type ModelConfig struct {
 // SamplingConfig says what a batch is made of.
 type SamplingConfig struct {
 	Sampler string `yaml:"sampler"` // a name out of sampling.Names
+	// Own, when set, makes a sampler of the caller's own. Sampler is then the caller's name for it.
+	Own *OwnSampler `yaml:"-"`
 	// Fanouts are the neighbours sampled per layer, from the seeds outward;
 	// -1 takes all of them. For fastgcn and ladies they are a layer's nodes.
 	// Samplers of whole neighbourhoods and of subgraphs do without.

@@ -259,7 +259,12 @@ func (r *Runtime) prepare(ctx context.Context) (err error) {
 	if err := cfg.cacheFraction(&spec, ds); err != nil {
 		return err
 	}
-	if r.sampler, err = sampling.Prepare(ctx, spec, ds, cfg.Training.Seed); err != nil {
+	if own := cfg.Sampling.Own; own != nil {
+		r.sampler, err = sampling.PrepareOwn(ctx, spec, ds, cfg.Training.Seed, own.New)
+	} else {
+		r.sampler, err = sampling.Prepare(ctx, spec, ds, cfg.Training.Seed)
+	}
+	if err != nil {
 		if ofData(err) {
 			return err
 		}
@@ -367,6 +372,9 @@ func (c *Config) samplerSpec() (sampling.Spec, error) {
 	s.EdgeIDs = s.EdgeIDs || c.Model.EdgeFeatures
 	if c.UsesFanouts() {
 		s.Fanouts = c.Sampling.Fanouts
+	}
+	if c.Sampling.Own != nil {
+		s.Version = c.Sampling.Own.Version
 	}
 	if c.Sampling.Sampler == "lazy" {
 		s.MiniBatch = c.Sampling.BatchSize

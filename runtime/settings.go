@@ -116,7 +116,11 @@ func (m *ModelConfig) validate(p *problems) {
 }
 
 func (s *SamplingConfig) validate(p *problems) {
-	p.oneOf("sampler", s.Sampler, Samplers()...)
+	if s.Own == nil {
+		p.oneOf("sampler", s.Sampler, Samplers()...)
+	} else {
+		s.validateOwn(p)
+	}
 	p.inRange("batch-size", s.BatchSize, 1, maxRows)
 	p.inRange("micro-batches", s.MicroBatches, 1, maxMicro)
 	p.check(s.BatchSize < 1 || s.MicroBatches <= s.BatchSize, "micro-batches: %d are more than the seed nodes of the batch-size, %d; each needs one", s.MicroBatches, s.BatchSize)

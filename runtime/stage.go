@@ -82,6 +82,24 @@ type StageBatch struct {
 	NumFeatures int
 }
 
+// OwnSampler is a sampler of the program's own. It samples for Train and Batches, on one machine
+// and in a cluster, where every node that samples has it; its name, which is Sampling.Sampler,
+// and Version are part of the run's identity.
+type OwnSampler struct {
+	// Version is changed with what the sampler makes of a key and seeds.
+	Version string
+	// New makes a sampler for one goroutine, as sampling.PrepareOwn says: spec has the name,
+	// the fan-outs and the number of blocks.
+	New func(ds *graph.Dataset, spec sampling.Spec) (sampling.Sampler, error)
+}
+
+func (s *SamplingConfig) validateOwn(p *problems) {
+	p.check(isName(s.Sampler) && !slices.Contains(Samplers(), s.Sampler), "sampler: %q is not a name of its own for the sampler given by Own, of letters, digits, - and _", s.Sampler)
+	p.check(isVersion(s.Own.Version), "sampler: %s has the version %q; it must be of letters, digits, -, _ and dots, and change with what the sampler makes", s.Sampler, s.Own.Version)
+	p.check(s.Own.New != nil, "sampler: %s has no New, which makes it", s.Sampler)
+	p.check(len(s.Options) == 0, "sampler-options: are of gnnactor's samplers; %s takes its settings otherwise", s.Sampler)
+}
+
 // String names the stage in identities, settings and errors.
 func (s *Stage) String() string { return fmt.Sprintf("%s %s after %s", s.Name, s.Version, s.After) }
 
@@ -109,7 +127,7 @@ func (c *Config) validateStages(p *problems) {
 	for i := range c.Stages {
 		s := &c.Stages[i]
 		p.check(isName(s.Name), "stages: number %d has the name %q; it must be of letters, digits, - and _", i+1, s.Name)
-		p.check(isName(strings.ReplaceAll(s.Version, ".", "-")), "stages: %s has the version %q; it must be of letters, digits, -, _ and dots, and change with what the stage does", s.Name, s.Version)
+		p.check(isVersion(s.Version), "stages: %s has the version %q; it must be of letters, digits, -, _ and dots, and change with what the stage does", s.Name, s.Version)
 		p.check(!slices.Contains(taken, s.Name), "stages: there is a stage %s already; choose another name", s.Name)
 		taken = append(taken, s.Name)
 		p.check(s.After == AfterSample || s.After == AfterLoad, "stages: %s is after %q; there may be stages after %s and %s", s.Name, s.After, AfterSample, AfterLoad)
@@ -120,6 +138,8 @@ func (c *Config) validateStages(p *problems) {
 func isName(s string) bool {
 	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") == ""
 }
+
+func isVersion(s string) bool { return isName(strings.ReplaceAll(s, ".", "-")) }
 
 // stages are a run's own, with what they work with.
 type stages struct {
@@ -136,13 +156,7 @@ type ownStage struct {
 	key   uint64 // of its draws
 
 	mu   sync.Mutex
-	free []*processor
-}
-
-// processor is what one goroutine at a time works with.
-type processor struct {
-	Processor
-	seen []bool // rows of the output that a seed has
+	free []Processor
 }
 
 // stageDomain keeps a stage's draws apart from the sampler's and the trainer's.
@@ -188,7 +202,7 @@ func (s *stages) names() []string {
 	return names
 }
 
-func (s *ownStage) take() (*processor, error) {
+func (s *ownStage) take() (Processor, error) {
 	s.mu.Lock()
 	if n := len(s.free); n > 0 {
 		p := s.free[n-1]
@@ -201,17 +215,17 @@ func (s *ownStage) take() (*processor, error) {
 	if err == nil && p == nil {
 		err = errors.New("New made nothing")
 	}
-	return &processor{Processor: p}, err
+	return p, err
 }
 
-func (s *ownStage) put(p *processor) {
+func (s *ownStage) put(p Processor) {
 	s.mu.Lock()
 	s.free = append(s.free, p)
 	s.mu.Unlock()
 }
 
 // do has one do b, and then look at it. One that fails or panics is not used again.
-func (s *ownStage) do(ctx context.Context, b *StageBatch, then func(*processor) error) error {
+func (s *ownStage) do(ctx context.Context, b *StageBatch, then func() error) error {
 	p, err := s.take()
 	if err != nil {
 		return err
@@ -219,7 +233,7 @@ func (s *ownStage) do(ctx context.Context, b *StageBatch, then func(*processor) 
 	if err := p.Process(ctx, b); err != nil {
 		return err
 	}
-	if err := then(p); err != nil {
+	if err := then(); err != nil {
 		return err
 	}
 	s.put(p)
@@ -236,17 +250,14 @@ func (s *stages) filter(ctx context.Context, own *ownStage, b *sampling.Batch) e
 		b.Own() // else it is already
 	}
 	id, blocks := b.ID, len(b.Blocks)
-	return own.do(ctx, &StageBatch{Batch: b, Key: own.keyOf(s.r, id)}, func(p *processor) error {
-		err := b.CheckOf(own.ds.Graph)
+	return own.do(ctx, &StageBatch{Batch: b, Key: own.keyOf(s.r, id)}, func() error {
+		err := b.CheckOf(own.ds.Graph, s.r.links == nil)
 		switch {
 		case b.ID != id:
 			err = fmt.Errorf("its ID is %v", b.ID)
 		case len(b.Blocks) != blocks:
 			err = fmt.Errorf("it has %d blocks of %d", len(b.Blocks), blocks)
-		case err != nil:
-		case s.r.links == nil:
-			err = p.distinct(b)
-		case len(b.Seeds)%2 != 0 || b.Targets == nil:
+		case err == nil && s.r.links != nil && (len(b.Seeds)%2 != 0 || b.Targets == nil):
 			err = fmt.Errorf("it has %d ends of links, which are two each, and %d targets", len(b.Seeds), len(b.Targets))
 		}
 		if err != nil {
@@ -258,20 +269,6 @@ func (s *stages) filter(ctx context.Context, own *ownStage, b *sampling.Batch) e
 	})
 }
 
-// distinct reports an output that two seeds have.
-func (p *processor) distinct(b *sampling.Batch) error {
-	n := b.Blocks[len(b.Blocks)-1].NumDst
-	p.seen = slices.Grow(p.seen[:0], n)[:n]
-	clear(p.seen)
-	for i, t := range b.Targets {
-		if p.seen[t] {
-			return fmt.Errorf("seed %d is there twice", b.Seeds[i])
-		}
-		p.seen[t] = true
-	}
-	return nil
-}
-
 // transform has a stage after load change the rows x of b, which are those of nodes; b is
 // nil in exact inference.
 func (s *stages) transform(ctx context.Context, own *ownStage, b *sampling.Batch, nodes []uint32, x []float32) error {
@@ -279,7 +276,7 @@ func (s *stages) transform(ctx context.Context, own *ownStage, b *sampling.Batch
 	if b != nil {
 		w.Key = own.keyOf(s.r, b.ID)
 	}
-	return own.do(ctx, w, func(*processor) error {
+	return own.do(ctx, w, func() error {
 		if len(w.X) != len(x) || unsafe.SliceData(w.X) != unsafe.SliceData(x) {
 			return fmt.Errorf("the stage put other memory in the place of X, which is to be changed where it lies")
 		}

@@ -20,6 +20,7 @@ type Batch struct {
 	seeds   []uint32 // backs Seeds where they are not the first nodes
 	targets []uint32
 	loss    []float32
+	seen    []bool  // scratch of CheckOf
 	scratch []block // backs the blocks' own arrays, kept between uses
 }
 

@@ -125,9 +125,9 @@ func same(x, all []uint32) bool {
 	return len(x) == 0 || unsafe.SliceData(x) == unsafe.SliceData(all) || slices.Equal(x, all[:len(x)])
 }
 
-// CheckOf is Check, and reports ids that g does not have and seeds that are not the node
-// of their row.
-func (b *Batch) CheckOf(g *graph.Graph) error {
+// CheckOf is Check, and reports ids that g does not have, seeds that are not the node
+// of their row, and, if they are to be distinct, those that are there twice.
+func (b *Batch) CheckOf(g *graph.Graph, distinct bool) error {
 	if err := b.Check(); err != nil {
 		return err
 	}
@@ -145,11 +145,17 @@ func (b *Batch) CheckOf(g *graph.Graph) error {
 			}
 		}
 	}
+	b.seen = resize(b.seen, b.Blocks[len(b.Blocks)-1].NumDst)
+	clear(b.seen)
 	for i, v := range b.Seeds {
 		row := uint32(i)
 		if b.Targets != nil {
 			row = b.Targets[i]
 		}
+		if distinct && b.seen[row] {
+			return fmt.Errorf("seed %d is there twice", v)
+		}
+		b.seen[row] = true
 		if nodes != nil {
 			row = nodes[row]
 		}

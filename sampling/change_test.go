@@ -42,7 +42,7 @@ func TestOwn(t *testing.T) {
 	} {
 		before, text := cloned(b), cloned(b)
 		hash := slices.Clone(g.Indices)
-		if err := b.CheckOf(g); err != nil {
+		if err := b.CheckOf(g, true); err != nil {
 			t.Fatal(err)
 		}
 		b.Own()
@@ -60,8 +60,8 @@ func TestOwn(t *testing.T) {
 		}
 		b.Own()
 		b.KeepSeeds(func(i int, seed uint32) bool { return seed != before.Seeds[0] })
-		if len(b.Seeds) != 1 || b.Seeds[0] != before.Seeds[1] || len(b.Targets) != 1 || b.CheckOf(g) != nil || (b.LossWeights != nil) != (before.LossWeights != nil) || len(b.LossWeights) > 1 {
-			t.Errorf("%s: seeds %v in rows %v, %v", name, b.Seeds, b.Targets, b.CheckOf(g))
+		if len(b.Seeds) != 1 || b.Seeds[0] != before.Seeds[1] || len(b.Targets) != 1 || b.CheckOf(g, true) != nil || (b.LossWeights != nil) != (before.LossWeights != nil) || len(b.LossWeights) > 1 {
+			t.Errorf("%s: seeds %v in rows %v, %v", name, b.Seeds, b.Targets, b.CheckOf(g, true))
 		}
 		b.KeepSeeds(func(int, uint32) bool { return false })
 		if len(b.Seeds) != 0 || b.Targets == nil || b.Check() != nil {
@@ -80,7 +80,7 @@ func TestCheckOf(t *testing.T) {
 			{NumDst: 1, NumSrc: 2, Indptr: []int64{0, 1}, Indices: []uint32{1}, SrcIDs: nodes[:2]},
 		}}
 	}
-	if err := batch().CheckOf(g); err != nil {
+	if err := batch().CheckOf(g, true); err != nil {
 		t.Fatal(err)
 	}
 	for says, change := range map[string]func(b *Batch){
@@ -101,13 +101,14 @@ func TestCheckOf(t *testing.T) {
 		"2 seeds but 1 outputs":                    func(b *Batch) { b.Seeds = []uint32{3, 1} },
 		"2 targets for 1 seeds":                    func(b *Batch) { b.Targets = []uint32{0, 0} },
 		"target 0 is row 1 of 1":                   func(b *Batch) { b.Targets = []uint32{1} },
+		"seed 3 is there twice":                    func(b *Batch) { b.Seeds, b.Targets = []uint32{3, 3}, []uint32{0, 0} },
 		"2 loss weights for 1 seeds":               func(b *Batch) { b.LossWeights = []float32{1, 2} },
 		"seed 0 is node 1, and its output that of": func(b *Batch) { b.Seeds[0] = 1 },
 		"block 0 names no sources, and has 3 of 4": func(b *Batch) { b.Blocks[0].SrcIDs, b.Blocks[1].SrcIDs = nil, nil },
 	} {
 		b := batch()
 		change(b)
-		if err := b.CheckOf(g); err == nil || !strings.Contains(err.Error(), says) {
+		if err := b.CheckOf(g, true); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v; want %q", err, says)
 		}
 	}

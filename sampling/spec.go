@@ -15,7 +15,8 @@ import (
 // different specs give different results. A field that the named sampler does
 // not use is left at its zero value.
 type Spec struct {
-	Name    string `json:"name" yaml:"name"`                           // one of Names
+	Name    string `json:"name" yaml:"name"`                           // one of Names, but for PrepareOwn
+	Version string `json:"version,omitempty" yaml:"version,omitempty"` // of what PrepareOwn readies
 	Fanouts []int  `json:"fanouts,omitempty" yaml:"fanouts,omitempty"` // per layer, from the seeds outward: neighbours of a node (-1: all), or the layer's nodes for "fastgcn" and "ladies"
 	Layers  int    `json:"layers,omitempty" yaml:"layers,omitempty"`   // blocks of a batch; 0: len(Fanouts)
 	EdgeIDs bool   `json:"edge-ids,omitempty" yaml:"edge-ids,omitempty"`
@@ -256,10 +257,8 @@ func Prepare(ctx context.Context, spec Spec, ds *graph.Dataset, seed uint64, opt
 		o(p)
 	}
 	stop := interrupt.New(ctx)
-	if spec.Inductive {
-		if err := graph.Guard(func() error { return p.restrict(stop) }); err != nil {
-			return nil, fmt.Errorf("sampling: %w", err)
-		}
+	if err := p.see(stop); err != nil {
+		return nil, err
 	}
 	for _, s := range samplers {
 		if s.name == spec.Name {
@@ -273,6 +272,17 @@ func Prepare(ctx context.Context, spec Spec, ds *graph.Dataset, seed uint64, opt
 		}
 	}
 	return p, nil
+}
+
+// see readies what the sampler sees of the data.
+func (p *Prepared) see(stop *interrupt.Poll) error {
+	if !p.spec.Inductive {
+		return nil
+	}
+	if err := graph.Guard(func() error { return p.restrict(stop) }); err != nil {
+		return fmt.Errorf("sampling: %w", err)
+	}
+	return nil
 }
 
 // Spec returns what p was prepared from.

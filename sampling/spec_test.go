@@ -44,7 +44,7 @@ func TestUnreadSettings(t *testing.T) {
 			t.Errorf("%s: error is %q, which does not list %q", name, err, list)
 		}
 	}
-	if n := reflect.TypeFor[Spec]().NumField() - 5; len(all) != n {
+	if n := reflect.TypeFor[Spec]().NumField() - 6; len(all) != n {
 		t.Errorf("samplers read %d settings of %d", len(all), n)
 	}
 	err := Spec{Name: "gns", Fanouts: []int{0, 5, -2}, Budget: 3, Clip: 2}.Validate()
