@@ -17,9 +17,9 @@ type Elsewhere interface {
 	// Here reports whether sampler i is in this process.
 	Here(i int) bool
 	// Draw makes b, which is empty, the micro-batch of m, as sampler i does wherever it
-	// is: it waits for a node that can, as long as ctx lets it. ErrHere: the sampler is in
-	// this process by now, and b is still empty.
-	Draw(ctx context.Context, i int, m *messages.Seeds, b *sampling.Batch) error
+	// is, and returns the node: it waits for one that can, as long as ctx lets it. ErrHere:
+	// the sampler is in this process by now, and b is still empty.
+	Draw(ctx context.Context, i int, m *messages.Seeds, b *sampling.Batch) (node string, err error)
 }
 
 // ErrHere is returned by Elsewhere for a sampler that is in this process.
@@ -69,7 +69,10 @@ func (s *sampler) receive(m any) {
 			break
 		}
 		s.jobElsewhere(s.self, m.ID, func() (any, error) {
-			x, err := s.sample(m, func(b *sampling.Batch) error { return s.elsewhere.Draw(s.context, s.index, m, b) })
+			x, err := s.sample(m, func(b *sampling.Batch) error {
+				_, err := s.elsewhere.Draw(s.context, s.index, m, b)
+				return err
+			})
 			if errors.Is(err, ErrHere) {
 				return m, nil
 			}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gnnactor/gnnactor/actors"
+	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/rng"
 	"github.com/gnnactor/gnnactor/sampling"
 	"github.com/gnnactor/gnnactor/training"
@@ -27,9 +28,24 @@ type audited struct {
 func (s audited) Sample(b *sampling.Batch, key rng.Key, seeds []uint32) error {
 	err := s.Sampler.Sample(b, key, seeds)
 	if err == nil {
-		s.team.Sampled(b)
+		s.team.Sampled(b, "")
 	}
 	return err
+}
+
+// auditedElsewhere has what other nodes sample audited.
+type auditedElsewhere struct {
+	actors.Elsewhere
+	team training.Team
+}
+
+// Draw implements actors.Elsewhere.
+func (s auditedElsewhere) Draw(ctx context.Context, i int, m *messages.Seeds, b *sampling.Batch) (node string, err error) {
+	node, err = s.Elsewhere.Draw(ctx, i, m, b)
+	if err == nil {
+		s.team.Sampled(b, node)
+	}
+	return node, err
 }
 
 // join begins this node's part in the run, audits included.

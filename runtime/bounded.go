@@ -146,7 +146,7 @@ func over(ctx context.Context, g training.Group, end context.CancelCauseFunc) {
 func (s *bounded) compute(ctx context.Context, fail context.CancelCauseFunc, team *sync.WaitGroup, of func(i int) async.Parameters) {
 	for i := range s.r.cfg.asyncTrainers() {
 		team.Go(func() {
-			if err := async.Train(ctx, of(i), async.Name(s.node(), i), s.newWorker(), len(s.updater.params)); err != nil {
+			if err := async.Train(ctx, of(i), async.Name(s.node(), i), s.newWorker(i), len(s.updater.params)); err != nil {
 				fail(err)
 			}
 		})

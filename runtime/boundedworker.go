@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/gnnactor/gnnactor/actors"
@@ -17,6 +18,7 @@ import (
 // boundedWorker computes batches for one trainer of the asynchronous mode.
 type boundedWorker struct {
 	*trainCall
+	index  int
 	draw   func(*sampling.Batch, sampling.ID) error
 	engine worker
 	places [2]boundedBatch
@@ -31,10 +33,10 @@ type boundedBatch struct {
 	x     []float32 // the rows that the program's own stages made
 }
 
-func (s *bounded) newWorker() *boundedWorker {
+func (s *bounded) newWorker(index int) *boundedWorker {
 	r := s.r
 	w := &boundedWorker{
-		trainCall: s.trainCall, draw: r.newDraw(s.orders),
+		trainCall: s.trainCall, index: index, draw: r.newDraw(s.orders),
 		engine: worker{engine: r.learner.NewEngine(r.newExec()), ds: r.sampler.Dataset(), links: r.links, limit: r.plan.CopyRows},
 	}
 	w.engine.Tune(r.plan.Threads, r.plan.Copied)
@@ -58,14 +60,12 @@ func (w *boundedWorker) Sample(ctx context.Context, place int, step int64) error
 	p, r := &w.places[place], w.r
 	id := w.id(step)
 	id.Of = 1
-	span := w.clock.Begin(clock.Sample)
-	err := w.draw(&p.batch, id)
-	span.End(w.label(id))
+	node, err := w.sample(ctx, &p.batch, id, step)
 	if err != nil {
 		return fmt.Errorf("%v: sample: %w", id, err)
 	}
 	if w.team != nil {
-		w.team.Sampled(&p.batch)
+		w.team.Sampled(&p.batch, node)
 	}
 	if _, err := r.stages.here(ctx, AfterSample, &p.batch, actors.Rows{}, nil, nil, &w.clock); err != nil {
 		return err
@@ -79,6 +79,18 @@ func (w *boundedWorker) Sample(ctx context.Context, place int, step int64) error
 	}
 	p.x, err = r.stages.here(ctx, AfterLoad, &p.batch, actors.Rows{Slots: slots}, p.rows, p.x, &w.clock)
 	return err
+}
+
+// sample makes b the batch of a step, where its sampler is, and returns the node; "": this one.
+func (w *boundedWorker) sample(ctx context.Context, b *sampling.Batch, id sampling.ID, step int64) (node string, err error) {
+	if e := w.r.cfg.Cluster.Elsewhere; e != nil && !e.Here(w.index) {
+		if node, err = e.Draw(ctx, w.index, &messages.Seeds{ID: id, Step: step}, b); !errors.Is(err, actors.ErrHere) {
+			return node, err
+		}
+	}
+	span := w.clock.Begin(clock.Sample)
+	defer func() { span.End(w.label(id)) }()
+	return "", w.draw(b, id)
 }
 
 // read reads the rows of a batch's inputs.

@@ -128,6 +128,9 @@ func (r *Runtime) trainingConfig(ctx context.Context, work actors.Work, u *updat
 		for i, s := range c.Samplers {
 			c.Samplers[i] = audited{s, u.team}
 		}
+		if c.Elsewhere != nil {
+			c.Elsewhere = auditedElsewhere{c.Elsewhere, u.team}
+		}
 	}
 	if limitsFirstStep(&c.Work) {
 		limitFirstStep(&c)

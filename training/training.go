@@ -101,9 +101,10 @@ type Team interface {
 	Meet(ctx context.Context, p Position) (Group, error)
 	// Lineage returns the steps before next that led to this node's state, by groups.
 	Lineage(next int64) []Run
-	// Sampled audits a batch that was sampled for training, if it is among those that are
-	// chosen. It does not wait, and keeps nothing of b. Any goroutine may call it.
-	Sampled(b *sampling.Batch)
+	// Sampled audits a batch that a node sampled for training here ("": this one), if it is
+	// among those that are chosen. It does not wait, and keeps nothing of b. Any goroutine
+	// may call it.
+	Sampled(b *sampling.Batch, node string)
 	// Audited returns when the audits of all that the nodes of the group have sampled until
 	// now have come back. The error is a Verdict, or why that cannot be known.
 	Audited(ctx context.Context) error

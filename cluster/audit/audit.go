@@ -19,6 +19,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,6 +95,7 @@ type Auditor struct {
 type sampled struct {
 	id     sampling.ID
 	digest Digest
+	by     string
 }
 
 // maxQueue bounds the micro-batches that wait: what is sampled beyond it is left out.
@@ -160,11 +162,11 @@ func (a *Auditor) Chosen(id sampling.ID) bool {
 	return id.Phase == phase && a.key(id).Float64(0) < a.o.Rate
 }
 
-// Sampled audits a batch that was sampled for training, if it is among the chosen.
-// It does not wait, and keeps nothing of b. Any goroutine may call it.
-func (a *Auditor) Sampled(b *sampling.Batch) {
+// Sampled audits a batch that a node sampled for training here ("": this one), if it is
+// among the chosen. It does not wait, and keeps nothing of b. Any goroutine may call it.
+func (a *Auditor) Sampled(b *sampling.Batch, node string) {
 	if a.Chosen(b.ID) {
-		a.submit(sampled{b.ID, DigestOf(b)})
+		a.submit(sampled{b.ID, DigestOf(b), cmp.Or(node, a.me)})
 	}
 }
 

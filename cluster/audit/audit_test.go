@@ -136,7 +136,7 @@ func TestArbitration(t *testing.T) {
 					all[wrong] = cannot
 				}
 				id := sampling.ID{Phase: phase, Batch: batch}
-				first := (&Auditor{o: Options{Seed: 3}, me: "a"}).others([]string{"a", "b", "c", "d"}[:n], id)[0]
+				first := (&Auditor{o: Options{Seed: 3}, me: "a"}).others([]string{"a", "b", "c", "d"}[:n], sampled{id: id})[0]
 				lying := ""
 				if first[0] == byte('a'+wrong) {
 					lying = first
@@ -146,18 +146,53 @@ func TestArbitration(t *testing.T) {
 		}
 	}
 	// Of four two agree that are asked third and last: a and the second lie, each in its way.
-	first := (&Auditor{o: Options{Seed: 3}, me: "a"}).others([]string{"a", "b", "c", "d"}, sampling.ID{Phase: phase})[0]
+	first := (&Auditor{o: Options{Seed: 3}, me: "a"}).others([]string{"a", "b", "c", "d"}, sampled{id: sampling.ID{Phase: phase}})[0]
 	all := nodes{finds(bad), finds(ok), finds(ok), finds(ok)}
 	all[first[0]-'a'] = finds(worse)
 	t.Run("two of four", func(t *testing.T) { arbitrate(t, all, bad, sampling.ID{Phase: phase}, "a"+first, true) })
 }
 
+// Who is to blame when node a has audited what the last node, which is in no group, sampled
+// for it.
+func TestSampledElsewhere(t *testing.T) {
+	type nodes = []func(sampling.ID) (Digest, error)
+	const ok, bad = Digest(10), Digest(20)
+	for name, test := range map[string]struct {
+		theirs Digest
+		again  nodes
+		lying  string
+		sure   bool
+	}{
+		"all agree":             {ok, nodes{finds(ok), finds(ok), finds(ok)}, "", false},
+		"the sampler":           {bad, nodes{finds(ok), finds(ok), finds(bad)}, "c", true},
+		"who has it audited":    {ok, nodes{finds(bad), finds(ok), finds(ok)}, "a", true},
+		"one of two":            {bad, nodes{finds(ok), finds(bad)}, "ab", false},
+		"none of three":         {bad, nodes{finds(ok), finds(5), finds(bad)}, "abc", false},
+		"it cannot tell itself": {ok, nodes{cannot, finds(ok), finds(ok)}, "a", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := len(test.again) - 1
+			judge(t, test.again, n, func(all []*member) sampled {
+				return sampled{sampling.ID{Phase: phase}, test.theirs, all[n].me}
+			}, test.lying, test.sure)
+		})
+	}
+}
+
 func arbitrate(t *testing.T, again []func(sampling.ID) (Digest, error), mine Digest, id sampling.ID, lying string, sure bool) {
+	judge(t, again, len(again), func(all []*member) sampled { return sampled{id, mine, all[0].me} }, lying, sure)
+}
+
+// judge has the first of the nodes, of which so many are in a group, have something audited.
+func judge(t *testing.T, again []func(sampling.ID) (Digest, error), group int, what func([]*member) sampled, lying string, sure bool) {
 	store := membership.NewMemStore()
 	defer store.Close()
 	all := join(t, store, 0, again...)
+	x := what(all)
+	id := x.id
+	all, elsewhere := all[:group], all[group:]
 	meet(all)
-	all[0].submit(sampled{id, mine})
+	all[0].submit(x)
 	for _, m := range all { // each waits for the audits of all
 		err := m.Settle(within(t))
 		var v *Verdict
@@ -181,6 +216,9 @@ func arbitrate(t *testing.T, again []func(sampling.ID) (Digest, error), mine Dig
 			t.Errorf("%s hears: %v", m.me, v)
 		}
 		<-m.left
+	}
+	for _, m := range elsewhere {
+		m.Close()
 	}
 	for _, m := range all {
 		m.Close()
@@ -211,7 +249,7 @@ func TestArbiterDies(t *testing.T) {
 			store := membership.NewMemStore()
 			defer store.Close()
 			id := sampling.ID{Phase: phase}
-			order := (&Auditor{o: Options{Seed: 3}, me: "a"}).others([]string{"a", "b", "c", "d"}[:n], id)
+			order := (&Auditor{o: Options{Seed: 3}, me: "a"}).others([]string{"a", "b", "c", "d"}[:n], sampled{id: id})
 			all := make([]*member, 0, n)
 			again := make([]func(sampling.ID) (Digest, error), n)
 			for i := range again {
@@ -227,7 +265,7 @@ func TestArbiterDies(t *testing.T) {
 			}
 			all = append(all, join(t, store, 0, again...)...)
 			meet(all)
-			all[0].submit(sampled{id, bad})
+			all[0].submit(sampled{id, bad, all[0].me})
 			<-asked
 			go all[dies].plane.Close()
 			if err := all[dies].member.Leave(within(t)); err != nil {
@@ -331,7 +369,7 @@ func TestChosen(t *testing.T) {
 	}
 	seen := map[string]int{}
 	for i := range 600 {
-		seen[strings.Join(a.others([]string{"c", "a", "b", "d"}, sampling.ID{Batch: i}), "")]++
+		seen[strings.Join(a.others([]string{"c", "a", "b", "d"}, sampled{id: sampling.ID{Batch: i}}), "")]++
 	}
 	for order, n := range seen {
 		if n < 55 { // of 100; 5 standard deviations
@@ -355,10 +393,10 @@ func TestSettle(t *testing.T) {
 		t.Errorf("before there is a group: %v", err)
 	}
 	id := sampling.ID{Phase: phase}
-	for all[0].others([]string{"a", "b", "c"}, id)[0] != "b" {
+	for all[0].others([]string{"a", "b", "c"}, sampled{id: id})[0] != "b" {
 		id.Batch++
 	}
-	all[0].submit(sampled{id, 1})
+	all[0].submit(sampled{id, 1, all[0].me})
 	meet(all)
 	ended := make(chan error)
 	for _, m := range all { // all wait for a, and that for b
@@ -393,7 +431,7 @@ func TestVerdictIsKnown(t *testing.T) {
 	defer store.Close()
 	all := join(t, store, 0, finds(1), finds(1), finds(1))
 	meet(all)
-	all[0].submit(sampled{sampling.ID{Phase: phase}, 2})
+	all[0].submit(sampled{sampling.ID{Phase: phase}, 2, all[0].me})
 	for _, m := range all {
 		<-m.left
 	}
@@ -460,10 +498,10 @@ func TestClosed(t *testing.T) {
 		t.Errorf("after a node that had nothing to audit closed: %v", err)
 	}
 	id := sampling.ID{Phase: phase}
-	for all[0].others([]string{"a", "b", "c"}, id)[0] != "b" {
+	for all[0].others([]string{"a", "b", "c"}, sampled{id: id})[0] != "b" {
 		id.Batch++
 	}
-	all[0].submit(sampled{id, 1})
+	all[0].submit(sampled{id, 1, all[0].me})
 	<-begun
 	all[0].Close()
 	if err := all[1].Settle(within(t)); err == nil || !strings.Contains(err.Error(), "node a ended before") {

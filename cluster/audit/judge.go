@@ -63,13 +63,20 @@ func (a *Auditor) audit() {
 	}
 }
 
-// ask has one micro-batch audited by a group. It returns true when that is done, and
+// ask has one micro-batch audited by a group, first by this node if it was not sampled here. It returns true when that is done, and
 // false when it has to be done again, in the same group or the next one, or never,
 // because there is a verdict.
 func (a *Auditor) ask(ctx context.Context, members []string, x sampled) bool {
-	votes := []Vote{{a.me, x.digest}}
+	votes := []Vote{{x.by, x.digest}}
 	silent := false // somebody is there who did not answer
-	others := a.others(members, x.id)
+	others := a.others(members, x)
+	if x.by != a.me {
+		d, err := a.sampleAgain(ctx, x.id)
+		if err != nil || d == x.digest && d != 0 {
+			return err == nil
+		}
+		votes = append(votes, Vote{a.me, d})
+	}
 	for _, node := range others {
 		q := question{a.run, x.id.Epoch, x.id.Batch, x.id.Micro, x.id.Of, votes}
 		body, err := q.encode()
@@ -101,15 +108,15 @@ func (a *Auditor) ask(ctx context.Context, members []string, x sampled) bool {
 	if len(votes) > 1 && !silent { // no two agree
 		_ = a.judge(ctx, x.id, votes) // it fails when ctx ends, and the group with it
 	}
-	return len(others) == 0 // else there is another group soon, if nobody is there
+	return len(others) == 0 && len(votes) == 1 // else there is another group soon, if nobody is there
 }
 
 // others returns the other members of a group in the order in which they are asked
 // about a micro-batch.
-func (a *Auditor) others(members []string, id sampling.ID) []string {
-	others := slices.DeleteFunc(slices.Clone(members), func(n string) bool { return n == a.me })
+func (a *Auditor) others(members []string, x sampled) []string {
+	others := slices.DeleteFunc(slices.Clone(members), func(n string) bool { return n == a.me || n == x.by })
 	order := make([]uint32, len(others))
-	a.key(id).With(1).Perm(order)
+	a.key(x.id).With(1).Perm(order)
 	all := make([]string, len(others))
 	for i, j := range order {
 		all[i] = others[j]

@@ -77,7 +77,7 @@ func TestSamplersMove(t *testing.T) {
 			x := new(sampling.Batch)
 			for batch := i; ctx.Err() == nil; batch += 2 {
 				m := &messages.Seeds{ID: sampling.ID{Phase: "train", Epoch: 3, Batch: batch % 90, Of: 1}, Seeds: []uint32{uint32(batch % 90)}}
-				err := r.Draw(ctx, i, m, x)
+				_, err := r.Draw(ctx, i, m, x)
 				if ctx.Err() != nil {
 					return
 				}
@@ -121,10 +121,10 @@ func TestSamplersMove(t *testing.T) {
 	samples(t, d, &atC)
 	leave(t, c)
 	on("c left", "d", "d")
-	if err := r.Draw(within(t), 0, &messages.Seeds{ID: sampling.ID{Phase: "train", Epoch: 100, Of: 1}}, new(sampling.Batch)); err == nil || errors.Is(err, actors.ErrHere) {
+	if _, err := r.Draw(within(t), 0, &messages.Seeds{ID: sampling.ID{Phase: "train", Epoch: 100, Of: 1}}, new(sampling.Batch)); err == nil || errors.Is(err, actors.ErrHere) {
 		t.Errorf("a batch that cannot be drawn: %v", err)
 	}
-	if err := r.Draw(within(t), 0, &messages.Seeds{ID: sampling.ID{Phase: "train", Epoch: 3, Of: 1}, Seeds: []uint32{8}}, new(sampling.Batch)); err == nil {
+	if _, err := r.Draw(within(t), 0, &messages.Seeds{ID: sampling.ID{Phase: "train", Epoch: 3, Of: 1}, Seeds: []uint32{8}}, new(sampling.Batch)); err == nil {
 		t.Error("a batch of other seeds was taken")
 	}
 	stop()
@@ -132,7 +132,7 @@ func TestSamplersMove(t *testing.T) {
 	if err := r.Ready(within(t), "another", 2, 100); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Draw(within(t), 0, &messages.Seeds{ID: sampling.ID{Phase: "train", Epoch: 3, Of: 1}}, new(sampling.Batch)); err == nil || !strings.Contains(err.Error(), "other settings") {
+	if _, err := r.Draw(within(t), 0, &messages.Seeds{ID: sampling.ID{Phase: "train", Epoch: 3, Of: 1}}, new(sampling.Batch)); err == nil || !strings.Contains(err.Error(), "other settings") {
 		t.Errorf("of another run: %v", err)
 	}
 	home := samplers.NewRemote(a.samplersOptions(), true)
@@ -140,7 +140,7 @@ func TestSamplersMove(t *testing.T) {
 	if err := home.Ready(within(t), "run", 2, 100); err != nil {
 		t.Fatal(err)
 	}
-	if err := home.Draw(within(t), 0, &messages.Seeds{}, new(sampling.Batch)); !errors.Is(err, actors.ErrHere) {
+	if _, err := home.Draw(within(t), 0, &messages.Seeds{}, new(sampling.Batch)); !errors.Is(err, actors.ErrHere) {
 		t.Errorf("at home: %v", err)
 	}
 }

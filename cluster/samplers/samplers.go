@@ -388,17 +388,17 @@ const waiting = 30 * time.Second
 var ErrNobody = errors.New("samplers: no node of the cluster samples; start one with --roles sampler")
 
 // Draw implements actors.Elsewhere.
-func (r *Remote) Draw(ctx context.Context, i int, m *messages.Seeds, b *sampling.Batch) error {
+func (r *Remote) Draw(ctx context.Context, i int, m *messages.Seeds, b *sampling.Batch) (node string, err error) {
 	body, err := messages.Marshal(&messages.Seeds{ID: m.ID, Step: m.Step, Run: *r.run.Load()})
 	if err != nil {
-		return err
+		return "", err
 	}
 	var nobody time.Time // since when no node can
 	for wait := again; ; wait = min(2*wait, time.Second) {
 		at, changed := r.where(i)
 		if at == r.node {
 			r.asks(i, at)
-			return actors.ErrHere
+			return "", actors.ErrHere
 		}
 		var err error
 		if at == "" {
@@ -407,16 +407,16 @@ func (r *Remote) Draw(ctx context.Context, i int, m *messages.Seeds, b *sampling
 				r.o.Logger.Warn("waiting for a node that samples")
 			}
 			if err = ErrNobody; time.Since(nobody) > waiting {
-				return err
+				return "", err
 			}
 		} else {
 			r.asks(i, at)
 			nobody = time.Time{}
 			if err = r.draw(ctx, i, at, body, m, b); err == nil {
-				return nil
+				return at, nil
 			}
 			if !moved(err) {
-				return fmt.Errorf("samplers: node %s: %w", at, err)
+				return "", fmt.Errorf("samplers: node %s: %w", at, err)
 			}
 			if errors.Is(err, control.ErrPeerGone) || errors.Is(err, dataplane.ErrPeerGone) {
 				r.gone(ctx, at)
@@ -430,7 +430,7 @@ func (r *Remote) Draw(ctx context.Context, i int, m *messages.Seeds, b *sampling
 			wait = again
 		case <-ctx.Done():
 			pause.Stop()
-			return fmt.Errorf("samplers: %w: %w", context.Cause(ctx), err)
+			return "", fmt.Errorf("samplers: %w: %w", context.Cause(ctx), err)
 		}
 	}
 }

@@ -62,7 +62,7 @@ func (m *team) Meet(ctx context.Context, p training.Position) (training.Group, e
 func (m *team) Lineage(next int64) []training.Run { return m.t.runsTo(next) }
 
 // Sampled implements training.Team.
-func (m *team) Sampled(b *sampling.Batch) { m.auditor.Sampled(b) }
+func (m *team) Sampled(b *sampling.Batch, node string) { m.auditor.Sampled(b, node) }
 
 // Audited implements training.Team.
 func (m *team) Audited(ctx context.Context) error { return m.auditor.Settle(ctx) }

@@ -105,10 +105,8 @@ func (c *clusterFlags) enter(cmd *cobra.Command, a *app, cfg *runtime.Config, gi
 		cfg.Cluster.SamplesOnly = true
 		return p, nil
 	}
-	if !cfg.Training.Sync.Asynchronous() {
-		p.samplers = p.node.Samplers(c.roles.sample)
-		cfg.Cluster.Elsewhere = p.samplers
-	}
+	p.samplers = p.node.Samplers(c.roles.sample)
+	cfg.Cluster.Elsewhere = p.samplers
 	if p.team, err = p.node.Train(ctx, cfg.MaxTrainers(), c.least); err != nil {
 		return nil, err
 	}
@@ -124,8 +122,6 @@ func (c *clusterFlags) suits(cfg *runtime.Config) error {
 		return usagef("--roles %s: without --shards every trainer has all features; add rows, or share them out", &c.roles)
 	case !c.roles.rows && !c.roles.train && !c.roles.sample, c.roles.rows && c.shards == "" && !c.roles.train && !c.roles.sample:
 		return usagef("--roles %s: there is nothing to do for this node: without --shards the features are not shared out", &c.roles)
-	case !c.roles.sample && cfg.Training.Sync.Asynchronous():
-		return usagef("--roles %s: with --sync %s a trainer samples for itself; add sampler", &c.roles, cfg.Training.Sync)
 	}
 	return nil
 }
