@@ -41,6 +41,10 @@ func (c *settings) asyncTrainers() int {
 	return min(c.Training.Sync.Bound()+1, c.threads())
 }
 
+// errRagged says why an interrupted run keeps no checkpoint. While a cluster's store is
+// away nobody may decide a step, and so nobody makes those that others are ahead of.
+var errRagged = errors.New("runtime: the steps since the last checkpoint are not kept: some that others are ahead of could not be made, as while a cluster's store is away; --resume goes on from that checkpoint")
+
 // bounded makes steps with bounded staleness: trainers of this process, or of all nodes of a
 // group, compute each batch on the newest parameters that they can have.
 type bounded struct {

@@ -132,7 +132,11 @@ func (t *trainCall) inGroup(ctx context.Context, s training.Strategy) error {
 		}
 		err = s.Leave(ctx, err)
 		// A run that was cut off mid-epoch goes on from where it stopped.
-		if err != nil && !t.ragged && t.r.cfg.Checkpoint.Dir != "" && (ctx.Err() != nil || t.left) {
+		switch {
+		case err == nil || t.r.cfg.Checkpoint.Dir == "" || ctx.Err() == nil && !t.left:
+		case t.ragged:
+			t.unsaved = errRagged
+		default:
 			t.unsaved = t.saveLast(false)
 		}
 		if err != nil {

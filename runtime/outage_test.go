@@ -2,7 +2,9 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -111,6 +113,62 @@ func TestStaleOutage(t *testing.T) {
 	seen.check(t, batches)
 	if !s.back.Load() || seen.done.Applied != int64(batches) {
 		t.Errorf("the lineage has %d steps, and %d were applied", batches, seen.done.Applied)
+	}
+}
+
+// An asynchronous run that is interrupted while the store is away keeps its last state, or
+// says why it does not: the node that has the parameters may not make the steps that others
+// are ahead of.
+func TestStaleOutageInterrupted(t *testing.T) {
+	s := startWithoutStore(t, 3, maxBound)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var away atomic.Bool
+	undecided := make(chan struct{})
+	c := staleConfig()
+	c.Execution.Threads = 1
+	// No gradient that is begun while the store is away is there before nobody may decide.
+	c.Stages = []Stage{stageOf("wait", AfterSample, func(ctx context.Context, _ *StageBatch) error {
+		if away.Load() {
+			select {
+			case <-undecided:
+			case <-ctx.Done():
+			}
+		}
+		return nil
+	})}
+	dirs, errs := make([]string, len(s.nodes)), make([]error, len(s.nodes))
+	var wg sync.WaitGroup
+	for i, x := range s.nodes {
+		dirs[i] = t.TempDir()
+		c := c
+		c.Cluster.Peers, c.Checkpoint.Dir = x.team, dirs[i]
+		wg.Go(func() {
+			_, errs[i] = trainOn(ctx, c, func(e Event) {
+				if e.Kind == EventStep && e.Applied == 9 {
+					away.Store(true)
+					s.Away()
+					s.Undecided(t, ctx, s.members...)
+					close(undecided)
+					go func() {
+						s.Refused(t, ctx, 50)
+						cancel()
+					}()
+				}
+			})
+		})
+	}
+	wg.Wait()
+	s.Back()
+	for i, x := range s.nodes {
+		files, err := os.ReadDir(dirs[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !errors.Is(errs[i], context.Canceled) || errors.Is(errs[i], errRagged) != (len(files) == 0) {
+			t.Errorf("node %d: %v, and its directory has %v", i, errs[i], files)
+		}
+		x.exit(t)
 	}
 }
 
