@@ -4,8 +4,9 @@
 // beside them as typed slices. Within a process a message carries a pointer to
 // memory with one owner: who receives the message owns the memory, and hands it
 // back with a Credit. Marshal encodes the same message to msgpack, its bulk as
-// raw little-endian bytes; a run's stages are in one process, and only the setting
-// local-codec, which tests use, sends their messages that way.
+// raw little-endian bytes. Between nodes Seeds and Sampled travel that way, a
+// Sampled with a ticket for its batch, whose bytes (AppendBatch) go over the data
+// plane; within a process only the setting local-codec, which tests use, does it.
 //
 // Data flows forward, Credits backward: a stage sends only what it has credit
 // for, so every queue is bounded although mailboxes are not.

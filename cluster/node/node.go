@@ -3,8 +3,8 @@
 //
 // AgreeOnRun settles with the other nodes what the run is, CopyTopology brings the data's
 // topology to a node that has none, HoldShards makes it hold a part of the features,
-// Train makes it compute a part of every batch. Drain gives all of that to the
-// others, and Leave ends it.
+// Train makes it compute a part of every batch, Sample sample for others. Drain gives all
+// of that to the others, and Leave ends it.
 package node
 
 import (
