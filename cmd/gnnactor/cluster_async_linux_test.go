@@ -15,8 +15,7 @@ func TestNetStale(t *testing.T) {
 	c := startStores(t, 4, 3)
 	steps := func(n *netNode) string { return filepath.Join(c.dir, n.name+"-steps") }
 	c.trainEach(func(n *netNode) []string {
-		return []string{"--sync", fmt.Sprintf("ssp:%d", bound), "--batch-size", "64", "--epochs", fmt.Sprint(epochs), "--eval-every", "50",
-			"--threads", "1", "--seed", "3", "--baseline=false", "--steps", steps(n)}
+		return append(sspArgs(bound, epochs), "--steps", steps(n))
 	})
 	group := c.settled()
 	for _, victim := range []int{3, 0} {
@@ -29,22 +28,7 @@ func TestNetStale(t *testing.T) {
 		}
 		group = c.settled()
 	}
-	var all []netResult
-	for _, n := range c.nodes {
-		state, err := n.process.Wait(c.ctx)
-		if err != nil || !state.Success() {
-			t.Fatalf("%s: %v, %v:\n%s", n.name, state, err, ending(n.log.String()))
-		}
-		r := resultOf(t, n.log.String())
-		if r.SHA == "" || len(all) > 0 && (r.SHA != all[0].SHA || r.Chain != all[0].Chain) {
-			t.Errorf("%s has other parameters than %s, or another lineage", n.name, c.nodes[0].name)
-		}
-		if r.TestAccuracy < 0.9 {
-			t.Errorf("%s: test accuracy %v", n.name, r.TestAccuracy)
-		}
-		all = append(all, r)
-	}
-	c.checkLineages(all, all[0].Batches)
+	all := c.finishStale()
 	// What a group that its owner did not outlive had applied is trained again: so
 	// there are lines of more steps than the run has, and one at least of each.
 	late, lines := make([]int64, bound+1), 0
@@ -65,4 +49,31 @@ func TestNetStale(t *testing.T) {
 		t.Errorf("lines of %d of %d steps, late by 0, 1, …: %v", len(seen), all[0].Batches, late)
 	}
 	t.Logf("%d lines for %d steps, late by 0, 1, …: %v; test accuracy %v", lines, all[0].Batches, late, all[0].TestAccuracy)
+}
+
+func sspArgs(bound, epochs int) []string {
+	return []string{"--sync", fmt.Sprintf("ssp:%d", bound), "--batch-size", "64", "--epochs", fmt.Sprint(epochs), "--eval-every", "50",
+		"--threads", "1", "--seed", "3", "--baseline=false"}
+}
+
+// finishStale waits for an asynchronous run's end and checks that all nodes have the same
+// parameters, which are good, by a lineage that holds each step once.
+func (c *netCluster) finishStale() (all []netResult) {
+	c.t.Helper()
+	for _, n := range c.nodes {
+		state, err := n.process.Wait(c.ctx)
+		if err != nil || !state.Success() {
+			c.t.Fatalf("%s: %v, %v:\n%s", n.name, state, err, ending(n.log.String()))
+		}
+		r := resultOf(c.t, n.log.String())
+		if r.SHA == "" || len(all) > 0 && (r.SHA != all[0].SHA || r.Chain != all[0].Chain) {
+			c.t.Errorf("%s has other parameters than %s, or another lineage", n.name, c.nodes[0].name)
+		}
+		if r.TestAccuracy < 0.9 {
+			c.t.Errorf("%s: test accuracy %v", n.name, r.TestAccuracy)
+		}
+		all = append(all, r)
+	}
+	c.checkLineages(all, all[0].Batches)
+	return all
 }

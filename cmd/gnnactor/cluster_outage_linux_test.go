@@ -7,11 +7,10 @@ import (
 	"time"
 )
 
-// outage trains while the only store is frozen, and killed, for longer than leases last:
-// no step waits for it, and no group changes.
-func outage(t *testing.T, epochs int, frozen, killed time.Duration, lease string) {
+// outage trains while the only store is frozen, and killed, for longer than leases last,
+// and returns the group that went through it.
+func outage(t *testing.T, args []string, frozen, killed time.Duration, lease string) (*netCluster, int64) {
 	c := startStoresThat(t, 4, 1, killed)
-	args := netArgs(epochs)
 	c.train(append(args, "--lease", lease)...)
 	group := c.settled()
 	store := c.stores[0]
@@ -48,17 +47,37 @@ func outage(t *testing.T, epochs int, frozen, killed time.Duration, lease string
 			t.Errorf("n%d was started %d times", i, n)
 		}
 	}
-	for i, r := range c.finish(alone(t, args)) {
+	return c, group
+}
+
+// sameGroup checks that a group was a run's last.
+func sameGroup(t *testing.T, group int64, all []netResult) {
+	t.Helper()
+	for i, r := range all {
 		if l := r.Cluster.Lineage; l[len(l)-1].Group != group {
 			t.Errorf("n%d: after group %d, in which the store went away, the lineage is %v", i, group, l)
 		}
 	}
 }
 
-// The store stands still for 6 s, and is away for 5.
-func TestNetOutage(t *testing.T) { outage(t, 500, 6*time.Second, 5*time.Second, "2s") }
+// The store stands still for 6 s, and is away for 5: no step waits for it, and no group
+// changes.
+func TestNetOutage(t *testing.T) {
+	args := netArgs(500)
+	c, group := outage(t, args, 6*time.Second, 5*time.Second, "2s")
+	sameGroup(t, group, c.finish(alone(t, args)))
+}
 
 // The store stands still for 30 s, and is away for a minute.
 func TestNetOutageLong(t *testing.T) {
-	outage(t, 2*longEpochs(t), 30*time.Second, time.Minute, "3s")
+	args := netArgs(2 * longEpochs(t))
+	c, group := outage(t, args, 30*time.Second, time.Minute, "3s")
+	sameGroup(t, group, c.finish(alone(t, args)))
+}
+
+// An asynchronous run waits for a store that stands still for 6 s, and is away for 5, as
+// nobody may decide a step meanwhile; then the same group goes on.
+func TestNetOutageStale(t *testing.T) {
+	c, group := outage(t, sspArgs(3, 700), 6*time.Second, 5*time.Second, "2s")
+	sameGroup(t, group, c.finishStale())
 }
