@@ -11,6 +11,7 @@ import (
 	"github.com/asynkron/protoactor-go/remote"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/gnnactor/gnnactor/cluster/transport"
@@ -100,7 +101,11 @@ func (p *Plane) link(pr *peer) {
 		if pr.ctx.Err() != nil {
 			return
 		}
-		p.o.Logger.Debug("control plane connection ended", "node", pr.node, "error", err)
+		if refused(err) { // it is not mended by waiting
+			p.o.Logger.Warn("control plane was refused by a peer, or refuses it", "node", pr.node, "error", err)
+		} else {
+			p.o.Logger.Debug("control plane connection ended", "node", pr.node, "error", err)
+		}
 		p.lost(pr, fmt.Errorf("%w: %w", errBroken, err))
 		pause := time.NewTimer(p.o.Resend)
 		select {
@@ -110,6 +115,11 @@ func (p *Plane) link(pr *peer) {
 			return
 		}
 	}
+}
+
+// refused tells whether the two ends of a connection do not go together.
+func refused(err error) bool {
+	return errors.Is(err, transport.ErrVersion) || status.Code(err) == codes.PermissionDenied
 }
 
 // talk connects to a peer, and sends until the connection ends.
@@ -173,7 +183,7 @@ func (p *Plane) talk(pr *peer, first *message) error {
 
 // connect opens the stream to a peer, and makes sure that it is that one.
 func (p *Plane) connect(ctx context.Context, cc *grpc.ClientConn, pr *peer) (grpc.ClientStream, error) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(ctx, transport.MetaVersion, transport.WireVersion))
 	limit := time.AfterFunc(dialing, cancel) // a stream has no deadline of its own to open
 	stream, err := cc.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/"+remotingService+"/"+remotingStream)
 	if err != nil {
@@ -209,6 +219,13 @@ func (p *Plane) greet(stream grpc.ClientStream, pr *peer) error {
 		return errors.Join(err, stream.RecvMsg(&raw)) // the reason is the stream's status
 	}
 	if err := stream.RecvMsg(&raw); err != nil {
+		return err
+	}
+	md, err := stream.Header()
+	if err != nil {
+		return err
+	}
+	if err := transport.CheckVersion(md, pr.node); err != nil {
 		return err
 	}
 	if err := transport.CheckName(stream.Context(), p.o.Certs, pr.node); err != nil {
@@ -266,6 +283,13 @@ func (p *Plane) greeted(stream grpc.ServerStream) (*peer, error) {
 	node, ok := strings.CutPrefix(c.GetAddress(), p.o.Cluster+"/")
 	if !ok {
 		return nil, fmt.Errorf("%w: a node that calls itself %.80q, not one of cluster %q", errRemoting, c.GetAddress(), p.o.Cluster)
+	}
+	md, _ := metadata.FromIncomingContext(stream.Context())
+	if err := transport.CheckVersion(md, node); err != nil {
+		return nil, fmt.Errorf("%w: %w", errRemoting, err)
+	}
+	if err := stream.SetHeader(metadata.Pairs(transport.MetaVersion, transport.WireVersion)); err != nil {
+		return nil, err
 	}
 	if err := transport.CheckName(stream.Context(), p.o.Certs, node); err != nil {
 		return nil, fmt.Errorf("%w: %w", errRemoting, err)

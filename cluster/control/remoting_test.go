@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -165,7 +166,12 @@ func TestLibrarysRemote(t *testing.T) {
 					return nil, errors.New("a stranger")
 				}
 				return new(net.Dialer).DialContext(ctx, "tcp", ours.Address())
-			}))))
+			}),
+			grpc.WithStreamInterceptor(func(ctx context.Context, d *grpc.StreamDesc, cc *grpc.ClientConn, method string, stream grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+				return stream(metadata.AppendToOutgoingContext(ctx, transport.MetaVersion, transport.WireVersion), d, cc, method, opts...)
+			})), remote.WithServerOptions(grpc.StreamInterceptor(func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+			return errors.Join(s.SetHeader(metadata.Pairs(transport.MetaVersion, transport.WireVersion)), handle(srv, s))
+		}))))
 		defer func() { // it panics if somebody has taken the port meanwhile
 			if x := recover(); x != nil {
 				t.Log(x)
@@ -246,6 +252,7 @@ func TestLibrarysRemote(t *testing.T) {
 func TestGreeting(t *testing.T) {
 	ours := keep(t, "a", "b", "x")
 	p := planes(t, func(o *Options) { o.Certs = ours[o.Node] }, "a", "b")
+	version := transport.WireVersion
 	open := func(who string, first *remote.RemoteMessage) (grpc.ClientStream, *remote.ConnectResponse, error) {
 		t.Helper()
 		cc, err := transport.Dial(p[0].Address(), transportOptions(ours[who], false, slog.New(slog.DiscardHandler)))
@@ -253,7 +260,11 @@ func TestGreeting(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { cc.Close() })
-		stream, err := cc.NewStream(within(t), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/"+remotingService+"/"+remotingStream)
+		ctx := within(t)
+		if version != "" {
+			ctx = metadata.AppendToOutgoingContext(ctx, transport.MetaVersion, version)
+		}
+		stream, err := cc.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/"+remotingService+"/"+remotingStream)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -265,6 +276,7 @@ func TestGreeting(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := stream.RecvMsg(&raw); err != nil {
+			cc.Close() // there may be a few of a node
 			return nil, nil, err
 		}
 		m, err := decodeFrame(raw)
@@ -289,6 +301,13 @@ func TestGreeting(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	for other, says := range map[string]string{"": `node b speaks none, and this one "`, "2": `node b speaks "2", and this one "`} {
+		version = other
+		if _, _, err := open("b", hello("test/b", "b#2")); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "run one version of gnnactor on all nodes") {
+			t.Errorf("wire version %q: %v", other, err)
+		}
+	}
+	version = transport.WireVersion
 	for name, c := range map[string]struct{ who, address, id string }{
 		"no member":        {"x", "test/x", "x#1"},
 		"an older self":    {"b", "test/b", "b#1"},
@@ -319,6 +338,8 @@ func TestGreeting(t *testing.T) {
 func TestWhoAnswers(t *testing.T) {
 	p := planes(t, nil, "a")[0]
 	var answer atomic.Pointer[remote.RemoteMessage]
+	var version atomic.Value
+	version.Store(transport.WireVersion)
 	server, err := transport.Listen("127.0.0.1:0", transportOptions(nil, false, slog.New(slog.DiscardHandler)), &grpc.ServiceDesc{
 		ServiceName: remotingService, HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{{
 			StreamName: remotingStream, ServerStreams: true, ClientStreams: true,
@@ -329,6 +350,9 @@ func TestWhoAnswers(t *testing.T) {
 				}
 				raw, err := encodeFrame(answer.Load())
 				if err != nil {
+					return err
+				}
+				if err := stream.SetHeader(metadata.Pairs(transport.MetaVersion, version.Load().(string))); err != nil {
 					return err
 				}
 				return stream.SendMsg(&raw)
@@ -367,6 +391,10 @@ func TestWhoAnswers(t *testing.T) {
 		if err := connect(m); err == nil {
 			t.Errorf("%s is talked to", name)
 		}
+	}
+	version.Store("2")
+	if err := connect(says("b#2", false)); !errors.Is(err, transport.ErrVersion) || !strings.Contains(err.Error(), `node b speaks "2", and this one "`) {
+		t.Errorf("one of another wire version: %v", err)
 	}
 	server.Close()
 	if err := <-served; err != nil {

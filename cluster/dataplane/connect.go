@@ -18,7 +18,6 @@ import (
 
 // What nodes tell each other when a stream begins, as gRPC metadata.
 const (
-	metaVersion     = "gnnactor-version"
 	metaCluster     = "gnnactor-cluster"
 	metaNode        = "gnnactor-node"
 	metaIncarnation = "gnnactor-incarnation"
@@ -29,7 +28,7 @@ const (
 )
 
 func (p *Plane) hello(dialBack bool) metadata.MD {
-	md := metadata.Pairs(metaVersion, version, metaCluster, p.o.Cluster, metaNode, p.o.Node,
+	md := metadata.Pairs(transport.MetaVersion, transport.WireVersion, metaCluster, p.o.Cluster, metaNode, p.o.Node,
 		metaIncarnation, strconv.FormatUint(p.incarnation, 16), metaAddress, p.advertise,
 		metaAsks, strconv.Itoa(p.o.MaxAsks), metaRequest, strconv.Itoa(p.o.MaxRequest))
 	if dialBack {
@@ -56,8 +55,8 @@ func (p *Plane) greet(ctx context.Context, md metadata.MD) (greeting, error) {
 		}
 		return ""
 	}
-	if v := get(metaVersion); v != version {
-		return g, fmt.Errorf("%w: version %.20q, not %q; run one version of gnnactor on all nodes", ErrProtocol, v, version)
+	if err := transport.CheckVersion(md, get(metaNode)); err != nil {
+		return g, fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
 	if c := get(metaCluster); c != p.o.Cluster {
 		return g, fmt.Errorf("%w: a node of cluster %.80q, not %q", ErrProtocol, c, p.o.Cluster)
@@ -214,7 +213,7 @@ func (p *Plane) connect(node, address string) (s *session, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(md.Get(metaVersion)) == 0 { // refused: the reason is the stream's status
+	if len(md.Get(transport.MetaVersion)) == 0 { // refused: the reason is the stream's status
 		if err := stream.RecvMsg(silence{}); err != nil {
 			return nil, err
 		}

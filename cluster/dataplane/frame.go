@@ -33,7 +33,6 @@ const (
 
 	serviceName = "gnnactor.Data"
 	streamName  = "Session"
-	version     = "2"
 )
 
 type kind uint8

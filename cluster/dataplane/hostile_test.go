@@ -165,7 +165,7 @@ func TestDialBack(t *testing.T) {
 	}
 	defer cc.Close()
 	request := func(node string) codes.Code {
-		md := metadata.Pairs(metaVersion, version, metaCluster, "test", metaNode, node, metaIncarnation, "1",
+		md := metadata.Pairs(transport.MetaVersion, transport.WireVersion, metaCluster, "test", metaNode, node, metaIncarnation, "1",
 			metaAddress, "127.0.0.1:1", metaAsks, "1", metaRequest, "1", metaDialBack, "1")
 		st, err := cc.NewStream(metadata.NewOutgoingContext(ctxFor(t), md), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/"+serviceName+"/"+streamName)
 		if err != nil {
