@@ -141,10 +141,11 @@ func (n *Node) howFar() Progress {
 // status is what this node says of itself.
 func (n *Node) status() Status {
 	n.mu.Lock()
-	f, h, r := n.features, n.host, n.remote
+	f, h, r, moves := n.features, n.host, n.remote, slices.Clone(n.moves)
 	n.mu.Unlock()
 	stats := n.Plane.Stats()
 	s := Status{Answered: true, Traffic: Traffic{Sent: stats.Sent, Received: stats.Received, Asked: stats.Asked, Answered: stats.Answered}}
+	s.Moved = moves
 	if h != nil {
 		s.Drawn, s.DrawnBytes = h.Drawn()
 	}

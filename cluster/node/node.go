@@ -80,6 +80,7 @@ type Node struct {
 	features *Features
 	host     *samplers.Host   // samples for others
 	remote   *samplers.Remote // has others sample for this node
+	moves    []string         // of samplers, that this node made as the leader, and why
 	progress func() Progress
 	draining chan struct{} // closed by the first Drain
 

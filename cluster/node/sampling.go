@@ -124,6 +124,9 @@ const (
 	moving  = 3 * time.Second
 )
 
+// remembered is how many moves, with their reasons, the leader's status has.
+const remembered = 8
+
 // balance moves samplers, while this node leads, to where they make more.
 func (n *Node) balance(ctx context.Context) {
 	tick := time.NewTicker(looking)
@@ -152,6 +155,9 @@ func (n *Node) balance(ctx context.Context) {
 			continue
 		}
 		moved = time.Now()
+		n.mu.Lock()
+		n.moves = append(n.moves[max(0, len(n.moves)-remembered+1):], fmt.Sprintf("%s %s to %s: %s", moved.Format(time.TimeOnly), place.Sampler, place.Node, why))
+		n.mu.Unlock()
 		n.log.Info("a sampler is better elsewhere", "sampler", place.Sampler, "to", place.Node, "because", why)
 	}
 }

@@ -108,8 +108,8 @@ func TestSamplersMove(t *testing.T) {
 	atC.Store(int64(40 * time.Millisecond))
 	atB.Store(int64(time.Millisecond))
 	on("b is fast", "b", "b")
-	if moves := r.Moves(); moves < 3 {
-		t.Errorf("%d moves", moves)
+	if moves, why := r.Moves(), a.status().Moved; moves < 3 || len(why) < 3 || !strings.Contains(why[0], "to c: 1 samplers make") {
+		t.Errorf("%d moves: %q", moves, why)
 	}
 	if err := b.Drain(within(t)); err != nil {
 		t.Fatal(err)

@@ -87,8 +87,8 @@ how many steps late the newest gradient was, of at most as many (--sync ssp:N, o
 the node that has the parameters). Below that come the step of the run's parameters
 and the node whose count, and the shards: rows, size, the node that answers for a
 shard, and those that have copies of it. Before these come the samplers, where some
-are not on the node that they sample for: where each is, and the batches that nodes
-drew for others. Rows that are lost, with all nodes that held them, are named last.`,
+are not on the node that they sample for: where each is, the batches that nodes drew for
+others, and which were moved to where they make more. Rows that are lost, with all nodes that held them, are named last.`,
 		Args: a.args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			v, reloader, err := o.look(cmd.Context(), args[0])
@@ -218,7 +218,17 @@ func (s *clusterStatus) writeSamplers(a *app) error {
 			t.row(n.Node, strings.Join(n.Samplers, ","), formatCount(n.SamplerMoves), formatCount(n.Drawn), formatBytes(n.DrawnBytes))
 		}
 	}
-	return t.write(a.stdout)
+	if err := t.write(a.stdout); err != nil {
+		return err
+	}
+	for _, n := range s.Nodes {
+		for _, m := range n.Moved {
+			if _, err := fmt.Fprintf(a.stdout, "moved %s\n", m); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // writeLost says which rows no node has any more, and what helps.
