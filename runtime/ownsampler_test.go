@@ -3,13 +3,10 @@ package runtime
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
-	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/rng"
 	"github.com/gnnactor/gnnactor/sampling"
@@ -72,33 +69,6 @@ func TestOwnSampler(t *testing.T) {
 	if edges != 0 {
 		t.Errorf("Batches has %d edges more", edges)
 	}
-}
-
-// Three nodes with a sampler of the program's own train to the bits of one process.
-func TestOwnSamplerTogether(t *testing.T) {
-	c := clusterConfig()
-	c.Sampling.Sampler, c.Sampling.Own = "mine", ownSampler(func(b *sampling.Batch) {
-		b.Blocks[0].Keep(func(dst, src uint32, _ int) bool { return (dst+src)%3 != 0 })
-	})
-	want, err := trainOn(t.Context(), c, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	store := membership.NewMemStore()
-	defer store.Close()
-	var wg sync.WaitGroup
-	for i := range 3 {
-		x := enter(t, store, fmt.Sprint("n", i), 8, 3)
-		wg.Go(func() {
-			defer x.exit(t)
-			c := c
-			c.Cluster.Peers = x.team
-			if got, err := trainOn(t.Context(), c, nil); err != nil || !slices.Equal(got, want) {
-				t.Errorf("the parameters differ, or %v", err)
-			}
-		})
-	}
-	wg.Wait()
 }
 
 // What such a sampler does wrong ends the run with an error that names the batch and it.

@@ -3,15 +3,11 @@ package runtime
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
-	"github.com/gnnactor/gnnactor/cluster/membership"
-	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/pool"
 )
@@ -426,83 +422,6 @@ func TestStagesAreOfTheIdentity(t *testing.T) {
 	}
 	c.Training.Epochs = 2
 	trained(t, started(t, c))
-}
-
-// Three nodes with stages train to the bits of one process.
-func TestStagesTogether(t *testing.T) {
-	c := clusterConfig()
-	c.Stages = []Stage{thinned(), noisy(), bent()}
-	want, err := trainOn(t.Context(), c, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	store := membership.NewMemStore()
-	defer store.Close()
-	var wg sync.WaitGroup
-	for i := range 3 {
-		x := enter(t, store, fmt.Sprint("n", i), 8, 3)
-		wg.Go(func() {
-			defer x.exit(t)
-			c := c
-			c.Cluster.Peers = x.team
-			if got, err := trainOn(t.Context(), c, nil); err != nil || !slices.Equal(got, want) {
-				t.Errorf("the parameters differ, or %v", err)
-			}
-		})
-	}
-	wg.Wait()
-}
-
-// A node that lacks a stage, or has it in another version, is refused by name, and the
-// others go on without it.
-func TestStagesOfAnotherNode(t *testing.T) {
-	c := clusterConfig()
-	c.Stages = []Stage{thinned()}
-	want, err := trainOn(t.Context(), c, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	newer := thinned()
-	newer.Version = "2"
-	for says, stages := range map[string][]Stage{
-		`stages is ["thinned 1 after sample"] at node n`: nil,
-		`and ["thinned 2 after sample"] here`:            {newer},
-	} {
-		store := membership.NewMemStore()
-		come := make(chan struct{})
-		var wg sync.WaitGroup
-		for i := range 3 {
-			x := enter(t, store, fmt.Sprint("n", i), 8, 2)
-			wg.Go(func() {
-				defer x.exit(t)
-				c := c
-				c.Cluster.Peers = x.team
-				if i == 0 {
-					c.Stages = stages
-					<-come
-				}
-				got, err := trainOn(t.Context(), c, func(e Event) {
-					if i == 1 && e.Applied == 3 && e.Kind == EventStep { // no epoch begins without it
-						close(come)
-						if _, err := x.member.Until(t.Context(), func(v *membership.View) bool {
-							m, _ := v.Member("n0")
-							return slices.Contains(m.Kinds, trainers.Kind)
-						}); err != nil {
-							t.Error(err)
-						}
-					}
-				})
-				if i == 0 && (!errors.Is(err, trainers.ErrOtherRun) || !strings.Contains(err.Error(), says)) {
-					t.Errorf("it ended with %v, want %q", err, says)
-				}
-				if i > 0 && (err != nil || !slices.Equal(got, want)) {
-					t.Errorf("node %d: the parameters differ, or %v", i, err)
-				}
-			})
-		}
-		wg.Wait()
-		store.Close()
-	}
 }
 
 // Asynchronous training goes through the stages.

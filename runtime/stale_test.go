@@ -9,8 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"github.com/gnnactor/gnnactor/cluster/membership"
 )
 
 func staleConfig() Config {
@@ -190,119 +188,5 @@ func TestSyncText(t *testing.T) {
 		if err := got.UnmarshalText([]byte(text)); err == nil || got != SSP(7) || !strings.Contains(err.Error(), text) {
 			t.Errorf("%q: %v, %v", text, got, err)
 		}
-	}
-}
-
-// Three nodes train asynchronously: all end with the parameters of the one that
-// has them, and each batch was applied once.
-func TestStaleTogether(t *testing.T) {
-	store := membership.NewMemStore()
-	defer store.Close()
-	s := &census{bound: 3}
-	var wg sync.WaitGroup
-	results := make([][]float32, 3)
-	var all []*node
-	for i := range 3 {
-		all = append(all, enter(t, store, fmt.Sprint("n", i), maxBound, 3))
-	}
-	var batches int
-	for i, x := range all {
-		wg.Go(func() {
-			c := staleConfig()
-			c.Cluster.Peers, c.Execution.Threads = x.team, 1
-			var err error
-			results[i], err = trainOn(t.Context(), c, func(e Event) {
-				s.event(t, e)
-				if e.Kind == EventDone {
-					s.mu.Lock()
-					batches = e.Batches
-					s.mu.Unlock()
-				}
-			})
-			if err != nil {
-				t.Errorf("node %d: %v", i, err)
-			}
-			for step, l := range x.team.Lineage() {
-				if l.Step != int64(step) {
-					t.Errorf("node %d: step %d was made as number %d", i, step, l.Step)
-				}
-			}
-			x.exit(t)
-		})
-	}
-	wg.Wait()
-	s.check(t, 2*batches)
-	for i := range results {
-		if fmt.Sprint(results[i]) != fmt.Sprint(results[0]) {
-			t.Errorf("node %d ended with other parameters", i)
-		}
-		if n := len(all[i].team.Lineage()); n != 2*batches {
-			t.Errorf("node %d: a lineage of %d steps, not %d", i, n, 2*batches)
-		}
-	}
-}
-
-// A node dies in the middle, be it the one with the parameters; another joins.
-// What the survivors end with was applied once.
-func TestStaleThroughDeath(t *testing.T) {
-	for _, dies := range []string{"the one with the parameters", "another"} {
-		store := membership.NewMemStore()
-		var wg sync.WaitGroup
-		var all []*node
-		for i := range 3 {
-			all = append(all, enter(t, store, fmt.Sprint("n", i), maxBound, 3))
-		}
-		left := make(chan struct{})
-		var once sync.Once
-		for i, x := range all {
-			dying := i == 1
-			if dies != "another" {
-				dying = i == 0
-			}
-			wg.Go(func() {
-				c := staleConfig()
-				c.Cluster.Peers, c.Execution.Threads, c.Training.Epochs = x.team, 1, 6
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				got, err := trainOn(ctx, c, func(e Event) {
-					if e.Kind == EventStep && dying && e.Applied == 9 || dying && e.Kind == EventEpoch && e.Epoch == 1 {
-						x.plane.Close() // as a process that is killed: nothing in order
-						cancel()
-					}
-				})
-				if dying {
-					if err == nil {
-						t.Error("the dead one trained to the end")
-					}
-					x.team.Close()
-					if err := x.member.Leave(context.Background()); err != nil {
-						t.Error(err)
-					}
-					once.Do(func() { close(left) })
-					return
-				}
-				defer x.exit(t)
-				if err != nil || got == nil {
-					t.Errorf("%s dies: a survivor: %v", dies, err)
-				}
-				for step, l := range x.team.Lineage() {
-					if l.Step != int64(step) {
-						t.Errorf("%s dies: step %d was made as number %d", dies, step, l.Step)
-					}
-				}
-			})
-		}
-		wg.Go(func() {
-			<-left
-			y := enter(t, store, "n9", maxBound, 1)
-			defer y.exit(t)
-			c := staleConfig()
-			c.Cluster.Peers, c.Execution.Threads, c.Training.Epochs = y.team, 1, 6
-			if _, err := trainOn(t.Context(), c, nil); err != nil {
-				t.Errorf("%s dies: the node that joined late: %v", dies, err)
-			}
-		})
-		wg.Wait()
-		store.Close()
 	}
 }

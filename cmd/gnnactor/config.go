@@ -68,7 +68,7 @@ func (c *configFlags) load(cmd *cobra.Command, a *app) (runtime.Config, error) {
 			continue
 		}
 		delete(env, s.env())
-		if err := (&fieldValue{field(&cfg, s.name)}).Set(v); err != nil {
+		if err := field(&cfg, s.name).Set(v); err != nil {
 			return cfg, usagef("environment variable %s=%q: %w", s.env(), v, err)
 		}
 		c.given[s.name] = s.env()
@@ -80,7 +80,7 @@ func (c *configFlags) load(cmd *cobra.Command, a *app) (runtime.Config, error) {
 	}
 	for _, s := range settings {
 		if f := cmd.Flags().Lookup(s.name); f != nil && f.Changed {
-			field(&cfg, s.name).Set(field(&c.flags, s.name))
+			field(&cfg, s.name).Value().Set(field(&c.flags, s.name).Value())
 			c.given[s.name] = "--" + s.name
 		}
 	}
@@ -153,7 +153,7 @@ func (c *configFlags) takeShape(ctx context.Context, cfg *runtime.Config, a *app
 	said, layers := *cfg, cfg.Model.Layers
 	about.Configure(cfg)
 	for name := range c.given {
-		field(cfg, name).Set(field(&said, name))
+		field(cfg, name).Value().Set(field(&said, name).Value())
 	}
 	if err := about.Check(cfg); err != nil {
 		return usagef("%w; these are %s's: leave them out, or take another file", err, cfg.Model.Params)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/gnnactor/gnnactor/cluster"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/node"
 	"github.com/gnnactor/gnnactor/runtime"
@@ -62,7 +63,7 @@ func exitCode(ctx context.Context, err error) int {
 	switch {
 	case err == nil:
 		return exitDone
-	case errors.As(err, &usage), errors.Is(err, runtime.ErrConfig), errors.Is(err, runtime.ErrIdentity):
+	case errors.As(err, &usage), errors.Is(err, cluster.ErrOptions), errors.Is(err, runtime.ErrConfig), errors.Is(err, runtime.ErrIdentity):
 		return exitUsage
 	case ctx.Err() != nil && stopped:
 		return exitInterrupted

@@ -26,6 +26,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/gnnactor/gnnactor/cluster"
 	"github.com/gnnactor/gnnactor/graph"
 )
 
@@ -76,7 +77,7 @@ func report(ctx context.Context, stderr io.Writer, command string, err error) in
 	code, text := exitCode(ctx, err), oneLine(err.Error())+remedy(err)
 	var usage *usageError
 	switch {
-	case errors.As(err, &usage):
+	case errors.As(err, &usage), errors.Is(err, cluster.ErrOptions):
 		if command == "" {
 			command = "gnnactor"
 		}

@@ -1,12 +1,7 @@
 package main
 
 import (
-	"encoding"
-	"fmt"
-	"maps"
-	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -123,34 +118,9 @@ func (s setting) env() string {
 
 const envPrefix = "GNNACTOR_"
 
-// settingFields says where in runtime.Config the setting of a name lies: the yaml tags of its
-// sections' fields are the one place that names them.
-var settingFields = func() map[string][]int {
-	all := map[string][]int{}
-	config := reflect.TypeFor[runtime.Config]()
-	for i := range config.NumField() {
-		section := config.Field(i)
-		if section.Tag.Get("yaml") != ",inline" {
-			continue
-		}
-		for j := range section.Type.NumField() {
-			if name := section.Type.Field(j).Tag.Get("yaml"); name != "-" {
-				all[name] = []int{i, j}
-			}
-		}
-	}
-	return all
-}()
-
 // field returns the field of cfg that is the setting of that name. It panics when there
 // is none: names come from the settings table.
-func field(cfg *runtime.Config, name string) reflect.Value {
-	index, ok := settingFields[name]
-	if !ok {
-		panic("gnnactor: no setting is named " + name)
-	}
-	return reflect.ValueOf(cfg).Elem().FieldByIndex(index)
-}
+func field(cfg *runtime.Config, name string) *runtime.Setting { return cfg.Setting(name) }
 
 // addFlags gives flags one flag for each setting of the groups and of the
 // further names. They write to cfg, which also holds the defaults shown.
@@ -159,108 +129,9 @@ func addFlags(flags *pflag.FlagSet, cfg *runtime.Config, groups []group, names .
 		if !slices.Contains(groups, s.group) && !slices.Contains(names, s.name) {
 			continue
 		}
-		f := flags.VarPF(&fieldValue{field(cfg, s.name)}, s.name, "", s.doc)
+		f := flags.VarPF(field(cfg, s.name), s.name, "", s.doc)
 		if f.Value.Type() == "bool" {
 			f.NoOptDefVal = "true"
 		}
 	}
-}
-
-// fieldValue is a field of a Config as a flag's value.
-type fieldValue struct{ v reflect.Value }
-
-// Type names the values in --help.
-func (f *fieldValue) Type() string {
-	switch f.v.Kind() {
-	case reflect.Bool:
-		return "bool"
-	case reflect.Float64:
-		return "number"
-	case reflect.Slice:
-		return "n,n"
-	case reflect.Map:
-		return "key=value,..."
-	case reflect.String, reflect.Struct:
-		return "name"
-	}
-	return "n"
-}
-
-func (f *fieldValue) String() string {
-	if !f.v.IsValid() { // pflag asks a zero value
-		return ""
-	}
-	if list, ok := f.v.Interface().([]int); ok {
-		parts := make([]string, len(list))
-		for i, n := range list {
-			parts[i] = strconv.Itoa(n)
-		}
-		return strings.Join(parts, ",")
-	}
-	if options, ok := f.v.Interface().(map[string]string); ok {
-		parts := make([]string, 0, len(options))
-		for _, k := range slices.Sorted(maps.Keys(options)) {
-			parts = append(parts, k+"="+options[k])
-		}
-		return strings.Join(parts, ",")
-	}
-	return fmt.Sprint(f.v.Interface())
-}
-
-// Set parses text as flags and environment variables spell it.
-func (f *fieldValue) Set(text string) error {
-	if v, ok := f.v.Addr().Interface().(encoding.TextUnmarshaler); ok {
-		return v.UnmarshalText([]byte(text))
-	}
-	switch f.v.Interface().(type) {
-	case string:
-		f.v.SetString(text)
-	case bool:
-		b, err := strconv.ParseBool(text)
-		if err != nil {
-			return fmt.Errorf("must be true or false")
-		}
-		f.v.SetBool(b)
-	case int:
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			return fmt.Errorf("must be a whole number")
-		}
-		f.v.SetInt(int64(n))
-	case uint64:
-		n, err := strconv.ParseUint(text, 10, 64)
-		if err != nil {
-			return fmt.Errorf("must be a whole number, 0 or more")
-		}
-		f.v.SetUint(n)
-	case float64:
-		x, err := strconv.ParseFloat(text, 64)
-		if err != nil {
-			return fmt.Errorf("must be a number")
-		}
-		f.v.SetFloat(x)
-	case []int:
-		var list []int
-		for part := range strings.SplitSeq(text, ",") {
-			n, err := strconv.Atoi(strings.TrimSpace(part))
-			if err != nil {
-				return fmt.Errorf("must be whole numbers with commas between, like 15,10,5")
-			}
-			list = append(list, n)
-		}
-		f.v.Set(reflect.ValueOf(list))
-	case map[string]string:
-		options := map[string]string{}
-		for part := range strings.SplitSeq(text, ",") {
-			key, value, ok := strings.Cut(strings.TrimSpace(part), "=")
-			if !ok {
-				return fmt.Errorf("must be settings with commas between, like budget=8000,frontier=1000")
-			}
-			options[key] = value
-		}
-		f.v.Set(reflect.ValueOf(options))
-	default:
-		return fmt.Errorf("settings of type %s cannot be set here", f.v.Type())
-	}
-	return nil
 }

@@ -67,7 +67,7 @@ func TestSettingsMatchConfig(t *testing.T) {
 			t.Errorf("train has no flag --%s", name)
 			continue
 		}
-		want := &fieldValue{field(new(runtime.DefaultConfig()), name)}
+		want := field(new(runtime.DefaultConfig()), name)
 		if f.DefValue != want.String() {
 			t.Errorf("--%s shows the default %q, it is %q", name, f.DefValue, want.String())
 		}
@@ -104,7 +104,7 @@ var samples = map[reflect.Type]struct {
 // Each setting arrives from each of its three sources.
 func TestEverySettingFromEverySource(t *testing.T) {
 	for _, s := range settings {
-		sample := samples[field(new(runtime.Config), s.name).Type()]
+		sample := samples[field(new(runtime.Config), s.name).Value().Type()]
 		if s.name == "format" { // checked while loading
 			sample.flag, sample.yaml, sample.want = "ogb", "ogb", "ogb"
 		}
@@ -125,7 +125,7 @@ func TestEverySettingFromEverySource(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if got := field(&cfg, s.name).Interface(); !reflect.DeepEqual(got, sample.want) {
+				if got := field(&cfg, s.name).Value().Interface(); !reflect.DeepEqual(got, sample.want) {
 					t.Errorf("got %v, want %v", got, sample.want)
 				}
 			})

@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/gnnactor/gnnactor/cluster"
 	"github.com/gnnactor/gnnactor/cluster/node"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/runtime"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 type trainCommand struct {
@@ -102,41 +105,43 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	}
 	p, err := c.cluster.enter(cmd, c.app, &cfg, c.config.given)
 	if err != nil {
-		if errors.Is(err, errDrainedEarly) || errors.Is(err, node.ErrEnded) {
+		if errors.Is(err, cluster.ErrDrained) || errors.Is(err, node.ErrEnded) {
 			c.logf("%v", err)
 			return nil
 		}
 		return err
 	}
-	defer func() { err = p.leave(err) }()
-	ctx := p.context(cmd.Context())
-	if p.attends() && !p.roles.sample {
-		return p.attend(ctx)
+	ctx, start := cmd.Context(), func() (*runtime.Runtime, error) { return runtime.Start(cmd.Context(), cfg) }
+	if p != nil {
+		defer func() { err = p.Leave(err) }()
+		ctx, start = p.Context(), p.Start
 	}
-	rt, err := runtime.Start(ctx, cfg)
+	rt, err := start()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, rt.Stop()) }()
-	c.logf("%s", describe(rt.Dataset()))
-	if err := p.runs(ctx, rt); err != nil {
-		return err
+	var events iter.Seq2[runtime.Event, error]
+	if p != nil {
+		events = p.Train()
+	} else {
+		defer func() { err = errors.Join(err, rt.Stop()) }()
+		events = rt.Train(ctx)
 	}
-	if p.attends() {
-		return p.attend(ctx)
+	if rt != nil { // else this node holds rows alone
+		c.logf("%s", describe(rt.Dataset()))
 	}
 	steps, err := openStepLog(c.cluster.steps, cfg.Training.Sync.Asynchronous())
 	if err != nil {
 		return err
 	}
-	done, drawn, err := c.train(ctx, rt, cfg, func(e runtime.Event) {
-		p.event(e)
-		steps.event(e)
-	})
+	done, drawn, err := c.train(ctx, events, cfg, steps.event)
 	missing := steps.close()
 	defer func() { err = errors.Join(err, missing) }() // what was trained is saved all the same
-	if drained, err := p.ended(ctx, err, cfg.Checkpoint.Dir); err != nil || drained {
+	if err != nil {
 		return err
+	}
+	if p != nil && (p.Drained() || !p.Roles().Train) {
+		return c.parted(p)
 	}
 	if c.save != "" {
 		if err := rt.Save(ctx, c.save); err != nil {
@@ -154,7 +159,7 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 		c.logf("trace written to %s: open it at https://ui.perfetto.dev", cfg.Execution.Trace)
 	}
 	if c.output == outputJSON {
-		result, err := jsonResult(ctx, rt, cfg, done, p.result())
+		result, err := jsonResult(ctx, rt, cfg, done, newTeamResult(p))
 		if err != nil {
 			return err
 		}
@@ -170,12 +175,12 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 }
 
 // train runs the training and returns its last event.
-func (c *trainCommand) train(ctx context.Context, rt *runtime.Runtime, cfg runtime.Config, each func(runtime.Event)) (done runtime.Event, drawn *curves, err error) {
+func (c *trainCommand) train(ctx context.Context, events iter.Seq2[runtime.Event, error], cfg runtime.Config, each func(runtime.Event)) (done runtime.Event, drawn *curves, err error) {
 	show := newProgress(c.stderr, cfg.Training.Epochs)
 	defer show.clear()
 	show.links = cfg.Model.Task == "link"
 	drawn = &curves{links: show.links}
-	for ev, err := range rt.Train(ctx) {
+	for ev, err := range events {
 		if err != nil {
 			return done, nil, resumeHint(err, ctx, cfg.Checkpoint.Dir)
 		}
@@ -192,7 +197,7 @@ func (c *trainCommand) train(ctx context.Context, rt *runtime.Runtime, cfg runti
 // resumeHint adds to the error of an interrupted run how to go on.
 func resumeHint(err error, ctx context.Context, checkpoint string) error {
 	switch {
-	case ctx.Err() == nil || !errors.Is(err, context.Canceled):
+	case ctx.Err() == nil && !errors.Is(err, training.ErrLast) || !errors.Is(err, context.Canceled):
 		return err
 	case checkpoint == "":
 		return fmt.Errorf("%w; nothing was kept: --checkpoint DIR keeps what was done", err)

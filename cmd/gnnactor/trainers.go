@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gnnactor/gnnactor/cluster"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/training"
 )
@@ -18,7 +19,7 @@ type clusterFlags struct {
 	steps                                 string // where this process writes a line for each step
 
 	// What this node does.
-	roles roles
+	roles rolesFlag
 
 	// What the first node says for all; the others may leave it out.
 	least, replicas int
@@ -37,7 +38,7 @@ func (c *clusterFlags) addFlags(cmd *cobra.Command) {
 	f.DurationVar(&c.lease, "lease", 3*time.Second, "how long a node that is not heard of stays one; more on a slow network")
 	f.DurationVar(&c.outage, "outage", membership.DefaultOutage, "how long nodes that all reach each other train on without the store; 0: as long as a lease")
 	f.DurationVar(&c.drain, "drain-timeout", 4*time.Minute, "how long an interrupted node may take to hand what it does and holds to the others; less where the store does not answer, or nothing moves")
-	c.roles = roles{sample: true, train: true, rows: true}
+	c.roles.Roles = cluster.Roles{Sample: true, Train: true, Rows: true}
 	f.Var(&c.roles, "roles", "what this node does for the run, of `sampler,trainer,rows`: sample, train, hold its part of --shards; a sampler needs no features, and samples for trainers that do not")
 	f.StringVar(&c.steps, "steps", "", "`FILE` to append a line of JSON to for each step: epoch, batch, loss, time, and with --sync ssp how many steps late its gradient was")
 	c.security.addFlags(cmd)
@@ -63,15 +64,34 @@ type teamResult struct {
 	SamplerMoves int64 `json:"sampler_moves"`
 }
 
-// result returns nil where this node does not train with others.
-func (p *place) result() *teamResult {
-	if p == nil || p.team == nil {
+// newTeamResult returns nil where this node does not train with others.
+func newTeamResult(s *cluster.Session) *teamResult {
+	if s == nil || s.Part() == nil {
 		return nil
 	}
-	r := &teamResult{MicroBatches: p.team.Made(), Lineage: p.team.Runs()}
-	if p.samplers != nil {
-		r.Drawn, r.DrawnBytes = p.samplers.Drawn()
-		r.SamplerMoves = p.samplers.Moves()
+	r := teamResult(*s.Part())
+	return &r
+}
+
+// drainResult is what --output json prints of a node that drained, or did not train.
+type drainResult struct {
+	Drained     bool        `json:"drained"`
+	ShardsLeft  int         `json:"shards_left"`  // that it still held
+	ShardsTaken int64       `json:"shards_taken"` // since it joined
+	ShardsGiven int64       `json:"shards_given"`
+	Cluster     *teamResult `json:"cluster"`
+}
+
+// parted says how a node's part ended that made no results.
+func (a *app) parted(s *cluster.Session) error {
+	r := drainResult{Drained: s.Drained(), Cluster: newTeamResult(s)}
+	if r.ShardsLeft, r.ShardsTaken, r.ShardsGiven = s.Shards(); r.Drained {
+		a.logf("drained: the other nodes have what this one did and held")
+	} else {
+		a.logf("the run has come to its end")
 	}
-	return r
+	if a.output == outputJSON {
+		return a.printJSON(r)
+	}
+	return nil
 }

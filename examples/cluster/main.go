@@ -1,125 +1,63 @@
-// Cluster embeds nodes of a cluster in a program: three that train one model.
+// Cluster is a program that trains as one node of a cluster.
 //
-// A node of a real cluster is a process of its own on a machine of its own;
-// the three here share one process, on loopback, with a store of the first
-// node's, so that the example needs nothing else. Each computes a part of every
-// batch, and all come to the same parameters, those that one alone would have
-// come to, bit for bit. README.md says how to run nodes on several machines.
+// Each node computes a part of every batch, and all come to the same parameters, those
+// that one process alone would have come to, bit for bit. Interrupted, a node hands its
+// part to the others. README.md says how to run nodes on several machines; on one:
 //
-//	go run ./examples/cluster
+//	gnnactor cluster start &
+//	go run ./examples/cluster --node a --wait-for 2 &
+//	go run ./examples/cluster --node b --wait-for 2
 package main
 
 import (
 	"context"
-	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log"
 	"os"
-	"path/filepath"
-	"sync"
-	"time"
+	"os/signal"
 
-	"github.com/gnnactor/gnnactor/cluster/etcd"
-	"github.com/gnnactor/gnnactor/cluster/node"
+	"github.com/gnnactor/gnnactor/cluster"
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
 func main() {
-	if err := run(context.Background(), os.Stdout); err != nil {
+	o, store := options(), ""
+	flag.StringVar(&store, "store", "127.0.0.1:7400", "HOST:PORT of the cluster's store")
+	flag.StringVar(&o.Node, "node", "a", "this node's name")
+	flag.StringVar(&o.Config.Data.Path, "data", "", "the data, a store; none: the built-in graph")
+	flag.IntVar(&o.WaitFor, "wait-for", 1, "nodes to wait for before the first step")
+	flag.Parse()
+	o.Dir, o.Store = "node-"+o.Node, []string{store}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := train(ctx, o, os.Stdout); err != nil {
 		log.Fatal(err)
 	}
 }
 
-// names of the nodes.
-var names = []string{"a", "b", "c"}
-
-func run(ctx context.Context, out io.Writer) (err error) {
-	dir, err := os.MkdirTemp("", "gnnactor-cluster-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	store, err := etcd.Serve(ctx, etcd.Options{
-		Node: names[0], Dir: filepath.Join(dir, "store"), ClientListen: "127.0.0.1:0", PeerListen: "127.0.0.1:0",
-	})
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-
-	// What one process comes to.
-	_, alone, err := train(ctx, config())
-	if err != nil {
-		return err
-	}
-
-	// One that fails takes the others with it: they would wait for it.
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var nodes sync.WaitGroup
-	accuracy, sums := make([]float64, len(names)), make([]string, len(names))
-	for i, name := range names {
-		nodes.Go(func() {
-			var err error
-			accuracy[i], sums[i], err = member(ctx, name, filepath.Join(dir, name), store.Endpoint())
-			if err != nil {
-				cancel(fmt.Errorf("node %s: %w", name, err))
-			}
-		})
-	}
-	nodes.Wait()
-	if err := context.Cause(ctx); err != nil {
-		return err
-	}
-	for i, name := range names {
-		fmt.Fprintf(out, "node %s: parameters %.12s, as of one process alone: %v\n", name, sums[i], sums[i] == alone)
-	}
-	fmt.Fprintf(out, "test accuracy %.3f\n", accuracy[0])
-	return nil
-}
-
-// config is the same on every node. A batch is cut into as many parts as there
+// options are the same on every node. A batch is cut into as many parts as there
 // may be nodes, or more.
-func config() runtime.Config {
-	cfg := runtime.DefaultConfig()
-	cfg.Training.Epochs, cfg.Sampling.BatchSize, cfg.Sampling.MicroBatches, cfg.Execution.Threads = 3, 64, 6, 1
-	return cfg
+func options() cluster.Options {
+	o := cluster.Options{Config: runtime.DefaultConfig()}
+	o.Config.Training.Epochs, o.Config.Sampling.BatchSize, o.Config.Sampling.MicroBatches = 3, 64, 6
+	return o
 }
 
-// member is all that a node does.
-func member(ctx context.Context, name, dir, store string) (accuracy float64, sum string, err error) {
-	n, err := node.Enter(ctx, node.Options{
-		Cluster: "example", Node: name, Dir: dir, Store: []string{store}, Listen: "127.0.0.1:0",
-		TTL: time.Minute, // three nodes share this machine's cores: who is late is not dead
-	})
+// train is all that a node does.
+func train(ctx context.Context, o cluster.Options, out io.Writer) error {
+	s, err := cluster.Join(ctx, o)
 	if err != nil {
-		return 0, "", err
+		return err
 	}
-	defer func() { err = errors.Join(err, n.Leave(context.WithoutCancel(ctx))) }()
-	cfg := config()
-	team, err := n.Train(ctx, cfg.Sampling.MicroBatches, len(names))
-	if err != nil {
-		return 0, "", err
-	}
-	defer team.Close()
-	cfg.Cluster.Peers = team
-	return train(ctx, cfg)
-}
-
-// train trains to the end.
-func train(ctx context.Context, cfg runtime.Config) (accuracy float64, sum string, err error) {
-	rt, err := runtime.Start(ctx, cfg)
-	if err != nil {
-		return 0, "", err
-	}
-	defer func() { err = errors.Join(err, rt.Stop()) }()
-	for ev, err := range rt.Train(ctx) {
+	for e, err := range s.Train() {
 		if err != nil {
-			return 0, "", err
+			return s.Leave(err)
 		}
-		accuracy = ev.TestAccuracy
+		if e.Kind == runtime.EventDone {
+			fmt.Fprintf(out, "node %s: test accuracy %.3f, lineage %.12s\n", o.Node, e.TestAccuracy, e.Lineage)
+		}
 	}
-	sum, err = rt.ParametersSHA256(ctx)
-	return accuracy, sum, err
+	return s.Leave(nil)
 }

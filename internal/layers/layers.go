@@ -1,6 +1,6 @@
 // Package layers checks that imports inside the module point downward.
 //
-// The module is built in layers: the binary and the examples on top, then the
+// The module is built in layers: the binary and the examples on top, then clusters and the
 // runtime, down to the graph, what all of them use, and the internal packages. A package imports what
 // lies below it, never what lies above, and never another package of its own
 // line. What shares a top-level folder (graph and graph/features) is one room
@@ -22,8 +22,8 @@ import (
 // folders of one line must not import each other.
 var Order = [][]string{
 	{"cmd", "examples"},
-	{"runtime"},
 	{"cluster"},
+	{"runtime"},
 	{"scheduler"},
 	{"training"},
 	{"actors"},

@@ -1,17 +1,21 @@
-package main
+package cluster
 
 import (
 	"sync"
 	"testing"
 
 	"github.com/gnnactor/gnnactor/cluster/trainers"
+	"github.com/gnnactor/gnnactor/internal/leak"
 	"github.com/gnnactor/gnnactor/runtime"
 )
+
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // Statuses that are asked for all the time neither hold events up nor go back.
 func TestProgressWhileTraining(t *testing.T) {
 	const steps = 20000
-	p := &place{team: new(trainers.Trainers)}
+	p := &Session{team: new(trainers.Trainers)}
+	event := p.event(nil)
 	over := make(chan struct{})
 	var asking sync.WaitGroup
 	for range 2 {
@@ -32,7 +36,7 @@ func TestProgressWhileTraining(t *testing.T) {
 		})
 	}
 	for i := range int64(steps) {
-		p.event(runtime.Event{Kind: runtime.EventStep, Applied: i + 1})
+		event(runtime.Event{Kind: runtime.EventStep, Applied: i + 1})
 	}
 	close(over)
 	asking.Wait()

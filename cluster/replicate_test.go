@@ -1,4 +1,4 @@
-package runtime
+package cluster_test
 
 import (
 	"bytes"
@@ -17,6 +17,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/replica"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/runtime"
 )
 
 // serveReplicas makes a member keep replicas in dir.
@@ -73,11 +74,11 @@ func keeps(t *testing.T, store membership.Store, name, dir string) (leave func()
 
 // aloneIn trains in a cluster with nobody else, and returns the parameters and
 // what was said at the start.
-func aloneIn(t *testing.T, x *node, c Config) (params []float32, start string) {
+func aloneIn(t *testing.T, x *node, c runtime.Config) (params string, start string) {
 	t.Helper()
 	c.Cluster.Peers = x.team
-	params, err := trainOn(t.Context(), c, func(e Event) {
-		if e.Kind == EventStart {
+	params, err := trainOn(t.Context(), c, func(e runtime.Event) {
+		if e.Kind == runtime.EventStart {
 			start = e.Message
 		}
 	})
@@ -112,7 +113,7 @@ func TestLoneTrainerLost(t *testing.T) {
 	c.Training.Epochs, c.Checkpoint.Dir = 2, t.TempDir()
 	next := enter(t, store, "next", 8, 1)
 	got, said := aloneIn(t, next, c)
-	if !slices.Equal(got, want) || !strings.Contains(said, "node keeper") {
+	if got != want || !strings.Contains(said, "node keeper") {
 		t.Errorf("another node: the parameters differ, or it was not the copy: %q", said)
 	}
 	next.exit(t)
@@ -127,7 +128,7 @@ func TestLoneTrainerLost(t *testing.T) {
 	x.team = own
 	c.Checkpoint.Dir = t.TempDir()
 	got, said = aloneIn(t, x, c)
-	if !slices.Equal(got, want) || !strings.Contains(said, "node keeper") {
+	if got != want || !strings.Contains(said, "node keeper") {
 		t.Errorf("the keeper itself: the parameters differ, or it was not the copy: %q", said)
 	}
 	x.exit(t)
@@ -140,7 +141,7 @@ func TestCopyPassedOver(t *testing.T) {
 	defer store.Close()
 	kept := t.TempDir()
 	defer keeps(t, store, "keeper", kept)()
-	run := func(c Config) (said string) {
+	run := func(c runtime.Config) (said string) {
 		x := enter(t, store, "x", 8, 1)
 		defer x.exit(t)
 		_, said = aloneIn(t, x, c)

@@ -1,0 +1,79 @@
+package cluster
+
+import (
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/cluster/node"
+	"github.com/gnnactor/gnnactor/runtime"
+)
+
+// A run whose program has stages of its own is refused by one that lacks them, by name.
+func TestRunWithOtherStages(t *testing.T) {
+	o := Options{Config: runtime.DefaultConfig()}
+	r := &node.Run{Node: "a", Settings: map[string]string{runStages: "thin 2 after sample"}}
+	err := o.check(r, nil, nil)
+	if !errors.Is(err, node.ErrOtherRun) || !strings.Contains(err.Error(), "node a began: stages of its own are thin 2 after sample, and none here") {
+		t.Error(err)
+	}
+	o.Config.Stages = []runtime.Stage{{Name: "thin", Version: "2", After: runtime.AfterSample}}
+	if err := o.check(r, nil, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// A run must have what this node was given, or, when nobody says what that was, what is not the default; the
+// rest is the run's.
+func TestRequired(t *testing.T) {
+	o := Options{Config: runtime.DefaultConfig(), WaitFor: 3}
+	o.Config.Training.LR, o.Config.Training.Epochs = 0.5, 7
+	propose, err := o.proposal(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := o.required(propose), map[string]string{"lr": "0.5", "epochs": "7", "wait-for": "3"}; !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	o.Given = []string{"epochs", "data"}
+	required := o.required(propose)
+	if want := map[string]string{"epochs": "7", "wait-for": "3"}; !maps.Equal(required, want) {
+		t.Errorf("%v, want %v", required, want)
+	}
+	r := &node.Run{Node: "a", Settings: maps.Clone(propose.Settings)}
+	r.Settings["lr"], r.Settings["micro-batches"] = "0.25", "4"
+	if err := errors.Join(o.check(r, required, propose), o.adopt(r)); err != nil || o.Config.Training.LR != 0.25 || o.Config.Sampling.MicroBatches != 4 {
+		t.Errorf("lr %v, micro-batches %d, %v", o.Config.Training.LR, o.Config.Sampling.MicroBatches, err)
+	}
+	r.Settings["epochs"] = "8"
+	if err := o.check(r, required, propose); !errors.Is(err, ErrOptions) || !errors.Is(err, node.ErrOtherRun) || !strings.Contains(err.Error(), `epochs is "8", and "7" here`) {
+		t.Error(err)
+	}
+	r.Settings["wait-for"] = "5"
+	if err := o.adopt(r); !errors.Is(err, ErrOptions) {
+		t.Errorf("more nodes than micro-batches: %v", err)
+	}
+	delete(r.Settings, "hidden")
+	if err := o.adopt(r); err == nil || !strings.Contains(err.Error(), "says nothing of hidden") {
+		t.Error(err)
+	}
+}
+
+// Roles are read as they are written, and nothing else is; a run that has nothing to do for them is refused.
+func TestRoles(t *testing.T) {
+	for text, suits := range map[string]bool{"sampler,trainer,rows": true, "trainer,rows": true, "sampler": true, "trainer": false, "rows": false} {
+		o := Options{Config: runtime.DefaultConfig()}
+		if err := o.Roles.Set(text); err != nil || o.Roles.String() != text {
+			t.Errorf("%s is read as %v, %v", text, &o.Roles, err)
+		}
+		if err := o.suit(); (err == nil) != suits || err != nil && !errors.Is(err, ErrOptions) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	for _, text := range []string{"", "trainers", "sampler,,rows"} {
+		if err := new(Roles).Set(text); err == nil {
+			t.Errorf("%q is read", text)
+		}
+	}
+}

@@ -1,0 +1,373 @@
+// Package cluster makes a process a node of a cluster that trains: Join agrees with the other
+// nodes on the run, brings the data that it lacks and its part of the features, and the Session
+// that it returns trains, hands over what it did and held when it is told to go, and leaves.
+//
+// It is above package runtime, which links none of it. The packages in its folder are its parts.
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/gnnactor/gnnactor/cluster/node"
+	"github.com/gnnactor/gnnactor/cluster/samplers"
+	"github.com/gnnactor/gnnactor/cluster/trainers"
+	"github.com/gnnactor/gnnactor/cluster/transfer"
+	"github.com/gnnactor/gnnactor/runtime"
+	"github.com/gnnactor/gnnactor/training"
+)
+
+// ErrOptions is wrapped by errors of Options that are wrong, or do not suit the run.
+var ErrOptions = errors.New("cluster: invalid options")
+
+// ErrDrained: the node was told to drain before it took part.
+var ErrDrained = errors.New("drained before it took part")
+
+// optionsError wraps ErrOptions, which adds nothing to the text.
+type optionsError struct{ error }
+
+func (e *optionsError) Unwrap() []error { return []error{ErrOptions, e.error} }
+
+func optionsf(format string, args ...any) error { return &optionsError{fmt.Errorf(format, args...)} }
+
+// Options of Join.
+type Options struct {
+	// Options are this process's as a node. Cluster may be empty, for gnnactor, and Listen, for a port of loopback.
+	node.Options
+
+	// Config is what this node wants the run to be, and what it has of its own: data,
+	// execution, memory, checkpoints. The first node's holds for all.
+	Config runtime.Config
+	// Given are the names of the settings that the run of another node must have as Config has
+	// them; nil: those that are not DefaultConfig's.
+	Given []string
+	// Joins: this node takes part in a run that another node begins, and begins none.
+	Joins bool
+	// Shards are the parts that the features are shared out in, a number or METHOD:NUMBER with a
+	// method of package partition, Replicas the nodes that hold each, WaitFor those that the first
+	// step waits for. Zero values: all nodes have all features, 1, 1, or what the run has.
+	Shards            string
+	Replicas, WaitFor int
+	Roles             Roles // what this node does; none: all
+
+	Drain time.Duration // how long it may hand over what it does and holds; 0: 4 minutes
+	// Copying hears of data that is being copied, and once of where it lies; nil: nobody does.
+	Copying func(dir string, p transfer.Progress, done bool)
+	// Late is called when this node has not ended some seconds after it had to, for a reason: it was
+	// fenced, or what it had could not be handed over. The others go on without it; the process should
+	// exit. nil: nothing is.
+	Late func(why error)
+}
+
+// Roles are what a node does for a run.
+type Roles struct{ Sample, Train, Rows bool }
+
+// Set reads names with commas between, of sampler, trainer and rows.
+func (r *Roles) Set(text string) error {
+	*r = Roles{}
+	for name := range strings.SplitSeq(text, ",") {
+		switch strings.TrimSpace(name) {
+		case "sampler":
+			r.Sample = true
+		case "trainer":
+			r.Train = true
+		case "rows":
+			r.Rows = true
+		default:
+			return fmt.Errorf("%q is none of sampler, trainer, rows", name)
+		}
+	}
+	return nil
+}
+
+// String returns what Set reads.
+func (r *Roles) String() string {
+	var all []string
+	for _, x := range []struct {
+		has  bool
+		name string
+	}{{r.Sample, "sampler"}, {r.Train, "trainer"}, {r.Rows, "rows"}} {
+		if x.has {
+			all = append(all, x.name)
+		}
+	}
+	return strings.Join(all, ",")
+}
+
+// suit reports why this node's roles do not suit the run.
+func (o *Options) suit() error {
+	r := &o.Roles
+	switch {
+	case !r.Rows && o.Shards == "" && r.Train:
+		return optionsf("roles %s: without shards every trainer has all features; add rows, or share them out", r)
+	case !r.Rows && !r.Train && !r.Sample, r.Rows && o.Shards == "" && !r.Train && !r.Sample:
+		return optionsf("roles %s: there is nothing to do for this node: without shards the features are not shared out", r)
+	}
+	return nil
+}
+
+// Session is this process's place among the nodes of a run.
+type Session struct {
+	o        Options
+	node     *node.Node
+	team     *trainers.Trainers // nil: this node does not train
+	samplers *samplers.Remote   // likewise
+	features *node.Features     // nil: they are not shared out
+	given    bool               // what it held is with the others, or not needed any more
+	drained  bool
+
+	ctx   context.Context
+	stop  context.CancelCauseFunc // ends ctx
+	watch chan struct{}           // closed when nobody may call stop any more
+	stuck error                   // why this node hands over no more; set before watch is closed
+	last  *time.Timer             // calls Late
+
+	steps, micros node.Rate
+	newest        atomic.Pointer[runtime.Event] // of a step
+	rt            atomic.Pointer[runtime.Runtime]
+}
+
+// Join makes this process a node, agrees with the other nodes on the run, and readies this
+// node's part in it. The caller must Leave.
+//
+// From when it has returned, the end of ctx makes the node hand over what it does and holds, and then
+// end with training.ErrDrained, or, if nobody is there to take it, training.ErrLast.
+func Join(ctx context.Context, o Options) (_ *Session, err error) {
+	if o.Cluster == "" {
+		o.Cluster = "gnnactor"
+	}
+	if o.Listen == "" {
+		o.Listen = "127.0.0.1:0"
+	}
+	if o.Roles == (Roles{}) {
+		o.Roles = Roles{true, true, true}
+	}
+	if o.Drain == 0 {
+		o.Drain = 4 * time.Minute
+	}
+	o.TrustData = !o.Config.Data.Verify
+	var propose *node.Run
+	if !o.Joins { // it may be this node's settings that the run has
+		if err := o.Config.Validate(); err != nil {
+			return nil, err
+		}
+		if propose, err = o.proposal(ctx); err != nil {
+			return nil, err
+		}
+		if err := o.dataSuits(ctx, propose); err != nil {
+			return nil, err
+		}
+	}
+	enter, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s := &Session{o: o, stop: func(error) {}}
+	if s.node, err = node.Enter(enter, o.Options); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			if cause := context.Cause(enter); errors.Is(cause, ErrDrained) {
+				err = cause
+			}
+			err = s.Leave(err)
+		}
+	}()
+	defer s.whileEntering(cancel)()
+	if err := s.agree(enter, propose); err != nil {
+		return nil, err
+	}
+	if err := s.ready(enter); err != nil {
+		return nil, err
+	}
+	s.begin(ctx)
+	return s, nil
+}
+
+// whileEntering ends what cancel ends when the node is told to drain.
+func (s *Session) whileEntering(cancel context.CancelCauseFunc) (stop func()) {
+	over, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-s.node.Draining():
+			cancel(ErrDrained)
+		case <-over:
+		}
+	}()
+	return func() {
+		close(over)
+		<-done
+	}
+}
+
+// ready makes this node's part, of the run that Options say by now.
+func (s *Session) ready(ctx context.Context) (err error) {
+	o, cfg := &s.o, &s.o.Config
+	if cfg.Observe = s.event(cfg.Observe); !o.Roles.Train {
+		cfg.Cluster.SamplesOnly = true
+		return nil
+	}
+	s.samplers = s.node.Samplers(o.Roles.Sample)
+	cfg.Cluster.Elsewhere = s.samplers
+	if s.team, err = s.node.Train(ctx, cfg.MaxTrainers(), o.WaitFor); err != nil {
+		return err
+	}
+	cfg.Cluster.Peers = s.team
+	s.node.Report(s.progress)
+	return nil
+}
+
+// Config returns the run's settings, with this node's part in it.
+func (s *Session) Config() runtime.Config { return s.o.Config }
+
+// Roles returns what this node does.
+func (s *Session) Roles() Roles { return s.o.Roles }
+
+// Context is what this node's part in the run goes on under. It does not end with Join's, but when the
+// node has handed over in vain.
+func (s *Session) Context() context.Context { return s.ctx }
+
+// Start starts the run, and samples for the others' trainers if that is among this node's
+// roles. Leave stops what it returns, which is nil for a node that neither trains nor samples.
+func (s *Session) Start() (*runtime.Runtime, error) {
+	if !s.o.Roles.Train && !s.o.Roles.Sample {
+		return nil, nil
+	}
+	rt, err := runtime.Start(s.ctx, s.o.Config)
+	if err != nil {
+		return nil, err
+	}
+	s.rt.Store(rt)
+	if s.o.Roles.Sample {
+		err = s.node.Sample(s.ctx, samplers.Run{ID: rt.SamplingID(), First: rt.FirstBatch(), Open: func() samplers.Draw { return rt.NewDraw() }})
+	}
+	if err == nil && s.samplers != nil {
+		err = s.samplers.Ready(s.ctx, rt.SamplingID(), rt.Plan().MaxSamplers, rt.Dataset().Graph.NumNodes())
+	}
+	if err != nil {
+		return nil, errors.Join(err, rt.Stop())
+	}
+	return rt, nil
+}
+
+// Train is runtime.Runtime's, of what Start returns, until the run is over for this node and the
+// others need nothing of it any more. Without an error the run ended, or, as Drained tells, the others have
+// this node's part. A node that does not train waits for that.
+func (s *Session) Train() iter.Seq2[runtime.Event, error] {
+	return func(yield func(runtime.Event, error) bool) {
+		rt, failed := s.rt.Load(), error(nil)
+		if rt == nil {
+			rt, failed = s.Start()
+		}
+		switch {
+		case failed != nil:
+		case s.team == nil:
+			s.drained, failed = s.node.Attend(s.ctx)
+			s.given = failed == nil
+		default:
+			for e, err := range rt.Train(s.ctx) {
+				if failed = err; err == nil && !yield(e, nil) {
+					return
+				}
+			}
+			failed = s.ended(failed)
+		}
+		if failed != nil {
+			yield(runtime.Event{}, failed)
+		}
+	}
+}
+
+// ended judges how training ended: nil, if it came to the run's end or this
+// node's part is with the others.
+func (s *Session) ended(err error) error {
+	switch {
+	case err == nil:
+		if s.features != nil {
+			err = s.node.Done(s.ctx)
+		}
+		s.given = err == nil
+		return errors.Join(err, s.node.Finish(s.ctx))
+	case errors.Is(err, training.ErrLast):
+		return fmt.Errorf("%w: %w", context.Canceled, err)
+	case !errors.Is(err, training.ErrDrained):
+		return err
+	}
+	if s.features != nil {
+		if err := s.features.Drain(s.ctx); err != nil {
+			return err
+		}
+		s.given = true
+	}
+	s.drained = true
+	return nil
+}
+
+// Drained reports whether the others have what this node did and held.
+func (s *Session) Drained() bool { return s.drained }
+
+// Part is what a node did in a run.
+type Part struct {
+	MicroBatches int64          // that it computed
+	Lineage      []training.Run // of its parameters
+	Drawn        int64          // micro-batches that other nodes sampled for it
+	DrawnBytes   int64          // what those took on the data plane
+	SamplerMoves int64          // of one of its samplers to another node
+}
+
+// Part returns this node's; nil: it does not train.
+func (s *Session) Part() *Part {
+	if s.team == nil {
+		return nil
+	}
+	p := &Part{MicroBatches: s.team.Made(), Lineage: s.team.Runs()}
+	p.Drawn, p.DrawnBytes = s.samplers.Drawn()
+	p.SamplerMoves = s.samplers.Moves()
+	return p
+}
+
+// Shards returns how many shards of the features lie here, and how many it took over and let go since Join.
+func (s *Session) Shards() (held int, taken, left int64) {
+	if s.features == nil {
+		return 0, 0, 0
+	}
+	taken, left = s.features.Moves()
+	return s.features.Held(), taken, left
+}
+
+// event makes what hears of training beside observe.
+func (s *Session) event(observe func(runtime.Event)) func(runtime.Event) {
+	return func(e runtime.Event) {
+		if observe != nil {
+			observe(e)
+		}
+		if e.Kind != runtime.EventStep {
+			return
+		}
+		now := time.Now()
+		s.steps.At(now, e.Applied)
+		s.micros.At(now, s.team.Made())
+		s.newest.Store(&e)
+	}
+}
+
+// progress is what the status of the cluster shows.
+func (s *Session) progress() node.Progress {
+	cfg := &s.o.Config
+	p := node.Progress{Epochs: cfg.Training.Epochs}
+	if e := s.newest.Load(); e != nil {
+		p.Epoch, p.Step = e.Epoch, e.Applied
+		p.Late, p.Bound = e.Staleness, cfg.Training.Sync.Bound()
+	}
+	if rt := s.rt.Load(); rt != nil {
+		p.InFlight = rt.InFlight()
+	}
+	now := time.Now()
+	p.StepsPerSecond, p.MicroPerSecond = s.steps.PerSecond(now, p.Step), s.micros.PerSecond(now, s.team.Made())
+	return p
+}
