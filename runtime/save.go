@@ -27,7 +27,11 @@ func (r *Runtime) save(path string, params []float32) error {
 	if err := r.model.Layout().CheckFinite(params); err != nil {
 		r.log.Warn("the parameters that are saved are not all numbers, and will not load", "file", path, "because", err, "remedy", "train with a smaller learning rate or clip-norm")
 	}
-	about, err := json.Marshal(Description{descriptionVersion, r.cfg.task(), r.model.Spec()})
+	d := Description{Version: 1, Task: r.cfg.task(), Model: r.model.Spec(), Stages: r.cfg.rowStages()}
+	if d.Stages != nil {
+		d.Version = 2
+	}
+	about, err := json.Marshal(d)
 	if err != nil {
 		return fmt.Errorf("runtime: save: %w", err)
 	}

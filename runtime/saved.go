@@ -25,18 +25,21 @@ type Model struct {
 // besides the data, to compute with it what was trained. It is JSON in the metadata of
 // a safetensors file, under DescriptionKey, and under its checksums.
 type Description struct {
-	// Version is 1. One that says more has a higher version, and programs refuse what
-	// they do not know: predictions may depend on it. It is 0 in files of before there
-	// were versions, see SpecKey.
+	// Version is 1, or 2 with Stages. One that says more has a higher version, and programs
+	// refuse what they do not know: predictions may depend on it. It is 0 in files of before
+	// there were versions, see SpecKey.
 	Version int `json:"version"`
 	// Task is what was learnt: node or link, see ModelConfig.Task.
 	Task string `json:"task"`
 	// Model is the architecture, with the dropouts that it was trained with. InDim,
 	// OutDim and EdgeDim are what the data must have.
 	Model compute.Spec `json:"model"`
+	// Stages are the program's own after load, as Stage.String names them: the rows that the
+	// model computes with are what they make.
+	Stages []string `json:"stages,omitempty"`
 }
 
-const descriptionVersion = 1
+const descriptionVersion = 2
 
 // Metadata keys of safetensors files of parameters.
 const (
@@ -89,8 +92,8 @@ func (m *Model) Description() (Description, error) {
 }
 
 // Config returns DefaultConfig for this model: its settings, a fan-out for each of its
-// layers, and Saved. The caller adds the data, and, for a model of layers of its own,
-// Layer. The error wraps ErrNoDescription.
+// layers, and Saved. The caller adds the data, and, for a model of layers or stages of its
+// own, Layer or Stages. The error wraps ErrNoDescription.
 func (m *Model) Config() (Config, error) {
 	d, err := m.Description()
 	if err != nil {
@@ -124,11 +127,14 @@ func (d *Description) Check(c *Config) error {
 	if c.Model.EdgeFeatures {
 		s.EdgeDim = max(d.Model.EdgeDim, 1)
 	}
-	return d.check(s, c.task())
+	return d.check(s, c.task(), c.rowStages())
 }
 
-func (d *Description) check(model compute.Spec, task string) error {
+func (d *Description) check(model compute.Spec, task string, stages []string) error {
 	var bad []string
+	if !slices.Equal(stages, d.Stages) {
+		bad = append(bad, fmt.Sprintf("the program's own stages after load are %s, and the model's %s", named(stages), named(d.Stages)))
+	}
 	if task != d.Task {
 		bad = append(bad, fmt.Sprintf("task is %s, and the model's %s", task, d.Task))
 	}
@@ -153,6 +159,13 @@ func (d *Description) check(model compute.Spec, task string) error {
 // specNames are the names of a Spec's fields for those who do not know it.
 var specNames = map[string]string{
 	"in_dim": "the data's number of features", "out_dim": "the number of outputs", "edge_dim": "edge-features (columns)", "decoder": "decoder-layers",
+}
+
+func named(all []string) string {
+	if len(all) == 0 {
+		return "none"
+	}
+	return strings.Join(all, ", ")
 }
 
 func show(v reflect.Value) any {
@@ -254,7 +267,7 @@ func (r *Runtime) parameters(m *Model) ([]float32, error) {
 	}
 	if m.about == nil {
 		r.log.Warn("parameters without a description: they are taken for those of the model that the settings name", "file", m.path)
-	} else if err := m.about.check(r.model.Spec(), r.cfg.task()); err != nil {
+	} else if err := m.about.check(r.model.Spec(), r.cfg.task(), r.cfg.rowStages()); err != nil {
 		return nil, fmt.Errorf("%w; %s was saved of another model, or for other data", err, m.path)
 	}
 	if !m.checked {

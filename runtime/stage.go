@@ -112,10 +112,18 @@ func (c *Config) StageNames() []string {
 	return names
 }
 
-// ownRows reports whether stages change rows.
-func (c *Config) ownRows() bool {
-	return slices.ContainsFunc(c.Stages, func(s Stage) bool { return s.After == AfterLoad })
+// rowStages names those that change rows.
+func (c *Config) rowStages() (names []string) {
+	for i := range c.Stages {
+		if c.Stages[i].After == AfterLoad {
+			names = append(names, c.Stages[i].String())
+		}
+	}
+	return names
 }
+
+// ownRows reports whether stages change rows.
+func (c *Config) ownRows() bool { return c.rowStages() != nil }
 
 // validateStages reports what Stages cannot be.
 func (c *Config) validateStages(p *problems) {

@@ -424,6 +424,46 @@ func TestStagesAreOfTheIdentity(t *testing.T) {
 	trained(t, started(t, c))
 }
 
+// A saved model says which stages changed its rows, and is refused without them; those of
+// training alone do not matter.
+func TestStagesOfSavedModels(t *testing.T) {
+	c := config()
+	c.Training.Epochs, c.Stages = 1, []Stage{thinned(), bent()}
+	r := started(t, c)
+	trained(t, r)
+	path := filepath.Join(t.TempDir(), "model.safetensors")
+	if err := r.Save(t.Context(), path); err != nil {
+		t.Fatal(err)
+	}
+	m, err := OpenModel(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d, err := m.Description(); err != nil || d.Version != 2 || !slices.Equal(d.Stages, []string{"bent 1 after load"}) {
+		t.Errorf("the description is %+v, %v", d, err)
+	}
+	saved, err := m.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	saved.Data.Dataset = small()
+	if _, err := Start(t.Context(), saved); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "stages after load are none, and the model's bent 1 after load") {
+		t.Errorf("without the stage: %v", err)
+	}
+	saved.Stages = []Stage{bent()}
+	want, err := r.Embed(t.Context(), []uint32{3, 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := started(t, saved).Embed(t.Context(), []uint32{3, 5}); err != nil || !slices.Equal(got.Data, want.Data) {
+		t.Errorf("other embeddings, or %v", err)
+	}
+	c.Stages = nil
+	if err := started(t, c).Load(t.Context(), path); !errors.Is(err, ErrConfig) {
+		t.Errorf("loaded without the stage: %v", err)
+	}
+}
+
 // Asynchronous training goes through the stages.
 func TestStagesAsynchronous(t *testing.T) {
 	c := config()
