@@ -221,7 +221,7 @@ func (s *ownStage) take() (Processor, error) {
 	s.mu.Unlock()
 	p, err := s.New(s.ds)
 	if err == nil && p == nil {
-		err = errors.New("New made nothing")
+		err = errors.New("its New made nothing")
 	}
 	return p, err
 }
