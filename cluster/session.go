@@ -365,7 +365,7 @@ func (s *Session) progress() node.Progress {
 		p.Late, p.Bound = e.Staleness, cfg.Training.Sync.Bound()
 	}
 	if rt := s.rt.Load(); rt != nil {
-		p.InFlight = rt.InFlight()
+		p.InFlight, p.State = rt.InFlight(), rt.State().String()
 	}
 	now := time.Now()
 	p.StepsPerSecond, p.MicroPerSecond = s.steps.PerSecond(now, p.Step), s.micros.PerSecond(now, s.team.Made())

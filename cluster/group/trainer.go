@@ -115,6 +115,38 @@ func NewTrainer(self Member, maxMembers, minMembers int, wait time.Duration) *Tr
 	return &Trainer{self: self, maxMembers: maxMembers, minMembers: minMembers, wait: wait}
 }
 
+// State is what a trainer does in groups. In one group it only rises.
+type State int
+
+// The states of a trainer.
+const (
+	Outside  State = iota // it is in no group: it waits for one, or for the next one
+	Entered               // it entered a group, of which not all members are known to have
+	Stepping              // all members have entered, and make steps
+	Leaving               // a newer group is written: it makes the step that it is at, and leaves
+	Finished              // it made the run's last step
+)
+
+var stateNames = [...]string{"outside", "entered", "stepping", "leaving", "finished"}
+
+// String returns the state in a word.
+func (s State) String() string { return stateNames[s] }
+
+// State returns what this node does.
+func (t *Trainer) State() State {
+	switch {
+	case t.ended:
+		return Finished
+	case !t.open:
+		return Outside
+	case t.last:
+		return Leaving
+	case t.began:
+		return Stepping
+	}
+	return Entered
+}
+
 // In reports whether this node takes part in the steps of a group.
 func (t *Trainer) In(id int64) bool { return t.open && t.group.ID == id }
 

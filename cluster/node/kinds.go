@@ -171,7 +171,7 @@ func (n *Node) training() Training {
 		if runs := t.Runs(); len(runs) > 0 {
 			s.Group = runs[len(runs)-1].Group
 		}
-		s.MicroBatches = t.Made()
+		s.MicroBatches, s.State = t.Made(), t.State().String()
 	}
 	return s
 }

@@ -18,6 +18,7 @@ import (
 type Progress struct {
 	Epoch          int     `msgpack:"epoch" json:"epoch"` // that is trained, from 0
 	Epochs         int     `msgpack:"epochs" json:"epochs"`
+	State          string  `msgpack:"state" json:"state"`                     // of the run here, a training.State
 	Step           int64   `msgpack:"step" json:"step"`                       // batches applied by the run
 	StepsPerSecond float64 `msgpack:"steps" json:"steps_per_second"`          // lately
 	MicroPerSecond float64 `msgpack:"micros" json:"micro_batches_per_second"` // computed here, lately
@@ -58,6 +59,7 @@ type Status struct {
 // Training is a node's part in the training.
 type Training struct {
 	Group        int64    `msgpack:"group" json:"group"` // of trainers, that it is in; 0: none
+	State        string   `msgpack:"state" json:"state"` // in groups, a group.State; empty: it does not train
 	Progress     Progress `msgpack:"progress" json:"progress"`
 	MicroBatches int64    `msgpack:"micro" json:"micro_batches"` // computed here
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gnnactor/gnnactor/cluster/group"
 	"github.com/gnnactor/gnnactor/training"
 )
 
@@ -38,6 +39,13 @@ func (t *Trainers) Made() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.made
+}
+
+// State returns what this node does in groups.
+func (t *Trainers) State() group.State {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.part.State()
 }
 
 // record adds a step that was made with micros micro-batches from here. It
