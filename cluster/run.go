@@ -26,7 +26,7 @@ const (
 	runShards   = "shards"
 	runReplicas = "replicas"
 	runWaitFor  = "wait-for"
-	runStages   = "stages" // of the program's own
+	runStages   = "stages" // of the program's own, and its sampler
 
 	dataBuiltin, dataStore, dataOwn = "built-in", "store", "own"
 )
@@ -36,7 +36,7 @@ func (o *Options) proposal(ctx context.Context) (r *node.Run, err error) {
 	cfg := &o.Config
 	r = &node.Run{Settings: map[string]string{
 		runData: dataBuiltin, runShards: "", runReplicas: strconv.Itoa(max(o.Replicas, 1)), runWaitFor: strconv.Itoa(max(o.WaitFor, 1)),
-		runStages: strings.Join(cfg.StageNames(), ", "),
+		runStages: ownParts(cfg),
 	}}
 	for _, name := range runtime.RunSettings() {
 		r.Settings[name] = cfg.Setting(name).String()
@@ -153,16 +153,26 @@ func (o *Options) check(r *node.Run, required map[string]string, propose *node.R
 	if err := r.Differences(required); err != nil {
 		return &optionsError{err}
 	}
-	path, own := o.Config.Data.Path, strings.Join(o.Config.StageNames(), ", ")
+	path, own := o.Config.Data.Path, ownParts(&o.Config)
 	switch {
 	case r.Settings[runStages] != own:
-		return optionsf("%w, which node %s began: stages of its own are %s, and %s here; run the program that has them, in that version, on every node", node.ErrOtherRun, r.Node, orNone(r.Settings[runStages]), orNone(own))
+		return optionsf("%w, which node %s began: its own stages and sampler are %s, and %s here; run the program that has them, in that version, on every node", node.ErrOtherRun, r.Node, orNone(r.Settings[runStages]), orNone(own))
 	case path != "" && propose != nil && propose.Data != r.Data:
 		return optionsf("%w, which node %s began: data: its fingerprint is %.12s, and that of %s %.12s", node.ErrOtherRun, r.Node, r.Data, path, propose.Data)
 	case path == "" && r.Settings[runData] == dataOwn:
 		return optionsf("data: node %s began a run on data that cannot be copied; give data, or begin it with a store, as 'gnnactor import' makes", r.Node)
 	}
 	return nil
+}
+
+// ownParts names what of a run is the program's own: a node that only samples is told by
+// nothing else that its sampler is of another version.
+func ownParts(cfg *runtime.Config) string {
+	names := cfg.StageNames()
+	if own := cfg.Sampling.Own; own != nil {
+		names = append(names, fmt.Sprintf("sampler %s %s", cfg.Sampling.Sampler, own.Version))
+	}
+	return strings.Join(names, ", ")
 }
 
 func orNone(s string) string { return cmp.Or(s, "none") }

@@ -15,12 +15,19 @@ func TestRunWithOtherStages(t *testing.T) {
 	o := Options{Config: runtime.DefaultConfig()}
 	r := &node.Run{Node: "a", Settings: map[string]string{runStages: "thin 2 after sample"}}
 	err := o.check(r, nil, nil)
-	if !errors.Is(err, node.ErrOtherRun) || !strings.Contains(err.Error(), "node a began: stages of its own are thin 2 after sample, and none here") {
+	if !errors.Is(err, node.ErrOtherRun) || !strings.Contains(err.Error(), "node a began: its own stages and sampler are thin 2 after sample, and none here") {
 		t.Error(err)
 	}
 	o.Config.Stages = []runtime.Stage{{Name: "thin", Version: "2", After: runtime.AfterSample}}
 	if err := o.check(r, nil, nil); err != nil {
 		t.Error(err)
+	}
+	o.Config.Sampling.Sampler, o.Config.Sampling.Own = "mine", &runtime.OwnSampler{Version: "3"}
+	if err := o.check(r, nil, nil); !errors.Is(err, node.ErrOtherRun) || !strings.Contains(err.Error(), "and thin 2 after sample, sampler mine 3 here") {
+		t.Errorf("a sampler of its own: %v", err)
+	}
+	if propose, err := o.proposal(t.Context()); err != nil || o.check(propose, nil, nil) != nil {
+		t.Errorf("its own run: %v, %v", err, o.check(propose, nil, nil))
 	}
 }
 
