@@ -105,10 +105,11 @@ type Plane struct {
 	closed    bool
 	known     map[string]Peer // what SetPeers said last
 	peers     map[string]*peer
+	heard     map[string]*heard // of all that ever were
 	handlers  map[string]Handler
 	actors    map[string]*actor.PID // that run here, by what others call them
 	spawned   int                   // actors that ever ran
-	joined    int                   // members that ever were
+	joined    uint64                // members that ever were
 	operators map[string]OperatorHandler
 	asks      map[uint64]*ask
 	last      uint64
@@ -139,7 +140,7 @@ func Listen(o Options) (*Plane, error) {
 		return nil, fmt.Errorf("control: node %s has the certificate of %s", o.Node, o.Certs.Node())
 	}
 	p := &Plane{
-		o: o, peers: map[string]*peer{}, handlers: map[string]Handler{}, operators: map[string]OperatorHandler{}, asks: map[uint64]*ask{}, actors: map[string]*actor.PID{},
+		o: o, peers: map[string]*peer{}, heard: map[string]*heard{}, handlers: map[string]Handler{}, operators: map[string]OperatorHandler{}, asks: map[uint64]*ask{}, actors: map[string]*actor.PID{},
 		last: rand.Uint64() >> 1, // an answer to an older self finds nobody
 	}
 	p.deliver = p.send
@@ -210,7 +211,10 @@ func (p *Plane) SetPeers(peers map[string]Peer) {
 		}
 		if p.peers[node] == nil {
 			p.joined++
-			pr := newPeer(p.ctx, node, at, p.joined)
+			if h := p.heard[node]; h == nil || h.epoch != at.Epoch {
+				p.heard[node] = &heard{epoch: at.Epoch}
+			}
+			pr := newPeer(p.ctx, node, at, p.joined, p.heard[node])
 			p.peers[node] = pr
 			p.tasks.Go(func() { p.link(pr) })
 		}

@@ -87,6 +87,38 @@ func TestAsk(t *testing.T) {
 	}
 }
 
+// A node that is a member anew for another, at the epoch that it had, is heard by that one and
+// hears it, however much they said before; what was under way has ended.
+func TestBackAtItsEpoch(t *testing.T) {
+	p := planes(t, nil, "a", "b")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	hello := func() {
+		t.Helper()
+		for i, to := range []string{"b", "a"} {
+			got, err := p[i].Ask(ctx, "echo", to, []byte("hello"))
+			if err != nil || string(got) != p[i].o.Node+": hello" {
+				t.Fatalf("%s asked %s: %q, %v", p[i].o.Node, to, got, err)
+			}
+		}
+	}
+	all := map[string]Peer{"a": {p[0].Address(), 1}, "b": {p[1].Address(), 2}}
+	for away := range 3 { // for a, for b, and for both
+		for range 4*outstanding + 1 {
+			hello()
+		}
+		for i, alone := range []map[string]Peer{{"a": all["a"]}, {"b": all["b"]}} {
+			if away == i || away == 2 {
+				p[i].SetPeers(alone)
+			}
+		}
+		for i := range p {
+			p[i].SetPeers(all)
+		}
+		hello()
+	}
+}
+
 // On a network that loses, doubles and delays, every message is handled once
 // and every ask answered.
 func TestLossyNetwork(t *testing.T) {

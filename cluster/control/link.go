@@ -19,7 +19,8 @@ type envelope struct {
 	From int64  `msgpack:"f"` // epoch of the sender
 	To   int64  `msgpack:"t"` // epoch of the receiver
 	Type kind   `msgpack:"y"`
-	Seq  uint64 `msgpack:"s"` // counts from 1, per pair of epochs and type; of a kindTaken: which message that was
+	Link uint64 `msgpack:"l"` // the sender's, of a kindTaken the receiver's: grows when a node is a member anew, if only for one of the two
+	Seq  uint64 `msgpack:"s"` // counts from 1, per link and type; of a kindTaken: which message that was
 	Of   kind   `msgpack:"o"` // a kindTaken: of which type it was
 	Ask  uint64 `msgpack:"a"`
 	Body []byte `msgpack:"b"`
@@ -70,6 +71,7 @@ func unmarshal(raw []byte) (*envelope, error) {
 type peer struct {
 	Peer
 	node   string
+	number uint64          // of this link, among all of this node
 	member string          // what Proto.Actor's cluster calls it
 	ctx    context.Context // ends when it is gone
 	cancel context.CancelFunc
@@ -83,7 +85,7 @@ type peer struct {
 	// Guarded by the plane's lock.
 	waiting map[number]chan error // who wants to know what became of a message
 	last    [kindTaken]uint64     // number sent, by type: requests that are not taken hold no answers up
-	taken   [kindTaken]taken
+	heard   *heard
 	busy    int // requests being handled, or whose answer waits for a slot
 }
 
@@ -93,7 +95,15 @@ type number struct {
 	seq uint64
 }
 
-// taken are the messages that came of a peer.
+// heard is what came of one epoch of a node. It outlives the peer: a node whose lease ended
+// may come back at the same epoch, and need not know that it was away.
+type heard struct {
+	epoch int64
+	link  uint64 // the newest of its links: what it gave up with an older one is never taken
+	taken [kindTaken]taken
+}
+
+// taken are the messages that came over a link.
 type taken struct {
 	low   uint64          // every one up to it was taken
 	later map[uint64]bool // and these
@@ -117,9 +127,9 @@ func (t *taken) add(seq uint64) bool {
 	return true
 }
 
-func newPeer(ctx context.Context, node string, at Peer, joined int) *peer {
+func newPeer(ctx context.Context, node string, at Peer, joined uint64, h *heard) *peer {
 	pr := &peer{
-		Peer: at, node: node, member: fmt.Sprintf("%s#%d", node, joined), slots: make(chan struct{}, outstanding), answers: make(chan struct{}, outstanding),
+		Peer: at, node: node, number: joined, heard: h, member: fmt.Sprintf("%s#%d", node, joined), slots: make(chan struct{}, outstanding), answers: make(chan struct{}, outstanding),
 		out: make(chan *message, outstanding), say: make(chan *message, 2*outstanding), waiting: map[number]chan error{},
 	}
 	pr.ctx, pr.cancel = context.WithCancel(ctx)
@@ -143,7 +153,7 @@ func (p *Plane) post(ctx context.Context, pr *peer, target, sender string, m *en
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	pr.last[m.Type]++
-	m.From, m.To, m.Seq = p.o.Epoch, pr.Epoch, pr.last[m.Type]
+	m.From, m.To, m.Link, m.Seq = p.o.Epoch, pr.Epoch, pr.number, pr.last[m.Type]
 	raw, err := msgpack.Marshal(m)
 	if err == nil && p.closed {
 		err = ErrClosed
@@ -220,6 +230,10 @@ func (p *Plane) receive(from string, in *message) error {
 		p.mu.Unlock()
 		return err
 	}
+	if m.Type == kindTaken && m.Link != pr.number || m.Type != kindTaken && m.Link < pr.heard.link { // nobody waits for it any more
+		p.mu.Unlock()
+		return nil
+	}
 	if m.Type == kindTaken {
 		p.mu.Unlock()
 		if m.Err != "" {
@@ -228,15 +242,18 @@ func (p *Plane) receive(from string, in *message) error {
 		p.acknowledge(pr, number{m.Of, m.Seq}, err)
 		return nil
 	}
+	if m.Link > pr.heard.link {
+		pr.heard.link, pr.heard.taken = m.Link, [kindTaken]taken{}
+	}
 	first := false
-	taken := &pr.taken[m.Type]
+	taken := &pr.heard.taken[m.Type]
 	switch {
 	case m.Seq > taken.low+4*outstanding || m.Type == kindRequest && pr.busy >= outstanding && !taken.has(m.Seq):
 		err = errBusy
 	default:
 		first = taken.add(m.Seq)
 	}
-	p.sayTaken(pr, in, number{m.Type, m.Seq}, err)
+	p.sayTaken(pr, in, m.Link, number{m.Type, m.Seq}, err)
 	if first && m.Type == kindRequest {
 		pr.busy++
 	}
@@ -267,8 +284,8 @@ func (p *Plane) receive(from string, in *message) error {
 }
 
 // sayTaken tells a peer what became of its message; the lock is held.
-func (p *Plane) sayTaken(pr *peer, in *message, what number, err error) {
-	e := envelope{From: p.o.Epoch, To: pr.Epoch, Type: kindTaken, Of: what.of, Seq: what.seq}
+func (p *Plane) sayTaken(pr *peer, in *message, link uint64, what number, err error) {
+	e := envelope{From: p.o.Epoch, To: pr.Epoch, Link: link, Type: kindTaken, Of: what.of, Seq: what.seq}
 	if err != nil {
 		e.Err = err.Error()
 	}

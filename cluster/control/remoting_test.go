@@ -206,7 +206,7 @@ func TestLibrarysRemote(t *testing.T) {
 			return
 		}
 		if m.Type != kindTaken {
-			c.RequestWithCustomSender(c.Sender(), pack(&envelope{From: 7, To: 1, Type: kindTaken, Of: m.Type, Seq: m.Seq}), me)
+			c.RequestWithCustomSender(c.Sender(), pack(&envelope{From: 7, To: 1, Type: kindTaken, Link: m.Link, Of: m.Type, Seq: m.Seq}), me)
 		}
 		if m.Type == kindRequest {
 			c.RequestWithCustomSender(c.Sender(), pack(&envelope{From: 7, To: 1, Type: kindReply, Seq: 1, Ask: m.Ask, Body: append([]byte("x heard "), m.Body...)}), me)
@@ -373,7 +373,7 @@ func TestWhoAnswers(t *testing.T) {
 		defer cc.Close()
 		ctx, cancel := context.WithCancel(within(t))
 		defer cancel()
-		_, err = p.connect(ctx, cc, newPeer(ctx, "b", Peer{server.Address(), 2}, 1))
+		_, err = p.connect(ctx, cc, newPeer(ctx, "b", Peer{server.Address(), 2}, 1, new(heard)))
 		return err
 	}
 	says := func(id string, blocked bool) *remote.RemoteMessage {
