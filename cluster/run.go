@@ -14,6 +14,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/node"
 	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/graph/importer"
 	"github.com/gnnactor/gnnactor/graph/partition"
 	"github.com/gnnactor/gnnactor/graph/store"
@@ -27,6 +28,7 @@ const (
 	runReplicas = "replicas"
 	runWaitFor  = "wait-for"
 	runStages   = "stages" // of the program's own, and its sampler
+	runDraws    = "cache"  // of gns, which says how many nodes its sampler draws; empty: no such cache, or the sampler's options say it
 
 	dataBuiltin, dataStore, dataOwn = "built-in", "store", "own"
 )
@@ -36,7 +38,7 @@ func (o *Options) proposal(ctx context.Context) (r *node.Run, err error) {
 	cfg := &o.Config
 	r = &node.Run{Settings: map[string]string{
 		runData: dataBuiltin, runShards: "", runReplicas: strconv.Itoa(max(o.Replicas, 1)), runWaitFor: strconv.Itoa(max(o.WaitFor, 1)),
-		runStages: ownParts(cfg),
+		runStages: ownParts(cfg), runDraws: draws(cfg),
 	}}
 	for _, name := range runtime.RunSettings() {
 		r.Settings[name] = cfg.Setting(name).String()
@@ -72,6 +74,14 @@ func (o *Options) proposal(ctx context.Context) (r *node.Run, err error) {
 		_, r.Map, err = shards.Deal(ctx, ds)
 		return err
 	})
+}
+
+// draws returns the cache of a configuration that results depend on.
+func draws(cfg *runtime.Config) string {
+	if strings.HasPrefix(cfg.Memory.Cache, string(features.CacheGNS)) && cfg.Sampling.Options["cache-fraction"] == "" {
+		return cfg.Memory.Cache
+	}
+	return ""
 }
 
 // openStore opens cfg.Data.Path; nil: it is no store.
@@ -154,7 +164,9 @@ func (o *Options) check(r *node.Run, required map[string]string, propose *node.R
 		return &optionsError{err}
 	}
 	path, own := o.Config.Data.Path, ownParts(&o.Config)
-	switch {
+	switch drawn := draws(&o.Config); {
+	case drawn != "" && drawn != r.Settings[runDraws]:
+		return optionsf("%w, which node %s began: cache is %s, and %s here, and the sampler draws as many nodes; leave it out", node.ErrOtherRun, r.Node, orNone(r.Settings[runDraws]), drawn)
 	case r.Settings[runStages] != own:
 		return optionsf("%w, which node %s began: its own stages and sampler are %s, and %s here; run the program that has them, in that version, on every node", node.ErrOtherRun, r.Node, orNone(r.Settings[runStages]), orNone(own))
 	case path != "" && propose != nil && propose.Data != r.Data:
@@ -227,6 +239,9 @@ func (o *Options) adopt(r *node.Run) error {
 		}
 	}
 	o.Shards = r.Settings[runShards]
+	if drawn := r.Settings[runDraws]; drawn != "" {
+		cfg.Memory.Cache = drawn
+	}
 	if o.WaitFor < 1 || o.WaitFor > cfg.MaxTrainers() {
 		return optionsf("wait-for %d: must be at least 1 and at most micro-batches, %d; each node needs one", o.WaitFor, cfg.Sampling.MicroBatches)
 	}

@@ -31,6 +31,33 @@ func TestRunWithOtherStages(t *testing.T) {
 	}
 }
 
+// GNS draws as many nodes as its cache holds: all nodes of a run have the cache that it began with.
+func TestRunWithCache(t *testing.T) {
+	o := Options{Config: runtime.DefaultConfig()}
+	o.Config.Sampling.Sampler, o.Config.Memory.Cache = "gns", "gns:5%"
+	r, err := o.proposal(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Node = "a"
+	other := Options{Config: runtime.DefaultConfig()}
+	if err := errors.Join(other.check(r, nil, nil), other.adopt(r)); err != nil || other.Config.Memory.Cache != "gns:5%" {
+		t.Errorf("its cache is %q, %v", other.Config.Memory.Cache, err)
+	}
+	other.Config.Memory.Cache = "gns:6%"
+	if err := other.check(r, nil, nil); !errors.Is(err, node.ErrOtherRun) || !strings.Contains(err.Error(), "cache is gns:5%, and gns:6% here") {
+		t.Error(err)
+	}
+	o.Config.Memory.Cache = "degree:5%" // nothing depends on it
+	if r, err = o.proposal(t.Context()); err != nil || r.Settings[runDraws] != "" {
+		t.Errorf("%q, %v", r.Settings[runDraws], err)
+	}
+	other.Config.Memory.Cache = "hot:1MiB"
+	if err := errors.Join(other.check(r, nil, nil), other.adopt(r)); err != nil || other.Config.Memory.Cache != "hot:1MiB" {
+		t.Errorf("its cache is %q, %v", other.Config.Memory.Cache, err)
+	}
+}
+
 // A run must have what this node was given, or, when nobody says what that was, what is not the default; the
 // rest is the run's.
 func TestRequired(t *testing.T) {
