@@ -16,7 +16,7 @@ import (
 // not use is left at its zero value.
 type Spec struct {
 	Name    string `json:"name" yaml:"name"`                           // one of Names, but for PrepareOwn
-	Version string `json:"version,omitempty" yaml:"version,omitempty"` // of what PrepareOwn readies
+	Version string `json:"version,omitempty" yaml:"-"`                 // of what PrepareOwn readies
 	Fanouts []int  `json:"fanouts,omitempty" yaml:"fanouts,omitempty"` // per layer, from the seeds outward: neighbours of a node (-1: all), or the layer's nodes for "fastgcn" and "ladies"
 	Layers  int    `json:"layers,omitempty" yaml:"layers,omitempty"`   // blocks of a batch; 0: len(Fanouts)
 	EdgeIDs bool   `json:"edge-ids,omitempty" yaml:"edge-ids,omitempty"`
@@ -207,7 +207,7 @@ func (s Spec) Validate() error {
 func (s Spec) unread() (names []string) {
 	v := reflect.ValueOf(s)
 	for i := range v.NumField() {
-		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("yaml"), ",")
+		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
 		switch name {
 		case "name", "fanouts", "layers", "edge-ids", "inductive": // of all samplers
 			continue

@@ -19,7 +19,7 @@ func TestUnreadSettings(t *testing.T) {
 		v := reflect.ValueOf(&s).Elem()
 		var unread []string
 		for i := range v.NumField() {
-			option, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("yaml"), ",")
+			option, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
 			switch f := v.Field(i); {
 			case slices.Contains([]string{"name", "layers", "fanouts", "edge-ids", "inductive"}, option):
 				continue
