@@ -98,6 +98,8 @@ func TestSame(t *testing.T) {
 			f.SetInt(f.Int() + 1)
 		case reflect.Uint64:
 			f.SetUint(f.Uint() + 1)
+		case reflect.Slice: // of names
+			f.Set(reflect.Append(f, reflect.ValueOf("other")))
 		case reflect.Struct:
 			f.SetZero()
 		default:
