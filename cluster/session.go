@@ -250,6 +250,7 @@ func (s *Session) Start() (*runtime.Runtime, error) {
 		err = s.samplers.Ready(s.ctx, rt.SamplingID(), rt.Plan().MaxSamplers, rt.Dataset().Graph.NumNodes())
 	}
 	if err != nil {
+		s.node.EndSampling()
 		return nil, errors.Join(err, rt.Stop())
 	}
 	return rt, nil

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -47,6 +48,12 @@ func sampledAgain(t *testing.T, c Config) {
 		if err := draw(drawn, id); err == nil {
 			t.Errorf("%+v, which is no batch of the run, is sampled", id)
 		}
+	}
+	if err := r.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := draw(drawn, sampling.ID{Phase: "train", Of: 2}); !errors.Is(err, ErrStopped) { // its data is closed
+		t.Errorf("after Stop: %v", err)
 	}
 }
 

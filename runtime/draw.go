@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"context"
 	"fmt"
 	"sync"
 
@@ -11,9 +12,12 @@ import (
 
 // NewDraw returns what makes a batch the training's micro-batch of an ID, for whoever
 // trains: it is the same in every process of one identity. One goroutine at a time
-// may call it.
+// may call it. After Stop, which waits for it, it returns ErrStopped.
 func (r *Runtime) NewDraw() func(b *sampling.Batch, id sampling.ID) error {
-	return r.newDraw(&epochOrders{work: r.work()})
+	draw := r.newDraw(&epochOrders{work: r.work()})
+	return func(b *sampling.Batch, id sampling.ID) error {
+		return r.call(context.Background(), nil, func(context.Context) error { return draw(b, id) })
+	}
 }
 
 // FirstBatch returns the ID of the training's first micro-batch.

@@ -52,7 +52,10 @@ func (n *Node) answer() {
 		return status(ctx, identity, from, body)
 	})
 	n.Control.Handle(trainers.Kind, answers(func(string) (Training, error) { return n.training(), nil }))
-	n.Control.Handle(samplers.Kind, func(ctx context.Context, identity, _ string, body []byte) ([]byte, error) {
+	n.Control.Handle(samplers.Kind, func(ctx context.Context, identity, from string, body []byte) ([]byte, error) {
+		if samplers.Of(identity) != from {
+			return nil, fmt.Errorf("it is a sampler of another node than %s", from)
+		}
 		n.mu.Lock()
 		h := n.host
 		n.mu.Unlock()

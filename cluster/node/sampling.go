@@ -37,6 +37,16 @@ func (n *Node) Sample(ctx context.Context, run samplers.Run) error {
 	return err
 }
 
+// EndSampling ends what Sample began: what it draws with may be closed then.
+func (n *Node) EndSampling() {
+	n.mu.Lock()
+	h := n.host
+	n.mu.Unlock()
+	if h != nil {
+		h.Close()
+	}
+}
+
 // Samplers returns what has this node's samplers sample where they are; local: also
 // here.
 func (n *Node) Samplers(local bool) *samplers.Remote {
@@ -168,7 +178,7 @@ func (n *Node) away(v *membership.View) (all []scheduler.SamplerPlace) {
 		if slices.Contains(m.Kinds, samplers.Kind) {
 			continue
 		}
-		for i := range m.Samplers {
+		for i := range samplers.Count(&m) {
 			name := samplers.Name(m.Node, i)
 			if at := n.place(samplers.Kind, name); at != "" {
 				all = append(all, scheduler.SamplerPlace{Sampler: name, Node: at})

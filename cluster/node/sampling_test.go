@@ -12,6 +12,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/clock"
+	"github.com/gnnactor/gnnactor/cluster/control"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/samplers"
 	"github.com/gnnactor/gnnactor/messages"
@@ -143,4 +144,95 @@ func TestSamplersMove(t *testing.T) {
 	if _, err := home.Draw(within(t), 0, &messages.Seeds{}, new(sampling.Batch)); !errors.Is(err, actors.ErrHere) {
 		t.Errorf("at home: %v", err)
 	}
+}
+
+// Samplers are drawn with what may be closed when EndSampling returns: it waits for the batch that
+// is being drawn, and whoever asks then is told that the sampler is not there. Nobody has
+// another node's sampler draw, and one that a trainer which left had is forgotten.
+func TestEndSampling(t *testing.T) {
+	s := serve(t)
+	a, b, c := enter(t, options(s, "a", t.TempDir())), enter(t, options(s, "b", t.TempDir())), enter(t, options(s, "c", t.TempDir()))
+	begun, goOn, closed := make(chan struct{}), make(chan struct{}), atomic.Bool{}
+	if err := b.Sample(within(t), samplers.Run{ID: "run", First: sampling.ID{Phase: "train", Of: 1}, Open: func() samplers.Draw {
+		return func(x *sampling.Batch, id sampling.ID) error {
+			if id.Epoch == 1 {
+				begun <- struct{}{}
+				<-goOn
+			}
+			if closed.Load() {
+				t.Error("a batch is drawn with what is closed")
+			}
+			batchOf(x, id, 0)
+			return nil
+		}
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	draw := func(r *samplers.Remote, epoch int) error {
+		_, err := r.Draw(within(t), 0, &messages.Seeds{ID: sampling.ID{Phase: "train", Epoch: epoch, Of: 1}}, new(sampling.Batch))
+		return err
+	}
+	ready := func(n *Node) *samplers.Remote {
+		r := n.Samplers(false)
+		if err := r.Ready(within(t), "run", 1, 100); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	ra, rc := ready(a), ready(c)
+	for _, r := range []*samplers.Remote{ra, rc} {
+		if err := draw(r, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seeds, err := messages.Marshal(&messages.Seeds{ID: sampling.ID{Phase: "train", Of: 1}, Run: "run"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Control.Ask(within(t), samplers.Kind, samplers.Name("a", 0), seeds); err == nil || !strings.Contains(err.Error(), "another node") {
+		t.Errorf("c had a's sampler draw: %v", err)
+	}
+	leave(t, c)
+	await(t, b, "c left", func(v *membership.View) bool { _, in := v.Member("c"); return !in })
+	if offers := b.Plane.Offers(); offers != 2 {
+		t.Errorf("%d offers", offers)
+	}
+	d := enter(t, options(s, "d", t.TempDir()))
+	if err := draw(ready(d), 0); err != nil {
+		t.Fatal(err)
+	}
+	if offers := b.Plane.Offers(); offers != 2 {
+		t.Errorf("%d offers, after c left and d came", offers)
+	}
+	drawn := make(chan error)
+	ctx, stop := context.WithCancel(within(t))
+	go func() {
+		_, err := ra.Draw(ctx, 0, &messages.Seeds{ID: sampling.ID{Phase: "train", Epoch: 1, Of: 1}}, new(sampling.Batch))
+		drawn <- err
+	}()
+	<-begun
+	ended := make(chan struct{})
+	go func() {
+		b.EndSampling()
+		closed.Store(true)
+		close(ended)
+	}()
+	for { // until it is ending; others wait for the sampler's turn
+		ctx, cancel := context.WithTimeout(within(t), 20*time.Millisecond)
+		_, err := a.Control.Ask(ctx, samplers.Kind, samplers.Name("a", 0), seeds)
+		cancel()
+		if errors.Is(err, control.ErrElsewhere) {
+			break
+		}
+	}
+	goOn <- struct{}{}
+	<-ended
+	if offers := b.Plane.Offers(); offers != 0 {
+		t.Errorf("%d offers are left", offers)
+	}
+	if _, err := a.Control.Ask(within(t), samplers.Kind, samplers.Name("a", 0), seeds); !errors.Is(err, control.ErrElsewhere) {
+		t.Errorf("asked when it has ended: %v", err)
+	}
+	stop()
+	<-drawn
 }

@@ -1,6 +1,7 @@
 package samplers
 
 import (
+	"math"
 	"testing"
 
 	"github.com/gnnactor/gnnactor/cluster/membership"
@@ -42,6 +43,13 @@ func TestAt(t *testing.T) {
 		"nobody":                 {view(c), "c:0", "", ""},
 		"no name":                {all, "c", "", ""},
 		"no number":              {all, "c:x", "", ""},
+		"no such trainer":        {all, "x:0", "", ""},
+		"no such trainer's, put": {all, "x:0", "a", ""},
+		"one too many":           {all, "c:3", "", ""},
+		"one too many at home":   {all, "h:2", "", ""},
+		"by another name":        {all, "c:01", "", ""},
+		"of far too many":        {view(a, b, membership.Info{Node: "c", Samplers: math.MaxInt}, d), "d:1", "", "b"},
+		"of fewer than none":     {view(a, b, membership.Info{Node: "c", Samplers: -3}, d), "d:1", "", "b"},
 	} {
 		if got := At(x.v, x.sampler, x.put); got != x.want {
 			t.Errorf("%s: %s, put on %q, is on %q, not %q", name, x.sampler, x.put, got, x.want)

@@ -45,6 +45,23 @@ const Kind = "sampler"
 // Name returns what sampler i of a trainer's node is called.
 func Name(node string, i int) string { return node + ":" + strconv.Itoa(i) }
 
+// Of returns the trainer's node that a sampler is of; "": it is no sampler's name.
+func Of(name string) string {
+	node, _, _ := parse(name)
+	return node
+}
+
+// Count returns how many samplers a node has as a trainer; no node has more than 4096,
+// whatever it says.
+func Count(m *membership.Info) int { return min(max(m.Samplers, 0), 1<<12) }
+
+// known reports whether a trainer that is a member has the sampler.
+func known(v *membership.View, name string) bool {
+	trainer, i, ok := parse(name)
+	m, in := v.Member(trainer)
+	return ok && in && i < Count(&m)
+}
+
 // parse is the inverse of Name.
 func parse(name string) (node string, i int, ok bool) {
 	at := strings.LastIndexByte(name, ':')
@@ -52,23 +69,26 @@ func parse(name string) (node string, i int, ok bool) {
 		return "", 0, false
 	}
 	i, err := strconv.Atoi(name[at+1:])
-	return name[:at], i, err == nil && i >= 0
+	if err != nil || i < 0 || Name(name[:at], i) != name {
+		return "", 0, false
+	}
+	return name[:at], i, true
 }
 
 // Can reports whether a node takes samplers.
 func Can(m *membership.Info) bool { return slices.Contains(m.Kinds, Kind) && !m.Drains() }
 
 // At returns the node that a sampler is on; placed is where the table has it, if it
-// does. "": no node can have it. It is a function of its arguments alone: a node that
+// does. "": no node can have it, or no trainer has such a sampler. It is a function of its arguments alone: a node that
 // asks and the one that is asked agree as soon as they see the same members.
 func At(v *membership.View, name, placed string) string {
+	if !known(v, name) {
+		return ""
+	}
 	if m, ok := v.Member(placed); ok && Can(&m) {
 		return placed
 	}
-	trainer, i, ok := parse(name)
-	if !ok {
-		return ""
-	}
+	trainer, i, _ := parse(name)
 	if m, ok := v.Member(trainer); ok && slices.Contains(m.Kinds, Kind) { // while it drains it trains
 		return trainer
 	}
@@ -80,7 +100,7 @@ func At(v *membership.View, name, placed string) string {
 			can = append(can, m.Node)
 		}
 		if m.Node < trainer && !slices.Contains(m.Kinds, Kind) {
-			before += m.Samplers
+			before += Count(m)
 		}
 	}
 	if len(can) == 0 {
@@ -91,9 +111,7 @@ func At(v *membership.View, name, placed string) string {
 
 // Keeps reports whether a sampler that was put on a node may stay there.
 func Keeps(v *membership.View, name, placed string) bool {
-	trainer, i, ok := parse(name)
-	m, in := v.Member(trainer)
-	return ok && in && i < m.Samplers && At(v, name, placed) == placed
+	return placed != "" && At(v, name, placed) == placed
 }
 
 // Options of a Host and of a Remote.
@@ -127,6 +145,7 @@ type Host struct {
 
 	mu       sync.Mutex
 	closed   bool
+	asked    sync.WaitGroup // answers under way
 	samplers map[string]*hosted
 	drawn    atomic.Int64
 	bytes    atomic.Int64
@@ -138,6 +157,7 @@ type hosted struct {
 	draw  Draw
 	batch sampling.Batch
 	out   []func() // withdraw what waits to be fetched, the newest last
+	kept  int      // how many of them there may be
 }
 
 // kept is how many batches of a sampler wait to be fetched: its trainer asks for two
@@ -163,21 +183,32 @@ func Serve(o Options, run Run, only bool) *Host {
 	return h
 }
 
-// Close ends the offers. The host must not be asked any more.
+// Close ends the offers, when what is being drawn is drawn: afterwards nothing that Run.Open
+// made is called any more, and who asks hears ErrNotReady. It may be called again.
 func (h *Host) Close() {
-	if h.stop != nil {
+	h.mu.Lock()
+	closed := h.closed
+	h.closed = true
+	h.mu.Unlock()
+	if h.stop != nil && !closed {
 		close(h.stop)
-		h.idle.Wait()
 	}
+	h.idle.Wait()
+	h.asked.Wait()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.closed = true
 	for _, s := range h.samplers {
-		for _, withdraw := range s.out {
-			withdraw()
-		}
+		s.withdraw(0)
 	}
 	h.samplers = nil
+}
+
+// withdraw ends the offers but the newest ones.
+func (s *hosted) withdraw(but int) {
+	for len(s.out) > but {
+		s.out[0]()
+		s.out = s.out[1:]
+	}
 }
 
 // Drawn returns how many micro-batches were drawn here for other nodes, and their
@@ -187,13 +218,26 @@ func (h *Host) Drawn() (batches, bytes int64) { return h.drawn.Load(), h.bytes.L
 // Load returns what sampling takes here, lately; false: nothing was drawn.
 func (h *Host) Load() (Load, bool) { return h.meter.load() }
 
-// sampler returns the sampler of a name; nil: the host is closed.
+// sampler returns the sampler of a name, for which h.asked counts; nil: the host is closed.
+// Those of trainers that the cluster has no more are forgotten.
 func (h *Host) sampler(name string) *hosted {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.closed {
+		return nil
+	}
+	h.asked.Add(1)
 	s := h.samplers[name]
-	if s == nil && !h.closed {
-		s = &hosted{turn: make(chan struct{}, 1)}
+	if s == nil {
+		v, _ := h.o.Member.View()
+		for other, old := range h.samplers {
+			if !known(v, other) {
+				old.withdraw(0)
+				old.kept = 0
+				delete(h.samplers, other)
+			}
+		}
+		s = &hosted{turn: make(chan struct{}, 1), kept: kept}
 		h.samplers[name] = s
 	}
 	return s
@@ -213,6 +257,7 @@ func (h *Host) Answer(ctx context.Context, name string, body []byte) ([]byte, er
 	if s == nil {
 		return nil, ErrNotReady
 	}
+	defer h.asked.Done()
 	select {
 	case s.turn <- struct{}{}:
 		defer func() { <-s.turn }()
@@ -231,14 +276,8 @@ func (h *Host) Answer(ctx context.Context, name string, body []byte) ([]byte, er
 	h.bytes.Add(int64(len(data)))
 	h.mu.Lock()
 	s.out = append(s.out, withdraw)
-	var old []func()
-	if n := len(s.out) - kept; n > 0 || h.closed {
-		old, s.out = s.out[:max(n, 1)], s.out[max(n, 1):]
-	}
+	s.withdraw(s.kept)
 	h.mu.Unlock()
-	for _, withdraw := range old {
-		withdraw()
-	}
 	b, err := msgpack.Marshal(&ticket)
 	if err != nil {
 		return nil, fmt.Errorf("samplers: %w", err)
@@ -370,7 +409,7 @@ func (r *Remote) Moves() int64 {
 func (r *Remote) Where() []string {
 	v, _ := r.o.Member.View()
 	me, _ := v.Member(r.node)
-	all := make([]string, me.Samplers)
+	all := make([]string, Count(&me))
 	for i := range all {
 		all[i], _ = r.where(i)
 	}
