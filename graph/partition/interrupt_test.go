@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/interrupt"
 	"github.com/gnnactor/gnnactor/internal/interrupt/interrupttest"
 )
 
@@ -21,6 +23,13 @@ func TestComputeIsInterrupted(t *testing.T) {
 			})
 		})
 	}
+	t.Run("metis of many parts", func(t *testing.T) { // nothing is made coarser before they grow
+		const n = 4 * interrupt.Every
+		interrupttest.Check(t, 11, func(ctx context.Context) error {
+			_, err := Compute(ctx, &graph.Graph{Indptr: make([]int64, n+1)}, "metis", n/coarsePerPart+1, 1)
+			return err
+		})
+	})
 	t.Run("measure", func(t *testing.T) {
 		interrupttest.Check(t, 3, func(ctx context.Context) error {
 			_, err := Measure(ctx, g, make([]uint32, g.NumNodes()))
