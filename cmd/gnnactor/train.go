@@ -134,7 +134,14 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	if err != nil {
 		return err
 	}
-	done, drawn, err := c.train(ctx, events, cfg, steps.event)
+	var t *table
+	done, drawn, err := c.train(ctx, events, cfg, func(e runtime.Event) (err error) {
+		steps.event(e)
+		if e.Kind == runtime.EventDone && c.output != outputJSON { // now, as rows may lie on nodes that leave
+			t, err = c.table(ctx, rt, e, c.baseline || cfg.Data.Path == "" && cfg.Model.Task != "link" && !cmd.Flags().Changed("baseline"))
+		}
+		return err
+	})
 	missing := steps.close()
 	defer func() { err = errors.Join(err, missing) }() // what was trained is saved all the same
 	if err != nil {
@@ -165,17 +172,11 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 		}
 		return c.printJSON(result)
 	}
-	baseline := math.NaN()
-	if c.baseline || cfg.Data.Path == "" && cfg.Model.Task != "link" && !cmd.Flags().Changed("baseline") {
-		if baseline, err = rt.BaselineAccuracy(ctx); err != nil {
-			return fmt.Errorf("features-only baseline: %w", err)
-		}
-	}
-	return c.table(ctx, rt, done, baseline)
+	return t.write(c.stdout)
 }
 
 // train runs the training and returns its last event.
-func (c *trainCommand) train(ctx context.Context, events iter.Seq2[runtime.Event, error], cfg runtime.Config, each func(runtime.Event)) (done runtime.Event, drawn *curves, err error) {
+func (c *trainCommand) train(ctx context.Context, events iter.Seq2[runtime.Event, error], cfg runtime.Config, each func(runtime.Event) error) (done runtime.Event, drawn *curves, err error) {
 	show := newProgress(c.stderr, cfg.Training.Epochs)
 	defer show.clear()
 	show.links = cfg.Model.Task == "link"
@@ -185,10 +186,13 @@ func (c *trainCommand) train(ctx context.Context, events iter.Seq2[runtime.Event
 			return done, nil, resumeHint(err, ctx, cfg.Checkpoint.Dir)
 		}
 		show.event(ev)
-		each(ev)
 		drawn.event(ev)
 		if ev.Kind == runtime.EventDone {
 			done = ev
+			show.clear()
+		}
+		if err := each(ev); err != nil {
+			return done, nil, err
 		}
 	}
 	return done, drawn, nil
@@ -232,34 +236,37 @@ func jsonResult(ctx context.Context, rt *runtime.Runtime, cfg runtime.Config, do
 	return result, nil
 }
 
-// table prints what the run came to. The training set is evaluated here: what
+// table says what the run came to. The training set is evaluated here: what
 // training reports of it was measured with dropout, batch by batch.
-func (c *trainCommand) table(ctx context.Context, rt *runtime.Runtime, done runtime.Event, baseline float64) error {
-	ds := rt.Dataset()
-	var t table
+func (c *trainCommand) table(ctx context.Context, rt *runtime.Runtime, done runtime.Event, baseline bool) (*table, error) {
+	ds, t := rt.Dataset(), new(table)
 	if rt.NumLinks(runtime.TrainLinks) > 0 {
-		if _, err := linkTable(ctx, rt, &t); err != nil {
-			return err
+		if _, err := linkTable(ctx, rt, t); err != nil {
+			return nil, err
 		}
 		t.gap()
-		return c.stages(ctx, &t, rt, done)
+		return t, c.stages(ctx, t, rt, done)
 	}
 	train, err := rt.Evaluate(ctx, ds.Train)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	t.row("", "nodes", "accuracy")
 	t.row("train", formatCount(len(ds.Train)), formatPercent(train.Accuracy))
 	t.row("valid", formatCount(len(ds.Valid)), formatPercent(done.ValidAccuracy))
 	t.row("test", formatCount(len(ds.Test)), formatPercent(done.TestAccuracy))
-	if !math.IsNaN(baseline) {
-		t.row("test, features only", formatCount(len(ds.Test)), formatPercent(baseline))
+	if baseline {
+		accuracy, err := rt.BaselineAccuracy(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("features-only baseline: %w", err)
+		}
+		t.row("test, features only", formatCount(len(ds.Test)), formatPercent(accuracy))
 	}
 	t.gap()
-	return c.stages(ctx, &t, rt, done)
+	return t, c.stages(ctx, t, rt, done)
 }
 
-// stages adds where the time went, and prints the table.
+// stages adds where the time went.
 func (c *trainCommand) stages(ctx context.Context, t *table, rt *runtime.Runtime, done runtime.Event) error {
 	t.row("stage", "busy", "of training")
 	for _, name := range stageOrder {
@@ -281,7 +288,7 @@ func (c *trainCommand) stages(ctx context.Context, t *table, rt *runtime.Runtime
 		return err
 	}
 	t.row("parameters sha256", sum)
-	return t.write(c.stdout)
+	return nil
 }
 
 // addRows adds where the feature rows came from, if they were moved at all.
