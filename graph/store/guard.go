@@ -63,7 +63,7 @@ func (s *Store) CheckGraph(ctx context.Context) error {
 // Validate is the dataset's Validate, with an error that names the store.
 func (s *Store) Validate(ctx context.Context) error {
 	err := s.ds.Validate(ctx)
-	if ctx.Err() != nil {
+	if err == nil || ctx.Err() != nil {
 		return err
 	}
 	return s.damaged(err)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/generate"
@@ -13,10 +14,13 @@ import (
 	"github.com/gnnactor/gnnactor/internal/interrupt/interrupttest"
 )
 
-// Verify asks before each block of each array, and says why it ended.
+// Verify asks before each block of each array, and says why it ended; so do Check, of files
+// that are known to be sound, and what reads the graph and the values.
 func TestVerifyIsInterrupted(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
-	if err := Create(t.Context(), dir, generate.Builtin()); err != nil {
+	const n = 2 * blockBytes / 4
+	ds := &graph.Dataset{Graph: &graph.Graph{Indptr: make([]int64, 2)}, NodeFeatures: graph.NewFeatures(1, n, make([]float32, n))}
+	if err := Create(t.Context(), dir, ds); err != nil {
 		t.Fatal(err)
 	}
 	s, err := Open(dir)
@@ -24,7 +28,29 @@ func TestVerifyIsInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	interrupttest.Check(t, len(s.m.Arrays), func(ctx context.Context) error { return s.Verify(ctx) })
+	values := interrupttest.New(t, interrupttest.Never)
+	if err := ds.Validate(values); err != nil {
+		t.Fatal(err)
+	}
+	blocks, old := 0, time.Now().Add(-time.Hour)
+	for i := range s.m.Arrays {
+		a := &s.m.Arrays[i]
+		blocks += int(numBlocks(a.Bytes))
+		if err := os.Chtimes(s.path(a.Name), old, old); err != nil { // Verify remembers what is old
+			t.Fatal(err)
+		}
+	}
+	interrupttest.Check(t, blocks+values.Asked(), s.Verify)
+	interrupttest.Check(t, len(s.m.Arrays), func(ctx context.Context) error { return s.Check(ctx, CheckOptions{}) })
+	for least, f := range map[int]func(context.Context) error{values.Asked(): s.Validate, 2: s.CheckGraph} {
+		interrupttest.Check(t, least, func(ctx context.Context) error {
+			err := f(ctx)
+			if errors.Is(err, graph.ErrDamaged) || errors.Is(err, graph.ErrFormat) {
+				t.Errorf("sound data is called damaged: %v", err)
+			}
+			return err
+		})
+	}
 }
 
 // A store that is not whole yet when the context ends leaves nothing behind.
