@@ -42,8 +42,13 @@ func (c *samplerCluster) samples(n *netNode) {
 // sampling waits until a node has begun to sample so many times.
 func (c *samplerCluster) sampling(n *netNode, times int) {
 	c.t.Helper()
-	if err := n.log.await(c.ctx, func(s string) bool { return strings.Count(s, samplesNow) >= times }); err != nil {
-		c.t.Fatalf("%s does not sample: %v", n.name, err)
+	over := false
+	err := n.log.await(c.ctx, func(s string) bool {
+		over = strings.Contains(s, "the run has come to its end") || strings.Contains(s, "nothing is left to do")
+		return over || strings.Count(s, samplesNow) >= times
+	})
+	if err != nil || over {
+		c.t.Fatalf("%s does not sample, the run is over: %v, and more epochs are needed; %v", n.name, over, err)
 	}
 }
 
@@ -138,9 +143,9 @@ func (c *samplerCluster) logPauses(moments []moment) {
 // Samplers are on hosts of their own, of which one is drained or killed in turn, and comes back:
 // the trainers go on, and come to the bits of one process.
 func TestNetSamplers(t *testing.T) {
-	epochs, times := 60, 4
+	epochs, times := 300, 2
 	if n, err := strconv.Atoi(os.Getenv(long)); err == nil {
-		epochs, times = n, 50
+		epochs, times = 3*n, 50
 	}
 	c := startSamplers(t, 5, epochs)
 	var moments []moment
