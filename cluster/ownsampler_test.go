@@ -2,11 +2,8 @@ package cluster_test
 
 import (
 	"context"
-	"fmt"
-	"sync"
 	"testing"
 
-	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/rng"
 	"github.com/gnnactor/gnnactor/runtime"
@@ -41,23 +38,5 @@ func TestOwnSamplerTogether(t *testing.T) {
 	c.Sampling.Sampler, c.Sampling.Own = "mine", ownSampler(func(b *sampling.Batch) {
 		b.Blocks[0].Keep(func(dst, src uint32, _ int) bool { return (dst+src)%3 != 0 })
 	})
-	want, err := trainOn(t.Context(), c, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	store := membership.NewMemStore()
-	defer store.Close()
-	var wg sync.WaitGroup
-	for i := range 3 {
-		x := enter(t, store, fmt.Sprint("n", i), 8, 3)
-		wg.Go(func() {
-			defer x.exit(t)
-			c := c
-			c.Cluster.Peers = x.team
-			if got, err := trainOn(t.Context(), c, nil); err != nil || got != want {
-				t.Errorf("the parameters differ, or %v", err)
-			}
-		})
-	}
-	wg.Wait()
+	sameTogether(t, c, 3)
 }

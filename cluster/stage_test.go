@@ -68,25 +68,7 @@ func noisy() runtime.Stage {
 func TestStagesTogether(t *testing.T) {
 	c := clusterConfig()
 	c.Stages = []runtime.Stage{thinned(), noisy(), bent()}
-	want, err := trainOn(t.Context(), c, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	store := membership.NewMemStore()
-	defer store.Close()
-	var wg sync.WaitGroup
-	for i := range 3 {
-		x := enter(t, store, fmt.Sprint("n", i), 8, 3)
-		wg.Go(func() {
-			defer x.exit(t)
-			c := c
-			c.Cluster.Peers = x.team
-			if got, err := trainOn(t.Context(), c, nil); err != nil || got != want {
-				t.Errorf("the parameters differ, or %v", err)
-			}
-		})
-	}
-	wg.Wait()
+	sameTogether(t, c, 3)
 }
 
 // A node that lacks a stage, or has it in another version, is refused by name, and the

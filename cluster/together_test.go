@@ -119,10 +119,9 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// Four nodes keep batch norm's running statistics as one process does.
-func TestTogetherBatchNorm(t *testing.T) {
-	c := clusterConfig()
-	c.Model.Name, c.Model.Norm = "gin", "batch"
+// sameTogether trains on so many nodes, each of which must come to the parameters of one process.
+func sameTogether(t *testing.T, c runtime.Config, nodes int) {
+	t.Helper()
 	want, err := trainOn(t.Context(), c, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -130,18 +129,25 @@ func TestTogetherBatchNorm(t *testing.T) {
 	store := membership.NewMemStore()
 	defer store.Close()
 	var wg sync.WaitGroup
-	for i := range 4 {
-		x := enter(t, store, fmt.Sprint("n", i), 8, 4)
+	for i := range nodes {
+		x := enter(t, store, fmt.Sprint("n", i), 8, nodes)
 		wg.Go(func() {
+			defer x.exit(t)
 			c := c
 			c.Cluster.Peers = x.team
 			if got, err := trainOn(t.Context(), c, nil); err != nil || got != want {
 				t.Errorf("the parameters differ, or %v", err)
 			}
-			x.exit(t)
 		})
 	}
 	wg.Wait()
+}
+
+// Four nodes keep batch norm's running statistics as one process does.
+func TestTogetherBatchNorm(t *testing.T) {
+	c := clusterConfig()
+	c.Model.Name, c.Model.Norm = "gin", "batch"
+	sameTogether(t, c, 4)
 }
 
 // Nodes to which another one comes hear of every step once.
