@@ -32,13 +32,13 @@ func (f Activation) String() string {
 func Activate[T Float](x *Exec, f Activation, dst, a Matrix[T]) {
 	switch f {
 	case ReLU:
-		elementwise(x, opReLU, dst, a, a, 0)
+		elementwise(x, OpReLU, dst, a, a, 0)
 	case LeakyReLU:
-		elementwise(x, opLeaky, dst, a, a, LeakySlope)
+		elementwise(x, OpLeaky, dst, a, a, LeakySlope)
 	case ELU:
-		elementwise(x, opELU, dst, a, a, 0)
+		elementwise(x, OpELU, dst, a, a, 0)
 	default:
-		elementwise(x, opCopy, dst, a, a, 0)
+		elementwise(x, OpCopy, dst, a, a, 0)
 	}
 }
 
@@ -50,16 +50,16 @@ func ActivateBackward[T Float](x *Exec, f Activation, dx, dy, y Matrix[T]) {
 	elementwise(x, backwardOp(f), dx, dy, y, LeakySlope)
 }
 
-func backwardOp(f Activation) elementOp {
+func backwardOp(f Activation) ElementOp {
 	switch f {
 	case ReLU:
-		return opReLUBackward
+		return OpReLUBackward
 	case LeakyReLU:
-		return opLeakyBackward
+		return OpLeakyBackward
 	case ELU:
-		return opELUBackward
+		return OpELUBackward
 	}
-	return opCopy
+	return OpCopy
 }
 
 // ActivateBackwardSums is ActivateBackward and then ColumnSums of dx, in one way
@@ -80,11 +80,11 @@ func activate[T Float](set Set, d []T, f Activation) {
 	t := elementTask[T]{set: set, f: LeakySlope}
 	switch f {
 	case ReLU:
-		t.op = opReLU
+		t.op = OpReLU
 	case LeakyReLU:
-		t.op = opLeaky
+		t.op = OpLeaky
 	case ELU:
-		t.op = opELU
+		t.op = OpELU
 	default:
 		return
 	}

@@ -7,9 +7,9 @@ import (
 )
 
 var elementKernels = [...]func(d, a, b *float32, n int, f float32){
-	opAdd: addAVX2, opAxpy: axpyAVX2, opScale: scaleAVX2, opMultiply: multiplyAVX2,
-	opReLU: reluAVX2, opReLUBackward: reluBackwardAVX2,
-	opLeaky: leakyAVX2, opLeakyBackward: leakyBackwardAVX2, opELU: eluAVX2, opELUBackward: eluBackwardAVX2,
+	OpAdd: addAVX2, OpAxpy: axpyAVX2, OpScale: scaleAVX2, OpMultiply: multiplyAVX2,
+	OpReLU: reluAVX2, OpReLUBackward: reluBackwardAVX2,
+	OpLeaky: leakyAVX2, OpLeakyBackward: leakyBackwardAVX2, OpELU: eluAVX2, OpELUBackward: eluBackwardAVX2,
 }
 
 func (t *elementTask[T]) fast(d, a, b []T) bool {

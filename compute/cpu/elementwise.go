@@ -5,44 +5,48 @@ package cpu
 // agree bit by bit, except for the sign of a zero out of ReLU.
 
 // Add computes dst = a + b.
-func Add[T Float](x *Exec, dst, a, b Matrix[T]) { elementwise(x, opAdd, dst, a, b, 0) }
+func Add[T Float](x *Exec, dst, a, b Matrix[T]) { elementwise(x, OpAdd, dst, a, b, 0) }
 
 // Axpy computes dst += f·a.
-func Axpy[T Float](x *Exec, dst Matrix[T], f T, a Matrix[T]) { elementwise(x, opAxpy, dst, a, a, f) }
+func Axpy[T Float](x *Exec, dst Matrix[T], f T, a Matrix[T]) { elementwise(x, OpAxpy, dst, a, a, f) }
 
 // Scale computes dst = f·a.
-func Scale[T Float](x *Exec, dst Matrix[T], f T, a Matrix[T]) { elementwise(x, opScale, dst, a, a, f) }
+func Scale[T Float](x *Exec, dst Matrix[T], f T, a Matrix[T]) { elementwise(x, OpScale, dst, a, a, f) }
 
 // Multiply computes dst = a ∘ b, element by element.
-func Multiply[T Float](x *Exec, dst, a, b Matrix[T]) { elementwise(x, opMultiply, dst, a, b, 0) }
+func Multiply[T Float](x *Exec, dst, a, b Matrix[T]) { elementwise(x, OpMultiply, dst, a, b, 0) }
 
 // Copy computes dst = a.
-func Copy[T Float](x *Exec, dst, a Matrix[T]) { elementwise(x, opCopy, dst, a, a, 0) }
+func Copy[T Float](x *Exec, dst, a Matrix[T]) { elementwise(x, OpCopy, dst, a, a, 0) }
 
 // Fill sets every element of dst to f.
-func Fill[T Float](x *Exec, dst Matrix[T], f T) { elementwise(x, opFill, dst, dst, dst, f) }
+func Fill[T Float](x *Exec, dst Matrix[T], f T) { elementwise(x, OpFill, dst, dst, dst, f) }
 
 // ReLUBackward computes dx = dy where y > 0, else 0, with y the output of ReLU
 // (or its input: the sign is the same). Where y is NaN, dx = dy.
 func ReLUBackward[T Float](x *Exec, dx, dy, y Matrix[T]) {
-	elementwise(x, opReLUBackward, dx, dy, y, 0)
+	elementwise(x, OpReLUBackward, dx, dy, y, 0)
 }
 
-type elementOp uint8
+// ElementOp is an operation on matrices element by element: on d of dst, a of a, b of b
+// and a number f.
+type ElementOp uint8
 
+// The operations. Those backward have a gradient for a and for b what the function's
+// result was.
 const (
-	opAdd elementOp = iota
-	opAxpy
-	opScale
-	opMultiply
-	opCopy
-	opFill
-	opReLU
-	opReLUBackward
-	opLeaky
-	opLeakyBackward
-	opELU
-	opELUBackward
+	OpAdd           ElementOp = iota // a + b
+	OpAxpy                           // d + f·a
+	OpScale                          // f·a
+	OpMultiply                       // a·b
+	OpCopy                           // a
+	OpFill                           // f
+	OpReLU                           // max(a, 0)
+	OpReLUBackward                   // 0 if b <= 0, else a
+	OpLeaky                          // f·a if a <= 0, else a
+	OpLeakyBackward                  // f·a if b <= 0, else a
+	OpELU                            // eᵃ-1 if a <= 0, else a
+	OpELUBackward                    // a·(b+1) if b <= 0, else a
 )
 
 // elementOps is what Observe calls them.
@@ -51,7 +55,7 @@ var elementOps = [...]string{"add", "axpy", "scale", "multiply", "copy", "fill",
 // elementsPerChunk is the size of a chunk of an element-wise kernel.
 const elementsPerChunk = 16384
 
-func elementwise[T Float](x *Exec, op elementOp, dst, a, b Matrix[T], f T) {
+func elementwise[T Float](x *Exec, op ElementOp, dst, a, b Matrix[T], f T) {
 	dst.check()
 	a.check()
 	b.check()
@@ -63,6 +67,10 @@ func elementwise[T Float](x *Exec, op elementOp, dst, a, b Matrix[T], f T) {
 	}
 	defer x.end(x.begin(), elementOps[op], dst.Rows, dst.Cols, 0)
 	s := tasksOf[T](x)
+	if s.device != nil {
+		s.device.Elementwise(op, dst, a, b, f)
+		return
+	}
 	s.element = elementTask[T]{set: x.set, op: op, dst: dst, a: a, b: b, f: f}
 	if dst.flat() && a.flat() && b.flat() {
 		s.element.flat = dst.Rows * dst.Cols
@@ -76,7 +84,7 @@ func elementwise[T Float](x *Exec, op elementOp, dst, a, b Matrix[T], f T) {
 
 type elementTask[T Float] struct {
 	set        Set
-	op         elementOp
+	op         ElementOp
 	dst, a, b  Matrix[T]
 	f          T
 	flat, rows int // elements of flat operands, or rows per chunk
@@ -110,61 +118,61 @@ func (t *elementTask[T]) apply(d, a, b []T) {
 	}
 	f := t.f
 	switch t.op {
-	case opAdd:
+	case OpAdd:
 		for i := range d {
 			d[i] = a[i] + b[i]
 		}
-	case opAxpy:
+	case OpAxpy:
 		for i := range d {
 			d[i] += T(f * a[i])
 		}
-	case opScale:
+	case OpScale:
 		for i := range d {
 			d[i] = f * a[i]
 		}
-	case opMultiply:
+	case OpMultiply:
 		for i := range d {
 			d[i] = a[i] * b[i]
 		}
-	case opCopy:
+	case OpCopy:
 		copy(d, a)
-	case opFill:
+	case OpFill:
 		for i := range d {
 			d[i] = f
 		}
-	case opReLU:
+	case OpReLU:
 		for i, v := range a {
 			d[i] = max(v, 0)
 		}
-	case opReLUBackward:
+	case OpReLUBackward:
 		for i, v := range a {
 			if b[i] <= 0 {
 				v = 0
 			}
 			d[i] = v
 		}
-	case opLeaky:
+	case OpLeaky:
 		for i, v := range a {
 			if v <= 0 {
 				v *= f
 			}
 			d[i] = v
 		}
-	case opLeakyBackward:
+	case OpLeakyBackward:
 		for i, v := range a {
 			if b[i] <= 0 {
 				v *= f
 			}
 			d[i] = v
 		}
-	case opELU:
+	case OpELU:
 		for i, v := range a {
 			if v <= 0 {
 				v = expm1(v)
 			}
 			d[i] = v
 		}
-	case opELUBackward:
+	case OpELUBackward:
 		for i, v := range a {
 			if b[i] <= 0 {
 				v *= b[i] + 1

@@ -56,6 +56,7 @@ type task interface {
 
 // tasks holds one reusable task of each kind for one element type.
 type tasks[T Float] struct {
+	device    Device[T] // that runs kernels instead; nil: none
 	gemm      gemmTask[T]
 	pair      pairTask[T]
 	pack      packTask[T]

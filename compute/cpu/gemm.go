@@ -428,7 +428,7 @@ func (t *splitTask[T]) chunk(w *scratch, c int) {
 }
 
 func (t *foldTask[T]) chunk(_ *scratch, c int) {
-	add := elementTask[T]{set: t.set, op: opAdd}
+	add := elementTask[T]{set: t.set, op: OpAdd}
 	for i := c * t.rows; i < min(t.m, (c+1)*t.rows); i++ {
 		d := t.dst.Row(i)
 		part := func(p int) []T { return t.priv[(p*t.m+i)*t.n+t.col:][:len(d)] }

@@ -1,0 +1,14 @@
+package cpu
+
+// Device runs kernels in place of the processor, each as the function of this package
+// that it is named after says, which has checked the shapes. Matrices and slices that a
+// kernel writes are in the device's memory; those that it only reads may be in the
+// host's, and then do not change until the device forgets them. Kernels may run after
+// the call returns, in order. What goes wrong is a panic with an error.
+type Device[T Float] interface {
+	Elementwise(op ElementOp, dst, a, b Matrix[T], f T)
+}
+
+// UseDevice has x run its kernels in float32 on d from now on; those in float64 stay on
+// the processor.
+func (x *Exec) UseDevice(d Device[float32]) { x.f32.device = d }

@@ -1,0 +1,91 @@
+//go:build linux && (amd64 || arm64) && !nogpu
+
+package cuda_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/compute/cuda"
+	"github.com/gnnactor/gnnactor/internal/fakecuda"
+	"github.com/gnnactor/gnnactor/pool"
+)
+
+// bench is a queue of an emulated device, and the processor's kernels to compare with.
+type bench struct {
+	t    *testing.T
+	q    *cuda.Queue
+	x    *cpu.Exec // runs its kernels on q
+	host *cpu.Exec
+	r    *rand.Rand
+}
+
+func newBench(t *testing.T) *bench {
+	fakecuda.Use(t)
+	d, err := cuda.Open(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := d.NewQueue()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := pool.New(1)
+	t.Cleanup(func() {
+		p.Close()
+		if err := q.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	b := &bench{t, q, cpu.NewExec(p, cpu.Go), cpu.NewExec(p, cpu.Go), rand.New(rand.NewPCG(1, 2))}
+	b.x.UseDevice(q)
+	return b
+}
+
+// random returns a host matrix of values between -2 and 2, gap values between rows.
+func (b *bench) random(rows, cols, gap int) cpu.Matrix[float32] {
+	m := cpu.NewMatrix[float32](rows, cols+gap)
+	for i := range m.Data {
+		m.Data[i] = b.r.Float32()*4 - 2
+	}
+	return m.View(0, rows, 0, cols)
+}
+
+// device returns a copy of m on the device, in memory of its own.
+func (b *bench) device(m cpu.Matrix[float32]) cpu.Matrix[float32] {
+	d := m
+	d.Data = cuda.Alloc[float32](b.q, len(m.Data))
+	cuda.Upload(b.q, d.Data, m.Data)
+	return d
+}
+
+// clone returns a copy of m with its gaps.
+func clone(m cpu.Matrix[float32]) cpu.Matrix[float32] {
+	m.Data = append([]float32(nil), m.Data...)
+	return m
+}
+
+// same fails unless the device's matrix is want, gaps included, within tolerance of
+// the value itself and of 1; with tolerance 0 to the bit, any NaN being the same.
+func (b *bench) same(what string, device, want cpu.Matrix[float32], tolerance float32) {
+	b.t.Helper()
+	got := clone(want)
+	cuda.Download(b.q, got.Data, device.Data)
+	for i, w := range want.Data {
+		g := got.Data[i]
+		exact := math.Float32bits(g) == math.Float32bits(w) || g != g && w != w
+		if !exact && (tolerance == 0 || !(abs(g-w) <= tolerance*max(1, abs(w)))) {
+			b.t.Fatalf("%s: value %d (row %d, column %d of %d×%d) is %v, not %v", what, i, i/want.Stride, i%want.Stride, want.Rows, want.Cols, g, w)
+		}
+	}
+}
+
+func abs(v float32) float32 { return max(v, -v) }
+
+// shapes are odd ones, one element, one row and one column among them.
+var shapes = [][2]int{{1, 1}, {1, 70}, {70, 1}, {3, 5}, {33, 257}, {130, 64}}

@@ -1,0 +1,169 @@
+//go:build linux && (amd64 || arm64) && !nogpu
+
+package cuda
+
+import (
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"sync"
+	"unsafe"
+
+	"github.com/gnnactor/gnnactor/compute/cuda/kernels"
+)
+
+// Device is one device with its primary context and the kernels' modules. It may be
+// used by any goroutines at once. Close it after what was made of it.
+type Device struct {
+	Number     int
+	Name       string // as the driver has it
+	Capability int    // 10·major + minor
+	Processors int    // multiprocessors
+	Memory     int    // bytes
+
+	driver  *driver
+	context uintptr
+	modules []uintptr
+	kernels map[string]uintptr // by name, once launched
+	mu      sync.Mutex         // of kernels
+}
+
+// Count returns how many devices there are.
+func Count() (int, error) {
+	d, err := load()
+	if err != nil {
+		return 0, err
+	}
+	var n int32
+	if code := d.raw(cuDeviceGetCount, uintptr(unsafe.Pointer(&n))); code != 0 {
+		return 0, d.failure(cuDeviceGetCount, "", -1, code)
+	}
+	return int(n), nil
+}
+
+// Open returns device number.
+func Open(number int) (*Device, error) {
+	n, err := Count()
+	if err != nil {
+		return nil, err
+	}
+	if number < 0 || number >= n {
+		return nil, fmt.Errorf("cuda: there is no device cuda:%d; the driver knows %d, from cuda:0", number, n)
+	}
+	lib, err := load()
+	if err != nil {
+		return nil, err
+	}
+	d := &Device{Number: number, driver: lib, kernels: map[string]uintptr{}}
+	if err := d.describe(); err != nil {
+		return nil, err
+	}
+	if d.Capability < leastCapability {
+		return nil, fmt.Errorf("cuda: cuda:%d is a %s of compute capability %d.%d; kernels need %d.%d: use another device, or --device cpu",
+			number, d.Name, d.Capability/10, d.Capability%10, leastCapability/10, leastCapability%10)
+	}
+	if code := lib.raw(cuDevicePrimaryCtxRetain, uintptr(unsafe.Pointer(&d.context)), uintptr(number)); code != 0 {
+		return nil, lib.failure(cuDevicePrimaryCtxRetain, "", number, code)
+	}
+	ptx := kernels.PTX()
+	for _, name := range slices.Sorted(maps.Keys(ptx)) {
+		text := append(slices.Clip(ptx[name]), 0)
+		var module uintptr
+		if err := d.call(cuModuleLoadData, name+".ptx", uintptr(unsafe.Pointer(&module)), uintptr(unsafe.Pointer(&text[0]))); err != nil {
+			d.Close()
+			return nil, err
+		}
+		d.modules = append(d.modules, module)
+	}
+	return d, nil
+}
+
+// describe asks for what the driver knows of the device without a context.
+func (d *Device) describe() error {
+	var ordinal, processors, major, minor int32
+	name := make([]byte, 256)
+	ask := func(e entry, code int) error {
+		if code == 0 {
+			return nil
+		}
+		return d.driver.failure(e, "", d.Number, code)
+	}
+	if err := ask(cuDeviceGet, d.driver.raw(cuDeviceGet, uintptr(unsafe.Pointer(&ordinal)), uintptr(d.Number))); err != nil {
+		return err
+	}
+	if err := ask(cuDeviceGetName, d.driver.raw(cuDeviceGetName, uintptr(unsafe.Pointer(&name[0])), uintptr(len(name)), uintptr(ordinal))); err != nil {
+		return err
+	}
+	if err := ask(cuDeviceTotalMem, d.driver.raw(cuDeviceTotalMem, uintptr(unsafe.Pointer(&d.Memory)), uintptr(ordinal))); err != nil {
+		return err
+	}
+	const multiprocessors, capabilityMajor, capabilityMinor = 16, 75, 76
+	for _, a := range []struct {
+		value     *int32
+		attribute uintptr
+	}{{&processors, multiprocessors}, {&major, capabilityMajor}, {&minor, capabilityMinor}} {
+		if err := ask(cuDeviceGetAttribute, d.driver.raw(cuDeviceGetAttribute, uintptr(unsafe.Pointer(a.value)), a.attribute, uintptr(ordinal))); err != nil {
+			return err
+		}
+	}
+	d.Name = string(name[:slices.Index(name, 0)])
+	d.Processors, d.Capability = int(processors), int(major*10+minor)
+	return nil
+}
+
+// Arch is the device's kind in a run's identity, such as sm_90.
+func (d *Device) Arch() string { return fmt.Sprintf("sm_%d", d.Capability) }
+
+// Close gives back the modules and the context.
+func (d *Device) Close() error {
+	var first error
+	for _, m := range d.modules {
+		if err := d.call(cuModuleUnload, "", m); err != nil && first == nil {
+			first = err
+		}
+	}
+	d.modules = nil
+	if d.context != 0 {
+		d.context = 0
+		if code := d.driver.raw(cuDevicePrimaryCtxRelease, uintptr(d.Number)); code != 0 && first == nil {
+			first = d.driver.failure(cuDevicePrimaryCtxRelease, "", d.Number, code)
+		}
+	}
+	return first
+}
+
+// call calls a function on a thread that has d's context for its current one. what is
+// for the error.
+//
+//go:uintptrescapes
+func (d *Device) call(e entry, what string, args ...uintptr) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if code := d.driver.raw(cuCtxSetCurrent, d.context); code != 0 {
+		return d.driver.failure(cuCtxSetCurrent, what, d.Number, code)
+	}
+	if code := d.driver.raw(e, args...); code != 0 {
+		return d.driver.failure(e, what, d.Number, code)
+	}
+	return nil
+}
+
+// kernel returns the kernel called name.
+func (d *Device) kernel(name string) (uintptr, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if f := d.kernels[name]; f != 0 {
+		return f, nil
+	}
+	text := append([]byte(name), 0)
+	var err error
+	for _, m := range d.modules {
+		var f uintptr
+		if err = d.call(cuModuleGetFunction, name, uintptr(unsafe.Pointer(&f)), m, uintptr(unsafe.Pointer(&text[0]))); err == nil {
+			d.kernels[name] = f
+			return f, nil
+		}
+	}
+	return 0, err
+}

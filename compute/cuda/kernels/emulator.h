@@ -1,0 +1,250 @@
+// The host's side of device.h: what a kernel needs to run as C++, one block at a time.
+//
+// The threads of a block are fibers of one thread, which run until they meet a barrier
+// or a shuffle, in an order that differs from round to round. Shared memory begins as
+// NaN in every block. Reported, with the kernel's name, and fatal to the launch: threads
+// of one block that wait at different barriers, or end while others wait at one; a
+// float4 that is not aligned. What copy_async copies is NaN until copy_wait.
+//
+// With EMULATE_THREADS they are threads of the operating system instead, for the
+// thread sanitizer, which sees where a barrier is missing.
+#pragma once
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+#define KERNEL(threads) extern "C" void
+#define EXPORT(name) static emulator::Kernel exported_##name(#name, name);
+#define DEVICE static inline
+#define UNROLL
+
+namespace emulator {
+
+[[noreturn]] inline void fail(const char *what);
+
+// Copies that a thread has begun and not waited for.
+struct Copies {
+  struct Copy { void *to; const void *from; int bytes; bool given; };
+  std::vector<std::vector<Copy>> groups;
+  std::vector<Copy> open;
+  void begin(void *to, const void *from, int bytes, bool given) {
+    if ((size_t)to % bytes || (given && (size_t)from % bytes)) fail("an asynchronous copy that is not aligned");
+    memset(to, 0xff, bytes);
+    open.push_back({to, from, bytes, given});
+  }
+  void commit() { groups.push_back(std::move(open)); open.clear(); }
+  void wait(size_t but) {
+    size_t done = groups.size() > but ? groups.size() - but : 0;
+    for (size_t i = 0; i < done; i++)
+      for (Copy &c : groups[i]) c.given ? (void)memcpy(c.to, c.from, c.bytes) : (void)memset(c.to, 0, c.bytes);
+    groups.erase(groups.begin(), groups.begin() + done);
+  }
+};
+
+// A kernel and how to call it with parameters as cuLaunchKernel takes them.
+struct Kernel {
+  const char *name;
+  void (*function)();
+  void (*call)(void (*)(), void **);
+  std::vector<char> kinds; // of parameters: 'p' for a pointer, else their size
+  static std::vector<Kernel *> &all() { static std::vector<Kernel *> k; return k; }
+  template <class... A> Kernel(const char *n, void (*f)(A...)) : name(n), function((void (*)())f), call(&Kernel::with<A...>) {
+    kinds = {(std::is_pointer_v<A> ? 'p' : (char)sizeof(A))...};
+    all().push_back(this);
+  }
+  template <class... A> static void with(void (*f)(), void **p) { apply<A...>((void (*)(A...))f, p, std::index_sequence_for<A...>{}); }
+  template <class... A, size_t... I> static void apply(void (*f)(A...), void **p, std::index_sequence<I...>) { f(*(A *)p[I]...); }
+};
+
+struct Grid { int x = 1, y = 1, threads = 1; };
+
+#ifndef EMULATE_THREADS
+#define SHARED static __attribute__((section("shared_memory")))
+extern "C" char __start_shared_memory[] __attribute__((weak)), __stop_shared_memory[] __attribute__((weak));
+
+enum State { READY, AT_BARRIER, AT_SHUFFLE, ENDED };
+struct Fiber {
+  void *stack_pointer = nullptr;
+  char *stack = nullptr;
+  State state = ENDED;
+  int line = 0; // of the barrier
+  Copies copies;
+};
+inline std::vector<Fiber> fibers;
+inline int current, bx, by;
+inline Grid grid;
+inline void *scheduler;
+inline const Kernel *kernel;
+inline void **parameters;
+inline unsigned exchange[1024]; // what shuffles pass on
+inline const char *failure;     // of the block that runs
+inline const size_t stack_bytes = 1 << 16;
+
+extern "C" void emulator_switch(void **save, void *to);
+asm(".text\n.globl emulator_switch\nemulator_switch:\n"
+    "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
+    "mov %rsp,(%rdi)\nmov %rsi,%rsp\n"
+    "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n");
+
+inline void leave(State s) {
+  fibers[current].state = s;
+  emulator_switch(&fibers[current].stack_pointer, scheduler);
+}
+inline void fail(const char *what) {
+  failure = what;
+  leave(ENDED);
+  abort();
+}
+inline void entry() {
+  kernel->call(kernel->function, parameters);
+  leave(ENDED);
+  abort();
+}
+inline void start(Fiber &f) {
+  if (!f.stack) f.stack = (char *)aligned_alloc(64, stack_bytes);
+  void **top = (void **)(f.stack + stack_bytes - 64);
+  top[0] = (void *)entry;
+  memset(top - 6, 0, 48);
+  f.stack_pointer = top - 6;
+  f.state = READY;
+  f.copies = {};
+}
+
+// run_block returns what is wrong with the block, or null.
+inline const char *run_block(int n) {
+  static unsigned round = 0;
+  static char told[200];
+  if (__start_shared_memory) memset(__start_shared_memory, 0xff, __stop_shared_memory - __start_shared_memory);
+  if ((int)fibers.size() < n) fibers.resize(n);
+  for (int i = 0; i < n; i++) start(fibers[i]);
+  failure = nullptr;
+  for (;;) {
+    // Forward, backward, and from the middle, by turns.
+    round++;
+    for (int k = 0; k < n && !failure; k++) {
+      int i = round % 3 == 0 ? k : round % 3 == 1 ? n - 1 - k : (k + n / 2) % n;
+      if (fibers[i].state == READY) { current = i; emulator_switch(&scheduler, fibers[i].stack_pointer); }
+    }
+    if (failure) return failure;
+    int waiting = 0, ended = 0, line = 0;
+    for (int i = 0; i < n; i++) {
+      ended += fibers[i].state == ENDED;
+      if (fibers[i].state != AT_BARRIER) continue;
+      if (waiting++ && fibers[i].line != line) {
+        snprintf(told, sizeof told, "threads of one block wait at the barriers of lines %d and %d", line, fibers[i].line);
+        return told;
+      }
+      line = fibers[i].line;
+    }
+    if (ended == n) return nullptr;
+    if (waiting == n) {
+      for (int i = 0; i < n; i++) fibers[i].state = READY;
+      continue;
+    }
+    bool moved = false;
+    for (int w = 0; w < n; w += 32) {
+      int shuffling = 0;
+      for (int i = w; i < w + 32; i++) shuffling += fibers[i].state == AT_SHUFFLE;
+      if (shuffling == 32) { moved = true; for (int i = w; i < w + 32; i++) fibers[i].state = READY; }
+    }
+    if (!moved) {
+      snprintf(told, sizeof told, "%d of %d threads wait at the barrier of line %d, %d have ended: the others never come", waiting, n, line, ended);
+      return told;
+    }
+  }
+}
+
+// launch returns what is wrong, or null.
+inline const char *launch(const Kernel *k, Grid g, void **p) {
+  kernel = k, parameters = p, grid = g;
+  for (by = 0; by < g.y; by++)
+    for (bx = 0; bx < g.x; bx++)
+      if (const char *wrong = run_block(g.threads)) return wrong;
+  return nullptr;
+}
+inline int thread() { return current; }
+inline Copies &copies() { return fibers[current].copies; }
+inline void barrier_at(int line) { fibers[current].line = line; leave(AT_BARRIER); }
+inline unsigned shuffle(unsigned v, int from) {
+  int t = current;
+  exchange[t] = v;
+  leave(AT_SHUFFLE);
+  unsigned r = exchange[(t & ~31) | (from & 31)];
+  leave(AT_SHUFFLE);
+  return r;
+}
+
+#else
+} // namespace emulator
+#include <pthread.h>
+#include <thread>
+#define SHARED static
+namespace emulator {
+inline thread_local int current, bx, by;
+inline Grid grid;
+inline pthread_barrier_t block_barrier, warp_barriers[32];
+inline unsigned exchange[1024];
+inline void fail(const char *what) { fprintf(stderr, "%s\n", what); _exit(3); }
+inline const char *launch(const Kernel *k, Grid g, void **p) {
+  grid = g;
+  for (int y = 0; y < g.y; y++)
+    for (int x = 0; x < g.x; x++) {
+      pthread_barrier_init(&block_barrier, 0, g.threads);
+      for (int w = 0; w < g.threads / 32; w++) pthread_barrier_init(&warp_barriers[w], 0, 32);
+      std::vector<std::thread> t;
+      for (int i = 0; i < g.threads; i++) t.emplace_back([=] { current = i, bx = x, by = y; k->call(k->function, p); });
+      for (auto &each : t) each.join();
+    }
+  return nullptr;
+}
+inline int thread() { return current; }
+inline Copies &copies() { static thread_local Copies c; return c; }
+inline void barrier_at(int) { pthread_barrier_wait(&block_barrier); }
+inline unsigned shuffle(unsigned v, int from) {
+  int t = current;
+  exchange[t] = v;
+  pthread_barrier_wait(&warp_barriers[t >> 5]);
+  unsigned r = exchange[(t & ~31) | (from & 31)];
+  pthread_barrier_wait(&warp_barriers[t >> 5]);
+  return r;
+}
+#endif
+
+} // namespace emulator
+
+DEVICE int thread() { return emulator::thread(); }
+DEVICE int threads() { return emulator::grid.threads; }
+DEVICE int block_x() { return emulator::bx; }
+DEVICE int block_y() { return emulator::by; }
+DEVICE int blocks_x() { return emulator::grid.x; }
+DEVICE int blocks_y() { return emulator::grid.y; }
+#define barrier() emulator::barrier_at(__LINE__)
+
+struct alignas(16) float4 { float x, y, z, w; };
+DEVICE float4 load4(const float *p) {
+  if ((size_t)p % 16) emulator::fail("a float4 is read that is not aligned");
+  return *(const float4 *)p;
+}
+DEVICE void store4(float *p, float4 v) {
+  if ((size_t)p % 16) emulator::fail("a float4 is written that is not aligned");
+  *(float4 *)p = v;
+}
+
+DEVICE float from_bits(u32 b) { float v; memcpy(&v, &b, 4); return v; }
+DEVICE u32 to_bits(float v) { u32 b; memcpy(&b, &v, 4); return b; }
+DEVICE int lane_down(int d) { int l = emulator::thread() & 31; return l + d < 32 ? l + d : l; }
+DEVICE float shuffle_xor(float v, int mask) { return from_bits(emulator::shuffle(to_bits(v), (emulator::thread() & 31) ^ mask)); }
+DEVICE float shuffle_down(float v, int down) { return from_bits(emulator::shuffle(to_bits(v), lane_down(down))); }
+DEVICE float shuffle_from(float v, int lane) { return from_bits(emulator::shuffle(to_bits(v), lane)); }
+DEVICE int shuffle_xor(int v, int mask) { return emulator::shuffle(v, (emulator::thread() & 31) ^ mask); }
+DEVICE int shuffle_down(int v, int down) { return emulator::shuffle(v, lane_down(down)); }
+DEVICE int shuffle_from(int v, int lane) { return emulator::shuffle(v, lane); }
+DEVICE void copy_async4(float *to, const float *from, bool given) { emulator::copies().begin(to, from, 4, given); }
+DEVICE void copy_async16(float *to, const float *from, bool given) { emulator::copies().begin(to, from, 16, given); }
+DEVICE void copy_commit() { emulator::copies().commit(); }
+template <int N> DEVICE void copy_wait() { emulator::copies().wait(N); }
+DEVICE float square_root(float v) { return std::sqrt(v); }

@@ -1,0 +1,386 @@
+// A libcuda.so.1 without a device: the part of the driver's API that compute/cuda calls,
+// over the emulator. FAKE_KERNELS names the header that includes every .cu file.
+//
+// It is as strict as a device is, or stricter. The host cannot read or write device
+// memory, whose pages it may not touch unless a kernel or a copy runs; kernels get no
+// addresses but of memory that is allocated; what lies behind an allocation is watched.
+// Streams do nothing until somebody waits for them, so that what is used too early is
+// not there yet. Everything that is made and not given back is counted (fake_count).
+// fake_fail lets calls fail, fake_set sets what a device has.
+#include FAKE_KERNELS
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <sys/mman.h>
+#define API extern "C" __attribute__((visibility("default"))) int
+
+namespace {
+enum {
+  SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101,
+  INVALID_CONTEXT = 201, INVALID_PTX = 218, INVALID_HANDLE = 400, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700, LAUNCH_FAILED = 719,
+};
+
+std::recursive_mutex mutex;
+std::string report; // of the emulator, on what failed last
+
+struct Device {
+  uint64_t base;
+  uint64_t memory = 1ull << 30;
+  uint64_t used = 0, end = 0; // bytes allocated, and the highest address so far
+  int retained = 0;           // of the primary context
+  int lost = 0;               // the error that every call of this device's context returns
+  std::map<uint64_t, size_t> allocations;
+};
+const uint64_t first_base = 1ull << 36, base_step = 1ull << 34, page = 4096, alignment = 256;
+const unsigned char canary = 0xa5;
+Device devices[4];
+int device_count = 1, driver_version = 13000;
+bool initialized;
+thread_local Device *current;
+
+struct Event;
+struct Stream {
+  Device *device;
+  std::deque<std::function<int()>> work;
+  uint64_t queued = 0, done = 0;
+};
+struct Event { std::shared_ptr<Stream> stream; uint64_t position = 0; };
+struct Module { Device *device; };
+std::map<void *, std::shared_ptr<Stream>> streams;
+std::map<void *, std::shared_ptr<Event>> events;
+std::set<Module *> modules;
+std::map<uint64_t, size_t> pinned;
+std::map<std::string, std::pair<long, int>> failures; // of a function: how many calls pass before it fails, and its error
+std::map<std::string, long> calls;
+
+void allow(Device *d, bool access) {
+  if (d->end > d->base) mprotect((void *)d->base, d->end - d->base, access ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+struct Access { // to all devices' memory: kernels may be handed nothing of another's, copies may
+  Access() { for (auto &d : devices) allow(&d, true); }
+  ~Access() { for (auto &d : devices) allow(&d, false); }
+};
+
+// enter counts a call and says how it fails before it begins, or 0.
+int enter(const char *function, bool in_context = true) {
+  calls[function]++;
+  auto f = failures.find(function);
+  if (f != failures.end() && f->second.first-- == 0) {
+    int code = f->second.second;
+    failures.erase(f);
+    if (current && (code == ILLEGAL_ADDRESS || code >= 702)) current->lost = code;
+    return code;
+  }
+  if (!initialized) return NOT_INITIALIZED;
+  if (!in_context) return SUCCESS;
+  if (!current) return INVALID_CONTEXT;
+  return current->lost;
+}
+#define ENTER(...) \
+  std::lock_guard<std::recursive_mutex> held(mutex); \
+  if (int wrong = enter(__func__, ##__VA_ARGS__)) return wrong;
+
+bool in(const std::map<uint64_t, size_t> &m, uint64_t p, size_t n) {
+  auto i = m.upper_bound(p);
+  return i != m.begin() && (--i, p + n <= i->first + i->second);
+}
+
+int broken(Device *d, int code, const std::string &what) {
+  report = what;
+  fprintf(stderr, "fake libcuda: %s\n", what.c_str());
+  return d->lost = code;
+}
+
+// intact reports an allocation behind which something was written.
+bool intact(std::pair<const uint64_t, size_t> a) {
+  for (uint64_t p = a.first + a.second; p % alignment; p++)
+    if (*(unsigned char *)p != canary) return false;
+  return true;
+}
+
+// run does what is queued on s up to a position.
+int run(Stream *s, uint64_t position) {
+  while (s->done < position) {
+    auto f = std::move(s->work.front());
+    s->work.pop_front();
+    s->done++;
+    int code = s->device->lost ? s->device->lost : f();
+    if (code) return code;
+  }
+  return s->device->lost;
+}
+int all(Stream *s) { return run(s, s->queued); }
+int everything(Device *d) {
+  for (auto &s : streams)
+    if (s.second->device == d)
+      if (int code = all(s.second.get())) return code;
+  return d->lost;
+}
+int queue(void *stream, std::function<int()> f) {
+  auto s = streams.find(stream);
+  if (s == streams.end()) return INVALID_HANDLE;
+  s->second->work.push_back(std::move(f));
+  s->second->queued++;
+  return SUCCESS;
+}
+} // namespace
+
+API fake_fail(const char *function, long after, int code) { std::lock_guard<std::recursive_mutex> held(mutex); failures[function] = {after, code}; return 0; }
+API fake_set(const char *what, long v) {
+  std::lock_guard<std::recursive_mutex> held(mutex);
+  std::string w = what;
+  if (w == "devices") device_count = v;
+  else if (w == "version") driver_version = v;
+  else if (w == "memory") for (auto &d : devices) d.memory = v;
+  else if (w == "reset") { // to what it was at first; nothing may be held
+    failures.clear(); calls.clear(); report.clear();
+    device_count = 1, driver_version = 13000, initialized = false;
+    for (auto &d : devices) d.memory = 1ull << 30, d.lost = 0;
+  } else return INVALID_VALUE;
+  return 0;
+}
+// fake_count counts what is held, of all devices, or the calls of a function.
+extern "C" __attribute__((visibility("default"))) long fake_count(const char *what) {
+  std::lock_guard<std::recursive_mutex> held(mutex);
+  std::string w = what;
+  long n = 0;
+  if (w == "contexts") for (auto &d : devices) n += d.retained;
+  else if (w == "allocations") for (auto &d : devices) n += d.allocations.size();
+  else if (w == "bytes") for (auto &d : devices) n += d.used;
+  else if (w == "pinned") n = pinned.size();
+  else if (w == "streams") n = streams.size();
+  else if (w == "events") n = events.size();
+  else if (w == "modules") n = modules.size();
+  else n = calls[w];
+  return n;
+}
+
+API cuInit(unsigned) {
+  std::lock_guard<std::recursive_mutex> held(mutex);
+  bool was = initialized;
+  initialized = true;
+  if (int wrong = enter("cuInit", false)) { initialized = was; return wrong; }
+  return device_count ? SUCCESS : NO_DEVICE;
+}
+API cuDriverGetVersion(int *v) { *v = driver_version; return SUCCESS; }
+API cuDeviceGetCount(int *n) { ENTER(false) *n = device_count; return SUCCESS; }
+API cuDeviceGet(int *d, int ordinal) { ENTER(false) if (ordinal < 0 || ordinal >= device_count) return INVALID_DEVICE; *d = ordinal; return SUCCESS; }
+API cuDeviceGetName(char *name, int n, int) { ENTER(false) snprintf(name, n, "emulated device"); return SUCCESS; }
+API cuDeviceTotalMem_v2(size_t *n, int d) { ENTER(false) *n = devices[d].memory; return SUCCESS; }
+API cuDeviceGetAttribute(int *v, int attribute, int) {
+  ENTER(false)
+  switch (attribute) {
+  case 16: *v = 4; break; // multiprocessors
+  case 75: *v = 8; break; // compute capability
+  case 76: *v = 0; break;
+  default: return INVALID_VALUE;
+  }
+  return SUCCESS;
+}
+API cuDevicePrimaryCtxRetain(void **c, int d) {
+  ENTER(false)
+  Device *dev = &devices[d];
+  if (!dev->base) {
+    dev->base = first_base + d * base_step;
+    void *at = mmap((void *)dev->base, base_step, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    if (at != (void *)dev->base) { dev->base = 0; return OUT_OF_MEMORY; }
+    dev->end = dev->base;
+  }
+  dev->retained++;
+  *c = dev;
+  return SUCCESS;
+}
+API cuDevicePrimaryCtxRelease_v2(int d) {
+  ENTER(false)
+  Device *dev = &devices[d];
+  if (!dev->retained) return INVALID_CONTEXT;
+  if (--dev->retained == 0 && dev->lost) { // what a lost context had goes with it
+    Access access;
+    for (auto i = streams.begin(); i != streams.end();) i = i->second->device == dev ? streams.erase(i) : std::next(i);
+    for (auto i = modules.begin(); i != modules.end();) {
+      auto m = *i;
+      i = m->device == dev ? (delete m, modules.erase(i)) : std::next(i);
+    }
+    events.clear();
+    for (auto &p : pinned) free((void *)p.first);
+    pinned.clear();
+    dev->allocations.clear();
+    dev->used = dev->lost = 0;
+  }
+  return SUCCESS;
+}
+API cuCtxSetCurrent(void *c) { std::lock_guard<std::recursive_mutex> held(mutex); current = (Device *)c; return enter("cuCtxSetCurrent", false); }
+
+API cuModuleLoadData(void **m, const void *ptx) {
+  ENTER()
+  if (!strstr((const char *)ptx, ".visible .entry")) return INVALID_PTX;
+  Module *mod = new Module{current};
+  modules.insert(mod);
+  *m = mod;
+  return SUCCESS;
+}
+API cuModuleUnload(void *m) { ENTER() if (!modules.erase((Module *)m)) return INVALID_HANDLE; delete (Module *)m; return SUCCESS; }
+API cuModuleGetFunction(void **f, void *m, const char *name) {
+  ENTER()
+  if (!modules.count((Module *)m)) return INVALID_HANDLE;
+  for (auto k : emulator::Kernel::all())
+    if (!strcmp(k->name, name)) { *f = k; return SUCCESS; }
+  return NOT_FOUND;
+}
+
+API cuMemAlloc_v2(uint64_t *p, size_t n) {
+  ENTER()
+  if (!n) return INVALID_VALUE;
+  size_t room = (n + page - 1) / page * page;
+  Device *d = current;
+  if (d->used + room > d->memory) return OUT_OF_MEMORY;
+  // The first gap that holds it and a page that nobody may touch on either side.
+  uint64_t at = d->base + page;
+  for (auto &a : d->allocations) {
+    uint64_t begin = a.first / page * page, end = (a.first + a.second + page - 1) / page * page;
+    if (at + room + page <= begin) break;
+    at = end + page;
+  }
+  if (at + room + page > d->base + base_step) return OUT_OF_MEMORY;
+  d->end = std::max(d->end, at + room + page);
+  Access access;
+  *p = at + (room - n) / alignment * alignment; // its last byte is near its page's
+  memset((void *)at, 0xff, room);
+  memset((void *)(*p + n), canary, at + room - (*p + n));
+  d->allocations[*p] = n;
+  d->used += room;
+  return SUCCESS;
+}
+API cuMemFree_v2(uint64_t p) {
+  ENTER()
+  Device *d = current;
+  auto a = d->allocations.find(p);
+  if (a == d->allocations.end()) return INVALID_VALUE;
+  int code = everything(d);
+  Access access;
+  bool ok = intact(*a);
+  size_t n = a->second, room = (n + page - 1) / page * page;
+  d->used -= room;
+  d->allocations.erase(a);
+  if (!ok) return broken(d, ILLEGAL_ADDRESS, "something was written behind an allocation of " + std::to_string(n) + " bytes");
+  return code;
+}
+API cuMemGetInfo_v2(size_t *unused, size_t *total) { ENTER() *unused = current->memory - current->used; *total = current->memory; return SUCCESS; }
+API cuMemHostAlloc(void **p, size_t n, unsigned) { ENTER() *p = aligned_alloc(page, (n + page - 1) / page * page); pinned[(uint64_t)*p] = n; return SUCCESS; }
+API cuMemFreeHost(void *p) {
+  ENTER()
+  if (!pinned.erase((uint64_t)p)) return INVALID_VALUE;
+  int code = everything(current);
+  free(p);
+  return code;
+}
+
+API cuStreamCreate(void **s, unsigned) { ENTER() auto p = std::make_shared<Stream>(); p->device = current; streams[p.get()] = p; *s = p.get(); return SUCCESS; }
+API cuStreamDestroy_v2(void *s) {
+  ENTER()
+  auto i = streams.find(s);
+  if (i == streams.end()) return INVALID_HANDLE;
+  int code = all(i->second.get());
+  streams.erase(i);
+  return code;
+}
+API cuStreamSynchronize(void *s) { ENTER() auto i = streams.find(s); return i == streams.end() ? INVALID_HANDLE : all(i->second.get()); }
+API cuStreamWaitEvent(void *s, void *e, unsigned) {
+  ENTER()
+  auto i = events.find(e);
+  if (i == events.end()) return INVALID_HANDLE;
+  Event at = *i->second;
+  return queue(s, [at] { return at.stream ? run(at.stream.get(), at.position) : SUCCESS; });
+}
+API cuEventCreate(void **e, unsigned) { ENTER() auto p = std::make_shared<Event>(); events[p.get()] = p; *e = p.get(); return SUCCESS; }
+API cuEventDestroy_v2(void *e) { ENTER() return events.erase(e) ? SUCCESS : INVALID_HANDLE; }
+API cuEventRecord(void *e, void *s) {
+  ENTER()
+  auto i = events.find(e);
+  auto j = streams.find(s);
+  if (i == events.end() || j == streams.end()) return INVALID_HANDLE;
+  *i->second = Event{j->second, j->second->queued};
+  return SUCCESS;
+}
+API cuEventSynchronize(void *e) {
+  ENTER()
+  auto i = events.find(e);
+  if (i == events.end()) return INVALID_HANDLE;
+  return i->second->stream ? run(i->second->stream.get(), i->second->position) : SUCCESS;
+}
+API cuEventElapsedTime(float *ms, void *, void *) { ENTER() *ms = 0; return SUCCESS; }
+
+API cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t n, void *s) {
+  ENTER()
+  if (!in(current->allocations, to, n)) return INVALID_VALUE;
+  if (in(pinned, (uint64_t)from, n)) return queue(s, [=] { Access access; memcpy((void *)to, from, n); return SUCCESS; });
+  auto copy = std::make_shared<std::string>((const char *)from, n); // as the driver does with memory that is not pinned
+  return queue(s, [=] { Access access; memcpy((void *)to, copy->data(), n); return SUCCESS; });
+}
+API cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, void *s) {
+  ENTER()
+  if (!in(current->allocations, from, n)) return INVALID_VALUE;
+  int code = queue(s, [=] { Access access; memcpy(to, (void *)from, n); return SUCCESS; });
+  if (code || in(pinned, (uint64_t)to, n)) return code;
+  return all(streams[s].get());
+}
+API cuMemsetD8Async(uint64_t to, unsigned char v, size_t n, void *s) {
+  ENTER()
+  if (!in(current->allocations, to, n)) return INVALID_VALUE;
+  return queue(s, [=] { Access access; memset((void *)to, v, n); return SUCCESS; });
+}
+
+API cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *s, void **p, void **extra) {
+  ENTER()
+  auto k = (emulator::Kernel *)f;
+  if (!gx || !gy || gz != 1 || gy > 65535 || !bx || bx > 1024 || bx % 32 || by != 1 || bz != 1 || shared || extra) return INVALID_VALUE;
+  std::vector<uint64_t> values(k->kinds.size());
+  for (size_t i = 0; i < values.size(); i++) {
+    memcpy(&values[i], p[i], k->kinds[i] == 'p' ? 8 : k->kinds[i]);
+    if (k->kinds[i] == 'p' && values[i] && !in(current->allocations, values[i], 1)) {
+      char what[200];
+      snprintf(what, sizeof what, "kernel %s, parameter %zu: %#llx is no address of the device's memory", k->name, i, (unsigned long long)values[i]);
+      return broken(current, ILLEGAL_ADDRESS, what);
+    }
+  }
+  Device *d = current;
+  return queue(s, [=]() mutable {
+    std::vector<void *> pointers;
+    for (auto &v : values) pointers.push_back(&v);
+    Access access;
+    const char *wrong = emulator::launch(k, {(int)gx, (int)gy, (int)bx}, pointers.data());
+    if (wrong) return broken(d, LAUNCH_FAILED, std::string("kernel ") + k->name + ": " + wrong);
+    return (int)SUCCESS;
+  });
+}
+
+API cuGetErrorName(int code, const char **s) {
+  switch (code) {
+  case OUT_OF_MEMORY: *s = "CUDA_ERROR_OUT_OF_MEMORY"; break;
+  case NO_DEVICE: *s = "CUDA_ERROR_NO_DEVICE"; break;
+  case INVALID_PTX: *s = "CUDA_ERROR_INVALID_PTX"; break;
+  case ILLEGAL_ADDRESS: *s = "CUDA_ERROR_ILLEGAL_ADDRESS"; break;
+  case LAUNCH_FAILED: *s = "CUDA_ERROR_LAUNCH_FAILED"; break;
+  default: *s = "CUDA_ERROR_OF_THE_FAKE";
+  }
+  return SUCCESS;
+}
+API cuGetErrorString(int code, const char **s) {
+  static std::string words;
+  std::lock_guard<std::recursive_mutex> held(mutex);
+  switch (code) {
+  case OUT_OF_MEMORY: words = "out of memory"; break;
+  case NO_DEVICE: words = "no CUDA-capable device is detected"; break;
+  case INVALID_PTX: words = "a PTX JIT compilation failed"; break;
+  case ILLEGAL_ADDRESS: words = "an illegal memory access was encountered"; break;
+  case LAUNCH_FAILED: words = "unspecified launch failure"; break;
+  default: words = "error " + std::to_string(code); break;
+  }
+  if (!report.empty() && (code == ILLEGAL_ADDRESS || code == LAUNCH_FAILED)) words += " (" + report + ")";
+  *s = words.c_str();
+  return SUCCESS;
+}

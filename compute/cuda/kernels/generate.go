@@ -1,0 +1,6 @@
+package kernels
+
+// Without -ffp-contract=off clang fuses a·b+c, or leaves it to the driver to fuse.
+//
+//go:generate -command ptx clang-19 -x cuda --cuda-device-only -nocudainc -nocudalib -S -O3 -ffp-contract=off --cuda-gpu-arch=sm_80 --cuda-feature=+ptx70
+//go:generate ptx element.cu -o element.ptx

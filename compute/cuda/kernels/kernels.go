@@ -1,0 +1,31 @@
+// Package kernels holds the kernels of compute/cuda: CUDA C++ in .cu files, and beside
+// each the PTX that clang makes of it, which the driver translates for the device that
+// is there. One PTX for compute capability 8.0 serves all devices since.
+//
+// device.h says what kernels are written in. The same files compile as C++ over
+// emulator.h: package internal/fakecuda makes a libcuda.so.1 of them for tests where
+// there is no device.
+package kernels
+
+import (
+	"embed"
+	"io/fs"
+)
+
+// PTX returns the modules, by the names of their sources without ".cu".
+func PTX() map[string][]byte {
+	modules := map[string][]byte{}
+	names, _ := fs.Glob(ptx, "*.ptx")
+	for _, name := range names {
+		modules[name[:len(name)-len(".ptx")]], _ = ptx.ReadFile(name)
+	}
+	return modules
+}
+
+//go:embed *.ptx
+var ptx embed.FS
+
+// Sources are the .cu files, their headers, and the driver for tests in fake.
+//
+//go:embed *.cu *.h fake
+var Sources embed.FS

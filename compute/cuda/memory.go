@@ -1,0 +1,105 @@
+//go:build linux && (amd64 || arm64) && !nogpu
+
+package cuda
+
+import "unsafe"
+
+// Alloc returns n elements of device memory of unspecified content, which the host must
+// not read or write, until Free or Close. It panics with an *Error if there is not
+// enough.
+func Alloc[E any](q *Queue, n int) []E {
+	var e E
+	p, err := q.allocate(n * int(unsafe.Sizeof(e)))
+	if err != nil {
+		panic(err)
+	}
+	return unsafe.Slice((*E)(pointer(p)), n)
+}
+
+// Free gives back what Alloc returned.
+func Free[E any](q *Queue, s []E) {
+	if err := q.free(uintptr(unsafe.Pointer(unsafe.SliceData(s)))); err != nil {
+		panic(err)
+	}
+}
+
+// pointer is p as a pointer to memory that Go knows nothing of.
+func pointer(p uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }
+
+// Upload copies host memory to device memory of the same length. src may be changed
+// once it returns.
+func Upload[E any](q *Queue, dst, src []E) {
+	if len(dst) != len(src) {
+		panic("cuda: Upload: lengths differ")
+	}
+	if len(src) > 0 {
+		q.upload(uintptr(unsafe.Pointer(&dst[0])), unsafe.Pointer(&src[0]), len(src)*int(unsafe.Sizeof(src[0])))
+	}
+}
+
+// upload copies through pinned memory, so that the copy may run later.
+func (q *Queue) upload(to uintptr, from unsafe.Pointer, bytes int) {
+	var p uintptr
+	err := q.device.call(cuMemHostAlloc, "", uintptr(unsafe.Pointer(&p)), uintptr(bytes), 0)
+	if err == nil {
+		q.staged = append(q.staged, staged{p, bytes})
+		copy(unsafe.Slice((*byte)(pointer(p)), bytes), unsafe.Slice((*byte)(from), bytes))
+		err = q.device.call(cuMemcpyHtoDAsync, "", to, p, uintptr(bytes), q.stream)
+	}
+	if err != nil {
+		panic(err)
+	}
+}
+
+// Download waits for what was queued, and copies device memory to host memory of the
+// same length.
+func Download[E any](q *Queue, dst, src []E) {
+	if len(dst) != len(src) {
+		panic("cuda: Download: lengths differ")
+	}
+	if len(src) == 0 {
+		return
+	}
+	if err := q.device.call(cuMemcpyDtoHAsync, "", uintptr(unsafe.Pointer(&dst[0])), uintptr(unsafe.Pointer(&src[0])), uintptr(len(src))*unsafe.Sizeof(src[0]), q.stream); err != nil {
+		panic(err)
+	}
+	if err := q.Wait(); err != nil {
+		panic(err)
+	}
+}
+
+// of returns where a kernel finds s: its own address if it is device memory, else that
+// of a copy, which stands until Reset. Nil is 0.
+func of[E any](q *Queue, s []E) uintptr {
+	if len(s) == 0 {
+		return 0
+	}
+	p := uintptr(unsafe.Pointer(&s[0]))
+	if q.onDevice(p) {
+		return p
+	}
+	in := input{p, len(s) * int(unsafe.Sizeof(s[0]))}
+	if at, ok := q.inputs[in]; ok {
+		return at
+	}
+	at, err := q.allocate(in.bytes)
+	if err != nil {
+		panic(err)
+	}
+	q.held, q.kept = append(q.held, at), append(q.kept, s)
+	q.inputs[in] = at
+	q.upload(at, unsafe.Pointer(&s[0]), in.bytes)
+	return at
+}
+
+// result is of for memory that a kernel writes, which must be the device's.
+func result[E any](q *Queue, s []E) uintptr {
+	if len(s) == 0 {
+		return 0
+	}
+	p := uintptr(unsafe.Pointer(&s[0]))
+	if !q.onDevice(p) {
+		panic("cuda: a kernel is to write to memory of the host")
+	}
+	return p
+}

@@ -1,0 +1,181 @@
+//go:build linux && (amd64 || arm64) && !nogpu
+
+// Package fakecuda gives tests devices where there are none: it makes a libcuda.so.1 of
+// compute/cuda's kernels and their emulator, which counts what is not given back, and
+// fails where a test wants it to.
+package fakecuda
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+	"github.com/klauspost/cpuid/v2"
+
+	"github.com/gnnactor/gnnactor/compute/cuda"
+	"github.com/gnnactor/gnnactor/compute/cuda/kernels"
+)
+
+// Driver is the emulated driver of this process.
+type Driver struct {
+	t                testing.TB
+	fail, set, count uintptr
+}
+
+// Use has the test's calls of the driver go to the emulated one, as it is at first, with
+// one device. When the test ends everything must have been given back. Without a C++
+// compiler the test is skipped.
+func Use(t testing.TB) *Driver {
+	t.Helper()
+	path := Build(t)
+	t.Setenv(cuda.LibraryVariable, path)
+	handle, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &Driver{t: t}
+	for name, f := range map[string]*uintptr{"fake_fail": &d.fail, "fake_set": &d.set, "fake_count": &d.count} {
+		if *f, err = purego.Dlsym(handle, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.Set("reset", 0)
+	t.Cleanup(func() {
+		for _, what := range []string{"contexts", "allocations", "pinned", "streams", "events", "modules"} {
+			if n := d.Count(what); n != 0 {
+				t.Errorf("%d %s were not given back", n, what)
+			}
+		}
+	})
+	return d
+}
+
+// Set sets the number of devices, the version of the driver (1000·major + 10·minor) or
+// the memory of each device in bytes.
+func (d *Driver) Set(what string, value int) { d.ask(d.set, what, uintptr(value), 0) }
+
+// Fail lets the call of function after as many others return a code.
+func (d *Driver) Fail(function string, after, code int) {
+	d.ask(d.fail, function, uintptr(after), uintptr(code))
+}
+
+// Count returns how many of contexts, allocations, bytes, pinned, streams, events or
+// modules there are, or how often a function was called.
+func (d *Driver) Count(what string) int { return d.ask(d.count, what, 0, 0) }
+
+func (d *Driver) ask(f uintptr, name string, a, b uintptr) int {
+	text := append([]byte(name), 0)
+	r, _, _ := purego.SyscallN(f, uintptr(unsafe.Pointer(&text[0])), a, b)
+	return int(r)
+}
+
+var build sync.Mutex
+
+// Build makes the library, unless it was made of the same sources before, and returns
+// its path.
+func Build(t testing.TB) string {
+	t.Helper()
+	return Compile(t, kernels.Sources, "fake/driver.cc", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
+}
+
+// Compile compiles a C++ file of sources with all kernels and returns the path of the
+// result, which is kept for later tests in the user's cache.
+func Compile(t testing.TB, sources fs.FS, file string, flags ...string) string {
+	t.Helper()
+	build.Lock()
+	defer build.Unlock()
+	compiler, err := exec.LookPath("g++")
+	if err != nil {
+		t.Skip("there is no g++, of which the emulated device is made: install Debian's package g++")
+	}
+	version, err := exec.Command(compiler, "--version").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags = append([]string{"-std=gnu++17", "-march=native", "-ffp-contract=off", "-g1", "-Wall", "-pthread"}, flags...)
+	sum := sha256.New()
+	fmt.Fprintln(sum, cpuid.CPU.BrandName, string(version), file, flags)
+	dir := t.TempDir()
+	var all strings.Builder
+	err = fs.WalkDir(sources, ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := fs.ReadFile(sources, path)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(sum, path, len(text))
+		sum.Write(text)
+		if strings.HasSuffix(path, ".cu") {
+			fmt.Fprintf(&all, "#include %q\n", path)
+		}
+		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(path)), 0o755); err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(dir, path), text, 0o644)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir()
+	}
+	cache = filepath.Join(cache, "gnnactor-test")
+	made := filepath.Join(cache, fmt.Sprintf("%s-%x", strings.TrimSuffix(filepath.Base(file), ".cc"), sum.Sum(nil)[:12]))
+	if _, err := os.Stat(made); err == nil {
+		return made
+	}
+	if err := os.WriteFile(filepath.Join(dir, "all_kernels.h"), []byte(all.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	result := filepath.Join(dir, "result")
+	cmd := exec.Command(compiler, append(flags, "-I"+dir, `-DFAKE_KERNELS="all_kernels.h"`, filepath.Join(dir, file), "-o", result)...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", cmd, err, out)
+	}
+	if err := keep(result, made); err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+// keep copies a file to where others find it, at once and whole.
+func keep(from, to string) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.CreateTemp(filepath.Dir(to), "making-*")
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	if e := out.Chmod(0o755); err == nil {
+		err = e
+	}
+	if e := out.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = os.Rename(out.Name(), to)
+	}
+	if err != nil {
+		os.Remove(out.Name())
+	}
+	return err
+}
