@@ -191,7 +191,7 @@ func orNone(s string) string { return cmp.Or(s, "none") }
 
 // dataSuits reports why this node's data cannot be trained on with the settings of the run that
 // there is, or else its own, which it would begin: before it is a node, and others take
-// part in what cannot be done. Data that is not here, or no store, is not looked at.
+// part in what cannot be done. Data that is not here is not looked at; what is no store is imported for it.
 func (o Options) dataSuits(ctx context.Context, propose *node.Run) error {
 	r, err := node.Begun(ctx, o.Options)
 	if err != nil {
@@ -208,7 +208,7 @@ func (o Options) dataSuits(ctx context.Context, propose *node.Run) error {
 	if err := o.suit(); err != nil {
 		return err
 	}
-	if wants := cmp.Or(r, propose); wants.Data != propose.Data || propose.Settings[runData] == dataOwn {
+	if wants := cmp.Or(r, propose); wants.Data != propose.Data {
 		return nil
 	}
 	return runtime.Check(ctx, o.Config)

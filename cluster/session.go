@@ -247,7 +247,7 @@ func (s *Session) Start() (*runtime.Runtime, error) {
 		err = s.node.Sample(s.ctx, samplers.Run{ID: rt.SamplingID(), First: rt.FirstBatch(), Open: func() samplers.Draw { return rt.NewDraw() }})
 	}
 	if err == nil && s.samplers != nil {
-		err = s.samplers.Ready(s.ctx, rt.SamplingID(), rt.Plan().MaxSamplers, rt.Dataset().Graph.NumNodes())
+		err = s.samplers.Ready(s.ctx, rt.SamplingID(), rt.Plan().MaxSamplers, rt.TrainingDataset().Graph)
 	}
 	if err != nil {
 		s.node.EndSampling()

@@ -27,13 +27,38 @@ type Graph struct {
 	Indptr  []int64   // len NumNodes+1; row v is Indices[Indptr[v]:Indptr[v+1]]
 	Indices []uint32  // sources of incoming edges, len NumEdges
 	Weights []float32 // one per edge, or nil: all 1
+
+	away *size // nil: the rows are here
 }
 
+// size is what is known of a graph whose rows lie elsewhere.
+type size struct {
+	nodes int
+	edges int64
+}
+
+// Elsewhere returns what is known of a graph whose rows lie elsewhere: how many nodes and
+// edges it has, and, if they are set, the edges' weights. Whoever asks it for a row panics.
+func Elsewhere(nodes int, edges int64) *Graph { return &Graph{away: &size{nodes, edges}} }
+
+// Away reports whether the rows lie elsewhere.
+func (g *Graph) Away() bool { return g.away != nil }
+
 // NumNodes returns n = |V|.
-func (g *Graph) NumNodes() int { return len(g.Indptr) - 1 }
+func (g *Graph) NumNodes() int {
+	if g.away != nil {
+		return g.away.nodes
+	}
+	return len(g.Indptr) - 1
+}
 
 // NumEdges returns |E|.
-func (g *Graph) NumEdges() int64 { return int64(len(g.Indices)) }
+func (g *Graph) NumEdges() int64 {
+	if g.away != nil {
+		return g.away.edges
+	}
+	return int64(len(g.Indices))
+}
 
 // Degree returns d(v), the number of edges into v. Like InNeighbors it panics where
 // Indptr does not fit Indices: nobody gets a number that no row can have.
@@ -60,11 +85,17 @@ func (g *Graph) Symmetric() bool {
 }
 
 // Validate checks every invariant: monotone Indptr that spans Indices, ids
-// in range, one weight per edge. It reads the whole graph, unless ctx ends first: the error
-// wraps its cause.
+// in range, one weight per edge; of one whose rows lie elsewhere, the last. It reads the whole
+// graph, unless ctx ends first: the error wraps its cause.
 func (g *Graph) Validate(ctx context.Context) error { return g.validate(interrupt.New(ctx)) }
 
 func (g *Graph) validate(stop *interrupt.Poll) error {
+	if g.Weights != nil && int64(len(g.Weights)) != g.NumEdges() {
+		return fmt.Errorf("graph: %d weights for %d edges", len(g.Weights), g.NumEdges())
+	}
+	if g.Away() {
+		return nil
+	}
 	if len(g.Indptr) == 0 || g.Indptr[0] != 0 {
 		return fmt.Errorf("graph: indptr must start with 0")
 	}
@@ -85,9 +116,6 @@ func (g *Graph) validate(stop *interrupt.Poll) error {
 				return fmt.Errorf("graph: indices[%d] = %d is out of range [0, %d)", from+i, u, n)
 			}
 		}
-	}
-	if g.Weights != nil && len(g.Weights) != len(g.Indices) {
-		return fmt.Errorf("graph: %d weights for %d edges", len(g.Weights), len(g.Indices))
 	}
 	return stop.Err()
 }

@@ -15,9 +15,12 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/control"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/samplers"
+	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/sampling"
 )
+
+var hundred = graph.Elsewhere(100, 1000)
 
 // batchOf makes b a batch that its ID tells from others, of at least so much processor time.
 func batchOf(b *sampling.Batch, id sampling.ID, work time.Duration) {
@@ -65,7 +68,7 @@ func TestSamplersMove(t *testing.T) {
 	samples(t, c, &atC)
 	a.Member.Stand()
 	r := a.Samplers(false)
-	if err := r.Ready(within(t), "run", 2, 100); err != nil {
+	if err := r.Ready(within(t), "run", 2, hundred); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -130,7 +133,7 @@ func TestSamplersMove(t *testing.T) {
 	}
 	stop()
 	wg.Wait()
-	if err := r.Ready(within(t), "another", 2, 100); err != nil {
+	if err := r.Ready(within(t), "another", 2, hundred); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.Draw(within(t), 0, &messages.Seeds{ID: sampling.ID{Phase: "train", Epoch: 3, Of: 1}}, new(sampling.Batch)); err == nil || !strings.Contains(err.Error(), "other settings") {
@@ -138,7 +141,7 @@ func TestSamplersMove(t *testing.T) {
 	}
 	home := samplers.NewRemote(a.samplersOptions(), true)
 	defer home.Close()
-	if err := home.Ready(within(t), "run", 2, 100); err != nil {
+	if err := home.Ready(within(t), "run", 2, hundred); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := home.Draw(within(t), 0, &messages.Seeds{}, new(sampling.Batch)); !errors.Is(err, actors.ErrHere) {
@@ -174,7 +177,7 @@ func TestEndSampling(t *testing.T) {
 	}
 	ready := func(n *Node) *samplers.Remote {
 		r := n.Samplers(false)
-		if err := r.Ready(within(t), "run", 1, 100); err != nil {
+		if err := r.Ready(within(t), "run", 1, hundred); err != nil {
 			t.Fatal(err)
 		}
 		return r

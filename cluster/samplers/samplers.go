@@ -32,6 +32,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/control"
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/internal/msgpackcheck"
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/pool"
@@ -306,7 +307,7 @@ type Remote struct {
 	o     Options
 	node  string
 	local bool // this node has the role
-	nodes atomic.Int64
+	graph atomic.Pointer[graph.Graph]
 	run   atomic.Pointer[string]
 
 	ctx    context.Context // ends with Close
@@ -368,10 +369,10 @@ func (r *Remote) peer(node string) *peer {
 	return p
 }
 
-// Ready says how many samplers this trainer has, of a graph of so many nodes, and the Run.ID
-// that theirs must be. It is to be called before Draw.
-func (r *Remote) Ready(ctx context.Context, run string, samplers, nodes int) error {
-	r.nodes.Store(int64(nodes))
+// Ready says how many samplers this trainer has, of which graph, whose sizes alone are read, and
+// the Run.ID that theirs must be. It is to be called before Draw.
+func (r *Remote) Ready(ctx context.Context, run string, samplers int, g *graph.Graph) error {
+	r.graph.Store(g)
 	r.run.Store(&run)
 	return r.o.Member.Announce(ctx, func(i *membership.Info) { i.Samplers = samplers })
 }
@@ -515,14 +516,9 @@ func (r *Remote) draw(ctx context.Context, i int, at string, body []byte, m *mes
 		}
 		return err
 	}
-	x, err := messages.Unmarshal("sampled", reply)
+	ticket, err := ticketOf(reply, at)
 	if err != nil {
 		return err
-	}
-	s := x.(*messages.Sampled)
-	var ticket dataplane.Ticket
-	if err := msgpackcheck.Unmarshal(s.Ticket, &ticket); err != nil {
-		return fmt.Errorf("its ticket: %w", err)
 	}
 	buf, _ := r.free.Get().(*[]byte)
 	if buf == nil {
@@ -541,11 +537,7 @@ func (r *Remote) draw(ctx context.Context, i int, at string, body []byte, m *mes
 		return err
 	}
 	*buf = data
-	if err := messages.ReadBatch(b, m.ID, data); err != nil {
-		return err
-	}
-	if err := r.check(m, b); err != nil {
-		b.Reset()
+	if err := read(b, m, data, r.graph.Load()); err != nil {
 		return err
 	}
 	r.drawn.Add(1)
@@ -553,24 +545,44 @@ func (r *Remote) draw(ctx context.Context, i int, at string, body []byte, m *mes
 	return nil
 }
 
-// check reports what of a batch is not the run's.
-func (r *Remote) check(m *messages.Seeds, b *sampling.Batch) error {
-	if m.Seeds != nil && b.Targets == nil && !slices.Equal(m.Seeds, b.Seeds) {
-		return fmt.Errorf("%v has other seeds there; run one version of gnnactor, on the same data, on all nodes", m.ID)
+// largest is how many bytes a batch may have; all those of a graph of 2³² edges have fewer.
+const largest = 1 << 36
+
+// ticketOf returns the ticket of what node answered to Seeds.
+func ticketOf(reply []byte, node string) (t dataplane.Ticket, err error) {
+	x, err := messages.Unmarshal("sampled", reply)
+	if err != nil {
+		return t, err
 	}
-	nodes := uint64(r.nodes.Load())
-	for i := range b.Blocks {
-		k := &b.Blocks[i]
-		if k.SrcIDs == nil && uint64(k.NumSrc) > nodes {
-			return fmt.Errorf("%v: %d sources of %d nodes", m.ID, k.NumSrc, nodes)
-		}
+	s := x.(*messages.Sampled)
+	if s.Ticket == nil {
+		return t, fmt.Errorf("its answer has a batch in place of a ticket; run one version of gnnactor on all nodes")
 	}
-	for _, ids := range [][]uint32{b.Inputs(), b.Seeds} {
-		for _, u := range ids {
-			if uint64(u) >= nodes {
-				return fmt.Errorf("%v: node %d of %d", m.ID, u, nodes)
-			}
-		}
+	if err := msgpackcheck.Unmarshal(s.Ticket, &t); err != nil {
+		return t, fmt.Errorf("its ticket: %w", err)
 	}
-	return nil
+	switch {
+	case t.Node != node:
+		return t, fmt.Errorf("its ticket is for what lies at node %.64q; it hands out what it drew itself", t.Node)
+	case t.Size < 1 || t.Size > largest:
+		return t, fmt.Errorf("its ticket is for %d bytes, and no batch has those", t.Size)
+	}
+	return t, nil
+}
+
+// read makes b the batch of m that data holds, which fits the graph; b is empty after an error.
+func read(b *sampling.Batch, m *messages.Seeds, data []byte, g *graph.Graph) error {
+	if err := messages.ReadBatch(b, m.ID, data); err != nil {
+		return err
+	}
+	err := b.CheckOf(g, false)
+	if err != nil {
+		err = fmt.Errorf("%v does not fit the graph: %w", m.ID, err)
+	} else if m.Seeds != nil && b.Targets == nil && !slices.Equal(m.Seeds, b.Seeds) {
+		err = fmt.Errorf("%v has other seeds there; run one version of gnnactor, on the same data, on all nodes", m.ID)
+	}
+	if err != nil {
+		b.Reset()
+	}
+	return err
 }

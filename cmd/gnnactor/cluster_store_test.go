@@ -92,6 +92,11 @@ func TestUnsuitedNeverEnters(t *testing.T) {
 	links := []string{"--task", "link", "--micro-batches", "2", "--wait-for", "2"}
 	refused(train("refused"), "has no labels")
 	refused(train("refused", append(links, "--sampler-options", "weighted=true")...), "no edge weights")
+	list := filepath.Join(dir, "list.csv") // no store: it is imported to find out
+	if err := os.WriteFile(list, []byte("0,1\n1,2\n2,0\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	refused(train("refused", "--data", list), "has no node features")
 	a := train("a", append(links, "--epochs", "1000000")...)
 	a.log.await(t, ctx, "120 nodes") // it takes part
 	refused(train("refused", "--task", "link", "--fanouts", "3,3"), "fanouts is")
