@@ -7,8 +7,6 @@ import (
 	"maps"
 	"strings"
 	"time"
-
-	"github.com/gnnactor/gnnactor/cluster/group"
 )
 
 // follow keeps the view.
@@ -115,15 +113,15 @@ func (m *Member) take(changed []Entry, revision int64) {
 			m.entries[e.Key] = e
 		}
 	}
-	m.read(group.Unsent, revision, true)
+	m.read(Unsent, revision, true)
 }
 
 // read takes in that the entries are those of the store, and shows them if they have
 // changed. The lock is held, and given back.
-func (m *Member) read(sent group.Time, revision int64, changed bool) {
+func (m *Member) read(sent Time, revision int64, changed bool) {
 	place, in := m.entries[m.key()]
 	_, lives := m.entries[m.aliveKey(m.cfg.Info.Node)]
-	do := m.step(group.Read{Sent: sent, Place: in && place.Created == m.epoch, Lives: lives, Absent: m.absent()})
+	do := m.step(Read{Sent: sent, Place: in && place.Created == m.epoch, Lives: lives, Absent: m.absent()})
 	if changed {
 		m.show(revision)
 	}
@@ -136,8 +134,8 @@ func (m *Member) read(sent group.Time, revision int64, changed bool) {
 }
 
 // absent returns the other nodes that have a place and do not live. The lock is held.
-func (m *Member) absent() map[string]group.Absent {
-	var all map[string]group.Absent
+func (m *Member) absent() map[string]Absent {
+	var all map[string]Absent
 	for key, e := range m.entries {
 		node, ok := strings.CutPrefix(key, m.prefix+"members/")
 		if _, lives := m.entries[m.aliveKey(node)]; !ok || lives || node == m.cfg.Info.Node {
@@ -148,9 +146,9 @@ func (m *Member) absent() map[string]group.Absent {
 			continue
 		}
 		if all == nil {
-			all = map[string]group.Absent{}
+			all = map[string]Absent{}
 		}
-		all[node] = group.Absent{Epoch: e.Created, Modified: e.Modified, Terms: group.Terms{TTL: info.TTL, Outage: info.Outage}}
+		all[node] = Absent{Epoch: e.Created, Modified: e.Modified, Terms: Terms{TTL: info.TTL, Outage: info.Outage}}
 	}
 	return all
 }

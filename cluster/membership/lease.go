@@ -7,24 +7,22 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
-
-	"github.com/gnnactor/gnnactor/cluster/group"
 )
 
 // now is this node's clock.
-func (m *Member) now() group.Time { return time.Since(m.born) }
+func (m *Member) now() Time { return time.Since(m.born) }
 
 // step takes an event into this node's standing. The lock is held.
-func (m *Member) step(e group.Event) []group.Action {
+func (m *Member) step(e Event) []Action {
 	before := m.standing.Phase()
 	do := m.standing.Step(m.now(), e)
 	if after := m.standing.Phase(); after != before {
 		close(m.stood)
 		m.stood = make(chan struct{})
 		switch after {
-		case group.Attached:
+		case Attached:
 			m.cfg.Logger.Info("this node has a lease again")
-		case group.Detached:
+		case Detached:
 			m.cfg.Logger.Warn("the lease may have ended; what takes the store waits", "outage", m.cfg.Outage)
 		}
 	}
@@ -33,7 +31,7 @@ func (m *Member) step(e group.Event) []group.Action {
 
 // keep makes the calls that keep this node a member.
 func (m *Member) keep() {
-	var e group.Event = group.Tick{}
+	var e Event = Tick{}
 	for {
 		m.mu.Lock()
 		do := m.step(e)
@@ -55,37 +53,37 @@ func (m *Member) keep() {
 		if m.Err() != nil || m.ctx.Err() != nil {
 			return
 		}
-		e = group.Tick{}
+		e = Tick{}
 	}
 }
 
 // do carries out what the standing wants, and returns what came of a call to the store;
 // nil: there was none.
-func (m *Member) do(all []group.Action) (e group.Event) {
+func (m *Member) do(all []Action) (e Event) {
 	for _, a := range all {
 		switch a := a.(type) {
-		case group.Renew:
+		case Renew:
 			sent := m.now()
-			e = group.Renewed{Sent: sent, Outcome: m.call(a.Within, "the lease could not be renewed yet", func(ctx context.Context) error {
+			e = Renewed{Sent: sent, Outcome: m.call(a.Within, "the lease could not be renewed yet", func(ctx context.Context) error {
 				return m.store.Renew(ctx, m.held())
 			})}
-		case group.Return:
+		case Return:
 			sent := m.now()
-			e = group.Returned{Sent: sent, Outcome: m.call(a.Within, "there is no new lease yet", m.comeBack)}
-		case group.Fence:
+			e = Returned{Sent: sent, Outcome: m.call(a.Within, "there is no new lease yet", m.comeBack)}
+		case Fence:
 			m.fence(m.reason(a.Why))
-		case group.Changed:
+		case Changed:
 			m.mu.Lock()
 			m.show(m.view.Revision)
 			m.mu.Unlock()
-		case group.Remove:
+		case Remove:
 			m.tasks.Go(func() { m.remove(a) })
 		}
 	}
 	return e
 }
 
-func (m *Member) call(within time.Duration, what string, f func(context.Context) error) group.Outcome {
+func (m *Member) call(within time.Duration, what string, f func(context.Context) error) Outcome {
 	ctx, cancel := context.WithTimeout(m.ctx, within)
 	defer cancel()
 	err := f(ctx)
@@ -97,9 +95,9 @@ func (m *Member) call(within time.Duration, what string, f func(context.Context)
 	m.mu.Unlock()
 	switch {
 	case err == nil:
-		return group.Done
+		return Done
 	case refused:
-		return group.Refused
+		return Refused
 	}
 	// It is made again at once, and so by way of another of the store's servers.
 	level := slog.LevelWarn
@@ -107,7 +105,7 @@ func (m *Member) call(within time.Duration, what string, f func(context.Context)
 		level = slog.LevelDebug
 	}
 	m.cfg.Logger.Log(m.ctx, level, what, "error", err)
-	return group.Failed
+	return Failed
 }
 
 // held returns the lease that this node lives by.
@@ -167,7 +165,7 @@ func (m *Member) another(ctx context.Context) (Lease, error) {
 }
 
 // remove takes the place of a node away that is over.
-func (m *Member) remove(a group.Remove) {
+func (m *Member) remove(a Remove) {
 	m.mu.Lock()
 	ifs, do, err := m.departing(m.entries, a.Node, a.Epoch, true, fmt.Sprintf("it was not heard of for %v", a.After.Round(time.Second)))
 	m.mu.Unlock()

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/gnnactor/gnnactor/cluster/certs"
-	"github.com/gnnactor/gnnactor/cluster/group"
 )
 
 // Info is what a node says about itself.
@@ -123,7 +122,7 @@ type Member struct {
 	mu       sync.Mutex
 	lease    Lease
 	trouble  error // of the newest call to keep the lease, or for a new one; nil: it was answered
-	standing *group.Standing
+	standing *Standing
 	stood    chan struct{} // closed when the standing is another
 	info     Info
 	err      error
@@ -179,7 +178,7 @@ func Join(ctx context.Context, store Store, cfg Config) (*Member, error) {
 	}
 	m.store = &patient{store, m.Patience()}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
-	m.standing = group.NewStanding(group.Terms{TTL: cfg.TTL, Outage: cfg.Outage}, 0, m.now())
+	m.standing = NewStanding(Terms{TTL: cfg.TTL, Outage: cfg.Outage}, 0, m.now())
 	m.tasks.Go(m.keep)
 	m.tasks.Go(m.follow)
 	if !cfg.Waits {
@@ -398,9 +397,9 @@ func Look(ctx context.Context, store Store, cluster string) (*View, error) {
 	return viewOf(prefix, byKey(all), revision, func(string) bool { return false }), nil
 }
 
-// Read returns a value of a cluster's state, and its epoch, as Value does, to one who is not
+// ReadValue returns a value of a cluster's state, and its epoch, as Value does, to one who is not
 // a member; nil and 0: there is none.
-func Read(ctx context.Context, store Store, cluster, key string) ([]byte, int64, error) {
+func ReadValue(ctx context.Context, store Store, cluster, key string) ([]byte, int64, error) {
 	full := Prefix(cluster) + "state/" + key
 	all, _, err := store.List(ctx, full)
 	if err != nil {

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/gnnactor/gnnactor/cluster/group"
 )
 
 // watched counts watches.
@@ -47,7 +45,7 @@ func TestQuiet(t *testing.T) {
 // A process that was frozen knows at once that its time is over, before anything has
 // told it; and one that is fenced does nothing, whatever its lease.
 func TestThawed(t *testing.T) {
-	terms := group.Terms{TTL: time.Minute, Outage: time.Hour}
+	terms := Terms{TTL: time.Minute, Outage: time.Hour}
 	for _, c := range []struct {
 		frozen       time.Duration
 		err          error
@@ -58,7 +56,7 @@ func TestThawed(t *testing.T) {
 		{2 * time.Minute, nil, true, false},
 		{2 * time.Hour, nil, false, false},
 	} {
-		m := &Member{born: time.Now().Add(-c.frozen), standing: group.NewStanding(terms, 0, 0), err: c.err}
+		m := &Member{born: time.Now().Add(-c.frozen), standing: NewStanding(terms, 0, 0), err: c.err}
 		if m.MayStep() != c.step || m.MayDecide() != c.decide {
 			t.Errorf("frozen for %v, error %v: may step %t, may decide %t", c.frozen, c.err, m.MayStep(), m.MayDecide())
 		}

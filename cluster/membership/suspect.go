@@ -17,7 +17,7 @@ import (
 // process that lives, if frozen, listens. Of one that cannot be reached at all
 // nothing is known; its lease decides. A node that was taken out by mistake,
 // by a firewall that refuses in its name, is fenced when it reads of it, or by
-// its own count where it cannot: package group counts on there being none.
+// its own count where it cannot: the groups count on there being none.
 func (m *Member) Suspect(ctx context.Context, nodes []string) (died []string, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

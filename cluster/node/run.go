@@ -163,7 +163,7 @@ func Begun(ctx context.Context, o Options) (_ *Run, err error) {
 	if err != nil {
 		return nil, err
 	}
-	b, revision, err := membership.Read(ctx, store, o.Cluster, runKey)
+	b, revision, err := membership.ReadValue(ctx, store, o.Cluster, runKey)
 	if err != nil {
 		return nil, err
 	}

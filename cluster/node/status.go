@@ -59,7 +59,7 @@ type Status struct {
 // Training is a node's part in the training.
 type Training struct {
 	Group        int64    `msgpack:"group" json:"group"` // of trainers, that it is in; 0: none
-	State        string   `msgpack:"state" json:"state"` // in groups, a group.State; empty: it does not train
+	State        string   `msgpack:"state" json:"state"` // in groups, a membership.State; empty: it does not train
 	Progress     Progress `msgpack:"progress" json:"progress"`
 	MicroBatches int64    `msgpack:"micro" json:"micro_batches"` // computed here
 }

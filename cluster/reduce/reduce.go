@@ -23,7 +23,7 @@ import (
 	"unsafe"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
-	"github.com/gnnactor/gnnactor/cluster/group"
+	"github.com/gnnactor/gnnactor/cluster/membership"
 )
 
 // Method is the data plane's method of this package.
@@ -53,9 +53,9 @@ type Service struct {
 
 	mu      sync.Mutex
 	current *Group
-	ended   *Group        // the one before, until current has made a sum; nil: it was closed
-	gate    group.Gate    // for groups in rising order
-	changed chan struct{} // closed when current changes
+	ended   *Group          // the one before, until current has made a sum; nil: it was closed
+	gate    membership.Gate // for groups in rising order
+	changed chan struct{}   // closed when current changes
 }
 
 // NewService registers at p.

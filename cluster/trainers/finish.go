@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/gnnactor/gnnactor/actors"
-	"github.com/gnnactor/gnnactor/cluster/group"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 )
 
@@ -32,7 +31,7 @@ func (s *Share) Finish(ctx context.Context, step int64) error {
 }
 
 func (t *Trainers) end() {
-	t.step(group.Ended{Is: true})
+	t.step(membership.Ended{Is: true})
 	select {
 	case t.wake <- struct{}{}:
 	default:

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gnnactor/gnnactor/cluster/group"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/reduce"
 )
@@ -25,24 +24,24 @@ func candidates(v *membership.View) []membership.Info {
 }
 
 // now is this node's clock.
-func (t *Trainers) now() group.Time { return time.Since(t.born) }
+func (t *Trainers) now() membership.Time { return time.Since(t.born) }
 
 // step takes an event in, does what takes no time of what is to be done, and returns
 // the rest.
-func (t *Trainers) step(e group.Event) (rest []group.Action) {
+func (t *Trainers) step(e membership.Event) (rest []membership.Action) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, a := range t.part.Step(t.now(), e) {
 		switch a.(type) {
-		case group.Close:
+		case membership.Close:
 			t.quit((*reduce.Group).Close)
-		case group.End:
+		case membership.End:
 			t.quit((*reduce.Group).End)
 		default:
 			rest = append(rest, a)
 		}
 	}
-	if _, seen := e.(group.Seen); seen {
+	if _, seen := e.(membership.Seen); seen {
 		close(t.looked)
 		t.looked = make(chan struct{})
 	}
@@ -58,17 +57,17 @@ func (t *Trainers) quit(how func(*reduce.Group)) {
 }
 
 // look returns what the newest view asks for.
-func (t *Trainers) look(v *membership.View) []group.Action {
+func (t *Trainers) look(v *membership.View) []membership.Action {
 	r, err := newestOf(t.o.Member)
 	if err != nil {
 		t.o.Logger.Error("trainers", "error", err)
 	}
-	s := group.Seen{Record: r, Over: map[string]group.Over{}, Leads: t.o.Member.Leads(v) && t.o.Member.Err() == nil}
+	s := membership.Seen{Record: r, Over: map[string]membership.Over{}, Leads: t.o.Member.Leads(v) && t.o.Member.Err() == nil}
 	for _, all := range [][]membership.Info{v.Members, v.Absent} {
 		for i := range all {
 			m := &all[i]
-			s.Peers = append(s.Peers, group.Peer{
-				Member: group.Member{Node: m.Node, Epoch: m.Epoch}, Lives: !m.Away, Trainer: slices.Contains(m.Kinds, Kind), Drains: m.Drain,
+			s.Peers = append(s.Peers, membership.PeerView{
+				Peer: membership.Peer{Node: m.Node, Epoch: m.Epoch}, Lives: !m.Away, Trainer: slices.Contains(m.Kinds, Kind), Drains: m.Drain,
 				Failed: m.Failed, Left: m.Left,
 			})
 		}
@@ -76,10 +75,10 @@ func (t *Trainers) look(v *membership.View) []group.Action {
 	for i := range v.Members {
 		s.Peers[i].Held = v.Members[i].Away
 	}
-	slices.SortFunc(s.Peers, func(a, b group.Peer) int { return strings.Compare(a.Node, b.Node) })
+	slices.SortFunc(s.Peers, func(a, b membership.PeerView) int { return strings.Compare(a.Node, b.Node) })
 	for _, d := range v.Departed {
 		if d.Dead {
-			s.Over[d.Node] = group.Over{From: d.Since, To: d.Epoch}
+			s.Over[d.Node] = membership.Over{From: d.Since, To: d.Epoch}
 		}
 	}
 	return t.step(s)
@@ -92,7 +91,7 @@ func (t *Trainers) follow(ctx context.Context) {
 	writing := false
 	var done *membership.View // what was to be written by this one has been
 	var again <-chan time.Time
-	var awaited []group.Member
+	var awaited []membership.Peer
 	for {
 		v, changed := t.o.Member.View()
 		do := t.look(v)
@@ -105,11 +104,11 @@ func (t *Trainers) follow(ctx context.Context) {
 			}
 			var write func() error
 			switch a := a.(type) {
-			case group.Retire:
+			case membership.Retire:
 				write = func() error { return t.retire(ctx, a.ID) }
-			case group.Write:
+			case membership.Write:
 				write = func() error { return t.write(ctx, v.Epoch, a.Record) }
-			case group.Await:
+			case membership.Await:
 				if !slices.Equal(a.Members, awaited) {
 					awaited = a.Members
 					t.o.Logger.Warn("training waits for nodes that may have gone on with it: for them to come back, or until it is certain that they stopped", "nodes", names(a.Members))
@@ -143,8 +142,8 @@ func (t *Trainers) follow(ctx context.Context) {
 }
 
 // newestOf returns the newest group that is written down.
-func newestOf(m *membership.Member) (group.Record, error) {
-	var r group.Record
+func newestOf(m *membership.Member) (membership.Record, error) {
+	var r membership.Record
 	b, id := m.Value(groupKey)
 	if b == nil {
 		return r, nil
@@ -168,7 +167,7 @@ func First(m *membership.Member) (node string, epoch int64) {
 
 // write writes a group down, as leader of an epoch, in place of the one that it
 // follows.
-func (t *Trainers) write(ctx context.Context, leader int64, r group.Record) error {
+func (t *Trainers) write(ctx context.Context, leader int64, r membership.Record) error {
 	newest := r.ID
 	r.ID = 0 // the store's to give
 	value, err := json.Marshal(&r)

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
-	"github.com/gnnactor/gnnactor/cluster/group"
+	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/reduce"
 	"github.com/gnnactor/gnnactor/training"
 )
@@ -31,7 +31,7 @@ func FuzzGroup(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
-		var r group.Record
+		var r membership.Record
 		if json.Unmarshal(b, &r) != nil {
 			return
 		}

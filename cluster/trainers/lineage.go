@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gnnactor/gnnactor/cluster/group"
+	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/training"
 )
 
@@ -42,7 +42,7 @@ func (t *Trainers) Made() int64 {
 }
 
 // State returns what this node does in groups.
-func (t *Trainers) State() group.State {
+func (t *Trainers) State() membership.State {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.part.State()

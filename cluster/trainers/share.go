@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/gnnactor/gnnactor/cluster/group"
+	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/reduce"
 	"github.com/gnnactor/gnnactor/training"
 )
@@ -77,7 +77,7 @@ func (s *Share) sync(ctx context.Context, state *training.Position, verdict int6
 	if err != nil {
 		return err
 	}
-	s.t.step(group.Began{ID: s.id}) // all are in
+	s.t.step(membership.Began{ID: s.id}) // all are in
 	if err := sameRun(all, state.Identity, s.group.Members()); err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func (s *Share) AllReduce(ctx context.Context, step int64, dst []float32, parts 
 
 // between is called when a group has made a step, and whether more are to come. It
 // ends the group if that was to make no other.
-func (t *Trainers) between(id int64, more bool) { t.step(group.Made{ID: id, More: more}) }
+func (t *Trainers) between(id int64, more bool) { t.step(membership.Made{ID: id, More: more}) }
 
 // first tells of the group's first step.
 func (s *Share) first(step int64, pause time.Duration) {

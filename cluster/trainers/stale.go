@@ -10,7 +10,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/actors/async"
-	"github.com/gnnactor/gnnactor/cluster/group"
+	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/training"
 )
 
@@ -102,7 +102,7 @@ func (s *Share) others() []string {
 	v, _ := s.t.o.Member.View()
 	there := func(node string) bool {
 		if err == nil && r.ID > s.id {
-			return slices.ContainsFunc(r.Members, func(m group.Member) bool { return m.Node == node })
+			return slices.ContainsFunc(r.Members, func(m membership.Peer) bool { return m.Node == node })
 		}
 		_, ok := v.Member(node)
 		return ok

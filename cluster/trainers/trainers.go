@@ -21,7 +21,6 @@ import (
 	"time"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
-	"github.com/gnnactor/gnnactor/cluster/group"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/reduce"
 	"github.com/gnnactor/gnnactor/cluster/replica"
@@ -66,13 +65,13 @@ type Trainers struct {
 	team *team // of the run; its caller's alone
 
 	mu      sync.Mutex
-	part    *group.Trainer // decides
-	looked  chan struct{}  // closed when it has seen a newer view
+	part    *membership.Trainer // decides
+	looked  chan struct{}       // closed when it has seen a newer view
 	group   *reduce.Group
 	id      int64
 	lineage []training.Run
 	made    int64
-	mates   []group.Member
+	mates   []membership.Peer
 	stepped time.Time // when the newest step was made here
 	over    func()    // ends the newest group's Over
 	offered func()    // takes the state back that this node gave to others; nil: none
@@ -92,9 +91,9 @@ func Join(ctx context.Context, o Options) (*Trainers, error) {
 	if n := len(candidates(v)); n >= o.MaxTrainers {
 		return nil, fmt.Errorf("%w: %d micro-batches, and %d trainers already; raise micro-batches, or start fewer nodes", ErrTooMany, o.MaxTrainers, n)
 	}
-	me := group.Member{Node: o.Plane.Node(), Epoch: o.Member.Epoch()}
+	me := membership.Peer{Node: o.Plane.Node(), Epoch: o.Member.Epoch()}
 	t := &Trainers{o: o, born: time.Now(), over: func() {}, looked: make(chan struct{}), wake: make(chan struct{}, 1),
-		part: group.NewTrainer(me, o.MaxTrainers, o.MinTrainers, max(patience, o.Member.Patience()/2))}
+		part: membership.NewTrainer(me, o.MaxTrainers, o.MinTrainers, max(patience, o.Member.Patience()/2))}
 	var follow context.Context
 	follow, t.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	t.tasks.Go(func() { t.follow(follow) })
@@ -123,7 +122,7 @@ func (t *Trainers) leave() {
 // group is. It returns membership.ErrFenced when this node is not a member any longer, and
 // training.ErrDrained or training.ErrLast when it drains.
 func (t *Trainers) Rendezvous(ctx context.Context, s training.Position) (*Share, error) {
-	t.step(group.Ended{Is: false})
+	t.step(membership.Ended{Is: false})
 	for {
 		err := t.announce(ctx)
 		if err != nil {
@@ -246,7 +245,7 @@ func (t *Trainers) rendezvous(ctx context.Context, s *training.Position) (*Share
 	return share, nil
 }
 
-func names(members []group.Member) (all []string) {
+func names(members []membership.Peer) (all []string) {
 	for _, m := range members {
 		all = append(all, m.Node)
 	}
@@ -266,10 +265,10 @@ func (t *Trainers) failed(ctx context.Context, id int64) error {
 	if err := t.o.Member.Err(); err != nil {
 		return err
 	}
-	for do := t.step(group.Aborted{ID: id}); ; do = t.step(group.Tick{}) {
+	for do := t.step(membership.Aborted{ID: id}); ; do = t.step(membership.Tick{}) {
 		for _, a := range do {
 			switch a := a.(type) {
-			case group.Suspect:
+			case membership.Suspect:
 				died, err := t.o.Member.Suspect(ctx, names(a.Members))
 				if err != nil {
 					return err
@@ -277,7 +276,7 @@ func (t *Trainers) failed(ctx context.Context, id int64) error {
 				if len(died) > 0 {
 					t.o.Logger.Info("trainers died", "group", id, "trainers", died)
 				}
-			case group.Tell:
+			case membership.Tell:
 				return t.tell(ctx, id)
 			}
 		}
@@ -333,18 +332,18 @@ func (t *Trainers) newer(ctx context.Context, id int64, limit time.Duration) (bo
 }
 
 // await waits for a group to enter.
-func (t *Trainers) await(ctx context.Context) (to group.Group, err error) {
+func (t *Trainers) await(ctx context.Context) (to membership.Group, err error) {
 	for {
 		t.mu.Lock()
 		looked := t.looked
 		t.mu.Unlock()
-		for _, a := range t.step(group.Want{}) {
+		for _, a := range t.step(membership.Want{}) {
 			switch a := a.(type) {
-			case group.Enter:
+			case membership.Enter:
 				return a.Group, nil
-			case group.Last:
+			case membership.Last:
 				return to, training.ErrLast
-			case group.Drained:
+			case membership.Drained:
 				return to, training.ErrDrained
 			}
 		}

@@ -1,10 +1,10 @@
-package group_test
+package membership_test
 
 import (
 	"slices"
 	"time"
 
-	"github.com/gnnactor/gnnactor/cluster/group"
+	"github.com/gnnactor/gnnactor/cluster/membership"
 )
 
 // link is steps [first, next) that were made in a group.
@@ -37,7 +37,7 @@ type wanted struct {
 const hello = -1 // the number of the sum by which a group meets
 
 // enter begins to meet the others of a group.
-func (n *node) enter(g group.Group) {
+func (n *node) enter(g membership.Group) {
 	if !n.gate.Enter(uint64(g.ID)) {
 		return
 	}
@@ -155,7 +155,7 @@ func (n *node) summed() {
 	in := n.in
 	switch {
 	case n.number == hello:
-		n.part.Step(n.local(), group.Began{ID: in})
+		n.part.Step(n.local(), membership.Began{ID: in})
 		best, from := n.state, n.name
 		for _, m := range n.mates {
 			if t, ok := n.got[m.Node]; ok && (t.step > best.step || t.step == best.step && m.Node < from) {
@@ -170,7 +170,7 @@ func (n *node) summed() {
 		n.ended = true
 		n.s.finish(n, in)
 		n.leaveGroup(true)
-		n.doTrainer(n.part.Step(n.local(), group.Ended{Is: true}))
+		n.doTrainer(n.part.Step(n.local(), membership.Ended{Is: true}))
 		n.after(n.s.between(0, 2*time.Second), n.leave)
 	default:
 		if !n.stand.MayStep(n.local()) {
@@ -183,7 +183,7 @@ func (n *node) summed() {
 		if n.state.step%n.s.every == 0 {
 			n.disk = n.state.clone()
 		}
-		n.doTrainer(n.part.Step(n.local(), group.Made{ID: in, More: n.state.step < n.s.steps}))
+		n.doTrainer(n.part.Step(n.local(), membership.Made{ID: in, More: n.state.step < n.s.steps}))
 		if n.up && n.in == in && n.working {
 			n.next()
 		} else if n.up {
@@ -196,7 +196,7 @@ func (n *node) summed() {
 func (n *node) next() {
 	in, step := n.in, n.state.step
 	if step == n.s.steps {
-		n.doTrainer(n.part.Step(n.local(), group.Made{ID: in, More: false}))
+		n.doTrainer(n.part.Step(n.local(), membership.Made{ID: in, More: false}))
 		if n.up && n.in == in && n.working {
 			n.sum(step)
 		} else if n.up {
@@ -241,10 +241,10 @@ func (n *node) leaveGroup(ended bool) {
 func (n *node) brokeOff(in int64) {
 	n.leaveGroup(false)
 	n.broken, n.broke = true, in
-	n.doTrainer(n.part.Step(n.local(), group.Aborted{ID: in}))
+	n.doTrainer(n.part.Step(n.local(), membership.Aborted{ID: in}))
 	if due, waits := n.part.Next(); waits {
 		n.after(due-n.local()+1, func() {
-			n.doTrainer(n.part.Step(n.local(), group.Tick{}))
+			n.doTrainer(n.part.Step(n.local(), membership.Tick{}))
 			n.goOn()
 		})
 		return

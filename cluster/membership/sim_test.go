@@ -1,4 +1,4 @@
-package group_test
+package membership_test
 
 import (
 	"container/heap"
@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gnnactor/gnnactor/cluster/group"
+	"github.com/gnnactor/gnnactor/cluster/membership"
 )
 
 // sim is a cluster in one goroutine: all that happens in it follows from its seed.
@@ -125,7 +125,7 @@ func (s *sim) fail(format string, args ...any) {
 }
 
 // began books that all members of a group have entered it, and where it goes on.
-func (s *sim) began(id, step int64, members []group.Member) {
+func (s *sim) began(id, step int64, members []membership.Peer) {
 	i := slices.IndexFunc(s.begins, func(b begin) bool { return b.group == id })
 	if i < 0 {
 		if s.steady && !s.done {
@@ -150,7 +150,7 @@ func (s *sim) madeStep(n *node, id int64) {
 			s.fail("node %s makes step %d in group %d, although group %d began at step %d", n.name, step, id, b.group, b.step)
 		}
 	}
-	if n.stand.Phase() == group.Fenced {
+	if n.stand.Phase() == membership.Fenced {
 		s.fail("node %s is fenced and makes step %d", n.name, step)
 	}
 	if n.gate.Entered() > uint64(id) {
@@ -205,18 +205,18 @@ func newSim(seed uint64, trace bool) *sim {
 	s.least = 1 + s.rng.IntN(count)
 	switch {
 	case seed%8 == 5:
-		s.loseStore(count, group.Terms{TTL: ttl, Outage: max(outage, 6*ttl)})
+		s.loseStore(count, membership.Terms{TTL: ttl, Outage: max(outage, 6*ttl)})
 		return s
 	case seed%32 == 7: // what two clocks differ by in an outage is longer than a lease
 		s.slow, s.pace = min(s.slow, 20*time.Millisecond), 400*time.Millisecond
-		terms := group.Terms{TTL: time.Second, Outage: s.between(200*time.Second, 256*time.Second)}
+		terms := membership.Terms{TTL: time.Second, Outage: s.between(200*time.Second, 256*time.Second)}
 		for range 1 + count%2 {
 			s.after(s.between(0, time.Second), s.add(terms, -0.49).start)
 		}
 		s.besiege(s.between(terms.Over(), terms.Over()+10*time.Second), 0.49)
 		return s
 	}
-	terms := group.Terms{TTL: ttl, Outage: outage}
+	terms := membership.Terms{TTL: ttl, Outage: outage}
 	for i := range count + s.rng.IntN(3) {
 		n := s.add(terms, s.rng.Float64()-0.5)
 		n.spare = i >= 2
@@ -235,9 +235,9 @@ func newSim(seed uint64, trace bool) *sim {
 	return s
 }
 
-// add returns a node more, whose clock is fast by rate parts in group.Drift.
-func (s *sim) add(terms group.Terms, rate float64) *node {
-	n := &node{s: s, name: string(rune('a' + len(s.nodes))), terms: terms, rate: 1 + rate/group.Drift, off: s.between(0, time.Hour)}
+// add returns a node more, whose clock is fast by rate parts in membership.Drift.
+func (s *sim) add(terms membership.Terms, rate float64) *node {
+	n := &node{s: s, name: string(rune('a' + len(s.nodes))), terms: terms, rate: 1 + rate/membership.Drift, off: s.between(0, time.Hour)}
 	s.nodes = append(s.nodes, n)
 	return n
 }
@@ -263,7 +263,7 @@ func (s *sim) besiege(d time.Duration, rate float64) {
 
 // loseStore takes the store from count nodes, which are in one group, several times:
 // nothing else fails, so that they stay in it, and their steps go on.
-func (s *sim) loseStore(count int, terms group.Terms) {
+func (s *sim) loseStore(count int, terms membership.Terms) {
 	for range count {
 		s.after(s.between(0, time.Second), s.add(terms, s.rng.Float64()-0.5).start)
 	}

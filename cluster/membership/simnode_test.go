@@ -1,19 +1,19 @@
-package group_test
+package membership_test
 
 import (
 	"time"
 
-	"github.com/gnnactor/gnnactor/cluster/group"
+	"github.com/gnnactor/gnnactor/cluster/membership"
 )
 
 // node is a host, and the process on it: what packages membership, trainers and reduce
-// do with the decisions of package group.
+// do with the decisions of a Standing and a Trainer.
 type node struct {
 	s       *sim
 	name    string
 	rate    float64 // of its clock
 	off     time.Duration
-	terms   group.Terms
+	terms   membership.Terms
 	down    bool // the host: nobody refuses in its name
 	frozen  bool
 	backlog []func()
@@ -28,9 +28,9 @@ type node struct {
 	by      int64 // its lease
 	fresh   int64 // that it does not live by yet
 	info    info
-	stand   *group.Standing
-	part    *group.Trainer
-	gate    group.Gate
+	stand   *membership.Standing
+	part    *membership.Trainer
+	gate    membership.Gate
 	view    *snapshot
 	seen    *snapshot // the newest that the Trainer has seen
 	wrote   *snapshot // what this asked for is written
@@ -41,7 +41,7 @@ type node struct {
 	ended   bool
 
 	in      int64 // the group that it is in; 0: none
-	mates   []group.Member
+	mates   []membership.Peer
 	working bool // in is met, or makes steps
 	number  int64
 	given   map[int64]training // what it gives to the sums of in
@@ -94,7 +94,7 @@ func (n *node) start() {
 	n.up, n.frozen, n.backlog = true, false, nil
 	n.state = n.disk.clone()
 	n.epoch, n.by, n.fresh, n.stand, n.part, n.view, n.seen, n.wrote = 0, 0, 0, nil, nil, nil, nil, nil
-	n.gate, n.writing, n.bids, n.awaits, n.ended = group.Gate{}, false, false, false, false
+	n.gate, n.writing, n.bids, n.awaits, n.ended = membership.Gate{}, false, false, false, false
 	n.in, n.late, n.working, n.broken, n.probing = 0, 0, false, false, 0
 	n.given, n.lates, n.waits = map[int64]training{}, nil, nil
 	n.info = info{terms: n.terms, trainer: true}
@@ -123,11 +123,11 @@ func (n *node) register() {
 			return
 		}
 		n.epoch, n.by = epoch, by
-		n.stand = group.NewStanding(n.terms, sent, n.local())
-		n.part = group.NewTrainer(group.Member{Node: n.name, Epoch: epoch}, n.s.micros, n.s.least, max(300*time.Millisecond, n.terms.TTL/8))
+		n.stand = membership.NewStanding(n.terms, sent, n.local())
+		n.part = membership.NewTrainer(membership.Peer{Node: n.name, Epoch: epoch}, n.s.micros, n.s.least, max(300*time.Millisecond, n.terms.TTL/8))
 		n.list()
 		n.decide()
-		n.keep(group.Tick{})
+		n.keep(membership.Tick{})
 	})
 }
 
@@ -140,7 +140,7 @@ func (n *node) decide() {
 }
 
 // keep keeps the lease.
-func (n *node) keep(e group.Event) {
+func (n *node) keep(e membership.Event) {
 	calls := n.doStanding(n.stand.Step(n.local(), e))
 	if n.up && !calls {
 		n.wake()
@@ -150,25 +150,25 @@ func (n *node) keep(e group.Event) {
 func (n *node) wake() {
 	due := n.stand.Next()
 	n.after(due-n.local(), func() {
-		if n.stand.Next() <= n.local() && n.stand.Phase() != group.Fenced {
-			n.keep(group.Tick{})
+		if n.stand.Next() <= n.local() && n.stand.Phase() != membership.Fenced {
+			n.keep(membership.Tick{})
 		}
 	})
 }
 
-func (n *node) doStanding(do []group.Action) (calls bool) {
+func (n *node) doStanding(do []membership.Action) (calls bool) {
 	for _, a := range do {
 		switch a := a.(type) {
-		case group.Renew:
+		case membership.Renew:
 			calls = true
 			sent, refused := n.local(), false
 			n.s.store.call(n, a.Within, func() { refused = !n.s.store.renew(n.by) }, func(ok bool) {
-				n.keep(group.Renewed{Sent: sent, Outcome: outcome(ok, refused)})
+				n.keep(membership.Renewed{Sent: sent, Outcome: outcome(ok, refused)})
 			})
-		case group.Return:
+		case membership.Return:
 			calls = true
 			n.comeBack(a.Within)
-		case group.Fence:
+		case membership.Fence:
 			n.s.fenced++
 			if n.s.steady && !n.s.done {
 				n.s.fail("node %s is fenced, although only the store was away: %s", n.name, a.Why)
@@ -176,9 +176,9 @@ func (n *node) doStanding(do []group.Action) (calls bool) {
 			n.stop(true)
 			n.again()
 			return true
-		case group.Changed:
+		case membership.Changed:
 			n.look()
-		case group.Remove:
+		case membership.Remove:
 			n.s.store.call(n, n.terms.TTL/4, func() { n.s.store.depart(a.Node, a.Epoch, a.Modified, true) }, func(bool) {})
 		}
 	}
@@ -195,7 +195,7 @@ func (n *node) comeBack(within time.Duration) {
 		}
 	}, func(ok bool) {
 		if !ok {
-			n.keep(group.Returned{Sent: sent, Outcome: group.Failed})
+			n.keep(membership.Returned{Sent: sent, Outcome: membership.Failed})
 			return
 		}
 		n.fresh = by
@@ -208,19 +208,19 @@ func (n *node) comeBack(within time.Duration) {
 			if ok = ok && !gone; ok && !refused {
 				n.by, n.fresh = by, 0
 			}
-			n.keep(group.Returned{Sent: sent, Outcome: outcome(ok, refused)})
+			n.keep(membership.Returned{Sent: sent, Outcome: outcome(ok, refused)})
 		})
 	})
 }
 
-func outcome(ok, refused bool) group.Outcome {
+func outcome(ok, refused bool) membership.Outcome {
 	switch {
 	case !ok:
-		return group.Failed
+		return membership.Failed
 	case refused:
-		return group.Refused
+		return membership.Refused
 	}
-	return group.Done
+	return membership.Done
 }
 
 // again starts the process anew, as a supervisor would.
@@ -246,7 +246,7 @@ func (n *node) watched(now *snapshot) {
 	life := n.life
 	n.s.after(n.s.delay(), func() {
 		if n.life == life && !n.s.cut(n.name, "") {
-			n.run(func() { n.read(group.Unsent, now) })
+			n.run(func() { n.read(membership.Unsent, now) })
 		}
 	})
 }
@@ -257,7 +257,7 @@ func (n *node) read(sent time.Duration, now *snapshot) {
 	}
 	p, ok := n.view.places[n.name]
 	_, lives := n.view.lives[n.name]
-	e := group.Read{Sent: sent, Place: ok && p.created == n.epoch, Lives: lives, Absent: n.view.absent(n.name)}
+	e := membership.Read{Sent: sent, Place: ok && p.created == n.epoch, Lives: lives, Absent: n.view.absent(n.name)}
 	n.doStanding(n.stand.Step(n.local(), e))
 	if n.up {
 		n.wake()
@@ -271,7 +271,7 @@ func (n *node) look() {
 		return
 	}
 	n.seen = n.view
-	do := n.part.Step(n.local(), group.Seen{Record: n.view.record, Peers: n.view.peers(n.stand.Held), Over: n.view.over(), Leads: n.view.leader == n.name})
+	do := n.part.Step(n.local(), membership.Seen{Record: n.view.record, Peers: n.view.peers(n.stand.Held), Over: n.view.over(), Leads: n.view.leader == n.name})
 	n.doTrainer(do)
 	if !n.up {
 		return
@@ -302,38 +302,38 @@ func (n *node) goOn() {
 		n.broken = false
 	}
 	if n.in == 0 && !n.ended {
-		n.doTrainer(n.part.Step(n.local(), group.Want{}))
+		n.doTrainer(n.part.Step(n.local(), membership.Want{}))
 	}
 }
 
-func (n *node) doTrainer(do []group.Action) {
+func (n *node) doTrainer(do []membership.Action) {
 	for _, a := range do {
 		if !n.up {
 			return
 		}
 		switch a := a.(type) {
-		case group.Enter:
+		case membership.Enter:
 			n.enter(a.Group)
-		case group.Close:
+		case membership.Close:
 			n.leaveGroup(false)
-		case group.End:
+		case membership.End:
 			n.leaveGroup(true)
-		case group.Drained:
+		case membership.Drained:
 			n.leave()
-		case group.Last:
+		case membership.Last:
 			n.stop(true)
 			n.again()
-		case group.Suspect:
+		case membership.Suspect:
 			n.probe(a.Members)
-		case group.Tell:
+		case membership.Tell:
 			n.info.failed = max(n.info.failed, a.ID)
 			n.announce()
-		case group.Retire:
+		case membership.Retire:
 			n.write(func() {}, func() { n.info.trainer, n.info.left = false, a.ID; n.announce() })
-		case group.Write:
+		case membership.Write:
 			lead := n.view.lead
 			n.write(func() { n.s.store.write(n.name, lead, a.Record) }, func() {})
-		case group.Await:
+		case membership.Await:
 			n.write(func() {}, func() { n.probe(a.Members) })
 			if !n.awaits {
 				n.awaits = true
@@ -380,7 +380,7 @@ func (n *node) leave() {
 }
 
 // probe finds out who has died, and puts those out.
-func (n *node) probe(members []group.Member) {
+func (n *node) probe(members []membership.Peer) {
 	for _, m := range members {
 		if m.Node == n.name {
 			continue

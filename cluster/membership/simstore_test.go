@@ -1,4 +1,4 @@
-package group_test
+package membership_test
 
 import (
 	"maps"
@@ -6,14 +6,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gnnactor/gnnactor/cluster/group"
+	"github.com/gnnactor/gnnactor/cluster/membership"
 )
 
 // info is what a node says of itself in its place.
 type info struct {
 	trainer, drains bool
 	failed, left    int64
-	terms           group.Terms
+	terms           membership.Terms
 }
 
 type place struct {
@@ -34,41 +34,41 @@ type snapshot struct {
 	leader   string
 	lead     int64 // revision at which it was elected
 	leadBy   int64 // its lease
-	record   group.Record
+	record   membership.Record
 	departed map[string]departed
 }
 
 // peers is what a Trainer sees of it.
-func (s *snapshot) peers(held func(string) bool) (all []group.Peer) {
+func (s *snapshot) peers(held func(string) bool) (all []membership.PeerView) {
 	for node, p := range s.places {
 		_, lives := s.lives[node]
-		all = append(all, group.Peer{Member: group.Member{Node: node, Epoch: p.created}, Lives: lives, Held: !lives && held(node),
+		all = append(all, membership.PeerView{Peer: membership.Peer{Node: node, Epoch: p.created}, Lives: lives, Held: !lives && held(node),
 			Trainer: p.trainer, Drains: p.drains, Failed: p.failed, Left: p.left})
 	}
-	slices.SortFunc(all, func(a, b group.Peer) int { return strings.Compare(a.Node, b.Node) })
+	slices.SortFunc(all, func(a, b membership.PeerView) int { return strings.Compare(a.Node, b.Node) })
 	return all
 }
 
-func (s *snapshot) over() map[string]group.Over {
-	all := map[string]group.Over{}
+func (s *snapshot) over() map[string]membership.Over {
+	all := map[string]membership.Over{}
 	for node, d := range s.departed {
 		if d.dead {
-			all[node] = group.Over{From: d.since, To: d.epoch}
+			all[node] = membership.Over{From: d.since, To: d.epoch}
 		}
 	}
 	return all
 }
 
-func (s *snapshot) absent(but string) map[string]group.Absent {
-	var all map[string]group.Absent
+func (s *snapshot) absent(but string) map[string]membership.Absent {
+	var all map[string]membership.Absent
 	for node, p := range s.places {
 		if _, lives := s.lives[node]; lives || node == but {
 			continue
 		}
 		if all == nil {
-			all = map[string]group.Absent{}
+			all = map[string]membership.Absent{}
 		}
-		all[node] = group.Absent{Epoch: p.created, Modified: p.modified, Terms: p.terms}
+		all[node] = membership.Absent{Epoch: p.created, Modified: p.modified, Terms: p.terms}
 	}
 	return all
 }
@@ -201,7 +201,7 @@ func (st *store) elect(node string, epoch, by int64) {
 	}
 }
 
-func (st *store) write(node string, lead int64, r group.Record) {
+func (st *store) write(node string, lead int64, r membership.Record) {
 	if st.now.leader != node || st.now.lead != lead || st.now.record.ID != r.ID {
 		return
 	}

@@ -1,4 +1,4 @@
-package group
+package membership
 
 import (
 	"cmp"
@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Peer is a node that has a place.
-type Peer struct {
-	Member
+// PeerView is a node that has a place.
+type PeerView struct {
+	Peer
 	Lives   bool  // its lease does
 	Held    bool  // it does not live, and may be on its way back
 	Trainer bool  // it is one
@@ -17,7 +17,7 @@ type Peer struct {
 	Left    int64 // it makes no step in groups up to this one
 }
 
-func (p *Peer) trains() bool { return p.Trainer && !p.Drains }
+func (p *PeerView) trains() bool { return p.Trainer && !p.Drains }
 
 // Over says that the memberships of a node from one epoch to another are: the
 // processes do nothing any more.
@@ -28,7 +28,7 @@ type (
 	// Seen is the newest view of the cluster.
 	Seen struct {
 		Record Record          // the newest group; ID 0: none
-		Peers  []Peer          // all places, by node
+		Peers  []PeerView      // all places, by node
 		Over   map[string]Over // by node
 		Leads  bool
 	}
@@ -67,7 +67,7 @@ type (
 	// Last: this node drains, and nobody takes its part.
 	Last struct{}
 	// Suspect finds out whether nodes have died, and puts those that have out.
-	Suspect struct{ Members []Member }
+	Suspect struct{ Members []Peer }
 	// Tell the leader that a group does not work.
 	Tell struct{ ID int64 }
 	// Retire says that this node trains no more, and makes no step in groups up to ID.
@@ -75,7 +75,7 @@ type (
 	// Write a group down, in place of the one of its ID.
 	Write struct{ Record Record }
 	// Await: a group cannot be written before these are back, or over.
-	Await struct{ Members []Member }
+	Await struct{ Members []Peer }
 )
 
 func (Enter) action()   {}
@@ -91,7 +91,7 @@ func (Await) action()   {}
 
 // Trainer is a node's part in the groups, and the leader's choice of the next one.
 type Trainer struct {
-	self       Member
+	self       Peer
 	maxMembers int
 	minMembers int
 	wait       time.Duration // for the leader to see by itself that a group broke
@@ -111,7 +111,7 @@ type Trainer struct {
 
 // NewTrainer returns that of a node, in a run of groups of at most maxMembers members that
 // begins with minMembers; wait is how long the leader is given to see why a group broke.
-func NewTrainer(self Member, maxMembers, minMembers int, wait time.Duration) *Trainer {
+func NewTrainer(self Peer, maxMembers, minMembers int, wait time.Duration) *Trainer {
 	return &Trainer{self: self, maxMembers: maxMembers, minMembers: minMembers, wait: wait}
 }
 
@@ -205,24 +205,24 @@ func (t *Trainer) close(id int64) {
 }
 
 // peer returns a member's; false: it has no place any more.
-func (t *Trainer) peer(m Member) (Peer, bool) {
-	i, ok := slices.BinarySearchFunc(t.seen.Peers, m.Node, func(p Peer, node string) int { return cmp.Compare(p.Node, node) })
+func (t *Trainer) peer(m Peer) (PeerView, bool) {
+	i, ok := slices.BinarySearchFunc(t.seen.Peers, m.Node, func(p PeerView, node string) int { return cmp.Compare(p.Node, node) })
 	if !ok || t.seen.Peers[i].Epoch != m.Epoch {
-		return Peer{}, false
+		return PeerView{}, false
 	}
 	return t.seen.Peers[i], true
 }
 
 // live reports whether all of members are members of the cluster; strictly: and none
 // is only held.
-func (t *Trainer) live(members []Member, strictly bool) bool {
-	return !slices.ContainsFunc(members, func(m Member) bool {
+func (t *Trainer) live(members []Peer, strictly bool) bool {
+	return !slices.ContainsFunc(members, func(m Peer) bool {
 		p, ok := t.peer(m)
 		return !ok || !p.Lives && (strictly || !p.Held)
 	})
 }
 
-func (t *Trainer) candidates() (all []Peer) {
+func (t *Trainer) candidates() (all []PeerView) {
 	for _, p := range t.seen.Peers {
 		if p.trains() && p.Lives {
 			all = append(all, p)
@@ -233,7 +233,7 @@ func (t *Trainer) candidates() (all []Peer) {
 
 // others reports whether anyone trains, or may be back to.
 func (t *Trainer) others() bool {
-	return slices.ContainsFunc(t.seen.Peers, func(p Peer) bool { return p.trains() && (p.Lives || p.Held) })
+	return slices.ContainsFunc(t.seen.Peers, func(p PeerView) bool { return p.trains() && (p.Lives || p.Held) })
 }
 
 // look leaves a group that is not the newest: at once if one of its members is gone or
@@ -287,7 +287,7 @@ func (t *Trainer) enter() []Action {
 
 // over reports whether a member takes no part in steps of the group any more, and
 // cannot come back with what it made.
-func (t *Trainer) over(m Member, id int64) bool {
+func (t *Trainer) over(m Peer, id int64) bool {
 	if o, ok := t.seen.Over[m.Node]; ok && m.Epoch >= o.From && m.Epoch <= o.To {
 		return true
 	}
@@ -300,8 +300,8 @@ func (t *Trainer) lead() []Action {
 	newest := &t.seen.Record
 	all := t.candidates()
 	// Those that are in stay in; others come in the order in which they joined.
-	slices.SortFunc(all, func(a, b Peer) int {
-		if in, other := newest.has(a.Member), newest.has(b.Member); in != other {
+	slices.SortFunc(all, func(a, b PeerView) int {
+		if in, other := newest.has(a.Peer), newest.has(b.Peer); in != other {
 			if in {
 				return -1
 			}
@@ -315,7 +315,7 @@ func (t *Trainer) lead() []Action {
 	}
 	next, failed := Record{}, false
 	for _, p := range all {
-		next.Members = append(next.Members, p.Member)
+		next.Members = append(next.Members, p.Peer)
 		failed = failed || p.Failed >= newest.ID
 	}
 	// The groups that may still make steps.
@@ -326,9 +326,9 @@ func (t *Trainer) lead() []Action {
 		}
 		may = append(may, newest.Group)
 	}
-	var await []Member
+	var await []Peer
 	for _, g := range may {
-		var left []Member // that may have what it made
+		var left []Peer // that may have what it made
 		for _, m := range g.Members {
 			if p, ok := t.peer(m); ok && p.Held {
 				return nil // it may be on its way back
@@ -346,13 +346,13 @@ func (t *Trainer) lead() []Action {
 			continue
 		}
 		// One that drains brings its state first.
-		if i := slices.IndexFunc(left, func(m Member) bool { p, ok := t.peer(m); return ok && p.Lives && p.Trainer && p.Drains }); i >= 0 {
+		if i := slices.IndexFunc(left, func(m Peer) bool { p, ok := t.peer(m); return ok && p.Lives && p.Trainer && p.Drains }); i >= 0 {
 			next.Members = append(next.Members, left[i])
 			continue
 		}
 		await = append(await, left...)
 	}
-	slices.SortFunc(next.Members, func(a, b Member) int { return cmp.Or(cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Node, b.Node)) })
+	slices.SortFunc(next.Members, func(a, b Peer) int { return cmp.Or(cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Node, b.Node)) })
 	switch {
 	case slices.Equal(next.Members, newest.Members) && !failed:
 		return nil
