@@ -33,7 +33,6 @@ import (
 	"github.com/asynkron/protoactor-go/cluster"
 	"google.golang.org/grpc"
 
-	"github.com/gnnactor/gnnactor/cluster/certs"
 	"github.com/gnnactor/gnnactor/cluster/transport"
 )
 
@@ -66,7 +65,7 @@ type Options struct {
 	Epoch          int64  // at which this node joined; 0: Begin says it
 	Listen         string // host:port
 	Host           string // where peers reach it; empty: the listening address's
-	Certs          *certs.Reloader
+	Certs          *transport.Reloader
 	AllowPlaintext bool
 	// Place says which node the actor of a kind and an identity is on; empty: on
 	// none. It may be called at any time. Nil: identities are names of nodes.
@@ -133,7 +132,7 @@ func Listen(o Options) (*Plane, error) {
 	if o.Place == nil {
 		o.Place = func(_, identity string) string { return identity }
 	}
-	if err := certs.CheckNode(o.Node); err != nil {
+	if err := transport.CheckNode(o.Node); err != nil {
 		return nil, err
 	}
 	if o.Certs != nil && o.Certs.Node() != o.Node {
@@ -160,7 +159,7 @@ func Listen(o Options) (*Plane, error) {
 }
 
 // transportOptions returns how connections are made.
-func transportOptions(reloader *certs.Reloader, plaintext bool, log *slog.Logger) transport.Options {
+func transportOptions(reloader *transport.Reloader, plaintext bool, log *slog.Logger) transport.Options {
 	return transport.Options{
 		Certs: reloader, AllowPlaintext: plaintext, Codec: codec{}, MaxMessage: maxFrame, Window: 1 << 20, Buffer: 32 << 10,
 		Streams: 4, Connections: 512, PerNode: 8, Logger: log,

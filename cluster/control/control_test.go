@@ -14,8 +14,8 @@ import (
 
 	"github.com/vmihailenco/msgpack/v5"
 
-	"github.com/gnnactor/gnnactor/cluster/certs"
-	"github.com/gnnactor/gnnactor/cluster/certs/certstest"
+	"github.com/gnnactor/gnnactor/cluster/transport"
+	"github.com/gnnactor/gnnactor/cluster/transport/transporttest"
 	"github.com/gnnactor/gnnactor/internal/leak"
 )
 
@@ -223,10 +223,10 @@ func TestPeerGoes(t *testing.T) {
 }
 
 // keep makes certificates of one authority.
-func keep(t *testing.T, nodes ...string) map[string]*certs.Reloader {
+func keep(t *testing.T, nodes ...string) map[string]*transport.Reloader {
 	t.Helper()
-	issue := certstest.Reloaders(t)
-	all := map[string]*certs.Reloader{}
+	issue := transporttest.Reloaders(t)
+	all := map[string]*transport.Reloader{}
 	for _, n := range nodes {
 		all[n] = issue(n)
 	}
@@ -240,7 +240,7 @@ func TestSecurity(t *testing.T) {
 	if _, err := p[0].Ask(ctx, "echo", "b", nil); err != nil {
 		t.Fatal(err)
 	}
-	for name, k := range map[string]*certs.Reloader{"plaintext": nil, "another authority": theirs["x"], "no member": ours["x"]} {
+	for name, k := range map[string]*transport.Reloader{"plaintext": nil, "another authority": theirs["x"], "no member": ours["x"]} {
 		x := planes(t, func(o *Options) { o.Certs, o.Epoch = k, 1 }, "x")[0]
 		x.SetPeers(map[string]Peer{"a": {p[0].Address(), 1}, "b": {p[1].Address(), 2}})
 		short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
@@ -251,7 +251,7 @@ func TestSecurity(t *testing.T) {
 		}
 		cancel()
 	}
-	if _, err := Listen(Options{Cluster: "test", Node: "a", Listen: "0.0.0.0:0"}); !errors.Is(err, certs.ErrPlaintext) {
+	if _, err := Listen(Options{Cluster: "test", Node: "a", Listen: "0.0.0.0:0"}); !errors.Is(err, transport.ErrPlaintext) {
 		t.Errorf("plaintext off loopback: %v", err)
 	}
 	if _, err := Listen(Options{Cluster: "test", Node: "a", Listen: p[0].Address()}); err == nil {

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/gnnactor/gnnactor/cluster/certs"
 	"github.com/gnnactor/gnnactor/cluster/transport"
 	"github.com/gnnactor/gnnactor/internal/msgpackcheck"
 )
@@ -102,7 +101,7 @@ func (p *Plane) answerOperator(ctx context.Context, from string, raw []byte) (ou
 
 // AskAsOperator asks the node whose control plane is at address, without being one. The answer
 // may be larger than a message.
-func AskAsOperator(ctx context.Context, cluster, address string, reloader *certs.Reloader, kind string, body []byte) ([]byte, error) {
+func AskAsOperator(ctx context.Context, cluster, address string, reloader *transport.Reloader, kind string, body []byte) ([]byte, error) {
 	raw, err := msgpack.Marshal(&question{kind, body})
 	if err != nil {
 		return nil, fmt.Errorf("control: %w", err)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/vmihailenco/msgpack/v5"
 
-	"github.com/gnnactor/gnnactor/cluster/certs"
+	"github.com/gnnactor/gnnactor/cluster/transport"
 )
 
 // Who has a certificate of the cluster is answered, with answers larger than a
@@ -26,7 +26,7 @@ func TestOperator(t *testing.T) {
 		})
 		p.HandleOperator("fail", func(context.Context, string, []byte) ([]byte, error) { return nil, errors.New("no such node") })
 		p.HandleOperator("panic", func(context.Context, string, []byte) ([]byte, error) { panic("bug") })
-		var mine *certs.Reloader
+		var mine *transport.Reloader
 		from := ""
 		if secure {
 			mine, from = ours["ops"], "ops"
@@ -45,7 +45,7 @@ func TestOperator(t *testing.T) {
 			t.Error("an operator of another cluster was answered")
 		}
 		if secure {
-			for _, k := range []*certs.Reloader{nil, theirs["x"], theirs["ops"]} {
+			for _, k := range []*transport.Reloader{nil, theirs["x"], theirs["ops"]} {
 				if _, err := AskAsOperator(ctx, "test", p.Address(), k, "long", []byte("x")); !errors.Is(err, ErrPeerGone) {
 					t.Errorf("a foreign operator: %v", err)
 				}

@@ -4,13 +4,13 @@ import (
 	"context"
 	"testing"
 
-	"github.com/gnnactor/gnnactor/cluster/certs/certstest"
+	"github.com/gnnactor/gnnactor/cluster/transport/transporttest"
 )
 
 // BenchmarkReply measures one reply of 1 GiB in 1 MiB frames over loopback,
 // both nodes in this process.
 func BenchmarkReply(b *testing.B) {
-	issue := certstest.Reloaders(b)
+	issue := transporttest.Reloaders(b)
 	for _, mode := range []string{"plain", "tls"} {
 		b.Run(mode, func(b *testing.B) {
 			p := planes(b, func(o *Options) {

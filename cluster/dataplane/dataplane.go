@@ -33,7 +33,6 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/gnnactor/gnnactor/cluster/certs"
 	"github.com/gnnactor/gnnactor/cluster/transport"
 )
 
@@ -91,7 +90,7 @@ type Options struct {
 	Advertise string
 	// Certs gives mutual TLS; nil: plaintext, on loopback only or when
 	// AllowPlaintext.
-	Certs          *certs.Reloader
+	Certs          *transport.Reloader
 	AllowPlaintext bool
 
 	MaxRequest   int // bytes of a request; 8 MiB
@@ -129,7 +128,7 @@ func (o *Options) fill() {
 }
 
 func (o *Options) check() error {
-	if err := certs.CheckNode(o.Node); err != nil {
+	if err := transport.CheckNode(o.Node); err != nil {
 		return err
 	}
 	if o.Window < 2*o.MaxRequest || o.Window < 4*chunk || o.MaxRequest < 1 || o.MaxAsks < 1 || o.MaxPeers < 1 {

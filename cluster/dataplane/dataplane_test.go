@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gnnactor/gnnactor/cluster/certs"
-	"github.com/gnnactor/gnnactor/cluster/certs/certstest"
+	"github.com/gnnactor/gnnactor/cluster/transport"
+	"github.com/gnnactor/gnnactor/cluster/transport/transporttest"
 	"github.com/gnnactor/gnnactor/internal/leak"
 )
 
@@ -284,7 +284,7 @@ func TestRelease(t *testing.T) {
 }
 
 func TestGreetings(t *testing.T) {
-	ours, theirs := certstest.Reloaders(t), certstest.Reloaders(t)
+	ours, theirs := transporttest.Reloaders(t), transporttest.Reloaders(t)
 	good := planes(t, func(o *Options) { o.Certs = ours(o.Node) }, "a", "b")
 	ctx := ctxFor(t)
 	want := pattern(3 << 20)
@@ -326,7 +326,7 @@ func TestGreetings(t *testing.T) {
 	if _, err := Listen(Options{Cluster: "test", Node: "c", Listen: "127.0.0.1:0", Certs: ours("a")}); err == nil || !strings.Contains(err.Error(), "certificate of a") {
 		t.Errorf("a certificate of another node: %v", err)
 	}
-	if _, err := Listen(Options{Cluster: "test", Node: "c", Listen: "0.0.0.0:0"}); !errors.Is(err, certs.ErrPlaintext) {
+	if _, err := Listen(Options{Cluster: "test", Node: "c", Listen: "0.0.0.0:0"}); !errors.Is(err, transport.ErrPlaintext) {
 		t.Errorf("plaintext off loopback: %v", err)
 	}
 }

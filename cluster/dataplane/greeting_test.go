@@ -7,7 +7,6 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
-	"github.com/gnnactor/gnnactor/cluster/certs"
 	"github.com/gnnactor/gnnactor/cluster/transport"
 )
 
@@ -30,7 +29,7 @@ func FuzzGreeting(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if certs.CheckNode(g.node) != nil || g.node == "m" || g.maxAsks < 1 || g.maxBytes < 1 || md.Get(metaCluster)[0] != "test" {
+		if transport.CheckNode(g.node) != nil || g.node == "m" || g.maxAsks < 1 || g.maxBytes < 1 || md.Get(metaCluster)[0] != "test" {
 			t.Fatalf("%+v is let in", g)
 		}
 		_ = newSession(p, g, nil, nil) // its limits are believed here

@@ -10,7 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 
-	"github.com/gnnactor/gnnactor/cluster/certs"
+	"github.com/gnnactor/gnnactor/cluster/transport"
 )
 
 // etcd reads a node's certificate anew for every connection, and the file of the
@@ -22,12 +22,12 @@ func (s *Server) Outdated() <-chan struct{} { return s.outdated }
 
 // look closes outdated when the authorities' file does not have the bytes any
 // more. Files that are of no use are on their way.
-func (s *Server) look(ctx context.Context, files certs.Files, began []byte) {
+func (s *Server) look(ctx context.Context, files transport.CertFiles, began []byte) {
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		if now, err := os.ReadFile(files.CA); err == nil && !bytes.Equal(now, began) {
-			if _, err := certs.Load(files); err == nil {
+			if _, err := transport.LoadCerts(files); err == nil {
 				close(s.outdated)
 				return
 			}

@@ -16,27 +16,27 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	"go.etcd.io/etcd/client/pkg/v3/transport"
+	etcdtransport "go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 
-	"github.com/gnnactor/gnnactor/cluster/certs"
 	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/cluster/transport"
 )
 
 // Client implements membership.Store.
 type Client struct {
 	c         *clientv3.Client
 	endpoints []string
-	reloader  *certs.Reloader
+	reloader  *transport.Reloader
 	full      atomic.Pointer[string] // whose disks, as the store said last
 }
 
 // Dial connects to an etcd at endpoints ("host:port"). files gives mutual TLS;
 // nil: plaintext.
-func Dial(ctx context.Context, endpoints []string, files *certs.Files) (*Client, error) {
+func Dial(ctx context.Context, endpoints []string, files *transport.CertFiles) (*Client, error) {
 	cfg := clientv3.Config{
 		Context: context.WithoutCancel(ctx), DialTimeout: 5 * time.Second, DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
 		Logger: zap.NewNop(), MaxCallRecvMsgSize: 16 << 20,
@@ -47,10 +47,10 @@ func Dial(ctx context.Context, endpoints []string, files *certs.Files) (*Client,
 		})},
 	}
 	scheme := "http://"
-	var reloader *certs.Reloader
+	var reloader *transport.Reloader
 	if files != nil {
 		var err error
-		if reloader, err = certs.Load(*files); err != nil {
+		if reloader, err = transport.LoadCerts(*files); err != nil {
 			return nil, fmt.Errorf("etcd: %w", err)
 		}
 		scheme, cfg.TLS = "https://", reloader.Client("")
@@ -67,8 +67,8 @@ func Dial(ctx context.Context, endpoints []string, files *certs.Files) (*Client,
 	return &Client{c: c, endpoints: endpoints, reloader: reloader}, nil
 }
 
-func tlsInfo(f *certs.Files) transport.TLSInfo {
-	return transport.TLSInfo{
+func tlsInfo(f *transport.CertFiles) etcdtransport.TLSInfo {
+	return etcdtransport.TLSInfo{
 		CertFile: f.Cert, KeyFile: f.Key, ClientCertFile: f.Cert, ClientKeyFile: f.Key,
 		TrustedCAFile: f.CA, ClientCertAuth: true, Logger: zap.NewNop(),
 	}

@@ -14,10 +14,10 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/gnnactor/gnnactor/cluster/certs"
-	"github.com/gnnactor/gnnactor/cluster/certs/certstest"
 	"github.com/gnnactor/gnnactor/cluster/etcd"
 	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/cluster/transport"
+	"github.com/gnnactor/gnnactor/cluster/transport/transporttest"
 	"github.com/gnnactor/gnnactor/internal/leak"
 )
 
@@ -50,7 +50,7 @@ func serve(t testing.TB, o etcd.Options) *etcd.Server {
 	return s
 }
 
-func dial(t testing.TB, f *certs.Files, endpoints ...string) *etcd.Client {
+func dial(t testing.TB, f *transport.CertFiles, endpoints ...string) *etcd.Client {
 	t.Helper()
 	c, err := etcd.Dial(within(t), endpoints, f)
 	if err != nil {
@@ -232,8 +232,8 @@ func TestMembership(t *testing.T) {
 // back with its directory catches up. All of it under mutual TLS.
 func TestThreeServers(t *testing.T) {
 	t.Parallel()
-	issue := certstest.Authority(t)
-	var files []certs.Files
+	issue := transporttest.Authority(t)
+	var files []transport.CertFiles
 	for i := range 3 {
 		files = append(files, issue(fmt.Sprintf("n%d", i)))
 	}
@@ -267,7 +267,7 @@ func TestThreeServers(t *testing.T) {
 	// When the authorities change, servers that are told to start anew do so one
 	// after another.
 	var both []byte
-	for _, f := range []certs.Files{files[1], certstest.Authority(t)("n1")} {
+	for _, f := range []transport.CertFiles{files[1], transporttest.Authority(t)("n1")} {
 		b, err := os.ReadFile(f.CA)
 		if err != nil {
 			t.Fatal(err)
@@ -315,7 +315,7 @@ func put(ctx context.Context, c *etcd.Client, key string) error {
 }
 
 func TestPlaintextRefused(t *testing.T) {
-	if _, err := etcd.Serve(within(t), etcd.Options{Node: "a", Dir: t.TempDir(), ClientListen: "0.0.0.0:0", PeerListen: "127.0.0.1:0"}); !errors.Is(err, certs.ErrPlaintext) {
+	if _, err := etcd.Serve(within(t), etcd.Options{Node: "a", Dir: t.TempDir(), ClientListen: "0.0.0.0:0", PeerListen: "127.0.0.1:0"}); !errors.Is(err, transport.ErrPlaintext) {
 		t.Errorf("%v", err)
 	}
 }

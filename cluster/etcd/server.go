@@ -22,7 +22,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
 
-	"github.com/gnnactor/gnnactor/cluster/certs"
 	"github.com/gnnactor/gnnactor/cluster/transport"
 	"github.com/gnnactor/gnnactor/internal/dirlock"
 )
@@ -37,7 +36,7 @@ type Options struct {
 	// Advertise is the host that others reach this node at; empty: that of
 	// PeerListen.
 	Advertise      string
-	Certs          *certs.Files // nil: plaintext
+	Certs          *transport.CertFiles // nil: plaintext
 	AllowPlaintext bool
 	// Join adds this server to the one whose clients are served at these
 	// addresses; empty: it begins a store of its own. A server with data in Dir
@@ -74,7 +73,7 @@ const quota = 1 << 30
 func Serve(ctx context.Context, o Options) (*Server, error) {
 	if o.Certs == nil {
 		for _, l := range []string{o.ClientListen, o.PeerListen} {
-			if err := certs.CheckPlaintext(l, o.AllowPlaintext); err != nil {
+			if err := transport.CheckPlaintext(l, o.AllowPlaintext); err != nil {
 				return nil, err
 			}
 		}
@@ -113,10 +112,10 @@ func serve(ctx context.Context, o Options) (*Server, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{node: o.Node, outdated: make(chan struct{}), log: o.Logger, ended: &ended{done: make(chan struct{})}}
-	var reloader *certs.Reloader
+	var reloader *transport.Reloader
 	if o.Certs != nil {
 		var err error
-		if reloader, err = certs.Load(*o.Certs); err != nil {
+		if reloader, err = transport.LoadCerts(*o.Certs); err != nil {
 			return nil, fmt.Errorf("etcd: %w", err)
 		}
 	}
@@ -251,7 +250,7 @@ func (s *Server) start(ctx context.Context, cfg *embed.Config) error {
 }
 
 // serveClients serves etcd's clients on l.
-func (s *Server) serveClients(l net.Listener, reloader *certs.Reloader) {
+func (s *Server) serveClients(l net.Listener, reloader *transport.Reloader) {
 	guarded, creds := transport.Guard(l, transport.Options{Certs: reloader, Connections: 4096, PerNode: 64, Logger: s.log})
 	s.clients = v3rpc.Server(s.etcd.Server, nil, nil, grpc.Creds(creds), grpc.ConnectionTimeout(calling/2),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: calling, Timeout: calling / 2}),

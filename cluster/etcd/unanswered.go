@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/gnnactor/gnnactor/cluster/certs"
+	"github.com/gnnactor/gnnactor/cluster/transport"
 )
 
 // looking is how long a connection is given to say why a store does not answer.
@@ -19,7 +19,7 @@ const looking = 2 * time.Second
 
 // unanswered says why a store does not answer, of which gRPC keeps silent until
 // the time is up: what a connection to each of its addresses comes to.
-func unanswered(ctx context.Context, endpoints []string, reloader *certs.Reloader) error {
+func unanswered(ctx context.Context, endpoints []string, reloader *transport.Reloader) error {
 	var all []error
 	for _, e := range endpoints {
 		all = append(all, fmt.Errorf("%s %w", e, probe(ctx, e, reloader)))
@@ -28,7 +28,7 @@ func unanswered(ctx context.Context, endpoints []string, reloader *certs.Reloade
 }
 
 // probe connects to an address as a client does.
-func probe(ctx context.Context, address string, reloader *certs.Reloader) error {
+func probe(ctx context.Context, address string, reloader *transport.Reloader) error {
 	ctx, cancel := context.WithTimeout(ctx, looking)
 	defer cancel()
 	raw, err := new(net.Dialer).DialContext(ctx, "tcp", address)

@@ -8,15 +8,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gnnactor/gnnactor/cluster/certs"
-	"github.com/gnnactor/gnnactor/cluster/certs/certstest"
+	"github.com/gnnactor/gnnactor/cluster/transport"
+	"github.com/gnnactor/gnnactor/cluster/transport/transporttest"
 )
 
 // Whoever asks a store in vain is told what to change.
 func TestUnanswered(t *testing.T) {
-	own, other := certstest.Authority(t)("a"), certstest.Authority(t)("a")
+	own, other := transporttest.Authority(t)("a"), transporttest.Authority(t)("a")
 	ours, foreign := &own, &other
-	serve := func(files *certs.Files) string {
+	serve := func(files *transport.CertFiles) string {
 		s, err := Serve(t.Context(), Options{Node: "a", Dir: t.TempDir(), ClientListen: "127.0.0.1:0", PeerListen: "127.0.0.1:0", Certs: files})
 		if err != nil {
 			t.Fatal(err)
@@ -35,7 +35,7 @@ func TestUnanswered(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name, at string
-		files    *certs.Files
+		files    *transport.CertFiles
 		want     string
 	}{
 		{"nothing listens", gone, nil, "cannot be reached"},
@@ -45,10 +45,10 @@ func TestUnanswered(t *testing.T) {
 		{"as it should be", secure, ours, "can be reached"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var reloader *certs.Reloader
+			var reloader *transport.Reloader
 			if c.files != nil {
 				var err error
-				if reloader, err = certs.Load(*c.files); err != nil {
+				if reloader, err = transport.LoadCerts(*c.files); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gnnactor/gnnactor/cluster/certs"
+	"github.com/gnnactor/gnnactor/cluster/transport"
 )
 
 // Info is what a node says about itself.
@@ -142,7 +142,7 @@ const DefaultOutage = 2 * time.Minute
 // another Home is ErrNameTaken.
 func Join(ctx context.Context, store Store, cfg Config) (*Member, error) {
 	for _, name := range []string{cfg.Cluster, cfg.Info.Node} {
-		if err := certs.CheckNode(name); err != nil {
+		if err := transport.CheckNode(name); err != nil {
 			return nil, err
 		}
 	}

@@ -24,7 +24,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gnnactor/gnnactor/cluster/certs"
 	"github.com/gnnactor/gnnactor/cluster/control"
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/etcd"
@@ -33,6 +32,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/replica"
 	"github.com/gnnactor/gnnactor/cluster/samplers"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
+	"github.com/gnnactor/gnnactor/cluster/transport"
 	"github.com/gnnactor/gnnactor/internal/atomicfile"
 )
 
@@ -48,8 +48,8 @@ type Options struct {
 	// Control is host:port of the control plane; empty: the host of Listen, any
 	// port. Others reach it at the host of Advertise.
 	Control  string
-	Certs    *certs.Files // nil: plaintext
-	Insecure bool         // plaintext off loopback
+	Certs    *transport.CertFiles // nil: plaintext
+	Insecure bool                 // plaintext off loopback
 	TTL      time.Duration
 	Outage   time.Duration // membership.Config's
 	Leaving  time.Duration // membership.Config's
@@ -138,9 +138,9 @@ func Enter(ctx context.Context, o Options) (_ *Node, err error) {
 			err = errors.Join(err, n.Leave(context.WithoutCancel(ctx)))
 		}
 	}()
-	var reloader *certs.Reloader
+	var reloader *transport.Reloader
 	if o.Certs != nil {
-		if reloader, err = certs.Load(*o.Certs); err != nil {
+		if reloader, err = transport.LoadCerts(*o.Certs); err != nil {
 			return nil, err
 		}
 	}
@@ -199,7 +199,7 @@ func dial(ctx context.Context, o *Options) (*etcd.Client, error) {
 
 // listenControl opens the control plane, on the data plane's host if nothing
 // else was said.
-func (n *Node) listenControl(o *Options, reloader *certs.Reloader) error {
+func (n *Node) listenControl(o *Options, reloader *transport.Reloader) error {
 	listen, advertise := o.Control, ""
 	host, _, err := net.SplitHostPort(o.Listen)
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gnnactor/gnnactor/cluster/certs"
 	"github.com/gnnactor/gnnactor/cluster/control"
 	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/cluster/transport"
 	"github.com/gnnactor/gnnactor/internal/msgpackcheck"
 )
 
@@ -149,7 +149,7 @@ func btoi(b bool) int {
 
 // Look returns the status of a view's cluster, as the leader gathers it, or, if it
 // does not answer, the first member that does. It needs no membership.
-func Look(ctx context.Context, cluster string, v *membership.View, reloader *certs.Reloader) (*Cluster, error) {
+func Look(ctx context.Context, cluster string, v *membership.View, reloader *transport.Reloader) (*Cluster, error) {
 	b, err := askAny(ctx, 3*asking, cluster, v, reloader, askStatus, nil)
 	if err != nil {
 		return nil, err
@@ -169,13 +169,13 @@ func Known(v *membership.View) *Cluster {
 
 // AskToDrain asks a member of a view to drain, by way of any of them. It returns
 // when all nodes will hear of it.
-func AskToDrain(ctx context.Context, cluster string, v *membership.View, reloader *certs.Reloader, node string) error {
+func AskToDrain(ctx context.Context, cluster string, v *membership.View, reloader *transport.Reloader, node string) error {
 	_, err := askAny(ctx, beginning+asking, cluster, v, reloader, askDrain, []byte(node))
 	return err
 }
 
 // visitAny asks the members one after another until one can be reached.
-func askAny(ctx context.Context, limit time.Duration, cluster string, v *membership.View, reloader *certs.Reloader, question string, body []byte) (b []byte, err error) {
+func askAny(ctx context.Context, limit time.Duration, cluster string, v *membership.View, reloader *transport.Reloader, question string, body []byte) (b []byte, err error) {
 	err = fmt.Errorf("node: cluster %s has no member with a control plane", cluster)
 	for _, address := range ControlOf(v) {
 		try, cancel := context.WithTimeout(ctx, limit)

@@ -24,9 +24,9 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/gnnactor/gnnactor/cluster/certs"
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/transfer"
+	"github.com/gnnactor/gnnactor/cluster/transport"
 )
 
 // Kind is what a node that keeps replicas has among membership's kinds.
@@ -202,7 +202,7 @@ func (s *Server) put(peer string, name []byte, at int64, data []byte) (have int6
 	if int64(len(data)) > c.Size-at {
 		return 0, fmt.Errorf("replica: %d bytes at %d of %d", len(data), at, c.Size)
 	}
-	if err := certs.CheckNode(peer); err != nil {
+	if err := transport.CheckNode(peer); err != nil {
 		return 0, fmt.Errorf("replica: %w", err)
 	}
 	s.mu.Lock()

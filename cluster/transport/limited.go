@@ -9,8 +9,6 @@ import (
 	"sync"
 
 	"google.golang.org/grpc/credentials"
-
-	"github.com/gnnactor/gnnactor/cluster/certs"
 )
 
 // waiting is how many connections a port lets try to authenticate at a time.
@@ -147,7 +145,7 @@ func (c *counted) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo
 	if err != nil {
 		return nil, nil, err
 	}
-	name, ok := certs.NodeName(info)
+	name, ok := NodeName(info)
 	if !ok {
 		err = errors.New("transport: no certificate")
 	} else if !c.have.add(name, c.most) {

@@ -6,6 +6,12 @@
 // that have not shown one yet have room of their own.
 // Messages travel as they are: what they mean is the planes' business, which
 // bring codecs of their own, and limits on sizes.
+//
+// An Authority makes certificates, one for each node, with its name as the common name and the
+// hosts and addresses that it is reached at. Both planes and the store check the chain and the
+// host; the planes also check that a peer is who it says it is (CheckName). A Reloader reads files
+// again when they change, so that certificates rotate while a cluster runs: a connection keeps
+// what it was made with, the next one takes the new files.
 package transport
 
 import (
@@ -24,8 +30,6 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/peer"
-
-	"github.com/gnnactor/gnnactor/cluster/certs"
 )
 
 // Options of a server and of connections to others. Codec and the sizes must be set;
@@ -33,7 +37,7 @@ import (
 type Options struct {
 	// Certs gives mutual TLS; nil: plaintext, which a server speaks on loopback
 	// only, or when AllowPlaintext.
-	Certs          *certs.Reloader
+	Certs          *Reloader
 	AllowPlaintext bool
 
 	Codec       encoding.CodecV2
@@ -74,7 +78,7 @@ type Server struct {
 func Listen(address string, o Options, services ...*grpc.ServiceDesc) (*Server, error) {
 	o.fill()
 	if o.Certs == nil {
-		if err := certs.CheckPlaintext(address, o.AllowPlaintext); err != nil {
+		if err := CheckPlaintext(address, o.AllowPlaintext); err != nil {
 			return nil, err
 		}
 	}
@@ -166,13 +170,13 @@ func Name(ctx context.Context) (string, bool) {
 	if !ok {
 		return "", false
 	}
-	return certs.NodeName(p.AuthInfo)
+	return NodeName(p.AuthInfo)
 }
 
 // CheckName reports why the other end of a stream or call is not the node that it says
 // it is: under TLS, which k is for, its certificate must say so.
-func CheckName(ctx context.Context, k *certs.Reloader, says string) error {
-	if err := certs.CheckNode(says); err != nil {
+func CheckName(ctx context.Context, k *Reloader, says string) error {
+	if err := CheckNode(says); err != nil {
 		return err
 	}
 	if k == nil {

@@ -16,14 +16,12 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/gnnactor/gnnactor/cluster/certs"
-	"github.com/gnnactor/gnnactor/cluster/certs/certstest"
 	"github.com/gnnactor/gnnactor/internal/leak"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-func options(k *certs.Reloader) Options {
+func options(k *Reloader) Options {
 	return Options{Certs: k, Codec: encoding.GetCodecV2("proto"), MaxMessage: 1 << 10, Window: 1 << 16, Buffer: 1 << 12, Streams: 4, Connections: 16, PerNode: 3}
 }
 
@@ -73,12 +71,12 @@ func call(t *testing.T, address string, o Options, in string) (string, error) {
 
 // Under TLS callers are known by their certificates, and others are refused.
 func TestCertificates(t *testing.T) {
-	ours, theirs := certstest.Reloaders(t), certstest.Reloaders(t)
+	ours, theirs := reloaders(t), reloaders(t)
 	s := serve(t, options(ours("a")))
 	if name, err := call(t, s.Address(), options(ours("b")), ""); err != nil || name != "b" {
 		t.Errorf("b is called %q, %v", name, err)
 	}
-	for who, k := range map[string]*certs.Reloader{"plaintext": nil, "another authority": theirs("b")} {
+	for who, k := range map[string]*Reloader{"plaintext": nil, "another authority": theirs("b")} {
 		if _, err := call(t, s.Address(), options(k), ""); status.Code(err) != codes.Unavailable {
 			t.Errorf("%s: %v", who, err)
 		}
@@ -90,7 +88,7 @@ func TestCertificates(t *testing.T) {
 	if _, err := call(t, plain.Address(), options(nil), string(make([]byte, 1<<10))); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("a message over the limit: %v", err)
 	}
-	if s, err := Listen("0.0.0.0:0", options(nil)); !errors.Is(err, certs.ErrPlaintext) {
+	if s, err := Listen("0.0.0.0:0", options(nil)); !errors.Is(err, ErrPlaintext) {
 		t.Errorf("plaintext off loopback: %v, %v", s, err)
 	}
 	if got, want := plain.AddressAt("host"), net.JoinHostPort("host", plain.Address()[len("127.0.0.1:"):]); got != want {
@@ -101,7 +99,7 @@ func TestCertificates(t *testing.T) {
 // A node has a few connections at a time, whatever its certificate, and what it closes
 // makes room.
 func TestConnectionsPerNode(t *testing.T) {
-	issue := certstest.Reloaders(t)
+	issue := reloaders(t)
 	o := options(issue("a"))
 	s := serve(t, o)
 	other := issue("c")
@@ -178,7 +176,7 @@ func TestConnectionsInAll(t *testing.T) {
 // more than may wait, keep nobody out who has a certificate; and no more of them are
 // open than may wait.
 func TestStrangersKeepNobodyOut(t *testing.T) {
-	issue := certstest.Reloaders(t)
+	issue := reloaders(t)
 	o := options(issue("a"))
 	o.DialTimeout = time.Minute // of a stranger's handshake: it is not that which ends it
 	s := serve(t, o)

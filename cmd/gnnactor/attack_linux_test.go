@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gnnactor/gnnactor/cluster/certs"
 	"github.com/gnnactor/gnnactor/cluster/node"
+	"github.com/gnnactor/gnnactor/cluster/transport"
 	"github.com/gnnactor/gnnactor/graph/generate"
 	"github.com/gnnactor/gnnactor/graph/store"
 	"github.com/gnnactor/gnnactor/internal/attack"
@@ -57,15 +57,15 @@ func callHome(args []string, stdout io.Writer) error {
 
 // callHandshake lets node a of one directory meet node b of another.
 func callHandshake(args []string, stdout io.Writer) error {
-	a, err := certs.Load(certs.NodeFiles(args[0], args[1]))
+	a, err := transport.LoadCerts(transport.NodeFiles(args[0], args[1]))
 	if err != nil {
 		return err
 	}
-	b, err := certs.Load(certs.NodeFiles(args[2], args[3]))
+	b, err := transport.LoadCerts(transport.NodeFiles(args[2], args[3]))
 	if err != nil {
 		return err
 	}
-	for _, pair := range [][2]*certs.Reloader{{a, b}, {b, a}} {
+	for _, pair := range [][2]*transport.Reloader{{a, b}, {b, a}} {
 		here, there := net.Pipe()
 		server, client := tls.Server(here, pair[0].Server()), tls.Client(there, pair[1].Client("127.0.0.1"))
 		done := make(chan error, 1)
@@ -89,7 +89,7 @@ func callHandshake(args []string, stdout io.Writer) error {
 
 // callIssue makes a certificate with an authority's key, and meets with it.
 func callIssue(args []string, stdout io.Writer) error {
-	a, err := certs.LoadAuthority(args[0])
+	a, err := transport.LoadAuthority(args[0])
 	if err != nil {
 		return err
 	}

@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gnnactor/gnnactor/cluster/certs"
 	"github.com/gnnactor/gnnactor/cluster/etcd"
+	"github.com/gnnactor/gnnactor/cluster/transport"
 )
 
 func newCluster(a *app) *cobra.Command {
@@ -59,15 +59,15 @@ signs new nodes: keep it off them. Nodes that run take new files as they come.`,
 				if !ok || list == "" {
 					return usagef("%q: it is NODE=HOST[,HOST…]", arg)
 				}
-				if err := certs.CheckNode(node); err != nil {
+				if err := transport.CheckNode(node); err != nil {
 					return usagef("%v", err)
 				}
 				hosts[node] = strings.Split(list, ",")
 			}
 			dir := args[0]
-			authority, err := certs.LoadAuthority(dir)
+			authority, err := transport.LoadAuthority(dir)
 			if errors.Is(err, fs.ErrNotExist) {
-				if authority, err = certs.NewAuthority("gnnactor cluster", 10*valid); err == nil {
+				if authority, err = transport.NewAuthority("gnnactor cluster", 10*valid); err == nil {
 					err = authority.Save(dir)
 				}
 			}
@@ -107,14 +107,14 @@ func (s *security) addFlags(cmd *cobra.Command) {
 }
 
 // files returns the node's certificate files; nil: plaintext.
-func (s *security) files() (*certs.Files, error) {
-	if err := certs.CheckNode(s.node); err != nil {
+func (s *security) files() (*transport.CertFiles, error) {
+	if err := transport.CheckNode(s.node); err != nil {
 		return nil, usagef("--node: %v", err)
 	}
 	if s.certs == "" {
 		return nil, nil
 	}
-	f := certs.NodeFiles(s.certs, s.node)
+	f := transport.NodeFiles(s.certs, s.node)
 	return &f, nil
 }
 

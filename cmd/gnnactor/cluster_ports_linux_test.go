@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gnnactor/gnnactor/cluster/certs"
+	"github.com/gnnactor/gnnactor/cluster/transport"
 )
 
 // checkPorts lists what listens, and knocks there without a certificate, with
@@ -17,7 +17,7 @@ func (c *netCluster) checkPorts() {
 	c.t.Helper()
 	foreign := filepath.Join(c.dir, "foreign")
 	mustInvoke(c.t, "cluster", "certs", foreign, "n0="+c.nodes[0].host.Addr().String())
-	files := certs.NodeFiles(foreign, "n0")
+	files := transport.NodeFiles(foreign, "n0")
 	pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
 	if err != nil {
 		c.t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gnnactor/gnnactor/cluster/certs"
+	"github.com/gnnactor/gnnactor/cluster/transport"
 )
 
 // While four hosts train, the cluster's authority is replaced, and with it every
@@ -33,9 +33,9 @@ func TestNetRotate(t *testing.T) {
 		}
 		return b
 	}
-	authority := filepath.Join(c.certs(), certs.AuthorityCert)
-	old, fresh := read(authority), read(next, certs.AuthorityCert)
-	leaf := certs.NodeFiles(c.certs(), c.nodes[0].name)
+	authority := filepath.Join(c.certs(), transport.AuthorityCert)
+	old, fresh := read(authority), read(next, transport.AuthorityCert)
+	leaf := transport.NodeFiles(c.certs(), c.nodes[0].name)
 	former, err := tls.X509KeyPair(read(leaf.Cert), read(leaf.Key))
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +43,7 @@ func TestNetRotate(t *testing.T) {
 	put(t, authority, append(append([]byte{}, old...), fresh...))
 	c.storesBegun(2)
 	for _, n := range c.nodes {
-		from, to := certs.NodeFiles(next, n.name), certs.NodeFiles(c.certs(), n.name)
+		from, to := transport.NodeFiles(next, n.name), transport.NodeFiles(c.certs(), n.name)
 		put(t, to.Key, read(from.Key))
 		put(t, to.Cert, read(from.Cert))
 	}

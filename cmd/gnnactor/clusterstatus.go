@@ -11,11 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gnnactor/gnnactor/cluster/certs"
 	"github.com/gnnactor/gnnactor/cluster/etcd"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/node"
 	"github.com/gnnactor/gnnactor/cluster/replica"
+	"github.com/gnnactor/gnnactor/cluster/transport"
 )
 
 // operator is what commands need that ask a cluster and are none of its nodes.
@@ -31,7 +31,7 @@ func (o *operator) addFlags(cmd *cobra.Command) {
 }
 
 // look returns the members, as the store has them.
-func (o *operator) look(ctx context.Context, endpoints string) (v *membership.View, reloader *certs.Reloader, err error) {
+func (o *operator) look(ctx context.Context, endpoints string) (v *membership.View, reloader *transport.Reloader, err error) {
 	files, err := o.files()
 	if err != nil {
 		return nil, nil, err
@@ -43,7 +43,7 @@ func (o *operator) look(ctx context.Context, endpoints string) (v *membership.Vi
 		}
 	}
 	if files != nil {
-		if reloader, err = certs.Load(*files); err != nil {
+		if reloader, err = transport.LoadCerts(*files); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -1,4 +1,4 @@
-package certs
+package transport
 
 import (
 	"os"
@@ -34,19 +34,19 @@ func FuzzLoad(f *testing.F) {
 	f.Add(good[1], good[0], good[2])
 	f.Add(good[0], good[1], []byte("-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n"))
 	f.Add([]byte{}, []byte("x"), []byte{})
-	kept, err := Load(files)
+	kept, err := LoadCerts(files)
 	if err != nil {
 		f.Fatal(err)
 	}
 	work := f.TempDir()
-	forged := Files{CA: filepath.Join(work, AuthorityCert), Cert: filepath.Join(work, "a.crt"), Key: filepath.Join(work, AuthorityKey)}
+	forged := CertFiles{CA: filepath.Join(work, AuthorityCert), Cert: filepath.Join(work, "a.crt"), Key: filepath.Join(work, AuthorityKey)}
 	f.Fuzz(func(t *testing.T, ca, cert, key []byte) {
 		for path, b := range map[string][]byte{forged.CA: ca, forged.Cert: cert, forged.Key: key} {
 			if err := os.WriteFile(path, b, 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if k, err := Load(forged); err == nil && CheckNode(k.Node()) != nil {
+		if k, err := LoadCerts(forged); err == nil && CheckNode(k.Node()) != nil {
 			t.Fatalf("the certificate of %q is served", k.Node())
 		}
 		if a, err := LoadAuthority(work); err == nil && a.key == nil {

@@ -1,4 +1,4 @@
-package certs
+package transport
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 // Reloader serves mutual TLS from a node's files, and follows them as they
 // change. Its methods may be called by several goroutines.
 type Reloader struct {
-	files Files
+	files CertFiles
 
 	mu    sync.Mutex
 	stamp [3]stamp
@@ -33,10 +33,10 @@ type stamp struct {
 	size int64
 }
 
-// Load reads a node's files. What is wrong with them is the error; what is
+// LoadCerts reads a node's files. What is wrong with them is the error; what is
 // wrong with them later is logged by whoever asks Err, and the last good ones
 // are served meanwhile.
-func Load(f Files) (*Reloader, error) {
+func LoadCerts(f CertFiles) (*Reloader, error) {
 	k := &Reloader{files: f}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -54,7 +54,7 @@ func (k *Reloader) Node() string {
 }
 
 // Files returns the names of the files.
-func (k *Reloader) Files() Files { return k.files }
+func (k *Reloader) Files() CertFiles { return k.files }
 
 // Err returns why the newest files are not in use; nil when they are.
 func (k *Reloader) Err() error {
@@ -71,7 +71,7 @@ func (k *Reloader) refresh() {
 		if s, err := os.Stat(path); err == nil {
 			now[i] = stamp{s.ModTime(), s.Size()}
 		} else if !errors.Is(err, fs.ErrNotExist) || k.cert == nil {
-			k.err = fmt.Errorf("certs: %w", err)
+			k.err = fmt.Errorf("transport: %w", err)
 			if errors.Is(err, fs.ErrNotExist) {
 				k.err = fmt.Errorf("%w; 'gnnactor cluster certs' makes certificates of nodes, and --node says which node this is", k.err)
 			}
@@ -89,24 +89,24 @@ func (k *Reloader) refresh() {
 func (k *Reloader) read() error {
 	pair, err := tls.LoadX509KeyPair(k.files.Cert, k.files.Key)
 	if err != nil {
-		return fmt.Errorf("certs: %s and %s: %w", k.files.Cert, k.files.Key, err)
+		return fmt.Errorf("transport: %s and %s: %w", k.files.Cert, k.files.Key, err)
 	}
 	b, err := os.ReadFile(k.files.CA)
 	if err != nil {
-		return fmt.Errorf("certs: %w", err)
+		return fmt.Errorf("transport: %w", err)
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(b) {
-		return fmt.Errorf("certs: %s holds no certificate", k.files.CA)
+		return fmt.Errorf("transport: %s holds no certificate", k.files.CA)
 	}
 	if err := CheckNode(pair.Leaf.Subject.CommonName); err != nil {
 		return fmt.Errorf("%w, in %s", err, k.files.Cert)
 	}
 	if k.node != "" && pair.Leaf.Subject.CommonName != k.node {
-		return fmt.Errorf("certs: %s is now the certificate of %s; this is node %s", k.files.Cert, pair.Leaf.Subject.CommonName, k.node)
+		return fmt.Errorf("transport: %s is now the certificate of %s; this is node %s", k.files.Cert, pair.Leaf.Subject.CommonName, k.node)
 	}
 	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
-		return fmt.Errorf("certs: %s is not signed by %s: %w", k.files.Cert, k.files.CA, err)
+		return fmt.Errorf("transport: %s is not signed by %s: %w", k.files.Cert, k.files.CA, err)
 	}
 	k.cert, k.roots, k.node = &pair, roots, pair.Leaf.Subject.CommonName
 	return nil
@@ -209,7 +209,7 @@ func CheckPlaintext(address string, allowed bool) error {
 	}
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return fmt.Errorf("certs: %w", err)
+		return fmt.Errorf("transport: %w", err)
 	}
 	if host == "localhost" {
 		return nil
@@ -217,5 +217,5 @@ func CheckPlaintext(address string, allowed bool) error {
 	if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() {
 		return nil
 	}
-	return fmt.Errorf("certs: %s: %w: make certificates with 'gnnactor cluster certs', or say --insecure", address, ErrPlaintext)
+	return fmt.Errorf("transport: %s: %w: make certificates with 'gnnactor cluster certs', or say --insecure", address, ErrPlaintext)
 }

@@ -1,13 +1,4 @@
-// Package certs makes and serves the certificates of a cluster: one authority,
-// one certificate per node, and mutual TLS on every port from these.
-//
-// A node's certificate carries the node's name as its common name, and the
-// hosts and addresses that it is reached at. Both planes and the store check
-// the chain and the host; the planes also check that a peer is who it says it
-// is (NodeName). Files are read again when they change, so that certificates
-// rotate while a cluster runs: a connection keeps what it was made with, the
-// next one takes the new files.
-package certs
+package transport
 
 import (
 	"crypto/ecdsa"
@@ -35,13 +26,13 @@ const (
 	AuthorityKey  = "ca.key"
 )
 
-// Files names the PEM files that a node serves from. CA may hold several
+// CertFiles names the PEM files that a node serves from. CA may hold several
 // authorities, one after another: while an authority is replaced, both.
-type Files struct{ CA, Cert, Key string }
+type CertFiles struct{ CA, Cert, Key string }
 
 // NodeFiles returns where `gnnactor cluster certs` puts a node's files.
-func NodeFiles(dir, node string) Files {
-	return Files{CA: filepath.Join(dir, AuthorityCert), Cert: filepath.Join(dir, node+".crt"), Key: filepath.Join(dir, node+".key")}
+func NodeFiles(dir, node string) CertFiles {
+	return CertFiles{CA: filepath.Join(dir, AuthorityCert), Cert: filepath.Join(dir, node+".crt"), Key: filepath.Join(dir, node+".key")}
 }
 
 // clockSkew is how far behind a node's clock may be.
@@ -54,7 +45,7 @@ var nodeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 // CheckNode reports why name cannot be a node's.
 func CheckNode(name string) error {
 	if !nodeName.MatchString(name) {
-		return fmt.Errorf("certs: node name %q: use 1 to 63 of a-z, 0-9 and -, not beginning or ending with -", name)
+		return fmt.Errorf("transport: node name %q: use 1 to 63 of a-z, 0-9 and -, not beginning or ending with -", name)
 	}
 	return nil
 }
@@ -69,7 +60,7 @@ type Authority struct {
 func NewAuthority(name string, valid time.Duration) (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("certs: %w", err)
+		return nil, fmt.Errorf("transport: %w", err)
 	}
 	t, err := template(name, valid)
 	if err != nil {
@@ -79,22 +70,22 @@ func NewAuthority(name string, valid time.Duration) (*Authority, error) {
 	t.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign
 	der, err := x509.CreateCertificate(rand.Reader, t, t, &key.PublicKey, key)
 	if err != nil {
-		return nil, fmt.Errorf("certs: %w", err)
+		return nil, fmt.Errorf("transport: %w", err)
 	}
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
-		return nil, fmt.Errorf("certs: %w", err)
+		return nil, fmt.Errorf("transport: %w", err)
 	}
 	return &Authority{cert, key}, nil
 }
 
 func template(name string, valid time.Duration) (*x509.Certificate, error) {
 	if valid <= 0 {
-		return nil, fmt.Errorf("certs: a validity of %v; it must be positive", valid)
+		return nil, fmt.Errorf("transport: a validity of %v; it must be positive", valid)
 	}
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
-		return nil, fmt.Errorf("certs: %w", err)
+		return nil, fmt.Errorf("transport: %w", err)
 	}
 	now := time.Now()
 	return &x509.Certificate{
@@ -112,18 +103,18 @@ func LoadAuthority(dir string) (*Authority, error) {
 	path := filepath.Join(dir, AuthorityKey)
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("certs: the authority's key: %w", err)
+		return nil, fmt.Errorf("transport: the authority's key: %w", err)
 	}
 	block, _ := pem.Decode(b)
 	if block == nil {
-		return nil, fmt.Errorf("certs: %s holds no PEM block", path)
+		return nil, fmt.Errorf("transport: %s holds no PEM block", path)
 	}
 	key, err := x509.ParseECPrivateKey(block.Bytes)
 	if err != nil {
-		return nil, fmt.Errorf("certs: %s: %w", path, err)
+		return nil, fmt.Errorf("transport: %s: %w", path, err)
 	}
 	if !key.PublicKey.Equal(cert.PublicKey) {
-		return nil, fmt.Errorf("certs: %s does not belong to %s", path, filepath.Join(dir, AuthorityCert))
+		return nil, fmt.Errorf("transport: %s does not belong to %s", path, filepath.Join(dir, AuthorityCert))
 	}
 	return &Authority{cert, key}, nil
 }
@@ -131,15 +122,15 @@ func LoadAuthority(dir string) (*Authority, error) {
 func readCert(path string) (*x509.Certificate, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("certs: %w", err)
+		return nil, fmt.Errorf("transport: %w", err)
 	}
 	block, _ := pem.Decode(b)
 	if block == nil || block.Type != "CERTIFICATE" {
-		return nil, fmt.Errorf("certs: %s does not begin with a PEM certificate", path)
+		return nil, fmt.Errorf("transport: %s does not begin with a PEM certificate", path)
 	}
 	c, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
-		return nil, fmt.Errorf("certs: %s: %w", path, err)
+		return nil, fmt.Errorf("transport: %s: %w", path, err)
 	}
 	return c, nil
 }
@@ -148,15 +139,15 @@ func readCert(path string) (*x509.Certificate, error) {
 // where certificates are made. Files that exist are not overwritten.
 func (a *Authority) Save(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("certs: %w", err)
+		return fmt.Errorf("transport: %w", err)
 	}
 	key, err := x509.MarshalECPrivateKey(a.key)
 	if err != nil {
-		return fmt.Errorf("certs: %w", err)
+		return fmt.Errorf("transport: %w", err)
 	}
 	for _, name := range []string{AuthorityCert, AuthorityKey} {
 		if _, err := os.Stat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("certs: %s exists; remove it, or choose another directory", filepath.Join(dir, name))
+			return fmt.Errorf("transport: %s exists; remove it, or choose another directory", filepath.Join(dir, name))
 		}
 	}
 	return write(
@@ -168,20 +159,20 @@ func (a *Authority) Save(dir string) error {
 // ones: key first, each by a rename, so that a node that reads them meanwhile
 // sees either pair or a pair that does not match, which it passes over.
 // Hosts are the names and addresses that others reach the node at.
-func (a *Authority) Issue(dir, node string, hosts []string, valid time.Duration) (Files, error) {
+func (a *Authority) Issue(dir, node string, hosts []string, valid time.Duration) (CertFiles, error) {
 	if err := CheckNode(node); err != nil {
-		return Files{}, err
+		return CertFiles{}, err
 	}
 	if len(hosts) == 0 {
-		return Files{}, fmt.Errorf("certs: node %s: no host; name those that others reach it at", node)
+		return CertFiles{}, fmt.Errorf("transport: node %s: no host; name those that others reach it at", node)
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return Files{}, fmt.Errorf("certs: %w", err)
+		return CertFiles{}, fmt.Errorf("transport: %w", err)
 	}
 	t, err := template(node, valid)
 	if err != nil {
-		return Files{}, err
+		return CertFiles{}, err
 	}
 	t.KeyUsage = x509.KeyUsageDigitalSignature
 	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
@@ -194,11 +185,11 @@ func (a *Authority) Issue(dir, node string, hosts []string, valid time.Duration)
 	}
 	der, err := x509.CreateCertificate(rand.Reader, t, a.cert, &key.PublicKey, a.key)
 	if err != nil {
-		return Files{}, fmt.Errorf("certs: node %s: %w", node, err)
+		return CertFiles{}, fmt.Errorf("transport: node %s: %w", node, err)
 	}
 	kb, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
-		return Files{}, fmt.Errorf("certs: %w", err)
+		return CertFiles{}, fmt.Errorf("transport: %w", err)
 	}
 	f := NodeFiles(dir, node)
 	return f, write(pemFile{f.Key, 0o600, "EC PRIVATE KEY", kb}, pemFile{f.Cert, 0o644, "CERTIFICATE", der})
@@ -221,7 +212,7 @@ func write(files ...pemFile) (err error) {
 			for _, f := range made {
 				err = errors.Join(err, f.Abort())
 			}
-			err = fmt.Errorf("certs: %w", err)
+			err = fmt.Errorf("transport: %w", err)
 		}
 	}()
 	for _, p := range files {

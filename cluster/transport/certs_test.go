@@ -1,4 +1,4 @@
-package certs
+package transport
 
 import (
 	"context"
@@ -32,11 +32,18 @@ func reloader(t *testing.T, a *Authority, dir, node string) *Reloader {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, err := Load(f)
+	k, err := LoadCerts(f)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return k
+}
+
+// reloaders makes an authority, and returns what makes nodes' of it.
+func reloaders(t *testing.T) func(node string) *Reloader {
+	dir := t.TempDir()
+	a := authority(t, dir)
+	return func(node string) *Reloader { return reloader(t, a, dir, node) }
 }
 
 // shake runs one handshake over loopback and returns both sides' errors and

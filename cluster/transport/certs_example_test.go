@@ -1,4 +1,4 @@
-package certs_test
+package transport_test
 
 import (
 	"fmt"
@@ -6,7 +6,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/gnnactor/gnnactor/cluster/certs"
+	"github.com/gnnactor/gnnactor/cluster/transport"
 )
 
 // An authority that issues the certificate that a node serves from.
@@ -16,7 +16,7 @@ func ExampleNewAuthority() {
 		log.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	authority, err := certs.NewAuthority("my cluster", 24*time.Hour)
+	authority, err := transport.NewAuthority("my cluster", 24*time.Hour)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func ExampleNewAuthority() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, err = certs.Load(files)
+	_, err = transport.LoadCerts(files)
 	fmt.Println(err)
 	// Output: <nil>
 }
