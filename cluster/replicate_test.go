@@ -14,18 +14,18 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/reduce"
-	"github.com/gnnactor/gnnactor/cluster/replica"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
+	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
 // serveReplicas makes a member keep replicas in dir.
-func serveReplicas(t *testing.T, m *membership.Member, p *dataplane.Plane, dir string) *replica.Server {
+func serveReplicas(t *testing.T, m *membership.Member, p *dataplane.Plane, dir string) *transfer.ReplicaServer {
 	t.Helper()
-	k, err := replica.Serve(p, dir)
+	k, err := transfer.ServeReplicas(p, dir)
 	if err == nil {
-		err = m.Announce(t.Context(), func(i *membership.Info) { i.Kinds = append(slices.Clone(i.Kinds), replica.Kind) })
+		err = m.Announce(t.Context(), func(i *membership.Info) { i.Kinds = append(slices.Clone(i.Kinds), transfer.ReplicaKind) })
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -29,9 +29,9 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/etcd"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/reduce"
-	"github.com/gnnactor/gnnactor/cluster/replica"
 	"github.com/gnnactor/gnnactor/cluster/samplers"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
+	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/cluster/transport"
 	"github.com/gnnactor/gnnactor/internal/atomicfile"
 )
@@ -64,7 +64,7 @@ type Node struct {
 	Control  *control.Plane
 	Member   *membership.Member
 	Reduce   *reduce.Service
-	Replicas *replica.Server // of other nodes' checkpoints
+	Replicas *transfer.ReplicaServer // of other nodes' checkpoints
 	store    *etcd.Client
 	log      *slog.Logger
 	dir      string
@@ -159,12 +159,12 @@ func Enter(ctx context.Context, o Options) (_ *Node, err error) {
 		return nil, err
 	}
 	n.Reduce = reduce.NewService(n.Plane)
-	if n.Replicas, err = replica.Serve(n.Plane, filepath.Join(o.Dir, "copies")); err != nil {
+	if n.Replicas, err = transfer.ServeReplicas(n.Plane, filepath.Join(o.Dir, "copies")); err != nil {
 		return nil, err
 	}
 	n.Member, err = membership.Join(wait, n.store, membership.Config{
 		Cluster: o.Cluster, TTL: o.TTL, Outage: o.Outage, Leaving: o.Leaving, Logger: o.Logger, Waits: true, // for being a trainer: the leader deals with those
-		Info: membership.Info{Node: o.Node, Home: home, Data: n.Plane.Address(), Control: n.Control.Address(), Kinds: []string{replica.Kind}},
+		Info: membership.Info{Node: o.Node, Home: home, Data: n.Plane.Address(), Control: n.Control.Address(), Kinds: []string{transfer.ReplicaKind}},
 	})
 	if err != nil {
 		return nil, err

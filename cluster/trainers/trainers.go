@@ -23,7 +23,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/reduce"
-	"github.com/gnnactor/gnnactor/cluster/replica"
+	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/training"
 )
 
@@ -51,7 +51,7 @@ type Options struct {
 	// MinTrainers is how many trainers the run waits for before its first step.
 	MinTrainers int
 	// Replicas are those of others' checkpoints that this node keeps; nil: none.
-	Replicas *replica.Server
+	Replicas *transfer.ReplicaServer
 	Logger   *slog.Logger
 }
 

@@ -6,6 +6,10 @@
 // the other node has (Receive, Put); both ways go on where they were interrupted. A
 // range carries a CRC-32C. Who knows the SHA-256 of the whole, or of a chunk, compares
 // that, too, and what becomes a file takes its name when it is on the disk (Partial).
+//
+// Replicas are copies of checkpoints on other nodes than those that wrote them, so that a machine
+// that is lost with its disk takes nothing along. A ReplicaServer keeps them in a directory, the
+// newest of the newest runs of every sender, so that a peer can fill no more than its own part.
 package transfer
 
 import (

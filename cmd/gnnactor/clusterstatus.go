@@ -14,7 +14,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/etcd"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/node"
-	"github.com/gnnactor/gnnactor/cluster/replica"
+	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/cluster/transport"
 )
 
@@ -137,7 +137,7 @@ func (s *clusterStatus) write(a *app) error {
 	for _, n := range s.Nodes {
 		is := slices.Clone(n.Kinds)
 		if len(is) > 1 { // every node keeps copies; some do nothing else
-			is = slices.DeleteFunc(is, func(kind string) bool { return kind == replica.Kind })
+			is = slices.DeleteFunc(is, func(kind string) bool { return kind == transfer.ReplicaKind })
 		}
 		if n.Leader {
 			is = append(is, "leader")

@@ -1,4 +1,4 @@
-package replica
+package transfer
 
 import (
 	"encoding/binary"
@@ -28,8 +28,8 @@ func (c *Replica) appendListed(b []byte) []byte {
 func (c *Replica) decodeListed(b []byte) error {
 	c.Step, c.Size = int64(binary.LittleEndian.Uint64(b)), int64(binary.LittleEndian.Uint64(b[8:]))
 	copy(c.SHA256[:], b[16:])
-	if c.Step < 0 || c.Size < 1 || c.Size > MaxSize {
-		return fmt.Errorf("replica: step %d of %d bytes; at most %d", c.Step, c.Size, int64(MaxSize))
+	if c.Step < 0 || c.Size < 1 || c.Size > MaxReplica {
+		return fmt.Errorf("transfer: step %d of %d bytes; at most %d", c.Step, c.Size, int64(MaxReplica))
 	}
 	return nil
 }
@@ -37,7 +37,7 @@ func (c *Replica) decodeListed(b []byte) error {
 // decodeReplica reads what a transfer calls a replica.
 func decodeReplica(b []byte) (c Replica, err error) {
 	if len(b) != replicaBytes {
-		return c, fmt.Errorf("replica: a name of %d bytes", len(b))
+		return c, fmt.Errorf("transfer: a name of %d bytes", len(b))
 	}
 	copy(c.Run[:], b)
 	return c, c.decodeListed(b[len(c.Run):])
@@ -53,7 +53,7 @@ func encodeList(all []Replica) (b []byte) {
 // decodeList reads the replicas of a run.
 func decodeList(run RunID, b []byte) ([]Replica, error) {
 	if len(b)%listedBytes != 0 || len(b) > maxListed*listedBytes {
-		return nil, fmt.Errorf("replica: a list of %d bytes", len(b))
+		return nil, fmt.Errorf("transfer: a list of %d bytes", len(b))
 	}
 	all := make([]Replica, len(b)/listedBytes)
 	for i := range all {

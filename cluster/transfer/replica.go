@@ -1,13 +1,4 @@
-// Package replica keeps copies of checkpoints on other nodes than those that
-// wrote them, so that a machine that is lost with its disk takes nothing along.
-//
-// A Server keeps them in a directory. A replica is sent in chunks and goes on where it was
-// interrupted; it is there when its SHA-256 has been compared, its bytes are on
-// the disk and its name is, all at once. Whoever fetches it compares again.
-//
-// A server holds the newest replicas of the newest runs of every sender, so that a
-// peer can fill no more than its own part of it.
-package replica
+package transfer
 
 import (
 	"bytes"
@@ -25,32 +16,28 @@ import (
 	"sync"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
-	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/cluster/transport"
 )
 
-// Kind is what a node that keeps replicas has among membership's kinds.
-const Kind = "copies"
+// ReplicaKind is what a node that keeps replicas has among membership's kinds.
+const ReplicaKind = "copies"
 
 // The data plane's methods of this package.
 const (
-	MethodPut  dataplane.Method = 80
-	MethodList dataplane.Method = 81
-	MethodGet  dataplane.Method = 82
+	MethodPutReplica   dataplane.Method = 80
+	MethodListReplicas dataplane.Method = 81
+	MethodGetReplica   dataplane.Method = 82
 )
 
-// Depth is how many replicas of a run are kept, and runs how many runs, of every
+// ReplicaDepth is how many replicas of a run are kept, and runs how many runs, of every
 // sender.
 const (
-	Depth = 2
-	runs  = 4
+	ReplicaDepth = 2
+	runs         = 4
 )
 
-// MaxSize bounds one replica.
-const MaxSize = 64 << 30
-
-// ErrDamaged: what came, or lies here, is not what was announced.
-var ErrDamaged = transfer.ErrDamaged
+// MaxReplica bounds one replica.
+const MaxReplica = 64 << 30
 
 // RunID names a run: the hash of what its checkpoints say that they are of.
 type RunID [sha256.Size]byte
@@ -59,7 +46,7 @@ type RunID [sha256.Size]byte
 type Replica struct {
 	Run    RunID
 	Step   int64 // batches that were applied
-	Size   int64 // bytes, 1 to MaxSize
+	Size   int64 // bytes, 1 to MaxReplica
 	SHA256 [sha256.Size]byte
 }
 
@@ -87,34 +74,34 @@ func named(name string) (c Replica, ok bool) {
 	return c, c.name() == name
 }
 
-// Server is a node's directory of replicas.
-type Server struct {
+// ReplicaServer is a node's directory of replicas.
+type ReplicaServer struct {
 	dir string
 	mu  sync.Mutex // one change of the directory at a time
 }
 
-// Serve opens dir, which it makes if need be, and lets peers put
+// ServeReplicas opens dir, which it makes if need be, and lets peers put
 // replicas there, list and fetch them.
-func Serve(p *dataplane.Plane, dir string) (*Server, error) {
+func ServeReplicas(p *dataplane.Plane, dir string) (*ReplicaServer, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("replica: %w", err)
+		return nil, fmt.Errorf("transfer: %w", err)
 	}
-	s := &Server{dir: dir}
-	transfer.Receive(p, MethodPut, s.put)
-	p.Handle(MethodList, s.list)
-	transfer.Serve(p, MethodGet, transfer.ChunkBytes, s.get)
+	s := &ReplicaServer{dir: dir}
+	Receive(p, MethodPutReplica, s.put)
+	p.Handle(MethodListReplicas, s.list)
+	Serve(p, MethodGetReplica, ChunkBytes, s.get)
 	return s, nil
 }
 
-func (s *Server) run(peer string, run RunID) string {
+func (s *ReplicaServer) run(peer string, run RunID) string {
 	return filepath.Join(s.dir, peer, hex.EncodeToString(run[:]))
 }
 
 // dirs returns where replicas of a run may lie, by who sent them.
-func (s *Server) dirs(run RunID) (all []string, err error) {
+func (s *ReplicaServer) dirs(run RunID) (all []string, err error) {
 	peers, err := os.ReadDir(s.dir)
 	if err != nil {
-		return nil, fmt.Errorf("replica: %w", err)
+		return nil, fmt.Errorf("transfer: %w", err)
 	}
 	for _, peer := range peers {
 		if peer.IsDir() {
@@ -125,7 +112,7 @@ func (s *Server) dirs(run RunID) (all []string, err error) {
 }
 
 // List returns the replicas of a run, whoever sent them: the furthest first.
-func (s *Server) List(run RunID) ([]Replica, error) {
+func (s *ReplicaServer) List(run RunID) ([]Replica, error) {
 	var all []Replica
 	dirs, err := s.dirs(run)
 	if err != nil {
@@ -153,7 +140,7 @@ func listed(dir string, run RunID) (all []Replica, err error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("replica: %w", err)
+		return nil, fmt.Errorf("transfer: %w", err)
 	}
 	for _, e := range entries {
 		c, ok := named(e.Name())
@@ -165,7 +152,7 @@ func listed(dir string, run RunID) (all []Replica, err error) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("replica: %w", err)
+			return nil, fmt.Errorf("transfer: %w", err)
 		}
 		if c.Run, c.Size = run, info.Size(); c.Size > 0 {
 			all = append(all, c)
@@ -175,7 +162,7 @@ func listed(dir string, run RunID) (all []Replica, err error) {
 }
 
 // open opens a replica, whoever sent it.
-func (s *Server) open(c *Replica) (*os.File, error) {
+func (s *ReplicaServer) open(c *Replica) (*os.File, error) {
 	dirs, err := s.dirs(c.Run)
 	if err != nil {
 		return nil, err
@@ -186,24 +173,24 @@ func (s *Server) open(c *Replica) (*os.File, error) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("replica: %w", err)
+			return nil, fmt.Errorf("transfer: %w", err)
 		}
 		return f, nil
 	}
-	return nil, fmt.Errorf("replica: there is none of step %d and %x", c.Step, c.SHA256[:6])
+	return nil, fmt.Errorf("transfer: there is none of step %d and %x", c.Step, c.SHA256[:6])
 }
 
 // put takes a chunk of a replica, and says how many of its bytes are here.
-func (s *Server) put(peer string, name []byte, at int64, data []byte) (have int64, err error) {
+func (s *ReplicaServer) put(peer string, name []byte, at int64, data []byte) (have int64, err error) {
 	c, err := decodeReplica(name)
 	if err != nil {
 		return 0, err
 	}
 	if int64(len(data)) > c.Size-at {
-		return 0, fmt.Errorf("replica: %d bytes at %d of %d", len(data), at, c.Size)
+		return 0, fmt.Errorf("transfer: %d bytes at %d of %d", len(data), at, c.Size)
 	}
 	if err := transport.CheckNode(peer); err != nil {
-		return 0, fmt.Errorf("replica: %w", err)
+		return 0, fmt.Errorf("transfer: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,18 +199,18 @@ func (s *Server) put(peer string, name []byte, at int64, data []byte) (have int6
 
 // take writes data, which lies at an offset of c, if that is where c goes on. It
 // returns how many bytes of c are here.
-func (s *Server) take(peer string, c *Replica, at int64, data []byte) (have int64, err error) {
+func (s *ReplicaServer) take(peer string, c *Replica, at int64, data []byte) (have int64, err error) {
 	dir := s.run(peer, c.Run)
 	path := filepath.Join(dir, c.name())
 	if there, err := whole(path, c); there || err != nil {
 		return c.Size, err
 	}
-	if _, err := os.Stat(path + transfer.Suffix); err != nil {
+	if _, err := os.Stat(path + Suffix); err != nil {
 		if err := s.begin(peer, dir); err != nil {
 			return 0, err
 		}
 	}
-	f, err := transfer.OpenPartial(path, 0o600)
+	f, err := OpenPartial(path, 0o600)
 	if err != nil {
 		return 0, err
 	}
@@ -231,7 +218,7 @@ func (s *Server) take(peer string, c *Replica, at int64, data []byte) (have int6
 	if have, err = f.Append(at, data); err != nil || have < c.Size {
 		return have, err
 	}
-	if err := transfer.Verify(f, c.Size, c.SHA256); err != nil { // nothing of it can be kept
+	if err := Verify(f, c.Size, c.SHA256); err != nil { // nothing of it can be kept
 		return 0, errors.Join(err, os.Remove(f.Name()))
 	}
 	if err := f.Commit(); err != nil {
@@ -241,24 +228,24 @@ func (s *Server) take(peer string, c *Replica, at int64, data []byte) (have int6
 }
 
 // begin makes room for one more replica of a peer's run.
-func (s *Server) begin(peer, dir string) error {
+func (s *ReplicaServer) begin(peer, dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("replica: %w", err)
+		return fmt.Errorf("transfer: %w", err)
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return fmt.Errorf("replica: %w", err)
+		return fmt.Errorf("transfer: %w", err)
 	}
 	for _, e := range entries { // of a replica that nobody goes on with
-		if strings.HasSuffix(e.Name(), transfer.Suffix) {
+		if strings.HasSuffix(e.Name(), Suffix) {
 			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
-				return fmt.Errorf("replica: %w", err)
+				return fmt.Errorf("transfer: %w", err)
 			}
 		}
 	}
 	home := filepath.Join(s.dir, peer)
 	if entries, err = os.ReadDir(home); err != nil {
-		return fmt.Errorf("replica: %w", err)
+		return fmt.Errorf("transfer: %w", err)
 	}
 	type used struct {
 		path string
@@ -269,7 +256,7 @@ func (s *Server) begin(peer, dir string) error {
 		path := filepath.Join(home, e.Name())
 		info, err := e.Info()
 		if err != nil {
-			return fmt.Errorf("replica: %w", err)
+			return fmt.Errorf("transfer: %w", err)
 		}
 		if path != dir {
 			old = append(old, used{path, info.ModTime().UnixNano()})
@@ -278,23 +265,23 @@ func (s *Server) begin(peer, dir string) error {
 	slices.SortFunc(old, func(a, b used) int { return cmp.Compare(b.at, a.at) })
 	for _, o := range old[min(runs-1, len(old)):] {
 		if err := os.RemoveAll(o.path); err != nil {
-			return fmt.Errorf("replica: %w", err)
+			return fmt.Errorf("transfer: %w", err)
 		}
 	}
 	return nil
 }
 
-// prune leaves c and the furthest of the others, Depth in all.
-func (s *Server) prune(dir string, c *Replica) error {
+// prune leaves c and the furthest of the others, ReplicaDepth in all.
+func (s *ReplicaServer) prune(dir string, c *Replica) error {
 	all, err := listed(dir, c.Run)
 	if err != nil {
 		return err
 	}
 	all = slices.DeleteFunc(all, func(o Replica) bool { return o == *c })
 	slices.SortFunc(all, further)
-	for _, o := range all[min(Depth-1, len(all)):] {
+	for _, o := range all[min(ReplicaDepth-1, len(all)):] {
 		if err := os.Remove(filepath.Join(dir, o.name())); err != nil {
-			return fmt.Errorf("replica: %w", err)
+			return fmt.Errorf("transfer: %w", err)
 		}
 	}
 	return nil
@@ -308,22 +295,22 @@ func whole(path string, c *Replica) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("replica: %w", err)
+		return false, fmt.Errorf("transfer: %w", err)
 	}
-	err = errors.Join(transfer.Verify(f, c.Size, c.SHA256), f.Close())
+	err = errors.Join(Verify(f, c.Size, c.SHA256), f.Close())
 	if !errors.Is(err, ErrDamaged) {
 		return err == nil, err
 	}
 	if err := os.Remove(path); err != nil {
-		return false, fmt.Errorf("replica: %w", err)
+		return false, fmt.Errorf("transfer: %w", err)
 	}
 	return false, nil
 }
 
 // list answers with the replicas of a run.
-func (s *Server) list(_ context.Context, r *dataplane.Request) (dataplane.Reply, error) {
+func (s *ReplicaServer) list(_ context.Context, r *dataplane.Request) (dataplane.Reply, error) {
 	if len(r.Body) != len(RunID{}) {
-		return dataplane.Reply{}, fmt.Errorf("replica: a question of %d bytes", len(r.Body))
+		return dataplane.Reply{}, fmt.Errorf("transfer: a question of %d bytes", len(r.Body))
 	}
 	all, err := s.List(RunID(r.Body))
 	if err != nil {
@@ -333,13 +320,13 @@ func (s *Server) list(_ context.Context, r *dataplane.Request) (dataplane.Reply,
 }
 
 // get finds a part of a replica.
-func (s *Server) get(_ context.Context, name []byte, at int64, n int) (func([]byte) error, error) {
+func (s *ReplicaServer) get(_ context.Context, name []byte, at int64, n int) (func([]byte) error, error) {
 	c, err := decodeReplica(name)
 	if err != nil {
 		return nil, err
 	}
 	if at+int64(n) > c.Size {
-		return nil, fmt.Errorf("replica: %d bytes at %d of %d", n, at, c.Size)
+		return nil, fmt.Errorf("transfer: %d bytes at %d of %d", n, at, c.Size)
 	}
 	f, err := s.open(&c)
 	if err != nil {
@@ -348,7 +335,7 @@ func (s *Server) get(_ context.Context, name []byte, at int64, n int) (func([]by
 	return func(b []byte) error {
 		defer f.Close()
 		if _, err := f.ReadAt(b, at); err != nil {
-			return fmt.Errorf("replica: step %d: %w", c.Step, err)
+			return fmt.Errorf("transfer: step %d: %w", c.Step, err)
 		}
 		return nil
 	}, nil

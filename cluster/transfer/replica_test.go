@@ -1,4 +1,4 @@
-package replica
+package transfer
 
 import (
 	"bytes"
@@ -11,13 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
-	"github.com/gnnactor/gnnactor/cluster/transfer"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func plane(t testing.TB, name string) *dataplane.Plane {
 	t.Helper()
@@ -30,11 +25,11 @@ func plane(t testing.TB, name string) *dataplane.Plane {
 }
 
 // pair is a node, and another one that keeps copies in dir.
-func pair(t testing.TB) (a *dataplane.Plane, k *Server, dir string) {
+func pair(t testing.TB) (a *dataplane.Plane, k *ReplicaServer, dir string) {
 	t.Helper()
 	a, b := plane(t, "a"), plane(t, "b")
 	dir = filepath.Join(t.TempDir(), "copies")
-	k, err := Serve(b, dir)
+	k, err := ServeReplicas(b, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +51,7 @@ func content(t testing.TB, run byte, step int64, n int) ([]byte, Replica) {
 	for i := range b {
 		b[i] = byte(r.Uint32())
 	}
-	c, err := Describe(RunID{run}, step, bytes.NewReader(b))
+	c, err := DescribeReplica(RunID{run}, step, bytes.NewReader(b))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,32 +61,32 @@ func content(t testing.TB, run byte, step int64, n int) ([]byte, Replica) {
 func send(t testing.TB, p *dataplane.Plane, run byte, step int64, n int) ([]byte, Replica) {
 	t.Helper()
 	b, c := content(t, run, step, n)
-	if err := Send(within(t), p, "b", c, bytes.NewReader(b)); err != nil {
+	if err := SendReplica(within(t), p, "b", c, bytes.NewReader(b)); err != nil {
 		t.Fatal(err)
 	}
 	return b, c
 }
 
 // What was sent is fetched again, from another node and where it lies; the
-// newest Depth of a run are kept, and nothing else is left.
+// newest ReplicaDepth of a run are kept, and nothing else is left.
 func TestSendFetch(t *testing.T) {
 	a, k, dir := pair(t)
 	var last []byte
 	var newest Replica
-	for step, n := range []int{1, transfer.ChunkBytes, 2*transfer.ChunkBytes + 3} {
+	for step, n := range []int{1, ChunkBytes, 2*ChunkBytes + 3} {
 		last, newest = send(t, a, 7, int64(step), n)
 	}
 	send(t, a, 7, 2, len(last)) // again: it is there
-	all, err := List(within(t), a, "b", RunID{7})
-	if err != nil || len(all) != Depth || all[0] != newest || all[1].Step != 1 {
+	all, err := ListReplicas(within(t), a, "b", RunID{7})
+	if err != nil || len(all) != ReplicaDepth || all[0] != newest || all[1].Step != 1 {
 		t.Fatalf("listed: %+v, %v", all, err)
 	}
-	if all, err := List(within(t), a, "b", RunID{8}); err != nil || len(all) != 0 {
+	if all, err := ListReplicas(within(t), a, "b", RunID{8}); err != nil || len(all) != 0 {
 		t.Errorf("of another run: %+v, %v", all, err)
 	}
 	path := filepath.Join(t.TempDir(), "x")
 	for _, fetch := range []func() error{
-		func() error { return Fetch(within(t), a, "b", newest, path) },
+		func() error { return FetchReplica(within(t), a, "b", newest, path) },
 		func() error { return k.Fetch(newest, path) },
 	} {
 		if err := fetch(); err != nil {
@@ -105,7 +100,7 @@ func TestSendFetch(t *testing.T) {
 		}
 	}
 	entries, err := os.ReadDir(k.run("a", RunID{7}))
-	if err != nil || len(entries) != Depth {
+	if err != nil || len(entries) != ReplicaDepth {
 		t.Errorf("in %s: %v, %v", dir, entries, err)
 	}
 }
@@ -114,22 +109,22 @@ func TestSendFetch(t *testing.T) {
 // goes away.
 func TestResumed(t *testing.T) {
 	a, k, _ := pair(t)
-	b, c := content(t, 1, 5, 2*transfer.ChunkBytes)
-	if have, err := k.take("a", &c, 0, b[:transfer.ChunkBytes]); err != nil || have != transfer.ChunkBytes {
+	b, c := content(t, 1, 5, 2*ChunkBytes)
+	if have, err := k.take("a", &c, 0, b[:ChunkBytes]); err != nil || have != ChunkBytes {
 		t.Fatalf("%d, %v", have, err)
 	}
-	if have, err := k.take("a", &c, 9, b[9:20]); err != nil || have != transfer.ChunkBytes {
+	if have, err := k.take("a", &c, 9, b[9:20]); err != nil || have != ChunkBytes {
 		t.Errorf("a chunk at another place: %d, %v", have, err)
 	}
 	if all, err := k.List(c.Run); err != nil || len(all) != 0 {
 		t.Errorf("half a copy is listed: %v, %v", all, err)
 	}
-	only := readerFrom{bytes.NewReader(b), transfer.ChunkBytes, t}
-	if err := Send(within(t), a, "b", c, only); err != nil {
+	only := readerFrom{bytes.NewReader(b), ChunkBytes, t}
+	if err := SendReplica(within(t), a, "b", c, only); err != nil {
 		t.Fatal(err)
 	}
 	c.SHA256[0] ^= 1
-	if err := Send(within(t), a, "b", c, bytes.NewReader(b)); err == nil || !strings.Contains(err.Error(), ErrDamaged.Error()) {
+	if err := SendReplica(within(t), a, "b", c, bytes.NewReader(b)); err == nil || !strings.Contains(err.Error(), ErrDamaged.Error()) {
 		t.Errorf("another content: %v", err)
 	}
 	entries, err := os.ReadDir(k.run("a", c.Run))
@@ -177,7 +172,7 @@ func TestDamaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	for _, err := range []error{Fetch(within(t), a, "b", c, filepath.Join(dir, "x")), k.Fetch(c, filepath.Join(dir, "y"))} {
+	for _, err := range []error{FetchReplica(within(t), a, "b", c, filepath.Join(dir, "x")), k.Fetch(c, filepath.Join(dir, "y"))} {
 		if !errors.Is(err, ErrDamaged) {
 			t.Errorf("%v", err)
 		}

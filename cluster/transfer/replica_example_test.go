@@ -1,4 +1,4 @@
-package replica_test
+package transfer_test
 
 import (
 	"context"
@@ -9,11 +9,11 @@ import (
 	"strings"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
-	"github.com/gnnactor/gnnactor/cluster/replica"
+	"github.com/gnnactor/gnnactor/cluster/transfer"
 )
 
 // Node b keeps a copy of a's checkpoint, and a fetches it when its own is lost.
-func ExampleSend() {
+func ExampleSendReplica() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
@@ -30,24 +30,24 @@ func ExampleSend() {
 		log.Fatal(err)
 	}
 	defer b.Close()
-	if _, err := replica.Serve(b, filepath.Join(dir, "copies")); err != nil {
+	if _, err := transfer.ServeReplicas(b, filepath.Join(dir, "copies")); err != nil {
 		log.Fatal(err)
 	}
 	a.SetPeer("b", b.Address())
-	run, checkpoint := replica.RunID{1}, strings.NewReader("parameters")
-	c, err := replica.Describe(run, 7, checkpoint)
+	run, checkpoint := transfer.RunID{1}, strings.NewReader("parameters")
+	c, err := transfer.DescribeReplica(run, 7, checkpoint)
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := replica.Send(ctx, a, "b", c, checkpoint); err != nil {
+	if err := transfer.SendReplica(ctx, a, "b", c, checkpoint); err != nil {
 		log.Fatal(err)
 	}
-	kept, err := replica.List(ctx, a, "b", run)
+	kept, err := transfer.ListReplicas(ctx, a, "b", run)
 	if err != nil {
 		log.Fatal(err)
 	}
 	path := filepath.Join(dir, "fetched")
-	if err := replica.Fetch(ctx, a, "b", kept[0], path); err != nil {
+	if err := transfer.FetchReplica(ctx, a, "b", kept[0], path); err != nil {
 		log.Fatal(err)
 	}
 	text, err := os.ReadFile(path)
