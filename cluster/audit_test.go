@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gnnactor/gnnactor/cluster/audit"
 	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/graph/generate"
 	"github.com/gnnactor/gnnactor/runtime"
 )
@@ -158,7 +158,7 @@ func TestAudit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			params, errs, back := trainAudited(t, c, nodes, name == "joined")
 			for i, l := range nodes {
-				var v *audit.Verdict
+				var v *trainers.Verdict
 				switch {
 				case l.damaged && (!errors.As(errs[i], &v) || !v.Decided() || len(v.Lying) != 1 || !v.Names(fmt.Sprint("n", i))):
 					t.Errorf("n%d, whose memory is damaged, ends with %v", i, errs[i])
@@ -175,7 +175,7 @@ func TestAudit(t *testing.T) {
 	t.Run("two", func(t *testing.T) {
 		_, errs, _ := trainAudited(t, c, []lies{{}, {damaged: true}}, true)
 		for i, err := range errs {
-			var v *audit.Verdict
+			var v *trainers.Verdict
 			if !errors.As(err, &v) || v.Decided() || !v.Names("n0") || !v.Names("n1") {
 				t.Errorf("n%d ends with %v", i, err)
 			}
@@ -198,7 +198,7 @@ func TestAuditAsynchronous(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			params, errs, back := trainAudited(t, c, nodes, false)
 			for i, l := range nodes {
-				var v *audit.Verdict
+				var v *trainers.Verdict
 				switch errors.As(errs[i], &v); {
 				case name == "two" && (v == nil || v.Decided() || !v.Names("n0") || !v.Names("n1")):
 					t.Errorf("n%d ends with %v", i, errs[i])

@@ -13,7 +13,6 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/membership"
-	"github.com/gnnactor/gnnactor/cluster/reduce"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/compute"
@@ -121,7 +120,7 @@ func TestLoneTrainerLost(t *testing.T) {
 
 	x := enter(t, store, "keeper", 8, 1)
 	x.team.Close()
-	own, err := trainers.Join(t.Context(), trainers.Options{Member: x.member, Plane: x.plane, Reduce: reduce.NewService(x.plane), MaxTrainers: 8, MinTrainers: 1, Replicas: serveReplicas(t, x.member, x.plane, kept)})
+	own, err := trainers.Join(t.Context(), trainers.Options{Member: x.member, Plane: x.plane, MaxTrainers: 8, MinTrainers: 1, Replicas: serveReplicas(t, x.member, x.plane, kept)})
 	if err != nil {
 		t.Fatal(err)
 	}

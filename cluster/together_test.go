@@ -11,7 +11,6 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/membership"
-	"github.com/gnnactor/gnnactor/cluster/reduce"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/graph/generate"
 	"github.com/gnnactor/gnnactor/runtime"
@@ -47,7 +46,7 @@ func enterFor(t *testing.T, store membership.Store, name string, micros, least i
 		t.Fatal(err)
 	}
 	n := &node{plane: p, member: m}
-	n.team, err = trainers.Join(ctx, trainers.Options{Member: m, Plane: p, Reduce: reduce.NewService(p), MaxTrainers: micros, MinTrainers: least})
+	n.team, err = trainers.Join(ctx, trainers.Options{Member: m, Plane: p, MaxTrainers: micros, MinTrainers: least})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/gnnactor/gnnactor/training"
 )
 
-// Nodes of a cluster audit each other's sampling (package audit). What is kept of a run
+// Nodes of a cluster audit each other's sampling (package cluster/trainers). What is kept of a run
 // waits for the audits up to there; after a verdict the run goes on from that.
 
 // audited is a sampler whose batches are audited.

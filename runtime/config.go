@@ -248,7 +248,7 @@ type ClusterConfig struct {
 	// trains nor infers; its data may lack the values of the features.
 	SamplesOnly bool `yaml:"-"`
 	// Audit is which part of the micro-batches that this node samples another of
-	// Peers samples again, to find memory and disks that lie (package cluster/audit);
+	// Peers samples again, to find memory and disks that lie (package cluster/trainers);
 	// 0: none.
 	Audit float64 `yaml:"audit"`
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/membership"
 )
 
-// node is a host, and the process on it: what packages membership, trainers and reduce
+// node is a host, and the process on it: what packages membership and trainers
 // do with the decisions of a Standing and a Trainer.
 type node struct {
 	s       *sim

@@ -28,7 +28,6 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/etcd"
 	"github.com/gnnactor/gnnactor/cluster/membership"
-	"github.com/gnnactor/gnnactor/cluster/reduce"
 	"github.com/gnnactor/gnnactor/cluster/samplers"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/cluster/transfer"
@@ -63,7 +62,6 @@ type Node struct {
 	Plane    *dataplane.Plane
 	Control  *control.Plane
 	Member   *membership.Member
-	Reduce   *reduce.Service
 	Replicas *transfer.ReplicaServer // of other nodes' checkpoints
 	store    *etcd.Client
 	log      *slog.Logger
@@ -158,7 +156,6 @@ func Enter(ctx context.Context, o Options) (_ *Node, err error) {
 	if err := n.listenControl(&o, reloader); err != nil {
 		return nil, err
 	}
-	n.Reduce = reduce.NewService(n.Plane)
 	if n.Replicas, err = transfer.ServeReplicas(n.Plane, filepath.Join(o.Dir, "copies")); err != nil {
 		return nil, err
 	}
@@ -253,7 +250,7 @@ func (n *Node) hears(ctx context.Context, changed <-chan struct{}) bool {
 // Train makes the node a trainer of a run of at most maxTrainers, which begins
 // when minTrainers are there.
 func (n *Node) Train(ctx context.Context, maxTrainers, minTrainers int) (*trainers.Trainers, error) {
-	t, err := trainers.Join(ctx, trainers.Options{Member: n.Member, Plane: n.Plane, Reduce: n.Reduce, MaxTrainers: maxTrainers, MinTrainers: minTrainers, Replicas: n.Replicas, Logger: n.log})
+	t, err := trainers.Join(ctx, trainers.Options{Member: n.Member, Plane: n.Plane, MaxTrainers: maxTrainers, MinTrainers: minTrainers, Replicas: n.Replicas, Logger: n.log})
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/gnnactor/gnnactor/cluster/membership"
-	"github.com/gnnactor/gnnactor/cluster/reduce"
 )
 
 func candidates(v *membership.View) []membership.Info {
@@ -34,9 +33,9 @@ func (t *Trainers) step(e membership.Event) (rest []membership.Action) {
 	for _, a := range t.part.Step(t.now(), e) {
 		switch a.(type) {
 		case membership.Close:
-			t.quit((*reduce.Group).Close)
+			t.quit((*reduceGroup).Close)
 		case membership.End:
-			t.quit((*reduce.Group).End)
+			t.quit((*reduceGroup).End)
 		default:
 			rest = append(rest, a)
 		}
@@ -49,7 +48,7 @@ func (t *Trainers) step(e membership.Event) (rest []membership.Action) {
 }
 
 // quit leaves the newest group. The lock is held.
-func (t *Trainers) quit(how func(*reduce.Group)) {
+func (t *Trainers) quit(how func(*reduceGroup)) {
 	if t.group != nil {
 		how(t.group)
 		t.over()

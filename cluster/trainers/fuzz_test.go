@@ -6,7 +6,6 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/membership"
-	"github.com/gnnactor/gnnactor/cluster/reduce"
 	"github.com/gnnactor/gnnactor/training"
 )
 
@@ -18,7 +17,7 @@ func FuzzGroup(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Cleanup(p.Close)
-	s := reduce.NewService(p)
+	s := newReducer(p)
 	f.Add([]byte(`{"members":[{"node":"a","epoch":1},{"node":"b","epoch":2}]}`))
 	f.Add([]byte(`{"members":[{"node":"a","epoch":1},{"node":"a","epoch":-1}]}`))
 	f.Add([]byte(`{"file":"step-1.safetensors","sha256":"00","step":1,"group":2}`))
@@ -40,7 +39,7 @@ func FuzzGroup(f *testing.F) {
 			names = append(names, m.Node)
 		}
 		id++
-		g, err := s.NewGroup(id, names)
+		g, err := s.newGroup(id, names)
 		if err != nil {
 			return
 		}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/gnnactor/gnnactor/cluster/membership"
-	"github.com/gnnactor/gnnactor/cluster/reduce"
 	"github.com/gnnactor/gnnactor/training"
 )
 
@@ -15,7 +14,7 @@ import (
 type Share struct {
 	t     *Trainers
 	team  *team // nil: of nobody's run, as in tests
-	group *reduce.Group
+	group *reduceGroup
 	id    int64
 	began bool // a step was made
 	over  <-chan struct{}
@@ -174,7 +173,7 @@ const maxState = 64 << 30
 
 // Mine implements training.Reducing.
 func (s *Share) Mine(m, of int) bool {
-	from, to := reduce.Deal(of, s.group.Size(), s.group.Self())
+	from, to := deal(of, s.group.Size(), s.group.Self())
 	return m >= from && m < to
 }
 
@@ -183,12 +182,12 @@ func (s *Share) AllReduce(ctx context.Context, step int64, dst []float32, parts 
 	metas, err := s.group.AllReduce(ctx, firstStep+step, dst, parts, meta)
 	if err == nil && !s.t.o.Member.MayStep() {
 		s.group.Close()
-		err = fmt.Errorf("%w: step %d was made after this node's time", reduce.ErrRegroup, step)
+		err = fmt.Errorf("%w: step %d was made after this node's time", ErrRegroup, step)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.t.failed(ctx, s.id))
 	}
-	from, to := reduce.Deal(len(parts), s.group.Size(), s.group.Self())
+	from, to := deal(len(parts), s.group.Size(), s.group.Self())
 	pause := s.t.record(step, s.id, to-from)
 	if !s.began {
 		s.t.withdraw() // all have it: they made a step

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/gnnactor/gnnactor/actors"
-	"github.com/gnnactor/gnnactor/cluster/audit"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/sampling"
 	"github.com/gnnactor/gnnactor/training"
@@ -15,7 +14,7 @@ import (
 // team is this node's part in one run. It implements training.Team.
 type team struct {
 	t       *Trainers
-	auditor *audit.Auditor
+	auditor *auditor
 	stale   *service
 }
 
@@ -26,13 +25,13 @@ func (t *Trainers) Node() string { return t.o.Plane.Node() }
 func (t *Trainers) Begin(a training.Audit, lineage []training.Run) training.Team {
 	t.adopt(lineage)
 	b := new(sampling.Batch)
-	t.team = &team{t, audit.Start(audit.Options{
+	t.team = &team{t, startAuditor(auditOptions{
 		Member: t.o.Member, Plane: t.o.Plane, Identity: a.Identity, Seed: a.Seed, Rate: a.Rate, Expel: t.o.Member.Expel, Logger: t.o.Logger,
-		Again: func(id sampling.ID) (audit.Digest, error) {
+		Again: func(id sampling.ID) (digest, error) {
 			if err := a.Draw(b, id); err != nil {
 				return 0, err
 			}
-			return audit.DigestOf(b), nil
+			return digestOf(b), nil
 		},
 	}), newService(t.o.Plane)}
 	return t.team
@@ -79,7 +78,7 @@ func (m *team) Verdict() (training.Verdict, int64) {
 // WentBack implements training.Team.
 func (m *team) WentBack(v training.Verdict, lineage []training.Run) {
 	m.t.adopt(lineage)
-	if v, ok := v.(*audit.Verdict); ok {
+	if v, ok := v.(*Verdict); ok {
 		m.auditor.WentBack(v)
 	}
 }

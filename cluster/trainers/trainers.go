@@ -4,11 +4,46 @@
 // The leader writes down who the trainers are: a group, numbered by the
 // revision at which it was written. A group's members first agree on where they
 // are: whoever is behind gets the state of the one who is furthest, which every
-// trainer holds. Then they make steps together (package reduce). When one of
-// them fails to, all of them leave the step as it is; when the leader writes
-// another group down, they leave after it. Then they meet in the next group. A
+// trainer holds. Then they make steps together. When one of them fails to, all of
+// them leave the step as it is; when the leader writes another group down, they
+// leave after it. Then they meet in the next group. A
 // step is made by all members of a group or not at all, so a group that lost a
 // member, or a member that was cut off, makes none: there are no two histories.
+//
+// # Sums
+//
+// Gradients are added up among the trainers in the tree that compute.SumTree adds
+// them in within a process: neighbours first, then pairs, then fours, over the micro-batches of a step. The result has the same
+// bits on every node, for any number of trainers.
+//
+// A tree's edge joins the sums of two ranges of micro-batches. Where both lie at
+// one trainer they are added there; otherwise one of the two trainers gets the
+// other's sum over the data plane. Which of the two takes turns from segment to
+// segment of the vector (a+b and b+a have the same bits), so that trainers send
+// and add alike, all of them where there are as many segments; the trainer that
+// ends up with a segment of the root sends it to all others. Where the
+// micro-batches of each trainer make a subtree, as with 8 micro-batches and 4
+// trainers, N trainers send 2·(N−1) vectors in all.
+//
+// # Audits
+//
+// Nodes whose memory or disk lies about the graph are found by each other.
+// A micro-batch is a pure function of the run and its id, so any node can sample any
+// of them. Of those that a node samples, a keyed choice is sampled again by another
+// node of the group, chosen by the same key, beside training, and the digests of all
+// that sampling made are compared. Where they differ further nodes are asked, until
+// two agree: the others lie. The one that makes two agree writes the verdict into the
+// cluster's store, and has those that lie expelled; it is never one of them.
+//
+// A verdict ends the group, for what a lying node computed is in the parameters of all.
+// Nodes that it names stop with it as their error. The others go back to the last
+// state for which Settle had returned, and meet again; those that have are kept from
+// those that have not heard of it yet. Where no two nodes agree, as with two, all that
+// were asked are named.
+//
+// So a state that was settled is sound as far as its audits could tell: of a node all
+// of whose micro-batches are wrong, n of them pass unnoticed with probability
+// (1-rate)^n, and damage that few micro-batches meet is found late or not at all.
 package trainers
 
 import (
@@ -22,7 +57,6 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/membership"
-	"github.com/gnnactor/gnnactor/cluster/reduce"
 	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/training"
 )
@@ -45,7 +79,6 @@ var ErrOtherRun = errors.New("trainers: not the same run")
 type Options struct {
 	Member *membership.Member
 	Plane  *dataplane.Plane
-	Reduce *reduce.Service
 	// MaxTrainers is the most trainers there can be: the micro-batches of a batch.
 	MaxTrainers int
 	// MinTrainers is how many trainers the run waits for before its first step.
@@ -67,7 +100,8 @@ type Trainers struct {
 	mu      sync.Mutex
 	part    *membership.Trainer // decides
 	looked  chan struct{}       // closed when it has seen a newer view
-	group   *reduce.Group
+	reduce  *reducer
+	group   *reduceGroup
 	id      int64
 	lineage []training.Run
 	made    int64
@@ -92,7 +126,7 @@ func Join(ctx context.Context, o Options) (*Trainers, error) {
 		return nil, fmt.Errorf("%w: %d micro-batches, and %d trainers already; raise micro-batches, or start fewer nodes", ErrTooMany, o.MaxTrainers, n)
 	}
 	me := membership.Peer{Node: o.Plane.Node(), Epoch: o.Member.Epoch()}
-	t := &Trainers{o: o, born: time.Now(), over: func() {}, looked: make(chan struct{}), wake: make(chan struct{}, 1),
+	t := &Trainers{o: o, reduce: newReducer(o.Plane), born: time.Now(), over: func() {}, looked: make(chan struct{}), wake: make(chan struct{}, 1),
 		part: membership.NewTrainer(me, o.MaxTrainers, o.MinTrainers, max(patience, o.Member.Patience()/2))}
 	var follow context.Context
 	follow, t.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -224,7 +258,7 @@ func (t *Trainers) rendezvous(ctx context.Context, s *training.Position) (*Share
 			t.o.Plane.SetPeer(m.Node, m.Data)
 		}
 	}
-	g, err := t.o.Reduce.NewGroup(uint64(to.ID), nodes)
+	g, err := t.reduce.newGroup(uint64(to.ID), nodes)
 	if err != nil {
 		return nil, err
 	}

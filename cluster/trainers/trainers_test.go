@@ -15,7 +15,6 @@ import (
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/membership"
-	"github.com/gnnactor/gnnactor/cluster/reduce"
 	"github.com/gnnactor/gnnactor/internal/leak"
 	"github.com/gnnactor/gnnactor/training"
 )
@@ -81,7 +80,7 @@ func joinFor(t *testing.T, store membership.Store, name string, least int, lease
 			t.Error(err)
 		}
 	})
-	x.Trainers, err = Join(within(t), Options{Member: x.member, Plane: x.plane, Reduce: reduce.NewService(x.plane), MaxTrainers: micros, MinTrainers: least})
+	x.Trainers, err = Join(within(t), Options{Member: x.member, Plane: x.plane, MaxTrainers: micros, MinTrainers: least})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +138,7 @@ func (x *trainer) train(ctx context.Context, last int64) error {
 		for err == nil && x.step < last {
 			err = x.sum(ctx, s)
 		}
-		if err != nil && !errors.Is(err, reduce.ErrRegroup) {
+		if err != nil && !errors.Is(err, ErrRegroup) {
 			return err
 		}
 	}
@@ -253,7 +252,7 @@ func TestStepIsMadeBeforeTheGroupChanges(t *testing.T) {
 	}
 	for i, x := range both {
 		<-shares[i].Over()
-		if err := x.sum(ctx, shares[i]); !errors.Is(err, reduce.ErrRegroup) {
+		if err := x.sum(ctx, shares[i]); !errors.Is(err, ErrRegroup) {
 			t.Errorf("a step after the group's last: %v", err)
 		}
 	}
@@ -479,7 +478,7 @@ func TestZombie(t *testing.T) {
 		body = append(body, make([]byte, 21)...)
 		body[16] = 3
 		zombie.plane.SetPeer(x.plane.Node(), x.plane.Address())
-		if _, err := zombie.plane.Ask(ctx, dataplane.Call{Node: x.plane.Node(), Method: reduce.Method, Body: [][]byte{body}, Max: 1 << 20}); err == nil {
+		if _, err := zombie.plane.Ask(ctx, dataplane.Call{Node: x.plane.Node(), Method: methodReduce, Body: [][]byte{body}, Max: 1 << 20}); err == nil {
 			t.Error("a zombie got a part of a group that it is not in")
 		}
 	}

@@ -23,8 +23,8 @@ var elsewhere = map[string]struct {
 	why        string
 }{
 	"actors/pipeline.go":            {1, "asks actors to stop"},
-	"cluster/audit/audit.go":        {3, "audits call the run's sampler under pool.Recovered; others ask nodes"},
-	"cluster/audit/judge.go":        {2, "write and act on a verdict"},
+	"cluster/trainers/audit.go":     {3, "audits call the run's sampler under pool.Recovered; others ask nodes"},
+	"cluster/trainers/judge.go":     {2, "write and act on a verdict"},
 	"cluster/leave.go":              {1, "waits for the node"},
 	"cluster/session.go":            {1, "waits for the node"},
 	"cluster/node/kinds.go":         {2, "ask other nodes"},
@@ -37,6 +37,7 @@ var elsewhere = map[string]struct {
 	"cluster/trainers/follow.go":    {1, "writes to the store of members"},
 	"cluster/trainers/replicate.go": {1, "asks other nodes"},
 	"cluster/trainers/stale.go":     {3, "wait for the group"},
+	"cluster/trainers/sum.go":       {4, "exchange sums with other nodes"},
 	"cluster/trainers/team.go":      {1, "waits for the group"},
 	"cluster/trainers/trainers.go":  {2, "look at the members, and connect to them"},
 	"cmd/gnnactor/main.go":          {1, "waits for signals"},

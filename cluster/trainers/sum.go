@@ -1,4 +1,4 @@
-package reduce
+package trainers
 
 import (
 	"context"
@@ -23,13 +23,13 @@ const maxMeta = 1 << 20
 // sum and returns everybody's meta, by micro-batch. Steps must rise.
 //
 // Each trainer calls Sum once per step; it fails at once when one of them goes.
-func (g *Group) AllReduce(ctx context.Context, number int64, dst []float32, parts [][]float32, meta [][]byte) (metas [][]byte, err error) {
+func (g *reduceGroup) AllReduce(ctx context.Context, number int64, dst []float32, parts [][]float32, meta [][]byte) (metas [][]byte, err error) {
 	micros := len(parts)
 	if !littleEndian {
-		return nil, errors.New("reduce: this machine is big-endian; the data plane sends little-endian values as they lie in memory")
+		return nil, errEndian
 	}
 	if micros < 1 {
-		return nil, errors.New("reduce: no micro-batch")
+		return nil, errors.New("trainers: no micro-batch")
 	}
 	if err := g.checkParts(dst, parts, meta); err != nil {
 		return nil, err
@@ -99,23 +99,23 @@ func (g *Group) AllReduce(ctx context.Context, number int64, dst []float32, part
 
 // settle drops the group before the current one: those of its members that go on have
 // left it.
-func (s *Service) settle() {
+func (s *reducer) settle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = nil
 }
 
-func (g *Group) checkParts(dst []float32, parts [][]float32, meta [][]byte) error {
+func (g *reduceGroup) checkParts(dst []float32, parts [][]float32, meta [][]byte) error {
 	if len(meta) != len(parts) {
-		return fmt.Errorf("reduce: meta of %d micro-batches, not %d", len(meta), len(parts))
+		return fmt.Errorf("trainers: meta of %d micro-batches, not %d", len(meta), len(parts))
 	}
-	from, to := Deal(len(parts), len(g.members), g.self)
+	from, to := deal(len(parts), len(g.members), g.self)
 	for m, p := range parts {
 		if mine := m >= from && m < to; mine && len(p) != len(dst) || !mine && p != nil {
-			return fmt.Errorf("reduce: trainer %d of %d has %d values of micro-batch %d of %d; the sum has %d", g.self, len(g.members), len(p), m, len(parts), len(dst))
+			return fmt.Errorf("trainers: trainer %d of %d has %d values of micro-batch %d of %d; the sum has %d", g.self, len(g.members), len(p), m, len(parts), len(dst))
 		}
 		if len(meta[m]) > maxMeta {
-			return fmt.Errorf("reduce: meta of %d bytes; at most %d", len(meta[m]), maxMeta)
+			return fmt.Errorf("trainers: meta of %d bytes; at most %d", len(meta[m]), maxMeta)
 		}
 	}
 	return nil
@@ -124,7 +124,7 @@ func (g *Group) checkParts(dst []float32, parts [][]float32, meta [][]byte) erro
 // open begins a step and returns where its roots are kept. What of the step
 // before the last is still kept has been read: a trainer contributes to a step
 // only after it has all of the one before. Numbers may be left out.
-func (g *Group) open(number int64, size int) []float32 {
+func (g *reduceGroup) open(number int64, size int) []float32 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for old := range g.steps {
@@ -141,10 +141,10 @@ func (g *Group) open(number int64, size int) []float32 {
 }
 
 // metas gives this trainer's to the others and gets theirs.
-func (g *Group) metas(ctx context.Context, number int64, micros int, meta [][]byte) ([][]byte, error) {
+func (g *reduceGroup) metas(ctx context.Context, number int64, micros int, meta [][]byte) ([][]byte, error) {
 	n := len(g.members)
 	var mine []byte
-	from, to := Deal(micros, n, g.self)
+	from, to := deal(micros, n, g.self)
 	for _, b := range meta[from:to] {
 		mine = append(binary.LittleEndian.AppendUint32(mine, uint32(len(b))), b...)
 	}
@@ -156,7 +156,7 @@ func (g *Group) metas(ctx context.Context, number int64, micros int, meta [][]by
 	errs := make([]error, n)
 	var wg sync.WaitGroup
 	for t := range n {
-		from, to := Deal(micros, n, t)
+		from, to := deal(micros, n, t)
 		if t == g.self {
 			copy(all[from:to], meta[from:to])
 			continue
@@ -177,13 +177,13 @@ func (g *Group) metas(ctx context.Context, number int64, micros int, meta [][]by
 func splitMetas(dst [][]byte, b []byte) error {
 	for m := range dst {
 		if len(b) < 4 || uint64(len(b)-4) < uint64(binary.LittleEndian.Uint32(b)) {
-			return fmt.Errorf("reduce: %d of %d micro-batches' meta; all nodes must run one configuration", m, len(dst))
+			return fmt.Errorf("trainers: %d of %d micro-batches' meta; all nodes must run one configuration", m, len(dst))
 		}
 		n := int(binary.LittleEndian.Uint32(b))
 		dst[m], b = b[4:4+n:4+n], b[4+n:]
 	}
 	if len(b) > 0 {
-		return fmt.Errorf("reduce: %d bytes after %d micro-batches' meta", len(b), len(dst))
+		return fmt.Errorf("trainers: %d bytes after %d micro-batches' meta", len(b), len(dst))
 	}
 	return nil
 }
@@ -193,7 +193,7 @@ func splitMetas(dst [][]byte, b []byte) error {
 type holding struct{ trainer, vector int }
 
 // sumSegment takes this trainer's part in the tree over one segment, of values [lo, hi).
-func (g *Group) sumSegment(ctx context.Context, number int64, seg, lo, hi int, dst, roots []float32, parts [][]float32) error {
+func (g *reduceGroup) sumSegment(ctx context.Context, number int64, seg, lo, hi int, dst, roots []float32, parts [][]float32) error {
 	micros, n := len(parts), len(g.members)
 	var kept []float32
 	if n > 1 { // dst is the caller's when Sum returns; peers may still be reading
@@ -253,7 +253,7 @@ func (g *Group) sumSegment(ctx context.Context, number int64, seg, lo, hi int, d
 }
 
 // fetch calls use with trainer t's partial sum of n values.
-func (g *Group) fetch(ctx context.Context, t int, number int64, k cellKey, n int, use func([]float32)) error {
+func (g *reduceGroup) fetch(ctx context.Context, t int, number int64, k cellKey, n int, use func([]float32)) error {
 	var temp []float32
 	select {
 	case temp = <-g.temps:
@@ -292,7 +292,7 @@ func addRoot(dst, kept, a, b []float32) {
 
 // Flush waits until every other trainer has finished the last step, so that
 // this one may go. Each trainer calls it once, instead of a next step.
-func (g *Group) Flush(ctx context.Context, number int64) error {
+func (g *reduceGroup) Flush(ctx context.Context, number int64) error {
 	n := len(g.members)
 	empty := make([][]byte, n)
 	parts := make([][]float32, n)

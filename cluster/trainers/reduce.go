@@ -1,17 +1,4 @@
-// Package reduce adds up gradients among the trainers of a cluster, in the tree
-// that compute.SumTree adds them in within a process: neighbours first, then
-// pairs, then fours, over the micro-batches of a step. The result has the same
-// bits on every node, for any number of trainers.
-//
-// A tree's edge joins the sums of two ranges of micro-batches. Where both lie at
-// one trainer they are added there; otherwise one of the two trainers gets the
-// other's sum over the data plane. Which of the two takes turns from segment to
-// segment of the vector (a+b and b+a have the same bits), so that trainers send
-// and add alike, all of them where there are as many segments; the trainer that
-// ends up with a segment of the root sends it to all others. Where the
-// micro-batches of each trainer make a subtree, as with 8 micro-batches and 4
-// trainers, N trainers send 2·(N−1) vectors in all.
-package reduce
+package trainers
 
 import (
 	"context"
@@ -20,26 +7,25 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"unsafe"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 )
 
-// Method is the data plane's method of this package.
-const Method dataplane.Method = 16
+// methodReduce is the data plane's method of the sums.
+const methodReduce dataplane.Method = 16
 
 // ErrRegroup is wrapped by the errors of a group that was closed, or that is
 // not a peer's any longer: the step has to be done again in another group.
-var ErrRegroup = errors.New("reduce: the group of trainers has changed")
+var ErrRegroup = errors.New("trainers: the group of trainers has changed")
 
-// Deal returns the micro-batches [from, to) of trainer t among n.
-func Deal(micros, n, t int) (from, to int) { return t * micros / n, (t + 1) * micros / n }
+// deal returns the micro-batches [from, to) of trainer t among n.
+func deal(micros, n, t int) (from, to int) { return t * micros / n, (t + 1) * micros / n }
 
 // owner returns the trainer of micro-batch m.
 func owner(micros, n, m int) int {
 	t := m * n / micros
-	for from, to := Deal(micros, n, t); m < from || m >= to; from, to = Deal(micros, n, t) {
+	for from, to := deal(micros, n, t); m < from || m >= to; from, to = deal(micros, n, t) {
 		if t++; m < from {
 			t -= 2
 		}
@@ -47,27 +33,27 @@ func owner(micros, n, m int) int {
 	return t
 }
 
-// Service answers for the groups of a node.
-type Service struct {
+// reducer answers for the groups of a node.
+type reducer struct {
 	plane *dataplane.Plane
 
 	mu      sync.Mutex
-	current *Group
-	ended   *Group          // the one before, until current has made a sum; nil: it was closed
+	current *reduceGroup
+	ended   *reduceGroup    // the one before, until current has made a sum; nil: it was closed
 	gate    membership.Gate // for groups in rising order
 	changed chan struct{}   // closed when current changes
 }
 
-// NewService registers at p.
-func NewService(p *dataplane.Plane) *Service {
-	s := &Service{plane: p, changed: make(chan struct{})}
-	p.Handle(Method, s.serve)
+// newReducer registers at p.
+func newReducer(p *dataplane.Plane) *reducer {
+	s := &reducer{plane: p, changed: make(chan struct{})}
+	p.Handle(methodReduce, s.serve)
 	return s
 }
 
-// Group is the trainers of a run between two changes of membership.
-type Group struct {
-	s       *Service
+// reduceGroup is the trainers of a run between two changes of membership.
+type reduceGroup struct {
+	s       *reducer
 	id      uint64
 	members []string
 	self    int
@@ -94,19 +80,19 @@ const (
 
 // segmentOf returns how many values the segments of a vector have: the same at all
 // trainers.
-func (g *Group) segmentOf(size int) int {
+func (g *reduceGroup) segmentOf(size int) int {
 	return min(max((size+inFlight-1)/inFlight, leastSegment), g.segment)
 }
 
-// NewGroup makes the group numbered id, larger than all before it, of members
+// newGroup makes the group numbered id, larger than all before it, of members
 // in this order; self is this node's place. The older group is closed, if it was not
 // ended.
-func (s *Service) NewGroup(id uint64, members []string) (*Group, error) {
+func (s *reducer) newGroup(id uint64, members []string) (*reduceGroup, error) {
 	self := slices.Index(members, s.plane.Node())
 	if self < 0 {
-		return nil, fmt.Errorf("reduce: node %s is not among the trainers %v", s.plane.Node(), members)
+		return nil, fmt.Errorf("trainers: node %s is not among the trainers %v", s.plane.Node(), members)
 	}
-	g := &Group{s: s, id: id, members: slices.Clone(members), self: self, closed: make(chan struct{}),
+	g := &reduceGroup{s: s, id: id, members: slices.Clone(members), self: self, closed: make(chan struct{}),
 		segment: segment, steps: map[int64]*step{}, temps: make(chan []float32, inFlight)}
 	s.mu.Lock()
 	if !s.gate.Enter(id) {
@@ -128,21 +114,21 @@ func (s *Service) NewGroup(id uint64, members []string) (*Group, error) {
 }
 
 // Size returns the number of trainers, Self this one's place among them.
-func (g *Group) Size() int { return len(g.members) }
+func (g *reduceGroup) Size() int { return len(g.members) }
 
 // Members returns the trainers, in order.
-func (g *Group) Members() []string { return slices.Clone(g.members) }
+func (g *reduceGroup) Members() []string { return slices.Clone(g.members) }
 
 // Done is closed when the group is.
-func (g *Group) Done() <-chan struct{} { return g.closed }
+func (g *reduceGroup) Done() <-chan struct{} { return g.closed }
 
 // Self returns this trainer's place.
-func (g *Group) Self() int { return g.self }
+func (g *reduceGroup) Self() int { return g.self }
 
 // Close fails what waits for the group, here and at peers.
-func (g *Group) Close() { g.fail(ErrRegroup) }
+func (g *reduceGroup) Close() { g.fail(ErrRegroup) }
 
-func (g *Group) fail(err error) {
+func (g *reduceGroup) fail(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.steps = nil
@@ -154,7 +140,7 @@ func (g *Group) fail(err error) {
 
 // End is Close between two steps: peers that have not all of the step that was made
 // last get it still, until the next group has made a sum.
-func (g *Group) End() {
+func (g *reduceGroup) End() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.err == nil {
@@ -164,7 +150,7 @@ func (g *Group) End() {
 }
 
 // retired reports whether the group was ended, and not closed.
-func (g *Group) retired() bool {
+func (g *reduceGroup) retired() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.err != nil && g.steps != nil
@@ -206,14 +192,14 @@ func (c *cell) isFull() bool {
 }
 
 // cell returns a cell of a step. The lock is held.
-func (g *Group) cell(number int64, k cellKey) (*cell, error) {
+func (g *reduceGroup) cell(number int64, k cellKey) (*cell, error) {
 	if g.err != nil {
 		return nil, g.err
 	}
 	s := g.steps[number]
 	if s == nil {
 		if len(g.steps) > 4 {
-			return nil, fmt.Errorf("reduce: step %d is not this group's", number)
+			return nil, fmt.Errorf("trainers: step %d is not this group's", number)
 		}
 		s = &step{cells: map[cellKey]*cell{}}
 		g.steps[number] = s
@@ -221,7 +207,7 @@ func (g *Group) cell(number int64, k cellKey) (*cell, error) {
 	c := s.cells[k]
 	if c == nil {
 		if len(s.cells) > 1<<20 {
-			return nil, errors.New("reduce: too many parts of a step")
+			return nil, errors.New("trainers: too many parts of a step")
 		}
 		c = &cell{full: make(chan struct{})}
 		s.cells[k] = c
@@ -231,7 +217,7 @@ func (g *Group) cell(number int64, k cellKey) (*cell, error) {
 
 // expect returns a cell that a peer is to wait for. One that is not full goes with
 // the last who gives it up: what peers ask for and take back leaves nothing.
-func (g *Group) expect(number int64, k cellKey) (c *cell, giveUp func(), err error) {
+func (g *reduceGroup) expect(number int64, k cellKey) (c *cell, giveUp func(), err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if s := g.steps[number]; g.err != nil && s != nil && k.kind != partialCell { // all partial sums of a step that was made were fetched
@@ -260,7 +246,7 @@ func (g *Group) expect(number int64, k cellKey) (c *cell, giveUp func(), err err
 	}, nil
 }
 
-func (g *Group) put(number int64, k cellKey, data []byte) error {
+func (g *reduceGroup) put(number int64, k cellKey, data []byte) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	c, err := g.cell(number, k)
@@ -284,20 +270,20 @@ func appendRequest(b []byte, group uint64, number int64, k cellKey) []byte {
 	return binary.LittleEndian.AppendUint32(b, k.index)
 }
 
-func parseRequest(b []byte) (group uint64, number int64, k cellKey, err error) {
+func parseReduce(b []byte) (group uint64, number int64, k cellKey, err error) {
 	if len(b) != requestSize {
-		return 0, 0, k, fmt.Errorf("reduce: a request of %d bytes", len(b))
+		return 0, 0, k, fmt.Errorf("trainers: a request of %d bytes", len(b))
 	}
 	group, number = binary.LittleEndian.Uint64(b), int64(binary.LittleEndian.Uint64(b[8:]))
 	k = cellKey{cellKind(b[16]), binary.LittleEndian.Uint32(b[17:]), binary.LittleEndian.Uint32(b[21:]), binary.LittleEndian.Uint32(b[25:])}
 	if number < 0 || k.kind < partialCell || k.kind > metaCell {
-		return 0, 0, k, fmt.Errorf("reduce: a request for part %v of step %d", k, number)
+		return 0, 0, k, fmt.Errorf("trainers: a request for part %v of step %d", k, number)
 	}
 	return group, number, k, nil
 }
 
-func (s *Service) serve(ctx context.Context, r *dataplane.Request) (dataplane.Reply, error) {
-	id, number, k, err := parseRequest(r.Body)
+func (s *reducer) serve(ctx context.Context, r *dataplane.Request) (dataplane.Reply, error) {
+	id, number, k, err := parseReduce(r.Body)
 	if err != nil {
 		return dataplane.Reply{}, err
 	}
@@ -306,7 +292,7 @@ func (s *Service) serve(ctx context.Context, r *dataplane.Request) (dataplane.Re
 		return dataplane.Reply{}, err
 	}
 	if !slices.Contains(g.members, r.Peer) {
-		return dataplane.Reply{}, fmt.Errorf("reduce: node %s is not in group %d", r.Peer, id)
+		return dataplane.Reply{}, fmt.Errorf("trainers: node %s is not in group %d", r.Peer, id)
 	}
 	c, giveUp, err := g.expect(number, k)
 	if err != nil {
@@ -326,7 +312,7 @@ func (s *Service) serve(ctx context.Context, r *dataplane.Request) (dataplane.Re
 }
 
 // group waits for a group that this node has not made yet.
-func (s *Service) group(ctx context.Context, id uint64) (*Group, error) {
+func (s *reducer) group(ctx context.Context, id uint64) (*reduceGroup, error) {
 	for {
 		s.mu.Lock()
 		g, ended, gate, changed := s.current, s.ended, s.gate, s.changed
@@ -348,22 +334,11 @@ func (s *Service) group(ctx context.Context, id uint64) (*Group, error) {
 }
 
 // get asks trainer t for a part, into dst.
-func (g *Group) get(ctx context.Context, t int, number int64, k cellKey, dst []byte, most int) ([]byte, error) {
+func (g *reduceGroup) get(ctx context.Context, t int, number int64, k cellKey, dst []byte, most int) ([]byte, error) {
 	body := appendRequest(make([]byte, 0, requestSize), g.id, number, k)
-	b, err := g.s.plane.Ask(ctx, dataplane.Call{Node: g.members[t], Method: Method, Body: [][]byte{body}, Into: dst, Max: most})
+	b, err := g.s.plane.Ask(ctx, dataplane.Call{Node: g.members[t], Method: methodReduce, Body: [][]byte{body}, Into: dst, Max: most})
 	if err == nil && dst != nil && len(b) != len(dst) {
-		err = fmt.Errorf("reduce: node %s has %d bytes of a part of %d; all nodes must run one configuration", g.members[t], len(b), len(dst))
+		err = fmt.Errorf("trainers: node %s has %d bytes of a part of %d; all nodes must run one configuration", g.members[t], len(b), len(dst))
 	}
 	return b, err
-}
-
-// littleEndian: the bytes of a float32 in memory are its bytes on the wire.
-var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
-
-// bytesOf returns the memory of x.
-func bytesOf(x []float32) []byte {
-	if len(x) == 0 {
-		return nil
-	}
-	return unsafe.Slice((*byte)(unsafe.Pointer(&x[0])), 4*len(x))
 }

@@ -1,22 +1,4 @@
-// Package audit finds nodes whose memory or disk lies about the graph.
-//
-// A micro-batch is a pure function of the run and its id, so any node can sample any
-// of them. Of those that a node samples, a keyed choice is sampled again by another
-// node of the group, chosen by the same key, beside training, and the digests of all
-// that sampling made are compared. Where they differ further nodes are asked, until
-// two agree: the others lie. The one that makes two agree writes the verdict into the
-// cluster's store, and has those that lie expelled; it is never one of them.
-//
-// A verdict ends the group, for what a lying node computed is in the parameters of all.
-// Nodes that it names stop with it as their error. The others go back to the last
-// state for which Settle had returned, and meet again; package trainers keeps those
-// that have from those that have not heard of it yet. Where no two nodes agree, as
-// with two, all that were asked are named.
-//
-// So a state that was settled is sound as far as its audits could tell: of a node all
-// of whose micro-batches are wrong, n of them pass unnoticed with probability
-// (1-rate)^n, and damage that few micro-batches meet is found late or not at all.
-package audit
+package trainers
 
 import (
 	"cmp"
@@ -48,11 +30,11 @@ const phase = "train"
 // keyDomain keeps the choice of what is audited apart from other draws of a seed.
 const keyDomain = 0x6175646974 // "audit"
 
-// ErrOver: the group of trainers that was to be asked is over.
-var ErrOver = errors.New("audit: the group of trainers is over")
+// errOver: the group of trainers that was to be asked is over.
+var errOver = errors.New("trainers: the group of trainers is over")
 
-// Options of Start.
-type Options struct {
+// auditOptions are those of startAuditor.
+type auditOptions struct {
 	Member   *membership.Member
 	Plane    *dataplane.Plane
 	Identity string  // of the run
@@ -60,15 +42,15 @@ type Options struct {
 	Rate     float64 // of the micro-batches sampled here, those that another node samples again
 	// Again samples a micro-batch anew, by nothing that an earlier call has left, and
 	// returns its digest. It is called by one goroutine at a time.
-	Again func(sampling.ID) (Digest, error)
+	Again func(sampling.ID) (digest, error)
 	// Expel takes a node that joined at epoch out of the cluster; nil: nothing does.
 	Expel  func(ctx context.Context, node string, epoch int64, reason string) error
 	Logger *slog.Logger
 }
 
-// Auditor is a node's part in the audit of one run.
-type Auditor struct {
-	o      Options
+// auditor is a node's part in the audit of one run.
+type auditor struct {
+	o      auditOptions
 	run    uint64
 	me     string
 	ctx    context.Context
@@ -94,21 +76,21 @@ type Auditor struct {
 // sampled is a micro-batch to audit.
 type sampled struct {
 	id     sampling.ID
-	digest Digest
+	digest digest
 	by     string
 }
 
 // maxQueue bounds the micro-batches that wait: what is sampled beyond it is left out.
 const maxQueue = 1 << 16
 
-// Start begins to answer other nodes, and to audit what Sampled is told of. Verdicts
+// startAuditor begins to answer other nodes, and to audit what Sampled is told of. Verdicts
 // on the run that are there already are taken to be known to this node's state. The
 // caller must call Close.
-func Start(o Options) *Auditor {
+func startAuditor(o auditOptions) *auditor {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	a := &Auditor{
+	a := &auditor{
 		o: o, run: xxhash.Sum64String(o.Identity), me: o.Plane.Node(),
 		turn: make(chan struct{}, 1), changed: make(chan struct{}),
 	}
@@ -126,7 +108,7 @@ func Start(o Options) *Auditor {
 // Close ends it, and waits for a call of Again. Verdicts that are being written are
 // given up. The others are told from now on, at once, whether all audits of what was
 // sampled here had come back.
-func (a *Auditor) Close() {
+func (a *auditor) Close() {
 	a.o.Plane.Handle(MethodSample, nil)
 	a.mu.Lock()
 	a.cancel() // no task begins from now on
@@ -148,29 +130,29 @@ func (a *Auditor) Close() {
 var never = []byte{1}
 
 // notify wakes whoever waits for a change. The lock is held.
-func (a *Auditor) notify() {
+func (a *auditor) notify() {
 	close(a.changed)
 	a.changed = make(chan struct{})
 }
 
-func (a *Auditor) key(id sampling.ID) rng.Key {
+func (a *auditor) key(id sampling.ID) rng.Key {
 	return rng.New(a.o.Seed, keyDomain, uint64(id.Epoch), uint64(id.Batch), uint64(id.Micro))
 }
 
 // Chosen reports whether a micro-batch is audited.
-func (a *Auditor) Chosen(id sampling.ID) bool {
+func (a *auditor) Chosen(id sampling.ID) bool {
 	return id.Phase == phase && a.key(id).Float64(0) < a.o.Rate
 }
 
 // Sampled audits a batch that a node sampled for training here ("": this one), if it is
 // among the chosen. It does not wait, and keeps nothing of b. Any goroutine may call it.
-func (a *Auditor) Sampled(b *sampling.Batch, node string) {
+func (a *auditor) Sampled(b *sampling.Batch, node string) {
 	if a.Chosen(b.ID) {
-		a.submit(sampled{b.ID, DigestOf(b), cmp.Or(node, a.me)})
+		a.submit(sampled{b.ID, digestOf(b), cmp.Or(node, a.me)})
 	}
 }
 
-func (a *Auditor) submit(x sampled) {
+func (a *auditor) submit(x sampled) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.queue) >= maxQueue {
@@ -186,7 +168,7 @@ func (a *Auditor) submit(x sampled) {
 
 // Group tells who trains together from now on, this node included, and how this node
 // ends that for all. What was asked of the group before is asked of this one.
-func (a *Auditor) Group(members []string, leave func()) {
+func (a *auditor) Group(members []string, leave func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.endGroup != nil {
@@ -203,7 +185,7 @@ func (a *Auditor) Group(members []string, leave func()) {
 
 // Known returns the revision of the newest verdict that this node's state has seen, 0
 // if there is none, and a newer one, a *Verdict, as the error.
-func (a *Auditor) Known() (int64, error) {
+func (a *auditor) Known() (int64, error) {
 	v, known := a.Verdict()
 	if v != nil {
 		return known, v
@@ -213,7 +195,7 @@ func (a *Auditor) Known() (int64, error) {
 
 // Verdict returns a verdict that this node's state has not seen, nil if there is none,
 // and the revision of the newest that it has.
-func (a *Auditor) Verdict() (v *Verdict, known int64) {
+func (a *auditor) Verdict() (v *Verdict, known int64) {
 	a.hear()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -221,7 +203,7 @@ func (a *Auditor) Verdict() (v *Verdict, known int64) {
 }
 
 // WentBack tells that this node's state is one from before what v is about.
-func (a *Auditor) WentBack(v *Verdict) {
+func (a *auditor) WentBack(v *Verdict) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.known = max(a.known, v.Revision)
@@ -234,9 +216,9 @@ func (a *Auditor) WentBack(v *Verdict) {
 }
 
 // Settle returns when the audits of all that the nodes of the group have sampled
-// until now have come back, and nobody lied. The error is a *Verdict, ErrOver, or
+// until now have come back, and nobody lied. The error is a *Verdict, errOver, or
 // that of ctx.
-func (a *Auditor) Settle(ctx context.Context) error {
+func (a *auditor) Settle(ctx context.Context) error {
 	a.mu.Lock()
 	group, members := a.group, a.members
 	a.mu.Unlock()
@@ -245,7 +227,7 @@ func (a *Auditor) Settle(ctx context.Context) error {
 	}
 	asks, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(group, func() { cancel(ErrOver) })()
+	defer context.AfterFunc(group, func() { cancel(errOver) })()
 	var wg sync.WaitGroup
 	for _, node := range members {
 		wg.Go(func() {
@@ -271,17 +253,17 @@ func (a *Auditor) Settle(ctx context.Context) error {
 // again is how long a node that could not answer is left until it is asked again.
 const again = 100 * time.Millisecond
 
-func (a *Auditor) settledAt(ctx context.Context, node string) error {
+func (a *auditor) settledAt(ctx context.Context, node string) error {
 	for {
 		b, err := a.o.Plane.Ask(ctx, dataplane.Call{Node: node, Method: MethodSettle, Max: len(never)})
 		switch {
 		case err == nil && len(b) == 0:
 			return nil
 		case err == nil:
-			return fmt.Errorf("audit: node %s ended before the audits of what it sampled had come back", node)
+			return fmt.Errorf("trainers: node %s ended before the audits of what it sampled had come back", node)
 		}
 		if !sleep(ctx, again) {
-			return fmt.Errorf("audit: node %s: %w", node, err)
+			return fmt.Errorf("trainers: node %s: %w", node, err)
 		}
 	}
 }
@@ -298,7 +280,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // own waits for the audits of what was sampled here.
-func (a *Auditor) own(ctx context.Context) error {
+func (a *auditor) own(ctx context.Context) error {
 	a.mu.Lock()
 	until := a.submitted
 	a.mu.Unlock()
@@ -314,7 +296,7 @@ func (a *Auditor) own(ctx context.Context) error {
 			return nil
 		}
 		if over {
-			return ErrOver
+			return errOver
 		}
 		end := a.ctx.Done()
 		if group != nil {
@@ -331,12 +313,12 @@ func (a *Auditor) own(ctx context.Context) error {
 }
 
 // settle answers when what was sampled here has been audited.
-func (a *Auditor) settle(ctx context.Context, _ *dataplane.Request) (dataplane.Reply, error) {
+func (a *auditor) settle(ctx context.Context, _ *dataplane.Request) (dataplane.Reply, error) {
 	return dataplane.Reply{}, a.own(ctx)
 }
 
 // sampleAgain is Again, by one goroutine at a time.
-func (a *Auditor) sampleAgain(ctx context.Context, id sampling.ID) (Digest, error) {
+func (a *auditor) sampleAgain(ctx context.Context, id sampling.ID) (digest, error) {
 	select {
 	case a.turn <- struct{}{}:
 		defer func() { <-a.turn }()
@@ -345,7 +327,7 @@ func (a *Auditor) sampleAgain(ctx context.Context, id sampling.ID) (Digest, erro
 		return 0, ctx.Err()
 	}
 	if a.ctx.Err() != nil {
-		return 0, errors.New("audit: this node has ended")
+		return 0, errors.New("trainers: this node has ended")
 	}
 	d, err := a.o.Again(id)
 	if err != nil { // here, of all nodes: that is a finding, too
@@ -357,13 +339,13 @@ func (a *Auditor) sampleAgain(ctx context.Context, id sampling.ID) (Digest, erro
 
 // sample answers with what this node finds a micro-batch to be. If that is what another
 // one found, after others found something else, it judges them.
-func (a *Auditor) sample(ctx context.Context, r *dataplane.Request) (dataplane.Reply, error) {
+func (a *auditor) sample(ctx context.Context, r *dataplane.Request) (dataplane.Reply, error) {
 	q, err := parseQuestion(r.Body)
 	if err != nil {
 		return dataplane.Reply{}, err
 	}
 	if q.Run != a.run {
-		return dataplane.Reply{}, errors.New("audit: this node trains another run")
+		return dataplane.Reply{}, errors.New("trainers: this node trains another run")
 	}
 	d, err := a.sampleAgain(ctx, q.id())
 	if err != nil {

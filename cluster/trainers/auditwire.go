@@ -1,4 +1,4 @@
-package audit
+package trainers
 
 import (
 	"encoding/binary"
@@ -25,7 +25,7 @@ type question struct {
 // Vote is what a node found a micro-batch to be.
 type Vote struct {
 	Node   string `msgpack:"n"`
-	Digest Digest `msgpack:"d"`
+	digest digest `msgpack:"d"`
 }
 
 const (
@@ -43,24 +43,24 @@ func (q *question) encode() ([]byte, error) {
 		err = fmt.Errorf("a question of %d bytes; at most %d", len(b), maxQuestion)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("audit: %w", err)
+		return nil, fmt.Errorf("trainers: %w", err)
 	}
 	return b, nil
 }
 
 func parseQuestion(b []byte) (*question, error) {
 	if len(b) > maxQuestion {
-		return nil, fmt.Errorf("audit: a question of %d bytes; at most %d", len(b), maxQuestion)
+		return nil, fmt.Errorf("trainers: a question of %d bytes; at most %d", len(b), maxQuestion)
 	}
 	q := new(question)
 	if err := msgpackcheck.Unmarshal(b, q); err != nil {
-		return nil, fmt.Errorf("audit: %w", err)
+		return nil, fmt.Errorf("trainers: %w", err)
 	}
 	if q.Epoch < 0 || q.Epoch > maxNumber || q.Batch < 0 || q.Batch > maxNumber || q.Of < 0 || q.Of > maxNumber || q.Micro < 0 || q.Micro >= max(q.Of, 1) {
-		return nil, fmt.Errorf("audit: a question about micro-batch %d of %d, epoch %d, batch %d", q.Micro, q.Of, q.Epoch, q.Batch)
+		return nil, fmt.Errorf("trainers: a question about micro-batch %d of %d, epoch %d, batch %d", q.Micro, q.Of, q.Epoch, q.Batch)
 	}
 	if len(q.Votes) == 0 {
-		return nil, errors.New("audit: a question without what the asker found")
+		return nil, errors.New("trainers: a question without what the asker found")
 	}
 	return q, nil
 }
@@ -68,7 +68,7 @@ func parseQuestion(b []byte) (*question, error) {
 // An answer is the digest, and whether it settled the question.
 const answerSize = 9
 
-func encodeAnswer(d Digest, decided bool) []byte {
+func encodeAnswer(d digest, decided bool) []byte {
 	b := binary.LittleEndian.AppendUint64(make([]byte, 0, answerSize), uint64(d))
 	if decided {
 		return append(b, 1)
@@ -76,9 +76,9 @@ func encodeAnswer(d Digest, decided bool) []byte {
 	return append(b, 0)
 }
 
-func parseAnswer(b []byte) (d Digest, decided bool, err error) {
+func parseAnswer(b []byte) (d digest, decided bool, err error) {
 	if len(b) != answerSize || b[8] > 1 {
-		return 0, false, fmt.Errorf("audit: an answer of %d bytes", len(b))
+		return 0, false, fmt.Errorf("trainers: an answer of %d bytes", len(b))
 	}
-	return Digest(binary.LittleEndian.Uint64(b)), b[8] == 1, nil
+	return digest(binary.LittleEndian.Uint64(b)), b[8] == 1, nil
 }

@@ -1,4 +1,4 @@
-package audit
+package trainers
 
 import (
 	"encoding/binary"
@@ -8,13 +8,13 @@ import (
 	"github.com/gnnactor/gnnactor/sampling"
 )
 
-// Digest is a hash of all that sampling a micro-batch made: the same on every
+// digest is a hash of all that sampling a micro-batch made: the same on every
 // node whose memory is sound. 0 stands for a batch that could not be sampled.
-type Digest uint64
+type digest uint64
 
-// DigestOf returns the digest of a batch: of its id, its seeds and what belongs to
+// digestOf returns the digest of a batch: of its id, its seeds and what belongs to
 // them, and of every array of its blocks.
-func DigestOf(b *sampling.Batch) Digest {
+func digestOf(b *sampling.Batch) digest {
 	h := hasher{d: xxhash.New()}
 	h.text(b.ID.Phase)
 	h.numbers(int64(b.ID.Epoch), int64(b.ID.Batch), int64(b.ID.Micro), int64(b.ID.Of), int64(len(b.Blocks)))
@@ -30,7 +30,7 @@ func DigestOf(b *sampling.Batch) Digest {
 		values(&h, k.EdgeIDs)
 		values(&h, k.SrcIDs)
 	}
-	return max(Digest(h.d.Sum64()), 1)
+	return max(digest(h.d.Sum64()), 1)
 }
 
 type hasher struct {

@@ -1,4 +1,4 @@
-package audit
+package trainers
 
 import (
 	"fmt"
@@ -64,26 +64,26 @@ func flips(t *testing.T, name string, v reflect.Value, f func(name string)) {
 // Whatever differs in two batches, their digests do.
 func TestDigestCoversEverything(t *testing.T) {
 	b := batch()
-	want := DigestOf(b)
-	seen := map[Digest]string{want: "nothing"}
+	want := digestOf(b)
+	seen := map[digest]string{want: "nothing"}
 	flips(t, "batch", reflect.ValueOf(b).Elem(), func(name string) {
-		d := DigestOf(b)
+		d := digestOf(b)
 		if other, ok := seen[d]; ok {
 			t.Errorf("%s changes the digest to that of %s", name, other)
 		}
 		seen[d] = name
 	})
-	if len(seen) < 50 || DigestOf(b) != want {
-		t.Errorf("%d changes were tried, and the digest in the end is %x, not %x", len(seen), DigestOf(b), want)
+	if len(seen) < 50 || digestOf(b) != want {
+		t.Errorf("%d changes were tried, and the digest in the end is %x, not %x", len(seen), digestOf(b), want)
 	}
 	b.Blocks[0].Weights, b.Blocks[0].EdgeIDs = nil, nil
-	if _, ok := seen[DigestOf(b)]; ok {
+	if _, ok := seen[digestOf(b)]; ok {
 		t.Error("a block without weights has the digest of one with them")
 	}
 	large := &sampling.Batch{Seeds: make([]uint32, 5000)}
-	none := DigestOf(large)
+	none := digestOf(large)
 	large.Seeds[4999] = 1
-	if DigestOf(large) == none {
+	if digestOf(large) == none {
 		t.Error("the digest does not reach the end of a large array")
 	}
 }
@@ -91,7 +91,7 @@ func TestDigestCoversEverything(t *testing.T) {
 // The digest is one and the same on every machine and in every version that trains
 // together.
 func TestDigestIsStable(t *testing.T) {
-	if d := DigestOf(batch()); d != 0xf8eda60f1f79e446 {
+	if d := digestOf(batch()); d != 0xf8eda60f1f79e446 {
 		t.Errorf("the digest is %#x", uint64(d))
 	}
 }

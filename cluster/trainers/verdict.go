@@ -1,4 +1,4 @@
-package audit
+package trainers
 
 import (
 	"encoding/json"

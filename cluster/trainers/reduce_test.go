@@ -1,4 +1,4 @@
-package reduce
+package trainers
 
 import (
 	"context"
@@ -13,15 +13,12 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/compute"
-	"github.com/gnnactor/gnnactor/internal/leak"
 )
-
-func TestMain(m *testing.M) { leak.Main(m) }
 
 type node struct {
 	plane   *dataplane.Plane
-	service *Service
-	group   *Group
+	service *reducer
+	group   *reduceGroup
 }
 
 func nodes(t testing.TB, n int) []*node {
@@ -34,7 +31,7 @@ func nodes(t testing.TB, n int) []*node {
 			t.Fatal(err)
 		}
 		t.Cleanup(p.Close)
-		all = append(all, &node{plane: p, service: NewService(p)})
+		all = append(all, &node{plane: p, service: newReducer(p)})
 		names = append(names, p.Node())
 	}
 	for _, a := range all {
@@ -51,7 +48,7 @@ func nodes(t testing.TB, n int) []*node {
 func regroup(t testing.TB, all []*node, id uint64, names []string) {
 	t.Helper()
 	for _, x := range all {
-		g, err := x.service.NewGroup(id, names)
+		g, err := x.service.newGroup(id, names)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,9 +69,9 @@ func gradients(seed uint64, micros, size int) [][]float32 {
 	return parts
 }
 
-func deal(parts [][]float32, n, self int) ([][]float32, [][]byte) {
+func partsOf(parts [][]float32, n, self int) ([][]float32, [][]byte) {
 	mine, meta := make([][]float32, len(parts)), make([][]byte, len(parts))
-	from, to := Deal(len(parts), n, self)
+	from, to := deal(len(parts), n, self)
 	for m := from; m < to; m++ {
 		mine[m], meta[m] = slices.Clone(parts[m]), []byte(fmt.Sprint("micro ", m))
 	}
@@ -102,7 +99,7 @@ func TestSameBits(t *testing.T) {
 			var wg sync.WaitGroup
 			for i, x := range all {
 				wg.Go(func() {
-					mine, meta := deal(parts, n, i)
+					mine, meta := partsOf(parts, n, i)
 					got := make([]float32, size)
 					metas, err := x.group.AllReduce(ctx, int64(3*number), got, mine, meta)
 					if err != nil {
@@ -162,7 +159,7 @@ func TestBytes(t *testing.T) {
 	var wg sync.WaitGroup
 	for i, x := range all {
 		wg.Go(func() {
-			mine, meta := deal(parts, n, i)
+			mine, meta := partsOf(parts, n, i)
 			if _, err := x.group.AllReduce(t.Context(), 0, make([]float32, size), mine, meta); err != nil {
 				t.Error(err)
 			}
@@ -192,7 +189,7 @@ func TestTrainerGoes(t *testing.T) {
 	var wg sync.WaitGroup
 	for i, x := range all[:2] {
 		wg.Go(func() {
-			mine, meta := deal(parts, 3, i)
+			mine, meta := partsOf(parts, 3, i)
 			if _, err := x.group.AllReduce(ctx, 0, make([]float32, size), mine, meta); err == nil {
 				t.Error("a sum without a trainer's part")
 			}
@@ -206,7 +203,7 @@ func TestTrainerGoes(t *testing.T) {
 	regroup(t, all[:2], 2, []string{"n0", "n1"})
 	for i, x := range all[:2] {
 		wg.Go(func() {
-			mine, meta := deal(parts, 2, i)
+			mine, meta := partsOf(parts, 2, i)
 			got := make([]float32, size)
 			if _, err := x.group.AllReduce(ctx, 0, got, mine, meta); err != nil || !slices.Equal(got, want[0]) {
 				t.Errorf("in the new group: %v", err)
@@ -217,10 +214,10 @@ func TestTrainerGoes(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if _, err := all[0].service.NewGroup(2, []string{"n0"}); !errors.Is(err, ErrRegroup) {
+	if _, err := all[0].service.newGroup(2, []string{"n0"}); !errors.Is(err, ErrRegroup) {
 		t.Errorf("an older group: %v", err)
 	}
-	if _, err := all[0].service.NewGroup(3, []string{"n1"}); err == nil {
+	if _, err := all[0].service.newGroup(3, []string{"n1"}); err == nil {
 		t.Error("a group without its own node")
 	}
 }
@@ -235,7 +232,7 @@ func TestEnd(t *testing.T) {
 		want := gradients(uint64(number), micros, size)
 		var wg sync.WaitGroup
 		for i, x := range all {
-			parts, meta := deal(want, len(all), i)
+			parts, meta := partsOf(want, len(all), i)
 			wg.Go(func() {
 				if _, err := x.group.AllReduce(t.Context(), number, make([]float32, size), parts, meta); err != nil {
 					t.Error(err)
@@ -264,13 +261,13 @@ func TestEnd(t *testing.T) {
 		}
 	}
 	check("ended")
-	next, err := a.service.NewGroup(2, []string{"n0", "n1"})
+	next, err := a.service.newGroup(2, []string{"n0", "n1"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	check("in the next group")
 	a.group = next
-	if all[1].group, err = all[1].service.NewGroup(2, []string{"n0", "n1"}); err != nil {
+	if all[1].group, err = all[1].service.newGroup(2, []string{"n0", "n1"}); err != nil {
 		t.Fatal(err)
 	}
 	step(3)
@@ -324,7 +321,7 @@ func TestDeal(t *testing.T) {
 		for n := 1; n <= 2*micros; n++ {
 			next := 0
 			for tr := range n {
-				from, to := Deal(micros, n, tr)
+				from, to := deal(micros, n, tr)
 				if from != next || to-from < micros/n || to-from > micros/n+1 {
 					t.Fatalf("%d micro-batches, %d trainers: %d has [%d, %d)", micros, n, tr, from, to)
 				}
@@ -343,7 +340,7 @@ func TestDeal(t *testing.T) {
 }
 
 // Whatever a peer asks for or answers, nothing panics.
-func FuzzRequest(f *testing.F) {
+func FuzzReduce(f *testing.F) {
 	f.Add(appendRequest(nil, 1, 0, cellKey{kind: metaCell}))
 	f.Add(appendRequest(nil, 1, 5, cellKey{resultCell, 1, 2, 3}))
 	all := nodes(f, 1)
@@ -368,7 +365,7 @@ func BenchmarkSum(b *testing.B) {
 	parts := gradients(1, micros, 1000)
 	mine, metas, dsts := make([][][]float32, n), make([][][]byte, n), make([][]float32, n)
 	for i := range all {
-		mine[i], metas[i] = deal(parts, n, i)
+		mine[i], metas[i] = partsOf(parts, n, i)
 		for m := range mine[i] {
 			if mine[i][m] != nil {
 				mine[i][m] = make([]float32, size)

@@ -1,4 +1,4 @@
-package audit
+package trainers
 
 import (
 	"context"
@@ -13,21 +13,12 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/membership"
-	"github.com/gnnactor/gnnactor/internal/leak"
 	"github.com/gnnactor/gnnactor/sampling"
 )
 
-func TestMain(m *testing.M) { leak.Main(m) }
-
-func within(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 // member is a node whose sampling is a function of the test's.
 type member struct {
-	*Auditor
+	*auditor
 	plane  *dataplane.Plane
 	member *membership.Member
 	left   chan struct{} // closed when the node left its group
@@ -36,9 +27,9 @@ type member struct {
 	expelled []string
 }
 
-// join makes nodes a, b, … that audit a run, in no group yet; again is what each of them
+// auditors makes nodes a, b, … that audit a run, in no group yet; again is what each of them
 // samples.
-func join(t *testing.T, store membership.Store, rate float64, again ...func(sampling.ID) (Digest, error)) []*member {
+func auditors(t *testing.T, store membership.Store, rate float64, again ...func(sampling.ID) (digest, error)) []*member {
 	t.Helper()
 	var all []*member
 	for i, f := range again {
@@ -54,7 +45,7 @@ func join(t *testing.T, store membership.Store, rate float64, again ...func(samp
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = m.member.Leave(context.Background()) }) // it may have left
-		m.Auditor = Start(Options{
+		m.auditor = startAuditor(auditOptions{
 			Member: m.member, Plane: m.plane, Identity: "run", Seed: 3, Rate: rate, Again: f,
 			Expel: func(_ context.Context, node string, _ int64, _ string) error {
 				m.mu.Lock()
@@ -63,7 +54,7 @@ func join(t *testing.T, store membership.Store, rate float64, again ...func(samp
 				return nil
 			},
 		})
-		t.Cleanup(m.Auditor.Close)
+		t.Cleanup(m.auditor.Close)
 		all = append(all, m)
 	}
 	for _, m := range all {
@@ -91,18 +82,18 @@ func meet(all []*member) {
 }
 
 // finds is a node that samples everything to one digest.
-func finds(d Digest) func(sampling.ID) (Digest, error) {
-	return func(sampling.ID) (Digest, error) { return d, nil }
+func finds(d digest) func(sampling.ID) (digest, error) {
+	return func(sampling.ID) (digest, error) { return d, nil }
 }
 
-func cannot(sampling.ID) (Digest, error) { return 0, errors.New("index out of range") }
+func cannot(sampling.ID) (digest, error) { return 0, errors.New("index out of range") }
 
 // Who is to blame when node a, which sampled a micro-batch to its digest, has it audited.
 func TestArbitration(t *testing.T) {
-	type nodes = []func(sampling.ID) (Digest, error)
-	const ok, bad, worse = Digest(10), Digest(20), Digest(30)
+	type nodes = []func(sampling.ID) (digest, error)
+	const ok, bad, worse = digest(10), digest(20), digest(30)
 	for name, test := range map[string]struct {
-		mine  Digest
+		mine  digest
 		again nodes
 		lying string // "": the audit passes
 		sure  bool
@@ -136,7 +127,7 @@ func TestArbitration(t *testing.T) {
 					all[wrong] = cannot
 				}
 				id := sampling.ID{Phase: phase, Batch: batch}
-				first := (&Auditor{o: Options{Seed: 3}, me: "a"}).others([]string{"a", "b", "c", "d"}[:n], sampled{id: id})[0]
+				first := (&auditor{o: auditOptions{Seed: 3}, me: "a"}).others([]string{"a", "b", "c", "d"}[:n], sampled{id: id})[0]
 				lying := ""
 				if first[0] == byte('a'+wrong) {
 					lying = first
@@ -146,7 +137,7 @@ func TestArbitration(t *testing.T) {
 		}
 	}
 	// Of four two agree that are asked third and last: a and the second lie, each in its way.
-	first := (&Auditor{o: Options{Seed: 3}, me: "a"}).others([]string{"a", "b", "c", "d"}, sampled{id: sampling.ID{Phase: phase}})[0]
+	first := (&auditor{o: auditOptions{Seed: 3}, me: "a"}).others([]string{"a", "b", "c", "d"}, sampled{id: sampling.ID{Phase: phase}})[0]
 	all := nodes{finds(bad), finds(ok), finds(ok), finds(ok)}
 	all[first[0]-'a'] = finds(worse)
 	t.Run("two of four", func(t *testing.T) { arbitrate(t, all, bad, sampling.ID{Phase: phase}, "a"+first, true) })
@@ -155,10 +146,10 @@ func TestArbitration(t *testing.T) {
 // Who is to blame when node a has audited what the last node, which is in no group, sampled
 // for it.
 func TestSampledElsewhere(t *testing.T) {
-	type nodes = []func(sampling.ID) (Digest, error)
-	const ok, bad = Digest(10), Digest(20)
+	type nodes = []func(sampling.ID) (digest, error)
+	const ok, bad = digest(10), digest(20)
 	for name, test := range map[string]struct {
-		theirs Digest
+		theirs digest
 		again  nodes
 		lying  string
 		sure   bool
@@ -179,15 +170,15 @@ func TestSampledElsewhere(t *testing.T) {
 	}
 }
 
-func arbitrate(t *testing.T, again []func(sampling.ID) (Digest, error), mine Digest, id sampling.ID, lying string, sure bool) {
+func arbitrate(t *testing.T, again []func(sampling.ID) (digest, error), mine digest, id sampling.ID, lying string, sure bool) {
 	judge(t, again, len(again), func(all []*member) sampled { return sampled{id, mine, all[0].me} }, lying, sure)
 }
 
 // judge has the first of the nodes, of which so many are in a group, have something audited.
-func judge(t *testing.T, again []func(sampling.ID) (Digest, error), group int, what func([]*member) sampled, lying string, sure bool) {
+func judge(t *testing.T, again []func(sampling.ID) (digest, error), group int, what func([]*member) sampled, lying string, sure bool) {
 	store := membership.NewMemStore()
 	defer store.Close()
-	all := join(t, store, 0, again...)
+	all := auditors(t, store, 0, again...)
 	x := what(all)
 	id := x.id
 	all, elsewhere := all[:group], all[group:]
@@ -243,27 +234,27 @@ func (v *Verdict) epoch(m *membership.Member, node string) (int64, bool) {
 // The third node dies over the question: a fourth is asked; without one the two are named,
 // as soon as it is no member any more.
 func TestArbiterDies(t *testing.T) {
-	const ok, bad = Digest(10), Digest(20)
+	const ok, bad = digest(10), digest(20)
 	for n, lying := range map[int]string{3: "ab", 4: "a"} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			store := membership.NewMemStore()
 			defer store.Close()
 			id := sampling.ID{Phase: phase}
-			order := (&Auditor{o: Options{Seed: 3}, me: "a"}).others([]string{"a", "b", "c", "d"}[:n], sampled{id: id})
+			order := (&auditor{o: auditOptions{Seed: 3}, me: "a"}).others([]string{"a", "b", "c", "d"}[:n], sampled{id: id})
 			all := make([]*member, 0, n)
-			again := make([]func(sampling.ID) (Digest, error), n)
+			again := make([]func(sampling.ID) (digest, error), n)
 			for i := range again {
 				again[i] = finds(ok)
 			}
 			dies := int(order[1][0] - 'a')
 			asked, judged := make(chan struct{}), make(chan struct{})
 			defer close(judged)
-			again[dies] = func(sampling.ID) (Digest, error) {
+			again[dies] = func(sampling.ID) (digest, error) {
 				close(asked)
 				<-judged // it never answers
 				return 0, context.Canceled
 			}
-			all = append(all, join(t, store, 0, again...)...)
+			all = append(all, auditors(t, store, 0, again...)...)
 			meet(all)
 			all[0].submit(sampled{id, bad, all[0].me})
 			<-asked
@@ -295,7 +286,7 @@ func TestArbiterDies(t *testing.T) {
 func TestLateFinding(t *testing.T) {
 	store := membership.NewMemStore()
 	defer store.Close()
-	all := join(t, store, 0, finds(10), finds(10), finds(10), finds(10))
+	all := auditors(t, store, 0, finds(10), finds(10), finds(10), finds(10))
 	view, _ := all[0].member.View()
 	of := func(node string) Suspect {
 		info, _ := view.Member(node)
@@ -334,9 +325,9 @@ func TestLateFinding(t *testing.T) {
 // What is chosen is a function of seed and id, as many as the rate says, other ones in
 // every epoch and for every seed; the others are asked in all orders.
 func TestChosen(t *testing.T) {
-	a := &Auditor{o: Options{Seed: 1, Rate: 0.01}, me: "a"}
-	b := &Auditor{o: Options{Seed: 2, Rate: 0.01}}
-	same := &Auditor{o: Options{Seed: 1, Rate: 0.01}}
+	a := &auditor{o: auditOptions{Seed: 1, Rate: 0.01}, me: "a"}
+	b := &auditor{o: auditOptions{Seed: 2, Rate: 0.01}}
+	same := &auditor{o: auditOptions{Seed: 1, Rate: 0.01}}
 	const n = 100_000
 	count, both, next := 0, 0, 0
 	for i := range n {
@@ -388,7 +379,7 @@ func TestSettle(t *testing.T) {
 	store := membership.NewMemStore()
 	defer store.Close()
 	hold := make(chan struct{})
-	all := join(t, store, 1, finds(1), func(sampling.ID) (Digest, error) { <-hold; return 1, nil }, finds(1))
+	all := auditors(t, store, 1, finds(1), func(sampling.ID) (digest, error) { <-hold; return 1, nil }, finds(1))
 	if err := all[0].Settle(within(t)); err != nil {
 		t.Errorf("before there is a group: %v", err)
 	}
@@ -409,7 +400,7 @@ func TestSettle(t *testing.T) {
 	}
 	meet([]*member{all[0], all[2]})
 	for range 2 {
-		if err := <-ended; !errors.Is(err, ErrOver) {
+		if err := <-ended; !errors.Is(err, errOver) {
 			t.Errorf("a group that is over: %v", err)
 		}
 	}
@@ -429,7 +420,7 @@ func TestSettle(t *testing.T) {
 func TestVerdictIsKnown(t *testing.T) {
 	store := membership.NewMemStore()
 	defer store.Close()
-	all := join(t, store, 0, finds(1), finds(1), finds(1))
+	all := auditors(t, store, 0, finds(1), finds(1), finds(1))
 	meet(all)
 	all[0].submit(sampled{sampling.ID{Phase: phase}, 2, all[0].me})
 	for _, m := range all {
@@ -440,7 +431,7 @@ func TestVerdictIsKnown(t *testing.T) {
 		t.Fatalf("%v, known %d", v, known)
 	}
 	for _, identity := range []string{"run", "another"} {
-		late := Start(Options{Member: all[1].member, Plane: all[1].plane, Identity: identity, Again: finds(1)})
+		late := startAuditor(auditOptions{Member: all[1].member, Plane: all[1].plane, Identity: identity, Again: finds(1)})
 		v2, known := late.Verdict()
 		if v2 != nil || (known == v.Revision) != (identity == "run") {
 			t.Errorf("who starts later on %s knows %d, and is told %v", identity, known, v2)
@@ -491,7 +482,7 @@ func TestClosed(t *testing.T) {
 	store := membership.NewMemStore()
 	defer store.Close()
 	begun, hold := make(chan struct{}), make(chan struct{})
-	all := join(t, store, 1, finds(1), func(sampling.ID) (Digest, error) { close(begun); <-hold; return 1, nil }, finds(1))
+	all := auditors(t, store, 1, finds(1), func(sampling.ID) (digest, error) { close(begun); <-hold; return 1, nil }, finds(1))
 	meet(all)
 	all[2].Close()
 	if err := all[0].Settle(within(t)); err != nil {

@@ -1,4 +1,4 @@
-package audit
+package trainers
 
 import (
 	"context"
@@ -14,14 +14,14 @@ import (
 
 // agreed reports whether the last vote is that of another one.
 func agreed(votes []Vote) bool {
-	last := votes[len(votes)-1].Digest
-	return last != 0 && slices.ContainsFunc(votes[:len(votes)-1], func(v Vote) bool { return v.Digest == last })
+	last := votes[len(votes)-1].digest
+	return last != 0 && slices.ContainsFunc(votes[:len(votes)-1], func(v Vote) bool { return v.digest == last })
 }
 
 // odd returns the nodes that voted otherwise than the last one.
 func odd(votes []Vote) (nodes []string) {
 	for _, v := range votes {
-		if v.Digest != votes[len(votes)-1].Digest {
+		if v.digest != votes[len(votes)-1].digest {
 			nodes = append(nodes, v.Node)
 		}
 	}
@@ -29,7 +29,7 @@ func odd(votes []Vote) (nodes []string) {
 }
 
 // audit asks other nodes about what was sampled here, one micro-batch at a time.
-func (a *Auditor) audit() {
+func (a *auditor) audit() {
 	for {
 		a.mu.Lock()
 		group, members, changed := a.group, a.members, a.changed
@@ -66,7 +66,7 @@ func (a *Auditor) audit() {
 // ask has one micro-batch audited by a group, first by this node if it was not sampled here. It returns true when that is done, and
 // false when it has to be done again, in the same group or the next one, or never,
 // because there is a verdict.
-func (a *Auditor) ask(ctx context.Context, members []string, x sampled) bool {
+func (a *auditor) ask(ctx context.Context, members []string, x sampled) bool {
 	votes := []Vote{{x.by, x.digest}}
 	silent := false // somebody is there who did not answer
 	others := a.others(members, x)
@@ -85,7 +85,7 @@ func (a *Auditor) ask(ctx context.Context, members []string, x sampled) bool {
 			return true
 		}
 		b, err := a.o.Plane.Ask(ctx, dataplane.Call{Node: node, Method: MethodSample, Body: [][]byte{body}, Max: answerSize})
-		var d Digest
+		var d digest
 		var decided bool
 		if err == nil {
 			d, decided, err = parseAnswer(b)
@@ -113,7 +113,7 @@ func (a *Auditor) ask(ctx context.Context, members []string, x sampled) bool {
 
 // others returns the other members of a group in the order in which they are asked
 // about a micro-batch.
-func (a *Auditor) others(members []string, x sampled) []string {
+func (a *auditor) others(members []string, x sampled) []string {
 	others := slices.DeleteFunc(slices.Clone(members), func(n string) bool { return n == a.me || n == x.by })
 	order := make([]uint32, len(others))
 	a.key(x.id).With(1).Perm(order)
@@ -127,7 +127,7 @@ func (a *Auditor) others(members []string, x sampled) []string {
 // judge writes down who is to blame: those that the last of votes disagrees with, if it
 // agrees with one, and else all. It returns when that is written; when ctx ends
 // earlier, it is written all the same.
-func (a *Auditor) judge(ctx context.Context, id sampling.ID, votes []Vote) error {
+func (a *auditor) judge(ctx context.Context, id sampling.ID, votes []Vote) error {
 	v := &Verdict{Run: a.run, Batch: id.String()}
 	blamed := odd(votes)
 	if !agreed(votes) {
@@ -170,7 +170,7 @@ func (a *Auditor) judge(ctx context.Context, id sampling.ID, votes []Vote) error
 
 // write puts a verdict into the store, unless one on a node that it names is there that
 // the state here has not seen, or one on all that it names, of which it is a late finding.
-func (a *Auditor) write(v *Verdict) {
+func (a *auditor) write(v *Verdict) {
 	value, err := json.Marshal(v)
 	if err != nil {
 		a.o.Logger.Error("audit", "error", err)
@@ -200,14 +200,14 @@ func (a *Auditor) write(v *Verdict) {
 }
 
 // newest returns the newest verdict on this run; nil: there is none.
-func (a *Auditor) newest() *Verdict {
+func (a *auditor) newest() *Verdict {
 	b, revision := a.o.Member.Value(verdictKey)
 	return parseVerdict(b, revision, a.run)
 }
 
 // hear takes notice of a verdict that this node's state has not seen, and ends the
 // group.
-func (a *Auditor) hear() {
+func (a *auditor) hear() {
 	v := a.newest()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -231,7 +231,7 @@ func (a *Auditor) hear() {
 
 // expel takes the nodes that a verdict names out of the cluster. All that hear of it
 // do: one may have died.
-func (a *Auditor) expel(v *Verdict) {
+func (a *auditor) expel(v *Verdict) {
 	for _, s := range v.Lying {
 		for {
 			view, _ := a.o.Member.View()
@@ -250,7 +250,7 @@ func (a *Auditor) expel(v *Verdict) {
 }
 
 // follow hears of verdicts.
-func (a *Auditor) follow() {
+func (a *auditor) follow() {
 	for {
 		_, changed := a.o.Member.View()
 		a.hear()
