@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/gnnactor/gnnactor/cluster/membership"
-	"github.com/gnnactor/gnnactor/cluster/node"
 )
 
 // How long a node takes to end that is fenced, or cannot hand over. What it does is
@@ -55,7 +54,7 @@ func (s *Session) handOverTraining() {
 		s.endAfter(fencedLimit, s.node.Member.Err())
 		return
 	}
-	if cause := context.Cause(moving); errors.Is(cause, node.ErrStuck) {
+	if cause := context.Cause(moving); errors.Is(cause, ErrStuck) {
 		s.stuck = cause
 		s.endAfter(stuckLimit, cause)
 		s.stop(cause)

@@ -1,311 +1,253 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
-	"reflect"
+	"maps"
 	"slices"
-	"strconv"
 	"strings"
+	"time"
 
-	"github.com/gnnactor/gnnactor/cluster/node"
-	"github.com/gnnactor/gnnactor/cluster/transfer"
-	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/graph/features"
-	"github.com/gnnactor/gnnactor/graph/importer"
-	"github.com/gnnactor/gnnactor/graph/partition"
-	"github.com/gnnactor/gnnactor/graph/store"
-	"github.com/gnnactor/gnnactor/runtime"
+	"github.com/gnnactor/gnnactor/cluster/membership"
 )
 
-// Settings of the run that are no fields of runtime.Config.
+// Run is what all nodes of a run have in common. The first node writes it down;
+// it holds as long as one of the nodes that take part lives, or the next one
+// wants the same.
+type Run struct {
+	// Settings by their names. What they mean is not this package's business.
+	Settings map[string]string `json:"settings"`
+	// Data is the fingerprint of the store that the run trains on; empty: nodes
+	// know the data by the settings.
+	Data string `json:"data,omitempty"`
+	// Map is the SHA-256 of which node of the graph is in which shard of the
+	// features; empty: features are not shared out.
+	Map string `json:"map,omitempty"`
+	// Node and Epoch are those of who wrote it down.
+	Node  string `json:"node"`
+	Epoch int64  `json:"epoch"`
+	// Done: it came to its end. Who wants the same goes on with it all the same,
+	// as a node that was late for the end.
+	Done bool `json:"done,omitempty"`
+}
+
+// ErrOtherRun: this node wants what the run is not.
+var ErrOtherRun = errors.New("cluster: not what the cluster's run is")
+
+// ErrEnded: the run that this node took part in before it was restarted has come to
+// its end without it.
+var ErrEnded = errors.New("cluster: the run has ended")
+
+// runKey is where the record lies; groupKey, of package trainers, belongs to the
+// run and goes with it.
 const (
-	runData     = "data" // built-in; store: nodes may copy it; own: each node has it, in a form that cannot be copied
-	runShards   = "shards"
-	runReplicas = "replicas"
-	runWaitFor  = "wait-for"
-	runStages   = "stages" // of the program's own, and its sampler
-	runDraws    = "cache"  // of gns, which says how many nodes its sampler draws; empty: no such cache, or the sampler's options say it
-
-	dataBuiltin, dataStore, dataOwn = "built-in", "store", "own"
+	runKey   = "run"
+	groupKey = "trainers"
 )
 
-// proposal is the run that this node would begin.
-func (o *Options) proposal(ctx context.Context) (r *node.Run, err error) {
-	cfg := &o.Config
-	r = &node.Run{Settings: map[string]string{
-		runData: dataBuiltin, runShards: "", runReplicas: strconv.Itoa(max(o.Replicas, 1)), runWaitFor: strconv.Itoa(max(o.WaitFor, 1)),
-		runStages: ownParts(cfg), runDraws: draws(cfg),
-	}}
-	for _, name := range runtime.RunSettings() {
-		r.Settings[name] = cfg.Setting(name).String()
-	}
-	if cfg.Data.Path == "" {
-		if o.Shards != "" {
-			return nil, optionsf("shards: the built-in graph is on every node; give data, or leave it out")
+// same reports whether two nodes want the same.
+func (r *Run) same(o *Run) bool {
+	return maps.Equal(r.Settings, o.Settings) && r.Data == o.Data && r.Map == o.Map
+}
+
+// Differences names the settings that required has otherwise, each with both
+// values. Nil: there are none.
+func (r *Run) Differences(required map[string]string) error {
+	var bad []string
+	for _, name := range slices.Sorted(maps.Keys(required)) {
+		has, ok := r.Settings[name]
+		if ok && has != required[name] {
+			bad = append(bad, fmt.Sprintf("%s is %q, and %q here", name, has, required[name]))
 		}
-		return r, nil
 	}
-	s, err := openStore(cfg)
-	switch {
-	case err != nil:
-		return nil, err
-	case s == nil && o.Shards != "":
-		return nil, optionsf("shards: %s is no store; make one with 'gnnactor import %s STORE'", cfg.Data.Path, cfg.Data.Path)
-	case s == nil:
-		r.Settings[runData] = dataOwn
-		return r, nil
+	if bad == nil {
+		return nil
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	ds := s.Dataset()
-	r.Settings[runData], r.Data = dataStore, ds.Fingerprint
-	if o.Shards == "" {
-		return r, nil
-	}
-	return r, graph.Guard(func() error {
-		shards, err := parseShards(o.Shards, ds)
+	return fmt.Errorf("%w, which node %s began: %s; leave the setting out, or take part in another cluster-name", ErrOtherRun, r.Node, strings.Join(bad, "; "))
+}
+
+// AgreeOnRun agrees with the other nodes on what the run is, and returns it: what one
+// of them wrote down, if check has nothing against it, or else propose. Without
+// propose it waits until another node proposes. check may be called several times.
+// A node that goes on (it joins, or resumes) with a run that ended while it was away is
+// told so, once, by ErrEnded.
+func (n *Node) AgreeOnRun(ctx context.Context, propose *Run, goesOn bool, check func(*Run) error) (*Run, error) {
+	waiting, unsure := false, false
+	for {
+		v, changed := n.Member.View()
+		r, revision, err := n.record()
 		if err != nil {
-			return err
-		}
-		r.Settings[runShards] = fmt.Sprintf("%s:%d", shards.Method, shards.Parts)
-		_, r.Map, err = shards.Deal(ctx, ds)
-		return err
-	})
-}
-
-// draws returns the cache of a configuration that results depend on.
-func draws(cfg *runtime.Config) string {
-	if strings.HasPrefix(cfg.Memory.Cache, string(features.CacheGNS)) && cfg.Sampling.Options["cache-fraction"] == "" {
-		return cfg.Memory.Cache
-	}
-	return ""
-}
-
-// openStore opens cfg.Data.Path; nil: it is no store.
-func openStore(cfg *runtime.Config) (*store.Store, error) {
-	format := cfg.Data.Format
-	if format == "" {
-		var err error
-		if format, err = importer.DetectFormat(cfg.Data.Path); err != nil {
 			return nil, err
 		}
+		switch {
+		case r != nil && r.Done && goesOn && !r.live(v, revision) && n.remembers(r):
+			return nil, errors.Join(fmt.Errorf("%w: the one that node %s began came to its end while this node was away, and nothing is left to do", ErrEnded, r.Node), n.forgetRun())
+		case r != nil && (r.live(v, revision) || propose == nil && !r.Done || propose != nil && r.same(propose)):
+			if err := check(r); err != nil {
+				return nil, err
+			}
+			if err := n.takePart(ctx, r, revision); err != nil {
+				return nil, err
+			}
+			return r, nil
+		case r != nil && propose != nil && !r.Done && len(r.away(v, revision)) > 0:
+			if !unsure {
+				unsure = true
+				n.log.Warn("waiting until it is certain that nobody goes on with another run without the store", "nodes", r.away(v, revision))
+			}
+			if _, err := n.Member.Suspect(ctx, r.away(v, revision)); err != nil {
+				return nil, err
+			}
+		case propose != nil:
+			propose.Node, propose.Epoch = n.Plane.Node(), n.Member.Epoch()
+			value, err := json.Marshal(propose)
+			if err != nil {
+				return nil, fmt.Errorf("cluster: %w", err)
+			}
+			revision, err := n.Member.Propose(ctx, runKey, revision, value, groupKey)
+			if err == nil {
+				if err := n.takePart(ctx, propose, revision); err != nil {
+					return nil, err
+				}
+				return propose, nil
+			}
+			if !errors.Is(err, membership.ErrStale) {
+				if err := n.patient(ctx, "the run could not be written down yet", err); err != nil {
+					return nil, err
+				}
+				continue // it may have been
+			}
+		case !waiting:
+			waiting = true
+			n.log.Info("waiting for a node that begins a run")
+		}
+		select {
+		case <-changed:
+		case <-n.Member.Lost():
+			return nil, n.Member.Err()
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 	}
-	if format != "store" {
+}
+
+func (n *Node) record() (*Run, int64, error) {
+	b, revision := n.Member.Value(runKey)
+	r, err := decodeRun(b, revision)
+	return r, revision, err
+}
+
+// decodeRun reads a record; nil: there is none.
+func decodeRun(b []byte, revision int64) (*Run, error) {
+	if b == nil {
 		return nil, nil
 	}
-	return store.Open(cfg.Data.Path)
+	r := new(Run)
+	if err := json.Unmarshal(b, r); err != nil {
+		return nil, fmt.Errorf("cluster: the run at revision %d: %w", revision, err)
+	}
+	return r, nil
 }
 
-// parseShards reads N or METHOD:N. N alone means a partition of N parts that is
-// saved with the data, or else by hash. ds may be nil: METHOD must be given.
-func parseShards(text string, ds *graph.Dataset) (s node.Shards, err error) {
-	number, named := text, false
-	s.Method = "hash"
-	if method, n, ok := strings.Cut(text, ":"); ok {
-		s.Method, number, named = method, n, true
-	}
-	if s.Parts, err = strconv.Atoi(number); err != nil || s.Parts < 1 || s.Parts > 1<<16 || !slices.Contains(partition.Methods(), s.Method) {
-		return s, optionsf("shards %s: it is a number of parts up to 65536, or METHOD:N with a method out of %s", text, strings.Join(partition.Methods(), ", "))
-	}
-	if !named && ds != nil {
-		if p := ds.Partition("", s.Parts); p != nil {
-			s.Method = p.Method
-		}
-	}
-	return s, nil
-}
-
-// agree agrees with the other nodes on the run, makes Options what it is, and brings its data.
-func (s *Session) agree(ctx context.Context, propose *node.Run) error {
-	o := &s.o
-	required := o.required(propose)
-	check := func(r *node.Run) error { return o.check(r, required, propose) }
-	r, err := s.node.AgreeOnRun(ctx, propose, o.Joins || o.Config.Checkpoint.Resume, check)
+// Begun returns the run that nodes of the cluster take part in now; nil: there is none.
+// Whoever asks need not be a node: o is what it would Enter with.
+func Begun(ctx context.Context, o NodeOptions) (_ *Run, err error) {
+	store, err := dial(ctx, &o)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := o.adopt(r); err != nil {
-		return err
-	}
-	if err := o.suit(); err != nil {
-		return err
-	}
-	return s.bring(ctx, r)
-}
-
-// required returns what this node was told that a run must have: names and values
-// of settings. propose is what it would begin; nil: it was not to begin any.
-func (o *Options) required(propose *node.Run) map[string]string {
-	all := map[string]string{}
-	plain := runtime.DefaultConfig()
-	for _, name := range runtime.RunSettings() {
-		value := o.Config.Setting(name).String()
-		if o.Given == nil && value != plain.Setting(name).String() || slices.Contains(o.Given, name) {
-			all[name] = value
-		}
-	}
-	if propose == nil {
-		return all
-	}
-	for name, given := range map[string]bool{runShards: o.Shards != "", runReplicas: o.Replicas != 0, runWaitFor: o.WaitFor != 0, runData: o.Config.Data.Path != ""} {
-		if given {
-			all[name] = propose.Settings[name]
-		}
-	}
-	return all
-}
-
-// check reports why this node cannot take part in r.
-func (o *Options) check(r *node.Run, required map[string]string, propose *node.Run) error {
-	if err := r.Differences(required); err != nil {
-		return &optionsError{err}
-	}
-	path, own := o.Config.Data.Path, ownParts(&o.Config)
-	switch drawn := draws(&o.Config); {
-	case drawn != "" && drawn != r.Settings[runDraws]:
-		return optionsf("%w, which node %s began: cache is %s, and %s here, and the sampler draws as many nodes; leave it out", node.ErrOtherRun, r.Node, orNone(r.Settings[runDraws]), drawn)
-	case r.Settings[runStages] != own:
-		return optionsf("%w, which node %s began: its own stages and sampler are %s, and %s here; run the program that has them, in that version, on every node", node.ErrOtherRun, r.Node, orNone(r.Settings[runStages]), orNone(own))
-	case path != "" && propose != nil && propose.Data != r.Data:
-		return optionsf("%w, which node %s began: data: its fingerprint is %.12s, and that of %s %.12s", node.ErrOtherRun, r.Node, r.Data, path, propose.Data)
-	case path == "" && r.Settings[runData] == dataOwn:
-		return optionsf("data: node %s began a run on data that cannot be copied; give data, or begin it with a store, as 'gnnactor import' makes", r.Node)
-	}
-	return nil
-}
-
-// ownParts names what of a run is the program's own: a node that only samples is told by
-// nothing else that its sampler is of another version.
-func ownParts(cfg *runtime.Config) string {
-	names := cfg.StageNames()
-	if own := cfg.Sampling.Own; own != nil {
-		names = append(names, fmt.Sprintf("sampler %s %s", cfg.Sampling.Sampler, own.Version))
-	}
-	return strings.Join(names, ", ")
-}
-
-func orNone(s string) string { return cmp.Or(s, "none") }
-
-// dataSuits reports why this node's data cannot be trained on with the settings of the run that
-// there is, or else its own, which it would begin: before it is a node, and others take
-// part in what cannot be done. Data that is not here is not looked at; what is no store is imported for it.
-func (o Options) dataSuits(ctx context.Context, propose *node.Run) error {
-	r, err := node.Begun(ctx, o.Options)
+	defer func() { err = errors.Join(err, store.Close()) }()
+	v, err := membership.Look(ctx, store, o.Cluster)
 	if err != nil {
+		return nil, err
+	}
+	b, revision, err := membership.ReadValue(ctx, store, o.Cluster, runKey)
+	if err != nil {
+		return nil, err
+	}
+	r, err := decodeRun(b, revision)
+	if err != nil || r == nil || !r.live(v, revision) {
+		return nil, err
+	}
+	return r, nil
+}
+
+// live reports whether anyone takes part in the run.
+func (r *Run) live(v *membership.View, revision int64) bool {
+	return slices.ContainsFunc(v.Members, func(m membership.Info) bool { return !m.Away && r.has(&m, revision) })
+}
+
+// away returns who may go on with the run without the store.
+func (r *Run) away(v *membership.View, revision int64) (nodes []string) {
+	for _, m := range slices.Concat(v.Members, v.Absent) {
+		if m.Away && r.has(&m, revision) {
+			nodes = append(nodes, m.Node)
+		}
+	}
+	return nodes
+}
+
+func (r *Run) has(m *membership.Info, revision int64) bool {
+	return m.Run == revision || m.Node == r.Node && m.Epoch == r.Epoch
+}
+
+// takePart says that this node takes part.
+func (n *Node) takePart(ctx context.Context, r *Run, revision int64) error {
+	if err := n.rememberRun(r); err != nil {
 		return err
 	}
-	if r != nil {
-		if err := o.check(r, o.required(propose), propose); err != nil {
-			return err
+	n.mu.Lock()
+	n.run = r
+	n.mu.Unlock()
+	return n.Member.Announce(ctx, func(i *membership.Info) { i.Run = revision })
+}
+
+// Finish says that the run is done: the next node that comes may begin another.
+func (n *Node) Finish(ctx context.Context) error {
+	if err := n.forgetRun(); err != nil {
+		return err
+	}
+	for {
+		r, revision, err := n.record()
+		v, _ := n.Member.View()
+		if me, _ := v.Member(n.Plane.Node()); err != nil || r == nil || me.Run != revision {
+			return err // another node did, or there is another run
 		}
-		if err := o.adopt(r); err != nil {
+		r.Done = true
+		value, err := json.Marshal(r)
+		if err != nil {
+			return fmt.Errorf("cluster: %w", err)
+		}
+		_, err = n.Member.Propose(ctx, runKey, revision, value)
+		if err == nil || errors.Is(err, membership.ErrStale) {
+			return nil
+		}
+		if err := n.patient(ctx, "the run's end could not be written down yet", err); err != nil {
 			return err
 		}
 	}
-	if err := o.suit(); err != nil {
+}
+
+// patient waits a little before what failed is tried again. It returns an error
+// when that is of no use.
+func (n *Node) patient(ctx context.Context, what string, err error) error {
+	if lost := n.Member.Err(); lost != nil {
+		return lost
+	}
+	if errors.Is(err, membership.ErrFenced) || ctx.Err() != nil {
 		return err
 	}
-	if wants := cmp.Or(r, propose); wants.Data != propose.Data {
+	n.log.Warn(what, "error", err)
+	pause := time.NewTimer(again)
+	defer pause.Stop()
+	select {
+	case <-pause.C:
 		return nil
+	case <-n.Member.Lost():
+		return n.Member.Err()
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
-	return runtime.Check(ctx, o.Config)
-}
-
-// adopt makes o what the run is.
-func (o *Options) adopt(r *node.Run) error {
-	cfg := &o.Config
-	for _, name := range runtime.RunSettings() {
-		text, ok := r.Settings[name]
-		if !ok {
-			return fmt.Errorf("the run of node %s says nothing of %s; run one version of gnnactor on all nodes", r.Node, name)
-		}
-		v := cfg.Setting(name)
-		if v.String() == text {
-			continue
-		}
-		if text == "" {
-			v.Value().Set(reflect.Zero(v.Value().Type()))
-		} else if err := v.Set(text); err != nil {
-			return fmt.Errorf("the run of node %s has %s %q: %w; run one version of gnnactor on all nodes", r.Node, name, text, err)
-		}
-	}
-	var err error
-	for name, n := range map[string]*int{runReplicas: &o.Replicas, runWaitFor: &o.WaitFor} {
-		if *n, err = strconv.Atoi(r.Settings[name]); err != nil {
-			return fmt.Errorf("the run of node %s has %s %q", r.Node, name, r.Settings[name])
-		}
-	}
-	o.Shards = r.Settings[runShards]
-	if drawn := r.Settings[runDraws]; drawn != "" {
-		cfg.Memory.Cache = drawn
-	}
-	if o.WaitFor < 1 || o.WaitFor > cfg.MaxTrainers() {
-		return optionsf("wait-for %d: must be at least 1 and at most micro-batches, %d; each node needs one", o.WaitFor, cfg.Sampling.MicroBatches)
-	}
-	if o.Replicas < 1 {
-		return optionsf("replicas %d: must be at least 1", o.Replicas)
-	}
-	return cfg.Validate()
-}
-
-// bring readies the run's data: this node's own, or a copy of what others have,
-// and its part of the features where they are shared out.
-func (s *Session) bring(ctx context.Context, r *node.Run) error {
-	o, cfg := &s.o, &s.o.Config
-	if r.Data == "" {
-		return nil
-	}
-	copied := cfg.Data.Path == ""
-	values := o.Shards == "" && o.Roles.Train
-	if copied {
-		cfg.Data.Path, cfg.Data.Format = filepath.Join(o.Dir, "store"), "store"
-		if err := s.copy(ctx, r, values); err != nil {
-			return err
-		}
-	} else if err := s.node.Check(ctx, cfg.Data.Path); err != nil {
-		return err
-	}
-	if o.Shards == "" || !o.Roles.Rows && !o.Roles.Train {
-		return s.node.Serve(ctx, cfg.Data.Path, o.Shards == "" && (!copied || values))
-	}
-	shards, err := parseShards(o.Shards, nil)
-	if err != nil {
-		return err
-	}
-	shards.Replicas, shards.ReadOnly = o.Replicas, !o.Roles.Rows
-	s.features, err = s.node.HoldShards(ctx, r, cfg.Data.Path, shards)
-	if copied && errors.Is(err, node.ErrNoPartition) { // of an older copy
-		if err := errors.Join(node.Forget(cfg.Data.Path), s.copy(ctx, r, values)); err != nil {
-			return err
-		}
-		s.features, err = s.node.HoldShards(ctx, r, cfg.Data.Path, shards)
-	}
-	if err != nil {
-		return err
-	}
-	if err := s.node.Serve(ctx, cfg.Data.Path, false); err != nil {
-		return err
-	}
-	cfg.Data.Rows = s.features.Store()
-	return s.features.Ready(ctx)
-}
-
-// copy brings the store of the run to this node's directory.
-func (s *Session) copy(ctx context.Context, r *node.Run, values bool) error {
-	dir, tell := s.o.Config.Data.Path, s.o.Copying
-	if tell == nil {
-		tell = func(string, transfer.Progress, bool) {}
-	}
-	var last transfer.Progress
-	err := s.node.CopyTopology(ctx, r, dir, values, func(p transfer.Progress) {
-		last = p
-		tell(dir, p, false)
-	})
-	if err == nil {
-		tell(dir, last, true)
-	}
-	return err
 }

@@ -2,7 +2,10 @@
 // nodes on the run, brings the data that it lacks and its part of the features, and the Session
 // that it returns trains, hands over what it did and held when it is told to go, and leaves.
 //
-// It is above package runtime, which links none of it. The packages in its folder are its parts.
+// A Session is a Node that takes part in a run. A Node by itself (Enter) has its store, its two
+// planes and its membership, and keeps copies of others' checkpoints.
+//
+// The package is above runtime, which links none of it. The packages in its folder are its parts.
 package cluster
 
 import (
@@ -14,7 +17,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gnnactor/gnnactor/cluster/node"
 	"github.com/gnnactor/gnnactor/cluster/samplers"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/cluster/transfer"
@@ -37,8 +39,8 @@ func optionsf(format string, args ...any) error { return &optionsError{fmt.Error
 
 // Options of Join.
 type Options struct {
-	// Options are this process's as a node. Cluster may be empty, for gnnactor, and Listen, for a port of loopback.
-	node.Options
+	// NodeOptions are this process's. Cluster may be empty, for gnnactor, and Listen, for a port of loopback.
+	NodeOptions
 
 	// Config is what this node wants the run to be, and what it has of its own: data,
 	// execution, memory, checkpoints. The first node's holds for all.
@@ -114,10 +116,10 @@ func (o *Options) suit() error {
 // Session is this process's place among the nodes of a run.
 type Session struct {
 	o        Options
-	node     *node.Node
+	node     *Node
 	team     *trainers.Trainers // nil: this node does not train
 	samplers *samplers.Remote   // likewise
-	features *node.Features     // nil: they are not shared out
+	features *Features          // nil: they are not shared out
 	given    bool               // what it held is with the others, or not needed any more
 	drained  bool
 
@@ -127,7 +129,7 @@ type Session struct {
 	stuck error                   // why this node hands over no more; set before watch is closed
 	last  *time.Timer             // calls Late
 
-	steps, micros node.Rate
+	steps, micros rate
 	newest        atomic.Pointer[runtime.Event] // of a step
 	rt            atomic.Pointer[runtime.Runtime]
 }
@@ -151,7 +153,7 @@ func Join(ctx context.Context, o Options) (_ *Session, err error) {
 		o.Drain = 4 * time.Minute
 	}
 	o.TrustData = !o.Config.Data.Verify
-	var propose *node.Run
+	var propose *Run
 	if !o.Joins { // it may be this node's settings that the run has
 		if err := o.Config.Validate(); err != nil {
 			return nil, err
@@ -166,7 +168,7 @@ func Join(ctx context.Context, o Options) (_ *Session, err error) {
 	enter, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s := &Session{o: o, stop: func(error) {}}
-	if s.node, err = node.Enter(enter, o.Options); err != nil {
+	if s.node, err = Enter(enter, o.NodeOptions); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -358,9 +360,9 @@ func (s *Session) event(observe func(runtime.Event)) func(runtime.Event) {
 }
 
 // progress is what the status of the cluster shows.
-func (s *Session) progress() node.Progress {
+func (s *Session) progress() Progress {
 	cfg := &s.o.Config
-	p := node.Progress{Epochs: cfg.Training.Epochs}
+	p := Progress{Epochs: cfg.Training.Epochs}
 	if e := s.newest.Load(); e != nil {
 		p.Epoch, p.Step = e.Epoch, e.Applied
 		p.Late, p.Bound = e.Staleness, cfg.Training.Sync.Bound()

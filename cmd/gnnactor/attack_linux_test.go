@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gnnactor/gnnactor/cluster/node"
+	"github.com/gnnactor/gnnactor/cluster"
 	"github.com/gnnactor/gnnactor/cluster/transport"
 	"github.com/gnnactor/gnnactor/graph/generate"
 	"github.com/gnnactor/gnnactor/graph/store"
@@ -50,7 +50,7 @@ func attacked(ctx context.Context, args []string, stdout, stderr *attack.Output)
 }
 
 func callHome(args []string, stdout io.Writer) error {
-	home, err := node.Home(args[0])
+	home, err := cluster.Home(args[0])
 	fmt.Fprintln(stdout, home)
 	return err
 }
@@ -123,7 +123,7 @@ func fixture(t *testing.T) string {
 	do("train --data $DIR/s " + small + " --epochs 2 --save $DIR/m.safetensors")
 	do("train --data $DIR/s " + small + " --epochs 2 --checkpoint $DIR/ck --keep-checkpoints 1")
 	do("cluster certs $DIR/certs a=127.0.0.1")
-	if _, err := node.Home(at("home")); err != nil {
+	if _, err := cluster.Home(at("home")); err != nil {
 		t.Fatal(err)
 	}
 	// The other side of a handshake, which is not damaged.

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gnnactor/gnnactor/cluster/node"
+	"github.com/gnnactor/gnnactor/cluster"
 )
 
 // transcript is what a command writes, and can be waited for.
@@ -150,7 +150,7 @@ func TestClusterMoves(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(status.Nodes) != 3 || status.Leader == "" || status.Shards != 6 || slices.ContainsFunc(status.Nodes, func(n node.Status) bool {
+	if len(status.Nodes) != 3 || status.Leader == "" || status.Shards != 6 || slices.ContainsFunc(status.Nodes, func(n cluster.Status) bool {
 		return !n.Answered || n.Training.Group == 0 || n.Training.MicroBatches == 0
 	}) {
 		t.Errorf("status: %+v", status)

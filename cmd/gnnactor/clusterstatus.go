@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gnnactor/gnnactor/cluster"
 	"github.com/gnnactor/gnnactor/cluster/etcd"
 	"github.com/gnnactor/gnnactor/cluster/membership"
-	"github.com/gnnactor/gnnactor/cluster/node"
 	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/cluster/transport"
 )
@@ -63,13 +63,13 @@ func (o *operator) look(ctx context.Context, endpoints string) (v *membership.Vi
 
 // clusterStatus is what `cluster status --output json` prints.
 type clusterStatus struct {
-	Leader string        `json:"leader"`
-	Shards int           `json:"shards"` // that lie at one node at least
-	Nodes  []node.Status `json:"nodes"`
+	Leader string           `json:"leader"`
+	Shards int              `json:"shards"` // that lie at one node at least
+	Nodes  []cluster.Status `json:"nodes"`
 	// By is the node that asked the others; empty: none answered.
-	By         string           `json:"by"`
-	Parameters *node.Parameters `json:"parameters,omitempty"`
-	ShardsAt   []node.Shard     `json:"shards_at"`
+	By         string              `json:"by"`
+	Parameters *cluster.Parameters `json:"parameters,omitempty"`
+	ShardsAt   []cluster.Shard     `json:"shards_at"`
 	// Lost are shards that were placed and that no node holds now.
 	Lost []int `json:"shards_lost,omitempty"`
 }
@@ -95,9 +95,9 @@ others, and which were moved to where they make more. Rows that are lost, with a
 			if err != nil {
 				return err
 			}
-			c := node.Known(v)
+			c := cluster.Known(v)
 			if len(v.Members) > 0 {
-				if asked, err := node.Look(cmd.Context(), o.name, v, reloader); err != nil {
+				if asked, err := cluster.Look(cmd.Context(), o.name, v, reloader); err != nil {
 					a.logf("no node answers: %v", err)
 				} else {
 					c = asked
@@ -205,7 +205,7 @@ func (s *clusterStatus) writePlaces(a *app) error {
 // writeSamplers says where the trainers' samplers are, if any is not at home, and which
 // nodes sample for others.
 func (s *clusterStatus) writeSamplers(a *app) error {
-	away := func(n node.Status) bool {
+	away := func(n cluster.Status) bool {
 		return slices.ContainsFunc(n.Samplers, func(at string) bool { return at != n.Node })
 	}
 	if !slices.ContainsFunc(s.Nodes, away) {
@@ -283,7 +283,7 @@ code 0. This command waits for that.`,
 				}
 				return fmt.Errorf("cluster %s has no node %s, but %s", o.name, args[1], strings.Join(names, ", "))
 			}
-			if err := node.AskToDrain(cmd.Context(), o.name, v, reloader, m.Node); err != nil {
+			if err := cluster.AskToDrain(cmd.Context(), o.name, v, reloader, m.Node); err != nil {
 				return err
 			}
 			for {

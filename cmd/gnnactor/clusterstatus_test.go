@@ -5,12 +5,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gnnactor/gnnactor/cluster/node"
+	"github.com/gnnactor/gnnactor/cluster"
 )
 
 // Rows that are lost are named in words, with what helps.
 func TestStatusNamesLostRows(t *testing.T) {
-	s := &clusterStatus{Nodes: []node.Status{{Node: "b", Answered: true}}, Lost: []int{1, 3}, ShardsAt: []node.Shard{
+	s := &clusterStatus{Nodes: []cluster.Status{{Node: "b", Answered: true}}, Lost: []int{1, 3}, ShardsAt: []cluster.Shard{
 		{ID: 0, Node: "b", Nodes: []string{"b"}, Rows: 10}, {ID: 1, Rows: 20}, {ID: 2, Node: "b", Nodes: []string{"b"}, Rows: 30}, {ID: 3, Rows: 40},
 	}}
 	text := func() string {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/gnnactor/gnnactor/cluster/node"
+	"github.com/gnnactor/gnnactor/cluster"
 )
 
 // keepCopies is a node that keeps copies of checkpoints, and does nothing else,
@@ -14,7 +14,7 @@ func (c *clusterFlags) keepCopies(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	n, err := node.Enter(ctx, *o)
+	n, err := cluster.Enter(ctx, *o)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster"
 	"github.com/gnnactor/gnnactor/cluster/membership"
-	"github.com/gnnactor/gnnactor/cluster/node"
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
@@ -59,7 +58,7 @@ func exitMarkdown() string {
 // was told to.
 func exitCode(ctx context.Context, err error) int {
 	var usage *usageError
-	stopped := errors.Is(err, context.Canceled) || errors.Is(err, node.ErrStuck) || errors.Is(err, membership.ErrFenced)
+	stopped := errors.Is(err, context.Canceled) || errors.Is(err, cluster.ErrStuck) || errors.Is(err, membership.ErrFenced)
 	switch {
 	case err == nil:
 		return exitDone

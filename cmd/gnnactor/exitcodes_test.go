@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/gnnactor/gnnactor/cluster"
 	"github.com/gnnactor/gnnactor/cluster/membership"
-	"github.com/gnnactor/gnnactor/cluster/node"
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
@@ -52,7 +52,7 @@ func TestExitCode(t *testing.T) {
 		{t.Context(), context.Canceled, exitFailed},
 		{told, nil, exitDone},
 		{told, context.Canceled, exitInterrupted},
-		{told, node.ErrStuck, exitInterrupted},
+		{told, cluster.ErrStuck, exitInterrupted},
 		{told, membership.ErrFenced, exitInterrupted},
 		{told, os.ErrNotExist, exitFailed},
 		{told, usagef("no"), exitUsage},

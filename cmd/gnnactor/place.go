@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gnnactor/gnnactor/cluster"
-	"github.com/gnnactor/gnnactor/cluster/node"
 	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/runtime"
 )
@@ -26,7 +25,7 @@ func (c *clusterFlags) enter(cmd *cobra.Command, a *app, cfg *runtime.Config, gi
 		return nil, err
 	}
 	o := cluster.Options{
-		Options: *options, Config: *cfg, Given: append([]string{}, slices.Collect(maps.Keys(given))...), Joins: c.joins,
+		NodeOptions: *options, Config: *cfg, Given: append([]string{}, slices.Collect(maps.Keys(given))...), Joins: c.joins,
 		Shards: c.shards, Roles: c.roles.Roles, Drain: c.drain, Copying: a.copying(),
 		Late: func(why error) {
 			a.logf("%v", why)
@@ -69,7 +68,7 @@ type rolesFlag struct{ cluster.Roles }
 func (*rolesFlag) Type() string { return "ROLES" }
 
 // options are those of this process as a node.
-func (c *clusterFlags) options(a *app) (*node.Options, error) {
+func (c *clusterFlags) options(a *app) (*cluster.NodeOptions, error) {
 	files, err := c.files()
 	if err != nil {
 		return nil, err
@@ -97,7 +96,7 @@ func (c *clusterFlags) options(a *app) (*node.Options, error) {
 			return nil, usagef("%s %q: it is HOST:PORT", flag, address)
 		}
 	}
-	return &node.Options{
+	return &cluster.NodeOptions{
 		Cluster: c.name, Node: c.node, Dir: c.dir, Store: c.store, Listen: c.listen, Advertise: c.advertise, Control: c.control,
 		Certs: files, Insecure: c.insecure, TTL: c.lease, Outage: outage,
 		Logger: slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelInfo})),

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gnnactor/gnnactor/cluster"
-	"github.com/gnnactor/gnnactor/cluster/node"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/runtime"
 	"github.com/gnnactor/gnnactor/training"
@@ -105,7 +104,7 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	}
 	p, err := c.cluster.enter(cmd, c.app, &cfg, c.config.given)
 	if err != nil {
-		if errors.Is(err, cluster.ErrDrained) || errors.Is(err, node.ErrEnded) {
+		if errors.Is(err, cluster.ErrDrained) || errors.Is(err, cluster.ErrEnded) {
 			c.logf("%v", err)
 			return nil
 		}

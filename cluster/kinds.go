@@ -1,4 +1,4 @@
-package node
+package cluster
 
 import (
 	"context"
@@ -73,7 +73,7 @@ func (n *Node) answer() {
 		if node, ok := strings.CutPrefix(string(body), askDrain+" "); ok {
 			return nil, n.drainOne(ctx, node, "node "+from)
 		}
-		return answers(func(string) (Cluster, error) { return *n.gather(ctx), nil })(ctx, "", from, body)
+		return answers(func(string) (Overview, error) { return *n.gather(ctx), nil })(ctx, "", from, body)
 	})
 
 	n.Control.HandleOperator(askStatus, func(ctx context.Context, _ string, _ []byte) ([]byte, error) {
@@ -105,7 +105,7 @@ func (n *Node) drainOne(ctx context.Context, node, who string) error {
 	case n.drains <- struct{}{}:
 		defer func() { <-n.drains }()
 	case <-ctx.Done():
-		return fmt.Errorf("node: another drain takes long: %w", ctx.Err())
+		return fmt.Errorf("cluster: another drain takes long: %w", ctx.Err())
 	}
 	v, _ := n.Member.View()
 	m, ok := v.Member(node)
@@ -113,20 +113,20 @@ func (n *Node) drainOne(ctx context.Context, node, who string) error {
 	case v.Leader != "" && !n.Member.Leads(v):
 		return fmt.Errorf("%w: %s leads by now", control.ErrElsewhere, v.Leader)
 	case !ok:
-		return fmt.Errorf("node: the cluster has no node %.64q", node)
+		return fmt.Errorf("cluster: the cluster has no node %.64q", node)
 	case trains(m) && !slices.ContainsFunc(v.Members, func(o membership.Info) bool { return o.Node != m.Node && !o.Drains() && trains(o) }):
-		return fmt.Errorf("node: %s is the last that trains: nobody would take over; interrupt it to end the run", node)
+		return fmt.Errorf("cluster: %s is the last that trains: nobody would take over; interrupt it to end the run", node)
 	}
 	n.log.Info("a node is to drain", "node", node, "by", who)
 	_, err := n.Control.Ask(ctx, kindNode, node, []byte(askDrain))
 	if err != nil && !errors.Is(err, control.ErrPeerGone) && !errors.Is(err, control.ErrElsewhere) { // it may have left before its answer
-		return fmt.Errorf("node: %s does not drain: %w", node, err)
+		return fmt.Errorf("cluster: %s does not drain: %w", node, err)
 	}
 	if _, err = n.Member.Until(ctx, func(v *membership.View) bool {
 		now, ok := v.Member(node)
 		return !ok || now.Epoch != m.Epoch || now.Drains()
 	}); err != nil {
-		return fmt.Errorf("node: %s does not drain: %w", node, err)
+		return fmt.Errorf("cluster: %s does not drain: %w", node, err)
 	}
 	return nil
 }
@@ -206,11 +206,11 @@ func (n *Node) shard(identity string) (Shard, error) {
 }
 
 // gather asks all actors.
-func (n *Node) gather(ctx context.Context) *Cluster {
+func (n *Node) gather(ctx context.Context) *Overview {
 	ctx, cancel := context.WithTimeout(ctx, asking*3/4) // those who wait for all wait for asking
 	defer cancel()
 	v, _ := n.Member.View()
-	all := &Cluster{By: n.Plane.Node(), Nodes: make([]Status, len(v.Members)), Shards: []Shard{}}
+	all := &Overview{By: n.Plane.Node(), Nodes: make([]Status, len(v.Members)), Shards: []Shard{}}
 	var wg sync.WaitGroup
 	for i := range v.Members {
 		wg.Go(func() { n.askNode(ctx, v, &v.Members[i], &all.Nodes[i]) })

@@ -6,16 +6,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gnnactor/gnnactor/cluster/node"
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
 // A run whose program has stages of its own is refused by one that lacks them, by name.
 func TestRunWithOtherStages(t *testing.T) {
 	o := Options{Config: runtime.DefaultConfig()}
-	r := &node.Run{Node: "a", Settings: map[string]string{runStages: "thin 2 after sample"}}
+	r := &Run{Node: "a", Settings: map[string]string{runStages: "thin 2 after sample"}}
 	err := o.check(r, nil, nil)
-	if !errors.Is(err, node.ErrOtherRun) || !strings.Contains(err.Error(), "node a began: its own stages and sampler are thin 2 after sample, and none here") {
+	if !errors.Is(err, ErrOtherRun) || !strings.Contains(err.Error(), "node a began: its own stages and sampler are thin 2 after sample, and none here") {
 		t.Error(err)
 	}
 	o.Config.Stages = []runtime.Stage{{Name: "thin", Version: "2", After: runtime.AfterSample}}
@@ -23,7 +22,7 @@ func TestRunWithOtherStages(t *testing.T) {
 		t.Error(err)
 	}
 	o.Config.Sampling.Sampler, o.Config.Sampling.Own = "mine", &runtime.OwnSampler{Version: "3"}
-	if err := o.check(r, nil, nil); !errors.Is(err, node.ErrOtherRun) || !strings.Contains(err.Error(), "and thin 2 after sample, sampler mine 3 here") {
+	if err := o.check(r, nil, nil); !errors.Is(err, ErrOtherRun) || !strings.Contains(err.Error(), "and thin 2 after sample, sampler mine 3 here") {
 		t.Errorf("a sampler of its own: %v", err)
 	}
 	if propose, err := o.proposal(t.Context()); err != nil || o.check(propose, nil, nil) != nil {
@@ -45,7 +44,7 @@ func TestRunWithCache(t *testing.T) {
 		t.Errorf("its cache is %q, %v", other.Config.Memory.Cache, err)
 	}
 	other.Config.Memory.Cache = "gns:6%"
-	if err := other.check(r, nil, nil); !errors.Is(err, node.ErrOtherRun) || !strings.Contains(err.Error(), "cache is gns:5%, and gns:6% here") {
+	if err := other.check(r, nil, nil); !errors.Is(err, ErrOtherRun) || !strings.Contains(err.Error(), "cache is gns:5%, and gns:6% here") {
 		t.Error(err)
 	}
 	o.Config.Memory.Cache = "degree:5%" // nothing depends on it
@@ -75,13 +74,13 @@ func TestRequired(t *testing.T) {
 	if want := map[string]string{"epochs": "7", "wait-for": "3"}; !maps.Equal(required, want) {
 		t.Errorf("%v, want %v", required, want)
 	}
-	r := &node.Run{Node: "a", Settings: maps.Clone(propose.Settings)}
+	r := &Run{Node: "a", Settings: maps.Clone(propose.Settings)}
 	r.Settings["lr"], r.Settings["micro-batches"] = "0.25", "4"
 	if err := errors.Join(o.check(r, required, propose), o.adopt(r)); err != nil || o.Config.Training.LR != 0.25 || o.Config.Sampling.MicroBatches != 4 {
 		t.Errorf("lr %v, micro-batches %d, %v", o.Config.Training.LR, o.Config.Sampling.MicroBatches, err)
 	}
 	r.Settings["epochs"] = "8"
-	if err := o.check(r, required, propose); !errors.Is(err, ErrOptions) || !errors.Is(err, node.ErrOtherRun) || !strings.Contains(err.Error(), `epochs is "8", and "7" here`) {
+	if err := o.check(r, required, propose); !errors.Is(err, ErrOptions) || !errors.Is(err, ErrOtherRun) || !strings.Contains(err.Error(), `epochs is "8", and "7" here`) {
 		t.Error(err)
 	}
 	r.Settings["wait-for"] = "5"

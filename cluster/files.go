@@ -1,4 +1,4 @@
-package node
+package cluster
 
 import (
 	"context"
@@ -36,7 +36,7 @@ const again = 300 * time.Millisecond
 // partitions.
 func Forget(dir string) error {
 	if err := os.Remove(filepath.Join(dir, store.Manifest)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("node: %w", err)
+		return fmt.Errorf("cluster: %w", err)
 	}
 	return nil
 }
@@ -76,7 +76,7 @@ func (n *Node) CopyTopology(ctx context.Context, r *Run, dir string, values bool
 		if !same {
 			n.log.Info("the data of another run makes room", "directory", dir)
 			if err := os.RemoveAll(dir); err != nil {
-				return fmt.Errorf("node: %w", err)
+				return fmt.Errorf("cluster: %w", err)
 			}
 		}
 	}
@@ -121,7 +121,7 @@ func verify(ctx context.Context, dir string, r *Run) error {
 		return err
 	}
 	if has := s.Dataset().Fingerprint; has != r.Data {
-		err = fmt.Errorf("node: what was copied to %s is data of fingerprint %.12s, not the run's %.12s", dir, has, r.Data)
+		err = fmt.Errorf("cluster: what was copied to %s is data of fingerprint %.12s, not the run's %.12s", dir, has, r.Data)
 	} else {
 		err = s.Verify(ctx)
 	}

@@ -1,4 +1,4 @@
-package node
+package cluster
 
 import (
 	"bytes"
@@ -108,7 +108,7 @@ func TestFilesAndShards(t *testing.T) {
 	a.Member.Stand()
 	b.Member.Stand()
 	// What a alone held is lost with it, unless it comes back; and everybody says so.
-	lost := func(c *Cluster) (rows int) {
+	lost := func(c *Overview) (rows int) {
 		for _, h := range c.Shards {
 			if len(h.Nodes) == 0 {
 				rows += h.Rows

@@ -1,13 +1,13 @@
-package node
+package cluster
 
 import (
 	"sync"
 	"time"
 )
 
-// Rate is how fast a count grows, over the last seconds in which it was told.
+// rate is how fast a count grows, over the last seconds in which it was told.
 // The zero value is ready; its methods may be called by several goroutines.
-type Rate struct {
+type rate struct {
 	mu      sync.Mutex
 	samples []sample // the oldest first
 }
@@ -17,11 +17,11 @@ type sample struct {
 	count int64
 }
 
-// window is what Rate looks back on.
+// window is what rate looks back on.
 const window = 5 * time.Second
 
 // At tells the count at a time.
-func (r *Rate) At(now time.Time, count int64) {
+func (r *rate) At(now time.Time, count int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if n := len(r.samples); n > 0 && now.Sub(r.samples[n-1].at) < window/50 {
@@ -36,7 +36,7 @@ func (r *Rate) At(now time.Time, count int64) {
 }
 
 // PerSecond returns the growth until now, at which it is count.
-func (r *Rate) PerSecond(now time.Time, count int64) float64 {
+func (r *rate) PerSecond(now time.Time, count int64) float64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range r.samples {

@@ -1,11 +1,4 @@
-// Package node puts a cluster's parts together for one process: its store, its
-// two planes, its membership, its part in a run.
-//
-// AgreeOnRun settles with the other nodes what the run is, CopyTopology brings the data's
-// topology to a node that has none, HoldShards makes it hold a part of the features,
-// Train makes it compute a part of every batch, Sample sample for others. Drain gives all
-// of that to the others, and Leave ends it.
-package node
+package cluster
 
 import (
 	"context"
@@ -35,8 +28,8 @@ import (
 	"github.com/gnnactor/gnnactor/internal/atomicfile"
 )
 
-// Options of a node.
-type Options struct {
+// NodeOptions are those of Enter.
+type NodeOptions struct {
 	Cluster string
 	Node    string
 	Dir     string   // what the node keeps between restarts
@@ -67,7 +60,7 @@ type Node struct {
 	log      *slog.Logger
 	dir      string
 	release  func() error // the directory
-	trust    bool         // Options.TrustData
+	trust    bool         // NodeOptions.TrustData
 
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
@@ -89,7 +82,7 @@ type Node struct {
 // node that comes back with it takes its own place.
 func Home(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("node: %w", err)
+		return "", fmt.Errorf("cluster: %w", err)
 	}
 	path := filepath.Join(dir, "home")
 	b, err := os.ReadFile(path)
@@ -98,27 +91,27 @@ func Home(dir string) (string, error) {
 		if id, err := hex.DecodeString(home); err == nil && len(id) == 16 {
 			return home, nil
 		}
-		return "", fmt.Errorf("node: %s is damaged; remove it if no other process uses the directory", path)
+		return "", fmt.Errorf("cluster: %s is damaged; remove it if no other process uses the directory", path)
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("node: %w", err)
+		return "", fmt.Errorf("cluster: %w", err)
 	}
 	var id [16]byte
 	if _, err := rand.Read(id[:]); err != nil {
-		return "", fmt.Errorf("node: %w", err)
+		return "", fmt.Errorf("cluster: %w", err)
 	}
 	home := hex.EncodeToString(id[:])
 	if err := atomicfile.Write(path, 0o600, func(w io.Writer) error {
 		_, err := fmt.Fprintln(w, home)
 		return err
 	}); err != nil {
-		return "", fmt.Errorf("node: %w", err)
+		return "", fmt.Errorf("cluster: %w", err)
 	}
 	return home, nil
 }
 
 // Enter makes this process a member.
-func Enter(ctx context.Context, o Options) (_ *Node, err error) {
+func Enter(ctx context.Context, o NodeOptions) (_ *Node, err error) {
 	release, err := hold(o.Dir, o.Node)
 	if err != nil {
 		return nil, err
@@ -178,10 +171,10 @@ func Enter(ctx context.Context, o Options) (_ *Node, err error) {
 }
 
 // patience is how long the store may take to answer a node that comes.
-func patience(o *Options) time.Duration { return max(10*time.Second, o.TTL) }
+func patience(o *NodeOptions) time.Duration { return max(10*time.Second, o.TTL) }
 
 // dial returns a client of the store, which answers.
-func dial(ctx context.Context, o *Options) (*etcd.Client, error) {
+func dial(ctx context.Context, o *NodeOptions) (*etcd.Client, error) {
 	store, err := etcd.Dial(ctx, o.Store, o.Certs)
 	if err != nil {
 		return nil, err
@@ -189,25 +182,25 @@ func dial(ctx context.Context, o *Options) (*etcd.Client, error) {
 	wait, cancel := context.WithTimeout(ctx, patience(o))
 	defer cancel()
 	if err := store.Ready(wait); err != nil {
-		return nil, errors.Join(fmt.Errorf("node: the store at %v does not answer: %w", o.Store, err), store.Close())
+		return nil, errors.Join(fmt.Errorf("cluster: the store at %v does not answer: %w", o.Store, err), store.Close())
 	}
 	return store, nil
 }
 
 // listenControl opens the control plane, on the data plane's host if nothing
 // else was said.
-func (n *Node) listenControl(o *Options, reloader *transport.Reloader) error {
+func (n *Node) listenControl(o *NodeOptions, reloader *transport.Reloader) error {
 	listen, advertise := o.Control, ""
 	host, _, err := net.SplitHostPort(o.Listen)
 	if err != nil {
-		return fmt.Errorf("node: %w", err)
+		return fmt.Errorf("cluster: %w", err)
 	}
 	if listen == "" {
 		listen = net.JoinHostPort(host, "0")
 	}
 	if o.Advertise != "" {
 		if advertise, _, err = net.SplitHostPort(o.Advertise); err != nil {
-			return fmt.Errorf("node: %w", err)
+			return fmt.Errorf("cluster: %w", err)
 		}
 	}
 	n.Control, err = control.Listen(control.Options{

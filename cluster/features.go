@@ -1,4 +1,4 @@
-package node
+package cluster
 
 import (
 	"context"
@@ -23,7 +23,7 @@ type Features struct {
 }
 
 // ErrNoPartition: the store has not the partition that the run's shards are.
-var ErrNoPartition = errors.New("node: no such partition")
+var ErrNoPartition = errors.New("cluster: no such partition")
 
 // Shards says how a run's features are cut up.
 type Shards struct {
@@ -80,7 +80,7 @@ func (n *Node) HoldShards(ctx context.Context, r *Run, dir string, o Shards) (_ 
 			ErrOtherRun, ErrNoPartition, o.Parts, o.Method, dir, r.Node, o.Parts)
 	}
 	if ds.NodeFeatures == nil {
-		return nil, fmt.Errorf("node: %s has no node features to share out", dir)
+		return nil, fmt.Errorf("cluster: %s has no node features to share out", dir)
 	}
 	m, err := shard.NewMap(part, o.Parts)
 	if err != nil {

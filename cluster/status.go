@@ -1,4 +1,4 @@
-package node
+package cluster
 
 import (
 	"cmp"
@@ -82,8 +82,8 @@ type Parameters struct {
 	Bound int    `msgpack:"bound" json:"staleness_bound"`
 }
 
-// Cluster is the status of all, as one node gathered it.
-type Cluster struct {
+// Overview is the status of all, as one node gathered it.
+type Overview struct {
 	By         string      `msgpack:"by" json:"by"`
 	Nodes      []Status    `msgpack:"nodes" json:"nodes"`
 	Shards     []Shard     `msgpack:"shards" json:"shards"`
@@ -120,7 +120,7 @@ func (s *Status) member(m *membership.Info, v *membership.View) {
 func decode[T any](b []byte) (v T, err error) {
 	if err := msgpackcheck.Unmarshal(b, &v); err != nil {
 		var none T
-		return none, fmt.Errorf("node: an answer: %w", err)
+		return none, fmt.Errorf("cluster: an answer: %w", err)
 	}
 	return v, nil
 }
@@ -149,18 +149,18 @@ func btoi(b bool) int {
 
 // Look returns the status of a view's cluster, as the leader gathers it, or, if it
 // does not answer, the first member that does. It needs no membership.
-func Look(ctx context.Context, cluster string, v *membership.View, reloader *transport.Reloader) (*Cluster, error) {
+func Look(ctx context.Context, cluster string, v *membership.View, reloader *transport.Reloader) (*Overview, error) {
 	b, err := askAny(ctx, 3*asking, cluster, v, reloader, askStatus, nil)
 	if err != nil {
 		return nil, err
 	}
-	all, err := decode[Cluster](b)
+	all, err := decode[Overview](b)
 	return &all, err
 }
 
 // Known returns what the store knows of a view's members, who were not asked.
-func Known(v *membership.View) *Cluster {
-	all := &Cluster{Nodes: make([]Status, len(v.Members)), Shards: []Shard{}}
+func Known(v *membership.View) *Overview {
+	all := &Overview{Nodes: make([]Status, len(v.Members)), Shards: []Shard{}}
 	for i := range v.Members {
 		all.Nodes[i].member(&v.Members[i], v)
 	}
@@ -176,7 +176,7 @@ func AskToDrain(ctx context.Context, cluster string, v *membership.View, reloade
 
 // visitAny asks the members one after another until one can be reached.
 func askAny(ctx context.Context, limit time.Duration, cluster string, v *membership.View, reloader *transport.Reloader, question string, body []byte) (b []byte, err error) {
-	err = fmt.Errorf("node: cluster %s has no member with a control plane", cluster)
+	err = fmt.Errorf("cluster: cluster %s has no member with a control plane", cluster)
 	for _, address := range ControlOf(v) {
 		try, cancel := context.WithTimeout(ctx, limit)
 		b, err = control.AskAsOperator(try, cluster, address, reloader, question, body)

@@ -1,4 +1,4 @@
-package node
+package cluster
 
 import (
 	"context"
@@ -11,14 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/gnnactor/gnnactor/cluster/etcd"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func within(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -38,11 +34,11 @@ func serve(t testing.TB) *etcd.Server {
 }
 
 // options are those of a node whose lease, and patience with the store, outlast a busy machine.
-func options(s *etcd.Server, name, dir string) Options {
-	return Options{Cluster: "test", Node: name, Dir: dir, Store: []string{s.Endpoint()}, Listen: "127.0.0.1:0", TTL: 30 * time.Second, Leaving: time.Minute}
+func options(s *etcd.Server, name, dir string) NodeOptions {
+	return NodeOptions{Cluster: "test", Node: name, Dir: dir, Store: []string{s.Endpoint()}, Listen: "127.0.0.1:0", TTL: 30 * time.Second, Leaving: time.Minute}
 }
 
-func enter(t testing.TB, o Options) *Node {
+func enter(t testing.TB, o NodeOptions) *Node {
 	t.Helper()
 	n, err := Enter(within(t), o)
 	if err != nil {
@@ -139,12 +135,12 @@ func TestEnter(t *testing.T) {
 // Who cannot enter leaves nothing open.
 func TestEnterFails(t *testing.T) {
 	s := serve(t)
-	for name, change := range map[string]func(*Options){
-		"a port that is taken": func(o *Options) { o.Listen = s.Endpoint() },
-		"no host":              func(o *Options) { o.Listen = "7402" },
-		"plaintext":            func(o *Options) { o.Listen = "0.0.0.0:0" },
-		"a name":               func(o *Options) { o.Node = "a/b" },
-		"a directory":          func(o *Options) { o.Dir = "/dev/null/x" },
+	for name, change := range map[string]func(*NodeOptions){
+		"a port that is taken": func(o *NodeOptions) { o.Listen = s.Endpoint() },
+		"no host":              func(o *NodeOptions) { o.Listen = "7402" },
+		"plaintext":            func(o *NodeOptions) { o.Listen = "0.0.0.0:0" },
+		"a name":               func(o *NodeOptions) { o.Node = "a/b" },
+		"a directory":          func(o *NodeOptions) { o.Dir = "/dev/null/x" },
 	} {
 		o := options(s, "a", t.TempDir())
 		change(&o)
@@ -284,7 +280,7 @@ func TestStatusAndDrain(t *testing.T) {
 
 // A rate is of the last seconds, and of none without two samples.
 func TestRate(t *testing.T) {
-	var r Rate
+	var r rate
 	now := time.Unix(1000, 0)
 	if x := r.PerSecond(now, 5); x != 0 {
 		t.Errorf("%v per second of nothing", x)
@@ -309,7 +305,7 @@ func FuzzDecodeStatus(f *testing.F) {
 	f.Add([]byte{0x81, 0xa4, 'n', 'o', 'd', 'e', 0xa1, 'a'})
 	f.Add([]byte{0x81, 0xa6, 's', 'h', 'a', 'r', 'd', 's', 0xdd, 0xff, 0xff, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if s, err := decode[Cluster](b); err == nil && len(s.Nodes)+len(s.Shards) > len(b) {
+		if s, err := decode[Overview](b); err == nil && len(s.Nodes)+len(s.Shards) > len(b) {
 			t.Fatalf("%d nodes and %d shards out of %d bytes", len(s.Nodes), len(s.Shards), len(b))
 		}
 		if s, err := decode[Status](b); err == nil && len(s.Shards) > len(b) {

@@ -1,4 +1,4 @@
-package node
+package cluster
 
 import (
 	"context"
@@ -61,7 +61,7 @@ func steps(ctx context.Context, team *trainers.Trainers, enough func(made int) b
 }
 
 // visit is one node's coming, training and going.
-func visit(t *testing.T, o Options) {
+func visit(t *testing.T, o NodeOptions) {
 	t.Helper()
 	// Not within: that is kept until the test ends, 4 KiB a visit.
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

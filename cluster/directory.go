@@ -1,4 +1,4 @@
-package node
+package cluster
 
 import (
 	"encoding/json"
@@ -15,14 +15,14 @@ import (
 )
 
 // ErrInUse: another process has the node's directory.
-var ErrInUse = errors.New("node: the directory is in use")
+var ErrInUse = errors.New("cluster: the directory is in use")
 
 // hold keeps other processes out of a node's directory, which it makes if need be: two
 // of one home would take each other's place in the cluster again and again.
 func hold(dir, node string) (release func() error, err error) {
 	lock := filepath.Join(dir, "in-use")
 	if err := os.MkdirAll(lock, 0o700); err != nil {
-		return nil, fmt.Errorf("node: %w", err)
+		return nil, fmt.Errorf("cluster: %w", err)
 	}
 	by := filepath.Join(lock, "by")
 	release, err = dirlock.Try(lock)
@@ -36,10 +36,10 @@ func hold(dir, node string) (release func() error, err error) {
 		}
 		return nil, fmt.Errorf("%w: %s belongs to %s; give this node a directory of its own, or stop that one", ErrInUse, dir, strings.TrimSpace(string(who)))
 	case err != nil:
-		return nil, fmt.Errorf("node: %w", err)
+		return nil, fmt.Errorf("cluster: %w", err)
 	}
 	if err := os.WriteFile(by, fmt.Appendf(nil, "node %s, process %d\n", node, os.Getpid()), 0o600); err != nil {
-		return nil, errors.Join(fmt.Errorf("node: %w", err), release())
+		return nil, errors.Join(fmt.Errorf("cluster: %w", err), release())
 	}
 	return release, nil
 }
@@ -52,21 +52,21 @@ const partFile = "run.json"
 func (n *Node) rememberRun(r *Run) error {
 	b, err := json.Marshal(r)
 	if err != nil {
-		return fmt.Errorf("node: %w", err)
+		return fmt.Errorf("cluster: %w", err)
 	}
 	err = atomicfile.Write(filepath.Join(n.dir, partFile), 0o600, func(w io.Writer) error {
 		_, err := w.Write(b)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("node: %w", err)
+		return fmt.Errorf("cluster: %w", err)
 	}
 	return nil
 }
 
 func (n *Node) forgetRun() error {
 	if err := os.Remove(filepath.Join(n.dir, partFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("node: %w", err)
+		return fmt.Errorf("cluster: %w", err)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package node
+package cluster
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 )
 
 // ErrStuck: what this node was to give to the others could not be given.
-var ErrStuck = errors.New("node: what it did and held could not be handed over")
+var ErrStuck = errors.New("cluster: what it did and held could not be handed over")
 
 // How long a node that is on its way out waits for a store that does not answer, and
 // while nothing moves: with the two seconds that closing may take, it is gone 10 s
