@@ -82,6 +82,10 @@ func Aggregate[T Float](x *Exec, dst Matrix[T], b *graph.Block, src Source[T], o
 		entries = int(b.Indptr[b.NumDst] - b.Indptr[0])
 	}
 	defer x.end(x.begin(), "aggregate", b.NumDst, dst.Cols, entries)
+	if s.device != nil {
+		s.device.Aggregate(dst, b, src, o)
+		return
+	}
 	t := aggregateTask[T]{set: x.set, b: b, o: o, rows: sparseRows(b.NumDst, entries)}
 	tasks := &s.aggregate
 	tasks.reset() // of a call that panicked

@@ -408,7 +408,7 @@ func (a *Attention[T]) drops() bool {
 		if a.Drop.IDs != nil && len(a.Drop.IDs) < a.Block.NumSrc {
 			panic(badAttention)
 		}
-		a.threshold, a.scale = a.Drop.threshold(), T(a.Drop.scale())
+		a.threshold, a.scale = a.Drop.Threshold(), T(a.Drop.Scale())
 	}
 	return a.threshold > 0
 }

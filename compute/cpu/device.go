@@ -1,5 +1,7 @@
 package cpu
 
+import "github.com/gnnactor/gnnactor/graph"
+
 // Device runs kernels in place of the processor, each as the function of this package
 // that it is named after says, which has checked the shapes. Matrices and slices that a
 // kernel writes are in the device's memory; those that it only reads may be in the
@@ -7,6 +9,10 @@ package cpu
 // the call returns, in order. What goes wrong is a panic with an error.
 type Device[T Float] interface {
 	Elementwise(op ElementOp, dst, a, b Matrix[T], f T)
+
+	Aggregate(dst Matrix[T], b *graph.Block, src Source[T], o AggregateOptions[T])
+	AggregateBackward(dx Matrix[T], t *Transpose, dy Matrix[T], o AggregateOptions[T])
+	Gather(dst Matrix[T], src Source[T])
 }
 
 // UseDevice has x run its kernels in float32 on d from now on; those in float64 stay on

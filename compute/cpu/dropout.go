@@ -17,21 +17,21 @@ type Dropped struct {
 	IDs []uint32 // global id of each row; nil: row i has id i
 }
 
-// threshold returns how many of the 65536 outcomes drop a value.
-func (d *Dropped) threshold() uint32 {
+// Threshold returns how many of the 65536 outcomes drop a value.
+func (d *Dropped) Threshold() uint32 {
 	if !(d.P >= 0 && d.P < 1) {
 		panic(badRate)
 	}
 	return min(uint32(math.Round(d.P*65536)), 65535)
 }
 
-// scale returns what kept values are multiplied by: one over the probability
+// Scale returns what kept values are multiplied by: one over the probability
 // of being kept, as the threshold realises it, so that the mean is unbiased.
-func (d *Dropped) scale() float64 { return 65536 / float64(65536-d.threshold()) }
+func (d *Dropped) Scale() float64 { return 65536 / float64(65536-d.Threshold()) }
 
 // At reports whether the value in column j of row i is dropped.
 func (d *Dropped) At(i, j int) bool {
-	return uint32(d.row(i).Uint64(uint64(j)/4)>>(16*(uint(j)%4)))&0xffff < d.threshold()
+	return uint32(d.row(i).Uint64(uint64(j)/4)>>(16*(uint(j)%4)))&0xffff < d.Threshold()
 }
 
 func (d *Dropped) row(i int) rng.Key {
@@ -54,7 +54,7 @@ func Dropout[T Float](x *Exec, dst, src Matrix[T], p Dropped) {
 		return
 	}
 	defer x.end(x.begin(), "dropout", dst.Rows, dst.Cols, 0)
-	if p.threshold() == 0 {
+	if p.Threshold() == 0 {
 		Copy(x, dst, src)
 		return
 	}
@@ -72,7 +72,7 @@ type dropoutTask[T Float] struct {
 }
 
 func (t *dropoutTask[T]) chunk(_ *scratch, c int) {
-	threshold, scale := t.p.threshold(), T(t.p.scale())
+	threshold, scale := t.p.Threshold(), T(t.p.Scale())
 	for i := c * t.rows; i < min(t.dst.Rows, (c+1)*t.rows); i++ {
 		key := t.p.row(i)
 		d, s := t.dst.Row(i), t.src.Row(i)

@@ -141,7 +141,7 @@ func TestDropout(t *testing.T) {
 					for j, v := range out.Row(i) {
 						draw := d.Key.With(uint64(id)).Uint64(uint64(j / 4))
 						dropped := uint32(draw>>(16*(j%4)))&0xffff < uint32(math.Min(math.Round(p*65536), 65535))
-						want := a.Row(i)[j] * float32(d.scale())
+						want := a.Row(i)[j] * float32(d.Scale())
 						if p == 0 {
 							want = a.Row(i)[j]
 						}

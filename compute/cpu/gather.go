@@ -10,6 +10,10 @@ func Gather[T Float](x *Exec, dst Matrix[T], src Source[T]) {
 	}
 	defer x.end(x.begin(), "gather", dst.Rows, dst.Cols, 0)
 	s := tasksOf[T](x)
+	if s.device != nil {
+		s.device.Gather(dst, src)
+		return
+	}
 	s.gather = gatherTask[T]{set: x.set, dst: dst, src: src}
 	x.each(ceilDiv(dst.Rows, gatherRows), &s.gather)
 	s.gather = gatherTask[T]{}

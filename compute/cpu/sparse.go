@@ -41,7 +41,7 @@ func GatherSparse[T Float](x *Exec, dst *Sparse[T], src *Sparse[float32], ids []
 	dst.Cols = src.Cols
 	threshold, scale := uint32(0), T(1)
 	if drop != nil {
-		threshold, scale = drop.threshold(), T(drop.scale())
+		threshold, scale = drop.Threshold(), T(drop.Scale())
 	}
 	each := func(i int, f func(column uint32, v float32)) {
 		r := i

@@ -266,6 +266,10 @@ func AggregateBackward[T Float](x *Exec, dx Matrix[T], t *Transpose, dy Matrix[T
 		entries = int(t.Indptr[t.NumSrc] - t.Indptr[0])
 	}
 	defer x.end(x.begin(), "aggregate-backward", t.NumSrc, dy.Cols, entries)
+	if s.device != nil {
+		s.device.AggregateBackward(dx, t, dy, o)
+		return
+	}
 	k := backwardTask[T]{set: x.set, t: t, o: o, rows: sparseRows(t.NumSrc, entries)}
 	if o.Reduce == Mean {
 		k.inverse = s.inverses(t)
@@ -341,3 +345,6 @@ func (t *backwardTask[T]) chunk(w *scratch, c int) {
 		}
 	}
 }
+
+// Forward returns the row pointers of the block that t is the transpose of.
+func (t *Transpose) Forward() []int64 { return t.forward }

@@ -20,6 +20,7 @@ type bench struct {
 	x    *cpu.Exec // runs its kernels on q
 	host *cpu.Exec
 	r    *rand.Rand
+	made [][]float32 // of device
 }
 
 func newBench(t *testing.T) *bench {
@@ -42,7 +43,7 @@ func newBench(t *testing.T) *bench {
 			t.Error(err)
 		}
 	})
-	b := &bench{t, q, cpu.NewExec(p, cpu.Go), cpu.NewExec(p, cpu.Go), rand.New(rand.NewPCG(1, 2))}
+	b := &bench{t, q, cpu.NewExec(p, cpu.Go), cpu.NewExec(p, cpu.Go), rand.New(rand.NewPCG(1, 2)), nil}
 	b.x.UseDevice(q)
 	return b
 }
@@ -61,6 +62,7 @@ func (b *bench) device(m cpu.Matrix[float32]) cpu.Matrix[float32] {
 	d := m
 	d.Data = cuda.Alloc[float32](b.q, len(m.Data))
 	cuda.Upload(b.q, d.Data, m.Data)
+	b.made = append(b.made, d.Data)
 	return d
 }
 

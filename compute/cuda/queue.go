@@ -35,11 +35,11 @@ type input struct {
 
 // parameters are a kernel's, as the driver takes them: addresses of values.
 type parameters struct {
-	values    [maxParameters]uint64
+	values    [maxWords]uint64
 	addresses [maxParameters]unsafe.Pointer
 }
 
-const maxParameters = 32
+const maxParameters, maxWords = 32, 64
 
 // NewQueue returns a queue of d. Close it before d.
 func (d *Device) NewQueue() (*Queue, error) {
@@ -48,9 +48,6 @@ func (d *Device) NewQueue() (*Queue, error) {
 		return nil, err
 	}
 	q.pins.Pin(q.launch)
-	for i := range q.launch.values {
-		q.launch.addresses[i] = unsafe.Pointer(&q.launch.values[i])
-	}
 	return q, nil
 }
 
@@ -72,18 +69,34 @@ func (q *Queue) Close() error {
 func (q *Queue) Wait() error { return q.device.call(cuStreamSynchronize, "", q.stream) }
 
 // run queues a kernel over a grid of x by y blocks of threads. Its parameters are
-// int (as int32), int64, uint32, uint64, float32 and addresses (uintptr).
+// int (as int32), int64, uint32, uint64, float32, addresses (uintptr) and structs (words).
 func (q *Queue) run(name string, x, y, threads int, params ...any) {
 	f, err := q.device.kernel(name)
 	if err == nil {
+		at := 0
 		for i, p := range params {
-			q.launch.values[i] = parameter(p)
+			q.launch.addresses[i] = unsafe.Pointer(&q.launch.values[at])
+			if w, ok := p.([]uint64); ok {
+				at += copy(q.launch.values[at:at+len(w)], w)
+				continue
+			}
+			q.launch.values[at] = parameter(p)
+			at++
 		}
 		err = q.device.call(cuLaunchKernel, "kernel "+name, f, uintptr(x), uintptr(y), 1, uintptr(threads), 1, 1, 0, q.stream, uintptr(unsafe.Pointer(&q.launch.addresses[0])), 0)
 	}
 	if err != nil {
 		panic(err)
 	}
+}
+
+// words are what a kernel that takes a struct is passed: p has the same fields in the
+// same order, and a multiple of 8 bytes.
+func words[T any](p *T) []uint64 {
+	if unsafe.Sizeof(*p)%8 != 0 {
+		panic(fmt.Sprintf("cuda: %T is no whole number of words", p))
+	}
+	return unsafe.Slice((*uint64)(unsafe.Pointer(p)), unsafe.Sizeof(*p)/8)
 }
 
 func parameter(p any) uint64 {

@@ -6,7 +6,8 @@
 //
 // in a .cu file: 256 is the most threads that a block may have, all blocks are
 // one-dimensional and whole warps, grids have two dimensions. Parameters are
-// pointers, int, u32, u64, i64 and float.
+// pointers, int, u32, u64, i64 and float, or one struct of such and of double, whose size is
+// a multiple of 8.
 //
 // The rules that make a kernel the same to the bit on the device and in the emulator:
 // no thread returns before a barrier or a shuffle of its block; floats are added in an
@@ -32,6 +33,7 @@ DEVICE int block_y() { return __nvvm_read_ptx_sreg_ctaid_y(); }
 DEVICE int blocks_x() { return __nvvm_read_ptx_sreg_nctaid_x(); } // of the grid
 DEVICE int blocks_y() { return __nvvm_read_ptx_sreg_nctaid_y(); }
 #define barrier() __syncthreads()
+DEVICE void warp_barrier() { __nvvm_bar_warp_sync(0xffffffffu); }
 
 struct __attribute__((aligned(16))) float4 { float x, y, z, w; };
 DEVICE float4 load4(const float *p) { return *(const float4 *)p; } // p is a multiple of 16
@@ -64,6 +66,7 @@ template <int N> DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;
 DEVICE float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 DEVICE double fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
 DEVICE float square_root(float v) { return __nvvm_sqrt_rn_f(v); }
+DEVICE double square_root(double v) { return __nvvm_sqrt_rn_d(v); }
 DEVICE float from_bits(u32 b) { return __builtin_bit_cast(float, b); }
 DEVICE u32 to_bits(float v) { return __builtin_bit_cast(u32, v); }
 #else

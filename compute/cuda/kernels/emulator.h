@@ -50,10 +50,10 @@ struct Kernel {
   const char *name;
   void (*function)();
   void (*call)(void (*)(), void **);
-  std::vector<char> kinds; // of parameters: 'p' for a pointer, else their size
+  std::vector<int> sizes; // of parameters; 0: a pointer
   static std::vector<Kernel *> &all() { static std::vector<Kernel *> k; return k; }
   template <class... A> Kernel(const char *n, void (*f)(A...)) : name(n), function((void (*)())f), call(&Kernel::with<A...>) {
-    kinds = {(std::is_pointer_v<A> ? 'p' : (char)sizeof(A))...};
+    sizes = {(std::is_pointer_v<A> ? 0 : (int)sizeof(A))...};
     all().push_back(this);
   }
   template <class... A> static void with(void (*f)(), void **p) { apply<A...>((void (*)(A...))f, p, std::index_sequence_for<A...>{}); }
@@ -223,6 +223,7 @@ DEVICE int block_y() { return emulator::by; }
 DEVICE int blocks_x() { return emulator::grid.x; }
 DEVICE int blocks_y() { return emulator::grid.y; }
 #define barrier() emulator::barrier_at(__LINE__)
+DEVICE void warp_barrier() { emulator::shuffle(0, 0); }
 
 struct alignas(16) float4 { float x, y, z, w; };
 DEVICE float4 load4(const float *p) {
@@ -248,3 +249,4 @@ DEVICE void copy_async16(float *to, const float *from, bool given) { emulator::c
 DEVICE void copy_commit() { emulator::copies().commit(); }
 template <int N> DEVICE void copy_wait() { emulator::copies().wait(N); }
 DEVICE float square_root(float v) { return std::sqrt(v); }
+DEVICE double square_root(double v) { return std::sqrt(v); }

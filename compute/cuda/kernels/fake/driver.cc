@@ -338,19 +338,21 @@ API cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
   ENTER()
   auto k = (emulator::Kernel *)f;
   if (!gx || !gy || gz != 1 || gy > 65535 || !bx || bx > 1024 || bx % 32 || by != 1 || bz != 1 || shared || extra) return INVALID_VALUE;
-  std::vector<uint64_t> values(k->kinds.size());
-  for (size_t i = 0; i < values.size(); i++) {
-    memcpy(&values[i], p[i], k->kinds[i] == 'p' ? 8 : k->kinds[i]);
-    if (k->kinds[i] == 'p' && values[i] && !in(current->allocations, values[i], 1)) {
+  std::vector<std::string> values;
+  for (size_t i = 0; i < k->sizes.size(); i++) {
+    values.emplace_back((const char *)p[i], k->sizes[i] ? k->sizes[i] : 8);
+    uint64_t at = 0;
+    if (!k->sizes[i]) memcpy(&at, p[i], 8);
+    if (at && !in(current->allocations, at, 1)) {
       char what[200];
-      snprintf(what, sizeof what, "kernel %s, parameter %zu: %#llx is no address of the device's memory", k->name, i, (unsigned long long)values[i]);
+      snprintf(what, sizeof what, "kernel %s, parameter %zu: %#llx is no address of the device's memory", k->name, i, (unsigned long long)at);
       return broken(current, ILLEGAL_ADDRESS, what);
     }
   }
   Device *d = current;
   return queue(s, [=]() mutable {
     std::vector<void *> pointers;
-    for (auto &v : values) pointers.push_back(&v);
+    for (auto &v : values) pointers.push_back(v.data());
     Access access;
     const char *wrong = emulator::launch(k, {(int)gx, (int)gy, (int)bx}, pointers.data());
     if (wrong) return broken(d, LAUNCH_FAILED, std::string("kernel ") + k->name + ": " + wrong);
