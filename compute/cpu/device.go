@@ -13,6 +13,9 @@ type Device[T Float] interface {
 	Aggregate(dst Matrix[T], b *graph.Block, src Source[T], o AggregateOptions[T])
 	AggregateBackward(dx Matrix[T], t *Transpose, dy Matrix[T], o AggregateOptions[T])
 	Gather(dst Matrix[T], src Source[T])
+	Gemm(dst, a Matrix[T], ta bool, b Matrix[T], tb bool, e Epilogue[T])
+	ColumnSums(dst []T, a Matrix[T], accumulate bool)
+	Dot(a, b Matrix[T]) float64
 }
 
 // UseDevice has x run its kernels in float32 on d from now on; those in float64 stay on

@@ -9,8 +9,11 @@ func Dot[T Float](x *Exec, a, b Matrix[T]) float64 {
 	if a.Rows != b.Rows || a.Cols != b.Cols {
 		panic(badShapes)
 	}
-	n := ceilDiv(a.Rows, sumRows)
 	s := tasksOf[T](x)
+	if s.device != nil {
+		return s.device.Dot(a, b)
+	}
+	n := ceilDiv(a.Rows, sumRows)
 	s.losses = grow(s.losses, n)
 	s.dot = dotTask[T]{a: a, b: b, parts: s.losses}
 	x.each(n, &s.dot)

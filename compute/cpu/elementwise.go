@@ -196,11 +196,18 @@ func columnSums[T Float](x *Exec, dst []T, a Matrix[T], accumulate bool, first *
 	if len(dst) != a.Cols {
 		panic(badShapes)
 	}
+	s := tasksOf[T](x)
+	if s.device != nil {
+		if first != nil {
+			s.device.Elementwise(first.op, first.dst, first.a, first.b, first.f)
+		}
+		s.device.ColumnSums(dst, a, accumulate)
+		return
+	}
 	if !accumulate {
 		clear(dst)
 	}
 	n := ceilDiv(a.Rows, sumRows)
-	s := tasksOf[T](x)
 	s.parts = grow(s.parts, n*a.Cols)
 	s.sums = sumsTask[T]{set: x.set, a: a, parts: s.parts}
 	if s.sums.writes = first != nil; first != nil {

@@ -76,6 +76,10 @@ func Gemm[T Float](x *Exec, dst, a Matrix[T], ta bool, b Matrix[T], tb bool, e E
 	}
 	defer x.end(x.begin(), gemmForm(ta, tb), m, n, k)
 	s := tasksOf[T](x)
+	if s.device != nil {
+		s.device.Gemm(dst, a, ta, b, tb, e)
+		return
+	}
 	p := product[T]{dst: dst, a: a.Data, b: b.Data, rsa: a.Stride, csa: 1, rsb: b.Stride, csb: 1, m: m, n: n, k: k, e: e}
 	p.kernelFor(x.set)
 	if x.precision == BFloat16 {
@@ -143,7 +147,7 @@ func GemmAdd[T Float](x *Exec, dst, a1, b1, a2, b2 Matrix[T], e Epilogue[T]) {
 	s := tasksOf[T](x)
 	p, q := productOf(x, dst, a1, b1, first), productOf(x, dst, a2, b2, second)
 	panels := roundUp(dst.Cols, p.nr)
-	if size := panels * (p.k + q.k); p.k == 0 || q.k == 0 || dst.Rows == 0 || dst.Cols == 0 || size > maxPacked {
+	if size := panels * (p.k + q.k); s.device != nil || p.k == 0 || q.k == 0 || dst.Rows == 0 || dst.Cols == 0 || size > maxPacked {
 		Gemm(x, dst, a1, false, b1, true, first)
 		Gemm(x, dst, a2, false, b2, true, second)
 		return
@@ -196,7 +200,7 @@ func GemmBoth[T Float](x *Exec, dst1, dst2, a, b1, b2 Matrix[T], add1, add2 bool
 		e: Epilogue[T]{Accumulate: add1}}
 	p.kernelFor(x.set)
 	np := parts(true, p.k)
-	if np == 1 || b1.Cols == 0 || b1.Cols%p.nr != 0 || p.n > splitCols || x.precision == BFloat16 ||
+	if tasksOf[T](x).device != nil || np == 1 || b1.Cols == 0 || b1.Cols%p.nr != 0 || p.n > splitCols || x.precision == BFloat16 ||
 		b1.Rows != p.k || b2.Rows != p.k || dst1.Rows != p.m || dst2.Rows != p.m || dst1.Cols != b1.Cols || dst2.Cols != b2.Cols {
 		Gemm(x, dst1, a, true, b1, false, p.e) // which refuses mismatched shapes
 		Gemm(x, dst2, a, true, b2, false, Epilogue[T]{Accumulate: add2})

@@ -37,18 +37,36 @@ func Upload[E any](q *Queue, dst, src []E) {
 	}
 }
 
-// upload copies through pinned memory, so that the copy may run later.
+// pinnedBytes is how much of the host's memory a queue pins.
+const pinnedBytes = 4 << 20
+
+// upload copies through pinned memory, so that the copy runs while the host goes on; more
+// than that holds the driver copies, which waits for itself.
 func (q *Queue) upload(to uintptr, from unsafe.Pointer, bytes int) {
-	var p uintptr
-	err := q.device.call(cuMemHostAlloc, "", uintptr(unsafe.Pointer(&p)), uintptr(bytes), 0)
-	if err == nil {
-		q.staged = append(q.staged, staged{p, bytes})
-		copy(unsafe.Slice((*byte)(pointer(p)), bytes), unsafe.Slice((*byte)(from), bytes))
-		err = q.device.call(cuMemcpyHtoDAsync, "", to, p, uintptr(bytes), q.stream)
-	}
-	if err != nil {
+	if err := q.tryUpload(to, from, bytes); err != nil {
 		panic(err)
 	}
+}
+
+func (q *Queue) tryUpload(to uintptr, from unsafe.Pointer, bytes int) error {
+	if bytes > pinnedBytes {
+		return q.device.call(cuMemcpyHtoDAsync, "", to, uintptr(from), uintptr(bytes), q.stream)
+	}
+	if q.pinned == 0 {
+		if err := q.device.call(cuMemHostAlloc, "pinned memory of the host", uintptr(unsafe.Pointer(&q.pinned)), pinnedBytes, 0); err != nil {
+			return err
+		}
+	}
+	if q.filled+bytes > pinnedBytes {
+		if err := q.Wait(); err != nil {
+			return err
+		}
+		q.filled = 0
+	}
+	p := q.pinned + uintptr(q.filled)
+	copy(unsafe.Slice((*byte)(pointer(p)), bytes), unsafe.Slice((*byte)(from), bytes))
+	q.filled += (bytes + alignment - 1) / alignment * alignment
+	return q.device.call(cuMemcpyHtoDAsync, "", to, p, uintptr(bytes), q.stream)
 }
 
 // Download waits for what was queued, and copies device memory to host memory of the
@@ -60,16 +78,17 @@ func Download[E any](q *Queue, dst, src []E) {
 	if len(src) == 0 {
 		return
 	}
-	if err := q.device.call(cuMemcpyDtoHAsync, "", uintptr(unsafe.Pointer(&dst[0])), uintptr(unsafe.Pointer(&src[0])), uintptr(len(src))*unsafe.Sizeof(src[0]), q.stream); err != nil {
-		panic(err)
+	err := q.device.call(cuMemcpyDtoHAsync, "", uintptr(unsafe.Pointer(&dst[0])), uintptr(unsafe.Pointer(&src[0])), uintptr(len(src))*unsafe.Sizeof(src[0]), q.stream)
+	if err == nil {
+		err = q.Wait()
 	}
-	if err := q.Wait(); err != nil {
+	if err != nil {
 		panic(err)
 	}
 }
 
 // of returns where a kernel finds s: its own address if it is device memory, else that
-// of a copy, which stands until Reset. Nil is 0.
+// of a copy, which stands until Reset. Nothing is at 0.
 func of[E any](q *Queue, s []E) uintptr {
 	if len(s) == 0 {
 		return 0
@@ -82,13 +101,10 @@ func of[E any](q *Queue, s []E) uintptr {
 	if at, ok := q.inputs[in]; ok {
 		return at
 	}
-	at, err := q.allocate(in.bytes)
-	if err != nil {
-		panic(err)
-	}
-	q.held, q.kept = append(q.held, at), append(q.kept, s)
-	q.inputs[in] = at
+	at := q.arena.alloc(q, in.bytes)
 	q.upload(at, unsafe.Pointer(&s[0]), in.bytes)
+	q.kept = append(q.kept, s)
+	q.inputs[in] = at
 	return at
 }
 

@@ -3,28 +3,38 @@
 package cuda
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"slices"
 	"unsafe"
+
+	"github.com/gnnactor/gnnactor/compute/cpu"
 )
 
 // Queue runs kernels on a device one after the other, in memory that it owns. One
-// goroutine may use a queue at a time.
+// goroutine may use a queue at a time. It is a cpu.Device.
 type Queue struct {
 	device *Device
 	stream uintptr
-	pieces []piece           // of memory that was handed out, by address
+	pieces []piece // of device memory that was handed out, by address
+	used   int     // bytes of them
+	peak   int     // the most there were
+
 	inputs map[input]uintptr // host memory that kernels read: where it is on the device
 	kept   []any             // what inputs' addresses are of, so that no other memory has them
-	held   []uintptr         // where inputs are, to be given back by Reset
-	staged []staged          // pinned memory, from which copies may still be running
-	launch *parameters       // of the kernel that is launched next
-	pins   runtime.Pinner    // of launch
-	peak   int               // bytes
-	used   int               // bytes
+	arena  arena             // where it is
+	pinned uintptr           // memory of the host that copies to the device go through; 0: none yet
+	filled int               // bytes of it from which copies may still be running
+	spare  piece             // scratch memory of kernels
+
+	launch *parameters    // of the kernel that is launched next
+	pins   runtime.Pinner // of launch
 }
 
+var _ cpu.Device[float32] = (*Queue)(nil)
+
+// piece is device memory.
 type piece struct{ from, to uintptr }
 
 // input is a piece of host memory.
@@ -56,11 +66,18 @@ const nonBlocking = 1 // a stream that does not wait for the default one
 // Close waits for what runs and gives the queue's memory back.
 func (q *Queue) Close() error {
 	err := q.Wait()
-	for _, f := range []func() error{q.reset, q.freeAll, func() error { return q.device.call(cuStreamDestroy, "", q.stream) }} {
-		if e := f(); err == nil {
+	keep := func(e error) {
+		if err == nil {
 			err = e
 		}
 	}
+	for len(q.pieces) > 0 {
+		keep(q.free(q.pieces[len(q.pieces)-1].from))
+	}
+	if q.pinned != 0 {
+		keep(q.device.call(cuMemFreeHost, "", q.pinned))
+	}
+	keep(q.device.call(cuStreamDestroy, "", q.stream))
 	q.pins.Unpin()
 	return err
 }
@@ -68,8 +85,12 @@ func (q *Queue) Close() error {
 // Wait returns once everything that was queued is done, with what failed of it.
 func (q *Queue) Wait() error { return q.device.call(cuStreamSynchronize, "", q.stream) }
 
+// Peak returns the most bytes of device memory that the queue has had.
+func (q *Queue) Peak() int { return q.peak }
+
 // run queues a kernel over a grid of x by y blocks of threads. Its parameters are
-// int (as int32), int64, uint32, uint64, float32, addresses (uintptr) and structs (words).
+// int (as int32), bool (as int32), int64, uint32, uint64, float32, addresses (uintptr)
+// and structs (words).
 func (q *Queue) run(name string, x, y, threads int, params ...any) {
 	f, err := q.device.kernel(name)
 	if err == nil {
@@ -106,6 +127,11 @@ func parameter(p any) uint64 {
 			panic(fmt.Sprintf("cuda: %d is too large for a kernel", v))
 		}
 		return uint64(uint32(v))
+	case bool:
+		if v {
+			return 1
+		}
+		return 0
 	case int64:
 		return uint64(v)
 	case uint32:
@@ -116,75 +142,46 @@ func parameter(p any) uint64 {
 		return uint64(v)
 	case float32:
 		return uint64(*(*uint32)(unsafe.Pointer(&v)))
-	case bool:
-		if v {
-			return 1
-		}
-		return 0
 	}
 	panic(fmt.Sprintf("cuda: a kernel takes no %T", p))
 }
 
-// Reset forgets which host memory is on the device, and gives its copies back.
+// Reset forgets which host memory is on the device. It waits for what still reads it.
 func (q *Queue) Reset() {
-	if err := q.reset(); err != nil {
+	if len(q.inputs) == 0 {
+		return
+	}
+	if err := q.Wait(); err != nil {
 		panic(err)
-	}
-}
-
-func (q *Queue) reset() error {
-	if len(q.held) == 0 && len(q.staged) == 0 {
-		return nil
-	}
-	first := q.Wait() // copies and kernels may still read
-	for _, p := range q.held {
-		if err := q.free(p); first == nil {
-			first = err
-		}
-	}
-	for _, s := range q.staged {
-		if err := q.device.call(cuMemFreeHost, "", s.address); first == nil {
-			first = err
-		}
 	}
 	clear(q.inputs)
 	clear(q.kept)
-	q.held, q.kept, q.staged = q.held[:0], q.kept[:0], q.staged[:0]
-	return first
-}
-
-// staged is pinned host memory.
-type staged struct {
-	address uintptr
-	bytes   int
+	q.kept, q.filled = q.kept[:0], 0
+	q.arena.reset(q)
 }
 
 // allocate returns bytes of device memory.
 func (q *Queue) allocate(bytes int) (uintptr, error) {
+	bytes = max(bytes, 1)
 	var p uintptr
-	if err := q.device.call(cuMemAlloc, fmt.Sprintf("%d bytes, beside %d that are in use", bytes, q.used), uintptr(unsafe.Pointer(&p)), uintptr(max(bytes, 1))); err != nil {
+	if err := q.device.call(cuMemAlloc, fmt.Sprintf("%d bytes, beside %d that are in use", bytes, q.used), uintptr(unsafe.Pointer(&p)), uintptr(bytes)); err != nil {
 		return 0, err
 	}
-	at, _ := slices.BinarySearchFunc(q.pieces, p, func(a piece, p uintptr) int { return compareAddress(a.from, p) })
-	q.pieces = slices.Insert(q.pieces, at, piece{p, p + uintptr(max(bytes, 1))})
+	at, _ := q.find(p)
+	q.pieces = slices.Insert(q.pieces, at, piece{p, p + uintptr(bytes)})
 	q.used += bytes
 	q.peak = max(q.peak, q.used)
 	return p, nil
 }
 
-func compareAddress(a, b uintptr) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
+// find returns where in pieces that is which begins at p, or would be.
+func (q *Queue) find(p uintptr) (int, bool) {
+	return slices.BinarySearchFunc(q.pieces, p, func(a piece, p uintptr) int { return cmp.Compare(a.from, p) })
 }
 
-// free gives back what allocate returned.
+// free gives back what allocate returned. The driver waits for what uses it.
 func (q *Queue) free(p uintptr) error {
-	at, found := slices.BinarySearchFunc(q.pieces, p, func(a piece, p uintptr) int { return compareAddress(a.from, p) })
+	at, found := q.find(p)
 	if !found {
 		panic("cuda: memory is given back that was not handed out")
 	}
@@ -193,17 +190,76 @@ func (q *Queue) free(p uintptr) error {
 	return q.device.call(cuMemFree, "", p)
 }
 
-func (q *Queue) freeAll() (first error) {
-	for len(q.pieces) > 0 {
-		if err := q.free(q.pieces[len(q.pieces)-1].from); first == nil {
-			first = err
-		}
-	}
-	return first
-}
-
 // onDevice reports whether p is memory of this queue.
 func (q *Queue) onDevice(p uintptr) bool {
-	at, found := slices.BinarySearchFunc(q.pieces, p, func(a piece, p uintptr) int { return compareAddress(a.from, p) })
+	at, found := q.find(p)
 	return found || at > 0 && p < q.pieces[at-1].to
+}
+
+// scratch returns bytes of device memory of unspecified content until the next call.
+// Kernels run in order, so that those of the call before are done with it.
+func (q *Queue) scratch(bytes int) uintptr {
+	if int(q.spare.to-q.spare.from) < bytes {
+		if q.spare.from != 0 {
+			if err := q.free(q.spare.from); err != nil {
+				panic(err)
+			}
+			q.spare = piece{}
+		}
+		bytes += bytes / 4
+		p, err := q.allocate(bytes)
+		if err != nil {
+			panic(err)
+		}
+		q.spare = piece{p, p + uintptr(bytes)}
+	}
+	return q.spare.from
+}
+
+// arena hands out device memory until it is reset, and then has as much in one piece.
+type arena struct {
+	pieces []piece
+	used   int // bytes of the last piece
+	total  int // bytes handed out
+}
+
+const (
+	arenaPiece = 1 << 20
+	alignment  = 256 // bytes
+)
+
+func (a *arena) alloc(q *Queue, bytes int) uintptr {
+	need := (bytes + alignment - 1) / alignment * alignment
+	last := len(a.pieces) - 1
+	if last < 0 || a.used+need > int(a.pieces[last].to-a.pieces[last].from) {
+		size := max(need, arenaPiece)
+		p, err := q.allocate(size)
+		if err != nil {
+			panic(err)
+		}
+		a.pieces, a.used = append(a.pieces, piece{p, p + uintptr(size)}), 0
+		last++
+	}
+	p := a.pieces[last].from + uintptr(a.used)
+	a.used += need
+	a.total += need
+	return p
+}
+
+func (a *arena) reset(q *Queue) {
+	if len(a.pieces) > 1 {
+		for _, p := range a.pieces {
+			if err := q.free(p.from); err != nil {
+				panic(err)
+			}
+		}
+		size := a.total + a.total/8
+		a.pieces = a.pieces[:0]
+		p, err := q.allocate(size)
+		if err != nil {
+			panic(err)
+		}
+		a.pieces = append(a.pieces, piece{p, p + uintptr(size)})
+	}
+	a.used, a.total = 0, 0
 }

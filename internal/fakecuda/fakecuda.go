@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -93,6 +94,9 @@ func Compile(t testing.TB, sources fs.FS, file string, flags ...string) string {
 	t.Helper()
 	build.Lock()
 	defer build.Unlock()
+	if runtime.GOARCH != "amd64" {
+		t.Skip("the emulator switches fibers on amd64 only")
+	}
 	compiler, err := exec.LookPath("g++")
 	if err != nil {
 		t.Skip("there is no g++, of which the emulated device is made: install Debian's package g++")
@@ -105,7 +109,7 @@ func Compile(t testing.TB, sources fs.FS, file string, flags ...string) string {
 	sum := sha256.New()
 	fmt.Fprintln(sum, cpuid.CPU.BrandName, string(version), file, flags)
 	dir := t.TempDir()
-	var all strings.Builder
+	var headers, all strings.Builder
 	err = fs.WalkDir(sources, ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
@@ -116,8 +120,11 @@ func Compile(t testing.TB, sources fs.FS, file string, flags ...string) string {
 		}
 		fmt.Fprintln(sum, path, len(text))
 		sum.Write(text)
-		if strings.HasSuffix(path, ".cu") {
-			fmt.Fprintf(&all, "#include %q\n", path)
+		switch filepath.Ext(path) {
+		case ".h":
+			fmt.Fprintf(&headers, "#include %q\n", path)
+		case ".cu": // in a namespace, as each is a module on a device
+			fmt.Fprintf(&all, "namespace %s_cu {\n#include %q\n}\n", strings.TrimSuffix(path, ".cu"), path)
 		}
 		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(path)), 0o755); err != nil {
 			return err
@@ -136,7 +143,7 @@ func Compile(t testing.TB, sources fs.FS, file string, flags ...string) string {
 	if _, err := os.Stat(made); err == nil {
 		return made
 	}
-	if err := os.WriteFile(filepath.Join(dir, "all_kernels.h"), []byte(all.String()), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "all_kernels.h"), []byte(headers.String()+all.String()), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	result := filepath.Join(dir, "result")

@@ -36,8 +36,9 @@ DEVICE int blocks_y() { return __nvvm_read_ptx_sreg_nctaid_y(); }
 DEVICE void warp_barrier() { __nvvm_bar_warp_sync(0xffffffffu); }
 
 struct __attribute__((aligned(16))) float4 { float x, y, z, w; };
-DEVICE float4 load4(const float *p) { return *(const float4 *)p; } // p is a multiple of 16
-DEVICE void store4(float *p, float4 v) { *(float4 *)p = v; }
+typedef float vector4 __attribute__((ext_vector_type(4)));
+DEVICE float4 load4(const float *p) { vector4 v = *(const vector4 *)p; return {v.x, v.y, v.z, v.w}; } // p is a multiple of 16
+DEVICE void store4(float *p, float4 v) { *(vector4 *)p = vector4{v.x, v.y, v.z, v.w}; }
 
 // Shuffles within a warp: the value of the thread whose lane differs by the bits of
 // mask, is down lanes above (its own where there is none), or is lane.

@@ -1,5 +1,5 @@
 // What goes over matrices element by element, as compute/cpu has it to the bit.
-#include "device.h"
+#include "activation.h"
 
 // The operations, in the order of cpu.ElementOp.
 enum { ADD, AXPY, SCALE, MULTIPLY, COPY, FILL, RELU, RELU_BACKWARD, LEAKY, LEAKY_BACKWARD, ELU, ELU_BACKWARD };
@@ -15,11 +15,7 @@ DEVICE float element_of(int op, float d, float a, float b, float f) {
   case RELU_BACKWARD: return b <= 0 ? 0 : a;
   case LEAKY: return a <= 0 ? a * f : a;
   case LEAKY_BACKWARD: return b <= 0 ? a * f : a;
-  case ELU: {
-    if (!(a <= 0)) return a;
-    Exponential e = exponential_parts(a < -87.33654f ? -87.33654f : a);
-    return e.s * e.q + (e.s - 1);
-  }
+  case ELU: return exponential_linear(a);
   case ELU_BACKWARD: return b <= 0 ? a * (b + 1) : a;
   }
   return a; // COPY

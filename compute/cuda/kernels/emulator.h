@@ -29,19 +29,26 @@ namespace emulator {
 // Copies that a thread has begun and not waited for.
 struct Copies {
   struct Copy { void *to; const void *from; int bytes; bool given; };
-  std::vector<std::vector<Copy>> groups;
-  std::vector<Copy> open;
+  std::vector<Copy> begun;
+  std::vector<size_t> groups; // where in begun each group ends
+  void clear() { begun.clear(), groups.clear(); }
   void begin(void *to, const void *from, int bytes, bool given) {
     if ((size_t)to % bytes || (given && (size_t)from % bytes)) fail("an asynchronous copy that is not aligned");
     memset(to, 0xff, bytes);
-    open.push_back({to, from, bytes, given});
+    begun.push_back({to, from, bytes, given});
   }
-  void commit() { groups.push_back(std::move(open)); open.clear(); }
+  void commit() { groups.push_back(begun.size()); }
   void wait(size_t but) {
-    size_t done = groups.size() > but ? groups.size() - but : 0;
-    for (size_t i = 0; i < done; i++)
-      for (Copy &c : groups[i]) c.given ? (void)memcpy(c.to, c.from, c.bytes) : (void)memset(c.to, 0, c.bytes);
+    if (groups.size() <= but) return;
+    size_t done = groups.size() - but, n = groups[done - 1];
+    for (size_t i = 0; i < n; i++) {
+      Copy &c = begun[i];
+      if (c.given) memcpy(c.to, c.from, c.bytes);
+      else memset(c.to, 0, c.bytes);
+    }
+    begun.erase(begun.begin(), begun.begin() + n);
     groups.erase(groups.begin(), groups.begin() + done);
+    for (size_t &g : groups) g -= n;
   }
 };
 
@@ -111,7 +118,7 @@ inline void start(Fiber &f) {
   memset(top - 6, 0, 48);
   f.stack_pointer = top - 6;
   f.state = READY;
-  f.copies = {};
+  f.copies.clear();
 }
 
 // run_block returns what is wrong with the block, or null.
@@ -248,5 +255,6 @@ DEVICE void copy_async4(float *to, const float *from, bool given) { emulator::co
 DEVICE void copy_async16(float *to, const float *from, bool given) { emulator::copies().begin(to, from, 16, given); }
 DEVICE void copy_commit() { emulator::copies().commit(); }
 template <int N> DEVICE void copy_wait() { emulator::copies().wait(N); }
+DEVICE float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 DEVICE float square_root(float v) { return std::sqrt(v); }
 DEVICE double square_root(double v) { return std::sqrt(v); }

@@ -5,3 +5,5 @@ package kernels
 //go:generate -command ptx clang-19 -x cuda --cuda-device-only -nocudainc -nocudalib -S -O3 -ffp-contract=off --cuda-gpu-arch=sm_80 --cuda-feature=+ptx70
 //go:generate ptx element.cu -o element.ptx
 //go:generate ptx aggregate.cu -o aggregate.ptx
+//go:generate ptx product.cu -o product.ptx
+//go:generate ptx sums.cu -o sums.ptx

@@ -1,0 +1,142 @@
+//go:build linux && (amd64 || arm64) && !nogpu
+
+package cuda
+
+import (
+	"unsafe"
+
+	"github.com/gnnactor/gnnactor/compute/cpu"
+)
+
+// tile is a kernel that computes rows×cols elements of a product in a block.
+type tile struct {
+	name       string
+	rows, cols int
+}
+
+// tiles are in the order of preference: larger ones read less for each product.
+var tiles = [...]tile{
+	{"product_128x128", 128, 128},
+	{"product_128x64", 128, 64},
+	{"product_64x64", 64, 64},
+}
+
+// Where one side is short, most of those tiles would be outside of it.
+var (
+	flat = tile{"product_128x32", 128, 32}
+	high = tile{"product_32x128", 32, 128}
+)
+
+const (
+	short     = 32
+	enough    = 128 // blocks that keep most of a large device busy
+	splitRows = 512 // least terms of a part of a split k
+	maxParts  = 128
+	maxSplit  = 1 << 24 // values of all parts
+)
+
+// tileOf returns the tile for m×n elements: by the shape alone, though no bit depends
+// on it.
+func tileOf(m, n int) tile {
+	switch {
+	case n <= short:
+		return flat
+	case m <= short:
+		return high
+	}
+	for _, t := range tiles {
+		if t.blocks(m, n) >= enough && (n > t.cols/2 && m > t.rows/2) {
+			return t
+		}
+	}
+	return tiles[len(tiles)-1]
+}
+
+func ceilDiv(a, b int) int { return (a + b - 1) / b }
+
+func (t tile) blocks(m, n int) int { return ceilDiv(m, t.rows) * ceilDiv(n, t.cols) }
+
+// partsOf returns into how many parts k is split: a function of the shape alone. Only a
+// product with A transposed is: the others' rows have bits that depend on k alone.
+func partsOf(ta bool, m, n, k int) int {
+	t, parts := tileOf(m, n), 1
+	for ta && parts < maxParts && k >= 2*parts*splitRows && parts*t.blocks(m, n) < 2*enough && 2*parts*m*n <= maxSplit {
+		parts *= 2
+	}
+	return parts
+}
+
+// Gemm is cpu's. Every element is one sum over k by fused multiply-adds, or, with ta
+// and K >= 1024, the sum of up to 128 parts of it of at least 512 terms in order.
+func (q *Queue) Gemm(dst, a matrix, ta bool, b matrix, tb bool, e cpu.Epilogue[float32]) {
+	m, n, k := dst.Rows, dst.Cols, a.Cols
+	if ta {
+		k = a.Rows
+	}
+	act := e.Act
+	if act == cpu.ELU { // whose exponential the tiles leave to a kernel of its own
+		act = cpu.Linear
+	}
+	to, bias := result(q, dst.Data), of(q, e.Bias)
+	if parts := partsOf(ta, m, n, k); parts > 1 {
+		priv := q.scratch(parts * m * n * 4)
+		q.product(priv, n, a, ta, b, tb, m, n, k, parts, 0, cpu.Linear, false)
+		q.run("fold", blocks(m*n), 1, threads, to, int64(dst.Stride), priv, parts, m, n, bias, int(act), e.Accumulate)
+	} else {
+		q.product(to, dst.Stride, a, ta, b, tb, m, n, k, 1, bias, act, e.Accumulate)
+	}
+	if act != e.Act {
+		q.Elementwise(cpu.OpELU, dst, dst, dst, 0)
+	}
+}
+
+func (q *Queue) product(to uintptr, stride int, a matrix, ta bool, b matrix, tb bool, m, n, k, parts int, bias uintptr, act cpu.Activation, accumulate bool) {
+	t := tileOf(m, n)
+	pa, pb := of(q, a.Data), of(q, b.Data)
+	wide := 0
+	for i, x := range []struct {
+		p            uintptr
+		stride, cols int
+	}{{pa, a.Stride, a.Cols}, {pb, b.Stride, b.Cols}, {to, stride, n}} {
+		if x.p%16 == 0 && x.stride%4 == 0 && x.cols%4 == 0 {
+			wide |= 1 << i
+		}
+	}
+	terms := ceilDiv(k, parts)
+	q.run(t.name, ceilDiv(m, t.rows), ceilDiv(n, t.cols)*parts, t.rows*t.cols/64, to, int64(stride), pa, int64(a.Stride), pb, int64(b.Stride),
+		m, n, k, ta, tb, wide, terms, bias, int(act), accumulate)
+}
+
+// chunkRows is the number of rows of a chunk of sums over rows, as sums.cu has it.
+const chunkRows = 256
+
+// ColumnSums is cpu's, with its bits.
+func (q *Queue) ColumnSums(dst []float32, a matrix, accumulate bool) {
+	if len(dst) == 0 {
+		return
+	}
+	const threads = 128
+	chunks := ceilDiv(a.Rows, chunkRows)
+	parts := q.scratch(max(chunks, 1) * a.Cols * 4)
+	if chunks > 0 {
+		q.run("rows_summed", chunks, ceilDiv(a.Cols, threads), threads, parts, of(q, a.Data), int64(a.Stride), a.Rows, a.Cols)
+	}
+	q.run("rows_summed_fold", ceilDiv(a.Cols, threads), 1, threads, result(q, dst), parts, chunks, a.Cols, accumulate)
+}
+
+// Dot is cpu's, with its bits. It waits for the device.
+func (q *Queue) Dot(a, b matrix) float64 {
+	chunks := ceilDiv(a.Rows, chunkRows)
+	if chunks == 0 || a.Cols == 0 {
+		return 0
+	}
+	parts := q.scratch(chunks * 8)
+	q.run("dot", chunks, 1, chunkRows, parts, of(q, a.Data), int64(a.Stride), of(q, b.Data), int64(b.Stride), a.Rows, a.Cols)
+	sums := make([]float64, chunks)
+	Download(q, sums, unsafe.Slice((*float64)(pointer(parts)), chunks))
+	sum := 0.0
+	for _, v := range sums {
+		sum += v
+	}
+	return sum
+}

@@ -1,0 +1,100 @@
+//go:build linux && (amd64 || arm64) && !nogpu
+
+package cuda_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/compute/cpu"
+)
+
+// whole makes values whole numbers, of which products have no rounding.
+func whole(m cpu.Matrix[float32]) cpu.Matrix[float32] {
+	for i, v := range m.Data {
+		m.Data[i] = float32(int(v * 4))
+	}
+	return m
+}
+
+// Products in all orientations, with everything that they may end with, over views that
+// are aligned and ones that are not, in every tile and with k split, are the processor's:
+// exactly where nothing is rounded.
+func TestGemm(t *testing.T) {
+	b := newBench(t)
+	bias := make([]float32, 300)
+	for i := range bias {
+		bias[i] = float32(i%7) - 3
+	}
+	for _, s := range [][3]int{{1, 1, 1}, {1, 200, 33}, {200, 1, 17}, {3, 5, 0}, {65, 63, 48}, {129, 257, 16}, {300, 20, 31}, {20, 300, 40}, {40, 36, 2100}, {70, 130, 15}, {1400, 130, 5}, {2000, 1030, 3}} {
+		m, n, k := s[0], s[1], s[2]
+		for form := range 3 {
+			ta, tb := form == 1, form == 2
+			for gap := range 2 {
+				gap *= 3 // strides that are multiples of four, or not
+				shape := func(rows, cols int, t bool) cpu.Matrix[float32] {
+					if t {
+						rows, cols = cols, rows
+					}
+					return whole(b.random(rows, cols, gap))
+				}
+				x, y, dst := shape(m, k, ta), shape(k, n, tb), shape(m, n, false)
+				e := cpu.Epilogue[float32]{Act: cpu.Activation(form), Accumulate: gap > 0}
+				if form > 0 && n <= len(bias) {
+					e.Bias = bias[:n]
+				}
+				d, want := b.device(dst), clone(dst)
+				cpu.Gemm(b.x, d, x, ta, y, tb, e)
+				cpu.Gemm(b.host, want, x, ta, y, tb, e)
+				b.same(fmt.Sprint(s, " ta ", ta, " tb ", tb, " gap ", gap), d, want, 1e-6)
+				b.q.Reset()
+			}
+		}
+	}
+}
+
+// ELU, sums of two products, and products of one matrix with two.
+func TestGemmOthers(t *testing.T) {
+	b := newBench(t)
+	x1, x2, w1, w2 := b.random(70, 40, 0), b.random(70, 24, 0), b.random(50, 40, 0), b.random(50, 24, 0)
+	dst := b.random(70, 50, 0)
+	d, want := b.device(dst), clone(dst)
+	e := cpu.Epilogue[float32]{Bias: x1.Data[:50], Act: cpu.ELU, Accumulate: true}
+	cpu.GemmAdd(b.x, d, x1, w1, x2, w2, e)
+	cpu.GemmAdd(b.host, want, x1, w1, x2, w2, e)
+	b.same("GemmAdd", d, want, 1e-4)
+	g1, g2 := b.random(70, 40, 0), b.random(70, 24, 0)
+	dg1, dg2 := b.device(g1), b.device(g2)
+	a := b.random(90, 70, 0)
+	y1, y2 := b.random(90, 40, 0), b.random(90, 24, 0)
+	cpu.GemmBoth(b.x, dg1, dg2, a, y1, y2, false, true)
+	cpu.GemmBoth(b.host, g1, g2, a, y1, y2, false, true)
+	b.same("GemmBoth, first", dg1, g1, 1e-4)
+	b.same("GemmBoth, second", dg2, g2, 1e-4)
+}
+
+// Sums over rows have the processor's bits.
+func TestSums(t *testing.T) {
+	b := newBench(t)
+	for _, s := range append(shapes, [2]int{256, 3}, [2]int{1025, 200}) {
+		for _, accumulate := range []bool{false, true} {
+			m, dst := b.random(s[0], s[1], 1), b.random(1, s[1], 0)
+			d, want := b.device(dst), clone(dst)
+			cpu.ColumnSums(b.x, d.Data, m, accumulate)
+			cpu.ColumnSums(b.host, want.Data, m, accumulate)
+			b.same(fmt.Sprint("ColumnSums", s), d, want, 0)
+
+			y := b.random(s[0], s[1], 0)
+			d, want = b.device(m), clone(m)
+			sums, wantSums := b.device(dst), clone(dst)
+			cpu.ActivateBackwardSums(b.x, cpu.LeakyReLU, d, d, y, sums.Data, accumulate)
+			cpu.ActivateBackwardSums(b.host, cpu.LeakyReLU, want, want, y, wantSums.Data, accumulate)
+			b.same("ActivateBackwardSums", d, want, 0)
+			b.same("ActivateBackwardSums, sums", sums, wantSums, 0)
+
+			if got, want := cpu.Dot(b.x, m, y), cpu.Dot(b.host, m, y); got != want {
+				t.Errorf("Dot %v is %v, not %v", s, got, want)
+			}
+		}
+	}
+}
