@@ -1,10 +1,12 @@
 package actors
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -19,6 +21,7 @@ import (
 // delivers batches to its owner.
 type Config struct {
 	System *actor.ActorSystem
+	Name   string // what the names of the actors begin with there: "run", of run/sampler/3, if empty
 	Pool   *pool.Pool
 	Clock  *clock.Recorder
 	Work   Work
@@ -110,6 +113,21 @@ func after(own *[]*actor.PID, i int, last func(int) *actor.PID) func(int) *actor
 	}
 }
 
+// Spawn starts an actor that is called name+rest or, if one is already, name#2+rest, name#3+rest, ….
+func Spawn(system *actor.ActorSystem, name, rest string, made actor.Producer) *actor.PID {
+	id := name + rest
+	for n := 2; ; n++ {
+		pid, err := system.Root.SpawnNamed(actor.PropsFromProducer(made), id)
+		if err == nil {
+			return pid
+		}
+		if !errors.Is(err, actor.ErrNameExists) {
+			panic(fmt.Sprintf("actors: %s: %v", id, err)) // it is the only error that there is
+		}
+		id = fmt.Sprintf("%s#%d%s", name, n, rest)
+	}
+}
+
 // Start spawns the actors. A training pipeline computes nothing before the
 // first Proceed, but already samples.
 func Start(c Config) (*Pipeline, error) {
@@ -134,48 +152,50 @@ func Start(c Config) (*Pipeline, error) {
 	}
 	dir := new(directory)
 	p := &Pipeline{asks: newAsks(), out: newOutbox()}
+	// Spawned first and stopped last, so that others that are named so get another number.
+	dir.asks = Spawn(c.System, cmp.Or(c.Name, "run"), "/asks", func() actor.Actor { return p.asks })
+	run := strings.TrimSuffix(dir.asks.Id, "/asks")
 	p.post = &post{root: c.System.Root, pool: c.Pool, clock: c.Clock, bytes: c.Bytes, dir: dir}
 	p.post.context, p.cancel = context.WithCancel(context.Background())
-	spawn := func(s stage) *actor.PID {
-		pid := c.System.Root.Spawn(actor.PropsFromProducer(func() actor.Actor { return &shell{post: p.post, stage: s} }))
+	spawn := func(name string, s stage) *actor.PID {
+		pid := Spawn(c.System, run+"/"+name, "", func() actor.Actor { return &shell{post: p.post, stage: s} })
 		p.all = append(p.all, pid)
 		return pid
 	}
-	dir.source = spawn(&source{post: p.post, work: c.Work})
+	dir.source = spawn("source", &source{post: p.post, work: c.Work})
 	for i, s := range c.Samplers {
 		credits := c.Credits
 		if i >= len(c.Samplers)-c.Resting {
 			credits = 0
 		}
-		dir.samplers = append(dir.samplers, spawn(&sampler{post: p.post, index: i, seed: c.Work.Seed, sampler: s, elsewhere: c.Elsewhere, limit: credits, free: credits}))
+		dir.samplers = append(dir.samplers, spawn(fmt.Sprint("sampler/", i), &sampler{post: p.post, index: i, seed: c.Work.Seed, sampler: s, elsewhere: c.Elsewhere, limit: credits, free: credits}))
 	}
 	for i, x := range c.AfterSample {
-		dir.filters = append(dir.filters, spawn(&inserted{post: p.post, stage: x, next: after(&dir.filters, i, dir.Filtered)}))
+		dir.filters = append(dir.filters, spawn("stage/"+x.Name, &inserted{post: p.post, stage: x, next: after(&dir.filters, i, dir.Filtered)}))
 	}
 	if c.Work.Window > 1 {
-		dir.reorder = spawn(&reorder{post: p.post, work: c.Work, order: c.Order})
+		dir.reorder = spawn("reorder", &reorder{post: p.post, work: c.Work, order: c.Order})
 	}
 	if c.Loading != nil {
-		dir.match = spawn(&match{post: p.post, mem: c.Loading, work: c.Work})
+		dir.match = spawn("match", &match{post: p.post, mem: c.Loading, work: c.Work})
 		if c.Loading.Cache != nil {
-			dir.cache = spawn(&cache{post: p.post, work: c.Work, mem: c.Loading, lead: (len(c.Samplers) - c.Resting) * c.Credits})
+			dir.cache = spawn("cache", &cache{post: p.post, work: c.Work, mem: c.Loading, lead: (len(c.Samplers) - c.Resting) * c.Credits})
 		}
-		dir.load = spawn(&load{post: p.post, mem: c.Loading})
+		dir.load = spawn("load", &load{post: p.post, mem: c.Loading})
 	}
 	for i, x := range c.AfterLoad {
-		dir.transforms = append(dir.transforms, spawn(&inserted{post: p.post, stage: x, loads: true, next: after(&dir.transforms, i, dir.Consumer)}))
+		dir.transforms = append(dir.transforms, spawn("stage/"+x.Name, &inserted{post: p.post, stage: x, loads: true, next: after(&dir.transforms, i, dir.Consumer)}))
 	}
 	for i, t := range c.Trainers {
-		dir.consumers = append(dir.consumers, spawn(&trainer{post: p.post, index: i, seed: c.Work.Seed, worker: t}))
+		dir.consumers = append(dir.consumers, spawn(fmt.Sprint("trainer/", i), &trainer{post: p.post, index: i, seed: c.Work.Seed, worker: t}))
 	}
 	if len(c.Trainers) > 0 {
-		dir.parameters = spawn(&parameters{post: p.post, work: c.Work, updater: c.Updater, reducer: c.Reducer})
+		dir.parameters = spawn("parameters", &parameters{post: p.post, work: c.Work, updater: c.Updater, reducer: c.Reducer})
 	} else {
-		p.deliver = spawn(&deliverer{post: p.post, work: c.Work, load: c.Load, out: p.out})
+		p.deliver = spawn("deliverer", &deliverer{post: p.post, work: c.Work, load: c.Load, out: p.out})
 		dir.consumers = []*actor.PID{p.deliver}
 	}
-	dir.progress = spawn(&progress{post: p.post, out: p.out})
-	dir.asks = c.System.Root.Spawn(actor.PropsFromProducer(func() actor.Actor { return p.asks }))
+	dir.progress = spawn("progress", &progress{post: p.post, out: p.out})
 	for _, pid := range p.all { // the cache stage begins with its first generation
 		c.System.Root.Send(pid, &begin{})
 	}

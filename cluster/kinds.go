@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/asynkron/protoactor-go/actor"
 	"github.com/vmihailenco/msgpack/v5"
 
 	"github.com/gnnactor/gnnactor/cluster/control"
@@ -148,7 +149,7 @@ func (n *Node) status() Status {
 	n.mu.Unlock()
 	stats := n.Plane.Stats()
 	s := Status{Answered: true, Traffic: Traffic{Sent: stats.Sent, Received: stats.Received, Asked: stats.Asked, Answered: stats.Answered}}
-	s.Moved = moves
+	s.Moved, s.Actors = moves, actorNames(n.Control.System())
 	if h != nil {
 		s.Drawn, s.DrawnBytes = h.Drawn()
 	}
@@ -163,6 +164,41 @@ func (n *Node) status() Status {
 		s.Traffic.RowRounds, s.Traffic.Rows = f.keeper.Store().Stats()
 	}
 	return s
+}
+
+// actorNames returns Status.Actors of a system, leaving out what has no name of ours.
+func actorNames(system *actor.ActorSystem) (names []string) {
+	numbered := map[string][]int{}
+	for _, some := range system.ProcessRegistry.LocalPIDs.LocalPIDs {
+		some.IterCb(func(name string, _ any) {
+			i := strings.LastIndexByte(name, '/')
+			if i < 0 {
+				return
+			}
+			last, _, _ := strings.Cut(name[i+1:], "#") // how often there was one, behind it
+			if n, err := strconv.Atoi(last); err == nil {
+				numbered[name[:i+1]] = append(numbered[name[:i+1]], n)
+			} else {
+				names = append(names, name[:i+1]+last)
+			}
+		})
+	}
+	for kind, all := range numbered {
+		slices.Sort(all)
+		for len(all) > 0 {
+			n := 1
+			for n < len(all) && all[n] == all[0]+n {
+				n++
+			}
+			name := kind + strconv.Itoa(all[0])
+			if n > 1 {
+				name += "-" + strconv.Itoa(all[n-1])
+			}
+			names, all = append(names, name), all[n:]
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 func (n *Node) training() Training {

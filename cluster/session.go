@@ -210,6 +210,7 @@ func (s *Session) whileEntering(cancel context.CancelCauseFunc) (stop func()) {
 // ready makes this node's part, of the run that Options say by now.
 func (s *Session) ready(ctx context.Context) (err error) {
 	o, cfg := &s.o, &s.o.Config
+	cfg.Cluster.Actors = s.node.Control.System()
 	if cfg.Observe = s.event(cfg.Observe); !o.Roles.Train {
 		cfg.Cluster.SamplesOnly = true
 		return nil

@@ -54,6 +54,9 @@ type Status struct {
 	Drawn        int64    `msgpack:"drawn" json:"drawn,omitempty"`
 	DrawnBytes   int64    `msgpack:"drawnb" json:"drawn_bytes,omitempty"`
 	Moved        []string `msgpack:"moved" json:"moved,omitempty"`
+	// Actors are the names of the actors that run there, those that are numbered with the numbers from and
+	// to: run/sampler/0-3.
+	Actors []string `msgpack:"actors" json:"actors"`
 }
 
 // Training is a node's part in the training.

@@ -91,7 +91,7 @@ func (r *Runtime) batches(ctx context.Context, o BatchesOptions, yield func(*Bat
 		return false, err
 	}
 	defer func() { err = errors.Join(err, mem.close()) }()
-	if o.NoCopy {
+	if c.Name = "batches"; o.NoCopy {
 		c.AfterLoad = nil
 	} else if ds.NodeFeatures != nil {
 		c.Load = func(d *actors.Delivery) error {

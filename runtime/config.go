@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	stdruntime "runtime"
 
+	"github.com/asynkron/protoactor-go/actor"
+
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/graph"
@@ -244,6 +246,8 @@ type ClusterConfig struct {
 	// Elsewhere, when set, has this process's samplers sample on other nodes (package
 	// cluster/samplers).
 	Elsewhere actors.Elsewhere `yaml:"-"`
+	// Actors is the system that the run's actors are in; nil: Start makes one, which Stop ends.
+	Actors *actor.ActorSystem `yaml:"-"`
 	// SamplesOnly: this process draws micro-batches for others (Runtime.NewDraw) and neither
 	// trains nor infers; its data may lack the values of the features.
 	SamplesOnly bool `yaml:"-"`

@@ -26,7 +26,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"slices"
@@ -165,9 +164,11 @@ func Start(ctx context.Context, config Config) (_ *Runtime, err error) {
 	}
 	r.inference = make(chan struct{}, r.plan.Inferences)
 	r.pool = pool.New(r.plan.Threads)
-	r.system = actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
-		return slog.New(slog.NewTextHandler(io.Discard, nil)) // what goes wrong comes back as an error
-	}))
+	if r.system = r.cfg.Cluster.Actors; r.system == nil {
+		r.system = actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
+			return slog.New(slog.DiscardHandler) // what goes wrong comes back as an error
+		}))
+	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	if lacks := r.data.lacks(); lacks != "" {
 		r.log.Warn("data", "lacks", lacks)
@@ -512,7 +513,9 @@ func (r *Runtime) Stop() error {
 		r.calls.Wait()
 		<-r.verification.done
 		r.verification.found(nil)
-		r.system.Shutdown()
+		if r.cfg.Cluster.Actors == nil {
+			r.system.Shutdown()
+		}
 		r.pool.Close()
 		r.stopErr = r.data.close()
 	})

@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/gnnactor/gnnactor/actors"
 )
 
 // Options of an Owner.
@@ -35,11 +37,11 @@ type Owner struct {
 // NewOwner starts the actor. Close must be called.
 func NewOwner(o Options) *Owner {
 	w := &Owner{system: o.System, closed: make(chan struct{}), news: make(chan struct{}, 1)}
-	w.pid = o.System.Root.Spawn(actor.PropsFromProducer(func() actor.Actor {
+	w.pid = actors.Spawn(o.System, "run", "/parameters", func() actor.Actor {
 		a := &parameters{owner: w, model: o.Model, schedule: newSchedule(o.First, o.End, o.Bound)}
 		a.publish(a.copy())
 		return a
-	}))
+	})
 	return w
 }
 

@@ -133,6 +133,9 @@ func (p *Plane) Settle() {
 	}
 }
 
+// System returns the system that the node's actors are in. It ends with the plane.
+func (p *Plane) System() *actor.ActorSystem { return p.system }
+
 // Actors returns how many actors run on this node.
 func (p *Plane) Actors() int {
 	p.mu.Lock()

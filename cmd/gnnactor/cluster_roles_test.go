@@ -42,7 +42,7 @@ func TestClusterRoles(t *testing.T) {
 	c := begin(t, slices.Concat([]string{"train", "--cluster", at, "--shards", "2", "--wait-for", "2"}, settings, place("c", "trainer"))...)
 	d := join("d", "trainer")
 	c.log.await(t, ctx, "epoch 1/40")
-	if text, _ := mustInvoke(t, "cluster", "status", at, "--node", "x"); !strings.Contains(text, "its samplers are on") || !strings.Contains(text, "sampler") {
+	if text, _ := mustInvoke(t, "cluster", "status", at, "--node", "x"); !strings.Contains(text, "its samplers are on") || !strings.Contains(text, "run/trainer/0") {
 		t.Errorf("status:\n%s", text)
 	}
 	mustInvoke(t, "cluster", "drain", at, "a", "--node", "x")

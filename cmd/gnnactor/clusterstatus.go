@@ -88,7 +88,8 @@ the node that has the parameters). Below that come the step of the run's paramet
 and the node whose count, and the shards: rows, size, the node that answers for a
 shard, and those that have copies of it. Before these come the samplers, where some
 are not on the node that they sample for: where each is, the batches that nodes drew for
-others, and which were moved to where they make more. Rows that are lost, with all nodes that held them, are named last.`,
+others, and which were moved to where they make more, and the actors of each node: run/sampler/0-3 are the
+four samplers of its part in the run. Rows that are lost, with all nodes that held them, are named last.`,
 		Args: a.args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			v, reloader, err := o.look(cmd.Context(), args[0])
@@ -162,6 +163,16 @@ func (s *clusterStatus) write(a *app) error {
 		}
 		t.row(n.Node, strings.Join(is, ","), shards, formatCount(p.Step), significant(p.StepsPerSecond), formatCount(n.Training.MicroBatches),
 			significant(p.MicroPerSecond), formatCount(p.InFlight), late, formatBytes(n.Traffic.Sent), n.Data)
+	}
+	if err := t.write(a.stdout); err != nil {
+		return err
+	}
+	t = new(table)
+	t.row("node", "actors that run there")
+	for _, n := range s.Nodes {
+		if n.Answered {
+			t.row(n.Node, strings.Join(n.Actors, " "))
+		}
 	}
 	if err := t.write(a.stdout); err != nil {
 		return err
