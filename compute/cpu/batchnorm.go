@@ -15,6 +15,10 @@ func Moments[T Float](x *Exec, a Matrix[T], mean, variance []T) {
 	}
 	n := ceilDiv(a.Rows, sumRows)
 	s := tasksOf[T](x)
+	if s.device != nil {
+		s.device.Moments(a, mean, variance)
+		return
+	}
 	s.parts = grow(s.parts, 2*n*a.Cols)
 	s.moments = momentsTask[T]{set: x.set, a: a, parts: s.parts}
 	x.each(n, &s.moments)
@@ -79,6 +83,10 @@ func BatchNorm[T Float](x *Exec, dst, a Matrix[T], gamma, beta []T, eps float64,
 		panic(badShapes)
 	}
 	s := tasksOf[T](x)
+	if s.device != nil {
+		s.device.BatchNorm(dst, a, gamma, beta, eps, mean, variance)
+		return
+	}
 	s.columns = grow(s.columns, 2*a.Cols)
 	scale, shift := s.columns[:a.Cols], s.columns[a.Cols:]
 	for j, v := range variance {
@@ -113,8 +121,18 @@ func BatchNormBackward[T Float](x *Exec, da, dy, a Matrix[T], gamma []T, eps flo
 		dgamma != nil && len(dgamma) != cols || dbeta != nil && len(dbeta) != cols {
 		panic(badShapes)
 	}
+	if da.Data != nil {
+		da.check()
+		if da.Rows != a.Rows || da.Cols != cols {
+			panic(badShapes)
+		}
+	}
 	n := ceilDiv(a.Rows, sumRows)
 	s := tasksOf[T](x)
+	if s.device != nil {
+		s.device.BatchNormBackward(da, dy, a, gamma, eps, mean, variance, dgamma, dbeta)
+		return
+	}
 	s.parts = grow(s.parts, 2*n*cols)
 	s.dots = dotsTask[T]{set: x.set, dy: dy, a: a, mean: mean, parts: s.parts}
 	x.each(n, &s.dots)
@@ -146,10 +164,6 @@ func BatchNormBackward[T Float](x *Exec, da, dy, a Matrix[T], gamma []T, eps flo
 	}
 	if da.Data == nil {
 		return
-	}
-	da.check()
-	if da.Rows != a.Rows || da.Cols != cols {
-		panic(badShapes)
 	}
 	if a.Rows == 1 {
 		Fill(x, da, 0)

@@ -26,6 +26,9 @@ func SigmoidCrossEntropy[T Float](x *Exec, logits Matrix[T], rows []int32, label
 	if dlogits.Data != nil && (dlogits.Rows != logits.Rows || dlogits.Cols != logits.Cols) {
 		panic(badShapes)
 	}
+	if d := tasksOf[T](x).device; d != nil {
+		return d.SigmoidCrossEntropy(logits, rows, labels, weights, dlogits)
+	}
 	classes := logits.Cols
 	losses := make([]float64, ceilDiv(logits.Rows, lossRows))
 	counts := make([]Decisions, len(losses))

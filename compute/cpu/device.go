@@ -16,6 +16,16 @@ type Device[T Float] interface {
 	Gemm(dst, a Matrix[T], ta bool, b Matrix[T], tb bool, e Epilogue[T])
 	ColumnSums(dst []T, a Matrix[T], accumulate bool)
 	Dot(a, b Matrix[T]) float64
+
+	Dropout(dst, src Matrix[T], d Dropped)
+	SoftmaxCrossEntropy(logits Matrix[T], labels []int32, weights []T, dlogits Matrix[T]) (loss float64, correct int)
+	SigmoidCrossEntropy(logits Matrix[T], rows []int32, labels []uint8, weights []T, dlogits Matrix[T]) (loss float64, d Decisions)
+
+	LayerNorm(dst, a Matrix[T], gamma, beta []T, eps float64, mean, rstd []T)
+	LayerNormBackward(da, dy, a Matrix[T], gamma, mean, rstd []T, terms Matrix[T])
+	Moments(a Matrix[T], mean, variance []T)
+	BatchNorm(dst, a Matrix[T], gamma, beta []T, eps float64, mean, variance []T)
+	BatchNormBackward(da, dy, a Matrix[T], gamma []T, eps float64, mean, variance, dgamma, dbeta []T)
 }
 
 // UseDevice has x run its kernels in float32 on d from now on; those in float64 stay on

@@ -59,6 +59,10 @@ func Dropout[T Float](x *Exec, dst, src Matrix[T], p Dropped) {
 		return
 	}
 	s := tasksOf[T](x)
+	if s.device != nil {
+		s.device.Dropout(dst, src, p)
+		return
+	}
 	s.dropout = dropoutTask[T]{set: x.set, dst: dst, src: src, p: p, rows: max(1, elementsPerChunk/dst.Cols)}
 	x.each(ceilDiv(dst.Rows, s.dropout.rows), &s.dropout)
 	s.dropout = dropoutTask[T]{}

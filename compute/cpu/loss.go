@@ -28,6 +28,9 @@ func SoftmaxCrossEntropy[T Float](x *Exec, logits Matrix[T], labels []int32, wei
 	defer x.end(x.begin(), "loss", logits.Rows, logits.Cols, 0)
 	n := ceilDiv(logits.Rows, lossRows)
 	s := tasksOf[T](x)
+	if s.device != nil {
+		return s.device.SoftmaxCrossEntropy(logits, labels, weights, dlogits)
+	}
 	s.losses, s.correct = grow(s.losses, n), grow(s.correct, n)
 	s.loss = lossTask[T]{logits: logits, labels: labels, weights: weights, dlogits: dlogits, losses: s.losses, correct: s.correct}
 	x.each(n, &s.loss)

@@ -14,6 +14,10 @@ func LayerNorm[T Float](x *Exec, dst, a Matrix[T], gamma, beta []T, eps float64,
 		panic(badShapes)
 	}
 	s := tasksOf[T](x)
+	if s.device != nil {
+		s.device.LayerNorm(dst, a, gamma, beta, eps, mean, rstd)
+		return
+	}
 	s.layer = layerTask[T]{dst: dst, a: a, gamma: gamma, beta: beta, eps: eps, mean: mean, rstd: rstd}
 	x.each(ceilDiv(a.Rows, rowsPerChunk), &s.layer)
 	s.layer = layerTask[T]{}
@@ -59,6 +63,10 @@ func LayerNormBackward[T Float](x *Exec, da, dy, a Matrix[T], gamma, mean, rstd 
 		panic(badShapes)
 	}
 	s := tasksOf[T](x)
+	if s.device != nil {
+		s.device.LayerNormBackward(da, dy, a, gamma, mean, rstd, terms)
+		return
+	}
 	s.layer = layerTask[T]{backward: true, dst: da, dy: dy, a: a, gamma: gamma, mean: mean, rstd: rstd, terms: terms}
 	x.each(ceilDiv(a.Rows, rowsPerChunk), &s.layer)
 	s.layer = layerTask[T]{}

@@ -58,7 +58,8 @@ struct Total {
   DEVICE float of(float a, float b) { return a + b; }
   DEVICE double of(double a, double b) { return a + b; }
 };
-DEVICE double shuffle_from(double v, int lane) {
+DEVICE float from_lane(float v, int lane) { return shuffle_from(v, lane); }
+DEVICE double from_lane(double v, int lane) {
   u64 b = __builtin_bit_cast(u64, v);
   u32 lo = (u32)shuffle_from((int)(u32)b, lane), hi = (u32)shuffle_from((int)(u32)(b >> 32), lane);
   return __builtin_bit_cast(double, (u64)hi << 32 | lo);
@@ -69,10 +70,10 @@ DEVICE double shuffle_from(double v, int lane) {
 template <class F, class T> DEVICE T combine(const Team &t, T v) {
   int lane = thread() % 32, warp = thread() / 32, each = per_warp(t.heads), slot = lane / t.heads;
   UNROLL for (int d = 16; d; d /= 2) {
-    T other = shuffle_from(v, lane + d * t.heads < 32 ? lane + d * t.heads : lane);
+    T other = from_lane(v, lane + d * t.heads < 32 ? lane + d * t.heads : lane);
     if (slot + d < each && slot < d) v = F::of(v, other);
   }
-  v = shuffle_from(v, t.head);
+  v = from_lane(v, t.head);
   if (t.block) {
     T *x = (T *)t.exchange;
     x[warp * 32 + lane] = v;
@@ -356,3 +357,13 @@ KERNEL(256) dynamic_backward(DynamicRows p) {
   p.parts[(i64)block_x() * p.cols + op.column] = made;
 }
 EXPORT(dynamic_backward)
+
+// dynamic_att adds the parts of dynamic_backward up, in order.
+KERNEL(256) dynamic_att(float *datt, const float *parts, int blocks, int cols) {
+  int j = block_x() * threads() + thread();
+  if (j >= cols) return;
+  float sum = 0;
+  for (int b = 0; b < blocks; b++) sum = sum + parts[(i64)b * cols + j];
+  datt[j] = sum;
+}
+EXPORT(dynamic_att)

@@ -7,3 +7,6 @@ package kernels
 //go:generate ptx aggregate.cu -o aggregate.ptx
 //go:generate ptx product.cu -o product.ptx
 //go:generate ptx sums.cu -o sums.ptx
+//go:generate ptx attention.cu -o attention.ptx
+//go:generate ptx loss.cu -o loss.ptx
+//go:generate ptx norm.cu -o norm.ptx

@@ -65,13 +65,13 @@ DEVICE double double_log1p(double e) {
   return double_log(u) - ((u - 1) - e) / u;
 }
 
-DEVICE double shuffle_xor(double v, int mask) {
+DEVICE double double_xor(double v, int mask) {
   u64 b = bits_of(v);
   u32 lo = (u32)shuffle_xor((int)(u32)b, mask), hi = (u32)shuffle_xor((int)(u32)(b >> 32), mask);
   return double_of((u64)hi << 32 | lo);
 }
 DEVICE double warp_sum(double v) {
-  UNROLL for (int d = 16; d; d /= 2) v = v + shuffle_xor(v, d);
+  UNROLL for (int d = 16; d; d /= 2) v = v + double_xor(v, d);
   return v;
 }
 DEVICE int warp_sum(int v) {

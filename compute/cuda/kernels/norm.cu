@@ -1,5 +1,5 @@
-// Layer norms and batch norms, forward and backward, and sums over columns, as
-// compute/cpu's portable kernels have them to the bit.
+// Layer norms and batch norms, forward and backward, as compute/cpu's portable kernels
+// have them to the bit.
 #include "device.h"
 
 enum { lanes = 8, sum_rows = 256 };
@@ -79,7 +79,6 @@ struct Columns {
   i64 dst_stride;
   double eps;
   int rows, cols;
-  int accumulate;                // of column_sums: add to dst
 };
 
 struct Part { int column, first, end; bool given; };
@@ -186,21 +185,3 @@ KERNEL(256) batch_norm(Columns p) {
   }
 }
 EXPORT(batch_norm)
-
-KERNEL(256) column_parts(Columns p) {
-  Part t = part_of(p);
-  if (!t.given) return;
-  float sum = 0;
-  for (int i = t.first; i < t.end; i++) sum = sum + p.a[i * p.a_stride + t.column];
-  p.parts[(i64)block_x() * p.cols + t.column] = sum;
-}
-EXPORT(column_parts)
-
-KERNEL(256) column_sums(Columns p) {
-  int j = block_x() * threads() + thread();
-  if (j >= p.cols) return;
-  float sum = p.accumulate ? p.dst[j] : 0;
-  for (int c = 0; c < parts_of(p.rows); c++) sum = sum + p.parts[(i64)c * p.cols + j];
-  p.dst[j] = sum;
-}
-EXPORT(column_sums)
