@@ -6,7 +6,7 @@
 // A mutant has an operator swapped, an integer one larger, a condition negated, a
 // statement left out, or a function that returns at once. Mutants are drawn by the
 // seed, evenly, from all of a package's own source files that build here; one that
-// does not build is drawn again. Calls that ask for memory ahead of its use, by
+// does not build is drawn again. Those in functions are in one binary: it is built once. Calls that ask for memory ahead of its use, by
 // functions named prefetch, have none. The package's tests run over it with -short, the
 // quick ones first, and these again with the portable kernels. A mutant is
 //
@@ -107,6 +107,10 @@ func measure(pattern string, seed uint64, count, jobs int, only string, done map
 		count = len(all)
 	}
 	shuffle(all, seed)
+	woven := min(count, len(all))
+	if err := k.weave(all[:woven], done); err != nil {
+		return false, err
+	}
 	if err := k.time(); err != nil {
 		return false, err
 	}
@@ -121,6 +125,12 @@ func measure(pattern string, seed uint64, count, jobs int, only string, done map
 			mu.Lock()
 			defer mu.Unlock()
 			for drawn < count && next < len(all) && failed == nil {
+				if next == woven {
+					woven = min(next+count-drawn, len(all))
+					if failed = k.weave(all[next:woven], done); failed != nil {
+						break
+					}
+				}
 				m := all[next]
 				next++
 				drawn++
@@ -203,6 +213,9 @@ type kit struct {
 	root string
 	temp string
 	runs []run
+
+	binary string // the newest that was woven
+	woven  int    // how many were
 }
 
 // run is one of the runs of the tests that a mutant must survive.
@@ -249,16 +262,12 @@ func open(pattern string) (*kit, []mutant, error) {
 
 var testLine = regexp.MustCompile(`(?m)^--- (PASS|FAIL|SKIP): (\w+) \(([0-9.]+)s\)`)
 
-// time runs the tests without a mutant, to see which are slow and how long they take.
+// time runs the woven tests without a mutant, to see which are slow and how long they take.
 func (k *kit) time() error {
-	binary := filepath.Join(k.temp, "whole")
-	if out, err := k.build(binary); err != nil {
-		return fmt.Errorf("%w\n%s", err, out)
-	}
 	passes := func(r run) (out []byte, wall, cpu time.Duration, err error) {
 		began := time.Now()
 		r.wall, r.cpu = 20*time.Minute, time.Hour
-		v, out, cpu, err := k.test(binary, r)
+		v, out, cpu, err := k.test(k.binary, 0, r)
 		if err == nil && v != survived {
 			err = fmt.Errorf("the tests do not pass as they are:\n%s", out)
 		}
@@ -294,8 +303,9 @@ func (k *kit) build(binary string, flags ...string) ([]byte, error) {
 	return cmd.CombinedOutput()
 }
 
-// test runs the tests once, and returns what they printed and the processor's time.
-func (k *kit) test(binary string, r run) (verdict, []byte, time.Duration, error) {
+// test runs the tests once, with the mutant of a number, and returns what they printed and
+// the processor's time.
+func (k *kit) test(binary string, number int, r run) (verdict, []byte, time.Duration, error) {
 	// Beyond the tests' own limit, the search for leaked goroutines takes a minute.
 	ctx, cancel := context.WithTimeout(context.Background(), r.wall+90*time.Second)
 	defer cancel()
@@ -303,7 +313,7 @@ func (k *kit) test(binary string, r run) (verdict, []byte, time.Duration, error)
 		"-test.short", "-test.failfast", "-test.timeout", r.wall.String()}, r.args...)
 	cmd := exec.CommandContext(ctx, "bash", args...)
 	cmd.Dir = filepath.Join(k.root, k.pkg)
-	cmd.Env = append(os.Environ(), "GOGC=400", r.env) // half of the time of small heaps is their collection
+	cmd.Env = append(os.Environ(), "GOGC=400", r.env, fmt.Sprintf("%s=%d", chosen, number)) // half of the time of small heaps is their collection
 	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState == nil {
@@ -335,6 +345,12 @@ func (k *kit) try(m mutant, job int, former string) (v verdict, by string, err e
 		}
 		return v, f[2], nil
 	}
+	if m.number < 0 {
+		return unbuildable, "", nil
+	}
+	if m.number > 0 {
+		return k.verdict(m.binary, m.number)
+	}
 	path := filepath.Join(k.root, m.file)
 	src, err := os.ReadFile(path)
 	if err != nil {
@@ -351,8 +367,13 @@ func (k *kit) try(m mutant, job int, former string) (v verdict, by string, err e
 	if _, err := k.build(base, "-overlay", base+".json"); err != nil {
 		return unbuildable, "", nil
 	}
+	return k.verdict(base, 0)
+}
+
+// verdict runs the tests over a mutant.
+func (k *kit) verdict(binary string, number int) (verdict, string, error) {
 	for _, r := range k.runs {
-		v, out, _, err := k.test(base, r)
+		v, out, _, err := k.test(binary, number, r)
 		if err != nil || v != survived {
 			return v, first(out), err
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -118,6 +119,17 @@ func TestVerdicts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(k.temp)
+	at := func(end string) *mutant {
+		i := slices.IndexFunc(all, func(m mutant) bool { return strings.HasSuffix(m.id, end) })
+		if i < 0 {
+			t.Fatalf("there is no mutant %q", end)
+		}
+		return &all[i]
+	}
+	at("c += s[i]: without c += s[i]").text = "undeclared"
+	if err := k.weave(all, nil); err != nil {
+		t.Fatal(err)
+	}
 	if err := k.time(); err != nil {
 		t.Fatal(err)
 	}
@@ -134,20 +146,101 @@ func TestVerdicts(t *testing.T) {
 		{"n > 5 {: > -> >=", "", survived},
 		{"c += s[i]: without c += s[i]", "", unbuildable},
 	} {
-		i := slices.IndexFunc(all, func(m mutant) bool { return strings.HasSuffix(m.id, c.id) })
-		if i < 0 {
-			t.Fatalf("there is no mutant %q", c.id)
-		}
-		if c.want == unbuildable {
-			all[i].text = "undeclared"
-		}
-		v, by, err := k.try(all[i], 0, "")
+		v, by, err := k.try(*at(c.id), 0, "")
 		if err != nil || v != c.want || by != c.by {
 			t.Errorf("%q: %s by %q, error %v; want %s by %q", c.id, v, by, err, c.want, c.by)
 		}
 	}
 	if v, by, err := k.try(all[0], 0, "killed\t"+all[0].id+"\tTestFormer"); err != nil || v != killed || by != "TestFormer" {
 		t.Errorf("a mutant that was killed before: %s by %q, error %v", v, by, err)
+	}
+}
+
+// Functions of every shape call the copies of theirs: with receivers and parameters that have
+// no name, with types and numbers of arguments that vary, without a result.
+func TestWeave(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for name, text := range map[string]string{
+		"go.mod": "module m\n\ngo 1.26\n",
+		"p.go": `package m
+
+import "strings"
+
+const size = 3
+
+type list[T any] struct{ all []T }
+
+func (l *list[T]) add(x T) { l.all = append(l.all, x) }
+
+func (list[T]) limit(_ string, _ int, _ ...bool) int { return 7 }
+
+func sum[T ~int](from T, more ...T) (all T) {
+	for _, x := range append(more, from) {
+		all += x
+	}
+	return all
+}
+
+func upper(s string) string {
+	s = strings.ToUpper(s)
+	return s
+}
+`,
+		"p_test.go": `package m
+
+import "testing"
+
+func Test(t *testing.T) {
+	l := new(list[string])
+	l.add("a")
+	if len(l.all) != 1 || l.limit("", 1, true) != 7 || sum(1, 2, 3) != 6 || sum(4) != 4 || upper("a") != "A" || size != 3 {
+		t.Error("no")
+	}
+}
+`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	k, all, err := open(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(k.temp)
+	if err := k.weave(all, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.time(); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, m := range all {
+		v, _, err := k.try(m, 0, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		woven := "alone"
+		if m.number > 0 {
+			woven = "woven"
+		}
+		got = append(got, fmt.Sprintf("%s %s %s", v, woven, strings.TrimPrefix(m.id, "p.go ")))
+	}
+	want := []string{
+		"killed alone -: const size = 3: 3 -> 4",
+		"killed woven add: func (l *list[T]) add(x T) { l.all = append(l.all, x) }: returns at once",
+		"killed woven add: func (l *list[T]) add(x T) { l.all = append(l.all, x) }: without l.all = append(l.all, x)",
+		"killed woven limit: func (list[T]) limit(_ string, _ int, _ ...bool) int { return 7 }: returns at once",
+		"killed woven limit: func (list[T]) limit(_ string, _ int, _ ...bool) int { return 7 }: 7 -> 8",
+		"killed woven sum: func sum[T ~int](from T, more ...T) (all T) {: returns at once",
+		"unbuilt alone sum: all += x: without all += x",
+		"killed woven sum: all += x: += -> -=",
+		"killed woven upper: func upper(s string) string {: returns at once",
+		"unbuilt alone upper: s = strings.ToUpper(s): without s = strings.ToUpper(s)",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("mutants are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 

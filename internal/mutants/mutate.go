@@ -18,6 +18,10 @@ type mutant struct {
 	file       string
 	begin, end int // bytes of the file that are replaced
 	text       string
+	inFunction bool
+	// number chooses it in a binary that has many; 0: it is in none, below: it does not build.
+	number int
+	binary string
 }
 
 // apply returns the file's source with the change made.
@@ -52,8 +56,12 @@ func mutate(file string, src []byte) ([]mutant, error) {
 	lines := strings.Split(string(src), "\n")
 	for _, decl := range tree.Decls {
 		name := "-"
+		body := token.NoPos
 		if f, ok := decl.(*ast.FuncDecl); ok {
 			name = f.Name.Name
+			if f.Body != nil {
+				body = f.Body.Lbrace
+			}
 		}
 		offset := func(p token.Pos) int { return fset.Position(p).Offset }
 		change := func(begin, end int, what, text string) {
@@ -62,7 +70,7 @@ func mutate(file string, src []byte) ([]mutant, error) {
 			if seen[id]++; seen[id] > 1 {
 				id += fmt.Sprintf(" #%d", seen[id])
 			}
-			mutants = append(mutants, mutant{id, file, begin, end, text})
+			mutants = append(mutants, mutant{id: id, file: file, begin: begin, end: end, text: text, inFunction: body != token.NoPos && begin > offset(body)})
 		}
 		replace := func(begin, end int, text string) {
 			change(begin, end, string(src[begin:end])+" -> "+text, text)
