@@ -18,7 +18,7 @@ func TestAnnounceToFrozenStore(t *testing.T) {
 		defer store.Close()
 		link := &frozen{Store: store}
 		const ttl = 8 * time.Second
-		m, err := Join(within(t), link, Config{Cluster: "test", Info: Info{Node: "a", Home: "a"}, TTL: ttl})
+		m, err := enter(t, within(t), link, Config{Cluster: "test", Info: Info{Node: "a", Home: "a"}, TTL: ttl})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +73,7 @@ func TestAnnounceTogether(t *testing.T) {
 	defer cancel()
 	store := NewMemStore()
 	defer store.Close()
-	m, err := Join(ctx, store, Config{Cluster: "test", Info: Info{Node: "a", Home: "a"}, TTL: time.Minute})
+	m, err := enter(t, ctx, store, Config{Cluster: "test", Info: Info{Node: "a", Home: "a"}, TTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

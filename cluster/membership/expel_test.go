@@ -16,7 +16,7 @@ func TestExpel(t *testing.T) {
 		store := NewMemStore()
 		defer store.Close()
 		join := func(name string) *Member {
-			m, err := Join(within(t), store, Config{Cluster: "test", Info: Info{Node: name, Home: name}})
+			m, err := enter(t, within(t), store, Config{Cluster: "test", Info: Info{Node: name, Home: name}})
 			if err != nil {
 				t.Fatal(err)
 			}

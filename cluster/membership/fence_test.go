@@ -34,7 +34,7 @@ func TestFencedBeforeGone(t *testing.T) {
 			store := NewMemStore()
 			defer store.Close()
 			join := func(name string, s Store) *Member {
-				m, err := Join(within(t), s, Config{Cluster: "test", Info: Info{Node: name, Home: name}, TTL: ttl, Outage: -1})
+				m, err := enter(t, within(t), s, Config{Cluster: "test", Info: Info{Node: name, Home: name}, TTL: ttl, Outage: -1})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -40,7 +40,7 @@ func TestWatchHangs(t *testing.T) {
 		defer store.Close()
 		const ttl = 4 * time.Second
 		join := func(name string, s Store) *Member {
-			m, err := Join(within(t), s, Config{Cluster: "test", Info: Info{Node: name, Home: name}, TTL: ttl})
+			m, err := enter(t, within(t), s, Config{Cluster: "test", Info: Info{Node: name, Home: name}, TTL: ttl})
 			if err != nil {
 				t.Fatal(err)
 			}

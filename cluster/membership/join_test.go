@@ -69,7 +69,7 @@ func TestNameTaken(t *testing.T) {
 		store := NewMemStore()
 		defer store.Close()
 		join := func(home string) (*Member, error) {
-			return Join(within(t), store, Config{Cluster: "test", Info: Info{Node: "a", Home: home, Data: "nowhere:port"}})
+			return enter(t, within(t), store, Config{Cluster: "test", Info: Info{Node: "a", Home: home, Data: "nowhere:port"}})
 		}
 		first, err := join("h")
 		if err != nil {
@@ -117,7 +117,7 @@ func TestNameOfTheDead(t *testing.T) {
 		t.Fatal(err)
 	}
 	join := func() (*Member, error) {
-		return Join(ctx, store, Config{Cluster: "test", Info: Info{Node: "a", Home: "other"}, TTL: time.Minute})
+		return enter(t, ctx, store, Config{Cluster: "test", Info: Info{Node: "a", Home: "other"}, TTL: time.Minute})
 	}
 	if _, err := join(); !errors.Is(err, ErrNameTaken) {
 		t.Errorf("it lives, and listens: %v", err)
@@ -157,7 +157,7 @@ func TestDefaults(t *testing.T) {
 		} {
 			store := NewMemStore()
 			c.cfg.Cluster, c.cfg.Info = "test", Info{Node: "a", Home: "h", TTL: 7, Outage: 7}
-			m, err := Join(within(t), store, c.cfg)
+			m, err := enter(t, within(t), store, c.cfg)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -189,7 +189,7 @@ func TestStand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := NewMemStore()
 		defer store.Close()
-		waits, err := Join(within(t), store, Config{Cluster: "test", Info: Info{Node: "a", Home: "a"}, Waits: true})
+		waits, err := enter(t, within(t), store, Config{Cluster: "test", Info: Info{Node: "a", Home: "a"}, Waits: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -246,7 +246,7 @@ func TestAbsent(t *testing.T) {
 		store := NewMemStore()
 		defer store.Close()
 		join := func(name string, s Store) *Member {
-			m, err := Join(within(t), s, Config{Cluster: "test", Info: Info{Node: name, Home: name}, TTL: ttl, Outage: outage})
+			m, err := enter(t, within(t), s, Config{Cluster: "test", Info: Info{Node: name, Home: name}, TTL: ttl, Outage: outage})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -42,7 +42,7 @@ func TestComeBackByOneLease(t *testing.T) {
 		memory := NewMemStore()
 		defer memory.Close()
 		store := &reluctant{Store: memory}
-		m, err := Join(within(t), store, Config{Cluster: "test", Info: Info{Node: "a", Home: "h"}, TTL: ttl})
+		m, err := enter(t, within(t), store, Config{Cluster: "test", Info: Info{Node: "a", Home: "h"}, TTL: ttl})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +83,7 @@ func TestBidsWithLease(t *testing.T) {
 		defer memory.Close()
 		link := &reluctant{Store: memory}
 		join := func(name string, s Store) *Member {
-			m, err := Join(within(t), s, Config{Cluster: "test", Info: Info{Node: name, Home: name}, TTL: ttl})
+			m, err := enter(t, within(t), s, Config{Cluster: "test", Info: Info{Node: name, Home: name}, TTL: ttl})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -42,7 +42,7 @@ func TestLeaveIsBounded(t *testing.T) {
 		memory := NewMemStore()
 		defer memory.Close()
 		store := &silent{Store: memory}
-		m, err := Join(within(t), store, Config{Cluster: "c", Info: Info{Node: "a", Home: "h"}})
+		m, err := enter(t, within(t), store, Config{Cluster: "c", Info: Info{Node: "a", Home: "h"}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -429,6 +429,9 @@ func TestSchedules(t *testing.T) {
 		return
 	}
 	count := 2000
+	if testing.Short() {
+		count = 300
+	}
 	if text := os.Getenv(schedules); text != "" {
 		var err error
 		if count, err = strconv.Atoi(text); err != nil {

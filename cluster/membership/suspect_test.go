@@ -32,7 +32,7 @@ func TestSuspect(t *testing.T) {
 		if name == "b" {
 			s = broken
 		}
-		m, err := Join(ctx, s, Config{Cluster: "test", Info: Info{Node: name, Home: name, Data: data}, TTL: time.Minute})
+		m, err := enter(t, ctx, s, Config{Cluster: "test", Info: Info{Node: name, Home: name, Data: data}, TTL: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,10 +20,20 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
+// enter is Join of a member that stops with the test, however that ends: a bubble in which
+// it went on would have no end.
+func enter(t *testing.T, ctx context.Context, s Store, cfg Config) (*Member, error) {
+	m, err := Join(ctx, s, cfg)
+	if err == nil {
+		t.Cleanup(m.stop)
+	}
+	return m, err
+}
+
 // joined returns a member of a store that leaves it with the test. Call it in a bubble.
 func joined(t *testing.T, s Store, name string) *Member {
 	t.Helper()
-	m, err := Join(within(t), s, Config{Cluster: "test", Info: Info{Node: name, Home: name}})
+	m, err := enter(t, within(t), s, Config{Cluster: "test", Info: Info{Node: name, Home: name}})
 	if err != nil {
 		t.Fatal(err)
 	}
