@@ -60,9 +60,10 @@ std::map<std::string, long> calls;
 void allow(Device *d, bool access) {
   if (d->end > d->base) mprotect((void *)d->base, d->end - d->base, access ? PROT_READ | PROT_WRITE : PROT_NONE);
 }
-struct Access { // to all devices' memory: kernels may be handed nothing of another's, copies may
-  Access() { for (auto &d : devices) allow(&d, true); }
-  ~Access() { for (auto &d : devices) allow(&d, false); }
+struct Access { // to all devices' memory, for as long as any of them lasts
+  static inline int held = 0;
+  Access() { if (!held++) for (auto &d : devices) allow(&d, true); }
+  ~Access() { if (!--held) for (auto &d : devices) allow(&d, false); }
 };
 
 // enter counts a call and says how it fails before it begins, or 0.
@@ -104,6 +105,8 @@ bool intact(std::pair<const uint64_t, size_t> a) {
 
 // run does what is queued on s up to a position.
 int run(Stream *s, uint64_t position) {
+  if (s->done >= position) return s->device->lost;
+  Access access;
   while (s->done < position) {
     auto f = std::move(s->work.front());
     s->work.pop_front();
@@ -266,6 +269,7 @@ API cuMemFree_v2(uint64_t p) {
   size_t n = a->second, room = (n + page - 1) / page * page;
   d->used -= room;
   d->allocations.erase(a);
+  madvise((void *)(p / page * page), room, MADV_DONTNEED);
   if (!ok) return broken(d, ILLEGAL_ADDRESS, "something was written behind an allocation of " + std::to_string(n) + " bytes");
   return code;
 }
@@ -317,21 +321,21 @@ API cuEventElapsedTime(float *ms, void *, void *) { ENTER() *ms = 0; return SUCC
 API cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t n, void *s) {
   ENTER()
   if (!in(current->allocations, to, n)) return INVALID_VALUE;
-  if (in(pinned, (uint64_t)from, n)) return queue(s, [=] { Access access; memcpy((void *)to, from, n); return SUCCESS; });
+  if (in(pinned, (uint64_t)from, n)) return queue(s, [=] { memcpy((void *)to, from, n); return SUCCESS; });
   auto copy = std::make_shared<std::string>((const char *)from, n); // as the driver does with memory that is not pinned
-  return queue(s, [=] { Access access; memcpy((void *)to, copy->data(), n); return SUCCESS; });
+  return queue(s, [=] { memcpy((void *)to, copy->data(), n); return SUCCESS; });
 }
 API cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, void *s) {
   ENTER()
   if (!in(current->allocations, from, n)) return INVALID_VALUE;
-  int code = queue(s, [=] { Access access; memcpy(to, (void *)from, n); return SUCCESS; });
+  int code = queue(s, [=] { memcpy(to, (void *)from, n); return SUCCESS; });
   if (code || in(pinned, (uint64_t)to, n)) return code;
   return all(streams[s].get());
 }
 API cuMemsetD8Async(uint64_t to, unsigned char v, size_t n, void *s) {
   ENTER()
   if (!in(current->allocations, to, n)) return INVALID_VALUE;
-  return queue(s, [=] { Access access; memset((void *)to, v, n); return SUCCESS; });
+  return queue(s, [=] { memset((void *)to, v, n); return SUCCESS; });
 }
 
 API cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *s, void **p, void **extra) {
@@ -353,7 +357,6 @@ API cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
   return queue(s, [=]() mutable {
     std::vector<void *> pointers;
     for (auto &v : values) pointers.push_back(v.data());
-    Access access;
     const char *wrong = emulator::launch(k, {(int)gx, (int)gy, (int)bx}, pointers.data());
     if (wrong) return broken(d, LAUNCH_FAILED, std::string("kernel ") + k->name + ": " + wrong);
     return (int)SUCCESS;
