@@ -265,6 +265,10 @@ func (a *Attention[T]) Additive(x *Exec, src, dst Matrix[T]) {
 	a.check()
 	checkShape(src, a.Block.NumSrc, a.Heads)
 	checkShape(dst, a.Block.NumDst, a.Heads)
+	if d := tasksOf[T](x).device; d != nil {
+		d.AttentionAdditive(a, src, dst)
+		return
+	}
 	attentionTask[T]{pass: passAdditive, src: src, dst: dst}.start(x, a, a.Block.NumDst)
 }
 
@@ -309,6 +313,10 @@ func (a *Attention[T]) AdditiveBackward(x *Exec, t *Transpose, ds, dself []T, sr
 	}
 	if dEdge != nil && len(dEdge) != len(ds) {
 		panic(badAttention)
+	}
+	if d := tasksOf[T](x).device; d != nil {
+		d.AttentionAdditiveBackward(a, t, ds, dself, src, dst, dsrc, ddst, dEdge)
+		return
 	}
 	k := attentionTask[T]{pass: passAdditiveDst, src: src, dst: dst, dsrc: dsrc, ddst: ddst, ds: ds, dself: dself, dEdge: dEdge, t: t}
 	k.start(x, a, a.Block.NumDst)
@@ -434,6 +442,10 @@ func (a *Attention[T]) Sum(x *Exec, dst, v Matrix[T]) {
 		panic(badAttention)
 	}
 	a.drops()
+	if d := tasksOf[T](x).device; d != nil {
+		d.AttentionSum(a, dst, v)
+		return
+	}
 	attentionTask[T]{pass: passSum, v: v, y: dst}.start(x, a, a.Block.NumDst)
 }
 
@@ -470,7 +482,12 @@ func (a *Attention[T]) Backward(x *Exec, t *Transpose, dv, dy, v Matrix[T], ds, 
 	if dv.Data != nil {
 		checkShape(dv, a.Block.NumSrc, v.Cols)
 	}
-	k := attentionTask[T]{pass: passScores, v: v, y: dy, ds: ds, dself: dself, drops: a.drops(), t: t}
+	drops := a.drops()
+	if d := tasksOf[T](x).device; d != nil {
+		d.AttentionBackward(a, t, dv, dy, v, ds, dself)
+		return
+	}
+	k := attentionTask[T]{pass: passScores, v: v, y: dy, ds: ds, dself: dself, drops: drops, t: t}
 	k.start(x, a, a.Block.NumDst)
 	if dv.Data == nil {
 		return

@@ -11,6 +11,10 @@ func (a *Attention[T]) Dynamic(x *Exec, l, r Matrix[T], att []T) {
 	if len(att)%a.Heads != 0 {
 		panic(badAttention)
 	}
+	if d := tasksOf[T](x).device; d != nil {
+		d.AttentionDynamic(a, l, r, att)
+		return
+	}
 	attentionTask[T]{pass: passDynamic, src: l, dst: r, att: att}.start(x, a, a.Block.NumDst)
 }
 
@@ -52,6 +56,10 @@ func (a *Attention[T]) DynamicBackward(x *Exec, t *Transpose, ds, dself []T, l, 
 	}
 	if len(att)%a.Heads != 0 || len(datt) != len(att) {
 		panic(badAttention)
+	}
+	if d := tasksOf[T](x).device; d != nil {
+		d.AttentionDynamicBackward(a, t, ds, dself, l, r, att, dl, dr, datt)
+		return
 	}
 	chunks := ceilDiv(a.Block.NumDst, rowsPerChunk)
 	s := tasksOf[T](x)

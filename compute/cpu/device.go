@@ -26,6 +26,14 @@ type Device[T Float] interface {
 	Moments(a Matrix[T], mean, variance []T)
 	BatchNorm(dst, a Matrix[T], gamma, beta []T, eps float64, mean, variance []T)
 	BatchNormBackward(da, dy, a Matrix[T], gamma []T, eps float64, mean, variance, dgamma, dbeta []T)
+
+	// Of Attention, which they take first.
+	AttentionAdditive(a *Attention[T], src, dst Matrix[T])
+	AttentionAdditiveBackward(a *Attention[T], t *Transpose, ds, dself []T, src, dst, dsrc, ddst Matrix[T], dEdge []T)
+	AttentionDynamic(a *Attention[T], l, r Matrix[T], att []T)
+	AttentionDynamicBackward(a *Attention[T], t *Transpose, ds, dself []T, l, r Matrix[T], att []T, dl, dr Matrix[T], datt []T)
+	AttentionSum(a *Attention[T], dst, v Matrix[T])
+	AttentionBackward(a *Attention[T], t *Transpose, dv, dy, v Matrix[T], ds, dself []T)
 }
 
 // UseDevice has x run its kernels in float32 on d from now on; those in float64 stay on
