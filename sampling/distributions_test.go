@@ -213,7 +213,7 @@ func TestFastGCNDrawsByQ(t *testing.T) {
 		const draws = 200_000
 		for i := range draws {
 			d.set.clear()
-			d.raw = d.drawer.draw(d.set, d.raw[:0], rng.New(3, uint64(i)), nil, size)
+			d.raw = d.drawer.draw(d.set, d.raw, rng.New(3, uint64(i)), nil, nil, size)
 			nodes := d.set.nodes
 			got[[2]uint32{slices.Min(nodes), slices.Max(nodes)}]++
 			for j, u := range nodes {
@@ -337,7 +337,7 @@ func TestLadiesDrawsByQ(t *testing.T) {
 	for i := range 50_000 {
 		d.set.clear()
 		d.drawer.begin()
-		d.raw = d.drawer.draw(d.set, d.raw[:0], rng.New(3, uint64(i)), dst, 2)
+		d.raw = d.drawer.draw(d.set, d.raw, rng.New(3, uint64(i)), dst, nil, 2)
 		got[setOf(d.set.nodes...)]++
 		for j, u := range d.set.nodes {
 			if w := 1 / float64(q[u]); math.Abs(d.raw[j]-w) > 1e-5*w {

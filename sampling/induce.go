@@ -114,12 +114,18 @@ func (s *nodeSet) clip(m int, key rng.Key) {
 	}
 }
 
-// sort puts the nodes in increasing order and numbers them. With a bit for each
-// node that is a matter of counting bits, unless the counts would take more room
-// than the table of ids.
+// sort puts the nodes in increasing order and numbers them.
 func (s *nodeSet) sort() {
-	slices.Sort(s.nodes)
-	if !s.exact() || len(s.bits) > 8*len(s.nodes) {
+	if !s.ranked() {
+		slices.Sort(s.nodes)
+	}
+	s.index()
+}
+
+// index numbers the nodes, in any order. With a bit for each node that is a matter
+// of counting bits, which puts them in increasing order.
+func (s *nodeSet) index() {
+	if !s.ranked() {
 		s.number()
 		return
 	}
@@ -128,8 +134,24 @@ func (s *nodeSet) sort() {
 	n := 0
 	for i, w := range s.bits {
 		s.rank[i] = uint32(n)
-		n += bits.OnesCount64(w)
+		for ; w != 0; w &= w - 1 {
+			s.nodes[n] = uint32(64*i + bits.TrailingZeros64(w))
+			n++
+		}
 	}
+}
+
+// ranked reports whether nodes are numbered by counting bits: unless the counts would
+// take more room than the table of ids.
+func (s *nodeSet) ranked() bool { return s.exact() && len(s.bits) <= 8*len(s.nodes) }
+
+// id returns the number of u and whether it is in the set, which must be numbered.
+func (s *nodeSet) id(u uint32) (uint32, bool) {
+	if len(s.rank) == 0 {
+		return s.ids.get(u)
+	}
+	w := s.bits[u/64]
+	return s.rank[u/64] + uint32(onesBelow(w, u%64)), w>>(u%64)&1 != 0
 }
 
 // filterWords is the size of a filter for the nodes.

@@ -85,9 +85,10 @@ type layerDrawer interface {
 	// begin is told of a new batch.
 	begin()
 	// draw puts about size nodes into the empty set s, given the destinations,
-	// and appends the raw weight of an entry from each to weights. The
-	// destinations are those of the layer before, and then its sources.
-	draw(s *nodeSet, weights []float64, key rng.Key, dst []uint32, size int) []float64
+	// indexes it, and returns the raw weight of an entry from each in the order of s,
+	// in the memory of weights. The destinations are the sources of last, the block of
+	// the layer before, and begin with its destinations; a batch's first layer has none.
+	draw(s *nodeSet, weights []float64, key rng.Key, dst []uint32, last *graph.Block, size int) []float64
 	// normalized reports whether weights are divided by their sum over a row,
 	// in place of d(v).
 	normalized() bool
@@ -99,6 +100,7 @@ type layerwise struct {
 	ids     idMap
 	set     *nodeSet
 	raw     []float64 // raw weight of each node of set, in the order of its ids
+	local   []uint32  // the batch's id of each node of set plus 1; 0: it has none yet
 	inducer inducer
 }
 
@@ -112,10 +114,12 @@ func (s *layerwise) Sample(b *Batch, key rng.Key, seeds []uint32) error {
 	if b.nodes, err = s.ids.seed(seeds, b.nodes, s.p.g.NumNodes()); err != nil {
 		return err
 	}
+	var last *graph.Block
 	for hop, size := range s.p.spec.Fanouts {
 		s.set.clear()
-		s.raw = s.drawer.draw(s.set, s.raw[:0], key.With(uint64(hop)), b.nodes, size)
+		s.raw = s.drawer.draw(s.set, s.raw, key.With(uint64(hop)), b.nodes, last, size)
 		s.layer(b, layers-1-hop)
+		last = &b.Blocks[layers-1-hop]
 	}
 	finish(b, len(seeds))
 	return nil
@@ -125,12 +129,19 @@ func (s *layerwise) Sample(b *Batch, key rng.Key, seeds []uint32) error {
 // the set.
 func (s *layerwise) layer(b *Batch, i int) {
 	g := s.p.g
-	s.set.number()
 	out := &b.scratch[i]
 	rows := len(b.nodes)
 	out.indptr = resize(out.indptr, rows+1)
 	out.indptr[0] = 0
 	out.indices, out.edgeIDs, out.weights = out.indices[:0], out.edgeIDs[:0], out.weights[:0]
+	s.local = resize(s.local, len(s.set.nodes))
+	clear(s.local)
+	for r, v := range b.nodes {
+		if id, ok := s.set.id(v); ok {
+			s.local[id] = uint32(r) + 1
+		}
+	}
+	b.nodes = reserve(b.nodes, len(s.set.nodes))
 	for r := range rows {
 		if r%groupRows == 0 {
 			prefetchRows(g.Indptr, within(b.nodes[:rows], r+groupRows))
@@ -141,16 +152,25 @@ func (s *layerwise) layer(b *Batch, i int) {
 		v := b.nodes[r]
 		begin := g.Indptr[v]
 		row := g.InNeighbors(v)
-		hits, local := s.inducer.scan(s.set, row)
+		hits, ids := s.inducer.scan(s.set, row)
 		w := len(out.indices)
 		out.indices = reserve(out.indices, len(hits))
 		out.weights = reserve(out.weights, len(hits))
 		total := 0.0
-		for j, h := range hits {
-			out.indices = append(out.indices, row[h])
-			out.weights = append(out.weights, float32(s.raw[local[j]]))
-			total += float64(out.weights[len(out.weights)-1])
-			if s.p.edgeIDs() {
+		for _, id := range ids {
+			local := s.local[id]
+			if local == 0 {
+				b.nodes = append(b.nodes, s.set.nodes[id])
+				local = uint32(len(b.nodes))
+				s.local[id] = local
+			}
+			weight := float32(s.raw[id])
+			out.indices = append(out.indices, local-1)
+			out.weights = append(out.weights, weight)
+			total += float64(weight)
+		}
+		if s.p.edgeIDs() {
+			for _, h := range hits {
 				out.edgeIDs = append(out.edgeIDs, begin+int64(h))
 			}
 		}
@@ -160,8 +180,6 @@ func (s *layerwise) layer(b *Batch, i int) {
 		for e := w; e < len(out.weights); e++ {
 			out.weights[e] = float32(float64(out.weights[e]) / total * float64(len(hits)))
 		}
-		s.ids.reserve(b.nodes, len(hits))
-		b.nodes = s.ids.number(out.indices[w:], reserve(b.nodes, len(hits)))
 		out.indptr[r+1] = int64(len(out.indices))
 	}
 	b.Blocks[i] = graph.Block{NumDst: rows, NumSrc: len(b.nodes), Indptr: out.indptr, Indices: out.indices, Weights: out.weights}
@@ -178,22 +196,23 @@ type fastGCN struct {
 	counts []uint32
 }
 
-func (f *fastGCN) draw(s *nodeSet, weights []float64, key rng.Key, _ []uint32, size int) []float64 {
+func (f *fastGCN) draw(s *nodeSet, weights []float64, key rng.Key, _ []uint32, _ *graph.Block, size int) []float64 {
 	if f.table == nil {
-		return weights
+		size = 0
 	}
 	for i := range size {
 		s.add(f.table.draw(key, uint64(i)))
 	}
-	s.number()
+	s.index()
 	f.counts = resize(f.counts, len(s.nodes))
 	clear(f.counts)
 	for i := range size {
-		id, _ := s.ids.get(f.table.draw(key, uint64(i)))
+		id, _ := s.id(f.table.draw(key, uint64(i)))
 		f.counts[id]++
 	}
+	weights = resize(weights, len(s.nodes))
 	for i, u := range s.nodes {
-		weights = append(weights, float64(f.counts[i])/(float64(size)*f.q[u]))
+		weights[i] = float64(f.counts[i]) / (float64(size) * f.q[u])
 	}
 	return weights
 }
@@ -208,84 +227,162 @@ func (f *fastGCN) normalized() bool { return false }
 //
 // Entries are dealt to parts, by ranges of their sources' ids, before they are added
 // up: what a part looks up lies in a near cache. A layer's destinations begin with
-// those of the layer before: parts stay, and only the rows of new ones are dealt.
+// those of the layer before: sums go on, and only the rows of new ones are dealt. But a
+// destination's begins with its own Â_vv²: it is added up anew, from the last block,
+// which has all entries of destinations.
 type ladies struct {
-	g      *graph.Graph
-	shift  int // u belongs to part u>>shift
-	parts  [256]ladiesPart
-	shares []float64   // 1/(d(v)+1) of the destinations
-	bits   []uint64    // of a part's candidates; 0 between parts
-	nodes  []uint32    // a part's candidates
-	sums   []candidate // of a part's nodes; q is 0 between parts
-	drawn  []drawn     // nodes of smallest keys so far
-	keys   []float64
+	g       *graph.Graph
+	shift   int // u belongs to part u>>shift
+	most    int // rows dealt at once
+	parts   []ladiesPart
+	entries [][]uint32 // dealt to each part: the row of those dealt<<shift | the node of the part's
+	shares  []float64  // 1/(d(v)+1) of the destinations
+	sizes   []float64  // d(v)+1
+	sums    []float64  // of the destinations
+	at      []uint32   // of a part's nodes: 1 more than where they are among its candidates; 0 between parts
+	fresh   []uint32   // a part's new candidates
+	bits    []uint64   // of the same; 0 between parts
+	hop     int
+	limits  []float64 // of the keys of each hop's nodes: the largest of the last batch, and half of it more
+	drawn   []drawn
+	keys    []float64
 }
 
+// ladiesPart is what lies in a range of ids.
 type ladiesPart struct {
-	dst     []uint32 // destinations among its nodes
-	entries []struct{ node, row uint32 }
+	candidates []candidate
+	dst        []destination
+	found      int // of dst
 }
 
 // candidate has the sum so far, and the length of the node's row with a self-loop.
-type candidate struct{ q, size float64 }
+type candidate struct {
+	q          float64
+	node, size uint32
+}
+
+// destination's node is counted from the first of its part until it is found among the candidates.
+type destination struct{ node, row uint32 }
 
 type drawn struct {
 	key, q float64
 	node   uint32
 }
 
+// There are ladiesParts parts, or more: a node takes at most ladiesBits of an entry's 32.
+const ladiesParts, ladiesBits = 256, 19
+
 func newLadies(g *graph.Graph) *ladies {
-	l := &ladies{g: g}
-	l.shift = max(6, bits.Len(uint(max(1, g.NumNodes())-1))-bits.Len(uint(len(l.parts)-1)))
-	l.sums, l.bits = make([]candidate, 1<<l.shift), make([]uint64, 1<<(l.shift-6))
-	return l
+	last := max(1, g.NumNodes()) - 1
+	shift := min(max(6, bits.Len(uint(last))-bits.Len(ladiesParts-1)), ladiesBits)
+	return &ladies{
+		g: g, shift: shift, most: 1 << (32 - shift),
+		parts: make([]ladiesPart, last>>shift+1), entries: make([][]uint32, last>>shift+1),
+		at: make([]uint32, 1<<shift), fresh: make([]uint32, 1<<shift+1), bits: make([]uint64, 1<<(shift-6)),
+	}
 }
 
 func (l *ladies) begin() {
-	l.shares = l.shares[:0]
+	l.shares, l.sizes, l.hop = l.shares[:0], l.sizes[:0], 0
 	for i := range l.parts {
 		p := &l.parts[i]
-		p.dst, p.entries = p.dst[:0], p.entries[:0]
+		p.candidates, p.dst, p.found = p.candidates[:0], p.dst[:0], 0
 	}
 }
 
-func (l *ladies) draw(s *nodeSet, weights []float64, key rng.Key, dst []uint32, size int) []float64 {
-	l.deal(dst)
+func (l *ladies) draw(s *nodeSet, weights []float64, key rng.Key, dst []uint32, last *graph.Block, size int) []float64 {
+	if l.hop == len(l.limits) {
+		l.limits = append(l.limits, math.Inf(1))
+	}
+	limit := &l.limits[l.hop]
+	l.hop++
 	l.drawn = l.drawn[:0]
-	limit := math.Inf(1) // of size nodes' keys
-	for i := range l.parts {
-		l.add(i)
-		mask := uint32(len(l.sums) - 1)
-		for _, v := range l.parts[i].dst {
-			s.add(v)
-			weights = append(weights, 1/l.sums[v&mask].q)
-		}
-		for _, u := range l.nodes {
-			q := l.sums[u&mask].q
-			l.sums[u&mask].q = 0
-			// −ln x ≥ 1 − x: most nodes are out without a logarithm. What is added is
-			// far above the errors of rounding.
-			draw := key.Uint64(uint64(u))
-			if 1-unit(draw) > limit*q*(1+1e-9) {
-				continue
-			}
-			if k := exponential(draw) / q; k < limit {
-				l.drawn = append(l.drawn, drawn{k, q, u})
-			}
-			if len(l.drawn) == 2*size {
-				limit = l.least(size)
-			}
+	n := l.sum(dst, last, key, *limit)
+	if len(l.drawn) < min(size, n) {
+		l.drawn = l.drawn[:0]
+		for i := range l.parts {
+			l.below(l.parts[i].candidates, key, math.Inf(1))
 		}
 	}
+	*limit = math.Inf(1)
 	if len(l.drawn) > size {
-		l.least(size)
+		*limit = 1.5 * l.least(size)
+	}
+	for _, v := range dst {
+		s.add(v)
 	}
 	for _, d := range l.drawn {
-		if s.add(d.node) {
-			weights = append(weights, 1/d.q)
-		}
+		s.add(d.node)
+	}
+	s.index()
+	weights = resize(weights, len(s.nodes))
+	for r, v := range dst {
+		id, _ := s.id(v)
+		weights[id] = 1 / l.sums[r]
+	}
+	for _, d := range l.drawn {
+		id, _ := s.id(d.node)
+		weights[id] = 1 / d.q
 	}
 	return weights
+}
+
+// sum brings the candidates' sums up to date with all of dst, draws those with keys
+// below limit, and returns how many candidates there are.
+func (l *ladies) sum(dst []uint32, last *graph.Block, key rng.Key, limit float64) int {
+	from := len(l.shares)
+	for i, v := range dst[from:] {
+		if i%groupRows == 0 {
+			prefetchRows(l.g.Indptr, within(dst[from:], i+groupRows))
+		}
+		size := float64(l.g.Degree(v) + 1)
+		p := &l.parts[v>>l.shift]
+		p.dst = append(p.dst, destination{v & uint32(len(l.at)-1), uint32(len(l.shares))})
+		l.shares, l.sizes = append(l.shares, 1/size), append(l.sizes, size)
+	}
+	l.sums = resize(l.sums, len(dst))
+	for i, share := range l.shares {
+		l.sums[i] = share * share
+	}
+	if last != nil {
+		for r, share := range l.shares[:last.NumDst] {
+			for _, u := range last.Indices[last.Indptr[r]:last.Indptr[r+1]] {
+				if int(u) != r {
+					l.sums[u] += share / l.sizes[u]
+				}
+			}
+		}
+	}
+	for {
+		to := min(from+l.most, len(dst))
+		l.deal(dst, from, to)
+		n := 0
+		for i := range l.parts {
+			l.add(i, l.shares[from:to])
+			if to == len(dst) {
+				l.below(l.parts[i].candidates, key, limit)
+			}
+			n += len(l.parts[i].candidates)
+		}
+		if from = to; from == len(dst) {
+			return n
+		}
+	}
+}
+
+// below draws candidates with keys below limit.
+func (l *ladies) below(candidates []candidate, key rng.Key, limit float64) {
+	for _, c := range candidates {
+		// −ln x ≥ 1 − x: most nodes are out without a logarithm. What is added is
+		// far above the errors of rounding.
+		draw := key.Uint64(uint64(c.node))
+		if 1-unit(draw) > limit*c.q*(1+1e-9) {
+			continue
+		}
+		if k := exponential(draw) / c.q; k < limit {
+			l.drawn = append(l.drawn, drawn{k, c.q, c.node})
+		}
+	}
 }
 
 // least keeps the n nodes of smallest keys, and returns the largest of them.
@@ -299,57 +396,75 @@ func (l *ladies) least(n int) float64 {
 	return limit
 }
 
-// deal gives the entries of new destinations' rows to the parts.
-func (l *ladies) deal(dst []uint32) {
-	nodes := dst[len(l.shares):]
-	prefetchRows(l.g.Indptr, within(nodes, 0))
-	for i, v := range nodes {
-		if i%groupRows == 0 {
-			prefetchRows(l.g.Indptr, within(nodes, i+groupRows))
+// deal gives the entries of the rows of destinations from to to to the parts.
+func (l *ladies) deal(dst []uint32, from, to int) {
+	shift, mask := l.shift, uint32(len(l.at)-1)
+	for r := from; r < to; r++ {
+		if next := r + scanAhead; next < to {
+			prefetchStart(l.g, dst[next])
 		}
-		if next := i + scanAhead; next < len(nodes) {
-			prefetchStart(l.g, nodes[next])
-		}
-		row := uint32(len(l.shares))
-		l.shares = append(l.shares, 1/float64(l.g.Degree(v)+1))
-		to := &l.parts[v>>l.shift]
-		to.dst = append(to.dst, v)
+		v, row := dst[r], uint32(r-from)<<shift
 		for _, u := range l.g.InNeighbors(v) {
 			if u != v {
-				to := &l.parts[u>>l.shift]
-				to.entries = append(to.entries, struct{ node, row uint32 }{u, row})
+				to := &l.entries[u>>shift]
+				*to = append(*to, row|u&mask)
 			}
 		}
 	}
 }
 
-// add finds the candidates of part i and their sums. A destination's begins with its
-// own Â_vv².
-func (l *ladies) add(i int) {
-	p, sums, mask := &l.parts[i], l.sums, uint32(len(l.sums)-1)
-	for _, v := range p.dst {
-		l.bits[v&mask/64] |= 1 << (v % 64)
+// add brings the sums of part i's candidates up to date. The shares are those of the rows dealt.
+func (l *ladies) add(i int, shares []float64) {
+	p, entries, shift, mask := &l.parts[i], l.entries[i], l.shift, uint32(len(l.at)-1)
+	at, fresh := l.at, l.fresh
+	for j, c := range p.candidates {
+		at[c.node&mask] = uint32(j) + 1
 	}
-	for _, e := range p.entries {
-		l.bits[e.node&mask/64] |= 1 << (e.node % 64)
+	// No branch depends on whether a node is new, which cannot be foreseen.
+	known, n := uint32(len(p.candidates)), uint32(0)
+	find := func(u uint32) uint32 {
+		where := at[u]
+		isNew := (where - 1) >> 31
+		fresh[n] = u
+		n += isNew
+		where |= -isNew & (known + n)
+		at[u] = where
+		return where - 1
 	}
-	l.nodes = l.nodes[:0]
+	for j := p.found; j < len(p.dst); j++ {
+		p.dst[j].node = find(p.dst[j].node)
+	}
+	p.found = len(p.dst)
+	for j, e := range entries {
+		entries[j] = e&^mask | find(e&mask)
+	}
+	// Row ends are read in the order of memory.
+	for _, u := range fresh[:n] {
+		l.bits[u/64] |= 1 << (u % 64)
+	}
+	p.candidates = reserve(p.candidates, int(n))[:known+n]
 	for j, w := range l.bits {
 		for ; w != 0; w &= w - 1 {
-			u := uint32(i<<l.shift + 64*j + bits.TrailingZeros64(w))
-			l.nodes = append(l.nodes, u)
-			sums[u&mask].size = float64(l.g.Degree(u) + 1)
+			u := uint32(64*j + bits.TrailingZeros64(w))
+			node := uint32(i<<shift) + u
+			p.candidates[at[u]-1] = candidate{0, node, uint32(min(l.g.Degree(node)+1, math.MaxUint32))}
 		}
 	}
 	clear(l.bits)
-	for _, v := range p.dst {
-		sum := &sums[v&mask]
-		sum.q = 1 / sum.size * (1 / sum.size)
+	for _, d := range p.dst {
+		p.candidates[d.node].q = l.sums[d.row]
 	}
-	for _, e := range p.entries {
-		sum := &sums[e.node&mask]
-		sum.q += l.shares[e.row] / sum.size
+	for _, e := range entries {
+		c := &p.candidates[e&mask]
+		c.q += shares[e>>shift] / float64(c.size)
 	}
+	for _, d := range p.dst {
+		l.sums[d.row] = p.candidates[d.node].q
+	}
+	for _, c := range p.candidates {
+		at[c.node&mask] = 0
+	}
+	l.entries[i] = entries[:0]
 }
 
 func (l *ladies) normalized() bool { return true }

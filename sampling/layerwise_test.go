@@ -264,7 +264,8 @@ func TestStats(t *testing.T) {
 }
 
 // The last layer's sums, which go on from layer to layer, are to the bit those of
-// its destinations' rows alone, with loops and parallel edges in the way.
+// its destinations' rows alone, with loops and parallel edges in the way, also where
+// not all rows can be dealt at once.
 func TestLadiesSumsGoOn(t *testing.T) {
 	key, rows := rng.New(8), make([][]uint32, 400)
 	for v := range rows {
@@ -280,7 +281,10 @@ func TestLadiesSumsGoOn(t *testing.T) {
 	g := fromRows(rows...)
 	s := mustPrepare(t, Spec{Name: "ladies", Fanouts: []int{20, 30, 400}}, g).factory().(*layerwise)
 	var b Batch
-	for batch := range 3 { // what is kept of one batch must not show in the next
+	for batch := range 4 { // what is kept of one batch must not show in the next
+		if batch == 2 {
+			s.drawer.(*ladies).most = 3
+		}
 		if err := s.Sample(&b, rng.New(uint64(batch)), []uint32{5, 77, 200 + uint32(batch)}); err != nil {
 			t.Fatal(err)
 		}
@@ -304,6 +308,26 @@ func TestLadiesSumsGoOn(t *testing.T) {
 			if s.raw[i] != 1/q[u] {
 				t.Fatalf("batch %d: the sum of node %d is %v, want %v", batch, u, 1/s.raw[i], q[u])
 			}
+		}
+	}
+}
+
+// How far a sampler looked for a layer's nodes in the batch before, of other seeds, does not
+// show in what it draws.
+func TestLadiesForgetsBatches(t *testing.T) {
+	g := skewed(3000, 40, 9)
+	p := mustPrepare(t, Spec{Name: "ladies", Fanouts: []int{30, 60, 3000}}, g)
+	s := p.NewSampler()
+	for i, seeds := range []int{500, 2, 500, 1, 40, 3} {
+		var got, want Batch
+		key, order := rng.New(uint64(i)), Order(allNodes(g), uint64(i), 0)
+		for s, b := range map[Sampler]*Batch{s: &got, p.NewSampler(): &want} {
+			if err := s.Sample(b, key, order[:seeds]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !reflect.DeepEqual(got.Blocks, want.Blocks) {
+			t.Errorf("batch %d, of %d seeds, is another one than a new sampler's", i, seeds)
 		}
 	}
 }
