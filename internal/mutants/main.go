@@ -6,9 +6,10 @@
 // A mutant has an operator swapped, an integer one larger, a condition negated, a
 // statement left out, or a function that returns at once. Mutants are drawn by the
 // seed, evenly, from all of a package's own source files that build here; one that
-// does not build is drawn again. Those in functions are in one binary: it is built once. Calls that ask for memory ahead of its use, by
-// functions named prefetch, have none. The package's tests run over it with -short, the
-// quick ones first, and these again with the portable kernels. A mutant is
+// does not build is drawn again. Those in functions are in one binary: it is built once.
+// Calls that ask for memory ahead of its use, by functions named prefetch, have none.
+// The package's tests run over it with -short, those first that take little, and the
+// quick ones again with the portable kernels where it is above any. A mutant is
 //
 //   - killed, if a test fails or panics,
 //   - timed out, if the tests take five times the processor's time that they do
@@ -25,6 +26,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -213,6 +215,8 @@ type kit struct {
 	root string
 	temp string
 	runs []run
+	// kernels: it has some, or is above some, that are in Go and in assembly.
+	kernels bool
 
 	binary string // the newest that was woven
 	woven  int    // how many were
@@ -226,7 +230,7 @@ type run struct {
 }
 
 func open(pattern string) (*kit, []mutant, error) {
-	out, err := exec.Command("go", "list", "-json=Dir,GoFiles,Module", pattern).Output()
+	out, err := exec.Command("go", "list", "-json=Dir,GoFiles,Module,Deps,ImportPath", pattern).Output()
 	if err != nil {
 		return nil, nil, fmt.Errorf("go list: %w", err)
 	}
@@ -234,11 +238,17 @@ func open(pattern string) (*kit, []mutant, error) {
 		Dir     string
 		GoFiles []string
 		Module  struct{ Dir string }
+
+		ImportPath string
+		Deps       []string
 	}
 	if err := json.Unmarshal(out, &list); err != nil {
 		return nil, nil, fmt.Errorf("go list names no package, or several: %w", err)
 	}
 	k := &kit{root: list.Module.Dir}
+	k.kernels = slices.ContainsFunc(append(list.Deps, list.ImportPath), func(p string) bool {
+		return strings.HasSuffix(p, "/compute/cpu") || strings.HasSuffix(p, "/graph/features")
+	})
 	if k.pkg, err = filepath.Rel(k.root, list.Dir); err != nil {
 		return nil, nil, err
 	}
@@ -277,15 +287,34 @@ func (k *kit) time() error {
 	if err != nil {
 		return err
 	}
-	slow := []string{"-"} // never empty: that would skip all
+	type timed struct {
+		name    string
+		seconds float64
+	}
+	var tests []timed
+	all := 0.0
 	for _, line := range testLine.FindAllStringSubmatch(string(out), -1) {
-		if seconds, _ := strconv.ParseFloat(line[3], 64); seconds > 0.3 {
-			slow = append(slow, line[2])
+		seconds, _ := strconv.ParseFloat(line[3], 64)
+		tests = append(tests, timed{line[2], seconds})
+		all += seconds
+	}
+	slices.SortStableFunc(tests, func(a, b timed) int { return cmp.Compare(a.seconds, b.seconds) })
+	// Those that take a fifth of the time together are first: most mutants need no others.
+	late, slow, sum := []string{"-"}, []string{"-"}, 0.0 // never empty: that would skip all
+	for _, t := range tests {
+		if sum += t.seconds; sum > all/5 {
+			late = append(late, t.name)
+		}
+		if t.seconds > 0.3 {
+			slow = append(slow, t.name)
 		}
 	}
-	names := "^(" + strings.Join(slow, "|") + ")$"
-	quick, rest := []string{"-test.skip", names}, []string{"-test.run", names}
-	for _, r := range []run{{args: quick}, {args: quick, env: "GNNACTOR_SIMD=go"}, {args: rest}} {
+	those := func(names []string) string { return "^(" + strings.Join(names, "|") + ")$" }
+	runs := []run{{args: []string{"-test.skip", those(late)}}}
+	if k.kernels {
+		runs = append(runs, run{args: []string{"-test.skip", those(slow)}, env: "GNNACTOR_SIMD=go"})
+	}
+	for _, r := range append(runs, run{args: []string{"-test.run", those(late)}}) {
 		_, wall, cpu, err := passes(r)
 		if err != nil {
 			return err
