@@ -9,6 +9,9 @@ type Arena[E any] struct {
 	piece  int // the piece that Alloc takes from
 	used   int // elements of it that are taken
 	total  int // elements handed out since Reset, skipped ends of pieces included
+
+	alloc func(n int) []E // a device's memory; nil: the host's
+	free  func(s []E)
 }
 
 // arenaPiece is the least number of elements that are allocated at once.
@@ -27,7 +30,7 @@ func (a *Arena[E]) Alloc(n int) []E {
 		a.used = 0
 	}
 	if a.piece == len(a.pieces) {
-		a.pieces = append(a.pieces, make([]E, max(need, arenaPiece)))
+		a.pieces = append(a.pieces, a.make(max(need, arenaPiece)))
 	}
 	s := a.pieces[a.piece][a.used : a.used+n : a.used+n]
 	a.used += need
@@ -47,8 +50,28 @@ func (a *Arena[E]) Reset() {
 	if len(a.pieces) > 1 {
 		// An eighth more than was needed, so that batches of slightly
 		// different sizes settle on one piece.
-		a.pieces = [][]E{make([]E, a.total+a.total/8)}
+		total := a.total + a.total/8
+		a.release()
+		a.pieces = [][]E{a.make(total)}
 	}
+	a.piece, a.used, a.total = 0, 0, 0
+}
+
+func (a *Arena[E]) make(n int) []E {
+	if a.alloc != nil {
+		return a.alloc(n)
+	}
+	return make([]E, n)
+}
+
+// release gives all memory back.
+func (a *Arena[E]) release() {
+	if a.free != nil {
+		for _, p := range a.pieces {
+			a.free(p)
+		}
+	}
+	a.pieces = nil
 	a.piece, a.used, a.total = 0, 0, 0
 }
 

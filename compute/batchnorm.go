@@ -93,9 +93,10 @@ func (c *core[T]) report(grad []T) {
 				return grad[t.Offset : t.Offset+t.Len]
 			}
 			place(batchTracked)[0] = 1
-			copy(place(batchMean), m.mean)
-			for j, v := range m.variance {
-				place(batchVar)[j] = v * unbias
+			c.tape.fetch(cpu.Dense(1, len(m.mean), place(batchMean)), cpu.Dense(1, len(m.mean), m.mean))
+			c.tape.fetch(cpu.Dense(1, len(m.mean), place(batchVar)), cpu.Dense(1, len(m.mean), m.variance))
+			for j := range place(batchVar) {
+				place(batchVar)[j] *= unbias
 			}
 		}
 	}

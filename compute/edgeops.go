@@ -23,15 +23,15 @@ func (t *Tape[T]) Rows(v *Value[T], ids []uint32) *Value[T] {
 	}
 	y := t.New(len(ids), v.cols)
 	m := v.Matrix()
-	t.chunks(len(ids), func(i int) { copy(y.dense.Row(i), m.Row(int(ids[i]))) })
+	cpu.TakeRows(t.x, y.dense, m, ids)
 	t.Record(y, func() {
 		// The transpose of the matrix with a 1 per row, in column ids[i].
-		pick := cpu.Sparse[T]{Rows: len(ids), Cols: v.rows, Indptr: t.longs.Alloc(len(ids) + 1), Indices: ids, Values: t.mem.Alloc(len(ids))}
+		pick := cpu.Sparse[T]{Rows: len(ids), Cols: v.rows, Indptr: t.longs.Alloc(len(ids) + 1), Indices: ids, Values: t.host.Alloc(len(ids))}
 		for i := range ids {
 			pick.Indptr[i], pick.Values[i] = int64(i), 1
 		}
 		pick.Indptr[len(ids)] = int64(len(ids))
-		back := cpu.Sparse[T]{Indptr: t.longs.Alloc(v.rows + 1), Indices: t.ints.Alloc(len(ids)), Values: t.mem.Alloc(len(ids))}
+		back := cpu.Sparse[T]{Indptr: t.longs.Alloc(v.rows + 1), Indices: t.ints.Alloc(len(ids)), Values: t.host.Alloc(len(ids))}
 		cpu.TransposeSparse(&back, &pick)
 		g, add := v.gradient()
 		cpu.SparseProduct(t.x, g, &back, y.grad, cpu.Epilogue[T]{Accumulate: add})
@@ -66,19 +66,21 @@ func (c *Context[T]) FromDestinations(v *Value[T]) *Value[T] {
 // EdgeFeatures returns, for every entry of the block, its edge's features.
 func (c *Context[T]) EdgeFeatures() *Value[T] {
 	n := len(c.Block.Indices)
-	v := c.New(n, c.edges.Cols)
-	c.x.For((n+coefRows-1)/coefRows, func(_, chunk int) {
-		row := make([]float32, c.edges.Cols)
-		for e := chunk * coefRows; e < min(n, (chunk+1)*coefRows); e++ {
-			edge := e // the whole graph: entry e is edge e
-			if c.Block.EdgeIDs != nil {
-				edge = int(c.Block.EdgeIDs[e])
+	v := c.value(n, c.edges.Cols)
+	v.dense = c.written(n, v.cols, func(m cpu.Matrix[T]) {
+		c.x.For((n+coefRows-1)/coefRows, func(_, chunk int) {
+			row := make([]float32, c.edges.Cols)
+			for e := chunk * coefRows; e < min(n, (chunk+1)*coefRows); e++ {
+				edge := e // the whole graph: entry e is edge e
+				if c.Block.EdgeIDs != nil {
+					edge = int(c.Block.EdgeIDs[e])
+				}
+				c.edges.Row(row, edge)
+				for j, f := range row {
+					m.Row(e)[j] = T(f)
+				}
 			}
-			c.edges.Row(row, edge)
-			for j, f := range row {
-				v.dense.Row(e)[j] = T(f)
-			}
-		}
+		})
 	})
 	return v
 }
@@ -91,36 +93,11 @@ func (t *Tape[T]) SumEntries(b *graph.Block, v *Value[T], reduce cpu.Reduce) *Va
 	}
 	y := t.New(b.NumDst, v.cols)
 	m := v.Matrix()
-	scale := func(i int) T {
-		if n := b.Indptr[i+1] - b.Indptr[i]; reduce == cpu.Mean && n > 0 {
-			return 1 / T(n)
-		}
-		return 1
-	}
-	t.chunks(b.NumDst, func(i int) {
-		d, f := y.dense.Row(i), scale(i)
-		clear(d)
-		for e := b.Indptr[i]; e < b.Indptr[i+1]; e++ {
-			for j, x := range m.Row(int(e)) {
-				d[j] += T(f * x)
-			}
-		}
-	})
+	mean := reduce == cpu.Mean
+	cpu.SumEntries(t.x, y.dense, b.Indptr, m, mean)
 	t.Record(y, func() {
 		g, add := v.gradient()
-		t.chunks(b.NumDst, func(i int) {
-			d, f := y.grad.Row(i), scale(i)
-			for e := b.Indptr[i]; e < b.Indptr[i+1]; e++ {
-				r := g.Row(int(e))
-				for j, x := range d {
-					if add {
-						r[j] += T(f * x)
-					} else {
-						r[j] = f * x
-					}
-				}
-			}
-		})
+		cpu.SpreadEntries(t.x, g, b.Indptr, y.grad, mean, add)
 	}, v)
 	return y
 }
@@ -149,25 +126,10 @@ func (t *Tape[T]) Multiply(a, b *Value[T]) *Value[T] {
 func (t *Tape[T]) RowSums(x *Value[T]) *Value[T] {
 	y := t.New(x.rows, 1)
 	m := x.Matrix()
-	t.chunks(x.rows, func(i int) {
-		sum := T(0)
-		for _, v := range m.Row(i) {
-			sum += v
-		}
-		y.dense.Data[i] = sum
-	})
+	cpu.RowSums(t.x, y.dense.Data, m)
 	t.Record(y, func() {
 		g, add := x.gradient()
-		t.chunks(x.rows, func(i int) {
-			d := y.grad.Data[i]
-			for j := range g.Row(i) {
-				if add {
-					g.Row(i)[j] += d
-				} else {
-					g.Row(i)[j] = d
-				}
-			}
-		})
+		cpu.SpreadRows(t.x, g, y.grad.Data, add)
 	}, x)
 	return y
 }

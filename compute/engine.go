@@ -108,7 +108,7 @@ func (e *Engine) gradient(grad, params []float32, in *Input, loss func(y *Value[
 		return stats, fmt.Errorf("compute: %w", err)
 	}
 	c.tape.Backward()
-	c.clearUnused(grad)
+	c.collect(grad)
 	c.report(grad)
 	return stats, nil
 }
@@ -125,6 +125,8 @@ type core[T cpu.Float] struct {
 	headParams []*Value[T]
 	linkParams []*Value[T] // of the link decoder; nil: the dot product
 	jumps      []*Value[T] // results of the convolutions, for jumping knowledge
+	values     []T         // on a device: the parameters
+	gradient   []T         // on a device: their gradient
 	labels     Arena[int32]
 	bits       Arena[uint8]
 	trimmer    trimmer
@@ -174,6 +176,20 @@ func newCoreOf[T cpu.Float](m *Model, layers []placedLayer[T], x *cpu.Exec, reco
 // bind puts the parameters on the tape, with their gradients in grad; nil when
 // none are wanted.
 func (c *core[T]) bind(params, grad []T) {
+	host := params
+	if d := cpu.DeviceOf[T](c.tape.x); d != nil {
+		if c.values == nil {
+			c.values = d.Alloc(len(params))
+		}
+		d.Upload(c.values, params)
+		params = c.values
+		if grad != nil {
+			if c.gradient == nil {
+				c.gradient = d.Alloc(len(grad))
+			}
+			grad = c.gradient
+		}
+	}
 	for i, p := range c.places {
 		cols := 1
 		if len(p.Shape) > 0 {
@@ -184,7 +200,34 @@ func (c *core[T]) bind(params, grad []T) {
 			g = cpu.Dense(p.Len/cols, cols, grad[p.Offset:p.Offset+p.Len])
 		}
 		c.params[i] = c.tape.Leaf(cpu.Dense(p.Len/cols, cols, params[p.Offset:p.Offset+p.Len]), grad != nil && !p.Fixed, g)
+		c.params[i].host = host[p.Offset : p.Offset+p.Len]
 	}
+}
+
+// collect writes the gradient of parameters to grad, where bind did not say that it is to
+// be made there, and zeros for parameters that the loss does not reach.
+func (c *core[T]) collect(grad []T) {
+	if d := cpu.DeviceOf[T](c.tape.x); d != nil {
+		d.Download(grad, c.gradient)
+	}
+	for i, p := range c.places {
+		if !c.params[i].hasGrad {
+			clear(grad[p.Offset : p.Offset+p.Len])
+		}
+	}
+}
+
+// release gives a device's memory back, of a core that is not used any more.
+func (c *core[T]) release() {
+	c.tape.release()
+	if d := cpu.DeviceOf[T](c.tape.x); d != nil {
+		for _, s := range [][]T{c.values, c.gradient} {
+			if s != nil {
+				d.Free(s)
+			}
+		}
+	}
+	c.values, c.gradient = nil, nil
 }
 
 // trimmed returns in without what its targets do not depend on. Batch norm's
@@ -212,15 +255,6 @@ func (c *core[T]) input(f *graph.Features, rows int, ids []uint32) *Value[T] {
 	x := c.tape.Table(f, rows, ids)
 	x.csr = c.model.sparseTable(f)
 	return x
-}
-
-// clearUnused zeroes the gradients of parameters that the loss does not reach.
-func (c *core[T]) clearUnused(grad []T) {
-	for i, p := range c.places {
-		if !c.params[i].hasGrad {
-			clear(grad[p.Offset : p.Offset+p.Len])
-		}
-	}
 }
 
 // check reports a block, table or target that does not fit the model.

@@ -59,9 +59,9 @@ type gcnCoefs[T cpu.Float] struct {
 // destination has degree 1, of the self-loop that it is given.
 func (k *gcnCoefs[T]) blockOf(c *Context[T]) (weights, self []T) {
 	b := c.Block
-	weights, self = c.mem.Alloc(len(b.Indices)), c.mem.Alloc(b.NumDst)
-	inv := c.mem.Alloc(b.NumSrc) // d̂^-½
-	loops := c.mem.Alloc(b.NumDst)
+	weights, self = c.host.Alloc(len(b.Indices)), c.host.Alloc(b.NumDst)
+	inv := c.host.Alloc(b.NumSrc) // d̂^-½
+	loops := c.host.Alloc(b.NumDst)
 	entry := func(e int64) T {
 		switch {
 		case k.graph.Weights == nil:
@@ -122,7 +122,7 @@ func (k *gcnCoefs[T]) of(c *Context[T]) (weights, self []T) {
 		}
 		return d.weights, d.self
 	}
-	weights, self = c.mem.Alloc(len(b.Indices)), c.mem.Alloc(b.NumDst)
+	weights, self = c.host.Alloc(len(b.Indices)), c.host.Alloc(b.NumDst)
 	k.fill(c.x, b, weights, self)
 	return weights, self
 }

@@ -49,9 +49,9 @@ func (l *ginConv[T]) Transform(c *Context[T], x *Value[T]) []*Value[T] {
 func (l *ginConv[T]) Gather(c *Context[T], _ *Value[T], h []*Value[T]) Message[T] {
 	m := Message[T]{Value: h[0], Reduce: cpu.Sum, Weights: c.SumWeights()}
 	if l.transformFirst(c) {
-		m.Self = c.mem.Alloc(c.Block.NumDst)
+		m.Self = c.host.Alloc(c.Block.NumDst)
 		for i := range m.Self {
-			m.Self[i] = 1 + c.Param(ginEps).dense.Data[0]
+			m.Self[i] = 1 + c.Param(ginEps).scalar()
 		}
 	}
 	return m

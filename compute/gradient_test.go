@@ -331,7 +331,7 @@ func checkCore(t *testing.T, c *core[float64], blocks []graph.Block, targets int
 			return stats.Loss, nil
 		}
 		c.tape.Backward()
-		c.clearUnused(grad)
+		c.collect(grad)
 		dx := make([]float64, len(x.Data))
 		copy(dx, leaf.Grad().Data)
 		return stats.Loss, dx

@@ -47,7 +47,7 @@ func (m *Model) infer(ctx context.Context, x *cpu.Exec, params []float32, ds *gr
 		chunk = DefaultChunk
 	}
 	c := newCore[float32](m, x, false)
-	defer c.tape.Reset()
+	defer c.release()
 	sets := neighborhoods(m.graph, nodes, len(c.layers))
 	r := inference{core: c, ctx: ctx, params: params, chunk: chunk, edges: ds.EdgeFeatures, values: ds.NodeFeatures, global: true}
 	if rows != nil {
@@ -170,7 +170,7 @@ func (r *inference) layer(l int, src, dst *nodeSet) error {
 		if r.out.Data == nil {
 			r.out = cpu.NewMatrix[float32](dst.n, y.cols)
 		}
-		cpu.Copy(r.tape.x, r.out.View(i, i+n, 0, y.cols), y.Matrix())
+		r.tape.fetch(r.out.View(i, i+n, 0, y.cols), y.Matrix())
 	}
 	r.values, r.global = graph.NewFeatures(r.out.Rows, r.out.Cols, r.out.Data), false
 	return nil
@@ -212,7 +212,7 @@ func (r *inference) transform(l int, src *nodeSet) ([]*graph.Features, error) {
 		}
 		for k, v := range h {
 			if v != x {
-				cpu.Copy(r.tape.x, sent[k].View(i, i+n, 0, v.cols), v.Matrix())
+				r.tape.fetch(sent[k].View(i, i+n, 0, v.cols), v.Matrix())
 			}
 		}
 	}
@@ -256,7 +256,7 @@ func (r *inference) finish(n int) error {
 			r.jumps = append(r.jumps, leaf(m))
 		}
 		y := r.head(leaf(x), r.jumps)
-		cpu.Copy(r.tape.x, r.out.View(i, end, 0, y.cols), y.Matrix())
+		r.tape.fetch(r.out.View(i, end, 0, y.cols), y.Matrix())
 	}
 	return nil
 }

@@ -80,7 +80,7 @@ func (c *Context[T]) SamplerWeights() []T {
 	if w, same := any(c.Block.Weights).([]T); same {
 		return w
 	}
-	w := c.mem.Alloc(len(c.Block.Weights))
+	w := c.host.Alloc(len(c.Block.Weights))
 	for e, v := range c.Block.Weights {
 		w[e] = T(v)
 	}
@@ -94,7 +94,7 @@ func (c *Context[T]) SumWeights() []T {
 	if !c.model.spec.ScaleSums || c.whole || isWhole(c.Block, c.model.graph) {
 		return w
 	}
-	scaled := c.mem.Alloc(len(c.Block.Indices))
+	scaled := c.host.Alloc(len(c.Block.Indices))
 	c.chunks(c.Block.NumDst, func(i int) {
 		begin, end := c.Block.Indptr[i], c.Block.Indptr[i+1]
 		f := T(1)

@@ -108,7 +108,7 @@ func TestLinkGradient(t *testing.T) {
 				s := c.linkLoss(c.forward(wholeBlocks(g, 1), x, 0), links)
 				if grad != nil {
 					c.tape.Backward()
-					c.clearUnused(grad)
+					c.collect(grad)
 				}
 				return s.Loss
 			}

@@ -2,6 +2,7 @@ package compute
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gnnactor/gnnactor/compute/cpu"
 )
@@ -73,5 +74,7 @@ func (s *LinkScorer) Scores(dst, params []float32, embeddings cpu.Matrix[float32
 		from[i], to[i] = l.Src, l.Dst
 	}
 	y := c.score(t.Leaf(embeddings, false, cpu.Matrix[float32]{}), from, to).Matrix()
-	return append(dst, y.Data[:len(links)]...)
+	out := slices.Grow(dst, len(links))[:len(dst)+len(links)]
+	t.fetch(cpu.Dense(len(links), 1, out[len(dst):]), y)
+	return out
 }

@@ -21,7 +21,7 @@ func (c *core[T]) loss(y *Value[T], in *Input) (Stats, error) {
 	}
 	var weights []T
 	if in.Weights != nil {
-		weights = c.tape.mem.Zeroed(y.rows)
+		weights = c.tape.host.Zeroed(y.rows)
 		stats.Weight = 0
 	}
 	for i := range n {

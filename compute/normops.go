@@ -59,47 +59,22 @@ func (t *Tape[T]) LayerNorm(x, gamma, beta *Value[T], eps float64) *Value[T] {
 // Max returns the largest element of vs at each place; all have one shape. Of
 // equals the first one gets the gradient.
 func (t *Tape[T]) Max(vs ...*Value[T]) *Value[T] {
+	if len(vs) == 1 {
+		return vs[0]
+	}
 	y := t.New(vs[0].rows, vs[0].cols)
-	which := t.ints.Alloc(y.rows * y.cols)
-	each := func(f func(i int)) {
-		t.x.For((y.rows+coefRows-1)/coefRows, func(_, c int) {
-			for i := c * coefRows; i < min(y.rows, (c+1)*coefRows); i++ {
-				f(i)
-			}
-		})
+	which := t.marks.Alloc(y.rows * y.cols)
+	cpu.Copy(t.x, y.dense, vs[0].Matrix())
+	for k, v := range vs[1:] {
+		cpu.Larger(t.x, y.dense, v.Matrix(), which, uint32(k+1))
 	}
-	parts := make([]cpu.Matrix[T], len(vs))
-	for k, v := range vs {
-		parts[k] = v.Matrix()
-	}
-	each(func(i int) {
-		d, w := y.dense.Row(i), which[i*y.cols:][:y.cols]
-		copy(d, parts[0].Row(i))
-		clear(w)
-		for k := 1; k < len(parts); k++ {
-			for j, v := range parts[k].Row(i) {
-				if !(v <= d[j]) && d[j] == d[j] {
-					d[j], w[j] = v, uint32(k)
-				}
-			}
-		}
-	})
 	t.Record(y, func() {
 		part := t.matrix(y.rows, y.cols)
 		for k, v := range vs {
-			if !v.needs {
-				continue
+			if v.needs {
+				cpu.Where(t.x, part, y.grad, which, uint32(k))
+				t.addGrad(v, part)
 			}
-			each(func(i int) {
-				g, w := y.grad.Row(i), which[i*y.cols:][:y.cols]
-				for j := range g {
-					part.Row(i)[j] = 0
-					if w[j] == uint32(k) {
-						part.Row(i)[j] = g[j]
-					}
-				}
-			})
-			t.addGrad(v, part)
 		}
 	}, vs...)
 	return y

@@ -137,7 +137,7 @@ func (t *Tape[T]) Aggregate(b *graph.Block, x *Value[T], reduce cpu.Reduce, weig
 	y := t.New(b.NumDst, x.cols)
 	o := cpu.AggregateOptions[T]{Reduce: reduce, Weights: weights, Self: self}
 	if reduce == cpu.Max && t.record && x.needs {
-		o.Argmax = t.ints.Alloc(b.NumDst * x.cols)
+		o.Argmax = t.marks.Alloc(b.NumDst * x.cols)
 	}
 	cpu.Aggregate(t.x, y.dense, b, x.source(), o)
 	t.Record(y, func() {
@@ -172,6 +172,13 @@ func (t *Tape[T]) Add(a, b *Value[T]) *Value[T] {
 		t.addGrad(b, y.grad)
 	}, a, b)
 	return y
+}
+
+// constant returns a number as a matrix that kernels read.
+func (t *Tape[T]) constant(v T) cpu.Matrix[T] {
+	m := cpu.Dense(1, 1, t.host.Alloc(1))
+	m.Data[0] = v
+	return m
 }
 
 // addGrad adds g to v's gradient, if it is wanted.
@@ -223,22 +230,18 @@ func (t *Tape[T]) dropoutInPlace(y *Value[T], d cpu.Dropped) *Value[T] {
 func (t *Tape[T]) AddScaled(y, x, e *Value[T]) *Value[T] {
 	y.mayChange()
 	m := x.Matrix()
-	cpu.Axpy(t.x, y.dense, 1+e.dense.Data[0], m)
+	f := 1 + e.scalar()
+	cpu.Axpy(t.x, y.dense, f, m)
 	t.Record(y, func() {
 		if e.needs {
-			g, add := e.gradient()
-			d := T(cpu.Dot(t.x, y.grad, m))
-			if add {
-				d += g.Data[0]
-			}
-			g.Data[0] = d
+			t.addGrad(e, t.constant(T(cpu.Dot(t.x, y.grad, m))))
 		}
 		if x.needs {
 			dx, add := x.gradient()
 			if !add {
-				cpu.Scale(t.x, dx, 1+e.dense.Data[0], y.grad)
+				cpu.Scale(t.x, dx, f, y.grad)
 			} else {
-				cpu.Axpy(t.x, dx, 1+e.dense.Data[0], y.grad)
+				cpu.Axpy(t.x, dx, f, y.grad)
 			}
 		}
 	}, x, e)

@@ -8,7 +8,9 @@ import (
 
 // Output is NewEvaluator and its Output, for a single batch.
 func (m *Model) Output(x *cpu.Exec, params []float32, in *Input) (cpu.Matrix[float32], error) {
-	return m.NewEvaluator(x).Output(params, in)
+	e := m.NewEvaluator(x)
+	defer e.core.release()
+	return e.Output(params, in)
 }
 
 // Evaluator computes outputs of batches. It owns the memory for it and reuses
@@ -45,8 +47,6 @@ func (e *Evaluator) Output(params []float32, in *Input) (cpu.Matrix[float32], er
 	}
 	y := c.forward(in.Blocks, c.input(in.Features, in.Blocks[0].NumSrc, in.Rows), 0)
 	out := cpu.NewMatrix[float32](in.Blocks[len(in.Blocks)-1].NumDst, c.model.spec.OutDim)
-	for i := range out.Rows {
-		copy(out.Row(i), y.Matrix().Row(i))
-	}
+	c.tape.fetch(out, y.Matrix())
 	return out, nil
 }

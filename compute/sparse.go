@@ -84,7 +84,7 @@ func (v *Value[T]) gatherSparse(csr *cpu.Sparse[float32], drop *cpu.Dropped) {
 	t := v.tape
 	v.gathered = cpu.Sparse[T]{Rows: v.rows, Indptr: t.longs.Alloc(v.rows + 1)}
 	cpu.GatherSparse(t.x, &v.gathered, csr, v.ids, drop, func(n int) ([]uint32, []T) {
-		return t.ints.Alloc(n), t.mem.Alloc(n)
+		return t.ints.Alloc(n), t.host.Alloc(n)
 	})
 }
 
@@ -114,7 +114,7 @@ func (t *Tape[T]) sparseProduct(y, x, w, b *Value[T], act cpu.Activation, add bo
 			return
 		}
 		n := len(a.Indices)
-		at := cpu.Sparse[T]{Indptr: t.longs.Alloc(a.Cols + 1), Indices: t.ints.Alloc(n), Values: t.mem.Alloc(n)}
+		at := cpu.Sparse[T]{Indptr: t.longs.Alloc(a.Cols + 1), Indices: t.ints.Alloc(n), Values: t.host.Alloc(n)}
 		cpu.TransposeSparse(&at, a)
 		dwt := t.matrix(w.cols, w.rows)
 		cpu.SparseProduct(t.x, dwt, &at, g, cpu.Epilogue[T]{})

@@ -16,9 +16,11 @@ import (
 // it in the arena; everything else is made again.
 type Tape[T cpu.Float] struct {
 	x      *cpu.Exec
-	mem    Arena[T]
-	ints   Arena[uint32]
-	longs  Arena[int64]
+	mem    Arena[T]      // what kernels write: a device's memory, if x has one
+	marks  Arena[uint32] // likewise
+	host   Arena[T]      // what the host writes and kernels only read
+	ints   Arena[uint32] // likewise
+	longs  Arena[int64]  // likewise
 	values []*Value[T]
 	used   int // of values
 	steps  []step[T]
@@ -52,7 +54,12 @@ type builtTranspose struct {
 // NewTape returns a tape whose kernels run on x. With record false it cannot
 // run backward, and keeps nothing for it.
 func NewTape[T cpu.Float](x *cpu.Exec, record bool) *Tape[T] {
-	return &Tape[T]{x: x, record: record}
+	t := &Tape[T]{x: x, record: record}
+	if d := cpu.DeviceOf[T](x); d != nil {
+		t.mem.alloc, t.mem.free = d.Alloc, d.Free
+		t.marks.alloc, t.marks.free = d.AllocInts, d.FreeInts
+	}
+	return t
 }
 
 // Exec returns the executor of the tape's kernels.
@@ -60,7 +67,12 @@ func (t *Tape[T]) Exec() *cpu.Exec { return t.x }
 
 // Reset forgets every value and step and takes their memory back.
 func (t *Tape[T]) Reset() {
+	if d := cpu.DeviceOf[T](t.x); d != nil {
+		d.Reset()
+	}
 	t.mem.Reset()
+	t.marks.Reset()
+	t.host.Reset()
 	t.ints.Reset()
 	t.longs.Reset()
 	clear(t.steps)
@@ -73,6 +85,47 @@ func (t *Tape[T]) Reset() {
 		t.transposes[i].of = nil
 	}
 	t.built = 0
+}
+
+// release is Reset for a tape that is not used any more: it gives a device's memory
+// back.
+func (t *Tape[T]) release() {
+	t.Reset()
+	t.mem.release()
+	t.marks.release()
+}
+
+// written returns a dense matrix out of the arena that fill has written.
+func (t *Tape[T]) written(rows, cols int, fill func(m cpu.Matrix[T])) cpu.Matrix[T] {
+	m := t.matrix(rows, cols)
+	d := cpu.DeviceOf[T](t.x)
+	if d == nil {
+		fill(m)
+		return m
+	}
+	h := cpu.Dense(rows, cols, t.host.Alloc(rows*cols))
+	fill(h)
+	d.Upload(m.Data, h.Data)
+	return m
+}
+
+// fetch copies m's values, on a device or not, to dst in the host's memory.
+func (t *Tape[T]) fetch(dst, m cpu.Matrix[T]) {
+	d := cpu.DeviceOf[T](t.x)
+	if d == nil {
+		cpu.Copy(t.x, dst, m)
+		return
+	}
+	if m.Rows == 0 || m.Cols == 0 {
+		return
+	}
+	m.Data = m.Data[:(m.Rows-1)*m.Stride+m.Cols]
+	values := t.host.Alloc(len(m.Data))
+	d.Download(values, m.Data)
+	m.Data = values
+	for i := range m.Rows {
+		copy(dst.Row(i), m.Row(i))
+	}
 }
 
 // matrix returns a dense matrix of unspecified content out of the arena.

@@ -13,6 +13,7 @@ type Value[T cpu.Float] struct {
 	rows  int
 	cols  int
 	dense cpu.Matrix[T] // Data is nil while the rows lie in table
+	host  []T           // the values in the host's memory, of a parameter whose dense is a device's
 	table *graph.Features
 	ids   []uint32 // rows of table; nil: row i is row i
 
@@ -43,13 +44,14 @@ func (v *Value[T]) NeedsGrad() bool { return v.needs }
 // result aliases v.
 func (v *Value[T]) Matrix() cpu.Matrix[T] {
 	if v.dense.Data == nil && v.gathered.Indptr != nil && v.table == nil {
-		v.dense = v.tape.matrix(v.rows, v.cols)
-		clear(v.dense.Data)
-		for i := range v.rows {
-			for p := v.gathered.Indptr[i]; p < v.gathered.Indptr[i+1]; p++ {
-				v.dense.Row(i)[v.gathered.Indices[p]] = v.gathered.Values[p]
+		v.dense = v.tape.written(v.rows, v.cols, func(m cpu.Matrix[T]) {
+			clear(m.Data)
+			for i := range v.rows {
+				for p := v.gathered.Indptr[i]; p < v.gathered.Indptr[i+1]; p++ {
+					m.Row(i)[v.gathered.Indices[p]] = v.gathered.Values[p]
+				}
 			}
-		}
+		})
 	}
 	if v.dense.Data == nil && v.table != nil {
 		if p := v.parent; p != nil && p.dense.Data != nil {
@@ -141,4 +143,12 @@ func (v *Value[T]) mayChange() {
 	if v.read || v.parent != nil || v.dense.Data == nil {
 		panic("compute: an op in place would change values that the backward pass reads")
 	}
+}
+
+// scalar returns the value of a parameter that is a number.
+func (v *Value[T]) scalar() T {
+	if v.host != nil {
+		return v.host[0]
+	}
+	return v.dense.Data[0]
 }

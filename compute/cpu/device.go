@@ -8,7 +8,30 @@ import "github.com/gnnactor/gnnactor/graph"
 // host's, and then do not change until the device forgets them. Kernels may run after
 // the call returns, in order. What goes wrong is a panic with an error.
 type Device[T Float] interface {
+	// Alloc and AllocInts hand out memory of the device, of unspecified content, until it
+	// is given back. The host must not read or write it.
+	Alloc(n int) []T
+	AllocInts(n int) []uint32
+	Free(s []T)
+	FreeInts(s []uint32)
+	// Upload copies memory of the host, which may be changed when it returns, to the
+	// device. Download waits for all kernels and copies memory of the device, or of the
+	// host, to the host.
+	Upload(dst, src []T)
+	Download(dst, src []T)
+	// Reset forgets what is in the host's memory.
+	Reset()
+
 	Elementwise(op ElementOp, dst, a, b Matrix[T], f T)
+	Larger(dst, a Matrix[T], which []uint32, k uint32)
+	Where(dst, a Matrix[T], which []uint32, k uint32)
+	TransposeDense(dst, a Matrix[T], accumulate bool)
+	SparseProduct(dst Matrix[T], a *Sparse[T], b Matrix[T], e Epilogue[T])
+	TakeRows(dst, a Matrix[T], ids []uint32)
+	SumEntries(dst Matrix[T], indptr []int64, a Matrix[T], mean bool)
+	SpreadEntries(dst Matrix[T], indptr []int64, a Matrix[T], mean, accumulate bool)
+	RowSums(dst []T, a Matrix[T])
+	SpreadRows(dst Matrix[T], a []T, accumulate bool)
 
 	Aggregate(dst Matrix[T], b *graph.Block, src Source[T], o AggregateOptions[T])
 	AggregateBackward(dx Matrix[T], t *Transpose, dy Matrix[T], o AggregateOptions[T])
@@ -39,3 +62,6 @@ type Device[T Float] interface {
 // UseDevice has x run its kernels in float32 on d from now on; those in float64 stay on
 // the processor.
 func (x *Exec) UseDevice(d Device[float32]) { x.f32.device = d }
+
+// DeviceOf returns the device that x runs its kernels in T on; nil: none.
+func DeviceOf[T Float](x *Exec) Device[T] { return tasksOf[T](x).device }

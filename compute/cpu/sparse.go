@@ -125,6 +125,10 @@ func SparseProduct[T Float](x *Exec, dst Matrix[T], a *Sparse[T], b Matrix[T], e
 	if e.Bias != nil && len(e.Bias) != dst.Cols {
 		panic(badBias)
 	}
+	if d := DeviceOf[T](x); d != nil {
+		d.SparseProduct(dst, a, b, e)
+		return
+	}
 	x.For(ceilDiv(dst.Rows, rowsPerChunk), func(_, c int) {
 		for i := c * rowsPerChunk; i < min(dst.Rows, (c+1)*rowsPerChunk); i++ {
 			d := dst.Row(i)
@@ -145,6 +149,10 @@ func TransposeDense[T Float](x *Exec, dst, a Matrix[T], accumulate bool) {
 	a.check()
 	if dst.Rows != a.Cols || dst.Cols != a.Rows {
 		panic(badShapes)
+	}
+	if d := DeviceOf[T](x); d != nil {
+		d.TransposeDense(dst, a, accumulate)
+		return
 	}
 	x.For(ceilDiv(dst.Rows, rowsPerChunk), func(_, c int) {
 		i0, i1 := c*rowsPerChunk, min(dst.Rows, (c+1)*rowsPerChunk)

@@ -17,6 +17,9 @@ type Error struct {
 	Words  string // the driver's
 }
 
+// Failure tells graph.Guard that a panic with e is an error.
+func (e *Error) Failure() {}
+
 func (e *Error) Error() string {
 	at := ""
 	if e.Device >= 0 {

@@ -69,13 +69,17 @@ func (q *Queue) tryUpload(to uintptr, from unsafe.Pointer, bytes int) error {
 	return q.device.call(cuMemcpyHtoDAsync, "", to, p, uintptr(bytes), q.stream)
 }
 
-// Download waits for what was queued, and copies device memory to host memory of the
-// same length.
+// Download waits for what was queued, and copies memory of the device, or of the host,
+// to host memory of the same length.
 func Download[E any](q *Queue, dst, src []E) {
 	if len(dst) != len(src) {
 		panic("cuda: Download: lengths differ")
 	}
 	if len(src) == 0 {
+		return
+	}
+	if !q.onDevice(uintptr(unsafe.Pointer(&src[0]))) {
+		copy(dst, src)
 		return
 	}
 	err := q.device.call(cuMemcpyDtoHAsync, "", uintptr(unsafe.Pointer(&dst[0])), uintptr(unsafe.Pointer(&src[0])), uintptr(len(src))*unsafe.Sizeof(src[0]), q.stream)

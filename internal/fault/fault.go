@@ -29,6 +29,13 @@ var ErrDamaged = errors.New("damaged data")
 // Is tells errors.Is that a fault in a file is damage.
 func (e *Error) Is(target error) bool { return target == ErrDamaged }
 
+// Failure is an error with which code panics that has no other way to tell, such as
+// kernels of a device that is lost: Guard returns it.
+type Failure interface {
+	error
+	Failure()
+}
+
 // Error is a fault in a mapped file.
 type Error struct {
 	Path   string
@@ -142,6 +149,9 @@ func Explain(err error) error {
 // explain returns the error that a panic's value comes from, nil if it is the
 // program's mistake. Faults are panics where it is called.
 func explain(r any) error {
+	if f, ok := r.(Failure); ok {
+		return f
+	}
 	if e := find(r); e != nil {
 		return e
 	}
