@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/gnnactor/gnnactor/clock"
 	"github.com/gnnactor/gnnactor/graph"
@@ -65,70 +66,74 @@ func inserts(t *testing.T, r *rand.Rand) func(c *Config, table *graph.Features) 
 // Metamorphic: with stages of the program's own, whatever the plan, the bits are the same:
 // rows that were copied stay when their slots are given to others.
 func TestInsertedBits(t *testing.T) {
-	r := drawn.Cases(t)
-	for _, window := range []int{0, 3} {
-		base := plainMemoryJob()
-		base.direct, base.window, base.micro, base.credits, base.samplers = true, window, 3, 12, 1
-		plain, _, err := base.run(t, context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
-		base.insert = inserts(t, r)
-		want, _, err := base.run(t, context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if slices.Equal(plain, want) {
-			t.Error("the stages change nothing")
-		}
-		for range 8 {
-			j := base
-			j.direct, j.samplers, j.trainers, j.threads, j.ahead = r.IntN(3) == 0, 1+r.IntN(3), 1+r.IntN(3), 1+r.IntN(3), 1+r.IntN(3)
-			j.bytes, j.insert = r.IntN(2) == 0, inserts(t, r)
-			j.slots, j.keep = nodes, 0
-			got, _, err := j.run(t, context.Background())
-			if err != nil || !slices.Equal(got, want) {
-				t.Fatalf("%+v: the bits differ, or %v", j, err)
+	synctest.Test(t, func(t *testing.T) {
+		r := drawn.Cases(t)
+		for _, window := range []int{0, 3} {
+			base := plainMemoryJob()
+			base.direct, base.window, base.micro, base.credits, base.samplers = true, window, 3, 12, 1
+			plain, _, err := base.run(t, context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			base.insert = inserts(t, r)
+			want, _, err := base.run(t, context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if slices.Equal(plain, want) {
+				t.Error("the stages change nothing")
+			}
+			for range 8 {
+				j := base
+				j.direct, j.samplers, j.trainers, j.threads, j.ahead = r.IntN(3) == 0, 1+r.IntN(3), 1+r.IntN(3), 1+r.IntN(3), 1+r.IntN(3)
+				j.bytes, j.insert = r.IntN(2) == 0, inserts(t, r)
+				j.slots, j.keep = nodes, 0
+				got, _, err := j.run(t, context.Background())
+				if err != nil || !slices.Equal(got, want) {
+					t.Fatalf("%+v: the bits differ, or %v", j, err)
+				}
 			}
 		}
-	}
+	})
 }
 
 // One that fails ends the pipeline with an error that names batch and stage; others work
 // or wait meanwhile, and end with Stop.
 func TestInsertedFails(t *testing.T) {
-	broken := errors.New("broken")
-	for _, late := range []bool{false, true} {
-		for _, panics := range []bool{false, true} {
-			j := plainMemoryJob()
-			j.direct = late
-			j.insert = func(c *Config, _ *graph.Features) {
-				s := Inserted{Name: "mine", Clock: clock.Own, Limit: 3, Process: func(ctx context.Context, b *sampling.Batch, _ Rows, x []float32) ([]float32, error) {
-					if b.ID.Batch > 4 {
-						<-ctx.Done() // until Stop
-						return nil, ctx.Err()
+	synctest.Test(t, func(t *testing.T) {
+		broken := errors.New("broken")
+		for _, late := range []bool{false, true} {
+			for _, panics := range []bool{false, true} {
+				j := plainMemoryJob()
+				j.direct = late
+				j.insert = func(c *Config, _ *graph.Features) {
+					s := Inserted{Name: "mine", Clock: clock.Own, Limit: 3, Process: func(ctx context.Context, b *sampling.Batch, _ Rows, x []float32) ([]float32, error) {
+						if b.ID.Batch > 4 {
+							<-ctx.Done() // until Stop
+							return nil, ctx.Err()
+						}
+						if b.ID.Batch == 4 && panics {
+							panic(broken)
+						}
+						if b.ID.Batch == 4 {
+							return nil, broken
+						}
+						return make([]float32, b.NumInputs()*featureCols), nil
+					}}
+					c.AfterSample = []Inserted{s}
+					if late {
+						c.AfterSample, c.AfterLoad = nil, c.AfterSample
 					}
-					if b.ID.Batch == 4 && panics {
-						panic(broken)
-					}
-					if b.ID.Batch == 4 {
-						return nil, broken
-					}
-					return make([]float32, b.NumInputs()*featureCols), nil
-				}}
-				c.AfterSample = []Inserted{s}
-				if late {
-					c.AfterSample, c.AfterLoad = nil, c.AfterSample
+				}
+				j.threads = 4
+				_, _, err := j.run(t, context.Background())
+				var f *messages.Failed
+				if !errors.As(err, &f) || !strings.HasPrefix(err.Error(), "train/e0/b4: mine: ") || !strings.Contains(err.Error(), "broken") || !errors.Is(err, broken) {
+					t.Errorf("late %v, panics %v: %v", late, panics, err)
 				}
 			}
-			j.threads = 4
-			_, _, err := j.run(t, context.Background())
-			var f *messages.Failed
-			if !errors.As(err, &f) || !strings.HasPrefix(err.Error(), "train/e0/b4: mine: ") || !strings.Contains(err.Error(), "broken") || !errors.Is(err, broken) {
-				t.Errorf("late %v, panics %v: %v", late, panics, err)
-			}
 		}
-	}
+	})
 }
 
 // A stage that may have no batch at all is refused.

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/gnnactor/gnnactor/clock"
 	"github.com/gnnactor/gnnactor/graph"
@@ -204,104 +205,110 @@ func plainMemoryJob() memoryJob {
 // Metamorphic: however rows come to the slab, and however little room it has,
 // what is computed is what the table gives, tuned meanwhile or not.
 func TestSlabDoesNotChangeBits(t *testing.T) {
-	r := drawn.Cases(t)
-	for _, window := range []int{0, 3, 5} {
-		for _, micro := range []int{1, 3} {
-			base := plainMemoryJob()
-			base.direct, base.window, base.micro, base.credits = true, window, micro, 12
-			want, _, err := base.run(t, t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			for range 6 {
-				j := base
-				j.direct = false
-				j.samplers, j.credits, j.threads, j.trainers = 1+r.IntN(3), (window+1)*micro+r.IntN(3), 1+r.IntN(3), 1+r.IntN(micro)
-				j.ahead, j.loaders, j.keep, j.bytes = 1+r.IntN(5), 1+r.IntN(3), r.IntN(4), r.IntN(2) == 0
-				j.slots = nodes + r.IntN(3*nodes) // one batch has up to all nodes
-				j.cached = r.IntN(2) * r.IntN(60)
-				if r.IntN(2) == 0 {
-					j.generations = &Generations{Period: 1 + r.IntN(2), Nodes: func(g int) []uint32 { return []uint32{uint32(g), 50, uint32(60 + g)} }}
-					j.slots += 6
-				}
-				for range r.IntN(4) {
-					j.tunes = append(j.tunes, messages.Tune{Samplers: j.samplers, Credits: j.credits, Ahead: 1 + r.IntN(5), Loaders: 1 + r.IntN(3), Cache: r.IntN(60)})
-				}
-				got, stats, err := j.run(t, t.Context())
+	synctest.Test(t, func(t *testing.T) {
+		r := drawn.Cases(t)
+		for _, window := range []int{0, 3, 5} {
+			for _, micro := range []int{1, 3} {
+				base := plainMemoryJob()
+				base.direct, base.window, base.micro, base.credits = true, window, micro, 12
+				want, _, err := base.run(t, t.Context())
 				if err != nil {
-					t.Fatalf("%+v: %v", j, err)
+					t.Fatal(err)
 				}
-				if !slices.Equal(got, want) {
-					t.Errorf("%+v: other bits", j)
-				}
-				if stats.Rows != stats.Shared+stats.Pinned+stats.Cached+stats.Loaded || stats.Loaded == 0 {
-					t.Errorf("%d rows were asked for: %d shared, %d pinned, %d cached, %d loaded", stats.Rows, stats.Shared, stats.Pinned, stats.Cached, stats.Loaded)
+				for range 6 {
+					j := base
+					j.direct = false
+					j.samplers, j.credits, j.threads, j.trainers = 1+r.IntN(3), (window+1)*micro+r.IntN(3), 1+r.IntN(3), 1+r.IntN(micro)
+					j.ahead, j.loaders, j.keep, j.bytes = 1+r.IntN(5), 1+r.IntN(3), r.IntN(4), r.IntN(2) == 0
+					j.slots = nodes + r.IntN(3*nodes) // one batch has up to all nodes
+					j.cached = r.IntN(2) * r.IntN(60)
+					if r.IntN(2) == 0 {
+						j.generations = &Generations{Period: 1 + r.IntN(2), Nodes: func(g int) []uint32 { return []uint32{uint32(g), 50, uint32(60 + g)} }}
+						j.slots += 6
+					}
+					for range r.IntN(4) {
+						j.tunes = append(j.tunes, messages.Tune{Samplers: j.samplers, Credits: j.credits, Ahead: 1 + r.IntN(5), Loaders: 1 + r.IntN(3), Cache: r.IntN(60)})
+					}
+					got, stats, err := j.run(t, t.Context())
+					if err != nil {
+						t.Fatalf("%+v: %v", j, err)
+					}
+					if !slices.Equal(got, want) {
+						t.Errorf("%+v: other bits", j)
+					}
+					if stats.Rows != stats.Shared+stats.Pinned+stats.Cached+stats.Loaded || stats.Loaded == 0 {
+						t.Errorf("%d rows were asked for: %d shared, %d pinned, %d cached, %d loaded", stats.Rows, stats.Shared, stats.Pinned, stats.Cached, stats.Loaded)
+					}
 				}
 			}
 		}
-	}
+	})
 }
 
 // Tuning gives the slab a cache while the run goes on, and takes it away; every
 // trainer is told how it is to work, the newest word at the last.
 func TestTuneReachesItsStages(t *testing.T) {
-	j := plainMemoryJob()
-	j.keep, j.micro, j.trainers, j.credits = 0, 2, 2, 8
-	word := messages.Tune{Samplers: j.samplers, Credits: j.credits, Ahead: j.ahead, Loaders: j.loaders, Threads: 1, Copied: true}
-	cached := func(rows int) int64 {
-		tune := word
-		tune.Cache = rows
-		j.tunes = []messages.Tune{tune}
-		j.readers = func(all []*reader) {
-			for i, r := range all {
-				n := len(r.tuned)
-				if n == 0 || r.tuned[n-1] != (messages.Tune{Threads: 1, Copied: true}) {
-					t.Errorf("trainer %d was told %+v", i, r.tuned)
+	synctest.Test(t, func(t *testing.T) {
+		j := plainMemoryJob()
+		j.keep, j.micro, j.trainers, j.credits = 0, 2, 2, 8
+		word := messages.Tune{Samplers: j.samplers, Credits: j.credits, Ahead: j.ahead, Loaders: j.loaders, Threads: 1, Copied: true}
+		cached := func(rows int) int64 {
+			tune := word
+			tune.Cache = rows
+			j.tunes = []messages.Tune{tune}
+			j.readers = func(all []*reader) {
+				for i, r := range all {
+					n := len(r.tuned)
+					if n == 0 || r.tuned[n-1] != (messages.Tune{Threads: 1, Copied: true}) {
+						t.Errorf("trainer %d was told %+v", i, r.tuned)
+					}
 				}
 			}
+			_, stats, err := j.run(t, t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return stats.Cached
 		}
-		_, stats, err := j.run(t, t.Context())
-		if err != nil {
-			t.Fatal(err)
+		if n := cached(0); n != 0 {
+			t.Errorf("%d rows were found in a cache of none", n)
 		}
-		return stats.Cached
-	}
-	if n := cached(0); n != 0 {
-		t.Errorf("%d rows were found in a cache of none", n)
-	}
-	if cached(nodes) == 0 {
-		t.Error("no row was found in a cache of all")
-	}
+		if cached(nodes) == 0 {
+			t.Error("no row was found in a cache of all")
+		}
+	})
 }
 
 // Compute is held up until every batch that may go ahead has its slots, and
 // freed slots hold NaN: a batch whose slots were given away too early would
 // compute NaN.
 func TestFreedSlotsAreNotRead(t *testing.T) {
-	j := plainMemoryJob()
-	j.samplers, j.credits, j.ahead, j.loaders, j.keep = 1, 6, 4, 3, 0
-	j.slots = 6 * nodes
-	steps := int64(sampling.NumBatches(nodes, batchSize)) * epochs
-	computed := int64(0)
-	j.hook = func(slab *features.Slab, _ *sampling.Batch) {
-		computed++
-		for slab.Stats().Batches < min(steps, computed-1+int64(j.ahead)) { // those ahead, this one included
-			runtime.Gosched()
+	synctest.Test(t, func(t *testing.T) {
+		j := plainMemoryJob()
+		j.samplers, j.credits, j.ahead, j.loaders, j.keep = 1, 6, 4, 3, 0
+		j.slots = 6 * nodes
+		steps := int64(sampling.NumBatches(nodes, batchSize)) * epochs
+		computed := int64(0)
+		j.hook = func(slab *features.Slab, _ *sampling.Batch) {
+			computed++
+			for slab.Stats().Batches < min(steps, computed-1+int64(j.ahead)) { // those ahead, this one included
+				runtime.Gosched()
+			}
 		}
-	}
-	got, _, err := j.run(t, t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	plain := plainMemoryJob()
-	plain.direct = true
-	want, _, err := plain.run(t, t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("a delayed trainer computes %v, want %v", got, want)
-	}
+		got, _, err := j.run(t, t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain := plainMemoryJob()
+		plain.direct = true
+		want, _, err := plain.run(t, t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("a delayed trainer computes %v, want %v", got, want)
+		}
+	})
 }
 
 // gateway is a store whose reads wait for the gate to open; then they go on.
@@ -333,44 +340,46 @@ func (g *gateway) Read(ctx context.Context, r features.Request, done func(error)
 // A store that stalls holds the run up and does not break it, and a run that is
 // stopped while it reads ends at once and leaves nothing behind.
 func TestStallingStore(t *testing.T) {
-	plain := plainMemoryJob()
-	plain.direct = true
-	want, _, err := plain.run(t, t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, cancelled := range []bool{false, true} {
-		g := &gateway{Store: features.InMemory(featureTable()), gate: make(chan struct{})}
-		j := plainMemoryJob()
-		j.store = g
-		computed := atomic.Int64{}
-		j.hook = func(*features.Slab, *sampling.Batch) { computed.Add(1) }
-		ctx, cancel := context.WithCancel(t.Context())
-		var watch sync.WaitGroup
-		watch.Go(func() {
-			for g.waiting.Load() < int64(j.loaders) { // all that may be under way are
-				runtime.Gosched()
-			}
-			if n := computed.Load(); n != 0 {
-				t.Errorf("%d batches were computed before any row was there", n)
-			}
-			if cancelled {
-				cancel()
-			} else {
-				close(g.gate)
-			}
-		})
-		got, _, err := j.run(t, ctx)
-		watch.Wait()
-		cancel()
-		g.wg.Wait()
-		switch {
-		case cancelled && !errors.Is(err, context.Canceled):
-			t.Errorf("cancelled: %v", err)
-		case !cancelled && (err != nil || !slices.Equal(got, want)):
-			t.Errorf("a stall changes the result: %v", err)
+	synctest.Test(t, func(t *testing.T) {
+		plain := plainMemoryJob()
+		plain.direct = true
+		want, _, err := plain.run(t, t.Context())
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
+		for _, cancelled := range []bool{false, true} {
+			g := &gateway{Store: features.InMemory(featureTable()), gate: make(chan struct{})}
+			j := plainMemoryJob()
+			j.store = g
+			computed := atomic.Int64{}
+			j.hook = func(*features.Slab, *sampling.Batch) { computed.Add(1) }
+			ctx, cancel := context.WithCancel(t.Context())
+			var watch sync.WaitGroup
+			watch.Go(func() {
+				for g.waiting.Load() < int64(j.loaders) { // all that may be under way are
+					runtime.Gosched()
+				}
+				if n := computed.Load(); n != 0 {
+					t.Errorf("%d batches were computed before any row was there", n)
+				}
+				if cancelled {
+					cancel()
+				} else {
+					close(g.gate)
+				}
+			})
+			got, _, err := j.run(t, ctx)
+			watch.Wait()
+			cancel()
+			g.wg.Wait()
+			switch {
+			case cancelled && !errors.Is(err, context.Canceled):
+				t.Errorf("cancelled: %v", err)
+			case !cancelled && (err != nil || !slices.Equal(got, want)):
+				t.Errorf("a stall changes the result: %v", err)
+			}
+		}
+	})
 }
 
 // failing is a store whose k-th read fails.
@@ -390,30 +399,34 @@ func (f *failing) Read(ctx context.Context, r features.Request, done func(error)
 
 // A read that fails ends the run with the batch and the store's own words.
 func TestReadErrorFailsTheRun(t *testing.T) {
-	broken := errors.New("features.bin: offset 4711: the disk is on fire")
-	for _, bytes := range []bool{false, true} {
-		for k := range int64(5) {
-			f := &failing{Store: features.InMemory(featureTable()), err: broken}
-			f.left.Store(1 + 3*k)
-			j := plainMemoryJob()
-			j.store, j.bytes, j.keep = f, bytes, 1
-			_, _, err := j.run(t, t.Context())
-			var failed *messages.Failed
-			if !errors.As(err, &failed) || !strings.Contains(err.Error(), "offset 4711") || failed.Stage != "load" || failed.ID.Phase != "train" {
-				t.Errorf("read %d: %v", 1+3*k, err)
+	synctest.Test(t, func(t *testing.T) {
+		broken := errors.New("features.bin: offset 4711: the disk is on fire")
+		for _, bytes := range []bool{false, true} {
+			for k := range int64(5) {
+				f := &failing{Store: features.InMemory(featureTable()), err: broken}
+				f.left.Store(1 + 3*k)
+				j := plainMemoryJob()
+				j.store, j.bytes, j.keep = f, bytes, 1
+				_, _, err := j.run(t, t.Context())
+				var failed *messages.Failed
+				if !errors.As(err, &failed) || !strings.Contains(err.Error(), "offset 4711") || failed.Stage != "load" || failed.ID.Phase != "train" {
+					t.Errorf("read %d: %v", 1+3*k, err)
+				}
 			}
 		}
-	}
+	})
 }
 
 // A batch that can never fit says so, and how to go on.
 func TestSlabTooSmall(t *testing.T) {
-	j := plainMemoryJob()
-	j.slots = 20 // a batch has more seeds
-	_, _, err := j.run(t, t.Context())
-	if err == nil || !strings.Contains(err.Error(), "more memory") {
-		t.Errorf("got %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		j := plainMemoryJob()
+		j.slots = 20 // a batch has more seeds
+		_, _, err := j.run(t, t.Context())
+		if err == nil || !strings.Contains(err.Error(), "more memory") {
+			t.Errorf("got %v", err)
+		}
+	})
 }
 
 // The rows of the next generation are read while batches of the present one
@@ -436,46 +449,48 @@ func TestGenerations(t *testing.T) {
 	}
 	for _, late := range []bool{false, true} {
 		t.Run(fmt.Sprint("late=", late), func(t *testing.T) {
-			g := &gateway{Store: features.InMemory(featureTable()), gate: make(chan struct{})}
-			isGeneration := func(r features.Request) bool {
-				for k := range epochs {
-					if in := generation(k); len(r.IDs) > 3 && slices.IsSorted(r.IDs) && len(r.IDs) <= len(in) && !slices.ContainsFunc(r.IDs, func(u uint32) bool { return !slices.Contains(in, u) }) {
-						return true
+			synctest.Test(t, func(t *testing.T) {
+				g := &gateway{Store: features.InMemory(featureTable()), gate: make(chan struct{})}
+				isGeneration := func(r features.Request) bool {
+					for k := range epochs {
+						if in := generation(k); len(r.IDs) > 3 && slices.IsSorted(r.IDs) && len(r.IDs) <= len(in) && !slices.ContainsFunc(r.IDs, func(u uint32) bool { return !slices.Contains(in, u) }) {
+							return true
+						}
+					}
+					return false
+				}
+				g.hold = func(r features.Request) bool { return late && isGeneration(r) }
+				j := plainMemoryJob()
+				j.store, j.keep, j.generations = g, 1, &Generations{Period: 1, Nodes: generation}
+				if !late {
+					// The first batch waits until its generation is there, for the next is
+					// drawn after that: so that the batches that follow find rows of it
+					// does not depend on the machine.
+					var begun atomic.Bool
+					j.generations.Nodes = func(g int) []uint32 {
+						if g > 0 {
+							begun.Store(true)
+						}
+						return generation(g)
+					}
+					j.hook = func(*features.Slab, *sampling.Batch) {
+						for !begun.Load() {
+							runtime.Gosched()
+						}
 					}
 				}
-				return false
-			}
-			g.hold = func(r features.Request) bool { return late && isGeneration(r) }
-			j := plainMemoryJob()
-			j.store, j.keep, j.generations = g, 1, &Generations{Period: 1, Nodes: generation}
-			if !late {
-				// The first batch waits until its generation is there, for the next is
-				// drawn after that: so that the batches that follow find rows of it
-				// does not depend on the machine.
-				var begun atomic.Bool
-				j.generations.Nodes = func(g int) []uint32 {
-					if g > 0 {
-						begun.Store(true)
-					}
-					return generation(g)
+				got, stats, err := j.run(t, t.Context())
+				if late {
+					close(g.gate)
+					g.wg.Wait()
 				}
-				j.hook = func(*features.Slab, *sampling.Batch) {
-					for !begun.Load() {
-						runtime.Gosched()
-					}
+				if err != nil || !slices.Equal(got, want) {
+					t.Fatalf("other bits, %v", err)
 				}
-			}
-			got, stats, err := j.run(t, t.Context())
-			if late {
-				close(g.gate)
-				g.wg.Wait()
-			}
-			if err != nil || !slices.Equal(got, want) {
-				t.Fatalf("other bits, %v", err)
-			}
-			if late != (stats.Pinned == 0) {
-				t.Errorf("%d of %d rows were pinned ones", stats.Pinned, stats.Rows)
-			}
+				if late != (stats.Pinned == 0) {
+					t.Errorf("%d of %d rows were pinned ones", stats.Pinned, stats.Rows)
+				}
+			})
 		})
 	}
 }
@@ -484,79 +499,83 @@ func TestGenerations(t *testing.T) {
 // pieces over the eight of the eleven steps that are neither sampled ahead nor
 // there for its rows.
 func TestGenerationsAreDrawnInShares(t *testing.T) {
-	const pieces, share = 64, 8
-	plain := plainMemoryJob()
-	plain.direct = true
-	want, _, err := plain.run(t, t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	j := plainMemoryJob()
-	j.keep, j.samplers, j.credits = 1, 1, 1
-	var drawn, computed atomic.Int64 // pieces of generation 1, batches
-	j.generations = &Generations{
-		Period: 1, Pieces: pieces,
-		Nodes: func(g int) []uint32 {
-			if n := drawn.Load(); g == 1 && n < pieces && computed.Load() <= nodes/batchSize {
-				t.Errorf("generation 1 is asked for after %d of its %d pieces", n, pieces)
-			}
-			return []uint32{uint32(g), 50}
-		},
-		Advance: func(g int) bool {
-			if g != 1 {
-				return true
-			}
-			n, c := drawn.Add(1), computed.Load()
-			if most := share * c; n > pieces || c <= nodes/batchSize && n > most {
-				t.Errorf("piece %d of the next generation is drawn when %d batches had begun, want at most %d", n, c, most)
-			}
-			return n == pieces
-		},
-	}
-	j.hook = func(*features.Slab, *sampling.Batch) {
-		for c := computed.Add(1); c == 2 && drawn.Load() < share; {
-			runtime.Gosched()
+	synctest.Test(t, func(t *testing.T) {
+		const pieces, share = 64, 8
+		plain := plainMemoryJob()
+		plain.direct = true
+		want, _, err := plain.run(t, t.Context())
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	got, _, err := j.run(t, t.Context())
-	if err != nil || !slices.Equal(got, want) {
-		t.Fatalf("other bits, %v", err)
-	}
+		j := plainMemoryJob()
+		j.keep, j.samplers, j.credits = 1, 1, 1
+		var drawn, computed atomic.Int64 // pieces of generation 1, batches
+		j.generations = &Generations{
+			Period: 1, Pieces: pieces,
+			Nodes: func(g int) []uint32 {
+				if n := drawn.Load(); g == 1 && n < pieces && computed.Load() <= nodes/batchSize {
+					t.Errorf("generation 1 is asked for after %d of its %d pieces", n, pieces)
+				}
+				return []uint32{uint32(g), 50}
+			},
+			Advance: func(g int) bool {
+				if g != 1 {
+					return true
+				}
+				n, c := drawn.Add(1), computed.Load()
+				if most := share * c; n > pieces || c <= nodes/batchSize && n > most {
+					t.Errorf("piece %d of the next generation is drawn when %d batches had begun, want at most %d", n, c, most)
+				}
+				return n == pieces
+			},
+		}
+		j.hook = func(*features.Slab, *sampling.Batch) {
+			for c := computed.Add(1); c == 2 && drawn.Load() < share; {
+				runtime.Gosched()
+			}
+		}
+		got, _, err := j.run(t, t.Context())
+		if err != nil || !slices.Equal(got, want) {
+			t.Fatalf("other bits, %v", err)
+		}
+	})
 }
 
 // A batch in which nodes are several times needs a slot for each of them once:
 // as many slots as there are nodes do for any batches.
 func TestSlabTakesRepeatedNodes(t *testing.T) {
-	base := plainMemoryJob()
-	base.direct, base.repeats = true, true
-	want, _, err := base.run(t, t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	largest := 0
-	for _, keep := range []int{0, 1, 3} {
-		j := base
-		j.direct, j.keep, j.slots = false, keep, nodes
-		var mu sync.Mutex
-		j.hook = func(_ *features.Slab, b *sampling.Batch) {
-			mu.Lock()
-			largest = max(largest, b.NumInputs())
-			mu.Unlock()
-		}
-		got, stats, err := j.run(t, t.Context())
+	synctest.Test(t, func(t *testing.T) {
+		base := plainMemoryJob()
+		base.direct, base.repeats = true, true
+		want, _, err := base.run(t, t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(got, want) {
-			t.Errorf("keep %d: other bits", keep)
+		largest := 0
+		for _, keep := range []int{0, 1, 3} {
+			j := base
+			j.direct, j.keep, j.slots = false, keep, nodes
+			var mu sync.Mutex
+			j.hook = func(_ *features.Slab, b *sampling.Batch) {
+				mu.Lock()
+				largest = max(largest, b.NumInputs())
+				mu.Unlock()
+			}
+			got, stats, err := j.run(t, t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("keep %d: other bits", keep)
+			}
+			if stats.Peak > nodes {
+				t.Errorf("keep %d: %d slots for %d nodes", keep, stats.Peak, nodes)
+			}
 		}
-		if stats.Peak > nodes {
-			t.Errorf("keep %d: %d slots for %d nodes", keep, stats.Peak, nodes)
+		if largest <= nodes {
+			t.Errorf("the largest batch has %d inputs of %d nodes: nothing was tested", largest, nodes)
 		}
-	}
-	if largest <= nodes {
-		t.Errorf("the largest batch has %d inputs of %d nodes: nothing was tested", largest, nodes)
-	}
+	})
 }
 
 // panicking is a store whose first read ends some time after its context, and
@@ -584,15 +603,17 @@ func (s *panicking) Read(ctx context.Context, _ features.Request, ready func(err
 // The owner frees the slab when the pipeline has stopped: a stage that panicked
 // waits for its reads all the same.
 func TestPanickedStageWaitsForReads(t *testing.T) {
-	store := &panicking{Store: features.InMemory(featureTable())}
-	defer store.Close()
-	j := plainMemoryJob()
-	j.store = store
-	_, _, err := j.run(t, t.Context())
-	if !errors.Is(err, errBroken) {
-		t.Fatalf("the error is %v", err)
-	}
-	if !store.ended.Load() {
-		t.Error("the pipeline stopped while a read was under way")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		store := &panicking{Store: features.InMemory(featureTable())}
+		defer store.Close()
+		j := plainMemoryJob()
+		j.store = store
+		_, _, err := j.run(t, t.Context())
+		if !errors.Is(err, errBroken) {
+			t.Fatalf("the error is %v", err)
+		}
+		if !store.ended.Load() {
+			t.Error("the pipeline stopped while a read was under way")
+		}
+	})
 }

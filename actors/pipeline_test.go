@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/asynkron/protoactor-go/actor"
 
@@ -190,186 +191,198 @@ func ones() []float32 {
 
 // Metamorphic: whatever the plan, the bits are the same.
 func TestPlanDoesNotChangeBits(t *testing.T) {
-	r := drawn.Cases(t)
-	for _, micro := range []int{1, 4, 32} {
-		plain := job{samplers: 1, trainers: 1, credits: 1, threads: 1, micro: micro}
-		want, wantLoss := plain.train(t, ones())
-		for range 8 {
-			j := job{
-				samplers: 1 + r.IntN(5), credits: 1 + r.IntN(4), threads: 1 + r.IntN(3), micro: micro,
-				trainers: 1 + r.IntN(min(micro, 4)), bytes: r.IntN(2) == 0,
-			}
-			got, loss := j.train(t, ones())
-			if !slices.Equal(got, want) || !slices.Equal(loss, wantLoss) {
-				t.Fatalf("%+v: the bits differ from those of %+v", j, plain)
+	synctest.Test(t, func(t *testing.T) {
+		r := drawn.Cases(t)
+		for _, micro := range []int{1, 4, 32} {
+			plain := job{samplers: 1, trainers: 1, credits: 1, threads: 1, micro: micro}
+			want, wantLoss := plain.train(t, ones())
+			for range 8 {
+				j := job{
+					samplers: 1 + r.IntN(5), credits: 1 + r.IntN(4), threads: 1 + r.IntN(3), micro: micro,
+					trainers: 1 + r.IntN(min(micro, 4)), bytes: r.IntN(2) == 0,
+				}
+				got, loss := j.train(t, ones())
+				if !slices.Equal(got, want) || !slices.Equal(loss, wantLoss) {
+					t.Fatalf("%+v: the bits differ from those of %+v", j, plain)
+				}
 			}
 		}
-	}
+	})
 }
 
 // Going on from step k with the parameters of step k ends at the same bits.
 func TestResume(t *testing.T) {
-	want, _ := job{samplers: 2, trainers: 1, credits: 2, threads: 2, micro: 2}.train(t, ones())
-	for _, k := range []int{1, 11, 17} {
-		j := job{samplers: 2, trainers: 2, credits: 2, threads: 2, micro: 2, worker: mixer{calls: new(atomic.Int64)}}
-		pl, up, stop := j.start(t, ones())
-		pl.Proceed(0)
-		for range k {
-			x, err := pl.Next(context.Background())
-			if err != nil {
-				t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		want, _ := job{samplers: 2, trainers: 1, credits: 2, threads: 2, micro: 2}.train(t, ones())
+		for _, k := range []int{1, 11, 17} {
+			j := job{samplers: 2, trainers: 2, credits: 2, threads: 2, micro: 2, worker: mixer{calls: new(atomic.Int64)}}
+			pl, up, stop := j.start(t, ones())
+			pl.Proceed(0)
+			for range k {
+				x, err := pl.Next(context.Background())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if a := x.(*messages.Applied); a.Last {
+					pl.Proceed(a.Step + 1)
+				}
 			}
-			if a := x.(*messages.Applied); a.Last {
-				pl.Proceed(a.Step + 1)
+			stop()
+			done := k + len(pl.Rest()) // steps that were applied before the stop
+			j.first = int64(done)
+			if got, _ := j.train(t, up.params); !slices.Equal(got, want) {
+				t.Errorf("stopped after %d steps and resumed: the bits differ", done)
 			}
 		}
-		stop()
-		done := k + len(pl.Rest()) // steps that were applied before the stop
-		j.first = int64(done)
-		if got, _ := j.train(t, up.params); !slices.Equal(got, want) {
-			t.Errorf("stopped after %d steps and resumed: the bits differ", done)
-		}
-	}
+	})
 }
 
 func TestFailureNamesTheBatch(t *testing.T) {
-	for _, panics := range []bool{false, true} {
-		for _, bytes := range []bool{false, true} {
-			j := job{samplers: 2, trainers: 1, credits: 2, threads: 2, micro: 1, bytes: bytes,
-				worker: mixer{calls: new(atomic.Int64), failAt: "train/e0/b7", panics: panics}}
-			pl, _, stop := j.start(t, ones())
-			pl.Proceed(0)
-			var err error
-			for err == nil {
-				_, err = pl.Next(context.Background())
-			}
-			stop()
-			if !strings.HasPrefix(err.Error(), "train/e0/b7: compute: ") || !strings.Contains(err.Error(), errBroken.Error()) {
-				t.Errorf("panics %v, bytes %v: the error is %q", panics, bytes, err)
-			}
-			if !errors.Is(err, errBroken) {
-				t.Errorf("panics %v: %q does not wrap its cause", panics, err)
-			}
-			if n := j.worker.calls.Load(); n != 8 {
-				t.Errorf("%d batches were computed; the eighth failed", n)
+	synctest.Test(t, func(t *testing.T) {
+		for _, panics := range []bool{false, true} {
+			for _, bytes := range []bool{false, true} {
+				j := job{samplers: 2, trainers: 1, credits: 2, threads: 2, micro: 1, bytes: bytes,
+					worker: mixer{calls: new(atomic.Int64), failAt: "train/e0/b7", panics: panics}}
+				pl, _, stop := j.start(t, ones())
+				pl.Proceed(0)
+				var err error
+				for err == nil {
+					_, err = pl.Next(context.Background())
+				}
+				stop()
+				if !strings.HasPrefix(err.Error(), "train/e0/b7: compute: ") || !strings.Contains(err.Error(), errBroken.Error()) {
+					t.Errorf("panics %v, bytes %v: the error is %q", panics, bytes, err)
+				}
+				if !errors.Is(err, errBroken) {
+					t.Errorf("panics %v: %q does not wrap its cause", panics, err)
+				}
+				if n := j.worker.calls.Load(); n != 8 {
+					t.Errorf("%d batches were computed; the eighth failed", n)
+				}
 			}
 		}
-	}
+	})
 }
 
 // Stopping waits for the batch that is computed, and begins no other.
 func TestStopWithinOneBatch(t *testing.T) {
-	entered, leave := make(chan struct{}), make(chan struct{})
-	j := job{samplers: 3, trainers: 1, credits: 3, threads: 2, micro: 1, worker: mixer{calls: new(atomic.Int64)}}
-	first := true
-	j.worker.hook = func() {
-		if first { // only one trainer calls it
-			first = false
-			close(entered)
-			<-leave
+	synctest.Test(t, func(t *testing.T) {
+		entered, leave := make(chan struct{}), make(chan struct{})
+		j := job{samplers: 3, trainers: 1, credits: 3, threads: 2, micro: 1, worker: mixer{calls: new(atomic.Int64)}}
+		first := true
+		j.worker.hook = func() {
+			if first { // only one trainer calls it
+				first = false
+				close(entered)
+				<-leave
+			}
 		}
-	}
-	pl, _, stop := j.start(t, ones())
-	pl.Proceed(0)
-	<-entered
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if _, err := pl.Next(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("Next after cancelling: %v", err)
-	}
-	go func() {
-		for !pl.post.ending.Load() {
-			runtime.Gosched()
+		pl, _, stop := j.start(t, ones())
+		pl.Proceed(0)
+		<-entered
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		if _, err := pl.Next(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("Next after cancelling: %v", err)
 		}
-		close(leave)
-	}()
-	stop()
-	if n := j.worker.calls.Load(); n != 1 {
-		t.Errorf("%d batches were computed; one was when Stop was called", n)
-	}
-	if _, err := pl.Snapshot(context.Background()); !errors.Is(err, ErrStopped) {
-		t.Errorf("Snapshot after Stop: %v", err)
-	}
+		go func() {
+			for !pl.post.ending.Load() {
+				runtime.Gosched()
+			}
+			close(leave)
+		}()
+		stop()
+		if n := j.worker.calls.Load(); n != 1 {
+			t.Errorf("%d batches were computed; one was when Stop was called", n)
+		}
+		if _, err := pl.Snapshot(context.Background()); !errors.Is(err, ErrStopped) {
+			t.Errorf("Snapshot after Stop: %v", err)
+		}
+	})
 }
 
 // Nothing is computed before Proceed, nor beyond the end of an epoch.
 func TestEpochsWaitForTheOwner(t *testing.T) {
-	j := job{samplers: 2, trainers: 1, credits: 4, threads: 2, micro: 1, worker: mixer{calls: new(atomic.Int64)}}
-	pl, up, stop := j.start(t, ones())
-	defer stop()
-	s, err := pl.Snapshot(context.Background())
-	if err != nil || s.Step != 0 || !slices.Equal(s.Params, ones()) {
-		t.Fatalf("the first snapshot is %+v, %v", s, err)
-	}
-	pl.Proceed(0)
-	steps := sampling.NumBatches(nodes, batchSize)
-	for range steps {
-		if _, err := pl.Next(context.Background()); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		j := job{samplers: 2, trainers: 1, credits: 4, threads: 2, micro: 1, worker: mixer{calls: new(atomic.Int64)}}
+		pl, up, stop := j.start(t, ones())
+		defer stop()
+		s, err := pl.Snapshot(context.Background())
+		if err != nil || s.Step != 0 || !slices.Equal(s.Params, ones()) {
+			t.Fatalf("the first snapshot is %+v, %v", s, err)
 		}
-	}
-	if s, err = pl.Snapshot(context.Background()); err != nil || s.Step != int64(steps) || !slices.Equal(s.Params, up.params) {
-		t.Fatalf("the snapshot after an epoch is of step %d, %v", s.Step, err)
-	}
-	if n := j.worker.calls.Load(); n != int64(steps) {
-		t.Errorf("%d batches were computed, an epoch has %d", n, steps)
-	}
+		pl.Proceed(0)
+		steps := sampling.NumBatches(nodes, batchSize)
+		for range steps {
+			if _, err := pl.Next(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s, err = pl.Snapshot(context.Background()); err != nil || s.Step != int64(steps) || !slices.Equal(s.Params, up.params) {
+			t.Fatalf("the snapshot after an epoch is of step %d, %v", s.Step, err)
+		}
+		if n := j.worker.calls.Load(); n != int64(steps) {
+			t.Errorf("%d batches were computed, an epoch has %d", n, steps)
+		}
+	})
 }
 
 // A pipeline without trainers delivers every batch, in order, and the same
 // ones that training sees.
 func TestDeliver(t *testing.T) {
-	system := quiet()
-	p := pool.New(2)
-	defer p.Close()
-	defer system.Shutdown()
-	g := ring(nodes, 9)
-	seeds := []uint32{5, 1, 7, 9, 100, 42, 43}
-	want := ""
-	for _, samplers := range []int{1, 3} {
-		c := Config{
-			System: system, Pool: p, Clock: new(clock.Recorder), Credits: 2,
-			Work: Work{Phase: "look", Seed: 5, Nodes: seeds, BatchSize: 3, Micro: 2, Epochs: 4},
-			Load: func(d *Delivery) error { d.X = append(d.X[:0], float32(d.Batch.NumInputs())); return nil },
-		}
-		for range samplers {
-			s, err := sampling.New(t.Context(), sampling.Spec{Name: "neighbor", Fanouts: []int{3, 2}}, g)
+	synctest.Test(t, func(t *testing.T) {
+		system := quiet()
+		p := pool.New(2)
+		defer p.Close()
+		defer system.Shutdown()
+		g := ring(nodes, 9)
+		seeds := []uint32{5, 1, 7, 9, 100, 42, 43}
+		want := ""
+		for _, samplers := range []int{1, 3} {
+			c := Config{
+				System: system, Pool: p, Clock: new(clock.Recorder), Credits: 2,
+				Work: Work{Phase: "look", Seed: 5, Nodes: seeds, BatchSize: 3, Micro: 2, Epochs: 4},
+				Load: func(d *Delivery) error { d.X = append(d.X[:0], float32(d.Batch.NumInputs())); return nil },
+			}
+			for range samplers {
+				s, err := sampling.New(t.Context(), sampling.Spec{Name: "neighbor", Fanouts: []int{3, 2}}, g)
+				if err != nil {
+					t.Fatal(err)
+				}
+				c.Samplers = append(c.Samplers, s)
+			}
+			pl, err := Start(c)
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.Samplers = append(c.Samplers, s)
-		}
-		pl, err := Start(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := ""
-		for range 4 * (2 + 2 + 1) {
-			x, err := pl.Next(context.Background())
-			if err != nil {
-				t.Fatal(err)
+			got := ""
+			for range 4 * (2 + 2 + 1) {
+				x, err := pl.Next(context.Background())
+				if err != nil {
+					t.Fatal(err)
+				}
+				d := x.(*Delivery)
+				if d.X[0] != float32(d.Batch.NumInputs()) {
+					t.Errorf("%v was loaded as %v", d.Batch.ID, d.X)
+				}
+				got += fmt.Sprintln(d.Batch.ID, d.Batch.Seeds, d.Batch.Blocks)
+				pl.Release(d)
 			}
-			d := x.(*Delivery)
-			if d.X[0] != float32(d.Batch.NumInputs()) {
-				t.Errorf("%v was loaded as %v", d.Batch.ID, d.X)
+			if made, _ := pl.Buffers(); made > int64(2*samplers) {
+				t.Errorf("%d buffers for %d samplers", made, samplers)
 			}
-			got += fmt.Sprintln(d.Batch.ID, d.Batch.Seeds, d.Batch.Blocks)
-			pl.Release(d)
+			pl.Stop()
+			if want == "" {
+				want = got
+			}
+			if got != want {
+				t.Errorf("%d samplers deliver other batches than one", samplers)
+			}
 		}
-		if made, _ := pl.Buffers(); made > int64(2*samplers) {
-			t.Errorf("%d buffers for %d samplers", made, samplers)
+		if !strings.HasPrefix(want, "look/e0/b0/m0 ") {
+			t.Errorf("the first batch is %.40q", want)
 		}
-		pl.Stop()
-		if want == "" {
-			want = got
-		}
-		if got != want {
-			t.Errorf("%d samplers deliver other batches than one", samplers)
-		}
-	}
-	if !strings.HasPrefix(want, "look/e0/b0/m0 ") {
-		t.Errorf("the first batch is %.40q", want)
-	}
+	})
 }
 
 func TestStartRefuses(t *testing.T) {
