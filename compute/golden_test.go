@@ -8,7 +8,6 @@ import (
 
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/pool"
 )
 
 // golden is one file: a PyG module's input, output and gradients.
@@ -157,17 +156,23 @@ func TestGolden(t *testing.T) {
 			}
 			for _, set := range []cpu.Set{cpu.Go, cpu.AVX2, cpu.AVX512} {
 				if set.Supported() {
-					compareGolden(t, f, m, prefix, set)
+					compareGolden(t, f, m, prefix, testExec(t, 2, set))
 				}
+			}
+			if x := deviceExec(t); x != nil {
+				compareGolden(t, f, m, prefix, x)
 			}
 		})
 	}
 }
 
-func compareGolden(t *testing.T, f *golden, m *Model, prefix string, set cpu.Set) {
-	p := pool.New(2)
-	defer p.Close()
-	c := newCore[float32](m, cpu.NewExec(p, set), true)
+func compareGolden(t *testing.T, f *golden, m *Model, prefix string, exec *cpu.Exec) {
+	c := newCore[float32](m, exec, true)
+	values := func(m cpu.Matrix[float32]) []float32 {
+		h := cpu.NewMatrix[float32](m.Rows, m.Cols)
+		c.tape.fetch(h, m)
+		return h.Data
+	}
 	params := make([]float32, m.layout.Len())
 	grad := make([]float32, m.layout.Len())
 	named := map[string]Tensor{}
@@ -192,10 +197,11 @@ func compareGolden(t *testing.T, f *golden, m *Model, prefix string, set cpu.Set
 		c.ctx[i].edges = f.edgeFeatures(t)
 	}
 	y := c.forward(wholeBlocks(f.graph, m.Blocks()), x, 0)
-	closeTo(t, "y", y.Matrix().Data, f.values(t, "y"), 1e-4)
+	closeTo(t, "y", values(y.Matrix()), f.values(t, "y"), 1e-4)
 	c.tape.SetGrad(y, f.matrix(t, "dy"))
 	c.tape.Backward()
-	closeTo(t, "dx", x.Grad().Data, f.values(t, "dx"), 1e-4)
+	c.collect(grad)
+	closeTo(t, "dx", values(x.Grad()), f.values(t, "dx"), 1e-4)
 	for name, p := range named {
 		g := grad[p.Offset : p.Offset+p.Len]
 		if _, ok := f.tensors["grad."+name]; !ok {

@@ -24,25 +24,9 @@ type bench struct {
 }
 
 func newBench(t *testing.T) *bench {
-	fakecuda.Use(t)
-	d, err := cuda.Open(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	q, err := d.NewQueue()
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := fakecuda.Queue(t)
 	p := pool.New(1)
-	t.Cleanup(func() {
-		p.Close()
-		if err := q.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(p.Close)
 	b := &bench{t, q, cpu.NewExec(p, cpu.Go), cpu.NewExec(p, cpu.Go), rand.New(rand.NewPCG(1, 2)), nil}
 	b.x.UseDevice(q)
 	return b

@@ -7,6 +7,7 @@ package fakecuda
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -58,6 +59,26 @@ func Use(t testing.TB) *Driver {
 		}
 	})
 	return d
+}
+
+// Queue is Use, and a queue of the device.
+func Queue(t testing.TB) *cuda.Queue {
+	t.Helper()
+	Use(t)
+	d, err := cuda.Open(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := d.NewQueue()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(q.Close(), d.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return q
 }
 
 // Set sets the number of devices, the version of the driver (1000·major + 10·minor) or

@@ -1,0 +1,180 @@
+//go:build linux && amd64 && !nogpu
+
+package compute
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/fakecuda"
+	"github.com/gnnactor/gnnactor/rng"
+)
+
+// deviceExec returns an executor whose kernels run on an emulated device.
+func deviceExec(t *testing.T) *cpu.Exec {
+	x := testExec(t, 1, cpu.Go)
+	x.UseDevice(fakecuda.Queue(t))
+	return x
+}
+
+// Every model with every option has the processor's gradient and outputs on a device,
+// with dropout and weights, of the whole graph, sampled blocks and subgraphs; the second
+// gradient has the bits of the first.
+func TestDeviceGradients(t *testing.T) {
+	for _, name := range slices.Sorted(maps.Keys(variants)) {
+		for i, shape := range []string{"whole", "sampled", "subgraph"} {
+			t.Run(name+"/"+shape, func(t *testing.T) {
+				ds := testDataset(60, 3, 9-4*(i%2), i == 0)
+				spec := sized(variants[name], 2, ds.NodeFeatures.Cols, 6, 4)
+				spec.Dropout, spec.InputDropout = 0.3, 0.2
+				m := mustModel(t, spec, ds.Graph)
+				ds.EdgeFeatures = edgeFeatures(m)
+				in := &Input{Key: 3, Features: ds.NodeFeatures, Edges: ds.EdgeFeatures}
+				switch shape {
+				case "whole":
+					in.Blocks = wholeBlocks(ds.Graph, m.Blocks())
+				case "sampled":
+					seeds := make([]uint32, 60)
+					rng.New(5).Perm(seeds)
+					in.Blocks = sampleBlocks(ds.Graph, seeds[:20], m.Blocks(), 2, 6)
+					for l := range in.Blocks {
+						in.Blocks[l].Weights = randomMatrix[float32](1, len(in.Blocks[l].Indices), uint64(l)).Data
+					}
+				default:
+					in.Blocks = subgraphBlocks(ds.Graph, []uint32{14, 3, 2, 9, 0, 7, 11, 12, 5, 40, 41, 42, 59}, m.Blocks())
+				}
+				in.Rows = in.Blocks[0].SrcIDs
+				targets := in.Blocks[len(in.Blocks)-1].NumDst - 3
+				for i := range targets {
+					in.Labels = append(in.Labels, int32(i%4))
+				}
+				in.Weights = randomMatrix[float32](1, targets, 4).Data
+				compareDevice(t, m, ds, in)
+			})
+		}
+	}
+}
+
+// compareDevice compares gradients of in, and inference, on a device and on the
+// processor.
+func compareDevice(t *testing.T, m *Model, ds *graph.Dataset, in *Input) {
+	t.Helper()
+	params := randomParams(m, 5)
+	device, host := deviceExec(t), testExec(t, 1, cpu.Go)
+	want, got, again := make([]float32, len(params)), make([]float32, len(params)), make([]float32, len(params))
+	stats, err := m.NewEngine(host).Gradient(want, params, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := m.NewEngine(device)
+	for _, g := range [][]float32{got, again} {
+		s, err := e.Gradient(g, params, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		closeTo(t, "loss", []float64{s.Loss}, []float64{stats.Loss}, 1e-5)
+		if s.Correct != stats.Correct || s.Count != stats.Count || s.Weight != stats.Weight {
+			t.Errorf("on the device %+v, on the processor %+v", s, stats)
+		}
+	}
+	if !slices.Equal(got, again) {
+		t.Error("the second gradient has other bits")
+	}
+	largest := max(slices.Max(want), -slices.Min(want))
+	for _, p := range m.layout.Tensors() {
+		// Before a batch norm the gradient of a bias is rounding errors alone: beside the
+		// largest of all they are nothing.
+		tensor := func(g []float32) []float32 { return append([]float32{largest / 100}, g[p.Offset:p.Offset+p.Len]...) }
+		closeTo(t, "gradient of "+p.Name, tensor(got), tensor(want), 1e-4)
+	}
+	outputs := map[*cpu.Exec][]float32{}
+	for _, x := range []*cpu.Exec{device, host} {
+		y, err := m.Infer(context.Background(), x, params, ds, []uint32{3, 41, 7, 59}, 25)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := m.Output(x, params, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		outputs[x] = slices.Concat(y.Data, out.Data)
+	}
+	closeTo(t, "outputs", outputs[device], outputs[host], 1e-4)
+}
+
+// Links, several labels, features that are mostly zeros, and all that a program's own
+// layers may call.
+func TestDeviceOthers(t *testing.T) {
+	ds := testDataset(60, 3, 80, false)
+	for i := range ds.NodeFeatures.Rows {
+		row := make([]float32, 80)
+		row[i%80], row[(7*i+1)%80] = 1, -0.5
+		copy(ds.NodeFeatures.Data[i*ds.NodeFeatures.Stride:], graph.NewFeatures(1, 80, row).Data)
+	}
+	in := &Input{Key: 3, Features: ds.NodeFeatures, Blocks: wholeBlocks(ds.Graph, 2)}
+	t.Run("sparse", func(t *testing.T) {
+		spec := sized(Spec{Model: "gcn", InputDropout: 0.2}, 2, 80, 6, 4)
+		m := mustModel(t, spec, ds.Graph)
+		m.BindFeatures(ds.NodeFeatures)
+		if !m.SparseInput() {
+			t.Fatal("the features do not count as sparse")
+		}
+		in := *in
+		in.Labels = make([]int32, 50)
+		compareDevice(t, m, ds, &in)
+	})
+	t.Run("labels", func(t *testing.T) {
+		m := mustModel(t, sized(Spec{Model: "sage"}, 2, 80, 6, 4), ds.Graph)
+		in := *in
+		for i := range 40 * 4 {
+			in.Multi = append(in.Multi, uint8(i*i%3%2))
+		}
+		compareDevice(t, m, ds, &in)
+	})
+	for _, decoder := range []string{"dot", "mlp"} {
+		t.Run("links "+decoder, func(t *testing.T) {
+			m := mustModel(t, sized(Spec{Model: "sage", LinkDecoder: decoder}, 2, 80, 6, 5), ds.Graph)
+			var links []Link
+			for i := range 70 {
+				links = append(links, Link{Src: uint32(i % 60), Dst: uint32((i*i + 1) % 60), Positive: i%3 == 0})
+			}
+			params := randomParams(m, 5)
+			grads, scores := make([][]float32, 2), make([][]float32, 2)
+			stats := make([]Stats, 2)
+			embeddings := randomMatrix[float32](60, 5, 9)
+			for i, x := range []*cpu.Exec{testExec(t, 1, cpu.Go), deviceExec(t)} {
+				grads[i] = make([]float32, len(params))
+				var err error
+				if stats[i], err = m.NewEngine(x).LinkGradient(grads[i], params, in, links); err != nil {
+					t.Fatal(err)
+				}
+				scores[i] = m.NewLinkScorer(x).Scores([]float32{1}, params, embeddings, links)
+			}
+			closeTo(t, "gradient", grads[1], grads[0], 1e-4)
+			closeTo(t, "scores", scores[1], scores[0], 1e-5)
+			closeTo(t, "loss", []float64{stats[1].Loss}, []float64{stats[0].Loss}, 1e-5)
+		})
+	}
+	for _, reduce := range []cpu.Reduce{cpu.Sum, cpu.Mean} {
+		t.Run("entries "+reduce.String(), func(t *testing.T) {
+			var grads [2][]float32
+			for i, x := range []*cpu.Exec{testExec(t, 1, cpu.Go), deviceExec(t)} {
+				tape := NewTape[float32](x, true)
+				b := in.Blocks[0]
+				c := &Context[float32]{Tape: tape, Block: &b}
+				v := tape.Leaf(randomMatrix[float32](60, 7, 3), true, cpu.Matrix[float32]{})
+				y := tape.SumEntries(&b, tape.Multiply(c.FromSources(v), c.FromDestinations(v)), reduce)
+				tape.SetGrad(y, randomMatrix[float32](60, 7, 4))
+				tape.Backward()
+				g := cpu.NewMatrix[float32](60, 7)
+				tape.fetch(g, v.Grad())
+				grads[i] = g.Data
+			}
+			closeTo(t, "gradient", grads[1], grads[0], 1e-5)
+		})
+	}
+}
