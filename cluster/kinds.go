@@ -156,6 +156,7 @@ func (n *Node) status() Status {
 	if r != nil {
 		s.Samplers = r.Where()
 		s.SamplerMoves = r.Moves()
+		s.Shunned = r.Shunned()
 	}
 	if f != nil {
 		s.Shards = f.keeper.List()

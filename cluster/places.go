@@ -37,14 +37,25 @@ func (n *Node) place(kind, identity string) string {
 		if m, ok := v.Member(identity); ok && (kind == kindNode || slices.Contains(m.Kinds, trainers.Kind)) {
 			return identity
 		}
-	case samplers.Kind:
-		p, _ := n.Member.Place(kind, identity)
-		return samplers.At(v, identity, p.Node)
+	case samplers.Kind: // trainers ask by the node's name: it is about what this one answers
+		n.mu.Lock()
+		h := n.host
+		n.mu.Unlock()
+		if h != nil && h.Has(identity) {
+			return n.Plane.Node()
+		}
+		return n.samplerAt(v, identity)
 	case kindParameters, shard.Kind:
 		p, _ := n.Member.Place(kind, identity)
 		return p.Node
 	}
 	return ""
+}
+
+// samplerAt returns where a sampler is to be.
+func (n *Node) samplerAt(v *membership.View, name string) string {
+	p, _ := n.Member.Place(samplers.Kind, name)
+	return samplers.At(v, name, p.Node)
 }
 
 // The table waits for so long without a change before it is written, and at most for

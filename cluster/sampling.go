@@ -180,7 +180,7 @@ func (n *Node) away(v *membership.View) (all []scheduler.SamplerPlace) {
 		}
 		for i := range samplers.Count(&m) {
 			name := samplers.Name(m.Node, i)
-			if at := n.place(samplers.Kind, name); at != "" {
+			if at := n.samplerAt(v, name); at != "" {
 				all = append(all, scheduler.SamplerPlace{Sampler: name, Node: at})
 			}
 		}

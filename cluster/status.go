@@ -46,11 +46,12 @@ type Status struct {
 	Traffic   Traffic  `msgpack:"traffic" json:"traffic"`
 	ShardMove [2]int64 `msgpack:"moves" json:"shard_moves"` // shards taken over and let go since it joined
 	// Samplers says, of a trainer, where each of its samplers is, and SamplerMoves how often one
-	// was somewhere else than before; Drawn counts the micro-batches that this node
+	// was somewhere else than before; Shunned has the nodes that it does not ask now, and why. Drawn counts the micro-batches that this node
 	// drew for other nodes' trainers, and their bytes. Moved has the newest moves that this
 	// node made as the leader, and why.
 	Samplers     []string `msgpack:"samplers" json:"samplers,omitempty"`
 	SamplerMoves int64    `msgpack:"smoves" json:"sampler_moves,omitempty"`
+	Shunned      []string `msgpack:"shunned" json:"shunned,omitempty"`
 	Drawn        int64    `msgpack:"drawn" json:"drawn,omitempty"`
 	DrawnBytes   int64    `msgpack:"drawnb" json:"drawn_bytes,omitempty"`
 	Moved        []string `msgpack:"moved" json:"moved,omitempty"`

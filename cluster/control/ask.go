@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
 )
 
 type ask struct {
@@ -21,14 +23,23 @@ type result struct {
 // answer. It fails at once when there is no such actor (ErrElsewhere), or when its
 // node goes (ErrPeerGone); when ctx ends, the message may still be handled.
 func (p *Plane) Ask(ctx context.Context, kind, identity string, body []byte) ([]byte, error) {
-	if len(body) > MaxBody {
-		return nil, fmt.Errorf("%w: %s of %d bytes; at most %d: send a ticket", ErrLimit, kind, len(body), MaxBody)
-	}
 	pid := p.cluster.Get(identity, kind)
 	if pid == nil {
 		return nil, fmt.Errorf("%w: no node has the %s %s", ErrElsewhere, kind, identity)
 	}
-	node := p.nodeOf(pid)
+	return p.ask(ctx, p.nodeOf(pid), pid, kind, identity, body)
+}
+
+// AskAt is Ask of the actor on one node, wherever Place says it is: that node answers if, as it
+// sees it, the actor is there.
+func (p *Plane) AskAt(ctx context.Context, node, kind, identity string, body []byte) ([]byte, error) {
+	return p.ask(ctx, node, actor.NewPID(p.pidAddress(node), actorID(kind, identity)), kind, identity, body)
+}
+
+func (p *Plane) ask(ctx context.Context, node string, pid *actor.PID, kind, identity string, body []byte) ([]byte, error) {
+	if len(body) > MaxBody {
+		return nil, fmt.Errorf("%w: %s of %d bytes; at most %d: send a ticket", ErrLimit, kind, len(body), MaxBody)
+	}
 	a := &ask{node: node, kind: kind, reply: make(chan result, 1)}
 	p.mu.Lock()
 	pr := p.peers[node]

@@ -1,6 +1,7 @@
 package samplers
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
@@ -26,16 +27,11 @@ func TestAt(t *testing.T) {
 		sampler, put string
 		want         string
 	}{
-		"first":                  {all, "c:0", "", "a"},
-		"second":                 {all, "c:1", "", "b"},
-		"third":                  {all, "c:2", "", "h"},
-		"after those of c":       {all, "d:0", "", "a"},
-		"and next":               {all, "d:1", "", "b"},
 		"at home":                {all, "h:1", "", "h"},
 		"home drains":            {view(a, leaving), "h:0", "", "h"},
 		"put":                    {all, "c:0", "b", "b"},
 		"put away from home":     {all, "h:0", "a", "a"},
-		"put on one that is not": {all, "c:0", "z", "a"},
+		"put on one that is not": {view(a, c), "c:0", "z", "a"},
 		"put on one that drains": {view(gone, b, c), "c:0", "a", "b"},
 		"put on one without":     {view(a, c, d), "c:0", "d", "a"},
 		"one drains":             {view(a, out, c), "c:1", "", "a"},
@@ -48,8 +44,8 @@ func TestAt(t *testing.T) {
 		"one too many":           {all, "c:3", "", ""},
 		"one too many at home":   {all, "h:2", "", ""},
 		"by another name":        {all, "c:01", "", ""},
-		"of far too many":        {view(a, b, membership.Info{Node: "c", Samplers: math.MaxInt}, d), "d:1", "", "b"},
-		"of fewer than none":     {view(a, b, membership.Info{Node: "c", Samplers: -3}, d), "d:1", "", "b"},
+		"of far too many":        {view(a, membership.Info{Node: "c", Samplers: math.MaxInt}, d), "d:1", "", "a"},
+		"of fewer than none":     {view(a, membership.Info{Node: "c", Samplers: -3}, d), "d:1", "", "a"},
 	} {
 		if got := At(x.v, x.sampler, x.put); got != x.want {
 			t.Errorf("%s: %s, put on %q, is on %q, not %q", name, x.sampler, x.put, got, x.want)
@@ -57,5 +53,49 @@ func TestAt(t *testing.T) {
 	}
 	if n, i, ok := parse(Name("node:with:colons", 7)); !ok || n != "node:with:colons" || i != 7 {
 		t.Errorf("parsed %q, %d, %v", n, i, ok)
+	}
+}
+
+// Samplers are dealt alike, to within one for each trainer. When a node comes or goes most of those that it
+// does not take, or had, stay where they are.
+func TestDealtAlike(t *testing.T) {
+	const trainers, each = 5, 8
+	nodes := func(n int) *membership.View {
+		v := new(membership.View)
+		for i := range n {
+			v.Members = append(v.Members, membership.Info{Node: fmt.Sprint("s", i), Kinds: []string{Kind}})
+		}
+		for i := range trainers {
+			v.Members = append(v.Members, membership.Info{Node: fmt.Sprint("t", i), Samplers: each})
+		}
+		return v
+	}
+	places := func(v *membership.View) map[string]string {
+		all, on := map[string]string{}, map[string]int{}
+		for i := range trainers {
+			for j := range each {
+				name := Name(fmt.Sprint("t", i), j)
+				all[name] = At(v, name, "")
+				on[all[name]]++
+			}
+		}
+		n := len(v.Members) - trainers
+		for node, k := range on {
+			if most := (trainers*each + n - 1) / n; k > most {
+				t.Errorf("%d of %d samplers are on %s, one of %d", k, trainers*each, node, n)
+			}
+		}
+		return all
+	}
+	for n := 1; n < 8; n++ {
+		less, more, others := places(nodes(n)), places(nodes(n+1)), 0
+		for name, at := range more {
+			if is := less[name]; is != at && at != fmt.Sprint("s", n) {
+				others++
+			}
+		}
+		if others > trainers*each/5 {
+			t.Errorf("when node %d comes, %d of %d samplers move to others", n, others, trainers*each)
+		}
 	}
 }

@@ -101,7 +101,8 @@ func (h *Host) measure() {
 	defer tick.Stop()
 	s := new(hosted)
 	for {
-		for began := time.Now(); h.meter.quiet(began) && time.Since(began) < 2*span; {
+		drawn := h.drawn.Load() // who is asked is not idle
+		for began := time.Now(); h.drawn.Load() == drawn && h.meter.quiet(began) && time.Since(began) < 2*span; {
 			if h.sample(s, h.run.First) != nil {
 				return // whoever asks for it is told why
 			}

@@ -18,6 +18,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
+	"io"
 	"log/slog"
 	"slices"
 	"strconv"
@@ -28,7 +30,6 @@ import (
 
 	"github.com/vmihailenco/msgpack/v5"
 
-	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/cluster/control"
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/membership"
@@ -36,6 +37,7 @@ import (
 	"github.com/gnnactor/gnnactor/internal/msgpackcheck"
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/pool"
+	"github.com/gnnactor/gnnactor/rng"
 	"github.com/gnnactor/gnnactor/sampling"
 )
 
@@ -80,34 +82,77 @@ func parse(name string) (node string, i int, ok bool) {
 func Can(m *membership.Info) bool { return slices.Contains(m.Kinds, Kind) && !m.Drains() }
 
 // At returns the node that a sampler is on; placed is where the table has it, if it
-// does. "": no node can have it, or no trainer has such a sampler. It is a function of its arguments alone: a node that
-// asks and the one that is asked agree as soon as they see the same members.
-func At(v *membership.View, name, placed string) string {
+// does. "": no node can have it, or no trainer has such a sampler. It is a function of its arguments
+// alone: a node that asks and the leader agree as soon as they see the same members.
+func At(v *membership.View, name, placed string) string { return at(v, name, placed, nil) }
+
+// at is At without some nodes; without may be nil.
+func at(v *membership.View, name, placed string, without func(node string) bool) string {
 	if !known(v, name) {
 		return ""
 	}
-	if m, ok := v.Member(placed); ok && Can(&m) {
+	takes := func(m *membership.Info) bool { return Can(m) && (without == nil || !without(m.Node)) }
+	if m, ok := v.Member(placed); ok && takes(&m) {
 		return placed
 	}
-	trainer, i, _ := parse(name)
+	trainer, _, _ := parse(name)
 	if m, ok := v.Member(trainer); ok && slices.Contains(m.Kinds, Kind) { // while it drains it trains
 		return trainer
 	}
 	var can []string
-	before := 0 // samplers of trainers that come first
-	for j := range v.Members {
-		m := &v.Members[j]
-		if Can(m) {
-			can = append(can, m.Node)
-		}
-		if m.Node < trainer && !slices.Contains(m.Kinds, Kind) {
-			before += Count(m)
+	for i := range v.Members {
+		if takes(&v.Members[i]) {
+			can = append(can, v.Members[i].Node)
 		}
 	}
-	if len(can) == 0 {
+	return deal(v, can, name)
+}
+
+// deal returns which of some nodes a sampler is on if all that are of trainers without the role are shared
+// out alike: each in turn has the node that suits it best, by a hash, of those that have room. So
+// a node that comes takes its share, one that leaves gives away its own, and most others stay.
+func deal(v *membership.View, can []string, name string) string {
+	all := 0
+	for i := range v.Members {
+		if m := &v.Members[i]; !slices.Contains(m.Kinds, Kind) {
+			all += Count(m)
+		}
+	}
+	if len(can) == 0 || all == 0 {
 		return ""
 	}
-	return can[(before+i)%len(can)]
+	room := make([]int, len(can))
+	for i := range room {
+		room[i] = (all + len(can) - 1) / len(can)
+	}
+	for j := range v.Members {
+		m := &v.Members[j]
+		if slices.Contains(m.Kinds, Kind) {
+			continue
+		}
+		for i := range Count(m) {
+			sampler, best, most := Name(m.Node, i), -1, uint64(0)
+			for k, node := range can {
+				if h := suits(sampler, node); room[k] > 0 && (best < 0 || h > most) {
+					best, most = k, h
+				}
+			}
+			if sampler == name {
+				return can[best]
+			}
+			room[best]--
+		}
+	}
+	return ""
+}
+
+// suits returns how well a node suits a sampler: any number, the same everywhere.
+func suits(sampler, node string) uint64 {
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, sampler)
+	_, _ = h.Write([]byte{0})
+	_, _ = io.WriteString(h, node)
+	return rng.New(h.Sum64()).Uint64(0)
 }
 
 // Keeps reports whether a sampler that was put on a node may stay there.
@@ -121,6 +166,9 @@ type Options struct {
 	Control *control.Plane
 	Plane   *dataplane.Plane
 	Logger  *slog.Logger
+	// Patience is the least time after which a batch that a node does not answer is asked of another one;
+	// 0: 1 s. It is more where draws take long.
+	Patience time.Duration
 }
 
 // Draw makes b the micro-batch of an ID. It is called by one goroutine at a time.
@@ -244,7 +292,18 @@ func (h *Host) sampler(name string) *hosted {
 	return s
 }
 
-// Answer draws a micro-batch: it is what the sampler of a name answers Seeds.
+// Has reports whether a sampler of that name, which may be anybody's, is answered for here. One
+// that moves away is until its trainer has heard of its next place: two do no harm.
+func (h *Host) Has(name string) bool {
+	v, _ := h.o.Member.View()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.closed && known(v, name)
+}
+
+// Answer draws a micro-batch: it is what the sampler of a name answers Seeds. The batch of no ID
+// is the run's first, drawn for nobody: who asks wants to know that this node is ready, and hears it by
+// an answer without a ticket.
 func (h *Host) Answer(ctx context.Context, name string, body []byte) ([]byte, error) {
 	m, err := messages.Unmarshal("seeds", body)
 	if err != nil {
@@ -264,6 +323,12 @@ func (h *Host) Answer(ctx context.Context, name string, body []byte) ([]byte, er
 		defer func() { <-s.turn }()
 	case <-ctx.Done():
 		return nil, ErrNotReady // the node leaves, or the asker did
+	}
+	if seeds.ID == (sampling.ID{}) {
+		if err := h.sample(s, h.run.First); err != nil {
+			return nil, err
+		}
+		return messages.Marshal(&messages.Sampled{})
 	}
 	if err := h.sample(s, seeds.ID); err != nil {
 		return nil, err
@@ -314,13 +379,19 @@ type Remote struct {
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
 
-	mu    sync.Mutex
-	peers map[string]*peer
-	at    map[int]string // where each was asked last
-	moves int64
-	drawn atomic.Int64
-	bytes atomic.Int64
-	free  sync.Pool // of *[]byte, that batches come in
+	took took
+
+	mu      sync.Mutex
+	peers   map[string]*peer
+	at      map[int]string      // where each is asked
+	next    map[int]string      // the place that each moves to, which has not answered yet
+	shunned map[string]*shunned // nodes that are not asked for now
+	moves   int64
+	seen    *membership.View // that wants is of
+	wants   map[int]string   // where each is to be
+	drawn   atomic.Int64
+	bytes   atomic.Int64
+	free    sync.Pool // of *[]byte, that batches come in
 }
 
 // NewRemote makes it; local: this node has the role.
@@ -328,14 +399,19 @@ func NewRemote(o Options, local bool) *Remote {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	r := &Remote{o: o, node: o.Plane.Node(), local: local, at: map[int]string{}, peers: map[string]*peer{}}
+	if o.Patience == 0 {
+		o.Patience = time.Second
+	}
+	r := &Remote{o: o, node: o.Plane.Node(), local: local, at: map[int]string{}, next: map[int]string{}, peers: map[string]*peer{}, shunned: map[string]*shunned{}}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r
 }
 
 // Close ends what asks other nodes, and waits for it.
 func (r *Remote) Close() {
+	r.mu.Lock()
 	r.cancel()
+	r.mu.Unlock()
 	r.tasks.Wait()
 }
 
@@ -360,12 +436,10 @@ func (r *Remote) peer(node string) *peer {
 	p = new(peer)
 	p.ctx, p.cancel = context.WithCancelCause(r.ctx)
 	r.peers[node] = p
-	if r.ctx.Err() == nil {
-		r.tasks.Go(func() {
-			_, err := r.o.Plane.Ask(p.ctx, dataplane.Call{Node: node, Method: methodWatch})
-			p.cancel(fmt.Errorf("%w: %w", dataplane.ErrPeerGone, err))
-		})
-	}
+	r.start(func() {
+		_, err := r.o.Plane.Ask(p.ctx, dataplane.Call{Node: node, Method: methodWatch})
+		p.cancel(fmt.Errorf("%w: %w", dataplane.ErrPeerGone, err))
+	})
 	return p
 }
 
@@ -377,103 +451,8 @@ func (r *Remote) Ready(ctx context.Context, run string, samplers int, g *graph.G
 	return r.o.Member.Announce(ctx, func(i *membership.Info) { i.Samplers = samplers })
 }
 
-// where returns the node that sampler i is on, and a channel that is closed when that
-// may have changed.
-func (r *Remote) where(i int) (string, <-chan struct{}) {
-	v, changed := r.o.Member.View()
-	name := Name(r.node, i)
-	p, _ := r.o.Member.Place(Kind, name)
-	at := At(v, name, p.Node)
-	if r.local && (p.Node == "" || at != p.Node) {
-		at = r.node
-	}
-	return at, changed
-}
-
-// Here implements actors.Elsewhere.
-func (r *Remote) Here(i int) bool {
-	at, _ := r.where(i)
-	return at == r.node
-}
-
 // Drawn returns how many micro-batches other nodes drew, and their bytes.
 func (r *Remote) Drawn() (batches, bytes int64) { return r.drawn.Load(), r.bytes.Load() }
-
-// Moves returns how often a sampler was asked on another node than before.
-func (r *Remote) Moves() int64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.moves
-}
-
-// Where returns on which node each of this trainer's samplers is.
-func (r *Remote) Where() []string {
-	v, _ := r.o.Member.View()
-	me, _ := v.Member(r.node)
-	all := make([]string, Count(&me))
-	for i := range all {
-		all[i], _ = r.where(i)
-	}
-	return all
-}
-
-// again is how long a sampler that is not there is left alone; it doubles up to a
-// second, unless the members change.
-const again = 2 * time.Millisecond
-
-// waiting is how long a run goes on without a node that samples.
-const waiting = 30 * time.Second
-
-// ErrNobody: no node of the cluster samples.
-var ErrNobody = errors.New("samplers: no node of the cluster samples; start one with --roles sampler")
-
-// Draw implements actors.Elsewhere.
-func (r *Remote) Draw(ctx context.Context, i int, m *messages.Seeds, b *sampling.Batch) (node string, err error) {
-	body, err := messages.Marshal(&messages.Seeds{ID: m.ID, Step: m.Step, Run: *r.run.Load()})
-	if err != nil {
-		return "", err
-	}
-	var nobody time.Time // since when no node can
-	for wait := again; ; wait = min(2*wait, time.Second) {
-		at, changed := r.where(i)
-		if at == r.node {
-			r.asks(i, at)
-			return "", actors.ErrHere
-		}
-		var err error
-		if at == "" {
-			if nobody.IsZero() {
-				nobody = time.Now()
-				r.o.Logger.Warn("waiting for a node that samples")
-			}
-			if err = ErrNobody; time.Since(nobody) > waiting {
-				return "", err
-			}
-		} else {
-			r.asks(i, at)
-			nobody = time.Time{}
-			if err = r.draw(ctx, i, at, body, m, b); err == nil {
-				return at, nil
-			}
-			if !moved(err) {
-				return "", fmt.Errorf("samplers: node %s: %w", at, err)
-			}
-			if errors.Is(err, control.ErrPeerGone) || errors.Is(err, dataplane.ErrPeerGone) {
-				r.gone(ctx, at)
-			}
-		}
-		pause := time.NewTimer(wait)
-		select {
-		case <-pause.C:
-		case <-changed:
-			pause.Stop()
-			wait = again
-		case <-ctx.Done():
-			pause.Stop()
-			return "", fmt.Errorf("samplers: %w: %w", context.Cause(ctx), err)
-		}
-	}
-}
 
 // moved reports whether what was asked for may be had elsewhere, or later.
 func moved(err error) bool {
@@ -485,31 +464,13 @@ func moved(err error) bool {
 	return false
 }
 
-// gone finds out whether a node died, so that its samplers need not wait for its lease.
-func (r *Remote) gone(ctx context.Context, node string) {
-	if _, err := r.o.Member.Suspect(ctx, []string{node}); err != nil && ctx.Err() == nil {
-		r.o.Logger.Debug("samplers: a node that does not answer", "node", node, "error", err)
-	}
-}
-
-// asks books which node sampler i is asked at.
-func (r *Remote) asks(i int, at string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if before := r.at[i]; before != "" && before != at {
-		r.moves++
-		r.o.Logger.Info("a sampler moved", "sampler", Name(r.node, i), "from", before, "to", at)
-	}
-	r.at[i] = at
-}
-
-// draw asks sampler i where it is.
-func (r *Remote) draw(ctx context.Context, i int, at string, body []byte, m *messages.Seeds, b *sampling.Batch) error {
+// draw asks a node for what d is.
+func (r *Remote) draw(ctx context.Context, d *drawing, at string) error {
 	p := r.peer(at)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(p.ctx, func() { cancel(context.Cause(p.ctx)) })()
-	reply, err := r.o.Control.Ask(ctx, Kind, Name(r.node, i), body)
+	reply, err := r.o.Control.AskAt(ctx, at, Kind, Name(r.node, d.i), d.body)
 	if err != nil {
 		if gone := context.Cause(p.ctx); gone != nil {
 			return gone
@@ -537,9 +498,15 @@ func (r *Remote) draw(ctx context.Context, i int, at string, body []byte, m *mes
 		return err
 	}
 	*buf = data
-	if err := read(b, m, data, r.graph.Load()); err != nil {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.b == nil { // another node was first
+		return nil
+	}
+	if err := read(d.b, d.m, data, r.graph.Load()); err != nil {
 		return err
 	}
+	d.b, d.by = nil, at
 	r.drawn.Add(1)
 	r.bytes.Add(int64(len(data)))
 	return nil

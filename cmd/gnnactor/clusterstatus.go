@@ -88,7 +88,8 @@ the node that has the parameters). Below that come the step of the run's paramet
 and the node whose count, and the shards: rows, size, the node that answers for a
 shard, and those that have copies of it. Before these come the samplers, where some
 are not on the node that they sample for: where each is, the batches that nodes drew for
-others, and which were moved to where they make more, and the actors of each node: run/sampler/0-3 are the
+others, which nodes a trainer does not ask now, and why, and which samplers were moved to where they make
+more, and the actors of each node: run/sampler/0-3 are the
 four samplers of its part in the run. Rows that are lost, with all nodes that held them, are named last.`,
 		Args: a.args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -233,6 +234,11 @@ func (s *clusterStatus) writeSamplers(a *app) error {
 		return err
 	}
 	for _, n := range s.Nodes {
+		for _, m := range n.Shunned {
+			if _, err := fmt.Fprintf(a.stdout, "%s does not ask %s\n", n.Node, m); err != nil {
+				return err
+			}
+		}
 		for _, m := range n.Moved {
 			if _, err := fmt.Fprintf(a.stdout, "moved %s\n", m); err != nil {
 				return err
