@@ -3,14 +3,17 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/gnnactor/gnnactor/compute/cuda/kernels"
+	"github.com/gnnactor/gnnactor/compute/devices"
 )
 
 // Device is one device with its primary context and the kernels' modules. It may be
@@ -27,6 +30,17 @@ type Device struct {
 	modules []uintptr
 	kernels map[string]uintptr // by name, once launched
 	mu      sync.Mutex         // of kernels
+	lost    atomic.Bool        // no call of this context's succeeds any more
+}
+
+func init() {
+	devices.Register("cuda", func(number int) (devices.Device, error) {
+		d, err := Open(number)
+		if err != nil {
+			return nil, err
+		}
+		return d, nil
+	})
 }
 
 // Count returns how many devices there are.
@@ -112,12 +126,23 @@ func (d *Device) describe() error {
 	return nil
 }
 
-// Arch is the device's kind in a run's identity, such as sm_90.
-func (d *Device) Arch() string { return fmt.Sprintf("sm_%d", d.Capability) }
+// Kernels is the name of the kernel set, such as cuda:sm_90.
+func (d *Device) Kernels() string { return fmt.Sprintf("cuda:sm_%d", d.Capability) }
+
+// Describe is a line for people.
+func (d *Device) Describe() string {
+	return fmt.Sprintf("cuda:%d, %s, compute capability %d.%d, %d multiprocessors, %.1f GiB, driver for CUDA %d.%d",
+		d.Number, d.Name, d.Capability/10, d.Capability%10, d.Processors, float64(d.Memory)/(1<<30), d.driver.version/1000, d.driver.version%1000/10)
+}
+
+func (d *Device) isLost() bool { return d.lost.Load() }
 
 // Close gives back the modules and the context.
 func (d *Device) Close() error {
 	var first error
+	if d.isLost() {
+		d.modules = nil // they go with the context
+	}
 	for _, m := range d.modules {
 		if err := d.call(cuModuleUnload, "", m); err != nil && first == nil {
 			first = err
@@ -144,6 +169,9 @@ func (d *Device) call(e entry, what string, args ...uintptr) error {
 		return d.driver.failure(cuCtxSetCurrent, what, d.Number, code)
 	}
 	if code := d.driver.raw(e, args...); code != 0 {
+		if lost(code) {
+			d.lost.Store(true)
+		}
 		return d.driver.failure(e, what, d.Number, code)
 	}
 	return nil
@@ -163,6 +191,9 @@ func (d *Device) kernel(name string) (uintptr, error) {
 		if err = d.call(cuModuleGetFunction, name, uintptr(unsafe.Pointer(&f)), m, uintptr(unsafe.Pointer(&text[0]))); err == nil {
 			d.kernels[name] = f
 			return f, nil
+		}
+		if e := new(Error); !errors.As(err, &e) || e.Code != notFound {
+			return 0, err
 		}
 	}
 	return 0, err

@@ -46,14 +46,8 @@ const (
 	cuStreamCreate
 	cuStreamDestroy
 	cuStreamSynchronize
-	cuStreamWaitEvent
-	cuEventCreate
-	cuEventDestroy
-	cuEventRecord
-	cuEventSynchronize
 	cuMemcpyHtoDAsync
 	cuMemcpyDtoHAsync
-	cuMemsetD8Async
 	cuLaunchKernel
 	cuGetErrorName
 	cuGetErrorString
@@ -65,9 +59,8 @@ var names = [entries]string{
 	"cuInit", "cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName", "cuDeviceTotalMem_v2", "cuDeviceGetAttribute",
 	"cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2", "cuCtxSetCurrent", "cuModuleLoadData", "cuModuleUnload", "cuModuleGetFunction",
 	"cuMemAlloc_v2", "cuMemFree_v2", "cuMemHostAlloc", "cuMemFreeHost",
-	"cuStreamCreate", "cuStreamDestroy_v2", "cuStreamSynchronize", "cuStreamWaitEvent",
-	"cuEventCreate", "cuEventDestroy_v2", "cuEventRecord", "cuEventSynchronize",
-	"cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuMemsetD8Async", "cuLaunchKernel", "cuGetErrorName", "cuGetErrorString",
+	"cuStreamCreate", "cuStreamDestroy_v2", "cuStreamSynchronize",
+	"cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuLaunchKernel", "cuGetErrorName", "cuGetErrorString",
 }
 
 // driver is the library, loaded and initialised.

@@ -34,18 +34,26 @@ func (e *Error) Error() string {
 
 // The codes that a remedy is known for.
 const (
-	outOfMemory     = 2
-	noDevice        = 100
-	invalidPTX      = 218
-	unsupportedPTX  = 222
-	driverMismatch  = 803
-	systemNotReady  = 802
-	ecc             = 214
-	illegalAddress  = 700
-	launchTimeout   = 702
-	launchFailed    = 719
-	illegalInstruct = 715
+	outOfMemory    = 2
+	noDevice       = 100
+	invalidPTX     = 218
+	unsupportedPTX = 222
+	notFound       = 500
+	systemNotReady = 802
+	driverMismatch = 803
 )
+
+// lost reports whether a context is of no use after a code: an uncorrectable error of its
+// memory, an illegal address, a launch that took too long, an assertion, a hardware
+// stack, an illegal instruction, a misaligned address, an address space, a program
+// counter, or an unspecified failure.
+func lost(code int) bool {
+	switch code {
+	case 214, 700, 702, 710, 714, 715, 716, 717, 718, 719:
+		return true
+	}
+	return false
+}
 
 func (e *Error) remedy() string {
 	switch e.Code {
@@ -57,7 +65,8 @@ func (e *Error) remedy() string {
 		return fmt.Sprintf("; devices need compute capability %d.%d and a driver for CUDA %d.%d at least", leastCapability/10, leastCapability%10, leastVersion/1000, leastVersion%1000/10)
 	case driverMismatch, systemNotReady:
 		return "; the driver's library and its kernel module do not fit each other: load the module anew, or restart"
-	case ecc, illegalAddress, launchTimeout, launchFailed, illegalInstruct:
+	}
+	if lost(e.Code) {
 		return "; the device's context is lost: start again from the last checkpoint"
 	}
 	return ""

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"unsafe"
 
-	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/compute/devices"
 )
 
 // Queue runs kernels on a device one after the other, in memory that it owns. One
@@ -32,8 +32,6 @@ type Queue struct {
 	pins   runtime.Pinner // of launch
 }
 
-var _ cpu.Device[float32] = (*Queue)(nil)
-
 // piece is device memory.
 type piece struct{ from, to uintptr }
 
@@ -52,19 +50,24 @@ type parameters struct {
 const maxParameters, maxWords = 32, 64
 
 // NewQueue returns a queue of d. Close it before d.
-func (d *Device) NewQueue() (*Queue, error) {
+func (d *Device) NewQueue() *Queue {
 	q := &Queue{device: d, inputs: map[input]uintptr{}, launch: new(parameters)}
-	if err := d.call(cuStreamCreate, "", uintptr(unsafe.Pointer(&q.stream)), nonBlocking); err != nil {
-		return nil, err
-	}
 	q.pins.Pin(q.launch)
-	return q, nil
+	return q
 }
+
+// Queue is NewQueue.
+func (d *Device) Queue() devices.Queue { return d.NewQueue() }
 
 const nonBlocking = 1 // a stream that does not wait for the default one
 
-// Close waits for what runs and gives the queue's memory back.
+// Close waits for what runs and gives the queue's memory back. What a device had that
+// is lost goes with it.
 func (q *Queue) Close() error {
+	defer q.pins.Unpin()
+	if q.device.isLost() || q.stream == 0 {
+		return nil
+	}
 	err := q.Wait()
 	keep := func(e error) {
 		if err == nil {
@@ -78,12 +81,17 @@ func (q *Queue) Close() error {
 		keep(q.device.call(cuMemFreeHost, "", q.pinned))
 	}
 	keep(q.device.call(cuStreamDestroy, "", q.stream))
-	q.pins.Unpin()
+	q.stream = 0
 	return err
 }
 
 // Wait returns once everything that was queued is done, with what failed of it.
-func (q *Queue) Wait() error { return q.device.call(cuStreamSynchronize, "", q.stream) }
+func (q *Queue) Wait() error {
+	if q.stream == 0 {
+		return nil
+	}
+	return q.device.call(cuStreamSynchronize, "", q.stream)
+}
 
 // Peak returns the most bytes of device memory that the queue has had.
 func (q *Queue) Peak() int { return q.peak }
@@ -160,9 +168,15 @@ func (q *Queue) Reset() {
 	q.arena.reset(q)
 }
 
-// allocate returns bytes of device memory.
+// allocate returns bytes of device memory. Nothing is done on a queue before it has any:
+// its stream is made here.
 func (q *Queue) allocate(bytes int) (uintptr, error) {
 	bytes = max(bytes, 1)
+	if q.stream == 0 {
+		if err := q.device.call(cuStreamCreate, "", uintptr(unsafe.Pointer(&q.stream)), nonBlocking); err != nil {
+			return 0, err
+		}
+	}
 	var p uintptr
 	if err := q.device.call(cuMemAlloc, fmt.Sprintf("%d bytes, beside %d that are in use", bytes, q.used), uintptr(unsafe.Pointer(&p)), uintptr(bytes)); err != nil {
 		return 0, err

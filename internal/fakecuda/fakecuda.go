@@ -52,7 +52,7 @@ func Use(t testing.TB) *Driver {
 	}
 	d.Set("reset", 0)
 	t.Cleanup(func() {
-		for _, what := range []string{"contexts", "allocations", "pinned", "streams", "events", "modules"} {
+		for _, what := range []string{"contexts", "allocations", "pinned", "streams", "modules"} {
 			if n := d.Count(what); n != 0 {
 				t.Errorf("%d %s were not given back", n, what)
 			}
@@ -69,10 +69,7 @@ func Queue(t testing.TB) *cuda.Queue {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q, err := d.NewQueue()
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := d.NewQueue()
 	t.Cleanup(func() {
 		if err := errors.Join(q.Close(), d.Close()); err != nil {
 			t.Error(err)
@@ -81,16 +78,20 @@ func Queue(t testing.TB) *cuda.Queue {
 	return q
 }
 
-// Set sets the number of devices, the version of the driver (1000·major + 10·minor) or
-// the memory of each device in bytes.
+// Set sets the number of devices, the version of the driver (1000·major + 10·minor), the
+// compute capability (10·major + minor) or the memory of each device in bytes.
 func (d *Driver) Set(what string, value int) { d.ask(d.set, what, uintptr(value), 0) }
+
+// Forget has the driver forget what is held, as at the end of a process: after a call
+// that gives back has failed.
+func (d *Driver) Forget() { d.Set("forget", 0) }
 
 // Fail lets the call of function after as many others return a code.
 func (d *Driver) Fail(function string, after, code int) {
 	d.ask(d.fail, function, uintptr(after), uintptr(code))
 }
 
-// Count returns how many of contexts, allocations, bytes, pinned, streams, events or
+// Count returns how many of contexts, allocations, bytes, pinned, streams or
 // modules there are, or how often a function was called.
 func (d *Driver) Count(what string) int { return d.ask(d.count, what, 0, 0) }
 

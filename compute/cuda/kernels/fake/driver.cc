@@ -38,20 +38,17 @@ struct Device {
 const uint64_t first_base = 1ull << 36, base_step = 1ull << 34, page = 4096, alignment = 256;
 const unsigned char canary = 0xa5;
 Device devices[4];
-int device_count = 1, driver_version = 13000;
+int device_count = 1, driver_version = 13000, capability = 80;
 bool initialized;
 thread_local Device *current;
 
-struct Event;
 struct Stream {
   Device *device;
   std::deque<std::function<int()>> work;
   uint64_t queued = 0, done = 0;
 };
-struct Event { std::shared_ptr<Stream> stream; uint64_t position = 0; };
 struct Module { Device *device; };
 std::map<void *, std::shared_ptr<Stream>> streams;
-std::map<void *, std::shared_ptr<Event>> events;
 std::set<Module *> modules;
 std::map<uint64_t, size_t> pinned;
 std::map<std::string, std::pair<long, int>> failures; // of a function: how many calls pass before it fails, and its error
@@ -73,7 +70,7 @@ int enter(const char *function, bool in_context = true) {
   if (f != failures.end() && f->second.first-- == 0) {
     int code = f->second.second;
     failures.erase(f);
-    if (current && (code == ILLEGAL_ADDRESS || code >= 702)) current->lost = code;
+    if (current && (code == ILLEGAL_ADDRESS || code == LAUNCH_FAILED)) current->lost = code;
     return code;
   }
   if (!initialized) return NOT_INITIALIZED;
@@ -136,12 +133,18 @@ API fake_fail(const char *function, long after, int code) { std::lock_guard<std:
 API fake_set(const char *what, long v) {
   std::lock_guard<std::recursive_mutex> held(mutex);
   std::string w = what;
-  if (w == "devices") device_count = v;
+  if (w == "forget") { // what is held
+    for (auto m : modules) delete m;
+    for (auto &p : pinned) free((void *)p.first);
+    modules.clear(), streams.clear(), pinned.clear();
+    for (auto &d : devices) d.allocations.clear(), d.used = d.retained = d.lost = 0;
+  } else if (w == "devices") device_count = v;
   else if (w == "version") driver_version = v;
+  else if (w == "capability") capability = v;
   else if (w == "memory") for (auto &d : devices) d.memory = v;
   else if (w == "reset") { // to what it was at first; nothing may be held
     failures.clear(); calls.clear(); report.clear();
-    device_count = 1, driver_version = 13000, initialized = false;
+    device_count = 1, driver_version = 13000, capability = 80, initialized = false;
     for (auto &d : devices) d.memory = 1ull << 30, d.lost = 0;
   } else return INVALID_VALUE;
   return 0;
@@ -156,7 +159,6 @@ extern "C" __attribute__((visibility("default"))) long fake_count(const char *wh
   else if (w == "bytes") for (auto &d : devices) n += d.used;
   else if (w == "pinned") n = pinned.size();
   else if (w == "streams") n = streams.size();
-  else if (w == "events") n = events.size();
   else if (w == "modules") n = modules.size();
   else n = calls[w];
   return n;
@@ -178,8 +180,8 @@ API cuDeviceGetAttribute(int *v, int attribute, int) {
   ENTER(false)
   switch (attribute) {
   case 16: *v = 4; break; // multiprocessors
-  case 75: *v = 8; break; // compute capability
-  case 76: *v = 0; break;
+  case 75: *v = capability / 10; break;
+  case 76: *v = capability % 10; break;
   default: return INVALID_VALUE;
   }
   return SUCCESS;
@@ -208,7 +210,6 @@ API cuDevicePrimaryCtxRelease_v2(int d) {
       auto m = *i;
       i = m->device == dev ? (delete m, modules.erase(i)) : std::next(i);
     }
-    events.clear();
     for (auto &p : pinned) free((void *)p.first);
     pinned.clear();
     dev->allocations.clear();
@@ -273,7 +274,6 @@ API cuMemFree_v2(uint64_t p) {
   if (!ok) return broken(d, ILLEGAL_ADDRESS, "something was written behind an allocation of " + std::to_string(n) + " bytes");
   return code;
 }
-API cuMemGetInfo_v2(size_t *unused, size_t *total) { ENTER() *unused = current->memory - current->used; *total = current->memory; return SUCCESS; }
 API cuMemHostAlloc(void **p, size_t n, unsigned) { ENTER() *p = aligned_alloc(page, (n + page - 1) / page * page); pinned[(uint64_t)*p] = n; return SUCCESS; }
 API cuMemFreeHost(void *p) {
   ENTER()
@@ -293,30 +293,6 @@ API cuStreamDestroy_v2(void *s) {
   return code;
 }
 API cuStreamSynchronize(void *s) { ENTER() auto i = streams.find(s); return i == streams.end() ? INVALID_HANDLE : all(i->second.get()); }
-API cuStreamWaitEvent(void *s, void *e, unsigned) {
-  ENTER()
-  auto i = events.find(e);
-  if (i == events.end()) return INVALID_HANDLE;
-  Event at = *i->second;
-  return queue(s, [at] { return at.stream ? run(at.stream.get(), at.position) : SUCCESS; });
-}
-API cuEventCreate(void **e, unsigned) { ENTER() auto p = std::make_shared<Event>(); events[p.get()] = p; *e = p.get(); return SUCCESS; }
-API cuEventDestroy_v2(void *e) { ENTER() return events.erase(e) ? SUCCESS : INVALID_HANDLE; }
-API cuEventRecord(void *e, void *s) {
-  ENTER()
-  auto i = events.find(e);
-  auto j = streams.find(s);
-  if (i == events.end() || j == streams.end()) return INVALID_HANDLE;
-  *i->second = Event{j->second, j->second->queued};
-  return SUCCESS;
-}
-API cuEventSynchronize(void *e) {
-  ENTER()
-  auto i = events.find(e);
-  if (i == events.end()) return INVALID_HANDLE;
-  return i->second->stream ? run(i->second->stream.get(), i->second->position) : SUCCESS;
-}
-API cuEventElapsedTime(float *ms, void *, void *) { ENTER() *ms = 0; return SUCCESS; }
 
 API cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t n, void *s) {
   ENTER()
@@ -332,12 +308,6 @@ API cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, void *s) {
   if (code || in(pinned, (uint64_t)to, n)) return code;
   return all(streams[s].get());
 }
-API cuMemsetD8Async(uint64_t to, unsigned char v, size_t n, void *s) {
-  ENTER()
-  if (!in(current->allocations, to, n)) return INVALID_VALUE;
-  return queue(s, [=] { memset((void *)to, v, n); return SUCCESS; });
-}
-
 API cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *s, void **p, void **extra) {
   ENTER()
   auto k = (emulator::Kernel *)f;

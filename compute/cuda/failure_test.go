@@ -1,0 +1,156 @@
+//go:build linux && (amd64 || arm64) && !nogpu
+
+package cuda_test
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/compute/cuda"
+	"github.com/gnnactor/gnnactor/compute/devices"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/fakecuda"
+	"github.com/gnnactor/gnnactor/pool"
+)
+
+// What is missing on a machine is said with what to do.
+func TestNoDevice(t *testing.T) {
+	for name, c := range map[string]struct {
+		set  func(d *fakecuda.Driver)
+		want []string
+	}{
+		"no driver": {func(*fakecuda.Driver) { t.Setenv(cuda.LibraryVariable, filepath.Join(t.TempDir(), "libcuda.so.1")) },
+			[]string{"there is no driver", "install NVIDIA's driver, or use --device cpu"}},
+		"no library of the driver's": {func(*fakecuda.Driver) { t.Setenv(cuda.LibraryVariable, "libm.so.6") }, []string{"has no function cuInit", "too old"}},
+		"old driver":                 {func(d *fakecuda.Driver) { d.Set("version", 10020) }, []string{"for CUDA 10.2; this program needs 11.0 or newer"}},
+		"no device":                  {func(d *fakecuda.Driver) { d.Set("devices", 0) }, []string{"no CUDA-capable device is detected", "CUDA_ERROR_NO_DEVICE", "CUDA_VISIBLE_DEVICES"}},
+		"no such device":             {func(d *fakecuda.Driver) { d.Set("devices", 3) }, []string{"there is no device cuda:3; the driver knows 3, from cuda:0"}},
+		"old device":                 {func(d *fakecuda.Driver) { d.Set("devices", 4); d.Set("capability", 75) }, []string{"compute capability 7.5; kernels need 8.0"}},
+		"PTX refused": {func(d *fakecuda.Driver) { d.Set("devices", 4); d.Fail("cuModuleLoadData", 2, 222) },
+			[]string{"cuda:3: ", ".ptx", "a driver for CUDA 11.0 at least"}},
+		"driver and module differ": {func(d *fakecuda.Driver) { d.Fail("cuInit", 0, 803) }, []string{"cuInit", "do not fit each other"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.set(fakecuda.Use(t))
+			if d, why, err := devices.Open("cuda:3"); err == nil {
+				d.Close()
+				t.Fatal("a device was opened")
+			} else if !errors.Is(err, devices.ErrNone) || why != nil {
+				t.Errorf("error %v, and %v", err, why)
+			} else {
+				for _, want := range c.want {
+					if !strings.Contains(err.Error(), want) {
+						t.Errorf("error %q has no %q", err, want)
+					}
+				}
+			}
+		})
+	}
+}
+
+// train computes two gradients of a small model on the device, and returns the first
+// error of theirs, and that of giving everything back.
+func train(t *testing.T) (err, end error) {
+	device, _, err := devices.Open("cuda")
+	if err != nil {
+		return err, nil
+	}
+	q := device.Queue()
+	defer func() { end = errors.Join(q.Close(), device.Close()) }()
+	p := pool.New(1)
+	defer p.Close()
+	x := cpu.NewExec(p, cpu.Go)
+	x.UseDevice(q)
+	g := &graph.Graph{Indptr: []int64{0, 2, 3, 5, 5}, Indices: []uint32{1, 2, 0, 0, 3}}
+	m, err := compute.NewModel(compute.Spec{Model: "gat", Layers: 2, Heads: 2, InDim: 5, Hidden: 4, OutDim: 3, Norm: "batch", Dropout: 0.5}, g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	params := m.Init(1)
+	grad := make([]float32, len(params))
+	features := make([]float32, 20)
+	for i := range features {
+		features[i] = float32(i % 7)
+	}
+	in := &compute.Input{Features: graph.NewFeatures(4, 5, features), Blocks: []graph.Block{graph.WholeGraph(g), graph.WholeGraph(g)}, Labels: []int32{0, 1, 2}}
+	e := m.NewEngine(x)
+	for range 2 {
+		if _, err := e.Gradient(grad, params, in); err != nil {
+			return err, nil
+		}
+	}
+	return nil, nil
+}
+
+// Whatever call of the driver's fails, and whenever, the error names it, and nothing is
+// left, but what could not be given back.
+func TestEveryCallFails(t *testing.T) {
+	var d *fakecuda.Driver
+	t.Run("none", func(t *testing.T) {
+		d = fakecuda.Use(t)
+		if err, end := train(t); err != nil || end != nil {
+			t.Fatal(err, end)
+		}
+	})
+	calls := map[string]int{}
+	for _, f := range cuda.Functions() {
+		calls[f] = d.Count(f)
+	}
+	for function, n := range calls {
+		// Of those that say what went wrong nothing is asked.
+		if strings.HasPrefix(function, "cuGetError") || function == "cuDriverGetVersion" {
+			continue
+		}
+		if n == 0 {
+			t.Errorf("%s is not called", function)
+			continue
+		}
+		for _, after := range []int{0, n / 2, n - 1} {
+			for _, code := range []int{2, 719} { // of memory, and of a device that is lost
+				t.Run(fmt.Sprint(function, "/", after, "/", code), func(t *testing.T) {
+					d := fakecuda.Use(t)
+					d.Fail(function, after, code)
+					err, end := train(t)
+					if err = errors.Join(err, end); err == nil || !strings.Contains(err.Error(), function) {
+						t.Errorf("%v", err)
+					}
+					gives := strings.Contains(function, "Free") || strings.Contains(function, "Destroy") || strings.Contains(function, "Unload") || strings.Contains(function, "Release")
+					if gives || function == "cuCtxSetCurrent" && after == n-1 {
+						d.Forget()
+					}
+				})
+			}
+		}
+	}
+}
+
+// A device that has too little memory, is lost or launches no kernel is an error of the
+// call that came upon it, which says what helps; what else goes on does.
+func TestDeviceFails(t *testing.T) {
+	for name, c := range map[string]struct {
+		set  func(d *fakecuda.Driver)
+		want []string
+	}{
+		"memory": {func(d *fakecuda.Driver) { d.Set("memory", 1<<20) }, []string{"cuda:0: ", "bytes, beside ", "out of memory", "take smaller batches"}},
+		"lost":   {func(d *fakecuda.Driver) { d.Fail("cuStreamSynchronize", 0, 700) }, []string{"an illegal memory access", "start again from the last checkpoint"}},
+		"launch": {func(d *fakecuda.Driver) { d.Fail("cuLaunchKernel", 4, 719) }, []string{"kernel ", "unspecified launch failure", "cuLaunchKernel"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.set(fakecuda.Use(t))
+			err, end := train(t)
+			if err == nil || end != nil {
+				t.Fatal(err, end)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %q has no %q", err, want)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,107 @@
+// Package devices knows what else than the processor can run kernels. Packages that
+// drive a kind of device, such as compute/cuda, register it when they are linked: a
+// program that imports none of them computes on the processor alone.
+package devices
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/gnnactor/gnnactor/compute/cpu"
+)
+
+// Device is a device that runs kernels. Its methods may be called by any goroutines.
+type Device interface {
+	// Kernels names the kernel set, with the device's kind: runs with the same name and
+	// settings have the same bits.
+	Kernels() string
+	// Describe is a line about the device for people.
+	Describe() string
+	// Queue returns a queue of kernels for one goroutine at a time.
+	Queue() Queue
+	// Close gives the device back, after all queues are closed.
+	Close() error
+}
+
+// Queue runs kernels one after the other, in memory of its own on the device.
+type Queue interface {
+	cpu.Device[float32]
+	// Close waits for what runs and gives the memory back.
+	Close() error
+}
+
+// The names that Parse knows besides those of kinds.
+const (
+	CPU  = "cpu"  // the processor
+	Auto = "auto" // a device if there is one, else the processor
+)
+
+var (
+	mu    sync.Mutex
+	kinds = map[string]func(number int) (Device, error){}
+)
+
+// Register tells how to open device number of a kind. It is called by init functions.
+func Register(kind string, open func(number int) (Device, error)) {
+	mu.Lock()
+	kinds[kind] = open
+	mu.Unlock()
+}
+
+// Check reports a name that is no cpu, auto, kind of device or kind:number. Kinds that
+// are not linked are known too, so that Open says what is missing.
+func Check(name string) error {
+	_, _, err := parse(name)
+	return err
+}
+
+func parse(name string) (kind string, number int, err error) {
+	if name == "" || name == CPU || name == Auto {
+		return name, 0, nil
+	}
+	kind, digits, numbered := strings.Cut(name, ":")
+	if numbered {
+		number, err = strconv.Atoi(digits)
+	}
+	if kind != "cuda" || err != nil || number < 0 {
+		return "", 0, fmt.Errorf("%q is not one of cpu, cuda, cuda:N with N from 0, auto", name)
+	}
+	return kind, number, nil
+}
+
+// ErrNone is wrapped where a device was asked for and there is none.
+var ErrNone = errors.New("no device")
+
+// Open opens the device called name; nil is the processor. With auto there is no error
+// but the processor where there is no device, and why says why.
+func Open(name string) (d Device, why, err error) {
+	kind, number, err := parse(name)
+	if err != nil || kind == "" || kind == CPU {
+		return nil, nil, err
+	}
+	mu.Lock()
+	linked := maps.Clone(kinds)
+	mu.Unlock()
+	if kind != Auto {
+		open := linked[kind]
+		if open == nil {
+			return nil, nil, fmt.Errorf("%w: this program was built without %s: build it without -tags nogpu, on Linux, or use --device cpu", ErrNone, kind)
+		}
+		if d, err = open(number); err != nil {
+			return nil, nil, fmt.Errorf("%w: %w", ErrNone, err)
+		}
+		return d, nil, nil
+	}
+	why = fmt.Errorf("this program was built without kinds of devices")
+	for _, k := range slices.Sorted(maps.Keys(linked)) {
+		if d, why = linked[k](0); why == nil {
+			return d, nil, nil
+		}
+	}
+	return nil, why, nil
+}
