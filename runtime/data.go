@@ -123,7 +123,7 @@ func (d *openData) openPath(ctx context.Context, path, format string, elsewhere 
 // checked is err, of what read the data; nil only if no file of it was shortened.
 func (d *openData) checked(err error) error {
 	if err == nil && d.store != nil {
-		return damaged(d.store.CheckFiles())
+		return d.store.CheckFiles()
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/internal/fault"
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/training"
 )
@@ -45,7 +46,7 @@ func (e *expected) load(dir string) (c *checkpoint, skipped []error, err error) 
 		skipped = append(skipped, err)
 	}
 	if skipped != nil {
-		return nil, nil, fmt.Errorf("runtime: no checkpoint in %s can be read; restore one from a copy, or remove them to start afresh: %w", dir, errors.Join(skipped...))
+		return nil, nil, fault.Damaged(fmt.Errorf("runtime: no checkpoint in %s can be read; restore one from a copy, or remove them to start afresh: %w", dir, errors.Join(skipped...)))
 	}
 	return nil, nil, nil
 }

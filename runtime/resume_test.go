@@ -192,6 +192,17 @@ func TestResumeRefusals(t *testing.T) {
 	if e, err := last(more); err != nil || e.Applied != 2*int64(e.Batches) {
 		t.Errorf("a damaged checkpoint: %+v, %v", e, err)
 	}
+	if files, err = checkpoints(c.Checkpoint.Dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if err := os.WriteFile(file, b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := last(more); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), files[0]) {
+		t.Errorf("no checkpoint is whole: %v", err)
+	}
 	empty := c
 	empty.Checkpoint.Dir = filepath.Join(t.TempDir(), "new")
 	r := started(t, empty)

@@ -60,18 +60,13 @@ var ErrNode = errors.New("runtime: no such node")
 // where the damage is, and what helps. It is graph.ErrDamaged.
 var ErrDamaged = graph.ErrDamaged
 
-// damaged marks err, of a call, with ErrDamaged if it says so.
+// damaged marks err, of opening a file, with ErrDamaged if it says so.
 func damaged(err error) error {
 	if !errors.Is(err, ErrDamaged) && (ofData(err) || errors.Is(err, compute.ErrSafetensors)) {
-		return &damagedError{err}
+		return fault.Damaged(err)
 	}
 	return err
 }
-
-// damagedError wraps ErrDamaged, which adds nothing to the text.
-type damagedError struct{ error }
-
-func (e *damagedError) Unwrap() []error { return []error{ErrDamaged, e.error} }
 
 // ErrNoModel is wrapped where a call needs a model and the data has none to
 // offer: no node features, or no labels to learn.
@@ -452,7 +447,7 @@ func (r *Runtime) call(ctx context.Context, outside *bool, f func(ctx context.Co
 		return err
 	}
 	defer end()
-	return damaged(fault.GuardOutside(outside, func() error { return r.data.checked(f(ctx)) }))
+	return fault.GuardOutside(outside, func() error { return r.data.checked(f(ctx)) })
 }
 
 // explained is err, or what is wrong with the data that made sampling or computing a

@@ -4,6 +4,7 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -19,13 +20,16 @@ import (
 	"github.com/gnnactor/gnnactor/sampling"
 )
 
-// names reports an error that does not tell which file was shortened.
+// names reports an error that does not tell which file was shortened, or that it is damage.
 func names(err error, path string) error {
 	if err == nil {
 		return fmt.Errorf("%s: shortened, and no error", filepath.Base(path))
 	}
 	if !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "shortened") {
 		return fmt.Errorf("%s: the error does not say that it was shortened: %w", filepath.Base(path), err)
+	}
+	if !errors.Is(err, ErrDamaged) {
+		return fmt.Errorf("%s: the error is none of damage: %w", filepath.Base(path), err)
 	}
 	return nil
 }
@@ -92,6 +96,18 @@ func TestShortenedUnderEveryCall(t *testing.T) {
 	_, err := r.EvaluateLinks(ctx, TestLinks)
 	if err := names(err, path); err != nil {
 		t.Error(err)
+	}
+	c = storedRun(t)
+	c.Data.Verify, c.Memory.Features = false, "disk"
+	r = started(t, c)
+	path = filepath.Join(c.Data.Path, "node-features.bin")
+	if err := os.Truncate(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, call := range []string{"Predict", "Train"} {
+		if err := names(calls[call](r), path); err != nil {
+			t.Errorf("features on disk, %s: %v", call, err)
+		}
 	}
 }
 
@@ -179,7 +195,7 @@ func TestShortenedUnderLibraries(t *testing.T) {
 				}
 			}
 			err = call(s, early, m)
-			if err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "shortened") {
+			if err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "shortened") || !errors.Is(err, graph.ErrDamaged) {
 				t.Errorf("the error is %v", err)
 			}
 		})

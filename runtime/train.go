@@ -98,7 +98,7 @@ func (r *Runtime) Train(ctx context.Context) iter.Seq2[Event, error] {
 		if n := r.cfg.Execution.Spans; n > 0 || r.cfg.Execution.Trace != "" {
 			t.clock.Keep(max(n, traceSpans))
 		}
-		err = damaged(explained(fault.GuardOutside(&outside, func() error { return t.run(ctx) })))
+		err = explained(fault.GuardOutside(&outside, func() error { return t.run(ctx) }))
 		t.replicator.end()
 		err = errors.Join(err, t.trace())
 		if cause := context.Cause(ctx); err != nil && cause != nil && errors.Is(err, ctx.Err()) {

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/fault"
 	"github.com/gnnactor/gnnactor/pool"
 )
 
@@ -192,7 +193,7 @@ func (s *disk) readAt(p []byte, at int64) error {
 	}
 	at += int64(n)
 	if errors.Is(err, io.EOF) {
-		return fmt.Errorf("features: %s: cannot read offset %d: the file ends before it, so it was shortened; restore it and start again: %w", s.path, at, io.ErrUnexpectedEOF)
+		return fault.Damaged(fmt.Errorf("features: %s: cannot read offset %d: the file ends before it, so it was shortened; restore it and start again: %w", s.path, at, io.ErrUnexpectedEOF))
 	}
 	var pe *os.PathError
 	if errors.As(err, &pe) {

@@ -34,7 +34,7 @@ func View(dir string, f func(s *Store) error) error {
 func (s *Store) CheckFiles() error {
 	for name, f := range s.files {
 		if is, err := f.Stat(); err == nil && is.Size() < f.size {
-			return dataerr.Bad("%s: the file was shortened to %d of %d bytes while it was mapped; restore it and start again", s.path(name), is.Size(), f.size)
+			return fault.Damaged(dataerr.Bad("%s: the file was shortened to %d of %d bytes while it was mapped; restore it and start again", s.path(name), is.Size(), f.size))
 		}
 	}
 	return nil

@@ -26,6 +26,13 @@ import (
 // ErrDamaged is graph.ErrDamaged: an Error is one.
 var ErrDamaged = errors.New("damaged data")
 
+// Damaged marks err with ErrDamaged, which adds nothing to the text.
+func Damaged(err error) error { return &damaged{err} }
+
+type damaged struct{ error }
+
+func (e *damaged) Unwrap() []error { return []error{ErrDamaged, e.error} }
+
 // Is tells errors.Is that a fault in a file is damage.
 func (e *Error) Is(target error) bool { return target == ErrDamaged }
 
