@@ -184,6 +184,7 @@ func TestPlanCountsClusterBatches(t *testing.T) {
 func TestPlanSamplesTogether(t *testing.T) {
 	for name, change := range map[string]func(c *Config){
 		"neighbor": func(*Config) {}, "labor": func(c *Config) { c.Sampling.Sampler = "labor" }, "gns": func(c *Config) { c.Sampling.Sampler = "gns" },
+		"khop":  func(c *Config) { c.Sampling.Sampler, c.Sampling.Fanouts = "khop", nil },
 		"-lazy": func(c *Config) { c.Sampling.Sampler = "lazy" }, "-pinsage": func(c *Config) { c.Sampling.Sampler = "pinsage" },
 		"-ladies": func(c *Config) { c.Sampling.Sampler = "ladies" }, "-links": func(c *Config) { c.Model.Task = "link" },
 	} {

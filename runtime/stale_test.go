@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -183,9 +184,9 @@ func TestSyncText(t *testing.T) {
 			t.Errorf("%q is written as %q, %v", text, again, err)
 		}
 	}
-	for _, text := range []string{"ssp", "ssp:", "ssp:-1", "ssp:3x", "ssp:1025", "async", "SYNC"} {
+	for _, text := range []string{"ssp", "ssp:", "ssp:-1", "ssp:3x", "ssp:1025", "ssp:03", "3", "async", "SYNC"} {
 		got := SSP(7)
-		if err := got.UnmarshalText([]byte(text)); err == nil || got != SSP(7) || !strings.Contains(err.Error(), text) {
+		if err := got.UnmarshalText([]byte(text)); err == nil || got != SSP(7) || !strings.Contains(err.Error(), strconv.Quote(text)) {
 			t.Errorf("%q: %v, %v", text, got, err)
 		}
 	}

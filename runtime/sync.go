@@ -45,9 +45,8 @@ func (s *Sync) UnmarshalText(text []byte) error {
 		*s = Sync{}
 		return nil
 	}
-	n, ok := strings.CutPrefix(string(text), "ssp:")
-	bound, err := strconv.Atoi(n)
-	if read := SSP(bound); ok && err == nil && read.valid() {
+	bound, _ := strconv.Atoi(strings.TrimPrefix(string(text), "ssp:")) // what it fails on is written otherwise
+	if read := SSP(bound); read.valid() && read.String() == string(text) {
 		*s = read
 		return nil
 	}

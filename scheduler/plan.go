@@ -184,7 +184,7 @@ func Build(s Sizes, r Request) *Plan {
 	if r.Samplers == 0 && !whole && r.tight < settled {
 		p.MaxSamplers = max(p.Samplers, p.Threads)
 	}
-	p.Together = p.MaxSamplers == 1 && p.Threads > 1 && !whole && len(s.Fanouts) > 0 && s.Parallel &&
+	p.Together = p.MaxSamplers == 1 && p.Threads > 1 && !whole && s.Parallel &&
 		s.BatchSize/max(s.Micro, 1) >= togetherFrom
 	whyTrainers := "as asked for"
 	if p.Trainers == 0 {

@@ -104,6 +104,7 @@ func TestLargeBatchesAreSampledTogether(t *testing.T) {
 		{"neighbor", []int{5, 5}, 1, 1, 1, togetherFrom, true, false},
 		{"lazy", []int{5, 5}, 2, 1, 1, togetherFrom, false, false},
 		{"ladies", []int{500, 500}, 2, 1, 1, togetherFrom, false, false},
+		{"khop", nil, 2, 1, 1, togetherFrom, true, true},
 		{"full", nil, 2, 1, 1, togetherFrom, false, false},
 		{"walk", nil, 2, 1, 1, togetherFrom, false, false},
 	} {
