@@ -48,6 +48,9 @@ func (e *Engine) For(chunks int, f func(worker, chunk int)) { e.core.tape.x.For(
 // use at the same time.
 func (m *Model) NewEngine(x *cpu.Exec) *Engine { return &Engine{newCore[float32](m, x, true)} }
 
+// Close gives back the memory of a device that e runs on. e must not be used any more.
+func (e *Engine) Close() { e.core.close() }
+
 // Gradient overwrites grad with the sum over in's targets of weight times the
 // gradient of the loss at params, both vectors of the model's
 // Layout. The loss is the softmax cross-entropy of the class, or, with several
@@ -228,6 +231,14 @@ func (c *core[T]) release() {
 		}
 	}
 	c.values, c.gradient = nil, nil
+}
+
+// close is release; a device that fails at it has failed at something before.
+func (c *core[T]) close() {
+	_ = graph.Guard(func() error {
+		c.release()
+		return nil
+	})
 }
 
 // trimmed returns in without what its targets do not depend on. Batch norm's

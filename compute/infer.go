@@ -47,7 +47,7 @@ func (m *Model) infer(ctx context.Context, x *cpu.Exec, params []float32, ds *gr
 		chunk = DefaultChunk
 	}
 	c := newCore[float32](m, x, false)
-	defer c.release()
+	defer c.close()
 	sets := neighborhoods(m.graph, nodes, len(c.layers))
 	r := inference{core: c, ctx: ctx, params: params, chunk: chunk, edges: ds.EdgeFeatures, values: ds.NodeFeatures, global: true}
 	if rows != nil {

@@ -9,7 +9,7 @@ import (
 // Output is NewEvaluator and its Output, for a single batch.
 func (m *Model) Output(x *cpu.Exec, params []float32, in *Input) (cpu.Matrix[float32], error) {
 	e := m.NewEvaluator(x)
-	defer e.core.release()
+	defer e.Close()
 	return e.Output(params, in)
 }
 
@@ -25,6 +25,9 @@ func (m *Model) NewEvaluator(x *cpu.Exec) *Evaluator {
 	certain.spec.GCNNorm = ""
 	return &Evaluator{newCore[float32](&certain, x, false)}
 }
+
+// Close gives back the memory of a device that e runs on. e must not be used any more.
+func (e *Evaluator) Close() { e.core.close() }
 
 // Output returns the model's output for the destinations of in's last block,
 // without dropout, with batch norm's running statistics and, for gcn and mixhop,

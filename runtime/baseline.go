@@ -69,9 +69,10 @@ func (r *Runtime) baseline(ctx context.Context) (float64, error) {
 			in.Labels = append(in.Labels, l.Class[v])
 		}
 	}
-	x := r.exec()
-	defer r.releaseExec(x)
+	x := r.modelExec()
+	defer r.releaseModelExec(x)
 	engine := m.NewEngine(x)
+	defer engine.Close()
 	adam := compute.DefaultAdam(baselineLR)
 	adam.WeightDecay = r.cfg.Training.WeightDecay
 	params := m.Init(r.cfg.Training.Seed)

@@ -162,7 +162,7 @@ func (r *Runtime) gather(x []float32, b *sampling.Batch, slots []uint32, slab *g
 	return x
 }
 
-// exec returns an Exec for the caller alone, until releaseExec.
+// exec returns an Exec for what the caller does in the host's memory, until releaseExec.
 func (r *Runtime) exec() *cpu.Exec {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -171,7 +171,7 @@ func (r *Runtime) exec() *cpu.Exec {
 		r.execs = r.execs[:n-1]
 		return x
 	}
-	return r.newExec()
+	return cpu.NewExec(r.pool, r.set)
 }
 
 func (r *Runtime) releaseExec(x *cpu.Exec) {

@@ -150,7 +150,9 @@ func over(ctx context.Context, g training.Group, end context.CancelCauseFunc) {
 func (s *bounded) compute(ctx context.Context, fail context.CancelCauseFunc, team *sync.WaitGroup, of func(i int) async.Parameters) {
 	for i := range s.r.cfg.asyncTrainers() {
 		team.Go(func() {
-			if err := async.Train(ctx, of(i), async.Name(s.node(), i), s.newWorker(i), len(s.updater.params)); err != nil {
+			w, end := s.newWorker(i)
+			defer end()
+			if err := async.Train(ctx, of(i), async.Name(s.node(), i), w, len(s.updater.params)); err != nil {
 				fail(err)
 			}
 		})

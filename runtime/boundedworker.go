@@ -33,14 +33,20 @@ type boundedBatch struct {
 	x     []float32 // the rows that the program's own stages made
 }
 
-func (s *bounded) newWorker(index int) *boundedWorker {
+// newWorker returns a worker, and what ends it.
+func (s *bounded) newWorker(index int) (w *boundedWorker, end func()) {
 	r := s.r
-	w := &boundedWorker{
+	x := r.modelExec()
+	e := r.learner.NewEngine(x)
+	w = &boundedWorker{
 		trainCall: s.trainCall, index: index, draw: r.newDraw(s.orders),
-		engine: worker{engine: r.learner.NewEngine(r.newExec()), ds: r.sampler.Dataset(), links: r.links, limit: r.plan.CopyRows},
+		engine: worker{engine: e, ds: r.sampler.Dataset(), links: r.links, limit: r.plan.CopyRows},
 	}
 	w.engine.Tune(r.plan.Threads, r.plan.Copied)
-	return w
+	return w, func() {
+		e.Close()
+		r.releaseModelExec(x)
+	}
 }
 
 // id names the batch of a step.

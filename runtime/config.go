@@ -197,10 +197,15 @@ type TrainingConfig struct {
 
 // ExecutionConfig says what does the work, in this process. None of it changes a result.
 type ExecutionConfig struct {
-	Threads    int    `yaml:"threads"`     // workers of the compute pool; 0: one per CPU, of which training on one machine computes with fewer where that measures faster
-	Samplers   int    `yaml:"samplers"`    // sampler actors; 0: the plan chooses
-	Trainers   int    `yaml:"trainers"`    // compute actors, at most Sampling.MicroBatches; 0: 1. With Training.Sync ssp:N at most N+1; 0: one per thread, in a cluster 1
-	Credits    int    `yaml:"credits"`     // batches a sampler may have out; 0: the plan chooses
+	Threads  int `yaml:"threads"`  // workers of the compute pool; 0: one per CPU, of which training on one machine computes with fewer where that measures faster
+	Samplers int `yaml:"samplers"` // sampler actors; 0: the plan chooses
+	Trainers int `yaml:"trainers"` // compute actors, at most Sampling.MicroBatches; 0: 1. With Training.Sync ssp:N at most N+1; 0: one per thread, in a cluster 1
+	Credits  int `yaml:"credits"`  // batches a sampler may have out; 0: the plan chooses
+	// Device is what models are computed on: cpu (also if empty), cuda or cuda:N, an
+	// NVIDIA device, or auto, which is cuda where there is a device, and says so where there
+	// is none. What drives devices is linked in by who imports
+	// github.com/gnnactor/gnnactor/compute/cuda.
+	Device     string `yaml:"device"`
 	LocalCodec string `yaml:"local-codec"` // none: local messages carry pointers; msgpack: they go through their bytes
 	// Trace, when set, is a file to write the stages' spans to, as a Chrome trace.
 	Trace string `yaml:"trace"`

@@ -43,7 +43,7 @@ func (r *Runtime) identify() Identity {
 	id := Identity{
 		Data: r.data.ds.Fingerprint, NormalizeFeatures: r.cfg.Data.NormalizeFeatures, Sampler: r.sampler.Spec(), Seed: r.cfg.Training.Seed,
 		BatchSize: r.cfg.Sampling.BatchSize, MicroBatches: r.cfg.Sampling.MicroBatches, Stages: r.cfg.StageNames(), Recipe: r.cfg.recipe(),
-		Precision: r.cfg.precision.String(), Kernels: r.set.String(),
+		Precision: r.cfg.precision.String(), Kernels: r.kernels(),
 	}
 	if m := r.cfg.method; m != 0 {
 		id.Reorder, id.ReorderMethod = r.cfg.Sampling.Reorder, m.String()

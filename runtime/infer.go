@@ -180,8 +180,8 @@ func (r *Runtime) infer(ctx context.Context, params []float32, nodes []uint32) (
 	if err != nil {
 		return cpu.Matrix[float32]{}, err
 	}
-	x := r.exec()
-	defer r.releaseExec(x)
+	x := r.modelExec()
+	defer r.releaseModelExec(x)
 	var out cpu.Matrix[float32]
 	err = graph.Guard(func() (err error) {
 		if r.sampler.Spec().Temporal && nodes != nil {

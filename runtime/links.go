@@ -138,9 +138,10 @@ func (r *Runtime) measureLinks(params []float32, embeddings cpu.Matrix[float32],
 	var ends []uint32
 	var pairs []compute.Link
 	var scores []float32
-	x := r.exec()
-	defer r.releaseExec(x)
+	x := r.modelExec()
+	defer r.releaseModelExec(x)
 	scorer := r.model.NewLinkScorer(x)
+	defer scorer.Close()
 	for _, i := range r.links.Of(split) {
 		u, v := r.links.Ends(i)
 		ends = r.links.AppendNegatives(ends[:0], links.EvaluationKey, i, rankedAgainst)

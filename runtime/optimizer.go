@@ -61,6 +61,16 @@ type updater struct {
 	team   training.Team    // likewise
 
 	engines []*compute.Engine // of the run's pipelines
+	execs   []*cpu.Exec       // theirs
+}
+
+// close gives back what the engines have.
+func (u *updater) close(r *Runtime) {
+	for i, e := range u.engines {
+		e.Close()
+		r.releaseModelExec(u.execs[i])
+	}
+	u.engines, u.execs = nil, nil
 }
 
 func newUpdater(r *Runtime, params []float32) *updater {

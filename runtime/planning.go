@@ -16,7 +16,7 @@ func (r *Runtime) sizes() scheduler.Sizes {
 	s := scheduler.Sizes{
 		Nodes: int64(ds.Graph.NumNodes()), Edges: ds.Graph.NumEdges(), FeaturesMap: r.data.file.Path != "", GraphMap: r.data.mapped && r.links == nil, TrainNodes: len(r.seeds()),
 		Hidden: c.Model.Hidden, Layers: c.Blocks(), Sampler: c.Sampling.Sampler, Fanouts: r.sampler.Spec().Fanouts, LayerNodes: c.Sampling.Sampler == "fastgcn" || c.Sampling.Sampler == "ladies",
-		BatchSize: c.Sampling.BatchSize, Micro: c.Sampling.MicroBatches, Kernels: r.set.String(), Optimizer: c.Training.Optimizer,
+		BatchSize: c.Sampling.BatchSize, Micro: c.Sampling.MicroBatches, Kernels: r.kernels(), Optimizer: c.Training.Optimizer,
 		OnAverage: c.Sampling.Sampler == "labor", Parallel: r.links == nil && r.sampler.Parallel(), Temporal: r.sampler.Spec().Temporal, Batches: r.ownBatches(),
 		Audits: c.Cluster.Peers != nil, Own: c.ownSizes(),
 	}

@@ -212,7 +212,7 @@ func TestWorkerCopies(t *testing.T) {
 	if err := r.newSampler().Sample(b, b.ID.Key(1), sampling.Cut(order, 50, 1, 0, 0)); err != nil {
 		t.Fatal(err)
 	}
-	w := &worker{engine: r.model.NewEngine(r.newExec()), ds: r.data.ds, limit: r.plan.CopyRows}
+	w := &worker{engine: r.model.NewEngine(r.modelExec()), ds: r.data.ds, limit: r.plan.CopyRows}
 	gradient := func() []float32 {
 		grad := make([]float32, len(r.params))
 		if _, err := w.Gradient(grad, r.params, b, actors.Rows{}, b.ID.Key(1)); err != nil {

@@ -39,6 +39,7 @@ import (
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/compute/devices"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/internal/fault"
 	"github.com/gnnactor/gnnactor/messages"
@@ -84,7 +85,9 @@ type Runtime struct {
 	log      *slog.Logger
 	data     *openData
 	set      cpu.Set
-	links    *links.Links // nil: nodes are classified
+	device   devices.Device // that models run on; nil: the processor
+	fallback string         // why device auto is the processor
+	links    *links.Links   // nil: nodes are classified
 	sampler  *sampling.Prepared
 	stages   *stages
 	model    *compute.Model // nil: see noModel
@@ -107,18 +110,20 @@ type Runtime struct {
 	stop    sync.Once
 	stopErr error
 
-	mu        sync.Mutex
-	stopped   bool
-	params    []float32              // the current parameters; replaced, never written to
-	training  *actors.Pipeline       // owns newer ones while a run is training
-	over      chan struct{}          // closed when training's parameters have become params
-	execs     []*cpu.Exec            // free ones, for inference
-	inference chan struct{}          // one for each call that infers, as many as the plan has
-	waiting   int                    // calls that are to infer
-	live      map[*resident]struct{} // of the pipelines that run
-	counted   Stats                  // what is over: of Rows, those of pipelines that ended
-	hot       hottest                // of the newest cache of that kind
-	spans     []Span                 // of the newest training
+	mu         sync.Mutex
+	stopped    bool
+	params     []float32              // the current parameters; replaced, never written to
+	training   *actors.Pipeline       // owns newer ones while a run is training
+	over       chan struct{}          // closed when training's parameters have become params
+	execs      []*cpu.Exec            // free ones
+	modelExecs []*cpu.Exec            // likewise, for models
+	queues     []devices.Queue        // of modelExecs, free or not
+	inference  chan struct{}          // one for each call that infers, as many as the plan has
+	waiting    int                    // calls that are to infer
+	live       map[*resident]struct{} // of the pipelines that run
+	counted    Stats                  // what is over: of Rows, those of pipelines that ended
+	hot        hottest                // of the newest cache of that kind
+	spans      []Span                 // of the newest training
 }
 
 // Start opens the data, which may mean importing it to a temporary store, and
@@ -136,7 +141,7 @@ func Start(ctx context.Context, config Config) (_ *Runtime, err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, r.data.close())
+			err = errors.Join(err, r.data.close(), r.closeDevice())
 		}
 	}()
 	err = graph.Guard(func() (err error) {
@@ -184,7 +189,7 @@ func Check(ctx context.Context, config Config) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.data.close()) }()
+	defer func() { err = errors.Join(err, r.data.close(), r.closeDevice()) }()
 	return graph.Guard(func() error {
 		if err := r.prepare(ctx); err != nil {
 			return err
@@ -223,8 +228,11 @@ func open(ctx context.Context, config Config) (*Runtime, error) {
 	if r.log == nil {
 		r.log = slog.New(slog.DiscardHandler)
 	}
-	if r.data, err = openDataset(ctx, cfg); err != nil {
+	if err := r.openDevice(); err != nil {
 		return nil, err
+	}
+	if r.data, err = openDataset(ctx, cfg); err != nil {
+		return nil, errors.Join(err, r.closeDevice())
 	}
 	return r, nil
 }
@@ -512,7 +520,7 @@ func (r *Runtime) Stop() error {
 			r.system.Shutdown()
 		}
 		r.pool.Close()
-		r.stopErr = r.data.close()
+		r.stopErr = errors.Join(r.data.close(), r.closeDevice())
 	})
 	return r.stopErr
 }

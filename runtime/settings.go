@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/compute/devices"
 	"github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/sampling"
 	"github.com/gnnactor/gnnactor/sampling/overlap"
@@ -154,6 +155,9 @@ func (t *TrainingConfig) validate(p *problems) {
 
 func (e *ExecutionConfig) validate(p *problems) {
 	p.oneOf("local-codec", e.LocalCodec, "none", "msgpack")
+	if err := devices.Check(e.Device); err != nil {
+		p.check(false, "device: %v", err)
+	}
 	const planned = "; 0 leaves it to the plan"
 	p.inRange("threads", e.Threads, 0, maxActors, planned)
 	p.inRange("samplers", e.Samplers, 0, maxActors, planned)

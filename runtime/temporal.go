@@ -24,6 +24,7 @@ func (r *Runtime) inferTemporal(ctx context.Context, x *cpu.Exec, params []float
 	}
 	s := p.NewSampler()
 	e := r.model.NewEvaluator(x)
+	defer e.Close()
 	var b sampling.Batch
 	out := cpu.NewMatrix[float32](len(nodes), ds.Labels.NumClasses)
 	for at := 0; at < len(nodes); at += temporalChunk {

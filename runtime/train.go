@@ -249,10 +249,13 @@ func (t *trainCall) run(ctx context.Context) (err error) {
 		}
 	}
 	message, resumed, err := t.open(ctx)
+	if t.updater != nil {
+		defer t.updater.close(r)
+	}
 	if err != nil {
 		return err
 	}
-	for _, note := range []string{r.plan.Raised, r.plan.Fitted, r.data.lacks()} {
+	for _, note := range []string{r.plan.Raised, r.plan.Fitted, r.data.lacks(), r.fallback} {
 		if message != "" && note != "" {
 			message += "; "
 		}

@@ -95,7 +95,8 @@ func (r *Runtime) samplers() []sampling.Sampler {
 // at a time, have the same ones: their memory is there when nodes come and go.
 func (r *Runtime) engine(u *updater, i int) *compute.Engine {
 	for len(u.engines) <= i {
-		u.engines = append(u.engines, r.learner.NewEngine(r.newExec()))
+		x := r.modelExec()
+		u.engines, u.execs = append(u.engines, r.learner.NewEngine(x)), append(u.execs, x)
 	}
 	return u.engines[i]
 }

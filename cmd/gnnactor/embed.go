@@ -66,7 +66,7 @@ otherwise each is printed as a line: the id, then its values, tabs between.`,
 			return err
 		},
 	}
-	config = addConfigFlags(cmd, []group{dataGroup, modelGroup}, "threads", "eval-chunk", "verify-data")
+	config = addConfigFlags(cmd, []group{dataGroup, modelGroup}, "threads", "device", "eval-chunk", "verify-data")
 	nodes = addNodeFlags(cmd)
 	cmd.Flags().StringVar(&out, "out", "", "`FILE`.npy to write the rows to")
 	a.addOutputFlag(cmd)

@@ -40,7 +40,7 @@ contradict it are refused. For one that does not, written by PyG say, name --mod
 			return a.evaluate(cmd, rt)
 		},
 	}
-	config = addConfigFlags(cmd, []group{dataGroup, modelGroup}, "threads", "eval-chunk", "verify-data")
+	config = addConfigFlags(cmd, []group{dataGroup, modelGroup}, "threads", "device", "eval-chunk", "verify-data")
 	a.addOutputFlag(cmd)
 	return cmd
 }

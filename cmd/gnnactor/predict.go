@@ -59,7 +59,7 @@ neighbourhood: one line each with id, class and probability, tabs between.`,
 			return w.Flush()
 		},
 	}
-	config = addConfigFlags(cmd, []group{dataGroup, modelGroup}, "threads", "eval-chunk", "verify-data")
+	config = addConfigFlags(cmd, []group{dataGroup, modelGroup}, "threads", "device", "eval-chunk", "verify-data")
 	nodes = addNodeFlags(cmd)
 	a.addOutputFlag(cmd)
 	return cmd

@@ -89,6 +89,7 @@ var settings = []setting{
 	{"eval-every", trainingGroup, "epochs between evaluations; 0: only at the end"},
 
 	{"threads", executionGroup, "workers of the compute pool; 0: one per CPU (training on one machine may compute with fewer, if that measures faster)"},
+	{"device", executionGroup, "`WHAT` computes: cpu (default), cuda or cuda:N, an NVIDIA device, or auto, a device if there is one"},
 	{"samplers", executionGroup, "sampler actors; 0: the plan chooses"},
 	{"trainers", executionGroup, "compute actors, at most --micro-batches; 0: 1 (--sync ssp:N: at most N+1)"},
 	{"credits", executionGroup, "batches that a sampler may have out; 0: the plan chooses"},

@@ -1,0 +1,205 @@
+//go:build linux && amd64 && !nogpu
+
+package runtime
+
+import (
+	"context"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/compute/cuda"
+	"github.com/gnnactor/gnnactor/compute/devices"
+	"github.com/gnnactor/gnnactor/internal/fakecuda"
+)
+
+// losses trains and returns the loss of every epoch.
+func lossesOf(t *testing.T, r *Runtime) (all []float64) {
+	t.Helper()
+	for e, err := range r.Train(context.Background()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Kind == EventEpoch {
+			all = append(all, e.Loss)
+		}
+	}
+	return all
+}
+
+// stopped stops a run, so that what it had of a device is given back.
+func stopped(t *testing.T, r *Runtime) {
+	t.Helper()
+	if err := r.Stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// On Cora the first 20 epochs of a model on an emulated device have the processor's
+// losses, but for rounding.
+func TestCoraOnDevice(t *testing.T) {
+	data := filepath.Join("..", "..", "shared", "data", "cora")
+	if _, err := os.Stat(data); err != nil {
+		t.Skip("Cora is not beside this repository")
+	}
+	for _, model := range []string{"gcn", "sage", "gat"} {
+		t.Run(model, func(t *testing.T) {
+			fakecuda.Use(t)
+			c := DefaultConfig()
+			c.Data.Path, c.Model.Name, c.Model.Hidden, c.Training.Epochs, c.Training.EvalEvery = data, model, 16, 20, 0
+			c.Sampling.Fanouts, c.Sampling.BatchSize, c.Training.Seed = []int{5, 5}, 140, 7
+			var runs [2][]float64
+			for i, device := range []string{"cpu", "cuda:0"} {
+				c.Execution.Device = device
+				r := started(t, c)
+				runs[i] = lossesOf(t, r)
+				stopped(t, r)
+			}
+			if len(runs[0]) != 20 || len(runs[1]) != 20 || runs[0][19] > runs[0][0]*0.9 {
+				t.Fatalf("losses %v and %v", runs[0], runs[1])
+			}
+			for e, want := range runs[0] {
+				if !(math.Abs(runs[1][e]-want) <= 1e-3*want) {
+					t.Errorf("epoch %d: loss %v on the device, %v on the processor", e, runs[1][e], want)
+				}
+			}
+		})
+	}
+}
+
+// A run on a device has bits of its own, which its identity names: two are the same, a
+// checkpoint of it goes on elsewhere only if that is allowed.
+func TestDeviceRuns(t *testing.T) {
+	d := fakecuda.Use(t)
+	d.Set("devices", 2)
+	c := DefaultConfig()
+	c.Training.Epochs, c.Training.EvalEvery, c.Sampling.BatchSize, c.Execution.Device = 2, 0, 64, "cuda:1"
+	c.Checkpoint.Dir = t.TempDir()
+	r := started(t, c)
+	if r.identity.Kernels != "cuda:sm_80" || !strings.Contains(r.plan.String(), "cuda:sm_80 kernels") {
+		t.Errorf("identity %+v, plan %v", r.identity, r.plan)
+	}
+	trained(t, r)
+	want := sumOf(t, r)
+	stopped(t, r)
+
+	again := c
+	again.Checkpoint.Dir, again.Execution.Device, again.Sampling.MicroBatches = "", "cuda", 1
+	r = started(t, again)
+	trained(t, r)
+	if sumOf(t, r) != want {
+		t.Error("a second run has other bits")
+	}
+	stopped(t, r)
+
+	c.Training.Epochs, c.Checkpoint.Resume, c.Execution.Device = 3, true, "cpu"
+	r = started(t, c)
+	for _, err := range r.Train(context.Background()) {
+		if err != nil && !errors.Is(err, ErrIdentity) {
+			t.Fatal(err)
+		} else if err == nil {
+			t.Fatal("the processor went on with a device's checkpoint")
+		}
+	}
+	stopped(t, r)
+	c.Checkpoint.AllowOtherKernels = true
+	r = started(t, c)
+	trained(t, r)
+	stopped(t, r)
+	c.Training.Epochs, c.Execution.Device = 4, "auto"
+	r = started(t, c)
+	trained(t, r)
+	if n, err := r.Predict(context.Background(), []uint32{1, 2}); err != nil || len(n) != 2 {
+		t.Error(n, err)
+	}
+	stopped(t, r)
+}
+
+// With --sync ssp, links, and GNS with its slab a device trains, too.
+func TestDeviceTrainsAll(t *testing.T) {
+	for name, set := range map[string]func(c *Config){
+		"ssp":   func(c *Config) { c.Training.Sync, c.Execution.Threads = SSP(2), 2 },
+		"links": func(c *Config) { c.Model.Task, c.Model.LinkDecoder = "link", "mlp" },
+		"gns":   func(c *Config) { c.Sampling.Sampler, c.Memory.Cache, c.Memory.Match = "gns", "gns:5%", "on" },
+		"micro": func(c *Config) { c.Sampling.MicroBatches, c.Execution.Trainers = 2, 2 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			fakecuda.Use(t)
+			c := DefaultConfig()
+			c.Training.Epochs, c.Training.EvalEvery, c.Sampling.BatchSize, c.Execution.Device = 1, 0, 64, "cuda"
+			set(&c)
+			r := started(t, c)
+			trained(t, r)
+			stopped(t, r)
+		})
+	}
+}
+
+// Two devices' worth of trainers add up to the bits of one that computes both
+// micro-batches.
+func TestTrainersOnDevice(t *testing.T) {
+	fakecuda.Use(t)
+	var sums []string
+	for trainers := 1; trainers <= 2; trainers++ {
+		c := DefaultConfig()
+		c.Training.Epochs, c.Training.EvalEvery, c.Sampling.BatchSize, c.Execution.Device = 1, 0, 128, "cuda"
+		c.Sampling.MicroBatches, c.Execution.Trainers = 2, trainers
+		r := started(t, c)
+		trained(t, r)
+		sums = append(sums, sumOf(t, r))
+		stopped(t, r)
+	}
+	if len(slices.Compact(sums)) != 1 {
+		t.Errorf("parameters %v", sums)
+	}
+}
+
+// Without a driver cuda is an error that says how to go on, and auto the processor.
+func TestNoDevice(t *testing.T) {
+	t.Setenv(cuda.LibraryVariable, filepath.Join(t.TempDir(), "libcuda.so.1"))
+	c := DefaultConfig()
+	c.Training.Epochs, c.Training.EvalEvery = 1, 0
+	c.Execution.Device = "cuda"
+	if r, err := Start(context.Background(), c); !errors.Is(err, ErrConfig) || !errors.Is(err, devices.ErrNone) || !strings.Contains(err.Error(), "there is no driver") || !strings.Contains(err.Error(), "--device cpu") {
+		t.Errorf("%v, %v", r, err)
+	}
+	c.Execution.Device = "auto"
+	r := started(t, c)
+	said := false
+	for e, err := range r.Train(context.Background()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		said = said || e.Kind == EventStart && strings.Contains(e.Message, "the processor computes, as there is no device: ")
+	}
+	if !said || strings.Contains(r.identity.Kernels, "cuda") {
+		t.Errorf("auto is %v, said %v", r.identity.Kernels, said)
+	}
+	for _, bad := range []string{"gpu", "cuda:", "cuda:-1", "cuda:x", "cpu:1"} {
+		c.Execution.Device = bad
+		if err := c.Validate(); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "device: ") {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
+
+// A device that fails ends a run with what the driver says, and nothing hangs or is left.
+func TestDeviceLost(t *testing.T) {
+	d := fakecuda.Use(t)
+	c := DefaultConfig()
+	c.Training.Epochs, c.Training.EvalEvery, c.Sampling.BatchSize, c.Execution.Device = 2, 0, 64, "cuda"
+	r := started(t, c)
+	d.Fail("cuLaunchKernel", 400, 719)
+	var last error
+	for _, err := range r.Train(context.Background()) {
+		last = err
+	}
+	if last == nil || !strings.Contains(last.Error(), "unspecified launch failure") || !strings.Contains(last.Error(), "train/e") {
+		t.Errorf("%v", last)
+	}
+	stopped(t, r)
+}
