@@ -15,6 +15,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/membership/membertest"
 	"github.com/gnnactor/gnnactor/runtime"
+	"github.com/gnnactor/gnnactor/runtime/runtimetest"
 	"github.com/gnnactor/gnnactor/training"
 )
 
@@ -81,10 +82,15 @@ func TestStaleOutage(t *testing.T) {
 	defer cancel()
 	c := staleConfig()
 	c.Execution.Threads, c.Training.Epochs = 1, 3
-	seen := &census{bound: 3}
+	seen := &runtimetest.Census{Bound: 3}
+	var applied atomic.Int64
 	params, errs := s.train(ctx, c, func(_ int, e runtime.Event) {
-		seen.event(t, e)
+		if e.Kind == runtime.EventStep {
+			seen.Step(t, e.Epoch, e.Batch, e.Staleness)
+		}
 		switch {
+		case e.Kind == runtime.EventDone:
+			applied.Store(e.Applied)
 		case e.Kind != runtime.EventStep:
 		case e.Applied == 9:
 			// The steps of this epoch are made beside this, as long as they may be; those of the
@@ -112,9 +118,9 @@ func TestStaleOutage(t *testing.T) {
 		}
 		x.exit(t)
 	}
-	seen.check(t, batches)
-	if !s.back.Load() || seen.done.Applied != int64(batches) {
-		t.Errorf("the lineage has %d steps, and %d were applied", batches, seen.done.Applied)
+	seen.Check(t, batches)
+	if !s.back.Load() || applied.Load() != int64(batches) {
+		t.Errorf("the lineage has %d steps, and %d were applied", batches, applied.Load())
 	}
 }
 
@@ -211,7 +217,7 @@ func TestSharedOutage(t *testing.T) {
 			first = x.newest(ctx, t, e.Applied)
 			s.Away()
 		case 1, 2:
-			if all := files(t, c.Checkpoint.Dir); !slices.Equal(all, []string{first.File}) {
+			if all := runtimetest.Files(t, c.Checkpoint.Dir); !slices.Equal(all, []string{first.File}) {
 				t.Errorf("after epoch %d, without the store, there are %v", e.Epoch, all)
 			}
 			s.Undecided(t, ctx, s.members...)
@@ -222,7 +228,7 @@ func TestSharedOutage(t *testing.T) {
 				}
 			}
 		default:
-			if p, all := x.newest(ctx, t, e.Applied), files(t, c.Checkpoint.Dir); !slices.Contains(all, p.File) {
+			if p, all := x.newest(ctx, t, e.Applied), runtimetest.Files(t, c.Checkpoint.Dir); !slices.Contains(all, p.File) {
 				t.Errorf("%s was published, and there are %v", p.File, all)
 			}
 		}
@@ -273,7 +279,7 @@ func TestSharedOutageAtTheEnd(t *testing.T) {
 					t.Errorf("node %d: %v", i, errs[i])
 				}
 				if i == 1 && !t.Failed() {
-					if p, all := x.newest(ctx, t, last), files(t, c.Checkpoint.Dir); !slices.Contains(all, p.File) {
+					if p, all := x.newest(ctx, t, last), runtimetest.Files(t, c.Checkpoint.Dir); !slices.Contains(all, p.File) {
 						t.Errorf("%s was published, and there are %v", p.File, all)
 					}
 				}

@@ -1,35 +1,16 @@
 package cluster_test
 
 import (
-	"context"
 	"testing"
 
-	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/rng"
 	"github.com/gnnactor/gnnactor/runtime"
+	"github.com/gnnactor/gnnactor/runtime/runtimetest"
 	"github.com/gnnactor/gnnactor/sampling"
 )
 
-// sampled is a sampler that changes what another one samples.
-type sampled struct {
-	sampling.Sampler
-	change func(b *sampling.Batch)
-}
-
-func (s sampled) Sample(b *sampling.Batch, key rng.Key, seeds []uint32) error {
-	err := s.Sampler.Sample(b, key, seeds)
-	if err == nil && s.change != nil {
-		s.change(b)
-	}
-	return err
-}
-
 // ownSampler is a sampler of the program's own that does what neighbor does, and change.
 func ownSampler(change func(b *sampling.Batch)) *runtime.OwnSampler {
-	return &runtime.OwnSampler{Version: "1", New: func(ds *graph.Dataset, spec sampling.Spec) (sampling.Sampler, error) {
-		s, err := sampling.New(context.Background(), sampling.Spec{Name: "neighbor", Fanouts: spec.Fanouts}, ds.Graph)
-		return sampled{s, change}, err
-	}}
+	return &runtime.OwnSampler{Version: "1", New: runtimetest.OwnSampler(change)}
 }
 
 // Three nodes with a sampler of the program's own train to the bits of one process.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/runtime"
+	"github.com/gnnactor/gnnactor/runtime/runtimetest"
 	"github.com/gnnactor/gnnactor/training"
 )
 
@@ -53,19 +54,6 @@ func trainAs(t *testing.T, store membership.Store, n int, want string, config fu
 	return p
 }
 
-// files lists what is in dir.
-func files(t *testing.T, dir string) (names []string) {
-	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return names
-}
-
 // Nodes that share a checkpoint directory write one checkpoint per epoch, and
 // any other number of them, or one process, goes on from it.
 func TestSharedCheckpoint(t *testing.T) {
@@ -84,7 +72,7 @@ func TestSharedCheckpoint(t *testing.T) {
 	for k, nodes := range []int{3, 1, 4} {
 		c.Training.Epochs = k + 1
 		p := trainAs(t, store, nodes, wants[k], func(int) runtime.Config { return c })
-		all := files(t, c.Checkpoint.Dir)
+		all := runtimetest.Files(t, c.Checkpoint.Dir)
 		if len(all) != min(k+1, 2) || all[len(all)-1] != p.File {
 			t.Errorf("%d nodes: the directory holds %v, and %q was published", nodes, all, p.File)
 		}
@@ -155,7 +143,7 @@ func TestLostDirectory(t *testing.T) {
 		}
 		trainAs(t, store, 2, want, own(2))
 	}
-	if a, b := files(t, dirs[0]), files(t, dirs[1]); len(a) == 0 || a[len(a)-1] != b[len(b)-1] {
+	if a, b := runtimetest.Files(t, dirs[0]), runtimetest.Files(t, dirs[1]); len(a) == 0 || a[len(a)-1] != b[len(b)-1] {
 		t.Errorf("the newest checkpoints are of %v and %v", a, b)
 	}
 }

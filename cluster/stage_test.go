@@ -13,6 +13,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/runtime"
+	"github.com/gnnactor/gnnactor/runtime/runtimetest"
 )
 
 // processing is a Processor that is a function.
@@ -25,40 +26,25 @@ func stageOf(name string, after runtime.Place, f processing) runtime.Stage {
 	return runtime.Stage{Name: name, Version: "1", After: after, New: func(*graph.Dataset) (runtime.Processor, error) { return f, nil }}
 }
 
-// thinned drops a third of the edges and a fifth of the seeds, by draws of the batch's.
+// Stages that change batches and rows, see package runtimetest.
 func thinned() runtime.Stage {
 	return stageOf("thinned", runtime.AfterSample, func(_ context.Context, b *runtime.StageBatch) error {
-		for i := range b.Batch.Blocks {
-			key := b.Key.With(uint64(i))
-			b.Batch.Blocks[i].Keep(func(_, _ uint32, at int) bool { return key.Uintn(uint64(at), 3) > 0 })
-		}
-		seeds := b.Key.With(1 << 40)
-		b.Batch.KeepSeeds(func(i int, _ uint32) bool { return seeds.Uintn(uint64(i), 5) > 0 })
+		runtimetest.Thin(b.Batch, b.Key)
 		return nil
 	})
 }
 
-// bent changes rows by their nodes and values.
 func bent() runtime.Stage {
 	return stageOf("bent", runtime.AfterLoad, func(_ context.Context, b *runtime.StageBatch) error {
-		for i, v := range b.Nodes {
-			row := b.X[i*b.NumFeatures : (i+1)*b.NumFeatures]
-			for j, x := range row {
-				row[j] = x*x - 0.25*float32(v%7)
-			}
-		}
+		runtimetest.Bend(b.X, b.Nodes)
 		return nil
 	})
 }
 
-// noisy adds what is drawn for a batch, in training.
 func noisy() runtime.Stage {
 	return stageOf("noisy", runtime.AfterLoad, func(_ context.Context, b *runtime.StageBatch) error {
-		if b.Batch == nil {
-			return nil
-		}
-		for i := range b.X {
-			b.X[i] += float32(b.Key.Float64(uint64(i)) - 0.5)
+		if b.Batch != nil { // in training
+			runtimetest.AddNoise(b.X, b.Key)
 		}
 		return nil
 	})

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/runtime"
+	"github.com/gnnactor/gnnactor/runtime/runtimetest"
 )
 
 // bound is the most nodes of an asynchronous run.
@@ -19,72 +21,30 @@ func staleConfig() runtime.Config {
 	return c
 }
 
-// census counts the steps of a run, and checks each.
-type census struct {
-	mu      sync.Mutex
-	seen    map[string]int
-	worst   int
-	bound   int
-	done    runtime.Event
-	resumed bool
-}
-
-func (s *census) event(t *testing.T, e runtime.Event) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch e.Kind {
-	case runtime.EventStart:
-		s.resumed = e.Resumed
-	case runtime.EventStep:
-		if s.seen == nil {
-			s.seen = map[string]int{}
-		}
-		s.seen[fmt.Sprint(e.Epoch, "/", e.Batch)]++
-		s.worst = max(s.worst, e.Staleness)
-		if e.Staleness < 0 || e.Staleness > s.bound {
-			t.Errorf("epoch %d batch %d is %d stale", e.Epoch, e.Batch, e.Staleness)
-		}
-	case runtime.EventDone:
-		s.done = e
-	}
-}
-
-func (s *census) check(t *testing.T, batches int) {
-	t.Helper()
-	if len(s.seen) != batches {
-		t.Errorf("%d batches were applied, of %d", len(s.seen), batches)
-	}
-	for b, n := range s.seen {
-		if n != 1 {
-			t.Errorf("batch %s was applied %d times", b, n)
-		}
-	}
-}
-
 // Three nodes train asynchronously: all end with the parameters of the one that
 // has them, and each batch was applied once.
 func TestStaleTogether(t *testing.T) {
 	store := membership.NewMemStore()
 	defer store.Close()
-	s := &census{bound: 3}
+	s := &runtimetest.Census{Bound: 3}
 	var wg sync.WaitGroup
 	results := make([]string, 3)
 	var all []*node
 	for i := range 3 {
 		all = append(all, enter(t, store, fmt.Sprint("n", i), bound, 3))
 	}
-	var batches int
+	var batches atomic.Int64
 	for i, x := range all {
 		wg.Go(func() {
 			c := staleConfig()
 			c.Cluster.Peers, c.Execution.Threads = x.team, 1
 			var err error
 			results[i], err = trainOn(t.Context(), c, func(e runtime.Event) {
-				s.event(t, e)
-				if e.Kind == runtime.EventDone {
-					s.mu.Lock()
-					batches = e.Batches
-					s.mu.Unlock()
+				switch e.Kind {
+				case runtime.EventStep:
+					s.Step(t, e.Epoch, e.Batch, e.Staleness)
+				case runtime.EventDone:
+					batches.Store(int64(e.Batches))
 				}
 			})
 			if err != nil {
@@ -99,13 +59,14 @@ func TestStaleTogether(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	s.check(t, 2*batches)
+	want := 2 * int(batches.Load())
+	s.Check(t, want)
 	for i := range results {
 		if fmt.Sprint(results[i]) != fmt.Sprint(results[0]) {
 			t.Errorf("node %d ended with other parameters", i)
 		}
-		if n := len(all[i].team.Lineage()); n != 2*batches {
-			t.Errorf("node %d: a lineage of %d steps, not %d", i, n, 2*batches)
+		if n := len(all[i].team.Lineage()); n != want {
+			t.Errorf("node %d: a lineage of %d steps, not %d", i, n, want)
 		}
 	}
 }

@@ -5,20 +5,9 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-)
 
-// files lists what is in dir.
-func files(t *testing.T, dir string) (names []string) {
-	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return names
-}
+	"github.com/gnnactor/gnnactor/runtime/runtimetest"
+)
 
 // Half-written files of older groups are swept, those of this one and newer
 // ones, and of other tools, are not.
@@ -34,7 +23,7 @@ func TestSweep(t *testing.T) {
 	if err := sweep(dir, 7); err != nil {
 		t.Fatal(err)
 	}
-	if got := files(t, dir); len(got) != 4 || slices.Contains(got, ".step-000000000012-g000000000003.safetensors.123") {
+	if got := runtimetest.Files(t, dir); len(got) != 4 || slices.Contains(got, ".step-000000000012-g000000000003.safetensors.123") {
 		t.Errorf("left: %v", got)
 	}
 }

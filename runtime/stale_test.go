@@ -3,13 +3,13 @@ package runtime
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
+
+	"github.com/gnnactor/gnnactor/runtime/runtimetest"
 )
 
 func staleConfig() Config {
@@ -18,45 +18,13 @@ func staleConfig() Config {
 	return c
 }
 
-// census counts the steps of a run, and checks each.
-type census struct {
-	mu      sync.Mutex
-	seen    map[string]int
-	worst   int
-	bound   int
-	done    Event
-	resumed bool
-}
-
-func (s *census) event(t *testing.T, e Event) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch e.Kind {
-	case EventStart:
-		s.resumed = e.Resumed
-	case EventStep:
-		if s.seen == nil {
-			s.seen = map[string]int{}
+// counted has s count steps, and keeps the last event.
+func counted(t *testing.T, s *runtimetest.Census, last *Event) func(Event) {
+	return func(e Event) {
+		if e.Kind == EventStep {
+			s.Step(t, e.Epoch, e.Batch, e.Staleness)
 		}
-		s.seen[fmt.Sprint(e.Epoch, "/", e.Batch)]++
-		s.worst = max(s.worst, e.Staleness)
-		if e.Staleness < 0 || e.Staleness > s.bound {
-			t.Errorf("epoch %d batch %d is %d stale", e.Epoch, e.Batch, e.Staleness)
-		}
-	case EventDone:
-		s.done = e
-	}
-}
-
-func (s *census) check(t *testing.T, batches int) {
-	t.Helper()
-	if len(s.seen) != batches {
-		t.Errorf("%d batches were applied, of %d", len(s.seen), batches)
-	}
-	for b, n := range s.seen {
-		if n != 1 {
-			t.Errorf("batch %s was applied %d times", b, n)
-		}
+		*last = e
 	}
 }
 
@@ -73,13 +41,13 @@ func TestStale(t *testing.T) {
 	for _, x := range []struct{ bound, trainers int }{{0, 1}, {1, 2}, {3, 4}} {
 		c := plain
 		c.Training.Sync, c.Execution.Trainers = SSP(x.bound), x.trainers
-		s := &census{bound: x.bound}
-		if _, err := trainOn(t.Context(), c, func(e Event) { s.event(t, e) }); err != nil {
+		s, done := &runtimetest.Census{Bound: x.bound}, Event{}
+		if _, err := trainOn(t.Context(), c, counted(t, s, &done)); err != nil {
 			t.Fatal(err)
 		}
-		s.check(t, c.Training.Epochs*s.done.Batches)
-		if s.done.TestAccuracy < want.TestAccuracy-0.02 {
-			t.Errorf("%d trainers, %s: accuracy %.4f; %.4f when synchronous", x.trainers, c.Training.Sync, s.done.TestAccuracy, want.TestAccuracy)
+		s.Check(t, c.Training.Epochs*done.Batches)
+		if done.TestAccuracy < want.TestAccuracy-0.02 {
+			t.Errorf("%d trainers, %s: accuracy %.4f; %.4f when synchronous", x.trainers, c.Training.Sync, done.TestAccuracy, want.TestAccuracy)
 		}
 	}
 }
@@ -110,14 +78,15 @@ func TestStaleAlone(t *testing.T) {
 func TestStaleResume(t *testing.T) {
 	c := staleConfig()
 	c.Checkpoint.Dir, c.Checkpoint.Resume, c.Execution.Trainers = filepath.Join(t.TempDir(), "run"), true, 4
-	s := &census{bound: 3}
+	s, done := &runtimetest.Census{Bound: 3}, Event{}
+	count := counted(t, s, &done)
 	for i := 0; ; i++ {
 		if i == 5 {
 			t.Fatal("the run does not end")
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		_, err := trainOn(ctx, c, func(e Event) {
-			s.event(t, e)
+			count(e)
 			if e.Kind == EventStart && i > 0 && (!e.Resumed || !strings.Contains(e.Message, "ssp:3")) {
 				t.Errorf("it says %q", e.Message)
 			}
@@ -133,7 +102,7 @@ func TestStaleResume(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.check(t, c.Training.Epochs*s.done.Batches)
+	s.Check(t, c.Training.Epochs*done.Batches)
 	c.Training.Sync = Sync{}
 	c.Execution.Trainers = 1
 	if _, err := trainOn(t.Context(), c, nil); !errors.Is(err, ErrIdentity) {
@@ -147,11 +116,11 @@ func TestStaleFeatures(t *testing.T) {
 	for _, where := range []string{"", "disk"} {
 		c := staleConfig()
 		c.Data.Path, c.Memory.Features = dir, where
-		s := &census{bound: 3}
-		if _, err := trainOn(t.Context(), c, func(e Event) { s.event(t, e) }); err != nil {
+		s, done := &runtimetest.Census{Bound: 3}, Event{}
+		if _, err := trainOn(t.Context(), c, counted(t, s, &done)); err != nil {
 			t.Fatalf("features %q: %v", where, err)
 		}
-		s.check(t, c.Training.Epochs*s.done.Batches)
+		s.Check(t, c.Training.Epochs*done.Batches)
 	}
 }
 
