@@ -58,9 +58,6 @@ func (m *Model) NewLinkScorer(x *cpu.Exec) *LinkScorer {
 	return &LinkScorer{newCore[float32](m, x, false)}
 }
 
-// Close gives back the memory of a device that s runs on. s must not be used any more.
-func (s *LinkScorer) Close() { s.core.close() }
-
 // Scores appends to dst the score of every link, given the embeddings of its
 // nodes: Src and Dst are rows of embeddings, which are OutDim wide. A score depends
 // on the two rows and on params alone. AUC takes scores.

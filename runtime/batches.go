@@ -171,7 +171,7 @@ func (r *Runtime) exec() *cpu.Exec {
 		r.execs = r.execs[:n-1]
 		return x
 	}
-	return cpu.NewExec(r.pool, r.set)
+	return r.newExec()
 }
 
 func (r *Runtime) releaseExec(x *cpu.Exec) {

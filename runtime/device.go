@@ -69,8 +69,7 @@ func (r *Runtime) modelExec() *cpu.Exec {
 		r.modelExecs = r.modelExecs[:n-1]
 		return x
 	}
-	x := cpu.NewExec(r.pool, r.set)
-	x.SetPrecision(r.cfg.precision)
+	x := r.newExec()
 	if r.device != nil {
 		q := r.device.Queue()
 		r.queues = append(r.queues, q)

@@ -138,10 +138,9 @@ func (r *Runtime) measureLinks(params []float32, embeddings cpu.Matrix[float32],
 	var ends []uint32
 	var pairs []compute.Link
 	var scores []float32
-	x := r.modelExec()
-	defer r.releaseModelExec(x)
+	x := r.exec() // a few pairs at a time would keep no device busy
+	defer r.releaseExec(x)
 	scorer := r.model.NewLinkScorer(x)
-	defer scorer.Close()
 	for _, i := range r.links.Of(split) {
 		u, v := r.links.Ends(i)
 		ends = r.links.AppendNegatives(ends[:0], links.EvaluationKey, i, rankedAgainst)

@@ -43,3 +43,10 @@ func bf16Rate(set cpu.Set, threads int) float64 {
 	}
 	return took(cpu.Float32).Seconds() / took(cpu.BFloat16).Seconds()
 }
+
+// newExec returns an Exec on the processor with the run's kernels and precision.
+func (r *Runtime) newExec() *cpu.Exec {
+	x := cpu.NewExec(r.pool, r.set)
+	x.SetPrecision(r.cfg.precision)
+	return x
+}

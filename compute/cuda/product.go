@@ -27,9 +27,11 @@ var (
 	high = tile{"product_32x128", 32, 128}
 )
 
+// enough blocks keep most of a large device busy. Tests change it.
+var enough = 128
+
 const (
 	short     = 32
-	enough    = 128 // blocks that keep most of a large device busy
 	splitRows = 512 // least terms of a part of a split k
 	maxParts  = 128
 	maxSplit  = 1 << 24 // values of all parts

@@ -29,8 +29,8 @@ import (
 
 // Driver is the emulated driver of this process.
 type Driver struct {
-	t                testing.TB
-	fail, set, count uintptr
+	t                        testing.TB
+	fail, set, count, record uintptr
 }
 
 // Use has the test's calls of the driver go to the emulated one, as it is at first, with
@@ -45,7 +45,7 @@ func Use(t testing.TB) *Driver {
 		t.Fatal(err)
 	}
 	d := &Driver{t: t}
-	for name, f := range map[string]*uintptr{"fake_fail": &d.fail, "fake_set": &d.set, "fake_count": &d.count} {
+	for name, f := range map[string]*uintptr{"fake_fail": &d.fail, "fake_set": &d.set, "fake_count": &d.count, "fake_record": &d.record} {
 		if *f, err = purego.Dlsym(handle, name); err != nil {
 			t.Fatal(err)
 		}
@@ -82,6 +82,15 @@ func Queue(t testing.TB) *cuda.Queue {
 // compute capability (10·major + minor) or the memory of each device in bytes.
 func (d *Driver) Set(what string, value int) { d.ask(d.set, what, uintptr(value), 0) }
 
+// Record has launches recorded in a file, for fake/replay.cc; "" ends that.
+func (d *Driver) Record(path string) {
+	var text *byte
+	if path != "" {
+		text = &append([]byte(path), 0)[0]
+	}
+	purego.SyscallN(d.record, uintptr(unsafe.Pointer(text)))
+}
+
 // Forget has the driver forget what is held, as at the end of a process: after a call
 // that gives back has failed.
 func (d *Driver) Forget() { d.Set("forget", 0) }
@@ -103,11 +112,21 @@ func (d *Driver) ask(f uintptr, name string, a, b uintptr) int {
 
 var build sync.Mutex
 
+// Variable is the environment variable that names another library than that of the
+// kernels' sources.
+const Variable = "GNNACTOR_FAKE_LIBCUDA"
+
+// Flags are those that the library is compiled with.
+func Flags() []string { return []string{"-O2", "-fPIC", "-shared", "-fvisibility=hidden"} }
+
 // Build makes the library, unless it was made of the same sources before, and returns
 // its path.
 func Build(t testing.TB) string {
 	t.Helper()
-	return Compile(t, kernels.Sources, "fake/driver.cc", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
+	if path := os.Getenv(Variable); path != "" {
+		return path
+	}
+	return Compile(t, kernels.Sources, "fake/driver.cc", Flags()...)
 }
 
 // Compile compiles a C++ file of sources with all kernels and returns the path of the
@@ -127,7 +146,7 @@ func Compile(t testing.TB, sources fs.FS, file string, flags ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	flags = append([]string{"-std=gnu++17", "-march=native", "-ffp-contract=off", "-g1", "-Wall", "-pthread"}, flags...)
+	flags = append([]string{"-std=gnu++17", "-march=native", "-ffp-contract=off", "-g1", "-Wall", "-Wno-unknown-pragmas", "-pthread"}, flags...)
 	sum := sha256.New()
 	fmt.Fprintln(sum, cpuid.CPU.BrandName, string(version), file, flags)
 	dir := t.TempDir()

@@ -195,17 +195,22 @@ inline thread_local int current, bx, by;
 inline Grid grid;
 inline pthread_barrier_t block_barrier, warp_barriers[32];
 inline unsigned exchange[1024];
-inline void fail(const char *what) { fprintf(stderr, "%s\n", what); _exit(3); }
+inline void fail(const char *what) { fprintf(stderr, "%s\n", what); _Exit(3); }
 inline const char *launch(const Kernel *k, Grid g, void **p) {
   grid = g;
-  for (int y = 0; y < g.y; y++)
-    for (int x = 0; x < g.x; x++) {
-      pthread_barrier_init(&block_barrier, 0, g.threads);
-      for (int w = 0; w < g.threads / 32; w++) pthread_barrier_init(&warp_barriers[w], 0, 32);
-      std::vector<std::thread> t;
-      for (int i = 0; i < g.threads; i++) t.emplace_back([=] { current = i, bx = x, by = y; k->call(k->function, p); });
-      for (auto &each : t) each.join();
-    }
+  pthread_barrier_init(&block_barrier, 0, g.threads);
+  for (int w = 0; w < g.threads / 32; w++) pthread_barrier_init(&warp_barriers[w], 0, 32);
+  std::vector<std::thread> t;
+  for (int i = 0; i < g.threads; i++)
+    t.emplace_back([=] {
+      current = i;
+      for (by = 0; by < g.y; by++)
+        for (bx = 0; bx < g.x; bx++) {
+          k->call(k->function, p);
+          pthread_barrier_wait(&block_barrier);
+        }
+    });
+  for (auto &each : t) each.join();
   return nullptr;
 }
 inline int thread() { return current; }

@@ -103,13 +103,14 @@ KERNEL(256) softmax_loss(Losses p) {
   bool given = i < p.rows;
   int label = given ? p.labels[i] : -1;
   bool used = label >= 0 && label < p.cols;
-  const float *z = p.logits + (given ? i : 0) * p.logits_stride;
-  float best = z[0], target = z[used ? label : 0];
-  for (int j = lane; j < p.cols; j += 32) best = larger(best, z[j]);
+  int cols = given ? p.cols : 0; // dlogits may be logits: no other row is read
+  const float *z = p.logits + i * p.logits_stride;
+  float best = given ? z[0] : 0, target = used ? z[label] : best;
+  for (int j = lane; j < cols; j += 32) best = larger(best, z[j]);
   UNROLL for (int d = 16; d; d /= 2) best = larger(best, shuffle_xor(best, d));
   int at = p.cols;
   double sum = 0;
-  for (int j = p.cols - 1 - lane; j >= 0; j -= 32) {
+  for (int j = cols - 1 - lane; j >= 0; j -= 32) {
     if (z[j] == best) at = j;
     sum = sum + double_exp((double)(z[j] - best));
   }

@@ -29,11 +29,12 @@ KERNEL(256) layer_norm(LayerNorm p) {
   int lane = thread() % lanes;
   i64 i = (i64)block_x() * (threads() / lanes) + thread() / lanes;
   bool given = i < p.rows;
-  const float *a = p.a + (given ? i : 0) * p.a_stride;
+  int cols = given ? p.cols : 0; // where there is no row nothing is read, but sums are folded
+  const float *a = p.a + i * p.a_stride;
   float sum = 0, squares = 0;
-  for (int j = lane; j < p.cols; j += lanes) sum = sum + a[j];
+  for (int j = lane; j < cols; j += lanes) sum = sum + a[j];
   float mu = (float)(fold(sum) / p.cols);
-  for (int j = lane; j < p.cols; j += lanes) squares = squares + (a[j] - mu) * (a[j] - mu);
+  for (int j = lane; j < cols; j += lanes) squares = squares + (a[j] - mu) * (a[j] - mu);
   float rs = (float)(1 / square_root(fold(squares) / p.cols + p.eps));
   if (!given) return;
   if (lane == 0) p.mean[i] = mu, p.rstd[i] = rs;
@@ -44,18 +45,20 @@ EXPORT(layer_norm)
 
 KERNEL(256) layer_norm_backward(LayerNorm p) {
   int lane = thread() % lanes;
-  i64 i = (i64)block_x() * (threads() / lanes) + thread() / lanes, r = i < p.rows ? i : 0;
-  const float *a = p.a + r * p.a_stride, *g = p.dy + r * p.dy_stride;
-  float mu = p.mean[r], rs = p.rstd[r], sum = 0, dot = 0;
-  for (int j = lane; j < p.cols; j += lanes) {
+  i64 i = (i64)block_x() * (threads() / lanes) + thread() / lanes;
+  bool given = i < p.rows;
+  int cols = given ? p.cols : 0; // dst may be dy: no other row is read
+  const float *a = p.a + i * p.a_stride, *g = p.dy + i * p.dy_stride;
+  float mu = given ? p.mean[i] : 0, rs = given ? p.rstd[i] : 0, sum = 0, dot = 0;
+  for (int j = lane; j < cols; j += lanes) {
     float h = g[j] * p.gamma[j];
     sum = sum + h;
     dot = dot + h * (a[j] - mu);
   }
   float mh = (float)(fold(sum) / p.cols), mhn = (float)(fold(dot) * (double)rs / p.cols);
-  if (i >= p.rows) return;
+  if (!given) return;
   float *d = p.dst + i * p.dst_stride;
-  for (int j = lane; j < p.cols; j += lanes) {
+  for (int j = lane; j < cols; j += lanes) {
     float n = (a[j] - mu) * rs, v = g[j];
     if (p.terms) p.terms[i * p.terms_stride + j] = v * n;
     d[j] = rs * (p.gamma[j] * v - mh - n * mhn);

@@ -51,6 +51,8 @@ struct Module { Device *device; };
 std::map<void *, std::shared_ptr<Stream>> streams;
 std::set<Module *> modules;
 std::map<uint64_t, size_t> pinned;
+FILE *recording; // of launches, for replay.cc; null: none
+std::map<std::string, int> recorded;
 std::map<std::string, std::pair<long, int>> failures; // of a function: how many calls pass before it fails, and its error
 std::map<std::string, long> calls;
 
@@ -100,6 +102,52 @@ bool intact(std::pair<const uint64_t, size_t> a) {
   return true;
 }
 
+// A launch is recorded with the memory before and after it that its parameters point to,
+// if that is little and the launch not one of many of its kernel: for replay.cc. What
+// nobody has written, which is poison, is left out.
+const int recorded_blocks = 6, recorded_launches = 3;
+const size_t recorded_bytes = 1 << 20, recorded_piece = 1 << 10;
+void put(const void *p, size_t n) { fwrite(p, 1, n, recording); }
+void put(uint64_t v) { put(&v, 8); }
+using Memory = std::vector<std::pair<uint64_t, size_t>>;
+Memory written(const Memory &m) {
+  Memory w;
+  static const std::string poison(recorded_piece, (char)0xff);
+  for (auto &a : m)
+    for (size_t at = 0; at < a.second; at += recorded_piece) {
+      size_t n = std::min(recorded_piece, a.second - at);
+      if (memcmp((void *)(a.first + at), poison.data(), n)) w.push_back({a.first + at, n});
+    }
+  return w;
+}
+void put_memory(const Memory &m) {
+  Memory w = written(m);
+  put(w.size());
+  for (auto &a : w) put(a.first), put(a.second), put((void *)a.first, a.second);
+}
+// record returns the memory that is to be recorded after the launch, too.
+Memory record(Device *d, const emulator::Kernel *k, unsigned gx, unsigned gy, unsigned threads, const std::vector<std::string> &values) {
+  if (!recording || gx * gy > recorded_blocks || recorded[k->name] >= recorded_launches) return {};
+  std::map<uint64_t, size_t> touched;
+  for (auto &v : values)
+    for (size_t i = 0; i + 8 <= v.size(); i += 8) {
+      uint64_t p;
+      memcpy(&p, &v[i], 8);
+      auto a = d->allocations.upper_bound(p);
+      if (a != d->allocations.begin() && (--a, p < a->first + a->second)) touched.insert(*a);
+    }
+  Memory m(touched.begin(), touched.end());
+  if (written(m).size() * recorded_piece > recorded_bytes) return {};
+  recorded[k->name]++;
+  put(strlen(k->name)), put(k->name, strlen(k->name));
+  put(gx), put(gy), put(threads), put(values.size());
+  for (auto &v : values) put(v.size()), put(v.data(), v.size());
+  put(m.size());
+  for (auto &a : m) put(a.first), put(a.second);
+  put_memory(m);
+  return m;
+}
+
 // run does what is queued on s up to a position.
 int run(Stream *s, uint64_t position) {
   if (s->done >= position) return s->device->lost;
@@ -147,6 +195,14 @@ API fake_set(const char *what, long v) {
     device_count = 1, driver_version = 13000, capability = 80, initialized = false;
     for (auto &d : devices) d.memory = 1ull << 30, d.lost = 0;
   } else return INVALID_VALUE;
+  return 0;
+}
+// fake_record records launches in a file, until it is called with null.
+API fake_record(const char *path) {
+  std::lock_guard<std::recursive_mutex> held(mutex);
+  if (recording) fclose(recording);
+  recorded.clear();
+  recording = path ? fopen(path, "wb") : nullptr;
   return 0;
 }
 // fake_count counts what is held, of all devices, or the calls of a function.
@@ -327,7 +383,9 @@ API cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
   return queue(s, [=]() mutable {
     std::vector<void *> pointers;
     for (auto &v : values) pointers.push_back(v.data());
+    Memory kept = record(d, k, gx, gy, bx, values);
     const char *wrong = emulator::launch(k, {(int)gx, (int)gy, (int)bx}, pointers.data());
+    if (!kept.empty()) put_memory(kept);
     if (wrong) return broken(d, LAUNCH_FAILED, std::string("kernel ") + k->name + ": " + wrong);
     return (int)SUCCESS;
   });
