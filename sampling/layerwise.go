@@ -273,11 +273,14 @@ type drawn struct {
 const ladiesParts, ladiesBits = 256, 19
 
 func newLadies(g *graph.Graph) *ladies {
-	last := max(1, g.NumNodes()) - 1
-	shift := min(max(6, bits.Len(uint(last))-bits.Len(ladiesParts-1)), ladiesBits)
+	return ladiesOf(g, min(max(6, bits.Len(uint(max(1, g.NumNodes())-1))-bits.Len(ladiesParts-1)), ladiesBits))
+}
+
+// ladiesOf has parts of 1<<shift nodes, shift in [6, 32).
+func ladiesOf(g *graph.Graph, shift int) *ladies {
+	parts := g.NumNodes()>>shift + 1
 	return &ladies{
-		g: g, shift: shift, most: 1 << (32 - shift),
-		parts: make([]ladiesPart, last>>shift+1), entries: make([][]uint32, last>>shift+1),
+		g: g, shift: shift, most: 1 << (32 - shift), parts: make([]ladiesPart, parts), entries: make([][]uint32, parts),
 		at: make([]uint32, 1<<shift), fresh: make([]uint32, 1<<shift+1), bits: make([]uint64, 1<<(shift-6)),
 	}
 }

@@ -73,6 +73,9 @@ func TestLadiesEqualsReference(t *testing.T) {
 	d := func(u uint32) float64 { return float64(g.Degree(u) + 1) }
 	for hop, size := range fanouts {
 		blk := &b.Blocks[len(fanouts)-1-hop]
+		if len(blk.EdgeIDs) != len(blk.Indices) {
+			t.Fatalf("hop %d: %d edge ids", hop, len(blk.EdgeIDs))
+		}
 		dst := blk.SrcIDs[:blk.NumDst]
 		q := make(map[uint32]float64)
 		for _, v := range dst {
@@ -265,7 +268,7 @@ func TestStats(t *testing.T) {
 
 // The last layer's sums, which go on from layer to layer, are to the bit those of
 // its destinations' rows alone, with loops and parallel edges in the way, also where
-// not all rows can be dealt at once.
+// parts are large and not all rows can be dealt at once.
 func TestLadiesSumsGoOn(t *testing.T) {
 	key, rows := rng.New(8), make([][]uint32, 400)
 	for v := range rows {
@@ -283,7 +286,11 @@ func TestLadiesSumsGoOn(t *testing.T) {
 	var b Batch
 	for batch := range 4 { // what is kept of one batch must not show in the next
 		if batch == 2 {
-			s.drawer.(*ladies).most = 3
+			large := ladiesOf(g, 8)
+			if large.most<<large.shift != 1<<32 {
+				t.Errorf("%d rows of parts of %d nodes do not fit 32 bits, or more would", large.most, 1<<large.shift)
+			}
+			large.most, s.drawer = 3, large
 		}
 		if err := s.Sample(&b, rng.New(uint64(batch)), []uint32{5, 77, 200 + uint32(batch)}); err != nil {
 			t.Fatal(err)
