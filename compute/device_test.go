@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/compute/cuda/fakecuda"
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/internal/fakecuda"
 	"github.com/gnnactor/gnnactor/rng"
 )
 

@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/compute/cuda"
+	"github.com/gnnactor/gnnactor/compute/cuda/fakecuda"
 	"github.com/gnnactor/gnnactor/compute/devices"
-	"github.com/gnnactor/gnnactor/internal/fakecuda"
 )
 
 // losses trains and returns the loss of every epoch.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/compute/cuda"
-	"github.com/gnnactor/gnnactor/internal/fakecuda"
+	"github.com/gnnactor/gnnactor/compute/cuda/fakecuda"
 	"github.com/gnnactor/gnnactor/pool"
 )
 

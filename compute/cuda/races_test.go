@@ -13,8 +13,8 @@ import (
 	"testing/fstest"
 
 	"github.com/gnnactor/gnnactor/compute/cuda"
+	"github.com/gnnactor/gnnactor/compute/cuda/fakecuda"
 	"github.com/gnnactor/gnnactor/compute/cuda/kernels"
-	"github.com/gnnactor/gnnactor/internal/fakecuda"
 )
 
 // slow is the environment variable with which CI asks for what takes a minute.

@@ -3,7 +3,7 @@
 // is there. One PTX for compute capability 8.0 serves all devices since.
 //
 // device.h says what kernels are written in. The same files compile as C++ over
-// emulator.h: package internal/fakecuda makes a libcuda.so.1 of them for tests where
+// emulator.h: package compute/cuda/fakecuda makes a libcuda.so.1 of them for tests where
 // there is no device.
 package kernels
 
