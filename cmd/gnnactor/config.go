@@ -18,9 +18,9 @@ import (
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
-// reservedEnv are variables of the prefix that are no settings: this one chooses
-// the kernel set.
-var reservedEnv = []string{"GNNACTOR_SIMD"}
+// reservedEnv are variables of the prefix that are no settings: these choose the kernel
+// set and the library that drives devices.
+var reservedEnv = []string{"GNNACTOR_SIMD", "GNNACTOR_LIBCUDA"}
 
 const configEnv = envPrefix + "CONFIG"
 

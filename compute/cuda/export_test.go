@@ -2,6 +2,8 @@
 
 package cuda
 
+import "github.com/gnnactor/gnnactor/compute/cpu"
+
 // Enough has the largest tiles for products of as many blocks, until the function that it
 // returns is called.
 func Enough(blocks int) (restore func()) {
@@ -12,3 +14,16 @@ func Enough(blocks int) (restore func()) {
 
 // Functions returns the names of the driver's functions that are called.
 func Functions() []string { return names[:] }
+
+// Memory returns the bytes of memory that the device has.
+func (q *Queue) Memory() int { return q.device.Memory }
+
+// FMALimit runs a kernel of fused multiply-adds, and no more.
+func (q *Queue) FMALimit(out []float32, blocks, rounds int) {
+	q.run("fma_limit", blocks, 1, threads, result(q, out), float32(0.999), float32(0.001), rounds)
+}
+
+// RowsLimit has every warp of blocks read count random rows of table, 128 values wide.
+func (q *Queue) RowsLimit(out []float32, table cpu.Matrix[float32], blocks, count int) {
+	q.run("rows_limit", blocks, 1, threads, result(q, out), of(q, table.Data), uint32(table.Rows), count)
+}

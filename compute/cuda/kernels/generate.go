@@ -10,3 +10,4 @@ package kernels
 //go:generate ptx attention.cu -o attention.ptx
 //go:generate ptx loss.cu -o loss.ptx
 //go:generate ptx norm.cu -o norm.ptx
+//go:generate ptx limits.cu -o limits.ptx
