@@ -9,8 +9,8 @@ import (
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/compute/cuda"
-	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/compute/cuda/fakecuda"
+	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/pool"
 	"github.com/gnnactor/gnnactor/rng"
 )
