@@ -4,11 +4,14 @@ package compute
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/compute/cuda"
 	"github.com/gnnactor/gnnactor/compute/cuda/fakecuda"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/rng"
@@ -176,5 +179,51 @@ func TestDeviceOthers(t *testing.T) {
 			}
 			closeTo(t, "gradient", grads[1], grads[0], 1e-5)
 		})
+	}
+}
+
+// Gradients that two devices make at once have the bits of one that makes both.
+func TestTwoDevices(t *testing.T) {
+	d := fakecuda.Use(t)
+	d.Set("devices", 2)
+	ds := testDataset(60, 3, 9, false)
+	m := mustModel(t, sized(Spec{Model: "gat", Heads: 2, Dropout: 0.3}, 2, 9, 6, 4), ds.Graph)
+	params := randomParams(m, 5)
+	gradient := func(x *cpu.Exec, seeds []uint32) []float32 {
+		grad := make([]float32, len(params))
+		blocks := sampleBlocks(ds.Graph, seeds, 2, 2, 6)
+		in := &Input{Key: rng.New(uint64(seeds[0])), Features: ds.NodeFeatures, Rows: blocks[0].SrcIDs, Blocks: blocks, Labels: make([]int32, len(seeds))}
+		if _, err := m.NewEngine(x).Gradient(grad, params, in); err != nil {
+			t.Error(err)
+		}
+		return grad
+	}
+	var execs []*cpu.Exec
+	for number := range 2 {
+		device, err := cuda.Open(number)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := device.NewQueue()
+		defer func() {
+			if err := errors.Join(q.Close(), device.Close()); err != nil {
+				t.Error(err)
+			}
+		}()
+		x := testExec(t, 1, cpu.Go)
+		x.UseDevice(q)
+		execs = append(execs, x)
+	}
+	parts := [][]uint32{{1, 5, 9, 30}, {2, 8, 44}}
+	var together [2][]float32
+	var all sync.WaitGroup
+	for i, x := range execs {
+		all.Go(func() { together[i] = gradient(x, parts[i]) })
+	}
+	all.Wait()
+	for i, seeds := range parts {
+		if !slices.Equal(together[i], gradient(execs[0], seeds)) {
+			t.Errorf("micro-batch %d has other bits on the first device", i)
+		}
 	}
 }
