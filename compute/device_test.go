@@ -41,6 +41,7 @@ func TestDeviceGradients(t *testing.T) {
 				case "whole":
 					in.Blocks = wholeBlocks(ds.Graph, m.Blocks())
 				case "sampled":
+					m.BindFeatures(ds.NodeFeatures)
 					seeds := make([]uint32, 60)
 					rng.New(5).Perm(seeds)
 					in.Blocks = sampleBlocks(ds.Graph, seeds[:20], m.Blocks(), 2, 6)

@@ -265,6 +265,9 @@ func (c *core[T]) trimmed(in *Input) *Input {
 func (c *core[T]) input(f *graph.Features, rows int, ids []uint32) *Value[T] {
 	x := c.tape.Table(f, rows, ids)
 	x.csr = c.model.sparseTable(f)
+	if d := cpu.DeviceOf[T](c.tape.x); d != nil && x.csr == nil && f == c.model.sparseOf {
+		d.Keep(f)
+	}
 	return x
 }
 

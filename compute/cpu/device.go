@@ -21,6 +21,9 @@ type Device[T Float] interface {
 	Download(dst, src []T)
 	// Reset forgets what is in the host's memory.
 	Reset()
+	// Keep brings a table that does not change any more to the device's memory, once, if
+	// there is room.
+	Keep(f *graph.Features)
 
 	Elementwise(op ElementOp, dst, a, b Matrix[T], f T)
 	Larger(dst, a Matrix[T], which []uint32, k uint32)

@@ -52,12 +52,15 @@ func (q *Queue) dense(m matrix) source {
 	return source{data: of(q, m.Data), stride: 4 * int64(m.Stride), dtype: int64(graph.Float32)}
 }
 
-// source brings what a kernel reads of s's first rows to the device. Of a table in host
-// memory it is those rows alone.
+// source brings what a kernel reads of s's first rows to the device. Of a table that the
+// device does not keep it is those rows alone.
 func (q *Queue) source(s cpu.Source[float32], rows int) source {
 	f := s.Table
 	if f == nil {
 		return q.dense(s.Dense)
+	}
+	if there, ok := q.resident(f, s.IDs); ok {
+		return there
 	}
 	ids, data, stride, rowScale := s.IDs, f.Data, f.Stride, f.RowScale
 	if ids != nil && len(data) > 0 && !q.onDevice(uintptr(unsafe.Pointer(&data[0]))) {

@@ -3,12 +3,15 @@
 package cuda_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/compute/cuda"
+	"github.com/gnnactor/gnnactor/compute/cuda/fakecuda"
 	"github.com/gnnactor/gnnactor/graph"
 )
 
@@ -235,7 +238,7 @@ func (b *bench) tableOf(dtype graph.DType, rows, cols, gap int) *graph.Features 
 }
 
 // Rows of stored features are read through ids where they lie, or brought over from host
-// memory, and gathered to rows and to slots.
+// memory, once and for all or for a batch, and gathered to rows and to slots.
 func TestTables(t *testing.T) {
 	b := newBench(t)
 	for _, dtype := range []graph.DType{graph.Float32, graph.Float16, graph.BFloat16, graph.Int8, graph.Uint8} {
@@ -246,6 +249,11 @@ func TestTables(t *testing.T) {
 				over.Data = cuda.Alloc[byte](b.q, len(f.Data))
 				cuda.Upload(b.q, over.Data, f.Data)
 				defer cuda.Free(b.q, over.Data)
+				kept := *f
+				kept.Data = slices.Clone(f.Data)
+				b.q.Keep(&kept)
+				b.q.Keep(&kept)
+				clear(kept.Data) // what the device has is read
 				g := b.block(40, 3, 0, 17, 40, 5, 6, 7, 8, 9, 300)
 				ids := make([]uint32, g.NumSrc)
 				for i := range ids {
@@ -255,7 +263,7 @@ func TestTables(t *testing.T) {
 				for _, ids := range [][]uint32{nil, ids} {
 					src := cpu.Source[float32]{Table: f, IDs: ids}
 					b.renew()
-					for where, table := range map[string]*graph.Features{"host": f, "device": &over} {
+					for where, table := range map[string]*graph.Features{"host": f, "device": &over, "device, kept": &kept} {
 						what := fmt.Sprintf("%v, %d columns, gap %d, on the %s, ids %v", dtype, cols, gap, where, ids != nil)
 						from := cpu.Source[float32]{Table: table, IDs: ids}
 						b.aggregate(what, g, src, from, o)
@@ -290,5 +298,35 @@ func TestAggregateLongRow(t *testing.T) {
 				b.aggregate(fmt.Sprint(g.NumDst, " rows, ", cols, " columns, ", r), g, cpu.Source[float32]{Dense: x}, cpu.Source[float32]{Dense: b.device(x)}, o)
 			}
 		}
+	}
+}
+
+// A table for which there is no room goes over as batches need it: where it would take more
+// than half of the memory, and where the driver has no more.
+func TestKeepWithoutRoom(t *testing.T) {
+	for _, half := range []bool{true, false} {
+		t.Run(fmt.Sprint("half ", half), func(t *testing.T) {
+			d := fakecuda.Use(t)
+			if half {
+				d.Set("memory", 90_000)
+			} else {
+				d.Fail("cuMemAlloc_v2", 0, 2)
+			}
+			device, err := cuda.Open(0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			q := device.NewQueue()
+			f := graph.NewFeatures(100, 128, make([]float32, 12800))
+			for range 2 {
+				q.Keep(f)
+			}
+			if n, bytes := d.Count("cuMemAlloc_v2"), d.Count("bytes"); bytes != 0 || half != (n == 0) {
+				t.Errorf("%d allocations were tried, %d bytes are held", n, bytes)
+			}
+			if err := errors.Join(q.Close(), device.Close()); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

@@ -31,6 +31,7 @@ type Device struct {
 	kernels map[string]uintptr // by name, once launched
 	mu      sync.Mutex         // of kernels
 	lost    atomic.Bool        // no call of this context's succeeds any more
+	tables  tables
 }
 
 func init() {
@@ -141,8 +142,16 @@ func (d *Device) isLost() bool { return d.lost.Load() }
 func (d *Device) Close() error {
 	var first error
 	if d.isLost() {
-		d.modules = nil // they go with the context
+		d.modules, d.tables.places = nil, nil // they go with the context
 	}
+	for _, t := range d.tables.places {
+		if t.address != 0 {
+			if err := d.call(cuMemFree, "", t.address); err != nil && first == nil {
+				first = err
+			}
+		}
+	}
+	d.tables.places = nil
 	for _, m := range d.modules {
 		if err := d.call(cuModuleUnload, "", m); err != nil && first == nil {
 			first = err

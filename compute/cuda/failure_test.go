@@ -78,6 +78,7 @@ func train(t *testing.T) (err, end error) {
 		features[i] = float32(i % 7)
 	}
 	in := &compute.Input{Features: graph.NewFeatures(4, 5, features), Blocks: []graph.Block{graph.WholeGraph(g), graph.WholeGraph(g)}, Labels: []int32{0, 1, 2}}
+	m.BindFeatures(in.Features)
 	e := m.NewEngine(x)
 	for range 2 {
 		if _, err := e.Gradient(grad, params, in); err != nil {

@@ -40,8 +40,9 @@ func Upload[E any](q *Queue, dst, src []E) {
 // pinnedBytes is how much of the host's memory a queue pins.
 const pinnedBytes = 4 << 20
 
-// upload copies through pinned memory, so that the copy runs while the host goes on; more
-// than that holds the driver copies, which waits for itself.
+// upload copies through pinned memory, a part at a time, so that the last copy runs while
+// the host goes on. The driver never reads other memory of the host's: where that is a
+// mapped file, a fault of it would end the program.
 func (q *Queue) upload(to uintptr, from unsafe.Pointer, bytes int) {
 	if err := q.tryUpload(to, from, bytes); err != nil {
 		panic(err)
@@ -49,8 +50,11 @@ func (q *Queue) upload(to uintptr, from unsafe.Pointer, bytes int) {
 }
 
 func (q *Queue) tryUpload(to uintptr, from unsafe.Pointer, bytes int) error {
-	if bytes > pinnedBytes {
-		return q.device.call(cuMemcpyHtoDAsync, "", to, uintptr(from), uintptr(bytes), q.stream)
+	for ; bytes > pinnedBytes; bytes -= pinnedBytes {
+		if err := q.tryUpload(to, from, pinnedBytes); err != nil {
+			return err
+		}
+		to, from = to+pinnedBytes, unsafe.Add(from, pinnedBytes)
 	}
 	if q.pinned == 0 {
 		if err := q.device.call(cuMemHostAlloc, "pinned memory of the host", uintptr(unsafe.Pointer(&q.pinned)), pinnedBytes, 0); err != nil {

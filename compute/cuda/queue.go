@@ -168,14 +168,20 @@ func (q *Queue) Reset() {
 	q.arena.reset(q)
 }
 
+// open makes the stream, if there is none yet.
+func (q *Queue) open() error {
+	if q.stream != 0 {
+		return nil
+	}
+	return q.device.call(cuStreamCreate, "", uintptr(unsafe.Pointer(&q.stream)), nonBlocking)
+}
+
 // allocate returns bytes of device memory. Nothing is done on a queue before it has any:
-// its stream is made here.
+// it is opened here.
 func (q *Queue) allocate(bytes int) (uintptr, error) {
 	bytes = max(bytes, 1)
-	if q.stream == 0 {
-		if err := q.device.call(cuStreamCreate, "", uintptr(unsafe.Pointer(&q.stream)), nonBlocking); err != nil {
-			return 0, err
-		}
+	if err := q.open(); err != nil {
+		return 0, err
 	}
 	var p uintptr
 	if err := q.device.call(cuMemAlloc, fmt.Sprintf("%d bytes, beside %d that are in use", bytes, q.used), uintptr(unsafe.Pointer(&p)), uintptr(bytes)); err != nil {
