@@ -97,7 +97,7 @@ func compareDevice(t *testing.T, m *Model, ds *graph.Dataset, in *Input) {
 	}
 	outputs := map[*cpu.Exec][]float32{}
 	for _, x := range []*cpu.Exec{device, host} {
-		y, err := m.Infer(context.Background(), x, params, ds, []uint32{3, 41, 7, 59}, 25)
+		y, err := m.Infer(context.Background(), x, params, ds, []uint32{3, 41, 7, 59}, 7)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -226,5 +226,41 @@ func TestTwoDevices(t *testing.T) {
 		if !slices.Equal(together[i], gradient(execs[0], seeds)) {
 			t.Errorf("micro-batch %d has other bits on the first device", i)
 		}
+	}
+}
+
+// What an engine, an inference and an output have of a device's memory is given back when
+// they end, and the same the second time.
+func TestDeviceMemory(t *testing.T) {
+	d := fakecuda.Use(t)
+	device, err := cuda.Open(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := device.NewQueue()
+	x := testExec(t, 1, cpu.Go)
+	x.UseDevice(q)
+	ds := testDataset(60, 3, 9, false)
+	m := mustModel(t, sized(Spec{Model: "gat", Heads: 2}, 2, 9, 6, 4), ds.Graph)
+	params := randomParams(m, 5)
+	in := &Input{Features: ds.NodeFeatures, Blocks: wholeBlocks(ds.Graph, 2), Labels: make([]int32, 60)}
+	var held []int
+	for range 3 {
+		e := m.NewEngine(x)
+		_, gradient := e.Gradient(make([]float32, len(params)), params, in)
+		e.Close()
+		_, infer := m.Infer(context.Background(), x, params, ds, nil, 25)
+		_, output := m.Output(x, params, in)
+		if err := errors.Join(gradient, infer, output); err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, d.Count("allocations"))
+	}
+	// Scratch of kernels, and what holds the host's arrays, stay with the queue.
+	if held[0] > 2 || held[1] != held[0] || held[2] != held[0] {
+		t.Errorf("%v allocations are held", held)
+	}
+	if err := errors.Join(q.Close(), device.Close()); err != nil {
+		t.Error(err)
 	}
 }
