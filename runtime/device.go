@@ -29,7 +29,7 @@ func (r *Runtime) openDevice() error {
 		r.device = d
 		r.log.Info("device", "is", d.Describe())
 	case why != nil:
-		r.fallback = fmt.Sprintf("device auto: the processor computes, as there is no device: %v", why)
+		r.fallback = fmt.Sprintf("device auto: the processor computes: %v", why)
 		r.log.Info("device", "is", "the processor", "why", why)
 	}
 	return nil

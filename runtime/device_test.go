@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/compute/cuda"
 	"github.com/gnnactor/gnnactor/compute/cuda/fakecuda"
 	"github.com/gnnactor/gnnactor/compute/devices"
@@ -177,7 +178,7 @@ func TestNoDevice(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		said = said || e.Kind == EventStart && strings.Contains(e.Message, "the processor computes, as there is no device: ")
+		said = said || e.Kind == EventStart && strings.Contains(e.Message, "the processor computes: cuda: there is no driver")
 	}
 	if !said || strings.Contains(r.identity.Kernels, "cuda") {
 		t.Errorf("auto is %v, said %v", r.identity.Kernels, said)
@@ -203,6 +204,23 @@ func TestDeviceLost(t *testing.T) {
 	}
 	if last == nil || !strings.Contains(last.Error(), "unspecified launch failure") || !strings.Contains(last.Error(), "train/e") {
 		t.Errorf("%v", last)
+	}
+	stopped(t, r)
+}
+
+// Products in bfloat16 are the processor's: a device refuses them, auto leaves them to it.
+func TestDeviceWithBF16(t *testing.T) {
+	fakecuda.Use(t)
+	t.Setenv(cpu.SetVariable, "go")
+	c := DefaultConfig()
+	c.Model.Precision, c.Execution.Device = "bf16", "cuda"
+	if r, err := Start(context.Background(), c); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "cuda computes in float32, not in bf16: use --device cpu, or --precision float32") {
+		t.Errorf("%v, %v", r, err)
+	}
+	c.Execution.Device = "auto"
+	r := started(t, c)
+	if r.device != nil || !strings.Contains(r.fallback, "a device computes in float32") {
+		t.Errorf("auto is %v, said %q", r.identity.Kernels, r.fallback)
 	}
 	stopped(t, r)
 }
