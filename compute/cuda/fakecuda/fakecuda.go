@@ -18,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
@@ -210,6 +211,13 @@ func Compile(t testing.TB, sources fs.FS, file string, flags ...string) string {
 	}
 	if err := keep(result, made); err != nil {
 		t.Fatal(err)
+	}
+	// What was made a week ago is of other sources, or is made again.
+	old, _ := os.ReadDir(cache)
+	for _, e := range old {
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > 7*24*time.Hour {
+			os.Remove(filepath.Join(cache, e.Name()))
+		}
 	}
 	return made
 }
