@@ -147,7 +147,7 @@ func newCoreOf[T cpu.Float](m *Model, layers []placedLayer[T], x *cpu.Exec, reco
 	c.ctx = make([]Context[T], len(c.layers))
 	var norm *gcnCoefs[T]
 	if m.norm != nil {
-		norm = &gcnCoefs[T]{graph: m.graph, norm: m.norm}
+		norm = &gcnCoefs[T]{model: m, graph: m.graph, norm: m.norm}
 	}
 	used := 0
 	place := func(params []Param) ([]*Value[T], []Tensor) {

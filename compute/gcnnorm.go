@@ -50,6 +50,7 @@ func newGCNNorm(g *graph.Graph) *gcnNorm {
 // gcnCoefs turns a gcnNorm into per-entry coefficients of blocks. It belongs to
 // one engine.
 type gcnCoefs[T cpu.Float] struct {
+	model *Model
 	graph *graph.Graph
 	norm  *gcnNorm
 }
@@ -142,7 +143,7 @@ func (k *gcnCoefs[T]) fill(x *cpu.Exec, b *graph.Block, weights, self []T) {
 			self[i] = T(dv*loop) * dv
 			begin, end := b.Indptr[i], b.Indptr[i+1]
 			scale := dv
-			if s, d := int(end-begin), k.graph.Degree(v); s != d && s > 0 {
+			if s, d := int(end-begin), k.model.degree(v); s != d && s > 0 {
 				scale *= T(d) / T(s)
 			}
 			for e := begin; e < end; e++ {

@@ -48,10 +48,12 @@ func (m *Model) infer(ctx context.Context, x *cpu.Exec, params []float32, ds *gr
 	}
 	c := newCore[float32](m, x, false)
 	defer c.close()
-	sets := neighborhoods(m.graph, nodes, len(c.layers))
+	sets, err := neighborhoods(ctx, m.graph, m.rows, nodes, len(c.layers))
+	if err != nil {
+		return none, fmt.Errorf("compute: inference: %w", err)
+	}
 	r := inference{core: c, ctx: ctx, params: params, chunk: chunk, edges: ds.EdgeFeatures, values: ds.NodeFeatures, global: true}
 	if rows != nil {
-		var err error
 		if r.values, err = rows(sets[0].all()); err != nil {
 			return none, fmt.Errorf("compute: inference: %w", err)
 		}
@@ -85,9 +87,9 @@ func (m *Model) checkInfer(params []float32, ds *graph.Dataset, nodes []uint32) 
 	switch {
 	case len(params) != m.layout.Len():
 		return fmt.Errorf("%d parameters given, the model has %d", len(params), m.layout.Len())
-	case ds.Graph.NumNodes() != m.nodes || len(ds.Graph.Indices) != m.edges:
+	case ds.Graph.NumNodes() != m.nodes || int(ds.Graph.NumEdges()) != m.edges:
 		return fmt.Errorf("the data set has %d nodes and %d edges, but the model was made for %d and %d; make a model for this graph with NewModel",
-			ds.Graph.NumNodes(), len(ds.Graph.Indices), m.nodes, m.edges)
+			ds.Graph.NumNodes(), ds.Graph.NumEdges(), m.nodes, m.edges)
 	case ds.NodeFeatures == nil:
 		return fmt.Errorf("the data set has no node features; the model needs %d per node", m.spec.InDim)
 	case ds.NodeFeatures.Cols != m.spec.InDim:
@@ -143,9 +145,8 @@ func (r *inference) layer(l int, src, dst *nodeSet) error {
 	}
 	r.out = cpu.Matrix[float32]{Cols: r.model.spec.OutDim, Stride: r.model.spec.OutDim}
 	r.rows.reset(r.model.graph, src, dst, r.model.spec.EdgeDim > 0)
-	for i := 0; i < dst.n; i += r.chunk {
-		n := min(r.chunk, dst.n-i)
-		c, err := r.begin(l, r.rows.cut(i, n))
+	err = r.pieces(dst, func(i, n int, rows *graph.Block) error {
+		c, err := r.begin(l, r.rows.cut(i, n, rows))
 		if err != nil {
 			return err
 		}
@@ -171,8 +172,25 @@ func (r *inference) layer(l int, src, dst *nodeSet) error {
 			r.out = cpu.NewMatrix[float32](dst.n, y.cols)
 		}
 		r.tape.fetch(r.out.View(i, i+n, 0, y.cols), y.Matrix())
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	r.values, r.global = graph.NewFeatures(r.out.Rows, r.out.Cols, r.out.Data), false
+	return nil
+}
+
+// pieces has use called for each chunk of dst, with the rows of its nodes if those lie elsewhere.
+func (r *inference) pieces(dst *nodeSet, use func(i, n int, rows *graph.Block) error) error {
+	if r.model.graph.Away() {
+		return r.model.rows.Rows(r.ctx, dst.all(), r.chunk, r.rows.edgeIDs, func(i int, b *graph.Block) error { return use(i, b.NumDst, b) })
+	}
+	for i := 0; i < dst.n; i += r.chunk {
+		if err := use(i, min(r.chunk, dst.n-i), nil); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

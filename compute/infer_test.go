@@ -171,7 +171,10 @@ func TestInferErrors(t *testing.T) {
 func TestNeighborhoods(t *testing.T) {
 	g := randomGraph(200, 2, false, 3)
 	nodes := []uint32{199, 7, 7, 64}
-	sets := neighborhoods(g, nodes, 3)
+	sets, err := neighborhoods(t.Context(), g, nil, nodes, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
 	want := map[uint32]bool{199: true, 7: true, 64: true}
 	for l := 3; l >= 0; l-- {
 		if l < 3 {

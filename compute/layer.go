@@ -99,7 +99,7 @@ func (c *Context[T]) SumWeights() []T {
 		begin, end := c.Block.Indptr[i], c.Block.Indptr[i+1]
 		f := T(1)
 		if end > begin {
-			f = T(c.model.graph.Degree(global(c.Block, uint32(i)))) / T(end-begin)
+			f = T(c.model.degree(global(c.Block, uint32(i)))) / T(end-begin)
 		}
 		for e := begin; e < end; e++ {
 			scaled[e] = f

@@ -20,6 +20,8 @@ type Model struct {
 	blocks       int
 	custom       func(i, in, out int) Layer[float32] // nil: spec.Model names the layers
 	norm         *gcnNorm                            // nil if no layer needs it
+	degrees      []uint32                            // of each node; nil: they are the graph's
+	rows         RowSource                           // of a graph whose rows lie elsewhere
 	statistics   []statistics                        // of the batch norms
 	sparse       *cpu.Sparse[float32]
 	sparseOf     *graph.Features // the table that sparse is of
@@ -27,7 +29,8 @@ type Model struct {
 
 // NewModel binds spec to g, whose slices must stay valid and unchanged while
 // the model is in use. For gcn it reads the whole graph once, for the
-// normalisation, which takes 4 bytes per node (8 with edge weights).
+// normalisation, which takes 4 bytes per node (8 with edge weights). A graph whose rows lie
+// elsewhere takes BindElsewhere, too.
 func NewModel(spec Spec, g *graph.Graph) (*Model, error) { return newModel(spec, g, nil) }
 
 // NewCustomModel is NewModel for layers of the caller's own: layer returns layer
@@ -42,7 +45,7 @@ func newModel(spec Spec, g *graph.Graph, custom func(i, in, out int) Layer[float
 	if err := spec.validate(custom != nil); err != nil {
 		return nil, err
 	}
-	m := &Model{spec: spec, graph: g, nodes: g.NumNodes(), edges: len(g.Indices), custom: custom}
+	m := &Model{spec: spec, graph: g, nodes: g.NumNodes(), edges: int(g.NumEdges()), custom: custom}
 	var params []Param
 	layers := newLayers[float32](m)
 	m.blocks = len(layers)
@@ -56,7 +59,7 @@ func newModel(spec Spec, g *graph.Graph, custom func(i, in, out int) Layer[float
 		return nil, err
 	}
 	m.statistics = findStatistics(m.layout)
-	if spec.Model == "gcn" || spec.Model == "mixhop" {
+	if _, norm := m.NeedsFacts(); norm && !g.Away() {
 		err = graph.Guard(func() error {
 			m.norm = newGCNNorm(g)
 			return nil

@@ -1,6 +1,7 @@
 package compute
 
 import (
+	"context"
 	"math/bits"
 
 	"github.com/gnnactor/gnnactor/graph"
@@ -61,15 +62,15 @@ func (s *nodeSet) finish() *nodeSet {
 
 // neighborhoods returns the nodes whose values each of the layers reads: the
 // last set is nodes itself, the one before it adds its in-neighbours, and so
-// on. nodes nil: all.
-func neighborhoods(g *graph.Graph, nodes []uint32, layers int) []*nodeSet {
+// on. nodes nil: all. Of a graph that lies elsewhere rows has the neighbours.
+func neighborhoods(ctx context.Context, g *graph.Graph, rows RowSource, nodes []uint32, layers int) ([]*nodeSet, error) {
 	sets := make([]*nodeSet, layers+1)
 	if nodes == nil {
 		all := &nodeSet{n: g.NumNodes()}
 		for l := range sets {
 			sets[l] = all
 		}
-		return sets
+		return sets, nil
 	}
 	words := (g.NumNodes() + 63) / 64
 	s := &nodeSet{bits: make([]uint64, words)}
@@ -80,6 +81,19 @@ func neighborhoods(g *graph.Graph, nodes []uint32, layers int) []*nodeSet {
 	for l := layers - 1; l >= 0; l-- {
 		s := &nodeSet{bits: make([]uint64, words)}
 		copy(s.bits, sets[l+1].bits)
+		if g.Away() {
+			err := rows.Rows(ctx, sets[l+1].ids, DefaultChunk, false, func(_ int, b *graph.Block) error {
+				for _, u := range b.SrcIDs {
+					s.bits[u/64] |= 1 << (u % 64)
+				}
+				return nil
+			})
+			if err != nil {
+				return nil, err
+			}
+			sets[l] = s.finish()
+			continue
+		}
 		for _, v := range sets[l+1].ids {
 			for _, u := range g.InNeighbors(v) {
 				s.bits[u/64] |= 1 << (u % 64)
@@ -87,7 +101,7 @@ func neighborhoods(g *graph.Graph, nodes []uint32, layers int) []*nodeSet {
 		}
 		sets[l] = s.finish()
 	}
-	return sets
+	return sets, nil
 }
 
 // rowBlock cuts the complete rows of some destinations into blocks over all
@@ -113,8 +127,13 @@ func (r *rowBlock) reset(g *graph.Graph, src, dst *nodeSet, edgeIDs bool) {
 }
 
 // cut returns the block of destinations [i, i+n) of dst, valid until the next
-// cut.
-func (r *rowBlock) cut(i, n int) *graph.Block {
+// cut; of a graph that lies elsewhere, rows are their rows, whose sources it names.
+func (r *rowBlock) cut(i, n int, rows *graph.Block) *graph.Block {
+	if rows != nil {
+		for e, u := range rows.Indices {
+			rows.Indices[e] = rows.SrcIDs[u]
+		}
+	}
 	if r.room < n {
 		r.room = n
 		r.ids = resized(r.ids, n+r.src.n)
@@ -132,14 +151,24 @@ func (r *rowBlock) cut(i, n int) *graph.Block {
 		v := r.dst.id(i + k)
 		b.SrcIDs[k], r.positions[k] = v, r.src.row(v)
 		b.Indptr[k] = int64(len(b.Indices))
-		for _, u := range r.graph.InNeighbors(v) {
+		var row []uint32
+		if rows != nil {
+			row = rows.Indices[rows.Indptr[k]:rows.Indptr[k+1]]
+		} else {
+			row = r.graph.InNeighbors(v)
+		}
+		for _, u := range row {
 			if u == v {
 				b.Indices = append(b.Indices, uint32(k)) // its own row, as a destination
 				continue
 			}
 			b.Indices = append(b.Indices, uint32(n)+r.src.row(u))
 		}
-		if r.edgeIDs {
+		switch {
+		case !r.edgeIDs:
+		case rows != nil:
+			b.EdgeIDs = append(b.EdgeIDs, rows.EdgeIDs[rows.Indptr[k]:rows.Indptr[k+1]]...)
+		default:
 			for e := r.graph.Indptr[v]; e < r.graph.Indptr[v+1]; e++ {
 				b.EdgeIDs = append(b.EdgeIDs, e)
 			}

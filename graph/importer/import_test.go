@@ -521,7 +521,7 @@ func TestStoreOfVersion1(t *testing.T) {
 	if got := opened(t, fresh); got.Lacks() != "" || got.Dataset().Fingerprint != s.Dataset().Fingerprint {
 		t.Errorf("imported: lacks %q, fingerprint %s", got.Lacks(), got.Dataset().Fingerprint)
 	}
-	for _, name := range s.Files(true)[:8] {
+	for _, name := range s.Files(store.Whole)[:8] {
 		bad := filepath.Join(t.TempDir(), "bad")
 		if err := os.CopyFS(bad, os.DirFS(old)); err != nil {
 			t.Fatal(err)

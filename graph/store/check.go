@@ -11,7 +11,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -35,7 +34,7 @@ func (s *Store) Check(ctx context.Context, o CheckOptions) error {
 	for i := range s.m.Arrays {
 		a := &s.m.Arrays[i]
 		edges := a.Name == arrays.EdgeFeatures || a.Name == arrays.EdgeRowScale || a.Name == arrays.EdgeColScale
-		if slices.Contains(s.away, a.Name) || edges && o.WithoutEdgeFeatures {
+		if away(a.Name, s.parts) || edges && o.WithoutEdgeFeatures {
 			continue
 		}
 		if ctx.Err() != nil {

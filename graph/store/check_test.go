@@ -97,7 +97,7 @@ func TestCheckReadsEveryFile(t *testing.T) {
 	if err := SavePartition(t.Context(), whole, graph.Partition{Method: "metis", Parts: 2, Cluster: []uint32{0, 1, 1, 0, 0}}); err != nil {
 		t.Fatal(err)
 	}
-	names := opened(t, whole).Files(true)
+	names := opened(t, whole).Files(Whole)
 	if len(names) != 17 {
 		t.Fatalf("%d files", len(names))
 	}
@@ -172,7 +172,7 @@ func TestVersion1(t *testing.T) {
 	if l := s.Lacks(); !strings.Contains(l, "8 files") || !strings.Contains(l, "import") {
 		t.Errorf("lacks %q", l)
 	}
-	for _, name := range s.Files(true)[:8] {
+	for _, name := range s.Files(Whole)[:8] {
 		bad := copied(t, dir)
 		flip(t, filepath.Join(bad, name), headerSize+9, false)
 		s, err := Open(bad)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/internal/arrays"
@@ -107,7 +106,7 @@ func (s *Store) damaged(err error) error {
 	}
 	for i := range s.m.Arrays {
 		a := &s.m.Arrays[i]
-		if a.Name == arrays.NodeFeatures || a.Name == arrays.EdgeFeatures || slices.Contains(s.away, a.Name) {
+		if a.Name == arrays.NodeFeatures || a.Name == arrays.EdgeFeatures || away(a.Name, s.parts) {
 			continue
 		}
 		if place := s.checkArray(context.Background(), a, false); place != nil {

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 
 	"github.com/gnnactor/gnnactor/graph"
@@ -30,15 +29,15 @@ import (
 // The files must not be changed while a Store is open. Its methods may be
 // called from any goroutine.
 type Store struct {
-	dir  string
-	m    *manifest
-	ds   *graph.Dataset
-	maps [][]byte // header and payload of each array
-	away []string // arrays that are not here
-	old  []string // arrays whose files have no checksums of blocks
-	mute func()   // ends the checks after panics
-	once sync.Once
-	err  error
+	dir   string
+	m     *manifest
+	ds    *graph.Dataset
+	maps  [][]byte // header and payload of each array
+	parts Part     // that are open
+	old   []string // arrays whose files have no checksums of blocks
+	mute  func()   // ends the checks after panics
+	once  sync.Once
+	err   error
 
 	files map[string]arrayFile // of the arrays that are mapped
 }
@@ -54,10 +53,14 @@ type arrayFile struct {
 // version of every file, and that they fit together, but reads no payload:
 // Verify does that. Close ends the mapping; nothing that came from Dataset may
 // be used afterwards. Errors about the content wrap graph.ErrFormat.
-func Open(dir string) (*Store, error) { return open(dir, nil) }
+func Open(dir string) (*Store, error) { return OpenPart(dir, Whole) }
 
-// open is Open without the arrays of away, whose files need not be there.
-func open(dir string, away []string) (s *Store, err error) {
+// OpenPart is Open for a process that reads some parts, or for a copy that has no others: it
+// opens no file of another part, nor looks for it. Without Topology the dataset's graph is
+// one of graph.Elsewhere, and EdgeTimes are nil; without EdgeValues the graph has no weights
+// and the edges no features; without NodeValues NodeFeatures say what the rows are like and
+// have no Data, and zeros for row scales.
+func OpenPart(dir string, parts Part) (s *Store, err error) {
 	b, err := regular.ReadSmall(filepath.Join(dir, Manifest), maxManifestBytes)
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) {
@@ -74,10 +77,10 @@ func open(dir string, away []string) (s *Store, err error) {
 	if err := m.check(); err != nil {
 		return nil, dataerr.Bad("%s: %w; import the data again", filepath.Join(dir, Manifest), err)
 	}
-	s = &Store{dir: dir, m: m, files: map[string]arrayFile{}}
+	s = &Store{dir: dir, m: m, parts: parts, files: map[string]arrayFile{}}
 	payload := make(map[string][]byte, len(m.Arrays))
 	for i := range m.Arrays {
-		if slices.Contains(away, m.Arrays[i].Name) {
+		if away(m.Arrays[i].Name, parts) {
 			continue
 		}
 		p, err := s.mapArray(&m.Arrays[i])
@@ -86,9 +89,13 @@ func open(dir string, away []string) (s *Store, err error) {
 		}
 		payload[m.Arrays[i].Name] = p
 	}
-	s.ds, s.away = m.dataset(payload), away
+	s.ds = m.dataset(payload)
+	s.leaveOut()
 	s.mute = fault.Suspect(s.damage)
 	g := s.ds.Graph
+	if !s.Has(Topology) {
+		return s, nil
+	}
 	err = graph.Guard(func() error {
 		if g.Indptr[0] != 0 || g.Indptr[g.NumNodes()] != g.NumEdges() {
 			return dataerr.Bad("%s: it spans [%d, %d), but there are %d edges; import the data again",
@@ -162,7 +169,7 @@ func (s *Store) Dataset() *graph.Dataset { return s.ds }
 // NodeFeaturesFile returns where Dataset's node features lie: row i is at
 // offset + i·Stride of the file path. ok is false when there are none.
 func (s *Store) NodeFeaturesFile() (path string, offset int64, ok bool) {
-	if s.m.array(arrays.NodeFeatures) == nil || slices.Contains(s.away, arrays.NodeFeatures) {
+	if s.m.array(arrays.NodeFeatures) == nil || !s.Has(NodeValues) {
 		return "", 0, false
 	}
 	return s.path(arrays.NodeFeatures), headerSize, true
@@ -211,7 +218,7 @@ func (s *Store) Verify(ctx context.Context) error {
 	}
 	for i := range m.Arrays {
 		a := &m.Arrays[i]
-		if slices.Contains(s.away, a.Name) {
+		if away(a.Name, s.parts) {
 			continue
 		}
 		if err := s.checkArray(ctx, a, true); err != nil {
@@ -219,7 +226,7 @@ func (s *Store) Verify(ctx context.Context) error {
 		}
 	}
 	ds := *s.ds
-	if s.away != nil { // there are no values to validate
+	if !s.Has(NodeValues) { // there are no values to validate
 		ds.NodeFeatures = nil
 	}
 	if err := ds.Validate(ctx); err != nil {
