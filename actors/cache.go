@@ -16,9 +16,9 @@ import (
 // as that of GNS (docs/algorithms.md §4).
 type Generations struct {
 	Period int
-	// Nodes returns the distinct nodes of a generation. It may take its time, and
-	// is called on the worker pool.
-	Nodes func(generation int) []uint32
+	// Nodes returns the distinct nodes of a generation. It may take its time, until ctx
+	// ends, and is called on the worker pool.
+	Nodes func(ctx context.Context, generation int) ([]uint32, error)
 	// Advance does one of about Pieces pieces of the work that Nodes has with a
 	// generation, and reports whether nothing is left. It is called while another
 	// generation serves. nil: Nodes does it all.
@@ -197,7 +197,10 @@ func (s *cache) step() {
 		s.busy = true
 		s.job(s.self, clock.Cache, id, func() (any, error) {
 			if nodes == nil {
-				nodes = s.mem.Cache.Nodes(generation)
+				var err error
+				if nodes, err = s.mem.Cache.Nodes(s.ctx, generation); err != nil {
+					return nil, err
+				}
 			}
 			pin, err := slab.Pin(nodes)
 			if errors.Is(err, features.ErrFull) {

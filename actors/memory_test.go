@@ -223,7 +223,7 @@ func TestSlabDoesNotChangeBits(t *testing.T) {
 					j.slots = nodes + r.IntN(3*nodes) // one batch has up to all nodes
 					j.cached = r.IntN(2) * r.IntN(60)
 					if r.IntN(2) == 0 {
-						j.generations = &Generations{Period: 1 + r.IntN(2), Nodes: func(g int) []uint32 { return []uint32{uint32(g), 50, uint32(60 + g)} }}
+						j.generations = &Generations{Period: 1 + r.IntN(2), Nodes: func(_ context.Context, g int) ([]uint32, error) { return []uint32{uint32(g), 50, uint32(60 + g)}, nil }}
 						j.slots += 6
 					}
 					for range r.IntN(4) {
@@ -461,17 +461,17 @@ func TestGenerations(t *testing.T) {
 				}
 				g.hold = func(r features.Request) bool { return late && isGeneration(r) }
 				j := plainMemoryJob()
-				j.store, j.keep, j.generations = g, 1, &Generations{Period: 1, Nodes: generation}
+				j.store, j.keep, j.generations = g, 1, &Generations{Period: 1, Nodes: func(_ context.Context, g int) ([]uint32, error) { return generation(g), nil }}
 				if !late {
 					// The first batch waits until its generation is there, for the next is
 					// drawn after that: so that the batches that follow find rows of it
 					// does not depend on the machine.
 					var begun atomic.Bool
-					j.generations.Nodes = func(g int) []uint32 {
+					j.generations.Nodes = func(_ context.Context, g int) ([]uint32, error) {
 						if g > 0 {
 							begun.Store(true)
 						}
-						return generation(g)
+						return generation(g), nil
 					}
 					j.hook = func(*features.Slab, *sampling.Batch) {
 						for !begun.Load() {
@@ -512,11 +512,11 @@ func TestGenerationsAreDrawnInShares(t *testing.T) {
 		var drawn, computed atomic.Int64 // pieces of generation 1, batches
 		j.generations = &Generations{
 			Period: 1, Pieces: pieces,
-			Nodes: func(g int) []uint32 {
+			Nodes: func(_ context.Context, g int) ([]uint32, error) {
 				if n := drawn.Load(); g == 1 && n < pieces && computed.Load() <= nodes/batchSize {
 					t.Errorf("generation 1 is asked for after %d of its %d pieces", n, pieces)
 				}
-				return []uint32{uint32(g), 50}
+				return []uint32{uint32(g), 50}, nil
 			},
 			Advance: func(g int) bool {
 				if g != 1 {

@@ -20,6 +20,9 @@ type Elsewhere interface {
 	// is, and returns the node: it waits for one that can, as long as ctx lets it. ErrHere:
 	// the sampler is in this process by now, and b is still empty.
 	Draw(ctx context.Context, i int, m *messages.Seeds, b *sampling.Batch) (node string, err error)
+	// Ask returns what m wants, a packed batch (messages.ReadBatch) or a message, of any node that
+	// samples: it waits for one that can, as long as ctx lets it. Any number may ask at once.
+	Ask(ctx context.Context, m *messages.Seeds) ([]byte, error)
 }
 
 // ErrHere is returned by Elsewhere for a sampler that is in this process.

@@ -40,12 +40,12 @@ func TestFilesAndShards(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Serve(within(t), dir, false); err != nil {
+	if err := a.Serve(within(t), dir, store.Topology|store.EdgeValues); err != nil {
 		t.Fatal(err)
 	}
 	to := filepath.Join(t.TempDir(), "copy")
 	for range 2 { // the second time it is there
-		if err := b.CopyTopology(within(t), run, to, false, nil); err != nil {
+		if err := b.CopyData(within(t), run, to, store.Topology|store.EdgeValues, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -61,10 +61,10 @@ func TestFilesAndShards(t *testing.T) {
 		if err := os.WriteFile(path, bad, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.Check(within(t), to); !errors.Is(err, graph.ErrFormat) || !strings.Contains(err.Error(), name) {
+		if err := b.Check(within(t), to, store.Topology|store.EdgeValues); !errors.Is(err, graph.ErrFormat) || !strings.Contains(err.Error(), name) {
 			t.Errorf("damaged %s: %v", name, err)
 		}
-		if err := b.CopyTopology(within(t), run, to, false, nil); err != nil {
+		if err := b.CopyData(within(t), run, to, store.Topology|store.EdgeValues, nil); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, good) {
@@ -137,7 +137,7 @@ func TestFilesAndShards(t *testing.T) {
 	if err := a.takePart(within(t), run, a.Member.Epoch()); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Serve(within(t), dir, false); err != nil {
+	if err := a.Serve(within(t), dir, store.Topology|store.EdgeValues); err != nil {
 		t.Fatal(err)
 	}
 	if fa, err = a.HoldShards(within(t), run, dir, shards); err != nil {
@@ -161,10 +161,10 @@ func TestFilesAndShards(t *testing.T) {
 	}
 	other = *run
 	other.Data = "x"
-	if err := b.CopyTopology(within(t), &other, filepath.Join(t.TempDir(), "other"), false, nil); err == nil {
+	if err := b.CopyData(within(t), &other, filepath.Join(t.TempDir(), "other"), store.Topology|store.EdgeValues, nil); err == nil {
 		t.Error("data of another fingerprint was kept")
 	}
-	kept, err := store.OpenTopology(to)
+	kept, err := store.OpenPart(to, store.Topology|store.EdgeValues)
 	if err != nil {
 		t.Fatal(err)
 	}

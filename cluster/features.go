@@ -59,7 +59,7 @@ func (o *Shards) Deal(ctx context.Context, ds *graph.Dataset) (part []uint32, su
 }
 
 // HoldShards makes this node hold a part of the features of the store in dir, of
-// which it may have no more than the topology. Leave ends that.
+// which it reads those, if they are there, and no edges. Leave ends that.
 func (n *Node) HoldShards(ctx context.Context, r *Run, dir string, o Shards) (_ *Features, err error) {
 	f := new(Features)
 	defer func() {
@@ -67,7 +67,7 @@ func (n *Node) HoldShards(ctx context.Context, r *Run, dir string, o Shards) (_ 
 			err = errors.Join(err, f.close())
 		}
 	}()
-	if f.store, err = openData(dir); err != nil {
+	if f.store, err = openData(dir, 0); err != nil {
 		return nil, err
 	}
 	ds := f.store.Dataset()
@@ -86,7 +86,7 @@ func (n *Node) HoldShards(ctx context.Context, r *Run, dir string, o Shards) (_ 
 	if err != nil {
 		return nil, err
 	}
-	if f.store.Whole() {
+	if f.store.Has(store.NodeValues) {
 		f.all = features.InMemory(ds.NodeFeatures)
 	}
 	f.keeper, err = shard.Keep(ctx, shard.Options{

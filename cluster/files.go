@@ -14,19 +14,23 @@ import (
 	"github.com/gnnactor/gnnactor/graph/store"
 )
 
-// Serve lets the other nodes copy the store in dir, with the values of the node
-// features or without.
-func (n *Node) Serve(ctx context.Context, dir string, values bool) error {
-	s, err := openData(dir)
+// Serve lets the other nodes copy what there is of the store in dir, of some parts.
+func (n *Node) Serve(ctx context.Context, dir string, parts store.Part) error {
+	present, err := store.Present(dir)
 	if err != nil {
 		return err
 	}
-	names := s.Files(values)
+	parts &= present
+	s, err := store.OpenPart(dir, 0)
+	if err != nil {
+		return err
+	}
+	names := s.Files(parts)
 	if err := s.Close(); err != nil {
 		return err
 	}
 	transfer.ServeDirectory(n.Plane, dir, names)
-	return n.Member.Announce(ctx, func(i *membership.Info) { i.Files = true })
+	return n.Member.Announce(ctx, func(i *membership.Info) { i.Files, i.Parts = true, uint8(parts) })
 }
 
 // again is how long a copy that nobody could serve is left until the next try.
@@ -41,13 +45,14 @@ func Forget(dir string) error {
 	return nil
 }
 
-// Check compares the store in dir with its checksums: before it is trained on, or
-// a part of it is handed to others, for what came of that could not be taken back.
-func (n *Node) Check(ctx context.Context, dir string) error {
+// Check compares some parts of the store in dir with their checksums, and the values of the nodes' features if they are
+// here: before they are trained on, or handed to others, for what came of that could not be
+// taken back.
+func (n *Node) Check(ctx context.Context, dir string, parts store.Part) error {
 	if n.trust {
 		return nil
 	}
-	s, err := openData(dir)
+	s, err := openData(dir, parts)
 	if err != nil {
 		return err
 	}
@@ -55,19 +60,18 @@ func (n *Node) Check(ctx context.Context, dir string) error {
 	return errors.Join(s.Check(ctx, store.CheckOptions{}), s.Close())
 }
 
-// CopyTopology sees to it that dir holds the store of the run's data, with the values
-// of the node features or at least without: a copy of what other nodes serve, which goes on where
+// CopyData sees to it that dir holds some parts, at least, of the store of the run's data: a copy of what other nodes serve, which goes on where
 // it was interrupted. It waits for a node that serves it, and reads all of what
 // it copied to compare it with the checksums behind the run's fingerprint. A copy
 // that is there already is checked, too, and what is damaged of it copied again.
-func (n *Node) CopyTopology(ctx context.Context, r *Run, dir string, values bool, progress func(transfer.Progress)) error {
-	if s, err := openData(dir); err == nil {
-		same, whole := s.Dataset().Fingerprint == r.Data, s.Whole()
+func (n *Node) CopyData(ctx context.Context, r *Run, dir string, parts store.Part, progress func(transfer.Progress)) error {
+	if s, err := store.OpenPart(dir, 0); err == nil {
+		same := s.Dataset().Fingerprint == r.Data
 		if err := s.Close(); err != nil {
 			return err
 		}
-		if same && (whole || !values) {
-			err := n.Check(ctx, dir)
+		if present, err := store.Present(dir); err == nil && same && present&parts == parts {
+			err := n.Check(ctx, dir, parts)
 			if !errors.Is(err, graph.ErrFormat) {
 				return err
 			}
@@ -84,16 +88,16 @@ func (n *Node) CopyTopology(ctx context.Context, r *Run, dir string, values bool
 		v, changed := n.Member.View()
 		var from []string
 		for _, m := range v.Members {
-			if m.Files && m.Node != n.Plane.Node() {
+			if m.Files && store.Part(m.Parts)&parts == parts && m.Node != n.Plane.Node() {
 				from = append(from, m.Node)
 				n.Plane.SetPeer(m.Node, m.Data)
 			}
 		}
 		var retry <-chan time.Time
 		if len(from) > 0 {
-			err := transfer.CopyDirectory(ctx, n.Plane, from, dir, progress)
+			err := transfer.CopyDirectory(ctx, n.Plane, from, dir, func(name string) bool { return store.FileOf(name, parts) }, progress)
 			if err == nil {
-				return verify(ctx, dir, r)
+				return verify(ctx, dir, r, parts)
 			}
 			if ctx.Err() != nil || !errors.Is(err, transfer.ErrNobody) {
 				return err
@@ -115,8 +119,8 @@ func (n *Node) CopyTopology(ctx context.Context, r *Run, dir string, values bool
 	}
 }
 
-func verify(ctx context.Context, dir string, r *Run) error {
-	s, err := openData(dir)
+func verify(ctx context.Context, dir string, r *Run, parts store.Part) error {
+	s, err := store.OpenPart(dir, parts)
 	if err != nil {
 		return err
 	}
@@ -131,11 +135,11 @@ func verify(ctx context.Context, dir string, r *Run) error {
 	return nil
 }
 
-// openData opens a store, without the features' values where they are missing.
-func openData(dir string) (*store.Store, error) {
-	s, err := store.Open(dir)
+// openData opens some parts of a store, with the values of the nodes' features where they are.
+func openData(dir string, parts store.Part) (*store.Store, error) {
+	s, err := store.OpenPart(dir, parts|store.NodeValues)
 	if errors.Is(err, os.ErrNotExist) {
-		return store.OpenTopology(dir)
+		return store.OpenPart(dir, parts)
 	}
 	return s, err
 }

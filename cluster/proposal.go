@@ -83,7 +83,7 @@ func draws(cfg *runtime.Config) string {
 	return ""
 }
 
-// openStore opens cfg.Data.Path; nil: it is no store.
+// openStore opens what there is of cfg.Data.Path beside edges and features; nil: it is no store.
 func openStore(cfg *runtime.Config) (*store.Store, error) {
 	format := cfg.Data.Format
 	if format == "" {
@@ -95,7 +95,7 @@ func openStore(cfg *runtime.Config) (*store.Store, error) {
 	if format != "store" {
 		return nil, nil
 	}
-	return store.Open(cfg.Data.Path)
+	return store.OpenPart(cfg.Data.Path, 0)
 }
 
 // parseShards reads N or METHOD:N. N alone means a partition of N parts that is
@@ -132,6 +132,7 @@ func (s *Session) agree(ctx context.Context, propose *Run) error {
 	if err := o.suit(); err != nil {
 		return err
 	}
+	o.Config.Cluster.Away = o.away()
 	return s.bring(ctx, r)
 }
 
@@ -210,6 +211,10 @@ func (o Options) dataSuits(ctx context.Context, propose *Run) error {
 	if wants := cmp.Or(r, propose); wants.Data != propose.Data {
 		return nil
 	}
+	if !o.Roles.Train && !o.Roles.Sample {
+		return nil // it neither trains nor samples
+	}
+	o.Config.Cluster.Away = o.away()
 	return runtime.Check(ctx, o.Config)
 }
 
@@ -258,17 +263,21 @@ func (s *Session) bring(ctx context.Context, r *Run) error {
 		return nil
 	}
 	copied := cfg.Data.Path == ""
-	values := o.Shards == "" && o.Roles.Train
+	parts := o.parts()
 	if copied {
 		cfg.Data.Path, cfg.Data.Format = filepath.Join(o.Dir, "store"), "store"
-		if err := s.copy(ctx, r, values); err != nil {
+		if err := s.copy(ctx, r, parts); err != nil {
 			return err
 		}
-	} else if err := s.node.Check(ctx, cfg.Data.Path); err != nil {
+	} else if err := s.node.Check(ctx, cfg.Data.Path, parts); err != nil {
 		return err
 	}
+	serves := store.Whole
+	if o.Shards != "" {
+		serves &^= store.NodeValues // those are shared out
+	}
 	if o.Shards == "" || !o.Roles.Rows && !o.Roles.Train {
-		return s.node.Serve(ctx, cfg.Data.Path, o.Shards == "" && (!copied || values))
+		return s.node.Serve(ctx, cfg.Data.Path, serves)
 	}
 	shards, err := parseShards(o.Shards, nil)
 	if err != nil {
@@ -277,7 +286,7 @@ func (s *Session) bring(ctx context.Context, r *Run) error {
 	shards.Replicas, shards.ReadOnly = o.Replicas, !o.Roles.Rows
 	s.features, err = s.node.HoldShards(ctx, r, cfg.Data.Path, shards)
 	if copied && errors.Is(err, ErrNoPartition) { // of an older copy
-		if err := errors.Join(Forget(cfg.Data.Path), s.copy(ctx, r, values)); err != nil {
+		if err := errors.Join(Forget(cfg.Data.Path), s.copy(ctx, r, parts)); err != nil {
 			return err
 		}
 		s.features, err = s.node.HoldShards(ctx, r, cfg.Data.Path, shards)
@@ -285,21 +294,35 @@ func (s *Session) bring(ctx context.Context, r *Run) error {
 	if err != nil {
 		return err
 	}
-	if err := s.node.Serve(ctx, cfg.Data.Path, false); err != nil {
+	if err := s.node.Serve(ctx, cfg.Data.Path, serves); err != nil {
 		return err
 	}
 	cfg.Data.Rows = s.features.Store()
 	return s.features.Ready(ctx)
 }
 
+// away reports whether this node opens no topology: others sample, and it neither needs to.
+func (o *Options) away() bool { return !o.Roles.Sample && o.Config.NeedsTopology() == "" }
+
+// parts are those of the run's data that this node needs.
+func (o *Options) parts() (parts store.Part) {
+	if o.Roles.Sample || o.Roles.Train {
+		parts = o.Config.Parts()
+	}
+	if o.Roles.Train && o.Shards == "" {
+		parts |= store.NodeValues
+	}
+	return parts
+}
+
 // copy brings the store of the run to this node's directory.
-func (s *Session) copy(ctx context.Context, r *Run, values bool) error {
+func (s *Session) copy(ctx context.Context, r *Run, parts store.Part) error {
 	dir, tell := s.o.Config.Data.Path, s.o.Copying
 	if tell == nil {
 		tell = func(string, transfer.Progress, bool) {}
 	}
 	var last transfer.Progress
-	err := s.node.CopyTopology(ctx, r, dir, values, func(p transfer.Progress) {
+	err := s.node.CopyData(ctx, r, dir, parts, func(p transfer.Progress) {
 		last = p
 		tell(dir, p, false)
 	})

@@ -42,12 +42,13 @@ func batchOf(b *sampling.Batch, id sampling.ID, work time.Duration) {
 func samples(t *testing.T, n *Node, work *atomic.Int64) {
 	t.Helper()
 	err := n.Sample(within(t), samplers.Run{ID: "run", First: sampling.ID{Phase: "train", Of: 1}, Open: func() samplers.Draw {
-		return func(b *sampling.Batch, id sampling.ID) error {
+		return func(b *sampling.Batch, m *messages.Seeds) (messages.Message, error) {
+			id := m.ID
 			if id.Epoch > 99 {
-				return errors.New("no such epoch")
+				return nil, errors.New("no such epoch")
 			}
 			batchOf(b, id, time.Duration(work.Load()))
-			return nil
+			return nil, nil
 		}
 	}})
 	if err != nil {
@@ -158,7 +159,8 @@ func TestEndSampling(t *testing.T) {
 	a, b, c := enter(t, options(s, "a", t.TempDir())), enter(t, options(s, "b", t.TempDir())), enter(t, options(s, "c", t.TempDir()))
 	begun, goOn, closed := make(chan struct{}), make(chan struct{}), atomic.Bool{}
 	if err := b.Sample(within(t), samplers.Run{ID: "run", First: sampling.ID{Phase: "train", Of: 1}, Open: func() samplers.Draw {
-		return func(x *sampling.Batch, id sampling.ID) error {
+		return func(x *sampling.Batch, m *messages.Seeds) (messages.Message, error) {
+			id := m.ID
 			if id.Epoch == 1 {
 				begun <- struct{}{}
 				<-goOn
@@ -167,7 +169,7 @@ func TestEndSampling(t *testing.T) {
 				t.Error("a batch is drawn with what is closed")
 			}
 			batchOf(x, id, 0)
-			return nil
+			return nil, nil
 		}
 	}}); err != nil {
 		t.Fatal(err)

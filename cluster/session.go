@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/samplers"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/cluster/transfer"
@@ -180,6 +181,11 @@ func Join(ctx context.Context, o Options) (_ *Session, err error) {
 		}
 	}()
 	defer s.whileEntering(cancel)()
+	if o.Roles.Sample { // those who need it wait
+		if err := s.node.Member.Announce(enter, func(i *membership.Info) { i.Samples = true }); err != nil {
+			return nil, err
+		}
+	}
 	if err := s.agree(enter, propose); err != nil {
 		return nil, err
 	}
@@ -240,6 +246,11 @@ func (s *Session) Context() context.Context { return s.ctx }
 func (s *Session) Start() (*runtime.Runtime, error) {
 	if !s.o.Roles.Train && !s.o.Roles.Sample {
 		return nil, nil
+	}
+	if s.o.Config.Cluster.Away { // it asks by one sampler until its plan says how many there are
+		if err := s.samplers.Ready(s.ctx, "", 1, nil); err != nil {
+			return nil, err
+		}
 	}
 	rt, err := runtime.Start(s.ctx, s.o.Config)
 	if err != nil {

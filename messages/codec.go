@@ -17,6 +17,8 @@ var ErrMessage = errors.New("messages: malformed message")
 var kinds = map[string]func() Message{
 	"credit":   func() Message { return new(Credit) },
 	"seeds":    func() Message { return new(Seeds) },
+	"nodes":    func() Message { return new(Nodes) },
+	"facts":    func() Message { return new(Facts) },
 	"sampled":  func() Message { return new(Sampled) },
 	"matched":  func() Message { return new(Matched) },
 	"loaded":   func() Message { return new(Loaded) },

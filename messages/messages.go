@@ -29,15 +29,47 @@ type Credit struct {
 	N    int `msgpack:"n"`
 }
 
-// Seeds asks a sampler for the micro-batch ID of global step Step. The slice
-// is shared and read-only.
+// Seeds asks a sampler for the micro-batch ID of global step Step, or for something else that
+// it knows of the graph. The slice is shared and read-only.
 type Seeds struct {
 	ID    sampling.ID `msgpack:"i"`
 	Step  int64       `msgpack:"s"`
 	Seeds Uint32s     `msgpack:"v"`
+	Want  Want        `msgpack:"w,omitempty"`
+	// Answer is what was wanted, as it came from another process.
+	Answer []byte `msgpack:"-"`
 	// Run is a hash of what the batch depends on, where it is another process that
 	// samples; it knows the seeds by the ID then.
 	Run string `msgpack:"r,omitempty"`
+}
+
+// Want is what a process that has no topology asks a sampler elsewhere for; empty: a
+// micro-batch. The answers are pure functions of the graph, the run and the question.
+type Want string
+
+// What is wanted.
+const (
+	WantDraw  Want = "draw"  // a batch from Seeds by the key of ID, of no training
+	WantRows  Want = "rows"  // the complete rows of Seeds, as a batch of one block
+	WantEdges Want = "edges" // WantRows with EdgeIDs
+	WantHops  Want = "hops"  // all that Seeds may see over Step hops under temporal constraints, as a batch
+	WantCache Want = "cache" // Nodes: the generation Step of GNS's cache
+	WantTop   Want = "top"   // Nodes: the Step nodes of the most edges
+	WantFacts Want = "facts" // Facts; with Step 1 those of degrees, with 2 those of GCN's normalisation
+)
+
+// Nodes answers what wants nodes.
+type Nodes struct {
+	Nodes Uint32s `msgpack:"n"`
+}
+
+// Facts answers WantFacts: what is found out of a graph once.
+type Facts struct {
+	Run     string         `msgpack:"r"` // a hash of what batches depend on there
+	Sampler sampling.Facts `msgpack:"s"`
+	Degrees Uint32s        `msgpack:"d"` // these are compute.Facts
+	InvSqrt Float32s       `msgpack:"i"`
+	Loops   Float32s       `msgpack:"l"`
 }
 
 // Sampled hands over a sampled micro-batch. The receiver owns Batch until it
@@ -202,6 +234,8 @@ type State struct {
 // Kind names the message on the wire.
 func (*Credit) Kind() string   { return "credit" }
 func (*Seeds) Kind() string    { return "seeds" }
+func (*Nodes) Kind() string    { return "nodes" }
+func (*Facts) Kind() string    { return "facts" }
 func (*Sampled) Kind() string  { return "sampled" }
 func (*Matched) Kind() string  { return "matched" }
 func (*Loaded) Kind() string   { return "loaded" }

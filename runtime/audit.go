@@ -55,7 +55,11 @@ func (t *trainCall) join(work actors.Work) error {
 		return fmt.Errorf("runtime: identity: %w", err)
 	}
 	c := &t.r.cfg
-	t.team = c.Cluster.Peers.Begin(training.Audit{Identity: string(id), Seed: c.Training.Seed, Rate: c.Cluster.Audit, Draw: t.r.newDraw(&epochOrders{work: work})}, t.state.Lineage)
+	a := training.Audit{Identity: string(id), Seed: c.Training.Seed, Rate: c.Cluster.Audit}
+	if !c.Cluster.Away {
+		a.Draw = t.r.newDraw(&epochOrders{work: work})
+	}
+	t.team = c.Cluster.Peers.Begin(a, t.state.Lineage)
 	return nil
 }
 

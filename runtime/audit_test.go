@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/sampling"
 )
 
@@ -24,7 +25,11 @@ func TestSampledAgain(t *testing.T) {
 func sampledAgain(t *testing.T, c Config) {
 	r := started(t, c)
 	work := r.work()
-	draw, drawn := r.NewDraw(), new(sampling.Batch)
+	ask, drawn := r.NewDraw(), new(sampling.Batch)
+	draw := func(b *sampling.Batch, id sampling.ID) error {
+		_, err := ask(b, &messages.Seeds{ID: id})
+		return err
+	}
 	for _, s := range r.samplers() {
 		for _, epoch := range []int{1, 0} {
 			for batch := range min(2, int(work.Steps())) {

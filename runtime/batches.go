@@ -43,6 +43,9 @@ func (r *Runtime) Batches(ctx context.Context, o BatchesOptions) iter.Seq2[*Batc
 			if err := r.nodesOnly("batches"); err != nil {
 				return err
 			}
+			if r.cfg.Cluster.Away {
+				return fmt.Errorf("%w: Cluster.Away: this process trains where others sample, and makes no batches", ErrConfig)
+			}
 			left, err = r.batches(ctx, o, func(b *Batch, err error) bool {
 				outside = true
 				more := yield(b, err)

@@ -45,7 +45,7 @@ func openDataset(ctx context.Context, cfg *settings) (*openData, error) {
 	case cfg.Data.Path == "":
 		d.ds = generate.Builtin()
 	default:
-		if err := d.openPath(ctx, cfg.Data.Path, cfg.Data.Format, cfg.Data.Rows != nil || cfg.Cluster.SamplesOnly); err != nil {
+		if err := d.openPath(ctx, cfg.Data.Path, cfg.Data.Format, cfg.Parts(), cfg.Data.Rows != nil || cfg.Cluster.SamplesOnly); err != nil {
 			return nil, errors.Join(err, d.close())
 		}
 	}
@@ -57,6 +57,9 @@ func openDataset(ctx context.Context, cfg *settings) (*openData, error) {
 		if d.ds.Fingerprint, err = d.ds.ContentHash(ctx); err != nil {
 			return nil, errors.Join(err, d.close())
 		}
+	}
+	if cfg.Cluster.Away && !d.ds.Graph.Away() {
+		d.ds = cfg.sizesOf(d.ds)
 	}
 	if d.store != nil {
 		if path, at, ok := d.store.NodeFeaturesFile(); ok {
@@ -88,9 +91,9 @@ func openDataset(ctx context.Context, cfg *settings) (*openData, error) {
 	return d, nil
 }
 
-// openPath opens or imports path. With elsewhere a store may be one without the
-// values of its features.
-func (d *openData) openPath(ctx context.Context, path, format string, elsewhere bool) error {
+// openPath opens some parts of path, or of what is imported from it, with the values of the
+// nodes' features, unless those may lie elsewhere and are not here.
+func (d *openData) openPath(ctx context.Context, path, format string, parts store.Part, elsewhere bool) error {
 	if format == "" {
 		var err error
 		if format, err = importer.DetectFormat(path); err != nil {
@@ -109,9 +112,9 @@ func (d *openData) openPath(ctx context.Context, path, format string, elsewhere 
 			return err
 		}
 	}
-	s, err := store.Open(dir)
+	s, err := store.OpenPart(dir, parts|store.NodeValues)
 	if elsewhere && errors.Is(err, os.ErrNotExist) {
-		s, err = store.OpenTopology(dir)
+		s, err = store.OpenPart(dir, parts)
 	}
 	if err != nil {
 		return err

@@ -6,18 +6,100 @@ import (
 	"sync"
 
 	"github.com/gnnactor/gnnactor/actors"
+	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/graph/features"
+	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/pool"
 	"github.com/gnnactor/gnnactor/sampling"
 )
 
-// NewDraw returns what makes a batch the training's micro-batch of an ID, for whoever
-// trains: it is the same in every process of one identity. One goroutine at a time
-// may call it. After Stop, which waits for it, it returns ErrStopped.
-func (r *Runtime) NewDraw() func(b *sampling.Batch, id sampling.ID) error {
-	draw := r.newDraw(&epochOrders{work: r.work()})
-	return func(b *sampling.Batch, id sampling.ID) error {
-		return r.call(context.Background(), nil, func(context.Context) error { return draw(b, id) })
+// NewDraw returns what answers a process that trains and samples elsewhere: it makes b the training's
+// micro-batch of m.ID, or, if m wants something else, b that, or returns a message that is. It
+// is the same in every process of one identity. One goroutine at a time may call it. After Stop, which waits
+// for it, it returns ErrStopped.
+func (r *Runtime) NewDraw() func(b *sampling.Batch, m *messages.Seeds) (messages.Message, error) {
+	d := &drawing{r: r, draw: r.newDraw(&epochOrders{work: r.work()})}
+	return func(b *sampling.Batch, m *messages.Seeds) (answer messages.Message, err error) {
+		err = r.call(context.Background(), nil, func(ctx context.Context) error {
+			answer, err = d.answer(ctx, b, m)
+			return err
+		})
+		return answer, err
 	}
+}
+
+// drawing answers one goroutine's questions.
+type drawing struct {
+	r       *Runtime
+	draw    func(*sampling.Batch, sampling.ID) error
+	sampler sampling.Sampler
+	hops    map[hops]sampling.Sampler
+}
+
+// hops are what exact inference asks for.
+type hops struct {
+	layers          int
+	edges, temporal bool
+}
+
+// mostHops bounds the blocks of a batch that is asked for.
+const mostHops = MaxLayers * MaxLayers
+
+func (d *drawing) answer(ctx context.Context, b *sampling.Batch, m *messages.Seeds) (messages.Message, error) {
+	r := d.r
+	g, caches := r.data.ds.Graph, r.sampler.Caches()
+	switch m.Want {
+	case "":
+		return nil, d.draw(b, m.ID)
+	case messages.WantDraw:
+		if d.sampler == nil {
+			d.sampler = r.newSampler()
+		}
+		b.Reset()
+		b.ID = m.ID
+		return nil, d.sampler.Sample(b, m.ID.Key(r.cfg.Training.Seed), m.Seeds)
+	case messages.WantRows, messages.WantEdges:
+		return nil, d.exact(ctx, b, m, hops{1, m.Want == messages.WantEdges, false})
+	case messages.WantHops:
+		if m.Step < 1 || m.Step > mostHops {
+			return nil, fmt.Errorf("runtime: %d hops", m.Step)
+		}
+		return nil, d.exact(ctx, b, m, hops{int(m.Step), r.sampler.Spec().EdgeIDs, true})
+	case messages.WantCache:
+		if caches == nil || m.Step < 0 || m.Step >= int64(r.cfg.Training.Epochs) {
+			return nil, fmt.Errorf("runtime: the run has no generation %d of a cache", m.Step)
+		}
+		return &messages.Nodes{Nodes: caches.At(int(m.Step)).Nodes}, nil
+	case messages.WantTop:
+		return &messages.Nodes{Nodes: features.ByDegree(g, int(min(max(m.Step, 0), int64(g.NumNodes()))))}, nil
+	case messages.WantFacts:
+		f := &messages.Facts{Run: r.SamplingID(), Sampler: r.sampler.Facts()}
+		if m.Step > 0 {
+			is := compute.FactsOf(g, m.Step > 1)
+			f.Degrees, f.InvSqrt, f.Loops = is.Degrees, is.InvSqrt, is.Loops
+		}
+		return f, nil
+	}
+	return nil, fmt.Errorf("runtime: nobody knows what %.64q is; run one version of gnnactor on all nodes", m.Want)
+}
+
+// exact makes b all that seeds see.
+func (d *drawing) exact(ctx context.Context, b *sampling.Batch, m *messages.Seeds, h hops) error {
+	s := d.hops[h]
+	if s == nil {
+		p, err := sampling.Prepare(ctx, sampling.Spec{Name: "khop", Layers: h.layers, Temporal: h.temporal, EdgeIDs: h.edges}, d.r.data.ds, d.r.cfg.Training.Seed)
+		if err != nil {
+			return err
+		}
+		if d.hops == nil {
+			d.hops = map[hops]sampling.Sampler{}
+		}
+		s = p.NewSampler()
+		d.hops[h] = s
+	}
+	b.Reset()
+	b.ID = m.ID
+	return s.Sample(b, 0, m.Seeds)
 }
 
 // FirstBatch returns the ID of the training's first micro-batch.

@@ -10,6 +10,7 @@ import (
 	"github.com/gnnactor/gnnactor/clock"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
+	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/sampling"
 	"github.com/gnnactor/gnnactor/sampling/overlap"
 	"github.com/gnnactor/gnnactor/scheduler"
@@ -176,16 +177,27 @@ func (r *Runtime) pipelineConfig(ctx context.Context, work actors.Work, rec *clo
 	r.mu.Unlock()
 	c.Loading = &actors.Loading{Store: store, Slab: m.slab, Ahead: r.plan.Ahead, Loaders: r.plan.Loaders}
 	if cache.Kind == features.CacheGNS {
-		caches := r.sampler.Caches()
-		c.Loading.Cache = &actors.Generations{
-			Period: r.sampler.Spec().CachePeriod,
-			Nodes:  func(generation int) []uint32 { return caches.At(generation).Nodes }, Advance: caches.Advance, Pieces: caches.Pieces(),
-		}
+		c.Loading.Cache = r.generations()
 	}
 	if err := r.pin(ctx, cache, m.slab, store, work.Nodes, rec); err != nil {
 		return c, nil, errors.Join(err, m.close())
 	}
 	return c, m, nil
+}
+
+// generations are those of GNS's cache.
+func (r *Runtime) generations() *actors.Generations {
+	g := &actors.Generations{Period: r.sampler.Spec().CachePeriod}
+	if r.cfg.Cluster.Away {
+		g.Nodes = func(ctx context.Context, generation int) ([]uint32, error) {
+			return r.askNodes(ctx, messages.WantCache, generation)
+		}
+		return g
+	}
+	caches := r.sampler.Caches()
+	g.Nodes = func(_ context.Context, generation int) ([]uint32, error) { return caches.At(generation).Nodes, nil }
+	g.Advance, g.Pieces = caches.Advance, caches.Pieces()
+	return g
 }
 
 // pin reads the rows of a static cache.
@@ -194,7 +206,10 @@ func (r *Runtime) pin(ctx context.Context, cache features.CacheSpec, slab *featu
 	rows := cache.Rows(store.Layout())
 	switch cache.Kind {
 	case features.CacheDegree:
-		nodes = features.ByDegree(r.data.ds.Graph, rows)
+		var err error
+		if nodes, err = r.byDegree(ctx, rows); err != nil {
+			return err
+		}
 	case features.CacheHot:
 		var err error
 		if nodes, err = r.hottest(ctx, seeds, rows); err != nil {
@@ -216,6 +231,14 @@ func (r *Runtime) pin(ctx context.Context, cache features.CacheSpec, slab *featu
 	return nil
 }
 
+// byDegree returns the k nodes of the most edges.
+func (r *Runtime) byDegree(ctx context.Context, k int) ([]uint32, error) {
+	if r.cfg.Cluster.Away {
+		return r.askNodes(ctx, messages.WantTop, k)
+	}
+	return features.ByDegree(r.data.ds.Graph, k), nil
+}
+
 // hotBatches is how many batches are sampled to find the hottest nodes.
 const hotBatches = 64
 
@@ -232,19 +255,18 @@ func (r *Runtime) hottest(ctx context.Context, seeds []uint32, k int) ([]uint32,
 	size := r.sampler.Spec().BatchSize(r.cfg.Sampling.BatchSize, len(seeds))
 	n := min(hotBatches, sampling.NumBatches(len(seeds), size))
 	hot := features.NewHotness(r.data.ds.Graph.NumNodes())
-	sampler, b := r.newSampler(), new(sampling.Batch)
+	draw, b := r.newTrial(ctx), new(sampling.Batch)
 	for i := range n {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		b.Reset()
-		b.ID = sampling.ID{Phase: "hot", Batch: i, Of: 1}
-		err := sampler.Sample(b, b.ID.Key(r.cfg.Training.Seed), sampling.Cut(order, size, 1, i, 0))
+		id := sampling.ID{Phase: "hot", Batch: i, Of: 1}
+		err := draw(b, id, sampling.Cut(order, size, 1, i, 0))
 		if err == nil {
 			err = hot.Add(b.Inputs())
 		}
 		if err != nil {
-			return nil, fmt.Errorf("runtime: %v: %w", b.ID, err)
+			return nil, fmt.Errorf("runtime: %v: %w", id, err)
 		}
 	}
 	found = hottest{seeds: slices.Clone(seeds), rows: k, nodes: hot.Top(k)}

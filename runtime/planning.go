@@ -18,13 +18,13 @@ func (r *Runtime) sizes() scheduler.Sizes {
 		Hidden: c.Model.Hidden, Layers: c.Blocks(), Sampler: c.Sampling.Sampler, Fanouts: r.sampler.Spec().Fanouts, LayerNodes: c.Sampling.Sampler == "fastgcn" || c.Sampling.Sampler == "ladies",
 		BatchSize: c.Sampling.BatchSize, Micro: c.Sampling.MicroBatches, Kernels: r.kernels(), Optimizer: c.Training.Optimizer,
 		OnAverage: c.Sampling.Sampler == "labor", Parallel: r.links == nil && r.sampler.Parallel(), Temporal: r.sampler.Spec().Temporal, Batches: r.ownBatches(),
-		Audits: c.Cluster.Peers != nil, Own: c.ownSizes(),
+		Audits: c.Cluster.Peers != nil && !c.Cluster.Away, Own: c.ownSizes(), GraphAway: c.Cluster.Away,
 	}
 	if c.Sampling.Inductive {
 		s.Inductive, s.SeenEdges = true, r.sampler.Dataset().Graph.NumEdges()
 	}
 	held := r.sampler.Footprint()
-	s.SamplerShared, s.SamplerOwn = held.Shared, held.Sampler
+	s.SamplerShared, s.SamplerOwn = held.Shared+r.factBytes, held.Sampler
 	if r.links != nil { // a link brings two nodes, and each of its negatives one
 		s.BatchSize *= 2 + c.negatives()
 	}
@@ -114,11 +114,10 @@ func (r *Runtime) planCache(s *scheduler.Sizes) error {
 	if spec.Kind != features.CacheGNS {
 		return nil
 	}
-	caches := r.sampler.Caches()
-	if caches == nil {
+	drawn := r.sampler.Facts().CacheNodes
+	if drawn == 0 {
 		return fmt.Errorf("%w: cache: %s keeps the rows that the sampler gns prefers, and the sampler is %s; choose --sampler gns, or degree, hot or dynamic", ErrConfig, spec, r.cfg.Sampling.Sampler)
 	}
-	drawn := len(caches.At(0).Nodes)
 	if d := drawn - rows; d > rows/100+1 || -d > rows/100+1 {
 		return fmt.Errorf("%w: cache: %s is %d rows, but the sampler draws %d nodes; set cache-fraction of sampler-options to the same", ErrConfig, spec, rows, drawn)
 	}
@@ -137,16 +136,15 @@ func (r *Runtime) probe(ctx context.Context, s *scheduler.Sizes) error {
 	}
 	order := sampling.Order(seeds, r.cfg.Training.Seed, 0)
 	size := r.sampler.Spec().BatchSize(r.cfg.Sampling.BatchSize, len(seeds))
-	sampler, b := r.newSampler(), new(sampling.Batch)
+	draw, b := r.newTrial(ctx), new(sampling.Batch)
 	last, now := map[uint32]struct{}{}, map[uint32]struct{}{}
 	for i := range min(probes, sampling.NumBatches(len(seeds), size)) {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		b.Reset()
-		b.ID = sampling.ID{Phase: "plan", Batch: i, Of: 1}
-		if err := sampler.Sample(b, b.ID.Key(r.cfg.Training.Seed), sampling.Cut(order, size, r.cfg.Sampling.MicroBatches, i, 0)); err != nil {
-			return fmt.Errorf("runtime: %v: %w", b.ID, err)
+		id := sampling.ID{Phase: "plan", Batch: i, Of: 1}
+		if err := draw(b, id, sampling.Cut(order, size, r.cfg.Sampling.MicroBatches, i, 0)); err != nil {
+			return fmt.Errorf("runtime: %v: %w", id, err)
 		}
 		fresh := int64(0)
 		for _, u := range b.Inputs() {

@@ -81,22 +81,24 @@ func Samplers() []string { return sampling.Names() }
 
 // Runtime is a started run. Its methods may be called from any goroutine.
 type Runtime struct {
-	cfg      settings
-	log      *slog.Logger
-	data     *openData
-	set      cpu.Set
-	device   devices.Device // that models run on; nil: the processor
-	fallback string         // why device auto is the processor
-	links    *links.Links   // nil: nodes are classified
-	sampler  *sampling.Prepared
-	stages   *stages
-	model    *compute.Model // nil: see noModel
-	learner  *compute.Model // the same, on what training sees of the graph
-	noModel  error
-	plan     *scheduler.Plan
-	identity Identity
-	pool     *pool.Pool
-	system   *actor.ActorSystem
+	cfg       settings
+	log       *slog.Logger
+	data      *openData
+	set       cpu.Set
+	device    devices.Device // that models run on; nil: the processor
+	fallback  string         // why device auto is the processor
+	links     *links.Links   // nil: nodes are classified
+	sampler   *sampling.Prepared
+	told      string // Run.ID of who samples elsewhere; with factBytes of facts
+	factBytes int64
+	stages    *stages
+	model     *compute.Model // nil: see noModel
+	learner   *compute.Model // the same, on what training sees of the graph
+	noModel   error
+	plan      *scheduler.Plan
+	identity  Identity
+	pool      *pool.Pool
+	system    *actor.ActorSystem
 
 	verification *verification // of the data
 
@@ -212,6 +214,9 @@ func open(ctx context.Context, config Config) (*Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
+	if why := cfg.NeedsTopology(); cfg.Cluster.Away && why != "" {
+		return nil, fmt.Errorf("%w: Cluster.Away: this process has to have the topology: %s", ErrConfig, why)
+	}
 	set, err := cpu.Detect()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
@@ -263,7 +268,11 @@ func (r *Runtime) prepare(ctx context.Context) (err error) {
 	if err := cfg.cacheFraction(&spec, ds); err != nil {
 		return err
 	}
-	if own := cfg.Sampling.Own; own != nil {
+	if cfg.Cluster.Away {
+		if err := r.prepareElsewhere(ctx, spec); err != nil {
+			return err
+		}
+	} else if own := cfg.Sampling.Own; own != nil {
 		r.sampler, err = sampling.PrepareOwn(ctx, spec, ds, cfg.Training.Seed, own.New)
 	} else {
 		r.sampler, err = sampling.Prepare(ctx, spec, ds, cfg.Training.Seed)
@@ -283,6 +292,9 @@ func (r *Runtime) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	r.identity = r.identify()
+	if r.told != "" && r.told != r.SamplingID() {
+		return fmt.Errorf("%w: the nodes that sample do so for a run of other settings or data; start all nodes with the same --cache and --sampler-options, and one version of gnnactor", ErrConfig)
+	}
 	if cfg.Model.Saved != nil {
 		if r.params, err = r.parameters(cfg.Model.Saved); err != nil {
 			return err

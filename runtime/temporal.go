@@ -5,6 +5,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/sampling"
 )
 
@@ -17,12 +18,10 @@ const temporalChunk = 256
 func (r *Runtime) inferTemporal(ctx context.Context, x *cpu.Exec, params []float32, nodes []uint32) (cpu.Matrix[float32], error) {
 	none := cpu.Matrix[float32]{}
 	ds := r.data.ds
-	spec := sampling.Spec{Name: "khop", Layers: r.model.Blocks(), Temporal: true, EdgeIDs: r.sampler.Spec().EdgeIDs}
-	p, err := sampling.Prepare(ctx, spec, ds, r.cfg.Training.Seed)
+	sample, err := r.newHops(ctx)
 	if err != nil {
 		return none, err
 	}
-	s := p.NewSampler()
 	e := r.model.NewEvaluator(x)
 	defer e.Close()
 	var b sampling.Batch
@@ -34,7 +33,7 @@ func (r *Runtime) inferTemporal(ctx context.Context, x *cpu.Exec, params []float
 		// Seeds of a batch are distinct; what is asked for need not be.
 		part := nodes[at:min(at+temporalChunk, len(nodes))]
 		seeds, row := distinct(part)
-		if err := s.Sample(&b, 0, seeds); err != nil {
+		if err := sample(&b, seeds); err != nil {
 			return none, err
 		}
 		in := &compute.Input{Blocks: b.Blocks, Features: ds.NodeFeatures, Edges: ds.EdgeFeatures, Rows: b.Inputs()}
@@ -53,6 +52,22 @@ func (r *Runtime) inferTemporal(ctx context.Context, x *cpu.Exec, params []float
 		}
 	}
 	return out, nil
+}
+
+// newHops returns what makes a batch all that seeds may see, for one goroutine.
+func (r *Runtime) newHops(ctx context.Context) (func(b *sampling.Batch, seeds []uint32) error, error) {
+	if r.cfg.Cluster.Away {
+		return func(b *sampling.Batch, seeds []uint32) error {
+			return r.askBatch(ctx, b, &messages.Seeds{ID: sampling.ID{Phase: "hops"}, Seeds: seeds, Want: messages.WantHops, Step: int64(r.model.Blocks())}, r.data.ds.Graph)
+		}, nil
+	}
+	spec := sampling.Spec{Name: "khop", Layers: r.model.Blocks(), Temporal: true, EdgeIDs: r.sampler.Spec().EdgeIDs}
+	p, err := sampling.Prepare(ctx, spec, r.data.ds, r.cfg.Training.Seed)
+	if err != nil {
+		return nil, err
+	}
+	s := p.NewSampler()
+	return func(b *sampling.Batch, seeds []uint32) error { return s.Sample(b, 0, seeds) }, nil
 }
 
 // distinct returns the nodes, each once in the order of their first occurrence,

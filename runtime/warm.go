@@ -43,12 +43,11 @@ func (t *trainCall) warmBatches(ctx context.Context, seeds []uint32) error {
 	size := r.sampler.Spec().BatchSize(r.cfg.Sampling.BatchSize, len(seeds))
 	w := &worker{engine: r.engine(t.updater, 0), ds: r.sampler.Dataset()}
 	grad := make([]float32, len(t.updater.params))
-	sampler, b := r.newSampler(), new(sampling.Batch)
+	draw, b := r.newTrial(ctx), new(sampling.Batch)
 	for i := range min(warmBatches, r.cfg.Sampling.MicroBatches) {
-		b.Reset()
-		b.ID = sampling.ID{Phase: "warm", Micro: i, Of: r.cfg.Sampling.MicroBatches}
-		if err := sampler.Sample(b, b.ID.Key(r.cfg.Training.Seed), sampling.Cut(order, size, r.cfg.Sampling.MicroBatches, 0, i)); err != nil {
-			return fmt.Errorf("runtime: %v: %w", b.ID, err)
+		id := sampling.ID{Phase: "warm", Micro: i, Of: r.cfg.Sampling.MicroBatches}
+		if err := draw(b, id, sampling.Cut(order, size, r.cfg.Sampling.MicroBatches, 0, i)); err != nil {
+			return fmt.Errorf("runtime: %v: %w", id, err)
 		}
 		if _, err := r.stages.here(ctx, AfterSample, b, actors.Rows{}, nil, nil, new(clock.Recorder)); err != nil {
 			return fmt.Errorf("runtime: %w", err)

@@ -239,6 +239,8 @@ type Prepared struct {
 
 	partition []uint32
 	batches   int // in an epoch; 0: as the seeds make them
+
+	told *Facts // of who prepared it in another process
 }
 
 // Prepare readies the sampler that spec describes: what is computed once per

@@ -17,6 +17,7 @@ type Sizes struct {
 	FeaturesCopy  bool  // training reads a copy of it in memory
 	FeaturesAway  bool  // the table lies elsewhere; inference fetches it
 	GraphMap      bool  // the graph does
+	GraphAway     bool  // the graph's rows lie elsewhere
 	TrainNodes    int
 	InDim, OutDim int
 	Hidden        int
@@ -273,7 +274,9 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 			p.PeakBytes = plus(p.PeakBytes, bytes)
 		}
 	}
-	add("graph", 8*(s.Nodes+1)+4*s.Edges, s.GraphMap)
+	if !s.GraphAway {
+		add("graph", 8*(s.Nodes+1)+4*s.Edges, s.GraphMap)
+	}
 	add("node features", s.FeatureBytes, s.FeaturesMap)
 	if s.FeaturesCopy {
 		add("node features: the copy in memory that training reads", s.Nodes*s.RowBytes, false)
@@ -342,7 +345,7 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 		batch = plus(batch, times(4, src[s.Layers-1]))
 	}
 	add(fmt.Sprintf("batches: %d samplers × %d credits, up to %d when measured", p.Samplers, p.Credits, p.MaxBatches), times(batch, int64(p.MaxBatches)), false)
-	if !whole {
+	if !whole && !s.GraphAway {
 		// A table of the nodes found, half full, and lists of them and of the edges of a layer.
 		perEdge := int64(12)
 		if p.Together {

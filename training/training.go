@@ -82,7 +82,8 @@ type Audit struct {
 	// Rate is which part of the micro-batches sampled here another node samples again.
 	Rate float64
 	// Draw makes b the micro-batch of an ID, by nothing that sampling for training has left. It is
-	// called by one goroutine at a time.
+	// called by one goroutine at a time. nil: this node cannot, and others sample what it has
+	// audited.
 	Draw func(b *sampling.Batch, id sampling.ID) error
 }
 

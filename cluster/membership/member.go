@@ -26,7 +26,9 @@ type Info struct {
 	Drain    bool     `json:"drain,omitempty"`    // it drains, and trains no more
 	Shards   []int    `json:"shards,omitempty"`   // of the features that it holds, in order
 	Source   bool     `json:"source,omitempty"`   // it has all features, and others may copy shards from it
-	Files    bool     `json:"files,omitempty"`    // others may copy the run's topology from it
+	Files    bool     `json:"files,omitempty"`    // others may copy the run's data from it, of which it has
+	Parts    uint8    `json:"parts,omitempty"`    // those parts (store.Part)
+	Samples  bool     `json:"samples,omitempty"`  // it is to have the kind of a sampler, which it may not yet
 	Samplers int      `json:"samplers,omitempty"` // that it has as a trainer, wherever they are
 	Run      int64    `json:"run,omitempty"`      // the run that it takes part in: the revision of its record
 	Done     bool     `json:"done,omitempty"`     // it came to the end of it, and reads nothing of others any more

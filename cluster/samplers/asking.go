@@ -51,7 +51,7 @@ type answer struct {
 
 // Draw implements actors.Elsewhere.
 func (r *Remote) Draw(ctx context.Context, i int, m *messages.Seeds, b *sampling.Batch) (node string, err error) {
-	body, err := messages.Marshal(&messages.Seeds{ID: m.ID, Step: m.Step, Run: *r.run.Load()})
+	body, err := r.question(m)
 	if err != nil {
 		return "", err
 	}
@@ -98,6 +98,8 @@ func (r *Remote) Draw(ctx context.Context, i int, m *messages.Seeds, b *sampling
 			switch {
 			case at == "" && len(failed) > 0:
 				return "", joined(failed)
+			case at == "" && r.comes():
+				nobody = time.Time{}
 			case at == "" && nobody.IsZero():
 				nobody = time.Now()
 				r.o.Logger.Warn("waiting for a node that samples")
@@ -156,6 +158,12 @@ func (r *Remote) Draw(ctx context.Context, i int, m *messages.Seeds, b *sampling
 			return "", fmt.Errorf("samplers: %w", context.Cause(ctx))
 		}
 	}
+}
+
+// comes reports whether a node is to sample that does not yet.
+func (r *Remote) comes() bool {
+	v, _ := r.o.Member.View()
+	return slices.ContainsFunc(v.Members, func(m membership.Info) bool { return m.Samples && !m.Drains() && !slices.Contains(m.Kinds, Kind) })
 }
 
 var errLate = errors.New("late")

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gnnactor/gnnactor/clock"
+	"github.com/gnnactor/gnnactor/messages"
 )
 
 // Load is what sampling takes on a node, as it was measured lately.
@@ -103,7 +104,7 @@ func (h *Host) measure() {
 	for {
 		drawn := h.drawn.Load() // who is asked is not idle
 		for began := time.Now(); h.drawn.Load() == drawn && h.meter.quiet(began) && time.Since(began) < 2*span; {
-			if h.sample(s, h.run.First) != nil {
+			if _, err := h.sample(s, &messages.Seeds{ID: h.run.First}); err != nil {
 				return // whoever asks for it is told why
 			}
 			select {

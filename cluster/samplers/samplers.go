@@ -171,8 +171,9 @@ type Options struct {
 	Patience time.Duration
 }
 
-// Draw makes b the micro-batch of an ID. It is called by one goroutine at a time.
-type Draw func(b *sampling.Batch, id sampling.ID) error
+// Draw makes b what m wants, or returns a message that is. It is called by one goroutine at a
+// time.
+type Draw func(b *sampling.Batch, m *messages.Seeds) (messages.Message, error)
 
 // Run is what a node samples for.
 type Run struct {
@@ -210,8 +211,9 @@ type hosted struct {
 }
 
 // kept is how many batches of a sampler wait to be fetched: its trainer asks for two
-// at a time. One that is still wanted when so many came after it is asked for again.
-const kept = 4
+// at a time, and for some answers beside. One that is still wanted when so many came after it is
+// asked for again.
+const kept = 8
 
 // ErrNotReady: the node does not sample yet. Who asks is told that the sampler is
 // elsewhere, and asks again.
@@ -310,7 +312,8 @@ func (h *Host) Answer(ctx context.Context, name string, body []byte) ([]byte, er
 		return nil, err
 	}
 	seeds := m.(*messages.Seeds)
-	if seeds.Run != h.run.ID {
+	nameless := seeds.ID == (sampling.ID{})
+	if seeds.Run != h.run.ID && !(seeds.Run == "" && nameless) { // who asks does not know yet what the run is
 		return nil, errors.New("it samples for a run of other settings or data; start all nodes with the same --cache and --sampler-options, and one version of gnnactor")
 	}
 	s := h.sampler(name)
@@ -324,22 +327,24 @@ func (h *Host) Answer(ctx context.Context, name string, body []byte) ([]byte, er
 	case <-ctx.Done():
 		return nil, ErrNotReady // the node leaves, or the asker did
 	}
-	if seeds.ID == (sampling.ID{}) {
-		if err := h.sample(s, h.run.First); err != nil {
+	if nameless && seeds.Want == "" {
+		if _, err := h.sample(s, &messages.Seeds{ID: h.run.First}); err != nil {
 			return nil, err
 		}
 		return messages.Marshal(&messages.Sampled{})
 	}
-	if err := h.sample(s, seeds.ID); err != nil {
+	data, err := h.sample(s, seeds)
+	if err != nil {
 		return nil, err
 	}
-	data := messages.AppendBatch(nil, &s.batch)
 	ticket, withdraw, err := h.o.Plane.Offer([][]byte{data}, nil)
 	if err != nil { // the plane is closed
 		return nil, fmt.Errorf("%w: %w", ErrNotReady, err)
 	}
-	h.drawn.Add(1)
-	h.bytes.Add(int64(len(data)))
+	if seeds.Want == "" {
+		h.drawn.Add(1)
+		h.bytes.Add(int64(len(data)))
+	}
 	h.mu.Lock()
 	s.out = append(s.out, withdraw)
 	s.withdraw(s.kept)
@@ -351,19 +356,27 @@ func (h *Host) Answer(ctx context.Context, name string, body []byte) ([]byte, er
 	return messages.Marshal(&messages.Sampled{Step: seeds.Step, Ticket: b})
 }
 
-// sample has s draw a micro-batch, whose turn it is.
-func (h *Host) sample(s *hosted, id sampling.ID) error {
-	err := pool.Recovered(func() error {
+// sample has s, whose turn it is, draw a micro-batch, or find out what else m wants.
+func (h *Host) sample(s *hosted, m *messages.Seeds) (data []byte, err error) {
+	var answer messages.Message
+	err = pool.Recovered(func() (err error) {
 		if s.draw == nil {
 			s.draw = h.run.Open()
 		}
-		defer h.meter.begin()()
-		return s.draw(&s.batch, id)
+		if m.Want == "" {
+			defer h.meter.begin()()
+		}
+		answer, err = s.draw(&s.batch, m)
+		return err
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		s.draw = nil // a panic may have left anything in it
+		return nil, err
+	case answer != nil:
+		return messages.Marshal(answer)
 	}
-	return err
+	return messages.AppendBatch(nil, &s.batch), nil
 }
 
 // Remote has a trainer's samplers sample where they are. It implements
@@ -391,7 +404,8 @@ type Remote struct {
 	wants   map[int]string   // where each is to be
 	drawn   atomic.Int64
 	bytes   atomic.Int64
-	free    sync.Pool // of *[]byte, that batches come in
+	turn    atomic.Int64 // of the samplers, for Ask
+	free    sync.Pool    // of *[]byte, that batches come in
 }
 
 // NewRemote makes it; local: this node has the role.
@@ -454,6 +468,24 @@ func (r *Remote) Ready(ctx context.Context, run string, samplers int, g *graph.G
 // Drawn returns how many micro-batches other nodes drew, and their bytes.
 func (r *Remote) Drawn() (batches, bytes int64) { return r.drawn.Load(), r.bytes.Load() }
 
+// question is what is sent for m: of a micro-batch its ID tells the seeds.
+func (r *Remote) question(m *messages.Seeds) ([]byte, error) {
+	q := messages.Seeds{ID: m.ID, Step: m.Step, Want: m.Want, Run: *r.run.Load()}
+	if m.Want != "" {
+		q.Seeds, q.Run = m.Seeds, m.Run
+	}
+	return messages.Marshal(&q)
+}
+
+// Ask implements actors.Elsewhere: the trainer's samplers are asked in turn.
+func (r *Remote) Ask(ctx context.Context, m *messages.Seeds) ([]byte, error) {
+	v, _ := r.o.Member.View()
+	me, _ := v.Member(r.node)
+	i, q := int(r.turn.Add(1)%int64(max(Count(&me), 1))), *m
+	_, err := r.Draw(ctx, i, &q, new(sampling.Batch))
+	return q.Answer, err
+}
+
 // moved reports whether what was asked for may be had elsewhere, or later.
 func moved(err error) bool {
 	for _, why := range []error{control.ErrElsewhere, control.ErrPeerGone, dataplane.ErrPeerGone, dataplane.ErrTicket} {
@@ -507,8 +539,10 @@ func (r *Remote) draw(ctx context.Context, d *drawing, at string) error {
 		return err
 	}
 	d.b, d.by = nil, at
-	r.drawn.Add(1)
-	r.bytes.Add(int64(len(data)))
+	if d.m.Want == "" {
+		r.drawn.Add(1)
+		r.bytes.Add(int64(len(data)))
+	}
 	return nil
 }
 
@@ -539,6 +573,10 @@ func ticketOf(reply []byte, node string) (t dataplane.Ticket, err error) {
 
 // read makes b the batch of m that data holds, which fits the graph; b is empty after an error.
 func read(b *sampling.Batch, m *messages.Seeds, data []byte, g *graph.Graph) error {
+	if m.Want != "" { // who asks reads it
+		m.Answer = slices.Clone(data)
+		return nil
+	}
 	if err := messages.ReadBatch(b, m.ID, data); err != nil {
 		return err
 	}

@@ -42,6 +42,7 @@ type auditOptions struct {
 	Rate     float64 // of the micro-batches sampled here, those that another node samples again
 	// Again samples a micro-batch anew, by nothing that an earlier call has left, and
 	// returns its digest. It is called by one goroutine at a time.
+	// nil: this node cannot, and says so.
 	Again func(sampling.ID) (digest, error)
 	// Expel takes a node that joined at epoch out of the cluster; nil: nothing does.
 	Expel  func(ctx context.Context, node string, epoch int64, reason string) error
@@ -346,6 +347,9 @@ func (a *auditor) sample(ctx context.Context, r *dataplane.Request) (dataplane.R
 	}
 	if q.Run != a.run {
 		return dataplane.Reply{}, errors.New("trainers: this node trains another run")
+	}
+	if a.o.Again == nil {
+		return dataplane.Reply{}, nil
 	}
 	d, err := a.sampleAgain(ctx, q.id())
 	if err != nil {

@@ -86,6 +86,9 @@ func finds(d digest) func(sampling.ID) (digest, error) {
 	return func(sampling.ID) (digest, error) { return d, nil }
 }
 
+// nobody is a node that has no graph to sample from.
+var nobody func(sampling.ID) (digest, error)
+
 func cannot(sampling.ID) (digest, error) { return 0, errors.New("index out of range") }
 
 // Who is to blame when node a, which sampled a micro-batch to its digest, has it audited.
@@ -160,6 +163,10 @@ func TestSampledElsewhere(t *testing.T) {
 		"one of two":            {bad, nodes{finds(ok), finds(bad)}, "ab", false},
 		"none of three":         {bad, nodes{finds(ok), finds(5), finds(bad)}, "abc", false},
 		"it cannot tell itself": {ok, nodes{cannot, finds(ok), finds(ok)}, "a", true},
+		"it has no graph":       {ok, nodes{nobody, finds(ok), finds(ok)}, "", false},
+		"another one tells":     {bad, nodes{nobody, finds(ok), finds(ok), finds(bad)}, "d", true},
+		"nobody has a graph":    {bad, nodes{nobody, nobody, finds(bad)}, "", false},
+		"one of them has":       {bad, nodes{nobody, nobody, finds(ok), finds(bad)}, "cd", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := len(test.again) - 1

@@ -69,8 +69,8 @@ func (a *auditor) audit() {
 func (a *auditor) ask(ctx context.Context, members []string, x sampled) bool {
 	votes := []Vote{{x.by, x.digest}}
 	silent := false // somebody is there who did not answer
-	others := a.others(members, x)
-	if x.by != a.me {
+	others, able := a.others(members, x), 0
+	if x.by != a.me && a.o.Again != nil {
 		d, err := a.sampleAgain(ctx, x.id)
 		if err != nil || d == x.digest && d != 0 {
 			return err == nil
@@ -85,6 +85,10 @@ func (a *auditor) ask(ctx context.Context, members []string, x sampled) bool {
 			return true
 		}
 		b, err := a.o.Plane.Ask(ctx, dataplane.Call{Node: node, Method: MethodSample, Body: [][]byte{body}, Max: answerSize})
+		if err == nil && len(b) == 0 { // it cannot sample
+			continue
+		}
+		able++
 		var d digest
 		var decided bool
 		if err == nil {
@@ -108,7 +112,7 @@ func (a *auditor) ask(ctx context.Context, members []string, x sampled) bool {
 	if len(votes) > 1 && !silent { // no two agree
 		_ = a.judge(ctx, x.id, votes) // it fails when ctx ends, and the group with it
 	}
-	return len(others) == 0 && len(votes) == 1 // else there is another group soon, if nobody is there
+	return able == 0 && len(votes) == 1 // else there is another group soon, if nobody is there
 }
 
 // others returns the other members of a group in the order in which they are asked

@@ -24,16 +24,16 @@ func (t *Trainers) Node() string { return t.o.Plane.Node() }
 // Begin implements training.Session.
 func (t *Trainers) Begin(a training.Audit, lineage []training.Run) training.Team {
 	t.adopt(lineage)
-	b := new(sampling.Batch)
-	t.team = &team{t, startAuditor(auditOptions{
-		Member: t.o.Member, Plane: t.o.Plane, Identity: a.Identity, Seed: a.Seed, Rate: a.Rate, Expel: t.o.Member.Expel, Logger: t.o.Logger,
-		Again: func(id sampling.ID) (digest, error) {
+	o := auditOptions{Member: t.o.Member, Plane: t.o.Plane, Identity: a.Identity, Seed: a.Seed, Rate: a.Rate, Expel: t.o.Member.Expel, Logger: t.o.Logger}
+	if b := new(sampling.Batch); a.Draw != nil {
+		o.Again = func(id sampling.ID) (digest, error) {
 			if err := a.Draw(b, id); err != nil {
 				return 0, err
 			}
 			return digestOf(b), nil
-		},
-	}), newService(t.o.Plane)}
+		}
+	}
+	t.team = &team{t, startAuditor(o), newService(t.o.Plane)}
 	return t.team
 }
 

@@ -3,7 +3,6 @@ package transfer
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -151,10 +150,11 @@ func (s *directory) find(_ context.Context, name []byte, at int64, n int) (func(
 	if s.err != nil {
 		return nil, s.err
 	}
-	if len(name) != 4 || int64(binary.LittleEndian.Uint32(name)) >= int64(len(s.list.Files)) {
-		return nil, fmt.Errorf("transfer: there is no file %x", name[:min(len(name), 8)])
+	i := slices.IndexFunc(s.list.Files, func(f file) bool { return f.Name == string(name) })
+	if i < 0 {
+		return nil, fmt.Errorf("transfer: there is no file %.64q", name)
 	}
-	f := &s.list.Files[binary.LittleEndian.Uint32(name)]
+	f := &s.list.Files[i]
 	if at+int64(n) > f.Size {
 		return nil, fmt.Errorf("transfer: %s: %d bytes at %d of %d", f.Name, n, at, f.Size)
 	}
@@ -177,10 +177,10 @@ type Progress struct {
 	Kept         int64 // bytes that were there already
 }
 
-// CopyDirectory makes dir hold what the nodes serve, which must be the same at all of
-// them. What dir holds of it already, whole or in part, is checked and kept. progress
-// may be nil.
-func CopyDirectory(ctx context.Context, p *dataplane.Plane, nodes []string, dir string, progress func(Progress)) error {
+// CopyDirectory makes dir hold the files, of those that the nodes serve, that are wanted (nil:
+// all), which must be the same at all of them. What dir holds of it already, whole or in part, is
+// checked and kept. progress may be nil.
+func CopyDirectory(ctx context.Context, p *dataplane.Plane, nodes []string, dir string, want func(name string) bool, progress func(Progress)) error {
 	c := &copying{from: Source{Plane: p, Method: MethodFile, Nodes: nodes}, dir: dir, progress: progress, buf: make([]byte, ChunkBytes)}
 	text, err := c.from.Ask(ctx, dataplane.Call{Method: MethodList, Max: maxListing}, nil)
 	if err != nil {
@@ -193,11 +193,14 @@ func CopyDirectory(ctx context.Context, p *dataplane.Plane, nodes []string, dir 
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("transfer: %w", err)
 	}
+	if want != nil {
+		l.Files = slices.DeleteFunc(l.Files, func(f file) bool { return !want(f.Name) })
+	}
 	for i := range l.Files {
 		c.done.Total += l.Files[i].Size
 	}
 	for i := range l.Files {
-		if err := c.file(ctx, i, &l.Files[i]); err != nil {
+		if err := c.file(ctx, &l.Files[i]); err != nil {
 			return err
 		}
 	}
@@ -213,7 +216,7 @@ type copying struct {
 }
 
 // file brings one file: chunks that are here and whole are kept.
-func (c *copying) file(ctx context.Context, i int, f *file) (err error) {
+func (c *copying) file(ctx context.Context, f *file) (err error) {
 	path := filepath.Join(c.dir, f.Name)
 	if have, err := sum(path, f.Name); err == nil {
 		if have.Size == f.Size && slices.EqualFunc(have.Sums, f.Sums, slices.Equal) {
@@ -241,7 +244,7 @@ func (c *copying) file(ctx context.Context, i int, f *file) (err error) {
 			c.count(int64(n), int64(n))
 			continue
 		}
-		b, err := c.from.Range(ctx, binary.LittleEndian.AppendUint32(nil, uint32(i)), at, n, good)
+		b, err := c.from.Range(ctx, []byte(f.Name), at, n, good)
 		if err != nil {
 			return err
 		}

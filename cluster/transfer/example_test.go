@@ -34,7 +34,7 @@ func ExampleCopyDirectory() {
 	transfer.ServeDirectory(a, dir, []string{"indptr"})
 	b.SetPeer("a", a.Address())
 	to := filepath.Join(dir, "copy")
-	if err := transfer.CopyDirectory(context.Background(), b, []string{"a"}, to, nil); err != nil {
+	if err := transfer.CopyDirectory(context.Background(), b, []string{"a"}, to, nil, nil); err != nil {
 		log.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(to, "indptr"))

@@ -1,7 +1,12 @@
 package store
 
 import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/internal/arrays"
@@ -50,6 +55,30 @@ func (s *Store) Has(parts Part) bool { return s.parts&parts == parts }
 
 // away reports whether an array is in none of the parts.
 func away(array string, parts Part) bool { return partOf[array]&^parts != 0 }
+
+// Present returns which parts the store in dir has the files of. It opens the manifest alone.
+func Present(dir string) (parts Part, err error) {
+	m, err := readManifest(dir)
+	if err != nil {
+		return 0, err
+	}
+	parts = Whole
+	for i := range m.Arrays {
+		name := m.Arrays[i].Name
+		if _, err := os.Stat(filepath.Join(dir, name+arrayFileSuffix)); err != nil {
+			if partOf[name] == 0 || !errors.Is(err, os.ErrNotExist) {
+				return 0, fmt.Errorf("graph: open store: %w", err)
+			}
+			parts &^= partOf[name]
+		}
+	}
+	return parts, nil
+}
+
+// FileOf reports whether a store's file, as Files names it, is one of some parts.
+func FileOf(file string, parts Part) bool {
+	return !away(strings.TrimSuffix(file, arrayFileSuffix), parts)
+}
 
 // Files returns the names of the store's files, of some parts, the manifest last: who copies
 // them in this order has no store until all are there. The copy is one for OpenPart.

@@ -61,21 +61,9 @@ func Open(dir string) (*Store, error) { return OpenPart(dir, Whole) }
 // and the edges no features; without NodeValues NodeFeatures say what the rows are like and
 // have no Data, and zeros for row scales.
 func OpenPart(dir string, parts Part) (s *Store, err error) {
-	b, err := regular.ReadSmall(filepath.Join(dir, Manifest), maxManifestBytes)
+	m, err := readManifest(dir)
 	if err != nil {
-		if errors.Is(err, os.ErrNotExist) {
-			if _, serr := os.Stat(dir); serr == nil {
-				return nil, dataerr.Bad("%s is not a store: it has no %s; import it first", dir, Manifest)
-			}
-		}
-		return nil, fmt.Errorf("graph: open store: %w", err)
-	}
-	m, err := decodeManifest(b)
-	if err != nil {
-		return nil, dataerr.Bad("%s: %w; import the data again", filepath.Join(dir, Manifest), err)
-	}
-	if err := m.check(); err != nil {
-		return nil, dataerr.Bad("%s: %w; import the data again", filepath.Join(dir, Manifest), err)
+		return nil, err
 	}
 	s = &Store{dir: dir, m: m, parts: parts, files: map[string]arrayFile{}}
 	payload := make(map[string][]byte, len(m.Arrays))
@@ -107,6 +95,27 @@ func OpenPart(dir string, parts Part) (s *Store, err error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
+}
+
+// readManifest reads the manifest of the store in dir, and checks it.
+func readManifest(dir string) (*manifest, error) {
+	b, err := regular.ReadSmall(filepath.Join(dir, Manifest), maxManifestBytes)
+	if err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			if _, serr := os.Stat(dir); serr == nil {
+				return nil, dataerr.Bad("%s is not a store: it has no %s; import it first", dir, Manifest)
+			}
+		}
+		return nil, fmt.Errorf("graph: open store: %w", err)
+	}
+	m, err := decodeManifest(b)
+	if err != nil {
+		return nil, dataerr.Bad("%s: %w; import the data again", filepath.Join(dir, Manifest), err)
+	}
+	if err := m.check(); err != nil {
+		return nil, dataerr.Bad("%s: %w; import the data again", filepath.Join(dir, Manifest), err)
+	}
+	return m, nil
 }
 
 func (s *Store) path(array string) string { return filepath.Join(s.dir, array+arrayFileSuffix) }
