@@ -21,23 +21,26 @@ type askingCluster struct {
 	t       *testing.T
 	a, b, c *Node
 	r       *samplers.Remote
-	drawB   atomic.Pointer[samplers.Draw] // what they do in place of drawing
-	drawC   atomic.Pointer[samplers.Draw]
+	drawB   atomic.Pointer[instead] // what they do in place of drawing
+	drawC   atomic.Pointer[instead]
 }
+
+// instead is what a node does in place of drawing.
+type instead func(*sampling.Batch, sampling.ID) error
 
 func newAskingCluster(t *testing.T) *askingCluster {
 	s := serve(t)
 	k := &askingCluster{t: t, a: enter(t, options(s, "a", t.TempDir())), b: enter(t, options(s, "b", t.TempDir())), c: enter(t, options(s, "c", t.TempDir()))}
-	for n, draw := range map[*Node]*atomic.Pointer[samplers.Draw]{k.b: &k.drawB, k.c: &k.drawC} {
+	for n, draw := range map[*Node]*atomic.Pointer[instead]{k.b: &k.drawB, k.c: &k.drawC} {
 		if err := n.Sample(within(t), samplers.Run{ID: "run", First: sampling.ID{Phase: "train", Of: 1}, Open: func() samplers.Draw {
-			return func(x *sampling.Batch, id sampling.ID) error {
+			return func(x *sampling.Batch, m *messages.Seeds) (messages.Message, error) {
 				if f := draw.Load(); f != nil {
-					if err := (*f)(x, id); err != nil {
-						return err
+					if err := (*f)(x, m.ID); err != nil {
+						return nil, err
 					}
 				}
-				batchOf(x, id, 0)
-				return nil
+				batchOf(x, m.ID, 0)
+				return nil, nil
 			}
 		}}); err != nil {
 			t.Fatal(err)
@@ -102,7 +105,7 @@ func TestSamplerStaysUntilAnswered(t *testing.T) {
 	goOn := make(chan struct{})
 	release := sync.OnceFunc(func() { close(goOn) })
 	t.Cleanup(release)
-	first := samplers.Draw(func(*sampling.Batch, sampling.ID) error {
+	first := instead(func(*sampling.Batch, sampling.ID) error {
 		<-goOn
 		return nil
 	})
@@ -138,8 +141,8 @@ func TestSamplerFails(t *testing.T) {
 	k := newAskingCluster(t)
 	k.put("b")
 	k.drawn(1, "b")
-	fails := func(why string) *samplers.Draw {
-		f := samplers.Draw(func(*sampling.Batch, sampling.ID) error { return errors.New(why) })
+	fails := func(why string) *instead {
+		f := instead(func(*sampling.Batch, sampling.ID) error { return errors.New(why) })
 		return &f
 	}
 	k.drawB.Store(fails("input/output error"))
@@ -176,7 +179,7 @@ func TestSamplerFails(t *testing.T) {
 func TestSamplerSilent(t *testing.T) {
 	for name, silence := range map[string]func(*askingCluster){
 		"does not answer": func(k *askingCluster) {
-			f := samplers.Draw(func(*sampling.Batch, sampling.ID) error {
+			f := instead(func(*sampling.Batch, sampling.ID) error {
 				<-k.t.Context().Done() // the test is over
 				return errors.New("it was silent")
 			})

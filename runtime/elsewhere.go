@@ -11,6 +11,7 @@ import (
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/store"
 	"github.com/gnnactor/gnnactor/messages"
+	"github.com/gnnactor/gnnactor/pool"
 	"github.com/gnnactor/gnnactor/sampling"
 )
 
@@ -194,7 +195,7 @@ func (s rowsElsewhere) Rows(ctx context.Context, nodes []uint32, size int, edges
 		asking.Go(func() {
 			defer close(p.done)
 			m := &messages.Seeds{ID: sampling.ID{Phase: "rows"}, Seeds: nodes[from:min(from+size, len(nodes))], Want: want}
-			p.err = s.r.askBatch(ctx, &p.batch, m, s.r.data.ds.Graph)
+			p.err = pool.Recovered(func() error { return s.r.askBatch(ctx, &p.batch, m, s.r.data.ds.Graph) })
 			if k := p.batch.Blocks; p.err == nil && (len(k) != 1 || k[0].SrcIDs == nil && k[0].NumSrc > 0 || k[0].NumDst != len(m.Seeds) || edges && k[0].EdgeIDs == nil && len(k[0].Indices) > 0) {
 				p.err = fmt.Errorf("runtime: asking those who sample for %s: %d blocks, of which the first is of other rows", want, len(k))
 			}

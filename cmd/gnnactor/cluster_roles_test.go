@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,15 +12,15 @@ import (
 )
 
 // Two nodes sample, two train, one holds the rows. No trainer samples, one of the samplers
-// is drained and the other takes over, a third comes; the parameters are those of one
-// process.
+// is drained and the other takes over, a third comes; parameters and accuracies are those of one
+// process. No trainer has the topology, nor has who holds rows; all evaluate after every epoch.
 func TestClusterRoles(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	dir := t.TempDir()
 	data := filepath.Join(dir, "data")
 	mustInvoke(t, "generate", "sbm", data, "--nodes", "3000", "--features", "16")
-	settings := []string{"--data", data, "--micro-batches", "6", "--batch-size", "60", "--epochs", "40", "--eval-every", "0", "--fanouts", "3,3", "--hidden", "16",
+	settings := []string{"--data", data, "--micro-batches", "6", "--batch-size", "60", "--epochs", "40", "--eval-every", "1", "--fanouts", "3,3", "--hidden", "16",
 		"--threads", "1", "--output", "json", "--baseline=false"}
 	alone, _ := mustInvoke(t, slices.Concat([]string{"train"}, settings)...)
 
@@ -63,6 +64,9 @@ func TestClusterRoles(t *testing.T) {
 		if r.ParametersSHA256 != one.ParametersSHA256 || r.LineageSHA256 != one.LineageSHA256 {
 			t.Errorf("%s: parameters %s, not those of one process, %s", name, r.ParametersSHA256, one.ParametersSHA256)
 		}
+		if r.ValidAccuracy != one.ValidAccuracy || r.TestAccuracy != one.TestAccuracy {
+			t.Errorf("%s: accuracies %v and %v, not %v and %v", name, r.ValidAccuracy, r.TestAccuracy, one.ValidAccuracy, one.TestAccuracy)
+		}
 		// What is left of sampling is the order of an epoch's seeds.
 		if r.Cluster.Drawn < r.Cluster.MicroBatches || r.Cluster.SamplerMoves == 0 || r.Stages["sample"] > one.Stages["sample"]/5 {
 			t.Errorf("%s: %d of %d micro-batches were drawn elsewhere, after %d moves, and it sampled for %v s of %v",
@@ -72,6 +76,16 @@ func TestClusterRoles(t *testing.T) {
 	for name, x := range map[string]*command{"b": b, "e": e, "f": f} {
 		if out := x.wait(t, ctx); !strings.Contains(out, `"drained":false`) {
 			t.Errorf("%s: %s", name, out)
+		}
+	}
+	for name, has := range map[string]bool{"a": true, "b": true, "d": false, "e": false} { // of copies; c has data of its own
+		for _, file := range []string{"indptr.bin", "indices.bin"} {
+			if _, err := os.Stat(filepath.Join(dir, name, "store", file)); (err == nil) != has {
+				t.Errorf("%s: %s: %v", name, file, err)
+			}
+		}
+		if _, err := os.Stat(filepath.Join(dir, name, "store", "labels.bin")); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 	store.interrupt()

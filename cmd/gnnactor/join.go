@@ -13,7 +13,8 @@ func newClusterJoin(a *app) *cobra.Command {
 		Use:   "join HOST:PORT[,HOST:PORT…]",
 		Short: "Take part in the run of a cluster, as one more node",
 		Long: `Take part in the run of the cluster whose store is at HOST:PORT, as one more
-node: copy the data's topology from another node if --node-dir has none, hold a
+node: copy what its --roles need of the data from another node if --node-dir has
+none, hold a
 part of the features if they are shared out, and train. Without a run it waits for
 one: 'gnnactor train --cluster HOST:PORT --data DIR' begins it, and says what it is.
 
