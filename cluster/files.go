@@ -36,7 +36,7 @@ func (n *Node) Serve(ctx context.Context, dir string, parts store.Part) error {
 // again is how long a copy that nobody could serve is left until the next try.
 const again = 300 * time.Millisecond
 
-// Forget makes CopyTopology copy again what has changed elsewhere, such as a store's
+// Forget makes CopyData copy again what has changed elsewhere, such as a store's
 // partitions.
 func Forget(dir string) error {
 	if err := os.Remove(filepath.Join(dir, store.Manifest)); err != nil && !errors.Is(err, os.ErrNotExist) {
