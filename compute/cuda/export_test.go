@@ -27,3 +27,6 @@ func (q *Queue) FMALimit(out []float32, blocks, rounds int) {
 func (q *Queue) RowsLimit(out []float32, table cpu.Matrix[float32], blocks, count int) {
 	q.run("rows_limit", blocks, 1, threads, result(q, out), of(q, table.Data), uint32(table.Rows), count)
 }
+
+// SkipTo has the values of the next batch begin at base or, if they would not fit, at 1.
+func (s *NeighborSampler) SkipTo(base uint32) { s.base, s.count = base, 0 }

@@ -49,6 +49,14 @@ DEVICE int shuffle_xor(int v, int mask) { return __nvvm_shfl_sync_bfly_i32(0xfff
 DEVICE int shuffle_down(int v, int down) { return __nvvm_shfl_sync_down_i32(0xffffffffu, v, down, 31); }
 DEVICE int shuffle_from(int v, int lane) { return __nvvm_shfl_sync_idx_i32(0xffffffffu, v, lane, 31); }
 
+// The lanes of the warp whose v is true, lane 0 lowest.
+DEVICE u32 vote(bool v) { return __nvvm_vote_ballot_sync(0xffffffffu, v); }
+
+// Atomic access to what other blocks of a grid change, too. Each returns what was there.
+DEVICE u64 atomic_cas(u64 *p, u64 expected, u64 v) { return (u64)__nvvm_atom_cas_gen_ll((i64 *)p, (i64)expected, (i64)v); }
+DEVICE u64 atomic_load(const u64 *p) { return *(const volatile u64 *)p; }
+DEVICE void atomic_store(u64 *p, u64 v) { *(volatile u64 *)p = v; }
+
 // Asynchronous copies of 4 or 16 bytes from global to shared memory: what a thread
 // copies is there for itself after copy_wait, for its block after a barrier more.
 // copy_wait<N> waits for all but the last N groups that copy_commit ended. If there is

@@ -176,14 +176,7 @@ inline const char *launch(const Kernel *k, Grid g, void **p) {
 inline int thread() { return current; }
 inline Copies &copies() { return fibers[current].copies; }
 inline void barrier_at(int line) { fibers[current].line = line; leave(AT_BARRIER); }
-inline unsigned shuffle(unsigned v, int from) {
-  int t = current;
-  exchange[t] = v;
-  leave(AT_SHUFFLE);
-  unsigned r = exchange[(t & ~31) | (from & 31)];
-  leave(AT_SHUFFLE);
-  return r;
-}
+inline void meet_warp() { leave(AT_SHUFFLE); }
 
 #else
 } // namespace emulator
@@ -216,16 +209,26 @@ inline const char *launch(const Kernel *k, Grid g, void **p) {
 inline int thread() { return current; }
 inline Copies &copies() { static thread_local Copies c; return c; }
 inline void barrier_at(int) { pthread_barrier_wait(&block_barrier); }
+inline void meet_warp() { pthread_barrier_wait(&warp_barriers[current >> 5]); }
+#endif
+
 inline unsigned shuffle(unsigned v, int from) {
   int t = current;
   exchange[t] = v;
-  pthread_barrier_wait(&warp_barriers[t >> 5]);
+  meet_warp();
   unsigned r = exchange[(t & ~31) | (from & 31)];
-  pthread_barrier_wait(&warp_barriers[t >> 5]);
+  meet_warp();
   return r;
 }
-#endif
-
+inline unsigned vote(bool v) {
+  int t = current;
+  unsigned r = 0;
+  exchange[t] = v;
+  meet_warp();
+  for (int l = 0; l < 32; l++) r |= exchange[(t & ~31) | l] << l;
+  meet_warp();
+  return r;
+}
 } // namespace emulator
 
 DEVICE int thread() { return emulator::thread(); }
@@ -235,7 +238,7 @@ DEVICE int block_y() { return emulator::by; }
 DEVICE int blocks_x() { return emulator::grid.x; }
 DEVICE int blocks_y() { return emulator::grid.y; }
 #define barrier() emulator::barrier_at(__LINE__)
-DEVICE void warp_barrier() { emulator::shuffle(0, 0); }
+DEVICE void warp_barrier() { emulator::meet_warp(); }
 
 struct alignas(16) float4 { float x, y, z, w; };
 DEVICE float4 load4(const float *p) {
@@ -256,6 +259,13 @@ DEVICE float shuffle_from(float v, int lane) { return from_bits(emulator::shuffl
 DEVICE int shuffle_xor(int v, int mask) { return emulator::shuffle(v, (emulator::thread() & 31) ^ mask); }
 DEVICE int shuffle_down(int v, int down) { return emulator::shuffle(v, lane_down(down)); }
 DEVICE int shuffle_from(int v, int lane) { return emulator::shuffle(v, lane); }
+DEVICE u32 vote(bool v) { return emulator::vote(v); }
+DEVICE u64 atomic_cas(u64 *p, u64 expected, u64 v) {
+  __atomic_compare_exchange_n(p, &expected, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  return expected;
+}
+DEVICE u64 atomic_load(const u64 *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+DEVICE void atomic_store(u64 *p, u64 v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
 DEVICE void copy_async4(float *to, const float *from, bool given) { emulator::copies().begin(to, from, 4, given); }
 DEVICE void copy_async16(float *to, const float *from, bool given) { emulator::copies().begin(to, from, 16, given); }
 DEVICE void copy_commit() { emulator::copies().commit(); }

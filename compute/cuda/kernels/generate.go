@@ -11,3 +11,4 @@ package kernels
 //go:generate ptx loss.cu -o loss.ptx
 //go:generate ptx norm.cu -o norm.ptx
 //go:generate ptx limits.cu -o limits.ptx
+//go:generate ptx sample.cu -o sample.ptx

@@ -1,0 +1,258 @@
+//go:build linux && (amd64 || arm64) && !nogpu
+
+package cuda
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/rng"
+)
+
+// UploadGraph returns g with its row pointers and edges in memory of q's, and nothing
+// else of it. They are given back when q is closed.
+func (q *Queue) UploadGraph(g *graph.Graph) *graph.Graph {
+	d := &graph.Graph{Indptr: Alloc[int64](q, len(g.Indptr)), Indices: Alloc[uint32](q, len(g.Indices))}
+	Upload(q, d.Indptr, g.Indptr)
+	Upload(q, d.Indices, g.Indices)
+	return d
+}
+
+// NeighborSampler draws up to so many neighbours of each node of a layer, uniformly and
+// without replacement, and numbers them (FastGL's Fused-Map): the blocks of package
+// sampling's "neighbor", to the bit. One goroutine may use it at a time.
+type NeighborSampler struct {
+	q       *Queue
+	g       *graph.Graph // its arrays are in q's memory
+	fanouts []int
+	edgeIDs bool
+
+	table  []uint64
+	base   uint32 // a slot is taken if its value is at least this
+	count  uint32 // values that are
+	nodes  []uint32
+	source []uint32
+	sums   []int64
+	totals []int64
+	layers []sampledLayer
+}
+
+// sampledLayer is the memory of one layer.
+type sampledLayer struct {
+	indptr  []int64
+	indices []uint32
+	edgeIDs []int64
+}
+
+// NewNeighborSampler returns a sampler of a graph whose arrays UploadGraph brought to q's
+// memory. Fan-outs go from the seeds outward, -1 is all. With edgeIDs blocks say where in
+// the graph their entries are.
+func NewNeighborSampler(q *Queue, g *graph.Graph, fanouts []int, edgeIDs bool) *NeighborSampler {
+	return &NeighborSampler{q: q, g: g, fanouts: fanouts, edgeIDs: edgeIDs, totals: Alloc[int64](q, 2), layers: make([]sampledLayer, len(fanouts))}
+}
+
+// Close gives the sampler's memory back, but the graph's.
+func (s *NeighborSampler) Close() {
+	renew(s.q, &s.table, 0)
+	renew(s.q, &s.nodes, 0)
+	renew(s.q, &s.source, 0)
+	renew(s.q, &s.sums, 0)
+	renew(s.q, &s.totals, 0)
+	for i := range s.layers {
+		renew(s.q, &s.layers[i].indptr, 0)
+		renew(s.q, &s.layers[i].indices, 0)
+		renew(s.q, &s.layers[i].edgeIDs, 0)
+	}
+}
+
+// renew makes s hold n elements at least, whose content is lost if it did not; 0: none.
+func renew[E any](q *Queue, s *[]E, n int) {
+	if n > 0 && n <= len(*s) {
+		return
+	}
+	if *s != nil {
+		Free(q, *s)
+		*s = nil
+	}
+	if n > 0 {
+		*s = Alloc[E](q, n+n/4)
+	}
+}
+
+// sample is the kernels' Sample.
+type sample struct {
+	graphIndptr, graphIndices uintptr
+	nodes, indptr, indices    uintptr
+	sources, edgeIDs          uintptr
+	table, sums, totals       uintptr
+	key                       uint64
+	given                     int64
+	shift, mask, base         uint32
+	fanout, rows, blocks      int32
+	total                     int32
+	_                         int32
+}
+
+const (
+	scanItems       = 1024 // of a thread block
+	totalEntries    = 0
+	totalNew        = 1
+	leastSlots      = 1 << 10
+	sampledPerBlock = 8 // rows
+)
+
+// Sample draws the blocks of seeds: the last one's destinations are the seeds. Blocks'
+// arrays are in the device's memory, all SrcIDs a prefix of one list, until the next call.
+// It waits for the device twice a layer. Seeds that are out of range, or given twice, are
+// an error.
+func (s *NeighborSampler) Sample(key rng.Key, seeds []uint32) ([]graph.Block, error) {
+	n := len(s.g.Indptr) - 1
+	for i, u := range seeds {
+		if int64(u) >= int64(n) {
+			return nil, fmt.Errorf("sampling: seed %d is node %d; it is out of range [0, %d)", i, u, n)
+		}
+	}
+	most := len(seeds)
+	for _, k := range s.fanouts {
+		if k < 0 || most > n/(k+1) {
+			most = n
+			break
+		}
+		most *= k + 1
+	}
+	renew(s.q, &s.nodes, max(most, len(seeds)))
+	s.clear()
+	p := sample{graphIndptr: of(s.q, s.g.Indptr), graphIndices: of(s.q, s.g.Indices), nodes: of(s.q, s.nodes), totals: of(s.q, s.totals), given: int64(len(seeds))}
+	// The seeds are entries of no row.
+	slots := Alloc[uint32](s.q, max(1, len(seeds)))
+	defer Free(s.q, slots)
+	renew(s.q, &s.source, len(seeds))
+	if len(seeds) > 0 {
+		Upload(s.q, s.source[:len(seeds)], seeds)
+	}
+	p.indices, p.sources = of(s.q, slots), of(s.q, s.source)
+	if rows := s.number(&p, len(seeds)); rows < len(seeds) {
+		first := map[uint32]int{}
+		for i, u := range seeds {
+			if j, twice := first[u]; twice {
+				return nil, fmt.Errorf("sampling: seeds %d and %d are both node %d; give each node once", j, i, u)
+			}
+			first[u] = i
+		}
+	}
+	p.given = -1
+	blocks := make([]graph.Block, len(s.fanouts))
+	for hop, k := range s.fanouts {
+		i := len(blocks) - 1 - hop
+		p.key, p.fanout = uint64(key.With(uint64(hop))), int32(k)
+		blocks[i] = s.layer(&p, &s.layers[i])
+	}
+	for i := range blocks {
+		blocks[i].SrcIDs = s.nodes[:blocks[i].NumSrc]
+	}
+	return blocks, nil
+}
+
+// clear empties the table, but for when values would no longer fit without touching it.
+func (s *NeighborSampler) clear() {
+	if s.table == nil || uint64(s.base)+uint64(s.count)+uint64(len(s.table)) > math.MaxUint32 {
+		s.empty(max(leastSlots, len(s.table)))
+	} else {
+		s.base += s.count
+	}
+	s.count = 0
+}
+
+// empty makes the table one of so many empty slots.
+func (s *NeighborSampler) empty(slots int) {
+	if len(s.table) != slots {
+		renew(s.q, &s.table, 0)
+		s.table = Alloc[uint64](s.q, slots) // a power of two
+	}
+	p := sample{table: of(s.q, s.table), mask: uint32(slots - 1)}
+	s.q.run("sample_clear", blocks(slots), 1, threads, words(&p))
+	s.base = 1
+}
+
+// layer draws the entries of p's rows and numbers them.
+func (s *NeighborSampler) layer(p *sample, l *sampledLayer) graph.Block {
+	rows := int(p.rows)
+	renew(s.q, &l.indptr, rows+1)
+	p.indptr = of(s.q, l.indptr)
+	s.scan(p, "sample_row_sums", "sample_row_pointers", rows, totalEntries)
+	entries := int(s.download()[totalEntries])
+	renew(s.q, &l.indices, max(1, entries))
+	renew(s.q, &s.source, max(1, entries))
+	p.indices, p.sources = of(s.q, l.indices), of(s.q, s.source)
+	if s.edgeIDs {
+		renew(s.q, &l.edgeIDs, max(1, entries))
+		p.edgeIDs = of(s.q, l.edgeIDs)
+	}
+	if entries > 0 {
+		s.q.run("sample_draw", (rows+sampledPerBlock-1)/sampledPerBlock, 1, sampledPerBlock*32, words(p))
+	}
+	all := s.number(p, entries)
+	if entries > 0 {
+		s.q.run("sample_resolve", blocks(entries), 1, threads, words(p))
+	}
+	p.rows = int32(all)
+	b := graph.Block{NumDst: rows, NumSrc: all, Indptr: l.indptr[:rows+1], Indices: l.indices[:entries]}
+	if s.edgeIDs {
+		b.EdgeIDs = l.edgeIDs[:entries]
+	}
+	return b
+}
+
+// number gives the nodes of the layer's entries their local ids, leaves their slots in
+// indices, and returns how many nodes there are then, which it sets p.rows to if there
+// were none.
+func (s *NeighborSampler) number(p *sample, entries int) int {
+	s.reserve(p, entries)
+	if entries == 0 {
+		return int(p.rows)
+	}
+	s.q.run("sample_insert", blocks(entries), 1, threads, words(p))
+	s.scan(p, "sample_first_sums", "sample_number", entries, totalNew)
+	all := int(p.rows) + int(s.download()[totalNew])
+	s.count = uint32(all)
+	if p.rows == 0 {
+		p.rows = int32(all)
+	}
+	return all
+}
+
+// reserve has the table be large enough for the entries' nodes, and values for their
+// positions.
+func (s *NeighborSampler) reserve(p *sample, entries int) {
+	rows := int(p.rows)
+	need := 2 * (rows + min(entries, len(s.g.Indptr)-1-rows))
+	slots := len(s.table)
+	if need > slots {
+		slots = 1 << bits.Len(uint(need-1))
+	}
+	again := slots != len(s.table) || uint64(s.base)+uint64(rows)+uint64(entries) > math.MaxUint32
+	if again {
+		s.empty(slots)
+	}
+	p.table, p.base, p.mask, p.shift = of(s.q, s.table), s.base, uint32(slots-1), uint32(32-bits.TrailingZeros(uint(slots)))
+	if again && rows > 0 {
+		s.q.run("sample_put", blocks(rows), 1, threads, words(p))
+	}
+}
+
+// scan runs the two kernels of a scan over items, and what is between them.
+func (s *NeighborSampler) scan(p *sample, sums, then string, items, total int) {
+	n := max(1, (items+scanItems-1)/scanItems)
+	renew(s.q, &s.sums, n)
+	p.sums, p.blocks, p.total = of(s.q, s.sums), int32(n), int32(total)
+	s.q.run(sums, n, 1, threads, words(p))
+	s.q.run("sample_scan", 1, 1, threads, words(p))
+	s.q.run(then, n, 1, threads, words(p))
+}
+
+func (s *NeighborSampler) download() (t [2]int64) {
+	Download(s.q, t[:], s.totals[:2])
+	return t
+}
