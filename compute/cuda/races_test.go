@@ -25,6 +25,7 @@ var kernelTests = map[string]func(*testing.T){
 	"Elementwise": TestElementwise, "Gemm": TestGemm, "Sums": TestSums, "Rows": TestRows, "Larger": TestLarger,
 	"Aggregate": TestAggregate, "Tables": TestTables, "Attention": TestAttention, "Dropout": TestDropout,
 	"SoftmaxCrossEntropy": TestSoftmaxCrossEntropy, "SigmoidCrossEntropy": TestSigmoidCrossEntropy, "LayerNorm": TestLayerNorm, "BatchNorm": TestBatchNorm,
+	"NeighborSamplerTable": TestNeighborSamplerTable,
 	"GemmByLargeTiles": func(t *testing.T) {
 		defer cuda.Enough(1)()
 		TestGemm(t)

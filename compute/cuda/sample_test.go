@@ -199,3 +199,20 @@ func TestNeighborSamplerLarge(t *testing.T) {
 	}
 	b.sameBlocks("3000 seeds", blocks, sampled(g, []int{6}, 5, seeds))
 }
+
+// A row whose draws take a warp two turns, and a layer for whose nodes the table grows.
+func TestNeighborSamplerTable(t *testing.T) {
+	b := newBench(t)
+	g := b.graphOf(700, 6)
+	s := cuda.NewNeighborSampler(b.q, b.q.UploadGraph(g), []int{33, 8}, true)
+	defer s.Close()
+	seeds := []uint32{5, 0, 1, 699}
+	for u := range uint32(24) {
+		seeds = append(seeds, 100+u)
+	}
+	blocks, err := s.Sample(2, seeds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.sameBlocks("28 seeds", blocks, sampled(g, []int{33, 8}, 2, seeds))
+}
