@@ -11,9 +11,10 @@
 // The package's tests run over it with -short, those first that take little, and the
 // quick ones again with the portable kernels where it is above any. A mutant is
 //
-//   - killed, if a test fails or panics,
-//   - timed out, if the tests take five times the processor's time that they do
-//     without it, five times as long and five minutes, or more memory than the limit,
+//   - killed, if a test fails or panics; one that comes to no end is left out then,
+//     and the others run,
+//   - timed out, if none does and the tests take five times the processor's time that they do
+//     without it, five times as long and -wait, or more memory than the limit,
 //   - equivalent, if it survives and equivalent.txt says why no test can tell it,
 //   - or survives.
 //
@@ -54,6 +55,7 @@ func main() {
 	count := flag.Int("n", 150, "the `number` of mutants of each package")
 	jobs := flag.Int("jobs", 1, "the `number` of mutants that are tried at the same time")
 	only := flag.String("only", "", "try all mutants whose description contains this `text`, and draw none")
+	wait := flag.Duration("wait", 5*time.Minute, "how long tests may take beyond five times as long as without a mutant")
 	former := flag.String("resume", "", "a `file` with lines that a former run printed, whose mutants are not tried again")
 	flag.Parse()
 	done := make(map[string]string)
@@ -71,7 +73,7 @@ func main() {
 	}
 	ok := true
 	for _, pattern := range flag.Args() {
-		good, err := measure(pattern, *seed, *count, *jobs, *only, done)
+		good, err := measure(pattern, *seed, *count, *jobs, *only, *wait, done)
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "mutants: %s: %v\n", pattern, err)
 			os.Exit(2)
@@ -85,7 +87,7 @@ func main() {
 
 // measure tries the mutants of one package, and returns whether they are what
 // they should be.
-func measure(pattern string, seed uint64, count, jobs int, only string, done map[string]string) (bool, error) {
+func measure(pattern string, seed uint64, count, jobs int, only string, wait time.Duration, done map[string]string) (bool, error) {
 	reasons, err := parseReasons(equivalents)
 	if err != nil {
 		return false, err
@@ -113,7 +115,7 @@ func measure(pattern string, seed uint64, count, jobs int, only string, done map
 	if err := k.weave(all[:woven], done); err != nil {
 		return false, err
 	}
-	if err := k.time(); err != nil {
+	if err := k.time(wait); err != nil {
 		return false, err
 	}
 
@@ -224,9 +226,9 @@ type kit struct {
 
 // run is one of the runs of the tests that a mutant must survive.
 type run struct {
-	args      []string
-	env       string
-	wall, cpu time.Duration // limits
+	only, skip []string // tests; none in only: all
+	env        string
+	wall, cpu  time.Duration // limits
 }
 
 func open(pattern string) (*kit, []mutant, error) {
@@ -273,7 +275,7 @@ func open(pattern string) (*kit, []mutant, error) {
 var testLine = regexp.MustCompile(`(?m)^--- (PASS|FAIL|SKIP): (\w+) \(([0-9.]+)s\)`)
 
 // time runs the woven tests without a mutant, to see which are slow and how long they take.
-func (k *kit) time() error {
+func (k *kit) time(wait time.Duration) error {
 	passes := func(r run) (out []byte, wall, cpu time.Duration, err error) {
 		began := time.Now()
 		r.wall, r.cpu = 20*time.Minute, time.Hour
@@ -283,7 +285,7 @@ func (k *kit) time() error {
 		}
 		return out, time.Since(began), cpu, err
 	}
-	out, _, _, err := passes(run{args: []string{"-test.v"}})
+	out, _, _, err := passes(run{})
 	if err != nil {
 		return err
 	}
@@ -300,7 +302,8 @@ func (k *kit) time() error {
 	}
 	slices.SortStableFunc(tests, func(a, b timed) int { return cmp.Compare(a.seconds, b.seconds) })
 	// Those that take a fifth of the time together are first: most mutants need no others.
-	late, slow, sum := []string{"-"}, []string{"-"}, 0.0 // never empty: that would skip all
+	var late, slow []string
+	sum := 0.0
 	for _, t := range tests {
 		if sum += t.seconds; sum > all/5 {
 			late = append(late, t.name)
@@ -309,18 +312,20 @@ func (k *kit) time() error {
 			slow = append(slow, t.name)
 		}
 	}
-	those := func(names []string) string { return "^(" + strings.Join(names, "|") + ")$" }
-	runs := []run{{args: []string{"-test.skip", those(late)}}}
+	runs := []run{{skip: late}}
 	if k.kernels {
-		runs = append(runs, run{args: []string{"-test.skip", those(slow)}, env: "GNNACTOR_SIMD=go"})
+		runs = append(runs, run{skip: slow, env: "GNNACTOR_SIMD=go"})
 	}
-	for _, r := range append(runs, run{args: []string{"-test.run", those(late)}}) {
+	if len(late) > 0 {
+		runs = append(runs, run{only: late})
+	}
+	for _, r := range runs {
 		_, wall, cpu, err := passes(r)
 		if err != nil {
 			return err
 		}
 		// The clock is for what waits for ever: a busy machine stretches it.
-		r.wall, r.cpu = 5*wall+5*time.Minute, 5*cpu+5*time.Second
+		r.wall, r.cpu = 5*wall+wait, 5*cpu+5*time.Second
 		k.runs = append(k.runs, r)
 	}
 	return nil
@@ -338,8 +343,15 @@ func (k *kit) test(binary string, number int, r run) (verdict, []byte, time.Dura
 	// Beyond the tests' own limit, the search for leaked goroutines takes a minute.
 	ctx, cancel := context.WithTimeout(context.Background(), r.wall+90*time.Second)
 	defer cancel()
-	args := append([]string{"-c", fmt.Sprintf(`ulimit -v %d -t %d; exec "$0" "$@"`, memoryKiB, int(r.cpu.Seconds())), binary,
-		"-test.short", "-test.failfast", "-test.timeout", r.wall.String()}, r.args...)
+	args := []string{"-c", fmt.Sprintf(`ulimit -v %d -t %d; exec "$0" "$@"`, memoryKiB, int(r.cpu.Seconds())), binary,
+		"-test.v", "-test.short", "-test.failfast", "-test.timeout", r.wall.String()}
+	those := func(names []string) string { return "^(" + strings.Join(names, "|") + ")$" }
+	if len(r.only) > 0 {
+		args = append(args, "-test.run", those(r.only))
+	}
+	if len(r.skip) > 0 {
+		args = append(args, "-test.skip", those(r.skip))
+	}
 	cmd := exec.CommandContext(ctx, "bash", args...)
 	cmd.Dir = filepath.Join(k.root, k.pkg)
 	cmd.Env = append(os.Environ(), "GOGC=400", r.env, fmt.Sprintf("%s=%d", chosen, number)) // half of the time of small heaps is their collection
@@ -359,6 +371,8 @@ func judge(out []byte, status int) verdict {
 	switch {
 	case status == 0:
 		return survived
+	case failure.Match(out): // what came after it does not matter
+		return killed
 	case status < 0, limits.Match(out):
 		return timedOut
 	}
@@ -399,15 +413,29 @@ func (k *kit) try(m mutant, job int, former string) (v verdict, by string, err e
 	return k.verdict(base, 0)
 }
 
-// verdict runs the tests over a mutant.
+// verdict runs the tests over a mutant; again without those that came to no end.
 func (k *kit) verdict(binary string, number int) (verdict, string, error) {
+	all := survived
+	var endless []string
 	for _, r := range k.runs {
-		v, out, _, err := k.test(binary, number, r)
-		if err != nil || v != survived {
-			return v, first(out), err
+		for {
+			r.skip = slices.Concat(r.skip, endless)
+			v, out, _, err := k.test(binary, number, r)
+			if err != nil || v == killed {
+				return v, first(out), err
+			}
+			if v == survived {
+				break
+			}
+			all = timedOut
+			test := last(out)
+			if test == "" || len(endless) == 3 {
+				return all, "", nil
+			}
+			endless = append(endless, test)
 		}
 	}
-	return survived, "", nil
+	return all, "", nil
 }
 
 var failure = regexp.MustCompile(`(?m)^--- FAIL: (\w+)`)
@@ -418,4 +446,21 @@ func first(out []byte) string {
 		return string(m[1])
 	}
 	return ""
+}
+
+var begun = regexp.MustCompile(`(?m)^=== RUN +(\w+)$`)
+
+// last names the test that ran when all ended; empty: there is none.
+func last(out []byte) string {
+	all := begun.FindAllSubmatch(out, -1)
+	if len(all) == 0 {
+		return ""
+	}
+	name := string(all[len(all)-1][1])
+	for _, line := range testLine.FindAllSubmatch(out, -1) {
+		if string(line[2]) == name {
+			return ""
+		}
+	}
+	return name
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 const source = `package p
@@ -34,7 +35,7 @@ func below(n int, yes bool) (sum int, err error) {
 
 // Every kind of change, each written as it stands; none of hints.
 func TestMutate(t *testing.T) {
-	mutants, err := mutate("p/p.go", []byte(source))
+	mutants, err := mutate("p/p.go", []byte(source+"\nfunc nothing() {}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,15 +101,15 @@ func TestShuffle(t *testing.T) {
 	}
 }
 
-// A package of its own: tests notice one mutant by failing, one by panicking and
-// one by never ending, and do not notice another.
+// A package of its own: tests notice mutants by failing, by panicking and by never
+// ending, in one test or in all, and do not notice another.
 func TestVerdicts(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	for name, text := range map[string]string{
 		"go.mod":    "module m\n\ngo 1.26\n",
-		"p.go":      "package m\n\nfunc count(n int, s []int) (c int) {\n\tfor i := 0; i < n; i++ {\n\t\tc += s[i]\n\t}\n\tif n > 5 {\n\t\tprintln(n)\n\t}\n\treturn c\n}\n",
-		"p_test.go": "package m\n\nimport \"testing\"\n\nfunc TestCount(t *testing.T) {\n\tif count(2, []int{1, 2}) != 3 {\n\t\tt.Error(\"no\")\n\t}\n}\n",
+		"p.go":      "package m\n\nfunc count(n int, s []int) (c int) {\n\tfor i := 0; i < n; i++ {\n\t\tc += s[i]\n\t}\n\tif n > 5 {\n\t\tprintln(n)\n\t}\n\treturn c\n}\n\nfunc rest(n int) int {\n\tfor {\n\t\tif n > 2 {\n\t\t\tn -= 2\n\t\t\tcontinue\n\t\t}\n\t\treturn n\n\t}\n}\n",
+		"p_test.go": "package m\n\nimport \"testing\"\n\nfunc TestCount(t *testing.T) {\n\tif count(2, []int{1, 2}) != 3 {\n\t\tt.Error(\"no\")\n\t}\n}\n\nfunc TestRest(t *testing.T) {\n\tif rest(2) != 2 {\n\t\tt.Error(\"no\")\n\t}\n}\n\nfunc TestThree(t *testing.T) {\n\tif rest(3) != 1 {\n\t\tt.Error(\"no\")\n\t}\n}\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -130,7 +131,7 @@ func TestVerdicts(t *testing.T) {
 	if err := k.weave(all, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := k.time(); err != nil {
+	if err := k.time(5 * time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	for i := range k.runs {
@@ -143,6 +144,8 @@ func TestVerdicts(t *testing.T) {
 		{"c += s[i]: += -> -=", "TestCount", killed},
 		{"i++ {: < -> <=", "TestCount", killed},
 		{"i++ {: without i++", "", timedOut},
+		{"n -= 2: without n -= 2", "", timedOut},
+		{"n > 2 {: not", "TestThree", killed}, // TestRest comes to no end
 		{"n > 5 {: > -> >=", "", survived},
 		{"c += s[i]: without c += s[i]", "", unbuildable},
 	} {
@@ -212,7 +215,7 @@ func Test(t *testing.T) {
 	if err := k.weave(all, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := k.time(); err != nil {
+	if err := k.time(5 * time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	var got []string
@@ -276,6 +279,28 @@ func TestListed(t *testing.T) {
 	} {
 		if v, ok := listed(c.v, c.reason); v != c.want || ok != c.ok {
 			t.Errorf("%s, with the reason %q: %s, %t; want %s, %t", c.v, c.reason, v, ok, c.want, c.ok)
+		}
+	}
+}
+
+func TestJudge(t *testing.T) {
+	const failed, late = "--- FAIL: TestCount (0.10s)\n", "panic: test timed out after 1m0s\n"
+	for _, c := range []struct {
+		out    string
+		status int
+		want   verdict
+	}{
+		{"PASS\n", 0, survived},
+		{failed, 1, killed},
+		{"panic: index out of range\n", 2, killed},
+		{late, 2, timedOut},
+		{"fatal error: runtime: out of memory\n", 2, timedOut},
+		{"", -1, timedOut},
+		{failed + late, 2, killed},
+		{failed, -1, killed},
+	} {
+		if v := judge([]byte(c.out), c.status); v != c.want {
+			t.Errorf("%q with status %d: %s, want %s", c.out, c.status, v, c.want)
 		}
 	}
 }

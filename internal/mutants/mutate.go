@@ -92,7 +92,7 @@ func mutate(file string, src []byte) ([]mutant, error) {
 				if hint(n.Name) {
 					return false
 				}
-				if n.Body != nil {
+				if n.Body != nil && len(n.Body.List) > 0 {
 					begin := offset(n.Body.Lbrace) + 1
 					change(begin, begin, "returns at once", " return"+zeros(n.Type.Results, func(e ast.Expr) string {
 						return string(src[offset(e.Pos()):offset(e.End())])
