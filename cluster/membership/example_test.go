@@ -11,7 +11,8 @@ import (
 
 // Two nodes that meet in a store inside the process; package etcd has one for many.
 func ExampleJoin() {
-	ctx := context.Background()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
 	store := membership.NewMemStore()
 	defer store.Close()
 	for _, name := range []string{"a", "b"} {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // A node that is put out ends with the reason, and loses its lead; its name and
@@ -41,7 +42,7 @@ func TestExpel(t *testing.T) {
 		if v, _ := good.View(); len(v.Members) != 1 {
 			t.Errorf("members after it was put out: %v", v.Members)
 		}
-		<-bad.Lost()
+		lost(t, bad)
 		if err := bad.Err(); !errors.Is(err, ErrFenced) || !errors.Is(err, ErrExpelled) || !strings.Contains(err.Error(), reason) {
 			t.Errorf("it ended with: %v", err)
 		}
@@ -56,7 +57,7 @@ func TestExpel(t *testing.T) {
 		// is known that they do not.
 		first := join("a")
 		second := join("a") // in its place
-		<-first.Lost()
+		lost(t, first)
 		leave(first)
 		leave(second)
 		if _, err := good.Until(within(t), func(v *View) bool { return len(v.Members) == 1 }); err != nil {
@@ -68,5 +69,63 @@ func TestExpel(t *testing.T) {
 		}
 		leave(bad)
 		leave(good)
+	})
+}
+
+// A node is put out as soon as the store takes it; whoever asks tries again soon, until its
+// context ends or it is no member itself. Time is the bubble's.
+func TestExpelTries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := NewMemStore()
+		defer store.Close()
+		broken := &failing{Store: store}
+		a, b := joined(t, broken, "a"), joined(t, store, "b")
+		if _, err := a.Until(within(t), func(v *View) bool { return len(v.Members) == 2 }); err != nil {
+			t.Fatal(err)
+		}
+		failed := 0
+		broken.failed = func() {
+			failed++
+			broken.commit.Store(failed < 3)
+		}
+		broken.commit.Store(true)
+		began := time.Now()
+		if err := a.Expel(within(t), "b", b.Epoch(), "a test"); err != nil || failed != 3 {
+			t.Errorf("after %d calls that failed: %v", failed, err)
+		}
+		if d := time.Since(began); d != 3*a.cfg.TTL/32 {
+			t.Errorf("a store that answers again was told after %v", d)
+		}
+		lost(t, b)
+		if v, _ := a.View(); len(v.Members) != 1 {
+			t.Errorf("it is put out, and the view shows %+v", v.Members)
+		}
+		left(t, b)
+
+		c := joined(t, store, "c")
+		if _, err := a.Until(within(t), func(v *View) bool { return len(v.Members) == 2 }); err != nil {
+			t.Fatal(err)
+		}
+		broken.failed = nil
+		broken.commit.Store(true)
+		short, cancel := context.WithTimeout(within(t), 10*time.Second)
+		defer cancel()
+		began = time.Now()
+		if err := a.Expel(short, "c", c.Epoch(), "a test"); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "node c") || time.Since(began) < 10*time.Second {
+			t.Errorf("with a store that fails, after %v: %v", time.Since(began), err)
+		}
+		time.AfterFunc(time.Second, func() {
+			if err := c.Expel(within(t), "a", a.Epoch(), "it was first"); err != nil {
+				t.Error(err)
+			}
+		})
+		if err := a.Expel(within(t), "c", c.Epoch(), "a test"); !errors.Is(err, ErrExpelled) || !strings.Contains(err.Error(), "it was first") {
+			t.Errorf("by one that was put out itself: %v", err)
+		}
+		if err := c.Err(); err != nil {
+			t.Errorf("nobody put it out: %v", err)
+		}
+		broken.commit.Store(false)
+		left(t, a, c)
 	})
 }

@@ -84,7 +84,7 @@ func TestNameTaken(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		<-first.Lost()
+		lost(t, first)
 		if err := first.Err(); !errors.Is(err, ErrExpelled) || !strings.Contains(err.Error(), "another process of its directory") {
 			t.Errorf("the first: %v", err)
 		}
@@ -231,8 +231,9 @@ func TestStand(t *testing.T) {
 			t.Errorf("%q drains, and leads", v.Leader)
 		}
 		left(t, b)
-		if all := values(t, store, "/gnnactor/test/"); all["members/b"] != "" || all["alive/b"] != "" || len(all) != 2 {
-			t.Errorf("when all have left the store has %q", all)
+		// The first membership of a store is of epoch 1.
+		if all := values(t, store, "/gnnactor/test/"); all["departed/a"] == "" || all["departed/b"] == "" || len(all) != 2 || waits.Epoch() != 1 {
+			t.Errorf("when all have left, the first of epoch %d, the store has %q", waits.Epoch(), all)
 		}
 	})
 }

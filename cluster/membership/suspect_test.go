@@ -58,7 +58,7 @@ func TestSuspect(t *testing.T) {
 	died, err := a.Suspect(ctx, []string{"a", "b", "c", "d", "nobody"})
 	slices.Sort(died)
 	if err != nil || !slices.Equal(died, []string{"c", "d"}) {
-		t.Errorf("died: %v, %v", died, err)
+		t.Fatalf("died: %v, %v", died, err)
 	}
 	v, _ := a.View()
 	if len(v.Members) != 2 || len(v.Absent) != 0 || v.Members[0].Node != "a" || v.Members[1].Node != "b" {
@@ -69,7 +69,7 @@ func TestSuspect(t *testing.T) {
 			t.Errorf("departed: %+v", departed)
 		}
 	}
-	<-c.Lost()
+	lost(t, c)
 	// A store that fails is told, and who asks does not count the node as dead.
 	e := join("e", dies.Addr().String())
 	if _, err := b.Until(ctx, func(v *View) bool { return len(v.Members) == 3 }); err != nil {

@@ -49,6 +49,16 @@ func left(t *testing.T, all ...*Member) {
 	}
 }
 
+// lost waits until a member is fenced: an hour, of a bubble's time or of its own.
+func lost(t *testing.T, m *Member) {
+	t.Helper()
+	select {
+	case <-m.Lost():
+	case <-within(t).Done():
+		t.Fatalf("node %s is not fenced", m.cfg.Info.Node)
+	}
+}
+
 // values are the keys and values of a store under a prefix.
 func values(t *testing.T, s Store, prefix string) map[string]string {
 	t.Helper()
@@ -255,6 +265,60 @@ func TestValues(t *testing.T) {
 		}
 		broken.commit.Store(false)
 		left(t, a)
+	})
+}
+
+// raced is a store in which another one writes just after each read of a key.
+type raced struct {
+	Store
+	key   string
+	value string
+}
+
+func (r *raced) List(ctx context.Context, prefix string) ([]Entry, int64, error) {
+	all, revision, err := r.Store.List(ctx, prefix)
+	if err == nil && prefix == r.key {
+		_, _, err = r.Store.Commit(ctx, nil, []Change{{Key: prefix, Value: []byte(r.value)}})
+	}
+	return all, revision, err
+}
+
+// What another one wrote between the read and the write of a value stays. Time is the bubble's.
+func TestValueRaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := NewMemStore()
+		defer store.Close()
+		link := &raced{Store: store}
+		m := joined(t, link, "a")
+		v, _ := m.View()
+		const key = "checkpoint"
+		full := m.prefix + "state/" + key
+		for what, write := range map[string]func(at int64) (int64, error){
+			"SetValue":           func(at int64) (int64, error) { return m.SetValue(within(t), v.Epoch, key, at, []byte("mine")) },
+			"Propose":            func(at int64) (int64, error) { return m.Propose(within(t), key, at, []byte("mine")) },
+			"SetUnder":           func(at int64) (int64, error) { return m.SetUnder(within(t), key, at, "part", []byte("mine")) },
+			"Propose, the first": func(int64) (int64, error) { return m.Propose(within(t), key, 0, []byte("mine")) },
+		} {
+			if _, _, err := store.Commit(within(t), nil, []Change{{Key: full}}); err != nil {
+				t.Fatal(err)
+			}
+			var at int64
+			if !strings.HasSuffix(what, "first") {
+				var err error
+				if at, err = m.SetValue(within(t), v.Epoch, key, 0, []byte("before")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			link.key, link.value = full, "theirs"
+			if _, err := write(at); !errors.Is(err, ErrStale) {
+				t.Errorf("%s, over what it did not read: %v", what, err)
+			}
+			link.key = ""
+			if all := values(t, store, m.prefix+"state/"); all[key] != "theirs" || len(all) != 1 {
+				t.Errorf("%s: the store has %q", what, all)
+			}
+		}
+		left(t, m)
 	})
 }
 

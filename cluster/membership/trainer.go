@@ -243,7 +243,7 @@ func (t *Trainer) others() bool {
 func (t *Trainer) look(now Time) (do []Action) {
 	me, _ := t.peer(t.self)
 	newest := &t.seen.Record
-	if t.broke != 0 && newest.ID > t.broke {
+	if newest.ID > t.broke {
 		t.broke = 0
 	}
 	switch {
