@@ -17,6 +17,8 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/samplers"
 	"github.com/gnnactor/gnnactor/cluster/shard"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
+	"github.com/gnnactor/gnnactor/cluster/transport"
+	"github.com/gnnactor/gnnactor/messages"
 )
 
 // What actors and nodes are asked. To the coordinator a drain names the node.
@@ -149,7 +151,7 @@ func (n *Node) status() Status {
 	n.mu.Unlock()
 	stats := n.Plane.Stats()
 	s := Status{Answered: true, Traffic: Traffic{Sent: stats.Sent, Received: stats.Received, Asked: stats.Asked, Answered: stats.Answered}}
-	s.Moved, s.Actors = moves, actorNames(n.Control.System())
+	s.Moved, s.Actors, s.Messages = moves, actorNames(n.Control.System()), n.messages()
 	if h != nil {
 		s.Drawn, s.DrawnBytes = h.Drawn()
 	}
@@ -165,6 +167,21 @@ func (n *Node) status() Status {
 		s.Traffic.RowRounds, s.Traffic.Rows = f.keeper.Store().Stats()
 	}
 	return s
+}
+
+// messages are what this node sent, by what messages are called; of the control plane by the kind of actor
+// that is asked, but for samplers.
+func (n *Node) messages() []transport.Sent {
+	all := n.Control.Traffic()
+	for i := range all {
+		switch all[i].Type {
+		case samplers.Kind:
+			all[i].Type = new(messages.Seeds).Kind()
+		case samplers.Kind + " answered":
+			all[i].Type = new(messages.Sampled).Kind()
+		}
+	}
+	return transport.Sum(all, n.Plane.Traffic())
 }
 
 // actorNames returns Status.Actors of a system, leaving out what has no name of ours.

@@ -210,6 +210,22 @@ func TestEndSampling(t *testing.T) {
 	if offers := b.Plane.Offers(); offers != 2 {
 		t.Errorf("%d offers, after c left and d came", offers)
 	}
+	if _, err := ra.Ask(within(t), &messages.Seeds{Want: messages.WantTop, Step: 2, Run: "run"}); err != nil {
+		t.Fatal(err)
+	}
+	count := func(n *Node, name string, want int64) {
+		t.Helper()
+		for _, m := range n.status().Messages {
+			if m.Type == name && m.Count >= want && (m.Bulk > 0) == strings.HasPrefix(name, "sampled ") {
+				return
+			}
+		}
+		t.Errorf("%d times %q or more are not among %+v", want, name, n.status().Messages)
+	}
+	count(a, "seeds", 2)
+	count(b, "sampled", 4)
+	count(b, "sampled batch", 3)
+	count(b, "sampled top", 1)
 	drawn := make(chan error)
 	ctx, stop := context.WithCancel(within(t))
 	go func() {

@@ -21,6 +21,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/samplers"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/cluster/transfer"
+	"github.com/gnnactor/gnnactor/cluster/transport"
 	"github.com/gnnactor/gnnactor/runtime"
 	"github.com/gnnactor/gnnactor/training"
 )
@@ -328,21 +329,25 @@ func (s *Session) Drained() bool { return s.drained }
 
 // Part is what a node did in a run.
 type Part struct {
-	MicroBatches int64          // that it computed
-	Lineage      []training.Run // of its parameters
-	Drawn        int64          // micro-batches that other nodes sampled for it
-	DrawnBytes   int64          // what those took on the data plane
-	SamplerMoves int64          // of one of its samplers to another node
+	MicroBatches int64            // that it computed
+	Lineage      []training.Run   // of its parameters
+	Drawn        int64            // micro-batches that other nodes sampled for it
+	DrawnBytes   int64            // what those took on the data plane
+	SamplerMoves int64            // of one of its samplers to another node
+	RowRounds    int64            // in which feature rows were asked of other nodes
+	Messages     []transport.Sent // that it sent, by type
 }
 
-// Part returns this node's; nil: it does not train.
+// Part returns this node's; of one that does not train it has the messages.
 func (s *Session) Part() *Part {
-	if s.team == nil {
-		return nil
+	p := &Part{Messages: s.node.messages()}
+	if s.team != nil {
+		p.MicroBatches, p.Lineage, p.SamplerMoves = s.team.Made(), s.team.Runs(), s.samplers.Moves()
+		p.Drawn, p.DrawnBytes = s.samplers.Drawn()
 	}
-	p := &Part{MicroBatches: s.team.Made(), Lineage: s.team.Runs()}
-	p.Drawn, p.DrawnBytes = s.samplers.Drawn()
-	p.SamplerMoves = s.samplers.Moves()
+	if s.features != nil {
+		p.RowRounds, _ = s.features.keeper.Store().Stats()
+	}
 	return p
 }
 

@@ -29,22 +29,24 @@ type Progress struct {
 
 // Status is what a node says about itself, and the membership about it.
 type Status struct {
-	Node      string   `msgpack:"node" json:"node"`
-	Data      string   `msgpack:"data" json:"data"`
-	Control   string   `msgpack:"control" json:"control"`
-	Kinds     []string `msgpack:"kinds" json:"kinds"`
-	Leader    bool     `msgpack:"leader" json:"leader"`
-	Epoch     int64    `msgpack:"epoch" json:"epoch"` // at which it joined
-	Draining  bool     `msgpack:"draining" json:"draining"`
-	Source    bool     `msgpack:"source" json:"source"` // it has all features
-	Shards    []int    `msgpack:"shards" json:"shards"` // that it holds
-	Wanted    int      `msgpack:"wanted" json:"wanted"` // shards that it should hold
-	Moving    int      `msgpack:"moving" json:"moving"` // of those, the ones that it does not hold yet, and the ones that it holds still
-	Answered  bool     `msgpack:"answered" json:"answered"`
-	Problem   string   `msgpack:"problem" json:"problem,omitempty"` // why not
-	Training  Training `msgpack:"training" json:"training"`
-	Traffic   Traffic  `msgpack:"traffic" json:"traffic"`
-	ShardMove [2]int64 `msgpack:"moves" json:"shard_moves"` // shards taken over and let go since it joined
+	Node     string   `msgpack:"node" json:"node"`
+	Data     string   `msgpack:"data" json:"data"`
+	Control  string   `msgpack:"control" json:"control"`
+	Kinds    []string `msgpack:"kinds" json:"kinds"`
+	Leader   bool     `msgpack:"leader" json:"leader"`
+	Epoch    int64    `msgpack:"epoch" json:"epoch"` // at which it joined
+	Draining bool     `msgpack:"draining" json:"draining"`
+	Source   bool     `msgpack:"source" json:"source"` // it has all features
+	Shards   []int    `msgpack:"shards" json:"shards"` // that it holds
+	Wanted   int      `msgpack:"wanted" json:"wanted"` // shards that it should hold
+	Moving   int      `msgpack:"moving" json:"moving"` // of those, the ones that it does not hold yet, and the ones that it holds still
+	Answered bool     `msgpack:"answered" json:"answered"`
+	Problem  string   `msgpack:"problem" json:"problem,omitempty"` // why not
+	Training Training `msgpack:"training" json:"training"`
+	Traffic  Traffic  `msgpack:"traffic" json:"traffic"`
+	// Messages are what the node sent since it joined, by type.
+	Messages  []transport.Sent `msgpack:"messages" json:"messages"`
+	ShardMove [2]int64         `msgpack:"moves" json:"shard_moves"` // shards taken over and let go since it joined
 	// Samplers says, of a trainer, where each of its samplers is, and SamplerMoves how often one
 	// was somewhere else than before; Shunned has the nodes that it does not ask now, and why. Drawn counts the micro-batches that this node
 	// drew for other nodes' trainers, and their bytes. Moved has the newest moves that this

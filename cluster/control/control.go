@@ -37,7 +37,7 @@ import (
 )
 
 // MaxBody is the largest body of a message, in bytes.
-const MaxBody = 64 << 10
+const MaxBody = maxMessage - 4<<10
 
 // Errors that asks wrap.
 var (
@@ -112,13 +112,15 @@ type Plane struct {
 	operators map[string]OperatorHandler
 	asks      map[uint64]*ask
 	last      uint64
+
+	traffic transport.Traffic
 }
 
 // outstanding bounds the messages on their way to a peer, and those of a peer
-// that are being handled; maxMessage is one with its envelope.
+// that are being handled; maxMessage is the largest of them, with its envelope.
 const (
 	outstanding = 256
-	maxMessage  = MaxBody + 8<<10
+	maxMessage  = 64 << 10
 )
 
 // Listen opens a plane.
@@ -180,6 +182,10 @@ func (p *Plane) Address() string {
 	}
 	return p.server.Address()
 }
+
+// Traffic returns what was sent, by type of message: asks are called as the kind of the actor that is
+// asked. What a message is sent again is counted again.
+func (p *Plane) Traffic() []transport.Sent { return p.traffic.All() }
 
 // Handle sets the handler of a kind, which this node's actors of that kind run.
 func (p *Plane) Handle(kind string, h Handler) {

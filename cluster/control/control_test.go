@@ -85,6 +85,26 @@ func TestAsk(t *testing.T) {
 	if _, err := p[0].Ask(ctx, "echo", "c", nil); !errors.Is(err, ErrElsewhere) {
 		t.Errorf("a stranger: %v", err)
 	}
+	for i, want := range []map[string]int64{
+		{"echo": 2, "fail": 1, "panic": 1, "unknown": 1, "echo answered": 1, "taken": 6},
+		{"echo": 1, "echo answered": 2, "fail answered": 1, "panic answered": 1, "unknown answered": 1, "taken": 6},
+	} {
+		for _, m := range p[i].Traffic() { // some may have to be sent again, or to be sent still
+			n, known := want[m.Type]
+			known = known || m.Type == "control plane's own"
+			if !known || m.Type != "taken" && m.Count < n || m.Envelope > m.Header || m.Envelope > 64<<10 || m.Bulk != 0 {
+				t.Errorf("%s sent %+v", p[i].o.Node, m)
+			}
+			delete(want, m.Type)
+			if m.Type == "echo" && i == 0 && m.Envelope < MaxBody {
+				t.Errorf("the largest envelope of %d bytes has %d", MaxBody, m.Envelope)
+			}
+		}
+		delete(want, "taken")
+		if len(want) > 0 {
+			t.Errorf("%s did not count %v", p[i].o.Node, want)
+		}
+	}
 }
 
 // A node that is a member anew for another, at the epoch that it had, is heard by that one and

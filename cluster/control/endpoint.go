@@ -173,12 +173,22 @@ func (p *Plane) talk(pr *peer, first *message) error {
 		}
 		raw, err := encodeBatch(from, to, batch)
 		if err == nil {
+			p.count(batch, len(raw))
 			err = stream.SendMsg(&raw)
 		}
 		if err != nil {
 			return err
 		}
 	}
+}
+
+// count books a batch of so many bytes.
+func (p *Plane) count(batch []*message, bytes int) {
+	for _, m := range batch {
+		p.traffic.Add(m.what, 1, len(m.raw), 0, len(m.raw))
+		bytes -= len(m.raw)
+	}
+	p.traffic.Add("control plane's own", 0, bytes, 0, 0) // names of actors, in the main
 }
 
 // connect opens the stream to a peer, and makes sure that it is that one.

@@ -158,13 +158,20 @@ func (p *Plane) post(ctx context.Context, pr *peer, target, sender string, m *en
 	if err == nil && p.closed {
 		err = ErrClosed
 	}
+	what, _, _ := strings.Cut(target, "/")
+	if m.Type == kindReply {
+		if what, _, _ = strings.Cut(sender, "/"); p.handlers[what] == nil {
+			what = "unknown"
+		}
+		what += " answered"
+	}
 	if err != nil {
 		<-slots
 		return fmt.Errorf("control: %w", err)
 	}
 	p.tasks.Go(func() {
 		defer func() { <-slots }()
-		p.sendUntilAcked(pr, &message{number: number{m.Type, m.Seq}, target: target, sender: sender, raw: raw})
+		p.sendUntilAcked(pr, &message{number: number{m.Type, m.Seq}, target: target, sender: sender, what: what, raw: raw})
 	})
 	return nil
 }
@@ -294,7 +301,7 @@ func (p *Plane) sayTaken(pr *peer, in *message, link uint64, what number, err er
 		return // it cannot be: the peer asks again
 	}
 	select {
-	case pr.say <- &message{target: in.sender, sender: in.target, raw: raw}:
+	case pr.say <- &message{target: in.sender, sender: in.target, what: "taken", raw: raw}:
 	default:
 	}
 }

@@ -71,6 +71,12 @@ func (p *Plane) operatorService() *grpc.ServiceDesc {
 			if p.o.Certs != nil && !ok {
 				return nil, status.Error(codes.PermissionDenied, "an operator without a certificate")
 			}
+			if err := transport.CheckVersion(md, "(an operator)"); err != nil {
+				return nil, status.Error(codes.PermissionDenied, err.Error())
+			}
+			if err := grpc.SetHeader(ctx, metadata.Pairs(transport.MetaVersion, transport.WireVersion)); err != nil {
+				return nil, err
+			}
 			out, err := p.answerOperator(ctx, from, in)
 			if err != nil {
 				text := err.Error()
@@ -100,7 +106,7 @@ func (p *Plane) answerOperator(ctx context.Context, from string, raw []byte) (ou
 }
 
 // AskAsOperator asks the node whose control plane is at address, without being one. The answer
-// may be larger than a message.
+// may be larger than a message. Both must speak the same wire version.
 func AskAsOperator(ctx context.Context, cluster, address string, reloader *transport.Reloader, kind string, body []byte) ([]byte, error) {
 	raw, err := msgpack.Marshal(&question{kind, body})
 	if err != nil {
@@ -111,7 +117,11 @@ func AskAsOperator(ctx context.Context, cluster, address string, reloader *trans
 		return nil, fmt.Errorf("%w: %s: %w", ErrPeerGone, address, err)
 	}
 	in, out := frame(raw), frame(nil)
-	err = cc.Invoke(metadata.AppendToOutgoingContext(ctx, metaCluster, cluster), "/"+operatorServiceName+"/"+operatorMethod, &in, &out)
+	var md metadata.MD
+	ctx = metadata.AppendToOutgoingContext(ctx, metaCluster, cluster, transport.MetaVersion, transport.WireVersion)
+	if err = cc.Invoke(ctx, "/"+operatorServiceName+"/"+operatorMethod, &in, &out, grpc.Header(&md)); err == nil {
+		err = transport.CheckVersion(md, "at "+address)
+	}
 	if s, ok := status.FromError(err); ok && err != nil {
 		switch s.Code() {
 		case codes.Unknown, codes.PermissionDenied:

@@ -3,10 +3,15 @@ package control
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 
 	"github.com/vmihailenco/msgpack/v5"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/gnnactor/gnnactor/cluster/transport"
 )
@@ -51,10 +56,53 @@ func TestOperator(t *testing.T) {
 				}
 			}
 		}
+		for version, want := range map[string]string{"2": `speaks "2", and this one`, "": "speaks none"} {
+			md := metadata.Pairs(metaCluster, "test")
+			if version != "" {
+				md.Set(transport.MetaVersion, version)
+			}
+			cc, err := transport.Dial(p.Address(), transportOptions(mine, true, p.o.Logger))
+			if err != nil {
+				t.Fatal(err)
+			}
+			raw, err := msgpack.Marshal(&question{Kind: "long"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			in := frame(raw)
+			err = cc.Invoke(metadata.NewOutgoingContext(ctx, md), "/"+operatorServiceName+"/"+operatorMethod, &in, new(frame))
+			if status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), want) {
+				t.Errorf("an operator of version %q: %v", version, err)
+			}
+			cc.Close()
+		}
 		p.Close()
 		if _, err := AskAsOperator(ctx, "test", p.Address(), mine, "long", nil); !errors.Is(err, ErrPeerGone) {
 			t.Errorf("after the end: %v", err)
 		}
+	}
+}
+
+// A node of another wire version is not believed by operators, even if it answers them.
+func TestOperatorOfOtherVersion(t *testing.T) {
+	server, err := transport.Listen("127.0.0.1:0", transportOptions(nil, false, slog.New(slog.DiscardHandler)), &grpc.ServiceDesc{
+		ServiceName: operatorServiceName, HandlerType: (*any)(nil),
+		Methods: []grpc.MethodDesc{{MethodName: operatorMethod, Handler: func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			var in frame
+			return new(frame), decode(&in)
+		}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve() }()
+	if _, err := AskAsOperator(within(t), "test", server.Address(), nil, "long", nil); !errors.Is(err, transport.ErrVersion) || !strings.Contains(err.Error(), server.Address()) {
+		t.Errorf("a node that says no version: %v", err)
+	}
+	server.Close()
+	if err := <-served; err != nil {
+		t.Error(err)
 	}
 }
 

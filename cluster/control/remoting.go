@@ -143,6 +143,7 @@ func encodeFrame(m *remote.RemoteMessage) (frame, error) {
 type message struct {
 	number         number
 	target, sender string // ids, on the peer and here
+	what           string // it is counted as
 	raw            []byte
 	acked          chan error // what becomes of it; the plane's lock is held to tell
 }

@@ -90,7 +90,7 @@ func (p *Plane) Ask(ctx context.Context, c Call) ([]byte, error) {
 	body := make([][]byte, len(c.Body)) // the caller's slice is not to be cut up
 	copy(body, c.Body)
 	taken := make(chan struct{})
-	s.requests = append(s.requests, &transfer{ask: a.id, method: c.Method, class: classRequest, total: total, rest: body,
+	s.requests = append(s.requests, &transfer{ask: a.id, method: c.Method, what: c.Method.String(), class: classRequest, total: total, rest: body,
 		refs: released(body, func() { close(taken) })})
 	s.mu.Unlock()
 	p.asked.Add(1)

@@ -59,7 +59,7 @@ func (e *RemoteError) Error() string {
 	return fmt.Sprintf("dataplane: node %s, method %d: %s", e.Node, e.Method, e.Text)
 }
 
-// Method names what a request asks for. Numbers below 16 are this package's.
+// Method names what a request asks for.
 type Method uint16
 
 // Request is what a handler gets. Body is valid until the handler returns.
@@ -75,6 +75,7 @@ type Request struct {
 type Reply struct {
 	Data    [][]byte
 	Release func()
+	what    string // is counted; empty: the method's answer
 }
 
 // Handler answers requests, several at a time. ctx ends when the asker gives up
@@ -165,6 +166,7 @@ type Plane struct {
 	tickets  tickets
 
 	sent, received, asked, answered atomic.Int64
+	traffic                         transport.Traffic
 }
 
 // Listen opens a plane.
@@ -292,6 +294,10 @@ type Stats struct{ Sent, Received, Asked, Answered int64 }
 func (p *Plane) Stats() Stats {
 	return Stats{p.sent.Load(), p.received.Load(), p.asked.Load(), p.answered.Load()}
 }
+
+// Traffic returns what was sent, by type of message: a request is called as its method, an answer as
+// what it is of.
+func (p *Plane) Traffic() []transport.Sent { return p.traffic.All() }
 
 // Peers returns the names of the connected nodes.
 func (p *Plane) Peers() []string {

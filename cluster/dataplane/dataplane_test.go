@@ -207,7 +207,7 @@ func TestTickets(t *testing.T) {
 	ctx := ctxFor(t)
 	want := pattern(5 << 20)
 	released := make(chan struct{})
-	ticket, withdraw, err := p[1].Offer([][]byte{want[:100], want[100:]}, func() { close(released) })
+	ticket, withdraw, err := p[1].Offer("numbers", [][]byte{want[:100], want[100:]}, func() { close(released) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,6 +234,21 @@ func TestTickets(t *testing.T) {
 	<-released
 	if _, err := p[0].Fetch(ctx, ticket, nil); !errors.As(err, &remote) || p[1].Offers() != 0 {
 		t.Errorf("after its end: %v", err)
+	}
+	p[0].Close()
+	p[1].Close()
+	for i, p := range p {
+		all, bytes := map[string]transport.Sent{}, int64(0)
+		for _, m := range p.Traffic() {
+			all[m.Type], bytes = m, bytes+m.Header+m.Bulk
+		}
+		if sent := p.Stats().Sent; bytes != sent {
+			t.Errorf("%v come to %d bytes, and %d were sent", all, bytes, sent)
+		}
+		asked, numbers := transport.Sent{Type: "ticket", Count: 5, Header: 5 * headerSize, Bulk: 5 * 32}, transport.Sent{Type: "numbers", Count: 3, Header: (6 + 6 + 3) * headerSize, Bulk: 12 << 20}
+		if want := []transport.Sent{asked, numbers}[i]; all[want.Type] != want {
+			t.Errorf("sent %+v, not %+v", all, want)
+		}
 	}
 }
 

@@ -172,7 +172,7 @@ func FuzzSession(f *testing.F) {
 func FuzzTicket(f *testing.F) {
 	p := planes(f, nil, "a")[0]
 	data := pattern(1000)
-	ticket, withdraw, err := p.Offer([][]byte{data[:10], data[10:]}, nil)
+	ticket, withdraw, err := p.Offer("numbers", [][]byte{data[:10], data[10:]}, nil)
 	if err != nil {
 		f.Fatal(err)
 	}

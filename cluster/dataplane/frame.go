@@ -84,6 +84,7 @@ func parseHeader(b *[headerSize]byte, length int) (header, error) {
 // where it lies, and taken is called when the transport has read it.
 type frame struct {
 	header
+	what    string // of a request or a reply: it is counted as
 	payload []byte
 	taken   mem.BufferPool
 }

@@ -97,7 +97,10 @@ func (s *session) handle(in *incoming) {
 		total += uint64(len(b))
 	}
 	rest := append([][]byte(nil), r.Data...)
-	t := &transfer{ask: in.id, class: classReply, total: total, rest: rest, refs: released(rest, r.Release)}
+	if r.what == "" {
+		r.what = in.method.String() + " answered"
+	}
+	t := &transfer{ask: in.id, what: r.what, class: classReply, total: total, rest: rest, refs: released(rest, r.Release)}
 	s.mu.Lock()
 	wanted := s.inward[in.id] == in // and not a later one of the same number
 	if wanted {

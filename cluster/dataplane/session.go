@@ -146,7 +146,8 @@ func (s *session) queue(f *frame) {
 // transfer is a request's or a reply's bytes on their way out.
 type transfer struct {
 	ask    uint64
-	method Method
+	method Method // of a request
+	what   string // it is counted as
 	class  int
 	total  uint64
 	begun  bool
@@ -159,7 +160,7 @@ func (t *transfer) next() (f *frame, more bool) {
 	for len(t.rest) > 0 && len(t.rest[0]) == 0 {
 		t.rest = t.rest[1:]
 	}
-	f = &frame{header: header{kind: kindRequestPart, ask: t.ask}, taken: t.refs}
+	f = &frame{header: header{kind: kindRequestPart, ask: t.ask}, what: t.what, taken: t.refs}
 	if t.class == classReply {
 		f.kind = kindReplyPart
 	}
@@ -226,6 +227,14 @@ func (s *session) sendAll(ctx context.Context) {
 			}
 		}
 		s.p.sent.Add(int64(headerSize + len(f.payload)))
+		switch f.kind {
+		case kindRequest, kindReply:
+			s.p.traffic.Add(f.what, 1, headerSize, len(f.payload), 0)
+		case kindRequestPart, kindReplyPart:
+			s.p.traffic.Add(f.what, 0, headerSize, len(f.payload), 0)
+		default: // credits, errors, and what is taken back
+			s.p.traffic.Add("data plane's own", 1, headerSize+len(f.payload), 0, 0)
+		}
 		if err := s.stream.SendMsg(f); err != nil {
 			s.end(fmt.Errorf("%w: node %s: %w", ErrPeerGone, s.peer, err))
 			return

@@ -17,8 +17,6 @@ type Ticket struct {
 	Size int64    `msgpack:"s"`
 }
 
-const methodTicket Method = 1
-
 // ErrTicket: a ticket that its node does not know, or not any longer.
 var ErrTicket = errors.New("dataplane: unknown ticket")
 
@@ -28,6 +26,7 @@ type tickets struct {
 }
 
 type offer struct {
+	what     string
 	data     [][]byte
 	withdraw func()
 	reading  int
@@ -40,9 +39,9 @@ func (t *tickets) init(p *Plane) {
 }
 
 // Offer lets whoever has the ticket fetch data, any number of times, until
-// withdraw is called. data must not change before released is called, which
+// withdraw is called. What says what it is, where bytes are counted. data must not change before released is called, which
 // happens after withdraw when nobody reads it any more; released may be nil.
-func (p *Plane) Offer(data [][]byte, released func()) (t Ticket, withdraw func(), err error) {
+func (p *Plane) Offer(what string, data [][]byte, released func()) (t Ticket, withdraw func(), err error) {
 	if _, err := rand.Read(t.ID[:]); err != nil {
 		return t, nil, fmt.Errorf("dataplane: %w", err)
 	}
@@ -50,7 +49,7 @@ func (p *Plane) Offer(data [][]byte, released func()) (t Ticket, withdraw func()
 	for _, b := range data {
 		t.Size += int64(len(b))
 	}
-	o := &offer{data: data, withdraw: released}
+	o := &offer{what: what, data: data, withdraw: released}
 	p.tickets.mu.Lock()
 	p.tickets.open[t.ID] = o
 	p.tickets.mu.Unlock()
@@ -94,7 +93,7 @@ func (t *tickets) serve(_ context.Context, r *Request) (Reply, error) {
 		return Reply{}, fmt.Errorf("bytes [%d, %d+%d) of a ticket are beyond its end", from, from, n)
 	}
 	o.reading++
-	return Reply{Data: part, Release: func() {
+	return Reply{what: o.what, Data: part, Release: func() {
 		t.mu.Lock()
 		o.reading--
 		last := o.gone && o.reading == 0

@@ -337,7 +337,11 @@ func (h *Host) Answer(ctx context.Context, name string, body []byte) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
-	ticket, withdraw, err := h.o.Plane.Offer([][]byte{data}, nil)
+	what := "sampled batch"
+	if seeds.Want != "" { // one that there is: it was answered
+		what = "sampled " + string(seeds.Want)
+	}
+	ticket, withdraw, err := h.o.Plane.Offer(what, [][]byte{data}, nil)
 	if err != nil { // the plane is closed
 		return nil, fmt.Errorf("%w: %w", ErrNotReady, err)
 	}
@@ -431,7 +435,7 @@ func (r *Remote) Close() {
 
 // methodWatch is answered when the node ends: who asks hears at once when its connection breaks,
 // as those of the control plane, which are made anew, do not tell.
-const methodWatch dataplane.Method = 112
+const methodWatch = dataplane.MethodWatch
 
 // peer is a node that samplers are asked at.
 type peer struct {

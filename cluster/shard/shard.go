@@ -26,8 +26,8 @@ import (
 
 // The data plane's methods of this package.
 const (
-	MethodRows  dataplane.Method = 32
-	MethodShard dataplane.Method = 33
+	MethodRows  = dataplane.MethodRows
+	MethodShard = dataplane.MethodShard
 )
 
 // Map says which shard each node of the graph is in, and which row of it.

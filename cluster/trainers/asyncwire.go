@@ -15,7 +15,7 @@ import (
 )
 
 // methodStale is the data plane's method of asynchronous runs.
-const methodStale dataplane.Method = 64
+const methodStale = dataplane.MethodParameters
 
 // kind says what a trainer asks the owner's node.
 type kind uint8

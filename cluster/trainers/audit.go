@@ -20,8 +20,8 @@ import (
 
 // The data plane's methods of this package.
 const (
-	MethodSample dataplane.Method = 96
-	MethodSettle dataplane.Method = 97
+	MethodSample = dataplane.MethodAudit
+	MethodSettle = dataplane.MethodSettle
 )
 
 // phase is that of the batches that are audited.

@@ -13,7 +13,7 @@ import (
 )
 
 // methodReduce is the data plane's method of the sums.
-const methodReduce dataplane.Method = 16
+const methodReduce = dataplane.MethodSums
 
 // ErrRegroup is wrapped by the errors of a group that was closed, or that is
 // not a peer's any longer: the step has to be done again in another group.

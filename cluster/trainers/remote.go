@@ -75,7 +75,7 @@ func (r *remote) Read(ctx context.Context, _ string, step int64) (*async.Version
 
 // Push implements async.Parameters.
 func (r *remote) Push(ctx context.Context, _ string, g async.Push) error {
-	ticket, withdraw, err := r.plane.Offer([][]byte{bytesOf(g.Data)}, nil)
+	ticket, withdraw, err := r.plane.Offer("gradient", [][]byte{bytesOf(g.Data)}, nil)
 	if err != nil {
 		return err
 	}

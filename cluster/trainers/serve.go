@@ -89,7 +89,7 @@ func (s *service) set(t *term) {
 // finish gives the other nodes the state that the epoch ended with, until the
 // next one is opened.
 func (s *service) finish(state []byte) error {
-	ticket, revoke, err := s.plane.Offer([][]byte{state}, nil)
+	ticket, revoke, err := s.plane.Offer("state", [][]byte{state}, nil)
 	if err != nil {
 		return err
 	}

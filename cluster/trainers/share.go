@@ -146,7 +146,7 @@ func (t *Trainers) offer(h *hello, lineage []training.Run, state *training.Posit
 	if err != nil {
 		return fmt.Errorf("%w: save: %w", errState, err)
 	}
-	ticket, withdraw, err := t.o.Plane.Offer([][]byte{b}, nil)
+	ticket, withdraw, err := t.o.Plane.Offer("state", [][]byte{b}, nil)
 	if err != nil {
 		return err
 	}

@@ -18,8 +18,8 @@ import (
 
 // The data plane's methods for a directory.
 const (
-	MethodList dataplane.Method = 48
-	MethodFile dataplane.Method = 49
+	MethodList = dataplane.MethodList
+	MethodFile = dataplane.MethodFile
 )
 
 // Limits of a listing that is accepted from a peer.

@@ -24,9 +24,9 @@ const ReplicaKind = "copies"
 
 // The data plane's methods of this package.
 const (
-	MethodPutReplica   dataplane.Method = 80
-	MethodListReplicas dataplane.Method = 81
-	MethodGetReplica   dataplane.Method = 82
+	MethodPutReplica   = dataplane.MethodPutReplica
+	MethodListReplicas = dataplane.MethodListReplicas
+	MethodGetReplica   = dataplane.MethodGetReplica
 )
 
 // ReplicaDepth is how many replicas of a run are kept, and runs how many runs, of every

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gnnactor/gnnactor/cluster/transport"
 	"github.com/gnnactor/gnnactor/internal/attack"
 	"github.com/gnnactor/gnnactor/internal/netlab"
 	"github.com/gnnactor/gnnactor/training"
@@ -290,11 +291,13 @@ type netResult struct {
 		Compute float64 `json:"compute"`
 	} `json:"stages"`
 	Cluster struct {
-		MicroBatches int64          `json:"micro_batches"`
-		Drawn        int64          `json:"drawn_elsewhere"`
-		DrawnBytes   int64          `json:"drawn_bytes"`
-		Moves        int64          `json:"sampler_moves"`
-		Lineage      []training.Run `json:"lineage"`
+		MicroBatches int64            `json:"micro_batches"`
+		Drawn        int64            `json:"drawn_elsewhere"`
+		DrawnBytes   int64            `json:"drawn_bytes"`
+		Moves        int64            `json:"sampler_moves"`
+		RowRounds    int64            `json:"row_rounds"`
+		Messages     []transport.Sent `json:"messages"`
+		Lineage      []training.Run   `json:"lineage"`
 	} `json:"cluster"`
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gnnactor/gnnactor/cluster/transport"
 	"github.com/gnnactor/gnnactor/internal/netlab"
 )
 
@@ -93,6 +94,37 @@ func (c *samplerCluster) ends() {
 			c.t.Errorf("%s computed %d micro-batches, of which others sampled %d", n.name, r.Cluster.MicroBatches, r.Cluster.Drawn)
 		}
 		c.t.Logf("%s: %d micro-batches of others, %.1f KB each on the wire, %d moves", n.name, r.Cluster.Drawn, float64(r.Cluster.DrawnBytes)/float64(r.Cluster.Drawn)/1e3, r.Cluster.Moves)
+	}
+}
+
+// What a run's nodes send, by type of message: control messages fit 64 KiB, and a batch's rows take one exchange.
+func TestNetMessages(t *testing.T) {
+	epochs := 30
+	if n, err := strconv.Atoi(os.Getenv(long)); err == nil {
+		epochs = n
+	}
+	c := startSamplers(t, 5, epochs)
+	c.ends()
+	batches := float64(alone(t, c.run).Batches)
+	for _, x := range []struct {
+		who   string
+		nodes []*netNode
+	}{{"rows", c.nodes[:1]}, {"trainers", c.nodes[1:3]}, {"samplers", c.nodes[3:]}} {
+		var sent [][]transport.Sent
+		for _, n := range x.nodes {
+			r := resultOf(t, n.log.String()).Cluster
+			sent = append(sent, r.Messages)
+			if r.RowRounds > r.MicroBatches+8 { // those of exact inference at the end, and of what was measured before
+				t.Errorf("%s asked for rows %d times, for %d micro-batches", n.name, r.RowRounds, r.MicroBatches)
+			}
+		}
+		for _, m := range transport.Sum(sent...) {
+			if m.Envelope > 64<<10 {
+				t.Errorf("%s sent %s of %d bytes", x.who, m.Type, m.Envelope)
+			}
+			t.Logf("%s sent of %q a batch: %.2f, headers of %.0f bytes, bulk of %.0f; the largest envelope has %d", x.who, m.Type,
+				float64(m.Count)/batches, float64(m.Header)/batches, float64(m.Bulk)/batches, m.Envelope)
+		}
 	}
 }
 

@@ -89,8 +89,9 @@ and the node whose count, and the shards: rows, size, the node that answers for 
 shard, and those that have copies of it. Before these come the samplers, where some
 are not on the node that they sample for: where each is, the batches that nodes drew for
 others, which nodes a trainer does not ask now, and why, and which samplers were moved to where they make
-more, and the actors of each node: run/sampler/0-3 are the
-four samplers of its part in the run. Rows that are lost, with all nodes that held them, are named last.`,
+more, the actors of each node: run/sampler/0-3 are the
+four samplers of its part in the run, and what the nodes sent since they joined, by type of message: headers are
+envelopes of the control plane and headers of the data plane's frames, bulk is what those carry. Rows that are lost, with all nodes that held them, are named last.`,
 		Args: a.args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			v, reloader, err := o.look(cmd.Context(), args[0])
@@ -178,7 +179,24 @@ func (s *clusterStatus) write(a *app) error {
 	if err := t.write(a.stdout); err != nil {
 		return err
 	}
+	if err := s.writeMessages(a); err != nil {
+		return err
+	}
 	return s.writePlaces(a)
+}
+
+// writeMessages says what all nodes sent, by type of message.
+func (s *clusterStatus) writeMessages(a *app) error {
+	var all [][]transport.Sent
+	for _, n := range s.Nodes {
+		all = append(all, n.Messages)
+	}
+	t := new(table)
+	t.row("messages of all nodes", "sent", "headers", "bulk")
+	for _, m := range transport.Sum(all...) {
+		t.row(m.Type, formatCount(m.Count), formatBytes(m.Header), formatBytes(m.Bulk))
+	}
+	return t.write(a.stdout)
 }
 
 // writePlaces says where the shards and the parameters are.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster"
 	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/cluster/transport"
 	"github.com/gnnactor/gnnactor/training"
 )
 
@@ -62,11 +63,14 @@ type teamResult struct {
 	Drawn        int64 `json:"drawn_elsewhere"`
 	DrawnBytes   int64 `json:"drawn_bytes"`
 	SamplerMoves int64 `json:"sampler_moves"`
+	RowRounds    int64 `json:"row_rounds"` // in which feature rows were asked of other nodes
+	// Messages are what this node sent, by type.
+	Messages []transport.Sent `json:"messages"`
 }
 
-// newTeamResult returns nil where this node does not train with others.
+// newTeamResult returns nil for a process alone.
 func newTeamResult(s *cluster.Session) *teamResult {
-	if s == nil || s.Part() == nil {
+	if s == nil {
 		return nil
 	}
 	r := teamResult(*s.Part())
