@@ -27,6 +27,8 @@ func TestRefineAtItsThresholds(t *testing.T) {
 	}{
 		"compute is busy, and samplers too":     {sizes(), Request{}, at(4, 2, 0, 0), 3600 * ms, 0, 900 * ms, at(4, 2, 0, 0), ""},
 		"compute is busy, samplers for 2.6":     {sizes(), Request{}, at(4, 2, 0, 0), 2400 * ms, 0, 900 * ms, at(3, 3, 0, 0), "3 samplers in place of 4: compute is busy 90 % of the time, and they are for 60 %; 3 credits each in place of 2"},
+		"compute is busy, samplers for 2.1":     {sizes(), Request{}, at(4, 2, 0, 0), 1850 * ms, 0, 900 * ms, at(3, 3, 0, 0), "3 samplers in place of 4: compute is busy 90 % of the time, and they are for 46 %; 3 credits each in place of 2"},
+		"nothing is loaded, and just so long":   {sizes(), Request{}, at(4, 2, 0, 0), 0, 900 * ms, 0, at(4, 2, 0, 0), ""},
 		"as many credits in all":                {sizes(), Request{}, at(4, 3, 0, 0), 1700 * ms, 0, 1000 * ms, at(2, 6, 0, 0), "2 samplers in place of 4: compute is busy 100 % of the time, and they are for 42 %; 6 credits each in place of 3"},
 		"compute is busy, credits fixed":        {sizes(), Request{Credits: 2}, at(4, 2, 0, 0), 2400 * ms, 0, 900 * ms, at(4, 2, 0, 0), ""},
 		"compute is busy, samplers fixed":       {sizes(), Request{Samplers: 4}, at(4, 2, 0, 0), 2400 * ms, 0, 900 * ms, at(4, 2, 0, 0), ""},
@@ -154,6 +156,7 @@ func TestMoveSamplerSays(t *testing.T) {
 		want  string
 	}{
 		{[]SamplerNode{{"a", ms, 1}, {"b", ms, 1}}, []string{"a", "a"}, "s0 to b: 2 samplers make 1e+03 micro-batches/s on a, and 1 could make 1e+03 on b"},
+		{[]SamplerNode{{"a", 100 * ms, 1}, {"b", ms, 1}}, []string{"a"}, "s0 to b: 1 samplers make 10 micro-batches/s on a, and 1 could make 1e+03 on b"},
 		{[]SamplerNode{{"b", 4 * ms, 2}, {"a", 2 * ms, 0.5}}, []string{"b", "a", "a"}, "s1 to b: 2 samplers make 250 micro-batches/s on a, and 2 could make 500 on b"},
 		{[]SamplerNode{{"a", ms, 1}, {"b", 10 * ms, 1}}, []string{"a", "a"}, ""},                                                                                             // 1000, and 1100 after it
 		{[]SamplerNode{{"a", ms, 1}, {"b", 8 * ms, 1}}, []string{"a", "a"}, ""},                                                                                              // 1125, but the one on a would wait: 1000

@@ -128,7 +128,7 @@ func (p *Plan) stagesIO(s *Sizes, r Request, why string) {
 	add := func(name string, n int, why string) { p.Stages = append(p.Stages, Stage{name, n, why}) }
 	leave := func(name, why string) { p.LeftOut = append(p.LeftOut, Stage{name, 0, why}) }
 	switch {
-	case p.Reorder > 1:
+	case p.Reorder != 0:
 		add("reorder", 1, fmt.Sprintf("greedy by match degree over windows of %d batches, as asked for", p.Reorder))
 	case p.Load:
 		leave("reorder", "it changes the order of batches, and so results: only when asked for")

@@ -200,7 +200,7 @@ func Build(s Sizes, r Request) *Plan {
 			p.Credits = 1 + share(p.Ahead, p.Samplers) // one that is sampled, and those ahead
 		}
 	}
-	if p.Reorder > 1 {
+	if p.Reorder != 0 {
 		need := share((p.Reorder+1)*s.Micro+p.Ahead, p.Samplers)
 		if r.Credits > 0 && r.Credits < need {
 			p.Raised = fmt.Sprintf("%d credits in place of %d: windows of %d batches need them", need, r.Credits, p.Reorder)
@@ -351,7 +351,7 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 		if p.Together {
 			perEdge = 24 // each thread's part of the layer, before it is put in place
 		}
-		scratch := plus(times(32, src[s.Layers-1]), times(perEdge, slices.Max(append(edges, 0))))
+		scratch := plus(times(32, src[s.Layers-1]), times(perEdge, slices.Max(edges)))
 		add(fmt.Sprintf("what up to %d samplers work with", p.MaxSamplers), times(plus(s.SamplerOwn, scratch), int64(p.MaxSamplers)), false)
 		if s.Audits {
 			add("audits of other nodes: a sampler, a batch and the order of the seeds", plus(plus(s.SamplerOwn, scratch), plus(batch, times(4, int64(s.TrainNodes)))), false)
@@ -375,7 +375,7 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 	if s.ownRows() {
 		add(fmt.Sprintf("rows that own stages make of up to %d batches", p.MaxBatches), times(times(4*int64(s.InDim), src[s.Layers-1]), int64(p.MaxBatches)), false)
 	}
-	if p.Reorder > 1 {
+	if p.Reorder != 0 {
 		add("reorder: input nodes of a window", times(4*src[s.Layers-1], int64(p.Reorder+1)), false)
 	}
 	if !whole && s.InDim > 0 {

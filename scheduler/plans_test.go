@@ -100,6 +100,11 @@ func TestPlansToTheByte(t *testing.T) {
 			s.Nodes, s.Edges, s.TrainNodes, s.BatchSize, s.Parallel, r.Samplers = 1e6, 1e7, 1e5, togetherFrom, true, 1
 		}},
 		{"wide rows", func(s *Sizes, r *Request) { s.InDim, s.Nodes = 1000, 1e5 }},
+		{"one thread, and one of each; a window of two", func(s *Sizes, r *Request) {
+			s.Batches, s.InDim, s.RowBytes, s.Heads, s.SamplerShared = 1, 1, 4, 1, 1
+			r.Threads, r.Reorder = 1, 2
+		}},
+		{"one thread, a window of eight", func(s *Sizes, r *Request) { r.Threads, r.Reorder = 1, 8 }},
 		{"very wide rows", func(s *Sizes, r *Request) { s.InDim, s.Nodes = 1e4, 1e5 }},
 	} {
 		s, r := small(), Request{Threads: 4}

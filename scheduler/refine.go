@@ -61,7 +61,7 @@ func (p *Plan) Refine(now Tuning, m Measured, r Request) (next Tuning, why []str
 	say := func(format string, args ...any) { why = append(why, fmt.Sprintf(format, args...)) }
 	credits := func() {
 		// The batches under way stay as many, those that a window needs among them.
-		next.Credits = max(share(now.Samplers*now.Credits, next.Samplers), 1)
+		next.Credits = share(now.Samplers*now.Credits, next.Samplers)
 		if next.Samplers > now.Samplers {
 			next.Credits = max(next.Credits, 2)
 		}

@@ -112,7 +112,7 @@ func (t *Tuner) propose(i int, m Measured) (next Tuning, x *trial, why string) {
 			return share >= hitShare, fmt.Sprintf("it holds %.1f %% of the rows asked for", 100*share)
 		}}, fmt.Sprintf("load is busy %.0f %% of the time", 100*load)
 	case tryGather:
-		if r.Gather != "" || r.Shared || !p.gathers || p.CopyRows == 0 || compute < busyShare {
+		if r.Gather != "" || p.CopyRows == 0 || compute < busyShare {
 			return next, nil, ""
 		}
 		next.Copied = !t.now.Copied

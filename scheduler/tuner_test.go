@@ -109,6 +109,30 @@ func TestTunerLeaves(t *testing.T) {
 	}
 }
 
+// A machine that is now slow in one and now in another is followed twelve times.
+func TestTunerFollows(t *testing.T) {
+	r := Request{Threads: 8}
+	tuner := Build(sizes(), r).NewTuner(r)
+	changes := 0
+	for i := range 40 {
+		m := Measured{Batches: 10, Wall: time.Second, Sample: 8 * time.Second}
+		if i%2 == 1 {
+			m = Measured{Batches: 10, Wall: time.Second, Sample: time.Second, Compute: time.Second}
+		}
+		before := tuner.now
+		next, why := tuner.Next(m)
+		if (next != before) != (why != nil) || (why != nil) != (i < 12) {
+			t.Errorf("%d: %+v becomes %+v: %q", i, before, next, why)
+		}
+		if why != nil {
+			changes++
+		}
+	}
+	if changes != 12 {
+		t.Errorf("%d changes", changes)
+	}
+}
+
 // After many changes nothing new is tried, and what is being tried is measured to its
 // end all the same.
 func TestTunerEnds(t *testing.T) {
