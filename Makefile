@@ -28,7 +28,7 @@ fuzz: ## run every fuzz target for FUZZTIME
 	done
 
 mutants: ## break packages in 150 ways each, by SEED, and count what their tests notice (hours)
-	$(GO) run ./internal/mutants -seed $(SEED) ./sampling ./compute ./compute/cpu ./graph/features
+	$(GO) run ./internal/mutants -seed $(SEED) ./sampling ./compute ./compute/cpu ./graph/features ./scheduler ./cluster/membership ./actors
 
 lint: ## gofmt, vet, staticcheck and the order of imports
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
