@@ -174,7 +174,7 @@ func Start(c Config) (*Pipeline, error) {
 		dir.filters = append(dir.filters, spawn("stage/"+x.Name, &inserted{post: p.post, stage: x, next: after(&dir.filters, i, dir.Filtered)}))
 	}
 	if c.Work.Window > 1 {
-		dir.reorder = spawn("reorder", &reorder{post: p.post, work: c.Work, order: c.Order})
+		dir.reorder = spawn("reorder", &reorder{post: p.post, work: c.Work, order: c.Order, reducer: c.Reducer})
 	}
 	if c.Loading != nil {
 		dir.match = spawn("match", &match{post: p.post, mem: c.Loading, work: c.Work})

@@ -27,6 +27,9 @@ type Reducer interface {
 	// result, by micro-batch. An error ends the pipeline; parts and dst are not
 	// used again then.
 	AllReduce(ctx context.Context, step int64, dst []float32, parts [][]float32, meta [][]byte) ([][]byte, error)
+	// Gather gives mine to the other processes, and returns what each of them, this one included, gave under
+	// that number: numbers rise. It is called beside AllReduce. An error ends the pipeline.
+	Gather(ctx context.Context, number int64, mine []byte) ([][]byte, error)
 }
 
 // applyShared is apply for one of several processes.

@@ -9,18 +9,22 @@ import (
 	"github.com/gnnactor/gnnactor/clock"
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/sampling"
+	"github.com/gnnactor/gnnactor/sampling/overlap"
 )
 
 // Orderer chooses the order of the batches within a window, as overlap.Orderer
 // does: a function of the epoch's windows so far alone.
 type Orderer interface {
 	// Reset begins an epoch, Resume goes on in one after the batch that has the
-	// given distinct input nodes.
+	// given parts.
 	Reset()
-	Resume(inputs []uint32) error
-	// Order appends to dst a permutation of the window's batches, whose input
-	// nodes are given. It keeps neither.
-	Order(dst []int, inputs [][]uint32) ([]int, error)
+	Resume(parts []overlap.Part) error
+	// Order appends to dst a permutation of the window's batches, whose parts
+	// are given. It keeps neither.
+	Order(dst []int, batches [][]overlap.Part) ([]int, error)
+	// Part returns what other processes need of a part with these inputs, rising. It may be called beside the
+	// others.
+	Part(inputs []uint32) overlap.Part
 }
 
 // reorder changes the order of the batches within windows (docs/algorithms.md §7). The
@@ -30,15 +34,19 @@ type Orderer interface {
 // The order of a window depends on the batch that ran last in the window
 // before. A run that goes on within an epoch is told which one that was
 // (Work.After) and samples it, and the whole of its window, once more.
+//
+// Where several processes share the steps, each has its own micro-batches, and tells the others
+// what the order depends on of those (messages.Inputs): all find the same order.
 type reorder struct {
 	*post
-	work  Work
-	order Orderer
-	self  *actor.PID
-	begin int64                         // first step of the window that is gathered
-	got   map[int64][]*messages.Sampled // by the step of their index; bounded by the samplers' credits
-	known bool                          // order knows the batch that runs last before begin
-	busy  bool
+	work    Work
+	order   Orderer
+	reducer Reducer // nil: all micro-batches are computed in this process
+	self    *actor.PID
+	begin   int64                         // first step of the window that is gathered
+	got     map[int64][]*messages.Sampled // by the step of their index; bounded by the samplers' credits
+	known   bool                          // order knows the batch that runs last before begin
+	busy    bool
 }
 
 func (r *reorder) name() string { return "reorder" }
@@ -65,59 +73,150 @@ func (r *reorder) receive(m any) {
 	r.next()
 }
 
-// complete reports whether every micro-batch of step has come.
-func (r *reorder) complete(step int64) bool {
-	parts := r.got[step]
-	return len(parts) > 0 && len(parts) == max(parts[0].Batch.ID.Of, 1)
+// batch returns the index of the batch that is gathered as step: the one before
+// the window is the one that ran last.
+func (r *reorder) batch(step int64) int {
+	if step < r.begin {
+		return r.work.After
+	}
+	return int(step % r.work.Steps())
 }
 
-// next orders the window when all of it has come.
+// next orders the window when all of it that is this process's has come.
 func (r *reorder) next() {
 	if r.busy || r.work.Steps() == 0 {
 		return
 	}
-	var lead []*messages.Sampled
+	end := r.begin + int64(r.work.windowSize(r.begin))
+	first := r.begin
 	if !r.known {
-		if !r.complete(r.begin - 1) {
+		first--
+	}
+	batches := make([]*ordering, end-first)
+	for i := range batches {
+		step := first + int64(i)
+		own := r.got[step]
+		if len(own) < r.work.ownOf(r.batch(step)) {
 			return
 		}
-		lead = r.got[r.begin-1]
-	}
-	n := r.work.windowSize(r.begin)
-	window := make([][]*messages.Sampled, n)
-	for i := range window {
-		if !r.complete(r.begin + int64(i)) {
-			return
+		batches[i] = &ordering{step: step, parts: make([]overlap.Part, r.work.numMicro(r.batch(step)))}
+		for _, m := range own {
+			in := m.Batch.Inputs()
+			batches[i].all = batches[i].all || in == nil
+			batches[i].parts[m.Batch.ID.Micro] = overlap.Part{Size: len(in), Nodes: in}
 		}
-		window[i] = r.got[r.begin+int64(i)]
-		slices.SortFunc(window[i], func(a, b *messages.Sampled) int { return a.Batch.ID.Micro - b.Batch.ID.Micro })
 	}
-	id := window[0][0].Batch.ID
-	id.Micro, id.Of = 0, 0
+	id := sampling.ID{Phase: r.work.Phase, Epoch: int(r.begin / r.work.Steps()), Batch: r.batch(r.begin)}
 	begins := r.begin%r.work.Steps() == 0
-	r.busy = true
-	r.job(r.self, clock.Reorder, id, func() (any, error) {
-		sets := make([][]uint32, n)
-		for i, parts := range window {
-			sets[i] = inputs(parts)
-			if sets[i] == nil { // every node, always: no order is better
-				return ascending(n), nil
-			}
-		}
-		if begins {
-			r.order.Reset()
-		}
-		if lead != nil {
-			if err := r.order.Resume(inputs(lead)); err != nil {
-				return nil, err
-			}
-		}
-		order, err := r.order.Order(nil, sets)
-		if err == nil && !isPermutation(order, n) {
+	known := r.known
+	order := func() (any, error) {
+		order, err := r.find(batches, begins, known)
+		if n := int(end - r.begin); err == nil && !isPermutation(order, n) {
 			err = fmt.Errorf("the order %v is no permutation of %d batches", order, n)
 		}
 		return order, err
+	}
+	r.busy = true
+	if r.reducer == nil {
+		r.job(r.self, clock.Reorder, id, order)
+		return
+	}
+	begin := r.begin
+	r.jobElsewhere(r.self, id, func() (any, error) {
+		if err := r.share(begin, batches); err != nil {
+			return nil, err
+		}
+		span := r.clock.Begin(clock.Reorder)
+		defer func() { span.End(r.label(id)) }()
+		return order()
 	})
+}
+
+// ordering is what an order depends on of a batch.
+type ordering struct {
+	step  int64          // of its index
+	parts []overlap.Part // by micro-batch
+	all   bool           // one of them needs every node
+}
+
+// find returns the order of a window, whose batches come after the one that ran last, if that is not
+// known yet.
+func (r *reorder) find(batches []*ordering, begins, known bool) ([]int, error) {
+	window := batches
+	if !known {
+		window = window[1:]
+	}
+	sets := make([][]overlap.Part, len(window))
+	for i, b := range window {
+		if b.all { // every node, always: no order is better
+			return ascending(len(window)), nil
+		}
+		sets[i] = b.parts
+	}
+	if begins {
+		r.order.Reset()
+	}
+	if !known {
+		lead := batches[0].parts
+		if batches[0].all {
+			lead = nil
+		}
+		if err := r.order.Resume(lead); err != nil {
+			return nil, err
+		}
+	}
+	return r.order.Order(nil, sets)
+}
+
+// share makes the parts of batches those of all processes.
+func (r *reorder) share(begin int64, batches []*ordering) error {
+	var mine messages.Inputs
+	for _, b := range batches {
+		for m, p := range b.parts {
+			if r.work.mine(m, len(b.parts)) {
+				x := messages.InputPart{Step: b.step, Micro: m, All: b.all}
+				if !x.All {
+					p = r.order.Part(p.Nodes)
+					x.Size, x.Nodes = p.Size, p.Nodes
+				}
+				mine.Parts = append(mine.Parts, x)
+			}
+		}
+	}
+	body, err := messages.Marshal(&mine)
+	if err != nil {
+		return err
+	}
+	told, err := r.reducer.Gather(r.context, begin, body)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrReduce, err)
+	}
+	missing := 0
+	for _, b := range batches {
+		clear(b.parts)
+		missing += len(b.parts)
+	}
+	seen := map[position]bool{}
+	for _, body := range told {
+		m, err := messages.Unmarshal("inputs", body)
+		if err != nil {
+			return err
+		}
+		for _, p := range m.(*messages.Inputs).Parts {
+			i := p.Step - batches[0].step
+			if i < 0 || i >= int64(len(batches)) || p.Micro < 0 || p.Micro >= len(batches[i].parts) || seen[position{p.Step, p.Micro}] {
+				return fmt.Errorf("another process tells of micro-batch %d of step %d, which the window from step %d has not, or twice", p.Micro, p.Step, begin)
+			}
+			seen[position{p.Step, p.Micro}] = true
+			b := batches[i]
+			b.all, b.parts[p.Micro] = b.all || p.All, overlap.Part{Size: p.Size, Nodes: p.Nodes}
+			missing--
+		}
+	}
+	if missing > 0 {
+		return fmt.Errorf("nobody tells of %d micro-batches of the window from step %d", missing, begin)
+	}
+	return nil
 }
 
 // emit passes the window on in its new order.
@@ -130,14 +229,14 @@ func (r *reorder) emit(order []int) {
 		delete(r.got, r.begin-1)
 	}
 	for i, k := range order {
-		step := r.begin + int64(i)
-		parts := r.got[r.begin+int64(k)]
+		step, was := r.begin+int64(i), r.begin+int64(k)
 		if r.work.Mine != nil && step >= r.work.First {
-			r.send(r.dir.Parameters(), &messages.Placed{Step: step, Batch: parts[0].Batch.ID.Batch})
+			r.send(r.dir.Parameters(), &messages.Placed{Step: step, Batch: r.batch(was)})
 		}
+		parts := r.got[was]
+		slices.SortFunc(parts, func(a, b *messages.Sampled) int { return a.Batch.ID.Micro - b.Batch.ID.Micro })
 		for _, m := range parts {
-			// It was computed before the run was interrupted, or is computed elsewhere.
-			if id := m.Batch.ID; step < r.work.First || !r.work.mine(id.Micro, max(id.Of, 1)) {
+			if step < r.work.First { // it was computed before the run was interrupted
 				r.unused(m)
 				continue
 			}
@@ -155,23 +254,6 @@ func (r *reorder) emit(order []int) {
 func (r *reorder) unused(m *messages.Sampled) {
 	r.releaseBatch(m.Batch)
 	r.send(r.dir.Sampler(m.From), &messages.Credit{N: 1})
-}
-
-// inputs returns the distinct input nodes of a global batch: nil for all.
-func inputs(parts []*messages.Sampled) []uint32 {
-	if len(parts) == 1 {
-		return parts[0].Batch.Inputs()
-	}
-	var all []uint32
-	for _, m := range parts {
-		in := m.Batch.Inputs()
-		if in == nil {
-			return nil
-		}
-		all = append(all, in...)
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
 }
 
 func ascending(n int) []int {

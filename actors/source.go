@@ -21,9 +21,8 @@ type Work struct {
 	Epochs    int      // epochs are numbered [0, Epochs)
 	InOrder   bool     // keep the order of Nodes instead of shuffling every epoch
 
-	// Mine says which micro-batches of a step this process computes; nil: all.
-	// The others are computed elsewhere (Config.Reducer), but sampled here as well where
-	// batches are reordered: the order depends on all of them.
+	// Mine says which micro-batches of a step this process samples and computes; nil: all.
+	// The others are other processes' (Config.Reducer).
 	Mine func(micro, of int) bool
 
 	// Window is how many global batches are reordered together; 0 and 1: none.
@@ -58,7 +57,12 @@ func (w *Work) numMicro(batch int) int {
 
 // Own returns how many micro-batches of a step this process computes.
 func (w *Work) Own(step int64) int {
-	of, own := w.numMicro(int(step%max(w.Steps(), 1))), 0
+	return w.ownOf(int(step % max(w.Steps(), 1)))
+}
+
+// ownOf is Own for the step that computes the batch of an index.
+func (w *Work) ownOf(batch int) int {
+	of, own := w.numMicro(batch), 0
 	for m := range of {
 		if w.mine(m, of) {
 			own++
@@ -198,7 +202,7 @@ func (s *source) next(i int) bool {
 		if s.micro++; s.micro == of {
 			s.step, s.micro = s.step+1, 0
 		}
-		if w.Window <= 1 && !w.mine(micro, of) {
+		if !w.mine(micro, of) {
 			continue
 		}
 		s.send(s.dir.Sampler(i), &messages.Seeds{

@@ -6,6 +6,7 @@ import (
 	stdruntime "runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/graph/generate"
 	"github.com/gnnactor/gnnactor/runtime"
+	"github.com/gnnactor/gnnactor/sampling"
 )
 
 // node is a member of a cluster in this process.
@@ -224,6 +226,28 @@ func TestTogetherReordered(t *testing.T) {
 	}
 	c.Execution.LocalCodec = "msgpack"
 	throughDeath(t, c)
+	c.Execution.LocalCodec, c.Sampling.ReorderMethod = "none", "sketch"
+	sameTogether(t, c, 3)
+}
+
+// Trainers that reorder batches sample each micro-batch once among them.
+func TestReorderedSampledOnce(t *testing.T) {
+	var drawn atomic.Int64
+	c := clusterConfig()
+	c.Sampling.Reorder, c.Memory.Match, c.Memory.Features, c.Cluster.Audit = 3, "on", "throttled:10GB/s", 0
+	c.Sampling.Sampler, c.Sampling.Own = "counted", ownSampler(func(b *sampling.Batch) {
+		if b.ID.Phase == "train" { // else it is to plan by
+			drawn.Add(1)
+		}
+	})
+	if _, err := trainOn(t.Context(), c, nil); err != nil {
+		t.Fatal(err)
+	}
+	alone := drawn.Swap(0)
+	sameTogether(t, c, 3)
+	if all := drawn.Load() - alone; all != alone { // sameTogether begins with one process alone
+		t.Errorf("three nodes sampled %d times, one process %d times", all, alone)
+	}
 }
 
 func throughDeath(t *testing.T, config runtime.Config) {

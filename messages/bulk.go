@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/vmihailenco/msgpack/v5"
 	"github.com/vmihailenco/msgpack/v5/msgpcode"
@@ -16,6 +17,46 @@ type (
 	Int64s   []int64
 	Float32s []float32
 )
+
+// Rising are ids none of which is below the one before: on the wire a msgpack binary of
+// the differences as varints, or nil.
+type Rising []uint32
+
+// EncodeMsgpack implements msgpack.CustomEncoder.
+func (x Rising) EncodeMsgpack(e *msgpack.Encoder) error {
+	if x == nil {
+		return e.EncodeNil()
+	}
+	b := make([]byte, 0, len(x)+len(x)/2)
+	last := uint32(0)
+	for _, v := range x {
+		if v < last {
+			return fmt.Errorf("messages: %d after %d among ids that rise", v, last)
+		}
+		b = binary.AppendUvarint(b, uint64(v-last))
+		last = v
+	}
+	return e.EncodeBytes(b)
+}
+
+// DecodeMsgpack implements msgpack.CustomDecoder.
+func (x *Rising) DecodeMsgpack(d *msgpack.Decoder) error {
+	b, err := d.DecodeBytes()
+	if *x = nil; err != nil || b == nil {
+		return err
+	}
+	ids, last := make([]uint32, 0, len(b)), uint64(0)
+	for len(b) > 0 {
+		v, n := binary.Uvarint(b)
+		if n <= 0 || v > math.MaxUint32-last {
+			return errors.New("messages: ids that rise beyond what there are")
+		}
+		last += v
+		ids, b = append(ids, uint32(last)), b[n:]
+	}
+	*x = ids
+	return nil
+}
 
 var errNegativeLength = errors.New("messages: bulk field of unknown length")
 

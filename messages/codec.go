@@ -30,6 +30,7 @@ var kinds = map[string]func() Message{
 	"applied":  func() Message { return new(Applied) },
 	"proceed":  func() Message { return new(Proceed) },
 	"placed":   func() Message { return new(Placed) },
+	"inputs":   func() Message { return new(Inputs) },
 	"failed":   func() Message { return new(Failed) },
 	"drain":    func() Message { return new(Drain) },
 	"drained":  func() Message { return new(Drained) },

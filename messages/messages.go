@@ -188,6 +188,21 @@ type Placed struct {
 	Batch int   `msgpack:"b"`
 }
 
+// Inputs tells the processes that share the steps of a reordered run what its order depends on of
+// the micro-batches that one of them has: of the windows' batches, and of the one that ran last before.
+type Inputs struct {
+	Parts []InputPart `msgpack:"p"`
+}
+
+// InputPart is a micro-batch's overlap.Part.
+type InputPart struct {
+	Step  int64  `msgpack:"s"` // of its batch's index
+	Micro int    `msgpack:"m"`
+	All   bool   `msgpack:"a,omitempty"` // every node of the graph, and nothing else is said
+	Size  int    `msgpack:"n"`
+	Nodes Rising `msgpack:"v"`
+}
+
 // Failed reports that a stage could not do a batch; it ends the run.
 type Failed struct {
 	ID    sampling.ID `msgpack:"i"`
@@ -247,6 +262,7 @@ func (*Version) Kind() string  { return "version" }
 func (*Applied) Kind() string  { return "applied" }
 func (*Proceed) Kind() string  { return "proceed" }
 func (*Placed) Kind() string   { return "placed" }
+func (*Inputs) Kind() string   { return "inputs" }
 func (*Failed) Kind() string   { return "failed" }
 func (*Drain) Kind() string    { return "drain" }
 func (*Drained) Kind() string  { return "drained" }

@@ -143,6 +143,11 @@ func TestRoundTrip(t *testing.T) {
 							s.X = append(s.X, random.Float32())
 						}
 					}
+				case *Inputs:
+					fill(t, m, quickRandom)
+					for _, p := range s.Parts {
+						slices.Sort(p.Nodes)
+					}
 				default:
 					fill(t, m, quickRandom)
 				}
@@ -259,6 +264,22 @@ func TestUnmarshalRefuses(t *testing.T) {
 	}
 }
 
+// Ids that rise beyond what there are are refused, and so are those that do not rise.
+func TestRising(t *testing.T) {
+	for _, b := range [][]byte{{0x80}, {0xff, 0xff, 0xff, 0xff, 0x10}, {0xff, 0xff, 0xff, 0xff, 0x0f, 1}} {
+		raw, err := msgpack.Marshal(map[string]any{"p": []any{map[string]any{"v": b}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m, err := Unmarshal("inputs", raw); !errors.Is(err, ErrMessage) {
+			t.Errorf("%x: %v, %v", b, m, err)
+		}
+	}
+	if _, err := Marshal(&Inputs{Parts: []InputPart{{Nodes: Rising{2, 1}}}}); err == nil {
+		t.Error("ids that fall were sent")
+	}
+}
+
 func FuzzUnmarshal(f *testing.F) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for kind, empty := range kinds {
@@ -272,6 +293,8 @@ func FuzzUnmarshal(f *testing.F) {
 		case *Loaded:
 			s.Batch = randomBatch(r)
 			s.X = make(Float32s, 2*s.Batch.NumInputs())
+		case *Inputs:
+			s.Parts = []InputPart{{Step: 3, Micro: 1, Size: 3, Nodes: Rising{1, 1, 1 << 31}}}
 		}
 		body, err := Marshal(m)
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/sampling"
+	"github.com/gnnactor/gnnactor/sampling/overlap"
 )
 
 // Identity is everything that changes the result of a run, other than how long
@@ -27,7 +28,7 @@ type Identity struct {
 	BatchSize         int           `json:"batch_size"`
 	MicroBatches      int           `json:"micro_batches"`
 	Reorder           int           `json:"reorder,omitempty"`        // batches of a window
-	ReorderMethod     string        `json:"reorder_method,omitempty"` // exact or sketch
+	ReorderMethod     string        `json:"reorder_method,omitempty"` // exact, or sketch, of micro-batches if there are several
 	Stages            []string      `json:"stages,omitempty"`         // the program's own: see Config.StageNames
 	Recipe            Recipe        `json:"recipe"`
 	Start             string        `json:"start"` // SHA-256 of the parameters that the run started from
@@ -47,6 +48,9 @@ func (r *Runtime) identify() Identity {
 	}
 	if m := r.cfg.method; m != 0 {
 		id.Reorder, id.ReorderMethod = r.cfg.Sampling.Reorder, m.String()
+		if m == overlap.Sketch && r.cfg.Sampling.MicroBatches > 1 {
+			id.ReorderMethod += " of micro-batches" // how many nodes those have together was counted before
+		}
 	}
 	if r.cfg.Training.Sync.Asynchronous() {
 		id.Sync = r.cfg.Training.Sync.String()

@@ -94,7 +94,11 @@ func BenchmarkReorder(b *testing.B) {
 		}
 		var ordered [][]uint32
 		for part := range slices.Chunk(mixed, window) {
-			order, err := o.Order(nil, part)
+			var sets [][]overlap.Part
+			for _, in := range part {
+				sets = append(sets, []overlap.Part{{Size: len(in), Nodes: in}})
+			}
+			order, err := o.Order(nil, sets)
 			if err != nil {
 				b.Fatal(err)
 			}

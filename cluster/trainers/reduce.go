@@ -48,6 +48,7 @@ type reducer struct {
 func newReducer(p *dataplane.Plane) *reducer {
 	s := &reducer{plane: p, changed: make(chan struct{})}
 	p.Handle(methodReduce, s.serve)
+	p.Handle(methodGather, s.serveGather)
 	return s
 }
 
@@ -67,6 +68,11 @@ type reduceGroup struct {
 	turn  int          // whose roots it has
 	roots [2][]float32 // what this trainer adds up last, of the last two steps
 	temps chan []float32
+
+	sums   sync.RWMutex     // held while a sum is made
+	told   map[int64][]byte // what this trainer tells by Gather, guarded by mu as the following
+	tells  chan struct{}    // closed when told changes
+	oldest int64            // number that may be asked for
 }
 
 // segment is how many values travel at once, at most; inFlight how many segments do.
@@ -93,7 +99,7 @@ func (s *reducer) newGroup(id uint64, members []string) (*reduceGroup, error) {
 		return nil, fmt.Errorf("trainers: node %s is not among the trainers %v", s.plane.Node(), members)
 	}
 	g := &reduceGroup{s: s, id: id, members: slices.Clone(members), self: self, closed: make(chan struct{}),
-		segment: segment, steps: map[int64]*step{}, temps: make(chan []float32, inFlight)}
+		segment: segment, steps: map[int64]*step{}, told: map[int64][]byte{}, tells: make(chan struct{}), temps: make(chan []float32, inFlight)}
 	s.mu.Lock()
 	if !s.gate.Enter(id) {
 		s.mu.Unlock()

@@ -197,6 +197,15 @@ func (s *Share) AllReduce(ctx context.Context, step int64, dst []float32, parts 
 	return metas, nil
 }
 
+// Gather implements actors.Reducer.
+func (s *Share) Gather(ctx context.Context, number int64, mine []byte) ([][]byte, error) {
+	all, err := s.group.Gather(ctx, number, mine)
+	if err != nil && ctx.Err() == nil {
+		err = errors.Join(err, s.t.failed(ctx, s.id))
+	}
+	return all, err
+}
+
 // between is called when a group has made a step, and whether more are to come. It
 // ends the group if that was to make no other.
 func (t *Trainers) between(id int64, more bool) { t.step(membership.Made{ID: id, More: more}) }

@@ -41,6 +41,8 @@ func (g *reduceGroup) AllReduce(ctx context.Context, number int64, dst []float32
 		return nil, g.err
 	default:
 	}
+	g.sums.RLock()
+	defer g.sums.RUnlock()
 	ctx, cancel := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
 	defer watch.Wait()

@@ -14,7 +14,11 @@ func ExampleOrderer_Order() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	order, err := o.Order(nil, inputs)
+	var batches [][]overlap.Part
+	for _, in := range inputs {
+		batches = append(batches, []overlap.Part{{Size: len(in), Nodes: in}})
+	}
+	order, err := o.Order(nil, batches)
 	if err != nil {
 		log.Fatal(err)
 	}

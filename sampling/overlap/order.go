@@ -1,6 +1,9 @@
 package overlap
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Orderer orders the windows of an epoch, one after the other. It is not safe
 // for concurrent use; its memory is reused from window to window.
@@ -58,30 +61,30 @@ func (o *Orderer) match(s *set) share {
 
 // Resume tells which input nodes the batch that ran last has, when the epoch
 // goes on after a restart.
-func (o *Orderer) Resume(inputs []uint32) error {
-	if err := o.check(inputs); err != nil {
+func (o *Orderer) Resume(parts []Part) error {
+	if err := o.check(parts); err != nil {
 		return err
 	}
-	o.ran(o.set(inputs))
+	o.ran(o.set(parts))
 	return nil
 }
 
-// Order appends to dst the order in which the window's batches, whose distinct
-// input nodes are given in the order of their indices, run, as positions in
-// inputs. It begins with the batch closest to the one that ran last, and goes on
-// with the one closest to that; ties go to the lower index. Nothing of inputs is
+// Order appends to dst the order in which the window's batches, whose parts
+// are given in the order of their indices, run, as positions in
+// batches. It begins with the batch closest to the one that ran last, and goes on
+// with the one closest to that; ties go to the lower index. Nothing of batches is
 // kept.
-func (o *Orderer) Order(dst []int, inputs [][]uint32) ([]int, error) {
-	for _, in := range inputs {
-		if err := o.check(in); err != nil {
+func (o *Orderer) Order(dst []int, batches [][]Part) ([]int, error) {
+	for _, parts := range batches {
+		if err := o.check(parts); err != nil {
 			return dst, err
 		}
 	}
 	o.window = o.window[:0]
-	for _, in := range inputs {
-		o.window = append(o.window, o.set(in))
+	for _, parts := range batches {
+		o.window = append(o.window, o.set(parts))
 	}
-	for range inputs {
+	for range batches {
 		best, most := -1, share{}
 		for i, s := range o.window {
 			if s == nil {
@@ -102,23 +105,46 @@ func (o *Orderer) Order(dst []int, inputs [][]uint32) ([]int, error) {
 	return dst, nil
 }
 
-func (o *Orderer) check(inputs []uint32) error {
-	for _, u := range inputs {
-		if int(u) >= o.nodes {
-			return fmt.Errorf("overlap: node %d is out of range [0, %d)", u, o.nodes)
+func (o *Orderer) check(parts []Part) error {
+	for _, p := range parts {
+		for _, u := range p.Nodes {
+			if int(u) >= o.nodes {
+				return fmt.Errorf("overlap: node %d is out of range [0, %d)", u, o.nodes)
+			}
+		}
+		least := p.Size
+		if o.method == Sketch {
+			least = min(least, SketchSize)
+		}
+		if len(p.Nodes) < least || len(p.Nodes) > p.Size {
+			return fmt.Errorf("overlap: %d of the %d nodes of a part; its order needs %d", len(p.Nodes), p.Size, least)
 		}
 	}
 	return nil
 }
 
+// Part returns what other processes need of a part of a batch with these distinct input nodes to order
+// batches as this one does: all of them, or those of a sketch, in rising order.
+func (o *Orderer) Part(inputs []uint32) Part {
+	p := Part{len(inputs), slices.Clone(inputs)}
+	if o.method == Sketch && len(inputs) > SketchSize {
+		var s set
+		s.makeSketch([]Part{p})
+		last := s.sketch[SketchSize-1]
+		p.Nodes = slices.DeleteFunc(p.Nodes, func(u uint32) bool { return sketchKey.Uint64(uint64(u)) > last })
+	}
+	slices.Sort(p.Nodes)
+	return p
+}
+
 // set returns a reusable representation of a batch's nodes.
-func (o *Orderer) set(inputs []uint32) *set {
+func (o *Orderer) set(parts []Part) *set {
 	var s *set
 	if n := len(o.spare); n > 0 {
 		s, o.spare = o.spare[n-1], o.spare[:n-1]
 	} else {
 		s = new(set)
 	}
-	s.fill(inputs, o.nodes, o.method == Sketch)
+	s.fill(parts, o.nodes, o.method == Sketch)
 	return s
 }

@@ -31,6 +31,13 @@ const ExactWindow = 64
 // estimated Jaccard index J is √(J(1−J)/SketchSize), at most 0.011.
 const SketchSize = 2048
 
+// Part is what the order of batches depends on of a part of one, which may have several. The order
+// is the same whether Nodes are all of its distinct input nodes or, by Sketch, those of smallest hash alone.
+type Part struct {
+	Size  int      // distinct input nodes
+	Nodes []uint32 // all of them, or the SketchSize ones of smallest hash, in any order
+}
+
 var methodNames = [...]string{"auto", "exact", "sketch"}
 
 // String returns the method's name.

@@ -16,6 +16,14 @@ func randomSet(k rng.Key, n, size int) []uint32 {
 	return p[:size]
 }
 
+// whole returns batches that have one part each.
+func whole(batches [][]uint32) (all [][]Part) {
+	for _, in := range batches {
+		all = append(all, []Part{{len(in), in}})
+	}
+	return all
+}
+
 // greedy is the definition: windows by index, each begun with the batch closest
 // to the last one (the first window: with its first), ties to the lower index.
 func greedy(windows [][][]uint32) [][]int {
@@ -75,7 +83,7 @@ func TestOrderIsTheBruteForceGreedy(t *testing.T) {
 					o.Reset()
 					var got [][]int
 					for _, w := range windows {
-						order, err := o.Order(nil, w)
+						order, err := o.Order(nil, whole(w))
 						if err != nil {
 							t.Fatal(err)
 						}
@@ -98,12 +106,70 @@ func TestResumeGoesOn(t *testing.T) {
 		o, _ := NewOrderer(n, Exact)
 		for i := 1; i < len(windows); i++ {
 			before, order := windows[i-1], want[i-1]
-			if err := o.Resume(before[order[len(order)-1]]); err != nil {
+			if err := o.Resume(whole([][]uint32{before[order[len(order)-1]]})[0]); err != nil {
 				t.Fatal(err)
 			}
-			got, err := o.Order(nil, windows[i])
+			got, err := o.Order(nil, whole(windows[i]))
 			if err != nil || !slices.Equal(got, want[i]) {
 				t.Fatalf("seed %d, window %d: order %v (%v), want %v", seed, i, got, err, want[i])
+			}
+		}
+	}
+}
+
+// Batches that have several parts have the order of their unions, and no other order by what is told of
+// each part elsewhere.
+func TestPartsTellTheOrder(t *testing.T) {
+	for _, n := range []int{100, 3000, 30000} {
+		for seed := range uint64(10) {
+			k := rng.New(seed, uint64(n), 1)
+			var unions [][]uint32
+			var batches, told [][]Part
+			for _, m := range []Method{Exact, Sketch} {
+				o, err := NewOrderer(n, m)
+				if err != nil {
+					t.Fatal(err)
+				}
+				unions, batches, told = nil, nil, nil
+				for b := range 6 {
+					kb := k.With(uint64(b))
+					var union []uint32
+					var parts, sent []Part
+					for p := range 1 + int(kb.Uintn(0, 4)) {
+						in := randomSet(kb.With(uint64(p)), n, int(kb.Uintn(uint64(p)+1, uint64(min(n, 9000)))))
+						union = append(union, in...)
+						parts, sent = append(parts, Part{len(in), in}), append(sent, o.Part(in))
+						if s := sent[p]; !slices.IsSorted(s.Nodes) || s.Size != len(in) || len(s.Nodes) != len(in) && (m == Exact || len(s.Nodes) != SketchSize) {
+							t.Fatalf("%v: %d of %d nodes are told of %d", m, len(s.Nodes), s.Size, len(in))
+						}
+					}
+					slices.Sort(union)
+					unions, batches, told = append(unions, slices.Compact(union)), append(batches, parts), append(told, sent)
+				}
+				want, err := o.Order(nil, batches)
+				if err != nil {
+					t.Fatal(err)
+				}
+				o.Reset()
+				if got, err := o.Order(nil, told); err != nil || !slices.Equal(got, want) {
+					t.Errorf("%v, %d nodes, seed %d: by what is told %v (%v), want %v", m, n, seed, got, err, want)
+				}
+				if m == Exact && !slices.Equal(want, greedy([][][]uint32{unions})[0]) {
+					t.Errorf("%d nodes, seed %d: %v is not the order of the unions", n, seed, want)
+				}
+				for b, parts := range told {
+					var s set
+					s.fill(parts, n, m == Sketch)
+					// The number is known with a standard error of 1/√SketchSize; five of them are
+					// exceeded with probability 6e-7 per set.
+					limit := 0.0
+					if m == Sketch && len(parts) > 1 && slices.ContainsFunc(parts, func(p Part) bool { return p.Size > SketchSize }) {
+						limit = 5 / math.Sqrt(SketchSize) * float64(len(unions[b]))
+					}
+					if off := math.Abs(float64(s.size - len(unions[b]))); off > limit {
+						t.Errorf("%v, %d nodes, seed %d: batch %d of %d nodes is taken to have %d", m, n, seed, b, len(unions[b]), s.size)
+					}
+				}
 			}
 		}
 	}
@@ -112,11 +178,17 @@ func TestResumeGoesOn(t *testing.T) {
 func TestOrderRefusesUnknownNodes(t *testing.T) {
 	for _, m := range []Method{Exact, Sketch} {
 		o, _ := NewOrderer(10, m)
-		if _, err := o.Order(nil, [][]uint32{{1, 2}, {10}}); err == nil {
+		if _, err := o.Order(nil, whole([][]uint32{{1, 2}, {10}})); err == nil {
 			t.Errorf("%v: node 10 of 10 was taken", m)
 		}
-		if err := o.Resume([]uint32{11}); err == nil {
+		if err := o.Resume([]Part{{1, []uint32{11}}}); err == nil {
 			t.Errorf("%v: node 11 of 10 was taken", m)
+		}
+	}
+	for _, p := range []Part{{3, []uint32{1, 2}}, {1, []uint32{1, 2}}, {-1, nil}} {
+		o, _ := NewOrderer(10, Exact)
+		if _, err := o.Order(nil, [][]Part{{p}}); err == nil {
+			t.Errorf("%v was taken", p)
 		}
 	}
 	if _, err := NewOrderer(10, Auto); err == nil {
@@ -152,8 +224,8 @@ func TestSketchEstimates(t *testing.T) {
 			shared := int(overlap * float64(sizes[1]))
 			b := append(slices.Clone(a[:shared]), all[sizes[0]:sizes[0]+sizes[1]-shared]...)
 			var s, u set
-			s.fill(a, n, true)
-			u.fill(b, n, true)
+			s.fill([]Part{{len(a), a}}, n, true)
+			u.fill([]Part{{len(b), b}}, n, true)
 			union := float64(len(a) + len(b) - shared)
 			j := float64(shared) / union
 			got := float64(estimate(&s, &u))
@@ -191,7 +263,8 @@ func TestOrderAllocatesNothing(t *testing.T) {
 	for _, m := range []Method{Exact, Sketch} {
 		o, _ := NewOrderer(5000, m)
 		order := make([]int, 0, 6)
-		run := func() { order, _ = o.Order(order[:0], window) }
+		batches := whole(window)
+		run := func() { order, _ = o.Order(order[:0], batches) }
 		run()
 		run()
 		if n := testing.AllocsPerRun(10, run); n != 0 {
@@ -224,8 +297,9 @@ func BenchmarkOrder(b *testing.B) {
 			b.Run(fmt.Sprintf("%v/window=%d", m, w), func(b *testing.B) {
 				o, _ := NewOrderer(n, m)
 				var order []int
+				batches := whole(all[:w])
 				for b.Loop() {
-					order, _ = o.Order(order[:0], all[:w])
+					order, _ = o.Order(order[:0], batches)
 				}
 				b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*w), "µs/batch")
 			})

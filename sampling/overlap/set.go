@@ -18,23 +18,30 @@ type set struct {
 	heap   []uint64
 }
 
-// fill makes s the set of the given nodes.
-func (s *set) fill(inputs []uint32, nodes int, sketch bool) {
+// fill makes s the union of the given parts.
+func (s *set) fill(parts []Part, nodes int, sketch bool) {
 	for _, u := range s.nodes[:len(s.nodes)*min(1, len(s.bits))] { // cheaper than clearing all of a large bitmap
 		s.bits[u/64] = 0
 	}
-	s.size, s.nodes, s.bits, s.sketch = len(inputs), s.nodes[:0], s.bits[:0], s.sketch[:0]
+	s.nodes, s.bits, s.sketch = s.nodes[:0], s.bits[:0], s.sketch[:0]
 	if sketch {
-		s.makeSketch(inputs)
+		s.makeSketch(parts)
 		return
 	}
-	s.nodes = append(s.nodes, inputs...)
-	if words := (nodes + 63) / 64; words <= wordsPerNode*len(inputs) {
+	for _, p := range parts {
+		s.nodes = append(s.nodes, p.Nodes...)
+	}
+	if len(parts) > 1 {
+		slices.Sort(s.nodes)
+		s.nodes = slices.Compact(s.nodes)
+	}
+	s.size = len(s.nodes)
+	if words := (nodes + 63) / 64; words <= wordsPerNode*len(s.nodes) {
 		if s.bitmap == nil {
 			s.bitmap = make([]uint64, words)
 		}
 		s.bits = s.bitmap
-		for _, u := range inputs {
+		for _, u := range s.nodes {
 			s.bits[u/64] |= 1 << (u % 64)
 		}
 	}
@@ -81,26 +88,43 @@ var sketchKey = rng.New(0, 0x6f7665726c6170)
 
 // makeSketch keeps the SketchSize smallest hashes: all below a threshold that
 // is expected to let a few more through, and, should they not do, all.
-func (s *set) makeSketch(inputs []uint32) {
+func (s *set) makeSketch(parts []Part) {
 	h := s.heap[:0]
-	limit := ^uint64(0)
-	if n := len(inputs); n > 2*SketchSize {
-		limit = uint64(float64(1<<63) / float64(n) * 2 * (SketchSize + SketchSize/4))
+	limit, most, all, listed := ^uint64(0), 0, 0, 0
+	for _, p := range parts {
+		most, all, listed = max(most, p.Size), all+p.Size, listed+len(p.Nodes)
+	}
+	if listed > 2*SketchSize*len(parts) { // each node may be in all parts
+		limit = uint64(float64(1<<63) / float64(listed) * 2 * float64((SketchSize+SketchSize/4)*len(parts)))
 	}
 	for {
-		for _, u := range inputs {
-			if x := sketchKey.Uint64(uint64(u)); x <= limit {
-				h = append(h, x)
+		for _, p := range parts {
+			for _, u := range p.Nodes {
+				if x := sketchKey.Uint64(uint64(u)); x <= limit {
+					h = append(h, x)
+				}
 			}
 		}
-		if len(h) >= min(SketchSize, len(inputs)) {
+		slices.Sort(h)
+		if len(parts) > 1 {
+			h = slices.Compact(h)
+		}
+		if len(h) >= SketchSize || limit == ^uint64(0) {
 			break
 		}
 		h, limit = h[:0], ^uint64(0)
 	}
-	slices.Sort(h)
 	s.heap = h
 	s.sketch = append(s.sketch, h[:min(SketchSize, len(h))]...)
+	switch {
+	case len(parts) == 1:
+		s.size = parts[0].Size
+	case most <= SketchSize: // the sketches have all nodes
+		s.size = len(h)
+	default: // of n hashes the k-th smallest is about k/n of the way up
+		n := float64(SketchSize-1) / (float64(s.sketch[SketchSize-1]) / (1 << 64))
+		s.size = int(min(max(n, float64(most)), float64(all)))
+	}
 }
 
 // estimate returns the expected number of common nodes: of the smallest hashes
