@@ -30,6 +30,13 @@ type table struct {
 	parts [][]float32
 	metas [][]byte
 	made  chan struct{} // closed when parts[0] is the sum
+	told  map[int64]*gathered
+}
+
+// gathered is what the processes tell each other under a number.
+type gathered struct {
+	said [][]byte
+	all  chan struct{} // closed when all have
 }
 
 // seat is one process's Reducer.
@@ -70,6 +77,25 @@ func (s seat) AllReduce(ctx context.Context, step int64, dst []float32, parts []
 		metas[len(metas)-1] = metas[len(metas)-1][:len(metas[0])-s.cut]
 	}
 	return metas, nil
+}
+
+func (s seat) Gather(ctx context.Context, number int64, mine []byte) ([][]byte, error) {
+	s.mu.Lock()
+	g := s.told[number]
+	if g == nil {
+		g = &gathered{all: make(chan struct{})}
+		s.told[number] = g
+	}
+	if g.said = append(g.said, mine); len(g.said) == s.size {
+		close(g.all)
+	}
+	s.mu.Unlock()
+	select {
+	case <-g.all:
+		return g.said, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // counting is a mixer whose statistics are all different.
@@ -203,7 +229,7 @@ func (j sharedJob) run(t *testing.T, r Reducer, mine func(micro, of int) bool) (
 
 // share runs a job in several processes.
 func (j sharedJob) share(t *testing.T, n int, change func(i int, s *seat), mine func(i, micro, of int) bool) []part {
-	at := &table{size: n}
+	at := &table{size: n, told: map[int64]*gathered{}}
 	all := make([]part, n)
 	var wg sync.WaitGroup
 	for i := range n {

@@ -13,6 +13,7 @@ import (
 	"github.com/gnnactor/gnnactor/pool"
 	"github.com/gnnactor/gnnactor/rng"
 	"github.com/gnnactor/gnnactor/sampling"
+	"github.com/gnnactor/gnnactor/sampling/overlap"
 )
 
 // Samplers that rest sample nothing until they are told to, and none has more batches out
@@ -228,6 +229,7 @@ func TestStartRefusesNumbers(t *testing.T) {
 // unordered is an Orderer that orders nothing.
 type unordered struct{}
 
-func (unordered) Reset()                                         {}
-func (unordered) Resume([]uint32) error                          { return nil }
-func (unordered) Order([]int, [][]uint32) (order []int, _ error) { return nil, nil }
+func (unordered) Reset()                                               {}
+func (unordered) Resume([]overlap.Part) error                          { return nil }
+func (unordered) Order([]int, [][]overlap.Part) (order []int, _ error) { return nil, nil }
+func (unordered) Part([]uint32) (p overlap.Part)                       { return p }
