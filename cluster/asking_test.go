@@ -121,8 +121,9 @@ func TestSamplerStaysUntilAnswered(t *testing.T) {
 		t.Errorf("%d moves", moves)
 	}
 	release()
+	ctx := within(t)
 	for batch := 0; ; batch = (batch + 1) % 90 {
-		node, err := k.draw(within(t), batch)
+		node, err := k.draw(ctx, batch)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,8 +164,9 @@ func TestSamplerFails(t *testing.T) {
 	}
 	k.drawB.Store(nil)
 	k.drawC.Store(nil)
+	ctx := within(t)
 	for batch := 0; ; batch = (batch + 1) % 90 {
-		node, err := k.draw(within(t), batch)
+		node, err := k.draw(ctx, batch)
 		if err != nil {
 			t.Fatal(err)
 		}

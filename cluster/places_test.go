@@ -195,6 +195,38 @@ func TestDrainsTakeTurns(t *testing.T) {
 	}
 }
 
+// The last node that samples does not drain while somebody trains who needs one; as soon as another is to sample, or
+// who trains samples for himself, it does.
+func TestDrainLastSampler(t *testing.T) {
+	s := serve(t)
+	a, b := enter(t, options(s, "a", t.TempDir())), enter(t, options(s, "b", t.TempDir()))
+	announce := func(n *Node, change func(*membership.Info)) {
+		t.Helper()
+		if err := n.Member.Announce(within(t), change); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sees := func(why string, f func(a, b membership.Info) bool) {
+		t.Helper()
+		await(t, a, why, func(v *membership.View) bool {
+			return v.Leader == "a" && len(v.Members) == 2 && f(v.Members[0], v.Members[1])
+		})
+	}
+	announce(a, func(i *membership.Info) { i.Kinds = []string{trainers.Kind} })
+	announce(b, func(i *membership.Info) { i.Samples = true })
+	a.Member.Stand()
+	sees("b samples for a", func(a, b membership.Info) bool { return trains(a) && b.Samples })
+	if err := a.drainOne(within(t), "b", "a test"); err == nil || !strings.Contains(err.Error(), "the last that samples") || !strings.Contains(err.Error(), "--roles sampler") {
+		t.Errorf("the last that samples: %v", err)
+	}
+	announce(a, func(i *membership.Info) { i.Samples = true })
+	sees("a samples, too", func(a, _ membership.Info) bool { return a.Samples })
+	if err := a.drainOne(within(t), "b", "a test"); err != nil {
+		t.Error(err)
+	}
+	<-b.Draining()
+}
+
 // Between two leaders drains wait for the next one, wherever they were asked for: one
 // of two trainers stays.
 func TestDrainWithoutLeader(t *testing.T) {

@@ -26,8 +26,12 @@ import (
 // second, unless the members change.
 const again = 2 * time.Millisecond
 
-// waiting is how long a run goes on without a node that samples.
-const waiting = 30 * time.Second
+// Waiting is how long a run goes on without a node that samples.
+const Waiting = 30 * time.Second
+
+// patience is the least time after which a batch that a node does not answer is asked of another one, too. It is
+// more where batches take long; too short a one costs a draw, and no more.
+const patience = time.Second
 
 // ErrNobody: no node of the cluster samples.
 var ErrNobody = errors.New("samplers: no node of the cluster samples; start one with --roles sampler")
@@ -66,7 +70,7 @@ func (r *Remote) Draw(ctx context.Context, i int, m *messages.Seeds, b *sampling
 		open[node] = true
 		asks.Go(func() {
 			began := time.Now()
-			err := r.draw(ctx, d, node)
+			err := r.drawAt(ctx, d, node)
 			if err == nil {
 				r.took.add(time.Since(began))
 			}
@@ -76,7 +80,7 @@ func (r *Remote) Draw(ctx context.Context, i int, m *messages.Seeds, b *sampling
 			}
 		})
 	}
-	limit := r.took.limit(r.o.Patience)
+	limit := r.took.limit(patience)
 	late := time.NewTimer(limit) // for who is asked to answer
 	defer late.Stop()
 	var nobody time.Time // since when no node can
@@ -103,7 +107,7 @@ func (r *Remote) Draw(ctx context.Context, i int, m *messages.Seeds, b *sampling
 			case at == "" && nobody.IsZero():
 				nobody = time.Now()
 				r.o.Logger.Warn("waiting for a node that samples")
-			case at == "" && time.Since(nobody) > waiting:
+			case at == "" && time.Since(nobody) > Waiting:
 				return "", ErrNobody
 			case at != "" && at != last:
 				ask(at)
@@ -284,7 +288,7 @@ func (r *Remote) leave(i int, node string) {
 // move has sampler i be asked at a node once that has answered.
 func (r *Remote) move(i int, to string) {
 	for wait := again; ; wait = min(2*wait, time.Second) {
-		err := r.ready(r.ctx, i, to)
+		err := r.answer(r.ctx, i, to)
 		if err != nil && !errors.Is(err, control.ErrElsewhere) && r.ctx.Err() == nil {
 			r.shun(to, i, err)
 		}
@@ -382,7 +386,7 @@ func (r *Remote) shun(node string, i int, why error) {
 			}
 			v, _ := r.o.Member.View()
 			m, in := v.Member(node)
-			if !in || m.Epoch != s.epoch || r.ready(r.ctx, i, node) == nil {
+			if !in || m.Epoch != s.epoch || r.answer(r.ctx, i, node) == nil {
 				break
 			}
 		}

@@ -26,7 +26,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/vmihailenco/msgpack/v5"
 
@@ -160,15 +159,20 @@ func Keeps(v *membership.View, name, placed string) bool {
 	return placed != "" && At(v, name, placed) == placed
 }
 
+// Member is who knows the members and where the table has samplers: a membership.Member.
+type Member interface {
+	View() (*membership.View, <-chan struct{})
+	Place(kind, id string) (membership.Place, bool)
+	Suspect(ctx context.Context, nodes []string) (died []string, err error)
+	Announce(ctx context.Context, change func(*membership.Info)) error
+}
+
 // Options of a Host and of a Remote.
 type Options struct {
-	Member  *membership.Member
+	Member  Member
 	Control *control.Plane
 	Plane   *dataplane.Plane
 	Logger  *slog.Logger
-	// Patience is the least time after which a batch that a node does not answer is asked of another one;
-	// 0: 1 s. It is more where draws take long.
-	Patience time.Duration
 }
 
 // Draw makes b what m wants, or returns a message that is. It is called by one goroutine at a
@@ -398,6 +402,9 @@ type Remote struct {
 
 	took took
 
+	drawAt func(ctx context.Context, d *drawing, node string) error  // draw; tests have others
+	answer func(ctx context.Context, sampler int, node string) error // ready; likewise
+
 	mu      sync.Mutex
 	peers   map[string]*peer
 	at      map[int]string      // where each is asked
@@ -414,13 +421,16 @@ type Remote struct {
 
 // NewRemote makes it; local: this node has the role.
 func NewRemote(o Options, local bool) *Remote {
+	r := newRemote(o, o.Plane.Node(), local)
+	r.drawAt, r.answer = r.draw, r.ready
+	return r
+}
+
+func newRemote(o Options, node string, local bool) *Remote {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.Patience == 0 {
-		o.Patience = time.Second
-	}
-	r := &Remote{o: o, node: o.Plane.Node(), local: local, at: map[int]string{}, next: map[int]string{}, peers: map[string]*peer{}, shunned: map[string]*shunned{}}
+	r := &Remote{o: o, node: node, local: local, at: map[int]string{}, next: map[int]string{}, peers: map[string]*peer{}, shunned: map[string]*shunned{}}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r
 }

@@ -1,0 +1,172 @@
+package samplers
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/messages"
+	"github.com/gnnactor/gnnactor/sampling"
+)
+
+// known nodes, of which b, c and d sample for trainer a, whose one sampler the table has somewhere.
+type table struct {
+	view    *membership.View
+	changed chan struct{}
+	place   string
+}
+
+func (m *table) View() (*membership.View, <-chan struct{}) { return m.view, m.changed }
+func (m *table) Place(string, string) (membership.Place, bool) {
+	return membership.Place{Node: m.place}, m.place != ""
+}
+func (*table) Suspect(context.Context, []string) ([]string, error)    { return nil, nil }
+func (*table) Announce(context.Context, func(*membership.Info)) error { return nil }
+
+// put changes the table, as the leader does.
+func (m *table) put(node string) {
+	v, before := *m.view, m.changed
+	m.view, m.place, m.changed = &v, node, make(chan struct{})
+	close(before)
+}
+
+// asked is trainer a in a bubble of virtual time, and what the nodes take to draw for it.
+type asked struct {
+	*Remote
+	t     *testing.T
+	table *table
+	takes map[string]time.Duration // never: it is silent
+}
+
+const never = 1 << 60
+
+func inBubble(t *testing.T, f func(*asked)) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &table{changed: make(chan struct{}), view: &membership.View{Members: []membership.Info{{Node: "a", Samplers: 1}}}}
+		for _, node := range []string{"b", "c", "d"} {
+			m.view.Members = append(m.view.Members, membership.Info{Node: node, Kinds: []string{Kind}})
+		}
+		k := &asked{Remote: newRemote(Options{Member: m}, "a", false), t: t, table: m, takes: map[string]time.Duration{}}
+		if err := k.Ready(t.Context(), "run", 1, nil); err != nil {
+			t.Fatal(err)
+		}
+		k.answer = func(ctx context.Context, _ int, node string) error {
+			if !k.rest(ctx, k.takes[node]) {
+				return context.Cause(ctx)
+			}
+			return nil
+		}
+		k.drawAt = func(ctx context.Context, d *drawing, node string) error {
+			if err := k.answer(ctx, 0, node); err != nil {
+				return err
+			}
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			if d.b != nil {
+				d.b, d.by = nil, node
+			}
+			return nil
+		}
+		defer k.Close()
+		f(k)
+	})
+}
+
+// drawn draws a batch, which is a node's, after so long.
+func (k *asked) drawn(node string, after time.Duration) {
+	k.t.Helper()
+	ctx, cancel := context.WithTimeout(k.t.Context(), time.Hour)
+	defer cancel()
+	began := time.Now()
+	by, err := k.Draw(ctx, 0, &messages.Seeds{ID: sampling.ID{Phase: "train", Of: 1}}, new(sampling.Batch))
+	if took := time.Since(began); err != nil || by != node || took != after {
+		k.t.Fatalf("the batch is of node %q after %v, %v; want it of %s after %v", by, took, err, node, after)
+	}
+}
+
+// A sampler that is put elsewhere is asked where it was until it has drawn there, and from then on there.
+func TestStaysUntilAnswered(t *testing.T) {
+	inBubble(t, func(k *asked) {
+		k.table.put("b")
+		k.drawn("b", 0)
+		k.takes["c"] = 10 * time.Second
+		k.table.put("c")
+		for range 9 {
+			k.drawn("b", 0)
+			time.Sleep(time.Second)
+		}
+		if moves := k.Moves(); moves != 0 {
+			t.Errorf("%d moves", moves)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		k.takes["c"] = time.Millisecond
+		k.drawn("c", time.Millisecond)
+		if moves := k.Moves(); moves != 1 {
+			t.Errorf("%d moves", moves)
+		}
+	})
+}
+
+// A node that is silent is not waited for, nor asked again until it answers.
+func TestSilent(t *testing.T) {
+	inBubble(t, func(k *asked) {
+		k.table.put("b")
+		k.drawn("b", 0)
+		k.takes["b"] = never
+		to := at(k.table.view, Name("a", 0), "", func(node string) bool { return node == "b" })
+		k.drawn(to, patience)
+		k.drawn(to, 0)
+		k.takes["b"] = 0
+		time.Sleep(time.Hour)
+		k.drawn(to, 0) // it is asked whether it is ready, which b is again
+		synctest.Wait()
+		k.drawn("b", 0)
+	})
+	inBubble(t, func(k *asked) { // each further one has twice as long
+		k.table.put("b")
+		k.takes["b"], k.takes["c"], k.takes["d"] = never, never, never
+		first := at(k.table.view, Name("a", 0), "", func(node string) bool { return node == "b" })
+		second := map[string]string{"c": "d", "d": "c"}[first]
+		k.takes[second] = 0
+		k.drawn(second, 3*patience)
+	})
+}
+
+// How long a node may take follows what nearly all batches took lately.
+func TestLimit(t *testing.T) {
+	const slow = 100 * time.Millisecond
+	silent := func(k *asked, after time.Duration) {
+		k.t.Helper()
+		k.takes["b"] = never
+		k.drawn(at(k.table.view, Name("a", 0), "", func(node string) bool { return node == "b" }), after)
+	}
+	batches := func(k *asked, n int, took time.Duration) {
+		k.takes["b"] = took
+		for range n {
+			k.drawn("b", took)
+		}
+	}
+	for name, x := range map[string]struct {
+		before func(k *asked)
+		limit  time.Duration
+	}{
+		"fast ones":              {func(k *asked) { batches(k, 300, time.Millisecond) }, patience},
+		"slow ones":              {func(k *asked) { batches(k, 300, slow) }, times * slow},
+		"the first one slow":     {func(k *asked) { batches(k, 1, slow) }, times * slow},
+		"two of 256 slow":        {func(k *asked) { batches(k, 254, time.Millisecond); batches(k, 2, slow) }, patience},
+		"three of 256 slow":      {func(k *asked) { batches(k, 253, time.Millisecond); batches(k, 3, slow) }, times * slow},
+		"slow ones of long ago":  {func(k *asked) { batches(k, 256, slow); batches(k, 256, time.Millisecond) }, patience},
+		"slow ones of some time": {func(k *asked) { batches(k, 256, slow); batches(k, 240, time.Millisecond) }, times * slow},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(k *asked) {
+				k.table.put("b")
+				x.before(k)
+				silent(k, x.limit)
+			})
+		})
+	}
+}
