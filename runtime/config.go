@@ -205,7 +205,11 @@ type ExecutionConfig struct {
 	// NVIDIA device, or auto, which is cuda where there is a device, and says so where there
 	// is none. What drives devices is linked in by who imports
 	// github.com/gnnactor/gnnactor/compute/cuda.
-	Device     string `yaml:"device"`
+	Device string `yaml:"device"`
+	// SampleOn is what samples where a device computes: cpu, device (neighbor without weights,
+	// and khop), or empty: what measures faster, if the graph takes less than a quarter of the
+	// device's memory.
+	SampleOn   string `yaml:"sample-on"`
 	LocalCodec string `yaml:"local-codec"` // none: local messages carry pointers; msgpack: they go through their bytes
 	// Trace, when set, is a file to write the stages' spans to, as a Chrome trace.
 	Trace string `yaml:"trace"`

@@ -45,6 +45,10 @@ func (r *Runtime) closeDevice() error {
 	r.queues = nil
 	r.mu.Unlock()
 	var errs []error
+	if r.drawn != nil {
+		errs = append(errs, r.drawn.Close())
+		r.drawn = nil
+	}
 	for _, q := range queues {
 		errs = append(errs, q.Close())
 	}

@@ -67,7 +67,15 @@ func (c *Config) validateLinks(p *problems) {
 
 // newSampler returns a sampler for one goroutine.
 func (r *Runtime) newSampler() sampling.Sampler {
-	s := r.sampler.NewSampler()
+	if r.drawn != nil {
+		return r.aroundLinks(deviceSampler{r.drawn})
+	}
+	return r.aroundLinks(r.sampler.NewSampler())
+}
+
+// aroundLinks returns s or, in link prediction, a sampler of links that has s sample around
+// their ends.
+func (r *Runtime) aroundLinks(s sampling.Sampler) sampling.Sampler {
 	if r.links == nil {
 		return s
 	}

@@ -92,6 +92,9 @@ func (r *Runtime) makePlan(ctx context.Context) (*scheduler.Plan, error) {
 	if err := r.checkMemory(&s); err != nil {
 		return nil, err
 	}
+	if err := r.planSampling(ctx, &s, request); err != nil {
+		return nil, err
+	}
 	if err := r.planCache(&s); err != nil {
 		return nil, err
 	}

@@ -85,9 +85,10 @@ type Runtime struct {
 	log       *slog.Logger
 	data      *openData
 	set       cpu.Set
-	device    devices.Device // that models run on; nil: the processor
-	fallback  string         // why device auto is the processor
-	links     *links.Links   // nil: nodes are classified
+	device    devices.Device  // that models run on; nil: the processor
+	fallback  string          // why device auto is the processor
+	drawn     devices.Sampler // of the device; nil: the processors sample
+	links     *links.Links    // nil: nodes are classified
 	sampler   *sampling.Prepared
 	told      string // Run.ID of who samples elsewhere; with factBytes of facts
 	factBytes int64

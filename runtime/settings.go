@@ -158,6 +158,7 @@ func (e *ExecutionConfig) validate(p *problems) {
 	if err := devices.Check(e.Device); err != nil {
 		p.check(false, "device: %v", err)
 	}
+	p.oneOf("sample-on", e.SampleOn, "", onProcessor, onDevice)
 	const planned = "; 0 leaves it to the plan"
 	p.inRange("threads", e.Threads, 0, maxActors, planned)
 	p.inRange("samplers", e.Samplers, 0, maxActors, planned)

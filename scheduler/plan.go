@@ -36,7 +36,11 @@ type Sizes struct {
 	Parameters    int64
 	Optimizer     string
 	Kernels       string
-	BF16Rate      float64 // of products in bfloat16 over those in float32, as measured here; 0: the run is in float32
+	// SampledByDevice: batches are drawn on a device, one at a time. WhereSampled says where they
+	// are, and why; empty: there is no device.
+	SampledByDevice bool
+	WhereSampled    string
+	BF16Rate        float64 // of products in bfloat16 over those in float32, as measured here; 0: the run is in float32
 
 	Source        string // where feature rows are read from: ram, mmap, disk or throttled:…
 	RowBytes      int64  // of a stored row; 0: there are no features
@@ -171,6 +175,8 @@ func Build(s Sizes, r Request) *Plan {
 			p.Samplers, whySamplers = 1, "the whole graph is one batch: there is nothing to sample ahead"
 		case r.tight >= least:
 			p.Samplers, whySamplers = 1, "no more fit the memory"
+		case s.SampledByDevice:
+			p.Samplers, whySamplers = 1, "a device draws one batch at a time"
 		case s.InDim == 0:
 			p.Samplers, whySamplers = p.Threads, "one for each thread: without features nothing is computed"
 		default:
@@ -182,7 +188,7 @@ func Build(s Sizes, r Request) *Plan {
 	p.gathers = s.InDim > 0 && !whole && !s.SparseInput && !s.ownRows()
 	p.Copied = p.gathers && r.Gather == "copied"
 	p.MaxSamplers = p.Samplers
-	if r.Samplers == 0 && !whole && r.tight < settled {
+	if r.Samplers == 0 && !whole && !s.SampledByDevice && r.tight < settled {
 		p.MaxSamplers = max(p.Samplers, p.Threads)
 	}
 	p.Together = p.MaxSamplers == 1 && p.Threads > 1 && !whole && s.Parallel &&
@@ -216,6 +222,9 @@ func Build(s Sizes, r Request) *Plan {
 		}
 	}
 	p.memory(s, r, whole)
+	if s.WhereSampled != "" {
+		whySamplers += "; " + s.WhereSampled
+	}
 	if p.Together {
 		whySamplers += "; all threads on one batch"
 	}

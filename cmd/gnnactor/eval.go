@@ -54,7 +54,7 @@ func startSaved(cmd *cobra.Command, a *app, config *configFlags) (*runtime.Runti
 	if cfg.Model.Params == "" {
 		return nil, usagef("there are no parameters to use; name a file with --params ('gnnactor train --save FILE' writes one)")
 	}
-	cfg.Sampling.Sampler, cfg.Sampling.Fanouts = "khop", nil // inference samples nothing
+	cfg.Sampling.Sampler, cfg.Sampling.Fanouts, cfg.Execution.SampleOn = "khop", nil, "cpu" // inference samples nothing
 	return runtime.Start(cmd.Context(), cfg)
 }
 

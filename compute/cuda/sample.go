@@ -3,13 +3,74 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/bits"
+	"sync"
 
+	"github.com/gnnactor/gnnactor/compute/devices"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/rng"
 )
+
+// A graph may take a memory's bytes divided by graphShare.
+const graphShare = 4
+
+// hostSampler is a devices.Sampler: its batches are the host's.
+type hostSampler struct {
+	mu sync.Mutex
+	q  *Queue
+	s  *NeighborSampler
+}
+
+// Sampler returns a sampler of g; see devices.Device.
+func (d *Device) Sampler(g *graph.Graph, s devices.Sampling) (devices.Sampler, error) {
+	bytes, limit := 8*len(g.Indptr)+4*len(g.Indices), d.Memory/graphShare
+	if bytes > limit {
+		return nil, fmt.Errorf("%w: the graph takes %.1f MiB, and may take %.1f MiB, a quarter of cuda:%d's", devices.ErrRoom, float64(bytes)/(1<<20), float64(limit)/(1<<20), d.Number)
+	}
+	if g.NumNodes() > math.MaxInt32 {
+		return nil, fmt.Errorf("%w: kernels count the nodes of a layer to 2^31, and the graph has %d", devices.ErrRoom, g.NumNodes())
+	}
+	h := &hostSampler{q: d.NewQueue()}
+	err := graph.Guard(func() error {
+		h.s = NewNeighborSampler(h.q, h.q.UploadGraph(g), s.Fanouts, s.EdgeIDs)
+		return nil
+	})
+	if e := new(Error); errors.As(err, &e) && e.Code == outOfMemory {
+		err = fmt.Errorf("%w: %w", devices.ErrRoom, err)
+	}
+	if err != nil {
+		return nil, errors.Join(err, h.q.Close())
+	}
+	return h, nil
+}
+
+// Sample draws a batch and copies it to the host.
+func (h *hostSampler) Sample(to devices.Blocks, key rng.Key, seeds []uint32) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return graph.Guard(func() error {
+		blocks, err := h.s.Sample(key, seeds)
+		if err != nil {
+			return err
+		}
+		nodes := to.Nodes(blocks[0].NumSrc)
+		Download(h.q, nodes, blocks[0].SrcIDs)
+		for i, from := range blocks {
+			b := to.Block(i, from.NumDst, from.NumSrc, len(from.Indices), false, from.EdgeIDs != nil)
+			Download(h.q, b.Indptr, from.Indptr)
+			Download(h.q, b.Indices, from.Indices)
+			Download(h.q, b.EdgeIDs, from.EdgeIDs)
+			b.SrcIDs = nodes[:b.NumSrc:b.NumSrc]
+		}
+		return nil
+	})
+}
+
+// Close gives the memory back, the graph's too.
+func (h *hostSampler) Close() error { return h.q.Close() }
 
 // UploadGraph returns g with its row pointers and edges in memory of q's, and nothing
 // else of it. They are given back when q is closed.
@@ -147,7 +208,10 @@ func (s *NeighborSampler) Sample(key rng.Key, seeds []uint32) ([]graph.Block, er
 	for hop, k := range s.fanouts {
 		i := len(blocks) - 1 - hop
 		p.key, p.fanout = uint64(key.With(uint64(hop))), int32(k)
-		blocks[i] = s.layer(&p, &s.layers[i])
+		var err error
+		if blocks[i], err = s.layer(&p, &s.layers[i]); err != nil {
+			return nil, err
+		}
 	}
 	for i := range blocks {
 		blocks[i].SrcIDs = s.nodes[:blocks[i].NumSrc]
@@ -177,12 +241,15 @@ func (s *NeighborSampler) empty(slots int) {
 }
 
 // layer draws the entries of p's rows and numbers them.
-func (s *NeighborSampler) layer(p *sample, l *sampledLayer) graph.Block {
+func (s *NeighborSampler) layer(p *sample, l *sampledLayer) (graph.Block, error) {
 	rows := int(p.rows)
 	renew(s.q, &l.indptr, rows+1)
 	p.indptr = of(s.q, l.indptr)
 	s.scan(p, "sample_row_sums", "sample_row_pointers", rows, totalEntries)
 	entries := int(s.download()[totalEntries])
+	if rows+entries >= math.MaxUint32 {
+		return graph.Block{}, fmt.Errorf("sampling: a layer of %d nodes has %d entries, and a device numbers less than 2^32; take smaller batches or fan-outs", rows, entries)
+	}
 	renew(s.q, &l.indices, max(1, entries))
 	renew(s.q, &s.source, max(1, entries))
 	p.indices, p.sources = of(s.q, l.indices), of(s.q, s.source)
@@ -202,7 +269,7 @@ func (s *NeighborSampler) layer(p *sample, l *sampledLayer) graph.Block {
 	if s.edgeIDs {
 		b.EdgeIDs = l.edgeIDs[:entries]
 	}
-	return b
+	return b, nil
 }
 
 // number gives the nodes of the layer's entries their local ids, leaves their slots in

@@ -13,10 +13,14 @@ import (
 	"sync"
 
 	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph"
 )
 
 // Device is a device that runs kernels. Its methods may be called by any goroutines.
 type Device interface {
+	// Sampler returns a sampler of a graph, whose rows it copies to the device. A graph of which
+	// that would take more than a quarter of the device's memory is an error that wraps ErrRoom.
+	Sampler(g *graph.Graph, s Sampling) (Sampler, error)
 	// Kernels names the kernel set, with the device's kind: runs with the same name and
 	// settings have the same bits.
 	Kernels() string
