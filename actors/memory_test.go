@@ -466,16 +466,24 @@ func TestGenerations(t *testing.T) {
 					// The first batch waits until its generation is there, for the next is
 					// drawn after that: so that the batches that follow find rows of it
 					// does not depend on the machine.
-					var begun atomic.Bool
+					begun, asked := make(chan struct{}), 0
 					j.generations.Nodes = func(_ context.Context, g int) ([]uint32, error) {
-						if g > 0 {
-							begun.Store(true)
+						if asked++; g == 1 {
+							close(begun)
+						}
+						if g != asked-1 || g >= epochs {
+							t.Errorf("call %d is for generation %d of %d", asked, g, epochs)
 						}
 						return generation(g), nil
 					}
+					first := true
 					j.hook = func(*features.Slab, *sampling.Batch) {
-						for !begun.Load() {
-							runtime.Gosched()
+						<-begun
+						if first {
+							synctest.Wait()
+							if first = false; asked != 2 {
+								t.Errorf("%d generations were asked for when the first batch is computed, want it and the next", asked)
+							}
 						}
 					}
 				}
@@ -510,6 +518,7 @@ func TestGenerationsAreDrawnInShares(t *testing.T) {
 		j := plainMemoryJob()
 		j.keep, j.samplers, j.credits = 1, 1, 1
 		var drawn, computed atomic.Int64 // pieces of generation 1, batches
+		begun := make(chan struct{})     // a step's share of them was drawn
 		j.generations = &Generations{
 			Period: 1, Pieces: pieces,
 			Nodes: func(_ context.Context, g int) ([]uint32, error) {
@@ -526,12 +535,15 @@ func TestGenerationsAreDrawnInShares(t *testing.T) {
 				if most := share * c; n > pieces || c <= nodes/batchSize && n > most {
 					t.Errorf("piece %d of the next generation is drawn when %d batches had begun, want at most %d", n, c, most)
 				}
+				if n == share {
+					close(begun)
+				}
 				return n == pieces
 			},
 		}
 		j.hook = func(*features.Slab, *sampling.Batch) {
-			for c := computed.Add(1); c == 2 && drawn.Load() < share; {
-				runtime.Gosched()
+			if computed.Add(1) == 2 {
+				<-begun
 			}
 		}
 		got, _, err := j.run(t, t.Context())

@@ -94,7 +94,6 @@ func (p *parameters) publish() {
 	p.open = true
 	if p.reducer != nil {
 		p.got = append(p.got, make([]*messages.Gradient, p.work.numMicro(batch))...)
-		p.missing = 0
 		for m := range p.got {
 			if p.work.Mine(m, len(p.got)) {
 				p.missing++

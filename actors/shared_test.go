@@ -9,12 +9,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
 	"github.com/gnnactor/gnnactor/clock"
 	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/pool"
 	"github.com/gnnactor/gnnactor/rng"
@@ -98,11 +98,11 @@ func (s seat) Gather(ctx context.Context, number int64, mine []byte) ([][]byte, 
 	}
 }
 
-// counting is a mixer whose statistics are all different.
-type counting struct{ mixer }
+// counting is a Gradienter whose statistics are all different.
+type counting struct{ Gradienter }
 
-func (c *counting) Gradient(grad, params []float32, b *sampling.Batch, rows Rows, key rng.Key) (messages.Stats, error) {
-	s, err := c.mixer.Gradient(grad, params, b, rows, key)
+func (c counting) Gradient(grad, params []float32, b *sampling.Batch, rows Rows, key rng.Key) (messages.Stats, error) {
+	s, err := c.Gradienter.Gradient(grad, params, b, rows, key)
 	s.Correct, s.Weight = 1+int(b.Seeds[0])%7, s.Weight+float64(b.ID.Micro)/3
 	return s, err
 }
@@ -149,7 +149,7 @@ func (k *kept) Apply(g []float32) {
 // sharedJob is a run that several processes may share.
 type sharedJob struct {
 	window, micro, samplers, trainers int
-	bytes, observes                   bool
+	bytes, observes, loads            bool
 	first                             int64
 	after                             int
 	params                            []float32
@@ -198,8 +198,23 @@ func (j sharedJob) run(t *testing.T, r Reducer, mine func(micro, of int) bool) (
 		}
 		c.Samplers = append(c.Samplers, s)
 	}
+	var slab *features.Slab
+	if j.loads {
+		store := features.InMemory(featureTable())
+		var err error
+		if slab, err = features.NewSlab(store.Layout(), features.SlabOptions{Slots: nodes, Keep: 2, Poison: true}); err != nil {
+			made.err = err
+			return made
+		}
+		defer slab.Close()
+		c.Loading = &Loading{Store: store, Slab: slab, Ahead: 2, Loaders: 2}
+	}
 	for range j.trainers {
-		c.Trainers = append(c.Trainers, &counting{mixer{calls: new(atomic.Int64)}})
+		r := &reader{table: featureTable()}
+		if slab != nil {
+			r.slab = slab.Table()
+		}
+		c.Trainers = append(c.Trainers, counting{r})
 	}
 	pl, err := Start(c)
 	if err != nil {
@@ -272,7 +287,7 @@ func TestSharedBits(t *testing.T) {
 						"the last to the first": func(i, micro, of int) bool { return (micro == of-1) == (i == 0) },
 					}
 					for name, mine := range shares {
-						j.bytes, j.trainers = !j.bytes, 3-j.trainers
+						j.bytes, j.trainers, j.loads = !j.bytes, 3-j.trainers, j.trainers == 1
 						for i, got := range j.share(t, 2, nil, mine) {
 							if got.err != nil || !slices.Equal(got.params, want.params) || got.seen != want.seen {
 								t.Fatalf("%+v, %s, process %d: other bits, or %v", j, name, i, got.err)
@@ -291,21 +306,23 @@ func TestSharedBits(t *testing.T) {
 // A reordered run goes on from any step, alone or shared, to the same bits.
 func TestReorderedResumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j := sharedJob{window: 3, micro: 2, samplers: 1, trainers: 1, params: ones()}
-		want := j.run(t, nil, nil)
-		if want.err != nil {
-			t.Fatal(want.err)
-		}
-		if slices.IsSortedFunc(want.applied, func(a, b messages.Applied) int { return a.ID.Batch - b.ID.Batch + 100*(a.ID.Epoch-b.ID.Epoch) }) {
-			t.Fatal("no batch changed its place: nothing is tested")
-		}
-		for k, params := range want.at[:len(want.at)-1] {
-			again := j
-			again.first, again.after, again.params = int64(k+1), want.after[k], params
-			all := append(again.share(t, 2, nil, inTurn(2)), again.run(t, nil, nil))
-			for i, got := range all {
-				if got.err != nil || !slices.Equal(got.params, want.params) || !slices.Equal(got.applied, want.applied[k+1:]) {
-					t.Errorf("on from step %d, after batch %d, process %d: other bits, or %v; it made %+v", k+1, want.after[k], i, got.err, got.applied)
+		for _, window := range []int{2, 3} {
+			j := sharedJob{window: window, micro: 2, samplers: 1, trainers: 1, params: ones()}
+			want := j.run(t, nil, nil)
+			if want.err != nil {
+				t.Fatal(want.err)
+			}
+			if slices.IsSortedFunc(want.applied, func(a, b messages.Applied) int { return a.ID.Batch - b.ID.Batch + 100*(a.ID.Epoch-b.ID.Epoch) }) {
+				t.Fatal("no batch changed its place: nothing is tested")
+			}
+			for k, params := range want.at[:len(want.at)-1] {
+				again := j
+				again.first, again.after, again.params = int64(k+1), want.after[k], params
+				all := append(again.share(t, 2, nil, inTurn(2)), again.run(t, nil, nil))
+				for i, got := range all {
+					if got.err != nil || !slices.Equal(got.params, want.params) || !slices.Equal(got.applied, want.applied[k+1:]) {
+						t.Errorf("on from step %d, after batch %d, process %d: other bits, or %v; it made %+v", k+1, want.after[k], i, got.err, got.applied)
+					}
 				}
 			}
 		}

@@ -2,6 +2,7 @@ package actors
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -78,6 +79,59 @@ func TestRestingSamplers(t *testing.T) {
 	})
 }
 
+// As many batches hold slots as may, from when that was said: more at once, fewer when those
+// that have some are released.
+func TestTunedAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, system := pool.New(2), quiet()
+		defer p.Close()
+		defer system.Shutdown()
+		s, err := sampling.New(t.Context(), sampling.Spec{Name: "neighbor", Fanouts: []int{3}}, ring(nodes, 9))
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := features.InMemory(featureTable())
+		slab, err := features.NewSlab(store.Layout(), features.SlabOptions{Slots: nodes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer slab.Close()
+		seeds := make([]uint32, nodes)
+		for i := range seeds {
+			seeds[i] = uint32(i)
+		}
+		tune := messages.Tune{Samplers: 1, Credits: 20, Loaders: 1}
+		pl, err := Start(Config{System: system, Pool: p, Clock: new(clock.Recorder), Samplers: []sampling.Sampler{s}, Credits: tune.Credits,
+			Loading: &Loading{Store: store, Slab: slab, Ahead: 3, Loaders: 1},
+			Work:    Work{Phase: "look", Nodes: seeds, BatchSize: 2, Micro: 1, Epochs: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer pl.Stop()
+		taken := int64(0)
+		for _, c := range []struct{ ahead, loaders, take, hold int }{
+			{0, 1, 0, 3}, {5, 1, 0, 5}, {5, 1, 1, 5}, {1, 1, 0, 5}, {1, 1, 3, 2}, {1, 1, 1, 1}, {1, 1, 1, 1}, {2, 1, 0, 2}, {2, 1, 2, 2},
+			{0, 1, 2, 2}, {1, 0, 2, 2}, // what loads is not told that it may not
+		} {
+			if tune.Ahead, tune.Loaders = c.ahead, c.loaders; taken > 0 || c.ahead > 0 {
+				pl.Tune(tune)
+			}
+			for range c.take {
+				x, err := pl.Next(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				pl.Release(x.(*Delivery))
+				taken++
+			}
+			synctest.Wait()
+			if hold := slab.Stats().Batches - taken; hold != int64(c.hold) {
+				t.Errorf("%+v: %d batches hold slots", c, hold)
+			}
+		}
+	})
+}
+
 // weightless is a Gradienter of batches without a training node.
 type weightless struct{}
 
@@ -106,32 +160,47 @@ func TestSpansAreNamed(t *testing.T) {
 			}
 			pl, err := Start(Config{System: system, Pool: p, Clock: r, Samplers: []sampling.Sampler{s}, Credits: 2, Trainers: []Gradienter{weightless{}}, Updater: up,
 				Loading: &Loading{Store: features.InMemory(featureTable()), Slab: slab, Ahead: 1, Loaders: 1},
-				Work:    Work{Phase: "train", Nodes: []uint32{1, 2, 3}, BatchSize: 3, Micro: 1, Epochs: 1}})
+				Work:    Work{Phase: "train", Nodes: []uint32{1, 2, 3}, BatchSize: 1, Micro: 1, Epochs: 2}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			pl.Proceed(0)
-			if _, err := pl.Next(t.Context()); err != nil {
-				t.Fatal(err)
+			for step := range int64(6) {
+				if step%3 == 0 {
+					pl.Proceed(step)
+				}
+				if _, err := pl.Next(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
 			}
-			synctest.Wait()
 			pl.Stop()
 			system.Shutdown()
 			p.Close()
 			if err := slab.Close(); err != nil {
 				t.Error(err)
 			}
-			if !slices.Equal(up.got, []float32{0}) {
+			if !slices.Equal(up.got, make([]float32, 6)) {
 				t.Errorf("without a training node the steps are made with %v", up.got)
 			}
 			names := map[string]int{}
 			spans, _ := r.Spans()
 			for _, s := range spans {
-				names[s.Name]++
+				names[r.Name(s.Stage)+" "+s.Name]++
 			}
-			// Seeds, sample, match, load, compute, update; and the slots are given back.
-			if keeps && (names["train/e0/b0"]+names["train/e0"] < 5 || names["release"] != 1 || names[""] != 0) || !keeps && len(spans) != 0 {
-				t.Errorf("spans are named %v", names)
+			want := map[string]int{}
+			if keeps {
+				want["match release"] = names["match release"] // slots are given back with the next match, or alone
+				for _, epoch := range []string{"train/e0", "train/e1"} {
+					want["sample "+epoch+"/b0"]++ // the order of its seeds
+					for _, batch := range []string{"/b0", "/b1", "/b2"} {
+						for _, stage := range []string{"sample ", "match ", "load ", "compute ", "update "} {
+							want[stage+epoch+batch]++
+						}
+					}
+				}
+			}
+			if !maps.Equal(names, want) || keeps == (names["match release"] == 0) {
+				t.Errorf("kept %t: spans are named %v, want %v", keeps, names, want)
 			}
 		}
 	})
