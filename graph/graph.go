@@ -87,9 +87,17 @@ func (g *Graph) Symmetric() bool {
 // Validate checks every invariant: monotone Indptr that spans Indices, ids
 // in range, one weight per edge; of one whose rows lie elsewhere, the last. It reads the whole
 // graph, unless ctx ends first: the error wraps its cause.
-func (g *Graph) Validate(ctx context.Context) error { return g.validate(interrupt.New(ctx)) }
+func (g *Graph) Validate(ctx context.Context) error {
+	return g.validate(interrupt.New(ctx), g.NumNodes())
+}
 
-func (g *Graph) validate(stop *interrupt.Poll) error {
+// ValidateRows is Validate for a graph whose rows name any of so many sources, of which its
+// own nodes are the first.
+func (g *Graph) ValidateRows(ctx context.Context, sources int) error {
+	return g.validate(interrupt.New(ctx), sources)
+}
+
+func (g *Graph) validate(stop *interrupt.Poll, sources int) error {
 	if g.Weights != nil && int64(len(g.Weights)) != g.NumEdges() {
 		return fmt.Errorf("graph: %d weights for %d edges", len(g.Weights), g.NumEdges())
 	}
@@ -112,8 +120,8 @@ func (g *Graph) validate(stop *interrupt.Poll) error {
 	}
 	for from, to := range stop.Pieces(len(g.Indices)) {
 		for i, u := range g.Indices[from:to] {
-			if int(u) >= n {
-				return fmt.Errorf("graph: indices[%d] = %d is out of range [0, %d)", from+i, u, n)
+			if int(u) >= sources {
+				return fmt.Errorf("graph: indices[%d] = %d is out of range [0, %d)", from+i, u, sources)
 			}
 		}
 	}

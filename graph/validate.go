@@ -28,7 +28,7 @@ func (d *Dataset) validate(stop *interrupt.Poll) error {
 	if d.Graph == nil {
 		return dataerr.Bad("the dataset has no graph; set Graph")
 	}
-	if err := d.Graph.validate(stop); err != nil {
+	if err := d.Graph.validate(stop, d.Graph.NumNodes()); err != nil {
 		return dataerr.Bad("%w", dataerr.Unprefixed(err))
 	}
 	n := d.Graph.NumNodes()

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -53,7 +54,7 @@ func (w *Writer) arrayAt(path, name string, t graph.DType, cols int) (*ArrayWrit
 	if err != nil {
 		return nil, dataerr.Writing(w.Shown(path), err)
 	}
-	a := &ArrayWriter{w: w, name: name, dtype: t, cols: int64(cols), path: path, f: f, h: sha256.New(), buf: make([]byte, 0, 1<<20)}
+	a := &ArrayWriter{w: w, name: name, dtype: t, cols: int64(cols), path: path, f: f, h: sha256.New(), buf: make([]byte, 0, cmp.Or(w.buffer, 1<<20))}
 	if _, err := f.Write(make([]byte, headerSize)); err != nil {
 		f.Close()
 		return nil, dataerr.Writing(w.Shown(path), err)

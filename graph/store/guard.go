@@ -74,6 +74,9 @@ func (s *Store) damage() error {
 	if err := s.CheckFiles(); err != nil {
 		return err
 	}
+	if s.piece != nil {
+		return s.damaged(s.piece.validate(context.Background()))
+	}
 	ds := s.ds
 	n := ds.Graph.NumNodes()
 	if err := ds.Graph.Validate(context.Background()); err != nil {

@@ -49,10 +49,17 @@ func (m *manifest) check() error {
 		}
 		return fmt.Errorf("array %s has the type %s, which it may not have", name, a.Type)
 	}
+	nodes := n // that In's rows are of
+	if m.Piece != nil {
+		if err := m.Piece.check(m); err != nil {
+			return err
+		}
+		nodes = m.array(arrays.Indptr).Rows - 1
+	}
 	values := []graph.DType{graph.Float32, graph.Float16, graph.BFloat16, graph.Int8, graph.Uint8}
 	f32 := graph.Float32
 	errs := []error{
-		want(arrays.Indptr, n+1, 1, graph.Int64),
+		want(arrays.Indptr, nodes+1, 1, graph.Int64),
 		want(arrays.Indices, e, 1, graph.Uint32),
 		want(arrays.Weights, e, 1, f32),
 		want(arrays.NodeFeatures, n, -1, values...),
@@ -77,6 +84,19 @@ func (m *manifest) check() error {
 		}
 	}
 	errs = append(errs, want(arrays.NodeTimes, n, 1, graph.Int64), want(arrays.EdgeTimes, e, 1, graph.Int64), m.checkPartitions())
+	for _, name := range []string{arrays.Sources, arrays.Targets, arrays.Originals, arrays.OutIndptr, arrays.OutIndices, arrays.OutWeights} {
+		a := m.array(name)
+		if a != nil && m.Piece == nil {
+			errs = append(errs, fmt.Errorf("array %s is of a piece of a graph, which this store is not", name))
+		}
+	}
+	if m.Piece != nil {
+		for _, name := range []string{arrays.Sources, arrays.Targets, arrays.OutIndices} {
+			errs = append(errs, want(name, m.array(name).Rows, 1, graph.Uint32))
+		}
+		errs = append(errs, want(arrays.OutIndptr, m.array(arrays.OutIndptr).Rows, 1, graph.Int64),
+			want(arrays.OutWeights, m.array(arrays.OutIndices).Rows, 1, f32), want(arrays.Originals, n, 1, graph.Uint32))
+	}
 	for _, name := range []string{arrays.Train, arrays.Valid, arrays.Test} {
 		if a := m.array(name); a != nil {
 			errs = append(errs, want(name, min(a.Rows, n), 1, graph.Uint32))

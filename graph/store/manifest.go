@@ -34,6 +34,8 @@ type manifest struct {
 	Arrays     []arrays.Info `json:"arrays"`
 	// Partitions have an array each, listed after the data's own.
 	Partitions []manifestPartition `json:"partitions,omitempty"`
+	// Piece is set in a piece of a divided graph; NumNodes are then the nodes of the piece.
+	Piece *PieceOf `json:"piece,omitempty"`
 	// SplitLabels is the SHA-256 of the labels with those outside of the
 	// splits masked; see Dataset.ContentHash.
 	SplitLabels string `json:"split_labels_sha256,omitempty"`

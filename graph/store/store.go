@@ -34,6 +34,7 @@ type Store struct {
 	ds    *graph.Dataset
 	maps  [][]byte // header and payload of each array
 	parts Part     // that are open
+	piece *Piece   // nil: a whole graph
 	old   []string // arrays whose files have no checksums of blocks
 	mute  func()   // ends the checks after panics
 	once  sync.Once
@@ -60,12 +61,22 @@ func Open(dir string) (*Store, error) { return OpenPart(dir, Whole) }
 // one of graph.Elsewhere, and EdgeTimes are nil; without EdgeValues the graph has no weights
 // and the edges no features; without NodeValues NodeFeatures say what the rows are like and
 // have no Data, and zeros for row scales.
-func OpenPart(dir string, parts Part) (s *Store, err error) {
+func OpenPart(dir string, parts Part) (*Store, error) {
+	s, err := open(dir, parts)
+	if err == nil && s.m.Piece != nil {
+		err = dataerr.Bad("%s is piece %d of %d of a divided graph and no graph by itself; give the directory that it lies in", dir, s.m.Piece.Index, s.m.Piece.Pieces)
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, err
+}
+
+// open opens a whole graph or a piece of one.
+func open(dir string, parts Part) (*Store, error) {
 	m, err := readManifest(dir)
 	if err != nil {
 		return nil, err
 	}
-	s = &Store{dir: dir, m: m, parts: parts, files: map[string]arrayFile{}}
+	s := &Store{dir: dir, m: m, parts: parts, files: map[string]arrayFile{}}
 	payload := make(map[string][]byte, len(m.Arrays))
 	for i := range m.Arrays {
 		if away(m.Arrays[i].Name, parts) {
@@ -93,6 +104,9 @@ func OpenPart(dir string, parts Part) (s *Store, err error) {
 	})
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
+	}
+	if m.Piece != nil {
+		s.piece = s.asPiece(payload)
 	}
 	return s, nil
 }
@@ -214,6 +228,26 @@ func (s *Store) Close() error {
 // invariants. It reports the first damaged file; the error wraps graph.ErrFormat, or the cause
 // of ctx when that ends first.
 func (s *Store) Verify(ctx context.Context) error {
+	if err := s.verifyFiles(ctx); err != nil {
+		return err
+	}
+	ds := *s.ds
+	if !s.Has(NodeValues) { // there are no values to validate
+		ds.NodeFeatures = nil
+	}
+	if err := ds.Validate(ctx); err != nil {
+		return fmt.Errorf("%w (in %s); import the data again", err, s.dir)
+	}
+	return graph.Guard(func() error {
+		if s.m.SplitLabels != splitLabels(s.ds.Graph.NumNodes(), s.ds) {
+			return dataerr.Bad("%s: the labels' second checksum does not match; import the data again", filepath.Join(s.dir, Manifest))
+		}
+		return nil
+	})
+}
+
+// verifyFiles compares the files with their checksums.
+func (s *Store) verifyFiles(ctx context.Context) error {
 	b, err := regular.ReadSmall(filepath.Join(s.dir, Manifest), maxManifestBytes)
 	if err != nil {
 		return fmt.Errorf("graph: verify: %w", err)
@@ -234,17 +268,5 @@ func (s *Store) Verify(ctx context.Context) error {
 			return err
 		}
 	}
-	ds := *s.ds
-	if !s.Has(NodeValues) { // there are no values to validate
-		ds.NodeFeatures = nil
-	}
-	if err := ds.Validate(ctx); err != nil {
-		return fmt.Errorf("%w (in %s); import the data again", err, s.dir)
-	}
-	return graph.Guard(func() error {
-		if m.SplitLabels != splitLabels(s.ds.Graph.NumNodes(), s.ds) {
-			return dataerr.Bad("%s: the labels' second checksum does not match; import the data again", filepath.Join(s.dir, Manifest))
-		}
-		return nil
-	})
+	return nil
 }

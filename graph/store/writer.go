@@ -28,6 +28,7 @@ type Writer struct {
 	overwrite bool
 	written   map[string]arrays.Info
 	m         manifest
+	buffer    int    // bytes that each array is written by; 0: 1 MiB
 	release   func() // of the hold on tmp, which says that its writer lives; or nil
 }
 
@@ -63,6 +64,10 @@ func NewWriter(dir string, opts ...CreateOption) (*Writer, error) {
 	}
 	return w, nil
 }
+
+// SetBuffer says by how many bytes each array that is begun from now on is written; 1 MiB if
+// nothing is said.
+func (w *Writer) SetBuffer(bytes int) { w.buffer = bytes }
 
 // SetName says what the dataset is called.
 func (w *Writer) SetName(name string) { w.m.Name = name }
@@ -205,7 +210,7 @@ func (w *Writer) Commit(ctx context.Context) error {
 	for _, p := range w.m.Partitions {
 		w.m.Arrays = append(w.m.Arrays, w.written[p.Array])
 	}
-	if a := w.m.array(arrays.Indptr); a != nil {
+	if a := w.m.array(arrays.Indptr); a != nil && w.m.Piece == nil {
 		w.m.NumNodes = a.Rows - 1
 	}
 	if a := w.m.array(arrays.Indices); a != nil {

@@ -29,6 +29,16 @@ const (
 	Test         = "test"
 )
 
+// The arrays that a piece of a divided graph has beside those.
+const (
+	Sources    = "sources"   // nodes of other pieces that its edges come from
+	Targets    = "targets"   // nodes of other pieces that its edges lead to
+	Originals  = "originals" // the ids that the user's data gives its nodes
+	OutIndptr  = "out-indptr"
+	OutIndices = "out-indices"
+	OutWeights = "out-weights"
+)
+
 // Names are the arrays in the order in which a manifest lists them.
 var Names = []string{
 	Indptr, Indices, Weights,
@@ -36,6 +46,7 @@ var Names = []string{
 	EdgeFeatures, EdgeRowScale, EdgeColScale,
 	Labels, Train, Valid, Test,
 	NodeTimes, EdgeTimes,
+	Sources, Targets, Originals, OutIndptr, OutIndices, OutWeights,
 }
 
 // What more of is a sign of the wrong file.

@@ -1,0 +1,324 @@
+package pieces
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+	"os"
+	"path/filepath"
+
+	"github.com/gnnactor/gnnactor/graph/internal/arrays"
+	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
+	"github.com/gnnactor/gnnactor/graph/store"
+)
+
+// buckets sort the edges of a piece by one of their ends, the key, in files. Every bucket has a
+// range of keys; edges come into it in the order in which they are read, which each key keeps.
+// An edge is two words, the key and the other end, or three with its weight.
+type buckets struct {
+	dir, name string
+	words     int      // of an edge
+	ends      []uint32 // first key behind each bucket
+	chunk     []uint32 // the bucket of every Border keys
+}
+
+// file returns where the edges of bucket b are that a reader of the graph has found.
+func (k *buckets) file(reader, b int) string {
+	return filepath.Join(k.dir, fmt.Sprintf("%s-%d-%d", k.name, b, reader))
+}
+
+// newBuckets cuts the keys [0, n), of whose chunks about so many edges are expected, into ranges
+// of about limit edges. No range crosses one of the borders.
+func newBuckets(dir, name string, words, n int, expected func(chunk int) float64, limit float64, borders ...uint32) *buckets {
+	k := &buckets{dir: dir, name: name, words: words, chunk: make([]uint32, (n+Border-1)/Border)}
+	sum, keys := 0.0, 0
+	for c := range k.chunk {
+		e, begins := expected(c), false
+		for _, b := range borders {
+			begins = begins || int(b) == c*Border
+		}
+		if c > 0 && (begins || sum+e > limit || keys >= maxKeys) {
+			k.ends = append(k.ends, uint32(c*Border))
+			sum, keys = 0, 0
+		}
+		sum, keys = sum+e, keys+Border
+		k.chunk[c] = uint32(len(k.ends))
+	}
+	k.ends = append(k.ends, uint32(n))
+	return k
+}
+
+// maxKeys is how many keys a bucket has at most: each needs a count while it is sorted.
+const maxKeys = 1 << 20
+
+// filler fills buckets, of one reader of the graph.
+type filler struct {
+	k      *buckets
+	reader int
+	limit  int // words that are kept
+	buf    [][]uint32
+	err    error
+}
+
+func (k *buckets) filler(reader, bufferBytes int) *filler {
+	limit := max(bufferBytes/4/k.words, 1) * k.words
+	return &filler{k: k, reader: reader, limit: limit, buf: make([][]uint32, len(k.ends))}
+}
+
+func (f *filler) add(key, other uint32) {
+	b := f.k.chunk[key/Border]
+	f.buf[b] = append(f.room(b), key, other)
+}
+
+func (f *filler) addWeighted(key, other, weight uint32) {
+	b := f.k.chunk[key/Border]
+	f.buf[b] = append(f.room(b), key, other, weight)
+}
+
+// room returns bucket b's buffer with room for an edge.
+func (f *filler) room(b uint32) []uint32 {
+	buf := f.buf[b]
+	if len(buf) < cap(buf) {
+		return buf
+	}
+	if buf == nil {
+		return make([]uint32, 0, f.limit)
+	}
+	f.write(int(b))
+	return f.buf[b]
+}
+
+func (f *filler) write(b int) {
+	if len(f.buf[b]) == 0 || f.err != nil {
+		f.buf[b] = f.buf[b][:0]
+		return
+	}
+	path := f.k.file(f.reader, b)
+	h, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o666)
+	if err == nil {
+		_, err = h.Write(arrays.Bytes(f.buf[b]))
+		err = errors.Join(err, h.Close())
+	}
+	f.err = dataerr.Writing(path, err)
+	f.buf[b] = f.buf[b][:0]
+}
+
+// finish writes what is kept.
+func (f *filler) finish() error {
+	for b := range f.buf {
+		f.write(b)
+	}
+	return f.err
+}
+
+// each calls f with the edges of bucket b, in the order in which they were read, in blocks.
+func (k *buckets) each(ctx context.Context, b, readers int, f func(block []uint32)) error {
+	var buf []uint32
+	for r := range readers {
+		h, err := os.Open(k.file(r, b))
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("pieces: %w", err)
+		}
+		st, err := h.Stat()
+		if want := int(min(st.Size()/4, int64(1<<16*k.words))); err == nil && want > len(buf) {
+			buf = make([]uint32, want)
+		}
+		for err == nil {
+			if ctx.Err() != nil {
+				err = context.Cause(ctx)
+				break
+			}
+			var got int
+			if got, err = io.ReadFull(h, arrays.Bytes(buf)); got > 0 {
+				f(buf[:got/4])
+			}
+		}
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			err = nil
+		}
+		if err = errors.Join(err, h.Close()); err != nil {
+			return fmt.Errorf("pieces: %w", err)
+		}
+	}
+	return nil
+}
+
+// numbering numbers the nodes of a piece: masters first, then marked others, by their ids.
+type numbering struct {
+	first, masters uint32
+	words          []uint64 // a bit for each id
+	before         []uint32 // marked ids before each word
+}
+
+func newNumbering(first, end uint32, n int) *numbering {
+	return &numbering{first: first, masters: end - first, words: make([]uint64, (n+63)/64)}
+}
+
+func (m *numbering) mark(id uint32) {
+	if id-m.first >= m.masters {
+		m.words[id/64] |= 1 << (id % 64)
+	}
+}
+
+// count numbers what is marked, and returns it.
+func (m *numbering) count() []uint32 {
+	m.before = make([]uint32, len(m.words))
+	var ids []uint32
+	for w, x := range m.words {
+		m.before[w] = uint32(len(ids))
+		for ; x != 0; x &= x - 1 {
+			ids = append(ids, uint32(w*64+bits.TrailingZeros64(x)))
+		}
+	}
+	return ids
+}
+
+func (m *numbering) of(id uint32) uint32 {
+	if v := id - m.first; v < m.masters {
+		return v
+	}
+	w := id / 64
+	return m.masters + m.before[w] + uint32(bits.OnesCount64(m.words[w]&(1<<(id%64)-1)))
+}
+
+// rows are the arrays that sorted edges are written to.
+type rows struct {
+	indptr, indices, weights *store.ArrayWriter // weights may be nil
+	edges                    int64
+}
+
+// sort writes the rows of the keys: the masters', each, then those of marked keys. limit is how
+// many edges it may hold at once; a key with more is copied as it is.
+func (k *buckets) sort(ctx context.Context, readers int, keys, others *numbering, limit int, out *rows) error {
+	if err := out.end(); err != nil {
+		return err
+	}
+	first, end := keys.first, keys.first+keys.masters
+	order := func(masters bool) error {
+		from := uint32(0)
+		for b, to := range k.ends {
+			if (from >= first && from < end) == masters {
+				if err := k.sortBucket(ctx, b, readers, from, to, masters, others, limit, out); err != nil {
+					return err
+				}
+			}
+			from = to
+		}
+		return nil
+	}
+	if err := order(true); err != nil {
+		return err
+	}
+	return order(false)
+}
+
+// sortBucket writes the rows of the keys [from, to), of those without edges only if all are to be.
+func (k *buckets) sortBucket(ctx context.Context, b, readers int, from, to uint32, all bool, others *numbering, limit int, out *rows) error {
+	count := make([]int64, to-from)
+	err := k.each(ctx, b, readers, func(block []uint32) {
+		for i := 0; i < len(block); i += k.words {
+			count[block[i]-from]++
+		}
+	})
+	for lo := from; lo < to && err == nil; {
+		hi, edges := lo, int64(0)
+		for hi < to && (hi == lo || edges+count[hi-from] <= int64(limit)) {
+			edges += count[hi-from]
+			hi++
+		}
+		if edges > int64(limit) {
+			err = k.copyRow(ctx, b, readers, lo, others, out)
+		} else if edges > 0 {
+			err = k.sortRows(ctx, b, readers, lo, count[lo-from:hi-from], edges, others, out)
+		}
+		for _, c := range count[lo-from : hi-from] {
+			if out.edges += c; (all || c > 0) && err == nil {
+				err = out.end()
+			}
+		}
+		lo = hi
+	}
+	return err
+}
+
+// sortRows writes the edges, so many, of the keys from lo on.
+func (k *buckets) sortRows(ctx context.Context, b, readers int, lo uint32, count []int64, edges int64, others *numbering, out *rows) error {
+	at, sum := make([]int64, len(count)), int64(0)
+	for i, c := range count {
+		at[i] = sum
+		sum += c
+	}
+	other := make([]uint32, edges)
+	var weight []uint32
+	if out.weights != nil {
+		weight = make([]uint32, edges)
+	}
+	err := k.each(ctx, b, readers, func(block []uint32) {
+		for i := 0; i < len(block); i += k.words {
+			row := block[i] - lo
+			if int(row) >= len(at) {
+				continue
+			}
+			p := at[row]
+			at[row]++
+			other[p] = others.of(block[i+1])
+			if weight != nil {
+				weight[p] = block[i+2]
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return out.put(other, weight)
+}
+
+// copyRow writes the edges of one key, which are in order.
+func (k *buckets) copyRow(ctx context.Context, b, readers int, key uint32, others *numbering, out *rows) (err error) {
+	var other, weight []uint32
+	return errors.Join(k.each(ctx, b, readers, func(block []uint32) {
+		other, weight = other[:0], weight[:0]
+		for i := 0; i < len(block); i += k.words {
+			if block[i] == key {
+				other = append(other, others.of(block[i+1]))
+				if k.words > 2 {
+					weight = append(weight, block[i+2])
+				}
+			}
+		}
+		err = errors.Join(err, out.put(other, weight))
+	}), err)
+}
+
+// end ends a row, at the beginning none.
+func (r *rows) end() error {
+	_, err := r.indptr.Write(arrays.Bytes([]int64{r.edges}))
+	return err
+}
+
+func (r *rows) put(other, weight []uint32) error {
+	if _, err := r.indices.Write(arrays.Bytes(other)); err != nil {
+		return err
+	}
+	if r.weights == nil {
+		return nil
+	}
+	_, err := r.weights.Write(arrays.Bytes(weight))
+	return err
+}
+
+func (r *rows) finish() error {
+	for _, a := range []*store.ArrayWriter{r.indptr, r.indices, r.weights} {
+		if a != nil {
+			if err := a.Finish(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

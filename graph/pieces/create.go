@@ -1,0 +1,681 @@
+package pieces
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/internal/arrays"
+	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
+	"github.com/gnnactor/gnnactor/graph/store"
+	"github.com/gnnactor/gnnactor/internal/atomicfile"
+	"github.com/gnnactor/gnnactor/internal/dirlock"
+)
+
+// Options say how Create divides a graph.
+type Options struct {
+	Method    string // of placing nodes, one of Methods
+	Edges     string // where edges lie, one of EdgePlaces; "": EdgesAtTarget
+	Pieces    int    // at least 1
+	Seed      uint64 // of the method's draws
+	Memory    int64  // bytes that may be allocated; 0: 1 GiB. Mapped files do not count
+	Overwrite bool   // replace a partition set that is there
+	// Progress, which may be nil, is told what is being done, and how much of it is.
+	Progress func(doing string, done, of int64)
+
+	limit int // of edges that are sorted at once; 0: by Memory
+}
+
+// minimum is what is needed beside what grows with the graph.
+const minimum = 32 << 20
+
+func (o *Options) check(g *graph.Dataset) error {
+	o.Edges, o.Memory = cmp.Or(o.Edges, EdgesAtTarget), cmp.Or(o.Memory, 1<<30)
+	if o.Progress == nil {
+		o.Progress = func(string, int64, int64) {}
+	}
+	switch {
+	case !slices.Contains(Methods(), o.Method):
+		return fmt.Errorf("pieces: there is no method %q; choose one of %v", o.Method, Methods())
+	case !slices.Contains(EdgePlaces(), o.Edges):
+		return fmt.Errorf("pieces: edges cannot lie at %q; choose one of %v", o.Edges, EdgePlaces())
+	case o.Pieces < 1 || o.Pieces > MaxPieces:
+		return fmt.Errorf("pieces: a graph in %d pieces; give 1 to %d", o.Pieces, MaxPieces)
+	case o.Pieces > max(g.Graph.NumNodes(), 1):
+		return fmt.Errorf("pieces: %d pieces of %d nodes; give at most as many as nodes", o.Pieces, g.Graph.NumNodes())
+	case g.EdgeFeatures != nil || g.EdgeTimes != nil:
+		return errors.New("pieces: the edges have features or times, which a divided graph cannot hold; import the data without them")
+	}
+	return o.fits(g.Graph)
+}
+
+// Create divides the graph of an open store and writes the partition set to the new directory
+// dir, which appears when it is complete. What was done before ctx ended, an error or a kill stays
+// beside it in a directory whose name begins with a point: a call that asks for the same goes on
+// from there, another begins anew. The store's files must have been checked (Store.Check,
+// Store.CheckGraph).
+func Create(ctx context.Context, dir string, src *store.Store, o Options) (*Set, error) {
+	ds := src.Dataset()
+	if err := o.check(ds); err != nil {
+		return nil, err
+	}
+	dir = filepath.Clean(dir)
+	if err := destination(dir, o.Overwrite); err != nil {
+		return nil, err
+	}
+	c := &creator{o: &o, ds: ds, dir: dir, work: filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".unfinished")}
+	if err := os.MkdirAll(c.work, 0o777); err != nil {
+		return nil, dataerr.Writing(c.work, err)
+	}
+	unlock, err := dirlock.Try(c.work)
+	if errors.Is(err, dirlock.ErrHeld) {
+		return nil, fmt.Errorf("pieces: another process divides a graph into %s; wait for it, or choose another name", dir)
+	}
+	if err == nil {
+		defer unlock()
+	}
+	if err := graph.Guard(func() error { return c.create(ctx) }); err != nil {
+		return nil, fmt.Errorf("%w (the same command goes on from what it has in %s)", err, c.work)
+	}
+	return Open(dir)
+}
+
+// destination refuses to replace anything but an empty directory or, if asked to, a set.
+func destination(dir string, overwrite bool) error {
+	list, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) || err == nil && (len(list) == 0 || overwrite && IsSet(dir)) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("pieces: %w; choose another name", err)
+	}
+	if IsSet(dir) {
+		return fmt.Errorf("pieces: %s is there already: %w; choose another name, or ask to overwrite it (--overwrite)", dir, os.ErrExist)
+	}
+	return fmt.Errorf("pieces: %s is there already and is not a partition set, so it is not overwritten; choose another name", dir)
+}
+
+// creator is one call of Create.
+type creator struct {
+	o         *Options
+	ds        *graph.Dataset
+	dir, work string
+	p         *placement
+	r, c      int // rows and columns of the grid; a row or a column for the other places of edges
+	readers   int
+	in, out   []*buckets // of each piece
+	cut       int64
+	m         manifest
+}
+
+// scanned is what is kept of the first step: the edges are in buckets.
+type scanned struct {
+	Readers int   `json:"readers"`
+	Cut     int64 `json:"edges_cut"`
+}
+
+func (c *creator) path(name string) string { return filepath.Join(c.work, name) }
+
+const (
+	aboutFile   = "about.json"
+	idsFile     = "ids"
+	idsAbout    = "ids.json"
+	scannedFile = "scanned.json"
+	scratchDir  = "edges"
+)
+
+func (c *creator) create(ctx context.Context) error {
+	if err := c.resume(); err != nil {
+		return err
+	}
+	if err := c.place(ctx); err != nil {
+		return err
+	}
+	c.r, c.c = shape(c.o.Edges, c.o.Pieces)
+	c.makeBuckets()
+	var did scanned
+	if !c.load(scannedFile, &did) {
+		if err := c.scan(ctx); err != nil {
+			return err
+		}
+		did = scanned{c.readers, c.cut}
+		if err := c.save(scannedFile, did); err != nil {
+			return err
+		}
+	}
+	c.readers, c.cut = did.Readers, did.Cut
+	// Writers of many pieces at once would take many files and buffers.
+	const group = 16
+	for from := 0; from < c.o.Pieces; from += group {
+		if err := c.write(ctx, from, min(from+group, c.o.Pieces)); err != nil {
+			return err
+		}
+	}
+	return c.publish(ctx)
+}
+
+// resume makes the working directory one of this call: what another has left is removed.
+func (c *creator) resume() error {
+	about := struct {
+		Graph, Method, Edges string
+		Pieces               int
+		Seed                 uint64
+		Memory               int64
+	}{c.ds.Fingerprint, c.o.Method, c.o.Edges, c.o.Pieces, c.o.Seed, c.o.Memory}
+	was := about
+	if c.load(aboutFile, &was) && was == about {
+		return nil
+	}
+	list, err := os.ReadDir(c.work)
+	if err != nil {
+		return fmt.Errorf("pieces: %w", err)
+	}
+	for _, e := range list {
+		if err := os.RemoveAll(c.path(e.Name())); err != nil {
+			return dataerr.Writing(c.path(e.Name()), err)
+		}
+	}
+	return c.save(aboutFile, about)
+}
+
+// load reads what save wrote, and reports whether it is there.
+func (c *creator) load(name string, v any) bool {
+	b, err := os.ReadFile(c.path(name))
+	return err == nil && json.Unmarshal(b, v) == nil
+}
+
+func (c *creator) save(name string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // strings and integers always encode
+	}
+	return dataerr.Writing(c.path(name), atomicfile.Write(c.path(name), 0o644, func(w io.Writer) error {
+		_, err := w.Write(b)
+		return err
+	}))
+}
+
+// place places the nodes, or reads how they were placed.
+func (c *creator) place(ctx context.Context) error {
+	var was struct {
+		Borders []uint32
+		IDs     store.IDs
+	}
+	if c.load(idsAbout, &was) {
+		c.p = newPlacement(was.Borders)
+		if was.IDs.SHA256 == "" {
+			return nil
+		}
+		id, err := store.ReadIDs(c.path(idsFile), was.IDs)
+		if err != nil {
+			return err
+		}
+		c.p.id, c.p.old = id, make([]uint32, len(id))
+		for v, i := range id {
+			c.p.old[i] = uint32(v)
+		}
+		return nil
+	}
+	c.o.Progress("placing nodes", 0, int64(c.ds.Graph.NumNodes()))
+	p, err := place(ctx, c.ds.Graph, c.o, valueBytes(c.ds))
+	if err != nil {
+		return err
+	}
+	c.p, was.Borders = p, p.borders
+	if p.id != nil {
+		if was.IDs, err = store.WriteIDs(c.path(idsFile), p.id); err != nil {
+			return err
+		}
+	}
+	return c.save(idsAbout, was)
+}
+
+// valueBytes returns the bytes of a node's values.
+func valueBytes(ds *graph.Dataset) (bytes int64) {
+	if f := ds.NodeFeatures; f != nil {
+		bytes += int64(f.Cols * f.DType.Size())
+	}
+	if l := ds.Labels; l != nil {
+		bytes += 4
+		if l.IsMulti() {
+			bytes += int64(l.NumClasses) - 4
+		}
+	}
+	return bytes
+}
+
+// shape returns the rows and columns of the grid of pieces in which edges lie: the piece of an
+// edge has the row of its source's and the column of its target's.
+func shape(edges string, pieces int) (rows, cols int) {
+	switch edges {
+	case EdgesAtTarget:
+		return 1, pieces
+	case EdgesAtSource:
+		return pieces, 1
+	}
+	for rows = int(math.Sqrt(float64(pieces))); pieces%rows != 0; rows-- {
+	}
+	return rows, pieces / rows
+}
+
+// home returns the piece in which an edge lies, of the pieces of its ends.
+func (c *creator) home(source, target int) int { return source/c.c*c.c + target%c.c }
+
+// makeBuckets cuts the keys of each piece's edges by how many are expected. Out's are expected to
+// be as many as In's: where that is not so, buckets are larger or smaller, and sorted as well.
+func (c *creator) makeBuckets() {
+	n, words := c.ds.Graph.NumNodes(), 2
+	if c.ds.Graph.Weights != nil {
+		words = 3
+	}
+	degree := make([]float64, (n+Border-1)/Border) // of the chunks' nodes
+	for v := range n {
+		degree[c.p.idOf(uint32(v))/Border] += float64(c.ds.Graph.Indptr[v+1] - c.ds.Graph.Indptr[v])
+	}
+	limit := float64(c.sortLimit()) * 0.9
+	for p := range c.o.Pieces {
+		first, end := c.p.borders[p], c.p.borders[p+1]
+		in := func(chunk int) float64 {
+			if int(c.p.piece[chunk])%c.c != p%c.c {
+				return 0
+			}
+			return degree[chunk] / float64(c.r)
+		}
+		out := func(chunk int) float64 {
+			switch {
+			case c.o.Edges == EdgesAtTarget && int(c.p.piece[chunk]) == p:
+				return degree[chunk]
+			case c.o.Edges == EdgesAtTarget || int(c.p.piece[chunk])/c.c != p/c.c:
+				return 0
+			}
+			return degree[chunk] / float64(c.c)
+		}
+		scratch := c.path(scratchDir)
+		c.in = append(c.in, newBuckets(scratch, fmt.Sprintf("in-%d", p), words, n, in, limit, first, end))
+		c.out = append(c.out, newBuckets(scratch, fmt.Sprintf("out-%d", p), words, n, out, limit, first, end))
+	}
+}
+
+// sortLimit is how many edges are sorted at once: twice at a time, of 4 or 8 bytes.
+func (c *creator) sortLimit() int {
+	if c.o.limit > 0 {
+		return c.o.limit
+	}
+	limit := int(c.o.Memory / 4 / 16)
+	if c.ds.Graph.Weights != nil {
+		limit /= 2
+	}
+	return min(limit, 16<<20)
+}
+
+// scan reads the graph once and fills the buckets.
+func (c *creator) scan(ctx context.Context) error {
+	scratch := c.path(scratchDir)
+	if err := errors.Join(os.RemoveAll(scratch), os.MkdirAll(scratch, 0o777)); err != nil {
+		return dataerr.Writing(scratch, err)
+	}
+	g := c.ds.Graph
+	c.readers = runtime.GOMAXPROCS(0)
+	buckets := 0
+	for p := range c.in {
+		buckets += len(c.in[p].ends) + len(c.out[p].ends)
+	}
+	buffer := int(min(max(c.o.Memory/4/int64(c.readers*buckets), 1<<10), 1<<18))
+	var cut, done atomic.Int64
+	group, ctx := errgroup.WithContext(ctx)
+	for r := range c.readers {
+		group.Go(func() error {
+			return graph.Guard(func() error {
+				from, to := split(g, r, c.readers), split(g, r+1, c.readers)
+				return c.read(ctx, r, from, to, buffer, &cut, func(edges int64) {
+					c.o.Progress("reading edges", done.Add(edges), g.NumEdges())
+				})
+			})
+		})
+	}
+	err := group.Wait()
+	c.cut = cut.Load()
+	return err
+}
+
+// split returns the first row of reader r: each reads about as many edges.
+func split(g *graph.Graph, r, readers int) int {
+	want := g.NumEdges() * int64(r) / int64(readers)
+	if r == readers {
+		return g.NumNodes()
+	}
+	at, _ := slices.BinarySearch(g.Indptr[:g.NumNodes()], want)
+	return at
+}
+
+// read puts the edges of the rows [from, to) into buckets.
+func (c *creator) read(ctx context.Context, reader, from, to, buffer int, cut *atomic.Int64, progress func(edges int64)) error {
+	g, p := c.ds.Graph, c.p
+	in, out := make([]*filler, c.o.Pieces), make([]*filler, c.o.Pieces)
+	for i := range in {
+		in[i], out[i] = c.in[i].filler(reader, buffer), c.out[i].filler(reader, buffer)
+	}
+	weights := g.Weights
+	crossing, told := int64(0), g.Indptr[from]
+	for v := from; v < to; v++ {
+		row := g.Indices[g.Indptr[v]:g.Indptr[v+1]]
+		target := p.idOf(uint32(v))
+		tp := p.of(target)
+		for i, u := range row {
+			source := p.idOf(u)
+			sp := p.of(source)
+			if sp != tp {
+				crossing++
+			}
+			home := c.home(sp, tp)
+			leaves := home // where Out has it
+			if c.c == c.o.Pieces {
+				leaves = sp
+			}
+			if weights == nil {
+				in[home].add(target, source)
+				out[leaves].add(source, target)
+			} else {
+				w := math.Float32bits(weights[g.Indptr[v]+int64(i)])
+				in[home].addWeighted(target, source, w)
+				out[leaves].addWeighted(source, target, w)
+			}
+		}
+		if edges := g.Indptr[v+1] - told; edges > 1<<20 || v+1 == to {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			progress(edges)
+			told += edges
+		}
+	}
+	cut.Add(crossing)
+	for i := range in {
+		if err := errors.Join(in[i].finish(), out[i].finish()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// write writes the pieces [from, to) that are not there yet.
+func (c *creator) write(ctx context.Context, from, to int) error {
+	var todo []int
+	for i := from; i < to; i++ {
+		if _, err := os.Stat(filepath.Join(c.path(pieceName(i)), store.Manifest)); err != nil {
+			todo = append(todo, i)
+		}
+	}
+	if len(todo) == 0 {
+		return nil
+	}
+	writers := map[int]*store.Writer{}
+	for _, i := range todo {
+		w, err := store.NewWriter(c.path(pieceName(i)))
+		if err != nil {
+			return err
+		}
+		defer w.Abort()
+		w.SetBuffer(int(min(max(c.o.Memory/8/int64(8*len(todo)), 1<<12), 1<<20)))
+		w.SetName(c.ds.Name)
+		classes := 0
+		if c.ds.Labels != nil {
+			classes = c.ds.Labels.NumClasses
+		}
+		w.SetPiece(store.PieceOf{Index: int64(i), Pieces: int64(c.o.Pieces), First: int64(c.p.borders[i]), Nodes: int64(c.ds.Graph.NumNodes())},
+			int(c.p.borders[i+1]-c.p.borders[i]), classes)
+		writers[i] = w
+	}
+	if err := c.values(ctx, writers); err != nil {
+		return err
+	}
+	for k, i := range todo {
+		c.o.Progress("writing pieces", int64(from+k), int64(c.o.Pieces))
+		if err := c.topology(ctx, i, writers[i]); err != nil {
+			return err
+		}
+		if err := writers[i].Commit(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// topology sorts and writes the edges of a piece.
+func (c *creator) topology(ctx context.Context, i int, w *store.Writer) error {
+	first, end, n := c.p.borders[i], c.p.borders[i+1], c.ds.Graph.NumNodes()
+	sides := [2]struct {
+		k       *buckets
+		others  *numbering
+		ids     []uint32
+		arrays  [3]string
+		of      string // what the other ends of its edges are
+		writers rows
+	}{
+		{k: c.in[i], arrays: [3]string{arrays.Indptr, arrays.Indices, arrays.Weights}, of: arrays.Sources},
+		{k: c.out[i], arrays: [3]string{arrays.OutIndptr, arrays.OutIndices, arrays.OutWeights}, of: arrays.Targets},
+	}
+	var both errgroup.Group
+	for s := range sides {
+		side := &sides[s]
+		side.others = newNumbering(first, end, n)
+		both.Go(func() error {
+			for b := range side.k.ends {
+				err := side.k.each(ctx, b, c.readers, func(block []uint32) {
+					for e := 1; e < len(block); e += side.k.words {
+						side.others.mark(block[e])
+					}
+				})
+				if err != nil {
+					return err
+				}
+			}
+			side.ids = side.others.count()
+			return nil
+		})
+	}
+	if err := both.Wait(); err != nil {
+		return err
+	}
+	for s := range sides {
+		side := &sides[s]
+		if err := w.Put(side.of, graph.Uint32, 1, arrays.Bytes(side.ids)); err != nil {
+			return err
+		}
+		for a, name := range side.arrays {
+			if a == 2 && side.k.words == 2 {
+				continue
+			}
+			out, err := w.Array(name, []graph.DType{graph.Int64, graph.Uint32, graph.Float32}[a], 1)
+			if err != nil {
+				return err
+			}
+			defer out.Close()
+			*[]**store.ArrayWriter{&side.writers.indptr, &side.writers.indices, &side.writers.weights}[a] = out
+		}
+		both.Go(func() error {
+			return side.k.sort(ctx, c.readers, sides[1-s].others, side.others, c.sortLimit(), &side.writers)
+		})
+	}
+	if err := both.Wait(); err != nil {
+		return err
+	}
+	for s := range sides {
+		if err := sides[s].writers.finish(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// values copies what is known of nodes to their pieces, in one pass over the nodes.
+func (c *creator) values(ctx context.Context, writers map[int]*store.Writer) error {
+	n := c.ds.Graph.NumNodes()
+	first, end := uint32(n), uint32(0)
+	for i := range writers {
+		first, end = min(first, c.p.borders[i]), max(end, c.p.borders[i+1])
+	}
+	from, to := int(first), int(end)
+	if c.p.id != nil {
+		from, to = 0, n
+	}
+	for _, t := range c.tables() {
+		out := make([]*store.ArrayWriter, c.o.Pieces)
+		for i, w := range writers {
+			a, err := w.Array(t.name, t.dtype, t.cols)
+			if err != nil {
+				return err
+			}
+			defer a.Close()
+			out[i] = a
+		}
+		for v := from; v < to; v++ {
+			if v%(1<<12) == 0 && ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			a := out[c.p.of(c.p.idOf(uint32(v)))]
+			if a == nil {
+				continue
+			}
+			if _, err := a.Write(t.row(v)); err != nil {
+				return err
+			}
+		}
+		for _, a := range out {
+			if a != nil {
+				if err := a.Finish(); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if f := c.ds.NodeFeatures; f != nil && f.ColScale != nil {
+		for _, w := range writers {
+			if err := w.Put(arrays.NodeColScale, graph.Float32, 1, arrays.Bytes(f.ColScale)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// table is an array with a row for each node.
+type table struct {
+	name  string
+	dtype graph.DType
+	cols  int
+	row   func(v int) []byte
+}
+
+func (c *creator) tables() (list []table) {
+	ds := c.ds
+	if f := ds.NodeFeatures; f != nil {
+		bytes := f.Cols * f.DType.Size()
+		list = append(list, table{arrays.NodeFeatures, f.DType, f.Cols, func(v int) []byte { return f.Data[v*f.Stride : v*f.Stride+bytes] }})
+		if f.RowScale != nil {
+			list = append(list, column(arrays.NodeRowScale, graph.Float32, f.RowScale))
+		}
+	}
+	if l := ds.Labels; l != nil && l.IsMulti() {
+		list = append(list, table{arrays.Labels, graph.Uint8, l.NumClasses, func(v int) []byte { return l.Multi[v*l.NumClasses : (v+1)*l.NumClasses] }})
+	} else if l != nil {
+		list = append(list, column(arrays.Labels, graph.Int32, l.Class))
+	}
+	if ds.NodeTimes != nil {
+		list = append(list, column(arrays.NodeTimes, graph.Int64, ds.NodeTimes))
+	}
+	if c.p.id != nil {
+		id := make([]uint32, 1)
+		list = append(list, table{arrays.Originals, graph.Uint32, 1, func(v int) []byte {
+			id[0] = uint32(v)
+			return arrays.Bytes(id)
+		}})
+	}
+	return list
+}
+
+func column[T arrays.Number](name string, t graph.DType, x []T) table {
+	return table{name, t, 1, func(v int) []byte { return arrays.Bytes(x[v : v+1]) }}
+}
+
+// publish writes the manifest and gives the directory its name.
+func (c *creator) publish(ctx context.Context) error {
+	m := &c.m
+	*m = manifest{
+		Name: c.ds.Name, Method: c.o.Method, Edges: c.o.Edges, Seed: c.o.Seed,
+		Graph: c.ds.Fingerprint, Nodes: int64(c.ds.Graph.NumNodes()), Cut: c.cut,
+	}
+	train := make([]int64, c.o.Pieces)
+	for s, ids := range [3][]uint32{c.ds.Train, c.ds.Valid, c.ds.Test} {
+		here := make([]uint32, len(ids))
+		for i, v := range ids {
+			here[i] = c.p.idOf(v)
+			if s == 0 {
+				train[c.p.of(here[i])]++
+			}
+		}
+		var err error
+		if m.Splits[s], err = store.WriteIDs(c.path(splits[s]), here); err != nil {
+			return err
+		}
+	}
+	for i := range c.o.Pieces {
+		p, err := store.OpenPiece(c.path(pieceName(i)))
+		if err != nil {
+			return err
+		}
+		m.Pieces = append(m.Pieces, PieceInfo{
+			First: p.Of.First, Masters: int64(p.Masters), Edges: p.In.NumEdges(), OutEdges: p.Out.NumEdges(),
+			Sources: int64(len(p.Sources)), Targets: int64(len(p.Targets)), Train: train[i], Bytes: p.Bytes(), Fingerprint: p.Dataset().Fingerprint,
+		})
+		if err := p.Close(); err != nil {
+			return err
+		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	path := c.path(Manifest)
+	err := atomicfile.Write(path, 0o644, func(w io.Writer) error {
+		_, err := io.Copy(w, bytes.NewReader(m.encode()))
+		return err
+	})
+	if err != nil {
+		return dataerr.Writing(path, err)
+	}
+	for _, name := range []string{scratchDir, idsFile, idsAbout, scannedFile, aboutFile} {
+		if err := os.RemoveAll(c.path(name)); err != nil {
+			return dataerr.Writing(c.path(name), err)
+		}
+	}
+	if err := errors.Join(os.Chmod(c.work, 0o755), atomicfile.SyncDir(c.work)); err != nil {
+		return dataerr.Writing(c.dir, err)
+	}
+	old := c.work + ".old"
+	if err := os.RemoveAll(old); err != nil {
+		return dataerr.Writing(old, err)
+	}
+	if err := os.Rename(c.dir, old); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return dataerr.Writing(c.dir, err)
+	}
+	if err := os.Rename(c.work, c.dir); err != nil {
+		return dataerr.Writing(c.dir, errors.Join(err, os.Rename(old, c.dir)))
+	}
+	if err := os.RemoveAll(old); err != nil {
+		return dataerr.Writing(old, err)
+	}
+	return dataerr.Writing(c.dir, atomicfile.SyncDir(filepath.Dir(c.dir)))
+}

@@ -1,0 +1,467 @@
+package pieces
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/store"
+)
+
+// random returns a dataset of n nodes with skewed degrees, some of them 0.
+func random(n, edges int, seed uint64, weighted bool) *graph.Dataset {
+	r := rand.New(rand.NewPCG(seed, 0))
+	in := make([][]uint32, n)
+	for range edges {
+		v, u := r.IntN(n), r.IntN(n)
+		if r.IntN(3) == 0 {
+			u = r.IntN(1 + n/100) // sources of many edges
+		}
+		if r.IntN(5) == 0 {
+			v = 7 % n // a target of many
+		}
+		in[v] = append(in[v], uint32(u))
+	}
+	g := &graph.Graph{Indptr: make([]int64, n+1)}
+	for v, row := range in {
+		slices.Sort(row)
+		g.Indices = append(g.Indices, row...)
+		g.Indptr[v+1] = int64(len(g.Indices))
+	}
+	ds := &graph.Dataset{Name: "random", Graph: g, Labels: &graph.Labels{NumClasses: 5, Class: make([]int32, n)}}
+	x := make([]float32, n*3)
+	for v := range n {
+		ds.Labels.Class[v] = int32(r.IntN(5))
+		x[3*v], x[3*v+1], x[3*v+2] = float32(v), r.Float32(), -1.5
+		ds.NodeTimes = append(ds.NodeTimes, int64(v)*10)
+	}
+	ds.NodeFeatures = graph.NewFeatures(n, 3, x)
+	if weighted {
+		for range g.Indices {
+			g.Weights = append(g.Weights, r.Float32())
+		}
+	}
+	for i, v := range r.Perm(n)[:n/2] {
+		switch i % 4 {
+		case 0, 1:
+			ds.Train = append(ds.Train, uint32(v))
+		case 2:
+			ds.Valid = append(ds.Valid, uint32(v))
+		default:
+			ds.Test = append(ds.Test, uint32(v))
+		}
+	}
+	return ds
+}
+
+func create(t *testing.T, ds *graph.Dataset) *store.Store {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "store")
+	if err := store.Create(t.Context(), dir, ds); err != nil {
+		t.Fatal(err)
+	}
+	s, err := store.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// edge is one of a divided graph, by the ids that the user knows.
+type edge struct {
+	source, target uint32
+	weight         float32
+}
+
+// whole puts a set together again: rows by target and by source, in the order of the pieces, and
+// the node that each id is of.
+func whole(t *testing.T, s *Set, ds *graph.Dataset) (in, out [][]edge, original []uint32) {
+	t.Helper()
+	n := s.NumNodes()
+	in, out = make([][]edge, n), make([][]edge, n)
+	var pieces []*store.Piece
+	original = make([]uint32, n)
+	for i := range s.Pieces() {
+		p, err := s.OpenPiece(i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		pieces = append(pieces, p)
+		for v := range p.Masters {
+			id := uint32(p.Of.First) + uint32(v)
+			if original[id] = id; p.Originals != nil {
+				original[id] = p.Originals[v]
+			}
+		}
+	}
+	x, y := make([]float32, 3), make([]float32, 3)
+	for _, p := range pieces {
+		name := func(local uint32, others []uint32) uint32 {
+			if int(local) < p.Masters {
+				return original[uint32(p.Of.First)+local]
+			}
+			return original[others[int(local)-p.Masters]]
+		}
+		for v := range p.Masters {
+			o := name(uint32(v), nil)
+			p.Dataset().NodeFeatures.Row(x, v)
+			ds.NodeFeatures.Row(y, int(o))
+			if !slices.Equal(x, y) || p.Dataset().Labels.Class[v] != ds.Labels.Class[o] || p.Dataset().NodeTimes[v] != ds.NodeTimes[o] {
+				t.Fatalf("master %d, node %d: features %v, want %v, or another label or time", v, o, x, y)
+			}
+		}
+		for row := range p.In.NumNodes() {
+			for e := p.In.Indptr[row]; e < p.In.Indptr[row+1]; e++ {
+				x := edge{source: name(p.In.Indices[e], p.Sources), target: name(uint32(row), p.Targets)}
+				if p.In.Weights != nil {
+					x.weight = p.In.Weights[e]
+				}
+				in[x.target] = append(in[x.target], x)
+			}
+		}
+		for row := range p.Out.NumNodes() {
+			for e := p.Out.Indptr[row]; e < p.Out.Indptr[row+1]; e++ {
+				x := edge{source: name(uint32(row), p.Sources), target: name(p.Out.Indices[e], p.Targets)}
+				if p.Out.Weights != nil {
+					x.weight = p.Out.Weights[e]
+				}
+				out[x.source] = append(out[x.source], x)
+			}
+		}
+	}
+	return in, out, original
+}
+
+// Whatever the method, the places of edges, the number of pieces and the memory, the pieces make
+// the graph again, and say the same of every node.
+func TestPiecesMakeTheGraph(t *testing.T) {
+	r := rand.New(rand.NewPCG(4, 0))
+	for i, method := range Methods() {
+		for _, place := range []string{EdgePlaces()[i%3], EdgePlaces()[(i+1)%3]} {
+			n := 1 + r.IntN(9000)
+			ds := random(n, r.IntN(6*n), r.Uint64(), r.IntN(2) == 0)
+			src := create(t, ds)
+			o := Options{Method: method, Edges: place, Pieces: 1 + r.IntN(min(n, 5)), Seed: r.Uint64(), limit: []int{0, 40, 3000}[r.IntN(3)]}
+			t.Run(fmt.Sprintf("%s %s %d nodes %d pieces limit %d", method, place, n, o.Pieces, o.limit), func(t *testing.T) {
+				dir := filepath.Join(t.TempDir(), "set")
+				s, err := Create(t.Context(), dir, src, o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := s.Verify(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				in, out, original := whole(t, s, ds)
+				check(t, ds.Graph, in, out, place == EdgesAtTarget)
+				for i, want := range [3][]uint32{ds.Train, ds.Valid, ds.Test} {
+					checkSplit(t, s, i, original, want)
+				}
+				if list, _ := filepath.Glob(filepath.Join(filepath.Dir(dir), ".*")); len(list) > 0 {
+					t.Errorf("left behind: %v", list)
+				}
+			})
+		}
+	}
+}
+
+// check compares rows with the graph's: in its order where each row lies in one piece.
+func check(t *testing.T, g *graph.Graph, in, out [][]edge, ordered bool) {
+	t.Helper()
+	n := g.NumNodes()
+	wantOut := make([][]edge, n)
+	for v := range n {
+		var want []edge
+		for e := g.Indptr[v]; e < g.Indptr[v+1]; e++ {
+			x := edge{source: g.Indices[e], target: uint32(v)}
+			if g.Weights != nil {
+				x.weight = g.Weights[e]
+			}
+			want = append(want, x)
+			wantOut[x.source] = append(wantOut[x.source], x)
+		}
+		if !same(in[v], want, ordered) {
+			t.Fatalf("edges into %d: %v, want %v", v, in[v], want)
+		}
+	}
+	for u := range n {
+		if !same(out[u], wantOut[u], ordered) {
+			t.Fatalf("edges out of %d: %v, want %v", u, out[u], wantOut[u])
+		}
+	}
+}
+
+func same(got, want []edge, ordered bool) bool {
+	if !ordered {
+		less := func(a, b edge) int {
+			if a.source != b.source {
+				return int(int64(a.source) - int64(b.source))
+			}
+			if a.target != b.target {
+				return int(int64(a.target) - int64(b.target))
+			}
+			if a.weight < b.weight {
+				return -1
+			}
+			return 1
+		}
+		got, want = slices.Clone(got), slices.Clone(want)
+		slices.SortFunc(got, less)
+		slices.SortFunc(want, less)
+	}
+	return slices.Equal(got, want)
+}
+
+func checkSplit(t *testing.T, s *Set, i int, original, want []uint32) {
+	t.Helper()
+	got, err := s.Split(i)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, id := range got {
+		got[k] = original[id]
+	}
+	if !slices.Equal(got, want) {
+		t.Fatalf("split %d is not the graph's", i)
+	}
+}
+
+// The same options make the same bytes, whatever the memory and the number of readers.
+func TestSameBytes(t *testing.T) {
+	src := create(t, random(5000, 30000, 1, true))
+	sum := func(name string, limit int) string {
+		s, err := Create(t.Context(), filepath.Join(t.TempDir(), name), src, Options{Method: "hash", Pieces: 3, Seed: 1, limit: limit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Fingerprint()
+	}
+	if a, b := sum("a", 0), sum("b", 100); a != b {
+		t.Errorf("the set's fingerprint depends on the memory: %s, %s", a, b)
+	}
+}
+
+// A call that was interrupted anywhere is continued by the next one, to the same bytes.
+func TestResume(t *testing.T) {
+	src := create(t, random(6000, 20000, 2, false))
+	o := Options{Method: "hash", Pieces: 3, Seed: 1}
+	want, err := Create(t.Context(), filepath.Join(t.TempDir(), "whole"), src, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for stop := range 8 {
+		dir := filepath.Join(t.TempDir(), "set")
+		var done []string
+		for try := 0; ; try++ {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			told, enough := 0, errors.New("enough")
+			o.Progress = func(doing string, _, _ int64) {
+				done = append(done, doing)
+				if told++; try == 0 && told > stop {
+					cancel(enough)
+				}
+			}
+			s, err := Create(ctx, dir, src, o)
+			cancel(nil)
+			if try == 0 && stop < 4 {
+				if !errors.Is(err, enough) || !strings.Contains(err.Error(), "goes on") {
+					t.Fatalf("stop %d: %v", stop, err)
+				}
+				if _, err := os.Stat(dir); err == nil {
+					t.Fatal("a set that is not finished has its name")
+				}
+				continue
+			}
+			if try == 0 && errors.Is(err, enough) {
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.Fingerprint() != want.Fingerprint() {
+				t.Errorf("stop %d: another set", stop)
+			}
+			break
+		}
+		if reads := count(done, "placing nodes"); stop > 1 && reads > 1 {
+			t.Errorf("stop %d: nodes were placed %d times", stop, reads)
+		}
+	}
+}
+
+func count(list []string, of string) (n int) {
+	for _, x := range list {
+		if x == of {
+			n++
+		}
+	}
+	return n
+}
+
+// Placement that looks at edges cuts fewer than dealing does, where there are communities.
+func TestStreamCutsFewer(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 0))
+	const n, blocks = 8192, 4
+	in := make([][]uint32, n)
+	for v := range n {
+		for range 10 {
+			u := r.IntN(n)
+			if r.IntN(10) > 0 {
+				u = u/blocks*blocks + v%blocks
+			}
+			in[v] = append(in[v], uint32(u))
+			in[u] = append(in[u], uint32(v))
+		}
+	}
+	g := &graph.Graph{Indptr: make([]int64, n+1)}
+	for v, row := range in {
+		g.Indices = append(g.Indices, row...)
+		g.Indptr[v+1] = int64(len(g.Indices))
+	}
+	src := create(t, &graph.Dataset{Name: "blocks", Graph: g})
+	cut := map[string]float64{}
+	for _, method := range []string{"hash", streaming, "metis"} {
+		s, err := Create(t.Context(), filepath.Join(t.TempDir(), "set"), src, Options{Method: method, Pieces: 4, Seed: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := s.Balance()
+		cut[method] = b.CutShare
+		if b.Nodes > 1.3 {
+			t.Errorf("%s: the largest piece has %.2f of the mean", method, b.Nodes)
+		}
+	}
+	if cut["hash"] < 0.7 || cut[streaming] > 0.2 || cut["metis"] > 0.15 {
+		t.Errorf("shares of edges cut: %v", cut)
+	}
+}
+
+// A border is a multiple of Border, and pieces by ids hold about as many bytes each.
+func TestBalanceByBytes(t *testing.T) {
+	const n = 40 * Border
+	g := &graph.Graph{Indptr: make([]int64, n+1)}
+	for v := range n { // the first nodes have most of the edges
+		for u := range 2 + 60*Border/(v+Border) {
+			g.Indices = append(g.Indices, uint32((v*7+u*6007)%n))
+		}
+		g.Indptr[v+1] = int64(len(g.Indices))
+	}
+	s, err := Create(t.Context(), filepath.Join(t.TempDir(), "set"), create(t, &graph.Dataset{Graph: g}), Options{Method: "contiguous", Pieces: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b := s.Balance(); b.Bytes > 1.15 || b.Nodes < 1.3 {
+		t.Errorf("the largest piece has %.2f of the mean bytes and %.2f of the nodes", b.Bytes, b.Nodes)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	ds := random(2000, 5000, 1, false)
+	src := create(t, ds)
+	dir := t.TempDir()
+	full := filepath.Join(dir, "full")
+	if err := os.MkdirAll(filepath.Join(full, "x"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		dir  string
+		o    Options
+		want string
+	}{
+		{"a", Options{Method: "best", Pieces: 2}, "no method"},
+		{"a", Options{Method: "hash", Edges: "here", Pieces: 2}, "cannot lie"},
+		{"a", Options{Method: "hash"}, "1 to"},
+		{"a", Options{Method: "hash", Pieces: 2001}, "as many as nodes"},
+		{"a", Options{Method: "hash", Pieces: 2, Memory: 1 << 20}, "--memory"},
+		{"full", Options{Method: "hash", Pieces: 2}, "not a partition set"},
+	} {
+		_, err := Create(t.Context(), filepath.Join(dir, c.dir), src, c.o)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %q", c.o, err, c.want)
+		}
+	}
+	set := filepath.Join(dir, "set")
+	for i, overwrite := range []bool{false, false, true} {
+		_, err := Create(t.Context(), set, src, Options{Method: "hash", Pieces: 2 + i, Overwrite: overwrite})
+		if wrong := i == 1; wrong != errors.Is(err, os.ErrExist) {
+			t.Errorf("call %d: %v", i, err)
+		}
+	}
+	if s, err := Open(set); err != nil || len(s.Pieces()) != 4 {
+		t.Errorf("the set was not replaced: %v", err)
+	}
+	// A piece is no store, a store no piece.
+	if _, err := store.Open(filepath.Join(set, pieceName(1))); err == nil || !strings.Contains(err.Error(), "piece 1 of 4") {
+		t.Errorf("a piece opened as a whole graph: %v", err)
+	}
+}
+
+// Damage anywhere is found, and nothing panics.
+func TestDamage(t *testing.T) {
+	src := create(t, random(3000, 9000, 1, true))
+	dir := filepath.Join(t.TempDir(), "set")
+	if _, err := Create(t.Context(), dir, src, Options{Method: "hash", Edges: EdgesOnGrid, Pieces: 2, Seed: 3}); err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(5, 0))
+	var files []string
+	_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if !d.IsDir() {
+			files = append(files, path)
+		}
+		return err
+	})
+	for _, file := range files {
+		was, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 6 {
+			b := slices.Clone(was)
+			if r.IntN(3) == 0 {
+				b = b[:r.IntN(len(b))]
+			} else {
+				b[r.IntN(len(b))] ^= 1 << r.IntN(8)
+			}
+			if err := os.WriteFile(file, b, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if err := verify(t.Context(), dir); err == nil {
+				t.Errorf("%s: damage is not found", file)
+			}
+		}
+		if err := os.WriteFile(file, was, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := verify(t.Context(), dir); err != nil {
+		t.Error(err)
+	}
+}
+
+func verify(ctx context.Context, dir string) error {
+	s, err := Open(dir)
+	if err != nil {
+		return err
+	}
+	return s.Verify(ctx)
+}
+
+func FuzzManifest(f *testing.F) {
+	m := manifest{Nodes: 2048, Pieces: []PieceInfo{{Masters: 1024}, {First: 1024, Masters: 1024}}}
+	f.Add(m.encode())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := decode(b)
+		if err == nil && m.Nodes > graph.MaxNodes {
+			t.Errorf("%d nodes", m.Nodes)
+		}
+	})
+}

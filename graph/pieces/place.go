@@ -1,0 +1,271 @@
+package pieces
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/partition"
+	"github.com/gnnactor/gnnactor/internal/interrupt"
+	"github.com/gnnactor/gnnactor/rng"
+)
+
+// streaming is the name of the method that places nodes as it reads them.
+const streaming = "ldg"
+
+// Methods returns the names of the methods. Those of package partition that look at edges hold
+// the graph in memory; "ldg" does not.
+func Methods() []string {
+	return []string{"contiguous", "hash", streaming, "metis", "louvain", "labels"}
+}
+
+// placement says which node is where.
+type placement struct {
+	borders []uint32 // first id of each piece, and the number of nodes
+	piece   []uint16 // of each chunk of Border ids
+	id      []uint32 // of each node of the graph; nil: ids stay
+	old     []uint32 // the node of each id; nil: ids stay
+}
+
+func newPlacement(borders []uint32) *placement {
+	n := borders[len(borders)-1]
+	p := &placement{borders: borders, piece: make([]uint16, (int(n)+Border-1)/Border)}
+	for i := range len(borders) - 1 {
+		for v := int(borders[i]); v < int(borders[i+1]); v += Border {
+			p.piece[v/Border] = uint16(i)
+		}
+	}
+	return p
+}
+
+// of returns the piece whose master the id is.
+func (p *placement) of(id uint32) int { return int(p.piece[id/Border]) }
+
+func (p *placement) idOf(v uint32) uint32 {
+	if p.id == nil {
+		return v
+	}
+	return p.id[v]
+}
+
+// even returns borders between pieces of equal numbers of chunks, to within one.
+func even(nodes, pieces int) []uint32 {
+	chunks := (nodes + Border - 1) / Border
+	borders := make([]uint32, pieces+1)
+	for i := range borders {
+		borders[i] = uint32(min(i*chunks/pieces*Border, nodes))
+	}
+	return borders
+}
+
+// byBytes returns borders between runs of chunks that hold about as many bytes each: of
+// topology, once by target and once by source, and of values.
+func byBytes(stop *interrupt.Poll, g *graph.Graph, pieces int, valueBytes int64) []uint32 {
+	n := g.NumNodes()
+	entry := int64(4)
+	if g.Weights != nil {
+		entry += 4
+	}
+	cost := make([]int64, (n+Border-1)/Border)
+	for from, to := range stop.Pieces(len(g.Indices)) {
+		for _, u := range g.Indices[from:to] {
+			cost[u/Border] += entry
+		}
+	}
+	total := int64(0)
+	for c := range cost {
+		from, to := c*Border, min((c+1)*Border, n)
+		cost[c] += entry*(g.Indptr[to]-g.Indptr[from]) + int64(to-from)*(16+valueBytes)
+		total += cost[c]
+	}
+	borders, before, c := make([]uint32, pieces+1), int64(0), 0
+	for i := 1; i < pieces; i++ {
+		want := int64(math.Round(float64(total) * float64(i) / float64(pieces)))
+		for c < len(cost) && before+cost[c]/2 < want { // the border that is closer
+			before += cost[c]
+			c++
+		}
+		borders[i] = uint32(min(c*Border, n))
+	}
+	borders[pieces] = uint32(n)
+	return borders
+}
+
+// place chooses the nodes of every piece.
+func place(ctx context.Context, g *graph.Graph, o *Options, valueBytes int64) (*placement, error) {
+	stop, n := interrupt.New(ctx), g.NumNodes()
+	if o.Method == "contiguous" {
+		return newPlacement(byBytes(stop, g, o.Pieces, valueBytes)), stop.Err()
+	}
+	borders := even(n, o.Pieces)
+	var part []uint16
+	switch o.Method {
+	case "hash":
+		part = deal(stop, newPlacement(borders), rng.New(o.Seed))
+	case streaming:
+		part = ldg(stop, g, borders, o.Progress)
+	default:
+		cluster, err := partition.Compute(ctx, g, o.Method, min(o.Pieces, max(n, 1)), o.Seed)
+		if err != nil {
+			return nil, err
+		}
+		part = make([]uint16, n)
+		for v, c := range cluster {
+			part[v] = uint16(c)
+		}
+		borders = roundSizes(part, o.Pieces)
+	}
+	if err := stop.Err(); err != nil {
+		return nil, err
+	}
+	p := newPlacement(borders)
+	next := slices.Clone(borders)
+	p.id, p.old = make([]uint32, n), make([]uint32, n)
+	for v, i := range part {
+		p.id[v], p.old[next[i]] = next[i], uint32(v)
+		next[i]++
+	}
+	return p, nil
+}
+
+// deal deals nodes out at random, to each piece as many as its borders say: a node whose piece
+// is full goes to the next that is not.
+func deal(stop *interrupt.Poll, p *placement, key rng.Key) []uint16 {
+	n := int(p.borders[len(p.borders)-1])
+	part, room := make([]uint16, n), rooms(p.borders)
+	for from, to := range stop.Pieces(n) {
+		for v := from; v < to; v++ {
+			i := p.of(uint32(key.Uintn(uint64(v), uint64(n))))
+			for room[i] == 0 {
+				i = (i + 1) % len(room)
+			}
+			room[i]--
+			part[v] = uint16(i)
+		}
+	}
+	return part
+}
+
+func rooms(borders []uint32) []int {
+	room := make([]int, len(borders)-1)
+	for i := range room {
+		room[i] = int(borders[i+1] - borders[i])
+	}
+	return room
+}
+
+// ldgPasses is how often ldg reads the graph. The first pass knows the nodes before a node
+// alone, the others what the pass before has made of those behind it.
+const ldgPasses = 3
+
+// ldg is linear deterministic greedy placement of a stream of nodes (Stanton and Kliot, 2012)
+// with restreaming (Nishimura and Ugander, 2013): each node goes to the piece that has the most
+// of the nodes that its edges come from, times the share of the piece that is free.
+func ldg(stop *interrupt.Poll, g *graph.Graph, borders []uint32, progress func(string, int64, int64)) []uint16 {
+	n, pieces := g.NumNodes(), len(borders)-1
+	const nowhere = math.MaxUint16
+	part := make([]uint16, n)
+	for v := range part {
+		part[v] = nowhere
+	}
+	size := rooms(borders)
+	share := make([]float64, pieces) // of each piece that is free
+	near := make([]int32, pieces)    // of the node's neighbours in each piece
+	var touched []uint16
+	for pass := range ldgPasses {
+		room := slices.Clone(size)
+		for i := range share {
+			share[i] = 1
+		}
+		for from, to := range stop.Pieces(n) {
+			for v := from; v < to; v++ {
+				touched = touched[:0]
+				for _, u := range g.InNeighbors(uint32(v)) {
+					if i := part[u]; i != nowhere && int(u) != v {
+						if near[i] == 0 {
+							touched = append(touched, i)
+						}
+						near[i]++
+					}
+				}
+				best, score := -1, 0.0
+				for _, i := range touched {
+					s := float64(near[i]) * share[i]
+					near[i] = 0
+					if room[i] > 0 && (s > score || s == score && best >= 0 && int(i) < best) {
+						best, score = int(i), s
+					}
+				}
+				if best < 0 {
+					best = freest(room)
+				}
+				room[best]--
+				share[best] = float64(room[best]) / float64(size[best])
+				part[v] = uint16(best)
+			}
+			if progress != nil {
+				progress("placing nodes", int64(pass*n+to), int64(ldgPasses*n))
+			}
+		}
+	}
+	return part
+}
+
+// freest returns the first piece with the most room.
+func freest(room []int) int {
+	best := 0
+	for i, r := range room {
+		if r > room[best] {
+			best = i
+		}
+	}
+	return best
+}
+
+// roundSizes moves nodes between pieces until borders are multiples of Border, the last of a
+// piece that has too many first, and returns the borders.
+func roundSizes(part []uint16, pieces int) []uint32 {
+	size := make([]int, pieces)
+	for _, i := range part {
+		size[i]++
+	}
+	borders, sum := make([]uint32, pieces+1), 0
+	for i, s := range size {
+		sum += s
+		borders[i+1] = uint32(min((sum+Border/2)/Border*Border, len(part)))
+	}
+	borders[pieces] = uint32(len(part))
+	room := rooms(borders)
+	to := 0
+	for v := len(part) - 1; v >= 0; v-- {
+		i := part[v]
+		if size[i] <= room[i] {
+			continue
+		}
+		for size[to] >= room[to] {
+			to++
+		}
+		size[i]--
+		size[to]++
+		part[v] = uint16(to)
+	}
+	return borders
+}
+
+// fits refuses methods that hold the graph in memory where it has more than that.
+func (o *Options) fits(g *graph.Graph) error {
+	nodes := 14 * int64(g.NumNodes()) // ids, their inverse, pieces and marks
+	need, why := nodes, "a few bytes a node are needed with any method"
+	switch o.Method {
+	case "metis", "louvain", "labels":
+		need, why = nodes+8*g.NumEdges()+32*int64(g.NumNodes()), fmt.Sprintf("method %s holds the graph in memory: --method %s does not", o.Method, streaming)
+	case "contiguous":
+		need = int64(g.NumNodes()) / 2
+	}
+	if need += minimum; need > o.Memory {
+		return fmt.Errorf("pieces: %s needs about %d MiB, and may take %d (--memory); %s", o.Method, need>>20+1, o.Memory>>20, why)
+	}
+	return nil
+}
