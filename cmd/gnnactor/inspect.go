@@ -8,6 +8,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/importer"
+	"github.com/gnnactor/gnnactor/graph/pieces"
 	"github.com/gnnactor/gnnactor/graph/store"
 )
 
@@ -15,14 +16,17 @@ func newInspect(a *app) *cobra.Command {
 	var verify bool
 	cmd := &cobra.Command{
 		Use:   "inspect STORE",
-		Short: "Show what a store holds, and check it",
-		Long: `Show what a store holds. Opening one checks headers, sizes and version; --verify
+		Short: "Show what a store or a partition set holds, and check it",
+		Long: `Show what a store holds, or a partition set ('gnnactor partition --out'). Opening one checks headers, sizes and version; --verify
 also reads every byte and compares it with its checksums, and names the file and
 the offsets of the first damage. A store of format version 1 has one checksum for
 each file, and none for its blocks of 1 MiB: it is said what that store lacks.`,
 		Args: a.args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := args[0]
+			if pieces.IsSet(dir) {
+				return a.inspectPieces(cmd.Context(), dir, verify)
+			}
 			format, err := importer.DetectFormat(dir)
 			if err != nil {
 				return err

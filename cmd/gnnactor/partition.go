@@ -4,27 +4,31 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/importer"
 	"github.com/gnnactor/gnnactor/graph/partition"
+	"github.com/gnnactor/gnnactor/graph/pieces"
 	"github.com/gnnactor/gnnactor/graph/store"
 )
 
 func newPartition(a *app) *cobra.Command {
 	var (
-		data, method string
-		parts        int
-		seed         uint64
+		data, method, edges, out, memory string
+		parts                            int
+		seed                             uint64
+		overwrite                        bool
 	)
 	cmd := &cobra.Command{
-		Use:   "partition --data STORE --parts n",
-		Short: "Divide a store's nodes into clusters, and save that with it",
+		Use:   "partition --data STORE --parts n [--out DIR]",
+		Short: "Divide a store's nodes into clusters, or the store into pieces",
 		Long: `Divide a store's nodes into clusters, and save that with the store. The cluster
 sampler uses a saved partition of the method and number of parts that it is
 asked for, or any when it is asked for none. One of the same method and number
@@ -34,42 +38,83 @@ of parts is replaced; 'gnnactor inspect' lists what there is.
   louvain      communities of high modularity, put together into parts
   labels       label propagation of bounded sizes, put together into parts
   hash         at random
-  contiguous   by node id`,
+  contiguous   by node id
+  ldg          as nodes are read, to where most of their neighbours are (--out only)
+
+With --out the store stays as it is, and DIR becomes a partition set: the graph in
+pieces for machines that cannot hold it whole, each a directory with the nodes of a
+part, their features and labels, and edges. Pieces hold multiples of 1,024 nodes;
+"contiguous" cuts where they hold about as many bytes each and keeps the ids, the
+others order nodes by piece and keep their ids beside. An edge lies with its target
+(--edges target), with its source, or in the cell of a grid of pieces. The graph is
+read from its first edge to its last and sorted in files, so that --memory can be
+far below its size. What was interrupted goes on where it was when the same command
+is given again. 'gnnactor inspect DIR' shows a set.`,
 		Example: `  gnnactor partition --data STORE --parts 1000
-  gnnactor train --data STORE --sampler cluster --sampler-options clusters=1000,per-batch=20`,
+  gnnactor train --data STORE --sampler cluster --sampler-options clusters=1000,per-batch=20
+  gnnactor partition --data STORE --parts 4 --method ldg --memory 512MiB --out PIECES`,
 		Args: a.args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			methods := partition.Methods()
+			if out != "" {
+				methods = pieces.Methods()
+			}
+			bytes, err := humanize.ParseBytes(memory)
 			switch {
 			case data == "":
 				return usagef("--data: say which store to partition")
 			case parts < 1:
 				return usagef("--parts %d: must be 1 or more", parts)
-			case !slices.Contains(partition.Methods(), method):
-				return usagef("--method: %q is not one of %s", method, strings.Join(partition.Methods(), ", "))
+			case method == "ldg" && out == "":
+				return usagef("--method: ldg makes pieces: say where with --out, or choose one of %s", strings.Join(methods, ", "))
+			case !slices.Contains(methods, method):
+				return usagef("--method: %q is not one of %s", method, strings.Join(methods, ", "))
+			case err != nil || bytes > math.MaxInt64:
+				return usagef("--memory: %q is not a size; write 512MiB or 4GiB, say", memory)
+			case !slices.Contains(pieces.EdgePlaces(), edges):
+				return usagef("--edges: %q is not one of %s", edges, strings.Join(pieces.EdgePlaces(), ", "))
 			}
-			r, err := a.partition(cmd.Context(), data, method, parts, seed)
-			if err != nil {
-				return err
+			if out == "" {
+				for _, name := range []string{"edges", "memory", "overwrite"} {
+					if cmd.Flags().Changed(name) {
+						return usagef("--%s is read with --out alone", name)
+					}
+				}
+				return a.cluster(cmd.Context(), data, method, parts, seed)
 			}
-			if a.output == outputJSON {
-				return a.printJSON(r)
-			}
-			var t table
-			t.row("clusters", formatCount(r.Clusters))
-			t.row("nodes of the largest", formatCount(r.Largest))
-			t.row("edges cut", formatPercent(r.CutShare))
-			t.row("modularity", significant(r.Modularity))
-			t.row("took", formatDuration(time.Duration(r.Seconds*float64(time.Second))))
-			return t.write(a.stdout)
+			o := pieces.Options{Method: method, Edges: edges, Pieces: parts, Seed: seed, Memory: int64(bytes), Overwrite: overwrite}
+			return a.divide(cmd.Context(), data, out, o)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&data, "data", "", "`DIR` of the store")
-	f.IntVar(&parts, "parts", 0, "number of clusters")
-	f.StringVar(&method, "method", "metis", "`NAME` of the method: "+strings.Join(partition.Methods(), ", "))
+	f.IntVar(&parts, "parts", 0, "number of clusters, or of pieces")
+	f.StringVar(&method, "method", "metis", "`NAME` of the method: "+strings.Join(pieces.Methods(), ", "))
 	f.Uint64Var(&seed, "seed", 1, "what every random draw derives from")
+	f.StringVar(&out, "out", "", "write a partition set to the new `DIR`")
+	f.StringVar(&edges, "edges", pieces.EdgesAtTarget, "with --out: `WHERE` edges lie: "+strings.Join(pieces.EdgePlaces(), ", "))
+	f.StringVar(&memory, "memory", "1GiB", "with --out: `SIZE` of what may be allocated, beside mapped files")
+	f.BoolVar(&overwrite, "overwrite", false, "with --out: replace a partition set that is there already")
 	a.addOutputFlag(cmd)
 	return cmd
+}
+
+// cluster saves a partition with the store.
+func (a *app) cluster(ctx context.Context, data, method string, parts int, seed uint64) error {
+	r, err := a.partition(ctx, data, method, parts, seed)
+	if err != nil {
+		return err
+	}
+	if a.output == outputJSON {
+		return a.printJSON(r)
+	}
+	var t table
+	t.row("clusters", formatCount(r.Clusters))
+	t.row("nodes of the largest", formatCount(r.Largest))
+	t.row("edges cut", formatPercent(r.CutShare))
+	t.row("modularity", significant(r.Modularity))
+	t.row("took", formatDuration(time.Duration(r.Seconds*float64(time.Second))))
+	return t.write(a.stdout)
 }
 
 // partitionResult is what --output json prints.
@@ -84,21 +129,8 @@ type partitionResult struct {
 }
 
 func (a *app) partition(ctx context.Context, dir, method string, parts int, seed uint64) (r partitionResult, err error) {
-	format, err := importer.DetectFormat(dir)
-	if err != nil {
-		return r, err
-	}
-	if format != "store" {
-		return r, fmt.Errorf("%s is data of format %s and no store; make one with 'gnnactor import %s STORE'", dir, format, dir)
-	}
 	var cluster []uint32
-	err = store.View(dir, func(s *store.Store) error {
-		if err := s.Check(ctx, store.CheckOptions{WithoutEdgeFeatures: true}); err != nil {
-			return err
-		}
-		if err := s.CheckGraph(ctx); err != nil {
-			return err
-		}
+	err = viewChecked(ctx, dir, store.CheckOptions{WithoutEdgeFeatures: true}, func(s *store.Store) error {
 		g := s.Dataset().Graph
 		began := time.Now()
 		if cluster, err = partition.Compute(ctx, g, method, parts, seed); err != nil {
@@ -119,4 +151,24 @@ func (a *app) partition(ctx context.Context, dir, method string, parts int, seed
 		return r, err
 	}
 	return r, store.SavePartition(ctx, dir, graph.Partition{Method: method, Parts: parts, Seed: seed, Cluster: cluster})
+}
+
+// viewChecked calls f with the store in dir, whose files and rows are sound.
+func viewChecked(ctx context.Context, dir string, o store.CheckOptions, f func(s *store.Store) error) error {
+	format, err := importer.DetectFormat(dir)
+	if err != nil {
+		return err
+	}
+	if format != "store" {
+		return fmt.Errorf("%s is data of format %s and no store; make one with 'gnnactor import %s STORE'", dir, format, dir)
+	}
+	return store.View(dir, func(s *store.Store) error {
+		if err := s.Check(ctx, o); err != nil {
+			return err
+		}
+		if err := s.CheckGraph(ctx); err != nil {
+			return err
+		}
+		return f(s)
+	})
 }

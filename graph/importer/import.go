@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/internal/arrays"
 	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
 	"github.com/gnnactor/gnnactor/graph/store"
 )
@@ -120,6 +121,9 @@ func DetectFormat(path string) (string, error) {
 		if _, err := os.ReadDir(path); err != nil {
 			return "", fmt.Errorf("graph: %w", err)
 		}
+	}
+	if _, err := os.Stat(filepath.Join(path, arrays.SetManifest)); err == nil {
+		return "", dataerr.Bad("%s is a partition set, a graph in pieces, which 'gnnactor inspect' alone reads; give the store that it was made of", path)
 	}
 	var looked []string
 	for _, f := range formats() {

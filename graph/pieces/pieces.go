@@ -31,6 +31,7 @@ import (
 	"path/filepath"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/internal/arrays"
 	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
 	"github.com/gnnactor/gnnactor/graph/internal/regular"
 	"github.com/gnnactor/gnnactor/graph/store"
@@ -40,7 +41,7 @@ import (
 const Border = 1024
 
 // Manifest is the name of the file that makes a directory a partition set.
-const Manifest = "pieces.json"
+const Manifest = arrays.SetManifest
 
 // Where edges lie.
 const (

@@ -13,7 +13,10 @@ import (
 
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/store"
+	"github.com/gnnactor/gnnactor/internal/leak"
 )
+
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // random returns a dataset of n nodes with skewed degrees, some of them 0.
 func random(n, edges int, seed uint64, weighted bool) *graph.Dataset {
@@ -119,9 +122,19 @@ func whole(t *testing.T, s *Set, ds *graph.Dataset) (in, out [][]edge, original 
 				t.Fatalf("master %d, node %d: features %v, want %v, or another label or time", v, o, x, y)
 			}
 		}
+		pieceOf := func(local uint32, others []uint32) int {
+			id := uint32(p.Of.First) + local
+			if int(local) >= p.Masters {
+				id = others[int(local)-p.Masters]
+			}
+			return slices.IndexFunc(s.Pieces(), func(i PieceInfo) bool { return int64(id) >= i.First && int64(id) < i.First+i.Masters })
+		}
 		for row := range p.In.NumNodes() {
 			for e := p.In.Indptr[row]; e < p.In.Indptr[row+1]; e++ {
 				x := edge{source: name(p.In.Indices[e], p.Sources), target: name(uint32(row), p.Targets)}
+				if want := lies(s, pieceOf(p.In.Indices[e], p.Sources), pieceOf(uint32(row), p.Targets)); int64(want) != p.Of.Index {
+					t.Fatalf("edge %d to %d lies in piece %d, want %d", x.source, x.target, p.Of.Index, want)
+				}
 				if p.In.Weights != nil {
 					x.weight = p.In.Weights[e]
 				}
@@ -146,11 +159,11 @@ func whole(t *testing.T, s *Set, ds *graph.Dataset) (in, out [][]edge, original 
 func TestPiecesMakeTheGraph(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 0))
 	for i, method := range Methods() {
-		for _, place := range []string{EdgePlaces()[i%3], EdgePlaces()[(i+1)%3]} {
+		for j, place := range []string{EdgePlaces()[i%3], EdgePlaces()[(i+1)%3]} {
 			n := 1 + r.IntN(9000)
 			ds := random(n, r.IntN(6*n), r.Uint64(), r.IntN(2) == 0)
 			src := create(t, ds)
-			o := Options{Method: method, Edges: place, Pieces: 1 + r.IntN(min(n, 5)), Seed: r.Uint64(), limit: []int{0, 40, 3000}[r.IntN(3)]}
+			o := Options{Method: method, Edges: place, Pieces: 1 + r.IntN(min(n, 5)), Seed: r.Uint64(), limit: []int{40, 0, 3000}[(i+j)%3]}
 			t.Run(fmt.Sprintf("%s %s %d nodes %d pieces limit %d", method, place, n, o.Pieces, o.limit), func(t *testing.T) {
 				dir := filepath.Join(t.TempDir(), "set")
 				s, err := Create(t.Context(), dir, src, o)
@@ -162,6 +175,13 @@ func TestPiecesMakeTheGraph(t *testing.T) {
 				}
 				in, out, original := whole(t, s, ds)
 				check(t, ds.Graph, in, out, place == EdgesAtTarget)
+				train := int64(0)
+				for _, p := range s.Pieces() {
+					train += p.Train
+				}
+				if train != int64(len(ds.Train)) {
+					t.Errorf("the pieces have %d training nodes, want %d", train, len(ds.Train))
+				}
 				for i, want := range [3][]uint32{ds.Train, ds.Valid, ds.Test} {
 					checkSplit(t, s, i, original, want)
 				}
@@ -171,6 +191,18 @@ func TestPiecesMakeTheGraph(t *testing.T) {
 			})
 		}
 	}
+}
+
+// lies is where an edge from one piece to another lies.
+func lies(s *Set, source, target int) int {
+	switch _, _, edges := s.Method(); edges {
+	case EdgesAtTarget:
+		return target
+	case EdgesAtSource:
+		return source
+	}
+	columns := map[int]int{1: 1, 2: 2, 3: 3, 4: 2, 5: 5}[len(s.Pieces())]
+	return source/columns*columns + target%columns
 }
 
 // check compares rows with the graph's: in its order where each row lies in one piece.
@@ -234,6 +266,35 @@ func checkSplit(t *testing.T, s *Set, i int, original, want []uint32) {
 	}
 }
 
+// A node with more edges than are sorted at once, behind nodes without any.
+func TestStar(t *testing.T) {
+	const n = 2 * Border
+	g := &graph.Graph{Indptr: make([]int64, n+1)}
+	for v := range n {
+		if v == Border+5 {
+			for u := range n {
+				g.Indices = append(g.Indices, uint32(u))
+			}
+		}
+		g.Indptr[v+1] = int64(len(g.Indices))
+	}
+	s, err := Create(t.Context(), filepath.Join(t.TempDir(), "set"), create(t, &graph.Dataset{Graph: g}), Options{Method: "contiguous", Pieces: 2, limit: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := s.OpenPiece(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if err := p.Verify(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.In.InNeighbors(5); len(got) != n || p.In.NumEdges() != n || p.Out.NumEdges() != Border {
+		t.Errorf("node 5 has %d of %d edges, the piece %d and %d", len(got), n, p.In.NumEdges(), p.Out.NumEdges())
+	}
+}
+
 // The same options make the same bytes, whatever the memory and the number of readers.
 func TestSameBytes(t *testing.T) {
 	src := create(t, random(5000, 30000, 1, true))
@@ -257,7 +318,7 @@ func TestResume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for stop := range 8 {
+	for _, stop := range []int{0, 1, 2, 3, 5} {
 		dir := filepath.Join(t.TempDir(), "set")
 		var done []string
 		for try := 0; ; try++ {
@@ -294,6 +355,32 @@ func TestResume(t *testing.T) {
 		if reads := count(done, "placing nodes"); stop > 1 && reads > 1 {
 			t.Errorf("stop %d: nodes were placed %d times", stop, reads)
 		}
+	}
+}
+
+// What another call has left is not taken for one's own.
+func TestResumeOther(t *testing.T) {
+	src := create(t, random(3000, 9000, 2, false))
+	want, err := Create(t.Context(), filepath.Join(t.TempDir(), "whole"), src, Options{Method: "hash", Pieces: 2, Seed: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "set")
+	ctx, cancel := context.WithCancel(t.Context())
+	o := Options{Method: "hash", Pieces: 2, Seed: 1, Progress: func(doing string, _, _ int64) {
+		if doing == "writing pieces" {
+			cancel()
+		}
+	}}
+	if _, err := Create(ctx, dir, src, o); err == nil {
+		t.Fatal("it was not interrupted")
+	}
+	got, err := Create(t.Context(), dir, src, Options{Method: "hash", Pieces: 2, Seed: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Fingerprint() != want.Fingerprint() {
+		t.Error("what was left of another seed was used")
 	}
 }
 

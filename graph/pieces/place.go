@@ -105,7 +105,8 @@ func place(ctx context.Context, g *graph.Graph, o *Options, valueBytes int64) (*
 	case "hash":
 		part = deal(stop, newPlacement(borders), rng.New(o.Seed))
 	case streaming:
-		part = ldg(stop, g, borders, o.Progress)
+		part = ldg(stop, g, o.Pieces, valueBytes, o.Progress)
+		borders = roundSizes(part, o.Pieces)
 	default:
 		cluster, err := partition.Compute(ctx, g, o.Method, min(o.Pieces, max(n, 1)), o.Seed)
 		if err != nil {
@@ -160,24 +161,27 @@ func rooms(borders []uint32) []int {
 // alone, the others what the pass before has made of those behind it.
 const ldgPasses = 3
 
+// slack is by how much the bytes of a piece of "ldg" may exceed the mean, as a share of it.
+const slack = 0.05
+
 // ldg is linear deterministic greedy placement of a stream of nodes (Stanton and Kliot, 2012)
 // with restreaming (Nishimura and Ugander, 2013): each node goes to the piece that has the most
-// of the nodes that its edges come from, times the share of the piece that is free.
-func ldg(stop *interrupt.Poll, g *graph.Graph, borders []uint32, progress func(string, int64, int64)) []uint16 {
-	n, pieces := g.NumNodes(), len(borders)-1
+// of the nodes that its edges come from, times the share of the piece's bytes that is free.
+func ldg(stop *interrupt.Poll, g *graph.Graph, pieces int, valueBytes int64, progress func(string, int64, int64)) []uint16 {
+	n := g.NumNodes()
 	const nowhere = math.MaxUint16
 	part := make([]uint16, n)
 	for v := range part {
 		part[v] = nowhere
 	}
-	size := rooms(borders)
-	share := make([]float64, pieces) // of each piece that is free
-	near := make([]int32, pieces)    // of the node's neighbours in each piece
+	cost := func(v int) float64 { return float64(16 + valueBytes + 8*(g.Indptr[v+1]-g.Indptr[v])) }
+	size := (float64(16+valueBytes)*float64(n) + 8*float64(g.NumEdges())) / float64(pieces) * (1 + slack)
+	free := make([]float64, pieces) // bytes of each piece
+	near := make([]int32, pieces)   // of the node's neighbours in each piece
 	var touched []uint16
 	for pass := range ldgPasses {
-		room := slices.Clone(size)
-		for i := range share {
-			share[i] = 1
+		for i := range free {
+			free[i] = size
 		}
 		for from, to := range stop.Pieces(n) {
 			for v := from; v < to; v++ {
@@ -190,38 +194,24 @@ func ldg(stop *interrupt.Poll, g *graph.Graph, borders []uint32, progress func(s
 						near[i]++
 					}
 				}
-				best, score := -1, 0.0
+				best, score, bytes := -1, 0.0, cost(v)
 				for _, i := range touched {
-					s := float64(near[i]) * share[i]
+					s := float64(near[i]) * free[i]
 					near[i] = 0
-					if room[i] > 0 && (s > score || s == score && best >= 0 && int(i) < best) {
+					if free[i] >= bytes && (s > score || s == score && int(i) < best) {
 						best, score = int(i), s
 					}
 				}
 				if best < 0 {
-					best = freest(room)
+					best = slices.Index(free, slices.Max(free))
 				}
-				room[best]--
-				share[best] = float64(room[best]) / float64(size[best])
+				free[best] -= bytes
 				part[v] = uint16(best)
 			}
-			if progress != nil {
-				progress("placing nodes", int64(pass*n+to), int64(ldgPasses*n))
-			}
+			progress("placing nodes", int64(pass*n+to), int64(ldgPasses*n))
 		}
 	}
 	return part
-}
-
-// freest returns the first piece with the most room.
-func freest(room []int) int {
-	best := 0
-	for i, r := range room {
-		if r > room[best] {
-			best = i
-		}
-	}
-	return best
 }
 
 // roundSizes moves nodes between pieces until borders are multiples of Border, the last of a

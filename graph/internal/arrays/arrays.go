@@ -39,6 +39,9 @@ const (
 	OutWeights = "out-weights"
 )
 
+// SetManifest is the name of the file that makes a directory a partition set.
+const SetManifest = "pieces.json"
+
 // Names are the arrays in the order in which a manifest lists them.
 var Names = []string{
 	Indptr, Indices, Weights,

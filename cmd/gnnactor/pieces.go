@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/gnnactor/gnnactor/graph/pieces"
+	"github.com/gnnactor/gnnactor/graph/store"
+)
+
+// divide writes the store as a partition set, and shows it.
+func (a *app) divide(ctx context.Context, data, out string, o pieces.Options) error {
+	bar := newTaskBar(a.stderr)
+	o.Progress = bar.show
+	began := time.Now()
+	var set *pieces.Set
+	err := viewChecked(ctx, data, store.CheckOptions{}, func(s *store.Store) (err error) {
+		set, err = pieces.Create(ctx, out, s, o)
+		return err
+	})
+	bar.clear()
+	if err != nil {
+		return err
+	}
+	return a.showPieces(set, time.Since(began), false)
+}
+
+// inspectPieces shows a partition set.
+func (a *app) inspectPieces(ctx context.Context, dir string, verify bool) error {
+	set, err := pieces.Open(dir)
+	if err == nil && verify {
+		err = set.Verify(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return a.showPieces(set, 0, verify)
+}
+
+// piecesReport is what --output json prints of a partition set.
+type piecesReport struct {
+	Name            string             `json:"name"`
+	Method          string             `json:"method"`
+	Seed            uint64             `json:"seed"`
+	EdgesLie        string             `json:"edges_lie"`
+	Nodes           int                `json:"nodes"`
+	Pieces          []pieces.PieceInfo `json:"pieces"`
+	NodeBalance     float64            `json:"node_balance"` // the largest piece by the mean, as the next three
+	EdgeBalance     float64            `json:"edge_balance"`
+	ByteBalance     float64            `json:"byte_balance"`
+	TrainBalance    *float64           `json:"train_balance"` // null: no training nodes
+	CutShare        *float64           `json:"cut_share"`     // null: no edges
+	Replication     float64            `json:"replication"`
+	Fingerprint     string             `json:"fingerprint"`
+	GraphDigest     string             `json:"graph_fingerprint"`
+	Seconds         float64            `json:"seconds,omitempty"`
+	EveryByteIsRead bool               `json:"verified"`
+}
+
+func (a *app) showPieces(s *pieces.Set, took time.Duration, verified bool) error {
+	b := s.Balance()
+	r := piecesReport{
+		Name: s.Name(), Nodes: s.NumNodes(), Pieces: s.Pieces(),
+		NodeBalance: b.Nodes, EdgeBalance: b.Edges, ByteBalance: b.Bytes, TrainBalance: number(b.Train), CutShare: number(b.CutShare), Replication: b.Replication,
+		Fingerprint: s.Fingerprint(), GraphDigest: s.GraphFingerprint(), Seconds: took.Seconds(), EveryByteIsRead: verified,
+	}
+	r.Method, r.Seed, r.EdgesLie = s.Method()
+	if a.output == outputJSON {
+		return a.printJSON(r)
+	}
+	var t table
+	t.row("piece", "nodes", "training", "edges", "from outside", "to outside", "size")
+	for i, p := range r.Pieces {
+		t.row(strconv.Itoa(i), formatCount(int(p.Masters)), formatCount(int(p.Train)), formatCount(int(p.Edges)), formatCount(int(p.Sources)), formatCount(int(p.Targets)), formatBytes(p.Bytes))
+	}
+	t.gap()
+	t.row("method", fmt.Sprintf("%s, edges at %s", r.Method, r.EdgesLie))
+	t.row("largest piece by the mean", fmt.Sprintf("%.2f of nodes, %.2f of edges, %.2f of bytes, %.2f of training nodes", b.Nodes, b.Edges, b.Bytes, b.Train))
+	t.row("edges cut", formatPercent(b.CutShare))
+	t.row("copies of a node", significant(b.Replication))
+	if took > 0 {
+		t.row("took", formatDuration(took))
+	}
+	if verified {
+		t.row("every byte", "verified")
+	}
+	t.row("fingerprint", r.Fingerprint[:16]+"…")
+	return t.write(a.stdout)
+}
+
+// number is x for JSON, which has no NaN.
+func number(x float64) *float64 {
+	if x != x {
+		return nil
+	}
+	return &x
+}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/graph/generate"
+)
+
+// A store is divided into pieces, which inspect shows and verifies, and which no other command
+// takes for a graph.
+func TestPartitionOut(t *testing.T) {
+	store := storeOf(t, generate.Builtin())
+	set := filepath.Join(t.TempDir(), "set")
+	text, _ := mustInvoke(t, "partition", "--data", store, "--parts", "3", "--method", "ldg", "--out", set)
+	for _, want := range []string{"piece", "ldg, edges at target", "edges cut", "of bytes", "copies of a node"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	out, _ := mustInvoke(t, "inspect", set, "--verify", "--output", "json")
+	v := lastLine(t, out)
+	if len(v["pieces"].([]any)) != 3 || v["verified"] != true || v["nodes"] != 4000.0 {
+		t.Errorf("got %v", v)
+	}
+	if code, _, stderr := invoke(t, "train", "--data", set); code != 1 || !strings.Contains(stderr, "is a partition set") {
+		t.Errorf("train: %d, %s", code, stderr)
+	}
+	if code, _, stderr := invoke(t, "partition", "--data", store, "--parts", "3", "--out", set); code != 1 || !strings.Contains(stderr, "--overwrite") {
+		t.Errorf("a set that is there: %d, %s", code, stderr)
+	}
+	for want, args := range map[string][]string{
+		"--out":               {"--method", "ldg"},
+		"--edges is read":     {"--edges", "grid"},
+		"is not a size":       {"--memory", "much", "--out", set},
+		"is not one of":       {"--edges", "there", "--out", set},
+		"--overwrite is read": {"--overwrite"},
+	} {
+		code, _, stderr := invoke(t, append([]string{"partition", "--data", store, "--parts", "2"}, args...)...)
+		if code != 2 || !strings.Contains(stderr, want) {
+			t.Errorf("%q: exit code %d, %s", args, code, stderr)
+		}
+	}
+}
