@@ -29,6 +29,11 @@
 // fixed tree, whoever computed them and in whatever order they came. Hence the
 // bits of a run do not depend on the number of samplers, trainers or credits.
 //
+// Where gradients may be late (Late), parameters are an async.Owner's, here or on another node. The
+// source has a trainer dealt its next step when its sampler grants credit; each trainer computes
+// what the sampler of its number made, on the newest version that it can have, and batches go
+// through match and load as they come.
+//
 // Work that takes longer than some microseconds runs on the worker pool; its
 // completion comes back as a message (done). Receive never blocks.
 package actors
@@ -115,6 +120,7 @@ type post struct {
 	pool  *pool.Pool
 	clock *clock.Recorder
 	bytes bool // send every message through its bytes
+	late  bool // trainers compute what the sampler of their number makes
 	dir   Directory
 	batches,
 	gradients atomic.Int64 // how many buffers were made, for tests
@@ -127,6 +133,14 @@ type post struct {
 	context context.Context // of what waits for other processes; ends with Stop
 	waiting sync.WaitGroup
 	causes  sync.Map // of failures, by what they say
+}
+
+// lane says by which of several consumers a batch is used: the first argument of the directory's.
+func (p *post) lane(from int, id sampling.ID) int {
+	if p.late {
+		return from
+	}
+	return id.Micro
 }
 
 // releaseBatch gives back a batch that came in a message.

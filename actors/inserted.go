@@ -81,7 +81,8 @@ type processed struct {
 
 // forward passes a batch on. Its slots are free: its rows are copied.
 func (s *inserted) forward(p *processed) {
-	m, to := p.m, s.next(p.m.Batch.ID.Micro)
+	m := p.m
+	to := s.next(s.lane(m.From, m.Batch.ID))
 	if !s.loads {
 		s.pass(to, &messages.Sampled{Step: m.Step, From: m.From, Batch: m.Batch})
 		return

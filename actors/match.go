@@ -21,7 +21,7 @@ type Loading struct {
 }
 
 // match gives batches their slots in the slab, in the order in which they are
-// computed: rows that are there stay where they are (docs/algorithms.md §7). At most
+// computed, or come, of late ones: rows that are there stay where they are (docs/algorithms.md §7). At most
 // Loading.Ahead batches hold slots; where the slab is full, the next waits until
 // compute releases one.
 type match struct {
@@ -53,6 +53,9 @@ func (s *match) idle() bool   { return !s.busy }
 func (s *match) start(self *actor.PID) {
 	s.ahead = s.mem.Ahead
 	s.self, s.due, s.leases = self, newSequence[*messages.Sampled](&s.work), map[position]*features.Lease{}
+	if s.late {
+		s.due = sequence[*messages.Sampled]{ordered: true}
+	}
 }
 
 func (s *match) receive(m any) {

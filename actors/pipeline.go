@@ -34,6 +34,7 @@ type Config struct {
 
 	Trainers []Gradienter // one actor each, at most Work.Micro
 	Updater  Updater      // with Trainers
+	Late     []Late       // of the Trainers, as many as Samplers: each computes what the sampler of its number makes, and Updater only sizes gradients
 	Reducer  Reducer      // with Work.Mine: adds up what several processes compute
 
 	Order   Orderer  // of this pipeline alone; with Work.Window above 1
@@ -150,19 +151,22 @@ func Start(c Config) (*Pipeline, error) {
 	if (c.Reducer != nil) != (c.Work.Mine != nil) {
 		return nil, errors.New("actors: what is shared with other processes needs Work.Mine, and nothing else does")
 	}
+	if c.Late != nil && (len(c.Late) != len(c.Trainers) || len(c.Late) != len(c.Samplers) || c.Work.Window > 1 || c.Work.Micro > 1 || c.Reducer != nil) {
+		return nil, fmt.Errorf("actors: %d of %d trainers are late, with %d samplers: there must be as many of each, whole batches, and no order", len(c.Late), len(c.Trainers), len(c.Samplers))
+	}
 	dir := new(directory)
 	p := &Pipeline{asks: newAsks(), out: newOutbox()}
 	// Spawned first and stopped last, so that others that are named so get another number.
 	dir.asks = Spawn(c.System, cmp.Or(c.Name, "run"), "/asks", func() actor.Actor { return p.asks })
 	run := strings.TrimSuffix(dir.asks.Id, "/asks")
-	p.post = &post{root: c.System.Root, pool: c.Pool, clock: c.Clock, bytes: c.Bytes, dir: dir}
+	p.post = &post{root: c.System.Root, pool: c.Pool, clock: c.Clock, bytes: c.Bytes, dir: dir, late: c.Late != nil}
 	p.post.context, p.cancel = context.WithCancel(context.Background())
 	spawn := func(name string, s stage) *actor.PID {
 		pid := Spawn(c.System, run+"/"+name, "", func() actor.Actor { return &shell{post: p.post, stage: s} })
 		p.all = append(p.all, pid)
 		return pid
 	}
-	dir.source = spawn("source", &source{post: p.post, work: c.Work})
+	dir.source = spawn("source", &source{post: p.post, work: c.Work, late: c.Late})
 	for i, s := range c.Samplers {
 		credits := c.Credits
 		if i >= len(c.Samplers)-c.Resting {
@@ -187,11 +191,18 @@ func Start(c Config) (*Pipeline, error) {
 		dir.transforms = append(dir.transforms, spawn("stage/"+x.Name, &inserted{post: p.post, stage: x, loads: true, next: after(&dir.transforms, i, dir.Consumer)}))
 	}
 	for i, t := range c.Trainers {
+		if c.Late != nil {
+			t := &late{post: p.post, index: i, seed: c.Work.Seed, worker: t, of: c.Late[i], grad: make([]float32, len(c.Updater.Params()))}
+			dir.consumers = append(dir.consumers, spawn(fmt.Sprint("trainer/", i), t))
+			continue
+		}
 		dir.consumers = append(dir.consumers, spawn(fmt.Sprint("trainer/", i), &trainer{post: p.post, index: i, seed: c.Work.Seed, worker: t}))
 	}
-	if len(c.Trainers) > 0 {
+	switch {
+	case c.Late != nil:
+	case len(c.Trainers) > 0:
 		dir.parameters = spawn("parameters", &parameters{post: p.post, work: c.Work, updater: c.Updater, reducer: c.Reducer})
-	} else {
+	default:
 		p.deliver = spawn("deliverer", &deliverer{post: p.post, work: c.Work, load: c.Load, out: p.out})
 		dir.consumers = []*actor.PID{p.deliver}
 	}

@@ -286,7 +286,7 @@ type sequence[T any] struct {
 	due   func(position) position // the first that comes at all, at or after one
 
 	// Which of a reordered run's come here, reorder alone knows: it sends them in
-	// order.
+	// order. Late ones have none.
 	ordered bool
 	queue   []T
 }

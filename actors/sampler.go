@@ -29,7 +29,8 @@ type Elsewhere interface {
 var ErrHere = errors.New("actors: the sampler is in this process")
 
 // sampler turns seeds into blocks, one micro-batch at a time. While it is on another
-// node two are under way, so that one is sampled while the other travels.
+// node two are under way, so that one is sampled while the other travels; but of a late trainer
+// one, so that its batches come in the order in which they were dealt.
 type sampler struct {
 	*post
 	index     int
@@ -54,7 +55,7 @@ func (s *sampler) here() bool { return s.elsewhere == nil || s.elsewhere.Here(s.
 
 // ask grants the source one credit when there is room for a micro-batch.
 func (s *sampler) ask() {
-	if s.asked || s.free <= 0 || s.busy > 1 || s.busy > 0 && s.here() {
+	if s.asked || s.free <= 0 || s.busy > 1 || s.busy > 0 && (s.late || s.here()) {
 		return
 	}
 	s.asked = true
@@ -103,7 +104,7 @@ func (s *sampler) receive(m any) {
 			s.fail(m.id, s.name(), m.err)
 			return
 		}
-		s.send(s.dir.Sampled(m.id.Micro), m.res.(*messages.Sampled))
+		s.send(s.dir.Sampled(s.lane(s.index, m.id)), m.res.(*messages.Sampled))
 	}
 	s.next()
 	s.ask()

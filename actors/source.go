@@ -124,6 +124,9 @@ type source struct {
 	orders  map[int][]uint32 // of the epochs that are due
 	busy    int
 	waiting []int // samplers that granted credit, first come first served
+
+	late  []Late  // the trainers, if they are dealt steps
+	dealt []dealt // of them, those whose sampler has not been told
 }
 
 func (s *source) name() string { return "source" }
@@ -161,6 +164,10 @@ func (s *source) receive(m any) {
 		}
 	case *messages.Credit:
 		for range m.N {
+			if s.late != nil {
+				s.deal(m.From)
+				continue
+			}
 			s.waiting = append(s.waiting, m.From)
 		}
 	case *done:
@@ -169,7 +176,14 @@ func (s *source) receive(m any) {
 			s.fail(m.id, s.name(), m.err)
 			return
 		}
-		s.orders[m.id.Epoch] = m.res.([]uint32)
+		if d, ok := m.res.(dealt); ok {
+			s.dealt = append(s.dealt, d)
+		} else {
+			s.orders[m.id.Epoch] = m.res.([]uint32)
+		}
+	}
+	for len(s.dealt) > 0 && s.hand(s.dealt[0]) {
+		s.dealt = s.dealt[1:]
 	}
 	for len(s.waiting) > 0 && s.next(s.waiting[0]) {
 		s.waiting = s.waiting[1:]
@@ -197,19 +211,20 @@ func (s *source) next(i int) bool {
 			delete(s.orders, epoch-1)
 			s.prepare(epoch + 1)
 		}
-		seeds, of := w.cut(order, batch, s.micro)
-		micro, step := s.micro, s.step
+		micro, step, of := s.micro, s.step, w.numMicro(batch)
 		if s.micro++; s.micro == of {
 			s.step, s.micro = s.step+1, 0
 		}
 		if !w.mine(micro, of) {
 			continue
 		}
-		s.send(s.dir.Sampler(i), &messages.Seeds{
-			ID:    sampling.ID{Phase: w.Phase, Epoch: epoch, Batch: batch, Micro: micro, Of: of},
-			Step:  step,
-			Seeds: seeds,
-		})
+		s.seeds(i, order, epoch, batch, micro, step)
 		return true
 	}
+}
+
+// seeds sends sampler i those of a micro-batch.
+func (s *source) seeds(i int, order []uint32, epoch, batch, micro int, step int64) {
+	seeds, of := s.work.cut(order, batch, micro)
+	s.send(s.dir.Sampler(i), &messages.Seeds{ID: sampling.ID{Phase: s.work.Phase, Epoch: epoch, Batch: batch, Micro: micro, Of: of}, Step: step, Seeds: seeds})
 }

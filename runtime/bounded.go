@@ -8,9 +8,14 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/asynkron/protoactor-go/actor"
+
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/actors/async"
+	"github.com/gnnactor/gnnactor/clock"
+	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/messages"
+	"github.com/gnnactor/gnnactor/sampling"
 	"github.com/gnnactor/gnnactor/training"
 )
 
@@ -26,13 +31,14 @@ func (c *Config) checkSync(p *problems) {
 	p.check(trainers >= 0 && trainers <= sync.Bound()+1, "trainers: %d is more than can compute at once with sync = %s, which is %d", trainers, sync, sync.Bound()+1)
 	p.check(c.Sampling.MicroBatches == 1, "micro-batches: %d; with sync = %s a trainer computes whole batches: set it to 1, and a smaller batch-size", c.Sampling.MicroBatches, sync)
 	p.check(c.Sampling.Reorder <= 1, "reorder: batches are not reordered with sync = %s; set it to 1", sync)
-	p.check(m.Cache == "" || m.Cache == "none", "cache: %s; with sync = %s every batch reads its own rows; leave it out", m.Cache, sync)
-	p.check(m.Match != "on", "match: with sync = %s every batch reads its own rows; leave it out", sync)
+	p.check(m.Cache == "" || m.Cache == "none", "cache: %s; with sync = %s rows are kept for the newest batches alone; leave it out", m.Cache, sync)
 }
 
-// asyncTrainers returns how many trainers of this process compute at once.
-func (c *settings) asyncTrainers() int {
+// lateTrainers returns how many trainers of this process, whose gradients may be late, compute at once.
+func (c *settings) lateTrainers() int {
 	switch {
+	case !c.Training.Sync.Asynchronous():
+		return 0
 	case c.Execution.Trainers > 0:
 		return c.Execution.Trainers
 	case c.Cluster.Peers != nil:
@@ -49,8 +55,8 @@ var errRagged = errors.New("runtime: the steps since the last checkpoint are not
 // group, compute each batch on the newest parameters that they can have.
 type bounded struct {
 	*trainCall
-	orders *epochOrders
-	group  training.Group // nil: this process is alone
+	work  actors.Work
+	group training.Group // nil: this process is alone
 }
 
 // Begin implements training.Strategy.
@@ -58,13 +64,16 @@ func (s *bounded) Begin(context.Context, training.Group, int64) error { return n
 
 // Enter implements training.Strategy.
 func (s *bounded) Enter(_ context.Context, g training.Group) error {
-	s.group = g
+	s.group, s.updater.team = g, s.team
 	return nil
 }
 
 // Epoch implements training.Strategy.
 func (s *bounded) Epoch(ctx context.Context, epoch int) error {
-	defer s.publishParams()
+	defer func() {
+		s.rows, s.mem = s.counted(), nil
+		s.publishParams()
+	}()
 	switch {
 	case s.group == nil:
 		return s.own(ctx, epoch)
@@ -146,17 +155,33 @@ func over(ctx context.Context, g training.Group, end context.CancelCauseFunc) {
 	}
 }
 
-// compute has this process's trainers compute for who has the parameters; an error is told to fail.
+// compute has the actors of this process sample, load and compute for who has the parameters, in a
+// goroutine of team, until every batch is applied or ctx ends; an error is told to fail.
 func (s *bounded) compute(ctx context.Context, fail context.CancelCauseFunc, team *sync.WaitGroup, of func(i int) async.Parameters) {
-	for i := range s.r.cfg.asyncTrainers() {
-		team.Go(func() {
-			w, end := s.newWorker(i)
-			defer end()
-			if err := async.Train(ctx, of(i), async.Name(s.node(), i), w, len(s.updater.params)); err != nil {
-				fail(err)
-			}
-		})
+	work := s.work
+	work.First = s.state.Step
+	c, mem, err := s.r.trainingConfig(ctx, work, s.updater, &s.clock)
+	if err != nil {
+		fail(err)
+		return
 	}
+	for i := range c.Trainers {
+		c.Late = append(c.Late, actors.Late{Parameters: of(i), Trainer: async.Name(s.node(), i)})
+	}
+	p, err := actors.Start(c)
+	s.mem = mem
+	team.Go(func() {
+		if err == nil {
+			_, err = p.Next(ctx)
+			p.Stop()
+		}
+		if errors.Is(err, async.ErrOver) {
+			err = nil
+		}
+		if err := errors.Join(err, mem.close()); err != nil {
+			fail(err)
+		}
+	})
 }
 
 // node is this process's name among its peers.
@@ -183,7 +208,8 @@ func (s *bounded) own(ctx context.Context, epoch int) (err error) {
 	if g != nil {
 		model.decides = func() error { return g.Decides(ctx) }
 	}
-	o := async.NewOwner(async.Options{System: s.r.system, Model: model, Bound: s.r.cfg.Training.Sync.Bound(), First: s.state.Step, End: int64(epoch+1) * s.steps})
+	spawn := func(made actor.Producer) *actor.PID { return actors.Spawn(s.r.system, "run", "/parameters", made) }
+	o := async.NewOwner(async.Options{System: s.r.system, Spawn: spawn, Model: model, Bound: s.r.cfg.Training.Sync.Bound(), First: s.state.Step, End: int64(epoch+1) * s.steps})
 	if g != nil {
 		g.Lead(epoch, o, len(s.updater.params))
 	}
@@ -260,4 +286,46 @@ func (c *Config) MaxTrainers() int {
 		return maxBound
 	}
 	return c.Sampling.MicroBatches
+}
+
+// id names the batch of a step.
+func (t *trainCall) id(step int64) sampling.ID {
+	return sampling.ID{Phase: "train", Epoch: int(step / t.steps), Batch: int(step % t.steps)}
+}
+
+func (t *trainCall) label(id sampling.ID) string {
+	if t.clock.Keeping() {
+		return id.String()
+	}
+	return ""
+}
+
+// boundedModel is what an owner of the parameters steps.
+type boundedModel struct {
+	*trainCall
+	// decides waits until this node may make steps for others; nil: it makes them alone.
+	decides func() error
+}
+
+// Params implements async.Model.
+func (m boundedModel) Params() []float32 { return m.updater.params }
+
+// Apply implements async.Model: what actors' parameters do with a step's gradients.
+func (m boundedModel) Apply(g *async.Push) error {
+	if m.decides != nil {
+		if err := m.decides(); err != nil {
+			return err
+		}
+	}
+	span := m.clock.Begin(clock.Update)
+	defer func() { span.End(m.label(m.id(g.Step))) }()
+	u := m.updater
+	u.Observe(g.Data)
+	if g.Stats.Weight > 0 {
+		compute.Divide(g.Data, float32(g.Stats.Weight))
+	} else { // a subgraph without training nodes
+		clear(g.Data)
+	}
+	u.Apply(g.Data)
+	return nil
 }

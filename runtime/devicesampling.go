@@ -111,7 +111,7 @@ func (r *Runtime) fasterOn(ctx context.Context, on devices.Sampler, request sche
 	if err != nil {
 		return false, "", err
 	}
-	samplers := cmp.Or(request.Samplers, max(1, request.Threads/2))
+	samplers := cmp.Or(request.Late, request.Samplers, max(1, request.Threads/2))
 	here /= float64(samplers)
 	return there < here, fmt.Sprintf("as %d samplers on the processor take %.3g ms a batch, the device %.3g ms", samplers, 1e3*here, 1e3*there), nil
 }

@@ -24,7 +24,7 @@ func (t *trainCall) enter(s training.State) { t.r.state.Store(int32(s)) }
 // strategy is how the run's steps are made.
 func (t *trainCall) strategy(work actors.Work) training.Strategy {
 	if t.r.cfg.Training.Sync.Asynchronous() {
-		return &bounded{trainCall: t, orders: &epochOrders{work: work}}
+		return &bounded{trainCall: t, work: work}
 	}
 	return &pipelined{trainCall: t, work: work}
 }

@@ -66,18 +66,10 @@ func (r *Runtime) activations(s *scheduler.Sizes) {
 // request returns what the user fixed.
 func (r *Runtime) request() scheduler.Request {
 	c, m, e := &r.cfg, &r.cfg.Memory, &r.cfg.Execution
-	if c.Training.Sync.Asynchronous() { // each trainer samples the next batch meanwhile
-		n := c.asyncTrainers()
-		return scheduler.Request{
-			Threads: c.threads(), Samplers: n, Trainers: n, Credits: 2,
-			EvalChunk: m.EvalChunk, LocalCodec: e.LocalCodec, Loaders: m.Loaders, Match: m.Match,
-			Gather: m.Gather, Cached: true, FixedThreads: true, Shared: true, // nothing is measured
-		}
-	}
 	return scheduler.Request{
 		Threads: c.threads(), Samplers: e.Samplers, Trainers: e.Trainers, Credits: e.Credits,
 		EvalChunk: m.EvalChunk, LocalCodec: e.LocalCodec, Loaders: m.Loaders, Reorder: c.Sampling.Reorder, Match: m.Match,
-		Gather: m.Gather, Cached: m.Cache != "", FixedThreads: e.Threads > 0, Shared: c.Cluster.Peers != nil,
+		Gather: m.Gather, Cached: m.Cache != "", FixedThreads: e.Threads > 0, Shared: c.Cluster.Peers != nil, Late: c.lateTrainers(),
 	}
 }
 

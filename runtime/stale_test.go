@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -110,17 +111,36 @@ func TestStaleResume(t *testing.T) {
 	}
 }
 
-// Features that do not lie in memory are read batch by batch.
+// Features that do not lie in memory are brought to a slab, which keeps those of the newest batches:
+// the rows are counted, and they are the batches' own, as the bits of one trainer show.
 func TestStaleFeatures(t *testing.T) {
 	dir := stored(t)
-	for _, where := range []string{"", "disk"} {
-		c := staleConfig()
-		c.Data.Path, c.Memory.Features = dir, where
-		s, done := &runtimetest.Census{Bound: 3}, Event{}
-		if _, err := trainOn(t.Context(), c, counted(t, s, &done)); err != nil {
-			t.Fatalf("features %q: %v", where, err)
+	for _, x := range []struct{ where, match string }{{"", ""}, {"disk", ""}, {"disk", "off"}} {
+		var bits []float32
+		for _, sync := range []Sync{{}, SSP(0), SSP(3)} {
+			c := staleConfig()
+			c.Data.Path, c.Training.Sync, c.Memory.Features, c.Memory.Match = dir, sync, x.where, x.match
+			s, done := &runtimetest.Census{Bound: 3}, Event{}
+			params, err := trainOn(t.Context(), c, counted(t, s, &done))
+			if err != nil {
+				t.Fatalf("%+v, %v: %v", x, sync, err)
+			}
+			s.Check(t, c.Training.Epochs*done.Batches)
+			if sync == (Sync{}) {
+				bits = params
+			} else if sync == SSP(0) && !slices.Equal(params, bits) {
+				t.Errorf("%+v: the bits of one trainer are not those of the synchronous mode", x)
+			}
+			rows, batches := done.Rows, int64(c.Training.Epochs*done.Batches)
+			switch {
+			case x.where == "":
+				if rows.Asked != 0 {
+					t.Errorf("%+v, %v: %+v, where rows are read as they lie", x, sync, rows)
+				}
+			case sync != (Sync{}) && rows.Batches != batches || rows.Asked == 0 || rows.Asked != rows.Shared+rows.Loaded || (rows.Shared > 0) != (x.match != "off"):
+				t.Errorf("%+v, %v, %d batches: %+v", x, sync, batches, rows)
+			}
 		}
-		s.Check(t, c.Training.Epochs*done.Batches)
 	}
 }
 
@@ -132,7 +152,6 @@ func TestStaleConfig(t *testing.T) {
 		func(c *Config) { c.Execution.Trainers = 5 },
 		func(c *Config) { c.Sampling.Reorder = 4 },
 		func(c *Config) { c.Memory.Cache = "hot:1MiB" },
-		func(c *Config) { c.Memory.Match = "on" },
 	} {
 		c := staleConfig()
 		change(&c)

@@ -76,7 +76,7 @@ func (p *Plan) memoryIO(s *Sizes, r Request) (why string) {
 			p.Loaders = 1
 		}
 	}
-	p.Ahead = p.Loaders + aheadOfLoaders
+	p.Ahead = max(p.Loaders+aheadOfLoaders, 2*r.Late)
 	if strings.HasPrefix(s.Cache, "dynamic:") {
 		p.CacheRows = s.CachedRows
 	}

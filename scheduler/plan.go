@@ -79,6 +79,7 @@ type Request struct {
 	Cached                                          bool   // the user said what is to be cached, nothing included
 	FixedThreads                                    bool   // Threads is what the user asked for, for every batch
 	Shared                                          bool   // other processes have a part in every step
+	Late                                            int    // trainers whose gradients may be late, with a sampler each; nothing is measured then
 
 	tight tightness // set by Fit
 }
@@ -159,6 +160,14 @@ const (
 
 // Build makes the plan for a job of the given sizes.
 func Build(s Sizes, r Request) *Plan {
+	whySamplers, whyTrainers := "as asked for", "as asked for"
+	if r.Late > 0 {
+		r.Samplers, r.Trainers, r.tight = r.Late, r.Late, max(r.tight, settled)
+		whySamplers, whyTrainers = "one for each trainer", "gradients may be late"
+		if r.Credits == 0 {
+			r.Credits = 2 // one is computed, and one sampled
+		}
+	}
 	p := &Plan{Threads: max(r.Threads, 1), Samplers: r.Samplers, Trainers: r.Trainers, Credits: r.Credits, EvalChunk: r.EvalChunk, LocalCodec: r.LocalCodec, Kernels: s.Kernels}
 	whole := s.Sampler == "full"
 	p.Batches = (s.TrainNodes + s.BatchSize - 1) / max(s.BatchSize, 1)
@@ -168,7 +177,6 @@ func Build(s Sizes, r Request) *Plan {
 	if s.Batches > 0 {
 		p.Batches = s.Batches
 	}
-	whySamplers := "as asked for"
 	if p.Samplers == 0 {
 		switch {
 		case whole:
@@ -193,7 +201,6 @@ func Build(s Sizes, r Request) *Plan {
 	}
 	p.Together = p.MaxSamplers == 1 && p.Threads > 1 && !whole && s.Parallel &&
 		s.BatchSize/max(s.Micro, 1) >= togetherFrom
-	whyTrainers := "as asked for"
 	if p.Trainers == 0 {
 		p.Trainers, whyTrainers = 1, "its kernels use every thread"
 	}
@@ -290,7 +297,12 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 	if s.FeaturesCopy {
 		add("node features: the copy in memory that training reads", s.Nodes*s.RowBytes, false)
 	}
-	add(fmt.Sprintf("parameters, %d gradients, two moments", s.Micro), 4*s.Parameters*int64(3+s.Micro), false)
+	gradients := s.Micro
+	if r.Late > 0 {
+		gradients = r.Late
+		add("versions of the parameters that are computed on", 4*s.Parameters*int64(r.Late+2), false) // with the newest, and the one that is made
+	}
+	add(fmt.Sprintf("parameters, %d gradients, two moments", gradients), 4*s.Parameters*int64(3+gradients), false)
 	dst := make([]int64, s.Layers) // destinations of each layer, from the seeds outward
 	src := make([]int64, s.Layers)
 	edges := make([]int64, s.Layers)

@@ -99,6 +99,8 @@ func TestPlansToTheByte(t *testing.T) {
 		{"all threads on one batch", func(s *Sizes, r *Request) {
 			s.Nodes, s.Edges, s.TrainNodes, s.BatchSize, s.Parallel, r.Samplers = 1e6, 1e7, 1e5, togetherFrom, true, 1
 		}},
+		{"gradients that may be late, from disk", func(s *Sizes, r *Request) { s.Source, s.Inputs, s.NewRows, r.Late, r.Samplers = "disk", 80, 30, 3, 7 }},
+		{"gradients that may be late, credits given, one thread, in memory", func(s *Sizes, r *Request) { r.Late, r.Credits, r.Threads = 1, 5, 1 }},
 		{"wide rows", func(s *Sizes, r *Request) { s.InDim, s.Nodes = 1000, 1e5 }},
 		{"one thread, and one of each; a window of two", func(s *Sizes, r *Request) {
 			s.Batches, s.InDim, s.RowBytes, s.Heads, s.SamplerShared = 1, 1, 4, 1, 1

@@ -5,13 +5,12 @@ import (
 	"sync"
 
 	"github.com/asynkron/protoactor-go/actor"
-
-	"github.com/gnnactor/gnnactor/actors"
 )
 
 // Options of an Owner.
 type Options struct {
 	System *actor.ActorSystem
+	Spawn  func(actor.Producer) *actor.PID // an actor there; nil: without a name
 	Model  Model
 	Bound  int
 	// Steps [First, End) are made: those of an epoch that are not applied yet.
@@ -36,8 +35,11 @@ type Owner struct {
 
 // NewOwner starts the actor. Close must be called.
 func NewOwner(o Options) *Owner {
+	if o.Spawn == nil {
+		o.Spawn = func(made actor.Producer) *actor.PID { return o.System.Root.Spawn(actor.PropsFromProducer(made)) }
+	}
 	w := &Owner{system: o.System, closed: make(chan struct{}), news: make(chan struct{}, 1)}
-	w.pid = actors.Spawn(o.System, "run", "/parameters", func() actor.Actor {
+	w.pid = o.Spawn(func() actor.Actor {
 		a := &parameters{owner: w, model: o.Model, schedule: newSchedule(o.First, o.End, o.Bound)}
 		a.publish(a.copy())
 		return a

@@ -46,7 +46,7 @@ func TestRemote(t *testing.T) {
 				for i := range 2 {
 					mine.Go(func() {
 						r := newRemote(planes[n], "n0", group, int64(epoch), i, size)
-						if err := async.Train(ctx, r, "", &worker{computed: &computed[n], wait: meet}, size); err != nil {
+						if err := computeAll(ctx, r, "", &worker{computed: &computed[n], wait: meet}, size); err != nil {
 							t.Errorf("node %d: %v", n, err)
 						}
 					})
@@ -65,7 +65,7 @@ func TestRemote(t *testing.T) {
 		service.open(group, epoch, names, o, size)
 		wg.Go(func() {
 			began.Wait()
-			if err := async.Train(ctx, o, async.Name("n0", 0), &worker{computed: &computed[0], wait: func() {}}, size); err != nil {
+			if err := computeAll(ctx, o, async.Name("n0", 0), &worker{computed: &computed[0], wait: func() {}}, size); err != nil {
 				t.Error(err)
 			}
 		})
@@ -116,6 +116,33 @@ func TestRemote(t *testing.T) {
 	}
 }
 
+// computeAll is a trainer, until every batch is applied.
+func computeAll(ctx context.Context, p async.Parameters, trainer string, w *worker, size int) error {
+	grad := make([]float32, size)
+	for {
+		step, err := p.Deal(ctx, trainer)
+		var v *async.Version
+		if err == nil {
+			v, err = p.Read(ctx, trainer, step)
+		}
+		if errors.Is(err, async.ErrOver) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		stats, err := w.Gradient(grad, v.Params, step)
+		number := v.Number
+		v.Release()
+		if err == nil {
+			err = p.Push(ctx, trainer, async.Push{Step: step, Version: number, Stats: stats, Data: grad})
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
 // line is a model: parameter s is how often step s was applied, the last one how
 // many steps were.
 type line struct{ params []float32 }
@@ -137,9 +164,7 @@ type worker struct {
 	wait     func()
 }
 
-func (w *worker) Sample(context.Context, int, int64) error { return nil }
-
-func (w *worker) Gradient(grad, params []float32, _ int, step int64) (messages.Stats, error) {
+func (w *worker) Gradient(grad, params []float32, step int64) (messages.Stats, error) {
 	w.wait()
 	sum := float32(0)
 	for _, x := range params[:len(params)-1] {

@@ -44,7 +44,7 @@ var elsewhere = map[string]struct {
 	"cmd/gnnactor/main.go":          {1, "waits for signals"},
 	"graph/features/disk.go":        {1, "its jobs are run by pool.Recovered"},
 	"runtime/replicate.go":          {1, "copies checkpoints"},
-	"runtime/bounded.go":            {3, "wait for the group; async.Train calls staleWorker"},
+	"runtime/bounded.go":            {3, "wait for the group, and for the actors"},
 	"runtime/loop.go":               {1, "waits for audits"},
 	"runtime/pipelined.go":          {1, "waits for the group"},
 	"runtime/verify.go":             {1, "Check reads files"},

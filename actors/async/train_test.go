@@ -9,7 +9,7 @@ import (
 	"github.com/gnnactor/gnnactor/messages"
 )
 
-// Worker computes the batches of one trainer. It has room for two: while the
+// Worker computes the batches of one trainer, as the actors of a pipeline do. It has room for two: while the
 // gradient of one is computed the next is sampled. Sample and Gradient may be
 // called at the same time, for different places.
 type Worker interface {
