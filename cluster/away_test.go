@@ -2,18 +2,148 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/samplers"
+	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/generate"
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/runtime"
 	"github.com/gnnactor/gnnactor/sampling"
 )
+
+// smallAway is a run on a graph of its own.
+func smallAway(t *testing.T) runtime.Config {
+	t.Helper()
+	ds, err := generate.SBM(generate.SBMOptions{Nodes: 600, Classes: 3, AvgDegree: 6, Homophily: 0.7, FeatureDim: 4, Signal: 0.5, TrainFraction: 0.5, ValidFraction: 0.2, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := runtime.DefaultConfig()
+	c.Data.Dataset, c.Model.Hidden, c.Memory.Match, c.Sampling.BatchSize, c.Sampling.MicroBatches, c.Training.Epochs, c.Execution.Samplers = ds, 8, "off", 60, 2, 3, 3
+	return c
+}
+
+// sampleFor has a node sample for a run. damaged: a neighbour of each training node is another one there, in its memory alone.
+func sampleFor(t *testing.T, n *Node, c runtime.Config, damaged bool) {
+	t.Helper()
+	ds := *c.Data.Dataset
+	g := *ds.Graph
+	g.Indices = slices.Clone(g.Indices)
+	ds.Graph = &g
+	c.Data.Dataset, c.Cluster.SamplesOnly = &ds, true
+	rt, err := runtime.Start(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		n.EndSampling()
+		if err := rt.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, v := range ds.Train {
+		if damaged && g.Indptr[v] < g.Indptr[v+1] {
+			g.Indices[g.Indptr[v]] ^= 1
+		}
+	}
+	if err := n.Sample(within(t), samplers.Run{ID: rt.SamplingID(), First: rt.FirstBatch(), Open: func() samplers.Draw { return rt.NewDraw() }}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A node that draws otherwise than it should is found and put out though no trainer has the topology: other nodes that
+// sample are asked for what it drew. The run goes on to the bits that it would have had; with one other to ask nobody can tell, and it ends.
+func TestAuditAway(t *testing.T) {
+	c := smallAway(t)
+	c.Cluster.Audit = 0.3
+	alone, err := runtime.Start(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range alone.Train(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := alone.ParametersSHA256(t.Context())
+	if err := errors.Join(err, alone.Stop()); err != nil {
+		t.Fatal(err)
+	}
+	for name, x := range map[string]struct {
+		sample  []string
+		lies    string
+		blamed  []string
+		decided bool
+	}{
+		"sound":        {sample: []string{"b", "c", "d"}},
+		"nobody else":  {sample: []string{"b"}},
+		"one of three": {[]string{"b", "c", "d"}, "c", []string{"c"}, true},
+		"one of two":   {[]string{"b", "c"}, "c", []string{"b", "c"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t)
+			a := enter(t, options(s, "a", t.TempDir()))
+			others := map[string]*Node{}
+			for _, node := range x.sample {
+				others[node] = enter(t, options(s, node, t.TempDir()))
+				sampleFor(t, others[node], c, node == x.lies)
+			}
+			await(t, a, "all sample", func(v *membership.View) bool {
+				return len(slices.DeleteFunc(slices.Clone(v.Members), func(m membership.Info) bool { return !samplers.Can(&m) })) == len(x.sample)
+			})
+			c, r := c, a.Samplers(false)
+			team, err := a.Train(within(t), c.MaxTrainers(), 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer team.Close()
+			if err := r.Ready(within(t), "", 1, nil); err != nil {
+				t.Fatal(err)
+			}
+			c.Cluster.Away, c.Cluster.Elsewhere, c.Cluster.Peers = true, r, team
+			rt, err := runtime.Start(within(t), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer rt.Stop()
+			if err := r.Ready(within(t), rt.SamplingID(), rt.Plan().MaxSamplers, rt.TrainingDataset().Graph); err != nil {
+				t.Fatal(err)
+			}
+			back := 0
+			for e, err2 := range rt.Train(within(t)) {
+				if err = err2; err == nil && e.Kind == runtime.EventStart && strings.Contains(e.Message, "; back from step") {
+					back++
+				}
+			}
+			var v *trainers.Verdict
+			switch {
+			case x.lies == "" || x.decided:
+				got, bad := rt.ParametersSHA256(t.Context())
+				if err != nil || bad != nil || got != want || (back > 0) != x.decided {
+					t.Errorf("it went back %d times, to other bits, or %v, %v", back, err, bad)
+				}
+			case back > 0 || !errors.As(err, &v) || v.Decided() || !slices.EqualFunc(v.Lying, x.blamed, func(s trainers.Suspect, node string) bool { return s.Node == node }):
+				t.Errorf("it went back %d times, and ends with %v", back, err)
+			}
+			if x.decided {
+				for node, n := range others {
+					if slices.Contains(x.blamed, node) {
+						<-n.Member.Lost()
+					} else if err := n.Member.Err(); err != nil {
+						t.Errorf("node %s is put out: %v", node, err)
+					}
+				}
+			}
+		})
+	}
+}
 
 // Exact inference of a node without the topology goes on, to the same bits, when the node that it
 // asks for rows drains or dies in the middle: another one is asked for what did not come.

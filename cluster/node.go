@@ -241,14 +241,18 @@ func (n *Node) hears(ctx context.Context, changed <-chan struct{}) bool {
 }
 
 // Train makes the node a trainer of a run of at most maxTrainers, which begins
-// when minTrainers are there.
+// when minTrainers are there; Samplers is called before, if others sample for it.
 func (n *Node) Train(ctx context.Context, maxTrainers, minTrainers int) (*trainers.Trainers, error) {
-	t, err := trainers.Join(ctx, trainers.Options{Member: n.Member, Plane: n.Plane, MaxTrainers: maxTrainers, MinTrainers: minTrainers, Replicas: n.Replicas, Logger: n.log})
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	o := trainers.Options{Member: n.Member, Plane: n.Plane, MaxTrainers: maxTrainers, MinTrainers: minTrainers, Replicas: n.Replicas, Logger: n.log}
+	if n.remote != nil {
+		o.Samplers = n.remote
+	}
+	t, err := trainers.Join(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	n.trainers = t
 	return t, nil
 }

@@ -105,9 +105,10 @@ func (t *trainCall) fresh() *checkpoint {
 	return &checkpoint{params: slices.Clone(t.first), m: make([]float32, n), v: make([]float32, n)}
 }
 
-// judged goes on after a verdict of the audit. One that names this node is the error.
+// judged goes on after a verdict of the audit. One that names this node, or does not know which of those that
+// sample for it is wrong, is the error.
 func (t *trainCall) judged(v training.Verdict) error {
-	if v.Names(t.r.cfg.Cluster.Peers.Node()) {
+	if v.Names(t.r.cfg.Cluster.Peers.Node()) || !v.Decided() {
 		return v
 	}
 	return t.goBack(v, v.Error())

@@ -92,6 +92,8 @@ type Verdict interface {
 	error
 	// Names reports whether a node is among those to blame.
 	Names(node string) bool
+	// Decided reports whether it is known who is wrong: else a run that goes on might go on with that one.
+	Decided() bool
 }
 
 // Team is this node's part in a run.

@@ -8,6 +8,7 @@ const (
 	methodTicket Method = 1
 
 	MethodSums         Method = 16
+	MethodInputs       Method = 17
 	MethodRows         Method = 32
 	MethodShard        Method = 33
 	MethodList         Method = 48
@@ -22,7 +23,7 @@ const (
 )
 
 var methodNames = map[Method]string{
-	methodTicket: "ticket", MethodSums: "gradient sum", MethodRows: "feature rows", MethodShard: "shard", MethodList: "data listing", MethodFile: "data file",
+	methodTicket: "ticket", MethodSums: "gradient sum", MethodInputs: "inputs", MethodRows: "feature rows", MethodShard: "shard", MethodList: "data listing", MethodFile: "data file",
 	MethodParameters: "parameters", MethodPutReplica: "checkpoint", MethodListReplicas: "checkpoint listing", MethodGetReplica: "checkpoint back",
 	MethodAudit: "audit", MethodSettle: "audit settled", MethodWatch: "watch",
 }

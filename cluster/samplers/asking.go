@@ -42,9 +42,10 @@ type drawing struct {
 	body []byte
 	m    *messages.Seeds
 
-	mu sync.Mutex      // held while b is made
-	b  *sampling.Batch // nil: it is made
-	by string          // the node that made it
+	mu   sync.Mutex      // held while b is made
+	b    *sampling.Batch // nil: it is made
+	by   string          // the node that made it
+	size int             // of its bytes
 }
 
 // answer is what a node said to a drawing.
@@ -90,7 +91,7 @@ func (r *Remote) Draw(ctx context.Context, i int, m *messages.Seeds, b *sampling
 		if at == r.node {
 			cancel(nil)
 			if asks.Wait(); d.b == nil { // just so
-				return d.by, nil
+				return r.made(d), nil
 			}
 			return "", actors.ErrHere
 		}
@@ -124,7 +125,7 @@ func (r *Remote) Draw(ctx context.Context, i int, m *messages.Seeds, b *sampling
 			delete(open, a.node)
 			switch {
 			case a.err == nil:
-				return d.by, nil
+				return r.made(d), nil
 			case ctx.Err() != nil:
 			case errors.Is(a.err, control.ErrPeerGone) || errors.Is(a.err, dataplane.ErrPeerGone):
 				r.shun(a.node, i, a.err)
@@ -162,6 +163,17 @@ func (r *Remote) Draw(ctx context.Context, i int, m *messages.Seeds, b *sampling
 			return "", fmt.Errorf("samplers: %w", context.Cause(ctx))
 		}
 	}
+}
+
+// made counts what was drawn elsewhere, and returns where.
+func (r *Remote) made(d *drawing) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.m.Want == "" {
+		r.drawn.Add(1)
+		r.bytes.Add(int64(d.size))
+	}
+	return d.by
 }
 
 // comes reports whether a node is to sample that does not yet.

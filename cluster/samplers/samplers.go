@@ -552,12 +552,30 @@ func (r *Remote) draw(ctx context.Context, d *drawing, at string) error {
 	if err := read(d.b, d.m, data, r.graph.Load()); err != nil {
 		return err
 	}
-	d.b, d.by = nil, at
-	if d.m.Want == "" {
-		r.drawn.Add(1)
-		r.bytes.Add(int64(len(data)))
-	}
+	d.b, d.by, d.size = nil, at, len(data)
 	return nil
+}
+
+// Nodes returns those that sample, but for this one.
+func (r *Remote) Nodes() (all []string) {
+	v, _ := r.o.Member.View()
+	for _, m := range v.Members {
+		if m.Node != r.node && Can(&m) {
+			all = append(all, m.Node)
+		}
+	}
+	return all
+}
+
+// DrawAt makes b, which is empty, a micro-batch as one node draws it. later: it may do so if it is asked again, or is gone.
+func (r *Remote) DrawAt(ctx context.Context, node string, id sampling.ID, b *sampling.Batch) (later bool, err error) {
+	m := &messages.Seeds{ID: id}
+	body, err := r.question(m)
+	if err != nil {
+		return false, err
+	}
+	err = r.draw(ctx, &drawing{body: body, m: m, b: b}, node)
+	return moved(err), err
 }
 
 // largest is how many bytes a batch may have; all those of a graph of 2³² edges have fewer.

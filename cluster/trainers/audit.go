@@ -43,7 +43,8 @@ type auditOptions struct {
 	// Again samples a micro-batch anew, by nothing that an earlier call has left, and
 	// returns its digest. It is called by one goroutine at a time.
 	// nil: this node cannot, and says so.
-	Again func(sampling.ID) (digest, error)
+	Again    func(sampling.ID) (digest, error)
+	Samplers Samplers // nil: none is asked
 	// Expel takes a node that joined at epoch out of the cluster; nil: nothing does.
 	Expel  func(ctx context.Context, node string, epoch int64, reason string) error
 	Logger *slog.Logger

@@ -11,9 +11,6 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 )
 
-// methodGather is the data plane's method of what trainers tell each other beside their sums.
-const methodGather dataplane.Method = 17
-
 // maxTold bounds what one trainer tells at once.
 const maxTold = 1 << 30
 
@@ -44,7 +41,7 @@ func (g *reduceGroup) Gather(ctx context.Context, number int64, mine []byte) ([]
 			continue
 		}
 		wg.Go(func() {
-			b, err := g.s.plane.Ask(asks, dataplane.Call{Node: node, Method: methodGather, Body: [][]byte{body}, Max: maxTold})
+			b, err := g.s.plane.Ask(asks, dataplane.Call{Node: node, Method: dataplane.MethodInputs, Body: [][]byte{body}, Max: maxTold})
 			if all[t] = b; err != nil {
 				cancel(fmt.Errorf("trainers: node %s: %w", node, err))
 			}

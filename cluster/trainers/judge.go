@@ -109,10 +109,40 @@ func (a *auditor) ask(ctx context.Context, members []string, x sampled) bool {
 		}
 		votes = append(votes, Vote{node, d})
 	}
+	for _, node := range a.samplers(members, x) {
+		var b sampling.Batch
+		later, err := a.o.Samplers.DrawAt(ctx, node, x.id, &b)
+		if err != nil && !later {
+			a.o.Logger.Warn("a node could not sample again", "node", node, "batch", x.id, "error", err)
+			continue
+		}
+		able++
+		if err != nil {
+			silent = silent || slices.Contains(a.o.Samplers.Nodes(), node)
+			continue
+		}
+		d := digestOf(&b)
+		if len(votes) == 1 && d == x.digest {
+			return true
+		}
+		if votes = append(votes, Vote{node, d}); agreed(votes) {
+			_ = a.judge(ctx, x.id, votes)
+			return false // the verdict comes by the store
+		}
+	}
 	if len(votes) > 1 && !silent { // no two agree
 		_ = a.judge(ctx, x.id, votes) // it fails when ctx ends, and the group with it
 	}
 	return able == 0 && len(votes) == 1 // else there is another group soon, if nobody is there
+}
+
+// samplers returns the nodes outside of a group that sample for others, but for the one that drew a micro-batch, in the
+// order in which they are asked about it.
+func (a *auditor) samplers(members []string, x sampled) []string {
+	if a.o.Samplers == nil {
+		return nil
+	}
+	return a.others(slices.DeleteFunc(a.o.Samplers.Nodes(), func(n string) bool { return slices.Contains(members, n) }), x)
 }
 
 // others returns the other members of a group in the order in which they are asked

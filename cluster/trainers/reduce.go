@@ -48,7 +48,7 @@ type reducer struct {
 func newReducer(p *dataplane.Plane) *reducer {
 	s := &reducer{plane: p, changed: make(chan struct{})}
 	p.Handle(methodReduce, s.serve)
-	p.Handle(methodGather, s.serveGather)
+	p.Handle(dataplane.MethodInputs, s.serveGather)
 	return s
 }
 

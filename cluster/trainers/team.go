@@ -24,7 +24,7 @@ func (t *Trainers) Node() string { return t.o.Plane.Node() }
 // Begin implements training.Session.
 func (t *Trainers) Begin(a training.Audit, lineage []training.Run) training.Team {
 	t.adopt(lineage)
-	o := auditOptions{Member: t.o.Member, Plane: t.o.Plane, Identity: a.Identity, Seed: a.Seed, Rate: a.Rate, Expel: t.o.Member.Expel, Logger: t.o.Logger}
+	o := auditOptions{Member: t.o.Member, Plane: t.o.Plane, Identity: a.Identity, Seed: a.Seed, Rate: a.Rate, Samplers: t.o.Samplers, Expel: t.o.Member.Expel, Logger: t.o.Logger}
 	if b := new(sampling.Batch); a.Draw != nil {
 		o.Again = func(id sampling.ID) (digest, error) {
 			if err := a.Draw(b, id); err != nil {

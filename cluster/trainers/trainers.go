@@ -30,8 +30,8 @@
 // Nodes whose memory or disk lies about the graph are found by each other.
 // A micro-batch is a pure function of the run and its id, so any node can sample any
 // of them. Of those that a node samples, a keyed choice is sampled again by another
-// node of the group, chosen by the same key, beside training, and the digests of all
-// that sampling made are compared. Where they differ further nodes are asked, until
+// node of the group, chosen by the same key, beside training, or, if none of them can, by
+// one that samples for others, and the digests of all that sampling made are compared. Where they differ further nodes are asked, until
 // two agree: the others lie. The one that makes two agree writes the verdict into the
 // cluster's store, and has those that lie expelled; it is never one of them.
 //
@@ -58,6 +58,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/transfer"
+	"github.com/gnnactor/gnnactor/sampling"
 	"github.com/gnnactor/gnnactor/training"
 )
 
@@ -83,9 +84,20 @@ type Options struct {
 	MaxTrainers int
 	// MinTrainers is how many trainers the run waits for before its first step.
 	MinTrainers int
+	// Samplers are the nodes that sample for others; nil: this node asks none of them.
+	Samplers Samplers
 	// Replicas are those of others' checkpoints that this node keeps; nil: none.
 	Replicas *transfer.ReplicaServer
 	Logger   *slog.Logger
+}
+
+// Samplers are nodes that can be asked for a micro-batch.
+type Samplers interface {
+	// Nodes returns those of other nodes that sample now.
+	Nodes() []string
+	// DrawAt makes b, which is empty, a micro-batch as a node draws it. An error: later says that it may do so if it is
+	// asked again, or is gone.
+	DrawAt(ctx context.Context, node string, id sampling.ID, b *sampling.Batch) (later bool, err error)
 }
 
 // Trainers is this node's part in the run.
