@@ -206,8 +206,8 @@ type ExecutionConfig struct {
 	// is none. What drives devices is linked in by who imports
 	// github.com/gnnactor/gnnactor/compute/cuda.
 	Device string `yaml:"device"`
-	// SampleOn is what samples where a device computes: cpu, device (neighbor without weights,
-	// and khop), or empty: what measures faster, if the graph takes less than a quarter of the
+	// SampleOn is what samples where a device computes: cpu, device (neighbor without
+	// replacement, khop and gns), or empty: what measures faster, if the graph takes less than a quarter of the
 	// device's memory.
 	SampleOn   string `yaml:"sample-on"`
 	LocalCodec string `yaml:"local-codec"` // none: local messages carry pointers; msgpack: they go through their bytes

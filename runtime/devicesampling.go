@@ -19,18 +19,40 @@ import (
 const onProcessor, onDevice = "cpu", "device"
 
 // deviceSampler is a sampler whose batches a device draws. It may be shared by any goroutines.
-type deviceSampler struct{ on devices.Sampler }
+type deviceSampler struct {
+	on devices.Sampler
+	of *sampling.Prepared
+}
 
 // Sample implements sampling.Sampler.
 func (s deviceSampler) Sample(b *sampling.Batch, key rng.Key, seeds []uint32) error {
 	id := b.ID
 	b.Reset()
 	b.ID = id
-	if err := s.on.Sample(b, key, seeds); err != nil {
+	var cache devices.Cache
+	if caches := s.of.Caches(); caches != nil {
+		cache.Generation = id.Epoch / s.of.Spec().CachePeriod
+		cache.Rows = func() ([]int64, []uint64) {
+			return cachedRows(caches.At(cache.Generation), s.of.Dataset().Graph.NumNodes())
+		}
+	}
+	if err := s.on.Sample(b, key, seeds, cache); err != nil {
 		return err
 	}
 	b.Seeds = b.Inputs()[:len(seeds):len(seeds)]
 	return nil
+}
+
+// cachedRows returns a cache's rows as devices.Cache has them.
+func cachedRows(c *sampling.Cache, nodes int) (indptr []int64, entries []uint64) {
+	indptr = make([]int64, nodes+1)
+	for v := range nodes {
+		for _, n := range c.Neighbors(uint32(v)) {
+			entries = append(entries, uint64(n.Entry)|uint64(math.Float32bits(n.Weight))<<32)
+		}
+		indptr[v+1] = int64(len(entries))
+	}
+	return indptr, entries
 }
 
 // errNotDrawn is wrapped where no device draws what the run samples.
@@ -40,19 +62,22 @@ var errNotDrawn = errors.New("no device draws")
 // checked first: what would be an error or a panic on a processor ends a device's context.
 func (r *Runtime) newDeviceSampler(ctx context.Context) (devices.Sampler, error) {
 	spec, g := r.sampler.Spec(), r.sampler.Dataset().Graph
-	s := devices.Sampling{Fanouts: spec.Fanouts, EdgeIDs: spec.EdgeIDs}
+	s := devices.Sampling{
+		Fanouts: spec.Fanouts, EdgeIDs: spec.EdgeIDs || g.Weights != nil, Weighted: spec.Weighted,
+		Cached: spec.Name == "gns", ByDegree: spec.Normalize == "degree", Only: spec.CacheOnly,
+	}
 	switch {
 	case g.Away():
 		return nil, fmt.Errorf("%w a graph that lies elsewhere", errNotDrawn)
-	case spec.Temporal || spec.Weighted || spec.Replace:
-		return nil, fmt.Errorf("%w with sampler-options temporal, weighted or replace", errNotDrawn)
+	case spec.Temporal || spec.Replace:
+		return nil, fmt.Errorf("%w with sampler-options temporal or replace", errNotDrawn)
 	case spec.Name == "khop":
 		s.Fanouts = make([]int, spec.Depth())
 		for i := range s.Fanouts {
 			s.Fanouts[i] = -1
 		}
-	case spec.Name != "neighbor":
-		return nil, fmt.Errorf("%w %s, but neighbor and khop", errNotDrawn, spec.Name)
+	case spec.Name != "neighbor" && spec.Name != "gns":
+		return nil, fmt.Errorf("%w %s, but neighbor, khop and gns", errNotDrawn, spec.Name)
 	}
 	if err := graph.Guard(func() error { return g.Validate(ctx) }); err != nil {
 		return nil, err
@@ -107,7 +132,7 @@ func (r *Runtime) fasterOn(ctx context.Context, on devices.Sampler, request sche
 	if err != nil {
 		return false, "", err
 	}
-	there, err := r.timeSampling(ctx, deviceSampler{on})
+	there, err := r.timeSampling(ctx, deviceSampler{on, r.sampler})
 	if err != nil {
 		return false, "", err
 	}

@@ -20,7 +20,8 @@ import (
 )
 
 // rowsOf returns a graph of n nodes, of which every fifth has no neighbours, one has all nodes
-// and as many of them again as make it entries long, and two are most others' neighbours.
+// and as many of them again as make it entries long, and two are most others' neighbours. A fifth
+// of the weights, and all of every seventh row, are 0.
 func rowsOf(n, entries int) *graph.Graph {
 	r := rand.New(rand.NewPCG(5, uint64(n)))
 	g := &graph.Graph{Indptr: make([]int64, n+1)}
@@ -40,6 +41,7 @@ func rowsOf(n, entries int) *graph.Graph {
 				u %= 2
 			}
 			g.Indices = append(g.Indices, uint32(u))
+			g.Weights = append(g.Weights, max(0, r.Float32()-0.2)*float32(v%7))
 		}
 		g.Indptr[v+1] = int64(len(g.Indices))
 	}
@@ -61,28 +63,37 @@ func sameBatch(t *testing.T, got, want *sampling.Batch) {
 	}
 }
 
-// A device draws the batches of package sampling to the bit: whatever the fan-outs, rows
-// without neighbours and of 100,000, and seeds, of which none may be given twice.
+// A device draws the batches of package sampling to the bit, uniformly, by weights and with
+// GNS's caches of several generations: whatever the fan-outs, rows without neighbours and of 100,000, and seeds, of which none may be given twice.
 func TestDeviceSamplesTheSame(t *testing.T) {
 	fakecuda.Use(t)
 	d, err := cuda.Open(0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer d.Close()
+	t.Cleanup(func() { d.Close() })
 	small, long := rowsOf(701, 701), rowsOf(301, 100_000)
+	plain := *small
+	plain.Weights = nil
 	batches := 0
 	for _, c := range []struct {
 		g       *graph.Graph
 		batches int
 		spec    sampling.Spec
 	}{
-		{small, 40, sampling.Spec{Name: "neighbor", Fanouts: []int{5, 3}}},
-		{small, 20, sampling.Spec{Name: "neighbor", Fanouts: []int{1, 7, 2}, EdgeIDs: true}},
+		{&plain, 40, sampling.Spec{Name: "neighbor", Fanouts: []int{5, 3}}},
+		{&plain, 20, sampling.Spec{Name: "neighbor", Fanouts: []int{1, 7, 2}, EdgeIDs: true}},
 		{small, 12, sampling.Spec{Name: "neighbor", Fanouts: []int{17, -1}}},
 		{small, 8, sampling.Spec{Name: "neighbor", Fanouts: []int{65}, EdgeIDs: true}},
 		{small, 5, sampling.Spec{Name: "khop", Layers: 2}},
 		{long, 15, sampling.Spec{Name: "neighbor", Fanouts: []int{33, 2}}},
+		{small, 20, sampling.Spec{Name: "neighbor", Fanouts: []int{3, 5}, Weighted: true, EdgeIDs: true}},
+		{small, 5, sampling.Spec{Name: "neighbor", Fanouts: []int{40, -1}, Weighted: true}},
+		{long, 4, sampling.Spec{Name: "neighbor", Fanouts: []int{35}, Weighted: true, EdgeIDs: true}},
+		{small, 20, sampling.Spec{Name: "gns", Fanouts: []int{4, 3}, CacheFraction: 0.1, CachePeriod: 2, EdgeIDs: true}},
+		{small, 15, sampling.Spec{Name: "gns", Fanouts: []int{5, 9}, CacheFraction: 0.3, Normalize: "degree", CacheOnly: true}},
+		{small, 5, sampling.Spec{Name: "gns", Fanouts: []int{-1, -1}, CacheFraction: 0.05, CacheOnly: true}},
+		{long, 5, sampling.Spec{Name: "gns", Fanouts: []int{70}, CacheFraction: 0.2}},
 		{long, 2, sampling.Spec{Name: "khop", Layers: 1, EdgeIDs: true}},
 	} {
 		p, err := sampling.Prepare(t.Context(), c.spec, &graph.Dataset{Graph: c.g}, 1)
@@ -94,7 +105,8 @@ func TestDeviceSamplesTheSame(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, host := deviceSampler{on}, p.NewSampler()
+		defer on.Close()
+		s, host := deviceSampler{on, p}, p.NewSampler()
 		var got, want sampling.Batch
 		order := sampling.Order(allNodes(c.g.NumNodes()), 9, batches)
 		for i := range c.batches {
@@ -103,7 +115,7 @@ func TestDeviceSamplesTheSame(t *testing.T) {
 				seeds = append([]uint32{3}, seeds...)
 			}
 			want.Reset()
-			want.ID = sampling.ID{Phase: "train", Epoch: batches, Batch: i}
+			want.ID = sampling.ID{Phase: "train", Epoch: i / 3, Batch: i}
 			got.ID = want.ID
 			key := want.ID.Key(4)
 			if err := errors.Join(host.Sample(&want, key, seeds), s.Sample(&got, key, seeds)); err != nil {
@@ -116,12 +128,9 @@ func TestDeviceSamplesTheSame(t *testing.T) {
 				t.Errorf("seeds %v: %v, not %v", bad, b, a)
 			}
 		}
-		if err := on.Close(); err != nil {
-			t.Fatal(err)
-		}
 		batches += c.batches
 	}
-	if batches < 100 {
+	if batches < 150 {
 		t.Errorf("%d batches", batches)
 	}
 }

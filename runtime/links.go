@@ -68,7 +68,7 @@ func (c *Config) validateLinks(p *problems) {
 // newSampler returns a sampler for one goroutine.
 func (r *Runtime) newSampler() sampling.Sampler {
 	if r.drawn != nil {
-		return r.aroundLinks(deviceSampler{r.drawn})
+		return r.aroundLinks(deviceSampler{r.drawn, r.sampler})
 	}
 	return r.aroundLinks(r.sampler.NewSampler())
 }

@@ -19,23 +19,28 @@ const graphShare = 4
 
 // hostSampler is a devices.Sampler: its batches are the host's.
 type hostSampler struct {
-	mu sync.Mutex
-	q  *Queue
-	s  *NeighborSampler
+	mu         sync.Mutex
+	q          *Queue
+	s          *NeighborSampler
+	generation int // of the cache that s prefers; -1: none yet
 }
 
 // Sampler returns a sampler of g; see devices.Device.
 func (d *Device) Sampler(g *graph.Graph, s devices.Sampling) (devices.Sampler, error) {
-	bytes, limit := 8*len(g.Indptr)+4*len(g.Indices), d.Memory/graphShare
+	shown := *g
+	if !s.Weighted {
+		shown.Weights = nil
+	}
+	bytes, limit := 8*len(g.Indptr)+4*len(g.Indices)+4*len(shown.Weights), d.Memory/graphShare
 	if bytes > limit {
 		return nil, fmt.Errorf("%w: the graph takes %.1f MiB, and may take %.1f MiB, a quarter of cuda:%d's", devices.ErrRoom, float64(bytes)/(1<<20), float64(limit)/(1<<20), d.Number)
 	}
 	if g.NumNodes() > math.MaxInt32 {
 		return nil, fmt.Errorf("%w: kernels count the nodes of a layer to 2^31, and the graph has %d", devices.ErrRoom, g.NumNodes())
 	}
-	h := &hostSampler{q: d.NewQueue()}
+	h := &hostSampler{q: d.NewQueue(), generation: -1}
 	err := graph.Guard(func() error {
-		h.s = NewNeighborSampler(h.q, h.q.UploadGraph(g), s.Fanouts, s.EdgeIDs)
+		h.s = NewNeighborSampler(h.q, h.q.UploadGraph(&shown), s)
 		return nil
 	})
 	if e := new(Error); errors.As(err, &e) && e.Code == outOfMemory {
@@ -48,10 +53,15 @@ func (d *Device) Sampler(g *graph.Graph, s devices.Sampling) (devices.Sampler, e
 }
 
 // Sample draws a batch and copies it to the host.
-func (h *hostSampler) Sample(to devices.Blocks, key rng.Key, seeds []uint32) error {
+func (h *hostSampler) Sample(to devices.Blocks, key rng.Key, seeds []uint32, cache devices.Cache) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return graph.Guard(func() error {
+		if h.s.Cached && h.generation != cache.Generation {
+			h.generation = -1
+			h.s.UseCache(cache.Rows())
+			h.generation = cache.Generation
+		}
 		blocks, err := h.s.Sample(key, seeds)
 		if err != nil {
 			return err
@@ -59,10 +69,11 @@ func (h *hostSampler) Sample(to devices.Blocks, key rng.Key, seeds []uint32) err
 		nodes := to.Nodes(blocks[0].NumSrc)
 		Download(h.q, nodes, blocks[0].SrcIDs)
 		for i, from := range blocks {
-			b := to.Block(i, from.NumDst, from.NumSrc, len(from.Indices), false, from.EdgeIDs != nil)
+			b := to.Block(i, from.NumDst, from.NumSrc, len(from.Indices), from.Weights != nil, from.EdgeIDs != nil)
 			Download(h.q, b.Indptr, from.Indptr)
 			Download(h.q, b.Indices, from.Indices)
 			Download(h.q, b.EdgeIDs, from.EdgeIDs)
+			Download(h.q, b.Weights, from.Weights)
 			b.SrcIDs = nodes[:b.NumSrc:b.NumSrc]
 		}
 		return nil
@@ -72,23 +83,29 @@ func (h *hostSampler) Sample(to devices.Blocks, key rng.Key, seeds []uint32) err
 // Close gives the memory back, the graph's too.
 func (h *hostSampler) Close() error { return h.q.Close() }
 
-// UploadGraph returns g with its row pointers and edges in memory of q's, and nothing
-// else of it. They are given back when q is closed.
+// UploadGraph returns g with its row pointers, edges and weights in memory of q's. They are
+// given back when q is closed.
 func (q *Queue) UploadGraph(g *graph.Graph) *graph.Graph {
 	d := &graph.Graph{Indptr: Alloc[int64](q, len(g.Indptr)), Indices: Alloc[uint32](q, len(g.Indices))}
 	Upload(q, d.Indptr, g.Indptr)
 	Upload(q, d.Indices, g.Indices)
+	if g.Weights != nil {
+		d.Weights = Alloc[float32](q, len(g.Weights))
+		Upload(q, d.Weights, g.Weights)
+	}
 	return d
 }
 
-// NeighborSampler draws up to so many neighbours of each node of a layer, uniformly and
-// without replacement, and numbers them (FastGL's Fused-Map): the blocks of package
-// sampling's "neighbor", to the bit. One goroutine may use it at a time.
+// NeighborSampler draws up to so many neighbours of each node of a layer and numbers them
+// (FastGL's Fused-Map): the blocks of package sampling's "neighbor" or "gns", to the bit. One
+// goroutine may use it at a time.
 type NeighborSampler struct {
-	q       *Queue
-	g       *graph.Graph // its arrays are in q's memory
-	fanouts []int
-	edgeIDs bool
+	q *Queue
+	g *graph.Graph // its arrays are in q's memory
+	devices.Sampling
+
+	cachedIndptr []int64
+	cached       []uint64
 
 	table  []uint64
 	base   uint32 // a slot is taken if its value is at least this
@@ -105,13 +122,22 @@ type sampledLayer struct {
 	indptr  []int64
 	indices []uint32
 	edgeIDs []int64
+	weights []float32
 }
 
 // NewNeighborSampler returns a sampler of a graph whose arrays UploadGraph brought to q's
-// memory. Fan-outs go from the seeds outward, -1 is all. With edgeIDs blocks say where in
-// the graph their entries are.
-func NewNeighborSampler(q *Queue, g *graph.Graph, fanouts []int, edgeIDs bool) *NeighborSampler {
-	return &NeighborSampler{q: q, g: g, fanouts: fanouts, edgeIDs: edgeIDs, totals: Alloc[int64](q, 2), layers: make([]sampledLayer, len(fanouts))}
+// memory.
+func NewNeighborSampler(q *Queue, g *graph.Graph, s devices.Sampling) *NeighborSampler {
+	return &NeighborSampler{q: q, g: g, Sampling: s, totals: Alloc[int64](q, 2), layers: make([]sampledLayer, len(s.Fanouts))}
+}
+
+// UseCache has a sampler that prefers a cache prefer this one from now on. Row v's entries
+// whose sources are cached are entries[indptr[v]:indptr[v+1]]; see devices.Cache.
+func (s *NeighborSampler) UseCache(indptr []int64, entries []uint64) {
+	renew(s.q, &s.cachedIndptr, len(indptr))
+	renew(s.q, &s.cached, max(1, len(entries)))
+	Upload(s.q, s.cachedIndptr[:len(indptr)], indptr)
+	Upload(s.q, s.cached[:len(entries)], entries)
 }
 
 // Close gives the sampler's memory back, but the graph's.
@@ -121,10 +147,13 @@ func (s *NeighborSampler) Close() {
 	renew(s.q, &s.source, 0)
 	renew(s.q, &s.sums, 0)
 	renew(s.q, &s.totals, 0)
+	renew(s.q, &s.cachedIndptr, 0)
+	renew(s.q, &s.cached, 0)
 	for i := range s.layers {
 		renew(s.q, &s.layers[i].indptr, 0)
 		renew(s.q, &s.layers[i].indices, 0)
 		renew(s.q, &s.layers[i].edgeIDs, 0)
+		renew(s.q, &s.layers[i].weights, 0)
 	}
 }
 
@@ -144,16 +173,17 @@ func renew[E any](q *Queue, s *[]E, n int) {
 
 // sample is the kernels' Sample.
 type sample struct {
-	graphIndptr, graphIndices uintptr
-	nodes, indptr, indices    uintptr
-	sources, edgeIDs          uintptr
-	table, sums, totals       uintptr
-	key                       uint64
-	given                     int64
-	shift, mask, base         uint32
-	fanout, rows, blocks      int32
-	total                     int32
-	_                         int32
+	graphIndptr, graphIndices, graphWeights uintptr
+	cachedIndptr, cached                    uintptr
+	nodes, indptr, indices                  uintptr
+	sources, edgeIDs, weights               uintptr
+	table, sums, totals                     uintptr
+	key                                     uint64
+	given                                   int64
+	shift, mask, base                       uint32
+	fanout, rows, blocks                    int32
+	total, only, byDegree                   int32
+	_                                       int32
 }
 
 const (
@@ -176,7 +206,7 @@ func (s *NeighborSampler) Sample(key rng.Key, seeds []uint32) ([]graph.Block, er
 		}
 	}
 	most := len(seeds)
-	for _, k := range s.fanouts {
+	for _, k := range s.Fanouts {
 		if k < 0 || most > n/(k+1) {
 			most = n
 			break
@@ -185,7 +215,16 @@ func (s *NeighborSampler) Sample(key rng.Key, seeds []uint32) ([]graph.Block, er
 	}
 	renew(s.q, &s.nodes, max(most, len(seeds)))
 	s.clear()
-	p := sample{graphIndptr: of(s.q, s.g.Indptr), graphIndices: of(s.q, s.g.Indices), nodes: of(s.q, s.nodes), totals: of(s.q, s.totals), given: int64(len(seeds))}
+	p := sample{
+		graphIndptr: of(s.q, s.g.Indptr), graphIndices: of(s.q, s.g.Indices), cachedIndptr: of(s.q, s.cachedIndptr), cached: of(s.q, s.cached),
+		nodes: of(s.q, s.nodes), totals: of(s.q, s.totals), given: int64(len(seeds)),
+	}
+	if s.Weighted {
+		p.graphWeights = of(s.q, s.g.Weights)
+	}
+	if s.Cached {
+		p.byDegree = flag(s.ByDegree)
+	}
 	// The seeds are entries of no row.
 	slots := Alloc[uint32](s.q, max(1, len(seeds)))
 	defer Free(s.q, slots)
@@ -204,10 +243,10 @@ func (s *NeighborSampler) Sample(key rng.Key, seeds []uint32) ([]graph.Block, er
 		}
 	}
 	p.given = -1
-	blocks := make([]graph.Block, len(s.fanouts))
-	for hop, k := range s.fanouts {
+	blocks := make([]graph.Block, len(s.Fanouts))
+	for hop, k := range s.Fanouts {
 		i := len(blocks) - 1 - hop
-		p.key, p.fanout = uint64(key.With(uint64(hop))), int32(k)
+		p.key, p.fanout, p.only = uint64(key.With(uint64(hop))), int32(k), flag(s.Only && i == 0)
 		var err error
 		if blocks[i], err = s.layer(&p, &s.layers[i]); err != nil {
 			return nil, err
@@ -245,6 +284,17 @@ func (s *NeighborSampler) layer(p *sample, l *sampledLayer) (graph.Block, error)
 	rows := int(p.rows)
 	renew(s.q, &l.indptr, rows+1)
 	p.indptr = of(s.q, l.indptr)
+	warps := (rows + sampledPerBlock - 1) / sampledPerBlock
+	draw := "sample_draw"
+	switch {
+	case s.Cached:
+		draw = "sample_draw_cached"
+	case s.Weighted:
+		draw = "sample_draw_weighted"
+		if rows > 0 {
+			s.q.run("sample_count", warps, 1, sampledPerBlock*32, words(p))
+		}
+	}
 	s.scan(p, "sample_row_sums", "sample_row_pointers", rows, totalEntries)
 	entries := int(s.download()[totalEntries])
 	if rows+entries >= math.MaxUint32 {
@@ -253,12 +303,16 @@ func (s *NeighborSampler) layer(p *sample, l *sampledLayer) (graph.Block, error)
 	renew(s.q, &l.indices, max(1, entries))
 	renew(s.q, &s.source, max(1, entries))
 	p.indices, p.sources = of(s.q, l.indices), of(s.q, s.source)
-	if s.edgeIDs {
+	if s.EdgeIDs {
 		renew(s.q, &l.edgeIDs, max(1, entries))
 		p.edgeIDs = of(s.q, l.edgeIDs)
 	}
+	if s.Cached {
+		renew(s.q, &l.weights, max(1, entries))
+		p.weights = of(s.q, l.weights)
+	}
 	if entries > 0 {
-		s.q.run("sample_draw", (rows+sampledPerBlock-1)/sampledPerBlock, 1, sampledPerBlock*32, words(p))
+		s.q.run(draw, warps, 1, sampledPerBlock*32, words(p))
 	}
 	all := s.number(p, entries)
 	if entries > 0 {
@@ -266,8 +320,11 @@ func (s *NeighborSampler) layer(p *sample, l *sampledLayer) (graph.Block, error)
 	}
 	p.rows = int32(all)
 	b := graph.Block{NumDst: rows, NumSrc: all, Indptr: l.indptr[:rows+1], Indices: l.indices[:entries]}
-	if s.edgeIDs {
+	if s.EdgeIDs {
 		b.EdgeIDs = l.edgeIDs[:entries]
+	}
+	if s.Cached {
+		b.Weights = l.weights[:entries]
 	}
 	return b, nil
 }

@@ -3,6 +3,7 @@
 package cuda_test
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/compute/cuda"
+	"github.com/gnnactor/gnnactor/compute/devices"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/rng"
 )
@@ -40,54 +42,156 @@ func (b *bench) graphOf(n, degree int) *graph.Graph {
 	return g
 }
 
-// sampled are the blocks of one batch by a plain reading of package sampling: Floyd's
-// method over the row of each node, and ids in the order of their first occurrence.
-func sampled(g *graph.Graph, fanouts []int, key rng.Key, seeds []uint32) []graph.Block {
+// exponential is sampling's.
+func exponential(bits uint64) float64 {
+	x := math.Float64bits((float64(bits>>12) + 0.5) * 0x1p-52)
+	e, m := int(x>>52)-1023, math.Float64frombits(x&(1<<52-1)|1023<<52)
+	if m > math.Sqrt2 {
+		m, e = m*0.5, e+1
+	}
+	f := m - 1
+	s := f / (2 + f)
+	s2 := s * s
+	s4 := s2 * s2
+	t1 := s2 * (0.6666666666666735130 + float64(s4*(0.2857142874366239149+float64(s4*(0.1818357216161805012+float64(s4*0.1479819860511658591))))))
+	t2 := s4 * (0.3999999999940941908 + float64(s4*(0.2222219843214978396+float64(s4*0.1531383769920937332))))
+	half := float64(0.5 * f * f)
+	return -(float64(float64(e)*math.Ln2) - (float64(half-float64(s*float64(half+float64(t1+t2)))) - f))
+}
+
+// plainSampler draws a row's edges, with their weights, by a plain reading of package sampling.
+type plainSampler struct {
+	devices.Sampling
+	g      *graph.Graph
+	indptr []int64 // of the cache
+	cached []uint64
+}
+
+// floyd returns k of d.
+func floyd(key rng.Key, k, d int) (chosen []int) {
+	for i := range min(k, d) {
+		t := i
+		if k < d {
+			if t = int(key.Uintn(uint64(i), uint64(d-k+i)+1)); slices.Contains(chosen, t) {
+				t = d - k + i
+			}
+		}
+		chosen = append(chosen, t)
+	}
+	return chosen
+}
+
+func (w *plainSampler) row(key rng.Key, v uint32, k int, only bool) (chosen []int, weights []float32) {
+	d := w.g.Degree(v)
+	all := d
+	if k >= 0 {
+		all = min(k, d)
+	}
+	switch {
+	case w.Cached && (only || all < d):
+		cached := w.cached[w.indptr[v]:w.indptr[v+1]]
+		in := map[int]bool{}
+		for _, c := range cached {
+			in[int(uint32(c))] = true
+		}
+		n := all
+		if only {
+			if n = len(cached); k >= 0 {
+				n = min(k, n)
+			}
+		}
+		for _, i := range floyd(key.With(0), min(n, len(cached)), len(cached)) {
+			chosen = append(chosen, int(uint32(cached[i])))
+			weight := float32(1)
+			if only || len(cached) >= n {
+				weight = float32(len(cached)) / float32(n) * math.Float32frombits(uint32(cached[i]>>32))
+			}
+			weights = append(weights, weight)
+		}
+		if rest := n - len(cached); rest > 0 {
+			var others []int
+			for i := range d {
+				if !in[i] {
+					others = append(others, i)
+				}
+			}
+			for _, i := range floyd(key.With(1), rest, len(others)) {
+				chosen, weights = append(chosen, others[i]), append(weights, float32(float64(len(others))/float64(rest)))
+			}
+		}
+		total := float64(d)
+		if !w.ByDegree {
+			total = 0
+			for _, x := range weights {
+				total += float64(x)
+			}
+		}
+		for i := range weights {
+			weights[i] = float32(float64(weights[i]) * (float64(len(weights)) / total))
+		}
+		return chosen, weights
+	case w.Weighted:
+		keys := make([]float64, d)
+		for i := range d {
+			if x := w.g.Weights[w.g.Indptr[v]+int64(i)]; x > 0 {
+				keys[i] = exponential(key.Uint64(uint64(i))) / float64(x)
+				chosen = append(chosen, i)
+			}
+		}
+		if all < d && len(chosen) > all {
+			slices.SortFunc(chosen, func(a, b int) int { return cmp.Compare(keys[a], keys[b]) })
+			chosen = chosen[:all]
+			slices.Sort(chosen)
+		}
+		return chosen, nil
+	}
+	chosen = floyd(key, all, d)
+	if w.Cached {
+		for range chosen {
+			weights = append(weights, 1)
+		}
+	}
+	return chosen, weights
+}
+
+// sampled are the blocks of one batch, with ids in the order of their first occurrence.
+func (w *plainSampler) sampled(key rng.Key, seeds []uint32) []graph.Block {
 	nodes, local := slices.Clone(seeds), map[uint32]uint32{}
 	for i, u := range seeds {
 		local[u] = uint32(i)
 	}
-	blocks := make([]graph.Block, len(fanouts))
-	for hop, k := range fanouts {
+	blocks := make([]graph.Block, len(w.Fanouts))
+	for hop, k := range w.Fanouts {
 		rows := len(nodes)
 		out := graph.Block{NumDst: rows, Indptr: []int64{0}}
 		for _, v := range nodes[:rows] {
-			begin, d := g.Indptr[v], g.Degree(v)
-			var chosen []int64
-			for i := range d {
-				if k < 0 || d <= k {
-					chosen = append(chosen, int64(i))
-				}
-			}
-			if chosen == nil && d > 0 {
-				draws := key.With(uint64(hop)).With(uint64(v))
-				for i := range k {
-					t := int64(draws.Uintn(uint64(i), uint64(d-k+i)+1))
-					if slices.Contains(chosen, t) {
-						t = int64(d - k + i)
-					}
-					chosen = append(chosen, t)
-				}
-			}
+			chosen, weights := w.row(key.With(uint64(hop)).With(uint64(v)), v, k, w.Only && hop == len(w.Fanouts)-1)
 			for _, t := range chosen {
-				u := g.Indices[begin+t]
+				e := w.g.Indptr[v] + int64(t)
+				u := w.g.Indices[e]
 				id, known := local[u]
 				if !known {
 					id = uint32(len(nodes))
 					local[u] = id
 					nodes = append(nodes, u)
 				}
-				out.Indices, out.EdgeIDs = append(out.Indices, id), append(out.EdgeIDs, begin+t)
+				out.Indices, out.EdgeIDs = append(out.Indices, id), append(out.EdgeIDs, e)
 			}
+			out.Weights = append(out.Weights, weights...)
 			out.Indptr = append(out.Indptr, int64(len(out.Indices)))
 		}
 		out.NumSrc = len(nodes)
-		blocks[len(fanouts)-1-hop] = out
+		blocks[len(w.Fanouts)-1-hop] = out
 	}
 	for i := range blocks {
 		blocks[i].SrcIDs = nodes[:blocks[i].NumSrc]
 	}
 	return blocks
+}
+
+// uniform returns one that draws uniformly.
+func uniform(g *graph.Graph, fanouts ...int) *plainSampler {
+	return &plainSampler{Sampling: devices.Sampling{Fanouts: fanouts}, g: g}
 }
 
 // fetch returns d with its arrays in the host's memory.
@@ -100,6 +204,10 @@ func (b *bench) fetch(d graph.Block) graph.Block {
 		h.EdgeIDs = make([]int64, len(d.EdgeIDs))
 		cuda.Download(b.q, h.EdgeIDs, d.EdgeIDs)
 	}
+	if d.Weights != nil {
+		h.Weights = make([]float32, len(d.Weights))
+		cuda.Download(b.q, h.Weights, d.Weights)
+	}
 	return h
 }
 
@@ -108,7 +216,7 @@ func (b *bench) sameBlocks(what string, got, want []graph.Block) {
 	for i := range want {
 		g, w := b.fetch(got[i]), want[i]
 		if g.NumDst != w.NumDst || g.NumSrc != w.NumSrc || !slices.Equal(g.Indptr, w.Indptr) || !slices.Equal(g.Indices, w.Indices) || !slices.Equal(g.SrcIDs, w.SrcIDs) ||
-			g.EdgeIDs != nil && !slices.Equal(g.EdgeIDs, w.EdgeIDs) {
+			g.EdgeIDs != nil && !slices.Equal(g.EdgeIDs, w.EdgeIDs) || !slices.Equal(g.Weights, w.Weights) {
 			b.t.Fatalf("%s: block %d is\n%+v, not\n%+v", what, i, g, w)
 		}
 	}
@@ -120,7 +228,7 @@ func TestNeighborSampler(t *testing.T) {
 	device := b.q.UploadGraph(g)
 	for _, fanouts := range [][]int{{3}, {5, 3}, {-1, 2}, {0, 4}, {40, 1}, {70}, {2, -1, 3}} {
 		for _, edgeIDs := range []bool{false, true} {
-			s := cuda.NewNeighborSampler(b.q, device, fanouts, edgeIDs)
+			s := cuda.NewNeighborSampler(b.q, device, devices.Sampling{Fanouts: fanouts, EdgeIDs: edgeIDs})
 			for batch := range 5 {
 				seeds := make([]uint32, []int{1, 0, 3, 20, 9}[batch])
 				for i, u := range b.r.Perm(g.NumNodes())[:len(seeds)] {
@@ -137,12 +245,12 @@ func TestNeighborSampler(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				b.sameBlocks(fmt.Sprint("fan-outs ", fanouts, ", batch ", batch), blocks, sampled(g, fanouts, key, seeds))
+				b.sameBlocks(fmt.Sprint("fan-outs ", fanouts, ", batch ", batch), blocks, uniform(g, fanouts...).sampled(key, seeds))
 			}
 			s.Close()
 		}
 	}
-	s := cuda.NewNeighborSampler(b.q, device, []int{2}, false)
+	s := cuda.NewNeighborSampler(b.q, device, devices.Sampling{Fanouts: []int{2}})
 	defer s.Close()
 	for want, seeds := range map[string][]uint32{
 		"seed 1 is node 1500; it is out of range [0, 1500)":  {3, 1500},
@@ -156,7 +264,7 @@ func TestNeighborSampler(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.sameBlocks("after errors", blocks, sampled(g, []int{2}, 9, []uint32{5, 6}))
+	b.sameBlocks("after errors", blocks, uniform(g, 2).sampled(9, []uint32{5, 6}))
 }
 
 // Many batches of one sampler, whose table is cleared by its base alone, but for where
@@ -164,11 +272,11 @@ func TestNeighborSampler(t *testing.T) {
 func TestNeighborSamplerBatches(t *testing.T) {
 	b := newBench(t)
 	g := b.graphOf(300, 6)
-	s := cuda.NewNeighborSampler(b.q, b.q.UploadGraph(g), []int{3, 2}, false)
+	s := cuda.NewNeighborSampler(b.q, b.q.UploadGraph(g), devices.Sampling{Fanouts: []int{3, 2}})
 	defer s.Close()
-	for batch := range 300 {
-		if past := []uint32{2500, 2000, 1500, 1024, 200, 100}; batch >= 200 && batch < 200+len(past) {
-			s.SkipTo(math.MaxUint32 - past[batch-200])
+	for batch := range 80 {
+		if past := []uint32{2500, 2000, 1500, 1024, 200, 100}; batch >= 60 && batch < 60+len(past) {
+			s.SkipTo(math.MaxUint32 - past[batch-60])
 		}
 		key := rng.New(11, uint64(batch))
 		seeds := make([]uint32, 8)
@@ -179,7 +287,7 @@ func TestNeighborSamplerBatches(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.sameBlocks(fmt.Sprint("batch ", batch), blocks, sampled(g, []int{3, 2}, key, seeds))
+		b.sameBlocks(fmt.Sprint("batch ", batch), blocks, uniform(g, 3, 2).sampled(key, seeds))
 	}
 }
 
@@ -187,7 +295,7 @@ func TestNeighborSamplerBatches(t *testing.T) {
 func TestNeighborSamplerLarge(t *testing.T) {
 	b := newBench(t)
 	g := b.graphOf(9000, 20)
-	s := cuda.NewNeighborSampler(b.q, b.q.UploadGraph(g), []int{6}, false)
+	s := cuda.NewNeighborSampler(b.q, b.q.UploadGraph(g), devices.Sampling{Fanouts: []int{6}})
 	defer s.Close()
 	seeds := make([]uint32, 3000)
 	for i, u := range b.r.Perm(9000)[:len(seeds)] {
@@ -197,22 +305,45 @@ func TestNeighborSamplerLarge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.sameBlocks("3000 seeds", blocks, sampled(g, []int{6}, 5, seeds))
+	b.sameBlocks("3000 seeds", blocks, uniform(g, 6).sampled(5, seeds))
 }
 
-// A row whose draws take a warp two turns, and a layer for whose nodes the table grows.
+// Rows whose draws take a warp two turns, and a layer for whose nodes the table grows: drawn
+// uniformly, by weights of which some are 0, and with caches.
 func TestNeighborSamplerTable(t *testing.T) {
 	b := newBench(t)
 	g := b.graphOf(700, 6)
-	s := cuda.NewNeighborSampler(b.q, b.q.UploadGraph(g), []int{33, 8}, true)
-	defer s.Close()
 	seeds := []uint32{5, 0, 1, 699}
 	for u := range uint32(24) {
 		seeds = append(seeds, 100+u)
 	}
-	blocks, err := s.Sample(2, seeds)
-	if err != nil {
-		t.Fatal(err)
+	w := plainSampler{g: g, indptr: []int64{0}}
+	for v := range g.NumNodes() {
+		for e := g.Indptr[v]; e < g.Indptr[v+1]; e++ {
+			g.Weights = append(g.Weights, max(0, b.r.Float32()-0.2)*float32(v%5))
+			if g.Indices[e]%3 == 0 {
+				w.cached = append(w.cached, uint64(e-g.Indptr[v])|uint64(math.Float32bits(1+b.r.Float32()))<<32)
+			}
+		}
+		w.indptr = append(w.indptr, int64(len(w.cached)))
 	}
-	b.sameBlocks("28 seeds", blocks, sampled(g, []int{33, 8}, 2, seeds))
+	device := b.q.UploadGraph(g)
+	for _, w.Sampling = range []devices.Sampling{
+		{Fanouts: []int{33, 8}, EdgeIDs: true},
+		{Fanouts: []int{35, 4}, Weighted: true},
+		{Fanouts: []int{5, -1}, Weighted: true, EdgeIDs: true},
+		{Fanouts: []int{40, 4}, Cached: true, EdgeIDs: true},
+		{Fanouts: []int{300, 2}, Cached: true, ByDegree: true, Only: true},
+	} {
+		s := cuda.NewNeighborSampler(b.q, device, w.Sampling)
+		if w.Cached {
+			s.UseCache(w.indptr, w.cached)
+		}
+		blocks, err := s.Sample(2, seeds)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.sameBlocks(fmt.Sprintf("%+v", w.Sampling), blocks, w.sampled(2, seeds))
+		s.Close()
+	}
 }

@@ -8,18 +8,31 @@ import (
 )
 
 // Sampling says what a device's sampler draws: for every node of a layer some of its
-// neighbours, uniformly and without replacement.
+// neighbours without replacement.
 type Sampling struct {
-	Fanouts []int // of each layer, from the seeds outward; -1: all
-	EdgeIDs bool  // blocks say where in the graph their entries are
+	Fanouts  []int // of each layer, from the seeds outward; -1: all
+	EdgeIDs  bool  // blocks say where in the graph their entries are
+	Weighted bool  // by the graph's weights, not uniformly
+	// Cached prefers a cache's neighbours, as "gns" does. Weights are divided by their sum or,
+	// ByDegree, by the row's degree; with Only the input layer has the cache's alone.
+	Cached, ByDegree, Only bool
 }
 
-// Sampler draws batches on a device: the same, to the bit, as package sampling's "neighbor".
-// It may be called by any goroutines; one batch is drawn at a time.
+// Cache is a generation of the cache that a sampler prefers.
+type Cache struct {
+	Generation int
+	// Rows returns for every node the entries of its row whose sources are cached, those of node
+	// v being entries[indptr[v]:indptr[v+1]]: where in the row an entry is, below, and above it the
+	// 32 bits of its weight. It is called when the generation is another than the last.
+	Rows func() (indptr []int64, entries []uint64)
+}
+
+// Sampler draws batches on a device: the same, to the bit, as package sampling's "neighbor"
+// and "gns". It may be called by any goroutines; one batch is drawn at a time.
 type Sampler interface {
-	// Sample draws the blocks of seeds under a key. Seeds that are out of range, or given
-	// twice, are an error, and so is what fails on the device.
-	Sample(to Blocks, key rng.Key, seeds []uint32) error
+	// Sample draws the blocks of seeds under a key, with the cache if it prefers one. Seeds that
+	// are out of range, or given twice, are an error, and so is what fails on the device.
+	Sample(to Blocks, key rng.Key, seeds []uint32, cache Cache) error
 	// Close gives the sampler's memory back.
 	Close() error
 }

@@ -54,6 +54,7 @@ DEVICE u32 vote(bool v) { return __nvvm_vote_ballot_sync(0xffffffffu, v); }
 
 // Atomic access to what other blocks of a grid change, too. Each returns what was there.
 DEVICE u64 atomic_cas(u64 *p, u64 expected, u64 v) { return (u64)__nvvm_atom_cas_gen_ll((i64 *)p, (i64)expected, (i64)v); }
+DEVICE u32 atomic_add(u32 *p, u32 v) { return __nvvm_atom_add_gen_i((int *)p, v); }
 DEVICE u64 atomic_load(const u64 *p) { return *(const volatile u64 *)p; }
 DEVICE void atomic_store(u64 *p, u64 v) { *(volatile u64 *)p = v; }
 
@@ -78,6 +79,8 @@ DEVICE float square_root(float v) { return __nvvm_sqrt_rn_f(v); }
 DEVICE double square_root(double v) { return __nvvm_sqrt_rn_d(v); }
 DEVICE float from_bits(u32 b) { return __builtin_bit_cast(float, b); }
 DEVICE u32 to_bits(float v) { return __builtin_bit_cast(u32, v); }
+DEVICE double from_bits(u64 b) { return __builtin_bit_cast(double, b); }
+DEVICE u64 to_bits(double v) { return __builtin_bit_cast(u64, v); }
 #else
 #include "emulator.h"
 #endif

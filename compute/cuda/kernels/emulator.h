@@ -252,6 +252,8 @@ DEVICE void store4(float *p, float4 v) {
 
 DEVICE float from_bits(u32 b) { float v; memcpy(&v, &b, 4); return v; }
 DEVICE u32 to_bits(float v) { u32 b; memcpy(&b, &v, 4); return b; }
+DEVICE double from_bits(u64 b) { double v; memcpy(&v, &b, 8); return v; }
+DEVICE u64 to_bits(double v) { u64 b; memcpy(&b, &v, 8); return b; }
 DEVICE int lane_down(int d) { int l = emulator::thread() & 31; return l + d < 32 ? l + d : l; }
 DEVICE float shuffle_xor(float v, int mask) { return from_bits(emulator::shuffle(to_bits(v), (emulator::thread() & 31) ^ mask)); }
 DEVICE float shuffle_down(float v, int down) { return from_bits(emulator::shuffle(to_bits(v), lane_down(down))); }
@@ -264,6 +266,7 @@ DEVICE u64 atomic_cas(u64 *p, u64 expected, u64 v) {
   __atomic_compare_exchange_n(p, &expected, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
   return expected;
 }
+DEVICE u32 atomic_add(u32 *p, u32 v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
 DEVICE u64 atomic_load(const u64 *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
 DEVICE void atomic_store(u64 *p, u64 v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
 DEVICE void copy_async4(float *to, const float *from, bool given) { emulator::copies().begin(to, from, 4, given); }
