@@ -8,6 +8,7 @@ import (
 	"math/bits"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/gnnactor/gnnactor/graph/internal/arrays"
 	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
@@ -20,6 +21,7 @@ import (
 type buckets struct {
 	dir, name string
 	words     int      // of an edge
+	from      uint32   // first key
 	ends      []uint32 // first key behind each bucket
 	chunk     []uint32 // the bucket of every Border keys
 }
@@ -29,24 +31,22 @@ func (k *buckets) file(reader, b int) string {
 	return filepath.Join(k.dir, fmt.Sprintf("%s-%d-%d", k.name, b, reader))
 }
 
-// newBuckets cuts the keys [0, n), of whose chunks about so many edges are expected, into ranges
-// of about limit edges. No range crosses one of the borders.
-func newBuckets(dir, name string, words, n int, expected func(chunk int) float64, limit float64, borders ...uint32) *buckets {
-	k := &buckets{dir: dir, name: name, words: words, chunk: make([]uint32, (n+Border-1)/Border)}
+// newBuckets cuts the keys [from, to), of whose chunks about so many edges are expected, into
+// ranges of about limit edges. No range crosses one of the borders. from is a multiple of Border.
+func newBuckets(dir, name string, words int, from, to uint32, expected func(chunk int) float64, limit float64, borders ...uint32) *buckets {
+	k := &buckets{dir: dir, name: name, words: words, from: from, chunk: make([]uint32, (int(to-from)+Border-1)/Border)}
 	sum, keys := 0.0, 0
 	for c := range k.chunk {
-		e, begins := expected(c), false
-		for _, b := range borders {
-			begins = begins || int(b) == c*Border
-		}
+		at := int(from) + c*Border
+		e, begins := expected(at/Border), slices.Contains(borders, uint32(at))
 		if c > 0 && (begins || sum+e > limit || keys >= maxKeys) {
-			k.ends = append(k.ends, uint32(c*Border))
+			k.ends = append(k.ends, uint32(at))
 			sum, keys = 0, 0
 		}
 		sum, keys = sum+e, keys+Border
 		k.chunk[c] = uint32(len(k.ends))
 	}
-	k.ends = append(k.ends, uint32(n))
+	k.ends = append(k.ends, to)
 	return k
 }
 
@@ -68,12 +68,12 @@ func (k *buckets) filler(reader, bufferBytes int) *filler {
 }
 
 func (f *filler) add(key, other uint32) {
-	b := f.k.chunk[key/Border]
+	b := f.k.chunk[(key-f.k.from)/Border]
 	f.buf[b] = append(f.room(b), key, other)
 }
 
 func (f *filler) addWeighted(key, other, weight uint32) {
-	b := f.k.chunk[key/Border]
+	b := f.k.chunk[(key-f.k.from)/Border]
 	f.buf[b] = append(f.room(b), key, other, weight)
 }
 
@@ -200,7 +200,7 @@ func (k *buckets) sort(ctx context.Context, readers int, keys, others *numbering
 	}
 	first, end := keys.first, keys.first+keys.masters
 	order := func(masters bool) error {
-		from := uint32(0)
+		from := k.from
 		for b, to := range k.ends {
 			if (from >= first && from < end) == masters {
 				if err := k.sortBucket(ctx, b, readers, from, to, masters, others, limit, out); err != nil {

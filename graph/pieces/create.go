@@ -288,24 +288,27 @@ func (c *creator) makeBuckets() {
 	limit := float64(c.sortLimit()) * 0.9
 	for p := range c.o.Pieces {
 		first, end := c.p.borders[p], c.p.borders[p+1]
-		in := func(chunk int) float64 {
-			if int(c.p.piece[chunk])%c.c != p%c.c {
-				return 0
+		from, to := first, end
+		in := func(chunk int) float64 { return degree[chunk] }
+		out := in
+		if c.o.Edges != EdgesAtTarget { // any node may be an end of its edges
+			from, to = 0, uint32(n)
+			in = func(chunk int) float64 {
+				if int(c.p.piece[chunk])%c.c != p%c.c {
+					return 0
+				}
+				return degree[chunk] / float64(c.r)
 			}
-			return degree[chunk] / float64(c.r)
-		}
-		out := func(chunk int) float64 {
-			switch {
-			case c.o.Edges == EdgesAtTarget && int(c.p.piece[chunk]) == p:
-				return degree[chunk]
-			case c.o.Edges == EdgesAtTarget || int(c.p.piece[chunk])/c.c != p/c.c:
-				return 0
+			out = func(chunk int) float64 {
+				if int(c.p.piece[chunk])/c.c != p/c.c {
+					return 0
+				}
+				return degree[chunk] / float64(c.c)
 			}
-			return degree[chunk] / float64(c.c)
 		}
 		scratch := c.path(scratchDir)
-		c.in = append(c.in, newBuckets(scratch, fmt.Sprintf("in-%d", p), words, n, in, limit, first, end))
-		c.out = append(c.out, newBuckets(scratch, fmt.Sprintf("out-%d", p), words, n, out, limit, first, end))
+		c.in = append(c.in, newBuckets(scratch, fmt.Sprintf("in-%d", p), words, from, to, in, limit, first, end))
+		c.out = append(c.out, newBuckets(scratch, fmt.Sprintf("out-%d", p), words, from, to, out, limit, first, end))
 	}
 }
 
@@ -382,7 +385,7 @@ func (c *creator) read(ctx context.Context, reader, from, to, buffer int, cut *a
 			}
 			home := c.home(sp, tp)
 			leaves := home // where Out has it
-			if c.c == c.o.Pieces {
+			if c.o.Edges == EdgesAtTarget {
 				leaves = sp
 			}
 			if weights == nil {
@@ -473,18 +476,20 @@ func (c *creator) topology(ctx context.Context, i int, w *store.Writer) error {
 		side := &sides[s]
 		side.others = newNumbering(first, end, n)
 		both.Go(func() error {
-			for b := range side.k.ends {
-				err := side.k.each(ctx, b, c.readers, func(block []uint32) {
-					for e := 1; e < len(block); e += side.k.words {
-						side.others.mark(block[e])
+			return graph.Guard(func() error {
+				for b := range side.k.ends {
+					err := side.k.each(ctx, b, c.readers, func(block []uint32) {
+						for e := 1; e < len(block); e += side.k.words {
+							side.others.mark(block[e])
+						}
+					})
+					if err != nil {
+						return err
 					}
-				})
-				if err != nil {
-					return err
 				}
-			}
-			side.ids = side.others.count()
-			return nil
+				side.ids = side.others.count()
+				return nil
+			})
 		})
 	}
 	if err := both.Wait(); err != nil {
@@ -507,7 +512,9 @@ func (c *creator) topology(ctx context.Context, i int, w *store.Writer) error {
 			*[]**store.ArrayWriter{&side.writers.indptr, &side.writers.indices, &side.writers.weights}[a] = out
 		}
 		both.Go(func() error {
-			return side.k.sort(ctx, c.readers, sides[1-s].others, side.others, c.sortLimit(), &side.writers)
+			return graph.Guard(func() error {
+				return side.k.sort(ctx, c.readers, sides[1-s].others, side.others, c.sortLimit(), &side.writers)
+			})
 		})
 	}
 	if err := both.Wait(); err != nil {

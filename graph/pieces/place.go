@@ -254,6 +254,9 @@ func (o *Options) fits(g *graph.Graph) error {
 	case "contiguous":
 		need = int64(g.NumNodes()) / 2
 	}
+	if o.Edges != EdgesAtTarget { // every piece's buckets are of all nodes
+		need += 8 * int64(o.Pieces) * int64(g.NumNodes()/Border)
+	}
 	if need += minimum; need > o.Memory {
 		return fmt.Errorf("pieces: %s needs about %d MiB, and may take %d (--memory); %s", o.Method, need>>20+1, o.Memory>>20, why)
 	}

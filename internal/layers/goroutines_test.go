@@ -24,6 +24,7 @@ var elsewhere = map[string]struct {
 }{
 	"actors/pipeline.go":            {1, "asks actors to stop"},
 	"cluster/trainers/audit.go":     {3, "audits call the run's sampler under pool.Recovered; others ask nodes"},
+	"cluster/trainers/gather.go":    {2, "exchange bytes with other nodes"},
 	"cluster/trainers/judge.go":     {2, "write and act on a verdict"},
 	"cluster/leave.go":              {1, "waits for the node"},
 	"cluster/session.go":            {1, "waits for the node"},
