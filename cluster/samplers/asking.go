@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -26,8 +27,12 @@ import (
 // second, unless the members change.
 const again = 2 * time.Millisecond
 
-// Waiting is how long a run goes on without a node that samples.
-const Waiting = 30 * time.Second
+// How long a run goes on without a node that samples, and how long if there are some that are to and do not
+// yet: they may copy data first.
+const (
+	Waiting = 30 * time.Second
+	coming  = 15 * time.Minute
+)
 
 // patience is the least time after which a batch that a node does not answer is asked of another one, too. It is
 // more where batches take long; too short a one costs a draw, and no more.
@@ -84,8 +89,8 @@ func (r *Remote) Draw(ctx context.Context, i int, m *messages.Seeds, b *sampling
 	limit := r.took.limit(patience)
 	late := time.NewTimer(limit) // for who is asked to answer
 	defer late.Stop()
-	var nobody time.Time // since when no node can
-	last := ""           // who was asked last, and is not there yet
+	var none, nobody time.Time // since when no node can, and none is to either
+	last := ""                 // who was asked last, and is not there yet
 	for wait := again; ; {
 		at, changed := r.place(i)
 		if at == r.node {
@@ -103,16 +108,25 @@ func (r *Remote) Draw(ctx context.Context, i int, m *messages.Seeds, b *sampling
 			switch {
 			case at == "" && len(failed) > 0:
 				return "", joined(failed)
-			case at == "" && r.comes():
-				nobody = time.Time{}
-			case at == "" && nobody.IsZero():
-				nobody = time.Now()
-				r.o.Logger.Warn("waiting for a node that samples")
-			case at == "" && time.Since(nobody) > Waiting:
-				return "", ErrNobody
-			case at != "" && at != last:
+			case at == "":
+				if none.IsZero() {
+					none = time.Now()
+				}
+				come := r.comes()
+				switch {
+				case len(come) > 0 && time.Since(none) > coming:
+					return "", fmt.Errorf("%w, or see why %s, with that role, did not begin to for %v", ErrNobody, strings.Join(come, ", "), coming)
+				case len(come) > 0:
+					nobody = time.Time{}
+				case nobody.IsZero():
+					nobody = time.Now()
+					r.o.Logger.Warn("waiting for a node that samples")
+				case time.Since(nobody) > Waiting:
+					return "", ErrNobody
+				}
+			case at != last:
 				ask(at)
-				nobody, last = time.Time{}, ""
+				none, nobody, last = time.Time{}, time.Time{}, ""
 				late.Reset(limit)
 			}
 			if len(open) == 0 {
@@ -176,10 +190,15 @@ func (r *Remote) made(d *drawing) string {
 	return d.by
 }
 
-// comes reports whether a node is to sample that does not yet.
-func (r *Remote) comes() bool {
+// comes returns the nodes that are to sample and do not yet.
+func (r *Remote) comes() (nodes []string) {
 	v, _ := r.o.Member.View()
-	return slices.ContainsFunc(v.Members, func(m membership.Info) bool { return m.Samples && !m.Drains() && !slices.Contains(m.Kinds, Kind) })
+	for _, m := range v.Members {
+		if m.Samples && !m.Drains() && !slices.Contains(m.Kinds, Kind) {
+			nodes = append(nodes, m.Node)
+		}
+	}
+	return nodes
 }
 
 var errLate = errors.New("late")

@@ -2,6 +2,8 @@ package samplers
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -132,6 +134,33 @@ func TestSilent(t *testing.T) {
 		second := map[string]string{"c": "d", "d": "c"}[first]
 		k.takes[second] = 0
 		k.drawn(second, 3*patience)
+	})
+}
+
+// Where no node samples, and none is to, a batch is waited for for a while, and then the error says what to do; it
+// says so, too, of nodes that are to sample and never begin.
+func TestNobodySamples(t *testing.T) {
+	fails := func(k *asked, after time.Duration, want string) {
+		k.t.Helper()
+		ctx, cancel := context.WithTimeout(k.t.Context(), time.Hour)
+		defer cancel()
+		began := time.Now()
+		_, err := k.Draw(ctx, 0, &messages.Seeds{ID: sampling.ID{Phase: "train", Of: 1}}, new(sampling.Batch))
+		took := time.Since(began)
+		if !errors.Is(err, ErrNobody) || !strings.HasSuffix(err.Error(), want) || took < after || took > after+2*time.Second { // it looks once a second
+			k.t.Fatalf("%v after %v; want %q after %v", err, took, want, after)
+		}
+	}
+	known := func(k *asked, m ...membership.Info) {
+		k.table.view = &membership.View{Members: append([]membership.Info{{Node: "a", Samplers: 1}}, m...)}
+		k.table.put("")
+	}
+	b := membership.Info{Node: "b", Samples: true}
+	inBubble(t, func(k *asked) {
+		known(k)
+		fails(k, Waiting, "no node of the cluster samples; start one with --roles sampler")
+		known(k, b)
+		fails(k, coming, "start one with --roles sampler, or see why b, with that role, did not begin to for 15m0s")
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster"
 	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/cluster/samplers"
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
@@ -50,6 +51,7 @@ func TestExitCode(t *testing.T) {
 		{t.Context(), syscall.EDQUOT, exitDiskFull},
 		{t.Context(), membership.ErrFenced, exitFenced},
 		{t.Context(), context.Canceled, exitFailed},
+		{t.Context(), samplers.ErrNobody, exitFailed},
 		{told, nil, exitDone},
 		{told, context.Canceled, exitInterrupted},
 		{told, cluster.ErrStuck, exitInterrupted},
