@@ -3,6 +3,8 @@
 package cuda_test
 
 import (
+	"cmp"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -91,56 +93,156 @@ func exported(t *testing.T) (names []string) {
 	return names
 }
 
-// changed returns the sources with every match of old in a file replaced.
-func changed(t *testing.T, file, old, new string) fs.FS {
-	m := fstest.MapFS{}
+// mutant is a change of a kernel's source, or of a header of it, which a test must notice.
+type mutant struct {
+	kernel         string // .cu file
+	file, old, new string // file: the header, if it is in one
+	test           string // what its name begins with
+}
+
+// mutants are barriers that are not there, tiles that end one too late or early, strides of
+// something else, data that is read before it has come.
+var mutants = []mutant{
+	{"product.cu", "", "    copy_wait<1>();\n    barrier();", "    copy_wait<1>();", "TestGemm$"},
+	{"product.cu", "", "    }\n    barrier();\n  }", "    }\n  }", "TestGemm$"},
+	{"product.cu", "", "copy_wait<1>()", "copy_wait<2>()", "TestGemm$"},
+	{"product.cu", "", "k0 + DEPTH < p.end", "k0 + DEPTH + 1 < p.end", "TestGemm$"},
+	{"product.cu", "", "r < p.m && c0 + j < p.n) d[j]", "r <= p.m && c0 + j < p.n) d[j]", "TestGemm$"},
+	{"product.cu", "", "for (int p = 0; p < count; p++)", "for (int p = 1; p < count; p++)", "TestGemm$"},
+	{"product.cu", "", "k - begin < terms ? k", "k - begin < terms ? k - 1", "TestGemm$"},
+	{"element.cu", "", "  barrier();\n", "", "TestRows"},
+	{"element.cu", "device.h", "0.693359375f", "0.6933f", "TestElementwise"},
+	{"sums.cu", "", "  barrier();\n", "", "TestSums"},
+	{"sums.cu", "", "for (; i < end; i++)", "for (; i < end - 1; i++)", "TestSums"},
+	{"sums.cu", "", "parts[(i64)c * cols + j]", "parts[(i64)c * (cols + 1) + j]", "TestSums"},
+
+	{"aggregate.cu", "rows.h", "op.stage(stage, i, e, n);\n      warp_barrier();", "op.stage(stage, i, e, n);", "TestAggregate$"},
+	{"aggregate.cu", "rows.h", "op.add(sum, stage, k);\n      }\n      warp_barrier();", "op.add(sum, stage, k);\n      }", "TestAggregate$"},
+	{"aggregate.cu", "rows.h", "parts[warp * 32 + lane] = sum;\n      barrier();", "parts[warp * 32 + lane] = sum;", "TestAggregate$"},
+	{"aggregate.cu", "rows.h", "whole == (end - begin > long_row)", "whole == (end - begin >= long_row)", "TestAggregate$"},
+	{"aggregate.cu", "rows.h", "e += whole ? chunk : row_warps * chunk", "e += chunk", "TestAggregate$"},
+	{"aggregate.cu", "rows.h", "int n = end - e < chunk ?", "int n = end - e <= chunk + 1 ?", "TestAggregate$"},
+	{"aggregate.cu", "rows.h", "for (int w = 1; w < row_warps; w++) sum", "for (int w = 1; w < row_warps - 1; w++) sum", "TestAggregate$"},
+	{"aggregate.cu", "", "if (lane < n) s.row[lane] = source_row", "if (lane < n - 1) s.row[lane] = source_row", "TestAggregate$"},
+	{"aggregate.cu", "", "i < loops", "i <= loops", "TestAggregate$"},
+	{"aggregate.cu", "", "argmax[r * cols + column]", "argmax[r * dy_stride + column]", "TestAggregate$"},
+	{"aggregate.cu", "", "s.coefficient[k * heads + head]", "s.coefficient[k + head]", "TestAttention"},
+	{"aggregate.cu", "", "(i64)p.to[i] : i) * p.dst_stride", "(i64)p.to[i] : i) * p.cols", "TestRows"},
+
+	{"attention.cu", "", "x[warp * 32 + lane] = v;\n    barrier();", "x[warp * 32 + lane] = v;", "TestAttention"},
+	{"attention.cu", "", "    meet(t);\n", "", "TestAttention"},
+	{"attention.cu", "", "  meet(all);\n", "", "TestAttention"},
+	{"attention.cu", "", "parts[thread()].att = made;\n  barrier();", "parts[thread()].att = made;", "TestAttention"},
+	{"attention.cu", "", "first += octets", "first += octets + 1", "TestAttention"},
+	{"attention.cu", "", "block ? row_warps * each : each", "block ? row_warps * each + 1 : each", "TestAttention"},
+	{"attention.cu", "", "p.dst[i * p.dst_stride + h]", "p.dst[i * p.src_stride + h]", "TestAttention"},
+
+	{"norm.cu", "", "shuffle_from(v, first + l)", "shuffle_from(v, l)", "TestLayerNorm"},
+	{"norm.cu", "", "j < cols; j += lanes) sum = sum + a[j]", "j < cols - 1; j += lanes) sum = sum + a[j]", "TestLayerNorm"},
+	{"norm.cu", "", "p.dy + i * p.dy_stride", "p.dy + i * p.a_stride", "TestLayerNorm"},
+	{"norm.cu", "", "c < parts_of(p.rows)", "c < p.rows / sum_rows", "TestBatchNorm"},
+	{"norm.cu", "", "i0 + sum_rows < p.rows ?", "i0 + sum_rows <= p.rows + 1 ?", "TestBatchNorm"},
+	{"norm.cu", "", "to[p.cols] = squares", "to[1] = squares", "TestBatchNorm"},
+
+	{"loss.cu", "", "    sums[thread()] = s;\n    barrier();", "    sums[thread()] = s;", "TestSoftmax"},
+	{"loss.cu", "", "j >= 0; j -= 32", "j > 0; j -= 32", "TestSoftmax"},
+	{"loss.cu", "", "p.logits + i * p.logits_stride", "p.logits + i * p.cols", "TestSoftmax"},
+	{"loss.cu", "", "i0 + loss_rows < p.rows ?", "i0 + loss_rows < p.rows + 2 ?", "TestSoftmax"},
+	{"loss.cu", "", "(i64)row * p.cols + j", "(i64)row * (p.cols + 1) + j", "TestSigmoid"},
+	{"loss.cu", "", "g * 4 + 4 < p.cols ? g * 4 + 4", "g * 4 + 3 < p.cols ? g * 4 + 3", "TestDropout"},
+
+	{"sample.cu", "", "  shared[t] = v;\n  barrier();", "  shared[t] = v;", "TestNeighborSamplerTable"},
+	{"sample.cu", "", "shared[t - d] : 0;\n    barrier();", "shared[t - d] : 0;", "TestNeighborSamplerTable"},
+	{"sample.cu", "", "shared[t] += a;\n    barrier();", "shared[t] += a;", "TestNeighborSamplerTable"},
+	{"sample.cu", "", "first + k < p.rows", "first + k <= p.rows", "TestNeighborSampler"},
+	{"sample.cu", "", "block_x() * scan_items", "block_x() * (scan_items - 1)", "TestNeighborSamplerLarge"},
+	{"sample.cu", "", "(u32)old <= value", "(u32)old >= value", "TestNeighborSamplerTable"},
+	{"sample.cu", "", "(u64)(d - k + mine) + 1", "(u64)(d - k + mine)", "TestNeighborSamplerTable"},
+	{"sample.cu", "", "lane < l && drawn == t", "drawn == t", "TestNeighborSamplerTable"},
+	{"sample.cu", "", "before < first", "before + 32 < first", "TestNeighborSampler$"},
+	{"sample.cu", "", "counts[b] = 0;\n      warp_barrier();", "counts[b] = 0;", "TestNeighborSamplerTable"},
+	{"sample.cu", "", "      }\n      warp_barrier();\n      int mine", "      }\n      int mine", "TestNeighborSamplerTable"},
+	{"sample.cu", "", "counts[b] == left;\n      warp_barrier();", "counts[b] == left;", "TestNeighborSamplerTable"},
+	{"sample.cu", "", "  warp_barrier();\n  double total", "  double total", "TestNeighborSamplerTable"},
+	{"sample.cu", "", "  warp_barrier();\n  double scale", "  double scale", "TestNeighborSamplerTable"},
+	{"sample.cu", "", "(u32)middle <= j", "(u32)middle < j", "TestNeighborSamplerTable"},
+}
+
+// expand returns the text of a source with the headers that it includes in their places, each
+// once, but the emulator's; change is applied to each file.
+func expand(t *testing.T, file string, seen map[string]bool, change func(file, text string) string) string {
+	text, err := fs.ReadFile(kernels.Sources, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen[file] = true
+	return regexp.MustCompile(`(?m)^#(pragma once|include "(.*)")$`).ReplaceAllStringFunc(change(file, string(text)), func(line string) string {
+		_, header, included := strings.Cut(strings.TrimSuffix(line, `"`), `"`)
+		switch {
+		case header == "emulator.h":
+			return line
+		case !included || seen[header]:
+			return ""
+		}
+		return expand(t, header, seen, change)
+	})
+}
+
+// mutated returns the sources with all mutants beside them, as numbers from 1.
+func mutated(t *testing.T) fs.FS {
+	all := fstest.MapFS{}
 	err := fs.WalkDir(kernels.Sources, ".", func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
 		}
 		text, err := fs.ReadFile(kernels.Sources, path)
-		if path == file {
-			if !strings.Contains(string(text), old) {
-				t.Fatalf("%s has no %q", file, old)
-			}
-			text = []byte(strings.ReplaceAll(string(text), old, new))
-		}
-		m[path] = &fstest.MapFile{Data: text}
+		all[path] = &fstest.MapFile{Data: text}
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m
+	for i, m := range mutants {
+		found := false
+		text := expand(t, m.kernel, map[string]bool{}, func(file, text string) string {
+			if file != cmp.Or(m.file, m.kernel) {
+				return text
+			}
+			found = strings.Contains(text, m.old)
+			return strings.ReplaceAll(text, m.old, m.new)
+		})
+		if !found {
+			t.Fatalf("%s %s has no %q", m.kernel, m.file, m.old)
+		}
+		all[fmt.Sprint(strings.TrimSuffix(m.kernel, ".cu"), fakecuda.MutantOf, i+1, ".cu")] = &fstest.MapFile{Data: []byte(text)}
+	}
+	return all
 }
 
-// Mutants of kernels are noticed by the tests of the emulator: barriers that are not there,
-// tiles that end one too late or early, data that is read before it has come.
+// Mutants of kernels are noticed by the tests of the emulator.
 func TestMutants(t *testing.T) {
 	if os.Getenv(slow) == "" {
-		t.Skip("set " + slow + "=1: a library for every mutant takes long")
+		t.Skip("set " + slow + "=1: a library of all mutants takes long")
 	}
-	for _, m := range []struct{ file, old, new, test string }{
-		{"product.cu", "    copy_wait<1>();\n    barrier();", "    copy_wait<1>();", "TestGemm"},
-		{"product.cu", "    }\n    barrier();\n  }", "    }\n  }", "TestGemm"},
-		{"product.cu", "copy_wait<1>()", "copy_wait<2>()", "TestGemm"},
-		{"product.cu", "k0 + DEPTH < p.end", "k0 + DEPTH + 1 < p.end", "TestGemm"},
-		{"product.cu", "r < p.m && c0 + j < p.n) d[j]", "r <= p.m && c0 + j < p.n) d[j]", "TestGemm"},
-		{"product.cu", "for (int p = 0; p < count; p++)", "for (int p = 1; p < count; p++)", "TestGemm"},
-		{"product.cu", "k - begin < terms ? k", "k - begin < terms ? k - 1", "TestGemm"},
-		{"element.cu", "  barrier();\n", "", "TestRows"},
-		{"sums.cu", "  barrier();\n", "", "TestSums"},
-		{"sums.cu", "for (; i < end; i++)", "for (; i < end - 1; i++)", "TestSums"},
-		{"loss.cu", "    sums[thread()] = s;\n    barrier();", "    sums[thread()] = s;", "TestSoftmax"},
-		{"device.h", "0.693359375f", "0.6933f", "TestElementwise"},
-	} {
-		t.Run(m.file+"/"+m.new, func(t *testing.T) {
-			library := fakecuda.Compile(t, changed(t, m.file, m.old, m.new), "fake/driver.cc", fakecuda.Flags()...)
-			cmd := exec.Command(os.Args[0], "-test.run", "^"+m.test)
-			cmd.Env = append(os.Environ(), fakecuda.Variable+"="+library)
-			out, err := cmd.CombinedOutput()
-			if err == nil || !strings.Contains(string(out), "--- FAIL") && !strings.Contains(string(out), "SIGSEGV") {
-				t.Errorf("%s does not notice that %q is %q in %s: %v\n%s", m.test, m.old, m.new, m.file, err, out)
+	library := fakecuda.Compile(t, mutated(t), "fake/driver.cc", append(fakecuda.Flags(), "-O1")...)
+	run := func(number int, test string) (string, error) {
+		cmd := exec.Command(os.Args[0], "-test.timeout", "5m", "-test.run", "^"+test)
+		cmd.Env = append(os.Environ(), fakecuda.Variable+"="+library, fmt.Sprint(fakecuda.MutantVariable, "=", number))
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	tests := map[string]bool{}
+	for i, m := range mutants {
+		t.Run(fmt.Sprint(m.kernel, "/", i+1), func(t *testing.T) {
+			if !tests[m.test] { // which passes without mutants
+				tests[m.test] = true
+				if out, err := run(0, m.test); err != nil || strings.Contains(out, "no tests to run") {
+					t.Fatalf("%v\n%s", err, out)
+				}
+			}
+			out, err := run(i+1, m.test)
+			if err == nil || strings.Contains(out, "test timed out") || !strings.Contains(out, "--- FAIL") && !strings.Contains(out, "SIGSEGV") {
+				t.Errorf("%s does not notice that %q is %q in %s: %v\n%s", m.test, m.old, m.new, cmp.Or(m.file, m.kernel), err, out)
 			}
 		})
 	}

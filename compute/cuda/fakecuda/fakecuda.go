@@ -133,6 +133,13 @@ var build sync.Mutex
 // kernels' sources.
 const Variable = "GNNACTOR_FAKE_LIBCUDA"
 
+// A library may have mutants of kernels beside them: a source called F + MutantOf + N + ".cu" has
+// those of F.cu as mutant number N, which take their place where MutantVariable is N.
+const (
+	MutantOf       = "_mutant"
+	MutantVariable = "GNNACTOR_FAKE_MUTANT"
+)
+
 // Flags are those that the library is compiled with.
 func Flags() []string { return []string{"-O2", "-fPIC", "-shared", "-fvisibility=hidden"} }
 
@@ -182,7 +189,12 @@ func Compile(t testing.TB, sources fs.FS, file string, flags ...string) string {
 		case ".h":
 			fmt.Fprintf(&headers, "#include %q\n", path)
 		case ".cu": // in a namespace, as each is a module on a device
-			fmt.Fprintf(&all, "namespace %s_cu {\n#include %q\n}\n", strings.TrimSuffix(path, ".cu"), path)
+			name := strings.TrimSuffix(path, ".cu")
+			mutant := "0"
+			if _, number, ok := strings.Cut(name, MutantOf); ok {
+				mutant = number
+			}
+			fmt.Fprintf(&all, "#undef MUTANT\n#define MUTANT %s\nnamespace %s_cu {\n#include %q\n}\n", mutant, name, path)
 		}
 		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(path)), 0o755); err != nil {
 			return err

@@ -17,8 +17,8 @@
 #include <stdexcept>
 #include <string>
 #include <vector>
-#define KERNEL(threads) extern "C" void
-#define EXPORT(name) static emulator::Kernel exported_##name(#name, name);
+#define KERNEL(threads) static void
+#define EXPORT(name) static emulator::Kernel exported_##name(#name, name, MUTANT);
 #define DEVICE static inline
 #define UNROLL
 
@@ -55,11 +55,12 @@ struct Copies {
 // A kernel and how to call it with parameters as cuLaunchKernel takes them.
 struct Kernel {
   const char *name;
+  int mutant; // that it is of; 0: none
   void (*function)();
   void (*call)(void (*)(), void **);
   std::vector<int> sizes; // of parameters; 0: a pointer
   static std::vector<Kernel *> &all() { static std::vector<Kernel *> k; return k; }
-  template <class... A> Kernel(const char *n, void (*f)(A...)) : name(n), function((void (*)())f), call(&Kernel::with<A...>) {
+  template <class... A> Kernel(const char *n, void (*f)(A...), int m) : name(n), mutant(m), function((void (*)())f), call(&Kernel::with<A...>) {
     sizes = {(std::is_pointer_v<A> ? 0 : (int)sizeof(A))...};
     all().push_back(this);
   }

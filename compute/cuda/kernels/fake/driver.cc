@@ -6,7 +6,8 @@
 // addresses but of memory that is allocated; what lies behind an allocation is watched.
 // Streams do nothing until somebody waits for them, so that what is used too early is
 // not there yet. Everything that is made and not given back is counted (fake_count).
-// fake_fail lets calls fail, fake_set sets what a device has.
+// fake_fail lets calls fail, fake_set sets what a device has. GNNACTOR_FAKE_MUTANT names the
+// mutant whose kernels take the others' place, if the library has any.
 #include FAKE_KERNELS
 #include <atomic>
 #include <cstdint>
@@ -287,9 +288,11 @@ API cuModuleUnload(void *m) { ENTER() if (!modules.erase((Module *)m)) return IN
 API cuModuleGetFunction(void **f, void *m, const char *name) {
   ENTER()
   if (!modules.count((Module *)m)) return INVALID_HANDLE;
+  const char *mutant = getenv("GNNACTOR_FAKE_MUTANT");
+  *f = nullptr;
   for (auto k : emulator::Kernel::all())
-    if (!strcmp(k->name, name)) { *f = k; return SUCCESS; }
-  return NOT_FOUND;
+    if (!strcmp(k->name, name) && (k->mutant == 0 ? !*f : mutant && k->mutant == atoi(mutant))) *f = k;
+  return *f ? SUCCESS : NOT_FOUND;
 }
 
 API cuMemAlloc_v2(uint64_t *p, size_t n) {
