@@ -44,6 +44,9 @@ type seat struct {
 	*table
 	err error // that its second step ends with
 	cut int   // bytes that are missing from what it says of its second step
+
+	lie  func([]byte) []byte // what it tells of its second window; nil: the truth
+	deaf error               // how it ends to hear of that
 }
 
 func (s seat) AllReduce(ctx context.Context, step int64, dst []float32, parts [][]float32, meta [][]byte) ([][]byte, error) {
@@ -86,12 +89,18 @@ func (s seat) Gather(ctx context.Context, number int64, mine []byte) ([][]byte, 
 		g = &gathered{all: make(chan struct{})}
 		s.told[number] = g
 	}
+	if number == 3 && s.lie != nil {
+		mine = s.lie(mine)
+	}
 	if g.said = append(g.said, mine); len(g.said) == s.size {
 		close(g.all)
 	}
 	s.mu.Unlock()
 	select {
 	case <-g.all:
+		if number == 3 && s.deaf != nil {
+			return nil, s.deaf
+		}
 		return g.said, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -353,6 +362,61 @@ func TestSharedFails(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What a process tells of a window has to be of its batches, once, and all of it has to be told.
+func TestLiesOfWindows(t *testing.T) {
+	tell := func(change func(p []messages.InputPart) []messages.InputPart) func([]byte) []byte {
+		return func(body []byte) []byte {
+			m, err := messages.Unmarshal("inputs", body)
+			if err == nil {
+				in := m.(*messages.Inputs)
+				in.Parts = change(in.Parts)
+				body, err = messages.Marshal(in)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			return body
+		}
+	}
+	first := func(change func(p *messages.InputPart)) func([]byte) []byte {
+		return tell(func(p []messages.InputPart) []messages.InputPart {
+			change(&p[0])
+			return p
+		})
+	}
+	const of, without = "another process tells of micro-batch %d of step %d, which the window from step 3 has not, or twice", "nobody tells of %d micro-batches of the window from step 3"
+	for what, c := range map[string]struct {
+		lie  func([]byte) []byte
+		deaf error
+		want string
+	}{
+		"a step before the window":  {lie: first(func(p *messages.InputPart) { p.Step = 2 }), want: fmt.Sprintf(of, 1, 2)},
+		"a step after it":           {lie: first(func(p *messages.InputPart) { p.Step = 6 }), want: fmt.Sprintf(of, 1, 6)},
+		"less than a part":          {lie: first(func(p *messages.InputPart) { p.Micro = -1 }), want: fmt.Sprintf(of, -1, 3)},
+		"more parts than there are": {lie: first(func(p *messages.InputPart) { p.Micro = 2 }), want: fmt.Sprintf(of, 2, 3)},
+		"another's part":            {lie: first(func(p *messages.InputPart) { p.Micro = 0 }), want: fmt.Sprintf(of, 0, 3)},
+		"a part twice":              {lie: tell(func(p []messages.InputPart) []messages.InputPart { return append(p, p[2]) }), want: fmt.Sprintf(of, 1, 5)},
+		"not all":                   {lie: tell(func(p []messages.InputPart) []messages.InputPart { return p[1:] }), want: fmt.Sprintf(without, 1)},
+		"nothing":                   {lie: tell(func(p []messages.InputPart) []messages.InputPart { return nil }), want: fmt.Sprintf(without, 3)},
+		"no message":                {lie: func([]byte) []byte { return []byte{0xc1} }, want: "messages: "},
+		"nothing is heard":          {deaf: errBroken, want: "actors: the step could not be shared: " + errBroken.Error()},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			j := sharedJob{window: 3, micro: 2, samplers: 1, trainers: 1, params: ones()}
+			all := j.share(t, 2, func(i int, s *seat) {
+				if s.deaf = c.deaf; i == 1 {
+					s.lie = c.lie
+				}
+			}, inTurn(2))
+			for i, got := range all {
+				if got.err == nil || !strings.HasPrefix(got.err.Error(), "train/e0/b3: reorder: "+c.want) || errors.Is(got.err, ErrReduce) != (c.deaf != nil) {
+					t.Errorf("%s, process %d: after %d steps %v", what, i, len(got.applied), got.err)
+				}
+			}
+		})
+	}
 }
 
 // A process's part of the micro-batches is known beforehand.
