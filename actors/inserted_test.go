@@ -125,7 +125,8 @@ func TestInsertedFails(t *testing.T) {
 						c.AfterSample, c.AfterLoad = nil, c.AfterSample
 					}
 				}
-				j.threads = 4
+				// By one sampler the fifth batch comes before those that wait, and finds room.
+				j.threads, j.samplers, j.credits = 4, 1, 8
 				_, _, err := j.run(t, context.Background())
 				var f *messages.Failed
 				if !errors.As(err, &f) || !strings.HasPrefix(err.Error(), "train/e0/b4: mine: ") || !strings.Contains(err.Error(), "broken") || !errors.Is(err, broken) {
