@@ -467,9 +467,13 @@ func TestGenerations(t *testing.T) {
 					// drawn after that: so that the batches that follow find rows of it
 					// does not depend on the machine.
 					begun, asked := make(chan struct{}), 0
+					var computed atomic.Int64 // batches
 					j.generations.Nodes = func(_ context.Context, g int) ([]uint32, error) {
 						if asked++; g == 1 {
 							close(begun)
+						}
+						if matched := int(computed.Load()) + j.ahead; g > 1+matched/(nodes/batchSize+1) {
+							t.Errorf("generation %d is asked for when %d batches at the most were matched", g, matched)
 						}
 						if g != asked-1 || g >= epochs {
 							t.Errorf("call %d is for generation %d of %d", asked, g, epochs)
@@ -479,6 +483,7 @@ func TestGenerations(t *testing.T) {
 					first := true
 					j.hook = func(*features.Slab, *sampling.Batch) {
 						<-begun
+						computed.Add(1)
 						if first {
 							synctest.Wait()
 							if first = false; asked != 2 {

@@ -419,6 +419,23 @@ func TestLiesOfWindows(t *testing.T) {
 	}
 }
 
+// A run that goes on is told which batch was last before the window that it goes on in.
+func TestNextAfter(t *testing.T) {
+	for window, want := range map[int][]int{
+		0: {7, 7, 7, 7, 7, 7, 7, 7}, 1: {7, 7, 7, 7, 7, 7, 7, 7},
+		2: {7, 101, 101, 103, 104, 104, 106, 106}, // of five batches the last is alone
+		3: {7, 7, 102, 102, 104, 104, 104, 107},
+	} {
+		w := Work{Nodes: make([]uint32, 5), BatchSize: 1, Micro: 1, Epochs: 2, Window: window}
+		after := 7
+		for step := range int64(8) {
+			if after = w.NextAfter(step, 100+int(step), after); after != want[step] {
+				t.Errorf("windows of %d: after step %d it is %d, want %d", window, step, after, want[step])
+			}
+		}
+	}
+}
+
 // A process's part of the micro-batches is known beforehand.
 func TestOwn(t *testing.T) {
 	third := func(micro, _ int) bool { return micro%3 == 1 }
