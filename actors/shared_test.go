@@ -92,8 +92,10 @@ func (s seat) Gather(ctx context.Context, number int64, mine []byte) ([][]byte, 
 	if number == 3 && s.lie != nil {
 		mine = s.lie(mine)
 	}
-	if g.said = append(g.said, mine); len(g.said) == s.size {
-		close(g.all)
+	if len(g.said) < s.size { // a stage that failed may ask once more before it is stopped
+		if g.said = append(g.said, mine); len(g.said) == s.size {
+			close(g.all)
+		}
 	}
 	s.mu.Unlock()
 	select {
