@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Departure says how the newest former membership of a node ended. It lies
@@ -64,8 +65,21 @@ func (m *Member) departing(entries map[string]Entry, node string, epoch int64, d
 
 // Expel puts a node out of the cluster, if it still has the membership of that
 // epoch, and returns when the view shows it. The node ends with an error that has
-// the reason. Its process may go on for as long as it does not hear of it.
+// the reason. Its process may go on for as long as it does not hear of it. A node that
+// never was a member is an error.
 func (m *Member) Expel(ctx context.Context, node string, epoch int64, reason string) error {
+	m.mu.Lock()
+	_, in := m.entries[m.memberKey(node)]
+	_, was := departure(m.prefix, m.entries, node)
+	m.mu.Unlock()
+	if !in && !was {
+		var known []string
+		v, _ := m.View()
+		for _, i := range v.Members {
+			known = append(known, i.Node)
+		}
+		return fmt.Errorf("membership: there is no node %s to put out; the members are %s", node, strings.Join(known, ", "))
+	}
 	return m.expel(ctx, node, epoch, false, reason)
 }
 

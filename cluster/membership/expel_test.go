@@ -36,8 +36,14 @@ func TestExpel(t *testing.T) {
 		if v, _ := good.View(); len(v.Members) != 2 {
 			t.Fatal("put out under an epoch that is not its own")
 		}
+		if err := good.Expel(within(t), "c", 1, reason); err == nil || !strings.Contains(err.Error(), "no node c to put out; the members are a, b") {
+			t.Errorf("a node that there never was is put out: %v", err)
+		}
 		if err := good.Expel(within(t), "a", bad.Epoch(), reason); err != nil {
 			t.Fatal(err)
+		}
+		if err := good.Expel(within(t), "a", bad.Epoch(), reason); err != nil {
+			t.Errorf("it is put out again: %v", err)
 		}
 		if v, _ := good.View(); len(v.Members) != 1 {
 			t.Errorf("members after it was put out: %v", v.Members)

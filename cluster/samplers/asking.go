@@ -120,11 +120,14 @@ func (r *Remote) Draw(ctx context.Context, i int, m *messages.Seeds, b *sampling
 					nobody = time.Time{}
 				case nobody.IsZero():
 					nobody = time.Now()
-					r.o.Logger.Warn("waiting for a node that samples")
+					if !r.waiting.Swap(true) { // once, and not by every sampler
+						r.o.Logger.Warn("waiting for a node that samples")
+					}
 				case time.Since(nobody) > Waiting:
 					return "", ErrNobody
 				}
 			case at != last:
+				r.waiting.Store(false)
 				ask(at)
 				none, nobody, last = time.Time{}, time.Time{}, ""
 				late.Reset(limit)

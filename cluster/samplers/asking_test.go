@@ -1,9 +1,12 @@
 package samplers
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -198,4 +201,34 @@ func TestLimit(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Where no node samples the log says so once, whichever samplers wait, and again when that was over.
+func TestSaysOnceThatNobodySamples(t *testing.T) {
+	inBubble(t, func(k *asked) {
+		var log bytes.Buffer
+		k.o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		all := k.table.view.Members
+		all[0].Samplers = 3
+		for n := 1; n <= 2; n++ {
+			k.table.view = &membership.View{Members: all[:1]}
+			k.table.put("")
+			var waits sync.WaitGroup
+			for i := range 3 {
+				waits.Go(func() {
+					m := &messages.Seeds{ID: sampling.ID{Phase: "train", Batch: i, Of: 1}}
+					if _, err := k.Draw(k.t.Context(), i, m, new(sampling.Batch)); err != nil {
+						k.t.Error(err)
+					}
+				})
+			}
+			synctest.Wait()
+			k.table.view = &membership.View{Members: all}
+			k.table.put("b")
+			waits.Wait()
+			if said := strings.Count(log.String(), "waiting for a node that samples"); said != n {
+				k.t.Errorf("three samplers waited %d times, and it was said %d times:\n%s", n, said, &log)
+			}
+		}
+	})
 }

@@ -417,6 +417,7 @@ type Remote struct {
 	bytes   atomic.Int64
 	turn    atomic.Int64 // of the samplers, for Ask
 	free    sync.Pool    // of *[]byte, that batches come in
+	waiting atomic.Bool  // it was said that no node samples
 }
 
 // NewRemote makes it; local: this node has the role.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -245,7 +246,7 @@ func (s *clusterStatus) writeSamplers(a *app) error {
 	t.row("node", "its samplers are on", "moves", "drew for others", "sent for that")
 	for _, n := range s.Nodes {
 		if len(n.Samplers) > 0 || n.Drawn > 0 {
-			t.row(n.Node, strings.Join(n.Samplers, ","), formatCount(n.SamplerMoves), formatCount(n.Drawn), formatBytes(n.DrawnBytes))
+			t.row(n.Node, strings.Join(samplersAt(n.Samplers), ","), formatCount(n.SamplerMoves), formatCount(n.Drawn), formatBytes(n.DrawnBytes))
 		}
 	}
 	if err := t.write(a.stdout); err != nil {
@@ -264,6 +265,15 @@ func (s *clusterStatus) writeSamplers(a *app) error {
 		}
 	}
 	return nil
+}
+
+// samplersAt says in words which samplers are nowhere.
+func samplersAt(nodes []string) []string {
+	at := slices.Clone(nodes)
+	for i, node := range at {
+		at[i] = cmp.Or(node, "nowhere")
+	}
+	return at
 }
 
 // writeLost says which rows no node has any more, and what helps.

@@ -36,3 +36,15 @@ func TestStatusNamesLostRows(t *testing.T) {
 		t.Errorf("said\n%s", got)
 	}
 }
+
+// Samplers that no node has are said to be nowhere.
+func TestStatusNamesSamplersThatAreNowhere(t *testing.T) {
+	s := &clusterStatus{Nodes: []cluster.Status{{Node: "c", Answered: true, Samplers: []string{"a", "", ""}}}}
+	var out bytes.Buffer
+	if err := s.write(&app{stdout: &out}); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.String(); !strings.Contains(got, "a,nowhere,nowhere") {
+		t.Errorf("said\n%s", got)
+	}
+}
