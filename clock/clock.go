@@ -26,6 +26,7 @@ const (
 	Match
 	Load
 	Cache
+	Copy // of rows to a device's memory, by its clock
 	Compute
 	Update
 	Own
@@ -35,7 +36,7 @@ const (
 // MaxOwn is how many stages of its own a program may have.
 const MaxOwn = 8
 
-var names = [Own]string{"sample", "reorder", "match", "load", "cache", "compute", "update"}
+var names = [Own]string{"sample", "reorder", "match", "load", "cache", "copy", "compute", "update"}
 
 // String returns the name in tables and traces of a stage that every program has.
 func (s Stage) String() string {
@@ -167,21 +168,39 @@ func (s Span) End(name string) {
 		return
 	}
 	r.lanes[s.stage][s.lane] = false
+	r.keep(Interval{Stage: s.stage, Lane: s.lane, Name: name, Wall: wall, CPU: cpu}, s.begin)
+}
+
+// Record books a span of work that others have timed; spans of its stage do not overlap.
+func (r *Recorder) Record(s Stage, name string, begin, end time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	wall := end.Sub(begin)
+	r.busy[s] += wall
+	r.union[s] += wall
+	if r.keeping.Load() {
+		r.keep(Interval{Stage: s, Name: name, Wall: wall}, begin)
+	}
+}
+
+// keep remembers a span, if there is room.
+func (r *Recorder) keep(i Interval, begin time.Time) {
 	if len(r.spans) >= r.limit {
 		r.dropped++
 		return
 	}
-	if r.began.IsZero() || s.begin.Before(r.began) {
-		shift := r.began.Sub(s.begin)
+	if r.began.IsZero() || begin.Before(r.began) {
+		shift := r.began.Sub(begin)
 		if r.began.IsZero() {
 			shift = 0
 		}
 		for i := range r.spans {
 			r.spans[i].Begin += shift
 		}
-		r.began = s.begin
+		r.began = begin
 	}
-	r.spans = append(r.spans, Interval{s.stage, s.lane, name, s.begin.Sub(r.began), wall, cpu})
+	i.Begin = begin.Sub(r.began)
+	r.spans = append(r.spans, i)
 }
 
 // takeLane takes the lowest free lane of a stage.

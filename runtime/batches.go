@@ -89,7 +89,7 @@ func (r *Runtime) batches(ctx context.Context, o BatchesOptions, yield func(*Bat
 		BatchSize: r.sampler.Spec().BatchSize(r.cfg.Sampling.BatchSize, len(nodes)),
 		Batches:   r.ownBatches(),
 	}
-	c, mem, err := r.pipelineConfig(ctx, work, new(clock.Recorder))
+	c, mem, err := r.pipelineConfig(ctx, work, false, new(clock.Recorder))
 	if err != nil {
 		return false, err
 	}

@@ -225,13 +225,16 @@ type MemoryConfig struct {
 	// the smallest limit that the process's control groups, those that they lie in, and
 	// GOMEMLIMIT set. Training that does not fit is refused before it takes much.
 	Limit string `yaml:"memory-limit"`
+	// Pinned is how much of the host's memory may be pinned to copy to a device, a size such as
+	// 16MiB; empty: what the plan finds best, a few MiB for each trainer.
+	Pinned string `yaml:"pinned-memory"`
 	// Features is where training reads feature rows: ram, mmap, disk, or
 	// throttled:BANDWIDTH[,LATENCY][,ram|mmap|disk] to stand in for a slower
 	// one; empty: where they lie, in memory or in a mapped file.
 	Features string `yaml:"features"`
 	// Match brings rows to a slab, and leaves those where they are that the
 	// batches before needed too: on, off (a batch reads all its rows), or empty:
-	// the plan chooses.
+	// the plan chooses. Where a device computes the slab is in its memory.
 	Match string `yaml:"match"`
 	// Cache keeps rows in the slab: gns:1%, degree:5%, hot:64MiB, dynamic:256MiB,
 	// none; empty: none, unless measuring the first batches finds that a dynamic one

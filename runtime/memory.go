@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/clock"
+	"github.com/gnnactor/gnnactor/compute/devices"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/messages"
@@ -67,6 +69,7 @@ type resident struct {
 	of       *Runtime
 	slab     *features.Slab
 	rowBytes int64
+	rows     devices.Rows   // of the slab, if those are in a device's memory
 	owned    features.Store // a store that nobody else uses
 }
 
@@ -81,14 +84,18 @@ func (m *resident) table() *graph.Features {
 // close waits for the reads of the store that is owned, which write to the slab,
 // before it gives the slab's memory back.
 func (m *resident) close() error {
+	stats := m.stats()
 	var err error
+	if m.rows != nil {
+		err = m.rows.Close()
+	}
 	if m.owned != nil {
-		err = m.owned.Close()
+		err = errors.Join(err, m.owned.Close())
 	}
 	if m.slab != nil {
 		m.of.mu.Lock()
 		delete(m.of.live, m)
-		m.of.counted.Rows.add(m.stats())
+		m.of.counted.Rows.add(stats)
 		m.of.mu.Unlock()
 		err = errors.Join(err, m.slab.Close())
 	}
@@ -106,7 +113,8 @@ type RowStats struct {
 	Loaded   int64 `json:"loaded"`  // read
 	Pins     int64 `json:"pins"`    // read for caches, besides
 	RowBytes int64 `json:"row_bytes"`
-	Peak     int64 `json:"peak"` // the most rows that a slab ever held
+	Bus      int64 `json:"bus_bytes,omitempty"` // of rows that went to the slab in a device's memory
+	Peak     int64 `json:"peak"`                // the most rows that a slab ever held
 }
 
 // Bytes returns how many bytes were read.
@@ -117,8 +125,12 @@ func (m *resident) stats() RowStats {
 		return RowStats{}
 	}
 	s := m.slab.Stats()
+	var bus int64
+	if m.rows != nil {
+		bus = m.rows.Moved()
+	}
 	return RowStats{
-		Batches: s.Batches, Asked: s.Rows, Shared: s.Shared, Pinned: s.Pinned, Cached: s.Cached, Loaded: s.Loaded,
+		Bus: bus, Batches: s.Batches, Asked: s.Rows, Shared: s.Shared, Pinned: s.Pinned, Cached: s.Cached, Loaded: s.Loaded,
 		Pins: s.Pins, RowBytes: m.rowBytes, Peak: int64(s.Peak),
 	}
 }
@@ -132,12 +144,14 @@ func (s *RowStats) add(o RowStats) {
 	s.Cached += o.Cached
 	s.Loaded += o.Loaded
 	s.Pins += o.Pins
+	s.Bus += o.Bus
 	s.RowBytes, s.Peak = max(s.RowBytes, o.RowBytes), max(s.Peak, o.Peak)
 }
 
 // pipelineConfig returns what every pipeline of the plan has, without its
-// consumers. The caller closes the resident memory after the pipeline.
-func (r *Runtime) pipelineConfig(ctx context.Context, work actors.Work, rec *clock.Recorder) (c actors.Config, m *resident, err error) {
+// consumers, with the slab in the device's memory if that is where they compute.
+// The caller closes the resident memory after the pipeline.
+func (r *Runtime) pipelineConfig(ctx context.Context, work actors.Work, onDevice bool, rec *clock.Recorder) (c actors.Config, m *resident, err error) {
 	work.Window = r.plan.Reorder
 	c = actors.Config{
 		System: r.system, Pool: r.pool, Clock: rec, Work: work, Samplers: r.samplers(), Credits: r.plan.Credits,
@@ -167,10 +181,19 @@ func (r *Runtime) pipelineConfig(ctx context.Context, work actors.Work, rec *clo
 	if r.plan.Match {
 		o.Keep = r.plan.MaxAhead
 	}
-	if m.slab, err = features.NewSlab(store.Layout(), o); err != nil {
+	l := store.Layout()
+	if onDevice {
+		m.rows, err = r.device.Rows(store, devices.RowsOptions{Rows: o.MaxSlots, Pinned: int(r.plan.RowsPinned), Copied: func(n int, begin, end time.Time) {
+			rec.Record(clock.Copy, fmt.Sprintf("%d rows", n), begin, end)
+		}})
+		if err != nil {
+			return c, nil, errors.Join(fmt.Errorf("runtime: a slab of %d rows: %w", o.MaxSlots, err), m.close())
+		}
+		store, o.Table = m.rows, m.rows.Table()
+	}
+	if m.slab, err = features.NewSlab(l, o); err != nil {
 		return c, nil, errors.Join(err, m.close())
 	}
-	l := store.Layout()
 	m.rowBytes = int64(l.RowBytes())
 	r.mu.Lock()
 	r.live[m] = struct{}{}
@@ -288,6 +311,9 @@ type hottest struct {
 func (r *Runtime) checkMemory(s *scheduler.Sizes) error {
 	c := &r.cfg
 	var why, remedy string
+	if loads, _ := scheduler.Loads(s, r.request()); loads && s.DeviceRows && c.Memory.Gather == "copied" {
+		return fmt.Errorf("%w: gather: copied cannot be done, for kernels read rows from the slab in the device's memory; leave it out", ErrConfig)
+	}
 	switch {
 	case s.RowBytes == 0:
 		why, remedy = "the data has no node features", ", or add them to the data"

@@ -23,6 +23,9 @@ func (r *Runtime) sizes() scheduler.Sizes {
 	if c.Sampling.Inductive {
 		s.Inductive, s.SeenEdges = true, r.sampler.Dataset().Graph.NumEdges()
 	}
+	if r.device != nil {
+		s.Device, s.DeviceRows, s.Pinned = r.device.Bytes(), !c.Training.Sync.Asynchronous() && !c.ownRows(), c.pinned
+	}
 	held := r.sampler.Footprint()
 	s.SamplerShared, s.SamplerOwn = held.Shared+r.factBytes, held.Sampler
 	if r.links != nil { // a link brings two nodes, and each of its negatives one

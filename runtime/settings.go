@@ -39,6 +39,7 @@ type settings struct {
 	Config
 	where     features.Spec      // Features
 	cached    features.CacheSpec // Cache
+	pinned    int64              // Pinned; 0: any
 	limit     scheduler.Limit    // MemoryLimit
 	method    overlap.Method     // ReorderMethod; 0: batches keep their order
 	precision cpu.Precision
@@ -176,6 +177,11 @@ func (s *settings) compileMemory(p *problems) {
 	var err error
 	s.limit, err = m.limit()
 	p.check(err == nil, "%v", err)
+	if m.Pinned != "" {
+		n, err := features.ParseBytes(m.Pinned)
+		p.check(err == nil && n > 0, "pinned-memory: %q is not a size such as 16MiB", m.Pinned)
+		s.pinned = int64(n)
+	}
 	s.where, err = features.ParseSpec(m.Features)
 	p.check(err == nil, "%v", err)
 	s.cached, err = features.ParseCacheSpec(m.Cache)

@@ -120,7 +120,7 @@ func limitFirstStep(c *actors.Config) {
 // trainingConfig returns what a pipeline that trains is made of. The caller closes the
 // resident memory after the pipeline.
 func (r *Runtime) trainingConfig(ctx context.Context, work actors.Work, u *updater, rec *clock.Recorder) (actors.Config, *resident, error) {
-	c, mem, err := r.pipelineConfig(ctx, work, rec)
+	c, mem, err := r.pipelineConfig(ctx, work, r.plan.DeviceSlab, rec)
 	if err != nil {
 		return c, nil, err
 	}

@@ -30,29 +30,31 @@ var tightnesses = [...]string{settled: "nothing is added by measuring", narrow: 
 // remedy is what takes less memory, as far as it is the user's to say.
 const remedy = "a smaller --batch-size or more --micro-batches, smaller --fanouts or --hidden, --features mmap or disk, fewer --samplers and --credits where they were given, or a higher limit; --memory-limit none ignores it"
 
-// Fit is Build within limit: what the user did not fix is made smaller until the
+// Fit is Build within limit, and the device's memory: what the user did not fix is made smaller until the
 // peak is no more, or Check says that it is all the same.
 func Fit(s Sizes, r Request, limit Limit) *Plan {
-	if limit == (Limit{}) {
-		return Build(s, r)
-	}
 	for ; ; r.tight++ {
 		p := Build(s, r)
-		p.Limit, p.LimitFrom = limit.Bytes, limit.From
-		if r.tight > ample {
-			p.Fitted = fmt.Sprintf("to fit %s (%s) %s", mebibytes(limit.Bytes), limit.From, tightnesses[r.tight])
+		to, fits := "the device", p.DevicePeak <= p.DeviceBytes
+		if limit != (Limit{}) {
+			p.Limit, p.LimitFrom = limit.Bytes, limit.From
+			to, fits = fmt.Sprintf("%s (%s)", mebibytes(limit.Bytes), limit.From), fits && p.PeakBytes <= limit.Bytes
+			more := max(limit.Bytes-p.PeakBytes, 0) / max(p.InferenceBytes, 1)
+			p.Inferences = int(min(int64(p.Inferences), 1+more))
 		}
-		more := max(limit.Bytes-p.PeakBytes, 0) / max(p.InferenceBytes, 1)
-		p.Inferences = int(min(int64(p.Inferences), 1+more))
-		if p.PeakBytes <= limit.Bytes || r.tight == least {
+		if r.tight > ample {
+			p.Fitted = fmt.Sprintf("to fit %s %s", to, tightnesses[r.tight])
+		}
+		if fits || r.tight == least {
 			return p
 		}
 	}
 }
 
-// Check reports, wrapping ErrMemory, that training may take more than the limit.
+// Check reports, wrapping ErrMemory, that training may take more than the limit, or than
+// the device has.
 func (p *Plan) Check() error {
-	return Within(Limit{p.Limit, p.LimitFrom}, "the plan's peak, with all as small as it may be,", p.PeakBytes)
+	return errors.Join(Within(Limit{p.Limit, p.LimitFrom}, "the plan's peak, with all as small as it may be,", p.PeakBytes), p.checkDevice())
 }
 
 // Within reports that so many bytes, of what, are over the limit.

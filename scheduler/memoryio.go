@@ -14,6 +14,9 @@ const (
 	marginNum, marginDen = 5, 4
 )
 
+// KeepShare is of how many parts of a device's memory tables that it keeps may take one.
+const KeepShare = 2
+
 func margin(rows int64) int64 { return times(rows, marginNum)/marginDen + 1 }
 
 // enough is more than any machine has: bounds stay there.
@@ -55,6 +58,12 @@ func Loads(s *Sizes, r Request) (bool, string) {
 		return true, "as asked for"
 	case s.Cache != "":
 		return true, "a cache was asked for"
+	case s.DeviceRows && r.Match == "off":
+		return true, "as asked for: the rows of every batch go over the bus"
+	case s.DeviceRows && s.FeatureBytes > s.Device/KeepShare:
+		return true, fmt.Sprintf("the table is %s, and a device of %s keeps one of no more than half of that", mebibytes(s.FeatureBytes), mebibytes(s.Device))
+	case s.Device > 0 && s.FeatureBytes <= s.Device/KeepShare:
+		return false, "the device keeps the whole table: the first layer aggregates straight from it"
 	}
 	return false, "features lie in the memory that compute reads (" + s.Source + "): the first layer aggregates straight from the table"
 }

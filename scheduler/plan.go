@@ -56,6 +56,10 @@ type Sizes struct {
 	Audits        bool   // other nodes' batches are sampled here, too
 	Own           []Own  // the program's own stages, in their order
 	Cache         string // what is cached, as the user asked for it; empty: nothing
+
+	Device     int64 // bytes of memory of the device that computes; 0: the processor does
+	DeviceRows bool  // rows for training go to a slab in that memory, where there is one
+	Pinned     int64 // bytes of the host's memory that may be pinned to copy to the device; 0: as many as are needed
 }
 
 // Own is a stage of the program's own.
@@ -117,24 +121,34 @@ type Plan struct {
 	MaxLoaders int      `json:"max_loaders"`
 	EvalChunk  int      `json:"eval_chunk"`
 	LocalCodec string   `json:"local_codec"`
-	Load       bool     `json:"load"`             // rows are brought to a slab; else compute reads them where they lie
-	Match      bool     `json:"match"`            // rows that the slab holds already are not read again
-	Reorder    int      `json:"reorder"`          // batches of a window; 0: batches keep their order
-	Loaders    int      `json:"loaders"`          // reads under way at once
-	Ahead      int      `json:"ahead"`            // batches that hold slots
-	SlabRows   int64    `json:"slab_rows"`        // slots of the slab
-	SlabLimit  int64    `json:"slab_limit"`       // slots that it may grow to, for one batch of the largest size
-	CacheRows  int64    `json:"cache_rows"`       // of a dynamic cache
-	CacheRoom  int64    `json:"cache_room"`       // the same, if measuring adds one
-	Copied     bool     `json:"copied"`           // a batch's rows are copied together before the first layer reads them
-	CopyRows   int64    `json:"copy_rows"`        // the most that are, now or once that was measured
-	Raised     string   `json:"raised,omitempty"` // what was asked for and does not do, and what is done in its place
+	Load       bool     `json:"load"`                  // rows are brought to a slab; else compute reads them where they lie
+	Match      bool     `json:"match"`                 // rows that the slab holds already are not read again
+	Reorder    int      `json:"reorder"`               // batches of a window; 0: batches keep their order
+	Loaders    int      `json:"loaders"`               // reads under way at once
+	Ahead      int      `json:"ahead"`                 // batches that hold slots
+	SlabRows   int64    `json:"slab_rows"`             // slots of the slab
+	SlabLimit  int64    `json:"slab_limit"`            // slots that it may grow to, for one batch of the largest size
+	CacheRows  int64    `json:"cache_rows"`            // of a dynamic cache
+	CacheRoom  int64    `json:"cache_room"`            // the same, if measuring adds one
+	Copied     bool     `json:"copied"`                // a batch's rows are copied together before the first layer reads them
+	CopyRows   int64    `json:"copy_rows"`             // the most that are, now or once that was measured
+	DeviceSlab bool     `json:"device_slab,omitempty"` // the slab is in the device's memory
+	Raised     string   `json:"raised,omitempty"`      // what was asked for and does not do, and what is done in its place
 	Kernels    string   `json:"kernels"`
 	Batches    int      `json:"batches_per_epoch"`
 	Stages     []Stage  `json:"stages"`
 	LeftOut    []Stage  `json:"left_out"`
 	Memory     []Memory `json:"memory"`
 	PeakBytes  int64    `json:"peak_bytes"` // sum of Memory without mapped pages
+	// DeviceMemory is what the device that computes has to have room for, DevicePeak its sum and
+	// DeviceBytes the memory that it has; 0: the processor computes. Pinned is what of the
+	// host's memory is pinned to copy to it.
+	DeviceMemory []Memory `json:"device_memory,omitempty"`
+	DevicePeak   int64    `json:"device_peak_bytes,omitempty"`
+	DeviceBytes  int64    `json:"device_bytes,omitempty"`
+	Pinned       int64    `json:"pinned_bytes,omitempty"`
+	PinnedLimit  int64    `json:"pinned_limit,omitempty"`      // 0: none
+	RowsPinned   int64    `json:"rows_pinned_bytes,omitempty"` // of Pinned: what rows for the slab go through
 	// Inferences is how many calls compute exact inference at once, others wait: one a
 	// thread, as far as the limit leaves room. The peak has one, of InferenceBytes.
 	Inferences     int   `json:"inferences"`
@@ -193,7 +207,9 @@ func Build(s Sizes, r Request) *Plan {
 		}
 	}
 	why := p.memoryIO(&s, r)
-	p.gathers = s.InDim > 0 && !whole && !s.SparseInput && !s.ownRows()
+	p.DeviceSlab = p.Load && s.DeviceRows
+	// A device gathers from its own memory, unless it has neither the table nor a slab.
+	p.gathers = s.InDim > 0 && !whole && !s.SparseInput && !s.ownRows() && (s.Device == 0 || r.Gather == "copied" && !p.DeviceSlab)
 	p.Copied = p.gathers && r.Gather == "copied"
 	p.MaxSamplers = p.Samplers
 	if r.Samplers == 0 && !whole && !s.SampledByDevice && r.tight < settled {
@@ -390,7 +406,16 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 			inputs = min(bound, margin(s.Inputs))
 		}
 		p.slab(&s, r, inputs, bound)
-		add(fmt.Sprintf("slab: %d rows for %d batches ahead%s, up to %d%s", p.SlabRows, p.MaxAhead, cachedToo(s.CachedRows), p.SlabLimit, p.cacheToo()), p.SlabLimit*(s.RowBytes+16)+8*max(p.CacheRows, p.CacheRoom)+4*s.Nodes, false)
+		if p.DeviceSlab {
+			p.fitDevice(&s)
+		}
+		slab := fmt.Sprintf("slab: %d rows for %d batches ahead%s, up to %d%s", p.SlabRows, p.MaxAhead, cachedToo(s.CachedRows), p.SlabLimit, p.cacheToo())
+		rows := p.SlabLimit * s.RowBytes
+		if p.DeviceSlab {
+			p.onDevice(slab, rows)
+			slab, rows = "what is where in the slab", 0
+		}
+		add(slab, rows+p.SlabLimit*16+8*max(p.CacheRows, p.CacheRoom)+4*s.Nodes, false)
 		add(fmt.Sprintf("slots and reads of up to %d batches", p.MaxAhead), times(20*bound, int64(p.MaxAhead+1)), false)
 	}
 	if s.ownRows() {
@@ -419,6 +444,10 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 	}
 	add(fmt.Sprintf("activations of %d trainers", p.Trainers), times(activations, int64(p.Trainers)), false)
 	widest := int64(max(s.InDim, s.Hidden, s.OutDim, 1))
+	if s.Device > 0 {
+		p.device(&s, batch, activations, widest)
+		add("memory that is pinned to copy to the device", p.Pinned, false)
+	}
 	if s.FeaturesAway {
 		p.InferenceBytes = s.Nodes * s.RowBytes
 		add("exact inference: the features, fetched", p.InferenceBytes, false)
@@ -457,6 +486,13 @@ func (p *Plan) String() string {
 	fmt.Fprintf(&b, "  %10s  sum\n", mebibytes(p.PeakBytes))
 	if p.Limit > 0 {
 		fmt.Fprintf(&b, "  %10s  the limit: %s\n", mebibytes(p.Limit), p.LimitFrom)
+	}
+	if p.DeviceBytes > 0 {
+		fmt.Fprintf(&b, "\nthe device's memory, at most\n")
+		for _, m := range p.DeviceMemory {
+			fmt.Fprintf(&b, "  %10s  %s\n", mebibytes(m.Bytes), m.What)
+		}
+		fmt.Fprintf(&b, "  %10s  sum, of %s\n", mebibytes(p.DevicePeak), mebibytes(p.DeviceBytes))
 	}
 	if p.Fitted != "" {
 		fmt.Fprintf(&b, "  %s\n", p.Fitted)

@@ -254,6 +254,11 @@ func TestTables(t *testing.T) {
 				b.q.Keep(&kept)
 				b.q.Keep(&kept)
 				clear(kept.Data) // what the device has is read
+				slab, moved := b.slab(f)
+				defer slab.Close()
+				if want := int64(f.Rows * b.rowBytes(f)); moved != want || slab.Moved() != want {
+					t.Errorf("%v, %d columns: %d bytes of rows went over, of which slots are told apart, and %d by the slab's count; rows are %d", dtype, cols, moved, slab.Moved(), want)
+				}
 				g := b.block(40, 3, 0, 17, 40, 5, 6, 7, 8, 9, 300)
 				ids := make([]uint32, g.NumSrc)
 				for i := range ids {
@@ -264,7 +269,7 @@ func TestTables(t *testing.T) {
 				for _, ids := range [][]uint32{nil, ids} {
 					src := cpu.Source[float32]{Table: f, IDs: ids}
 					b.renew()
-					for where, table := range map[string]*graph.Features{"host": f, "device": &over, "device, kept": &kept} {
+					for where, table := range map[string]*graph.Features{"host": f, "device": &over, "device, kept": &kept, "device, slab": slab.Table()} {
 						what := fmt.Sprintf("%v, %d columns, gap %d, on the %s, ids %v", dtype, cols, gap, where, ids != nil)
 						from := cpu.Source[float32]{Table: table, IDs: ids}
 						b.aggregate(what, g, src, from, o)

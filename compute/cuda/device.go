@@ -32,6 +32,8 @@ type Device struct {
 	mu      sync.Mutex         // of kernels
 	lost    atomic.Bool        // no call of this context's succeeds any more
 	tables  tables
+
+	toDevice, toHost atomic.Int64 // bytes that were copied
 }
 
 func init() {
@@ -136,6 +138,12 @@ func (d *Device) Describe() string {
 		d.Number, d.Name, d.Capability/10, d.Capability%10, d.Processors, float64(d.Memory)/(1<<30), d.driver.version/1000, d.driver.version%1000/10)
 }
 
+// Bytes is the device's memory.
+func (d *Device) Bytes() int64 { return int64(d.Memory) }
+
+// Moved returns how many bytes were copied to the device and back.
+func (d *Device) Moved() (toDevice, toHost int64) { return d.toDevice.Load(), d.toHost.Load() }
+
 func (d *Device) isLost() bool { return d.lost.Load() }
 
 // Close gives back the modules and the context.
@@ -145,7 +153,7 @@ func (d *Device) Close() error {
 		d.modules, d.tables.places = nil, nil // they go with the context
 	}
 	for _, t := range d.tables.places {
-		if t.address != 0 {
+		if t.address != 0 && !t.foreign {
 			if err := d.call(cuMemFree, "", t.address); err != nil && first == nil {
 				first = err
 			}

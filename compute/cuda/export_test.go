@@ -18,6 +18,9 @@ func Functions() []string { return names[:] }
 // Memory returns the bytes of memory that the device has.
 func (q *Queue) Memory() int { return q.device.Memory }
 
+// Device returns the queue's device.
+func (q *Queue) Device() *Device { return q.device }
+
 // FMALimit runs a kernel of fused multiply-adds, and no more.
 func (q *Queue) FMALimit(out []float32, blocks, rounds int) {
 	q.run("fma_limit", blocks, 1, threads, result(q, out), float32(0.999), float32(0.001), rounds)

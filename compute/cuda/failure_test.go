@@ -3,11 +3,13 @@
 package cuda_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
@@ -15,6 +17,7 @@ import (
 	"github.com/gnnactor/gnnactor/compute/cuda/fakecuda"
 	"github.com/gnnactor/gnnactor/compute/devices"
 	"github.com/gnnactor/gnnactor/graph"
+	store "github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/pool"
 )
 
@@ -61,7 +64,13 @@ func train(t *testing.T) (err, end error) {
 		return err, nil
 	}
 	q := device.Queue()
-	defer func() { end = errors.Join(q.Close(), device.Close()) }()
+	var slab devices.Rows
+	defer func() {
+		if slab != nil {
+			end = slab.Close()
+		}
+		end = errors.Join(end, q.Close(), device.Close())
+	}()
 	p := pool.New(1)
 	defer p.Close()
 	x := cpu.NewExec(p, cpu.Go)
@@ -80,7 +89,17 @@ func train(t *testing.T) (err, end error) {
 	in := &compute.Input{Features: graph.NewFeatures(4, 5, features), Blocks: []graph.Block{graph.WholeGraph(g), graph.WholeGraph(g)}, Labels: []int32{0, 1, 2}}
 	m.BindFeatures(in.Features)
 	e := m.NewEngine(x)
-	for range 2 {
+	for step := range 2 {
+		if step == 1 { // where the device has its rows
+			slab, err = device.Rows(store.InMemory(in.Features), devices.RowsOptions{Rows: 4, Pinned: 150, Copied: func(int, time.Time, time.Time) {}})
+			if err != nil {
+				return err, nil
+			}
+			in.Features, in.Rows = slab.Table(), []uint32{3, 1, 2, 0}
+			if err := store.Read(context.Background(), slab, store.Request{IDs: []uint32{0, 1, 2, 3}, Slots: in.Rows, Dst: slab.Table()}); err != nil {
+				return err, nil
+			}
+		}
 		if _, err := e.Gradient(grad, params, in); err != nil {
 			return err, nil
 		}

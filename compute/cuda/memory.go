@@ -69,6 +69,7 @@ func (q *Queue) tryUpload(to uintptr, from unsafe.Pointer, bytes int) error {
 	}
 	p := q.pinned + uintptr(q.filled)
 	copy(unsafe.Slice((*byte)(pointer(p)), bytes), unsafe.Slice((*byte)(from), bytes))
+	q.device.toDevice.Add(int64(bytes))
 	q.filled += (bytes + alignment - 1) / alignment * alignment
 	return q.device.call(cuMemcpyHtoDAsync, "", to, p, uintptr(bytes), q.stream)
 }
@@ -86,6 +87,7 @@ func Download[E any](q *Queue, dst, src []E) {
 		copy(dst, src)
 		return
 	}
+	q.device.toHost.Add(int64(len(src)) * int64(unsafe.Sizeof(src[0])))
 	err := q.device.call(cuMemcpyDtoHAsync, "", uintptr(unsafe.Pointer(&dst[0])), uintptr(unsafe.Pointer(&src[0])), uintptr(len(src))*unsafe.Sizeof(src[0]), q.stream)
 	if err == nil {
 		err = q.Wait()

@@ -23,10 +23,27 @@ type place struct {
 	address uintptr
 	scales  uintptr         // of its rows
 	table   *graph.Features // so that no other memory has its address
+	foreign bool            // the memory is a slab's
 }
 
 // Tables may take a memory's bytes divided by tableShare.
 const tableShare = 2
+
+// add tells of a table in the device's memory, remove of its end.
+func (t *tables) add(f *graph.Features, p place) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.places == nil {
+		t.places = map[input]place{}
+	}
+	t.places[inputOf(f)] = p
+}
+
+func (t *tables) remove(f *graph.Features) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.places, inputOf(f))
+}
 
 func inputOf(f *graph.Features) input { return input{uintptr(unsafe.Pointer(&f.Data[0])), len(f.Data)} }
 

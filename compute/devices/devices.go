@@ -11,9 +11,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/features"
 )
 
 // Device is a device that runs kernels. Its methods may be called by any goroutines.
@@ -28,9 +30,39 @@ type Device interface {
 	Describe() string
 	// Queue returns a queue of kernels for one goroutine at a time.
 	Queue() Queue
+	// Rows returns a table in the device's memory for rows of a store, which stays its
+	// owner's.
+	Rows(from features.Store, o RowsOptions) (Rows, error)
+	// Bytes is how much memory the device has.
+	Bytes() int64
+	// Moved returns how many bytes were copied to the device, and back.
+	Moved() (toDevice, toHost int64)
 	// Close gives the device back, after all queues are closed.
 	Close() error
 }
+
+// Rows is a table in a device's memory that rows of a store are brought to. As a store it
+// reads them from there into slots of Table alone, which kernels read and the host does not.
+// What is read for a batch goes over while others are computed. Close, when no kernel
+// reads the table any more, gives the memory back and leaves the store open.
+type Rows interface {
+	features.Store
+	Table() *graph.Features
+	// Moved returns how many bytes of rows were copied to the device.
+	Moved() int64
+}
+
+// RowsOptions says what a table of rows is like.
+type RowsOptions struct {
+	Rows   int // of the table
+	Pinned int // bytes of the host's memory that are pinned to copy through: DefaultPinned, say
+	// Copied, unless nil, is told of each copy once it is over, in Close at the latest: its rows,
+	// and when the device began and ended it. It is called by several goroutines.
+	Copied func(rows int, begin, end time.Time)
+}
+
+// DefaultPinned is how many bytes of pinned memory rows go through.
+const DefaultPinned = 8 << 20
 
 // Queue runs kernels one after the other, in memory of its own on the device.
 type Queue interface {

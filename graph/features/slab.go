@@ -1,6 +1,7 @@
 package features
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -25,8 +26,11 @@ type SlabOptions struct {
 	// Cache is how many rows, of those that no batch needs any more, stay for
 	// later ones (a dynamic cache, by S3-FIFO), until SetCache changes it.
 	Cache int
-	// Poison fills free slots with NaN, for tests.
+	// Poison fills free slots with NaN, for tests; not those of Table.
 	Poison bool
+	// Table is where rows lie, MaxSlots of them, such as in a device's memory, which the slab
+	// neither reads nor writes; nil: in memory of its own.
+	Table *graph.Features
 }
 
 // SlabSlots returns the slots that a slab needs (docs/algorithms.md §7): the most
@@ -124,9 +128,14 @@ func NewSlab(l Layout, o SlabOptions) (*Slab, error) {
 	case int64(o.MaxSlots) >= ghostBit:
 		return nil, fmt.Errorf("features: a slab of %d slots; it has at most %d", o.MaxSlots, int64(ghostBit)-1)
 	}
-	s := &Slab{layout: l, o: o, limit: o.Slots}
+	s := &Slab{layout: l, o: o, limit: o.Slots, table: o.Table}
 	var err error
-	if s.mem, err = allocate(o.MaxSlots * l.Cols * l.DType.Size()); err == nil {
+	if s.table == nil {
+		s.mem, err = allocate(o.MaxSlots * l.Cols * l.DType.Size())
+	} else if err := l.fits(s.table); err != nil || s.table.Rows < o.MaxSlots || o.Poison {
+		return nil, fmt.Errorf("features: a slab of %d slots in a table of %d rows: %w", o.MaxSlots, s.table.Rows, cmp.Or(err, errors.New("it has too few, or is to be poisoned")))
+	}
+	if err == nil {
 		if s.placeM, err = allocate(l.Rows * 4); err == nil {
 			s.slotsM, err = allocate(o.MaxSlots * slotBytes)
 		}
@@ -136,7 +145,9 @@ func NewSlab(l Layout, o SlabOptions) (*Slab, error) {
 	}
 	s.place = uint32s(s.placeM)
 	s.slots = unsafe.Slice((*slot)(unsafe.Pointer(unsafe.SliceData(s.slotsM))), o.MaxSlots)
-	s.table = l.tableIn(s.mem, o.MaxSlots)
+	if s.table == nil {
+		s.table = l.tableIn(s.mem, o.MaxSlots)
+	}
 	s.cache.resize(o.Cache)
 	return s, nil
 }
@@ -145,8 +156,8 @@ func NewSlab(l Layout, o SlabOptions) (*Slab, error) {
 // same when the slab grows.
 func (s *Slab) Table() *graph.Features { return s.table }
 
-// Bytes returns the memory that the slab takes when all slots it may use now
-// have been used, book-keeping included.
+// Bytes returns the memory that the slab takes, with its Table, when all slots it may use
+// now have been used, book-keeping included.
 func (s *Slab) Bytes() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -63,7 +63,7 @@ func Use(t testing.TB) *Driver {
 	}
 	d.Set("reset", 0)
 	t.Cleanup(func() {
-		for _, what := range []string{"contexts", "allocations", "pinned", "streams", "modules"} {
+		for _, what := range []string{"contexts", "allocations", "pinned", "streams", "events", "modules"} {
 			if n := d.Count(what); n != 0 {
 				t.Errorf("%d %s were not given back", n, what)
 			}
@@ -114,8 +114,9 @@ func (d *Driver) Fail(function string, after, code int) {
 	d.ask(d.fail, function, uintptr(after), uintptr(code))
 }
 
-// Count returns how many of contexts, allocations, bytes, pinned, streams or
-// modules there are, or how often a function was called.
+// Count returns how many of contexts, allocations, bytes, pinned, streams, events or
+// modules there are, how many bytes went "to device" and "to host", or how often a function
+// was called.
 func (d *Driver) Count(what string) int { return d.ask(d.count, what, 0, 0) }
 
 func (d *Driver) ask(f uintptr, name string, a, b uintptr) int {

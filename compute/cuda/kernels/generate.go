@@ -12,3 +12,4 @@ package kernels
 //go:generate ptx norm.cu -o norm.ptx
 //go:generate ptx limits.cu -o limits.ptx
 //go:generate ptx sample.cu -o sample.ptx
+//go:generate ptx slab.cu -o slab.ptx

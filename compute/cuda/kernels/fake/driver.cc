@@ -10,6 +10,7 @@
 // mutant whose kernels take the others' place, if the library has any.
 #include FAKE_KERNELS
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -48,8 +49,17 @@ struct Stream {
   std::deque<std::function<int()>> work;
   uint64_t queued = 0, done = 0;
 };
+struct Event {
+  Device *device;
+  std::weak_ptr<Stream> stream; // that it was recorded in last
+  uint64_t position = 0;        // in it
+  bool recorded = false;
+  double time = -1;             // seconds, once that is done; below 0 until then
+};
 struct Module { Device *device; };
 std::map<void *, std::shared_ptr<Stream>> streams;
+std::map<void *, std::shared_ptr<Event>> events;
+uint64_t to_device, to_host; // bytes that were copied
 std::set<Module *> modules;
 std::map<uint64_t, size_t> pinned;
 FILE *recording; // of launches, for replay.cc; null: none
@@ -185,14 +195,14 @@ API fake_set(const char *what, long v) {
   if (w == "forget") { // what is held
     for (auto m : modules) delete m;
     for (auto &p : pinned) free((void *)p.first);
-    modules.clear(), streams.clear(), pinned.clear();
+    modules.clear(), streams.clear(), events.clear(), pinned.clear();
     for (auto &d : devices) d.allocations.clear(), d.used = d.retained = d.lost = 0;
   } else if (w == "devices") device_count = v;
   else if (w == "version") driver_version = v;
   else if (w == "capability") capability = v;
   else if (w == "memory") for (auto &d : devices) d.memory = v;
   else if (w == "reset") { // to what it was at first; nothing may be held
-    failures.clear(); calls.clear(); report.clear();
+    failures.clear(); calls.clear(); report.clear(); to_device = to_host = 0;
     device_count = 1, driver_version = 13000, capability = 80, initialized = false;
     for (auto &d : devices) d.memory = 1ull << 30, d.lost = 0;
   } else return INVALID_VALUE;
@@ -216,7 +226,10 @@ extern "C" __attribute__((visibility("default"))) long fake_count(const char *wh
   else if (w == "bytes") for (auto &d : devices) n += d.used;
   else if (w == "pinned") n = pinned.size();
   else if (w == "streams") n = streams.size();
+  else if (w == "events") n = events.size();
   else if (w == "modules") n = modules.size();
+  else if (w == "to device") n = to_device;
+  else if (w == "to host") n = to_host;
   else n = calls[w];
   return n;
 }
@@ -263,6 +276,7 @@ API cuDevicePrimaryCtxRelease_v2(int d) {
   if (--dev->retained == 0 && dev->lost) { // what a lost context had goes with it
     Access access;
     for (auto i = streams.begin(); i != streams.end();) i = i->second->device == dev ? streams.erase(i) : std::next(i);
+    for (auto i = events.begin(); i != events.end();) i = i->second->device == dev ? events.erase(i) : std::next(i);
     for (auto i = modules.begin(); i != modules.end();) {
       auto m = *i;
       i = m->device == dev ? (delete m, modules.erase(i)) : std::next(i);
@@ -356,6 +370,7 @@ API cuStreamSynchronize(void *s) { ENTER() auto i = streams.find(s); return i ==
 API cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t n, void *s) {
   ENTER()
   if (!in(current->allocations, to, n)) return INVALID_VALUE;
+  to_device += n;
   if (in(pinned, (uint64_t)from, n)) return queue(s, [=] { memcpy((void *)to, from, n); return SUCCESS; });
   auto copy = std::make_shared<std::string>((const char *)from, n); // as the driver does with memory that is not pinned
   return queue(s, [=] { memcpy((void *)to, copy->data(), n); return SUCCESS; });
@@ -363,6 +378,7 @@ API cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t n, void *s) {
 API cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, void *s) {
   ENTER()
   if (!in(current->allocations, from, n)) return INVALID_VALUE;
+  to_host += n;
   int code = queue(s, [=] { memcpy(to, (void *)from, n); return SUCCESS; });
   if (code || in(pinned, (uint64_t)to, n)) return code;
   return all(streams[s].get());
@@ -392,6 +408,41 @@ API cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
     if (wrong) return broken(d, LAUNCH_FAILED, std::string("kernel ") + k->name + ": " + wrong);
     return (int)SUCCESS;
   });
+}
+
+// An event is done when everything is that was in its stream before it.
+API cuEventCreate(void **e, unsigned) { ENTER() auto p = std::make_shared<Event>(); p->device = current; events[p.get()] = p; *e = p.get(); return SUCCESS; }
+API cuEventDestroy_v2(void *e) { ENTER() return events.erase(e) ? SUCCESS : INVALID_HANDLE; }
+API cuEventRecord(void *e, void *s) {
+  ENTER()
+  auto i = events.find(e);
+  auto in = streams.find(s);
+  if (i == events.end() || in == streams.end()) return INVALID_HANDLE;
+  auto event = i->second;
+  event->time = -1;
+  event->recorded = true;
+  event->stream = in->second;
+  event->position = in->second->queued + 1;
+  return queue(s, [event, at = event->position] {
+    if (event->position == at) event->time = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    return (int)SUCCESS;
+  });
+}
+API cuEventSynchronize(void *e) {
+  ENTER()
+  auto i = events.find(e);
+  if (i == events.end()) return INVALID_HANDLE;
+  auto s = i->second->stream.lock();
+  return s ? run(s.get(), i->second->position) : current->lost;
+}
+API cuEventElapsedTime(float *milliseconds, void *from, void *to) {
+  ENTER()
+  auto a = events.find(from), b = events.find(to);
+  if (a == events.end() || b == events.end()) return INVALID_HANDLE;
+  if (!a->second->recorded || !b->second->recorded) return INVALID_HANDLE;
+  if (a->second->time < 0 || b->second->time < 0) return 600; // CUDA_ERROR_NOT_READY
+  *milliseconds = (b->second->time - a->second->time) * 1000;
+  return SUCCESS;
 }
 
 API cuGetErrorName(int code, const char **s) {

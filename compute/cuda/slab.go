@@ -1,0 +1,295 @@
+//go:build linux && (amd64 || arm64) && !nogpu
+
+package cuda
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/gnnactor/gnnactor/compute/devices"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/features"
+	"github.com/gnnactor/gnnactor/pool"
+)
+
+// stagings is how many pieces of pinned memory rows go through: while one is copied to the
+// device, rows are read into another.
+const stagings = 2
+
+// slab is a table of the device's that rows of a store are brought to, through pinned memory,
+// on a stream of its own: compute goes on meanwhile.
+type slab struct {
+	from   features.Store
+	layout features.Layout
+	o      devices.RowsOptions
+	table  *graph.Features
+	free   chan *staging
+	all    []*staging
+	events []*uintptr
+	reads  sync.WaitGroup
+	bytes  atomic.Int64 // of rows that went over
+
+	opened   uintptr   // an event
+	openedAt time.Time // by the host's clock
+
+	mu sync.Mutex // of launches
+	q  *Queue
+}
+
+// staging is a piece of the host's pinned memory, and one of the device's that it is copied to.
+// It holds rows, one after the other, then the slots that they go to and their scales.
+type staging struct {
+	pinned     []byte
+	device     uintptr
+	begin, end uintptr // events: of its last copy
+	rows       int     // of that; 0: it is over
+}
+
+// Rows is devices.Device's.
+func (d *Device) Rows(from features.Store, o devices.RowsOptions) (devices.Rows, error) {
+	s := &slab{from: from, layout: from.Layout(), o: o, free: make(chan *staging, stagings), q: d.NewQueue()}
+	if err := s.open(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// alignedUp is n, or the next multiple of 16 bytes.
+func alignedUp(n int) int { return (n + 15) &^ 15 }
+
+// stagingBytes is what n rows take of a staging.
+func (s *slab) stagingBytes(n int) int {
+	return alignedUp(n*s.layout.Cols*s.layout.DType.Size()) + n*(s.layout.RowBytes()-s.layout.Cols*s.layout.DType.Size()+4)
+}
+
+func (s *slab) open() error {
+	d, l := s.q.device, &s.layout
+	piece := s.o.Pinned / stagings
+	if s.stagingBytes(1) > piece {
+		return fmt.Errorf("cuda: %d bytes of pinned memory are %d pieces of %d, and a row with its slot takes %d: allow more", s.o.Pinned, stagings, piece, s.stagingBytes(1))
+	}
+	data := max(s.o.Rows*l.Cols*l.DType.Size(), 1)
+	at, err := s.q.allocate(data)
+	if err != nil {
+		return err
+	}
+	s.table = &graph.Features{Rows: s.o.Rows, Cols: l.Cols, DType: l.DType, Data: unsafe.Slice((*byte)(pointer(at)), data), Stride: l.Cols * l.DType.Size(), ColScale: l.ColScale}
+	p := place{address: at, table: s.table, foreign: true}
+	if l.RowScaled {
+		if p.scales, err = s.q.allocate(4 * s.o.Rows); err != nil {
+			return err
+		}
+		s.table.RowScale = unsafe.Slice((*float32)(pointer(p.scales)), s.o.Rows)
+	}
+	for range stagings {
+		x := new(staging)
+		s.all = append(s.all, x)
+		var host uintptr
+		if err := d.call(cuMemHostAlloc, fmt.Sprintf("%d bytes of pinned memory of the host", piece), uintptr(unsafe.Pointer(&host)), uintptr(piece), 0); err != nil {
+			return err
+		}
+		x.pinned = unsafe.Slice((*byte)(pointer(host)), piece)
+		if x.device, err = s.q.allocate(piece); err != nil {
+			return err
+		}
+		for _, e := range []*uintptr{&x.begin, &x.end} {
+			if err := s.newEvent(e); err != nil {
+				return err
+			}
+		}
+		s.free <- x
+	}
+	d.tables.add(s.table, p)
+	if err := s.newEvent(&s.opened); err != nil {
+		return err
+	}
+	if err := d.call(cuEventRecord, "", s.opened, s.q.stream); err != nil {
+		return err
+	}
+	err = d.call(cuEventSynchronize, "", s.opened)
+	s.openedAt = time.Now()
+	return err
+}
+
+func (s *slab) newEvent(e *uintptr) error {
+	s.events = append(s.events, e)
+	return s.q.device.call(cuEventCreate, "", uintptr(unsafe.Pointer(e)), blockingSync)
+}
+
+const blockingSync = 1 // who waits for an event does not spin
+
+// Table is devices.Rows's.
+func (s *slab) Table() *graph.Features { return s.table }
+
+// Moved is devices.Rows's.
+func (s *slab) Moved() int64 { return s.bytes.Load() }
+
+// Layout is the store's.
+func (s *slab) Layout() features.Layout { return s.layout }
+
+// Read is the store's, into the slab's table alone.
+func (s *slab) Read(ctx context.Context, r features.Request, done func(error)) {
+	s.reads.Go(func() { done(pool.Recovered(func() error { return s.read(ctx, &r) })) })
+}
+
+func (s *slab) read(ctx context.Context, r *features.Request) error {
+	if r.Dst != s.table || len(r.Slots) != len(r.IDs) {
+		return fmt.Errorf("cuda: %d rows for %d slots of a table that is not this slab's", len(r.IDs), len(r.Slots))
+	}
+	for _, at := range r.Slots {
+		if int(at) >= s.table.Rows {
+			return fmt.Errorf("cuda: slot %d is out of range [0, %d)", at, s.table.Rows)
+		}
+	}
+	ids, slots := r.IDs, r.Slots
+	for len(ids) > 0 {
+		x, err := s.take(ctx)
+		n := 0
+		if err == nil {
+			n, err = s.piece(ctx, x, ids, slots)
+			if ids, slots = ids[n:], slots[n:]; err == nil && len(ids) == 0 {
+				err = s.settle(x) // and so everything that was copied before
+			}
+			s.free <- x
+		}
+		if err != nil { // nothing writes to the slots once this returns
+			return errors.Join(err, s.q.Wait())
+		}
+	}
+	return nil
+}
+
+// take returns a staging that nothing is copied from.
+func (s *slab) take(ctx context.Context) (*staging, error) {
+	select {
+	case x := <-s.free:
+		if err := s.settle(x); err != nil {
+			s.free <- x
+			return nil, err
+		}
+		return x, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// settle waits until x's copy is over.
+func (s *slab) settle(x *staging) error {
+	n := x.rows
+	if n == 0 {
+		return nil
+	}
+	d := s.q.device
+	x.rows = 0
+	err := d.call(cuEventSynchronize, "", x.end)
+	if err != nil || s.o.Copied == nil {
+		return err
+	}
+	ended, err := d.elapsed(s.opened, x.end)
+	if err != nil {
+		return err
+	}
+	took, err := d.elapsed(x.begin, x.end)
+	if err == nil {
+		end := s.openedAt.Add(ended)
+		s.o.Copied(n, end.Add(-took), end)
+	}
+	return err
+}
+
+// elapsed returns the time between two events that are over.
+func (d *Device) elapsed(from, to uintptr) (time.Duration, error) {
+	var milliseconds float32
+	err := d.call(cuEventElapsedTime, "", uintptr(unsafe.Pointer(&milliseconds)), from, to)
+	return time.Duration(float64(milliseconds) * float64(time.Millisecond)), err
+}
+
+// piece reads as many of the rows as x holds, and queues their way to the slots.
+func (s *slab) piece(ctx context.Context, x *staging, ids, slots []uint32) (n int, err error) {
+	size := s.table.Stride
+	each := s.layout.RowBytes() + 4
+	n = min(len(ids), (len(x.pinned)-16)/each)
+	for n < len(ids) && s.stagingBytes(n+1) <= len(x.pinned) {
+		n++
+	}
+	data := n * size
+	at := alignedUp(data)
+	to := unsafe.Slice((*uint32)(unsafe.Pointer(&x.pinned[at])), n)
+	table := &graph.Features{Rows: n, Cols: s.layout.Cols, DType: s.layout.DType, Data: x.pinned[:data], Stride: size, ColScale: s.layout.ColScale}
+	scales := at + 4*n
+	if s.layout.RowScaled {
+		table.RowScale = unsafe.Slice((*float32)(unsafe.Pointer(&x.pinned[scales])), n)
+	}
+	if err := features.Read(ctx, s.from, features.Request{IDs: ids[:n], Dst: table}); err != nil {
+		return n, err
+	}
+	copy(to, slots)
+	return n, graph.Guard(func() error { return s.send(x, n, at, scales) })
+}
+
+// send queues the copy of n rows and their way from there to the slots, which lie at at, with
+// their scales.
+func (s *slab) send(x *staging, n, at, scales int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d, size, bytes := s.q.device, s.table.Stride, s.stagingBytes(n)
+	if err := d.call(cuEventRecord, "", x.begin, s.q.stream); err != nil {
+		return err
+	}
+	if err := d.call(cuMemcpyHtoDAsync, "", x.device, uintptr(unsafe.Pointer(&x.pinned[0])), uintptr(bytes), s.q.stream); err != nil {
+		return err
+	}
+	d.toDevice.Add(int64(bytes))
+	s.bytes.Add(int64(n * s.layout.RowBytes()))
+	s.scatter(x.device, x.device+uintptr(at), uintptr(unsafe.Pointer(&s.table.Data[0])), n, size)
+	if s.table.RowScale != nil {
+		s.scatter(x.device+uintptr(scales), x.device+uintptr(at), uintptr(unsafe.Pointer(&s.table.RowScale[0])), n, 4)
+	}
+	if err := d.call(cuEventRecord, "", x.end, s.q.stream); err != nil {
+		return err
+	}
+	x.rows = n
+	return nil
+}
+
+// scatter queues the way of n rows of size bytes to the slots that lie at to.
+func (s *slab) scatter(from, to, table uintptr, n, size int) {
+	name, word := "scatter_rows_1", 1
+	for w, by := range map[int]string{4: "scatter_rows_4", 16: "scatter_rows_16"} {
+		if w > word && (size|int(from)|int(table))%w == 0 {
+			name, word = by, w
+		}
+	}
+	s.q.run(name, blocks(n*size/word), 1, threads, from, to, table, n, size/word)
+}
+
+// Close waits for reads and gives the memory back.
+func (s *slab) Close() error {
+	s.reads.Wait()
+	d := s.q.device
+	if s.table != nil {
+		d.tables.remove(s.table)
+	}
+	var errs []error
+	if !d.isLost() {
+		errs = append(errs, s.q.Wait())
+		for _, x := range s.all {
+			errs = append(errs, s.settle(x))
+			if len(x.pinned) > 0 {
+				errs = append(errs, d.call(cuMemFreeHost, "", uintptr(unsafe.Pointer(&x.pinned[0]))))
+			}
+		}
+		for _, e := range s.events {
+			if *e != 0 {
+				errs = append(errs, d.call(cuEventDestroy, "", *e))
+			}
+		}
+	}
+	s.all, s.events, s.table = nil, nil, nil
+	return errors.Join(append(errs, s.q.Close())...)
+}

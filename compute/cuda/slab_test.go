@@ -1,0 +1,217 @@
+//go:build linux && (amd64 || arm64) && !nogpu
+
+package cuda_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/compute/cuda"
+	"github.com/gnnactor/gnnactor/compute/cuda/fakecuda"
+	"github.com/gnnactor/gnnactor/compute/devices"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/features"
+)
+
+func (b *bench) rowBytes(f *graph.Features) int {
+	l := features.LayoutOf(f)
+	return l.RowBytes()
+}
+
+// slab returns f's rows in the device's memory, brought there in an order that is not
+// theirs, by pieces of several rows, and how many bytes of them the device counted.
+func (b *bench) slab(f *graph.Features) (s devices.Rows, moved int64) {
+	b.t.Helper()
+	const pieces = 3
+	row := b.rowBytes(f) + 4
+	s, err := b.q.Device().Rows(features.InMemory(f), devices.RowsOptions{Rows: f.Rows, Pinned: 2 * (f.Rows/pieces*row + 40)})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	ids := make([]uint32, f.Rows)
+	for i, u := range b.r.Perm(f.Rows) {
+		ids[i] = uint32(u)
+	}
+	before, _ := b.q.Device().Moved()
+	if err := features.Read(context.Background(), s, features.Request{IDs: ids, Slots: ids, Dst: s.Table()}); err != nil {
+		b.t.Fatal(err)
+	}
+	after, _ := b.q.Device().Moved()
+	moved = after - before - 4*int64(f.Rows) // the slots
+	if padding := moved - s.Moved(); padding >= 0 && padding < 16*2*pieces {
+		moved -= padding
+	}
+	return s, moved
+}
+
+// waiting is a store whose reads wait until they are let go on.
+type waiting struct {
+	features.Store
+	begun chan struct{}
+	let   chan error
+}
+
+func (s waiting) Read(ctx context.Context, r features.Request, done func(error)) {
+	s.begun <- struct{}{}
+	go func() {
+		if err := <-s.let; err != nil {
+			done(err)
+			return
+		}
+		s.Store.Read(ctx, r, done)
+	}()
+}
+
+// table is n rows whose values say where they are.
+func table(n, cols int) *graph.Features {
+	x := make([]float32, n*cols)
+	for i := range x {
+		x[i] = float32(i)
+	}
+	return graph.NewFeatures(n, cols, x)
+}
+
+// Two reads at once, of several pieces each, leave their rows where they belong; every copy is told.
+func TestSlabReadsTogether(t *testing.T) {
+	b := newBench(t)
+	f := table(200, 5)
+	var mu sync.Mutex
+	var rows int
+	start := time.Now()
+	s, err := b.q.Device().Rows(features.InMemory(f), devices.RowsOptions{Rows: 150, Pinned: 1000, Copied: func(n int, begin, end time.Time) {
+		mu.Lock()
+		defer mu.Unlock()
+		if rows += n; begin.Before(start) || end.Before(begin) || end.After(time.Now()) {
+			t.Error(n, begin, end)
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	slots, want := make([]uint32, 140), cpu.NewMatrix[float32](140, 5)
+	for part := range 2 {
+		var ids, to []uint32
+		for i := part; i < 140; i += 2 {
+			slots[i] = uint32(149 - i)
+			ids, to = append(ids, uint32(i*10%191)), append(to, slots[i])
+			for j := range 5 {
+				want.Row(i)[j] = float32(i*10%191*5 + j)
+			}
+		}
+		s.Read(context.Background(), features.Request{IDs: ids, Slots: to, Dst: s.Table()}, func(err error) { done <- err })
+	}
+	for range 2 {
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := b.device(cpu.NewMatrix[float32](140, 5))
+	cpu.Gather(b.x, d, cpu.Source[float32]{Table: s.Table(), IDs: slots})
+	b.same("rows", d, want, 0)
+	for name, r := range map[string]features.Request{
+		"is out of range [0, 150)": {IDs: []uint32{1}, Slots: []uint32{150}, Dst: s.Table()},
+		"row 200 is out of range":  {IDs: []uint32{200}, Slots: []uint32{0}, Dst: s.Table()},
+		"is not this slab's":       {IDs: []uint32{1}, Slots: []uint32{0}, Dst: f},
+		"1 rows for 0 slots":       {IDs: []uint32{1}, Dst: s.Table()},
+	} {
+		if err := features.Read(context.Background(), s, r); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if rows != 140 || s.Moved() != 140*20 {
+		t.Errorf("%d rows were told of, %d bytes counted", rows, s.Moved())
+	}
+}
+
+// While a copy is under way the next piece is read, and compute goes on; a read that fails, or is
+// not wanted any more, leaves what others need.
+func TestSlabOverlaps(t *testing.T) {
+	b := newBench(t)
+	f := table(64, 4)
+	from := waiting{features.InMemory(f), make(chan struct{}), make(chan error)}
+	s, err := b.q.Device().Rows(from, devices.RowsOptions{Rows: 64, Pinned: 2 * (8*20 + 16)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	done := make(chan error)
+	ids := make([]uint32, 24) // three pieces
+	for i := range ids {
+		ids[i] = uint32(i)
+	}
+	read := func(ctx context.Context) {
+		s.Read(ctx, features.Request{IDs: ids, Slots: ids, Dst: s.Table()}, func(err error) { done <- err })
+		<-from.begun
+	}
+	read(context.Background())
+	// Kernels run, though a read is under way.
+	m := b.device(b.random(3, 3, 0))
+	cpu.Scale(b.x, m, 2, m)
+	if err := b.q.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	from.let <- nil
+	<-from.begun // the second piece is read before anybody has waited for the first one's copy
+	if s.Moved() != 8*16 {
+		t.Errorf("%d bytes are under way, not a piece's", s.Moved())
+	}
+	from.let <- nil
+	<-from.begun
+	from.let <- errors.New("the disk is gone")
+	if err := <-done; err == nil || !strings.Contains(err.Error(), "the disk is gone") {
+		t.Error(err)
+	}
+	d := b.device(cpu.NewMatrix[float32](16, 4)) // what was under way has ended
+	cpu.Gather(b.x, d, cpu.Source[float32]{Table: s.Table(), IDs: ids[:16]})
+	want, _, _ := table(16, 4).Float32s()
+	b.same("the first pieces", d, cpu.Dense(16, 4, want), 0)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	read(ctx)
+	cancel(errors.New("not wanted"))
+	from.let <- nil
+	if err := <-done; err == nil || !strings.Contains(err.Error(), "not wanted") {
+		t.Error(err)
+	}
+	read(context.Background())
+	for range 2 {
+		from.let <- nil
+		<-from.begun
+	}
+	from.let <- nil
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// What there is no memory for, or not enough that is pinned, is an error, and nothing is left.
+func TestSlabWithoutRoom(t *testing.T) {
+	for _, c := range []struct {
+		memory, pinned int
+		want           string
+	}{
+		{4 << 10, 1 << 10, "out of memory"},
+		{1 << 20, 800, "800 bytes of pinned memory are 2 pieces of 400, and a row with its slot takes 404: allow more"},
+	} {
+		d := fakecuda.Use(t)
+		d.Set("memory", c.memory)
+		device, err := cuda.Open(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := device.Rows(features.InMemory(table(30, 100)), devices.RowsOptions{Rows: 30, Pinned: c.pinned}); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Error(err)
+		}
+		if err := device.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package scheduler
+
+import "fmt"
+
+// onDevice adds a term to what is in the device's memory.
+func (p *Plan) onDevice(what string, bytes int64) {
+	p.DeviceMemory = append(p.DeviceMemory, Memory{What: what, Bytes: bytes})
+	p.DevicePeak = plus(p.DevicePeak, bytes)
+}
+
+// What of the host's memory is pinned: by each of a device's queues, and for rows on their way
+// to a slab, if nothing limits it.
+const (
+	queuePinned = 4 << 20
+	rowsPinned  = 8 << 20
+)
+
+// device fills in the terms of the device that computes. Batches and activations are those of
+// the host's plan; the rows of a chunk's neighbours are as many as nodes have on average.
+func (p *Plan) device(s *Sizes, batch, activations, widest int64) {
+	p.DeviceBytes = s.Device
+	if s.FeatureBytes > 0 && s.FeatureBytes <= s.Device/KeepShare && !s.SparseInput && !s.FeaturesAway {
+		p.onDevice("node features, kept", s.FeatureBytes)
+	}
+	p.onDevice(fmt.Sprintf("parameters and gradients of %d trainers", p.Trainers), times(8*s.Parameters, int64(p.Trainers)))
+	p.onDevice(fmt.Sprintf("batches and activations of %d trainers", p.Trainers), times(plus(batch, activations), int64(p.Trainers)))
+	chunk := min(int64(p.EvalChunk), s.Nodes)
+	entries := times(chunk, s.Edges) / max(s.Nodes, 1)
+	p.onDevice("exact inference: a chunk with its neighbours", plus(times(12, entries), times(4*widest, 3*chunk+min(entries, s.Nodes))))
+	p.Pinned, p.PinnedLimit = queuePinned*int64(p.Trainers+1), s.Pinned // and inference's
+	if s.SampledByDevice {
+		p.onDevice("graph, for sampling", 8*(s.Nodes+1)+4*s.Edges)
+		p.Pinned += queuePinned
+	}
+	if p.DeviceSlab {
+		p.RowsPinned = rowsPinned
+		if s.Pinned > 0 {
+			// Two pieces of a row each, with its slot, at the least.
+			p.RowsPinned = max(2*(s.RowBytes+32), min(rowsPinned, s.Pinned-p.Pinned))
+		}
+		p.Pinned += p.RowsPinned
+		p.onDevice("rows on their way to the slab", p.RowsPinned)
+	}
+}
+
+// fitDevice makes no more of the slab than half of the device's memory, but what batches
+// have to have.
+func (p *Plan) fitDevice(s *Sizes) {
+	p.SlabLimit = max(p.SlabRows, min(p.SlabLimit, s.Device/KeepShare/max(s.RowBytes, 1)))
+	p.CacheRoom = min(p.CacheRoom, p.SlabLimit-p.SlabRows)
+}
+
+// checkDevice reports, wrapping ErrMemory, what a device has no room for, and by how much.
+func (p *Plan) checkDevice() error {
+	if over := p.DevicePeak - p.DeviceBytes; p.DeviceBytes > 0 && over > 0 {
+		return fmt.Errorf("%w: the plan's peak on the device is %s, which is %s more than its %s; what helps is a smaller --batch-size or more --micro-batches, smaller --fanouts or --hidden, a smaller --cache, fewer --trainers, or --device cpu",
+			ErrMemory, mebibytes(p.DevicePeak), mebibytes(over), mebibytes(p.DeviceBytes))
+	}
+	if over := p.Pinned - p.PinnedLimit; p.PinnedLimit > 0 && over > 0 {
+		return fmt.Errorf("%w: %s of pinned memory are the least for %d trainers, which is %s more than the %s that --pinned-memory allows; allow more, or take fewer --trainers",
+			ErrMemory, mebibytes(p.Pinned), p.Trainers, mebibytes(over), mebibytes(p.PinnedLimit))
+	}
+	return nil
+}
