@@ -12,11 +12,11 @@ import (
 	"github.com/gnnactor/gnnactor/compute/cuda/fakecuda"
 )
 
-// onDevice is a short run on a device.
-func onDevice() Config {
+// shortOnDevice is a short run on a device.
+func shortOnDevice() Config {
 	c := DefaultConfig()
 	c.Training.Epochs, c.Training.EvalEvery, c.Sampling.BatchSize, c.Execution.Device = 1, 0, 150, "cuda"
-	c.Model.Hidden, c.Sampling.Fanouts = 8, []int{4, 4}
+	c.Model.Hidden, c.Sampling.Fanouts, c.Execution.SampleOn = 8, []int{4, 4}, onProcessor
 	return c
 }
 
@@ -42,7 +42,7 @@ func TestDeviceSlab(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := fakecuda.Use(t)
-			config := onDevice()
+			config := shortOnDevice()
 			c.set(&config)
 			config.Execution.Spans = 1000
 			r := started(t, config)
@@ -93,7 +93,7 @@ func TestDeviceSlab(t *testing.T) {
 		})
 	}
 	fakecuda.Use(t)
-	r := started(t, onDevice())
+	r := started(t, shortOnDevice())
 	trained(t, r)
 	if sums[sumOf(t, r)] = true; r.Plan().Load || len(sums) != 1 {
 		t.Errorf("the bits are others than with the table in the device's memory: %v", sums)
@@ -109,7 +109,7 @@ func TestDeviceSlabLost(t *testing.T) {
 	}{"cuMemcpyHtoDAsync_v2": {3, 719, "unspecified launch failure"}, "cuEventSynchronize": {2, 700, "an illegal memory access"}, "cuMemHostAlloc": {0, 2, "out of memory"}} {
 		t.Run(function, func(t *testing.T) {
 			d := fakecuda.Use(t)
-			config := onDevice()
+			config := shortOnDevice()
 			config.Memory.Match = "on"
 			r := started(t, config)
 			d.Fail(function, c.after, c.code)
@@ -148,13 +148,13 @@ func TestDeviceFits(t *testing.T) {
 		}
 		stopped(t, r)
 	}
-	c := onDevice()
+	c := shortOnDevice()
 	c.Memory.Match, c.Memory.Pinned = "on", "8MiB"
 	refused(c, "pinned memory are the least for 1 trainers", "more than the 8.0 MiB that --pinned-memory allows")
 	d.Set("memory", 9<<20)
 	c.Memory.Pinned, c.Model.Hidden = "", 4096
 	refused(c, "the plan's peak on the device is ", " more than its 9.0 MiB", "--device cpu")
-	c = onDevice()
+	c = shortOnDevice()
 	r := started(t, c)
 	if p := r.Plan(); p.Load || !strings.Contains(p.String(), "the device keeps the whole table") || !strings.Contains(p.String(), "sum, of 9.0 MiB") {
 		t.Errorf("plan %v", p)
