@@ -201,7 +201,6 @@ func (q *Queue) AggregateBackward(dx matrix, t *cpu.Transpose, dy matrix, o cpu.
 // gatherRows is the kernels' GatherRows.
 type gatherRows struct {
 	src        source
-	to         uintptr
 	dst        uintptr
 	dstStride  int64
 	rows, cols int32
@@ -209,26 +208,17 @@ type gatherRows struct {
 
 // Gather is cpu's.
 func (q *Queue) Gather(dst matrix, src cpu.Source[float32]) {
-	q.gather(dst, nil, dst.Rows, q.source(src, dst.Rows))
+	q.gather(dst, q.source(src, dst.Rows))
 }
 
-// GatherTo copies the rows of src to rows slots of dst, converting them: how rows that
-// are new enter a slab. No slot may come twice.
-func (q *Queue) GatherTo(dst matrix, slots []uint32, src cpu.Source[float32]) {
-	if len(slots) > src.Rows() || dst.Cols != src.Cols() {
-		panic("cuda: GatherTo: shapes do not match")
-	}
-	q.gather(dst, slots, len(slots), q.source(src, len(slots)))
-}
-
-func (q *Queue) gather(dst matrix, to []uint32, rows int, from source) {
-	if rows == 0 || dst.Cols == 0 {
+func (q *Queue) gather(dst matrix, from source) {
+	if dst.Rows == 0 || dst.Cols == 0 {
 		return
 	}
-	p := gatherRows{src: from, to: of(q, to), dst: result(q, dst.Data), dstStride: int64(dst.Stride), rows: int32(rows), cols: int32(dst.Cols)}
+	p := gatherRows{src: from, dst: result(q, dst.Data), dstStride: int64(dst.Stride), rows: int32(dst.Rows), cols: int32(dst.Cols)}
 	if by4(from, graph.DType(from.dtype).Size(), p.dst, p.dstStride, dst.Cols) {
-		q.run("gather_rows_x4", blocks(rows*dst.Cols/4), 1, threads, words(&p))
+		q.run("gather_rows_x4", blocks(dst.Rows*dst.Cols/4), 1, threads, words(&p))
 	} else {
-		q.run("gather_rows_x1", blocks(rows*dst.Cols), 1, threads, words(&p))
+		q.run("gather_rows_x1", blocks(dst.Rows*dst.Cols), 1, threads, words(&p))
 	}
 }

@@ -49,7 +49,7 @@ func rowOf(indptr []int64) []uint32 {
 func (q *Queue) TakeRows(dst, a matrix, ids []uint32) {
 	from := q.dense(a)
 	from.ids = of(q, ids)
-	q.gather(dst, nil, dst.Rows, from)
+	q.gather(dst, from)
 }
 
 // SparseProduct is cpu's.

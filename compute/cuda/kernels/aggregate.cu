@@ -225,10 +225,9 @@ KERNEL(256) max_backward(MaxBackward p) {
 }
 EXPORT(max_backward)
 
-// GatherRows is gatherRows of aggregate.go: row i of dst, or to[i], becomes row i of src.
+// GatherRows is gatherRows of aggregate.go: row i of dst becomes row i of src.
 struct GatherRows {
   Source src;
-  const u32 *to;
   float *dst;
   i64 dst_stride;
   int rows, cols;
@@ -240,7 +239,7 @@ template <int V> DEVICE void gather(const GatherRows &p) {
   for (i64 k = (i64)block_x() * threads() + thread(); k < n; k += step) {
     i64 i = k / groups;
     int j = (int)(k % groups) * V;
-    store<V>(p.dst + (p.to ? (i64)p.to[i] : i) * p.dst_stride, j, read<any_type, V>(p.src, source_row(p.src, i), j));
+    store<V>(p.dst + i * p.dst_stride, j, read<any_type, V>(p.src, source_row(p.src, i), j));
   }
 }
 
