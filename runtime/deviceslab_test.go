@@ -36,6 +36,7 @@ func TestDeviceSlab(t *testing.T) {
 		{"hot", func(c *Config) { c.Memory.Cache, c.Memory.Match = "hot:10%", "off" }},
 		{"dynamic", func(c *Config) { c.Memory.Cache, c.Memory.Pinned = "dynamic:16KiB", "9MiB" }},
 		{"gns", func(c *Config) { c.Sampling.Sampler, c.Memory.Cache = "gns", "gns:5%" }},
+		{"ssp", func(c *Config) { c.Memory.Match, c.Training.Sync, c.Execution.Trainers = "on", SSP(2), 2 }},
 		{"disk", func(c *Config) {
 			c.Memory.Features, c.Execution.Trainers, c.Sampling.MicroBatches = "throttled:1GB/s", 2, 2
 		}},
@@ -76,6 +77,9 @@ func TestDeviceSlab(t *testing.T) {
 			}
 			stopped(t, r)
 
+			if c.name == "ssp" { // whose bits, and order of batches, depend on the time
+				return
+			}
 			if c.name != "reorder" && c.name != "gns" && c.name != "disk" { // of the same batches
 				sums[sum] = true
 			}

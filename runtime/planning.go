@@ -24,7 +24,7 @@ func (r *Runtime) sizes() scheduler.Sizes {
 		s.Inductive, s.SeenEdges = true, r.sampler.Dataset().Graph.NumEdges()
 	}
 	if r.device != nil {
-		s.Device, s.DeviceRows, s.Pinned = r.device.Bytes(), !c.Training.Sync.Asynchronous() && !c.ownRows(), c.pinned
+		s.Device, s.DeviceRows, s.Pinned = r.device.Bytes(), !c.ownRows(), c.pinned
 	}
 	held := r.sampler.Footprint()
 	s.SamplerShared, s.SamplerOwn = held.Shared+r.factBytes, held.Sampler
