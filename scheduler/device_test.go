@@ -1,0 +1,91 @@
+package scheduler
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// deviceSizes are a job's whose table of 512 MB is computed with on a device of 80 GB.
+func deviceSizes() Sizes {
+	return Sizes{
+		Nodes: 1 << 20, Edges: 1 << 24, FeatureBytes: 512 << 20, TrainNodes: 100_000, InDim: 128, OutDim: 47, Hidden: 256, Layers: 3, Sampler: "neighbor",
+		Fanouts: []int{15, 10, 5}, BatchSize: 1024, Micro: 1, Parameters: 200_000, Optimizer: "adam", Kernels: "cuda:sm_90", Source: "ram", RowBytes: 512,
+		Inputs: 300_000, NewRows: 200_000, Device: 80 << 30, DeviceRows: true,
+	}
+}
+
+func term(p *Plan, what string) (bytes int64) {
+	for _, m := range p.DeviceMemory {
+		if strings.HasPrefix(m.What, what) {
+			bytes += m.Bytes
+		}
+	}
+	return bytes
+}
+
+// A device keeps a table that takes no more than half of its memory, and has a slab of a larger
+// one, of half of its memory unless batches need more.
+func TestDevicePlan(t *testing.T) {
+	s := deviceSizes()
+	host := s
+	host.Device, host.DeviceRows = 0, false
+	p, without := Build(s, Request{Threads: 4}), Build(host, Request{Threads: 4})
+	if p.Load || p.DeviceSlab || p.CopyRows != 0 || without.CopyRows == 0 || term(p, "node features, kept") != 512<<20 || p.Pinned != 2*queuePinned {
+		t.Errorf("plan %v", p)
+	}
+	var sum int64
+	for _, m := range p.DeviceMemory {
+		sum += m.Bytes
+	}
+	if sum != p.DevicePeak || p.DeviceBytes != 80<<30 || p.Check() != nil || without.DevicePeak != 0 || without.Pinned != 0 {
+		t.Errorf("%d of %d bytes: %v", p.DevicePeak, sum, p.Check())
+	}
+	s.SampledByDevice = true
+	if q := Build(s, Request{Threads: 4}); term(q, "graph") != 8*(1<<20+1)+4<<24 || q.Pinned != 3*queuePinned {
+		t.Errorf("plan %v", q)
+	}
+	s.SampledByDevice = false
+
+	s.Device = 1 << 30 // whose half the table is
+	if q := Build(s, Request{Threads: 4}); q.Load {
+		t.Errorf("plan %v", q)
+	}
+	s.FeatureBytes++
+	p = Build(s, Request{Threads: 4, Loaders: 1})
+	if !p.DeviceSlab || p.SlabRows <= 1<<20-1 && p.SlabLimit != max(p.SlabRows, 1<<20) || term(p, "slab: ") != 512*p.SlabLimit || term(p, "node features") != 0 ||
+		p.RowsPinned != rowsPinned || p.Pinned != 2*queuePinned+rowsPinned || term(p, "rows on their way") != rowsPinned {
+		t.Errorf("plan %v", p)
+	}
+	if err := p.Check(); !errors.Is(err, ErrMemory) || !strings.Contains(err.Error(), "more than its 1024.0 MiB") {
+		t.Error(err)
+	}
+	if q := Fit(s, Request{Threads: 4}, Limit{}); !strings.Contains(q.Fitted, "to fit the device there is one sampler") {
+		t.Errorf("fitted: %q", q.Fitted)
+	}
+	s.Device, s.Inputs, s.NewRows = 512<<20, 20_000, 10_000 // one batch might need the whole table
+	if q := Build(s, Request{Threads: 4, Loaders: 1}); q.SlabLimit != 256<<20/512 || q.SlabRows > 200_000 || q.CacheRoom > q.SlabLimit-q.SlabRows {
+		t.Errorf("slab of %d to %d rows, %d of them for a cache", q.SlabRows, q.SlabLimit, q.CacheRoom)
+	}
+	s.Source = "throttled:1GB/s"
+	if s.DeviceRows = false; Build(s, Request{Threads: 4}).DeviceSlab {
+		t.Error("rows that stages of the program's own read are on the device")
+	}
+}
+
+// What is pinned is within its limit, or that is refused by how much.
+func TestPinned(t *testing.T) {
+	s := deviceSizes()
+	for limit, want := range map[int64]int64{0: rowsPinned, 9 << 20: 1 << 20, 100 << 20: rowsPinned, 2*queuePinned + 1088: 1088} {
+		s.Pinned = limit
+		p := Build(s, Request{Threads: 4, Match: "on"})
+		if err := p.checkDevice(); p.RowsPinned != want || err != nil {
+			t.Errorf("of %d bytes rows have %d: %v", limit, p.RowsPinned, err)
+		}
+	}
+	s.Pinned = 2 * queuePinned
+	p := Build(s, Request{Threads: 4, Match: "off"})
+	if err := p.Check(); !p.DeviceSlab || p.Match || !errors.Is(err, ErrMemory) || !strings.Contains(err.Error(), "than the 8.0 MiB that --pinned-memory allows") {
+		t.Error(err)
+	}
+}
