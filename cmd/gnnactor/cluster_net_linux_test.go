@@ -91,6 +91,13 @@ func (o *output) await(ctx context.Context, f func(string) bool) error {
 	}
 }
 
+// changed returns a channel that is closed when more is written.
+func (o *output) changed() <-chan struct{} {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.wrote
+}
+
 func ending(text string) string { return text[max(0, len(text)-4000):] }
 
 // netCluster is a cluster on the hosts of a lab: a trainer on each, a store on

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -55,6 +56,12 @@ func (c *samplerCluster) sampling(n *netNode, times int) {
 
 func startSamplers(t *testing.T, hosts, epochs int) *samplerCluster {
 	c := &samplerCluster{netCluster: startStores(t, hosts, 1)}
+	c.begin(epochs)
+	return c
+}
+
+func (c *samplerCluster) begin(epochs int) {
+	t := c.t
 	data := filepath.Join(c.dir, "data")
 	mustInvoke(t, "generate", "sbm", data, "--nodes", "20000", "--features", "64")
 	c.run = []string{"--data", data, "--micro-batches", "4", "--batch-size", "256", "--epochs", fmt.Sprint(epochs), "--eval-every", "0", "--fanouts", "5,5",
@@ -71,7 +78,6 @@ func startSamplers(t *testing.T, hosts, epochs int) *samplerCluster {
 			t.Fatalf("%s makes no step: %v", n.name, err)
 		}
 	}
-	return c
 }
 
 // ends waits for the run's end: the trainers have the bits of one process, and nothing
@@ -136,7 +142,7 @@ type moment struct {
 
 // pausesAfter returns, by what was done, by how much the longest gap between two steps after
 // it, until the next thing was done and for three seconds at most, was longer than the
-// median of all.
+// median of all. Of a gap that it falls into what is after it counts: a host was slow before.
 func pausesAfter(lines []stepLine, moments []moment) map[string][]time.Duration {
 	var gaps []time.Duration
 	for i := 1; i < len(lines); i++ {
@@ -152,7 +158,7 @@ func pausesAfter(lines []stepLine, moments []moment) map[string][]time.Duration 
 		longest := time.Duration(0)
 		for i := 1; i < len(lines); i++ {
 			if lines[i].Time.After(m.at) && lines[i-1].Time.Before(end) {
-				longest = max(longest, gaps[i-1])
+				longest = max(longest, min(gaps[i-1], lines[i].Time.Sub(m.at)))
 			}
 		}
 		pauses[m.what] = append(pauses[m.what], max(longest-median, 0))
@@ -172,12 +178,53 @@ func (c *samplerCluster) logPauses(moments []moment) {
 	}
 }
 
-// Samplers are on hosts of their own, of which one is drained or killed in turn, and comes back:
+// said returns how often the trainers wrote something.
+func (c *samplerCluster) said(what string) int {
+	return strings.Count(c.nodes[1].log.String(), what) + strings.Count(c.nodes[2].log.String(), what)
+}
+
+// says waits until the trainers wrote something more often than before.
+func (c *samplerCluster) says(what string, before int) {
+	c.t.Helper()
+	for {
+		one, other := c.nodes[1].log.changed(), c.nodes[2].log.changed()
+		if c.said(what) > before {
+			return
+		}
+		select {
+		case <-one:
+		case <-other:
+		case <-c.ctx.Done():
+			c.t.Fatalf("the trainers did not write %q: %v", what, context.Cause(c.ctx))
+		}
+	}
+}
+
+const better, movedTo = "a sampler is better elsewhere", "a sampler moved"
+
+// scheduled has a host be slow until the leader, which is one of the trainers, has begun to move a sampler from it.
+func (c *samplerCluster) scheduled(slow *netNode) moment {
+	c.t.Helper()
+	before := c.said(better)
+	if err := slow.host.SetCPU(0.0625); err != nil {
+		c.t.Fatal(err)
+	}
+	moves := c.said(movedTo)
+	c.says(better, before)
+	m := moment{"moved by the scheduler", time.Now()}
+	if err := slow.host.SetCPU(0); err != nil {
+		c.t.Fatal(err)
+	}
+	c.says(movedTo, moves)
+	return m
+}
+
+// Samplers are on hosts of their own, of which one is drained, killed or slow in turn, and comes back:
 // the trainers go on, and come to the bits of one process.
 func TestNetSamplers(t *testing.T) {
 	epochs, times := 300, 2
 	if n, err := strconv.Atoi(os.Getenv(long)); err == nil {
-		epochs, times = 3*n, 50
+		epochs, times = n, 34
 	}
 	c := startSamplers(t, 5, epochs)
 	var moments []moment
@@ -201,6 +248,9 @@ func TestNetSamplers(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.sampling(n, began+1)
+		if netlab.Limits() == nil {
+			moments = append(moments, c.scheduled(n))
+		}
 	}
 	c.ends()
 	c.logPauses(moments)
