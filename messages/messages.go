@@ -55,7 +55,7 @@ const (
 	WantHops  Want = "hops"  // all that Seeds may see over Step hops under temporal constraints, as a batch
 	WantCache Want = "cache" // Nodes: the generation Step of GNS's cache
 	WantTop   Want = "top"   // Nodes: the Step nodes of the most edges
-	WantFacts Want = "facts" // Facts; with Step 1 those of degrees, with 2 those of GCN's normalisation
+	WantFacts Want = "facts" // Facts; with Step 1 those of degrees, with 2 those of GCN's normalisation, with 3 degrees in the graph that training sees
 )
 
 // Nodes answers what wants nodes.

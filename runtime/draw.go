@@ -75,7 +75,10 @@ func (d *drawing) answer(ctx context.Context, b *sampling.Batch, m *messages.See
 	case messages.WantFacts:
 		f := &messages.Facts{Run: r.SamplingID(), Sampler: r.sampler.Facts()}
 		if m.Step > 0 {
-			is := compute.FactsOf(g, m.Step > 1)
+			if m.Step == 3 {
+				g = r.sampler.Dataset().Graph
+			}
+			is := compute.FactsOf(g, m.Step == 2)
 			f.Degrees, f.InvSqrt, f.Loops = is.Degrees, is.InvSqrt, is.Loops
 		}
 		return f, nil

@@ -30,8 +30,8 @@ func (c *Config) NeedsTopology() string {
 		return "sampler full: a batch is the whole graph"
 	case len(c.Stages) > 0:
 		return "stages of the program's own may read the graph"
-	case c.Sampling.Inductive && (c.readsEdges() || m.ScaleSums):
-		return "inductive: the model looks up what is known of edges, or their number, in the graph that training sees"
+	case c.Sampling.Inductive && c.readsEdges():
+		return "inductive: the model looks up what is known of edges in the graph that training sees"
 	}
 	return ""
 }
@@ -91,6 +91,20 @@ func (r *Runtime) prepareElsewhere(ctx context.Context, spec sampling.Spec) erro
 	}
 	r.factBytes = 4 * int64(len(f.Degrees)+len(f.InvSqrt)+len(f.Loops))
 	return r.model.BindElsewhere(&compute.Facts{Degrees: f.Degrees, InvSqrt: f.InvSqrt, Loops: f.Loops}, rowsElsewhere{r})
+}
+
+// bindLearner tells the learner what it looks up in the graph that inductive training sees, where others sample.
+func (r *Runtime) bindLearner(ctx context.Context) error {
+	if needs, _ := r.learner.NeedsFacts(); !needs || r.cfg.Cluster.Elsewhere == nil {
+		return nil
+	}
+	x, err := r.askMessage(ctx, &messages.Seeds{Want: messages.WantFacts, Step: 3}, "facts")
+	if err != nil {
+		return err
+	}
+	f := x.(*messages.Facts)
+	r.factBytes += 4 * int64(len(f.Degrees))
+	return r.learner.BindElsewhere(&compute.Facts{Degrees: f.Degrees}, nil)
 }
 
 // askMessage asks for a message of a kind.

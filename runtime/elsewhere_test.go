@@ -147,6 +147,7 @@ func TestAwayChangesNoBits(t *testing.T) {
 	with("edge features", &weighted, messages.WantEdges, func(c *Config) { c.Model.Name, c.Model.EdgeFeatures, c.Model.Heads = "gat", true, 2 })
 	with("temporal", &weighted, messages.WantHops, func(c *Config) { c.Sampling.Options = map[string]string{"temporal": "true"} })
 	with("inductive", small(), messages.WantRows, func(c *Config) { c.Sampling.Inductive = true })
+	with("inductive gin of sums", small(), messages.WantRows, func(c *Config) { c.Sampling.Inductive, c.Model.Name, c.Model.ScaleSums = true, "gin", true })
 	with("gns, cached", small(), messages.WantCache, func(c *Config) { c.Sampling.Sampler, c.Memory.Cache, c.Training.Epochs = "gns", "gns:10%", 3 })
 	with("degree, cached", small(), messages.WantTop, func(c *Config) { c.Memory.Cache = "degree:10%" })
 	with("hot, cached", small(), messages.WantDraw, func(c *Config) { c.Memory.Cache = "hot:10%" })

@@ -288,6 +288,11 @@ func (r *Runtime) prepare(ctx context.Context) (err error) {
 		if r.learner, err = r.model.On(r.sampler.Dataset().Graph); err != nil {
 			return err
 		}
+		if cfg.Cluster.Away {
+			if err := r.bindLearner(ctx); err != nil {
+				return err
+			}
+		}
 	}
 	if r.stages, err = newStages(r); err != nil {
 		return err
