@@ -42,6 +42,7 @@ type asked struct {
 	*Remote
 	t     *testing.T
 	table *table
+	mu    sync.Mutex
 	takes map[string]time.Duration // never: it is silent
 }
 
@@ -58,7 +59,10 @@ func inBubble(t *testing.T, f func(*asked)) {
 			t.Fatal(err)
 		}
 		k.answer = func(ctx context.Context, _ int, node string) error {
-			if !k.rest(ctx, k.takes[node]) {
+			k.mu.Lock()
+			takes := k.takes[node]
+			k.mu.Unlock()
+			if !k.rest(ctx, takes) {
 				return context.Cause(ctx)
 			}
 			return nil
@@ -79,6 +83,15 @@ func inBubble(t *testing.T, f func(*asked)) {
 	})
 }
 
+// take sets what the nodes take from now on.
+func (k *asked) take(d time.Duration, nodes ...string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, node := range nodes {
+		k.takes[node] = d
+	}
+}
+
 // drawn draws a batch, which is a node's, after so long.
 func (k *asked) drawn(node string, after time.Duration) {
 	k.t.Helper()
@@ -96,7 +109,7 @@ func TestStaysUntilAnswered(t *testing.T) {
 	inBubble(t, func(k *asked) {
 		k.table.put("b")
 		k.drawn("b", 0)
-		k.takes["c"] = 10 * time.Second
+		k.take(10*time.Second, "c")
 		k.table.put("c")
 		for range 9 {
 			k.drawn("b", 0)
@@ -107,7 +120,7 @@ func TestStaysUntilAnswered(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		k.takes["c"] = time.Millisecond
+		k.take(time.Millisecond, "c")
 		k.drawn("c", time.Millisecond)
 		if moves := k.Moves(); moves != 1 {
 			t.Errorf("%d moves", moves)
@@ -120,11 +133,11 @@ func TestSilent(t *testing.T) {
 	inBubble(t, func(k *asked) {
 		k.table.put("b")
 		k.drawn("b", 0)
-		k.takes["b"] = never
+		k.take(never, "b")
 		to := at(k.table.view, Name("a", 0), "", func(node string) bool { return node == "b" })
 		k.drawn(to, patience)
 		k.drawn(to, 0)
-		k.takes["b"] = 0
+		k.take(0, "b")
 		time.Sleep(time.Hour)
 		k.drawn(to, 0) // it is asked whether it is ready, which b is again
 		synctest.Wait()
@@ -132,10 +145,10 @@ func TestSilent(t *testing.T) {
 	})
 	inBubble(t, func(k *asked) { // each further one has twice as long
 		k.table.put("b")
-		k.takes["b"], k.takes["c"], k.takes["d"] = never, never, never
+		k.take(never, "b", "c", "d")
 		first := at(k.table.view, Name("a", 0), "", func(node string) bool { return node == "b" })
 		second := map[string]string{"c": "d", "d": "c"}[first]
-		k.takes[second] = 0
+		k.take(0, second)
 		k.drawn(second, 3*patience)
 	})
 }
@@ -172,11 +185,11 @@ func TestLimit(t *testing.T) {
 	const slow = 100 * time.Millisecond
 	silent := func(k *asked, after time.Duration) {
 		k.t.Helper()
-		k.takes["b"] = never
+		k.take(never, "b")
 		k.drawn(at(k.table.view, Name("a", 0), "", func(node string) bool { return node == "b" }), after)
 	}
 	batches := func(k *asked, n int, took time.Duration) {
-		k.takes["b"] = took
+		k.take(took, "b")
 		for range n {
 			k.drawn("b", took)
 		}

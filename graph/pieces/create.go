@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
@@ -33,7 +34,8 @@ type Options struct {
 	Seed      uint64 // of the method's draws
 	Memory    int64  // bytes that may be allocated; 0: 1 GiB. Mapped files do not count
 	Overwrite bool   // replace a partition set that is there
-	// Progress, which may be nil, is told what is being done, and how much of it is.
+	// Progress, which may be nil, is told what is being done, and how much of it is. It is called by
+	// several goroutines, one at a time.
 	Progress func(doing string, done, of int64)
 
 	limit int // of edges that are sorted at once; 0: by Memory
@@ -337,14 +339,19 @@ func (c *creator) scan(ctx context.Context) error {
 		buckets += len(c.in[p].ends) + len(c.out[p].ends)
 	}
 	buffer := int(min(max(c.o.Memory/4/int64(c.readers*buckets), 1<<10), 1<<18))
-	var cut, done atomic.Int64
+	var cut atomic.Int64
+	var telling sync.Mutex
+	var done int64
 	group, ctx := errgroup.WithContext(ctx)
 	for r := range c.readers {
 		group.Go(func() error {
 			return graph.Guard(func() error {
 				from, to := split(g, r, c.readers), split(g, r+1, c.readers)
 				return c.read(ctx, r, from, to, buffer, &cut, func(edges int64) {
-					c.o.Progress("reading edges", done.Add(edges), g.NumEdges())
+					telling.Lock()
+					defer telling.Unlock()
+					done += edges
+					c.o.Progress("reading edges", done, g.NumEdges())
 				})
 			})
 		})
