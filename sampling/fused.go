@@ -26,6 +26,7 @@ type prefetcher interface {
 // numbered there; there is no edge list in between.
 type fused struct {
 	g       *graph.Graph
+	first   uint32 // id of its first node in the whole graph
 	fanouts []int
 	edgeIDs bool
 	weights bool    // entries have importance weights
@@ -53,7 +54,11 @@ const (
 
 func (p *Prepared) newFused(fanouts []int, pk picker) *fused {
 	fetch, _ := pk.(prefetcher)
-	return &fused{g: p.g, fanouts: fanouts, edgeIDs: p.edgeIDs(), picker: pk, fetch: fetch}
+	s := &fused{g: p.g, fanouts: fanouts, edgeIDs: p.edgeIDs(), picker: pk, fetch: fetch}
+	if p.rows != nil {
+		s.first = p.rows.First
+	}
+	return s
 }
 
 // Sample implements Sampler.
@@ -171,7 +176,7 @@ func (s *fused) draw(to *group, indptr []int64, nodes []uint32, r, end, k int) i
 		begin := s.g.Indptr[v]
 		if d := s.g.Degree(v); d > 0 {
 			before := len(to.pos)
-			s.picker.pick(to, v, begin, d, k)
+			s.picker.pick(to, s.first+v, begin, d, k)
 			indptr[i+1] = indptr[i] + int64(len(to.pos)-before)
 		} else {
 			indptr[i+1] = indptr[i]

@@ -14,7 +14,7 @@ func prepareLabor(p *Prepared, _ *interrupt.Poll) error {
 		return err
 	}
 	p.factory = func() Sampler {
-		f := p.newFused(p.spec.Fanouts, &labor{g: p.g, seed: p.seed, dependency: p.spec.Dependency})
+		f := p.newFused(p.spec.Fanouts, &labor{g: p.g, rows: p.rows, seed: p.seed, dependency: p.spec.Dependency})
 		f.scans = unsafe.SliceData(p.g.Indices)
 		return f
 	}
@@ -30,6 +30,8 @@ func prepareLabor(p *Prepared, _ *interrupt.Poll) error {
 // epoch, and over their micro-batches.
 type labor struct {
 	g          *graph.Graph
+	rows       *Rows    // that have the sources' ids in the whole graph; nil: they have them
+	named      []uint32 // a row's sources, by those
 	seed       uint64
 	dependency int
 	key        rng.Key
@@ -52,6 +54,11 @@ func (l *labor) pick(to *group, _ uint32, begin int64, d, k int) {
 		return
 	}
 	row := l.g.Indices[begin : begin+int64(d)]
+	if l.rows != nil {
+		l.named = resize(l.named, d)
+		l.rows.name(l.named, row)
+		row = l.named
+	}
 	k1, k2 := halves(l.key)
 	// About k of the r_t are below k/d. A limit a few deviations above it leaves
 	// little to select from; should it ever let too few pass, all count.

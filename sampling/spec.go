@@ -241,6 +241,7 @@ type Prepared struct {
 	batches   int // in an epoch; 0: as the seeds make them
 
 	told *Facts // of who prepared it in another process
+	rows *Rows  // whose graph g is; nil: a whole one
 }
 
 // Prepare readies the sampler that spec describes: what is computed once per
@@ -262,18 +263,23 @@ func Prepare(ctx context.Context, spec Spec, ds *graph.Dataset, seed uint64, opt
 	if err := p.see(stop); err != nil {
 		return nil, err
 	}
+	return p, p.prepare(stop)
+}
+
+// prepare readies p for its spec, which is valid, and its graph.
+func (p *Prepared) prepare(stop *interrupt.Poll) error {
 	for _, s := range samplers {
-		if s.name == spec.Name {
+		if s.name == p.spec.Name {
 			err := graph.Guard(func() error { return s.prepare(p, stop) })
 			if over := stop.Err(); over != nil { // err may come of what was left half made
 				err = over
 			}
 			if err != nil {
-				return nil, fmt.Errorf("sampling: %s: %w", spec.Name, err)
+				return fmt.Errorf("sampling: %s: %w", p.spec.Name, err)
 			}
 		}
 	}
-	return p, nil
+	return nil
 }
 
 // see readies what the sampler sees of the data.

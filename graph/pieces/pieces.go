@@ -274,3 +274,29 @@ func ratio(a, b int64) float64 {
 	}
 	return float64(a) / float64(b)
 }
+
+// Borders are the first id of each piece and, last, the number of nodes.
+type Borders []uint32
+
+// Borders returns where the pieces begin.
+func (s *Set) Borders() Borders {
+	b := make(Borders, 0, len(s.m.Pieces)+1)
+	for _, p := range s.m.Pieces {
+		b = append(b, uint32(p.First))
+	}
+	return append(b, uint32(s.m.Nodes))
+}
+
+// Nodes returns how many nodes there are.
+func (b Borders) Nodes() int { return int(b[len(b)-1]) }
+
+// Table returns the piece of every Border ids: id v is a master of Table()[v/Border].
+func (b Borders) Table() []uint16 {
+	table := make([]uint16, (b.Nodes()+Border-1)/Border)
+	for i := range len(b) - 1 {
+		for v := int(b[i]); v < int(b[i+1]); v += Border {
+			table[v/Border] = uint16(i)
+		}
+	}
+	return table
+}

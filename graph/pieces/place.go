@@ -30,14 +30,7 @@ type placement struct {
 }
 
 func newPlacement(borders []uint32) *placement {
-	n := borders[len(borders)-1]
-	p := &placement{borders: borders, piece: make([]uint16, (int(n)+Border-1)/Border)}
-	for i := range len(borders) - 1 {
-		for v := int(borders[i]); v < int(borders[i+1]); v += Border {
-			p.piece[v/Border] = uint16(i)
-		}
-	}
-	return p
+	return &placement{borders: borders, piece: Borders(borders).Table()}
 }
 
 // of returns the piece whose master the id is.
