@@ -56,7 +56,7 @@ type RemoteError struct {
 }
 
 func (e *RemoteError) Error() string {
-	return fmt.Sprintf("dataplane: node %s, method %d: %s", e.Node, e.Method, e.Text)
+	return fmt.Sprintf("dataplane: node %s, %v: %s", e.Node, e.Method, e.Text)
 }
 
 // Method names what a request asks for.

@@ -15,7 +15,7 @@ import (
 const maxTold = 1 << 30
 
 // Gather gives mine to the other trainers, which all call it with rising numbers, and returns what each gave, by
-// trainer. It may be called beside AllReduce, and fails when one of them goes; the group is closed then, once a step that
+// trainer. It may be called beside AllReduce, and fails when one of them goes; the group is ended then, once a step that
 // is being made has been made, or has failed.
 func (g *reduceGroup) Gather(ctx context.Context, number int64, mine []byte) ([][]byte, error) {
 	if len(mine) > maxTold {
@@ -66,7 +66,7 @@ func (g *reduceGroup) Gather(ctx context.Context, number int64, mine []byte) ([]
 	case err != nil:
 		g.sums.Lock()
 		defer g.sums.Unlock()
-		g.fail(fmt.Errorf("%w: number %d was not told: %w", ErrRegroup, number, err))
+		g.end(fmt.Errorf("%w: number %d was not told: %w", ErrRegroup, number, err)) // others may lack some of the last step
 		return nil, err
 	}
 	g.mu.Lock()

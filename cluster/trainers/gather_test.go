@@ -91,3 +91,35 @@ func TestGatherEnds(t *testing.T) {
 		})
 	}
 }
+
+// Who hears that another one has left the group, before it hears so itself, keeps what peers lack of the step that was
+// made last: all make it or none.
+func TestGatherEndsAfterStep(t *testing.T) {
+	const micros, size = 3, 9
+	all := nodes(t, 3)
+	var wg sync.WaitGroup
+	for i, x := range all {
+		parts, meta := partsOf(gradients(1, micros, size), len(all), i)
+		wg.Go(func() {
+			if _, err := x.group.AllReduce(t.Context(), 1, make([]float32, size), parts, meta); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	all[2].group.End()
+	a, b := all[0], all[1]
+	if _, err := a.group.Gather(t.Context(), 0, nil); err == nil {
+		t.Error("one has left, and all were told of")
+	}
+	<-a.group.Done()
+	parts, meta := partsOf(gradients(2, micros, size), len(all), 0)
+	if _, err := a.group.AllReduce(t.Context(), 2, make([]float32, size), parts, meta); !errors.Is(err, ErrRegroup) {
+		t.Errorf("a step of a group that is over: %v", err)
+	}
+	for _, k := range []cellKey{{kind: metaCell}, {kind: resultCell}} {
+		if _, err := b.group.get(t.Context(), 0, 1, k, nil, 1<<20); err != nil {
+			t.Errorf("part %v of the last step: %v", k, err)
+		}
+	}
+}

@@ -146,11 +146,13 @@ func (g *reduceGroup) fail(err error) {
 
 // End is Close between two steps: peers that have not all of the step that was made
 // last get it still, until the next group has made a sum.
-func (g *reduceGroup) End() {
+func (g *reduceGroup) End() { g.end(ErrRegroup) }
+
+func (g *reduceGroup) end(why error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.err == nil {
-		g.err = ErrRegroup
+		g.err = why
 		close(g.closed)
 	}
 }

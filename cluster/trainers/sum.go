@@ -34,6 +34,8 @@ func (g *reduceGroup) AllReduce(ctx context.Context, number int64, dst []float32
 	if err := g.checkParts(dst, parts, meta); err != nil {
 		return nil, err
 	}
+	g.sums.RLock()
+	defer g.sums.RUnlock()
 	select {
 	case <-g.closed: // what was kept of an ended group's last step is for others
 		g.mu.Lock()
@@ -41,8 +43,6 @@ func (g *reduceGroup) AllReduce(ctx context.Context, number int64, dst []float32
 		return nil, g.err
 	default:
 	}
-	g.sums.RLock()
-	defer g.sums.RUnlock()
 	ctx, cancel := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
 	defer watch.Wait()
