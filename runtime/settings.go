@@ -64,7 +64,8 @@ func (p *problems) check(ok bool, format string, args ...any) {
 }
 
 func (p *problems) oneOf(name, v string, allowed ...string) {
-	p.check(slices.Contains(allowed, v), "%s: %q is not one of %s", name, v, strings.Join(allowed, ", "))
+	named := slices.DeleteFunc(slices.Clone(allowed), func(a string) bool { return a == "" }) // "": the setting is left out
+	p.check(slices.Contains(allowed, v), "%s: %q is not one of %s", name, v, strings.Join(named, ", "))
 }
 
 // inRange checks n, where zero says what 0 means, if that is not a number like others.

@@ -27,8 +27,13 @@ Off loopback all connections are under mutual TLS: 'cluster certs' makes what
 each node needs. 'cluster start' runs the store that holds the membership;
 'gnnactor train --cluster HOST:PORT' begins a run on a machine that has the data,
 and 'cluster join HOST:PORT' takes part in it on as many others.`,
-		Args: a.args(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a.command = cmd.CommandPath()
+			if len(args) > 0 {
+				return usagef("there is no cluster %s: only certs, start, join, status and drain", args[0])
+			}
+			return cmd.Help()
+		},
 	}
 	for _, c := range []*cobra.Command{newClusterCerts(a), newClusterStart(a), newClusterJoin(a), newClusterStatus(a), newClusterDrain(a)} {
 		c.Flags().SortFlags = false

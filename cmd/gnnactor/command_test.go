@@ -114,6 +114,10 @@ func TestUnhappy(t *testing.T) {
 	file := writeTemp(t, "file", "nothing")
 	badKey := writeTemp(t, "c.yaml", "hiden: 7\n")
 	params := savedParams(t)
+	device := filepath.Join(t.TempDir(), "device") // through a link: one that is replaced is missed by nobody
+	if err := os.Symlink(os.DevNull, device); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		name string
 		args string
@@ -144,6 +148,8 @@ func TestUnhappy(t *testing.T) {
 		{"plot into nowhere", "train --plot " + file + "/c.svg", "", exitUsage, "not a directory"},
 		{"save into nowhere", "train --save /no/such/dir/m.safetensors", "", exitUsage, "make it first"},
 		{"save onto a directory", "train --save " + store, "", exitUsage, "that is a directory"},
+		{"a trace in the place of a device", "train --trace " + device, "", exitUsage, "that is a device or a pipe; name a file"},
+		{"parameters in the place of a device", "train --save " + device, "", exitUsage, "that is a device or a pipe; name a file"},
 		{"save into a store", "train --save " + filepath.Join(store, "indices.bin"), "", exitUsage, "is a store"},
 		{"an option without a name", "train --sampler-options =3", "", exitUsage, "NAME=VALUE"},
 		{"missing data", "train --data " + file + ".none", "", exitFailed, "no such file"},
@@ -162,6 +168,9 @@ func TestUnhappy(t *testing.T) {
 		{"import onto a file", "import " + store + " " + file, "", exitFailed, file},
 		{"import onto a store", "import " + store + " " + store, "", exitFailed, "--overwrite"},
 		{"import of an unknown format", "import --format papyrus a b", "", exitUsage, "is not one of"},
+		{"several samplers and no statistics", "sample --sampler neighbor,labor", "", exitUsage, "several are compared by --stats"},
+		{"unknown command of clusters", "cluster leave", "", exitUsage, "there is no cluster leave: only certs, start"},
+		{"precision", "train --precision fp8", "", exitUsage, `"fp8" is not one of float32, bf16`},
 		{"negative batches", "sample --batches -1", "", exitUsage, "--batches -1"},
 		{"generate what", "generate papyrus out", "", exitUsage, "(see gnnactor generate --help)"},
 	} {
@@ -195,6 +204,10 @@ func TestSampleTakesSamplerOptions(t *testing.T) {
 	out, _ := mustInvoke(t, "sample", "--sampler", "node", "--sampler-options", "budget=300", "--batches", "2", "--output", "json")
 	if n, ok := lastLine(t, out)["mean_input_nodes"].(float64); !ok || n < 1 || n > 300 {
 		t.Errorf("mean_input_nodes is %v, want 1 to 300", n)
+	}
+	text, _ := mustInvoke(t, "sample", "--sampler", "node", "--sampler-options", "budget=300", "--epoch-subgraphs", "3")
+	if got := strings.Fields(text); len(got) < 2 || got[1] != "3" {
+		t.Errorf("an epoch of 3 subgraphs:\n%s", text)
 	}
 }
 

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -115,17 +117,43 @@ func (c *configFlags) readFile(name string, cfg *runtime.Config) error {
 	if err := yaml.Unmarshal(text, &keys); err != nil {
 		return fmt.Errorf("config file %s: %s", name, yamlProblem(err))
 	}
-	for k := range keys {
+	for k, v := range keys {
 		c.given[k] = name
+		switch field(cfg, k).Value().Interface().(type) {
+		case int, uint64, []int: // the decoder cuts what lies behind a point
+			if list, ok := v.([]any); !ok && broken(v) || slices.ContainsFunc(list, broken) {
+				return fmt.Errorf("config file %s: %s: %v: must be %s", name, k, v, yamlWants["int"])
+			}
+		}
 	}
 	return nil
 }
+
+// broken reports whether v is a number and not a whole one.
+func broken(v any) bool {
+	x, ok := v.(float64)
+	return ok && x != math.Trunc(x)
+}
+
+// yamlWants says what a setting of a type is, in a file.
+var yamlWants = map[string]string{
+	"int": "a whole number", "uint64": "a whole number, 0 or more", "float64": "a number", "bool": "true or false",
+	"[]int": "a list of whole numbers, like [15, 10, 5]", "map[string]string": "names with values, like {budget: 8000}", "string": "text",
+}
+
+var yamlMisfit = regexp.MustCompile("cannot unmarshal !!(\\S+(?: `.*`)?) into (\\S+)$")
 
 // yamlProblem puts what the YAML package says into the words of settings.
 func yamlProblem(err error) string {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	if te, ok := errors.AsType[*yaml.TypeError](err); ok {
-		text = strings.Join(te.Errors, "; ")
+		said := slices.Clone(te.Errors)
+		for i, s := range said {
+			if m := yamlMisfit.FindStringSubmatchIndex(s); m != nil && yamlWants[s[m[4]:m[5]]] != "" {
+				said[i] = s[:m[0]] + s[m[2]:m[3]] + ": must be " + yamlWants[s[m[4]:m[5]]]
+			}
+		}
+		text = strings.Join(said, "; ")
 	}
 	ty := reflect.TypeFor[runtime.Config]().String()
 	text = strings.ReplaceAll(text, " not found in type "+ty, ": there is no such setting")

@@ -89,7 +89,11 @@ func TestBadConfigIsRefused(t *testing.T) {
 		{"unknown key", "hidden: 8\nbatchsize: 7\n", nil, "line 2: batchsize: there is no such setting"},
 		{"two unknown keys", "a: 8\nb: 7\n", nil, "line 1: a: there is no such setting; line 2: b: there is no such setting"},
 		{"a field that is no setting", "dataset: x\n", nil, "dataset: there is no such setting"},
-		{"wrong type", "hidden: many\n", nil, "cannot unmarshal"},
+		{"wrong types", "hidden: many\nfanouts: 5\nlr: [1]\nseed: -1\nresume: 3\n", nil, "line 1: str `many`: must be a whole number; " +
+			"line 2: int `5`: must be a list of whole numbers, like [15, 10, 5]; line 3: seq: must be a number; " +
+			"line 4: int `-1`: must be a whole number, 0 or more; line 5: int `3`: must be true or false"},
+		{"a broken number", "hidden: 8.5\n", nil, "hidden: 8.5: must be a whole number"},
+		{"a broken number in a list", "fanouts: [8, 1.5]\n", nil, "fanouts: [8 1.5]: must be a whole number"},
 		{"no YAML", "hidden: [1\n", nil, "line 1"},
 		{"two documents", "hidden: 1\n---\nhidden: 2\n", nil, "more than one YAML document"},
 		{"repeated key", "hidden: 1\nhidden: 2\n", nil, "already defined"},

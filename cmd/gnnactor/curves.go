@@ -48,7 +48,7 @@ func checkPlot(name string) error {
 	if ext := plotFormat(name); ext != ".svg" && ext != ".png" {
 		return usagef("--plot %s: the name must end in .svg or .png", name)
 	}
-	return checkWritable("--plot", name)
+	return checkReplaceable("--plot", name)
 }
 
 func plotFormat(name string) string { return strings.ToLower(filepath.Ext(name)) }

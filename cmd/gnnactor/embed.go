@@ -32,7 +32,7 @@ otherwise each is printed as a line: the id, then its values, tabs between.`,
   gnnactor embed --data DIR --params model.safetensors --ids 0,5,10-19`,
 		Args: a.args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if err := checkWritable("--out", out); err != nil {
+			if err := checkReplaceable("--out", out); err != nil {
 				return err
 			}
 			rt, err := startSaved(cmd, a, config)

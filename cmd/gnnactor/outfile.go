@@ -29,3 +29,12 @@ func checkWritable(flag, name string) error {
 	}
 	return nil
 }
+
+// checkReplaceable is checkWritable for a file that is put in its place when it is whole:
+// where a device or a pipe is, none can be.
+func checkReplaceable(flag, name string) error {
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		return usagef("%s %s: that is a device or a pipe; name a file", flag, name)
+	}
+	return checkWritable(flag, name)
+}

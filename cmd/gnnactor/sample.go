@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -99,6 +100,9 @@ batches_per_second, sampled_edges_per_second, mean_edges and mean_input_nodes; w
 				}
 				return a.compareSamplers(cmd.Context(), cfg, batches, plot)
 			}
+			if strings.Contains(cfg.Sampling.Sampler, ",") {
+				return usagef("--sampler %s: several are compared by --stats; give that, too, or name one", cfg.Sampling.Sampler)
+			}
 			rt, ds, err := a.openBare(cmd.Context(), cfg)
 			if err != nil {
 				return err
@@ -157,7 +161,7 @@ type sampleResult struct {
 // runtime that has some would load them. The data lives until rt is stopped.
 func (a *app) openBare(ctx context.Context, cfg runtime.Config) (rt *runtime.Runtime, bare *graph.Dataset, err error) {
 	// The whole-graph sampler has nothing to prepare.
-	cfg.Sampling.Sampler, cfg.Sampling.Options = "full", nil
+	cfg.Sampling.Sampler, cfg.Sampling.Options, cfg.Sampling.EpochSubgraphs = "full", nil, 0
 	cfg.Memory.Features, cfg.Memory.Match, cfg.Memory.Cache, cfg.Memory.Loaders = "", "", "", 0
 	rt, err = runtime.Start(ctx, cfg)
 	if err != nil {

@@ -94,7 +94,7 @@ func TestSampleStatsRefuses(t *testing.T) {
 		"give that, too":       {"--plot", "x.svg"},
 		"must end in .svg":     {"--stats", "--plot", "x.gif"},
 		`sampler: "neighbour"`: {"--stats", "--sampler", "labor,neighbour"},
-		`sampler: "labor,gns"`: {"--sampler", "labor,gns"},
+		"several are compared": {"--sampler", "labor,gns"},
 	} {
 		code, _, stderr := invoke(t, append([]string{"sample"}, args...)...)
 		if code != 2 || !strings.Contains(stderr, want) {

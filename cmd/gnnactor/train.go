@@ -96,7 +96,7 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(checkPlot(c.plot), checkWritable("--save", c.save), checkWritable("--trace", cfg.Execution.Trace), checkWritable("--steps", c.cluster.steps)); err != nil {
+	if err := errors.Join(checkPlot(c.plot), checkReplaceable("--save", c.save), checkReplaceable("--trace", cfg.Execution.Trace), checkWritable("--steps", c.cluster.steps)); err != nil {
 		return err
 	}
 	if c.plot != "" {

@@ -22,6 +22,8 @@ import (
 // ErrNotDurable: the new file is in its place, but a crash may bring the old one back.
 var ErrNotDurable = errors.New("the file was replaced, but its directory could not be brought to the disk")
 
+var errNoFile = errors.New("that is no file")
+
 // File is one that is to replace another. Its owner writes to it, and calls Replace
 // or Abort.
 type File struct {
@@ -33,8 +35,12 @@ type File struct {
 const temporary = ".tmp-"
 
 // Create begins to replace the file at path, which need not exist. mode is the new
-// file's, whatever the process's umask.
+// file's, whatever the process's umask. What is there and no file, such as a device or
+// a pipe, is not replaced, also where a link leads to it.
 func Create(path string, mode fs.FileMode) (*File, error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: %w (%v); name a file", path, errNoFile, info.Mode().Type())
+	}
 	dir, base := filepath.Split(path)
 	if dir == "" {
 		dir = "."

@@ -34,6 +34,22 @@ func holds(t *testing.T, dir string, want ...string) {
 	}
 }
 
+// A device, here behind a link, is not replaced.
+func TestWriteDevice(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "device")
+	if err := os.Symlink(os.DevNull, path); err != nil {
+		t.Fatal(err)
+	}
+	if err := Write(path, 0o640, text("new")); !errors.Is(err, errNoFile) {
+		t.Errorf("a device was replaced: %v", err)
+	}
+	if to, err := os.Readlink(path); err != nil || to != os.DevNull {
+		t.Errorf("leads to %q, %v", to, err)
+	}
+	holds(t, dir, "device")
+}
+
 // A file is replaced whole, with its mode, or stays as it was; nothing else is left.
 func TestWrite(t *testing.T) {
 	dir := t.TempDir()
