@@ -7,6 +7,7 @@ import (
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/sampling"
+	"github.com/gnnactor/gnnactor/sampling/overlap"
 	"github.com/gnnactor/gnnactor/scheduler"
 )
 
@@ -25,6 +26,9 @@ func (r *Runtime) sizes() scheduler.Sizes {
 	}
 	if r.device != nil {
 		s.Device, s.DeviceRows, s.Pinned = r.device.Bytes(), !c.ownRows(), c.pinned
+	}
+	if c.method == overlap.Sketch {
+		s.Sketch = overlap.SketchSize
 	}
 	held := r.sampler.Footprint()
 	s.SamplerShared, s.SamplerOwn = held.Shared+r.factBytes, held.Sampler

@@ -92,6 +92,24 @@ func (p *Plan) memoryIO(s *Sizes, r Request) (why string) {
 	return why
 }
 
+// ordered returns the bytes of what an order depends on of a batch whose micro-batches have so many input nodes each:
+// ids and bits, or hashes. Processes that share steps tell each other of it, in ids and their bytes.
+func (s *Sizes) ordered(inputs int64, shared bool) int64 {
+	if s.Sketch > 0 {
+		inputs = min(inputs, s.Sketch)
+	}
+	told := times(inputs, int64(max(s.Micro, 1)))
+	all := min(told, s.Nodes)
+	bytes := times(4, all) + min(times(16, all), s.Nodes/8)
+	if s.Sketch > 0 {
+		bytes = 16 * min(told, s.Sketch)
+	}
+	if shared {
+		bytes = plus(bytes, times(12, told))
+	}
+	return bytes
+}
+
 // mayCopy reports whether rows are copied together, now or once that was measured.
 func (p *Plan) mayCopy(r Request) bool {
 	return p.Copied || r.Gather == "" && !r.Shared && r.tight < settled

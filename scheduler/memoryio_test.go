@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -37,6 +38,32 @@ func TestPlanOfMemoryIO(t *testing.T) {
 		}
 		if w := p.Reorder; w > 0 && p.Samplers*p.Credits < w+1 {
 			t.Errorf("%s: %d credits for windows of %d", name, p.Samplers*p.Credits, w)
+		}
+	}
+}
+
+// What a window's order depends on is planned of all micro-batches, as many as there are; of sketches it is
+// no more than their size, and who shares steps has what the others tell, too.
+func TestReorderMemory(t *testing.T) {
+	for _, c := range []struct {
+		micro  int
+		sketch int64
+		shared bool
+		want   int64 // bytes of a batch
+	}{
+		{1, 0, false, 4*1000 + 10_000/8},
+		{4, 0, false, 4*4000 + 10_000/8},
+		{40, 0, false, 4*10_000 + 10_000/8}, // all nodes
+		{4, 0, true, 4*4000 + 10_000/8 + 12*4000},
+		{4, 2048, false, 16 * 2048},
+		{4, 300, true, 16*300 + 12*4*300},
+	} {
+		s := sizes()
+		s.Source, s.Nodes, s.Micro, s.BatchSize, s.Fanouts, s.Layers, s.Sketch = "disk", 10_000, c.micro, 100*c.micro, []int{9}, 1, c.sketch
+		p := Build(s, Request{Threads: 2, Reorder: 7, Shared: c.shared})
+		i := slices.IndexFunc(p.Memory, func(m Memory) bool { return strings.HasPrefix(m.What, "reorder: ") })
+		if got := p.Memory[i].Bytes; got != 8*c.want {
+			t.Errorf("%+v: %d bytes for a window of 7 and the batch before, not %d", c, got, 8*c.want)
 		}
 	}
 }

@@ -54,6 +54,7 @@ type Sizes struct {
 	SamplerShared int64  // bytes that all samplers keep together: tables, clusters, caches
 	SamplerOwn    int64  // bytes that each keeps before its first batch
 	Audits        bool   // other nodes' batches are sampled here, too
+	Sketch        int64  // of a micro-batch's input nodes, those that the order of batches depends on at the most; 0: all
 	Own           []Own  // the program's own stages, in their order
 	Cache         string // what is cached, as the user asked for it; empty: nothing
 
@@ -422,7 +423,7 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 		add(fmt.Sprintf("rows that own stages make of up to %d batches", p.MaxBatches), times(times(4*int64(s.InDim), src[s.Layers-1]), int64(p.MaxBatches)), false)
 	}
 	if p.Reorder != 0 {
-		add("reorder: input nodes of a window", times(4*src[s.Layers-1], int64(p.Reorder+1)), false)
+		add("reorder: input nodes of a window", times(s.ordered(src[s.Layers-1], r.Shared), int64(p.Reorder+1)), false)
 	}
 	if !whole && s.InDim > 0 {
 		inputs := src[s.Layers-1]
