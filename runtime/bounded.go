@@ -160,7 +160,8 @@ func over(ctx context.Context, g training.Group, end context.CancelCauseFunc) {
 func (s *bounded) compute(ctx context.Context, fail context.CancelCauseFunc, team *sync.WaitGroup, of func(i int) async.Parameters) {
 	work := s.work
 	work.First = s.state.Step
-	c, mem, err := s.r.trainingConfig(ctx, work, s.updater, &s.clock)
+	r := s.r
+	c, mem, err := r.trainingConfig(ctx, work, s.updater, &s.clock)
 	if err != nil {
 		fail(err)
 		return
@@ -168,12 +169,18 @@ func (s *bounded) compute(ctx context.Context, fail context.CancelCauseFunc, tea
 	for i := range c.Trainers {
 		c.Late = append(c.Late, actors.Late{Parameters: of(i), Trainer: async.Name(s.node(), i)})
 	}
+	r.mu.Lock()
 	p, err := actors.Start(c)
+	r.late = p
+	r.mu.Unlock()
 	s.mem = mem
 	team.Go(func() {
 		if err == nil {
 			_, err = p.Next(ctx)
 			p.Stop()
+			r.mu.Lock()
+			r.late = nil
+			r.mu.Unlock()
 		}
 		if errors.Is(err, async.ErrOver) {
 			err = nil

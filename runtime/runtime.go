@@ -118,6 +118,7 @@ type Runtime struct {
 	params     []float32              // the current parameters; replaced, never written to
 	training   *actors.Pipeline       // owns newer ones while a run is training
 	over       chan struct{}          // closed when training's parameters have become params
+	late       *actors.Pipeline       // that trains without parameters of its own: gradients may be late
 	execs      []*cpu.Exec            // free ones
 	modelExecs []*cpu.Exec            // likewise, for models
 	queues     []devices.Queue        // of modelExecs, free or not

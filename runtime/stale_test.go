@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/gnnactor/gnnactor/runtime/runtimetest"
@@ -108,6 +109,28 @@ func TestStaleResume(t *testing.T) {
 	c.Execution.Trainers = 1
 	if _, err := trainOn(t.Context(), c, nil); !errors.Is(err, ErrIdentity) {
 		t.Errorf("a synchronous run goes on with an asynchronous one's checkpoint: %v", err)
+	}
+}
+
+// What is in flight is counted while gradients may be late, too.
+func TestStaleInFlight(t *testing.T) {
+	c := staleConfig()
+	var r *Runtime
+	var looked, none atomic.Int64
+	c.Stages = []Stage{stageOf("look", AfterSample, func(context.Context, *StageBatch) error {
+		looked.Add(1)
+		if r.InFlight() < 1 { // the batch that is looked at
+			none.Add(1)
+		}
+		return nil
+	})}
+	r = started(t, c)
+	trained(t, r)
+	if looked.Load() == 0 || none.Load() > 0 || r.InFlight() != 0 {
+		t.Errorf("%d batches, beside %d of which nothing was in flight; %d are when all is over", looked.Load(), none.Load(), r.InFlight())
+	}
+	if err := r.Stop(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -1,5 +1,7 @@
 package runtime
 
+import "cmp"
+
 // Stats are what a Runtime has counted since Start, all at one moment. They can be had at
 // any time and from any goroutine, while it trains or serves, and after Stop.
 type Stats struct {
@@ -25,8 +27,8 @@ func (r *Runtime) Stats() Stats {
 		s.Rows.add(m.stats())
 		s.SlabBytes += int64(m.slab.Stats().Used) * m.rowBytes
 	}
-	if r.training != nil {
-		s.InFlight = r.training.InFlight()
+	if p := cmp.Or(r.training, r.late); p != nil {
+		s.InFlight = p.InFlight()
 	}
 	s.Inferring, s.Waiting = len(r.inference), r.waiting
 	s.InferenceBytes = int64(s.Inferring) * r.plan.InferenceBytes
