@@ -180,7 +180,7 @@ func AskToDrain(ctx context.Context, cluster string, v *membership.View, reloade
 	return err
 }
 
-// visitAny asks the members one after another until one can be reached.
+// askAny asks the members one after another until one can be reached.
 func askAny(ctx context.Context, limit time.Duration, cluster string, v *membership.View, reloader *transport.Reloader, question string, body []byte) (b []byte, err error) {
 	err = fmt.Errorf("cluster: cluster %s has no member with a control plane", cluster)
 	for _, address := range ControlOf(v) {

@@ -29,6 +29,7 @@ func (c *Config) checkSync(p *problems) {
 		return
 	}
 	p.check(trainers >= 0 && trainers <= sync.Bound()+1, "trainers: %d is more than can compute at once with sync = %s, which is %d", trainers, sync, sync.Bound()+1)
+	p.check(c.Execution.Samplers == 0, "samplers: %d; with sync = %s each trainer has one of its own; leave it out", c.Execution.Samplers, sync)
 	p.check(c.Sampling.MicroBatches == 1, "micro-batches: %d; with sync = %s a trainer computes whole batches: set it to 1, and a smaller batch-size", c.Sampling.MicroBatches, sync)
 	p.check(c.Sampling.Reorder <= 1, "reorder: batches are not reordered with sync = %s; set it to 1", sync)
 	p.check(m.Cache == "" || m.Cache == "none", "cache: %s; with sync = %s rows are kept for the newest batches alone; leave it out", m.Cache, sync)

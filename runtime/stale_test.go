@@ -174,6 +174,7 @@ func TestStaleConfig(t *testing.T) {
 		func(c *Config) { c.Sampling.MicroBatches = 2 },
 		func(c *Config) { c.Execution.Trainers = 5 },
 		func(c *Config) { c.Sampling.Reorder = 4 },
+		func(c *Config) { c.Execution.Samplers = 2 },
 		func(c *Config) { c.Memory.Cache = "hot:1MiB" },
 	} {
 		c := staleConfig()

@@ -91,7 +91,7 @@ var settings = []setting{
 	{"threads", executionGroup, "workers of the compute pool; 0: one per CPU (training on one machine may compute with fewer, if that measures faster)"},
 	{"device", executionGroup, "`WHAT` computes: cpu (default), cuda or cuda:N, an NVIDIA device, or auto, a device if there is one"},
 	{"sample-on", executionGroup, "`WHAT` samples where a device computes: cpu, or device, for neighbor without replacement, khop and gns (default: what measures faster)"},
-	{"samplers", executionGroup, "sampler actors; 0: the plan chooses"},
+	{"samplers", executionGroup, "sampler actors; 0: the plan chooses (--sync ssp:N: one for each trainer)"},
 	{"trainers", executionGroup, "compute actors, at most --micro-batches; 0: 1 (--sync ssp:N: at most N+1)"},
 	{"credits", executionGroup, "batches that a sampler may have out; 0: the plan chooses"},
 	{"eval-chunk", executionGroup, "rows computed at once in exact inference; 0: the plan chooses"},
