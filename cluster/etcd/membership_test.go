@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -248,6 +249,14 @@ func TestThreeServers(t *testing.T) {
 	c := dial(t, &files[0], endpoints...)
 	if ok, _, err := c.Commit(ctx, nil, []membership.Change{{Key: "x", Value: []byte("1")}}); err != nil || !ok {
 		t.Fatal(err)
+	}
+	// One that is given the name of another by mistake does not put that out.
+	namesake := etcd.Options{Node: "n1", Dir: t.TempDir(), ClientListen: "127.0.0.1:0", PeerListen: "127.0.0.1:0", Certs: &files[1], Join: endpoints}
+	if s, err := etcd.Serve(ctx, namesake); !errors.Is(err, etcd.ErrServes) || !strings.Contains(err.Error(), servers[1].Endpoint()) {
+		t.Errorf("a second server named n1: %v", err)
+		if err == nil {
+			s.Close()
+		}
 	}
 	servers[0].Close()
 	if err := put(ctx, c, "y"); err != nil {

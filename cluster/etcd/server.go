@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
@@ -174,7 +175,7 @@ func serve(ctx context.Context, o Options) (*Server, error) {
 	cfg.InitialCluster = o.Node + "=" + cfg.AdvertisePeerUrls[0].String()
 	cfg.InitialClusterToken = "gnnactor"
 	if _, err := os.Stat(filepath.Join(o.Dir, "member")); errors.Is(err, os.ErrNotExist) && len(o.Join) > 0 {
-		if cfg.InitialCluster, err = addMember(ctx, o, cfg.AdvertisePeerUrls[0].String()); err != nil {
+		if cfg.InitialCluster, err = addMember(ctx, o, cfg.AdvertiseClientUrls[0].String(), cfg.AdvertisePeerUrls[0].String()); err != nil {
 			return nil, err
 		}
 		cfg.ClusterState = embed.ClusterStateFlagExisting
@@ -284,9 +285,28 @@ func free(address *string) (net.Listener, error) {
 	return l, nil
 }
 
+// ErrServes: a server of the store that answers has the name or the address of another one that is to join.
+var ErrServes = errors.New("a server of the store has this name or address, and it answers")
+
+// answersAt returns where a server of the store answers, unless that is this server's own address; "": nowhere.
+func answersAt(ctx context.Context, c *clientv3.Client, m *pb.Member, self string) string {
+	for _, u := range m.ClientURLs {
+		if u == self {
+			continue
+		}
+		call, cancel := context.WithTimeout(ctx, calling/5)
+		s, err := c.Status(call, u)
+		cancel()
+		if err == nil && s.Header.MemberId == m.ID {
+			return u
+		}
+	}
+	return ""
+}
+
 // addMember makes room for this server in the others' raft group and returns
 // the group's servers. A server that lost its data takes its old place anew.
-func addMember(ctx context.Context, o Options, peerURL string) (string, error) {
+func addMember(ctx context.Context, o Options, clientURL, peerURL string) (string, error) {
 	c, err := Dial(ctx, o.Join, o.Certs)
 	if err != nil {
 		return "", err
@@ -300,6 +320,10 @@ func addMember(ctx context.Context, o Options, peerURL string) (string, error) {
 	}
 	for _, m := range list.Members {
 		if m.Name == o.Node || slices.Contains(m.PeerURLs, peerURL) {
+			if at := answersAt(ctx, c.c, m, clientURL); at != "" {
+				return "", fmt.Errorf("etcd: %w: %s, whose clients are at %s and whose peers are at %s; give this one a name and addresses of its own (--node, --listen, --peers), or stop that one",
+					ErrServes, m.Name, at, strings.Join(m.PeerURLs, ", "))
+			}
 			call, cancel := bounded(ctx)
 			_, err := c.c.MemberRemove(call, m.ID)
 			cancel()
