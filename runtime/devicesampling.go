@@ -133,6 +133,9 @@ func (r *Runtime) fasterOn(ctx context.Context, on devices.Sampler, request sche
 		return false, "", err
 	}
 	there, err := r.timeSampling(ctx, deviceSampler{on, r.sampler})
+	if errors.Is(err, devices.ErrRoom) {
+		return false, fmt.Sprintf("as batches do not fit the device (%v)", err), nil
+	}
 	if err != nil {
 		return false, "", err
 	}

@@ -198,6 +198,7 @@ func TestPlanSaysWhoSamples(t *testing.T) {
 		{"the processor asked for", "on the processor, as asked for", "", 0, func(c *Config) { c.Execution.SampleOn = "cpu" }},
 		{"labor", "on the processor: no device draws labor", "no device draws labor", 0, func(c *Config) { c.Sampling.Sampler = "labor" }},
 		{"replace", "on the processor: no device draws with sampler-options", "no device draws with", 0, func(c *Config) { c.Sampling.Options = map[string]string{"replace": "true"} }},
+		{"no room for a batch", "on the processor, as batches do not fit the device", "", 0, func(*Config) { d.Fail("cuMemAlloc_v2", 5, 2) }},
 		{"no room", "on the processor: too little memory on the device: the graph takes", "a quarter of cuda:0's", 40 << 10, func(*Config) {}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

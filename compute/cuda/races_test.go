@@ -127,7 +127,7 @@ var mutants = []mutant{
 	{"aggregate.cu", "", "i < loops", "i <= loops", "TestAggregate$"},
 	{"aggregate.cu", "", "argmax[r * cols + column]", "argmax[r * dy_stride + column]", "TestAggregate$"},
 	{"aggregate.cu", "", "s.coefficient[k * heads + head]", "s.coefficient[k + head]", "TestAttention"},
-	{"aggregate.cu", "", "(i64)p.to[i] : i) * p.dst_stride", "(i64)p.to[i] : i) * p.cols", "TestRows"},
+	{"aggregate.cu", "", "store<V>(p.dst + i * p.dst_stride, j, read", "store<V>(p.dst + i * p.cols, j, read", "TestRows"},
 
 	{"attention.cu", "", "x[warp * 32 + lane] = v;\n    barrier();", "x[warp * 32 + lane] = v;", "TestAttention"},
 	{"attention.cu", "", "    meet(t);\n", "", "TestAttention"},
@@ -163,6 +163,9 @@ var mutants = []mutant{
 	{"sample.cu", "", "  warp_barrier();\n  double total", "  double total", "TestNeighborSamplerTable"},
 	{"sample.cu", "", "  warp_barrier();\n  double scale", "  double scale", "TestNeighborSamplerTable"},
 	{"sample.cu", "", "(u32)middle <= j", "(u32)middle < j", "TestNeighborSamplerTable"},
+
+	{"slab.cu", "", "to[k / words]", "to[k / (words + 1)]", "TestSlabReadsTogether"},
+	{"slab.cu", "", "k < n; k += step", "k < n - 1; k += step", "TestSlabReadsTogether"},
 }
 
 // expand returns the text of a source with the headers that it includes in their places, each
@@ -218,10 +221,11 @@ func mutated(t *testing.T) fs.FS {
 
 // Mutants of kernels are noticed by the tests of the emulator.
 func TestMutants(t *testing.T) {
+	sources := mutated(t) // of kernels as they are
 	if os.Getenv(slow) == "" {
 		t.Skip("set " + slow + "=1: a library of all mutants takes long")
 	}
-	library := fakecuda.Compile(t, mutated(t), "fake/driver.cc", append(fakecuda.Flags(), "-O1")...)
+	library := fakecuda.Compile(t, sources, "fake/driver.cc", append(fakecuda.Flags(), "-O1")...)
 	run := func(number int, test string) (string, error) {
 		cmd := exec.Command(os.Args[0], "-test.timeout", "5m", "-test.run", "^"+test)
 		cmd.Env = append(os.Environ(), fakecuda.Variable+"="+library, fmt.Sprint(fakecuda.MutantVariable, "=", number))

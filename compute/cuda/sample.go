@@ -43,20 +43,25 @@ func (d *Device) Sampler(g *graph.Graph, s devices.Sampling) (devices.Sampler, e
 		h.s = NewNeighborSampler(h.q, h.q.UploadGraph(&shown), s)
 		return nil
 	})
-	if e := new(Error); errors.As(err, &e) && e.Code == outOfMemory {
-		err = fmt.Errorf("%w: %w", devices.ErrRoom, err)
-	}
 	if err != nil {
-		return nil, errors.Join(err, h.q.Close())
+		return nil, errors.Join(room(err), h.q.Close())
 	}
 	return h, nil
+}
+
+// room is err, wrapped with devices.ErrRoom if memory is what lacks.
+func room(err error) error {
+	if e := new(Error); errors.As(err, &e) && e.Code == outOfMemory {
+		return fmt.Errorf("%w: %w", devices.ErrRoom, err)
+	}
+	return err
 }
 
 // Sample draws a batch and copies it to the host.
 func (h *hostSampler) Sample(to devices.Blocks, key rng.Key, seeds []uint32, cache devices.Cache) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return graph.Guard(func() error {
+	return room(graph.Guard(func() error {
 		if h.s.Cached && h.generation != cache.Generation {
 			h.generation = -1
 			h.s.UseCache(cache.Rows())
@@ -77,7 +82,7 @@ func (h *hostSampler) Sample(to devices.Blocks, key rng.Key, seeds []uint32, cac
 			b.SrcIDs = nodes[:b.NumSrc:b.NumSrc]
 		}
 		return nil
-	})
+	}))
 }
 
 // Close gives the memory back, the graph's too.
@@ -246,7 +251,7 @@ func (s *NeighborSampler) Sample(key rng.Key, seeds []uint32) ([]graph.Block, er
 	blocks := make([]graph.Block, len(s.Fanouts))
 	for hop, k := range s.Fanouts {
 		i := len(blocks) - 1 - hop
-		p.key, p.fanout, p.only = uint64(key.With(uint64(hop))), int32(k), flag(s.Only && i == 0)
+		p.key, p.fanout, p.only = uint64(key.With(uint64(hop))), int32(min(k, math.MaxInt32)), flag(s.Only && i == 0)
 		var err error
 		if blocks[i], err = s.layer(&p, &s.layers[i]); err != nil {
 			return nil, err
@@ -275,6 +280,7 @@ func (s *NeighborSampler) empty(slots int) {
 		s.table = Alloc[uint64](s.q, slots) // a power of two
 	}
 	p := sample{table: of(s.q, s.table), mask: uint32(slots - 1)}
+	s.base = math.MaxUint32 // so that it is emptied again, should this fail
 	s.q.run("sample_clear", blocks(slots), 1, threads, words(&p))
 	s.base = 1
 }
@@ -337,6 +343,7 @@ func (s *NeighborSampler) number(p *sample, entries int) int {
 	if entries == 0 {
 		return int(p.rows)
 	}
+	s.count = uint32(int(p.rows) + entries) // should what follows fail
 	s.q.run("sample_insert", blocks(entries), 1, threads, words(p))
 	s.scan(p, "sample_first_sums", "sample_number", entries, totalNew)
 	all := int(p.rows) + int(s.download()[totalNew])

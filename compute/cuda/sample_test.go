@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/compute/cuda"
+	"github.com/gnnactor/gnnactor/compute/cuda/fakecuda"
 	"github.com/gnnactor/gnnactor/compute/devices"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/rng"
@@ -288,6 +289,44 @@ func TestNeighborSamplerBatches(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.sameBlocks(fmt.Sprint("batch ", batch), blocks, uniform(g, 3, 2).sampled(key, seeds))
+	}
+}
+
+// Whatever of a batch fails, unless the device is lost, the next one has nothing of it; fan-outs may be
+// beyond what kernels count by.
+func TestNeighborSamplerFails(t *testing.T) {
+	if fakecuda.Real() {
+		t.Skip("only the emulated driver does that")
+	}
+	d := fakecuda.Use(t)
+	b := newBench(t)
+	g := b.graphOf(2000, 6)
+	s := cuda.NewNeighborSampler(b.q, b.q.UploadGraph(g), devices.Sampling{Fanouts: []int{3, 1 << 33}})
+	defer s.Close()
+	seeds := func(batch int) (ids []uint32) {
+		for _, u := range b.r.Perm(2000)[:8+10*batch] {
+			ids = append(ids, uint32(u))
+		}
+		return ids
+	}
+	for call, calls := range map[string]int{"cuLaunchKernel": 20, "cuMemAlloc_v2": 1} {
+		for after := range calls {
+			what := fmt.Sprintf("%s fails after %d others", call, after)
+			d.Fail(call, after, 2)
+			err := graph.Guard(func() error {
+				_, err := s.Sample(3, seeds(10+after))
+				return err
+			})
+			if err == nil || !strings.Contains(err.Error(), call) {
+				t.Fatalf("%s: %v", what, err)
+			}
+			ids := seeds(after)
+			blocks, err := s.Sample(rng.Key(after), ids)
+			if err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			b.sameBlocks(what, blocks, uniform(g, 3, -1).sampled(rng.Key(after), ids))
+		}
 	}
 }
 

@@ -108,12 +108,11 @@ func (s *slab) open() error {
 	if err := s.newEvent(&s.opened); err != nil {
 		return err
 	}
+	s.openedAt = time.Now() // before it, so that no copy ends later than it is told of
 	if err := d.call(cuEventRecord, "", s.opened, s.q.stream); err != nil {
 		return err
 	}
-	err = d.call(cuEventSynchronize, "", s.opened)
-	s.openedAt = time.Now()
-	return err
+	return d.call(cuEventSynchronize, "", s.opened)
 }
 
 func (s *slab) newEvent(e *uintptr) error {

@@ -31,7 +31,8 @@ type Cache struct {
 // and "gns". It may be called by any goroutines; one batch is drawn at a time.
 type Sampler interface {
 	// Sample draws the blocks of seeds under a key, with the cache if it prefers one. Seeds that
-	// are out of range, or given twice, are an error, and so is what fails on the device.
+	// are out of range, or given twice, are an error, and so is what fails on the device; what does
+	// not fit its memory wraps ErrRoom.
 	Sample(to Blocks, key rng.Key, seeds []uint32, cache Cache) error
 	// Close gives the sampler's memory back.
 	Close() error
