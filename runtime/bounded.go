@@ -122,7 +122,7 @@ func (s *bounded) follow(ctx context.Context, epoch int) error {
 	if why != nil && (ctx.Err() != nil || !errors.Is(why, training.ErrGroup)) {
 		return why
 	}
-	b, err := g.TakeOver(ctx, epoch, 16*int64(size)+stateSlack, why)
+	b, err := g.TakeOver(ctx, epoch, 16*int64(size)+stateSlack)
 	if err == nil {
 		before := s.state.Step
 		var p training.Position

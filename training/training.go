@@ -186,8 +186,9 @@ type Stale interface {
 	HandOver(ctx context.Context, state []byte, over error) error
 	// Follow returns the first node's parameters for trainer i of this node.
 	Follow(epoch, i, size int) async.Parameters
-	// TakeOver waits for the state of HandOver, of at most so many bytes; over as there.
-	TakeOver(ctx context.Context, epoch int, most int64, over error) ([]byte, error)
+	// TakeOver waits for the state of HandOver, of at most so many bytes, for some time more
+	// when the group is over.
+	TakeOver(ctx context.Context, epoch int, most int64) ([]byte, error)
 	// Done is closed when the group is over for this node.
 	Done() <-chan struct{}
 	// Made books steps [from, to), of which this node computed so many.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -113,6 +114,16 @@ func TestRemote(t *testing.T) {
 	service.end(group + 2)
 	if err := <-waits; !errors.Is(err, training.ErrGroup) {
 		t.Errorf("an epoch that never begins: %v", err)
+	}
+	// In the next group one node asks before it is over.
+	o := async.NewOwner(async.Options{System: sys, Model: m, Bound: bound, First: 0, End: steps})
+	defer o.Close()
+	service.open(group+3, 0, names, o, size)
+	if _, err := newRemote(planes[2], "n0", group+3, 0, 0, size).Deal(ctx, ""); err != nil {
+		t.Fatal(err)
+	}
+	if begun := service.begun(names); !slices.Equal(begun, names[2:]) {
+		t.Errorf("%v have begun; only %v has", begun, names[2:])
 	}
 }
 

@@ -36,7 +36,8 @@ type term struct {
 	gone    chan struct{} // closed when there is another term
 	state   dataplane.Ticket
 	revoke  func()
-	have    map[string]bool // the nodes that have said that they have it
+	begun   map[string]bool // the nodes that have asked for anything in it
+	have    map[string]bool // the nodes that have said that they have the state
 	more    chan struct{}   // closed when have grows
 }
 
@@ -57,7 +58,7 @@ func (s *service) Close() {
 // epoch. A group has a larger number than those before it.
 func (s *service) open(group uint64, epoch int64, members []string, owner async.Parameters, size int) {
 	t := &term{group: group, epoch: epoch, members: slices.Clone(members), owner: owner, size: size,
-		buffers: make(chan []float32, len(members)), ended: make(chan struct{}), gone: make(chan struct{}), have: map[string]bool{}, more: make(chan struct{})}
+		buffers: make(chan []float32, len(members)), ended: make(chan struct{}), gone: make(chan struct{}), begun: map[string]bool{}, have: map[string]bool{}, more: make(chan struct{})}
 	s.set(t)
 }
 
@@ -98,6 +99,13 @@ func (s *service) finish(state []byte) error {
 	s.term.state, s.term.revoke = ticket, revoke
 	close(s.term.ended)
 	return nil
+}
+
+// begun returns those of nodes that have begun the epoch that is open.
+func (s *service) begun(nodes []string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(nodes), func(n string) bool { return !s.term.begun[n] })
 }
 
 // taken waits until those of nodes that are not this one have the state.
@@ -168,6 +176,9 @@ func (s *service) serve(ctx context.Context, q *dataplane.Request) (dataplane.Re
 	if !slices.Contains(t.members, q.Peer) {
 		return none, fmt.Errorf("trainers: node %s is not in group %d", q.Peer, t.group)
 	}
+	s.mu.Lock()
+	t.begun[q.Peer] = true
+	s.mu.Unlock()
 	name := async.Name(q.Peer, r.Trainer)
 	switch r.Kind {
 	case kindDeal:

@@ -19,6 +19,9 @@ import (
 
 // Lead implements training.Stale.
 func (s *Share) Lead(epoch int, p async.Parameters, size int) {
+	if s.epochs == 0 {
+		s.t.tasks.Go(s.suspect)
+	}
 	s.epoch()
 	s.team.stale.open(uint64(s.id), int64(epoch), s.group.Members(), p, size)
 }
@@ -34,7 +37,8 @@ func (s *Share) epoch() {
 // more, and that one for it to be taken.
 const handing = 5 * time.Second
 
-// HandOver implements training.Stale.
+// HandOver implements training.Stale. Of the group's nodes, when it is over, it waits for those that have
+// begun the epoch: the others have the state that it began with, and may be in the next group already.
 func (s *Share) HandOver(ctx context.Context, state []byte, over error) error {
 	stale := s.team.stale
 	if err := stale.finish(state); err != nil {
@@ -44,7 +48,6 @@ func (s *Share) HandOver(ctx context.Context, state []byte, over error) error {
 		wait, cancel := context.WithCancelCause(ctx)
 		var watch sync.WaitGroup
 		watch.Go(func() { s.watch(wait, cancel) })
-		watch.Go(func() { s.suspect(wait) })
 		over = stale.taken(wait, s.group.Members())
 		cancel(nil)
 		if watch.Wait(); over == nil {
@@ -55,7 +58,7 @@ func (s *Share) HandOver(ctx context.Context, state []byte, over error) error {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), handing)
 	defer cancel()
 	connected := s.t.o.Plane.Peers()
-	others := slices.DeleteFunc(s.others(), func(node string) bool { return !slices.Contains(connected, node) })
+	others := slices.DeleteFunc(stale.begun(s.others()), func(node string) bool { return !slices.Contains(connected, node) })
 	if err := stale.taken(last, others); err != nil {
 		s.t.o.Logger.Warn("not every node took the state over; what was trained in this epoch may be trained again", "error", err)
 	}
@@ -74,9 +77,15 @@ func (s *Share) watch(ctx context.Context, end context.CancelCauseFunc) {
 	}
 }
 
-// suspect looks from time to time whether members have died, and takes those that have out of the
-// cluster, so that there is a group without them soon.
-func (s *Share) suspect(ctx context.Context) {
+// suspect looks, while the group is, whether members that are not connected have died, and takes those
+// that have out of the cluster, so that there is a group without them soon: others may wait for batches
+// that were dealt to them.
+func (s *Share) suspect() {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	var watch sync.WaitGroup
+	watch.Go(func() { s.watch(ctx, cancel) })
+	defer watch.Wait()
+	defer cancel(nil)
 	tick := time.NewTicker(handing / 20)
 	defer tick.Stop()
 	for {
@@ -85,7 +94,9 @@ func (s *Share) suspect(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		died, err := s.t.o.Member.Suspect(ctx, s.group.Members())
+		connected := s.t.o.Plane.Peers()
+		gone := slices.DeleteFunc(slices.Clone(s.group.Members()), func(node string) bool { return slices.Contains(connected, node) })
+		died, err := s.t.o.Member.Suspect(ctx, gone)
 		if err != nil && ctx.Err() == nil {
 			s.t.o.Logger.Warn("a trainer that died could not be taken out yet", "group", s.id, "error", err)
 		}
@@ -137,19 +148,41 @@ func (c counting) Push(ctx context.Context, trainer string, g async.Push) error 
 	return err
 }
 
-// TakeOver implements training.Stale.
-func (s *Share) TakeOver(ctx context.Context, epoch int, most int64, over error) ([]byte, error) {
-	if over != nil { // the node with the parameters may be there all the same
-		ctx, cancel := context.WithTimeout(ctx, handing)
-		defer cancel()
-		return s.remote(epoch, 0, 0).State(ctx, most)
-	}
+// TakeOver implements training.Stale. When the group is over the node with the parameters may be
+// there all the same, and waits for its state to be taken.
+func (s *Share) TakeOver(ctx context.Context, epoch int, most int64) ([]byte, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
-	watch.Go(func() { s.watch(ctx, cancel) })
 	defer watch.Wait()
 	defer cancel(nil)
+	watch.Go(func() {
+		select {
+		case <-s.Done():
+			s.outlive(ctx)
+			cancel(training.ErrGroup)
+		case <-ctx.Done():
+		}
+	})
 	return s.remote(epoch, 0, 0).State(ctx, most)
+}
+
+// outlive waits for a while, or until the node with the parameters is not there any more.
+func (s *Share) outlive(ctx context.Context) {
+	last := time.NewTimer(handing)
+	defer last.Stop()
+	for {
+		_, changed := s.t.o.Member.View()
+		if !slices.Contains(s.others(), s.group.Members()[0]) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-last.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // Decides implements training.Writing: this node's lease must live.
