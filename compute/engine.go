@@ -141,14 +141,9 @@ func newCore[T cpu.Float](m *Model, x *cpu.Exec, record bool) *core[T] {
 
 // newCoreOf is newCore with the layers given: own ones in float64, too.
 func newCoreOf[T cpu.Float](m *Model, layers []placedLayer[T], x *cpu.Exec, record bool) *core[T] {
-	c := &core[T]{model: m, tape: NewTape[T](x, record), layers: layers}
-	c.tape.whole = m.graph
+	c := &core[T]{tape: NewTape[T](x, record), layers: layers}
 	c.params = make([]*Value[T], len(m.layout.Tensors()))
 	c.ctx = make([]Context[T], len(c.layers))
-	var norm *gcnCoefs[T]
-	if m.norm != nil {
-		norm = &gcnCoefs[T]{model: m, graph: m.graph, norm: m.norm}
-	}
 	used := 0
 	place := func(params []Param) ([]*Value[T], []Tensor) {
 		var places []Tensor
@@ -161,7 +156,7 @@ func newCoreOf[T cpu.Float](m *Model, layers []placedLayer[T], x *cpu.Exec, reco
 		return c.params[used-len(places) : used], places
 	}
 	for i := range c.layers {
-		c.ctx[i] = Context[T]{Tape: c.tape, model: m, norm: norm}
+		c.ctx[i].Tape = c.tape
 		c.ctx[i].params, c.ctx[i].places = place(c.layers[i].allParams())
 	}
 	for i := len(c.layers) - 1; i >= 0; i-- {
@@ -173,7 +168,21 @@ func newCoreOf[T cpu.Float](m *Model, layers []placedLayer[T], x *cpu.Exec, reco
 	if p := linkParams(m.spec); p != nil {
 		c.linkParams, _ = place(p)
 	}
+	c.on(m)
 	return c
+}
+
+// on has c compute m from now on, which differs from the model that c was made for in
+// what it is bound to alone.
+func (c *core[T]) on(m *Model) {
+	c.model, c.tape.whole = m, m.graph
+	var norm *gcnCoefs[T]
+	if m.norm != nil {
+		norm = &gcnCoefs[T]{model: m, graph: m.graph, norm: m.norm}
+	}
+	for i := range c.ctx {
+		c.ctx[i].model, c.ctx[i].norm = m, norm
+	}
 }
 
 // bind puts the parameters on the tape, with their gradients in grad; nil when

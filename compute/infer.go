@@ -166,12 +166,7 @@ func (r *inference) layer(l int, src, dst *nodeSet) error {
 				}
 			}
 		}
-		x = c.Head(x, n)
-		y := r.apply(l, x, c.sum(r.layers[l].Gather(c, x, h)))
-		if r.out.Data == nil {
-			r.out = cpu.NewMatrix[float32](dst.n, y.cols)
-		}
-		r.tape.fetch(r.out.View(i, i+n, 0, y.cols), y.Matrix())
+		r.put(l, c, c.Head(x, n), h, i, dst.n)
 		return nil
 	})
 	if err != nil {
@@ -179,6 +174,16 @@ func (r *inference) layer(l int, src, dst *nodeSet) error {
 	}
 	r.values, r.global = graph.NewFeatures(r.out.Rows, r.out.Cols, r.out.Data), false
 	return nil
+}
+
+// put computes the rows of r.out from row i, of all in all, from the destinations' old values x and
+// Transform's results h for the sources of c's block.
+func (r *inference) put(l int, c *Context[float32], x *Value[float32], h []*Value[float32], i, all int) {
+	y := r.apply(l, x, c.sum(r.layers[l].Gather(c, x, h)))
+	if r.out.Data == nil {
+		r.out = cpu.NewMatrix[float32](all, y.cols)
+	}
+	r.tape.fetch(r.out.View(i, i+y.rows, 0, y.cols), y.Matrix())
 }
 
 // pieces has use called for each chunk of dst, with the rows of its nodes if those lie elsewhere.

@@ -35,9 +35,9 @@ func (l *mixHop[T]) power(c *Context[T], x *Value[T], j int) *Value[T] {
 }
 
 func (l *mixHop[T]) Transform(c *Context[T], x *Value[T]) []*Value[T] {
-	if l.hop == 1 {
+	if l.hop == 1 || c.whole {
 		// Multiplied, hop k sends hops-k+1 powers: (hops+1)/2 in the mean. The
-		// first block stands for all.
+		// first block stands for all, and so does the whole graph.
 		*l.first = c.transformFirst(l.in, l.out, l.out*(l.hops+1)/2)
 	}
 	switch {

@@ -27,7 +27,7 @@ const (
 // other methods do.
 func (m *Model) BindFeatures(f *graph.Features) {
 	m.sparse, m.sparseOf = nil, f
-	if f.Cols < sparseColumns || f.Rows == 0 || f.Rows > sparseTable/f.Cols {
+	if !maySparse(f.Rows, f.Cols) {
 		return
 	}
 	row := make([]float32, f.Cols)
@@ -47,6 +47,11 @@ func (m *Model) BindFeatures(f *graph.Features) {
 	if s := cpu.NewSparse(f); len(s.Values)*sparseShare <= f.Rows*f.Cols {
 		m.sparse = s
 	}
+}
+
+// maySparse tells whether a table of that size is looked at.
+func maySparse(rows, cols int) bool {
+	return cols >= sparseColumns && rows > 0 && rows <= sparseTable/cols
 }
 
 // SparseInput reports whether BindFeatures found the features to be sparse.

@@ -1,0 +1,138 @@
+package compute
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/gnnactor/gnnactor/compute/cpu"
+)
+
+// Memory is an Exchange between pieces of one process, and a Shelf, both in memory.
+type Memory struct {
+	mu       sync.Mutex
+	rows     map[message][]float32
+	waiting  map[message]chan struct{}
+	matrices map[shelved]cpu.Matrix[float32]
+}
+
+type message struct {
+	round    string
+	from, to int
+}
+
+type shelved struct {
+	name  string
+	piece int
+}
+
+// NewMemory returns an empty Memory.
+func NewMemory() *Memory {
+	return &Memory{rows: map[message][]float32{}, waiting: map[message]chan struct{}{}, matrices: map[shelved]cpu.Matrix[float32]{}}
+}
+
+// Send is Exchange's.
+func (m *Memory) Send(_ context.Context, round string, from, to int, rows []float32) error {
+	kept := append([]float32{}, rows...)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := message{round, from, to}
+	m.rows[key] = kept
+	if c := m.waiting[key]; c != nil {
+		close(c)
+		delete(m.waiting, key)
+	}
+	return nil
+}
+
+// Receive is Exchange's. What was received is let go of.
+func (m *Memory) Receive(ctx context.Context, round string, from, to int, rows []float32) error {
+	key := message{round, from, to}
+	for {
+		m.mu.Lock()
+		got, there := m.rows[key]
+		delete(m.rows, key)
+		c := m.waiting[key]
+		if !there && c == nil {
+			c = make(chan struct{})
+			m.waiting[key] = c
+		}
+		m.mu.Unlock()
+		if there {
+			return fitted(rows, got, key)
+		}
+		select {
+		case <-c:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func fitted(rows, got []float32, key message) error {
+	if len(got) != len(rows) {
+		return fmt.Errorf("piece %d sent %d values to piece %d in round %s, which expects %d", key.from, len(got), key.to, key.round, len(rows))
+	}
+	copy(rows, got)
+	return nil
+}
+
+// Put is Shelf's.
+func (m *Memory) Put(name string, piece int, x cpu.Matrix[float32]) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.matrices[shelved{name, piece}] = x
+	return nil
+}
+
+// Has is Shelf's.
+func (m *Memory) Has(name string, piece int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, there := m.matrices[shelved{name, piece}]
+	return there
+}
+
+// Get is Shelf's.
+func (m *Memory) Get(name string, piece int) (cpu.Matrix[float32], error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	x, there := m.matrices[shelved{name, piece}]
+	if !there {
+		return x, fmt.Errorf("nothing was kept of piece %d as %s", piece, name)
+	}
+	return x, nil
+}
+
+// Drop is Shelf's.
+func (m *Memory) Drop(name string, piece int) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.matrices, shelved{name, piece})
+	return nil
+}
+
+// Counted is an Exchange that counts the bytes that are sent through it.
+type Counted struct {
+	Exchange
+	mu    sync.Mutex
+	bytes map[string]int64
+}
+
+// NewCounted returns ex with counters.
+func NewCounted(ex Exchange) *Counted { return &Counted{Exchange: ex, bytes: map[string]int64{}} }
+
+// Send is Exchange's.
+func (c *Counted) Send(ctx context.Context, round string, from, to int, rows []float32) error {
+	c.mu.Lock()
+	c.bytes[round] += 4 * int64(len(rows))
+	c.mu.Unlock()
+	return c.Exchange.Send(ctx, round, from, to, rows)
+}
+
+// Bytes returns how many bytes were sent in the round, of values alone.
+func (c *Counted) Bytes(round string) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.bytes[round]
+}

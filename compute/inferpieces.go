@@ -1,0 +1,259 @@
+package compute
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph"
+)
+
+// Shelf keeps matrices of pieces from one layer to the next.
+type Shelf interface {
+	// Put keeps m, which is not changed any more, by a name.
+	Put(name string, piece int, m cpu.Matrix[float32]) error
+	// Has tells whether Put kept it, for Get.
+	Has(name string, piece int) bool
+	// Get returns what Put kept. The caller does not change it.
+	Get(name string, piece int) (cpu.Matrix[float32], error)
+	// Drop lets go of what has the name, of a piece.
+	Drop(name string, piece int) error
+}
+
+// PieceOutputs is the name by which InferPieces leaves a model's outputs on the shelf: of each
+// piece with masters a matrix with a row for each.
+const PieceOutputs = "outputs"
+
+// PieceInference says how InferPieces computes.
+type PieceInference struct {
+	Pieces   []*Piece // those that are computed here: all, or some each in several places
+	Exchange Exchange
+	Shelf    Shelf
+	Chunk    int // rows computed at once; below 1: DefaultChunk
+	// Done, which may be nil, is told after each layer how many of how many are done: with a decoder and
+	// jumping knowledge, the layers behind the convolutions are one more.
+	Done func(done, of int)
+}
+
+// InferPieces is Infer for all nodes of a divided graph, layer by layer over pieces: Transform on
+// masters, one exchange of the rows that other pieces read, each sent once to each that does, then
+// Gather, Sum and Apply where the edges lie. The bits are those of Infer on the graph whose ids the
+// pieces have. m is bound to graph.Elsewhere, of the whole graph's size.
+//
+// Memory is needed for what the model makes of one piece's nodes and of those that it reads, at a time,
+// beside what Shelf and Exchange hold, and 4 bytes a node for gcn and mixhop. What is on the shelf
+// already is not computed again: a call that was interrupted goes on where it was, if Shelf outlived it and in.Pieces are all.
+func (m *Model) InferPieces(ctx context.Context, x *cpu.Exec, params []float32, in PieceInference) error {
+	err := graph.Guard(func() error { return m.inferPieces(ctx, x, params, in) })
+	if err != nil {
+		return fmt.Errorf("compute: inference over pieces: %w", err)
+	}
+	return nil
+}
+
+func (m *Model) inferPieces(ctx context.Context, x *cpu.Exec, params []float32, in PieceInference) error {
+	if len(params) != m.layout.Len() {
+		return fmt.Errorf("%d parameters given, the model has %d", len(params), m.layout.Len())
+	}
+	if in.Chunk < 1 {
+		in.Chunk = DefaultChunk
+	}
+	if len(in.Pieces) == 0 {
+		return nil
+	}
+	models, err := m.onPieces(ctx, in.Pieces, in.Exchange)
+	if err != nil {
+		return err
+	}
+	c := newCore[float32](m, x, false)
+	defer c.close()
+	r := piecesRun{inference{core: c, ctx: ctx, params: params, chunk: in.Chunk}, in, models}
+	rounds := len(c.layers)
+	if m.spec.head() {
+		rounds++
+	}
+	for l := r.reached(rounds); l < rounds; l++ {
+		if l == len(c.layers) {
+			err = r.heads()
+		} else {
+			err = r.convolve(l)
+		}
+		if err != nil {
+			return err
+		}
+		if in.Done != nil {
+			in.Done(l+1, rounds)
+		}
+	}
+	return nil
+}
+
+// piecesRun runs one layer after the other on all pieces of a place.
+type piecesRun struct {
+	inference
+	PieceInference
+	models []*Model
+}
+
+// each has do called for each piece with masters, to which r is bound then.
+func (r *piecesRun) each(do func(p *Piece) error) error {
+	for i, p := range r.Pieces {
+		if p.Masters == 0 {
+			continue
+		}
+		r.tape.Reset()
+		r.core.on(r.models[i])
+		if err := do(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// resultOf is the name of layer l's results on the shelf.
+func (r *piecesRun) resultOf(l int) string {
+	if l == len(r.layers) || l == len(r.layers)-1 && !r.model.spec.head() {
+		return PieceOutputs
+	}
+	return fmt.Sprintf("layer-%d", l)
+}
+
+// reached returns the first layer whose results are not on the shelf.
+func (r *piecesRun) reached(layers int) int {
+	for l := layers; l > 0; l-- {
+		if !slices.ContainsFunc(r.Pieces, func(p *Piece) bool { return p.Masters > 0 && !r.Shelf.Has(r.resultOf(l-1), p.Index) }) {
+			return l
+		}
+	}
+	return 0
+}
+
+// load sets r.values to what layer l reads of p's masters.
+func (r *piecesRun) load(l int, p *Piece) error {
+	if l == 0 {
+		r.values = p.Features
+		return nil
+	}
+	m, err := r.Shelf.Get(r.resultOf(l-1), p.Index)
+	r.values = graph.NewFeatures(m.Rows, m.Cols, m.Data)
+	return err
+}
+
+// convolve computes layer l on all pieces.
+func (r *piecesRun) convolve(l int) error {
+	round := fmt.Sprintf("layer-%d", l)
+	made := func(k int) string { return fmt.Sprintf("sent-%d-%d", l, k) }
+	var stays []bool // of each result of Transform: that it is the values themselves
+	err := r.each(func(p *Piece) error {
+		if err := r.load(l, p); err != nil {
+			return err
+		}
+		tables, err := r.transform(l, &nodeSet{n: p.Masters})
+		if err != nil {
+			return err
+		}
+		if tables == nil {
+			tables = []*graph.Features{nil}
+		}
+		stays = stays[:0]
+		for k, t := range tables {
+			stays = append(stays, t == nil)
+			if t != nil {
+				values, _, _ := t.Float32s()
+				if err := r.Shelf.Put(made(k), p.Index, cpu.Dense(t.Rows, t.Cols, values)); err != nil {
+					return err
+				}
+			}
+		}
+		return p.send(r.ctx, r.Exchange, round, r.values, tables)
+	})
+	if err != nil {
+		return err
+	}
+	err = r.each(func(p *Piece) error {
+		if r.Shelf.Has(r.resultOf(l), p.Index) {
+			return nil
+		}
+		if err := r.load(l, p); err != nil {
+			return err
+		}
+		tables := make([]*graph.Features, len(stays))
+		for k := range tables {
+			if stays[k] {
+				continue
+			}
+			m, err := r.Shelf.Get(made(k), p.Index)
+			if err != nil {
+				return err
+			}
+			tables[k] = graph.NewFeatures(m.Rows, m.Cols, m.Data)
+		}
+		all, err := p.receive(r.ctx, r.Exchange, round, r.values, tables)
+		if err != nil {
+			return err
+		}
+		if err := r.compute(l, p, all); err != nil {
+			return err
+		}
+		for k := range tables {
+			if err := r.Shelf.Drop(made(k), p.Index); err != nil {
+				return err
+			}
+		}
+		return r.Shelf.Put(r.resultOf(l), p.Index, r.out)
+	})
+	if err != nil || l == 0 || r.model.spec.JumpingKnowledge != "" {
+		return err
+	}
+	return r.each(func(p *Piece) error { return r.Shelf.Drop(r.resultOf(l-1), p.Index) })
+}
+
+// compute sets r.out to layer l's results for p's masters, given what edges read: a row for each of p's nodes.
+func (r *piecesRun) compute(l int, p *Piece, read []*graph.Features) error {
+	masters := &nodeSet{n: p.Masters}
+	r.out = cpu.Matrix[float32]{}
+	r.rows.reset(p.In, &nodeSet{n: p.Masters + len(p.Others)}, masters, false)
+	for i := 0; i < p.Masters; i += r.chunk {
+		n := min(r.chunk, p.Masters-i)
+		c, err := r.begin(l, r.rows.cut(i, n, nil))
+		if err != nil {
+			return err
+		}
+		r.ids = resized(r.ids, n)
+		for k := range r.ids {
+			r.ids[k] = uint32(i + k)
+		}
+		var h []*Value[float32]
+		for _, t := range read {
+			h = append(h, c.Table(t, r.rows.block.NumSrc, r.rows.positions))
+		}
+		r.put(l, c, r.inference.input(r.values, n, r.ids), h, i, p.Masters)
+	}
+	return nil
+}
+
+// heads computes what follows the convolutions.
+func (r *piecesRun) heads() error {
+	jumps := r.model.spec.JumpingKnowledge != ""
+	return r.each(func(p *Piece) (err error) {
+		r.kept = r.kept[:0]
+		for l := range r.layers {
+			if !jumps || r.layers[l].inner {
+				continue
+			}
+			m, err := r.Shelf.Get(r.resultOf(l), p.Index)
+			if err != nil {
+				return err
+			}
+			r.kept = append(r.kept, m)
+		}
+		if r.out, err = r.Shelf.Get(r.resultOf(len(r.layers)-1), p.Index); err != nil {
+			return err
+		}
+		if err := r.finish(p.Masters); err != nil {
+			return err
+		}
+		return r.Shelf.Put(PieceOutputs, p.Index, r.out)
+	})
+}
