@@ -25,6 +25,9 @@ type Shelf interface {
 // piece with masters a matrix with a row for each.
 const PieceOutputs = "outputs"
 
+// PieceRound is the name of the round in which rows for layer l are exchanged.
+func PieceRound(l int) string { return fmt.Sprintf("layer-%d", l) }
+
 // PieceInference says how InferPieces computes.
 type PieceInference struct {
 	Pieces   []*Piece // those that are computed here: all, or some each in several places
@@ -142,7 +145,7 @@ func (r *piecesRun) load(l int, p *Piece) error {
 
 // convolve computes layer l on all pieces.
 func (r *piecesRun) convolve(l int) error {
-	round := fmt.Sprintf("layer-%d", l)
+	round := PieceRound(l)
 	made := func(k int) string { return fmt.Sprintf("sent-%d-%d", l, k) }
 	var stays []bool // of each result of Transform: that it is the values themselves
 	err := r.each(func(p *Piece) error {
@@ -256,4 +259,23 @@ func (r *piecesRun) heads() error {
 		}
 		return r.Shelf.Put(PieceOutputs, p.Index, r.out)
 	})
+}
+
+// PieceMemory bounds what InferPieces takes, in bytes: what it computes of the largest of pieces, and what a Shelf
+// and an Exchange in memory keep of all.
+func (m *Model) PieceMemory(pieces []*Piece) (peak, kept int64) {
+	s := &m.spec
+	widest := max(s.Hidden*s.widening(), s.OutDim) * max(s.heads(), 1) // of what a layer makes of a node
+	sent := max(widest, s.InDim) + s.heads()
+	layers := int64(2)
+	if s.JumpingKnowledge != "" {
+		layers = int64(s.Layers)
+	}
+	var masters, reads, largest int64
+	for _, p := range pieces {
+		n, others := int64(p.Masters), int64(len(p.Others))
+		masters, reads = masters+n, reads+others
+		largest = max(largest, n*(2+layers)*int64(widest)+2*(n+others)*int64(sent)+2*(n+others))
+	}
+	return 4 * (largest + masters + reads), 4 * (masters*(layers*int64(widest)+int64(sent)) + reads*int64(sent))
 }

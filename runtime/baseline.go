@@ -96,5 +96,5 @@ func (r *Runtime) baseline(ctx context.Context) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return r.score(out, ds.Test).Accuracy, nil
+	return score(ds.Labels, out, ds.Test, false).Accuracy, nil
 }

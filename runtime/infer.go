@@ -111,11 +111,15 @@ func (r *Runtime) Predict(ctx context.Context, ids []uint32) ([]Prediction, erro
 	}
 	p := make([]Prediction, e.Rows)
 	for i := range p {
-		row := e.Data[i*e.Cols : (i+1)*e.Cols]
-		p[i].Class = compute.ArgMax(row)
-		p[i].Probability = float32(math.Exp(-crossEntropy(row, p[i].Class)))
+		p[i] = predict(e.Data[i*e.Cols : (i+1)*e.Cols])
 	}
 	return p, nil
+}
+
+// predict is the prediction that a model's output says.
+func predict(row []float32) Prediction {
+	class := compute.ArgMax(row)
+	return Prediction{class, float32(math.Exp(-crossEntropy(row, class)))}
 }
 
 // current returns the parameters to infer with.
@@ -214,29 +218,20 @@ func (r *Runtime) evaluate(ctx context.Context, params []float32, nodes []uint32
 	if err != nil {
 		return Metrics{}, err
 	}
-	m := r.score(out, nodes)
-	if auc {
-		if l := r.data.ds.Labels; l.IsMulti() {
-			m.AUC = compute.MultiLabelAUC(out, r.multiLabels(nodes))
-		} else {
-			m.AUC = compute.SingleLabelAUC(out, r.classes(nodes))
-		}
-	}
-	return m, nil
+	return score(r.data.ds.Labels, out, nodes, auc), nil
 }
 
-// classes returns the class of each node.
-func (r *Runtime) classes(nodes []uint32) []int32 {
+// classesOf returns the class of each node.
+func classesOf(l *graph.Labels, nodes []uint32) []int32 {
 	classes := make([]int32, len(nodes))
 	for i, v := range nodes {
-		classes[i] = r.data.ds.Labels.Class[v]
+		classes[i] = l.Class[v]
 	}
 	return classes
 }
 
-// multiLabels returns the labels of each node, row by row.
-func (r *Runtime) multiLabels(nodes []uint32) []uint8 {
-	l := r.data.ds.Labels
+// multiLabelsOf returns the labels of each node, row by row.
+func multiLabelsOf(l *graph.Labels, nodes []uint32) []uint8 {
 	labels := make([]uint8, 0, len(nodes)*l.NumClasses)
 	for _, v := range nodes {
 		labels = append(labels, l.Multi[int(v)*l.NumClasses:(int(v)+1)*l.NumClasses]...)
@@ -244,13 +239,21 @@ func (r *Runtime) multiLabels(nodes []uint32) []uint8 {
 	return labels
 }
 
-// score compares row i of out with the label of nodes[i].
-func (r *Runtime) score(out cpu.Matrix[float32], nodes []uint32) Metrics {
-	if r.data.ds.Labels.IsMulti() {
-		return scoreMulti(out, r.multiLabels(nodes))
+// score compares row i of out with the label of nodes[i]; auc: with AUC.
+func score(l *graph.Labels, out cpu.Matrix[float32], nodes []uint32, auc bool) Metrics {
+	if l.IsMulti() {
+		want := multiLabelsOf(l, nodes)
+		m := scoreMulti(out, want)
+		if auc {
+			m.AUC = compute.MultiLabelAUC(out, want)
+		}
+		return m
 	}
-	classes := r.classes(nodes)
+	classes := classesOf(l, nodes)
 	m := Metrics{F1: compute.SingleLabelF1(out, classes)}
+	if auc {
+		m.AUC = compute.SingleLabelAUC(out, classes)
+	}
 	correct := 0
 	for i := range nodes {
 		class := int(classes[i])
@@ -289,8 +292,8 @@ func (r *Runtime) accuracies(ctx context.Context, params []float32) (valid, test
 		return 0, 0, err
 	}
 	v := len(ds.Valid)
-	valid = r.score(out.View(0, v, 0, out.Cols), ds.Valid).Accuracy
-	test = r.score(out.View(v, len(nodes), 0, out.Cols), ds.Test).Accuracy
+	valid = score(ds.Labels, out.View(0, v, 0, out.Cols), ds.Valid, false).Accuracy
+	test = score(ds.Labels, out.View(v, len(nodes), 0, out.Cols), ds.Test, false).Accuracy
 	return valid, test, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"slices"
 	"strings"
@@ -265,15 +266,20 @@ func (r *Runtime) parameters(m *Model) ([]float32, error) {
 	if r.model == nil {
 		return nil, r.noModel
 	}
+	return m.parameters(r.model, &r.cfg.Config, r.log)
+}
+
+// parameters returns m's, for the model that cfg says.
+func (m *Model) parameters(model *compute.Model, cfg *Config, log *slog.Logger) ([]float32, error) {
 	if m.about == nil {
-		r.log.Warn("parameters without a description: they are taken for those of the model that the settings name", "file", m.path)
-	} else if err := m.about.check(r.model.Spec(), r.cfg.task(), r.cfg.rowStages()); err != nil {
+		log.Warn("parameters without a description: they are taken for those of the model that the settings name", "file", m.path)
+	} else if err := m.about.check(model.Spec(), cfg.task(), cfg.rowStages()); err != nil {
 		return nil, fmt.Errorf("%w; %s was saved of another model, or for other data", err, m.path)
 	}
 	if !m.checked {
-		r.log.Warn("parameters without checksums: nothing tells whether they are what was written", "file", m.path)
+		log.Warn("parameters without checksums: nothing tells whether they are what was written", "file", m.path)
 	}
-	params, err := r.model.Parameters(m.tensors)
+	params, err := model.Parameters(m.tensors)
 	if err != nil {
 		return nil, fmt.Errorf("runtime: saved model: %s: %w", m.path, err)
 	}

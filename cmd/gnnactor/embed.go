@@ -12,22 +12,26 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gnnactor/gnnactor/graph/pieces"
 	"github.com/gnnactor/gnnactor/internal/atomicfile"
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
 func newEmbed(a *app) *cobra.Command {
 	var (
-		config *configFlags
-		nodes  *nodeFlags
-		out    string
+		config       *configFlags
+		nodes        *nodeFlags
+		out, scratch string
 	)
 	cmd := &cobra.Command{
 		Use:   "embed --params FILE",
 		Short: "Compute the model's output for nodes",
 		Long: `Compute the model's output for nodes, by exact inference over their whole
 neighbourhood. With --out the rows go to a NumPy file, in the order of the ids;
-otherwise each is printed as a line: the id, then its values, tabs between.`,
+otherwise each is printed as a line: the id, then its values, tabs between.
+
+` + overPieces + `
+Rows of all nodes (--out alone) are written piece by piece.`,
 		Example: `  gnnactor embed --data DIR --params model.safetensors --out embeddings.npy
   gnnactor embed --data DIR --params model.safetensors --ids 0,5,10-19`,
 		Args: a.args(cobra.NoArgs),
@@ -35,7 +39,14 @@ otherwise each is printed as a line: the id, then its values, tabs between.`,
 			if err := checkReplaceable("--out", out); err != nil {
 				return err
 			}
-			rt, err := startSaved(cmd, a, config)
+			cfg, err := savedConfig(cmd, a, config)
+			if err != nil {
+				return err
+			}
+			if pieces.IsSet(cfg.Data.Path) {
+				return a.overPieces(cmd.Context(), cfg, scratch, func(d *runtime.Divided, o *runtime.Outputs) error { return a.embedDivided(d, o, nodes, out) })
+			}
+			rt, err := startSaved(cmd, cfg, scratch)
 			if err != nil {
 				return err
 			}
@@ -69,6 +80,7 @@ otherwise each is printed as a line: the id, then its values, tabs between.`,
 	config = addConfigFlags(cmd, []group{dataGroup, modelGroup}, "threads", "device", "eval-chunk", "verify-data")
 	nodes = addNodeFlags(cmd)
 	cmd.Flags().StringVar(&out, "out", "", "`FILE`.npy to write the rows to")
+	addScratchFlag(cmd, &scratch)
 	a.addOutputFlag(cmd)
 	return cmd
 }
@@ -97,15 +109,19 @@ func (a *app) printRows(ids []uint32, e *runtime.Embedding) error {
 // writeNPY writes e as a NumPy array of format version 1.0: float32,
 // little-endian, row-major.
 func writeNPY(w io.Writer, e *runtime.Embedding) error {
-	header := fmt.Sprintf("{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }", e.Rows, e.Cols)
-	const before = 10 // magic, version, header length
-	header += strings.Repeat(" ", 63-(before+len(header))%64) + "\n"
 	out := bufio.NewWriterSize(w, 1<<20)
-	out.WriteString("\x93NUMPY\x01\x00")
-	out.Write(binary.LittleEndian.AppendUint16(nil, uint16(len(header))))
-	out.WriteString(header)
+	out.Write(headerNPY(e.Rows, e.Cols))
 	if err := binary.Write(out, binary.LittleEndian, e.Data); err != nil {
 		return err
 	}
 	return out.Flush()
+}
+
+// headerNPY is what a file of writeNPY begins with.
+func headerNPY(rows, cols int) []byte {
+	header := fmt.Sprintf("{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }", rows, cols)
+	const before = 10 // magic, version, header length
+	header += strings.Repeat(" ", 63-(before+len(header))%64) + "\n"
+	b := binary.LittleEndian.AppendUint16([]byte("\x93NUMPY\x01\x00"), uint16(len(header)))
+	return append(b, header...)
 }

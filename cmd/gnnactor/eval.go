@@ -6,11 +6,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gnnactor/gnnactor/graph/pieces"
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
 func newEval(a *app) *cobra.Command {
-	var config *configFlags
+	var (
+		config  *configFlags
+		scratch string
+	)
 	cmd := &cobra.Command{
 		Use:   "eval --params FILE",
 		Short: "Measure saved parameters on a data set's splits",
@@ -27,12 +31,21 @@ over the classes, each against the rest.
 
 The file says which model it was saved from, and for which task; flags that
 contradict it are refused. For one that does not, written by PyG say, name --model,
---layers and --hidden.`,
+--layers and --hidden.
+
+` + overPieces,
 		Example: `  gnnactor train --data DIR --save model.safetensors
   gnnactor eval --data DIR --params model.safetensors --output json`,
 		Args: a.args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			rt, err := startSaved(cmd, a, config)
+			cfg, err := savedConfig(cmd, a, config)
+			if err != nil {
+				return err
+			}
+			if pieces.IsSet(cfg.Data.Path) {
+				return a.overPieces(cmd.Context(), cfg, scratch, a.evaluateDivided)
+			}
+			rt, err := startSaved(cmd, cfg, scratch)
 			if err != nil {
 				return err
 			}
@@ -41,20 +54,29 @@ contradict it are refused. For one that does not, written by PyG say, name --mod
 		},
 	}
 	config = addConfigFlags(cmd, []group{dataGroup, modelGroup}, "threads", "device", "eval-chunk", "verify-data")
+	addScratchFlag(cmd, &scratch)
 	a.addOutputFlag(cmd)
 	return cmd
 }
 
-// startSaved starts a runtime for inference with the parameters of --params.
-func startSaved(cmd *cobra.Command, a *app, config *configFlags) (*runtime.Runtime, error) {
+// savedConfig returns the settings for inference with the parameters of --params.
+func savedConfig(cmd *cobra.Command, a *app, config *configFlags) (runtime.Config, error) {
 	cfg, err := config.load(cmd, a)
 	if err != nil {
-		return nil, err
+		return cfg, err
 	}
 	if cfg.Model.Params == "" {
-		return nil, usagef("there are no parameters to use; name a file with --params ('gnnactor train --save FILE' writes one)")
+		return cfg, usagef("there are no parameters to use; name a file with --params ('gnnactor train --save FILE' writes one)")
 	}
 	cfg.Sampling.Sampler, cfg.Sampling.Fanouts, cfg.Execution.SampleOn = "khop", nil, "cpu" // inference samples nothing
+	return cfg, nil
+}
+
+// startSaved starts a runtime for inference.
+func startSaved(cmd *cobra.Command, cfg runtime.Config, scratch string) (*runtime.Runtime, error) {
+	if scratch != "" {
+		return nil, usagef("--scratch is read where --data is a partition set ('gnnactor partition --out DIR' makes one)")
+	}
 	return runtime.Start(cmd.Context(), cfg)
 }
 
@@ -106,23 +128,27 @@ func (a *app) evaluate(cmd *cobra.Command, rt *runtime.Runtime) error {
 		a.logf("%s", describe(ds))
 		return t.write(a.stdout)
 	}
+	return a.showSplits(describe(ds), func(i int) (runtime.Metrics, error) {
+		return rt.EvaluateAUC(cmd.Context(), [][]uint32{ds.Train, ds.Valid, ds.Test}[i])
+	})
+}
+
+// showSplits shows what measure says of the three splits.
+func (a *app) showSplits(about string, measure func(split int) (runtime.Metrics, error)) error {
 	results := map[string]splitResult{}
 	var t table
 	t.row("", "nodes", "accuracy", "macro-F1", "AUC", "loss")
-	for _, split := range []struct {
-		name  string
-		nodes []uint32
-	}{{"train", ds.Train}, {"valid", ds.Valid}, {"test", ds.Test}} {
-		m, err := rt.EvaluateAUC(cmd.Context(), split.nodes)
+	for i, name := range splitNames {
+		m, err := measure(i)
 		if err != nil {
 			return err
 		}
-		results[split.name] = splitResult{finite(m.Accuracy), finite(m.F1.Micro), finite(m.F1.Macro), finite(m.AUC), finite(m.Loss), m.Count}
-		t.row(split.name, formatCount(m.Count), formatPercent(m.Accuracy), formatPercent(m.F1.Macro), formatPercent(m.AUC), formatLoss(m.Loss))
+		results[name] = splitResult{finite(m.Accuracy), finite(m.F1.Micro), finite(m.F1.Macro), finite(m.AUC), finite(m.Loss), m.Count}
+		t.row(name, formatCount(m.Count), formatPercent(m.Accuracy), formatPercent(m.F1.Macro), formatPercent(m.AUC), formatLoss(m.Loss))
 	}
 	if a.output == outputJSON {
 		return a.printJSON(results)
 	}
-	a.logf("%s", describe(ds))
+	a.logf("%s", about)
 	return t.write(a.stdout)
 }

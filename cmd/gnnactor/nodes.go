@@ -28,26 +28,34 @@ func addNodeFlags(cmd *cobra.Command) *nodeFlags {
 
 // nodes returns the chosen nodes of ds.
 func (n *nodeFlags) nodes(ds *graph.Dataset) ([]uint32, error) {
-	if n.ids != "" {
-		return parseIDs(n.ids, ds.Graph.NumNodes())
-	}
-	splits := map[string][]uint32{"train": ds.Train, "valid": ds.Valid, "test": ds.Test}
-	if split, ok := splits[n.split]; ok {
-		var ids []uint32
-		err := graph.Guard(func() error {
-			ids = slices.Clone(split)
+	return n.of(ds.Graph.NumNodes(), func(i int) (ids []uint32, err error) {
+		err = graph.Guard(func() error {
+			ids = slices.Clone([][]uint32{ds.Train, ds.Valid, ds.Test}[i])
 			return nil
 		})
 		return ids, err
+	})
+}
+
+// of returns the chosen nodes of so many, of which split has the three splits'.
+func (n *nodeFlags) of(nodes int, split func(i int) ([]uint32, error)) ([]uint32, error) {
+	if n.ids != "" {
+		return parseIDs(n.ids, nodes)
+	}
+	if i := slices.Index(splitNames[:], n.split); i >= 0 {
+		return split(i)
 	}
 	if n.split == "" {
-		return allNodes(ds.Graph), nil
+		return allNodes(nodes), nil
 	}
 	return nil, usagef("--split %q: must be train, valid or test", n.split)
 }
 
-func allNodes(g *graph.Graph) []uint32 {
-	all := make([]uint32, g.NumNodes())
+// splitNames are those of the three splits.
+var splitNames = [3]string{"train", "valid", "test"}
+
+func allNodes(n int) []uint32 {
+	all := make([]uint32, n)
 	for i := range all {
 		all[i] = uint32(i)
 	}

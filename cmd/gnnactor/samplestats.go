@@ -86,7 +86,7 @@ func (a *app) compareSamplers(ctx context.Context, cfg runtime.Config, n int, pl
 func (a *app) compareOn(ctx context.Context, rt *runtime.Runtime, ds *graph.Dataset, configs []runtime.Config, n int, plot string) (err error) {
 	all := make([]*samplerStats, len(configs))
 	seen := rt.TrainingDataset().Graph // by the samplers
-	nodes := allNodes(seen)
+	nodes := allNodes(seen.NumNodes())
 	if configs[0].Sampling.Inductive {
 		nodes = ds.Train
 	}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+	"unsafe"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/internal/atomicfile"
+	"github.com/gnnactor/gnnactor/runtime"
+)
+
+// overPieces is what the commands that infer say of partition sets.
+const overPieces = `--data may be a partition set ('gnnactor partition --out DIR', edges at their targets): then all nodes are computed,
+layer by layer and piece by piece, with the bits of the graph of the same ids. With --scratch what is made of them lies in
+files, so that memory is needed for one piece at a time, and a command that was interrupted or killed goes on from the layer that
+it was in when it is given again.`
+
+func addScratchFlag(cmd *cobra.Command, scratch *string) {
+	cmd.Flags().StringVar(scratch, "scratch", "", "of a partition set: new or empty `DIR` for what is computed of nodes, which is removed at the end (default: in memory)")
+}
+
+// overPieces computes the outputs of all nodes of the partition set cfg.Data.Path, and has use take them.
+func (a *app) overPieces(ctx context.Context, cfg runtime.Config, scratch string, use func(d *runtime.Divided, o *runtime.Outputs) error) (err error) {
+	d, err := runtime.OpenDivided(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	bar := newTaskBar(a.stderr)
+	began := time.Now()
+	o, err := d.Infer(ctx, scratch, func(done, of int) {
+		bar.show(fmt.Sprintf("layer %d of %d computed", done, of), int64(done), int64(of))
+	})
+	bar.clear()
+	if err != nil {
+		return err
+	}
+	sent := int64(0)
+	for _, n := range o.Sent {
+		sent += n
+	}
+	a.logf("%s nodes in %d pieces, computed in %s; pieces exchanged %s", formatCount(d.Set().NumNodes()), len(d.Set().Pieces()), formatDuration(time.Since(began)), formatBytes(sent))
+	if err := use(d, o); err != nil || scratch == "" {
+		return err
+	}
+	return os.RemoveAll(scratch)
+}
+
+func (a *app) evaluateDivided(d *runtime.Divided, o *runtime.Outputs) error {
+	return a.showSplits(fmt.Sprintf("%s, a partition set", d.Set().Name()), o.Evaluate)
+}
+
+func (a *app) predictDivided(d *runtime.Divided, o *runtime.Outputs, nodes *nodeFlags) error {
+	ids, err := nodes.of(d.Set().NumNodes(), d.Split)
+	if err != nil {
+		return err
+	}
+	found, err := o.Predict(ids)
+	if err != nil {
+		return err
+	}
+	return a.printPredictions(ids, found)
+}
+
+func (a *app) embedDivided(d *runtime.Divided, o *runtime.Outputs, nodes *nodeFlags, out string) error {
+	n := d.Set().NumNodes()
+	if out != "" && nodes.ids == "" && nodes.split == "" {
+		if err := writePieces(out, n, o); err != nil {
+			return err
+		}
+		return a.showFile(out, n, o.Cols)
+	}
+	ids, err := nodes.of(n, d.Split)
+	if err != nil {
+		return err
+	}
+	e, err := o.Rows(ids)
+	if err != nil {
+		return err
+	}
+	if out == "" {
+		return a.printRows(ids, e)
+	}
+	if err := atomicfile.Write(out, 0o644, func(w io.Writer) error { return writeNPY(w, e) }); err != nil {
+		return err
+	}
+	return a.showFile(out, e.Rows, e.Cols)
+}
+
+func (a *app) showFile(out string, rows, cols int) error {
+	if a.output == outputJSON {
+		return a.printJSON(map[string]any{"file": out, "rows": rows, "cols": cols})
+	}
+	_, err := fmt.Fprintf(a.stdout, "%s: %s × %s float32\n", out, formatCount(rows), formatCount(cols))
+	return err
+}
+
+// writePieces is writeNPY for the outputs of n nodes: each piece's go where its nodes' rows are.
+func writePieces(out string, n int, o *runtime.Outputs) (err error) {
+	f, err := atomicfile.Create(out, 0o644)
+	if err != nil {
+		return err
+	}
+	header := headerNPY(n, o.Cols)
+	if _, err = f.WriteAt(header, 0); err == nil {
+		err = o.Pieces(func(ids []uint32, m cpu.Matrix[float32]) error {
+			for from, to := 0, 0; from < len(ids); from = to {
+				for to = from + 1; to < len(ids) && ids[to] == ids[to-1]+1; to++ {
+				}
+				rows := m.Data[from*m.Cols : to*m.Cols]
+				b := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(rows))), 4*len(rows))
+				if _, err := f.WriteAt(b, int64(len(header))+4*int64(ids[from])*int64(m.Cols)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err == nil {
+		err = f.Finish()
+	}
+	if err == nil {
+		err = f.Replace()
+	}
+	if err != nil && !errors.Is(err, atomicfile.ErrNotDurable) {
+		err = errors.Join(err, f.Abort())
+	}
+	return err
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/graph/generate"
+)
+
+// What eval, embed and predict say of a partition set is what they say of the store that it was made of: with
+// the same ids to the bit, in memory and in files, and for permuted ids by the ids that the user knows.
+func TestInferDivided(t *testing.T) {
+	store, dir := storeOf(t, generate.Builtin()), t.TempDir()
+	for _, model := range []string{"gcn", "gat"} {
+		params := filepath.Join(dir, model+".safetensors")
+		mustInvoke(t, "train", "--data", store, "--model", model, "--epochs", "1", "--save", params)
+		whole := filepath.Join(dir, model+".npy")
+		mustInvoke(t, "embed", "--data", store, "--params", params, "--out", whole)
+		want, err := os.ReadFile(whole)
+		if err != nil {
+			t.Fatal(err)
+		}
+		figures, _ := mustInvoke(t, "eval", "--data", store, "--params", params, "--output", "json")
+		some := []string{"--params", params, "--ids", "17,3990,5-9,17"}
+		classes, _ := mustInvoke(t, append([]string{"predict", "--data", store}, some...)...)
+		split, _ := mustInvoke(t, "predict", "--data", store, "--params", params, "--split", "valid")
+		for _, method := range []string{"contiguous", "hash"} {
+			set, scratch, out := filepath.Join(dir, model+method), filepath.Join(dir, "scratch"), filepath.Join(dir, "out.npy")
+			mustInvoke(t, "partition", "--data", store, "--parts", "3", "--method", method, "--out", set)
+			_, said := mustInvoke(t, "embed", "--data", set, "--params", params, "--out", out, "--scratch", scratch)
+			if !strings.Contains(said, "in 3 pieces") {
+				t.Errorf("embed said %q", said)
+			}
+			if _, err := os.Stat(scratch); !os.IsNotExist(err) {
+				t.Errorf("the scratch directory is still there: %v", err)
+			}
+			got, err := os.ReadFile(out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			same := bytes.Equal(got, want)
+			if method == "contiguous" && !same || !same && !near(got, want) {
+				t.Errorf("%s, %s: the rows of all nodes differ", model, method)
+			}
+			sum, _ := mustInvoke(t, "eval", "--data", set, "--params", params, "--output", "json")
+			if sum != figures && method == "contiguous" {
+				t.Errorf("%s: eval says\n%swant\n%s", model, sum, figures)
+			}
+			if got, _ := mustInvoke(t, append([]string{"predict", "--data", set}, some...)...); got != classes {
+				t.Errorf("%s, %s: predict says\n%swant\n%s", model, method, got, classes)
+			}
+			if got, _ := mustInvoke(t, "predict", "--data", set, "--params", params, "--split", "valid"); got != split {
+				t.Errorf("%s, %s: predict says other things of the validation nodes", model, method)
+			}
+		}
+	}
+	params := filepath.Join(dir, "gcn.safetensors")
+	set := filepath.Join(dir, "gcncontiguous")
+	for want, args := range map[string][]string{
+		"is not empty":              {"--data", set, "--scratch", dir},
+		"a partition set":           {"--data", store, "--scratch", filepath.Join(dir, "new")},
+		"out of range":              {"--data", set, "--ids", "4000"},
+		"computed by the processor": {"--data", set, "--device", "cuda"},
+	} {
+		if code, _, stderr := invoke(t, append([]string{"predict", "--params", params}, args...)...); code == exitDone || !strings.Contains(stderr, want) {
+			t.Errorf("%q: exit code %d, %s", args, code, stderr)
+		}
+	}
+	grid := filepath.Join(dir, "grid")
+	mustInvoke(t, "partition", "--data", store, "--parts", "4", "--method", "hash", "--edges", "grid", "--out", grid)
+	if code, _, stderr := invoke(t, "eval", "--params", params, "--data", grid); code == exitDone || !strings.Contains(stderr, "--edges target") {
+		t.Errorf("edges on a grid: exit code %d, %s", code, stderr)
+	}
+}
+
+// near tells whether two .npy files have one header and values that differ by 1e-5 at most, by them.
+func near(got, want []byte) bool {
+	const header = 128
+	if len(got) != len(want) || !bytes.Equal(got[:header], want[:header]) {
+		return false
+	}
+	for i := header; i < len(want); i += 4 {
+		g, w := math.Float32frombits(binary.LittleEndian.Uint32(got[i:])), math.Float32frombits(binary.LittleEndian.Uint32(want[i:]))
+		if d := math.Abs(float64(g - w)); !(d <= 1e-5*max(1, math.Abs(float64(w)))) {
+			return false
+		}
+	}
+	return true
+}
