@@ -208,12 +208,16 @@ func (d *Divided) Infer(ctx context.Context, scratch string, done func(done, of 
 	counted := compute.NewCounted(keep)
 	both, ctx := errgroup.WithContext(ctx)
 	both.Go(func() error {
-		return d.model.InferPieces(ctx, exec, d.params, compute.PieceInference{
-			Pieces: d.pieces, Exchange: counted, Shelf: keep, Chunk: d.cfg.Memory.EvalChunk, Done: done,
+		return graph.Guard(func() error {
+			return d.model.InferPieces(ctx, exec, d.params, compute.PieceInference{
+				Pieces: d.pieces, Exchange: counted, Shelf: keep, Chunk: d.cfg.Memory.EvalChunk, Done: done,
+			})
 		})
 	})
 	if d.cfg.Data.Verify {
-		both.Go(func() error { return d.set.Verify(ctx) })
+		both.Go(func() error {
+			return graph.Guard(func() error { return d.set.Verify(ctx) })
+		})
 	}
 	if err := both.Wait(); err != nil {
 		return nil, err

@@ -49,7 +49,8 @@ others order nodes by piece and keep their ids beside. An edge lies with its tar
 (--edges target), with its source, or in the cell of a grid of pieces. The graph is
 read from its first edge to its last and sorted in files, so that --memory can be
 far below its size. What was interrupted goes on where it was when the same command
-is given again. 'gnnactor inspect DIR' shows a set.`,
+is given again. 'gnnactor inspect DIR' shows a set; eval, embed and predict compute on
+one whose edges lie with their targets.`,
 		Example: `  gnnactor partition --data STORE --parts 1000
   gnnactor train --data STORE --sampler cluster --sampler-options clusters=1000,per-batch=20
   gnnactor partition --data STORE --parts 4 --method ldg --memory 512MiB --out PIECES`,
