@@ -76,10 +76,23 @@ type Tuned interface {
 
 // Updater owns the parameters and the optimiser's state.
 type Updater interface {
-	// Params returns the current parameters: read-only, changed by Apply.
+	// Params returns the current parameters, for Gradienters: read-only, changed by Apply.
 	Params() []float32
-	// Apply makes one optimiser step with the mean gradient.
-	Apply(grad []float32)
+	// Apply makes one optimiser step with the mean gradient: the sum of parts, in the tree of
+	// compute.SumTree, divided by weight, or zeros without weight (a subgraph may hold no training
+	// node: its step counts all the same, or a resumed run would be one step behind). parts are
+	// overwritten.
+	Apply(parts [][]float32, weight float64)
+}
+
+// Resident is an Updater whose parameters lie in a device's memory, which only kernels read, and
+// whose gradients may.
+type Resident interface {
+	// NewGradient returns memory for gradients of a trainer, which stays the updater's. It is
+	// called by several goroutines.
+	NewGradient(trainer int) []float32
+	// Copy returns a copy of the parameters in the host's memory.
+	Copy() ([]float32, error)
 }
 
 // Directory finds the actors of a pipeline, wherever they run.
@@ -127,8 +140,8 @@ type post struct {
 	ending        atomic.Bool // Stop was called: begin no job that another would follow
 	stopped       atomic.Bool // the actors are gone: what is sent would become a dead letter
 	freeBatches   freeList[*sampling.Batch]
-	freeGradients freeList[[]float32]
-	freeRows      freeList[[]float32] // of stages of the program's own
+	freeGradients []freeList[[]float32] // by trainer
+	freeRows      freeList[[]float32]   // of stages of the program's own
 
 	context context.Context // of what waits for other processes; ends with Stop
 	waiting sync.WaitGroup
@@ -170,9 +183,9 @@ func (p *post) released(m *messages.Loaded, by int) {
 }
 
 // releaseGradient gives back a gradient that came in a message.
-func (p *post) releaseGradient(g []float32) {
+func (p *post) releaseGradient(g *messages.Gradient) {
 	if !p.bytes {
-		p.freeGradients.put(g)
+		p.freeGradients[g.From].put(g.Data)
 	}
 }
 
@@ -202,7 +215,7 @@ func (p *post) deliver(to *actor.PID, m messages.Message, own bool) {
 			case *messages.Sampled:
 				p.freeBatches.put(m.Batch)
 			case *messages.Gradient:
-				p.freeGradients.put(m.Data)
+				p.freeGradients[m.From].put(m.Data)
 			}
 		}
 		m = again

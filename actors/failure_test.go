@@ -118,7 +118,7 @@ type gated struct {
 	entered, leave chan struct{}
 }
 
-func (g *gated) Apply([]float32) {
+func (g *gated) Apply([][]float32, float64) {
 	close(g.entered)
 	<-g.leave
 	panic(errBroken)

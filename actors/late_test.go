@@ -40,10 +40,7 @@ type lateJob struct {
 func (j *lateJob) Params() []float32 { return j.params }
 func (j *lateJob) Apply(p *async.Push) error {
 	d := descent{j.params}
-	for i := range p.Data {
-		p.Data[i] = p.Data[i] / float32(p.Stats.Weight)
-	}
-	d.Apply(p.Data)
+	d.Apply([][]float32{p.Data}, p.Stats.Weight)
 	return nil
 }
 

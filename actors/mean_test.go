@@ -24,7 +24,9 @@ func (counter) Gradient(grad, _ []float32, b *sampling.Batch, _ Rows, _ rng.Key)
 type recorder struct{ got []float32 }
 
 func (r *recorder) Params() []float32 { return []float32{0} }
-func (r *recorder) Apply(g []float32) { r.got = append(r.got, g[0]) }
+func (r *recorder) Apply(parts [][]float32, weight float64) {
+	r.got = append(r.got, mean(parts, weight)[0])
+}
 
 // What is applied is the mean over the global batch's seeds: the sum over its
 // micro-batches, however uneven, divided once by the weight of all.

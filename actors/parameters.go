@@ -7,7 +7,6 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/gnnactor/gnnactor/clock"
-	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/sampling"
 )
@@ -137,9 +136,7 @@ func (p *parameters) begin(id sampling.ID) {
 	p.job(p.self, clock.Update, id, p.apply)
 }
 
-// apply takes the running statistics out of the step's gradients, adds them in a
-// tree that depends on their number alone, divides the sum once by the weight of
-// the global batch, and steps.
+// apply takes the running statistics out of the step's gradients, and steps.
 func (p *parameters) apply() (any, error) {
 	parts := make([][]float32, len(p.got))
 	var stats messages.Stats
@@ -151,27 +148,14 @@ func (p *parameters) apply() (any, error) {
 		parts[i] = g.Data
 		stats.Add(g.Stats)
 	}
-	compute.SumTree(parts)
-	p.update(parts[0], stats)
+	p.updater.Apply(parts, stats.Weight)
 	return stats, nil
-}
-
-// update makes the step with the sum of its gradients.
-func (p *parameters) update(sum []float32, stats messages.Stats) {
-	// A subgraph may hold no training node: its gradient is 0, and the step
-	// counts all the same, or a resumed run would be one step behind.
-	if stats.Weight > 0 {
-		compute.Divide(sum, float32(stats.Weight))
-	} else {
-		clear(sum)
-	}
-	p.updater.Apply(sum)
 }
 
 func (p *parameters) applied(id sampling.ID, s messages.Stats) {
 	for _, g := range p.got {
 		if g != nil { // else it was computed elsewhere
-			p.releaseGradient(g.Data)
+			p.releaseGradient(g)
 		}
 	}
 	p.step++
@@ -186,7 +170,16 @@ func (p *parameters) applied(id sampling.ID, s messages.Stats) {
 // answer replies to the snapshots that were asked for.
 func (p *parameters) answer() {
 	for _, a := range p.asked {
-		p.send(p.dir.Asks(), &messages.State{Ask: a, Step: p.step, Params: slices.Clone(p.updater.Params())})
+		s := &messages.State{Ask: a, Step: p.step}
+		if r, ok := p.updater.(Resident); ok {
+			var err error
+			if s.Params, err = r.Copy(); err != nil {
+				p.fail(sampling.ID{Phase: p.work.Phase}, p.name(), err)
+			}
+		} else {
+			s.Params = slices.Clone(p.updater.Params())
+		}
+		p.send(p.dir.Asks(), s)
 	}
 	p.asked = p.asked[:0]
 }

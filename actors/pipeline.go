@@ -159,7 +159,7 @@ func Start(c Config) (*Pipeline, error) {
 	// Spawned first and stopped last, so that others that are named so get another number.
 	dir.asks = Spawn(c.System, cmp.Or(c.Name, "run"), "/asks", func() actor.Actor { return p.asks })
 	run := strings.TrimSuffix(dir.asks.Id, "/asks")
-	p.post = &post{root: c.System.Root, pool: c.Pool, clock: c.Clock, bytes: c.Bytes, dir: dir, late: c.Late != nil}
+	p.post = &post{root: c.System.Root, pool: c.Pool, clock: c.Clock, bytes: c.Bytes, dir: dir, late: c.Late != nil, freeGradients: make([]freeList[[]float32], len(c.Trainers))}
 	p.post.context, p.cancel = context.WithCancel(context.Background())
 	spawn := func(name string, s stage) *actor.PID {
 		pid := Spawn(c.System, run+"/"+name, "", func() actor.Actor { return &shell{post: p.post, stage: s} })
@@ -196,7 +196,7 @@ func Start(c Config) (*Pipeline, error) {
 			dir.consumers = append(dir.consumers, spawn(fmt.Sprint("trainer/", i), t))
 			continue
 		}
-		dir.consumers = append(dir.consumers, spawn(fmt.Sprint("trainer/", i), &trainer{post: p.post, index: i, seed: c.Work.Seed, worker: t}))
+		dir.consumers = append(dir.consumers, spawn(fmt.Sprint("trainer/", i), &trainer{post: p.post, index: i, seed: c.Work.Seed, worker: t, updater: c.Updater}))
 	}
 	switch {
 	case c.Late != nil:
@@ -314,7 +314,9 @@ func (p *Pipeline) Stop() {
 		}
 		p.post.waiting.Wait()
 		p.post.freeBatches.drop()
-		p.post.freeGradients.drop()
+		for i := range p.post.freeGradients {
+			p.post.freeGradients[i].drop()
+		}
 		p.post.freeRows.drop()
 	})
 }

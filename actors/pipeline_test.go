@@ -16,6 +16,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/gnnactor/gnnactor/clock"
+	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/internal/drawn"
 	"github.com/gnnactor/gnnactor/internal/leak"
@@ -82,10 +83,21 @@ func (m *mixer) Gradient(grad, params []float32, b *sampling.Batch, _ Rows, key 
 type descent struct{ params []float32 }
 
 func (d *descent) Params() []float32 { return d.params }
-func (d *descent) Apply(g []float32) {
-	for j := range g {
-		d.params[j] -= float32(0.1 * g[j])
+func (d *descent) Apply(parts [][]float32, weight float64) {
+	for j, g := range mean(parts, weight) {
+		d.params[j] -= float32(0.1 * g)
 	}
+}
+
+// mean is compute.Mean, without kernels.
+func mean(parts [][]float32, weight float64) []float32 {
+	compute.SumTree(parts)
+	for j := range parts[0] {
+		if parts[0][j] /= float32(weight); weight == 0 {
+			parts[0][j] = 0
+		}
+	}
+	return parts[0]
 }
 
 // job is a training pipeline under test.

@@ -63,7 +63,7 @@ func (p *parameters) applyShared() (any, error) {
 		}
 		stats.Add(s)
 	}
-	p.update(p.total, stats)
+	p.updater.Apply([][]float32{p.total}, stats.Weight)
 	return stats, nil
 }
 

@@ -152,8 +152,8 @@ type kept struct {
 	at [][]float32
 }
 
-func (k *kept) Apply(g []float32) {
-	k.descent.Apply(g)
+func (k *kept) Apply(parts [][]float32, weight float64) {
+	k.descent.Apply(parts, weight)
 	k.at = append(k.at, slices.Clone(k.params))
 }
 

@@ -14,6 +14,7 @@ type trainer struct {
 	index   int
 	seed    uint64
 	worker  Gradienter
+	updater Updater
 	self    *actor.PID
 	version *messages.Version
 	pending map[int64][]*messages.Loaded // by step; bounded by the samplers' credits
@@ -74,10 +75,14 @@ func (t *trainer) next() {
 	}
 	t.tune, t.busy = nil, true
 	t.job(t.self, clock.Compute, in.Batch.ID, func() (any, error) {
-		grad, ok := t.freeGradients.get()
+		grad, ok := t.freeGradients[t.index].get()
 		if !ok {
 			t.gradients.Add(1)
-			grad = make([]float32, len(v.Params))
+			if r, ok := t.updater.(Resident); ok {
+				grad = r.NewGradient(t.index)
+			} else {
+				grad = make([]float32, len(v.Params))
+			}
 		}
 		stats, err := t.worker.Gradient(grad, v.Params, in.Batch, Rows{in.Slots, in.X}, Key(t.seed, in.Batch.ID))
 		if err != nil {

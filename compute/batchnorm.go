@@ -92,9 +92,15 @@ func (c *core[T]) report(grad []T) {
 				t := ctx.places[m.first+k]
 				return grad[t.Offset : t.Offset+t.Len]
 			}
-			place(batchTracked)[0] = 1
-			c.tape.fetch(cpu.Dense(1, len(m.mean), place(batchMean)), cpu.Dense(1, len(m.mean), m.mean))
-			c.tape.fetch(cpu.Dense(1, len(m.mean), place(batchVar)), cpu.Dense(1, len(m.mean), m.variance))
+			c.fill(place(batchTracked), 1)
+			row := func(s []T) cpu.Matrix[T] { return cpu.Dense(1, len(s), s) }
+			if d := cpu.DeviceOf[T](c.tape.x); d != nil && d.Holds(grad) {
+				cpu.Copy(c.tape.x, row(place(batchMean)), row(m.mean))
+				cpu.Scale(c.tape.x, row(place(batchVar)), unbias, row(m.variance))
+				continue
+			}
+			c.tape.fetch(row(place(batchMean)), row(m.mean))
+			c.tape.fetch(row(place(batchVar)), row(m.variance))
 			for j := range place(batchVar) {
 				place(batchVar)[j] *= unbias
 			}

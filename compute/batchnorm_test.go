@@ -44,7 +44,7 @@ func TestBatchNormStatistics(t *testing.T) {
 			t.Fatal(err)
 		}
 		learnt := slices.Clone(grad)
-		m.Observe(params, grad)
+		m.Observe(params, grad, e.core.tape.x)
 		if rows > 1 {
 			tracked++
 			for j := range hidden {

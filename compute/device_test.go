@@ -88,6 +88,16 @@ func compareDevice(t *testing.T, m *Model, ds *graph.Dataset, in *Input) {
 	if !slices.Equal(got, again) {
 		t.Error("the second gradient has other bits")
 	}
+	// What stays in the device's memory, and never crosses the bus, has the same bits.
+	d := cpu.DeviceOf[float32](device)
+	there, made := d.Alloc(len(params)), d.Alloc(len(params))
+	d.Upload(there, params)
+	if _, err := e.Gradient(made, there, in); err != nil {
+		t.Fatal(err)
+	}
+	if d.Download(again, made); !slices.Equal(got, again) {
+		t.Error("the gradient in the device's memory has other bits")
+	}
 	largest := max(slices.Max(want), -slices.Min(want))
 	for _, p := range m.layout.Tensors() {
 		// Before a batch norm the gradient of a bias is rounding errors alone: beside the

@@ -55,7 +55,8 @@ func (e *Engine) Close() { e.core.close() }
 // gradient of the loss at params, both vectors of the model's
 // Layout. The loss is the softmax cross-entropy of the class, or, with several
 // labels, the mean over labels of the sigmoid's. A loss that is not finite is an error, as is an input that does not
-// fit the model; grad is then unspecified. With batch norm grad also carries what
+// fit the model; grad is then unspecified. Where e runs on a device, both may be memory that it
+// holds: nothing of them goes over the bus then. With batch norm grad also carries what
 // Model.Observe must take out of it before it is used.
 func (e *Engine) Gradient(grad, params []float32, in *Input) (Stats, error) {
 	if err := e.check(grad, params, in); err != nil {
@@ -113,6 +114,9 @@ func (e *Engine) gradient(grad, params []float32, in *Input, loss func(y *Value[
 	c.tape.Backward()
 	c.collect(grad)
 	c.report(grad)
+	if d := cpu.DeviceOf[float32](c.tape.x); d != nil {
+		return stats, d.Wait() // others add the gradient up
+	}
 	return stats, nil
 }
 
@@ -190,12 +194,16 @@ func (c *core[T]) on(m *Model) {
 func (c *core[T]) bind(params, grad []T) {
 	host := params
 	if d := cpu.DeviceOf[T](c.tape.x); d != nil {
-		if c.values == nil {
-			c.values = d.Alloc(len(params))
+		if d.Holds(params) {
+			host = nil
+		} else {
+			if c.values == nil {
+				c.values = d.Alloc(len(params))
+			}
+			d.Upload(c.values, params)
+			params = c.values
 		}
-		d.Upload(c.values, params)
-		params = c.values
-		if grad != nil {
+		if grad != nil && !d.Holds(grad) {
 			if c.gradient == nil {
 				c.gradient = d.Alloc(len(grad))
 			}
@@ -212,20 +220,33 @@ func (c *core[T]) bind(params, grad []T) {
 			g = cpu.Dense(p.Len/cols, cols, grad[p.Offset:p.Offset+p.Len])
 		}
 		c.params[i] = c.tape.Leaf(cpu.Dense(p.Len/cols, cols, params[p.Offset:p.Offset+p.Len]), grad != nil && !p.Fixed, g)
-		c.params[i].host = host[p.Offset : p.Offset+p.Len]
+		if c.params[i].host = nil; host != nil {
+			c.params[i].host = host[p.Offset : p.Offset+p.Len]
+		}
 	}
 }
 
 // collect writes the gradient of parameters to grad, where bind did not say that it is to
 // be made there, and zeros for parameters that the loss does not reach.
 func (c *core[T]) collect(grad []T) {
-	if d := cpu.DeviceOf[T](c.tape.x); d != nil {
+	if d := cpu.DeviceOf[T](c.tape.x); d != nil && !d.Holds(grad) {
 		d.Download(grad, c.gradient)
 	}
 	for i, p := range c.places {
 		if !c.params[i].hasGrad {
-			clear(grad[p.Offset : p.Offset+p.Len])
+			c.fill(grad[p.Offset:p.Offset+p.Len], 0)
 		}
+	}
+}
+
+// fill sets s, of a gradient, to v.
+func (c *core[T]) fill(s []T, v T) {
+	if d := cpu.DeviceOf[T](c.tape.x); d != nil && d.Holds(s) {
+		cpu.Fill(c.tape.x, cpu.Dense(1, len(s), s), v)
+		return
+	}
+	for i := range s {
+		s[i] = v
 	}
 }
 

@@ -83,7 +83,7 @@ func TestGradientIsASum(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.Observe(slices.Clone(params), all) // the statistics are no sums
+		m.Observe(slices.Clone(params), all, e.core.tape.x) // the statistics are no sums
 		if stats.Count != 3 || stats.Weight != 3.5 {
 			t.Errorf("count %d, weight %v, want 3, 3.5", stats.Count, stats.Weight)
 		}
@@ -96,7 +96,7 @@ func TestGradientIsASum(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m.Observe(slices.Clone(params), grad)
+			m.Observe(slices.Clone(params), grad, e.core.tape.x)
 			loss += s.Loss * float64(in.Weights[i])
 			for j, v := range grad {
 				sum[j] += v * in.Weights[i]

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"github.com/gnnactor/gnnactor/compute/cpu"
 )
 
 // statistics are one batch norm's places in the flat vector.
@@ -28,9 +30,14 @@ func findStatistics(l *Layout) []statistics {
 // by those of the micro-batch whose gradient Engine.Gradient wrote to grad, as
 // PyTorch does with momentum 0.1, and takes them out of grad. It must be called
 // for every micro-batch's gradient, in the order of the micro-batches, before
-// the gradients are added up. Without batch norms it does nothing.
-func (m *Model) Observe(params, grad []float32) {
+// the gradients are added up. Without batch norms it does nothing. Both vectors lie where x's
+// kernels write.
+func (m *Model) Observe(params, grad []float32, x *cpu.Exec) {
 	for _, s := range m.statistics {
+		if d := cpu.DeviceOf[float32](x); d != nil {
+			d.Observe(params, grad, s.tracked.Offset, s.mean.Offset, s.variance.Offset, s.mean.Len)
+			continue
+		}
 		if grad[s.tracked.Offset] > 0 {
 			params[s.tracked.Offset]++ // as float32 it stays at 2²⁴; nothing is computed from it
 			for _, t := range []Tensor{s.mean, s.variance} {

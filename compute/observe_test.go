@@ -3,6 +3,8 @@ package compute
 import (
 	"slices"
 	"testing"
+
+	"github.com/gnnactor/gnnactor/compute/cpu"
 )
 
 // Statistics that travel apart leave the same bits as Observe, and bytes that do
@@ -22,7 +24,7 @@ func TestStatisticsTravel(t *testing.T) {
 			}
 		}
 		apart := slices.Clone(grad)
-		m.Observe(want, grad)
+		m.Observe(want, grad, testExec(t, 1, cpu.Go))
 		b := m.TakeStatistics([]byte("head"), apart)[4:]
 		if !slices.Equal(apart, grad) {
 			t.Fatalf("step %d: the gradients left behind differ", step)

@@ -1,6 +1,10 @@
 package compute
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/gnnactor/gnnactor/compute/cpu"
+)
 
 // In float32, 1 + 2^24 + (-2^24) + 1 depends on the order: the tree adds
 // neighbours first.
@@ -24,8 +28,15 @@ func TestSumTreeOrder(t *testing.T) {
 			t.Errorf("%v: got %v, want %v", c.parts, parts[0], c.want)
 		}
 	}
-	x := []float32{3, 6}
-	if Divide(x, 3); x[0] != 1 || x[1] != 2 {
-		t.Errorf("divided: %v", x)
+}
+
+// The mean is divided once, by what is not the number of its parts; without weight it is zeros.
+func TestMean(t *testing.T) {
+	x := testExec(t, 1, cpu.Go)
+	if m := Mean([][]float32{{1, 2}, {2, 4}, {3, 6}}, 3, x); m[0] != 2 || m[1] != 4 {
+		t.Errorf("mean %v", m)
+	}
+	if m := Mean([][]float32{{1, 2}}, 0, x); m[0] != 0 || m[1] != 0 {
+		t.Errorf("mean of nothing: %v", m)
 	}
 }

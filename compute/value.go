@@ -13,7 +13,7 @@ type Value[T cpu.Float] struct {
 	rows  int
 	cols  int
 	dense cpu.Matrix[T] // Data is nil while the rows lie in table
-	host  []T           // the values in the host's memory, of a parameter whose dense is a device's
+	host  []T           // of a parameter whose dense is a device's: the values in the host's memory, once they are there
 	table *graph.Features
 	ids   []uint32 // rows of table; nil: row i is row i
 
@@ -147,8 +147,11 @@ func (v *Value[T]) mayChange() {
 
 // scalar returns the value of a parameter that is a number.
 func (v *Value[T]) scalar() T {
-	if v.host != nil {
-		return v.host[0]
+	if d := cpu.DeviceOf[T](v.tape.x); d == nil {
+		return v.dense.Data[0]
+	} else if v.host == nil {
+		v.host = make([]T, len(v.dense.Data))
+		d.Download(v.host, v.dense.Data)
 	}
-	return v.dense.Data[0]
+	return v.host[0]
 }

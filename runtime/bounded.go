@@ -13,7 +13,6 @@ import (
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/actors/async"
 	"github.com/gnnactor/gnnactor/clock"
-	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/sampling"
 	"github.com/gnnactor/gnnactor/training"
@@ -329,11 +328,6 @@ func (m boundedModel) Apply(g *async.Push) error {
 	defer func() { span.End(m.label(m.id(g.Step))) }()
 	u := m.updater
 	u.Observe(g.Data)
-	if g.Stats.Weight > 0 {
-		compute.Divide(g.Data, float32(g.Stats.Weight))
-	} else { // a subgraph without training nodes
-		clear(g.Data)
-	}
-	u.Apply(g.Data)
+	u.Apply([][]float32{g.Data}, g.Stats.Weight)
 	return nil
 }

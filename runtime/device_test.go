@@ -162,6 +162,39 @@ func TestTrainersOnDevice(t *testing.T) {
 	}
 }
 
+// What crosses the bus in a step is the batch and, back, its loss: neither parameters nor
+// gradients nor the optimiser's state, whatever the optimiser. Evaluations and checkpoints read the
+// parameters: a run that goes on on the processor from there has what the device had.
+func TestStepStaysOnDevice(t *testing.T) {
+	for name, set := range map[string]func(c *Config){
+		"adam":            func(*Config) {},
+		"momentum":        func(c *Config) { c.Training.Optimizer, c.Training.Momentum = "sgd", 0.9 },
+		"adamw and norms": func(c *Config) { c.Training.Optimizer, c.Training.WeightDecay, c.Model.Norm = "adamw", 0.1, "batch" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := fakecuda.Use(t)
+			c := DefaultConfig()
+			c.Training.EvalEvery, c.Sampling.BatchSize, c.Sampling.MicroBatches, c.Execution.Device = 0, 256, 2, "cuda"
+			c.Model.Hidden = 64
+			set(&c)
+			var toHost [2]int
+			var micro int
+			for i := range toHost {
+				c.Training.Epochs = i + 1
+				r := started(t, c)
+				before := d.Count("to host")
+				trained(t, r)
+				toHost[i], micro = d.Count("to host")-before, r.plan.Batches*c.Sampling.MicroBatches
+				stopped(t, r)
+			}
+			const loss = 40 // bytes: with four counts
+			if got := toHost[1] - toHost[0]; got != micro*loss {
+				t.Errorf("an epoch of %d micro-batches brought %d bytes to the host, want %d", micro, got, micro*loss)
+			}
+		})
+	}
+}
+
 // Without a driver cuda is an error that says how to go on, and auto the processor.
 func TestNoDevice(t *testing.T) {
 	t.Setenv(cuda.LibraryVariable, filepath.Join(t.TempDir(), "libcuda.so.1"))

@@ -273,7 +273,10 @@ func (t *trainCall) endEpoch(ctx context.Context, epoch int) error {
 	evaluates := n > 0 && (epoch+1)%n == 0
 	var err error
 	if evaluates {
-		e.ValidAccuracy, e.TestAccuracy, err = r.accuracies(ctx, t.updater.params)
+		var params []float32
+		if params, err = t.updater.inHost(); err == nil {
+			e.ValidAccuracy, e.TestAccuracy, err = r.accuracies(ctx, params)
+		}
 	}
 	if settling.Wait(); settled != nil {
 		return settled
@@ -306,7 +309,13 @@ func (t *trainCall) save() error {
 	if err := t.r.verifiedSoon(); err != nil {
 		return err
 	}
-	t.state.params, t.state.m, t.state.v = t.updater.params, t.updater.m, t.updater.v
+	var err error
+	if t.state.params, err = t.updater.inHost(); err == nil {
+		t.state.m, t.state.v, err = t.updater.moments()
+	}
+	if err != nil {
+		return err
+	}
 	if t.team != nil {
 		t.state.Lineage = t.team.Lineage(t.state.Step)
 	}

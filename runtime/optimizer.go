@@ -3,10 +3,12 @@ package runtime
 import (
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/training"
 )
 
@@ -46,7 +48,8 @@ func (c *Config) recipe() Recipe {
 }
 
 // updater owns the parameters while a run trains. The pipeline steps it; its
-// owner changes rate between epochs, when nothing is computed.
+// owner changes rate between epochs, when nothing is computed. On a device of which nobody
+// shares the steps, parameters, moments and gradients stay in its memory.
 type updater struct {
 	recipe Recipe
 	rate   float64 // of the current epoch
@@ -55,50 +58,150 @@ type updater struct {
 	m, v   []float32 // adam: the moments; sgd: m is the velocity
 	x      *cpu.Exec
 	model  *compute.Model
-	fixed  []compute.Tensor // parameters that the optimiser leaves alone
-	aside  []float32        // their values while it steps
-	share  actors.Reducer   // with other nodes; nil: there are none
-	team   training.Team    // likewise
+	learnt [][2]int       // ranges of params that the optimiser changes: zeros without a gradient stay zeros, whatever the weight decay
+	share  actors.Reducer // with other nodes; nil: there are none
+	team   training.Team  // likewise
+
+	device cpu.Device[float32] // that params, m, v and gradients lie in; nil: the host's memory
+	mu     sync.Mutex          // of what follows, and of device
+	made   [][]float32         // of the device's memory
+	host   []float32           // params in the host's memory
+	stale  bool                // params have changed since
 
 	engines []*compute.Engine // of the run's pipelines
 	execs   []*cpu.Exec       // theirs
 }
 
-// close gives back what the engines have.
+// close gives back what the engines have, and the device's memory.
 func (u *updater) close(r *Runtime) {
 	for i, e := range u.engines {
 		e.Close()
 		r.releaseModelExec(u.execs[i])
 	}
 	u.engines, u.execs = nil, nil
+	if u.device == nil {
+		return
+	}
+	_ = graph.Guard(func() error { // a device that fails at it has failed at something before
+		for _, s := range u.made {
+			u.device.Free(s)
+		}
+		return nil
+	})
+	u.made = nil
+	r.releaseModelExec(u.x)
 }
 
+// newUpdater returns an updater of a run that begins with params. It panics with an error of
+// the device's if that has no room for them.
 func newUpdater(r *Runtime, params []float32) *updater {
-	u := &updater{
-		recipe: r.identity.Recipe,
-		model:  r.model,
-		params: slices.Clone(params),
-		m:      make([]float32, len(params)),
-		v:      make([]float32, len(params)),
-		x:      cpu.NewExec(r.pool, r.set),
-	}
+	u := &updater{recipe: r.identity.Recipe, model: r.model}
+	at := 0
 	for _, t := range r.model.Layout().Tensors() {
 		if t.Fixed {
-			u.fixed = append(u.fixed, t)
+			u.learnt, at = append(u.learnt, [2]int{at, t.Offset}), t.Offset+t.Len
 		}
 	}
+	u.learnt = append(u.learnt, [2]int{at, len(params)})
+	if r.device != nil && r.cfg.Cluster.Peers == nil && !r.cfg.Training.Sync.Asynchronous() {
+		u.x = r.modelExec()
+		u.device, u.host = cpu.DeviceOf[float32](u.x), make([]float32, len(params))
+	} else {
+		u.x = cpu.NewExec(r.pool, r.set)
+	}
+	u.params, u.m, u.v = u.alloc(len(params)), u.alloc(len(params)), u.alloc(len(params))
+	u.set(params, make([]float32, len(params)), make([]float32, len(params)))
 	return u
 }
 
+// alloc returns memory where the parameters lie.
+func (u *updater) alloc(n int) []float32 {
+	if u.device == nil {
+		return make([]float32, n)
+	}
+	s := u.device.Alloc(n)
+	u.made = append(u.made, s)
+	return s
+}
+
+// set overwrites the parameters and the optimiser's state.
+func (u *updater) set(params, m, v []float32) {
+	if u.device == nil {
+		copy(u.params, params)
+		copy(u.m, m)
+		copy(u.v, v)
+		return
+	}
+	u.device.Upload(u.params, params)
+	u.device.Upload(u.m, m)
+	u.device.Upload(u.v, v)
+	u.settle()
+}
+
+// settle waits for the device, so that others may read what was written.
+func (u *updater) settle() {
+	u.stale = true
+	if err := u.device.Wait(); err != nil {
+		panic(err)
+	}
+}
+
 func (u *updater) restore(c *checkpoint) {
-	u.params, u.m, u.v, u.step = c.params, c.m, c.v, int(c.Step)
+	u.step = int(c.Step)
+	u.set(c.params, c.m, c.v)
 }
 
 // Params implements actors.Updater.
 func (u *updater) Params() []float32 { return u.params }
 
+// inHost returns the parameters in the host's memory. They change with the next step.
+func (u *updater) inHost() ([]float32, error) {
+	if u.device == nil {
+		return u.params, nil
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	err := graph.Guard(func() error {
+		if u.stale {
+			u.device.Download(u.host, u.params)
+			u.stale = false
+		}
+		return nil
+	})
+	return u.host, err
+}
+
+// moments returns the optimiser's state in the host's memory. It changes with the next step.
+func (u *updater) moments() (m, v []float32, err error) {
+	if u.device == nil {
+		return u.m, u.v, nil
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	m, v = make([]float32, len(u.m)), make([]float32, len(u.v))
+	err = graph.Guard(func() error {
+		u.device.Download(m, u.m)
+		u.device.Download(v, u.v)
+		return nil
+	})
+	return m, v, err
+}
+
+// Copy implements actors.Resident.
+func (u *updater) Copy() ([]float32, error) {
+	params, err := u.inHost()
+	return slices.Clone(params), err
+}
+
+// NewGradient implements actors.Resident.
+func (u *updater) NewGradient(int) []float32 {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.alloc(len(u.params))
+}
+
 // Observe implements actors.Observer.
-func (u *updater) Observe(grad []float32) { u.model.Observe(u.params, grad) }
+func (u *updater) Observe(grad []float32) { u.model.Observe(u.params, grad, u.x) }
 
 // TakeStatistics implements actors.Observer.
 func (u *updater) TakeStatistics(b []byte, grad []float32) []byte {
@@ -108,44 +211,33 @@ func (u *updater) TakeStatistics(b []byte, grad []float32) []byte {
 // ObserveStatistics implements actors.Observer.
 func (u *updater) ObserveStatistics(b []byte) error { return u.model.ObserveStatistics(u.params, b) }
 
-// hold sets what is not learnt aside, until putBack: zeros without a gradient
-// stay zeros, and have no moments, whatever the weight decay.
-func (u *updater) hold() {
-	u.aside = u.aside[:0]
-	for _, t := range u.fixed {
-		values := u.params[t.Offset : t.Offset+t.Len]
-		u.aside = append(u.aside, values...)
-		clear(values)
-	}
-}
-
-func (u *updater) putBack() {
-	at := 0
-	for _, t := range u.fixed {
-		at += copy(u.params[t.Offset:t.Offset+t.Len], u.aside[at:])
-	}
-}
-
 // Apply implements actors.Updater.
-func (u *updater) Apply(grad []float32) {
-	u.hold()
-	defer u.putBack()
+func (u *updater) Apply(parts [][]float32, weight float64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	grad := compute.Mean(parts, weight, u.x)
 	p := &u.recipe
 	if p.ClipNorm > 0 {
 		compute.ClipNorm(grad, p.ClipNorm, u.x)
 	}
-	switch p.Optimizer {
-	case "sgd":
-		s := compute.SGDState{Step: u.step, Velocity: u.m}
-		compute.SGD{LR: u.rate, Momentum: p.Momentum, WeightDecay: p.WeightDecay}.Step(u.params, grad, &s, u.x)
-	case "adam", "adamw":
-		a := compute.DefaultAdam(u.rate)
-		a.WeightDecay, a.Decoupled = p.WeightDecay, p.Optimizer == "adamw"
-		a.Step(u.params, grad, &compute.AdamState{Step: u.step, M: u.m, V: u.v}, u.x)
-	default:
-		panic(fmt.Sprintf("runtime: optimizer %q was not validated", p.Optimizer))
+	for _, l := range u.learnt {
+		params, grad, m, v := u.params[l[0]:l[1]], grad[l[0]:l[1]], u.m[l[0]:l[1]], u.v[l[0]:l[1]]
+		switch p.Optimizer {
+		case "sgd":
+			s := compute.SGDState{Step: u.step, Velocity: m}
+			compute.SGD{LR: u.rate, Momentum: p.Momentum, WeightDecay: p.WeightDecay}.Step(params, grad, &s, u.x)
+		case "adam", "adamw":
+			a := compute.DefaultAdam(u.rate)
+			a.WeightDecay, a.Decoupled = p.WeightDecay, p.Optimizer == "adamw"
+			a.Step(params, grad, &compute.AdamState{Step: u.step, M: m, V: v}, u.x)
+		default:
+			panic(fmt.Sprintf("runtime: optimizer %q was not validated", p.Optimizer))
+		}
 	}
 	u.step++
+	if u.device != nil {
+		u.settle()
+	}
 }
 
 // setRate chooses the learning rate of an epoch; scale is the plateau's.

@@ -35,8 +35,8 @@ func (idle) Gradient(_, _ []float32, b *sampling.Batch, _ actors.Rows, _ rng.Key
 // still is an Updater that changes nothing.
 type still struct{ params []float32 }
 
-func (s still) Params() []float32 { return s.params }
-func (s still) Apply([]float32)   {}
+func (s still) Params() []float32          { return s.params }
+func (s still) Apply([][]float32, float64) {}
 
 // BenchmarkActorOverhead compares the pipeline, with one sampler, with the same
 // sampling and compute called in a plain loop, on a graph of a million nodes:
@@ -77,10 +77,7 @@ func BenchmarkActorOverhead(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			for j := range grad {
-				grad[j] /= float32(st.Weight)
-			}
-			u.Apply(grad)
+			u.Apply([][]float32{grad}, st.Weight)
 		}
 		return cpuTime(b) - cpu0, time.Since(began)
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/clock"
-	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
@@ -228,8 +227,7 @@ func byHand(b *testing.B, r *Runtime, w *worker, sampler sampling.Sampler, ahead
 	step := func(x *sampling.Batch) error {
 		s, err := w.Gradient(grad, u.Params(), x, actors.Rows{}, actors.Key(r.cfg.Training.Seed, x.ID))
 		if err == nil {
-			compute.Divide(grad, float32(s.Weight))
-			u.Apply(grad)
+			u.Apply([][]float32{grad}, s.Weight)
 		}
 		return err
 	}

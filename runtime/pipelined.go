@@ -150,9 +150,15 @@ func (s *pipelined) Leave(ctx context.Context, why error) error {
 		s.applied(a)
 	}
 	r := s.r
+	params, unread := s.updater.inHost()
 	r.mu.Lock()
-	r.training, r.over, r.params = nil, nil, s.updater.params
+	if r.training, r.over = nil, nil; unread == nil {
+		r.params = params
+	}
 	r.mu.Unlock()
+	if why == nil {
+		why = unread
+	}
 	close(s.over)
 	if errors.Is(why, actors.ErrReduce) && ctx.Err() == nil { // the run goes on
 		for _, a := range rest {

@@ -273,12 +273,16 @@ func (t *trainCall) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	params, err := t.updater.inHost()
+	if err != nil {
+		return err
+	}
 	r.mu.Lock()
-	r.params = t.updater.params
+	r.params = params
 	r.mu.Unlock()
 	t.enter(training.Finishing)
 	done := Event{Kind: EventDone, Epoch: int(t.state.Step/t.steps) - 1, Loss: t.state.LastLoss, TrainAccuracy: math.NaN(), Lineage: t.state.Chain.String(), Late: t.lateness}
-	done.ValidAccuracy, done.TestAccuracy, err = r.accuracies(ctx, t.updater.params)
+	done.ValidAccuracy, done.TestAccuracy, err = r.accuracies(ctx, params)
 	if err = r.data.checked(err); err != nil {
 		return err
 	}

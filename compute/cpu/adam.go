@@ -33,23 +33,34 @@ func AdamStep[T Float](x *Exec, p, m, v, g []T, o AdamOptions) {
 	c1 := 1 - math.Pow(o.Beta1, float64(o.Step))
 	c2 := 1 - math.Pow(o.Beta2, float64(o.Step))
 	s := tasksOf[T](x)
-	s.adam = adamTask[T]{set: x.set, p: p, m: m, v: v, g: g,
-		beta1: T(o.Beta1), rest1: T(1 - o.Beta1), beta2: T(o.Beta2), rest2: T(1 - o.Beta2),
-		step: T(o.LearningRate / c1), root: T(1 / math.Sqrt(c2)), epsilon: T(o.Epsilon), scale: T(o.GradScale), keep: 1}
-	if o.Decoupled {
-		s.adam.keep = T(1 - o.LearningRate*o.WeightDecay)
-	} else {
-		s.adam.decay = T(o.WeightDecay)
+	f := AdamFactors[T]{
+		Beta1: T(o.Beta1), Rest1: T(1 - o.Beta1), Beta2: T(o.Beta2), Rest2: T(1 - o.Beta2),
+		Step: T(o.LearningRate / c1), Root: T(1 / math.Sqrt(c2)), Epsilon: T(o.Epsilon), Scale: T(o.GradScale), Keep: 1,
 	}
+	if o.Decoupled {
+		f.Keep = T(1 - o.LearningRate*o.WeightDecay)
+	} else {
+		f.Decay = T(o.WeightDecay)
+	}
+	if s.device != nil {
+		s.device.AdamStep(p, m, v, g, f)
+		return
+	}
+	s.adam = adamTask[T]{set: x.set, p: p, m: m, v: v, g: g, f: f}
 	x.each(ceilDiv(len(p), elementsPerChunk), &s.adam)
 	s.adam = adamTask[T]{}
 }
 
+// AdamFactors are what a step of Adam multiplies with, in the order in which kernels take them.
+type AdamFactors[T Float] struct {
+	Beta1, Rest1, Beta2, Rest2              T
+	Step, Root, Epsilon, Scale, Decay, Keep T
+}
+
 type adamTask[T Float] struct {
-	set                                     Set
-	p, m, v, g                              []T
-	beta1, rest1, beta2, rest2              T
-	step, root, epsilon, scale, decay, keep T
+	set        Set
+	p, m, v, g []T
+	f          AdamFactors[T]
 }
 
 func (t *adamTask[T]) chunk(_ *scratch, c int) {
@@ -58,11 +69,12 @@ func (t *adamTask[T]) chunk(_ *scratch, c int) {
 	if t.fast(p, m, v, g) {
 		return
 	}
+	f := &t.f
 	for i := range p {
-		q := T(p[i] * t.keep)
-		d := T(g[i]*t.scale) + T(t.decay*q)
-		m[i] = T(t.beta1*m[i]) + T(t.rest1*d)
-		v[i] = T(t.beta2*v[i]) + T(t.rest2*T(d*d))
-		p[i] = q - T(t.step*m[i])/(T(T(math.Sqrt(float64(v[i])))*t.root)+t.epsilon)
+		q := T(p[i] * f.Keep)
+		d := T(g[i]*f.Scale) + T(f.Decay*q)
+		m[i] = T(f.Beta1*m[i]) + T(f.Rest1*d)
+		v[i] = T(f.Beta2*v[i]) + T(f.Rest2*T(d*d))
+		p[i] = q - T(f.Step*m[i])/(T(T(math.Sqrt(float64(v[i])))*f.Root)+f.Epsilon)
 	}
 }

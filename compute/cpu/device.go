@@ -19,6 +19,11 @@ type Device[T Float] interface {
 	// host, to the host.
 	Upload(dst, src []T)
 	Download(dst, src []T)
+	// Holds reports whether s is memory of the device, this queue's or another's, which may be
+	// used here once that one has waited.
+	Holds(s []T) bool
+	// Wait returns when all kernels have run, with what failed.
+	Wait() error
 	// Reset forgets what is in the host's memory.
 	Reset()
 	// Keep brings a table that does not change any more to the device's memory, once, if
@@ -52,6 +57,12 @@ type Device[T Float] interface {
 	Moments(a Matrix[T], mean, variance []T)
 	BatchNorm(dst, a Matrix[T], gamma, beta []T, eps float64, mean, variance []T)
 	BatchNormBackward(da, dy, a Matrix[T], gamma []T, eps float64, mean, variance, dgamma, dbeta []T)
+
+	AdamStep(p, m, v, g []T, f AdamFactors[T])
+	SGDStep(p, v, g []T, o SGDOptions)
+	// Observe has the n means and n variances and the number at tracked of params follow those
+	// of grad, and takes them out of it, as compute.Model's Observe does.
+	Observe(params, grad []T, tracked, mean, variance, n int)
 
 	// Of Attention, which they take first.
 	AttentionAdditive(a *Attention[T], src, dst Matrix[T])

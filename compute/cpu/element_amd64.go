@@ -57,8 +57,9 @@ func (t *adamTask[T]) fast(p, m, v, g []T) bool {
 	m32, _ := as32(m)
 	v32, _ := as32(v)
 	g32, _ := as32(g)
-	settings := [...]float32{float32(t.beta1), float32(t.rest1), float32(t.beta2), float32(t.rest2), float32(t.step),
-		float32(t.root), float32(t.epsilon), float32(t.scale), float32(t.decay), float32(t.keep)}
+	f := &t.f
+	settings := [...]float32{float32(f.Beta1), float32(f.Rest1), float32(f.Beta2), float32(f.Rest2), float32(f.Step),
+		float32(f.Root), float32(f.Epsilon), float32(f.Scale), float32(f.Decay), float32(f.Keep)}
 	adamAVX2(&p32[0], &m32[0], &v32[0], &g32[0], len(p), &settings[0])
 	return true
 }

@@ -13,6 +13,9 @@ func Axpy[T Float](x *Exec, dst Matrix[T], f T, a Matrix[T]) { elementwise(x, Op
 // Scale computes dst = f·a.
 func Scale[T Float](x *Exec, dst Matrix[T], f T, a Matrix[T]) { elementwise(x, OpScale, dst, a, a, f) }
 
+// Divide computes dst = a/f.
+func Divide[T Float](x *Exec, dst, a Matrix[T], f T) { elementwise(x, OpDivide, dst, a, a, f) }
+
 // Multiply computes dst = a ∘ b, element by element.
 func Multiply[T Float](x *Exec, dst, a, b Matrix[T]) { elementwise(x, OpMultiply, dst, a, b, 0) }
 
@@ -47,10 +50,11 @@ const (
 	OpLeakyBackward                  // f·a if b <= 0, else a
 	OpELU                            // eᵃ-1 if a <= 0, else a
 	OpELUBackward                    // a·(b+1) if b <= 0, else a
+	OpDivide                         // a/f
 )
 
 // elementOps is what Observe calls them.
-var elementOps = [...]string{"add", "axpy", "scale", "multiply", "copy", "fill", "relu", "relu-backward", "leaky", "leaky-backward", "elu", "elu-backward"}
+var elementOps = [...]string{"add", "axpy", "scale", "multiply", "copy", "fill", "relu", "relu-backward", "leaky", "leaky-backward", "elu", "elu-backward", "divide"}
 
 // elementsPerChunk is the size of a chunk of an element-wise kernel.
 const elementsPerChunk = 16384
@@ -178,6 +182,10 @@ func (t *elementTask[T]) apply(d, a, b []T) {
 				v *= b[i] + 1
 			}
 			d[i] = v
+		}
+	case OpDivide:
+		for i, v := range a {
+			d[i] = v / f
 		}
 	}
 }

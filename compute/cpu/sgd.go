@@ -18,6 +18,10 @@ func SGDStep[T Float](x *Exec, p, v, g []T, o SGDOptions) {
 	if len(g) != len(p) || o.Momentum != 0 && len(v) != len(p) {
 		panic(badShapes)
 	}
+	if d := tasksOf[T](x).device; d != nil {
+		d.SGDStep(p, v, g, o)
+		return
+	}
 	rate, momentum, decay := T(o.LearningRate), T(o.Momentum), T(o.WeightDecay)
 	x.For(ceilDiv(len(p), elementsPerChunk), func(_, c int) {
 		for i := c * elementsPerChunk; i < min(len(p), (c+1)*elementsPerChunk); i++ {

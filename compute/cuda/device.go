@@ -32,6 +32,8 @@ type Device struct {
 	mu      sync.Mutex         // of kernels
 	lost    atomic.Bool        // no call of this context's succeeds any more
 	tables  tables
+	memory  sync.RWMutex // of pieces
+	pieces  pieces       // of all queues
 
 	toDevice, toHost atomic.Int64 // bytes that were copied
 }

@@ -22,6 +22,7 @@ func TestElementwise(t *testing.T) {
 		"scale":               func(x *cpu.Exec, d, a, _ f32) { cpu.Scale(x, d, -0.3, a) },
 		"multiply":            func(x *cpu.Exec, d, a, b f32) { cpu.Multiply(x, d, a, b) },
 		"copy":                func(x *cpu.Exec, d, a, _ f32) { cpu.Copy(x, d, a) },
+		"divide":              func(x *cpu.Exec, d, a, _ f32) { cpu.Divide(x, d, a, 3) },
 		"fill":                func(x *cpu.Exec, d, _, _ f32) { cpu.Fill(x, d, 7) },
 		"relu":                func(x *cpu.Exec, d, a, _ f32) { cpu.Activate(x, cpu.ReLU, d, a) },
 		"leaky":               func(x *cpu.Exec, d, a, _ f32) { cpu.Activate(x, cpu.LeakyReLU, d, a) },

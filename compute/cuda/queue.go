@@ -17,9 +17,9 @@ import (
 type Queue struct {
 	device *Device
 	stream uintptr
-	pieces []piece // of device memory that was handed out, by address
-	used   int     // bytes of them
-	peak   int     // the most there were
+	pieces pieces // of device memory that was handed out
+	used   int    // bytes of them
+	peak   int    // the most there were
 
 	inputs map[input]uintptr // host memory that kernels read: where it is on the device
 	kept   []any             // what inputs' addresses are of, so that no other memory has them
@@ -187,33 +187,65 @@ func (q *Queue) allocate(bytes int) (uintptr, error) {
 	if err := q.device.call(cuMemAlloc, fmt.Sprintf("%d bytes, beside %d that are in use", bytes, q.used), uintptr(unsafe.Pointer(&p)), uintptr(bytes)); err != nil {
 		return 0, err
 	}
-	at, _ := q.find(p)
-	q.pieces = slices.Insert(q.pieces, at, piece{p, p + uintptr(bytes)})
+	q.pieces.insert(piece{p, p + uintptr(bytes)})
+	q.device.memory.Lock()
+	q.device.pieces.insert(piece{p, p + uintptr(bytes)})
+	q.device.memory.Unlock()
 	q.used += bytes
 	q.peak = max(q.peak, q.used)
 	return p, nil
 }
 
-// find returns where in pieces that is which begins at p, or would be.
-func (q *Queue) find(p uintptr) (int, bool) {
-	return slices.BinarySearchFunc(q.pieces, p, func(a piece, p uintptr) int { return cmp.Compare(a.from, p) })
+// pieces are sorted by address.
+type pieces []piece
+
+// find returns where in s that is which begins at p, or would be.
+func (s pieces) find(p uintptr) (int, bool) {
+	return slices.BinarySearchFunc(s, p, func(a piece, p uintptr) int { return cmp.Compare(a.from, p) })
+}
+
+// hold reports whether p lies in one of s.
+func (s pieces) hold(p uintptr) bool {
+	at, found := s.find(p)
+	return found || at > 0 && p < s[at-1].to
+}
+
+func (s *pieces) insert(x piece) {
+	at, _ := s.find(x.from)
+	*s = slices.Insert(*s, at, x)
+}
+
+// remove takes out what begins at p.
+func (s *pieces) remove(p uintptr) (x piece, found bool) {
+	at, found := s.find(p)
+	if found {
+		x = (*s)[at]
+		*s = slices.Delete(*s, at, at+1)
+	}
+	return x, found
 }
 
 // free gives back what allocate returned. The driver waits for what uses it.
 func (q *Queue) free(p uintptr) error {
-	at, found := q.find(p)
+	x, found := q.pieces.remove(p)
 	if !found {
 		panic("cuda: memory is given back that was not handed out")
 	}
-	q.used -= int(q.pieces[at].to - q.pieces[at].from)
-	q.pieces = slices.Delete(q.pieces, at, at+1)
+	q.used -= int(x.to - x.from)
+	q.device.memory.Lock()
+	q.device.pieces.remove(p)
+	q.device.memory.Unlock()
 	return q.device.call(cuMemFree, "", p)
 }
 
-// onDevice reports whether p is memory of this queue.
+// onDevice reports whether p is memory of this queue, or of another of the device's.
 func (q *Queue) onDevice(p uintptr) bool {
-	at, found := q.find(p)
-	return found || at > 0 && p < q.pieces[at-1].to
+	if q.pieces.hold(p) {
+		return true
+	}
+	q.device.memory.RLock()
+	defer q.device.memory.RUnlock()
+	return q.device.pieces.hold(p)
 }
 
 // scratch returns bytes of device memory of unspecified content until the next call.

@@ -27,7 +27,7 @@ var kernelTests = map[string]func(*testing.T){
 	"Elementwise": TestElementwise, "Gemm": TestGemm, "Sums": TestSums, "Rows": TestRows, "Larger": TestLarger,
 	"Aggregate": TestAggregate, "Tables": TestTables, "Attention": TestAttention, "Dropout": TestDropout,
 	"SoftmaxCrossEntropy": TestSoftmaxCrossEntropy, "SigmoidCrossEntropy": TestSigmoidCrossEntropy, "LayerNorm": TestLayerNorm, "BatchNorm": TestBatchNorm,
-	"NeighborSamplerTable": TestNeighborSamplerTable,
+	"NeighborSamplerTable": TestNeighborSamplerTable, "Optimizers": TestOptimizers, "MeanAndStatistics": TestMeanAndStatistics,
 	"GemmByLargeTiles": func(t *testing.T) {
 		defer cuda.Enough(1)()
 		TestGemm(t)
@@ -136,6 +136,11 @@ var mutants = []mutant{
 	{"attention.cu", "", "first += octets", "first += octets + 1", "TestAttention"},
 	{"attention.cu", "", "block ? row_warps * each : each", "block ? row_warps * each + 1 : each", "TestAttention"},
 	{"attention.cu", "", "p.dst[i * p.dst_stride + h]", "p.dst[i * p.src_stride + h]", "TestAttention"},
+
+	{"optimizer.cu", "", "  barrier(); // before", "  // before", "TestMeanAndStatistics"},
+	{"optimizer.cu", "", "j < 2 * n", "j < 2 * n - 1", "TestMeanAndStatistics"},
+	{"optimizer.cu", "", "f.rest2 * (d * d)", "f.rest2 * d * d", "TestOptimizers"},
+	{"optimizer.cu", "", "d + momentum * now : now", "d : now", "TestOptimizers"},
 
 	{"norm.cu", "", "shuffle_from(v, first + l)", "shuffle_from(v, l)", "TestLayerNorm"},
 	{"norm.cu", "", "j < cols; j += lanes) sum = sum + a[j]", "j < cols - 1; j += lanes) sum = sum + a[j]", "TestLayerNorm"},

@@ -3,6 +3,8 @@
 package cuda
 
 import (
+	"unsafe"
+
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
 )
@@ -18,6 +20,11 @@ func (q *Queue) Free(s []float32) { Free(q, s) }
 
 // FreeInts gives back what AllocInts returned.
 func (q *Queue) FreeInts(s []uint32) { Free(q, s) }
+
+// Holds reports whether s is the device's memory; see cpu.Device.
+func (q *Queue) Holds(s []float32) bool {
+	return len(s) > 0 && q.onDevice(uintptr(unsafe.Pointer(&s[0])))
+}
 
 // Upload copies from the host to the device.
 func (q *Queue) Upload(dst, src []float32) { Upload(q, dst, src) }

@@ -2,7 +2,7 @@
 #include "activation.h"
 
 // The operations, in the order of cpu.ElementOp.
-enum { ADD, AXPY, SCALE, MULTIPLY, COPY, FILL, RELU, RELU_BACKWARD, LEAKY, LEAKY_BACKWARD, ELU, ELU_BACKWARD };
+enum { ADD, AXPY, SCALE, MULTIPLY, COPY, FILL, RELU, RELU_BACKWARD, LEAKY, LEAKY_BACKWARD, ELU, ELU_BACKWARD, DIVIDE };
 
 DEVICE float element_of(int op, float d, float a, float b, float f) {
   switch (op) {
@@ -17,6 +17,7 @@ DEVICE float element_of(int op, float d, float a, float b, float f) {
   case LEAKY_BACKWARD: return b <= 0 ? a * f : a;
   case ELU: return exponential_linear(a);
   case ELU_BACKWARD: return b <= 0 ? a * (b + 1) : a;
+  case DIVIDE: return a / f;
   }
   return a; // COPY
 }

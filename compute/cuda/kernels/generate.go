@@ -13,3 +13,4 @@ package kernels
 //go:generate ptx limits.cu -o limits.ptx
 //go:generate ptx sample.cu -o sample.ptx
 //go:generate ptx slab.cu -o slab.ptx
+//go:generate ptx optimizer.cu -o optimizer.ptx
