@@ -99,11 +99,13 @@ func (n *Node) answer() {
 
 func trains(m membership.Info) bool { return slices.Contains(m.Kinds, trainers.Kind) }
 
+func holdsRows(m membership.Info) bool { return slices.Contains(m.Kinds, shard.Kind) }
+
 // needsSamplers reports whether a node trains and does not sample.
 func needsSamplers(m membership.Info) bool { return trains(m) && !m.Samples }
 
-// drainOne makes a node drain unless nobody would be left to train, or to sample for those who do. One at a time: two
-// that both think that the other stays would both go.
+// drainOne makes a node drain unless nobody would be left to train, or to sample or hold rows for those who do. One at a
+// time: two that both think that the other stays would both go.
 func (n *Node) drainOne(ctx context.Context, node, who string) error {
 	ctx, cancel := context.WithTimeout(ctx, beginning) // who asked hears no more then
 	defer cancel()
@@ -124,6 +126,9 @@ func (n *Node) drainOne(ctx context.Context, node, who string) error {
 		return fmt.Errorf("cluster: %s is the last that trains: nobody would take over; interrupt it to end the run", node)
 	case m.Samples && slices.ContainsFunc(v.Members, needsSamplers) && !slices.ContainsFunc(v.Members, func(o membership.Info) bool { return o.Node != m.Node && o.Samples && !o.Drains() }):
 		return fmt.Errorf("cluster: %s is the last that samples, and trainers need one; start another with --roles sampler before, or interrupt it: they wait %v for one then", node, samplers.Waiting)
+	case len(m.Shards) > 0 && slices.ContainsFunc(v.Members, func(o membership.Info) bool { return trains(o) && !o.Drains() }) &&
+		!slices.ContainsFunc(v.Members, func(o membership.Info) bool { return o.Node != m.Node && holdsRows(o) && !o.Drains() }):
+		return fmt.Errorf("cluster: %s is the last that holds rows of the features, and trainers need them; start another with --roles rows before, or interrupt it: they wait for one then", node)
 	}
 	n.log.Info("a node is to drain", "node", node, "by", who)
 	_, err := n.Control.Ask(ctx, kindNode, node, []byte(askDrain))

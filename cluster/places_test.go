@@ -227,6 +227,33 @@ func TestDrainLastSampler(t *testing.T) {
 	<-b.Draining()
 }
 
+// The last node that holds rows does not drain while somebody trains; as soon as another is there to take them, it does.
+func TestDrainLastHolder(t *testing.T) {
+	s := serve(t)
+	a, b, c := enter(t, options(s, "a", t.TempDir())), enter(t, options(s, "b", t.TempDir())), enter(t, options(s, "c", t.TempDir()))
+	announce := func(n *Node, change func(*membership.Info)) {
+		t.Helper()
+		if err := n.Member.Announce(within(t), change); err != nil {
+			t.Fatal(err)
+		}
+	}
+	announce(a, func(i *membership.Info) { i.Kinds = []string{trainers.Kind} })
+	announce(b, func(i *membership.Info) { i.Kinds, i.Shards = []string{shard.Kind}, []int{0, 1} })
+	a.Member.Stand()
+	await(t, a, "b holds rows for a", func(v *membership.View) bool {
+		return v.Leader == "a" && len(v.Members) == 3 && trains(v.Members[0]) && len(v.Members[1].Shards) == 2
+	})
+	if err := a.drainOne(within(t), "b", "a test"); err == nil || !strings.Contains(err.Error(), "the last that holds rows") || !strings.Contains(err.Error(), "--roles rows") {
+		t.Errorf("the last that holds rows: %v", err)
+	}
+	announce(c, func(i *membership.Info) { i.Kinds = []string{shard.Kind} })
+	await(t, a, "c holds rows, too", func(v *membership.View) bool { return holdsRows(v.Members[2]) })
+	if err := a.drainOne(within(t), "b", "a test"); err != nil {
+		t.Error(err)
+	}
+	<-b.Draining()
+}
+
 // Between two leaders drains wait for the next one, wherever they were asked for: one
 // of two trainers stays.
 func TestDrainWithoutLeader(t *testing.T) {

@@ -60,6 +60,7 @@ func Keep(ctx context.Context, o Options) (*Keeper, error) {
 	server := NewServer(o.Plane, o.Map, o.Layout)
 	server.Source(o.All)
 	k := &Keeper{o: o, server: server, store: NewStore(o.Plane, server)}
+	k.store.log = o.Logger
 	err := o.Member.Announce(ctx, func(i *membership.Info) {
 		if !o.ReadOnly && !slices.Contains(i.Kinds, Kind) {
 			i.Kinds = append(slices.Clone(i.Kinds), Kind)
@@ -127,6 +128,9 @@ func (k *Keeper) Moves() (taken, left int64) { return k.taken.Load(), k.left.Loa
 
 // Ready waits until every shard lies somewhere.
 func (k *Keeper) Ready(ctx context.Context) error {
+	if v, _ := k.o.Member.View(); len(keepers(v)) == 0 {
+		k.o.Logger.Warn("waiting for a node that holds rows: start one with --roles rows")
+	}
 	_, err := k.o.Member.Until(ctx, func(v *membership.View) bool {
 		return !slices.ContainsFunc(holders(v, k.o.Map.Shards()), func(h []string) bool { return len(h) == 0 })
 	})

@@ -6,9 +6,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -157,6 +159,14 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// lines are what is logged, line by line.
+type lines chan string
+
+func (l lines) Write(b []byte) (int, error) {
+	l <- string(b)
+	return len(b), nil
+}
+
 // When a holder goes, the replica is asked; without one, the read waits for the
 // table to change, and ends with its context.
 func TestHolderGoes(t *testing.T) {
@@ -167,6 +177,17 @@ func TestHolderGoes(t *testing.T) {
 
 	_, all = start(t, f, 3, 1)
 	all[1].plane.Close()
+	said := make(lines, 1)
+	all[0].store.log = slog.New(slog.NewTextHandler(said, nil))
+	holders := slices.Clone(all[0].store.holders)
+	for i := range holders {
+		if holders[i][0] == "n1" {
+			holders[i] = nil
+		}
+	}
+	if err := all[0].store.SetHolders(holders); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	l := all[0].store.Layout()
 	req := features.Request{Dst: l.NewTable(rows)}
@@ -175,6 +196,14 @@ func TestHolderGoes(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	all[0].store.Read(ctx, req, func(err error) { done <- err })
+	select {
+	case s := <-said:
+		if !strings.Contains(s, "waiting for rows that no node holds") || !strings.Contains(s, `shards="[1 4]"`) {
+			t.Errorf("said %q", s)
+		}
+	case <-within(t).Done():
+		t.Error("the read waits and nothing is said of it")
+	}
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"slices"
 	"sync"
@@ -25,9 +26,11 @@ type Store struct {
 	layout features.Layout
 	reads  sync.WaitGroup
 
+	log     *slog.Logger
 	mu      sync.Mutex
 	holders [][]string // by shard: who holds it, first choice first
 	changed chan struct{}
+	told    bool // since the table changed, that a read waits for rows that nobody holds
 
 	rounds, remote atomic.Int64
 }
@@ -36,7 +39,7 @@ type Store struct {
 func NewStore(p *dataplane.Plane, server *Server) *Store {
 	return &Store{
 		plane: p, server: server, m: server.m, layout: server.layout,
-		holders: make([][]string, server.m.Shards()), changed: make(chan struct{}),
+		holders: make([][]string, server.m.Shards()), changed: make(chan struct{}), log: slog.New(slog.DiscardHandler),
 	}
 }
 
@@ -47,7 +50,7 @@ func (s *Store) SetHolders(holders [][]string) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.holders = slices.Clone(holders)
+	s.holders, s.told = slices.Clone(holders), false
 	close(s.changed)
 	s.changed = make(chan struct{})
 	return nil
@@ -136,6 +139,7 @@ func (s *Store) read(ctx context.Context, r *features.Request) error {
 		// Nobody that is left holds them: wait until the table changes. A node
 		// that could not be reached is asked again meanwhile: it may be there,
 		// and then the table stays as it is.
+		s.tell(r, homeless)
 		var retry <-chan time.Time
 		if len(failed) > 0 {
 			retry = time.After(again)
@@ -151,6 +155,26 @@ func (s *Store) read(ctx context.Context, r *features.Request) error {
 			}
 			return errors.Join(append(errs, context.Cause(ctx))...)
 		}
+	}
+}
+
+// tell says, once until the table changes, that a read waits for rows that nobody holds.
+func (s *Store) tell(r *features.Request, missing []int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.told {
+		return
+	}
+	var lost []int
+	for _, i := range missing {
+		if part := int(s.m.part[r.IDs[i]]); len(s.holders[part]) == 0 && !slices.Contains(lost, part) {
+			lost = append(lost, part)
+		}
+	}
+	if len(lost) > 0 {
+		slices.Sort(lost)
+		s.told = true
+		s.log.Warn("waiting for rows that no node holds: start one with --roles rows, or the data", "shards", lost)
 	}
 }
 

@@ -46,6 +46,15 @@ func TestClusterRoles(t *testing.T) {
 	if text, _ := mustInvoke(t, "cluster", "status", at, "--node", "x"); !strings.Contains(text, "its samplers are on") || !strings.Contains(text, "run/trainer/0") {
 		t.Errorf("status:\n%s", text)
 	}
+	// The only node that holds rows does not drain. Interrupted it goes, and says what nobody has now: c copies it to the next.
+	if code, _, errs := invoke(t, "cluster", "drain", at, "e", "--node", "x"); code != exitFailed || !strings.Contains(errs, "e is the last that holds rows") {
+		t.Errorf("drain of e: exit %d, %s", code, errs)
+	}
+	e.interrupt()
+	if code := e.ends(t, ctx); code != exitInterrupted || !strings.Contains(e.log.String(), "2 shards of the features are nowhere") || !strings.Contains(e.out.String(), `"shards_left":2`) {
+		t.Errorf("e: exit %d, %s\n%s", code, e.out, e.log)
+	}
+	e = join("e", "rows")
 	mustInvoke(t, "cluster", "drain", at, "a", "--node", "x")
 	if out := a.wait(t, ctx); !strings.Contains(out, `"drained":true`) {
 		t.Errorf("a: %s", out)

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -89,13 +92,18 @@ type drainResult struct {
 // parted says how a node's part ended that made no results.
 func (a *app) parted(s *cluster.Session) error {
 	r := drainResult{Drained: s.Drained(), Cluster: newTeamResult(s)}
-	if r.ShardsLeft, r.ShardsTaken, r.ShardsGiven = s.Shards(); r.Drained {
-		a.logf("drained: the other nodes have what this one did and held")
-	} else {
+	var err error
+	r.ShardsLeft, r.ShardsTaken, r.ShardsGiven = s.Shards()
+	switch {
+	case !r.Drained:
 		a.logf("the run has come to its end")
+	case r.ShardsLeft > 0:
+		err = fmt.Errorf("%w: no other node holds rows, and %d shards of the features are nowhere now: who trains waits for a node with --roles rows, and one that has the data", context.Canceled, r.ShardsLeft)
+	default:
+		a.logf("drained: the other nodes have what this one did and held")
 	}
 	if a.output == outputJSON {
-		return a.printJSON(r)
+		err = errors.Join(a.printJSON(r), err)
 	}
-	return nil
+	return err
 }
