@@ -77,11 +77,11 @@ func (s *Share) watch(ctx context.Context, end context.CancelCauseFunc) {
 	}
 }
 
-// suspect looks, while the group is, whether members that are not connected have died, and takes those
+// suspect looks, until the group is over, whether members that are not connected have died, and takes those
 // that have out of the cluster, so that there is a group without them soon: others may wait for batches
 // that were dealt to them.
 func (s *Share) suspect() {
-	ctx, cancel := context.WithCancelCause(context.Background())
+	ctx, cancel := context.WithCancelCause(s.t.life)
 	var watch sync.WaitGroup
 	watch.Go(func() { s.watch(ctx, cancel) })
 	defer watch.Wait()

@@ -103,6 +103,7 @@ type Samplers interface {
 // Trainers is this node's part in the run.
 type Trainers struct {
 	o      Options
+	life   context.Context // ends with Close
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
 
@@ -140,9 +141,8 @@ func Join(ctx context.Context, o Options) (*Trainers, error) {
 	me := membership.Peer{Node: o.Plane.Node(), Epoch: o.Member.Epoch()}
 	t := &Trainers{o: o, reduce: newReducer(o.Plane), born: time.Now(), over: func() {}, looked: make(chan struct{}), wake: make(chan struct{}, 1),
 		part: membership.NewTrainer(me, o.MaxTrainers, o.MinTrainers, max(patience, o.Member.Patience()/2))}
-	var follow context.Context
-	follow, t.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	t.tasks.Go(func() { t.follow(follow) })
+	t.life, t.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	t.tasks.Go(func() { t.follow(t.life) })
 	o.Member.Stand()
 	return t, nil
 }
