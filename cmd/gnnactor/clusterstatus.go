@@ -15,6 +15,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster"
 	"github.com/gnnactor/gnnactor/cluster/etcd"
 	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/cluster/shard"
 	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/cluster/transport"
 )
@@ -80,19 +81,26 @@ func newClusterStatus(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status HOST:PORT[,HOST:PORT…]",
 		Short: "Show a cluster's nodes, and what each does and holds",
-		Long: `Show the nodes of the cluster whose store is at HOST:PORT. The leader asks them,
-or another one if it is silent: shards are those of the features that a node holds, of those that it
-should, with how many are on their way; steps are the run's, and micro-batches
-those that the node computes, per second, with how many it has in flight; late is
-how many steps late the newest gradient was, of at most as many (--sync ssp:N, on
-the node that has the parameters). Below that come the step of the run's parameters
-and the node whose count, and the shards: rows, size, the node that answers for a
-shard, and those that have copies of it. Before these come the samplers, where some
-are not on the node that they sample for: where each is, the batches that nodes drew for
-others, which nodes a trainer does not ask now, and why, and which samplers were moved to where they make
-more, the actors of each node: run/sampler/0-3 are the
-four samplers of its part in the run, and what the nodes sent since they joined, by type of message: headers are
-envelopes of the control plane and headers of the data plane's frames, bulk is what those carry. Rows that are lost, with all nodes that held them, are named last.`,
+		Long: `Show the nodes of the cluster whose store is at HOST:PORT. The leader asks them, or
+another one if it is silent. In this order:
+
+  nodes       what each is: sampler, trainer, rows (it holds its part of --shards),
+              copies (of checkpoints, and nothing else), leader, data (it has all
+              features), draining, silent. shards are those of the features that it
+              holds, of those that it should, with how many are on their way; step is
+              the run's; micro-batches are those that it computed, per second, and in
+              flight; late is how many steps late the newest gradient was, of at most
+              as many (--sync ssp:N, on the node that has the parameters)
+  actors      of each node: run/sampler/0-3 are the four samplers of its part in the run
+  messages    that all nodes sent since they joined, by type: headers are envelopes of
+              the control plane and headers of the data plane's frames, bulk is what
+              those carry
+  parameters  the step of the run's, and the node whose count
+  samplers    where some are not on the node that they sample for: where each is, the
+              batches that nodes drew for others, which nodes a trainer does not ask
+              now, and why, and which samplers were moved to where they make more
+  shards      rows, size, the node that answers for a shard, and those that have copies
+              of it; then rows that are lost, with all nodes that held them`,
 		Args: a.args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			v, reloader, err := o.look(cmd.Context(), args[0])
@@ -140,6 +148,9 @@ func (s *clusterStatus) write(a *app) error {
 	t.row("node", "is", "shards", "step", "steps/s", "micro-batches", "per s", "in flight", "late", "sent", "data plane")
 	for _, n := range s.Nodes {
 		is := slices.Clone(n.Kinds)
+		if i := slices.Index(is, shard.Kind); i >= 0 {
+			is[i] = "rows" // as --roles has it
+		}
 		if len(is) > 1 { // every node keeps copies; some do nothing else
 			is = slices.DeleteFunc(is, func(kind string) bool { return kind == transfer.ReplicaKind })
 		}
@@ -171,6 +182,7 @@ func (s *clusterStatus) write(a *app) error {
 		return err
 	}
 	t = new(table)
+	t.gap()
 	t.row("node", "actors that run there")
 	for _, n := range s.Nodes {
 		if n.Answered {
@@ -193,6 +205,7 @@ func (s *clusterStatus) writeMessages(a *app) error {
 		all = append(all, n.Messages)
 	}
 	t := new(table)
+	t.gap()
 	t.row("messages of all nodes", "sent", "headers", "bulk")
 	for _, m := range transport.Sum(all...) {
 		t.row(m.Type, formatCount(m.Count), formatBytes(m.Header), formatBytes(m.Bulk))
@@ -203,7 +216,7 @@ func (s *clusterStatus) writeMessages(a *app) error {
 // writePlaces says where the shards and the parameters are.
 func (s *clusterStatus) writePlaces(a *app) error {
 	if p := s.Parameters; p != nil {
-		if _, err := fmt.Fprintf(a.stdout, "parameters: at step %s, on %s\n", formatCount(p.Step), p.Node); err != nil {
+		if _, err := fmt.Fprintf(a.stdout, "\nparameters: at step %s, on %s\n", formatCount(p.Step), p.Node); err != nil {
 			return err
 		}
 	}
@@ -214,6 +227,7 @@ func (s *clusterStatus) writePlaces(a *app) error {
 		return nil
 	}
 	t := new(table)
+	t.gap()
 	t.row("shard", "rows", "size", "on", "copies on")
 	for _, h := range s.ShardsAt {
 		others := slices.DeleteFunc(slices.Clone(h.Nodes), func(n string) bool { return n == h.Node })
@@ -243,6 +257,7 @@ func (s *clusterStatus) writeSamplers(a *app) error {
 		return nil
 	}
 	t := new(table)
+	t.gap()
 	t.row("node", "its samplers are on", "moves", "drew for others", "sent for that")
 	for _, n := range s.Nodes {
 		if len(n.Samplers) > 0 || n.Drawn > 0 {
@@ -293,9 +308,13 @@ func (s *clusterStatus) writeLost(a *app) error {
 		what += fmt.Sprintf(" (%s of %s rows of the features)", formatCount(rows), formatCount(all))
 	}
 	help := "start a node that has the data: training waits for them until then"
+	holds := slices.ContainsFunc(s.Nodes, func(n cluster.Status) bool { return slices.Contains(n.Kinds, shard.Kind) })
 	for _, n := range s.Nodes {
-		if n.Source {
+		switch {
+		case n.Source && holds:
 			help = "node " + n.Node + " has the data, and they are copied from it"
+		case n.Source:
+			help = "start a node with --roles rows, which copies them from node " + n.Node + ": training waits for them until then"
 		}
 	}
 	_, err := fmt.Fprintf(a.stdout, "lost with all nodes that held them: %s; %s\n", what, help)

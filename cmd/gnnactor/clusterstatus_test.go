@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/cluster"
+	"github.com/gnnactor/gnnactor/cluster/shard"
 )
 
 // Rows that are lost are named in words, with what helps.
@@ -25,6 +26,13 @@ func TestStatusNamesLostRows(t *testing.T) {
 		t.Errorf("said\n%s", got)
 	}
 	s.Nodes[0].Source = true
+	if got := text(); !strings.Contains(got, "start a node with --roles rows, which copies them from node b") {
+		t.Errorf("said\n%s", got)
+	}
+	s.Nodes[0].Kinds = []string{"sampler", shard.Kind}
+	if got := text(); !strings.Contains(got, "\nb     sampler,rows,data") { // as --roles has it
+		t.Errorf("said\n%s", got)
+	}
 	if got := text(); !strings.Contains(got, "node b has the data, and they are copied from it") {
 		t.Errorf("said\n%s", got)
 	}
