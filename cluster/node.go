@@ -26,6 +26,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/cluster/transport"
 	"github.com/gnnactor/gnnactor/internal/atomicfile"
+	"github.com/gnnactor/gnnactor/scheduler"
 )
 
 // NodeOptions are those of Enter.
@@ -47,7 +48,9 @@ type NodeOptions struct {
 	Leaving  time.Duration // membership.Config's
 	// TrustData takes data that lies here for what it was, without reading it.
 	TrustData bool
-	Logger    *slog.Logger
+	// MoveSampler decides where a sampler is better moved, while this node leads; nil: scheduler.MoveSampler.
+	MoveSampler func(nodes []scheduler.SamplerNode, places []scheduler.SamplerPlace) (to scheduler.SamplerPlace, why string, ok bool)
+	Logger      *slog.Logger
 }
 
 // Node is a member of a cluster.
@@ -61,6 +64,8 @@ type Node struct {
 	dir      string
 	release  func() error // the directory
 	trust    bool         // NodeOptions.TrustData
+	// moveSampler is NodeOptions.MoveSampler.
+	moveSampler func([]scheduler.SamplerNode, []scheduler.SamplerPlace) (scheduler.SamplerPlace, string, bool)
 
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
@@ -123,7 +128,10 @@ func Enter(ctx context.Context, o NodeOptions) (_ *Node, err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	n := &Node{log: o.Logger, dir: o.Dir, release: release, trust: o.TrustData, draining: make(chan struct{}), drains: make(chan struct{}, 1), cancel: func() {}}
+	if o.MoveSampler == nil {
+		o.MoveSampler = scheduler.MoveSampler
+	}
+	n := &Node{log: o.Logger, dir: o.Dir, release: release, trust: o.TrustData, moveSampler: o.MoveSampler, draining: make(chan struct{}), drains: make(chan struct{}, 1), cancel: func() {}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.Leave(context.WithoutCancel(ctx)))

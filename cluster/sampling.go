@@ -154,7 +154,7 @@ func (n *Node) balance(ctx context.Context) {
 		if !n.Member.Leads(v) || time.Since(moved) < moving {
 			continue
 		}
-		place, why, ok := scheduler.MoveSampler(n.loads(ctx, v), n.away(v))
+		place, why, ok := n.moveSampler(n.loads(ctx, v), n.away(v))
 		if !ok {
 			continue
 		}

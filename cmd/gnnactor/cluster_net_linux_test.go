@@ -25,6 +25,9 @@ const asCommand = "GNNACTOR_TEST_COMMAND"
 
 func init() {
 	if os.Getenv(asCommand) == "1" {
+		if _, err := os.Stat(placesFile); err == nil {
+			moveSampler = wantedPlaces
+		}
 		main()
 	}
 }
@@ -107,6 +110,7 @@ type netCluster struct {
 	ctx       context.Context
 	lab       *netlab.Lab
 	dir, self string
+	cores     string // that what is started next runs on; empty: all
 	endpoints []string
 	stores    []*netlab.Process
 	storeLogs []*output
@@ -196,7 +200,11 @@ func (c *netCluster) start(h *netlab.Host, log *output, args []string) *netlab.P
 
 func (c *netCluster) startThat(h *netlab.Host, log *output, args []string, back time.Duration) *netlab.Process {
 	c.t.Helper()
-	p, err := h.Start(netlab.Command{Path: c.self, Args: args, Dir: c.dir, Env: []string{asCommand + "=1"}, Log: log, Restart: back})
+	path := c.self
+	if c.cores != "" {
+		path, args = "/usr/bin/taskset", slices.Concat([]string{"-c", c.cores, c.self}, args)
+	}
+	p, err := h.Start(netlab.Command{Path: path, Args: args, Dir: c.dir, Env: []string{asCommand + "=1"}, Log: log, Restart: back})
 	if err != nil {
 		c.t.Fatal(err)
 	}

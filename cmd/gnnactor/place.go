@@ -13,7 +13,11 @@ import (
 	"github.com/gnnactor/gnnactor/cluster"
 	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/runtime"
+	"github.com/gnnactor/gnnactor/scheduler"
 )
+
+// moveSampler decides where samplers are better moved; tests have others.
+var moveSampler = scheduler.MoveSampler
 
 // enter joins the cluster that the flags name; nil: they name none.
 func (c *clusterFlags) enter(cmd *cobra.Command, a *app, cfg *runtime.Config, given map[string]string) (*cluster.Session, error) {
@@ -24,6 +28,7 @@ func (c *clusterFlags) enter(cmd *cobra.Command, a *app, cfg *runtime.Config, gi
 	if err != nil {
 		return nil, err
 	}
+	options.MoveSampler = moveSampler
 	o := cluster.Options{
 		NodeOptions: *options, Config: *cfg, Given: append([]string{}, slices.Collect(maps.Keys(given))...), Joins: c.joins,
 		Shards: c.shards, Roles: c.roles.Roles, Drain: c.drain, Copying: a.copying(),

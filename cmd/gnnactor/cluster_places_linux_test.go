@@ -1,0 +1,224 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/gnnactor/gnnactor/internal/netlab"
+	"github.com/gnnactor/gnnactor/scheduler"
+)
+
+// placesFile, where a process of a lab starts, says how many samplers each host is to have; none: the scheduler
+// decides.
+const placesFile = "places"
+
+// wantedPlaces is scheduler.MoveSampler for who leads, to where placesFile says.
+func wantedPlaces(nodes []scheduler.SamplerNode, places []scheduler.SamplerPlace) (to scheduler.SamplerPlace, why string, ok bool) {
+	var want map[string]int
+	b, err := os.ReadFile(placesFile)
+	if err == nil {
+		err = json.Unmarshal(b, &want)
+	}
+	if err != nil || want == nil {
+		return scheduler.MoveSampler(nodes, places)
+	}
+	on := map[string]int{}
+	for _, p := range places {
+		on[p.Node]++
+	}
+	for _, p := range places {
+		for node, n := range want {
+			if on[p.Node] > want[p.Node] && on[node] < n {
+				return scheduler.SamplerPlace{Sampler: p.Sampler, Node: node}, "a test tries it", true
+			}
+		}
+	}
+	return to, "", false
+}
+
+// want says how many samplers the hosts that sample are to have; none: as the scheduler decides.
+func (c *samplerCluster) want(on ...int) {
+	c.t.Helper()
+	var want map[string]int
+	for i, n := range on {
+		if want == nil {
+			want = map[string]int{}
+		}
+		want[c.nodes[3+i].name] = n
+	}
+	b, err := json.Marshal(want)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(c.dir, placesFile+".new"), b, 0o644)
+	}
+	if err == nil {
+		err = os.Rename(filepath.Join(c.dir, placesFile+".new"), filepath.Join(c.dir, placesFile))
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// places returns how many samplers each host has that samples, as the cluster's status says.
+func (c *samplerCluster) places() []int {
+	c.t.Helper()
+	ops := c.nodes[0]
+	log := newOutput(c.t, "status")
+	p := c.start(ops.host, log, []string{"cluster", "status", c.endpoints[0], "--node", ops.name, "--certs", c.certs(), "--output", "json"})
+	state, err := p.Wait(c.ctx)
+	if err != nil || !state.Success() {
+		c.t.Fatalf("status: %v, %v:\n%s", state, err, log)
+	}
+	var s clusterStatus
+	if err := json.Unmarshal([]byte(log.String()), &s); err != nil {
+		c.t.Fatalf("%v:\n%s", err, log)
+	}
+	on := make([]int, len(c.nodes)-3)
+	for _, trainer := range s.Nodes {
+		for _, at := range trainer.Samplers {
+			if i := slices.IndexFunc(c.nodes[3:], func(n *netNode) bool { return n.name == at }); i >= 0 {
+				on[i]++
+			}
+		}
+	}
+	return on
+}
+
+// fastest tries placements, one after another, and returns the steps a second of the best, measured for so long.
+func (c *samplerCluster) fastest(what string, each time.Duration, all [][]int) float64 {
+	c.t.Helper()
+	rates := map[string]float64{}
+	for _, on := range all {
+		c.want(on...)
+		for before := c.said(movedTo); !slices.Equal(c.places(), on); before++ {
+			c.says(movedTo, before)
+		}
+		from := time.Now()
+		<-time.After(each)
+		rates[fmt.Sprint(on)] = stepsPerSecond(stepLines(c.t, c.steps), from, time.Now())
+	}
+	best := slices.Max(slices.Collect(maps.Values(rates)))
+	for _, on := range all {
+		c.t.Logf("%s, samplers placed as %v: %.1f steps/s", what, on, rates[fmt.Sprint(on)])
+	}
+	return best
+}
+
+// settles has the scheduler place samplers, and returns after how long that made nine tenths of a rate, and what it
+// makes in so long from half a minute on, with the moves in that time.
+func (c *samplerCluster) settles(rate float64, each time.Duration) (after time.Duration, then float64, moves int) {
+	c.t.Helper()
+	c.want()
+	from := time.Now() // of the change, too
+	<-time.After(30 * time.Second)
+	before, settled := c.said(movedTo), time.Now()
+	<-time.After(each)
+	moves = c.said(movedTo) - before
+	lines := stepLines(c.t, c.steps)
+	then = stepsPerSecond(lines, settled, time.Now())
+	const window = 3 * time.Second
+	for after = 0; after < settled.Sub(from) && stepsPerSecond(lines, from.Add(after), from.Add(after+window)) < 0.9*rate; {
+		after += window / 10
+	}
+	return after, then, moves
+}
+
+// Every host has half a core; one that samples is cut to an eighth, and is as fast as before again later. The
+// scheduler comes to what the best of all placements makes, and stays there.
+func TestNetPlaces(t *testing.T) {
+	epochs, err := strconv.Atoi(os.Getenv(long))
+	if err != nil {
+		t.Skipf("it takes 6 minutes of a machine that does nothing else: %s=1500", long)
+	}
+	netlab.NeedLimits(t)
+	const each = 6 * time.Second
+	c := &samplerCluster{netCluster: startStores(t, 6, 1)}
+	c.want(2, 1, 1)
+	c.begin(epochs)
+	cpu := func(n *netNode, cores float64) {
+		t.Helper()
+		if err := n.host.SetCPU(cores); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, n := range c.nodes {
+		cpu(n, 0.5)
+	}
+	slow := c.nodes[3]
+	alike := c.fastest("hosts alike", each, [][]int{{2, 1, 1}, {2, 2, 0}, {3, 1, 0}, {4, 0, 0}})
+	cpu(slow, 0.125)
+	cut := c.fastest("the first cut to an eighth", each, [][]int{{4, 0, 0}, {3, 1, 0}, {2, 2, 0}, {2, 1, 1}, {1, 2, 1}, {1, 3, 0}, {0, 4, 0}, {0, 3, 1}, {0, 2, 2}})
+	cpu(slow, 0.5)
+	c.fastest("hosts alike again", each, [][]int{{2, 1, 1}})
+	for _, x := range []struct {
+		what  string
+		cores float64
+		best  float64
+	}{{"the first cut to an eighth", 0.125, cut}, {"hosts alike again", 0.5, alike}} {
+		cpu(slow, x.cores)
+		after, then, moves := c.settles(x.best, 2*each)
+		t.Logf("%s, as the scheduler places: %.2f of the best after %v, at %v; nine tenths %v after the change; then %d moves", x.what, then/x.best, 30*time.Second, c.places(), after, moves)
+		if then < 0.9*x.best || moves > 2 || after >= 30*time.Second {
+			t.Errorf("%s: %.1f steps/s of %.1f, after %v; %d moves", x.what, then, x.best, after, moves)
+		}
+	}
+	for _, n := range c.nodes {
+		cpu(n, 0)
+	}
+	c.ends()
+}
+
+// A trainer on one core with its sampler on another, 1 Gbit/s between them, beside both together on the two: batches a
+// second, and the share of the time for which blocks are on the wire.
+func TestNetApart(t *testing.T) {
+	epochs, err := strconv.Atoi(os.Getenv(long))
+	if err != nil {
+		t.Skipf("it takes a machine that does nothing else: %s=100", long)
+	}
+	var sha []string
+	for turn := range 6 {
+		apart := turn%2 == 0
+		t.Run(fmt.Sprint(turn), func(t *testing.T) {
+			c := &samplerCluster{netCluster: startStores(t, 3, 1)}
+			data := filepath.Join(c.dir, "data")
+			mustInvoke(t, "generate", "sbm", data, "--nodes", "20000", "--features", "64")
+			c.steps = filepath.Join(c.dir, "steps")
+			train := []string{"train", "--cluster", c.endpoints[0], "--steps", c.steps, "--data", data, "--micro-batches", "4", "--batch-size", "512", "--epochs", fmt.Sprint(epochs),
+				"--eval-every", "0", "--layers", "3", "--fanouts", "15,10,5", "--hidden", "64", "--seed", "3", "--baseline=false"}
+			nodes := c.nodes[1:2]
+			if apart {
+				nodes = c.nodes[1:]
+				for _, n := range nodes {
+					if err := n.host.Bandwidth(1e9); err != nil {
+						t.Fatal(err)
+					}
+				}
+				c.cores = "0"
+				c.place(nodes[0], "trainer,rows", train...)
+				c.cores = "1"
+				c.samples(nodes[1])
+			} else {
+				c.cores = "0,1"
+				c.place(nodes[0], "sampler,trainer,rows", train...)
+			}
+			for _, n := range nodes {
+				if state, err := n.process.Wait(c.ctx); err != nil || !state.Success() {
+					t.Fatalf("%s: %v, %v:\n%s", n.name, state, err, ending(n.log.String()))
+				}
+			}
+			r, lines := resultOf(t, nodes[0].log.String()), stepLines(t, c.steps)
+			if sha = append(sha, r.SHA); r.SHA == "" || r.SHA != sha[0] {
+				t.Errorf("other parameters: %v", sha)
+			}
+			from, to := lines[len(lines)/10].Time, lines[len(lines)-1].Time
+			t.Logf("apart %v: %.1f batches/s; blocks of %.0f KB a batch, on the wire for %.1f %% of the time", apart, stepsPerSecond(lines, from, to),
+				float64(r.Cluster.DrawnBytes)/float64(r.Batches)/1e3, 100*float64(r.Cluster.DrawnBytes)*8/1e9/lines[len(lines)-1].Time.Sub(lines[0].Time).Seconds())
+		})
+	}
+}
