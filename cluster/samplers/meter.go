@@ -19,7 +19,10 @@ type Load struct {
 // periods of a tenth of a second, so that nothing shorter than some of them tells
 // anything.
 type meter struct {
+	only    bool           // the process does nothing else
+	quota   func() float64 // of processors, by its control groups
 	mu      sync.Mutex
+	work    time.Duration // Load.Work, over some windows
 	running int
 	now     window
 	last    window
@@ -60,7 +63,14 @@ func (m *meter) begin() (end func()) {
 		m.since = now
 		m.running--
 		if w.busy >= span {
-			m.last, m.now, m.newest = *w, window{}, now
+			work := w.cpu
+			if work <= 0 { // it is not measured here
+				work = w.wall
+			}
+			if work /= time.Duration(w.batches); m.work > 0 {
+				work = (3*m.work + work) / 4
+			}
+			m.work, m.last, m.now, m.newest = work, *w, window{}, now
 		}
 	}
 }
@@ -72,7 +82,9 @@ func (m *meter) quiet(at time.Time) bool {
 	return at.Sub(m.newest) > resting/2
 }
 
-// full is the part of the time for which a sampler has a processor that waits for none.
+// full is the part of the time for which a sampler has a processor that waits for none. Where a quota bounds a node that only
+// samples, what waits tells of others only if less than half of it is had: it bounds what sends batches, too, and
+// who waits for it would seem to have less than who need not.
 const full = 0.85
 
 func (m *meter) load() (Load, bool) {
@@ -82,14 +94,12 @@ func (m *meter) load() (Load, bool) {
 	if w.batches == 0 {
 		return Load{}, false
 	}
-	cores := float64(runtime.GOMAXPROCS(0))
-	if w.cpu <= 0 { // it is not measured here
-		return Load{w.wall / time.Duration(w.batches), cores}, true
+	quota := m.quota()
+	cores := min(float64(runtime.GOMAXPROCS(0)), quota)
+	if got := w.cpu.Seconds() / w.busy.Seconds(); w.cpu > 0 && w.cpu.Seconds() < full*w.wall.Seconds() && !(m.only && got > quota/2) {
+		cores = min(cores, got)
 	}
-	if w.cpu.Seconds() < full*w.wall.Seconds() {
-		cores = min(cores, w.cpu.Seconds()/w.busy.Seconds())
-	}
-	return Load{w.cpu / time.Duration(w.batches), cores}, true
+	return Load{m.work, cores}, true
 }
 
 // resting is how long a node that only samples is idle before it is measured.

@@ -33,6 +33,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/memlimit"
 	"github.com/gnnactor/gnnactor/internal/msgpackcheck"
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/pool"
@@ -226,7 +227,7 @@ var ErrNotReady = fmt.Errorf("%w: the node does not sample yet", control.ErrElse
 // Serve makes this node sample for the trainers of its run. A node that does nothing else
 // (only) is measured while it is idle, too. Close ends it.
 func Serve(o Options, run Run, only bool) *Host {
-	h := &Host{o: o, run: run, samplers: map[string]*hosted{}}
+	h := &Host{o: o, run: run, meter: meter{only: only, quota: memlimit.Cores}, samplers: map[string]*hosted{}}
 	o.Plane.Handle(methodWatch, func(ctx context.Context, _ *dataplane.Request) (dataplane.Reply, error) {
 		<-ctx.Done()
 		return dataplane.Reply{}, context.Cause(ctx)

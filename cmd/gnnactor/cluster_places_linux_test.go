@@ -65,8 +65,8 @@ func (c *samplerCluster) want(on ...int) {
 	}
 }
 
-// places returns how many samplers each host has that samples, as the cluster's status says.
-func (c *samplerCluster) places() []int {
+// status returns what the cluster's status says.
+func (c *samplerCluster) status() (s clusterStatus) {
 	c.t.Helper()
 	ops := c.nodes[0]
 	log := newOutput(c.t, "status")
@@ -75,12 +75,17 @@ func (c *samplerCluster) places() []int {
 	if err != nil || !state.Success() {
 		c.t.Fatalf("status: %v, %v:\n%s", state, err, log)
 	}
-	var s clusterStatus
 	if err := json.Unmarshal([]byte(log.String()), &s); err != nil {
 		c.t.Fatalf("%v:\n%s", err, log)
 	}
+	return s
+}
+
+// places returns how many samplers each host has that samples.
+func (c *samplerCluster) places() []int {
+	c.t.Helper()
 	on := make([]int, len(c.nodes)-3)
-	for _, trainer := range s.Nodes {
+	for _, trainer := range c.status().Nodes {
 		for _, at := range trainer.Samplers {
 			if i := slices.IndexFunc(c.nodes[3:], func(n *netNode) bool { return n.name == at }); i >= 0 {
 				on[i]++
@@ -132,15 +137,14 @@ func (c *samplerCluster) settles(rate float64, each time.Duration) (after time.D
 // Every host has half a core; one that samples is cut to an eighth, and is as fast as before again later. The
 // scheduler comes to what the best of all placements makes, and stays there.
 func TestNetPlaces(t *testing.T) {
-	epochs, err := strconv.Atoi(os.Getenv(long))
-	if err != nil {
-		t.Skipf("it takes 6 minutes of a machine that does nothing else: %s=1500", long)
+	if os.Getenv(long) == "" {
+		t.Skipf("it takes 6 minutes of a machine that does nothing else; set %s=1", long)
 	}
 	netlab.NeedLimits(t)
 	const each = 6 * time.Second
 	c := &samplerCluster{netCluster: startStores(t, 6, 1)}
 	c.want(2, 1, 1)
-	c.begin(epochs)
+	c.begin(1e6, heavyData, "--batch-size", "256", "--sampler", "pinsage", "--sampler-options", "walks=20", "--hidden", "8")
 	cpu := func(n *netNode, cores float64) {
 		t.Helper()
 		if err := n.host.SetCPU(cores); err != nil {
@@ -168,10 +172,6 @@ func TestNetPlaces(t *testing.T) {
 			t.Errorf("%s: %.1f steps/s of %.1f, after %v; %d moves", x.what, then, x.best, after, moves)
 		}
 	}
-	for _, n := range c.nodes {
-		cpu(n, 0)
-	}
-	c.ends()
 }
 
 // A trainer on one core with its sampler on another, 1 Gbit/s between them, beside both together on the two: batches a
@@ -181,16 +181,14 @@ func TestNetApart(t *testing.T) {
 	if err != nil {
 		t.Skipf("it takes a machine that does nothing else: %s=100", long)
 	}
-	var sha []string
-	for turn := range 6 {
-		apart := turn%2 == 0
+	sha := map[string]string{}
+	for turn := range 12 {
+		apart, size := turn%2 == 0, []string{"256", "2048"}[turn%4/2]
 		t.Run(fmt.Sprint(turn), func(t *testing.T) {
 			c := &samplerCluster{netCluster: startStores(t, 3, 1)}
-			data := filepath.Join(c.dir, "data")
-			mustInvoke(t, "generate", "sbm", data, "--nodes", "20000", "--features", "64")
 			c.steps = filepath.Join(c.dir, "steps")
-			train := []string{"train", "--cluster", c.endpoints[0], "--steps", c.steps, "--data", data, "--micro-batches", "4", "--batch-size", "512", "--epochs", fmt.Sprint(epochs),
-				"--eval-every", "0", "--layers", "3", "--fanouts", "15,10,5", "--hidden", "64", "--seed", "3", "--baseline=false"}
+			train := slices.Concat([]string{"train", "--cluster", c.endpoints[0], "--steps", c.steps, "--data", c.generate(heavyData...), "--micro-batches", "4",
+				"--epochs", fmt.Sprint(epochs), "--eval-every", "0", "--seed", "3", "--baseline=false"}, heavyRun, []string{"--batch-size", size})
 			nodes := c.nodes[1:2]
 			if apart {
 				nodes = c.nodes[1:]
@@ -213,11 +211,14 @@ func TestNetApart(t *testing.T) {
 				}
 			}
 			r, lines := resultOf(t, nodes[0].log.String()), stepLines(t, c.steps)
-			if sha = append(sha, r.SHA); r.SHA == "" || r.SHA != sha[0] {
-				t.Errorf("other parameters: %v", sha)
+			if sha[size] == "" {
+				sha[size] = r.SHA
+			}
+			if r.SHA == "" || r.SHA != sha[size] {
+				t.Errorf("parameters %s, not %s", r.SHA, sha[size])
 			}
 			from, to := lines[len(lines)/10].Time, lines[len(lines)-1].Time
-			t.Logf("apart %v: %.1f batches/s; blocks of %.0f KB a batch, on the wire for %.1f %% of the time", apart, stepsPerSecond(lines, from, to),
+			t.Logf("batches of %s, apart %v: %.1f batches/s; blocks of %.0f KB a batch, on the wire for %.1f %% of the time", size, apart, stepsPerSecond(lines, from, to),
 				float64(r.Cluster.DrawnBytes)/float64(r.Batches)/1e3, 100*float64(r.Cluster.DrawnBytes)*8/1e9/lines[len(lines)-1].Time.Sub(lines[0].Time).Seconds())
 		})
 	}

@@ -1,12 +1,13 @@
 // Package memlimit finds the limits on the memory that this process may use:
 // those of its control groups, v1 and v2, and of the groups that they lie in,
-// and the Go runtime's own, GOMEMLIMIT. Processors need no such package: the Go
-// runtime heeds a group's quota by itself.
+// and the Go runtime's own, GOMEMLIMIT; and those groups' quota of processor time, which
+// GOMAXPROCS rounds up.
 package memlimit
 
 import (
 	"cmp"
 	"io/fs"
+	"iter"
 	"math"
 	"os"
 	"path"
@@ -32,28 +33,45 @@ func Here() []Limit { return Of(os.DirFS("/"), debug.SetMemoryLimit(-1)) }
 // runtime's, the smallest first. What cannot be read limits nothing.
 func Of(root fs.FS, goLimit int64) []Limit {
 	limits := []Limit{{goLimit, "GOMEMLIMIT"}}
-	for _, m := range mounts(root) {
-		rel, ok := within(m.root, groups(root)[m.v2])
-		if !ok {
-			continue
-		}
+	for group, v2 := range within(root, "memory") {
 		file := "memory.limit_in_bytes"
-		if m.v2 {
+		if v2 {
 			file = "memory.max"
 		}
-		for ; ; rel = path.Dir(rel) { // a group is bound by those that it lies in, too
-			name := path.Join(m.point, rel, file)
-			if n, ok := number(root, name); ok {
-				limits = append(limits, Limit{n, name})
-			}
-			if rel == "/" {
-				break
-			}
+		name := path.Join(group, file)
+		if n, ok := number(root, name); ok {
+			limits = append(limits, Limit{n, name})
 		}
 	}
 	limits = slices.DeleteFunc(limits, func(l Limit) bool { return l.Bytes >= none })
 	slices.SortStableFunc(limits, func(a, b Limit) int { return cmp.Compare(a.Bytes, b.Bytes) })
 	return limits
+}
+
+// Cores returns how many processors' time the control groups of this process let it have, a part of one included;
+// +Inf: as much as there is.
+func Cores() float64 { return cores(os.DirFS("/")) }
+
+func cores(root fs.FS) float64 {
+	least := math.Inf(1)
+	for group, v2 := range within(root, "cpu") {
+		var quota, period []string // microseconds
+		if v2 {
+			quota = strings.Fields(strings.Join(read(root, path.Join(group, "cpu.max")), " "))
+			quota, period = quota[:min(1, len(quota))], quota[min(1, len(quota)):]
+		} else {
+			quota, period = read(root, path.Join(group, "cpu.cfs_quota_us")), read(root, path.Join(group, "cpu.cfs_period_us"))
+		}
+		if len(quota) != 1 || len(period) != 1 {
+			continue
+		}
+		q, err := strconv.ParseUint(quota[0], 10, 32) // "max" and -1 are none
+		p, bad := strconv.ParseUint(period[0], 10, 32)
+		if err == nil && bad == nil && q > 0 && p > 0 {
+			least = min(least, float64(q)/float64(p))
+		}
+	}
+	return least
 }
 
 // Machine returns the memory of the machine; false: it cannot be told.
@@ -89,8 +107,8 @@ func number(root fs.FS, name string) (int64, bool) {
 }
 
 // groups returns the process's group in the v2 hierarchy (true) and in that of
-// v1's memory controller (false).
-func groups(root fs.FS) map[bool]string {
+// a controller of v1 (false).
+func groups(root fs.FS, controller string) map[bool]string {
 	all := map[bool]string{}
 	for _, line := range read(root, "/proc/self/cgroup") { // number:controllers:group
 		f := strings.SplitN(line, ":", 3)
@@ -98,7 +116,7 @@ func groups(root fs.FS) map[bool]string {
 		case len(f) < 3:
 		case f[0] == "0" && f[1] == "":
 			all[true] = f[2]
-		case slices.Contains(strings.Split(f[1], ","), "memory"):
+		case slices.Contains(strings.Split(f[1], ","), controller):
 			all[false] = f[2]
 		}
 	}
@@ -111,8 +129,8 @@ type mount struct {
 	v2    bool
 }
 
-// mounts returns where control groups that limit memory are mounted.
-func mounts(root fs.FS) (all []mount) {
+// mounts returns where control groups of a controller are mounted.
+func mounts(root fs.FS, controller string) (all []mount) {
 	for _, line := range read(root, "/proc/self/mountinfo") {
 		// id parent device root point options [optional…] - type source options
 		first, last, ok := strings.Cut(line, " - ")
@@ -121,7 +139,7 @@ func mounts(root fs.FS) (all []mount) {
 			continue
 		}
 		m := mount{unescape(f[3]), unescape(f[4]), g[0] == "cgroup2"}
-		if m.v2 || g[0] == "cgroup" && slices.Contains(strings.Split(g[2], ","), "memory") {
+		if m.v2 || g[0] == "cgroup" && slices.Contains(strings.Split(g[2], ","), controller) {
 			all = append(all, m)
 		}
 	}
@@ -132,10 +150,26 @@ var escapes = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134
 
 func unescape(s string) string { return escapes.Replace(s) }
 
-// within returns where a group lies below the mounted one. In a container that
+// within returns the folders of the process's groups, and of those that they lie in, by which they are bound, too.
+func within(root fs.FS, controller string) iter.Seq2[string, bool] {
+	return func(yield func(folder string, v2 bool) bool) {
+		in := groups(root, controller)
+		for _, m := range mounts(root, controller) {
+			rel, ok := below(m.root, in[m.v2])
+			for ; ok; rel = path.Dir(rel) {
+				if !yield(path.Join(m.point, rel), m.v2) {
+					return
+				}
+				ok = rel != "/"
+			}
+		}
+	}
+}
+
+// below returns where a group lies below the mounted one. In a container that
 // sees no more than its own group the names do not fit together: it is the
 // mounted one then.
-func within(mounted, group string) (rel string, ok bool) {
+func below(mounted, group string) (rel string, ok bool) {
 	switch {
 	case group == "":
 		return "", false

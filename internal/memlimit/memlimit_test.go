@@ -61,13 +61,48 @@ func TestOf(t *testing.T) {
 	}
 }
 
+// The least quota of the group and of all that it lies in holds.
+func TestCores(t *testing.T) {
+	const v1 = "36 31 0:32 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
+	const v2 = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
+	for name, x := range map[string]struct {
+		files map[string]string
+		want  float64
+	}{
+		"nothing": {nil, math.Inf(1)},
+		"v2": {map[string]string{"proc/self/cgroup": "0::/a/b\n", "proc/self/mountinfo": v2,
+			"sys/fs/cgroup/a/cpu.max": "50000 100000\n", "sys/fs/cgroup/a/b/cpu.max": "max 100000\n", "sys/fs/cgroup/c/cpu.max": "1 100000\n"}, 0.5},
+		"v1": {map[string]string{"proc/self/cgroup": "4:memory:/x\n1:cpuacct,cpu:/a/b\n", "proc/self/mountinfo": v1,
+			"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+			"sys/fs/cgroup/cpu/a/cpu.cfs_quota_us": "300000\n", "sys/fs/cgroup/cpu/a/cpu.cfs_period_us": "100000\n",
+			"sys/fs/cgroup/cpu/a/b/cpu.cfs_quota_us": "2500\n", "sys/fs/cgroup/cpu/a/b/cpu.cfs_period_us": "20000\n"}, 0.125},
+		"rubbish": {map[string]string{"proc/self/cgroup": "0::/a\n1:cpu:/a\n", "proc/self/mountinfo": v1 + v2,
+			"sys/fs/cgroup/cpu.max": "1\n", "sys/fs/cgroup/a/cpu.max": "5 0\n", "sys/fs/cgroup/cpu/a/cpu.cfs_quota_us": "x\n", "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "7\n"}, math.Inf(1)},
+	} {
+		root := fstest.MapFS{}
+		for file, text := range x.files {
+			root[file] = &fstest.MapFile{Data: []byte(text)}
+		}
+		if got := cores(root); got != x.want {
+			t.Errorf("%s: %v cores, want %v", name, got, x.want)
+		}
+	}
+}
+
 // Whatever proc says, the limits are found and bound something.
 func FuzzOf(f *testing.F) {
 	f.Add("0::/a/b\n4:memory:/c", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n35 31 0:32 / /m rw - cgroup c memory", "12")
 	f.Add("0::/../x", "1 2 3 /.. /a rw - cgroup2 x x", "max")
+	f.Add("0::/a\n1:cpu:/", "35 31 0:32 / /m rw - cgroup c cpu\n30 23 0:26 / /sys/fs/cgroup rw - cgroup2 c rw", "1 2")
 	f.Add("0::x", "1 2 3 a b rw - cgroup2 x x", "1")
 	f.Fuzz(func(t *testing.T, cgroup, mountinfo, limit string) {
 		file := func(s string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(s)} }
+		if c := cores(fstest.MapFS{
+			"proc/self/cgroup": file(cgroup), "proc/self/mountinfo": file(mountinfo),
+			"sys/fs/cgroup/cpu.max": file(limit), "m/cpu.cfs_quota_us": file(limit), "m/cpu.cfs_period_us": file(limit),
+		}); !(c > 0) {
+			t.Fatalf("%v cores", c)
+		}
 		for _, l := range Of(fstest.MapFS{
 			"proc/self/cgroup": file(cgroup), "proc/self/mountinfo": file(mountinfo),
 			"sys/fs/cgroup/memory.max": file(limit), "sys/fs/cgroup/a/memory.max": file(limit), "m/memory.limit_in_bytes": file(limit),

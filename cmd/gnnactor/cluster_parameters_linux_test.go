@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Three hosts train asynchronously. The one that has the parameters is drained, and then the next one killed, and each
+// comes back: others have the parameters then, and go on.
+func TestNetParameters(t *testing.T) {
+	epochs, times := 300, 2
+	if n, err := strconv.Atoi(os.Getenv(long)); err == nil {
+		epochs, times = n, 10
+	}
+	c := &samplerCluster{netCluster: startStores(t, 4, 1)}
+	trainers := c.nodes[1:]
+	steps := func(n *netNode) string { return filepath.Join(c.dir, n.name+"-steps") }
+	run := append([]string{"train", "--cluster", c.endpoints[0], "--wait-for", "3", "--steps", steps(trainers[0]), "--data", c.generate(lightData...)}, sspArgs(3, epochs)...)
+	const roles = "sampler,trainer,rows"
+	first := func(n *netNode) {
+		t.Helper()
+		if err := n.log.await(c.ctx, func(s string) bool { return strings.Contains(s, "the group made its first step") }); err != nil {
+			t.Fatalf("%s makes no step: %v", n.name, err)
+		}
+	}
+	join := func(n *netNode) {
+		c.place(n, roles, "cluster", "join", c.endpoints[0], "--threads", "1", "--steps", steps(n))
+	}
+	c.place(trainers[0], roles, run...)
+	for _, n := range trainers[1:] {
+		join(n)
+	}
+	for _, n := range trainers {
+		first(n)
+	}
+	owner := func() *netNode {
+		t.Helper()
+		for {
+			s := c.status()
+			if s.Parameters != nil {
+				if i := slices.IndexFunc(trainers, func(n *netNode) bool { return n.name == s.Parameters.Node }); i >= 0 {
+					return trainers[i]
+				}
+			}
+			if c.ctx.Err() != nil {
+				t.Fatalf("nobody has the parameters: %+v", s)
+			}
+		}
+	}
+	var moments []moment
+	for range times {
+		n := owner()
+		log := newOutput(t, "drain")
+		moments = append(moments, moment{"drained", time.Now()})
+		p := c.start(c.nodes[0].host, log, []string{"cluster", "drain", c.endpoints[0], n.name, "--node", c.nodes[0].name, "--certs", c.certs()})
+		if state, err := p.Wait(c.ctx); err != nil || !state.Success() {
+			t.Fatalf("drain: %v, %v:\n%s", state, err, log)
+		}
+		if state, err := n.process.Wait(c.ctx); err != nil || !state.Success() || !strings.Contains(n.log.String(), `"drained":true`) {
+			t.Fatalf("%s drains: %v, %v:\n%s", n.name, state, err, ending(n.log.String()))
+		}
+		join(n)
+		first(n)
+		n = owner()
+		began := len(firstSteps(n.log.String()))
+		moments = append(moments, moment{"killed", time.Now()})
+		if err := n.process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.log.await(c.ctx, func(s string) bool { return len(firstSteps(s)) > began }); err != nil {
+			t.Fatalf("%s is not back: %v", n.name, err)
+		}
+	}
+	var all []netResult
+	var lines []stepLine
+	for _, n := range trainers {
+		if state, err := n.process.Wait(c.ctx); err != nil || !state.Success() {
+			t.Fatalf("%s: %v, %v:\n%s", n.name, state, err, ending(n.log.String()))
+		}
+		all = append(all, resultOf(t, n.log.String()))
+		if r := all[len(all)-1]; r.SHA == "" || r.SHA != all[0].SHA || r.Chain != all[0].Chain {
+			t.Errorf("%s has other parameters, or another lineage, than %s", n.name, trainers[0].name)
+		}
+		lines = append(lines, stepLines(t, steps(n))...)
+	}
+	slices.SortFunc(lines, func(a, b stepLine) int { return a.Time.Compare(b.Time) })
+	seen := map[string]bool{}
+	for _, l := range lines {
+		seen[fmt.Sprint(l.Epoch, l.Batch)] = true
+	}
+	if int64(len(seen)) != all[0].Batches {
+		t.Errorf("%d of %d steps were made", len(seen), all[0].Batches)
+	}
+	logPauses(t, lines, moments)
+}
