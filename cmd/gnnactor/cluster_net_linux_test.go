@@ -304,6 +304,7 @@ type netResult struct {
 	Seconds      float64 `json:"seconds"`
 	Stages       struct {
 		Compute float64 `json:"compute"`
+		Sample  float64 `json:"sample"`
 	} `json:"stages"`
 	Cluster struct {
 		MicroBatches int64            `json:"micro_batches"`

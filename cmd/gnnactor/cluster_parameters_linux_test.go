@@ -14,14 +14,14 @@ import (
 // Three hosts train asynchronously. The one that has the parameters is drained, and then the next one killed, and each
 // comes back: others have the parameters then, and go on.
 func TestNetParameters(t *testing.T) {
-	epochs, times := 300, 2
+	epochs, times := 400, 2
 	if n, err := strconv.Atoi(os.Getenv(long)); err == nil {
 		epochs, times = n, 10
 	}
 	c := &samplerCluster{netCluster: startStores(t, 4, 1)}
 	trainers := c.nodes[1:]
 	steps := func(n *netNode) string { return filepath.Join(c.dir, n.name+"-steps") }
-	run := append([]string{"train", "--cluster", c.endpoints[0], "--wait-for", "3", "--steps", steps(trainers[0]), "--data", c.generate(lightData...)}, sspArgs(3, epochs)...)
+	run := append([]string{"train", "--cluster", c.endpoints[0], "--wait-for", "3", "--steps", steps(trainers[0])}, sspArgs(3, epochs)...)
 	const roles = "sampler,trainer,rows"
 	first := func(n *netNode) {
 		t.Helper()
