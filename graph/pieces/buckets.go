@@ -9,7 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 
+	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/internal/arrays"
 	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
 	"github.com/gnnactor/gnnactor/graph/store"
@@ -62,9 +64,13 @@ type filler struct {
 	err    error
 }
 
-func (k *buckets) filler(reader, bufferBytes int) *filler {
-	limit := max(bufferBytes/4/k.words, 1) * k.words
-	return &filler{k: k, reader: reader, limit: limit, buf: make([][]uint32, len(k.ends))}
+// fillers returns one for each of the buckets.
+func fillers(all []*buckets, reader, bufferBytes int) (list []*filler) {
+	for _, k := range all {
+		limit := max(bufferBytes/4/k.words, 1) * k.words
+		list = append(list, &filler{k: k, reader: reader, limit: limit, buf: make([][]uint32, len(k.ends))})
+	}
+	return list
 }
 
 func (f *filler) add(key, other uint32) {
@@ -115,7 +121,7 @@ func (f *filler) finish() error {
 
 // each calls f with the edges of bucket b, in the order in which they were read, in blocks.
 func (k *buckets) each(ctx context.Context, b, readers int, f func(block []uint32)) error {
-	var buf []uint32
+	buf := make([]uint32, 1<<14*k.words)
 	for r := range readers {
 		h, err := os.Open(k.file(r, b))
 		if errors.Is(err, os.ErrNotExist) {
@@ -124,10 +130,6 @@ func (k *buckets) each(ctx context.Context, b, readers int, f func(block []uint3
 		if err != nil {
 			return fmt.Errorf("pieces: %w", err)
 		}
-		st, err := h.Stat()
-		if want := int(min(st.Size()/4, int64(1<<16*k.words))); err == nil && want > len(buf) {
-			buf = make([]uint32, want)
-		}
 		for err == nil {
 			if ctx.Err() != nil {
 				err = context.Cause(ctx)
@@ -135,7 +137,7 @@ func (k *buckets) each(ctx context.Context, b, readers int, f func(block []uint3
 			}
 			var got int
 			if got, err = io.ReadFull(h, arrays.Bytes(buf)); got > 0 {
-				f(buf[:got/4])
+				f(buf[:got/4/k.words*k.words])
 			}
 		}
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -159,23 +161,45 @@ func newNumbering(first, end uint32, n int) *numbering {
 	return &numbering{first: first, masters: end - first, words: make([]uint64, (n+63)/64)}
 }
 
+// mark may be called by several goroutines. Masters may be marked, which does nothing.
 func (m *numbering) mark(id uint32) {
-	if id-m.first >= m.masters {
-		m.words[id/64] |= 1 << (id % 64)
+	if w, bit := &m.words[id/64], uint64(1)<<(id%64); atomic.LoadUint64(w)&bit == 0 {
+		atomic.OrUint64(w, bit)
 	}
 }
 
-// count numbers what is marked, and returns it.
-func (m *numbering) count() []uint32 {
+// number numbers what is marked.
+func (m *numbering) number() {
 	m.before = make([]uint32, len(m.words))
-	var ids []uint32
+	if m.masters > 0 { // whose last word is no other piece's
+		clear(m.words[m.first/64 : (m.first+m.masters+63)/64])
+	}
+	n := 0
 	for w, x := range m.words {
-		m.before[w] = uint32(len(ids))
+		m.before[w] = uint32(n)
+		n += bits.OnesCount64(x)
+	}
+}
+
+// write writes what is marked to a new array.
+func (m *numbering) write(w *store.Writer, name string) error {
+	a, err := w.Array(name, graph.Uint32, 1)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	var ids [64]uint32
+	for i, x := range m.words {
+		n := 0
 		for ; x != 0; x &= x - 1 {
-			ids = append(ids, uint32(w*64+bits.TrailingZeros64(x)))
+			ids[n] = uint32(i*64 + bits.TrailingZeros64(x))
+			n++
+		}
+		if _, err := a.Write(arrays.Bytes(ids[:n])); err != nil {
+			return err
 		}
 	}
-	return ids
+	return a.Finish()
 }
 
 func (m *numbering) of(id uint32) uint32 {
@@ -275,7 +299,7 @@ func (k *buckets) sortRows(ctx context.Context, b, readers int, lo uint32, count
 	if err != nil {
 		return err
 	}
-	return out.put(other, weight)
+	return out.put(other, arrays.Bytes(weight))
 }
 
 // copyRow writes the edges of one key, which are in order.
@@ -291,7 +315,7 @@ func (k *buckets) copyRow(ctx context.Context, b, readers int, key uint32, other
 				}
 			}
 		}
-		err = errors.Join(err, out.put(other, weight))
+		err = errors.Join(err, out.put(other, arrays.Bytes(weight)))
 	}), err)
 }
 
@@ -301,15 +325,23 @@ func (r *rows) end() error {
 	return err
 }
 
-func (r *rows) put(other, weight []uint32) error {
+func (r *rows) put(other []uint32, weights []byte) error {
 	if _, err := r.indices.Write(arrays.Bytes(other)); err != nil {
 		return err
 	}
 	if r.weights == nil {
 		return nil
 	}
-	_, err := r.weights.Write(arrays.Bytes(weight))
+	_, err := r.weights.Write(weights)
 	return err
+}
+
+func (r *rows) close() {
+	for _, a := range []*store.ArrayWriter{r.indptr, r.indices, r.weights} {
+		if a != nil {
+			a.Close()
+		}
+	}
 }
 
 func (r *rows) finish() error {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -86,8 +87,11 @@ func Create(ctx context.Context, dir string, src *store.Store, o Options) (*Set,
 	if errors.Is(err, dirlock.ErrHeld) {
 		return nil, fmt.Errorf("pieces: another process divides a graph into %s; wait for it, or choose another name", dir)
 	}
-	if err == nil {
+	switch {
+	case err == nil:
 		defer unlock()
+	case !errors.Is(err, dirlock.ErrNone):
+		return nil, fmt.Errorf("pieces: %w", err)
 	}
 	if err := graph.Guard(func() error { return c.create(ctx) }); err != nil {
 		return nil, fmt.Errorf("%w (the same command goes on from what it has in %s)", err, c.work)
@@ -117,15 +121,16 @@ type creator struct {
 	dir, work string
 	p         *placement
 	r, c      int // rows and columns of the grid; a row or a column for the other places of edges
-	readers   int
-	in, out   []*buckets // of each piece
-	cut       int64
+	did       scanned
+	in, out   []*buckets // of each piece; in is nil where the graph has the rows of pieces as they are
 	m         manifest
 }
 
 // scanned is what is kept of the first step: the edges are in buckets.
 type scanned struct {
 	Readers int   `json:"readers"`
+	Limit   int   `json:"limit"` // of edges that are sorted at once, for which buckets were cut
+	Bytes   int64 `json:"bytes"` // of all buckets
 	Cut     int64 `json:"edges_cut"`
 }
 
@@ -147,36 +152,68 @@ func (c *creator) create(ctx context.Context) error {
 		return err
 	}
 	c.r, c.c = shape(c.o.Edges, c.o.Pieces)
-	c.makeBuckets()
-	var did scanned
-	if !c.load(scannedFile, &did) {
-		if err := c.scan(ctx); err != nil {
-			return err
-		}
-		did = scanned{c.readers, c.cut}
-		if err := c.save(scannedFile, did); err != nil {
-			return err
-		}
+	known := c.load(scannedFile, &c.did)
+	if known {
+		bytes, err := c.bucketBytes()
+		known = err == nil && bytes == c.did.Bytes
 	}
-	c.readers, c.cut = did.Readers, did.Cut
-	// Writers of many pieces at once would take many files and buffers.
-	const group = 16
-	for from := 0; from < c.o.Pieces; from += group {
-		if err := c.write(ctx, from, min(from+group, c.o.Pieces)); err != nil {
+	if !known {
+		c.did = scanned{Readers: runtime.GOMAXPROCS(0), Limit: c.sortLimit()}
+	}
+	c.makeBuckets()
+	size := c.groupSize()
+	for from := 0; from < c.o.Pieces; from += size {
+		g := c.newGroup(from, min(from+size, c.o.Pieces))
+		if known && len(g.pieces) == 0 {
+			continue
+		}
+		if err := c.scan(ctx, g, !known); err != nil {
+			return err
+		}
+		if !known {
+			var err error
+			if c.did.Bytes, err = c.bucketBytes(); err != nil {
+				return err
+			}
+			if err := c.save(scannedFile, c.did); err != nil {
+				return err
+			}
+			known = true
+		}
+		if err := c.write(ctx, g); err != nil {
 			return err
 		}
 	}
 	return c.publish(ctx)
 }
 
+// bucketBytes returns how many bytes the buckets have.
+func (c *creator) bucketBytes() (bytes int64, err error) {
+	err = filepath.WalkDir(c.path(scratchDir), func(_ string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		info, err := e.Info()
+		if err == nil {
+			bytes += info.Size()
+		}
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("pieces: %w", err)
+	}
+	return bytes, nil
+}
+
 // resume makes the working directory one of this call: what another has left is removed.
 func (c *creator) resume() error {
 	about := struct {
+		Layout               int // of the files in the directory
 		Graph, Method, Edges string
 		Pieces               int
 		Seed                 uint64
 		Memory               int64
-	}{c.ds.Fingerprint, c.o.Method, c.o.Edges, c.o.Pieces, c.o.Seed, c.o.Memory}
+	}{2, c.ds.Fingerprint, c.o.Method, c.o.Edges, c.o.Pieces, c.o.Seed, c.o.Memory}
 	was := about
 	if c.load(aboutFile, &was) && was == about {
 		return nil
@@ -221,15 +258,10 @@ func (c *creator) place(ctx context.Context) error {
 		if was.IDs.SHA256 == "" {
 			return nil
 		}
-		id, err := store.ReadIDs(c.path(idsFile), was.IDs)
-		if err != nil {
-			return err
-		}
-		c.p.id, c.p.old = id, make([]uint32, len(id))
-		for v, i := range id {
-			c.p.old[i] = uint32(v)
-		}
-		return nil
+		var err error
+		if c.p.id, err = store.ReadIDs(c.path(idsFile), was.IDs); err == nil {
+			return nil
+		} // else they are placed again
 	}
 	c.o.Progress("placing nodes", 0, int64(c.ds.Graph.NumNodes()))
 	p, err := place(ctx, c.ds.Graph, c.o, valueBytes(c.ds))
@@ -287,15 +319,14 @@ func (c *creator) makeBuckets() {
 	for v := range n {
 		degree[c.p.idOf(uint32(v))/Border] += float64(c.ds.Graph.Indptr[v+1] - c.ds.Graph.Indptr[v])
 	}
-	limit := float64(c.sortLimit()) * 0.9
+	limit, scratch := float64(c.did.Limit)*0.9, c.path(scratchDir)
 	for p := range c.o.Pieces {
 		first, end := c.p.borders[p], c.p.borders[p+1]
 		from, to := first, end
-		in := func(chunk int) float64 { return degree[chunk] }
-		out := in
+		out := func(chunk int) float64 { return degree[chunk] }
 		if c.o.Edges != EdgesAtTarget { // any node may be an end of its edges
 			from, to = 0, uint32(n)
-			in = func(chunk int) float64 {
+			in := func(chunk int) float64 {
 				if int(c.p.piece[chunk])%c.c != p%c.c {
 					return 0
 				}
@@ -307,58 +338,103 @@ func (c *creator) makeBuckets() {
 				}
 				return degree[chunk] / float64(c.c)
 			}
+			c.in = append(c.in, newBuckets(scratch, fmt.Sprintf("in-%d", p), words, from, to, in, limit, first, end))
 		}
-		scratch := c.path(scratchDir)
-		c.in = append(c.in, newBuckets(scratch, fmt.Sprintf("in-%d", p), words, from, to, in, limit, first, end))
 		c.out = append(c.out, newBuckets(scratch, fmt.Sprintf("out-%d", p), words, from, to, out, limit, first, end))
 	}
 }
 
-// sortLimit is how many edges are sorted at once: twice at a time, of 4 or 8 bytes.
+// sorters is how many buckets are sorted at a time.
+const sorters = 4
+
+// sortLimit is how many edges are sorted at once: few enough for a processor's cache, unless buckets
+// were too many then.
 func (c *creator) sortLimit() int {
 	if c.o.limit > 0 {
 		return c.o.limit
 	}
-	limit := int(c.o.Memory / 4 / 16)
-	if c.ds.Graph.Weights != nil {
-		limit /= 2
-	}
-	return min(limit, 16<<20)
+	return int(min(c.o.Memory/8/(8*sorters), max(1<<21, c.ds.Graph.NumEdges()/256)))
 }
 
-// scan reads the graph once and fills the buckets.
-func (c *creator) scan(ctx context.Context) error {
-	scratch := c.path(scratchDir)
-	if err := errors.Join(os.RemoveAll(scratch), os.MkdirAll(scratch, 0o777)); err != nil {
-		return dataerr.Writing(scratch, err)
+// group is pieces that are written together.
+type group struct {
+	from, to int   // pieces
+	pieces   []int // those that are not there yet
+	in, out  []*numbering
+	slots    chan struct{} // for those who sort
+}
+
+// groupSize is how many pieces are written together: writers of many would take many files, and
+// numberings much memory.
+func (c *creator) groupSize() int {
+	each := max(1, int64(c.ds.Graph.NumNodes())/8*3) // bytes of two numberings
+	return int(min(max(c.o.Memory/4/each, 1), 16))
+}
+
+func (c *creator) newGroup(from, to int) *group {
+	g := &group{from: from, to: to, in: make([]*numbering, c.o.Pieces), out: make([]*numbering, c.o.Pieces), slots: make(chan struct{}, sorters)}
+	for i := from; i < to; i++ {
+		if _, err := os.Stat(filepath.Join(c.path(pieceName(i)), store.Manifest)); err != nil {
+			g.pieces = append(g.pieces, i)
+			for _, side := range [][]*numbering{g.in, g.out} {
+				side[i] = newNumbering(c.p.borders[i], c.p.borders[i+1], c.ds.Graph.NumNodes())
+			}
+		}
 	}
-	g := c.ds.Graph
-	c.readers = runtime.GOMAXPROCS(0)
-	buckets := 0
-	for p := range c.in {
-		buckets += len(c.in[p].ends) + len(c.out[p].ends)
+	return g
+}
+
+// scan reads the graph once, marks which nodes the group's pieces name, and fills the buckets unless
+// they are full.
+func (c *creator) scan(ctx context.Context, into *group, fill bool) error {
+	count := 0 // of buckets
+	if fill {
+		scratch := c.path(scratchDir)
+		if err := errors.Join(os.RemoveAll(scratch), os.MkdirAll(scratch, 0o777)); err != nil {
+			return dataerr.Writing(scratch, err)
+		}
+		for _, side := range [][]*buckets{c.in, c.out} {
+			for _, k := range side {
+				count += len(k.ends)
+			}
+		}
 	}
-	buffer := int(min(max(c.o.Memory/4/int64(c.readers*buckets), 1<<10), 1<<18))
+	g, readers := c.ds.Graph, c.did.Readers
 	var cut atomic.Int64
 	var telling sync.Mutex
 	var done int64
-	group, ctx := errgroup.WithContext(ctx)
-	for r := range c.readers {
-		group.Go(func() error {
+	eg, ctx := errgroup.WithContext(ctx)
+	for r := range readers {
+		eg.Go(func() error {
 			return graph.Guard(func() error {
-				from, to := split(g, r, c.readers), split(g, r+1, c.readers)
-				return c.read(ctx, r, from, to, buffer, &cut, func(edges int64) {
+				rd := reader{c: c, into: into}
+				if fill {
+					buffer := int(min(max(c.o.Memory/4/int64(readers*count), 1<<10), 1<<18))
+					rd.in, rd.out = fillers(c.in, r, buffer), fillers(c.out, r, buffer)
+				}
+				err := rd.read(ctx, split(g, r, readers), split(g, r+1, readers), func(edges int64) {
 					telling.Lock()
 					defer telling.Unlock()
 					done += edges
 					c.o.Progress("reading edges", done, g.NumEdges())
 				})
+				cut.Add(rd.crossing)
+				return err
 			})
 		})
 	}
-	err := group.Wait()
-	c.cut = cut.Load()
-	return err
+	if err := eg.Wait(); err != nil {
+		return err
+	}
+	c.did.Cut = cut.Load()
+	for _, side := range [][]*numbering{into.in, into.out} {
+		for _, m := range side {
+			if m != nil {
+				m.number()
+			}
+		}
+	}
+	return nil
 }
 
 // split returns the first row of reader r: each reads about as many edges.
@@ -371,75 +447,100 @@ func split(g *graph.Graph, r, readers int) int {
 	return at
 }
 
-// read puts the edges of the rows [from, to) into buckets.
-func (c *creator) read(ctx context.Context, reader, from, to, buffer int, cut *atomic.Int64, progress func(edges int64)) error {
-	g, p := c.ds.Graph, c.p
-	in, out := make([]*filler, c.o.Pieces), make([]*filler, c.o.Pieces)
-	for i := range in {
-		in[i], out[i] = c.in[i].filler(reader, buffer), c.out[i].filler(reader, buffer)
-	}
-	weights := g.Weights
-	crossing, told := int64(0), g.Indptr[from]
-	for v := from; v < to; v++ {
-		row := g.Indices[g.Indptr[v]:g.Indptr[v+1]]
-		target := p.idOf(uint32(v))
-		tp := p.of(target)
-		for i, u := range row {
-			source := p.idOf(u)
-			sp := p.of(source)
-			if sp != tp {
-				crossing++
+// reader reads a range of the graph's rows.
+type reader struct {
+	c        *creator
+	into     *group
+	in, out  []*filler // of each piece; nil: there is nothing to fill
+	crossing int64     // edges between pieces
+}
+
+// translated is how many nodes have their ids looked up at once.
+const translated = 1 << 12
+
+func (r *reader) read(ctx context.Context, from, to int, progress func(edges int64)) error {
+	g, room := r.c.ds.Graph, make([]uint32, translated)
+	told, v := g.Indptr[from], from
+	for at, end := told, g.Indptr[to]; at < end; {
+		ids := r.c.p.idsOf(room, g.Indices[at:min(end, at+translated)])
+		for len(ids) > 0 {
+			for g.Indptr[v+1] <= at {
+				v++
 			}
-			home := c.home(sp, tp)
-			leaves := home // where Out has it
-			if c.o.Edges == EdgesAtTarget {
-				leaves = sp
+			n := min(int64(len(ids)), g.Indptr[v+1]-at)
+			var weights []float32
+			if g.Weights != nil {
+				weights = g.Weights[at : at+n]
 			}
-			if weights == nil {
-				in[home].add(target, source)
-				out[leaves].add(source, target)
-			} else {
-				w := math.Float32bits(weights[g.Indptr[v]+int64(i)])
-				in[home].addWeighted(target, source, w)
-				out[leaves].addWeighted(source, target, w)
-			}
+			r.row(r.c.p.idOf(uint32(v)), ids[:n], weights)
+			ids, at = ids[n:], at+n
 		}
-		if edges := g.Indptr[v+1] - told; edges > 1<<20 || v+1 == to {
+		if at-told > 1<<20 || at == end {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			progress(edges)
-			told += edges
+			progress(at - told)
+			told = at
 		}
 	}
-	cut.Add(crossing)
-	for i := range in {
-		if err := errors.Join(in[i].finish(), out[i].finish()); err != nil {
-			return err
+	for _, side := range [][]*filler{r.in, r.out} {
+		for _, f := range side {
+			if err := f.finish(); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// write writes the pieces [from, to) that are not there yet.
-func (c *creator) write(ctx context.Context, from, to int) error {
-	var todo []int
-	for i := from; i < to; i++ {
-		if _, err := os.Stat(filepath.Join(c.path(pieceName(i)), store.Manifest)); err != nil {
-			todo = append(todo, i)
+// row takes edges with the same target.
+func (r *reader) row(target uint32, sources []uint32, weights []float32) {
+	c, p, in, out := r.c, r.c.p, r.into.in, r.into.out
+	tp := p.of(target)
+	atTarget, crossing := c.o.Edges == EdgesAtTarget, int64(0)
+	for i, source := range sources {
+		sp := p.of(source)
+		if sp != tp {
+			crossing++
+		}
+		home, leaves := tp, sp // where In has it, and where Out does
+		if !atTarget {
+			home = c.home(sp, tp)
+			leaves = home
+		}
+		if m := in[home]; m != nil {
+			m.mark(source)
+		}
+		if m := out[leaves]; m != nil {
+			m.mark(target)
+		}
+		switch {
+		case r.out == nil:
+		case weights == nil:
+			if r.out[leaves].add(source, target); !atTarget {
+				r.in[home].add(target, source)
+			}
+		default:
+			w := math.Float32bits(weights[i])
+			if r.out[leaves].addWeighted(source, target, w); !atTarget {
+				r.in[home].addWeighted(target, source, w)
+			}
 		}
 	}
-	if len(todo) == 0 {
-		return nil
-	}
+	r.crossing += crossing
+}
+
+// write writes a group's pieces.
+func (c *creator) write(ctx context.Context, g *group) error {
 	writers := map[int]*store.Writer{}
-	for _, i := range todo {
+	for _, i := range g.pieces {
 		w, err := store.NewWriter(c.path(pieceName(i)))
 		if err != nil {
 			return err
 		}
 		defer w.Abort()
-		w.SetBuffer(int(min(max(c.o.Memory/8/int64(8*len(todo)), 1<<12), 1<<20)))
+		const arrays = 12 // that are written at once, and another one's buffer
+		w.SetBuffer(int(min(max(c.o.Memory/8/int64(arrays*len(g.pieces)), 1<<12), 1<<20)))
 		w.SetName(c.ds.Name)
 		classes := 0
 		if c.ds.Labels != nil {
@@ -449,86 +550,118 @@ func (c *creator) write(ctx context.Context, from, to int) error {
 			int(c.p.borders[i+1]-c.p.borders[i]), classes)
 		writers[i] = w
 	}
-	if err := c.values(ctx, writers); err != nil {
+	c.o.Progress("writing pieces", int64(g.from), int64(c.o.Pieces))
+	eg, ctx := errgroup.WithContext(ctx)
+	values, complete := make(chan struct{}), false
+	eg.Go(func() error {
+		defer close(values)
+		err := graph.Guard(func() error { return c.values(ctx, writers) })
+		complete = err == nil
 		return err
+	})
+	var telling sync.Mutex
+	done := g.to - len(g.pieces)
+	for _, i := range g.pieces {
+		eg.Go(func() error {
+			if err := c.topology(ctx, g, i, writers[i]); err != nil {
+				return err
+			}
+			if <-values; !complete {
+				return nil // whose error is another one's
+			}
+			if err := writers[i].Commit(ctx); err != nil {
+				return err
+			}
+			telling.Lock()
+			defer telling.Unlock()
+			done++
+			c.o.Progress("writing pieces", int64(done), int64(c.o.Pieces))
+			return nil
+		})
 	}
-	for k, i := range todo {
-		c.o.Progress("writing pieces", int64(from+k), int64(c.o.Pieces))
-		if err := c.topology(ctx, i, writers[i]); err != nil {
-			return err
-		}
-		if err := writers[i].Commit(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
+	return eg.Wait()
 }
 
-// topology sorts and writes the edges of a piece.
-func (c *creator) topology(ctx context.Context, i int, w *store.Writer) error {
-	first, end, n := c.p.borders[i], c.p.borders[i+1], c.ds.Graph.NumNodes()
-	sides := [2]struct {
-		k       *buckets
-		others  *numbering
-		ids     []uint32
-		arrays  [3]string
-		of      string // what the other ends of its edges are
-		writers rows
+// topology writes the edges of a piece.
+func (c *creator) topology(ctx context.Context, g *group, i int, w *store.Writer) error {
+	eg, ctx := errgroup.WithContext(ctx)
+	for _, side := range []struct {
+		all          []*buckets
+		rows, others *numbering
+		arrays       [3]string
+		of           string // what the other ends of its edges are
 	}{
-		{k: c.in[i], arrays: [3]string{arrays.Indptr, arrays.Indices, arrays.Weights}, of: arrays.Sources},
-		{k: c.out[i], arrays: [3]string{arrays.OutIndptr, arrays.OutIndices, arrays.OutWeights}, of: arrays.Targets},
-	}
-	var both errgroup.Group
-	for s := range sides {
-		side := &sides[s]
-		side.others = newNumbering(first, end, n)
-		both.Go(func() error {
+		{c.in, g.out[i], g.in[i], [3]string{arrays.Indptr, arrays.Indices, arrays.Weights}, arrays.Sources},
+		{c.out, g.in[i], g.out[i], [3]string{arrays.OutIndptr, arrays.OutIndices, arrays.OutWeights}, arrays.Targets},
+	} {
+		eg.Go(func() error {
 			return graph.Guard(func() error {
-				for b := range side.k.ends {
-					err := side.k.each(ctx, b, c.readers, func(block []uint32) {
-						for e := 1; e < len(block); e += side.k.words {
-							side.others.mark(block[e])
-						}
-					})
-					if err != nil {
+				var out rows
+				defer out.close()
+				for a, to := range []**store.ArrayWriter{&out.indptr, &out.indices, &out.weights} {
+					if a == 2 && c.ds.Graph.Weights == nil {
+						continue
+					}
+					var err error
+					if *to, err = w.Array(side.arrays[a], []graph.DType{graph.Int64, graph.Uint32, graph.Float32}[a], 1); err != nil {
 						return err
 					}
 				}
-				side.ids = side.others.count()
-				return nil
+				if err := side.others.write(w, side.of); err != nil {
+					return err
+				}
+				if side.all == nil {
+					if err := c.ownRows(ctx, i, side.others, &out); err != nil {
+						return err
+					}
+					return out.finish()
+				}
+				g.slots <- struct{}{}
+				defer func() { <-g.slots }()
+				if err := side.all[i].sort(ctx, c.did.Readers, side.rows, side.others, c.did.Limit, &out); err != nil {
+					return err
+				}
+				return out.finish()
 			})
 		})
 	}
-	if err := both.Wait(); err != nil {
+	return eg.Wait()
+}
+
+// ownRows writes the rows of a piece's masters as the graph has them: ids are in its order.
+func (c *creator) ownRows(ctx context.Context, piece int, others *numbering, out *rows) error {
+	g := c.ds.Graph
+	from, to := 0, g.NumNodes()
+	if c.p.id == nil {
+		from, to = int(c.p.borders[piece]), int(c.p.borders[piece+1])
+	}
+	if err := out.end(); err != nil {
 		return err
 	}
-	for s := range sides {
-		side := &sides[s]
-		if err := w.Put(side.of, graph.Uint32, 1, arrays.Bytes(side.ids)); err != nil {
-			return err
+	room, other := make([]uint32, translated), make([]uint32, translated)
+	for v := from; v < to; v++ {
+		if v%(1<<12) == 0 && ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
-		for a, name := range side.arrays {
-			if a == 2 && side.k.words == 2 {
-				continue
+		if c.p.of(c.p.idOf(uint32(v))) != piece {
+			continue
+		}
+		for at, end := g.Indptr[v], g.Indptr[v+1]; at < end; {
+			row := c.p.idsOf(room, g.Indices[at:min(end, at+translated)])
+			for i, id := range row {
+				other[i] = others.of(id)
 			}
-			out, err := w.Array(name, []graph.DType{graph.Int64, graph.Uint32, graph.Float32}[a], 1)
-			if err != nil {
+			var weight []float32
+			if g.Weights != nil {
+				weight = g.Weights[at : at+int64(len(row))]
+			}
+			if err := out.put(other[:len(row)], arrays.Bytes(weight)); err != nil {
 				return err
 			}
-			defer out.Close()
-			*[]**store.ArrayWriter{&side.writers.indptr, &side.writers.indices, &side.writers.weights}[a] = out
+			at += int64(len(row))
 		}
-		both.Go(func() error {
-			return graph.Guard(func() error {
-				return side.k.sort(ctx, c.readers, sides[1-s].others, side.others, c.sortLimit(), &side.writers)
-			})
-		})
-	}
-	if err := both.Wait(); err != nil {
-		return err
-	}
-	for s := range sides {
-		if err := sides[s].writers.finish(); err != nil {
+		out.edges += g.Indptr[v+1] - g.Indptr[v]
+		if err := out.end(); err != nil {
 			return err
 		}
 	}
@@ -630,7 +763,7 @@ func (c *creator) publish(ctx context.Context) error {
 	m := &c.m
 	*m = manifest{
 		Name: c.ds.Name, Method: c.o.Method, Edges: c.o.Edges, Seed: c.o.Seed,
-		Graph: c.ds.Fingerprint, Nodes: int64(c.ds.Graph.NumNodes()), Cut: c.cut,
+		Graph: c.ds.Fingerprint, Nodes: int64(c.ds.Graph.NumNodes()), Cut: c.did.Cut,
 	}
 	train := make([]int64, c.o.Pieces)
 	for s, ids := range [3][]uint32{c.ds.Train, c.ds.Valid, c.ds.Test} {
@@ -670,13 +803,17 @@ func (c *creator) publish(ctx context.Context) error {
 	if err != nil {
 		return dataerr.Writing(path, err)
 	}
-	for _, name := range []string{scratchDir, idsFile, idsAbout, scannedFile, aboutFile} {
+	// Who goes on after a kill takes nothing for there of which a part is gone.
+	for _, name := range []string{scannedFile, scratchDir, idsAbout, idsFile, aboutFile} {
 		if err := os.RemoveAll(c.path(name)); err != nil {
 			return dataerr.Writing(c.path(name), err)
 		}
 	}
 	if err := errors.Join(os.Chmod(c.work, 0o755), atomicfile.SyncDir(c.work)); err != nil {
 		return dataerr.Writing(c.dir, err)
+	}
+	if err := destination(c.dir, c.o.Overwrite); err != nil { // it may have come meanwhile
+		return err
 	}
 	old := c.work + ".old"
 	if err := os.RemoveAll(old); err != nil {

@@ -202,6 +202,11 @@ func (s *Set) Split(i int) ([]uint32, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w; divide the graph again", err)
 	}
+	for _, v := range ids {
+		if int64(v) >= s.m.Nodes {
+			return nil, dataerr.Bad("%s: node %d is out of range [0, %d); divide the graph again", filepath.Join(s.dir, splits[i]), v, s.m.Nodes)
+		}
+	}
 	return ids, nil
 }
 

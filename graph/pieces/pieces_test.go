@@ -66,7 +66,11 @@ func random(n, edges int, seed uint64, weighted bool) *graph.Dataset {
 
 func create(t *testing.T, ds *graph.Dataset) *store.Store {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "store")
+	return createIn(t, filepath.Join(t.TempDir(), "store"), ds)
+}
+
+func createIn(t *testing.T, dir string, ds *graph.Dataset) *store.Store {
+	t.Helper()
 	if err := store.Create(t.Context(), dir, ds); err != nil {
 		t.Fatal(err)
 	}
@@ -354,6 +358,110 @@ func TestResume(t *testing.T) {
 		}
 		if reads := count(done, "placing nodes"); stop > 1 && reads > 1 {
 			t.Errorf("stop %d: nodes were placed %d times", stop, reads)
+		}
+	}
+}
+
+// Whatever is missing of what a call has left, or is shorter than it was, the next one makes again.
+func TestResumeWithoutParts(t *testing.T) {
+	src := create(t, random(6000, 20000, 2, false))
+	o := Options{Method: "hash", Pieces: 3, Seed: 1, limit: 1000}
+	want, err := Create(t.Context(), filepath.Join(t.TempDir(), "whole"), src, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, missing := range [][]string{
+		{scannedFile}, {scannedFile, scratchDir}, {idsAbout}, {idsFile}, {scratchDir}, {scratchDir, pieceName(1)}, {aboutFile}, {"edges/out-1-0-0", pieceName(1)}, {"cut", pieceName(1)},
+	} {
+		t.Run(fmt.Sprint(missing), func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "set")
+			work := filepath.Join(filepath.Dir(dir), ".set.unfinished")
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			o := o
+			o.Progress = func(doing string, done, of int64) {
+				if doing == "writing pieces" && done == of {
+					cancel()
+				}
+			}
+			if _, err := Create(ctx, dir, src, o); !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+			for _, name := range missing {
+				if name == "cut" { // as after the machine's end
+					err = os.Truncate(filepath.Join(work, "edges/out-1-0-0"), 0)
+				} else {
+					err = os.RemoveAll(filepath.Join(work, name))
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			o.Progress = nil
+			s, err := Create(t.Context(), dir, src, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.Fingerprint() != want.Fingerprint() {
+				t.Error("another set")
+			}
+		})
+	}
+}
+
+// What comes to be where the set is to be is not replaced, and a piece without values is no piece.
+func TestFailures(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "set")
+	o := Options{Method: "hash", Pieces: 3, Seed: 1, Progress: func(string, int64, int64) {
+		if err := os.MkdirAll(filepath.Join(dir, "thesis"), 0o777); err != nil {
+			t.Error(err)
+		}
+	}}
+	from := filepath.Join(t.TempDir(), "store")
+	src := createIn(t, from, random(6000, 20000, 2, false))
+	if _, err := Create(t.Context(), dir, src, o); err == nil || !strings.Contains(err.Error(), "not a partition set") {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "thesis")); err != nil {
+		t.Error(err)
+	}
+
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	o.Progress, o.Seed = nil, 2
+	if err := os.Truncate(filepath.Join(from, "node-features.bin"), 4096); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Create(t.Context(), dir, src, o); err == nil || !strings.Contains(err.Error(), "node-features.bin") {
+		t.Error(err)
+	}
+	if list, err := filepath.Glob(filepath.Join(filepath.Dir(dir), ".set.unfinished", "piece-*", store.Manifest)); err != nil || len(list) > 0 {
+		t.Error(list, err)
+	}
+}
+
+// Splits that name nodes that there are not, or so many that no memory holds them, are refused.
+func TestSplitsAreChecked(t *testing.T) {
+	dir := t.TempDir()
+	for want, ids := range map[string][]uint32{"node 2048 is out of range": {5, 2048}, "has 0 bytes": nil} {
+		is, err := store.WriteIDs(filepath.Join(dir, splits[0]), ids)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ids == nil {
+			is.Count = 1 << 62
+		}
+		m := manifest{Nodes: 2048, Pieces: []PieceInfo{{Masters: 2048}}, Splits: [3]IDs{is}}
+		if err := os.WriteFile(filepath.Join(dir, Manifest), m.encode(), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Split(0); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, not %q", err, want)
 		}
 	}
 }

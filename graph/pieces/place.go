@@ -25,8 +25,7 @@ func Methods() []string {
 type placement struct {
 	borders []uint32 // first id of each piece, and the number of nodes
 	piece   []uint16 // of each chunk of Border ids
-	id      []uint32 // of each node of the graph; nil: ids stay
-	old     []uint32 // the node of each id; nil: ids stay
+	id      []uint32 // of each node of the graph, in its order in each piece; nil: ids stay
 }
 
 func newPlacement(borders []uint32) *placement {
@@ -41,6 +40,19 @@ func (p *placement) idOf(v uint32) uint32 {
 		return v
 	}
 	return p.id[v]
+}
+
+// idsOf returns the ids of up to len(room) nodes. It has a loop of its own, as a processor waits for
+// many of the table's values at once where nothing depends on each.
+func (p *placement) idsOf(room, nodes []uint32) []uint32 {
+	if p.id == nil {
+		return nodes
+	}
+	room = room[:len(nodes)]
+	for i, v := range nodes {
+		room[i] = p.id[v]
+	}
+	return room
 }
 
 // even returns borders between pieces of equal numbers of chunks, to within one.
@@ -116,9 +128,9 @@ func place(ctx context.Context, g *graph.Graph, o *Options, valueBytes int64) (*
 	}
 	p := newPlacement(borders)
 	next := slices.Clone(borders)
-	p.id, p.old = make([]uint32, n), make([]uint32, n)
+	p.id = make([]uint32, n)
 	for v, i := range part {
-		p.id[v], p.old[next[i]] = next[i], uint32(v)
+		p.id[v] = next[i]
 		next[i]++
 	}
 	return p, nil
@@ -239,7 +251,7 @@ func roundSizes(part []uint16, pieces int) []uint32 {
 
 // fits refuses methods that hold the graph in memory where it has more than that.
 func (o *Options) fits(g *graph.Graph) error {
-	nodes := 14 * int64(g.NumNodes()) // ids, their inverse, pieces and marks
+	nodes := 8 * int64(g.NumNodes()) // ids, pieces and marks
 	need, why := nodes, "a few bytes a node are needed with any method"
 	switch o.Method {
 	case "metis", "louvain", "labels":

@@ -137,6 +137,8 @@ func (w *Writer) seal(f *os.File, path, name string, h *arrayHeader, sums []byte
 	if err = errors.Join(err, f.Close()); err != nil {
 		return dataerr.Writing(w.Shown(path), err)
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.written[name] = arrays.Info{
 		Name: name, Type: h.dtype.String(), Rows: h.rows, Cols: h.cols, Bytes: h.bytes(), SHA256: hex.EncodeToString(h.sum[:]),
 	}

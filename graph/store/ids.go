@@ -40,8 +40,8 @@ func ReadIDs(path string, is IDs) ([]uint32, error) {
 	if err != nil {
 		return nil, fmt.Errorf("graph: %w", err)
 	}
-	if st.Size() != 4*is.Count {
-		return nil, dataerr.Bad("%s has %d bytes, want %d", path, st.Size(), 4*is.Count)
+	if st.Size()%4 != 0 || st.Size()/4 != is.Count {
+		return nil, dataerr.Bad("%s has %d bytes, which are not %d ids", path, st.Size(), is.Count)
 	}
 	ids := make([]uint32, is.Count)
 	b := arrays.Bytes(ids)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/internal/arrays"
@@ -19,13 +20,14 @@ import (
 // Writer writes a store array by array, for data that does not fit into memory at
 // once; Create writes a Dataset. Commit makes the store appear, whole and on disk, or
 // Abort removes what was written: one of them must be called. A Writer is for one
-// goroutine.
+// goroutine, but several may begin arrays and write one each.
 //
 // The arrays are those of Dataset.Arrays; "indptr" and "indices" must be there. What
 // they hold is not checked, apart from types and shapes, which Commit checks.
 type Writer struct {
 	dst, tmp  string
 	overwrite bool
+	mu        sync.Mutex // of written
 	written   map[string]arrays.Info
 	m         manifest
 	buffer    int    // bytes that each array is written by; 0: 1 MiB

@@ -191,6 +191,11 @@ func TestOrderRefusesUnknownNodes(t *testing.T) {
 			t.Errorf("%v was taken", p)
 		}
 	}
+	o, _ := NewOrderer(5000, Sketch)
+	twice := Part{SketchSize + 1, make([]uint32, SketchSize)} // as another process may tell
+	if _, err := o.Order(nil, [][]Part{{twice, twice}}); err != nil {
+		t.Error(err)
+	}
 	if _, err := NewOrderer(10, Auto); err == nil {
 		t.Error("an orderer by auto was made")
 	}

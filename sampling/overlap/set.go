@@ -119,7 +119,7 @@ func (s *set) makeSketch(parts []Part) {
 	switch {
 	case len(parts) == 1:
 		s.size = parts[0].Size
-	case most <= SketchSize: // the sketches have all nodes
+	case most <= SketchSize || len(h) < SketchSize: // the sketches have all nodes, or some twice
 		s.size = len(h)
 	default: // of n hashes the k-th smallest is about k/n of the way up
 		n := float64(SketchSize-1) / (float64(s.sketch[SketchSize-1]) / (1 << 64))
