@@ -61,6 +61,9 @@ func (c *Context[T]) BatchNorm(x *Value[T], first int) *Value[T] {
 	x.read = true
 	m := moments[T]{first: first, rows: x.rows, mean: c.mem.Alloc(x.cols), variance: c.mem.Alloc(x.cols)}
 	cpu.Moments(c.x, a, m.mean, m.variance)
+	if c.halo != nil {
+		joinMoments(c.halo, &m)
+	}
 	c.moments = append(c.moments, m)
 	cpu.BatchNorm(c.x, y.dense, a, bias(gamma), bias(beta), normEps, m.mean, m.variance)
 	c.Record(y, func() {
@@ -69,7 +72,11 @@ func (c *Context[T]) BatchNorm(x *Value[T], first int) *Value[T] {
 		if x.needs {
 			da = y.grad
 		}
-		cpu.BatchNormBackward(c.x, da, y.grad, a, bias(gamma), normEps, m.mean, m.variance, dgamma, dbeta)
+		if c.halo == nil {
+			cpu.BatchNormBackward(c.x, da, y.grad, a, bias(gamma), normEps, m.mean, m.variance, dgamma, dbeta)
+		} else {
+			cpu.BatchNormBackwardOf(c.x, da, y.grad, a, bias(gamma), normEps, m.mean, m.variance, dgamma, dbeta, m.rows, c.halo.add)
+		}
 		c.addGrad(gamma, cpu.Dense(1, x.cols, dgamma))
 		c.addGrad(beta, cpu.Dense(1, x.cols, dbeta))
 		c.addGrad(x, y.grad)

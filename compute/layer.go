@@ -138,7 +138,7 @@ func (c *Context[T]) TransformFirst(in, out int) bool { return c.transformFirst(
 // product.
 func (c *Context[T]) transformFirst(in, out, sent int) bool {
 	nDst, nSrc, entries := float64(c.Block.NumDst), float64(c.Block.NumSrc), float64(len(c.Block.Indices))
-	if c.whole {
+	if c.whole || c.halo != nil {
 		nDst = float64(c.model.nodes)
 		nSrc, entries = nDst, float64(c.model.edges)
 	}

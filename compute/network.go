@@ -114,7 +114,7 @@ func headParams(spec Spec) []Param {
 func (c *core[T]) forward(blocks []graph.Block, x *Value[T], key rng.Key) *Value[T] {
 	spec, t := &c.model.spec, c.tape
 	if spec.InputDropout > 0 {
-		x = t.Dropout(x, cpu.Dropped{Key: dropKey(key, 0), P: spec.InputDropout, IDs: blocks[0].SrcIDs})
+		x = t.Dropout(x, cpu.Dropped{Key: dropKey(key, 0), P: spec.InputDropout, IDs: c.names(&blocks[0])})
 	}
 	out := blocks[len(blocks)-1].NumDst
 	c.jumps = c.jumps[:0]
@@ -123,17 +123,20 @@ func (c *core[T]) forward(blocks []graph.Block, x *Value[T], key rng.Key) *Value
 		ctx.Block = &blocks[i]
 		ctx.drop, ctx.moments = nil, ctx.moments[:0]
 		if spec.AttentionDropout > 0 {
-			ctx.drop = &cpu.Dropped{Key: key.With(attentionDomain).With(uint64(i)), P: spec.AttentionDropout, IDs: blocks[i].SrcIDs}
+			ctx.drop = &cpu.Dropped{Key: key.With(attentionDomain).With(uint64(i)), P: spec.AttentionDropout, IDs: c.names(&blocks[i])}
 		}
 		ctx.wantsInput = x.needs
 		h := l.Transform(ctx, x)
+		if t.halo != nil {
+			h = received(t, i, h)
+		}
 		x = t.Head(x, ctx.Block.NumDst)
 		x = c.apply(i, x, ctx.sum(l.Gather(ctx, x, h)))
 		if l.inner || l.output {
 			continue
 		}
 		if spec.Dropout > 0 {
-			d := cpu.Dropped{Key: dropKey(key, i+1), P: spec.Dropout, IDs: blocks[i].SrcIDs}
+			d := cpu.Dropped{Key: dropKey(key, i+1), P: spec.Dropout, IDs: c.names(&blocks[i])}
 			if spec.activation() == cpu.ELU && !l.residual { // its slope is read off its result
 				x = t.Dropout(x, d)
 			} else {
@@ -145,6 +148,14 @@ func (c *core[T]) forward(blocks []graph.Block, x *Value[T], key rng.Key) *Value
 		}
 	}
 	return c.head(x, c.jumps)
+}
+
+// names returns the ids by which dropout knows b's sources; nil: their numbers.
+func (c *core[T]) names(b *graph.Block) []uint32 {
+	if c.tape.halo != nil {
+		return c.tape.halo.ids
+	}
+	return b.SrcIDs
 }
 
 // apply is layer i's Apply stage and what follows per node, short of dropout,

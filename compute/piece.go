@@ -15,6 +15,7 @@ type Piece struct {
 	Index    int             // among all pieces
 	First    uint32          // id of the first master
 	Masters  int             // how many there are
+	Borders  []uint32        // id of the first master of each piece and, last, the number of nodes
 	In       *graph.Graph    // the rows of the masters, whose entries are numbers of the piece
 	Others   []uint32        // ids, ascending, of nodes of other pieces that In names
 	Reads    []int           // Others[Reads[q]:Reads[q+1]] are masters of piece q: one more than there are pieces
@@ -26,9 +27,11 @@ type Piece struct {
 func (p *Piece) check(spec *Spec) error {
 	pieces := len(p.Sends)
 	switch {
+	case p.Index >= pieces || len(p.Borders) != pieces+1 || p.Borders[p.Index] != p.First || int(p.Borders[p.Index+1]-p.First) != p.Masters:
+		return fmt.Errorf("piece %d of %d with %d nodes from %d does not fit the borders", p.Index, pieces, p.Masters, p.First)
 	case p.In.NumNodes() != p.Masters:
 		return fmt.Errorf("piece %d has the rows of %d nodes, but %d masters; computing needs all edges with their targets ('gnnactor partition --edges target')", p.Index, p.In.NumNodes(), p.Masters)
-	case len(p.Reads) != pieces+1 || p.Reads[pieces] != len(p.Others) || p.Index >= pieces:
+	case len(p.Reads) != pieces+1 || p.Reads[pieces] != len(p.Others):
 		return fmt.Errorf("piece %d of %d reads %d rows and knows where %d of them are", p.Index, pieces, len(p.Others), p.Reads[len(p.Reads)-1])
 	case p.Features == nil:
 		return fmt.Errorf("piece %d has no node features; the model needs %d per node", p.Index, spec.InDim)
@@ -37,6 +40,9 @@ func (p *Piece) check(spec *Spec) error {
 	}
 	return nil
 }
+
+// empty tells whether piece q has no masters: nobody computes it.
+func (p *Piece) empty(q int) bool { return p.Borders[q] == p.Borders[q+1] }
 
 // Exchange carries rows of masters from piece to piece, wherever those are computed. A round is a
 // name; in it a piece sends to another once at most. Methods may be called by several goroutines.
@@ -116,14 +122,17 @@ func orElse(t, values *graph.Features) *graph.Features {
 	return t
 }
 
-// share tells all pieces what each of pieces says, and returns what each of all says.
+// share tells all pieces what each of pieces says, and returns what each of all says; of one without masters nothing.
 func share(ctx context.Context, ex Exchange, round string, pieces []*Piece, say func(p *Piece) []float32) (said [][]float32, err error) {
-	var mine [][]float32
-	for _, p := range pieces {
+	mine := make([][]float32, len(pieces))
+	for i, p := range pieces {
+		if p.empty(p.Index) {
+			continue
+		}
 		words := say(p)
-		mine = append(mine, words)
+		mine[i] = words
 		for q := range p.Sends {
-			if q != p.Index {
+			if q != p.Index && !p.empty(q) {
 				if err := ex.Send(ctx, round, p.Index, q, words); err != nil {
 					return nil, err
 				}
@@ -131,10 +140,13 @@ func share(ctx context.Context, ex Exchange, round string, pieces []*Piece, say 
 		}
 	}
 	for i, p := range pieces {
+		if p.empty(p.Index) {
+			continue
+		}
 		said = make([][]float32, len(p.Sends))
 		said[p.Index] = mine[i]
 		for q := range said {
-			if q != p.Index {
+			if q != p.Index && !p.empty(q) {
 				said[q] = make([]float32, len(mine[i]))
 				if err := ex.Receive(ctx, round, q, p.Index, said[q]); err != nil {
 					return nil, err
@@ -209,6 +221,9 @@ func bindPieces(ctx context.Context, models []*Model, pieces []*Piece, ex Exchan
 			return []float32{float32(n & 0xffff), float32(n >> 16 & 0xffff), float32(n >> 32)}
 		})
 		for _, w := range said {
+			if w == nil {
+				continue
+			}
 			total += int(w[0]) + int(w[1])<<16 + int(w[2])<<32
 		}
 		return total, err

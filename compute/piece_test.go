@@ -21,6 +21,9 @@ func cut(ds *graph.Dataset, borders ...int) []*Piece {
 	for i := range len(borders) - 1 {
 		first, end := uint32(borders[i]), uint32(borders[i+1])
 		p := &Piece{Index: i, First: first, Masters: int(end - first), In: &graph.Graph{Indptr: []int64{0}}, Sends: make([][]uint32, len(borders)-1)}
+		for _, b := range borders {
+			p.Borders = append(p.Borders, uint32(b))
+		}
 		for v := first; v < end; v++ {
 			for e := g.Indptr[v]; e < g.Indptr[v+1]; e++ {
 				if u := g.Indices[e]; u < first || u >= end {

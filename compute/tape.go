@@ -32,6 +32,8 @@ type Tape[T cpu.Float] struct {
 	ofLasting  []derived[T]
 	transposes []builtTranspose
 	built      int
+
+	halo *halo // of a piece; nil: the block has all rows
 }
 
 // derived is what a block that does not change has for all batches, once it was
@@ -316,9 +318,9 @@ func (t *Tape[T]) buildTranspose(tr *cpu.Transpose, b *graph.Block) {
 }
 
 // isWhole reports whether b aliases g's own arrays, which do not change, so
-// that what is derived from them may be kept.
+// that what is derived from them may be kept. Of a piece's, sources follow the nodes.
 func isWhole(b *graph.Block, g *graph.Graph) bool {
-	return g != nil && b.SrcIDs == nil && b.NumDst == b.NumSrc && b.NumDst == g.NumNodes() &&
+	return g != nil && b.SrcIDs == nil && b.NumDst == g.NumNodes() &&
 		len(b.Indices) == len(g.Indices) &&
 		unsafe.SliceData(b.Indices) == unsafe.SliceData(g.Indices) &&
 		unsafe.SliceData(b.Indptr) == unsafe.SliceData(g.Indptr)

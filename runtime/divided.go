@@ -132,7 +132,7 @@ func (d *Divided) openPieces(ctx context.Context) error {
 			}
 		}
 		d.pieces = append(d.pieces, &compute.Piece{
-			Index: i, First: uint32(p.Of.First), Masters: p.Masters, In: p.In, Others: p.Sources, Reads: halo.Reads, Sends: halo.Sends, Features: features,
+			Index: i, First: uint32(p.Of.First), Masters: p.Masters, Borders: d.set.Borders(), In: p.In, Others: p.Sources, Reads: halo.Reads, Sends: halo.Sends, Features: features,
 		})
 	}
 	return nil

@@ -127,12 +127,20 @@ func BatchNormBackward[T Float](x *Exec, da, dy, a Matrix[T], gamma []T, eps flo
 			panic(badShapes)
 		}
 	}
-	n := ceilDiv(a.Rows, sumRows)
-	s := tasksOf[T](x)
-	if s.device != nil {
+	if s := tasksOf[T](x); s.device != nil {
 		s.device.BatchNormBackward(da, dy, a, gamma, eps, mean, variance, dgamma, dbeta)
 		return
 	}
+	BatchNormBackwardOf(x, da, dy, a, gamma, eps, mean, variance, dgamma, dbeta, a.Rows, nil)
+}
+
+// BatchNormBackwardOf is BatchNormBackward, of sizes that fit, for some of the rows that the moments are of: share, which
+// may be nil, adds to the sums over the rows of a what they are over the others, of rows in all. dγ and dβ are those of a's
+// rows alone.
+func BatchNormBackwardOf[T Float](x *Exec, da, dy, a Matrix[T], gamma []T, eps float64, mean, variance, dgamma, dbeta []T, rows int, share func(sums []float64)) {
+	cols := a.Cols
+	n := ceilDiv(a.Rows, sumRows)
+	s := tasksOf[T](x)
 	s.parts = grow(s.parts, 2*n*cols)
 	s.dots = dotsTask[T]{set: x.set, dy: dy, a: a, mean: mean, parts: s.parts}
 	x.each(n, &s.dots)
@@ -146,7 +154,18 @@ func BatchNormBackward[T Float](x *Exec, da, dy, a Matrix[T], gamma []T, eps flo
 	}
 	s.columns = grow(s.columns, 3*cols)
 	scale, slope, shift := s.columns[:cols], s.columns[cols:2*cols], s.columns[2*cols:]
-	rows := float64(max(a.Rows, 1))
+	for j, v := range variance {
+		if dgamma != nil {
+			dgamma[j] = T(s.sums64[cols+j] * (1 / math.Sqrt(float64(v)+eps)))
+		}
+		if dbeta != nil {
+			dbeta[j] = T(s.sums64[j])
+		}
+	}
+	if share != nil {
+		share(s.sums64)
+	}
+	all := float64(max(rows, 1))
 	for j, v := range variance {
 		r := 1 / math.Sqrt(float64(v)+eps)
 		g := 1.0
@@ -154,18 +173,12 @@ func BatchNormBackward[T Float](x *Exec, da, dy, a Matrix[T], gamma []T, eps flo
 			g = float64(gamma[j])
 		}
 		sum, dot := s.sums64[j], s.sums64[cols+j]*r
-		if dgamma != nil {
-			dgamma[j] = T(dot)
-		}
-		if dbeta != nil {
-			dbeta[j] = T(sum)
-		}
-		scale[j], slope[j], shift[j] = T(g*r), T(-g*r*r*dot/rows), T(-g*r*sum/rows)
+		scale[j], slope[j], shift[j] = T(g*r), T(-g*r*r*dot/all), T(-g*r*sum/all)
 	}
 	if da.Data == nil {
 		return
 	}
-	if a.Rows == 1 {
+	if rows == 1 {
 		Fill(x, da, 0)
 		return
 	}

@@ -1,0 +1,224 @@
+package compute
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/rng"
+)
+
+// dividedBatch is what of targets, nodes of the whole graph in ascending order, lies in each of pieces.
+func dividedBatch(pieces []*Piece, targets []uint32, labels []int32) func(piece int) PieceBatch {
+	return func(piece int) (b PieceBatch) {
+		p := pieces[piece]
+		for i, v := range targets {
+			if v >= p.First && v < p.First+uint32(p.Masters) {
+				b.Targets, b.Labels = append(b.Targets, v-p.First), append(b.Labels, labels[i])
+			}
+		}
+		return b
+	}
+}
+
+func pieceTrainer(t *testing.T, m *Model, pieces []*Piece, ex Exchange) *PieceTrainer {
+	t.Helper()
+	trainer, err := elsewhere(t, m).NewPieceTrainer(t.Context(), func() *cpu.Exec { return testExec(t, 2, detected(t)) }, pieces, ex)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(trainer.Close)
+	return trainer
+}
+
+// The gradient of every model over any pieces is the whole graph's, with the same values dropped, and each row and its gradient
+// crosses each border once.
+func TestPieceGradient(t *testing.T) {
+	const n = 200
+	for name, spec := range variants {
+		if spec.EdgeDim > 0 || spec.GCNNorm == "block" {
+			continue
+		}
+		for _, dims := range [][3]int{{37, 12, 5}, {7, 21, 40}} {
+			spec.Dropout, spec.InputDropout = 0.4, 0.2
+			ds := testDataset(n, 5, dims[0], dims[0] > dims[1])
+			m := mustModel(t, sized(spec, 2, dims[0], dims[1], dims[2]), ds.Graph)
+			params := randomParams(m, 5)
+			var targets []uint32
+			var labels []int32
+			for v := uint32(0); v < n; v += 3 {
+				targets, labels = append(targets, v), append(labels, int32(v)%int32(dims[2]))
+			}
+			want := make([]float32, len(params))
+			in := Input{Key: rng.New(8), Blocks: wholeBlocks(ds.Graph, m.Blocks()), Features: ds.NodeFeatures, Targets: targets, Labels: labels}
+			wantStats, err := m.NewEngine(testExec(t, 2, detected(t))).Gradient(want, params, &in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			scale := float32(0)
+			for _, v := range want {
+				scale = max(scale, float32(math.Abs(float64(v))))
+			}
+			for cutting, borders := range someBorders {
+				t.Run(fmt.Sprintf("%s/%v/%s", name, dims, cutting), func(t *testing.T) {
+					pieces := cut(ds, borders...)
+					memory := NewMemory()
+					trainer := pieceTrainer(t, m, pieces, memory)
+					for range 2 { // the second uses the memory of the first
+						grads, stats, err := trainer.Gradient(t.Context(), params, rng.New(8), dividedBatch(pieces, targets, labels))
+						if err != nil {
+							t.Fatal(err)
+						}
+						var sum Stats
+						for _, s := range stats {
+							sum.Loss, sum.Weight, sum.Count, sum.Correct = sum.Loss+s.Loss, sum.Weight+s.Weight, sum.Count+s.Count, sum.Correct+s.Correct
+						}
+						if math.Abs(sum.Loss-wantStats.Loss) > 1e-5*wantStats.Loss || sum.Count != wantStats.Count || sum.Weight != wantStats.Weight || sum.Correct != wantStats.Correct {
+							t.Errorf("got %+v, want %+v", sum, wantStats)
+						}
+						SumTree(grads)
+						for i, g := range grads[0] {
+							if d := g - want[i]; !(d <= 1e-5*scale && d >= -1e-5*scale) {
+								t.Fatalf("gradient %d: got %v, want %v, the largest being %v", i, g, want[i], scale)
+							}
+						}
+					}
+					if len(memory.rows) > 0 {
+						t.Errorf("%d messages were not received", len(memory.rows))
+					}
+				})
+			}
+		}
+	}
+}
+
+// A gradient sends each row and its gradient once to each piece that the other lies in.
+func TestPieceGradientBytes(t *testing.T) {
+	ds := testDataset(200, 5, 37, false)
+	for _, model := range []string{"gcn", "sage", "gat"} {
+		m := mustModel(t, sized(Spec{Model: model}, 2, 37, 12, 5), ds.Graph)
+		pieces := cut(ds, someBorders["3 uneven"]...)
+		counted := NewCounted(NewMemory())
+		trainer := pieceTrainer(t, m, pieces, counted)
+		if _, _, err := trainer.Gradient(t.Context(), randomParams(m, 5), 0, dividedBatch(pieces, []uint32{1, 100, 199}, []int32{1, 2, 3})); err != nil {
+			t.Fatal(err)
+		}
+		pairs := 0
+		for _, p := range pieces {
+			pairs += len(p.Others)
+		}
+		widths := [][]int{{12}, {5}} // products come before sums of 5 entries here
+		if model == "gat" {
+			widths = [][]int{{12, 1}, {5, 1}}
+		}
+		for l, values := range widths {
+			for k, width := range values {
+				for _, way := range []string{"", "back-"} {
+					if got, want := counted.Bytes(fmt.Sprintf("%sstep-1-layer-%d-%d", way, l, k)), int64(4*pairs*width); got != want {
+						t.Errorf("%s, layer %d: %s%d bytes, want %d", model, l, way, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// The bits depend on the pieces alone: not on threads, nor on who computes which pieces.
+func TestPieceGradientBits(t *testing.T) {
+	ds := testDataset(200, 5, 37, true)
+	targets, labels := []uint32{1, 8, 70, 71, 100, 199}, []int32{1, 2, 3, 4, 0, 1}
+	for _, name := range []string{"gcn", "gin batch normed", "gat of heads", "sage jumping max", "mixhop"} {
+		m := mustModel(t, sized(variants[name], 2, 37, 12, 5), ds.Graph)
+		params := randomParams(m, 5)
+		pieces := cut(ds, someBorders["8 and empty ones"]...)
+		want, _, err := pieceTrainer(t, m, pieces, NewMemory()).Gradient(t.Context(), params, 3, dividedBatch(pieces, targets, labels))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Two places that share an exchange, each with some of the pieces.
+		memory := NewMemory()
+		got := map[int][]float32{}
+		type result struct {
+			grads [][]float32
+			err   error
+		}
+		results := make([]chan result, 2)
+		for place := range 2 {
+			var own []*Piece
+			for _, p := range pieces {
+				if p.Index%3 == 0 == (place == 0) {
+					own = append(own, p)
+				}
+			}
+			results[place] = make(chan result, 1)
+			x := testExec(t, 1+place, detected(t))
+			go func() {
+				trainer, err := elsewhere(t, m).NewPieceTrainer(t.Context(), func() *cpu.Exec { return cpu.NewExec(x.Pool(), detected(t)) }, own, memory)
+				var grads [][]float32
+				if err == nil {
+					grads, _, err = trainer.Gradient(t.Context(), params, 3, dividedBatch(pieces, targets, labels))
+				}
+				results[place] <- result{grads, err}
+			}()
+		}
+		for place := range 2 {
+			r := <-results[place]
+			if r.err != nil {
+				t.Fatal(r.err)
+			}
+			for _, p := range pieces {
+				if p.Masters > 0 && p.Index%3 == 0 == (place == 0) {
+					got[p.Index], r.grads = r.grads[0], r.grads[1:]
+				}
+			}
+		}
+		k := 0
+		for _, p := range pieces {
+			if p.Masters == 0 {
+				continue
+			}
+			if !slices.Equal(got[p.Index], want[k]) {
+				t.Errorf("%s: the gradient of piece %d depends on where pieces are computed", name, p.Index)
+			}
+			k++
+		}
+	}
+}
+
+// What fails in one piece ends the others, which wait for its rows, and is said.
+func TestPieceGradientFails(t *testing.T) {
+	ds := testDataset(200, 5, 37, true)
+	m := mustModel(t, sized(Spec{Model: "gcn"}, 2, 37, 12, 5), ds.Graph)
+	pieces := cut(ds, someBorders["2"]...)
+	trainer := pieceTrainer(t, m, pieces, NewMemory())
+	_, _, err := trainer.Gradient(t.Context(), randomParams(m, 5), 0, func(piece int) PieceBatch {
+		return PieceBatch{Targets: []uint32{1}, Labels: []int32{int32(5 * piece)}}
+	})
+	if err == nil || !strings.Contains(err.Error(), "piece 1: target 0 has class 5") {
+		t.Errorf("a class that there is not: %v", err)
+	}
+	trainer = pieceTrainer(t, m, pieces, lost{NewMemory()})
+	if _, _, err := trainer.Gradient(t.Context(), randomParams(m, 5), 0, dividedBatch(pieces, []uint32{3}, []int32{1})); !errors.Is(err, errDiskGone) {
+		t.Errorf("an exchange that fails: %v", err)
+	}
+	pieces[1].Features = graph.NewFeatures(110, 36, make([]float32, 110*36))
+	if _, err := elsewhere(t, m).NewPieceTrainer(t.Context(), nil, pieces, NewMemory()); err == nil || !strings.Contains(err.Error(), "110×36 features") {
+		t.Errorf("features that do not fit: %v", err)
+	}
+}
+
+// lost is an exchange that loses what piece 1 sends backward.
+type lost struct{ Exchange }
+
+func (l lost) Send(ctx context.Context, round string, from, to int, rows []float32) error {
+	if from == 1 && strings.HasPrefix(round, "back") {
+		return errDiskGone
+	}
+	return l.Exchange.Send(ctx, round, from, to, rows)
+}
