@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -157,16 +158,20 @@ func (n *Node) howFar() Progress {
 // status is what this node says of itself.
 func (n *Node) status() Status {
 	n.mu.Lock()
-	f, h, r, moves := n.features, n.host, n.remote, slices.Clone(n.moves)
+	f, h, r, moves, led := n.features, n.host, n.remote, slices.Clone(n.moves), n.led
 	n.mu.Unlock()
 	stats := n.Plane.Stats()
 	s := Status{Answered: true, Traffic: Traffic{Sent: stats.Sent, Received: stats.Received, Asked: stats.Asked, Answered: stats.Answered}}
 	s.Moved, s.Actors, s.Messages = moves, actorNames(n.Control.System()), n.messages()
+	if !led.IsZero() {
+		s.Leads = led.Unix()
+	}
 	if h != nil {
 		s.Drawn, s.DrawnBytes = h.Drawn()
 	}
 	if r != nil {
 		s.Samplers = r.Where()
+		s.SamplersSince = r.Since(len(s.Samplers))
 		s.SamplerMoves = r.Moves()
 		s.Shunned = r.Shunned()
 	}
@@ -238,7 +243,7 @@ func (n *Node) training() Training {
 		if runs := t.Runs(); len(runs) > 0 {
 			s.Group = runs[len(runs)-1].Group
 		}
-		s.MicroBatches, s.State = t.Made(), t.State().String()
+		s.MicroBatches, s.State, s.Since = t.Made(), t.State().String(), t.Since().Unix()
 	}
 	return s
 }
@@ -301,6 +306,7 @@ func (n *Node) gather(ctx context.Context) *Overview {
 		})
 	}
 	wg.Wait()
+	all.Actors = actorsOf(all.Nodes, places)
 	n.mu.Lock()
 	f := n.features
 	n.mu.Unlock()
@@ -324,6 +330,35 @@ func (n *Node) gather(ctx context.Context) *Overview {
 		all.Shards = append(all.Shards, shards[i])
 	}
 	slices.SortFunc(all.Shards, func(a, b Shard) int { return a.ID - b.ID })
+	return all
+}
+
+// actorsOf returns where all are: what the table has, and what nodes say of themselves and their samplers.
+func actorsOf(nodes []Status, places []membership.Place) (all []Actor) {
+	for _, s := range nodes {
+		if s.Leader {
+			all = append(all, Actor{kindCoordinator, theRun, s.Node, s.Leads})
+		}
+		if slices.Contains(s.Kinds, trainers.Kind) {
+			all = append(all, Actor{trainers.Kind, s.Node, s.Node, s.Training.Since})
+		}
+		for i, at := range s.Samplers {
+			a := Actor{Kind: samplers.Kind, ID: samplers.Name(s.Node, i), Node: at}
+			if at != "" && i < len(s.SamplersSince) {
+				a.Since = s.SamplersSince[i]
+			}
+			all = append(all, a)
+		}
+	}
+	for _, p := range places {
+		if p.Kind != samplers.Kind { // of those it has exceptions alone
+			all = append(all, Actor{p.Kind, p.ID, p.Node, p.Since})
+		}
+	}
+	order := []string{kindCoordinator, kindParameters, trainers.Kind, samplers.Kind, shard.Kind}
+	slices.SortFunc(all, func(a, b Actor) int {
+		return cmp.Or(cmp.Compare(slices.Index(order, a.Kind), slices.Index(order, b.Kind)), cmp.Compare(len(a.ID), len(b.ID)), cmp.Compare(a.ID, b.ID))
+	})
 	return all
 }
 

@@ -77,6 +77,7 @@ type Node struct {
 	host     *samplers.Host   // samples for others
 	remote   *samplers.Remote // has others sample for this node
 	moves    []string         // of samplers, that this node made as the leader, and why
+	led      time.Time        // since when it leads; zero: it does not
 	progress func() Progress
 	draining chan struct{} // closed by the first Drain
 

@@ -72,6 +72,7 @@ func (n *Node) keepPlaces(ctx context.Context) {
 	var since time.Time // that the view has been changing
 	for {
 		v, changed := n.Member.View()
+		n.leads(n.Member.Leads(v))
 		n.Control.Settle()
 		wait := settling
 		if since.IsZero() {
@@ -109,6 +110,17 @@ func (n *Node) keepPlaces(ctx context.Context) {
 		if !n.hears(ctx, changed) {
 			return
 		}
+	}
+}
+
+// leads notes since when this node leads.
+func (n *Node) leads(now bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !now {
+		n.led = time.Time{}
+	} else if n.led.IsZero() {
+		n.led = time.Now()
 	}
 }
 

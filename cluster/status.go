@@ -46,17 +46,19 @@ type Status struct {
 	Traffic  Traffic  `msgpack:"traffic" json:"traffic"`
 	// Messages are what the node sent since it joined, by type.
 	Messages  []transport.Sent `msgpack:"messages" json:"messages"`
-	ShardMove [2]int64         `msgpack:"moves" json:"shard_moves"` // shards taken over and let go since it joined
-	// Samplers says, of a trainer, where each of its samplers is, and SamplerMoves how often one
+	ShardMove [2]int64         `msgpack:"moves" json:"shard_moves"`           // shards taken over and let go since it joined
+	Leads     int64            `msgpack:"leads" json:"leads_since,omitempty"` // Unix seconds; 0: another one does
+	// Samplers says, of a trainer, where each of its samplers is and since when, in Unix seconds, and SamplerMoves how often one
 	// was somewhere else than before; Shunned has the nodes that it does not ask now, and why. Drawn counts the micro-batches that this node
 	// drew for other nodes' trainers, and their bytes. Moved has the newest moves that this
 	// node made as the leader, and why.
-	Samplers     []string `msgpack:"samplers" json:"samplers,omitempty"`
-	SamplerMoves int64    `msgpack:"smoves" json:"sampler_moves,omitempty"`
-	Shunned      []string `msgpack:"shunned" json:"shunned,omitempty"`
-	Drawn        int64    `msgpack:"drawn" json:"drawn,omitempty"`
-	DrawnBytes   int64    `msgpack:"drawnb" json:"drawn_bytes,omitempty"`
-	Moved        []string `msgpack:"moved" json:"moved,omitempty"`
+	Samplers      []string `msgpack:"samplers" json:"samplers,omitempty"`
+	SamplersSince []int64  `msgpack:"ssince" json:"samplers_since,omitempty"`
+	SamplerMoves  int64    `msgpack:"smoves" json:"sampler_moves,omitempty"`
+	Shunned       []string `msgpack:"shunned" json:"shunned,omitempty"`
+	Drawn         int64    `msgpack:"drawn" json:"drawn,omitempty"`
+	DrawnBytes    int64    `msgpack:"drawnb" json:"drawn_bytes,omitempty"`
+	Moved         []string `msgpack:"moved" json:"moved,omitempty"`
 	// Actors are the names of the actors that run there, those that are numbered with the numbers from and
 	// to: run/sampler/0-3.
 	Actors []string `msgpack:"actors" json:"actors"`
@@ -68,6 +70,7 @@ type Training struct {
 	State        string   `msgpack:"state" json:"state"` // in groups, a membership.State; empty: it does not train
 	Progress     Progress `msgpack:"progress" json:"progress"`
 	MicroBatches int64    `msgpack:"micro" json:"micro_batches"` // computed here
+	Since        int64    `msgpack:"since" json:"since"`         // it trains, in Unix seconds; 0: it does not
 }
 
 // Shard is one of the features' shards.
@@ -88,9 +91,19 @@ type Parameters struct {
 	Bound int    `msgpack:"bound" json:"staleness_bound"`
 }
 
+// Actor is an actor of the run, wherever it is: the coordinator, the parameters, what a node trains with, a sampler or a
+// shard.
+type Actor struct {
+	Kind  string `msgpack:"kind" json:"kind"`
+	ID    string `msgpack:"id" json:"id"`       // a sampler's is its trainer's node and a number, a trainer's its node
+	Node  string `msgpack:"node" json:"node"`   // empty: none has it
+	Since int64  `msgpack:"since" json:"since"` // that it is there, in Unix seconds by the clock of who put it there; 0: unknown
+}
+
 // Overview is the status of all, as one node gathered it.
 type Overview struct {
 	By         string      `msgpack:"by" json:"by"`
+	Actors     []Actor     `msgpack:"actors" json:"actors"`
 	Nodes      []Status    `msgpack:"nodes" json:"nodes"`
 	Shards     []Shard     `msgpack:"shards" json:"shards"`
 	Parameters *Parameters `msgpack:"parameters" json:"parameters,omitempty"`

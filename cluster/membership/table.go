@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // ErrStale: a write under an epoch that is over.
@@ -17,6 +18,7 @@ type Place struct {
 	Kind  string `json:"-"`
 	ID    string `json:"-"`
 	Node  string `json:"node"`
+	Since int64  `json:"since,omitempty"` // by the clock of the leader that wrote it, in Unix seconds
 	Epoch int64  `json:"-"`
 }
 
@@ -68,7 +70,7 @@ func (m *Member) place(key string, e Entry) (Place, bool) {
 const MaxPlaces = 64
 
 // SetPlaces writes entries as leader of epoch leader, all or none, each if it is
-// still at its Epoch (0: it does not exist); one with an empty Node is deleted.
+// still at its Epoch (0: it does not exist), Since now; one with an empty Node is deleted.
 // ErrStale: this node leads no longer, or somebody else wrote one of them.
 func (m *Member) SetPlaces(ctx context.Context, leader int64, places []Place) error {
 	if err := m.Err(); err != nil {
@@ -85,6 +87,7 @@ func (m *Member) SetPlaces(ctx context.Context, leader int64, places []Place) er
 		}
 		c := Change{Key: m.placeKey(p.Kind, p.ID)}
 		if p.Node != "" {
+			p.Since = time.Now().Unix()
 			value, err := json.Marshal(&p)
 			if err != nil {
 				return fmt.Errorf("membership: %w", err)

@@ -304,6 +304,9 @@ func (r *Remote) asks(i int, node string) {
 		r.o.Logger.Info("a sampler moved", "sampler", Name(r.node, i), "from", is, "to", node)
 	}
 	if node != "" {
+		if r.at[i] != node {
+			r.since[i] = time.Now()
+		}
 		r.at[i] = node
 	}
 	delete(r.next, i)
@@ -462,6 +465,19 @@ func (r *Remote) Where() []string {
 	all := make([]string, Count(&me))
 	for i := range all {
 		all[i], _ = r.place(i)
+	}
+	return all
+}
+
+// Since returns since when each of so many samplers is where it is, in Unix seconds; 0: it is nowhere.
+func (r *Remote) Since(n int) []int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make([]int64, n)
+	for i := range all {
+		if t, ok := r.since[i]; ok {
+			all[i] = t.Unix()
+		}
 	}
 	return all
 }

@@ -26,6 +26,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/vmihailenco/msgpack/v5"
 
@@ -409,6 +410,7 @@ type Remote struct {
 	mu      sync.Mutex
 	peers   map[string]*peer
 	at      map[int]string      // where each is asked
+	since   map[int]time.Time   // and since when
 	next    map[int]string      // the place that each moves to, which has not answered yet
 	shunned map[string]*shunned // nodes that are not asked for now
 	moves   int64
@@ -432,7 +434,7 @@ func newRemote(o Options, node string, local bool) *Remote {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	r := &Remote{o: o, node: node, local: local, at: map[int]string{}, next: map[int]string{}, peers: map[string]*peer{}, shunned: map[string]*shunned{}}
+	r := &Remote{o: o, node: node, local: local, at: map[int]string{}, since: map[int]time.Time{}, next: map[int]string{}, peers: map[string]*peer{}, shunned: map[string]*shunned{}}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r
 }

@@ -41,6 +41,9 @@ func (t *Trainers) Made() int64 {
 	return t.made
 }
 
+// Since returns when this node became a trainer.
+func (t *Trainers) Since() time.Time { return t.born }
+
 // State returns what this node does in groups.
 func (t *Trainers) State() membership.State {
 	t.mu.Lock()

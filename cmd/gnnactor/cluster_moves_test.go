@@ -155,7 +155,7 @@ func TestClusterMoves(t *testing.T) {
 	}) {
 		t.Errorf("status: %+v", status)
 	}
-	if text, _ := mustInvoke(t, "cluster", "status", at, "--node", "x"); !strings.Contains(text, "leader") || !strings.Contains(text, "parameters: at step") {
+	if text, _ := mustInvoke(t, "cluster", "status", at, "--node", "x"); !strings.Contains(text, "leader") || !strings.Contains(text, "at step ") {
 		t.Errorf("status:\n%s", text)
 	}
 	d := join("d", "--checkpoint", kept)

@@ -17,7 +17,7 @@ import (
 func TestClusterRoles(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	dir := t.TempDir()
+	dir, began := t.TempDir(), time.Now()
 	data := filepath.Join(dir, "data")
 	mustInvoke(t, "generate", "sbm", data, "--nodes", "3000", "--features", "16")
 	settings := []string{"--data", data, "--micro-batches", "6", "--batch-size", "60", "--epochs", "40", "--eval-every", "1", "--fanouts", "3,3", "--hidden", "16",
@@ -43,8 +43,29 @@ func TestClusterRoles(t *testing.T) {
 	c := begin(t, slices.Concat([]string{"train", "--cluster", at, "--shards", "2", "--wait-for", "2"}, settings, place("c", "trainer"))...)
 	d := join("d", "trainer")
 	c.log.await(t, ctx, "epoch 1/40")
-	if text, _ := mustInvoke(t, "cluster", "status", at, "--node", "x"); !strings.Contains(text, "its samplers are on") || !strings.Contains(text, "run/trainer/0") {
+	if text, _ := mustInvoke(t, "cluster", "status", at, "--node", "x"); !strings.Contains(text, "sampler c:0") || !strings.Contains(text, "run/trainer/0") {
 		t.Errorf("status:\n%s", text)
+	}
+	for { // the leader's table follows what it hears
+		var status clusterStatus
+		out, _ := mustInvoke(t, "cluster", "status", at, "--node", "x", "--output", "json")
+		if err := json.Unmarshal([]byte(out), &status); err != nil {
+			t.Fatal(err)
+		}
+		found, nodes := map[string]int{}, map[string]bool{}
+		for _, x := range status.Actors {
+			if x.Node != "" && x.Since >= began.Unix() && x.Since <= time.Now().Unix() {
+				found[x.Kind]++
+				nodes[x.Kind+" on "+x.Node] = true
+			}
+		}
+		if found["coordinator"] == 1 && found["parameters"] == 1 && found["trainer"] == 2 && found["sampler"] >= 2 && found["shard"] == 2 &&
+			nodes["trainer on c"] && nodes["trainer on d"] && nodes["shard on e"] && !nodes["sampler on c"] && !nodes["sampler on d"] {
+			break
+		}
+		if ctx.Err() != nil || len(status.Nodes) == 0 { // the run is over
+			t.Fatalf("the actors are %+v", status.Actors)
+		}
 	}
 	// The only node that holds rows does not drain. Interrupted it goes, and says what nobody has now: c copies it to the next.
 	if code, _, errs := invoke(t, "cluster", "drain", at, "e", "--node", "x"); code != exitFailed || !strings.Contains(errs, "e is the last that holds rows") {

@@ -70,6 +70,7 @@ type clusterStatus struct {
 	Nodes  []cluster.Status `json:"nodes"`
 	// By is the node that asked the others; empty: none answered.
 	By         string              `json:"by"`
+	Actors     []cluster.Actor     `json:"actors"`
 	Parameters *cluster.Parameters `json:"parameters,omitempty"`
 	ShardsAt   []cluster.Shard     `json:"shards_at"`
 	// Lost are shards that were placed and that no node holds now.
@@ -95,12 +96,14 @@ another one if it is silent. In this order:
   messages    that all nodes sent since they joined, by type: headers are envelopes of
               the control plane and headers of the data plane's frames, bulk is what
               those carry
-  parameters  the step of the run's, and the node whose count
-  samplers    where some are not on the node that they sample for: where each is, the
-              batches that nodes drew for others, which nodes a trainer does not ask
-              now, and why, and which samplers were moved to where they make more
-  shards      rows, size, the node that answers for a shard, and those that have copies
-              of it; then rows that are lost, with all nodes that held them`,
+  actors of   wherever they are, each with its node, since when it is there, and how it
+  the run     does: the coordinator, which the leader is, the parameters with their step,
+              trainers with their group, each trainer's samplers, and shards with rows,
+              size and the nodes that have copies
+  samplers    where some are not on the node that they sample for: the batches that
+              nodes drew for others, which nodes a trainer does not ask now, and why, and
+              which samplers were moved to where they make more; then rows that are lost,
+              with all nodes that held them`,
 		Args: a.args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			v, reloader, err := o.look(cmd.Context(), args[0])
@@ -115,7 +118,7 @@ another one if it is silent. In this order:
 					c = asked
 				}
 			}
-			s := clusterStatus{Leader: v.Leader, Nodes: c.Nodes, By: c.By, Parameters: c.Parameters, ShardsAt: c.Shards}
+			s := clusterStatus{Leader: v.Leader, Nodes: c.Nodes, By: c.By, Actors: c.Actors, Parameters: c.Parameters, ShardsAt: c.Shards}
 			held := map[int]bool{}
 			for _, n := range s.Nodes {
 				for _, i := range n.Shards {
@@ -195,7 +198,7 @@ func (s *clusterStatus) write(a *app) error {
 	if err := s.writeMessages(a); err != nil {
 		return err
 	}
-	return s.writePlaces(a)
+	return s.writeActors(a)
 }
 
 // writeMessages says what all nodes sent, by type of message.
@@ -204,51 +207,82 @@ func (s *clusterStatus) writeMessages(a *app) error {
 	for _, n := range s.Nodes {
 		all = append(all, n.Messages)
 	}
+	sums := transport.Sum(all...)
+	if len(sums) == 0 {
+		return nil
+	}
 	t := new(table)
 	t.gap()
 	t.row("messages of all nodes", "sent", "headers", "bulk")
-	for _, m := range transport.Sum(all...) {
+	for _, m := range sums {
 		t.row(m.Type, formatCount(m.Count), formatBytes(m.Header), formatBytes(m.Bulk))
 	}
 	return t.write(a.stdout)
 }
 
-// writePlaces says where the shards and the parameters are.
-func (s *clusterStatus) writePlaces(a *app) error {
-	if p := s.Parameters; p != nil {
-		if _, err := fmt.Fprintf(a.stdout, "\nparameters: at step %s, on %s\n", formatCount(p.Step), p.Node); err != nil {
+// writeActors says where all actors of the run are, since when, and how they do, and then which nodes sample for others.
+func (s *clusterStatus) writeActors(a *app) error {
+	t := new(table)
+	t.gap()
+	t.row("actor", "node", "since", "")
+	for _, x := range s.Actors {
+		name, since := x.Kind+" "+x.ID, ""
+		if x.ID == "run" { // there is one
+			name = x.Kind
+		}
+		if x.Since != 0 {
+			since = time.Unix(x.Since, 0).Format(time.DateTime)
+		}
+		node, is := s.about(x)
+		t.row(name, cmp.Or(node, "nowhere"), since, is)
+	}
+	if len(s.Actors) > 0 {
+		if err := t.write(a.stdout); err != nil {
 			return err
 		}
 	}
 	if err := s.writeSamplers(a); err != nil {
 		return err
 	}
-	if len(s.ShardsAt) == 0 {
-		return nil
-	}
-	t := new(table)
-	t.gap()
-	t.row("shard", "rows", "size", "on", "copies on")
-	for _, h := range s.ShardsAt {
-		others := slices.DeleteFunc(slices.Clone(h.Nodes), func(n string) bool { return n == h.Node })
-		rows, size := "", "" // it did not answer
-		if h.Rows > 0 {
-			rows, size = formatCount(h.Rows), formatBytes(h.Bytes)
-		}
-		on := h.Node
-		if len(h.Nodes) == 0 {
-			on = "nobody: lost"
-		}
-		t.row(fmt.Sprint(h.ID), rows, size, on, strings.Join(others, ","))
-	}
-	if err := t.write(a.stdout); err != nil {
-		return err
-	}
 	return s.writeLost(a)
 }
 
-// writeSamplers says where the trainers' samplers are, if any is not at home, and which
-// nodes sample for others.
+// about returns where an actor is and how it does.
+func (s *clusterStatus) about(x cluster.Actor) (node, is string) {
+	node = x.Node
+	switch x.Kind {
+	case "parameters":
+		if p := s.Parameters; p != nil {
+			is = "at step " + formatCount(p.Step)
+		}
+	case "trainer":
+		for _, n := range s.Nodes {
+			if n.Node == x.Node && n.Answered {
+				is = fmt.Sprintf("%s in group %d", n.Training.State, n.Training.Group)
+			}
+		}
+	case shard.Kind:
+		for _, h := range s.ShardsAt {
+			if fmt.Sprint(h.ID) != x.ID {
+				continue
+			}
+			if len(h.Nodes) == 0 {
+				node = "nobody: lost"
+			}
+			var all []string
+			if h.Rows > 0 { // it answered
+				all = append(all, formatCount(h.Rows)+" rows", formatBytes(h.Bytes))
+			}
+			if others := slices.DeleteFunc(slices.Clone(h.Nodes), func(n string) bool { return n == h.Node }); len(others) > 0 {
+				all = append(all, "copies on "+strings.Join(others, ","))
+			}
+			is = strings.Join(all, ", ")
+		}
+	}
+	return node, is
+}
+
+// writeSamplers says which nodes sample for others, which of those are not asked, and what was moved, if any is.
 func (s *clusterStatus) writeSamplers(a *app) error {
 	away := func(n cluster.Status) bool {
 		return slices.ContainsFunc(n.Samplers, func(at string) bool { return at != n.Node })
@@ -258,10 +292,10 @@ func (s *clusterStatus) writeSamplers(a *app) error {
 	}
 	t := new(table)
 	t.gap()
-	t.row("node", "its samplers are on", "moves", "drew for others", "sent for that")
+	t.row("node", "moves of its samplers", "drew for others", "sent for that")
 	for _, n := range s.Nodes {
 		if len(n.Samplers) > 0 || n.Drawn > 0 {
-			t.row(n.Node, strings.Join(samplersAt(n.Samplers), ","), formatCount(n.SamplerMoves), formatCount(n.Drawn), formatBytes(n.DrawnBytes))
+			t.row(n.Node, formatCount(n.SamplerMoves), formatCount(n.Drawn), formatBytes(n.DrawnBytes))
 		}
 	}
 	if err := t.write(a.stdout); err != nil {
@@ -280,15 +314,6 @@ func (s *clusterStatus) writeSamplers(a *app) error {
 		}
 	}
 	return nil
-}
-
-// samplersAt says in words which samplers are nowhere.
-func samplersAt(nodes []string) []string {
-	at := slices.Clone(nodes)
-	for i, node := range at {
-		at[i] = cmp.Or(node, "nowhere")
-	}
-	return at
 }
 
 // writeLost says which rows no node has any more, and what helps.
