@@ -69,6 +69,9 @@ func (s *inserted) process(m *messages.Loaded) (any, error) {
 	if s.loads && x == nil {
 		x, _ = s.freeRows.get()
 	}
+	if !s.loads {
+		m.Batch.There = nil // it may be changed
+	}
 	x, err := s.stage.Process(s.context, m.Batch, Rows{m.Slots, m.X}, x)
 	return &processed{m, x}, err
 }

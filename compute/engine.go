@@ -19,6 +19,7 @@ type Input struct {
 	Labels   []int32         // class of each target
 	Multi    []uint8         // instead of Labels, several labels per target: OutDim values of 0 or 1 each
 	Weights  []float32       // weight of each target's loss; nil: all 1
+	There    any             // the Blocks as a devices.Sampler left them in its device's memory, unchanged; nil: they are not there
 }
 
 // Stats sums up a micro-batch.
@@ -100,6 +101,9 @@ func (e *Engine) gradient(grad, params []float32, in *Input, loss func(y *Value[
 	c := e.core
 	c.tape.Reset()
 	c.bind(params, grad)
+	if d := cpu.DeviceOf[float32](c.tape.x); d != nil && in.There != nil {
+		d.Find(in.There)
+	}
 	x := c.input(in.Features, in.Blocks[0].NumSrc, in.Rows)
 	for i := range c.ctx {
 		c.ctx[i].edges = in.Edges

@@ -26,7 +26,7 @@ type deviceSampler struct {
 
 // Sample implements sampling.Sampler.
 func (s deviceSampler) Sample(b *sampling.Batch, key rng.Key, seeds []uint32) error {
-	id := b.ID
+	id, again := b.ID, b.There
 	b.Reset()
 	b.ID = id
 	var cache devices.Cache
@@ -36,9 +36,11 @@ func (s deviceSampler) Sample(b *sampling.Batch, key rng.Key, seeds []uint32) er
 			return cachedRows(caches.At(cache.Generation), s.of.Dataset().Graph.NumNodes())
 		}
 	}
-	if err := s.on.Sample(b, key, seeds, cache); err != nil {
+	there, err := s.on.Sample(b, key, seeds, cache, again)
+	if err != nil {
 		return err
 	}
+	b.There = there
 	b.Seeds = b.Inputs()[:len(seeds):len(seeds)]
 	return nil
 }
@@ -118,8 +120,26 @@ func (r *Runtime) planSampling(ctx context.Context, s *scheduler.Sizes, request 
 		}
 	}
 	r.drawn = on
+	s.SampledGraph, s.SampledEntry = r.sampledSizes()
 	s.SampledByDevice, s.Parallel, s.WhereSampled = true, false, fmt.Sprintf("on %s, %s", r.device.Kernels(), why)
 	return nil
+}
+
+// sampledSizes returns what the graph, with a cache of its nodes, takes in the memory of the device
+// that samples, and an entry of a block.
+func (r *Runtime) sampledSizes() (graph, entry int64) {
+	spec, g := r.sampler.Spec(), r.sampler.Dataset().Graph
+	graph, entry = 8*int64(g.NumNodes()+1)+4*g.NumEdges(), 4
+	if spec.Weighted {
+		graph += 4 * g.NumEdges()
+	}
+	if spec.EdgeIDs || g.Weights != nil {
+		entry += 8
+	}
+	if spec.Name == "gns" { // each edge is cached at most
+		graph, entry = graph+8*int64(g.NumNodes()+1)+8*g.NumEdges(), entry+4
+	}
+	return graph, entry
 }
 
 // fasterOn reports whether a device samples faster than the samplers on the processor that

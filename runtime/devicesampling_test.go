@@ -12,10 +12,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/compute/cuda"
 	"github.com/gnnactor/gnnactor/compute/cuda/fakecuda"
 	"github.com/gnnactor/gnnactor/compute/devices"
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/pool"
 	"github.com/gnnactor/gnnactor/sampling"
 )
 
@@ -153,6 +155,7 @@ func TestCoraSampledOnDevice(t *testing.T) {
 	d := fakecuda.Use(t)
 	var sums []string
 	var launches []int
+	var sent []int64
 	var batches [2]sampling.Batch
 	for i, where := range []string{"cpu", "device"} {
 		c := DefaultConfig()
@@ -163,9 +166,13 @@ func TestCoraSampledOnDevice(t *testing.T) {
 		if said := strings.Contains(r.plan.String(), "on cuda:sm_80, as asked for"); said != (where == "device") {
 			t.Errorf("the plan says\n%v", r.plan)
 		}
-		before := d.Count("cuLaunchKernel")
+		before, moved := d.Count("cuLaunchKernel"), r.Stats().ToDevice
 		trained(t, r)
 		sums, launches = append(sums, sumOf(t, r)), append(launches, d.Count("cuLaunchKernel")-before)
+		if held := int64(d.Count("bytes")); held > r.plan.DevicePeak {
+			t.Errorf("%d bytes are held; the plan has %d", held, r.plan.DevicePeak)
+		}
+		sent = append(sent, r.Stats().ToDevice-moved)
 		stopped(t, r)
 
 		c.Data.Path, c.Model.Task = "", "link"
@@ -175,8 +182,11 @@ func TestCoraSampledOnDevice(t *testing.T) {
 		}
 		stopped(t, r)
 	}
-	if sums[0] != sums[1] || launches[0] == launches[1] {
-		t.Errorf("parameters %v after %v launches", sums, launches)
+	if sums[0] != sums[1] || launches[0] == launches[1] || sent[1] >= sent[0] {
+		t.Errorf("parameters %v after %v launches and %v bytes to the device", sums, launches, sent)
+	}
+	if batches[1].There != nil {
+		t.Error("a batch whose links were hidden is said to be on the device as it is")
 	}
 	sameBatch(t, &batches[1], &batches[0])
 	if !slices.Equal(batches[1].Targets, batches[0].Targets) || batches[0].Targets == nil {
@@ -257,4 +267,83 @@ func TestDeviceSamplingFails(t *testing.T) {
 	if _, err := (&Runtime{device: none, sampler: p}).newDeviceSampler(t.Context()); err == nil || !strings.Contains(err.Error(), "indices[0] = 7 is out of range") {
 		t.Error(err)
 	}
+}
+
+// What a device sampled stays there: kernels that are given the batch read no array of it from the
+// host, and have the processor's result. The memory serves the next batch in the same place, and is
+// not another's before.
+func TestSampledBatchStaysOnDevice(t *testing.T) {
+	driver := fakecuda.Use(t)
+	d, err := cuda.Open(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	p, err := sampling.Prepare(t.Context(), sampling.Spec{Name: "neighbor", Fanouts: []int{5, 3}, EdgeIDs: true}, &graph.Dataset{Graph: rowsOf(701, 701)}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	on, err := (&Runtime{device: d, sampler: p}).newDeviceSampler(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer on.Close()
+	q := d.NewQueue()
+	defer q.Close()
+	workers := pool.New(1)
+	defer workers.Close()
+	x, host := cpu.NewExec(workers, cpu.Go), cpu.NewExec(workers, cpu.Go)
+	x.UseDevice(q)
+	// check has the mean of every block's sources, by their ids, on the device and on the processor.
+	check := func(b *sampling.Batch, stays bool) {
+		t.Helper()
+		q.Reset()
+		q.Find(b.There)
+		for i := range b.Blocks {
+			k := &b.Blocks[i]
+			src := cpu.NewMatrix[float32](k.NumSrc, 4)
+			for j := range src.Data {
+				src.Data[j] = float32(k.SrcIDs[j/4]) + float32(j%4)/8
+			}
+			there, dst, want := src, cpu.NewMatrix[float32](k.NumDst, 4), cpu.NewMatrix[float32](k.NumDst, 4)
+			there.Data, dst.Data = q.Alloc(len(src.Data)), q.Alloc(len(dst.Data))
+			q.Upload(there.Data, src.Data)
+			before, _ := d.Moved()
+			cpu.Aggregate(x, dst, k, cpu.Source[float32]{Dense: there}, cpu.AggregateOptions[float32]{Reduce: cpu.Mean})
+			if after, _ := d.Moved(); (after == before) != stays {
+				t.Errorf("block %d: %d bytes of it go to the device; there is %v", i, after-before, b.There != nil)
+			}
+			cpu.Aggregate(host, want, k, cpu.Source[float32]{Dense: src}, cpu.AggregateOptions[float32]{Reduce: cpu.Mean})
+			got := make([]float32, len(want.Data))
+			if q.Download(got, dst.Data); !slices.Equal(got, want.Data) {
+				t.Errorf("block %d: the device reads other rows", i)
+			}
+			q.Free(there.Data)
+			q.Free(dst.Data)
+		}
+	}
+	var batches [2]sampling.Batch
+	seeds := make([]uint32, 40)
+	held := 0
+	for i := range 6 {
+		for j := range seeds {
+			seeds[j] = uint32(j*17+i) % 701
+		}
+		b := &batches[i%2]
+		b.ID.Batch = i
+		if err := (deviceSampler{on, p}).Sample(b, b.ID.Key(1), seeds); err != nil {
+			t.Fatal(err)
+		}
+		if i > 0 {
+			check(&batches[(i+1)%2], true) // the one before
+		}
+		check(b, true)
+		if n := driver.Count("allocations"); i == 3 {
+			held = n
+		} else if i > 3 && n != held {
+			t.Errorf("batch %d: %d allocations, before %d", i, n, held)
+		}
+	}
+	batches[0].There = nil
+	check(&batches[0], false)
 }

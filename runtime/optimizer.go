@@ -92,6 +92,12 @@ func (u *updater) close(r *Runtime) {
 	r.releaseModelExec(u.x)
 }
 
+// resident reports whether training's parameters stay in a device's memory: nobody else adds to
+// their gradients, which are not late.
+func (r *Runtime) resident() bool {
+	return r.device != nil && r.cfg.Cluster.Peers == nil && !r.cfg.Training.Sync.Asynchronous()
+}
+
 // newUpdater returns an updater of a run that begins with params. It panics with an error of
 // the device's if that has no room for them.
 func newUpdater(r *Runtime, params []float32) *updater {
@@ -103,7 +109,7 @@ func newUpdater(r *Runtime, params []float32) *updater {
 		}
 	}
 	u.learnt = append(u.learnt, [2]int{at, len(params)})
-	if r.device != nil && r.cfg.Cluster.Peers == nil && !r.cfg.Training.Sync.Asynchronous() {
+	if r.resident() {
 		u.x = r.modelExec()
 		u.device, u.host = cpu.DeviceOf[float32](u.x), make([]float32, len(params))
 	} else {

@@ -25,7 +25,7 @@ func (r *Runtime) sizes() scheduler.Sizes {
 		s.Inductive, s.SeenEdges = true, r.sampler.Dataset().Graph.NumEdges()
 	}
 	if r.device != nil {
-		s.Device, s.DeviceRows, s.Pinned = r.device.Bytes(), !c.ownRows(), c.pinned
+		s.Device, s.DeviceRows, s.Pinned, s.Resident = r.device.Bytes(), !c.ownRows(), c.pinned, r.resident()
 	}
 	if c.method == overlap.Sketch {
 		s.Sketch = overlap.SketchSize
@@ -102,7 +102,17 @@ func (r *Runtime) makePlan(ctx context.Context) (*scheduler.Plan, error) {
 			return nil, err
 		}
 	}
-	return scheduler.Fit(s, request, r.data.limit), nil
+	p := scheduler.Fit(s, request, r.data.limit)
+	if over := p.DevicePeak - p.DeviceBytes; s.SampledByDevice && r.cfg.Execution.SampleOn == "" && over > 0 {
+		s.SampledByDevice, s.Parallel = false, r.links == nil && r.sampler.Parallel()
+		s.WhereSampled = fmt.Sprintf("on the processor, as on the device the plan would take %.1f MiB more than it has", float64(over)/(1<<20))
+		if err := r.drawn.Close(); err != nil {
+			return nil, err
+		}
+		r.drawn = nil
+		p = scheduler.Fit(s, request, r.data.limit)
+	}
+	return p, nil
 }
 
 // planCache finds out how many rows are cached.

@@ -16,6 +16,10 @@ type Stats struct {
 
 	SlabBytes      int64 `json:"slab_bytes"`      // of rows that slabs hold
 	InferenceBytes int64 `json:"inference_bytes"` // that Inferring may take, by the plan
+
+	// Bytes over the bus to the device that computes, and back; 0 where the processor does.
+	ToDevice int64 `json:"to_device_bytes,omitempty"`
+	ToHost   int64 `json:"to_host_bytes,omitempty"`
 }
 
 // Stats returns a snapshot.
@@ -32,5 +36,8 @@ func (r *Runtime) Stats() Stats {
 	}
 	s.Inferring, s.Waiting = len(r.inference), r.waiting
 	s.InferenceBytes = int64(s.Inferring) * r.plan.InferenceBytes
+	if r.device != nil {
+		s.ToDevice, s.ToHost = r.device.Moved()
+	}
 	return s
 }

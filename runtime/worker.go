@@ -43,7 +43,7 @@ func (w *worker) Tune(threads int, copied bool) {
 func (w *worker) Gradient(grad, params []float32, b *sampling.Batch, rows actors.Rows, key rng.Key) (messages.Stats, error) {
 	in := &compute.Input{
 		Key: key, Blocks: b.Blocks, Features: w.ds.NodeFeatures, Rows: b.Inputs(), Targets: b.Targets, Weights: b.LossWeights,
-		Edges: w.ds.EdgeFeatures,
+		Edges: w.ds.EdgeFeatures, There: b.There,
 	}
 	switch {
 	case rows.X != nil:

@@ -15,6 +15,9 @@ type Batch struct {
 	Targets []uint32
 	// LossWeights weight each seed's loss; nil: all 1.
 	LossWeights []float32
+	// There is what a device that sampled the batch has of its Blocks, as compute.Input wants
+	// it. Who changes Blocks sets it to nil.
+	There any
 
 	nodes   []uint32 // backs SrcIDs of every block: layers are prefixes of it
 	seeds   []uint32 // backs Seeds where they are not the first nodes
@@ -35,7 +38,7 @@ type block struct {
 // Reset empties b and keeps the memory that it owns for the next use.
 func (b *Batch) Reset() {
 	clear(b.Blocks)
-	b.ID, b.Seeds, b.Blocks, b.Targets, b.LossWeights = ID{}, nil, b.Blocks[:0], nil, nil
+	b.ID, b.Seeds, b.Blocks, b.Targets, b.LossWeights, b.There = ID{}, nil, b.Blocks[:0], nil, nil, nil
 }
 
 // Inputs returns the global ids of the nodes whose features the batch needs,

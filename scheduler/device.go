@@ -22,14 +22,17 @@ func (p *Plan) device(s *Sizes, batch, activations, widest int64) {
 	if s.FeatureBytes > 0 && s.FeatureBytes <= s.Device/KeepShare && !s.SparseInput && !s.FeaturesAway {
 		p.onDevice("node features, kept", s.FeatureBytes)
 	}
-	p.onDevice(fmt.Sprintf("parameters and gradients of %d trainers", p.Trainers), times(8*s.Parameters, int64(p.Trainers)))
+	if s.Resident {
+		p.onDevice(fmt.Sprintf("parameters, %d gradients, two moments", s.Micro), times(4*s.Parameters, int64(3+s.Micro)))
+	} else {
+		p.onDevice(fmt.Sprintf("parameters and gradients of %d trainers", p.Trainers), times(8*s.Parameters, int64(p.Trainers)))
+	}
 	p.onDevice(fmt.Sprintf("batches and activations of %d trainers", p.Trainers), times(plus(batch, activations), int64(p.Trainers)))
 	chunk := min(int64(p.EvalChunk), s.Nodes)
 	entries := times(chunk, s.Edges) / max(s.Nodes, 1)
 	p.onDevice("exact inference: a chunk with its neighbours", plus(times(12, entries), times(4*widest, 3*chunk+min(entries, s.Nodes))))
 	p.Pinned, p.PinnedLimit = queuePinned*int64(p.Trainers+1), s.Pinned // and inference's
 	if s.SampledByDevice {
-		p.onDevice("graph, for sampling", 8*(s.Nodes+1)+4*s.Edges)
 		p.Pinned += queuePinned
 	}
 	if p.DeviceSlab {
@@ -43,6 +46,18 @@ func (p *Plan) device(s *Sizes, batch, activations, widest int64) {
 	}
 }
 
+// deviceSampler fills in the terms of the device that samples, too: a batch there takes drawn
+// bytes, of at most so many nodes, and entries of a layer. Memory that grows has a quarter to spare.
+func (p *Plan) deviceSampler(s *Sizes, drawn, nodes, entries int64) {
+	p.onDevice("graph, for sampling", s.SampledGraph)
+	p.onDevice(fmt.Sprintf("sampled batches, up to %d", p.MaxBatches), times(drawn+drawn/4, int64(p.MaxBatches)))
+	slots := int64(1 << 10) // of the table of nodes, a power of two of twice as many
+	for slots < times(2, nodes) {
+		slots = times(2, slots)
+	}
+	p.onDevice("what the sampler works with", plus(times(8, slots), times(5, entries)))
+}
+
 // fitDevice makes no more of the slab than half of the device's memory, but what batches
 // have to have.
 func (p *Plan) fitDevice(s *Sizes) {
@@ -53,8 +68,12 @@ func (p *Plan) fitDevice(s *Sizes) {
 // checkDevice reports, wrapping ErrMemory, what a device has no room for, and by how much.
 func (p *Plan) checkDevice() error {
 	if over := p.DevicePeak - p.DeviceBytes; p.DeviceBytes > 0 && over > 0 {
-		return fmt.Errorf("%w: the plan's peak on the device is %s, which is %s more than its %s; what helps is a smaller --batch-size or more --micro-batches, smaller --fanouts or --hidden, a smaller --cache, fewer --trainers, or --device cpu",
-			ErrMemory, mebibytes(p.DevicePeak), mebibytes(over), mebibytes(p.DeviceBytes))
+		sampled := ""
+		if p.sampledThere {
+			sampled = ", --sample-on cpu"
+		}
+		return fmt.Errorf("%w: the plan's peak on the device is %s, which is %s more than its %s; what helps is a smaller --batch-size or more --micro-batches, smaller --fanouts or --hidden, a smaller --cache, fewer --trainers%s, or --device cpu",
+			ErrMemory, mebibytes(p.DevicePeak), mebibytes(over), mebibytes(p.DeviceBytes), sampled)
 	}
 	if over := p.Pinned - p.PinnedLimit; p.PinnedLimit > 0 && over > 0 {
 		return fmt.Errorf("%w: %s of pinned memory are the least for %d trainers, which is %s more than the %s that --pinned-memory allows; allow more, or take fewer --trainers",

@@ -41,11 +41,21 @@ func TestDevicePlan(t *testing.T) {
 	if sum != p.DevicePeak || p.DeviceBytes != 80<<30 || p.Check() != nil || without.DevicePeak != 0 || without.Pinned != 0 {
 		t.Errorf("%d of %d bytes: %v", p.DevicePeak, sum, p.Check())
 	}
-	s.SampledByDevice = true
-	if q := Build(s, Request{Threads: 4}); term(q, "graph") != 8*(1<<20+1)+4<<24 || q.Pinned != 3*queuePinned {
+	s.SampledByDevice, s.SampledGraph, s.SampledEntry, s.Resident, s.Micro = true, 77<<20, 12, true, 2
+	s.Fanouts, s.Layers, s.FeatureBytes = []int{3, 2}, 2, 100<<20
+	// 512 seeds and 1,536 entries, 2,048 nodes and 4,096 entries, 6,144 nodes.
+	q := Build(s, Request{Threads: 4, Samplers: 1, Credits: 2})
+	drawn := int64(8*(513+2049) + 12*(1536+4096) + 4*6144)
+	if term(q, "graph") != 77<<20 || q.Pinned != 3*queuePinned || term(q, "sampled batches, up to 2") != 2*(drawn+drawn/4) || term(q, "what the sampler works with") != 8<<14+5*4096 ||
+		term(q, "parameters, 2 gradients") != 5*4*200_000 {
 		t.Errorf("plan %v", q)
 	}
-	s.SampledByDevice = false
+	if s.Device = q.DevicePeak - 1<<20; s.Device > 0 {
+		if err := Build(s, Request{Threads: 4, Samplers: 1, Credits: 2}).Check(); !errors.Is(err, ErrMemory) || !strings.Contains(err.Error(), "--sample-on cpu") || !strings.Contains(err.Error(), "is 1.0 MiB more") {
+			t.Error(err)
+		}
+	}
+	s = deviceSizes()
 
 	s.Device = 1 << 30 // whose half the table is
 	if q := Build(s, Request{Threads: 4}); q.Load {

@@ -40,6 +40,8 @@ type Sizes struct {
 	// are, and why; empty: there is no device.
 	SampledByDevice bool
 	WhereSampled    string
+	SampledGraph    int64   // bytes of the graph in the device's memory, for that
+	SampledEntry    int64   // bytes of a block's entry there
 	BF16Rate        float64 // of products in bfloat16 over those in float32, as measured here; 0: the run is in float32
 
 	Source        string // where feature rows are read from: ram, mmap, disk or throttled:…
@@ -58,6 +60,7 @@ type Sizes struct {
 	Own           []Own  // the program's own stages, in their order
 	Cache         string // what is cached, as the user asked for it; empty: nothing
 
+	Resident   bool  // parameters, the optimiser's state and gradients stay in the device's memory
 	Device     int64 // bytes of memory of the device that computes; 0: the processor does
 	DeviceRows bool  // rows for training go to a slab in that memory, where there is one
 	Pinned     int64 // bytes of the host's memory that may be pinned to copy to the device; 0: as many as are needed
@@ -160,7 +163,8 @@ type Plan struct {
 	LimitFrom string `json:"memory_limit_from,omitempty"`
 	Fitted    string `json:"fitted,omitempty"`
 
-	gathers bool // compute reads rows through lists of them
+	gathers      bool // compute reads rows through lists of them
+	sampledThere bool // a device samples
 }
 
 const (
@@ -207,6 +211,7 @@ func Build(s Sizes, r Request) *Plan {
 			whySamplers = fmt.Sprintf("half of %d threads: compute takes the larger share of a step", p.Threads)
 		}
 	}
+	p.sampledThere = s.SampledByDevice
 	why := p.memoryIO(&s, r)
 	p.DeviceSlab = p.Load && s.DeviceRows
 	// A device gathers from its own memory, unless it has neither the table nor a slab.
@@ -354,7 +359,7 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 	if s.SparseInput {
 		add("node features: the values that are not zero, which the model holds", s.SparseBytes, false)
 	}
-	var batch, activations int64
+	var batch, activations, drawn int64 // drawn: a batch as the device that sampled it has it
 	for l := range s.Layers {
 		in, out := int64(s.Hidden), int64(s.Hidden)
 		if l == 0 {
@@ -365,6 +370,7 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 		}
 		if !whole {
 			batch = plus(batch, plus(times(8, dst[l]+1), times(4, edges[l])))
+			drawn = plus(drawn, plus(times(8, dst[l]+1), times(s.SampledEntry, edges[l])))
 		}
 		// Aggregate and its gradient, output and its gradient, transposed pattern.
 		floats := plus(plus(times(3*(in+out)+int64(s.Wide), dst[l]), times(6, edges[l])), times(6, src[l]))
@@ -446,7 +452,11 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 	add(fmt.Sprintf("activations of %d trainers", p.Trainers), times(activations, int64(p.Trainers)), false)
 	widest := int64(max(s.InDim, s.Hidden, s.OutDim, 1))
 	if s.Device > 0 {
+		drawn = plus(drawn, times(4, src[s.Layers-1]))
 		p.device(&s, batch, activations, widest)
+		if s.SampledByDevice {
+			p.deviceSampler(&s, drawn, src[s.Layers-1], slices.Max(edges))
+		}
 		add("memory that is pinned to copy to the device", p.Pinned, false)
 	}
 	if s.FeaturesAway {

@@ -24,6 +24,9 @@ type Device[T Float] interface {
 	Holds(s []T) bool
 	// Wait returns when all kernels have run, with what failed.
 	Wait() error
+	// Find has what lies in the host's memory, and is a copy of what a devices.Sampler
+	// returned, read from there until Reset; anything else is ignored.
+	Find(there any)
 	// Reset forgets what is in the host's memory.
 	Reset()
 	// Keep brings a table that does not change any more to the device's memory, once, if

@@ -5,9 +5,12 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/bits"
+	"runtime"
 	"sync"
+	"unsafe"
 
 	"github.com/gnnactor/gnnactor/compute/devices"
 	"github.com/gnnactor/gnnactor/graph"
@@ -23,6 +26,35 @@ type hostSampler struct {
 	q          *Queue
 	s          *NeighborSampler
 	generation int // of the cache that s prefers; -1: none yet
+
+	freeing sync.Mutex
+	free    []sampled // the memory of batches that nobody has any more
+}
+
+// there is a batch's blocks in the device's memory, and where copies of them lie in the host's.
+type there struct {
+	device *Device
+	*sampled
+	copies map[input]uintptr
+	of     []any // the copies, so that no other memory has their addresses
+}
+
+// add says that host is a copy of what begins at device.
+func add[E any](t *there, host, device []E) {
+	if len(host) > 0 {
+		t.copies[input{uintptr(unsafe.Pointer(&host[0])), len(host) * int(unsafe.Sizeof(host[0]))}] = uintptr(unsafe.Pointer(&device[0]))
+		t.of = append(t.of, host)
+	}
+}
+
+// Find has the blocks that there is of read from the device's memory until Reset.
+func (q *Queue) Find(x any) {
+	t, ok := x.(*there)
+	if !ok || t.device != q.device {
+		return
+	}
+	maps.Copy(q.inputs, t.copies)
+	q.kept = append(q.kept, t)
 }
 
 // Sampler returns a sampler of g; see devices.Device.
@@ -57,16 +89,29 @@ func room(err error) error {
 	return err
 }
 
-// Sample draws a batch and copies it to the host.
-func (h *hostSampler) Sample(to devices.Blocks, key rng.Key, seeds []uint32, cache devices.Cache) error {
+// Sample draws a batch and copies it to the host. On the device it stays where it was drawn;
+// the next batch has other memory.
+func (h *hostSampler) Sample(to devices.Blocks, key rng.Key, seeds []uint32, cache devices.Cache, again any) (any, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return room(graph.Guard(func() error {
+	t, ok := again.(*there)
+	if !ok || t.device != h.q.device {
+		t = &there{device: h.q.device, sampled: h.unused()}
+		// A batch that is dropped leaves its memory to the next that has none.
+		runtime.AddCleanup(t, func(m *sampled) {
+			h.freeing.Lock()
+			h.free = append(h.free, *m)
+			h.freeing.Unlock()
+		}, t.sampled)
+	}
+	t.copies, t.of = map[input]uintptr{}, nil
+	err := room(graph.Guard(func() error {
 		if h.s.Cached && h.generation != cache.Generation {
 			h.generation = -1
 			h.s.UseCache(cache.Rows())
 			h.generation = cache.Generation
 		}
+		h.s.sampled = t.sampled
 		blocks, err := h.s.Sample(key, seeds)
 		if err != nil {
 			return err
@@ -75,14 +120,39 @@ func (h *hostSampler) Sample(to devices.Blocks, key rng.Key, seeds []uint32, cac
 		Download(h.q, nodes, blocks[0].SrcIDs)
 		for i, from := range blocks {
 			b := to.Block(i, from.NumDst, from.NumSrc, len(from.Indices), from.Weights != nil, from.EdgeIDs != nil)
-			Download(h.q, b.Indptr, from.Indptr)
-			Download(h.q, b.Indices, from.Indices)
-			Download(h.q, b.EdgeIDs, from.EdgeIDs)
-			Download(h.q, b.Weights, from.Weights)
+			bring(h.q, t, b.Indptr, from.Indptr)
+			bring(h.q, t, b.Indices, from.Indices)
+			bring(h.q, t, b.EdgeIDs, from.EdgeIDs)
+			bring(h.q, t, b.Weights, from.Weights)
 			b.SrcIDs = nodes[:b.NumSrc:b.NumSrc]
+			add(t, b.SrcIDs, from.SrcIDs)
+			add(t, b.SrcIDs[:b.NumDst], from.SrcIDs)
 		}
 		return nil
 	}))
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// bring copies an array to the host, and keeps in mind where it was.
+func bring[E any](q *Queue, t *there, host, device []E) {
+	Download(q, host, device)
+	add(t, host, device)
+}
+
+// unused returns memory for a batch.
+func (h *hostSampler) unused() *sampled {
+	h.freeing.Lock()
+	defer h.freeing.Unlock()
+	n := len(h.free)
+	if n == 0 {
+		return &sampled{layers: make([]sampledLayer, len(h.s.Fanouts))}
+	}
+	m := h.free[n-1]
+	h.free = h.free[:n-1]
+	return &m
 }
 
 // Close gives the memory back, the graph's too.
@@ -115,10 +185,15 @@ type NeighborSampler struct {
 	table  []uint64
 	base   uint32 // a slot is taken if its value is at least this
 	count  uint32 // values that are
-	nodes  []uint32
 	source []uint32
 	sums   []int64
 	totals []int64
+	*sampled
+}
+
+// sampled is the memory of a batch.
+type sampled struct {
+	nodes  []uint32
 	layers []sampledLayer
 }
 
@@ -133,7 +208,7 @@ type sampledLayer struct {
 // NewNeighborSampler returns a sampler of a graph whose arrays UploadGraph brought to q's
 // memory.
 func NewNeighborSampler(q *Queue, g *graph.Graph, s devices.Sampling) *NeighborSampler {
-	return &NeighborSampler{q: q, g: g, Sampling: s, totals: Alloc[int64](q, 2), layers: make([]sampledLayer, len(s.Fanouts))}
+	return &NeighborSampler{q: q, g: g, Sampling: s, totals: Alloc[int64](q, 2), sampled: &sampled{layers: make([]sampledLayer, len(s.Fanouts))}}
 }
 
 // UseCache has a sampler that prefers a cache prefer this one from now on. Row v's entries

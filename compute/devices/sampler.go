@@ -32,8 +32,10 @@ type Cache struct {
 type Sampler interface {
 	// Sample draws the blocks of seeds under a key, with the cache if it prefers one. Seeds that
 	// are out of range, or given twice, are an error, and so is what fails on the device; what does
-	// not fit its memory wraps ErrRoom.
-	Sample(to Blocks, key rng.Key, seeds []uint32, cache Cache) error
+	// not fit its memory wraps ErrRoom. What it returns are the same blocks in the device's memory,
+	// for compute.Input; again, unless nil, is what an earlier call returned and nobody uses any
+	// more: its memory is used again.
+	Sample(to Blocks, key rng.Key, seeds []uint32, cache Cache, again any) (there any, err error)
 	// Close gives the sampler's memory back.
 	Close() error
 }

@@ -73,6 +73,7 @@ func (s *sampler) Sample(b *sampling.Batch, key rng.Key, seeds []uint32) error {
 		for i := range b.Blocks {
 			s.hide(&b.Blocks[i])
 		}
+		b.There = nil
 	}
 	b.SetTargets(s.ends, s.rows)
 	return nil
