@@ -54,6 +54,13 @@ func (m *team) Meet(ctx context.Context, p training.Position) (training.Group, e
 		return nil, err
 	}
 	m.auditor.Group(share.group.Members(), share.Leave)
+	m.t.tasks.Go(func() {
+		select {
+		case <-share.Done():
+			m.stale.end(uint64(share.id)) // who waits for an epoch hears at once that there is none
+		case <-m.t.life.Done():
+		}
+	})
 	return share, nil
 }
 
