@@ -27,26 +27,37 @@ const (
 // other methods do.
 func (m *Model) BindFeatures(f *graph.Features) {
 	m.sparse, m.sparseOf = nil, f
-	if !maySparse(f.Rows, f.Cols) {
-		return
-	}
-	row := make([]float32, f.Cols)
-	zeros := 0
-	probes := min(f.Rows, sparseProbe)
-	for k := range probes {
-		f.Row(row, k*(f.Rows/probes))
-		for _, v := range row {
-			if v == 0 {
-				zeros++
-			}
-		}
-	}
-	if (probes*f.Cols-zeros)*sparseShare > probes*f.Cols {
+	sparse, _ := SparseProbe(f, func(row []float32, i int) error {
+		f.Row(row, i)
+		return nil
+	})
+	if !sparse {
 		return
 	}
 	if s := cpu.NewSparse(f); len(s.Values)*sparseShare <= f.Rows*f.Cols {
 		m.sparse = s
 	}
+}
+
+// SparseProbe reports whether BindFeatures may find a table of f's size to be sparse: it looks at
+// some rows, which row decodes, and returns its first error.
+func SparseProbe(f *graph.Features, row func(dst []float32, i int) error) (bool, error) {
+	if !maySparse(f.Rows, f.Cols) {
+		return false, nil
+	}
+	values, others := make([]float32, f.Cols), 0
+	probes := min(f.Rows, sparseProbe)
+	for k := range probes {
+		if err := row(values, k*(f.Rows/probes)); err != nil {
+			return false, err
+		}
+		for _, v := range values {
+			if v != 0 {
+				others++
+			}
+		}
+	}
+	return others*sparseShare <= probes*f.Cols, nil
 }
 
 // maySparse tells whether a table of that size is looked at.

@@ -43,8 +43,10 @@ type Config struct {
 
 // DataConfig says what is learnt from.
 type DataConfig struct {
-	// Path is a store, or any directory that importer.Import understands; empty:
-	// the built-in graph.
+	// Path is a store, a partition set (package graph/pieces) whose edges lie at their targets, or
+	// any directory that importer.Import understands; empty: the built-in graph. Of a set this
+	// process opens all pieces; the run has the ids of nodes that the set has, and what it cannot
+	// do there is an error by name.
 	Path string `yaml:"data"`
 	// Format overrides how the data is recognised (importer.Formats lists them).
 	Format string `yaml:"format"`

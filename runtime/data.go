@@ -11,6 +11,7 @@ import (
 	"github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/graph/generate"
 	"github.com/gnnactor/gnnactor/graph/importer"
+	"github.com/gnnactor/gnnactor/graph/pieces"
 	"github.com/gnnactor/gnnactor/graph/store"
 	"github.com/gnnactor/gnnactor/internal/fault"
 	"github.com/gnnactor/gnnactor/scheduler"
@@ -20,8 +21,9 @@ import (
 type openData struct {
 	ds     *graph.Dataset
 	store  *store.Store
-	temp   string // directory to remove
-	mapped bool   // the arrays lie in mapped files
+	set    *openSet // a graph in pieces; store is nil
+	temp   string   // directory to remove
+	mapped bool     // the arrays lie in mapped files
 
 	file   features.File  // where the node features lie; zero: in memory
 	copied bool           // rows is of a copy in memory, beside the table
@@ -44,6 +46,10 @@ func openDataset(ctx context.Context, cfg *settings) (*openData, error) {
 		d.ds = &copied
 	case cfg.Data.Path == "":
 		d.ds = generate.Builtin()
+	case cfg.Data.Format == "" && pieces.IsSet(cfg.Data.Path):
+		if err := d.openSet(ctx, cfg); err != nil {
+			return nil, errors.Join(err, d.close())
+		}
 	default:
 		if err := d.openPath(ctx, cfg.Data.Path, cfg.Data.Format, cfg.Parts(), cfg.Data.Rows != nil || cfg.Cluster.SamplesOnly); err != nil {
 			return nil, errors.Join(err, d.close())
@@ -82,6 +88,7 @@ func openDataset(ctx context.Context, cfg *settings) (*openData, error) {
 	case cfg.Data.Rows != nil:
 		err = d.useRows(cfg)
 	case cfg.Cluster.SamplesOnly:
+	case d.rows != nil: // a partition set's
 	default:
 		err = d.openRows(ctx, cfg)
 	}
@@ -125,18 +132,33 @@ func (d *openData) openPath(ctx context.Context, path, format string, parts stor
 
 // checked is err, of what read the data; nil only if no file of it was shortened.
 func (d *openData) checked(err error) error {
-	if err == nil && d.store != nil {
-		return d.store.CheckFiles()
+	for _, s := range d.stores() {
+		if err == nil {
+			err = s.CheckFiles()
+		}
 	}
 	return err
 }
 
+// stores are those whose files the data lies in.
+func (d *openData) stores() []*store.Store {
+	switch {
+	case d.set != nil:
+		return d.set.stores()
+	case d.store != nil:
+		return []*store.Store{d.store}
+	}
+	return nil
+}
+
 // lacks says what an older version left out of the store, if anything.
 func (d *openData) lacks() string {
-	if d.store == nil {
-		return ""
+	for _, s := range d.stores() {
+		if lacks := s.Lacks(); lacks != "" {
+			return lacks
+		}
 	}
-	return d.store.Lacks()
+	return ""
 }
 
 func (d *openData) close() error {
@@ -147,8 +169,8 @@ func (d *openData) close() error {
 	if d.free != nil {
 		err = errors.Join(err, d.free())
 	}
-	if d.store != nil {
-		err = errors.Join(err, d.store.Close())
+	for _, s := range d.stores() {
+		err = errors.Join(err, s.Close())
 	}
 	if d.temp != "" {
 		err = errors.Join(err, os.RemoveAll(d.temp))

@@ -8,6 +8,7 @@ import (
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/features"
 )
 
 // Metrics compare predictions with labels.
@@ -77,6 +78,9 @@ func (r *Runtime) measure(ctx context.Context, nodes []uint32, auc bool) (Metric
 // others wait, as long as their ctx lets them, in the order in which they came.
 // A node that there is not is an error that wraps ErrNode. While a run trains it uses the parameters of the last applied batch.
 func (r *Runtime) Embed(ctx context.Context, ids []uint32) (*Embedding, error) {
+	if d := r.data.set; d != nil && d.renumbered() {
+		return nil, fmt.Errorf("%w: %s gives nodes other ids than the data has: ask a set divided by --method contiguous, or the store", ErrConfig, r.cfg.Data.Path)
+	}
 	var out cpu.Matrix[float32]
 	err := r.call(ctx, nil, func(ctx context.Context) error {
 		params, err := r.current(ctx)
@@ -180,8 +184,10 @@ func (r *Runtime) infer(ctx context.Context, params []float32, nodes []uint32) (
 		return cpu.Matrix[float32]{}, err
 	}
 	defer release()
-	ds, err := r.readable(ctx)
-	if err != nil {
+	ds, rows := r.data.ds, r.inferenceRows
+	if absent(ds.NodeFeatures) && len(r.stages.transforms) == 0 && !r.sampler.Spec().Temporal {
+		rows = r.fetchedRows
+	} else if ds, err = r.readable(ctx); err != nil {
 		return cpu.Matrix[float32]{}, err
 	}
 	x := r.modelExec()
@@ -192,7 +198,7 @@ func (r *Runtime) infer(ctx context.Context, params []float32, nodes []uint32) (
 			out, err = r.inferTemporal(ctx, x, params, nodes)
 			return err
 		}
-		out, err = r.model.InferRows(ctx, x, params, ds, nodes, r.plan.EvalChunk, r.inferenceRows(ctx, ds))
+		out, err = r.model.InferRows(ctx, x, params, ds, nodes, r.plan.EvalChunk, rows(ctx, ds))
 		return err
 	})
 	if err != nil && ctx.Err() != nil {
@@ -208,6 +214,18 @@ func (r *Runtime) inferenceRows(ctx context.Context, ds *graph.Dataset) func([]u
 		return nil
 	}
 	return func(nodes []uint32) (*graph.Features, error) { return r.stages.rows(ctx, ds.NodeFeatures, nodes) }
+}
+
+// fetchedRows is inferenceRows where the features lie elsewhere: those of the nodes alone are read.
+func (r *Runtime) fetchedRows(ctx context.Context, _ *graph.Dataset) func([]uint32) (*graph.Features, error) {
+	return func(nodes []uint32) (*graph.Features, error) {
+		l := r.data.rows.Layout()
+		table := l.NewTable(len(nodes))
+		if err := features.Read(ctx, r.data.rows, features.Request{IDs: nodes, Dst: table}); err != nil {
+			return nil, fmt.Errorf("runtime: features for inference: %w", err)
+		}
+		return table, nil
+	}
 }
 
 func (r *Runtime) evaluate(ctx context.Context, params []float32, nodes []uint32, auc bool) (Metrics, error) {

@@ -38,7 +38,9 @@ func (r *Runtime) sizes() scheduler.Sizes {
 	if f := ds.NodeFeatures; f != nil {
 		l := features.LayoutOf(f)
 		s.InDim, s.FeatureBytes, s.RowBytes, s.Source = f.Cols, int64(len(f.Data)), int64(l.RowBytes()), r.data.source(c)
-		s.FeaturesAway = absent(f)
+		if s.FeaturesAway = absent(f); s.FeaturesAway && r.data.set != nil {
+			s.FeatureBytes, s.FeaturesMap = s.Nodes*s.RowBytes, true
+		}
 		s.FeaturesCopy = r.data.copied
 	}
 	if r.model != nil {
@@ -188,6 +190,8 @@ func (d *openData) source(cfg *settings) string {
 	switch {
 	case cfg.Data.Rows != nil:
 		return "elsewhere"
+	case d.set != nil && d.rows != nil:
+		return "the pieces"
 	case !plain(cfg.where):
 		return cfg.where.String()
 	case d.file.Path != "":

@@ -52,13 +52,8 @@ func (r *Runtime) readable(ctx context.Context) (*graph.Dataset, error) {
 	if !absent(ds.NodeFeatures) {
 		return ds, nil
 	}
-	l := r.cfg.Data.Rows.Layout()
-	table := l.NewTable(l.Rows)
-	ids := make([]uint32, l.Rows)
-	for i := range ids {
-		ids[i] = uint32(i)
-	}
-	if err := features.Read(ctx, r.cfg.Data.Rows, features.Request{IDs: ids, Dst: table}); err != nil {
+	table, err := wholeTable(ctx, r.data.rows)
+	if err != nil {
 		return nil, fmt.Errorf("runtime: features for inference: %w", err)
 	}
 	copied := *ds

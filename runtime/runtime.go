@@ -177,7 +177,7 @@ func Start(ctx context.Context, config Config) (_ *Runtime, err error) {
 	if lacks := r.data.lacks(); lacks != "" {
 		r.log.Warn("data", "lacks", lacks)
 	}
-	r.verification = verify(r.ctx, &r.cfg, r.data.store, r.log)
+	r.verification = verify(r.ctx, &r.cfg, r.data.stores(), r.log)
 	return r, nil
 }
 
@@ -273,6 +273,11 @@ func (r *Runtime) prepare(ctx context.Context) (err error) {
 	if cfg.Cluster.Away {
 		if err := r.prepareElsewhere(ctx, spec); err != nil {
 			return err
+		}
+	} else if d := r.data.set; d != nil {
+		r.sampler, err = d.sampler(ctx, spec, ds, cfg.Training.Seed)
+		if err == nil && r.model != nil {
+			r.factBytes, err = d.bind(r.model, ds)
 		}
 	} else if own := cfg.Sampling.Own; own != nil {
 		r.sampler, err = sampling.PrepareOwn(ctx, spec, ds, cfg.Training.Seed, own.New)

@@ -21,18 +21,22 @@ type verification struct {
 	found  context.CancelCauseFunc // ends it
 }
 
-// verify begins a verification, which ends with ctx. s may be nil.
-func verify(ctx context.Context, cfg *settings, s *store.Store, log *slog.Logger) *verification {
+// verify begins a verification of stores, which ends with ctx.
+func verify(ctx context.Context, cfg *settings, stores []*store.Store, log *slog.Logger) *verification {
 	v := &verification{done: make(chan struct{})}
 	v.damage, v.found = context.WithCancelCause(context.Background())
-	if s == nil || !cfg.Data.Verify {
+	if len(stores) == 0 || !cfg.Data.Verify {
 		close(v.done)
 		return v
 	}
 	go func() {
 		defer close(v.done)
 		began := time.Now()
-		v.err = damaged(s.Check(ctx, store.CheckOptions{WithoutEdgeFeatures: !cfg.Model.EdgeFeatures}))
+		for _, s := range stores {
+			if v.err == nil {
+				v.err = damaged(s.Check(ctx, store.CheckOptions{WithoutEdgeFeatures: !cfg.Model.EdgeFeatures}))
+			}
+		}
 		switch {
 		case v.err == nil:
 			log.Info("the data is what was written", "took", time.Since(began))

@@ -214,7 +214,7 @@ func TestStoppedBeforeVerified(t *testing.T) {
 			if err := os.Chtimes(sound, time.Time{}, time.Now()); err != nil {
 				t.Fatal(err)
 			}
-			r.verification = verify(over, &r.cfg, r.data.store, r.log)
+			r.verification = verify(over, &r.cfg, r.data.stores(), r.log)
 			<-r.verification.done
 			go func() { stopped <- r.Stop() }()
 			<-r.ctx.Done()

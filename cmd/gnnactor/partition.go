@@ -50,10 +50,13 @@ others order nodes by piece and keep their ids beside. An edge lies with its tar
 read from its first edge to its last and sorted in files, so that --memory can be
 far below its size. What was interrupted goes on where it was when the same command
 is given again. 'gnnactor inspect DIR' shows a set; eval, embed and predict compute on
-one whose edges lie with their targets.`,
+one whose edges lie with their targets, and train and plan take it for --data, with
+the samplers neighbor, khop and labor: from pieces that keep the ids (contiguous)
+training makes the parameters that it makes from the store, bit for bit.`,
 		Example: `  gnnactor partition --data STORE --parts 1000
   gnnactor train --data STORE --sampler cluster --sampler-options clusters=1000,per-batch=20
-  gnnactor partition --data STORE --parts 4 --method ldg --memory 512MiB --out PIECES`,
+  gnnactor partition --data STORE --parts 4 --method ldg --memory 512MiB --out PIECES
+  gnnactor train --data PIECES`,
 		Args: a.args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			methods := partition.Methods()

@@ -8,8 +8,7 @@ import (
 	"github.com/gnnactor/gnnactor/graph/generate"
 )
 
-// A store is divided into pieces, which inspect shows and verifies, and which no other command
-// takes for a graph.
+// A store is divided into pieces, which inspect shows and verifies, and which training takes for a graph.
 func TestPartitionOut(t *testing.T) {
 	store := storeOf(t, generate.Builtin())
 	set := filepath.Join(t.TempDir(), "set")
@@ -24,8 +23,15 @@ func TestPartitionOut(t *testing.T) {
 	if len(v["pieces"].([]any)) != 3 || v["verified"] != true || v["nodes"] != 4000.0 {
 		t.Errorf("got %v", v)
 	}
-	if code, _, stderr := invoke(t, "train", "--data", set); code != 1 || !strings.Contains(stderr, "is a partition set") {
-		t.Errorf("train: %d, %s", code, stderr)
+	mustInvoke(t, "train", "--data", set, "--epochs", "1")
+	for want, args := range map[string][]string{
+		"is a partition set, a graph in pieces": {"partition", "--parts", "2"},
+		"is a partition set; sampling alone":    {"sample"},
+		"full: a batch is the whole graph":      {"train", "--sampler", "full"},
+	} {
+		if code, _, stderr := invoke(t, append(args, "--data", set)...); code == 0 || !strings.Contains(stderr, want) {
+			t.Errorf("%s: %d, %s", args[0], code, stderr)
+		}
 	}
 	if code, _, stderr := invoke(t, "partition", "--data", store, "--parts", "3", "--out", set); code != 1 || !strings.Contains(stderr, "--overwrite") {
 		t.Errorf("a set that is there: %d, %s", code, stderr)

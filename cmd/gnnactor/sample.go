@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/pieces"
 	"github.com/gnnactor/gnnactor/rng"
 	"github.com/gnnactor/gnnactor/runtime"
 	"github.com/gnnactor/gnnactor/sampling"
@@ -160,6 +161,9 @@ type sampleResult struct {
 // openBare opens the data and returns it without features and labels, too: a
 // runtime that has some would load them. The data lives until rt is stopped.
 func (a *app) openBare(ctx context.Context, cfg runtime.Config) (rt *runtime.Runtime, bare *graph.Dataset, err error) {
+	if pieces.IsSet(cfg.Data.Path) {
+		return nil, nil, usagef("--data: %s is a partition set; sampling alone is measured on the store that it was made of", cfg.Data.Path)
+	}
 	// The whole-graph sampler has nothing to prepare.
 	cfg.Sampling.Sampler, cfg.Sampling.Options, cfg.Sampling.EpochSubgraphs = "full", nil, 0
 	cfg.Memory.Features, cfg.Memory.Match, cfg.Memory.Cache, cfg.Memory.Loaders = "", "", "", 0

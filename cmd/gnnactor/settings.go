@@ -32,7 +32,7 @@ type setting struct {
 // settings lists every setting, in the order in which --help shows them. A test
 // compares it with those of runtime.Config's sections.
 var settings = []setting{
-	{"data", dataGroup, "`DIR` of the data: a store, or anything that 'gnnactor import' understands (default: the built-in graph)"},
+	{"data", dataGroup, "`DIR` of the data: a store, a partition set ('gnnactor partition --out'), or anything that 'gnnactor import' understands (default: the built-in graph)"},
 	{"format", dataGroup, "`NAME` of the data's format, instead of recognising it by its files"},
 	{"normalize-features", dataGroup, "divide each node's features by the sum of their absolute values"},
 
