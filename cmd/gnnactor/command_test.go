@@ -150,6 +150,7 @@ func TestUnhappy(t *testing.T) {
 		{"save onto a directory", "train --save " + store, "", exitUsage, "that is a directory"},
 		{"a trace in the place of a device", "train --trace " + device, "", exitUsage, "that is a device or a pipe; name a file"},
 		{"parameters in the place of a device", "train --save " + device, "", exitUsage, "that is a device or a pipe; name a file"},
+		{"save where no file can be made", "train --save " + strings.Repeat("m", 250), "", exitUsage, "file name too long"},
 		{"save into a store", "train --save " + filepath.Join(store, "indices.bin"), "", exitUsage, "is a store"},
 		{"an option without a name", "train --sampler-options =3", "", exitUsage, "NAME=VALUE"},
 		{"missing data", "train --data " + file + ".none", "", exitFailed, "no such file"},

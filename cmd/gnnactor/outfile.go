@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 
 	"github.com/gnnactor/gnnactor/graph/importer"
+	"github.com/gnnactor/gnnactor/internal/atomicfile"
 )
 
 // checkWritable refuses, before any work is done, a result file whose directory
@@ -31,10 +32,20 @@ func checkWritable(flag, name string) error {
 }
 
 // checkReplaceable is checkWritable for a file that is put in its place when it is whole:
-// where a device or a pipe is, none can be.
+// none can be where a device or a pipe is, or where nothing may be written.
 func checkReplaceable(flag, name string) error {
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
 		return usagef("%s %s: that is a device or a pipe; name a file", flag, name)
 	}
-	return checkWritable(flag, name)
+	if err := checkWritable(flag, name); name == "" || err != nil {
+		return err
+	}
+	f, err := atomicfile.Create(name, 0o644)
+	if err == nil {
+		err = f.Abort()
+	}
+	if err != nil {
+		return usagef("%s %s: %w", flag, name, err)
+	}
+	return nil
 }

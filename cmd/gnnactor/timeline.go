@@ -127,7 +127,7 @@ func (t *timeline) height() vg.Length {
 
 // draw draws the time line on dc.
 func (t *timeline) draw(dc draw.Canvas) {
-	p := newPlot(fmt.Sprintf("what the stages did, %s to %s: a colour and number for each batch", t.first, t.last))
+	p := newPlot(fmt.Sprintf("%s to %s: a colour and a number for each batch", t.first, t.last))
 	p.X.Label.Text = "ms"
 	p.X.Min, p.X.Max = 0, t.width
 	p.Y.Min, p.Y.Max = -0.5, float64(len(t.rows))-0.5

@@ -107,6 +107,25 @@ func TestSavePartitionRefuses(t *testing.T) {
 	}
 }
 
+// What cannot be written is named once.
+func TestSavePartitionNamesTheFile(t *testing.T) {
+	dir := created(t, graphtest.Everything(t))
+	p := graph.Partition{Method: "metis", Parts: 2, Cluster: []uint32{0, 1, 1, 0, 1}}
+	if err := SavePartition(t.Context(), dir, p); err != nil {
+		t.Fatal(err)
+	}
+	made, err := filepath.Glob(filepath.Join(dir, "partition-*"+arrayFileSuffix))
+	if err != nil || len(made) != 1 {
+		t.Fatal(made, err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "."+strings.TrimSuffix(filepath.Base(made[0]), arrayFileSuffix)+".tmp"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := SavePartition(t.Context(), dir, p); err == nil || strings.Count(err.Error(), "graph: write") != 1 {
+		t.Errorf("got %v, want one file named", err)
+	}
+}
+
 // What a call left that was interrupted (after the array was renamed, before it,
 // or before the manifest was) goes with the next call; what is not a
 // partition's stays.

@@ -341,10 +341,10 @@ func (w *Writer) PutPartition(p *graph.Partition) error {
 		if err := a.Finish(); err != nil {
 			return err
 		}
-		return os.Rename(temp, path)
+		return dataerr.Writing(w.Shown(path), os.Rename(temp, path))
 	}()
 	if err != nil {
-		return errors.Join(dataerr.Writing(w.Shown(path), err), removeIfThere(temp))
+		return errors.Join(err, removeIfThere(temp))
 	}
 	w.m.Partitions = append(w.m.Partitions, m)
 	return nil
