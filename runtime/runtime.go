@@ -320,7 +320,7 @@ func (r *Runtime) prepare(ctx context.Context) (err error) {
 func newModel(cfg *Config, ds *graph.Dataset) (*compute.Model, error) {
 	switch {
 	case ds.NodeFeatures == nil:
-		return nil, fmt.Errorf("%w: %s has no node features; add them to the data", ErrNoModel, ds.Name)
+		return nil, fmt.Errorf("%w: %s has no node features; add them to the data, such as features.npy in a directory beside an edge list", ErrNoModel, ds.Name)
 	case ds.Labels == nil && cfg.Model.Task != "link":
 		return nil, fmt.Errorf("%w: %s has no labels; add them to the data", ErrNoModel, ds.Name)
 	}

@@ -158,7 +158,7 @@ func TestUnhappy(t *testing.T) {
 		{"data of no known format", "train --data " + filepath.Dir(badKey), "", exitFailed, "looked for"},
 		{"empty training set", "train --data " + empty, "", exitFailed, "the training set of rings is empty"},
 		{"flags of a cluster without one", "train --shards foo --wait-for 3", "", exitUsage, "--wait-for, --shards: for a cluster only"},
-		{"no features", "train --data " + bare, "", exitFailed, "has no node features"},
+		{"no features", "train --data " + bare, "", exitFailed, "has no node features; add them to the data, such as features.npy"},
 		{"missing parameters", "eval --data " + store + " --params " + file + ".none", "", exitFailed, "no such file"},
 		{"no parameters named", "eval --data " + store, "", exitUsage, "--params"},
 		{"parameters for other data", "eval --data " + store + " --params " + params, "", exitUsage, "number of features is 2, and the model's 4"},
