@@ -22,6 +22,8 @@ type progress struct {
 	now    func() time.Time
 
 	last  time.Time // of the last line written
+	done  int       // epochs of which this process has heard; 0: none
+	line  string    // of the last epoch, where it was not due
 	loss  float64   // of the last batch
 	valid string    // validation accuracy of the last evaluated epoch, for the bar
 	shown bool      // a line stands on the terminal
@@ -52,7 +54,7 @@ func (p *progress) event(ev runtime.Event) {
 			p.bar(ev.Epoch, ev.Batch+1, ev.Batches)
 		}
 	case runtime.EventEpoch:
-		p.loss = ev.Loss
+		p.loss, p.done, p.line = ev.Loss, ev.Epoch+1, ""
 		if !math.IsNaN(ev.ValidAccuracy) {
 			p.valid = "  valid " + metricOf(p.links) + formatPercent(ev.ValidAccuracy)
 		}
@@ -61,12 +63,25 @@ func (p *progress) event(ev runtime.Event) {
 			if p.due(100 * time.Millisecond) {
 				p.bar(ev.Epoch+1, 0, 0)
 			}
-		case ev.Epoch+1 == p.epochs || p.due(time.Second):
-			fmt.Fprintf(p.w, "epoch %d/%d  loss %s%s  %s\n", ev.Epoch+1, p.epochs, formatLoss(ev.Loss), accuracies(ev, p.links), formatDuration(ev.Wall))
+		default:
+			p.line = fmt.Sprintf("epoch %d/%d  loss %s%s  %s\n", ev.Epoch+1, p.epochs, formatLoss(ev.Loss), accuracies(ev, p.links), formatDuration(ev.Wall))
+			if ev.Epoch+1 == p.epochs || p.due(time.Second) {
+				p.write()
+			}
 		}
 	case runtime.EventDone:
 		p.clear()
+		p.write()
+		if p.done > 0 && p.done < p.epochs {
+			fmt.Fprintf(p.w, "gnnactor: stopped after %d of %d epochs: the validation accuracy does not rise any more (--patience)\n", p.done, p.epochs)
+		}
 	}
+}
+
+// write writes the last epoch's line, if it has not been.
+func (p *progress) write() {
+	fmt.Fprint(p.w, p.line)
+	p.line = ""
 }
 
 // due reports whether the last line is at least d old, and if so takes now as

@@ -41,6 +41,25 @@ epoch 5/5  loss 0.5000  train 75.0 %  test 50.0 %  1.00 s
 	}
 }
 
+// Where training ends before its last epoch, that epoch has its line, and it is said why.
+func TestProgressStopsEarly(t *testing.T) {
+	var b strings.Builder
+	now := time.Unix(0, 0)
+	p := newProgress(&b, 5)
+	p.now = clockAt(&now)
+	for epoch := range 3 {
+		p.event(epochEvent(epoch))
+	}
+	p.event(runtime.Event{Kind: runtime.EventDone})
+	want := `epoch 1/5  loss 0.5000  train 75.0 %  test 50.0 %  1.00 s
+epoch 3/5  loss 0.5000  train 75.0 %  test 50.0 %  1.00 s
+gnnactor: stopped after 3 of 5 epochs: the validation accuracy does not rise any more (--patience)
+`
+	if b.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+	}
+}
+
 // On a terminal one line is rewritten, never wider than the terminal, and gone
 // in the end.
 func TestProgressBar(t *testing.T) {
