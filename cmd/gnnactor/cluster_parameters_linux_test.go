@@ -14,19 +14,25 @@ import (
 // Three hosts train asynchronously. The one that has the parameters is drained, and then the next one killed, and each
 // comes back: others have the parameters then, and go on.
 func TestNetParameters(t *testing.T) {
-	epochs, times := 400, 2
+	epochs, times := 150, 2
 	if n, err := strconv.Atoi(os.Getenv(long)); err == nil {
 		epochs, times = n, 10
 	}
 	c := &samplerCluster{netCluster: startStores(t, 4, 1)}
 	trainers := c.nodes[1:]
 	steps := func(n *netNode) string { return filepath.Join(c.dir, n.name+"-steps") }
-	run := append([]string{"train", "--cluster", c.endpoints[0], "--wait-for", "3", "--steps", steps(trainers[0])}, sspArgs(3, epochs)...)
+	run := slices.Concat([]string{"train", "--cluster", c.endpoints[0], "--wait-for", "3", "--steps", steps(trainers[0]), "--data", c.generate(lightData...)},
+		sspArgs(3, epochs), []string{"--batch-size", "128", "--eval-every", "0"})
 	const roles = "sampler,trainer,rows"
-	first := func(n *netNode) {
+	first := func(n *netNode, before int) { // one more than so many
 		t.Helper()
-		if err := n.log.await(c.ctx, func(s string) bool { return strings.Contains(s, "the group made its first step") }); err != nil {
-			t.Fatalf("%s makes no step: %v", n.name, err)
+		over := false
+		err := n.log.await(c.ctx, func(s string) bool {
+			over = strings.Contains(s, "parameters_sha256") || strings.Contains(s, "nothing is left to do")
+			return over || len(firstSteps(s)) > before
+		})
+		if err != nil || over {
+			t.Fatalf("%s makes no step: the run is over: %v, and more epochs are needed; %v", n.name, over, err)
 		}
 	}
 	join := func(n *netNode) {
@@ -37,7 +43,7 @@ func TestNetParameters(t *testing.T) {
 		join(n)
 	}
 	for _, n := range trainers {
-		first(n)
+		first(n, 0)
 	}
 	owner := func() *netNode {
 		t.Helper()
@@ -66,16 +72,14 @@ func TestNetParameters(t *testing.T) {
 			t.Fatalf("%s drains: %v, %v:\n%s", n.name, state, err, ending(n.log.String()))
 		}
 		join(n)
-		first(n)
+		first(n, 0)
 		n = owner()
 		began := len(firstSteps(n.log.String()))
 		moments = append(moments, moment{"killed", time.Now()})
 		if err := n.process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		if err := n.log.await(c.ctx, func(s string) bool { return len(firstSteps(s)) > began }); err != nil {
-			t.Fatalf("%s is not back: %v", n.name, err)
-		}
+		first(n, began)
 	}
 	var all []netResult
 	var lines []stepLine
