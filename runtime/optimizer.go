@@ -101,23 +101,34 @@ func (r *Runtime) resident() bool {
 // newUpdater returns an updater of a run that begins with params. It panics with an error of
 // the device's if that has no room for them.
 func newUpdater(r *Runtime, params []float32) *updater {
-	u := &updater{recipe: r.identity.Recipe, model: r.model}
-	at := 0
-	for _, t := range r.model.Layout().Tensors() {
-		if t.Fixed {
-			u.learnt, at = append(u.learnt, [2]int{at, t.Offset}), t.Offset+t.Len
-		}
-	}
-	u.learnt = append(u.learnt, [2]int{at, len(params)})
+	u := updaterOf(r.model, r.identity.Recipe)
 	if r.resident() {
 		u.x = r.modelExec()
 		u.device, u.host = cpu.DeviceOf[float32](u.x), make([]float32, len(params))
 	} else {
 		u.x = cpu.NewExec(r.pool, r.set)
 	}
+	u.begin(params)
+	return u
+}
+
+// updaterOf returns an updater that knows what to change and how.
+func updaterOf(m *compute.Model, recipe Recipe) *updater {
+	u := &updater{recipe: recipe, model: m}
+	at := 0
+	for _, t := range m.Layout().Tensors() {
+		if t.Fixed {
+			u.learnt, at = append(u.learnt, [2]int{at, t.Offset}), t.Offset+t.Len
+		}
+	}
+	u.learnt = append(u.learnt, [2]int{at, m.Layout().Len()})
+	return u
+}
+
+// begin makes params the first ones.
+func (u *updater) begin(params []float32) {
 	u.params, u.m, u.v = u.alloc(len(params)), u.alloc(len(params)), u.alloc(len(params))
 	u.set(params, make([]float32, len(params)), make([]float32, len(params)))
-	return u
 }
 
 // alloc returns memory where the parameters lie.

@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
+
+	"github.com/gnnactor/gnnactor/compute"
 )
 
 // Save writes the current parameters to a safetensors file, with PyG's names and the
@@ -24,10 +27,15 @@ func (r *Runtime) Save(ctx context.Context, path string) error {
 }
 
 func (r *Runtime) save(path string, params []float32) error {
-	if err := r.model.Layout().CheckFinite(params); err != nil {
-		r.log.Warn("the parameters that are saved are not all numbers, and will not load", "file", path, "because", err, "remedy", "train with a smaller learning rate or clip-norm")
+	return saveModel(path, r.model, params, &r.cfg.Config, r.log)
+}
+
+// saveModel writes parameters with the description of their model.
+func saveModel(path string, m *compute.Model, params []float32, cfg *Config, log *slog.Logger) error {
+	if err := m.Layout().CheckFinite(params); err != nil {
+		log.Warn("the parameters that are saved are not all numbers, and will not load", "file", path, "because", err, "remedy", "train with a smaller learning rate or clip-norm")
 	}
-	d := Description{Version: 1, Task: r.cfg.task(), Model: r.model.Spec(), Stages: r.cfg.rowStages()}
+	d := Description{Version: 1, Task: cfg.task(), Model: m.Spec(), Stages: cfg.rowStages()}
 	if d.Stages != nil {
 		d.Version = 2
 	}
@@ -35,7 +43,7 @@ func (r *Runtime) save(path string, params []float32) error {
 	if err != nil {
 		return fmt.Errorf("runtime: save: %w", err)
 	}
-	return r.model.Save(path, params, map[string]string{DescriptionKey: string(about)})
+	return m.Save(path, params, map[string]string{DescriptionKey: string(about)})
 }
 
 // Load replaces the parameters by those of a safetensors file: one that Save

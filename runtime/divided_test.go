@@ -1,0 +1,158 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/graph/generate"
+	"github.com/gnnactor/gnnactor/graph/importer"
+	"github.com/gnnactor/gnnactor/graph/pieces"
+	"github.com/gnnactor/gnnactor/graph/store"
+)
+
+// dividedData returns stores of Cora and of a block model.
+func dividedData(t *testing.T) map[string]string {
+	t.Helper()
+	dir := t.TempDir()
+	stores := map[string]string{"cora": filepath.Join(dir, "cora"), "blocks": filepath.Join(dir, "blocks")}
+	if err := importer.Import("../../shared/data/cora", stores["cora"], importer.Options{Context: t.Context()}); err != nil {
+		t.Fatal(err)
+	}
+	ds, err := generate.SBM(generate.SBMOptions{Nodes: 9000, Classes: 8, AvgDegree: 6, Homophily: 0.6, FeatureDim: 12, Signal: 0.25, TrainFraction: 0.2, ValidFraction: 0.1, Seed: 11})
+	if err == nil {
+		err = store.Create(t.Context(), stores["blocks"], ds)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stores
+}
+
+// Global batches over 1, 2, 3, 4 and 8 pieces have the losses and accuracies of one process, with the same
+// values dropped, in float32's error, which steps make larger; and what they learn is saved, and evaluated alike.
+func TestDividedTrainsAsOneProcess(t *testing.T) {
+	for data, path := range dividedData(t) {
+		for _, model := range []struct{ name, norm string }{{"gcn", ""}, {"sage", ""}, {"gin", "batch"}, {"gat", "layer"}} {
+			cfg := DefaultConfig()
+			cfg.Data.Path, cfg.Model.Name, cfg.Model.Norm, cfg.Model.Hidden = path, model.name, model.norm, 16
+			cfg.Sampling.Sampler, cfg.Sampling.Fanouts, cfg.Training.Epochs = "full", nil, 3
+			var want []Event
+			r := started(t, cfg)
+			for e, err := range r.Train(t.Context()) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if e.Kind == EventStep {
+					want = append(want, e)
+				}
+			}
+			valid, err := r.EvaluateAUC(t.Context(), r.Dataset().Valid)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, n := range []int{1, 2, 3, 4, 8} {
+				if data == "cora" && n == 4 { // of 2,708 nodes: 8 pieces leave five without any, too
+					continue
+				}
+				t.Run(fmt.Sprintf("%s %s %d pieces", data, model.name, n), func(t *testing.T) {
+					d := divided(t, cfg, pieces.Options{Method: "contiguous", Pieces: n})
+					at := 0
+					err := d.Train(t.Context(), func(epoch int, loss, accuracy float64) error {
+						e := want[at]
+						if at++; epoch != e.Epoch || math.Abs(loss-e.Loss) > 1e-5*e.Loss || math.Abs(accuracy-e.TrainAccuracy) > 0.002 {
+							t.Errorf("epoch %d: loss %v, accuracy %v; want epoch %d: %v, %v", epoch, loss, accuracy, e.Epoch, e.Loss, e.TrainAccuracy)
+						}
+						return nil
+					})
+					if err != nil || at != cfg.Training.Epochs {
+						t.Fatalf("%d epochs, %v", at, err)
+					}
+					saved := filepath.Join(t.TempDir(), "model.safetensors")
+					if err := d.Save(saved); err != nil {
+						t.Fatal(err)
+					}
+					o, err := d.Infer(t.Context(), "", nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					m, err := o.Evaluate(1)
+					if err != nil || m.Count != valid.Count || math.Abs(m.Loss-valid.Loss) > 1e-4*valid.Loss || math.Abs(m.AUC-valid.AUC) > 1e-3 {
+						t.Errorf("evaluation: %+v, %v; want %+v", m, err, valid)
+					}
+					again := cfg
+					again.Model.Params = saved
+					loaded := started(t, again)
+					v, err := loaded.EvaluateAUC(t.Context(), loaded.Dataset().Valid)
+					if err != nil || v != m { // the very parameters, and exact inference's bits
+						t.Errorf("the saved model, over the whole: %+v, %v; over pieces %+v", v, err, m)
+					}
+				})
+			}
+		}
+	}
+}
+
+func divided(t *testing.T, cfg Config, o pieces.Options) *Divided {
+	t.Helper()
+	s, err := store.Open(cfg.Data.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	cfg.Data.Path = filepath.Join(t.TempDir(), "set")
+	if _, err := pieces.Create(t.Context(), cfg.Data.Path, s, o); err != nil {
+		t.Fatal(err)
+	}
+	d, err := OpenDivided(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// What global batches over pieces do not have is refused by name, training ends with its context and what it tells, and the same
+// set trains to the same bits again.
+func TestDividedTrainRefuses(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.Data.Path, cfg.Model.Name, cfg.Training.Epochs = dividedData(t)["blocks"], "gcn", 2
+	cfg.Sampling.Sampler, cfg.Sampling.Fanouts = "full", nil
+	sampled := cfg
+	sampled.Sampling.Sampler = "khop"
+	patient := cfg
+	patient.Training.Patience = 3
+	for want, c := range map[string]Config{"sampler other than full": sampled, "patience": patient} {
+		if err := divided(t, c, pieces.Options{Method: "hash", Pieces: 2}).Train(t.Context(), nil); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	d := divided(t, cfg, pieces.Options{Method: "hash", Pieces: 3})
+	enough := errors.New("enough")
+	if err := d.Train(t.Context(), func(int, float64, float64) error { return enough }); !errors.Is(err, enough) {
+		t.Errorf("told: %v", err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(enough)
+	if err := d.Train(ctx, nil); !errors.Is(err, enough) {
+		t.Errorf("a context that ended: %v", err)
+	}
+	var losses [2][]float64
+	for k := range losses {
+		d := divided(t, cfg, pieces.Options{Method: "hash", Pieces: 3})
+		if err := d.Train(t.Context(), func(_ int, loss, _ float64) error { losses[k] = append(losses[k], loss); return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if losses[0][1] != losses[1][1] || len(losses[0]) != 2 {
+		t.Errorf("two trainings: %v", losses)
+	}
+}
