@@ -118,3 +118,6 @@ func (d *Divided) batch() ([]compute.PieceBatch, error) {
 func (d *Divided) Save(path string) error {
 	return saveModel(path, d.model, d.params, &d.cfg.Config, d.log)
 }
+
+// ParametersSHA256 is a hash of the parameters.
+func (d *Divided) ParametersSHA256() string { return d.model.Layout().SHA256(d.params) }

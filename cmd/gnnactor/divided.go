@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"time"
 	"unsafe"
@@ -133,4 +134,54 @@ func writePieces(out string, n int, o *runtime.Outputs) (err error) {
 		err = errors.Join(err, f.Abort())
 	}
 	return err
+}
+
+// trainDivided trains on global batches over the partition set cfg.Data.Path.
+func (c *trainCommand) trainDivided(cmd *cobra.Command, cfg runtime.Config) (err error) {
+	for _, flag := range []string{"cluster", "plot", "baseline", "trace", "steps"} {
+		if cmd.Flags().Changed(flag) {
+			return usagef("--%s: global batches over a partition set do not have that", flag)
+		}
+	}
+	ctx := cmd.Context()
+	d, err := runtime.OpenDivided(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	c.logf("%s: %s nodes in %d pieces", d.Set().Name(), formatCount(d.Set().NumNodes()), len(d.Set().Pieces()))
+	began, last := time.Now(), math.NaN()
+	err = d.Train(ctx, func(epoch int, loss, accuracy float64) error {
+		last = loss
+		c.logf("epoch %d of %d: loss %s, training accuracy %s", epoch+1, cfg.Training.Epochs, formatLoss(loss), formatPercent(accuracy))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	took := time.Since(began)
+	if c.save != "" {
+		if err := d.Save(c.save); err != nil {
+			return err
+		}
+		c.logf("parameters saved to %s", c.save)
+	}
+	o, err := d.Infer(ctx, "", nil)
+	if err != nil {
+		return err
+	}
+	if c.output != outputJSON {
+		c.logf("trained in %s", formatDuration(took))
+		return c.evaluateDivided(d, o)
+	}
+	var split [3]runtime.Metrics
+	for i := range split {
+		if split[i], err = o.Evaluate(i); err != nil {
+			return err
+		}
+	}
+	return c.printJSON(map[string]any{
+		"test_accuracy": finite(split[2].Accuracy), "valid_accuracy": finite(split[1].Accuracy), "train_loss": finite(last),
+		"epochs": cfg.Training.Epochs, "seconds": took.Seconds(), "batches": cfg.Training.Epochs, "parameters_sha256": d.ParametersSHA256(),
+	})
 }

@@ -78,6 +78,35 @@ func TestInferDivided(t *testing.T) {
 	}
 }
 
+// Global batches over a partition set learn what they learn of the store, and what they save is a model like others.
+func TestTrainDivided(t *testing.T) {
+	store, dir := storeOf(t, generate.Builtin()), t.TempDir()
+	set, params := filepath.Join(dir, "set"), filepath.Join(dir, "model.safetensors")
+	mustInvoke(t, "partition", "--data", store, "--parts", "3", "--method", "contiguous", "--out", set)
+	args := []string{"--model", "gcn", "--sampler", "full", "--epochs", "5", "--output", "json"}
+	out, _ := mustInvoke(t, append([]string{"train", "--data", store}, args...)...)
+	want := lastLine(t, out)
+	out, said := mustInvoke(t, append([]string{"train", "--data", set, "--save", params}, args...)...)
+	got := lastLine(t, out)
+	for _, what := range []string{"train_loss", "valid_accuracy", "test_accuracy"} {
+		if d := got[what].(float64) - want[what].(float64); math.Abs(d) > 1e-3 {
+			t.Errorf("%s is %v, want %v", what, got[what], want[what])
+		}
+	}
+	if !strings.Contains(said, "epoch 5 of 5: loss") || got["epochs"] != 5.0 {
+		t.Errorf("got %v, said %s", got, said)
+	}
+	out, _ = mustInvoke(t, "eval", "--data", store, "--params", params, "--output", "json")
+	if v := lastLine(t, out)["test"].(map[string]any); v["accuracy"] != got["test_accuracy"] {
+		t.Errorf("the saved model has the accuracy %v, want %v", v["accuracy"], got["test_accuracy"])
+	}
+	for _, more := range [][]string{{"--checkpoint", filepath.Join(dir, "checkpoints")}, {"--plot", filepath.Join(dir, "x.svg")}, {"--patience", "3"}} {
+		if code, _, stderr := invoke(t, append(append([]string{"train", "--data", set}, args...), more...)...); code == exitDone || !strings.Contains(stderr, "over a partition set") {
+			t.Errorf("%q: exit code %d, %s", more, code, stderr)
+		}
+	}
+}
+
 // near tells whether two .npy files have one header and values that differ by 1e-5 at most, by them.
 func near(got, want []byte) bool {
 	const header = 128

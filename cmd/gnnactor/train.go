@@ -12,6 +12,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster"
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/pieces"
 	"github.com/gnnactor/gnnactor/runtime"
 	"github.com/gnnactor/gnnactor/training"
 )
@@ -47,7 +48,13 @@ node that has the parameters, and each line of --steps has that of its step.
 The result is the same, bit for bit, for any --threads, --samplers, --trainers and
 --credits, wherever --features lie, for any --match, --cache and --gather, and for a run that
 was interrupted and resumed, unless --sync is ssp. --reorder changes the order of the batches, and so the
-result, which is then the same for that --reorder.`,
+result, which is then the same for that --reorder.
+
+With --sampler full --data may be a partition set ('gnnactor partition --out DIR',
+edges at their targets). Each epoch is then one step on the whole graph, computed on all
+pieces in this process, which exchange rows and gradients: losses are those of one
+process on the whole in float32's error, their bits a function of the partition.
+It is evaluated at the end; checkpoints and what else is not there are refused by name.`,
 		Example: `  gnnactor train
   gnnactor train --data DIR --model gcn --sampler full --epochs 200 --hidden 16
   gnnactor train --data DIR --fanouts 15,10,5 --checkpoint run1 --resume
@@ -98,6 +105,9 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	}
 	if err := errors.Join(checkPlot(c.plot), checkReplaceable("--save", c.save), checkReplaceable("--trace", cfg.Execution.Trace), checkWritable("--steps", c.cluster.steps)); err != nil {
 		return err
+	}
+	if cfg.Sampling.Sampler == "full" && pieces.IsSet(cfg.Data.Path) {
+		return c.trainDivided(cmd, cfg)
 	}
 	if c.plot != "" {
 		cfg.Execution.Spans = plotSpans
