@@ -52,7 +52,8 @@ far below its size. What was interrupted goes on where it was when the same comm
 is given again. 'gnnactor inspect DIR' shows a set; eval, embed and predict compute on
 one whose edges lie with their targets, and train and plan take it for --data, with
 the samplers neighbor, khop and labor: from pieces that keep the ids (contiguous)
-training makes the parameters that it makes from the store, bit for bit.`,
+training makes the parameters that it makes from the store, bit for bit. With the sampler
+full all pieces are computed at once: bits are then a function of the partition.`,
 		Example: `  gnnactor partition --data STORE --parts 1000
   gnnactor train --data STORE --sampler cluster --sampler-options clusters=1000,per-batch=20
   gnnactor partition --data STORE --parts 4 --method ldg --memory 512MiB --out PIECES
