@@ -229,7 +229,7 @@ var ErrNotReady = fmt.Errorf("%w: the node does not sample yet", control.ErrElse
 // (only) is measured while it is idle, too. Close ends it.
 func Serve(o Options, run Run, only bool) *Host {
 	h := &Host{o: o, run: run, meter: meter{only: only, quota: memlimit.Cores}, samplers: map[string]*hosted{}}
-	o.Plane.Handle(methodWatch, func(ctx context.Context, _ *dataplane.Request) (dataplane.Reply, error) {
+	o.Plane.Handle(dataplane.MethodWatch, func(ctx context.Context, _ *dataplane.Request) (dataplane.Reply, error) {
 		<-ctx.Done()
 		return dataplane.Reply{}, context.Cause(ctx)
 	})
@@ -447,11 +447,8 @@ func (r *Remote) Close() {
 	r.tasks.Wait()
 }
 
-// methodWatch is answered when the node ends: who asks hears at once when its connection breaks,
-// as those of the control plane, which are made anew, do not tell.
-const methodWatch = dataplane.MethodWatch
-
-// peer is a node that samplers are asked at.
+// peer is a node that samplers are asked at. It is watched: the question is answered when the node ends, and who asks
+// hears at once when its connection breaks, as those of the control plane, which are made anew, do not tell.
 type peer struct {
 	ctx    context.Context // ends when the node does not answer any more
 	cancel context.CancelCauseFunc
@@ -469,7 +466,7 @@ func (r *Remote) peer(node string) *peer {
 	p.ctx, p.cancel = context.WithCancelCause(r.ctx)
 	r.peers[node] = p
 	r.start(func() {
-		_, err := r.o.Plane.Ask(p.ctx, dataplane.Call{Node: node, Method: methodWatch})
+		_, err := r.o.Plane.Ask(p.ctx, dataplane.Call{Node: node, Method: dataplane.MethodWatch})
 		p.cancel(fmt.Errorf("%w: %w", dataplane.ErrPeerGone, err))
 	})
 	return p

@@ -24,12 +24,6 @@ import (
 	"github.com/gnnactor/gnnactor/graph/features"
 )
 
-// The data plane's methods of this package.
-const (
-	MethodRows  = dataplane.MethodRows
-	MethodShard = dataplane.MethodShard
-)
-
 // Map says which shard each node of the graph is in, and which row of it.
 type Map struct {
 	part, row []uint32
@@ -111,8 +105,8 @@ type Server struct {
 // NewServer serves rows of a layout at p.
 func NewServer(p *dataplane.Plane, m *Map, layout features.Layout) *Server {
 	s := &Server{m: m, layout: layout, held: map[int]*graph.Features{}}
-	p.Handle(MethodRows, s.rows)
-	transfer.Serve(p, MethodShard, chunkOf(layout), s.find)
+	p.Handle(dataplane.MethodRows, s.rows)
+	transfer.Serve(p, dataplane.MethodShard, chunkOf(layout), s.find)
 	return s
 }
 
@@ -265,7 +259,7 @@ func (s *Server) find(ctx context.Context, name []byte, at int64, bytes int) (fu
 func Copy(ctx context.Context, p *dataplane.Plane, m *Map, layout features.Layout, shard int, holders []string) (*graph.Features, error) {
 	t := layout.NewTable(m.Rows(shard))
 	row := layout.RowBytes()
-	from := transfer.Source{Plane: p, Method: MethodShard, Nodes: holders}
+	from := transfer.Source{Plane: p, Method: dataplane.MethodShard, Nodes: holders}
 	err := from.All(ctx, binary.LittleEndian.AppendUint32(nil, uint32(shard)), int64(t.Rows)*int64(row), chunkOf(layout), func(at int64, b []byte) error {
 		for first := int(at / int64(row)); len(b) > 0; first, b = first+1, b[row:] {
 			take(t, first, b[:row])

@@ -216,7 +216,7 @@ func TestHolderAnswersLater(t *testing.T) {
 	f := table(graph.Float32, 8)
 	_, all := start(t, f, 2, 1)
 	var failures atomic.Int64
-	all[1].plane.Handle(MethodRows, func(ctx context.Context, r *dataplane.Request) (dataplane.Reply, error) {
+	all[1].plane.Handle(dataplane.MethodRows, func(ctx context.Context, r *dataplane.Request) (dataplane.Reply, error) {
 		if failures.Add(1) <= 2 {
 			return dataplane.Reply{}, errors.New("not now")
 		}

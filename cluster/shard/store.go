@@ -239,7 +239,7 @@ func (s *Store) ask(ctx context.Context, r *features.Request, asks []*wanted) {
 				for _, i := range rows {
 					body = binary.LittleEndian.AppendUint32(body, r.IDs[i])
 				}
-				b, err := s.plane.Ask(ctx, dataplane.Call{Node: w.node, Method: MethodRows, Body: [][]byte{body}, Max: len(rows) * row})
+				b, err := s.plane.Ask(ctx, dataplane.Call{Node: w.node, Method: dataplane.MethodRows, Body: [][]byte{body}, Max: len(rows) * row})
 				if err == nil && len(b) != len(rows)*row {
 					err = fmt.Errorf("shard: node %s answers %d rows with %d bytes", w.node, len(rows), len(b))
 				}

@@ -14,9 +14,6 @@ import (
 	"github.com/gnnactor/gnnactor/messages"
 )
 
-// methodStale is the data plane's method of asynchronous runs.
-const methodStale = dataplane.MethodParameters
-
 // kind says what a trainer asks the owner's node.
 type kind uint8
 

@@ -18,12 +18,6 @@ import (
 	"github.com/gnnactor/gnnactor/sampling"
 )
 
-// The data plane's methods of this package.
-const (
-	MethodSample = dataplane.MethodAudit
-	MethodSettle = dataplane.MethodSettle
-)
-
 // phase is that of the batches that are audited.
 const phase = "train"
 
@@ -100,8 +94,8 @@ func startAuditor(o auditOptions) *auditor {
 	if v := a.newest(); v != nil {
 		a.known = v.Revision
 	}
-	o.Plane.Handle(MethodSample, a.sample)
-	o.Plane.Handle(MethodSettle, a.settle)
+	o.Plane.Handle(dataplane.MethodAudit, a.sample)
+	o.Plane.Handle(dataplane.MethodSettle, a.settle)
 	a.tasks.Go(a.audit)
 	a.tasks.Go(a.follow)
 	return a
@@ -111,12 +105,12 @@ func startAuditor(o auditOptions) *auditor {
 // given up. The others are told from now on, at once, whether all audits of what was
 // sampled here had come back.
 func (a *auditor) Close() {
-	a.o.Plane.Handle(MethodSample, nil)
+	a.o.Plane.Handle(dataplane.MethodAudit, nil)
 	a.mu.Lock()
 	a.cancel() // no task begins from now on
 	settled := a.settled == a.submitted && a.judging == 0
 	a.mu.Unlock()
-	a.o.Plane.Handle(MethodSettle, func(context.Context, *dataplane.Request) (dataplane.Reply, error) {
+	a.o.Plane.Handle(dataplane.MethodSettle, func(context.Context, *dataplane.Request) (dataplane.Reply, error) {
 		if settled {
 			return dataplane.Reply{}, nil
 		}
@@ -257,7 +251,7 @@ const again = 100 * time.Millisecond
 
 func (a *auditor) settledAt(ctx context.Context, node string) error {
 	for {
-		b, err := a.o.Plane.Ask(ctx, dataplane.Call{Node: node, Method: MethodSettle, Max: len(never)})
+		b, err := a.o.Plane.Ask(ctx, dataplane.Call{Node: node, Method: dataplane.MethodSettle, Max: len(never)})
 		switch {
 		case err == nil && len(b) == 0:
 			return nil

@@ -84,7 +84,7 @@ func (a *auditor) ask(ctx context.Context, members []string, x sampled) bool {
 			a.o.Logger.Error("audit", "batch", x.id, "error", err)
 			return true
 		}
-		b, err := a.o.Plane.Ask(ctx, dataplane.Call{Node: node, Method: MethodSample, Body: [][]byte{body}, Max: answerSize})
+		b, err := a.o.Plane.Ask(ctx, dataplane.Call{Node: node, Method: dataplane.MethodAudit, Body: [][]byte{body}, Max: answerSize})
 		if err == nil && len(b) == 0 { // it cannot sample
 			continue
 		}

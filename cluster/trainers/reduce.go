@@ -12,9 +12,6 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/membership"
 )
 
-// methodReduce is the data plane's method of the sums.
-const methodReduce = dataplane.MethodSums
-
 // ErrRegroup is wrapped by the errors of a group that was closed, or that is
 // not a peer's any longer: the step has to be done again in another group.
 var ErrRegroup = errors.New("trainers: the group of trainers has changed")
@@ -47,7 +44,7 @@ type reducer struct {
 // newReducer registers at p.
 func newReducer(p *dataplane.Plane) *reducer {
 	s := &reducer{plane: p, changed: make(chan struct{})}
-	p.Handle(methodReduce, s.serve)
+	p.Handle(dataplane.MethodSums, s.serve)
 	p.Handle(dataplane.MethodInputs, s.serveGather)
 	return s
 }
@@ -344,7 +341,7 @@ func (s *reducer) group(ctx context.Context, id uint64) (*reduceGroup, error) {
 // get asks trainer t for a part, into dst.
 func (g *reduceGroup) get(ctx context.Context, t int, number int64, k cellKey, dst []byte, most int) ([]byte, error) {
 	body := appendRequest(make([]byte, 0, requestSize), g.id, number, k)
-	b, err := g.s.plane.Ask(ctx, dataplane.Call{Node: g.members[t], Method: methodReduce, Body: [][]byte{body}, Into: dst, Max: most})
+	b, err := g.s.plane.Ask(ctx, dataplane.Call{Node: g.members[t], Method: dataplane.MethodSums, Body: [][]byte{body}, Into: dst, Max: most})
 	if err == nil && dst != nil && len(b) != len(dst) {
 		err = fmt.Errorf("trainers: node %s has %d bytes of a part of %d; all nodes must run one configuration", g.members[t], len(b), len(dst))
 	}

@@ -35,7 +35,7 @@ func (r *remote) ask(ctx context.Context, q request, into []byte, most int) ([]b
 	if err != nil {
 		return nil, err
 	}
-	answer, err := r.plane.Ask(ctx, dataplane.Call{Node: r.node, Method: methodStale, Body: [][]byte{b}, Into: into, Max: most})
+	answer, err := r.plane.Ask(ctx, dataplane.Call{Node: r.node, Method: dataplane.MethodParameters, Body: [][]byte{b}, Into: into, Max: most})
 	if err != nil {
 		return nil, fmt.Errorf("%w: the node with the parameters: %w", training.ErrGroup, err)
 	}

@@ -44,13 +44,13 @@ type term struct {
 // newService registers at a plane; Close must be called.
 func newService(p *dataplane.Plane) *service {
 	s := &service{plane: p, changed: make(chan struct{})}
-	p.Handle(methodStale, s.serve)
+	p.Handle(dataplane.MethodParameters, s.serve)
 	return s
 }
 
 // Close ends it.
 func (s *service) Close() {
-	s.plane.Handle(methodStale, nil)
+	s.plane.Handle(dataplane.MethodParameters, nil)
 	s.set(nil)
 }
 

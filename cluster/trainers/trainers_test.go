@@ -478,7 +478,7 @@ func TestZombie(t *testing.T) {
 		body = append(body, make([]byte, 21)...)
 		body[16] = 3
 		zombie.plane.SetPeer(x.plane.Node(), x.plane.Address())
-		if _, err := zombie.plane.Ask(ctx, dataplane.Call{Node: x.plane.Node(), Method: methodReduce, Body: [][]byte{body}, Max: 1 << 20}); err == nil {
+		if _, err := zombie.plane.Ask(ctx, dataplane.Call{Node: x.plane.Node(), Method: dataplane.MethodSums, Body: [][]byte{body}, Max: 1 << 20}); err == nil {
 			t.Error("a zombie got a part of a group that it is not in")
 		}
 	}

@@ -16,12 +16,6 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 )
 
-// The data plane's methods for a directory.
-const (
-	MethodList = dataplane.MethodList
-	MethodFile = dataplane.MethodFile
-)
-
 // Limits of a listing that is accepted from a peer.
 const (
 	maxListing = 64 << 20
@@ -97,11 +91,11 @@ type directory struct {
 // read, for their checksums, when the first peer asks.
 func ServeDirectory(p *dataplane.Plane, dir string, names []string) {
 	s := &directory{dir: dir, names: slices.Clone(names)}
-	p.Handle(MethodList, func(context.Context, *dataplane.Request) (dataplane.Reply, error) {
+	p.Handle(dataplane.MethodList, func(context.Context, *dataplane.Request) (dataplane.Reply, error) {
 		s.once.Do(s.read)
 		return dataplane.Reply{Data: [][]byte{s.text}}, s.err
 	})
-	Serve(p, MethodFile, ChunkBytes, s.find)
+	Serve(p, dataplane.MethodFile, ChunkBytes, s.find)
 }
 
 func (s *directory) read() {
@@ -181,8 +175,8 @@ type Progress struct {
 // all), which must be the same at all of them. What dir holds of it already, whole or in part, is
 // checked and kept. progress may be nil.
 func CopyDirectory(ctx context.Context, p *dataplane.Plane, nodes []string, dir string, want func(name string) bool, progress func(Progress)) error {
-	c := &copying{from: Source{Plane: p, Method: MethodFile, Nodes: nodes}, dir: dir, progress: progress, buf: make([]byte, ChunkBytes)}
-	text, err := c.from.Ask(ctx, dataplane.Call{Method: MethodList, Max: maxListing}, nil)
+	c := &copying{from: Source{Plane: p, Method: dataplane.MethodFile, Nodes: nodes}, dir: dir, progress: progress, buf: make([]byte, ChunkBytes)}
+	text, err := c.from.Ask(ctx, dataplane.Call{Method: dataplane.MethodList, Max: maxListing}, nil)
 	if err != nil {
 		return err
 	}

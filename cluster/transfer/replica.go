@@ -22,13 +22,6 @@ import (
 // ReplicaKind is what a node that keeps replicas has among membership's kinds.
 const ReplicaKind = "copies"
 
-// The data plane's methods of this package.
-const (
-	MethodPutReplica   = dataplane.MethodPutReplica
-	MethodListReplicas = dataplane.MethodListReplicas
-	MethodGetReplica   = dataplane.MethodGetReplica
-)
-
 // ReplicaDepth is how many replicas of a run are kept, and runs how many runs, of every
 // sender.
 const (
@@ -87,9 +80,9 @@ func ServeReplicas(p *dataplane.Plane, dir string) (*ReplicaServer, error) {
 		return nil, fmt.Errorf("transfer: %w", err)
 	}
 	s := &ReplicaServer{dir: dir}
-	Receive(p, MethodPutReplica, s.put)
-	p.Handle(MethodListReplicas, s.list)
-	Serve(p, MethodGetReplica, ChunkBytes, s.get)
+	Receive(p, dataplane.MethodPutReplica, s.put)
+	p.Handle(dataplane.MethodListReplicas, s.list)
+	Serve(p, dataplane.MethodGetReplica, ChunkBytes, s.get)
 	return s, nil
 }
 
