@@ -258,6 +258,17 @@ func TestCreateNeverReplacesWhatItWasNotAskedTo(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(other, "thesis.txt"), nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
+	// A store with a directory in it, which it would take with it, is not replaced.
+	kept := filepath.Join(dir, "checkpoints")
+	if err := os.Mkdir(kept, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := Create(t.Context(), dir, ds, Overwrite()); err == nil || !strings.Contains(err.Error(), "checkpoints in it is no part of the store") {
+		t.Errorf("a store with checkpoints in it: %v", err)
+	}
+	if _, err := os.Stat(kept); err != nil {
+		t.Error(err)
+	}
 	if err := Create(t.Context(), other, ds, Overwrite()); err == nil {
 		t.Error("a directory that is no store was replaced")
 	}

@@ -139,7 +139,7 @@ func (w *Writer) makeTemporary(parent string) error {
 }
 
 // checkDestination refuses to replace anything but an empty directory or, when
-// asked to, a store.
+// asked to, a store, in which there are no directories.
 func checkDestination(dst string, overwrite bool) error {
 	st, err := os.Lstat(dst)
 	if errors.Is(err, os.ErrNotExist) {
@@ -163,6 +163,11 @@ func checkDestination(dst string, overwrite bool) error {
 	}
 	if _, err := os.Stat(filepath.Join(dst, Manifest)); err != nil {
 		return fmt.Errorf("graph: %s is there already and is not a store, so it is not overwritten; choose another name", dst)
+	}
+	for _, e := range list {
+		if e.IsDir() { // checkpoints, say; the store would take them with it
+			return fmt.Errorf("graph: %s is not overwritten: %s in it is no part of the store; move that away before", dst, e.Name())
+		}
 	}
 	return nil
 }
