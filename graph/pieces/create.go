@@ -563,20 +563,22 @@ func (c *creator) write(ctx context.Context, g *group) error {
 	done := g.to - len(g.pieces)
 	for _, i := range g.pieces {
 		eg.Go(func() error {
-			if err := c.topology(ctx, g, i, writers[i]); err != nil {
-				return err
-			}
-			if <-values; !complete {
-				return nil // whose error is another one's
-			}
-			if err := writers[i].Commit(ctx); err != nil {
-				return err
-			}
-			telling.Lock()
-			defer telling.Unlock()
-			done++
-			c.o.Progress("writing pieces", int64(done), int64(c.o.Pieces))
-			return nil
+			return graph.Guard(func() error {
+				if err := c.topology(ctx, g, i, writers[i]); err != nil {
+					return err
+				}
+				if <-values; !complete {
+					return nil // whose error is another one's
+				}
+				if err := writers[i].Commit(ctx); err != nil {
+					return err
+				}
+				telling.Lock()
+				defer telling.Unlock()
+				done++
+				c.o.Progress("writing pieces", int64(done), int64(c.o.Pieces))
+				return nil
+			})
 		})
 	}
 	return eg.Wait()
