@@ -27,7 +27,7 @@ func TestPartitionOut(t *testing.T) {
 	for want, args := range map[string][]string{
 		"is a partition set, a graph in pieces": {"partition", "--parts", "2"},
 		"is a partition set; sampling alone":    {"sample"},
-		"full: a batch is the whole graph":      {"train", "--sampler", "full"},
+		"global batches over a partition set":   {"train", "--sampler", "full", "--patience", "3"},
 	} {
 		if code, _, stderr := invoke(t, append(args, "--data", set)...); code == 0 || !strings.Contains(stderr, want) {
 			t.Errorf("%s: %d, %s", args[0], code, stderr)
