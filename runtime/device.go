@@ -3,31 +3,45 @@ package runtime
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/compute/devices"
 )
 
-// openDevice opens the device that the settings name, if it is not the processor.
+// openDevice opens the devices that the settings name, unless that is the processor.
 func (r *Runtime) openDevice() error {
 	name := r.cfg.Execution.Device
-	d, why, err := devices.Open(name)
-	if err == nil && d != nil && r.cfg.precision != cpu.Float32 {
+	all, why, err := devices.OpenAll(name)
+	closeAll := func() {
+		for _, d := range all {
+			err = errors.Join(err, d.Close())
+		}
+		all = nil
+	}
+	for _, d := range all {
+		if k := d.Kernels(); err == nil && k != all[0].Kernels() {
+			err = fmt.Errorf("%s has %s kernels and %s has %s: runs have those of one; use devices of one kind", all[0].Describe(), all[0].Kernels(), d.Describe(), k)
+		}
+	}
+	if err == nil && all != nil && r.cfg.precision != cpu.Float32 {
 		if name == devices.Auto {
 			why = fmt.Errorf("precision: a device computes in float32, not in %v", r.cfg.precision)
 		} else {
 			err = fmt.Errorf("precision: %s computes in float32, not in %v: use --device cpu, or --precision float32", name, r.cfg.precision)
 		}
-		err = errors.Join(err, d.Close())
-		d = nil
+		closeAll()
 	}
 	if err != nil {
+		closeAll()
 		return fmt.Errorf("%w: device: %w", ErrConfig, err)
 	}
 	switch {
-	case d != nil:
-		r.device = d
-		r.log.Info("device", "is", d.Describe())
+	case all != nil:
+		r.device, r.others = all[0], all[1:]
+		for _, d := range all {
+			r.log.Info("device", "is", d.Describe())
+		}
 	case why != nil:
 		r.fallback = fmt.Sprintf("device auto: the processor computes: %v", why)
 		r.log.Info("device", "is", "the processor", "why", why)
@@ -52,6 +66,9 @@ func (r *Runtime) closeDevice() error {
 	for _, q := range queues {
 		errs = append(errs, q.Close())
 	}
+	for _, d := range r.others {
+		errs = append(errs, d.Close())
+	}
 	return errors.Join(append(errs, r.device.Close())...)
 }
 
@@ -63,21 +80,37 @@ func (r *Runtime) kernels() string {
 	return r.set.String()
 }
 
+// deviceOf is which of the run's devices trainer i computes on: 0, whose memory has the
+// parameters, or above 0 that of r.others before it.
+func (r *Runtime) deviceOf(i int) int { return i % (1 + len(r.others)) }
+
 // modelExec returns an Exec for the caller's model alone, until releaseModelExec: with the
-// run's kernels and precision, on its device if it has one.
-func (r *Runtime) modelExec() *cpu.Exec {
+// run's kernels and precision, on its first device if it has one.
+func (r *Runtime) modelExec() *cpu.Exec { return r.modelExecOn(0) }
+
+// modelExecOn is modelExec on another of the run's devices.
+func (r *Runtime) modelExecOn(device int) *cpu.Exec {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if n := len(r.modelExecs); n > 0 {
-		x := r.modelExecs[n-1]
-		r.modelExecs = r.modelExecs[:n-1]
-		return x
+	for i, x := range r.modelExecs {
+		if r.execDevices[x] == device {
+			r.modelExecs = slices.Delete(r.modelExecs, i, i+1)
+			return x
+		}
 	}
 	x := r.newExec()
 	if r.device != nil {
-		q := r.device.Queue()
+		d := r.device
+		if device > 0 {
+			d = r.others[device-1]
+		}
+		q := d.Queue()
 		r.queues = append(r.queues, q)
 		x.UseDevice(q)
+		if r.execDevices == nil {
+			r.execDevices = map[*cpu.Exec]int{}
+		}
+		r.execDevices[x] = device
 	}
 	return x
 }

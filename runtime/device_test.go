@@ -195,6 +195,53 @@ func TestStepStaysOnDevice(t *testing.T) {
 	}
 }
 
+// Two devices are two trainers under one tree of gradients, with the bits of one device that has
+// both micro-batches; a device named twice is refused, and one that there is not.
+func TestTwoDevices(t *testing.T) {
+	if fakecuda.Real() {
+		t.Skip("of the emulated driver there are two")
+	}
+	for name, set := range map[string]func(c *Config){
+		"sage":       func(*Config) {},
+		"batch norm": func(c *Config) { c.Model.Norm, c.Training.ClipNorm, c.Sampling.MicroBatches = "batch", 0.5, 3 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := fakecuda.Use(t)
+			d.Set("devices", 2)
+			var sums []string
+			for _, devices := range []string{"cuda:0", "cuda:0,cuda:1"} {
+				c := DefaultConfig()
+				c.Training.Epochs, c.Training.EvalEvery, c.Sampling.BatchSize, c.Sampling.MicroBatches, c.Execution.Device = 2, 1, 128, 2, devices
+				set(&c)
+				r := started(t, c)
+				if n := 1 + strings.Count(devices, ","); r.plan.Trainers != n {
+					t.Errorf("%s: %d trainers", devices, r.plan.Trainers)
+				}
+				trained(t, r)
+				for _, other := range r.others {
+					if there, back := other.Moved(); there == 0 || back == 0 {
+						t.Errorf("the second device had %d bytes and gave %d", there, back)
+					}
+				}
+				sums = append(sums, sumOf(t, r))
+				stopped(t, r)
+			}
+			if sums[0] != sums[1] {
+				t.Errorf("parameters %v", sums)
+			}
+		})
+	}
+	d := fakecuda.Use(t)
+	d.Set("devices", 2)
+	for names, want := range map[string]string{"cuda:0,cuda:2": "no device cuda:2", "cuda:1,cuda:1": "twice", "cuda,cuda:0": "twice", "cuda:0,cpu": "each must be"} {
+		c := DefaultConfig()
+		c.Execution.Device = names
+		if r, err := Start(context.Background(), c); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, %v", names, r, err)
+		}
+	}
+}
+
 // Without a driver cuda is an error that says how to go on, and auto the processor.
 func TestNoDevice(t *testing.T) {
 	t.Setenv(cuda.LibraryVariable, filepath.Join(t.TempDir(), "libcuda.so.1"))

@@ -68,6 +68,10 @@ type updater struct {
 	host   []float32           // params in the host's memory
 	stale  bool                // params have changed since
 
+	deviceOf func(trainer int) int // 0: device
+	observes bool                  // the model has running statistics
+	brought  map[int][]float32     // by part, memory for those that other devices made
+
 	engines []*compute.Engine // of the run's pipelines
 	execs   []*cpu.Exec       // theirs
 }
@@ -88,7 +92,7 @@ func (u *updater) close(r *Runtime) {
 		}
 		return nil
 	})
-	u.made = nil
+	u.made, u.brought = nil, nil
 	r.releaseModelExec(u.x)
 }
 
@@ -102,6 +106,7 @@ func (r *Runtime) resident() bool {
 // the device's if that has no room for them.
 func newUpdater(r *Runtime, params []float32) *updater {
 	u := updaterOf(r.model, r.identity.Recipe)
+	u.deviceOf = r.deviceOf
 	if r.resident() {
 		u.x = r.modelExec()
 		u.device, u.host = cpu.DeviceOf[float32](u.x), make([]float32, len(params))
@@ -117,6 +122,7 @@ func updaterOf(m *compute.Model, recipe Recipe) *updater {
 	u := &updater{recipe: recipe, model: m}
 	at := 0
 	for _, t := range m.Layout().Tensors() {
+		u.observes = u.observes || t.Statistic
 		if t.Fixed {
 			u.learnt, at = append(u.learnt, [2]int{at, t.Offset}), t.Offset+t.Len
 		}
@@ -211,14 +217,48 @@ func (u *updater) Copy() ([]float32, error) {
 }
 
 // NewGradient implements actors.Resident.
-func (u *updater) NewGradient(int) []float32 {
+func (u *updater) NewGradient(trainer int) []float32 {
+	if u.deviceOf != nil && u.deviceOf(trainer) > 0 {
+		return make([]float32, len(u.params))
+	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.alloc(len(u.params))
 }
 
+// bring has parts that other devices made, which are in the host's memory, lie in this device's.
+func (u *updater) bring(parts [][]float32) {
+	for i, g := range parts {
+		if u.device == nil || u.device.Holds(g) {
+			continue
+		}
+		if u.brought == nil {
+			u.brought = map[int][]float32{}
+		}
+		if u.brought[i] == nil {
+			u.brought[i] = u.alloc(len(g))
+		}
+		u.device.Upload(u.brought[i], g)
+		parts[i] = u.brought[i]
+	}
+}
+
 // Observe implements actors.Observer.
-func (u *updater) Observe(grad []float32) { u.model.Observe(u.params, grad, u.x) }
+func (u *updater) Observe(grad []float32) {
+	if u.device == nil || u.device.Holds(grad) {
+		u.model.Observe(u.params, grad, u.x)
+		return
+	}
+	if !u.observes {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	parts := [][]float32{grad}
+	u.bring(parts)
+	u.model.Observe(u.params, parts[0], u.x)
+	u.device.Download(grad, parts[0])
+}
 
 // TakeStatistics implements actors.Observer.
 func (u *updater) TakeStatistics(b []byte, grad []float32) []byte {
@@ -232,6 +272,7 @@ func (u *updater) ObserveStatistics(b []byte) error { return u.model.ObserveStat
 func (u *updater) Apply(parts [][]float32, weight float64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	u.bring(parts)
 	grad := compute.Mean(parts, weight, u.x)
 	p := &u.recipe
 	if p.ClipNorm > 0 {

@@ -25,7 +25,11 @@ func (r *Runtime) sizes() scheduler.Sizes {
 		s.Inductive, s.SeenEdges = true, r.sampler.Dataset().Graph.NumEdges()
 	}
 	if r.device != nil {
-		s.Device, s.DeviceRows, s.Pinned, s.Resident = r.device.Bytes(), !c.ownRows(), c.pinned, r.resident()
+		s.Device, s.DeviceRows, s.Pinned, s.Resident = r.device.Bytes(), !c.ownRows() && len(r.others) == 0, c.pinned, r.resident()
+		s.Devices = 1 + len(r.others)
+		for _, d := range r.others {
+			s.Device = min(s.Device, d.Bytes())
+		}
 	}
 	if c.method == overlap.Sketch {
 		s.Sketch = overlap.SketchSize

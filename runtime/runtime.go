@@ -113,21 +113,23 @@ type Runtime struct {
 	stop    sync.Once
 	stopErr error
 
-	mu         sync.Mutex
-	stopped    bool
-	params     []float32              // the current parameters; replaced, never written to
-	training   *actors.Pipeline       // owns newer ones while a run is training
-	over       chan struct{}          // closed when training's parameters have become params
-	late       *actors.Pipeline       // that trains without parameters of its own: gradients may be late
-	execs      []*cpu.Exec            // free ones
-	modelExecs []*cpu.Exec            // likewise, for models
-	queues     []devices.Queue        // of modelExecs, free or not
-	inference  chan struct{}          // one for each call that infers, as many as the plan has
-	waiting    int                    // calls that are to infer
-	live       map[*resident]struct{} // of the pipelines that run
-	counted    Stats                  // what is over: of Rows, those of pipelines that ended
-	hot        hottest                // of the newest cache of that kind
-	spans      []Span                 // of the newest training
+	mu          sync.Mutex
+	stopped     bool
+	params      []float32              // the current parameters; replaced, never written to
+	training    *actors.Pipeline       // owns newer ones while a run is training
+	over        chan struct{}          // closed when training's parameters have become params
+	late        *actors.Pipeline       // that trains without parameters of its own: gradients may be late
+	execs       []*cpu.Exec            // free ones
+	modelExecs  []*cpu.Exec            // likewise, for models
+	others      []devices.Device       // that compute, too, besides device
+	execDevices map[*cpu.Exec]int      // which device an Exec for models is on
+	queues      []devices.Queue        // of modelExecs, free or not
+	inference   chan struct{}          // one for each call that infers, as many as the plan has
+	waiting     int                    // calls that are to infer
+	live        map[*resident]struct{} // of the pipelines that run
+	counted     Stats                  // what is over: of Rows, those of pipelines that ended
+	hot         hottest                // of the newest cache of that kind
+	spans       []Span                 // of the newest training
 }
 
 // Start opens the data, which may mean importing it to a temporary store, and

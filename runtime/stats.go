@@ -37,7 +37,10 @@ func (r *Runtime) Stats() Stats {
 	s.Inferring, s.Waiting = len(r.inference), r.waiting
 	s.InferenceBytes = int64(s.Inferring) * r.plan.InferenceBytes
 	if r.device != nil {
-		s.ToDevice, s.ToHost = r.device.Moved()
+		for _, d := range append(r.others[:len(r.others):len(r.others)], r.device) {
+			there, back := d.Moved()
+			s.ToDevice, s.ToHost = s.ToDevice+there, s.ToHost+back
+		}
 	}
 	return s
 }

@@ -18,6 +18,7 @@ import (
 // worker is a trainer's engine, with the data that its batches refer to.
 type worker struct {
 	engine   *compute.Engine
+	away     *updater // whose parameters lie in another device's memory than the engine's; nil: they do not
 	ds       *graph.Dataset
 	slab     *graph.Features // rows of batches that have slots
 	labels   []int32
@@ -41,6 +42,12 @@ func (w *worker) Tune(threads int, copied bool) {
 
 // Gradient implements actors.Gradienter.
 func (w *worker) Gradient(grad, params []float32, b *sampling.Batch, rows actors.Rows, key rng.Key) (messages.Stats, error) {
+	if w.away != nil {
+		var err error
+		if params, err = w.away.inHost(); err != nil {
+			return messages.Stats{}, err
+		}
+	}
 	in := &compute.Input{
 		Key: key, Blocks: b.Blocks, Features: w.ds.NodeFeatures, Rows: b.Inputs(), Targets: b.Targets, Weights: b.LossWeights,
 		Edges: w.ds.EdgeFeatures, There: b.There,
@@ -95,7 +102,7 @@ func (r *Runtime) samplers() []sampling.Sampler {
 // at a time, have the same ones: their memory is there when nodes come and go.
 func (r *Runtime) engine(u *updater, i int) *compute.Engine {
 	for len(u.engines) <= i {
-		x := r.modelExec()
+		x := r.modelExecOn(r.deviceOf(len(u.engines)))
 		u.engines, u.execs = append(u.engines, r.learner.NewEngine(x)), append(u.execs, x)
 	}
 	return u.engines[i]
@@ -138,6 +145,9 @@ func (r *Runtime) trainingConfig(ctx context.Context, work actors.Work, u *updat
 	}
 	for i := range r.plan.Trainers {
 		w := &worker{engine: r.engine(u, i), ds: r.sampler.Dataset(), slab: mem.table(), links: r.links, limit: r.plan.CopyRows}
+		if r.resident() && r.deviceOf(i) > 0 {
+			w.away = u
+		}
 		w.Tune(r.plan.Threads, r.plan.Copied)
 		c.Trainers = append(c.Trainers, w)
 	}

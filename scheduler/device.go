@@ -27,7 +27,8 @@ func (p *Plan) device(s *Sizes, batch, activations, widest int64) {
 	} else {
 		p.onDevice(fmt.Sprintf("parameters and gradients of %d trainers", p.Trainers), times(8*s.Parameters, int64(p.Trainers)))
 	}
-	p.onDevice(fmt.Sprintf("batches and activations of %d trainers", p.Trainers), times(plus(batch, activations), int64(p.Trainers)))
+	here := share(p.Trainers, max(s.Devices, 1))
+	p.onDevice(fmt.Sprintf("batches and activations of %d trainers", here), times(plus(batch, activations), int64(here)))
 	chunk := min(int64(p.EvalChunk), s.Nodes)
 	entries := times(chunk, s.Edges) / max(s.Nodes, 1)
 	p.onDevice("exact inference: a chunk with its neighbours", plus(times(12, entries), times(4*widest, 3*chunk+min(entries, s.Nodes))))

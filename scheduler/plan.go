@@ -61,6 +61,7 @@ type Sizes struct {
 	Cache         string // what is cached, as the user asked for it; empty: nothing
 
 	Resident   bool  // parameters, the optimiser's state and gradients stay in the device's memory
+	Devices    int   // that compute; the terms are those of the first, which has the most
 	Device     int64 // bytes of memory of the device that computes; 0: the processor does
 	DeviceRows bool  // rows for training go to a slab in that memory, where there is one
 	Pinned     int64 // bytes of the host's memory that may be pinned to copy to the device; 0: as many as are needed
@@ -225,6 +226,9 @@ func Build(s Sizes, r Request) *Plan {
 		s.BatchSize/max(s.Micro, 1) >= togetherFrom
 	if p.Trainers == 0 {
 		p.Trainers, whyTrainers = 1, "its kernels use every thread"
+		if n := min(s.Devices, s.Micro); n > 1 {
+			p.Trainers, whyTrainers = n, "one for each device"
+		}
 	}
 	if p.Credits == 0 {
 		p.Credits = 2

@@ -89,11 +89,43 @@ func Register(kind string, open func(number int) (Device, error)) {
 	mu.Unlock()
 }
 
-// Check reports a name that is no cpu, auto, kind of device or kind:number. Kinds that
-// are not linked are known too, so that Open says what is missing.
+// Check reports a name that is no cpu, auto, kind of device or kind:number, nor several of the last
+// with commas between them, each once. Kinds that are not linked are known too, so that Open says what
+// is missing.
 func Check(name string) error {
-	_, _, err := parse(name)
-	return err
+	names := strings.Split(name, ",")
+	for i, n := range names {
+		kind, _, err := parse(n)
+		switch {
+		case err != nil:
+			return err
+		case len(names) > 1 && (kind == "" || kind == CPU || kind == Auto):
+			return fmt.Errorf("%q names several; each must be a cuda:N", name)
+		case slices.Contains(names[:i], n) || n == "cuda" && slices.Contains(names, "cuda:0"):
+			return fmt.Errorf("%q names %s twice", name, n)
+		}
+	}
+	return nil
+}
+
+// OpenAll opens the devices called name, as Open does: one, or several with commas between them.
+func OpenAll(name string) (all []Device, why, err error) {
+	if err := Check(name); err != nil {
+		return nil, nil, err
+	}
+	for n := range strings.SplitSeq(name, ",") {
+		var d Device
+		if d, why, err = Open(n); err != nil {
+			for _, o := range all {
+				err = errors.Join(err, o.Close())
+			}
+			return nil, nil, err
+		}
+		if d != nil {
+			all = append(all, d)
+		}
+	}
+	return all, why, nil
 }
 
 func parse(name string) (kind string, number int, err error) {
@@ -105,7 +137,7 @@ func parse(name string) (kind string, number int, err error) {
 		number, err = strconv.Atoi(digits)
 	}
 	if kind != "cuda" || err != nil || number < 0 {
-		return "", 0, fmt.Errorf("%q is not one of cpu, cuda, cuda:N with N from 0, auto", name)
+		return "", 0, fmt.Errorf("%q is not one of cpu, cuda, cuda:N with N from 0, several of those like cuda:0,cuda:1, auto", name)
 	}
 	return kind, number, nil
 }
