@@ -222,3 +222,32 @@ func (l lost) Send(ctx context.Context, round string, from, to int, rows []float
 	}
 	return l.Exchange.Send(ctx, round, from, to, rows)
 }
+
+// Sums over pieces are as precise as over one's rows.
+func TestPieceSums(t *testing.T) {
+	pieces := cut(testDataset(200, 5, 7, false), someBorders["8 and empty ones"]...)
+	memory := NewMemory()
+	said, want := make(chan float64, len(pieces)), 0.0
+	for _, p := range pieces {
+		if p.Masters == 0 {
+			continue
+		}
+		x := 1 + float64(p.Index)*0x1p-40
+		want += x
+		go func() {
+			h := &halo{piece: p, exchange: memory}
+			h.begin(t.Context(), 1)
+			sums := []float64{x}
+			h.add(sums)
+			said <- sums[0]
+		}()
+	}
+	for _, p := range pieces {
+		if p.Masters == 0 {
+			continue
+		}
+		if got := <-said; got != want {
+			t.Errorf("a piece has %v for the sum, which is %v", got, want)
+		}
+	}
+}
