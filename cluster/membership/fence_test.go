@@ -169,9 +169,10 @@ func (r *records) Handle(_ context.Context, record slog.Record) error {
 	return nil
 }
 
-// want fails unless the log has those lines, and forgets them.
+// want fails unless the log has those lines when nothing more happens at this time of the bubble, and forgets them.
 func (r *records) want(t *testing.T, when string, want ...string) {
 	t.Helper()
+	synctest.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	slices.Sort(r.all)
