@@ -144,7 +144,7 @@ func TestUnhappy(t *testing.T) {
 		{"unknown YAML key", "train --config " + badKey, "", exitUsage, "hiden: there is no such setting"},
 		{"missing config file", "train --config " + file + ".none", "", exitUsage, "no such file"},
 		{"bad environment", "train", "GNNACTOR_BATCH_SIZE=many", exitUsage, `GNNACTOR_BATCH_SIZE="many"`},
-		{"unknown plot format", "train --plot curves.pdf", "", exitUsage, "must end in .svg or .png"},
+		{"unknown plot format", "train --plot curves.pdf", "", exitUsage, "must end in .svg or .png or .csv"},
 		{"plot into nowhere", "train --plot " + file + "/c.svg", "", exitUsage, "not a directory"},
 		{"save into nowhere", "train --save /no/such/dir/m.safetensors", "", exitUsage, "make it first"},
 		{"save onto a directory", "train --save " + store, "", exitUsage, "that is a directory"},

@@ -1,10 +1,15 @@
 package main
 
 import (
+	"encoding/csv"
+	"errors"
 	"fmt"
 	"image/color"
+	"io"
 	"math"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 
 	"gonum.org/v1/plot"
@@ -13,11 +18,13 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"github.com/gnnactor/gnnactor/internal/atomicfile"
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
 // curves collects what a training run reports per epoch, for --plot.
 type curves struct {
+	epochs                   []runtime.Event
 	loss, train, valid, test plotter.XYs
 	links                    bool // valid and test are AUCs, and train is not drawn beside them
 }
@@ -32,6 +39,7 @@ func (c *curves) event(ev runtime.Event) {
 			*to = append(*to, plotter.XY{X: float64(ev.Epoch + 1), Y: y})
 		}
 	}
+	c.epochs = append(c.epochs, ev)
 	add(&c.loss, ev.Loss)
 	add(&c.train, ev.TrainAccuracy)
 	add(&c.valid, ev.ValidAccuracy)
@@ -40,13 +48,13 @@ func (c *curves) event(ev runtime.Event) {
 
 const curvesWidth, curvesHeight = 18 * vg.Centimeter, 7 * vg.Centimeter
 
-// checkPlot refuses, before any work is done, a file that cannot become a plot.
-func checkPlot(name string) error {
+// checkPlot refuses, before any work is done, a file whose ending is none of what --plot makes.
+func checkPlot(name string, endings ...string) error {
 	if name == "" {
 		return nil
 	}
-	if ext := plotFormat(name); ext != ".svg" && ext != ".png" {
-		return usagef("--plot %s: the name must end in .svg or .png", name)
+	if !slices.Contains(endings, plotFormat(name)) {
+		return usagef("--plot %s: the name must end in %s", name, strings.Join(endings, " or "))
 	}
 	return checkReplaceable("--plot", name)
 }
@@ -54,13 +62,48 @@ func checkPlot(name string) error {
 func plotFormat(name string) string { return strings.ToLower(filepath.Ext(name)) }
 
 // save draws loss and accuracies over epochs side by side into name, whose
-// ending chooses SVG or PNG, and under them what the stages did, if t is not nil.
+// ending chooses SVG or PNG, and under them what the stages did, if t is not nil; or, as
+// CSV, a line for each epoch.
 func (c *curves) save(name string, t *timeline) error {
+	if plotFormat(name) == ".csv" {
+		return atomicfile.Write(name, 0o644, c.table)
+	}
 	plots := [][]*plot.Plot{{c.lossPlot(), c.accuracyPlot()}}
 	if t == nil {
 		return drawPlots(name, plots, curvesWidth, curvesHeight, 0, nil)
 	}
 	return drawPlots(name, plots, curvesWidth, curvesHeight+t.height(), t.height(), t.draw)
+}
+
+// table writes a line for each epoch: steps so far, the time since training began, evaluations
+// included, that the stages were busy, and the figures. What was not measured is empty.
+func (c *curves) table(w io.Writer) error {
+	t := csv.NewWriter(w)
+	line := []string{"epoch", "steps", "seconds"}
+	for _, name := range stageOrder {
+		line = append(line, name+"_seconds")
+	}
+	err := t.Write(append(line, "loss", "train", "valid", "test"))
+	for _, ev := range c.epochs {
+		line = append(line[:0], strconv.Itoa(ev.Epoch+1), strconv.FormatInt(ev.Applied, 10))
+		add := func(x float64) {
+			cell := ""
+			if !math.IsNaN(x) {
+				cell = strconv.FormatFloat(x, 'g', 9, 64)
+			}
+			line = append(line, cell)
+		}
+		add(ev.Wall.Seconds())
+		for _, name := range stageOrder {
+			add(ev.Stages[name].Seconds())
+		}
+		for _, x := range []float64{ev.Loss, ev.TrainAccuracy, ev.ValidAccuracy, ev.TestAccuracy} {
+			add(x)
+		}
+		err = errors.Join(err, t.Write(line))
+	}
+	t.Flush()
+	return errors.Join(err, t.Error())
 }
 
 func (c *curves) lossPlot() *plot.Plot {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/csv"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
@@ -75,6 +77,35 @@ func TestCurvesSave(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// As CSV each epoch has a line, with nothing where nothing was measured.
+func TestCurvesAsCSV(t *testing.T) {
+	c := someCurves(3)
+	c.epochs[2].Applied, c.epochs[2].Wall, c.epochs[2].Stages = 6, 1500*time.Millisecond, map[string]time.Duration{"compute": time.Second}
+	name := filepath.Join(t.TempDir(), "c.csv")
+	if err := errors.Join(checkPlot(name, ".svg", ".csv"), c.save(name, nil)); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	lines, err := csv.NewReader(f).ReadAll()
+	if err != nil || len(lines) != 4 {
+		t.Fatalf("%q, %v", lines, err)
+	}
+	want := map[string]string{"epoch": "3", "steps": "6", "seconds": "1.5", "sample_seconds": "0", "compute_seconds": "1", "loss": "0.666666667", "train": "0.75", "valid": "0.566666667", "test": ""}
+	for i, column := range lines[0] {
+		if w, ok := want[column]; ok && lines[3][i] != w {
+			t.Errorf("%s: %q, want %q", column, lines[3][i], w)
+		}
+		delete(want, column)
+	}
+	if len(want) > 0 {
+		t.Errorf("no columns for %v", want)
 	}
 }
 

@@ -82,7 +82,7 @@ batches_per_second, sampled_edges_per_second, mean_edges and mean_input_nodes; w
 			if plot != "" && !stats {
 				return usagef("--plot draws what --stats measures; give that, too")
 			}
-			if err := checkPlot(plot); err != nil {
+			if err := checkPlot(plot, ".svg", ".png"); err != nil {
 				return err
 			}
 			cfg, err := config.load(cmd, a)

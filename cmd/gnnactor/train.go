@@ -69,7 +69,7 @@ It is evaluated at the end; checkpoints and what else is not there are refused b
 	cmd.Flags().StringVar(&c.save, "save", "", "safetensors `FILE` to write the trained parameters to")
 	c.cluster.addRunFlags(cmd)
 	c.cluster.addFlags(cmd)
-	cmd.Flags().StringVar(&c.plot, "plot", "", "`FILE`.svg or .png to draw loss, accuracy, and what the stages did to")
+	cmd.Flags().StringVar(&c.plot, "plot", "", "`FILE`.svg or .png to draw loss, accuracy, and what the stages did to, or .csv for the figures of each epoch")
 	cmd.Flags().BoolVar(&c.baseline, "baseline", false, "also train on the features alone, without the graph (default: on the built-in graph)")
 	a.addOutputFlag(cmd)
 	return cmd
@@ -103,7 +103,7 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(checkPlot(c.plot), checkReplaceable("--save", c.save), checkReplaceable("--trace", cfg.Execution.Trace), checkWritable("--steps", c.cluster.steps)); err != nil {
+	if err := errors.Join(checkPlot(c.plot, ".svg", ".png", ".csv"), checkReplaceable("--save", c.save), checkReplaceable("--trace", cfg.Execution.Trace), checkWritable("--steps", c.cluster.steps)); err != nil {
 		return err
 	}
 	if cfg.Sampling.Sampler == "full" && pieces.IsSet(cfg.Data.Path) {
@@ -169,7 +169,7 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 		if err := drawn.save(c.plot, newTimeline(rt.Spans())); err != nil {
 			return err
 		}
-		c.logf("curves drawn to %s", c.plot)
+		c.logf("curves written to %s", c.plot)
 	}
 	if cfg.Execution.Trace != "" {
 		c.logf("trace written to %s: open it at https://ui.perfetto.dev", cfg.Execution.Trace)
