@@ -47,7 +47,7 @@ func (p *Piece) empty(q int) bool { return p.Borders[q] == p.Borders[q+1] }
 // Exchange carries rows of masters from piece to piece, wherever those are computed. A round is a
 // name; in it a piece sends to another once at most. Methods may be called by several goroutines.
 type Exchange interface {
-	// Send gives rows, which it keeps nothing of, to the piece to. It does not wait for that.
+	// Send gives rows, which nobody changes any more, to the piece to. It does not wait for that.
 	Send(ctx context.Context, round string, from, to int, rows []float32) error
 	// Receive waits for what the piece from sent, and writes it to rows, which is as long. It ends with ctx.
 	Receive(ctx context.Context, round string, from, to int, rows []float32) error

@@ -20,12 +20,14 @@ const (
 	MethodAudit        Method = 96
 	MethodSettle       Method = 97
 	MethodWatch        Method = 112
+	MethodPieceRows    Method = 128
 )
 
 var methodNames = map[Method]string{
 	methodTicket: "ticket", MethodSums: "gradient sum", MethodInputs: "inputs", MethodRows: "feature rows", MethodShard: "shard", MethodList: "data listing", MethodFile: "data file",
 	MethodParameters: "parameters", MethodPutReplica: "checkpoint", MethodListReplicas: "checkpoint listing", MethodGetReplica: "checkpoint back",
 	MethodAudit: "audit", MethodSettle: "audit settled", MethodWatch: "watch",
+	MethodPieceRows: "rows of pieces",
 }
 
 // String returns what messages of a method are called.

@@ -1,0 +1,443 @@
+// Package exchange carries rows of masters between the pieces of a divided graph that several nodes
+// compute: compute.Exchange over the data plane.
+//
+// Rows stay with the node that sends them until the one that needs them takes them, so Send never waits.
+// A node has one ask open at each other, which is answered with what was sent meanwhile: with rows, as far as the asker has
+// room for rows that no piece has received yet, and of all others with their sizes. Those are fetched when a piece
+// receives them, and what is fetched is there. So a node holds Options.Room bytes for each other at
+// most, beside the rows that its own pieces send and receive, and no order of sending and receiving stands still, however many pieces there
+// are. Rows cross a border once, as 4 bytes a value; what is sent beside them are some 60 bytes for
+// each message and as many for each answer.
+//
+// The open ask ends when its node does, or fails: everything here fails then, with an error that names the node and its pieces.
+package exchange
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"unsafe"
+
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
+)
+
+// ErrClosed is wrapped by errors of an Exchange that was closed.
+var ErrClosed = errors.New("exchange: closed")
+
+// Server answers for the exchanges of a node.
+type Server struct {
+	plane *dataplane.Plane
+
+	mu      sync.Mutex
+	open    map[string]*Exchange // by name; closed ones stay, empty, to say so
+	changed chan struct{}        // closed when one is opened
+}
+
+// Serve registers at p.
+func Serve(p *dataplane.Plane) *Server {
+	s := &Server{plane: p, open: map[string]*Exchange{}, changed: make(chan struct{})}
+	p.Handle(dataplane.MethodPieceRows, s.serve)
+	return s
+}
+
+// Options of Open, alike on all nodes.
+type Options struct {
+	Name  string   // of what is computed; what is computed again has another
+	Nodes []string // the node that computes each piece
+	Room  int      // bytes of rows that a node may bring before they are received; 0: 64 MiB
+}
+
+const (
+	room = 64 << 20
+	// batch is how many bytes of rows an answer has, unless one message has more.
+	batch = 4 << 20
+	// maxParcels is how many messages an answer tells of.
+	maxParcels = 1024
+)
+
+// Exchange implements compute.Exchange. Methods may be called by several goroutines.
+type Exchange struct {
+	s     *Server
+	o     Options
+	ctx   context.Context
+	stop  context.CancelFunc
+	tasks sync.WaitGroup
+
+	mu     sync.Mutex
+	err    error
+	slots  map[key]*slot       // what came and was not received, or is waited for
+	held   map[string]int      // bytes of rows that a node brought, in slots
+	queues map[string]*outward // by node, others alone
+}
+
+// slot is where a message to a piece here is waited for. Of what it says one holds when there is closed.
+type slot struct {
+	there chan struct{}
+	rows  []float32
+	left  bool // the rows are with the node that sent them
+	size  int  // values
+}
+
+// outward is what another node has not taken yet.
+type outward struct {
+	untold []parcel
+	left   map[key][]float32 // told of
+	more   chan struct{}     // has room for one
+}
+
+type parcel struct {
+	key
+	rows []float32
+}
+
+var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+
+// Open begins an exchange with the other nodes, which all open it; until they have, they are waited for.
+// The caller must Close.
+func (s *Server) Open(o Options) (*Exchange, error) {
+	if !littleEndian {
+		return nil, errors.New("exchange: this machine is big-endian; the data plane sends little-endian values as they lie in memory")
+	}
+	if o.Room == 0 {
+		o.Room = room
+	}
+	if len(o.Name) > maxName || len(o.Nodes) > 1<<16 {
+		return nil, fmt.Errorf("exchange: a name of %d bytes, %d pieces: at most %d and %d", len(o.Name), len(o.Nodes), maxName, 1<<16)
+	}
+	e := &Exchange{s: s, o: o, slots: map[key]*slot{}, held: map[string]int{}, queues: map[string]*outward{}}
+	e.ctx, e.stop = context.WithCancel(context.Background())
+	for _, node := range o.Nodes {
+		if node != s.plane.Node() && e.queues[node] == nil {
+			e.queues[node] = &outward{left: map[key][]float32{}, more: make(chan struct{}, 1)}
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open[o.Name] != nil {
+		return nil, fmt.Errorf("exchange: %s was opened before", o.Name)
+	}
+	s.open[o.Name] = e
+	close(s.changed)
+	s.changed = make(chan struct{})
+	for node := range e.queues {
+		e.tasks.Go(func() { e.fail(e.poll(node)) })
+	}
+	return e, nil
+}
+
+// Close ends the exchange: what waits here or asks from elsewhere fails, with why if it is not nil. A node whose rows others still
+// need must not.
+func (e *Exchange) Close(why error) {
+	if why == nil {
+		why = ErrClosed
+	}
+	e.fail(fmt.Errorf("exchange: node %s ended: %w", e.s.plane.Node(), why))
+	e.tasks.Wait()
+}
+
+// fail ends everything, once.
+func (e *Exchange) fail(err error) {
+	e.mu.Lock()
+	if e.err == nil {
+		e.err = err
+	}
+	e.slots, e.held = map[key]*slot{}, map[string]int{}
+	for _, q := range e.queues {
+		q.untold, q.left = nil, map[key][]float32{}
+	}
+	e.mu.Unlock()
+	e.stop()
+}
+
+func (e *Exchange) failure() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.err
+}
+
+// node returns where piece p is computed.
+func (e *Exchange) node(p int) (string, error) {
+	if p < 0 || p >= len(e.o.Nodes) {
+		return "", fmt.Errorf("exchange: there is no piece %d of %d", p, len(e.o.Nodes))
+	}
+	return e.o.Nodes[p], nil
+}
+
+// Send is compute.Exchange's.
+func (e *Exchange) Send(_ context.Context, round string, from, to int, rows []float32) error {
+	node, err := e.node(to)
+	if err == nil && (len(round) > maxRound || uint64(len(rows)) >= 1<<32) {
+		err = fmt.Errorf("exchange: %d values in round %.80q: at most 2³² of a name of %d bytes", len(rows), round, maxRound)
+	}
+	if err != nil {
+		return err
+	}
+	k := key{round, from, to}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.err != nil {
+		return e.err
+	}
+	q := e.queues[node]
+	if q == nil {
+		return e.arrived(k, slot{rows: rows, size: len(rows)})
+	}
+	q.untold = append(q.untold, parcel{k, rows})
+	select {
+	case q.more <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// slot returns where a message is waited for. The lock is held.
+func (e *Exchange) slot(k key) *slot {
+	s := e.slots[k]
+	if s == nil {
+		s = &slot{there: make(chan struct{})}
+		e.slots[k] = s
+	}
+	return s
+}
+
+// arrived books what is known of a message now. The lock is held.
+func (e *Exchange) arrived(k key, now slot) error {
+	s := e.slot(k)
+	select {
+	case <-s.there:
+		return fmt.Errorf("exchange: piece %d sent to piece %d in round %s twice", k.from, k.to, k.round)
+	default:
+	}
+	s.rows, s.left, s.size = now.rows, now.left, now.size
+	close(s.there)
+	return nil
+}
+
+// Receive is compute.Exchange's.
+func (e *Exchange) Receive(ctx context.Context, round string, from, to int, rows []float32) error {
+	node, err := e.node(from)
+	if err != nil {
+		return err
+	}
+	k := key{round, from, to}
+	e.mu.Lock()
+	s := e.slot(k)
+	e.mu.Unlock()
+	select {
+	case <-s.there:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-e.ctx.Done():
+		return e.failure()
+	}
+	if s.size != len(rows) {
+		return fmt.Errorf("exchange: piece %d of node %s sent %d values to piece %d in round %s, which expects %d", from, node, s.size, to, round, len(rows))
+	}
+	if s.left {
+		return e.fetch(ctx, node, k, rows)
+	}
+	copy(rows, s.rows)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.slots, k)
+	if e.queues[node] != nil {
+		e.held[node] -= 4 * s.size
+	}
+	return nil
+}
+
+// fetch brings what a node has told of.
+func (e *Exchange) fetch(ctx context.Context, node string, k key, rows []float32) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(e.ctx, stop)()
+	into := bytesOf(rows)
+	b, err := e.s.plane.Ask(ctx, dataplane.Call{
+		Node: node, Method: dataplane.MethodPieceRows, Body: [][]byte{(&request{name: e.o.Name, key: k, take: true}).append(nil)}, Into: into, Max: len(into),
+	})
+	switch {
+	case err == nil && len(b) != len(into):
+		err = fmt.Errorf("exchange: node %s brought %d bytes of the %d from piece %d to piece %d in round %s", node, len(b), len(into), k.from, k.to, k.round)
+	case err == nil:
+		e.mu.Lock()
+		delete(e.slots, k)
+		e.mu.Unlock()
+	case e.failure() != nil:
+		err = e.failure()
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	default:
+		err = e.lost(node, err)
+		e.fail(err)
+	}
+	return err
+}
+
+// lost says which node failed, and what it was to compute.
+func (e *Exchange) lost(node string, err error) error {
+	var computes []int
+	for p, at := range e.o.Nodes {
+		if at == node {
+			computes = append(computes, p)
+		}
+	}
+	return fmt.Errorf("exchange: node %s, which computes the pieces %v: %w", node, computes, err)
+}
+
+// poll hears of what a node sends, until that fails.
+func (e *Exchange) poll(node string) error {
+	var b []byte
+	for {
+		e.mu.Lock()
+		free := e.o.Room - e.held[node]
+		e.mu.Unlock()
+		if cap(b) > 2*batch {
+			b = nil
+		}
+		var err error
+		b, err = e.s.plane.Ask(e.ctx, dataplane.Call{
+			Node: node, Method: dataplane.MethodPieceRows, Body: [][]byte{(&request{name: e.o.Name, room: free}).append(nil)}, Into: b, Max: free + maxHead,
+		})
+		if err == nil {
+			err = e.deliver(node, b, free)
+		}
+		if err != nil {
+			return e.lost(node, err)
+		}
+	}
+}
+
+// deliver takes what a node answered.
+func (e *Exchange) deliver(node string, b []byte, free int) error {
+	heads, rest, err := parseAnswer(b)
+	if err != nil {
+		return err
+	}
+	for _, h := range heads {
+		if h.from >= len(e.o.Nodes) || h.to >= len(e.o.Nodes) || e.o.Nodes[h.from] != node || e.queues[e.o.Nodes[h.to]] != nil {
+			return fmt.Errorf("exchange: it sends rows of piece %d to piece %d, which are not computed there and here", h.from, h.to)
+		}
+		now := slot{left: h.left, size: h.size}
+		if !h.left {
+			if free -= 4 * h.size; free < 0 {
+				return errors.New("exchange: it sends more than there is room for")
+			}
+			now.rows = make([]float32, h.size)
+			copy(bytesOf(now.rows), rest)
+			rest = rest[4*h.size:]
+		}
+		e.mu.Lock()
+		if err = e.err; err == nil {
+			err = e.arrived(h.key, now)
+		}
+		if err == nil {
+			e.held[node] += 4 * len(now.rows)
+		}
+		e.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Server) serve(ctx context.Context, r *dataplane.Request) (dataplane.Reply, error) {
+	q, err := parseRequest(r.Body)
+	if err != nil {
+		return dataplane.Reply{}, err
+	}
+	e, err := s.find(ctx, q.name)
+	if err != nil {
+		return dataplane.Reply{}, err
+	}
+	out := e.queues[r.Peer]
+	if out == nil {
+		return dataplane.Reply{}, fmt.Errorf("exchange: node %s computes no piece", r.Peer)
+	}
+	if q.take {
+		return e.give(out, q.key)
+	}
+	for {
+		if reply, ok := e.answer(out, q.room); ok {
+			return reply, nil
+		}
+		select {
+		case <-out.more:
+		case <-e.ctx.Done():
+			return dataplane.Reply{}, e.failure()
+		case <-ctx.Done():
+			return dataplane.Reply{}, ctx.Err()
+		}
+	}
+}
+
+// find waits for an exchange that this node has not opened yet.
+func (s *Server) find(ctx context.Context, name string) (*Exchange, error) {
+	for {
+		s.mu.Lock()
+		e, changed := s.open[name], s.changed
+		s.mu.Unlock()
+		if e != nil {
+			return e, e.failure()
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// give hands over rows that were told of.
+func (e *Exchange) give(out *outward, k key) (dataplane.Reply, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	rows, there := out.left[k]
+	if !there {
+		if e.err != nil {
+			return dataplane.Reply{}, e.err
+		}
+		return dataplane.Reply{}, fmt.Errorf("exchange: there are no rows of piece %d for piece %d in round %.80s", k.from, k.to, k.round)
+	}
+	delete(out.left, k)
+	return dataplane.Reply{Data: [][]byte{bytesOf(rows)}}, nil
+}
+
+// answer tells of what was sent; false: of nothing.
+func (e *Exchange) answer(out *outward, free int) (dataplane.Reply, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var heads []head
+	data := make([][]byte, 1)
+	brought := 0
+	for _, p := range out.untold[:min(len(out.untold), maxParcels)] {
+		size := 4 * len(p.rows)
+		if brought > 0 && brought+size > batch {
+			break
+		}
+		h := head{p.key, len(p.rows), brought+size > free}
+		if heads = append(heads, h); h.left {
+			out.left[p.key] = p.rows
+			continue
+		}
+		brought += size
+		data = append(data, bytesOf(p.rows))
+	}
+	if len(heads) == 0 {
+		return dataplane.Reply{}, false
+	}
+	out.untold = slices.Delete(out.untold, 0, len(heads))
+	data[0] = appendHeads(nil, heads)
+	return dataplane.Reply{Data: data}, true
+}
+
+// bytesOf returns the memory of x.
+func bytesOf(x []float32) []byte {
+	if len(x) == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(&x[0])), 4*len(x))
+}
