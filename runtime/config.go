@@ -229,7 +229,9 @@ type MemoryConfig struct {
 	// GOMEMLIMIT set. Training that does not fit is refused before it takes much.
 	Limit string `yaml:"memory-limit"`
 	// Pinned is how much of the host's memory may be pinned to copy to a device, a size such as
-	// 16MiB; empty: what the plan finds best, a few MiB for each trainer.
+	// 16MiB; empty: what the plan finds best, a few MiB for each trainer, and a table of features
+	// that lies in memory and whose rows the device may gather itself. One in a mapped file is
+	// pinned only if this is large enough for it.
 	Pinned string `yaml:"pinned-memory"`
 	// Features is where training reads feature rows: ram, mmap, disk, or
 	// throttled:BANDWIDTH[,LATENCY][,ram|mmap|disk] to stand in for a slower

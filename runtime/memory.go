@@ -113,8 +113,9 @@ type RowStats struct {
 	Loaded   int64 `json:"loaded"`  // read
 	Pins     int64 `json:"pins"`    // read for caches, besides
 	RowBytes int64 `json:"row_bytes"`
-	Bus      int64 `json:"bus_bytes,omitempty"` // of rows that went to the slab in a device's memory
-	Peak     int64 `json:"peak"`                // the most rows that a slab ever held
+	Bus      int64 `json:"bus_bytes,omitempty"`    // of rows that went to the slab in a device's memory
+	Mapped   int64 `json:"mapped_bytes,omitempty"` // of Bus: those that the device gathered itself
+	Peak     int64 `json:"peak"`                   // the most rows that a slab ever held
 }
 
 // Bytes returns how many bytes were read.
@@ -125,12 +126,12 @@ func (m *resident) stats() RowStats {
 		return RowStats{}
 	}
 	s := m.slab.Stats()
-	var bus int64
+	var bus, mapped int64
 	if m.rows != nil {
-		bus = m.rows.Moved()
+		bus, mapped = m.rows.Moved()
 	}
 	return RowStats{
-		Bus: bus, Batches: s.Batches, Asked: s.Rows, Shared: s.Shared, Pinned: s.Pinned, Cached: s.Cached, Loaded: s.Loaded,
+		Bus: bus, Mapped: mapped, Batches: s.Batches, Asked: s.Rows, Shared: s.Shared, Pinned: s.Pinned, Cached: s.Cached, Loaded: s.Loaded,
 		Pins: s.Pins, RowBytes: m.rowBytes, Peak: int64(s.Peak),
 	}
 }
@@ -145,6 +146,7 @@ func (s *RowStats) add(o RowStats) {
 	s.Loaded += o.Loaded
 	s.Pins += o.Pins
 	s.Bus += o.Bus
+	s.Mapped += o.Mapped
 	s.RowBytes, s.Peak = max(s.RowBytes, o.RowBytes), max(s.Peak, o.Peak)
 }
 
@@ -183,12 +185,17 @@ func (r *Runtime) pipelineConfig(ctx context.Context, work actors.Work, onDevice
 	}
 	l := store.Layout()
 	if onDevice {
-		m.rows, err = r.device.Rows(store, devices.RowsOptions{Rows: o.MaxSlots, Pinned: int(r.plan.RowsPinned), Copied: func(n int, begin, end time.Time) {
+		options := devices.RowsOptions{Rows: o.MaxSlots, Pinned: int(r.plan.RowsPinned), Copied: func(n int, begin, end time.Time) {
 			rec.Record(clock.Copy, fmt.Sprintf("%d rows", n), begin, end)
-		}})
+		}}
+		if r.plan.Registered > 0 {
+			options.Host = r.data.ds.NodeFeatures
+		}
+		m.rows, err = r.device.Rows(store, options)
 		if err != nil {
 			return c, nil, errors.Join(fmt.Errorf("runtime: a slab of %d rows: %w", o.MaxSlots, err), m.close())
 		}
+		r.log.Info("rows for the device", "are", m.rows.Way())
 		store, o.Table = m.rows, m.rows.Table()
 	}
 	if m.slab, err = features.NewSlab(l, o); err != nil {

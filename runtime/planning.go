@@ -45,7 +45,9 @@ func (r *Runtime) sizes() scheduler.Sizes {
 		if s.FeaturesAway = absent(f); s.FeaturesAway && r.data.set != nil {
 			s.FeatureBytes, s.FeaturesMap = s.Nodes*s.RowBytes, true
 		}
-		s.FeaturesCopy = r.data.copied
+		if s.FeaturesCopy = r.data.copied; s.DeviceRows && r.data.rows == nil && !s.FeaturesAway {
+			s.Registrable = int64(len(f.Data))
+		}
 	}
 	if r.model != nil {
 		s.SparseInput, s.SparseBytes = r.model.SparseInput(), r.model.SparseBytes()

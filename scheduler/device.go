@@ -44,6 +44,11 @@ func (p *Plan) device(s *Sizes, batch, activations, widest int64) {
 		}
 		p.Pinned += p.RowsPinned
 		p.onDevice("rows on their way to the slab", p.RowsPinned)
+		// What is in memory anyhow may be pinned, unless that is limited; pages of a file if that is allowed.
+		if fits := p.Pinned+s.Registrable <= s.Pinned; s.Registrable > 0 && (fits || s.Pinned == 0 && !s.FeaturesMap) {
+			p.Registered = s.Registrable
+			p.Pinned += p.Registered
+		}
 	}
 }
 

@@ -93,6 +93,27 @@ func TestPinned(t *testing.T) {
 			t.Errorf("of %d bytes rows have %d: %v", limit, p.RowsPinned, err)
 		}
 	}
+	// The table is pinned, too, where that is within the limit, or there is none and it lies in memory.
+	s.Registrable = s.FeatureBytes
+	for _, c := range []struct {
+		limit  int64
+		mapped bool
+		want   int64
+	}{{0, false, 512 << 20}, {0, true, 0}, {2*queuePinned + rowsPinned + 512<<20 - 1, false, 0}, {2*queuePinned + rowsPinned + 512<<20, true, 512 << 20}} {
+		s.Pinned, s.FeaturesMap = c.limit, c.mapped
+		p := Build(s, Request{Threads: 4, Match: "on"})
+		s.Registrable = 0
+		without := Build(s, Request{Threads: 4, Match: "on"})
+		s.Registrable = s.FeatureBytes
+		more := int64(0) // of the host's memory: pages of a file cannot be dropped then
+		if c.mapped {
+			more = c.want
+		}
+		if p.Registered != c.want || p.Pinned != without.Pinned+c.want || p.PeakBytes != without.PeakBytes+more || strings.Contains(p.String(), "if that measures faster") != (c.want > 0) {
+			t.Errorf("limit %d, mapped %v: plan %v", c.limit, c.mapped, p)
+		}
+	}
+	s.Registrable, s.FeaturesMap = 0, false
 	s.Pinned = 2 * queuePinned
 	p := Build(s, Request{Threads: 4, Match: "off"})
 	if err := p.Check(); !p.DeviceSlab || p.Match || !errors.Is(err, ErrMemory) || !strings.Contains(err.Error(), "than the 8.0 MiB that --pinned-memory allows") {

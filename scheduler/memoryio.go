@@ -182,7 +182,11 @@ func (p *Plan) stagesIO(s *Sizes, r Request, why string) {
 	} else {
 		add("match", 1, "every batch reads all of its rows, as asked for")
 	}
-	add("load", p.Loaders, fmt.Sprintf("%s; %d batches may hold slots", why, p.Ahead))
+	why = fmt.Sprintf("%s; %d batches may hold slots", why, p.Ahead)
+	if p.Registered > 0 {
+		why += "; the device reads rows from the host's memory itself if that measures faster"
+	}
+	add("load", p.Loaders, why)
 }
 
 // slab sizes the slab (docs/algorithms.md §7): the most inputs of a batch, what each

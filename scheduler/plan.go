@@ -65,6 +65,9 @@ type Sizes struct {
 	Device     int64 // bytes of memory of the device that computes; 0: the processor does
 	DeviceRows bool  // rows for training go to a slab in that memory, where there is one
 	Pinned     int64 // bytes of the host's memory that may be pinned to copy to the device; 0: as many as are needed
+	// Registrable is how many bytes of the host's memory are pinned if the device may read feature rows where they lie;
+	// 0: that cannot be.
+	Registrable int64
 }
 
 // Own is a stage of the program's own.
@@ -154,6 +157,7 @@ type Plan struct {
 	Pinned       int64    `json:"pinned_bytes,omitempty"`
 	PinnedLimit  int64    `json:"pinned_limit,omitempty"`      // 0: none
 	RowsPinned   int64    `json:"rows_pinned_bytes,omitempty"` // of Pinned: what rows for the slab go through
+	Registered   int64    `json:"registered_bytes,omitempty"`  // of Pinned: the table of features, which the device reads if that measures faster
 	// Inferences is how many calls compute exact inference at once, others wait: one a
 	// thread, as far as the limit leaves room. The peak has one, of InferenceBytes.
 	Inferences     int   `json:"inferences"`
@@ -461,7 +465,10 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 		if s.SampledByDevice {
 			p.deviceSampler(&s, drawn, src[s.Layers-1], slices.Max(edges))
 		}
-		add("memory that is pinned to copy to the device", p.Pinned, false)
+		add("memory that is pinned to copy to the device", p.Pinned-p.Registered, false)
+		if s.FeaturesMap && p.Registered > 0 {
+			add("node features, pinned for the device to read", p.Registered, false)
+		}
 	}
 	if s.FeaturesAway {
 		p.InferenceBytes = s.Nodes * s.RowBytes

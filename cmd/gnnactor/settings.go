@@ -97,7 +97,7 @@ var settings = []setting{
 	{"eval-chunk", executionGroup, "rows computed at once in exact inference; 0: the plan chooses"},
 	{"loaders", executionGroup, "reads of features that may be under way; 0: the plan chooses"},
 	{"memory-limit", executionGroup, "`SIZE` that the plan has to fit, like 8GiB, or none (default: the limits of control groups and GOMEMLIMIT)"},
-	{"pinned-memory", executionGroup, "`SIZE` of memory that may be pinned to copy to a device, like 16MiB (default: a few MiB for each trainer)"},
+	{"pinned-memory", executionGroup, "`SIZE` of memory that may be pinned to copy to a device, like 16MiB (default: a few MiB for each trainer, and features in memory if the device reads them there)"},
 	{"features", executionGroup, "`WHERE` training reads feature rows: ram, mmap, disk, or throttled:200MB/s,1ms[,disk] (default: where they lie)"},
 	{"match", executionGroup, "`on` or off: do not read rows again that the batches before hold (default: the plan chooses)"},
 	{"cache", executionGroup, "`WHAT` rows to keep in memory: gns:1%, degree:5%, hot:64MiB, dynamic:256MiB, none (default: none; training adds a dynamic one if that measures to pay)"},

@@ -39,6 +39,7 @@ const (
 	invalidPTX     = 218
 	unsupportedPTX = 222
 	notFound       = 500
+	notSupported   = 801
 	systemNotReady = 802
 	driverMismatch = 803
 )

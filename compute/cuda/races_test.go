@@ -169,8 +169,9 @@ var mutants = []mutant{
 	{"sample.cu", "", "  warp_barrier();\n  double scale", "  double scale", "TestNeighborSamplerTable"},
 	{"sample.cu", "", "(u32)middle <= j", "(u32)middle < j", "TestNeighborSamplerTable"},
 
-	{"slab.cu", "", "to[k / words]", "to[k / (words + 1)]", "TestSlabReadsTogether"},
+	{"slab.cu", "", "i = k / words", "i = k / (words + 1)", "TestSlabReadsTogether"},
 	{"slab.cu", "", "k < n; k += step", "k < n - 1; k += step", "TestSlabReadsTogether"},
+	{"slab.cu", "", "* stride + j", "* words + j", "TestSlabGathers"},
 }
 
 // expand returns the text of a source with the headers that it includes in their places, each

@@ -32,7 +32,12 @@ type slab struct {
 	all    []*staging
 	events []*uintptr
 	reads  sync.WaitGroup
-	bytes  atomic.Int64 // of rows that went over
+
+	bytes, mapped atomic.Int64 // of rows that went over, and of those that the device gathered
+
+	host     uintptr // where the device finds the host's table, which is registered; 0: it does not
+	byDevice bool    // rows are read from there
+	way      string  // says so, and why
 
 	opened   uintptr   // an event
 	openedAt time.Time // by the host's clock
@@ -42,7 +47,8 @@ type slab struct {
 }
 
 // staging is a piece of the host's pinned memory, and one of the device's that it is copied to.
-// It holds rows, one after the other, then the slots that they go to and their scales.
+// It holds rows one after the other, or the ids of those that the device gathers, then the slots
+// that they go to and their scales.
 type staging struct {
 	pinned     []byte
 	device     uintptr
@@ -53,7 +59,11 @@ type staging struct {
 // Rows is devices.Device's.
 func (d *Device) Rows(from features.Store, o devices.RowsOptions) (devices.Rows, error) {
 	s := &slab{from: from, layout: from.Layout(), o: o, free: make(chan *staging, stagings), q: d.NewQueue()}
-	if err := s.open(); err != nil {
+	err := s.open()
+	if err == nil {
+		err = s.choose()
+	}
+	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
@@ -62,16 +72,22 @@ func (d *Device) Rows(from features.Store, o devices.RowsOptions) (devices.Rows,
 // alignedUp is n, or the next multiple of 16 bytes.
 func alignedUp(n int) int { return (n + 15) &^ 15 }
 
-// stagingBytes is what n rows take of a staging.
-func (s *slab) stagingBytes(n int) int {
-	return alignedUp(n*s.layout.Cols*s.layout.DType.Size()) + n*(s.layout.RowBytes()-s.layout.Cols*s.layout.DType.Size()+4)
+// stagingBytes is what n rows take of a staging, or, of those that the device gathers, their ids
+// in place of their values.
+func (s *slab) stagingBytes(n int, byDevice bool) int {
+	size := s.layout.Cols * s.layout.DType.Size()
+	scales := s.layout.RowBytes() - size
+	if byDevice {
+		size = 4
+	}
+	return alignedUp(n*size) + n*(scales+4)
 }
 
 func (s *slab) open() error {
 	d, l := s.q.device, &s.layout
 	piece := s.o.Pinned / stagings
-	if s.stagingBytes(1) > piece {
-		return fmt.Errorf("cuda: %d bytes of pinned memory are %d pieces of %d, and a row with its slot takes %d: allow more", s.o.Pinned, stagings, piece, s.stagingBytes(1))
+	if s.stagingBytes(1, false) > piece {
+		return fmt.Errorf("cuda: %d bytes of pinned memory are %d pieces of %d, and a row with its slot takes %d: allow more", s.o.Pinned, stagings, piece, s.stagingBytes(1, false))
 	}
 	data := max(s.o.Rows*l.Cols*l.DType.Size(), 1)
 	at, err := s.q.allocate(data)
@@ -126,7 +142,10 @@ const blockingSync = 1 // who waits for an event does not spin
 func (s *slab) Table() *graph.Features { return s.table }
 
 // Moved is devices.Rows's.
-func (s *slab) Moved() int64 { return s.bytes.Load() }
+func (s *slab) Moved() (all, mapped int64) { return s.bytes.Load(), s.mapped.Load() }
+
+// Way is devices.Rows's.
+func (s *slab) Way() string { return s.way }
 
 // Layout is the store's.
 func (s *slab) Layout() features.Layout { return s.layout }
@@ -145,12 +164,23 @@ func (s *slab) read(ctx context.Context, r *features.Request) error {
 			return fmt.Errorf("cuda: slot %d is out of range [0, %d)", at, s.table.Rows)
 		}
 	}
-	ids, slots := r.IDs, r.Slots
+	if s.byDevice {
+		for _, id := range r.IDs {
+			if int(id) >= s.o.Host.Rows {
+				return fmt.Errorf("cuda: row %d is out of range [0, %d)", id, s.o.Host.Rows)
+			}
+		}
+	}
+	return s.bring(ctx, r.IDs, r.Slots, s.byDevice)
+}
+
+// bring has rows in their slots when it returns.
+func (s *slab) bring(ctx context.Context, ids, slots []uint32, byDevice bool) error {
 	for len(ids) > 0 {
 		x, err := s.take(ctx)
 		n := 0
 		if err == nil {
-			n, err = s.piece(ctx, x, ids, slots)
+			n, err = s.piece(ctx, x, ids, slots, byDevice)
 			if ids, slots = ids[n:], slots[n:]; err == nil && len(ids) == 0 {
 				err = s.settle(x) // and so everything that was copied before
 			}
@@ -208,46 +238,64 @@ func (d *Device) elapsed(from, to uintptr) (time.Duration, error) {
 	return time.Duration(float64(milliseconds) * float64(time.Millisecond)), err
 }
 
-// piece reads as many of the rows as x holds, and queues their way to the slots.
-func (s *slab) piece(ctx context.Context, x *staging, ids, slots []uint32) (n int, err error) {
-	size := s.table.Stride
-	each := s.layout.RowBytes() + 4
-	n = min(len(ids), (len(x.pinned)-16)/each)
-	for n < len(ids) && s.stagingBytes(n+1) <= len(x.pinned) {
+// piece reads as many of the rows as x holds, or has the device do so, and queues their way to
+// the slots.
+func (s *slab) piece(ctx context.Context, x *staging, ids, slots []uint32, byDevice bool) (n int, err error) {
+	n = min(len(ids), (len(x.pinned)-16)*len(ids)/s.stagingBytes(len(ids), byDevice))
+	for n < len(ids) && s.stagingBytes(n+1, byDevice) <= len(x.pinned) {
 		n++
+	}
+	size := s.table.Stride
+	if byDevice {
+		size = 4
 	}
 	data := n * size
 	at := alignedUp(data)
-	to := unsafe.Slice((*uint32)(unsafe.Pointer(&x.pinned[at])), n)
-	table := &graph.Features{Rows: n, Cols: s.layout.Cols, DType: s.layout.DType, Data: x.pinned[:data], Stride: size, ColScale: s.layout.ColScale}
 	scales := at + 4*n
+	table := &graph.Features{Rows: n, Cols: s.layout.Cols, DType: s.layout.DType, Data: x.pinned[:data], Stride: size, ColScale: s.layout.ColScale}
 	if s.layout.RowScaled {
 		table.RowScale = unsafe.Slice((*float32)(unsafe.Pointer(&x.pinned[scales])), n)
 	}
-	if err := features.Read(ctx, s.from, features.Request{IDs: ids[:n], Dst: table}); err != nil {
+	if !byDevice {
+		err = features.Read(ctx, s.from, features.Request{IDs: ids[:n], Dst: table})
+	} else {
+		copy(unsafe.Slice((*uint32)(unsafe.Pointer(&x.pinned[0])), n), ids)
+		for i := range table.RowScale {
+			table.RowScale[i] = s.o.Host.RowScale[ids[i]]
+		}
+	}
+	if err != nil {
 		return n, err
 	}
-	copy(to, slots)
-	return n, graph.Guard(func() error { return s.send(x, n, at, scales) })
+	copy(unsafe.Slice((*uint32)(unsafe.Pointer(&x.pinned[at])), n), slots)
+	return n, graph.Guard(func() error { return s.send(x, n, at, scales, byDevice) })
 }
 
-// send queues the copy of n rows and their way from there to the slots, which lie at at, with
-// their scales.
-func (s *slab) send(x *staging, n, at, scales int) error {
+// send queues the copy of n rows, or of their ids, and their way from there, or from the host's
+// table, to the slots, which lie at at, with their scales.
+func (s *slab) send(x *staging, n, at, scales int, byDevice bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d, size, bytes := s.q.device, s.table.Stride, s.stagingBytes(n)
+	d, size, bytes := s.q.device, s.table.Stride, s.stagingBytes(n, byDevice)
 	if err := d.call(cuEventRecord, "", x.begin, s.q.stream); err != nil {
 		return err
 	}
 	if err := d.call(cuMemcpyHtoDAsync, "", x.device, uintptr(unsafe.Pointer(&x.pinned[0])), uintptr(bytes), s.q.stream); err != nil {
 		return err
 	}
+	rows := int64(n * s.layout.RowBytes())
+	s.bytes.Add(rows)
 	d.toDevice.Add(int64(bytes))
-	s.bytes.Add(int64(n * s.layout.RowBytes()))
-	s.scatter(x.device, x.device+uintptr(at), uintptr(unsafe.Pointer(&s.table.Data[0])), n, size)
+	to := uintptr(unsafe.Pointer(&s.table.Data[0]))
+	if byDevice {
+		s.mapped.Add(rows)
+		d.toDevice.Add(int64(n * size))
+		s.scatter(s.host, s.o.Host.Stride, x.device, x.device+uintptr(at), to, n, size)
+	} else {
+		s.scatter(x.device, size, 0, x.device+uintptr(at), to, n, size)
+	}
 	if s.table.RowScale != nil {
-		s.scatter(x.device+uintptr(scales), x.device+uintptr(at), uintptr(unsafe.Pointer(&s.table.RowScale[0])), n, 4)
+		s.scatter(x.device+uintptr(scales), 4, 0, x.device+uintptr(at), uintptr(unsafe.Pointer(&s.table.RowScale[0])), n, 4)
 	}
 	if err := d.call(cuEventRecord, "", x.end, s.q.stream); err != nil {
 		return err
@@ -256,15 +304,16 @@ func (s *slab) send(x *staging, n, at, scales int) error {
 	return nil
 }
 
-// scatter queues the way of n rows of size bytes to the slots that lie at to.
-func (s *slab) scatter(from, to, table uintptr, n, size int) {
+// scatter queues the way of n rows of size bytes, those of ids unless that is 0, from where they
+// begin every stride bytes to the slots that lie at to.
+func (s *slab) scatter(from uintptr, stride int, ids, to, table uintptr, n, size int) {
 	name, word := "scatter_rows_1", 1
 	for w, by := range map[int]string{4: "scatter_rows_4", 16: "scatter_rows_16"} {
-		if w > word && (size|int(from)|int(table))%w == 0 {
+		if w > word && (size|stride|int(from)|int(table))%w == 0 {
 			name, word = by, w
 		}
 	}
-	s.q.run(name, blocks(n*size/word), 1, threads, from, to, table, n, size/word)
+	s.q.run(name, blocks(n*size/word), 1, threads, from, int64(stride/word), ids, to, table, n, size/word)
 }
 
 // Close waits for reads and gives the memory back.
@@ -275,7 +324,9 @@ func (s *slab) Close() error {
 		d.tables.remove(s.table)
 	}
 	var errs []error
-	if !d.isLost() {
+	if d.isLost() {
+		s.host = 0 // it goes with the context
+	} else {
 		errs = append(errs, s.q.Wait())
 		for _, x := range s.all {
 			errs = append(errs, s.settle(x))
@@ -288,6 +339,10 @@ func (s *slab) Close() error {
 				errs = append(errs, d.call(cuEventDestroy, "", *e))
 			}
 		}
+	}
+	if s.host != 0 {
+		errs = append(errs, d.call(cuMemHostUnregister, "", uintptr(unsafe.Pointer(&s.o.Host.Data[0]))))
+		s.host = 0
 	}
 	s.all, s.events, s.table = nil, nil, nil
 	return errors.Join(append(errs, s.q.Close())...)

@@ -3,12 +3,15 @@
 package cuda_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/compute/cuda"
@@ -43,9 +46,11 @@ func (b *bench) slab(f *graph.Features) (s devices.Rows, moved int64) {
 	}
 	after, _ := b.q.Device().Moved()
 	moved = after - before - 4*int64(f.Rows) // the slots
-	if padding := moved - s.Moved(); padding >= 0 && padding < 16*2*pieces {
-		moved -= padding
+	all, _ := s.Moved()
+	if padding := moved - all; padding < 0 || padding >= 16*2*pieces {
+		b.t.Errorf("%d bytes of rows went over, and %d are counted", moved, all)
 	}
+	moved = all
 	return s, moved
 }
 
@@ -127,8 +132,8 @@ func TestSlabReadsTogether(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	if rows != 140 || s.Moved() != 140*20 {
-		t.Errorf("%d rows were told of, %d bytes counted", rows, s.Moved())
+	if all, _ := s.Moved(); rows != 140 || all != 140*20 {
+		t.Errorf("%d rows were told of, %d bytes counted", rows, all)
 	}
 }
 
@@ -161,8 +166,8 @@ func TestSlabOverlaps(t *testing.T) {
 	}
 	from.let <- nil
 	<-from.begun // the second piece is read before anybody has waited for the first one's copy
-	if s.Moved() != 8*16 {
-		t.Errorf("%d bytes are under way, not a piece's", s.Moved())
+	if all, _ := s.Moved(); all != 8*16 {
+		t.Errorf("%d bytes are under way, not a piece's", all)
 	}
 	from.let <- nil
 	<-from.begun
@@ -211,6 +216,76 @@ func TestSlabWithoutRoom(t *testing.T) {
 			t.Error(err)
 		}
 		if err := device.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Rows that the device gathers from the host's memory are those that the host does, to the bit: of every type,
+// with gaps between them; either way is counted, and told with its reason; what is out of range is no access.
+func TestSlabGathers(t *testing.T) {
+	b := newBench(t)
+	for name, f := range map[string]*graph.Features{
+		"float32": table(300, 12), "with gaps": b.tableOf(graph.Uint8, 300, 12, 4), "int8, with scales": b.tableOf(graph.Int8, 300, 7, 4), "float16": b.tableOf(graph.Float16, 300, 3, 0),
+	} {
+		var got [3][]uint32
+		for _, gather := range []devices.Gather{devices.Measured, devices.ByHost, devices.ByDevice} {
+			s, err := b.q.Device().Rows(features.InMemory(f), devices.RowsOptions{Rows: 200, Pinned: 4000, Host: f, Gather: gather})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var ids, slots []uint32
+			for i := range 180 {
+				ids, slots = append(ids, uint32(i*7%300)), append(slots, uint32(199-i))
+			}
+			if err := features.Read(context.Background(), s, features.Request{IDs: ids, Slots: slots, Dst: s.Table()}); err != nil {
+				t.Fatal(err)
+			}
+			d := b.device(cpu.NewMatrix[float32](len(slots), f.Cols))
+			cpu.Gather(b.x, d, cpu.Source[float32]{Table: s.Table(), IDs: slots})
+			got[gather] = make([]uint32, len(d.Data)) // the values' bits
+			cuda.Download(b.q, got[gather], unsafe.Slice((*uint32)(unsafe.Pointer(&d.Data[0])), len(d.Data)))
+			all, mapped := s.Moved()
+			want := map[bool]int64{true: all}[strings.HasPrefix(s.Way(), "gathered by the device")]
+			if all != int64(len(ids)*b.rowBytes(f)) || mapped != want || gather == devices.Measured != strings.Contains(s.Way(), " rows take the host ") {
+				t.Errorf("%s: %d bytes, %d of them gathered by the device: %s", name, all, mapped, s.Way())
+			}
+			if err := features.Read(context.Background(), s, features.Request{IDs: []uint32{300}, Slots: []uint32{0}, Dst: s.Table()}); err == nil || !strings.Contains(err.Error(), "row 300 is out of range") {
+				t.Errorf("%s: %v", name, err)
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if !slices.Equal(got[0], got[1]) || !slices.Equal(got[1], got[2]) || slices.Max(got[0]) == 0 {
+			t.Errorf("%s: the rows that the device gathered are others", name)
+		}
+	}
+}
+
+// A table that cannot be registered is gathered by the host, which says why; without the flag for
+// memory that is not written to, where the driver has no such.
+func TestSlabNotRegistered(t *testing.T) {
+	d := fakecuda.Use(t)
+	for function, c := range map[string]struct {
+		code int
+		way  string
+	}{
+		"cuMemHostRegister_v2":         {2, "gathered by the host, as the table cannot be registered: cuda: cuda:0: 4000 bytes of features"},
+		"cuMemHostGetDevicePointer_v2": {1, "gathered by the host, as the table cannot be registered: "},
+		"":                             {801, " rows take the host "},
+	} {
+		device, err := cuda.Open(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Fail(cmp.Or(function, "cuMemHostRegister_v2"), 0, c.code)
+		f := table(100, 10)
+		s, err := device.Rows(features.InMemory(f), devices.RowsOptions{Rows: 30, Pinned: 4000, Host: f})
+		if err != nil || !strings.Contains(s.Way(), c.way) {
+			t.Fatalf("%v: %s", err, s.Way())
+		}
+		if err := errors.Join(s.Close(), device.Close()); err != nil {
 			t.Error(err)
 		}
 	}

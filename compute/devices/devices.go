@@ -48,14 +48,31 @@ type Device interface {
 type Rows interface {
 	features.Store
 	Table() *graph.Features
-	// Moved returns how many bytes of rows were copied to the device.
-	Moved() int64
+	// Moved returns how many bytes of rows went to the device, and how many of them it read
+	// from the host's memory itself.
+	Moved() (all, mapped int64)
+	// Way says how rows go over, and why.
+	Way() string
 }
+
+// Gather is who gathers rows that lie in the host's memory.
+type Gather int
+
+const (
+	Measured Gather = iota // who is faster at some rows of the table
+	ByHost                 // the host, which reads them from the store to pinned memory
+	ByDevice               // the device, which reads them where they lie
+)
 
 // RowsOptions says what a table of rows is like.
 type RowsOptions struct {
 	Rows   int // of the table
 	Pinned int // bytes of the host's memory that are pinned to copy through: DefaultPinned, say
+	// Host, unless nil, is the store's table where it lies in the host's memory: it may be registered
+	// with the driver, all of it pinned, so that the device can gather rows from there. Where that
+	// fails the host does. The table stays where it is until Close.
+	Host   *graph.Features
+	Gather Gather // of Host's rows
 	// Copied, unless nil, is told of each copy once it is over, in Close at the latest: its rows,
 	// and when the device began and ended it. It is called by several goroutines.
 	Copied func(rows int, begin, end time.Time)

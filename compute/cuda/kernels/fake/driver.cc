@@ -62,6 +62,7 @@ std::map<void *, std::shared_ptr<Event>> events;
 uint64_t to_device, to_host; // bytes that were copied
 std::set<Module *> modules;
 std::map<uint64_t, size_t> pinned;
+std::map<uint64_t, std::pair<size_t, unsigned>> registered; // memory of the host's, and how
 FILE *recording; // of launches, for replay.cc; null: none
 std::map<std::string, int> recorded;
 std::map<std::string, std::pair<long, int>> failures; // of a function: how many calls pass before it fails, and its error
@@ -98,6 +99,12 @@ int enter(const char *function, bool in_context = true) {
 bool in(const std::map<uint64_t, size_t> &m, uint64_t p, size_t n) {
   auto i = m.upper_bound(p);
   return i != m.begin() && (--i, p + n <= i->first + i->second);
+}
+
+// shown reports whether p is memory of the host's that kernels may read.
+bool shown(uint64_t p) {
+  auto i = registered.upper_bound(p);
+  return i != registered.begin() && (--i, p < i->first + i->second.first && i->second.second & 2);
 }
 
 int broken(Device *d, int code, const std::string &what) {
@@ -144,6 +151,7 @@ Memory record(Device *d, const emulator::Kernel *k, unsigned gx, unsigned gy, un
     for (size_t i = 0; i + 8 <= v.size(); i += 8) {
       uint64_t p;
       memcpy(&p, &v[i], 8);
+      if (shown(p)) return {}; // whose memory a replay does not have
       auto a = d->allocations.upper_bound(p);
       if (a != d->allocations.begin() && (--a, p < a->first + a->second)) touched.insert(*a);
     }
@@ -195,7 +203,7 @@ API fake_set(const char *what, long v) {
   if (w == "forget") { // what is held
     for (auto m : modules) delete m;
     for (auto &p : pinned) free((void *)p.first);
-    modules.clear(), streams.clear(), events.clear(), pinned.clear();
+    modules.clear(), streams.clear(), events.clear(), pinned.clear(), registered.clear();
     for (auto &d : devices) d.allocations.clear(), d.used = d.retained = d.lost = 0;
   } else if (w == "devices") device_count = v;
   else if (w == "version") driver_version = v;
@@ -224,7 +232,7 @@ extern "C" __attribute__((visibility("default"))) long fake_count(const char *wh
   if (w == "contexts") for (auto &d : devices) n += d.retained;
   else if (w == "allocations") for (auto &d : devices) n += d.allocations.size();
   else if (w == "bytes") for (auto &d : devices) n += d.used;
-  else if (w == "pinned") n = pinned.size();
+  else if (w == "pinned") n = pinned.size() + registered.size();
   else if (w == "streams") n = streams.size();
   else if (w == "events") n = events.size();
   else if (w == "modules") n = modules.size();
@@ -283,6 +291,7 @@ API cuDevicePrimaryCtxRelease_v2(int d) {
     }
     for (auto &p : pinned) free((void *)p.first);
     pinned.clear();
+    registered.clear();
     dev->allocations.clear();
     dev->used = dev->lost = 0;
   }
@@ -355,6 +364,27 @@ API cuMemFreeHost(void *p) {
   free(p);
   return code;
 }
+// Memory of the host's that is registered lies where it lies, as with unified addresses.
+API cuMemHostRegister_v2(void *p, size_t n, unsigned flags) {
+  ENTER()
+  auto i = registered.lower_bound((uint64_t)p + n);
+  if (!n || flags & ~15u) return INVALID_VALUE;
+  if (i != registered.begin() && (--i, i->first + i->second.first > (uint64_t)p)) return 712; // it is registered already
+  registered[(uint64_t)p] = {n, flags};
+  return SUCCESS;
+}
+API cuMemHostUnregister(void *p) {
+  ENTER()
+  int code = everything(current);
+  return registered.erase((uint64_t)p) ? code : 713;
+}
+API cuMemHostGetDevicePointer_v2(uint64_t *at, void *p, unsigned) {
+  ENTER()
+  auto i = registered.find((uint64_t)p);
+  if (i == registered.end() || !(i->second.second & 2)) return INVALID_VALUE;
+  *at = (uint64_t)p;
+  return SUCCESS;
+}
 
 API cuStreamCreate(void **s, unsigned) { ENTER() auto p = std::make_shared<Stream>(); p->device = current; streams[p.get()] = p; *s = p.get(); return SUCCESS; }
 API cuStreamDestroy_v2(void *s) {
@@ -392,7 +422,7 @@ API cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
     values.emplace_back((const char *)p[i], k->sizes[i] ? k->sizes[i] : 8);
     uint64_t at = 0;
     if (!k->sizes[i]) memcpy(&at, p[i], 8);
-    if (at && !in(current->allocations, at, 1)) {
+    if (at && !in(current->allocations, at, 1) && !shown(at)) {
       char what[200];
       snprintf(what, sizeof what, "kernel %s, parameter %zu: %#llx is no address of the device's memory", k->name, i, (unsigned long long)at);
       return broken(current, ILLEGAL_ADDRESS, what);
