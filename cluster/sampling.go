@@ -154,7 +154,7 @@ func (n *Node) balance(ctx context.Context) {
 		if !n.Member.Leads(v) || time.Since(moved) < moving {
 			continue
 		}
-		place, why, ok := n.moveSampler(n.loads(ctx, v), n.away(v))
+		place, why, ok := n.moveSampler(n.loads(ctx, v), away(v, func(name string) string { return n.samplerAt(v, name) }))
 		if !ok {
 			continue
 		}
@@ -173,14 +173,14 @@ func (n *Node) balance(ctx context.Context) {
 }
 
 // away returns where the samplers are of trainers that do not sample for themselves.
-func (n *Node) away(v *membership.View) (all []scheduler.SamplerPlace) {
+func away(v *membership.View, placed func(name string) string) (all []scheduler.SamplerPlace) {
 	for _, m := range v.Members {
 		if slices.Contains(m.Kinds, samplers.Kind) {
 			continue
 		}
 		for i := range samplers.Count(&m) {
 			name := samplers.Name(m.Node, i)
-			if at := n.samplerAt(v, name); at != "" {
+			if at := placed(name); at != "" {
 				all = append(all, scheduler.SamplerPlace{Sampler: name, Node: at})
 			}
 		}

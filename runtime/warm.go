@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"fmt"
+	"runtime"
 
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/clock"
@@ -19,9 +20,8 @@ const warmBatches = 2
 // while a node that joined is at its first one, so what is slow the first time
 // (connections, memory) is done here.
 func (t *trainCall) warm(ctx context.Context) error {
-	r := t.r
-	if seeds := r.seeds(); r.links == nil && len(seeds) > 0 {
-		if err := t.warmBatches(ctx, seeds); err != nil {
+	if t.r.links == nil {
+		if err := t.r.tryBatches(ctx, t.updater, min(warmBatches, t.r.cfg.Sampling.MicroBatches), func(*sampling.Batch, Costs) {}); err != nil {
 			return err
 		}
 	}
@@ -37,18 +37,26 @@ func (t *trainCall) warm(ctx context.Context) error {
 	return err
 }
 
-func (t *trainCall) warmBatches(ctx context.Context, seeds []uint32) error {
-	r := t.r
+// tryBatches samples micro-batches of the first batch and computes their gradients, and tells what that took.
+func (r *Runtime) tryBatches(ctx context.Context, u *updater, n int, tell func(b *sampling.Batch, took Costs)) error {
+	seeds := r.seeds()
+	if len(seeds) == 0 {
+		return nil
+	}
 	order := sampling.Order(seeds, r.cfg.Training.Seed, 0)
 	size := r.sampler.Spec().BatchSize(r.cfg.Sampling.BatchSize, len(seeds))
-	w := &worker{engine: r.engine(t.updater, 0), ds: r.sampler.Dataset()}
-	grad := make([]float32, len(t.updater.params))
+	w := &worker{engine: r.engine(u, 0), ds: r.sampler.Dataset()}
+	grad := make([]float32, len(u.params))
 	draw, b := r.newTrial(ctx), new(sampling.Batch)
-	for i := range min(warmBatches, r.cfg.Sampling.MicroBatches) {
-		id := sampling.ID{Phase: "warm", Micro: i, Of: r.cfg.Sampling.MicroBatches}
-		if err := draw(b, id, sampling.Cut(order, size, r.cfg.Sampling.MicroBatches, 0, i)); err != nil {
+	runtime.LockOSThread() // whose processor time is measured
+	defer runtime.UnlockOSThread()
+	for i := range n {
+		id := sampling.ID{Phase: "warm", Micro: i % r.cfg.Sampling.MicroBatches, Of: r.cfg.Sampling.MicroBatches}
+		took := Costs{Sample: -clock.ThreadCPU()}
+		if err := draw(b, id, sampling.Cut(order, size, r.cfg.Sampling.MicroBatches, 0, id.Micro)); err != nil {
 			return fmt.Errorf("runtime: %v: %w", id, err)
 		}
+		took.Sample += clock.ThreadCPU()
 		if _, err := r.stages.here(ctx, AfterSample, b, actors.Rows{}, nil, nil, new(clock.Recorder)); err != nil {
 			return fmt.Errorf("runtime: %w", err)
 		}
@@ -76,9 +84,12 @@ func (t *trainCall) warmBatches(ctx context.Context, seeds []uint32) error {
 		if err != nil {
 			return fmt.Errorf("runtime: %w", err)
 		}
-		if _, err := w.Gradient(grad, t.updater.params, b, actors.Rows{Slots: slots, X: x}, b.ID.Key(r.cfg.Training.Seed)); err != nil {
+		took.Compute -= clock.ThreadCPU()
+		if _, err := w.Gradient(grad, u.params, b, actors.Rows{Slots: slots, X: x}, b.ID.Key(r.cfg.Training.Seed)); err != nil {
 			return fmt.Errorf("runtime: %v: %w", b.ID, err)
 		}
+		took.Compute += clock.ThreadCPU()
+		tell(b, took)
 	}
 	return nil
 }

@@ -14,6 +14,8 @@ type SamplerNode struct {
 	// its samplers get, less than 1 where others or a limit have the rest.
 	Work  time.Duration
 	Cores float64
+	// Wire is how long its link takes for a micro-batch; 0: that bounds nothing.
+	Wire time.Duration
 }
 
 // SamplerPlace says where a sampler is.
@@ -21,7 +23,7 @@ type SamplerPlace struct{ Sampler, Node string }
 
 // rate returns how many micro-batches n samplers make there a second.
 func (x *SamplerNode) rate(n int) float64 {
-	return min(float64(n), x.Cores) / max(x.Work.Seconds(), 1e-9)
+	return min(min(float64(n), x.Cores)/max(x.Work.Seconds(), 1e-9), 1/max(x.Wire.Seconds(), 1e-9))
 }
 
 // each returns how long every one of n samplers there takes for a micro-batch, in seconds.

@@ -16,13 +16,13 @@ import (
 // not a peer's any longer: the step has to be done again in another group.
 var ErrRegroup = errors.New("trainers: the group of trainers has changed")
 
-// deal returns the micro-batches [from, to) of trainer t among n.
-func deal(micros, n, t int) (from, to int) { return t * micros / n, (t + 1) * micros / n }
+// Deal returns the micro-batches [from, to) of trainer t among n.
+func Deal(micros, n, t int) (from, to int) { return t * micros / n, (t + 1) * micros / n }
 
 // owner returns the trainer of micro-batch m.
 func owner(micros, n, m int) int {
 	t := m * n / micros
-	for from, to := deal(micros, n, t); m < from || m >= to; from, to = deal(micros, n, t) {
+	for from, to := Deal(micros, n, t); m < from || m >= to; from, to = Deal(micros, n, t) {
 		if t++; m < from {
 			t -= 2
 		}

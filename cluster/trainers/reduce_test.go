@@ -71,7 +71,7 @@ func gradients(seed uint64, micros, size int) [][]float32 {
 
 func partsOf(parts [][]float32, n, self int) ([][]float32, [][]byte) {
 	mine, meta := make([][]float32, len(parts)), make([][]byte, len(parts))
-	from, to := deal(len(parts), n, self)
+	from, to := Deal(len(parts), n, self)
 	for m := from; m < to; m++ {
 		mine[m], meta[m] = slices.Clone(parts[m]), []byte(fmt.Sprint("micro ", m))
 	}
@@ -321,7 +321,7 @@ func TestDeal(t *testing.T) {
 		for n := 1; n <= 2*micros; n++ {
 			next := 0
 			for tr := range n {
-				from, to := deal(micros, n, tr)
+				from, to := Deal(micros, n, tr)
 				if from != next || to-from < micros/n || to-from > micros/n+1 {
 					t.Fatalf("%d micro-batches, %d trainers: %d has [%d, %d)", micros, n, tr, from, to)
 				}

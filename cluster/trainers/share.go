@@ -173,7 +173,7 @@ const maxState = 64 << 30
 
 // Mine implements training.Reducing.
 func (s *Share) Mine(m, of int) bool {
-	from, to := deal(of, s.group.Size(), s.group.Self())
+	from, to := Deal(of, s.group.Size(), s.group.Self())
 	return m >= from && m < to
 }
 
@@ -187,7 +187,7 @@ func (s *Share) AllReduce(ctx context.Context, step int64, dst []float32, parts 
 	if err != nil {
 		return nil, errors.Join(err, s.t.failed(ctx, s.id))
 	}
-	from, to := deal(len(parts), s.group.Size(), s.group.Self())
+	from, to := Deal(len(parts), s.group.Size(), s.group.Self())
 	pause := s.t.record(step, s.id, to-from)
 	if !s.began {
 		s.t.withdraw() // all have it: they made a step

@@ -111,7 +111,7 @@ func (g *reduceGroup) checkParts(dst []float32, parts [][]float32, meta [][]byte
 	if len(meta) != len(parts) {
 		return fmt.Errorf("trainers: meta of %d micro-batches, not %d", len(meta), len(parts))
 	}
-	from, to := deal(len(parts), len(g.members), g.self)
+	from, to := Deal(len(parts), len(g.members), g.self)
 	for m, p := range parts {
 		if mine := m >= from && m < to; mine && len(p) != len(dst) || !mine && p != nil {
 			return fmt.Errorf("trainers: trainer %d of %d has %d values of micro-batch %d of %d; the sum has %d", g.self, len(g.members), len(p), m, len(parts), len(dst))
@@ -146,7 +146,7 @@ func (g *reduceGroup) open(number int64, size int) []float32 {
 func (g *reduceGroup) metas(ctx context.Context, number int64, micros int, meta [][]byte) ([][]byte, error) {
 	n := len(g.members)
 	var mine []byte
-	from, to := deal(micros, n, g.self)
+	from, to := Deal(micros, n, g.self)
 	for _, b := range meta[from:to] {
 		mine = append(binary.LittleEndian.AppendUint32(mine, uint32(len(b))), b...)
 	}
@@ -158,7 +158,7 @@ func (g *reduceGroup) metas(ctx context.Context, number int64, micros int, meta 
 	errs := make([]error, n)
 	var wg sync.WaitGroup
 	for t := range n {
-		from, to := deal(micros, n, t)
+		from, to := Deal(micros, n, t)
 		if t == g.self {
 			copy(all[from:to], meta[from:to])
 			continue

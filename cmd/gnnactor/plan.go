@@ -6,11 +6,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gnnactor/gnnactor/cluster"
 	"github.com/gnnactor/gnnactor/runtime"
+	"github.com/gnnactor/gnnactor/scheduler"
 )
 
 func newPlan(a *app) *cobra.Command {
 	var config *configFlags
+	var machines machineFlags
 	cmd := &cobra.Command{
 		Use:   "plan",
 		Short: "Show how a training run would be done, and why",
@@ -20,9 +23,17 @@ control groups (v1 or v2) or GOMEMLIMIT bound the memory, or --memory-limit does
 plan is made to fit; if it cannot be, it is shown and the exit code is 1. It
 takes the settings of 'gnnactor train', and trains nothing. A run starts with this
 plan; when it has measured its first batches it may change the number of samplers,
-of batches under way and of reads at once, unless they were given.`,
-		Example: `  gnnactor plan --data DIR --fanouts 15,10,5 --batch-size 1024`,
-		Args:    a.args(cobra.NoArgs),
+of batches under way and of reads at once, unless they were given.
+
+With --nodes it also shows which node of a cluster would do what, and why: where the
+samplers of each trainer go, by the rule that places and moves them in a cluster, who
+holds which --shards, and what a step takes of each node's cores and, with
+--bandwidth, of its link. What a micro-batch takes is measured on this machine, so
+that figures are those of nodes like it; waits are left out, so that a step takes
+longer.`,
+		Example: `  gnnactor plan --data DIR --fanouts 15,10,5 --batch-size 1024
+  gnnactor plan --data DIR --micro-batches 4 --shards 8 --bandwidth 10Gbit/s --nodes 2:trainer,rows:16 --nodes 2:sampler:8`,
+		Args: a.args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			cfg, err := config.load(cmd, a)
 			if err != nil {
@@ -33,15 +44,24 @@ of batches under way and of reads at once, unless they were given.`,
 				return err
 			}
 			defer func() { err = errors.Join(err, rt.Stop()) }()
+			placed, err := machines.plan(cmd, cfg, rt)
+			if err != nil {
+				return err
+			}
 			if a.output == outputJSON {
-				err = a.printJSON(rt.Plan())
+				err = a.printJSON(struct {
+					*scheduler.Plan
+					Cluster *cluster.ClusterPlan `json:"cluster,omitempty"`
+				}{rt.Plan(), placed})
 			} else {
 				_, err = fmt.Fprintf(a.stdout, "%s\n%s", describe(rt.Dataset()), rt.Plan())
+				err = errors.Join(err, printPlaces(a.stdout, placed))
 			}
 			return errors.Join(err, rt.Plan().Check())
 		},
 	}
 	config = addConfigFlags(cmd, []group{dataGroup, modelGroup, samplingGroup, trainingGroup, executionGroup, checkpointGroup})
+	machines.addFlags(cmd)
 	a.addOutputFlag(cmd)
 	return cmd
 }

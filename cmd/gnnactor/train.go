@@ -54,7 +54,10 @@ With --sampler full --data may be a partition set ('gnnactor partition --out DIR
 edges at their targets). Each epoch is then one step on the whole graph, computed on all
 pieces in this process, which exchange rows and gradients: losses are those of one
 process on the whole in float32's error, their bits a function of the partition.
-It is evaluated at the end; checkpoints and what else is not there are refused by name.`,
+It is evaluated at the end; checkpoints and what else is not there are refused by name.
+
+With --cluster it trains together with other nodes; 'gnnactor plan --nodes' shows
+beforehand which would do what, and what a step would wait for.`,
 		Example: `  gnnactor train
   gnnactor train --data DIR --model gcn --sampler full --epochs 200 --hidden 16
   gnnactor train --data DIR --fanouts 15,10,5 --checkpoint run1 --resume
