@@ -43,14 +43,16 @@ func preparePinSAGE(p *Prepared, _ *interrupt.Poll) error {
 type pinSAGE struct {
 	p      *Prepared
 	ids    idMap
-	at     []uint32
-	pos    []int64
-	visits []uint32 // of the rows of a group, each walk's steps one after another
-	seen   idMap    // of one row
-	nodes  []uint32 // that it visited, itself first
-	counts []uint32 // how often
-	starts []uint32 // by number of visits, where the nodes visited so often begin in order
-	order  []uint32 // the row's nodes, the more visited first
+	at     []uint32 // where the walks of a group of rows are
+	begin  []int64  // where their nodes' rows begin, then the next node's position
+	end    []int64
+	keys   []rng.Key // by row
+	visits []uint32  // of the rows of a group, each walk's steps one after another
+	seen   idMap     // of one row
+	nodes  []uint32  // that it visited, itself first
+	counts []uint32  // how often
+	starts []uint32  // by number of visits, where the nodes visited so often begin in order
+	order  []uint32  // the row's nodes, the more visited first
 }
 
 // Sample implements Sampler.
@@ -91,48 +93,54 @@ func (s *pinSAGE) layer(b *Batch, i int, key rng.Key, k int) {
 	b.Blocks[i] = graph.Block{NumDst: rows, NumSrc: len(b.nodes), Indptr: out.indptr, Indices: out.indices, Weights: out.weights}
 }
 
-// walk runs the walks of a group of rows, all of them one step at a time, so
-// that their loads overlap.
+// walk runs the walks of a group of rows, all of them one step at a time. Loops that do nothing but load, from
+// places that are known before, let the loads of many walks overlap.
 func (s *pinSAGE) walk(group []uint32, key rng.Key) {
-	g, spec := s.p.g, &s.p.spec
+	spec := &s.p.spec
+	indptr, indices := s.p.g.Indptr, s.p.g.Indices
 	walks, length := spec.Walks, spec.WalkLength
-	s.at = resize(s.at, len(group)*walks)
-	s.pos = resize(s.pos, len(group)*walks)
-	s.visits = resize(s.visits, len(group)*walks*length)
+	n := len(group) * walks
+	s.at, s.begin, s.end = resize(s.at, n), resize(s.begin, n), resize(s.end, n)
+	s.visits = resize(s.visits, n*length)
+	s.keys = resize(s.keys, len(group))
 	for j, v := range group {
+		s.keys[j] = key.With(uint64(v))
 		for w := range walks {
 			s.at[j*walks+w] = v
 		}
 	}
 	restart := uint64(spec.Restart * (1 << 53))
+	at, begin, end := s.at, s.begin[:len(s.at)], s.end[:len(s.at)]
 	for t := range length {
-		prefetchRows(g.Indptr, s.at)
-		for j, v := range group {
-			rk := key.With(uint64(v))
-			for w := range walks {
-				i := j*walks + w
-				draw := 2 * uint64(w*length+t)
-				u := s.at[i]
-				if restart > 0 && rk.Uint64(draw)>>11 < restart {
-					u = v
-				}
-				s.at[i], s.pos[i] = u, 0
-				if begin, end := g.Indptr[u], g.Indptr[u+1]; begin < end {
-					s.pos[i] = begin + int64(rk.Uintn(draw+1, uint64(end-begin))) + 1
+		if restart > 0 {
+			for j, k := range s.keys {
+				for w := range walks {
+					if k.Uint64(2*uint64(w*length+t))>>11 < restart {
+						at[j*walks+w] = group[j]
+					}
 				}
 			}
 		}
-		if len(g.Indices) > 0 {
-			prefetchIndices(g.Indices, s.pos) // one too far, which is the same line nearly always
+		for i, u := range at {
+			begin[i], end[i] = indptr[u], indptr[u+1]
 		}
-		for j := range group {
+		for j, k := range s.keys {
 			for w := range walks {
 				i := j*walks + w
-				if p := s.pos[i]; p > 0 {
-					s.at[i] = g.Indices[p-1]
+				if d := end[i] - begin[i]; d > 0 {
+					begin[i] += int64(k.Uintn(2*uint64(w*length+t)+1, uint64(d)))
+				} else {
+					begin[i] = -1
 				}
-				s.visits[i*length+t] = s.at[i]
 			}
+		}
+		for i, p := range begin {
+			if p >= 0 {
+				at[i] = indices[p]
+			}
+		}
+		for i, u := range at {
+			s.visits[i*length+t] = u
 		}
 	}
 }
