@@ -118,7 +118,9 @@ func (s *sampler) next() {
 	m := s.due[0]
 	s.local, s.due = m, s.due[1:]
 	s.job(s.self, clock.Sample, m.ID, func() (any, error) {
-		return s.sample(m, func(b *sampling.Batch) error { return s.sampler.Sample(b, m.ID.Key(s.seed), m.Seeds) })
+		return s.sample(m, func(b *sampling.Batch) error {
+			return sampling.Within(s.context, s.sampler).Sample(b, m.ID.Key(s.seed), m.Seeds)
+		})
 	})
 }
 

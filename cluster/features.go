@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/gnnactor/gnnactor/cluster/parts"
 	"github.com/gnnactor/gnnactor/cluster/shard"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
@@ -15,11 +16,12 @@ import (
 	"github.com/gnnactor/gnnactor/graph/store"
 )
 
-// Features is a node's part in the features of a run that are shared out.
+// Features is a node's part in the features of a run that are shared out, or in its partition set.
 type Features struct {
 	keeper *shard.Keeper
 	store  *store.Store // the map lies in it
 	all    features.Store
+	parts  *parts.Parts // of a partition set; else nil
 }
 
 // ErrNoPartition: the store has not the partition that the run's shards are.
@@ -124,6 +126,9 @@ func (f *Features) Drain(ctx context.Context) error { return f.keeper.Drain(ctx)
 
 func (f *Features) close() error {
 	var errs []error
+	if f.parts != nil {
+		f.parts.Interrupt()
+	}
 	if f.keeper != nil {
 		errs = append(errs, f.keeper.Close())
 	}

@@ -29,7 +29,7 @@ func (n *Node) Serve(ctx context.Context, dir string, parts store.Part) error {
 	if err := s.Close(); err != nil {
 		return err
 	}
-	transfer.ServeDirectory(n.Plane, dir, names)
+	n.files.Add("", dir, names)
 	return n.Member.Announce(ctx, func(i *membership.Info) { i.Files, i.Parts = true, uint8(parts) })
 }
 
@@ -95,7 +95,7 @@ func (n *Node) CopyData(ctx context.Context, r *Run, dir string, parts store.Par
 		}
 		var retry <-chan time.Time
 		if len(from) > 0 {
-			err := transfer.CopyDirectory(ctx, n.Plane, from, dir, func(name string) bool { return store.FileOf(name, parts) }, progress)
+			err := transfer.CopyDirectory(ctx, n.Plane, from, "", dir, func(name string) bool { return store.FileOf(name, parts) }, progress)
 			if err == nil {
 				return verify(ctx, dir, r, parts)
 			}

@@ -73,6 +73,7 @@ func (n *Node) answer() {
 		return Parameters{Node: n.Plane.Node(), Group: t.Group, Step: t.Progress.Step, Late: t.Progress.Late, Bound: t.Progress.Bound}, nil
 	}))
 	n.Control.Handle(shard.Kind, answers(n.shard))
+	n.Control.Handle(shard.PartKind, answers(n.shard))
 	n.Control.Handle(kindCoordinator, func(ctx context.Context, _, from string, body []byte) ([]byte, error) {
 		if node, ok := strings.CutPrefix(string(body), askDrain+" "); ok {
 			return nil, n.drainOne(ctx, node, "node "+from)
@@ -100,7 +101,7 @@ func (n *Node) answer() {
 
 func trains(m membership.Info) bool { return slices.Contains(m.Kinds, trainers.Kind) }
 
-func holdsRows(m membership.Info) bool { return slices.Contains(m.Kinds, shard.Kind) }
+func holdsRows(m membership.Info) bool { return shard.KindOf(&m) != "" }
 
 // needsSamplers reports whether a node trains and does not sample.
 func needsSamplers(m membership.Info) bool { return trains(m) && !m.Samples }
@@ -289,7 +290,7 @@ func (n *Node) gather(ctx context.Context) *Overview {
 	for i, p := range places {
 		wg.Go(func() {
 			switch p.Kind {
-			case shard.Kind:
+			case shard.Kind, shard.PartKind:
 				at, err := status[Shard](ctx, n.Control.Request, p.Kind, p.ID)
 				if err != nil { // it has its place all the same
 					at.ID, _ = strconv.Atoi(p.ID)
@@ -311,7 +312,7 @@ func (n *Node) gather(ctx context.Context) *Overview {
 	f := n.features
 	n.mu.Unlock()
 	for i, p := range places {
-		if p.Kind != shard.Kind {
+		if p.Kind != shard.Kind && p.Kind != shard.PartKind {
 			continue
 		}
 		for _, m := range v.Members {
@@ -355,7 +356,7 @@ func actorsOf(nodes []Status, places []membership.Place) (all []Actor) {
 			all = append(all, Actor{p.Kind, p.ID, p.Node, p.Since})
 		}
 	}
-	order := []string{kindCoordinator, kindParameters, trainers.Kind, samplers.Kind, shard.Kind}
+	order := []string{kindCoordinator, kindParameters, trainers.Kind, samplers.Kind, shard.Kind, shard.PartKind}
 	slices.SortFunc(all, func(a, b Actor) int {
 		return cmp.Or(cmp.Compare(slices.Index(order, a.Kind), slices.Index(order, b.Kind)), cmp.Compare(len(a.ID), len(b.ID)), cmp.Compare(a.ID, b.ID))
 	})

@@ -64,6 +64,9 @@ func (s *Session) handOverTraining() {
 // Leave stops the run here and ends this node's membership, for err, which it returns with what
 // goes wrong. What a node that fails holds it hands to the others first.
 func (s *Session) Leave(err error) error {
+	if s.features != nil && s.features.parts != nil {
+		s.features.parts.Interrupt()
+	}
 	s.node.EndSampling()
 	if rt := s.rt.Load(); rt != nil {
 		err = errors.Join(err, rt.Stop())

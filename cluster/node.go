@@ -59,6 +59,7 @@ type Node struct {
 	Control  *control.Plane
 	Member   *membership.Member
 	Replicas *transfer.ReplicaServer // of other nodes' checkpoints
+	files    *transfer.Directories   // of the run's data, that others may copy
 	store    *etcd.Client
 	log      *slog.Logger
 	dir      string
@@ -158,6 +159,7 @@ func Enter(ctx context.Context, o NodeOptions) (_ *Node, err error) {
 	if err := n.listenControl(&o, reloader); err != nil {
 		return nil, err
 	}
+	n.files = transfer.ServeDirectories(n.Plane)
 	if n.Replicas, err = transfer.ServeReplicas(n.Plane, filepath.Join(o.Dir, "copies")); err != nil {
 		return nil, err
 	}
@@ -360,6 +362,9 @@ func (n *Node) Leave(ctx context.Context) error {
 	}
 	if n.Plane != nil {
 		n.Plane.Close()
+	}
+	if f != nil && f.parts != nil { // others read them until now
+		errs = append(errs, f.parts.Close())
 	}
 	if n.store != nil {
 		errs = append(errs, n.store.Close())

@@ -14,8 +14,8 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 )
 
-// The kinds of actors that nodes ask each other's; of shard.Kind the identity is the
-// shard's number, of samplers.Kind a trainer's sampler, of trainers.Kind and kindNode
+// The kinds of actors that nodes ask each other's; of shard.Kind and shard.PartKind the identity is the
+// shard's or piece's number, of samplers.Kind a trainer's sampler, of trainers.Kind and kindNode
 // that of a node, and of the others the run.
 const (
 	kindCoordinator = "coordinator" // the leader's: it knows all others, and drains one node at a time
@@ -45,7 +45,7 @@ func (n *Node) place(kind, identity string) string {
 			return n.Plane.Node()
 		}
 		return n.samplerAt(v, identity)
-	case kindParameters, shard.Kind:
+	case kindParameters, shard.Kind, shard.PartKind:
 		p, _ := n.Member.Place(kind, identity)
 		return p.Node
 	}
@@ -135,29 +135,26 @@ func (n *Node) writePlaces(ctx context.Context, v *membership.View) error {
 	return nil
 }
 
-// changes returns what of a table is to be written anew: a shard is at one of those
+// changes returns what of a table is to be written anew: a shard or piece is at one of those
 // that hold it, at the same one for as long as that does and does not drain, and the
 // parameters are at the first of the trainers.
 func changes(v *membership.View, table []membership.Place, first string, epoch int64) (due []membership.Place) {
-	holders, leaving := map[int][]string{}, map[int][]string{}
+	type actor struct{ kind, id string }
+	want, leaving := map[actor][]string{}, map[actor][]string{} // where it may be
 	for _, m := range v.Members {
-		at := holders
+		at := want
 		if m.Drains() {
 			at = leaving
 		}
 		for _, s := range m.Shards {
-			at[s] = append(at[s], m.Node)
+			a := actor{shard.KindOf(&m), strconv.Itoa(s)}
+			at[a] = append(at[a], m.Node)
 		}
 	}
-	for s, nodes := range leaving {
-		if holders[s] == nil {
-			holders[s] = nodes
+	for a, nodes := range leaving {
+		if want[a] == nil {
+			want[a] = nodes
 		}
-	}
-	type actor struct{ kind, id string }
-	want := map[actor][]string{} // where it may be
-	for s, nodes := range holders {
-		want[actor{shard.Kind, strconv.Itoa(s)}] = nodes
 	}
 	if m, ok := v.Member(first); ok && m.Epoch == epoch {
 		want[actor{kindParameters, theRun}] = []string{first}

@@ -16,20 +16,21 @@ import (
 	"github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/graph/importer"
 	"github.com/gnnactor/gnnactor/graph/partition"
+	"github.com/gnnactor/gnnactor/graph/pieces"
 	"github.com/gnnactor/gnnactor/graph/store"
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
 // Settings of the run that are no fields of runtime.Config.
 const (
-	runData     = "data" // built-in; store: nodes may copy it; own: each node has it, in a form that cannot be copied
+	runData     = "data" // built-in; store: nodes may copy it; set: likewise, a partition set; own: each node has it, in a form that cannot be copied
 	runShards   = "shards"
 	runReplicas = "replicas"
 	runWaitFor  = "wait-for"
 	runStages   = "stages" // of the program's own, and its sampler
 	runDraws    = "cache"  // of gns, which says how many nodes its sampler draws; empty: no such cache, or the sampler's options say it
 
-	dataBuiltin, dataStore, dataOwn = "built-in", "store", "own"
+	dataBuiltin, dataStore, dataSet, dataOwn = "built-in", "store", "set", "own"
 )
 
 // proposal is the run that this node would begin.
@@ -46,6 +47,14 @@ func (o *Options) proposal(ctx context.Context) (r *Run, err error) {
 		if o.Shards != "" {
 			return nil, optionsf("shards: the built-in graph is on every node; give data, or leave it out")
 		}
+		return r, nil
+	}
+	if cfg.Data.Format == "" && pieces.IsSet(cfg.Data.Path) {
+		set, err := pieces.Open(cfg.Data.Path)
+		if err != nil {
+			return nil, err
+		}
+		r.Settings[runData], r.Data = dataSet, set.Fingerprint()
 		return r, nil
 	}
 	s, err := openStore(cfg)
@@ -129,7 +138,7 @@ func (s *Session) agree(ctx context.Context, propose *Run) error {
 	if err := o.adopt(r); err != nil {
 		return err
 	}
-	if err := o.suit(); err != nil {
+	if err := o.suits(r); err != nil {
 		return err
 	}
 	o.Config.Cluster.Away = o.away()
@@ -205,11 +214,12 @@ func (o Options) dataSuits(ctx context.Context, propose *Run) error {
 			return err
 		}
 	}
-	if err := o.suit(); err != nil {
+	wants := cmp.Or(r, propose)
+	if err := o.suits(wants); err != nil || wants.Data != propose.Data {
 		return err
 	}
-	if wants := cmp.Or(r, propose); wants.Data != propose.Data {
-		return nil
+	if propose.Settings[runData] == dataSet {
+		return nil // its pieces are opened where they are to be
 	}
 	if !o.Roles.Train && !o.Roles.Sample {
 		return nil // it neither trains nor samples
@@ -261,6 +271,9 @@ func (s *Session) bring(ctx context.Context, r *Run) error {
 	o, cfg := &s.o, &s.o.Config
 	if r.Data == "" {
 		return nil
+	}
+	if r.Settings[runData] == dataSet {
+		return s.bringSet(ctx, r)
 	}
 	copied := cfg.Data.Path == ""
 	parts := o.parts()

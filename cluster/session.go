@@ -103,7 +103,23 @@ func (r *Roles) String() string {
 	return strings.Join(all, ",")
 }
 
-// suit reports why this node's roles do not suit the run.
+// suits reports why this node's roles and settings do not suit the run.
+func (o *Options) suits(run *Run) error {
+	if run.Settings[runData] != dataSet {
+		return o.suit()
+	}
+	switch why := o.Config.NotOverParts(); {
+	case o.Shards != "":
+		return optionsf("shards: a partition set's features are in its pieces, which are shared out; leave it out, or give the store that the set was made of")
+	case o.Roles != Roles{true, true, true}:
+		return optionsf("roles %s: of a partition set every node that takes part samples, trains and holds pieces; leave it out", &o.Roles)
+	case why != "":
+		return optionsf("a partition set on several nodes cannot be used so: %s. Change that, or give the store that it was made of", why)
+	}
+	return nil
+}
+
+// suit reports why this node's roles do not suit a run on data that all nodes may have.
 func (o *Options) suit() error {
 	r := &o.Roles
 	switch {

@@ -45,7 +45,7 @@ type Config struct {
 type DataConfig struct {
 	// Path is a store, a partition set (package graph/pieces) whose edges lie at their targets, or
 	// any directory that importer.Import understands; empty: the built-in graph. Of a set this
-	// process opens all pieces; the run has the ids of nodes that the set has, and what it cannot
+	// process opens all pieces, unless Cluster.Parts has them; the run has the ids of nodes that the set has, and what it cannot
 	// do there is an error by name.
 	Path string `yaml:"data"`
 	// Format overrides how the data is recognised (importer.Formats lists them).
@@ -272,6 +272,9 @@ type ClusterConfig struct {
 	// SamplesOnly: this process draws micro-batches for others (Runtime.NewDraw) and neither
 	// trains nor infers; its data may lack the values of the features.
 	SamplesOnly bool `yaml:"-"`
+	// Parts, when set, are the pieces of the partition set Data.Path, which lie on several nodes. The caller keeps
+	// owning them.
+	Parts training.Parts `yaml:"-"`
 	// Audit is which part of the micro-batches that this node samples another of
 	// Peers samples again, to find memory and disks that lie (package cluster/trainers);
 	// 0: none.

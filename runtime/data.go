@@ -144,7 +144,7 @@ func (d *openData) checked(err error) error {
 func (d *openData) stores() []*store.Store {
 	switch {
 	case d.set != nil:
-		return d.set.stores()
+		return d.set.Stores()
 	case d.store != nil:
 		return []*store.Store{d.store}
 	}
@@ -169,8 +169,11 @@ func (d *openData) close() error {
 	if d.free != nil {
 		err = errors.Join(err, d.free())
 	}
-	for _, s := range d.stores() {
-		err = errors.Join(err, s.Close())
+	if d.set != nil {
+		err = errors.Join(err, d.set.close())
+	}
+	if d.store != nil {
+		err = errors.Join(err, d.store.Close())
 	}
 	if d.temp != "" {
 		err = errors.Join(err, os.RemoveAll(d.temp))

@@ -78,7 +78,7 @@ func (r *Runtime) measure(ctx context.Context, nodes []uint32, auc bool) (Metric
 // others wait, as long as their ctx lets them, in the order in which they came.
 // A node that there is not is an error that wraps ErrNode. While a run trains it uses the parameters of the last applied batch.
 func (r *Runtime) Embed(ctx context.Context, ids []uint32) (*Embedding, error) {
-	if d := r.data.set; d != nil && d.renumbered() {
+	if d := r.data.set; d != nil && d.Set().Renumbered() {
 		return nil, fmt.Errorf("%w: %s gives nodes other ids than the data has: ask a set divided by --method contiguous, or the store", ErrConfig, r.cfg.Data.Path)
 	}
 	var out cpu.Matrix[float32]

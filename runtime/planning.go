@@ -42,7 +42,7 @@ func (r *Runtime) sizes() scheduler.Sizes {
 	if f := ds.NodeFeatures; f != nil {
 		l := features.LayoutOf(f)
 		s.InDim, s.FeatureBytes, s.RowBytes, s.Source = f.Cols, int64(len(f.Data)), int64(l.RowBytes()), r.data.source(c)
-		if s.FeaturesAway = absent(f); s.FeaturesAway && r.data.set != nil {
+		if s.FeaturesAway = absent(f); s.FeaturesAway && r.data.set != nil && c.Cluster.Parts == nil {
 			s.FeatureBytes, s.FeaturesMap = s.Nodes*s.RowBytes, true
 		}
 		if s.FeaturesCopy = r.data.copied; s.DeviceRows && r.data.rows == nil && !s.FeaturesAway {
@@ -194,7 +194,7 @@ func plain(spec features.Spec) bool {
 // source names where training reads rows.
 func (d *openData) source(cfg *settings) string {
 	switch {
-	case cfg.Data.Rows != nil:
+	case cfg.Data.Rows != nil || cfg.Cluster.Parts != nil && d.rows != nil:
 		return "elsewhere"
 	case d.set != nil && d.rows != nil:
 		return "the pieces"

@@ -279,7 +279,7 @@ func (r *Runtime) prepare(ctx context.Context) (err error) {
 	} else if d := r.data.set; d != nil {
 		r.sampler, err = d.sampler(ctx, spec, ds, cfg.Training.Seed)
 		if err == nil && r.model != nil {
-			r.factBytes, err = d.bind(r.model, ds)
+			r.factBytes, err = d.bind(ctx, r.model, ds)
 		}
 	} else if own := cfg.Sampling.Own; own != nil {
 		r.sampler, err = sampling.PrepareOwn(ctx, spec, ds, cfg.Training.Seed, own.New)

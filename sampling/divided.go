@@ -61,8 +61,19 @@ type Owners interface {
 	// Borders say which owner has which nodes.
 	Borders() pieces.Borders
 	// Draw has the owner of asks[i] fill answers[i], for all i at once: it is one round, in which
-	// nobody is asked twice. It may be called by any goroutines.
-	Draw(asks []Ask, answers []Answer) error
+	// nobody is asked twice. The asks are of one hop of one batch. It may be called by any goroutines.
+	// When an owner is away it waits, and ends with ctx.
+	Draw(ctx context.Context, asks []Ask, answers []Answer) error
+}
+
+// Within has s, where its rows have owners, ask them as long as ctx lets it; without, for ever. It returns s.
+func Within(ctx context.Context, s Sampler) Sampler {
+	if g, ok := s.(*guarded); ok {
+		if d, ok := g.sampler.(*divided); ok {
+			d.ctx = ctx
+		}
+	}
+	return s
 }
 
 // Rows are rows of a divided graph that lie together. Sources have numbers there: the rows' own
@@ -122,7 +133,10 @@ func (s Spec) UndividedOnly() string {
 // Drawers draw for anybody the entries of rows that lie in this process. Where all do, they are
 // the Owners.
 type Drawers struct {
+	spec    Spec
+	seed    uint64
 	borders pieces.Borders
+	mu      sync.RWMutex
 	rows    map[int]*drawers
 }
 
@@ -144,21 +158,38 @@ func NewDrawers(ctx context.Context, spec Spec, seed uint64, borders pieces.Bord
 	if err := spec.dividable(); err != nil {
 		return nil, err
 	}
-	d := &Drawers{borders, map[int]*drawers{}}
+	d := &Drawers{spec: spec, seed: seed, borders: borders, rows: map[int]*drawers{}}
 	for owner, r := range rows {
-		one := &drawers{Rows: &r}
-		sampled, err := one.prepare(ctx, spec, seed)
-		if err != nil {
+		if err := d.Add(ctx, owner, r); err != nil {
 			return nil, err
 		}
-		whole, err := one.prepare(ctx, Spec{Name: "khop", Layers: 1, EdgeIDs: spec.EdgeIDs}, seed)
-		if err != nil {
-			return nil, err
-		}
-		one.pool.New = func() any { return &rowDrawer{sampled: sampled.factory().(*fused), whole: whole.factory().(*fused)} }
-		d.rows[owner] = one
 	}
 	return d, nil
+}
+
+// Add readies the sampler to draw from an owner's rows, too.
+func (d *Drawers) Add(ctx context.Context, owner int, r Rows) error {
+	one := &drawers{Rows: &r}
+	sampled, err := one.prepare(ctx, d.spec, d.seed)
+	if err != nil {
+		return err
+	}
+	whole, err := one.prepare(ctx, Spec{Name: "khop", Layers: 1, EdgeIDs: d.spec.EdgeIDs}, d.seed)
+	if err != nil {
+		return err
+	}
+	one.pool.New = func() any { return &rowDrawer{sampled: sampled.factory().(*fused), whole: whole.factory().(*fused)} }
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.rows[owner] = one
+	return nil
+}
+
+// Has reports whether an owner's rows are here.
+func (d *Drawers) Has(owner int) bool {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.rows[owner] != nil
 }
 
 func (d *drawers) prepare(ctx context.Context, spec Spec, seed uint64) (*Prepared, error) {
@@ -171,7 +202,7 @@ func (d *drawers) prepare(ctx context.Context, spec Spec, seed uint64) (*Prepare
 func (d *Drawers) Borders() pieces.Borders { return d.borders }
 
 // Draw implements Owners.
-func (d *Drawers) Draw(asks []Ask, answers []Answer) error {
+func (d *Drawers) Draw(_ context.Context, asks []Ask, answers []Answer) error {
 	for i := range asks {
 		if err := d.answer(&asks[i], &answers[i]); err != nil {
 			return err
@@ -182,7 +213,9 @@ func (d *Drawers) Draw(asks []Ask, answers []Answer) error {
 
 // answer answers q. What it meets in a damaged file is an error, see graph.Guard.
 func (d *Drawers) answer(q *Ask, a *Answer) error {
+	d.mu.RLock()
 	rows := d.rows[q.Owner]
+	d.mu.RUnlock()
 	if rows == nil {
 		return fmt.Errorf("sampling: the rows of piece %d are not here", q.Owner)
 	}
@@ -256,7 +289,7 @@ func PrepareDivided(spec Spec, ds *graph.Dataset, weighted bool, owners Owners) 
 	table := borders.Table()
 	p.factory = func() Sampler {
 		return &divided{
-			g: ds.Graph, depth: spec.Depth(), whole: spec.Name == "khop", edgeIDs: spec.EdgeIDs || weighted,
+			ctx: context.Background(), g: ds.Graph, depth: spec.Depth(), whole: spec.Name == "khop", edgeIDs: spec.EdgeIDs || weighted,
 			draw: owners.Draw, table: table, owned: make([]ownedRows, len(borders)-1),
 		}
 	}
@@ -265,11 +298,12 @@ func PrepareDivided(spec Spec, ds *graph.Dataset, weighted bool, owners Owners) 
 
 // divided samples a divided graph.
 type divided struct {
-	g       *graph.Graph // its size
+	ctx     context.Context // of Within
+	g       *graph.Graph    // its size
 	depth   int
 	whole   bool
 	edgeIDs bool
-	draw    func([]Ask, []Answer) error
+	draw    func(context.Context, []Ask, []Answer) error
 	table   []uint16 // owner of every pieces.Border nodes
 	ids     idMap
 
@@ -357,7 +391,7 @@ func (s *divided) ask(b *Batch, key rng.Key, hop int) error {
 		}
 	}
 	s.answers = slices.Grow(s.answers[:0], len(s.asks))[:len(s.asks)]
-	if err := s.draw(s.asks, s.answers); err != nil {
+	if err := s.draw(s.ctx, s.asks, s.answers); err != nil {
 		return err
 	}
 	for j := range s.asks {

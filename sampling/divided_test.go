@@ -1,6 +1,7 @@
 package sampling
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -176,7 +177,7 @@ type counted struct {
 	change              func([]Answer)
 }
 
-func (c *counted) Draw(asks []Ask, answers []Answer) error {
+func (c *counted) Draw(ctx context.Context, asks []Ask, answers []Answer) error {
 	c.rounds.Add(1)
 	c.asks.Add(int64(len(asks)))
 	owners := map[int]bool{}
@@ -187,7 +188,7 @@ func (c *counted) Draw(asks []Ask, answers []Answer) error {
 	if len(owners) != len(asks) {
 		return fmt.Errorf("%d questions to %d owners", len(asks), len(owners))
 	}
-	err := c.Owners.Draw(asks, answers)
+	err := c.Owners.Draw(ctx, asks, answers)
 	if c.change != nil {
 		c.change(answers)
 	}
@@ -293,7 +294,7 @@ func TestDividedRefuses(t *testing.T) {
 	}
 	var a [1]Answer
 	for q, want := range map[string]Ask{"not here": {Owner: 1, Nodes: []uint32{1024}}, "is not with": {Nodes: []uint32{2}}, "hop 1 of 1": {Hop: 1}} {
-		if err := d.Draw([]Ask{want}, a[:]); err == nil || !strings.Contains(err.Error(), q) {
+		if err := d.Draw(t.Context(), []Ask{want}, a[:]); err == nil || !strings.Contains(err.Error(), q) {
 			t.Errorf("%+v: error %v, want one that says %q", want, err, q)
 		}
 	}

@@ -11,6 +11,8 @@ const (
 	MethodInputs       Method = 17
 	MethodRows         Method = 32
 	MethodShard        Method = 33
+	MethodDraw         Method = 34
+	MethodColumn       Method = 35
 	MethodList         Method = 48
 	MethodFile         Method = 49
 	MethodParameters   Method = 64
@@ -24,7 +26,7 @@ const (
 )
 
 var methodNames = map[Method]string{
-	methodTicket: "ticket", MethodSums: "gradient sum", MethodInputs: "inputs", MethodRows: "feature rows", MethodShard: "shard", MethodList: "data listing", MethodFile: "data file",
+	methodTicket: "ticket", MethodSums: "gradient sum", MethodInputs: "inputs", MethodRows: "feature rows", MethodShard: "shard", MethodDraw: "rows of edges", MethodColumn: "column", MethodList: "data listing", MethodFile: "data file",
 	MethodParameters: "parameters", MethodPutReplica: "checkpoint", MethodListReplicas: "checkpoint listing", MethodGetReplica: "checkpoint back",
 	MethodAudit: "audit", MethodSettle: "audit settled", MethodWatch: "watch",
 	MethodPieceRows: "rows of pieces",

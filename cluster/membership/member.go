@@ -24,10 +24,11 @@ type Info struct {
 	Kinds    []string `json:"kinds,omitempty"`    // what it runs: shard, sampler, trainer, …
 	Yield    bool     `json:"yield,omitempty"`    // it drains, and gives its shards away
 	Drain    bool     `json:"drain,omitempty"`    // it drains, and trains no more
-	Shards   []int    `json:"shards,omitempty"`   // of the features that it holds, in order
+	Shards   []int    `json:"shards,omitempty"`   // of the features, or pieces of a partition set, that it holds, in order
 	Source   bool     `json:"source,omitempty"`   // it has all features, and others may copy shards from it
 	Files    bool     `json:"files,omitempty"`    // others may copy the run's data from it, of which it has
 	Parts    uint8    `json:"parts,omitempty"`    // those parts (store.Part)
+	Pieces   []int    `json:"pieces,omitempty"`   // of the run's partition set whose files it had when it came, in order
 	Samples  bool     `json:"samples,omitempty"`  // it is to have the kind of a sampler, which it may not yet
 	Samplers int      `json:"samplers,omitempty"` // that it has as a trainer, wherever they are
 	Run      int64    `json:"run,omitempty"`      // the run that it takes part in: the revision of its record

@@ -12,6 +12,12 @@ import (
 // apart from that, each shard prefers nodes in an order of its own, so that few
 // shards move when a node comes or goes.
 func Assign(shards, replicas int, nodes []string) [][]string {
+	return assign(shards, replicas, nodes, func(string, int) bool { return false })
+}
+
+// assign is Assign where some nodes have some shards at hand: those come first as long as they have room, and
+// shards that few have before others.
+func assign(shards, replicas int, nodes []string, has func(node string, shard int) bool) [][]string {
 	all := make([][]string, shards)
 	replicas = min(replicas, len(nodes))
 	if replicas < 1 {
@@ -19,11 +25,22 @@ func Assign(shards, replicas int, nodes []string) [][]string {
 	}
 	most := (shards*replicas + len(nodes) - 1) / len(nodes)
 	load := make(map[string]int, len(nodes))
-	for s := range all {
+	turn := make([]int, shards)
+	rare := make([]int, shards) // how many nodes have it, but for none
+	for s := range turn {
+		turn[s], rare[s] = s, len(nodes)
+		if n := count(nodes, func(n string) bool { return has(n, s) }); n > 0 {
+			rare[s] = n
+		}
+	}
+	slices.SortStableFunc(turn, func(a, b int) int { return rare[a] - rare[b] })
+	for _, s := range turn {
 		order := slices.Clone(nodes)
 		score := make(map[string]uint64, len(nodes))
 		for _, n := range nodes {
-			score[n] = weight(n, s)
+			if score[n] = weight(n, s) >> 1; has(n, s) {
+				score[n] |= 1 << 63
+			}
 		}
 		slices.SortFunc(order, func(a, b string) int {
 			fullA, fullB := load[a] >= most, load[b] >= most
@@ -43,6 +60,15 @@ func Assign(shards, replicas int, nodes []string) [][]string {
 		}
 	}
 	return all
+}
+
+func count(nodes []string, is func(string) bool) (n int) {
+	for _, x := range nodes {
+		if is(x) {
+			n++
+		}
+	}
+	return n
 }
 
 // weight is how much a shard prefers a node.

@@ -16,8 +16,22 @@ import (
 	"github.com/gnnactor/gnnactor/graph/features"
 )
 
-// Kind is what a node that holds shards has among membership's kinds.
-const Kind = "shard"
+// Kind is what a node that holds shards has among membership's kinds, and PartKind if they are the pieces of a
+// partition set.
+const (
+	Kind     = "shard"
+	PartKind = "part"
+)
+
+// KindOf returns which of them a node has; "": it holds none.
+func KindOf(m *membership.Info) string {
+	for _, k := range m.Kinds {
+		if k == Kind || k == PartKind {
+			return k
+		}
+	}
+	return ""
+}
 
 // Options of a Keeper.
 type Options struct {
@@ -28,7 +42,13 @@ type Options struct {
 	Replicas int             // nodes that hold each shard, as far as there are so many
 	All      features.Store  // all features, where this node has them; nil: it has none
 	ReadOnly bool            // this node reads the others' shards and holds none
-	Logger   *slog.Logger
+
+	// Bring, of a partition set, makes a piece be here that nodes have (which may be none), and returns its rows, which stay its; nil: it is nowhere.
+	Bring func(ctx context.Context, piece int, from []string) (*graph.Features, error)
+	// Least nodes are waited for before pieces are brought.
+	Least int
+
+	Logger *slog.Logger
 }
 
 // Keeper holds the shards that belong on this node, as nodes come and go.
@@ -45,6 +65,8 @@ type Keeper struct {
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
 	moving sync.Mutex // held while shards are brought or let go
+	kind   string
+	begun  atomic.Bool // Least nodes were there
 
 	taken, left atomic.Int64
 }
@@ -59,11 +81,14 @@ func Keep(ctx context.Context, o Options) (*Keeper, error) {
 	}
 	server := NewServer(o.Plane, o.Map, o.Layout)
 	server.Source(o.All)
-	k := &Keeper{o: o, server: server, store: NewStore(o.Plane, server)}
+	k := &Keeper{o: o, server: server, store: NewStore(o.Plane, server), kind: Kind}
 	k.store.log = o.Logger
+	if o.Bring != nil {
+		k.kind, k.store.waiting = PartKind, "waiting for pieces that no node holds: start the node again that had them, or one that has their files"
+	}
 	err := o.Member.Announce(ctx, func(i *membership.Info) {
-		if !o.ReadOnly && !slices.Contains(i.Kinds, Kind) {
-			i.Kinds = append(slices.Clone(i.Kinds), Kind)
+		if !o.ReadOnly && KindOf(i) == "" {
+			i.Kinds = append(slices.Clone(i.Kinds), k.kind)
 		}
 		i.Source = o.All != nil
 	})
@@ -110,7 +135,7 @@ func (k *Keeper) Size(i int) (rows int, bytes int64) {
 // or to go.
 func (k *Keeper) Wanted() (wanted, moving int) {
 	v, _ := k.o.Member.View()
-	for s, nodes := range Assign(k.o.Map.Shards(), k.o.Replicas, keepers(v)) {
+	for s, nodes := range k.assign(v) {
 		want, held := slices.Contains(nodes, k.o.Plane.Node()), k.server.shard(s) != nil
 		if want {
 			wanted++
@@ -145,7 +170,7 @@ func (k *Keeper) Settled(ctx context.Context) error {
 	self := k.o.Plane.Node()
 	_, err := k.o.Member.Until(ctx, func(v *membership.View) bool {
 		where := holders(v, k.o.Map.Shards())
-		for s, nodes := range Assign(k.o.Map.Shards(), k.o.Replicas, keepers(v)) {
+		for s, nodes := range k.assign(v) {
 			if slices.Contains(nodes, self) && !slices.Contains(where[s], self) && len(where[s]) > 0 {
 				return false
 			}
@@ -196,11 +221,27 @@ func (k *Keeper) Close() error {
 func keepers(v *membership.View) []string {
 	var all []string
 	for _, m := range v.Members {
-		if !m.Yield && slices.Contains(m.Kinds, Kind) {
+		if !m.Yield && KindOf(&m) != "" {
 			all = append(all, m.Node)
 		}
 	}
 	return all
+}
+
+// assign deals the shards to the nodes of a view. Nothing is dealt before Least are there.
+func (k *Keeper) assign(v *membership.View) [][]string {
+	nodes := keepers(v)
+	if !k.begun.Load() {
+		if len(nodes) < k.o.Least {
+			return make([][]string, k.o.Map.Shards())
+		}
+		k.begun.Store(true)
+	}
+	return assign(k.o.Map.Shards(), k.o.Replicas, nodes, func(node string, shard int) bool {
+		m, _ := v.Member(node)
+		_, has := slices.BinarySearch(m.Pieces, shard)
+		return has
+	})
 }
 
 // holders says by shard who holds it.
@@ -282,15 +323,18 @@ func (k *Keeper) move(ctx context.Context) {
 // and reports whether it did.
 func (k *Keeper) step(ctx context.Context, v *membership.View) (bool, error) {
 	self, where := k.o.Plane.Node(), holders(v, k.o.Map.Shards())
-	want := Assign(k.o.Map.Shards(), k.o.Replicas, keepers(v))
+	want := k.assign(v)
 	var drop []int
 	for s, nodes := range want {
 		held := k.server.shard(s) != nil
 		switch {
 		case slices.Contains(nodes, self) && !held:
 			rows, err := k.bring(ctx, v, s, where[s])
-			if err != nil || rows == nil {
+			if err != nil {
 				return false, err
+			}
+			if rows == nil {
+				continue
 			}
 			if err := k.server.Hold(s, rows); err != nil {
 				return false, err
@@ -354,18 +398,22 @@ func (k *Keeper) bring(ctx context.Context, v *membership.View, s int, from []st
 	}
 	from = slices.Clone(from)
 	for _, m := range v.Members {
-		if m.Source && !slices.Contains(from, m.Node) {
+		_, has := slices.BinarySearch(m.Pieces, s)
+		if (m.Source || has) && !slices.Contains(from, m.Node) {
 			from = append(from, m.Node)
 		}
 	}
 	from = slices.DeleteFunc(from, func(n string) bool { return n == k.o.Plane.Node() })
-	if len(from) == 0 {
+	if len(from) == 0 && k.o.Bring == nil {
 		return nil, nil
 	}
 	for _, n := range from {
 		if m, ok := v.Member(n); ok {
 			k.o.Plane.SetPeer(n, m.Data)
 		}
+	}
+	if k.o.Bring != nil {
+		return k.o.Bring(ctx, s, from)
 	}
 	rows, err := Copy(ctx, k.o.Plane, k.o.Map, k.o.Layout, s, from)
 	if err == nil {

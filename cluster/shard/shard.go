@@ -7,6 +7,9 @@
 // any others, and what they find needs no exchange. The rows of one Read that
 // lie elsewhere come in one round: one request to each node that is asked, all
 // at once. Only when a node goes, or a shard has moved, is there another round.
+//
+// The pieces of a partition set are shards, too (MapOf): of those a node holds more than the
+// rows, and whoever keeps them says how they come there (Options.Bring).
 package shard
 
 import (
@@ -22,12 +25,16 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
+	"github.com/gnnactor/gnnactor/graph/pieces"
 )
 
 // Map says which shard each node of the graph is in, and which row of it.
 type Map struct {
 	part, row []uint32
 	sizes     []int
+
+	borders pieces.Borders // of a partition set, whose pieces are the shards; part and row are nil
+	table   []uint16       // borders.Table()
 
 	invert func() error // fills nodes and first, once
 	nodes  []uint32     // by shard and row
@@ -47,6 +54,32 @@ func NewMap(part []uint32, shards int) (*Map, error) {
 	}
 	m.invert = sync.OnceValue(func() error { return graph.Guard(m.fill) }) // part may lie in a file
 	return m, nil
+}
+
+// MapOf makes the map of a partition set: a shard is a piece.
+func MapOf(borders pieces.Borders) *Map {
+	m := &Map{borders: borders, table: borders.Table(), sizes: make([]int, len(borders)-1)}
+	for i := range m.sizes {
+		m.sizes[i] = int(borders[i+1] - borders[i])
+	}
+	return m
+}
+
+// nodeCount returns how many nodes the graph has.
+func (m *Map) nodeCount() int {
+	if m.borders != nil {
+		return m.borders.Nodes()
+	}
+	return len(m.part)
+}
+
+// at returns which shard node v is in, and its row there.
+func (m *Map) at(v uint32) (shard, row int) {
+	if m.borders != nil {
+		shard = int(m.table[v/pieces.Border])
+		return shard, int(v - m.borders[shard])
+	}
+	return int(m.part[v]), int(m.row[v])
 }
 
 // Shards returns the number of shards.
@@ -180,14 +213,15 @@ func (s *Server) rows(ctx context.Context, r *dataplane.Request) (dataplane.Repl
 				return ctx.Err()
 			}
 			v := binary.LittleEndian.Uint32(r.Body[4*i:])
-			if int(v) >= len(s.m.part) {
-				return fmt.Errorf("shard: node %d is out of range [0, %d)", v, len(s.m.part))
+			if int(v) >= s.m.nodeCount() {
+				return fmt.Errorf("shard: node %d is out of range [0, %d)", v, s.m.nodeCount())
 			}
-			f := s.shard(int(s.m.part[v]))
+			of, at := s.m.at(v)
+			f := s.shard(of)
 			if f == nil {
 				return errMoved
 			}
-			put((*buf)[i*row:], f, int(s.m.row[v]))
+			put((*buf)[i*row:], f, at)
 		}
 		return nil
 	})

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
@@ -27,8 +29,10 @@ type Store struct {
 	reads  sync.WaitGroup
 
 	log     *slog.Logger
+	waiting string // what is said when nobody holds what is asked for
 	mu      sync.Mutex
 	holders [][]string // by shard: who holds it, first choice first
+	had     []string   // by shard: who was the last that was known to hold it
 	changed chan struct{}
 	told    bool // since the table changed, that a read waits for rows that nobody holds
 
@@ -39,7 +43,8 @@ type Store struct {
 func NewStore(p *dataplane.Plane, server *Server) *Store {
 	return &Store{
 		plane: p, server: server, m: server.m, layout: server.layout,
-		holders: make([][]string, server.m.Shards()), changed: make(chan struct{}), log: slog.New(slog.DiscardHandler),
+		holders: make([][]string, server.m.Shards()), had: make([]string, server.m.Shards()), changed: make(chan struct{}), log: slog.New(slog.DiscardHandler),
+		waiting: "waiting for rows that no node holds: start one with --roles rows, or the data",
 	}
 }
 
@@ -51,6 +56,11 @@ func (s *Store) SetHolders(holders [][]string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.holders, s.told = slices.Clone(holders), false
+	for p, nodes := range holders {
+		if len(nodes) > 0 {
+			s.had[p] = nodes[0]
+		}
+	}
 	close(s.changed)
 	s.changed = make(chan struct{})
 	return nil
@@ -63,7 +73,7 @@ func (s *Store) Stats() (rounds, remote int64) { return s.rounds.Load(), s.remot
 // Layout implements features.Store.
 func (s *Store) Layout() features.Layout {
 	l := s.layout
-	l.Rows = len(s.m.part)
+	l.Rows = s.m.nodeCount()
 	return l
 }
 
@@ -78,13 +88,6 @@ func (s *Store) Read(ctx context.Context, r features.Request, done func(error)) 
 	s.reads.Go(func() { done(pool.Recovered(func() error { return s.read(ctx, &r) })) })
 }
 
-// wanted is the rows that one node is asked for: places in the request.
-type wanted struct {
-	node string
-	rows []int
-	err  error // why it did not bring them
-}
-
 func (s *Store) read(ctx context.Context, r *features.Request) error {
 	if d := r.Dst; d.Cols != s.layout.Cols || d.DType != s.layout.DType || (d.RowScale != nil) != s.layout.RowScaled {
 		return fmt.Errorf("shard: rows of %s do not fit the table", &s.layout)
@@ -92,15 +95,51 @@ func (s *Store) read(ctx context.Context, r *features.Request) error {
 	if r.Slots != nil && len(r.Slots) != len(r.IDs) {
 		return fmt.Errorf("shard: %d slots are named for %d rows", len(r.Slots), len(r.IDs))
 	}
+	of := make([][]int, s.m.Shards()) // places in the request, by shard
 	for i, v := range r.IDs {
-		if int(v) >= len(s.m.part) || slotOf(r, i) >= r.Dst.Rows {
+		if int(v) >= s.m.nodeCount() || slotOf(r, i) >= r.Dst.Rows {
 			return fmt.Errorf("shard: row %d to slot %d is out of range", v, slotOf(r, i))
 		}
+		p, _ := s.m.at(v)
+		of[p] = append(of[p], i)
 	}
-	missing := make([]int, len(r.IDs))
-	for i := range missing {
-		missing[i] = i
+	var shards []int
+	for p, rows := range of {
+		if rows != nil {
+			shards = append(shards, p)
+		}
 	}
+	return s.Reach(ctx, shards, func(p int) (bool, error) {
+		f := s.server.shard(p)
+		if f == nil {
+			return false, nil
+		}
+		return true, graph.Guard(func() error { // it may lie in a file
+			for _, i := range of[p] {
+				_, at := s.m.at(r.IDs[i])
+				copyRow(r.Dst, slotOf(r, i), f, at)
+			}
+			return nil
+		})
+	}, func(ctx context.Context, node string, shards []int) error {
+		rows := of[shards[0]]
+		if len(shards) > 1 {
+			rows = nil
+			for _, p := range shards {
+				rows = append(rows, of[p]...)
+			}
+		}
+		return s.ask(ctx, r, node, rows)
+	})
+}
+
+// Reach has each of some shards asked for where it lies: here is called for every one, and says
+// whether it lies in this process, where it did what was to be done; ask is called for the others, once
+// for each node that holds some of them, for all nodes at once. What failed is asked again of other holders, and
+// what nobody holds when the table changes, until ctx ends: so ask must be such that it may be repeated.
+// An error of here ends it.
+func (s *Store) Reach(ctx context.Context, shards []int, here func(shard int) (bool, error), ask func(ctx context.Context, node string, shards []int) error) error {
+	missing := slices.Clone(shards)
 	failed := map[string]error{} // nodes that did not answer, by the newest table
 	var last chan struct{}
 	for {
@@ -112,20 +151,31 @@ func (s *Store) read(ctx context.Context, r *features.Request) error {
 			last = changed
 		}
 		// Every time: a shard may have moved here meanwhile.
-		missing = s.local(r, missing)
-		if len(missing) == 0 {
+		rest := missing[:0]
+		for _, p := range missing {
+			switch done, err := here(p); {
+			case err != nil:
+				return err
+			case !done:
+				rest = append(rest, p)
+			}
+		}
+		if missing = rest; len(missing) == 0 {
 			return nil
 		}
-		asks, homeless := s.deal(r, missing, holders, failed)
+		asks, homeless := s.deal(missing, holders, failed)
 		s.rounds.Add(1)
-		s.ask(ctx, r, asks)
-		missing = homeless
+		var wg sync.WaitGroup
 		for _, w := range asks {
-			if w.err == nil {
-				continue
+			wg.Go(func() { w.err = pool.Recovered(func() error { return ask(ctx, w.node, w.shards) }) })
+		}
+		wg.Wait()
+		missing = slices.Clone(homeless)
+		for _, w := range asks {
+			if w.err != nil {
+				missing = append(missing, w.shards...)
+				failed[w.node] = w.err
 			}
-			missing = append(missing, w.rows...)
-			failed[w.node] = w.err
 		}
 		if len(missing) == 0 {
 			return nil
@@ -139,7 +189,7 @@ func (s *Store) read(ctx context.Context, r *features.Request) error {
 		// Nobody that is left holds them: wait until the table changes. A node
 		// that could not be reached is asked again meanwhile: it may be there,
 		// and then the table stays as it is.
-		s.tell(r, homeless)
+		s.tell(homeless)
 		var retry <-chan time.Time
 		if len(failed) > 0 {
 			retry = time.After(again)
@@ -158,105 +208,92 @@ func (s *Store) read(ctx context.Context, r *features.Request) error {
 	}
 }
 
-// tell says, once until the table changes, that a read waits for rows that nobody holds.
-func (s *Store) tell(r *features.Request, missing []int) {
+// tell says, once until the table changes, that somebody waits for shards that nobody holds, and who held them last.
+func (s *Store) tell(missing []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.told {
 		return
 	}
 	var lost []int
-	for _, i := range missing {
-		if part := int(s.m.part[r.IDs[i]]); len(s.holders[part]) == 0 && !slices.Contains(lost, part) {
-			lost = append(lost, part)
+	var had []string
+	for _, p := range missing {
+		if len(s.holders[p]) == 0 {
+			lost = append(lost, p)
+			if node := s.had[p]; node != "" && !slices.Contains(had, node) {
+				had = append(had, node)
+			}
 		}
 	}
 	if len(lost) > 0 {
 		slices.Sort(lost)
 		s.told = true
-		s.log.Warn("waiting for rows that no node holds: start one with --roles rows, or the data", "shards", lost)
+		s.log.Warn(s.waiting, "shards", lost, "were-at", had)
 	}
 }
 
-// local reads those of the missing rows that lie here, and returns the others.
-func (s *Store) local(r *features.Request, missing []int) []int {
-	rest := missing[:0]
-	for _, i := range missing {
-		v := r.IDs[i]
-		f := s.server.shard(int(s.m.part[v]))
-		if f == nil {
-			rest = append(rest, i)
+// wanted is the shards that one node is asked for.
+type wanted struct {
+	node   string
+	shards []int
+	err    error // why it did not bring them
+}
+
+// deal divides the missing shards among nodes that hold them.
+func (s *Store) deal(missing []int, holders [][]string, failed map[string]error) (asks []*wanted, homeless []int) {
+	of := map[string]*wanted{}
+	self := s.plane.Node()
+	for _, p := range missing {
+		// Replicas share the load: each asker begins elsewhere in the list.
+		all, at := holders[p], ""
+		for k := range all {
+			node := all[(k+len(self)+int(self[len(self)-1]))%len(all)]
+			if node != self && failed[node] == nil {
+				at = node
+				break
+			}
+		}
+		if at == "" {
+			homeless = append(homeless, p)
 			continue
 		}
-		copyRow(r.Dst, slotOf(r, i), f, int(s.m.row[v]))
-	}
-	return rest
-}
-
-// deal divides the missing rows among nodes that hold them.
-func (s *Store) deal(r *features.Request, missing []int, holders [][]string, failed map[string]error) (asks []*wanted, homeless []int) {
-	of := map[string]*wanted{}
-	choice := make([]*wanted, len(holders))
-	self := s.plane.Node()
-	for _, i := range missing {
-		part := int(s.m.part[r.IDs[i]])
-		w := choice[part]
+		w := of[at]
 		if w == nil {
-			// Replicas share the load: each asker begins elsewhere in the list.
-			all := holders[part]
-			for k := range all {
-				node := all[(k+len(self)+int(self[len(self)-1]))%len(all)]
-				if node != self && failed[node] == nil {
-					if w = of[node]; w == nil {
-						w = &wanted{node: node}
-						of[node] = w
-						asks = append(asks, w)
-					}
-					break
-				}
-			}
-			if w == nil {
-				homeless = append(homeless, i)
-				continue
-			}
-			choice[part] = w
+			w = &wanted{node: at}
+			of[at] = w
+			asks = append(asks, w)
 		}
-		w.rows = append(w.rows, i)
+		w.shards = append(w.shards, p)
 	}
 	return asks, homeless
 }
 
-// ask gets the rows of all asks at once.
-func (s *Store) ask(ctx context.Context, r *features.Request, asks []*wanted) {
-	var wg sync.WaitGroup
+// ask gets rows, which are places in the request, from a node.
+func (s *Store) ask(ctx context.Context, r *features.Request, node string, all []int) error {
 	row := s.layout.RowBytes()
 	per := min(maxRequest/4, max(1, maxReply/max(1, row)))
-	for _, w := range asks {
-		var mu sync.Mutex
-		for rows := range slices.Chunk(w.rows, per) {
-			wg.Go(func() {
-				body := make([]byte, 0, 4*len(rows))
-				for _, i := range rows {
-					body = binary.LittleEndian.AppendUint32(body, r.IDs[i])
-				}
-				b, err := s.plane.Ask(ctx, dataplane.Call{Node: w.node, Method: dataplane.MethodRows, Body: [][]byte{body}, Max: len(rows) * row})
-				if err == nil && len(b) != len(rows)*row {
-					err = fmt.Errorf("shard: node %s answers %d rows with %d bytes", w.node, len(rows), len(b))
-				}
-				if err != nil {
-					mu.Lock()
-					w.err = err
-					mu.Unlock()
-					return
-				}
-				for k, i := range rows {
-					take(r.Dst, slotOf(r, i), b[k*row:(k+1)*row])
-				}
-				s.remote.Add(int64(len(rows)))
-			})
-		}
+	var some errgroup.Group
+	for rows := range slices.Chunk(all, per) {
+		some.Go(func() error {
+			body := make([]byte, 0, 4*len(rows))
+			for _, i := range rows {
+				body = binary.LittleEndian.AppendUint32(body, r.IDs[i])
+			}
+			b, err := s.plane.Ask(ctx, dataplane.Call{Node: node, Method: dataplane.MethodRows, Body: [][]byte{body}, Max: len(rows) * row})
+			if err == nil && len(b) != len(rows)*row {
+				err = fmt.Errorf("shard: node %s answers %d rows with %d bytes", node, len(rows), len(b))
+			}
+			if err != nil {
+				return err
+			}
+			for k, i := range rows {
+				take(r.Dst, slotOf(r, i), b[k*row:(k+1)*row])
+			}
+			s.remote.Add(int64(len(rows)))
+			return nil
+		})
 	}
-	wg.Wait()
+	return some.Wait()
 }
 
 func slotOf(r *features.Request, i int) int {

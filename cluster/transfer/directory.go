@@ -9,8 +9,10 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
@@ -87,15 +89,51 @@ type directory struct {
 	err  error
 }
 
-// ServeDirectory lets peers copy the named files of dir, which must not change. They are
-// read, for their checksums, when the first peer asks.
-func ServeDirectory(p *dataplane.Plane, dir string, names []string) {
-	s := &directory{dir: dir, names: slices.Clone(names)}
-	p.Handle(dataplane.MethodList, func(context.Context, *dataplane.Request) (dataplane.Reply, error) {
-		s.once.Do(s.read)
+// Directories are those of a node that peers may copy, each under a name.
+type Directories struct {
+	mu  sync.Mutex
+	all map[string]*directory
+}
+
+// ServeDirectories lets peers copy what is added.
+func ServeDirectories(p *dataplane.Plane) *Directories {
+	d := &Directories{all: map[string]*directory{}}
+	p.Handle(dataplane.MethodList, func(_ context.Context, r *dataplane.Request) (dataplane.Reply, error) {
+		s, err := d.find(string(r.Body))
+		if err != nil {
+			return dataplane.Reply{}, err
+		}
 		return dataplane.Reply{Data: [][]byte{s.text}}, s.err
 	})
-	Serve(p, dataplane.MethodFile, ChunkBytes, s.find)
+	Serve(p, dataplane.MethodFile, ChunkBytes, func(ctx context.Context, name []byte, at int64, n int) (func([]byte) error, error) {
+		directory, file := path.Split(string(name))
+		s, err := d.find(strings.TrimSuffix(directory, "/"))
+		if err != nil {
+			return nil, err
+		}
+		return s.find(file, at, n)
+	})
+	return d
+}
+
+// Add lets peers copy the named files of dir, which must not change. They are read, for their
+// checksums, when the first peer asks. name has no slashes; it may be empty. What had it before is served no more.
+func (d *Directories) Add(name, dir string, files []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.all[name] = &directory{dir: dir, names: slices.Clone(files)}
+}
+
+// find returns a directory whose files were read.
+func (d *Directories) find(name string) (*directory, error) {
+	d.mu.Lock()
+	s := d.all[name]
+	d.mu.Unlock()
+	if s == nil {
+		return nil, fmt.Errorf("transfer: there is no directory %.64q", name)
+	}
+	s.once.Do(s.read)
+	return s, nil
 }
 
 func (s *directory) read() {
@@ -138,13 +176,12 @@ func sum(path, name string) (file, error) {
 	}
 }
 
-// find opens a file, whose name is its number in the listing.
-func (s *directory) find(_ context.Context, name []byte, at int64, n int) (func([]byte) error, error) {
-	s.once.Do(s.read)
+// find opens a file of the listing.
+func (s *directory) find(name string, at int64, n int) (func([]byte) error, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
-	i := slices.IndexFunc(s.list.Files, func(f file) bool { return f.Name == string(name) })
+	i := slices.IndexFunc(s.list.Files, func(f file) bool { return f.Name == name })
 	if i < 0 {
 		return nil, fmt.Errorf("transfer: there is no file %.64q", name)
 	}
@@ -171,12 +208,12 @@ type Progress struct {
 	Kept         int64 // bytes that were there already
 }
 
-// CopyDirectory makes dir hold the files, of those that the nodes serve, that are wanted (nil:
+// CopyDirectory makes dir hold the files, of those that the nodes serve under a name, that are wanted (nil:
 // all), which must be the same at all of them. What dir holds of it already, whole or in part, is
 // checked and kept. progress may be nil.
-func CopyDirectory(ctx context.Context, p *dataplane.Plane, nodes []string, dir string, want func(name string) bool, progress func(Progress)) error {
-	c := &copying{from: Source{Plane: p, Method: dataplane.MethodFile, Nodes: nodes}, dir: dir, progress: progress, buf: make([]byte, ChunkBytes)}
-	text, err := c.from.Ask(ctx, dataplane.Call{Method: dataplane.MethodList, Max: maxListing}, nil)
+func CopyDirectory(ctx context.Context, p *dataplane.Plane, nodes []string, name, dir string, want func(file string) bool, progress func(Progress)) error {
+	c := &copying{from: Source{Plane: p, Method: dataplane.MethodFile, Nodes: nodes}, name: name, dir: dir, progress: progress, buf: make([]byte, ChunkBytes)}
+	text, err := c.from.Ask(ctx, dataplane.Call{Method: dataplane.MethodList, Body: [][]byte{[]byte(name)}, Max: maxListing}, nil)
 	if err != nil {
 		return err
 	}
@@ -203,6 +240,7 @@ func CopyDirectory(ctx context.Context, p *dataplane.Plane, nodes []string, dir 
 
 type copying struct {
 	from     Source
+	name     string
 	dir      string
 	progress func(Progress)
 	done     Progress
@@ -211,17 +249,17 @@ type copying struct {
 
 // file brings one file: chunks that are here and whole are kept.
 func (c *copying) file(ctx context.Context, f *file) (err error) {
-	path := filepath.Join(c.dir, f.Name)
-	if have, err := sum(path, f.Name); err == nil {
+	to := filepath.Join(c.dir, f.Name)
+	if have, err := sum(to, f.Name); err == nil {
 		if have.Size == f.Size && slices.EqualFunc(have.Sums, f.Sums, slices.Equal) {
 			c.count(f.Size, f.Size)
 			return nil
 		}
-		if err := os.Rename(path, path+Suffix); err != nil {
+		if err := os.Rename(to, to+Suffix); err != nil {
 			return fmt.Errorf("transfer: %w", err)
 		}
 	}
-	out, err := OpenPartial(path, 0o644)
+	out, err := OpenPartial(to, 0o644)
 	if err != nil {
 		return err
 	}
@@ -238,7 +276,7 @@ func (c *copying) file(ctx context.Context, f *file) (err error) {
 			c.count(int64(n), int64(n))
 			continue
 		}
-		b, err := c.from.Range(ctx, []byte(f.Name), at, n, good)
+		b, err := c.from.Range(ctx, []byte(path.Join(c.name, f.Name)), at, n, good)
 		if err != nil {
 			return err
 		}

@@ -70,11 +70,11 @@ func compare(t testing.TB, dir string, want map[string][]byte) {
 func TestCopy(t *testing.T) {
 	p := planes(t, 3)
 	dir, names, want := source(t)
-	ServeDirectory(p[1], dir, names)
-	ServeDirectory(p[2], dir, names)
+	ServeDirectories(p[1]).Add("x", dir, names)
+	ServeDirectories(p[2]).Add("x", dir, names)
 	to := filepath.Join(t.TempDir(), "new")
 	ctx, cancel := context.WithCancel(t.Context())
-	err := CopyDirectory(ctx, p[0], []string{"n1"}, to, nil, func(d Progress) {
+	err := CopyDirectory(ctx, p[0], []string{"n1"}, "x", to, nil, func(d Progress) {
 		if d.Bytes > d.Total/2 {
 			cancel()
 		}
@@ -84,7 +84,7 @@ func TestCopy(t *testing.T) {
 	}
 	p[1].Close()
 	var last Progress
-	if err := CopyDirectory(t.Context(), p[0], []string{"n1", "n2"}, to, nil, func(d Progress) { last = d }); err != nil {
+	if err := CopyDirectory(t.Context(), p[0], []string{"n1", "n2"}, "x", to, nil, func(d Progress) { last = d }); err != nil {
 		t.Fatal(err)
 	}
 	compare(t, to, want)
@@ -94,7 +94,7 @@ func TestCopy(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(to, "large"), want["exact"], 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := CopyDirectory(t.Context(), p[0], []string{"n2"}, to, nil, nil); err != nil {
+	if err := CopyDirectory(t.Context(), p[0], []string{"n2"}, "x", to, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	compare(t, to, want)
@@ -104,7 +104,7 @@ func TestCopy(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(to, "large"), bad, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := CopyDirectory(t.Context(), p[0], []string{"n2"}, to, nil, func(d Progress) { last = d }); err != nil {
+	if err := CopyDirectory(t.Context(), p[0], []string{"n2"}, "x", to, nil, func(d Progress) { last = d }); err != nil {
 		t.Fatal(err)
 	}
 	compare(t, to, want)
@@ -119,7 +119,7 @@ func TestCopy(t *testing.T) {
 	if err := os.Remove(filepath.Join(to, "small")); err != nil {
 		t.Fatal(err)
 	}
-	if err := CopyDirectory(t.Context(), p[0], []string{"n2"}, to, nil, nil); err == nil {
+	if err := CopyDirectory(t.Context(), p[0], []string{"n2"}, "x", to, nil, nil); err == nil {
 		t.Error("damage was not noticed")
 	}
 }

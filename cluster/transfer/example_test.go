@@ -31,10 +31,10 @@ func ExampleCopyDirectory() {
 		log.Fatal(err)
 	}
 	defer b.Close()
-	transfer.ServeDirectory(a, dir, []string{"indptr"})
+	transfer.ServeDirectories(a).Add("", dir, []string{"indptr"})
 	b.SetPeer("a", a.Address())
 	to := filepath.Join(dir, "copy")
-	if err := transfer.CopyDirectory(context.Background(), b, []string{"a"}, to, nil, nil); err != nil {
+	if err := transfer.CopyDirectory(context.Background(), b, []string{"a"}, "", to, nil, nil); err != nil {
 		log.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(to, "indptr"))

@@ -89,13 +89,16 @@ func TestRange(t *testing.T) {
 func TestServeNothing(t *testing.T) {
 	p := planes(t, 2)
 	dir, names, _ := source(t)
-	d := &directory{dir: dir, names: names}
-	d.once.Do(d.read)
-	if d.err != nil {
-		t.Fatal(d.err)
+	all := ServeDirectories(p[1])
+	all.Add("", dir, names)
+	d, err := all.find("")
+	if err != nil || d.err != nil {
+		t.Fatal(err, d.err)
 	}
 	const asks, size = 16, 16 * ChunkBytes
-	Serve(p[1], methodRead, size, d.find)
+	Serve(p[1], methodRead, size, func(_ context.Context, name []byte, at int64, n int) (func([]byte) error, error) {
+		return d.find(string(name), at, n)
+	})
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for i := range asks {

@@ -1,0 +1,190 @@
+package cluster_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/cluster/parts"
+	"github.com/gnnactor/gnnactor/cluster/transfer"
+	"github.com/gnnactor/gnnactor/graph/generate"
+	"github.com/gnnactor/gnnactor/graph/pieces"
+	"github.com/gnnactor/gnnactor/graph/store"
+	"github.com/gnnactor/gnnactor/runtime"
+)
+
+// partsConfig is a short run.
+func partsConfig(model, sampler string) runtime.Config {
+	c := clusterConfig()
+	c.Model.Name, c.Model.Hidden, c.Sampling.Sampler, c.Sampling.Fanouts = model, 8, sampler, []int{4, 4}
+	c.Sampling.MicroBatches, c.Training.EvalEvery, c.Data.Verify = 4, 0, false
+	if model == "gat" {
+		c.Model.Heads = 2
+	}
+	return c
+}
+
+// deal copies a partition set to directories of so many nodes, each piece to one or two of them, by chance, and its description to all.
+func deal(t *testing.T, r *rand.Rand, from string, nodes int) (dirs []string) {
+	t.Helper()
+	set, err := pieces.Open(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range nodes {
+		dir := t.TempDir()
+		dirs = append(dirs, dir)
+		for _, f := range pieces.Files() {
+			b, err := os.ReadFile(filepath.Join(from, f))
+			if err == nil {
+				err = os.WriteFile(filepath.Join(dir, f), b, 0o644)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i := range set.Pieces() {
+		for range 1 + r.IntN(2) {
+			to := filepath.Join(dirs[r.IntN(nodes)], filepath.Base(set.PieceDir(i)))
+			if _, err := os.Stat(to); err == nil {
+				continue
+			}
+			if err := os.CopyFS(to, os.DirFS(set.PieceDir(i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return dirs
+}
+
+// commonOf says what is alike of a set's pieces.
+func commonOf(t *testing.T, dir string) pieces.Common {
+	t.Helper()
+	set, err := pieces.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := set.OpenPiece(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	common, err := pieces.CommonOf(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return common
+}
+
+// holdParts makes a node hold its share of the set in dir.
+func (n *node) holdParts(t *testing.T, dir string, common pieces.Common, least int) *parts.Parts {
+	t.Helper()
+	set, err := pieces.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := parts.Hold(t.Context(), parts.Options{
+		Member: n.member, Plane: n.plane, Files: transfer.ServeDirectories(n.plane), Set: set, Common: common, Replicas: 1, Least: least,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// A run on a partition set comes to the bits of one process on the store that the set was made of, for any number of pieces on any
+// nodes: a node that lacks a piece that it is to hold copies it, none opens more than those, and questions go to who holds the rows, one for
+// each hop and node.
+func TestParts(t *testing.T) {
+	ds, err := generate.SBM(generate.SBMOptions{Nodes: 5000, Classes: 4, AvgDegree: 6, Homophily: 0.8, FeatureDim: 8, Signal: 0.5, TrainFraction: 0.03, ValidFraction: 0.01, Seed: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := filepath.Join(t.TempDir(), "store")
+	ds.Fingerprint = ""
+	if err := store.Create(t.Context(), whole, ds); err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(5, 6))
+	kinds := [][2]string{{"gcn", "neighbor"}, {"sage", "khop"}, {"gat", "labor"}, {"gin", "neighbor"}}
+	want := map[[2]string]string{}
+	for _, k := range kinds {
+		c := partsConfig(k[0], k[1])
+		c.Data.Path = whole
+		if want[k], err = trainOn(t.Context(), c, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	turn := 0
+	for _, n := range []int{1, 2, 3, 4, 8} {
+		set := filepath.Join(t.TempDir(), "set")
+		err := store.View(whole, func(s *store.Store) error {
+			_, err := pieces.Create(t.Context(), set, s, pieces.Options{Method: "contiguous", Pieces: n})
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, nodes := range []int{1, 2, 4} {
+			k := kinds[turn%len(kinds)]
+			turn++
+			t.Run(fmt.Sprintf("%d pieces on %d nodes, %s by %s", n, nodes, k[0], k[1]), func(t *testing.T) {
+				trainOnParts(t, deal(t, r, set, nodes), commonOf(t, set), partsConfig(k[0], k[1]), want[k])
+			})
+		}
+	}
+}
+
+func trainOnParts(t *testing.T, dirs []string, common pieces.Common, c runtime.Config, want string) {
+	t.Helper()
+	s := membership.NewMemStore()
+	defer s.Close()
+	var nodes []*node
+	for i := range dirs {
+		nodes = append(nodes, enter(t, s, fmt.Sprint("n", i), 4, len(dirs)))
+	}
+	var wg sync.WaitGroup
+	held := make([]*parts.Parts, len(dirs))
+	for i, x := range nodes {
+		held[i] = x.holdParts(t, dirs[i], common, len(dirs))
+	}
+	for i, x := range nodes {
+		wg.Go(func() {
+			if err := held[i].Ready(t.Context()); err != nil {
+				t.Error(err)
+				return
+			}
+			c := c
+			c.Cluster.Peers, c.Cluster.Parts, c.Data.Path = x.team, held[i], dirs[i]
+			got, err := trainOn(t.Context(), c, nil)
+			if err != nil || got != want {
+				t.Errorf("node %d: the parameters differ, or %v", i, err)
+			}
+		})
+	}
+	wg.Wait()
+	open := 0
+	for _, p := range held {
+		open += len(p.Stores())
+	}
+	if n := len(held[0].Set().Pieces()); open != n {
+		t.Errorf("%d pieces are open, and there are %d", open, n)
+	}
+	for _, p := range held {
+		p.Interrupt()
+		if err := p.Keeper().Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for i, x := range nodes {
+		x.exit(t)
+		if err := held[i].Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/gnnactor/gnnactor/cluster/parts"
+	"github.com/gnnactor/gnnactor/cluster/transfer"
+	"github.com/gnnactor/gnnactor/graph/pieces"
+)
+
+// bringSet readies the run's partition set: what describes it, which every node has, and the pieces that belong here.
+func (s *Session) bringSet(ctx context.Context, r *Run) (err error) {
+	o, cfg := &s.o, &s.o.Config
+	if cfg.Data.Path == "" {
+		cfg.Data.Path = filepath.Join(o.Dir, "store")
+		if err := s.node.makeRoom(cfg.Data.Path, r); err != nil {
+			return err
+		}
+	}
+	set, common, err := s.node.copySet(ctx, r, cfg.Data.Path)
+	if err != nil {
+		return err
+	}
+	s.node.files.Add("set", cfg.Data.Path, pieces.Files())
+	p, err := parts.Hold(ctx, parts.Options{
+		Member: s.node.Member, Plane: s.node.Plane, Files: s.node.files, Set: set, Common: common, Replicas: o.Replicas, Least: o.WaitFor,
+		Trust: o.TrustData, Copying: o.Copying, Logger: s.node.log,
+	})
+	if err != nil {
+		return err
+	}
+	s.features = &Features{keeper: p.Keeper(), parts: p}
+	s.node.mu.Lock()
+	s.node.features = s.features
+	s.node.mu.Unlock()
+	cfg.Cluster.Parts = p
+	return p.Ready(ctx)
+}
+
+// Parts returns the pieces of the run's partition set; nil: it has none.
+func (s *Session) Parts() *parts.Parts {
+	if s.features == nil {
+		return nil
+	}
+	return s.features.parts
+}
+
+// makeRoom removes what a node's directory has of another run's data.
+func (n *Node) makeRoom(dir string, r *Run) error {
+	if set, err := pieces.Open(dir); err == nil && set.Fingerprint() == r.Data {
+		return nil
+	}
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	n.log.Info("the data of another run makes room", "directory", dir)
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("cluster: %w", err)
+	}
+	return nil
+}
+
+// copySet opens the run's set in dir, where it copies what describes it if need be, and says what is alike of the
+// pieces, as one that lies here, or else another node, does.
+func (n *Node) copySet(ctx context.Context, r *Run, dir string) (*pieces.Set, pieces.Common, error) {
+	for waiting := false; ; {
+		set, err := pieces.Open(dir)
+		if err == nil {
+			if set.Fingerprint() != r.Data {
+				return nil, pieces.Common{}, fmt.Errorf("%w: %s is of fingerprint %.12s, and the run's set of %.12s", ErrOtherRun, dir, set.Fingerprint(), r.Data)
+			}
+			for i := range set.Pieces() {
+				if p, err := set.OpenPiece(i); err == nil {
+					common, err := pieces.CommonOf(p)
+					return set, common, errors.Join(err, p.Close())
+				}
+			}
+		}
+		v, changed := n.Member.View()
+		var from []string
+		for _, m := range v.Members {
+			if m.Files && m.Node != n.Plane.Node() {
+				from = append(from, m.Node)
+				n.Plane.SetPeer(m.Node, m.Data)
+			}
+		}
+		var retry <-chan time.Time
+		if len(from) > 0 {
+			err = transfer.CopyDirectory(ctx, n.Plane, from, "set", dir, nil, nil)
+			for i := 0; err == nil && i < len(from); i++ {
+				common, bad := parts.AskCommon(ctx, n.Plane, from[i])
+				if set, err = pieces.Open(dir); err == nil && bad == nil && set.Fingerprint() == r.Data {
+					return set, common, nil
+				}
+				if i == len(from)-1 {
+					err = errors.Join(err, bad)
+				}
+			}
+			if ctx.Err() != nil {
+				return nil, pieces.Common{}, errors.Join(context.Cause(ctx), err)
+			}
+			n.log.Warn("the partition set could not be copied yet", "error", err)
+			retry = time.After(again)
+		} else if !waiting {
+			waiting = true
+			n.log.Info("waiting for a node that serves the data")
+		}
+		select {
+		case <-changed:
+		case <-retry:
+		case <-n.Member.Lost():
+			return nil, pieces.Common{}, n.Member.Err()
+		case <-ctx.Done():
+			return nil, pieces.Common{}, context.Cause(ctx)
+		}
+	}
+}

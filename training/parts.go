@@ -1,0 +1,26 @@
+package training
+
+import (
+	"context"
+
+	"github.com/gnnactor/gnnactor/graph/features"
+	"github.com/gnnactor/gnnactor/graph/pieces"
+	"github.com/gnnactor/gnnactor/graph/store"
+	"github.com/gnnactor/gnnactor/sampling"
+)
+
+// Parts are the pieces of a run's partition set, some of which this process has open; others may lie on other
+// nodes. What is asked of a piece that is away waits for it, as long as its context lets it.
+type Parts interface {
+	Set() *pieces.Set
+	// Common is what is alike of all pieces.
+	Common() pieces.Common
+	// Stores are the files of the pieces that lie here now.
+	Stores() []*store.Store
+	// Rows reads feature rows, wherever they lie. Its owner closes it.
+	Rows() features.Store
+	// Owners readies the pieces here to draw by the sampler of spec, for all, and returns who draws.
+	Owners(ctx context.Context, spec sampling.Spec, seed uint64) (sampling.Owners, error)
+	// Column returns what PieceColumn of package runtime makes of each piece.
+	Column(ctx context.Context, what string) ([][]byte, error)
+}
