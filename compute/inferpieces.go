@@ -46,7 +46,8 @@ type PieceInference struct {
 //
 // Memory is needed for what the model makes of one piece's nodes and of those that it reads, at a time,
 // beside what Shelf and Exchange hold, and 4 bytes a node for gcn and mixhop. What is on the shelf
-// already is not computed again: a call that was interrupted goes on where it was, if Shelf outlived it and in.Pieces are all.
+// already is not computed again: a call that was interrupted goes on from the layer that the last of the places was in, if the Shelves
+// outlived it.
 func (m *Model) InferPieces(ctx context.Context, x *cpu.Exec, params []float32, in PieceInference) error {
 	err := graph.Guard(func() error { return m.inferPieces(ctx, x, params, in) })
 	if err != nil {
@@ -71,12 +72,19 @@ func (m *Model) inferPieces(ctx context.Context, x *cpu.Exec, params []float32, 
 	}
 	c := newCore[float32](m, x, false)
 	defer c.close()
-	r := piecesRun{inference{core: c, ctx: ctx, params: params, chunk: in.Chunk}, in, models}
+	r := piecesRun{inference{core: c, ctx: ctx, params: params, chunk: in.Chunk}, in, models, nil}
 	rounds := len(c.layers)
 	if m.spec.head() {
 		rounds++
 	}
-	for l := r.reached(rounds); l < rounds; l++ {
+	if r.places, err = FindPlaces(ctx, in.Exchange, "places", in.Pieces); err != nil {
+		return err
+	}
+	start, err := r.agree("reached", r.reached(rounds))
+	if err != nil {
+		return err
+	}
+	for l := start; l < rounds; l++ {
 		if l == len(c.layers) {
 			err = r.heads()
 		} else {
@@ -97,6 +105,22 @@ type piecesRun struct {
 	inference
 	PieceInference
 	models []*Model
+	places Places
+}
+
+// agree returns the least n that a place has; it returns when all have one.
+func (r *piecesRun) agree(round string, n int) (int, error) {
+	i := slices.IndexFunc(r.Pieces, func(p *Piece) bool { return p.Masters > 0 })
+	if i < 0 {
+		return n, nil
+	}
+	said, err := r.places.Share(r.ctx, r.Exchange, round, r.places[r.Pieces[i].Index], func(int) ([]float32, error) { return []float32{float32(n)}, nil }, func(int) int { return 1 })
+	for _, w := range said {
+		if w != nil {
+			n = min(n, int(w[0]))
+		}
+	}
+	return n, err
 }
 
 // each has do called for each piece with masters, to which r is bound then.
@@ -207,6 +231,9 @@ func (r *piecesRun) convolve(l int) error {
 		return r.Shelf.Put(r.resultOf(l), p.Index, r.out)
 	})
 	if err != nil || l == 0 || r.model.spec.JumpingKnowledge != "" {
+		return err
+	}
+	if _, err := r.agree("done-"+round, l); err != nil { // until then others may have to be sent it again
 		return err
 	}
 	return r.each(func(p *Piece) error { return r.Shelf.Drop(r.resultOf(l-1), p.Index) })

@@ -9,6 +9,8 @@ import (
 	"sort"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
 )
@@ -290,6 +292,66 @@ func TestInferPiecesGoesOn(t *testing.T) {
 			} else if puts == all-1 && done < m.Blocks() {
 				t.Errorf("%s: with all but one of %d kept, layer %d was computed again", name, all, done)
 			}
+		}
+	}
+}
+
+// The same where two places compute pieces: wherever one of them ends, both go on from the layer that it was in.
+func TestInferPiecesGoOnTogether(t *testing.T) {
+	ds := testDataset(200, 5, 37, true)
+	m := mustModel(t, sized(variants["mixhop"], 2, 37, 15, 5), ds.Graph)
+	params := randomParams(m, 5)
+	execs := []*cpu.Exec{testExec(t, 1, detected(t)), testExec(t, 1, detected(t))}
+	want, err := m.Infer(t.Context(), execs[0], params, ds, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pieces := cut(ds, someBorders["3 uneven"]...)
+	own := [][]*Piece{pieces[:1], pieces[1:]}
+	for puts, all := 0, 1; puts < all; puts++ {
+		dirs := []string{t.TempDir(), t.TempDir()}
+		infer := func(puts int) (layers, all int, err error) {
+			memory := NewMemory()
+			both, ctx := errgroup.WithContext(t.Context()) // who is waited for in vain ends the other, as an Exchange does
+			for place, some := range own {
+				f, err := OpenFolder(dirs[place], "this")
+				if err != nil {
+					t.Fatal(err)
+				}
+				b := &breaking{f, 1000, 0}
+				in := PieceInference{Pieces: some, Exchange: memory, Shelf: b}
+				if place == 1 {
+					b.puts = puts
+					in.Done = func(int, int) { layers++ }
+				}
+				both.Go(func() error {
+					if place == 1 {
+						defer func() { all = b.all }()
+					}
+					return elsewhere(t, m).InferPieces(ctx, execs[place], params, in)
+				})
+			}
+			err = both.Wait()
+			return layers, all, err
+		}
+		if _, _, err := infer(puts); !errors.Is(err, errDiskGone) {
+			t.Fatalf("after %d of Put: %v", puts, err)
+		}
+		layers, puttings, err := infer(1000)
+		if err != nil {
+			t.Fatalf("after %d of Put: %v", puts, err)
+		}
+		for place, some := range own {
+			f, err := OpenFolder(dirs[place], "this")
+			if err != nil {
+				t.Fatal(err)
+			}
+			sameRows(t, f, some, want)
+		}
+		if puts == 0 {
+			all = puttings
+		} else if puts == all-1 && layers > 1 {
+			t.Errorf("with all but one of %d kept, %d layers were computed again", all, layers)
 		}
 	}
 }

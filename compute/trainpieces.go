@@ -2,6 +2,7 @@ package compute
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"golang.org/x/sync/errgroup"
@@ -19,8 +20,10 @@ import (
 // The gradient is a function of the parameters, the key, the targets and of where the borders between pieces are:
 // not of which of them are computed here, and in float32's error that of the whole graph.
 type PieceTrainer struct {
-	engines []*pieceEngine
-	step    int
+	engines  []*pieceEngine
+	exchange Exchange
+	places   Places
+	step     int
 }
 
 // pieceEngine is an engine on one piece.
@@ -49,7 +52,10 @@ func (m *Model) NewPieceTrainer(ctx context.Context, execs func() *cpu.Exec, pie
 		if err != nil {
 			return err
 		}
-		t = new(PieceTrainer)
+		t = &PieceTrainer{exchange: ex}
+		if t.places, err = FindPlaces(ctx, ex, "places", pieces); err != nil {
+			return err
+		}
 		for i, p := range pieces {
 			if p.Masters == 0 {
 				continue
@@ -67,6 +73,9 @@ func (m *Model) NewPieceTrainer(ctx context.Context, execs func() *cpu.Exec, pie
 			}
 			t.engines = append(t.engines, e)
 		}
+		if len(t.engines) == 0 {
+			return errors.New("no piece with nodes is computed here")
+		}
 		return nil
 	})
 	if err != nil {
@@ -83,8 +92,8 @@ func (t *PieceTrainer) Close() {
 }
 
 // Gradient computes the gradients of a batch, of which batch has what lies in a piece: one vector for each piece with masters that is computed here,
-// in their order, valid until the next call, and the Stats of each. Their sums are over the pieces; SumTree's over all of them is the
-// batch's. The first piece's carries what Model.Observe takes out. All that compute pieces call it alike. After an error the trainer is of no more use.
+// in their order, valid until the next call, and the Stats of each. Sum adds them up; before, Model.Observe takes what the first of them carries.
+// All that compute pieces call it alike. After an error the trainer is of no more use.
 func (t *PieceTrainer) Gradient(ctx context.Context, params []float32, key rng.Key, batch func(piece int) PieceBatch) (grads [][]float32, stats []Stats, err error) {
 	t.step++
 	stats = make([]Stats, len(t.engines))
@@ -93,7 +102,7 @@ func (t *PieceTrainer) Gradient(ctx context.Context, params []float32, key rng.K
 		grads = append(grads, e.grad)
 		all.Go(func() error {
 			return graph.Guard(func() (err error) {
-				stats[i], err = e.gradient(ctx, t.step, params, key, batch(e.piece.Index))
+				stats[i], err = e.gradient(ctx, t.step, params, key, batch(e.piece.Index), i == 0)
 				return err
 			})
 		})
@@ -104,7 +113,35 @@ func (t *PieceTrainer) Gradient(ctx context.Context, params []float32, key rng.K
 	return grads, stats, nil
 }
 
-func (e *pieceEngine) gradient(ctx context.Context, step int, params []float32, key rng.Key, b PieceBatch) (Stats, error) {
+// Sum adds up what Gradient returned here and elsewhere, SumTree's sum of the pieces' gradients and their Stats in the pieces' order,
+// which all places have then. It overwrites grads, and may return one of them.
+func (t *PieceTrainer) Sum(ctx context.Context, grads [][]float32, stats []Stats) (sum []float32, total Stats, err error) {
+	here, mine := t.engines[0].piece.Index, map[int]Stats{}
+	for i, e := range t.engines {
+		mine[e.piece.Index] = stats[i]
+	}
+	said, err := t.places.Share(ctx, t.exchange, fmt.Sprintf("step-%d-stats", t.step), here, func(piece int) ([]float32, error) {
+		s := mine[piece]
+		return exactly(s.Loss, s.Weight, float64(s.Count), float64(s.Correct)), nil
+	}, func(int) int { return 2 * 4 })
+	if err == nil {
+		sum, err = t.places.sumTree(ctx, t.exchange, fmt.Sprintf("step-%d-gradient", t.step), here, grads)
+	}
+	if err != nil {
+		return nil, total, fmt.Errorf("compute: training over pieces: %w", err)
+	}
+	for _, w := range said {
+		if w == nil {
+			continue
+		}
+		total.Loss, total.Weight = total.Loss+number(w, 0), total.Weight+number(w, 1)
+		total.Count, total.Correct = total.Count+int(number(w, 2)), total.Correct+int(number(w, 3))
+	}
+	return sum, total, nil
+}
+
+// gradient computes what Gradient does, of a piece; reports: with what Observe takes.
+func (e *pieceEngine) gradient(ctx context.Context, step int, params []float32, key rng.Key, b PieceBatch, reports bool) (Stats, error) {
 	c, p := e.core, e.piece
 	in := &Input{Targets: b.Targets, Labels: b.Labels, Multi: b.Multi, Weights: b.Weights}
 	if len(params) != len(e.grad) {
@@ -132,14 +169,11 @@ func (e *pieceEngine) gradient(ctx context.Context, step int, params []float32, 
 		return stats, e.halo.err
 	}
 	c.collect(e.grad)
-	if first := 0; p.Index == first || !anyMasters(p, first, p.Index) {
+	if reports {
 		c.report(e.grad)
 	}
 	return stats, nil
 }
-
-// anyMasters tells whether one of the pieces [from, to) has masters.
-func anyMasters(p *Piece, from, to int) bool { return p.Borders[from] < p.Borders[to] }
 
 // halo is what a piece's tape knows of the others. The first error of an exchange stays, and ends the others.
 type halo struct {

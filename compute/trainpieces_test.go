@@ -129,64 +129,71 @@ func TestPieceGradientBytes(t *testing.T) {
 	}
 }
 
-// The bits depend on the pieces alone: not on threads, nor on who computes which pieces.
+// The bits of gradients, their sum, its statistics and figures depend on the pieces alone: not on threads, nor on who computes which pieces.
 func TestPieceGradientBits(t *testing.T) {
 	ds := testDataset(200, 5, 37, true)
 	targets, labels := []uint32{1, 8, 70, 71, 100, 199}, []int32{1, 2, 3, 4, 0, 1}
+	type result struct {
+		stats []byte // of batch norms
+		sum   []float32
+		total Stats
+		err   error
+	}
 	for _, name := range []string{"gcn", "gin batch normed", "gat of heads", "sage jumping max", "mixhop"} {
 		m := mustModel(t, sized(variants[name], 2, 37, 12, 5), ds.Graph)
 		params := randomParams(m, 5)
 		pieces := cut(ds, someBorders["8 and empty ones"]...)
-		want, _, err := pieceTrainer(t, m, pieces, NewMemory()).Gradient(t.Context(), params, 3, dividedBatch(pieces, targets, labels))
-		if err != nil {
-			t.Fatal(err)
-		}
-		// Two places that share an exchange, each with some of the pieces.
-		memory := NewMemory()
-		got := map[int][]float32{}
-		type result struct {
-			grads [][]float32
-			err   error
-		}
-		results := make([]chan result, 2)
-		for place := range 2 {
-			var own []*Piece
-			for _, p := range pieces {
-				if p.Index%3 == 0 == (place == 0) {
-					own = append(own, p)
+		compute := func(own []*Piece, ex Exchange, x *cpu.Exec) (r result) {
+			var trainer *PieceTrainer
+			trainer, r.err = elsewhere(t, m).NewPieceTrainer(t.Context(), func() *cpu.Exec { return cpu.NewExec(x.Pool(), detected(t)) }, own, ex)
+			for range 2 {
+				if r.err != nil {
+					return r
 				}
-			}
-			results[place] = make(chan result, 1)
-			x := testExec(t, 1+place, detected(t))
-			go func() {
-				trainer, err := elsewhere(t, m).NewPieceTrainer(t.Context(), func() *cpu.Exec { return cpu.NewExec(x.Pool(), detected(t)) }, own, memory)
 				var grads [][]float32
-				if err == nil {
-					grads, _, err = trainer.Gradient(t.Context(), params, 3, dividedBatch(pieces, targets, labels))
-				}
-				results[place] <- result{grads, err}
-			}()
-		}
-		for place := range 2 {
-			r := <-results[place]
-			if r.err != nil {
-				t.Fatal(r.err)
-			}
-			for _, p := range pieces {
-				if p.Masters > 0 && p.Index%3 == 0 == (place == 0) {
-					got[p.Index], r.grads = r.grads[0], r.grads[1:]
+				var stats []Stats
+				if grads, stats, r.err = trainer.Gradient(t.Context(), params, 3, dividedBatch(pieces, targets, labels)); r.err == nil {
+					r.stats = m.TakeStatistics(nil, grads[0])
+					var sum []float32
+					sum, r.total, r.err = trainer.Sum(t.Context(), grads, stats)
+					r.sum = slices.Clone(sum)
+					clear(sum) // it is the caller's
 				}
 			}
+			return r
 		}
-		k := 0
-		for _, p := range pieces {
-			if p.Masters == 0 {
-				continue
+		want := compute(pieces, NewMemory(), testExec(t, 2, detected(t)))
+		if want.err != nil {
+			t.Fatal(want.err)
+		}
+		for _, placed := range []string{"00000000", "01101010", "01234567", "22021100"} { // pieces 0 and 3 have no nodes
+			memory := NewMemory()
+			own := map[rune][]*Piece{}
+			for i, place := range placed {
+				own[place] = append(own[place], pieces[i])
 			}
-			if !slices.Equal(got[p.Index], want[k]) {
-				t.Errorf("%s: the gradient of piece %d depends on where pieces are computed", name, p.Index)
+			results := make(chan result)
+			places := 0
+			for _, some := range own {
+				if !slices.ContainsFunc(some, func(p *Piece) bool { return p.Masters > 0 }) {
+					continue
+				}
+				places++
+				x := testExec(t, 1+places%2, detected(t))
+				go func() { results <- compute(some, memory, x) }()
 			}
-			k++
+			for range places {
+				r := <-results
+				if r.err != nil {
+					t.Fatal(r.err)
+				}
+				if !slices.Equal(r.sum, want.sum) || r.total != want.total || !slices.Equal(r.stats, want.stats) {
+					t.Errorf("%s: what is computed depends on where pieces are: %s", name, placed)
+				}
+			}
+			if len(memory.rows) > 0 {
+				t.Errorf("%s, %s: %d messages were not received", name, placed, len(memory.rows))
+			}
 		}
 	}
 }

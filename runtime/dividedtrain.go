@@ -65,12 +65,12 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 		if err != nil {
 			return fmt.Errorf("%s: %w", sampling.ID{Phase: "train", Epoch: epoch}, err)
 		}
-		var sum compute.Stats
-		for _, s := range stats {
-			sum.Loss, sum.Weight, sum.Count, sum.Correct = sum.Loss+s.Loss, sum.Weight+s.Weight, sum.Count+s.Count, sum.Correct+s.Correct
-		}
 		u.Observe(grads[0])
-		u.Apply(grads, sum.Weight)
+		grad, sum, err := trainer.Sum(ctx, grads, stats)
+		if err != nil {
+			return fmt.Errorf("%s: %w", sampling.ID{Phase: "train", Epoch: epoch}, err)
+		}
+		u.Apply([][]float32{grad}, sum.Weight)
 		if told != nil {
 			if err := told(epoch, sum.Loss/sum.Weight, ratio(sum.Correct, sum.Count)); err != nil {
 				return err
