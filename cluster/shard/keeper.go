@@ -84,7 +84,7 @@ func Keep(ctx context.Context, o Options) (*Keeper, error) {
 	k := &Keeper{o: o, server: server, store: NewStore(o.Plane, server), kind: Kind}
 	k.store.log = o.Logger
 	if o.Bring != nil {
-		k.kind, k.store.waiting = PartKind, "waiting for pieces that no node holds: start the node again that had them, or one that has their files"
+		k.kind, k.store.what, k.store.waiting = PartKind, "pieces", "waiting for pieces that no node holds: start the node again that had them, or one that has their files"
 	}
 	err := o.Member.Announce(ctx, func(i *membership.Info) {
 		if !o.ReadOnly && KindOf(i) == "" {
@@ -156,13 +156,34 @@ func (k *Keeper) Ready(ctx context.Context) error {
 	if v, _ := k.o.Member.View(); len(keepers(v)) == 0 {
 		k.o.Logger.Warn("waiting for a node that holds rows: start one with --roles rows")
 	}
+	var told []int
 	_, err := k.o.Member.Until(ctx, func(v *membership.View) bool {
+		if lost := k.lost(v); len(lost) > 0 && !slices.Equal(lost, told) {
+			told = lost
+			k.o.Logger.Warn(k.store.waiting, k.store.what, lost)
+		}
 		return !slices.ContainsFunc(holders(v, k.o.Map.Shards()), func(h []string) bool { return len(h) == 0 })
 	})
 	if err != nil {
 		return fmt.Errorf("shard: not every shard has a node that holds it; start one that has the data: %w", err)
 	}
 	return nil
+}
+
+// lost returns the pieces that nobody holds, and of which nobody that is here has the files, when all are here that were waited for.
+func (k *Keeper) lost(v *membership.View) (lost []int) {
+	if k.o.Bring == nil || len(keepers(v)) < k.o.Least {
+		return nil
+	}
+	for s, nodes := range holders(v, k.o.Map.Shards()) {
+		if len(nodes) == 0 && !slices.ContainsFunc(v.Members, func(m membership.Info) bool {
+			_, has := slices.BinarySearch(m.Pieces, s)
+			return has
+		}) {
+			lost = append(lost, s)
+		}
+	}
+	return lost
 }
 
 // Settled waits until the shards that belong here are here, or nobody has them.

@@ -29,6 +29,7 @@ type Store struct {
 	reads  sync.WaitGroup
 
 	log     *slog.Logger
+	what    string // what shards are called
 	waiting string // what is said when nobody holds what is asked for
 	mu      sync.Mutex
 	holders [][]string // by shard: who holds it, first choice first
@@ -44,7 +45,7 @@ func NewStore(p *dataplane.Plane, server *Server) *Store {
 	return &Store{
 		plane: p, server: server, m: server.m, layout: server.layout,
 		holders: make([][]string, server.m.Shards()), had: make([]string, server.m.Shards()), changed: make(chan struct{}), log: slog.New(slog.DiscardHandler),
-		waiting: "waiting for rows that no node holds: start one with --roles rows, or the data",
+		what: "shards", waiting: "waiting for rows that no node holds: start one with --roles rows, or the data",
 	}
 }
 
@@ -228,7 +229,7 @@ func (s *Store) tell(missing []int) {
 	if len(lost) > 0 {
 		slices.Sort(lost)
 		s.told = true
-		s.log.Warn(s.waiting, "shards", lost, "were-at", had)
+		s.log.Warn(s.waiting, s.what, lost, "were-at", had)
 	}
 }
 

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/graph/pieces"
+)
+
+// Four hosts, three of which have a piece of Cora each, and the fourth the set's description alone, train to the bits of one process
+// on the store. One that is killed is waited for, by its name and its piece, until it is back with its directory; where each piece lies on two nodes
+// the others go on without it.
+func TestNetParts(t *testing.T) {
+	data := filepath.Join("..", "..", "..", "shared", "data", "cora")
+	if _, err := os.Stat(data); err != nil {
+		t.Skip("needs ../shared/data/cora")
+	}
+	for replicas := 1; replicas <= 2; replicas++ {
+		t.Run(fmt.Sprintf("replicas %d", replicas), func(t *testing.T) {
+			c := startStores(t, 4, 1)
+			whole, set := filepath.Join(c.dir, "cora"), filepath.Join(c.dir, "set")
+			mustInvoke(t, "import", data, whole)
+			mustInvoke(t, "partition", "--data", whole, "--parts", "3", "--method", "contiguous", "--out", set)
+			args := []string{"--model", "gcn", "--micro-batches", "8", "--batch-size", "64", "--epochs", "120", "--eval-every", "0",
+				"--threads", "1", "--seed", "3", "--baseline=false"}
+			for i, n := range c.nodes {
+				to := filepath.Join(c.dir, "data-"+n.name)
+				names := append(pieces.Files(), pieces.PieceName(i))
+				for _, name := range names {
+					from := filepath.Join(set, name)
+					if info, err := os.Stat(from); err != nil && i < 3 {
+						t.Fatal(err)
+					} else if err == nil && info.IsDir() {
+						err = os.CopyFS(filepath.Join(to, name), os.DirFS(from))
+					} else if err == nil {
+						var b []byte
+						if b, err = os.ReadFile(from); err == nil {
+							if err = os.MkdirAll(to, 0o755); err == nil {
+								err = os.WriteFile(filepath.Join(to, name), b, 0o644)
+							}
+						}
+						if err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+			}
+			c.trainEach(func(n *netNode) []string {
+				return append([]string{"--data", filepath.Join(c.dir, "data-"+n.name), "--replicas", fmt.Sprint(replicas)}, args...)
+			})
+			c.settled()
+			starts := c.nodes[1].process.Starts()
+			c.kill(1)
+			waits := func(s string) bool {
+				return strings.Contains(s, `waiting for pieces that no node holds`) && strings.Contains(s, `pieces=[1] were-at=[n1]`)
+			}
+			if replicas == 1 {
+				if err := c.nodes[0].log.await(c.ctx, waits); err != nil {
+					t.Errorf("nobody says what is waited for: %v", err)
+				}
+			}
+			if err := c.nodes[1].process.Await(c.ctx, starts+1); err != nil {
+				t.Fatal(err)
+			}
+			c.settled()
+			one := alone(t, append([]string{"--data", set}, args...))
+			if store := alone(t, append([]string{"--data", whole}, args...)); store.SHA != one.SHA {
+				t.Errorf("on the pieces in one process the parameters are %s, on the store %s", one.SHA, store.SHA)
+			}
+			for i := range c.finish(one) {
+				if replicas > 1 && waits(c.nodes[i].log.String()) {
+					t.Errorf("n%d waited for a piece that another node holds", i)
+				}
+			}
+		})
+	}
+}
