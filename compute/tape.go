@@ -302,7 +302,11 @@ func (t *Tape[T]) transpose(b *graph.Block) *cpu.Transpose {
 	e := &t.transposes[t.built]
 	t.built++
 	e.of = b
-	t.buildTranspose(e.t, b)
+	if cpu.DeviceOf[T](t.x) != nil {
+		cpu.BuildTranspose[T](t.x, e.t, b)
+	} else {
+		t.buildTranspose(e.t, b)
+	}
 	return e.t
 }
 

@@ -209,6 +209,9 @@ type ExecutionConfig struct {
 	// is none. What drives devices is linked in by who imports
 	// github.com/gnnactor/gnnactor/compute/cuda.
 	Device string `yaml:"device"`
+	// BLAS is what makes dense products where a device computes: own (also if empty), this program's
+	// kernels, or cublas, NVIDIA's library, which has to be installed. Their bits differ.
+	BLAS string `yaml:"blas"`
 	// SampleOn is what samples where a device computes: cpu, device (neighbor without
 	// replacement, khop and gns), or empty: what measures faster, if the graph takes less than a quarter of the
 	// device's memory.

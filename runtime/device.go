@@ -20,6 +20,9 @@ func (r *Runtime) openDevice() error {
 		all = nil
 	}
 	for _, d := range all {
+		if err == nil {
+			r.blasBytes, err = d.UseBLAS(r.cfg.Execution.BLAS)
+		}
 		if k := d.Kernels(); err == nil && k != all[0].Kernels() {
 			err = fmt.Errorf("%s has %s kernels and %s has %s: runs have those of one; use devices of one kind", all[0].Describe(), all[0].Kernels(), d.Describe(), k)
 		}

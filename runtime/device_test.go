@@ -304,3 +304,35 @@ func TestDeviceWithBF16(t *testing.T) {
 	}
 	stopped(t, r)
 }
+
+// With cuBLAS a run learns what it learns with the device's own products, under a name of its own, and the plan
+// counts what cuBLAS works with; without a device, or the library, it is refused.
+func TestDeviceCuBLAS(t *testing.T) {
+	fakecuda.Use(t)
+	c := shortOnDevice()
+	c.Training.Epochs = 2
+	own := started(t, c)
+	want, kernels := lossesOf(t, own), own.Plan().Kernels
+	peak := own.Plan().DevicePeak
+	stopped(t, own)
+	c.Execution.BLAS = "cublas"
+	r := started(t, c)
+	if p := r.Plan(); p.Kernels != kernels+"+cublas:12.6.4:4" || p.DevicePeak != peak+2*4<<20 {
+		t.Errorf("plan %v; without cuBLAS the peak is %d", p, peak)
+	}
+	got := lossesOf(t, r)
+	for i, l := range got {
+		if d := math.Abs(l - want[i]); d > 1e-4 || len(got) != 2 {
+			t.Errorf("losses %v, and %v by own products", got, want)
+		}
+	}
+	stopped(t, r)
+	t.Setenv(cuda.BLASVariable, filepath.Join(t.TempDir(), "libcublas.so"))
+	if _, err := Start(context.Background(), c); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "there is no cuBLAS") || !strings.Contains(err.Error(), "take --blas own") {
+		t.Error(err)
+	}
+	c.Execution.Device = "cpu"
+	if err := c.Validate(); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "blas: cublas computes on a device") {
+		t.Error(err)
+	}
+}

@@ -26,7 +26,7 @@ func (r *Runtime) sizes() scheduler.Sizes {
 	}
 	if r.device != nil {
 		s.Device, s.DeviceRows, s.Pinned, s.Resident = r.device.Bytes(), !c.ownRows() && len(r.others) == 0, c.pinned, r.resident()
-		s.Devices = 1 + len(r.others)
+		s.Devices, s.Workspace = 1+len(r.others), r.blasBytes
 		for _, d := range r.others {
 			s.Device = min(s.Device, d.Bytes())
 		}

@@ -86,6 +86,7 @@ type Runtime struct {
 	data      *openData
 	set       cpu.Set
 	device    devices.Device  // that models run on; nil: the processor
+	blasBytes int64           // that each queue of a device has for a library of dense products
 	fallback  string          // why device auto is the processor
 	drawn     devices.Sampler // of the device; nil: the processors sample
 	links     *links.Links    // nil: nodes are classified

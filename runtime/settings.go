@@ -160,6 +160,10 @@ func (e *ExecutionConfig) validate(p *problems) {
 	if err := devices.Check(e.Device); err != nil {
 		p.check(false, "device: %v", err)
 	}
+	p.oneOf("blas", e.BLAS, "", devices.OwnBLAS, devices.CuBLAS)
+	if e.BLAS == devices.CuBLAS {
+		p.check(e.Device != "" && e.Device != devices.CPU, "blas: cublas computes on a device; choose one by --device cuda, or leave the setting out")
+	}
 	p.oneOf("sample-on", e.SampleOn, "", onProcessor, onDevice)
 	const planned = "; 0 leaves it to the plan"
 	p.inRange("threads", e.Threads, 0, maxActors, planned)

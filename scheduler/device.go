@@ -29,6 +29,9 @@ func (p *Plan) device(s *Sizes, batch, activations, widest int64) {
 	}
 	here := share(p.Trainers, max(s.Devices, 1))
 	p.onDevice(fmt.Sprintf("batches and activations of %d trainers", here), times(plus(batch, activations), int64(here)))
+	if s.Workspace > 0 {
+		p.onDevice(fmt.Sprintf("what cuBLAS works with, for %d trainers and inference", here), times(s.Workspace, int64(here+1)))
+	}
 	chunk := min(int64(p.EvalChunk), s.Nodes)
 	entries := times(chunk, s.Edges) / max(s.Nodes, 1)
 	p.onDevice("exact inference: a chunk with its neighbours", plus(times(12, entries), times(4*widest, 3*chunk+min(entries, s.Nodes))))

@@ -56,6 +56,11 @@ func TestDevicePlan(t *testing.T) {
 		}
 	}
 	s = deviceSizes()
+	s.Workspace, s.Micro = 32<<20, 2
+	if q := Build(s, Request{Threads: 4, Trainers: 2}); term(q, "what cuBLAS works with, for 2 trainers") != 96<<20 {
+		t.Errorf("plan %v", q)
+	}
+	s = deviceSizes()
 
 	s.Device = 1 << 30 // whose half the table is
 	if q := Build(s, Request{Threads: 4}); q.Load {

@@ -65,6 +65,7 @@ type Sizes struct {
 	Device     int64 // bytes of memory of the device that computes; 0: the processor does
 	DeviceRows bool  // rows for training go to a slab in that memory, where there is one
 	Pinned     int64 // bytes of the host's memory that may be pinned to copy to the device; 0: as many as are needed
+	Workspace  int64 // bytes that a library of dense products works with on the device, for each that computes there
 	// Registrable is how many bytes of the host's memory are pinned if the device may read feature rows where they lie;
 	// 0: that cannot be.
 	Registrable int64

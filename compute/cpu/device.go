@@ -45,6 +45,8 @@ type Device[T Float] interface {
 	SpreadRows(dst Matrix[T], a []T, accumulate bool)
 
 	Aggregate(dst Matrix[T], b *graph.Block, src Source[T], o AggregateOptions[T])
+	// Transpose makes t the transpose of b, as Transpose.Build does, in the device's memory, until Reset.
+	Transpose(t *Transpose, b *graph.Block)
 	AggregateBackward(dx Matrix[T], t *Transpose, dy Matrix[T], o AggregateOptions[T])
 	Gather(dst Matrix[T], src Source[T])
 	Gemm(dst, a Matrix[T], ta bool, b Matrix[T], tb bool, e Epilogue[T])

@@ -57,6 +57,26 @@ func (t *Transpose) Build(x *Exec, b *graph.Block) {
 	x.build = buildTask{}
 }
 
+// BuildTranspose makes t the transpose of b for kernels in T. Where x has a device for those it is
+// made there, the block read from wherever the device has it, and lies in its memory, which the host
+// must not read, until the device's Reset.
+func BuildTranspose[T Float](x *Exec, t *Transpose, b *graph.Block) {
+	d := tasksOf[T](x).device
+	if d == nil {
+		t.Build(x, b)
+		return
+	}
+	if b.NumDst < 0 || b.NumSrc < b.NumDst || len(b.Indptr) != b.NumDst+1 || b.NumDst == 0 && len(b.Indices) > 0 {
+		panic(badAggregate)
+	}
+	if len(b.Indices) >= NoEntry {
+		panic(badEntries)
+	}
+	defer x.end(x.begin(), "transpose", b.NumSrc, 1, len(b.Indices))
+	t.NumDst, t.NumSrc, t.forward = b.NumDst, b.NumSrc, b.Indptr
+	d.Transpose(t, b)
+}
+
 // parallelEntries is from how many entries on a transpose is built in parts.
 const parallelEntries = 1 << 18
 
@@ -261,8 +281,8 @@ func AggregateBackward[T Float](x *Exec, dx Matrix[T], t *Transpose, dy Matrix[T
 		panic(badArgmax)
 	}
 	s := tasksOf[T](x)
-	entries := 0 // of these sources, which may be some of a larger transpose's
-	if t.NumSrc > 0 {
+	entries := len(t.Dst)
+	if t.NumSrc > 0 && s.device == nil { // of these sources, which may be some of a larger transpose's
 		entries = int(t.Indptr[t.NumSrc] - t.Indptr[0])
 	}
 	defer x.end(x.begin(), "aggregate-backward", t.NumSrc, dy.Cols, entries)

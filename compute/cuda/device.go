@@ -32,6 +32,7 @@ type Device struct {
 	mu      sync.Mutex         // of kernels
 	lost    atomic.Bool        // no call of this context's succeeds any more
 	tables  tables
+	blas    *blas        // that makes dense products; nil: own kernels do
 	memory  sync.RWMutex // of pieces
 	pieces  pieces       // of all queues
 
@@ -131,8 +132,15 @@ func (d *Device) describe() error {
 	return nil
 }
 
-// Kernels is the name of the kernel set, such as cuda:sm_90.
-func (d *Device) Kernels() string { return fmt.Sprintf("cuda:sm_%d", d.Capability) }
+// Kernels is the name of the kernel set, such as cuda:sm_90, or cuda:sm_90+cublas:12.6.4:132, with
+// the number of multiprocessors, which cuBLAS chooses its kernels by.
+func (d *Device) Kernels() string {
+	name := fmt.Sprintf("cuda:sm_%d", d.Capability)
+	if d.blas != nil {
+		name += fmt.Sprintf("+cublas:%s:%d", d.blas.version, d.Processors)
+	}
+	return name
+}
 
 // Describe is a line for people.
 func (d *Device) Describe() string {
@@ -182,18 +190,25 @@ func (d *Device) Close() error {
 //
 //go:uintptrescapes
 func (d *Device) call(e entry, what string, args ...uintptr) error {
+	return d.inContext(what, func() error {
+		if code := d.driver.raw(e, args...); code != 0 {
+			if lost(code) {
+				d.lost.Store(true)
+			}
+			return d.driver.failure(e, what, d.Number, code)
+		}
+		return nil
+	})
+}
+
+// inContext calls f on a thread that has d's context for its current one.
+func (d *Device) inContext(what string, f func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if code := d.driver.raw(cuCtxSetCurrent, d.context); code != 0 {
 		return d.driver.failure(cuCtxSetCurrent, what, d.Number, code)
 	}
-	if code := d.driver.raw(e, args...); code != 0 {
-		if lost(code) {
-			d.lost.Store(true)
-		}
-		return d.driver.failure(e, what, d.Number, code)
-	}
-	return nil
+	return f()
 }
 
 // kernel returns the kernel called name.

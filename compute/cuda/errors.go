@@ -75,16 +75,21 @@ func (e *Error) remedy() string {
 
 // failure describes the code that a call answered.
 func (d *driver) failure(e entry, what string, device, code int) *Error {
-	text := func(e entry) string {
+	said := func(e entry) string {
 		var s *byte
 		if d.raw(e, uintptr(code), uintptr(unsafe.Pointer(&s))) != 0 || s == nil {
 			return "unknown error"
 		}
-		n := 0
-		for *(*byte)(unsafe.Add(unsafe.Pointer(s), n)) != 0 {
-			n++
-		}
-		return string(unsafe.Slice(s, n))
+		return text(unsafe.Pointer(s))
 	}
-	return &Error{Call: names[e], What: what, Device: device, Code: code, Name: text(cuGetErrorName), Words: text(cuGetErrorString)}
+	return &Error{Call: names[e], What: what, Device: device, Code: code, Name: said(cuGetErrorName), Words: said(cuGetErrorString)}
+}
+
+// text is the string that C has at s.
+func text(s unsafe.Pointer) string {
+	n := 0
+	for *(*byte)(unsafe.Add(s, n)) != 0 {
+		n++
+	}
+	return string(unsafe.Slice((*byte)(s), n))
 }

@@ -69,7 +69,8 @@ func partsOf(ta bool, m, n, k int) int {
 }
 
 // Gemm is cpu's. Every element is one sum over k by fused multiply-adds, or, with ta
-// and K >= 1024, the sum of up to 128 parts of it of at least 512 terms in order.
+// and K >= 1024, the sum of up to 128 parts of it of at least 512 terms in order; or what cuBLAS
+// makes, if the device is to use it.
 func (q *Queue) Gemm(dst, a matrix, ta bool, b matrix, tb bool, e cpu.Epilogue[float32]) {
 	m, n, k := dst.Rows, dst.Cols, a.Cols
 	if ta {
@@ -80,7 +81,14 @@ func (q *Queue) Gemm(dst, a matrix, ta bool, b matrix, tb bool, e cpu.Epilogue[f
 		act = cpu.Linear
 	}
 	to, bias := result(q, dst.Data), of(q, e.Bias)
-	if parts := partsOf(ta, m, n, k); parts > 1 {
+	if q.device.blas != nil && m > 0 && n > 0 && k > 0 {
+		if err := q.blasProduct(dst, a, ta, b, tb, m, n, k, e.Accumulate); err != nil {
+			panic(err)
+		}
+		if bias != 0 || act != cpu.Linear { // a sum of no parts, which dst is added to
+			q.run("fold", blocks(m*n), 1, threads, to, int64(dst.Stride), uintptr(0), 0, m, n, bias, int(act), true)
+		}
+	} else if parts := partsOf(ta, m, n, k); parts > 1 {
 		priv := q.scratch(parts * m * n * 4)
 		q.product(priv, n, a, ta, b, tb, m, n, k, parts, 0, cpu.Linear, false)
 		q.run("fold", blocks(m*n), 1, threads, to, int64(dst.Stride), priv, parts, m, n, bias, int(act), e.Accumulate)

@@ -28,6 +28,7 @@ type Queue struct {
 	filled int               // bytes of it from which copies may still be running
 	spare  piece             // scratch memory of kernels
 
+	blas   uintptr        // cuBLAS's handle; 0: none yet
 	launch *parameters    // of the kernel that is launched next
 	pins   runtime.Pinner // of launch
 }
@@ -45,6 +46,7 @@ type input struct {
 type parameters struct {
 	values    [maxWords]uint64
 	addresses [maxParameters]unsafe.Pointer
+	factors   [2]float32 // of cuBLAS's products, and of what they are added to
 }
 
 const maxParameters, maxWords = 32, 64
@@ -74,6 +76,7 @@ func (q *Queue) Close() error {
 			err = e
 		}
 	}
+	keep(q.closeBLAS())
 	for len(q.pieces) > 0 {
 		keep(q.free(q.pieces[len(q.pieces)-1].from))
 	}
@@ -156,7 +159,7 @@ func parameter(p any) uint64 {
 
 // Reset forgets which host memory is on the device. It waits for what still reads it.
 func (q *Queue) Reset() {
-	if len(q.inputs) == 0 {
+	if len(q.inputs) == 0 && q.arena.total == 0 {
 		return
 	}
 	if err := q.Wait(); err != nil {

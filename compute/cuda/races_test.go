@@ -27,7 +27,7 @@ var kernelTests = map[string]func(*testing.T){
 	"Elementwise": TestElementwise, "Gemm": TestGemm, "Sums": TestSums, "Rows": TestRows, "Larger": TestLarger,
 	"Aggregate": TestAggregate, "Tables": TestTables, "Attention": TestAttention, "Dropout": TestDropout,
 	"SoftmaxCrossEntropy": TestSoftmaxCrossEntropy, "SigmoidCrossEntropy": TestSigmoidCrossEntropy, "LayerNorm": TestLayerNorm, "BatchNorm": TestBatchNorm,
-	"NeighborSamplerTable": TestNeighborSamplerTable, "Optimizers": TestOptimizers, "MeanAndStatistics": TestMeanAndStatistics,
+	"NeighborSamplerTable": TestNeighborSamplerTable, "Transpose": TestTranspose, "Optimizers": TestOptimizers, "MeanAndStatistics": TestMeanAndStatistics,
 	"GemmByLargeTiles": func(t *testing.T) {
 		defer cuda.Enough(1)()
 		TestGemm(t)
@@ -168,6 +168,11 @@ var mutants = []mutant{
 	{"sample.cu", "", "  warp_barrier();\n  double total", "  double total", "TestNeighborSamplerTable"},
 	{"sample.cu", "", "  warp_barrier();\n  double scale", "  double scale", "TestNeighborSamplerTable"},
 	{"sample.cu", "", "(u32)middle <= j", "(u32)middle < j", "TestNeighborSamplerTable"},
+
+	{"transpose.cu", "", "    warp_barrier();\n    if (same && !before)", "    if (same && !before)", "TestTranspose"},
+	{"transpose.cu", "", "  sums[thread()] = n;\n  barrier();\n", "  sums[thread()] = n;\n", "TestTranspose"},
+	{"transpose.cu", "", "p.forward[middle + 1] <= e", "p.forward[middle + 1] < e", "TestTranspose"},
+	{"transpose.cu", "", "+ round * 32 +", "+ round * 31 +", "TestTranspose"},
 
 	{"slab.cu", "", "i = k / words", "i = k / (words + 1)", "TestSlabReadsTogether"},
 	{"slab.cu", "", "k < n; k += step", "k < n - 1; k += step", "TestSlabReadsTogether"},

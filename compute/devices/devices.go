@@ -26,6 +26,10 @@ type Device interface {
 	// Kernels names the kernel set, with the device's kind: runs with the same name and
 	// settings have the same bits.
 	Kernels() string
+	// UseBLAS has dense products made by OwnBLAS, as at first, or CuBLAS, which Kernels then names with
+	// its version, and returns how much memory each queue needs for that. It is called before there is
+	// a queue.
+	UseBLAS(name string) (workspace int64, err error)
 	// Describe is a line about the device for people.
 	Describe() string
 	// Queue returns a queue of kernels for one goroutine at a time.
@@ -80,6 +84,12 @@ type RowsOptions struct {
 
 // DefaultPinned is how many bytes of pinned memory rows go through.
 const DefaultPinned = 8 << 20
+
+// What may make a device's dense products.
+const (
+	OwnBLAS = "own"
+	CuBLAS  = "cublas"
+)
 
 // Queue runs kernels one after the other, in memory of its own on the device.
 type Queue interface {

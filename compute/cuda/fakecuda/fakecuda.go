@@ -51,6 +51,7 @@ func Use(t testing.TB) *Driver {
 	}
 	path := Build(t)
 	t.Setenv(cuda.LibraryVariable, path)
+	t.Setenv(cuda.BLASVariable, path)
 	handle, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +64,7 @@ func Use(t testing.TB) *Driver {
 	}
 	d.Set("reset", 0)
 	t.Cleanup(func() {
-		for _, what := range []string{"contexts", "allocations", "pinned", "streams", "events", "modules"} {
+		for _, what := range []string{"contexts", "allocations", "pinned", "streams", "events", "modules", "handles"} {
 			if n := d.Count(what); n != 0 {
 				t.Errorf("%d %s were not given back", n, what)
 			}

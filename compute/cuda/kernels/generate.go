@@ -14,3 +14,4 @@ package kernels
 //go:generate ptx sample.cu -o sample.ptx
 //go:generate ptx slab.cu -o slab.ptx
 //go:generate ptx optimizer.cu -o optimizer.ptx
+//go:generate ptx transpose.cu -o transpose.ptx
