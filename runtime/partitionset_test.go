@@ -156,7 +156,7 @@ func TestSetRunIsThatOfTheStore(t *testing.T) {
 func TestSetByOtherMethods(t *testing.T) {
 	whole := blockModel(t, false)
 	identities := map[string]bool{}
-	for method, edges := range map[string]string{"hash": "", "ldg": "", "contiguous": ""} {
+	for method, edges := range map[string]string{"hash": "", "fennel": "", "contiguous": ""} {
 		set := setOf(t, whole, pieces.Options{Method: method, Edges: edges, Pieces: 3})
 		r := started(t, setConfig(set))
 		if e := trained(t, r); e.TestAccuracy < 0.5 {

@@ -127,7 +127,7 @@ func TestDividedBatchesAreThoseOfTheWholeGraph(t *testing.T) {
 	for _, c := range []struct {
 		method string
 		pieces int
-	}{{"contiguous", 1}, {"contiguous", 2}, {"contiguous", 3}, {"hash", 5}, {"ldg", 8}} {
+	}{{"contiguous", 1}, {"contiguous", 2}, {"contiguous", 3}, {"hash", 5}, {"fennel", 8}} {
 		for name, with := range map[string]struct {
 			ds    *graph.Dataset
 			specs []Spec

@@ -39,7 +39,7 @@ of parts is replaced; 'gnnactor inspect' lists what there is.
   labels       label propagation of bounded sizes, put together into parts
   hash         at random
   contiguous   by node id
-  ldg          as nodes are read, to where most of their neighbours are (--out only)
+  fennel       as nodes are read, to where most of their neighbours are (--out only)
 
 With --out the store stays as it is, and DIR becomes a partition set: the graph in
 pieces for machines that cannot hold it whole, each a directory with the nodes of a
@@ -56,7 +56,7 @@ training makes the parameters that it makes from the store, bit for bit. With th
 full all pieces are computed at once: bits are then a function of the partition.`,
 		Example: `  gnnactor partition --data STORE --parts 1000
   gnnactor train --data STORE --sampler cluster --sampler-options clusters=1000,per-batch=20
-  gnnactor partition --data STORE --parts 4 --method ldg --memory 512MiB --out PIECES
+  gnnactor partition --data STORE --parts 4 --method fennel --memory 512MiB --out PIECES
   gnnactor train --data PIECES`,
 		Args: a.args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -70,8 +70,8 @@ full all pieces are computed at once: bits are then a function of the partition.
 				return usagef("--data: say which store to partition")
 			case parts < 1:
 				return usagef("--parts %d: must be 1 or more", parts)
-			case method == "ldg" && out == "":
-				return usagef("--method: ldg makes pieces: say where with --out, or choose one of %s", strings.Join(methods, ", "))
+			case method == "fennel" && out == "":
+				return usagef("--method: fennel makes pieces: say where with --out, or choose one of %s", strings.Join(methods, ", "))
 			case !slices.Contains(methods, method):
 				return usagef("--method: %q is not one of %s", method, strings.Join(methods, ", "))
 			case err != nil || bytes > math.MaxInt64:

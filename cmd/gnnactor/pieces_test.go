@@ -12,8 +12,8 @@ import (
 func TestPartitionOut(t *testing.T) {
 	store := storeOf(t, generate.Builtin())
 	set := filepath.Join(t.TempDir(), "set")
-	text, _ := mustInvoke(t, "partition", "--data", store, "--parts", "3", "--method", "ldg", "--out", set)
-	for _, want := range []string{"piece", "ldg, edges at target", "edges cut", "of bytes", "copies of a node"} {
+	text, _ := mustInvoke(t, "partition", "--data", store, "--parts", "3", "--method", "fennel", "--out", set)
+	for _, want := range []string{"piece", "fennel, edges at target", "edges cut", "of bytes", "copies of a node"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
@@ -37,7 +37,7 @@ func TestPartitionOut(t *testing.T) {
 		t.Errorf("a set that is there: %d, %s", code, stderr)
 	}
 	for want, args := range map[string][]string{
-		"--out":               {"--method", "ldg"},
+		"--out":               {"--method", "fennel"},
 		"--edges is read":     {"--edges", "grid"},
 		"is not a size":       {"--memory", "much", "--out", set},
 		"is not one of":       {"--edges", "there", "--out", set},

@@ -539,6 +539,34 @@ func TestStreamCutsFewer(t *testing.T) {
 	}
 }
 
+// Whatever is added and taken, the lightest piece is the one that a search from the first finds.
+func TestLightest(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 0))
+	for _, n := range []int{1, 2, 3, 5, 64, 100} {
+		l := newLightest(n)
+		for range 500 {
+			l.add(uint16(r.IntN(n)), float64(r.IntN(7)-3))
+			if got, want := int(l.lightest()), slices.Index(l.of, slices.Min(l.of)); got != want {
+				t.Fatalf("%v: the lightest of %d is %d, want %d", l.of, n, got, want)
+			}
+		}
+	}
+}
+
+// Where degrees are skewed, no piece of a stream has many more bytes than the mean.
+func TestStreamIsBalanced(t *testing.T) {
+	src := create(t, random(40*Border, 400_000, 6, false))
+	for _, pieces := range []int{2, 4} {
+		s, err := Create(t.Context(), filepath.Join(t.TempDir(), "set"), src, Options{Method: streaming, Pieces: pieces})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b := s.Balance(); b.Bytes > 1.15 {
+			t.Errorf("the largest of %d pieces has %.2f of the mean bytes", pieces, b.Bytes)
+		}
+	}
+}
+
 // A border is a multiple of Border, and pieces by ids hold about as many bytes each.
 func TestBalanceByBytes(t *testing.T) {
 	const n = 40 * Border

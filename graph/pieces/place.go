@@ -13,10 +13,10 @@ import (
 )
 
 // streaming is the name of the method that places nodes as it reads them.
-const streaming = "ldg"
+const streaming = "fennel"
 
 // Methods returns the names of the methods. Those of package partition that look at edges hold
-// the graph in memory; "ldg" does not.
+// the graph in memory; "fennel" does not.
 func Methods() []string {
 	return []string{"contiguous", "hash", streaming, "metis", "louvain", "labels"}
 }
@@ -65,14 +65,19 @@ func even(nodes, pieces int) []uint32 {
 	return borders
 }
 
+// entryBytes returns the bytes of an entry of the rows.
+func entryBytes(g *graph.Graph) int64 {
+	if g.Weights != nil {
+		return 8
+	}
+	return 4
+}
+
 // byBytes returns borders between runs of chunks that hold about as many bytes each: of
 // topology, once by target and once by source, and of values.
 func byBytes(stop *interrupt.Poll, g *graph.Graph, pieces int, valueBytes int64) []uint32 {
 	n := g.NumNodes()
-	entry := int64(4)
-	if g.Weights != nil {
-		entry += 4
-	}
+	entry := entryBytes(g)
 	cost := make([]int64, (n+Border-1)/Border)
 	for from, to := range stop.Pieces(len(g.Indices)) {
 		for _, u := range g.Indices[from:to] {
@@ -110,7 +115,7 @@ func place(ctx context.Context, g *graph.Graph, o *Options, valueBytes int64) (*
 	case "hash":
 		part = deal(stop, newPlacement(borders), rng.New(o.Seed))
 	case streaming:
-		part = ldg(stop, g, o.Pieces, valueBytes, o.Progress)
+		part = stream(stop, g, o.Pieces, valueBytes, o.Progress)
 		borders = roundSizes(part, o.Pieces)
 	default:
 		cluster, err := partition.Compute(ctx, g, o.Method, min(o.Pieces, max(n, 1)), o.Seed)
@@ -162,34 +167,46 @@ func rooms(borders []uint32) []int {
 	return room
 }
 
-// ldgPasses is how often ldg reads the graph. The first pass knows the nodes before a node
-// alone, the others what the pass before has made of those behind it.
-const ldgPasses = 3
+// streamPasses is how often the streaming method reads the graph. The first pass knows the nodes before
+// a node alone, the others what the pass before has made of those behind it.
+const streamPasses = 3
 
-// slack is by how much the bytes of a piece of "ldg" may exceed the mean, as a share of it.
-const slack = 0.05
+// slack is by how much the bytes of a piece may exceed the mean when nodes are streamed, as a share of it.
+const slack = 0.09
 
-// ldg is linear deterministic greedy placement of a stream of nodes (Stanton and Kliot, 2012)
-// with restreaming (Nishimura and Ugander, 2013): each node goes to the piece that has the most
-// of the nodes that its edges come from, times the share of the piece's bytes that is free.
-func ldg(stop *interrupt.Poll, g *graph.Graph, pieces int, valueBytes int64, progress func(string, int64, int64)) []uint16 {
+// price is what the bytes of the mean piece cost, in entries of the mean piece: a node's own bytes, in a
+// piece of the mean's size, cost price times the entries that so many bytes hold on average.
+const price = 2
+
+// stream is Fennel (Tsourakakis et al., 2014, with gamma 2) with restreaming (Nishimura and Ugander, 2013):
+// each node goes to the piece that has the most of the nodes that its edges come from, less the price
+// of its bytes there, which grows with the bytes that the piece has.
+func stream(stop *interrupt.Poll, g *graph.Graph, pieces int, valueBytes int64, progress func(string, int64, int64)) []uint16 {
 	n := g.NumNodes()
 	const nowhere = math.MaxUint16
 	part := make([]uint16, n)
 	for v := range part {
 		part[v] = nowhere
 	}
-	cost := func(v int) float64 { return float64(16 + valueBytes + 8*(g.Indptr[v+1]-g.Indptr[v])) }
-	size := (float64(16+valueBytes)*float64(n) + 8*float64(g.NumEdges())) / float64(pieces) * (1 + slack)
-	free := make([]float64, pieces) // bytes of each piece
-	near := make([]int32, pieces)   // of the node's neighbours in each piece
-	var touched []uint16
-	for pass := range ldgPasses {
-		for i := range free {
-			free[i] = size
+	leaves := make([]uint32, n) // how many edges leave each node
+	for from, to := range stop.Pieces(len(g.Indices)) {
+		for _, u := range g.Indices[from:to] {
+			leaves[u]++
 		}
+	}
+	node, entry := float64(16+valueBytes), float64(entryBytes(g))
+	mean := (node*float64(n) + 2*entry*float64(g.NumEdges())) / float64(pieces)
+	per := price * float64(g.NumEdges()) / float64(pieces) / mean / mean
+	load := newLightest(pieces)
+	near := make([]int32, pieces) // of the node's neighbours in each piece
+	var touched []uint16
+	for pass := range streamPasses {
 		for from, to := range stop.Pieces(n) {
 			for v := from; v < to; v++ {
+				bytes := node + entry*float64(g.Indptr[v+1]-g.Indptr[v]+int64(leaves[v]))
+				if part[v] != nowhere {
+					load.add(part[v], -bytes)
+				}
 				touched = touched[:0]
 				for _, u := range g.InNeighbors(uint32(v)) {
 					if i := part[u]; i != nowhere && int(u) != v {
@@ -199,25 +216,58 @@ func ldg(stop *interrupt.Poll, g *graph.Graph, pieces int, valueBytes int64, pro
 						near[i]++
 					}
 				}
-				best, score, bytes := -1, 0.0, cost(v)
+				best := load.lightest()
+				score := float64(near[best]) - per*bytes*load.of[best]
 				for _, i := range touched {
-					s := float64(near[i]) * free[i]
+					s := float64(near[i]) - per*bytes*load.of[i]
 					near[i] = 0
-					if free[i] >= bytes && (s > score || s == score && int(i) < best) {
-						best, score = int(i), s
+					if load.of[i]+bytes <= mean*(1+slack) && (s > score || s == score && i < best) {
+						best, score = i, s
 					}
 				}
-				if best < 0 {
-					best = slices.Index(free, slices.Max(free))
-				}
-				free[best] -= bytes
-				part[v] = uint16(best)
+				load.add(best, bytes)
+				part[v] = best
 			}
-			progress("placing nodes", int64(pass*n+to), int64(ldgPasses*n))
+			progress("placing nodes", int64(pass*n+to), int64(streamPasses*n))
 		}
 	}
 	return part
 }
+
+// lightest are the bytes of pieces, with the least of them at hand: a tree of which each place holds the
+// lighter one of the two below it, at an equal weight the first.
+type lightest struct {
+	of   []float64
+	tree []uint16
+}
+
+func newLightest(pieces int) *lightest {
+	l := &lightest{make([]float64, pieces), make([]uint16, 2*pieces)}
+	for i := range pieces {
+		l.tree[pieces+i] = uint16(i)
+	}
+	for at := pieces - 1; at > 0; at-- {
+		l.choose(at)
+	}
+	return l
+}
+
+func (l *lightest) choose(at int) {
+	a, b := l.tree[2*at], l.tree[2*at+1]
+	if l.of[b] < l.of[a] || l.of[b] == l.of[a] && b < a {
+		a = b
+	}
+	l.tree[at] = a
+}
+
+func (l *lightest) add(piece uint16, bytes float64) {
+	l.of[piece] += bytes
+	for at := (len(l.of) + int(piece)) / 2; at > 0; at /= 2 {
+		l.choose(at)
+	}
+}
+
+func (l *lightest) lightest() uint16 { return l.tree[1] }
 
 // roundSizes moves nodes between pieces until borders are multiples of Border, the last of a
 // piece that has too many first, and returns the borders.
