@@ -2,6 +2,7 @@ package pieces
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -19,12 +20,19 @@ import (
 
 // buckets sort the edges of a piece by one of their ends, the key, in files. Every bucket has a
 // range of keys; edges come into it in the order in which they are read, which each key keeps.
-// An edge is two words, the key and the other end, or three with its weight.
+//
+// In a file an edge is a byte, the rows that its target is behind that of the edge before it, or 255
+// and the row in 4 bytes; then its source, less base, in width bytes; and the 4 bytes of its weight if
+// edges have weights. So an edge between two of 250 million takes 3 bytes and little more.
 type buckets struct {
 	dir, name string
-	words     int      // of an edge
+	id        []uint32 // of each row; nil: its number
+	byRow     bool     // keys are targets and no sources
+	weighted  bool
+	width     int
 	from      uint32   // first key
 	ends      []uint32 // first key behind each bucket
+	base      []uint32 // of each bucket
 	chunk     []uint32 // the bucket of every Border keys
 }
 
@@ -33,64 +41,87 @@ func (k *buckets) file(reader, b int) string {
 	return filepath.Join(k.dir, fmt.Sprintf("%s-%d-%d", k.name, b, reader))
 }
 
-// newBuckets cuts the keys [from, to), of whose chunks about so many edges are expected, into
-// ranges of about limit edges. No range crosses one of the borders. from is a multiple of Border.
-func newBuckets(dir, name string, words int, from, to uint32, expected func(chunk int) float64, limit float64, borders ...uint32) *buckets {
-	k := &buckets{dir: dir, name: name, words: words, from: from, chunk: make([]uint32, (int(to-from)+Border-1)/Border)}
-	sum, keys := 0.0, 0
+// cut cuts the keys [from, to), of whose chunks about so many edges are expected, into ranges of about
+// limit edges. No range crosses one of the borders. from is a multiple of Border, ids are below n.
+func (k *buckets) cut(from, to uint32, n int, expected func(chunk int) float64, limit float64, borders ...uint32) *buckets {
+	k.from, k.chunk = from, make([]uint32, (int(to-from)+Border-1)/Border)
+	sum, keys, begin := 0.0, 0, from
 	for c := range k.chunk {
 		at := int(from) + c*Border
 		e, begins := expected(at/Border), slices.Contains(borders, uint32(at))
 		if c > 0 && (begins || sum+e > limit || keys >= maxKeys) {
-			k.ends = append(k.ends, uint32(at))
-			sum, keys = 0, 0
+			k.ends, k.base = append(k.ends, uint32(at)), append(k.base, begin)
+			sum, keys, begin = 0, 0, uint32(at)
 		}
 		sum, keys = sum+e, keys+Border
 		k.chunk[c] = uint32(len(k.ends))
 	}
-	k.ends = append(k.ends, to)
+	k.ends, k.base, k.width = append(k.ends, to), append(k.base, begin), 2
+	if k.byRow { // any node may be a source
+		clear(k.base)
+		k.width = (bits.Len(uint(n)) + 7) / 8
+	}
 	return k
 }
 
-// maxKeys is how many keys a bucket has at most: each needs a count while it is sorted.
-const maxKeys = 1 << 20
+// maxKeys is how many keys a bucket has at most: each needs a count while it is sorted, and 2 bytes
+// tell which it is.
+const maxKeys = 1 << 16
+
+// maxEdge is how many bytes an edge takes in a file at most.
+const maxEdge = 5 + 4 + 4
 
 // filler fills buckets, of one reader of the graph.
 type filler struct {
 	k      *buckets
 	reader int
-	limit  int // words that are kept
-	buf    [][]uint32
+	limit  int // bytes that are kept of a bucket
+	buf    [][]byte
+	row    []uint32 // of the last edge of each bucket
 	err    error
 }
 
 // fillers returns one for each of the buckets.
 func fillers(all []*buckets, reader, bufferBytes int) (list []*filler) {
 	for _, k := range all {
-		limit := max(bufferBytes/4/k.words, 1) * k.words
-		list = append(list, &filler{k: k, reader: reader, limit: limit, buf: make([][]uint32, len(k.ends))})
+		n := len(k.ends)
+		list = append(list, &filler{k: k, reader: reader, limit: max(bufferBytes, maxEdge), buf: make([][]byte, n), row: make([]uint32, n)})
 	}
 	return list
 }
 
-func (f *filler) add(key, other uint32) {
-	b := f.k.chunk[(key-f.k.from)/Border]
-	f.buf[b] = append(f.room(b), key, other)
-}
-
-func (f *filler) addWeighted(key, other, weight uint32) {
-	b := f.k.chunk[(key-f.k.from)/Border]
-	f.buf[b] = append(f.room(b), key, other, weight)
+// add takes an edge into a row, which is not below the one before. Its key is source or the row's id.
+func (f *filler) add(key, source, row, weight uint32) {
+	k := f.k
+	b := k.chunk[(key-k.from)/Border]
+	buf := f.buf[b]
+	if cap(buf)-len(buf) < maxEdge {
+		buf = f.room(b)
+	}
+	at := len(buf)
+	buf = buf[:at+maxEdge]
+	if behind := row - f.row[b]; behind < 255 {
+		buf[at] = byte(behind)
+		at++
+	} else {
+		buf[at] = 255
+		binary.LittleEndian.PutUint32(buf[at+1:], row)
+		at += 5
+	}
+	f.row[b] = row
+	binary.LittleEndian.PutUint32(buf[at:], source-k.base[b])
+	at += k.width
+	if k.weighted {
+		binary.LittleEndian.PutUint32(buf[at:], weight)
+		at += 4
+	}
+	f.buf[b] = buf[:at]
 }
 
 // room returns bucket b's buffer with room for an edge.
-func (f *filler) room(b uint32) []uint32 {
-	buf := f.buf[b]
-	if len(buf) < cap(buf) {
-		return buf
-	}
-	if buf == nil {
-		return make([]uint32, 0, f.limit)
+func (f *filler) room(b uint32) []byte {
+	if f.buf[b] == nil {
+		f.buf[b] = make([]byte, 0, f.limit)
 	}
 	f.write(int(b))
 	return f.buf[b]
@@ -104,7 +135,7 @@ func (f *filler) write(b int) {
 	path := f.k.file(f.reader, b)
 	h, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o666)
 	if err == nil {
-		_, err = h.Write(arrays.Bytes(f.buf[b]))
+		_, err = h.Write(f.buf[b])
 		err = errors.Join(err, h.Close())
 	}
 	f.err = dataerr.Writing(path, err)
@@ -119,26 +150,63 @@ func (f *filler) finish() error {
 	return f.err
 }
 
+// bucketEdge is one of a bucket: key is its end by which the bucket sorts, other the other one.
+type bucketEdge struct{ key, other, weight uint32 }
+
 // each calls f with the edges of bucket b, in the order in which they were read, in blocks.
-func (k *buckets) each(ctx context.Context, b, readers int, f func(block []uint32)) error {
-	buf := make([]uint32, 1<<14*k.words)
+func (k *buckets) each(ctx context.Context, b, readers int, f func(block []bucketEdge)) error {
+	const size = 1 << 16
+	buf, block := make([]byte, size+maxEdge), make([]bucketEdge, 0, size/3)
 	for r := range readers {
-		h, err := os.Open(k.file(r, b))
+		path := k.file(r, b)
+		h, err := os.Open(path)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return fmt.Errorf("pieces: %w", err)
 		}
+		row, have := uint32(0), 0
 		for err == nil {
 			if ctx.Err() != nil {
 				err = context.Cause(ctx)
 				break
 			}
-			var got int
-			if got, err = io.ReadFull(h, arrays.Bytes(buf)); got > 0 {
-				f(buf[:got/4/k.words*k.words])
+			var got, at int
+			got, err = io.ReadFull(h, buf[have:size])
+			have += got
+			safe := have - maxEdge // up to here an edge is whole
+			if err != nil {
+				safe = have - 1
 			}
+			for block = block[:0]; at <= safe; {
+				if behind := buf[at]; behind < 255 {
+					row += uint32(behind)
+					at++
+				} else {
+					row = binary.LittleEndian.Uint32(buf[at+1:])
+					at += 5
+				}
+				e := bucketEdge{key: k.base[b] + binary.LittleEndian.Uint32(buf[at:])&(1<<(8*k.width)-1), other: row}
+				at += k.width
+				if k.weighted {
+					e.weight = binary.LittleEndian.Uint32(buf[at:])
+					at += 4
+				}
+				if k.id != nil {
+					e.other = k.id[row]
+				}
+				if k.byRow {
+					e.key, e.other = e.other, e.key
+				}
+				block = append(block, e)
+			}
+			if at > have {
+				err = dataerr.Bad("%s: it ends within an edge; remove %s and divide the graph again", path, filepath.Dir(k.dir))
+				break
+			}
+			f(block)
+			have = copy(buf, buf[at:have])
 		}
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			err = nil
@@ -244,9 +312,9 @@ func (k *buckets) sort(ctx context.Context, readers int, keys, others *numbering
 // sortBucket writes the rows of the keys [from, to), of those without edges only if all are to be.
 func (k *buckets) sortBucket(ctx context.Context, b, readers int, from, to uint32, all bool, others *numbering, limit int, out *rows) error {
 	count := make([]int64, to-from)
-	err := k.each(ctx, b, readers, func(block []uint32) {
-		for i := 0; i < len(block); i += k.words {
-			count[block[i]-from]++
+	err := k.each(ctx, b, readers, func(block []bucketEdge) {
+		for _, e := range block {
+			count[e.key-from]++
 		}
 	})
 	for lo := from; lo < to && err == nil; {
@@ -282,17 +350,17 @@ func (k *buckets) sortRows(ctx context.Context, b, readers int, lo uint32, count
 	if out.weights != nil {
 		weight = make([]uint32, edges)
 	}
-	err := k.each(ctx, b, readers, func(block []uint32) {
-		for i := 0; i < len(block); i += k.words {
-			row := block[i] - lo
+	err := k.each(ctx, b, readers, func(block []bucketEdge) {
+		for _, e := range block {
+			row := e.key - lo
 			if int(row) >= len(at) {
 				continue
 			}
 			p := at[row]
 			at[row]++
-			other[p] = others.of(block[i+1])
+			other[p] = others.of(e.other)
 			if weight != nil {
-				weight[p] = block[i+2]
+				weight[p] = e.weight
 			}
 		}
 	})
@@ -305,18 +373,31 @@ func (k *buckets) sortRows(ctx context.Context, b, readers int, lo uint32, count
 // copyRow writes the edges of one key, which are in order.
 func (k *buckets) copyRow(ctx context.Context, b, readers int, key uint32, others *numbering, out *rows) (err error) {
 	var other, weight []uint32
-	return errors.Join(k.each(ctx, b, readers, func(block []uint32) {
+	return errors.Join(k.each(ctx, b, readers, func(block []bucketEdge) {
 		other, weight = other[:0], weight[:0]
-		for i := 0; i < len(block); i += k.words {
-			if block[i] == key {
-				other = append(other, others.of(block[i+1]))
-				if k.words > 2 {
-					weight = append(weight, block[i+2])
+		for _, e := range block {
+			if e.key == key {
+				other = append(other, others.of(e.other))
+				if k.weighted {
+					weight = append(weight, e.weight)
 				}
 			}
 		}
 		err = errors.Join(err, out.put(other, arrays.Bytes(weight)))
 	}), err)
+}
+
+// begin begins the arrays of those names, and writes the nodes of other pieces that the entries name.
+func (r *rows) begin(w *store.Writer, names [4]string, weighted bool, others *numbering) (err error) {
+	for a, to := range []**store.ArrayWriter{&r.indptr, &r.indices, &r.weights} {
+		if a == 2 && !weighted {
+			continue
+		}
+		if *to, err = w.Array(names[a], []graph.DType{graph.Int64, graph.Uint32, graph.Float32}[a], 1); err != nil {
+			return err
+		}
+	}
+	return others.write(w, names[3])
 }
 
 // end ends a row, at the beginning none.

@@ -213,7 +213,7 @@ func (c *creator) resume() error {
 		Pieces               int
 		Seed                 uint64
 		Memory               int64
-	}{2, c.ds.Fingerprint, c.o.Method, c.o.Edges, c.o.Pieces, c.o.Seed, c.o.Memory}
+	}{3, c.ds.Fingerprint, c.o.Method, c.o.Edges, c.o.Pieces, c.o.Seed, c.o.Memory}
 	was := about
 	if c.load(aboutFile, &was) && was == about {
 		return nil
@@ -311,15 +311,15 @@ func (c *creator) home(source, target int) int { return source/c.c*c.c + target%
 // makeBuckets cuts the keys of each piece's edges by how many are expected. Out's are expected to
 // be as many as In's: where that is not so, buckets are larger or smaller, and sorted as well.
 func (c *creator) makeBuckets() {
-	n, words := c.ds.Graph.NumNodes(), 2
-	if c.ds.Graph.Weights != nil {
-		words = 3
+	n := c.ds.Graph.NumNodes()
+	named := func(name string, byRow bool) *buckets {
+		return &buckets{dir: c.path(scratchDir), name: name, id: c.p.id, byRow: byRow, weighted: c.ds.Graph.Weights != nil}
 	}
 	degree := make([]float64, (n+Border-1)/Border) // of the chunks' nodes
 	for v := range n {
 		degree[c.p.idOf(uint32(v))/Border] += float64(c.ds.Graph.Indptr[v+1] - c.ds.Graph.Indptr[v])
 	}
-	limit, scratch := float64(c.did.Limit)*0.9, c.path(scratchDir)
+	limit := float64(c.did.Limit) * 0.9
 	for p := range c.o.Pieces {
 		first, end := c.p.borders[p], c.p.borders[p+1]
 		from, to := first, end
@@ -338,9 +338,9 @@ func (c *creator) makeBuckets() {
 				}
 				return degree[chunk] / float64(c.c)
 			}
-			c.in = append(c.in, newBuckets(scratch, fmt.Sprintf("in-%d", p), words, from, to, in, limit, first, end))
+			c.in = append(c.in, named(fmt.Sprintf("in-%d", p), true).cut(from, to, n, in, limit, first, end))
 		}
-		c.out = append(c.out, newBuckets(scratch, fmt.Sprintf("out-%d", p), words, from, to, out, limit, first, end))
+		c.out = append(c.out, named(fmt.Sprintf("out-%d", p), false).cut(from, to, n, out, limit, first, end))
 	}
 }
 
@@ -472,7 +472,7 @@ func (r *reader) read(ctx context.Context, from, to int, progress func(edges int
 			if g.Weights != nil {
 				weights = g.Weights[at : at+n]
 			}
-			r.row(r.c.p.idOf(uint32(v)), ids[:n], weights)
+			r.row(uint32(v), ids[:n], weights)
 			ids, at = ids[n:], at+n
 		}
 		if at-told > 1<<20 || at == end {
@@ -493,9 +493,10 @@ func (r *reader) read(ctx context.Context, from, to int, progress func(edges int
 	return nil
 }
 
-// row takes edges with the same target.
-func (r *reader) row(target uint32, sources []uint32, weights []float32) {
+// row takes edges into row v, whose sources have these ids.
+func (r *reader) row(v uint32, sources []uint32, weights []float32) {
 	c, p, in, out := r.c, r.c.p, r.into.in, r.into.out
+	target := p.idOf(v)
 	tp := p.of(target)
 	atTarget, crossing := c.o.Edges == EdgesAtTarget, int64(0)
 	for i, source := range sources {
@@ -514,17 +515,15 @@ func (r *reader) row(target uint32, sources []uint32, weights []float32) {
 		if m := out[leaves]; m != nil {
 			m.mark(target)
 		}
-		switch {
-		case r.out == nil:
-		case weights == nil:
-			if r.out[leaves].add(source, target); !atTarget {
-				r.in[home].add(target, source)
-			}
-		default:
-			w := math.Float32bits(weights[i])
-			if r.out[leaves].addWeighted(source, target, w); !atTarget {
-				r.in[home].addWeighted(target, source, w)
-			}
+		if r.out == nil {
+			continue
+		}
+		weight := uint32(0)
+		if weights != nil {
+			weight = math.Float32bits(weights[i])
+		}
+		if r.out[leaves].add(source, source, v, weight); !atTarget {
+			r.in[home].add(target, source, v, weight)
 		}
 	}
 	r.crossing += crossing
@@ -552,10 +551,15 @@ func (c *creator) write(ctx context.Context, g *group) error {
 	}
 	c.o.Progress("writing pieces", int64(g.from), int64(c.o.Pieces))
 	eg, ctx := errgroup.WithContext(ctx)
-	values, complete := make(chan struct{}), false
+	shared, complete := make(chan struct{}), false // what is written of all pieces in one pass
 	eg.Go(func() error {
-		defer close(values)
-		err := graph.Guard(func() error { return c.values(ctx, writers) })
+		defer close(shared)
+		both, ctx := errgroup.WithContext(ctx)
+		both.Go(func() error { return graph.Guard(func() error { return c.values(ctx, writers) }) })
+		if c.in == nil {
+			both.Go(func() error { return graph.Guard(func() error { return c.ownRows(ctx, g, writers) }) })
+		}
+		err := both.Wait()
 		complete = err == nil
 		return err
 	})
@@ -567,7 +571,7 @@ func (c *creator) write(ctx context.Context, g *group) error {
 				if err := c.topology(ctx, g, i, writers[i]); err != nil {
 					return err
 				}
-				if <-values; !complete {
+				if <-shared; !complete {
 					return nil // whose error is another one's
 				}
 				if err := writers[i].Commit(ctx); err != nil {
@@ -584,68 +588,62 @@ func (c *creator) write(ctx context.Context, g *group) error {
 	return eg.Wait()
 }
 
-// topology writes the edges of a piece.
+// topology writes the edges of a piece that are in buckets.
 func (c *creator) topology(ctx context.Context, g *group, i int, w *store.Writer) error {
 	eg, ctx := errgroup.WithContext(ctx)
-	for _, side := range []struct {
-		all          []*buckets
-		rows, others *numbering
-		arrays       [3]string
-		of           string // what the other ends of its edges are
-	}{
-		{c.in, g.out[i], g.in[i], [3]string{arrays.Indptr, arrays.Indices, arrays.Weights}, arrays.Sources},
-		{c.out, g.in[i], g.out[i], [3]string{arrays.OutIndptr, arrays.OutIndices, arrays.OutWeights}, arrays.Targets},
-	} {
+	if c.in != nil {
 		eg.Go(func() error {
-			return graph.Guard(func() error {
-				var out rows
-				defer out.close()
-				for a, to := range []**store.ArrayWriter{&out.indptr, &out.indices, &out.weights} {
-					if a == 2 && c.ds.Graph.Weights == nil {
-						continue
-					}
-					var err error
-					if *to, err = w.Array(side.arrays[a], []graph.DType{graph.Int64, graph.Uint32, graph.Float32}[a], 1); err != nil {
-						return err
-					}
-				}
-				if err := side.others.write(w, side.of); err != nil {
-					return err
-				}
-				if side.all == nil {
-					if err := c.ownRows(ctx, i, side.others, &out); err != nil {
-						return err
-					}
-					return out.finish()
-				}
-				g.slots <- struct{}{}
-				defer func() { <-g.slots }()
-				if err := side.all[i].sort(ctx, c.did.Readers, side.rows, side.others, c.did.Limit, &out); err != nil {
-					return err
-				}
-				return out.finish()
-			})
+			return graph.Guard(func() error { return c.sorted(ctx, g, c.in[i], g.out[i], g.in[i], w, inArrays) })
 		})
 	}
+	eg.Go(func() error {
+		return graph.Guard(func() error { return c.sorted(ctx, g, c.out[i], g.in[i], g.out[i], w, outArrays) })
+	})
 	return eg.Wait()
 }
 
-// ownRows writes the rows of a piece's masters as the graph has them: ids are in its order.
-func (c *creator) ownRows(ctx context.Context, piece int, others *numbering, out *rows) error {
-	g := c.ds.Graph
-	from, to := 0, g.NumNodes()
-	if c.p.id == nil {
-		from, to = int(c.p.borders[piece]), int(c.p.borders[piece+1])
-	}
-	if err := out.end(); err != nil {
+// The arrays of a piece's edges by target and by source: the rows' bounds, their entries and weights, and
+// which nodes of other pieces the entries name.
+var (
+	inArrays  = [4]string{arrays.Indptr, arrays.Indices, arrays.Weights, arrays.Sources}
+	outArrays = [4]string{arrays.OutIndptr, arrays.OutIndices, arrays.OutWeights, arrays.Targets}
+)
+
+// sorted writes the edges of buckets.
+func (c *creator) sorted(ctx context.Context, g *group, k *buckets, keys, others *numbering, w *store.Writer, names [4]string) error {
+	var out rows
+	defer out.close()
+	if err := out.begin(w, names, c.ds.Graph.Weights != nil, others); err != nil {
 		return err
 	}
+	g.slots <- struct{}{}
+	defer func() { <-g.slots }()
+	if err := k.sort(ctx, c.did.Readers, keys, others, c.did.Limit, &out); err != nil {
+		return err
+	}
+	return out.finish()
+}
+
+// ownRows writes the rows of the group's masters as the graph has them: ids are in its order.
+func (c *creator) ownRows(ctx context.Context, to *group, writers map[int]*store.Writer) error {
+	g := c.ds.Graph
+	all := make([]*rows, c.o.Pieces)
+	for i, w := range writers {
+		all[i] = &rows{}
+		defer all[i].close()
+		if err := errors.Join(all[i].begin(w, inArrays, g.Weights != nil, to.in[i]), all[i].end()); err != nil {
+			return err
+		}
+	}
 	room, other := make([]uint32, translated), make([]uint32, translated)
-	for v := from; v < to; v++ {
+	from, end := c.rowsOf(writers)
+	for v := from; v < end; v++ {
 		if v%(1<<12) == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if c.p.of(c.p.idOf(uint32(v))) != piece {
+		piece := c.p.of(c.p.idOf(uint32(v)))
+		out, others := all[piece], to.in[piece]
+		if out == nil {
 			continue
 		}
 		for at, end := g.Indptr[v], g.Indptr[v+1]; at < end; {
@@ -667,20 +665,31 @@ func (c *creator) ownRows(ctx context.Context, piece int, others *numbering, out
 			return err
 		}
 	}
+	for _, out := range all {
+		if out != nil {
+			if err := out.finish(); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
+}
+
+// rowsOf returns the range of the graph's rows in which the masters of pieces are.
+func (c *creator) rowsOf(writers map[int]*store.Writer) (from, to int) {
+	from, to = c.ds.Graph.NumNodes(), 0
+	if c.p.id != nil {
+		return 0, from
+	}
+	for i := range writers {
+		from, to = min(from, int(c.p.borders[i])), max(to, int(c.p.borders[i+1]))
+	}
+	return from, to
 }
 
 // values copies what is known of nodes to their pieces, in one pass over the nodes.
 func (c *creator) values(ctx context.Context, writers map[int]*store.Writer) error {
-	n := c.ds.Graph.NumNodes()
-	first, end := uint32(n), uint32(0)
-	for i := range writers {
-		first, end = min(first, c.p.borders[i]), max(end, c.p.borders[i+1])
-	}
-	from, to := int(first), int(end)
-	if c.p.id != nil {
-		from, to = 0, n
-	}
+	from, to := c.rowsOf(writers)
 	for _, t := range c.tables() {
 		out := make([]*store.ArrayWriter, c.o.Pieces)
 		for i, w := range writers {
