@@ -1,6 +1,8 @@
 package cluster_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -8,13 +10,17 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/parts"
 	"github.com/gnnactor/gnnactor/cluster/transfer"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/graph/generate"
 	"github.com/gnnactor/gnnactor/graph/pieces"
 	"github.com/gnnactor/gnnactor/graph/store"
 	"github.com/gnnactor/gnnactor/runtime"
+	"github.com/gnnactor/gnnactor/sampling"
 )
 
 // partsConfig is a short run.
@@ -186,5 +192,156 @@ func trainOnParts(t *testing.T, dirs []string, common pieces.Common, c runtime.C
 		if err := held[i].Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// holdAll makes a set of so many pieces of a block model, and deals it to so many nodes, which hold their shares.
+func holdAll(t *testing.T, n, nodes int) ([]*node, []*parts.Parts) {
+	t.Helper()
+	ds, err := generate.SBM(generate.SBMOptions{Nodes: 5000, Classes: 4, AvgDegree: 6, Homophily: 0.8, FeatureDim: 8, Signal: 0.5, TrainFraction: 0.03, ValidFraction: 0.01, Seed: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, set := filepath.Join(t.TempDir(), "store"), filepath.Join(t.TempDir(), "set")
+	ds.Fingerprint = ""
+	if err := store.Create(t.Context(), whole, ds); err != nil {
+		t.Fatal(err)
+	}
+	err = store.View(whole, func(s *store.Store) error {
+		_, err := pieces.Create(t.Context(), set, s, pieces.Options{Method: "contiguous", Pieces: n})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := membership.NewMemStore()
+	t.Cleanup(s.Close)
+	dirs, common := deal(t, rand.New(rand.NewPCG(7, 8)), set, nodes), commonOf(t, set)
+	var all []*node
+	var held []*parts.Parts
+	for i := range dirs {
+		x := enter(t, s, fmt.Sprint("n", i), 4, nodes)
+		all, held = append(all, x), append(held, x.holdParts(t, dirs[i], common, nodes))
+	}
+	for _, p := range held {
+		if err := p.Ready(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		for i, x := range all {
+			held[i].Interrupt()
+			if err := held[i].Keeper().Close(); err != nil {
+				t.Error(err)
+			}
+			x.exit(t)
+			if err := held[i].Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return all, held
+}
+
+// bulk returns how many messages of a type a plane sent, and what they carried.
+func bulk(p *dataplane.Plane, what string) (count, bytes int64) {
+	for _, s := range p.Traffic() {
+		if s.Type == what {
+			return s.Count, s.Bulk
+		}
+	}
+	return 0, 0
+}
+
+// A hop is one request to each node that holds rows of it, of 2 bytes for each row that lies there and a few beside; the
+// rows of features of a batch are one, of 4 bytes each, and come as they are.
+func TestPartsBytes(t *testing.T) {
+	nodes, held := holdAll(t, 5, 3)
+	spec := sampling.Spec{Name: "neighbor", Fanouts: []int{4, 3}}
+	var o sampling.Owners
+	for i := range nodes {
+		x, err := held[i].Owners(t.Context(), spec, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			o = x
+		}
+	}
+	n := held[0].Set().NumNodes()
+	p, err := sampling.PrepareDivided(spec, &graph.Dataset{Graph: graph.Elsewhere(n, 1<<30)}, false, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := sampling.Batch{ID: sampling.ID{Phase: "train"}}
+	seeds := make([]uint32, 100)
+	for i := range seeds {
+		seeds[i] = uint32(i * 49)
+	}
+	if err := p.NewSampler().Sample(&b, b.ID.Key(1), seeds); err != nil {
+		t.Fatal(err)
+	}
+	table, away := o.Borders().Table(), int64(0) // rows that were asked of others
+	elsewhere := func(v uint32) bool { return held[0].Piece(int(table[v/pieces.Border])) == nil }
+	for i := range b.Blocks {
+		for _, v := range b.Blocks[i].SrcIDs[:b.Blocks[i].NumDst] {
+			if elsewhere(v) {
+				away++
+			}
+		}
+	}
+	asked, bytes := bulk(nodes[0].plane, "rows of edges")
+	if most := int64(2 * 2); asked != most || bytes < 2*away || bytes > 2*away+asked*64 {
+		t.Errorf("%d requests of %d bytes for %d rows in 2 hops; %d were to be", asked, bytes, away, most)
+	}
+	rows := held[0].Rows()
+	l := rows.Layout()
+	inputs, far := b.Blocks[0].SrcIDs, int64(0)
+	for _, v := range inputs {
+		if elsewhere(v) {
+			far++
+		}
+	}
+	if err := features.Read(t.Context(), rows, features.Request{IDs: inputs, Dst: l.NewTable(len(inputs))}); err != nil {
+		t.Fatal(err)
+	}
+	came := int64(0)
+	for _, x := range nodes[1:] {
+		_, b := bulk(x.plane, "feature rows answered")
+		came += b
+	}
+	if asked, bytes := bulk(nodes[0].plane, "feature rows"); asked != 2 || bytes != 4*far || came != far*int64(l.RowBytes()) {
+		t.Errorf("%d requests of %d bytes for %d rows, which came as %d bytes", asked, bytes, far, came)
+	}
+}
+
+// Who waits for a piece whose node is gone ends with its context, and when the node leaves.
+func TestPartsAway(t *testing.T) {
+	nodes, held := holdAll(t, 4, 2)
+	spec := sampling.Spec{Name: "neighbor", Fanouts: []int{4}}
+	o, err := held[0].Owners(t.Context(), spec, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes[1].plane.Handle(dataplane.MethodDraw, func(ctx context.Context, _ *dataplane.Request) (dataplane.Reply, error) {
+		return dataplane.Reply{}, errors.New("not now")
+	})
+	var q sampling.Ask
+	for i := range held[0].Set().Pieces() {
+		if held[0].Piece(i) == nil {
+			q = sampling.Ask{Owner: i, Nodes: []uint32{o.Borders()[i]}}
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- o.Draw(ctx, []sampling.Ask{q}, make([]sampling.Answer, 1)) }()
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: %v", err)
+	}
+	go func() { done <- o.Draw(t.Context(), []sampling.Ask{q}, make([]sampling.Answer, 1)) }()
+	held[0].Interrupt()
+	if err := <-done; !errors.Is(err, parts.ErrOver) {
+		t.Errorf("left: %v", err)
 	}
 }

@@ -59,12 +59,12 @@ func (o *owners) Draw(ctx context.Context, asks []sampling.Ask, answers []sampli
 	for i := range asks {
 		of[asks[i].Owner], owner[i] = i, asks[i].Owner
 	}
-	return o.p.keeper.Store().Reach(ctx, owner, func(piece int) (bool, error) {
+	return o.p.keeper.Store().Reach(ctx, owner, func(piece int) func() error {
 		if !o.here.Has(piece) {
-			return false, nil
+			return nil
 		}
 		i := of[piece]
-		return true, o.here.Draw(ctx, asks[i:i+1], answers[i:i+1])
+		return func() error { return o.here.Draw(ctx, asks[i:i+1], answers[i:i+1]) }
 	}, func(ctx context.Context, node string, some []int) error {
 		var q []sampling.Ask
 		var a []*sampling.Answer

@@ -328,12 +328,15 @@ func (p *Parts) Column(ctx context.Context, what string) ([][]byte, error) {
 	for i := range every {
 		every[i] = i
 	}
-	return all, p.keeper.Store().Reach(ctx, every, func(i int) (_ bool, err error) {
+	return all, p.keeper.Store().Reach(ctx, every, func(i int) func() error {
 		piece := p.Piece(i)
-		if piece != nil {
-			all[i], err = runtime.PieceColumn(piece, what)
+		if piece == nil {
+			return nil
 		}
-		return piece != nil, err
+		return func() (err error) {
+			all[i], err = runtime.PieceColumn(piece, what)
+			return err
+		}
 	}, func(ctx context.Context, node string, some []int) (err error) {
 		for _, i := range some {
 			if all[i], err = askColumn(ctx, p.o.Plane, node, columnOf{i, what}); err != nil {

@@ -110,18 +110,20 @@ func (s *Store) read(ctx context.Context, r *features.Request) error {
 			shards = append(shards, p)
 		}
 	}
-	return s.Reach(ctx, shards, func(p int) (bool, error) {
+	return s.Reach(ctx, shards, func(p int) func() error {
 		f := s.server.shard(p)
 		if f == nil {
-			return false, nil
-		}
-		return true, graph.Guard(func() error { // it may lie in a file
-			for _, i := range of[p] {
-				_, at := s.m.at(r.IDs[i])
-				copyRow(r.Dst, slotOf(r, i), f, at)
-			}
 			return nil
-		})
+		}
+		return func() error {
+			return graph.Guard(func() error { // it may lie in a file
+				for _, i := range of[p] {
+					_, at := s.m.at(r.IDs[i])
+					copyRow(r.Dst, slotOf(r, i), f, at)
+				}
+				return nil
+			})
+		}
 	}, func(ctx context.Context, node string, shards []int) error {
 		rows := of[shards[0]]
 		if len(shards) > 1 {
@@ -134,12 +136,12 @@ func (s *Store) read(ctx context.Context, r *features.Request) error {
 	})
 }
 
-// Reach has each of some shards asked for where it lies: here is called for every one, and says
-// whether it lies in this process, where it did what was to be done; ask is called for the others, once
-// for each node that holds some of them, for all nodes at once. What failed is asked again of other holders, and
+// Reach has each of some shards asked for where it lies: of those that lie in this process here returns
+// what does it, of others nil; ask is called for those, once for each node that holds some of them, for all nodes at once and
+// beside what is done here. What failed is asked again of other holders, and
 // what nobody holds when the table changes, until ctx ends: so ask must be such that it may be repeated.
-// An error of here ends it.
-func (s *Store) Reach(ctx context.Context, shards []int, here func(shard int) (bool, error), ask func(ctx context.Context, node string, shards []int) error) error {
+// An error of what is done here ends it.
+func (s *Store) Reach(ctx context.Context, shards []int, here func(shard int) func() error, ask func(ctx context.Context, node string, shards []int) error) error {
 	missing := slices.Clone(shards)
 	failed := map[string]error{} // nodes that did not answer, by the newest table
 	var last chan struct{}
@@ -152,25 +154,35 @@ func (s *Store) Reach(ctx context.Context, shards []int, here func(shard int) (b
 			last = changed
 		}
 		// Every time: a shard may have moved here meanwhile.
-		rest := missing[:0]
+		rest, work := missing[:0], []func() error(nil)
 		for _, p := range missing {
-			switch done, err := here(p); {
-			case err != nil:
-				return err
-			case !done:
+			if f := here(p); f != nil {
+				work = append(work, f)
+			} else {
 				rest = append(rest, p)
 			}
 		}
-		if missing = rest; len(missing) == 0 {
-			return nil
-		}
+		missing = rest
 		asks, homeless := s.deal(missing, holders, failed)
-		s.rounds.Add(1)
+		if len(missing) > 0 {
+			s.rounds.Add(1)
+		}
 		var wg sync.WaitGroup
 		for _, w := range asks {
 			wg.Go(func() { w.err = pool.Recovered(func() error { return ask(ctx, w.node, w.shards) }) })
 		}
+		err := pool.Recovered(func() error {
+			for _, f := range work {
+				if err := f(); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 		wg.Wait()
+		if err != nil {
+			return err
+		}
 		missing = slices.Clone(homeless)
 		for _, w := range asks {
 			if w.err != nil {

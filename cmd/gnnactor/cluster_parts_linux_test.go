@@ -71,6 +71,9 @@ func TestNetParts(t *testing.T) {
 				t.Errorf("on the pieces in one process the parameters are %s, on the store %s", one.SHA, store.SHA)
 			}
 			for i := range c.finish(one) {
+				if here, err := filepath.Glob(filepath.Join(c.dir, "data-"+c.nodes[i].name, "piece-*")); replicas == 1 && (err != nil || len(here) != min(1, 3-i)) {
+					t.Errorf("n%d has %v, %v: it had what belongs there, and needs no other", i, here, err)
+				}
 				if replicas > 1 && waits(c.nodes[i].log.String()) {
 					t.Errorf("n%d waited for a piece that another node holds", i)
 				}
