@@ -50,6 +50,11 @@ The result is the same, bit for bit, for any --threads, --samplers, --trainers a
 was interrupted and resumed, unless --sync is ssp. --reorder changes the order of the batches, and so the
 result, which is then the same for that --reorder.
 
+With --cluster --data may be a partition set, of which DIR has all pieces or some, or, where
+other nodes have them, what describes it: a node opens its share alone, copies what it
+lacks of that, and asks others for rows that lie there. With --replicas 2 each piece lies on two nodes,
+and a node may be lost with its disk.
+
 With --sampler full --data may be a partition set ('gnnactor partition --out DIR',
 edges at their targets). Each epoch is then one step on the whole graph, computed on all
 pieces in this process, which exchange rows and gradients: losses are those of one
