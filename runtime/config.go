@@ -278,6 +278,8 @@ type ClusterConfig struct {
 	// Parts, when set, are the pieces of the partition set Data.Path, which lie on several nodes. The caller keeps
 	// owning them.
 	Parts training.Parts `yaml:"-"`
+	// Spread, when set, has a Divided compute some pieces of Data.Path, where others compute the rest. The caller keeps owning it.
+	Spread training.Spread `yaml:"-"`
 	// Audit is which part of the micro-batches that this node samples another of
 	// Peers samples again, to find memory and disks that lie (package cluster/trainers);
 	// 0: none.

@@ -25,13 +25,17 @@ import (
 // Divided is a partition set (package pieces) with a model, which computes piece by piece what a Runtime
 // computes of a whole graph: the same bits, of the graph with the set's ids. Outside nodes have the ids that
 // they had before they were divided. One goroutine may use it at a time.
+//
+// With Config.Cluster.Spread it computes the pieces that are computed here, and all that compute the set call the same, with the same settings and
+// parameters: Train, Infer and Evaluate are then of the whole, and what is said of single nodes is of those here.
 type Divided struct {
 	cfg     settings
 	log     *slog.Logger
 	set     *pieces.Set
 	kernels cpu.Set
-	opened  []*store.Piece
+	opened  []*store.Piece // nil: it is computed elsewhere
 	pieces  []*compute.Piece
+	rounds  int // that began
 	model   *compute.Model
 	params  []float32
 	pool    *pool.Pool
@@ -80,8 +84,7 @@ func OpenDivided(ctx context.Context, config Config) (_ *Divided, err error) {
 	if err := d.openPieces(ctx); err != nil {
 		return nil, err
 	}
-	first := d.opened[0].Dataset()
-	whole := *first
+	whole := *d.first()
 	whole.Graph = graph.Elsewhere(d.set.NumNodes(), d.edges())
 	if whole.NodeFeatures == nil || whole.Labels == nil {
 		return nil, fmt.Errorf("%w: %s has no node features, or no labels; add them to the data", ErrNoModel, d.set.Name())
@@ -110,17 +113,29 @@ func (d *Divided) edges() (n int64) {
 	return n
 }
 
-// openPieces maps all pieces, and finds what they exchange.
+// first is what a piece here has.
+func (d *Divided) first() *graph.Dataset { return d.opened[d.pieces[0].Index].Dataset() }
+
+// openPieces maps the pieces that are computed here, and finds what they exchange.
 func (d *Divided) openPieces(ctx context.Context) error {
-	for i := range d.set.Pieces() {
+	d.opened = make([]*store.Piece, len(d.set.Pieces()))
+	for i := range d.opened {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		p, err := d.set.OpenPiece(i)
+		var p *store.Piece
+		var err error
+		if spread := d.cfg.Cluster.Spread; spread == nil {
+			p, err = d.set.OpenPiece(i)
+		} else if slices.Contains(spread.Mine(), i) {
+			p = spread.Piece(i)
+		}
 		if err != nil {
 			return err
 		}
-		d.opened = append(d.opened, p)
+		if d.opened[i] = p; p == nil {
+			continue
+		}
 		halo, err := d.set.Halo(p)
 		if err != nil {
 			return err
@@ -135,6 +150,68 @@ func (d *Divided) openPieces(ctx context.Context) error {
 			Index: i, First: uint32(p.Of.First), Masters: p.Masters, Borders: d.set.Borders(), In: p.In, Others: p.Sources, Reads: halo.Reads, Sends: halo.Sends, Features: features,
 		})
 	}
+	if !slices.ContainsFunc(d.pieces, func(p *compute.Piece) bool { return p.Masters > 0 }) {
+		return fmt.Errorf("%w: %s has no piece with nodes for this node to compute; divide the graph into more", ErrConfig, d.set.Name())
+	}
+	return nil
+}
+
+// exchange returns what carries rows between the pieces: alone where all are here. Of each thing that is computed, rounds have names of their own.
+func (d *Divided) exchange(alone compute.Exchange) compute.Exchange {
+	if d.rounds++; d.cfg.Cluster.Spread == nil {
+		return alone
+	}
+	return roundsOf{d.cfg.Cluster.Spread, fmt.Sprintf("%d-", d.rounds)}
+}
+
+// roundsOf is an Exchange whose rounds have longer names.
+type roundsOf struct {
+	compute.Exchange
+	prefix string
+}
+
+func (n roundsOf) Send(ctx context.Context, round string, from, to int, rows []float32) error {
+	return n.Exchange.Send(ctx, n.prefix+round, from, to, rows)
+}
+
+func (n roundsOf) Receive(ctx context.Context, round string, from, to int, rows []float32) error {
+	return n.Exchange.Receive(ctx, n.prefix+round, from, to, rows)
+}
+
+// alike checks that all that compute pieces have the same parameters and settings.
+func (d *Divided) alike(ctx context.Context, ex compute.Exchange) (places compute.Places, here int, err error) {
+	if places, err = compute.FindPlaces(ctx, ex, "alike", d.pieces); err != nil {
+		return nil, 0, err
+	}
+	for _, p := range d.pieces {
+		if p.Masters > 0 {
+			here = places[p.Index]
+		}
+	}
+	sum := sha256.Sum256([]byte(d.about()))
+	mine := make([]float32, len(sum))
+	for i, b := range sum {
+		mine[i] = float32(b)
+	}
+	said, err := places.Share(ctx, ex, "about", here, func(int) ([]float32, error) { return mine, nil }, func(int) int { return len(mine) })
+	for q, theirs := range said {
+		if err == nil && theirs != nil && !slices.Equal(theirs, mine) {
+			err = fmt.Errorf("%w: piece %d is computed with other parameters or settings than here; give all nodes the same", ErrConfig, q)
+		}
+	}
+	return places, here, err
+}
+
+// verify compares what is computed here with its checksums.
+func (d *Divided) verify(ctx context.Context) error {
+	if d.cfg.Cluster.Spread == nil {
+		return d.set.Verify(ctx)
+	}
+	for _, p := range d.pieces {
+		if err := d.opened[p.Index].Verify(ctx); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -143,9 +220,14 @@ func (d *Divided) Close() error {
 	if d.pool != nil {
 		d.pool.Close()
 	}
+	if d.cfg.Cluster.Spread != nil {
+		return nil
+	}
 	var err error
 	for _, p := range d.opened {
-		err = errors.Join(err, p.Close())
+		if p != nil {
+			err = errors.Join(err, p.Close())
+		}
 	}
 	return err
 }
@@ -153,17 +235,42 @@ func (d *Divided) Close() error {
 // Set returns the partition set.
 func (d *Divided) Set() *pieces.Set { return d.set }
 
-// Split returns the training nodes (0), those for validation (1) or for tests (2), by the ids that they have outside.
-func (d *Divided) Split(i int) ([]uint32, error) {
+// Split returns the training nodes (0), those for validation (1) or for tests (2), that are here, by the ids that they have outside.
+func (d *Divided) Split(i int) (here []uint32, err error) {
 	nodes, err := d.set.Split(i)
 	if err != nil {
 		return nil, err
 	}
-	return nodes, graph.Guard(func() error {
+	return here, graph.Guard(func() error {
 		table := d.set.Borders().Table()
-		for k, v := range nodes {
-			if p := d.opened[table[v/pieces.Border]]; p.Originals != nil {
-				nodes[k] = p.Originals[v-uint32(p.Of.First)]
+		for _, v := range nodes {
+			switch p := d.opened[table[v/pieces.Border]]; {
+			case p == nil:
+			case p.Originals != nil:
+				here = append(here, p.Originals[v-uint32(p.Of.First)])
+			default:
+				here = append(here, v)
+			}
+		}
+		return nil
+	})
+}
+
+// Here returns those of nodes, by the ids that they have outside, that are computed here, or that there are not.
+func (d *Divided) Here(nodes []uint32) (here []uint32, err error) {
+	if d.cfg.Cluster.Spread == nil {
+		return nodes, nil
+	}
+	return here, graph.Guard(func() error {
+		for _, v := range nodes {
+			if int(v) >= d.set.NumNodes() || slices.ContainsFunc(d.pieces, func(c *compute.Piece) bool {
+				p, found := d.opened[c.Index], v >= c.First && v < c.First+uint32(c.Masters)
+				if p.Originals != nil {
+					_, found = slices.BinarySearch(p.Originals, v)
+				}
+				return found
+			}) {
+				here = append(here, v)
 			}
 		}
 		return nil
@@ -175,7 +282,11 @@ type Outputs struct {
 	d     *Divided
 	shelf compute.Shelf
 	Cols  int
-	// Sent are the bytes of values that pieces sent each other, layer by layer (Model.Blocks).
+	// where pieces are computed elsewhere, too:
+	ex     compute.Exchange
+	places compute.Places
+	here   int
+	// Sent are the bytes of values that pieces here sent others, layer by layer (Model.Blocks).
 	Sent []int64
 }
 
@@ -205,7 +316,14 @@ func (d *Divided) Infer(ctx context.Context, scratch string, done func(done, of 
 			return nil, err
 		}
 	}
-	counted := compute.NewCounted(keep)
+	ex := d.exchange(keep)
+	o := &Outputs{d: d, shelf: keep, Cols: d.model.Spec().OutDim, ex: ex}
+	if d.cfg.Cluster.Spread != nil {
+		if o.places, o.here, err = d.alike(ctx, ex); err != nil {
+			return nil, err
+		}
+	}
+	counted := compute.NewCounted(ex)
 	both, ctx := errgroup.WithContext(ctx)
 	both.Go(func() error {
 		return graph.Guard(func() error {
@@ -216,13 +334,12 @@ func (d *Divided) Infer(ctx context.Context, scratch string, done func(done, of 
 	})
 	if d.cfg.Data.Verify {
 		both.Go(func() error {
-			return graph.Guard(func() error { return d.set.Verify(ctx) })
+			return graph.Guard(func() error { return d.verify(ctx) })
 		})
 	}
 	if err := both.Wait(); err != nil {
 		return nil, err
 	}
-	o := &Outputs{d: d, shelf: keep, Cols: d.model.Spec().OutDim}
 	for l := range d.model.Blocks() {
 		o.Sent = append(o.Sent, counted.Bytes(compute.PieceRound(l)))
 	}
@@ -249,7 +366,7 @@ func (d *Divided) about() string {
 func (o *Outputs) Pieces(use func(ids []uint32, rows cpu.Matrix[float32]) error) error {
 	return graph.Guard(func() error {
 		for i, p := range o.d.opened {
-			if p.Masters == 0 {
+			if p == nil || p.Masters == 0 {
 				continue
 			}
 			m, err := o.shelf.Get(compute.PieceOutputs, i)
@@ -305,42 +422,70 @@ func (o *Outputs) Predict(nodes []uint32) ([]Prediction, error) {
 
 // Evaluate compares the outputs of a split's nodes, as Set.Split numbers them, with their labels: what Runtime.EvaluateAUC
 // says of the graph with the set's ids, to the bit. It takes the memory of a row for each of the nodes.
-func (o *Outputs) Evaluate(split int) (m Metrics, err error) {
+func (o *Outputs) Evaluate(ctx context.Context, split int) (m Metrics, err error) {
 	nodes, err := o.d.set.Split(split)
 	if err != nil || len(nodes) == 0 {
 		return Metrics{Accuracy: math.NaN(), Loss: math.NaN(), AUC: math.NaN()}, err
 	}
 	err = graph.Guard(func() error {
-		out := cpu.NewMatrix[float32](len(nodes), o.Cols)
-		labels := &graph.Labels{NumClasses: o.Cols}
-		if o.d.opened[0].Dataset().Labels.IsMulti() {
-			labels.Multi = make([]uint8, len(nodes)*o.Cols)
+		first := o.d.first().Labels
+		labels, width := &graph.Labels{NumClasses: o.Cols}, o.Cols+1 // of a row: outputs, and behind them labels
+		if first.IsMulti() {
+			labels.Multi, width = make([]uint8, len(nodes)*o.Cols), 2*o.Cols
 		} else {
 			labels.Class = make([]int32, len(nodes))
 		}
-		at := make([]uint32, len(nodes))
-		for i := range at {
-			at[i] = uint32(i)
+		borders, table := o.d.set.Borders(), o.d.set.Borders().Table()
+		of := make([][]int, len(o.d.opened)) // places of each piece's nodes
+		for i, v := range nodes {
+			k := table[v/pieces.Border]
+			of[k] = append(of[k], i)
 		}
-		for k, p := range o.d.opened {
-			if p.Masters == 0 {
-				continue
-			}
+		say := func(k int) ([]float32, error) {
 			rows, err := o.shelf.Get(compute.PieceOutputs, k)
 			if err != nil {
-				return err
+				return nil, err
 			}
-			l := p.Dataset().Labels
-			for i, v := range nodes {
-				local := int(v) - int(p.Of.First)
-				if local < 0 || local >= p.Masters {
+			said, l := make([]float32, 0, len(of[k])*width), o.d.opened[k].Dataset().Labels
+			for _, i := range of[k] {
+				local := int(nodes[i] - borders[k])
+				said = append(said, rows.Row(local)...)
+				if !l.IsMulti() {
+					said = append(said, float32(l.Class[local]))
 					continue
 				}
-				copy(out.Row(i), rows.Row(local))
-				if l.IsMulti() {
-					copy(labels.Multi[i*o.Cols:(i+1)*o.Cols], l.Multi[local*o.Cols:])
-				} else {
-					labels.Class[i] = l.Class[local]
+				for _, b := range l.Multi[local*o.Cols : (local+1)*o.Cols] {
+					said = append(said, float32(b))
+				}
+			}
+			return said, nil
+		}
+		said := make([][]float32, len(of))
+		if o.places == nil {
+			for k, some := range of {
+				if len(some) > 0 && err == nil {
+					said[k], err = say(k)
+				}
+			}
+		} else {
+			o.d.rounds++
+			said, err = o.places.Share(ctx, o.ex, fmt.Sprint("split-", o.d.rounds), o.here, say, func(k int) int { return len(of[k]) * width })
+		}
+		if err != nil {
+			return err
+		}
+		out, at := cpu.NewMatrix[float32](len(nodes), o.Cols), make([]uint32, len(nodes))
+		for k, rows := range said {
+			for _, i := range of[k] {
+				row := rows[:width]
+				rows, at[i] = rows[width:], uint32(i)
+				copy(out.Row(i), row)
+				for j, l := range row[o.Cols:] {
+					if first.IsMulti() {
+						labels.Multi[i*o.Cols+j] = uint8(l)
+					} else {
+						labels.Class[i] = int32(l)
+					}
 				}
 			}
 		}

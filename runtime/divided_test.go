@@ -80,7 +80,7 @@ func TestDividedTrainsAsOneProcess(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					m, err := o.Evaluate(1)
+					m, err := o.Evaluate(t.Context(), 1)
 					if err != nil || m.Count != valid.Count || math.Abs(m.Loss-valid.Loss) > 1e-4*valid.Loss || math.Abs(m.AUC-valid.AUC) > 1e-3 {
 						t.Errorf("evaluation: %+v, %v; want %+v", m, err, valid)
 					}

@@ -46,7 +46,13 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 		x.SetPrecision(c.precision)
 		return x
 	}
-	trainer, err := d.model.NewPieceTrainer(ctx, exec, d.pieces, compute.NewMemory())
+	ex := d.exchange(compute.NewMemory())
+	if c.Cluster.Spread != nil {
+		if _, _, err := d.alike(ctx, ex); err != nil {
+			return err
+		}
+	}
+	trainer, err := d.model.NewPieceTrainer(ctx, exec, d.pieces, ex)
 	if err != nil {
 		return err
 	}
@@ -78,7 +84,7 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 		}
 	}
 	if c.Data.Verify {
-		return d.set.Verify(ctx)
+		return d.verify(ctx)
 	}
 	return nil
 }
@@ -92,12 +98,15 @@ func (d *Divided) batch() ([]compute.PieceBatch, error) {
 	if err != nil {
 		return nil, err
 	}
-	batch := make([]compute.PieceBatch, len(d.pieces))
+	batch := make([]compute.PieceBatch, len(d.opened))
 	err = graph.Guard(func() error {
 		table := d.set.Borders().Table()
 		for _, v := range nodes {
 			k := table[v/pieces.Border]
 			p, b := d.opened[k], &batch[k]
+			if p == nil {
+				continue
+			}
 			at, l := v-uint32(p.Of.First), p.Dataset().Labels
 			b.Targets = append(b.Targets, at)
 			if l.IsMulti() {

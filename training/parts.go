@@ -3,6 +3,7 @@ package training
 import (
 	"context"
 
+	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/graph/pieces"
 	"github.com/gnnactor/gnnactor/graph/store"
@@ -23,4 +24,14 @@ type Parts interface {
 	Owners(ctx context.Context, spec sampling.Spec, seed uint64) (sampling.Owners, error)
 	// Column returns what PieceColumn of package runtime makes of each piece.
 	Column(ctx context.Context, what string) ([][]byte, error)
+}
+
+// Spread says which pieces of a partition set this process computes, where the others are computed elsewhere, and carries
+// rows between them. It is the same everywhere as long as it lasts.
+type Spread interface {
+	// Mine are the pieces that are computed here, ascending.
+	Mine() []int
+	// Piece is one of them; its owner closes it.
+	Piece(i int) *store.Piece
+	compute.Exchange
 }

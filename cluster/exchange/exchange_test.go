@@ -41,8 +41,12 @@ func planes(t *testing.T, names ...string) (all []*dataplane.Plane) {
 // opened opens an exchange at each plane.
 func opened(t *testing.T, all []*dataplane.Plane, o Options) (ex []*Exchange) {
 	t.Helper()
+	var servers []*Server
 	for _, p := range all {
-		e, err := Serve(p).Open(o)
+		servers = append(servers, Serve(p))
+	}
+	for _, s := range servers {
+		e, err := s.Open(o)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -54,8 +54,8 @@ func (a *app) overPieces(ctx context.Context, cfg runtime.Config, scratch string
 	return os.RemoveAll(scratch)
 }
 
-func (a *app) evaluateDivided(d *runtime.Divided, o *runtime.Outputs) error {
-	return a.showSplits(fmt.Sprintf("%s, a partition set", d.Set().Name()), o.Evaluate)
+func (a *app) evaluateDivided(ctx context.Context, d *runtime.Divided, o *runtime.Outputs) error {
+	return a.showSplits(fmt.Sprintf("%s, a partition set", d.Set().Name()), func(split int) (runtime.Metrics, error) { return o.Evaluate(ctx, split) })
 }
 
 func (a *app) predictDivided(d *runtime.Divided, o *runtime.Outputs, nodes *nodeFlags) error {
@@ -172,11 +172,11 @@ func (c *trainCommand) trainDivided(cmd *cobra.Command, cfg runtime.Config) (err
 	}
 	if c.output != outputJSON {
 		c.logf("trained in %s", formatDuration(took))
-		return c.evaluateDivided(d, o)
+		return c.evaluateDivided(ctx, d, o)
 	}
 	var split [3]runtime.Metrics
 	for i := range split {
-		if split[i], err = o.Evaluate(i); err != nil {
+		if split[i], err = o.Evaluate(ctx, i); err != nil {
 			return err
 		}
 	}

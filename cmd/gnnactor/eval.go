@@ -43,7 +43,7 @@ contradict it are refused. For one that does not, written by PyG say, name --mod
 				return err
 			}
 			if pieces.IsSet(cfg.Data.Path) {
-				return a.overPieces(cmd.Context(), cfg, scratch, a.evaluateDivided)
+				return a.overPieces(cmd.Context(), cfg, scratch, func(d *runtime.Divided, o *runtime.Outputs) error { return a.evaluateDivided(cmd.Context(), d, o) })
 			}
 			rt, err := startSaved(cmd, cfg, scratch)
 			if err != nil {

@@ -1,0 +1,283 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/cluster/exchange"
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph/generate"
+	"github.com/gnnactor/gnnactor/graph/pieces"
+	"github.com/gnnactor/gnnactor/graph/store"
+	"github.com/gnnactor/gnnactor/runtime"
+)
+
+// spread is a training.Spread that stays as it is.
+type spread struct {
+	*exchange.Exchange
+	open map[int]*store.Piece
+	mine []int
+}
+
+func (s *spread) Mine() []int              { return s.mine }
+func (s *spread) Piece(i int) *store.Piece { return s.open[i] }
+
+// result is what one node has of a training, and of inference with what was learnt.
+type result struct {
+	losses  []float64
+	params  string
+	valid   runtime.Metrics
+	outputs map[uint32][]float32
+	sent    []int64
+}
+
+// computeSet trains on global batches and infers.
+func computeSet(ctx context.Context, cfg runtime.Config, scratch string) (r result, err error) {
+	d, err := runtime.OpenDivided(ctx, cfg)
+	if err != nil {
+		return r, err
+	}
+	defer d.Close()
+	if err := d.Train(ctx, func(_ int, loss, _ float64) error { r.losses = append(r.losses, loss); return nil }); err != nil {
+		return r, err
+	}
+	r.params, r.outputs = d.ParametersSHA256(), map[uint32][]float32{}
+	o, err := d.Infer(ctx, scratch, nil)
+	if err != nil {
+		return r, err
+	}
+	r.sent = o.Sent
+	if r.valid, err = o.Evaluate(ctx, 1); err != nil {
+		return r, err
+	}
+	return r, o.Pieces(func(ids []uint32, rows cpu.Matrix[float32]) error {
+		for i, v := range ids {
+			r.outputs[v] = slices.Clone(rows.Row(i))
+		}
+		return nil
+	})
+}
+
+// spreadOver is computeSet of a set on nodes, which compute the pieces that placed names, and the bytes in frames that went between them.
+func spreadOver(t *testing.T, cfg runtime.Config, placed []string, first func(p *dataplane.Plane, cfg *runtime.Config)) (results []result, framed int64, errs []error) {
+	t.Helper()
+	set, err := pieces.Open(cfg.Data.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := slices.Compact(slices.Sorted(slices.Values(placed)))
+	var planes []*dataplane.Plane
+	for _, name := range names {
+		p, err := dataplane.Listen(dataplane.Options{Cluster: "test", Node: name, Listen: "127.0.0.1:0", DialTimeout: time.Minute, PingTimeout: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		planes = append(planes, p)
+	}
+	results = make([]result, len(names))
+	errs = make([]error, len(names))
+	var all sync.WaitGroup
+	servers := make([]*exchange.Server, len(planes))
+	for i, p := range planes {
+		servers[i] = exchange.Serve(p)
+	}
+	for i, p := range planes {
+		for _, q := range planes {
+			if p != q {
+				p.SetPeer(q.Node(), q.Address())
+			}
+		}
+		e, err := servers[i].Open(exchange.Options{Name: "test", Nodes: placed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close(nil)
+		s := &spread{Exchange: e, open: map[int]*store.Piece{}}
+		for k, node := range placed {
+			if node != p.Node() {
+				continue
+			}
+			piece, err := set.OpenPiece(k)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer piece.Close()
+			s.mine, s.open[k] = append(s.mine, k), piece
+		}
+		cfg := cfg
+		cfg.Cluster.Spread = s
+		scratch := ""
+		if i%2 == 1 {
+			scratch = t.TempDir()
+		}
+		all.Go(func() {
+			if first != nil {
+				first(p, &cfg)
+			}
+			if results[i], errs[i] = computeSet(t.Context(), cfg, scratch); errs[i] != nil {
+				e.Close(errs[i])
+			}
+		})
+	}
+	all.Wait()
+	for _, p := range planes {
+		for _, s := range p.Traffic() {
+			framed += s.Header + s.Bulk
+		}
+	}
+	return results, framed, errs
+}
+
+// spreadConfig is a short run over the set in dir.
+func spreadConfig(dir, model string) runtime.Config {
+	c := runtime.DefaultConfig()
+	c.Data.Path, c.Data.Verify, c.Model.Name, c.Model.Hidden = dir, false, model, 16
+	c.Sampling.Sampler, c.Sampling.Fanouts, c.Training.Epochs, c.Execution.Threads = "full", nil, 2, 1
+	if model == "gin" {
+		c.Model.Norm = "batch"
+	}
+	return c
+}
+
+// dividedBlocks divides a block model.
+func dividedBlocks(t *testing.T, whole string, method string, n int) string {
+	t.Helper()
+	set := filepath.Join(t.TempDir(), "set")
+	err := store.View(whole, func(s *store.Store) error {
+		_, err := pieces.Create(t.Context(), set, s, pieces.Options{Method: method, Pieces: n})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+func blocks(t *testing.T) string {
+	t.Helper()
+	ds, err := generate.SBM(generate.SBMOptions{Nodes: 9000, Classes: 4, AvgDegree: 6, Homophily: 0.8, FeatureDim: 8, Signal: 0.5, TrainFraction: 0.1, ValidFraction: 0.05, Seed: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := filepath.Join(t.TempDir(), "store")
+	ds.Fingerprint = ""
+	if err := store.Create(t.Context(), whole, ds); err != nil {
+		t.Fatal(err)
+	}
+	return whole
+}
+
+// Global batches, exact inference and evaluation over 1, 2, 3, 4 and 8 pieces on 1, 2 and 4 nodes, placed by chance, have the bits of one process
+// on the same pieces: losses, parameters, metrics, and the outputs of every node, each at one node.
+func TestSpread(t *testing.T) {
+	whole := blocks(t)
+	r := rand.New(rand.NewPCG(7, 8))
+	models := []string{"gcn", "sage", "gat", "gin"}
+	for turn, n := range []int{2, 3, 4, 8, 1} {
+		set := dividedBlocks(t, whole, []string{"contiguous", "hash"}[turn%2], n)
+		for _, nodes := range []int{2, 4, 1} {
+			if nodes > n || nodes == 1 && n > 1 {
+				continue
+			}
+			model := models[0]
+			models = append(models[1:], model)
+			placed := make([]string, n)
+			for k, i := range r.Perm(n) {
+				if placed[k] = fmt.Sprint("n", r.IntN(nodes)); i < nodes {
+					placed[k] = fmt.Sprint("n", i)
+				}
+			}
+			t.Run(fmt.Sprintf("%s over %v", model, placed), func(t *testing.T) {
+				cfg := spreadConfig(set, model)
+				want, err := computeSet(t.Context(), cfg, "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				results, _, errs := spreadOver(t, cfg, placed, nil)
+				if err := errors.Join(errs...); err != nil {
+					t.Fatal(err)
+				}
+				outputs := map[uint32]bool{}
+				sent := make([]int64, len(want.sent))
+				for i, got := range results {
+					if !slices.Equal(got.losses, want.losses) || got.params != want.params || got.valid != want.valid {
+						t.Errorf("node %d has losses %v, parameters %.8s and %+v; want %v, %.8s and %+v", i, got.losses, got.params, got.valid, want.losses, want.params, want.valid)
+					}
+					for v, row := range got.outputs {
+						if outputs[v] || !slices.Equal(row, want.outputs[v]) {
+							t.Fatalf("node %d: the outputs of %d differ, or are at two nodes", i, v)
+						}
+						outputs[v] = true
+					}
+					for l := range sent {
+						sent[l] += got.sent[l]
+					}
+				}
+				if len(outputs) != len(want.outputs) || !slices.Equal(sent, want.sent) {
+					t.Errorf("%d outputs for %d, with %v bytes sent for %v", len(outputs), len(want.outputs), sent, want.sent)
+				}
+			})
+		}
+	}
+}
+
+// What goes between nodes is a row for each pair of a master and a piece elsewhere that reads it, forward and its gradient backward, for each layer of
+// each step, and 2 % beside it, with gradients of parameters and figures.
+func TestSpreadBytes(t *testing.T) {
+	cfg := spreadConfig(dividedBlocks(t, blocks(t), "hash", 3), "gcn")
+	cfg.Training.Epochs = 4
+	set, err := pieces.Open(cfg.Data.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pairs := int64(0)
+	for _, p := range set.Pieces() {
+		pairs += p.Sources
+	}
+	_, framed, errs := spreadOver(t, cfg, []string{"n0", "n1", "n2"}, nil)
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	// Layers send 8 features, whose gradient nobody needs, and 4 products; factors are a value, twice; the validation nodes' outputs and labels go to two nodes.
+	steps := int64(4)
+	parameters := int64(8*16 + 16 + 16*4 + 4)
+	valid, err := set.Split(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := 4*pairs*((8+4+4)*steps+8+4) + 2*4*pairs + steps*4*4*parameters + 2*4*5*int64(len(valid))
+	if low, high := float64(want), 1.02*float64(want); float64(framed) < low || float64(framed) > high {
+		t.Errorf("%d bytes went between nodes, %.4f of the %d expected", framed, float64(framed)/low, want)
+	}
+}
+
+// A node that is gone ends the others at once, with an error that names it and its pieces, and so does one that has other parameters.
+func TestSpreadLost(t *testing.T) {
+	cfg := spreadConfig(dividedBlocks(t, blocks(t), "hash", 3), "gcn")
+	_, _, errs := spreadOver(t, cfg, []string{"n0", "n1", "n0"}, func(p *dataplane.Plane, _ *runtime.Config) {
+		if p.Node() == "n1" {
+			p.Close()
+		}
+	})
+	if errs[0] == nil || !strings.Contains(errs[0].Error(), "node n1, which computes the pieces [1]") {
+		t.Errorf("a node that is gone: %v", errs[0])
+	}
+	_, _, errs = spreadOver(t, cfg, []string{"n0", "n1", "n0"}, func(p *dataplane.Plane, cfg *runtime.Config) {
+		if p.Node() == "n1" {
+			cfg.Training.Seed++
+		}
+	})
+	if !strings.Contains(errors.Join(errs...).Error(), "is computed with other parameters or settings than here") {
+		t.Errorf("nodes with other parameters: %v", errs)
+	}
+}
