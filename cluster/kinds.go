@@ -127,7 +127,7 @@ func (n *Node) drainOne(ctx context.Context, node, who string) error {
 	case trains(m) && !slices.ContainsFunc(v.Members, func(o membership.Info) bool { return o.Node != m.Node && !o.Drains() && trains(o) }):
 		return fmt.Errorf("cluster: %s is the last that trains: nobody would take over; interrupt it to end the run", node)
 	case m.Samples && slices.ContainsFunc(v.Members, needsSamplers) && !slices.ContainsFunc(v.Members, func(o membership.Info) bool { return o.Node != m.Node && o.Samples && !o.Drains() }):
-		return fmt.Errorf("cluster: %s is the last that samples, and trainers need one; start another with --roles sampler before, or interrupt it: they wait %v for one then", node, samplers.Waiting)
+		return fmt.Errorf("cluster: %s is the last that samples, and trainers need one; start another with --roles sampler before, or interrupt it: they wait for one then", node)
 	case len(m.Shards) > 0 && slices.ContainsFunc(v.Members, func(o membership.Info) bool { return trains(o) && !o.Drains() }) &&
 		!slices.ContainsFunc(v.Members, func(o membership.Info) bool { return o.Node != m.Node && holdsRows(o) && !o.Drains() }):
 		return fmt.Errorf("cluster: %s is the last that holds rows of the features, and trainers need them; start another with --roles rows before, or interrupt it: they wait for one then", node)

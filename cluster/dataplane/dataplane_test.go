@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -148,12 +149,15 @@ func TestRefusals(t *testing.T) {
 func TestPeerGoes(t *testing.T) {
 	for name, how := range map[string]func(p []*Plane, cancel func()){
 		"closed":  func(p []*Plane, _ func()) { p[1].Close() },
+		"closes":  func(p []*Plane, _ func()) { p[0].Close() },
 		"dropped": func(p []*Plane, _ func()) { p[0].Drop("b", errors.New("its lease ended")) },
 		"left":    func(p []*Plane, _ func()) { p[0].SetPeers(nil) },
 		"gave up": func(_ []*Plane, cancel func()) { cancel() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := planes(t, nil, "a", "b")
+			var log bytes.Buffer
+			logger := slog.New(slog.NewTextHandler(&log, nil))
+			p := planes(t, func(o *Options) { o.Logger = logger }, "a", "b")
 			ctx, cancel := context.WithCancel(ctxFor(t))
 			defer cancel()
 			began := make(chan struct{}, 10)
@@ -176,10 +180,15 @@ func TestPeerGoes(t *testing.T) {
 			}
 			how(p, cancel)
 			for range 10 {
-				if err := <-errs; !errors.Is(err, ErrPeerGone) && !errors.Is(err, context.Canceled) {
+				if err := <-errs; !errors.Is(err, ErrPeerGone) && !errors.Is(err, context.Canceled) && !errors.Is(err, ErrClosed) {
 					t.Errorf("%v", err)
 				}
 				<-over // the handlers hear of it too
+			}
+			p[0].Close()
+			p[1].Close()
+			if said, worth := strings.Contains(log.String(), "connection ended"), name == "dropped" || name == "left"; said != worth && name != "closed" { // of a server that closes the last that is heard may be that it is gone
+				t.Errorf("the log is of a loss: %v, and should be: %v:\n%s", said, worth, &log)
 			}
 		})
 	}

@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
 )
 
 // stream is what the two kinds of gRPC stream have in common.
@@ -111,9 +115,18 @@ func (s *session) end(err error) {
 		t.drop()
 	}
 	s.p.dismiss(s)
-	if !errors.Is(err, ErrClosed) {
-		s.p.o.Logger.Info("data plane connection ended", "node", s.peer, "error", err)
+	level := slog.LevelInfo
+	if closing(err) {
+		level = slog.LevelDebug
 	}
+	s.p.o.Logger.Log(context.Background(), level, "data plane connection ended", "node", s.peer, "error", err)
+}
+
+// closing reports whether a connection ended as one does whose peer, or this node, leaves: a server says that it is
+// closed, and of whoever dialled nothing is left but a stream that is canceled. Who waits for an answer says so where it matters.
+func closing(err error) bool {
+	said, ok := status.FromError(err)
+	return errors.Is(err, ErrClosed) || errors.Is(err, context.Canceled) || ok && (said.Code() == codes.Canceled || strings.HasSuffix(said.Message(), ErrClosed.Error()))
 }
 
 // nudge wakes the sender.

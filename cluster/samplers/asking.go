@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -27,19 +28,9 @@ import (
 // second, unless the members change.
 const again = 2 * time.Millisecond
 
-// How long a run goes on without a node that samples, and how long if there are some that are to and do not
-// yet: they may copy data first.
-const (
-	Waiting = 30 * time.Second
-	coming  = 15 * time.Minute
-)
-
 // patience is the least time after which a batch that a node does not answer is asked of another one, too. It is
 // more where batches take long; too short a one costs a draw, and no more.
 const patience = time.Second
-
-// ErrNobody: no node of the cluster samples.
-var ErrNobody = errors.New("samplers: no node of the cluster samples; start one with --roles sampler")
 
 // drawing is a micro-batch that is asked for.
 type drawing struct {
@@ -89,8 +80,7 @@ func (r *Remote) Draw(ctx context.Context, i int, m *messages.Seeds, b *sampling
 	limit := r.took.limit(patience)
 	late := time.NewTimer(limit) // for who is asked to answer
 	defer late.Stop()
-	var none, nobody time.Time // since when no node can, and none is to either
-	last := ""                 // who was asked last, and is not there yet
+	last := "" // who was asked last, and is not there yet
 	for wait := again; ; {
 		at, changed := r.place(i)
 		if at == r.node {
@@ -109,27 +99,11 @@ func (r *Remote) Draw(ctx context.Context, i int, m *messages.Seeds, b *sampling
 			case at == "" && len(failed) > 0:
 				return "", joined(failed)
 			case at == "":
-				if none.IsZero() {
-					none = time.Now()
-				}
-				come := r.comes()
-				switch {
-				case len(come) > 0 && time.Since(none) > coming:
-					return "", fmt.Errorf("%w, or see why %s, with that role, did not begin to for %v", ErrNobody, strings.Join(come, ", "), coming)
-				case len(come) > 0:
-					nobody = time.Time{}
-				case nobody.IsZero():
-					nobody = time.Now()
-					if !r.waiting.Swap(true) { // once, and not by every sampler
-						r.o.Logger.Warn("waiting for a node that samples")
-					}
-				case time.Since(nobody) > Waiting:
-					return "", ErrNobody
-				}
+				r.tell()
 			case at != last:
-				r.waiting.Store(false)
+				r.waiting.Store(nil)
 				ask(at)
-				none, nobody, last = time.Time{}, time.Time{}, ""
+				last = ""
 				late.Reset(limit)
 			}
 			if len(open) == 0 {
@@ -193,15 +167,23 @@ func (r *Remote) made(d *drawing) string {
 	return d.by
 }
 
-// comes returns the nodes that are to sample and do not yet.
-func (r *Remote) comes() (nodes []string) {
+// tell says, once until that changes or is over, that no node samples, and which are to and do not yet: they may
+// copy data first.
+func (r *Remote) tell() {
 	v, _ := r.o.Member.View()
+	var nodes []string
 	for _, m := range v.Members {
 		if m.Samples && !m.Drains() && !slices.Contains(m.Kinds, Kind) {
 			nodes = append(nodes, m.Node)
 		}
 	}
-	return nodes
+	what, level := "waiting for a node that samples: start one with --roles sampler", slog.LevelWarn
+	if nodes != nil {
+		what, level = what+", or see why those with that role do not begin to: "+strings.Join(nodes, ", "), slog.LevelInfo
+	}
+	if said := r.waiting.Swap(&what); said == nil || *said != what { // once, and not by every sampler
+		r.o.Logger.Log(r.ctx, level, what)
+	}
 }
 
 var errLate = errors.New("late")

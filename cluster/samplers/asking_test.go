@@ -3,7 +3,6 @@ package samplers
 import (
 	"bytes"
 	"context"
-	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -153,30 +152,34 @@ func TestSilent(t *testing.T) {
 	})
 }
 
-// Where no node samples, and none is to, a batch is waited for for a while, and then the error says what to do; it
-// says so, too, of nodes that are to sample and never begin.
+// Where no node samples a batch is waited for, however long; the log names who is to sample and does not begin.
 func TestNobodySamples(t *testing.T) {
-	fails := func(k *asked, after time.Duration, want string) {
-		k.t.Helper()
-		ctx, cancel := context.WithTimeout(k.t.Context(), time.Hour)
-		defer cancel()
-		began := time.Now()
-		_, err := k.Draw(ctx, 0, &messages.Seeds{ID: sampling.ID{Phase: "train", Of: 1}}, new(sampling.Batch))
-		took := time.Since(began)
-		if !errors.Is(err, ErrNobody) || !strings.HasSuffix(err.Error(), want) || took < after || took > after+2*time.Second { // it looks once a second
-			k.t.Fatalf("%v after %v; want %q after %v", err, took, want, after)
-		}
-	}
-	known := func(k *asked, m ...membership.Info) {
-		k.table.view = &membership.View{Members: append([]membership.Info{{Node: "a", Samplers: 1}}, m...)}
-		k.table.put("")
-	}
-	b := membership.Info{Node: "b", Samples: true}
 	inBubble(t, func(k *asked) {
-		known(k)
-		fails(k, Waiting, "no node of the cluster samples; start one with --roles sampler")
-		known(k, b)
-		fails(k, coming, "start one with --roles sampler, or see why b, with that role, did not begin to for 15m0s")
+		var log bytes.Buffer
+		k.o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		all := k.table.view.Members
+		said := ""
+		says := func(want string, m ...membership.Info) {
+			t.Helper()
+			k.table.view = &membership.View{Members: append([]membership.Info{{Node: "a", Samplers: 1}}, m...)}
+			k.table.put("")
+			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+			if said += want; strings.Count(log.String(), "waiting for") != strings.Count(said, "start one") || want != "" && !strings.Contains(log.String(), want) {
+				t.Errorf("%q was to be said:\n%s", want, &log)
+			}
+		}
+		var waits sync.WaitGroup
+		k.table.view = &membership.View{Members: []membership.Info{{Node: "a", Samplers: 1}}}
+		waits.Go(func() { k.drawn("b", 40*time.Minute) })
+		synctest.Wait()
+		says("start one with --roles sampler\"")
+		says("start one with --roles sampler, or see why those with that role do not begin to: b", membership.Info{Node: "b", Samples: true})
+		says("", membership.Info{Node: "b", Samples: true}, membership.Info{Node: "z"})
+		says("start one with --roles sampler\"")
+		k.table.view = &membership.View{Members: all}
+		k.table.put("b")
+		waits.Wait()
 	})
 }
 

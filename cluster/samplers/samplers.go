@@ -418,9 +418,9 @@ type Remote struct {
 	wants   map[int]string   // where each is to be
 	drawn   atomic.Int64
 	bytes   atomic.Int64
-	turn    atomic.Int64 // of the samplers, for Ask
-	free    sync.Pool    // of *[]byte, that batches come in
-	waiting atomic.Bool  // it was said that no node samples
+	turn    atomic.Int64           // of the samplers, for Ask
+	free    sync.Pool              // of *[]byte, that batches come in
+	waiting atomic.Pointer[string] // what was said of nobody that samples; nil: nothing
 }
 
 // NewRemote makes it; local: this node has the role.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster"
 	"github.com/gnnactor/gnnactor/cluster/membership"
-	"github.com/gnnactor/gnnactor/cluster/samplers"
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
@@ -51,7 +50,6 @@ func TestExitCode(t *testing.T) {
 		{t.Context(), syscall.EDQUOT, exitDiskFull},
 		{t.Context(), membership.ErrFenced, exitFenced},
 		{t.Context(), context.Canceled, exitFailed},
-		{t.Context(), samplers.ErrNobody, exitFailed},
 		{told, nil, exitDone},
 		{told, context.Canceled, exitInterrupted},
 		{told, cluster.ErrStuck, exitInterrupted},
