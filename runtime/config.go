@@ -204,8 +204,8 @@ type ExecutionConfig struct {
 	Trainers int `yaml:"trainers"` // compute actors, at most Sampling.MicroBatches; 0: 1. With Training.Sync ssp:N at most N+1; 0: one per thread, in a cluster 1
 	Credits  int `yaml:"credits"`  // batches a sampler may have out; 0: the plan chooses
 	// Device is what models are computed on: cpu (also if empty), cuda or cuda:N, an
-	// NVIDIA device, several with commas between them, like cuda:0,cuda:1, which micro-batches
-	// are dealt to, or auto, which is cuda where there is a device, and says so where there
+	// NVIDIA device, several with commas between them, like cuda:0,cuda:1, or cuda:all, which
+	// micro-batches are dealt to, or auto, which is cuda where there is a device, and says so where there
 	// is none. What drives devices is linked in by who imports
 	// github.com/gnnactor/gnnactor/compute/cuda.
 	Device string `yaml:"device"`

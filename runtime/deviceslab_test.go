@@ -64,9 +64,9 @@ func TestDeviceSlab(t *testing.T) {
 			}
 			copied := 0
 			for _, s := range r.Spans() {
-				var n int
+				var n, bytes int
 				if s.Stage == "copy" {
-					if _, err := fmt.Sscanf(s.Name, "%d rows", &n); err != nil || s.Wall <= 0 {
+					if _, err := fmt.Sscanf(s.Name, "%d rows, %d bytes", &n, &bytes); err != nil || s.Wall <= 0 || int64(bytes) != int64(n)*rows.RowBytes {
 						t.Errorf("span %+v", s)
 					}
 				}

@@ -186,7 +186,7 @@ func (r *Runtime) pipelineConfig(ctx context.Context, work actors.Work, onDevice
 	l := store.Layout()
 	if onDevice {
 		options := devices.RowsOptions{Rows: o.MaxSlots, Pinned: int(r.plan.RowsPinned), Copied: func(n int, begin, end time.Time) {
-			rec.Record(clock.Copy, fmt.Sprintf("%d rows", n), begin, end)
+			rec.Record(clock.Copy, fmt.Sprintf("%d rows, %d bytes", n, n*l.RowBytes()), begin, end)
 		}}
 		if r.plan.Registered > 0 {
 			options.Host = r.data.ds.NodeFeatures

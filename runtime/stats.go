@@ -20,6 +20,8 @@ type Stats struct {
 	// Bytes over the bus to the device that computes, and back; 0 where the processor does.
 	ToDevice int64 `json:"to_device_bytes,omitempty"`
 	ToHost   int64 `json:"to_host_bytes,omitempty"`
+	// DevicePeak is the most bytes that were taken of the device's memory, of several the one's that had the most.
+	DevicePeak int64 `json:"device_peak_bytes,omitempty"`
 }
 
 // Stats returns a snapshot.
@@ -40,6 +42,7 @@ func (r *Runtime) Stats() Stats {
 		for _, d := range append(r.others[:len(r.others):len(r.others)], r.device) {
 			there, back := d.Moved()
 			s.ToDevice, s.ToHost = s.ToDevice+there, s.ToHost+back
+			s.DevicePeak = max(s.DevicePeak, d.Peak())
 		}
 	}
 	return s

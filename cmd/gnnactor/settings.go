@@ -89,7 +89,7 @@ var settings = []setting{
 	{"eval-every", trainingGroup, "epochs between evaluations; 0: only at the end"},
 
 	{"threads", executionGroup, "workers of the compute pool; 0: one per CPU (training on one machine may compute with fewer, if that measures faster)"},
-	{"device", executionGroup, "`WHAT` computes: cpu (default), cuda or cuda:N, an NVIDIA device, several like cuda:0,cuda:1, to which --micro-batches are dealt, or auto, a device if there is one"},
+	{"device", executionGroup, "`WHAT` computes: cpu (default), cuda or cuda:N, an NVIDIA device, several like cuda:0,cuda:1, or cuda:all, to which --micro-batches are dealt, or auto, a device if there is one"},
 	{"blas", executionGroup, "`WHAT` makes dense products where a device computes: own (default), or cublas, NVIDIA's library in float32"},
 	{"sample-on", executionGroup, "`WHAT` samples where a device computes: cpu, or device, for neighbor without replacement, khop and gns (default: what measures faster)"},
 	{"samplers", executionGroup, "sampler actors; 0: the plan chooses (--sync ssp:N: one for each trainer)"},

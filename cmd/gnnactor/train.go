@@ -296,6 +296,11 @@ func (c *trainCommand) stages(ctx context.Context, t *table, rt *runtime.Runtime
 	t.row("training", formatDuration(done.Wall))
 	t.row("batches", formatCount(done.Applied))
 	t.row("overlap", formatPercent(done.Overlap))
+	if s := rt.Stats(); s.ToDevice > 0 {
+		t.row("to the device", formatBytes(s.ToDevice))
+		t.row("and back", formatBytes(s.ToHost))
+		t.row("the device's peak memory", formatBytes(s.DevicePeak))
+	}
 	addStaleness(t, done)
 	t.row("peak memory", formatBytes(peakRSS()))
 	t.row("parameters", formatCount(rt.NumParameters()))

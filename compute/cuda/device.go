@@ -35,6 +35,8 @@ type Device struct {
 	blas    *blas        // that makes dense products; nil: own kernels do
 	memory  sync.RWMutex // of pieces
 	pieces  pieces       // of all queues
+	used    int64        // bytes of them, and of tables
+	peak    int64        // the most there were
 
 	toDevice, toHost atomic.Int64 // bytes that were copied
 }
@@ -69,7 +71,7 @@ func Open(number int) (*Device, error) {
 		return nil, err
 	}
 	if number < 0 || number >= n {
-		return nil, fmt.Errorf("cuda: there is no device cuda:%d; the driver knows %d, from cuda:0", number, n)
+		return nil, fmt.Errorf("cuda: %w: there is no device cuda:%d; the driver knows %d, from cuda:0", devices.ErrNumber, number, n)
 	}
 	lib, err := load()
 	if err != nil {
@@ -153,6 +155,19 @@ func (d *Device) Bytes() int64 { return int64(d.Memory) }
 
 // Moved returns how many bytes were copied to the device and back.
 func (d *Device) Moved() (toDevice, toHost int64) { return d.toDevice.Load(), d.toHost.Load() }
+
+// Peak is devices.Device's.
+func (d *Device) Peak() int64 {
+	d.memory.RLock()
+	defer d.memory.RUnlock()
+	return d.peak
+}
+
+// take counts bytes that were taken, or given back if they are less than 0. d.memory is held.
+func (d *Device) take(bytes int64) {
+	d.used += bytes
+	d.peak = max(d.peak, d.used)
+}
 
 func (d *Device) isLost() bool { return d.lost.Load() }
 

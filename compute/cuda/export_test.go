@@ -18,6 +18,13 @@ func Functions() []string { return names[:] }
 // Memory returns the bytes of memory that the device has.
 func (q *Queue) Memory() int { return q.device.Memory }
 
+// Tables returns how many tables the device knows where they are.
+func (d *Device) Tables() int {
+	d.tables.mu.Lock()
+	defer d.tables.mu.Unlock()
+	return len(d.tables.places)
+}
+
 // Device returns the queue's device.
 func (q *Queue) Device() *Device { return q.device }
 

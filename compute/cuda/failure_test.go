@@ -182,3 +182,56 @@ func TestDeviceFails(t *testing.T) {
 		})
 	}
 }
+
+// cuda:all is every device that there is; without one it is an error, and it is named alone. What fails
+// in one of them leaves none open.
+func TestAllDevices(t *testing.T) {
+	d := fakecuda.Use(t)
+	d.Set("devices", 3)
+	all, why, err := devices.OpenAll("cuda:all")
+	if err != nil || why != nil || len(all) != 3 {
+		t.Fatal(len(all), why, err)
+	}
+	for i, o := range all {
+		if n := o.(*cuda.Device).Number; n != i {
+			t.Errorf("device %d is number %d", i, n)
+		}
+		if err := o.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	d.Fail("cuModuleLoadData", d.Count("modules")+15, 222)
+	if all, _, err := devices.OpenAll("cuda:all"); err == nil || all != nil || !strings.Contains(err.Error(), "cuda:1: ") {
+		t.Error(len(all), err)
+	}
+	d.Set("devices", 0)
+	if _, _, err := devices.OpenAll("cuda:all"); !errors.Is(err, devices.ErrNone) {
+		t.Error(err)
+	}
+	if err := devices.Check("cuda:all,cuda:1"); err == nil || !strings.Contains(err.Error(), "each must be a cuda:N") {
+		t.Error(err)
+	}
+}
+
+// The device's peak is that of all queues and tables together.
+func TestDevicePeak(t *testing.T) {
+	b := newBench(t)
+	d := b.q.Device()
+	other := d.NewQueue()
+	b.q.Free(b.q.Alloc(1000))
+	x := b.q.Alloc(500)
+	y := other.Alloc(700)
+	if d.Peak() != 4800 {
+		t.Errorf("peak %d", d.Peak())
+	}
+	f := table(10, 10)
+	b.q.Keep(f)
+	if d.Peak() < 4800+400 || d.Peak() > 4800+1000 {
+		t.Errorf("peak %d with a table", d.Peak())
+	}
+	b.q.Free(x)
+	other.Free(y)
+	if err := other.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -193,6 +193,7 @@ func (q *Queue) allocate(bytes int) (uintptr, error) {
 	q.pieces.insert(piece{p, p + uintptr(bytes)})
 	q.device.memory.Lock()
 	q.device.pieces.insert(piece{p, p + uintptr(bytes)})
+	q.device.take(int64(bytes))
 	q.device.memory.Unlock()
 	q.used += bytes
 	q.peak = max(q.peak, q.used)
@@ -237,6 +238,7 @@ func (q *Queue) free(p uintptr) error {
 	q.used -= int(x.to - x.from)
 	q.device.memory.Lock()
 	q.device.pieces.remove(p)
+	q.device.take(-int64(x.to - x.from))
 	q.device.memory.Unlock()
 	return q.device.call(cuMemFree, "", p)
 }

@@ -129,8 +129,14 @@ func TestSlabReadsTogether(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	if n := b.q.Device().Tables(); n != 1 {
+		t.Errorf("the device knows %d tables", n)
+	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
+	}
+	if n := b.q.Device().Tables(); n != 0 {
+		t.Error("the device knows a slab that is closed: other memory may have its address")
 	}
 	if all, _ := s.Moved(); rows != 140 || all != 140*20 {
 		t.Errorf("%d rows were told of, %d bytes counted", rows, all)

@@ -80,6 +80,9 @@ func (q *Queue) Keep(f *graph.Features) {
 	if p.address != 0 {
 		p.scales = p.address + uintptr(scales)
 		t.bytes += bytes
+		q.device.memory.Lock()
+		q.device.take(int64(bytes))
+		q.device.memory.Unlock()
 		t.places[inputOf(f)] = place{address: p.address} // to be given back, should an upload fail
 		q.upload(p.address, unsafe.Pointer(&f.Data[0]), len(f.Data))
 		if len(f.RowScale) > 0 {

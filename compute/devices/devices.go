@@ -41,6 +41,8 @@ type Device interface {
 	Bytes() int64
 	// Moved returns how many bytes were copied to the device, and back.
 	Moved() (toDevice, toHost int64)
+	// Peak returns the most bytes of it that were taken at one time.
+	Peak() int64
 	// Close gives the device back, after all queues are closed.
 	Close() error
 }
@@ -116,7 +118,7 @@ func Register(kind string, open func(number int) (Device, error)) {
 	mu.Unlock()
 }
 
-// Check reports a name that is no cpu, auto, kind of device or kind:number, nor several of the last
+// Check reports a name that is no cpu, auto, kind of device, kind:number or kind:all, nor several kind:number
 // with commas between them, each once. Kinds that are not linked are known too, so that Open says what
 // is missing.
 func Check(name string) error {
@@ -126,7 +128,7 @@ func Check(name string) error {
 		switch {
 		case err != nil:
 			return err
-		case len(names) > 1 && (kind == "" || kind == CPU || kind == Auto):
+		case len(names) > 1 && (kind == "" || kind == CPU || kind == Auto || n == all):
 			return fmt.Errorf("%q names several; each must be a cuda:N", name)
 		case slices.Contains(names[:i], n) || n == "cuda" && slices.Contains(names, "cuda:0"):
 			return fmt.Errorf("%q names %s twice", name, n)
@@ -135,39 +137,57 @@ func Check(name string) error {
 	return nil
 }
 
-// OpenAll opens the devices called name, as Open does: one, or several with commas between them.
-func OpenAll(name string) (all []Device, why, err error) {
+// all names every device of a kind.
+const all = "cuda:all"
+
+// OpenAll opens the devices called name, as Open does: one, several with commas between them, or, of
+// cuda:all, all that there are.
+func OpenAll(name string) (opened []Device, why, err error) {
 	if err := Check(name); err != nil {
 		return nil, nil, err
 	}
-	for n := range strings.SplitSeq(name, ",") {
+	names := strings.Split(name, ",")
+	for i := 0; name == all || i < len(names); i++ {
+		n := fmt.Sprint("cuda:", i)
+		if name != all {
+			n = names[i]
+		}
 		var d Device
 		if d, why, err = Open(n); err != nil {
-			for _, o := range all {
+			if name == all && i > 0 && errors.Is(err, ErrNumber) {
+				return opened, nil, nil
+			}
+			for _, o := range opened {
 				err = errors.Join(err, o.Close())
 			}
 			return nil, nil, err
 		}
 		if d != nil {
-			all = append(all, d)
+			opened = append(opened, d)
 		}
 	}
-	return all, why, nil
+	return opened, why, nil
 }
 
 func parse(name string) (kind string, number int, err error) {
 	if name == "" || name == CPU || name == Auto {
 		return name, 0, nil
 	}
+	if name == all {
+		return "cuda", 0, nil
+	}
 	kind, digits, numbered := strings.Cut(name, ":")
 	if numbered {
 		number, err = strconv.Atoi(digits)
 	}
 	if kind != "cuda" || err != nil || number < 0 {
-		return "", 0, fmt.Errorf("%q is not one of cpu, cuda, cuda:N with N from 0, several of those like cuda:0,cuda:1, auto", name)
+		return "", 0, fmt.Errorf("%q is not one of cpu, cuda, cuda:N with N from 0, several of those like cuda:0,cuda:1, cuda:all, auto", name)
 	}
 	return kind, number, nil
 }
+
+// ErrNumber is wrapped by a kind that has fewer devices than the number says.
+var ErrNumber = errors.New("no such device")
 
 // ErrNone is wrapped where a device was asked for and there is none.
 var ErrNone = errors.New("no device")
