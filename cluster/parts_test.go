@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -196,14 +197,16 @@ func trainOnParts(t *testing.T, dirs []string, common pieces.Common, c runtime.C
 }
 
 // holdAll makes a set of so many pieces of a block model, and deals it to so many nodes, which hold their shares.
-func holdAll(t *testing.T, n, nodes int) ([]*node, []*parts.Parts) {
+func holdAll(t *testing.T, n, nodes int, evaluated bool) ([]*node, []*parts.Parts) {
 	t.Helper()
 	ds, err := generate.SBM(generate.SBMOptions{Nodes: 5000, Classes: 4, AvgDegree: 6, Homophily: 0.8, FeatureDim: 8, Signal: 0.5, TrainFraction: 0.03, ValidFraction: 0.01, Seed: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
 	whole, set := filepath.Join(t.TempDir(), "store"), filepath.Join(t.TempDir(), "set")
-	ds.Fingerprint = ""
+	if ds.Fingerprint = ""; !evaluated {
+		ds.Valid, ds.Test = nil, nil
+	}
 	if err := store.Create(t.Context(), whole, ds); err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +259,7 @@ func bulk(p *dataplane.Plane, what string) (count, bytes int64) {
 // A hop is one request to each node that holds rows of it, of 2 bytes for each row that lies there and a few beside; the
 // rows of features of a batch are one, of 4 bytes each, and come as they are.
 func TestPartsBytes(t *testing.T) {
-	nodes, held := holdAll(t, 5, 3)
+	nodes, held := holdAll(t, 5, 3, true)
 	spec := sampling.Spec{Name: "neighbor", Fanouts: []int{4, 3}}
 	var o sampling.Owners
 	for i := range nodes {
@@ -317,7 +320,7 @@ func TestPartsBytes(t *testing.T) {
 
 // Who waits for a piece whose node is gone ends with its context, and when the node leaves.
 func TestPartsAway(t *testing.T) {
-	nodes, held := holdAll(t, 4, 2)
+	nodes, held := holdAll(t, 4, 2, true)
 	spec := sampling.Spec{Name: "neighbor", Fanouts: []int{4}}
 	o, err := held[0].Owners(t.Context(), spec, 1)
 	if err != nil {
@@ -343,5 +346,30 @@ func TestPartsAway(t *testing.T) {
 	held[0].Interrupt()
 	if err := <-done; !errors.Is(err, parts.ErrOver) {
 		t.Errorf("left: %v", err)
+	}
+}
+
+// Where no node is to be evaluated the plan has no memory for inference, which is then refused by name; training is the same.
+func TestPartsWithoutInference(t *testing.T) {
+	for _, evaluated := range []bool{true, false} {
+		_, held := holdAll(t, 2, 1, evaluated)
+		c := partsConfig("sage", "neighbor")
+		c.Cluster.Parts, c.Data.Path = held[0], held[0].Set().Dir()
+		rt, err := runtime.Start(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = rt.Embed(t.Context(), []uint32{1})
+		if plan := rt.Plan(); evaluated != (plan.Inferences > 0 && plan.InferenceBytes > 0) || evaluated != (err == nil) || !evaluated && (!errors.Is(err, runtime.ErrConfig) || !strings.Contains(err.Error(), "no memory is kept for inference")) {
+			t.Errorf("evaluated %v: %d calls may infer, %v", evaluated, plan.Inferences, err)
+		}
+		for _, err := range rt.Train(t.Context()) {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		if err := rt.Stop(); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -173,6 +173,9 @@ func (r *Runtime) admit(ctx context.Context) (release func(), err error) {
 }
 
 func (r *Runtime) infer(ctx context.Context, params []float32, nodes []uint32) (cpu.Matrix[float32], error) {
+	if r.plan.Inferences == 0 {
+		return cpu.Matrix[float32]{}, fmt.Errorf("%w: of a partition set on several nodes without validation and test nodes no memory is kept for inference: save the parameters, and have 'gnnactor eval', 'embed' or 'predict' infer", ErrConfig)
+	}
 	n := r.data.ds.Graph.NumNodes()
 	for _, v := range nodes {
 		if int(v) >= n {

@@ -49,6 +49,7 @@ func (r *Runtime) sizes() scheduler.Sizes {
 			s.Registrable = int64(len(f.Data))
 		}
 	}
+	s.NoInference = c.Cluster.Parts != nil && len(ds.Valid)+len(ds.Test) == 0
 	if r.model != nil {
 		s.SparseInput, s.SparseBytes = r.model.SparseInput(), r.model.SparseBytes()
 		r.activations(&s)

@@ -16,6 +16,7 @@ type Sizes struct {
 	FeaturesMap   bool  // the table lies in a mapped file
 	FeaturesCopy  bool  // training reads a copy of it in memory
 	FeaturesAway  bool  // the table lies elsewhere; inference fetches it
+	NoInference   bool  // nothing is inferred
 	GraphMap      bool  // the graph does
 	GraphAway     bool  // the graph's rows lie elsewhere
 	TrainNodes    int
@@ -470,6 +471,9 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 		if s.FeaturesMap && p.Registered > 0 {
 			add("node features, pinned for the device to read", p.Registered, false)
 		}
+	}
+	if s.NoInference {
+		return
 	}
 	if s.FeaturesAway {
 		p.InferenceBytes = s.Nodes * s.RowBytes

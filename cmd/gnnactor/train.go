@@ -264,6 +264,9 @@ func (c *trainCommand) table(ctx context.Context, rt *runtime.Runtime, done runt
 		t.gap()
 		return t, c.stages(ctx, t, rt, done)
 	}
+	if rt.Plan().Inferences == 0 {
+		return t, c.stages(ctx, t, rt, done)
+	}
 	train, err := rt.Evaluate(ctx, ds.Train)
 	if err != nil {
 		return nil, err
