@@ -121,6 +121,7 @@ func trainAudited(t *testing.T, c runtime.Config, nodes []lies, dirs bool) (para
 // them: with two others the node is named and put out, and they end with the bits of an
 // undamaged run; with one other both stop, and both are named.
 func TestAudit(t *testing.T) {
+	t.Parallel()
 	c := clusterConfig()
 	c.Cluster.Audit, c.Training.Epochs = 0.1, 3
 	alone := c
@@ -144,6 +145,7 @@ func TestAudit(t *testing.T) {
 		t.Error(err)
 	}
 	t.Run("sound", func(t *testing.T) {
+		t.Parallel()
 		params, errs, back := trainAudited(t, c, make([]lies, 3), false)
 		for i := range params {
 			if errs[i] != nil || back[i] != 0 || params[i] != want {
@@ -156,6 +158,7 @@ func TestAudit(t *testing.T) {
 		"joined": {{}, {}, {damaged: true, after: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			params, errs, back := trainAudited(t, c, nodes, name == "joined")
 			for i, l := range nodes {
 				var v *trainers.Verdict
@@ -173,6 +176,7 @@ func TestAudit(t *testing.T) {
 		})
 	}
 	t.Run("two", func(t *testing.T) {
+		t.Parallel()
 		_, errs, _ := trainAudited(t, c, []lies{{}, {damaged: true}}, true)
 		for i, err := range errs {
 			var v *trainers.Verdict
@@ -187,6 +191,7 @@ func TestAudit(t *testing.T) {
 // one with the parameters, and the others end with one another's parameters; with one other both
 // are named.
 func TestAuditAsynchronous(t *testing.T) {
+	t.Parallel()
 	c := staleConfig()
 	c.Cluster.Audit, c.Execution.Threads, c.Training.Epochs = 0.1, 1, 3
 	for name, nodes := range map[string][]lies{
@@ -196,6 +201,7 @@ func TestAuditAsynchronous(t *testing.T) {
 		"two":                     {{}, {damaged: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			params, errs, back := trainAudited(t, c, nodes, false)
 			for i, l := range nodes {
 				var v *trainers.Verdict

@@ -61,6 +61,7 @@ func sampleFor(t *testing.T, n *Node, c runtime.Config, damaged bool) {
 // A node that draws otherwise than it should is found and put out though no trainer has the topology: other nodes that
 // sample are asked for what it drew. The run goes on to the bits that it would have had; with one other to ask nobody can tell, and it ends.
 func TestAuditAway(t *testing.T) {
+	t.Parallel()
 	c := smallAway(t)
 	c.Cluster.Audit = 0.3
 	alone, err := runtime.Start(t.Context(), c)
@@ -88,6 +89,7 @@ func TestAuditAway(t *testing.T) {
 		"one of two":   {[]string{"b", "c"}, "c", []string{"b", "c"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := serve(t)
 			a := enter(t, options(s, "a", t.TempDir()))
 			others := map[string]*Node{}

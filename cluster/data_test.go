@@ -19,6 +19,7 @@ import (
 // A node without data copies the topology of one that has it, holds its part of
 // the features, and reads those of the other.
 func TestFilesAndShards(t *testing.T) {
+	t.Parallel()
 	s := serve(t)
 	dir := filepath.Join(t.TempDir(), "data")
 	ds := generate.Builtin()

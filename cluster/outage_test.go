@@ -77,6 +77,7 @@ func (s *withoutStore) backAfter(t *testing.T, ctx context.Context, n int) {
 // Nobody makes a step of the asynchronous mode while the store is away, for no node may decide
 // that by itself then. When it is back the same nodes go on, and every batch was applied once.
 func TestStaleOutage(t *testing.T) {
+	t.Parallel()
 	s := startWithoutStore(t, 3, bound)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -128,6 +129,7 @@ func TestStaleOutage(t *testing.T) {
 // says why it does not: the node that has the parameters may not make the steps that others
 // are ahead of.
 func TestStaleOutageInterrupted(t *testing.T) {
+	t.Parallel()
 	s := startWithoutStore(t, 3, bound)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -197,6 +199,7 @@ func (x *node) newest(ctx context.Context, t *testing.T, step int64) (p training
 // the epoch in which it went, nor after that. When it is back the next epoch is published, and the
 // bits are those of one process.
 func TestSharedOutage(t *testing.T) {
+	t.Parallel()
 	c := clusterConfig()
 	c.Training.Epochs = 5
 	want, err := trainOn(t.Context(), c, nil)
@@ -245,11 +248,13 @@ func TestSharedOutage(t *testing.T) {
 // checkpoint published: be it that the store goes before the last epoch, or in it, and by another
 // node where the one that was to publish it dies meanwhile.
 func TestSharedOutageAtTheEnd(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		away int // in this epoch
 		dies bool
 	}{"before": {0, false}, "in the last epoch": {1, false}, "and a node dies": {1, true}} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			c := clusterConfig()
 			c.Training.Epochs, c.Checkpoint.Dir, c.Checkpoint.Resume, c.Checkpoint.Shared = 2, t.TempDir(), true, true
 			s := startWithoutStore(t, 2, 8)

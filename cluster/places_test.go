@@ -62,6 +62,7 @@ func TestPlaces(t *testing.T) {
 // Actors are found wherever they are while nodes come and go: no ask fails, and each
 // shard is answered for by a node that holds it.
 func TestActorsMove(t *testing.T) {
+	t.Parallel()
 	s := serve(t)
 	dir := filepath.Join(t.TempDir(), "data")
 	if err := store.Create(t.Context(), dir, generate.Builtin()); err != nil {

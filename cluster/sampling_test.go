@@ -60,6 +60,7 @@ func samples(t *testing.T, n *Node, work *atomic.Int64) {
 // and back when it is the faster one; a node that leaves or drains is done without; every
 // batch is the one that was asked for, once.
 func TestSamplersMove(t *testing.T) {
+	t.Parallel()
 	s := serve(t)
 	a, b, c := enter(t, options(s, "a", t.TempDir())), enter(t, options(s, "b", t.TempDir())), enter(t, options(s, "c", t.TempDir()))
 	var atB, atC atomic.Int64

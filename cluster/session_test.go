@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"flag"
 	"sync"
 	"testing"
 
@@ -9,7 +10,13 @@ import (
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
-func TestMain(m *testing.M) { leak.Main(m) }
+// The tests that mostly wait, for leases that end and nodes that nobody hears of, wait beside each other.
+func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
+	leak.Main(m)
+}
 
 // Statuses that are asked for all the time neither hold events up nor go back.
 func TestProgressWhileTraining(t *testing.T) {

@@ -60,6 +60,7 @@ func TestStagesTogether(t *testing.T) {
 // A node that lacks a stage, or has it in another version, is refused by name, and the
 // others go on without it.
 func TestStagesOfAnotherNode(t *testing.T) {
+	t.Parallel()
 	c := clusterConfig()
 	c.Stages = []runtime.Stage{thinned()}
 	want, err := trainOn(t.Context(), c, nil)
@@ -72,39 +73,42 @@ func TestStagesOfAnotherNode(t *testing.T) {
 		`stages is ["thinned 1 after sample"] at node n`: nil,
 		`and ["thinned 2 after sample"] here`:            {newer},
 	} {
-		store := membership.NewMemStore()
-		come := make(chan struct{})
-		var wg sync.WaitGroup
-		for i := range 3 {
-			x := enter(t, store, fmt.Sprint("n", i), 8, 2)
-			wg.Go(func() {
-				defer x.exit(t)
-				c := c
-				c.Cluster.Peers = x.team
-				if i == 0 {
-					c.Stages = stages
-					<-come
-				}
-				got, err := trainOn(t.Context(), c, func(e runtime.Event) {
-					if i == 1 && e.Applied == 3 && e.Kind == runtime.EventStep { // no epoch begins without it
-						close(come)
-						if _, err := x.member.Until(t.Context(), func(v *membership.View) bool {
-							m, _ := v.Member("n0")
-							return slices.Contains(m.Kinds, trainers.Kind)
-						}); err != nil {
-							t.Error(err)
+		t.Run(says, func(t *testing.T) {
+			t.Parallel()
+			store := membership.NewMemStore()
+			come := make(chan struct{})
+			var wg sync.WaitGroup
+			for i := range 3 {
+				x := enter(t, store, fmt.Sprint("n", i), 8, 2)
+				wg.Go(func() {
+					defer x.exit(t)
+					c := c
+					c.Cluster.Peers = x.team
+					if i == 0 {
+						c.Stages = stages
+						<-come
+					}
+					got, err := trainOn(t.Context(), c, func(e runtime.Event) {
+						if i == 1 && e.Applied == 3 && e.Kind == runtime.EventStep { // no epoch begins without it
+							close(come)
+							if _, err := x.member.Until(t.Context(), func(v *membership.View) bool {
+								m, _ := v.Member("n0")
+								return slices.Contains(m.Kinds, trainers.Kind)
+							}); err != nil {
+								t.Error(err)
+							}
 						}
+					})
+					if i == 0 && (!errors.Is(err, trainers.ErrOtherRun) || !strings.Contains(err.Error(), says)) {
+						t.Errorf("it ended with %v, want %q", err, says)
+					}
+					if i > 0 && (err != nil || got != want) {
+						t.Errorf("node %d: the parameters differ, or %v", i, err)
 					}
 				})
-				if i == 0 && (!errors.Is(err, trainers.ErrOtherRun) || !strings.Contains(err.Error(), says)) {
-					t.Errorf("it ended with %v, want %q", err, says)
-				}
-				if i > 0 && (err != nil || got != want) {
-					t.Errorf("node %d: the parameters differ, or %v", i, err)
-				}
-			})
-		}
-		wg.Wait()
-		store.Close()
+			}
+			wg.Wait()
+			store.Close()
+		})
 	}
 }

@@ -428,7 +428,7 @@ func TestSchedules(t *testing.T) {
 		}
 		return
 	}
-	count := 2000
+	count := 1000 // .ci/long runs 100,000
 	if testing.Short() {
 		count = 300
 	}
