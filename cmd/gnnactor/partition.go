@@ -45,7 +45,9 @@ With --out the store stays as it is, and DIR becomes a partition set: the graph 
 pieces for machines that cannot hold it whole, each a directory with the nodes of a
 part, their features and labels, and edges. Pieces hold multiples of 1,024 nodes;
 "contiguous" cuts where they hold about as many bytes each and keeps the ids, the
-others order nodes by piece and keep their ids beside. An edge lies with its target
+others order nodes by piece and keep their ids beside. Without a store, --data may be
+a list of edges or whatever 'gnnactor import' takes without options: it is imported
+beside DIR, for as long as this takes. An edge lies with its target
 (--edges target), with its source, or in the cell of a grid of pieces. The graph is
 read from its first edge to its last and sorted in files, so that --memory can be
 far below its size. What was interrupted goes on where it was when the same command
@@ -57,6 +59,7 @@ full all pieces are computed at once: bits are then a function of the partition.
 		Example: `  gnnactor partition --data STORE --parts 1000
   gnnactor train --data STORE --sampler cluster --sampler-options clusters=1000,per-batch=20
   gnnactor partition --data STORE --parts 4 --method fennel --memory 512MiB --out PIECES
+  gnnactor partition --data edges.csv.gz --parts 4 --method hash --out PIECES
   gnnactor train --data PIECES`,
 		Args: a.args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -92,7 +95,7 @@ full all pieces are computed at once: bits are then a function of the partition.
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&data, "data", "", "`DIR` of the store")
+	f.StringVar(&data, "data", "", "`DIR` of the store; with --out, a list of edges, too")
 	f.IntVar(&parts, "parts", 0, "number of clusters, or of pieces")
 	f.StringVar(&method, "method", "metis", "`NAME` of the method: "+strings.Join(pieces.Methods(), ", "))
 	f.Uint64Var(&seed, "seed", 1, "what every random draw derives from")

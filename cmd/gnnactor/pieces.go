@@ -3,20 +3,41 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
+	"github.com/gnnactor/gnnactor/graph/importer"
 	"github.com/gnnactor/gnnactor/graph/pieces"
 	"github.com/gnnactor/gnnactor/graph/store"
 )
 
-// divide writes the store as a partition set, and shows it.
+// divide writes the store, or what can be imported as one, as a partition set, and shows it.
 func (a *app) divide(ctx context.Context, data, out string, o pieces.Options) error {
 	bar := newTaskBar(a.stderr)
+	defer bar.clear()
 	o.Progress = bar.show
 	began := time.Now()
+	format, err := importer.DetectFormat(data)
+	if err != nil {
+		return err
+	}
+	if format != "store" {
+		if err := pieces.CheckDestination(out, o.Overwrite); err != nil {
+			return err
+		}
+		bar.show("importing", 0, 1)
+		temporary := filepath.Join(filepath.Dir(out), "."+filepath.Base(out)+".store")
+		name := filepath.Base(data)
+		if err := importer.Import(data, temporary, importer.Options{Context: ctx, Name: name, Overwrite: true}); err != nil {
+			return err
+		}
+		defer os.RemoveAll(temporary) // a kill leaves it for the next call to replace
+		data = temporary
+	}
 	var set *pieces.Set
-	err := viewChecked(ctx, data, store.CheckOptions{}, func(s *store.Store) (err error) {
+	err = viewChecked(ctx, data, store.CheckOptions{WithoutNodeFeatures: true, Keep: true}, func(s *store.Store) (err error) {
 		set, err = pieces.Create(ctx, out, s, o)
 		return err
 	})

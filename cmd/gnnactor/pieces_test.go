@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -47,5 +49,42 @@ func TestPartitionOut(t *testing.T) {
 		if code != 2 || !strings.Contains(stderr, want) {
 			t.Errorf("%q: exit code %d, %s", args, code, stderr)
 		}
+	}
+}
+
+// A list of edges is divided into the pieces that its store is, and leaves nothing beside them, nor does one that is damaged.
+func TestPartitionEdgeList(t *testing.T) {
+	dir := t.TempDir()
+	var lines strings.Builder
+	for v := range 5000 {
+		fmt.Fprintf(&lines, "%d,%d\n", v*v%5000, v)
+	}
+	list := filepath.Join(dir, "edges.csv")
+	if err := os.WriteFile(list, []byte(lines.String()), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	mustInvoke(t, "import", list, filepath.Join(dir, "store"), "--name", "edges.csv")
+	divide := func(data, set string) (code int, fingerprint any, stderr string) {
+		code, out, stderr := invoke(t, "partition", "--data", data, "--parts", "2", "--method", "hash", "--out", filepath.Join(dir, set), "--output", "json")
+		if code == 0 {
+			fingerprint = lastLine(t, out)["fingerprint"]
+		}
+		return code, fingerprint, stderr
+	}
+	_, want, _ := divide(filepath.Join(dir, "store"), "a")
+	if code, got, stderr := divide(list, "b"); code != 0 || got != want {
+		t.Errorf("%d, %s: fingerprint %v, want %v", code, stderr, got, want)
+	}
+	if code, _, stderr := divide(list, "b"); code == 0 || !strings.Contains(stderr, "--overwrite") {
+		t.Errorf("a set that is there: %d, %s", code, stderr)
+	}
+	if err := os.WriteFile(list, []byte("1,2\n3,x\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr := divide(list, "c"); code != 1 || !strings.Contains(stderr, "line 2") {
+		t.Errorf("a damaged list: %d, %s", code, stderr)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
 	}
 }

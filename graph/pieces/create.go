@@ -69,17 +69,17 @@ func (o *Options) check(g *graph.Dataset) error {
 // dir, which appears when it is complete. What was done before ctx ended, an error or a kill stays
 // beside it in a directory whose name begins with a point: a call that asks for the same goes on
 // from there, another begins anew. The store's files must have been checked (Store.Check,
-// Store.CheckGraph).
+// Store.CheckGraph), but for node features, which are compared with their checksums as they are copied.
 func Create(ctx context.Context, dir string, src *store.Store, o Options) (*Set, error) {
 	ds := src.Dataset()
 	if err := o.check(ds); err != nil {
 		return nil, err
 	}
 	dir = filepath.Clean(dir)
-	if err := destination(dir, o.Overwrite); err != nil {
+	if err := CheckDestination(dir, o.Overwrite); err != nil {
 		return nil, err
 	}
-	c := &creator{o: &o, ds: ds, dir: dir, work: filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".unfinished")}
+	c := &creator{o: &o, src: src, ds: ds, dir: dir, work: filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".unfinished")}
 	if err := os.MkdirAll(c.work, 0o777); err != nil {
 		return nil, dataerr.Writing(c.work, err)
 	}
@@ -99,8 +99,8 @@ func Create(ctx context.Context, dir string, src *store.Store, o Options) (*Set,
 	return Open(dir)
 }
 
-// destination refuses to replace anything but an empty directory or, if asked to, a set.
-func destination(dir string, overwrite bool) error {
+// CheckDestination refuses to replace anything but an empty directory or, if asked to, a set.
+func CheckDestination(dir string, overwrite bool) error {
 	list, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) || err == nil && (len(list) == 0 || overwrite && IsSet(dir)) {
 		return nil
@@ -117,7 +117,9 @@ func destination(dir string, overwrite bool) error {
 // creator is one call of Create.
 type creator struct {
 	o         *Options
+	src       *store.Store
 	ds        *graph.Dataset
+	copied    bool // the node features, once: they are sound
 	dir, work string
 	p         *placement
 	r, c      int // rows and columns of the grid; a row or a column for the other places of edges
@@ -700,16 +702,27 @@ func (c *creator) values(ctx context.Context, writers map[int]*store.Writer) err
 			defer a.Close()
 			out[i] = a
 		}
-		for v := from; v < to; v++ {
+		copyRow := func(v int, row []byte) error {
 			if v%(1<<12) == 0 && ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
 			a := out[c.p.of(c.p.idOf(uint32(v)))]
 			if a == nil {
-				continue
+				return nil
 			}
-			if _, err := a.Write(t.row(v)); err != nil {
+			_, err := a.Write(row)
+			return err
+		}
+		if t.name == arrays.NodeFeatures && !c.copied {
+			if err := c.checkedRows(t, copyRow); err != nil {
 				return err
+			}
+			c.copied = true
+		} else {
+			for v := from; v < to; v++ {
+				if err := copyRow(v, t.row(v)); err != nil {
+					return err
+				}
 			}
 		}
 		for _, a := range out {
@@ -726,6 +739,33 @@ func (c *creator) values(ctx context.Context, writers map[int]*store.Writer) err
 				return err
 			}
 		}
+	}
+	return nil
+}
+
+// checkedRows calls f with each row of a table of the store, and compares its file with the checksums.
+func (c *creator) checkedRows(t table, f func(v int, row []byte) error) error {
+	r, err := c.src.CheckedReader(t.name)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	size := t.cols * t.dtype.Size()
+	rows := make([]byte, size*max(1, (1<<20)/max(size, 1)))
+	for v, n := 0, c.ds.Graph.NumNodes(); v < n && size > 0; {
+		some := rows[:min(len(rows), (n-v)*size)]
+		if _, err := io.ReadFull(r, some); err != nil {
+			return err
+		}
+		for ; len(some) > 0; v++ {
+			if err := f(v, some[:size]); err != nil {
+				return err
+			}
+			some = some[size:]
+		}
+	}
+	if _, err := io.Copy(io.Discard, r); err != nil { // what is told behind the last row
+		return err
 	}
 	return nil
 }
@@ -823,7 +863,7 @@ func (c *creator) publish(ctx context.Context) error {
 	if err := errors.Join(os.Chmod(c.work, 0o755), atomicfile.SyncDir(c.work)); err != nil {
 		return dataerr.Writing(c.dir, err)
 	}
-	if err := destination(c.dir, c.o.Overwrite); err != nil { // it may have come meanwhile
+	if err := CheckDestination(c.dir, c.o.Overwrite); err != nil { // it may have come meanwhile
 		return err
 	}
 	old := c.work + ".old"

@@ -441,6 +441,26 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// Features that do not fit their checksums are not copied, and the error says where they lie.
+func TestFeaturesAreChecked(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	src := createIn(t, dir, random(200_000, 1000, 2, false)) // features of three blocks
+	f, err := os.OpenFile(filepath.Join(dir, "node-features.bin"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte{77}, 2_000_001); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Create(t.Context(), filepath.Join(t.TempDir(), "set"), src, Options{Method: "hash", Pieces: 2})
+	if !errors.Is(err, graph.ErrFormat) || !strings.Contains(err.Error(), "[1048576, 2097152)") {
+		t.Error(err)
+	}
+}
+
 // Splits that name nodes that there are not, or so many that no memory holds them, are refused.
 func TestSplitsAreChecked(t *testing.T) {
 	dir := t.TempDir()

@@ -31,6 +31,7 @@ type ArrayWriter struct {
 	sums  blockSums
 	buf   []byte
 	n     int64 // bytes of values handed over
+	sent  int64 // bytes of values that the system was asked to write
 }
 
 // Array begins an array of so many columns. How many rows it has is known when it is
@@ -96,11 +97,19 @@ func (a *ArrayWriter) flush() error {
 	a.sums.write(a.buf)
 	_, err := a.f.Write(a.buf)
 	a.buf = a.buf[:0]
+	if more := a.sums.at - a.sent; more >= sentAhead {
+		startWriting(a.f, headerSize+a.sent, more)
+		a.sent = a.sums.at
+	}
 	if err != nil {
 		return dataerr.Writing(a.w.Shown(a.path), err)
 	}
 	return nil
 }
+
+// sentAhead is after how many bytes the system is asked to begin to write them: left to itself it collects them
+// in memory, in gigabytes, and the disk is idle until Finish waits for it.
+const sentAhead = 8 << 20
 
 // Finish makes the array a part of the store. It must have whole rows.
 func (a *ArrayWriter) Finish() error {

@@ -21,6 +21,8 @@ import (
 // CheckOptions say what Check does.
 type CheckOptions struct {
 	WithoutEdgeFeatures bool // nobody reads them
+	WithoutNodeFeatures bool // whoever reads them checks them meanwhile (Store.CheckedReader)
+	Keep                bool // what is read stays in the page cache, since it is read again at once
 }
 
 // Check compares the bytes of the store's files with the checksums that were
@@ -34,13 +36,13 @@ func (s *Store) Check(ctx context.Context, o CheckOptions) error {
 	for i := range s.m.Arrays {
 		a := &s.m.Arrays[i]
 		edges := a.Name == arrays.EdgeFeatures || a.Name == arrays.EdgeRowScale || a.Name == arrays.EdgeColScale
-		if away(a.Name, s.parts) || edges && o.WithoutEdgeFeatures {
+		if away(a.Name, s.parts) || edges && o.WithoutEdgeFeatures || a.Name == arrays.NodeFeatures && o.WithoutNodeFeatures {
 			continue
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err := s.checkArray(ctx, a, false); err != nil {
+		if err := s.checkArray(ctx, a, false, o.Keep); err != nil {
 			return err
 		}
 	}
@@ -59,54 +61,113 @@ func (s *Store) Lacks() string {
 
 // checkArray reads an array's file. whole says to read it even if it is known to
 // be sound, and to compare the checksum over all of it, too.
-func (s *Store) checkArray(ctx context.Context, a *arrays.Info, whole bool) error {
-	f, path := s.files[a.Name].File, s.path(a.Name)
-	h, err := checkFile(a, f)
+func (s *Store) checkArray(ctx context.Context, a *arrays.Info, whole, keep bool) error {
+	c, err := s.newArrayCheck(a, whole, keep)
 	if err != nil {
-		return dataerr.Bad("%s: %w; import the data again", path, err)
+		return err
 	}
-	state, err := f.Stat()
-	if err != nil {
-		return fmt.Errorf("graph: check: %w", err)
-	}
-	if !whole && knownSound(path, state) {
+	defer c.r.close()
+	if !whole && knownSound(c.path, c.state) {
 		return nil
 	}
-	sums, err := readBlockSums(f, h)
-	if err != nil {
-		return dataerr.Bad("%s: %w; restore the file, or import the data again", path, err)
-	}
-	var all hash.Hash
-	if whole || sums == nil {
-		all = sha256.New()
-	}
-	r := newBlockReader(f, headerSize+a.Bytes)
-	defer r.close()
-	for i := range numBlocks(a.Bytes) {
+	for err == nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		p, from, err := r.block(i)
-		if err != nil {
-			return fmt.Errorf("graph: check: %w; check the disk, and restore the file or import the data again", err)
-		}
-		if sums != nil {
-			if got := crc32.Checksum(p, castagnoli); got != sums[i] {
-				return dataerr.Bad("%s: damaged: the bytes at offsets [%d, %d) have the CRC-32C %08x, want %08x; restore the file, or import the data again",
-					path, from, from+int64(len(p)), got, sums[i])
+		_, err = c.next()
+	}
+	if err == io.EOF {
+		return nil
+	}
+	return err
+}
+
+// arrayCheck reads an array's file block by block, and compares each with its checksum.
+type arrayCheck struct {
+	a     *arrays.Info
+	path  string
+	f     *os.File
+	state os.FileInfo // before the first block
+	sums  []uint32    // nil: the file has none
+	all   hash.Hash   // nil: blocks have checksums
+	r     *blockReader
+	i     int64  // next block
+	rest  []byte // of the block before, for Read
+}
+
+func (s *Store) newArrayCheck(a *arrays.Info, whole, keep bool) (*arrayCheck, error) {
+	c := &arrayCheck{a: a, path: s.path(a.Name), f: s.files[a.Name].File}
+	h, err := checkFile(a, c.f)
+	if err != nil {
+		return nil, dataerr.Bad("%s: %w; import the data again", c.path, err)
+	}
+	if c.state, err = c.f.Stat(); err != nil {
+		return nil, fmt.Errorf("graph: check: %w", err)
+	}
+	if c.sums, err = readBlockSums(c.f, h); err != nil {
+		return nil, dataerr.Bad("%s: %w; restore the file, or import the data again", c.path, err)
+	}
+	if whole || c.sums == nil {
+		c.all = sha256.New()
+	}
+	c.r = newBlockReader(c.f, headerSize+a.Bytes, keep)
+	return c, nil
+}
+
+// next returns the values in the next block, until it is called again. Behind the last there is io.EOF, and the
+// file is known to be sound.
+func (c *arrayCheck) next() ([]byte, error) {
+	if c.i == numBlocks(c.a.Bytes) {
+		if c.all != nil {
+			if sum := hex.EncodeToString(c.all.Sum(nil)); sum != c.a.SHA256 {
+				return nil, dataerr.Bad("%s: damaged: the bytes at offsets [%d, %d) have the SHA-256 %s, want %s; restore the file, or import the data again",
+					c.path, headerSize, headerSize+c.a.Bytes, sum, c.a.SHA256)
 			}
 		}
-		if all != nil {
-			all.Write(p)
+		rememberSound(c.path, c.f, c.state)
+		return nil, io.EOF
+	}
+	p, from, err := c.r.block(c.i)
+	if err != nil {
+		return nil, fmt.Errorf("graph: check: %w; check the disk, and restore the file or import the data again", err)
+	}
+	if c.sums != nil {
+		if got := crc32.Checksum(p, castagnoli); got != c.sums[c.i] {
+			return nil, dataerr.Bad("%s: damaged: the bytes at offsets [%d, %d) have the CRC-32C %08x, want %08x; restore the file, or import the data again",
+				c.path, from, from+int64(len(p)), got, c.sums[c.i])
 		}
 	}
-	if all != nil {
-		if sum := hex.EncodeToString(all.Sum(nil)); sum != a.SHA256 {
-			return dataerr.Bad("%s: damaged: the bytes at offsets [%d, %d) have the SHA-256 %s, want %s; restore the file, or import the data again",
-				path, headerSize, headerSize+a.Bytes, sum, a.SHA256)
-		}
+	if c.all != nil {
+		c.all.Write(p)
 	}
-	rememberSound(path, f, state)
+	c.i++
+	return p, nil
+}
+
+// CheckedReader returns a reader of an array's values, from the first to the last, which compares each block with its
+// checksum before any of it is read, as Check does; of an array without checksums of blocks the error comes behind the
+// last value. It is closed when it is no longer used, before the store is.
+func (s *Store) CheckedReader(array string) (io.ReadCloser, error) {
+	a := s.m.array(array)
+	if a == nil || away(array, s.parts) {
+		return nil, fmt.Errorf("graph: %s has no array %s", s.dir, array)
+	}
+	return s.newArrayCheck(a, false, false)
+}
+
+// Read implements io.Reader.
+func (c *arrayCheck) Read(p []byte) (n int, err error) {
+	for len(c.rest) == 0 && err == nil {
+		c.rest, err = c.next()
+	}
+	n = copy(p, c.rest)
+	c.rest = c.rest[n:]
+	return n, err
+}
+
+// Close implements io.Closer.
+func (c *arrayCheck) Close() error {
+	c.r.close()
 	return nil
 }
 
@@ -118,8 +179,12 @@ type blockReader struct {
 	cache *pageCache
 }
 
-func newBlockReader(f *os.File, size int64) *blockReader {
-	return &blockReader{f, size, make([]byte, min(size, blockBytes)), newPageCache(f, size)}
+func newBlockReader(f *os.File, size int64, keep bool) *blockReader {
+	known := size // of whose pages it is asked whether they are in memory; the others stay there
+	if keep {
+		known = 0
+	}
+	return &blockReader{f, size, make([]byte, min(size, blockBytes)), newPageCache(f, known)}
 }
 
 // block returns the part of block i that has a checksum, until the next call, and

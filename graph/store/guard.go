@@ -112,7 +112,7 @@ func (s *Store) damaged(err error) error {
 		if a.Name == arrays.NodeFeatures || a.Name == arrays.EdgeFeatures || away(a.Name, s.parts) {
 			continue
 		}
-		if place := s.checkArray(context.Background(), a, false); place != nil {
+		if place := s.checkArray(context.Background(), a, false, false); place != nil {
 			return fmt.Errorf("%w: %w (%w)", errDamaged, dataerr.Unprefixed(place), dataerr.Unprefixed(err))
 		}
 	}

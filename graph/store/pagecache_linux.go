@@ -7,6 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// startWriting asks the system to begin to write a range of a file. It is advice, which may fail.
+func startWriting(f *os.File, from, bytes int64) {
+	_ = unix.SyncFileRange(int(f.Fd()), from, bytes, unix.SYNC_FILE_RANGE_WRITE)
+}
+
 // pageCache gives back the pages of a file that reading it from beginning to end
 // brought to memory, and leaves those that were there, or that somebody has
 // mapped.

@@ -264,7 +264,7 @@ func (s *Store) verifyFiles(ctx context.Context) error {
 		if away(a.Name, s.parts) {
 			continue
 		}
-		if err := s.checkArray(ctx, a, true); err != nil {
+		if err := s.checkArray(ctx, a, true, false); err != nil {
 			return err
 		}
 	}
