@@ -9,6 +9,8 @@ type Dataset struct {
 	Labels       *Labels   // NumNodes rows, or nil
 	NodeTimes    []int64   // of each node, in any unit, or nil
 	EdgeTimes    []int64   // of each edge in CSC order, or nil
+	Names        *Names    // what the data calls the nodes; nil: by their numbers
+	Recipe       []byte    // how its columns became features and classes (importer.Recipe, in JSON), or nil
 	Train        []uint32  // node ids of the splits; empty when there is none
 	Valid        []uint32
 	Test         []uint32

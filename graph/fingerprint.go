@@ -50,6 +50,14 @@ func (d *Dataset) Arrays() iter.Seq[Array] {
 		if d.EdgeTimes != nil {
 			list = append(list, flat(arrays.EdgeTimes, Int64, d.EdgeTimes))
 		}
+		if n := d.Names; n != nil && n.Numbers != nil {
+			list = append(list, flat(arrays.NodeIDs, Int64, n.Numbers))
+		} else if n != nil {
+			list = append(list, flat(arrays.NodeNames, Uint8, n.Text), flat(arrays.NameBounds, Int64, n.Bounds))
+		}
+		if d.Recipe != nil {
+			list = append(list, flat(arrays.Recipe, Uint8, d.Recipe))
+		}
 		for _, a := range list {
 			if !yield(a) {
 				return

@@ -24,6 +24,7 @@ type Summary struct {
 	MultiLabel    bool           `json:"multi_label"`
 	Labeled       int64          `json:"labeled"` // nodes with a label; all, when multi-label
 	Splits        map[string]int `json:"splits"`  // sizes of train, valid and test
+	Named         bool           `json:"named"`   // nodes have names that are not their numbers
 	NodeTimes     bool           `json:"node_times"`
 	EdgeTimes     bool           `json:"edge_times"`
 	Bytes         int64          `json:"bytes"` // of all arrays
@@ -74,6 +75,10 @@ func (d *Dataset) Summary() Summary {
 			}
 		}
 	}
+	if s.Named = d.Names != nil; s.Named {
+		s.Bytes += int64(len(d.Names.Numbers)+len(d.Names.Bounds))*8 + int64(len(d.Names.Text))
+	}
+	s.Bytes += int64(len(d.Recipe))
 	s.NodeTimes, s.EdgeTimes = d.NodeTimes != nil, d.EdgeTimes != nil
 	s.Bytes += int64(len(d.NodeTimes)+len(d.EdgeTimes)) * 8
 	for i := range d.Partitions {

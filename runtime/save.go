@@ -7,6 +7,7 @@ import (
 	"log/slog"
 
 	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/graph"
 )
 
 // Save writes the current parameters to a safetensors file, with PyG's names and the
@@ -27,11 +28,12 @@ func (r *Runtime) Save(ctx context.Context, path string) error {
 }
 
 func (r *Runtime) save(path string, params []float32) error {
-	return saveModel(path, r.model, params, &r.cfg.Config, r.log)
+	return saveModel(path, r.model, params, &r.cfg.Config, r.data.ds.Recipe, r.log)
 }
 
-// saveModel writes parameters with the description of their model.
-func saveModel(path string, m *compute.Model, params []float32, cfg *Config, log *slog.Logger) error {
+// saveModel writes parameters with the description of their model and, unless it is nil, the recipe
+// of the data.
+func saveModel(path string, m *compute.Model, params []float32, cfg *Config, recipe []byte, log *slog.Logger) error {
 	if err := m.Layout().CheckFinite(params); err != nil {
 		log.Warn("the parameters that are saved are not all numbers, and will not load", "file", path, "because", err, "remedy", "train with a smaller learning rate or clip-norm")
 	}
@@ -43,7 +45,17 @@ func saveModel(path string, m *compute.Model, params []float32, cfg *Config, log
 	if err != nil {
 		return fmt.Errorf("runtime: save: %w", err)
 	}
-	return m.Save(path, params, map[string]string{DescriptionKey: string(about)})
+	meta := map[string]string{DescriptionKey: string(about)}
+	if recipe != nil {
+		err := graph.Guard(func() error {
+			meta[RecipeKey] = string(recipe)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return m.Save(path, params, meta)
 }
 
 // Load replaces the parameters by those of a safetensors file: one that Save

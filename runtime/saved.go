@@ -19,6 +19,7 @@ type Model struct {
 	path    string
 	about   *Description // nil: the file has none
 	checked bool
+	recipe  string // "": there is none
 	tensors []compute.RawTensor
 }
 
@@ -45,6 +46,7 @@ const descriptionVersion = 2
 // Metadata keys of safetensors files of parameters.
 const (
 	DescriptionKey = "gnnactor.description" // of a Description
+	RecipeKey      = "gnnactor.recipe"      // of an importer.Recipe, where the data has one
 	SpecKey        = "gnnactor.model"       // read in files without DescriptionKey: the Model of a Description alone
 	TaskKey        = "gnnactor.task"        // likewise its Task; none is node
 )
@@ -74,6 +76,7 @@ func OpenModel(ctx context.Context, path string) (_ *Model, err error) {
 	}
 	m := &Model{path: path, tensors: tensors}
 	_, m.checked = meta[compute.ChecksumKey]
+	m.recipe = meta[RecipeKey]
 	if m.about, err = describe(meta); err != nil {
 		return nil, fmt.Errorf("runtime: saved model: %s: %w", path, err)
 	}
@@ -83,6 +86,15 @@ func OpenModel(ctx context.Context, path string) (_ *Model, err error) {
 // Checked reports whether checksums told that the file is what was written. Files that
 // other programs write, and old ones, have none.
 func (m *Model) Checked() bool { return m.checked }
+
+// Recipe returns how the columns of the data that it was trained on became features and classes, which
+// importer.ParseRecipe reads; nil: the file does not say.
+func (m *Model) Recipe() []byte {
+	if m.recipe == "" {
+		return nil
+	}
+	return []byte(m.recipe)
+}
 
 // Description returns what the file says of the model. The error wraps ErrNoDescription.
 func (m *Model) Description() (Description, error) {

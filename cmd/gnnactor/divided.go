@@ -59,7 +59,7 @@ func (a *app) evaluateDivided(ctx context.Context, d *runtime.Divided, o *runtim
 }
 
 func (a *app) predictDivided(d *runtime.Divided, o *runtime.Outputs, nodes *nodeFlags) error {
-	ids, err := nodes.of(d.Set().NumNodes(), d.Split)
+	ids, err := nodes.of(d.Set().NumNodes(), nil, d.Split)
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (a *app) predictDivided(d *runtime.Divided, o *runtime.Outputs, nodes *node
 	if err != nil {
 		return err
 	}
-	return a.printPredictions(ids, found)
+	return a.printPredictions(ids, found, called{})
 }
 
 func (a *app) embedDivided(d *runtime.Divided, o *runtime.Outputs, nodes *nodeFlags, out string) error {
@@ -78,7 +78,7 @@ func (a *app) embedDivided(d *runtime.Divided, o *runtime.Outputs, nodes *nodeFl
 		}
 		return a.showFile(out, n, o.Cols)
 	}
-	ids, err := nodes.of(n, d.Split)
+	ids, err := nodes.of(n, nil, d.Split)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (a *app) embedDivided(d *runtime.Divided, o *runtime.Outputs, nodes *nodeFl
 		return err
 	}
 	if out == "" {
-		return a.printRows(ids, e)
+		return a.printRows(ids, e, called{})
 	}
 	if err := atomicfile.Write(out, 0o644, func(w io.Writer) error { return writeNPY(w, e) }); err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/pieces"
 	"github.com/gnnactor/gnnactor/internal/atomicfile"
 	"github.com/gnnactor/gnnactor/runtime"
@@ -65,7 +66,7 @@ Rows of all nodes (--out alone) are written piece by piece.`,
 			}
 			took := time.Since(began)
 			if out == "" {
-				return a.printRows(ids, e)
+				return a.printRows(ids, e, calledIn(rt.Dataset()))
 			}
 			if err := atomicfile.Write(out, 0o644, func(w io.Writer) error { return writeNPY(w, e) }); err != nil {
 				return err
@@ -85,25 +86,28 @@ Rows of all nodes (--out alone) are written piece by piece.`,
 	return cmd
 }
 
-func (a *app) printRows(ids []uint32, e *runtime.Embedding) error {
-	if a.output == outputJSON {
-		rows := make([][]float32, e.Rows)
-		for i := range rows {
-			rows[i] = e.Data[i*e.Cols : (i+1)*e.Cols]
+// printRows prints the values of nodes under their names.
+func (a *app) printRows(ids []uint32, e *runtime.Embedding, c called) error {
+	return graph.Guard(func() error {
+		if a.output == outputJSON {
+			rows, names := make([][]float32, e.Rows), make([]any, e.Rows)
+			for i := range rows {
+				rows[i], names[i] = e.Data[i*e.Cols:(i+1)*e.Cols], c.id(ids[i])
+			}
+			return a.printJSON(map[string]any{"ids": names, "embeddings": rows})
 		}
-		return a.printJSON(map[string]any{"ids": ids, "embeddings": rows})
-	}
-	w := bufio.NewWriter(a.stdout)
-	var line []byte
-	for i, id := range ids {
-		line = strconv.AppendUint(line[:0], uint64(id), 10)
-		for _, x := range e.Data[i*e.Cols : (i+1)*e.Cols] {
-			line = append(line, '\t')
-			line = strconv.AppendFloat(line, float64(x), 'g', -1, 32)
+		w := bufio.NewWriter(a.stdout)
+		var line []byte
+		for i, id := range ids {
+			line = c.names.Append(line[:0], id)
+			for _, x := range e.Data[i*e.Cols : (i+1)*e.Cols] {
+				line = append(line, '\t')
+				line = strconv.AppendFloat(line, float64(x), 'g', -1, 32)
+			}
+			w.Write(append(line, '\n')) // the error stays until Flush
 		}
-		w.Write(append(line, '\n')) // the error stays until Flush
-	}
-	return w.Flush()
+		return w.Flush()
+	})
 }
 
 // writeNPY writes e as a NumPy array of format version 1.0: float32,

@@ -83,6 +83,9 @@ func (i *inspection) table() *table {
 		t.row("in-degree, mean", significant(i.DegreeMean))
 		t.row("min / median / max", fmt.Sprintf("%s / %s / %s", formatCount(i.DegreeMin), formatCount(i.DegreeMedian), formatCount(i.DegreeMax)))
 	}
+	if i.Named {
+		t.row("node names", "kept")
+	}
 	t.row("isolated nodes", formatCount(i.Isolated))
 	t.row("self-loops", formatCount(i.SelfLoops))
 	t.row("parallel edges", formatCount(i.ParallelEdges))

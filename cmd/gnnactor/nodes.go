@@ -15,7 +15,7 @@ type nodeFlags struct{ ids, split string }
 
 func addNodeFlags(cmd *cobra.Command) *nodeFlags {
 	n := new(nodeFlags)
-	cmd.Flags().StringVar(&n.ids, "ids", "", "node ids and ranges, like 0,5,10-19 (default: all nodes)")
+	cmd.Flags().StringVar(&n.ids, "ids", "", "node ids and ranges, like 0,5,10-19, or names where the data has them (default: all nodes)")
 	cmd.Flags().StringVar(&n.split, "split", "", "`NAME` of a split whose nodes to take: train, valid or test")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if n.ids != "" && n.split != "" {
@@ -28,7 +28,7 @@ func addNodeFlags(cmd *cobra.Command) *nodeFlags {
 
 // nodes returns the chosen nodes of ds.
 func (n *nodeFlags) nodes(ds *graph.Dataset) ([]uint32, error) {
-	return n.of(ds.Graph.NumNodes(), func(i int) (ids []uint32, err error) {
+	return n.of(ds.Graph.NumNodes(), ds.Names, func(i int) (ids []uint32, err error) {
 		err = graph.Guard(func() error {
 			ids = slices.Clone([][]uint32{ds.Train, ds.Valid, ds.Test}[i])
 			return nil
@@ -38,9 +38,16 @@ func (n *nodeFlags) nodes(ds *graph.Dataset) ([]uint32, error) {
 }
 
 // of returns the chosen nodes of so many, of which split has the three splits'.
-func (n *nodeFlags) of(nodes int, split func(i int) ([]uint32, error)) ([]uint32, error) {
+func (n *nodeFlags) of(nodes int, names *graph.Names, split func(i int) ([]uint32, error)) (ids []uint32, err error) {
 	if n.ids != "" {
-		return parseIDs(n.ids, nodes)
+		if names == nil {
+			return parseIDs(n.ids, nodes)
+		}
+		err = graph.Guard(func() error {
+			ids, err = findIDs(n.ids, names, nodes)
+			return err
+		})
+		return ids, err
 	}
 	if i := slices.Index(splitNames[:], n.split); i >= 0 {
 		return split(i)
@@ -60,6 +67,21 @@ func allNodes(n int) []uint32 {
 		all[i] = uint32(i)
 	}
 	return all
+}
+
+// findIDs reads "alice,bob", names of nodes.
+func findIDs(text string, names *graph.Names, nodes int) (ids []uint32, err error) {
+	for name := range strings.SplitSeq(text, ",") {
+		v, ok := names.Find(name, nodes)
+		if !ok {
+			v, ok = names.Find(strings.TrimSpace(name), nodes)
+		}
+		if !ok {
+			return nil, usagef("--ids: no node is called %q", name)
+		}
+		ids = append(ids, v)
+	}
+	return ids, nil
 }
 
 // parseIDs reads "0,5,10-19"; every id must be below n.

@@ -7,14 +7,17 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/importer"
 	"github.com/gnnactor/gnnactor/graph/pieces"
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
 // nodePrediction is one node's line in --output json.
 type nodePrediction struct {
-	ID uint32 `json:"id"`
+	ID any `json:"id"` // a number, or a text where the data's names are
 	runtime.Prediction
+	ClassName string `json:"class_name,omitempty"` // where the data has names of classes
 }
 
 func newPredict(a *app) *cobra.Command {
@@ -27,7 +30,8 @@ func newPredict(a *app) *cobra.Command {
 		Use:   "predict --params FILE",
 		Short: "Print the most probable class of nodes",
 		Long: `Print the most probable class of nodes, by exact inference over their whole
-neighbourhood: one line each with id, class and probability, tabs between.
+neighbourhood: one line each with id, class and probability, tabs between. Ids and classes are
+called what the data that was imported calls them.
 
 ` + overPieces,
 		Example: `  gnnactor predict --data DIR --params model.safetensors --ids 0,5,10-19`,
@@ -56,7 +60,7 @@ neighbourhood: one line each with id, class and probability, tabs between.
 			if err != nil {
 				return err
 			}
-			return a.printPredictions(ids, found)
+			return a.printPredictions(ids, found, calledIn(rt.Dataset()))
 		},
 	}
 	config = addConfigFlags(cmd, []group{dataGroup, modelGroup}, "threads", "device", "eval-chunk", "verify-data")
@@ -66,17 +70,56 @@ neighbourhood: one line each with id, class and probability, tabs between.
 	return cmd
 }
 
-func (a *app) printPredictions(ids []uint32, found []runtime.Prediction) error {
-	if a.output == outputJSON {
-		list := make([]nodePrediction, len(ids))
-		for i, id := range ids {
-			list[i] = nodePrediction{id, found[i]}
+// printPredictions prints the classes of nodes under their names.
+func (a *app) printPredictions(ids []uint32, found []runtime.Prediction, c called) error {
+	return graph.Guard(func() error {
+		recipe, err := c.recipe()
+		if err != nil {
+			return err
 		}
-		return a.printJSON(map[string]any{"predictions": list})
+		named := recipe != nil && recipe.Label != nil && recipe.Label.Classes != nil
+		if a.output == outputJSON {
+			list := make([]nodePrediction, len(ids))
+			for i, id := range ids {
+				list[i] = nodePrediction{ID: c.id(id), Prediction: found[i]}
+				if named {
+					list[i].ClassName = recipe.ClassName(found[i].Class)
+				}
+			}
+			return a.printJSON(map[string]any{"predictions": list})
+		}
+		w := bufio.NewWriter(a.stdout)
+		var line []byte
+		for i, id := range ids {
+			line = c.names.Append(line[:0], id)
+			fmt.Fprintf(w, "%s\t%s\t%.3f\n", line, recipe.ClassName(found[i].Class), found[i].Probability)
+		}
+		return w.Flush()
+	})
+}
+
+// called is what data calls nodes and classes; the zero value: by their numbers.
+type called struct {
+	names *graph.Names
+	made  []byte // a recipe
+}
+
+func calledIn(ds *graph.Dataset) called { return called{ds.Names, ds.Recipe} }
+
+func (c called) recipe() (*importer.Recipe, error) {
+	if c.made == nil {
+		return nil, nil
 	}
-	w := bufio.NewWriter(a.stdout)
-	for i, id := range ids {
-		fmt.Fprintf(w, "%d\t%d\t%.3f\n", id, found[i].Class, found[i].Probability)
+	return importer.ParseRecipe(c.made)
+}
+
+// id is a node's name for JSON.
+func (c called) id(v uint32) any {
+	switch {
+	case c.names == nil:
+		return v
+	case c.names.Numbers != nil:
+		return c.names.Numbers[v]
 	}
-	return w.Flush()
+	return c.names.Of(v)
 }

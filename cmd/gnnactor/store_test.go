@@ -57,7 +57,7 @@ func size(t *testing.T, name string) int64 {
 
 // Bad input names file and line, and leaves nothing behind.
 func TestImportOfBadData(t *testing.T) {
-	src := writeTemp(t, "edges.csv", "0,1\n1,x\n")
+	src := writeTemp(t, "edges.csv", "0,1\n1,\n")
 	store := filepath.Join(t.TempDir(), "store")
 	code, _, errs := invoke(t, "import", src, store)
 	if code != exitFailed || !strings.Contains(errs, "edges.csv") || !strings.Contains(errs, "line 2") {

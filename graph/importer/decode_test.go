@@ -1,7 +1,6 @@
 package importer
 
 import (
-	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -89,45 +88,6 @@ func FuzzNPY(f *testing.F) {
 			}
 			return nil
 		})
-	})
-}
-
-func FuzzEdgeLine(f *testing.F) {
-	for _, s := range []string{"0,1", "0\t1\t.5", "# c", "src,dst", "4294967294 0 1e3", "-1,2", "1,2,3,4", "18446744073709551617,0", " 3 ; 4 ", "5,6,-7", "5,6,1.5,9223372036854775808"} {
-		f.Add([]byte(""), []byte(s), true)
-		f.Add([]byte("src,dst,time"), []byte(s), true)
-	}
-	f.Add([]byte("a b w TS"), []byte("1 2 .5 8"), true)
-	f.Fuzz(func(t *testing.T, header, line []byte, weight bool) {
-		p := edgeParser{header: len(header) > 0, weight: weight}
-		if _, _, _, _, err := p.parse(header); err != nil {
-			return
-		}
-		p.columns, p.when = 0, 0 // the header may have been an edge
-		src, dst, w, ok, err := p.parse(line)
-		if ok && (err != nil || int64(max(src, dst)) >= graph.MaxNodes || w-w != 0 || p.columns > 2 && !weight || p.timed() && !weight) {
-			t.Errorf("%q: %d %d %v, %v", line, src, dst, w, err)
-		}
-		if !ok {
-			return
-		}
-		// Written plainly, the line reads the same.
-		fields := []string{fmt.Sprint(src), fmt.Sprint(dst)}
-		if p.weighted() {
-			fields = append(fields, fmt.Sprint(w))
-		}
-		if p.timed() {
-			fields = append(fields, fmt.Sprint(p.when))
-		}
-		if p.columns == 4 && p.timeFirst {
-			fields[2], fields[3] = fields[3], fields[2]
-		}
-		again := edgeParser{weight: weight, timeFirst: p.timeFirst}
-		plain := strings.Join(fields, ",")
-		src2, dst2, w2, ok2, err2 := again.parse([]byte(plain))
-		if src2 != src || dst2 != dst || w2 != w || again.when != p.when || again.columns != p.columns || !ok2 || err2 != nil {
-			t.Errorf("%q reads differently when written as %q", line, plain)
-		}
 	})
 }
 

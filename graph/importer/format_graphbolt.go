@@ -165,7 +165,7 @@ func (im *importer) readGraphBolt(dir string) error {
 	}
 	at := func(p string) string { return filepath.Join(dir, filepath.FromSlash(p)) }
 	if e := m.Graph.Edges[0]; e.Format == "csv" {
-		err = im.edgesText(at(e.Path), false, false)
+		err = im.edgePairs(at(e.Path))
 	} else {
 		err = im.edgesNPY(at(e.Path))
 	}

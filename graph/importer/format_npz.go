@@ -398,7 +398,7 @@ func (im *importer) sparseFeatures(a *npzFile, prefix string) error {
 		return dataerr.Bad("%s: %d row bounds, %d indices and %d values do not make a matrix of %d rows; save it again",
 			a.name(prefix+"shape"), indptr.count(), total, data.count(), m.rows)
 	}
-	fw, err := im.startNodeFeatures(int(m.cols), graph.Float32)
+	fw, err := im.startNodeFeatures(int(m.cols), graph.Float32, false)
 	if err != nil {
 		return err
 	}

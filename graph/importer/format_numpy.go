@@ -61,7 +61,7 @@ func (im *importer) withNodeTables(dir string, edges func() error) error {
 		func() error { return optional("edge_times.npy", im.edgeTimesNPY) },
 		func() error {
 			if im.nodes < 0 {
-				return im.setNodes(im.edges.maxID+1, "the edges")
+				return im.nameNodes()
 			}
 			return nil
 		},

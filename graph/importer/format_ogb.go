@@ -41,7 +41,7 @@ func (im *importer) readOGB(dir string) error {
 			return err
 		}
 	}
-	if err := im.edgesText(raw("edge"), false, false); err != nil {
+	if err := im.edgePairs(raw("edge")); err != nil {
 		return err
 	}
 	if path := raw("num-edge-list"); exists(path) {

@@ -1,6 +1,8 @@
 package importer
 
 import (
+	"slices"
+
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/internal/arrays"
 	"github.com/gnnactor/gnnactor/graph/store"
@@ -78,7 +80,7 @@ func (im *importer) copyStore(s *store.Store, dir string) error {
 			return err
 		}
 	} else if f != nil {
-		fw, err := im.startNodeFeatures(f.Cols, wideType(f))
+		fw, err := im.startNodeFeatures(f.Cols, wideType(f), false)
 		if err != nil {
 			return err
 		}
@@ -94,6 +96,10 @@ func (im *importer) copyStore(s *store.Store, dir string) error {
 		im.labels.NumClasses = l.NumClasses
 		im.labels.Class = append(im.labels.Class, l.Class...)
 		im.labels.Multi = append(im.labels.Multi, l.Multi...)
+	}
+	im.recipe = slices.Clone(ds.Recipe)
+	if n := ds.Names; n != nil {
+		im.names = &graph.Names{Numbers: slices.Clone(n.Numbers), Text: slices.Clone(n.Text), Bounds: slices.Clone(n.Bounds)}
 	}
 	for i := range ds.Partitions { // of nodes, which stay what they are
 		if err := im.w.PutPartition(&ds.Partitions[i]); err != nil {

@@ -1,8 +1,10 @@
 // Package importer turns the data that people have into a store: GraphBolt's and OGB's
-// directories, arrays of NumPy and SciPy, Matrix Market and lists of edges.
+// directories, arrays of NumPy and SciPy, Matrix Market, and tables of edges and nodes as people write
+// them.
 package importer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -49,14 +51,49 @@ type Options struct {
 	MaxExpansion int
 	// FollowLinks lets links in a directory lead out of it.
 	FollowLinks bool
-	// Split chooses among several splits (OGB: the directories in split/).
+	// Split chooses among several splits (OGB: the directories in split/). Of tables it is the column of
+	// nodes that says train, valid or test, or it is drawn: "random:60/20/20" by Seed,
+	// "random:60/20/20:stratified" alike within each class, "time:COL:60/20/20" the oldest
+	// first. Only nodes with labels are in one, if there are labels.
 	Split string
+	Seed  uint64
+
+	// Edges and Nodes are the files of tables, in place of what Import finds in src.
+	Edges, Nodes string
+	// Src, Dst, Weight and Time are columns of the table of edges: the name in its header or, where that has
+	// none of that name, the number from 1. Empty: what the header calls so; without a header the
+	// first, second, third and fourth. "none": there are no weights or times.
+	Src, Dst, Weight, Time string
+	// EdgeFeatures and Features are columns that become features, as COL, COL:number,
+	// COL:category or COL:text. Without a kind, a column of numbers alone is numbers, one of at most
+	// 256 values categories, another one text. No Features: all columns of the table of nodes that hold
+	// numbers alone and are nothing else; "all": every column, "none": no column.
+	EdgeFeatures, Features []string
+	// ID, Label are columns of the table of nodes. ID "row": rows are nodes 0, 1, ….
+	ID, Label string
+	// Scale "standard" gives numbers the mean 0 and the standard deviation 1 over the training nodes; empty:
+	// they stay what they are.
+	Scale string
+	// Recipe, of other data, makes features and classes of tables the same way.
+	Recipe *Recipe
+	// Header says whether tables begin with their columns' names: "yes", "no", or empty to find out.
+	Header string
+	// Separator is what is between fields: one character, "tab" or "space"; empty to find out.
+	Separator string
+	// Quotes "none" takes quotes as they are.
+	Quotes string
+	// DecimalComma reads 0,5 as a half.
+	DecimalComma bool
+	// Understood, when set, is told what the columns of each table are taken for.
+	Understood func(Table)
+
 	// Overwrite replaces a store that is there already.
 	Overwrite bool
 	// Context, when set, stops the import early; nothing is left behind.
 	Context context.Context
 
 	rangeEdges int64 // tests cut rows into smaller ranges
+	dryRun     bool
 }
 
 // format is a layout that Import reads.
@@ -78,7 +115,7 @@ func formats() []format {
 		}, (*importer).readNumPy},
 		{"npz", "one .npz file", oneFile(npzName), (*importer).readNPZ},
 		{"mtx", "one .mtx file (also .gz, .zst)", oneFile(mtxName), (*importer).readMatrixMarket},
-		{"edgelist", "one .csv, .tsv, .txt or .edges file (also .gz, .zst)", oneFile(edgeListName), (*importer).readEdgeList},
+		{"table", "one or two tables, .csv, .tsv, .txt or .jsonl (also .gz, .zst)", hasTables, (*importer).readTables},
 	}
 }
 
@@ -87,6 +124,11 @@ func oneFile(named func(string) bool) func(string) bool {
 		_, err := findFile(path, named, "")
 		return err == nil
 	}
+}
+
+func hasTables(path string) bool {
+	_, _, err := (&Options{}).tables(path)
+	return err == nil
 }
 
 func has(name string) func(string) bool {
@@ -100,7 +142,7 @@ func has(name string) func(string) bool {
 // which DetectFormat tries them: "store" (package store's), "graphbolt"
 // (an OnDiskDataset with metadata.yaml), "ogb" (raw/ and split/), "numpy" (.npy
 // files), "npz" (an archive of NumPy arrays, as SciPy's sparse matrices are saved),
-// "mtx" (Matrix Market) and "edgelist" (CSV, TSV or white space).
+// "mtx" (Matrix Market) and "table" (CSV, TSV, white space, JSON lines; of edges, and perhaps of nodes).
 func Formats() []string {
 	var names []string
 	for _, f := range formats() {
@@ -152,29 +194,11 @@ func DetectFormat(path string) (string, error) {
 // per edge besides. Errors about the data wrap graph.ErrFormat and name file, line
 // or offset, and remedy.
 func Import(src, dst string, o Options) error {
-	if o.Format == "" {
-		name, err := DetectFormat(src)
-		if err != nil {
-			return err
-		}
-		o.Format = name
-	} else if _, err := os.Stat(src); err != nil {
-		return fmt.Errorf("graph: %w", err)
+	i, err := o.settle(src)
+	if err != nil {
+		return err
 	}
-	i := slices.IndexFunc(formats(), func(f format) bool { return f.name == o.Format })
-	if i < 0 {
-		return fmt.Errorf("graph: format %q is not one of %s", o.Format, strings.Join(Formats(), ", "))
-	}
-	if o.NumNodes < 0 || int64(o.NumNodes) > graph.MaxNodes {
-		return fmt.Errorf("graph: %d nodes is out of range [0, %d]", o.NumNodes, graph.MaxNodes)
-	}
-	if o.MaxExpansion < 0 {
-		return fmt.Errorf("graph: an expansion of %d: it must be positive, or 0 for %d", o.MaxExpansion, defaultExpansion)
-	}
-	if o.Context == nil {
-		o.Context = context.Background()
-	}
-	in, err := openSource(src, o.FollowLinks)
+	in, err := openSource(cmp.Or(src, "."), o.FollowLinks || src == "")
 	if err != nil {
 		return err
 	}
@@ -195,6 +219,8 @@ func Import(src, dst string, o Options) error {
 	}
 	if o.Name != "" {
 		w.SetName(o.Name)
+	} else if src == "" {
+		w.SetName(filepath.Base(o.Edges))
 	} else if abs, err := filepath.Abs(src); err == nil {
 		w.SetName(filepath.Base(abs))
 	}
@@ -210,4 +236,67 @@ func Import(src, dst string, o Options) error {
 		}
 	}
 	return w.Commit(o.Context)
+}
+
+// settle finds the format, which it returns by its place in formats, and checks the options.
+func (o *Options) settle(src string) (int, error) {
+	if o.Edges != "" || o.Nodes != "" {
+		if src != "" || o.Format != "" && o.Format != "table" {
+			return 0, fmt.Errorf("graph: Edges and Nodes are tables by themselves; give no other source or format")
+		}
+		o.Format = "table"
+	} else if o.Format == "" {
+		name, err := DetectFormat(src)
+		if err != nil {
+			return 0, err
+		}
+		o.Format = name
+	} else if _, err := os.Stat(src); err != nil {
+		return 0, fmt.Errorf("graph: %w", err)
+	}
+	i := slices.IndexFunc(formats(), func(f format) bool { return f.name == o.Format })
+	if i < 0 {
+		return 0, fmt.Errorf("graph: format %q is not one of %s", o.Format, strings.Join(Formats(), ", "))
+	}
+	if o.NumNodes < 0 || int64(o.NumNodes) > graph.MaxNodes {
+		return 0, fmt.Errorf("graph: %d nodes is out of range [0, %d]", o.NumNodes, graph.MaxNodes)
+	}
+	if o.MaxExpansion < 0 {
+		return 0, fmt.Errorf("graph: an expansion of %d: it must be positive, or 0 for %d", o.MaxExpansion, defaultExpansion)
+	}
+	for _, x := range []struct{ name, is, other string }{{"Header", o.Header, "yes no"}, {"Quotes", o.Quotes, none}, {"Scale", o.Scale, scaleStandard}} {
+		if x.is != "" && !slices.Contains(strings.Fields(x.other), x.is) {
+			return 0, fmt.Errorf("graph: the option %s: %q is none of: %s", x.name, clip(x.is), x.other)
+		}
+	}
+	if len(o.Separator) > 1 && o.Separator != "tab" && o.Separator != "space" {
+		return 0, fmt.Errorf("graph: the option Separator: %q is not one character, tab or space", clip(o.Separator))
+	}
+	if o.Context == nil {
+		o.Context = context.Background()
+	}
+	return i, nil
+}
+
+// Describe says how Import would understand the tables in src, or those that the options
+// name, and reads no more of them than that needs. Errors are those of Import.
+func Describe(src string, o Options) error {
+	i, err := o.settle(src)
+	if err != nil {
+		return err
+	}
+	if o.Format != "table" {
+		return fmt.Errorf("graph: %s is of format %s; what is understood of columns can be shown of tables", src, o.Format)
+	}
+	in, err := openSource(cmp.Or(src, "."), o.FollowLinks || src == "")
+	if err != nil {
+		return err
+	}
+	defer in.close()
+	o.dryRun = true
+	im := &importer{o: o, nodes: -1, src: in}
+	if o.NumNodes > 0 {
+		im.nodes, im.nodesFrom, im.idLimit = int64(o.NumNodes), "the option NumNodes", int64(o.NumNodes)
+	}
+	return formats()[i].read(im, src)
 }

@@ -188,7 +188,7 @@ func checkSmall(t *testing.T, ds *graph.Dataset) {
 
 func TestEveryFormatGivesTheSameDataset(t *testing.T) {
 	prints := map[string]string{}
-	for name, f := range map[string]files{"numpy": smallNumPy, "ogb": smallOGB, "graphbolt": smallBolt, "edgelist": smallList} {
+	for name, f := range map[string]files{"numpy": smallNumPy, "ogb": smallOGB, "graphbolt": smallBolt, "table": smallList} {
 		src := f.write(t)
 		if got, err := DetectFormat(src); err != nil || got != name {
 			t.Errorf("%s is taken for %q, %v", name, got, err)
@@ -215,7 +215,7 @@ func TestEveryFormatGivesTheSameDataset(t *testing.T) {
 	if len(prints) != 1 {
 		t.Errorf("fingerprints differ: %v", prints)
 	}
-	if got := Formats(); !reflect.DeepEqual(got, []string{"store", "graphbolt", "ogb", "numpy", "npz", "mtx", "edgelist"}) {
+	if got := Formats(); !reflect.DeepEqual(got, []string{"store", "graphbolt", "ogb", "numpy", "npz", "mtx", "table"}) {
 		t.Errorf("formats %q", got)
 	}
 }
@@ -351,7 +351,7 @@ func TestBadDataIsRefusedWithPlaceAndRemedy(t *testing.T) {
 		"id is a word":           {smallOGB.with("raw/edge.csv.gz", gz("3,0\n0,x\n")), []string{"line 2", `"x" is not a node id`}},
 		"splits of links":        {smallOGB.with("split/random/train.csv.gz", "").with("split/random/train.pt", "PK"), []string{"train.pt", "pickled PyTorch file", "task link"}},
 		"one column":             {smallOGB.with("raw/edge.csv.gz", gz("3\n")), []string{"line 1", "1 column"}},
-		"three columns":          {smallOGB.with("raw/edge.csv.gz", gz("3,0,1\n")), []string{"line 1", "too many columns"}},
+		"three columns":          {smallOGB.with("raw/edge.csv.gz", gz("3,0,1\n")), []string{"line 1", "3 columns"}},
 		"ragged edges":           {smallList.with("graph.tsv.zst", zst("0\t1\t2\n0\t1\n")), []string{"line 2", "2 columns", "3"}},
 		"ragged features":        {smallOGB.with("raw/node-feat.csv.gz", gz("1,2\n3\n")), []string{"node-feat.csv.gz line 2", "1 columns"}},
 		"NaN in text":            {smallOGB.with("raw/node-feat.csv.gz", gz("1,2\n3,nan\n")), []string{"line 2", "column 2", "not finite"}},
@@ -413,7 +413,7 @@ func TestBadDataIsRefusedWithPlaceAndRemedy(t *testing.T) {
 		"yaml labels count":      {smallBolt.with("train-labels.npy", npy("<i8", "(3,)", []int64{1, 1, 1})), []string{"train-labels.npy", "3 rows for 2 seeds"}},
 		"yaml features names":    {smallBolt.with("metadata.yaml", strings.Replace(yaml, "name: feat,", "name: other,", 1)), []string{"year", "other", `"feat"`}},
 		"no edges":               {files{"e.csv": "# nothing\n"}, []string{"no edges"}},
-		"two lists":              {files{"a.csv": "0,1", "b.csv": "0,1"}, []string{"not a known format", "edgelist"}},
+		"two lists":              {files{"a.csv": "0,1", "b.csv": "0,1"}, []string{"not a known format", "table"}},
 		"nothing":                {files{"README.md": "hello"}, []string{"not a known format", "metadata.yaml", "indptr.npy"}},
 	} {
 		src := c.f.write(t)

@@ -29,11 +29,16 @@ type importer struct {
 	nodesClaimed bool
 
 	edges        *edgeSpool
+	ids          *idMap             // nil: ids are numbers of nodes
 	weights      *store.TableWriter // in input order, as the next two
 	edgeFeatures *store.TableWriter
 	edgeTimes    *store.ArrayWriter // one int64 each
 	nodeTimes    []int64
 
+	made   Recipe       // of tables
+	drawn  bool         // splits are
+	names  *graph.Names // nil: nodes are named by their numbers
+	recipe []byte       // or nil
 	labels graph.Labels
 	splits [3][]uint32
 
@@ -73,7 +78,9 @@ func (im *importer) finish() error {
 		return dataerr.Bad("there are no edges to read")
 	}
 	if im.nodes < 0 {
-		im.nodes, im.nodesFrom = im.edges.maxID+1, "the edges"
+		if err := im.nameNodes(); err != nil {
+			return err
+		}
 	}
 	if err := im.claimNodes(); err != nil {
 		return err
@@ -82,6 +89,9 @@ func (im *importer) finish() error {
 		return err
 	}
 	if err := im.writeNodeTimes(); err != nil {
+		return err
+	}
+	if err := im.writeNames(); err != nil {
 		return err
 	}
 	return im.writeLabels()
@@ -176,6 +186,68 @@ func (s *edgeSpool) flush() error {
 		}
 	}
 	s.src, s.dst = s.src[:0], s.dst[:0]
+	return nil
+}
+
+// addAll is add for many.
+func (s *edgeSpool) addAll(src, dst []uint32) error {
+	for len(src) > 0 {
+		k := min(len(src), spoolBlock-len(s.src))
+		s.src, s.dst = append(s.src, src[:k]...), append(s.dst, dst[:k]...)
+		last, unsorted, largest := s.last, s.unsorted, uint32(0)
+		for i, d := range dst[:k] {
+			largest = max(largest, d, src[i])
+			unsorted = unsorted || d < last
+			last = d
+		}
+		s.last, s.unsorted, s.maxID = last, unsorted, max(s.maxID, int64(largest))
+		s.count += int64(k)
+		if len(s.src) == spoolBlock {
+			if err := s.flush(); err != nil {
+				return err
+			}
+		}
+		src, dst = src[k:], dst[k:]
+	}
+	return nil
+}
+
+// rewrite has change replace the ids that were added so far, sources and destinations of a block at
+// a time.
+func (s *edgeSpool) rewrite(change func(ids []uint32) error) error {
+	if s.spare == nil {
+		s.spare = make([]uint32, 2*spoolBlock)
+	}
+	s.maxID, s.unsorted, s.last = -1, false, 0
+	for at := int64(0); at < s.count; at += spoolBlock {
+		if err := s.im.o.Context.Err(); err != nil {
+			return err
+		}
+		k := min(s.count-at, spoolBlock)
+		src, dst := s.src, s.dst // not flushed
+		flushed := at < s.count-int64(len(s.src))
+		if flushed {
+			if _, err := s.f.ReadAt(arrays.Bytes(s.spare[:2*k]), 8*at); err != nil {
+				return fmt.Errorf("graph: read back %s: %w", s.im.w.Shown(s.path), err)
+			}
+			src, dst = s.spare[:k], s.spare[k:2*k]
+		}
+		for _, x := range [][]uint32{src, dst} {
+			if err := change(x); err != nil {
+				return err
+			}
+		}
+		for i, d := range dst {
+			s.maxID = max(s.maxID, int64(src[i]), int64(d))
+			s.unsorted = s.unsorted || d < s.last
+			s.last = d
+		}
+		if flushed {
+			if _, err := s.f.WriteAt(arrays.Bytes(s.spare[:2*k]), 8*at); err != nil {
+				return dataerr.Writing(s.im.w.Shown(s.path), err)
+			}
+		}
+	}
 	return nil
 }
 

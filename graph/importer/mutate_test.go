@@ -105,7 +105,7 @@ func formatsOfData(t testing.TB) map[string]files {
 	}
 	adj["labels"], adj["train_mask"] = smallNumPy["labels.npy"], smallNumPy["valid.npy"]
 	all := map[string]files{
-		"numpy": smallNumPy, "ogb": smallOGB, "graphbolt": smallBolt, "edgelist": smallList,
+		"numpy": smallNumPy, "ogb": smallOGB, "graphbolt": smallBolt, "table": smallList,
 		"ogb with times": smallOGB.with("raw/node_year.csv.gz", gz("2010\n2011\n2012\n2013\n")),
 		"graphbolt csv": smallBolt.with("edges.npy", "").with("e.csv", "3,0\n0,1\n1,0\n2,2\n1,3\n").
 			with("metadata.yaml", strings.Replace(smallBolt["metadata.yaml"], "format: numpy, path: edges.npy", "format: csv, path: e.csv", 1)),

@@ -246,7 +246,7 @@ func (im *importer) nodeFeaturesNPY(path string) error {
 	if err := im.setNodes(rows, path); err != nil {
 		return err
 	}
-	fw, err := im.startNodeFeatures(int(cols), a.wideType())
+	fw, err := im.startNodeFeatures(int(cols), a.wideType(), false)
 	if err != nil {
 		return err
 	}

@@ -222,7 +222,7 @@ func (im *importer) startEdgeTable(name string, cols int, wide graph.DType) (*st
 	return t, nil
 }
 
-// startNodeFeatures begins the table of node features.
-func (im *importer) startNodeFeatures(cols int, wide graph.DType) (*store.TableWriter, error) {
-	return im.w.Table(arrays.NodeFeatures, cols, store.TableOptions{Wide: wide, Normalize: im.o.NormalizeFeatures})
+// startNodeFeatures begins the table of node features, or a scratch one of them.
+func (im *importer) startNodeFeatures(cols int, wide graph.DType, scratch bool) (*store.TableWriter, error) {
+	return im.w.Table(arrays.NodeFeatures, cols, store.TableOptions{Wide: wide, Normalize: im.o.NormalizeFeatures, Scratch: scratch})
 }

@@ -3,6 +3,7 @@ package importer
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 	"unsafe"
 
 	"github.com/klauspost/compress/gzip"
@@ -23,33 +26,39 @@ import (
 
 const maxLine = 16 * arrays.MaxColumns // bytes; a row of features can be long
 
-// textReader reads a text file line by line, decompressed as its name says
-// (.gz, .zst).
-type textReader struct {
-	path string
-	line int64 // number of the line that next returned last, from 1
-	r    *bufio.Reader
-	long []byte
-	in   *os.File
-	stop func()
+// stream is a file's content, decompressed as its name says (.gz, .zst), and of a text that begins
+// with the mark of UTF-8 or UTF-16 the UTF-8 without it.
+type stream struct {
+	io.Reader
+	path  string
+	in    *os.File
+	stop  func()
+	ended bool // to its end, and not cut off
 }
 
-func (im *importer) openText(path string) (*textReader, error) {
+// Read implements io.Reader.
+func (s *stream) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	s.ended = s.ended || err == io.EOF
+	return n, err
+}
+
+func (im *importer) openStream(path string) (*stream, error) {
 	f, err := im.src.open(path)
 	if err != nil {
 		return nil, err
 	}
-	t := &textReader{path: path, in: f, stop: func() {}}
+	s := &stream{path: path, in: f, stop: func() {}}
 	var r io.Reader = f
 	switch {
 	case strings.HasSuffix(path, ".zst") && im.src.sizes[path] == 0: // no frame at all is none that is damaged
 		f.Close()
-		return nil, t.readError(io.ErrUnexpectedEOF)
+		return nil, s.readError(0, io.ErrUnexpectedEOF)
 	case strings.HasSuffix(path, ".gz"):
 		z, err := gzip.NewReader(bufio.NewReaderSize(f, 1<<18))
 		if err != nil {
 			f.Close()
-			return nil, t.readError(err)
+			return nil, s.readError(0, err)
 		}
 		r = &unpacking{im, z, path}
 	case strings.HasSuffix(path, ".zst"):
@@ -58,21 +67,36 @@ func (im *importer) openText(path string) (*textReader, error) {
 		z, err := zstd.NewReader(f, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(window))
 		if err != nil {
 			f.Close()
-			return nil, t.readError(err)
+			return nil, s.readError(0, err)
 		}
-		r, t.stop = &unpacking{im, z, path}, z.Close
+		r, s.stop = &unpacking{im, z, path}, z.Close
 	}
-	t.r = bufio.NewReaderSize(r, 1<<20)
-	return t, nil
+	mark := make([]byte, 3)
+	n, err := io.ReadFull(r, mark)
+	if err != nil && err != io.EOF && (err != io.ErrUnexpectedEOF || n == 0) {
+		s.close()
+		return nil, s.readError(0, err)
+	}
+	switch mark = mark[:n]; {
+	case bytes.Equal(mark, []byte("\xef\xbb\xbf")):
+		s.Reader = r
+	case bytes.HasPrefix(mark, []byte("\xff\xfe")):
+		s.Reader = &utf16Reader{r: bufio.NewReader(io.MultiReader(bytes.NewReader(mark[2:]), r)), order: binary.LittleEndian}
+	case bytes.HasPrefix(mark, []byte("\xfe\xff")):
+		s.Reader = &utf16Reader{r: bufio.NewReader(io.MultiReader(bytes.NewReader(mark[2:]), r)), order: binary.BigEndian}
+	default:
+		s.Reader = io.MultiReader(bytes.NewReader(mark), r)
+	}
+	return s, nil
 }
 
-func (t *textReader) close() {
-	t.stop()
-	t.in.Close()
+func (s *stream) close() {
+	s.stop()
+	s.in.Close()
 }
 
 // readError tells an unreadable file from a damaged one.
-func (t *textReader) readError(err error) error {
+func (s *stream) readError(line int64, err error) error {
 	var pe *fs.PathError
 	switch {
 	case errors.Is(err, graph.ErrFormat):
@@ -80,7 +104,64 @@ func (t *textReader) readError(err error) error {
 	case errors.As(err, &pe):
 		return fmt.Errorf("graph: %w", err)
 	}
-	return dataerr.Bad("%s, after line %d: %w; the file is truncated or damaged, fetch it again", t.path, t.line, err)
+	return dataerr.Bad("%s, after line %d: %w; the file is truncated or damaged, fetch it again", s.path, line, err)
+}
+
+// utf16Reader turns UTF-16 into UTF-8; what is no text becomes U+FFFD.
+type utf16Reader struct {
+	r     *bufio.Reader
+	order binary.ByteOrder
+	out   []byte // not read yet
+	high  rune   // the first half of a pair, or 0
+}
+
+// Read implements io.Reader.
+func (u *utf16Reader) Read(p []byte) (int, error) {
+	for len(u.out) == 0 {
+		var unit [2]byte
+		if _, err := io.ReadFull(u.r, unit[:]); err != nil {
+			if err == io.ErrUnexpectedEOF {
+				err = errors.New("an odd number of bytes in UTF-16")
+			}
+			return 0, err
+		}
+		u.add(rune(u.order.Uint16(unit[:])))
+		for len(u.out) < 4096 && u.r.Buffered() >= 2 {
+			if _, err := io.ReadFull(u.r, unit[:]); err != nil {
+				return 0, err
+			}
+			u.add(rune(u.order.Uint16(unit[:])))
+		}
+	}
+	n := copy(p, u.out)
+	u.out = u.out[:copy(u.out, u.out[n:])]
+	return n, nil
+}
+
+func (u *utf16Reader) add(c rune) {
+	if u.high != 0 {
+		c, u.high = utf16.DecodeRune(u.high, c), 0
+	} else if utf16.IsSurrogate(c) && c < 0xdc00 {
+		u.high = c
+		return
+	}
+	u.out = utf8.AppendRune(u.out, c)
+}
+
+// textReader reads a stream line by line.
+type textReader struct {
+	*stream
+	line int64 // number of the line that next returned last, from 1
+	r    *bufio.Reader
+	long []byte
+}
+
+func (im *importer) openText(path string) (*textReader, error) {
+	s, err := im.openStream(path)
+	if err != nil {
+		return nil, err
+	}
+	return &textReader{stream: s, r: bufio.NewReaderSize(s, 1<<20)}, nil
 }
 
 // errorf reports what is wrong with the current line.
@@ -103,14 +184,11 @@ func (t *textReader) next() ([]byte, error) {
 				return nil, io.EOF
 			}
 			t.line++
-			if t.line == 1 {
-				part = bytes.TrimPrefix(part, []byte("\xef\xbb\xbf"))
-			}
 			part = bytes.TrimSuffix(part, []byte("\n"))
 			return bytes.TrimSuffix(part, []byte("\r")), nil
 		}
 		if err != bufio.ErrBufferFull {
-			return nil, t.readError(err)
+			return nil, t.readError(t.line, err)
 		}
 		if len(t.long)+len(part) > maxLine {
 			t.line++

@@ -6,152 +6,12 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"strconv"
-	"strings"
 
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/internal/arrays"
 	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
 	"github.com/gnnactor/gnnactor/graph/store"
 )
-
-// edgesText reads lines of "source, destination". With header, the first line
-// may name the columns; with weight, a third column may hold weights and a
-// fourth times, or the other way round where the header says so. Empty lines
-// and those that start with # or % are skipped.
-func (im *importer) edgesText(path string, header, weight bool) error {
-	t, err := im.openText(path)
-	if err != nil {
-		return err
-	}
-	defer t.close()
-	if err := im.startEdges(); err != nil {
-		return err
-	}
-	p := edgeParser{header: header, weight: weight}
-	w, when := make([]float32, 1), make([]int64, 1)
-	for {
-		line, err := t.next()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return err
-		}
-		src, dst, wt, ok, err := p.parse(line)
-		if err != nil {
-			return t.errorf("%w", err)
-		}
-		if !ok {
-			continue
-		}
-		if err := im.checkID(max(src, dst)); err != nil {
-			return t.errorf("%w", err)
-		}
-		if err := im.edges.add(src, dst); err != nil {
-			return err
-		}
-		if p.weighted() {
-			if im.weights == nil {
-				if _, err := im.startEdgeTable(arrays.Weights, 1, graph.Float32); err != nil {
-					return err
-				}
-			}
-			w[0] = wt
-			if err := im.weights.Row(w); err != nil {
-				return err
-			}
-		}
-		if p.timed() {
-			if im.edgeTimes == nil {
-				if err := im.startEdgeTimes(); err != nil {
-					return err
-				}
-			}
-			when[0] = p.when
-			if _, err := im.edgeTimes.Write(arrays.Bytes(when)); err != nil {
-				return err
-			}
-		}
-	}
-	if im.edges.count == 0 && im.nodes < 0 {
-		return dataerr.Bad("%s: there are no edges in it; give at least one line \"source,destination\"", path)
-	}
-	return nil
-}
-
-// edgeParser reads the lines of an edge list.
-type edgeParser struct {
-	header, weight bool
-	columns        int // 2 to 4, once an edge was read
-	sep            byte
-	timeFirst      bool  // the third column holds times
-	when           int64 // time of the edge that was read, if timed
-}
-
-func (p *edgeParser) weighted() bool { return p.columns == 4 || p.columns == 3 && !p.timeFirst }
-func (p *edgeParser) timed() bool    { return p.columns == 4 || p.columns == 3 && p.timeFirst }
-
-// names reads the header: only where times are matters.
-func (p *edgeParser) names(line []byte) {
-	for i, rest, more := 0, line, true; more && i < 4; i++ {
-		var f []byte
-		f, rest, more = cut(rest, p.sep)
-		switch strings.ToLower(strings.Trim(string(bytes.TrimSpace(f)), `"`)) {
-		case "time", "timestamp", "ts":
-			p.timeFirst = i == 2
-		}
-	}
-}
-
-// parse reads a line; ok is false when it holds no edge.
-func (p *edgeParser) parse(line []byte) (src, dst uint32, w float32, ok bool, err error) {
-	if trimmed := bytes.TrimSpace(line); len(trimmed) == 0 || trimmed[0] == '#' || trimmed[0] == '%' {
-		return 0, 0, 0, false, nil
-	}
-	if p.columns == 0 {
-		p.sep = separator(line)
-		if p.header {
-			p.header = false
-			f, _, _ := cut(line, p.sep)
-			if _, err := strconv.ParseFloat(string(bytes.TrimSpace(f)), 64); err != nil {
-				p.names(line)
-				return 0, 0, 0, false, nil
-			}
-		}
-	}
-	a, rest, more := cut(line, p.sep)
-	if src, err = parseID(a); err != nil {
-		return 0, 0, 0, false, err
-	}
-	if !more {
-		return 0, 0, 0, false, errors.New("the line has 1 column; an edge needs a source and a destination")
-	}
-	b, rest, more := cut(rest, p.sep)
-	if dst, err = parseID(b); err != nil {
-		return 0, 0, 0, false, err
-	}
-	columns := 2
-	for ; more; columns++ {
-		if !p.weight || columns == 4 {
-			return 0, 0, 0, false, fmt.Errorf("the line has too many columns; want source, destination%s", map[bool]string{true: " and perhaps a weight and a time"}[p.weight])
-		}
-		var c []byte
-		c, rest, more = cut(rest, p.sep)
-		if (columns == 2) == p.timeFirst {
-			if p.when, err = strconv.ParseInt(string(bytes.TrimSpace(c)), 10, 64); err != nil {
-				return 0, 0, 0, false, fmt.Errorf("time: %q is not an integer", clip(c))
-			}
-		} else if w, err = parseFloat(c); err != nil {
-			return 0, 0, 0, false, fmt.Errorf("weight: %w", err)
-		}
-	}
-	if p.columns != 0 && p.columns != columns {
-		return 0, 0, 0, false, fmt.Errorf("the line has %d columns, but lines before it have %d", columns, p.columns)
-	}
-	p.columns = columns
-	return src, dst, w, true, nil
-}
 
 // rowsText calls start with the number of columns of the first line and then
 // row with every line's values. It returns the number of rows. With nan, an
@@ -220,7 +80,7 @@ var errRow = errors.New("the row cannot be used")
 func (im *importer) nodeFeaturesText(path string) error {
 	var fw *store.TableWriter
 	n, err := im.rowsText(path, false, func(cols int) (err error) {
-		fw, err = im.startNodeFeatures(cols, graph.Float32)
+		fw, err = im.startNodeFeatures(cols, graph.Float32, false)
 		return err
 	}, func(x []float32) error { return fw.Row(x) })
 	if fw != nil {

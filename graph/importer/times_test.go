@@ -41,7 +41,7 @@ func TestTimesFromEveryFormat(t *testing.T) {
 // Reversed edges keep the time, added loops are always there, and a store that
 // is imported again keeps all.
 func TestTimesUnderOptions(t *testing.T) {
-	src := files{"g.csv": "a,b,time\n0,1,7\n2,1,9\n"}.write(t)
+	src := files{"g.csv": "from,to,time\n0,1,7\n2,1,9\n"}.write(t)
 	ds := imported(t, src, Options{Undirected: true, SelfLoops: true})
 	always := int64(math.MinInt64)
 	if want := []int64{always, 7, 7, always, 9, 9, always}; !reflect.DeepEqual(ds.EdgeTimes, want) {
@@ -59,9 +59,9 @@ func TestBadTimesAreRefused(t *testing.T) {
 		"4 rows, but there are 5":     smallNumPy.with("edge_times.npy", npy("<i8", "(4,)", []int64{1, 2, 3, 4})),
 		"integers are needed":         smallNumPy.with("node_times.npy", npy("<f4", "(4,)", []float32{1, 2, 3, 4})),
 		"want times":                  smallNumPy.with("node_times.npy", npy("<i8", "(2, 2)", []int64{1, 2, 3, 4})),
-		`line 2: time: "x"`:           {"g.csv": "a,b,time\n0,1,x\n"},
+		`line 2: time: "x"`:           {"g.csv": "from,to,time\n0,1,x\n"},
 		`line 2: "new" is not a time`: smallOGB.with("raw/node_year.csv.gz", gz("2001\nnew\n0\n1\n")),
-		"too many columns":            {"g.csv": "0,1,2,3,4\n"},
+		"5 columns without names":     {"g.csv": "0,1,2,3,4\n"},
 	} {
 		err := Import(f.write(t), t.TempDir()+"/store", Options{})
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -83,7 +83,16 @@ func (m *manifest) check() error {
 			errs = append(errs, want(arrays.Labels, n, 1, graph.Int32))
 		}
 	}
-	errs = append(errs, want(arrays.NodeTimes, n, 1, graph.Int64), want(arrays.EdgeTimes, e, 1, graph.Int64), m.checkPartitions())
+	errs = append(errs, want(arrays.NodeTimes, n, 1, graph.Int64), want(arrays.EdgeTimes, e, 1, graph.Int64), m.checkPartitions(),
+		want(arrays.NodeIDs, n, 1, graph.Int64), want(arrays.NameBounds, n+1, 1, graph.Int64))
+	for _, name := range []string{arrays.NodeNames, arrays.Recipe} {
+		if a := m.array(name); a != nil {
+			errs = append(errs, want(name, a.Rows, 1, graph.Uint8))
+		}
+	}
+	if texts := m.array(arrays.NodeNames) != nil; texts != (m.array(arrays.NameBounds) != nil) || texts && m.array(arrays.NodeIDs) != nil {
+		errs = append(errs, fmt.Errorf("names of nodes are numbers in %s, or texts in %s with bounds in %s", arrays.NodeIDs, arrays.NodeNames, arrays.NameBounds))
+	}
 	for _, name := range []string{arrays.Sources, arrays.Targets, arrays.Originals, arrays.OutIndptr, arrays.OutIndices, arrays.OutWeights} {
 		a := m.array(name)
 		if a != nil && m.Piece == nil {
@@ -156,6 +165,15 @@ func (m *manifest) dataset(payload map[string][]byte) *graph.Dataset {
 		Partitions: m.partitions(payload),
 		Train:      ids(arrays.Train), Valid: ids(arrays.Valid), Test: ids(arrays.Test),
 		Fingerprint: m.Fingerprint,
+	}
+	switch {
+	case m.array(arrays.NodeIDs) != nil:
+		ds.Names = &graph.Names{Numbers: int64s(arrays.NodeIDs)}
+	case m.array(arrays.NodeNames) != nil:
+		ds.Names = &graph.Names{Text: view(arrays.NodeNames), Bounds: int64s(arrays.NameBounds)}
+	}
+	if m.array(arrays.Recipe) != nil {
+		ds.Recipe = view(arrays.Recipe)
 	}
 	if a := m.array(arrays.Labels); a != nil {
 		ds.Labels = &graph.Labels{NumClasses: int(m.NumClasses)}

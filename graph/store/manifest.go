@@ -26,7 +26,7 @@ const (
 // this struct, so any changed byte is found when the store is opened.
 type manifest struct {
 	Format     string        `json:"format"`
-	Version    int           `json:"version"` // the newest that an array file may have
+	Version    int           `json:"version"` // the newest that an array file may have, or namedVersion
 	Name       string        `json:"name"`
 	NumNodes   int64         `json:"num_nodes"`
 	NumEdges   int64         `json:"num_edges"`
@@ -44,6 +44,20 @@ type manifest struct {
 }
 
 func (m *manifest) array(name string) *arrays.Info { return arrays.Find(m.Arrays, name) }
+
+// namedVersion is the manifest's version where nodes have names or there is a recipe, which
+// programs that read version 2 do not know.
+const namedVersion = 3
+
+// setArrays lists the arrays, and sets the version that they need.
+func (m *manifest) setArrays(list []arrays.Info) {
+	m.Version, m.Arrays = storeVersion, list
+	for _, name := range []string{arrays.NodeIDs, arrays.NodeNames, arrays.Recipe} {
+		if m.array(name) != nil {
+			m.Version = namedVersion
+		}
+	}
+}
 
 func (m *manifest) fingerprint() string {
 	return arrays.Fingerprint(m.Arrays, m.NumClasses, m.SplitLabels)
@@ -80,8 +94,8 @@ func decodeManifest(b []byte) (*manifest, error) {
 	if version.Format != manifestFormat {
 		return nil, fmt.Errorf("its format is %q, want %q", version.Format, manifestFormat)
 	}
-	if version.Version < 1 || version.Version > storeVersion {
-		return nil, fmt.Errorf("version %d, but this program reads versions 1 to %d", version.Version, storeVersion)
+	if version.Version < 1 || version.Version > namedVersion {
+		return nil, fmt.Errorf("version %d, but this program reads versions 1 to %d", version.Version, namedVersion)
 	}
 	m := new(manifest)
 	d := json.NewDecoder(bytes.NewReader(b))

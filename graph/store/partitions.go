@@ -124,7 +124,7 @@ func SavePartition(ctx context.Context, dir string, p graph.Partition) (err erro
 // same method and number of parts.
 func (m *manifest) withPartition(p manifestPartition, written map[string]arrays.Info) *manifest {
 	c, gone := *m, ""
-	c.Version, c.Arrays, c.Partitions = storeVersion, nil, nil
+	c.Arrays, c.Partitions = nil, nil
 	for _, q := range m.Partitions {
 		if q.Method == p.Method && q.Parts == p.Parts {
 			gone = q.Array
@@ -137,7 +137,8 @@ func (m *manifest) withPartition(p manifestPartition, written map[string]arrays.
 			c.Arrays = append(c.Arrays, a)
 		}
 	}
-	c.Arrays, c.Partitions = append(c.Arrays, written[p.Array]), append(c.Partitions, p)
+	c.setArrays(append(c.Arrays, written[p.Array]))
+	c.Partitions = append(c.Partitions, p)
 	return &c
 }
 

@@ -208,15 +208,16 @@ func (w *Writer) Commit(ctx context.Context) error {
 	if err := os.RemoveAll(w.Scratch()); err != nil {
 		return dataerr.Writing(w.dst, err)
 	}
-	w.m.Version, w.m.Arrays = storeVersion, nil
+	var list []arrays.Info
 	for _, name := range arrays.Names {
 		if a, ok := w.written[name]; ok {
-			w.m.Arrays = append(w.m.Arrays, a)
+			list = append(list, a)
 		}
 	}
 	for _, p := range w.m.Partitions {
-		w.m.Arrays = append(w.m.Arrays, w.written[p.Array])
+		list = append(list, w.written[p.Array])
 	}
+	w.m.setArrays(list)
 	if a := w.m.array(arrays.Indptr); a != nil && w.m.Piece == nil {
 		w.m.NumNodes = a.Rows - 1
 	}

@@ -27,6 +27,10 @@ const (
 	Train        = "train"
 	Valid        = "valid"
 	Test         = "test"
+	NodeIDs      = "node-ids"         // what the data calls the nodes, where that is whole numbers
+	NodeNames    = "node-names"       // or texts, of these
+	NameBounds   = "node-name-bounds" // bounds
+	Recipe       = "recipe"           // how columns became features and classes, in JSON
 )
 
 // The arrays that a piece of a divided graph has beside those.
@@ -50,6 +54,7 @@ var Names = []string{
 	Labels, Train, Valid, Test,
 	NodeTimes, EdgeTimes,
 	Sources, Targets, Originals, OutIndptr, OutIndices, OutWeights,
+	NodeIDs, NodeNames, NameBounds, Recipe,
 }
 
 // What more of is a sign of the wrong file.

@@ -1,0 +1,9 @@
+package importer
+
+import (
+	"testing"
+
+	"github.com/gnnactor/gnnactor/internal/leak"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
