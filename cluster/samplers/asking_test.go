@@ -183,6 +183,22 @@ func TestNobodySamples(t *testing.T) {
 	})
 }
 
+// Who audits does not wait for a node that is silent any longer than who trains.
+func TestDrawAtSilent(t *testing.T) {
+	inBubble(t, func(k *asked) {
+		k.table.put("b")
+		k.take(never, "b")
+		began := time.Now()
+		later, err := k.DrawAt(k.t.Context(), "b", sampling.ID{Phase: "train", Of: 1}, new(sampling.Batch))
+		if took := time.Since(began); !later || err == nil || took != patience {
+			t.Errorf("later %v, %v after %v", later, err, took)
+		}
+		if later, err := k.DrawAt(k.t.Context(), "c", sampling.ID{Phase: "train", Of: 1}, new(sampling.Batch)); later || err != nil {
+			t.Errorf("later %v, %v", later, err)
+		}
+	})
+}
+
 // How long a node may take follows what nearly all batches took lately.
 func TestLimit(t *testing.T) {
 	const slow = 100 * time.Millisecond

@@ -568,15 +568,18 @@ func (r *Remote) Nodes() (all []string) {
 	return all
 }
 
-// DrawAt makes b, which is empty, a micro-batch as one node draws it. later: it may do so if it is asked again, or is gone.
+// DrawAt makes b, which is empty, a micro-batch as one node draws it, which may take as long as a draw without another
+// node's being asked. later: it may do so if it is asked again, or is gone.
 func (r *Remote) DrawAt(ctx context.Context, node string, id sampling.ID, b *sampling.Batch) (later bool, err error) {
 	m := &messages.Seeds{ID: id}
 	body, err := r.question(m)
 	if err != nil {
 		return false, err
 	}
-	err = r.draw(ctx, &drawing{body: body, m: m, b: b}, node)
-	return moved(err), err
+	ctx, cancel := context.WithTimeoutCause(ctx, r.took.limit(patience), errLate)
+	defer cancel()
+	err = r.drawAt(ctx, &drawing{body: body, m: m, b: b}, node)
+	return moved(err) || err != nil && context.Cause(ctx) == errLate, err
 }
 
 // largest is how many bytes a batch may have; all those of a graph of 2³² edges have fewer.
