@@ -349,6 +349,54 @@ func TestPartsAway(t *testing.T) {
 	}
 }
 
+// A run that waits for rows of another node, while it starts and while it trains, ends when it is interrupted.
+func TestPartsInterrupted(t *testing.T) {
+	nodes, held := holdAll(t, 4, 2, true)
+	c := partsConfig("sage", "neighbor")
+	c.Cluster.Parts, c.Data.Path = held[0], held[0].Set().Dir()
+	asked := make(chan struct{}, 1<<10)
+	refuse := func(context.Context, *dataplane.Request) (dataplane.Reply, error) {
+		asked <- struct{}{}
+		return dataplane.Reply{}, errors.New("not now")
+	}
+	nodes[1].plane.Handle(dataplane.MethodDraw, refuse)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-asked
+		cancel()
+	}()
+	if _, err := runtime.Start(ctx, c); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted while it starts: %v", err)
+	}
+	nodes[1].plane.Handle(dataplane.MethodDraw, held[1].Draw)
+	if _, err := held[1].Owners(t.Context(), sampling.Spec{Name: "neighbor", Fanouts: c.Sampling.Fanouts, Layers: 2}, c.Training.Seed); err != nil {
+		t.Fatal(err)
+	}
+	rt, err := runtime.Start(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes[1].plane.Handle(dataplane.MethodDraw, refuse)
+	for len(asked) > 0 {
+		<-asked
+	}
+	ctx, cancel = context.WithCancel(t.Context())
+	go func() {
+		<-asked
+		cancel()
+	}()
+	var last error
+	for _, err := range rt.Train(ctx) {
+		last = err
+	}
+	if !errors.Is(last, context.Canceled) {
+		t.Errorf("interrupted while it trains: %v", last)
+	}
+	if err := rt.Stop(); err != nil {
+		t.Error(err)
+	}
+}
+
 // Where no node is to be evaluated the plan has no memory for inference, which is then refused by name; training is the same.
 func TestPartsWithoutInference(t *testing.T) {
 	for _, evaluated := range []bool{true, false} {

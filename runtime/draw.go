@@ -53,7 +53,7 @@ func (d *drawing) answer(ctx context.Context, b *sampling.Batch, m *messages.See
 		return nil, d.draw(b, m.ID)
 	case messages.WantDraw:
 		if d.sampler == nil {
-			d.sampler = r.newSampler()
+			d.sampler = sampling.Within(ctx, r.newSampler())
 		}
 		b.Reset()
 		b.ID = m.ID
@@ -153,7 +153,7 @@ func (r *Runtime) newDraw(orders *epochOrders) func(*sampling.Batch, sampling.ID
 			seeds = sampling.Cut(order, work.BatchSize, max(id.Of, 1), id.Batch, id.Micro)
 		}
 		if s == nil {
-			s = r.newSampler()
+			s = sampling.Within(r.ctx, r.newSampler())
 		}
 		b.Reset()
 		b.ID = id

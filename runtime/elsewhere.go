@@ -162,7 +162,7 @@ func (r *Runtime) newTrial(ctx context.Context) func(b *sampling.Batch, id sampl
 			return r.askBatch(ctx, b, &messages.Seeds{ID: id, Seeds: seeds, Want: messages.WantDraw}, r.sampler.Dataset().Graph)
 		}
 	}
-	sampler := r.newSampler()
+	sampler := sampling.Within(ctx, r.newSampler())
 	return func(b *sampling.Batch, id sampling.ID, seeds []uint32) error {
 		b.Reset()
 		b.ID = id

@@ -125,8 +125,8 @@ func (o *owners) ask(ctx context.Context, node string, q []sampling.Ask, a []*sa
 	return messages.ReadAnswers(b, a, rows, o.Borders().Nodes())
 }
 
-// draw answers another node's questions.
-func (p *Parts) draw(ctx context.Context, r *dataplane.Request) (dataplane.Reply, error) {
+// Draw answers another node's questions: it handles dataplane.MethodDraw.
+func (p *Parts) Draw(ctx context.Context, r *dataplane.Request) (dataplane.Reply, error) {
 	p.mu.Lock()
 	d, drawn := p.drawers, p.drawn
 	p.mu.Unlock()

@@ -91,7 +91,7 @@ func Hold(ctx context.Context, o Options) (_ *Parts, err error) {
 			return nil, err
 		}
 	}
-	o.Plane.Handle(dataplane.MethodDraw, p.draw)
+	o.Plane.Handle(dataplane.MethodDraw, p.Draw)
 	o.Plane.Handle(dataplane.MethodColumn, p.column)
 	if err := o.Member.Announce(ctx, func(i *membership.Info) { i.Pieces, i.Files = has, true }); err != nil {
 		return nil, err

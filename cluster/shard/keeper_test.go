@@ -47,6 +47,23 @@ func TestAssign(t *testing.T) {
 	}
 }
 
+// Who has shards at hand gets those, as far as the share goes, and what one node alone has is that one's.
+func TestAssignAtHand(t *testing.T) {
+	names := []string{"n0", "n1", "n2"}
+	has := map[string][]int{"n0": {0, 1, 2, 3, 4, 5}, "n1": {4, 5}, "n2": {0}}
+	all := assign(6, 1, names, func(node string, shard int) bool { return slices.Contains(has[node], shard) })
+	load, copied := map[string]int{}, 0
+	for s, a := range all {
+		load[a[0]]++
+		if !slices.Contains(has[a[0]], s) {
+			copied++
+		}
+	}
+	if load["n0"] != 2 || load["n1"] != 2 || load["n2"] != 2 || copied != 1 { // two of 1, 2 and 3 are with n0; n2 has one
+		t.Errorf("%v: %d shards are with nodes that have to copy them", all, copied)
+	}
+}
+
 // keeperNode is a member that keeps shards.
 type keeperNode struct {
 	plane  *dataplane.Plane
