@@ -5,11 +5,14 @@ package cuda_test
 import (
 	"math"
 	"math/rand/v2"
+	"regexp"
+	"slices"
 	"testing"
 
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/compute/cuda"
 	"github.com/gnnactor/gnnactor/compute/cuda/fakecuda"
+	"github.com/gnnactor/gnnactor/compute/cuda/kernels"
 	"github.com/gnnactor/gnnactor/pool"
 )
 
@@ -75,3 +78,29 @@ func abs(v float32) float32 { return max(v, -v) }
 
 // shapes are odd ones, one element, one row and one column among them.
 var shapes = [][2]int{{1, 1}, {1, 70}, {70, 1}, {3, 5}, {33, 257}, {130, 64}}
+
+// The table of what the driver made of kernels: registers of a thread, shared memory of a block, and
+// the local memory of a thread, which would be registers that did not do.
+func TestKernelsTake(t *testing.T) {
+	d := newBench(t).q.Device()
+	var names []string
+	for _, ptx := range kernels.PTX() {
+		for _, m := range regexp.MustCompile(`(?m)^\.visible \.entry (\w+)\(`).FindAllSubmatch(ptx, -1) {
+			names = append(names, string(m[1]))
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		var n [3]int
+		for i, what := range []int{cuda.Registers, cuda.SharedBytes, cuda.LocalBytes} {
+			var err error
+			if n[i], err = d.Takes(name, what); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Logf("%-28s %3d registers %6d bytes shared %4d local", name, n[0], n[1], n[2])
+		if n[0] == 0 || n[0] > 255 {
+			t.Errorf("%s takes %d registers", name, n[0])
+		}
+	}
+}

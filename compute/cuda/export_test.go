@@ -2,7 +2,49 @@
 
 package cuda
 
-import "github.com/gnnactor/gnnactor/compute/cpu"
+import (
+	"os"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+
+	"github.com/gnnactor/gnnactor/compute/cpu"
+)
+
+// The driver's numbers of what a kernel takes.
+const (
+	SharedBytes = 1
+	LocalBytes  = 3
+	Registers   = 4
+)
+
+// Takes returns how much of something the driver says that a kernel takes.
+func (d *Device) Takes(kernel string, what int) (int, error) {
+	f, err := d.kernel(kernel)
+	if err != nil {
+		return 0, err
+	}
+	name := os.Getenv(LibraryVariable)
+	if name == "" {
+		name = "libcuda.so.1"
+	}
+	library, err := purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_LOCAL)
+	if err != nil {
+		return 0, err
+	}
+	ask, err := purego.Dlsym(library, "cuFuncGetAttribute")
+	if err != nil {
+		return 0, err
+	}
+	n := new(int32)
+	err = d.inContext(kernel, func() error {
+		if code, _, _ := purego.SyscallN(ask, uintptr(unsafe.Pointer(n)), uintptr(what), f); code != 0 {
+			return d.driver.failure(cuModuleGetFunction, kernel, d.Number, int(int32(code)))
+		}
+		return nil
+	})
+	return int(*n), err
+}
 
 // Enough has the largest tiles for products of as many blocks, until the function that it
 // returns is called.
