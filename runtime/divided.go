@@ -38,6 +38,8 @@ type Divided struct {
 	rounds  int // that began
 	model   *compute.Model
 	params  []float32
+	start   string // hash of the parameters that training began with
+	resumed int    // epochs
 	pool    *pool.Pool
 }
 

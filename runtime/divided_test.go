@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -118,6 +120,64 @@ func divided(t *testing.T, cfg Config, o pieces.Options) *Divided {
 		}
 	})
 	return d
+}
+
+// Training that was stopped goes on from its checkpoint to the bits of one that was not, passes over a damaged one, and takes no other
+// run's; its directory is not used again unless it is asked to go on.
+func TestDividedTrainResumes(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.Data.Path, cfg.Model.Name, cfg.Model.Norm, cfg.Training.Epochs = dividedData(t)["blocks"], "gcn", "batch", 5
+	cfg.Sampling.Sampler, cfg.Sampling.Fanouts, cfg.Training.Schedule = "full", nil, "cosine"
+	cut := pieces.Options{Method: "hash", Pieces: 3}
+	var losses []float64
+	keep := func(_ int, loss, _ float64) error { losses = append(losses, loss); return nil }
+	whole := divided(t, cfg, cut)
+	if err := whole.Train(t.Context(), keep); err != nil {
+		t.Fatal(err)
+	}
+	want := slices.Clone(losses)
+	cfg.Checkpoint.Dir, cfg.Checkpoint.Keep = filepath.Join(t.TempDir(), "kept"), 2
+	losses = nil
+	enough := errors.New("enough")
+	err := divided(t, cfg, cut).Train(t.Context(), func(epoch int, loss, accuracy float64) error {
+		if keep(epoch, loss, accuracy); epoch == 2 {
+			return enough
+		}
+		return nil
+	})
+	if !errors.Is(err, enough) {
+		t.Fatal(err)
+	}
+	if err := divided(t, cfg, cut).Train(t.Context(), keep); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "another run's") {
+		t.Errorf("not resumed, in a directory in use: %v", err)
+	}
+	kept, err := checkpoints(cfg.Checkpoint.Dir)
+	if err != nil || len(kept) != 2 {
+		t.Fatalf("%q, %v", kept, err)
+	}
+	if err := os.Truncate(kept[0], 100); err != nil { // of epoch 2, which is made again
+		t.Fatal(err)
+	}
+	cfg.Checkpoint.Resume = true
+	losses = losses[:2]
+	d := divided(t, cfg, cut)
+	if err := d.Train(t.Context(), keep); err != nil {
+		t.Fatal(err)
+	}
+	if d.Resumed() != 2 || !slices.Equal(losses, want) || d.ParametersSHA256() != whole.ParametersSHA256() {
+		t.Errorf("resumed after %d epochs: losses %v, want %v", d.Resumed(), losses, want)
+	}
+	if err := d.Train(t.Context(), keep); err != nil || d.Resumed() != 5 || len(losses) != 5 || d.ParametersSHA256() != whole.ParametersSHA256() {
+		t.Errorf("what is done already: %v, %d epochs resumed, %d losses", err, d.Resumed(), len(losses))
+	}
+	other := cfg
+	other.Training.LR *= 2
+	if err := divided(t, other, cut).Train(t.Context(), keep); !errors.Is(err, ErrIdentity) {
+		t.Errorf("another rate: %v", err)
+	}
+	if err := divided(t, cfg, pieces.Options{Method: "hash", Pieces: 2}).Train(t.Context(), keep); !errors.Is(err, ErrIdentity) {
+		t.Errorf("other pieces: %v", err)
+	}
 }
 
 // What global batches over pieces do not have is refused by name, training ends with its context and what it tells, and the same

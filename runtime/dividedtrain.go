@@ -1,16 +1,22 @@
 package runtime
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
+	"unsafe"
 
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/pieces"
+	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/sampling"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 // Train trains on global batches, as a Runtime with the sampler full does: each epoch is one step, on all training nodes, from the
@@ -19,23 +25,30 @@ import (
 // activations in memory; they exchange rows and the rows' gradients directly.
 //
 // The same values are dropped as in one process on the graph of the set's ids, and losses and gradients are its in float32's error. Their
-// bits are a function of the partition: sums over nodes are the pieces', joined in one tree. Checkpoints, patience, the plateau
+// bits are a function of the partition: sums over nodes are the pieces', joined in one tree. With Config.Checkpoint each step is
+// kept, as a Runtime's epochs are; a run that goes on from there makes the bits of one that was not interrupted. Patience, the plateau
 // schedule, micro-batches and ssp, which a Runtime has, are refused.
 func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy float64) error) (err error) {
 	defer func() { err = damaged(err) }()
 	c := &d.cfg
-	for what, asked := range map[string]bool{
-		"a sampler other than full":          c.Sampling.Sampler != "full",
-		"micro-batches":                      c.Sampling.MicroBatches > 1,
-		"sync ssp":                           c.Training.Sync.Asynchronous(),
-		"inductive":                          c.Sampling.Inductive,
-		"checkpoint":                         c.Checkpoint.Dir != "",
-		"patience, and the plateau schedule": c.Training.Patience > 0 || c.Training.Schedule == "plateau",
-		"stages of the program's own after sampling": len(c.Stages) > 0,
+	var bad []string
+	for _, s := range []struct {
+		what  string
+		asked bool
+	}{
+		{"a sampler other than full", c.Sampling.Sampler != "full"},
+		{"micro-batches", c.Sampling.MicroBatches > 1},
+		{"sync ssp", c.Training.Sync.Asynchronous()},
+		{"inductive", c.Sampling.Inductive},
+		{"patience, and the plateau schedule", c.Training.Patience > 0 || c.Training.Schedule == "plateau"},
+		{"stages of the program's own after sampling", len(c.Stages) > 0},
 	} {
-		if asked {
-			return fmt.Errorf("%w: global batches over a partition set do not have: %s", ErrConfig, what)
+		if s.asked {
+			bad = append(bad, s.what)
 		}
+	}
+	if bad != nil {
+		return fmt.Errorf("%w: global batches over a partition set do not have: %s", ErrConfig, strings.Join(bad, "; "))
 	}
 	batch, err := d.batch()
 	if err != nil {
@@ -47,8 +60,10 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 		return x
 	}
 	ex := d.exchange(compute.NewMemory())
+	var places compute.Places
+	here := 0
 	if c.Cluster.Spread != nil {
-		if _, _, err := d.alike(ctx, ex); err != nil {
+		if places, here, err = d.alike(ctx, ex); err != nil {
 			return err
 		}
 	}
@@ -60,8 +75,21 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 	u := updaterOf(d.model, c.recipe())
 	u.x = cpu.NewExec(d.pool, d.kernels)
 	u.begin(d.params)
+	state, err := d.resume(u)
+	if err == nil && places != nil {
+		state, err = d.catchUp(ctx, ex, places, here, state, u)
+	}
+	if err != nil {
+		return err
+	}
+	verified := sync.OnceValue(func() error {
+		if c.Data.Verify {
+			return d.verify(ctx)
+		}
+		return nil
+	})
 	defer func() { d.params = u.params }()
-	for epoch := range c.Training.Epochs {
+	for epoch := int(state.Step); epoch < c.Training.Epochs; epoch++ {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -77,16 +105,131 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 			return fmt.Errorf("%s: %w", sampling.ID{Phase: "train", Epoch: epoch}, err)
 		}
 		u.Apply([][]float32{grad}, sum.Weight)
+		state.stepped(epoch, sum)
+		if c.Checkpoint.Dir != "" {
+			if err := verified(); err != nil {
+				return err
+			}
+			state.params, state.m, state.v = u.params, u.m, u.v
+			if err := state.save(c.Checkpoint.Dir, c.Checkpoint.Keep, d.model.Layout()); err != nil {
+				return err
+			}
+		}
 		if told != nil {
 			if err := told(epoch, sum.Loss/sum.Weight, ratio(sum.Correct, sum.Count)); err != nil {
 				return err
 			}
 		}
 	}
-	if c.Data.Verify {
-		return d.verify(ctx)
+	return verified()
+}
+
+// Resumed returns how many epochs the last Train found done in a checkpoint.
+func (d *Divided) Resumed() int { return d.resumed }
+
+// identify says what global batches over the set depend on: where its pieces are computed is no part of that.
+func (d *Divided) identify() Identity {
+	c := &d.cfg
+	if d.start == "" || c.Checkpoint.Dir == "" || !c.Checkpoint.Resume {
+		d.start = d.model.Layout().SHA256(d.params)
 	}
-	return nil
+	return Identity{
+		Data: d.set.Fingerprint(), NormalizeFeatures: c.Data.NormalizeFeatures, Model: d.model.Spec(), Sampler: sampling.Spec{Name: "full"}, Seed: c.Training.Seed,
+		MicroBatches: 1, Recipe: c.recipe(), Start: d.start, Precision: c.precision.String(), Kernels: d.kernels.String(),
+	}
+}
+
+// resume returns the state that training goes on from, to which it sets u: that of the newest checkpoint, or of a run that begins.
+func (d *Divided) resume(u *updater) (*checkpoint, error) {
+	id, c := d.identify(), &d.cfg.Checkpoint
+	d.resumed = 0
+	fresh := &checkpoint{Identity: id}
+	if c.Dir == "" {
+		return fresh, nil
+	}
+	if !c.Resume {
+		if old, err := checkpoints(c.Dir); err != nil || len(old) > 0 {
+			return nil, errors.Join(err, fmt.Errorf("%w: checkpoint: %s holds another run's checkpoints; resume it, or choose an empty directory", ErrConfig, c.Dir))
+		}
+	}
+	if err := writable(c.Dir, false); err != nil || !c.Resume {
+		return fresh, err
+	}
+	saved, skipped, err := (&expected{d.model.Layout(), id, 1, c.AllowOtherKernels}).load(c.Dir)
+	for _, why := range skipped {
+		d.log.Warn("passed over a damaged checkpoint", "why", why)
+	}
+	if err != nil || saved == nil {
+		return fresh, err
+	}
+	saved.Identity = id
+	u.restore(saved)
+	d.resumed = int(saved.Step)
+	return saved, nil
+}
+
+// catchUp has all nodes go on from the newest state that one of them has, which sends it to the others: nodes that are new, or were
+// killed before they had kept a step that others had.
+func (d *Divided) catchUp(ctx context.Context, ex compute.Exchange, places compute.Places, here int, state *checkpoint, u *updater) (*checkpoint, error) {
+	var mine bytes.Buffer
+	state.params, state.m, state.v = u.params, u.m, u.v
+	if err := state.write(&mine, d.model.Layout()); err != nil {
+		return nil, err
+	}
+	const part = 1 << 16 // of numbers, which float32 has exactly
+	said, err := places.Share(ctx, ex, "steps", here, func(int) ([]float32, error) {
+		return []float32{float32(state.Step / part), float32(state.Step % part), float32(mine.Len() / part), float32(mine.Len() % part)}, nil
+	}, func(int) int { return 4 })
+	if err != nil {
+		return nil, err
+	}
+	newest, from, size, behind := int64(-1), 0, 0, false
+	for q, words := range said {
+		if words == nil {
+			continue
+		}
+		step := int64(words[0])*part + int64(words[1])
+		behind = behind || newest >= 0 && step != newest
+		if step > newest {
+			newest, from, size = step, q, int(words[2])*part+int(words[3])
+		}
+	}
+	if !behind {
+		return state, nil
+	}
+	words := make([]float32, size/4+1)
+	said, err = places.Share(ctx, ex, "state", here, func(piece int) ([]float32, error) {
+		if piece != from {
+			return nil, nil
+		}
+		copy(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), 4*len(words)), mine.Bytes())
+		return words, nil
+	}, func(piece int) int {
+		if piece != from {
+			return 0
+		}
+		return len(words)
+	})
+	if err != nil || state.Step == newest {
+		return state, err
+	}
+	id := state.Identity
+	b := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(said[from]))), size)
+	if state, err = (&expected{d.model.Layout(), id, 1, d.cfg.Checkpoint.AllowOtherKernels}).state(b); err != nil {
+		return nil, err
+	}
+	state.Identity = id
+	u.restore(state)
+	d.resumed = int(state.Step)
+	return state, nil
+}
+
+// stepped books an epoch that is one step.
+func (c *checkpoint) stepped(epoch int, s compute.Stats) {
+	a := messages.Applied{ID: sampling.ID{Phase: "train", Epoch: epoch}, Step: int64(epoch), Stats: messages.Stats{Loss: s.Loss, Weight: s.Weight, Correct: s.Correct, Count: s.Count}, Last: true}
+	c.Chain.extend(&a)
+	c.Step, c.Ended, c.Last, c.LastLoss = a.Step+1, epoch+1, a.Stats, s.Loss/s.Weight
+	c.Lineage = training.Extend(c.Lineage, 0, a.Step)
 }
 
 // batch returns what of the training nodes lies in each piece.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -138,10 +139,14 @@ func writePieces(out string, n int, o *runtime.Outputs) (err error) {
 
 // trainDivided trains on global batches over the partition set cfg.Data.Path.
 func (c *trainCommand) trainDivided(cmd *cobra.Command, cfg runtime.Config) (err error) {
-	for _, flag := range []string{"cluster", "plot", "baseline", "trace", "steps"} {
+	var unread []string
+	for _, flag := range []string{"cluster", "plot", "baseline", "trace", "steps", "eval-every", "patience"} {
 		if cmd.Flags().Changed(flag) {
-			return usagef("--%s: global batches over a partition set do not have that", flag)
+			unread = append(unread, "--"+flag)
 		}
+	}
+	if unread != nil {
+		return usagef("%s: global batches over a partition set do not have that; leave it out, or train on the store that the set was made of", strings.Join(unread, ", "))
 	}
 	ctx := cmd.Context()
 	d, err := runtime.OpenDivided(ctx, cfg)
@@ -152,12 +157,15 @@ func (c *trainCommand) trainDivided(cmd *cobra.Command, cfg runtime.Config) (err
 	c.logf("%s: %s nodes in %d pieces", d.Set().Name(), formatCount(d.Set().NumNodes()), len(d.Set().Pieces()))
 	began, last := time.Now(), math.NaN()
 	err = d.Train(ctx, func(epoch int, loss, accuracy float64) error {
+		if last != last && d.Resumed() > 0 {
+			c.logf("resumed after %d epochs", d.Resumed())
+		}
 		last = loss
 		c.logf("epoch %d of %d: loss %s, training accuracy %s", epoch+1, cfg.Training.Epochs, formatLoss(loss), formatPercent(accuracy))
 		return nil
 	})
 	if err != nil {
-		return err
+		return resumeHint(err, ctx, cfg.Checkpoint.Dir)
 	}
 	took := time.Since(began)
 	if c.save != "" {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -100,7 +101,13 @@ func TestTrainDivided(t *testing.T) {
 	if v := lastLine(t, out)["test"].(map[string]any); v["accuracy"] != got["test_accuracy"] {
 		t.Errorf("the saved model has the accuracy %v, want %v", v["accuracy"], got["test_accuracy"])
 	}
-	for _, more := range [][]string{{"--checkpoint", filepath.Join(dir, "checkpoints")}, {"--plot", filepath.Join(dir, "x.svg")}, {"--patience", "3"}} {
+	kept := append(append([]string{"train", "--data", set}, args...), "--checkpoint", filepath.Join(dir, "checkpoints"))
+	mustInvoke(t, append(slices.Clone(kept), "--epochs", "3", "--keep-checkpoints", "1")...)
+	out, said = mustInvoke(t, append(kept, "--resume")...)
+	if v := lastLine(t, out); v["parameters_sha256"] != got["parameters_sha256"] || !strings.Contains(said, "resumed after 3 epochs") || strings.Contains(said, "epoch 3 of") {
+		t.Errorf("resumed: %v, want %v; said %s", v, got, said)
+	}
+	for _, more := range [][]string{{"--plot", filepath.Join(dir, "x.svg")}, {"--patience", "3"}} {
 		if code, _, stderr := invoke(t, append(append([]string{"train", "--data", set}, args...), more...)...); code == exitDone || !strings.Contains(stderr, "over a partition set") {
 			t.Errorf("%q: exit code %d, %s", more, code, stderr)
 		}
