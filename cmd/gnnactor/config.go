@@ -98,6 +98,36 @@ func (c *configFlags) load(cmd *cobra.Command, a *app) (runtime.Config, error) {
 	return cfg, nil
 }
 
+// unread refuses settings that were given and that nothing reads with the others, together with what else is wrong. In a cluster
+// settings that are not given are the run's that is there, which are not known yet.
+func (c *configFlags) unread(cmd *cobra.Command, cfg *runtime.Config) error {
+	if f := cmd.Flags().Lookup("cluster"); f != nil && f.Changed {
+		return nil
+	}
+	var bad []string
+	for _, s := range []struct {
+		name string
+		read bool
+		why  string
+	}{
+		{"momentum", cfg.Training.Optimizer == "sgd", cfg.Training.Optimizer + " has none of its own; set optimizer to sgd"},
+		{"schedule-epochs", slices.Contains([]string{"step", "plateau"}, cfg.Training.Schedule), "the " + cfg.Training.Schedule + " schedule does not fall by steps; set schedule to step or plateau"},
+		{"schedule-factor", slices.Contains([]string{"step", "plateau"}, cfg.Training.Schedule), "the " + cfg.Training.Schedule + " schedule does not fall by steps; set schedule to step or plateau"},
+		{"audit", false, "there is no other node to sample again; give --cluster"},
+	} {
+		if where, given := c.given[s.name]; given && !s.read {
+			bad = append(bad, fmt.Sprintf("%s (%s): %s, or leave it out", s.name, where, s.why))
+		}
+	}
+	if bad == nil {
+		return nil
+	}
+	if err := cfg.Validate(); err != nil {
+		bad = append(bad, err.Error())
+	}
+	return usagef("%s", strings.Join(bad, "; "))
+}
+
 // readFile lays the settings of a YAML file over cfg. Keys that are no setting
 // are refused.
 func (c *configFlags) readFile(name string, cfg *runtime.Config) error {

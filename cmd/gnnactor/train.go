@@ -59,7 +59,7 @@ With --sampler full --data may be a partition set ('gnnactor partition --out DIR
 edges at their targets). Each epoch is then one step on the whole graph, computed on all
 pieces in this process, which exchange rows and gradients: losses are those of one
 process on the whole in float32's error, their bits a function of the partition.
-It is evaluated at the end; checkpoints and what else is not there are refused by name.
+It is evaluated at the end, and each epoch kept with --checkpoint; what is not there is refused by name.
 
 With --cluster it trains together with other nodes; 'gnnactor plan --nodes' shows
 beforehand which would do what, and what a step would wait for.`,
@@ -108,6 +108,9 @@ type trainResult struct {
 
 func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	cfg, err := c.config.load(cmd, c.app)
+	if err == nil {
+		err = c.config.unread(cmd, &cfg)
+	}
 	if err != nil {
 		return err
 	}
