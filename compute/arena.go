@@ -10,6 +10,8 @@ type Arena[E any] struct {
 	used   int // elements of it that are taken
 	total  int // elements handed out since Reset, skipped ends of pieces included
 
+	fixed bool // what is taken between two Resets has always the same sizes: pieces stay as they are
+
 	alloc func(n int) []E // a device's memory; nil: the host's
 	free  func(s []E)
 }
@@ -47,7 +49,7 @@ func (a *Arena[E]) Zeroed(n int) []E {
 
 // Reset takes back everything that was handed out.
 func (a *Arena[E]) Reset() {
-	if len(a.pieces) > 1 {
+	if len(a.pieces) > 1 && !a.fixed {
 		// An eighth more than was needed, so that batches of slightly
 		// different sizes settle on one piece.
 		total := a.total + a.total/8

@@ -135,3 +135,13 @@ func (c *Counted) Bytes(round string) int64 {
 	defer c.mu.Unlock()
 	return c.bytes[round]
 }
+
+// Total returns how many bytes were sent in all rounds.
+func (c *Counted) Total() (bytes int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, n := range c.bytes {
+		bytes += n
+	}
+	return bytes
+}

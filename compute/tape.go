@@ -89,6 +89,28 @@ func (t *Tape[T]) Reset() {
 	t.built = 0
 }
 
+// fix says that all that is computed between two Resets has the same sizes, as of a piece: what was allocated once is used again as it
+// is, and never lies in memory beside what replaces it.
+func (t *Tape[T]) fix() {
+	t.mem.fixed, t.marks.fixed, t.host.fixed, t.ints.fixed, t.longs.fixed = true, true, true, true, true
+}
+
+// held returns the bytes that t holds on to: arenas, and transposes of the blocks it runs backward through.
+func (t *Tape[T]) held() (bytes int64) {
+	var of T
+	bytes = int64(t.mem.Cap()+t.host.Cap())*int64(unsafe.Sizeof(of)) + 4*int64(t.marks.Cap()+t.ints.Cap()) + 8*int64(t.longs.Cap())
+	for _, e := range t.transposes {
+		bytes += e.t.Bytes()
+	}
+	for _, d := range append([]derived[T]{t.ofWhole}, t.ofLasting...) {
+		if d.transpose != nil {
+			bytes += d.transpose.Bytes()
+		}
+		bytes += int64(len(d.weights)+len(d.self)) * int64(unsafe.Sizeof(of))
+	}
+	return bytes
+}
+
 // release is Reset for a tape that is not used any more: it gives a device's memory
 // back.
 func (t *Tape[T]) release() {

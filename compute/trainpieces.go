@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -33,6 +34,8 @@ type pieceEngine struct {
 	blocks []graph.Block
 	halo   halo
 	grad   []float32
+
+	forward, backward time.Duration // of the last gradient, with what it waited
 }
 
 // PieceBatch is what of a batch lies in a piece.
@@ -67,6 +70,7 @@ func (m *Model) NewPieceTrainer(ctx context.Context, execs func() *cpu.Exec, pie
 			}
 			e.halo.ids = append(e.halo.ids, p.Others...)
 			e.core.tape.halo = &e.halo
+			e.core.tape.fix()
 			block := graph.Block{NumDst: p.Masters, NumSrc: p.Masters + len(p.Others), Indptr: p.In.Indptr, Indices: p.In.Indices}
 			for range e.core.layers {
 				e.blocks = append(e.blocks, block)
@@ -89,6 +93,15 @@ func (t *PieceTrainer) Close() {
 	for _, e := range t.engines {
 		e.core.close()
 	}
+}
+
+// Bytes returns how much memory the engines hold from one step to the next: activations, their gradients and what backward passes
+// need of edges.
+func (t *PieceTrainer) Bytes() (n int64) {
+	for _, e := range t.engines {
+		n += e.core.tape.held() + 4*int64(len(e.halo.ids)+len(e.grad))
+	}
+	return n
 }
 
 // Gradient computes the gradients of a batch, of which batch has what lies in a piece: one vector for each piece with masters that is computed here,
@@ -151,6 +164,7 @@ func (e *pieceEngine) gradient(ctx context.Context, step int, params []float32, 
 		return Stats{}, fmt.Errorf("piece %d: %w", p.Index, err)
 	}
 	e.halo.begin(ctx, step)
+	began := time.Now()
 	c.tape.Reset()
 	c.bind(params, e.grad)
 	y := c.forward(e.blocks, c.input(p.Features, p.Masters, nil), key)
@@ -164,10 +178,12 @@ func (e *pieceEngine) gradient(ctx context.Context, step int, params []float32, 
 	if err != nil {
 		return stats, fmt.Errorf("piece %d: %w", p.Index, err)
 	}
+	e.forward = time.Since(began)
 	c.tape.Backward()
 	if e.halo.err != nil {
 		return stats, e.halo.err
 	}
+	e.backward = time.Since(began) - e.forward
 	c.collect(e.grad)
 	if reports {
 		c.report(e.grad)

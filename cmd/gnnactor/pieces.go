@@ -45,7 +45,7 @@ func (a *app) divide(ctx context.Context, data, out string, o pieces.Options) er
 	if err != nil {
 		return err
 	}
-	return a.showPieces(set, time.Since(began), false)
+	return a.showPieces(ctx, set, time.Since(began), false)
 }
 
 // inspectPieces shows a partition set.
@@ -57,37 +57,39 @@ func (a *app) inspectPieces(ctx context.Context, dir string, verify bool) error 
 	if err != nil {
 		return err
 	}
-	return a.showPieces(set, 0, verify)
+	return a.showPieces(ctx, set, 0, verify)
 }
 
 // piecesReport is what --output json prints of a partition set.
 type piecesReport struct {
-	Name            string             `json:"name"`
-	Method          string             `json:"method"`
-	Seed            uint64             `json:"seed"`
-	EdgesLie        string             `json:"edges_lie"`
-	Nodes           int                `json:"nodes"`
-	Pieces          []pieces.PieceInfo `json:"pieces"`
-	NodeBalance     float64            `json:"node_balance"` // the largest piece by the mean, as the next three
-	EdgeBalance     float64            `json:"edge_balance"`
-	ByteBalance     float64            `json:"byte_balance"`
-	TrainBalance    *float64           `json:"train_balance"` // null: no training nodes
-	CutShare        *float64           `json:"cut_share"`     // null: no edges
-	Replication     float64            `json:"replication"`
-	Fingerprint     string             `json:"fingerprint"`
-	GraphDigest     string             `json:"graph_fingerprint"`
-	Seconds         float64            `json:"seconds,omitempty"`
-	EveryByteIsRead bool               `json:"verified"`
+	Name   string `json:"name"`
+	Method string `json:"method"`
+	Seed   uint64 `json:"seed"`
+	*pieces.Summary
+	NodeBalance     float64  `json:"node_balance"` // the largest piece by the mean, as the next three
+	EdgeBalance     float64  `json:"edge_balance"`
+	ByteBalance     float64  `json:"byte_balance"`
+	TrainBalance    *float64 `json:"train_balance"` // null: no training nodes
+	CutShare        *float64 `json:"cut_share"`     // null: no edges
+	Replication     float64  `json:"replication"`
+	Fingerprint     string   `json:"fingerprint"`
+	GraphDigest     string   `json:"graph_fingerprint"`
+	Seconds         float64  `json:"seconds,omitempty"`
+	EveryByteIsRead bool     `json:"verified"`
 }
 
-func (a *app) showPieces(s *pieces.Set, took time.Duration, verified bool) error {
+func (a *app) showPieces(ctx context.Context, s *pieces.Set, took time.Duration, verified bool) error {
 	b := s.Balance()
 	r := piecesReport{
-		Name: s.Name(), Nodes: s.NumNodes(), Pieces: s.Pieces(),
+		Name:        s.Name(),
 		NodeBalance: b.Nodes, EdgeBalance: b.Edges, ByteBalance: b.Bytes, TrainBalance: number(b.Train), CutShare: number(b.CutShare), Replication: b.Replication,
 		Fingerprint: s.Fingerprint(), GraphDigest: s.GraphFingerprint(), Seconds: took.Seconds(), EveryByteIsRead: verified,
 	}
-	r.Method, r.Seed, r.EdgesLie = s.Method()
+	r.Method, r.Seed, _ = s.Method()
+	var err error
+	if r.Summary, err = s.Summary(ctx); err != nil {
+		return err
+	}
 	if a.output == outputJSON {
 		return a.printJSON(r)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,6 +25,34 @@ func TestPartitionOut(t *testing.T) {
 	v := lastLine(t, out)
 	if len(v["pieces"].([]any)) != 3 || v["verified"] != true || v["nodes"] != 4000.0 {
 		t.Errorf("got %v", v)
+	}
+	report := filepath.Join(t.TempDir(), "report.json")
+	if err := os.WriteFile(report, []byte(out), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	planned := []string{"plan", "--parts", report, "--sampler", "full", "--model", "gcn", "--hidden", "8"}
+	for want, args := range map[string][]string{
+		"2 ":                              {},
+		"global batches over 2 nodes":     {"--nodes", "2", "--bandwidth", "25Gbit", "--memory", "64GiB"},
+		"gradients of rows of layer 1":    {"--nodes", "3::0.5", "--parts", set},
+		`"sent":`:                         {"--nodes", "2", "--output", "json"},
+		"!needs":                          {"--nodes", "3", "--memory", "64KiB"},
+		"!4 nodes for 3 pieces":           {"--nodes", "4"},
+		"!nodes are alike and do all":     {"--nodes", "1:trainer", "--nodes", "1:sampler"},
+		"!is not a size":                  {"--nodes", "1", "--memory", "much"},
+		"!nothing is read but":            {"--data", store},
+		"!no report of a partition set":   {"--parts", filepath.Join(set, "train")},
+		"!make it with 'gnnactor inspect": {"--parts", report + ".none"},
+		"!global batches (sampler: full)": {"--sampler", "neighbor"},
+	} {
+		code, text, stderr := invoke(t, append(slices.Clone(planned), args...)...)
+		want, refused := strings.CutPrefix(want, "!")
+		if refused != (code != 0) || !strings.Contains(text+stderr, want) {
+			t.Errorf("plan %q: exit code %d, no %q in\n%s%s", args, code, want, text, stderr)
+		}
+	}
+	if code, _, stderr := invoke(t, "plan", "--memory", "1GiB"); code != 2 || !strings.Contains(stderr, "--parts") {
+		t.Errorf("plan --memory: %d, %s", code, stderr)
 	}
 	mustInvoke(t, "train", "--data", set, "--epochs", "1")
 	for want, args := range map[string][]string{

@@ -14,6 +14,7 @@ import (
 func newPlan(a *app) *cobra.Command {
 	var config *configFlags
 	var machines machineFlags
+	var parts partsFlags
 	cmd := &cobra.Command{
 		Use:   "plan",
 		Short: "Show how a training run would be done, and why",
@@ -30,14 +31,27 @@ samplers of each trainer go, by the rule that places and moves them in a cluster
 holds which --shards, and what a step takes of each node's cores and, with
 --bandwidth, of its link. What a micro-batch takes is measured on this machine, so
 that figures are those of nodes like it; waits are left out, so that a step takes
-longer.`,
+longer.
+
+With --parts, which needs --sampler full, it says what global batches over a partition
+set take of --nodes alike: memory of a node, bytes of each exchange between them, and
+times. It reads what 'gnnactor inspect SET --output json' printed, or the set, and no
+other data; gradients of pieces like the set's are computed here, on one core. More
+--memory than a node has is refused, with the number of nodes that fit.`,
 		Example: `  gnnactor plan --data DIR --fanouts 15,10,5 --batch-size 1024
-  gnnactor plan --data DIR --micro-batches 4 --shards 8 --bandwidth 10Gbit/s --nodes 2:trainer,rows:16 --nodes 2:sampler:8`,
+  gnnactor plan --data DIR --micro-batches 4 --shards 8 --bandwidth 10Gbit/s --nodes 2:trainer,rows:16 --nodes 2:sampler:8
+  gnnactor plan --parts REPORT.json --sampler full --model gcn --nodes 16 --bandwidth 25Gbit/s --memory 64GiB`,
 		Args: a.args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			cfg, err := config.load(cmd, a)
 			if err != nil {
 				return err
+			}
+			if parts.report != "" {
+				return a.planParts(cmd, cfg, &machines, &parts)
+			}
+			if cmd.Flags().Changed("memory") {
+				return usagef("--memory is of the nodes that a partition set is planned for; give its report with --parts (of this machine it is --memory-limit)")
 			}
 			rt, err := runtime.Start(cmd.Context(), cfg)
 			if err != nil {
@@ -62,6 +76,7 @@ longer.`,
 	}
 	config = addConfigFlags(cmd, []group{dataGroup, modelGroup, samplingGroup, trainingGroup, executionGroup, checkpointGroup})
 	machines.addFlags(cmd)
+	parts.addFlags(cmd)
 	a.addOutputFlag(cmd)
 	return cmd
 }

@@ -77,6 +77,9 @@ func BuildTranspose[T Float](x *Exec, t *Transpose, b *graph.Block) {
 	d.Transpose(t, b)
 }
 
+// Bytes returns how much memory t has allocated.
+func (t *Transpose) Bytes() int64 { return 8*int64(cap(t.indptr)) + 4*int64(cap(t.dst)+cap(t.Entry)) }
+
 // parallelEntries is from how many entries on a transpose is built in parts.
 const parallelEntries = 1 << 18
 

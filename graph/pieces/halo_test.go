@@ -31,6 +31,10 @@ func TestHalo(t *testing.T) {
 				}
 			}
 		}
+		sum, err := s.Summary(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
 		sends, reads := map[[2]uint32]bool{}, map[[2]uint32]bool{}
 		for i := range s.Pieces() {
 			p, err := s.OpenPiece(i)
@@ -43,6 +47,9 @@ func TestHalo(t *testing.T) {
 				t.Fatal(err)
 			}
 			for q := range s.Pieces() {
+				if got, want := sum.Reads[i][q], int64(h.Reads[q+1]-h.Reads[q]); got != want {
+					t.Errorf("%s: in the summary piece %d reads %d masters of piece %d, want %d", method, i, got, q, want)
+				}
 				if !slices.IsSorted(h.Sends[q]) {
 					t.Fatalf("%s: piece %d sends to %d out of order", method, i, q)
 				}

@@ -1,0 +1,145 @@
+package compute
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/rng"
+)
+
+// PieceSizes are the sizes of a piece that its part in a gradient depends on.
+type PieceSizes struct {
+	Masters, Others int // nodes: its own, and those of other pieces that its edges come from
+	Entries         int // edges
+	Sent            int // rows that other pieces read, counted once for each
+	Targets         int // masters that carry loss
+}
+
+// PieceTrial is what a gradient took of a piece.
+type PieceTrial struct {
+	Bytes             int64         // that the piece's engine holds from one step to the next, messages not counted
+	Forward, Backward time.Duration // without waiting for other pieces
+	Rows              []SentRows    // in the order in which they are sent
+	Told              int           // values that it says to each other piece besides, in a step: of batch norms
+}
+
+// SentRows are rows of values that cross each border in a step.
+type SentRows struct {
+	Layer int
+	Back  bool // gradients, from who reads a row to its master; else from the master to each that reads it
+	Width int  // values of a row
+}
+
+// TryPieces computes gradients of random pieces of the given sizes by themselves, whose other nodes' values are zeros, with a
+// random table of m's width whose values are not zero in the share nonZero, each steps times after one that is not measured: the
+// least time counts. m is bound to graph.Elsewhere, of a whole graph's size, which decides in which order products are made. It holds no more than one piece at a time.
+func (m *Model) TryPieces(ctx context.Context, x func() *cpu.Exec, nonZero float64, steps int, sizes ...PieceSizes) (trials []PieceTrial, err error) {
+	for _, s := range sizes {
+		t, err := m.tryPiece(ctx, x, nonZero, steps, s)
+		if err != nil {
+			return nil, fmt.Errorf("compute: trying a piece of %d nodes, %d others and %d edges: %w", s.Masters, s.Others, s.Entries, err)
+		}
+		trials = append(trials, t)
+	}
+	return trials, nil
+}
+
+func (m *Model) tryPiece(ctx context.Context, x func() *cpu.Exec, nonZero float64, steps int, s PieceSizes) (trial PieceTrial, err error) {
+	if s.Masters < 1 || s.Others < 0 || s.Entries < 0 || s.Sent < 0 || s.Targets < 0 || s.Targets > s.Masters {
+		return trial, errors.New("a piece needs a node, and no more targets than nodes")
+	}
+	p := randomPiece(s, m.spec.InDim, nonZero)
+	alone := &alone{sent: map[string]int{}}
+	t, err := m.NewPieceTrainer(ctx, x, []*Piece{p}, alone)
+	if err != nil {
+		return trial, err
+	}
+	defer t.Close()
+	batch := PieceBatch{Targets: make([]uint32, s.Targets), Labels: make([]int32, s.Targets)}
+	for i := range batch.Targets {
+		batch.Targets[i], batch.Labels[i] = uint32(i), int32(i%m.spec.OutDim)
+	}
+	params := m.Init(1)
+	for i := range steps + 1 {
+		clear(alone.sent)
+		alone.order = alone.order[:0]
+		if _, _, err := t.Gradient(ctx, params, rng.New(uint64(i)), func(int) PieceBatch { return batch }); err != nil {
+			return trial, err
+		}
+		e := t.engines[0]
+		if i == 0 || i == 1 || e.forward < trial.Forward {
+			trial.Forward = e.forward
+		}
+		if i == 0 || i == 1 || e.backward < trial.Backward {
+			trial.Backward = e.backward
+		}
+	}
+	trial.Bytes = t.Bytes()
+	for _, round := range alone.order {
+		var step, l, k int
+		name, back := strings.CutPrefix(round, "back-")
+		if _, err := fmt.Sscanf(name, "step-%d-layer-%d-%d", &step, &l, &k); err != nil {
+			trial.Told += alone.sent[round]
+			continue
+		}
+		rows := s.Sent
+		if back {
+			rows = s.Others
+		}
+		trial.Rows = append(trial.Rows, SentRows{Layer: l, Back: back, Width: alone.sent[round] / max(rows, 1)})
+	}
+	return trial, nil
+}
+
+// randomPiece is piece 0 of two, with random edges, which are as often from others as there are more of them.
+func randomPiece(s PieceSizes, cols int, nonZero float64) *Piece {
+	key := rng.New(uint64(s.Masters))
+	p := &Piece{Masters: s.Masters, Borders: []uint32{0, uint32(s.Masters), uint32(s.Masters + max(s.Others, 1))}, Reads: []int{0, 0, s.Others}, Sends: make([][]uint32, 2)}
+	for i := range s.Others {
+		p.Others = append(p.Others, uint32(s.Masters+i))
+	}
+	for i := range s.Sent {
+		p.Sends[1] = append(p.Sends[1], uint32(i%s.Masters))
+	}
+	p.In = &graph.Graph{Indptr: make([]int64, s.Masters+1), Indices: make([]uint32, s.Entries)}
+	for v := range s.Masters {
+		p.In.Indptr[v+1] = int64(s.Entries) * int64(v+1) / int64(s.Masters)
+	}
+	for i := range p.In.Indices {
+		p.In.Indices[i] = uint32(key.Uintn(uint64(i), uint64(s.Masters+s.Others)))
+	}
+	x := make([]float32, s.Masters*cols)
+	of, value := key.With(0), key.With(1)
+	for i := range x {
+		if of.Float64(uint64(i)) < nonZero {
+			x[i] = float32(value.Float64(uint64(i))) - 0.5
+		}
+	}
+	p.Features = graph.NewFeatures(s.Masters, cols, x)
+	return p
+}
+
+// alone is an Exchange of a piece with nobody: what it sends is counted, what it receives are zeros.
+type alone struct {
+	mu    sync.Mutex
+	order []string
+	sent  map[string]int // values
+}
+
+func (a *alone) Send(_ context.Context, round string, _, _ int, rows []float32) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, known := a.sent[round]; !known {
+		a.order = append(a.order, round)
+	}
+	a.sent[round] += len(rows)
+	return nil
+}
+
+func (a *alone) Receive(context.Context, string, int, int, []float32) error { return nil }

@@ -1,0 +1,59 @@
+package compute
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/rng"
+)
+
+// What is tried of a random piece is what a piece of a real graph of these sizes takes: as many bytes, and the same rows of the
+// same widths, that a Counted counts.
+func TestTryPieces(t *testing.T) {
+	ds := testDataset(1500, 5, 37, false)
+	targets, labels := []uint32{1, 100, 199, 1100}, []int32{1, 2, 3, 0}
+	for name, spec := range variants {
+		if spec.EdgeDim > 0 || spec.GCNNorm == "block" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			m := mustModel(t, sized(spec, 2, 37, 12, 5), ds.Graph)
+			pieces := cut(ds, 0, 1024, 1500)
+			counted := NewCounted(NewMemory())
+			trainer := pieceTrainer(t, m, pieces, counted)
+			for i := range 3 { // held memory does not grow
+				if _, _, err := trainer.Gradient(t.Context(), randomParams(m, 5), rng.New(uint64(i)), dividedBatch(pieces, targets, labels)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var sizes []PieceSizes
+			for i, p := range pieces {
+				sizes = append(sizes, PieceSizes{Masters: p.Masters, Others: len(p.Others), Entries: len(p.In.Indices), Sent: len(p.Sends[1-i]), Targets: 3 - 2*i})
+			}
+			trials, err := elsewhere(t, m).TryPieces(t.Context(), func() *cpu.Exec { return testExec(t, 2, detected(t)) }, 1, 1, sizes...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, want := trials[0].Bytes+trials[1].Bytes, trainer.Bytes(); float64(got) < 0.98*float64(want) || float64(got) > 1.02*float64(want) {
+				t.Errorf("%d bytes are held, and %d where it was tried", want, got)
+			}
+			if !slices.Equal(trials[0].Rows, trials[1].Rows) || trials[0].Told != trials[1].Told || trials[0].Forward <= 0 || trials[0].Backward <= 0 {
+				t.Errorf("%+v", trials)
+			}
+			total := int64(2 * 4 * trials[0].Told)
+			for _, r := range trials[0].Rows {
+				total += 4 * int64(r.Width) * int64(len(pieces[0].Others)+len(pieces[1].Others))
+			}
+			sent := int64(0)
+			for round, bytes := range counted.bytes {
+				if len(round) > 7 && (round[:7] == "step-3-" || len(round) > 12 && round[:12] == "back-step-3-") {
+					sent += bytes
+				}
+			}
+			if sent != total {
+				t.Errorf("a step sent %d bytes, tried it was %d: %+v", sent, total, trials[0])
+			}
+		})
+	}
+}

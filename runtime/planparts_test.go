@@ -1,0 +1,107 @@
+package runtime
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/actors"
+	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph/pieces"
+	"github.com/gnnactor/gnnactor/sampling"
+)
+
+// What is planned for one node with one piece each, and for one with all, is what training over the pieces does: the same bytes of
+// rows, and as much memory within a twentieth.
+func TestPlanPartsAsTrained(t *testing.T) {
+	stores := dividedData(t)
+	for _, c := range []struct{ data, model, method string }{{"blocks", "gcn", "contiguous"}, {"blocks", "gat", "hash"}, {"blocks", "gin", "ldg"}, {"cora", "sage", "contiguous"}} {
+		cfg := DefaultConfig()
+		cfg.Data.Path, cfg.Model.Name, cfg.Model.Hidden = stores[c.data], c.model, 16
+		cfg.Sampling.Sampler, cfg.Sampling.Fanouts = "full", nil
+		t.Run(c.data+" "+c.model+" "+c.method, func(t *testing.T) {
+			d := divided(t, cfg, pieces.Options{Method: c.method, Pieces: 3, Seed: 1})
+			sum, err := d.Set().Summary(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			parts, err := TryParts(t.Context(), cfg, sum)
+			if err != nil {
+				t.Fatal(err)
+			}
+			counted := compute.NewCounted(compute.NewMemory())
+			trainer, err := d.model.NewPieceTrainer(t.Context(), func() *cpu.Exec { return cpu.NewExec(d.pool, d.kernels) }, d.pieces, counted)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer trainer.Close()
+			batch, err := d.batch()
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := counted.Total()
+			if _, _, err := trainer.Gradient(t.Context(), d.params, actors.Key(1, sampling.ID{Phase: "train"}), func(p int) compute.PieceBatch { return batch[p] }); err != nil {
+				t.Fatal(err)
+			}
+			parts.Nodes, parts.Cores = len(sum.Pieces), 1
+			p, err := parts.Plan()
+			if err != nil {
+				t.Fatal(err)
+			}
+			sent := int64(0)
+			for _, phase := range p.Phases {
+				if strings.Contains(phase.Name, "layer") {
+					sent += phase.Bytes
+				}
+			}
+			for i := range sum.Pieces { // batch norms' sums, to each other piece with nodes
+				for q := range sum.Pieces {
+					if i != q && sum.Pieces[i].Masters > 0 && sum.Pieces[q].Masters > 0 {
+						sent += 4 * parts.Told
+					}
+				}
+			}
+			if got := counted.Total() - before; got != sent {
+				t.Errorf("a step sent %d bytes; planned are %d: %+v", got, sent, parts.Rounds)
+			}
+			parts.Nodes = 1
+			if p, err = parts.Plan(); err != nil {
+				t.Fatal(err)
+			}
+			if got, want := float64(p.Nodes[0].Activations), float64(trainer.Bytes()); got < 0.95*want || got > 1.05*want {
+				t.Errorf("%.0f bytes are planned, %.0f held", got, want)
+			}
+			if p.Sent != 0 || p.Step <= 0 {
+				t.Errorf("one node: %+v", p)
+			}
+		})
+	}
+}
+
+func TestTryPartsRefuses(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.Data.Path, cfg.Model.Name = dividedData(t)["blocks"], "gcn"
+	full := cfg
+	full.Sampling.Sampler, full.Sampling.Fanouts = "full", nil
+	sum, err := divided(t, full, pieces.Options{Method: "hash", Pieces: 2}).Set().Summary(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := TryParts(t.Context(), cfg, sum); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "sampler: full") {
+		t.Errorf("sampled: %v", err)
+	}
+	for want, change := range map[string]func(s *pieces.Summary){
+		"edges lie at": func(s *pieces.Summary) { s.EdgesLie = pieces.EdgesAtSource },
+		"no features":  func(s *pieces.Summary) { s.Values = nil },
+		"reads":        func(s *pieces.Summary) { s.Reads = [][]int64{{0, 1}, {2, 0}} },
+		"of 9001":      func(s *pieces.Summary) { s.Nodes++ },
+		"report of 2":  func(s *pieces.Summary) { s.Reads = s.Reads[:1] },
+	} {
+		other := *sum
+		change(&other)
+		if _, err := TryParts(t.Context(), full, &other); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
