@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"math"
 	"math/bits"
 	"slices"
 	"strconv"
@@ -429,16 +428,6 @@ func (im *importer) writeNames() error {
 		}
 		return im.w.Put(arrays.NameBounds, graph.Int64, 1, arrays.Bytes(n.Bounds))
 	}
-}
-
-// smallNumbers tells whether all ids can be numbers of nodes.
-func smallNumbers(ids []int64) bool {
-	for _, x := range ids {
-		if uint64(x) >= math.MaxUint32 {
-			return false
-		}
-	}
-	return true
 }
 
 // twiceWritten refuses ids of which some are written as 1 and others as 1.0, as pandas does with a

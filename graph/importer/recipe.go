@@ -125,7 +125,6 @@ type fit struct {
 	sum      float64
 	sumSq    float64
 	count    int64
-	trained  bool // the sums are of training nodes alone
 }
 
 func newFit(name, kind string, asked bool) *fit {
