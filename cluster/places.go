@@ -147,7 +147,7 @@ func changes(v *membership.View, table []membership.Place, first string, epoch i
 			at = leaving
 		}
 		for _, s := range m.Shards {
-			a := actor{shard.KindOf(&m), strconv.Itoa(s)}
+			a := actor{cmp.Or(shard.KindOf(&m), shard.Kind), strconv.Itoa(s)}
 			at[a] = append(at[a], m.Node)
 		}
 	}
