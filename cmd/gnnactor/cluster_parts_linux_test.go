@@ -75,7 +75,7 @@ func TestNetParts(t *testing.T) {
 				t.Errorf("on the pieces in one process the parameters are %s, on the store %s", one.SHA, store.SHA)
 			}
 			for i := range c.finish(one) {
-				if here, err := filepath.Glob(filepath.Join(c.dir, "data-"+c.nodes[i].name, "piece-*")); replicas == 1 && (err != nil || len(here) != min(1, 3-i)) {
+				if here, err := filepath.Glob(filepath.Join(c.dir, "data-"+c.nodes[i].name, "piece-*")); replicas == 1 && i < 3 && (err != nil || len(here) != 1) { // n3 may be told to have n1's, while that is away
 					t.Errorf("n%d has %v, %v: it had what belongs there, and needs no other", i, here, err)
 				}
 				if replicas > 1 && waits(c.nodes[i].log.String()) {
