@@ -30,6 +30,8 @@ const (
 	runStages   = "stages" // of the program's own, and its sampler
 	runDraws    = "cache"  // of gns, which says how many nodes its sampler draws; empty: no such cache, or the sampler's options say it
 
+	runInfers = "infers" // true: inference, by all pieces of a set
+
 	dataBuiltin, dataStore, dataSet, dataOwn = "built-in", "store", "set", "own"
 )
 
@@ -38,7 +40,7 @@ func (o *Options) proposal(ctx context.Context) (r *Run, err error) {
 	cfg := &o.Config
 	r = &Run{Settings: map[string]string{
 		runData: dataBuiltin, runShards: "", runReplicas: strconv.Itoa(max(o.Replicas, 1)), runWaitFor: strconv.Itoa(max(o.WaitFor, 1)),
-		runStages: ownParts(cfg), runDraws: draws(cfg),
+		runStages: ownParts(cfg), runDraws: draws(cfg), runInfers: strconv.FormatBool(o.Infers),
 	}}
 	for _, name := range runtime.RunSettings() {
 		r.Settings[name] = cfg.Setting(name).String()
@@ -141,6 +143,7 @@ func (s *Session) agree(ctx context.Context, propose *Run) error {
 	if err := o.suits(r); err != nil {
 		return err
 	}
+	s.spreads = o.spreads(r)
 	o.Config.Cluster.Away = o.away()
 	return s.bring(ctx, r)
 }
@@ -180,6 +183,8 @@ func (o *Options) check(r *Run, required map[string]string, propose *Run) error 
 		return optionsf("%w, which node %s began: its own stages and sampler are %s, and %s here; run the program that has them, in that version, on every node", ErrOtherRun, r.Node, orNone(r.Settings[runStages]), orNone(own))
 	case path != "" && propose != nil && propose.Data != r.Data:
 		return optionsf("%w, which node %s began: data: its fingerprint is %.12s, and that of %s %.12s", ErrOtherRun, r.Node, r.Data, path, propose.Data)
+	case r.Settings[runInfers] != strconv.FormatBool(o.Infers):
+		return optionsf("%w, which node %s began: one node trains and another infers; give them different cluster-names", ErrOtherRun, r.Node)
 	case path == "" && r.Settings[runData] == dataOwn:
 		return optionsf("data: node %s began a run on data that cannot be copied; give data, or begin it with a store, as 'gnnactor import' makes", r.Node)
 	}
@@ -256,7 +261,7 @@ func (o *Options) adopt(r *Run) error {
 	if drawn := r.Settings[runDraws]; drawn != "" {
 		cfg.Memory.Cache = drawn
 	}
-	if o.WaitFor < 1 || o.WaitFor > cfg.MaxTrainers() {
+	if o.WaitFor < 1 || o.WaitFor > cfg.MaxTrainers() && !o.spreads(r) {
 		return optionsf("wait-for %d: must be at least 1 and at most micro-batches, %d; each node needs one", o.WaitFor, cfg.Sampling.MicroBatches)
 	}
 	if o.Replicas < 1 {

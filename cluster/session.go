@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gnnactor/gnnactor/cluster/exchange"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/samplers"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
@@ -58,6 +59,7 @@ type Options struct {
 	Shards            string
 	Replicas, WaitFor int
 	Roles             Roles // what this node does; none: all
+	Infers            bool  // the run is inference over a partition set, and no training
 
 	Drain time.Duration // how long it may hand over what it does and holds; 0: 4 minutes
 	// Copying hears of data that is being copied, and once of where it lies; nil: nobody does.
@@ -108,7 +110,11 @@ func (o *Options) suits(run *Run) error {
 	if run.Settings[runData] != dataSet {
 		return o.suit()
 	}
-	switch why := o.Config.NotOverParts(); {
+	why := ""
+	if !o.spreads(run) {
+		why = o.Config.NotOverParts()
+	}
+	switch {
 	case o.Shards != "":
 		return optionsf("shards: a partition set's features are in its pieces, which are shared out; leave it out, or give the store that the set was made of")
 	case o.Roles != Roles{true, true, true}:
@@ -117,6 +123,11 @@ func (o *Options) suits(run *Run) error {
 		return optionsf("a partition set on several nodes cannot be used so: %s. Change that, or give the store that it was made of", why)
 	}
 	return nil
+}
+
+// spreads reports whether the nodes compute a run's pieces together, rather than batches each.
+func (o *Options) spreads(run *Run) bool {
+	return run.Settings[runData] == dataSet && (o.Config.Sampling.Sampler == "full" || o.Infers)
 }
 
 // suit reports why this node's roles do not suit a run on data that all nodes may have.
@@ -140,6 +151,7 @@ type Session struct {
 	features *Features          // nil: they are not shared out
 	given    bool               // what it held is with the others, or not needed any more
 	drained  bool
+	spreads  bool // nodes compute the pieces of a set together
 
 	ctx   context.Context
 	stop  context.CancelCauseFunc // ends ctx
@@ -234,6 +246,9 @@ func (s *Session) whileEntering(cancel context.CancelCauseFunc) (stop func()) {
 func (s *Session) ready(ctx context.Context) (err error) {
 	o, cfg := &s.o, &s.o.Config
 	cfg.Cluster.Actors = s.node.Control.System()
+	if s.spreads {
+		return nil
+	}
 	if cfg.Observe = s.event(cfg.Observe); !o.Roles.Train {
 		cfg.Cluster.SamplesOnly = true
 		return nil
@@ -246,6 +261,40 @@ func (s *Session) ready(ctx context.Context) (err error) {
 	cfg.Cluster.Peers = s.team
 	s.node.Report(s.progress)
 	return nil
+}
+
+// Spreads reports whether the nodes compute the pieces of a partition set together, as global batches and inference do: Compute does that, and
+// Start and Train are for other runs.
+func (s *Session) Spreads() bool { return s.spreads }
+
+// Compute calls do with the run's settings and this node's pieces, for OpenDivided, until all nodes have done the same. When one is lost, which
+// ends what do computes by an error, it is waited for until all pieces are somewhere again, and do is called again: what it made is to be
+// overwritten or gone on with. A node without pieces waits for the others.
+func (s *Session) Compute(ctx context.Context, do func(cfg runtime.Config) error) error {
+	for {
+		spread, err := s.features.parts.Spread(ctx)
+		if err != nil {
+			return err
+		}
+		if cfg := s.Config(); len(spread.Mine()) > 0 {
+			cfg.Cluster.Spread = spread
+			err = do(cfg)
+		}
+		if err == nil {
+			err = spread.Done(ctx)
+		}
+		spread.Close(err)
+		if err == nil {
+			s.given = true
+			return s.node.Finish(ctx)
+		}
+		if !errors.Is(err, exchange.ErrLost) || ctx.Err() != nil || s.node.Member.Err() != nil {
+			return err
+		}
+		if err := s.node.patient(ctx, "pieces are computed again when each is somewhere", err); err != nil {
+			return err
+		}
+	}
 }
 
 // Config returns the run's settings, with this node's part in it.

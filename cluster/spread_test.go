@@ -14,6 +14,8 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/exchange"
+	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/cluster/parts"
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph/generate"
 	"github.com/gnnactor/gnnactor/graph/pieces"
@@ -59,7 +61,7 @@ func computeSet(ctx context.Context, cfg runtime.Config, scratch string) (r resu
 	if r.valid, err = o.Evaluate(ctx, 1); err != nil {
 		return r, err
 	}
-	return r, o.Pieces(func(ids []uint32, rows cpu.Matrix[float32]) error {
+	return r, o.Pieces(func(_ int, ids []uint32, rows cpu.Matrix[float32]) error {
 		for i, v := range ids {
 			r.outputs[v] = slices.Clone(rows.Row(i))
 		}
@@ -269,7 +271,7 @@ func TestSpreadLost(t *testing.T) {
 			p.Close()
 		}
 	})
-	if errs[0] == nil || !strings.Contains(errs[0].Error(), "node n1, which computes the pieces [1]") {
+	if !errors.Is(errs[0], exchange.ErrLost) || !strings.Contains(errs[0].Error(), "node n1, which computes the pieces [1]") {
 		t.Errorf("a node that is gone: %v", errs[0])
 	}
 	_, _, errs = spreadOver(t, cfg, []string{"n0", "n1", "n0"}, func(p *dataplane.Plane, cfg *runtime.Config) {
@@ -279,5 +281,71 @@ func TestSpreadLost(t *testing.T) {
 	})
 	if !strings.Contains(errors.Join(errs...).Error(), "is computed with other parameters or settings than here") {
 		t.Errorf("nodes with other parameters: %v", errs)
+	}
+}
+
+// Nodes of a cluster agree on who computes which piece, by where pieces are; all end when all are done, those without any piece, too.
+func TestSpreadAgreed(t *testing.T) {
+	cfg := spreadConfig(dividedBlocks(t, blocks(t), "contiguous", 3), "gin")
+	want, err := computeSet(t.Context(), cfg, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := membership.NewMemStore()
+	defer s.Close()
+	dirs := deal(t, rand.New(rand.NewPCG(3, 4)), cfg.Data.Path, 4)
+	var nodes []*node
+	var held []*parts.Parts
+	for i, dir := range dirs {
+		nodes = append(nodes, enter(t, s, fmt.Sprint("n", i), 4, len(dirs)))
+		held = append(held, nodes[i].holdParts(t, dir, commonOf(t, cfg.Data.Path), len(dirs)))
+	}
+	for _, x := range nodes {
+		for _, y := range nodes {
+			x.plane.SetPeer(y.plane.Node(), y.plane.Address())
+		}
+	}
+	var all sync.WaitGroup
+	computed := make([]int, len(nodes))
+	for i, p := range held {
+		all.Go(func() {
+			spread, err := p.Spread(t.Context())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer spread.Close(nil)
+			if computed[i] = len(spread.Mine()); computed[i] > 0 {
+				cfg := cfg
+				cfg.Data.Path, cfg.Cluster.Spread = dirs[i], spread
+				got, err := computeSet(t.Context(), cfg, "")
+				if err != nil || !slices.Equal(got.losses, want.losses) || got.params != want.params || got.valid != want.valid {
+					t.Errorf("node %d has losses %v, parameters %.8s and %+v, %v; want %v, %.8s and %+v", i, got.losses, got.params, got.valid, err, want.losses, want.params, want.valid)
+				}
+			}
+			if err := spread.Done(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	sum := 0
+	for _, n := range computed {
+		sum += n
+	}
+	if sum != 3 {
+		t.Errorf("nodes computed %v of 3 pieces", computed)
+	}
+	for i, p := range held {
+		p.Interrupt()
+		if err := p.Keeper().Close(); err != nil {
+			t.Error(err)
+		}
+		nodes[i].exit(t)
+	}
+	for _, p := range held {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }

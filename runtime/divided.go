@@ -180,6 +180,9 @@ func (n roundsOf) Receive(ctx context.Context, round string, from, to int, rows 
 	return n.Exchange.Receive(ctx, n.prefix+round, from, to, rows)
 }
 
+// Spreads reports whether pieces are computed elsewhere, too.
+func (d *Divided) Spreads() bool { return d.cfg.Cluster.Spread != nil }
+
 // alike checks that all that compute pieces have the same parameters and settings.
 func (d *Divided) alike(ctx context.Context, ex compute.Exchange) (places compute.Places, here int, err error) {
 	if places, err = compute.FindPlaces(ctx, ex, "alike", d.pieces); err != nil {
@@ -364,8 +367,8 @@ func (d *Divided) about() string {
 	return string(b) + "\n"
 }
 
-// Pieces has use called with what each piece has: the ids of nodes and a row for each, which are not use's any more when it returns.
-func (o *Outputs) Pieces(use func(ids []uint32, rows cpu.Matrix[float32]) error) error {
+// Pieces has use called with what each piece here has: its number, the ids of nodes and a row for each, which are not use's any more when it returns.
+func (o *Outputs) Pieces(use func(piece int, ids []uint32, rows cpu.Matrix[float32]) error) error {
 	return graph.Guard(func() error {
 		for i, p := range o.d.opened {
 			if p == nil || p.Masters == 0 {
@@ -382,7 +385,7 @@ func (o *Outputs) Pieces(use func(ids []uint32, rows cpu.Matrix[float32]) error)
 					ids[v] = uint32(p.Of.First) + uint32(v)
 				}
 			}
-			if err := use(ids, m); err != nil {
+			if err := use(i, ids, m); err != nil {
 				return err
 			}
 		}
@@ -399,7 +402,7 @@ func (o *Outputs) Rows(nodes []uint32) (*Embedding, error) {
 		}
 	}
 	e := &Embedding{Rows: len(nodes), Cols: o.Cols, Data: make([]float32, len(nodes)*o.Cols)}
-	return e, o.Pieces(func(ids []uint32, m cpu.Matrix[float32]) error {
+	return e, o.Pieces(func(_ int, ids []uint32, m cpu.Matrix[float32]) error {
 		for i, v := range nodes {
 			if at, found := slices.BinarySearch(ids, v); found {
 				copy(e.Data[i*e.Cols:(i+1)*e.Cols], m.Row(at))

@@ -27,6 +27,14 @@ import (
 // ErrClosed is wrapped by errors of an Exchange that was closed.
 var ErrClosed = errors.New("exchange: closed")
 
+// ErrLost is wrapped by errors of an Exchange that a node is lost to.
+var ErrLost = errors.New("exchange: a node is lost")
+
+// lostError wraps ErrLost, which adds nothing to the text.
+type lostError struct{ error }
+
+func (e *lostError) Unwrap() []error { return []error{ErrLost, e.error} }
+
 // Server answers for the exchanges of a node.
 type Server struct {
 	plane *dataplane.Plane
@@ -284,7 +292,7 @@ func (e *Exchange) lost(node string, err error) error {
 			computes = append(computes, p)
 		}
 	}
-	return fmt.Errorf("exchange: node %s, which computes the pieces %v: %w", node, computes, err)
+	return &lostError{fmt.Errorf("exchange: node %s, which computes the pieces %v: %w", node, computes, err)}
 }
 
 // poll hears of what a node sends, until that fails.

@@ -17,8 +17,10 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/cluster/exchange"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/shard"
 	"github.com/gnnactor/gnnactor/cluster/transfer"
@@ -50,10 +52,12 @@ type Options struct {
 // What computes over pieces uses Ready, to wait until each lies somewhere; Mine and Piece, for those that this
 // node computes; and Node, for who computes the others: by the cluster's table of places each piece is at one node, which holds it.
 type Parts struct {
-	o      Options
-	keeper *shard.Keeper
-	ctx    context.Context
-	cancel context.CancelCauseFunc
+	o         Options
+	keeper    *shard.Keeper
+	exchanges *exchange.Server // of rows between pieces that several nodes compute
+	spreads   atomic.Int64     // the revision of the newest agreement that this node took part in: one that failed does not begin again
+	ctx       context.Context
+	cancel    context.CancelCauseFunc
 
 	mu      sync.Mutex
 	open    map[int]*store.Piece
@@ -72,7 +76,7 @@ func Hold(ctx context.Context, o Options) (_ *Parts, err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	p := &Parts{o: o, open: map[int]*store.Piece{}}
+	p := &Parts{o: o, open: map[int]*store.Piece{}, exchanges: exchange.Serve(o.Plane)}
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
 	defer func() {
 		if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -22,14 +23,39 @@ import (
 const overPieces = `--data may be a partition set ('gnnactor partition --out DIR', edges at their targets): then all nodes are computed,
 layer by layer and piece by piece, with the bits of the graph of the same ids. With --scratch what is made of them lies in
 files, so that memory is needed for one piece at a time, and a command that was interrupted or killed goes on from the layer that
-it was in when it is given again.`
+it was in when it is given again.
+
+With --cluster HOST:PORT the nodes of a cluster compute a set together, each the pieces that it holds, with the same bits: give all of them the same
+command and parameters. Each says what is of its own nodes, and writes a file for each of its pieces: FILE-0003.npy with the rows of piece 3,
+FILE-0003-ids.npy with their ids. What is measured is of all. If one is lost the others wait for it, and all compute again, with
+--scratch from the layer that they were in.`
 
 func addScratchFlag(cmd *cobra.Command, scratch *string) {
 	cmd.Flags().StringVar(scratch, "scratch", "", "of a partition set: new or empty `DIR` for what is computed of nodes, which is removed at the end (default: in memory)")
 }
 
-// overPieces computes the outputs of all nodes of the partition set cfg.Data.Path, and has use take them.
-func (a *app) overPieces(ctx context.Context, cfg runtime.Config, scratch string, use func(d *runtime.Divided, o *runtime.Outputs) error) (err error) {
+// overPieces computes the outputs of all nodes of the partition set cfg.Data.Path, with the other nodes if c names a cluster, and has use take those
+// of the pieces here.
+func (c *clusterFlags) overPieces(cmd *cobra.Command, a *app, cfg runtime.Config, config *configFlags, scratch string, use func(d *runtime.Divided, o *runtime.Outputs) error) (err error) {
+	compute := func(cfg runtime.Config) error { return a.computePieces(cmd.Context(), cfg, scratch, use) }
+	c.infers = true
+	p, err := c.enter(cmd, a, &cfg, config.given)
+	if err != nil {
+		return err
+	}
+	if p == nil {
+		err = compute(cfg)
+	} else {
+		defer func() { err = p.Leave(err) }()
+		err = p.Compute(cmd.Context(), compute)
+	}
+	if err != nil || scratch == "" {
+		return err
+	}
+	return os.RemoveAll(scratch)
+}
+
+func (a *app) computePieces(ctx context.Context, cfg runtime.Config, scratch string, use func(d *runtime.Divided, o *runtime.Outputs) error) (err error) {
 	d, err := runtime.OpenDivided(ctx, cfg)
 	if err != nil {
 		return err
@@ -49,10 +75,7 @@ func (a *app) overPieces(ctx context.Context, cfg runtime.Config, scratch string
 		sent += n
 	}
 	a.logf("%s nodes in %d pieces, computed in %s; pieces exchanged %s", formatCount(d.Set().NumNodes()), len(d.Set().Pieces()), formatDuration(time.Since(began)), formatBytes(sent))
-	if err := use(d, o); err != nil || scratch == "" {
-		return err
-	}
-	return os.RemoveAll(scratch)
+	return use(d, o)
 }
 
 func (a *app) evaluateDivided(ctx context.Context, d *runtime.Divided, o *runtime.Outputs) error {
@@ -61,6 +84,9 @@ func (a *app) evaluateDivided(ctx context.Context, d *runtime.Divided, o *runtim
 
 func (a *app) predictDivided(d *runtime.Divided, o *runtime.Outputs, nodes *nodeFlags) error {
 	ids, err := nodes.of(d.Set().NumNodes(), nil, d.Split)
+	if err == nil {
+		ids, err = d.Here(ids)
+	}
 	if err != nil {
 		return err
 	}
@@ -74,12 +100,18 @@ func (a *app) predictDivided(d *runtime.Divided, o *runtime.Outputs, nodes *node
 func (a *app) embedDivided(d *runtime.Divided, o *runtime.Outputs, nodes *nodeFlags, out string) error {
 	n := d.Set().NumNodes()
 	if out != "" && nodes.ids == "" && nodes.split == "" {
+		if d.Spreads() {
+			return a.writeEach(out, o)
+		}
 		if err := writePieces(out, n, o); err != nil {
 			return err
 		}
 		return a.showFile(out, n, o.Cols)
 	}
 	ids, err := nodes.of(n, nil, d.Split)
+	if err == nil {
+		ids, err = d.Here(ids)
+	}
 	if err != nil {
 		return err
 	}
@@ -104,15 +136,37 @@ func (a *app) showFile(out string, rows, cols int) error {
 	return err
 }
 
+// writeEach writes a file for each piece here, and one with the ids of its nodes.
+func (a *app) writeEach(out string, o *runtime.Outputs) error {
+	return o.Pieces(func(piece int, ids []uint32, m cpu.Matrix[float32]) error {
+		base := fmt.Sprintf("%s-%04d", strings.TrimSuffix(out, ".npy"), piece)
+		err := atomicfile.Write(base+"-ids.npy", 0o644, func(w io.Writer) error {
+			if _, err := w.Write(headerNPY("<u4", len(ids))); err != nil {
+				return err
+			}
+			return binary.Write(w, binary.LittleEndian, ids)
+		})
+		if err == nil {
+			err = atomicfile.Write(base+".npy", 0o644, func(w io.Writer) error {
+				return writeNPY(w, &runtime.Embedding{Rows: m.Rows, Cols: m.Cols, Data: m.Data[:m.Rows*m.Cols]})
+			})
+		}
+		if err != nil {
+			return err
+		}
+		return a.showFile(base+".npy", m.Rows, m.Cols)
+	})
+}
+
 // writePieces is writeNPY for the outputs of n nodes: each piece's go where its nodes' rows are.
 func writePieces(out string, n int, o *runtime.Outputs) (err error) {
 	f, err := atomicfile.Create(out, 0o644)
 	if err != nil {
 		return err
 	}
-	header := headerNPY(n, o.Cols)
+	header := headerNPY("<f4", n, o.Cols)
 	if _, err = f.WriteAt(header, 0); err == nil {
-		err = o.Pieces(func(ids []uint32, m cpu.Matrix[float32]) error {
+		err = o.Pieces(func(_ int, ids []uint32, m cpu.Matrix[float32]) error {
 			for from, to := 0, 0; from < len(ids); from = to {
 				for to = from + 1; to < len(ids) && ids[to] == ids[to-1]+1; to++ {
 				}
@@ -140,7 +194,7 @@ func writePieces(out string, n int, o *runtime.Outputs) (err error) {
 // trainDivided trains on global batches over the partition set cfg.Data.Path.
 func (c *trainCommand) trainDivided(cmd *cobra.Command, cfg runtime.Config) (err error) {
 	var unread []string
-	for _, flag := range []string{"cluster", "plot", "baseline", "trace", "steps", "eval-every", "patience"} {
+	for _, flag := range []string{"plot", "baseline", "trace", "steps", "eval-every", "patience"} {
 		if cmd.Flags().Changed(flag) {
 			unread = append(unread, "--"+flag)
 		}

@@ -21,6 +21,7 @@ import (
 func newEmbed(a *app) *cobra.Command {
 	var (
 		config       *configFlags
+		c            clusterFlags
 		nodes        *nodeFlags
 		out, scratch string
 	)
@@ -45,7 +46,10 @@ Rows of all nodes (--out alone) are written piece by piece.`,
 				return err
 			}
 			if pieces.IsSet(cfg.Data.Path) {
-				return a.overPieces(cmd.Context(), cfg, scratch, func(d *runtime.Divided, o *runtime.Outputs) error { return a.embedDivided(d, o, nodes, out) })
+				return c.overPieces(cmd, a, cfg, config, scratch, func(d *runtime.Divided, o *runtime.Outputs) error { return a.embedDivided(d, o, nodes, out) })
+			}
+			if len(c.store) > 0 {
+				return usagef("--cluster: nodes infer together over a partition set ('gnnactor partition --out DIR' makes one)")
 			}
 			rt, err := startSaved(cmd, cfg, scratch)
 			if err != nil {
@@ -82,6 +86,7 @@ Rows of all nodes (--out alone) are written piece by piece.`,
 	nodes = addNodeFlags(cmd)
 	cmd.Flags().StringVar(&out, "out", "", "`FILE`.npy to write the rows to")
 	addScratchFlag(cmd, &scratch)
+	c.addInferFlags(cmd)
 	a.addOutputFlag(cmd)
 	return cmd
 }
@@ -114,16 +119,20 @@ func (a *app) printRows(ids []uint32, e *runtime.Embedding, c called) error {
 // little-endian, row-major.
 func writeNPY(w io.Writer, e *runtime.Embedding) error {
 	out := bufio.NewWriterSize(w, 1<<20)
-	out.Write(headerNPY(e.Rows, e.Cols))
+	out.Write(headerNPY("<f4", e.Rows, e.Cols))
 	if err := binary.Write(out, binary.LittleEndian, e.Data); err != nil {
 		return err
 	}
 	return out.Flush()
 }
 
-// headerNPY is what a file of writeNPY begins with.
-func headerNPY(rows, cols int) []byte {
-	header := fmt.Sprintf("{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }", rows, cols)
+// headerNPY is what a NumPy file begins with, of format version 1.0.
+func headerNPY(values string, shape ...int) []byte {
+	sizes := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(shape)), ", "), "[]")
+	if len(shape) == 1 {
+		sizes += ","
+	}
+	header := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", values, sizes)
 	const before = 10 // magic, version, header length
 	header += strings.Repeat(" ", 63-(before+len(header))%64) + "\n"
 	b := binary.LittleEndian.AppendUint16([]byte("\x93NUMPY\x01\x00"), uint16(len(header)))

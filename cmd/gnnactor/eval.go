@@ -13,6 +13,7 @@ import (
 func newEval(a *app) *cobra.Command {
 	var (
 		config  *configFlags
+		c       clusterFlags
 		scratch string
 	)
 	cmd := &cobra.Command{
@@ -43,7 +44,10 @@ contradict it are refused. For one that does not, written by PyG say, name --mod
 				return err
 			}
 			if pieces.IsSet(cfg.Data.Path) {
-				return a.overPieces(cmd.Context(), cfg, scratch, func(d *runtime.Divided, o *runtime.Outputs) error { return a.evaluateDivided(cmd.Context(), d, o) })
+				return c.overPieces(cmd, a, cfg, config, scratch, func(d *runtime.Divided, o *runtime.Outputs) error { return a.evaluateDivided(cmd.Context(), d, o) })
+			}
+			if len(c.store) > 0 {
+				return usagef("--cluster: nodes infer together over a partition set ('gnnactor partition --out DIR' makes one)")
 			}
 			rt, err := startSaved(cmd, cfg, scratch)
 			if err != nil {
@@ -55,6 +59,7 @@ contradict it are refused. For one that does not, written by PyG say, name --mod
 	}
 	config = addConfigFlags(cmd, []group{dataGroup, modelGroup}, "threads", "device", "eval-chunk", "verify-data")
 	addScratchFlag(cmd, &scratch)
+	c.addInferFlags(cmd)
 	a.addOutputFlag(cmd)
 	return cmd
 }

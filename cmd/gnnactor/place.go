@@ -30,7 +30,7 @@ func (c *clusterFlags) enter(cmd *cobra.Command, a *app, cfg *runtime.Config, gi
 	}
 	options.MoveSampler = moveSampler
 	o := cluster.Options{
-		NodeOptions: *options, Config: *cfg, Given: append([]string{}, slices.Collect(maps.Keys(given))...), Joins: c.joins,
+		NodeOptions: *options, Config: *cfg, Given: append([]string{}, slices.Collect(maps.Keys(given))...), Joins: c.joins, Infers: c.infers,
 		Shards: c.shards, Roles: c.roles.Roles, Drain: c.drain, Copying: a.copying(),
 		Late: func(why error) {
 			a.logf("%v", why)

@@ -23,6 +23,7 @@ type nodePrediction struct {
 func newPredict(a *app) *cobra.Command {
 	var (
 		config  *configFlags
+		c       clusterFlags
 		nodes   *nodeFlags
 		scratch string
 	)
@@ -42,7 +43,10 @@ called what the data that was imported calls them.
 				return err
 			}
 			if pieces.IsSet(cfg.Data.Path) {
-				return a.overPieces(cmd.Context(), cfg, scratch, func(d *runtime.Divided, o *runtime.Outputs) error { return a.predictDivided(d, o, nodes) })
+				return c.overPieces(cmd, a, cfg, config, scratch, func(d *runtime.Divided, o *runtime.Outputs) error { return a.predictDivided(d, o, nodes) })
+			}
+			if len(c.store) > 0 {
+				return usagef("--cluster: nodes infer together over a partition set ('gnnactor partition --out DIR' makes one)")
 			}
 			rt, err := startSaved(cmd, cfg, scratch)
 			if err != nil {
@@ -66,6 +70,7 @@ called what the data that was imported calls them.
 	config = addConfigFlags(cmd, []group{dataGroup, modelGroup}, "threads", "device", "eval-chunk", "verify-data")
 	nodes = addNodeFlags(cmd)
 	addScratchFlag(cmd, &scratch)
+	c.addInferFlags(cmd)
 	a.addOutputFlag(cmd)
 	return cmd
 }

@@ -60,6 +60,9 @@ edges at their targets). Each epoch is then one step on the whole graph, compute
 pieces in this process, which exchange rows and gradients: losses are those of one
 process on the whole in float32's error, their bits a function of the partition.
 It is evaluated at the end, and each epoch kept with --checkpoint; what is not there is refused by name.
+With --cluster each node computes the pieces that it holds, with the same bits. If one is
+lost the others wait until it is back, and all go on from the newest checkpoint, or train
+again from the beginning where there is none.
 
 With --cluster it trains together with other nodes; 'gnnactor plan --nodes' shows
 beforehand which would do what, and what a step would wait for.`,
@@ -117,7 +120,7 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	if err := errors.Join(checkPlot(c.plot, ".svg", ".png", ".csv"), checkReplaceable("--save", c.save), checkReplaceable("--trace", cfg.Execution.Trace), checkWritable("--steps", c.cluster.steps)); err != nil {
 		return err
 	}
-	if cfg.Sampling.Sampler == "full" && pieces.IsSet(cfg.Data.Path) {
+	if cfg.Sampling.Sampler == "full" && pieces.IsSet(cfg.Data.Path) && len(c.cluster.store) == 0 {
 		return c.trainDivided(cmd, cfg)
 	}
 	if c.plot != "" {
@@ -134,6 +137,9 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	ctx, start := cmd.Context(), func() (*runtime.Runtime, error) { return runtime.Start(cmd.Context(), cfg) }
 	if p != nil {
 		defer func() { err = p.Leave(err) }()
+		if p.Spreads() {
+			return p.Compute(ctx, func(cfg runtime.Config) error { return c.trainDivided(cmd, cfg) })
+		}
 		ctx, start = p.Context(), p.Start
 	}
 	rt, err := start()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/gnnactor/gnnactor/cluster"
 	"github.com/gnnactor/gnnactor/cluster/membership"
@@ -29,6 +30,7 @@ type clusterFlags struct {
 	least, replicas int
 	shards          string
 	joins           bool // takes part in a run that another node began
+	infers          bool // the run is inference
 }
 
 // addFlags adds those of the node alone.
@@ -55,6 +57,24 @@ func (c *clusterFlags) addRunFlags(cmd *cobra.Command) {
 	f.IntVar(&c.least, "wait-for", 1, "with --cluster: nodes to wait for before the first step")
 	f.StringVar(&c.shards, "shards", "", "with --cluster: share the features out in `N` parts, or METHOD:N (as of 'gnnactor partition'), so that a node holds its part and the topology (default: every node has all)")
 	f.IntVar(&c.replicas, "replicas", 1, "nodes that hold each of the --shards")
+}
+
+// addInferFlags adds those of a node that infers with others.
+func (c *clusterFlags) addInferFlags(cmd *cobra.Command) {
+	all := &cobra.Command{}
+	c.addRunFlags(all)
+	c.addFlags(all)
+	all.Flags().VisitAll(func(f *pflag.Flag) {
+		switch f.Name {
+		case "cluster":
+			f.Usage = "compute a partition set together with the other nodes of the cluster whose store is at `HOST:PORT`s"
+		case "wait-for":
+			f.Usage = "with --cluster: nodes to wait for before pieces are shared out"
+		case "replicas", "shards", "roles", "steps", "drain-timeout", "outage":
+			return
+		}
+		cmd.Flags().AddFlag(f)
+	})
 }
 
 // teamResult is this node's part in a run of several, in --output json.
