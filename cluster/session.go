@@ -269,15 +269,16 @@ func (s *Session) Spreads() bool { return s.spreads }
 
 // Compute calls do with the run's settings and this node's pieces, for OpenDivided, until all nodes have done the same. When one is lost, which
 // ends what do computes by an error, it is waited for until all pieces are somewhere again, and do is called again: what it made is to be
-// overwritten or gone on with. A node without pieces waits for the others.
+// overwritten or gone on with, checkpoints by settings that resume. A node without pieces waits for the others.
 func (s *Session) Compute(ctx context.Context, do func(cfg runtime.Config) error) error {
-	for {
+	for again := false; ; again = true {
 		spread, err := s.features.parts.Spread(ctx)
 		if err != nil {
 			return err
 		}
 		if cfg := s.Config(); len(spread.Mine()) > 0 {
 			cfg.Cluster.Spread = spread
+			cfg.Checkpoint.Resume = cfg.Checkpoint.Resume || again && cfg.Checkpoint.Dir != ""
 			err = do(cfg)
 		}
 		if err == nil {

@@ -66,6 +66,7 @@ func (p *Parts) agreed() (a agreement, revision int64, err error) {
 func (p *Parts) Spread(ctx context.Context) (*Spread, error) {
 	ctx, end := p.within(ctx)
 	defer end()
+	waiting := -1
 	for {
 		v, changed := p.o.Member.View()
 		a, revision, err := p.agreed()
@@ -76,7 +77,12 @@ func (p *Parts) Spread(ctx context.Context) (*Spread, error) {
 			p.spreads.Store(revision)
 			return p.spread(a, revision)
 		}
-		if now, ok := p.placed(v); ok {
+		now, ok := p.placed(v)
+		if missing := len(now.Nodes); !ok && missing != waiting {
+			waiting = missing
+			p.o.Logger.Info("waiting for a node that holds a piece", "piece", missing)
+		}
+		if ok {
 			b, err := json.Marshal(&now)
 			if err == nil {
 				_, err = p.o.Member.Propose(ctx, spreadKey, revision, b)
@@ -95,7 +101,7 @@ func (p *Parts) Spread(ctx context.Context) (*Spread, error) {
 	}
 }
 
-// placed deals the pieces to nodes that hold them now, to each that with the fewest so far; false: some are nowhere.
+// placed deals the pieces to nodes that hold them now, to each that with the fewest so far; false: the next is nowhere.
 func (p *Parts) placed(v *membership.View) (a agreement, ok bool) {
 	a.Epochs = map[string]int64{}
 	computes := map[string]int{}

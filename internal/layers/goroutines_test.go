@@ -32,6 +32,7 @@ var elsewhere = map[string]struct {
 	"cluster/moving.go":             {1, "looks at the clock and the store of members"},
 	"cluster/node.go":               {4, "follow the table of members, and move samplers"},
 	"cluster/sampling.go":           {1, "asks other nodes"},
+	"cluster/parts/spread.go":       {1, "looks whether members died"},
 	"cluster/samplers/asking.go":    {2, "ask other nodes"},
 	"cluster/samplers/samplers.go":  {1, "draws under pool.Recovered"},
 	"cluster/shard/keeper.go":       {2, "move shards by Map.cut and Copy"},
