@@ -284,7 +284,8 @@ func TestSpreadLost(t *testing.T) {
 	}
 }
 
-// Nodes of a cluster agree on who computes which piece, by where pieces are; all end when all are done, those without any piece, too.
+// Nodes of a cluster agree on who computes which piece, by where pieces are, and anew when one fails; all end when all are done, those without
+// any piece, too.
 func TestSpreadAgreed(t *testing.T) {
 	cfg := spreadConfig(dividedBlocks(t, blocks(t), "contiguous", 3), "gin")
 	want, err := computeSet(t.Context(), cfg, "")
@@ -305,26 +306,42 @@ func TestSpreadAgreed(t *testing.T) {
 			x.plane.SetPeer(y.plane.Node(), y.plane.Address())
 		}
 	}
+	ctx, stop := context.WithCancel(t.Context()) // of all, when one fails
+	defer stop()
 	var all sync.WaitGroup
 	computed := make([]int, len(nodes))
 	for i, p := range held {
 		all.Go(func() {
-			spread, err := p.Spread(t.Context())
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer spread.Close(nil)
-			if computed[i] = len(spread.Mine()); computed[i] > 0 {
-				cfg := cfg
-				cfg.Data.Path, cfg.Cluster.Spread = dirs[i], spread
-				got, err := computeSet(t.Context(), cfg, "")
-				if err != nil || !slices.Equal(got.losses, want.losses) || got.params != want.params || got.valid != want.valid {
-					t.Errorf("node %d has losses %v, parameters %.8s and %+v, %v; want %v, %.8s and %+v", i, got.losses, got.params, got.valid, err, want.losses, want.params, want.valid)
+			for failed := false; ; {
+				spread, err := p.Spread(ctx)
+				if err != nil {
+					t.Error(err)
+					stop()
+					return
 				}
-			}
-			if err := spread.Done(t.Context()); err != nil {
-				t.Error(err)
+				if computed[i] = len(spread.Mine()); computed[i] > 0 {
+					if !failed && slices.Contains(spread.Mine(), 1) {
+						failed = true
+						spread.Close(exchange.ErrLost)
+					}
+					cfg := cfg
+					cfg.Data.Path, cfg.Cluster.Spread = dirs[i], spread
+					var got result
+					if got, err = computeSet(ctx, cfg, ""); err == nil && (!slices.Equal(got.losses, want.losses) || got.params != want.params || got.valid != want.valid) {
+						t.Errorf("node %d has losses %v, parameters %.8s and %+v; want %v, %.8s and %+v", i, got.losses, got.params, got.valid, want.losses, want.params, want.valid)
+					}
+				}
+				if err == nil {
+					err = spread.Done(ctx)
+				}
+				if spread.Close(err); err == nil {
+					return
+				}
+				if !errors.Is(err, exchange.ErrLost) {
+					t.Error(err)
+					stop()
+					return
+				}
 			}
 		})
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // Four hosts, three of which have a piece of Cora each, train on global batches to the bits of one process on the same pieces. One that is killed is waited for
-// until it is back with its directory, and all compute again. What they make of all nodes then are the rows of one process.
+// until it is back with its directory, and all go on from what they kept. What they make of all nodes then are the rows of one process.
 func TestNetSpread(t *testing.T) {
 	data := filepath.Join("..", "..", "..", "shared", "data", "cora")
 	if _, err := os.Stat(data); err != nil {
@@ -31,7 +31,11 @@ func TestNetSpread(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		n.process = c.start(n.host, n.log, slices.Concat([]string{"train", "--data", to}, args, c.nodeArgs(n)))
+		own := []string{"train", "--data", to, "--checkpoint", filepath.Join(c.dir, "kept-"+n.name)}
+		if i == 1 { // it is started again; the others go on by themselves
+			own = append(own, "--resume")
+		}
+		n.process = c.start(n.host, n.log, slices.Concat(own, args, c.nodeArgs(n)))
 	}
 	if err := c.nodes[0].log.await(c.ctx, func(s string) bool { return strings.Contains(s, "epoch 20 of 150") }); err != nil {
 		t.Fatal(err)
@@ -57,8 +61,12 @@ func TestNetSpread(t *testing.T) {
 		if r := resultOf(t, n.log.String()); r.SHA == "" || r.SHA != one.SHA || r.TestAccuracy != one.TestAccuracy {
 			t.Errorf("%s: parameters %s, accuracy %v, not those of one process: %s, %v", n.name, r.SHA, r.TestAccuracy, one.SHA, one.TestAccuracy)
 		}
-		if log := n.log.String(); i != 1 && !strings.Contains(log, "pieces are computed again when each is somewhere") {
-			t.Errorf("%s does not say that a node was lost:\n%s", n.name, ending(log))
+		log := n.log.String()
+		if i != 1 && !strings.Contains(log, "node n1, which computes the pieces") {
+			t.Errorf("%s does not say which node was lost:\n%s", n.name, ending(log))
+		}
+		if !strings.Contains(log, "resumed after") {
+			t.Errorf("%s did not go on from its checkpoint:\n%s", n.name, ending(log))
 		}
 	}
 	infer := func(n *netNode) []string {
@@ -75,11 +83,15 @@ func TestNetSpread(t *testing.T) {
 	}
 	const header = 128
 	got := want[:header:header]
-	for i, n := range c.nodes {
-		if succeeds(n); i == 3 {
-			continue
+	for _, n := range c.nodes {
+		succeeds(n)
+	}
+	for i := range 3 { // at the node that it was dealt to
+		files, err := filepath.Glob(filepath.Join(c.dir, fmt.Sprintf("n?-%04d.npy", i)))
+		if err != nil || len(files) != 1 {
+			t.Fatalf("the rows of piece %d are in %v, %v; want one file", i, files, err)
 		}
-		b, err := os.ReadFile(filepath.Join(c.dir, fmt.Sprintf("%s-%04d.npy", n.name, i)))
+		b, err := os.ReadFile(files[0])
 		if err != nil {
 			t.Fatal(err)
 		}

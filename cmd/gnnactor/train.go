@@ -61,8 +61,8 @@ pieces in this process, which exchange rows and gradients: losses are those of o
 process on the whole in float32's error, their bits a function of the partition.
 It is evaluated at the end, and each epoch kept with --checkpoint; what is not there is refused by name.
 With --cluster each node computes the pieces that it holds, with the same bits. If one is
-lost the others wait until it is back, and all go on from the newest checkpoint, or train
-again from the beginning where there is none.
+lost the others wait until one that has its pieces is back (with --checkpoint, start it with
+--resume), and all go on from the newest checkpoint, or train again from the beginning.
 
 With --cluster it trains together with other nodes; 'gnnactor plan --nodes' shows
 beforehand which would do what, and what a step would wait for.`,
