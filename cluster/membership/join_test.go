@@ -255,6 +255,9 @@ func TestAbsent(t *testing.T) {
 		}
 		a := join("a", store)
 		dead := join("dead", store)
+		if _, err := a.Until(within(t), func(v *View) bool { return len(v.Members) == 2 }); err != nil {
+			t.Fatal(err)
+		}
 		dead.stop() // as a process that is killed
 		ended := time.Now()
 		names := func(all []Info) (s []string) {
