@@ -183,7 +183,7 @@ func (o *Options) check(r *Run, required map[string]string, propose *Run) error 
 		return optionsf("%w, which node %s began: its own stages and sampler are %s, and %s here; run the program that has them, in that version, on every node", ErrOtherRun, r.Node, orNone(r.Settings[runStages]), orNone(own))
 	case path != "" && propose != nil && propose.Data != r.Data:
 		return optionsf("%w, which node %s began: data: its fingerprint is %.12s, and that of %s %.12s", ErrOtherRun, r.Node, r.Data, path, propose.Data)
-	case r.Settings[runInfers] != strconv.FormatBool(o.Infers):
+	case (r.Settings[runInfers] == "true") != o.Infers:
 		return optionsf("%w, which node %s began: one node trains and another infers; give them different cluster-names", ErrOtherRun, r.Node)
 	case path == "" && r.Settings[runData] == dataOwn:
 		return optionsf("data: node %s began a run on data that cannot be copied; give data, or begin it with a store, as 'gnnactor import' makes", r.Node)
