@@ -265,14 +265,17 @@ func TestLateSlowSampler(t *testing.T) {
 		rest := make(chan struct{}, steps)
 		j := lateJob{trainers: 2, credits: 1, threads: 3, bound: 2, ahead: 2, loaders: 2, slots: nodes, params: ones()}
 		var slow sync.Once
+		dealt := make(chan struct{}) // closed when the slow sampler has its step: the other may have been faster
 		j.sampled = func(i int, _ *sampling.Batch) error {
 			if i == 0 {
 				slow.Do(func() {
+					close(dealt)
 					for range steps - 1 {
 						<-rest
 					}
 				})
 			}
+			<-dealt
 			return nil
 		}
 		j.computes = func(i int, _ *sampling.Batch) error {
