@@ -326,3 +326,14 @@ func TestSampledAhead(t *testing.T) {
 		}
 	}
 }
+
+// Nodes of a cluster all end with the parameters that are best by validation.
+func TestTogetherKeepsBest(t *testing.T) {
+	c := clusterConfig()
+	c.Training.Epochs, c.Training.LR, c.Training.Keep = 4, 0.3, "best"
+	best := 0
+	if _, err := trainOn(t.Context(), c, func(e runtime.Event) { best = e.Best }); err != nil || best == c.Training.Epochs {
+		t.Fatalf("epoch %d is the best; the test needs one before the last; %v", best, err)
+	}
+	sameTogether(t, c, 3)
+}

@@ -20,16 +20,17 @@ import (
 // its way to another node, it is safetensors data with checksums over all of it.
 type checkpoint struct {
 	// Version 1 has checksums over all of it, version 0 one over parameters and
-	// moments alone.
+	// moments alone. Version 2 is of runs that keep the best parameters.
 	Version  int             `json:"version,omitempty"`
 	Identity Identity        `json:"identity"`
 	Step     int64           `json:"step"`
-	Ended    int             `json:"ended"`     // epochs that were evaluated and saved
-	Epoch    messages.Stats  `json:"epoch"`     // of the batches of the epoch that is not finished
-	Last     messages.Stats  `json:"last"`      // of the last finished epoch
-	LastLoss float64         `json:"last_loss"` // its mean loss
-	After    int             `json:"after"`     // with reordering: the batch that was computed last before the window of Step
-	Best     compute.Best    `json:"best"`      // validation accuracy
+	Ended    int             `json:"ended"`          // epochs that were evaluated and saved
+	Epoch    messages.Stats  `json:"epoch"`          // of the batches of the epoch that is not finished
+	Last     messages.Stats  `json:"last"`           // of the last finished epoch
+	LastLoss float64         `json:"last_loss"`      // its mean loss
+	After    int             `json:"after"`          // with reordering: the batch that was computed last before the window of Step
+	Best     compute.Best    `json:"best"`           // validation accuracy
+	Kept     *kept           `json:"kept,omitempty"` // what training ends with, if it ended here; nil: the parameters
 	Plateau  compute.Plateau `json:"plateau"`
 	Sum      string          `json:"sha256,omitempty"` // version 0: over parameters and moments
 	Chain    lineageHash     `json:"lineage_sha256"`
@@ -38,6 +39,30 @@ type checkpoint struct {
 	Unaudited bool `json:"unaudited,omitempty"`
 
 	params, m, v []float32
+}
+
+// kept are the parameters that are best by validation.
+type kept struct {
+	Epochs int     `json:"epochs"` // after which they were made
+	Figure float64 `json:"figure"` // the validation accuracy
+	params []float32
+}
+
+// keep copies the parameters after so many epochs, which are the best.
+func (c *checkpoint) keep(epochs int, figure float64, params []float32) {
+	if c.Kept == nil {
+		c.Kept = &kept{params: make([]float32, len(params))}
+	}
+	c.Kept.Epochs, c.Kept.Figure = epochs, figure
+	copy(c.Kept.params, params)
+}
+
+// best returns after how many epochs what is kept was made; 0: nothing is.
+func (c *checkpoint) best() int {
+	if c.Kept == nil {
+		return 0
+	}
+	return c.Kept.Epochs
 }
 
 // scale is what the plateau schedule multiplies the learning rate by.
@@ -49,7 +74,7 @@ func (c *checkpoint) scale() float64 {
 }
 
 const (
-	checkpointVersion = 1
+	checkpointVersion = 2 // the newest
 
 	checkpointKey    = "gnnactor.checkpoint"
 	checkpointPrefix = "step-"
@@ -91,12 +116,18 @@ func prune(dir, path string, keep int) error {
 
 // write writes what decode reads.
 func (c *checkpoint) write(w io.Writer, l *compute.Layout) error {
-	c.Version, c.Sum = checkpointVersion, ""
+	c.Version, c.Sum = 1, ""
+	if c.Identity.Keep != "" {
+		c.Version = 2
+	}
 	meta, err := json.Marshal(c)
 	if err != nil {
 		return err
 	}
 	tensors := slices.Concat(l.Pack("param.", c.params), l.Pack("adam.m.", c.m), l.Pack("adam.v.", c.v))
+	if c.Kept != nil {
+		tensors = append(tensors, l.Pack("best.", c.Kept.params)...)
+	}
 	return compute.WriteSafetensors(w, tensors, map[string]string{checkpointKey: string(meta)})
 }
 

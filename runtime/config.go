@@ -191,6 +191,10 @@ type TrainingConfig struct {
 	// Patience ends training when so many evaluations did not improve the
 	// validation accuracy; 0: never.
 	Patience int `yaml:"patience"`
+	// Keep says which parameters the runtime has when training ends, interrupted or not: best, those of the
+	// evaluation with the highest validation accuracy, the first of several, or last; empty: best with
+	// Patience, else last. Checkpoints have both, so that a run that goes on from one ends with the same.
+	Keep string `yaml:"keep"`
 
 	Sync      Sync   `yaml:"sync"` // how trainers work together; SSP(N) is ssp:N in files and flags
 	Seed      uint64 `yaml:"seed"`
@@ -321,6 +325,9 @@ func (c *Config) Blocks() int {
 	}
 	return c.Model.Hops * c.Model.Layers
 }
+
+// keepsBest reports whether training ends with the parameters that are best by validation.
+func (t *TrainingConfig) keepsBest() bool { return t.Keep == "best" || t.Keep == "" && t.Patience > 0 }
 
 func (c *Config) threads() int {
 	if c.Execution.Threads > 0 {

@@ -40,7 +40,7 @@ func (x stateChange) in(t testing.TB, text string) string {
 // stateChanges are of a run of one epoch of 6 batches, with a reorder window and a
 // plateau; each is refused.
 var stateChanges = []stateChange{
-	{"version", "2", "version 2"},
+	{"version", "3", "version 3"},
 	{"version", "-1", "version -1"},
 	{"step", "-1", "step -1 is not in"},
 	{"step", "4611686018427387904", "step 4611686018427387904 is not in"},
@@ -60,6 +60,9 @@ var stateChanges = []stateChange{
 	{"after", "6", "batch 6"},
 	{"best", `{"Figure":1e308,"Epoch":-9,"Since":-1152921504606846976,"Count":-1}`, "the best accuracy"},
 	{"best", `{"Figure":0.5,"Epoch":0,"Since":0,"Count":2}`, "the best accuracy"},
+	{"kept", "", "the best parameters are not there"},
+	{"kept", `{"epochs":2,"figure":0.5}`, "the best parameters are those of epoch 2, with the figure 0.5, of 1 epochs"},
+	{"kept", `{"epochs":1,"figure":2}`, "the best parameters are those of epoch 1, with the figure 2"},
 	{"plateau", `{"Factor":0.5,"Patience":10,"Min":0,"Best":{"Figure":0.5,"Count":1},"Scale":-1}`, "scale -1"},
 	{"plateau", `{"Factor":0.5,"Patience":10,"Min":0,"Best":{"Figure":0.5,"Count":1},"Scale":1e300}`, "scale 1e+300"},
 	{"plateau", `{"Factor":2,"Patience":10,"Min":0,"Best":{"Figure":0.5,"Count":1},"Scale":1}`, "factor 2"},
@@ -74,7 +77,7 @@ var stateChanges = []stateChange{
 // checksums are right; so is one of before there were any.
 func TestCheckpointBounds(t *testing.T) {
 	c := config()
-	c.Training.Schedule, c.Sampling.Reorder = "plateau", 2
+	c.Training.Schedule, c.Training.Keep, c.Sampling.Reorder = "plateau", "best", 2
 	tensors, meta, good, e := stateOf(t, c)
 	text := meta[checkpointKey]
 	old := *good

@@ -26,7 +26,7 @@ import (
 //
 // The same values are dropped as in one process on the graph of the set's ids, and losses and gradients are its in float32's error. Their
 // bits are a function of the partition: sums over nodes are the pieces', joined in one tree. With Config.Checkpoint each step is
-// kept, as a Runtime's epochs are; a run that goes on from there makes the bits of one that was not interrupted. Patience, the plateau
+// kept, as a Runtime's epochs are; a run that goes on from there makes the bits of one that was not interrupted. Patience, keep best, the plateau
 // schedule, micro-batches and ssp, which a Runtime has, are refused.
 func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy float64) error) (err error) {
 	defer func() { err = damaged(err) }()
@@ -40,7 +40,7 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 		{"micro-batches", c.Sampling.MicroBatches > 1},
 		{"sync ssp", c.Training.Sync.Asynchronous()},
 		{"inductive", c.Sampling.Inductive},
-		{"patience, and the plateau schedule", c.Training.Patience > 0 || c.Training.Schedule == "plateau"},
+		{"patience, keep best, and the plateau schedule", c.Training.followsValidation()},
 		{"stages of the program's own after sampling", len(c.Stages) > 0},
 	} {
 		if s.asked {

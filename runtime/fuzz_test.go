@@ -35,7 +35,7 @@ func stateOf(t testing.TB, c Config) ([]compute.RawTensor, map[string]string, *c
 // is one that this run can go on from, or an error.
 func FuzzState(f *testing.F) {
 	c := config()
-	c.Model.Hidden, c.Training.Schedule, c.Sampling.Reorder = 2, "plateau", 2
+	c.Model.Hidden, c.Training.Schedule, c.Training.Keep, c.Sampling.Reorder = 2, "plateau", "best", 2
 	tensors, meta, _, e := stateOf(f, c)
 	text := meta[checkpointKey]
 	f.Add(text, uint16(0), uint32(0))
@@ -87,7 +87,12 @@ func FuzzState(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, x := range [][2][]float32{{c.params, again.params}, {c.m, again.m}, {c.v, again.v}} {
+		pairs := [][2][]float32{{c.params, again.params}, {c.m, again.m}, {c.v, again.v}}
+		if c.Kept != nil && again.Kept != nil {
+			pairs = append(pairs, [2][]float32{c.Kept.params, again.Kept.params})
+			c.Kept.params, again.Kept.params = nil, nil
+		}
+		for _, x := range pairs {
 			for i := range x[0] {
 				if math.Float32bits(x[0][i]) != math.Float32bits(x[1][i]) {
 					t.Fatalf("value %d is %v, and was %v", i, x[1][i], x[0][i])

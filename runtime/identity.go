@@ -31,7 +31,8 @@ type Identity struct {
 	ReorderMethod     string        `json:"reorder_method,omitempty"` // exact, or sketch, of micro-batches if there are several
 	Stages            []string      `json:"stages,omitempty"`         // the program's own: see Config.StageNames
 	Recipe            Recipe        `json:"recipe"`
-	Start             string        `json:"start"` // SHA-256 of the parameters that the run started from
+	Keep              string        `json:"keep,omitempty"` // best: what training ends with; empty: the last parameters
+	Start             string        `json:"start"`          // SHA-256 of the parameters that the run started from
 	Precision         string        `json:"precision"`
 	Sync              string        `json:"sync,omitempty"` // ssp and its bound: no two such runs have the same bits
 	Kernels           string        `json:"kernels"`
@@ -45,6 +46,9 @@ func (r *Runtime) identify() Identity {
 		Data: r.data.ds.Fingerprint, NormalizeFeatures: r.cfg.Data.NormalizeFeatures, Sampler: r.sampler.Spec(), Seed: r.cfg.Training.Seed,
 		BatchSize: r.cfg.Sampling.BatchSize, MicroBatches: r.cfg.Sampling.MicroBatches, Stages: r.cfg.StageNames(), Recipe: r.cfg.recipe(),
 		Precision: r.cfg.precision.String(), Kernels: r.kernels(),
+	}
+	if r.cfg.Training.keepsBest() {
+		id.Keep = "best"
 	}
 	if m := r.cfg.method; m != 0 {
 		id.Reorder, id.ReorderMethod = r.cfg.Sampling.Reorder, m.String()

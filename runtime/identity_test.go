@@ -21,6 +21,7 @@ func TestEverySettingIsIdentified(t *testing.T) {
 		"data was":               func(c *Config) { c.Data.Dataset = &other },
 		"normalize-features was": func(c *Config) { c.Data.NormalizeFeatures = true },
 		"seed was":               func(c *Config) { c.Training.Seed++ },
+		"keep was none and is":   func(c *Config) { c.Training.Keep = "best" },
 		"batch-size was":         func(c *Config) { c.Sampling.BatchSize++ },
 		"micro-batches was":      func(c *Config) { c.Sampling.MicroBatches++ },
 

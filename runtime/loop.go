@@ -209,7 +209,7 @@ func (t *trainCall) position() (training.Position, error) {
 		Identity: string(id), Step: t.state.Step, Mark: mark,
 		Save: func() ([]byte, error) {
 			var b bytes.Buffer
-			b.Grow(3*4*len(t.updater.params) + stateHead)
+			b.Grow(4*4*len(t.updater.params) + stateHead)
 			state := t.state
 			state.Lineage = nil // the nodes tell each other what theirs is
 			state.params, state.m, state.v = t.updater.params, t.updater.m, t.updater.v
@@ -272,8 +272,8 @@ func (t *trainCall) endEpoch(ctx context.Context, epoch int) error {
 	n := r.cfg.Training.EvalEvery
 	evaluates := n > 0 && (epoch+1)%n == 0
 	var err error
+	var params []float32
 	if evaluates {
-		var params []float32
 		if params, err = t.updater.inHost(); err == nil {
 			e.ValidAccuracy, e.TestAccuracy, err = r.accuracies(ctx, params)
 		}
@@ -285,13 +285,15 @@ func (t *trainCall) endEpoch(ctx context.Context, epoch int) error {
 		return err
 	}
 	if evaluates {
-		t.state.Best.Report(e.ValidAccuracy)
+		if t.state.Best.Report(e.ValidAccuracy) && r.cfg.Training.keepsBest() {
+			t.state.keep(epoch+1, e.ValidAccuracy, params)
+		}
 		if p := &t.updater.recipe; p.Schedule == "plateau" {
 			t.state.Plateau.Factor, t.state.Plateau.Patience = p.Factor, p.Every
 			t.state.Plateau.Report(e.ValidAccuracy, p.LR)
 		}
 	}
-	t.state.Ended = epoch + 1
+	t.state.Ended, e.Best = epoch+1, t.state.best()
 	if r.cfg.Checkpoint.Dir != "" {
 		if err := r.Verified(ctx); err != nil {
 			return err

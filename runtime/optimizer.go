@@ -25,7 +25,7 @@ type Recipe struct {
 	Factor      float64 `json:"schedule_factor,omitempty"`
 	Warmup      int     `json:"warmup,omitempty"`
 	Horizon     int     `json:"horizon,omitempty"`    // cosine: the epochs it spans
-	EvalEvery   int     `json:"eval_every,omitempty"` // plateau: where evaluations change the rate
+	EvalEvery   int     `json:"eval_every,omitempty"` // plateau, keep best: where evaluations change what comes of it
 }
 
 // recipe returns the settings of c that matter for the bits.
@@ -41,7 +41,7 @@ func (c *Config) recipe() Recipe {
 	case "cosine":
 		p.Schedule, p.Warmup, p.Horizon = t.Schedule, t.Warmup, t.Epochs
 	}
-	if t.Schedule == "plateau" {
+	if t.Schedule == "plateau" || t.keepsBest() {
 		p.EvalEvery = t.EvalEvery
 	}
 	return p

@@ -78,21 +78,26 @@ func (e *expected) decode(name string, tensors []compute.RawTensor, meta map[str
 	if err := e.identity.same(c.Identity, e.otherKernels); err != nil {
 		return nil, err
 	}
-	for _, part := range []struct {
+	type part struct {
 		prefix string
 		dst    *[]float32
-	}{{"param.", &c.params}, {"adam.m.", &c.m}, {"adam.v.", &c.v}} {
+	}
+	parts := []part{{"param.", &c.params}, {"adam.m.", &c.m}, {"adam.v.", &c.v}}
+	if c.Kept != nil {
+		parts = append(parts, part{"best.", &c.Kept.params})
+	}
+	for _, part := range parts {
 		if *part.dst, err = e.layout.Unpack(part.prefix, tensors); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	_, checked := meta[compute.ChecksumKey]
 	switch l := e.layout; {
-	case c.Version == checkpointVersion && !checked:
+	case c.Version >= 1 && c.Version <= checkpointVersion && !checked:
 		err = fmt.Errorf("the metadata %s, its checksums, is gone", compute.ChecksumKey)
 	case c.Version == 0 && c.Sum != l.SHA256(c.params)+l.SHA256(c.m)+l.SHA256(c.v):
 		err = errors.New("the checksum of parameters and moments does not match them")
-	case c.Version != 0 && c.Version != checkpointVersion:
+	case c.Version < 0 || c.Version > checkpointVersion || c.Version == 2 && c.Identity.Keep == "":
 		err = fmt.Errorf("version %d; this gnnactor reads versions up to %d", c.Version, checkpointVersion)
 	default:
 		err = e.check(c)
@@ -128,6 +133,12 @@ func (e *expected) check(c *checkpoint) error {
 		check(b.Count >= 0 && b.Count <= c.Ended && b.Since >= 0 && b.Since <= b.Count && b.Epoch >= 0 && b.Epoch <= b.Count, "%s of report %d, %d reports ago, of %d in %d epochs", name, b.Epoch, b.Since, b.Count, c.Ended)
 	}
 	best("the best accuracy", c.Best)
+	if k := c.Kept; k != nil {
+		check(e.identity.Keep == "best", "parameters that are best by validation, in a run that keeps the last")
+		check(k.Epochs >= 1 && k.Epochs <= c.Ended && k.Figure == c.Best.Figure, "the best parameters are those of epoch %d, with the figure %v, of %d epochs, of which %v is best", k.Epochs, k.Figure, c.Ended, c.Best.Figure)
+	} else {
+		check(e.identity.Keep == "" || !(c.Best.Count > c.Best.Since), "the best parameters are not there")
+	}
 	if p, recipe := &c.Plateau, &e.identity.Recipe; recipe.Schedule != "plateau" || p.Best.Count == 0 {
 		check(*p == compute.Plateau{}, "a plateau where there was none: %+v", *p)
 	} else {
@@ -152,7 +163,7 @@ func (e *expected) state(b []byte) (*checkpoint, error) {
 		return nil, err
 	}
 	c, err := e.decode("the state of another node", tensors, meta)
-	if err == nil && c.Version != checkpointVersion {
+	if err == nil && c.Version == 0 {
 		err = errors.New("runtime: the state of another node has no checksums; run the same version of gnnactor on all nodes")
 	}
 	return c, err

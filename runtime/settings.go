@@ -150,9 +150,15 @@ func (t *TrainingConfig) validate(p *problems) {
 		p.check(t.Warmup < t.Epochs, "warmup: the learning rate would rise for %d epochs of %d; take fewer than epochs", t.Warmup, t.Epochs)
 	}
 	p.notNegative("patience", t.Patience)
-	if t.Patience > 0 || t.Schedule == "plateau" {
-		p.check(t.EvalEvery >= 1, "eval-every: patience and the plateau schedule follow the validation accuracy; evaluate at least every so many epochs")
+	p.oneOf("keep", t.Keep, "", "best", "last")
+	if t.followsValidation() {
+		p.check(t.EvalEvery >= 1, "eval-every: patience, keep best and the plateau schedule follow the validation accuracy; evaluate at least every so many epochs")
 	}
+}
+
+// followsValidation reports whether evaluations change what training ends with.
+func (t *TrainingConfig) followsValidation() bool {
+	return t.Patience > 0 || t.keepsBest() || t.Schedule == "plateau"
 }
 
 func (e *ExecutionConfig) validate(p *problems) {

@@ -43,6 +43,9 @@ type Event struct {
 	TrainAccuracy float64 // on the seeds as they were trained, with dropout
 	ValidAccuracy float64 // exact, by inference; NaN when not evaluated; of links, the AUC
 	TestAccuracy  float64
+	// Best is, of EventEpoch and EventDone, after how many epochs the parameters were made that are best by
+	// validation so far and that training ends with; 0: it ends with the last ones.
+	Best int
 
 	Rows    RowStats                 // feature rows that this Train asked for and read so far
 	Stages  map[string]time.Duration // busy time of each stage so far, of Config.Stages by their names; of load, the time in which anything was read
@@ -52,7 +55,7 @@ type Event struct {
 	Resumed bool
 	Message string
 
-	// Lineage is, in hex, a hash chain over the batches that led to the
+	// Lineage is, in hex, a hash chain over the batches that led to the last
 	// parameters, with their statistics: one and the same for any number of
 	// nodes. EventDone has it.
 	Lineage string
@@ -205,8 +208,8 @@ func (r *Runtime) check() error {
 	case r.cfg.Cluster.SamplesOnly:
 		return fmt.Errorf("%w: Cluster.SamplesOnly: this process samples for others and does not train", ErrConfig)
 	}
-	if (r.cfg.Training.Patience > 0 || r.cfg.Training.Schedule == "plateau") && len(r.data.ds.Valid) == 0 && r.NumLinks(ValidLinks) == 0 {
-		return fmt.Errorf("%w: patience and the plateau schedule follow the validation accuracy, but %s has no validation set", ErrConfig, r.data.ds.Name)
+	if r.cfg.Training.followsValidation() && len(r.data.ds.Valid) == 0 && r.NumLinks(ValidLinks) == 0 {
+		return fmt.Errorf("%w: patience, keep best and the plateau schedule follow the validation accuracy, but %s has no validation set", ErrConfig, r.data.ds.Name)
 	}
 	if r.links != nil {
 		return nil // there are training links, or Start had failed
@@ -270,18 +273,15 @@ func (t *trainCall) run(ctx context.Context) (err error) {
 	}
 	if t.more() {
 		if err := t.loop(ctx, work); err != nil {
-			return err
+			return errors.Join(err, t.hold())
 		}
 	}
-	params, err := t.updater.inHost()
-	if err != nil {
+	if err := t.hold(); err != nil {
 		return err
 	}
-	r.mu.Lock()
-	r.params = params
-	r.mu.Unlock()
+	params := r.params
 	t.enter(training.Finishing)
-	done := Event{Kind: EventDone, Epoch: int(t.state.Step/t.steps) - 1, Loss: t.state.LastLoss, TrainAccuracy: math.NaN(), Lineage: t.state.Chain.String(), Late: t.lateness}
+	done := Event{Kind: EventDone, Epoch: int(t.state.Step/t.steps) - 1, Loss: t.state.LastLoss, TrainAccuracy: math.NaN(), Lineage: t.state.Chain.String(), Late: t.lateness, Best: t.state.best()}
 	done.ValidAccuracy, done.TestAccuracy, err = r.accuracies(ctx, params)
 	if err = r.data.checked(err); err != nil {
 		return err
@@ -290,6 +290,21 @@ func (t *trainCall) run(ctx context.Context) (err error) {
 		return err
 	}
 	return t.emit(done)
+}
+
+// hold has the runtime keep what training ends with: the last parameters, or the best.
+func (t *trainCall) hold() error {
+	params, err := t.updater.inHost()
+	if err != nil {
+		return err
+	}
+	if best := t.state.Kept; best != nil {
+		params = best.params
+	}
+	t.r.mu.Lock()
+	t.r.params = params
+	t.r.mu.Unlock()
+	return nil
 }
 
 // work is what a training of all epochs makes.

@@ -35,6 +35,7 @@ type Sizes struct {
 	BatchSize     int
 	Micro         int
 	Parameters    int64
+	KeepsBest     bool // those that are best by validation are kept, too
 	Optimizer     string
 	Kernels       string
 	// SampledByDevice: batches are drawn on a device, one at a time. WhereSampled says where they
@@ -335,6 +336,9 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 		add("versions of the parameters that are computed on", 4*s.Parameters*int64(r.Late+2), false) // with the newest, and the one that is made
 	}
 	add(fmt.Sprintf("parameters, %d gradients, two moments", gradients), 4*s.Parameters*int64(3+gradients), false)
+	if s.KeepsBest {
+		add("the parameters that are best by validation", 4*s.Parameters, false)
+	}
 	dst := make([]int64, s.Layers) // destinations of each layer, from the seeds outward
 	src := make([]int64, s.Layers)
 	edges := make([]int64, s.Layers)

@@ -22,7 +22,6 @@ type progress struct {
 	now    func() time.Time
 
 	last  time.Time // of the last line written
-	done  int       // epochs of which this process has heard; 0: none
 	line  string    // of the last epoch, where it was not due
 	loss  float64   // of the last batch
 	valid string    // validation accuracy of the last evaluated epoch, for the bar
@@ -54,7 +53,7 @@ func (p *progress) event(ev runtime.Event) {
 			p.bar(ev.Epoch, ev.Batch+1, ev.Batches)
 		}
 	case runtime.EventEpoch:
-		p.loss, p.done, p.line = ev.Loss, ev.Epoch+1, ""
+		p.loss, p.line = ev.Loss, ""
 		if !math.IsNaN(ev.ValidAccuracy) {
 			p.valid = "  valid " + metricOf(p.links) + formatPercent(ev.ValidAccuracy)
 		}
@@ -72,8 +71,11 @@ func (p *progress) event(ev runtime.Event) {
 	case runtime.EventDone:
 		p.clear()
 		p.write()
-		if p.done > 0 && p.done < p.epochs {
-			fmt.Fprintf(p.w, "gnnactor: stopped after %d of %d epochs: the validation accuracy does not rise any more (--patience)\n", p.done, p.epochs)
+		if done := ev.Epoch + 1; done > 0 && done < p.epochs {
+			fmt.Fprintf(p.w, "gnnactor: stopped after %d of %d epochs: the validation accuracy does not rise any more (--patience)\n", done, p.epochs)
+		}
+		if ev.Best > 0 {
+			fmt.Fprintf(p.w, "gnnactor: the parameters are those of epoch %d, the best by validation (--keep last keeps the last)\n", ev.Best)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func TestProgressLines(t *testing.T) {
 		p.event(runtime.Event{Kind: runtime.EventStep, Epoch: epoch, Batches: 1, Loss: 9})
 		p.event(epochEvent(epoch))
 	}
-	p.event(runtime.Event{Kind: runtime.EventDone})
+	p.event(runtime.Event{Kind: runtime.EventDone, Epoch: 4})
 	want := `gnnactor: no checkpoint in x: starting afresh
 epoch 1/5  loss 0.5000  train 75.0 %  test 50.0 %  1.00 s
 epoch 4/5  loss 0.5000  train 75.0 %  test 50.0 %  1.00 s
@@ -50,10 +50,11 @@ func TestProgressStopsEarly(t *testing.T) {
 	for epoch := range 3 {
 		p.event(epochEvent(epoch))
 	}
-	p.event(runtime.Event{Kind: runtime.EventDone})
+	p.event(runtime.Event{Kind: runtime.EventDone, Epoch: 2, Best: 1})
 	want := `epoch 1/5  loss 0.5000  train 75.0 %  test 50.0 %  1.00 s
 epoch 3/5  loss 0.5000  train 75.0 %  test 50.0 %  1.00 s
 gnnactor: stopped after 3 of 5 epochs: the validation accuracy does not rise any more (--patience)
+gnnactor: the parameters are those of epoch 1, the best by validation (--keep last keeps the last)
 `
 	if b.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
@@ -75,7 +76,7 @@ func TestProgressBar(t *testing.T) {
 			}
 			p.event(epochEvent(epoch))
 		}
-		p.event(runtime.Event{Kind: runtime.EventDone})
+		p.event(runtime.Event{Kind: runtime.EventDone, Epoch: 2})
 		if strings.Contains(b.String(), "\n") {
 			t.Errorf("width %d: more than one line", width)
 		}

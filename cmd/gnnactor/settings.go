@@ -84,6 +84,7 @@ var settings = []setting{
 	{"schedule-factor", trainingGroup, "what a fall multiplies the learning rate by"},
 	{"warmup", trainingGroup, "cosine: epochs in which the learning rate rises first"},
 	{"patience", trainingGroup, "evaluations without a better validation accuracy that end training; 0: never"},
+	{"keep", trainingGroup, "`WHICH` parameters the run ends with, and --save has: best by validation, or last (default: best with --patience, else last)"},
 	{"sync", trainingGroup, "`HOW` trainers work together: sync, or ssp:N, asynchronously, no gradient more than N steps late"},
 	{"seed", trainingGroup, "what every random draw derives from"},
 	{"eval-every", trainingGroup, "epochs between evaluations; 0: only at the end"},

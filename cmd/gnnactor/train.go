@@ -35,8 +35,8 @@ func newTrain(a *app) *cobra.Command {
 On a terminal a progress bar shows how it goes; elsewhere, plain lines. A table
 at the end gives accuracies, the time of each stage, and how well the stages
 overlapped. With --output json the last line of the standard output is an object
-with test_accuracy, valid_accuracy, train_loss, epochs, seconds, batches,
-parameters_sha256, stages (busy seconds of sample, load and compute), overlap and
+with test_accuracy, valid_accuracy, train_loss, epochs, best_epoch (where the parameters
+are not the last epoch's), seconds, batches, parameters_sha256, stages (busy seconds of sample, load and compute), overlap and
 peak_rss_bytes, and lineage_sha256, a hash chain over all batches that were applied;
 an accuracy without a split to measure it on is null. With --task link there are
 test_auc and valid_auc, and the accuracies are null. Where feature
@@ -44,6 +44,10 @@ rows are brought to memory batch by batch, rows counts those that were asked for
 there (shared with the batches before, pinned or cached), and loaded. With
 --sync ssp:N, staleness counts the gradients that were 0, 1, … N steps late, on the
 node that has the parameters, and each line of --steps has that of its step.
+
+With --patience the run ends with the parameters that are best by validation, and --save has them
+(--keep last: the last ones). Checkpoints have both, so that a run that was killed after the
+best epoch and resumed ends with the same bits.
 
 The result is the same, bit for bit, for any --threads, --samplers, --trainers and
 --credits, wherever --features lie, for any --match, --cache and --gather, and for a run that
@@ -96,7 +100,8 @@ type trainResult struct {
 	TestAUC          *finite            `json:"test_auc,omitempty"` // of links, in the place of accuracies
 	ValidAUC         *finite            `json:"valid_auc,omitempty"`
 	TrainLoss        finite             `json:"train_loss"`
-	Epochs           int                `json:"epochs"`
+	Epochs           int                `json:"epochs"`               // that were trained, by this process or those before
+	BestEpoch        int                `json:"best_epoch,omitempty"` // after which the parameters were made; left out: after the last
 	Seconds          float64            `json:"seconds"`
 	Batches          int64              `json:"batches"`
 	ParametersSHA256 string             `json:"parameters_sha256"`
@@ -251,7 +256,7 @@ func jsonResult(ctx context.Context, rt *runtime.Runtime, cfg runtime.Config, do
 	result := trainResult{
 		Rows: rows, Cluster: team,
 		TestAccuracy: finite(done.TestAccuracy), ValidAccuracy: finite(done.ValidAccuracy), TrainLoss: finite(done.Loss),
-		Epochs: cfg.Training.Epochs, Seconds: done.Wall.Seconds(), Batches: done.Applied,
+		Epochs: done.Epoch + 1, BestEpoch: done.Best, Seconds: done.Wall.Seconds(), Batches: done.Applied,
 		ParametersSHA256: sum, Stages: stages, Overlap: done.Overlap, PeakRSSBytes: peakRSS(), LineageSHA256: done.Lineage, Staleness: done.Late,
 	}
 	if cfg.Model.Task == "link" {
@@ -306,6 +311,10 @@ func (c *trainCommand) stages(ctx context.Context, t *table, rt *runtime.Runtime
 	t.gap()
 	addRows(t, done.Rows)
 	t.row("training", formatDuration(done.Wall))
+	t.row("epochs", formatCount(done.Epoch+1))
+	if done.Best > 0 {
+		t.row("parameters of epoch", formatCount(done.Best), "best by validation")
+	}
 	t.row("batches", formatCount(done.Applied))
 	t.row("overlap", formatPercent(done.Overlap))
 	if s := rt.Stats(); s.ToDevice > 0 {
