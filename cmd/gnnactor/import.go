@@ -13,6 +13,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/importer"
+	_ "github.com/gnnactor/gnnactor/graph/importer/parquet" // its tables are read as well
 	"github.com/gnnactor/gnnactor/graph/store"
 	"github.com/gnnactor/gnnactor/runtime"
 )
@@ -40,7 +41,7 @@ SRC is recognised by its files; --format overrides:
   store       a store, to copy it with other options
 
 Tables are text with a separator (.csv, .tsv, .txt, .edges) or lines of JSON (.jsonl), plain,
-.gz or .zst; in a directory the one of edges is called edges, links or relations. Columns are
+.gz or .zst, or Parquet (.parquet, .pq); in a directory the one of edges is called edges, links or relations. Columns are
 found by their names: src, source, from and dst, target, to; weight; time; and of nodes id,
 label or class, split, time. What is called otherwise is said by --src, --dst and so on, by
 name or by number from 1. Without a header they are source, destination, weight, time. Ids are

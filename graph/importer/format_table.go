@@ -50,8 +50,12 @@ func findFiles(path string, named func(string) bool, want string) (found []strin
 	return found, nil
 }
 
-// tableExt is what says the syntax of a table, ".csv" for all text with separators; "": it is none.
+// tableExt is what says the syntax of a table, ".csv" for all text with separators, or what is
+// registered; "": it is none.
 func tableExt(path string) string {
+	if decoderOf(path) != nil {
+		return strings.ToLower(filepath.Ext(path))
+	}
 	name := strings.ToLower(filepath.Base(path))
 	name = strings.TrimSuffix(strings.TrimSuffix(name, ".gz"), ".zst")
 	switch ext := filepath.Ext(name); ext {
@@ -64,8 +68,6 @@ func tableExt(path string) string {
 	}
 }
 
-const tableNames = "a table ends in .csv, .tsv, .txt, .edges, .jsonl or .ndjson, and perhaps .gz or .zst"
-
 // tables finds the tables of edges and nodes: what the options say, or else in a directory the only
 // table, or two of which one's name begins with edge, link or rel.
 func (o *Options) tables(path string) (edges, nodes string, err error) {
@@ -75,12 +77,12 @@ func (o *Options) tables(path string) (edges, nodes string, err error) {
 		}
 		for _, p := range []string{o.Edges, o.Nodes} {
 			if p != "" && tableExt(p) == "" {
-				return "", "", dataerr.Bad("%s: the name of %s", p, tableNames)
+				return "", "", dataerr.Bad("%s: the name of %s", p, tableEnds())
 			}
 		}
 		return o.Edges, o.Nodes, nil
 	}
-	found, err := findFiles(path, func(name string) bool { return tableExt(name) != "" }, tableNames)
+	found, err := findFiles(path, func(name string) bool { return tableExt(name) != "" }, tableEnds())
 	if err != nil {
 		return "", "", err
 	}

@@ -115,7 +115,7 @@ func formats() []format {
 		}, (*importer).readNumPy},
 		{"npz", "one .npz file", oneFile(npzName), (*importer).readNPZ},
 		{"mtx", "one .mtx file (also .gz, .zst)", oneFile(mtxName), (*importer).readMatrixMarket},
-		{"table", "one or two tables, .csv, .tsv, .txt or .jsonl (also .gz, .zst)", hasTables, (*importer).readTables},
+		{"table", "one or two tables, .csv, .tsv, .txt or .jsonl (also .gz, .zst) or .parquet", hasTables, (*importer).readTables},
 	}
 }
 
@@ -142,7 +142,8 @@ func has(name string) func(string) bool {
 // which DetectFormat tries them: "store" (package store's), "graphbolt"
 // (an OnDiskDataset with metadata.yaml), "ogb" (raw/ and split/), "numpy" (.npy
 // files), "npz" (an archive of NumPy arrays, as SciPy's sparse matrices are saved),
-// "mtx" (Matrix Market) and "table" (CSV, TSV, white space, JSON lines; of edges, and perhaps of nodes).
+// "mtx" (Matrix Market) and "table" (CSV, TSV, white space, JSON lines, and Parquet where
+// package importer/parquet is linked; of edges, and perhaps of nodes).
 func Formats() []string {
 	var names []string
 	for _, f := range formats() {

@@ -21,11 +21,13 @@ import (
 type table struct {
 	im     *importer
 	path   string
-	syntax syntax
+	syntax syntax     // nil: it is no text
 	names  []string   // of the columns; nil: the file does not name them
 	cols   int        // how many there are
 	sample [][]string // the first records, at most sampled, without a header
 	unsure bool       // whether the first line is a header could not be told
+
+	several []bool // of a table that is no text: columns of several values a record
 }
 
 // syntax splits a file into records.
@@ -50,11 +52,11 @@ type span struct{ from, to uint32 }
 type records struct {
 	t     *table
 	buf   []byte
-	line  int64 // number of buf's first, from 1
+	line  int64 // number of buf's first, from 1; of a table that is no text, of its first record
 	first bool  // it is the file's first batch
 	rows  int
 	width int
-	at    []uint32 // where each record begins, for errors
+	at    []uint32 // where each record begins, for errors; of a table that is no text, its number in the batch
 	spans []span   // rows × width
 }
 
@@ -70,6 +72,9 @@ func (r *records) errorf(i int, format string, args ...any) error {
 }
 
 func (r *records) errorAt(offset int, format string, args ...any) error {
+	if r.t.syntax == nil {
+		return dataerr.Bad("%s row %d: %w", r.t.path, r.line+int64(offset), fmt.Errorf(format, args...))
+	}
 	line := r.line + int64(bytes.Count(r.buf[:offset], []byte("\n")))
 	return dataerr.Bad("%s line %d: %w", r.t.path, line, fmt.Errorf(format, args...))
 }
@@ -87,11 +92,6 @@ type batch[T any] struct {
 // order of the file. Both may keep nothing of a batch but T's own memory, which comes back
 // to parse with a later one.
 func eachBatch[T any](t *table, wanted []int, parse func(*records, *T) error, use func(*records, *T) error) (err error) {
-	in, err := t.im.openStream(t.path)
-	if err != nil {
-		return err
-	}
-	defer in.close()
 	workers := min(runtime.GOMAXPROCS(0), tableWorkers)
 	ctx, cancel := context.WithCancel(t.im.o.Context)
 	var wg sync.WaitGroup
@@ -106,15 +106,19 @@ func eachBatch[T any](t *table, wanted []int, parse func(*records, *T) error, us
 	wg.Go(func() {
 		defer close(order)
 		defer close(work)
-		readErr = t.readBlocks(in, func(block []byte, line int64, first bool) bool {
+		read := t.readBlocks
+		if t.syntax == nil {
+			read = t.readDecoded
+		}
+		readErr = read(wanted, func(line int64, fill func(*records) error) bool {
 			var b *batch[T]
 			select {
 			case b = <-free:
 			case <-ctx.Done():
 				return false
 			}
-			b.t, b.line, b.first, b.done, b.err = t, line, first, make(chan struct{}), nil
-			b.buf = append(b.buf[:0], block...)
+			b.records = records{t: t, buf: b.buf[:0], line: line, width: len(wanted), at: b.at[:0], spans: b.spans[:0]}
+			b.done, b.err = make(chan struct{}), fill(&b.records)
 			work <- b
 			order <- b
 			return true
@@ -123,8 +127,10 @@ func eachBatch[T any](t *table, wanted []int, parse func(*records, *T) error, us
 	for range workers {
 		wg.Go(func() {
 			for b := range work {
-				b.rows, b.width, b.at, b.spans = 0, len(wanted), b.at[:0], b.spans[:0]
-				if b.err = t.syntax.split(&b.records, wanted); b.err == nil {
+				if b.err == nil && t.syntax != nil {
+					b.err = t.syntax.split(&b.records, wanted)
+				}
+				if b.err == nil {
 					b.err = parse(&b.records, &b.made)
 				}
 				close(b.done)
@@ -155,8 +161,13 @@ func eachBatch[T any](t *table, wanted []int, parse func(*records, *T) error, us
 	return err
 }
 
-// readBlocks calls yield with pieces of whole records.
-func (t *table) readBlocks(in *stream, yield func(block []byte, line int64, first bool) bool) error {
+// readBlocks calls yield with the line of each piece of whole records, and what puts the piece into a batch.
+func (t *table) readBlocks(_ []int, yield func(line int64, fill func(*records) error) bool) error {
+	in, err := t.im.openStream(t.path)
+	if err != nil {
+		return err
+	}
+	defer in.close()
 	buf, have, line, first := make([]byte, tableBlock), 0, int64(1), true
 	for {
 		n, err := io.ReadFull(in, buf[have:])
@@ -170,7 +181,12 @@ func (t *table) readBlocks(in *stream, yield func(block []byte, line int64, firs
 			end = t.syntax.end(buf[:have])
 		}
 		if end > 0 {
-			if !yield(buf[:end], line, first) {
+			block := buf[:end]
+			fill := func(r *records) error {
+				r.buf, r.first = append(r.buf, block...), first
+				return nil
+			}
+			if !yield(line, fill) {
 				return nil
 			}
 			first = false
@@ -254,25 +270,8 @@ func (t *table) name(i int) string {
 // "no"; known tells, of names in small letters without anything between, whether one is of a
 // header.
 func (im *importer) openTable(path string, known func(string) bool) (*table, error) {
-	in, err := im.openStream(path)
-	if err != nil {
-		return nil, err
-	}
-	defer in.close()
-	head := make([]byte, tableBlock)
-	n, err := io.ReadFull(in, head)
-	whole := err != nil && in.ended
-	if err != nil && !whole {
-		return nil, in.readError(1, err)
-	}
 	t := &table{im: im, path: path}
-	head = head[:n]
-	if tableExt(path) == ".jsonl" {
-		err = t.understandJSON(head, whole)
-	} else {
-		err = t.understandText(head, whole, known)
-	}
-	if err != nil {
+	if err := t.understand(known); err != nil {
 		return nil, err
 	}
 	if len(t.names) > 0 {
@@ -283,6 +282,28 @@ func (im *importer) openTable(path string, known func(string) bool) (*table, err
 		}
 	}
 	return t, nil
+}
+
+// understand finds out what a table's columns are.
+func (t *table) understand(known func(string) bool) error {
+	if decoderOf(t.path) != nil {
+		return t.understandDecoded()
+	}
+	in, err := t.im.openStream(t.path)
+	if err != nil {
+		return err
+	}
+	defer in.close()
+	head := make([]byte, tableBlock)
+	n, err := io.ReadFull(in, head)
+	whole := err != nil && in.ended
+	if err != nil && !whole {
+		return in.readError(1, err)
+	}
+	if head = head[:n]; tableExt(t.path) == ".jsonl" {
+		return t.understandJSON(head, whole)
+	}
+	return t.understandText(head, whole, known)
 }
 
 // plainName is a column's name in small letters, without what is between them, and without

@@ -80,7 +80,7 @@ func (t *table) nodeColumns() (c nodeColumns, err error) {
 		}
 	case len(o.Features) == 0 || len(o.Features) == 1 && o.Features[0] == "all":
 		for i := range t.cols {
-			if !slices.Contains(taken, i) && (t.names == nil || t.names[i] != "" || i > 0) { // the first without a name is pandas' index
+			if !slices.Contains(taken, i) && (t.names == nil || !isIndex(i, t.names[i])) {
 				add(i, "", len(o.Features) == 1)
 			}
 		}
@@ -97,6 +97,9 @@ func (t *table) nodeColumns() (c nodeColumns, err error) {
 	}
 	return c, nil
 }
+
+// isIndex tells whether a column is what pandas adds, the numbers of rows.
+func isIndex(i int, name string) bool { return i == 0 && name == "" || name == "__index_level_0__" }
 
 // rowID says that a node's id is the number of its row.
 const rowID = "row"
