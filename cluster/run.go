@@ -230,7 +230,7 @@ func (n *Node) Finish(ctx context.Context) error {
 	}
 }
 
-// patient waits a little before what failed is tried again. It returns an error
+// patient waits a little before what failed is tried again, and says what, if anything, is to be said of that. It returns an error
 // when that is of no use.
 func (n *Node) patient(ctx context.Context, what string, err error) error {
 	if lost := n.Member.Err(); lost != nil {
@@ -239,7 +239,9 @@ func (n *Node) patient(ctx context.Context, what string, err error) error {
 	if errors.Is(err, membership.ErrFenced) || ctx.Err() != nil {
 		return err
 	}
-	n.log.Warn(what, "error", err)
+	if what != "" {
+		n.log.Warn(what, "error", err)
+	}
 	pause := time.NewTimer(again)
 	defer pause.Stop()
 	select {

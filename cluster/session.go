@@ -269,16 +269,16 @@ func (s *Session) Spreads() bool { return s.spreads }
 
 // Compute calls do with the run's settings and this node's pieces, for OpenDivided, until all nodes have done the same. When one is lost, which
 // ends what do computes by an error, it is waited for until all pieces are somewhere again, and do is called again: what it made is to be
-// overwritten or gone on with, checkpoints by settings that resume. A node without pieces waits for the others.
+// overwritten or gone on with, checkpoints by settings that resume; so are a node's that is started again, whatever its settings say. A node without pieces waits for the others.
 func (s *Session) Compute(ctx context.Context, do func(cfg runtime.Config) error) error {
-	for again := false; ; again = true {
+	for told := ""; ; {
 		spread, err := s.features.parts.Spread(ctx)
 		if err != nil {
 			return err
 		}
 		if cfg := s.Config(); len(spread.Mine()) > 0 {
 			cfg.Cluster.Spread = spread
-			cfg.Checkpoint.Resume = cfg.Checkpoint.Resume || again && cfg.Checkpoint.Dir != ""
+			cfg.Checkpoint.Resume = cfg.Checkpoint.Resume || spread.Begun() && cfg.Checkpoint.Dir != ""
 			err = do(cfg)
 		}
 		if err == nil {
@@ -292,7 +292,13 @@ func (s *Session) Compute(ctx context.Context, do func(cfg runtime.Config) error
 		if !errors.Is(err, exchange.ErrLost) || ctx.Err() != nil || s.node.Member.Err() != nil {
 			return err
 		}
-		if err := s.node.patient(ctx, "pieces are computed again when each is somewhere", err); err != nil {
+		again := "pieces are computed again when each is somewhere"
+		if lost := spread.Lost(err); lost == told {
+			again = "" // until its lease ends it is tried again
+		} else {
+			told = lost
+		}
+		if err := s.node.patient(ctx, again, err); err != nil {
 			return err
 		}
 	}

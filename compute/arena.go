@@ -10,6 +10,8 @@ type Arena[E any] struct {
 	used   int // elements of it that are taken
 	total  int // elements handed out since Reset, skipped ends of pieces included
 
+	spare map[int][][]E // what was given back since Reset, by size
+
 	fixed bool // what is taken between two Resets has always the same sizes: pieces stay as they are
 
 	alloc func(n int) []E // a device's memory; nil: the host's
@@ -25,6 +27,10 @@ const arenaAlign = 16
 
 // Alloc returns n elements of unspecified content, valid until Reset.
 func (a *Arena[E]) Alloc(n int) []E {
+	if same := a.spare[n]; len(same) > 0 {
+		a.spare[n] = same[:len(same)-1]
+		return same[len(same)-1]
+	}
 	need := (n + arenaAlign - 1) / arenaAlign * arenaAlign
 	for a.piece < len(a.pieces) && a.used+need > len(a.pieces[a.piece]) {
 		a.total += len(a.pieces[a.piece]) - a.used
@@ -40,6 +46,14 @@ func (a *Arena[E]) Alloc(n int) []E {
 	return s
 }
 
+// Free gives s, which Alloc returned, back for the next Alloc of as many elements.
+func (a *Arena[E]) Free(s []E) {
+	if a.spare == nil {
+		a.spare = map[int][][]E{}
+	}
+	a.spare[len(s)] = append(a.spare[len(s)], s)
+}
+
 // Zeroed is Alloc with every element set to its zero value.
 func (a *Arena[E]) Zeroed(n int) []E {
 	s := a.Alloc(n)
@@ -49,6 +63,7 @@ func (a *Arena[E]) Zeroed(n int) []E {
 
 // Reset takes back everything that was handed out.
 func (a *Arena[E]) Reset() {
+	clear(a.spare)
 	if len(a.pieces) > 1 && !a.fixed {
 		// An eighth more than was needed, so that batches of slightly
 		// different sizes settle on one piece.
@@ -74,6 +89,7 @@ func (a *Arena[E]) release() {
 		}
 	}
 	a.pieces = nil
+	clear(a.spare)
 	a.piece, a.used, a.total = 0, 0, 0
 }
 

@@ -8,6 +8,7 @@ func (t *Tape[T]) part(y *Value[T], from, to int) *Value[T] {
 	v := t.value(y.rows, to-from)
 	v.column = from
 	v.dense = y.dense.View(0, y.rows, from, to)
+	y.owned = false // the parts' steps, which run after y's, read it
 	return v
 }
 

@@ -164,6 +164,9 @@ func (c *Context[T]) sum(m Message[T]) *Value[T] {
 	if m.Attention != nil {
 		return c.Attend(c.Block, m.Value, *m.Attention)
 	}
+	if m.Value.masters != nil && m.Value.dense.Data == nil {
+		return c.aggregateStripes(c.Block, m.Value, m.Reduce, m.Weights, m.Self)
+	}
 	return c.Aggregate(c.Block, m.Value, m.Reduce, m.Weights, m.Self)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Places says of each piece which is the first with masters of those that are computed in the same place; of one without masters
@@ -11,7 +12,7 @@ import (
 type Places []int
 
 // FindPlaces has all places tell each other which pieces they compute; pieces are those of this one. A place without
-// masters has no part in it.
+// masters has no part in it. That they heard different things is an error of each: they would wait for each other.
 func FindPlaces(ctx context.Context, ex Exchange, round string, pieces []*Piece) (Places, error) {
 	first := -1
 	for _, p := range pieces {
@@ -23,10 +24,25 @@ func FindPlaces(ctx context.Context, ex Exchange, round string, pieces []*Piece)
 	if err != nil {
 		return nil, err
 	}
+	heard := make([]float32, len(said))
 	places := make(Places, len(said))
 	for q, w := range said {
-		if places[q] = -1; w != nil {
-			places[q] = int(w[0])
+		heard[q], places[q] = -1, -1
+		if w == nil {
+			continue
+		}
+		if heard[q] = w[0]; !(w[0] >= 0 && w[0] <= float32(q)) {
+			return nil, fmt.Errorf("piece %d says that piece %v is the first that is computed where it is", q, w[0])
+		}
+		places[q] = int(w[0])
+	}
+	all, err := share(ctx, ex, round+"-heard", pieces, func(*Piece) []float32 { return heard })
+	if err != nil {
+		return nil, err
+	}
+	for q, w := range all {
+		if w != nil && !slices.Equal(w, heard) {
+			return nil, fmt.Errorf("pieces are computed in the same places as %v, as is heard here, and %v, as piece %d heard", heard, w, q)
 		}
 	}
 	return places, nil

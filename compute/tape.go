@@ -44,8 +44,9 @@ type derived[T cpu.Float] struct {
 }
 
 type step[T cpu.Float] struct {
-	out  *Value[T]
-	back func()
+	out   *Value[T]
+	back  func()
+	makes bool // out: no step before it is of out
 }
 
 type builtTranspose struct {
@@ -170,7 +171,7 @@ func (t *Tape[T]) value(rows, cols int) *Value[T] {
 // New returns a value of unspecified content, for an op to fill.
 func (t *Tape[T]) New(rows, cols int) *Value[T] {
 	v := t.value(rows, cols)
-	v.dense = t.matrix(rows, cols)
+	v.dense, v.owned = t.matrix(rows, cols), true
 	return v
 }
 
@@ -195,6 +196,9 @@ func (t *Tape[T]) Table(f *graph.Features, rows int, ids []uint32) *Value[T] {
 func (t *Tape[T]) Head(v *Value[T], n int) *Value[T] {
 	if n == v.rows {
 		return v
+	}
+	if v.masters != nil {
+		v.Matrix()
 	}
 	h := t.value(n, v.cols)
 	h.parent, h.needs, h.table, h.csr = v, v.needs, v.table, v.csr
@@ -257,17 +261,27 @@ func (t *Tape[T]) Record(out *Value[T], back func(), inputs ...*Value[T]) {
 		}
 	}
 	if t.record && out.needs {
-		t.steps = append(t.steps, step[T]{out, back})
+		t.steps = append(t.steps, step[T]{out, back, !out.made})
+		out.made = true
 	}
 }
 
 // Backward runs every recorded step in reverse, starting from out's gradient,
-// which the caller has written (SetGrad, or a loss).
+// which the caller has written (SetGrad, or a loss). Of a piece, whose activations take the most memory that there is, values and
+// gradients that no step reads any more make room for others.
 func (t *Tape[T]) Backward() {
 	for i := len(t.steps) - 1; i >= 0; i-- {
-		if s := t.steps[i]; s.out.hasGrad {
+		s := t.steps[i]
+		if s.out.hasGrad {
 			s.out.settle()
 			s.back()
+		}
+		if s.makes && s.out.owned && t.halo != nil {
+			t.mem.Free(s.out.dense.Data)
+			if s.out.grad.Data != nil && s.out.parent == nil {
+				t.mem.Free(s.out.grad.Data)
+			}
+			s.out.dense, s.out.grad = cpu.Matrix[T]{}, cpu.Matrix[T]{}
 		}
 	}
 }

@@ -47,9 +47,10 @@ type PieceBatch struct {
 }
 
 // NewPieceTrainer returns a trainer on pieces, which are all or those that are computed here; execs makes what one goroutine
-// runs kernels on. m is bound to graph.Elsewhere, of the whole graph's size. What the whole graph says of nodes, all pieces tell each other
+// runs kernels on. With scratch, a directory, activations and their gradients lie in files of it, which the system writes out where memory
+// is short. m is bound to graph.Elsewhere, of the whole graph's size. What the whole graph says of nodes, all pieces tell each other
 // before it returns.
-func (m *Model) NewPieceTrainer(ctx context.Context, execs func() *cpu.Exec, pieces []*Piece, ex Exchange) (t *PieceTrainer, err error) {
+func (m *Model) NewPieceTrainer(ctx context.Context, execs func() *cpu.Exec, pieces []*Piece, ex Exchange, scratch string) (t *PieceTrainer, err error) {
 	err = graph.Guard(func() error {
 		models, err := m.onPieces(ctx, pieces, ex)
 		if err != nil {
@@ -71,6 +72,9 @@ func (m *Model) NewPieceTrainer(ctx context.Context, execs func() *cpu.Exec, pie
 			e.halo.ids = append(e.halo.ids, p.Others...)
 			e.core.tape.halo = &e.halo
 			e.core.tape.fix()
+			if scratch != "" {
+				e.core.tape.spill(scratch)
+			}
 			block := graph.Block{NumDst: p.Masters, NumSrc: p.Masters + len(p.Others), Indptr: p.In.Indptr, Indices: p.In.Indices}
 			for range e.core.layers {
 				e.blocks = append(e.blocks, block)
@@ -99,7 +103,7 @@ func (t *PieceTrainer) Close() {
 // need of edges.
 func (t *PieceTrainer) Bytes() (n int64) {
 	for _, e := range t.engines {
-		n += e.core.tape.held() + 4*int64(len(e.halo.ids)+len(e.grad))
+		n += e.core.tape.held() + 4*int64(len(e.halo.ids)+len(e.grad)+cap(e.halo.table)+cap(e.halo.back))
 	}
 	return n
 }
@@ -189,165 +193,4 @@ func (e *pieceEngine) gradient(ctx context.Context, step int, params []float32, 
 		c.report(e.grad)
 	}
 	return stats, nil
-}
-
-// halo is what a piece's tape knows of the others. The first error of an exchange stays, and ends the others.
-type halo struct {
-	piece    *Piece
-	exchange Exchange
-	ids      []uint32 // of all nodes of the piece
-
-	ctx  context.Context // of a gradient
-	step int
-	told int // rounds of sums so far
-	err  error
-}
-
-func (h *halo) begin(ctx context.Context, step int) {
-	h.ctx, h.step, h.told, h.err = ctx, step, 0, nil
-}
-
-// received returns, for each of layer l's results of Transform, one with the rows that other pieces sent behind those of the
-// masters. Backward, their gradients go back to where they come from, and are added there in the order of the pieces.
-func received[T cpu.Float](t *Tape[T], l int, made []*Value[T]) []*Value[T] {
-	all := make([]*Value[T], len(made))
-	for k, v := range made {
-		all[k] = receive(t, fmt.Sprintf("step-%d-layer-%d-%d", t.halo.step, l, k), v)
-	}
-	return all
-}
-
-func receive[T cpu.Float](t *Tape[T], round string, v *Value[T]) *Value[T] {
-	h := t.halo
-	p := h.piece
-	m := v.Matrix()
-	y := t.New(p.Masters+len(p.Others), v.cols)
-	cpu.Copy(t.x, y.dense.View(0, p.Masters, 0, v.cols), m)
-	for q, masters := range p.Sends {
-		send(h, round, q, len(masters), v.cols, func(i int) []T { return m.Row(int(masters[i])) })
-	}
-	for q := range p.Sends {
-		from := p.Masters + p.Reads[q]
-		take(h, round, q, p.Reads[q+1]-p.Reads[q], v.cols, func(i int, row []float32) {
-			to := y.dense.Row(from + i)
-			for j, x := range row {
-				to[j] = T(x)
-			}
-		})
-	}
-	t.Record(y, func() {
-		round := "back-" + round
-		for q := range p.Sends {
-			from := p.Masters + p.Reads[q]
-			send(h, round, q, p.Reads[q+1]-p.Reads[q], v.cols, func(i int) []T { return y.grad.Row(from + i) })
-		}
-		t.addGrad(v, y.grad.View(0, p.Masters, 0, v.cols))
-		g, _ := v.gradient()
-		for q, masters := range p.Sends {
-			take(h, round, q, len(masters), v.cols, func(i int, row []float32) {
-				to := g.Row(int(masters[i]))
-				for j, x := range row {
-					to[j] += T(x)
-				}
-			})
-		}
-	}, v)
-	return y
-}
-
-// send sends n rows to piece q.
-func send[T cpu.Float](h *halo, round string, q, n, cols int, row func(i int) []T) {
-	if n == 0 || h.err != nil {
-		return
-	}
-	rows := make([]float32, 0, n*cols)
-	for i := range n {
-		for _, x := range row(i) {
-			rows = append(rows, float32(x))
-		}
-	}
-	h.err = h.exchange.Send(h.ctx, round, h.piece.Index, q, rows)
-}
-
-// take has use called with each of the n rows that piece q sent.
-func take(h *halo, round string, q, n, cols int, use func(i int, row []float32)) {
-	if n == 0 || h.err != nil {
-		return
-	}
-	rows := make([]float32, n*cols)
-	if h.err = h.exchange.Receive(h.ctx, round, q, h.piece.Index, rows); h.err != nil {
-		return
-	}
-	for i := range n {
-		use(i, rows[i*cols:(i+1)*cols])
-	}
-}
-
-// gather returns what each piece has in the place of words, nil of one without masters; after an error none has anything.
-func (h *halo) gather(words []float64) [][]float64 {
-	all := make([][]float64, len(h.piece.Sends))
-	if h.err != nil {
-		return all
-	}
-	h.told++
-	var said [][]float32
-	said, h.err = share(h.ctx, h.exchange, fmt.Sprintf("step-%d-sums-%d", h.step, h.told), []*Piece{h.piece}, func(*Piece) []float32 {
-		halves := make([]float32, 0, 2*len(words)) // the second what the first leaves
-		for _, w := range words {
-			high := float32(w)
-			halves = append(halves, high, float32(w-float64(high)))
-		}
-		return halves
-	})
-	if h.err != nil {
-		return all
-	}
-	for q, halves := range said {
-		for i := 0; i < len(halves); i += 2 {
-			all[q] = append(all[q], float64(halves[i])+float64(halves[i+1]))
-		}
-	}
-	return all
-}
-
-// add replaces sums over a piece's rows by those over all, in the order of the pieces.
-func (h *halo) add(sums []float64) {
-	all := h.gather(sums)
-	if h.err != nil {
-		return
-	}
-	clear(sums)
-	for _, of := range all {
-		for j, x := range of {
-			sums[j] += x
-		}
-	}
-}
-
-// joinMoments makes moments of a piece's rows those of all pieces (Chan, Golub and LeVeque, 1983).
-func joinMoments[T cpu.Float](h *halo, m *moments[T]) {
-	n := len(m.mean)
-	words := make([]float64, 0, 2*n+1)
-	words = append(words, float64(m.rows))
-	for j := range n {
-		words = append(words, float64(m.mean[j]), float64(m.variance[j]))
-	}
-	all := h.gather(words)
-	rows, mean, square := 0.0, make([]float64, n), make([]float64, n)
-	for _, of := range all {
-		if of == nil {
-			continue
-		}
-		share := of[0] / (rows + of[0])
-		for j := range n {
-			d := of[1+2*j] - mean[j]
-			mean[j] += d * share
-			square[j] += of[2+2*j]*of[0] + d*d*rows*share
-		}
-		rows += of[0]
-	}
-	m.rows = int(rows)
-	for j := range n {
-		m.mean[j], m.variance[j] = T(mean[j]), T(square[j]/max(rows, 1))
-	}
 }

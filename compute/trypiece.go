@@ -56,7 +56,7 @@ func (m *Model) tryPiece(ctx context.Context, x func() *cpu.Exec, nonZero float6
 	}
 	p := randomPiece(s, m.spec.InDim, nonZero)
 	alone := &alone{sent: map[string]int{}}
-	t, err := m.NewPieceTrainer(ctx, x, []*Piece{p}, alone)
+	t, err := m.NewPieceTrainer(ctx, x, []*Piece{p}, alone, "")
 	if err != nil {
 		return trial, err
 	}

@@ -29,6 +29,11 @@ type Value[T cpu.Float] struct {
 
 	parent *Value[T] // the value that this is a part of; its gradient lies there
 	column int       // the parent's column where this begins
+
+	masters *Value[T] // of rows that received returned: those of the piece's masters
+	round   string    // in which the others' are sent
+	owned   bool      // dense is the arena's, and this value's alone
+	made    bool      // the step that makes it is recorded
 }
 
 // Rows returns the number of rows.
@@ -52,6 +57,9 @@ func (v *Value[T]) Matrix() cpu.Matrix[T] {
 				}
 			}
 		})
+	}
+	if v.dense.Data == nil && v.masters != nil {
+		v.tape.bring(v)
 	}
 	if v.dense.Data == nil && v.table != nil {
 		if p := v.parent; p != nil && p.dense.Data != nil {

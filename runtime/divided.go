@@ -40,6 +40,7 @@ type Divided struct {
 	params  []float32
 	start   string // hash of the parameters that training began with
 	resumed int    // epochs
+	spill   string // directory
 	pool    *pool.Pool
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"unsafe"
@@ -67,7 +68,12 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 			return err
 		}
 	}
-	trainer, err := d.model.NewPieceTrainer(ctx, exec, d.pieces, ex)
+	if d.spill != "" {
+		if err := os.MkdirAll(d.spill, 0o755); err != nil {
+			return fmt.Errorf("runtime: %w", err)
+		}
+	}
+	trainer, err := d.model.NewPieceTrainer(ctx, exec, d.pieces, ex, d.spill)
 	if err != nil {
 		return err
 	}
@@ -123,6 +129,10 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 	}
 	return verified()
 }
+
+// SpillTo has Train keep activations in files of the directory dir, which is made if there is none: the system writes out what there is no
+// memory for. The files have no names and are gone with Train. The bits are the same.
+func (d *Divided) SpillTo(dir string) { d.spill = dir }
 
 // Resumed returns how many epochs the last Train found done in a checkpoint.
 func (d *Divided) Resumed() int { return d.resumed }

@@ -31,7 +31,7 @@ func TestPlanPartsAsTrained(t *testing.T) {
 				t.Fatal(err)
 			}
 			counted := compute.NewCounted(compute.NewMemory())
-			trainer, err := d.model.NewPieceTrainer(t.Context(), func() *cpu.Exec { return cpu.NewExec(d.pool, d.kernels) }, d.pieces, counted)
+			trainer, err := d.model.NewPieceTrainer(t.Context(), func() *cpu.Exec { return cpu.NewExec(d.pool, d.kernels) }, d.pieces, counted, "")
 			if err != nil {
 				t.Fatal(err)
 			}

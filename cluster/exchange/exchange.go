@@ -30,10 +30,16 @@ var ErrClosed = errors.New("exchange: closed")
 // ErrLost is wrapped by errors of an Exchange that a node is lost to.
 var ErrLost = errors.New("exchange: a node is lost")
 
-// lostError wraps ErrLost, which adds nothing to the text.
-type lostError struct{ error }
+// Lost is an error that wraps ErrLost, which adds nothing to the text.
+type Lost struct {
+	Node string // that is lost
+	Err  error
+}
 
-func (e *lostError) Unwrap() []error { return []error{ErrLost, e.error} }
+func (e *Lost) Error() string { return e.Err.Error() }
+
+// Unwrap makes it one of ErrLost and Err.
+func (e *Lost) Unwrap() []error { return []error{ErrLost, e.Err} }
 
 // Server answers for the exchanges of a node.
 type Server struct {
@@ -292,7 +298,7 @@ func (e *Exchange) lost(node string, err error) error {
 			computes = append(computes, p)
 		}
 	}
-	return &lostError{fmt.Errorf("exchange: node %s, which computes the pieces %v: %w", node, computes, err)}
+	return &Lost{node, fmt.Errorf("exchange: node %s, which computes the pieces %v: %w", node, computes, err)}
 }
 
 // poll hears of what a node sends, until that fails.

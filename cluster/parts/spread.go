@@ -17,8 +17,10 @@ const spreadKey = "spread"
 
 // agreement is who computes which piece. It holds as long as all of them live.
 type agreement struct {
+	Data   string           `json:"data"`  // fingerprint of the set
 	Nodes  []string         `json:"nodes"` // of each piece
 	Epochs map[string]int64 `json:"epochs"`
+	Begun  bool             `json:"begun,omitempty"` // nodes had agreed before on what is not done
 	Done   bool             `json:"done,omitempty"`
 }
 
@@ -45,6 +47,18 @@ type Spread struct {
 
 // Mine implements training.Spread.
 func (s *Spread) Mine() []int { return s.mine }
+
+// Begun tells whether nodes had begun before with what they compute now.
+func (s *Spread) Begun() bool { return s.agreed.Begun }
+
+// Lost says which node is lost by err, which wraps exchange.ErrLost: the same as long as that is not started anew.
+func (s *Spread) Lost(err error) string {
+	var lost *exchange.Lost
+	if !errors.As(err, &lost) {
+		return ""
+	}
+	return fmt.Sprintf("%s-%d", lost.Node, s.agreed.Epochs[lost.Node])
+}
 
 // Piece implements training.Spread.
 func (s *Spread) Piece(i int) *store.Piece { return s.p.Piece(i) }
@@ -73,7 +87,8 @@ func (p *Parts) Spread(ctx context.Context) (*Spread, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(a.Nodes) == len(p.o.Set.Pieces()) && !a.Done && a.gone(v) == "" && revision != p.spreads.Load() {
+		unfinished := a.Data == p.o.Set.Fingerprint() && len(a.Nodes) == len(p.o.Set.Pieces()) && !a.Done
+		if unfinished && a.gone(v) == "" && revision != p.spreads.Load() {
 			p.spreads.Store(revision)
 			return p.spread(a, revision)
 		}
@@ -83,6 +98,7 @@ func (p *Parts) Spread(ctx context.Context) (*Spread, error) {
 			p.o.Logger.Info("waiting for a node that holds a piece", "piece", missing)
 		}
 		if ok {
+			now.Begun = unfinished
 			b, err := json.Marshal(&now)
 			if err == nil {
 				_, err = p.o.Member.Propose(ctx, spreadKey, revision, b)
@@ -103,7 +119,7 @@ func (p *Parts) Spread(ctx context.Context) (*Spread, error) {
 
 // placed deals the pieces to nodes that hold them now, to each that with the fewest so far; false: the next is nowhere.
 func (p *Parts) placed(v *membership.View) (a agreement, ok bool) {
-	a.Epochs = map[string]int64{}
+	a.Data, a.Epochs = p.o.Set.Fingerprint(), map[string]int64{}
 	computes := map[string]int{}
 	for i := range p.o.Set.Pieces() {
 		var best *membership.Info
@@ -142,7 +158,7 @@ func (p *Parts) spread(a agreement, revision int64) (_ *Spread, err error) {
 			lost = a.gone(v)
 			return lost != ""
 		}); err == nil {
-			s.Exchange.Close(fmt.Errorf("%w: node %s left, or was started anew", exchange.ErrLost, lost))
+			s.Exchange.Close(&exchange.Lost{Node: lost, Err: fmt.Errorf("node %s left, or was started anew", lost)})
 		} else if ctx.Err() == nil {
 			s.Exchange.Close(err)
 		}
@@ -169,7 +185,7 @@ func (s *Spread) Done(ctx context.Context) error {
 			return nil
 		case lost != "" || revision != s.revision:
 			err := member.Announce(ctx, func(i *membership.Info) { i.Done = false })
-			return errors.Join(fmt.Errorf("%w: node %s left, or was started anew, before all were done", exchange.ErrLost, lost), err)
+			return errors.Join(&exchange.Lost{Node: lost, Err: fmt.Errorf("node %s left, or was started anew, before all were done", lost)}, err)
 		case !slices.ContainsFunc(s.agreed.Nodes, func(node string) bool { m, _ := v.Member(node); return !m.Done }):
 			a.Done = true
 			b, err := json.Marshal(&a)

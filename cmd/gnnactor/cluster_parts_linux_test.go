@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/gnnactor/gnnactor/graph/pieces"
 )
 
 // Four hosts, three of which have a piece of Cora each, and the fourth the set's description alone, train to the bits of one process
@@ -26,34 +24,9 @@ func TestNetParts(t *testing.T) {
 			mustInvoke(t, "partition", "--data", whole, "--parts", "3", "--method", "contiguous", "--out", set)
 			args := []string{"--model", "gcn", "--micro-batches", "8", "--batch-size", "64", "--epochs", "120", "--eval-every", "0",
 				"--threads", "1", "--seed", "3", "--baseline=false"}
-			for i, n := range c.nodes {
-				to := filepath.Join(c.dir, "data-"+n.name)
-				names := append(pieces.Files(), pieces.PieceName(i))
-				for _, name := range names {
-					from := filepath.Join(set, name)
-					info, err := os.Stat(from)
-					switch {
-					case err != nil && i == 3:
-						continue // the fourth host has no piece at hand
-					case err == nil && info.IsDir():
-						err = os.CopyFS(filepath.Join(to, name), os.DirFS(from))
-					case err == nil:
-						err = os.MkdirAll(to, 0o755)
-						var b []byte
-						if err == nil {
-							b, err = os.ReadFile(from)
-						}
-						if err == nil {
-							err = os.WriteFile(filepath.Join(to, name), b, 0o644)
-						}
-					}
-					if err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
+			c.dealPieces(set, 3)
 			c.trainEach(func(n *netNode) []string {
-				return append([]string{"--data", filepath.Join(c.dir, "data-"+n.name), "--replicas", fmt.Sprint(replicas)}, args...)
+				return append([]string{"--data", c.data(n), "--replicas", fmt.Sprint(replicas)}, args...)
 			})
 			c.settled()
 			starts := c.nodes[1].process.Starts()
@@ -75,7 +48,7 @@ func TestNetParts(t *testing.T) {
 				t.Errorf("on the pieces in one process the parameters are %s, on the store %s", one.SHA, store.SHA)
 			}
 			for i := range c.finish(one) {
-				if here, err := filepath.Glob(filepath.Join(c.dir, "data-"+c.nodes[i].name, "piece-*")); replicas == 1 && i < 3 && (err != nil || len(here) != 1) { // n3 may be told to have n1's, while that is away
+				if here, err := filepath.Glob(filepath.Join(c.data(c.nodes[i]), "piece-*")); replicas == 1 && i < 3 && (err != nil || len(here) != 1) { // n3 may be told to have n1's, while that is away
 					t.Errorf("n%d has %v, %v: it had what belongs there, and needs no other", i, here, err)
 				}
 				if replicas > 1 && waits(c.nodes[i].log.String()) {

@@ -24,18 +24,9 @@ func TestNetSpread(t *testing.T) {
 	mustInvoke(t, "import", data, whole)
 	mustInvoke(t, "partition", "--data", whole, "--parts", "3", "--method", "contiguous", "--out", set)
 	args := []string{"--model", "gcn", "--sampler", "full", "--epochs", "150", "--threads", "1", "--seed", "3", "--output", "json"}
-	for i, n := range c.nodes {
-		to := filepath.Join(c.dir, "data-"+n.name)
-		for _, name := range append(pieces.Files(), pieces.PieceName(i)) {
-			if err := copyAny(filepath.Join(set, name), filepath.Join(to, name)); err != nil && i < 3 {
-				t.Fatal(err)
-			}
-		}
-		own := []string{"train", "--data", to, "--checkpoint", filepath.Join(c.dir, "kept-"+n.name)}
-		if i == 1 { // it is started again; the others go on by themselves
-			own = append(own, "--resume")
-		}
-		n.process = c.start(n.host, n.log, slices.Concat(own, args, c.nodeArgs(n)))
+	c.dealPieces(set, 3)
+	for _, n := range c.nodes {
+		n.process = c.start(n.host, n.log, slices.Concat([]string{"train", "--data", c.data(n), "--checkpoint", filepath.Join(c.dir, "kept-"+n.name)}, args, c.nodeArgs(n)))
 	}
 	if err := c.nodes[0].log.await(c.ctx, func(s string) bool { return strings.Contains(s, "epoch 20 of 150") }); err != nil {
 		t.Fatal(err)
@@ -65,12 +56,15 @@ func TestNetSpread(t *testing.T) {
 		if i != 1 && !strings.Contains(log, "node n1, which computes the pieces") {
 			t.Errorf("%s does not say which node was lost:\n%s", n.name, ending(log))
 		}
+		if times := strings.Count(log, "pieces are computed again"); times > 3 { // once of each other node, which ends then, too
+			t.Errorf("%s says %d times that pieces are computed again", n.name, times)
+		}
 		if !strings.Contains(log, "resumed after") {
 			t.Errorf("%s did not go on from its checkpoint:\n%s", n.name, ending(log))
 		}
 	}
 	infer := func(n *netNode) []string {
-		return append([]string{"embed", "--data", filepath.Join(c.dir, "data-"+n.name), "--params", params, "--out", filepath.Join(c.dir, n.name+".npy"),
+		return append([]string{"embed", "--data", c.data(n), "--params", params, "--out", filepath.Join(c.dir, n.name+".npy"),
 			"--scratch", filepath.Join(c.dir, "scratch-"+n.name)}, c.nodeArgs(n)...)
 	}
 	for _, n := range c.nodes {
@@ -99,6 +93,21 @@ func TestNetSpread(t *testing.T) {
 	}
 	if !bytes.Equal(got, want) {
 		t.Error("the rows of all nodes are not those of one process")
+	}
+}
+
+// data is the directory of a node's pieces.
+func (c *netCluster) data(n *netNode) string { return filepath.Join(c.dir, "data-"+n.name) }
+
+// dealPieces gives each of the first n hosts one of a set's pieces, with what describes the set.
+func (c *netCluster) dealPieces(set string, n int) {
+	c.t.Helper()
+	for i, host := range c.nodes[:n] {
+		for _, name := range append(pieces.Files(), pieces.PieceName(i)) {
+			if err := copyAny(filepath.Join(set, name), filepath.Join(c.data(host), name)); err != nil {
+				c.t.Fatal(err)
+			}
+		}
 	}
 }
 

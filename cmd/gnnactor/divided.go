@@ -210,6 +210,7 @@ func (c *trainCommand) trainDivided(cmd *cobra.Command, cfg runtime.Config) (err
 	defer func() { err = errors.Join(err, d.Close()) }()
 	c.logf("%s: %s nodes in %d pieces", d.Set().Name(), formatCount(d.Set().NumNodes()), len(d.Set().Pieces()))
 	began, last := time.Now(), math.NaN()
+	d.SpillTo(c.scratch)
 	err = d.Train(ctx, func(epoch int, loss, accuracy float64) error {
 		if last != last && d.Resumed() > 0 {
 			c.logf("resumed after %d epochs", d.Resumed())
@@ -228,7 +229,14 @@ func (c *trainCommand) trainDivided(cmd *cobra.Command, cfg runtime.Config) (err
 		}
 		c.logf("parameters saved to %s", c.save)
 	}
-	o, err := d.Infer(ctx, "", nil)
+	if c.scratch != "" {
+		defer func() {
+			if err == nil {
+				err = os.RemoveAll(c.scratch)
+			}
+		}()
+	}
+	o, err := d.Infer(ctx, c.scratch, nil)
 	if err != nil {
 		return err
 	}

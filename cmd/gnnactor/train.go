@@ -21,6 +21,7 @@ type trainCommand struct {
 	*app
 	config     *configFlags
 	save, plot string
+	scratch    string
 	baseline   bool
 	cluster    clusterFlags
 }
@@ -65,8 +66,9 @@ pieces in this process, which exchange rows and gradients: losses are those of o
 process on the whole in float32's error, their bits a function of the partition.
 It is evaluated at the end, and each epoch kept with --checkpoint; what is not there is refused by name.
 With --cluster each node computes the pieces that it holds, with the same bits. If one is
-lost the others wait until one that has its pieces is back (with --checkpoint, start it with
---resume), and all go on from the newest checkpoint, or train again from the beginning.
+lost the others wait until one that has its pieces is back, and all go on from the newest checkpoint,
+or train again from the beginning. With --scratch activations lie in files, for which memory is
+needed as far as there is some.
 
 With --cluster it trains together with other nodes; 'gnnactor plan --nodes' shows
 beforehand which would do what, and what a step would wait for.`,
@@ -82,6 +84,7 @@ beforehand which would do what, and what a step would wait for.`,
 	}
 	c.config = addConfigFlags(cmd, []group{dataGroup, modelGroup, samplingGroup, trainingGroup, executionGroup, checkpointGroup})
 	cmd.Flags().StringVar(&c.save, "save", "", "safetensors `FILE` to write the trained parameters to")
+	cmd.Flags().StringVar(&c.scratch, "scratch", "", "of global batches over a partition set: new or empty `DIR` for what is computed of nodes, which is removed at the end (default: in memory)")
 	c.cluster.addRunFlags(cmd)
 	c.cluster.addFlags(cmd)
 	cmd.Flags().StringVar(&c.plot, "plot", "", "`FILE`.svg or .png to draw loss, accuracy, and what the stages did to, or .csv for the figures of each epoch")
@@ -146,6 +149,9 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 			return p.Compute(ctx, func(cfg runtime.Config) error { return c.trainDivided(cmd, cfg) })
 		}
 		ctx, start = p.Context(), p.Start
+	}
+	if c.scratch != "" {
+		return usagef("--scratch is read where --sampler is full and --data a partition set ('gnnactor partition --out DIR' makes one)")
 	}
 	rt, err := start()
 	if err != nil {

@@ -1,0 +1,308 @@
+package compute
+
+import (
+	"context"
+	"fmt"
+	"unsafe"
+
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/spill"
+)
+
+// halo is what a piece's tape knows of the others. The first error of an exchange stays, and ends the others.
+type halo struct {
+	piece    *Piece
+	exchange Exchange
+	ids      []uint32 // of all nodes of the piece
+
+	ctx  context.Context // of a gradient
+	step int
+	told int // rounds of sums so far
+	err  error
+
+	table, back []float32 // some columns of all nodes, and gradients of some rows; kept from one gradient to the next
+}
+
+func (h *halo) begin(ctx context.Context, step int) {
+	h.ctx, h.step, h.told, h.err = ctx, step, 0, nil
+}
+
+// stripe is how many columns of a layer's rows cross the borders at once, so that some are on their way while those before them
+// are aggregated, and no more memory is taken for others' rows than for these: whole cache lines, at most stripes of them. All pieces
+// have the same.
+func stripe(cols int) int {
+	const line, stripes = 16, 8
+	return max(line, (cols/stripes+line-1)/line*line)
+}
+
+// received returns, for each of layer l's results of Transform, one with the rows that other pieces sent behind those of the
+// masters. They are sent when an op reads them: by a sum some columns at a time, else all. Backward, their gradients go back to
+// where they come from, and are added there in the order of the pieces.
+func received[T cpu.Float](t *Tape[T], l int, made []*Value[T]) []*Value[T] {
+	all := make([]*Value[T], len(made))
+	for k, v := range made {
+		y := t.value(t.halo.nodes(), v.cols)
+		y.masters, y.needs, y.round = v, v.needs, fmt.Sprintf("step-%d-layer-%d-%d", t.halo.step, l, k)
+		all[k] = y
+	}
+	return all
+}
+
+func (h *halo) nodes() int { return h.piece.Masters + len(h.piece.Others) }
+
+// bring makes y, which received returned, dense.
+func (t *Tape[T]) bring(y *Value[T]) {
+	h, v := t.halo, y.masters
+	m := h.piece.Masters
+	y.dense, y.owned = t.matrix(y.rows, y.cols), true
+	t.sendRows(y.round, v.columns(0, v.cols))
+	t.takeRows(y.round, y.dense, v.columns(0, v.cols))
+	t.Record(y, func() {
+		t.sendBack(y.round, y.grad.View(m, y.rows, 0, y.cols))
+		t.addGrad(v, y.grad.View(0, m, 0, y.cols))
+		g, _ := v.gradient()
+		t.takeBack(y.round, g)
+	}, v)
+}
+
+// aggregateStripes is Aggregate of x, which received returned and nobody else reads: rows of a stripe are sent while the one before
+// is aggregated, and so are their gradients. No bit depends on stripes, as a column's sums are of that column alone.
+func (t *Tape[T]) aggregateStripes(b *graph.Block, x *Value[T], reduce cpu.Reduce, weights, self []T) *Value[T] {
+	h, v := t.halo, x.masters
+	m, width := h.piece.Masters, stripe(x.cols)
+	y := t.New(b.NumDst, x.cols)
+	if n := h.nodes() * min(width, x.cols); cap(h.table) < n {
+		h.table = make([]float32, n)
+	}
+	// each calls do for each stripe, with a table for its columns of all nodes.
+	each := func(do func(k, from, to int, round string, table cpu.Matrix[T])) {
+		for k := 0; k*width < x.cols; k++ {
+			from, to := k*width, min((k+1)*width, x.cols)
+			do(k, from, to, fmt.Sprintf("%s-%d", x.round, k), cpu.Dense(h.nodes(), to-from, of[T](h.table[:h.nodes()*(to-from)])))
+		}
+	}
+	o := cpu.AggregateOptions[T]{Reduce: reduce, Weights: weights, Self: self}
+	var won [][]uint32 // Max: of each stripe
+	sent := 0
+	each(func(k, from, to int, round string, table cpu.Matrix[T]) {
+		for ; sent <= k+1 && sent*width < x.cols; sent++ {
+			t.sendRows(fmt.Sprintf("%s-%d", x.round, sent), v.columns(sent*width, min((sent+1)*width, x.cols)))
+		}
+		t.takeRows(round, table, v.columns(from, to))
+		if h.err != nil {
+			return
+		}
+		if reduce == cpu.Max && t.record && x.needs {
+			o.Argmax = t.marks.Alloc(b.NumDst * (to - from))
+			won = append(won, o.Argmax)
+		}
+		cpu.Aggregate(t.x, y.dense.View(0, y.rows, from, to), b, cpu.Source[T]{Dense: table}, o)
+	})
+	t.Record(y, func() {
+		if h.err != nil {
+			return
+		}
+		g, add := v.gradient()
+		o := o
+		behind := func() {}
+		each(func(k, from, to int, round string, table cpu.Matrix[T]) {
+			if won != nil {
+				o.Argmax = won[k]
+			}
+			cpu.AggregateBackward(t.x, table, t.transpose(b), y.grad.View(0, y.rows, from, to), o)
+			t.sendBack(round, table.View(m, table.Rows, 0, table.Cols))
+			into, own := g.View(0, m, from, to), table.View(0, m, 0, table.Cols)
+			if add {
+				cpu.Add(t.x, into, into, own)
+			} else {
+				cpu.Copy(t.x, into, own)
+			}
+			behind()
+			behind = func() { t.takeBack(round, into) }
+		})
+		behind()
+	}, v)
+	return y
+}
+
+// spill has the arena of values lie in files of dir.
+func (t *Tape[T]) spill(dir string) {
+	t.mem.alloc = func(n int) []T {
+		b, err := spill.Make(dir, 4*n)
+		if err != nil {
+			if t.halo.err == nil {
+				t.halo.err = err
+			}
+			return make([]T, n)
+		}
+		return of[T](unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), n))
+	}
+	t.mem.free = func(s []T) {
+		x := any(s).([]float32)
+		spill.Free(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x)))
+	}
+}
+
+// of is x as values of T: pieces are computed in float32.
+func of[T cpu.Float](x []float32) []T { return any(x).([]T) }
+
+// columns returns columns [from, to) of v's rows, to be read where they lie.
+func (v *Value[T]) columns(from, to int) cpu.Source[T] {
+	s := v.source()
+	if s.Table == nil {
+		s.Dense = s.Dense.View(0, v.rows, from, to)
+		return s
+	}
+	f := *s.Table
+	f.Data, f.Cols = f.Data[min(from*f.DType.Size(), len(f.Data)):], to-from
+	if f.ColScale != nil {
+		f.ColScale = f.ColScale[from:to]
+	}
+	s.Table = &f
+	return s
+}
+
+// sendRows sends rows of the masters to each piece that reads them.
+func (t *Tape[T]) sendRows(round string, masters cpu.Source[T]) {
+	h := t.halo
+	for q, ids := range h.piece.Sends {
+		if len(ids) == 0 || h.err != nil {
+			continue
+		}
+		cols := masters.Cols()
+		rows := make([]float32, len(ids)*cols)
+		to := cpu.Dense(len(ids), cols, of[T](rows))
+		if masters.Table != nil {
+			cpu.Gather(t.x, to, cpu.Source[T]{Table: masters.Table, IDs: ids})
+		} else {
+			cpu.TakeRows(t.x, to, masters.Dense, ids)
+		}
+		h.err = h.exchange.Send(h.ctx, round, h.piece.Index, q, rows)
+	}
+}
+
+// takeRows fills table with the masters' rows and, behind them, those that the others sent.
+func (t *Tape[T]) takeRows(round string, table cpu.Matrix[T], masters cpu.Source[T]) {
+	h := t.halo
+	m := h.piece.Masters
+	if own := table.View(0, m, 0, table.Cols); masters.Table != nil {
+		cpu.Gather(t.x, own, masters)
+	} else {
+		cpu.Copy(t.x, own, masters.Dense)
+	}
+	rows := any(table.Data).([]float32)
+	for q := range h.piece.Sends {
+		from, to := m+h.piece.Reads[q], m+h.piece.Reads[q+1]
+		if from < to && h.err == nil {
+			h.err = h.exchange.Receive(h.ctx, round, q, h.piece.Index, rows[from*table.Cols:to*table.Cols])
+		}
+	}
+}
+
+// sendBack sends gradients of the others' rows to where they come from.
+func (t *Tape[T]) sendBack(round string, others cpu.Matrix[T]) {
+	h := t.halo
+	for q := range h.piece.Sends {
+		from, to := h.piece.Reads[q], h.piece.Reads[q+1]
+		if from == to || h.err != nil {
+			continue
+		}
+		rows := make([]float32, (to-from)*others.Cols)
+		cpu.Copy(t.x, cpu.Dense(to-from, others.Cols, of[T](rows)), others.View(from, to, 0, others.Cols))
+		h.err = h.exchange.Send(h.ctx, "back-"+round, h.piece.Index, q, rows)
+	}
+}
+
+// takeBack adds what the others sent of the masters' gradients to g.
+func (t *Tape[T]) takeBack(round string, g cpu.Matrix[T]) {
+	h := t.halo
+	for q, ids := range h.piece.Sends {
+		if len(ids) == 0 || h.err != nil {
+			continue
+		}
+		if n := len(ids) * g.Cols; cap(h.back) < n {
+			h.back = make([]float32, n)
+		}
+		rows := h.back[:len(ids)*g.Cols]
+		if h.err = h.exchange.Receive(h.ctx, "back-"+round, q, h.piece.Index, rows); h.err != nil {
+			continue
+		}
+		from := of[T](rows)
+		t.chunks(len(ids), func(i int) {
+			to := g.Row(int(ids[i]))
+			for j, x := range from[i*g.Cols : (i+1)*g.Cols] {
+				to[j] += x
+			}
+		})
+	}
+}
+
+// gather returns what each piece has in the place of words, nil of one without masters; after an error none has anything.
+func (h *halo) gather(words []float64) [][]float64 {
+	all := make([][]float64, len(h.piece.Sends))
+	if h.err != nil {
+		return all
+	}
+	h.told++
+	var said [][]float32
+	said, h.err = share(h.ctx, h.exchange, fmt.Sprintf("step-%d-sums-%d", h.step, h.told), []*Piece{h.piece}, func(*Piece) []float32 {
+		halves := make([]float32, 0, 2*len(words)) // the second what the first leaves
+		for _, w := range words {
+			high := float32(w)
+			halves = append(halves, high, float32(w-float64(high)))
+		}
+		return halves
+	})
+	if h.err != nil {
+		return all
+	}
+	for q, halves := range said {
+		for i := 0; i < len(halves); i += 2 {
+			all[q] = append(all[q], float64(halves[i])+float64(halves[i+1]))
+		}
+	}
+	return all
+}
+
+// add replaces sums over a piece's rows by those over all, in the order of the pieces.
+func (h *halo) add(sums []float64) {
+	all := h.gather(sums)
+	if h.err != nil {
+		return
+	}
+	clear(sums)
+	for _, of := range all {
+		for j, x := range of {
+			sums[j] += x
+		}
+	}
+}
+
+// joinMoments makes moments of a piece's rows those of all pieces (Chan, Golub and LeVeque, 1983).
+func joinMoments[T cpu.Float](h *halo, m *moments[T]) {
+	n := len(m.mean)
+	words := make([]float64, 0, 2*n+1)
+	words = append(words, float64(m.rows))
+	for j := range n {
+		words = append(words, float64(m.mean[j]), float64(m.variance[j]))
+	}
+	all := h.gather(words)
+	rows, mean, square := 0.0, make([]float64, n), make([]float64, n)
+	for _, of := range all {
+		if of == nil {
+			continue
+		}
+		share := of[0] / (rows + of[0])
+		for j := range n {
+			d := of[1+2*j] - mean[j]
+			mean[j] += d * share
+			square[j] += of[2+2*j]*of[0] + d*d*rows*share
+		}
+		rows += of[0]
+	}
+	m.rows = int(rows)
+	for j := range n {
+		m.mean[j], m.variance[j] = T(mean[j]), T(square[j]/max(rows, 1))
+	}
+}
