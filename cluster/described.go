@@ -64,7 +64,7 @@ func (d *Described) Plan(cfg runtime.Config, rt *runtime.Runtime, costs runtime.
 	var rows, train []string
 	for _, m := range d.Machines {
 		o := Options{Roles: m.Roles, Shards: d.Shards, Config: cfg}
-		if err := o.suit(); err != nil {
+		if err := o.suit(rt.Dataset()); err != nil {
 			return nil, err
 		}
 		for range m.Count {
@@ -84,22 +84,19 @@ func (d *Described) Plan(cfg runtime.Config, rt *runtime.Runtime, costs runtime.
 			v.Members = append(v.Members, i)
 			p.Nodes = append(p.Nodes, PlannedNode{Node: i.Node, Roles: m.Roles.String(), Cores: m.Cores, Samplers: []string{}, Shards: []int{}})
 		}
-		if m.Roles.Train && !m.Roles.Sample && cfg.NeedsTopology() != "" {
-			say("trainers have the topology all the same: %s", cfg.NeedsTopology())
-		}
 	}
 	for i := range p.Nodes {
 		at[p.Nodes[i].Node] = &p.Nodes[i]
 	}
 	switch most := cfg.MaxTrainers(); {
 	case len(train) == 0:
-		return nil, optionsf("no node trains; give one the role trainer")
+		return nil, optionsf("%s", trainers.Nobody)
 	case len(train) > most:
 		return nil, optionsf("%d micro-batches, and %d nodes that train; raise micro-batches, or let fewer train", most, len(train))
 	case slices.ContainsFunc(v.Members, needsSamplers) && !slices.ContainsFunc(v.Members, func(m membership.Info) bool { return samplers.Can(&m) }):
-		return nil, optionsf("no node samples, and nodes that train need one that does; give one the role sampler")
+		return nil, optionsf("%s", samplers.Nobody)
 	case d.Shards != "" && len(rows) == 0:
-		return nil, optionsf("no node holds rows, and the features are shared out; give one the role rows")
+		return nil, optionsf("%s", shard.Nobody)
 	}
 
 	v.Leader = v.Members[0].Node

@@ -144,7 +144,7 @@ func (s *Session) agree(ctx context.Context, propose *Run) error {
 		return err
 	}
 	s.spreads = o.spreads(r)
-	o.Config.Cluster.Away = o.away()
+	o.Config.Cluster.Away = !o.Roles.Sample // others have the topology
 	return s.bring(ctx, r)
 }
 
@@ -229,7 +229,7 @@ func (o Options) dataSuits(ctx context.Context, propose *Run) error {
 	if !o.Roles.Train && !o.Roles.Sample {
 		return nil // it neither trains nor samples
 	}
-	o.Config.Cluster.Away = o.away()
+	o.Config.Cluster.Away = !o.Roles.Sample
 	return runtime.Check(ctx, o.Config)
 }
 
@@ -318,9 +318,6 @@ func (s *Session) bring(ctx context.Context, r *Run) error {
 	cfg.Data.Rows = s.features.Store()
 	return s.features.Ready(ctx)
 }
-
-// away reports whether this node opens no topology: others sample, and it neither needs to.
-func (o *Options) away() bool { return !o.Roles.Sample && o.Config.NeedsTopology() == "" }
 
 // parts are those of the run's data that this node needs.
 func (o *Options) parts() (parts store.Part) {

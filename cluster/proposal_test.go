@@ -100,8 +100,15 @@ func TestRoles(t *testing.T) {
 		if err := o.Roles.Set(text); err != nil || o.Roles.String() != text {
 			t.Errorf("%s is read as %v, %v", text, &o.Roles, err)
 		}
-		if err := o.suit(); (err == nil) != suits || err != nil && !errors.Is(err, ErrOptions) {
+		if err := o.suit(nil); (err == nil) != suits || err != nil && !errors.Is(err, ErrOptions) {
 			t.Errorf("%s: %v", text, err)
+		}
+	}
+	for _, roles := range []Roles{{false, true, true}, {true, true, true}, {true, false, false}} { // who trains on whole graphs samples
+		o := Options{Config: runtime.DefaultConfig(), Roles: roles}
+		o.Config.Sampling.Sampler = "full"
+		if err := o.suit(nil); (err == nil) != roles.Sample || err != nil && !strings.Contains(err.Error(), "roles trainer,rows: a node that trains and does not sample has no topology, and sampler full") {
+			t.Errorf("%s, full: %v", &roles, err)
 		}
 	}
 	for _, text := range []string{"", "trainers", "sampler,,rows"} {

@@ -121,7 +121,7 @@ func (n *Node) AgreeOnRun(ctx context.Context, propose *Run, goesOn bool, check 
 			}
 		case !waiting:
 			waiting = true
-			n.log.Info("waiting for a node that begins a run")
+			n.log.Info("waiting for a node that begins a run: start one with 'gnnactor train --cluster'")
 		}
 		select {
 		case <-changed:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/samplers"
+	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/scheduler"
 )
 
@@ -60,11 +61,21 @@ func (n *Node) Samplers(local bool) *samplers.Remote {
 // idle is how long nobody asks a node that drains for a batch before it leaves.
 const idle = 300 * time.Millisecond
 
+// lonely is how long nobody trains before those say so that do the rest: at a run's end trainers leave first.
+const lonely = 2 * time.Second
+
 // Attend is what a node does that does not train: it waits until the run has come to
 // its end, or it has drained, which is reported.
+//
+// It waits for nodes that train, too, and says so: nodes of a run come in any order, and may all be away for a while.
 func (n *Node) Attend(ctx context.Context) (drained bool, err error) {
+	alone := time.NewTimer(lonely)
+	defer alone.Stop()
 	for {
-		_, changed := n.Member.View()
+		v, changed := n.Member.View()
+		if slices.ContainsFunc(v.Members, trains) {
+			alone.Reset(lonely)
+		}
 		r, revision, err := n.record()
 		if err != nil {
 			return false, err
@@ -77,6 +88,8 @@ func (n *Node) Attend(ctx context.Context) (drained bool, err error) {
 		}
 		select {
 		case <-changed:
+		case <-alone.C:
+			n.log.Warn("waiting: " + trainers.Nobody + "; one that has come may still be reading its data")
 		case <-n.draining:
 			if _, err := n.Member.Until(ctx, func(v *membership.View) bool { // its shards are with others
 				me, in := v.Member(n.Plane.Node())

@@ -23,6 +23,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/cluster/transport"
+	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/runtime"
 	"github.com/gnnactor/gnnactor/training"
 )
@@ -108,7 +109,7 @@ func (r *Roles) String() string {
 // suits reports why this node's roles and settings do not suit the run.
 func (o *Options) suits(run *Run) error {
 	if run.Settings[runData] != dataSet {
-		return o.suit()
+		return o.suit(nil)
 	}
 	why := ""
 	if !o.spreads(run) {
@@ -130,10 +131,16 @@ func (o *Options) spreads(run *Run) bool {
 	return run.Settings[runData] == dataSet && (o.Config.Sampling.Sampler == "full" || o.Infers)
 }
 
-// suit reports why this node's roles do not suit a run on data that all nodes may have.
-func (o *Options) suit() error {
+// suit reports why this node's roles do not suit a run on data that all nodes may have; ds is that, nil if it is not known yet.
+func (o *Options) suit(ds *graph.Dataset) error {
 	r := &o.Roles
+	why := ""
+	if r.Train && !r.Sample {
+		why = o.Config.NeedsTopology(ds)
+	}
 	switch {
+	case why != "":
+		return optionsf("roles %s: a node that trains and does not sample has no topology, and %s; add sampler", r, why)
 	case !r.Rows && o.Shards == "" && r.Train:
 		return optionsf("roles %s: without shards every trainer has all features; add rows, or share them out", r)
 	case !r.Rows && !r.Train && !r.Sample, r.Rows && o.Shards == "" && !r.Train && !r.Sample:

@@ -19,6 +19,7 @@ type wireSampled struct {
 	Seeds       Uint32s     `msgpack:"v"`
 	Targets     Uint32s     `msgpack:"t"`
 	LossWeights Float32s    `msgpack:"w"`
+	Positive    []bool      `msgpack:"p"`
 	Nodes       Uint32s     `msgpack:"n"`
 	Blocks      wireBlocks  `msgpack:"b"`
 	Slots       Uint32s     `msgpack:"l,omitempty"`
@@ -93,7 +94,7 @@ func (m *Loaded) EncodeMsgpack(e *msgpack.Encoder) error {
 }
 
 func newWire(step int64, from int, b *sampling.Batch) *wireSampled {
-	w := &wireSampled{Nodes: Uint32s{}, Step: step, From: from, ID: b.ID, Seeds: b.Seeds, Targets: b.Targets, LossWeights: b.LossWeights}
+	w := &wireSampled{Nodes: Uint32s{}, Step: step, From: from, ID: b.ID, Seeds: b.Seeds, Targets: b.Targets, LossWeights: b.LossWeights, Positive: b.Positive}
 	for i := range b.Blocks {
 		k := &b.Blocks[i]
 		if len(k.SrcIDs) > len(w.Nodes) {
@@ -174,7 +175,7 @@ func (w *wireSampled) matched() (*sampling.Batch, error) {
 
 // batch makes the batch, checked.
 func (w *wireSampled) batch() (*sampling.Batch, error) {
-	b := &sampling.Batch{ID: w.ID, Seeds: w.Seeds, Targets: w.Targets, LossWeights: w.LossWeights}
+	b := &sampling.Batch{ID: w.ID, Seeds: w.Seeds, Targets: w.Targets, LossWeights: w.LossWeights, Positive: w.Positive}
 	for i := range w.Blocks {
 		k := graph.Block{
 			NumDst: w.Blocks[i].NumDst, NumSrc: w.Blocks[i].NumSrc, Indptr: w.Blocks[i].Indptr,

@@ -55,7 +55,8 @@ const (
 	WantHops  Want = "hops"  // all that Seeds may see over Step hops under temporal constraints, as a batch
 	WantCache Want = "cache" // Nodes: the generation Step of GNS's cache
 	WantTop   Want = "top"   // Nodes: the Step nodes of the most edges
-	WantFacts Want = "facts" // Facts; with Step 1 those of degrees, with 2 those of GCN's normalisation, with 3 degrees in the graph that training sees
+	WantLinks Want = "links" // Nodes: of the links of split Step from Seeds[0] to Seeds[1] the ends, and those of the pairs that each is measured against
+	WantFacts Want = "facts" // Facts; with Step 1 those of degrees, with 2 of GCN's normalisation, too, with 3 and 4 likewise of the graph that training sees
 )
 
 // Nodes answers what wants nodes.
@@ -67,6 +68,7 @@ type Nodes struct {
 type Facts struct {
 	Run     string         `msgpack:"r"` // a hash of what batches depend on there
 	Sampler sampling.Facts `msgpack:"s"`
+	Links   Uint32s        `msgpack:"k"` // in link prediction, how many there are of each split
 	Degrees Uint32s        `msgpack:"d"` // these are compute.Facts
 	InvSqrt Float32s       `msgpack:"i"`
 	Loops   Float32s       `msgpack:"l"`

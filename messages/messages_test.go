@@ -58,7 +58,8 @@ func randomBatch(r *rand.Rand) *sampling.Batch {
 		b.Blocks = append(b.Blocks, k)
 	}
 	b.Seeds = append([]uint32{}, nodes[:sizes[layers]]...)
-	if r.IntN(2) == 0 {
+	links := len(b.Seeds)%2 == 0 && r.IntN(3) == 0
+	if links || r.IntN(2) == 0 {
 		b.Targets = make([]uint32, len(b.Seeds))
 		for i := range b.Targets {
 			b.Targets[i] = uint32(r.IntN(max(sizes[layers], 1)))
@@ -66,6 +67,12 @@ func randomBatch(r *rand.Rand) *sampling.Batch {
 	}
 	if r.IntN(2) == 0 {
 		b.LossWeights = make([]float32, len(b.Seeds))
+	}
+	if links {
+		b.Positive = make([]bool, len(b.Seeds))
+		for i := range r.IntN(len(b.Seeds)/2 + 1) {
+			b.Positive[2*i], b.Positive[2*i+1] = true, true
+		}
 	}
 	return b
 }

@@ -19,6 +19,7 @@ import (
 const (
 	packTargets, packLoss          = 1, 2    // of the batch
 	packSeeds                      = 4       // its seeds are not the first nodes
+	packPositive                   = 8       // they are ends of links
 	packWeights, packIDs, packName = 1, 2, 4 // of a block
 )
 
@@ -40,6 +41,9 @@ func AppendBatch(dst []byte, b *sampling.Batch) []byte {
 	if !prefix(b.Seeds, nodes) {
 		flags |= packSeeds
 	}
+	if b.Positive != nil {
+		flags |= packPositive
+	}
 	dst = append(dst, flags, byte(len(b.Blocks)), byte(len(b.Blocks)>>8))
 	dst = binary.AppendUvarint(dst, uint64(len(nodes)))
 	dst = appendIDs(dst, nodes, 4)
@@ -52,6 +56,9 @@ func AppendBatch(dst []byte, b *sampling.Batch) []byte {
 	}
 	if b.LossWeights != nil {
 		dst = appendFloats(dst, b.LossWeights)
+	}
+	for i := 0; i < len(b.Positive); i += 2 { // a byte a link
+		dst = append(dst, one(b.Positive[i]))
 	}
 	for i := range b.Blocks {
 		k := &b.Blocks[i]
@@ -94,6 +101,13 @@ func prefix(seeds, nodes []uint32) bool {
 		}
 	}
 	return true
+}
+
+func one(x bool) byte {
+	if x {
+		return 1
+	}
+	return 0
 }
 
 // width returns how many bytes an id below n takes.
@@ -222,7 +236,7 @@ func (p *packed) batch(b *sampling.Batch) error {
 		return p.err
 	}
 	flags, blocks := head[0], int(head[1])|int(head[2])<<8
-	if flags > packTargets|packLoss|packSeeds || blocks < 1 || blocks > maxBlocks {
+	if flags > packTargets|packLoss|packSeeds|packPositive || blocks < 1 || blocks > maxBlocks {
 		return fmt.Errorf("%d blocks, flags %#x", blocks, flags)
 	}
 	nodes := b.Nodes(p.count(4))
@@ -244,7 +258,16 @@ func (p *packed) batch(b *sampling.Batch) error {
 		b.LossWeights = make([]float32, len(b.Seeds))
 		p.floats(b.LossWeights)
 	}
-	if flags&packTargets != 0 && b.Targets == nil || flags&packLoss != 0 && b.LossWeights == nil {
+	if flags&packPositive != 0 && len(b.Seeds)/2 <= len(p.b) {
+		b.Positive = make([]bool, len(b.Seeds))
+		for i, x := range p.take(len(b.Seeds)/2, 1) {
+			if x > 1 {
+				return fmt.Errorf("link %d is joined: %d", i, x)
+			}
+			b.Positive[2*i], b.Positive[2*i+1] = x == 1, x == 1
+		}
+	}
+	if flags&packPositive != 0 && b.Positive == nil || flags&packTargets != 0 && b.Targets == nil || flags&packLoss != 0 && b.LossWeights == nil {
 		return errShort
 	}
 	for i := range blocks {

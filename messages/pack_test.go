@@ -22,6 +22,7 @@ func sameFloats(a, b []float32) bool {
 func sameBatch(a, b *sampling.Batch) bool {
 	return a.ID == b.ID && slices.Equal(a.Seeds, b.Seeds) && (a.Targets == nil) == (b.Targets == nil) && slices.Equal(a.Targets, b.Targets) &&
 		(a.LossWeights == nil) == (b.LossWeights == nil) && sameFloats(a.LossWeights, b.LossWeights) &&
+		(a.Positive == nil) == (b.Positive == nil) && slices.Equal(a.Positive, b.Positive) &&
 		slices.EqualFunc(a.Blocks, b.Blocks, func(x, y graph.Block) bool {
 			return x.NumDst == y.NumDst && x.NumSrc == y.NumSrc && slices.Equal(x.Indptr, y.Indptr) && slices.Equal(x.Indices, y.Indices) &&
 				(len(x.Indices) == 0 || (x.Weights == nil) == (y.Weights == nil) && (x.EdgeIDs == nil) == (y.EdgeIDs == nil)) && sameFloats(x.Weights, y.Weights) &&

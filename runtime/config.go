@@ -273,7 +273,7 @@ type ClusterConfig struct {
 	// Actors is the system that the run's actors are in; nil: Start makes one, which Stop ends.
 	Actors *actor.ActorSystem `yaml:"-"`
 	// Away: this process opens no topology, and asks those who sample what it would look up there (by
-	// Elsewhere); NeedsTopology says for which settings that cannot be. What Runtime.Dataset
+	// Elsewhere); NeedsTopology says for which settings and data that cannot be. What Runtime.Dataset
 	// returns has the sizes of the graph alone then. It trains, and infers; it makes no Batches.
 	Away bool `yaml:"-"`
 	// SamplesOnly: this process draws micro-batches for others (Runtime.NewDraw) and neither

@@ -22,11 +22,11 @@ type Costs struct {
 // costTrials is how many micro-batches are measured, after one that is not.
 const costTrials = 4
 
-// Costs samples and computes some micro-batches for nothing, and returns what one takes. Links and data that lies in
+// Costs samples and computes some micro-batches for nothing, and returns what one takes. Whole graphs and data that lies in
 // pieces it does not measure: ErrConfig.
 func (r *Runtime) Costs(ctx context.Context) (c Costs, err error) {
-	if r.links != nil || r.data.set != nil || r.model == nil || r.cfg.Sampling.Sampler == "full" {
-		return c, fmt.Errorf("%w: what a micro-batch takes is measured of sampled batches of nodes, on a store with features", ErrConfig)
+	if r.data.set != nil || r.model == nil || r.cfg.Sampling.Sampler == "full" {
+		return c, fmt.Errorf("%w: what a micro-batch takes is measured of sampled batches, on a store with features", ErrConfig)
 	}
 	err = r.call(ctx, nil, func(ctx context.Context) error {
 		r.mu.Lock()

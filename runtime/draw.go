@@ -55,9 +55,19 @@ func (d *drawing) answer(ctx context.Context, b *sampling.Batch, m *messages.See
 		if d.sampler == nil {
 			d.sampler = sampling.Within(ctx, r.newSampler())
 		}
+		seeds := m.Seeds
+		if r.links != nil { // who asks knows them by their places
+			if err := placed(len(r.seeds()), seeds); err != nil {
+				return nil, err
+			}
+			seeds = nil
+			for _, i := range m.Seeds {
+				seeds = append(seeds, r.seeds()[i])
+			}
+		}
 		b.Reset()
 		b.ID = m.ID
-		return nil, d.sampler.Sample(b, m.ID.Key(r.cfg.Training.Seed), m.Seeds)
+		return nil, d.sampler.Sample(b, m.ID.Key(r.cfg.Training.Seed), seeds)
 	case messages.WantRows, messages.WantEdges:
 		return nil, d.exact(ctx, b, m, hops{1, m.Want == messages.WantEdges, false})
 	case messages.WantHops:
@@ -72,18 +82,39 @@ func (d *drawing) answer(ctx context.Context, b *sampling.Batch, m *messages.See
 		return &messages.Nodes{Nodes: caches.At(int(m.Step)).Nodes}, nil
 	case messages.WantTop:
 		return &messages.Nodes{Nodes: features.ByDegree(g, int(min(max(m.Step, 0), int64(g.NumNodes()))))}, nil
+	case messages.WantLinks:
+		if r.links == nil || m.Step < 0 || m.Step > int64(TestLinks) || len(m.Seeds) != 2 || m.Seeds[0] > m.Seeds[1] || int(m.Seeds[1]) > len(r.links.Of(Links(m.Step))) || m.Seeds[1]-m.Seeds[0] > rankedLinks {
+			return nil, fmt.Errorf("runtime: the run has no links %d of split %d, or not so many at once", m.Seeds, m.Step)
+		}
+		ranked, err := r.appendRanked(ctx, nil, Links(m.Step), int(m.Seeds[0]), int(m.Seeds[1]))
+		return &messages.Nodes{Nodes: ranked}, err
 	case messages.WantFacts:
 		f := &messages.Facts{Run: r.SamplingID(), Sampler: r.sampler.Facts()}
+		if r.links != nil {
+			for s := TrainLinks; s <= TestLinks; s++ {
+				f.Links = append(f.Links, uint32(len(r.links.Of(s))))
+			}
+		}
 		if m.Step > 0 {
-			if m.Step == 3 {
+			if m.Step > 2 {
 				g = r.sampler.Dataset().Graph
 			}
-			is := compute.FactsOf(g, m.Step == 2)
+			is := compute.FactsOf(g, m.Step%2 == 0)
 			f.Degrees, f.InvSqrt, f.Loops = is.Degrees, is.InvSqrt, is.Loops
 		}
 		return f, nil
 	}
 	return nil, fmt.Errorf("runtime: nobody knows what %.64q is; run one version of gnnactor on all nodes", m.Want)
+}
+
+// placed reports places that are not among n.
+func placed(n int, places []uint32) error {
+	for _, i := range places {
+		if int(i) >= n {
+			return fmt.Errorf("runtime: seed %d of %d", i, n)
+		}
+	}
+	return nil
 }
 
 // exact makes b all that seeds see.

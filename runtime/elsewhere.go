@@ -13,27 +13,36 @@ import (
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/pool"
 	"github.com/gnnactor/gnnactor/sampling"
+	"github.com/gnnactor/gnnactor/sampling/links"
 )
 
 // A process that trains where others sample opens no topology (Config.Cluster.Away). It asks
 // those nodes for what it would look up there: pure functions of the graph and the question, so
 // that any of them can be asked, and another one again.
 
-// NeedsTopology says why a process that trains reads the graph's rows itself; "": it does not need
-// to, where others sample.
-func (c *Config) NeedsTopology() string {
-	m := &c.Model
-	switch {
-	case m.Task == "link":
-		return "task link: what is learnt are the edges"
-	case c.Sampling.Sampler == "full":
+// NeedsTopology says why a process that trains reads the graph's rows itself, so that it has to sample, too; "": it does not need
+// to, where others sample. ds is the data; nil: it is not known yet.
+func (c *Config) NeedsTopology(ds *graph.Dataset) string {
+	if c.Sampling.Sampler == "full" {
 		return "sampler full: a batch is the whole graph"
-	case len(c.Stages) > 0:
-		return "stages of the program's own may read the graph"
-	case c.Sampling.Inductive && c.readsEdges():
-		return "inductive: the model looks up what is known of edges in the graph that training sees"
+	}
+	for i := range c.Stages {
+		if s := &c.Stages[i]; !s.SizesOnly {
+			return fmt.Sprintf("stage %s may read the graph, as it does not say otherwise (SizesOnly)", s.Name)
+		}
+	}
+	if part := c.Sampling.Inductive || c.Model.Task == "link"; part && ds != nil && c.readsEdges() && (ds.Graph.Weights != nil || c.Model.EdgeFeatures) {
+		return fmt.Sprintf("model %s looks up what is known of edges, of which training sees only some (inductive, or task link)", c.Model.Name)
 	}
 	return ""
+}
+
+// checkAway reports that this process has to have the topology, and does not.
+func (c *Config) checkAway(ds *graph.Dataset) error {
+	if why := c.NeedsTopology(ds); c.Cluster.Away && why != "" {
+		return fmt.Errorf("%w: Cluster.Away: this process trains and has no topology, as it does not sample: %s; give it the role sampler, too", ErrConfig, why)
+	}
+	return nil
 }
 
 // readsEdges reports whether the model reads weights or features of edges.
@@ -67,6 +76,9 @@ func (r *Runtime) prepareElsewhere(ctx context.Context, spec sampling.Spec) erro
 	ds := r.data.ds
 	if r.cfg.Cluster.Elsewhere == nil { // Check: there is nobody to ask yet
 		r.sampler = sampling.PreparedElsewhere(sampling.Facts{Spec: spec}, ds)
+		if r.cfg.Model.Task == "link" { // how many there are is not known
+			r.links = links.Elsewhere([3]int{1, 1, 1})
+		}
 		return nil
 	}
 	m := &messages.Seeds{Want: messages.WantFacts}
@@ -86,6 +98,18 @@ func (r *Runtime) prepareElsewhere(ctx context.Context, spec sampling.Spec) erro
 		return fmt.Errorf("%w: the nodes that sample draw by %s %v, and this one's run is of %s %v; start all with the same settings", ErrConfig, has.Name, has.Fanouts, spec.Name, spec.Fanouts)
 	}
 	r.sampler, r.told = sampling.PreparedElsewhere(f.Sampler, ds), f.Run
+	if r.cfg.Model.Task == "link" {
+		var counts [3]int
+		all := int64(0)
+		for i, n := range f.Links {
+			counts[i%3] = int(n)
+			all += int64(n)
+		}
+		if len(f.Links) != 3 || f.Links[links.Train] == 0 || all > ds.Graph.NumEdges() {
+			return fmt.Errorf("runtime: asking those who sample for %s: links in splits of %d, of %d edges", m.Want, f.Links, ds.Graph.NumEdges())
+		}
+		r.links = links.Elsewhere(counts)
+	}
 	if r.model == nil {
 		return nil
 	}
@@ -95,16 +119,21 @@ func (r *Runtime) prepareElsewhere(ctx context.Context, spec sampling.Spec) erro
 
 // bindLearner tells the learner what it looks up in the graph that inductive training sees, where others sample.
 func (r *Runtime) bindLearner(ctx context.Context) error {
-	if needs, _ := r.learner.NeedsFacts(); !needs || r.cfg.Cluster.Elsewhere == nil {
+	needs, norm := r.learner.NeedsFacts()
+	if !needs || r.cfg.Cluster.Elsewhere == nil {
 		return nil
 	}
-	x, err := r.askMessage(ctx, &messages.Seeds{Want: messages.WantFacts, Step: 3}, "facts")
+	m := &messages.Seeds{Want: messages.WantFacts, Step: 3}
+	if norm {
+		m.Step = 4
+	}
+	x, err := r.askMessage(ctx, m, "facts")
 	if err != nil {
 		return err
 	}
 	f := x.(*messages.Facts)
-	r.factBytes += 4 * int64(len(f.Degrees))
-	return r.learner.BindElsewhere(&compute.Facts{Degrees: f.Degrees}, nil)
+	r.factBytes += 4 * int64(len(f.Degrees)+len(f.InvSqrt)+len(f.Loops))
+	return r.learner.BindElsewhere(&compute.Facts{Degrees: f.Degrees, InvSqrt: f.InvSqrt, Loops: f.Loops}, nil)
 }
 
 // askMessage asks for a message of a kind.

@@ -17,17 +17,18 @@ import (
 	"github.com/gnnactor/gnnactor/graph/store"
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/sampling"
+	"github.com/gnnactor/gnnactor/sampling/links"
 )
 
 // samplingNode is another process that samples: what comes from it went through its bytes.
 type samplingNode struct {
 	r     *Runtime
 	free  sync.Pool
-	asked [8]atomic.Int64 // by what was wanted
+	asked [9]atomic.Int64 // by what was wanted
 	bad   func(m *messages.Seeds, data []byte) []byte
 }
 
-var wants = []messages.Want{"", messages.WantDraw, messages.WantRows, messages.WantEdges, messages.WantHops, messages.WantCache, messages.WantTop, messages.WantFacts}
+var wants = []messages.Want{"", messages.WantDraw, messages.WantRows, messages.WantEdges, messages.WantHops, messages.WantCache, messages.WantTop, messages.WantLinks, messages.WantFacts}
 
 func (*samplingNode) Here(int) bool { return false }
 
@@ -127,8 +128,9 @@ func TestAwayChangesNoBits(t *testing.T) {
 	runs := map[string]run{}
 	with := func(name string, ds *graph.Dataset, asks messages.Want, change func(*Config)) {
 		c := config()
-		c.Data.Dataset, c.Training.Epochs, c.Sampling.MicroBatches, c.Memory.EvalChunk = nil, 2, 2, 100
+		c.Training.Epochs, c.Sampling.MicroBatches, c.Memory.EvalChunk = 2, 2, 100
 		change(&c)
+		c.Data.Dataset = nil
 		runs[name] = run{c, ds, asks}
 	}
 	for _, name := range Samplers() {
@@ -151,6 +153,23 @@ func TestAwayChangesNoBits(t *testing.T) {
 	with("gns, cached", small(), messages.WantCache, func(c *Config) { c.Sampling.Sampler, c.Memory.Cache, c.Training.Epochs = "gns", "gns:10%", 3 })
 	with("degree, cached", small(), messages.WantTop, func(c *Config) { c.Memory.Cache = "degree:10%" })
 	with("hot, cached", small(), messages.WantDraw, func(c *Config) { c.Memory.Cache = "hot:10%" })
+	with("inductive gcn", small(), messages.WantRows, func(c *Config) { c.Sampling.Inductive, c.Model.Name = true, "gcn" })
+	for _, name := range links.Samplers() {
+		with("links by "+name, &weighted, messages.WantLinks, func(c *Config) { *c = linkConfig(); c.Sampling.Sampler, c.Training.Epochs = name, 2 })
+	}
+	with("links, gcn, mlp, hot, a stage", small(), messages.WantDraw, func(c *Config) {
+		*c = linkConfig()
+		c.Model.Name, c.Model.LinkDecoder, c.Memory.Cache, c.Training.Epochs, c.Training.EvalEvery = "gcn", "mlp", "hot:10%", 2, 1
+		c.Stages = []Stage{stageOf("pairs", AfterSample, func(_ context.Context, b *StageBatch) error {
+			b.Batch.KeepSeeds(func(i int, _ uint32) bool { return i/2%5 > 0 })
+			return nil
+		})}
+		c.Stages[0].SizesOnly = true
+	})
+	with("a stage", small(), messages.WantRows, func(c *Config) {
+		c.Stages = []Stage{thinned()}
+		c.Stages[0].SizesOnly = true
+	})
 	with("reordered", small(), messages.WantRows, func(c *Config) { c.Sampling.Reorder = 3 })
 	with("ssp", small(), messages.WantRows, func(c *Config) {
 		c.Sampling.MicroBatches, c.Training.Sync, c.Execution.Trainers = 1, SSP(0), 1
@@ -190,22 +209,28 @@ func TestAwayChangesNoBits(t *testing.T) {
 // What cannot be done without the topology is refused, by name; Check, which can ask nobody, finds
 // the rest of what does not suit.
 func TestAwayRefused(t *testing.T) {
+	weighted := *small()
+	g := *weighted.Graph
+	g.Weights, weighted.Graph = make([]float32, g.NumEdges()), &g
 	for want, change := range map[string]func(*Config){
-		"task link":       func(c *Config) { c.Model.Task = "link" },
 		"sampler full":    func(c *Config) { c.Sampling.Sampler = "full" },
-		"stages of the":   func(c *Config) { c.Stages = []Stage{thinned()} },
-		"inductive: the ": func(c *Config) { c.Sampling.Inductive, c.Model.Name = true, "gcn" },
-		"":                func(*Config) {},
+		"stage thinned ":  func(c *Config) { c.Stages = []Stage{thinned()} },
+		"model gcn looks": func(c *Config) { c.Sampling.Inductive, c.Model.Name, c.Data.Dataset = true, "gcn", &weighted },
+		"model mixhop ": func(c *Config) {
+			*c = linkConfig()
+			c.Model.Name, c.Data.Dataset, c.Sampling.Fanouts = "mixhop", &weighted, []int{3, 3, 3, 3}
+		},
+		"": func(c *Config) { *c = linkConfig(); c.Training.Patience = 2 },
 	} {
 		c := config()
-		c.Cluster.Away = true
 		change(&c)
+		c.Cluster.Away = true
 		err := Check(t.Context(), c)
 		if want == "" {
 			if err != nil {
 				t.Error(err)
 			}
-		} else if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) || !strings.HasPrefix(c.NeedsTopology(), want) {
+		} else if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) || !strings.HasPrefix(c.NeedsTopology(c.Data.Dataset), want) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
@@ -278,8 +303,32 @@ func TestAwayAnswers(t *testing.T) {
 	if _, err := r.Embed(ctx, []uint32{1}); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v", err)
 	}
+	learns := linkConfig()
+	learns.Data.Dataset = ds
+	n = &samplingNode{r: started(t, learns)}
+	learns.Cluster.Away, learns.Cluster.Elsewhere = true, n
+	r = started(t, learns)
+	for _, ranked := range []messages.Uint32s{{}, {0}, {2, 1, 2, 3}, {1, 1, 50}} {
+		n.bad = func(m *messages.Seeds, data []byte) []byte {
+			if m.Want == messages.WantLinks {
+				data, _ = messages.Marshal(&messages.Nodes{Nodes: ranked})
+			}
+			return data
+		}
+		if _, err := r.EvaluateLinks(t.Context(), TestLinks); err == nil || !strings.Contains(err.Error(), "or of nodes that there are not") {
+			t.Errorf("links and pairs %d: %v", ranked, err)
+		}
+	}
+	n.bad = func(m *messages.Seeds, data []byte) []byte {
+		b, _ := messages.Marshal(&messages.Facts{Run: n.r.SamplingID(), Sampler: n.r.sampler.Facts(), Links: []uint32{1, 1, 1 << 31}})
+		return b
+	}
+	if _, err := Start(t.Context(), learns); err == nil || !strings.Contains(err.Error(), "links in splits") {
+		t.Errorf("more links than edges: %v", err)
+	}
 	draw := n.r.NewDraw()
-	for _, m := range []*messages.Seeds{{Want: "x"}, {Want: messages.WantHops, Step: -1}, {Want: messages.WantHops, Step: 1 << 40}, {Want: messages.WantCache, Step: -1},
+	for _, m := range []*messages.Seeds{{Want: "x"}, {Want: messages.WantLinks}, {Want: messages.WantLinks, Seeds: []uint32{0, 1 << 20}}, {Want: messages.WantLinks, Step: 3, Seeds: []uint32{0, 0}},
+		{Want: messages.WantDraw, Seeds: []uint32{1 << 20}}, {Want: messages.WantHops, Step: -1}, {Want: messages.WantHops, Step: 1 << 40}, {Want: messages.WantCache, Step: -1},
 		{Want: messages.WantCache, Step: 1 << 40}, {Want: messages.WantRows, Seeds: []uint32{50}}, {Want: messages.WantRows, Seeds: []uint32{1, 1}}} {
 		if _, err := draw(new(sampling.Batch), m); err == nil {
 			t.Errorf("%+v is answered", m)

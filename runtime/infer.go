@@ -301,7 +301,12 @@ func (r *Runtime) accuracies(ctx context.Context, params []float32) (valid, test
 		if err != nil {
 			return 0, 0, err
 		}
-		return r.measureLinks(params, out, ValidLinks).AUC, r.measureLinks(params, out, TestLinks).AUC, nil
+		v, err := r.measureLinks(ctx, params, out, ValidLinks)
+		if err != nil {
+			return 0, 0, err
+		}
+		t, err := r.measureLinks(ctx, params, out, TestLinks)
+		return v.AUC, t.AUC, err
 	}
 	ds := r.data.ds
 	nodes := append(append(make([]uint32, 0, len(ds.Valid)+len(ds.Test)), ds.Valid...), ds.Test...)

@@ -9,6 +9,7 @@ import (
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/sampling"
 	"github.com/gnnactor/gnnactor/sampling/links"
 )
@@ -41,8 +42,14 @@ func splitLinks(ds *graph.Dataset) (*links.Links, *graph.Dataset, error) {
 		return nil, nil, fmt.Errorf("%w: task: %s: %w", ErrConfig, ds.Name, err)
 	}
 	copied := *ds
-	copied.Graph, copied.EdgeFeatures, copied.EdgeTimes, copied.Partitions = kept, nil, nil, nil
-	return l, &copied, nil
+	copied.Graph = kept
+	return l, withoutLinks(&copied), nil
+}
+
+// withoutLinks takes out of ds, which is a copy, what is known of the edges of another graph.
+func withoutLinks(ds *graph.Dataset) *graph.Dataset {
+	ds.EdgeFeatures, ds.EdgeTimes, ds.Partitions = nil, nil, nil
+	return ds
 }
 
 // negatives returns how many pairs that nothing joins are drawn for each link.
@@ -91,11 +98,10 @@ func (r *Runtime) seeds() []uint32 {
 	return r.data.ds.Train
 }
 
-// appendLinks appends the links of a batch whose seeds are their ends, two each, in
-// the given rows.
-func appendLinks(dst []compute.Link, l *links.Links, seeds, rows []uint32) []compute.Link {
-	for i := 0; i+1 < len(seeds); i += 2 {
-		dst = append(dst, compute.Link{Src: rows[i], Dst: rows[i+1], Positive: l.Joined(seeds[i], seeds[i+1])})
+// appendLinks appends the links of a batch.
+func appendLinks(dst []compute.Link, b *sampling.Batch) []compute.Link {
+	for i := 0; i+1 < len(b.Targets); i += 2 {
+		dst = append(dst, compute.Link{Src: b.Targets[i], Dst: b.Targets[i+1], Positive: b.Positive[i]})
 	}
 	return dst
 }
@@ -126,7 +132,9 @@ func (r *Runtime) EvaluateLinks(ctx context.Context, split Links) (LinkMetrics, 
 		if err != nil {
 			return err
 		}
-		m = r.measureLinks(params, out, split)
+		if m, err = r.measureLinks(ctx, params, out, split); err != nil {
+			return err
+		}
 		return r.Verified(ctx)
 	})
 	return m, err
@@ -140,24 +148,64 @@ func (r *Runtime) nodesOnly(what string) error {
 	return nil
 }
 
+// rankedLinks is how many links are measured at once.
+const rankedLinks = 512
+
+// appendRanked appends, of the links from one place to another of a split, how many pairs each is measured by, and their
+// ends: itself, and those that nothing joins.
+func (r *Runtime) appendRanked(ctx context.Context, dst []uint32, split Links, from, to int) ([]uint32, error) {
+	if r.cfg.Cluster.Away {
+		x, err := r.askMessage(ctx, &messages.Seeds{Want: messages.WantLinks, Step: int64(split), Seeds: []uint32{uint32(from), uint32(to)}}, "nodes")
+		if err != nil {
+			return nil, err
+		}
+		return append(dst, x.(*messages.Nodes).Nodes...), nil
+	}
+	for _, i := range r.links.Of(split)[from:to] {
+		at := len(dst)
+		u, v := r.links.Ends(i)
+		dst = r.links.AppendNegatives(append(dst, 0, u, v), links.EvaluationKey, i, rankedAgainst)
+		dst[at] = uint32(len(dst)-at) / 2
+	}
+	return dst, nil
+}
+
 // measureLinks scores the links of a split by the embeddings of all nodes.
-func (r *Runtime) measureLinks(params []float32, embeddings cpu.Matrix[float32], split Links) LinkMetrics {
+func (r *Runtime) measureLinks(ctx context.Context, params []float32, embeddings cpu.Matrix[float32], split Links) (LinkMetrics, error) {
 	var m compute.LinkMeasure
-	var ends []uint32
+	var ranked []uint32
 	var pairs []compute.Link
 	var scores []float32
 	x := r.exec() // a few pairs at a time would keep no device busy
 	defer r.releaseExec(x)
 	scorer := r.model.NewLinkScorer(x)
-	for _, i := range r.links.Of(split) {
-		u, v := r.links.Ends(i)
-		ends = r.links.AppendNegatives(ends[:0], links.EvaluationKey, i, rankedAgainst)
-		pairs = append(pairs[:0], compute.Link{Src: u, Dst: v, Positive: true})
-		for k := 0; k < len(ends); k += 2 {
-			pairs = append(pairs, compute.Link{Src: ends[k], Dst: ends[k+1]})
+	all := len(r.links.Of(split))
+	for from := 0; from < all; from += rankedLinks {
+		if ctx.Err() != nil {
+			return LinkMetrics{}, context.Cause(ctx)
 		}
-		scores = scorer.Scores(scores[:0], params, embeddings, pairs)
-		m.Add(scores)
+		to := min(from+rankedLinks, all)
+		var err error
+		if ranked, err = r.appendRanked(ctx, ranked[:0], split, from, to); err != nil {
+			return LinkMetrics{}, err
+		}
+		rest := ranked
+		for range to - from {
+			n := 0
+			if len(rest) > 0 {
+				n, rest = int(rest[0]), rest[1:]
+			}
+			if n < 1 || n > len(rest)/2 || int(slices.Max(rest[:2*n])) >= embeddings.Rows {
+				return LinkMetrics{}, fmt.Errorf("runtime: asking those who sample for %s: %d pairs, of %d numbers, or of nodes that there are not", messages.WantLinks, n, len(rest))
+			}
+			pairs = pairs[:0]
+			for k := range n {
+				pairs = append(pairs, compute.Link{Src: rest[2*k], Dst: rest[2*k+1], Positive: k == 0})
+			}
+			rest = rest[2*n:]
+			scores = scorer.Scores(scores[:0], params, embeddings, pairs)
+			m.Add(scores)
+		}
 	}
-	return m.Metrics()
+	return m.Metrics(), nil
 }

@@ -291,14 +291,20 @@ func (s rowsOfPieces) Rows(ctx context.Context, nodes []uint32, piece int, edges
 
 // NotOverParts says what a run on a partition set cannot do, of several nodes or one; "": nothing that is asked.
 func (c *Config) NotOverParts() string {
-	why := c.NeedsTopology()
+	why := c.NeedsTopology(nil)
 	spec, err := c.samplerSpec()
 	if why == "" && c.Sampling.Own == nil && err == nil {
 		why = spec.UndividedOnly()
 	}
 	switch {
+	case c.Model.Task == "link":
+		return "task link: what is learnt are the edges"
 	case why != "":
 		return why
+	case len(c.Stages) > 0:
+		return "stages of the program's own are given the whole graph's data"
+	case c.Sampling.Inductive && c.readsEdges():
+		return "inductive: the model looks up what is known of edges in the graph that training sees"
 	case c.Sampling.Own != nil:
 		return "a sampler of the program's own reads the whole graph"
 	case c.Data.NormalizeFeatures:

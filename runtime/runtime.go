@@ -219,8 +219,8 @@ func open(ctx context.Context, config Config) (*Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
-	if why := cfg.NeedsTopology(); cfg.Cluster.Away && why != "" {
-		return nil, fmt.Errorf("%w: Cluster.Away: this process has to have the topology: %s", ErrConfig, why)
+	if err := cfg.checkAway(nil); err != nil {
+		return nil, err
 	}
 	set, err := cpu.Detect()
 	if err != nil {
@@ -250,7 +250,12 @@ func open(ctx context.Context, config Config) (*Runtime, error) {
 // prepare makes what depends on the data: links, model, sampler and parameters.
 func (r *Runtime) prepare(ctx context.Context) (err error) {
 	cfg := &r.cfg
-	if cfg.Model.Task == "link" {
+	if err := r.cfg.checkAway(r.data.ds); err != nil {
+		return err
+	}
+	if cfg.Model.Task == "link" && cfg.Cluster.Away {
+		r.data.ds = withoutLinks(cfg.sizesOf(r.data.ds))
+	} else if cfg.Model.Task == "link" {
 		if r.links, r.data.ds, err = splitLinks(r.data.ds); err != nil {
 			return err
 		}

@@ -41,6 +41,9 @@ type Stage struct {
 	// batches; it is called as often as batches are worked on at once, once by Start. ds is
 	// what training sees of the data, and read-only.
 	New func(ds *graph.Dataset) (Processor, error)
+	// SizesOnly: of ds.Graph and of what is known of edges New reads nothing but how many there are, so that
+	// in a cluster a process that trains and does not sample needs no topology for it.
+	SizesOnly bool
 }
 
 // Place is where a stage of the program's own is.
@@ -259,14 +262,14 @@ func (s *stages) filter(ctx context.Context, own *ownStage, b *sampling.Batch) e
 	}
 	id, blocks := b.ID, len(b.Blocks)
 	return own.do(ctx, &StageBatch{Batch: b, Key: own.keyOf(s.r, id)}, func() error {
-		err := b.CheckOf(own.ds.Graph, s.r.links == nil)
+		err := b.CheckOf(own.ds.Graph, s.r.links == nil) // what it says of links fits together
 		switch {
 		case b.ID != id:
 			err = fmt.Errorf("its ID is %v", b.ID)
 		case len(b.Blocks) != blocks:
 			err = fmt.Errorf("it has %d blocks of %d", len(b.Blocks), blocks)
-		case err == nil && s.r.links != nil && (len(b.Seeds)%2 != 0 || b.Targets == nil):
-			err = fmt.Errorf("it has %d ends of links, which are two each, and %d targets", len(b.Seeds), len(b.Targets))
+		case err == nil && (s.r.links != nil) != (b.Positive != nil):
+			err = fmt.Errorf("it says of %d of %d seeds whether they are ends of links", len(b.Positive), len(b.Seeds))
 		}
 		if err != nil {
 			b.ID = id

@@ -20,10 +20,8 @@ const warmBatches = 2
 // while a node that joined is at its first one, so what is slow the first time
 // (connections, memory) is done here.
 func (t *trainCall) warm(ctx context.Context) error {
-	if t.r.links == nil {
-		if err := t.r.tryBatches(ctx, t.updater, min(warmBatches, t.r.cfg.Sampling.MicroBatches), func(*sampling.Batch, Costs) {}); err != nil {
-			return err
-		}
+	if err := t.r.tryBatches(ctx, t.updater, min(warmBatches, t.r.cfg.Sampling.MicroBatches), func(*sampling.Batch, Costs) {}); err != nil {
+		return err
 	}
 	state, err := t.position()
 	if err != nil {

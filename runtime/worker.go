@@ -12,7 +12,6 @@ import (
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/rng"
 	"github.com/gnnactor/gnnactor/sampling"
-	"github.com/gnnactor/gnnactor/sampling/links"
 )
 
 // worker is a trainer's engine, with the data that its batches refer to.
@@ -23,7 +22,6 @@ type worker struct {
 	slab     *graph.Features // rows of batches that have slots
 	labels   []int32
 	multi    []uint8
-	links    *links.Links // nil: nodes are classified
 	pairs    []compute.Link
 	gatherer *features.Gatherer // of a batch's rows; nil: they are read where they lie
 	limit    int64              // rows that gatherer has room for
@@ -61,8 +59,8 @@ func (w *worker) Gradient(grad, params []float32, b *sampling.Batch, rows actors
 	if w.gatherer != nil && in.Rows != nil {
 		in.Features, in.Rows = w.gatherer.Gather(in.Features, in.Rows, w.engine.For), nil
 	}
-	if w.links != nil {
-		w.pairs = appendLinks(w.pairs[:0], w.links, b.Seeds, b.Targets)
+	if b.Positive != nil {
+		w.pairs = appendLinks(w.pairs[:0], b)
 		in.Targets, in.Weights = nil, nil
 		s, err := w.engine.LinkGradient(grad, params, in, w.pairs)
 		return messages.Stats{Loss: s.Loss, Weight: s.Weight, Correct: s.Correct, Count: s.Count}, err
@@ -144,7 +142,7 @@ func (r *Runtime) trainingConfig(ctx context.Context, work actors.Work, u *updat
 		limitFirstStep(&c)
 	}
 	for i := range r.plan.Trainers {
-		w := &worker{engine: r.engine(u, i), ds: r.sampler.Dataset(), slab: mem.table(), links: r.links, limit: r.plan.CopyRows}
+		w := &worker{engine: r.engine(u, i), ds: r.sampler.Dataset(), slab: mem.table(), limit: r.plan.CopyRows}
 		if r.resident() && r.deviceOf(i) > 0 {
 			w.away = u
 		}

@@ -15,16 +15,20 @@ type Batch struct {
 	Targets []uint32
 	// LossWeights weight each seed's loss; nil: all 1.
 	LossWeights []float32
+	// Positive says, in link prediction, whether an edge joins the two seeds that follow each other, at both of them;
+	// nil: the seeds are no ends of links.
+	Positive []bool
 	// There is what a device that sampled the batch has of its Blocks, as compute.Input wants
 	// it. Who changes Blocks sets it to nil.
 	There any
 
-	nodes   []uint32 // backs SrcIDs of every block: layers are prefixes of it
-	seeds   []uint32 // backs Seeds where they are not the first nodes
-	targets []uint32
-	loss    []float32
-	seen    []bool  // scratch of CheckOf
-	scratch []block // backs the blocks' own arrays, kept between uses
+	nodes    []uint32 // backs SrcIDs of every block: layers are prefixes of it
+	seeds    []uint32 // backs Seeds where they are not the first nodes
+	targets  []uint32
+	loss     []float32
+	positive []bool
+	seen     []bool  // scratch of CheckOf
+	scratch  []block // backs the blocks' own arrays, kept between uses
 }
 
 // block is the reusable memory behind one graph.Block.
@@ -38,7 +42,7 @@ type block struct {
 // Reset empties b and keeps the memory that it owns for the next use.
 func (b *Batch) Reset() {
 	clear(b.Blocks)
-	b.ID, b.Seeds, b.Blocks, b.Targets, b.LossWeights, b.There = ID{}, nil, b.Blocks[:0], nil, nil, nil
+	b.ID, b.Seeds, b.Blocks, b.Targets, b.LossWeights, b.Positive, b.There = ID{}, nil, b.Blocks[:0], nil, nil, nil, nil
 }
 
 // Inputs returns the global ids of the nodes whose features the batch needs,
@@ -92,6 +96,15 @@ func (b *Batch) SetTargets(seeds, rows []uint32) {
 	b.Seeds, b.Targets = b.seeds, b.targets
 }
 
+// SetPositive says that an edge joins the first so many of the seeds, which are the ends of links, and none the others.
+func (b *Batch) SetPositive(ends int) {
+	b.positive = resize(b.positive, len(b.Seeds))
+	for i := range b.positive {
+		b.positive[i] = i < ends
+	}
+	b.Positive = b.positive
+}
+
 // layers gives b n blocks, keeping those it has.
 func (b *Batch) layers(n int) {
 	for len(b.scratch) < n {
@@ -105,7 +118,7 @@ func (b *Batch) layers(n int) {
 
 // start readies b for n layers: everything but the ID is emptied.
 func (b *Batch) start(n int) {
-	b.Seeds, b.Targets, b.LossWeights = nil, nil, nil
+	b.Seeds, b.Targets, b.LossWeights, b.Positive = nil, nil, nil, nil
 	b.layers(n)
 	clear(b.Blocks)
 	b.nodes = b.nodes[:0]

@@ -37,6 +37,10 @@ func (b *Batch) Own() {
 		b.loss = owned(b.loss, b.LossWeights)
 		b.LossWeights = b.loss
 	}
+	if b.Positive != nil {
+		b.positive = owned(b.positive, b.Positive)
+		b.Positive = b.positive
+	}
 	if ids := b.Inputs(); ids != nil {
 		b.nodes = owned(b.nodes, ids)
 		for i := range b.Blocks {
@@ -61,7 +65,7 @@ func owned[T any](mine, x []T) []T {
 // KeepSeeds leaves those of b's seeds with their loss for which keep is true; i counts
 // them. The nodes stay in the blocks: others may need them.
 func (b *Batch) KeepSeeds(keep func(i int, seed uint32) bool) {
-	seeds, targets, weights := b.seeds[:0], b.targets[:0], b.loss[:0]
+	seeds, targets, weights, positive := b.seeds[:0], b.targets[:0], b.loss[:0], b.positive[:0]
 	for i, v := range b.Seeds {
 		if !keep(i, v) {
 			continue
@@ -74,11 +78,17 @@ func (b *Batch) KeepSeeds(keep func(i int, seed uint32) bool) {
 		if b.LossWeights != nil {
 			weights = append(weights, b.LossWeights[i])
 		}
+		if b.Positive != nil {
+			positive = append(positive, b.Positive[i])
+		}
 	}
 	b.seeds, b.targets = seeds, targets
 	b.Seeds, b.Targets = seeds, slices.Grow(targets, 1)
 	if b.LossWeights != nil {
 		b.loss, b.LossWeights = weights, slices.Grow(weights, 1)
+	}
+	if b.Positive != nil {
+		b.positive, b.Positive = positive, slices.Grow(positive, 1)
 	}
 }
 
@@ -116,6 +126,14 @@ func (b *Batch) Check() error {
 	}
 	if b.LossWeights != nil && len(b.LossWeights) != len(b.Seeds) {
 		return fmt.Errorf("%d loss weights for %d seeds", len(b.LossWeights), len(b.Seeds))
+	}
+	if b.Positive != nil && (len(b.Positive) != len(b.Seeds) || b.Targets == nil || len(b.Seeds)%2 != 0) {
+		return fmt.Errorf("%d ends of links, which are two each, with %d targets, and %d of which it says whether they are joined", len(b.Seeds), len(b.Targets), len(b.Positive))
+	}
+	for i := 0; i < len(b.Positive); i += 2 {
+		if b.Positive[i] != b.Positive[i+1] {
+			return fmt.Errorf("of link %d only one end is said to be joined", i/2)
+		}
 	}
 	return nil
 }

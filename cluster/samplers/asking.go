@@ -177,7 +177,7 @@ func (r *Remote) tell() {
 			nodes = append(nodes, m.Node)
 		}
 	}
-	what, level := "waiting for a node that samples: start one with --roles sampler", slog.LevelWarn
+	what, level := "waiting: "+Nobody, slog.LevelWarn
 	if nodes != nil {
 		what, level = what+", or see why those with that role do not begin to: "+strings.Join(nodes, ", "), slog.LevelInfo
 	}

@@ -165,7 +165,7 @@ func TestNobodySamples(t *testing.T) {
 			k.table.put("")
 			time.Sleep(10 * time.Minute)
 			synctest.Wait()
-			if said += want; strings.Count(log.String(), "waiting for") != strings.Count(said, "start one") || want != "" && !strings.Contains(log.String(), want) {
+			if said += want; strings.Count(log.String(), "waiting: ") != strings.Count(said, Nobody) || want != "" && !strings.Contains(log.String(), want) {
 				t.Errorf("%q was to be said:\n%s", want, &log)
 			}
 		}
@@ -173,10 +173,10 @@ func TestNobodySamples(t *testing.T) {
 		k.table.view = &membership.View{Members: []membership.Info{{Node: "a", Samplers: 1}}}
 		waits.Go(func() { k.drawn("b", 40*time.Minute) })
 		synctest.Wait()
-		says("start one with --roles sampler\"")
-		says("start one with --roles sampler, or see why those with that role do not begin to: b", membership.Info{Node: "b", Samples: true})
+		says(Nobody + "\"")
+		says(Nobody+", or see why those with that role do not begin to: b", membership.Info{Node: "b", Samples: true})
 		says("", membership.Info{Node: "b", Samples: true}, membership.Info{Node: "z"})
-		says("start one with --roles sampler\"")
+		says(Nobody + "\"")
 		k.table.view = &membership.View{Members: all}
 		k.table.put("b")
 		waits.Wait()
@@ -258,7 +258,7 @@ func TestSaysOnceThatNobodySamples(t *testing.T) {
 			k.table.view = &membership.View{Members: all}
 			k.table.put("b")
 			waits.Wait()
-			if said := strings.Count(log.String(), "waiting for a node that samples"); said != n {
+			if said := strings.Count(log.String(), Nobody); said != n {
 				k.t.Errorf("three samplers waited %d times, and it was said %d times:\n%s", n, said, &log)
 			}
 		}

@@ -46,6 +46,9 @@ import (
 // kinds.
 const Kind = "sampler"
 
+// Nobody is what a cluster lacks in which no node samples, and what to do.
+const Nobody = "no node samples, and those that train need one that does: add a node with --roles sampler"
+
 // Name returns what sampler i of a trainer's node is called.
 func Name(node string, i int) string { return node + ":" + strconv.Itoa(i) }
 

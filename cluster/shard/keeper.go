@@ -23,6 +23,9 @@ const (
 	PartKind = "part"
 )
 
+// Nobody is what a cluster lacks in which no node holds rows, and what to do.
+const Nobody = "no node holds rows, and the features are shared out: add a node with --roles rows"
+
 // KindOf returns which of them a node has; "": it holds none.
 func KindOf(m *membership.Info) string {
 	for _, k := range m.Kinds {
@@ -154,7 +157,7 @@ func (k *Keeper) Moves() (taken, left int64) { return k.taken.Load(), k.left.Loa
 // Ready waits until every shard lies somewhere.
 func (k *Keeper) Ready(ctx context.Context) error {
 	if v, _ := k.o.Member.View(); len(keepers(v)) == 0 {
-		k.o.Logger.Warn("waiting for a node that holds rows: start one with --roles rows")
+		k.o.Logger.Warn("waiting: " + Nobody)
 	}
 	var told []int
 	_, err := k.o.Member.Until(ctx, func(v *membership.View) bool {

@@ -21,6 +21,7 @@ func digestOf(b *sampling.Batch) digest {
 	values(&h, b.Seeds)
 	values(&h, b.Targets)
 	values(&h, b.LossWeights)
+	values(&h, b.Positive)
 	for i := range b.Blocks {
 		k := &b.Blocks[i]
 		h.numbers(int64(k.NumDst), int64(k.NumSrc))
@@ -47,12 +48,12 @@ func (h *hasher) numbers(x ...int64) { write(h, x) }
 
 // values adds an array. What is absent has length 0, and nothing else in its place
 // would mean the same.
-func values[T uint32 | int64 | float32](h *hasher, x []T) {
+func values[T uint32 | int64 | float32 | bool](h *hasher, x []T) {
 	h.numbers(int64(len(x)))
 	write(h, x)
 }
 
-func write[T uint32 | int64 | float32](h *hasher, x []T) {
+func write[T uint32 | int64 | float32 | bool](h *hasher, x []T) {
 	for per := len(h.buf) / 8; len(x) > 0; {
 		n := min(per, len(x))
 		w, err := binary.Encode(h.buf[:], binary.LittleEndian, x[:n])

@@ -65,6 +65,9 @@ import (
 // Kind is what a trainer has among membership's kinds.
 const Kind = "trainer"
 
+// Nobody is what a cluster lacks in which no node trains, and what to do.
+const Nobody = "no node trains: add a node with --roles trainer"
+
 const groupKey = "trainers"
 
 // ErrTooMany: a run has fewer micro-batches than it would have trainers.

@@ -108,6 +108,19 @@ func Split(g *graph.Graph) (*Links, *graph.Graph, error) {
 	return l, kept, nil
 }
 
+// Elsewhere returns so many links of each split whose ends another process has: in each they are numbered from 0, by
+// their places in Of there.
+func Elsewhere(counts [3]int) *Links {
+	l := new(Links)
+	for s, n := range counts {
+		l.sets[s] = make([]uint32, n)
+		for i := range l.sets[s] {
+			l.sets[s][i] = uint32(i)
+		}
+	}
+	return l
+}
+
 // Of returns the numbers of a split's links, ascending. The slice is read-only.
 func (l *Links) Of(s Set) []uint32 { return l.sets[s] }
 

@@ -33,7 +33,7 @@ type sampler struct {
 // negatives for each, has inner, one of Samplers, sample around the ends of all, and
 // takes the entries that are the batch's own links out of the blocks, unless keep is
 // set. A batch's Seeds are then the ends of its links, two each, positives first, and
-// its Targets the ends' rows; Joined tells which are positive.
+// its Targets the ends' rows; Positive tells which are links.
 func (l *Links) NewSampler(inner sampling.Sampler, negatives int, keep bool) sampling.Sampler {
 	return &sampler{inner: inner, links: l, negatives: negatives, keep: keep, row: map[uint32]uint32{}, hidden: map[uint64]bool{}}
 }
@@ -76,6 +76,7 @@ func (s *sampler) Sample(b *sampling.Batch, key rng.Key, seeds []uint32) error {
 		b.There = nil
 	}
 	b.SetTargets(s.ends, s.rows)
+	b.SetPositive(2 * len(seeds))
 	return nil
 }
 
