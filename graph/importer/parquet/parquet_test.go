@@ -169,10 +169,10 @@ func TestNodesAsInText(t *testing.T) {
 	b := written(t, map[string]parquet.Node{
 		"id": parquet.String(), "age": parquet.Optional(parquet.Leaf(parquet.DoubleType)), "city": parquet.Optional(parquet.Encoded(parquet.String(), &parquet.RLEDictionary)),
 		"ok": parquet.Leaf(parquet.BooleanType), "label": parquet.Optional(parquet.String()), "split": parquet.Optional(parquet.String()),
-		"price": parquet.Decimal(2, 9, parquet.Int64Type), "day": parquet.Date(), "old": parquet.Leaf(parquet.Int96Type), "__index_level_0__": parquet.Int(64),
+		"price": parquet.Decimal(2, 12, parquet.Int64Type), "day": parquet.Date(), "old": parquet.Leaf(parquet.Int96Type), "__index_level_0__": parquet.Int(64),
 	}, rows)
-	err := os.WriteFile(text, []byte("age,city,day,id,label,ok,old,price,split\n5.5,Rome,1970-01-02,anna,spam,True,1970-01-02,-12.50,train\n"+
-		",,1969-12-31,bob,,False,1970-01-01 00:00:00.000000001,0.05,\n,Oslo,1970-01-01,carl,ham,True,1970-01-01,1.00,test\n"), 0o666)
+	err := os.WriteFile(text, []byte("age,city,day,id,label,ok,old,price,split\n5.5,Rome,1970-01-02,anna,spam,True,1970-01-02 00:00:00,-12.50,train\n"+
+		",,1969-12-31,bob,,False,1970-01-01 00:00:00.000000001,0.05,\n,Oslo,1970-01-01,carl,ham,True,1970-01-01 00:00:00,1.00,test\n"), 0o666)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,94 @@
+package importer
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// BenchmarkEdges imports a table of GNNACTOR_IMPORT_EDGES random edges (100,000 without it) among a tenth as
+// many nodes, which are called by numbers from 0, by sparse ones of 64 bits, or by UUIDs; it tells how
+// many edges a second and how much memory (the process's peak, where the system tells it).
+func BenchmarkEdges(b *testing.B) {
+	edges, _ := strconv.Atoi(os.Getenv("GNNACTOR_IMPORT_EDGES"))
+	if edges == 0 {
+		edges = 100_000
+	}
+	nodes := uint64(max(edges/10, 1))
+	for _, ids := range []struct {
+		name string
+		id   func(b []byte, v uint64) []byte
+	}{
+		{"numbers", func(b []byte, v uint64) []byte { return strconv.AppendUint(b, v, 10) }},
+		{"sparse", func(b []byte, v uint64) []byte { return strconv.AppendUint(b, scattered(v)>>1, 10) }},
+		{"uuids", func(b []byte, v uint64) []byte {
+			x, y := scattered(v), scattered(^v)
+			return fmt.Appendf(b, "%08x-%04x-%04x-%04x-%012x", x>>32, x>>16&0xffff, x&0xffff, y>>48, y&(1<<48-1))
+		}},
+	} {
+		b.Run(ids.name, func(b *testing.B) {
+			dir := b.TempDir()
+			path := filepath.Join(dir, "edges.csv")
+			if err := writeRandomEdges(path, edges, nodes, ids.id); err != nil {
+				b.Fatal(err)
+			}
+			os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) // the peak begins anew
+			began := time.Now()
+			b.ResetTimer()
+			for range b.N {
+				if err := Import(path, filepath.Join(dir, "store"), Options{Overwrite: true}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(edges)*float64(b.N)/time.Since(began).Seconds()/1e6, "Medges/s")
+			if peak, ok := peakMemory(); ok {
+				b.ReportMetric(float64(peak)/(1<<20), "MiB-peak")
+			}
+		})
+	}
+}
+
+// scattered is a bijection that leaves no pattern (SplitMix64).
+func scattered(v uint64) uint64 {
+	v = (v ^ v>>30) * 0xbf58476d1ce4e5b9
+	v = (v ^ v>>27) * 0x94d049bb133111eb
+	return v ^ v>>31
+}
+
+func writeRandomEdges(path string, edges int, nodes uint64, id func(b []byte, v uint64) []byte) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	w := bufio.NewWriterSize(f, 1<<20)
+	w.WriteString("src,dst\n")
+	r := rand.New(rand.NewPCG(1, 2))
+	var line []byte
+	for range edges {
+		line = append(id(line[:0], r.Uint64N(nodes)), ',')
+		line = append(id(line, r.Uint64N(nodes)), '\n')
+		w.Write(line)
+	}
+	return w.Flush()
+}
+
+// peakMemory returns the process's largest resident memory in bytes.
+func peakMemory() (int64, bool) {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, false
+	}
+	_, rest, found := bytes.Cut(status, []byte("VmHWM:"))
+	if !found {
+		return 0, false
+	}
+	kib, err := strconv.ParseInt(string(bytes.Fields(rest)[0]), 10, 64)
+	return kib << 10, err == nil
+}
