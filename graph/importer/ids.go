@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math/bits"
+	"runtime"
 	"slices"
 	"strconv"
 	"unicode/utf8"
@@ -34,6 +35,7 @@ type idMap struct {
 	seed    maphash.Seed
 	found   []uint64 // scratch: the first entry that each of a batch looks at
 	hashes  []uint64 // scratch
+	touched byte     // of the texts that a batch compares with: they are read before any is waited for
 }
 
 func newIDMap() *idMap { return &idMap{table: make([]uint64, 1<<10), seed: maphash.MakeSeed()} }
@@ -112,6 +114,15 @@ func (m *idMap) addTexts(r *records, columns []int, out []uint32) (at int, err e
 			i++
 		}
 	}
+	touched := byte(0)
+	for _, e := range m.found {
+		if e != 0 {
+			if end := m.ends[uint32(e)-1]; end > 0 {
+				touched ^= m.text[end-1]
+			}
+		}
+	}
+	m.touched = touched
 	i = 0
 	for row := range r.rows {
 		for _, k := range columns {
@@ -214,13 +225,15 @@ func (m *idMap) toTexts() {
 // number, and the new number of every old one.
 func (m *idMap) sorted() (*graph.Names, []uint32) {
 	n := m.len()
-	order := make([]uint32, n)
-	for i := range order {
-		order[i] = uint32(i)
-	}
 	names := new(graph.Names)
+	var renumber []uint32
 	if m.texts {
+		order := make([]uint32, n)
 		m.sortTexts(order)
+		renumber = make([]uint32, n)
+		for i, v := range order {
+			renumber[v] = uint32(i)
+		}
 		names.Text, names.Bounds = make([]byte, 0, len(m.text)), make([]int64, 1, n+1)
 		for _, v := range order {
 			names.Text = append(names.Text, m.textOf(v)...)
@@ -229,16 +242,8 @@ func (m *idMap) sorted() (*graph.Names, []uint32) {
 		m.text = names.Text
 		copy(m.ends, names.Bounds[1:])
 	} else {
-		slices.SortFunc(order, func(a, b uint32) int { return cmp.Compare(m.numbers[a], m.numbers[b]) })
-		names.Numbers = make([]int64, n)
-		for i, v := range order {
-			names.Numbers[i] = m.numbers[v]
-		}
+		names.Numbers, renumber = m.sortNumbers()
 		m.numbers = slices.Clone(names.Numbers)
-	}
-	renumber := make([]uint32, n)
-	for i, v := range order {
-		renumber[v] = uint32(i)
 	}
 	for i, e := range m.table {
 		if e != 0 {
@@ -251,19 +256,40 @@ func (m *idMap) sorted() (*graph.Names, []uint32) {
 	return names, renumber
 }
 
-// sortTexts sorts by the first bytes as a number, and where they are alike by the rest.
+// sortNumbers returns the numbers as they rise, and the place of each there.
+func (m *idMap) sortNumbers() (sorted []int64, rank []uint32) {
+	sorted = slices.Clone(m.numbers)
+	sortAll(sorted, runtime.GOMAXPROCS(0), cmp.Compare[int64])
+	rank = make([]uint32, len(sorted))
+	frozen := m.frozen
+	m.frozen = true // all are there
+	var local [1 << 12]uint32
+	for at := 0; at < len(sorted); at += len(local) {
+		part := sorted[at:min(at+len(local), len(sorted))]
+		if _, err := m.addNumbers(part, local[:]); err != nil {
+			panic(err)
+		}
+		for i := range part {
+			rank[local[i]] = uint32(at + i)
+		}
+	}
+	m.frozen = frozen
+	return sorted, rank
+}
+
+// sortTexts fills order, one for each id, by the first bytes as a number, and where they are alike by the rest.
 func (m *idMap) sortTexts(order []uint32) {
 	type key struct {
 		first uint64
 		v     uint32
 	}
 	keys := make([]key, len(order))
-	for i, v := range order {
+	for v := range keys {
 		var b [8]byte
-		copy(b[:], m.textOf(v))
-		keys[i] = key{binary.BigEndian.Uint64(b[:]), v}
+		copy(b[:], m.textOf(uint32(v)))
+		keys[v] = key{binary.BigEndian.Uint64(b[:]), uint32(v)}
 	}
-	slices.SortFunc(keys, func(a, b key) int {
+	sortAll(keys, runtime.GOMAXPROCS(0), func(a, b key) int {
 		if c := cmp.Compare(a.first, b.first); c != 0 {
 			return c
 		}
@@ -272,6 +298,12 @@ func (m *idMap) sortTexts(order []uint32) {
 	for i, k := range keys {
 		order[i] = k.v
 	}
+}
+
+// clear takes all ids out.
+func (m *idMap) clear() {
+	clear(m.table)
+	m.numbers, m.text, m.ends = m.numbers[:0], m.text[:0], m.ends[:0]
 }
 
 func resized[T any](x []T, n int) []T {
@@ -337,13 +369,16 @@ func (im *importer) nameNodes() error {
 			return err
 		}
 	}
+	if im.runs != nil {
+		return im.nameRuns()
+	}
 	renumber, err := im.takeNames("the edges")
 	if err != nil {
 		return err
 	}
-	return s.rewrite(func(x []uint32) error {
-		for i, v := range x {
-			x[i] = renumber[v]
+	return s.rewrite(func(_ int64, src, dst []uint32) error {
+		for i, v := range src {
+			src[i], dst[i] = renumber[v], renumber[dst[i]]
 		}
 		return nil
 	})
@@ -383,9 +418,11 @@ func (im *importer) closeGaps() error {
 		}
 	}
 	im.names = &graph.Names{Numbers: names}
-	return s.rewrite(func(x []uint32) error {
-		for i, v := range x {
-			x[i] = before[v/64] + uint32(bits.OnesCount64(present[v/64]&(1<<(v%64)-1)))
+	return s.rewrite(func(_ int64, src, dst []uint32) error {
+		for _, x := range [][]uint32{src, dst} {
+			for i, v := range x {
+				x[i] = before[v/64] + uint32(bits.OnesCount64(present[v/64]&(1<<(v%64)-1)))
+			}
 		}
 		return nil
 	})
@@ -395,15 +432,19 @@ func (im *importer) closeGaps() error {
 func (im *importer) mapIDs() error {
 	im.ids = newIDMap()
 	ids := make([]int64, spoolBlock)
-	if im.edges == nil {
-		return nil
-	}
-	return im.edges.rewrite(func(x []uint32) error {
-		for i, v := range x {
-			ids[i] = int64(v)
+	return im.edges.rewrite(func(first int64, src, dst []uint32) error {
+		for _, x := range [][]uint32{src, dst} {
+			for i, v := range x {
+				ids[i] = int64(v)
+			}
+			if _, err := im.ids.addNumbers(ids[:len(x)], x); err != nil {
+				return err
+			}
 		}
-		_, err := im.ids.addNumbers(ids[:len(x)], x)
-		return err
+		if im.full() {
+			return im.endRun(first + int64(len(src)))
+		}
+		return nil
 	})
 }
 
@@ -415,7 +456,7 @@ func (im *importer) writeNames() error {
 		}
 	}
 	switch n := im.names; {
-	case n == nil:
+	case n == nil: // or they were written
 		return nil
 	case n.Numbers != nil:
 		if int64(len(n.Numbers)) != im.nodes {
@@ -445,8 +486,12 @@ func twiceWritten(n *graph.Names) error {
 			continue
 		}
 		if _, found := n.Find(string(name), 0); found {
-			return fmt.Errorf("the ids %s and %s.0 both occur and are two nodes as texts; write whole numbers as such (pandas: df.astype(\"Int64\"))", name, name)
+			return errTwice(name)
 		}
 	}
 	return nil
+}
+
+func errTwice(name []byte) error {
+	return fmt.Errorf("the ids %s and %s.0 both occur and are two nodes as texts; write whole numbers as such (pandas: df.astype(\"Int64\"))", name, name)
 }

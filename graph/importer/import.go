@@ -93,6 +93,7 @@ type Options struct {
 	Context context.Context
 
 	rangeEdges int64 // tests cut rows into smaller ranges
+	runIDs     int   // and ids into smaller runs
 	dryRun     bool
 }
 

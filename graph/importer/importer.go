@@ -30,6 +30,7 @@ type importer struct {
 
 	edges        *edgeSpool
 	ids          *idMap             // nil: ids are numbers of nodes
+	runs         []idRun            // of ids that the map held before
 	weights      *store.TableWriter // in input order, as the next two
 	edgeFeatures *store.TableWriter
 	edgeTimes    *store.ArrayWriter // one int64 each
@@ -212,9 +213,9 @@ func (s *edgeSpool) addAll(src, dst []uint32) error {
 	return nil
 }
 
-// rewrite has change replace the ids that were added so far, sources and destinations of a block at
-// a time.
-func (s *edgeSpool) rewrite(change func(ids []uint32) error) error {
+// rewrite has change replace the ids of the edges that were added so far, a block of them at a time, whose first is
+// edge number first.
+func (s *edgeSpool) rewrite(change func(first int64, src, dst []uint32) error) error {
 	if s.spare == nil {
 		s.spare = make([]uint32, 2*spoolBlock)
 	}
@@ -232,10 +233,8 @@ func (s *edgeSpool) rewrite(change func(ids []uint32) error) error {
 			}
 			src, dst = s.spare[:k], s.spare[k:2*k]
 		}
-		for _, x := range [][]uint32{src, dst} {
-			if err := change(x); err != nil {
-				return err
-			}
+		if err := change(at, src, dst); err != nil {
+			return err
 		}
 		for i, d := range dst {
 			s.maxID = max(s.maxID, int64(src[i]), int64(d))

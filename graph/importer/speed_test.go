@@ -3,7 +3,8 @@ package importer
 import (
 	"bufio"
 	"bytes"
-	"fmt"
+	"encoding/binary"
+	"encoding/hex"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -28,8 +29,12 @@ func BenchmarkEdges(b *testing.B) {
 		{"numbers", func(b []byte, v uint64) []byte { return strconv.AppendUint(b, v, 10) }},
 		{"sparse", func(b []byte, v uint64) []byte { return strconv.AppendUint(b, scattered(v)>>1, 10) }},
 		{"uuids", func(b []byte, v uint64) []byte {
-			x, y := scattered(v), scattered(^v)
-			return fmt.Appendf(b, "%08x-%04x-%04x-%04x-%012x", x>>32, x>>16&0xffff, x&0xffff, y>>48, y&(1<<48-1))
+			x := hex.AppendEncode(nil, binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, scattered(v)), scattered(^v)))
+			for i, at := range []int{8, 12, 16, 20, 32} {
+				from := []int{0, 8, 12, 16, 20}[i]
+				b = append(append(b, x[from:at]...), '-')
+			}
+			return b[:len(b)-1]
 		}},
 	} {
 		b.Run(ids.name, func(b *testing.B) {

@@ -247,7 +247,10 @@ func (im *importer) addRecords(r *records, b *edgeBatch) error {
 	for i := range b.src {
 		b.src[i], b.dst[i] = b.out[2*i], b.out[2*i+1]
 	}
-	return im.edges.addAll(b.src, b.dst)
+	if err := im.edges.addAll(b.src, b.dst); err != nil || im.nodes >= 0 || !im.full() {
+		return err
+	}
+	return im.endRun(im.edges.count)
 }
 
 func belowAll(a, b []uint32, limit int64) bool {

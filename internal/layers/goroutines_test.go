@@ -44,6 +44,7 @@ var elsewhere = map[string]struct {
 	"cluster/trainers/team.go":      {2, "wait for the group"},
 	"cluster/trainers/trainers.go":  {2, "look at the members, and connect to them"},
 	"cmd/gnnactor/main.go":          {1, "waits for signals"},
+	"graph/importer/idruns.go":      {1, "sort what no mapping holds"},
 	"graph/importer/table.go":       {2, "read and split text, which no mapping holds"},
 	"graph/features/disk.go":        {1, "its jobs are run by pool.Recovered"},
 	"runtime/replicate.go":          {1, "copies checkpoints"},

@@ -1,0 +1,441 @@
+package importer
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/internal/arrays"
+	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
+	"github.com/gnnactor/gnnactor/graph/store"
+)
+
+// Where edges alone say which nodes there are, and these are more than the map of their ids may hold, the map
+// becomes a run on the disk, sorted, and begins anew: the edges up to then are spooled with
+// the numbers that their nodes have in the run. In the end the runs are merged, which gives the nodes' numbers, and
+// each run's edges get them. So memory does not grow with the nodes.
+const (
+	runIDs   = 12 << 20  // ids in a map
+	runBytes = 256 << 20 // of their texts
+)
+
+// idRun is a map of ids that was written.
+type idRun struct {
+	ids, rank, global string // files: the ids in order; the place there of each local number; the node of each place
+	count             int
+	texts             bool
+	edges             int64 // the run is of the edges before this one, from the end of the run before it
+}
+
+// full tells whether the map ends a run before more ids are added.
+func (im *importer) full() bool {
+	ids, text := runIDs, runBytes
+	if im.o.runIDs > 0 { // by tests
+		ids, text = im.o.runIDs, 16*im.o.runIDs
+	}
+	return im.ids.len() >= ids || len(im.ids.text) >= text
+}
+
+// endRun writes the map, which is of the edges before edge number end, and empties it.
+func (im *importer) endRun(end int64) error {
+	m, n := im.ids, im.ids.len()
+	base := filepath.Join(im.w.Scratch(), fmt.Sprintf("ids%d", len(im.runs)))
+	r := idRun{ids: base, rank: base + "rank", global: base + "node", count: n, texts: m.texts, edges: end}
+	rank := make([]uint32, n)
+	var err error
+	if m.texts {
+		order := make([]uint32, n)
+		m.sortTexts(order)
+		for place, v := range order {
+			rank[v] = uint32(place)
+		}
+		err = im.writeScratch(r.ids, func(w *bufio.Writer) {
+			for _, v := range order {
+				writeText(w, m.textOf(v))
+			}
+		})
+	} else {
+		var sorted []int64
+		sorted, rank = m.sortNumbers()
+		err = im.writeScratch(r.ids, func(w *bufio.Writer) { w.Write(arrays.Bytes(sorted)) })
+	}
+	if err == nil {
+		err = im.writeScratch(r.rank, func(w *bufio.Writer) { w.Write(arrays.Bytes(rank)) })
+	}
+	im.runs = append(im.runs, r)
+	m.clear()
+	return err
+}
+
+// writeScratch writes a file of what is needed until the end of the import alone.
+func (im *importer) writeScratch(path string, write func(w *bufio.Writer)) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return dataerr.Writing(im.w.Shown(path), err)
+	}
+	defer f.Close()
+	w := bufio.NewWriterSize(f, 1<<18)
+	write(w)
+	if err := w.Flush(); err != nil {
+		return dataerr.Writing(im.w.Shown(path), err)
+	}
+	return nil
+}
+
+func writeText(w *bufio.Writer, text []byte) {
+	var n [binary.MaxVarintLen64]byte
+	w.Write(n[:binary.PutUvarint(n[:], uint64(len(text)))])
+	w.Write(text)
+}
+
+// idReader reads a run's ids in order, and takes their nodes.
+type idReader struct {
+	in     *bufio.Reader
+	f      *os.File
+	out    *bufio.Writer
+	global *os.File
+	texts  bool
+	number int64 // the id
+	text   []byte
+}
+
+// next reads the next id; io.EOF: there is none.
+func (r *idReader) next() (err error) {
+	if !r.texts {
+		var b [8]byte
+		if _, err = io.ReadFull(r.in, b[:]); err == nil {
+			r.number = int64(binary.NativeEndian.Uint64(b[:]))
+		}
+		return err
+	}
+	n, err := binary.ReadUvarint(r.in)
+	if err != nil {
+		return err
+	}
+	r.text = resized(r.text, int(n))
+	_, err = io.ReadFull(r.in, r.text)
+	return err
+}
+
+func (r *idReader) compare(o *idReader) int {
+	if r.texts {
+		return bytes.Compare(r.text, o.text)
+	}
+	return cmp.Compare(r.number, o.number)
+}
+
+// mergeRuns numbers the ids of all runs as their names rise, writes the names, and gives each run's places
+// their nodes.
+func (im *importer) mergeRuns() (nodes int64, err error) {
+	texts := im.ids.texts
+	var readers []*idReader
+	defer func() {
+		for _, r := range readers {
+			r.f.Close()
+			r.global.Close()
+		}
+	}()
+	for i := range im.runs {
+		run := &im.runs[i]
+		if texts && !run.texts {
+			if err := im.retext(run); err != nil {
+				return 0, err
+			}
+		}
+		f, err := os.Open(run.ids)
+		if err != nil {
+			return 0, fmt.Errorf("graph: read back the ids: %w", err)
+		}
+		g, err := os.Create(run.global)
+		if err != nil {
+			f.Close()
+			return 0, dataerr.Writing(im.w.Shown(run.global), err)
+		}
+		r := &idReader{in: bufio.NewReaderSize(f, 1<<18), f: f, out: bufio.NewWriterSize(g, 1<<16), global: g, texts: texts}
+		readers = append(readers, r)
+	}
+	names, err := im.startNames(texts)
+	if err != nil {
+		return 0, err
+	}
+	defer names.close()
+	// A heap of the runs by their next id.
+	heap := make([]*idReader, 0, len(readers))
+	for _, r := range readers {
+		if err := r.next(); err == nil {
+			heap = append(heap, r)
+		} else if err != io.EOF {
+			return 0, fmt.Errorf("graph: read back the ids: %w", err)
+		}
+	}
+	down := func(i int) {
+		for {
+			least := i
+			for _, c := range []int{2*i + 1, 2*i + 2} {
+				if c < len(heap) && heap[c].compare(heap[least]) < 0 {
+					least = c
+				}
+			}
+			if least == i {
+				return
+			}
+			heap[i], heap[least] = heap[least], heap[i]
+			i = least
+		}
+	}
+	for i := len(heap)/2 - 1; i >= 0; i-- {
+		down(i)
+	}
+	for len(heap) > 0 {
+		r := heap[0]
+		same, err := names.add(r.number, r.text)
+		if err != nil {
+			return 0, err
+		}
+		if !same {
+			if nodes == graph.MaxNodes {
+				return 0, errTooMany
+			}
+			if nodes&0xffff == 0 && im.o.Context.Err() != nil {
+				return 0, im.o.Context.Err()
+			}
+			nodes++
+		}
+		var node [4]byte
+		binary.NativeEndian.PutUint32(node[:], uint32(nodes-1))
+		r.out.Write(node[:])
+		if err := r.next(); err == io.EOF {
+			heap[0] = heap[len(heap)-1]
+			heap = heap[:len(heap)-1]
+		} else if err != nil {
+			return 0, fmt.Errorf("graph: read back the ids: %w", err)
+		}
+		down(0)
+	}
+	for i, r := range readers {
+		if err := r.out.Flush(); err != nil {
+			return 0, dataerr.Writing(im.w.Shown(im.runs[i].global), err)
+		}
+	}
+	return nodes, names.finish()
+}
+
+// nameWriter writes names as they rise.
+type nameWriter struct {
+	texts       bool
+	ids, bounds *store.ArrayWriter // numbers or texts; of texts
+	begun       bool
+	number      int64  // the last
+	text, whole []byte // the last, and the last that is a whole number
+	n           int64  // bytes of texts
+}
+
+func (im *importer) startNames(texts bool) (*nameWriter, error) {
+	w := &nameWriter{texts: texts}
+	var err error
+	if !texts {
+		w.ids, err = im.w.Array(arrays.NodeIDs, graph.Int64, 1)
+		return w, err
+	}
+	if w.ids, err = im.w.Array(arrays.NodeNames, graph.Uint8, 1); err != nil {
+		return nil, err
+	}
+	if w.bounds, err = im.w.Array(arrays.NameBounds, graph.Int64, 1); err == nil {
+		err = w.bound()
+	}
+	if err != nil {
+		w.close()
+	}
+	return w, err
+}
+
+func (w *nameWriter) bound() error {
+	_, err := w.bounds.Write(arrays.Bytes([]int64{w.n}))
+	return err
+}
+
+// add adds a name unless it is the same as the last.
+func (w *nameWriter) add(number int64, text []byte) (same bool, err error) {
+	if !w.texts {
+		if w.begun && number == w.number {
+			return true, nil
+		}
+		w.begun, w.number = true, number
+		_, err = w.ids.Write(arrays.Bytes([]int64{number}))
+		return false, err
+	}
+	if w.begun && bytes.Equal(text, w.text) {
+		return true, nil
+	}
+	if _, whole := parseNumber(text); whole {
+		w.whole = append(w.whole[:0], text...)
+	} else if name, float := bytes.CutSuffix(text, []byte(".0")); float && len(name) > 0 && bytes.Equal(name, w.whole) { // nothing that is whole is between them
+		return false, dataerr.Bad("the edges: %w", errTwice(name))
+	}
+	w.begun, w.text = true, append(w.text[:0], text...)
+	w.n += int64(len(text))
+	if _, err := w.ids.Write(text); err != nil {
+		return false, err
+	}
+	return false, w.bound()
+}
+
+func (w *nameWriter) finish() error {
+	if w.bounds != nil {
+		if err := w.bounds.Finish(); err != nil {
+			return err
+		}
+	}
+	return w.ids.Finish()
+}
+
+func (w *nameWriter) close() {
+	w.ids.Close()
+	if w.bounds != nil {
+		w.bounds.Close()
+	}
+}
+
+// retext turns a run of numbers into one of texts.
+func (im *importer) retext(run *idRun) error {
+	b, err := os.ReadFile(run.ids)
+	if err != nil {
+		return fmt.Errorf("graph: read back the ids: %w", err)
+	}
+	m := &idMap{texts: true}
+	for i := 0; i < len(b); i += 8 {
+		m.text = strconv.AppendInt(m.text, int64(binary.NativeEndian.Uint64(b[i:])), 10)
+		m.ends = append(m.ends, int64(len(m.text)))
+	}
+	order := make([]uint32, run.count)
+	m.sortTexts(order)
+	place := make([]uint32, run.count) // of the text of what was at a place
+	for i, v := range order {
+		place[v] = uint32(i)
+	}
+	rank, err := im.readRun(run.rank, run.count)
+	if err != nil {
+		return err
+	}
+	for i, v := range rank {
+		rank[i] = place[v]
+	}
+	run.texts = true
+	err = im.writeScratch(run.ids, func(w *bufio.Writer) {
+		for _, v := range order {
+			writeText(w, m.textOf(v))
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return im.writeScratch(run.rank, func(w *bufio.Writer) { w.Write(arrays.Bytes(rank)) })
+}
+
+// readRun reads a number for each of a run's ids.
+func (im *importer) readRun(path string, count int) ([]uint32, error) {
+	x := make([]uint32, count)
+	f, err := os.Open(path)
+	if err == nil {
+		_, err = io.ReadFull(f, arrays.Bytes(x))
+		f.Close()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("graph: read back the numbers of ids: %w", err)
+	}
+	return x, nil
+}
+
+// nameRuns makes the ids of the runs the nodes, and gives the edges their numbers.
+func (im *importer) nameRuns() error {
+	if err := im.endRun(im.edges.count); err != nil {
+		return err
+	}
+	im.ids = &idMap{texts: im.ids.texts}
+	nodes, err := im.mergeRuns()
+	if err != nil {
+		return err
+	}
+	im.nodesClaimed = true // there is a name for each
+	if err := im.setNodes(nodes, "the edges"); err != nil {
+		return err
+	}
+	at, from := -1, int64(0)
+	var node []uint32 // of each number in the run
+	return im.edges.rewrite(func(first int64, src, dst []uint32) error {
+		for len(src) > 0 {
+			for at < 0 || first >= im.runs[at].edges {
+				at++
+				if at > 0 {
+					from = im.runs[at-1].edges
+				}
+				if from == im.runs[at].edges {
+					continue
+				}
+				if node, err = im.nodesOf(&im.runs[at]); err != nil {
+					return err
+				}
+			}
+			k := min(int64(len(src)), im.runs[at].edges-first)
+			for i, v := range src[:k] {
+				src[i], dst[i] = node[v], node[dst[i]]
+			}
+			src, dst, first = src[k:], dst[k:], first+k
+		}
+		return nil
+	})
+}
+
+// nodesOf returns the node of each number in a run, and removes what was kept of it.
+func (im *importer) nodesOf(run *idRun) ([]uint32, error) {
+	rank, err := im.readRun(run.rank, run.count)
+	if err != nil {
+		return nil, err
+	}
+	node, err := im.readRun(run.global, run.count)
+	if err != nil {
+		return nil, err
+	}
+	for i, place := range rank {
+		rank[i] = node[place]
+	}
+	for _, path := range []string{run.ids, run.rank, run.global} {
+		if err := os.Remove(path); err != nil {
+			return nil, dataerr.Writing(im.w.Shown(path), err)
+		}
+	}
+	return rank, nil
+}
+
+// sortAll sorts x, whose elements differ, on so many goroutines.
+func sortAll[T any](x []T, workers int, compare func(a, b T) int) {
+	if workers < 2 || len(x) < 1<<14 {
+		slices.SortFunc(x, compare)
+		return
+	}
+	sample := make([]T, 0, 127)
+	for i := range cap(sample) {
+		sample = append(sample, x[i*(len(x)/cap(sample))])
+	}
+	slices.SortFunc(sample, compare)
+	pivot, low := sample[len(sample)/2], 0
+	for i := range x {
+		if compare(x[i], pivot) < 0 {
+			x[i], x[low] = x[low], x[i]
+			low++
+		}
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { sortAll(x[:low], workers/2, compare) })
+	sortAll(x[low:], workers-workers/2, compare)
+	wg.Wait()
+}
