@@ -16,7 +16,6 @@ import (
 	"github.com/gnnactor/gnnactor/compute/cuda"
 	"github.com/gnnactor/gnnactor/compute/cuda/fakecuda"
 	"github.com/gnnactor/gnnactor/compute/devices"
-	"github.com/gnnactor/gnnactor/graph/generate"
 )
 
 // losses trains and returns the loss of every epoch.
@@ -82,7 +81,7 @@ func TestCoraOnDevice(t *testing.T) {
 func TestDeviceRuns(t *testing.T) {
 	d := fakecuda.Use(t)
 	c := DefaultConfig()
-	c.Training.Epochs, c.Training.EvalEvery, c.Sampling.BatchSize, c.Execution.Device = 2, 0, 64, "cuda:0"
+	c.Data.Dataset, c.Training.Epochs, c.Training.EvalEvery, c.Sampling.BatchSize, c.Execution.Device = small(), 2, 0, 64, "cuda:0"
 	if !fakecuda.Real() {
 		d.Set("devices", 2)
 		c.Execution.Device = "cuda:1"
@@ -130,14 +129,10 @@ func TestDeviceRuns(t *testing.T) {
 
 // With --sync ssp, links, and GNS with its slab a device trains, too.
 func TestDeviceTrainsAll(t *testing.T) {
-	small, err := generate.SBM(generate.SBMOptions{Nodes: 300, Classes: 3, AvgDegree: 6, Homophily: 0.7, FeatureDim: 8, Signal: 0.5, TrainFraction: 0.5, ValidFraction: 0.2, Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
 	for name, set := range map[string]func(c *Config){
 		"ssp": func(c *Config) { c.Training.Sync, c.Execution.Threads = SSP(2), 2 },
 		"links": func(c *Config) {
-			c.Data.Dataset, c.Model.Task, c.Model.LinkDecoder, c.Sampling.BatchSize = small, "link", "mlp", 256
+			c.Model.Task, c.Model.LinkDecoder, c.Sampling.BatchSize = "link", "mlp", 256
 		},
 		"gns":   func(c *Config) { c.Sampling.Sampler, c.Memory.Cache, c.Memory.Match = "gns", "gns:5%", "on" },
 		"micro": func(c *Config) { c.Sampling.MicroBatches, c.Execution.Trainers = 2, 2 },
@@ -145,7 +140,7 @@ func TestDeviceTrainsAll(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			fakecuda.Use(t)
 			c := DefaultConfig()
-			c.Training.Epochs, c.Training.EvalEvery, c.Sampling.BatchSize, c.Execution.Device = 1, 0, 64, "cuda"
+			c.Data.Dataset, c.Training.Epochs, c.Training.EvalEvery, c.Sampling.BatchSize, c.Execution.Device = small(), 1, 0, 64, "cuda"
 			c.Model.Hidden, c.Sampling.Fanouts = 16, []int{4, 4}
 			set(&c)
 			r := started(t, c)
@@ -162,7 +157,7 @@ func TestTrainersOnDevice(t *testing.T) {
 	var sums []string
 	for trainers := 1; trainers <= 2; trainers++ {
 		c := DefaultConfig()
-		c.Training.Epochs, c.Training.EvalEvery, c.Sampling.BatchSize, c.Execution.Device = 1, 0, 128, "cuda"
+		c.Data.Dataset, c.Training.Epochs, c.Training.EvalEvery, c.Sampling.BatchSize, c.Execution.Device = small(), 1, 0, 128, "cuda"
 		c.Sampling.MicroBatches, c.Execution.Trainers = 2, trainers
 		r := started(t, c)
 		trained(t, r)
@@ -186,7 +181,7 @@ func TestStepStaysOnDevice(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := fakecuda.Use(t)
 			c := DefaultConfig()
-			c.Training.EvalEvery, c.Sampling.BatchSize, c.Sampling.MicroBatches, c.Execution.Device = 0, 256, 2, "cuda"
+			c.Data.Dataset, c.Training.EvalEvery, c.Sampling.BatchSize, c.Sampling.MicroBatches, c.Execution.Device = small(), 0, 100, 2, "cuda"
 			c.Model.Hidden, c.Sampling.Fanouts = 16, []int{4, 4}
 			set(&c)
 			var toHost [2]int
@@ -223,7 +218,7 @@ func TestTwoDevices(t *testing.T) {
 			var sums []string
 			for _, devices := range []string{"cuda:0", "cuda:0,cuda:1"} {
 				c := DefaultConfig()
-				c.Training.Epochs, c.Training.EvalEvery, c.Sampling.BatchSize, c.Sampling.MicroBatches, c.Execution.Device = 2, 1, 128, 2, devices
+				c.Data.Dataset, c.Training.Epochs, c.Training.EvalEvery, c.Sampling.BatchSize, c.Sampling.MicroBatches, c.Execution.Device = small(), 2, 1, 64, 2, devices
 				c.Model.Hidden, c.Sampling.Fanouts = 16, []int{4, 4}
 				set(&c)
 				r := started(t, c)

@@ -15,7 +15,7 @@ import (
 // shortOnDevice is a short run on a device.
 func shortOnDevice() Config {
 	c := DefaultConfig()
-	c.Training.Epochs, c.Training.EvalEvery, c.Sampling.BatchSize, c.Execution.Device = 1, 0, 150, "cuda"
+	c.Data.Dataset, c.Training.Epochs, c.Training.EvalEvery, c.Sampling.BatchSize, c.Execution.Device = small(), 1, 0, 50, "cuda"
 	c.Model.Hidden, c.Sampling.Fanouts, c.Execution.SampleOn = 8, []int{4, 4}, onProcessor
 	return c
 }
