@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/gnnactor/gnnactor/cluster/control"
 	"github.com/gnnactor/gnnactor/cluster/membership"
@@ -94,11 +95,18 @@ func TestActorsMove(t *testing.T) {
 	answered := make(chan string) // the nodes that answer, for whoever wants to know
 	asking, stop := context.WithCancel(context.Background())
 	defer stop()
+	pace := time.NewTicker(time.Millisecond) // who asks without a pause keeps both processors from those who move
+	defer pace.Stop()
 	var wg sync.WaitGroup
 	for _, n := range []*Node{a, b} {
 		for i := range 4 {
 			wg.Go(func() {
-				for asking.Err() == nil {
+				for {
+					select {
+					case <-pace.C:
+					case <-asking.Done():
+						return
+					}
 					raw, err := n.Control.Request(within(t), shard.Kind, strconv.Itoa(i), []byte(askStatus))
 					at, bad := decode[Shard](raw)
 					if err != nil || bad != nil || at.ID != i || at.Rows == 0 {

@@ -91,17 +91,24 @@ func longest(indptr []int64) (n int64) {
 	return n
 }
 
-// value returns column j of row i of s.
-func value(s cpu.Source[float32], i, j int) float32 {
+// rowsOf returns the rows of s, as numbers.
+func rowsOf(s cpu.Source[float32]) f32 {
 	if s.Table == nil {
-		return s.Dense.Row(i)[j]
+		return s.Dense
 	}
+	n := s.Table.Rows
 	if s.IDs != nil {
-		i = int(s.IDs[i])
+		n = len(s.IDs)
 	}
-	row := make([]float32, s.Table.Cols)
-	s.Table.Row(row, i)
-	return row[j]
+	rows := cpu.NewMatrix[float32](n, s.Table.Cols)
+	for i := range n {
+		id := i
+		if s.IDs != nil {
+			id = int(s.IDs[i])
+		}
+		s.Table.Row(rows.Row(i), id)
+	}
+	return rows
 }
 
 // aggregate checks Aggregate and, for dense sources, AggregateBackward with o: to the
@@ -134,12 +141,13 @@ func (b *bench) aggregate(what string, g *graph.Block, src, onDevice cpu.Source[
 			b.same(what+", nearly", d, want, 2e-4)
 		}
 		cpu.Fill(b.host, want, 0)
+		from := rowsOf(src)
 		twin(want, g.Indptr, 32, func(i int, e int64, j int) (float32, float32) {
 			c := float32(1)
 			if o.Weights != nil {
 				c = o.Weights[e]
 			}
-			return c, value(src, int(g.Indices[e]), j)
+			return c, from.Row(int(g.Indices[e]))[j]
 		})
 		for i := range want.Rows {
 			for j := range want.Row(i) {
@@ -148,7 +156,7 @@ func (b *bench) aggregate(what string, g *graph.Block, src, onDevice cpu.Source[
 					*v *= 1 / float32(n)
 				}
 				if o.Self != nil {
-					*v += float32(o.Self[i] * value(src, i, j))
+					*v += float32(o.Self[i] * from.Row(i)[j])
 				}
 			}
 		}
