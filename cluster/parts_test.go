@@ -104,30 +104,57 @@ func (n *node) holdParts(t *testing.T, dir string, common pieces.Common, least i
 	return p
 }
 
+// partsKinds are runs by models and samplers.
+func partsKinds() (all []runtime.Config) {
+	for _, k := range []struct {
+		model, sampler string
+		fanouts        []int
+		options        map[string]string
+	}{
+		{"gcn", "neighbor", []int{4, 4}, nil},
+		{"sage", "khop", nil, nil},
+		{"gat", "labor", []int{4, 4}, nil},
+		{"gin", "neighbor", []int{4, 4}, map[string]string{"replace": "true"}},
+		{"sage", "neighbor", []int{4, 3}, map[string]string{"temporal": "true"}},
+		{"gcn", "walk", nil, map[string]string{"roots": "30", "walk-length": "3"}},
+		{"sage", "pinsage", []int{4, 4}, map[string]string{"walks": "4"}},
+		{"gcn", "fastgcn", []int{200, 200}, nil},
+		{"gat", "gns", []int{4, 4}, map[string]string{"cache-fraction": "0.1"}},
+		{"gcn", "cluster", nil, map[string]string{"clusters": "24", "partition-by": "contiguous", "boundary": "true"}},
+	} {
+		c := partsConfig(k.model, k.sampler)
+		c.Sampling.Fanouts, c.Sampling.Options = k.fanouts, k.options
+		all = append(all, c)
+	}
+	return all
+}
+
 // A run on a partition set comes to the bits of one process on the store that the set was made of, for any number of pieces on any
 // nodes: a node that lacks a piece that it is to hold copies it, none opens more than those, and questions go to who holds the rows, one for
-// each hop and node.
+// each hop and node. Which sampler is tried on which pieces is drawn; each is on several nodes at least once.
 func TestParts(t *testing.T) {
 	ds, err := generate.SBM(generate.SBMOptions{Nodes: 5000, Classes: 4, AvgDegree: 6, Homophily: 0.8, FeatureDim: 8, Signal: 0.5, TrainFraction: 0.03, ValidFraction: 0.01, Seed: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
 	whole := filepath.Join(t.TempDir(), "store")
+	for v := range ds.Graph.NumNodes() {
+		ds.NodeTimes = append(ds.NodeTimes, int64(v*37%100))
+	}
 	ds.Fingerprint = ""
 	if err := store.Create(t.Context(), whole, ds); err != nil {
 		t.Fatal(err)
 	}
 	r := rand.New(rand.NewPCG(5, 6))
-	kinds := [][2]string{{"gcn", "neighbor"}, {"sage", "khop"}, {"gat", "labor"}, {"gin", "neighbor"}}
-	want := map[[2]string]string{}
-	for _, k := range kinds {
-		c := partsConfig(k[0], k[1])
+	kinds := partsKinds()
+	want := make([]string, len(kinds))
+	for k, c := range kinds {
 		c.Data.Path = whole
 		if want[k], err = trainOn(t.Context(), c, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	turn := 0
+	turns := r.Perm(len(kinds))
 	for _, n := range []int{1, 2, 3, 4, 8} {
 		set := filepath.Join(t.TempDir(), "set")
 		err := store.View(whole, func(s *store.Store) error {
@@ -138,10 +165,15 @@ func TestParts(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, nodes := range []int{1, 2, 4} {
-			k := kinds[turn%len(kinds)]
-			turn++
-			t.Run(fmt.Sprintf("%d pieces on %d nodes, %s by %s", n, nodes, k[0], k[1]), func(t *testing.T) {
-				trainOnParts(t, deal(t, r, set, nodes), commonOf(t, set), partsConfig(k[0], k[1]), want[k])
+			var k int
+			if nodes == 1 || len(turns) == 0 {
+				k = r.IntN(len(kinds))
+			} else {
+				k, turns = turns[0], turns[1:]
+			}
+			c := kinds[k]
+			t.Run(fmt.Sprintf("%d pieces on %d nodes, %s by %s %v", n, nodes, c.Model.Name, c.Sampling.Sampler, c.Sampling.Options), func(t *testing.T) {
+				trainOnParts(t, deal(t, r, set, nodes), commonOf(t, set), c, want[k])
 			})
 		}
 	}
@@ -272,7 +304,7 @@ func TestPartsBytes(t *testing.T) {
 		}
 	}
 	n := held[0].Set().NumNodes()
-	p, err := sampling.PrepareDivided(spec, &graph.Dataset{Graph: graph.Elsewhere(n, 1<<30)}, false, o)
+	p, err := sampling.PrepareDivided(t.Context(), spec, &graph.Dataset{Graph: graph.Elsewhere(n, 1<<30)}, false, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +316,7 @@ func TestPartsBytes(t *testing.T) {
 	if err := p.NewSampler().Sample(&b, b.ID.Key(1), seeds); err != nil {
 		t.Fatal(err)
 	}
-	table, away := o.Borders().Table(), int64(0) // rows that were asked of others
+	table, away := o.Here().Borders().Table(), int64(0) // rows that were asked of others
 	elsewhere := func(v uint32) bool { return held[0].Piece(int(table[v/pieces.Border])) == nil }
 	for i := range b.Blocks {
 		for _, v := range b.Blocks[i].SrcIDs[:b.Blocks[i].NumDst] {
@@ -332,7 +364,7 @@ func TestPartsAway(t *testing.T) {
 	var q sampling.Ask
 	for i := range held[0].Set().Pieces() {
 		if held[0].Piece(i) == nil {
-			q = sampling.Ask{Owner: i, Nodes: []uint32{o.Borders()[i]}}
+			q = sampling.Ask{Owner: i, Nodes: []uint32{o.Here().Borders()[i]}}
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())

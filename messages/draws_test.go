@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/gnnactor/gnnactor/graph/pieces"
@@ -15,11 +16,24 @@ import (
 var drawBorders = pieces.Borders{0, 1024, 1024, 3072, 70 << 10}
 
 func randomAsks(r *rand.Rand) (asks []sampling.Ask) {
-	q := sampling.Ask{ID: sampling.ID{Phase: "train", Epoch: r.IntN(1000), Batch: r.IntN(1000), Micro: r.IntN(4), Of: 4}, Key: rng.Key(r.Uint64()), Hop: r.IntN(4), Whole: r.IntN(2) == 0}
+	q := sampling.Ask{ID: sampling.ID{Phase: "train", Epoch: r.IntN(1000), Batch: r.IntN(1000), Micro: r.IntN(4), Of: 4}, Key: rng.Key(r.Uint64()), Hop: r.IntN(4), Want: sampling.Want(r.IntN(4))}
+	if q.Want == sampling.WantAmong {
+		q.Set = []uint32{}
+		for u := uint32(r.IntN(9)); u < uint32(drawBorders.Nodes()); u += 1 + uint32(r.IntN(9000)) {
+			q.Set = append(q.Set, u)
+		}
+	}
+	beside := r.IntN(2) == 0
 	for _, owner := range []int{0, 2, 3} {
 		q.Owner, q.Nodes = owner, make([]uint32, r.IntN(50))
 		for i := range q.Nodes {
 			q.Nodes[i] = drawBorders[owner] + uint32(r.IntN(int(drawBorders[owner+1]-drawBorders[owner])))
+		}
+		q.Beside = nil
+		for range q.Nodes {
+			if beside {
+				q.Beside = append(q.Beside, r.Uint64())
+			}
 		}
 		asks = append(asks, q)
 	}
@@ -28,15 +42,22 @@ func randomAsks(r *rand.Rand) (asks []sampling.Ask) {
 
 func randomAnswers(r *rand.Rand, asks []sampling.Ask) []sampling.Answer {
 	answers := make([]sampling.Answer, len(asks))
-	ids := r.IntN(2) == 0
+	ids, weights := r.IntN(2) == 0, r.IntN(2) == 0
 	for i := range answers {
 		a := &answers[i]
-		a.Counts, a.Sources, a.EdgeIDs = []uint32{}, []uint32{}, []int64{}
+		a.Counts, a.Sources, a.EdgeIDs, a.Degrees = []uint32{}, []uint32{}, []int64{}, []uint32{}
+		a.Weights = []float32{}
 		for range asks[i].Nodes {
 			n := r.IntN(5)
 			a.Counts = append(a.Counts, uint32(n))
+			if asks[0].Want == sampling.WantAmong {
+				a.Degrees = append(a.Degrees, uint32(r.IntN(1000)))
+			}
 			for range n {
 				a.Sources = append(a.Sources, uint32(r.IntN(drawBorders.Nodes())))
+				if weights {
+					a.Weights = append(a.Weights, r.Float32())
+				}
 				if ids {
 					a.EdgeIDs = append(a.EdgeIDs, r.Int64())
 				}
@@ -51,7 +72,7 @@ func readAnswers(data []byte, asks []sampling.Ask) ([]sampling.Answer, error) {
 	got := make([]sampling.Answer, len(asks))
 	to, rows := make([]*sampling.Answer, len(asks)), make([]int, len(asks))
 	for i := range asks {
-		got[i] = sampling.Answer{Counts: []uint32{}, Sources: []uint32{}, EdgeIDs: []int64{}}
+		got[i] = sampling.Answer{Counts: []uint32{}, Sources: []uint32{}, EdgeIDs: []int64{}, Degrees: []uint32{}, Weights: []float32{}}
 		to[i], rows[i] = &got[i], len(asks[i].Nodes)
 	}
 	return got, ReadAnswers(data, to, rows, drawBorders.Nodes())
@@ -67,7 +88,7 @@ func TestDraws(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(got, asks) {
 			t.Fatalf("%+v came back as %+v, %v", asks, got, err)
 		}
-		if most := 40 + 2*len(asks[0].Nodes) + 2*len(asks[1].Nodes) + 3*len(asks[2].Nodes); len(data) > most {
+		if most := 40 + 2*len(asks[0].Nodes) + 2*len(asks[1].Nodes) + 3*len(asks[2].Nodes) + 8*len(slices.Concat(asks[0].Beside, asks[1].Beside, asks[2].Beside)) + 2*len(asks[0].Set); len(data) > most {
 			t.Fatalf("%d bytes, not %d", len(data), most)
 		}
 		if _, err := ReadAsks(data[:r.IntN(len(data))], drawBorders); !errors.Is(err, ErrMessage) {

@@ -188,7 +188,7 @@ func (r *Runtime) infer(ctx context.Context, params []float32, nodes []uint32) (
 	}
 	defer release()
 	ds, rows := r.data.ds, r.inferenceRows
-	if absent(ds.NodeFeatures) && len(r.stages.transforms) == 0 && !r.sampler.Spec().Temporal {
+	if absent(ds.NodeFeatures) && len(r.stages.transforms) == 0 {
 		rows = r.fetchedRows
 	} else if ds, err = r.readable(ctx); err != nil {
 		return cpu.Matrix[float32]{}, err
@@ -198,7 +198,7 @@ func (r *Runtime) infer(ctx context.Context, params []float32, nodes []uint32) (
 	var out cpu.Matrix[float32]
 	err = graph.Guard(func() (err error) {
 		if r.sampler.Spec().Temporal && nodes != nil {
-			out, err = r.inferTemporal(ctx, x, params, nodes)
+			out, err = r.inferTemporal(ctx, x, params, ds, nodes, rows(ctx, ds))
 			return err
 		}
 		out, err = r.model.InferRows(ctx, x, params, ds, nodes, r.plan.EvalChunk, rows(ctx, ds))

@@ -225,8 +225,16 @@ func (r *Runtime) generations() *actors.Generations {
 		return g
 	}
 	caches := r.sampler.Caches()
-	g.Nodes = func(_ context.Context, generation int) ([]uint32, error) { return caches.At(generation).Nodes, nil }
-	g.Advance, g.Pieces = caches.Advance, caches.Pieces()
+	g.Nodes = func(ctx context.Context, generation int) ([]uint32, error) {
+		c, err := caches.Drawn(ctx, generation)
+		if err != nil {
+			return nil, err
+		}
+		return c.Nodes, nil
+	}
+	if !caches.Divided() {
+		g.Advance, g.Pieces = caches.Advance, caches.Pieces()
+	}
 	return g
 }
 

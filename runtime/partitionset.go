@@ -116,7 +116,11 @@ func (d *partsHere) Owners(ctx context.Context, spec sampling.Spec, seed uint64)
 		}
 		rows[i] = r
 	}
-	return sampling.NewDrawers(ctx, spec, seed, d.set.Borders(), rows)
+	drawers, err := sampling.NewDrawers(ctx, spec, seed, d.set.Borders(), rows)
+	if err != nil {
+		return nil, err
+	}
+	return drawers, drawers.GatherHere(ctx)
 }
 
 // Column implements training.Parts.
@@ -240,7 +244,7 @@ func (d *openSet) sampler(ctx context.Context, spec sampling.Spec, ds *graph.Dat
 	if d.owners, err = d.Owners(ctx, spec, seed); err != nil {
 		return nil, err
 	}
-	return sampling.PrepareDivided(spec, ds, d.Common().Weighted, d.owners)
+	return sampling.PrepareDivided(ctx, spec, ds, d.Common().Weighted, d.owners)
 }
 
 // bind gives a model what it looks up of the graph's nodes and edges.
@@ -270,7 +274,7 @@ type rowsOfPieces struct {
 
 // Rows implements compute.RowSource.
 func (s rowsOfPieces) Rows(ctx context.Context, nodes []uint32, piece int, edges bool, use func(int, *graph.Block) error) error {
-	p, err := sampling.PrepareDivided(sampling.Spec{Name: "khop", Layers: 1, EdgeIDs: edges}, s.ds, s.d.Common().Weighted, s.d.owners)
+	p, err := sampling.PrepareDivided(ctx, sampling.Spec{Name: "khop", Layers: 1, EdgeIDs: edges}, s.ds, s.d.Common().Weighted, s.d.owners)
 	if err != nil {
 		return err
 	}

@@ -95,6 +95,14 @@ func TestSetRunIsThatOfTheStore(t *testing.T) {
 			}
 		}
 	}
+	options := func(pairs ...string) change {
+		return func(c *Config) {
+			c.Sampling.Options = map[string]string{}
+			for i := 0; i < len(pairs); i += 2 {
+				c.Sampling.Options[pairs[i]] = pairs[i+1]
+			}
+		}
+	}
 	for _, c := range []struct {
 		name   string
 		data   func(t *testing.T) string
@@ -108,7 +116,13 @@ func TestSetRunIsThatOfTheStore(t *testing.T) {
 		{"blocks", func(t *testing.T) string { return blockModel(t, false) }, []int{1, 5, 8}, map[string]change{
 			"gcn":      with("gcn", "neighbor"),
 			"sage":     with("sage", "labor", func(c *Config) { c.Sampling.MicroBatches = 2 }),
-			"gat":      with("gat", "neighbor", func(c *Config) { c.Sampling.Options = map[string]string{"replace": "true"} }),
+			"gat":      with("gat", "neighbor", options("replace", "true")),
+			"walk":     with("sage", "walk", options("roots", "100", "walk-length", "3")),
+			"pinsage":  with("gcn", "pinsage", options("walks", "4")),
+			"fastgcn":  with("gcn", "fastgcn", func(c *Config) { c.Sampling.Fanouts = []int{300, 300} }),
+			"node":     with("gat", "node", options("budget", "400")),
+			"gns":      with("sage", "gns", options("cache-fraction", "0.1"), func(c *Config) { c.Memory.Cache = "gns:10%" }),
+			"cluster":  with("gcn", "cluster", options("clusters", "40", "partition-by", "contiguous", "boundary", "true")),
 			"gin":      with("gin", "khop", func(c *Config) { c.Sampling.BatchSize = 300 }),
 			"scaled":   with("sage", "neighbor", func(c *Config) { c.Model.Aggregation, c.Model.ScaleSums = "sum", true }),
 			"reorder":  with("sage", "neighbor", func(c *Config) { c.Sampling.Reorder, c.Sampling.BatchSize = 4, 64 }),
@@ -216,12 +230,14 @@ func TestSetRefuses(t *testing.T) {
 	set := setOf(t, whole, pieces.Options{Method: "contiguous", Pieces: 2})
 	grid := setOf(t, whole, pieces.Options{Method: "contiguous", Edges: pieces.EdgesOnGrid, Pieces: 4})
 	for want, change := range map[string]func(c *Config){
-		"full: a batch is the whole graph":                func(c *Config) { c.Sampling.Sampler, c.Sampling.Fanouts = "full", nil },
-		"ladies: it draws among all":                      func(c *Config) { c.Sampling.Sampler = "ladies" },
-		"gns: what it prepares":                           func(c *Config) { c.Sampling.Sampler = "gns" },
+		"full: a batch is the whole graph": func(c *Config) { c.Sampling.Sampler, c.Sampling.Fanouts = "full", nil },
+		"ladies: it draws among all":       func(c *Config) { c.Sampling.Sampler = "ladies" },
+		"edge: what it prepares": func(c *Config) {
+			c.Sampling.Sampler, c.Sampling.Fanouts, c.Sampling.Options = "edge", nil, map[string]string{"budget": "40"}
+		},
 		"task link":                                       func(c *Config) { c.Model.Task = "link" },
 		"inductive: the graph":                            func(c *Config) { c.Sampling.Inductive = true },
-		"temporal: who owns":                              func(c *Config) { c.Sampling.Options = map[string]string{"temporal": "true"} },
+		"needs the times of nodes":                        func(c *Config) { c.Sampling.Options = map[string]string{"temporal": "true"} },
 		"normalize-features: rows":                        func(c *Config) { c.Data.NormalizeFeatures = true },
 		"features: ram: rows are read":                    func(c *Config) { c.Memory.Features = "ram" },
 		"cache: degree:10%: nodes":                        func(c *Config) { c.Memory.Cache = "degree:10%" },

@@ -5,6 +5,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/sampling"
 )
@@ -14,10 +15,9 @@ import (
 const temporalChunk = 256
 
 // inferTemporal is infer where a node may see nothing newer than itself: over
-// all neighbours that are old enough.
-func (r *Runtime) inferTemporal(ctx context.Context, x *cpu.Exec, params []float32, nodes []uint32) (cpu.Matrix[float32], error) {
+// all neighbours that are old enough. rows makes the rows of nodes; nil: ds has them.
+func (r *Runtime) inferTemporal(ctx context.Context, x *cpu.Exec, params []float32, ds *graph.Dataset, nodes []uint32, rows func([]uint32) (*graph.Features, error)) (cpu.Matrix[float32], error) {
 	none := cpu.Matrix[float32]{}
-	ds := r.data.ds
 	sample, err := r.newHops(ctx)
 	if err != nil {
 		return none, err
@@ -37,7 +37,7 @@ func (r *Runtime) inferTemporal(ctx context.Context, x *cpu.Exec, params []float
 			return none, err
 		}
 		in := &compute.Input{Blocks: b.Blocks, Features: ds.NodeFeatures, Edges: ds.EdgeFeatures, Rows: b.Inputs()}
-		if rows := r.inferenceRows(ctx, ds); rows != nil {
+		if rows != nil {
 			if in.Features, err = rows(in.Rows); err != nil {
 				return none, err
 			}
@@ -62,11 +62,17 @@ func (r *Runtime) newHops(ctx context.Context) (func(b *sampling.Batch, seeds []
 		}, nil
 	}
 	spec := sampling.Spec{Name: "khop", Layers: r.model.Blocks(), Temporal: true, EdgeIDs: r.sampler.Spec().EdgeIDs}
-	p, err := sampling.Prepare(ctx, spec, r.data.ds, r.cfg.Training.Seed)
+	var p *sampling.Prepared
+	var err error
+	if d := r.data.set; d != nil {
+		p, err = sampling.PrepareDivided(ctx, spec, r.data.ds, d.Common().Weighted, d.owners)
+	} else {
+		p, err = sampling.Prepare(ctx, spec, r.data.ds, r.cfg.Training.Seed)
+	}
 	if err != nil {
 		return nil, err
 	}
-	s := p.NewSampler()
+	s := sampling.Within(ctx, p.NewSampler())
 	return func(b *sampling.Batch, seeds []uint32) error { return s.Sample(b, 0, seeds) }, nil
 }
 

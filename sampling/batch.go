@@ -1,6 +1,10 @@
 package sampling
 
-import "github.com/gnnactor/gnnactor/graph"
+import (
+	"slices"
+
+	"github.com/gnnactor/gnnactor/graph"
+)
 
 // Batch is one sampled micro-batch. Its memory is reused: who holds it owns it
 // until it is released to the pool it came from. The exported fields are all
@@ -121,7 +125,7 @@ func (b *Batch) start(n int) {
 	b.Seeds, b.Targets, b.LossWeights, b.Positive = nil, nil, nil, nil
 	b.layers(n)
 	clear(b.Blocks)
-	b.nodes = b.nodes[:0]
+	b.nodes = slices.Grow(b.nodes[:0], 1) // not nil, which stands for all nodes
 }
 
 // resize returns s with length n, its contents undefined when it had to grow.

@@ -1,6 +1,8 @@
 package sampling
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -52,6 +54,7 @@ type Caches struct {
 	size   int
 	p      []float64 // probability to draw each node first
 	withEq bool      // Dong et al., eq. 13, in place of the exact probability
+	apart  *apart    // of a divided graph, with neither g nor p; nil: it is whole
 
 	mu   sync.Mutex
 	made map[int]*pending
@@ -83,6 +86,26 @@ func (e *pending) advance(c *Caches, generation int) bool {
 // keepGenerations bounds the memory: the generation in use, the next, and one
 // that late batches may still use.
 const keepGenerations = 3
+
+// Drawn is At for any graph: of a divided one it asks the owners of rows, until ctx ends.
+func (c *Caches) Drawn(ctx context.Context, generation int) (*Cache, error) {
+	if c.apart == nil {
+		return c.At(generation), nil
+	}
+	e := c.of(generation)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.cache == nil {
+		var err error
+		if e.cache, err = c.apart.draw(ctx, c, generation); err != nil {
+			return nil, err
+		}
+	}
+	return e.cache, nil
+}
+
+// Divided reports whether the graph is divided: then a generation is there by Drawn alone.
+func (c *Caches) Divided() bool { return c.apart != nil }
 
 // Distribution returns the probabilities p(u) by which nodes are drawn into
 // caches.
@@ -147,10 +170,7 @@ func degreeDistribution(stop *interrupt.Poll, g *graph.Graph) []float64 {
 // walkDistribution is p = P^L normalised, with P⁰ uniform on the training set
 // and P^l(u) = P^{l−1}(u) + Σ_{v: u∈N(v)} min(1, k_l/d(v))·P^{l−1}(v).
 func walkDistribution(stop *interrupt.Poll, g *graph.Graph, train []uint32, fanouts []int) []float64 {
-	p := make([]float64, g.NumNodes())
-	for _, v := range train {
-		p[v] += 1 / float64(len(train))
-	}
+	p := uniformOn(train, g.NumNodes())
 	next := make([]float64, len(p))
 	for _, k := range fanouts {
 		copy(next, p)
@@ -162,15 +182,35 @@ func walkDistribution(stop *interrupt.Poll, g *graph.Graph, train []uint32, fano
 			if pv == 0 || d == 0 {
 				continue
 			}
-			if k >= 0 && k < d {
-				pv = pv * float64(k) / float64(d)
-			}
+			share := walkShare(pv, d, k)
 			for _, u := range g.InNeighbors(uint32(v)) {
-				next[u] += pv
+				next[u] += share
 			}
 		}
 		p, next = next, p
 	}
+	return normalized(p)
+}
+
+// uniformOn returns P⁰.
+func uniformOn(train []uint32, n int) []float64 {
+	p := make([]float64, n)
+	for _, v := range train {
+		p[v] += 1 / float64(len(train))
+	}
+	return p
+}
+
+// walkShare is what a node of degree d, where walks are with probability p, adds to each of its neighbours, k of which are taken.
+func walkShare(p float64, d, k int) float64 {
+	if k >= 0 && k < d {
+		return p * float64(k) / float64(d)
+	}
+	return p
+}
+
+// normalized divides p by its sum.
+func normalized(p []float64) []float64 {
 	total := 0.0
 	for _, x := range p {
 		total += x
@@ -181,9 +221,29 @@ func walkDistribution(stop *interrupt.Poll, g *graph.Graph, train []uint32, fano
 	return p
 }
 
+var errNoTrain = errors.New("a cache by walks starts from the training nodes, and the data has none; choose degree")
+
 func (p *Prepared) newCaches(stop *interrupt.Poll) (*Caches, error) {
 	s := &p.spec
-	n := p.g.NumNodes()
+	c, err := s.cachesOf(p.g.NumNodes(), p.seed)
+	if err != nil {
+		return nil, err
+	}
+	c.g = p.g
+	switch s.CacheBy {
+	case "degree":
+		c.p = degreeDistribution(stop, p.g)
+	case "walks":
+		if len(p.data.Train) == 0 {
+			return nil, errNoTrain
+		}
+		c.p = walkDistribution(stop, p.g, p.data.Train, s.Fanouts)
+	}
+	return c, nil
+}
+
+// cachesOf fills in what is not set of the cache, and returns the caches of a graph of n nodes without their distribution.
+func (s *Spec) cachesOf(n int, seed uint64) (*Caches, error) {
 	if s.CacheFraction == 0 {
 		s.CacheFraction = 0.01
 	}
@@ -194,20 +254,14 @@ func (p *Prepared) newCaches(stop *interrupt.Poll) (*Caches, error) {
 		return nil, fmt.Errorf("the cache lasts %d epochs; it must be at least 1", s.CachePeriod)
 	}
 	s.CachePeriod = max(s.CachePeriod, 1)
-	c := &Caches{g: p.g, seed: p.seed, size: int(math.Ceil(s.CacheFraction * float64(n))), withEq: s.CacheApproximate, made: make(map[int]*pending)}
 	switch s.CacheBy {
-	case "", "degree":
+	case "":
 		s.CacheBy = "degree"
-		c.p = degreeDistribution(stop, p.g)
-	case "walks":
-		if len(p.data.Train) == 0 {
-			return nil, fmt.Errorf("a cache by walks starts from the training nodes, and the data has none; choose degree")
-		}
-		c.p = walkDistribution(stop, p.g, p.data.Train, s.Fanouts)
+	case "degree", "walks":
 	default:
 		return nil, fmt.Errorf("the cache cannot be drawn by %q; choose degree or walks", s.CacheBy)
 	}
-	return c, nil
+	return &Caches{seed: seed, size: int(math.Ceil(s.CacheFraction * float64(n))), withEq: s.CacheApproximate, made: make(map[int]*pending)}, nil
 }
 
 func (c *Caches) chance(p, tau float64) float64 {

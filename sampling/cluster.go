@@ -1,6 +1,7 @@
 package sampling
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -8,7 +9,9 @@ import (
 	"math"
 	"slices"
 
+	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/partition"
+	"github.com/gnnactor/gnnactor/graph/pieces"
 	"github.com/gnnactor/gnnactor/internal/interrupt"
 	"github.com/gnnactor/gnnactor/rng"
 )
@@ -29,6 +32,11 @@ func prepareCluster(p *Prepared, stop *interrupt.Poll) error {
 	n := p.g.NumNodes()
 	if s.PerBatch == 0 {
 		s.PerBatch = 1
+	}
+	if p.here != nil {
+		if err := p.dividedClusters(stop); err != nil {
+			return err
+		}
 	}
 	if p.partition == nil {
 		if saved := p.data.Partition(s.PartitionBy, s.Clusters); saved != nil {
@@ -90,7 +98,7 @@ func prepareCluster(p *Prepared, stop *interrupt.Poll) error {
 		at[k]++
 	}
 	p.batches = max((len(c.start)-1+s.PerBatch-1)/s.PerBatch, 1)
-	newDrawer := func() drawer {
+	newDrawer := func(*asker) drawer {
 		own := *c
 		return &own
 	}
@@ -108,9 +116,75 @@ func prepareCluster(p *Prepared, stop *interrupt.Poll) error {
 		fanouts[i] = -1
 	}
 	p.factory = func() Sampler {
-		return &boundary{nodes: p.newSubgraphs(newDrawer()), hops: p.newFused(fanouts, new(uniform))}
+		b := &boundary{nodes: p.newSubgraphs(newDrawer(nil), nil)}
+		if p.here != nil {
+			hops := p.newDivided(s.Layers, WantAll)
+			b.hops, b.asker = hops, hops.asker
+		} else {
+			b.hops = p.newFused(fanouts, new(uniform))
+		}
+		return b
 	}
 	return nil
+}
+
+// byPieces is the partition into the pieces of a divided graph, or finer: each piece has a cluster, and its share of those that are left, into which it is
+// divided by METIS's method without the edges that cross its border.
+const byPieces = "pieces"
+
+// dividedClusters finds the partition of a divided graph.
+func (p *Prepared) dividedClusters(stop *interrupt.Poll) (err error) {
+	s := &p.spec
+	switch s.PartitionBy {
+	case "", byPieces:
+		s.PartitionBy, s.Clusters = byPieces, s.dividedInto(p.here.borders)
+		p.partition, err = gathered[uint32](stop.Context(), p.here, columnClusters)
+	default: // which look at no edge
+		p.partition, err = partition.Compute(stop.Context(), p.g, s.PartitionBy, s.Clusters, p.seed)
+	}
+	return err
+}
+
+// dividedInto returns into how many clusters "pieces" divides a graph.
+func (s *Spec) dividedInto(b pieces.Borders) int {
+	if s.Clusters == 0 {
+		return len(b) - 1
+	}
+	return s.Clusters
+}
+
+// clusters returns the cluster of each of the rows' own nodes by "pieces", little-endian.
+func (d *drawers) clusters(ctx context.Context, owner int, all *Drawers) ([]byte, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.clustered != nil {
+		return d.clustered, nil
+	}
+	b, own := all.borders, d.Graph.NumNodes()
+	rest := uint64(all.spec.dividedInto(b) - (len(b) - 1))
+	share := func(v uint32) int { return int(rest * uint64(v) / uint64(max(b.Nodes(), 1))) }
+	first, count := owner+share(b[owner]), 1+share(b[owner+1])-share(b[owner])
+	part := make([]uint32, own)
+	if count = min(count, max(own, 1)); count > 1 {
+		inner := &graph.Graph{Indptr: make([]int64, 1, own+1)}
+		for v := range own {
+			for _, u := range d.Graph.InNeighbors(uint32(v)) {
+				if int(u) < own {
+					inner.Indices = append(inner.Indices, u)
+				}
+			}
+			inner.Indptr = append(inner.Indptr, int64(len(inner.Indices)))
+		}
+		var err error
+		if part, err = partition.Compute(ctx, inner, "metis", count, all.seed); err != nil {
+			return nil, err
+		}
+	}
+	d.clustered = make([]byte, 0, 4*own)
+	for _, c := range part {
+		d.clustered = binary.LittleEndian.AppendUint32(d.clustered, uint32(first)+c)
+	}
+	return d.clustered, nil
 }
 
 // partitionSum returns the SHA-256 of the clusters' numbers, in hex.
@@ -139,14 +213,14 @@ type clusters struct {
 	order []uint32 // of epoch
 }
 
-func (c *clusters) draw(s *nodeSet, id ID, _ rng.Key) {
+func (c *clusters) draw(s *nodeSet, id ID, _ rng.Key) error {
 	if c.order == nil || c.epoch != id.Epoch {
 		c.epoch = id.Epoch
 		c.order = resize(c.order, len(c.start)-1)
 		rng.New(c.seed, purposeClusters, uint64(id.Epoch)).Perm(c.order)
 	}
 	if len(c.order) == 0 {
-		return
+		return nil
 	}
 	batches := (len(c.order) + c.perBatch - 1) / c.perBatch
 	lo := id.Batch % batches * c.perBatch
@@ -160,19 +234,25 @@ func (c *clusters) draw(s *nodeSet, id ID, _ rng.Key) {
 			s.add(u)
 		}
 	}
+	return nil
 }
 
 // boundary samples cluster-batches whose targets see all their neighbours,
 // those outside of the clusters too, L hops out.
 type boundary struct {
 	nodes *subgraphs
-	hops  *fused
+	hops  Sampler
+	asker *asker // of hops, where the graph is divided
 	seeds []uint32
 }
 
+func (s *boundary) asks() *asker { return s.asker }
+
 // Sample implements Sampler; seeds are not used.
 func (s *boundary) Sample(b *Batch, key rng.Key, _ []uint32) error {
-	s.nodes.nodes(b.ID, key)
+	if err := s.nodes.nodes(b.ID, key); err != nil {
+		return err
+	}
 	s.seeds = s.seeds[:0]
 	train := s.nodes.p.train
 	for _, u := range s.nodes.set.nodes {

@@ -33,7 +33,7 @@ func prepareEdge(p *Prepared, stop *interrupt.Poll) error {
 		return float64(out.Degree(u)) / float64(max(1, p.g.Degree(u)))
 	})
 	budget := p.spec.Budget
-	return p.prepareSubgraph(stop, func() drawer {
+	return p.prepareSubgraph(stop, func(*asker) drawer {
 		return &edgeDrawer{in: p.g, out: out, table: table, drawn: make([]uint32, budget), ends: make([]uint32, 0, 2*budget)}
 	})
 }
@@ -55,9 +55,9 @@ type edgeDrawer struct {
 
 const edgeGroup = 256
 
-func (d *edgeDrawer) draw(s *nodeSet, _ ID, key rng.Key) {
+func (d *edgeDrawer) draw(s *nodeSet, _ ID, key rng.Key) error {
 	if d.table == nil {
-		return
+		return nil
 	}
 	d.table.draws(d.drawn, key.With(0))
 	entry := key.With(1)
@@ -79,6 +79,7 @@ func (d *edgeDrawer) draw(s *nodeSet, _ ID, key rng.Key) {
 		}
 	}
 	s.addAll(d.ends)
+	return nil
 }
 
 // row returns where the row of a column is.

@@ -23,7 +23,7 @@ func (p *Prepared) Footprint() Footprint {
 	seen := footprint.Seen{}
 	size := seen.Bytes
 	size(p.given)
-	if p.times != nil {
+	if p.times != nil && p.here == nil {
 		size(*p.times)
 	}
 	if p.caches != nil {
@@ -36,7 +36,10 @@ func (p *Prepared) Footprint() Footprint {
 	first := size(p.factory())
 	m.Sampler = size(p.factory())
 	m.Shared += first - m.Sampler
-	if p.caches != nil {
+	if p.caches != nil && p.caches.apart != nil { // bits and ranks of all nodes, and the nodes with their chances
+		n := int64(p.g.NumNodes())
+		m.Shared += size(p.caches.p) + keepGenerations*(n/8+n/16+8*int64(p.caches.size))
+	} else if p.caches != nil {
 		m.Shared += 2*size(p.caches.p) + keepGenerations*size(p.caches.At(0)) // one p for the keys of the generation that is drawn
 	}
 	if p.mega != nil {

@@ -39,7 +39,7 @@ func prepareFrontier(p *Prepared, stop *interrupt.Poll) error {
 		return fmt.Errorf("no node has a neighbour to walk to")
 	}
 	pins /= float64(len(f.walkable))
-	return p.prepareSubgraph(stop, func() drawer {
+	return p.prepareSubgraph(stop, func(*asker) drawer {
 		own := f
 		own.queue = newDashboard(int(dashboardSlack*pins*float64(s.Frontier)) + 1)
 		return &own
@@ -81,7 +81,7 @@ type weightedQueue interface {
 	pop(key rng.Key) uint32
 }
 
-func (f *frontier) draw(s *nodeSet, _ ID, key rng.Key) {
+func (f *frontier) draw(s *nodeSet, _ ID, key rng.Key) error {
 	f.queue.reset()
 	f.slots = resize(f.slots, f.size)
 	roots := key.With(0)
@@ -98,7 +98,7 @@ func (f *frontier) draw(s *nodeSet, _ ID, key rng.Key) {
 	const patience = 64
 	for pops := 0; pops < patience*goal; pops++ {
 		if !f.distinct && pops == goal || f.distinct && len(s.nodes) == goal {
-			return
+			return nil
 		}
 		step := key.With(uint64(pops) + 1)
 		i := int(f.queue.pop(step))
@@ -111,6 +111,7 @@ func (f *frontier) draw(s *nodeSet, _ ID, key rng.Key) {
 		prefetchRow(f.g, f.g.Indices[f.slots[recent[pops%stepsAhead]].next])
 		recent[pops%stepsAhead] = i
 	}
+	return nil
 }
 
 // arrive puts u on the frontier in place i.

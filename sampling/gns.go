@@ -18,15 +18,23 @@ func prepareGNS(p *Prepared, stop *interrupt.Poll) error {
 	default:
 		return fmt.Errorf("weights cannot be normalised by %q; choose sum or degree", p.spec.Normalize)
 	}
-	var err error
-	if p.caches, err = p.newCaches(stop); err != nil {
-		return err
+	switch {
+	case p.here != nil:
+		p.spec, p.caches = p.here.spec, p.here.caches // with what Prepare fills in
+		p.factory = func() Sampler { return p.newDivided(len(p.spec.Fanouts), WantDrawn) }
+		return nil
+	case p.rows == nil: // else who draws is told the generation
+		var err error
+		if p.caches, err = p.newCaches(stop); err != nil {
+			return err
+		}
 	}
 	p.factory = func() Sampler {
 		f := p.newFused(p.spec.Fanouts, &gns{
 			caches: p.caches, period: p.spec.CachePeriod, byDegree: p.spec.Normalize == "degree",
 			cacheOnly: p.spec.CacheOnly, layers: len(p.spec.Fanouts),
 		})
+		f.picker.(*gns).first = f.first
 		f.weights = true
 		return f
 	}
@@ -49,6 +57,7 @@ type gns struct {
 	byDegree  bool // divide by d(v): unbiased when cache-only
 	cacheOnly bool // of the input layer
 	layers    int
+	first     uint32 // id of the node of the cache's first row
 
 	key   rng.Key
 	only  bool // this layer takes cached neighbours only
@@ -75,7 +84,7 @@ func (s *gns) pick(to *group, v uint32, begin int64, d, k int) {
 		}
 		return
 	}
-	cached := s.cache.Neighbors(v)
+	cached := s.cache.Neighbors(v - s.first)
 	c := len(cached)
 	key := s.key.With(uint64(v))
 	cachedKey, otherKey := key.With(0), key.With(1)

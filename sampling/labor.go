@@ -14,6 +14,9 @@ func prepareLabor(p *Prepared, _ *interrupt.Poll) error {
 		return err
 	}
 	p.factory = func() Sampler {
+		if p.here != nil {
+			return p.newDivided(len(p.spec.Fanouts), WantDrawn)
+		}
 		f := p.newFused(p.spec.Fanouts, &labor{g: p.g, rows: p.rows, seed: p.seed, dependency: p.spec.Dependency})
 		f.scans = unsafe.SliceData(p.g.Indices)
 		return f

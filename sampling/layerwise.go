@@ -30,19 +30,29 @@ func prepareFastGCN(p *Prepared, stop *interrupt.Poll) error {
 	// q(u) ∝ Σ_{v≠u} Â_vu².
 	q := make([]float64, p.g.NumNodes())
 	total := 0.0
-	for v := range q {
-		if stop.Ended() {
-			break
+	if p.here != nil {
+		all, err := gathered[float64](stop.Context(), p.here, columnFastGCN)
+		if err != nil {
+			return err
 		}
-		inv := 1 / float64(p.g.Degree(uint32(v))+1)
-		for _, u := range p.g.InNeighbors(uint32(v)) {
-			if int(u) != v {
-				q[u] += inv
+		copy(q, all) // others make samplers of them, too
+	} else {
+		for v := range q {
+			if stop.Ended() {
+				break
 			}
+			inv := 1 / float64(p.g.Degree(uint32(v))+1)
+			for _, u := range p.g.InNeighbors(uint32(v)) {
+				if int(u) != v {
+					q[u] += inv
+				}
+			}
+		}
+		for u := range q {
+			q[u] /= float64(p.g.Degree(uint32(u)) + 1)
 		}
 	}
 	for u := range q {
-		q[u] /= float64(p.g.Degree(uint32(u)) + 1)
 		total += q[u]
 	}
 	for u := range q {
@@ -76,7 +86,7 @@ func (p *Prepared) checkLayerNodes() error {
 func (p *Prepared) newLayerwise(d layerDrawer) *layerwise {
 	return &layerwise{
 		p: p, drawer: d, set: newNodeSet(p.g.NumNodes(), bitsLimit),
-		inducer: inducer{g: p.g},
+		inducer: inducer{g: p.g}, asker: p.newAsker(),
 	}
 }
 
@@ -102,7 +112,10 @@ type layerwise struct {
 	raw     []float64 // raw weight of each node of set, in the order of its ids
 	local   []uint32  // the batch's id of each node of set plus 1; 0: it has none yet
 	inducer inducer
+	asker   *asker // of a divided graph
 }
+
+func (s *layerwise) asks() *asker { return s.asker }
 
 // Sample implements Sampler.
 func (s *layerwise) Sample(b *Batch, key rng.Key, seeds []uint32) error {
@@ -118,7 +131,9 @@ func (s *layerwise) Sample(b *Batch, key rng.Key, seeds []uint32) error {
 	for hop, size := range s.p.spec.Fanouts {
 		s.set.clear()
 		s.raw = s.drawer.draw(s.set, s.raw, key.With(uint64(hop)), b.nodes, last, size)
-		s.layer(b, layers-1-hop)
+		if err := s.layer(b, layers-1-hop); err != nil {
+			return err
+		}
 		last = &b.Blocks[layers-1-hop]
 	}
 	finish(b, len(seeds))
@@ -127,8 +142,7 @@ func (s *layerwise) Sample(b *Batch, key rng.Key, seeds []uint32) error {
 
 // layer writes block i: the entries of all destinations whose sources are in
 // the set.
-func (s *layerwise) layer(b *Batch, i int) {
-	g := s.p.g
+func (s *layerwise) layer(b *Batch, i int) error {
 	out := &b.scratch[i]
 	rows := len(b.nodes)
 	out.indptr = resize(out.indptr, rows+1)
@@ -142,6 +156,27 @@ func (s *layerwise) layer(b *Batch, i int) {
 		}
 	}
 	b.nodes = reserve(b.nodes, len(s.set.nodes))
+	if s.asker != nil {
+		err := s.asker.among(b.ID, b.nodes, s.set, func(r int, ids []uint32, edgeIDs []int64, degree int) {
+			s.row(b, out, r, ids, degree)
+			out.edgeIDs = append(out.edgeIDs, edgeIDs...)
+		})
+		if err != nil {
+			return err
+		}
+	} else {
+		s.rows(b, out, rows)
+	}
+	b.Blocks[i] = graph.Block{NumDst: rows, NumSrc: len(b.nodes), Indptr: out.indptr, Indices: out.indices, Weights: out.weights}
+	if s.p.edgeIDs() {
+		b.Blocks[i].EdgeIDs = out.edgeIDs
+	}
+	return nil
+}
+
+// rows writes the first rows of b's nodes.
+func (s *layerwise) rows(b *Batch, out *block, rows int) {
+	g := s.p.g
 	for r := range rows {
 		if r%groupRows == 0 {
 			prefetchRows(g.Indptr, within(b.nodes[:rows], r+groupRows))
@@ -153,39 +188,40 @@ func (s *layerwise) layer(b *Batch, i int) {
 		begin := g.Indptr[v]
 		row := g.InNeighbors(v)
 		hits, ids := s.inducer.scan(s.set, row)
-		w := len(out.indices)
-		out.indices = reserve(out.indices, len(hits))
-		out.weights = reserve(out.weights, len(hits))
-		total := 0.0
-		for _, id := range ids {
-			local := s.local[id]
-			if local == 0 {
-				b.nodes = append(b.nodes, s.set.nodes[id])
-				local = uint32(len(b.nodes))
-				s.local[id] = local
-			}
-			weight := float32(s.raw[id])
-			out.indices = append(out.indices, local-1)
-			out.weights = append(out.weights, weight)
-			total += float64(weight)
-		}
+		s.row(b, out, r, ids, len(row))
 		if s.p.edgeIDs() {
 			for _, h := range hits {
 				out.edgeIDs = append(out.edgeIDs, begin+int64(h))
 			}
 		}
-		if !s.drawer.normalized() {
-			total = float64(len(row))
-		}
-		for e := w; e < len(out.weights); e++ {
-			out.weights[e] = float32(float64(out.weights[e]) / total * float64(len(hits)))
-		}
-		out.indptr[r+1] = int64(len(out.indices))
 	}
-	b.Blocks[i] = graph.Block{NumDst: rows, NumSrc: len(b.nodes), Indptr: out.indptr, Indices: out.indices, Weights: out.weights}
-	if s.p.edgeIDs() {
-		b.Blocks[i].EdgeIDs = out.edgeIDs
+}
+
+// row writes row r: entries from those of the set with the given ids, of a row of so many.
+func (s *layerwise) row(b *Batch, out *block, r int, ids []uint32, degree int) {
+	w := len(out.indices)
+	out.indices = reserve(out.indices, len(ids))
+	out.weights = reserve(out.weights, len(ids))
+	total := 0.0
+	for _, id := range ids {
+		local := s.local[id]
+		if local == 0 {
+			b.nodes = append(b.nodes, s.set.nodes[id])
+			local = uint32(len(b.nodes))
+			s.local[id] = local
+		}
+		weight := float32(s.raw[id])
+		out.indices = append(out.indices, local-1)
+		out.weights = append(out.weights, weight)
+		total += float64(weight)
 	}
+	if !s.drawer.normalized() {
+		total = float64(degree)
+	}
+	for e := w; e < len(out.weights); e++ {
+		out.weights[e] = float32(float64(out.weights[e]) / total * float64(len(ids)))
+	}
+	out.indptr[r+1] = int64(len(out.indices))
 }
 
 // fastGCN draws nodes independently with q(u) ∝ Σ_v Â_vu², the same for every

@@ -18,6 +18,10 @@ func prepareKHop(p *Prepared, _ *interrupt.Poll) error {
 	for i := range fanouts {
 		fanouts[i] = -1
 	}
+	if p.here != nil {
+		p.factory = func() Sampler { return p.newDivided(len(fanouts), WantAll) }
+		return nil
+	}
 	return p.prepareUniform(fanouts)
 }
 
@@ -28,6 +32,9 @@ func (p *Prepared) prepareUniform(fanouts []int) error {
 		return nil
 	}
 	p.factory = func() Sampler { return &temporal{p: p, fanouts: fanouts} }
+	if p.rows != nil { // it gets the times when all are known
+		return nil
+	}
 	return p.checkTimes()
 }
 
@@ -38,6 +45,10 @@ func prepareNeighbor(p *Prepared, stop *interrupt.Poll) error {
 	s := &p.spec
 	if s.Temporal && (s.Weighted || s.Replace) {
 		return fmt.Errorf("a temporal sampler draws uniformly without replacement only")
+	}
+	if p.here != nil {
+		p.factory = func() Sampler { return p.newDivided(len(s.Fanouts), WantDrawn) }
+		return nil
 	}
 	if s.Weighted {
 		if err := p.checkWeights(stop); err != nil {

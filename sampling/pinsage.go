@@ -30,7 +30,7 @@ func preparePinSAGE(p *Prepared, _ *interrupt.Poll) error {
 	if s.EdgeIDs {
 		return fmt.Errorf("its neighbours are not joined by edges; do not ask for edge ids")
 	}
-	p.factory = func() Sampler { return &pinSAGE{p: p} }
+	p.factory = func() Sampler { return &pinSAGE{p: p, asker: p.newAsker()} }
 	return nil
 }
 
@@ -42,11 +42,13 @@ func preparePinSAGE(p *Prepared, _ *interrupt.Poll) error {
 // first. Their weights, in proportion to the visits, average 1.
 type pinSAGE struct {
 	p      *Prepared
+	asker  *asker // of a divided graph
 	ids    idMap
 	at     []uint32 // where the walks of a group of rows are
 	begin  []int64  // where their nodes' rows begin, then the next node's position
 	end    []int64
 	keys   []rng.Key // by row
+	draws  []uint64  // of a divided graph: by walk
 	visits []uint32  // of the rows of a group, each walk's steps one after another
 	seen   idMap     // of one row
 	nodes  []uint32  // that it visited, itself first
@@ -54,6 +56,8 @@ type pinSAGE struct {
 	starts []uint32  // by number of visits, where the nodes visited so often begin in order
 	order  []uint32  // the row's nodes, the more visited first
 }
+
+func (s *pinSAGE) asks() *asker { return s.asker }
 
 // Sample implements Sampler.
 func (s *pinSAGE) Sample(b *Batch, key rng.Key, seeds []uint32) error {
@@ -65,22 +69,29 @@ func (s *pinSAGE) Sample(b *Batch, key rng.Key, seeds []uint32) error {
 		return err
 	}
 	for hop, k := range fanouts {
-		s.layer(b, len(fanouts)-1-hop, key.With(uint64(hop)), k)
+		if err := s.layer(b, len(fanouts)-1-hop, key.With(uint64(hop)), k); err != nil {
+			return err
+		}
 	}
 	finish(b, len(seeds))
 	return nil
 }
 
-func (s *pinSAGE) layer(b *Batch, i int, key rng.Key, k int) {
-	rows := len(b.nodes)
+func (s *pinSAGE) layer(b *Batch, i int, key rng.Key, k int) error {
+	rows, perGroup := len(b.nodes), groupRows
+	if s.asker != nil { // a step is one question for all
+		perGroup = max(rows, 1)
+	}
 	out := &b.scratch[i]
 	out.indptr = resize(out.indptr, rows+1)
 	out.indptr[0] = 0
 	out.indices, out.weights = out.indices[:0], out.weights[:0]
 	perRow := s.p.spec.Walks * s.p.spec.WalkLength
-	for r := 0; r < rows; r += groupRows {
-		group := b.nodes[r:min(r+groupRows, rows)]
-		s.walk(group, key)
+	for r := 0; r < rows; r += perGroup {
+		group := b.nodes[r:min(r+perGroup, rows)]
+		if err := s.walk(group, key, b.ID); err != nil {
+			return err
+		}
 		w := len(out.indices)
 		for j, v := range group {
 			s.rank(out, s.visits[j*perRow:(j+1)*perRow], v, k)
@@ -91,16 +102,22 @@ func (s *pinSAGE) layer(b *Batch, i int, key rng.Key, k int) {
 		b.nodes = s.ids.number(out.indices[w:], reserve(b.nodes, n))
 	}
 	b.Blocks[i] = graph.Block{NumDst: rows, NumSrc: len(b.nodes), Indptr: out.indptr, Indices: out.indices, Weights: out.weights}
+	return nil
 }
 
 // walk runs the walks of a group of rows, all of them one step at a time. Loops that do nothing but load, from
 // places that are known before, let the loads of many walks overlap.
-func (s *pinSAGE) walk(group []uint32, key rng.Key) {
+func (s *pinSAGE) walk(group []uint32, key rng.Key, id ID) error {
 	spec := &s.p.spec
 	indptr, indices := s.p.g.Indptr, s.p.g.Indices
 	walks, length := spec.Walks, spec.WalkLength
 	n := len(group) * walks
-	s.at, s.begin, s.end = resize(s.at, n), resize(s.begin, n), resize(s.end, n)
+	s.at = resize(s.at, n)
+	if s.asker == nil {
+		s.begin, s.end = resize(s.begin, n), resize(s.end, n)
+	} else {
+		s.draws = resize(s.draws, n)
+	}
 	s.visits = resize(s.visits, n*length)
 	s.keys = resize(s.keys, len(group))
 	for j, v := range group {
@@ -110,7 +127,7 @@ func (s *pinSAGE) walk(group []uint32, key rng.Key) {
 		}
 	}
 	restart := uint64(spec.Restart * (1 << 53))
-	at, begin, end := s.at, s.begin[:len(s.at)], s.end[:len(s.at)]
+	at, begin, end := s.at, s.begin, s.end
 	for t := range length {
 		if restart > 0 {
 			for j, k := range s.keys {
@@ -121,6 +138,19 @@ func (s *pinSAGE) walk(group []uint32, key rng.Key) {
 				}
 			}
 		}
+		if s.asker != nil {
+			for j, k := range s.keys {
+				for w := range walks {
+					s.draws[j*walks+w] = k.Uint64(2*uint64(w*length+t) + 1)
+				}
+			}
+			if _, err := s.asker.step(id, at, s.draws); err != nil {
+				return err
+			}
+			s.visit(t)
+			continue
+		}
+		begin, end := begin[:len(at)], end[:len(at)]
 		for i, u := range at {
 			begin[i], end[i] = indptr[u], indptr[u+1]
 		}
@@ -139,9 +169,16 @@ func (s *pinSAGE) walk(group []uint32, key rng.Key) {
 				at[i] = indices[p]
 			}
 		}
-		for i, u := range at {
-			s.visits[i*length+t] = u
-		}
+		s.visit(t)
+	}
+	return nil
+}
+
+// visit notes where the walks are after step t.
+func (s *pinSAGE) visit(t int) {
+	length := s.p.spec.WalkLength
+	for i, u := range s.at {
+		s.visits[i*length+t] = u
 	}
 }
 

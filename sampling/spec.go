@@ -242,6 +242,12 @@ type Prepared struct {
 
 	told *Facts // of who prepared it in another process
 	rows *Rows  // whose graph g is; nil: a whole one
+
+	// Of a divided graph, of which g has the size alone:
+	here     *Drawers // those of the rows that are here, which know the columns; nil: it is whole
+	draw     func(context.Context, []Ask, []Answer) error
+	table    []uint16 // owner of every pieces.Border nodes
+	weighted bool     // its edges have weights
 }
 
 // Prepare readies the sampler that spec describes: what is computed once per
@@ -338,4 +344,4 @@ func New(ctx context.Context, spec Spec, g *graph.Graph) (Sampler, error) {
 
 // edgeIDs reports whether blocks list the edges' positions: asked for, or
 // needed to look up edge weights.
-func (p *Prepared) edgeIDs() bool { return p.spec.EdgeIDs || p.g.Weights != nil }
+func (p *Prepared) edgeIDs() bool { return p.spec.EdgeIDs || p.g.Weights != nil || p.weighted }

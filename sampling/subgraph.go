@@ -12,7 +12,7 @@ import (
 // drawer draws the nodes of a subgraph into the empty set s. It belongs to one
 // sampler.
 type drawer interface {
-	draw(s *nodeSet, id ID, key rng.Key)
+	draw(s *nodeSet, id ID, key rng.Key) error
 }
 
 // subgraphs samples node-induced subgraphs (Zeng et al.): one square block used
@@ -24,7 +24,10 @@ type subgraphs struct {
 	drawer  drawer
 	set     *nodeSet
 	inducer inducer
+	asker   *asker // of a divided graph
 }
+
+func (s *subgraphs) asks() *asker { return s.asker }
 
 // normalization holds GraphSAINT's estimates over the subgraphs that were
 // sampled beforehand.
@@ -36,13 +39,17 @@ type normalization struct {
 const maxEdgeWeight = 1e4
 
 // prepareSubgraph finishes the preparation of a subgraph sampler.
-func (p *Prepared) prepareSubgraph(stop *interrupt.Poll, newDrawer func() drawer) error {
+func (p *Prepared) prepareSubgraph(stop *interrupt.Poll, newDrawer func(a *asker) drawer) error {
 	s := &p.spec
 	if s.Layers < 1 {
 		return fmt.Errorf("give the number of layers")
 	}
 	if s.Normalization < 0 || s.Clip < 0 || s.EpochSubgraphs < 0 {
 		return fmt.Errorf("normalization, clip and epoch-subgraphs must not be negative")
+	}
+	newSampler := func() *subgraphs {
+		a := p.newAsker()
+		return p.newSubgraphs(newDrawer(a), a)
 	}
 	p.ownSeeds = true
 	if len(p.data.Train) > 0 {
@@ -51,14 +58,22 @@ func (p *Prepared) prepareSubgraph(stop *interrupt.Poll, newDrawer func() drawer
 			p.train[u/64] |= 1 << (u % 64)
 		}
 	}
-	p.factory = func() Sampler { return p.newSubgraphs(newDrawer()) }
-	first, mean := p.newSubgraphs(newDrawer()), 0.0
+	p.factory = func() Sampler { return newSampler() }
+	first, mean := newSampler(), 0.0
+	if first.asker != nil {
+		first.asker.ctx = stop.Context()
+	}
+	var err error
 	if s.Normalization > 0 {
-		p.norm, mean = p.normalize(stop, first, s.Normalization)
+		if p.norm, mean, err = p.normalize(stop, first, s.Normalization); err != nil {
+			return err
+		}
 	}
 	if s.EpochSubgraphs == 0 && p.batches == 0 {
 		if p.norm == nil {
-			mean = first.beforehand(stop, measured, func() {})
+			if mean, err = first.beforehand(stop, measured, func() error { return nil }); err != nil {
+				return err
+			}
 		}
 		s.EpochSubgraphs = max(1, int(math.Ceil(float64(p.numVisible())/math.Max(mean, 1))))
 	}
@@ -70,33 +85,50 @@ const measured = 20
 
 // beforehand draws the nodes of n subgraphs keyed by (seed, i), calls visit for each, and
 // returns the mean number of nodes.
-func (s *subgraphs) beforehand(stop *interrupt.Poll, n int, visit func()) (mean float64) {
+func (s *subgraphs) beforehand(stop *interrupt.Poll, n int, visit func() error) (mean float64, err error) {
 	total := 0
 	for i := range n {
 		if stop.Err() != nil {
 			break
 		}
-		s.nodes(ID{Phase: "norm", Batch: i}, rng.New(s.p.seed, purposeNorm, uint64(i)))
+		if err := s.nodes(ID{Phase: "norm", Batch: i}, rng.New(s.p.seed, purposeNorm, uint64(i))); err != nil {
+			return 0, err
+		}
 		total += len(s.set.nodes)
-		visit()
+		if err := visit(); err != nil {
+			return 0, err
+		}
 	}
-	return float64(total) / float64(n)
+	return float64(total) / float64(n), nil
 }
 
-func (p *Prepared) newSubgraphs(d drawer) *subgraphs {
+func (p *Prepared) newSubgraphs(d drawer, a *asker) *subgraphs {
 	return &subgraphs{
-		p: p, drawer: d, set: newNodeSet(p.g.NumNodes(), bitsLimit),
+		p: p, drawer: d, set: newNodeSet(p.g.NumNodes(), bitsLimit), asker: a,
 		inducer: inducer{g: p.g, edgeIDs: p.edgeIDs()},
 	}
 }
 
+// induce writes the rows of the drawn nodes, which are sorted, to out.
+func (s *subgraphs) induce(id ID, out *block) error {
+	if s.asker != nil {
+		return s.asker.induce(s.set, id, out)
+	}
+	s.inducer.induce(s.set, out)
+	return nil
+}
+
 // Sample implements Sampler; seeds are not used.
 func (s *subgraphs) Sample(b *Batch, key rng.Key, _ []uint32) error {
-	s.nodes(b.ID, key)
+	if err := s.nodes(b.ID, key); err != nil {
+		return err
+	}
 	b.start(s.p.spec.Layers)
 	out := &b.scratch[0]
 	s.inducer.edgeIDs = s.p.edgeIDs() || s.p.norm != nil
-	s.inducer.induce(s.set, out)
+	if err := s.induce(b.ID, out); err != nil {
+		return err
+	}
 	b.nodes = append(reserve(b.nodes, len(s.set.nodes)), s.set.nodes...)
 	blk := graph.Block{NumDst: len(b.nodes), NumSrc: len(b.nodes), Indptr: out.indptr, Indices: out.indices, SrcIDs: b.nodes}
 	if s.p.norm != nil {
@@ -115,11 +147,14 @@ func (s *subgraphs) Sample(b *Batch, key rng.Key, _ []uint32) error {
 }
 
 // nodes draws and clips the nodes.
-func (s *subgraphs) nodes(id ID, key rng.Key) {
+func (s *subgraphs) nodes(id ID, key rng.Key) error {
 	s.set.clear()
-	s.drawer.draw(s.set, id, key.With(0))
+	if err := s.drawer.draw(s.set, id, key.With(0)); err != nil {
+		return err
+	}
 	s.set.clip(s.p.spec.Clip, key.With(1))
 	s.set.sort()
+	return nil
 }
 
 // targets sets the batch's seeds, with the weights of their losses.
@@ -155,12 +190,12 @@ func (s *subgraphs) weigh(blk *graph.Block, out *block) {
 
 // normalize counts, over n subgraphs, how often each node and each edge occurs, and
 // returns their mean number of nodes, too. A count of 0 is taken as 0.1.
-func (p *Prepared) normalize(stop *interrupt.Poll, s *subgraphs, n int) (norm *normalization, mean float64) {
+func (p *Prepared) normalize(stop *interrupt.Poll, s *subgraphs, n int) (norm *normalization, mean float64, err error) {
 	nodes := make([]uint32, p.g.NumNodes())
 	edges := make([]uint32, p.g.NumEdges())
 	s.inducer.edgeIDs = true
 	var out block
-	mean = s.beforehand(stop, n, func() {
+	mean, err = s.beforehand(stop, n, func() error {
 		s.inducer.induce(s.set, &out)
 		for _, u := range s.set.nodes {
 			nodes[u]++
@@ -168,7 +203,11 @@ func (p *Prepared) normalize(stop *interrupt.Poll, s *subgraphs, n int) (norm *n
 		for _, e := range out.edgeIDs {
 			edges[e]++
 		}
+		return nil
 	})
+	if err != nil {
+		return nil, 0, err
+	}
 	norm = &normalization{loss: make([]float32, len(nodes)), edge: make([]float32, len(edges))}
 	count := func(c uint32) float64 { return math.Max(float64(c), 0.1) }
 	for v, c := range nodes {
@@ -180,5 +219,5 @@ func (p *Prepared) normalize(stop *interrupt.Poll, s *subgraphs, n int) (norm *n
 			norm.edge[e] = float32(min(count(c)/count(edges[e]), maxEdgeWeight))
 		}
 	}
-	return norm, mean
+	return norm, mean, nil
 }

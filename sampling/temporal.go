@@ -46,12 +46,47 @@ func (p *Prepared) checkTimes() error {
 type temporal struct {
 	p       *Prepared
 	fanouts []int
-	ids     pairMap
-	unique  idMap // of the seeds
-	when    []int64
+	dated   dated
+	unique  idMap   // of the seeds
 	fits    []int64 // positions of a row's eligible edges
 	picked  []int64
 	chooser
+}
+
+// dated gives nodes local ids, by their times.
+type dated struct {
+	ids    pairMap
+	when   []int64 // of each local id
+	values []uint64
+}
+
+// seed begins with seeds, whose times are among those of all nodes.
+func (d *dated) seed(seeds []uint32, times []int64) {
+	d.ids.clear()
+	d.when = d.when[:0]
+	for _, v := range seeds {
+		d.ids.put(v, times[v], uint32(len(d.when)))
+		d.when = append(d.when, times[v])
+	}
+}
+
+// number returns the local id of u at a time, which is appended to b's nodes if it is new.
+func (d *dated) number(b *Batch, u uint32, now int64) uint32 {
+	id := d.ids.put(u, now, uint32(len(b.nodes)))
+	if int(id) == len(b.nodes) {
+		b.nodes = append(b.nodes, u)
+		d.when = append(d.when, now)
+	}
+	return id
+}
+
+// beside returns the times as Ask.Beside has them, until the next call.
+func (d *dated) beside() []uint64 {
+	d.values = resize(d.values, len(d.when))
+	for i, t := range d.when {
+		d.values[i] = uint64(t)
+	}
+	return d.values
 }
 
 // Sample implements Sampler.
@@ -63,12 +98,7 @@ func (s *temporal) Sample(b *Batch, key rng.Key, seeds []uint32) error {
 	if b.nodes, err = s.unique.seed(seeds, b.nodes, g.NumNodes()); err != nil {
 		return err
 	}
-	s.ids.clear()
-	s.when = s.when[:0]
-	for _, v := range seeds {
-		s.ids.put(v, t.Node[v], uint32(len(s.when)))
-		s.when = append(s.when, t.Node[v])
-	}
+	s.dated.seed(seeds, t.Node)
 	for hop, k := range s.fanouts {
 		s.layer(b, len(s.fanouts)-1-hop, key.With(uint64(hop)), k)
 	}
@@ -84,16 +114,10 @@ func (s *temporal) layer(b *Batch, i int, key rng.Key, k int) {
 	out.indptr[0] = 0
 	out.indices, out.edgeIDs = out.indices[:0], out.edgeIDs[:0]
 	for r := range rows {
-		v, now := b.nodes[r], s.when[r]
-		picked := s.pick(key.With(uint64(v)).With(uint64(now)), v, now, k)
+		v, now := b.nodes[r], s.dated.when[r]
+		picked := s.pick(rowKey(key, v, now), v, now, k)
 		for _, p := range picked {
-			u := g.Indices[p]
-			id := s.ids.put(u, now, uint32(len(b.nodes)))
-			if int(id) == len(b.nodes) {
-				b.nodes = append(b.nodes, u)
-				s.when = append(s.when, now)
-			}
-			out.indices = append(out.indices, id)
+			out.indices = append(out.indices, s.dated.number(b, g.Indices[p], now))
 		}
 		if s.p.edgeIDs() {
 			out.edgeIDs = append(out.edgeIDs, picked...)
@@ -106,12 +130,44 @@ func (s *temporal) layer(b *Batch, i int, key rng.Key, k int) {
 	}
 }
 
+// rowKey is that of v's row at a time; key is the layer's.
+func rowKey(key rng.Key, v uint32, now int64) rng.Key {
+	return key.With(uint64(v)).With(uint64(now))
+}
+
+// collect draws k entries of the rows that q asks for, which have the given numbers here, into out.
+func (s *temporal) collect(out *block, rows []uint32, q *Ask, k int) {
+	key := q.Key.With(uint64(q.Hop))
+	out.indptr = append(resize(out.indptr, len(rows)+1)[:0], 0)
+	out.indices, out.edgeIDs = out.indices[:0], out.edgeIDs[:0]
+	for i, v := range rows {
+		now := int64(q.Beside[i])
+		picked := s.pick(rowKey(key, q.Nodes[i], now), v, now, k)
+		for _, p := range picked {
+			out.indices = append(out.indices, s.p.g.Indices[p])
+		}
+		if s.p.edgeIDs() {
+			out.edgeIDs = append(out.edgeIDs, picked...)
+		}
+		out.indptr = append(out.indptr, int64(len(out.indices)))
+	}
+}
+
 // pick returns the positions of the edges chosen for v.
 func (s *temporal) pick(key rng.Key, v uint32, now int64, k int) []int64 {
 	g, t := s.p.g, s.p.times
 	s.fits = s.fits[:0]
 	for p := g.Indptr[v]; p < g.Indptr[v+1]; p++ {
-		if t.Edge != nil && t.Edge[p] <= now || t.Edge == nil && t.Node[g.Indices[p]] <= now {
+		at := int64(0)
+		switch {
+		case t.Edge != nil:
+			at = t.Edge[p]
+		case s.p.rows != nil: // the graph has numbers of sources
+			at = t.Node[s.p.rows.id(g.Indices[p])]
+		default:
+			at = t.Node[g.Indices[p]]
+		}
+		if at <= now {
 			s.fits = append(s.fits, p)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
-	"github.com/gnnactor/gnnactor/graph/pieces"
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/sampling"
 )
@@ -24,15 +23,24 @@ func (p *Parts) Owners(ctx context.Context, spec sampling.Spec, seed uint64) (sa
 		return nil, fmt.Errorf("parts: %w", err)
 	}
 	sum := sha256.Sum256(fmt.Appendf(text, " %d %s", seed, p.o.Set.Fingerprint()))
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.drawers, p.drawn = d, hex.EncodeToString(sum[:8])
-	for i := range p.open {
-		if err := p.add(ctx, i); err != nil {
-			return nil, err
+	drawn := hex.EncodeToString(sum[:drawnBytes])
+	err = func() error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.drawers, p.drawn = d, drawn
+		for i := range p.open {
+			if err := p.add(ctx, i); err != nil {
+				return err
+			}
 		}
+		return nil
+	}()
+	if err != nil {
+		return nil, err
 	}
-	return &owners{p, d, p.drawn}, nil
+	return &owners{p, d, drawn}, d.Gather(ctx, func(ctx context.Context, what string) ([][]byte, error) {
+		return p.columns(ctx, columnOf{What: what, Drawn: drawn})
+	})
 }
 
 // owners ask the nodes that hold pieces.
@@ -42,12 +50,28 @@ type owners struct {
 	drawn string
 }
 
-// Borders implements sampling.Owners.
-func (o *owners) Borders() pieces.Borders { return o.here.Borders() }
+// Here implements sampling.Owners.
+func (o *owners) Here() *sampling.Drawers { return o.here }
+
+// drawnBytes is how much of a hash names what is drawn.
+const drawnBytes = 8
+
+// drawersOf returns those that draw here, for what has the given name.
+func (p *Parts) drawersOf(drawn string) (*sampling.Drawers, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.drawers == nil:
+		return nil, fmt.Errorf("parts: this node does not draw yet")
+	case drawn != p.drawn:
+		return nil, fmt.Errorf("parts: this node draws for a run of other settings or data; start all nodes with the same --sampler-options, and one version of gnnactor")
+	}
+	return p.drawers, nil
+}
 
 // Limits of one exchange: rows that are asked for, and bytes of answers.
 const (
-	maxRows    = 1 << 20
+	maxRows    = 1 << 19
 	maxAnswers = 1 << 30
 )
 
@@ -97,13 +121,18 @@ func (o *owners) Draw(ctx context.Context, asks []sampling.Ask, answers []sampli
 // long asks for the rows of a question that is too long for one exchange.
 func (o *owners) long(ctx context.Context, node string, q sampling.Ask, to *sampling.Answer) error {
 	*to = sampling.Answer{}
-	for nodes := q.Nodes; len(nodes) > 0; nodes = nodes[min(maxRows, len(nodes)):] {
-		q.Nodes = nodes[:min(maxRows, len(nodes))]
+	for nodes, beside := q.Nodes, q.Beside; len(nodes) > 0; {
+		n := min(maxRows, len(nodes))
+		q.Nodes, nodes = nodes[:n], nodes[n:]
+		if len(beside) > 0 {
+			q.Beside, beside = beside[:n], beside[n:]
+		}
 		var some sampling.Answer
 		if err := o.ask(ctx, node, []sampling.Ask{q}, []*sampling.Answer{&some}); err != nil {
 			return err
 		}
 		to.Counts, to.Sources, to.EdgeIDs = append(to.Counts, some.Counts...), append(to.Sources, some.Sources...), append(to.EdgeIDs, some.EdgeIDs...)
+		to.Degrees, to.Weights = append(to.Degrees, some.Degrees...), append(to.Weights, some.Weights...)
 	}
 	return nil
 }
@@ -113,7 +142,7 @@ func (o *owners) ask(ctx context.Context, node string, q []sampling.Ask, a []*sa
 		return nil
 	}
 	b, err := o.p.o.Plane.Ask(ctx, dataplane.Call{
-		Node: node, Method: dataplane.MethodDraw, Body: [][]byte{[]byte(o.drawn), messages.AppendAsks(nil, q, o.Borders())}, Max: maxAnswers,
+		Node: node, Method: dataplane.MethodDraw, Body: [][]byte{[]byte(o.drawn), messages.AppendAsks(nil, q, o.here.Borders())}, Max: maxAnswers,
 	})
 	if err != nil {
 		return err
@@ -122,20 +151,15 @@ func (o *owners) ask(ctx context.Context, node string, q []sampling.Ask, a []*sa
 	for i := range q {
 		rows[i] = len(q[i].Nodes)
 	}
-	return messages.ReadAnswers(b, a, rows, o.Borders().Nodes())
+	return messages.ReadAnswers(b, a, rows, o.here.Borders().Nodes())
 }
 
 // Draw answers another node's questions: it handles dataplane.MethodDraw.
 func (p *Parts) Draw(ctx context.Context, r *dataplane.Request) (dataplane.Reply, error) {
-	p.mu.Lock()
-	d, drawn := p.drawers, p.drawn
-	p.mu.Unlock()
-	n := len(drawn)
-	switch {
-	case d == nil:
-		return dataplane.Reply{}, fmt.Errorf("parts: this node does not draw yet")
-	case len(r.Body) < n || string(r.Body[:n]) != drawn:
-		return dataplane.Reply{}, fmt.Errorf("parts: this node draws for a run of other settings or data; start all nodes with the same --sampler-options, and one version of gnnactor")
+	n := min(len(r.Body), 2*drawnBytes)
+	d, err := p.drawersOf(string(r.Body[:n]))
+	if err != nil {
+		return dataplane.Reply{}, err
 	}
 	asks, err := messages.ReadAsks(r.Body[n:], d.Borders())
 	if err != nil {

@@ -284,10 +284,11 @@ const maxColumn = 1 << 30
 type columnOf struct {
 	Piece int    `json:"piece"`
 	What  string `json:"what"`
+	Drawn string `json:"drawn,omitempty"` // of the sampler that has to know it; empty: the model has
 }
 
 // column answers for a piece that lies here.
-func (p *Parts) column(_ context.Context, r *dataplane.Request) (dataplane.Reply, error) {
+func (p *Parts) column(ctx context.Context, r *dataplane.Request) (dataplane.Reply, error) {
 	var q columnOf
 	if err := json.Unmarshal(r.Body, &q); err != nil {
 		return dataplane.Reply{}, fmt.Errorf("parts: a question for a column: %w", err)
@@ -296,12 +297,24 @@ func (p *Parts) column(_ context.Context, r *dataplane.Request) (dataplane.Reply
 		b, err := json.Marshal(&p.o.Common)
 		return dataplane.Reply{Data: [][]byte{b}}, err
 	}
+	b, err := p.columnHere(ctx, q)
+	return dataplane.Reply{Data: [][]byte{b}}, err
+}
+
+// columnHere returns a column of a piece that lies here.
+func (p *Parts) columnHere(ctx context.Context, q columnOf) ([]byte, error) {
 	piece := p.Piece(q.Piece)
 	if piece == nil {
-		return dataplane.Reply{}, fmt.Errorf("parts: piece %d does not lie here", q.Piece)
+		return nil, fmt.Errorf("parts: piece %d does not lie here", q.Piece)
 	}
-	b, err := runtime.PieceColumn(piece, q.What)
-	return dataplane.Reply{Data: [][]byte{b}}, err
+	if q.Drawn == "" {
+		return runtime.PieceColumn(piece, q.What)
+	}
+	d, err := p.drawersOf(q.Drawn)
+	if err != nil {
+		return nil, err
+	}
+	return d.Column(ctx, q.Piece, q.What)
 }
 
 func askColumn(ctx context.Context, plane *dataplane.Plane, node string, q columnOf) ([]byte, error) {
@@ -326,6 +339,11 @@ func AskCommon(ctx context.Context, plane *dataplane.Plane, node string) (c piec
 
 // Column implements training.Parts.
 func (p *Parts) Column(ctx context.Context, what string) ([][]byte, error) {
+	return p.columns(ctx, columnOf{What: what})
+}
+
+// columns asks for a column of each piece.
+func (p *Parts) columns(ctx context.Context, q columnOf) ([][]byte, error) {
 	ctx, end := p.within(ctx)
 	defer end()
 	all, every := make([][]byte, len(p.o.Set.Pieces())), make([]int, len(p.o.Set.Pieces()))
@@ -333,17 +351,18 @@ func (p *Parts) Column(ctx context.Context, what string) ([][]byte, error) {
 		every[i] = i
 	}
 	return all, p.keeper.Store().Reach(ctx, every, func(i int) func() error {
-		piece := p.Piece(i)
-		if piece == nil {
+		if p.Piece(i) == nil {
 			return nil
 		}
 		return func() (err error) {
-			all[i], err = runtime.PieceColumn(piece, what)
+			q := q
+			q.Piece = i
+			all[i], err = p.columnHere(ctx, q)
 			return err
 		}
 	}, func(ctx context.Context, node string, some []int) (err error) {
 		for _, i := range some {
-			if all[i], err = askColumn(ctx, p.o.Plane, node, columnOf{i, what}); err != nil {
+			if all[i], err = askColumn(ctx, p.o.Plane, node, columnOf{i, q.What, q.Drawn}); err != nil {
 				return err
 			}
 		}

@@ -53,8 +53,10 @@ read from its first edge to its last and sorted in files, so that --memory can b
 far below its size. What was interrupted goes on where it was when the same command
 is given again. 'gnnactor inspect DIR' shows a set; eval, embed and predict compute on
 one whose edges lie with their targets, and train and plan take it for --data, with
-the samplers neighbor, khop and labor: from pieces that keep the ids (contiguous)
-training makes the parameters that it makes from the store, bit for bit. With the sampler
+all samplers but frontier, ladies, edge and lazy: from pieces that keep the ids
+(contiguous) training makes the parameters that it makes from the store, bit for bit.
+The clusters of the sampler cluster are then the pieces, or finer (clusters=N), each
+piece divided by metis; or partition-by=contiguous or hash says how. With the sampler
 full all pieces are computed at once: bits are then a function of the partition.`,
 		Example: `  gnnactor partition --data STORE --parts 1000
   gnnactor train --data STORE --sampler cluster --sampler-options clusters=1000,per-batch=20
