@@ -154,7 +154,7 @@ func OpenAll(name string) (opened []Device, why, err error) {
 		}
 		var d Device
 		if d, why, err = Open(n); err != nil {
-			if name == all && i > 0 && errors.Is(err, ErrNumber) {
+			if name == all && errors.Is(err, ErrNumber) {
 				return opened, nil, nil
 			}
 			for _, o := range opened {
