@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,6 +40,7 @@ type checkpoint struct {
 	Unaudited bool `json:"unaudited,omitempty"`
 
 	params, m, v []float32
+	about        map[string]string // metadata of the file, by which OpenModel knows the model; nil: there is none
 }
 
 // kept are the parameters that are best by validation.
@@ -128,7 +130,9 @@ func (c *checkpoint) write(w io.Writer, l *compute.Layout) error {
 	if c.Kept != nil {
 		tensors = append(tensors, l.Pack("best.", c.Kept.params)...)
 	}
-	return compute.WriteSafetensors(w, tensors, map[string]string{checkpointKey: string(meta)})
+	about := map[string]string{checkpointKey: string(meta)}
+	maps.Copy(about, c.about)
+	return compute.WriteSafetensors(w, tensors, about)
 }
 
 // writable makes dir, finds out whether checkpoints can be written to it, and,

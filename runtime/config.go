@@ -126,7 +126,7 @@ type ModelConfig struct {
 	// input features, aggregation and attention are not rounded.
 	Precision string `yaml:"precision"`
 
-	// Params, when set, is a safetensors file to start from. The settings of the model
+	// Params, when set, is a safetensors file to start from, or a directory of checkpoints, see OpenModel. The settings of the model
 	// must be those that it describes, see OpenModel; of a file that describes none,
 	// such as PyG's, they are taken for so.
 	Params string `yaml:"params"`

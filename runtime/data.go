@@ -51,7 +51,11 @@ func openDataset(ctx context.Context, cfg *settings) (*openData, error) {
 			return nil, errors.Join(err, d.close())
 		}
 	default:
-		if err := d.openPath(ctx, cfg.Data.Path, cfg.Data.Format, cfg.Parts(), cfg.Data.Rows != nil || cfg.Cluster.SamplesOnly); err != nil {
+		recipe, err := cfg.Model.Saved.madeBy()
+		if err != nil {
+			return nil, err
+		}
+		if err := d.openPath(ctx, cfg.Data.Path, importer.Options{Format: cfg.Data.Format, Context: ctx, Recipe: recipe}, cfg.Parts(), cfg.Data.Rows != nil || cfg.Cluster.SamplesOnly); err != nil {
 			return nil, errors.Join(err, d.close())
 		}
 	}
@@ -100,22 +104,22 @@ func openDataset(ctx context.Context, cfg *settings) (*openData, error) {
 
 // openPath opens some parts of path, or of what is imported from it, with the values of the
 // nodes' features, unless those may lie elsewhere and are not here.
-func (d *openData) openPath(ctx context.Context, path, format string, parts store.Part, elsewhere bool) error {
-	if format == "" {
+func (d *openData) openPath(ctx context.Context, path string, o importer.Options, parts store.Part, elsewhere bool) error {
+	if o.Format == "" {
 		var err error
-		if format, err = importer.DetectFormat(path); err != nil {
+		if o.Format, err = importer.DetectFormat(path); err != nil {
 			return err
 		}
 	}
 	dir := path
-	if format != "store" {
+	if o.Format != "store" {
 		temp, err := os.MkdirTemp("", "gnnactor-")
 		if err != nil {
 			return fmt.Errorf("runtime: no place to import %s to; set TMPDIR, or run `gnnactor import` first: %w", path, err)
 		}
 		d.temp = temp
 		dir = filepath.Join(temp, "store")
-		if err := importer.Import(path, dir, importer.Options{Format: format, Context: ctx}); err != nil {
+		if err := importer.Import(path, dir, o); err != nil {
 			return err
 		}
 	}

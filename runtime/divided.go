@@ -89,8 +89,12 @@ func OpenDivided(ctx context.Context, config Config) (_ *Divided, err error) {
 	}
 	whole := *d.first()
 	whole.Graph = graph.Elsewhere(d.set.NumNodes(), d.edges())
-	if whole.NodeFeatures == nil || whole.Labels == nil {
-		return nil, fmt.Errorf("%w: %s has no node features, or no labels; add them to the data", ErrNoModel, d.set.Name())
+	if whole.NodeFeatures == nil || cfg.outputs(&whole) == 0 {
+		return nil, fmt.Errorf("%w: %s has no node features, or no labels; add them to the data, or name a saved model (params) to predict by", ErrNoModel, d.set.Name())
+	}
+	d.cfg.multi = cfg.multiLabel(&whole)
+	if n := cfg.outputs(&whole); d.cfg.multi && whole.Labels != nil && whole.Labels.NumClasses < n {
+		return nil, fmt.Errorf("%w: %s has %d labels, and the model %d; of a partition set they have to be as many", ErrConfig, d.set.Name(), whole.Labels.NumClasses, n)
 	}
 	if d.model, err = compute.NewModel(cfg.modelSpec(&whole), whole.Graph); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
@@ -429,6 +433,9 @@ func (o *Outputs) Predict(nodes []uint32) ([]Prediction, error) {
 // Evaluate compares the outputs of a split's nodes, as Set.Split numbers them, with their labels: what Runtime.EvaluateAUC
 // says of the graph with the set's ids, to the bit. It takes the memory of a row for each of the nodes.
 func (o *Outputs) Evaluate(ctx context.Context, split int) (m Metrics, err error) {
+	if d := o.d.first(); d.Labels == nil {
+		return Metrics{}, errUnlabelled(d)
+	}
 	nodes, err := o.d.set.Split(split)
 	if err != nil || len(nodes) == 0 {
 		return Metrics{Accuracy: math.NaN(), Loss: math.NaN(), AUC: math.NaN()}, err

@@ -117,6 +117,9 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 				return err
 			}
 			state.params, state.m, state.v = u.params, u.m, u.v
+			if state.about, err = describeModel(d.model, &d.cfg, nil); err != nil {
+				return err
+			}
 			if err := state.save(c.Checkpoint.Dir, c.Checkpoint.Keep, d.model.Layout()); err != nil {
 				return err
 			}
@@ -251,6 +254,9 @@ func (d *Divided) batch() ([]compute.PieceBatch, error) {
 	if err != nil {
 		return nil, err
 	}
+	if first := d.first(); first.Labels == nil {
+		return nil, fmt.Errorf("%w: %s has no labels to learn; add them to the data, and divide it again", ErrNoModel, d.set.Name())
+	}
 	batch := make([]compute.PieceBatch, len(d.opened))
 	err = graph.Guard(func() error {
 		table := d.set.Borders().Table()
@@ -278,7 +284,7 @@ func (d *Divided) batch() ([]compute.PieceBatch, error) {
 
 // Save writes the parameters with a description of the model, as Runtime.Save does.
 func (d *Divided) Save(path string) error {
-	return saveModel(path, d.model, d.params, &d.cfg.Config, nil, d.log)
+	return saveModel(path, d.model, d.params, &d.cfg, nil, d.log)
 }
 
 // ParametersSHA256 is a hash of the parameters.

@@ -58,6 +58,9 @@ func (r *Runtime) measure(ctx context.Context, nodes []uint32, auc bool) (Metric
 	if err := r.nodesOnly("accuracies"); err != nil {
 		return Metrics{}, err
 	}
+	if r.model != nil && r.data.ds.Labels == nil {
+		return Metrics{}, errUnlabelled(r.data.ds)
+	}
 	var m Metrics
 	err := r.call(ctx, nil, func(ctx context.Context) error {
 		params, err := r.current(ctx)

@@ -315,6 +315,9 @@ func (t *trainCall) save() error {
 	if t.state.params, err = t.updater.inHost(); err == nil {
 		t.state.m, t.state.v, err = t.updater.moments()
 	}
+	if err == nil {
+		t.state.about, err = describeModel(t.r.model, &t.r.cfg, t.r.data.ds.Recipe)
+	}
 	if err != nil {
 		return err
 	}

@@ -54,7 +54,7 @@ func (r *Runtime) sizes() scheduler.Sizes {
 		s.SparseInput, s.SparseBytes = r.model.SparseInput(), r.model.SparseBytes()
 		r.activations(&s)
 		s.KeepsBest = c.Training.keepsBest()
-		s.OutDim, s.Parameters = c.outputs(ds), int64(r.model.Layout().Len())
+		s.OutDim, s.Parameters = r.model.Spec().OutDim, int64(r.model.Layout().Len())
 	}
 	return s
 }

@@ -253,6 +253,12 @@ func (r *Runtime) prepare(ctx context.Context) (err error) {
 	if err := r.cfg.checkAway(r.data.ds); err != nil {
 		return err
 	}
+	if m := cfg.Model.Saved; m != nil {
+		if r.data.ds, err = m.read(r.data.ds, r.log); err != nil {
+			return err
+		}
+	}
+	cfg.multi = cfg.multiLabel(r.data.ds)
 	if cfg.Model.Task == "link" && cfg.Cluster.Away {
 		r.data.ds = withoutLinks(cfg.sizesOf(r.data.ds))
 	} else if cfg.Model.Task == "link" {
@@ -329,8 +335,8 @@ func newModel(cfg *Config, ds *graph.Dataset) (*compute.Model, error) {
 	switch {
 	case ds.NodeFeatures == nil:
 		return nil, fmt.Errorf("%w: %s has no node features; add them to the data, such as features.npy in a directory beside an edge list", ErrNoModel, ds.Name)
-	case ds.Labels == nil && cfg.Model.Task != "link":
-		return nil, fmt.Errorf("%w: %s has no labels; add them to the data", ErrNoModel, ds.Name)
+	case cfg.outputs(ds) == 0:
+		return nil, fmt.Errorf("%w: %s has no labels; add them to the data, or name a saved model (params) to predict by", ErrNoModel, ds.Name)
 	}
 	if cfg.Model.EdgeFeatures && ds.EdgeFeatures == nil {
 		return nil, fmt.Errorf("%w: edge-features: %s has no edge features; add them to the data, or leave the setting out", ErrConfig, ds.Name)
@@ -418,12 +424,28 @@ func (c *Config) samplerSpec() (sampling.Spec, error) {
 	return s, nil
 }
 
-// outputs returns how wide the model's output is.
+// outputs returns how wide the model's output is; 0: nothing says it.
 func (c *Config) outputs(ds *graph.Dataset) int {
 	if c.Model.Task == "link" {
 		return c.Model.Hidden
 	}
-	return ds.Labels.NumClasses
+	classes := 0
+	if ds.Labels != nil {
+		classes = ds.Labels.NumClasses
+	}
+	if m := c.Model.Saved; m != nil && m.about != nil && m.about.Task == "node" && m.about.Model.OutDim > classes {
+		return m.about.Model.OutDim
+	}
+	return classes
+}
+
+// multiLabel reports whether nodes have several labels each.
+func (c *Config) multiLabel(ds *graph.Dataset) bool {
+	if ds.Labels != nil {
+		return ds.Labels.IsMulti()
+	}
+	m := c.Model.Saved
+	return m != nil && m.about != nil && m.about.MultiLabel
 }
 
 func (c *Config) modelSpec(ds *graph.Dataset) compute.Spec {

@@ -28,34 +28,43 @@ func (r *Runtime) Save(ctx context.Context, path string) error {
 }
 
 func (r *Runtime) save(path string, params []float32) error {
-	return saveModel(path, r.model, params, &r.cfg.Config, r.data.ds.Recipe, r.log)
+	return saveModel(path, r.model, params, &r.cfg, r.data.ds.Recipe, r.log)
 }
 
-// saveModel writes parameters with the description of their model and, unless it is nil, the recipe
-// of the data.
-func saveModel(path string, m *compute.Model, params []float32, cfg *Config, recipe []byte, log *slog.Logger) error {
+// saveModel writes parameters with what describes them.
+func saveModel(path string, m *compute.Model, params []float32, cfg *settings, recipe []byte, log *slog.Logger) error {
 	if err := m.Layout().CheckFinite(params); err != nil {
 		log.Warn("the parameters that are saved are not all numbers, and will not load", "file", path, "because", err, "remedy", "train with a smaller learning rate or clip-norm")
 	}
-	d := Description{Version: 1, Task: cfg.task(), Model: m.Spec(), Stages: cfg.rowStages()}
-	if d.Stages != nil {
-		d.Version = 2
-	}
-	about, err := json.Marshal(d)
+	meta, err := describeModel(m, cfg, recipe)
 	if err != nil {
 		return fmt.Errorf("runtime: save: %w", err)
 	}
-	meta := map[string]string{DescriptionKey: string(about)}
-	if recipe != nil {
-		err := graph.Guard(func() error {
-			meta[RecipeKey] = string(recipe)
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-	}
 	return m.Save(path, params, meta)
+}
+
+// describeModel returns the metadata of a file of parameters: the description of their model and, unless it is nil, the recipe of
+// the data.
+func describeModel(m *compute.Model, cfg *settings, recipe []byte) (meta map[string]string, err error) {
+	d := Description{Version: 1, Task: cfg.task(), Model: m.Spec(), Stages: cfg.rowStages(), MultiLabel: cfg.multi, NormalizeFeatures: cfg.Data.NormalizeFeatures}
+	if d.Stages != nil {
+		d.Version = 2
+	}
+	if d.MultiLabel || d.NormalizeFeatures {
+		d.Version = 3
+	}
+	about, err := json.Marshal(d)
+	if err != nil {
+		return nil, err
+	}
+	meta = map[string]string{DescriptionKey: string(about)}
+	if recipe == nil {
+		return meta, nil
+	}
+	return meta, graph.Guard(func() error {
+		meta[RecipeKey] = string(recipe)
+		return nil
+	})
 }
 
 // Load replaces the parameters by those of a safetensors file: one that Save

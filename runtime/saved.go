@@ -2,10 +2,15 @@ package runtime
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -16,18 +21,19 @@ import (
 // Model is a saved model: parameters, and what they belong to. It is read-only, and
 // holds the file's tensors in memory.
 type Model struct {
-	path    string
-	about   *Description // nil: the file has none
-	checked bool
-	recipe  string // "": there is none
-	tensors []compute.RawTensor
+	path       string
+	about      *Description // nil: the file has none
+	checked    bool
+	recipe     string      // "": there is none
+	checkpoint *checkpoint // what it is of, without parameters; nil: a file of Save
+	tensors    []compute.RawTensor
 }
 
 // Description is what a saved model says of itself: all that a program has to know,
 // besides the data, to compute with it what was trained. It is JSON in the metadata of
 // a safetensors file, under DescriptionKey, and under its checksums.
 type Description struct {
-	// Version is 1, or 2 with Stages. One that says more has a higher version, and programs
+	// Version is 1, 2 with Stages, or 3 with MultiLabel or NormalizeFeatures. One that says more has a higher version, and programs
 	// refuse what they do not know: predictions may depend on it. It is 0 in files of before
 	// there were versions, see SpecKey.
 	Version int `json:"version"`
@@ -39,9 +45,13 @@ type Description struct {
 	// Stages are the program's own after load, as Stage.String names them: the rows that the
 	// model computes with are what they make.
 	Stages []string `json:"stages,omitempty"`
+	// MultiLabel: nodes had several labels each.
+	MultiLabel bool `json:"multi_label,omitempty"`
+	// NormalizeFeatures is DataConfig.NormalizeFeatures of the run.
+	NormalizeFeatures bool `json:"normalize_features,omitempty"`
 }
 
-const descriptionVersion = 2
+const descriptionVersion = 3
 
 // Metadata keys of safetensors files of parameters.
 const (
@@ -60,7 +70,8 @@ var ErrNoDescription = errors.New("runtime: the saved model is not described")
 var ErrNewer = errors.New("runtime: of a later version")
 
 // OpenModel reads a safetensors file of parameters, whole: one that Runtime.Save wrote, or
-// PyG. A file that is not what was written is an error, if it has checksums. When ctx ends
+// PyG. Of a checkpoint, or of a directory of them, the newest that is whole, it takes the parameters that the run would end with: the best, if
+// it keeps them. A file that is not what was written is an error, if it has checksums. When ctx ends
 // first, the error wraps its cause.
 //
 //	m, err := runtime.OpenModel(ctx, "model.safetensors")
@@ -70,22 +81,148 @@ var ErrNewer = errors.New("runtime: of a later version")
 //	rows, err := rt.Predict(ctx, ids)
 func OpenModel(ctx context.Context, path string) (_ *Model, err error) {
 	defer func() { err = damaged(err) }()
-	tensors, meta, err := compute.OpenSafetensors(ctx, path)
+	path, tensors, meta, err := openSaved(ctx, path)
 	if err != nil {
 		return nil, fmt.Errorf("runtime: saved model: %w", err)
 	}
 	m := &Model{path: path, tensors: tensors}
 	_, m.checked = meta[compute.ChecksumKey]
 	m.recipe = meta[RecipeKey]
+	if text, ok := meta[checkpointKey]; ok {
+		if err := m.ofCheckpoint(text, meta); err != nil {
+			return nil, fmt.Errorf("runtime: saved model: %s: %w", path, err)
+		}
+	}
 	if m.about, err = describe(meta); err != nil {
 		return nil, fmt.Errorf("runtime: saved model: %s: %w", path, err)
 	}
 	return m, nil
 }
 
+// IsSaved reports whether OpenModel may read path: a safetensors file, or a directory with checkpoints.
+func IsSaved(path string) bool {
+	info, err := os.Stat(path)
+	if err != nil || !info.IsDir() {
+		return err == nil && strings.HasSuffix(path, checkpointSuffix)
+	}
+	files, err := checkpoints(path)
+	return err == nil && len(files) > 0
+}
+
+// openSaved reads path or, if that is a directory of checkpoints, the newest of them that can be read.
+func openSaved(ctx context.Context, path string) (file string, tensors []compute.RawTensor, meta map[string]string, err error) {
+	if info, err := os.Stat(path); err != nil || !info.IsDir() {
+		tensors, meta, err := compute.OpenSafetensors(ctx, path)
+		return path, tensors, meta, err
+	}
+	files, err := checkpoints(path)
+	if err == nil && len(files) == 0 {
+		err = fmt.Errorf("there are no checkpoints in %s; name a directory that 'gnnactor train --checkpoint' wrote, or a file of --save", path)
+	}
+	var damaged []error
+	for _, file := range files {
+		tensors, meta, err := compute.OpenSafetensors(ctx, file)
+		if err == nil || ctx.Err() != nil {
+			return file, tensors, meta, err
+		}
+		damaged = append(damaged, err)
+	}
+	return "", nil, nil, errors.Join(append(damaged, err)...)
+}
+
+// ofCheckpoint makes m, of a checkpoint's tensors, the model that the run would end with there. Checkpoints of before they had
+// descriptions have the run's identity.
+func (m *Model) ofCheckpoint(text string, meta map[string]string) error {
+	c := new(checkpoint)
+	if err := json.Unmarshal([]byte(text), c); err != nil {
+		return fmt.Errorf("%w: it is no checkpoint: %w", compute.ErrSafetensors, err)
+	}
+	if c.Version > checkpointVersion {
+		return fmt.Errorf("%w: a checkpoint of version %d, and this program knows up to %d; use a newer gnnactor", ErrNewer, c.Version, checkpointVersion)
+	}
+	prefix := "param."
+	if c.Kept != nil {
+		prefix = "best."
+	}
+	m.checkpoint = c
+	var of []compute.RawTensor
+	for _, t := range m.tensors {
+		if name, ok := strings.CutPrefix(t.Name, prefix); ok {
+			t.Name = name
+			of = append(of, t)
+		}
+	}
+	m.tensors = of
+	if _, ok := meta[DescriptionKey]; ok {
+		return nil
+	}
+	d := Description{Version: 1, Task: c.Identity.Task, Model: c.Identity.Model, NormalizeFeatures: c.Identity.NormalizeFeatures}
+	if d.Task == "" {
+		d.Task = "node"
+	}
+	if d.NormalizeFeatures {
+		d.Version = 3
+	}
+	b, err := json.Marshal(d)
+	meta[DescriptionKey] = string(b)
+	return err
+}
+
 // Checked reports whether checksums told that the file is what was written. Files that
 // other programs write, and old ones, have none.
 func (m *Model) Checked() bool { return m.checked }
+
+// Path is the file that it was read from.
+func (m *Model) Path() string { return m.path }
+
+// Progress says how far the run of a checkpoint is.
+type Progress struct {
+	Step       int64    `json:"step"`                  // batches that were applied
+	Epochs     int      `json:"epochs"`                // that ended
+	BestEpoch  int      `json:"best_epoch,omitempty"`  // after how many epochs the parameters were made, if they are the best by validation
+	BestFigure float64  `json:"best_figure,omitempty"` // their validation accuracy
+	Identity   Identity `json:"identity"`
+}
+
+// Progress returns how far the run is, of a checkpoint; ok is false of a file of parameters alone.
+func (m *Model) Progress() (p Progress, ok bool) {
+	c := m.checkpoint
+	if c == nil {
+		return p, false
+	}
+	p = Progress{Step: c.Step, Epochs: c.Ended, BestEpoch: c.best(), Identity: c.Identity}
+	if c.Kept != nil {
+		p.BestFigure = c.Kept.Figure
+	}
+	return p, true
+}
+
+// Parameters returns how many values the parameters are, running statistics among them, and what Runtime.ParametersSHA256
+// says of them; "" where the file holds them in another type than float32.
+func (m *Model) Parameters() (n int, sha256sum string) {
+	h, plain := sha256.New(), true
+	sorted := slices.SortedFunc(slices.Values(m.tensors), func(a, b compute.RawTensor) int { return strings.Compare(a.Name, b.Name) })
+	for _, t := range sorted {
+		size := 1
+		for _, d := range t.Shape {
+			size *= d
+		}
+		n += size
+		switch {
+		case t.DType == "F32":
+			h.Write(t.Data)
+		case t.DType == "I64" && len(t.Data) == 8: // PyTorch's count of batches
+			count := float32(int64(binary.LittleEndian.Uint64(t.Data)))
+			h.Write(binary.LittleEndian.AppendUint32(nil, math.Float32bits(count)))
+		default:
+			plain = false
+		}
+	}
+	if !plain {
+		return n, ""
+	}
+	return n, hex.EncodeToString(h.Sum(nil))
+}
 
 // Recipe returns how the columns of the data that it was trained on became features and classes, which
 // importer.ParseRecipe reads; nil: the file does not say.
@@ -127,6 +264,7 @@ func (d *Description) Configure(c *Config) {
 	m.Aggregation, m.Combine, m.Heads, m.Hops, m.TrainEps = s.Aggregation, s.Combine, s.Heads, s.Hops, s.TrainEps
 	m.Activation, m.Norm, m.Residual, m.JumpingKnowledge = s.Activation, s.Norm, s.Residual, s.JumpingKnowledge
 	m.DecoderLayers, m.LinkDecoder, m.EdgeFeatures = s.Decoder, s.LinkDecoder, s.EdgeDim > 0
+	c.Data.NormalizeFeatures = c.Data.NormalizeFeatures || d.NormalizeFeatures // files of before do not say
 	if m.Norm == "" {
 		m.Norm = "none"
 	}
@@ -140,11 +278,15 @@ func (d *Description) Check(c *Config) error {
 	if c.Model.EdgeFeatures {
 		s.EdgeDim = max(d.Model.EdgeDim, 1)
 	}
-	return d.check(s, c.task(), c.rowStages())
+	return d.check(s, c)
 }
 
-func (d *Description) check(model compute.Spec, task string, stages []string) error {
+func (d *Description) check(model compute.Spec, c *Config) error {
 	var bad []string
+	task, stages := c.task(), c.rowStages()
+	if d.NormalizeFeatures && !c.Data.NormalizeFeatures {
+		bad = append(bad, "normalize-features is false, and the model's true")
+	}
 	if !slices.Equal(stages, d.Stages) {
 		bad = append(bad, fmt.Sprintf("the program's own stages after load are %s, and the model's %s", named(stages), named(d.Stages)))
 	}
@@ -285,7 +427,7 @@ func (r *Runtime) parameters(m *Model) ([]float32, error) {
 func (m *Model) parameters(model *compute.Model, cfg *Config, log *slog.Logger) ([]float32, error) {
 	if m.about == nil {
 		log.Warn("parameters without a description: they are taken for those of the model that the settings name", "file", m.path)
-	} else if err := m.about.check(model.Spec(), cfg.task(), cfg.rowStages()); err != nil {
+	} else if err := m.about.check(model.Spec(), cfg); err != nil {
 		return nil, fmt.Errorf("%w; %s was saved of another model, or for other data", err, m.path)
 	}
 	if !m.checked {

@@ -44,6 +44,7 @@ type settings struct {
 	method    overlap.Method     // ReorderMethod; 0: batches keep their order
 	precision cpu.Precision
 	sampler   sampling.Spec // Sampler, Fanouts and SamplerOptions
+	multi     bool          // nodes have several labels each, the data says or Model.Saved
 }
 
 // Validate reports every problem at once, each with the setting's name. The

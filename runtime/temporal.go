@@ -25,7 +25,7 @@ func (r *Runtime) inferTemporal(ctx context.Context, x *cpu.Exec, params []float
 	e := r.model.NewEvaluator(x)
 	defer e.Close()
 	var b sampling.Batch
-	out := cpu.NewMatrix[float32](len(nodes), ds.Labels.NumClasses)
+	out := cpu.NewMatrix[float32](len(nodes), r.model.Spec().OutDim)
 	for at := 0; at < len(nodes); at += temporalChunk {
 		if ctx.Err() != nil {
 			return none, context.Cause(ctx)

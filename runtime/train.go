@@ -215,6 +215,9 @@ func (r *Runtime) check() error {
 		return nil // there are training links, or Start had failed
 	}
 	ds := r.data.ds
+	if ds.Labels == nil {
+		return fmt.Errorf("%w: %s has no labels to learn; add them to the data", ErrNoModel, ds.Name)
+	}
 	if len(ds.Train) == 0 {
 		return fmt.Errorf("runtime: the training set of %s is empty; add a train split to the data", ds.Name)
 	}

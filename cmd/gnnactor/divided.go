@@ -79,7 +79,7 @@ func (a *app) computePieces(ctx context.Context, cfg runtime.Config, scratch str
 }
 
 func (a *app) evaluateDivided(ctx context.Context, d *runtime.Divided, o *runtime.Outputs) error {
-	return a.showSplits(fmt.Sprintf("%s, a partition set", d.Set().Name()), func(split int) (runtime.Metrics, error) { return o.Evaluate(ctx, split) })
+	return a.showSplits(fmt.Sprintf("%s, a partition set", d.Set().Name()), splitNames[:], func(split int) (runtime.Metrics, error) { return o.Evaluate(ctx, split) })
 }
 
 func (a *app) predictDivided(d *runtime.Divided, o *runtime.Outputs, nodes *nodeFlags) error {

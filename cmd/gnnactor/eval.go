@@ -32,7 +32,11 @@ over the classes, each against the rest.
 
 The file says which model it was saved from, and for which task; flags that
 contradict it are refused. For one that does not, written by PyG say, name --model,
---layers and --hidden.
+--layers and --hidden. A directory of checkpoints stands for the newest in it.
+
+The data may be other than what the model was trained on: its nodes may have no label (of which
+none is measured), no splits (all nodes that have one are), or fewer classes, whose names are the
+model's. Tables are made to features as those of the training were; a store must have been.
 
 ` + overPieces,
 		Example: `  gnnactor train --data DIR --save model.safetensors
@@ -71,7 +75,7 @@ func savedConfig(cmd *cobra.Command, a *app, config *configFlags) (runtime.Confi
 		return cfg, err
 	}
 	if cfg.Model.Params == "" {
-		return cfg, usagef("there are no parameters to use; name a file with --params ('gnnactor train --save FILE' writes one)")
+		return cfg, usagef("there are no parameters to use; name a file or a directory of checkpoints with --params ('gnnactor train --save FILE' writes one)")
 	}
 	cfg.Sampling.Sampler, cfg.Sampling.Fanouts, cfg.Execution.SampleOn = "khop", nil, "cpu" // inference samples nothing
 	return cfg, nil
@@ -133,17 +137,19 @@ func (a *app) evaluate(cmd *cobra.Command, rt *runtime.Runtime) error {
 		a.logf("%s", describe(ds))
 		return t.write(a.stdout)
 	}
-	return a.showSplits(describe(ds), func(i int) (runtime.Metrics, error) {
-		return rt.EvaluateAUC(cmd.Context(), [][]uint32{ds.Train, ds.Valid, ds.Test}[i])
-	})
+	splits, names := [][]uint32{ds.Train, ds.Valid, ds.Test}, splitNames[:]
+	if len(ds.Train)+len(ds.Valid)+len(ds.Test) == 0 {
+		splits, names = [][]uint32{allNodes(ds.Graph.NumNodes())}, []string{"all"}
+	}
+	return a.showSplits(describe(ds), names, func(i int) (runtime.Metrics, error) { return rt.EvaluateAUC(cmd.Context(), splits[i]) })
 }
 
-// showSplits shows what measure says of the three splits.
-func (a *app) showSplits(about string, measure func(split int) (runtime.Metrics, error)) error {
+// showSplits shows what measure says of splits.
+func (a *app) showSplits(about string, names []string, measure func(split int) (runtime.Metrics, error)) error {
 	results := map[string]splitResult{}
 	var t table
 	t.row("", "nodes", "accuracy", "macro-F1", "AUC", "loss")
-	for i, name := range splitNames {
+	for i, name := range names {
 		m, err := measure(i)
 		if err != nil {
 			return err

@@ -10,20 +10,28 @@ import (
 	"github.com/gnnactor/gnnactor/graph/importer"
 	"github.com/gnnactor/gnnactor/graph/pieces"
 	"github.com/gnnactor/gnnactor/graph/store"
+	"github.com/gnnactor/gnnactor/runtime"
 )
 
 func newInspect(a *app) *cobra.Command {
 	var verify bool
 	cmd := &cobra.Command{
-		Use:   "inspect STORE",
-		Short: "Show what a store or a partition set holds, and check it",
+		Use:   "inspect PATH",
+		Short: "Show what a store, a partition set, a saved model or a checkpoint holds, and check it",
 		Long: `Show what a store holds, or a partition set ('gnnactor partition --out'). Opening one checks headers, sizes and version; --verify
 also reads every byte and compares it with its checksums, and names the file and
 the offsets of the first damage. A store of format version 1 has one checksum for
-each file, and none for its blocks of 1 MiB: it is said what that store lacks.`,
+each file, and none for its blocks of 1 MiB: it is said what that store lacks.
+
+Of a file of parameters ('gnnactor train --save'), a checkpoint or a directory of checkpoints,
+of which it takes the newest, it shows the model, the features and classes that it knows, and
+how far a run is; all of it is read and compared with its checksums.`,
 		Args: a.args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := args[0]
+			if runtime.IsSaved(dir) {
+				return a.inspectModel(cmd.Context(), dir)
+			}
 			if pieces.IsSet(dir) {
 				return a.inspectPieces(cmd.Context(), dir, verify)
 			}

@@ -31,8 +31,8 @@ func newPredict(a *app) *cobra.Command {
 		Use:   "predict --params FILE",
 		Short: "Print the most probable class of nodes",
 		Long: `Print the most probable class of nodes, by exact inference over their whole
-neighbourhood: one line each with id, class and probability, tabs between. Ids and classes are
-called what the data that was imported calls them.
+neighbourhood: one line each with id, class and probability, tabs between. Ids are called what the
+data calls them, classes what that of the training did. The data needs no labels.
 
 ` + overPieces,
 		Example: `  gnnactor predict --data DIR --params model.safetensors --ids 0,5,10-19`,

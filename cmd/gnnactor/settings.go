@@ -59,7 +59,7 @@ var settings = []setting{
 	{"decoder-layers", modelGroup, "linear layers after the convolutions; 0: none, but for one with --jumping-knowledge"},
 	{"link-decoder", modelGroup, "with --task link: `HOW` two embeddings make a score: dot (default), mlp (two linear layers of their product)"},
 	{"precision", modelGroup, "`NAME` of what factors of dense products are rounded to: float32 (default), or bf16, on processors with AVX512_BF16"},
-	{"params", modelGroup, "safetensors `FILE` with the parameters to start from; settings of its model that are given otherwise are refused"},
+	{"params", modelGroup, "safetensors `FILE` with the parameters to start from, or a directory of checkpoints; settings of its model that are given otherwise are refused"},
 
 	{"sampler", samplingGroup, "`NAME` of the sampler: " + strings.Join(runtime.Samplers(), ", ")},
 	{"fanouts", samplingGroup, "neighbours sampled per layer, from the seeds outward; -1 takes all"},

@@ -44,6 +44,11 @@ func (t *table) nodeColumns() (c nodeColumns, err error) {
 	if c.label, err = first("--label", o.Label, labelNames); err != nil {
 		return c, err
 	}
+	if r := o.Recipe; r != nil && r.Label != nil && o.Label == "" { // other data may have no labels
+		if i, err := t.column("the recipe", r.Label.Column); err == nil {
+			c.label = i
+		}
+	}
 	if c.time, err = first("--time", "", timeNames); err != nil {
 		return c, err
 	}
