@@ -98,11 +98,16 @@ func (p *Piece) receive(ctx context.Context, ex Exchange, round string, values *
 		if n == 0 {
 			continue
 		}
-		rows := make([]float32, n*width)
+		var rows []float32
+		if len(all) == 1 {
+			rows = all[0].Data[(p.Masters+from)*width:][:n*width]
+		} else {
+			rows = make([]float32, n*width)
+		}
 		if err := ex.Receive(ctx, round, q, p.Index, rows); err != nil {
 			return nil, err
 		}
-		for k := range all {
+		for k := 0; k < len(all) && len(all) > 1; k++ {
 			cols := all[k].Cols
 			copy(all[k].Data[(p.Masters+from)*cols:], rows[:n*cols])
 			rows = rows[n*cols:]
