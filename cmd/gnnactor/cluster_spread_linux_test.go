@@ -99,11 +99,15 @@ func TestNetSpread(t *testing.T) {
 // data is the directory of a node's pieces.
 func (c *netCluster) data(n *netNode) string { return filepath.Join(c.dir, "data-"+n.name) }
 
-// dealPieces gives each of the first n hosts one of a set's pieces, with what describes the set.
+// dealPieces gives each host what describes a set, and each of the first n one of its pieces.
 func (c *netCluster) dealPieces(set string, n int) {
 	c.t.Helper()
-	for i, host := range c.nodes[:n] {
-		for _, name := range append(pieces.Files(), pieces.PieceName(i)) {
+	for i, host := range c.nodes {
+		names := pieces.Files()
+		if i < n {
+			names = append(names, pieces.PieceName(i))
+		}
+		for _, name := range names {
 			if err := copyAny(filepath.Join(set, name), filepath.Join(c.data(host), name)); err != nil {
 				c.t.Fatal(err)
 			}
