@@ -17,6 +17,7 @@ import (
 	"github.com/gnnactor/gnnactor/graph/internal/arrays"
 	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
 	"github.com/gnnactor/gnnactor/graph/store"
+	"github.com/gnnactor/gnnactor/internal/hugepages"
 )
 
 // Where edges alone say which nodes there are, and these are more than the map of their ids may hold, the map
@@ -343,7 +344,7 @@ func (im *importer) retext(run *idRun) error {
 
 // readRun reads a number for each of a run's ids.
 func (im *importer) readRun(path string, count int) ([]uint32, error) {
-	x := make([]uint32, count)
+	x := hugepages.Make[uint32](count)
 	f, err := os.Open(path)
 	if err == nil {
 		_, err = io.ReadFull(f, arrays.Bytes(x))

@@ -16,6 +16,7 @@ import (
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/internal/arrays"
 	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
+	"github.com/gnnactor/gnnactor/internal/hugepages"
 )
 
 // idMap numbers the ids of nodes: whole numbers of 64 bits as long as all are, from then on
@@ -33,7 +34,7 @@ type idMap struct {
 	table   []uint64
 	frozen  bool // new ids are not taken
 	seed    maphash.Seed
-	found   []uint64 // scratch: the first entry that each of a batch looks at
+	found   []uint64 // scratch: the candidate of each of a batch
 	hashes  []uint64 // scratch
 	touched byte     // of the texts that a batch compares with: they are read before any is waited for
 }
@@ -58,19 +59,37 @@ func hashNumber(x int64) uint64 {
 	return h ^ h>>32
 }
 
+// candidate returns the first entry that the id of a hash may have; 0: it has none.
+func (m *idMap) candidate(h, mask uint64) uint64 {
+	for slot := h & mask; ; slot = (slot + 1) & mask {
+		if e := m.table[slot]; e == 0 || e>>32 == h>>32 {
+			return e
+		}
+	}
+}
+
+// grown is x with room for n more, in huge pages.
+func grown[T any](x []T, n int) []T {
+	if len(x)+n <= cap(x) {
+		return x
+	}
+	return append(hugepages.Make[T](max(2*cap(x), len(x)+n))[:0], x...)
+}
+
 // addNumbers puts the number of each id into out. Where one is not to be had, the error wraps
 // errNewID, and at is which.
 func (m *idMap) addNumbers(ids []int64, out []uint32) (at int, err error) {
 	m.room(len(ids))
+	m.numbers = grown(m.numbers, len(ids))
 	mask := uint64(len(m.table) - 1)
 	m.hashes, m.found = resized(m.hashes, len(ids)), resized(m.found, len(ids))
 	for i, id := range ids {
 		h := hashNumber(id)
-		m.hashes[i], m.found[i] = h, m.table[h&mask]
+		m.hashes[i], m.found[i] = h, m.candidate(h, mask)
 	}
 	for i, id := range ids {
 		h := m.hashes[i]
-		if e := m.found[i]; e != 0 && e>>32 == h>>32 && m.numbers[uint32(e)-1] == id {
+		if e := m.found[i]; e != 0 && m.numbers[uint32(e)-1] == id {
 			out[i] = uint32(e) - 1
 			continue
 		}
@@ -104,13 +123,14 @@ func (m *idMap) addTexts(r *records, columns []int, out []uint32) (at int, err e
 	m.toTexts()
 	n := r.rows * len(columns)
 	m.room(n)
+	m.text, m.ends = grown(m.text, len(r.buf)), grown(m.ends, n)
 	mask := uint64(len(m.table) - 1)
 	m.hashes, m.found = resized(m.hashes, n), resized(m.found, n)
 	i := 0
 	for row := range r.rows {
 		for _, k := range columns {
 			h := maphash.Bytes(m.seed, r.field(row, k))
-			m.hashes[i], m.found[i] = h, m.table[h&mask]
+			m.hashes[i], m.found[i] = h, m.candidate(h, mask)
 			i++
 		}
 	}
@@ -127,7 +147,7 @@ func (m *idMap) addTexts(r *records, columns []int, out []uint32) (at int, err e
 	for row := range r.rows {
 		for _, k := range columns {
 			h, id := m.hashes[i], r.field(row, k)
-			if e := m.found[i]; e != 0 && e>>32 == h>>32 && bytes.Equal(m.textOf(uint32(e)-1), id) {
+			if e := m.found[i]; e != 0 && bytes.Equal(m.textOf(uint32(e)-1), id) {
 				out[i] = uint32(e) - 1
 			} else if out[i], err = m.slowText(h, id); err != nil {
 				return i, err
@@ -184,7 +204,7 @@ func (m *idMap) room(n int) {
 		need *= 2
 	}
 	if need != len(m.table) {
-		m.table = make([]uint64, need)
+		m.table = hugepages.Make[uint64](need)
 		m.rehash()
 	}
 }
@@ -230,7 +250,7 @@ func (m *idMap) sorted() (*graph.Names, []uint32) {
 	if m.texts {
 		order := make([]uint32, n)
 		m.sortTexts(order)
-		renumber = make([]uint32, n)
+		renumber = hugepages.Make[uint32](n)
 		for i, v := range order {
 			renumber[v] = uint32(i)
 		}
@@ -260,7 +280,7 @@ func (m *idMap) sorted() (*graph.Names, []uint32) {
 func (m *idMap) sortNumbers() (sorted []int64, rank []uint32) {
 	sorted = slices.Clone(m.numbers)
 	sortAll(sorted, runtime.GOMAXPROCS(0), cmp.Compare[int64])
-	rank = make([]uint32, len(sorted))
+	rank = hugepages.Make[uint32](len(sorted))
 	frozen := m.frozen
 	m.frozen = true // all are there
 	var local [1 << 12]uint32
@@ -387,7 +407,7 @@ func (im *importer) nameNodes() error {
 // closeGaps numbers the nodes that have edges, where their ids are small numbers.
 func (im *importer) closeGaps() error {
 	s := im.edges
-	present := make([]uint64, s.maxID/64+1)
+	present := hugepages.Make[uint64](int(s.maxID/64 + 1))
 	err := s.each(func(src, dst []uint32) error {
 		for _, x := range [][]uint32{src, dst} {
 			for _, v := range x {
@@ -401,7 +421,7 @@ func (im *importer) closeGaps() error {
 	if err != nil {
 		return err
 	}
-	before := make([]uint32, len(present)) // how many are present in the words before
+	before := hugepages.Make[uint32](len(present)) // how many are present in the words before
 	n := uint32(0)
 	for i, w := range present {
 		before[i] = n

@@ -12,6 +12,7 @@ import (
 	"github.com/gnnactor/gnnactor/graph/internal/csc"
 	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
 	"github.com/gnnactor/gnnactor/graph/store"
+	"github.com/gnnactor/gnnactor/internal/hugepages"
 )
 
 // buildGraph turns the spooled edges into the store's rows, and puts weights
@@ -26,7 +27,7 @@ func (im *importer) buildGraph() error {
 		return dataerr.Bad("%d edges with weights or features are more than the supported %d", s.count, int64(csc.NoOrigin))
 	}
 	b := csc.Builder{Undirected: im.o.Undirected, SelfLoops: im.o.SelfLoops}
-	indptr := make([]int64, im.nodes+1)
+	indptr := hugepages.Make[int64](int(im.nodes + 1))
 	if _, err := b.Count(indptr, s.each); err != nil {
 		return err
 	}
@@ -101,9 +102,9 @@ func (im *importer) writeRows(b *csc.Builder, indptr []int64, indices, origin *s
 		indptr[lo] = base
 		end := indptr[hi]
 		if k := end - base; k > int64(len(row)) {
-			row = make([]uint32, k)
+			row = hugepages.Make[uint32](int(k))
 			if origin != nil {
-				origins = make([]uint32, k)
+				origins = hugepages.Make[uint32](int(k))
 			}
 		}
 		var part []uint32

@@ -81,7 +81,10 @@ func writeRandomEdges(path string, edges int, nodes uint64, id func(b []byte, v 
 		line = append(id(line, r.Uint64N(nodes)), '\n')
 		w.Write(line)
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return f.Sync() // or the import waits for it
 }
 
 // peakMemory returns the process's largest resident memory in bytes.
