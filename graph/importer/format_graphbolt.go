@@ -88,7 +88,11 @@ func decodeBoltMetadata(b []byte) (*boltMetadata, error) {
 		if f.Domain != "node" && f.Domain != "edge" {
 			return nil, fmt.Errorf("feature_data[%d].domain: %q is neither node nor edge", i, clip(f.Domain))
 		}
-		if err := checkBoltFile(fmt.Sprintf("feature_data[%d]", i), f.Path, f.Format, "numpy"); err != nil {
+		formats := []string{"numpy", "csv"}
+		if f.isTime() {
+			formats = formats[:1]
+		}
+		if err := checkBoltFile(fmt.Sprintf("feature_data[%d]", i), f.Path, f.Format, formats...); err != nil {
 			return nil, err
 		}
 	}
@@ -177,7 +181,11 @@ func (im *importer) readGraphBolt(dir string) error {
 		return dataerr.Bad("%s: %w", path, err)
 	}
 	if node != nil {
-		if err := im.nodeFeaturesNPY(at(node.Path)); err != nil {
+		read := im.nodeFeaturesNPY
+		if node.Format == "csv" {
+			read = im.nodeFeaturesText
+		}
+		if err := read(at(node.Path)); err != nil {
 			return err
 		}
 	}
@@ -185,7 +193,7 @@ func (im *importer) readGraphBolt(dir string) error {
 		var err error
 		switch {
 		case f.Domain == "edge" && f.Name == "weight":
-			err = im.edgeTableNPY(at(f.Path), arrays.Weights)
+			err = im.boltEdges(&f, arrays.Weights, at)
 		case f.Domain == "edge" && f.isTime():
 			err = im.edgeTimesNPY(at(f.Path))
 		case f.isTime():
@@ -200,11 +208,19 @@ func (im *importer) readGraphBolt(dir string) error {
 		return dataerr.Bad("%s: %w", path, err)
 	}
 	if edge != nil {
-		if err := im.edgeTableNPY(at(edge.Path), arrays.EdgeFeatures); err != nil {
+		if err := im.boltEdges(edge, arrays.EdgeFeatures, at); err != nil {
 			return err
 		}
 	}
 	return im.readBoltTask(m.task(), path, at)
+}
+
+// boltEdges reads weights or features of edges.
+func (im *importer) boltEdges(f *boltFile, name string, at func(string) string) error {
+	if f.Format == "csv" {
+		return im.edgeTableText(at(f.Path), name)
+	}
+	return im.edgeTableNPY(at(f.Path), name)
 }
 
 // feature returns the features to use of a domain, or nil.

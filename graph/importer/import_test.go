@@ -188,9 +188,12 @@ func checkSmall(t *testing.T, ds *graph.Dataset) {
 
 func TestEveryFormatGivesTheSameDataset(t *testing.T) {
 	prints := map[string]string{}
-	for name, f := range map[string]files{"numpy": smallNumPy, "ogb": smallOGB, "graphbolt": smallBolt, "table": smallList} {
+	texts := strings.NewReplacer("numpy, path: feat.npy", "csv, path: feat.csv", "numpy, path: weight.npy", "csv, path: weight.csv", "numpy, path: edge-feat.npy", "csv, path: edge-feat.csv")
+	boltTexts := smallBolt.with("metadata.yaml", texts.Replace(smallBolt["metadata.yaml"])).with("feat.npy", "").with("weight.npy", "").with("edge-feat.npy", "").
+		with("feat.csv", "1,2\n3,4\n5,6\n7,255\n").with("weight.csv", "5\n1\n3\n4\n2\n").with("edge-feat.csv", "50,.5\n10,.1\n30,.3\n40,.4\n20,.2\n")
+	for name, f := range map[string]files{"numpy": smallNumPy, "ogb": smallOGB, "graphbolt": smallBolt, "graphbolt of texts": boltTexts, "table": smallList} {
 		src := f.write(t)
-		if got, err := DetectFormat(src); err != nil || got != name {
+		if got, err := DetectFormat(src); err != nil || got != strings.TrimSuffix(name, " of texts") {
 			t.Errorf("%s is taken for %q, %v", name, got, err)
 		}
 		dst := filepath.Join(t.TempDir(), "store")
@@ -200,7 +203,7 @@ func TestEveryFormatGivesTheSameDataset(t *testing.T) {
 		}
 		ds := opened(t, dst).Dataset()
 		checkSmall(t, ds)
-		if want := map[bool]string{true: "small", false: "data"}[name == "graphbolt"]; ds.Name != want {
+		if want := map[bool]string{true: "small", false: "data"}[strings.HasPrefix(name, "graphbolt")]; ds.Name != want {
 			t.Errorf("%s: name %q, want %q", name, ds.Name, want)
 		}
 		prints[ds.Fingerprint] = name
