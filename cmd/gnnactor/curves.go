@@ -26,6 +26,7 @@ import (
 type curves struct {
 	epochs                   []runtime.Event
 	loss, train, valid, test plotter.XYs
+	begun                    bool // the run has parameters of its own: it went on from a checkpoint, or made a step
 	links                    bool // valid and test are AUCs, and train is not drawn beside them
 }
 

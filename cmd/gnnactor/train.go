@@ -19,11 +19,11 @@ import (
 
 type trainCommand struct {
 	*app
-	config     *configFlags
-	save, plot string
-	scratch    string
-	baseline   bool
-	cluster    clusterFlags
+	config              *configFlags
+	save, plot, metrics string
+	scratch             string
+	baseline            bool
+	cluster             clusterFlags
 }
 
 func newTrain(a *app) *cobra.Command {
@@ -45,6 +45,10 @@ rows are brought to memory batch by batch, rows counts those that were asked for
 there (shared with the batches before, pinned or cached), and loaded. With
 --sync ssp:N, staleness counts the gradients that were 0, 1, … N steps late, on the
 node that has the parameters, and each line of --steps has that of its step.
+
+What files are to be written is tried before training begins, and one that fails in the end keeps
+no other from being written. Interrupted (Ctrl-C), it writes them, too: --save has the
+parameters that it came to, or the best so far.
 
 With --patience the run ends with the parameters that are best by validation, and --save has them
 (--keep last: the last ones). Checkpoints have both, so that a run that was killed after the
@@ -88,6 +92,7 @@ beforehand which would do what, and what a step would wait for.`,
 	c.cluster.addRunFlags(cmd)
 	c.cluster.addFlags(cmd)
 	cmd.Flags().StringVar(&c.plot, "plot", "", "`FILE`.svg or .png to draw loss, accuracy, and what the stages did to, or .csv for the figures of each epoch")
+	cmd.Flags().StringVar(&c.metrics, "metrics", "", "`FILE`.jsonl or .csv to append a line to for each epoch: figures, steps, seconds")
 	cmd.Flags().BoolVar(&c.baseline, "baseline", false, "also train on the features alone, without the graph (default: on the built-in graph)")
 	a.addOutputFlag(cmd)
 	return cmd
@@ -125,7 +130,7 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(checkPlot(c.plot, ".svg", ".png", ".csv"), checkReplaceable("--save", c.save), checkReplaceable("--trace", cfg.Execution.Trace), checkWritable("--steps", c.cluster.steps)); err != nil {
+	if err := errors.Join(checkPlot(c.plot, ".svg", ".png", ".csv"), checkReplaceable("--save", c.save), checkReplaceable("--trace", cfg.Execution.Trace), checkWritable("--steps", c.cluster.steps), checkWritable("--metrics", c.metrics)); err != nil {
 		return err
 	}
 	if cfg.Sampling.Sampler == "full" && pieces.IsSet(cfg.Data.Path) && len(c.cluster.store) == 0 {
@@ -134,6 +139,16 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	if c.plot != "" {
 		cfg.Execution.Spans = plotSpans
 	}
+	steps, err := openLines("--steps", c.cluster.steps)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, steps.close()) }() // what was trained is saved all the same
+	metrics, err := openMetrics(c.metrics)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, metrics.close()) }()
 	p, err := c.cluster.enter(cmd, c.app, &cfg, c.config.given)
 	if err != nil {
 		if errors.Is(err, cluster.ErrDrained) || errors.Is(err, cluster.ErrEnded) {
@@ -167,52 +182,69 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	if rt != nil { // else this node holds rows alone
 		c.logf("%s", describe(rt.Dataset()))
 	}
-	steps, err := openStepLog(c.cluster.steps, cfg.Training.Sync.Asynchronous())
-	if err != nil {
-		return err
+	if metrics != nil {
+		metrics.links = cfg.Model.Task == "link"
 	}
 	var t *table
 	done, drawn, err := c.train(ctx, events, cfg, func(e runtime.Event) (err error) {
-		steps.event(e)
+		steps.writeStep(e, cfg.Training.Sync.Asynchronous())
+		metrics.event(e)
 		if e.Kind == runtime.EventDone && c.output != outputJSON { // now, as rows may lie on nodes that leave
 			t, err = c.table(ctx, rt, e, c.baseline || cfg.Data.Path == "" && cfg.Model.Task != "link" && !cmd.Flags().Changed("baseline"))
 		}
 		return err
 	})
-	missing := steps.close()
-	defer func() { err = errors.Join(err, missing) }() // what was trained is saved all the same
-	if err != nil {
-		return err
-	}
-	if p != nil && (p.Drained() || !p.Roles().Train) {
+	if err == nil && p != nil && (p.Drained() || !p.Roles().Train) {
 		return c.parted(p)
 	}
-	if c.save != "" {
-		if err := rt.Save(ctx, c.save); err != nil {
-			return err
-		}
-		c.logf("parameters saved to %s", c.save)
+	if rt == nil || !drawn.begun {
+		return err
 	}
-	if c.plot != "" {
-		if err := drawn.save(c.plot, newTimeline(rt.Spans())); err != nil {
-			return err
+	return errors.Join(err, c.outputs(ctx, rt, cfg, drawn, err), c.result(ctx, rt, cfg, done, newTeamResult(p), t))
+}
+
+// outputs writes the files that were asked for, those of a run that ended with why, too: one that cannot be written keeps no other
+// from it.
+func (c *trainCommand) outputs(ctx context.Context, rt *runtime.Runtime, cfg runtime.Config, drawn *curves, why error) (err error) {
+	if c.save != "" && !errors.Is(why, runtime.ErrDamaged) {
+		switch failed := rt.Save(context.WithoutCancel(ctx), c.save); {
+		case failed != nil:
+			err = errors.Join(err, fmt.Errorf("--save: %w", failed))
+		default:
+			c.logf("parameters saved to %s", c.save)
 		}
-		c.logf("curves written to %s", c.plot)
 	}
-	if cfg.Execution.Trace != "" {
+	if c.plot != "" && (why == nil || drawn.epochs != nil) {
+		if failed := drawn.save(c.plot, newTimeline(rt.Spans())); failed != nil {
+			err = errors.Join(err, fmt.Errorf("--plot: %w", failed))
+		} else {
+			c.logf("curves written to %s", c.plot)
+		}
+	}
+	if cfg.Execution.Trace != "" && why == nil {
 		c.logf("trace written to %s: open it at https://ui.perfetto.dev", cfg.Execution.Trace)
 	}
-	if c.output == outputJSON {
-		result, err := jsonResult(ctx, rt, cfg, done, newTeamResult(p))
+	return err
+}
+
+// result prints what a run came to that has reached its end.
+func (c *trainCommand) result(ctx context.Context, rt *runtime.Runtime, cfg runtime.Config, done runtime.Event, team *teamResult, t *table) error {
+	switch {
+	case done.Kind != runtime.EventDone:
+		return nil
+	case c.output == outputJSON:
+		result, err := jsonResult(ctx, rt, cfg, done, team)
 		if err != nil {
 			return err
 		}
 		return c.printJSON(result)
+	case t != nil:
+		return t.write(c.stdout)
 	}
-	return t.write(c.stdout)
+	return nil
 }
 
-// train runs the training and returns its last event.
+// train runs the training and returns its last event, and the curves of what it has come to.
 func (c *trainCommand) train(ctx context.Context, events iter.Seq2[runtime.Event, error], cfg runtime.Config, each func(runtime.Event) error) (done runtime.Event, drawn *curves, err error) {
 	show := newProgress(c.stderr, cfg.Training.Epochs)
 	defer show.clear()
@@ -220,8 +252,9 @@ func (c *trainCommand) train(ctx context.Context, events iter.Seq2[runtime.Event
 	drawn = &curves{links: show.links}
 	for ev, err := range events {
 		if err != nil {
-			return done, nil, resumeHint(err, ctx, cfg.Checkpoint.Dir)
+			return done, drawn, c.resumeHint(err, ctx, cfg.Checkpoint.Dir)
 		}
+		drawn.begun = drawn.begun || ev.Kind != runtime.EventStart || ev.Resumed
 		show.event(ev)
 		drawn.event(ev)
 		if ev.Kind == runtime.EventDone {
@@ -229,16 +262,18 @@ func (c *trainCommand) train(ctx context.Context, events iter.Seq2[runtime.Event
 			show.clear()
 		}
 		if err := each(ev); err != nil {
-			return done, nil, err
+			return done, drawn, err
 		}
 	}
 	return done, drawn, nil
 }
 
 // resumeHint adds to the error of an interrupted run how to go on.
-func resumeHint(err error, ctx context.Context, checkpoint string) error {
+func (c *trainCommand) resumeHint(err error, ctx context.Context, checkpoint string) error {
 	switch {
 	case ctx.Err() == nil && !errors.Is(err, training.ErrLast) || !errors.Is(err, context.Canceled):
+		return err
+	case checkpoint == "" && c.save != "":
 		return err
 	case checkpoint == "":
 		return fmt.Errorf("%w; nothing was kept: --checkpoint DIR keeps what was done", err)
