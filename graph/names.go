@@ -51,8 +51,8 @@ func (n *Names) Find(name string, nodes int) (v uint32, ok bool) {
 	return uint32(i), i < count && string(n.Text[n.Bounds[i]:n.Bounds[i+1]]) == name
 }
 
-// validate checks that there is a name for each of so many nodes, and that they rise.
-func (n *Names) validate(nodes int) error {
+// Validate checks that there is a name for each of so many nodes, and that they rise.
+func (n *Names) Validate(nodes int) error {
 	if n == nil {
 		return nil
 	}

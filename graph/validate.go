@@ -53,7 +53,7 @@ func (d *Dataset) validate(stop *interrupt.Poll) error {
 	if d.EdgeTimes != nil && int64(len(d.EdgeTimes)) != d.Graph.NumEdges() {
 		return dataerr.Bad("%d times for %d edges; give one each, or none", len(d.EdgeTimes), d.Graph.NumEdges())
 	}
-	if err := d.Names.validate(n); err != nil {
+	if err := d.Names.Validate(n); err != nil {
 		return err
 	}
 	for i := range d.Partitions {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/bits"
 	"os"
 	"path/filepath"
@@ -76,76 +77,86 @@ type filler struct {
 	k      *buckets
 	reader int
 	limit  int // bytes that are kept of a bucket
-	buf    [][]byte
-	row    []uint32 // of the last edge of each bucket
+	lanes  []lane
 	err    error
+}
+
+// lane is what a filler has of a bucket.
+type lane struct {
+	f    *filler
+	b    int
+	buf  []byte
+	base uint32
+	row  uint32 // of the last edge
 }
 
 // fillers returns one for each of the buckets.
 func fillers(all []*buckets, reader, bufferBytes int) (list []*filler) {
 	for _, k := range all {
-		n := len(k.ends)
-		list = append(list, &filler{k: k, reader: reader, limit: max(bufferBytes, maxEdge), buf: make([][]byte, n), row: make([]uint32, n)})
+		f := &filler{k: k, reader: reader, limit: max(bufferBytes, maxEdge), lanes: make([]lane, len(k.ends))}
+		for b := range f.lanes {
+			f.lanes[b] = lane{f: f, b: b, base: k.base[b]}
+		}
+		list = append(list, f)
 	}
 	return list
 }
 
-// add takes an edge into a row, which is not below the one before. Its key is source or the row's id.
-func (f *filler) add(key, source, row, weight uint32) {
-	k := f.k
-	b := k.chunk[(key-k.from)/Border]
-	buf := f.buf[b]
-	if cap(buf)-len(buf) < maxEdge {
-		buf = f.room(b)
+// of returns the lane of a key.
+func (f *filler) of(key uint32) *lane { return &f.lanes[f.k.chunk[(key-f.k.from)/Border]] }
+
+// add takes an edge into a row, which is not below the one before.
+func (l *lane) add(source, row, weight uint32) {
+	at := len(l.buf)
+	if cap(l.buf)-at < maxEdge {
+		l.room()
+		at = 0
 	}
-	at := len(buf)
-	buf = buf[:at+maxEdge]
-	if behind := row - f.row[b]; behind < 255 {
-		buf[at] = byte(behind)
-		at++
+	buf := l.buf[at : at+maxEdge]
+	n := 1
+	if behind := row - l.row; behind < 255 {
+		buf[0] = byte(behind)
 	} else {
-		buf[at] = 255
-		binary.LittleEndian.PutUint32(buf[at+1:], row)
-		at += 5
+		buf[0] = 255
+		binary.LittleEndian.PutUint32(buf[1:], row)
+		n = 5
 	}
-	f.row[b] = row
-	binary.LittleEndian.PutUint32(buf[at:], source-k.base[b])
-	at += k.width
-	if k.weighted {
-		binary.LittleEndian.PutUint32(buf[at:], weight)
-		at += 4
+	l.row = row
+	binary.LittleEndian.PutUint32(buf[n:], source-l.base)
+	n += l.f.k.width
+	if l.f.k.weighted {
+		binary.LittleEndian.PutUint32(buf[n:], weight)
+		n += 4
 	}
-	f.buf[b] = buf[:at]
+	l.buf = l.buf[:at+n]
 }
 
-// room returns bucket b's buffer with room for an edge.
-func (f *filler) room(b uint32) []byte {
-	if f.buf[b] == nil {
-		f.buf[b] = make([]byte, 0, f.limit)
+// room makes room for an edge.
+func (l *lane) room() {
+	if l.buf == nil {
+		l.buf = make([]byte, 0, l.f.limit)
 	}
-	f.write(int(b))
-	return f.buf[b]
+	l.write()
 }
 
-func (f *filler) write(b int) {
-	if len(f.buf[b]) == 0 || f.err != nil {
-		f.buf[b] = f.buf[b][:0]
-		return
+func (l *lane) write() {
+	f := l.f
+	if len(l.buf) > 0 && f.err == nil {
+		path := f.k.file(f.reader, l.b)
+		h, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o666)
+		if err == nil {
+			_, err = h.Write(l.buf)
+			err = errors.Join(err, h.Close())
+		}
+		f.err = dataerr.Writing(path, err)
 	}
-	path := f.k.file(f.reader, b)
-	h, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o666)
-	if err == nil {
-		_, err = h.Write(f.buf[b])
-		err = errors.Join(err, h.Close())
-	}
-	f.err = dataerr.Writing(path, err)
-	f.buf[b] = f.buf[b][:0]
+	l.buf = l.buf[:0]
 }
 
 // finish writes what is kept.
 func (f *filler) finish() error {
-	for b := range f.buf {
-		f.write(b)
+	for b := range f.lanes {
+		f.lanes[b].write()
 	}
 	return f.err
 }
@@ -155,7 +166,7 @@ type bucketEdge struct{ key, other, weight uint32 }
 
 // each calls f with the edges of bucket b, in the order in which they were read, in blocks.
 func (k *buckets) each(ctx context.Context, b, readers int, f func(block []bucketEdge)) error {
-	const size = 1 << 16
+	const size = 1 << 14 // a block stays in a processor's cache
 	buf, block := make([]byte, size+maxEdge), make([]bucketEdge, 0, size/3)
 	for r := range readers {
 		path := k.file(r, b)
@@ -222,7 +233,7 @@ func (k *buckets) each(ctx context.Context, b, readers int, f func(block []bucke
 type numbering struct {
 	first, masters uint32
 	words          []uint64 // a bit for each id
-	before         []uint32 // marked ids before each word
+	before         []uint32 // the number of the first id of each word
 }
 
 func newNumbering(first, end uint32, n int) *numbering {
@@ -236,20 +247,30 @@ func (m *numbering) mark(id uint32) {
 	}
 }
 
-// number numbers what is marked.
+// own returns which words are the masters', and no other node's.
+func (m *numbering) own() (from, to int) {
+	if m.masters == 0 {
+		return 0, 0
+	}
+	return int(m.first / 64), int((m.first + m.masters + 63) / 64)
+}
+
+// number numbers what is marked. Masters are marked all, so that theirs are found as others' are.
 func (m *numbering) number() {
 	m.before = make([]uint32, len(m.words))
-	if m.masters > 0 { // whose last word is no other piece's
-		clear(m.words[m.first/64 : (m.first+m.masters+63)/64])
-	}
-	n := 0
+	from, to := m.own()
+	n := m.masters
 	for w, x := range m.words {
-		m.before[w] = uint32(n)
-		n += bits.OnesCount64(x)
+		if w >= from && w < to {
+			m.words[w], m.before[w] = math.MaxUint64, uint32(w)*64-m.first
+			continue
+		}
+		m.before[w] = n
+		n += uint32(bits.OnesCount64(x))
 	}
 }
 
-// write writes what is marked to a new array.
+// write writes what is marked, of others, to a new array.
 func (m *numbering) write(w *store.Writer, name string) error {
 	a, err := w.Array(name, graph.Uint32, 1)
 	if err != nil {
@@ -257,7 +278,11 @@ func (m *numbering) write(w *store.Writer, name string) error {
 	}
 	defer a.Close()
 	var ids [64]uint32
+	from, to := m.own()
 	for i, x := range m.words {
+		if i >= from && i < to {
+			continue
+		}
 		n := 0
 		for ; x != 0; x &= x - 1 {
 			ids[n] = uint32(i*64 + bits.TrailingZeros64(x))
@@ -270,12 +295,10 @@ func (m *numbering) write(w *store.Writer, name string) error {
 	return a.Finish()
 }
 
+// of returns the number of a master or of what is marked.
 func (m *numbering) of(id uint32) uint32 {
-	if v := id - m.first; v < m.masters {
-		return v
-	}
 	w := id / 64
-	return m.masters + m.before[w] + uint32(bits.OnesCount64(m.words[w]&(1<<(id%64)-1)))
+	return m.before[w] + uint32(bits.OnesCount64(m.words[w]&(1<<(id%64)-1)))
 }
 
 // rows are the arrays that sorted edges are written to.
@@ -311,8 +334,15 @@ func (k *buckets) sort(ctx context.Context, readers int, keys, others *numbering
 
 // sortBucket writes the rows of the keys [from, to), of those without edges only if all are to be.
 func (k *buckets) sortBucket(ctx context.Context, b, readers int, from, to uint32, all bool, others *numbering, limit int, out *rows) error {
+	most, err := k.atMost(b, readers)
+	if err != nil {
+		return err
+	}
+	if most <= int64(limit) {
+		return k.sortRows(ctx, b, readers, from, to, most, all, others, out)
+	}
 	count := make([]int64, to-from)
-	err := k.each(ctx, b, readers, func(block []bucketEdge) {
+	err = k.each(ctx, b, readers, func(block []bucketEdge) {
 		for _, e := range block {
 			count[e.key-from]++
 		}
@@ -323,51 +353,82 @@ func (k *buckets) sortBucket(ctx context.Context, b, readers int, from, to uint3
 			edges += count[hi-from]
 			hi++
 		}
-		if edges > int64(limit) {
-			err = k.copyRow(ctx, b, readers, lo, others, out)
-		} else if edges > 0 {
-			err = k.sortRows(ctx, b, readers, lo, count[lo-from:hi-from], edges, others, out)
-		}
-		for _, c := range count[lo-from : hi-from] {
-			if out.edges += c; (all || c > 0) && err == nil {
-				err = out.end()
-			}
+		if edges <= int64(limit) {
+			err = k.sortRows(ctx, b, readers, lo, hi, edges, all, others, out)
+		} else if err = k.copyRow(ctx, b, readers, lo, others, out); err == nil {
+			out.edges += edges
+			err = out.end()
 		}
 		lo = hi
 	}
 	return err
 }
 
-// sortRows writes the edges, so many, of the keys from lo on.
-func (k *buckets) sortRows(ctx context.Context, b, readers int, lo uint32, count []int64, edges int64, others *numbering, out *rows) error {
-	at, sum := make([]int64, len(count)), int64(0)
-	for i, c := range count {
-		at[i] = sum
-		sum += c
+// atMost returns how many edges a bucket has at most, by the sizes of its files.
+func (k *buckets) atMost(b, readers int) (edges int64, err error) {
+	least := 1 + int64(k.width) // bytes of an edge
+	if k.weighted {
+		least += 4
 	}
-	other := make([]uint32, edges)
-	var weight []uint32
-	if out.weights != nil {
-		weight = make([]uint32, edges)
+	for r := range readers {
+		info, err := os.Stat(k.file(r, b))
+		if err == nil {
+			edges += info.Size() / least
+		} else if !errors.Is(err, os.ErrNotExist) {
+			return 0, fmt.Errorf("pieces: %w", err)
+		}
 	}
+	return edges, nil
+}
+
+// sortRows writes the rows of the keys [from, to), which have up to so many edges, of those without edges only if all are to be.
+func (k *buckets) sortRows(ctx context.Context, b, readers int, from, to uint32, edges int64, all bool, others *numbering, out *rows) error {
+	read, key := make([]uint32, 0, edges), make([]uint16, 0, edges)
+	var readWeight []uint32
+	ends := make([]int64, to-from) // of each key's edges, when they are counted
 	err := k.each(ctx, b, readers, func(block []bucketEdge) {
 		for _, e := range block {
-			row := e.key - lo
-			if int(row) >= len(at) {
+			row := e.key - from
+			if int(row) >= len(ends) || len(read) == cap(read) {
 				continue
 			}
-			p := at[row]
-			at[row]++
-			other[p] = others.of(e.other)
-			if weight != nil {
-				weight[p] = e.weight
+			ends[row]++
+			read, key = append(read, others.of(e.other)), append(key, uint16(row))
+			if k.weighted {
+				readWeight = append(readWeight, e.weight)
 			}
 		}
 	})
 	if err != nil {
 		return err
 	}
-	return out.put(other, arrays.Bytes(weight))
+	sum := int64(0)
+	for i, n := range ends {
+		ends[i] = sum // where the key's next edge goes
+		sum += n
+	}
+	other, weight := make([]uint32, len(read)), make([]uint32, len(readWeight))
+	for i, row := range key {
+		p := ends[row]
+		ends[row]++
+		other[p] = read[i]
+		if k.weighted {
+			weight[p] = readWeight[i]
+		}
+	}
+	if err := out.put(other, arrays.Bytes(weight)); err != nil {
+		return err
+	}
+	begin, before := int64(0), out.edges
+	for _, end := range ends {
+		if out.edges = before + end; all || end > begin {
+			if err := out.end(); err != nil {
+				return err
+			}
+		}
+		begin = end
+	}
+	return nil
 }
 
 // copyRow writes the edges of one key, which are in order.

@@ -1,6 +1,7 @@
 package pieces
 
 import (
+	"bytes"
 	"path/filepath"
 
 	"github.com/gnnactor/gnnactor/graph"
@@ -15,6 +16,7 @@ type Common struct {
 	Multi    bool             `json:"multi,omitempty"` // a node has any number of classes
 	Classes  int              `json:"classes,omitempty"`
 	Weighted bool             `json:"weighted,omitempty"`
+	Recipe   []byte           `json:"recipe,omitempty"` // how the data's columns became features and classes (importer.Recipe); nil: it is not known
 }
 
 // CommonOf returns what p says of all pieces of its set.
@@ -29,7 +31,7 @@ func CommonOf(p *store.Piece) (c Common, err error) {
 		if l := ds.Labels; l != nil {
 			c.Labels, c.Multi, c.Classes = true, l.IsMulti(), l.NumClasses
 		}
-		c.Weighted = p.In.Weights != nil
+		c.Weighted, c.Recipe = p.In.Weights != nil, bytes.Clone(ds.Recipe)
 		return nil
 	})
 	return c, err

@@ -20,7 +20,7 @@ type PieceOf struct {
 }
 
 // Piece is one piece of a divided graph: a range of its nodes, called masters, and edges.
-// What is said of nodes is said of masters alone: features, labels, times.
+// What is said of nodes is said of masters alone: features, labels, times, names. The recipe is the whole graph's.
 //
 // Edges name nodes by numbers of the piece: masters come first, in order of their ids, then
 // those of Sources, in In.Indices, and those of Targets, in Out.Indices. Where edges lie with
@@ -135,10 +135,10 @@ func (p *Piece) validate(ctx context.Context) error {
 	if p.Originals != nil && (len(p.Originals) != n || !ascend(p.Originals)) {
 		return dataerr.Bad("the masters' ids outside are out of order")
 	}
-	if err := p.ds.Labels.Validate(n); err != nil {
+	if err := p.ds.Names.Validate(n); err != nil {
 		return err
 	}
-	return nil
+	return p.ds.Labels.Validate(n)
 }
 
 func ascend(ids []uint32) bool {
