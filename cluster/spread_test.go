@@ -61,6 +61,16 @@ func computeSet(ctx context.Context, cfg runtime.Config, scratch string) (r resu
 	if r.valid, err = o.Evaluate(ctx, 1); err != nil {
 		return r, err
 	}
+	// Every node is somewhere, under its name, and none is called "nobody".
+	if here, err := o.Find(ctx, []string{"5", " 7"}); err != nil || !d.Spreads() && !slices.Equal(here, []uint32{5, 7}) {
+		return r, fmt.Errorf("5 and 7 are %v here: %w", here, err)
+	}
+	if _, err := o.Find(ctx, []string{"5", "nobody"}); !errors.Is(err, runtime.ErrNode) {
+		return r, fmt.Errorf("nobody was found: %w", err)
+	}
+	if err := o.Meet(ctx); err != nil {
+		return r, err
+	}
 	return r, o.Pieces(func(_ int, ids []uint32, rows cpu.Matrix[float32]) error {
 		for i, v := range ids {
 			r.outputs[v] = slices.Clone(rows.Row(i))

@@ -10,6 +10,8 @@ import (
 	"math"
 	stdruntime "runtime"
 	"slices"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -266,6 +268,22 @@ func (d *Divided) Split(i int) (here []uint32, err error) {
 	})
 }
 
+// find returns which piece here has a node, by the id that it has outside, as which master; nil: none.
+func (d *Divided) find(v uint32) (_ *store.Piece, at int) {
+	for _, c := range d.pieces {
+		p, at, found := d.opened[c.Index], int(v)-int(c.First), false
+		if p.Originals != nil {
+			at, found = slices.BinarySearch(p.Originals, v)
+		} else {
+			found = at >= 0 && at < c.Masters
+		}
+		if found {
+			return p, at
+		}
+	}
+	return nil, 0
+}
+
 // Here returns those of nodes, by the ids that they have outside, that are computed here, or that there are not.
 func (d *Divided) Here(nodes []uint32) (here []uint32, err error) {
 	if d.cfg.Cluster.Spread == nil {
@@ -273,19 +291,51 @@ func (d *Divided) Here(nodes []uint32) (here []uint32, err error) {
 	}
 	return here, graph.Guard(func() error {
 		for _, v := range nodes {
-			if int(v) >= d.set.NumNodes() || slices.ContainsFunc(d.pieces, func(c *compute.Piece) bool {
-				p, found := d.opened[c.Index], v >= c.First && v < c.First+uint32(c.Masters)
-				if p.Originals != nil {
-					_, found = slices.BinarySearch(p.Originals, v)
-				}
-				return found
-			}) {
+			if p, _ := d.find(v); p != nil || int(v) >= d.set.NumNodes() {
 				here = append(here, v)
 			}
 		}
 		return nil
 	})
 }
+
+// Named reports whether the data that the set was made of has names of nodes, and whether they are texts.
+func (d *Divided) Named() (named, texts bool) {
+	names := d.first().Names
+	return names != nil, names.AreTexts()
+}
+
+// called returns the node of that name, by the id that it has outside; ok is false when none here has it.
+func (d *Divided) called(name string) (v uint32, ok bool) {
+	if named, _ := d.Named(); !named {
+		v, ok = d.first().Names.Find(name, d.set.NumNodes())
+		p, _ := d.find(v)
+		return v, ok && p != nil
+	}
+	for _, c := range d.pieces {
+		p := d.opened[c.Index]
+		at, ok := p.Dataset().Names.Find(name, c.Masters)
+		switch {
+		case !ok:
+		case p.Originals != nil:
+			return p.Originals[at], true
+		default:
+			return c.First + at, true
+		}
+	}
+	return 0, false
+}
+
+// AppendName appends what a node that is computed here is called to b; nodes have the ids that they have outside.
+func (d *Divided) AppendName(b []byte, v uint32) []byte {
+	if p, at := d.find(v); p != nil && p.Dataset().Names != nil {
+		return p.Dataset().Names.Append(b, uint32(at))
+	}
+	return strconv.AppendUint(b, uint64(v), 10)
+}
+
+// Recipe returns how the columns of the data became features and classes (importer.ParseRecipe); nil: the set does not say.
+func (d *Divided) Recipe() []byte { return d.first().Recipe }
 
 // Outputs are what a model made of every node of a divided graph.
 type Outputs struct {
@@ -415,6 +465,51 @@ func (o *Outputs) Rows(nodes []uint32) (*Embedding, error) {
 		}
 		return nil
 	})
+}
+
+// Find returns the nodes of those names that are computed here, by the ids that they have outside. A name that no node has, wherever it is
+// computed, is an error that wraps ErrNode.
+func (o *Outputs) Find(ctx context.Context, names []string) (nodes []uint32, err error) {
+	found := make([]float32, len(names)) // 1: here
+	err = graph.Guard(func() error {
+		for i, name := range names {
+			v, ok := o.d.called(name)
+			if !ok {
+				v, ok = o.d.called(strings.TrimSpace(name))
+			}
+			if ok {
+				nodes, found[i] = append(nodes, v), 1
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	everywhere := [][]float32{found}
+	if o.places != nil {
+		o.d.rounds++
+		everywhere, err = o.places.Share(ctx, o.ex, fmt.Sprint("names-", o.d.rounds), o.here, func(int) ([]float32, error) { return found, nil }, func(int) int { return len(names) })
+		if err != nil {
+			return nil, err
+		}
+	}
+	for i, name := range names {
+		if !slices.ContainsFunc(everywhere, func(said []float32) bool { return said != nil && said[i] != 0 }) {
+			return nil, fmt.Errorf("%w: no node is called %q", ErrNode, name)
+		}
+	}
+	return nodes, nil
+}
+
+// Meet returns when all that compute pieces have called it, so that what each did before is done: at once where all are here.
+func (o *Outputs) Meet(ctx context.Context) error {
+	if o.places == nil {
+		return nil
+	}
+	o.d.rounds++
+	_, err := o.places.Share(ctx, o.ex, fmt.Sprint("meet-", o.d.rounds), o.here, func(int) ([]float32, error) { return []float32{1}, nil }, func(int) int { return 1 })
+	return err
 }
 
 // Predict returns the most probable class of nodes, as Runtime.Predict does.

@@ -284,7 +284,7 @@ func (d *Divided) batch() ([]compute.PieceBatch, error) {
 
 // Save writes the parameters with a description of the model, as Runtime.Save does.
 func (d *Divided) Save(path string) error {
-	return saveModel(path, d.model, d.params, &d.cfg, nil, d.log)
+	return saveModel(path, d.model, d.params, &d.cfg, d.Recipe(), d.log)
 }
 
 // ParametersSHA256 is a hash of the parameters.

@@ -202,7 +202,7 @@ func (d *openSet) dataset(ctx context.Context) (*graph.Dataset, error) {
 	for _, p := range set.Pieces() {
 		edges += p.Edges
 	}
-	ds := &graph.Dataset{Name: set.Name(), Graph: graph.Elsewhere(n, edges), Fingerprint: set.Fingerprint()}
+	ds := &graph.Dataset{Name: set.Name(), Recipe: common.Recipe, Graph: graph.Elsewhere(n, edges), Fingerprint: set.Fingerprint()}
 	var err error
 	for i, split := range []*[]uint32{&ds.Train, &ds.Valid, &ds.Test} {
 		if *split, err = set.Split(i); err != nil {

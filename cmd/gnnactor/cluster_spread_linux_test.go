@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -90,6 +91,14 @@ func TestNetSpread(t *testing.T) {
 			t.Fatal(err)
 		}
 		got = append(got, b[header:]...)
+		var list partList // each node that computes has it
+		name := strings.TrimSuffix(filepath.Base(files[0]), ".npy")
+		if b, err = os.ReadFile(filepath.Join(c.dir, name[:2]+".json")); err == nil {
+			err = json.Unmarshal(b, &list)
+		}
+		if err != nil || list.Rows != 2708 || len(list.Parts) != 3 || list.Parts[i].File != name+".npy" || list.Parts[i].IDs != name+"-ids.npy" {
+			t.Errorf("the list of files beside %s: %+v, %v", name, list, err)
+		}
 	}
 	if !bytes.Equal(got, want) {
 		t.Error("the rows of all nodes are not those of one process")

@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 	"unsafe"
@@ -27,7 +29,7 @@ it was in when it is given again.
 
 With --cluster HOST:PORT the nodes of a cluster compute a set together, each the pieces that it holds, with the same bits: give all of them the same
 command and parameters. Each says what is of its own nodes, and writes a file for each of its pieces: FILE-0003.npy with the rows of piece 3,
-FILE-0003-ids.npy with their ids. What is measured is of all. If one is lost the others wait for it, and all compute again, with
+FILE-0003-ids.npy with their ids; when all pieces are written each node writes FILE.json, the list of them. What is measured is of all. If one is lost the others wait for it, and all compute again, with
 --scratch from the layer that they were in.`
 
 func addScratchFlag(cmd *cobra.Command, scratch *string) {
@@ -82,11 +84,21 @@ func (a *app) evaluateDivided(ctx context.Context, d *runtime.Divided, o *runtim
 	return a.showSplits(fmt.Sprintf("%s, a partition set", d.Set().Name()), splitNames[:], func(split int) (runtime.Metrics, error) { return o.Evaluate(ctx, split) })
 }
 
-func (a *app) predictDivided(d *runtime.Divided, o *runtime.Outputs, nodes *nodeFlags) error {
-	ids, err := nodes.of(d.Set().NumNodes(), nil, d.Split)
-	if err == nil {
+// chosen returns the nodes that flags choose and that are computed here, and what they are called.
+func chosen(ctx context.Context, d *runtime.Divided, o *runtime.Outputs, nodes *nodeFlags) (ids []uint32, c called, err error) {
+	named, texts := d.Named()
+	var find func(names []string) ([]uint32, error)
+	if named {
+		find = func(names []string) ([]uint32, error) { return o.Find(ctx, names) }
+	}
+	if ids, err = nodes.of(d.Set().NumNodes(), find, d.Split); err == nil {
 		ids, err = d.Here(ids)
 	}
+	return ids, called{d.AppendName, texts, d.Recipe()}, err
+}
+
+func (a *app) predictDivided(ctx context.Context, d *runtime.Divided, o *runtime.Outputs, nodes *nodeFlags) error {
+	ids, c, err := chosen(ctx, d, o, nodes)
 	if err != nil {
 		return err
 	}
@@ -94,24 +106,21 @@ func (a *app) predictDivided(d *runtime.Divided, o *runtime.Outputs, nodes *node
 	if err != nil {
 		return err
 	}
-	return a.printPredictions(ids, found, called{})
+	return a.printPredictions(ids, found, c)
 }
 
-func (a *app) embedDivided(d *runtime.Divided, o *runtime.Outputs, nodes *nodeFlags, out string) error {
+func (a *app) embedDivided(ctx context.Context, d *runtime.Divided, o *runtime.Outputs, nodes *nodeFlags, out string) error {
 	n := d.Set().NumNodes()
 	if out != "" && nodes.ids == "" && nodes.split == "" {
 		if d.Spreads() {
-			return a.writeEach(out, o)
+			return a.writeEach(ctx, out, d, o)
 		}
 		if err := writePieces(out, n, o); err != nil {
 			return err
 		}
 		return a.showFile(out, n, o.Cols)
 	}
-	ids, err := nodes.of(n, nil, d.Split)
-	if err == nil {
-		ids, err = d.Here(ids)
-	}
+	ids, c, err := chosen(ctx, d, o, nodes)
 	if err != nil {
 		return err
 	}
@@ -120,7 +129,7 @@ func (a *app) embedDivided(d *runtime.Divided, o *runtime.Outputs, nodes *nodeFl
 		return err
 	}
 	if out == "" {
-		return a.printRows(ids, e, called{})
+		return a.printRows(ids, e, c)
 	}
 	if err := atomicfile.Write(out, 0o644, func(w io.Writer) error { return writeNPY(w, e) }); err != nil {
 		return err
@@ -136,25 +145,65 @@ func (a *app) showFile(out string, rows, cols int) error {
 	return err
 }
 
-// writeEach writes a file for each piece here, and one with the ids of its nodes.
-func (a *app) writeEach(out string, o *runtime.Outputs) error {
-	return o.Pieces(func(piece int, ids []uint32, m cpu.Matrix[float32]) error {
-		base := fmt.Sprintf("%s-%04d", strings.TrimSuffix(out, ".npy"), piece)
-		err := atomicfile.Write(base+"-ids.npy", 0o644, func(w io.Writer) error {
+// partList is the file that says which files hold the rows of all nodes: every node that computes pieces writes the same.
+type partList struct {
+	Rows  int        `json:"rows"`
+	Cols  int        `json:"cols"`
+	Data  string     `json:"data_fingerprint"`
+	Parts []partFile `json:"parts"` // in order; one without nodes is left out
+}
+
+// partFile says which files have a piece's rows, and the ids of their nodes.
+type partFile struct {
+	Piece int    `json:"piece"`
+	Rows  int64  `json:"rows"`
+	File  string `json:"file"`
+	IDs   string `json:"ids"`
+}
+
+// writeEach writes a file for each piece here, and one with the ids of its nodes; then, when all nodes have written theirs, the list of all.
+func (a *app) writeEach(ctx context.Context, out string, d *runtime.Divided, o *runtime.Outputs) error {
+	base := strings.TrimSuffix(out, ".npy")
+	list := partList{Rows: d.Set().NumNodes(), Cols: o.Cols, Data: d.Set().Fingerprint()}
+	files := map[int]partFile{}
+	for i, p := range d.Set().Pieces() {
+		if p.Masters > 0 {
+			name := fmt.Sprintf("%s-%04d", filepath.Base(base), i)
+			files[i] = partFile{i, p.Masters, name + ".npy", name + "-ids.npy"}
+			list.Parts = append(list.Parts, files[i])
+		}
+	}
+	if err := o.Pieces(func(piece int, ids []uint32, m cpu.Matrix[float32]) error {
+		f := files[piece]
+		err := atomicfile.Write(filepath.Join(filepath.Dir(base), f.IDs), 0o644, func(w io.Writer) error {
 			if _, err := w.Write(headerNPY("<u4", len(ids))); err != nil {
 				return err
 			}
 			return binary.Write(w, binary.LittleEndian, ids)
 		})
+		path := filepath.Join(filepath.Dir(base), f.File)
 		if err == nil {
-			err = atomicfile.Write(base+".npy", 0o644, func(w io.Writer) error {
+			err = atomicfile.Write(path, 0o644, func(w io.Writer) error {
 				return writeNPY(w, &runtime.Embedding{Rows: m.Rows, Cols: m.Cols, Data: m.Data[:m.Rows*m.Cols]})
 			})
 		}
 		if err != nil {
 			return err
 		}
-		return a.showFile(base+".npy", m.Rows, m.Cols)
+		return a.showFile(path, m.Rows, m.Cols)
+	}); err != nil {
+		return err
+	}
+	if err := o.Meet(ctx); err != nil {
+		return err
+	}
+	b, err := json.MarshalIndent(&list, "", "  ")
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(base+".json", 0o644, func(w io.Writer) error {
+		_, err := w.Write(append(b, '\n'))
+		return err
 	})
 }
 

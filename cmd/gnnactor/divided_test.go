@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/graph/generate"
+	"github.com/gnnactor/gnnactor/runtime"
 )
 
 // What eval, embed and predict say of a partition set is what they say of the store that it was made of: with
@@ -76,6 +78,48 @@ func TestInferDivided(t *testing.T) {
 	mustInvoke(t, "partition", "--data", store, "--parts", "4", "--method", "hash", "--edges", "grid", "--out", grid)
 	if code, _, stderr := invoke(t, "eval", "--params", params, "--data", grid); code == exitDone || !strings.Contains(stderr, "--edges target") {
 		t.Errorf("edges on a grid: exit code %d, %s", code, stderr)
+	}
+}
+
+// Names of nodes and classes, and the recipe of features, are those of the store, whatever ids the set gives its nodes.
+func TestDividedKeepsNames(t *testing.T) {
+	dir := t.TempDir()
+	var nodes, edges strings.Builder
+	nodes.WriteString("id,x,kind,label\n")
+	edges.WriteString("src,dst\n")
+	const n = 1500
+	for v := range n {
+		fmt.Fprintf(&nodes, "node %d%d,%d.5,%c,%s\n", v%7, v, v%11, 'a'+v%3, []string{"bird", "fish"}[v%2])
+		fmt.Fprintf(&edges, "node %d%d,node %d%d\n", v%7, v, (v+1)%n%7, (v+1)%n)
+	}
+	for name, text := range map[string]string{"nodes.csv": nodes.String(), "edges.csv": edges.String()} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := func(name string) string { return filepath.Join(dir, name) }
+	mustInvoke(t, "import", "--edges", in("edges.csv"), "--nodes", in("nodes.csv"), in("store"), "--undirected", "--split", "random:60/20/20")
+	mustInvoke(t, "train", "--data", in("store"), "--model", "gcn", "--epochs", "1", "--save", in("params"))
+	for _, method := range []string{"contiguous", "hash"} {
+		set := in(method)
+		mustInvoke(t, "partition", "--data", in("store"), "--parts", "2", "--method", method, "--out", set)
+		mustInvoke(t, "inspect", set, "--verify")
+		for _, args := range [][]string{{"predict", "--ids", "node 00,node 31,node 41495"}, {"predict", "--split", "test", "--output", "json"}, {"embed", "--ids", "node 31"}} {
+			args = append(args, "--params", in("params"))
+			want, _ := mustInvoke(t, append(slices.Clone(args), "--data", in("store"))...)
+			got, _ := mustInvoke(t, append(slices.Clone(args), "--data", set)...)
+			if args[0] == "predict" && got != want || !strings.HasPrefix(got, want[:8]) || !strings.Contains(want, "node ") {
+				t.Errorf("%s: %q says\n%swant\n%s", method, args, got, want)
+			}
+		}
+		if code, _, stderr := invoke(t, "predict", "--data", set, "--params", in("params"), "--ids", "node 00,nobody"); code != 2 || !strings.Contains(stderr, `called "nobody"`) {
+			t.Errorf("%s: exit code %d, %s", method, code, stderr)
+		}
+		mustInvoke(t, "train", "--data", set, "--model", "gcn", "--epochs", "1", "--sampler", "full", "--save", in(method+"-params"))
+		m, err := runtime.OpenModel(t.Context(), in(method+"-params"))
+		if err != nil || !strings.Contains(string(m.Recipe()), "fish") {
+			t.Errorf("%s: the saved model's recipe is %s, %v", method, m.Recipe(), err)
+		}
 	}
 }
 

@@ -46,7 +46,9 @@ Rows of all nodes (--out alone) are written piece by piece.`,
 				return err
 			}
 			if pieces.IsSet(cfg.Data.Path) {
-				return c.overPieces(cmd, a, cfg, config, scratch, func(d *runtime.Divided, o *runtime.Outputs) error { return a.embedDivided(d, o, nodes, out) })
+				return c.overPieces(cmd, a, cfg, config, scratch, func(d *runtime.Divided, o *runtime.Outputs) error {
+					return a.embedDivided(cmd.Context(), d, o, nodes, out)
+				})
 			}
 			if len(c.store) > 0 {
 				return usagef("--cluster: nodes infer together over a partition set ('gnnactor partition --out DIR' makes one)")
@@ -104,7 +106,7 @@ func (a *app) printRows(ids []uint32, e *runtime.Embedding, c called) error {
 		w := bufio.NewWriter(a.stdout)
 		var line []byte
 		for i, id := range ids {
-			line = c.names.Append(line[:0], id)
+			line = c.name(line[:0], id)
 			for _, x := range e.Data[i*e.Cols : (i+1)*e.Cols] {
 				line = append(line, '\t')
 				line = strconv.AppendFloat(line, float64(x), 'g', -1, 32)

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -8,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/runtime"
 )
 
 // nodeFlags choose nodes for embed and predict.
@@ -28,7 +31,17 @@ func addNodeFlags(cmd *cobra.Command) *nodeFlags {
 
 // nodes returns the chosen nodes of ds.
 func (n *nodeFlags) nodes(ds *graph.Dataset) ([]uint32, error) {
-	return n.of(ds.Graph.NumNodes(), ds.Names, func(i int) (ids []uint32, err error) {
+	var find func(names []string) ([]uint32, error)
+	if ds.Names != nil {
+		find = func(names []string) (ids []uint32, err error) {
+			err = graph.Guard(func() error {
+				ids, err = findIDs(names, ds)
+				return err
+			})
+			return ids, err
+		}
+	}
+	return n.of(ds.Graph.NumNodes(), find, func(i int) (ids []uint32, err error) {
 		err = graph.Guard(func() error {
 			ids = slices.Clone([][]uint32{ds.Train, ds.Valid, ds.Test}[i])
 			return nil
@@ -37,16 +50,15 @@ func (n *nodeFlags) nodes(ds *graph.Dataset) ([]uint32, error) {
 	})
 }
 
-// of returns the chosen nodes of so many, of which split has the three splits'.
-func (n *nodeFlags) of(nodes int, names *graph.Names, split func(i int) ([]uint32, error)) (ids []uint32, err error) {
+// of returns the chosen nodes of so many, of which split has the three splits', and find, unless it is nil, those of names.
+func (n *nodeFlags) of(nodes int, find func(names []string) ([]uint32, error), split func(i int) ([]uint32, error)) (ids []uint32, err error) {
 	if n.ids != "" {
-		if names == nil {
+		if find == nil {
 			return parseIDs(n.ids, nodes)
 		}
-		err = graph.Guard(func() error {
-			ids, err = findIDs(n.ids, names, nodes)
-			return err
-		})
+		if ids, err = find(strings.Split(n.ids, ",")); errors.Is(err, runtime.ErrNode) {
+			return nil, usagef("--ids: %w", err)
+		}
 		return ids, err
 	}
 	if i := slices.Index(splitNames[:], n.split); i >= 0 {
@@ -69,15 +81,15 @@ func allNodes(n int) []uint32 {
 	return all
 }
 
-// findIDs reads "alice,bob", names of nodes.
-func findIDs(text string, names *graph.Names, nodes int) (ids []uint32, err error) {
-	for name := range strings.SplitSeq(text, ",") {
-		v, ok := names.Find(name, nodes)
+// findIDs returns the nodes of those names.
+func findIDs(names []string, ds *graph.Dataset) (ids []uint32, err error) {
+	for _, name := range names {
+		v, ok := ds.Names.Find(name, ds.Graph.NumNodes())
 		if !ok {
-			v, ok = names.Find(strings.TrimSpace(name), nodes)
+			v, ok = ds.Names.Find(strings.TrimSpace(name), ds.Graph.NumNodes())
 		}
 		if !ok {
-			return nil, usagef("--ids: no node is called %q", name)
+			return nil, fmt.Errorf("%w: no node is called %q", runtime.ErrNode, name)
 		}
 		ids = append(ids, v)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -43,7 +44,9 @@ data calls them, classes what that of the training did. The data needs no labels
 				return err
 			}
 			if pieces.IsSet(cfg.Data.Path) {
-				return c.overPieces(cmd, a, cfg, config, scratch, func(d *runtime.Divided, o *runtime.Outputs) error { return a.predictDivided(d, o, nodes) })
+				return c.overPieces(cmd, a, cfg, config, scratch, func(d *runtime.Divided, o *runtime.Outputs) error {
+					return a.predictDivided(cmd.Context(), d, o, nodes)
+				})
 			}
 			if len(c.store) > 0 {
 				return usagef("--cluster: nodes infer together over a partition set ('gnnactor partition --out DIR' makes one)")
@@ -96,20 +99,23 @@ func (a *app) printPredictions(ids []uint32, found []runtime.Prediction, c calle
 		w := bufio.NewWriter(a.stdout)
 		var line []byte
 		for i, id := range ids {
-			line = c.names.Append(line[:0], id)
+			line = c.name(line[:0], id)
 			fmt.Fprintf(w, "%s\t%s\t%.3f\n", line, recipe.ClassName(found[i].Class), found[i].Probability)
 		}
 		return w.Flush()
 	})
 }
 
-// called is what data calls nodes and classes; the zero value: by their numbers.
+// called is what data calls nodes and classes.
 type called struct {
-	names *graph.Names
-	made  []byte // a recipe
+	name  func(b []byte, v uint32) []byte // appends a node's name
+	texts bool                            // names are texts
+	made  []byte                          // a recipe
 }
 
-func calledIn(ds *graph.Dataset) called { return called{ds.Names, ds.Recipe} }
+func calledIn(ds *graph.Dataset) called {
+	return called{ds.Names.Append, ds.Names.AreTexts(), ds.Recipe}
+}
 
 func (c called) recipe() (*importer.Recipe, error) {
 	if c.made == nil {
@@ -120,11 +126,9 @@ func (c called) recipe() (*importer.Recipe, error) {
 
 // id is a node's name for JSON.
 func (c called) id(v uint32) any {
-	switch {
-	case c.names == nil:
-		return v
-	case c.names.Numbers != nil:
-		return c.names.Numbers[v]
+	name := string(c.name(nil, v))
+	if c.texts {
+		return name
 	}
-	return c.names.Of(v)
+	return json.Number(name)
 }
