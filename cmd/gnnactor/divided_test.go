@@ -104,11 +104,12 @@ func TestDividedKeepsNames(t *testing.T) {
 		set := in(method)
 		mustInvoke(t, "partition", "--data", in("store"), "--parts", "2", "--method", method, "--out", set)
 		mustInvoke(t, "inspect", set, "--verify")
-		for _, args := range [][]string{{"predict", "--ids", "node 00,node 31,node 41495"}, {"predict", "--split", "test", "--output", "json"}, {"embed", "--ids", "node 31"}} {
+		for _, args := range [][]string{{"predict", "--ids", "node 00,node 331,node 41495"}, {"predict", "--split", "test", "--output", "json"}, {"embed", "--ids", "node 331"}} {
 			args = append(args, "--params", in("params"))
 			want, _ := mustInvoke(t, append(slices.Clone(args), "--data", in("store"))...)
 			got, _ := mustInvoke(t, append(slices.Clone(args), "--data", set)...)
-			if args[0] == "predict" && got != want || !strings.HasPrefix(got, want[:8]) || !strings.Contains(want, "node ") {
+			exact := method == "contiguous" || args[0] == "predict" && !slices.Contains(args, "json")
+			if exact && got != want || !strings.Contains(got, "node ") || args[0] == "predict" && !strings.Contains(got, "fish") && !strings.Contains(got, "bird") {
 				t.Errorf("%s: %q says\n%swant\n%s", method, args, got, want)
 			}
 		}
