@@ -343,24 +343,20 @@ func parseNumber(b []byte) (int64, bool) {
 	if b[0] == '-' {
 		digits = b[1:]
 	}
-	if len(digits) == 0 || digits[0] == '0' && len(b) > 1 || len(digits) > 18 {
-		if len(digits) == 19 && digits[0] != '0' {
-			x, err := strconv.ParseInt(string(b), 10, 64)
-			return x, err == nil
-		}
+	if len(digits) == 0 || digits[0] == '0' && len(b) > 1 || len(digits) > 19 {
 		return 0, false
 	}
-	x := int64(0)
+	x := uint64(0) // of 19 digits all fit
 	for _, c := range digits {
 		if c -= '0'; c > 9 {
 			return 0, false
 		}
-		x = 10*x + int64(c)
+		x = 10*x + uint64(c)
 	}
 	if len(digits) != len(b) {
-		x = -x
+		return -int64(x), x <= 1<<63
 	}
-	return x, true
+	return int64(x), x < 1<<63
 }
 
 // takeNames makes the ids that were read so far the nodes, and returns the new number of each.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf16"
@@ -293,6 +294,18 @@ func TestAnyLayoutIsTheSameGraph(t *testing.T) {
 		slices.Sort(want)
 		if !slices.Equal(got, want) {
 			t.Fatalf("seed %d: %d edges, want %d: %.200q, want %.200q of %.300q", seed, len(got), len(want), got, want, b.String())
+		}
+	}
+}
+
+// A whole number is read as strconv reads it, unless it is written otherwise.
+func TestParseNumber(t *testing.T) {
+	for _, s := range []string{"", "-", "0", "-0", "-1", "12", "007", "1.0", "+1", "x", "9223372036854775807", "9223372036854775808", "-9223372036854775808", "-9223372036854775809",
+		"9999999999999999999", "-9999999999999999999", "18446744073709551616", "99999999999999999999"} {
+		want, err := strconv.ParseInt(s, 10, 64)
+		ok := err == nil && strconv.FormatInt(want, 10) == s
+		if got, is := parseNumber([]byte(s)); is != ok || ok && got != want {
+			t.Errorf("%q: %d, %v", s, got, is)
 		}
 	}
 }
