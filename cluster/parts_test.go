@@ -133,7 +133,7 @@ func partsKinds() (all []runtime.Config) {
 // nodes: a node that lacks a piece that it is to hold copies it, none opens more than those, and questions go to who holds the rows, one for
 // each hop and node. Which sampler is tried on which pieces is drawn; each is on several nodes at least once.
 func TestParts(t *testing.T) {
-	ds, err := generate.SBM(generate.SBMOptions{Nodes: 5000, Classes: 4, AvgDegree: 6, Homophily: 0.8, FeatureDim: 8, Signal: 0.5, TrainFraction: 0.03, ValidFraction: 0.01, Seed: 4})
+	ds, err := generate.SBM(generate.SBMOptions{Nodes: 5000, Classes: 4, AvgDegree: 6, Homophily: 0.8, FeatureDim: 8, Signal: 0.5, TrainFraction: 0.024, ValidFraction: 0.01, Seed: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +288,7 @@ func bulk(p *dataplane.Plane, what string) (count, bytes int64) {
 	return 0, 0
 }
 
-// A hop is one request to each node that holds rows of it, of 2 bytes for each row that lies there and a few beside; the
+// A hop, and a step of walks, is one request to each node that holds rows of it: a hop's is of 2 bytes for each row that lies there and a few beside; the
 // rows of features of a batch are one, of 4 bytes each, and come as they are.
 func TestPartsBytes(t *testing.T) {
 	nodes, held := holdAll(t, 5, 3, true)
@@ -316,6 +316,19 @@ func TestPartsBytes(t *testing.T) {
 	if err := p.NewSampler().Sample(&b, b.ID.Key(1), seeds); err != nil {
 		t.Fatal(err)
 	}
+	drawn, drawnBytes := bulk(nodes[0].plane, "rows of edges")
+	walks := sampling.Spec{Name: "pinsage", Fanouts: []int{4, 3}, WalkLength: 5}
+	of, err := sampling.PrepareDivided(t.Context(), walks, &graph.Dataset{Graph: graph.Elsewhere(n, 1<<30)}, false, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var w sampling.Batch
+	if err := of.NewSampler().Sample(&w, b.ID.Key(1), seeds); err != nil {
+		t.Fatal(err)
+	}
+	if after, _ := bulk(nodes[0].plane, "rows of edges"); after-drawn != 2*5*2 {
+		t.Errorf("%d requests for 10 steps of walks to 2 nodes", after-drawn)
+	}
 	table, away := o.Here().Borders().Table(), int64(0) // rows that were asked of others
 	elsewhere := func(v uint32) bool { return held[0].Piece(int(table[v/pieces.Border])) == nil }
 	for i := range b.Blocks {
@@ -325,7 +338,7 @@ func TestPartsBytes(t *testing.T) {
 			}
 		}
 	}
-	asked, bytes := bulk(nodes[0].plane, "rows of edges")
+	asked, bytes := drawn, drawnBytes
 	if most := int64(2 * 2); asked != most || bytes < 2*away || bytes > 2*away+asked*64 {
 		t.Errorf("%d requests of %d bytes for %d rows in 2 hops; %d were to be", asked, bytes, away, most)
 	}

@@ -93,6 +93,21 @@ func TestRequired(t *testing.T) {
 	}
 }
 
+// Of a partition set what several nodes cannot sample is refused by name, with a remedy, before this node enters the cluster; what they can is not.
+func TestSamplersOverParts(t *testing.T) {
+	for name, want := range map[string]string{
+		"frontier": "a round of questions for each; choose walk", "ladies": "lists would all be sent; choose fastgcn", "edge": "edge: what it prepares", "lazy": "lazy: what it prepares",
+		"neighbor": "", "khop": "", "labor": "", "pinsage": "", "fastgcn": "", "gns": "", "node": "", "walk": "", "cluster": "", "full": "",
+	} {
+		o := Options{Config: runtime.DefaultConfig(), Roles: Roles{true, true, true}}
+		o.Config.Sampling.Sampler = name
+		err := o.suits(&Run{Settings: map[string]string{runData: dataSet}})
+		if want == "" && err != nil || want != "" && (!errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want one that says %q", name, err, want)
+		}
+	}
+}
+
 // Roles are read as they are written, and nothing else is; a run that has nothing to do for them is refused.
 func TestRoles(t *testing.T) {
 	for text, suits := range map[string]bool{"sampler,trainer,rows": true, "trainer,rows": true, "sampler": true, "trainer": false, "rows": false} {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/gnnactor/gnnactor/graph/pieces"
 	"github.com/gnnactor/gnnactor/rng"
 )
 
@@ -19,9 +20,8 @@ import (
 type apart struct {
 	nodes int // of the graph
 	// ask has all owners tell what Drawers.Column does.
-	ask func(ctx context.Context, column string) ([][]byte, error)
-	// first is each owner's first node.
-	first []uint32
+	ask   func(ctx context.Context, column string) ([][]byte, error)
+	first pieces.Borders
 }
 
 // Names of what owners tell of a generation: its number, the highest bits, the threshold's bits.
@@ -48,7 +48,7 @@ func (a *apart) draw(ctx context.Context, c *Caches, generation int) (*Cache, er
 	for i, b := range parts {
 		for at := 0; at+8 <= len(b); at += 8 {
 			u, p := a.first[i]+binary.LittleEndian.Uint32(b[at:]), math.Float32frombits(binary.LittleEndian.Uint32(b[at+4:]))
-			if int(u) >= a.nodes || len(out.Nodes) > 0 && u <= out.Nodes[len(out.Nodes)-1] {
+			if u < a.first[i] || u >= a.first[i+1] || len(out.Nodes) > 0 && u <= out.Nodes[len(out.Nodes)-1] {
 				return nil, fmt.Errorf("sampling: piece %d caches node %d, which is not its next", i, u)
 			}
 			out.member[u/64] |= 1 << (u % 64)

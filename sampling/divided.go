@@ -145,15 +145,15 @@ func (s Spec) UndividedOnly() string {
 		}
 		switch s.PartitionBy {
 		case "metis", "louvain", "labels":
-			return fmt.Sprintf("partition-by %s: it looks at all edges at once; choose pieces, which is what there is without the option, contiguous or hash", s.PartitionBy)
+			return fmt.Sprintf("partition-by %s: it looks at all edges at once; choose partition-by=pieces, which is what there is without the option, contiguous or hash", s.PartitionBy)
 		}
 		return ""
 	case "full":
 		return "full: a batch is the whole graph"
 	case "frontier":
-		return "frontier: what it draws next depends on each node that it has drawn, a round of questions for each"
+		return "frontier: what it draws next depends on each node that it has drawn, a round of questions for each; choose walk, node or cluster"
 	case "ladies":
-		return "ladies: it draws among all neighbours of a layer's nodes, whose lists would all be sent"
+		return "ladies: it draws among all neighbours of a layer's nodes, whose lists would all be sent; choose fastgcn, or labor"
 	}
 	return s.Name + ": what it prepares of the whole graph is not made of a divided one yet"
 }

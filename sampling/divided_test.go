@@ -175,8 +175,8 @@ func TestDividedBatchesAreThoseOfTheWholeGraph(t *testing.T) {
 				}
 				seeds := Order(allNodes(whole.Graph), 5, 0)[:300]
 				for k, spec := range with.specs {
-					if first := r.IntN(3); (k+first)%3 != 0 && c.pieces != 3 {
-						continue // all on three pieces, a third of them on others
+					if first := r.IntN(3); (k+first)%3 != 0 && c.method != "hash" {
+						continue // all on pieces that reorder rows, a third of them on others
 					}
 					got := divide(t, spec, 1, set, all, whole.Train)
 					var options []Option
@@ -188,6 +188,11 @@ func TestDividedBatchesAreThoseOfTheWholeGraph(t *testing.T) {
 					want, err := Prepare(t.Context(), spec, whole, 1, options...)
 					if err != nil {
 						t.Fatal(err)
+					}
+					if w, ok := want.factory().(*layerwise); ok {
+						if !slices.Equal(w.drawer.(*fastGCN).q, got.factory().(*layerwise).drawer.(*fastGCN).q) {
+							t.Error("fastgcn: nodes have other chances to be drawn")
+						}
 					}
 					had, had512 := simd, simd512
 					for kernels := range 3 {
@@ -313,11 +318,15 @@ func TestDividedRounds(t *testing.T) {
 		{Spec{Name: "cluster", Layers: 3, Boundary: true}, 3},
 	} {
 		o, p := dividedCounted(t, c.spec)
+		var seeds []uint32 // more than a group has
+		for v := uint32(1); v < 8192; v += 170 {
+			seeds = append(seeds, v)
+		}
 		o.rounds.Store(0)
 		o.asks.Store(0)
 		o.nodes.Store(0)
 		b := Batch{ID: ID{Phase: "train"}}
-		if err := p.NewSampler().Sample(&b, b.ID.Key(1), []uint32{1, 5000, 77, 8000}); err != nil {
+		if err := p.NewSampler().Sample(&b, b.ID.Key(1), seeds); err != nil {
 			t.Fatal(err)
 		}
 		if o.rounds.Load() != int64(c.rounds) || o.asks.Load() > int64(4*c.rounds) {
@@ -410,4 +419,35 @@ func TestDividedRefuses(t *testing.T) {
 			t.Errorf("%+v: error %v, want one that says %q", want, err, q)
 		}
 	}
+}
+
+// What owners tell of a cache makes one of their own nodes, or an error.
+func FuzzCachesApart(f *testing.F) {
+	f.Add([]byte{5, 3, 7, 200}, []byte{0, 0, 0, 0, 0, 0, 240, 63}, []byte{3, 0, 0, 0, 0, 0, 128, 63})
+	f.Fuzz(func(t *testing.T, counts, near, taken []byte) {
+		b := pieces.Borders{0, 1024, 1500}
+		spec := Spec{Name: "gns", Fanouts: []int{3}}
+		c, err := spec.cachesOf(b.Nodes(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.apart = &apart{nodes: b.Nodes(), first: b, ask: func(_ context.Context, name string) ([][]byte, error) {
+			switch {
+			case strings.HasSuffix(name, "counts"):
+				return [][]byte{counts, nil}, nil
+			case strings.Contains(name, "near"):
+				return [][]byte{near, near}, nil
+			}
+			return [][]byte{taken, nil}, nil
+		}}
+		drawn, err := c.Drawn(t.Context(), 0)
+		if err != nil {
+			return
+		}
+		for i, u := range drawn.Nodes {
+			if u >= 1024 || drawn.Slot(u) != i || !drawn.Contains(u) {
+				t.Errorf("node %d is number %d of %v", u, i, drawn.Nodes)
+			}
+		}
+	})
 }

@@ -62,7 +62,8 @@ What --sampler-options sets, here and in training:
   edge       budget (edges)
   walk       roots, walk-length
   frontier   frontier (nodes), budget (pops), degree-cap, distinct=true
-  cluster    clusters, per-batch, partition-by (see 'gnnactor partition --help'),
+  cluster    clusters, per-batch, partition-by (see 'gnnactor partition --help'; of a
+             partition set pieces, contiguous or hash),
              partition-sha256, boundary=true
   these five  normalization (subgraphs sampled beforehand), clip (to a multiple)
 
