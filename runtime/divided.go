@@ -520,7 +520,7 @@ func (o *Outputs) Predict(nodes []uint32) ([]Prediction, error) {
 	}
 	p := make([]Prediction, e.Rows)
 	for i := range p {
-		p[i] = predict(e.Data[i*e.Cols : (i+1)*e.Cols])
+		p[i] = predict(e.Data[i*e.Cols:(i+1)*e.Cols], o.d.cfg.multi)
 	}
 	return p, nil
 }

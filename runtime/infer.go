@@ -107,7 +107,7 @@ func (r *Runtime) Embed(ctx context.Context, ids []uint32) (*Embedding, error) {
 }
 
 // Predict returns the most probable class of each node of ids, ties to the
-// lower class. It costs what Embed costs.
+// lower class; Embedding.Predictions chooses several. It costs what Embed costs.
 func (r *Runtime) Predict(ctx context.Context, ids []uint32) ([]Prediction, error) {
 	if err := r.nodesOnly("predictions"); err != nil {
 		return nil, err
@@ -118,15 +118,15 @@ func (r *Runtime) Predict(ctx context.Context, ids []uint32) ([]Prediction, erro
 	}
 	p := make([]Prediction, e.Rows)
 	for i := range p {
-		p[i] = predict(e.Data[i*e.Cols : (i+1)*e.Cols])
+		p[i] = predict(e.Data[i*e.Cols:(i+1)*e.Cols], r.cfg.multi)
 	}
 	return p, nil
 }
 
 // predict is the prediction that a model's output says.
-func predict(row []float32) Prediction {
+func predict(row []float32, multi bool) Prediction {
 	class := compute.ArgMax(row)
-	return Prediction{class, float32(math.Exp(-crossEntropy(row, class)))}
+	return Prediction{class, probability(row, multi)(class)}
 }
 
 // current returns the parameters to infer with.

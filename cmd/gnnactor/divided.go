@@ -97,21 +97,21 @@ func chosen(ctx context.Context, d *runtime.Divided, o *runtime.Outputs, nodes *
 	return ids, called{d.AppendName, texts, d.Recipe()}, err
 }
 
-func (a *app) predictDivided(ctx context.Context, d *runtime.Divided, o *runtime.Outputs, nodes *nodeFlags) error {
+func (a *app) predictDivided(ctx context.Context, d *runtime.Divided, o *runtime.Outputs, nodes *nodeFlags, f *predictFlags) error {
 	ids, c, err := chosen(ctx, d, o, nodes)
 	if err != nil {
 		return err
 	}
-	found, err := o.Predict(ids)
+	e, err := o.Rows(ids)
 	if err != nil {
 		return err
 	}
-	return a.printPredictions(ids, found, c)
+	return a.printPredictions(ids, e, d.MultiLabel(), f, c)
 }
 
 func (a *app) embedDivided(ctx context.Context, d *runtime.Divided, o *runtime.Outputs, nodes *nodeFlags, out string) error {
 	n := d.Set().NumNodes()
-	if out != "" && nodes.ids == "" && nodes.split == "" {
+	if plotFormat(out) == ".npy" && nodes.ids == "" && nodes.split == "" {
 		if d.Spreads() {
 			return a.writeEach(ctx, out, d, o)
 		}
@@ -131,7 +131,7 @@ func (a *app) embedDivided(ctx context.Context, d *runtime.Divided, o *runtime.O
 	if out == "" {
 		return a.printRows(ids, e, c)
 	}
-	if err := atomicfile.Write(out, 0o644, func(w io.Writer) error { return writeNPY(w, e) }); err != nil {
+	if err := writeRows(out, ids, e, valueColumn, "embedding", c); err != nil {
 		return err
 	}
 	return a.showFile(out, e.Rows, e.Cols)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/pieces"
-	"github.com/gnnactor/gnnactor/internal/atomicfile"
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
@@ -29,7 +28,8 @@ func newEmbed(a *app) *cobra.Command {
 		Use:   "embed --params FILE",
 		Short: "Compute the model's output for nodes",
 		Long: `Compute the model's output for nodes, by exact inference over their whole
-neighbourhood. With --out the rows go to a NumPy file, in the order of the ids;
+neighbourhood. With --out the rows go to a file, in the order of the ids: a NumPy array
+(.npy), CSV (.csv) or lines of JSON (.jsonl), as its name ends;
 otherwise each is printed as a line: the id, then its values, tabs between.
 
 ` + overPieces + `
@@ -38,7 +38,7 @@ Rows of all nodes (--out alone) are written piece by piece.`,
   gnnactor embed --data DIR --params model.safetensors --ids 0,5,10-19`,
 		Args: a.args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if err := checkReplaceable("--out", out); err != nil {
+			if err := checkRowsFile(out, rowsEndings); err != nil {
 				return err
 			}
 			cfg, err := savedConfig(cmd, a, config)
@@ -74,7 +74,7 @@ Rows of all nodes (--out alone) are written piece by piece.`,
 			if out == "" {
 				return a.printRows(ids, e, calledIn(rt.Dataset()))
 			}
-			if err := atomicfile.Write(out, 0o644, func(w io.Writer) error { return writeNPY(w, e) }); err != nil {
+			if err := writeRows(out, ids, e, valueColumn, "embedding", calledIn(rt.Dataset())); err != nil {
 				return err
 			}
 			if a.output == outputJSON {
@@ -86,12 +86,15 @@ Rows of all nodes (--out alone) are written piece by piece.`,
 	}
 	config = addConfigFlags(cmd, []group{dataGroup, modelGroup}, "threads", "device", "eval-chunk", "verify-data")
 	nodes = addNodeFlags(cmd)
-	cmd.Flags().StringVar(&out, "out", "", "`FILE`.npy to write the rows to")
+	cmd.Flags().StringVar(&out, "out", "", "`FILE`.npy to write the rows to, or .csv or .jsonl, with the nodes' ids")
 	addScratchFlag(cmd, &scratch)
 	c.addInferFlags(cmd)
 	a.addOutputFlag(cmd)
 	return cmd
 }
+
+// valueColumn is what CSV calls value j of a node.
+func valueColumn(j int) string { return "x" + strconv.Itoa(j) }
 
 // printRows prints the values of nodes under their names.
 func (a *app) printRows(ids []uint32, e *runtime.Embedding, c called) error {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -14,11 +15,47 @@ import (
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
+// prediction is one class of a node in JSON.
+type prediction struct {
+	runtime.Prediction
+	ClassName string `json:"class_name,omitempty"` // where the data has names of classes
+}
+
 // nodePrediction is one node's line in --output json.
 type nodePrediction struct {
 	ID any `json:"id"` // a number, or a text where the data's names are
-	runtime.Prediction
-	ClassName string `json:"class_name,omitempty"` // where the data has names of classes
+	*prediction
+	Classes *[]prediction `json:"classes,omitempty"` // where several can be
+}
+
+// predictFlags say what is predicted of nodes, and where it goes.
+type predictFlags struct {
+	runtime.Choice
+	out           string
+	probabilities bool
+}
+
+func (f *predictFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.out, "out", "", "`FILE`.csv or .jsonl to write predictions to, or .npy for --probabilities (default: print them)")
+	cmd.Flags().IntVar(&f.Top, "top", 0, "the `K` most probable classes of each node (default: one, or with several labels a node all by --threshold)")
+	cmd.Flags().Float64Var(&f.Threshold, "threshold", 0, "classes that are at least so probable (default with several labels a node: 0.5)")
+	cmd.Flags().BoolVar(&f.probabilities, "probabilities", false, "with --out: the probability of every class, a column each")
+}
+
+func (f *predictFlags) check() error {
+	switch {
+	case f.Top < 0:
+		return usagef("--top %d: must be positive", f.Top)
+	case !(f.Threshold >= 0 && f.Threshold <= 1):
+		return usagef("--threshold %v is not in [0, 1]", f.Threshold)
+	case f.probabilities && f.out == "":
+		return usagef("--probabilities go to a file; name it with --out")
+	case f.probabilities && (f.Top > 0 || f.Threshold > 0):
+		return usagef("--probabilities are of every class; leave --top and --threshold out")
+	case f.probabilities:
+		return checkRowsFile(f.out, rowsEndings)
+	}
+	return checkRowsFile(f.out, rowsEndings[1:])
 }
 
 func newPredict(a *app) *cobra.Command {
@@ -27,6 +64,7 @@ func newPredict(a *app) *cobra.Command {
 		c       clusterFlags
 		nodes   *nodeFlags
 		scratch string
+		f       predictFlags
 	)
 	cmd := &cobra.Command{
 		Use:   "predict --params FILE",
@@ -34,18 +72,25 @@ func newPredict(a *app) *cobra.Command {
 		Long: `Print the most probable class of nodes, by exact inference over their whole
 neighbourhood: one line each with id, class and probability, tabs between. Ids are called what the
 data calls them, classes what that of the training did. The data needs no labels.
+Where nodes have several labels those are printed that are more probable than not. --top and
+--threshold choose others, in a line each of id and pairs of class and probability. With --out they go to
+a file, in CSV a line for each node and class, or with --probabilities those of all classes.
 
 ` + overPieces,
-		Example: `  gnnactor predict --data DIR --params model.safetensors --ids 0,5,10-19`,
-		Args:    a.args(cobra.NoArgs),
+		Example: `  gnnactor predict --data DIR --params model.safetensors --ids 0,5,10-19
+  gnnactor predict --data DIR --params model.safetensors --top 3 --out top.csv`,
+		Args: a.args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if err := f.check(); err != nil {
+				return err
+			}
 			cfg, err := savedConfig(cmd, a, config)
 			if err != nil {
 				return err
 			}
 			if pieces.IsSet(cfg.Data.Path) {
 				return c.overPieces(cmd, a, cfg, config, scratch, func(d *runtime.Divided, o *runtime.Outputs) error {
-					return a.predictDivided(cmd.Context(), d, o, nodes)
+					return a.predictDivided(cmd.Context(), d, o, nodes, &f)
 				})
 			}
 			if len(c.store) > 0 {
@@ -60,17 +105,22 @@ data calls them, classes what that of the training did. The data needs no labels
 			if err != nil {
 				return err
 			}
-			found, err := rt.Predict(cmd.Context(), ids)
+			if rt.NumLinks(runtime.TrainLinks) > 0 {
+				_, err := rt.Predict(cmd.Context(), nil) // says what there is in its place
+				return err
+			}
+			e, err := rt.Embed(cmd.Context(), ids)
 			if err == nil {
 				err = rt.Verified(cmd.Context())
 			}
 			if err != nil {
 				return err
 			}
-			return a.printPredictions(ids, found, calledIn(rt.Dataset()))
+			return a.printPredictions(ids, e, rt.MultiLabel(), &f, calledIn(rt.Dataset()))
 		},
 	}
 	config = addConfigFlags(cmd, []group{dataGroup, modelGroup}, "threads", "device", "eval-chunk", "verify-data")
+	f.add(cmd)
 	nodes = addNodeFlags(cmd)
 	addScratchFlag(cmd, &scratch)
 	c.addInferFlags(cmd)
@@ -78,21 +128,58 @@ data calls them, classes what that of the training did. The data needs no labels
 	return cmd
 }
 
-// printPredictions prints the classes of nodes under their names.
-func (a *app) printPredictions(ids []uint32, found []runtime.Prediction, c called) error {
+// printPredictions prints or writes the classes of nodes under their names, of a model's outputs.
+func (a *app) printPredictions(ids []uint32, e *runtime.Embedding, multi bool, f *predictFlags, c called) error {
 	return graph.Guard(func() error {
 		recipe, err := c.recipe()
 		if err != nil {
 			return err
 		}
+		if f.probabilities {
+			if err := writeRows(f.out, ids, e.Probabilities(multi), recipe.ClassName, "probabilities", c); err != nil {
+				return err
+			}
+			return a.showFile(f.out, e.Rows, e.Cols)
+		}
+		found := e.Predictions(multi, f.Choice)
 		named := recipe != nil && recipe.Label != nil && recipe.Label.Classes != nil
-		if a.output == outputJSON {
-			list := make([]nodePrediction, len(ids))
-			for i, id := range ids {
-				list[i] = nodePrediction{ID: c.id(id), Prediction: found[i]}
-				if named {
-					list[i].ClassName = recipe.ClassName(found[i].Class)
+		several := multi || f.Top > 1 || f.Threshold > 0
+		object := func(i int) nodePrediction {
+			list := make([]prediction, len(found[i]))
+			for k, p := range found[i] {
+				if list[k].Prediction = p; named {
+					list[k].ClassName = recipe.ClassName(p.Class)
 				}
+			}
+			if several {
+				return nodePrediction{ID: c.id(ids[i]), Classes: &list}
+			}
+			return nodePrediction{ID: c.id(ids[i]), prediction: &list[0]}
+		}
+		switch {
+		case f.out != "":
+			err := writeLines(f.out, []string{"id", "class", "probability"}, len(ids), func(i int) (any, [][]string) {
+				if plotFormat(f.out) != ".csv" {
+					return object(i), nil
+				}
+				var rows [][]string
+				for _, p := range found[i] {
+					rows = append(rows, []string{string(c.name(nil, ids[i])), recipe.ClassName(p.Class), strconv.FormatFloat(float64(p.Probability), 'g', -1, 32)})
+				}
+				return nil, rows
+			})
+			if err != nil {
+				return err
+			}
+			if a.output == outputJSON {
+				return a.printJSON(map[string]any{"file": f.out, "nodes": len(ids)})
+			}
+			_, err = fmt.Fprintf(a.stdout, "%s: predictions of %s nodes\n", f.out, formatCount(len(ids)))
+			return err
+		case a.output == outputJSON:
+			list := make([]nodePrediction, len(ids))
+			for i := range ids {
+				list[i] = object(i)
 			}
 			return a.printJSON(map[string]any{"predictions": list})
 		}
@@ -100,7 +187,11 @@ func (a *app) printPredictions(ids []uint32, found []runtime.Prediction, c calle
 		var line []byte
 		for i, id := range ids {
 			line = c.name(line[:0], id)
-			fmt.Fprintf(w, "%s\t%s\t%.3f\n", line, recipe.ClassName(found[i].Class), found[i].Probability)
+			w.Write(line) // the error stays until Flush
+			for _, p := range found[i] {
+				fmt.Fprintf(w, "\t%s\t%.3f", recipe.ClassName(p.Class), p.Probability)
+			}
+			w.WriteByte('\n')
 		}
 		return w.Flush()
 	})

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/graph"
+)
+
+// Predictions and rows of nodes go to CSV, lines of JSON or arrays as the file's name says; several classes by rank or threshold.
+func TestRowsFiles(t *testing.T) {
+	ds := twoRings(t)
+	store, dir := storeOf(t, ds), t.TempDir()
+	model := filepath.Join(dir, "m.safetensors")
+	mustInvoke(t, "train", "--data", store, "--epochs", "2", "--save", model)
+	file := func(name string, args ...string) []string {
+		name = filepath.Join(dir, name)
+		mustInvoke(t, append(args, "--data", store, "--params", model, "--ids", "7,100", "--out", name)...)
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Split(strings.TrimSpace(string(b)), "\n")
+	}
+	printed, _ := mustInvoke(t, "embed", "--data", store, "--params", model, "--ids", "7,100")
+	rows := strings.Split(strings.TrimSpace(strings.ReplaceAll(printed, "\t", ",")), "\n")
+	if got := file("e.csv", "embed"); len(got) != 3 || got[0] != "id,x0,x1" || got[1] != rows[0] || got[2] != rows[1] {
+		t.Errorf("rows in CSV\n%s\nwhere %s is printed", strings.Join(got, "\n"), printed)
+	}
+	if got := file("e.jsonl", "embed"); len(got) != 2 || got[0] != `{"embedding":[`+rows[0][len("7,"):]+`],"id":7}` {
+		t.Errorf("rows in JSON\n%s\nwhere %s is printed", strings.Join(got, "\n"), printed)
+	}
+	text, _ := mustInvoke(t, "predict", "--data", store, "--params", model, "--ids", "7,100", "--top", "2")
+	if f := strings.Fields(strings.Split(text, "\n")[0]); len(f) != 5 || f[0] != "7" || f[1] == f[3] {
+		t.Errorf("two classes each:\n%s", text)
+	}
+	if got := file("p.csv", "predict", "--top", "2"); len(got) != 5 || got[0] != "id,class,probability" || !strings.HasPrefix(got[1], "7,") || !strings.HasPrefix(got[4], "100,") {
+		t.Errorf("two classes each in CSV:\n%s", strings.Join(got, "\n"))
+	}
+	if got := file("p.jsonl", "predict"); len(got) != 2 || !strings.HasPrefix(got[0], `{"id":7,"class":`) {
+		t.Errorf("predictions in JSON:\n%s", strings.Join(got, "\n"))
+	}
+	if got := file("all.csv", "predict", "--probabilities"); len(got) != 3 || got[0] != "id,0,1" {
+		t.Errorf("all probabilities:\n%s", strings.Join(got, "\n"))
+	}
+	if got := strings.Join(file("all.npy", "predict", "--probabilities"), "\n"); !strings.Contains(got, "'shape': (2, 2)") {
+		t.Errorf("all probabilities in an array: %q", got)
+	}
+	for _, args := range [][]string{{"embed", "--out", "e.txt"}, {"predict", "--out", "p.npy"}, {"predict", "--probabilities"}, {"predict", "--threshold", "2"}, {"predict", "--top", "-1"}} {
+		if code, _, errs := invoke(t, append(args, "--data", store, "--params", model)...); code != exitUsage {
+			t.Errorf("%v: exit %d, %s", args, code, errs)
+		}
+	}
+
+	k := ds.Labels.NumClasses
+	labels := &graph.Labels{NumClasses: k, Multi: make([]uint8, len(ds.Labels.Class)*k)}
+	for v, class := range ds.Labels.Class {
+		labels.Multi[v*k+int(class)] = 1
+	}
+	several := *ds
+	several.Labels, several.Name = labels, "several"
+	store = storeOf(t, &several)
+	mustInvoke(t, "train", "--data", store, "--epochs", "40", "--save", model)
+	sets, _ := mustInvoke(t, "predict", "--data", storeOf(t, &graph.Dataset{Name: "bare", Graph: ds.Graph, NodeFeatures: ds.NodeFeatures}), "--params", model, "--output", "json")
+	all := lastLine(t, sets)["predictions"].([]any)
+	right := 0
+	for v, p := range all {
+		classes := p.(map[string]any)["classes"].([]any)
+		if len(classes) == 1 && classes[0].(map[string]any)["class"] == float64(ds.Labels.Class[v]) {
+			right++
+		}
+	}
+	if right < 110 {
+		t.Errorf("of %d nodes without labels %d have the set of labels that they should", len(all), right)
+	}
+}
