@@ -71,10 +71,13 @@ const lonely = 2 * time.Second
 func (n *Node) Attend(ctx context.Context) (drained bool, err error) {
 	alone := time.NewTimer(lonely)
 	defer alone.Stop()
-	for {
+	for was := false; ; {
 		v, changed := n.Member.View()
-		if slices.ContainsFunc(v.Members, trains) {
-			alone.Reset(lonely)
+		if now := slices.ContainsFunc(v.Members, trains); now != was {
+			was = now
+			if alone.Stop(); !now {
+				alone.Reset(lonely)
+			}
 		}
 		r, revision, err := n.record()
 		if err != nil {

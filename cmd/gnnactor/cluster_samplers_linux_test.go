@@ -186,9 +186,23 @@ func logPauses(t *testing.T, lines []stepLine, moments []moment) {
 	if last := lines[len(lines)-1].Time; moments[len(moments)-1].at.After(last) {
 		t.Errorf("the run was over %v before the last move: more epochs are needed", moments[len(moments)-1].at.Sub(last))
 	}
+	var all, first []time.Duration // gaps, and those before an epoch's first step
+	for i, l := range lines[1:] {
+		gap := l.Time.Sub(lines[i].Time)
+		if all = append(all, gap); l.Epoch != lines[i].Epoch {
+			first = append(first, gap)
+		}
+	}
+	slices.Sort(all)
+	slices.Sort(first)
+	t.Logf("%d steps in %v: a gap of %v in the median, 99 %% within %v; before an epoch's first step %v", len(lines), lines[len(lines)-1].Time.Sub(lines[0].Time), all[len(all)/2], all[len(all)*99/100], first[len(first)/2])
+	took := map[string]time.Duration{}
+	for k, m := range moments[1:] {
+		took[moments[k].what] += m.at.Sub(moments[k].at)
+	}
 	for what, p := range pausesAfter(lines, moments) {
 		slices.Sort(p)
-		t.Logf("%d times %s: pause %v (median), %v at most", len(p), what, (p[(len(p)-1)/2]+p[len(p)/2])/2, p[len(p)-1])
+		t.Logf("%d times %s: pause %v (median), %v at most; %v until the next", len(p), what, (p[(len(p)-1)/2]+p[len(p)/2])/2, p[len(p)-1], took[what]/time.Duration(len(p)))
 	}
 }
 
