@@ -1,7 +1,9 @@
 package sampling
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -424,6 +426,12 @@ func TestDividedRefuses(t *testing.T) {
 // What owners tell of a cache makes one of their own nodes, or an error.
 func FuzzCachesApart(f *testing.F) {
 	f.Add([]byte{5, 3, 7, 200}, []byte{0, 0, 0, 0, 0, 0, 240, 63}, []byte{3, 0, 0, 0, 0, 0, 128, 63})
+	// Counts of which the cache's last key has the highest bits of the near ones; the second tells a node of another piece.
+	of := append(binary.AppendUvarint(nil, 900), 20)
+	key := binary.LittleEndian.AppendUint64(nil, math.Float64bits(1.5))
+	for _, u := range []byte{3, 4} {
+		f.Add(of, bytes.Repeat(key, 10), []byte{3, 0, 0, 0, 0, 0, 128, 63, 5, u, 0, 0, 0, 0, 128, 63})
+	}
 	f.Fuzz(func(t *testing.T, counts, near, taken []byte) {
 		b := pieces.Borders{0, 1024, 1500}
 		spec := Spec{Name: "gns", Fanouts: []int{3}}
@@ -445,7 +453,7 @@ func FuzzCachesApart(f *testing.F) {
 			return
 		}
 		for i, u := range drawn.Nodes {
-			if u >= 1024 || drawn.Slot(u) != i || !drawn.Contains(u) {
+			if int(u) >= 1024 || drawn.Slot(u) != i || !drawn.Contains(u) {
 				t.Errorf("node %d is number %d of %v", u, i, drawn.Nodes)
 			}
 		}
