@@ -171,6 +171,8 @@ func (m *idMap) slowText(h uint64, id []byte) (uint32, error) {
 			return 0, errors.New("a node id is missing")
 		case e == 0 && !utf8.Valid(id):
 			return 0, fmt.Errorf("%q is not UTF-8; convert the file (iconv -f LATIN1 -t UTF-8)", clip(id))
+		case e == 0 && id[0] == '{' && id[len(id)-1] == '}':
+			return 0, fmt.Errorf("%q is what networkx writes of attributes, and no id; write edges alone (nx.write_edgelist(G, path, data=False)), or say which columns are ids (--src COL --dst COL)", clip(id))
 		case e == 0 && len(id) > maxIDBytes:
 			return 0, fmt.Errorf("an id of %d bytes (%q); at most %d are supported: is this the right column?", len(id), clip(id), maxIDBytes)
 		case e == 0:

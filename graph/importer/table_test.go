@@ -78,6 +78,7 @@ func TestTablesAsPeopleWriteThem(t *testing.T) {
 		"networkx edgelist, said":           {"e.edgelist", "0 5 {}\n5 7 {}\n", Options{Weight: "none", Src: "1"}, plain, ""},
 		"networkx weighted":                 {"e.edgelist", "0 5 0.5\n5 7 2\n", Options{}, []string{"0>5 w0.5", "5>7 w2"}, ""},
 		"networkx adjacency":                {"e.txt", "#me.py\n# GMT Mon\n#\n0 5 7\n5 7\n7\n", Options{}, nil, "columns"},
+		"networkx multiline adjacency":      {"e.txt", "# GMT Mon\n# \n0 1\n5 {}\n5 1\n7 {}\n7 0\n", Options{}, nil, "write_edgelist"},
 		"igraph names":                      {"e.txt", "alice bob\nbob carol\n", Options{}, nil, "--header no"},
 		"igraph names, said":                {"e.txt", "alice bob\nbob carol\n", Options{Header: "no"}, []string{"alice>bob", "bob>carol"}, ""},
 		"R write.csv":                       {"e.csv", "\"\",\"from\",\"to\"\n\"1\",0,5\n\"2\",5,7\n", Options{}, plain, ""},
