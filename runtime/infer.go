@@ -9,6 +9,8 @@ import (
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
+	"github.com/gnnactor/gnnactor/rng"
+	"github.com/gnnactor/gnnactor/sampling"
 )
 
 // Metrics compare predictions with labels.
@@ -81,6 +83,45 @@ func (r *Runtime) measure(ctx context.Context, nodes []uint32, auc bool) (Metric
 // others wait, as long as their ctx lets them, in the order in which they came.
 // A node that there is not is an error that wraps ErrNode. While a run trains it uses the parameters of the last applied batch.
 func (r *Runtime) Embed(ctx context.Context, ids []uint32) (*Embedding, error) {
+	return r.embed(ctx, ids, nil)
+}
+
+// EmbedSampled is Embed over sampled neighbourhoods: of each node of a layer at most so many neighbours, from the seeds outward, drawn
+// uniformly without replacement, or all for -1. It costs what a batch costs, in place of whole neighbourhoods. What is drawn for a node depends
+// on Config.Training.Seed and the layer alone, not on what else is asked for. Under a temporal constraint nothing newer than the node is drawn.
+func (r *Runtime) EmbedSampled(ctx context.Context, ids []uint32, fanouts []int) (*Embedding, error) {
+	if r.model == nil {
+		return nil, r.noModel
+	}
+	if r.cfg.Cluster.Away || r.data.set != nil || r.links != nil && r.cfg.Cluster.Peers != nil {
+		return nil, fmt.Errorf("%w: neighbours are sampled for inference where this process has the whole graph", ErrConfig)
+	}
+	if len(fanouts) != r.model.Blocks() {
+		return nil, fmt.Errorf("%w: %d fan-outs given, and the model has %d layers; give one each, from the seeds outward", ErrConfig, len(fanouts), r.model.Blocks())
+	}
+	for _, k := range fanouts {
+		if k < 1 && k != -1 {
+			return nil, fmt.Errorf("%w: a fan-out of %d; give 1 or more, or -1 for all neighbours", ErrConfig, k)
+		}
+	}
+	spec := sampling.Spec{Name: "neighbor", Fanouts: fanouts, Temporal: r.sampler.Spec().Temporal, EdgeIDs: r.sampler.Spec().EdgeIDs}
+	return r.embed(ctx, ids, func(ctx context.Context) (makeBatch, error) {
+		p, err := sampling.Prepare(ctx, spec, r.data.ds, r.cfg.Training.Seed)
+		if err != nil {
+			return nil, err
+		}
+		s := p.NewSampler()
+		return func(b *sampling.Batch, seeds []uint32) error {
+			return s.Sample(b, rng.New(r.cfg.Training.Seed, inferenceDomain), seeds)
+		}, nil
+	})
+}
+
+// inferenceDomain separates what is drawn for inference from all other draws.
+const inferenceDomain = 0x696e666572 // "infer"
+
+// embed is Embed over batches that begin returns the maker of; nil: exact.
+func (r *Runtime) embed(ctx context.Context, ids []uint32, begin func(context.Context) (makeBatch, error)) (*Embedding, error) {
 	if d := r.data.set; d != nil && d.Set().Renumbered() {
 		return nil, fmt.Errorf("%w: %s gives nodes other ids than the data has: ask a set divided by --method contiguous, or the store", ErrConfig, r.cfg.Data.Path)
 	}
@@ -90,7 +131,7 @@ func (r *Runtime) Embed(ctx context.Context, ids []uint32) (*Embedding, error) {
 		if err != nil {
 			return err
 		}
-		out, err = r.infer(ctx, params, ids)
+		out, err = r.inferBy(ctx, params, ids, begin)
 		return err
 	})
 	if err != nil {
@@ -176,6 +217,11 @@ func (r *Runtime) admit(ctx context.Context) (release func(), err error) {
 }
 
 func (r *Runtime) infer(ctx context.Context, params []float32, nodes []uint32) (cpu.Matrix[float32], error) {
+	return r.inferBy(ctx, params, nodes, nil)
+}
+
+// inferBy is infer over batches that begin returns the maker of; nil: exact.
+func (r *Runtime) inferBy(ctx context.Context, params []float32, nodes []uint32, begin func(context.Context) (makeBatch, error)) (cpu.Matrix[float32], error) {
 	if r.plan.Inferences == 0 {
 		return cpu.Matrix[float32]{}, fmt.Errorf("%w: of a partition set on several nodes without validation and test nodes no memory is kept for inference: save the parameters, and have 'gnnactor eval', 'embed' or 'predict' infer", ErrConfig)
 	}
@@ -200,8 +246,11 @@ func (r *Runtime) infer(ctx context.Context, params []float32, nodes []uint32) (
 	defer r.releaseModelExec(x)
 	var out cpu.Matrix[float32]
 	err = graph.Guard(func() (err error) {
-		if r.sampler.Spec().Temporal && nodes != nil {
-			out, err = r.inferTemporal(ctx, x, params, ds, nodes, rows(ctx, ds))
+		if begin == nil && r.sampler.Spec().Temporal && nodes != nil {
+			begin = r.newHops
+		}
+		if begin != nil {
+			out, err = r.inferBatches(ctx, x, params, ds, nodes, rows(ctx, ds), begin)
 			return err
 		}
 		out, err = r.model.InferRows(ctx, x, params, ds, nodes, r.plan.EvalChunk, rows(ctx, ds))

@@ -10,15 +10,18 @@ import (
 	"github.com/gnnactor/gnnactor/sampling"
 )
 
-// temporalChunk is how many nodes are inferred at once under a temporal
-// constraint: what each sees is its own, so their neighbourhoods add up.
+// temporalChunk is how many nodes are inferred at once over batches: under a temporal
+// constraint what each sees is its own, so that their neighbourhoods add up.
 const temporalChunk = 256
 
-// inferTemporal is infer where a node may see nothing newer than itself: over
-// all neighbours that are old enough. rows makes the rows of nodes; nil: ds has them.
-func (r *Runtime) inferTemporal(ctx context.Context, x *cpu.Exec, params []float32, ds *graph.Dataset, nodes []uint32, rows func([]uint32) (*graph.Features, error)) (cpu.Matrix[float32], error) {
+// makeBatch makes b what some nodes are computed from.
+type makeBatch func(b *sampling.Batch, seeds []uint32) error
+
+// inferBatches is infer over what batches of the nodes have, which begin returns the maker of: where a node may see nothing newer than
+// itself all neighbours that are old enough, else some. rows makes the rows of nodes; nil: ds has them.
+func (r *Runtime) inferBatches(ctx context.Context, x *cpu.Exec, params []float32, ds *graph.Dataset, nodes []uint32, rows func([]uint32) (*graph.Features, error), begin func(context.Context) (makeBatch, error)) (cpu.Matrix[float32], error) {
 	none := cpu.Matrix[float32]{}
-	sample, err := r.newHops(ctx)
+	sample, err := begin(ctx)
 	if err != nil {
 		return none, err
 	}
@@ -55,7 +58,7 @@ func (r *Runtime) inferTemporal(ctx context.Context, x *cpu.Exec, params []float
 }
 
 // newHops returns what makes a batch all that seeds may see, for one goroutine.
-func (r *Runtime) newHops(ctx context.Context) (func(b *sampling.Batch, seeds []uint32) error, error) {
+func (r *Runtime) newHops(ctx context.Context) (makeBatch, error) {
 	if r.cfg.Cluster.Away {
 		return func(b *sampling.Batch, seeds []uint32) error {
 			return r.askBatch(ctx, b, &messages.Seeds{ID: sampling.ID{Phase: "hops"}, Seeds: seeds, Want: messages.WantHops, Step: int64(r.model.Blocks())}, r.data.ds.Graph)

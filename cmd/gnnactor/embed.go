@@ -46,6 +46,9 @@ Rows of all nodes (--out alone) are written piece by piece.`,
 				return err
 			}
 			if pieces.IsSet(cfg.Data.Path) {
+				if nodes.sampled != nil {
+					return usagef("--sampled: partition sets are computed exactly; leave it out, or name the store")
+				}
 				return c.overPieces(cmd, a, cfg, config, scratch, func(d *runtime.Divided, o *runtime.Outputs) error {
 					return a.embedDivided(cmd.Context(), d, o, nodes, out)
 				})
@@ -63,7 +66,7 @@ Rows of all nodes (--out alone) are written piece by piece.`,
 				return err
 			}
 			began := time.Now()
-			e, err := rt.Embed(cmd.Context(), ids)
+			e, err := nodes.embed(cmd.Context(), rt, ids)
 			if err == nil {
 				err = rt.Verified(cmd.Context())
 			}

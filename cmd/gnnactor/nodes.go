@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,12 +15,16 @@ import (
 )
 
 // nodeFlags choose nodes for embed and predict.
-type nodeFlags struct{ ids, split string }
+type nodeFlags struct {
+	ids, split string
+	sampled    []int // fan-outs; nil: inference is exact
+}
 
 func addNodeFlags(cmd *cobra.Command) *nodeFlags {
 	n := new(nodeFlags)
 	cmd.Flags().StringVar(&n.ids, "ids", "", "node ids and ranges, like 0,5,10-19, or names where the data has them (default: all nodes)")
 	cmd.Flags().StringVar(&n.split, "split", "", "`NAME` of a split whose nodes to take: train, valid or test")
+	cmd.Flags().IntSliceVar(&n.sampled, "sampled", nil, "infer over sampled neighbours, `K,K` of a node for each layer, -1: all; far faster, and not exact (default: exact, over all neighbours)")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if n.ids != "" && n.split != "" {
 			return usagef("--ids and --split both choose nodes; give one of them")
@@ -27,6 +32,14 @@ func addNodeFlags(cmd *cobra.Command) *nodeFlags {
 		return nil
 	}
 	return n
+}
+
+// embed computes the model's output for ids.
+func (n *nodeFlags) embed(ctx context.Context, rt *runtime.Runtime, ids []uint32) (*runtime.Embedding, error) {
+	if n.sampled != nil {
+		return rt.EmbedSampled(ctx, ids, n.sampled)
+	}
+	return rt.Embed(ctx, ids)
 }
 
 // nodes returns the chosen nodes of ds.

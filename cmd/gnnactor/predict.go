@@ -89,6 +89,9 @@ a file, in CSV a line for each node and class, or with --probabilities those of 
 				return err
 			}
 			if pieces.IsSet(cfg.Data.Path) {
+				if nodes.sampled != nil {
+					return usagef("--sampled: partition sets are computed exactly; leave it out, or name the store")
+				}
 				return c.overPieces(cmd, a, cfg, config, scratch, func(d *runtime.Divided, o *runtime.Outputs) error {
 					return a.predictDivided(cmd.Context(), d, o, nodes, &f)
 				})
@@ -109,7 +112,7 @@ a file, in CSV a line for each node and class, or with --probabilities those of 
 				_, err := rt.Predict(cmd.Context(), nil) // says what there is in its place
 				return err
 			}
-			e, err := rt.Embed(cmd.Context(), ids)
+			e, err := nodes.embed(cmd.Context(), rt, ids)
 			if err == nil {
 				err = rt.Verified(cmd.Context())
 			}
