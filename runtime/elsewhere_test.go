@@ -104,6 +104,7 @@ func withoutEdges(t *testing.T, ds *graph.Dataset, c Config) (whole, away string
 // A process that trains where others sample has no topology: the files are not there. It gives the
 // parameters and accuracies of one that has all, for every sampler and what models look up.
 func TestAwayChangesNoBits(t *testing.T) {
+	t.Parallel()
 	weighted := *small()
 	g := *weighted.Graph
 	g.Weights = make([]float32, g.NumEdges())

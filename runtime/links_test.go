@@ -23,6 +23,7 @@ func linkConfig() Config {
 // Metamorphic: the same bits for any number of samplers, trainers and credits,
 // through the codec, rows through a slab, an interrupted run, and a saved model.
 func TestLinkBits(t *testing.T) {
+	t.Parallel()
 	for _, name := range links.Samplers() {
 		c := linkConfig()
 		c.Sampling.Sampler, c.Training.Epochs = name, 2
@@ -88,6 +89,7 @@ func TestLinkBits(t *testing.T) {
 // On the built-in graph, a block model, the model tells links by what neighbours
 // say better than chance and than a model of the same width without edges.
 func TestLinksAreLearnt(t *testing.T) {
+	t.Parallel()
 	c := DefaultConfig()
 	c.Model.Task, c.Training.Epochs, c.Model.Dropout, c.Training.WeightDecay, c.Training.EvalEvery = "link", 4, 0, 0, 0
 	test := func(c Config) LinkMetrics {

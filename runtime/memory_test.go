@@ -38,6 +38,7 @@ func parametersOf(t testing.TB, c Config) string {
 // changes no bit. With a reorder window the order changes, and so do the bits,
 // to the same ones for any plan.
 func TestMemoryDoesNotChangeBits(t *testing.T) {
+	t.Parallel()
 	random := drawn.Cases(t)
 	pick := func(of ...string) string { return of[random.IntN(len(of))] }
 	for _, base := range []struct {

@@ -15,6 +15,7 @@ import (
 // What is planned for one node with one piece each, and for one with all, is what training over the pieces does: the same bytes of
 // rows, and as much memory within a twentieth.
 func TestPlanPartsAsTrained(t *testing.T) {
+	t.Parallel()
 	stores := dividedData(t)
 	for _, c := range []struct{ data, model, method string }{{"blocks", "gcn", "contiguous"}, {"blocks", "gat", "hash"}, {"blocks", "gin", "fennel"}, {"cora", "sage", "contiguous"}} {
 		cfg := DefaultConfig()

@@ -21,6 +21,7 @@ const sbmMargin = 0.10
 //
 //	GNNACTOR_SBM_NODES=100000 go test -run TestModelsBeatTheFeatures -v ./runtime
 func TestModelsBeatTheFeatures(t *testing.T) {
+	t.Parallel()
 	nodes := 2000
 	if s := os.Getenv("GNNACTOR_SBM_NODES"); s != "" {
 		var err error
