@@ -332,8 +332,13 @@ func TestTogetherKeepsBest(t *testing.T) {
 	c := clusterConfig()
 	c.Training.Epochs, c.Training.LR, c.Training.Keep = 4, 0.3, "best"
 	best := 0
-	if _, err := trainOn(t.Context(), c, func(e runtime.Event) { best = e.Best }); err != nil || best == c.Training.Epochs {
+	held, err := trainOn(t.Context(), c, func(e runtime.Event) { best = e.Best })
+	if err != nil || best == c.Training.Epochs {
 		t.Fatalf("epoch %d is the best; the test needs one before the last; %v", best, err)
 	}
 	sameTogether(t, c, 3)
+	c.Training.Epochs, c.Training.Keep = best, "last"
+	if last, err := trainOn(t.Context(), c, nil); err != nil || last != held {
+		t.Errorf("what is held is not what epoch %d ended with; %v", best, err)
+	}
 }

@@ -12,91 +12,86 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/graph/generate"
-	"github.com/gnnactor/gnnactor/graph/importer"
 	"github.com/gnnactor/gnnactor/graph/pieces"
 	"github.com/gnnactor/gnnactor/graph/store"
 )
 
-// dividedData returns stores of Cora and of a block model.
-func dividedData(t *testing.T) map[string]string {
+// narrowBlocks is a store of a block model with few features.
+func narrowBlocks(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
-	stores := map[string]string{"cora": filepath.Join(dir, "cora"), "blocks": filepath.Join(dir, "blocks")}
-	if err := importer.Import("../../shared/data/cora", stores["cora"], importer.Options{Context: t.Context()}); err != nil {
-		t.Fatal(err)
-	}
 	ds, err := generate.SBM(generate.SBMOptions{Nodes: 9000, Classes: 8, AvgDegree: 6, Homophily: 0.6, FeatureDim: 12, Signal: 0.25, TrainFraction: 0.2, ValidFraction: 0.1, Seed: 11})
+	dir := filepath.Join(t.TempDir(), "blocks")
 	if err == nil {
-		err = store.Create(t.Context(), stores["blocks"], ds)
+		err = store.Create(t.Context(), dir, ds)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return stores
+	return dir
 }
 
 // Global batches over 1, 2, 3, 4 and 8 pieces have the losses and accuracies of one process, with the same
 // values dropped, in float32's error, which steps make larger; and what they learn is saved, and evaluated alike.
 func TestDividedTrainsAsOneProcess(t *testing.T) {
 	t.Parallel()
-	for data, path := range dividedData(t) {
-		for _, model := range []struct{ name, norm string }{{"gcn", ""}, {"sage", ""}, {"gin", "batch"}, {"gat", "layer"}} {
-			cfg := DefaultConfig()
-			cfg.Data.Path, cfg.Model.Name, cfg.Model.Norm, cfg.Model.Hidden = path, model.name, model.norm, 16
-			cfg.Sampling.Sampler, cfg.Sampling.Fanouts, cfg.Training.Epochs = "full", nil, 3
-			var want []Event
-			r := started(t, cfg)
-			for e, err := range r.Train(t.Context()) {
-				if err != nil {
-					t.Fatal(err)
-				}
-				if e.Kind == EventStep {
-					want = append(want, e)
-				}
-			}
-			valid, err := r.EvaluateAUC(t.Context(), r.Dataset().Valid)
+	t.Run("cora", func(t *testing.T) { trainsAsOneProcess(t, cora(t), 1, 8) }) // of 2,708 nodes: 8 pieces leave five without any
+	t.Run("blocks", func(t *testing.T) { trainsAsOneProcess(t, narrowBlocks(t), 4) })
+}
+
+func trainsAsOneProcess(t *testing.T, path string, counts ...int) {
+	t.Helper()
+	for _, model := range []struct{ name, norm string }{{"gcn", ""}, {"sage", ""}, {"gin", "batch"}, {"gat", "layer"}} {
+		cfg := DefaultConfig()
+		cfg.Data.Path, cfg.Model.Name, cfg.Model.Norm, cfg.Model.Hidden = path, model.name, model.norm, 16
+		cfg.Sampling.Sampler, cfg.Sampling.Fanouts, cfg.Training.Epochs = "full", nil, 3
+		var want []Event
+		r := started(t, cfg)
+		for e, err := range r.Train(t.Context()) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			counts := []int{4}
-			if data == "cora" {
-				counts = []int{1, 8} // of 2,708 nodes: 8 pieces leave five without any
+			if e.Kind == EventStep {
+				want = append(want, e)
 			}
-			for _, n := range counts {
-				t.Run(fmt.Sprintf("%s %s %d pieces", data, model.name, n), func(t *testing.T) {
-					d := divided(t, cfg, pieces.Options{Method: "contiguous", Pieces: n})
-					at := 0
-					err := d.Train(t.Context(), func(epoch int, loss, accuracy float64) error {
-						e := want[at]
-						if at++; epoch != e.Epoch || math.Abs(loss-e.Loss) > 1e-5*e.Loss || math.Abs(accuracy-e.TrainAccuracy) > 0.002 {
-							t.Errorf("epoch %d: loss %v, accuracy %v; want epoch %d: %v, %v", epoch, loss, accuracy, e.Epoch, e.Loss, e.TrainAccuracy)
-						}
-						return nil
-					})
-					if err != nil || at != cfg.Training.Epochs {
-						t.Fatalf("%d epochs, %v", at, err)
+		}
+		valid, err := r.EvaluateAUC(t.Context(), r.Dataset().Valid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range counts {
+			t.Run(fmt.Sprintf("%s %d pieces", model.name, n), func(t *testing.T) {
+				d := divided(t, cfg, pieces.Options{Method: "contiguous", Pieces: n})
+				at := 0
+				err := d.Train(t.Context(), func(epoch int, loss, accuracy float64) error {
+					e := want[at]
+					if at++; epoch != e.Epoch || math.Abs(loss-e.Loss) > 1e-5*e.Loss || math.Abs(accuracy-e.TrainAccuracy) > 0.002 {
+						t.Errorf("epoch %d: loss %v, accuracy %v; want epoch %d: %v, %v", epoch, loss, accuracy, e.Epoch, e.Loss, e.TrainAccuracy)
 					}
-					saved := filepath.Join(t.TempDir(), "model.safetensors")
-					if err := d.Save(saved); err != nil {
-						t.Fatal(err)
-					}
-					o, err := d.Infer(t.Context(), "", nil)
-					if err != nil {
-						t.Fatal(err)
-					}
-					m, err := o.Evaluate(t.Context(), 1)
-					if err != nil || m.Count != valid.Count || math.Abs(m.Loss-valid.Loss) > 1e-4*valid.Loss || math.Abs(m.AUC-valid.AUC) > 1e-3 {
-						t.Errorf("evaluation: %+v, %v; want %+v", m, err, valid)
-					}
-					again := cfg
-					again.Model.Params = saved
-					loaded := started(t, again)
-					v, err := loaded.EvaluateAUC(t.Context(), loaded.Dataset().Valid)
-					if err != nil || v != m { // the very parameters, and exact inference's bits
-						t.Errorf("the saved model, over the whole: %+v, %v; over pieces %+v", v, err, m)
-					}
+					return nil
 				})
-			}
+				if err != nil || at != cfg.Training.Epochs {
+					t.Fatalf("%d epochs, %v", at, err)
+				}
+				saved := filepath.Join(t.TempDir(), "model.safetensors")
+				if err := d.Save(saved); err != nil {
+					t.Fatal(err)
+				}
+				o, err := d.Infer(t.Context(), "", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				m, err := o.Evaluate(t.Context(), 1)
+				if err != nil || m.Count != valid.Count || math.Abs(m.Loss-valid.Loss) > 1e-4*valid.Loss || math.Abs(m.AUC-valid.AUC) > 1e-3 {
+					t.Errorf("evaluation: %+v, %v; want %+v", m, err, valid)
+				}
+				again := cfg
+				again.Model.Params = saved
+				loaded := started(t, again)
+				v, err := loaded.EvaluateAUC(t.Context(), loaded.Dataset().Valid)
+				if err != nil || v != m { // the very parameters, and exact inference's bits
+					t.Errorf("the saved model, over the whole: %+v, %v; over pieces %+v", v, err, m)
+				}
+			})
 		}
 	}
 }
@@ -128,7 +123,7 @@ func divided(t *testing.T, cfg Config, o pieces.Options) *Divided {
 // run's; its directory is not used again unless it is asked to go on.
 func TestDividedTrainResumes(t *testing.T) {
 	cfg := DefaultConfig()
-	cfg.Data.Path, cfg.Model.Name, cfg.Model.Norm, cfg.Training.Epochs = dividedData(t)["blocks"], "gcn", "batch", 5
+	cfg.Data.Path, cfg.Model.Name, cfg.Model.Norm, cfg.Training.Epochs = narrowBlocks(t), "gcn", "batch", 5
 	cfg.Sampling.Sampler, cfg.Sampling.Fanouts, cfg.Training.Schedule = "full", nil, "cosine"
 	cut := pieces.Options{Method: "hash", Pieces: 3}
 	var losses []float64
@@ -186,7 +181,7 @@ func TestDividedTrainResumes(t *testing.T) {
 // set trains to the same bits again.
 func TestDividedTrainRefuses(t *testing.T) {
 	cfg := DefaultConfig()
-	cfg.Data.Path, cfg.Model.Name, cfg.Training.Epochs = dividedData(t)["blocks"], "gcn", 2
+	cfg.Data.Path, cfg.Model.Name, cfg.Training.Epochs = narrowBlocks(t), "gcn", 2
 	cfg.Sampling.Sampler, cfg.Sampling.Fanouts = "full", nil
 	sampled := cfg
 	sampled.Sampling.Sampler = "khop"

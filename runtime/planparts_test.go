@@ -16,12 +16,12 @@ import (
 // rows, and as much memory within a twentieth.
 func TestPlanPartsAsTrained(t *testing.T) {
 	t.Parallel()
-	stores := dividedData(t)
+	stores := map[string]func(*testing.T) string{"blocks": narrowBlocks, "cora": cora}
 	for _, c := range []struct{ data, model, method string }{{"blocks", "gcn", "contiguous"}, {"blocks", "gat", "hash"}, {"blocks", "gin", "fennel"}, {"cora", "sage", "contiguous"}} {
 		cfg := DefaultConfig()
-		cfg.Data.Path, cfg.Model.Name, cfg.Model.Hidden = stores[c.data], c.model, 16
-		cfg.Sampling.Sampler, cfg.Sampling.Fanouts = "full", nil
 		t.Run(c.data+" "+c.model+" "+c.method, func(t *testing.T) {
+			cfg.Data.Path, cfg.Model.Name, cfg.Model.Hidden = stores[c.data](t), c.model, 16
+			cfg.Sampling.Sampler, cfg.Sampling.Fanouts = "full", nil
 			d := divided(t, cfg, pieces.Options{Method: c.method, Pieces: 3, Seed: 1})
 			sum, err := d.Set().Summary(t.Context())
 			if err != nil {
@@ -82,7 +82,7 @@ func TestPlanPartsAsTrained(t *testing.T) {
 
 func TestTryPartsRefuses(t *testing.T) {
 	cfg := DefaultConfig()
-	cfg.Data.Path, cfg.Model.Name = dividedData(t)["blocks"], "gcn"
+	cfg.Data.Path, cfg.Model.Name = narrowBlocks(t), "gcn"
 	full := cfg
 	full.Sampling.Sampler, full.Sampling.Fanouts = "full", nil
 	sum, err := divided(t, full, pieces.Options{Method: "hash", Pieces: 2}).Set().Summary(t.Context())

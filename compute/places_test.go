@@ -1,0 +1,56 @@
+package compute
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// misheard is an Exchange in which piece 2 hears something else from piece 1 than was said.
+type misheard struct{ *Memory }
+
+func (m misheard) Receive(ctx context.Context, round string, from, to int, rows []float32) error {
+	err := m.Memory.Receive(ctx, round, from, to, rows)
+	if round == "r" && from == 1 && to == 2 {
+		rows[0] = 1
+	}
+	return err
+}
+
+// All places find the same table of them, or none goes on.
+func TestFindPlaces(t *testing.T) {
+	borders := []uint32{0, 10, 20, 30, 30, 40} // piece 3 is empty
+	found := func(ex Exchange) (tables []Places, errs []error) {
+		var all [][]*Piece
+		for _, indexes := range [][]int{{0, 1}, {2}, {3}, {4}} {
+			var own []*Piece
+			for _, i := range indexes {
+				own = append(own, &Piece{Index: i, First: borders[i], Masters: int(borders[i+1] - borders[i]), Borders: borders, Sends: make([][]uint32, 5)})
+			}
+			all = append(all, own)
+		}
+		tables, errs = make([]Places, len(all)), make([]error, len(all))
+		var wg sync.WaitGroup
+		for i, own := range all {
+			wg.Go(func() { tables[i], errs[i] = FindPlaces(t.Context(), ex, "r", own) })
+		}
+		wg.Wait()
+		return tables, errs
+	}
+	tables, errs := found(NewMemory())
+	for i, table := range tables {
+		switch want := (Places{0, 0, 2, -1, 4}); {
+		case i == 2: // without masters
+		case errs[i] != nil || !slices.Equal(table, want):
+			t.Errorf("place %d finds %v, not %v: %v", i, table, want, errs[i])
+		}
+	}
+	_, errs = found(misheard{NewMemory()})
+	for i, err := range errs {
+		if i != 2 && (err == nil || !strings.Contains(err.Error(), "computed in the same places")) {
+			t.Errorf("place %d goes on with a table that differs from others': %v", i, err)
+		}
+	}
+}
