@@ -19,13 +19,17 @@ type Input struct {
 	Labels   []int32         // class of each target
 	Multi    []uint8         // instead of Labels, several labels per target: OutDim values of 0 or 1 each
 	Weights  []float32       // weight of each target's loss; nil: all 1
+	Loss     *Loss           // what a class costs; nil: the cross-entropy
 	There    any             // the Blocks as a devices.Sampler left them in its device's memory, unchanged; nil: they are not there
 }
+
+// Loss says what a class costs, where that is not the cross-entropy alone.
+type Loss = cpu.LossOptions
 
 // Stats sums up a micro-batch.
 type Stats struct {
 	Loss    float64 // Σ weight·loss over the targets
-	Weight  float64 // Σ weight
+	Weight  float64 // Σ weight, with the weight of the target's class, where it has one class and classes have weights
 	Correct int     // targets whose largest output is their class, or with every label right
 	Count   int     // targets
 
@@ -366,6 +370,10 @@ func (c *core[T]) checkTargets(in *Input, out int) error {
 		return fmt.Errorf("%d targets have labels for %d", len(in.Targets), n)
 	case n > out:
 		return fmt.Errorf("%d targets but only %d output rows", n, out)
+	case in.Loss != nil && in.Loss.ClassWeights != nil && len(in.Loss.ClassWeights) != spec.OutDim:
+		return fmt.Errorf("%d weights of classes, and the model has %d outputs", len(in.Loss.ClassWeights), spec.OutDim)
+	case in.Loss != nil && in.Loss.Smoothing > 0 && in.Loss.Gamma > 0:
+		return fmt.Errorf("label smoothing does not go with the focal loss")
 	case in.Weights != nil && len(in.Weights) != n:
 		return fmt.Errorf("%d targets have %d loss weights", n, len(in.Weights))
 	}

@@ -19,8 +19,14 @@ func (c *core[T]) loss(y *Value[T], in *Input) (Stats, error) {
 	for i := range labels {
 		labels[i] = graph.Unlabeled
 	}
+	var o cpu.LossOptions
+	if in.Loss != nil {
+		o = *in.Loss
+	}
+	weighted := o.ClassWeights != nil && in.Multi == nil // a class's weight is that of its target
+	fold := weighted && o.Smoothing == 0                 // a weight of the row does, which devices have, too
 	var weights []T
-	if in.Weights != nil {
+	if in.Weights != nil || weighted {
 		weights = c.tape.host.Zeroed(y.rows)
 		stats.Weight = 0
 	}
@@ -37,19 +43,32 @@ func (c *core[T]) loss(y *Value[T], in *Input) (Stats, error) {
 			labels[row] = in.Labels[i]
 		}
 		if weights != nil {
-			weights[row] = T(in.Weights[i])
-			stats.Weight += float64(in.Weights[i])
+			w := 1.0
+			if in.Weights != nil {
+				w = float64(in.Weights[i])
+			}
+			weights[row] = T(w)
+			if weighted {
+				w *= o.ClassWeights[in.Labels[i]]
+				if fold {
+					weights[row] = T(w)
+				}
+			}
+			stats.Weight += w
 		}
+	}
+	if fold {
+		o.ClassWeights = nil
 	}
 	var g cpu.Matrix[T]
 	if y.needs {
 		g, _ = y.gradient()
 	}
 	if in.Multi == nil {
-		stats.Loss, stats.Correct = cpu.SoftmaxCrossEntropy(c.tape.x, y.dense, labels, weights, g)
+		stats.Loss, stats.Correct = cpu.SoftmaxLoss(c.tape.x, y.dense, labels, weights, g, o)
 		return stats, nil
 	}
-	loss, d := cpu.SigmoidCrossEntropy(c.tape.x, y.dense, labels, in.Multi, weights, g)
+	loss, d := cpu.SigmoidLoss(c.tape.x, y.dense, labels, in.Multi, weights, g, o)
 	stats.Loss, stats.Correct = loss, d.Exact
 	stats.TruePositive, stats.FalsePositive, stats.FalseNegative = d.TruePositive, d.FalsePositive, d.FalseNegative
 	return stats, nil

@@ -44,6 +44,7 @@ type PieceBatch struct {
 	Labels  []int32   // class of each target
 	Multi   []uint8   // instead of Labels, several labels per target
 	Weights []float32 // weight of each target's loss; nil: all 1
+	Loss    *Loss     // what a class costs; nil: the cross-entropy
 }
 
 // NewPieceTrainer returns a trainer on pieces, which are all or those that are computed here; execs makes what one goroutine
@@ -160,7 +161,7 @@ func (t *PieceTrainer) Sum(ctx context.Context, grads [][]float32, stats []Stats
 // gradient computes what Gradient does, of a piece; reports: with what Observe takes.
 func (e *pieceEngine) gradient(ctx context.Context, step int, params []float32, key rng.Key, b PieceBatch, reports bool) (Stats, error) {
 	c, p := e.core, e.piece
-	in := &Input{Targets: b.Targets, Labels: b.Labels, Multi: b.Multi, Weights: b.Weights}
+	in := &Input{Targets: b.Targets, Labels: b.Labels, Multi: b.Multi, Weights: b.Weights, Loss: b.Loss}
 	if len(params) != len(e.grad) {
 		return Stats{}, fmt.Errorf("%d parameters given, the model has %d", len(params), len(e.grad))
 	}

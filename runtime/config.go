@@ -175,9 +175,23 @@ type SamplingConfig struct {
 
 // TrainingConfig says how parameters are made of batches.
 type TrainingConfig struct {
-	Epochs      int     `yaml:"epochs"`
-	Optimizer   string  `yaml:"optimizer"`    // adam, adamw or sgd, as PyTorch has them
-	LR          float64 `yaml:"lr"`           // learning rate
+	Epochs    int     `yaml:"epochs"`
+	Optimizer string  `yaml:"optimizer"` // adam, adamw or sgd, as PyTorch has them
+	LR        float64 `yaml:"lr"`        // learning rate
+	// Loss of classes: cross-entropy (also if empty), of softmax, or of the sigmoid of each label where nodes have several; or
+	// focal, with its exponent FocalGamma (0: 2). What a run reports of training is this loss; evaluations
+	// report the cross-entropy.
+	Loss       string  `yaml:"loss"`
+	FocalGamma float64 `yaml:"focal-gamma"`
+	// LabelSmoothing s has cross-entropy learn 1-s+s/c of the right one of c classes, and s/c of the others; with several labels
+	// a node c is 2.
+	LabelSmoothing float64 `yaml:"label-smoothing"`
+	// ClassWeights multiply what the nodes of a class cost, or where nodes have several labels what each label costs that is set, as
+	// PyTorch's weight and pos_weight do: balanced, the inverse of how often training nodes have it (with several labels, the unset for
+	// each that is set); numbers with commas between, one for each class; or class=weight pairs, by names or numbers, the
+	// others having 1. Empty: all 1.
+	ClassWeights string `yaml:"class-weights"`
+
 	WeightDecay float64 `yaml:"weight-decay"` // added to the gradient; adamw: taken from the parameters
 	Momentum    float64 `yaml:"momentum"`     // of sgd
 	ClipNorm    float64 `yaml:"clip-norm"`    // largest norm of a batch's gradient; 0: any

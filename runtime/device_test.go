@@ -250,6 +250,26 @@ func TestTwoDevices(t *testing.T) {
 	}
 }
 
+// Losses that devices do not compute are refused by name; a weight for each class, which is one of its nodes', is not.
+func TestDeviceLosses(t *testing.T) {
+	fakecuda.Use(t)
+	for says, change := range map[string]func(*TrainingConfig){
+		"device: loss focal is computed":      func(c *TrainingConfig) { c.Loss = "focal" },
+		"device: label-smoothing is computed": func(c *TrainingConfig) { c.LabelSmoothing = 0.1 },
+		"":                                    func(c *TrainingConfig) { c.ClassWeights = "1=2" },
+	} {
+		c := config()
+		c.Execution.Device = "cuda"
+		change(&c.Training)
+		r, err := Start(context.Background(), c)
+		if says == "" && err == nil {
+			stopped(t, r)
+		} else if says == "" || !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want %q", err, says)
+		}
+	}
+}
+
 // Without a driver cuda is an error that says how to go on, and auto the processor.
 func TestNoDevice(t *testing.T) {
 	t.Setenv(cuda.LibraryVariable, filepath.Join(t.TempDir(), "libcuda.so.1"))

@@ -55,6 +55,13 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 	if err != nil {
 		return err
 	}
+	loss, err := c.classLoss(d.Recipe(), d.model.Spec().OutDim, nil)
+	if err != nil {
+		return err
+	}
+	for i := range batch {
+		batch[i].Loss = loss
+	}
 	exec := func() *cpu.Exec {
 		x := cpu.NewExec(d.pool, d.kernels)
 		x.SetPrecision(c.precision)

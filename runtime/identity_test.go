@@ -65,6 +65,10 @@ func TestEverySettingIsIdentified(t *testing.T) {
 		`"schedule_factor":0.3`: func(c *Config) { c.Training.Schedule, c.Training.ScheduleFactor = "step", 0.3 },
 		`"warmup":1`:            func(c *Config) { c.Training.Schedule, c.Training.Warmup, c.Training.Epochs = "cosine", 1, 2 },
 		`"horizon":7`:           func(c *Config) { c.Training.Schedule, c.Training.Epochs = "cosine", 7 },
+		`"loss":"focal"`:        func(c *Config) { c.Training.Loss = "focal" },
+		`"focal_gamma":3`:       func(c *Config) { c.Training.Loss, c.Training.FocalGamma = "focal", 3 },
+		`"label_smoothing":0.1`: func(c *Config) { c.Training.LabelSmoothing = 0.1 },
+		`"class_weights":"bal`:  func(c *Config) { c.Training.ClassWeights = "balanced" },
 		`"eval_every":2`:        func(c *Config) { c.Training.Schedule, c.Training.EvalEvery = "plateau", 2 },
 	} {
 		v := c

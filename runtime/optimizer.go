@@ -26,12 +26,20 @@ type Recipe struct {
 	Warmup      int     `json:"warmup,omitempty"`
 	Horizon     int     `json:"horizon,omitempty"`    // cosine: the epochs it spans
 	EvalEvery   int     `json:"eval_every,omitempty"` // plateau, keep best: where evaluations change what comes of it
+
+	Loss           string  `json:"loss,omitempty"` // empty: cross-entropy
+	FocalGamma     float64 `json:"focal_gamma,omitempty"`
+	LabelSmoothing float64 `json:"label_smoothing,omitempty"`
+	ClassWeights   string  `json:"class_weights,omitempty"`
 }
 
 // recipe returns the settings of c that matter for the bits.
 func (c *Config) recipe() Recipe {
 	t := &c.Training
-	p := Recipe{Optimizer: t.Optimizer, LR: t.LR, WeightDecay: t.WeightDecay, ClipNorm: t.ClipNorm}
+	p := Recipe{Optimizer: t.Optimizer, LR: t.LR, WeightDecay: t.WeightDecay, ClipNorm: t.ClipNorm, LabelSmoothing: t.LabelSmoothing, ClassWeights: t.ClassWeights}
+	if t.Loss == focalLoss {
+		p.Loss, p.FocalGamma = t.Loss, t.gamma()
+	}
 	if t.Optimizer == "sgd" {
 		p.Momentum = t.Momentum
 	}

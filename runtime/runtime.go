@@ -95,6 +95,7 @@ type Runtime struct {
 	factBytes int64
 	stages    *stages
 	model     *compute.Model // nil: see noModel
+	loss      *compute.Loss  // of classes, in training; nil: the cross-entropy
 	learner   *compute.Model // the same, on what training sees of the graph
 	noModel   error
 	plan      *scheduler.Plan
@@ -275,6 +276,16 @@ func (r *Runtime) prepare(ctx context.Context) (err error) {
 			return err
 		}
 		r.params, blocks = r.model.Init(cfg.Training.Seed), r.model.Blocks()
+	}
+	if r.model != nil && ds.Labels != nil {
+		if r.loss, err = cfg.classLoss(ds.Recipe, ds.Labels.NumClasses, ds); err != nil {
+			return err
+		}
+		if r.loss != nil && r.device != nil {
+			if err := cfg.checkDeviceLoss(r.loss); err != nil {
+				return err
+			}
+		}
 	}
 	spec := cfg.sampler
 	spec.Layers = blocks

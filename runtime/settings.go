@@ -92,6 +92,7 @@ func (c *Config) compile() (*settings, error) {
 	c.Checkpoint.validate(p)
 	p.check(c.Cluster.Audit >= 0 && c.Cluster.Audit <= 1, "audit: %v is not in [0, 1]", c.Cluster.Audit)
 	c.checkSync(p)
+	c.validateLoss(p)
 	s.compileMemory(p)
 	c.validateLinks(p)
 	c.validateStages(p)

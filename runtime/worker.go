@@ -19,6 +19,7 @@ type worker struct {
 	engine   *compute.Engine
 	away     *updater // whose parameters lie in another device's memory than the engine's; nil: they do not
 	ds       *graph.Dataset
+	loss     *compute.Loss
 	slab     *graph.Features // rows of batches that have slots
 	labels   []int32
 	multi    []uint8
@@ -48,7 +49,7 @@ func (w *worker) Gradient(grad, params []float32, b *sampling.Batch, rows actors
 	}
 	in := &compute.Input{
 		Key: key, Blocks: b.Blocks, Features: w.ds.NodeFeatures, Rows: b.Inputs(), Targets: b.Targets, Weights: b.LossWeights,
-		Edges: w.ds.EdgeFeatures, There: b.There,
+		Edges: w.ds.EdgeFeatures, There: b.There, Loss: w.loss,
 	}
 	switch {
 	case rows.X != nil:
@@ -61,7 +62,7 @@ func (w *worker) Gradient(grad, params []float32, b *sampling.Batch, rows actors
 	}
 	if b.Positive != nil {
 		w.pairs = appendLinks(w.pairs[:0], b)
-		in.Targets, in.Weights = nil, nil
+		in.Targets, in.Weights, in.Loss = nil, nil, nil
 		s, err := w.engine.LinkGradient(grad, params, in, w.pairs)
 		return messages.Stats{Loss: s.Loss, Weight: s.Weight, Correct: s.Correct, Count: s.Count}, err
 	}
@@ -142,7 +143,7 @@ func (r *Runtime) trainingConfig(ctx context.Context, work actors.Work, u *updat
 		limitFirstStep(&c)
 	}
 	for i := range r.plan.Trainers {
-		w := &worker{engine: r.engine(u, i), ds: r.sampler.Dataset(), slab: mem.table(), limit: r.plan.CopyRows}
+		w := &worker{engine: r.engine(u, i), ds: r.sampler.Dataset(), loss: r.loss, slab: mem.table(), limit: r.plan.CopyRows}
 		if r.resident() && r.deviceOf(i) > 0 {
 			w.away = u
 		}

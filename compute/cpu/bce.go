@@ -19,17 +19,27 @@ type Decisions struct {
 // dlogits may have no Data when no gradient is wanted. The loss is summed in
 // float64: within chunks of rows, then over the chunks in order.
 func SigmoidCrossEntropy[T Float](x *Exec, logits Matrix[T], rows []int32, labels []uint8, weights []T, dlogits Matrix[T]) (loss float64, d Decisions) {
+	return SigmoidLoss(x, logits, rows, labels, weights, dlogits, LossOptions{})
+}
+
+// SigmoidLoss is SigmoidCrossEntropy with options. With the target t = y·(1-s) + s/2 of a label it costs
+//
+//	-W_j·t·log p - (1-t)·log(1-p), p = sigmoid(z)
+//
+// or, focal, (1-p)^γ·-log p with p the probability of what is right, times W_j where y is 1. A device computes those without options alone.
+func SigmoidLoss[T Float](x *Exec, logits Matrix[T], rows []int32, labels []uint8, weights []T, dlogits Matrix[T], o LossOptions) (loss float64, d Decisions) {
 	logits.check()
+	o.check(logits.Cols)
 	if len(rows) != logits.Rows || weights != nil && len(weights) != logits.Rows || logits.Cols == 0 && logits.Rows > 0 {
 		panic(badShapes)
 	}
 	if dlogits.Data != nil && (dlogits.Rows != logits.Rows || dlogits.Cols != logits.Cols) {
 		panic(badShapes)
 	}
-	if d := tasksOf[T](x).device; d != nil {
+	if d := tasksOf[T](x).device; d != nil && o.Plain() {
 		return d.SigmoidCrossEntropy(logits, rows, labels, weights, dlogits)
 	}
-	classes := logits.Cols
+	classes, plain := logits.Cols, o.Plain()
 	losses := make([]float64, ceilDiv(logits.Rows, lossRows))
 	counts := make([]Decisions, len(losses))
 	x.For(len(losses), func(_, c int) {
@@ -50,7 +60,12 @@ func SigmoidCrossEntropy[T Float](x *Exec, logits Matrix[T], rows []int32, label
 			for j, v := range logits.Row(i) {
 				z, t := float64(v), float64(y[j])
 				e := math.Exp(-math.Abs(z))
-				sum += max(z, 0) - float64(z*t) + math.Log1p(e)
+				log := math.Log1p(e)
+				cost, slope := max(z, 0)-float64(z*t)+log, 0.0
+				if !plain {
+					cost, slope = o.sigmoid(z, max(z, 0)+log, y[j] != 0, j)
+				}
+				sum += cost
 				switch {
 				case z > 0 && y[j] != 0:
 					n.TruePositive++
@@ -67,7 +82,10 @@ func SigmoidCrossEntropy[T Float](x *Exec, logits Matrix[T], rows []int32, label
 					if z < 0 {
 						p = e / (1 + e)
 					}
-					dlogits.Row(i)[j] = T(f * (p - t))
+					if plain {
+						slope = p - t
+					}
+					dlogits.Row(i)[j] = T(f * slope)
 				}
 			}
 			if right == classes {
@@ -84,4 +102,23 @@ func SigmoidCrossEntropy[T Float](x *Exec, logits Matrix[T], rows []int32, label
 		d.Exact += n.Exact
 	}
 	return loss, d
+}
+
+// sigmoid returns what the label j, which is set or not, costs at a logit z, and its derivative; softplus is log(1 + e^z).
+func (o *LossOptions) sigmoid(z, softplus float64, set bool, j int) (cost, slope float64) {
+	w, y, sign := 1.0, 0.0, -1.0
+	if set {
+		w, y, sign = o.weight(j), 1, 1
+	}
+	if o.Gamma > 0 {
+		lp := -softplus // of what is right
+		if set {
+			lp = z - softplus
+		}
+		cost, slope = o.focus(lp, math.Exp(lp-sign*z))
+		return float64(w * cost), float64(sign * w * slope)
+	}
+	t := float64(y*(1-o.Smoothing)) + o.Smoothing/2
+	yes := float64(o.weight(j) * t)
+	return float64(yes*(softplus-z)) + float64((1-t)*softplus), float64((yes+1-t)*math.Exp(z-softplus)) - yes
 }
