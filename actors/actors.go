@@ -132,7 +132,6 @@ type post struct {
 	root  *actor.RootContext
 	pool  *pool.Pool
 	clock *clock.Recorder
-	bytes bool // send every message through its bytes
 	late  bool // trainers compute what the sampler of their number makes
 	dir   Directory
 	batches,
@@ -145,7 +144,6 @@ type post struct {
 
 	context context.Context // of what waits for other processes; ends with Stop
 	waiting sync.WaitGroup
-	causes  sync.Map // of failures, by what they say
 }
 
 // lane says by which of several consumers a batch is used: the first argument of the directory's.
@@ -154,13 +152,6 @@ func (p *post) lane(from int, id sampling.ID) int {
 		return from
 	}
 	return id.Micro
-}
-
-// releaseBatch gives back a batch that came in a message.
-func (p *post) releaseBatch(b *sampling.Batch) {
-	if !p.bytes { // else the batch was decoded, and the sampler's own is back already
-		p.freeBatches.put(b)
-	}
 }
 
 // releaseSlots tells match that nobody reads a batch's slots any more.
@@ -175,75 +166,23 @@ func (p *post) released(m *messages.Loaded, by int) {
 	switch {
 	case m.X == nil:
 		p.releaseSlots(m)
-	case !p.bytes:
+	default:
 		p.freeRows.put(m.X)
 	}
-	p.releaseBatch(m.Batch)
+	p.freeBatches.put(m.Batch)
 	p.send(p.dir.Sampler(m.From), &messages.Credit{From: by, N: 1})
 }
 
-// releaseGradient gives back a gradient that came in a message.
-func (p *post) releaseGradient(g *messages.Gradient) {
-	if !p.bytes {
-		p.freeGradients[g.From].put(g.Data)
+// send passes m, of package messages, on. What it carries belongs to the receiver from now on.
+func (p *post) send(to *actor.PID, m any) {
+	if !p.stopped.Load() {
+		p.root.Send(to, m)
 	}
-}
-
-// send passes m on. What m carries belongs to the receiver from now on.
-func (p *post) send(to *actor.PID, m messages.Message) {
-	p.deliver(to, m, true)
-}
-
-// pass is send for a message that was received: what it carries is not of this
-// pipeline's buffers if messages go through their bytes.
-func (p *post) pass(to *actor.PID, m messages.Message) {
-	p.deliver(to, m, false)
-}
-
-func (p *post) deliver(to *actor.PID, m messages.Message, own bool) {
-	if p.stopped.Load() {
-		return
-	}
-	if p.bytes {
-		again, err := throughBytes(m)
-		if err != nil {
-			again = &messages.Failed{Stage: "codec", Cause: err.Error(), Err: err}
-			to = p.dir.Progress()
-		}
-		if own {
-			switch m := m.(type) {
-			case *messages.Sampled:
-				p.freeBatches.put(m.Batch)
-			case *messages.Gradient:
-				p.freeGradients[m.From].put(m.Data)
-			}
-		}
-		m = again
-	}
-	p.root.Send(to, m)
-}
-
-func throughBytes(m messages.Message) (messages.Message, error) {
-	body, err := messages.Marshal(m)
-	if err != nil {
-		return nil, err
-	}
-	return messages.Unmarshal(m.Kind(), body)
 }
 
 // fail ends the run: stage could not do id.
 func (p *post) fail(id sampling.ID, stage string, err error) {
-	f := &messages.Failed{ID: id, Stage: stage, Cause: err.Error(), Err: err}
-	p.causes.Store(f.Cause, err)
-	p.send(p.dir.Progress(), f)
-}
-
-// cause gives a failure its cause back, which the bytes of a message do not keep.
-func (p *post) cause(f *messages.Failed) *messages.Failed {
-	if err, ok := p.causes.Load(f.Cause); ok && f.Err == nil {
-		f.Err = err.(error)
-	}
-	return f
+	p.send(p.dir.Progress(), &messages.Failed{ID: id, Stage: stage, Err: err})
 }
 
 // done is the completion of a job, sent to the actor that started it.

@@ -19,12 +19,12 @@ var ErrStopped = errors.New("actors: the pipeline has stopped")
 type asks struct {
 	mu     sync.Mutex
 	last   uint64
-	open   map[uint64]chan messages.Message
+	open   map[uint64]chan any
 	closed chan struct{}
 }
 
 func newAsks() *asks {
-	return &asks{open: map[uint64]chan messages.Message{}, closed: make(chan struct{})}
+	return &asks{open: map[uint64]chan any{}, closed: make(chan struct{})}
 }
 
 // Receive implements actor.Actor.
@@ -37,7 +37,7 @@ func (a *asks) Receive(c actor.Context) {
 	}
 }
 
-func (a *asks) answer(id uint64, m messages.Message) {
+func (a *asks) answer(id uint64, m any) {
 	a.mu.Lock()
 	reply, ok := a.open[id]
 	delete(a.open, id)
@@ -48,8 +48,8 @@ func (a *asks) answer(id uint64, m messages.Message) {
 }
 
 // ask calls send with the number of a new request and waits for its reply.
-func (a *asks) ask(ctx context.Context, send func(id uint64)) (messages.Message, error) {
-	reply := make(chan messages.Message, 1)
+func (a *asks) ask(ctx context.Context, send func(id uint64)) (any, error) {
+	reply := make(chan any, 1)
 	a.mu.Lock()
 	a.last++
 	id := a.last

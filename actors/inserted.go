@@ -87,11 +87,11 @@ func (s *inserted) forward(p *processed) {
 	m := p.m
 	to := s.next(s.lane(m.From, m.Batch.ID))
 	if !s.loads {
-		s.pass(to, &messages.Sampled{Step: m.Step, From: m.From, Batch: m.Batch})
+		s.send(to, &messages.Sampled{Step: m.Step, From: m.From, Batch: m.Batch})
 		return
 	}
 	if m.X == nil {
 		s.releaseSlots(m)
 	}
-	s.pass(to, &messages.Loaded{Step: m.Step, From: m.From, Batch: m.Batch, X: p.x})
+	s.send(to, &messages.Loaded{Step: m.Step, From: m.From, Batch: m.Batch, X: p.x})
 }

@@ -86,7 +86,7 @@ func TestInsertedBits(t *testing.T) {
 			for range 8 {
 				j := base
 				j.direct, j.samplers, j.trainers, j.threads, j.ahead = r.IntN(3) == 0, 1+r.IntN(3), 1+r.IntN(3), 1+r.IntN(3), 1+r.IntN(3)
-				j.bytes, j.insert = r.IntN(2) == 0, inserts(t, r)
+				j.insert = inserts(t, r)
 				j.slots, j.keep = nodes, 0
 				got, _, err := j.run(t, context.Background())
 				if err != nil || !slices.Equal(got, want) {

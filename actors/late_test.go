@@ -28,7 +28,7 @@ import (
 type lateJob struct {
 	trainers, credits, threads, bound int
 	ahead, loaders, slots             int // slots 0: rows are read where the table lies
-	bytes, insert                     bool
+	insert                            bool
 	epoch                             int
 	params                            []float32
 	sampled                           func(trainer int, b *sampling.Batch) error
@@ -75,7 +75,7 @@ func (j *lateJob) start(t *testing.T) (*async.Owner, *Pipeline, func()) {
 	system, p, table := quiet(), pool.New(j.threads), featureTable()
 	w := Work{Phase: "train", Seed: 5, Nodes: seeds, BatchSize: batchSize, Micro: 1, Epochs: epochs}
 	w.First = int64(j.epoch) * w.Steps()
-	c := Config{System: system, Pool: p, Clock: new(clock.Recorder), Credits: j.credits, Bytes: j.bytes, Work: w, Updater: &descent{j.params}}
+	c := Config{System: system, Pool: p, Clock: new(clock.Recorder), Credits: j.credits, Work: w, Updater: &descent{j.params}}
 	var slab *features.Slab
 	rows := table
 	if j.slots > 0 {
@@ -157,14 +157,14 @@ func (j *lateJob) run(t *testing.T) []async.Step {
 		t.Errorf("when all is applied the pipeline gives %v, %v", x, err)
 	}
 	pl.Stop()
-	if made, _ := pl.Buffers(); made > int64(j.trainers*j.credits) && !j.bytes {
+	if made, _ := pl.Buffers(); made > int64(j.trainers*j.credits) {
 		t.Errorf("%d batch buffers were made; the credits allow %d", made, j.trainers*j.credits)
 	}
 	return all
 }
 
 // Metamorphic: a trainer whose gradients are never late makes the bits of the synchronous pipeline,
-// whatever the plan: through a slab or not, with stages of the program's own, through bytes.
+// whatever the plan: through a slab or not, with stages of the program's own or not.
 func TestLateAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := drawn.Cases(t)
@@ -180,7 +180,7 @@ func TestLateAlone(t *testing.T) {
 			}
 			for range 8 {
 				params := ones()
-				j := lateJob{trainers: 1, credits: 1 + r.IntN(4), threads: 1 + r.IntN(3), ahead: 1 + r.IntN(3), loaders: 1 + r.IntN(3), bytes: r.IntN(2) == 0, insert: insert}
+				j := lateJob{trainers: 1, credits: 1 + r.IntN(4), threads: 1 + r.IntN(3), ahead: 1 + r.IntN(3), loaders: 1 + r.IntN(3), insert: insert}
 				if r.IntN(3) > 0 {
 					j.slots = nodes
 				}
@@ -212,7 +212,7 @@ func TestLate(t *testing.T) {
 		for range 12 {
 			j := lateJob{
 				trainers: 2 + r.IntN(3), credits: 1 + r.IntN(3), threads: 1 + r.IntN(3), bound: 1 + r.IntN(4), ahead: 1 + r.IntN(4), loaders: 1 + r.IntN(3),
-				epoch: r.IntN(epochs), bytes: r.IntN(2) == 0, insert: r.IntN(2) == 0, params: ones(),
+				epoch: r.IntN(epochs), insert: r.IntN(2) == 0, params: ones(),
 			}
 			if r.IntN(3) > 0 {
 				j.slots = nodes

@@ -107,7 +107,7 @@ func (j memoryJob) run(t *testing.T, ctx context.Context) ([]float32, features.S
 	}
 	up := &descent{ones()}
 	c := Config{
-		System: system, Pool: p, Clock: new(clock.Recorder), Credits: j.credits, Bytes: j.bytes, Updater: up,
+		System: system, Pool: p, Clock: new(clock.Recorder), Credits: j.credits, Updater: up,
 		Work: Work{Phase: "train", Seed: 5, Nodes: seeds, BatchSize: batchSize, Micro: j.micro, Epochs: epochs, Window: j.window},
 	}
 	if j.window > 1 {
@@ -219,7 +219,7 @@ func TestSlabDoesNotChangeBits(t *testing.T) {
 					j := base
 					j.direct = false
 					j.samplers, j.credits, j.threads, j.trainers = 1+r.IntN(3), (window+1)*micro+r.IntN(3), 1+r.IntN(3), 1+r.IntN(micro)
-					j.ahead, j.loaders, j.keep, j.bytes = 1+r.IntN(5), 1+r.IntN(3), r.IntN(4), r.IntN(2) == 0
+					j.ahead, j.loaders, j.keep = 1+r.IntN(5), 1+r.IntN(3), r.IntN(4)
 					j.slots = nodes + r.IntN(3*nodes) // one batch has up to all nodes
 					j.cached = r.IntN(2) * r.IntN(60)
 					if r.IntN(2) == 0 {
@@ -401,17 +401,15 @@ func (f *failing) Read(ctx context.Context, r features.Request, done func(error)
 func TestReadErrorFailsTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("features.bin: offset 4711: the disk is on fire")
-		for _, bytes := range []bool{false, true} {
-			for k := range int64(5) {
-				f := &failing{Store: features.InMemory(featureTable()), err: broken}
-				f.left.Store(1 + 3*k)
-				j := plainMemoryJob()
-				j.store, j.bytes, j.keep = f, bytes, 1
-				_, _, err := j.run(t, t.Context())
-				var failed *messages.Failed
-				if !errors.As(err, &failed) || !strings.Contains(err.Error(), "offset 4711") || failed.Stage != "load" || failed.ID.Phase != "train" {
-					t.Errorf("read %d: %v", 1+3*k, err)
-				}
+		for k := range int64(5) {
+			f := &failing{Store: features.InMemory(featureTable()), err: broken}
+			f.left.Store(1 + 3*k)
+			j := plainMemoryJob()
+			j.store, j.keep = f, 1
+			_, _, err := j.run(t, t.Context())
+			var failed *messages.Failed
+			if !errors.As(err, &failed) || !strings.Contains(err.Error(), "offset 4711") || failed.Stage != "load" || failed.ID.Phase != "train" {
+				t.Errorf("read %d: %v", 1+3*k, err)
 			}
 		}
 	})

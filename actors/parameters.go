@@ -155,7 +155,7 @@ func (p *parameters) apply() (any, error) {
 func (p *parameters) applied(id sampling.ID, s messages.Stats) {
 	for _, g := range p.got {
 		if g != nil { // else it was computed elsewhere
-			p.releaseGradient(g)
+			p.freeGradients[g.From].put(g.Data)
 		}
 	}
 	p.step++

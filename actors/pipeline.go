@@ -30,7 +30,6 @@ type Config struct {
 	Credits   int                // batches that each sampler may have out, at least 1
 	Resting   int                // of the samplers, those that have no credit until Tune gives them some
 	Elsewhere Elsewhere          // where the samplers are; nil: in this process
-	Bytes     bool               // send every message through its msgpack bytes
 
 	Trainers []Gradienter // one actor each, at most Work.Micro
 	Updater  Updater      // with Trainers
@@ -159,7 +158,7 @@ func Start(c Config) (*Pipeline, error) {
 	// Spawned first and stopped last, so that others that are named so get another number.
 	dir.asks = Spawn(c.System, cmp.Or(c.Name, "run"), "/asks", func() actor.Actor { return p.asks })
 	run := strings.TrimSuffix(dir.asks.Id, "/asks")
-	p.post = &post{root: c.System.Root, pool: c.Pool, clock: c.Clock, bytes: c.Bytes, dir: dir, late: c.Late != nil, freeGradients: make([]freeList[[]float32], len(c.Trainers))}
+	p.post = &post{root: c.System.Root, pool: c.Pool, clock: c.Clock, dir: dir, late: c.Late != nil, freeGradients: make([]freeList[[]float32], len(c.Trainers))}
 	p.post.context, p.cancel = context.WithCancel(context.Background())
 	spawn := func(name string, s stage) *actor.PID {
 		pid := Spawn(c.System, run+"/"+name, "", func() actor.Actor { return &shell{post: p.post, stage: s} })
@@ -221,7 +220,7 @@ func (p *Pipeline) Next(ctx context.Context) (any, error) {
 		return nil, err
 	}
 	if f, ok := x.(*messages.Failed); ok {
-		return nil, p.post.cause(f)
+		return nil, f
 	}
 	return x, nil
 }

@@ -103,7 +103,6 @@ func mean(parts [][]float32, weight float64) []float32 {
 // job is a training pipeline under test.
 type job struct {
 	samplers, trainers, credits, threads, micro int
-	bytes                                       bool
 	first                                       int64
 	worker                                      mixer
 }
@@ -133,7 +132,7 @@ func (j job) start(t testing.TB, params []float32) (*Pipeline, *descent, func())
 	system := quiet()
 	up := &descent{slices.Clone(params)}
 	c := Config{
-		System: system, Pool: p, Clock: new(clock.Recorder), Credits: j.credits, Bytes: j.bytes, Updater: up,
+		System: system, Pool: p, Clock: new(clock.Recorder), Credits: j.credits, Updater: up,
 		Work: Work{Phase: "train", Seed: 5, Nodes: seeds, BatchSize: batchSize, Micro: j.micro, Epochs: epochs, First: j.first},
 	}
 	for range j.samplers {
@@ -184,10 +183,10 @@ func (j job) train(t *testing.T, params []float32) ([]float32, []float64) {
 		}
 	}
 	made, grads := pl.Buffers()
-	if most := int64(j.samplers * j.credits); made > most && !j.bytes {
+	if most := int64(j.samplers * j.credits); made > most {
 		t.Errorf("%d batch buffers were made; the credits allow %d", made, most)
 	}
-	if most := int64(j.micro + j.trainers); grads > most && !j.bytes {
+	if most := int64(j.micro + j.trainers); grads > most {
 		t.Errorf("%d gradient buffers were made; %d micro-batches and %d trainers need no more than %d", grads, j.micro, j.trainers, most)
 	}
 	return up.params, losses
@@ -211,7 +210,7 @@ func TestPlanDoesNotChangeBits(t *testing.T) {
 			for range 8 {
 				j := job{
 					samplers: 1 + r.IntN(5), credits: 1 + r.IntN(4), threads: 1 + r.IntN(3), micro: micro,
-					trainers: 1 + r.IntN(min(micro, 4)), bytes: r.IntN(2) == 0,
+					trainers: 1 + r.IntN(min(micro, 4)),
 				}
 				got, loss := j.train(t, ones())
 				if !slices.Equal(got, want) || !slices.Equal(loss, wantLoss) {
@@ -252,25 +251,23 @@ func TestResume(t *testing.T) {
 func TestFailureNamesTheBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, panics := range []bool{false, true} {
-			for _, bytes := range []bool{false, true} {
-				j := job{samplers: 2, trainers: 1, credits: 2, threads: 2, micro: 1, bytes: bytes,
-					worker: mixer{calls: new(atomic.Int64), failAt: "train/e0/b7", panics: panics}}
-				pl, _, stop := j.start(t, ones())
-				pl.Proceed(0)
-				var err error
-				for err == nil {
-					_, err = pl.Next(context.Background())
-				}
-				stop()
-				if !strings.HasPrefix(err.Error(), "train/e0/b7: compute: ") || !strings.Contains(err.Error(), errBroken.Error()) {
-					t.Errorf("panics %v, bytes %v: the error is %q", panics, bytes, err)
-				}
-				if !errors.Is(err, errBroken) {
-					t.Errorf("panics %v: %q does not wrap its cause", panics, err)
-				}
-				if n := j.worker.calls.Load(); n != 8 {
-					t.Errorf("%d batches were computed; the eighth failed", n)
-				}
+			j := job{samplers: 2, trainers: 1, credits: 2, threads: 2, micro: 1,
+				worker: mixer{calls: new(atomic.Int64), failAt: "train/e0/b7", panics: panics}}
+			pl, _, stop := j.start(t, ones())
+			pl.Proceed(0)
+			var err error
+			for err == nil {
+				_, err = pl.Next(context.Background())
+			}
+			stop()
+			if !strings.HasPrefix(err.Error(), "train/e0/b7: compute: ") || !strings.Contains(err.Error(), errBroken.Error()) {
+				t.Errorf("panics %v: the error is %q", panics, err)
+			}
+			if !errors.Is(err, errBroken) {
+				t.Errorf("panics %v: %q does not wrap its cause", panics, err)
+			}
+			if n := j.worker.calls.Load(); n != 8 {
+				t.Errorf("%d batches were computed; the eighth failed", n)
 			}
 		}
 	})

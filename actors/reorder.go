@@ -241,7 +241,7 @@ func (r *reorder) emit(order []int) {
 				continue
 			}
 			m.Step = step
-			r.pass(r.dir.Ordered(m.Batch.ID.Micro), m)
+			r.send(r.dir.Ordered(m.Batch.ID.Micro), m)
 		}
 	}
 	for i := range order {
@@ -252,7 +252,7 @@ func (r *reorder) emit(order []int) {
 
 // unused gives back a batch that is not to be computed.
 func (r *reorder) unused(m *messages.Sampled) {
-	r.releaseBatch(m.Batch)
+	r.freeBatches.put(m.Batch)
 	r.send(r.dir.Sampler(m.From), &messages.Credit{N: 1})
 }
 

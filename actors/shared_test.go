@@ -160,7 +160,7 @@ func (k *kept) Apply(parts [][]float32, weight float64) {
 // sharedJob is a run that several processes may share.
 type sharedJob struct {
 	window, micro, samplers, trainers int
-	bytes, observes, loads            bool
+	observes, loads                   bool
 	first                             int64
 	after                             int
 	params                            []float32
@@ -192,7 +192,7 @@ func (j sharedJob) run(t *testing.T, r Reducer, mine func(micro, of int) bool) (
 		up = o
 	}
 	work := Work{Phase: "train", Seed: 5, Nodes: seeds, BatchSize: batchSize, Micro: j.micro, Epochs: epochs, Window: j.window, First: j.first, After: j.after, Mine: mine}
-	c := Config{System: system, Pool: p, Clock: new(clock.Recorder), Bytes: j.bytes, Updater: up, Work: work, Reducer: r, Credits: (max(j.window, 1) + 1) * j.micro}
+	c := Config{System: system, Pool: p, Clock: new(clock.Recorder), Updater: up, Work: work, Reducer: r, Credits: (max(j.window, 1) + 1) * j.micro}
 	if j.window > 1 {
 		order, err := overlap.NewOrderer(nodes, overlap.Exact)
 		if err != nil {
@@ -298,7 +298,7 @@ func TestSharedBits(t *testing.T) {
 						"the last to the first": func(i, micro, of int) bool { return (micro == of-1) == (i == 0) },
 					}
 					for name, mine := range shares {
-						j.bytes, j.trainers, j.loads = !j.bytes, 3-j.trainers, j.trainers == 1
+						j.trainers, j.loads = 3-j.trainers, j.trainers == 1
 						for i, got := range j.share(t, 2, nil, mine) {
 							if got.err != nil || !slices.Equal(got.params, want.params) || got.seen != want.seen {
 								t.Fatalf("%+v, %s, process %d: other bits, or %v", j, name, i, got.err)

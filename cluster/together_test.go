@@ -224,9 +224,8 @@ func TestTogetherReordered(t *testing.T) {
 	if params[0] == params[1] {
 		t.Fatal("reordering changes nothing")
 	}
-	c.Execution.LocalCodec = "msgpack"
 	throughDeath(t, c)
-	c.Execution.LocalCodec, c.Sampling.ReorderMethod = "none", "sketch"
+	c.Sampling.ReorderMethod = "sketch"
 	sameTogether(t, c, 3)
 }
 

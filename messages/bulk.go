@@ -10,11 +10,10 @@ import (
 	"github.com/vmihailenco/msgpack/v5/msgpcode"
 )
 
-// Uint32s, Int64s and Float32s are bulk numbers: on the wire one msgpack
+// Uint32s and Float32s are bulk numbers: on the wire one msgpack
 // binary of little-endian values, or nil.
 type (
 	Uint32s  []uint32
-	Int64s   []int64
 	Float32s []float32
 )
 
@@ -60,15 +59,15 @@ func (x *Rising) DecodeMsgpack(d *msgpack.Decoder) error {
 
 var errNegativeLength = errors.New("messages: bulk field of unknown length")
 
-func encodeBulk[T uint32 | int64 | float32](e *msgpack.Encoder, x []T, size int) error {
+func encodeBulk[T uint32 | float32](e *msgpack.Encoder, x []T) error {
 	if x == nil {
 		return e.EncodeNil()
 	}
-	if err := e.EncodeBytesLen(len(x) * size); err != nil {
+	if err := e.EncodeBytesLen(4 * len(x)); err != nil {
 		return err
 	}
 	var buf [8192]byte
-	for per := len(buf) / size; len(x) > 0; {
+	for per := len(buf) / 4; len(x) > 0; {
 		n := min(per, len(x))
 		w, err := binary.Encode(buf[:], binary.LittleEndian, x[:n])
 		if err != nil {
@@ -83,7 +82,7 @@ func encodeBulk[T uint32 | int64 | float32](e *msgpack.Encoder, x []T, size int)
 }
 
 // decodeBulk never allocates more than the bytes that are really there.
-func decodeBulk[T uint32 | int64 | float32](d *msgpack.Decoder, size int) ([]T, error) {
+func decodeBulk[T uint32 | float32](d *msgpack.Decoder) ([]T, error) {
 	code, err := d.PeekCode()
 	if err != nil {
 		return nil, err
@@ -98,10 +97,10 @@ func decodeBulk[T uint32 | int64 | float32](d *msgpack.Decoder, size int) ([]T, 
 	if raw == nil {
 		return nil, errNegativeLength
 	}
-	if len(raw)%size != 0 {
-		return nil, fmt.Errorf("messages: bulk field of %d bytes is not a multiple of %d", len(raw), size)
+	if len(raw)%4 != 0 {
+		return nil, fmt.Errorf("messages: bulk field of %d bytes is not a multiple of 4", len(raw))
 	}
-	x := make([]T, len(raw)/size)
+	x := make([]T, len(raw)/4)
 	if _, err := binary.Decode(raw, binary.LittleEndian, x); err != nil {
 		return nil, err
 	}
@@ -109,28 +108,19 @@ func decodeBulk[T uint32 | int64 | float32](d *msgpack.Decoder, size int) ([]T, 
 }
 
 // EncodeMsgpack implements msgpack.CustomEncoder.
-func (x Uint32s) EncodeMsgpack(e *msgpack.Encoder) error { return encodeBulk(e, x, 4) }
+func (x Uint32s) EncodeMsgpack(e *msgpack.Encoder) error { return encodeBulk(e, x) }
 
 // EncodeMsgpack implements msgpack.CustomEncoder.
-func (x Int64s) EncodeMsgpack(e *msgpack.Encoder) error { return encodeBulk(e, x, 8) }
-
-// EncodeMsgpack implements msgpack.CustomEncoder.
-func (x Float32s) EncodeMsgpack(e *msgpack.Encoder) error { return encodeBulk(e, x, 4) }
+func (x Float32s) EncodeMsgpack(e *msgpack.Encoder) error { return encodeBulk(e, x) }
 
 // DecodeMsgpack implements msgpack.CustomDecoder.
 func (x *Uint32s) DecodeMsgpack(d *msgpack.Decoder) (err error) {
-	*x, err = decodeBulk[uint32](d, 4)
-	return err
-}
-
-// DecodeMsgpack implements msgpack.CustomDecoder.
-func (x *Int64s) DecodeMsgpack(d *msgpack.Decoder) (err error) {
-	*x, err = decodeBulk[int64](d, 8)
+	*x, err = decodeBulk[uint32](d)
 	return err
 }
 
 // DecodeMsgpack implements msgpack.CustomDecoder.
 func (x *Float32s) DecodeMsgpack(d *msgpack.Decoder) (err error) {
-	*x, err = decodeBulk[float32](d, 4)
+	*x, err = decodeBulk[float32](d)
 	return err
 }

@@ -8,7 +8,7 @@ import (
 )
 
 func ExampleMarshal() {
-	sent := &messages.Credit{From: 2, N: 3}
+	sent := &messages.Nodes{Nodes: []uint32{2, 3}}
 	body, err := messages.Marshal(sent)
 	if err != nil {
 		log.Fatal(err)
@@ -17,6 +17,6 @@ func ExampleMarshal() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(*got.(*messages.Credit) == *sent)
-	// Output: true
+	fmt.Println(got.(*messages.Nodes).Nodes)
+	// Output: [2 3]
 }

@@ -1,12 +1,11 @@
 // Package messages holds what the actors say to each other.
 //
-// Control travels in small structs; bulk numbers (ids, rows, gradients) travel
-// beside them as typed slices. Within a process a message carries a pointer to
-// memory with one owner: who receives the message owns the memory, and hands it
-// back with a Credit. Marshal encodes the same message to msgpack, its bulk as
-// raw little-endian bytes. Between nodes Seeds and Sampled travel that way, a
-// Sampled with a ticket for its batch, whose bytes (AppendBatch) go over the data
-// plane; within a process only the setting local-codec, which tests use, does it.
+// Within a process a message carries a pointer to memory with one owner: who
+// receives the message owns the memory, and hands it back with a Credit. Between
+// nodes those that are a Message travel, the same structs as msgpack (Marshal), bulk
+// numbers in them as little-endian bytes; of a Sampled a ticket for its batch, whose
+// bytes (AppendBatch) go over the data plane. The others stay in their process, as a
+// trainer's stages do.
 //
 // Data flows forward, Credits backward: a stage sends only what it has credit
 // for, so every queue is bounded although mailboxes are not.
@@ -18,15 +17,15 @@ import (
 	"github.com/gnnactor/gnnactor/sampling"
 )
 
-// Message is anything an actor receives. Kind names it on the wire.
+// Message is what one process tells another. Kind names it on the wire.
 type Message interface{ Kind() string }
 
 // Credit lets its receiver send N more messages to worker From of the stage
 // that grants it. A sampler grants credit to the source when it is idle; the
 // consumer of a batch grants it to the batch's sampler on release.
 type Credit struct {
-	From int `msgpack:"f"`
-	N    int `msgpack:"n"`
+	From int
+	N    int
 }
 
 // Seeds asks a sampler for the micro-batch ID of global step Step, or for something else that
@@ -79,22 +78,22 @@ type Facts struct {
 type Sampled struct {
 	Step  int64           `msgpack:"s"`
 	From  int             `msgpack:"f"`
-	Batch *sampling.Batch `msgpack:"-"` // on the wire: part of wireSampled
+	Batch *sampling.Batch `msgpack:"-"`
 	// Ticket names the batch's bytes (AppendBatch) on the data plane of the node that
-	// sampled it; Batch is nil then, until they are fetched.
-	Ticket []byte `msgpack:"-"`
+	// sampled it, which another node fetches; Batch is nil then.
+	Ticket []byte `msgpack:"k"`
 }
 
 // Matched hands a batch that has its slots to the load stage, with the rows
 // that are still missing. Slices alias memory that the match stage lends until
 // it is told Released.
 type Matched struct {
-	Step  int64           `msgpack:"s"`
-	From  int             `msgpack:"f"`
-	Batch *sampling.Batch `msgpack:"-"`
-	Slots Uint32s         `msgpack:"l"` // the slot of each input
-	Rows  Uint32s         `msgpack:"r"` // nodes whose rows have to be read,
-	To    Uint32s         `msgpack:"t"` // and into which slots
+	Step  int64
+	From  int
+	Batch *sampling.Batch
+	Slots []uint32 // the slot of each input
+	Rows  []uint32 // nodes whose rows have to be read,
+	To    []uint32 // and into which slots
 }
 
 // Loaded hands a batch whose rows are all in their slots to whoever computes
@@ -103,35 +102,35 @@ type Matched struct {
 // the program's own between them copies the rows to X, which the receiver owns,
 // and releases the slots itself.
 type Loaded struct {
-	Step  int64           `msgpack:"s"`
-	From  int             `msgpack:"f"`
-	Batch *sampling.Batch `msgpack:"-"`
-	Slots Uint32s         `msgpack:"l"`
-	X     Float32s        `msgpack:"x"` // the inputs' rows, as many values for each; nil: see Slots
+	Step  int64
+	From  int
+	Batch *sampling.Batch
+	Slots []uint32
+	X     []float32 // the inputs' rows, as many values for each; nil: see Slots
 }
 
 // Released tells the match stage that nobody reads the slots of micro-batch
 // Micro of step Step any more.
 type Released struct {
-	Step  int64 `msgpack:"s"`
-	Micro int   `msgpack:"m"`
+	Step  int64
+	Micro int
 }
 
 // Tune changes how a stage works and what it may have under way: no result depends
 // on it.
 type Tune struct {
-	Samplers int  `msgpack:"s"` // samplers that work; the others rest
-	Credits  int  `msgpack:"c"` // batches that each of them may have out
-	Ahead    int  `msgpack:"a"` // batches that may hold slots
-	Loaders  int  `msgpack:"l"` // reads that may be under way
-	Cache    int  `msgpack:"r"` // rows that no batch needs any more, and that stay for later ones
-	Threads  int  `msgpack:"t"` // of a trainer's kernels; 0: all
-	Copied   bool `msgpack:"g"` // a trainer copies a batch's rows together first, in place of reading them where they lie
+	Samplers int  // samplers that work; the others rest
+	Credits  int  // batches that each of them may have out
+	Ahead    int  // batches that may hold slots
+	Loaders  int  // reads that may be under way
+	Cache    int  // rows that no batch needs any more, and that stay for later ones
+	Threads  int  // of a trainer's kernels; 0: all
+	Copied   bool // a trainer copies a batch's rows together first, in place of reading them where they lie
 }
 
 // Begun tells the cache stage that the first batch of an epoch was matched.
 type Begun struct {
-	Epoch int `msgpack:"e"`
+	Epoch int
 }
 
 // Stats are sums over the nodes that carry loss.
@@ -153,41 +152,41 @@ func (s *Stats) Add(o Stats) {
 // Gradient carries the summed gradient of one micro-batch, computed by trainer
 // From against parameter version Step. The receiver owns Data.
 type Gradient struct {
-	ID    sampling.ID `msgpack:"i"`
-	Step  int64       `msgpack:"s"`
-	From  int         `msgpack:"f"`
-	Stats Stats       `msgpack:"t"`
-	Data  Float32s    `msgpack:"d"`
+	ID    sampling.ID
+	Step  int64
+	From  int
+	Stats Stats
+	Data  []float32
 }
 
 // Version publishes the parameters that the batches of global step Step are to
 // be computed with. Params is shared and read-only until every micro-batch of
 // the step has been answered with a Gradient.
 type Version struct {
-	Step   int64    `msgpack:"s"`
-	Params Float32s `msgpack:"p"`
+	Step   int64
+	Params []float32
 }
 
 // Applied reports that a global batch has been applied; ID.Micro is 0.
 type Applied struct {
-	ID    sampling.ID `msgpack:"i"`
-	Step  int64       `msgpack:"s"`
-	Stats Stats       `msgpack:"t"`
-	Last  bool        `msgpack:"l"` // the last batch of its epoch
+	ID    sampling.ID
+	Step  int64
+	Stats Stats
+	Last  bool // the last batch of its epoch
 }
 
 // Proceed lets the parameters actor publish version Step, the first one of an
 // epoch. Between two epochs nothing is computed until it comes.
 type Proceed struct {
-	Step int64 `msgpack:"s"`
+	Step int64
 }
 
 // Placed tells the parameters actor of a reordered run that is shared with other
 // processes which batch of its epoch Step computes: none of its micro-batches may be
 // this process's.
 type Placed struct {
-	Step  int64 `msgpack:"s"`
-	Batch int   `msgpack:"b"`
+	Step  int64
+	Batch int
 }
 
 // Inputs tells the processes that share the steps of a reordered run what its order depends on of
@@ -207,66 +206,49 @@ type InputPart struct {
 
 // Failed reports that a stage could not do a batch; it ends the run.
 type Failed struct {
-	ID    sampling.ID `msgpack:"i"`
-	Stage string      `msgpack:"s"`
-	Cause string      `msgpack:"c"`
-	Err   error       `msgpack:"-"` // the cause itself, within a process
+	ID    sampling.ID
+	Stage string
+	Err   error
 }
 
 // Error names the batch, the stage and the cause.
 func (f *Failed) Error() string {
 	if f.ID == (sampling.ID{}) {
-		return fmt.Sprintf("%s: %s", f.Stage, f.Cause)
+		return fmt.Sprintf("%s: %v", f.Stage, f.Err)
 	}
-	return fmt.Sprintf("%s: %s: %s", f.ID, f.Stage, f.Cause)
+	return fmt.Sprintf("%s: %s: %v", f.ID, f.Stage, f.Err)
 }
 
-// Unwrap returns the cause, if it is known: bytes do not keep it.
+// Unwrap returns the cause.
 func (f *Failed) Unwrap() error { return f.Err }
 
 // Drain asks an actor to start nothing new; it answers Drained once it is idle
 // and ignores whatever comes after.
 type Drain struct {
-	Ask uint64 `msgpack:"a"`
+	Ask uint64
 }
 
 // Drained answers Drain.
 type Drained struct {
-	Ask uint64 `msgpack:"a"`
+	Ask uint64
 }
 
 // Snapshot asks the parameters actor for a copy of the parameters.
 type Snapshot struct {
-	Ask uint64 `msgpack:"a"`
+	Ask uint64
 }
 
 // State answers Snapshot: the parameters after Step applied batches. The
 // receiver owns the slice.
 type State struct {
-	Ask    uint64   `msgpack:"a"`
-	Step   int64    `msgpack:"s"`
-	Params Float32s `msgpack:"p"`
+	Ask    uint64
+	Step   int64
+	Params []float32
 }
 
 // Kind names the message on the wire.
-func (*Credit) Kind() string   { return "credit" }
-func (*Seeds) Kind() string    { return "seeds" }
-func (*Nodes) Kind() string    { return "nodes" }
-func (*Facts) Kind() string    { return "facts" }
-func (*Sampled) Kind() string  { return "sampled" }
-func (*Matched) Kind() string  { return "matched" }
-func (*Loaded) Kind() string   { return "loaded" }
-func (*Released) Kind() string { return "released" }
-func (*Tune) Kind() string     { return "tune" }
-func (*Begun) Kind() string    { return "begun" }
-func (*Gradient) Kind() string { return "gradient" }
-func (*Version) Kind() string  { return "version" }
-func (*Applied) Kind() string  { return "applied" }
-func (*Proceed) Kind() string  { return "proceed" }
-func (*Placed) Kind() string   { return "placed" }
-func (*Inputs) Kind() string   { return "inputs" }
-func (*Failed) Kind() string   { return "failed" }
-func (*Drain) Kind() string    { return "drain" }
-func (*Drained) Kind() string  { return "drained" }
-func (*Snapshot) Kind() string { return "snapshot" }
-func (*State) Kind() string    { return "state" }
+func (*Seeds) Kind() string   { return "seeds" }
+func (*Nodes) Kind() string   { return "nodes" }
+func (*Facts) Kind() string   { return "facts" }
+func (*Sampled) Kind() string { return "sampled" }
+func (*Inputs) Kind() string  { return "inputs" }

@@ -15,6 +15,9 @@ import (
 // bytes, local ids as many as the block's sources need, row pointers the rows'
 // lengths as varints; weights and edge ids are there where the batch has them.
 
+// maxBlocks bounds what their number alone can make ReadBatch allocate.
+const maxBlocks = 1024
+
 // Flags of a packed batch and of its blocks.
 const (
 	packTargets, packLoss          = 1, 2    // of the batch

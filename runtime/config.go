@@ -233,8 +233,7 @@ type ExecutionConfig struct {
 	// SampleOn is what samples where a device computes: cpu, device (neighbor without
 	// replacement, khop and gns), or empty: what measures faster, if the graph takes less than a quarter of the
 	// device's memory.
-	SampleOn   string `yaml:"sample-on"`
-	LocalCodec string `yaml:"local-codec"` // none: local messages carry pointers; msgpack: they go through their bytes
+	SampleOn string `yaml:"sample-on"`
 	// Trace, when set, is a file to write the stages' spans to, as a Chrome trace.
 	Trace string `yaml:"trace"`
 	// Spans has the run keep that many spans of its stages, for Runtime.Spans;
@@ -323,7 +322,6 @@ func DefaultConfig() Config {
 			Epochs: 10, Optimizer: "adam", LR: 0.01, WeightDecay: 5e-4, Momentum: 0.9, Seed: 1, EvalEvery: 1,
 			Schedule: "constant", ScheduleEpochs: 10, ScheduleFactor: 0.5,
 		},
-		Execution:  ExecutionConfig{LocalCodec: "none"},
 		Cluster:    ClusterConfig{Audit: 0.01},
 		Checkpoint: CheckpointConfig{Keep: 3},
 	}

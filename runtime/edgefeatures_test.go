@@ -43,11 +43,11 @@ func TestEdgeFeatures(t *testing.T) {
 	if !(with > without+0.05) {
 		t.Errorf("accuracy %v with edge features, %v without", with, without)
 	}
-	c.Execution.LocalCodec, c.Execution.Samplers = "msgpack", 2
+	c.Execution.Samplers = 2
 	again := started(t, c)
 	trained(t, again)
 	if sumOf(t, again) != sumOf(t, r) {
-		t.Error("through the codec: other bits")
+		t.Error("2 samplers: other bits")
 	}
 	c.Sampling.Sampler, c.Training.Epochs = "full", 60
 	if whole := trained(t, started(t, c)).TestAccuracy; !(whole > without+0.05) {

@@ -21,7 +21,7 @@ func linkConfig() Config {
 }
 
 // Metamorphic: the same bits for any number of samplers, trainers and credits,
-// through the codec, rows through a slab, an interrupted run, and a saved model.
+// rows through a slab, an interrupted run, and a saved model.
 func TestLinkBits(t *testing.T) {
 	t.Parallel()
 	for _, name := range links.Samplers() {
@@ -44,10 +44,10 @@ func TestLinkBits(t *testing.T) {
 		r := started(t, v)
 		trained(t, r)
 		same("3 trainers and samplers", r)
-		v.Execution.LocalCodec, v.Memory.Match, v.Execution.Trainers = "msgpack", "on", 2
+		v.Memory.Match, v.Execution.Trainers = "on", 2
 		r = started(t, v)
 		trained(t, r)
-		same("through the codec and a slab", r)
+		same("through a slab", r)
 		v.Checkpoint.Dir, v.Checkpoint.Resume = t.TempDir(), true
 		for e, err := range started(t, v).Train(context.Background()) {
 			if err != nil {

@@ -158,7 +158,6 @@ func (r *Runtime) pipelineConfig(ctx context.Context, work actors.Work, onDevice
 	c = actors.Config{
 		System: r.system, Pool: r.pool, Clock: rec, Work: work, Samplers: r.samplers(), Credits: r.plan.Credits,
 		Resting: r.plan.MaxSamplers - r.plan.Samplers,
-		Bytes:   r.cfg.Execution.LocalCodec == "msgpack",
 	}
 	m = &resident{of: r}
 	defer func() {

@@ -69,7 +69,7 @@ func TestMemoryDoesNotChangeBits(t *testing.T) {
 			for range 6 {
 				v := c
 				v.Execution.Threads, v.Execution.Samplers, v.Execution.Credits, v.Memory.Loaders = 1+random.IntN(3), 1+random.IntN(4), random.IntN(4), random.IntN(4)
-				v.Execution.Trainers, v.Execution.LocalCodec = 1+random.IntN(base.micro), pick("none", "msgpack")
+				v.Execution.Trainers = 1 + random.IntN(base.micro)
 				v.Memory.Features = pick("", "ram", "mmap", "disk", "throttled:50MB/s", "throttled:80MB/s,100us,disk", "throttled:90MB/s,mmap")
 				v.Memory.Match = pick("", "on", "off")
 				v.Memory.Cache, v.Memory.Gather = pick("", "none", "degree:5%", "hot:2kB", "dynamic:3%", "dynamic:1kB"), pick("", "fused", "copied")

@@ -17,7 +17,7 @@ func ownSampler(change func(b *sampling.Batch)) *OwnSampler {
 }
 
 // A sampler of the program's own that samples as one of gnnactor's trains to the same
-// bits, for any number of actors, through codec and slab, reordered, and in Batches.
+// bits, for any number of actors, through a slab, reordered, and in Batches.
 func TestOwnSampler(t *testing.T) {
 	c := config()
 	c.Sampling.MicroBatches = 2
@@ -27,9 +27,9 @@ func TestOwnSampler(t *testing.T) {
 	if stagedSum(t, own) != want {
 		t.Error("one sampler: other bits")
 	}
-	own.Execution.Samplers, own.Execution.Trainers, own.Execution.LocalCodec, own.Memory.Match = 3, 2, "msgpack", "on"
+	own.Execution.Samplers, own.Execution.Trainers, own.Memory.Match = 3, 2, "on"
 	if stagedSum(t, own) != want {
-		t.Error("3 samplers, the codec, a slab: other bits")
+		t.Error("3 samplers, a slab: other bits")
 	}
 	c.Sampling.Reorder, own.Sampling.Reorder = 3, 3
 	if stagedSum(t, own) != stagedSum(t, c) {

@@ -85,7 +85,7 @@ func (r *Runtime) request() scheduler.Request {
 	c, m, e := &r.cfg, &r.cfg.Memory, &r.cfg.Execution
 	return scheduler.Request{
 		Threads: c.threads(), Samplers: e.Samplers, Trainers: e.Trainers, Credits: e.Credits,
-		EvalChunk: m.EvalChunk, LocalCodec: e.LocalCodec, Loaders: m.Loaders, Reorder: c.Sampling.Reorder, Match: m.Match,
+		EvalChunk: m.EvalChunk, Loaders: m.Loaders, Reorder: c.Sampling.Reorder, Match: m.Match,
 		Gather: m.Gather, Cached: m.Cache != "", FixedThreads: e.Threads > 0, Shared: c.Cluster.Peers != nil, Late: c.lateTrainers(),
 	}
 }

@@ -91,11 +91,11 @@ func TestExecutionDoesNotChangeBits(t *testing.T) {
 				v := c
 				v.Execution.Threads, v.Execution.Samplers, v.Execution.Credits = 1+random.IntN(3), 1+random.IntN(5), 1+random.IntN(4)
 				v.Execution.Trainers, v.Memory.EvalChunk = 1+random.IntN(base.micro), random.IntN(40)
-				v.Training.EvalEvery, v.Execution.LocalCodec = random.IntN(3), []string{"none", "msgpack"}[random.IntN(2)]
+				v.Training.EvalEvery = random.IntN(3)
 				r := started(t, v)
 				trained(t, r)
 				if got := sumOf(t, r); got != want {
-					t.Fatalf("threads %d, samplers %d, credits %d, trainers %d, codec %s: other bits", v.Execution.Threads, v.Execution.Samplers, v.Execution.Credits, v.Execution.Trainers, v.Execution.LocalCodec)
+					t.Fatalf("threads %d, samplers %d, credits %d, trainers %d: other bits", v.Execution.Threads, v.Execution.Samplers, v.Execution.Credits, v.Execution.Trainers)
 				}
 			}
 		})
@@ -109,8 +109,7 @@ var samplerOptions = map[string]map[string]string{
 	"gns": {"cache-fraction": "0.1"}, "lazy": {"recycle": "2"}, "pinsage": {"walks": "10", "walk-length": "3"},
 }
 
-// Every sampler trains, to the same bits for any number of actors and through
-// the codec.
+// Every sampler trains, to the same bits for any number of actors.
 func TestEverySampler(t *testing.T) {
 	for _, name := range Samplers() {
 		t.Run(name, func(t *testing.T) {
@@ -128,7 +127,7 @@ func TestEverySampler(t *testing.T) {
 			if !(e.TestAccuracy > 0.3) { // of 4 classes
 				t.Errorf("test accuracy %.3f after %d batches", e.TestAccuracy, e.Applied)
 			}
-			c.Execution.Samplers, c.Execution.Credits, c.Execution.LocalCodec, c.Execution.Threads = 4, 2, "msgpack", 1
+			c.Execution.Samplers, c.Execution.Credits, c.Execution.Threads = 4, 2, 1
 			many := started(t, c)
 			trained(t, many)
 			if sumOf(t, one) != sumOf(t, many) {

@@ -164,7 +164,6 @@ func (t *TrainingConfig) followsValidation() bool {
 }
 
 func (e *ExecutionConfig) validate(p *problems) {
-	p.oneOf("local-codec", e.LocalCodec, "none", "msgpack")
 	if err := devices.Check(e.Device); err != nil {
 		p.check(false, "device: %v", err)
 	}

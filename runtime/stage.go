@@ -130,7 +130,7 @@ func (c *Config) ownRows() bool { return c.rowStages() != nil }
 
 // validateStages reports what Stages cannot be.
 func (c *Config) validateStages(p *problems) {
-	taken := []string{"source", "sampler", "parameters", "progress", "codec"}
+	taken := []string{"source", "sampler", "parameters", "progress"}
 	for s := clock.Sample; s < clock.Own; s++ {
 		taken = append(taken, s.String())
 	}

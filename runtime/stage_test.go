@@ -56,7 +56,7 @@ func stagedSum(t *testing.T, c Config) string {
 }
 
 // Metamorphic: with stages after sample and after load, the same bits for any number of
-// samplers, trainers and credits, through the codec, a slab, and reordered; and the
+// samplers, trainers and credits, through a slab, and reordered; and the
 // data is what it was.
 func TestStageBits(t *testing.T) {
 	before := hashOf(t, small())
@@ -80,18 +80,10 @@ func TestStageBits(t *testing.T) {
 			if stagedSum(t, c) != want {
 				t.Error("3 samplers, and as many trainers as micro-batches: other bits")
 			}
-			c.Execution.LocalCodec = "msgpack"
-			if stagedSum(t, c) != want {
-				t.Error("through the codec: other bits")
-			}
 			if name == "full" {
 				return
 			}
 			c.Memory.Match, c.Memory.Loaders = "on", 2
-			if stagedSum(t, c) != want {
-				t.Error("through a slab and the codec: other bits")
-			}
-			c.Execution.LocalCodec = "none"
 			if stagedSum(t, c) != want {
 				t.Error("through a slab: other bits")
 			}

@@ -87,7 +87,6 @@ func (s *Sizes) ownRows() bool {
 // Request holds the numbers that the user fixed; 0 leaves one to the plan.
 type Request struct {
 	Threads, Samplers, Trainers, Credits, EvalChunk int
-	LocalCodec                                      string
 	Loaders, Reorder                                int
 	Match                                           string // on, off; empty: the plan chooses
 	Gather                                          string // fused, copied; empty: the plan chooses
@@ -131,7 +130,6 @@ type Plan struct {
 	MaxAhead   int      `json:"max_ahead"`
 	MaxLoaders int      `json:"max_loaders"`
 	EvalChunk  int      `json:"eval_chunk"`
-	LocalCodec string   `json:"local_codec"`
 	Load       bool     `json:"load"`                  // rows are brought to a slab; else compute reads them where they lie
 	Match      bool     `json:"match"`                 // rows that the slab holds already are not read again
 	Reorder    int      `json:"reorder"`               // batches of a window; 0: batches keep their order
@@ -195,7 +193,7 @@ func Build(s Sizes, r Request) *Plan {
 			r.Credits = 2 // one is computed, and one sampled
 		}
 	}
-	p := &Plan{Threads: max(r.Threads, 1), Samplers: r.Samplers, Trainers: r.Trainers, Credits: r.Credits, EvalChunk: r.EvalChunk, LocalCodec: r.LocalCodec, Kernels: s.Kernels}
+	p := &Plan{Threads: max(r.Threads, 1), Samplers: r.Samplers, Trainers: r.Trainers, Credits: r.Credits, EvalChunk: r.EvalChunk, Kernels: s.Kernels}
 	whole := s.Sampler == "full"
 	p.Batches = (s.TrainNodes + s.BatchSize - 1) / max(s.BatchSize, 1)
 	if whole {
@@ -496,7 +494,7 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 // String returns the plan as `gnnactor plan` prints it.
 func (p *Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d threads, %s kernels, local codec %s, %d batches an epoch\n\nstages\n", p.Threads, p.Kernels, p.LocalCodec, p.Batches)
+	fmt.Fprintf(&b, "%d threads, %s kernels, %d batches an epoch\n\nstages\n", p.Threads, p.Kernels, p.Batches)
 	for _, s := range p.Stages {
 		fmt.Fprintf(&b, "  %-11s × %-3d %s\n", s.Name, s.Actors, s.Why)
 	}

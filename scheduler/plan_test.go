@@ -14,8 +14,8 @@ func sizes() Sizes {
 }
 
 func TestPlanFollowsTheRequest(t *testing.T) {
-	p := Build(sizes(), Request{Threads: 8, Samplers: 3, Trainers: 1, Credits: 5, EvalChunk: 77, LocalCodec: "msgpack"})
-	if p.Threads != 8 || p.Samplers != 3 || p.Trainers != 1 || p.Credits != 5 || p.EvalChunk != 77 || p.LocalCodec != "msgpack" {
+	p := Build(sizes(), Request{Threads: 8, Samplers: 3, Trainers: 1, Credits: 5, EvalChunk: 77})
+	if p.Threads != 8 || p.Samplers != 3 || p.Trainers != 1 || p.Credits != 5 || p.EvalChunk != 77 {
 		t.Errorf("%+v", p)
 	}
 	if !strings.Contains(p.String(), "200000 parameters, adamw") {

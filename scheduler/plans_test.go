@@ -21,8 +21,8 @@ func small() Sizes {
 // exact is all that a plan says, in bytes.
 func exact(p *Plan) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "threads %d, samplers %d to %d, together %t, trainers %d, credits %d, batches %d of %d, chunk %d, codec %q\n",
-		p.Threads, p.Samplers, p.MaxSamplers, p.Together, p.Trainers, p.Credits, p.MaxBatches, p.Batches, p.EvalChunk, p.LocalCodec)
+	fmt.Fprintf(&b, "threads %d, samplers %d to %d, together %t, trainers %d, credits %d, batches %d of %d, chunk %d\n",
+		p.Threads, p.Samplers, p.MaxSamplers, p.Together, p.Trainers, p.Credits, p.MaxBatches, p.Batches, p.EvalChunk)
 	fmt.Fprintf(&b, "load %t, match %t, window %d, loaders %d to %d, ahead %d to %d, slab %d to %d, cache %d, room %d, copied %t, copies %d\n",
 		p.Load, p.Match, p.Reorder, p.Loaders, p.MaxLoaders, p.Ahead, p.MaxAhead, p.SlabRows, p.SlabLimit, p.CacheRows, p.CacheRoom, p.Copied, p.CopyRows)
 	fmt.Fprintf(&b, "inferences %d of %d, limit %d %q, fitted %q, raised %q\n", p.Inferences, p.InferenceBytes, p.Limit, p.LimitFrom, p.Fitted, p.Raised)
@@ -55,7 +55,7 @@ func TestPlansToTheByte(t *testing.T) {
 		{"in memory", func(s *Sizes, r *Request) {}},
 		{"one thread, ten micro-batches of a batch that is cut short, as asked for", func(s *Sizes, r *Request) {
 			s.BatchSize, s.Micro = 95, 10
-			*r = Request{Threads: 1, Samplers: 3, Trainers: 2, Credits: 2, EvalChunk: 7, LocalCodec: "msgpack", Gather: "copied"}
+			*r = Request{Threads: 1, Samplers: 3, Trainers: 2, Credits: 2, EvalChunk: 7, Gather: "copied"}
 		}},
 		{"mapped, a copy in memory, the fused gather", func(s *Sizes, r *Request) {
 			s.FeaturesMap, s.GraphMap, s.FeaturesCopy, s.Source, r.Gather = true, true, true, "mmap", "fused"

@@ -16,7 +16,7 @@ import (
 func TestNetParameters(t *testing.T) {
 	epochs, times := 150, 2
 	if n, err := strconv.Atoi(os.Getenv(long)); err == nil {
-		epochs, times = n, max(2, n/100)
+		epochs, times = n, max(2, n/250)
 	}
 	c := &samplerCluster{netCluster: startStores(t, 4, 1)}
 	trainers := c.nodes[1:]

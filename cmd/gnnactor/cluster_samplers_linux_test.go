@@ -230,21 +230,22 @@ func (c *samplerCluster) says(what string, before int) {
 
 const better, movedTo = "a sampler is better elsewhere", "a sampler moved"
 
-// scheduled has a host be slow until the leader, which is one of the trainers, has begun to move a sampler from it.
-func (c *samplerCluster) scheduled(slow *netNode) moment {
+// scheduled has a host be slow until the leader, which is one of the trainers, has begun to move a sampler from it. Two
+// moments: from the first on steps wait for who is slow, as they are to, and the second is the decision.
+func (c *samplerCluster) scheduled(slow *netNode) []moment {
 	c.t.Helper()
-	before := c.said(better)
+	before, cut := c.said(better), time.Now()
 	if err := slow.host.SetCPU(0.0625); err != nil {
 		c.t.Fatal(err)
 	}
 	moves := c.said(movedTo)
 	c.says(better, before)
-	m := moment{"moved by the scheduler", time.Now()}
+	decided := time.Now()
 	if err := slow.host.SetCPU(0); err != nil {
 		c.t.Fatal(err)
 	}
 	c.says(movedTo, moves)
-	return m
+	return []moment{{"slow", cut}, {"moved by the scheduler", decided}}
 }
 
 // Samplers are on hosts of their own, of which one is drained, killed or slow in turn, and comes back:
@@ -280,7 +281,7 @@ func TestNetSamplers(t *testing.T) {
 		}
 		c.sampling(n, began+1)
 		if netlab.Limits() == nil {
-			moments = append(moments, c.scheduled(n))
+			moments = append(moments, c.scheduled(n)...)
 			<-time.After(time.Second) // so that what it leaves behind counts as its own
 		}
 	}

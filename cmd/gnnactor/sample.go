@@ -137,7 +137,7 @@ batches_per_second, sampled_edges_per_second, mean_edges and mean_input_nodes; w
 			return t.write(a.stdout)
 		},
 	}
-	names := []string{"layers", "sampler", "fanouts", "sampler-options", "batch-size", "micro-batches", "epoch-subgraphs", "inductive", "seed", "threads", "samplers", "credits", "local-codec"}
+	names := []string{"layers", "sampler", "fanouts", "sampler-options", "batch-size", "micro-batches", "epoch-subgraphs", "inductive", "seed", "threads", "samplers", "credits"}
 	config = addConfigFlags(cmd, []group{dataGroup}, append(names, rowSettings...)...)
 	cmd.Flags().IntVar(&batches, "batches", 0, "batches to sample; 0: one epoch (default with --stats: 20)")
 	cmd.Flags().BoolVar(&stats, "stats", false, "say what the batches are like; --sampler may name several, divided by commas")

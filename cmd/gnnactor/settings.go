@@ -111,7 +111,6 @@ var settings = []setting{
 	{"trace", executionGroup, "`FILE` to write what every stage did when, for Perfetto or chrome://tracing"},
 	{"verify-data", executionGroup, "read a store in the background and compare it with its checksums; results that last wait for it"},
 	{"audit", executionGroup, "with --cluster: part of the micro-batches that a second node samples, too, to find memory and disks that lie; 0: none"},
-	{"local-codec", executionGroup, "none, or msgpack to send local messages through their bytes"},
 
 	{"checkpoint", checkpointGroup, "`DIR` of the checkpoints, one per epoch (default: none are written)"},
 	{"keep-checkpoints", checkpointGroup, "how many checkpoints to keep"},
