@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"flag"
 	"sync"
 	"testing"
 
@@ -10,11 +9,8 @@ import (
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
-// The tests that mostly wait, for leases that end and nodes that nobody hears of, wait beside each other.
 func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", "4"); err != nil {
-		panic(err)
-	}
+	leak.Beside(8)
 	leak.Main(m)
 }
 

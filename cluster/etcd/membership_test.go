@@ -67,7 +67,12 @@ func dial(t testing.TB, f *transport.CertFiles, endpoints ...string) *etcd.Clien
 
 func join(t testing.TB, s membership.Store, node, home string) *membership.Member {
 	t.Helper()
-	m, err := membership.Join(within(t), s, membership.Config{Cluster: "test", Info: membership.Info{Node: node, Home: home}, TTL: 10 * time.Second, Outage: -1})
+	return joinFor(t, s, node, home, 10*time.Second)
+}
+
+func joinFor(t testing.TB, s membership.Store, node, home string, lease time.Duration) *membership.Member {
+	t.Helper()
+	m, err := membership.Join(within(t), s, membership.Config{Cluster: "test", Info: membership.Info{Node: node, Home: home}, TTL: lease, Outage: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +121,7 @@ func TestMembership(t *testing.T) {
 	ctx := within(t)
 	a := join(t, dial(t, nil, s.Endpoint()), "a", "1")
 	link := &cutOff{Store: dial(t, nil, s.Endpoint())}
-	b := join(t, link, "b", "2")
+	b := joinFor(t, link, "b", "2", 3*time.Second)
 	c := join(t, dial(t, nil, s.Endpoint()), "c", "3")
 	if _, err := membership.Join(ctx, dial(t, nil, s.Endpoint()), membership.Config{Cluster: "test", Info: membership.Info{Node: "c", Home: "4"}}); !errors.Is(err, membership.ErrNameTaken) {
 		t.Errorf("a second node of one name: %v", err)

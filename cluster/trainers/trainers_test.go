@@ -433,7 +433,7 @@ func TestZombie(t *testing.T) {
 	store := membership.NewMemStore()
 	defer store.Close()
 	ctx := within(t)
-	all := []*trainer{joinFor(t, store, "a", 3, 10*time.Second), join(t, store, "b", 3), join(t, store, "c", 3)}
+	all := []*trainer{joinFor(t, store, "a", 3, 3*time.Second), join(t, store, "b", 3), join(t, store, "c", 3)}
 	zombie, rest := all[0], all[1:]
 	shares := make(map[*trainer]*Share)
 	var mu sync.Mutex

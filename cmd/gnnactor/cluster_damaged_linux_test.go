@@ -55,8 +55,9 @@ func damage(t *testing.T, dir string) {
 // three it is named and put out, and the others end with the bits of one process; of two both stop,
 // and both are named.
 func TestClusterDamagedProcess(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
+	t.Cleanup(cancel)
 	dir := t.TempDir()
 	data := filepath.Join(dir, "data")
 	mustInvoke(t, "generate", "sbm", data, "--nodes", "3000", "--features", "16")
@@ -66,6 +67,7 @@ func TestClusterDamagedProcess(t *testing.T) {
 	want := resultSHA(t, out)
 	for _, n := range []int{3, 2} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
 			dir := t.TempDir()
 			_, at := startStore(t, ctx, "--dir", filepath.Join(dir, "s"))
 			var all []*command

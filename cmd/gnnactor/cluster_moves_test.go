@@ -97,6 +97,7 @@ func (c *command) wait(t *testing.T, ctx context.Context) string {
 // checkpoint, and one process that goes on from it comes to the bits of one
 // process that did it all.
 func TestClusterMoves(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	dir := t.TempDir()

@@ -15,6 +15,7 @@ import (
 // is drained and the other takes over, a third comes; parameters and accuracies are those of one
 // process. No trainer has the topology, nor has who holds rows; all evaluate after every epoch.
 func TestClusterRoles(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	dir, began := t.TempDir(), time.Now()

@@ -38,6 +38,7 @@ func startStore(t *testing.T, ctx context.Context, args ...string) (store *comma
 // Without the store a node whose lease has ended exits by itself, and one that is told
 // to go does not wait for the store: each with a code of its own.
 func TestEndWithoutStore(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	dir := t.TempDir()
@@ -66,6 +67,7 @@ func TestEndWithoutStore(t *testing.T) {
 // A node that cannot train on its data is told so before it is one. What counts are the
 // settings of the run that there is.
 func TestUnsuitedNeverEnters(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	dir := t.TempDir()

@@ -19,7 +19,10 @@ import (
 	"github.com/gnnactor/gnnactor/internal/leak"
 )
 
-func TestMain(m *testing.M) { leak.Main(m) }
+func TestMain(m *testing.M) {
+	leak.Beside(5)
+	leak.Main(m)
+}
 
 // invoke runs one command line in this process.
 func invoke(t *testing.T, args ...string) (code int, stdout, stderr string) {

@@ -3,8 +3,10 @@
 package leak
 
 import (
+	"flag"
 	"fmt"
 	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -27,6 +29,14 @@ func Main(m *testing.M, options ...goleak.Option) {
 		}
 	}
 	os.Exit(code)
+}
+
+// Beside has n tests that call t.Parallel run at once, however few processors there are: those that mostly wait, for leases
+// that end and processes that start, wait beside each other. go test's -parallel goes before it. TestMain calls it before Main.
+func Beside(n int) {
+	if err := flag.Set("test.parallel", strconv.Itoa(n)); err != nil {
+		panic(err)
+	}
 }
 
 // find returns nil as soon as no goroutine is left.

@@ -26,6 +26,7 @@ func TestMain(m *testing.M) {
 	var err error
 	switch role := os.Getenv("NETLAB_ROLE"); role {
 	case "":
+		leak.Beside(8)
 		leak.Main(m)
 		return
 	case "serve":
