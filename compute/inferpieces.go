@@ -292,8 +292,8 @@ func (r *piecesRun) heads() error {
 // and an Exchange in memory keep of all.
 func (m *Model) PieceMemory(pieces []*Piece) (peak, kept int64) {
 	s := &m.spec
-	widest := max(s.Hidden*s.widening(), s.OutDim) * max(s.heads(), 1) // of what a layer makes of a node
-	sent := max(widest, s.InDim) + s.heads()
+	widest := max(s.Hidden*s.widening(), s.OutDim) * max(s.heads(), s.OutHeads) // of what a layer makes of a node
+	sent := max(widest, s.InDim) + max(s.heads(), s.OutHeads)
 	layers := int64(2)
 	if s.JumpingKnowledge != "" {
 		layers = int64(s.Layers)

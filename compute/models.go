@@ -44,6 +44,8 @@ type Spec struct {
 	// put them side by side, Hidden/Heads columns each; the output layer takes
 	// their mean. 0: 1.
 	Heads int `json:"heads,omitempty"`
+	// OutHeads is the number of heads of the output layer; 0: Heads.
+	OutHeads int `json:"output_heads,omitempty"`
 	// EdgeDim is the number of features per edge that gat's scores read; 0: it
 	// reads none.
 	EdgeDim int `json:"edge_dim,omitempty"`
@@ -121,6 +123,8 @@ func (s *Spec) validate(custom bool) error {
 	check(s.Decoder >= 0, "%d decoder layers; there must be 0 or more", s.Decoder)
 	check(s.Hops >= 0, "%d hops; there must be at least 1, or 0 for the default of 2", s.Hops)
 	check(s.Heads >= 0, "%d heads; there must be at least 1, or 0 for the default of 1", s.Heads)
+	check(s.OutHeads >= 0, "%d output heads; there must be at least 1, or 0 for as many as heads", s.OutHeads)
+	check(s.OutHeads == 0 || !s.head(), "%d output heads, and linear layers make the output; leave one of them out", s.OutHeads)
 	attends := s.Model == "gat" || s.Model == "gatv2"
 	check(!attends || s.Heads < 1 || s.Hidden%s.Heads == 0 || s.Layers == 1 && !s.head(), "hidden width %d is not a multiple of %d heads", s.Hidden, s.Heads)
 	for _, o := range options {
@@ -153,6 +157,7 @@ var options = []struct {
 	{"gcn norm block", func(s *Spec) bool { return s.GCNNorm != "" && s.GCNNorm != "graph" }, []string{"gcn", "mixhop"}, "gcn or mixhop"},
 	{"learning epsilon", func(s *Spec) bool { return s.TrainEps }, []string{"gin"}, "gin"},
 	{"a number of heads", func(s *Spec) bool { return s.heads() != 1 }, attentive, "gat or gatv2"},
+	{"a number of output heads", func(s *Spec) bool { return s.OutHeads != 0 }, attentive, "gat or gatv2"},
 	{"leaving out loops", func(s *Spec) bool { return s.NoLoops }, attentive, "gat or gatv2"},
 	{"attention dropout", func(s *Spec) bool { return s.AttentionDropout != 0 }, attentive, "gat or gatv2"},
 	{"weighting attention", func(s *Spec) bool { return s.WeightAttention }, attentive, "gat or gatv2"},
@@ -208,6 +213,14 @@ func (s *Spec) hops() int {
 }
 
 func (s *Spec) heads() int { return max(s.Heads, 1) }
+
+// headsOf is how many heads a convolution has, the output layer or another.
+func (s *Spec) headsOf(output bool) int {
+	if output && s.OutHeads > 0 {
+		return s.OutHeads
+	}
+	return s.heads()
+}
 
 func (s *Spec) reduce() cpu.Reduce {
 	switch s.Aggregation {

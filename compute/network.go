@@ -65,9 +65,9 @@ func newLayers[T cpu.Float](m *Model) []placedLayer[T] {
 		case "gin":
 			l.Layer = &ginConv[T]{in: in, out: out, trainEps: spec.TrainEps, norm: spec.Norm, act: spec.activation()}
 		case "gat":
-			l.Layer = &gatConv[T]{gatShape{in: in, out: out, heads: spec.heads(), mean: l.output && !spec.concat, loops: !spec.NoLoops}, spec.EdgeDim}
+			l.Layer = &gatConv[T]{gatShape{in: in, out: out, heads: spec.headsOf(l.output), mean: l.output && !spec.concat, loops: !spec.NoLoops}, spec.EdgeDim}
 		case "gatv2":
-			l.Layer = &gat2Conv[T]{gatShape{in: in, out: out, heads: spec.heads(), mean: l.output && !spec.concat, loops: !spec.NoLoops}}
+			l.Layer = &gat2Conv[T]{gatShape{in: in, out: out, heads: spec.headsOf(l.output), mean: l.output && !spec.concat, loops: !spec.NoLoops}}
 		case "mixhop":
 			first := new(bool)
 			for hop := 1; hop < spec.hops(); hop++ {

@@ -24,6 +24,8 @@ type RawTensor struct {
 	DType string // as the format spells it: F64, F32, F16, BF16, I64, ..., BOOL
 	Shape []int
 	Data  []byte // little-endian, row-major
+
+	from string // its name in the file, where that is another
 }
 
 // safetensorsSizes are the bytes per element of the format's types.

@@ -40,13 +40,16 @@ func (l *Layout) Unpack(prefix string, tensors []RawTensor) ([]float32, error) {
 		}
 		k, known := l.byName[name]
 		if !known {
-			bad = append(bad, fmt.Sprintf("%q is not a parameter of this model", tensors[i].Name))
+			bad = append(bad, told(&tensors[i])+" is not a parameter of this model")
 			continue
 		}
 		found[k] = true
 		t := l.tensors[k]
+		if tensors[i].anyZeros() {
+			continue
+		}
 		if !slices.Equal(t.Shape, tensors[i].Shape) {
-			bad = append(bad, fmt.Sprintf("%q has shape %v; this model needs %v", tensors[i].Name, tensors[i].Shape, t.Shape))
+			bad = append(bad, fmt.Sprintf("%s has shape %v; this model needs %v%s", called(&tensors[i]), tensors[i].Shape, t.Shape, otherShape(&t, tensors[i].Shape)))
 			continue
 		}
 		if t.integer() && tensors[i].DType == "I64" {
@@ -59,7 +62,7 @@ func (l *Layout) Unpack(prefix string, tensors []RawTensor) ([]float32, error) {
 	}
 	for k, t := range l.tensors {
 		if !found[k] {
-			bad = append(bad, fmt.Sprintf("%q is missing", prefix+t.Name))
+			bad = append(bad, fmt.Sprintf("%q is missing, of shape %v", prefix+t.Name, t.Shape))
 		}
 	}
 	if bad != nil {
@@ -88,4 +91,23 @@ func indexOf(i int, shape []int) []int {
 		at[d], i = i%shape[d], i/shape[d]
 	}
 	return at
+}
+
+// called names a tensor as its file does, and the parameter that it was taken for.
+func called(t *RawTensor) string {
+	if t.from == "" || t.from == t.Name {
+		return fmt.Sprintf("%q", t.Name)
+	}
+	return fmt.Sprintf("%q (%s)", t.from, t.Name)
+}
+
+// otherShape says what may be behind a shape that is not t's.
+func otherShape(t *Tensor, shape []int) string {
+	switch {
+	case len(shape) == 2 && len(t.Shape) == 2 && shape[0] == t.Shape[1] && shape[1] == t.Shape[0]:
+		return ": it is transposed, which a map says by 'transposed'"
+	case strings.HasSuffix(t.Name, ".bias") && len(shape) == 1 && len(t.Shape) == 1 && shape[0] > t.Shape[0] && shape[0]%t.Shape[0] == 0:
+		return ": the heads of the output layer lie side by side (concat), and here their mean is taken"
+	}
+	return ""
 }

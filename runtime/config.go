@@ -87,10 +87,11 @@ type ModelConfig struct {
 	// InputDropout is the same for input features; negative: 1−(1−Dropout)² for
 	// gcn, 0 for other models.
 	InputDropout float64 `yaml:"input-dropout"`
-	Aggregation  string  `yaml:"aggregation"` // of sage: mean, max or sum; empty: mean
-	Combine      string  `yaml:"combine"`     // of sage, a node's own part with its neighbours': add or concat; empty: add
-	Heads        int     `yaml:"heads"`       // attention heads of gat and gatv2; 0: 1
-	Hops         int     `yaml:"hops"`        // powers of the adjacency matrix in a layer of mixhop; 0: 2
+	Aggregation  string  `yaml:"aggregation"`  // of sage: mean, max or sum; empty: mean
+	Combine      string  `yaml:"combine"`      // of sage, a node's own part with its neighbours': add or concat; empty: add
+	Heads        int     `yaml:"heads"`        // attention heads of gat and gatv2; 0: 1
+	OutputHeads  int     `yaml:"output-heads"` // those of the output layer; 0: as many as Heads
+	Hops         int     `yaml:"hops"`         // powers of the adjacency matrix in a layer of mixhop; 0: 2
 	// GCNNorm is where gcn and mixhop take degrees from in training: graph, or
 	// the sampled block, as PyG does on a loader's batch; empty: graph.
 	GCNNorm string `yaml:"gcn-norm"`
@@ -130,6 +131,9 @@ type ModelConfig struct {
 	// must be those that it describes, see OpenModel; of a file that describes none,
 	// such as PyG's, they are taken for so.
 	Params string `yaml:"params"`
+	// Map, when set, is a file that says which tensors of Params are which parameters, see compute.NameMap. Without it the names
+	// of PyG's and DGL's layers are known.
+	Map string `yaml:"map"`
 	// Saved, when set, is what to start from, in place of Params.
 	Saved *Model `yaml:"-"`
 }

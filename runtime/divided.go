@@ -79,7 +79,7 @@ func OpenDivided(ctx context.Context, config Config) (_ *Divided, err error) {
 		return nil, err
 	}
 	if cfg.Model.Params != "" && cfg.Model.Saved == nil {
-		if cfg.Model.Saved, err = OpenModel(ctx, cfg.Model.Params); err != nil {
+		if cfg.Model.Saved, err = cfg.Model.Open(ctx); err != nil {
 			return nil, err
 		}
 	}

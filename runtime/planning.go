@@ -64,7 +64,7 @@ func (r *Runtime) activations(s *scheduler.Sizes) {
 	c := &r.cfg
 	switch c.Model.Name {
 	case "gat", "gatv2":
-		s.Heads = max(c.Model.Heads, 1)
+		s.Heads = max(c.Model.Heads, c.Model.OutputHeads, 1)
 	case "gcn":
 		s.Wide += max(c.Model.Hidden, s.InDim)
 	case "gin": // its norm, too, which is there unless it is taken away

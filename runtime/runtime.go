@@ -231,7 +231,7 @@ func open(ctx context.Context, config Config) (*Runtime, error) {
 		return nil, err
 	}
 	if cfg.Model.Params != "" && cfg.Model.Saved == nil {
-		if cfg.Model.Saved, err = OpenModel(ctx, cfg.Model.Params); err != nil {
+		if cfg.Model.Saved, err = cfg.Model.Open(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -444,8 +444,10 @@ func (c *Config) outputs(ds *graph.Dataset) int {
 	if ds.Labels != nil {
 		classes = ds.Labels.NumClasses
 	}
-	if m := c.Model.Saved; m != nil && m.about != nil && m.about.Task == "node" && m.about.Model.OutDim > classes {
-		return m.about.Model.OutDim
+	if m := c.Model.Saved; m != nil && m.about != nil && m.about.Task == "node" {
+		return max(classes, m.about.Model.OutDim)
+	} else if m != nil && m.guess != nil && classes == 0 {
+		return m.guess.OutDim
 	}
 	return classes
 }
@@ -473,7 +475,7 @@ func (c *Config) spec() compute.Spec {
 	m := &c.Model
 	s := compute.Spec{
 		Model: m.Name, Layers: m.Layers, Hidden: m.Hidden, Dropout: m.Dropout, InputDropout: m.InputDropout,
-		Aggregation: m.Aggregation, Combine: m.Combine, Heads: m.Heads, AttentionDropout: m.AttentionDropout,
+		Aggregation: m.Aggregation, Combine: m.Combine, Heads: m.Heads, OutHeads: m.OutputHeads, AttentionDropout: m.AttentionDropout,
 		Activation: m.Activation, Norm: m.Norm, Residual: m.Residual, JumpingKnowledge: m.JumpingKnowledge, Hops: m.Hops,
 		GCNNorm: m.GCNNorm, TrainEps: m.TrainEps, ScaleSums: m.ScaleSums, WeightAttention: m.WeightAttention, Decoder: m.DecoderLayers, LinkDecoder: m.LinkDecoder,
 	}

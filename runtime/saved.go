@@ -27,6 +27,8 @@ type Model struct {
 	recipe     string      // "": there is none
 	checkpoint *checkpoint // what it is of, without parameters; nil: a file of Save
 	tensors    []compute.RawTensor
+	guess      *compute.Spec // of a file without description: what its tensors say
+	misnamed   error         // why they say nothing
 }
 
 // Description is what a saved model says of itself: all that a program has to know,
@@ -59,6 +61,7 @@ const (
 	RecipeKey      = "gnnactor.recipe"      // of an importer.Recipe, where the data has one
 	SpecKey        = "gnnactor.model"       // read in files without DescriptionKey: the Model of a Description alone
 	TaskKey        = "gnnactor.task"        // likewise its Task; none is node
+	namesKey       = "gnnactor.names"       // the style of the names of tensors, where they are not those of Layout
 )
 
 // ErrNoDescription is wrapped where a saved model is to say what it is, and its file does
@@ -70,7 +73,7 @@ var ErrNoDescription = errors.New("runtime: the saved model is not described")
 var ErrNewer = errors.New("runtime: of a later version")
 
 // OpenModel reads a safetensors file of parameters, whole: one that Runtime.Save wrote, or
-// PyG. Of a checkpoint, or of a directory of them, the newest that is whole, it takes the parameters that the run would end with: the best, if
+// another program, with the names of PyG's or DGL's layers (compute.ReadNames). Of a checkpoint, or of a directory of them, the newest that is whole, it takes the parameters that the run would end with: the best, if
 // it keeps them. A file that is not what was written is an error, if it has checksums. When ctx ends
 // first, the error wraps its cause.
 //
@@ -79,7 +82,10 @@ var ErrNewer = errors.New("runtime: of a later version")
 //	cfg.Data.Path = "path/to/store"
 //	rt, err := runtime.Start(ctx, cfg)
 //	rows, err := rt.Predict(ctx, ids)
-func OpenModel(ctx context.Context, path string) (_ *Model, err error) {
+func OpenModel(ctx context.Context, path string) (*Model, error) { return openModel(ctx, path, nil) }
+
+// openModel is OpenModel, of a file whose names are others if names is not nil.
+func openModel(ctx context.Context, path string, names compute.NameMap) (_ *Model, err error) {
 	defer func() { err = damaged(err) }()
 	path, tensors, meta, err := openSaved(ctx, path)
 	if err != nil {
@@ -96,7 +102,60 @@ func OpenModel(ctx context.Context, path string) (_ *Model, err error) {
 	if m.about, err = describe(meta); err != nil {
 		return nil, fmt.Errorf("runtime: saved model: %s: %w", path, err)
 	}
+	if names == nil && m.about != nil && meta[namesKey] == "" {
+		return m, nil
+	}
+	read := compute.ReadNames
+	if names != nil {
+		read = names.Read
+	}
+	named, err := read(m.tensors)
+	switch {
+	case err != nil && names != nil:
+		return nil, fmt.Errorf("runtime: saved model: %s: %w", path, err)
+	case err != nil: // it may be of layers of the program's own
+		m.misnamed = err
+		return m, nil
+	}
+	m.tensors = named
+	if s, err := compute.GuessSpec(named); err == nil && m.about == nil {
+		m.guess = &s
+	}
 	return m, nil
+}
+
+// Open reads Params, and what Map says of its names.
+func (c *ModelConfig) Open(ctx context.Context) (*Model, error) {
+	if c.Map == "" {
+		return OpenModel(ctx, c.Params)
+	}
+	names, err := ReadNameMap(c.Map)
+	if err != nil {
+		return nil, err
+	}
+	return openModel(ctx, c.Params, names)
+}
+
+// ReadNameMap reads a file of ModelConfig.Map.
+func ReadNameMap(path string) (compute.NameMap, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("runtime: map: %w", err)
+	}
+	names, err := compute.ParseNameMap(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("runtime: map: %s: %w", path, err)
+	}
+	return names, nil
+}
+
+// Guess returns what the tensors of a file without description say of the model: not which activation or aggregation it has.
+// ok is false where they say nothing.
+func (m *Model) Guess() (d Description, ok bool) {
+	if m.guess == nil {
+		return d, false
+	}
+	return Description{Version: 1, Task: "node", Model: *m.guess}, true
 }
 
 // IsSaved reports whether OpenModel may read path: a safetensors file, or a directory with checkpoints.
@@ -261,7 +320,7 @@ func (d *Description) Configure(c *Config) {
 	m := &c.Model
 	s := &d.Model
 	m.Task, m.Name, m.Layers, m.Hidden = d.Task, s.Model, s.Layers, s.Hidden
-	m.Aggregation, m.Combine, m.Heads, m.Hops, m.TrainEps = s.Aggregation, s.Combine, s.Heads, s.Hops, s.TrainEps
+	m.Aggregation, m.Combine, m.Heads, m.OutputHeads, m.Hops, m.TrainEps = s.Aggregation, s.Combine, s.Heads, s.OutHeads, s.Hops, s.TrainEps
 	m.Activation, m.Norm, m.Residual, m.JumpingKnowledge = s.Activation, s.Norm, s.Residual, s.JumpingKnowledge
 	m.DecoderLayers, m.LinkDecoder, m.EdgeFeatures = s.Decoder, s.LinkDecoder, s.EdgeDim > 0
 	c.Data.NormalizeFeatures = c.Data.NormalizeFeatures || d.NormalizeFeatures // files of before do not say
@@ -344,6 +403,9 @@ func architecture(s compute.Spec) compute.Spec {
 		}
 	}
 	s.Heads = max(s.Heads, 1)
+	if s.OutHeads == s.Heads {
+		s.OutHeads = 0
+	}
 	if s.Hops == 0 {
 		s.Hops = 2
 	}
@@ -399,7 +461,7 @@ func (d *Description) validate(version int) error {
 		n, from, max int
 	}{
 		{"version", d.Version, version, descriptionVersion}, {"layers", s.Layers, 1, MaxLayers}, {"hops", s.Hops, 0, MaxLayers},
-		{"decoder layers", s.Decoder, 0, MaxLayers}, {"hidden", s.Hidden, 1, maxHidden}, {"heads", s.Heads, 0, maxHidden},
+		{"decoder layers", s.Decoder, 0, MaxLayers}, {"hidden", s.Hidden, 1, maxHidden}, {"heads", s.Heads, 0, maxHidden}, {"output heads", s.OutHeads, 0, maxHidden},
 		{"in_dim", s.InDim, 1, maxRows}, {"out_dim", s.OutDim, 1, maxRows}, {"edge_dim", s.EdgeDim, 0, maxRows},
 	} {
 		if x.n < x.from || x.n > x.max {
@@ -435,6 +497,9 @@ func (m *Model) parameters(model *compute.Model, cfg *Config, log *slog.Logger) 
 	}
 	params, err := model.Parameters(m.tensors)
 	if err != nil {
+		if m.misnamed != nil {
+			err = fmt.Errorf("%w; %w: say with a map which is which", err, m.misnamed)
+		}
 		return nil, fmt.Errorf("runtime: saved model: %s: %w", m.path, err)
 	}
 	return params, nil

@@ -35,7 +35,7 @@ func RunSettings() []string {
 	all := []string{"normalize-features"}
 	for _, section := range []reflect.Type{reflect.TypeFor[ModelConfig](), reflect.TypeFor[SamplingConfig](), reflect.TypeFor[TrainingConfig]()} {
 		for i := range section.NumField() {
-			if name := section.Field(i).Tag.Get("yaml"); name != "-" && name != "params" { // a file of each node's
+			if name := section.Field(i).Tag.Get("yaml"); name != "-" && name != "params" && name != "map" { // files of each node's
 				all = append(all, name)
 			}
 		}

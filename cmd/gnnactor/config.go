@@ -194,7 +194,7 @@ func yamlProblem(err error) string {
 // describes, and refuses those that were given and contradict it. A file that describes
 // none, one of PyG's, needs all of it said.
 func (c *configFlags) takeShape(ctx context.Context, cfg *runtime.Config, a *app) (err error) {
-	if cfg.Model.Saved, err = runtime.OpenModel(ctx, cfg.Model.Params); err != nil {
+	if cfg.Model.Saved, err = cfg.Model.Open(ctx); err != nil {
 		return err
 	}
 	if !cfg.Model.Saved.Checked() {
@@ -202,18 +202,26 @@ func (c *configFlags) takeShape(ctx context.Context, cfg *runtime.Config, a *app
 	}
 	about, err := cfg.Model.Saved.Description()
 	if err != nil {
-		if c.given["model"] == "" || c.given["layers"] == "" || c.given["hidden"] == "" {
-			return fmt.Errorf("%s does not say which model it belongs to; name --model, --layers and --hidden: %w", cfg.Model.Params, err)
+		guess, known := cfg.Model.Saved.Guess()
+		if !known && (c.given["model"] == "" || c.given["layers"] == "" || c.given["hidden"] == "") {
+			return fmt.Errorf("%s does not say which model it belongs to; name --model, --layers and --hidden, and with --map which tensors are its parameters: %w", cfg.Model.Params, err)
 		}
-		a.logf("%s does not say which model it belongs to: it is taken for that of the settings; 'gnnactor train --epochs 0 --save FILE', with the same settings, makes a file that does", cfg.Model.Params)
-		return nil
+		if !known {
+			a.logf("%s does not say which model it belongs to: it is taken for that of the settings; 'gnnactor train --epochs 0 --save FILE', with the same settings, makes a file that does", cfg.Model.Params)
+			return nil
+		}
+		guess.Task = cfg.Model.Task
+		a.logf("%s does not say which model it belongs to: by its tensors %s, %d layers, %d wide; activation, aggregation and what else tensors do not say are those of the settings. 'gnnactor export' makes a file that says it", cfg.Model.Params, guess.Model.Model, guess.Model.Layers, guess.Model.Hidden)
+		about = guess
 	}
 	said, layers := *cfg, cfg.Model.Layers
 	about.Configure(cfg)
 	for name := range c.given {
 		field(cfg, name).Value().Set(field(&said, name).Value())
 	}
-	if err := about.Check(cfg); err != nil {
+	if err != nil {
+		err = nil // what contradicts tensors is refused with them
+	} else if err := about.Check(cfg); err != nil {
 		return usagef("%w; these are %s's: leave them out, or take another file", err, cfg.Model.Params)
 	}
 	if c.given["layers"] == "" && cfg.Model.Layers != layers {

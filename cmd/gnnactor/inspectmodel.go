@@ -13,7 +13,8 @@ import (
 // modelInspection is what `inspect --output json` prints of parameters.
 type modelInspection struct {
 	File             string               `json:"file"`
-	About            *runtime.Description `json:"description"` // null: the file has none
+	About            *runtime.Description `json:"description"`     // null: the file has none
+	Guess            *runtime.Description `json:"guess,omitempty"` // of a file without description: what its tensors say
 	Parameters       int                  `json:"parameters"`
 	ParametersSHA256 string               `json:"parameters_sha256,omitempty"`
 	Checksums        bool                 `json:"checksums"`
@@ -35,6 +36,9 @@ func (a *app) inspectModel(ctx context.Context, path string) error {
 		i.About = &about
 	case !errors.Is(err, runtime.ErrNoDescription):
 		return err
+	}
+	if g, ok := m.Guess(); ok {
+		i.Guess = &g
 	}
 	if made := m.Recipe(); made != nil {
 		r, err := importer.ParseRecipe(made)
@@ -79,6 +83,11 @@ func (i *modelInspection) table() *table {
 		if d.Stages != nil {
 			t.row("stages", strings.Join(d.Stages, ", "))
 		}
+	} else if i.Guess != nil {
+		s := &i.Guess.Model
+		t.row("model", fmt.Sprintf("by its tensors %s, %s layers, %s wide", s.Model, formatCount(s.Layers), formatCount(s.Hidden)))
+		t.row("features of a node", formatCount(s.InDim))
+		t.row("outputs", formatCount(s.OutDim))
 	} else {
 		t.row("model", "not described: name --model, --layers and --hidden with it")
 	}

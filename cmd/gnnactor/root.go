@@ -62,6 +62,7 @@ Exit codes:
 	add("model", newEval(a))
 	add("model", newEmbed(a))
 	add("model", newPredict(a))
+	add("model", newExport(a))
 	add("model", newPlan(a))
 	add("data", newImport(a))
 	add("data", newGenerate(a))

@@ -45,6 +45,7 @@ var settings = []setting{
 	{"combine", modelGroup, "`HOW` sage joins a node and its neighbours: add (default), concat (half of hidden each)"},
 	{"aggregation", modelGroup, "`NAME` of what sage does with its neighbours: mean (default), max, sum"},
 	{"heads", modelGroup, "attention heads of gat and gatv2; 0: 1"},
+	{"output-heads", modelGroup, "attention heads of the output layer, whose mean it takes; 0: as many as heads"},
 	{"hops", modelGroup, "powers of the adjacency matrix in a layer of mixhop; 0: 2"},
 	{"gcn-norm", modelGroup, "where gcn and mixhop take degrees from in training: graph (default), or the sampled block"},
 	{"train-eps", modelGroup, "learn the epsilon of gin"},
@@ -60,6 +61,7 @@ var settings = []setting{
 	{"link-decoder", modelGroup, "with --task link: `HOW` two embeddings make a score: dot (default), mlp (two linear layers of their product)"},
 	{"precision", modelGroup, "`NAME` of what factors of dense products are rounded to: float32 (default), or bf16, on processors with AVX512_BF16"},
 	{"params", modelGroup, "safetensors `FILE` with the parameters to start from, or a directory of checkpoints; settings of its model that are given otherwise are refused"},
+	{"map", modelGroup, "`FILE` that says which tensors of --params are which parameters, 'convs.0.bias = conv_in.b' (default: the names of PyG's and DGL's layers are known)"},
 
 	{"sampler", samplingGroup, "`NAME` of the sampler: " + strings.Join(runtime.Samplers(), ", ")},
 	{"fanouts", samplingGroup, "neighbours sampled per layer, from the seeds outward; -1 takes all"},

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/runtime"
+)
+
+func newExport(a *app) *cobra.Command {
+	var names, mapFile string
+	cmd := &cobra.Command{
+		Use:   "export MODEL FILE",
+		Short: "Write a model for other programs",
+		Long: `Write the parameters of a model, a file of 'gnnactor train --save' or a directory of checkpoints, to
+FILE.safetensors for other programs, with the names and the shapes of their layers:
+  pyg   convs.0.lin_l.weight, as PyG's own models have them, and gnnactor
+  conv  conv1.lin_l.weight, as in a module whose layers are called conv1, norm1 and lin1
+  dgl   layers.0.fc_neigh.weight, DGL's layers in a list; its GraphConv has its weight transposed
+--map FILE has lines 'convs.0.lin_l.weight = encoder.first.neigh.weight' for other names, with
+'transposed' behind where rows and columns are exchanged; what reads files by such names takes
+the same FILE: 'gnnactor predict --params THEIRS.safetensors --map FILE'.
+
+docs/from-pyg.md and docs/from-dgl.md have the code on their side.`,
+		Example: `  gnnactor export model.safetensors dgl.safetensors --names dgl
+  gnnactor export run1 theirs.safetensors --map names.txt`,
+		Args: a.args(cobra.ExactArgs(2)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if plotFormat(args[1]) != ".safetensors" {
+				return usagef("%s: the name must end in .safetensors", args[1])
+			}
+			if mapFile != "" && cmd.Flags().Changed("names") {
+				return usagef("--names and --map both choose names; give one of them")
+			}
+			if err := checkReplaceable("FILE", args[1]); err != nil {
+				return err
+			}
+			m, err := runtime.OpenModel(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			var mapped compute.NameMap
+			if mapFile != "" {
+				if mapped, err = runtime.ReadNameMap(mapFile); err != nil {
+					return err
+				}
+			}
+			return m.Export(args[1], names, mapped)
+		},
+	}
+	cmd.Flags().StringVar(&names, "names", "pyg", "`STYLE` of the names: "+strings.Join(compute.NameStyles(), ", "))
+	cmd.Flags().StringVar(&mapFile, "map", "", "`FILE` that says which name each parameter gets")
+	return cmd
+}
