@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/control"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/samplers"
+	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/sampling"
@@ -149,6 +151,58 @@ func TestSamplersMove(t *testing.T) {
 	}
 	if _, err := home.Draw(within(t), 0, &messages.Seeds{}, new(sampling.Batch)); !errors.Is(err, actors.ErrHere) {
 		t.Errorf("at home: %v", err)
+	}
+}
+
+// lines gets what a logger writes, a line each.
+type lines chan string
+
+func (l lines) Write(b []byte) (int, error) {
+	l <- string(b)
+	return len(b), nil
+}
+
+// Who does not train says that nobody does when the last that did has left, and leaves when it is told to drain.
+func TestNobodyTrains(t *testing.T) {
+	t.Parallel()
+	s, log := serve(t), make(lines, 64)
+	o := options(s, "a", t.TempDir())
+	o.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	a, b := enter(t, o), enter(t, options(s, "b", t.TempDir()))
+	if _, err := a.AgreeOnRun(within(t), &Run{Data: "d"}, false, nothing); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Member.Announce(within(t), func(i *membership.Info) { i.Kinds = append(i.Kinds, trainers.Kind) }); err != nil {
+		t.Fatal(err)
+	}
+	await(t, a, "b trains", func(v *membership.View) bool { m, _ := v.Member("b"); return trains(m) })
+	type end struct {
+		drained bool
+		err     error
+	}
+	ended := make(chan end, 1)
+	go func() {
+		drained, err := a.Attend(within(t))
+		ended <- end{drained, err}
+	}()
+	leave(t, b)
+	for text := ""; !strings.Contains(text, "waiting: "+trainers.Nobody); {
+		select {
+		case text = <-log:
+		case e := <-ended:
+			t.Fatalf("it did not wait: %+v", e)
+		case <-within(t).Done():
+			t.Fatal("it does not say that nobody trains")
+		}
+	}
+	if err := a.Drain(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if e := <-ended; !e.drained || e.err != nil {
+		t.Errorf("drained %t, %v", e.drained, e.err)
+	}
+	if len(log) > 0 {
+		t.Errorf("it says more: %s", <-log)
 	}
 }
 

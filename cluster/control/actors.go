@@ -222,8 +222,9 @@ func (l link) SendUserMessage(pid *actor.PID, message any) {
 			text := m.err.Error()
 			e.Body, e.Err = nil, text[:min(len(text), maxError)]
 		}
-		// It fails only when the peer is gone, and then nobody waits for it.
-		_ = l.p.post(m.peer.ctx, m.peer, pid.Id, m.from, e)
+		if l.p.post(m.peer.ctx, m.peer, pid.Id, m.from, e) != nil { // the peer is gone, here
+			l.p.owe(m.peer, owed{m.ask, m.from})
+		}
 	}
 }
 

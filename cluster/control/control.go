@@ -222,6 +222,10 @@ func (p *Plane) SetPeers(peers map[string]Peer) {
 			pr := newPeer(p.ctx, node, at, p.joined, p.heard[node])
 			p.peers[node] = pr
 			p.tasks.Go(func() { p.link(pr) })
+			for _, o := range pr.heard.owed {
+				p.tasks.Go(func() { p.pay(pr, o) })
+			}
+			pr.heard.owed = nil
 		}
 		members[p.peers[node].member] = at.Address
 	}

@@ -139,6 +139,45 @@ func TestBackAtItsEpoch(t *testing.T) {
 	}
 }
 
+// An ask that was taken when its asker was lost for the other node, and that one is a member there anew at the
+// epoch that it had without having been away for itself, ends, whether the answer was made or sent meanwhile.
+func TestAskedAndBack(t *testing.T) {
+	p := planes(t, nil, "a", "b")
+	a, b, ctx := p[0], p[1], within(t)
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	b.Handle("slow", func(context.Context, string, string, []byte) ([]byte, error) {
+		begun <- struct{}{}
+		<-goOn
+		return nil, nil
+	})
+	all, alone := map[string]Peer{"a": {a.Address(), 1}, "b": {b.Address(), 2}}, map[string]Peer{"b": {b.Address(), 2}}
+	for _, late := range []bool{false, true} {
+		ended := make(chan error)
+		go func() {
+			_, err := a.Ask(ctx, "slow", "b", nil)
+			ended <- err
+		}()
+		<-begun
+		b.mu.Lock()
+		asker := b.peers["a"]
+		b.mu.Unlock()
+		b.SetPeers(alone)
+		if late {
+			b.SetPeers(all)
+		}
+		goOn <- struct{}{}
+		for busy := 1; busy > 0; runtime.Gosched() { // until it was answered, to nobody
+			b.mu.Lock()
+			busy = asker.busy
+			b.mu.Unlock()
+		}
+		b.SetPeers(all)
+		if err := <-ended; !errors.Is(err, ErrElsewhere) {
+			t.Errorf("late %t: %v", late, err)
+		}
+	}
+}
+
 // On a network that loses, doubles and delays, every message is handled once
 // and every ask answered.
 func TestLossyNetwork(t *testing.T) {

@@ -101,6 +101,35 @@ type heard struct {
 	epoch int64
 	link  uint64 // the newest of its links: what it gave up with an older one is never taken
 	taken [kindTaken]taken
+	owed  []owed // answers that were lost with older links
+}
+
+// owed is an answer that did not come to its asker, as that was no member here meanwhile.
+type owed struct {
+	ask  uint64
+	from string // the actor
+}
+
+// owe sees to it that an asker that is a member again at the epoch that it had hears that its ask, which
+// was taken, came to nothing: it may not know that it was away, and waits.
+func (p *Plane) owe(pr *peer, o owed) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || p.heard[pr.node] != pr.heard {
+		return
+	}
+	if now := p.peers[pr.node]; now != nil {
+		p.tasks.Go(func() { p.pay(now, o) })
+		return
+	}
+	pr.heard.owed = append(pr.heard.owed[max(0, len(pr.heard.owed)-2*outstanding):], o)
+}
+
+func (p *Plane) pay(pr *peer, o owed) {
+	e := &envelope{Type: kindReply, Ask: o.ask, Elsewhere: true, Err: "who asked was no member here meanwhile"}
+	if p.post(pr.ctx, pr, asker, o.from, e) != nil {
+		p.owe(pr, o)
+	}
 }
 
 // taken are the messages that came over a link.
@@ -171,14 +200,16 @@ func (p *Plane) post(ctx context.Context, pr *peer, target, sender string, m *en
 	}
 	p.tasks.Go(func() {
 		defer func() { <-slots }()
-		p.sendUntilAcked(pr, &message{number: number{m.Type, m.Seq}, target: target, sender: sender, what: what, raw: raw})
+		if !p.sendUntilAcked(pr, &message{number: number{m.Type, m.Seq}, target: target, sender: sender, what: what, raw: raw}) && m.Type == kindReply {
+			p.owe(pr, owed{m.Ask, sender})
+		}
 	})
 	return nil
 }
 
 // sendUntilAcked sends a message, again and again until the peer acknowledges it, or
-// is gone.
-func (p *Plane) sendUntilAcked(pr *peer, m *message) {
+// is gone: then it returns false.
+func (p *Plane) sendUntilAcked(pr *peer, m *message) bool {
 	m.acked = make(chan error, 1)
 	p.mu.Lock()
 	pr.waiting[m.number] = m.acked
@@ -191,7 +222,7 @@ func (p *Plane) sendUntilAcked(pr *peer, m *message) {
 	for wait := p.o.Resend; ; wait = min(2*wait, time.Second) {
 		err := p.deliver(pr.ctx, pr, m)
 		if err == nil || pr.ctx.Err() != nil {
-			return
+			return err == nil
 		}
 		p.o.Logger.Debug("control message not delivered yet", "node", pr.node, "error", err)
 		pause := time.NewTimer(wait)
@@ -200,11 +231,11 @@ func (p *Plane) sendUntilAcked(pr *peer, m *message) {
 		case err := <-m.acked: // late
 			pause.Stop()
 			if err == nil {
-				return
+				return true
 			}
 		case <-pr.ctx.Done():
 			pause.Stop()
-			return
+			return false
 		}
 	}
 }
