@@ -84,22 +84,31 @@ func (n *Node) CopyData(ctx context.Context, r *Run, dir string, parts store.Par
 			}
 		}
 	}
+	serves := func(m *membership.Info) bool { return store.Part(m.Parts)&parts == parts }
+	return n.copied(ctx, serves, func(from []string) (later bool, err error) {
+		err = transfer.CopyDirectory(ctx, n.Plane, from, "", dir, func(name string) bool { return store.FileOf(name, parts) }, progress)
+		if err != nil {
+			return errors.Is(err, transfer.ErrNobody), err
+		}
+		return false, verify(ctx, dir, r, parts)
+	})
+}
+
+// copied has try copy something from nodes that serve it: it waits for one, and again where try says that it may be had later.
+func (n *Node) copied(ctx context.Context, serves func(*membership.Info) bool, try func(from []string) (later bool, err error)) error {
 	for waiting := false; ; {
 		v, changed := n.Member.View()
 		var from []string
 		for _, m := range v.Members {
-			if m.Files && store.Part(m.Parts)&parts == parts && m.Node != n.Plane.Node() {
+			if m.Files && serves(&m) && m.Node != n.Plane.Node() {
 				from = append(from, m.Node)
 				n.Plane.SetPeer(m.Node, m.Data)
 			}
 		}
 		var retry <-chan time.Time
 		if len(from) > 0 {
-			err := transfer.CopyDirectory(ctx, n.Plane, from, "", dir, func(name string) bool { return store.FileOf(name, parts) }, progress)
-			if err == nil {
-				return verify(ctx, dir, r, parts)
-			}
-			if ctx.Err() != nil || !errors.Is(err, transfer.ErrNobody) {
+			later, err := try(from)
+			if err == nil || !later || ctx.Err() != nil {
 				return err
 			}
 			n.log.Warn("the data could not be copied yet", "error", err)

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
+	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/parts"
 	"github.com/gnnactor/gnnactor/cluster/transfer"
 	"github.com/gnnactor/gnnactor/graph/pieces"
@@ -67,56 +67,34 @@ func (n *Node) makeRoom(dir string, r *Run) error {
 
 // copySet opens the run's set in dir, where it copies what describes it if need be, and says what is alike of the
 // pieces, as one that lies here, or else another node, does.
-func (n *Node) copySet(ctx context.Context, r *Run, dir string) (*pieces.Set, pieces.Common, error) {
-	for waiting := false; ; {
-		set, err := pieces.Open(dir)
-		if err == nil {
-			if set.Fingerprint() != r.Data {
-				return nil, pieces.Common{}, fmt.Errorf("%w: %s is of fingerprint %.12s, and the run's set of %.12s", ErrOtherRun, dir, set.Fingerprint(), r.Data)
-			}
-			for i := range set.Pieces() {
-				if p, err := set.OpenPiece(i); err == nil {
-					common, err := pieces.CommonOf(p)
-					return set, common, errors.Join(err, p.Close())
-				}
-			}
+func (n *Node) copySet(ctx context.Context, r *Run, dir string) (set *pieces.Set, common pieces.Common, err error) {
+	if set, err = pieces.Open(dir); err == nil {
+		if set.Fingerprint() != r.Data {
+			return nil, common, fmt.Errorf("%w: %s is of fingerprint %.12s, and the run's set of %.12s", ErrOtherRun, dir, set.Fingerprint(), r.Data)
 		}
-		v, changed := n.Member.View()
-		var from []string
-		for _, m := range v.Members {
-			if m.Files && m.Node != n.Plane.Node() {
-				from = append(from, m.Node)
-				n.Plane.SetPeer(m.Node, m.Data)
+		for i := range set.Pieces() {
+			if p, err := set.OpenPiece(i); err == nil {
+				common, err := pieces.CommonOf(p)
+				return set, common, errors.Join(err, p.Close())
 			}
-		}
-		var retry <-chan time.Time
-		if len(from) > 0 {
-			err = transfer.CopyDirectory(ctx, n.Plane, from, "set", dir, nil, nil)
-			for i := 0; err == nil && i < len(from); i++ {
-				common, bad := parts.AskCommon(ctx, n.Plane, from[i])
-				if set, err = pieces.Open(dir); err == nil && bad == nil && set.Fingerprint() == r.Data {
-					return set, common, nil
-				}
-				if i == len(from)-1 {
-					err = errors.Join(err, bad)
-				}
-			}
-			if ctx.Err() != nil {
-				return nil, pieces.Common{}, errors.Join(context.Cause(ctx), err)
-			}
-			n.log.Warn("the partition set could not be copied yet", "error", err)
-			retry = time.After(again)
-		} else if !waiting {
-			waiting = true
-			n.log.Info("waiting for a node that serves the data")
-		}
-		select {
-		case <-changed:
-		case <-retry:
-		case <-n.Member.Lost():
-			return nil, pieces.Common{}, n.Member.Err()
-		case <-ctx.Done():
-			return nil, pieces.Common{}, context.Cause(ctx)
 		}
 	}
+	err = n.copied(ctx, func(*membership.Info) bool { return true }, func(from []string) (later bool, err error) {
+		if err := transfer.CopyDirectory(ctx, n.Plane, from, "set", dir, nil, nil); err != nil {
+			return true, err
+		}
+		if set, err = pieces.Open(dir); err == nil && set.Fingerprint() != r.Data {
+			err = fmt.Errorf("%w: what was copied to %s is of fingerprint %.12s, and the run's set of %.12s", ErrOtherRun, dir, set.Fingerprint(), r.Data)
+		}
+		if err != nil {
+			return true, err
+		}
+		for _, node := range from {
+			if common, err = parts.AskCommon(ctx, n.Plane, node); err == nil {
+				break
+			}
+		}
+		return true, err
+	})
+	return set, common, err
 }
