@@ -122,9 +122,9 @@ type ModelConfig struct {
 	// product element by element.
 	LinkDecoder string `yaml:"link-decoder"`
 	// Precision is what the factors of dense products are rounded to: float32 (also
-	// if empty), or bf16, whose sums and everything else stay float32. bf16 needs a
-	// processor with AVX512_BF16, or the portable kernels (GNNACTOR_SIMD=go). Sparse
-	// input features, aggregation and attention are not rounded.
+	// if empty), tf32, which devices have alone, or bf16, whose sums and everything else stay
+	// float32. bf16 needs a device, a processor with AVX512_BF16, or the portable kernels
+	// (GNNACTOR_SIMD=go). Sparse input features, aggregation and attention are not rounded.
 	Precision string `yaml:"precision"`
 
 	// Params, when set, is a safetensors file to start from, or a directory of checkpoints, see OpenModel. The settings of the model

@@ -21,19 +21,11 @@ func (r *Runtime) openDevice() error {
 	}
 	for _, d := range all {
 		if err == nil {
-			r.blasBytes, err = d.UseBLAS(r.cfg.Execution.BLAS)
+			r.blasBytes, err = d.UseBLAS(r.cfg.Execution.BLAS, r.cfg.precision)
 		}
 		if k := d.Kernels(); err == nil && k != all[0].Kernels() {
 			err = fmt.Errorf("%s has %s kernels and %s has %s: runs have those of one; use devices of one kind", all[0].Describe(), all[0].Kernels(), d.Describe(), k)
 		}
-	}
-	if err == nil && all != nil && r.cfg.precision != cpu.Float32 {
-		if name == devices.Auto {
-			why = fmt.Errorf("precision: a device computes in float32, not in %v", r.cfg.precision)
-		} else {
-			err = fmt.Errorf("precision: %s computes in float32, not in %v: use --device cpu, or --precision float32", name, r.cfg.precision)
-		}
-		closeAll()
 	}
 	if err != nil {
 		closeAll()
@@ -48,6 +40,9 @@ func (r *Runtime) openDevice() error {
 	case why != nil:
 		r.fallback = fmt.Sprintf("device auto: the processor computes: %v", why)
 		r.log.Info("device", "is", "the processor", "why", why)
+	}
+	if r.device == nil {
+		return r.cfg.checkPrecision(r.set)
 	}
 	return nil
 }

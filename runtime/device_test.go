@@ -316,21 +316,45 @@ func TestDeviceLost(t *testing.T) {
 	stopped(t, r)
 }
 
-// Products in bfloat16 are the processor's: a device refuses them, auto leaves them to it.
-func TestDeviceWithBF16(t *testing.T) {
+// With products on tensor cores a run learns what it learns in float32, with other bits, which are the same
+// each time and which its identity names. The processor has none in TF32, cuBLAS none in bfloat16.
+func TestDevicePrecision(t *testing.T) {
 	fakecuda.Use(t)
-	t.Setenv(cpu.SetVariable, "go")
-	c := DefaultConfig()
-	c.Model.Precision, c.Execution.Device = "bf16", "cuda"
-	if r, err := Start(context.Background(), c); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "cuda computes in float32, not in bf16: use --device cpu, or --precision float32") {
-		t.Errorf("%v, %v", r, err)
+	t.Setenv(cpu.SetVariable, "avx2") // which has no bfloat16
+	c := shortOnDevice()
+	c.Training.Epochs = 2
+	losses := map[string][]float64{}
+	for _, precision := range []string{"float32", "tf32", "bf16", "tf32"} {
+		c.Model.Precision = precision
+		r := started(t, c)
+		got := lossesOf(t, r)
+		if id := r.identity; id.Precision != precision || id.Kernels != "cuda:sm_80" && !fakecuda.Real() {
+			t.Errorf("identity has %q and %q", id.Precision, id.Kernels)
+		}
+		if said := strings.Contains(r.Plan().String(), "; products of factors in "+precision+", on tensor cores"); said != (precision != "float32") {
+			t.Errorf("%s: plan\n%v", precision, r.Plan())
+		}
+		stopped(t, r)
+		if before := losses[precision]; before != nil && !slices.Equal(got, before) {
+			t.Errorf("%s: losses %v, and %v before", precision, got, before)
+		}
+		losses[precision] = got
+		for i, want := range losses["float32"] {
+			if d := math.Abs(got[i] - want); d > 0.01*want || d == 0 && precision != "float32" {
+				t.Errorf("%s: losses %v, and %v in float32", precision, got, losses["float32"])
+			}
+		}
 	}
-	c.Execution.Device = "auto"
-	r := started(t, c)
-	if r.device != nil || !strings.Contains(r.fallback, "a device computes in float32") {
-		t.Errorf("auto is %v, said %q", r.identity.Kernels, r.fallback)
+	refused := func(words string) {
+		t.Helper()
+		if r, err := Start(context.Background(), c); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), words) {
+			t.Errorf("%v, %v", r, err)
+		}
 	}
-	stopped(t, r)
+	c.Execution.Device = "cpu"
+	refused("precision: the processor has no products in tf32: use --device cuda, or --precision float32")
+	c.Execution.Device, c.Execution.BLAS, c.Model.Precision = "cuda", "cublas", "bf16"
+	refused("cublas computes in float32 or tf32, not in bf16: take --blas own, or another --precision")
 }
 
 // With cuBLAS a run learns what it learns with the device's own products, under a name of its own, and the plan

@@ -27,6 +27,9 @@ func (r *Runtime) sizes() scheduler.Sizes {
 	if r.device != nil {
 		s.Device, s.DeviceRows, s.Pinned, s.Resident = r.device.Bytes(), !c.ownRows() && len(r.others) == 0, c.pinned, r.resident()
 		s.Devices, s.Workspace = 1+len(r.others), r.blasBytes
+		if p := r.cfg.precision; p != cpu.Float32 {
+			s.TensorCores = p.String()
+		}
 		for _, d := range r.others {
 			s.Device = min(s.Device, d.Bytes())
 		}
@@ -95,7 +98,7 @@ func (r *Runtime) request() scheduler.Request {
 func (r *Runtime) makePlan(ctx context.Context) (*scheduler.Plan, error) {
 	s := r.sizes()
 	request := r.request()
-	if r.cfg.precision == cpu.BFloat16 {
+	if r.cfg.precision == cpu.BFloat16 && r.device == nil {
 		s.BF16Rate = bf16Rate(r.set, request.Threads)
 	}
 	if err := r.checkMemory(&s); err != nil {

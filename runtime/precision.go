@@ -11,10 +11,13 @@ import (
 	"github.com/gnnactor/gnnactor/pool"
 )
 
-// checkPrecision reports a precision that the kernel set does not have here.
+// checkPrecision reports a precision that the processor's kernel set does not have here.
 func (c *settings) checkPrecision(set cpu.Set) error {
 	if set.Has(c.precision) {
 		return nil
+	}
+	if c.precision == cpu.TF32 {
+		return fmt.Errorf("%w: precision: the processor has no products in tf32: use --device cuda, or --precision float32", ErrConfig)
 	}
 	if set != cpu.AVX512 && cpu.AVX512.Has(c.precision) {
 		return fmt.Errorf("%w: precision: kernel set %v has no bf16 products, avx512 has: unset %s", ErrConfig, set, cpu.SetVariable)
@@ -44,9 +47,12 @@ func bf16Rate(set cpu.Set, threads int) float64 {
 	return took(cpu.Float32).Seconds() / took(cpu.BFloat16).Seconds()
 }
 
-// newExec returns an Exec on the processor with the run's kernels and precision.
+// newExec returns an Exec on the processor with the run's kernels and precision, which is the
+// device's where there is one: what the processor then computes beside it is in float32.
 func (r *Runtime) newExec() *cpu.Exec {
 	x := cpu.NewExec(r.pool, r.set)
-	x.SetPrecision(r.cfg.precision)
+	if r.device == nil {
+		x.SetPrecision(r.cfg.precision)
+	}
 	return x
 }

@@ -227,9 +227,6 @@ func open(ctx context.Context, config Config) (*Runtime, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	if err := cfg.checkPrecision(set); err != nil {
-		return nil, err
-	}
 	if cfg.Model.Params != "" && cfg.Model.Saved == nil {
 		if cfg.Model.Saved, err = cfg.Model.Open(ctx); err != nil {
 			return nil, err

@@ -83,8 +83,10 @@ func (c *Config) compile() (*settings, error) {
 	s := &settings{Config: *c}
 	p := new(problems)
 	c.Model.validate(p)
-	if c.Model.Precision == cpu.BFloat16.String() {
-		s.precision = cpu.BFloat16
+	for _, p := range []cpu.Precision{cpu.TF32, cpu.BFloat16} {
+		if c.Model.Precision == p.String() {
+			s.precision = p
+		}
 	}
 	c.Sampling.validate(p)
 	c.Training.validate(p)
@@ -110,7 +112,7 @@ func (m *ModelConfig) validate(p *problems) {
 	} else {
 		p.check(m.Name != "" && !slices.Contains(Models(), m.Name), "model: %q is not a name of its own for the layers given by Layer", m.Name)
 	}
-	p.oneOf("precision", m.Precision, "", cpu.Float32.String(), cpu.BFloat16.String())
+	p.oneOf("precision", m.Precision, "", cpu.Float32.String(), cpu.TF32.String(), cpu.BFloat16.String())
 	p.inRange("layers", m.Layers, 1, MaxLayers)
 	p.inRange("hidden", m.Hidden, 1, maxHidden)
 	p.inRange("hops", m.Hops, 0, MaxLayers)

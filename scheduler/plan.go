@@ -44,6 +44,7 @@ type Sizes struct {
 	WhereSampled    string
 	SampledGraph    int64   // bytes of the graph in the device's memory, for that
 	SampledEntry    int64   // bytes of a block's entry there
+	TensorCores     string  // what factors of a device's dense products are rounded to; empty: they are not
 	BF16Rate        float64 // of products in bfloat16 over those in float32, as measured here; 0: the run is in float32
 
 	Source        string // where feature rows are read from: ram, mmap, disk or throttled:…
@@ -301,9 +302,11 @@ func (p *Plan) own(s *Sizes, afterLoad bool) {
 	}
 }
 
-// whyPrecision says what bfloat16 gains or loses.
+// whyPrecision says what factors of products are rounded to, on the processor with what that gains or loses.
 func (s *Sizes) whyPrecision() string {
 	switch {
+	case s.TensorCores != "":
+		return fmt.Sprintf("; products of factors in %s, on tensor cores", s.TensorCores)
 	case s.BF16Rate == 0:
 		return ""
 	case s.BF16Rate < 1:

@@ -177,7 +177,7 @@ func TestUnhappy(t *testing.T) {
 		{"import of an unknown format", "import --format papyrus a b", "", exitUsage, "is not one of"},
 		{"several samplers and no statistics", "sample --sampler neighbor,labor", "", exitUsage, "several are compared by --stats"},
 		{"unknown command of clusters", "cluster leave", "", exitUsage, "there is no cluster leave: only certs, start"},
-		{"precision", "train --precision fp8", "", exitUsage, `"fp8" is not one of float32, bf16`},
+		{"precision", "train --precision fp8", "", exitUsage, `"fp8" is not one of float32, tf32, bf16`},
 		{"negative batches", "sample --batches -1", "", exitUsage, "--batches -1"},
 		{"generate what", "generate papyrus out", "", exitUsage, "(see gnnactor generate --help)"},
 	} {

@@ -59,7 +59,7 @@ var settings = []setting{
 	{"jumping-knowledge", modelGroup, "output from all convolutions: cat, max or last (default: from the last alone)"},
 	{"decoder-layers", modelGroup, "linear layers after the convolutions; 0: none, but for one with --jumping-knowledge"},
 	{"link-decoder", modelGroup, "with --task link: `HOW` two embeddings make a score: dot (default), mlp (two linear layers of their product)"},
-	{"precision", modelGroup, "`NAME` of what factors of dense products are rounded to: float32 (default), or bf16, on processors with AVX512_BF16"},
+	{"precision", modelGroup, "`NAME` of what factors of dense products are rounded to: float32 (default), tf32, on devices, or bf16, on devices and on processors with AVX512_BF16"},
 	{"params", modelGroup, "safetensors `FILE` with the parameters to start from, or a directory of checkpoints; settings of its model that are given otherwise are refused"},
 	{"map", modelGroup, "`FILE` that says which tensors of --params are which parameters, 'convs.0.bias = conv_in.b' (default: the names of PyG's and DGL's layers are known)"},
 
@@ -97,7 +97,7 @@ var settings = []setting{
 
 	{"threads", executionGroup, "workers of the compute pool; 0: one per CPU (training on one machine may compute with fewer, if that measures faster)"},
 	{"device", executionGroup, "`WHAT` computes: cpu (default), cuda or cuda:N, an NVIDIA device, several like cuda:0,cuda:1, or cuda:all, to which --micro-batches are dealt, or auto, a device if there is one"},
-	{"blas", executionGroup, "`WHAT` makes dense products where a device computes: own (default), or cublas, NVIDIA's library in float32"},
+	{"blas", executionGroup, "`WHAT` makes dense products where a device computes: own (default), or cublas, NVIDIA's library, in float32 or tf32"},
 	{"sample-on", executionGroup, "`WHAT` samples where a device computes: cpu, or device, for neighbor without replacement, khop and gns (default: what measures faster)"},
 	{"samplers", executionGroup, "sampler actors; 0: the plan chooses (--sync ssp:N: one for each trainer)"},
 	{"trainers", executionGroup, "compute actors, at most --micro-batches; 0: 1 (--sync ssp:N: at most N+1)"},

@@ -16,14 +16,13 @@ const (
 	// products as VDPBF16PS does: to the nearest value, ties to even, denormals
 	// replaced by zero; see SetPrecision.
 	BFloat16
+	// TF32 rounds factors to the nearest value of 11 significant bits. Only devices have it.
+	TF32
 )
 
 // String returns the name that settings take.
 func (p Precision) String() string {
-	if p == BFloat16 {
-		return "bf16"
-	}
-	return "float32"
+	return [...]string{Float32: "float32", BFloat16: "bf16", TF32: "tf32"}[p]
 }
 
 // SetPrecision says what Gemm does to float32 operands from now on; float64 ones

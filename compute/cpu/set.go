@@ -60,9 +60,9 @@ func (s Set) Supported() bool {
 
 // Has reports whether this machine can run the dense products of s with p. AVX2
 // has no BFloat16, AVX512 where the processor has AVX512_BF16; Go always has it,
-// slowly.
+// slowly. No set has TF32.
 func (s Set) Has(p Precision) bool {
-	return p == Float32 || s == Go || s == AVX512 && s.Supported() && hasBFloat16()
+	return p == Float32 || p == BFloat16 && (s == Go || s == AVX512 && s.Supported() && hasBFloat16())
 }
 
 // Detect returns the best set that this machine supports, or the one that the

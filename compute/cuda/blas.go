@@ -11,6 +11,7 @@ import (
 
 	"github.com/ebitengine/purego"
 
+	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/compute/devices"
 )
 
@@ -123,16 +124,27 @@ func (l *blas) raw(e blasEntry, args ...uintptr) int {
 	return int(int32(status))
 }
 
-// UseBLAS has dense products made by cuBLAS, or by the device's own kernels; see devices.Device.
-func (d *Device) UseBLAS(name string) (workspace int64, err error) {
+// UseBLAS has dense products made by cuBLAS, or by the device's own kernels, of factors that are rounded
+// to p; see devices.Device.
+func (d *Device) UseBLAS(name string, p cpu.Precision) (workspace int64, err error) {
 	switch name {
 	case "", devices.OwnBLAS:
-		d.blas = nil
+		if p != cpu.Float32 {
+			if err := d.load("tensor"); err != nil {
+				return 0, err
+			}
+		}
+		d.precision, d.blas = p, nil
 		return 0, nil
 	case devices.CuBLAS:
-		if d.blas, err = loadBLAS(); err != nil {
+		if p == cpu.BFloat16 {
+			return 0, fmt.Errorf("cuda: cublas computes in float32 or tf32, not in %v: take --blas own, or another --precision", p)
+		}
+		l, err := loadBLAS()
+		if err != nil {
 			return 0, err
 		}
+		d.precision, d.blas = p, l
 		return int64(d.workspace()), nil
 	}
 	return 0, fmt.Errorf("cuda: there is no BLAS %q; there are %s and %s", name, devices.OwnBLAS, devices.CuBLAS)
@@ -166,6 +178,7 @@ func (d *Device) blasCall(e blasEntry, args ...uintptr) error {
 
 const (
 	pedantic   = 2 // products in float32 alone, in all their parts
+	tensorTF32 = 3 // products of factors in TF32
 	noAtomics  = 0
 	notTurned  = 0
 	transposed = 1
@@ -184,12 +197,15 @@ func (q *Queue) openBLAS() error {
 		q.blas = 0
 		return err
 	}
-	bytes := d.workspace()
+	bytes, mode := d.workspace(), uintptr(pedantic)
+	if d.precision == cpu.TF32 {
+		mode = tensorTF32
+	}
 	at, err := q.allocate(bytes)
 	for _, set := range []struct {
 		e    blasEntry
 		a, b uintptr
-	}{{cublasSetStream, q.stream, 0}, {cublasSetWorkspace, at, uintptr(bytes)}, {cublasSetMathMode, pedantic, 0}, {cublasSetAtomicsMode, noAtomics, 0}} {
+	}{{cublasSetStream, q.stream, 0}, {cublasSetWorkspace, at, uintptr(bytes)}, {cublasSetMathMode, mode, 0}, {cublasSetAtomicsMode, noAtomics, 0}} {
 		if err == nil {
 			err = d.blasCall(set.e, q.blas, set.a, set.b)
 		}

@@ -21,7 +21,7 @@ import (
 func TestCuBLAS(t *testing.T) {
 	b := newBench(t)
 	before := b.q.Device().Kernels()
-	workspace, err := b.q.Device().UseBLAS(devices.CuBLAS)
+	workspace, err := b.q.Device().UseBLAS(devices.CuBLAS, cpu.Float32)
 	if err != nil && fakecuda.Real() {
 		t.Skip(err)
 	}
@@ -36,10 +36,13 @@ func TestCuBLAS(t *testing.T) {
 		t.Errorf("%d bytes are taken before there is a product", b.q.Peak())
 	}
 	t.Run("Gemm", func(t *testing.T) { b.products(t, 40) })
+	if _, err := b.q.Device().UseBLAS(devices.CuBLAS, cpu.BFloat16); err == nil || !strings.Contains(err.Error(), "cublas computes in float32 or tf32, not in bf16: take --blas own") {
+		t.Error(err)
+	}
 	if int64(b.q.Peak()) < workspace {
 		t.Errorf("the queue had %d bytes, less than the workspace's", b.q.Peak())
 	}
-	if _, err := b.q.Device().UseBLAS("mkl"); err == nil || !strings.Contains(err.Error(), `there is no BLAS "mkl"; there are own and cublas`) {
+	if _, err := b.q.Device().UseBLAS("mkl", cpu.Float32); err == nil || !strings.Contains(err.Error(), `there is no BLAS "mkl"; there are own and cublas`) {
 		t.Error(err)
 	}
 }
@@ -66,7 +69,7 @@ func TestCuBLASFails(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := device.UseBLAS(devices.CuBLAS); err != nil {
+			if _, err := device.UseBLAS(devices.CuBLAS, cpu.Float32); err != nil {
 				t.Fatal(err)
 			}
 			q := device.NewQueue()
@@ -100,7 +103,7 @@ func TestCuBLASFails(t *testing.T) {
 		"libm.so.6": "libm.so.6 has no function cublasCreate_v2: install cuBLAS 11.4 or newer, or take --blas own",
 	} {
 		t.Setenv(cuda.BLASVariable, library)
-		if _, err := device.UseBLAS(devices.CuBLAS); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "take --blas own") {
+		if _, err := device.UseBLAS(devices.CuBLAS, cpu.Float32); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "take --blas own") {
 			t.Error(err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/compute/cuda/kernels"
 	"github.com/gnnactor/gnnactor/compute/devices"
 )
@@ -27,16 +28,18 @@ type Device struct {
 
 	driver  *driver
 	context uintptr
-	modules []uintptr
+	modules map[string]uintptr // by their sources' names
 	kernels map[string]uintptr // by name, once launched
 	mu      sync.Mutex         // of kernels
 	lost    atomic.Bool        // no call of this context's succeeds any more
 	tables  tables
-	blas    *blas        // that makes dense products; nil: own kernels do
-	memory  sync.RWMutex // of pieces
-	pieces  pieces       // of all queues
-	used    int64        // bytes of them, and of tables
-	peak    int64        // the most there were
+	blas    *blas // that makes dense products; nil: own kernels do
+	// What factors of dense products are rounded to.
+	precision cpu.Precision
+	memory    sync.RWMutex // of pieces
+	pieces    pieces       // of all queues
+	used      int64        // bytes of them, and of tables
+	peak      int64        // the most there were
 
 	toDevice, toHost atomic.Int64 // bytes that were copied
 }
@@ -77,7 +80,7 @@ func Open(number int) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Device{Number: number, driver: lib, kernels: map[string]uintptr{}}
+	d := &Device{Number: number, driver: lib, modules: map[string]uintptr{}, kernels: map[string]uintptr{}}
 	if err := d.describe(); err != nil {
 		return nil, err
 	}
@@ -88,17 +91,30 @@ func Open(number int) (*Device, error) {
 	if code := lib.raw(cuDevicePrimaryCtxRetain, uintptr(unsafe.Pointer(&d.context)), uintptr(number)); code != 0 {
 		return nil, lib.failure(cuDevicePrimaryCtxRetain, "", number, code)
 	}
-	ptx := kernels.PTX()
-	for _, name := range slices.Sorted(maps.Keys(ptx)) {
-		text := append(slices.Clip(ptx[name]), 0)
-		var module uintptr
-		if err := d.call(cuModuleLoadData, name+".ptx", uintptr(unsafe.Pointer(&module)), uintptr(unsafe.Pointer(&text[0]))); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(kernels.PTX())) {
+		if name == "tensor" { // which few runs need, and the driver takes long to translate
+			continue
+		}
+		if err := d.load(name); err != nil {
 			d.Close()
 			return nil, err
 		}
-		d.modules = append(d.modules, module)
 	}
 	return d, nil
+}
+
+// load has the driver translate a module, unless it is there.
+func (d *Device) load(name string) error {
+	if d.modules[name] != 0 {
+		return nil
+	}
+	text := append(slices.Clip(kernels.PTX()[name]), 0)
+	var module uintptr
+	if err := d.call(cuModuleLoadData, name+".ptx", uintptr(unsafe.Pointer(&module)), uintptr(unsafe.Pointer(&text[0]))); err != nil {
+		return err
+	}
+	d.modules[name] = module
+	return nil
 }
 
 // describe asks for what the driver knows of the device without a context.
@@ -235,9 +251,9 @@ func (d *Device) kernel(name string) (uintptr, error) {
 	}
 	text := append([]byte(name), 0)
 	var err error
-	for _, m := range d.modules {
+	for _, m := range slices.Sorted(maps.Keys(d.modules)) {
 		var f uintptr
-		if err = d.call(cuModuleGetFunction, name, uintptr(unsafe.Pointer(&f)), m, uintptr(unsafe.Pointer(&text[0]))); err == nil {
+		if err = d.call(cuModuleGetFunction, name, uintptr(unsafe.Pointer(&f)), d.modules[m], uintptr(unsafe.Pointer(&text[0]))); err == nil {
 			d.kernels[name] = f
 			return f, nil
 		}

@@ -3,28 +3,30 @@
 package cuda
 
 import (
+	"fmt"
 	"unsafe"
 
 	"github.com/gnnactor/gnnactor/compute/cpu"
 )
 
-// tile is a kernel that computes rows×cols elements of a product in a block.
-type tile struct {
-	name       string
-	rows, cols int
+// tile is what a block computes of a product.
+type tile struct{ rows, cols int }
+
+// kernel names the kernel of t for factors that are rounded to p.
+func (t tile) kernel(p cpu.Precision) string {
+	if p == cpu.Float32 {
+		return fmt.Sprintf("product_%dx%d", t.rows, t.cols)
+	}
+	return fmt.Sprintf("product_%v_%dx%d", p, t.rows, t.cols)
 }
 
 // tiles are in the order of preference: larger ones read less for each product.
-var tiles = [...]tile{
-	{"product_128x128", 128, 128},
-	{"product_128x64", 128, 64},
-	{"product_64x64", 64, 64},
-}
+var tiles = [...]tile{{128, 128}, {128, 64}, {64, 64}}
 
 // Where one side is short, most of those tiles would be outside of it.
 var (
-	flat = tile{"product_128x32", 128, 32}
-	high = tile{"product_32x128", 32, 128}
+	flat = tile{128, 32}
+	high = tile{32, 128}
 )
 
 // enough blocks keep most of a large device busy. Tests change it.
@@ -69,8 +71,9 @@ func partsOf(ta bool, m, n, k int) int {
 }
 
 // Gemm is cpu's. Every element is one sum over k by fused multiply-adds, or, with ta
-// and K >= 1024, the sum of up to 128 parts of it of at least 512 terms in order; or what cuBLAS
-// makes, if the device is to use it.
+// and K >= 1024, the sum of up to 128 parts of it of at least 512 terms in order; with another
+// precision than float32 a sum is what tensor cores add to it of eight terms in TF32, or sixteen in
+// bfloat16, at a time; or it is what cuBLAS makes, if the device is to use it.
 func (q *Queue) Gemm(dst, a matrix, ta bool, b matrix, tb bool, e cpu.Epilogue[float32]) {
 	m, n, k := dst.Rows, dst.Cols, a.Cols
 	if ta {
@@ -113,7 +116,7 @@ func (q *Queue) product(to uintptr, stride int, a matrix, ta bool, b matrix, tb 
 		}
 	}
 	terms := ceilDiv(k, parts)
-	q.run(t.name, ceilDiv(m, t.rows), ceilDiv(n, t.cols)*parts, t.rows*t.cols/64, to, int64(stride), pa, int64(a.Stride), pb, int64(b.Stride),
+	q.run(t.kernel(q.device.precision), ceilDiv(m, t.rows), ceilDiv(n, t.cols)*parts, t.rows*t.cols/64, to, int64(stride), pa, int64(a.Stride), pb, int64(b.Stride),
 		m, n, k, ta, tb, wide, terms, bias, int(act), accumulate)
 }
 

@@ -4,9 +4,13 @@ package cuda_test
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/compute/cuda"
+	"github.com/gnnactor/gnnactor/compute/cuda/fakecuda"
+	"github.com/gnnactor/gnnactor/compute/devices"
 )
 
 // whole makes values whole numbers, of which products have no rounding.
@@ -52,6 +56,64 @@ func (b *bench) products(t *testing.T, most int) {
 				b.q.Reset()
 			}
 		}
+	}
+}
+
+// rounded is m with values as a precision has them.
+func rounded(m cpu.Matrix[float32], p cpu.Precision) cpu.Matrix[float32] {
+	m = clone(m)
+	for i, v := range m.Data {
+		bits := math.Float32bits(v)
+		switch {
+		case v != v:
+		case p == cpu.TF32: // the nearest, half away from 0
+			m.Data[i] = math.Float32frombits((bits + 1<<12) &^ (1<<13 - 1))
+		case p == cpu.BFloat16: // half to even
+			m.Data[i] = math.Float32frombits((bits + 1<<15 - 1 + bits>>16&1) &^ (1<<16 - 1))
+		}
+	}
+	return m
+}
+
+// On tensor cores products are those of factors that are rounded, within 1e-5 of the sum of their terms'
+// sizes: exactly where nothing is rounded. What is not finite goes through, where it is alone.
+func TestGemmPrecision(t *testing.T) {
+	for i, p := range []cpu.Precision{cpu.TF32, cpu.BFloat16, cpu.TF32} {
+		blas := []string{devices.OwnBLAS, devices.OwnBLAS, devices.CuBLAS}[i]
+		t.Run(fmt.Sprint(p, " ", blas), func(t *testing.T) {
+			b := newBench(t)
+			if _, err := b.q.Device().UseBLAS(blas, p); err != nil && fakecuda.Real() && blas == devices.CuBLAS {
+				t.Skip(err)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if blas == devices.OwnBLAS {
+				defer cuda.Enough(1)() // large tiles, too
+				b.products(t, 130)
+			}
+			inf, nan := float32(math.Inf(1)), float32(math.NaN())
+			for form := range 3 {
+				for _, k := range []int{45, 1100} {
+					m, n := 67, 41
+					a, w, dst := b.random(m, k, 0), b.random(k, n, 0), b.random(m, n, 0)
+					ta, tb := form == 1, form == 2
+					if ta {
+						a = b.random(k, m, 0)
+					}
+					if tb {
+						w = b.random(n, k, 0)
+					}
+					d, want := b.device(dst), clone(dst)
+					cpu.Gemm(b.x, d, a, ta, w, tb, cpu.Epilogue[float32]{})
+					cpu.Gemm(b.host, want, rounded(a, p), ta, rounded(w, p), tb, cpu.Epilogue[float32]{})
+					b.same(fmt.Sprint("form ", form, " of ", k), d, want, 1e-5*float32(k))
+					a.Data[0], a.Data[1], a.Data[2] = nan, inf, 1e-40
+					cpu.Gemm(b.x, d, b.device(a), ta, w, tb, cpu.Epilogue[float32]{})
+					cpu.Gemm(b.host, want, rounded(a, p), ta, rounded(w, p), tb, cpu.Epilogue[float32]{})
+					b.same(fmt.Sprint("form ", form, " of ", k, " with NaN"), d, want, 1e-5*float32(k))
+				}
+			}
+		})
 	}
 }
 

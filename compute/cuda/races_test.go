@@ -28,6 +28,7 @@ var kernelTests = map[string]func(*testing.T){
 	"Aggregate": TestAggregate, "Tables": TestTables, "Attention": TestAttention, "Dropout": TestDropout,
 	"SoftmaxCrossEntropy": TestSoftmaxCrossEntropy, "SigmoidCrossEntropy": TestSigmoidCrossEntropy, "LayerNorm": TestLayerNorm, "BatchNorm": TestBatchNorm,
 	"NeighborSamplerTable": TestNeighborSamplerTable, "Transpose": TestTranspose, "Optimizers": TestOptimizers, "MeanAndStatistics": TestMeanAndStatistics,
+	"GemmPrecision": TestGemmPrecision,
 	"GemmByLargeTiles": func(t *testing.T) {
 		defer cuda.Enough(1)()
 		TestGemm(t)
@@ -109,7 +110,17 @@ var mutants = []mutant{
 	{"product.cu", "", "k0 + DEPTH < p.end", "k0 + DEPTH + 1 < p.end", "TestGemm$"},
 	{"product.cu", "", "r < p.m && c0 + j < p.n) d[j]", "r <= p.m && c0 + j < p.n) d[j]", "TestGemm$"},
 	{"product.cu", "", "for (int p = 0; p < count; p++)", "for (int p = 1; p < count; p++)", "TestGemm$"},
-	{"product.cu", "", "k - begin < terms ? k", "k - begin < terms ? k - 1", "TestGemm$"},
+	{"product.cu", "product.h", "p.begin < terms ? p.k", "p.begin < terms ? p.k - 1", "TestGemm$"},
+	{"tensor.cu", "", "    copy_wait<1>();\n    barrier();", "    copy_wait<1>();", "TestGemmPrecision"},
+	{"tensor.cu", "", "    }\n    barrier();\n  }", "    }\n  }", "TestGemmPrecision"},
+	{"tensor.cu", "", "copy_wait<1>()", "copy_wait<2>()", "TestGemmPrecision"},
+	{"tensor.cu", "", "k0 + DEPTH < p.end", "k0 + DEPTH + 1 < p.end", "TestGemmPrecision"},
+	{"tensor.cu", "product.h", "o0 + o < rows && i0 + i < columns", "o0 + o <= rows && i0 + i < columns", "TestGemmPrecision"},
+	{"tensor.cu", "", "r < p.m && c < p.n", "r < p.m + 1 && c < p.n", "TestGemmPrecision"},
+	{"tensor.cu", "", "term * 2 + e", "term + e", "TestGemmPrecision"},
+	{"tensor.cu", "", "a[2 * i + 1][0], a[2 * i][1]", "a[2 * i][1], a[2 * i + 1][0]", "TestGemmPrecision"},
+	{"tensor.cu", "", "(h * P::EACH + e) * 4", "(h * P::EACH + e) * 5", "TestGemmPrecision"},
+	{"tensor.cu", "", "return to_tf32(v[0])", "return to_bits(v[0])", "TestGemmPrecision"},
 	{"element.cu", "", "  barrier();\n", "", "TestRows"},
 	{"element.cu", "device.h", "0.693359375f", "0.6933f", "TestElementwise"},
 	{"sums.cu", "", "  barrier();\n", "", "TestSums"},

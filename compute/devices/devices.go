@@ -27,9 +27,9 @@ type Device interface {
 	// settings have the same bits.
 	Kernels() string
 	// UseBLAS has dense products made by OwnBLAS, as at first, or CuBLAS, which Kernels then names with
-	// its version, and returns how much memory each queue needs for that. It is called before there is
-	// a queue.
-	UseBLAS(name string) (workspace int64, err error)
+	// its version, of factors that are rounded to p, and returns how much memory each queue needs for
+	// that. CuBLAS has no cpu.BFloat16. It is called before there is a queue.
+	UseBLAS(name string, p cpu.Precision) (workspace int64, err error)
 	// Describe is a line about the device for people.
 	Describe() string
 	// Queue returns a queue of kernels for one goroutine at a time.

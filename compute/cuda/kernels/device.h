@@ -73,6 +73,22 @@ DEVICE void copy_async16(float *to, const float *from, bool given) {
 DEVICE void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 
+// A warp's multiplication on tensor cores: d becomes d + A·B in float32, for A of 16×8 values in
+// TF32, or 16×16 in bfloat16, of which there are two in 32 bits, and B of eight columns. Of
+// A's rows lane/4 and lane/4 + 8 a lane has a0, a2 and a1, a3, of B's column lane/4 b0 and b1, and of
+// d's rows columns lane%4·2 and the next; a0, a1 and b0 are of terms lane%4, the others of
+// four, or of bfloat16 eight, terms further.
+DEVICE u32 to_tf32(float v) { u32 r; asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(v)); return r; }                             // to the nearest, half away from 0
+DEVICE u32 to_bf16(float v, float next) { u32 r; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(next), "f"(v)); return r; } // half to even
+DEVICE void multiply_tf32(float *d, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+DEVICE void multiply_bf16(float *d, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
 DEVICE float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 DEVICE double fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
 DEVICE float square_root(float v) { return __nvvm_sqrt_rn_f(v); }

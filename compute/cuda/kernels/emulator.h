@@ -124,18 +124,26 @@ inline void start(Fiber &f) {
 
 // run_block returns what is wrong with the block, or null.
 inline const char *run_block(int n) {
-  static unsigned round = 0;
+  static unsigned round = 0, block = 0;
   static char told[200];
   if (__start_shared_memory) memset(__start_shared_memory, 0xff, __stop_shared_memory - __start_shared_memory);
   if ((int)fibers.size() < n) fibers.resize(n);
   for (int i = 0; i < n; i++) start(fibers[i]);
   failure = nullptr;
+  // One warp, another in the next block, runs only where no other can, which are then as far ahead as
+  // barriers let them be. The threads of a warp are ready together.
+  const int warps = n / 32, slow = block++ % warps;
+  auto ready = [](int w) { return fibers[w * 32].state == READY; };
   for (;;) {
+    bool others = false;
+    for (int w = 0; w < warps; w++) others |= w != slow && ready(w);
     // Forward, backward, and from the middle, by turns.
-    round++;
-    for (int k = 0; k < n && !failure; k++) {
-      int i = round % 3 == 0 ? k : round % 3 == 1 ? n - 1 - k : (k + n / 2) % n;
-      if (fibers[i].state == READY) { current = i; emulator_switch(&scheduler, fibers[i].stack_pointer); }
+    const int order = ++round % 3;
+    auto kth = [order](int k, int of) { return order == 0 ? k : order == 1 ? of - 1 - k : (k + of / 2) % of; };
+    for (int q = 0; q < warps; q++) {
+      int w = kth(q, warps);
+      if (!ready(w) || (others && w == slow)) continue;
+      for (int k = 0; k < 32 && !failure; k++) { current = w * 32 + kth(k, 32); emulator_switch(&scheduler, fibers[current].stack_pointer); }
     }
     if (failure) return failure;
     int waiting = 0, ended = 0, line = 0;
@@ -153,7 +161,7 @@ inline const char *run_block(int n) {
       for (int i = 0; i < n; i++) fibers[i].state = READY;
       continue;
     }
-    bool moved = false;
+    bool moved = ready(slow);
     for (int w = 0; w < n; w += 32) {
       int shuffling = 0;
       for (int i = w; i < w + 32; i++) shuffling += fibers[i].state == AT_SHUFFLE;
@@ -230,6 +238,28 @@ inline unsigned vote(bool v) {
   meet_warp();
   return r;
 }
+
+// A multiplication on tensor cores, with terms added in order; of factors in TF32 only the bits
+// that those have count.
+struct Factors { unsigned a[4], b[2]; };
+inline Factors factors[1024];
+template <int EACH> float factor(unsigned v, int e) {
+  unsigned b = EACH == 1 ? v & 0xffffe000u : v >> 16 * e << 16;
+  float f;
+  memcpy(&f, &b, 4);
+  return f;
+}
+template <int EACH> void multiply(float *d, Factors mine) {
+  int t = current, warp = t & ~31, row = (t & 31) / 4, column = t % 4 * 2;
+  factors[t] = mine;
+  meet_warp();
+  for (int i = 0; i < 4; i++)
+    for (int h = 0; h < 2; h++)
+      for (int l = 0; l < 4; l++)
+        for (int e = 0; e < EACH; e++)
+          d[i] = __builtin_fmaf(factor<EACH>(factors[warp + row * 4 + l].a[i / 2 + 2 * h], e), factor<EACH>(factors[warp + (column + i % 2) * 4 + l].b[h], e), d[i]);
+  meet_warp();
+}
 } // namespace emulator
 
 DEVICE int thread() { return emulator::thread(); }
@@ -274,6 +304,11 @@ DEVICE void copy_async4(float *to, const float *from, bool given) { emulator::co
 DEVICE void copy_async16(float *to, const float *from, bool given) { emulator::copies().begin(to, from, 16, given); }
 DEVICE void copy_commit() { emulator::copies().commit(); }
 template <int N> DEVICE void copy_wait() { emulator::copies().wait(N); }
+DEVICE u32 to_tf32(float v) { return v != v ? 0x7fffffffu : (to_bits(v) + 0x1000) & 0xffffe000u; }
+DEVICE u32 nearest_bf16(float v) { u32 b = to_bits(v); return v != v ? 0x7fff : (b + 0x7fff + (b >> 16 & 1)) >> 16; }
+DEVICE u32 to_bf16(float v, float next) { return nearest_bf16(next) << 16 | nearest_bf16(v); }
+DEVICE void multiply_tf32(float *d, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) { emulator::multiply<1>(d, {{a0, a1, a2, a3}, {b0, b1}}); }
+DEVICE void multiply_bf16(float *d, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) { emulator::multiply<2>(d, {{a0, a1, a2, a3}, {b0, b1}}); }
 DEVICE float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 DEVICE float square_root(float v) { return std::sqrt(v); }
 DEVICE double square_root(double v) { return std::sqrt(v); }

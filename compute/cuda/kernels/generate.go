@@ -6,6 +6,7 @@ package kernels
 //go:generate ptx element.cu -o element.ptx
 //go:generate ptx aggregate.cu -o aggregate.ptx
 //go:generate ptx product.cu -o product.ptx
+//go:generate ptx tensor.cu -o tensor.ptx
 //go:generate ptx sums.cu -o sums.ptx
 //go:generate ptx attention.cu -o attention.ptx
 //go:generate ptx loss.cu -o loss.ptx

@@ -1,24 +1,11 @@
-// Dense products in float32 in tiles: dst = act(op(A)·op(B) + bias + (dst)).
+// Dense products in float32.
 //
 // Every element is one sum over k in ascending order, by fused multiply-adds, whatever
 // the tile; only a split of k, which the caller chooses by shapes, cuts it. So the
 // choice of a tile changes no bit.
-#include "activation.h"
+#include "product.h"
 
-struct Product {
-  float *dst;
-  const float *a, *b;
-  i64 ds, as, bs;   // values between rows, as they are stored
-  int m, n, k;      // of op(A)·op(B): m×k times k×n
-  int ta, tb;       // A is stored k×m, B n×k
-  int wide;         // 1: A's, 2: B's, 4: dst's rows begin at multiples of 16 bytes, and have multiples of four values
-  int begin, end;   // of k
-  const float *bias;
-  int act, accumulate;
-};
-
-// DEPTH terms are in shared memory at a time, and as many more on their way.
-enum { DEPTH = 16, PAD = 4 };
+enum { PAD = 4 };
 
 // fetch begins to copy terms [k0, k0+DEPTH) of SIDE rows or columns from i0 on to
 // tile[k][i], and zeros where there are none. along: the values of one k follow each
@@ -26,30 +13,16 @@ enum { DEPTH = 16, PAD = 4 };
 // multiple of four.
 template <int SIDE, int THREADS>
 DEVICE void fetch(float *tile, const float *x, i64 stride, bool along, bool wide, int i0, int length, int k0, int end) {
-  const int pitch = SIDE + PAD;
-  if (along && wide) {
+  if (along) {
+    stored<DEPTH, SIDE, SIDE + PAD, THREADS>(tile, x, stride, wide, k0, end, i0, length);
+    return;
+  }
 #pragma unroll 4
-    for (int u = 0; u < SIDE * DEPTH / 4 / THREADS; u++) {
-      int c = thread() + u * THREADS, k = c / (SIDE / 4), i = c % (SIDE / 4) * 4;
-      copy_async16(tile + k * pitch + i, x + (k0 + k) * stride + i0 + i, k0 + k < end && i0 + i < length);
-    }
-  } else if (along) {
-#pragma unroll 4
-    for (int u = 0; u < SIDE * DEPTH / THREADS; u++) {
-      int c = thread() + u * THREADS, k = c / SIDE, i = c % SIDE;
-      copy_async4(tile + k * pitch + i, x + (k0 + k) * stride + i0 + i, k0 + k < end && i0 + i < length);
-    }
-  } else {
-#pragma unroll 4
-    for (int u = 0; u < SIDE * DEPTH / THREADS; u++) {
-      int c = thread() + u * THREADS, k = c % DEPTH, i = c / DEPTH;
-      copy_async4(tile + k * pitch + i, x + (i0 + i) * stride + k0 + k, k0 + k < end && i0 + i < length);
-    }
+  for (int u = 0; u < SIDE * DEPTH / THREADS; u++) {
+    int c = thread() + u * THREADS, k = c % DEPTH, i = c / DEPTH;
+    copy_async4(tile + k * (SIDE + PAD) + i, x + (i0 + i) * stride + k0 + k, k0 + k < end && i0 + i < length);
   }
 }
-
-// rectified is activate for the activations that a product ends with.
-DEVICE float rectified(int act, float v) { return act == LINEAR || !(v <= 0) ? v : act == RECTIFIED ? 0 : v * 0.01f; }
 
 // product computes a tile of M×N elements of dst with M·N/64 threads, each of which has
 // 8×8 of them: four rows and four columns in either half of the tile. as and bs are
@@ -105,23 +78,12 @@ DEVICE void product(float (*as)[DEPTH * (M + PAD)], float (*bs)[DEPTH * (N + PAD
   }
 }
 
-// The grid has a block in x for every M rows, in y for every N columns of every part of
-// k, of terms each; parts write m·n values each, which fold adds.
-#define PRODUCT(M, N) \
-  KERNEL(M * N / 64) product_##M##x##N(float *dst, i64 ds, const float *a, i64 as, const float *b, i64 bs, int m, int n, int k, int ta, int tb, \
-      int wide, int terms, const float *bias, int act, int accumulate) { \
-    SHARED __attribute__((aligned(16))) float ta_[2][DEPTH * (M + PAD)]; \
-    SHARED __attribute__((aligned(16))) float tb_[2][DEPTH * (N + PAD)]; \
-    int across = (n + N - 1) / N, part = block_y() / across, begin = part * terms; \
-    Product p = {dst + part * (i64)m * n, a, b, ds, as, bs, m, n, k, ta, tb, wide, begin, k - begin < terms ? k : begin + terms, bias, act, accumulate}; \
-    product<M, N>(ta_, tb_, p, block_x() * M, block_y() % across * N); \
-  } \
-  EXPORT(product_##M##x##N)
-PRODUCT(128, 128)
-PRODUCT(128, 64)
-PRODUCT(64, 64)
-PRODUCT(128, 32)
-PRODUCT(32, 128)
+#define FLOAT32(M, N) PRODUCT(product_##M##x##N, M, N, DEPTH * (M + PAD), DEPTH * (N + PAD), product<M, N>)
+FLOAT32(128, 128)
+FLOAT32(128, 64)
+FLOAT32(64, 64)
+FLOAT32(128, 32)
+FLOAT32(32, 128)
 
 // dst = act(the sum of parts, m×n each, in their order + bias + (dst)).
 KERNEL(256) fold(float *dst, i64 ds, const float *parts, int count, int m, int n, const float *bias, int act, int accumulate) {

@@ -519,10 +519,11 @@ extern "C" __attribute__((visibility("default"))) const char *cublasGetStatusStr
 API cublasSgemm_v2(void *h, int ta, int tb, int m, int n, int k, const float *alpha, uint64_t pa, int lda, uint64_t pb, int ldb, const float *beta, uint64_t pc, int ldc) {
   ENTER_BLAS(h)
   // Only what is repeatable, in a workspace of the stream's own.
-  if (!b->stream || !b->workspace || b->math != 2 || b->atomics != 0) return BLAS_INVALID_VALUE;
+  if (!b->stream || !b->workspace || (b->math != 2 && b->math != 3) || b->atomics != 0) return BLAS_INVALID_VALUE;
   if (m < 1 || n < 1 || k < 1 || lda < (ta ? k : m) || ldb < (tb ? n : k) || ldc < m || *alpha != 1) return BLAS_INVALID_VALUE;
   Device *d = current;
   float keep = *beta;
+  auto factor = [tf32 = b->math == 3](float v) { return tf32 ? from_bits(to_tf32(v)) : v; };
   return queue(b->stream, [=] {
     auto fits = [&](uint64_t p, i64 rows, i64 columns, i64 stride) { return in(d->allocations, p, 4 * (stride * (columns - 1) + rows)); };
     if (!fits(pa, ta ? k : m, ta ? m : k, lda) || !fits(pb, tb ? n : k, tb ? k : n, ldb) || !fits(pc, m, n, ldc))
@@ -532,7 +533,7 @@ API cublasSgemm_v2(void *h, int ta, int tb, int m, int n, int k, const float *al
     for (i64 j = 0; j < n; j++)
       for (i64 i = 0; i < m; i++) {
         float sum = 0;
-        for (i64 l = 0; l < k; l++) sum = __builtin_fmaf(ta ? a[i * lda + l] : a[l * lda + i], tb ? x[l * ldb + j] : x[j * ldb + l], sum);
+        for (i64 l = 0; l < k; l++) sum = __builtin_fmaf(factor(ta ? a[i * lda + l] : a[l * lda + i]), factor(tb ? x[l * ldb + j] : x[j * ldb + l]), sum);
         c[j * ldc + i] = keep ? sum + keep * c[j * ldc + i] : sum;
       }
     return (int)SUCCESS;
