@@ -109,6 +109,7 @@ func (e *Engine) gradient(grad, params []float32, in *Input, loss func(y *Value[
 		d.Find(in.There)
 	}
 	x := c.input(in.Features, in.Blocks[0].NumSrc, in.Rows)
+	x.fixed = in.Features == c.model.sparseOf && (in.Rows == nil || in == &c.trimmer.in && c.trimmer.plain)
 	for i := range c.ctx {
 		c.ctx[i].edges = in.Edges
 	}

@@ -22,10 +22,41 @@ type halo struct {
 	err  error
 
 	table, back []float32 // some columns of all nodes, and gradients of some rows; kept from one gradient to the next
+
+	sent  [][]float32         // in this gradient, as many values as are kept
+	kept  int                 // of them
+	spare map[int][][]float32 // that was sent, and nobody reads any more, by size
+}
+
+// message returns memory for n values that are to be sent.
+func (h *halo) message(n int) (rows []float32) {
+	const most = 16 << 20 // values that are kept for the next gradient: others' are as many as pieces have borders
+	if free := h.spare[n]; len(free) > 0 {
+		rows, h.spare[n] = free[len(free)-1], free[:len(free)-1]
+	} else {
+		rows = make([]float32, n)
+	}
+	if h.kept+n <= most {
+		h.sent, h.kept = append(h.sent, rows), h.kept+n
+	}
+	return rows
+}
+
+// received says that all that was sent in this gradient is where it was sent to.
+func (h *halo) received() {
+	clear(h.spare)
+	if h.spare == nil {
+		h.spare = map[int][][]float32{}
+	}
+	for _, rows := range h.sent {
+		h.spare[len(rows)] = append(h.spare[len(rows)], rows)
+	}
+	clear(h.sent)
+	h.sent, h.kept = h.sent[:0], 0
 }
 
 func (h *halo) begin(ctx context.Context, step int) {
-	h.ctx, h.step, h.told, h.err = ctx, step, 0, nil
+	h.ctx, h.step, h.told, h.err, h.sent, h.kept = ctx, step, 0, nil, nil, 0
 }
 
 // stripe is how many columns of a layer's rows cross the borders at once, so that some are on their way while those before them
@@ -56,7 +87,7 @@ func (t *Tape[T]) bring(y *Value[T]) {
 	h, v := t.halo, y.masters
 	m := h.piece.Masters
 	y.dense, y.owned = t.matrix(y.rows, y.cols), true
-	t.sendRows(y.round, v.columns(0, v.cols))
+	t.sendRows(v, 0, v.cols, v.cols, func(int) string { return y.round })
 	t.takeRows(y.round, y.dense, v.columns(0, v.cols))
 	t.Record(y, func() {
 		t.sendBack(y.round, y.grad.View(m, y.rows, 0, y.cols))
@@ -71,7 +102,6 @@ func (t *Tape[T]) bring(y *Value[T]) {
 func (t *Tape[T]) aggregateStripes(b *graph.Block, x *Value[T], reduce cpu.Reduce, weights, self []T) *Value[T] {
 	h, v := t.halo, x.masters
 	m, width := h.piece.Masters, stripe(x.cols)
-	y := t.New(b.NumDst, x.cols)
 	if n := h.nodes() * min(width, x.cols); cap(h.table) < n {
 		h.table = make([]float32, n)
 	}
@@ -84,21 +114,26 @@ func (t *Tape[T]) aggregateStripes(b *graph.Block, x *Value[T], reduce cpu.Reduc
 	}
 	o := cpu.AggregateOptions[T]{Reduce: reduce, Weights: weights, Self: self}
 	var won [][]uint32 // Max: of each stripe
-	sent := 0
-	each(func(k, from, to int, round string, table cpu.Matrix[T]) {
-		for ; sent <= k+1 && sent*width < x.cols; sent++ {
-			t.sendRows(fmt.Sprintf("%s-%d", x.round, sent), v.columns(sent*width, min((sent+1)*width, x.cols)))
-		}
-		t.takeRows(round, table, v.columns(from, to))
-		if h.err != nil {
-			return
-		}
-		if reduce == cpu.Max && t.record && x.needs {
-			o.Argmax = t.marks.Alloc(b.NumDst * (to - from))
-			won = append(won, o.Argmax)
-		}
-		cpu.Aggregate(t.x, y.dense.View(0, y.rows, from, to), b, cpu.Source[T]{Dense: table}, o)
-	})
+	sum := func(y *Value[T]) {
+		sent := 0 // columns
+		each(func(k, from, to int, round string, table cpu.Matrix[T]) {
+			if sent < min(to+width, x.cols) {
+				end := min(max(to+width, sent+h.packs(width)), x.cols)
+				t.sendRows(v, sent, end, width, func(at int) string { return fmt.Sprintf("%s-%d", x.round, at/width) })
+				sent = end
+			}
+			t.takeRows(round, table, v.columns(from, to))
+			if h.err != nil {
+				return
+			}
+			if reduce == cpu.Max && t.record && x.needs {
+				o.Argmax = t.marks.Alloc(b.NumDst * (to - from))
+				won = append(won, o.Argmax)
+			}
+			cpu.Aggregate(t.x, y.dense.View(0, y.rows, from, to), b, cpu.Source[T]{Dense: table}, o)
+		})
+	}
+	y := t.summed(b, v, reduce, weights, self, sum)
 	t.Record(y, func() {
 		if h.err != nil {
 			return
@@ -163,22 +198,44 @@ func (v *Value[T]) columns(from, to int) cpu.Source[T] {
 	return s
 }
 
-// sendRows sends rows of the masters to each piece that reads them.
-func (t *Tape[T]) sendRows(round string, masters cpu.Source[T]) {
+// packs returns how many columns, of whole stripes, of the rows that others read are copied at once: rows lie wherever they do, and a part of
+// one takes nearly as long as all of it.
+func (h *halo) packs(width int) int {
+	const most = 8 << 20 // values
+	rows := 0
+	for _, ids := range h.piece.Sends {
+		rows += len(ids)
+	}
+	return max(1, most/max(1, rows*width)) * width
+}
+
+// sendRows sends columns [from, to) of the masters' rows to each piece that reads them, width of them in each round.
+func (t *Tape[T]) sendRows(v *Value[T], from, to, width int, round func(column int) string) {
 	h := t.halo
 	for q, ids := range h.piece.Sends {
 		if len(ids) == 0 || h.err != nil {
 			continue
 		}
-		cols := masters.Cols()
-		rows := make([]float32, len(ids)*cols)
-		to := cpu.Dense(len(ids), cols, of[T](rows))
-		if masters.Table != nil {
-			cpu.Gather(t.x, to, cpu.Source[T]{Table: masters.Table, IDs: ids})
+		rows := h.message(len(ids) * (to - from)) // of one round after another
+		of := func(at int) []float32 { return rows[len(ids)*(at-from) : len(ids)*(min(at+width, to)-from)] }
+		if masters := v.source(); masters.Table != nil {
+			for at := from; at < to; at += width {
+				s := v.columns(at, min(at+width, to))
+				s.IDs = ids
+				cpu.Gather(t.x, cpu.Dense(len(ids), s.Cols(), any(of(at)).([]T)), s)
+			}
 		} else {
-			cpu.TakeRows(t.x, to, masters.Dense, ids)
+			t.chunks(len(ids), func(i int) {
+				row := any(masters.Dense.Row(int(ids[i]))).([]float32)
+				for at := from; at < to; at += width {
+					n := min(width, to-at)
+					copy(of(at)[i*n:(i+1)*n], row[at:])
+				}
+			})
 		}
-		h.err = h.exchange.Send(h.ctx, round, h.piece.Index, q, rows)
+		for at := from; at < to && h.err == nil; at += width {
+			h.err = h.exchange.Send(h.ctx, round(at), h.piece.Index, q, of(at))
+		}
 	}
 }
 
@@ -208,7 +265,7 @@ func (t *Tape[T]) sendBack(round string, others cpu.Matrix[T]) {
 		if from == to || h.err != nil {
 			continue
 		}
-		rows := make([]float32, (to-from)*others.Cols)
+		rows := h.message((to - from) * others.Cols)
 		cpu.Copy(t.x, cpu.Dense(to-from, others.Cols, of[T](rows)), others.View(from, to, 0, others.Cols))
 		h.err = h.exchange.Send(h.ctx, "back-"+round, h.piece.Index, q, rows)
 	}

@@ -134,12 +134,11 @@ func (t *Tape[T]) biasBackward(b *Value[T], g cpu.Matrix[T]) {
 // coefficient of its own row of x) are constants and may be nil. x is
 // NumSrc×f, the result NumDst×f. If x lies in a table it is read from there.
 func (t *Tape[T]) Aggregate(b *graph.Block, x *Value[T], reduce cpu.Reduce, weights, self []T) *Value[T] {
-	y := t.New(b.NumDst, x.cols)
 	o := cpu.AggregateOptions[T]{Reduce: reduce, Weights: weights, Self: self}
 	if reduce == cpu.Max && t.record && x.needs {
 		o.Argmax = t.marks.Alloc(b.NumDst * x.cols)
 	}
-	cpu.Aggregate(t.x, y.dense, b, x.source(), o)
+	y := t.summed(b, x, reduce, weights, self, func(y *Value[T]) { cpu.Aggregate(t.x, y.dense, b, x.source(), o) })
 	t.Record(y, func() {
 		dx, held := x.gradientRows()
 		if held == b.NumDst && held < x.rows {
@@ -220,6 +219,7 @@ func (t *Tape[T]) Dropout(x *Value[T], d cpu.Dropped) *Value[T] {
 // positive (so not of ELU). The gradient is zero where a value was dropped, so
 // that pass then does the right thing.
 func (t *Tape[T]) dropoutInPlace(y *Value[T], d cpu.Dropped) *Value[T] {
+	y.own()
 	cpu.Dropout(t.x, y.dense, y.dense, d)
 	t.Record(y, func() { cpu.Dropout(t.x, y.grad, y.grad, d) }, y)
 	return y

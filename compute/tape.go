@@ -41,6 +41,15 @@ type Tape[T cpu.Float] struct {
 type derived[T cpu.Float] struct {
 	transpose     *cpu.Transpose
 	weights, self []T // GCN's coefficients
+	sums          map[sumOf[T]]cpu.Matrix[T]
+}
+
+// sumOf is what a sum of rows of a table is made of.
+type sumOf[T cpu.Float] struct {
+	table         *graph.Features
+	ids           *uint32
+	reduce        cpu.Reduce
+	weights, self *T
 }
 
 type step[T cpu.Float] struct {
@@ -108,6 +117,9 @@ func (t *Tape[T]) held() (bytes int64) {
 			bytes += d.transpose.Bytes()
 		}
 		bytes += int64(len(d.weights)+len(d.self)) * int64(unsafe.Sizeof(of))
+		for _, m := range d.sums {
+			bytes += int64(len(m.Data)) * int64(unsafe.Sizeof(of))
+		}
 	}
 	return bytes
 }
@@ -116,6 +128,12 @@ func (t *Tape[T]) held() (bytes int64) {
 // back.
 func (t *Tape[T]) release() {
 	t.Reset()
+	for _, m := range t.ofWhole.sums {
+		if t.mem.free != nil {
+			t.mem.free(m.Data)
+		}
+	}
+	t.ofWhole.sums = nil
 	t.mem.release()
 	t.marks.release()
 }
@@ -315,6 +333,30 @@ func (t *Tape[T]) derivedOf(b *graph.Block) *derived[T] {
 		}
 	}
 	return nil
+}
+
+// summed returns a value for the reduction of x's rows to b's destinations, which fill has written: now, or for an earlier gradient, if all
+// that it is made of stays what it is: b, a table, and weights that are derived from b alone.
+func (t *Tape[T]) summed(b *graph.Block, x *Value[T], reduce cpu.Reduce, weights, self []T, fill func(y *Value[T])) *Value[T] {
+	d, from := t.derivedOf(b), sumOf[T]{x.table, unsafe.SliceData(x.ids), reduce, unsafe.SliceData(weights), unsafe.SliceData(self)}
+	if d == nil || !t.record || !x.fixed || x.dense.Data != nil || x.parent != nil || b.Weights != nil || cpu.DeviceOf[T](t.x) != nil ||
+		weights != nil && from.weights != unsafe.SliceData(d.weights) || self != nil && from.self != unsafe.SliceData(d.self) {
+		y := t.New(b.NumDst, x.cols)
+		fill(y)
+		return y
+	}
+	y := t.value(b.NumDst, x.cols)
+	y.kept = true
+	if y.dense = d.sums[from]; y.dense.Data != nil {
+		return y
+	}
+	y.dense = cpu.Dense(b.NumDst, x.cols, t.mem.make(b.NumDst*x.cols))
+	fill(y)
+	if d.sums == nil {
+		d.sums = map[sumOf[T]]cpu.Matrix[T]{}
+	}
+	d.sums[from] = y.dense
+	return y
 }
 
 // transpose returns the transpose of b, built once per batch, or once for all

@@ -148,6 +148,9 @@ func (t *PieceTrainer) Sum(ctx context.Context, grads [][]float32, stats []Stats
 	if err != nil {
 		return nil, total, fmt.Errorf("compute: training over pieces: %w", err)
 	}
+	for _, e := range t.engines {
+		e.halo.received() // by pieces that have a gradient
+	}
 	for _, w := range said {
 		if w == nil {
 			continue
@@ -172,7 +175,9 @@ func (e *pieceEngine) gradient(ctx context.Context, step int, params []float32, 
 	began := time.Now()
 	c.tape.Reset()
 	c.bind(params, e.grad)
-	y := c.forward(e.blocks, c.input(p.Features, p.Masters, nil), key)
+	x := c.input(p.Features, p.Masters, nil)
+	x.fixed = true
+	y := c.forward(e.blocks, x, key)
 	if e.halo.err != nil {
 		return Stats{}, e.halo.err
 	}

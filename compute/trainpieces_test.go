@@ -45,8 +45,8 @@ func TestPieceGradient(t *testing.T) {
 		if spec.EdgeDim > 0 || spec.GCNNorm == "block" {
 			continue
 		}
-		for _, dims := range [][3]int{{37, 12, 5}, {7, 21, 40}} {
-			spec.Dropout, spec.InputDropout = 0.4, 0.2
+		for i, dims := range [][3]int{{37, 12, 5}, {7, 21, 40}} {
+			spec.Dropout, spec.InputDropout = 0.4, 0.2*float64(1-i)
 			ds := testDataset(n, 5, dims[0], dims[0] > dims[1])
 			m := mustModel(t, sized(spec, 2, dims[0], dims[1], dims[2]), ds.Graph)
 			params := randomParams(m, 5)
@@ -98,36 +98,44 @@ func TestPieceGradient(t *testing.T) {
 	}
 }
 
-// A gradient sends each row and its gradient once to each piece that the other lies in.
+// A gradient sends each row and its gradient once to each piece that the other lies in; rows of the table that are summed as they are, which
+// have no gradient, the first one alone.
 func TestPieceGradientBytes(t *testing.T) {
-	ds := testDataset(200, 5, 80, false)
-	for _, model := range []string{"gcn", "sage", "gat"} {
-		m := mustModel(t, sized(Spec{Model: model}, 2, 80, 20, 5), ds.Graph)
+	for _, c := range []struct {
+		model  string
+		in     int
+		widths [][]int // of the rows of each layer; products come before sums of 5 entries but for few features
+		table  bool    // those of layer 0 are the table's
+	}{{"gcn", 80, [][]int{{20}, {5}}, false}, {"sage", 80, [][]int{{20}, {5}}, false}, {"gat", 80, [][]int{{20, 1}, {5, 1}}, false}, {"sage", 8, [][]int{{8}, {5}}, true}} {
+		ds := testDataset(200, 5, c.in, false)
+		m := mustModel(t, sized(Spec{Model: c.model}, 2, c.in, 20, 5), ds.Graph)
 		pieces := cut(ds, someBorders["3 uneven"]...)
 		counted := NewCounted(NewMemory())
 		trainer := pieceTrainer(t, m, pieces, counted)
-		if _, _, err := trainer.Gradient(t.Context(), randomParams(m, 5), 0, dividedBatch(pieces, []uint32{1, 100, 199}, []int32{1, 2, 3})); err != nil {
-			t.Fatal(err)
-		}
 		pairs := 0
 		for _, p := range pieces {
 			pairs += len(p.Others)
 		}
-		widths := [][]int{{20}, {5}} // products come before sums of 5 entries here
-		if model == "gat" {
-			widths = [][]int{{20, 1}, {5, 1}}
-		}
-		for l, values := range widths {
-			for k, width := range values {
-				for _, way := range []string{"", "back-"} {
-					name, got := fmt.Sprintf("%sstep-1-layer-%d-%d", way, l, k), int64(0)
-					for round, bytes := range counted.bytes { // its stripes
-						if round == name || strings.HasPrefix(round, name+"-") {
-							got += bytes
+		for step := 1; step <= 2; step++ {
+			if _, _, err := trainer.Gradient(t.Context(), randomParams(m, 5), 0, dividedBatch(pieces, []uint32{1, 100, 199}, []int32{1, 2, 3})); err != nil {
+				t.Fatal(err)
+			}
+			for l, values := range c.widths {
+				for k, width := range values {
+					for _, way := range []string{"", "back-"} {
+						name, got := fmt.Sprintf("%sstep-%d-layer-%d-%d", way, step, l, k), int64(0)
+						for round, bytes := range counted.bytes { // its stripes
+							if round == name || strings.HasPrefix(round, name+"-") {
+								got += bytes
+							}
 						}
-					}
-					if want := int64(4 * pairs * width); got != want {
-						t.Errorf("%s, layer %d: %s%d bytes, want %d", model, l, way, got, want)
+						want := int64(4 * pairs * width)
+						if l == 0 && c.table && (step > 1 || way != "") {
+							want = 0
+						}
+						if got != want {
+							t.Errorf("%s of %d features, step %d, layer %d: %s%d bytes, want %d", c.model, c.in, step, l, way, got, want)
+						}
 					}
 				}
 			}

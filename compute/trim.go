@@ -27,6 +27,7 @@ type trimmer struct {
 	// repeated counts the batches in a row that had the same blocks as the one
 	// before, which lie where they lay: batches of the whole graph.
 	repeated int
+	plain    bool // the batch named no rows of features: in's are a function of blocks
 
 	hops    []uint32 // per node, how many hops from a target; far: more than counted
 	sizes   []int    // nodes within as many hops
@@ -35,7 +36,6 @@ type trimmer struct {
 	ids     []uint32
 	rows    []uint32
 	targets []uint32
-	asked   []uint32 // the targets as they were given
 	first   []uint32 // backs targets that were not given
 	indptr  []int64
 	indices []uint32
@@ -64,7 +64,7 @@ func (t *trimmer) trim(in *Input, targets int, g *graph.Graph, edges bool) *Inpu
 		asked = t.first
 	}
 	whole := isWhole(b, g) && b.Weights == nil
-	if whole && isWhole(&t.source, g) && t.edges == edges && len(t.blocks) == len(in.Blocks) && slices.Equal(asked, t.asked) {
+	if whole && isWhole(&t.source, g) && t.edges == edges && len(t.blocks) == len(in.Blocks) && t.numbered(asked) {
 		t.repeated++
 	} else {
 		t.source, t.repeated = graph.Block{}, 0
@@ -72,12 +72,16 @@ func (t *trimmer) trim(in *Input, targets int, g *graph.Graph, edges bool) *Inpu
 			return in
 		}
 		t.cut(b, len(in.Blocks), edges && isComplete(b, g))
-		t.edges, t.asked = edges, append(t.asked[:0], asked...)
+		t.edges = edges
 		if whole {
 			t.source = *b
 		}
 	}
-	t.in = *in
+	t.targets = t.targets[:0]
+	for _, v := range asked {
+		t.targets = append(t.targets, t.place[v])
+	}
+	t.in, t.plain = *in, in.Rows == nil
 	t.in.Blocks, t.in.Targets = t.blocks, t.targets
 	t.rows = t.rows[:0]
 	for _, v := range t.order {
@@ -161,11 +165,13 @@ func (t *trimmer) number(b *graph.Block, targets []uint32, layers int) bool {
 	for i, v := range t.order {
 		t.place[v] = uint32(i)
 	}
-	t.targets = t.targets[:0]
-	for _, v := range targets {
-		t.targets = append(t.targets, t.place[v])
-	}
 	return true
+}
+
+// numbered reports whether targets are those that number was called with, in any order: each epoch has its own. One that occurs twice is
+// for the loss to find.
+func (t *trimmer) numbered(targets []uint32) bool {
+	return len(targets) == t.sizes[0] && !slices.ContainsFunc(targets, func(v uint32) bool { return t.hops[v] != 0 })
 }
 
 // cut makes the blocks out of b; edges says that it is the whole graph, in its

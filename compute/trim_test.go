@@ -142,6 +142,7 @@ func TestTrimmedBits(t *testing.T) {
 	ds := testDataset(160, 1, 9, true)
 	for name, spec := range variants {
 		m := mustModel(t, sized(spec, 2, 9, 18, 3), ds.Graph)
+		m.BindFeatures(ds.NodeFeatures)
 		params := randomParams(m, 4)
 		for _, c := range trimCases(ds.Graph, m.Blocks()) {
 			t.Run(name+"/"+c.name, func(t *testing.T) {
@@ -152,6 +153,8 @@ func TestTrimmedBits(t *testing.T) {
 					copied[l] = b
 				}
 				in, same := inputOf(ds, m, c.blocks, []uint32{3, 50}), inputOf(ds, m, copied, []uint32{3, 50})
+				turned := inputOf(ds, m, c.blocks, []uint32{50, 3})
+				slices.Reverse(turned.Weights)
 				other, all := inputOf(ds, m, c.blocks, []uint32{50, 3, 20}), inputOf(ds, m, c.blocks, nil)
 				for i := range c.blocks[0].NumDst {
 					all.Labels = append(all.Labels, int32(i%3))
@@ -159,7 +162,7 @@ func TestTrimmedBits(t *testing.T) {
 				var want []float32
 				for _, threads := range []int{1, 3} {
 					e := m.NewEngine(testExec(t, threads, cpu.Go))
-					for i, b := range []*Input{in, in, in, other, in, same, in, all, in, in} {
+					for i, b := range []*Input{in, in, turned, in, other, in, same, in, all, in, in} {
 						grad := make([]float32, len(params))
 						if _, err := e.Gradient(grad, params, b); err != nil {
 							t.Fatal(err)
@@ -172,6 +175,9 @@ func TestTrimmedBits(t *testing.T) {
 						}
 						if !slices.Equal(grad, want) {
 							t.Fatalf("%d threads, batch %d: other bits", threads, i)
+						}
+						if c.name == "whole" && spec.Norm != "batch" && spec.GCNNorm != "block" && i < 4 && e.core.trimmer.repeated != i {
+							t.Errorf("batch %d has the targets of those before, which were %d", i, e.core.trimmer.repeated)
 						}
 					}
 				}

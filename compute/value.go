@@ -33,6 +33,8 @@ type Value[T cpu.Float] struct {
 	masters *Value[T] // of rows that received returned: those of the piece's masters
 	round   string    // in which the others' are sent
 	owned   bool      // dense is the arena's, and this value's alone
+	kept    bool      // dense stays for gradients to come
+	fixed   bool      // rows of table: the same ones in each gradient over the same blocks
 	made    bool      // the step that makes it is recorded
 }
 
@@ -150,6 +152,16 @@ func (v *Value[T]) Grad() cpu.Matrix[T] {
 func (v *Value[T]) mayChange() {
 	if v.read || v.parent != nil || v.dense.Data == nil {
 		panic("compute: an op in place would change values that the backward pass reads")
+	}
+	v.own()
+}
+
+// own has v lie in memory of its own, which may be written, where it is kept for gradients to come.
+func (v *Value[T]) own() {
+	if v.kept {
+		own := v.tape.matrix(v.rows, v.cols)
+		cpu.Copy(v.tape.x, own, v.dense)
+		v.dense, v.owned, v.kept = own, true, false
 	}
 }
 
