@@ -21,7 +21,7 @@ type PieceSizes struct {
 	Targets         int // masters that carry loss
 }
 
-// PieceTrial is what a gradient took of a piece.
+// PieceTrial is what a gradient took of a piece that is not the first.
 type PieceTrial struct {
 	Bytes             int64         // that the piece's engine holds from one step to the next, messages not counted
 	Forward, Backward time.Duration // without waiting for other pieces

@@ -84,6 +84,8 @@ type Exchange struct {
 	err    error
 	slots  map[key]*slot       // what came and was not received, or is waited for
 	held   map[string]int      // bytes of rows that a node brought, in slots
+	spare  map[int][][]float32 // rows that nodes brought and pieces have received, by size: the next gradient's are as many
+	spared int                 // values of them
 	queues map[string]*outward // by node, others alone
 }
 
@@ -121,7 +123,7 @@ func (s *Server) Open(o Options) (*Exchange, error) {
 	if len(o.Name) > maxName || len(o.Nodes) > 1<<16 {
 		return nil, fmt.Errorf("exchange: a name of %d bytes, %d pieces: at most %d and %d", len(o.Name), len(o.Nodes), maxName, 1<<16)
 	}
-	e := &Exchange{s: s, o: o, slots: map[key]*slot{}, held: map[string]int{}, queues: map[string]*outward{}}
+	e := &Exchange{s: s, o: o, slots: map[key]*slot{}, held: map[string]int{}, spare: map[int][][]float32{}, queues: map[string]*outward{}}
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	for _, node := range o.Nodes {
 		if node != s.plane.Node() && e.queues[node] == nil {
@@ -158,7 +160,7 @@ func (e *Exchange) fail(err error) {
 	if e.err == nil {
 		e.err = err
 	}
-	e.slots, e.held = map[key]*slot{}, map[string]int{}
+	e.slots, e.held, e.spare = map[key]*slot{}, map[string]int{}, map[int][][]float32{}
 	for _, q := range e.queues {
 		q.untold, q.left = nil, map[key][]float32{}
 	}
@@ -259,8 +261,25 @@ func (e *Exchange) Receive(ctx context.Context, round string, from, to int, rows
 	delete(e.slots, k)
 	if e.queues[node] != nil {
 		e.held[node] -= 4 * s.size
+		if e.spared += s.size; 4*e.spared > e.o.Room {
+			e.spare, e.spared = map[int][][]float32{}, s.size
+		}
+		e.spare[s.size] = append(e.spare[s.size], s.rows)
 	}
 	return nil
+}
+
+// memory returns room for n values of unspecified content.
+func (e *Exchange) memory(n int) []float32 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	last := len(e.spare[n]) - 1
+	if last < 0 {
+		return make([]float32, n)
+	}
+	rows := e.spare[n][last]
+	e.spare[n], e.spared = e.spare[n][:last], e.spared-n
+	return rows
 }
 
 // fetch brings what a node has told of.
@@ -339,7 +358,7 @@ func (e *Exchange) deliver(node string, b []byte, free int) error {
 			if free -= 4 * h.size; free < 0 {
 				return errors.New("exchange: it sends more than there is room for")
 			}
-			now.rows = make([]float32, h.size)
+			now.rows = e.memory(h.size)
 			copy(bytesOf(now.rows), rest)
 			rest = rest[4*h.size:]
 		}
