@@ -128,12 +128,8 @@ func (t *Tape[T]) held() (bytes int64) {
 // back.
 func (t *Tape[T]) release() {
 	t.Reset()
-	for _, m := range t.ofWhole.sums {
-		if t.mem.free != nil {
-			t.mem.free(m.Data)
-		}
-	}
-	t.ofWhole.sums = nil
+	t.forget(&t.ofWhole)
+	t.last(nil)
 	t.mem.release()
 	t.marks.release()
 }
@@ -317,8 +313,20 @@ func (t *Tape[T]) SetGrad(v *Value[T], g cpu.Matrix[T]) {
 // next call.
 func (t *Tape[T]) last(blocks []graph.Block) {
 	t.lasting = blocks
-	clear(t.ofLasting)
+	for i := range t.ofLasting {
+		t.forget(&t.ofLasting[i])
+	}
 	t.ofLasting = append(t.ofLasting[:0], make([]derived[T], len(blocks))...)
+}
+
+// forget gives back what was derived.
+func (t *Tape[T]) forget(d *derived[T]) {
+	for _, m := range d.sums {
+		if t.mem.free != nil {
+			t.mem.free(m.Data)
+		}
+	}
+	*d = derived[T]{}
 }
 
 // derivedOf returns where to keep what is derived from b, or nil if b is only

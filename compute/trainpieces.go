@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -34,6 +35,9 @@ type pieceEngine struct {
 	blocks []graph.Block
 	halo   halo
 	grad   []float32
+
+	targets []uint32 // of the last batch, which blocks are trimmed to
+	trims   bool
 
 	forward, backward time.Duration // of the last gradient, with what it waited
 }
@@ -76,10 +80,11 @@ func (m *Model) NewPieceTrainer(ctx context.Context, execs func() *cpu.Exec, pie
 			if scratch != "" {
 				e.core.tape.spill(scratch)
 			}
-			block := graph.Block{NumDst: p.Masters, NumSrc: p.Masters + len(p.Others), Indptr: p.In.Indptr, Indices: p.In.Indices}
 			for range e.core.layers {
-				e.blocks = append(e.blocks, block)
+				e.blocks = append(e.blocks, graph.Block{NumDst: p.Masters, NumSrc: p.Masters + len(p.Others), Indptr: p.In.Indptr, Indices: p.In.Indices})
 			}
+			// As a batch in one process is (core.trimmed).
+			e.trims = m.statistics == nil && m.spec.GCNNorm != "block"
 			t.engines = append(t.engines, e)
 		}
 		if len(t.engines) == 0 {
@@ -104,7 +109,10 @@ func (t *PieceTrainer) Close() {
 // need of edges.
 func (t *PieceTrainer) Bytes() (n int64) {
 	for _, e := range t.engines {
-		n += e.core.tape.held() + 4*int64(len(e.halo.ids)+len(e.grad)+cap(e.halo.table)+cap(e.halo.back))
+		n += e.core.tape.held() + 4*int64(len(e.halo.ids)+len(e.grad)+cap(e.halo.table)+cap(e.halo.back)+len(e.targets))
+		if b := &e.blocks[len(e.blocks)-1]; !isWhole(b, e.piece.In) {
+			n += 8*int64(len(b.Indptr)+len(b.EdgeIDs)) + 4*int64(len(b.Indices))
+		}
 	}
 	return n
 }
@@ -161,6 +169,40 @@ func (t *PieceTrainer) Sum(ctx context.Context, grads [][]float32, stats []Stats
 	return sum, total, nil
 }
 
+// trim has the last layer's block have no rows but those of targets, if they have so few of the edges that it is worth their copy: nothing
+// reads what it makes of other nodes, whose gradients are zeros. Nodes keep their numbers, so no bit depends on it.
+func (e *pieceEngine) trim(targets []uint32) {
+	if !e.trims || e.targets != nil && slices.Equal(targets, e.targets) {
+		return
+	}
+	e.targets = append(make([]uint32, 0, len(targets)), targets...)
+	in, b := e.piece.In, &e.blocks[len(e.blocks)-1]
+	b.Indptr, b.Indices, b.EdgeIDs = in.Indptr, in.Indices, nil
+	e.core.tape.last(e.blocks)
+	left := make([]int64, len(in.Indptr)) // entries of each row, then of all before it
+	sum := int64(0)
+	for _, v := range targets {
+		left[v+1] = in.Indptr[v+1] - in.Indptr[v]
+		sum += left[v+1]
+	}
+	const worth = 2
+	if worth*sum > int64(len(in.Indices)) {
+		return
+	}
+	rows := make([]uint32, 0, sum)
+	var ids []int64 // weights are found by
+	for v := range b.NumDst {
+		if left[v+1] > 0 {
+			rows = append(rows, in.Indices[in.Indptr[v]:in.Indptr[v+1]]...)
+			for i := in.Indptr[v]; i < in.Indptr[v+1] && in.Weights != nil; i++ {
+				ids = append(ids, i)
+			}
+		}
+		left[v+1] = int64(len(rows))
+	}
+	b.Indptr, b.Indices, b.EdgeIDs = left, rows, ids
+}
+
 // gradient computes what Gradient does, of a piece; reports: with what Observe takes.
 func (e *pieceEngine) gradient(ctx context.Context, step int, params []float32, key rng.Key, b PieceBatch, reports bool) (Stats, error) {
 	c, p := e.core, e.piece
@@ -171,6 +213,7 @@ func (e *pieceEngine) gradient(ctx context.Context, step int, params []float32, 
 	if err := c.checkTargets(in, p.Masters); err != nil {
 		return Stats{}, fmt.Errorf("piece %d: %w", p.Index, err)
 	}
+	e.trim(b.Targets)
 	e.halo.begin(ctx, step)
 	began := time.Now()
 	c.tape.Reset()

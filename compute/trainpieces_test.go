@@ -92,6 +92,18 @@ func TestPieceGradient(t *testing.T) {
 					if len(memory.rows) > 0 {
 						t.Errorf("%d messages were not received", len(memory.rows))
 					}
+					entries, want := 0, 0
+					for _, e := range trainer.engines {
+						entries += len(e.blocks[len(e.blocks)-1].Indices)
+					}
+					for v := range ds.Graph.NumNodes() {
+						if v%3 == 0 || spec.Norm == "batch" {
+							want += ds.Graph.Degree(uint32(v))
+						}
+					}
+					if cutting == "2" && entries != want {
+						t.Errorf("the last layer sums %d entries, want %d", entries, want)
+					}
 				})
 			}
 		}

@@ -71,6 +71,7 @@ func TryParts(ctx context.Context, config Config, sum *pieces.Summary) (s schedu
 	first := compute.PieceSizes{Masters: part(sum.Nodes, 1024), Entries: part(edges, 1024), Others: part(int64(typical.Others), 256)}
 	first.Targets, first.Sent = min(part(int64(typical.Targets), 1), first.Masters), first.Others
 	tried := []compute.PieceSizes{first, first, first, first}
+	tried[1].Targets = 2 * first.Targets // a last layer is computed of their edges
 	tried[1].Masters, tried[2].Others, tried[2].Sent, tried[3].Entries = 2*first.Masters, 2*first.Others, 2*first.Sent, 2*first.Entries
 	workers := pool.New(1)
 	defer workers.Close()
