@@ -278,7 +278,7 @@ func (s *Session) Spreads() bool { return s.spreads }
 // ends what do computes by an error, it is waited for until all pieces are somewhere again, and do is called again: what it made is to be
 // overwritten or gone on with, checkpoints by settings that resume; so are a node's that is started again, whatever its settings say. A node without pieces waits for the others.
 func (s *Session) Compute(ctx context.Context, do func(cfg runtime.Config) error) error {
-	for told := ""; ; {
+	for told := map[string]time.Time{}; ; {
 		spread, err := s.features.parts.Spread(ctx)
 		if err != nil {
 			return err
@@ -300,10 +300,10 @@ func (s *Session) Compute(ctx context.Context, do func(cfg runtime.Config) error
 			return err
 		}
 		again := "pieces are computed again when each is somewhere"
-		if lost := spread.Lost(err); lost == told {
-			again = "" // until its lease ends it is tried again
+		if lost := spread.Lost(err); time.Since(told[lost]) < time.Minute {
+			again = "" // until its lease ends it is tried again, and those that it is lost to end as well
 		} else {
-			told = lost
+			told[lost] = time.Now()
 		}
 		if err := s.node.patient(ctx, again, err); err != nil {
 			return err
