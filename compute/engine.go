@@ -18,13 +18,26 @@ type Input struct {
 	Targets  []uint32        // rows of the output that carry loss, distinct; nil: the first ones
 	Labels   []int32         // class of each target
 	Multi    []uint8         // instead of Labels, several labels per target: OutDim values of 0 or 1 each
+	Values   []float32       // instead of Labels, the number that each target's output is to be; OutDim is 1
 	Weights  []float32       // weight of each target's loss; nil: all 1
 	Loss     *Loss           // what a class costs; nil: the cross-entropy
-	There    any             // the Blocks as a devices.Sampler left them in its device's memory, unchanged; nil: they are not there
+
+	Regression RegressionLoss // of Values
+	There      any            // the Blocks as a devices.Sampler left them in its device's memory, unchanged; nil: they are not there
 }
 
 // Loss says what a class costs, where that is not the cross-entropy alone.
 type Loss = cpu.LossOptions
+
+// RegressionLoss says what the distance to a value costs.
+type RegressionLoss = cpu.RegressionLoss
+
+// The losses of regression.
+const (
+	SquaredError  = cpu.SquaredError
+	AbsoluteError = cpu.AbsoluteError
+	HuberError    = cpu.HuberError
+)
 
 // Stats sums up a micro-batch.
 type Stats struct {
@@ -355,7 +368,7 @@ func (c *core[T]) targets(in *Input) int {
 	if in.Multi != nil {
 		return len(in.Multi) / c.model.spec.OutDim
 	}
-	return len(in.Labels)
+	return len(in.Labels) + len(in.Values)
 }
 
 // checkTargets reports targets, labels and weights that do not fit each other
@@ -363,6 +376,8 @@ func (c *core[T]) targets(in *Input) int {
 func (c *core[T]) checkTargets(in *Input, out int) error {
 	spec, n := &c.model.spec, c.targets(in)
 	switch {
+	case in.Values != nil && (in.Labels != nil || in.Multi != nil || spec.OutDim != 1 || in.Loss != nil):
+		return fmt.Errorf("the targets are numbers, of which a model with one output learns, and %d outputs or classes are given, too", spec.OutDim)
 	case in.Multi != nil && in.Labels != nil:
 		return fmt.Errorf("the targets have both one class and several labels")
 	case in.Multi != nil && len(in.Multi)%spec.OutDim != 0:
@@ -381,6 +396,11 @@ func (c *core[T]) checkTargets(in *Input, out int) error {
 	for i, y := range in.Labels {
 		if y < 0 || int(y) >= spec.OutDim {
 			return fmt.Errorf("target %d has class %d, outside [0, %d); only labelled nodes can carry loss", i, y, spec.OutDim)
+		}
+	}
+	for i, x := range in.Values {
+		if x-x != 0 {
+			return fmt.Errorf("target %d is %v; only nodes with a number can carry loss", i, x)
 		}
 	}
 	for i, r := range in.Targets {

@@ -21,7 +21,7 @@ type Link struct {
 // Stats counts links.
 func (e *Engine) LinkGradient(grad, params []float32, in *Input, links []Link) (Stats, error) {
 	c := e.core
-	if in.Targets != nil || in.Labels != nil || in.Multi != nil || in.Weights != nil {
+	if in.Targets != nil || in.Labels != nil || in.Multi != nil || in.Values != nil || in.Weights != nil {
 		return Stats{}, fmt.Errorf("compute: link prediction takes no targets, labels or weights of nodes")
 	}
 	if len(in.Blocks) > 0 {

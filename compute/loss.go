@@ -23,8 +23,8 @@ func (c *core[T]) loss(y *Value[T], in *Input) (Stats, error) {
 	if in.Loss != nil {
 		o = *in.Loss
 	}
-	weighted := o.ClassWeights != nil && in.Multi == nil // a class's weight is that of its target
-	fold := weighted && o.Smoothing == 0                 // a weight of the row does, which devices have, too
+	weighted := o.ClassWeights != nil && in.Labels != nil // a class's weight is that of its target
+	fold := weighted && o.Smoothing == 0                  // a weight of the row does, which devices have, too
 	var weights []T
 	if in.Weights != nil || weighted {
 		weights = c.tape.host.Zeroed(y.rows)
@@ -39,7 +39,7 @@ func (c *core[T]) loss(y *Value[T], in *Input) (Stats, error) {
 			return stats, fmt.Errorf("output row %d is a target twice", row)
 		}
 		labels[row] = int32(i)
-		if in.Multi == nil {
+		if in.Labels != nil {
 			labels[row] = in.Labels[i]
 		}
 		if weights != nil {
@@ -63,6 +63,10 @@ func (c *core[T]) loss(y *Value[T], in *Input) (Stats, error) {
 	var g cpu.Matrix[T]
 	if y.needs {
 		g, _ = y.gradient()
+	}
+	if in.Values != nil {
+		stats.Loss = cpu.Regression(c.tape.x, y.dense, labels, in.Values, weights, g, in.Regression)
+		return stats, nil
 	}
 	if in.Multi == nil {
 		stats.Loss, stats.Correct = cpu.SoftmaxLoss(c.tape.x, y.dense, labels, weights, g, o)

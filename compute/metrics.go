@@ -40,6 +40,48 @@ func f1(counts []classCounts) F1 {
 	return F1{all.f1(), sum / float64(max(seen, 1))}
 }
 
+// RegressionMetrics compare numbers with those that are predicted.
+type RegressionMetrics struct {
+	MAE  float64 // mean absolute error
+	RMSE float64 // root of the mean squared error
+	// R2 is 1 - Σ(y-p)²/Σ(y-mean y)², the coefficient of determination; where all y are the same, 1 if
+	// all p are, too, and else 0; NaN of fewer than two.
+	R2 float64
+}
+
+// MeasureRegression returns those of predictions of values; NaN without any. Values that are NaN do not count: n do.
+func MeasureRegression(predicted, values []float32) (m RegressionMetrics, n int) {
+	var absolute, squared, mean, around float64
+	for i, y := range values {
+		if y != y {
+			continue
+		}
+		n++
+		d := float64(y) - float64(predicted[i])
+		absolute, squared, mean = absolute+math.Abs(d), squared+float64(d*d), mean+float64(y)
+	}
+	if n == 0 {
+		return RegressionMetrics{math.NaN(), math.NaN(), math.NaN()}, 0
+	}
+	mean /= float64(n)
+	for _, y := range values {
+		if d := float64(y) - mean; y == y {
+			around += float64(d * d)
+		}
+	}
+	m = RegressionMetrics{absolute / float64(n), math.Sqrt(squared / float64(n)), math.NaN()}
+	switch {
+	case n < 2:
+	case around > 0:
+		m.R2 = 1 - squared/around
+	case squared == 0:
+		m.R2 = 1
+	default:
+		m.R2 = 0
+	}
+	return m, n
+}
+
 // ArgMax returns the column of row's largest value, the first of equals.
 func ArgMax(row []float32) int {
 	best := 0

@@ -22,11 +22,24 @@ type Dataset struct {
 // Unlabeled marks a node without a label in Labels.Class.
 const Unlabeled = -1
 
-// Labels are the classes of the nodes.
+// Labels are the classes of the nodes, or a number that each has.
 type Labels struct {
-	NumClasses int
+	NumClasses int     // of Values 1
 	Class      []int32 // single-label: class of each node or Unlabeled; nil when multi-label
 	Multi      []uint8 // multi-label: NumNodes×NumClasses of 0 or 1, row-major; nil when single-label
+	// Values, in place of Class and Multi, is what regression learns of each node; NaN: nothing is known.
+	Values []float32
+}
+
+// Known reports whether node v has a label. With several labels a node all have.
+func (l *Labels) Known(v uint32) bool {
+	switch {
+	case l.Values != nil:
+		return l.Values[v] == l.Values[v]
+	case l.Class != nil:
+		return l.Class[v] != Unlabeled
+	}
+	return true
 }
 
 // IsMulti reports whether a node can have several labels.

@@ -40,6 +40,8 @@ func (d *Dataset) Arrays() iter.Seq[Array] {
 			multi := flat(arrays.Labels, Uint8, l.Multi)
 			multi.Rows, multi.Cols = int64(g.NumNodes()), int64(l.NumClasses)
 			list = append(list, multi)
+		case l.Values != nil:
+			list = append(list, flat(arrays.Labels, Float32, l.Values))
 		default:
 			list = append(list, flat(arrays.Labels, Int32, l.Class))
 		}
@@ -126,9 +128,17 @@ func (d *Dataset) ContentHash(ctx context.Context) (string, error) {
 	if d.Labels != nil {
 		l = *d.Labels
 	}
-	split := arrays.SplitLabels(d.Graph.NumNodes(), l.NumClasses, l.Class, l.Multi, d.Train, d.Valid, d.Test)
+	split := arrays.SplitLabels(d.Graph.NumNodes(), l.NumClasses, l.bits(), l.Multi, d.Train, d.Valid, d.Test)
 	if err := stop.Err(); err != nil {
 		return "", fmt.Errorf("graph: interrupted while the data was hashed: %w", err)
 	}
 	return arrays.Fingerprint(list, int64(l.NumClasses), split), nil
+}
+
+// bits returns Class, or the bits of Values.
+func (l *Labels) bits() []int32 {
+	if l.Values != nil {
+		return arrays.View[int32](arrays.Bytes(l.Values))
+	}
+	return l.Class
 }

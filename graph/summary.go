@@ -22,9 +22,10 @@ type Summary struct {
 	EdgeFeatures  *TableSummary  `json:"edge_features,omitempty"`
 	Classes       int            `json:"classes"`
 	MultiLabel    bool           `json:"multi_label"`
-	Labeled       int64          `json:"labeled"` // nodes with a label; all, when multi-label
-	Splits        map[string]int `json:"splits"`  // sizes of train, valid and test
-	Named         bool           `json:"named"`   // nodes have names that are not their numbers
+	Numbers       bool           `json:"numbers,omitempty"` // labels are numbers, and Classes 1
+	Labeled       int64          `json:"labeled"`           // nodes with a label; all, when multi-label
+	Splits        map[string]int `json:"splits"`            // sizes of train, valid and test
+	Named         bool           `json:"named"`             // nodes have names that are not their numbers
 	NodeTimes     bool           `json:"node_times"`
 	EdgeTimes     bool           `json:"edge_times"`
 	Bytes         int64          `json:"bytes"` // of all arrays
@@ -68,9 +69,10 @@ func (d *Dataset) Summary() Summary {
 	}
 	if l := d.Labels; l != nil {
 		s.Classes, s.MultiLabel, s.Labeled = l.NumClasses, l.IsMulti(), int64(n)
-		s.Bytes += int64(len(l.Class))*4 + int64(len(l.Multi))
-		for _, c := range l.Class {
-			if c == Unlabeled {
+		s.Numbers = l.Values != nil
+		s.Bytes += int64(len(l.Class)+len(l.Values))*4 + int64(len(l.Multi))
+		for v := range len(l.Class) + len(l.Values) {
+			if !l.Known(uint32(v)) {
 				s.Labeled--
 			}
 		}

@@ -133,8 +133,8 @@ func (l *Labels) Validate(nodes int) error {
 		return dataerr.Bad("%d classes is out of range", l.NumClasses)
 	}
 	if l.IsMulti() {
-		if l.Class != nil {
-			return dataerr.Bad("labels are both single (Class) and multi (Multi); set one of them")
+		if l.Class != nil || l.Values != nil {
+			return dataerr.Bad("labels are both single (Class) and multi (Multi), or numbers (Values), too; set one of them")
 		}
 		if len(l.Multi) != nodes*l.NumClasses {
 			return dataerr.Bad("there are %d label values for %d nodes of %d classes", len(l.Multi), nodes, l.NumClasses)
@@ -142,6 +142,20 @@ func (l *Labels) Validate(nodes int) error {
 		for i, v := range l.Multi {
 			if v > 1 {
 				return dataerr.Bad("label of node %d, class %d is %d; it must be 0 or 1", i/l.NumClasses, i%l.NumClasses, v)
+			}
+		}
+		return nil
+	}
+	if l.Values != nil {
+		if l.Class != nil || l.NumClasses != 1 {
+			return dataerr.Bad("labels that are numbers (Values) have %d classes; set NumClasses to 1, and no Class", l.NumClasses)
+		}
+		if len(l.Values) != nodes {
+			return dataerr.Bad("there are %d labels for %d nodes; give one each, NaN for those without", len(l.Values), nodes)
+		}
+		for v, x := range l.Values {
+			if math.IsInf(float64(x), 0) {
+				return dataerr.Bad("label of node %d is infinite; use NaN for a node without label", v)
 			}
 		}
 		return nil
@@ -175,7 +189,7 @@ func (d *Dataset) ValidateSplits(nodes int) error {
 				return dataerr.Bad("%s[%d]: node %d is in split %s too; a node may be in one split only, or scores would be of nodes that were trained on", name, i, v, names[o])
 			}
 			owner[v] = uint8(k + 1)
-			if d.Labels != nil && !d.Labels.IsMulti() && d.Labels.Class[v] == Unlabeled {
+			if d.Labels != nil && !d.Labels.Known(v) {
 				return dataerr.Bad("%s[%d]: node %d has no label; take it out of the split or give it one", name, i, v)
 			}
 		}

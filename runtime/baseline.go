@@ -28,7 +28,7 @@ func (r *Runtime) BaselineAccuracy(ctx context.Context) (accuracy float64, err e
 }
 
 func (r *Runtime) baseline(ctx context.Context) (float64, error) {
-	if err := r.nodesOnly("accuracies"); err != nil {
+	if err := r.classesOnly("accuracies"); err != nil {
 		return 0, err
 	}
 	if err := r.check(); err != nil {

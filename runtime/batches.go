@@ -121,7 +121,7 @@ func (r *Runtime) batches(ctx context.Context, o BatchesOptions, yield func(*Bat
 		r.mu.Lock()
 		r.counted.Batches++
 		r.mu.Unlock()
-		if ds.Labels != nil && !ds.Labels.IsMulti() {
+		if ds.Labels != nil && ds.Labels.Class != nil {
 			b.Labels = b.Labels[:0]
 			for _, v := range b.Seeds {
 				b.Labels = append(b.Labels, ds.Labels.Class[v])

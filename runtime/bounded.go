@@ -282,7 +282,7 @@ func (s *bounded) book(a *async.Step) error {
 	}
 	return s.emit(Event{
 		Kind: EventStep, Epoch: id.Epoch, Batch: id.Batch, Loss: a.Stats.Loss / a.Stats.Weight, Staleness: int(a.Stale),
-		TrainAccuracy: ratio(a.Stats.Correct, a.Stats.Count), ValidAccuracy: math.NaN(), TestAccuracy: math.NaN(),
+		TrainAccuracy: s.r.share(a.Stats), ValidAccuracy: math.NaN(), TestAccuracy: math.NaN(),
 	})
 }
 

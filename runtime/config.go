@@ -68,8 +68,10 @@ type DataConfig struct {
 
 // ModelConfig says what is learnt: the task, the architecture and what it starts from.
 type ModelConfig struct {
-	// Task is what is learnt: node, the classes of nodes (also if empty), or link,
-	// which pairs of nodes are joined. In task link a batch is of Sampling.BatchSize links
+	// Task is what is learnt: node, the classes of nodes; regression, a number of each (graph.Labels.Values); empty: what
+	// of the two the labels are; or link, which pairs of nodes are joined. In task regression the model learns the numbers
+	// less their mean over the training nodes, divided by their standard deviation; evaluations and predictions
+	// are in the data's units, and report the root mean squared error where those of classes report the accuracy. In task link a batch is of Sampling.BatchSize links
 	// with their Sampling.Negatives; the loss is the binary cross-entropy of the dot product of
 	// two embeddings, which are Hidden wide; evaluations report the AUC where those
 	// of nodes report the accuracy; the splits are described at Links.
@@ -182,7 +184,8 @@ type TrainingConfig struct {
 	Epochs    int     `yaml:"epochs"`
 	Optimizer string  `yaml:"optimizer"` // adam, adamw or sgd, as PyTorch has them
 	LR        float64 `yaml:"lr"`        // learning rate
-	// Loss of classes: cross-entropy (also if empty), of softmax, or of the sigmoid of each label where nodes have several; or
+	// Loss of numbers (task regression): mse (also if empty), l1, or huber, which is mse/2 within a standard deviation and l1 beyond. Of
+	// classes: cross-entropy (also if empty), of softmax, or of the sigmoid of each label where nodes have several; or
 	// focal, with its exponent FocalGamma (0: 2). What a run reports of training is this loss; evaluations
 	// report the cross-entropy.
 	Loss       string  `yaml:"loss"`

@@ -62,6 +62,9 @@ func (r *Runtime) identify() Identity {
 	if r.links != nil {
 		id.Task, id.Negatives, id.KeepTargetEdges = r.cfg.Model.Task, r.cfg.negatives(), r.cfg.Sampling.KeepTargetEdges
 	}
+	if r.Regression() {
+		id.Task = taskRegression
+	}
 	if r.model != nil {
 		id.Model = r.model.Spec()
 	}

@@ -27,6 +27,8 @@ type Metrics struct {
 	// the rest, or over labels. Evaluate leaves it 0; EvaluateAUC computes it, to NaN
 	// where no class tells nodes apart.
 	AUC float64
+
+	compute.RegressionMetrics // of task regression, in place of the others; Loss is the mean squared error
 }
 
 // Embedding is a matrix with one row per asked-for node: the model's output.
@@ -150,7 +152,7 @@ func (r *Runtime) embed(ctx context.Context, ids []uint32, begin func(context.Co
 // Predict returns the most probable class of each node of ids, ties to the
 // lower class; Embedding.Predictions chooses several. It costs what Embed costs.
 func (r *Runtime) Predict(ctx context.Context, ids []uint32) ([]Prediction, error) {
-	if err := r.nodesOnly("predictions"); err != nil {
+	if err := r.classesOnly("predictions"); err != nil {
 		return nil, err
 	}
 	e, err := r.Embed(ctx, ids)
@@ -285,13 +287,22 @@ func (r *Runtime) fetchedRows(ctx context.Context, _ *graph.Dataset) func([]uint
 
 func (r *Runtime) evaluate(ctx context.Context, params []float32, nodes []uint32, auc bool) (Metrics, error) {
 	if len(nodes) == 0 {
-		return Metrics{Accuracy: math.NaN(), Loss: math.NaN(), AUC: math.NaN()}, nil
+		none, _ := compute.MeasureRegression(nil, nil)
+		return Metrics{Accuracy: math.NaN(), Loss: math.NaN(), AUC: math.NaN(), RegressionMetrics: none}, nil
 	}
 	out, err := r.infer(ctx, params, nodes)
 	if err != nil {
 		return Metrics{}, err
 	}
-	return score(r.data.ds.Labels, out, nodes, auc), nil
+	return r.score(out, nodes, auc), nil
+}
+
+// score compares row i of out with the label of nodes[i]; auc: with AUC.
+func (r *Runtime) score(out cpu.Matrix[float32], nodes []uint32, auc bool) Metrics {
+	if r.Regression() {
+		return r.cfg.target.scoreValues(r.data.ds.Labels, out, nodes)
+	}
+	return score(r.data.ds.Labels, out, nodes, auc)
 }
 
 // classesOf returns the class of each node.
@@ -312,7 +323,7 @@ func multiLabelsOf(l *graph.Labels, nodes []uint32) []uint8 {
 	return labels
 }
 
-// score compares row i of out with the label of nodes[i]; auc: with AUC.
+// score is Runtime.score of classes.
 func score(l *graph.Labels, out cpu.Matrix[float32], nodes []uint32, auc bool) Metrics {
 	if l.IsMulti() {
 		want := multiLabelsOf(l, nodes)
@@ -370,9 +381,12 @@ func (r *Runtime) accuracies(ctx context.Context, params []float32) (valid, test
 		return 0, 0, err
 	}
 	v := len(ds.Valid)
-	valid = score(ds.Labels, out.View(0, v, 0, out.Cols), ds.Valid, false).Accuracy
-	test = score(ds.Labels, out.View(v, len(nodes), 0, out.Cols), ds.Test, false).Accuracy
-	return valid, test, nil
+	on := r.score(out.View(0, v, 0, out.Cols), ds.Valid, false)
+	off := r.score(out.View(v, len(nodes), 0, out.Cols), ds.Test, false)
+	if r.Regression() {
+		return on.RMSE, off.RMSE, nil
+	}
+	return on.Accuracy, off.Accuracy, nil
 }
 
 // scoreMulti is score for several labels a node.

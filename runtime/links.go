@@ -58,7 +58,7 @@ func (c *Config) negatives() int { return max(c.Sampling.Negatives, 1) }
 // validateLinks reports settings that link prediction does without.
 func (c *Config) validateLinks(p *problems) {
 	if c.Model.Task != "" {
-		p.oneOf("task", c.Model.Task, "node", "link")
+		p.oneOf("task", c.Model.Task, "node", "link", taskRegression)
 	}
 	if c.Model.Task != "link" {
 		p.check(c.Sampling.Negatives == 0, "negatives: are drawn for task link alone")
@@ -146,6 +146,14 @@ func (r *Runtime) nodesOnly(what string) error {
 		return fmt.Errorf("%w: %s are of nodes with classes; with task link use Train, EvaluateLinks and Embed", ErrTask, what)
 	}
 	return nil
+}
+
+// classesOnly reports that the task has no classes.
+func (r *Runtime) classesOnly(what string) error {
+	if r.Regression() {
+		return fmt.Errorf("%w: %s are of nodes with classes; with task regression use Evaluate and PredictValues", ErrTask, what)
+	}
+	return r.nodesOnly(what)
 }
 
 // rankedLinks is how many links are measured at once.

@@ -233,7 +233,7 @@ func (t *trainCall) position() (training.Position, error) {
 func (t *trainCall) stepped(a *messages.Applied) error {
 	return t.emit(Event{
 		Kind: EventStep, Epoch: int(a.Step / t.steps), Batch: a.ID.Batch, Loss: a.Stats.Loss / a.Stats.Weight,
-		TrainAccuracy: ratio(a.Stats.Correct, a.Stats.Count), ValidAccuracy: math.NaN(), TestAccuracy: math.NaN(),
+		TrainAccuracy: t.r.share(a.Stats), ValidAccuracy: math.NaN(), TestAccuracy: math.NaN(),
 	})
 }
 
@@ -262,7 +262,7 @@ func (t *trainCall) endEpoch(ctx context.Context, epoch int) error {
 	r := t.r
 	t.enter(training.Ending)
 	e := Event{Kind: EventEpoch, Epoch: epoch, Loss: t.state.LastLoss, ValidAccuracy: math.NaN(), TestAccuracy: math.NaN()}
-	e.TrainAccuracy = ratio(t.state.Last.Correct, t.state.Last.Count)
+	e.TrainAccuracy = r.share(t.state.Last)
 	// Both end before anything changes: it may have to be done again.
 	var settled error
 	var settling sync.WaitGroup
@@ -285,12 +285,16 @@ func (t *trainCall) endEpoch(ctx context.Context, epoch int) error {
 		return err
 	}
 	if evaluates {
-		if t.state.Best.Report(e.ValidAccuracy) && r.cfg.Training.keepsBest() {
-			t.state.keep(epoch+1, e.ValidAccuracy, params)
+		figure := e.ValidAccuracy
+		if r.Regression() {
+			figure = -figure // an error: the smallest is the best
+		}
+		if t.state.Best.Report(figure) && r.cfg.Training.keepsBest() {
+			t.state.keep(epoch+1, figure, params)
 		}
 		if p := &t.updater.recipe; p.Schedule == "plateau" {
 			t.state.Plateau.Factor, t.state.Plateau.Patience = p.Factor, p.Every
-			t.state.Plateau.Report(e.ValidAccuracy, p.LR)
+			t.state.Plateau.Report(figure, p.LR)
 		}
 	}
 	t.state.Ended, e.Best = epoch+1, t.state.best()
@@ -331,6 +335,14 @@ func (t *trainCall) save() error {
 		return err
 	}
 	return t.replicate(checkpointPath(t.r.cfg.Checkpoint.Dir, t.state.Step))
+}
+
+// share is that of the targets that were right; numbers are not right or wrong.
+func (r *Runtime) share(s messages.Stats) float64 {
+	if r.Regression() {
+		return math.NaN()
+	}
+	return ratio(s.Correct, s.Count)
 }
 
 func ratio(a, b int) float64 {

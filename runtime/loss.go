@@ -31,7 +31,15 @@ func (t *TrainingConfig) gamma() float64 {
 // validateLoss reports settings of the loss that do not go together.
 func (c *Config) validateLoss(p *problems) {
 	t := &c.Training
-	p.oneOf("loss", t.Loss, "", crossEntropyLoss, focalLoss)
+	p.oneOf("loss", t.Loss, append([]string{"", crossEntropyLoss, focalLoss}, regressionLosses...)...)
+	if regression := slices.Contains(regressionLosses, t.Loss); c.Model.Task == "node" {
+		p.check(!regression, "loss: %s is of numbers, and task is node; choose %s or %s", t.Loss, crossEntropyLoss, focalLoss)
+	} else if c.Model.Task == taskRegression || regression {
+		const numbers = "%s: is of classes, and task regression learns numbers; leave it out"
+		p.check(t.Loss == "" || regression, "loss: %s is of classes, and task is regression; choose %s", t.Loss, strings.Join(regressionLosses, ", "))
+		p.check(t.LabelSmoothing == 0, numbers, "label-smoothing")
+		p.check(t.ClassWeights == "", numbers, "class-weights")
+	}
 	p.check(t.FocalGamma >= 0 && !math.IsInf(t.FocalGamma, 0), "focal-gamma: %v must be 0, which is 2, or a positive number", t.FocalGamma)
 	p.check(t.FocalGamma == 0 || t.Loss == focalLoss, "focal-gamma: is of the focal loss; set loss to focal, or leave it out")
 	p.check(t.LabelSmoothing >= 0 && t.LabelSmoothing < 1, "label-smoothing: %v is not in [0, 1)", t.LabelSmoothing)

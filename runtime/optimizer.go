@@ -37,6 +37,9 @@ type Recipe struct {
 func (c *Config) recipe() Recipe {
 	t := &c.Training
 	p := Recipe{Optimizer: t.Optimizer, LR: t.LR, WeightDecay: t.WeightDecay, ClipNorm: t.ClipNorm, LabelSmoothing: t.LabelSmoothing, ClassWeights: t.ClassWeights}
+	if slices.Contains(regressionLosses[1:], t.Loss) {
+		p.Loss = t.Loss
+	}
 	if t.Loss == focalLoss {
 		p.Loss, p.FocalGamma = t.Loss, t.gamma()
 	}

@@ -101,6 +101,12 @@ func differentColumns(of string, learnt, made []importer.FeatureColumn) (bad []s
 // labels returns l, of data made by one recipe or nil, with the classes of the model, made by another or nil.
 func (m *Model) labels(l *graph.Labels, learnt, made *importer.Recipe) (*graph.Labels, error) {
 	n := m.about.Model.OutDim
+	if m.about.Task == taskRegression && l != nil && l.Values == nil {
+		return nil, errors.New("its labels are classes, and the model predicts numbers; import it with --label COL:number, or --label none")
+	}
+	if m.about.Task == "node" && l != nil && l.Values != nil {
+		return nil, errors.New("its labels are numbers, and the model predicts classes; import it with --label COL, or --label none")
+	}
 	if l == nil || m.about.Task != "node" || l.NumClasses > n {
 		return l, nil // more classes are refused with the other widths
 	}

@@ -256,7 +256,15 @@ func (r *Runtime) prepare(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	cfg.multi = cfg.multiLabel(r.data.ds)
+	if err := cfg.settleTask(r.data.ds.Labels); err != nil {
+		return err
+	}
+	if cfg.multi = cfg.multiLabel(r.data.ds); r.Regression() {
+		cfg.findTarget(r.data.ds)
+		if r.device != nil {
+			return fmt.Errorf("%w: device: task regression is learnt on the processor alone; set device to cpu, or leave it out", ErrConfig)
+		}
+	}
 	if cfg.Model.Task == "link" && cfg.Cluster.Away {
 		r.data.ds = withoutLinks(cfg.sizesOf(r.data.ds))
 	} else if cfg.Model.Task == "link" {
@@ -274,7 +282,7 @@ func (r *Runtime) prepare(ctx context.Context) (err error) {
 		}
 		r.params, blocks = r.model.Init(cfg.Training.Seed), r.model.Blocks()
 	}
-	if r.model != nil && ds.Labels != nil {
+	if r.model != nil && ds.Labels != nil && r.links == nil && !r.Regression() {
 		if r.loss, err = cfg.classLoss(ds.Recipe, ds.Labels.NumClasses, ds); err != nil {
 			return err
 		}
@@ -441,7 +449,7 @@ func (c *Config) outputs(ds *graph.Dataset) int {
 	if ds.Labels != nil {
 		classes = ds.Labels.NumClasses
 	}
-	if m := c.Model.Saved; m != nil && m.about != nil && m.about.Task == "node" {
+	if m := c.Model.Saved; m != nil && m.about != nil && m.about.Task != "link" {
 		return max(classes, m.about.Model.OutDim)
 	} else if m != nil && m.guess != nil && classes == 0 {
 		return m.guess.OutDim

@@ -53,6 +53,9 @@ func describeModel(m *compute.Model, cfg *settings, recipe []byte) (meta map[str
 	if d.MultiLabel || d.NormalizeFeatures {
 		d.Version = 3
 	}
+	if cfg.Model.Task == taskRegression {
+		d.Version, d.Target = 4, &cfg.target
+	}
 	about, err := json.Marshal(d)
 	if err != nil {
 		return nil, err

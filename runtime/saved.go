@@ -35,11 +35,11 @@ type Model struct {
 // besides the data, to compute with it what was trained. It is JSON in the metadata of
 // a safetensors file, under DescriptionKey, and under its checksums.
 type Description struct {
-	// Version is 1, 2 with Stages, or 3 with MultiLabel or NormalizeFeatures. One that says more has a higher version, and programs
+	// Version is 1, 2 with Stages, 3 with MultiLabel or NormalizeFeatures, or 4 with Target. One that says more has a higher version, and programs
 	// refuse what they do not know: predictions may depend on it. It is 0 in files of before
 	// there were versions, see SpecKey.
 	Version int `json:"version"`
-	// Task is what was learnt: node or link, see ModelConfig.Task.
+	// Task is what was learnt: node, regression or link, see ModelConfig.Task.
 	Task string `json:"task"`
 	// Model is the architecture, with the dropouts that it was trained with. InDim,
 	// OutDim and EdgeDim are what the data must have.
@@ -51,9 +51,11 @@ type Description struct {
 	MultiLabel bool `json:"multi_label,omitempty"`
 	// NormalizeFeatures is DataConfig.NormalizeFeatures of the run.
 	NormalizeFeatures bool `json:"normalize_features,omitempty"`
+	// Target says what numbers outputs stand for, of task regression.
+	Target *Target `json:"target,omitempty"`
 }
 
-const descriptionVersion = 3
+const descriptionVersion = 4
 
 // Metadata keys of safetensors files of parameters.
 const (
@@ -239,7 +241,7 @@ type Progress struct {
 	Step       int64    `json:"step"`                  // batches that were applied
 	Epochs     int      `json:"epochs"`                // that ended
 	BestEpoch  int      `json:"best_epoch,omitempty"`  // after how many epochs the parameters were made, if they are the best by validation
-	BestFigure float64  `json:"best_figure,omitempty"` // their validation accuracy
+	BestFigure float64  `json:"best_figure,omitempty"` // their validation accuracy, of numbers the error
 	Identity   Identity `json:"identity"`
 }
 
@@ -251,7 +253,9 @@ func (m *Model) Progress() (p Progress, ok bool) {
 	}
 	p = Progress{Step: c.Step, Epochs: c.Ended, BestEpoch: c.best(), Identity: c.Identity}
 	if c.Kept != nil {
-		p.BestFigure = c.Kept.Figure
+		if p.BestFigure = c.Kept.Figure; c.Identity.Task == taskRegression {
+			p.BestFigure = -p.BestFigure
+		}
 	}
 	return p, true
 }
@@ -468,8 +472,11 @@ func (d *Description) validate(version int) error {
 			return fmt.Errorf("%s: %d is not in [%d, %d]", x.name, x.n, x.from, x.max)
 		}
 	}
-	if d.Task != "node" && d.Task != "link" {
-		return fmt.Errorf("task: %q is neither node nor link", d.Task)
+	if d.Task != "node" && d.Task != "link" && d.Task != taskRegression {
+		return fmt.Errorf("task: %q is none of node, regression and link", d.Task)
+	}
+	if t := d.Target; (t != nil) != (d.Task == taskRegression) || t != nil && (d.Version < 4 || !(t.Deviation > 0) || t.Mean-t.Mean+t.Deviation-t.Deviation != 0) {
+		return fmt.Errorf("target: %+v in task %s", t, d.Task)
 	}
 	if s.Model == "" {
 		return errors.New("it names no model")

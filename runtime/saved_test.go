@@ -191,7 +191,7 @@ func TestDescriptions(t *testing.T) {
 		t.Errorf("nodes are %v, and were %v; the log: %s", got, want, &log)
 	}
 	for why, meta := range map[string]string{
-		"version 4":       `{"version":4,"task":"node","model":` + string(spec) + `}`,
+		"version 5":       `{"version":5,"task":"node","model":` + string(spec) + `}`,
 		"unknown field":   `{"version":1,"recipe":{},"task":"node","model":` + string(spec) + `}`,
 		"of the model":    `{"version":1,"task":"node","model":` + strings.Replace(string(spec), "{", `{"wings":2,`, 1) + `}`,
 		"a later version": `{"version":99,"how":[]}`,

@@ -44,6 +44,7 @@ type settings struct {
 	method    overlap.Method     // ReorderMethod; 0: batches keep their order
 	precision cpu.Precision
 	sampler   sampling.Spec // Sampler, Fanouts and SamplerOptions
+	target    Target        // of task regression
 	multi     bool          // nodes have several labels each, the data says or Model.Saved
 }
 

@@ -40,8 +40,8 @@ type Event struct {
 	Loss          float64 // mean per seed node: of the batch (EventStep) or the epoch
 	Staleness     int     // EventStep, with Config.Training.Sync ssp: steps applied since the version that it was computed on
 	Late          []int64 // EventDone, with Config.Training.Sync ssp: how many steps had Staleness 0, 1, …, in this process since it began
-	TrainAccuracy float64 // on the seeds as they were trained, with dropout
-	ValidAccuracy float64 // exact, by inference; NaN when not evaluated; of links, the AUC
+	TrainAccuracy float64 // on the seeds as they were trained, with dropout; NaN of numbers
+	ValidAccuracy float64 // exact, by inference; NaN when not evaluated; of links, the AUC; of numbers, the root mean squared error
 	TestAccuracy  float64
 	// Best is, of EventEpoch and EventDone, after how many epochs the parameters were made that are best by
 	// validation so far and that training ends with; 0: it ends with the last ones.
@@ -222,7 +222,7 @@ func (r *Runtime) check() error {
 		return fmt.Errorf("runtime: the training set of %s is empty; add a train split to the data", ds.Name)
 	}
 	for _, v := range ds.Train {
-		if !ds.Labels.IsMulti() && ds.Labels.Class[v] == graph.Unlabeled {
+		if !ds.Labels.Known(v) {
 			return fmt.Errorf("runtime: node %d is in the training set of %s but has no label; label it or take it out", v, ds.Name)
 		}
 	}

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/clock"
@@ -23,6 +24,9 @@ type worker struct {
 	slab     *graph.Features // rows of batches that have slots
 	labels   []int32
 	multi    []uint8
+	values   []float32
+	target   Target // of task regression, with its loss
+	distance compute.RegressionLoss
 	pairs    []compute.Link
 	gatherer *features.Gatherer // of a batch's rows; nil: they are read where they lie
 	limit    int64              // rows that gatherer has room for
@@ -66,13 +70,20 @@ func (w *worker) Gradient(grad, params []float32, b *sampling.Batch, rows actors
 		s, err := w.engine.LinkGradient(grad, params, in, w.pairs)
 		return messages.Stats{Loss: s.Loss, Weight: s.Weight, Correct: s.Correct, Count: s.Count}, err
 	}
-	if l := w.ds.Labels; l.IsMulti() {
+	switch l := w.ds.Labels; {
+	case l.Values != nil:
+		w.values = w.values[:0]
+		for _, v := range b.Seeds {
+			w.values = append(w.values, float32((float64(l.Values[v])-w.target.Mean)/w.target.Deviation))
+		}
+		in.Values, in.Regression = w.values, w.distance
+	case l.IsMulti():
 		w.multi = w.multi[:0]
 		for _, v := range b.Seeds {
 			w.multi = append(w.multi, l.Multi[int(v)*l.NumClasses:(int(v)+1)*l.NumClasses]...)
 		}
 		in.Multi = w.multi
-	} else {
+	default:
 		w.labels = w.labels[:0]
 		for _, v := range b.Seeds {
 			w.labels = append(w.labels, l.Class[v])
@@ -143,7 +154,7 @@ func (r *Runtime) trainingConfig(ctx context.Context, work actors.Work, u *updat
 		limitFirstStep(&c)
 	}
 	for i := range r.plan.Trainers {
-		w := &worker{engine: r.engine(u, i), ds: r.sampler.Dataset(), loss: r.loss, slab: mem.table(), limit: r.plan.CopyRows}
+		w := &worker{engine: r.engine(u, i), ds: r.sampler.Dataset(), loss: r.loss, target: r.cfg.target, distance: compute.RegressionLoss(max(slices.Index(regressionLosses, r.cfg.Training.Loss), 0)), slab: mem.table(), limit: r.plan.CopyRows}
 		if r.resident() && r.deviceOf(i) > 0 {
 			w.away = u
 		}

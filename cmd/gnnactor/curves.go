@@ -27,7 +27,7 @@ type curves struct {
 	epochs                   []runtime.Event
 	loss, train, valid, test plotter.XYs
 	begun                    bool // the run has parameters of its own: it went on from a checkpoint, or made a step
-	links                    bool // valid and test are AUCs, and train is not drawn beside them
+	figure                   splitFigure
 }
 
 // event takes the figures of ev that were measured.
@@ -115,16 +115,25 @@ func (c *curves) lossPlot() *plot.Plot {
 }
 
 func (c *curves) accuracyPlot() *plot.Plot {
-	title := "accuracy"
-	if c.links {
-		title, c.train = "AUC", nil
+	if c.figure == aucFigure { // train is of the batches' pairs, and right or wrong
+		c.train = nil
 	}
-	p := newPlot(title)
+	p := newPlot(c.figure.name())
 	addLine(p, "train", c.train, color.RGBA{R: 0x1b, G: 0x6c, B: 0xa8, A: 0xff})
 	addLine(p, "valid", c.valid, color.RGBA{R: 0xd9, G: 0x6b, B: 0x0b, A: 0xff})
 	addLine(p, "test", c.test, color.RGBA{R: 0x2e, G: 0x8b, B: 0x57, A: 0xff})
 	if p.Y.Min == p.Y.Max { // one epoch, and no spread to show: gonum would draw beyond what there can be
-		p.Y.Min, p.Y.Max = 0, 1
+		if p.Y.Min, p.Y.Max = 0, 1; c.figure == rmseFigure {
+			p.Y.Max = math.Inf(-1)
+			for _, points := range []plotter.XYs{c.valid, c.test} {
+				for _, at := range points {
+					p.Y.Max = max(p.Y.Max, 1.1*at.Y, 1e-9)
+				}
+			}
+			if math.IsInf(p.Y.Max, -1) {
+				p.Y.Max = 1
+			}
+		}
 	}
 	p.Legend.YPosition = draw.PosBottom
 	placeLegend(p, c.train, c.valid, c.test)

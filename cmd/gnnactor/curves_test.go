@@ -127,7 +127,7 @@ func TestWholeTicks(t *testing.T) {
 // no part of them.
 func TestCurvesOfLinks(t *testing.T) {
 	for links, want := range map[bool]string{false: "accuracy", true: "AUC"} {
-		c := &curves{links: links}
+		c := &curves{figure: map[bool]splitFigure{true: aucFigure}[links]}
 		for epoch := range 3 {
 			c.event(epochEvent(epoch))
 		}
@@ -150,7 +150,7 @@ func TestLegendCoversNoLine(t *testing.T) {
 	}
 	for name, valid := range shapes {
 		for other, test := range shapes {
-			c := &curves{links: true}
+			c := &curves{figure: aucFigure}
 			for i := range 30 {
 				x := float64(i) / 29
 				c.event(runtime.Event{Kind: runtime.EventEpoch, Epoch: i, Loss: 1, ValidAccuracy: valid(x), TestAccuracy: test(x) - 0.01})

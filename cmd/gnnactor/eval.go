@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/pieces"
 	"github.com/gnnactor/gnnactor/runtime"
 )
@@ -28,7 +29,8 @@ pairs that no edge joins, and the share of ranks up to 10. Held-out links (5 % f
 validation, 10 % for the test, chosen by the pair of nodes) are no edges then.
 
 The accuracy of nodes with several labels is the micro-F1 score. AUC is the mean
-over the classes, each against the rest.
+over the classes, each against the rest. Of numbers (--task regression) it measures the mean absolute error, the root
+of the mean squared one and R².
 
 The file says which model it was saved from, and for which task; flags that
 contradict it are refused. For one that does not, written by PyG say, name --model,
@@ -123,6 +125,38 @@ func linkTable(ctx context.Context, rt *runtime.Runtime, t *table) (map[string]l
 	return results, nil
 }
 
+// regressionResult is splitResult for numbers.
+type regressionResult struct {
+	MAE   finite `json:"mae"`
+	RMSE  finite `json:"rmse"`
+	R2    finite `json:"r2"`
+	Nodes int    `json:"nodes"`
+}
+
+// regressionTable measures the splits of nodes with numbers; it adds to t what it returns.
+func regressionTable(ctx context.Context, rt *runtime.Runtime, t *table) (map[string]regressionResult, error) {
+	results := map[string]regressionResult{}
+	t.row("", "nodes", "MAE", "RMSE", "R²")
+	splits, names := splitsOf(rt.Dataset())
+	for i, name := range names {
+		m, err := rt.Evaluate(ctx, splits[i])
+		if err != nil {
+			return nil, err
+		}
+		results[name] = regressionResult{finite(m.MAE), finite(m.RMSE), finite(m.R2), m.Count}
+		t.row(name, formatCount(m.Count), formatNumber(m.MAE), formatNumber(m.RMSE), formatNumber(m.R2))
+	}
+	return results, nil
+}
+
+// splitsOf returns the splits with their names; where there are none, all nodes.
+func splitsOf(ds *graph.Dataset) (splits [][]uint32, names []string) {
+	if len(ds.Train)+len(ds.Valid)+len(ds.Test) == 0 {
+		return [][]uint32{allNodes(ds.Graph.NumNodes())}, []string{"all"}
+	}
+	return [][]uint32{ds.Train, ds.Valid, ds.Test}, splitNames[:]
+}
+
 func (a *app) evaluate(cmd *cobra.Command, rt *runtime.Runtime) error {
 	ds := rt.Dataset()
 	if rt.NumLinks(runtime.TrainLinks) > 0 {
@@ -137,10 +171,19 @@ func (a *app) evaluate(cmd *cobra.Command, rt *runtime.Runtime) error {
 		a.logf("%s", describe(ds))
 		return t.write(a.stdout)
 	}
-	splits, names := [][]uint32{ds.Train, ds.Valid, ds.Test}, splitNames[:]
-	if len(ds.Train)+len(ds.Valid)+len(ds.Test) == 0 {
-		splits, names = [][]uint32{allNodes(ds.Graph.NumNodes())}, []string{"all"}
+	if rt.Regression() {
+		var t table
+		results, err := regressionTable(cmd.Context(), rt, &t)
+		if err != nil {
+			return err
+		}
+		if a.output == outputJSON {
+			return a.printJSON(results)
+		}
+		a.logf("%s", describe(ds))
+		return t.write(a.stdout)
 	}
+	splits, names := splitsOf(ds)
 	return a.showSplits(describe(ds), names, func(i int) (runtime.Metrics, error) { return rt.EvaluateAUC(cmd.Context(), splits[i]) })
 }
 

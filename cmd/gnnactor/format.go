@@ -83,6 +83,17 @@ func formatPercent(x float64) string {
 	return strconv.FormatFloat(100*x, 'f', 1, 64) + " %"
 }
 
+// formatNumber writes a number with four digits or, if it is large, its whole part; "–" when there is none.
+func formatNumber(x float64) string {
+	switch {
+	case math.IsNaN(x):
+		return "–"
+	case math.Abs(x) >= 1e4 && math.Abs(x) < 1e15:
+		return strconv.FormatFloat(x, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(x, 'g', 4, 64)
+}
+
 // formatLoss writes a loss with four places; "–" when there is none.
 func formatLoss(x float64) string {
 	if math.IsNaN(x) {

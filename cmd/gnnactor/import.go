@@ -139,7 +139,7 @@ STORE appears only when it is complete.`,
 	f.StringVar(&o.Time, "time", "", "`COL`umn of edges' times, whole numbers or dates; none: take none")
 	f.StringArrayVar(&o.EdgeFeatures, "edge-feature", nil, "`COL`umn of edges' features, again for each; COL:number, COL:category or COL:text says of which kind")
 	f.StringVar(&o.ID, "id", "", "`COL`umn of nodes' ids; row: nodes are 0, 1, … in the order of the rows")
-	f.StringVar(&o.Label, "label", "", "`COL`umn of nodes' labels, numbers or names; none: take none")
+	f.StringVar(&o.Label, "label", "", "`COL`umn of nodes' labels, classes by numbers or names; COL:number: numbers to predict; none: take none")
 	f.StringArrayVar(&o.Features, "feature", nil, "`COL`umn of nodes' features, again for each, as for --edge-feature; all; none (default: all other columns of numbers)")
 	f.StringVar(&o.Scale, "scale", "", "standard: give features that are numbers mean 0 and deviation 1 over the training nodes")
 	f.StringVar(&recipe, "recipe", "", "make features and classes as those of `STORE`, or of the data of a saved model, were made")

@@ -105,7 +105,10 @@ func (i *inspection) table() *table {
 			t.row(f.name, fmt.Sprintf("%s × %s", formatCount(f.Cols), f.DType))
 		}
 	}
-	if i.Classes > 0 {
+	if i.Numbers {
+		t.row("labels", "numbers")
+		t.row("labelled nodes", formatCount(i.Labeled))
+	} else if i.Classes > 0 {
 		kind := ""
 		if i.MultiLabel {
 			kind = ", several a node"

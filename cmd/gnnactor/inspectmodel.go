@@ -101,7 +101,7 @@ func (i *modelInspection) table() *table {
 		t.row("epochs", formatCount(p.Epochs))
 		t.row("batches", formatCount(p.Step))
 		if p.BestEpoch > 0 {
-			t.row("parameters of epoch", formatCount(p.BestEpoch), "best by validation, "+formatPercent(p.BestFigure))
+			t.row("parameters of epoch", formatCount(p.BestEpoch), "best by validation, "+map[bool]string{true: "RMSE " + formatNumber(p.BestFigure), false: formatPercent(p.BestFigure)}[p.Identity.Task == "regression"])
 		}
 		id := &p.Identity
 		t.row("sampler", fmt.Sprintf("%s %v", id.Sampler.Name, id.Sampler.Fanouts))

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/gnnactor/gnnactor/runtime"
 )
@@ -15,7 +16,8 @@ import (
 // metricsLog writes a line for each epoch: JSON, or CSV where the name ends so.
 type metricsLog struct {
 	*lineLog
-	csv, links bool
+	csv    bool
+	figure splitFigure
 }
 
 // metricsEndings are those of files that --metrics makes.
@@ -39,11 +41,8 @@ type figure struct {
 }
 
 // figures are those of an epoch, in the order in which files have them.
-func figures(e runtime.Event, links bool) []figure {
-	metric := "accuracy"
-	if links {
-		metric = "auc"
-	}
+func figures(e runtime.Event, f splitFigure) []figure {
+	metric := strings.ToLower(f.name())
 	best := math.NaN()
 	if e.Best > 0 {
 		best = float64(e.Best)
@@ -64,7 +63,7 @@ func (l *metricsLog) event(e runtime.Event) {
 		return
 	}
 	var b bytes.Buffer
-	list := figures(e, l.links)
+	list := figures(e, l.figure)
 	if l.csv {
 		w := csv.NewWriter(&b)
 		var names, values []string

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -28,6 +29,12 @@ type nodePrediction struct {
 	Classes *[]prediction `json:"classes,omitempty"` // where several can be
 }
 
+// nodeValue is one node's line in --output json, of a model of numbers.
+type nodeValue struct {
+	ID    any     `json:"id"`
+	Value float32 `json:"value"`
+}
+
 // predictFlags say what is predicted of nodes, and where it goes.
 type predictFlags struct {
 	runtime.Choice
@@ -36,7 +43,7 @@ type predictFlags struct {
 }
 
 func (f *predictFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.out, "out", "", "`FILE`.csv or .jsonl to write predictions to, or .npy for --probabilities (default: print them)")
+	cmd.Flags().StringVar(&f.out, "out", "", "`FILE`.csv or .jsonl to write predictions to, or .npy for --probabilities and numbers (default: print them)")
 	cmd.Flags().IntVar(&f.Top, "top", 0, "the `K` most probable classes of each node (default: one, or with several labels a node all by --threshold)")
 	cmd.Flags().Float64Var(&f.Threshold, "threshold", 0, "classes that are at least so probable (default with several labels a node: 0.5)")
 	cmd.Flags().BoolVar(&f.probabilities, "probabilities", false, "with --out: the probability of every class, a column each")
@@ -55,7 +62,39 @@ func (f *predictFlags) check() error {
 	case f.probabilities:
 		return checkRowsFile(f.out, rowsEndings)
 	}
-	return checkRowsFile(f.out, rowsEndings[1:])
+	return checkRowsFile(f.out, rowsEndings)
+}
+
+// printValues prints or writes a number for each node.
+func (a *app) printValues(ids []uint32, values []float32, f *predictFlags, c called) error {
+	if f.Top > 0 || f.Threshold > 0 || f.probabilities {
+		return usagef("--top, --threshold and --probabilities are of classes, and the model predicts numbers; leave them out")
+	}
+	object := func(i int) nodeValue { return nodeValue{c.id(ids[i]), values[i]} }
+	text := func(x float32) string { return strconv.FormatFloat(float64(x), 'g', -1, 32) }
+	e := &runtime.Embedding{Rows: len(values), Cols: 1, Data: values}
+	switch {
+	case f.out != "":
+		var err error
+		if plotFormat(f.out) == rowsEndings[0] {
+			err = writeRows(f.out, ids, e, nil, "", c)
+		} else {
+			err = writeLines(f.out, []string{"id", "value"}, len(ids), func(i int) (any, [][]string) {
+				return object(i), [][]string{{string(c.name(nil, ids[i])), text(values[i])}}
+			})
+		}
+		if err != nil {
+			return err
+		}
+		return a.showFile(f.out, e.Rows, e.Cols)
+	case a.output == outputJSON:
+		list := make([]nodeValue, len(ids))
+		for i := range ids {
+			list[i] = object(i)
+		}
+		return a.printJSON(map[string]any{"predictions": list})
+	}
+	return a.printRows(ids, e, c)
 }
 
 func newPredict(a *app) *cobra.Command {
@@ -74,7 +113,8 @@ neighbourhood: one line each with id, class and probability, tabs between. Ids a
 data calls them, classes what that of the training did. The data needs no labels.
 Where nodes have several labels those are printed that are more probable than not. --top and
 --threshold choose others, in a line each of id and pairs of class and probability. With --out they go to
-a file, in CSV a line for each node and class, or with --probabilities those of all classes.
+a file, in CSV a line for each node and class, or with --probabilities those of all classes. A model of numbers
+(--task regression) predicts one for each node.
 
 ` + overPieces,
 		Example: `  gnnactor predict --data DIR --params model.safetensors --ids 0,5,10-19
@@ -119,6 +159,9 @@ a file, in CSV a line for each node and class, or with --probabilities those of 
 			if err != nil {
 				return err
 			}
+			if rt.Regression() {
+				return a.printValues(ids, rt.Values(e), &f, calledIn(rt.Dataset()))
+			}
 			return a.printPredictions(ids, e, rt.MultiLabel(), &f, calledIn(rt.Dataset()))
 		},
 	}
@@ -133,6 +176,9 @@ a file, in CSV a line for each node and class, or with --probabilities those of 
 
 // printPredictions prints or writes the classes of nodes under their names, of a model's outputs.
 func (a *app) printPredictions(ids []uint32, e *runtime.Embedding, multi bool, f *predictFlags, c called) error {
+	if !f.probabilities && plotFormat(f.out) == rowsEndings[0] {
+		return usagef("--out %s: an array holds numbers alone; ask for --probabilities, or name a file %s", f.out, strings.Join(rowsEndings[1:], ", "))
+	}
 	return graph.Guard(func() error {
 		recipe, err := c.recipe()
 		if err != nil {

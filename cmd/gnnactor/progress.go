@@ -18,7 +18,7 @@ type progress struct {
 	w      io.Writer
 	width  int // of the terminal; 0: not a terminal
 	epochs int
-	links  bool // of task link: the splits' figures are AUCs
+	figure splitFigure
 	now    func() time.Time
 
 	last  time.Time // of the last line written
@@ -55,7 +55,7 @@ func (p *progress) event(ev runtime.Event) {
 	case runtime.EventEpoch:
 		p.loss, p.line = ev.Loss, ""
 		if !math.IsNaN(ev.ValidAccuracy) {
-			p.valid = "  valid " + metricOf(p.links) + formatPercent(ev.ValidAccuracy)
+			p.valid = "  valid " + p.figure.prefix() + p.figure.format(ev.ValidAccuracy)
 		}
 		switch {
 		case p.width > 0:
@@ -63,7 +63,7 @@ func (p *progress) event(ev runtime.Event) {
 				p.bar(ev.Epoch+1, 0, 0)
 			}
 		default:
-			p.line = fmt.Sprintf("epoch %d/%d  loss %s%s  %s\n", ev.Epoch+1, p.epochs, formatLoss(ev.Loss), accuracies(ev, p.links), formatDuration(ev.Wall))
+			p.line = fmt.Sprintf("epoch %d/%d  loss %s%s  %s\n", ev.Epoch+1, p.epochs, formatLoss(ev.Loss), accuracies(ev, p.figure), formatDuration(ev.Wall))
 			if ev.Epoch+1 == p.epochs || p.due(time.Second) {
 				p.write()
 			}
@@ -72,7 +72,11 @@ func (p *progress) event(ev runtime.Event) {
 		p.clear()
 		p.write()
 		if done := ev.Epoch + 1; done > 0 && done < p.epochs {
-			fmt.Fprintf(p.w, "gnnactor: stopped after %d of %d epochs: the validation accuracy does not rise any more (--patience)\n", done, p.epochs)
+			does := "rise"
+			if p.figure == rmseFigure {
+				does = "fall"
+			}
+			fmt.Fprintf(p.w, "gnnactor: stopped after %d of %d epochs: the validation %s does not %s any more (--patience)\n", done, p.epochs, p.figure.name(), does)
 		}
 		if ev.Best > 0 {
 			fmt.Fprintf(p.w, "gnnactor: the parameters are those of epoch %d, the best by validation (--keep last keeps the last)\n", ev.Best)
@@ -142,28 +146,56 @@ func drawBar(share float64, width int) string {
 	return bar + strings.Repeat("·", width-utf8.RuneCountInString(bar))
 }
 
-// metricOf names what an event's accuracies of valid and test are, unless they are
-// accuracies.
-func metricOf(links bool) string {
-	if links {
-		return "AUC "
+// splitFigure is what an event's figures of valid and test are.
+type splitFigure int
+
+const (
+	accuracyFigure splitFigure = iota
+	aucFigure                  // of task link
+	rmseFigure                 // of task regression
+)
+
+// figureOf returns that of a run; rt is nil of a node that holds rows alone.
+func figureOf(cfg runtime.Config, rt *runtime.Runtime) splitFigure {
+	switch {
+	case cfg.Model.Task == "link":
+		return aucFigure
+	case rt != nil && rt.Regression():
+		return rmseFigure
 	}
-	return ""
+	return accuracyFigure
+}
+
+func (f splitFigure) name() string { return [...]string{"accuracy", "AUC", "RMSE"}[f] }
+
+// prefix is the name with a blank, unless the figure goes without saying.
+func (f splitFigure) prefix() string {
+	if f == accuracyFigure {
+		return ""
+	}
+	return f.name() + " "
+}
+
+func (f splitFigure) format(x float64) string {
+	if f == rmseFigure {
+		return formatNumber(x)
+	}
+	return formatPercent(x)
 }
 
 // accuracies writes those of an epoch that were measured.
-func accuracies(ev runtime.Event, links bool) string {
+func accuracies(ev runtime.Event, f splitFigure) string {
 	var b strings.Builder
 	train := "train"
-	if links { // of the batches' pairs
+	if f == aucFigure { // of the batches' pairs
 		train = "train accuracy"
 	}
 	for _, s := range []struct {
 		name string
 		x    float64
-	}{{train, ev.TrainAccuracy}, {"valid " + metricOf(links), ev.ValidAccuracy}, {"test " + metricOf(links), ev.TestAccuracy}} {
+	}{{train, ev.TrainAccuracy}, {"valid " + f.prefix(), ev.ValidAccuracy}, {"test " + f.prefix(), ev.TestAccuracy}} {
 		if !math.IsNaN(s.x) {
-			fmt.Fprintf(&b, "  %s %s", strings.TrimSpace(s.name), formatPercent(s.x))
+			fmt.Fprintf(&b, "  %s %s", strings.TrimSpace(s.name), f.format(s.x))
 		}
 	}
 	return b.String()

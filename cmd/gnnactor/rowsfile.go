@@ -67,6 +67,9 @@ func writeLines(name string, head []string, n int, each func(i int) (any, [][]st
 					}
 				}
 				for _, row := range rows {
+					if plotFormat(name) != ".csv" {
+						break
+					}
 					if err := table.Write(row); err != nil {
 						return err
 					}

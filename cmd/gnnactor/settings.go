@@ -37,7 +37,7 @@ var settings = []setting{
 	{"normalize-features", dataGroup, "divide each node's features by the sum of their absolute values"},
 
 	{"model", modelGroup, "`NAME` of the model: " + strings.Join(runtime.Models(), ", ")},
-	{"task", modelGroup, "`WHAT` is learnt: node, the nodes' classes (default), or link, which nodes are joined"},
+	{"task", modelGroup, "`WHAT` is learnt: node, the nodes' classes, regression, a number of each (default: what the labels are), or link, which nodes are joined"},
 	{"layers", modelGroup, "message-passing layers"},
 	{"hidden", modelGroup, "width of the layers between"},
 	{"dropout", modelGroup, "probability of dropping a hidden value in training"},
@@ -78,7 +78,7 @@ var settings = []setting{
 	{"epochs", trainingGroup, "passes over the training set"},
 	{"optimizer", trainingGroup, "`NAME` of the optimiser: adam, adamw, sgd"},
 	{"lr", trainingGroup, "learning rate"},
-	{"loss", trainingGroup, "`NAME` of the loss of classes: cross-entropy (default), focal"},
+	{"loss", trainingGroup, "`NAME` of the loss: of classes cross-entropy (default), focal; of numbers mse (default), l1, huber"},
 	{"focal-gamma", trainingGroup, "exponent of the focal loss; 0: 2"},
 	{"label-smoothing", trainingGroup, "part of the target that is shared out to all classes, in [0, 1)"},
 	{"class-weights", trainingGroup, "what a class's nodes count: `balanced`, a number for each class (1,1,5), or class=number pairs (spam=5)"},

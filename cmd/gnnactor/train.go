@@ -40,7 +40,7 @@ with test_accuracy, valid_accuracy, train_loss, epochs, best_epoch (where the pa
 are not the last epoch's), seconds, batches, parameters_sha256, stages (busy seconds of sample, load and compute), overlap and
 peak_rss_bytes, and lineage_sha256, a hash chain over all batches that were applied;
 an accuracy without a split to measure it on is null. With --task link there are
-test_auc and valid_auc, and the accuracies are null. Where feature
+test_auc and valid_auc, and with labels that are numbers test_rmse and valid_rmse, and the accuracies are null. Where feature
 rows are brought to memory batch by batch, rows counts those that were asked for,
 there (shared with the batches before, pinned or cached), and loaded. With
 --sync ssp:N, staleness counts the gradients that were 0, 1, … N steps late, on the
@@ -107,6 +107,8 @@ type trainResult struct {
 	ValidAccuracy    finite             `json:"valid_accuracy"`
 	TestAUC          *finite            `json:"test_auc,omitempty"` // of links, in the place of accuracies
 	ValidAUC         *finite            `json:"valid_auc,omitempty"`
+	TestRMSE         *finite            `json:"test_rmse,omitempty"` // of numbers, in the place of accuracies
+	ValidRMSE        *finite            `json:"valid_rmse,omitempty"`
 	TrainLoss        finite             `json:"train_loss"`
 	Epochs           int                `json:"epochs"`               // that were trained, by this process or those before
 	BestEpoch        int                `json:"best_epoch,omitempty"` // after which the parameters were made; left out: after the last
@@ -183,10 +185,10 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 		c.logf("%s", describe(rt.Dataset()))
 	}
 	if metrics != nil {
-		metrics.links = cfg.Model.Task == "link"
+		metrics.figure = figureOf(cfg, rt)
 	}
 	var t *table
-	done, drawn, err := c.train(ctx, events, cfg, func(e runtime.Event) (err error) {
+	done, drawn, err := c.train(ctx, events, cfg, figureOf(cfg, rt), func(e runtime.Event) (err error) {
 		steps.writeStep(e, cfg.Training.Sync.Asynchronous())
 		metrics.event(e)
 		if e.Kind == runtime.EventDone && c.output != outputJSON { // now, as rows may lie on nodes that leave
@@ -245,11 +247,11 @@ func (c *trainCommand) result(ctx context.Context, rt *runtime.Runtime, cfg runt
 }
 
 // train runs the training and returns its last event, and the curves of what it has come to.
-func (c *trainCommand) train(ctx context.Context, events iter.Seq2[runtime.Event, error], cfg runtime.Config, each func(runtime.Event) error) (done runtime.Event, drawn *curves, err error) {
+func (c *trainCommand) train(ctx context.Context, events iter.Seq2[runtime.Event, error], cfg runtime.Config, figure splitFigure, each func(runtime.Event) error) (done runtime.Event, drawn *curves, err error) {
 	show := newProgress(c.stderr, cfg.Training.Epochs)
 	defer show.clear()
-	show.links = cfg.Model.Task == "link"
-	drawn = &curves{links: show.links}
+	show.figure = figure
+	drawn = &curves{figure: figure}
 	for ev, err := range events {
 		if err != nil {
 			return done, drawn, c.resumeHint(err, ctx, cfg.Checkpoint.Dir)
@@ -300,9 +302,13 @@ func jsonResult(ctx context.Context, rt *runtime.Runtime, cfg runtime.Config, do
 		Epochs: done.Epoch + 1, BestEpoch: done.Best, Seconds: done.Wall.Seconds(), Batches: done.Applied,
 		ParametersSHA256: sum, Stages: stages, Overlap: done.Overlap, PeakRSSBytes: peakRSS(), LineageSHA256: done.Lineage, Staleness: done.Late,
 	}
-	if cfg.Model.Task == "link" {
+	if f := figureOf(cfg, rt); f != accuracyFigure {
 		test, valid := result.TestAccuracy, result.ValidAccuracy
-		result.TestAUC, result.ValidAUC = &test, &valid
+		if f == aucFigure {
+			result.TestAUC, result.ValidAUC = &test, &valid
+		} else {
+			result.TestRMSE, result.ValidRMSE = &test, &valid
+		}
 		result.TestAccuracy, result.ValidAccuracy = finite(math.NaN()), finite(math.NaN())
 	}
 	return result, nil
@@ -320,6 +326,13 @@ func (c *trainCommand) table(ctx context.Context, rt *runtime.Runtime, done runt
 		return t, c.stages(ctx, t, rt, done)
 	}
 	if rt.Plan().Inferences == 0 {
+		return t, c.stages(ctx, t, rt, done)
+	}
+	if rt.Regression() {
+		if _, err := regressionTable(ctx, rt, t); err != nil {
+			return nil, err
+		}
+		t.gap()
 		return t, c.stages(ctx, t, rt, done)
 	}
 	train, err := rt.Evaluate(ctx, ds.Train)
@@ -410,7 +423,9 @@ func describe(ds *graph.Dataset) string {
 	if f := ds.NodeFeatures; f != nil {
 		s += fmt.Sprintf(", %s features (%s)", formatCount(f.Cols), f.DType)
 	}
-	if l := ds.Labels; l != nil {
+	if l := ds.Labels; l != nil && l.Values != nil {
+		s += ", labels that are numbers"
+	} else if l != nil {
 		s += fmt.Sprintf(", %s classes", formatCount(l.NumClasses))
 	}
 	return s

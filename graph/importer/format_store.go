@@ -96,6 +96,7 @@ func (im *importer) copyStore(s *store.Store, dir string) error {
 		im.labels.NumClasses = l.NumClasses
 		im.labels.Class = append(im.labels.Class, l.Class...)
 		im.labels.Multi = append(im.labels.Multi, l.Multi...)
+		im.labels.Values = append(im.labels.Values, l.Values...)
 	}
 	im.recipe = slices.Clone(ds.Recipe)
 	if n := ds.Names; n != nil {

@@ -69,7 +69,8 @@ type Options struct {
 	// 256 values categories, another one text. No Features: all columns of the table of nodes that hold
 	// numbers alone and are nothing else; "all": every column, "none": no column.
 	EdgeFeatures, Features []string
-	// ID, Label are columns of the table of nodes. ID "row": rows are nodes 0, 1, ….
+	// ID, Label are columns of the table of nodes. ID "row": rows are nodes 0, 1, …. Label COL:number: labels are numbers
+	// to predict, and not classes.
 	ID, Label string
 	// Scale "standard" gives numbers the mean 0 and the standard deviation 1 over the training nodes; empty:
 	// they stay what they are.

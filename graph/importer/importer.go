@@ -123,7 +123,7 @@ func (im *importer) writeLabels() error {
 	if c := im.labels.NumClasses; int64(c) > max(im.nodes, fewClasses) {
 		return dataerr.Bad("the labels have %d classes, for %d nodes; number them from 0, without gaps", c, im.nodes)
 	}
-	if im.labels.Class != nil || im.labels.Multi != nil {
+	if im.labels.Class != nil || im.labels.Multi != nil || im.labels.Values != nil {
 		l = &im.labels
 	}
 	for i := range im.splits {

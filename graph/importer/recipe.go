@@ -24,8 +24,8 @@ type Recipe struct {
 	Label   *LabelColumn    `json:"label,omitempty"`
 }
 
-// recipeVersion is the newest that this program knows.
-const recipeVersion = 1
+// recipeVersion is the newest that this program knows: 2 has labels that are numbers.
+const recipeVersion = 2
 
 // FeatureColumn says how a column became features.
 type FeatureColumn struct {
@@ -49,6 +49,7 @@ type FeatureColumn struct {
 type LabelColumn struct {
 	Column  string   `json:"column"`
 	Classes []string `json:"classes,omitempty"` // names, by number; nil: the values are the numbers
+	Number  bool     `json:"number,omitempty"`  // the values are numbers to predict
 }
 
 // ParseRecipe reads a recipe that a store or a model keeps. Errors wrap graph.ErrFormat.
@@ -79,7 +80,9 @@ func (r *Recipe) ClassName(class int) string {
 }
 
 func (r *Recipe) encode() []byte {
-	r.Version = recipeVersion
+	if r.Version = 1; r.Label != nil && r.Label.Number {
+		r.Version = 2
+	}
 	b, err := json.Marshal(r)
 	if err != nil {
 		panic(err) // strings and finite numbers always encode

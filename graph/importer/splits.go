@@ -110,7 +110,7 @@ func (im *importer) drawSplit() error {
 	var groups [][]uint32
 	if more == "stratified" {
 		if im.labels.Class == nil {
-			return fmt.Errorf("graph: --split: stratified is by class, and there are no labels (--label COL)")
+			return fmt.Errorf("graph: --split: stratified is by class, and there are no labels that are classes (--label COL)")
 		}
 		groups = make([][]uint32, im.labels.NumClasses)
 	} else {
@@ -118,13 +118,11 @@ func (im *importer) drawSplit() error {
 	}
 	for v := range uint32(im.nodes) {
 		class := 0
-		if im.labels.Class != nil {
-			if class = int(im.labels.Class[v]); class < 0 {
-				continue
-			}
+		if !im.labels.Known(v) {
+			continue
 		}
-		if len(groups) == 1 {
-			class = 0
+		if len(groups) > 1 {
+			class = int(im.labels.Class[v])
 		}
 		groups[class] = append(groups[class], v)
 	}

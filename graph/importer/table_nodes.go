@@ -14,6 +14,7 @@ import (
 // nodeColumns says where what is known of nodes is; -1: nowhere.
 type nodeColumns struct {
 	id, label, split, time int
+	number                 bool // labels are numbers to predict
 	masks                  [3]int
 	features               []*fit
 	at                     []int // of the features
@@ -41,13 +42,21 @@ func (t *table) nodeColumns() (c nodeColumns, err error) {
 			return c, dataerr.Bad("%s: which of its columns is the node's id? It has %s; say it (--id COL), or that the rows are nodes 0, 1, … (--id row)", t.path, t.columns())
 		}
 	}
-	if c.label, err = first("--label", o.Label, labelNames); err != nil {
+	label, kind := cutKind(o.Label)
+	if kind != "" && kind != kindNumber {
+		return c, fmt.Errorf("graph: --label %s: labels are classes, or numbers to predict (%s:%s)", clip(o.Label), clip(label), kindNumber)
+	}
+	if c.label, err = first("--label", label, labelNames); err != nil {
 		return c, err
 	}
+	c.number = kind == kindNumber
 	if r := o.Recipe; r != nil && r.Label != nil && o.Label == "" { // other data may have no labels
 		if i, err := t.column("the recipe", r.Label.Column); err == nil {
 			c.label = i
 		}
+	}
+	if r := o.Recipe; r != nil && r.Label != nil && o.Label == "" {
+		c.number = r.Label.Number
 	}
 	if c.time, err = first("--time", "", timeNames); err != nil {
 		return c, err
@@ -129,6 +138,8 @@ func (im *importer) readNodes(path string) error {
 	use := map[int]string{c.id: "id", c.label: "label", c.split: "split", c.time: "time"}
 	if im.made.Label != nil && im.made.Label.Classes != nil {
 		use[c.label] = "label: " + listed(im.made.Label.Classes)
+	} else if c.number {
+		use[c.label] = "label: number"
 	}
 	for k, m := range c.masks {
 		use[m] = []string{"train", "valid", "test"}[k]
@@ -171,6 +182,7 @@ func (im *importer) nodeRows(t *table, c *nodeColumns) (place []uint32, err erro
 	im.ids = newIDMap()
 	var sets []uint8
 	var times []int64
+	var values []float32
 	err = eachBatch(t, wanted, func(r *records, b *edgeBatch) error { // ids[i] of row i
 		b.ids, b.numbers = b.ids[:0], true
 		for i := range r.rows {
@@ -206,7 +218,15 @@ func (im *importer) nodeRows(t *table, c *nodeColumns) (place []uint32, err erro
 				return r.errorf(i, "the node %q is there twice; each has one row (what its id is: --id COL)", clip(r.field(i, id)))
 			}
 			place = append(place, v)
-			if label >= 0 {
+			if b := r.field(i, max(label, 0)); label >= 0 && c.number {
+				x := float32(math.NaN())
+				if !missingValue(b) {
+					if x, err = im.o.parseValue(b); err != nil {
+						return r.errorf(i, "a label: %w; leave :number off --label if labels are classes", err)
+					}
+				}
+				values = append(values, x)
+			} else if label >= 0 {
 				if err := labels.add(r.field(i, label)); err != nil {
 					return r.errorf(i, "%w", err)
 				}
@@ -243,13 +263,21 @@ func (im *importer) nodeRows(t *table, c *nodeColumns) (place []uint32, err erro
 	for i, v := range place {
 		place[i] = renumber[v]
 	}
-	if label >= 0 {
+	if label >= 0 && c.number {
+		if im.o.Recipe == nil {
+			im.made.Label = &LabelColumn{Column: labels.column, Number: true}
+		}
+		im.labels.NumClasses, im.labels.Values = 1, make([]float32, len(place))
+		for i, x := range values {
+			im.labels.Values[place[i]] = x
+		}
+	} else if label >= 0 {
 		names, err := labels.settle(t.path)
 		if err != nil {
 			return nil, err
 		}
 		if im.o.Recipe == nil {
-			im.made.Label = &LabelColumn{labels.column, names}
+			im.made.Label = &LabelColumn{Column: labels.column, Classes: names}
 		}
 		im.labels.Class = make([]int32, len(place))
 		im.labels.NumClasses = len(names)
@@ -265,7 +293,7 @@ func (im *importer) nodeRows(t *table, c *nodeColumns) (place []uint32, err erro
 		}
 	}
 	for i, set := range sets {
-		if set > 0 && (im.labels.Class == nil || im.labels.Class[place[i]] >= 0) {
+		if set > 0 && im.labels.Known(place[i]) {
 			im.splits[set-1] = append(im.splits[set-1], place[i])
 		}
 	}

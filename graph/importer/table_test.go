@@ -194,15 +194,17 @@ func TestTablesOfNodesThatAreRefused(t *testing.T) {
 		o     Options
 		want  string
 	}{
-		"no id":               {"x,y2\n1,2\n", Options{}, "--id COL"},
-		"twice":               {"id,x\na,1\nb,2\na,3\n", Options{}, `line 4: the node "a" is there twice`},
-		"missing":             {"id,x\na,1\n", Options{}, `line 2: `},
-		"a label too many":    {"id,label\na,x\nb,y\n", Options{Recipe: &Recipe{Version: 1, Label: &LabelColumn{"label", []string{"x", "z"}}}}, `"y"; the classes are ["x" "z"]`},
-		"a split by no name":  {"id,split\na,x\nb,train\n", Options{}, "train, valid and test"},
-		"-1 and 1":            {"id,label\na,-1\nb,1\n", Options{}, "-1 is a node without label"},
-		"decimal commas":      {"id;x\na;0,5\nb;1,5\n", Options{}, "--decimal-comma"},
-		"a column by no name": {"id,x\na,1\nb,1\n", Options{Features: []string{"y"}}, `no column "y" (--feature)`},
-		"no shares":           {"id,x\na,1\nb,1\n", Options{Split: "random:60/40"}, "60/20/20"},
+		"no id":                {"x,y2\n1,2\n", Options{}, "--id COL"},
+		"twice":                {"id,x\na,1\nb,2\na,3\n", Options{}, `line 4: the node "a" is there twice`},
+		"missing":              {"id,x\na,1\n", Options{}, `line 2: `},
+		"a label too many":     {"id,label\na,x\nb,y\n", Options{Recipe: &Recipe{Version: 1, Label: &LabelColumn{Column: "label", Classes: []string{"x", "z"}}}}, `"y"; the classes are ["x" "z"]`},
+		"a split by no name":   {"id,split\na,x\nb,train\n", Options{}, "train, valid and test"},
+		"-1 and 1":             {"id,label\na,-1\nb,1\n", Options{}, "-1 is a node without label"},
+		"decimal commas":       {"id;x\na;0,5\nb;1,5\n", Options{}, "--decimal-comma"},
+		"a column by no name":  {"id,x\na,1\nb,1\n", Options{Features: []string{"y"}}, `no column "y" (--feature)`},
+		"a number":             {"id,price\na,12\nb,cheap\n", Options{Label: "price:number"}, `line 3: a label: "cheap" is not a number; leave :number off`},
+		"a label that is text": {"id,price\na,12\nb,3\n", Options{Label: "price:text"}, "numbers to predict (price:number)"},
+		"no shares":            {"id,x\na,1\nb,1\n", Options{Split: "random:60/40"}, "60/20/20"},
 	} {
 		err := Import(files{"edges.csv": edges, "nodes.csv": c.nodes}.write(t), filepath.Join(t.TempDir(), "s"), c.o)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -387,4 +389,32 @@ func FuzzTable(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Labels that are numbers stay what they are; nodes without one are in no split, and the recipe makes other tables the same.
+func TestLabelsThatAreNumbers(t *testing.T) {
+	read := func(nodes string, o Options) *graph.Dataset {
+		t.Helper()
+		return imported(t, files{"edges.csv": "src,dst\na,b\nb,c\n", "nodes.csv": nodes}.write(t), o)
+	}
+	ds := read("id,price,x,split\na,12.5,1,train\nb,,2,train\nc,-3,3,test\n", Options{Label: "price:number"})
+	l := ds.Labels
+	if l.NumClasses != 1 || l.Class != nil || len(l.Values) != 3 || l.Values[0] != 12.5 || l.Known(1) || l.Values[2] != -3 {
+		t.Errorf("labels %+v", l)
+	}
+	if !slices.Equal(ds.Train, []uint32{0}) || !slices.Equal(ds.Test, []uint32{2}) || ds.NodeFeatures.Cols != 1 {
+		t.Errorf("splits %v, %v; %d features", ds.Train, ds.Test, ds.NodeFeatures.Cols)
+	}
+	recipe, err := ParseRecipe(ds.Recipe)
+	if err != nil || recipe.Version != 2 || !recipe.Label.Number {
+		t.Fatalf("recipe %s, %v", ds.Recipe, err)
+	}
+	drawn := read("id,price\na,12.5\nb,\nc,-3\n", Options{Label: "price:number", Split: "random:100/0/0"})
+	if slices.Sort(drawn.Train); !slices.Equal(drawn.Train, []uint32{0, 2}) {
+		t.Errorf("drawn for training: %v", drawn.Train)
+	}
+	again := read("id,x,price\na,1,7\nb,2,8\nc,3,NA\n", Options{Recipe: recipe})
+	if l := again.Labels; l.Values[0] != 7 || l.Known(2) {
+		t.Errorf("by the recipe: %+v", l)
+	}
 }

@@ -55,6 +55,8 @@ func (o *Options) check(g *graph.Dataset) error {
 		return fmt.Errorf("pieces: %d pieces of %d nodes; give at most as many as nodes", o.Pieces, g.Graph.NumNodes())
 	case g.EdgeFeatures != nil || g.EdgeTimes != nil:
 		return errors.New("pieces: the edges have features or times, which a divided graph cannot hold; import the data without them")
+	case g.Labels != nil && g.Labels.Values != nil:
+		return errors.New("pieces: the labels are numbers, which a divided graph cannot hold; train on the store")
 	}
 	return o.fits(g.Graph)
 }

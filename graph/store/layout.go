@@ -79,6 +79,8 @@ func (m *manifest) check() error {
 	if a := m.array(arrays.Labels); a != nil {
 		if a.Type == graph.Uint8.String() {
 			errs = append(errs, want(arrays.Labels, n, m.NumClasses, graph.Uint8))
+		} else if a.Type == f32.String() && m.Piece == nil {
+			errs = append(errs, want(arrays.Labels, n, 1, f32))
 		} else {
 			errs = append(errs, want(arrays.Labels, n, 1, graph.Int32))
 		}
@@ -177,9 +179,12 @@ func (m *manifest) dataset(payload map[string][]byte) *graph.Dataset {
 	}
 	if a := m.array(arrays.Labels); a != nil {
 		ds.Labels = &graph.Labels{NumClasses: int(m.NumClasses)}
-		if a.Type == graph.Uint8.String() {
+		switch a.Type {
+		case graph.Float32.String():
+			ds.Labels.Values = arrays.View[float32](view(arrays.Labels))
+		case graph.Uint8.String():
 			ds.Labels.Multi = arrays.View[uint8](view(arrays.Labels))
-		} else {
+		default:
 			ds.Labels.Class = arrays.View[int32](view(arrays.Labels))
 		}
 	}

@@ -45,8 +45,10 @@ func opened(t testing.TB, dir string) *Store {
 func TestStoreGivesBackWhatWasCreated(t *testing.T) {
 	multi := graphtest.Everything(t)
 	multi.Labels = &graph.Labels{NumClasses: 2, Multi: []uint8{1, 1, 0, 1, 0, 0, 1, 0, 0, 1}}
+	numbers := graphtest.Everything(t)
+	numbers.Labels = &graph.Labels{NumClasses: 1, Values: []float32{-1.5, 0, 2e6, 3, 0.25}}
 	bare := &graph.Dataset{Graph: &graph.Graph{Indptr: []int64{0}, Indices: []uint32{}}}
-	for _, want := range []*graph.Dataset{graphtest.Everything(t), multi, bare} {
+	for _, want := range []*graph.Dataset{graphtest.Everything(t), multi, numbers, bare} {
 		s := opened(t, created(t, want))
 		got := s.Dataset()
 		if got.Fingerprint != graphtest.Hash(t, want) {

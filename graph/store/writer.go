@@ -308,6 +308,8 @@ func (w *Writer) PutLabels(nodes int, l *graph.Labels, train, valid, test []uint
 		return nil
 	case l.IsMulti():
 		return w.Put(arrays.Labels, graph.Uint8, l.NumClasses, l.Multi)
+	case l.Values != nil:
+		return w.Put(arrays.Labels, graph.Float32, 1, arrays.Bytes(l.Values))
 	}
 	return w.Put(arrays.Labels, graph.Int32, 1, arrays.Bytes(l.Class))
 }
@@ -325,7 +327,11 @@ func splitLabels(nodes int, ds *graph.Dataset) string {
 	if l == nil {
 		return ""
 	}
-	return arrays.SplitLabels(nodes, l.NumClasses, l.Class, l.Multi, ds.Train, ds.Valid, ds.Test)
+	class := l.Class
+	if l.Values != nil {
+		class = arrays.View[int32](arrays.Bytes(l.Values))
+	}
+	return arrays.SplitLabels(nodes, l.NumClasses, class, l.Multi, ds.Train, ds.Valid, ds.Test)
 }
 
 // PutPartition writes a partition, which is not checked.
