@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/internal/atomicfile"
 )
 
@@ -47,4 +48,32 @@ func (m *Model) described() (Description, error) {
 		return d, nil
 	}
 	return m.Description()
+}
+
+// ExportONNX writes m as an ONNX graph, whose inputs compute.Model.ONNX describes. It writes atomically.
+func (m *Model) ExportONNX(path string) error {
+	d, err := m.described()
+	if err != nil {
+		return err
+	}
+	model, err := compute.NewModel(d.Model, graph.Elsewhere(0, 0))
+	if err != nil {
+		return fmt.Errorf("runtime: export: %w", err)
+	}
+	params, err := model.Parameters(m.tensors)
+	if err != nil {
+		return fmt.Errorf("runtime: export: %s: %w", m.path, err)
+	}
+	b, err := model.ONNX(params)
+	if err != nil {
+		return fmt.Errorf("runtime: export: %w", err)
+	}
+	err = atomicfile.Write(path, 0o644, func(w io.Writer) error {
+		_, err := w.Write(b)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("runtime: export: %w", err)
+	}
+	return nil
 }

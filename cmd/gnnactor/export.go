@@ -23,13 +23,23 @@ FILE.safetensors for other programs, with the names and the shapes of their laye
 'transposed' behind where rows and columns are exchanged; what reads files by such names takes
 the same FILE: 'gnnactor predict --params THEIRS.safetensors --map FILE'.
 
+FILE.onnx is the computation itself (opset 18), of gcn, sage, gin, gat and gatv2. Its inputs are x, the
+features; edge_index_0, edge_index_1, ..., for each layer the sources and the targets of edges, as
+rows of the layer's input; num_targets, for each layer how many of its first rows are computed; and,
+with gcn, degree, 1 + the in-neighbours of each node. For a whole graph all layers have its edges and nodes.
+
 docs/from-pyg.md and docs/from-dgl.md have the code on their side.`,
 		Example: `  gnnactor export model.safetensors dgl.safetensors --names dgl
+  gnnactor export model.safetensors model.onnx
   gnnactor export run1 theirs.safetensors --map names.txt`,
 		Args: a.args(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if plotFormat(args[1]) != ".safetensors" {
-				return usagef("%s: the name must end in .safetensors", args[1])
+			ending := plotFormat(args[1])
+			if ending != ".safetensors" && ending != ".onnx" {
+				return usagef("%s: the name must end in .safetensors or .onnx", args[1])
+			}
+			if ending == ".onnx" && (mapFile != "" || cmd.Flags().Changed("names")) {
+				return usagef("--names and --map are of .safetensors; leave them out")
 			}
 			if mapFile != "" && cmd.Flags().Changed("names") {
 				return usagef("--names and --map both choose names; give one of them")
@@ -40,6 +50,9 @@ docs/from-pyg.md and docs/from-dgl.md have the code on their side.`,
 			m, err := runtime.OpenModel(cmd.Context(), args[0])
 			if err != nil {
 				return err
+			}
+			if ending == ".onnx" {
+				return m.ExportONNX(args[1])
 			}
 			var mapped compute.NameMap
 			if mapFile != "" {

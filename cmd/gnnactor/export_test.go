@@ -68,6 +68,13 @@ func TestExportedModelsPredictTheSame(t *testing.T) {
 	if code, _, stderr := invoke(t, "predict", "--data", in("store"), "--params", mapped, "--map", writeTemp(t, "bad.txt", "convs.0.bias\n")); code == exitDone || !strings.Contains(stderr, "line 1") {
 		t.Errorf("a map that is none: exit %d, %s", code, stderr)
 	}
+	mustInvoke(t, "export", in("m.safetensors"), in("m.onnx"))
+	if b, err := os.ReadFile(in("m.onnx")); err != nil || !bytes.Contains(b, []byte("convs.1.att_src")) {
+		t.Errorf("the ONNX file has no parameters: %v", err)
+	}
+	if code, _, stderr := invoke(t, "export", in("m.safetensors"), in("n.onnx"), "--names", "dgl"); code != exitUsage || !strings.Contains(stderr, "leave them out") {
+		t.Errorf("names of an ONNX file: exit %d, %s", code, stderr)
+	}
 	if code, _, stderr := invoke(t, "export", in("m.safetensors"), in("m.pt")); code != exitUsage || !strings.Contains(stderr, ".safetensors") {
 		t.Errorf("another ending: exit %d, %s", code, stderr)
 	}
