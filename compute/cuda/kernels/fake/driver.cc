@@ -272,10 +272,10 @@ API cuDevicePrimaryCtxRetain(void **c, int d) {
   ENTER(false)
   Device *dev = &devices[d];
   if (!dev->base) {
-    dev->base = first_base + d * base_step;
-    void *at = mmap((void *)dev->base, base_step, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-    if (at != (void *)dev->base) { dev->base = 0; return OUT_OF_MEMORY; }
-    dev->end = dev->base;
+    // At the same address in each run, unless something else lies there: the heap of Go begins anywhere.
+    void *at = mmap((void *)(first_base + d * base_step), base_step, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) return OUT_OF_MEMORY;
+    dev->end = dev->base = (uint64_t)at;
   }
   dev->retained++;
   *c = dev;
