@@ -17,12 +17,19 @@ func TestSuspect(t *testing.T) {
 	defer cancel()
 	store := NewMemStore()
 	defer store.Close()
-	listen := func() net.Listener {
+	refusing := func() string { // an address that is taken, but nobody listens there
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		return l
+		defer l.Close()
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}}
+		c, err := d.DialContext(ctx, "tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c.LocalAddr().String()
 	}
 	short, stop := context.WithCancel(ctx)
 	defer stop()
@@ -38,15 +45,14 @@ func TestSuspect(t *testing.T) {
 		}
 		return m
 	}
-	lives, dies, gone := listen(), listen(), listen()
-	defer lives.Close()
-	a, b := join("a", gone.Addr().String()), join("b", lives.Addr().String())
-	c, d := join("c", dies.Addr().String()), join("d", dies.Addr().String())
-	for _, l := range []net.Listener{dies, gone} {
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+	lives, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer lives.Close()
+	dies := refusing()
+	a, b := join("a", refusing()), join("b", lives.Addr().String())
+	c, d := join("c", dies), join("d", dies)
 	// One of the two does not live any more, and is absent.
 	d.stop()
 	if err := store.Revoke(ctx, d.held()); err != nil {
@@ -65,13 +71,13 @@ func TestSuspect(t *testing.T) {
 		t.Errorf("members %+v, absent %+v", v.Members, v.Absent)
 	}
 	for _, departed := range v.Departed {
-		if !departed.Dead || !strings.Contains(departed.Reason, dies.Addr().String()) {
+		if !departed.Dead || !strings.Contains(departed.Reason, dies) {
 			t.Errorf("departed: %+v", departed)
 		}
 	}
 	lost(t, c)
 	// A store that fails is told, and who asks does not count the node as dead.
-	e := join("e", dies.Addr().String())
+	e := join("e", dies)
 	if _, err := b.Until(ctx, func(v *View) bool { return len(v.Members) == 3 }); err != nil {
 		t.Fatal(err)
 	}
