@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/runtime"
 	"github.com/gnnactor/gnnactor/runtime/runtimetest"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 // bound is the most nodes of an asynchronous run.
@@ -69,6 +71,55 @@ func TestStaleTogether(t *testing.T) {
 			t.Errorf("node %d: a lineage of %d steps, not %d", i, n, want)
 		}
 	}
+}
+
+// The node with the parameters drains in the middle of an epoch: the others go on from the steps that it made,
+// and it need not wait for them.
+func TestStaleDrained(t *testing.T) {
+	store := membership.NewMemStore()
+	defer store.Close()
+	s := &runtimetest.Census{Bound: 3}
+	var all []*node
+	for i := range 3 {
+		all = append(all, enter(t, store, fmt.Sprint("n", i), bound, 3))
+	}
+	var wg sync.WaitGroup
+	var drains sync.Once
+	var batches, drained atomic.Int64
+	for i, x := range all {
+		wg.Go(func() {
+			defer x.exit(t)
+			c := staleConfig()
+			c.Cluster.Peers, c.Execution.Threads = x.team, 1
+			_, err := trainOn(t.Context(), c, func(e runtime.Event) {
+				switch e.Kind {
+				case runtime.EventStep:
+					s.Step(t, e.Epoch, e.Batch, e.Staleness)
+					if e.Applied < 9 {
+						break
+					}
+					drains.Do(func() {
+						if err := x.member.Announce(t.Context(), func(i *membership.Info) { i.Drain = true }); err != nil {
+							t.Error(err)
+						}
+					})
+				case runtime.EventDone:
+					batches.Store(int64(e.Batches))
+				}
+			})
+			switch {
+			case errors.Is(err, training.ErrDrained):
+				drained.Add(1)
+			case err != nil:
+				t.Errorf("node %d: %v", i, err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := drained.Load(); n != 1 {
+		t.Errorf("%d nodes drained", n)
+	}
+	s.Check(t, 2*int(batches.Load()))
 }
 
 // A node dies in the middle, be it the one with the parameters; another joins.

@@ -166,13 +166,15 @@ func (s *Share) TakeOver(ctx context.Context, epoch int, most int64) ([]byte, er
 	return s.remote(epoch, 0, 0).State(ctx, most)
 }
 
-// outlive waits for a while, or until the node with the parameters is not there any more.
+// outlive waits for a while, or until the node with the parameters is not there any more: in no newer group, unless
+// it drains, as one that does is in none and waits to give its state away.
 func (s *Share) outlive(ctx context.Context) {
 	last := time.NewTimer(handing)
 	defer last.Stop()
 	for {
-		_, changed := s.t.o.Member.View()
-		if !slices.Contains(s.others(), s.group.Members()[0]) {
+		v, changed := s.t.o.Member.View()
+		first := s.group.Members()[0]
+		if m, _ := v.Member(first); !m.Drains() && !slices.Contains(s.others(), first) {
 			return
 		}
 		select {
