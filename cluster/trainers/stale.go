@@ -77,6 +77,10 @@ func (s *Share) watch(ctx context.Context, end context.CancelCauseFunc) {
 	}
 }
 
+// looking is how often who has the parameters looks whether a member is not connected, and doubting how often
+// it then looks whether such a one has died.
+const looking, doubting = handing / 200, handing / 20
+
 // suspect looks, until the group is over, whether members that are not connected have died, and takes those
 // that have out of the cluster, so that there is a group without them soon: others may wait for batches
 // that were dealt to them.
@@ -86,9 +90,10 @@ func (s *Share) suspect() {
 	watch.Go(func() { s.watch(ctx, cancel) })
 	defer watch.Wait()
 	defer cancel(nil)
-	tick := time.NewTicker(handing / 20)
+	tick := time.NewTicker(looking)
 	defer tick.Stop()
-	for {
+	var asked time.Time
+	for before := []string(nil); ; {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -96,6 +101,10 @@ func (s *Share) suspect() {
 		}
 		connected := s.t.o.Plane.Peers()
 		gone := slices.DeleteFunc(slices.Clone(s.group.Members()), func(node string) bool { return slices.Contains(connected, node) })
+		if len(gone) == 0 || slices.Equal(gone, before) && time.Since(asked) < doubting {
+			continue
+		}
+		before, asked = gone, time.Now()
 		died, err := s.t.o.Member.Suspect(ctx, gone)
 		if err != nil && ctx.Err() == nil {
 			s.t.o.Logger.Warn("a trainer that died could not be taken out yet", "group", s.id, "error", err)

@@ -45,11 +45,26 @@ func TestNetParameters(t *testing.T) {
 	for _, n := range trainers {
 		first(n, 0)
 	}
-	owner := func() *netNode {
+	leads := func() (first string) { // the newest group
+		newest := int64(0)
+		for _, n := range trainers {
+			for line := range strings.Lines(n.log.String()) {
+				_, rest, ok := strings.Cut(line, `msg="training in a group" group=`)
+				var group int64
+				if _, err := fmt.Sscanf(rest, `%d trainers="[%s`, &group, new(string)); ok && err == nil && group > newest {
+					newest = group
+					_, names, _ := strings.Cut(rest, "[")
+					first, _, _ = strings.Cut(names, " ")
+				}
+			}
+		}
+		return first
+	}
+	owner := func() *netNode { // the status follows
 		t.Helper()
 		for {
 			s := c.status()
-			if s.Parameters != nil {
+			if s.Parameters != nil && s.Parameters.Node == leads() {
 				if i := slices.IndexFunc(trainers, func(n *netNode) bool { return n.name == s.Parameters.Node }); i >= 0 {
 					return trainers[i]
 				}
