@@ -228,7 +228,9 @@ func (r *piecesRun) convolve(l int) error {
 				return err
 			}
 		}
-		return r.Shelf.Put(r.resultOf(l), p.Index, r.out)
+		err = r.Shelf.Put(r.resultOf(l), p.Index, r.out)
+		r.out = cpu.Matrix[float32]{} // the shelf may have it elsewhere
+		return err
 	})
 	if err != nil || l == 0 || r.model.spec.JumpingKnowledge != "" {
 		return err
@@ -292,17 +294,38 @@ func (r *piecesRun) heads() error {
 // and an Exchange in memory keep of all.
 func (m *Model) PieceMemory(pieces []*Piece) (peak, kept int64) {
 	s := &m.spec
-	widest := max(s.Hidden*s.widening(), s.OutDim) * max(s.heads(), s.OutHeads) // of what a layer makes of a node
-	sent := max(widest, s.InDim) + max(s.heads(), s.OutHeads)
-	layers := int64(2)
+	// Of a node in each layer: what it has, what Transform makes of that for others to read, and what comes of it.
+	type values struct{ old, sent, made int64 }
+	var layers []values
+	old, in, widest := int64(0), int64(s.InDim), int64(0) // features are mapped
+	heads, copies := int64(0), int64(1)                   // of a message
+	if s.Model == "gat" || m.custom != nil {              // its rows go to several tables
+		heads, copies = int64(s.heads()), 2
+	}
+	for l := range s.Layers {
+		out := int64(s.Hidden)
+		if l == s.Layers-1 && !s.head() {
+			out = int64(s.OutDim)
+		}
+		v := values{old, max(in, out*int64(max(s.heads(), s.widening()))) + heads, out * int64(s.widening())}
+		layers = append(layers, v)
+		old, in, widest = v.made, v.made, max(widest, v.sent, v.made)
+	}
+	stay := int64(2)
 	if s.JumpingKnowledge != "" {
-		layers = int64(s.Layers)
+		stay = int64(s.Layers)
+		layers = append(layers, values{stay * old, 0, int64(s.OutDim)})
 	}
 	var masters, reads, largest int64
 	for _, p := range pieces {
-		n, others := int64(p.Masters), int64(len(p.Others))
+		n, others, message := int64(p.Masters), int64(len(p.Others)), 0
 		masters, reads = masters+n, reads+others
-		largest = max(largest, n*(2+layers)*int64(widest)+2*(n+others)*int64(sent)+2*(n+others))
+		for q, ids := range p.Sends {
+			message = max(message, len(ids), p.Reads[q+1]-p.Reads[q])
+		}
+		for _, v := range layers {
+			largest = max(largest, n*(v.old+2*v.sent+v.made)+(others+copies*int64(message))*v.sent+2*(n+others))
+		}
 	}
-	return 4 * (largest + masters + reads), 4 * (masters*(layers*int64(widest)+int64(sent)) + reads*int64(sent))
+	return 4 * (largest + masters + reads), 4 * ((masters*stay + masters + reads) * widest)
 }

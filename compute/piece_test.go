@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sort"
 	"testing"
@@ -363,4 +364,51 @@ func detected(t *testing.T) cpu.Set {
 		t.Fatal(err)
 	}
 	return set
+}
+
+// liveFolder is a Folder that finds how much memory is in use when rows come and layers end.
+type liveFolder struct {
+	*Folder
+	before, most uint64
+}
+
+func (f *liveFolder) look() {
+	var s runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&s)
+	f.most = max(f.most, s.HeapAlloc-min(f.before, s.HeapAlloc))
+}
+
+func (f *liveFolder) Receive(ctx context.Context, round string, from, to int, rows []float32) error {
+	f.look()
+	return f.Folder.Receive(ctx, round, from, to, rows)
+}
+
+func (f *liveFolder) Put(name string, piece int, m cpu.Matrix[float32]) error {
+	f.look()
+	return f.Folder.Put(name, piece, m)
+}
+
+// What is said of inference's memory with a folder is what it takes, and not twice that.
+func TestInferPiecesMemory(t *testing.T) {
+	const n = 10_000
+	ds := testDataset(n, 5, 64, false)
+	pieces := cut(ds, 0, 6000, n)
+	for _, name := range []string{"gcn", "sage", "gat", "gcn jumping"} {
+		m := elsewhere(t, mustModel(t, sized(variants[name], 3, 64, 64, 5), ds.Graph))
+		f, err := OpenFolder(t.TempDir(), "this")
+		if err != nil {
+			t.Fatal(err)
+		}
+		live := &liveFolder{Folder: f}
+		live.look()
+		live.before, live.most = live.most, 0
+		if err := m.InferPieces(t.Context(), testExec(t, 1, detected(t)), randomParams(m, 5), PieceInference{Pieces: pieces, Exchange: live, Shelf: live, Chunk: 128}); err != nil {
+			t.Fatal(err)
+		}
+		const chunk = 1 << 19 // bytes of what is computed at once
+		if peak, _ := m.PieceMemory(pieces); live.most > uint64(peak)+chunk || uint64(peak) > 2*live.most {
+			t.Errorf("%s: %d bytes are said, and %d in use", name, peak, live.most)
+		}
+	}
 }
