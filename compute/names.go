@@ -658,14 +658,21 @@ func (m NameMap) Read(tensors []RawTensor) ([]RawTensor, error) {
 			rest = append(rest, t)
 		}
 	}
-	if len(rest) > 0 {
-		others, err := ReadNames(rest)
-		if err != nil {
-			others = rest
-		}
-		out = append(out, others...)
+	if rest == nil {
+		return out, nil
 	}
-	return out, nil
+	// With those that the map names, which say where in the order the others are.
+	all := append(slices.DeleteFunc(slices.Clone(out), func(t RawTensor) bool { return t.anyZeros() }), rest...)
+	read, err := ReadNames(all)
+	if err != nil {
+		return append(out, rest...), nil // Layout.Unpack says which are not known
+	}
+	for _, t := range out {
+		if t.anyZeros() {
+			read = append(read, t)
+		}
+	}
+	return read, nil
 }
 
 // Write returns tensors, which have a Model's names, under those that m says.

@@ -207,6 +207,16 @@ func TestNameMap(t *testing.T) {
 	if got, err := m.Parameters(back); err != nil || slices.ContainsFunc(got[:8], func(v float32) bool { return v != 0 }) {
 		t.Errorf("of zeros it reads %v, %v", got[:8], err)
 	}
+	some, _ := ParseNameMap("convs.0.lin.weight = first.w transposed\nconvs.0.bias = first.b")
+	if out, err = some.Write(m.Layout().Pack("", params)); err != nil {
+		t.Fatal(err)
+	}
+	if back, err = some.Read(renamed(out, "convs.1", "conv2")); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := m.Parameters(back); err != nil || !slices.Equal(got, params) {
+		t.Errorf("a map of the first layer alone reads other parameters: %v", err)
+	}
 	if _, err := names.Read(nil); !errors.Is(err, ErrNames) || !strings.Contains(err.Error(), `"first.w"`) {
 		t.Errorf("of no tensors: %v", err)
 	}
