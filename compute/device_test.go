@@ -239,6 +239,45 @@ func TestTwoDevices(t *testing.T) {
 	}
 }
 
+// Nothing is read back from a device before all of a gradient's kernels are queued: where that fails as many
+// were launched as where it does not.
+func TestDeviceLossIsReadLast(t *testing.T) {
+	d := fakecuda.Use(t)
+	x := deviceExec(t)
+	ds := testDataset(60, 3, 9, false)
+	m := mustModel(t, sized(Spec{Model: "sage"}, 2, 9, 6, 4), ds.Graph)
+	q := cpu.DeviceOf[float32](x)
+	params, grad := q.Alloc(m.Layout().Len()), q.Alloc(m.Layout().Len())
+	q.Upload(params, randomParams(m, 5))
+	e := m.NewEngine(x)
+	defer e.Close()
+	one, several := make([]int32, 60), make([]uint8, 60*4)
+	var links []Link
+	for i := range uint32(40) {
+		links = append(links, Link{Src: i, Dst: i + 7, Positive: i%2 == 0})
+	}
+	in := Input{Features: ds.NodeFeatures, Blocks: wholeBlocks(ds.Graph, 2)}
+	for name, gradient := range map[string]func() (Stats, error){
+		"one label":      func() (Stats, error) { in := in; in.Labels = one; return e.Gradient(grad, params, &in) },
+		"several labels": func() (Stats, error) { in := in; in.Multi = several; return e.Gradient(grad, params, &in) },
+		"links":          func() (Stats, error) { in := in; return e.LinkGradient(grad, params, &in, links) },
+	} {
+		launched := func() (n int, err error) {
+			before := d.Count("cuLaunchKernel")
+			_, err = gradient()
+			return d.Count("cuLaunchKernel") - before, err
+		}
+		want, err := launched()
+		if err != nil || want < 10 {
+			t.Fatal(name, want, err)
+		}
+		d.Fail("cuMemcpyDtoHAsync_v2", 0, 2)
+		if got, err := launched(); err == nil || got != want {
+			t.Errorf("%s: %d of %d kernels are queued before anything is read: %v", name, got, want, err)
+		}
+	}
+}
+
 // What an engine, an inference and an output have of a device's memory is given back when
 // they end, and the same the second time.
 func TestDeviceMemory(t *testing.T) {

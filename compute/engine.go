@@ -83,7 +83,7 @@ func (e *Engine) Gradient(grad, params []float32, in *Input) (Stats, error) {
 	var s Stats
 	err := graph.Guard(func() (err error) {
 		in := e.core.trimmed(in)
-		s, err = e.gradient(grad, params, in, func(y *Value[float32]) (Stats, error) { return e.core.loss(y, in) })
+		s, err = e.gradient(grad, params, in, func(y *Value[float32]) (func() Stats, error) { return e.core.loss(y, in) })
 		return err
 	})
 	return s, err
@@ -114,7 +114,7 @@ func (e *Engine) check(grad, params []float32, in *Input) error {
 
 // gradient runs the model forward, loss, which writes the gradient of what it
 // records last, and everything backward. The arguments have been checked.
-func (e *Engine) gradient(grad, params []float32, in *Input, loss func(y *Value[float32]) (Stats, error)) (Stats, error) {
+func (e *Engine) gradient(grad, params []float32, in *Input, loss func(y *Value[float32]) (later func() Stats, err error)) (Stats, error) {
 	c := e.core
 	c.tape.Reset()
 	c.bind(params, grad)
@@ -126,14 +126,15 @@ func (e *Engine) gradient(grad, params []float32, in *Input, loss func(y *Value[
 	for i := range c.ctx {
 		c.ctx[i].edges = in.Edges
 	}
-	stats, err := loss(c.forward(in.Blocks, x, in.Key))
-	if err == nil {
-		err = finite(stats.Loss)
-	}
+	later, err := loss(c.forward(in.Blocks, x, in.Key))
 	if err != nil {
-		return stats, fmt.Errorf("compute: %w", err)
+		return Stats{}, fmt.Errorf("compute: %w", err)
 	}
 	c.tape.Backward()
+	stats := later()
+	if err := finite(stats.Loss); err != nil {
+		return stats, fmt.Errorf("compute: %w", err)
+	}
 	c.collect(grad)
 	c.report(grad)
 	if d := cpu.DeviceOf[float32](c.tape.x); d != nil {

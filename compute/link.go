@@ -36,14 +36,14 @@ func (e *Engine) LinkGradient(grad, params []float32, in *Input, links []Link) (
 	}
 	var s Stats
 	err := graph.Guard(func() (err error) {
-		s, err = e.gradient(grad, params, in, func(y *Value[float32]) (Stats, error) { return c.linkLoss(y, links), nil })
+		s, err = e.gradient(grad, params, in, func(y *Value[float32]) (func() Stats, error) { return c.linkLoss(y, links), nil })
 		return err
 	})
 	return s, err
 }
 
-// linkLoss records the scores of links and computes their loss.
-func (c *core[T]) linkLoss(y *Value[T], links []Link) Stats {
+// linkLoss records the scores of links and computes their loss, as loss does.
+func (c *core[T]) linkLoss(y *Value[T], links []Link) (later func() Stats) {
 	t := c.tape
 	src, dst := t.ints.Alloc(len(links)), t.ints.Alloc(len(links))
 	c.labels.Reset()
@@ -61,9 +61,8 @@ func (c *core[T]) linkLoss(y *Value[T], links []Link) Stats {
 	if score.needs {
 		g, _ = score.gradient()
 	}
-	loss, d := cpu.SigmoidCrossEntropy(t.x, score.dense, which, labels, nil, g)
-	return Stats{Loss: loss, Weight: float64(len(links)), Count: len(links), Correct: d.Exact,
-		TruePositive: d.TruePositive, FalsePositive: d.FalsePositive, FalseNegative: d.FalseNegative}
+	s := Stats{Weight: float64(len(links)), Count: len(links)}
+	return s.decided(cpu.SigmoidLossLater(t.x, score.dense, which, labels, nil, g, cpu.LossOptions{}))
 }
 
 // LinkScores returns the dot product of every link, given the embeddings of its nodes:

@@ -105,7 +105,7 @@ func TestLinkGradient(t *testing.T) {
 				c.tape.Reset()
 				c.bind(params, grad)
 				x := c.tape.Leaf(randomMatrix[float64](n, 3, 1), false, cpu.Matrix[float64]{})
-				s := c.linkLoss(c.forward(wholeBlocks(g, 1), x, 0), links)
+				s := c.linkLoss(c.forward(wholeBlocks(g, 1), x, 0), links)()
 				if grad != nil {
 					c.tape.Backward()
 					c.collect(grad)

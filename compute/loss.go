@@ -8,8 +8,9 @@ import (
 )
 
 // loss computes the loss of in's targets and, if y needs one, the gradient of y.
-// The caller has checked in; a target that occurs twice is found here.
-func (c *core[T]) loss(y *Value[T], in *Input) (Stats, error) {
+// The caller has checked in; a target that occurs twice is found here. What it comes to is what later
+// returns, which waits for a device: once backward is queued, so that the device never waits for the host.
+func (c *core[T]) loss(y *Value[T], in *Input) (later func() Stats, err error) {
 	n := c.targets(in)
 	stats := Stats{Count: n, Weight: float64(n)}
 	c.labels.Reset()
@@ -36,7 +37,7 @@ func (c *core[T]) loss(y *Value[T], in *Input) (Stats, error) {
 			row = int(in.Targets[i])
 		}
 		if labels[row] != graph.Unlabeled {
-			return stats, fmt.Errorf("output row %d is a target twice", row)
+			return nil, fmt.Errorf("output row %d is a target twice", row)
 		}
 		labels[row] = int32(i)
 		if in.Labels != nil {
@@ -66,14 +67,24 @@ func (c *core[T]) loss(y *Value[T], in *Input) (Stats, error) {
 	}
 	if in.Values != nil {
 		stats.Loss = cpu.Regression(c.tape.x, y.dense, labels, in.Values, weights, g, in.Regression)
-		return stats, nil
+		return func() Stats { return stats }, nil
 	}
 	if in.Multi == nil {
-		stats.Loss, stats.Correct = cpu.SoftmaxLoss(c.tape.x, y.dense, labels, weights, g, o)
-		return stats, nil
+		loss := cpu.SoftmaxLossLater(c.tape.x, y.dense, labels, weights, g, o)
+		return func() Stats {
+			stats.Loss, stats.Correct = loss()
+			return stats
+		}, nil
 	}
-	loss, d := cpu.SigmoidLoss(c.tape.x, y.dense, labels, in.Multi, weights, g, o)
-	stats.Loss, stats.Correct = loss, d.Exact
-	stats.TruePositive, stats.FalsePositive, stats.FalseNegative = d.TruePositive, d.FalsePositive, d.FalseNegative
-	return stats, nil
+	return stats.decided(cpu.SigmoidLossLater(c.tape.x, y.dense, labels, in.Multi, weights, g, o)), nil
+}
+
+// decided returns s with what a loss comes to.
+func (s Stats) decided(loss func() (float64, cpu.Decisions)) func() Stats {
+	return func() Stats {
+		sum, d := loss()
+		s.Loss, s.Correct = sum, d.Exact
+		s.TruePositive, s.FalsePositive, s.FalseNegative = d.TruePositive, d.FalsePositive, d.FalseNegative
+		return s
+	}
 }

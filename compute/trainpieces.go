@@ -224,8 +224,10 @@ func (e *pieceEngine) gradient(ctx context.Context, step int, params []float32, 
 	if e.halo.err != nil {
 		return Stats{}, e.halo.err
 	}
-	stats, err := c.loss(y, in)
+	var stats Stats
+	later, err := c.loss(y, in)
 	if err == nil {
+		stats = later()
 		err = finite(stats.Loss)
 	}
 	if err != nil {

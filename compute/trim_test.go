@@ -83,7 +83,7 @@ func TestRowsThatNobodyNeeds(t *testing.T) {
 				targets := []uint32{91, 5, 40}
 				in := inputOf(ds, m, c.blocks, targets)
 				e := m.NewEngine(x)
-				want, err := e.gradient(all, params, in, func(y *Value[float32]) (Stats, error) { return e.core.loss(y, in) })
+				want, err := e.gradient(all, params, in, func(y *Value[float32]) (func() Stats, error) { return e.core.loss(y, in) })
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -257,7 +257,7 @@ func BenchmarkTrim(b *testing.B) {
 		for name, step := range map[string]func() (Stats, error){
 			"trimmed": func() (Stats, error) { return e.Gradient(grad, params, in) },
 			"all": func() (Stats, error) {
-				return e.gradient(grad, params, in, func(y *Value[float32]) (Stats, error) { return e.core.loss(y, in) })
+				return e.gradient(grad, params, in, func(y *Value[float32]) (func() Stats, error) { return e.core.loss(y, in) })
 			},
 		} {
 			b.Run(fmt.Sprintf("1in%d/%s", every, name), func(b *testing.B) {

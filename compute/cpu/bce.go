@@ -28,17 +28,10 @@ func SigmoidCrossEntropy[T Float](x *Exec, logits Matrix[T], rows []int32, label
 //
 // or, focal, (1-p)^γ·-log p with p the probability of what is right, times W_j where y is 1. A device computes those without options alone.
 func SigmoidLoss[T Float](x *Exec, logits Matrix[T], rows []int32, labels []uint8, weights []T, dlogits Matrix[T], o LossOptions) (loss float64, d Decisions) {
-	logits.check()
-	o.check(logits.Cols)
-	if len(rows) != logits.Rows || weights != nil && len(weights) != logits.Rows || logits.Cols == 0 && logits.Rows > 0 {
-		panic(badShapes)
+	if d := DeviceOf[T](x); d != nil && o.Plain() {
+		return SigmoidLossLater(x, logits, rows, labels, weights, dlogits, o)()
 	}
-	if dlogits.Data != nil && (dlogits.Rows != logits.Rows || dlogits.Cols != logits.Cols) {
-		panic(badShapes)
-	}
-	if d := tasksOf[T](x).device; d != nil && o.Plain() {
-		return d.SigmoidCrossEntropy(logits, rows, labels, weights, dlogits)
-	}
+	checkLoss(logits, rows, weights, dlogits, o)
 	classes, plain := logits.Cols, o.Plain()
 	losses := make([]float64, ceilDiv(logits.Rows, lossRows))
 	counts := make([]Decisions, len(losses))
@@ -102,6 +95,16 @@ func SigmoidLoss[T Float](x *Exec, logits Matrix[T], rows []int32, labels []uint
 		d.Exact += n.Exact
 	}
 	return loss, d
+}
+
+// SigmoidLossLater is to SigmoidLoss what SoftmaxLossLater is to SoftmaxLoss.
+func SigmoidLossLater[T Float](x *Exec, logits Matrix[T], rows []int32, labels []uint8, weights []T, dlogits Matrix[T], o LossOptions) func() (loss float64, d Decisions) {
+	if d := DeviceOf[T](x); d != nil && o.Plain() {
+		checkLoss(logits, rows, weights, dlogits, o)
+		return d.SigmoidCrossEntropy(logits, rows, labels, weights, dlogits)
+	}
+	loss, d := SigmoidLoss(x, logits, rows, labels, weights, dlogits, o)
+	return func() (float64, Decisions) { return loss, d }
 }
 
 // sigmoid returns what the label j, which is set or not, costs at a logit z, and its derivative; softplus is log(1 + e^z).

@@ -54,8 +54,9 @@ type Device[T Float] interface {
 	Dot(a, b Matrix[T]) float64
 
 	Dropout(dst, src Matrix[T], d Dropped)
-	SoftmaxCrossEntropy(logits Matrix[T], labels []int32, weights []T, dlogits Matrix[T]) (loss float64, correct int)
-	SigmoidCrossEntropy(logits Matrix[T], rows []int32, labels []uint8, weights []T, dlogits Matrix[T]) (loss float64, d Decisions)
+	// What losses return waits for them, and is called at most once, before Reset.
+	SoftmaxCrossEntropy(logits Matrix[T], labels []int32, weights []T, dlogits Matrix[T]) func() (loss float64, correct int)
+	SigmoidCrossEntropy(logits Matrix[T], rows []int32, labels []uint8, weights []T, dlogits Matrix[T]) func() (loss float64, d Decisions)
 
 	LayerNorm(dst, a Matrix[T], gamma, beta []T, eps float64, mean, rstd []T)
 	LayerNormBackward(da, dy, a Matrix[T], gamma, mean, rstd []T, terms Matrix[T])

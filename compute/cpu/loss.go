@@ -62,23 +62,13 @@ func SoftmaxCrossEntropy[T Float](x *Exec, logits Matrix[T], labels []int32, wei
 //
 // or, focal, w_i·W_c·-(1-p)^γ·log p of p = softmax(logits[i])[c]. A device computes those without options alone.
 func SoftmaxLoss[T Float](x *Exec, logits Matrix[T], labels []int32, weights []T, dlogits Matrix[T], o LossOptions) (loss float64, correct int) {
-	logits.check()
-	o.check(logits.Cols)
-	if len(labels) != logits.Rows || weights != nil && len(weights) != logits.Rows || logits.Cols == 0 && logits.Rows > 0 {
-		panic(badShapes)
+	if d := DeviceOf[T](x); d != nil && o.Plain() {
+		return SoftmaxLossLater(x, logits, labels, weights, dlogits, o)()
 	}
-	if dlogits.Data != nil {
-		dlogits.check()
-		if dlogits.Rows != logits.Rows || dlogits.Cols != logits.Cols {
-			panic(badShapes)
-		}
-	}
+	checkLoss(logits, labels, weights, dlogits, o)
 	defer x.end(x.begin(), "loss", logits.Rows, logits.Cols, 0)
 	n := ceilDiv(logits.Rows, lossRows)
 	s := tasksOf[T](x)
-	if s.device != nil && o.Plain() {
-		return s.device.SoftmaxCrossEntropy(logits, labels, weights, dlogits)
-	}
 	s.losses, s.correct = grow(s.losses, n), grow(s.correct, n)
 	s.loss = lossTask[T]{logits: logits, labels: labels, weights: weights, dlogits: dlogits, losses: s.losses, correct: s.correct, o: o}
 	x.each(n, &s.loss)
@@ -88,6 +78,33 @@ func SoftmaxLoss[T Float](x *Exec, logits Matrix[T], labels []int32, weights []T
 		correct += s.correct[c]
 	}
 	return loss, correct
+}
+
+// SoftmaxLossLater is SoftmaxLoss for what follows on a device: the function that it returns waits for loss and
+// count there. It is called at most once, before the device's Reset.
+func SoftmaxLossLater[T Float](x *Exec, logits Matrix[T], labels []int32, weights []T, dlogits Matrix[T], o LossOptions) func() (loss float64, correct int) {
+	if d := DeviceOf[T](x); d != nil && o.Plain() {
+		checkLoss(logits, labels, weights, dlogits, o)
+		defer x.end(x.begin(), "loss", logits.Rows, logits.Cols, 0)
+		return d.SoftmaxCrossEntropy(logits, labels, weights, dlogits)
+	}
+	loss, correct := SoftmaxLoss(x, logits, labels, weights, dlogits, o)
+	return func() (float64, int) { return loss, correct }
+}
+
+// checkLoss panics unless all are of a loss of logits' rows.
+func checkLoss[T Float](logits Matrix[T], rows []int32, weights []T, dlogits Matrix[T], o LossOptions) {
+	logits.check()
+	o.check(logits.Cols)
+	if len(rows) != logits.Rows || weights != nil && len(weights) != logits.Rows || logits.Cols == 0 && logits.Rows > 0 {
+		panic(badShapes)
+	}
+	if dlogits.Data != nil {
+		dlogits.check()
+		if dlogits.Rows != logits.Rows || dlogits.Cols != logits.Cols {
+			panic(badShapes)
+		}
+	}
 }
 
 // lossRows is the number of rows whose losses one chunk adds.

@@ -54,37 +54,44 @@ type losses struct {
 	rows, cols        int32
 }
 
-// loss runs a loss kernel, adds the rows up and waits for the result.
-func (q *Queue) loss(kernel string, logits matrix, labels []int32, targets []uint8, weights []float32, dlogits matrix) rowLoss {
+// loss queues a loss kernel and the sum of its rows, which the function that it returns waits for.
+func (q *Queue) loss(kernel string, logits matrix, labels []int32, targets []uint8, weights []float32, dlogits matrix) func() rowLoss {
 	if logits.Rows == 0 {
-		return rowLoss{}
+		return func() rowLoss { return rowLoss{} }
 	}
-	size := int(unsafe.Sizeof(rowLoss{}))
-	sum := q.scratch((1 + logits.Rows) * size)
+	sum := until[rowLoss](q, 1) // scratch is that of the kernels that follow
 	p := losses{
 		logits: of(q, logits.Data), logitsStride: int64(logits.Stride), labels: of(q, labels), targets: of(q, targets), weights: of(q, weights),
-		dlogits: result(q, dlogits.Data), dlogitsStride: int64(dlogits.Stride), rowLosses: sum + uintptr(size), result: sum,
+		dlogits: result(q, dlogits.Data), dlogitsStride: int64(dlogits.Stride), rowLosses: q.scratch(logits.Rows * int(unsafe.Sizeof(sum[0]))), result: of(q, sum),
 		rows: int32(logits.Rows), cols: int32(logits.Cols),
 	}
 	const perBlock = threads / 32 // a warp makes a row
 	q.run(kernel, (logits.Rows+perBlock-1)/perBlock, 1, threads, words(&p))
 	q.run("loss_sum", 1, 1, threads, words(&p))
-	var r [1]rowLoss
-	Download(q, r[:], unsafe.Slice((*rowLoss)(pointer(sum)), 1))
-	return r[0]
-}
-
-// SoftmaxCrossEntropy is cpu's. It waits for the device.
-func (q *Queue) SoftmaxCrossEntropy(logits matrix, labels []int32, weights []float32, dlogits matrix) (loss float64, correct int) {
-	r := q.loss("softmax_loss", logits, labels, nil, weights, dlogits)
-	if r.counts[1] > 0 {
-		panic("cuda: SoftmaxCrossEntropy: label is out of range")
+	return func() rowLoss {
+		var r [1]rowLoss
+		Download(q, r[:], sum)
+		return r[0]
 	}
-	return r.loss, int(r.counts[0])
 }
 
-// SigmoidCrossEntropy is cpu's. It waits for the device.
-func (q *Queue) SigmoidCrossEntropy(logits matrix, rows []int32, labels []uint8, weights []float32, dlogits matrix) (loss float64, d cpu.Decisions) {
-	r := q.loss("sigmoid_loss", logits, rows, labels, weights, dlogits)
-	return r.loss, cpu.Decisions{TruePositive: int(r.counts[0]), FalsePositive: int(r.counts[1]), FalseNegative: int(r.counts[2]), Exact: int(r.counts[3])}
+// SoftmaxCrossEntropy is cpu's.
+func (q *Queue) SoftmaxCrossEntropy(logits matrix, labels []int32, weights []float32, dlogits matrix) func() (loss float64, correct int) {
+	later := q.loss("softmax_loss", logits, labels, nil, weights, dlogits)
+	return func() (float64, int) {
+		r := later()
+		if r.counts[1] > 0 {
+			panic("cuda: SoftmaxCrossEntropy: label is out of range")
+		}
+		return r.loss, int(r.counts[0])
+	}
+}
+
+// SigmoidCrossEntropy is cpu's.
+func (q *Queue) SigmoidCrossEntropy(logits matrix, rows []int32, labels []uint8, weights []float32, dlogits matrix) func() (loss float64, d cpu.Decisions) {
+	later := q.loss("sigmoid_loss", logits, rows, labels, weights, dlogits)
+	return func() (float64, cpu.Decisions) {
+		r := later()
+		return r.loss, cpu.Decisions{TruePositive: int(r.counts[0]), FalsePositive: int(r.counts[1]), FalseNegative: int(r.counts[2]), Exact: int(r.counts[3])}
+	}
 }
