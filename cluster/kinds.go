@@ -245,6 +245,8 @@ func (n *Node) training() Training {
 			s.Group = runs[len(runs)-1].Group
 		}
 		s.MicroBatches, s.State, s.Since = t.Made(), t.State().String(), t.Since().Unix()
+		p := t.Pauses()
+		s.Pauses, s.Pause, s.MostPause = p.Count, p.Newest.Seconds(), p.Most.Seconds()
 	}
 	return s
 }

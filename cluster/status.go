@@ -71,6 +71,9 @@ type Training struct {
 	Progress     Progress `msgpack:"progress" json:"progress"`
 	MicroBatches int64    `msgpack:"micro" json:"micro_batches"` // computed here
 	Since        int64    `msgpack:"since" json:"since"`         // it trains, in Unix seconds; 0: it does not
+	Pauses       int      `msgpack:"pauses" json:"pauses"`       // changes of the group between two steps that were made here
+	Pause        float64  `msgpack:"pause" json:"pause"`         // the newest of them, in seconds
+	MostPause    float64  `msgpack:"most" json:"most_pause"`     // the longest
 }
 
 // Shard is one of the features' shards.

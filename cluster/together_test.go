@@ -292,6 +292,9 @@ func throughDeath(t *testing.T, config runtime.Config) {
 			}
 			seen[l.Step] = true
 		}
+		if p := x.team.Pauses(); p.Count < 1 || p.Newest <= 0 || p.Most < p.Newest {
+			t.Errorf("the group changed, and of pauses there are %+v", p)
+		}
 	}
 	var all []*node
 	for i := range 3 {

@@ -66,6 +66,20 @@ func (t *Trainers) record(step, group int64, micros int) (pause time.Duration) {
 	return pause
 }
 
+// Pauses are the times between the last step before a group and its first, of the groups that this node made steps in
+// since it made its first.
+type Pauses struct {
+	Count        int
+	Newest, Most time.Duration
+}
+
+// Pauses returns those so far.
+func (t *Trainers) Pauses() Pauses {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.pauses
+}
+
 // runsTo returns the lineage of what came before step next.
 func (t *Trainers) runsTo(next int64) []training.Run {
 	t.mu.Lock()

@@ -216,5 +216,11 @@ func (s *Share) first(step int64, pause time.Duration) {
 		return
 	}
 	s.began = true
+	if pause > 0 {
+		s.t.mu.Lock()
+		p := &s.t.pauses
+		p.Count, p.Newest, p.Most = p.Count+1, pause, max(p.Most, pause)
+		s.t.mu.Unlock()
+	}
 	s.t.o.Logger.Info("the group made its first step", "group", s.id, "step", step, "after", pause)
 }

@@ -123,8 +123,9 @@ type Trainers struct {
 	made    int64
 	mates   []membership.Peer
 	stepped time.Time // when the newest step was made here
-	over    func()    // ends the newest group's Over
-	offered func()    // takes the state back that this node gave to others; nil: none
+	pauses  Pauses
+	over    func() // ends the newest group's Over
+	offered func() // takes the state back that this node gave to others; nil: none
 
 	wake       chan struct{} // makes follow look again
 	announcing sync.Mutex    // held while announced changes

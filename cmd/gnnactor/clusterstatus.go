@@ -258,7 +258,12 @@ func (s *clusterStatus) about(x cluster.Actor) (node, is string) {
 	case "trainer":
 		for _, n := range s.Nodes {
 			if n.Node == x.Node && n.Answered {
-				is = fmt.Sprintf("%s in group %d", n.Training.State, n.Training.Group)
+				t := &n.Training
+				is = fmt.Sprintf("%s in group %d", t.State, t.Group)
+				if t.Pauses > 0 {
+					seconds := func(s float64) string { return formatDuration(time.Duration(s * float64(time.Second))) }
+					is += fmt.Sprintf(", %d pauses: %s, %s at most", t.Pauses, seconds(t.Pause), seconds(t.MostPause))
+				}
 			}
 		}
 	case shard.Kind:

@@ -50,7 +50,7 @@ func TestStatusNamesLostRows(t *testing.T) {
 func TestStatusOfActors(t *testing.T) {
 	since := time.Date(2026, 11, 23, 14, 0, 5, 0, time.Local)
 	s := &clusterStatus{
-		Nodes: []cluster.Status{{Node: "c", Answered: true, Training: cluster.Training{State: "stepping", Group: 7}}, {Node: "d"}}, Parameters: &cluster.Parameters{Step: 1234},
+		Nodes: []cluster.Status{{Node: "c", Answered: true, Training: cluster.Training{State: "stepping", Group: 7, Pauses: 3, Pause: 0.04, MostPause: 0.05}}, {Node: "d"}}, Parameters: &cluster.Parameters{Step: 1234},
 		ShardsAt: []cluster.Shard{{ID: 10, Node: "e", Nodes: []string{"c", "e"}, Rows: 2000, Bytes: 1 << 20}},
 		Actors: []cluster.Actor{
 			{Kind: "coordinator", ID: "run", Node: "c", Since: since.Unix()}, {Kind: "parameters", ID: "run", Node: "c"}, {Kind: "trainer", ID: "c", Node: "c"}, {Kind: "trainer", ID: "d", Node: "d"},
@@ -64,12 +64,12 @@ func TestStatusOfActors(t *testing.T) {
 	const want = `
 actor           node                since
 coordinator        c  2026-11-23 14:00:05
-parameters         c                                           at step 1,234
-trainer c          c                                     stepping in group 7
+parameters         c                                                                 at step 1,234
+trainer c          c                       stepping in group 7, 3 pauses: 40.0 ms, 50.0 ms at most
 trainer d          d
 sampler c:0  nowhere
 sampler c:1        e
-shard 10           e                       2,000 rows, 1.00 MiB, copies on c
+shard 10           e                                             2,000 rows, 1.00 MiB, copies on c
 `
 	if got := out.String(); got != want {
 		t.Errorf("said\n%s\nwant\n%s", got, want)
