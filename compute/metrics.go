@@ -1,6 +1,7 @@
 package compute
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -151,25 +152,37 @@ func MultiLabelF1(logits cpu.Matrix[float32], labels []uint8) F1 {
 // scores higher than a random negative, equal scores counting one half. It is
 // NaN if either kind is missing or a score is NaN.
 func AUC(scores []float32, positive []bool) float64 {
+	auc, _ := ranking(scores, positive)
+	return auc
+}
+
+// AveragePrecision returns Σ (R_n - R_n-1)·P_n over the falling thresholds, of precision P and recall R with equal scores taken together: the
+// area under the curve of precision and recall, without interpolation, as scikit-learn's average_precision_score has it. It is NaN where AUC is.
+func AveragePrecision(scores []float32, positive []bool) float64 {
+	_, precision := ranking(scores, positive)
+	return precision
+}
+
+// ranking returns AUC and AveragePrecision.
+func ranking(scores []float32, positive []bool) (auc, precision float64) {
 	order := make([]int, len(scores))
+	positives := 0
 	for i := range order {
 		order[i] = i
 		if math.IsNaN(float64(scores[i])) {
-			return math.NaN()
+			return math.NaN(), math.NaN()
+		}
+		if positive[i] {
+			positives++
 		}
 	}
-	slices.SortFunc(order, func(a, b int) int {
-		switch {
-		case scores[a] < scores[b]:
-			return -1
-		case scores[a] > scores[b]:
-			return 1
-		}
-		return 0
-	})
+	negatives := len(scores) - positives
+	if positives == 0 || negatives == 0 {
+		return math.NaN(), math.NaN()
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(scores[a], scores[b]) })
 	var ranks float64 // of the positives, 1-based, equal scores sharing their mean
-	positives := 0
-	for i := 0; i < len(order); {
+	for i, above := 0, positives; i < len(order); {
 		j, p := i, 0
 		for ; j < len(order) && scores[order[j]] == scores[order[i]]; j++ {
 			if positive[order[j]] {
@@ -177,21 +190,18 @@ func AUC(scores []float32, positive []bool) float64 {
 			}
 		}
 		ranks += float64(p) * float64(i+j+1) / 2
-		positives += p
+		precision += float64(p) / float64(positives) * float64(above) / float64(len(order)-i) // of all that score as high
+		above -= p
 		i = j
 	}
-	negatives := len(scores) - positives
-	if positives == 0 || negatives == 0 {
-		return math.NaN()
-	}
-	return (ranks - float64(positives)*float64(positives+1)/2) / (float64(positives) * float64(negatives))
+	return (ranks - float64(positives)*float64(positives+1)/2) / (float64(positives) * float64(negatives)), precision
 }
 
-// SingleLabelAUC returns the mean, over the classes that some labelled rows have
-// and others do not, of AUC with the class's softmax probability as the score
+// SingleLabelRanking returns the means, over the classes that some labelled rows have
+// and others do not, of AUC and AveragePrecision with the class's softmax probability as the score
 // (one class against the rest); with two classes both give the same. Rows with
-// graph.Unlabeled do not count. It is NaN without such a class.
-func SingleLabelAUC(logits cpu.Matrix[float32], labels []int32) float64 {
+// graph.Unlabeled do not count. They are NaN without such a class.
+func SingleLabelRanking(logits cpu.Matrix[float32], labels []int32) (auc, precision float64) {
 	var rows []int
 	var scale []float64 // log Σ exp
 	for i, y := range labels {
@@ -205,23 +215,23 @@ func SingleLabelAUC(logits cpu.Matrix[float32], labels []int32) float64 {
 		}
 		rows, scale = append(rows, i), append(scale, top+math.Log(sum))
 	}
-	return meanAUC(len(rows), logits.Cols, func(k, class int) (float32, bool) {
+	return meanRanking(len(rows), logits.Cols, func(k, class int) (float32, bool) {
 		return float32(float64(logits.Row(rows[k])[class]) - scale[k]), int(labels[rows[k]]) == class
 	})
 }
 
-// MultiLabelAUC returns the mean of AUC over the labels that some rows have and
-// others do not; label j of row i is true if labels[i·cols+j] is not 0. It is
+// MultiLabelRanking returns the means of AUC and AveragePrecision over the labels that some rows have and
+// others do not; label j of row i is true if labels[i·cols+j] is not 0. They are
 // NaN without such a label.
-func MultiLabelAUC(logits cpu.Matrix[float32], labels []uint8) float64 {
-	return meanAUC(logits.Rows, logits.Cols, func(i, j int) (float32, bool) {
+func MultiLabelRanking(logits cpu.Matrix[float32], labels []uint8) (auc, precision float64) {
+	return meanRanking(logits.Rows, logits.Cols, func(i, j int) (float32, bool) {
 		return logits.Row(i)[j], labels[i*logits.Cols+j] != 0
 	})
 }
 
-func meanAUC(n, classes int, at func(i, class int) (score float32, positive bool)) float64 {
+func meanRanking(n, classes int, at func(i, class int) (score float32, positive bool)) (auc, precision float64) {
 	scores, positive := make([]float32, n), make([]bool, n)
-	sum, seen := 0.0, 0
+	seen := 0.0
 	for j := range classes {
 		positives := 0
 		for i := range n {
@@ -232,11 +242,22 @@ func meanAUC(n, classes int, at func(i, class int) (score float32, positive bool
 		if positives == 0 || positives == n {
 			continue
 		}
-		sum += AUC(scores, positive)
-		seen++
+		a, p := ranking(scores, positive)
+		auc, precision, seen = auc+a, precision+p, seen+1
 	}
-	if seen == 0 {
-		return math.NaN()
+	return auc / seen, precision / seen // 0/0 is NaN
+}
+
+// Confusion counts, in row i and column j, the labelled rows of logits of class i of which j is predicted, as Accuracy scores them.
+func Confusion(logits cpu.Matrix[float32], labels []int32) [][]int {
+	counts := make([][]int, logits.Cols)
+	for i := range counts {
+		counts[i] = make([]int, logits.Cols)
 	}
-	return sum / float64(seen)
+	for i, y := range labels {
+		if y != graph.Unlabeled {
+			counts[y][ArgMax(logits.Row(i))]++
+		}
+	}
+	return counts
 }

@@ -192,13 +192,13 @@ func TestMeanAUC(t *testing.T) {
 		single += AUC(p, is) / 3
 		several += AUC(z, has) / 3
 	}
-	if got := SingleLabelAUC(logits, labels); math.Abs(got-single) > 1e-12 {
+	if got, _ := SingleLabelRanking(logits, labels); math.Abs(got-single) > 1e-12 {
 		t.Errorf("one class each: %v, want %v", got, single)
 	}
-	if got := MultiLabelAUC(logits, multi); math.Abs(got-several) > 1e-12 {
+	if got, _ := MultiLabelRanking(logits, multi); math.Abs(got-several) > 1e-12 {
 		t.Errorf("several labels: %v, want %v", got, several)
 	}
-	if got := SingleLabelAUC(logits, make([]int32, 30)); !math.IsNaN(got) {
+	if got, _ := SingleLabelRanking(logits, make([]int32, 30)); !math.IsNaN(got) {
 		t.Errorf("one class alone: %v", got)
 	}
 }

@@ -27,6 +27,9 @@ type Metrics struct {
 	// the rest, or over labels. Evaluate leaves it 0; EvaluateAUC computes it, to NaN
 	// where no class tells nodes apart.
 	AUC float64
+	// AveragePrecision is the area under the curve of precision and recall, the mean over what AUC is the mean over, and
+	// computed where that is.
+	AveragePrecision float64
 
 	compute.RegressionMetrics // of task regression, in place of the others; Loss is the mean squared error
 }
@@ -288,7 +291,7 @@ func (r *Runtime) fetchedRows(ctx context.Context, _ *graph.Dataset) func([]uint
 func (r *Runtime) evaluate(ctx context.Context, params []float32, nodes []uint32, auc bool) (Metrics, error) {
 	if len(nodes) == 0 {
 		none, _ := compute.MeasureRegression(nil, nil)
-		return Metrics{Accuracy: math.NaN(), Loss: math.NaN(), AUC: math.NaN(), RegressionMetrics: none}, nil
+		return Metrics{Accuracy: math.NaN(), Loss: math.NaN(), AUC: math.NaN(), AveragePrecision: math.NaN(), RegressionMetrics: none}, nil
 	}
 	out, err := r.infer(ctx, params, nodes)
 	if err != nil {
@@ -303,6 +306,35 @@ func (r *Runtime) score(out cpu.Matrix[float32], nodes []uint32, auc bool) Metri
 		return r.cfg.target.scoreValues(r.data.ds.Labels, out, nodes)
 	}
 	return score(r.data.ds.Labels, out, nodes, auc)
+}
+
+// Confusion counts, in row i and column j, the nodes of class i of which class j is predicted, by inference as Evaluate's. Nodes without a
+// label are left out. With several labels a node, and tasks without classes, it is an error that wraps ErrTask.
+func (r *Runtime) Confusion(ctx context.Context, nodes []uint32) ([][]int, error) {
+	if err := r.classesOnly("confusions"); err != nil {
+		return nil, err
+	}
+	if r.cfg.multi {
+		return nil, fmt.Errorf("%w: confusions are of nodes with one class each, and these have several labels", ErrTask)
+	}
+	l := r.data.ds.Labels
+	if r.model != nil && l == nil {
+		return nil, errUnlabelled(r.data.ds)
+	}
+	var counts [][]int
+	err := r.call(ctx, nil, func(ctx context.Context) error {
+		params, err := r.current(ctx)
+		if err != nil {
+			return err
+		}
+		out, err := r.infer(ctx, params, nodes)
+		if err != nil {
+			return err
+		}
+		counts = compute.Confusion(out, classesOf(l, nodes))
+		return r.Verified(ctx)
+	})
+	return counts, err
 }
 
 // classesOf returns the class of each node.
@@ -329,14 +361,14 @@ func score(l *graph.Labels, out cpu.Matrix[float32], nodes []uint32, auc bool) M
 		want := multiLabelsOf(l, nodes)
 		m := scoreMulti(out, want)
 		if auc {
-			m.AUC = compute.MultiLabelAUC(out, want)
+			m.AUC, m.AveragePrecision = compute.MultiLabelRanking(out, want)
 		}
 		return m
 	}
 	classes := classesOf(l, nodes)
 	m := Metrics{F1: compute.SingleLabelF1(out, classes)}
 	if auc {
-		m.AUC = compute.SingleLabelAUC(out, classes)
+		m.AUC, m.AveragePrecision = compute.SingleLabelRanking(out, classes)
 	}
 	correct := 0
 	for i := range nodes {

@@ -38,13 +38,15 @@ func TestMetrics(t *testing.T) {
 			for i, v := range nodes {
 				classes[i] = ds.Labels.Class[v]
 			}
-			want.F1, want.AUC = compute.SingleLabelF1(out, classes), compute.SingleLabelAUC(out, classes)
+			want.F1 = compute.SingleLabelF1(out, classes)
+			want.AUC, want.AveragePrecision = compute.SingleLabelRanking(out, classes)
 		} else {
 			var bits []uint8
 			for _, v := range nodes {
 				bits = append(bits, ds.Labels.Multi[int(v)*k:(int(v)+1)*k]...)
 			}
-			want.F1, want.AUC = compute.MultiLabelF1(out, bits), compute.MultiLabelAUC(out, bits)
+			want.F1 = compute.MultiLabelF1(out, bits)
+			want.AUC, want.AveragePrecision = compute.MultiLabelRanking(out, bits)
 		}
 		got, err := r.EvaluateAUC(ctx, nodes)
 		if err != nil {

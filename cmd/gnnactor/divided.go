@@ -81,7 +81,7 @@ func (a *app) computePieces(ctx context.Context, cfg runtime.Config, scratch str
 }
 
 func (a *app) evaluateDivided(ctx context.Context, d *runtime.Divided, o *runtime.Outputs) error {
-	return a.showSplits(fmt.Sprintf("%s, a partition set", d.Set().Name()), splitNames[:], func(split int) (runtime.Metrics, error) { return o.Evaluate(ctx, split) })
+	return a.showSplits(fmt.Sprintf("%s, a partition set", d.Set().Name()), splitNames[:], func(split int) (runtime.Metrics, error) { return o.Evaluate(ctx, split) }, nil)
 }
 
 // chosen returns the nodes that flags choose and that are computed here, and what they are called.

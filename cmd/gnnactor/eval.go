@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -16,6 +17,7 @@ func newEval(a *app) *cobra.Command {
 		config  *configFlags
 		c       clusterFlags
 		scratch string
+		f       confusionFlags
 	)
 	cmd := &cobra.Command{
 		Use:   "eval --params FILE",
@@ -28,8 +30,9 @@ the area under the ROC curve, the mean reciprocal rank of each link among 100
 pairs that no edge joins, and the share of ranks up to 10. Held-out links (5 % for
 validation, 10 % for the test, chosen by the pair of nodes) are no edges then.
 
-The accuracy of nodes with several labels is the micro-F1 score. AUC is the mean
-over the classes, each against the rest. Of numbers (--task regression) it measures the mean absolute error, the root
+The accuracy of nodes with several labels is the micro-F1 score. AUC and AP (average
+precision) are means over the classes, each against the rest, that some nodes have and others do not. --confusion counts,
+for each class of the test nodes (without splits, of all), which were predicted; --plot draws it. Of numbers (--task regression) it measures the mean absolute error, the root
 of the mean squared one and R².
 
 The file says which model it was saved from, and for which task; flags that
@@ -45,9 +48,15 @@ model's. Tables are made to features as those of the training were; a store must
   gnnactor eval --data DIR --params model.safetensors --output json`,
 		Args: a.args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if err := f.check(); err != nil {
+				return err
+			}
 			cfg, err := savedConfig(cmd, a, config)
 			if err != nil {
 				return err
+			}
+			if f.asked() && pieces.IsSet(cfg.Data.Path) {
+				return usagef("--confusion and --plot are counted over a store; name one")
 			}
 			if pieces.IsSet(cfg.Data.Path) {
 				return c.overPieces(cmd, a, cfg, config, scratch, func(d *runtime.Divided, o *runtime.Outputs) error { return a.evaluateDivided(cmd.Context(), d, o) })
@@ -60,10 +69,12 @@ model's. Tables are made to features as those of the training were; a store must
 				return err
 			}
 			defer func() { err = errors.Join(err, rt.Stop()) }()
-			return a.evaluate(cmd, rt)
+			return a.evaluate(cmd, rt, &f)
 		},
 	}
 	config = addConfigFlags(cmd, []group{dataGroup, modelGroup}, "threads", "device", "eval-chunk", "verify-data")
+	cmd.Flags().BoolVar(&f.table, "confusion", false, "count for each class of the test nodes which were predicted")
+	cmd.Flags().StringVar(&f.plot, "plot", "", "`FILE`.svg or .png to draw the confusion to, or .csv for its counts")
 	addScratchFlag(cmd, &scratch)
 	c.addInferFlags(cmd)
 	a.addOutputFlag(cmd)
@@ -97,6 +108,7 @@ type splitResult struct {
 	MicroF1  finite `json:"micro_f1"`
 	MacroF1  finite `json:"macro_f1"`
 	AUC      finite `json:"auc"`
+	AP       finite `json:"average_precision"`
 	Loss     finite `json:"loss"`
 	Nodes    int    `json:"nodes"`
 }
@@ -157,8 +169,18 @@ func splitsOf(ds *graph.Dataset) (splits [][]uint32, names []string) {
 	return [][]uint32{ds.Train, ds.Valid, ds.Test}, splitNames[:]
 }
 
-func (a *app) evaluate(cmd *cobra.Command, rt *runtime.Runtime) error {
+func (a *app) evaluate(cmd *cobra.Command, rt *runtime.Runtime, f *confusionFlags) error {
 	ds := rt.Dataset()
+	var counts *confusion
+	if f.asked() {
+		var err error
+		if counts, err = a.confusion(cmd.Context(), rt, f); err != nil {
+			return err
+		}
+		if !f.table {
+			counts = nil
+		}
+	}
 	if rt.NumLinks(runtime.TrainLinks) > 0 {
 		var t table
 		results, err := linkTable(cmd.Context(), rt, &t)
@@ -184,25 +206,32 @@ func (a *app) evaluate(cmd *cobra.Command, rt *runtime.Runtime) error {
 		return t.write(a.stdout)
 	}
 	splits, names := splitsOf(ds)
-	return a.showSplits(describe(ds), names, func(i int) (runtime.Metrics, error) { return rt.EvaluateAUC(cmd.Context(), splits[i]) })
+	return a.showSplits(describe(ds), names, func(i int) (runtime.Metrics, error) { return rt.EvaluateAUC(cmd.Context(), splits[i]) }, counts)
 }
 
-// showSplits shows what measure says of splits.
-func (a *app) showSplits(about string, names []string, measure func(split int) (runtime.Metrics, error)) error {
-	results := map[string]splitResult{}
+// showSplits shows what measure says of splits and, unless it is nil, the confusion of the last.
+func (a *app) showSplits(about string, names []string, measure func(split int) (runtime.Metrics, error), counts *confusion) error {
+	results := map[string]any{}
 	var t table
-	t.row("", "nodes", "accuracy", "macro-F1", "AUC", "loss")
+	t.row("", "nodes", "accuracy", "macro-F1", "AUC", "AP", "loss")
 	for i, name := range names {
 		m, err := measure(i)
 		if err != nil {
 			return err
 		}
-		results[name] = splitResult{finite(m.Accuracy), finite(m.F1.Micro), finite(m.F1.Macro), finite(m.AUC), finite(m.Loss), m.Count}
-		t.row(name, formatCount(m.Count), formatPercent(m.Accuracy), formatPercent(m.F1.Macro), formatPercent(m.AUC), formatLoss(m.Loss))
+		results[name] = splitResult{finite(m.Accuracy), finite(m.F1.Micro), finite(m.F1.Macro), finite(m.AUC), finite(m.AveragePrecision), finite(m.Loss), m.Count}
+		t.row(name, formatCount(m.Count), formatPercent(m.Accuracy), formatPercent(m.F1.Macro), formatPercent(m.AUC), formatPercent(m.AveragePrecision), formatLoss(m.Loss))
 	}
 	if a.output == outputJSON {
+		if counts != nil {
+			results["confusion"] = counts
+		}
 		return a.printJSON(results)
 	}
 	a.logf("%s", about)
-	return t.write(a.stdout)
+	if err := t.write(a.stdout); err != nil || counts == nil {
+		return err
+	}
+	fmt.Fprintln(a.stdout)
+	return counts.text().write(a.stdout)
 }
