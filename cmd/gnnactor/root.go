@@ -72,6 +72,8 @@ Exit codes:
 	add("", newCluster(a))
 	add("", newBench(a))
 	add("", newVersion(a))
+	groupHelp(root)
+	completeValues(root)
 	return root, a
 }
 
