@@ -10,6 +10,7 @@ import (
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/compute/cuda"
 	"github.com/gnnactor/gnnactor/compute/cuda/fakecuda"
+	"github.com/gnnactor/gnnactor/compute/devices"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/pool"
 	"github.com/gnnactor/gnnactor/rng"
@@ -112,6 +113,29 @@ func BenchmarkGemm(b *testing.B) {
 				a, w, dst := shape(m, k, form == 1), shape(k, n, form == 2), deviceMatrix(q, x, m, n)
 				timed(b, q, "GFLOP/s", 2*float64(m)*float64(n)*float64(k), func() {
 					cpu.Gemm(x, dst, a, form == 1, w, form == 2, cpu.Epilogue[float32]{})
+				})
+			})
+		}
+	}
+}
+
+// Products of a step's largest shape on tensor cores, in all orientations.
+func BenchmarkTensorCores(b *testing.B) {
+	for _, p := range []cpu.Precision{cpu.TF32, cpu.BFloat16} {
+		for form, name := range []string{"AB", "AtB", "ABt"} {
+			b.Run(fmt.Sprint(p, "/", name), func(b *testing.B) {
+				q, x, share := benchDevice(b)
+				if _, err := q.Device().UseBLAS(devices.OwnBLAS, p); err != nil {
+					b.Fatal(err)
+				}
+				rows := 65536 / share
+				shapes := [3][3][2]int{{{rows, 128}, {128, 256}, {rows, 256}}, {{rows, 128}, {rows, 256}, {128, 256}}, {{rows, 256}, {128, 256}, {rows, 128}}}
+				var m [3]cpu.Matrix[float32]
+				for i, s := range shapes[form] {
+					m[i] = deviceMatrix(q, x, s[0], s[1])
+				}
+				timed(b, q, "GFLOP/s", 2*256*128*float64(rows), func() {
+					cpu.Gemm(x, m[2], m[0], form == 1, m[1], form == 2, cpu.Epilogue[float32]{})
 				})
 			})
 		}
