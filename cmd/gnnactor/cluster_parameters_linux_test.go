@@ -14,7 +14,7 @@ import (
 // Three hosts train asynchronously. The one that has the parameters is drained, and then the next one killed, and each
 // comes back: others have the parameters then, and go on.
 func TestNetParameters(t *testing.T) {
-	epochs, times := 150, 2
+	epochs, times := 300, 2
 	if n, err := strconv.Atoi(os.Getenv(long)); err == nil {
 		epochs, times = n, max(2, n/250)
 	}
