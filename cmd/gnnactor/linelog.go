@@ -10,6 +10,7 @@ import (
 type lineLog struct {
 	flag string
 	file *os.File
+	made bool  // there was no such file
 	err  error // why lines are missing
 }
 
@@ -18,11 +19,16 @@ func openLines(flag, name string) (*lineLog, error) {
 	if name == "" {
 		return nil, nil
 	}
-	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	const flags = os.O_APPEND | os.O_CREATE | os.O_WRONLY
+	f, err := os.OpenFile(name, flags|os.O_EXCL, 0o644)
+	made := err == nil
+	if errors.Is(err, os.ErrExist) {
+		f, err = os.OpenFile(name, flags, 0o644)
+	}
 	if err != nil {
 		return nil, usagef("%s: %w", flag, err)
 	}
-	return &lineLog{flag: flag, file: f}, nil
+	return &lineLog{flag: flag, file: f, made: made}, nil
 }
 
 // empty reports whether the file has no lines yet.
@@ -47,12 +53,16 @@ func (l *lineLog) write(line []byte) {
 	l.err = err
 }
 
-// close returns why lines are missing.
+// close returns why lines are missing. A file that it made, and that nothing was written to, goes: the run was refused.
 func (l *lineLog) close() error {
 	if l == nil {
 		return nil
 	}
+	gone := l.made && l.empty()
 	err := l.file.Close()
+	if gone {
+		err = errors.Join(err, os.Remove(l.file.Name()))
+	}
 	if l.err != nil {
 		err = l.err
 	}

@@ -40,17 +40,31 @@ type predictFlags struct {
 	runtime.Choice
 	out           string
 	probabilities bool
+
+	pairs, links string // of task link: a file of pairs, or the node whose best links are named
+	joined       bool
 }
 
 func (f *predictFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.out, "out", "", "`FILE`.csv or .jsonl to write predictions to, or .npy for --probabilities and numbers (default: print them)")
 	cmd.Flags().IntVar(&f.Top, "top", 0, "the `K` most probable classes of each node (default: one, or with several labels a node all by --threshold)")
 	cmd.Flags().Float64Var(&f.Threshold, "threshold", 0, "classes that are at least so probable (default with several labels a node: 0.5)")
+	cmd.Flags().StringVar(&f.pairs, "pairs", "", "of a model of links: CSV `FILE` of src,dst with the pairs of nodes to score")
+	cmd.Flags().StringVar(&f.links, "links", "", "of a model of links: the `NODE` whose --top best links to name, 10 by default, those that are there left out")
+	cmd.Flags().BoolVar(&f.joined, "joined", false, "with --links: name nodes that an edge joins to it, too")
 	cmd.Flags().BoolVar(&f.probabilities, "probabilities", false, "with --out: the probability of every class, a column each")
 }
 
 func (f *predictFlags) check() error {
 	switch {
+	case f.pairs != "" && f.links != "":
+		return usagef("--pairs and --links both choose pairs; give one of them")
+	case f.joined && f.links == "":
+		return usagef("--joined is of --links; give a node, or leave it out")
+	case f.ofLinks() && (f.Threshold > 0 || f.probabilities) || f.pairs != "" && f.Top > 0:
+		return usagef("--threshold and --probabilities, and with --pairs --top, are of classes; leave them out")
+	case f.ofLinks():
+		return checkRowsFile(f.out, rowsEndings[1:])
 	case f.Top < 0:
 		return usagef("--top %d: must be positive", f.Top)
 	case !(f.Threshold >= 0 && f.Threshold <= 1):
@@ -64,6 +78,9 @@ func (f *predictFlags) check() error {
 	}
 	return checkRowsFile(f.out, rowsEndings)
 }
+
+// ofLinks reports whether pairs of nodes are scored.
+func (f *predictFlags) ofLinks() bool { return f.pairs != "" || f.links != "" }
 
 // printValues prints or writes a number for each node.
 func (a *app) printValues(ids []uint32, values []float32, f *predictFlags, c called) error {
@@ -114,11 +131,13 @@ data calls them, classes what that of the training did. The data needs no labels
 Where nodes have several labels those are printed that are more probable than not. --top and
 --threshold choose others, in a line each of id and pairs of class and probability. With --out they go to
 a file, in CSV a line for each node and class, or with --probabilities those of all classes. A model of numbers
-(--task regression) predicts one for each node.
+(--task regression) predicts one for each node. One of links (--task link) scores the pairs of --pairs, a CSV file of src,dst, or names the
+best links of the node --links: a line each of src, dst, score and probability.
 
 ` + overPieces,
 		Example: `  gnnactor predict --data DIR --params model.safetensors --ids 0,5,10-19
-  gnnactor predict --data DIR --params model.safetensors --top 3 --out top.csv`,
+  gnnactor predict --data DIR --params model.safetensors --top 3 --out top.csv
+  gnnactor predict --data DIR --params links.safetensors --links 17 --top 5`,
 		Args: a.args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if err := f.check(); err != nil {
@@ -128,7 +147,13 @@ a file, in CSV a line for each node and class, or with --probabilities those of 
 			if err != nil {
 				return err
 			}
+			if f.ofLinks() && (nodes.ids != "" || nodes.split != "" || nodes.sampled != nil) {
+				return usagef("--ids, --split and --sampled are of predictions of nodes; leave them out with --pairs and --links")
+			}
 			if pieces.IsSet(cfg.Data.Path) {
+				if f.ofLinks() {
+					return usagef("--pairs and --links: links are scored over a store; name one")
+				}
 				if nodes.sampled != nil {
 					return usagef("--sampled: partition sets are computed exactly; leave it out, or name the store")
 				}
@@ -144,12 +169,16 @@ a file, in CSV a line for each node and class, or with --probabilities those of 
 				return err
 			}
 			defer func() { err = errors.Join(err, rt.Stop()) }()
+			switch links := rt.NumLinks(runtime.TrainLinks) > 0; {
+			case links && f.ofLinks():
+				return a.predictLinks(cmd.Context(), rt, &f)
+			case links:
+				return usagef("the model predicts links: name pairs with --pairs FILE, or a node with --links NODE")
+			case f.ofLinks():
+				return usagef("--pairs and --links are of models of links (train --task link)")
+			}
 			ids, err := nodes.nodes(rt.Dataset())
 			if err != nil {
-				return err
-			}
-			if rt.NumLinks(runtime.TrainLinks) > 0 {
-				_, err := rt.Predict(cmd.Context(), nil) // says what there is in its place
 				return err
 			}
 			e, err := nodes.embed(cmd.Context(), rt, ids)
@@ -214,6 +243,9 @@ func (a *app) printPredictions(ids []uint32, e *runtime.Embedding, multi bool, f
 				var rows [][]string
 				for _, p := range found[i] {
 					rows = append(rows, []string{string(c.name(nil, ids[i])), recipe.ClassName(p.Class), strconv.FormatFloat(float64(p.Probability), 'g', -1, 32)})
+				}
+				if rows == nil { // none is so probable
+					rows = [][]string{{string(c.name(nil, ids[i])), "", ""}}
 				}
 				return nil, rows
 			})

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/runtime"
+)
+
+// defaultTopLinks is how many links are named of a node, where --top does not say.
+const defaultTopLinks = 10
+
+// linkLine is the score of a pair in --output json and lines of JSON.
+type linkLine struct {
+	Src         any     `json:"src"`
+	Dst         any     `json:"dst"`
+	Score       float32 `json:"score"`
+	Probability float32 `json:"probability"`
+}
+
+// predictLinks prints or writes scores of pairs, those of a file or the best of a node.
+func (a *app) predictLinks(ctx context.Context, rt *runtime.Runtime, f *predictFlags) error {
+	ds := rt.Dataset()
+	var src []uint32
+	var scores []runtime.LinkScore
+	err := graph.Guard(func() (err error) {
+		if f.pairs != "" {
+			var dst []uint32
+			if src, dst, err = readPairs(f.pairs, ds); err == nil {
+				scores, err = rt.ScoreLinks(ctx, src, dst)
+			}
+			return err
+		}
+		ids, err := findIDs([]string{f.links}, ds)
+		if err != nil {
+			return usagef("--links: %w", err)
+		}
+		k := f.Top
+		if k == 0 {
+			k = defaultTopLinks
+		}
+		scores, err = rt.TopLinks(ctx, ids[0], k, f.joined)
+		src = slices.Repeat(ids, len(scores))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	c := calledIn(ds)
+	object := func(i int) linkLine {
+		return linkLine{c.id(src[i]), c.id(scores[i].Node), scores[i].Score, scores[i].Probability}
+	}
+	text := func(i int) []string {
+		number := func(x float32) string { return strconv.FormatFloat(float64(x), 'g', -1, 32) }
+		return []string{string(c.name(nil, src[i])), string(c.name(nil, scores[i].Node)), number(scores[i].Score), number(scores[i].Probability)}
+	}
+	switch {
+	case f.out != "":
+		err := writeLines(f.out, []string{"src", "dst", "score", "probability"}, len(scores), func(i int) (any, [][]string) { return object(i), [][]string{text(i)} })
+		if err != nil {
+			return err
+		}
+		return a.showFile(f.out, len(scores), 1)
+	case a.output == outputJSON:
+		list := make([]linkLine, len(scores))
+		return graph.Guard(func() error {
+			for i := range list {
+				list[i] = object(i)
+			}
+			return a.printJSON(map[string]any{"links": list})
+		})
+	}
+	return graph.Guard(func() error {
+		w := bufio.NewWriter(a.stdout)
+		for i := range scores {
+			t := text(i)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%.3f\n", t[0], t[1], t[2], scores[i].Probability) // the error stays until Flush
+		}
+		return w.Flush()
+	})
+}
+
+// readPairs reads the pairs of nodes that a file names, in two columns of CSV, under src,dst or not.
+func readPairs(name string, ds *graph.Dataset) (src, dst []uint32, err error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, nil, usagef("--pairs: %w", err)
+	}
+	defer file.Close()
+	r := csv.NewReader(bufio.NewReaderSize(file, 1<<16))
+	r.ReuseRecord, r.TrimLeadingSpace = true, true
+	for first := true; ; first = false {
+		fields, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			return src, dst, nil
+		}
+		if err != nil {
+			return nil, nil, usagef("--pairs %s: %w", name, err)
+		}
+		line, _ := r.FieldPos(0)
+		if len(fields) != 2 {
+			return nil, nil, usagef("--pairs %s line %d: %d columns; give two, src,dst, with a comma between", name, line, len(fields))
+		}
+		if first && fields[0] == "src" && fields[1] == "dst" {
+			continue
+		}
+		ids, err := findIDs(fields, ds)
+		if err != nil {
+			return nil, nil, usagef("--pairs %s line %d: %w", name, line, err)
+		}
+		src, dst = append(src, ids[0]), append(dst, ids[1])
+	}
+}

@@ -1,0 +1,110 @@
+package runtime
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/compute/cpu"
+)
+
+// scoredAtOnce is how many pairs are scored at a time.
+const scoredAtOnce = 4096
+
+// LinkScore says how much a node and another one look like a link.
+type LinkScore struct {
+	Node        uint32
+	Score       float32
+	Probability float32 // the logistic function of Score; negatives are as frequent as links in training, so that it is for telling pairs apart
+}
+
+func scored(v uint32, score float32) LinkScore {
+	return LinkScore{v, score, float32(1 / (1 + math.Exp(-float64(score))))}
+}
+
+// ScoreLinks returns the scores of the pairs of src[i] and dst[i], with Node dst[i], of a model of task link: by exact inference of the
+// neighbourhoods of their nodes, over the edges that it was trained on. It holds an embedding for each node that occurs.
+func (r *Runtime) ScoreLinks(ctx context.Context, src, dst []uint32) ([]LinkScore, error) {
+	if len(src) != len(dst) {
+		return nil, fmt.Errorf("%w: %d sources of pairs, and %d destinations", ErrConfig, len(src), len(dst))
+	}
+	nodes := slices.Concat(src, dst)
+	slices.Sort(nodes)
+	nodes = slices.Compact(nodes)
+	row := func(v uint32) uint32 {
+		i, _ := slices.BinarySearch(nodes, v)
+		return uint32(i)
+	}
+	scores := make([]LinkScore, 0, len(src))
+	err := r.scoreLinks(ctx, nodes, len(src), func(i int) compute.Link { return compute.Link{Src: row(src[i]), Dst: row(dst[i])} }, func(i int, score float32) {
+		scores = append(scores, scored(dst[i], score))
+	})
+	return scores, err
+}
+
+// TopLinks returns the k nodes whose links with node score highest, the highest first, ties to the lower node: of all others that no edge joins to it,
+// held-out ones included, or with joined of all others. It computes the embeddings of all nodes, exactly.
+func (r *Runtime) TopLinks(ctx context.Context, node uint32, k int, joined bool) ([]LinkScore, error) {
+	if k < 1 {
+		return nil, fmt.Errorf("%w: the %d best links; ask for 1 or more", ErrConfig, k)
+	}
+	n := r.data.ds.Graph.NumNodes()
+	if int(node) >= n {
+		return nil, fmt.Errorf("%w: node %d is out of range [0, %d)", ErrNode, node, n)
+	}
+	better := func(a, b LinkScore) int { return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Node, b.Node)) }
+	top := make([]LinkScore, 0, min(k, n)+1)
+	err := r.scoreLinks(ctx, nil, n, func(i int) compute.Link { return compute.Link{Src: node, Dst: uint32(i)} }, func(i int, score float32) {
+		v := uint32(i)
+		if v == node || !joined && r.links.Joined(node, v) {
+			return
+		}
+		s := scored(v, score)
+		at, _ := slices.BinarySearchFunc(top, s, better)
+		if top = slices.Insert(top, at, s); len(top) > k {
+			top = top[:k]
+		}
+	})
+	return top, err
+}
+
+// scoreLinks tells take the scores of n pairs of rows of the nodes' embeddings; nil: of all nodes.
+func (r *Runtime) scoreLinks(ctx context.Context, nodes []uint32, n int, pair func(i int) compute.Link, take func(i int, score float32)) error {
+	if r.links == nil {
+		return fmt.Errorf("%w: links are scored by a model of task link", ErrTask)
+	}
+	return r.call(ctx, nil, func(ctx context.Context) error {
+		params, err := r.current(ctx)
+		if err != nil {
+			return err
+		}
+		var out cpu.Matrix[float32]
+		if nodes == nil || len(nodes) > 0 {
+			if out, err = r.infer(ctx, params, nodes); err != nil {
+				return err
+			}
+		}
+		x := r.exec()
+		defer r.releaseExec(x)
+		scorer := r.model.NewLinkScorer(x)
+		var pairs []compute.Link
+		var scores []float32
+		for from := 0; from < n; from += scoredAtOnce {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			pairs = pairs[:0]
+			for i := from; i < min(n, from+scoredAtOnce); i++ {
+				pairs = append(pairs, pair(i))
+			}
+			scores = scorer.Scores(scores[:0], params, out, pairs)
+			for k, s := range scores {
+				take(from+k, s)
+			}
+		}
+		return r.Verified(ctx)
+	})
+}
