@@ -73,6 +73,7 @@ func (r *Runtime) baseline(ctx context.Context) (float64, error) {
 	defer r.releaseModelExec(x)
 	engine := m.NewEngine(x)
 	defer engine.Close()
+	host := r.newExec() // the optimiser's, whose memory is no device's
 	adam := compute.DefaultAdam(baselineLR)
 	adam.WeightDecay = r.cfg.Training.WeightDecay
 	params := m.Init(r.cfg.Training.Seed)
@@ -90,7 +91,7 @@ func (r *Runtime) baseline(ctx context.Context) (float64, error) {
 		for i := range grad {
 			grad[i] /= float32(s.Weight)
 		}
-		adam.Step(params, grad, state, x)
+		adam.Step(params, grad, state, host)
 	}
 	out, err := m.Infer(ctx, x, params, &ds, ds.Test, r.plan.EvalChunk)
 	if err != nil {
