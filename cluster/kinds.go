@@ -133,14 +133,27 @@ func (n *Node) drainOne(ctx context.Context, node, who string) error {
 		return fmt.Errorf("cluster: %s is the last that holds rows of the features, and trainers need them; start another with --roles rows before, or interrupt it: they wait for one then", node)
 	}
 	n.log.Info("a node is to drain", "node", node, "by", who)
-	_, err := n.Control.Ask(ctx, kindNode, node, []byte(askDrain))
-	if err != nil && !errors.Is(err, control.ErrPeerGone) && !errors.Is(err, control.ErrElsewhere) { // it may have left before its answer
-		return fmt.Errorf("cluster: %s does not drain: %w", node, err)
-	}
-	if _, err = n.Member.Until(ctx, func(v *membership.View) bool {
+	drains := func(v *membership.View) bool {
 		now, ok := v.Member(node)
 		return !ok || now.Epoch != m.Epoch || now.Drains()
-	}); err != nil {
+	}
+	for {
+		_, err := n.Control.Ask(ctx, kindNode, node, []byte(askDrain))
+		if err != nil && !errors.Is(err, control.ErrPeerGone) && !errors.Is(err, control.ErrElsewhere) {
+			return fmt.Errorf("cluster: %s does not drain: %w", node, err)
+		}
+		if err == nil {
+			break
+		}
+		// It has left before its answer, or one of the two has not heard of the other's coming yet.
+		if v, _ := n.Member.View(); drains(v) {
+			return nil
+		}
+		if n.patient(ctx, "", err) != nil {
+			return fmt.Errorf("cluster: %s does not drain: %w", node, err)
+		}
+	}
+	if _, err := n.Member.Until(ctx, drains); err != nil {
 		return fmt.Errorf("cluster: %s does not drain: %w", node, err)
 	}
 	return nil

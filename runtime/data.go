@@ -21,9 +21,9 @@ import (
 type openData struct {
 	ds     *graph.Dataset
 	store  *store.Store
-	set    *openSet // a graph in pieces; store is nil
-	temp   string   // directory to remove
-	mapped bool     // the arrays lie in mapped files
+	set    *openSet     // a graph in pieces; store is nil
+	remove func() error // removes the directory that data was imported to; nil: there is none
+	mapped bool         // the arrays lie in mapped files
 
 	file   features.File  // where the node features lie; zero: in memory
 	copied bool           // rows is of a copy in memory, beside the table
@@ -113,11 +113,11 @@ func (d *openData) openPath(ctx context.Context, path string, o importer.Options
 	}
 	dir := path
 	if o.Format != "store" {
-		temp, err := os.MkdirTemp("", "gnnactor-")
+		temp, remove, err := importDir()
 		if err != nil {
 			return fmt.Errorf("runtime: no place to import %s to; set TMPDIR, or run `gnnactor import` first: %w", path, err)
 		}
-		d.temp = temp
+		d.remove = remove
 		dir = filepath.Join(temp, "store")
 		if err := importer.Import(path, dir, o); err != nil {
 			return err
@@ -179,8 +179,8 @@ func (d *openData) close() error {
 	if d.store != nil {
 		err = errors.Join(err, d.store.Close())
 	}
-	if d.temp != "" {
-		err = errors.Join(err, os.RemoveAll(d.temp))
+	if d.remove != nil {
+		err = errors.Join(err, d.remove())
 	}
 	return err
 }

@@ -135,7 +135,7 @@ func TestVerdicts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range k.runs {
-		k.runs[i].cpu = 4e8
+		k.runs[i].cpu = 1e9
 	}
 	for _, c := range []struct {
 		id, by string
