@@ -256,7 +256,7 @@ func (c *checkpoint) stepped(epoch int, s compute.Stats) {
 func (d *Divided) batch() ([]compute.PieceBatch, error) {
 	nodes, err := d.set.Split(0)
 	if err == nil && len(nodes) == 0 {
-		err = errors.New("runtime: the training set is empty; add a train split to the data, and divide it again")
+		err = errors.New("runtime: the training set is empty; add a train split to the data, say by 'gnnactor import --split random:60/20/20', and divide it again")
 	}
 	if err != nil {
 		return nil, err

@@ -219,7 +219,7 @@ func (r *Runtime) check() error {
 		return fmt.Errorf("%w: %s has no labels to learn; add them to the data", ErrNoModel, ds.Name)
 	}
 	if len(ds.Train) == 0 {
-		return fmt.Errorf("runtime: the training set of %s is empty; add a train split to the data", ds.Name)
+		return fmt.Errorf("runtime: the training set of %s is empty; add a train split to the data, say by 'gnnactor import --split random:60/20/20'", ds.Name)
 	}
 	for _, v := range ds.Train {
 		if !ds.Labels.Known(v) {
