@@ -217,16 +217,12 @@ func (s *bounded) own(ctx context.Context, epoch int) (err error) {
 	}
 	spawn := func(made actor.Producer) *actor.PID { return actors.Spawn(s.r.system, "run", "/parameters", made) }
 	o := async.NewOwner(async.Options{System: s.r.system, Spawn: spawn, Model: model, Bound: s.r.cfg.Training.Sync.Bound(), First: s.state.Step, End: int64(epoch+1) * s.steps})
-	if g != nil {
-		g.Lead(epoch, o, len(s.updater.params))
-	}
 	guest := func(trainer string) bool { return !async.Trainers(s.node())(trainer) }
 	inner, fail := context.WithCancelCause(context.WithoutCancel(ctx))
 	var team sync.WaitGroup
 	defer team.Wait()
 	defer o.Close()
 	defer fail(nil)
-	s.compute(inner, fail, &team, func(int) async.Parameters { return o })
 	wait, stopWaiting := context.WithCancelCause(inner)
 	defer stopWaiting(nil)
 	defer context.AfterFunc(ctx, func() { stopWaiting(context.Cause(ctx)) })()
@@ -243,6 +239,12 @@ func (s *bounded) own(ctx context.Context, epoch int) (err error) {
 		}
 		stopped, wait = why, inner
 	}
+	if g != nil {
+		if err := g.Lead(ctx, epoch, o, len(s.updater.params)); err != nil {
+			stop(err) // before this node made a step
+		}
+	}
+	s.compute(inner, fail, &team, func(int) async.Parameters { return o })
 	for {
 		a, err := o.Next(wait)
 		switch {

@@ -178,8 +178,9 @@ type Reducing interface {
 // Stale is how a group makes steps with bounded staleness: its first node has the
 // parameters, and gives the others the state that each epoch ends with.
 type Stale interface {
-	// Lead lets the trainers of the other nodes ask parameters of a size for the steps of an epoch.
-	Lead(epoch int, p async.Parameters, size int)
+	// Lead lets the trainers of the other nodes ask parameters of a size for the steps of an epoch, and waits
+	// until all of those have asked in this group. It returns what ended the group if that did before.
+	Lead(ctx context.Context, epoch int, p async.Parameters, size int) error
 	// HandOver gives the others the state that the epoch of Lead has ended with, or, in the
 	// middle of it, the group: over says why, nil being the epoch's end. It returns nil when all have
 	// it, and what ended the group if that did.

@@ -36,9 +36,9 @@ type term struct {
 	gone    chan struct{} // closed when there is another term
 	state   dataplane.Ticket
 	revoke  func()
-	begun   map[string]bool // the nodes that have asked for anything in it
+	begun   map[string]bool // the nodes that have asked for anything in the group
 	have    map[string]bool // the nodes that have said that they have the state
-	more    chan struct{}   // closed when have grows
+	more    chan struct{}   // closed when begun or have grows
 }
 
 // newService registers at a plane; Close must be called.
@@ -59,6 +59,11 @@ func (s *service) Close() {
 func (s *service) open(group uint64, epoch int64, members []string, owner async.Parameters, size int) {
 	t := &term{group: group, epoch: epoch, members: slices.Clone(members), owner: owner, size: size,
 		buffers: make(chan []float32, len(members)), ended: make(chan struct{}), gone: make(chan struct{}), begun: map[string]bool{}, have: map[string]bool{}, more: make(chan struct{})}
+	s.mu.Lock()
+	if old := s.term; old != nil && old.group == group {
+		t.begun = old.begun
+	}
+	s.mu.Unlock()
 	s.set(t)
 }
 
@@ -101,18 +106,28 @@ func (s *service) finish(state []byte) error {
 	return nil
 }
 
-// begun returns those of nodes that have begun the epoch that is open.
+// begun returns those of nodes that follow the group whose epoch is open.
 func (s *service) begun(nodes []string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(nodes), func(n string) bool { return !s.term.begun[n] })
 }
 
+// joined waits until those of nodes that are not this one follow the group.
+func (s *service) joined(ctx context.Context, nodes []string) error {
+	return s.until(ctx, nodes, func(t *term) map[string]bool { return t.begun })
+}
+
 // taken waits until those of nodes that are not this one have the state.
 func (s *service) taken(ctx context.Context, nodes []string) error {
+	return s.until(ctx, nodes, func(t *term) map[string]bool { return t.have })
+}
+
+// until waits until those of nodes that are not this one are in a set of the open term.
+func (s *service) until(ctx context.Context, nodes []string, set func(*term) map[string]bool) error {
 	for {
 		s.mu.Lock()
-		lack := slices.ContainsFunc(nodes, func(n string) bool { return n != s.plane.Node() && !s.term.have[n] })
+		lack := slices.ContainsFunc(nodes, func(n string) bool { return n != s.plane.Node() && !set(s.term)[n] })
 		more := s.term.more
 		s.mu.Unlock()
 		if !lack {
@@ -123,6 +138,17 @@ func (s *service) taken(ctx context.Context, nodes []string) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
+	}
+}
+
+// add puts a node into a set of a term, and wakes who waits for it.
+func (s *service) add(t *term, set map[string]bool, node string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !set[node] {
+		set[node] = true
+		close(t.more)
+		t.more = make(chan struct{})
 	}
 }
 
@@ -176,9 +202,7 @@ func (s *service) serve(ctx context.Context, q *dataplane.Request) (dataplane.Re
 	if !slices.Contains(t.members, q.Peer) {
 		return none, fmt.Errorf("trainers: node %s is not in group %d", q.Peer, t.group)
 	}
-	s.mu.Lock()
-	t.begun[q.Peer] = true
-	s.mu.Unlock()
+	s.add(t, t.begun, q.Peer)
 	name := async.Name(q.Peer, r.Trainer)
 	switch r.Kind {
 	case kindDeal:
@@ -199,13 +223,7 @@ func (s *service) serve(ctx context.Context, q *dataplane.Request) (dataplane.Re
 	case kindPush:
 		return none, s.push(ctx, t, q.Peer, name, r)
 	case kindTaken:
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if !t.have[q.Peer] {
-			t.have[q.Peer] = true
-			close(t.more)
-			t.more = make(chan struct{})
-		}
+		s.add(t, t.have, q.Peer)
 		return none, nil
 	default:
 		return s.handOver(ctx, t)

@@ -17,13 +17,25 @@ import (
 // What follows is for trainers that make steps in another way than by AllReduce: the
 // first of a group makes them, for all (package async).
 
-// Lead implements training.Stale.
-func (s *Share) Lead(epoch int, p async.Parameters, size int) {
+// Lead implements training.Stale. It waits until all of the group follow, as who does takes the state over
+// when the group is over: steps that were made before might be nowhere then.
+func (s *Share) Lead(ctx context.Context, epoch int, p async.Parameters, size int) error {
 	if s.epochs == 0 {
 		s.t.tasks.Go(s.suspect)
 	}
 	s.epoch()
 	s.team.stale.open(uint64(s.id), int64(epoch), s.group.Members(), p, size)
+	return s.whileGroup(ctx, s.team.stale.joined)
+}
+
+// whileGroup waits for something about all members of the group, until the group is over.
+func (s *Share) whileGroup(ctx context.Context, wait func(context.Context, []string) error) error {
+	inner, end := context.WithCancelCause(ctx)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer end(nil)
+	watch.Go(func() { s.watch(inner, end) })
+	return wait(inner, s.group.Members())
 }
 
 // epoch counts the epochs that this node leads or follows.
@@ -38,19 +50,14 @@ func (s *Share) epoch() {
 const handing = 5 * time.Second
 
 // HandOver implements training.Stale. Of the group's nodes, when it is over, it waits for those that have
-// begun the epoch: the others have the state that it began with, and may be in the next group already.
+// begun to follow: the others have the state that it began with, and may be in the next group already.
 func (s *Share) HandOver(ctx context.Context, state []byte, over error) error {
 	stale := s.team.stale
 	if err := stale.finish(state); err != nil {
 		return err
 	}
 	if over == nil {
-		wait, cancel := context.WithCancelCause(ctx)
-		var watch sync.WaitGroup
-		watch.Go(func() { s.watch(wait, cancel) })
-		over = stale.taken(wait, s.group.Members())
-		cancel(nil)
-		if watch.Wait(); over == nil {
+		if over = s.whileGroup(ctx, stale.taken); over == nil {
 			return nil
 		}
 	}
