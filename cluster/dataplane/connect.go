@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"time"
 
@@ -89,7 +88,7 @@ func (p *Plane) accept(_ any, stream grpc.ServerStream) error {
 		return status.Error(codes.PermissionDenied, err.Error())
 	}
 	if g.dialBack {
-		return p.dialBack(g)
+		return p.dialBack(stream.Context(), g)
 	}
 	if g.node >= p.o.Node {
 		return status.Error(codes.FailedPrecondition, "the node whose name sorts first opens the stream")
@@ -106,9 +105,10 @@ func (p *Plane) accept(_ any, stream grpc.ServerStream) error {
 	return s.run(ctx)
 }
 
-// dialBack answers a node that asks this one to connect. A node that is no peer
-// yet is looked for where it says it is: it may know of this one first.
-func (p *Plane) dialBack(g greeting) error {
+// dialBack connects to a node that asks this one to, and answers when it has or cannot, so that one that waits hears at
+// once when this node ends meanwhile. A node that is no peer yet is looked for where it says it is: it may
+// know of this one first.
+func (p *Plane) dialBack(ctx context.Context, g greeting) error {
 	if g.node <= p.o.Node {
 		return status.Error(codes.FailedPrecondition, "the node whose name sorts first opens the stream and does not ask to be dialled back")
 	}
@@ -119,25 +119,38 @@ func (p *Plane) dialBack(g greeting) error {
 		p.peers[g.node] = g.address
 	}
 	old := p.sessions[g.node]
-	pending := p.dialing[g.node] != nil || old != nil && old.g.incarnation == g.incarnation
 	p.mu.Unlock()
-	switch {
-	case full:
+	if full {
 		return status.Error(codes.ResourceExhausted, "too many nodes that are not members have asked to be dialled back")
-	case pending: // that one answers
-		return nil
 	}
-	if old != nil { // before the transport notices
+	answer := make(chan error, 1)
+	if !p.start(func() { answer <- p.connectAnew(ctx, g, old) }) {
+		return status.Error(codes.Unavailable, ErrClosed.Error())
+	}
+	if err := <-answer; err != nil {
+		return status.Error(codes.Unavailable, err.Error())
+	}
+	return nil
+}
+
+// connectAnew connects to a node that has no session with this one, whatever this one has.
+func (p *Plane) connectAnew(ctx context.Context, g greeting, old *session) error {
+	switch {
+	case old == nil:
+	case old.g.incarnation == g.incarnation: // that has not heard of it yet, or has heard of its end already
+		select {
+		case <-old.closed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	default: // before the transport notices
 		old.end(fmt.Errorf("%w: node %s has started anew", ErrPeerGone, g.node))
 	}
-	p.start(func() {
-		ctx, cancel := context.WithTimeout(p.ctx, p.o.DialTimeout)
-		defer cancel()
-		if _, err := p.session(ctx, g.node); err != nil {
-			p.o.Logger.Warn("data plane could not dial a node back", "node", g.node, "error", err)
-		}
-	})
-	return nil
+	_, err := p.session(ctx, g.node)
+	if err != nil && ctx.Err() == nil {
+		p.o.Logger.Warn("data plane could not dial a node back", "node", g.node, "error", err)
+	}
+	return err
 }
 
 // dial is an attempt to connect that several asks may wait for.
@@ -277,9 +290,13 @@ func (p *Plane) requestDialBack(node, address string) (*session, error) {
 		select {
 		case <-here:
 		case err := <-answer:
-			if !errors.Is(err, io.EOF) { // it will not come
-				return fail(err)
+			p.mu.Lock()
+			s := p.sessions[node]
+			p.mu.Unlock()
+			if s != nil {
+				return s, nil
 			}
+			return fail(err) // it does not come, or has been and is over
 		case <-ctx.Done():
 			return fail(ctx.Err())
 		}

@@ -127,6 +127,23 @@ func TestFrameBeforeGreeting(t *testing.T) {
 	p := planes(t, nil, "m")[0]
 	var heard atomic.Bool
 	p.Handle(methodEcho, func(context.Context, *Request) (Reply, error) { heard.Store(true); return Reply{}, nil })
+	address := forgedServer(t, func(st grpc.ServerStream) error {
+		return st.SendMsg(&frame{header: header{kind: kindRequest, method: methodEcho, ask: 1}})
+	})
+	for _, node := range []string{"z", "a"} { // one that m connects to, one that it asks to dial back
+		p.SetPeer(node, address)
+		if _, err := p.Ask(ctxFor(t), Call{Node: node, Method: methodEcho}); !errors.Is(err, ErrProtocol) && !strings.Contains(err.Error(), ErrProtocol.Error()) {
+			t.Errorf("node %s: %v", node, err)
+		}
+	}
+	if p.Close(); heard.Load() {
+		t.Error("a handler heard of it")
+	}
+}
+
+// forgedServer serves the data plane's streams by handle until the test's end, and returns where.
+func forgedServer(t *testing.T, handle func(grpc.ServerStream) error) (address string) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -134,29 +151,30 @@ func TestFrameBeforeGreeting(t *testing.T) {
 	server := grpc.NewServer(grpc.ForceServerCodecV2(codec{}), grpc.Creds(insecure.NewCredentials()), grpc.WaitForHandlers(true))
 	server.RegisterService(&grpc.ServiceDesc{ServiceName: serviceName, HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{{
 		StreamName: streamName, ServerStreams: true, ClientStreams: true,
-		Handler: func(_ any, st grpc.ServerStream) error {
-			return st.SendMsg(&frame{header: header{kind: kindRequest, method: methodEcho, ask: 1}})
-		},
+		Handler: func(_ any, st grpc.ServerStream) error { return handle(st) },
 	}}}, nil)
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(l) }()
-	for _, node := range []string{"z", "a"} { // one that m connects to, one that it asks to dial back
-		p.SetPeer(node, l.Addr().String())
-		if _, err := p.Ask(ctxFor(t), Call{Node: node, Method: methodEcho}); !errors.Is(err, ErrProtocol) && !strings.Contains(err.Error(), ErrProtocol.Error()) {
-			t.Errorf("node %s: %v", node, err)
+	t.Cleanup(func() {
+		server.Stop()
+		if err := <-done; err != nil {
+			t.Error(err)
 		}
-	}
-	server.Stop()
-	if err := <-done; err != nil {
+	})
+	return l.Addr().String()
+}
+
+// A node that was asked to dial back and ends before it does is given up at once.
+func TestNotDialledBack(t *testing.T) {
+	p := planes(t, nil, "m")[0]
+	p.SetPeer("a", forgedServer(t, func(grpc.ServerStream) error { return nil }))
+	if _, err := p.Ask(ctxFor(t), Call{Node: "a", Method: methodEcho}); !errors.Is(err, ErrPeerGone) || errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
-	}
-	if p.Close(); heard.Load() {
-		t.Error("a handler heard of it")
 	}
 }
 
-// Requests to be dialled back: none from a node that should open the stream itself, and no more of
-// strangers than there may be peers.
+// Requests to be dialled back: none from a node that should open the stream itself, no more of
+// strangers than there may be peers, and who asks hears that it cannot be done.
 func TestDialBack(t *testing.T) {
 	p := planes(t, func(o *Options) { o.MaxPeers = 2 }, "m")[0]
 	cc, err := transport.Dial(p.Address(), p.transport())
@@ -181,8 +199,12 @@ func TestDialBack(t *testing.T) {
 	}
 	full := 0
 	for _, n := range []string{"n", "o", "p", "q", "r", "s", "t"} {
-		if request(n) == codes.ResourceExhausted {
+		switch c := request(n); c {
+		case codes.ResourceExhausted:
 			full++
+		case codes.Unavailable: // there is nobody where it says that it is
+		default:
+			t.Errorf("a request from a node that cannot be reached: %v", c)
 		}
 	}
 	if full != 3 {
