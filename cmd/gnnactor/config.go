@@ -105,19 +105,8 @@ func (c *configFlags) unread(cmd *cobra.Command, cfg *runtime.Config) error {
 		return nil
 	}
 	var bad []string
-	for _, s := range []struct {
-		name string
-		read bool
-		why  string
-	}{
-		{"momentum", cfg.Training.Optimizer == "sgd", cfg.Training.Optimizer + " has none of its own; set optimizer to sgd"},
-		{"schedule-epochs", slices.Contains([]string{"step", "plateau"}, cfg.Training.Schedule), "the " + cfg.Training.Schedule + " schedule does not fall by steps; set schedule to step or plateau"},
-		{"schedule-factor", slices.Contains([]string{"step", "plateau"}, cfg.Training.Schedule), "the " + cfg.Training.Schedule + " schedule does not fall by steps; set schedule to step or plateau"},
-		{"audit", false, "there is no other node to sample again; give --cluster"},
-	} {
-		if where, given := c.given[s.name]; given && !s.read {
-			bad = append(bad, fmt.Sprintf("%s (%s): %s, or leave it out", s.name, where, s.why))
-		}
+	for _, s := range c.unreadSettings(cfg) {
+		bad = append(bad, fmt.Sprintf("%s (%s): %s, or leave it out", s.name, c.given[s.name], s.why))
 	}
 	if bad == nil {
 		return nil
@@ -126,6 +115,29 @@ func (c *configFlags) unread(cmd *cobra.Command, cfg *runtime.Config) error {
 		bad = append(bad, err.Error())
 	}
 	return usagef("%s", strings.Join(bad, "; "))
+}
+
+// unreadSetting is one that was given and that nothing reads with the others.
+type unreadSetting struct{ name, why string }
+
+func (c *configFlags) unreadSettings(cfg *runtime.Config) (unread []unreadSetting) {
+	falls := slices.Contains([]string{"step", "plateau"}, cfg.Training.Schedule)
+	flat := "the " + cfg.Training.Schedule + " schedule does not fall by steps; set schedule to step or plateau"
+	for _, s := range []struct {
+		name string
+		read bool
+		why  string
+	}{
+		{"momentum", cfg.Training.Optimizer == "sgd", cfg.Training.Optimizer + " has none of its own; set optimizer to sgd"},
+		{"schedule-epochs", falls, flat},
+		{"schedule-factor", falls, flat},
+		{"audit", false, "there is no other node to sample again; give --cluster"},
+	} {
+		if c.given[s.name] != "" && !s.read {
+			unread = append(unread, unreadSetting{s.name, s.why})
+		}
+	}
+	return unread
 }
 
 // readFile lays the settings of a YAML file over cfg. Keys that are no setting

@@ -238,3 +238,43 @@ func (wholeTicks) Ticks(low, high float64) []plot.Tick {
 	}
 	return ticks
 }
+
+// roundTicks marks multiples of 1, 2 or 5 times a power of ten, four to seven of them, each written with as many places as
+// it takes to tell it from the next.
+type roundTicks struct{}
+
+// Ticks implements plot.Ticker.
+func (roundTicks) Ticks(low, high float64) []plot.Tick {
+	if !(high > low) || math.IsInf(high-low, 0) {
+		return []plot.Tick{{Value: low, Label: strconv.FormatFloat(low, 'g', 6, 64)}}
+	}
+	const most = 7
+	e := int(math.Floor(math.Log10((high - low) / most)))
+	step, m := 0.0, 1
+	for _, m = range []int{1, 2, 5, 10} {
+		if step = float64(m) * math.Pow10(e); (high-low)/step <= most {
+			break
+		}
+	}
+	if m == 10 {
+		e++
+	}
+	var ticks []plot.Tick
+	for k := math.Ceil(low/step - 1e-9); k*step <= high+1e-9*step; k++ {
+		ticks = append(ticks, plot.Tick{Value: k * step, Label: roundLabel(k*step, e, max(math.Abs(low), math.Abs(high)))})
+	}
+	return ticks
+}
+
+// roundLabel writes a multiple of 10^e, on an axis of numbers up to most.
+func roundLabel(x float64, e int, most float64) string {
+	switch {
+	case x == 0:
+		return "0"
+	case most >= 1e7 || most < 1e-4:
+		return strconv.FormatFloat(x, 'g', 4, 64)
+	case e >= 0:
+		return formatCount(int64(math.Round(x)))
+	}
+	return strconv.FormatFloat(x, 'f', -e, 64)
+}

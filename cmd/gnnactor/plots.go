@@ -14,7 +14,7 @@ import (
 	"github.com/gnnactor/gnnactor/internal/atomicfile"
 )
 
-// drawPlots draws a grid of plots into the file name, whose ending chooses SVG
+// drawPlots draws a grid of plots, where nil is an empty place, into the file name, whose ending chooses SVG
 // or PNG. below, if not nil, draws into a strip of the given height under the
 // grid.
 func drawPlots(name string, plots [][]*plot.Plot, width, height, strip vg.Length, below func(draw.Canvas)) error {
@@ -30,7 +30,9 @@ func drawPlots(name string, plots [][]*plot.Plot, width, height, strip vg.Length
 			}
 			for i, row := range plot.Align(plots, tiles, grid) {
 				for j, tile := range row {
-					plots[i][j].Draw(tile)
+					if plots[i][j] != nil {
+						plots[i][j].Draw(tile)
+					}
 				}
 			}
 			if below != nil {

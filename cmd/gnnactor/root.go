@@ -63,6 +63,7 @@ Exit codes:
 	add("model", newEmbed(a))
 	add("model", newPredict(a))
 	add("model", newExport(a))
+	add("model", newSearch(a))
 	add("model", newPlan(a))
 	add("data", newImport(a))
 	add("data", newGenerate(a))

@@ -145,3 +145,13 @@ func addFlags(flags *pflag.FlagSet, cfg *runtime.Config, groups []group, names .
 		}
 	}
 }
+
+// settingNames returns those of a group, without some.
+func settingNames(g group, without ...string) (names []string) {
+	for _, s := range settings {
+		if s.group == g && !slices.Contains(without, s.name) {
+			names = append(names, s.name)
+		}
+	}
+	return names
+}
