@@ -560,6 +560,9 @@ func GuessSpec(tensors []RawTensor) (Spec, error) {
 		if out == 0 {
 			break
 		}
+		if in == 0 {
+			return s, fmt.Errorf("compute: %w: layer %d has attention, and no weight beside it", ErrNames, i)
+		}
 		if s.Layers++; i == 0 {
 			s.InDim, s.Hidden = in, out
 		}

@@ -308,6 +308,7 @@ func TestOlderNames(t *testing.T) {
 func FuzzNames(f *testing.F) {
 	f.Add("conv1.lin.weight 4 3\nconv1.bias 4\nconv2.lin.weight 2 4", "convs.0.bias = conv1.bias")
 	f.Add("layers.0.fc.weight 8 3\nlayers.0.attn_l 1 2 4\nlayers.0.attn_r 1 2 4\nlayers.0.bias 8\nlin.weight 2 8\nlin.bias 2", "- = lin.bias")
+	f.Add("layers.0.weight 8 3\nlayers.0.attn_l 1 2 4\nlayers.0.attn_r 1 2 4\nlayers.0.bias 8\nlin.weight 2 8\nlin.bias", "- = lin lin..bias") // attention alone
 	f.Add("a.eps 1\na.bias 3\na.nn.0.weight 4 3\na.nn.1.running_mean 4\na.nn.1.weight 4\na.nn.3.weight 2 4", "a = 0")
 	f.Fuzz(func(t *testing.T, text, names string) {
 		var tensors []RawTensor
