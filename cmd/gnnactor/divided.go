@@ -243,7 +243,7 @@ func writePieces(out string, n int, o *runtime.Outputs) (err error) {
 // trainDivided trains on global batches over the partition set cfg.Data.Path.
 func (c *trainCommand) trainDivided(cmd *cobra.Command, cfg runtime.Config) (err error) {
 	var unread []string
-	for _, flag := range []string{"plot", "metrics", "baseline", "trace", "steps", "eval-every", "patience", "keep"} {
+	for _, flag := range []string{"plot", "metrics", "tensorboard", "baseline", "trace", "steps", "eval-every", "patience", "keep"} {
 		if cmd.Flags().Changed(flag) {
 			unread = append(unread, "--"+flag)
 		}

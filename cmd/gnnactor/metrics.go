@@ -54,6 +54,11 @@ func figures(e runtime.Event, f splitFigure) []figure {
 	for _, name := range stageOrder {
 		list = append(list, figure{name + "_seconds", e.Stages[name].Seconds()})
 	}
+	asked, loaded := math.NaN(), math.NaN()
+	if e.Rows.Asked > 0 { // else they lie where compute reads them
+		asked, loaded = float64(e.Rows.Asked), float64(e.Rows.Loaded)
+	}
+	list = append(list, figure{"rows_asked", asked}, figure{"rows_loaded", loaded})
 	return list
 }
 

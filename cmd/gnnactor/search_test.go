@@ -89,20 +89,6 @@ func TestSearchChoosesByValidation(t *testing.T) {
 	}
 }
 
-// stopAt cancels when a line says so.
-type stopAt struct {
-	bytes.Buffer
-	line string
-	stop context.CancelFunc
-}
-
-func (w *stopAt) Write(b []byte) (int, error) {
-	if strings.Contains(string(b), w.line) {
-		w.stop()
-	}
-	return w.Buffer.Write(b)
-}
-
 // A search that is interrupted wherever it is, and loses a record, ends with what one that was not does. Halving trains the best
 // of each rung on.
 func TestSearchGoesOn(t *testing.T) {
@@ -113,8 +99,8 @@ func TestSearchGoesOn(t *testing.T) {
 	whole, dir := searched(t, args(t.TempDir())...), t.TempDir()
 	for _, line := range []string{"trial 3 (3 of 5)", "rung 2 of 3", "(1 of 2)"} {
 		ctx, stop := context.WithCancel(t.Context())
-		w := &stopAt{line: line, stop: stop}
-		if code := run(ctx, append([]string{"search"}, args(dir)...), w, w); code != exitInterrupted {
+		w := &cutOff{at: line, cancel: stop}
+		if code := run(ctx, append([]string{"search"}, args(dir)...), new(bytes.Buffer), w); code != exitInterrupted {
 			t.Fatalf("exit %d\n%s", code, w)
 		}
 		if !strings.Contains(w.String(), "goes on from --out") {

@@ -21,6 +21,7 @@ type trainCommand struct {
 	*app
 	config              *configFlags
 	save, plot, metrics string
+	tensorboard         string
 	scratch             string
 	baseline            bool
 	cluster             clusterFlags
@@ -93,6 +94,7 @@ beforehand which would do what, and what a step would wait for.`,
 	c.cluster.addFlags(cmd)
 	cmd.Flags().StringVar(&c.plot, "plot", "", "`FILE`.svg or .png to draw loss, accuracy, and what the stages did to, or .csv for the figures of each epoch")
 	cmd.Flags().StringVar(&c.metrics, "metrics", "", "`FILE`.jsonl or .csv to append a line to for each epoch: figures, steps, seconds")
+	cmd.Flags().StringVar(&c.tensorboard, "tensorboard", "", "`DIR` to write the figures of each epoch to, for TensorBoard")
 	cmd.Flags().BoolVar(&c.baseline, "baseline", false, "also train on the features alone, without the graph (default: on the built-in graph)")
 	a.addOutputFlag(cmd)
 	return cmd
@@ -151,6 +153,11 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, metrics.close()) }()
+	events, err := openEvents(c.tensorboard)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, events.close()) }()
 	p, err := c.cluster.enter(cmd, c.app, &cfg, c.config.given)
 	if err != nil {
 		if errors.Is(err, cluster.ErrDrained) || errors.Is(err, cluster.ErrEnded) {
@@ -174,12 +181,12 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	if err != nil {
 		return err
 	}
-	var events iter.Seq2[runtime.Event, error]
+	var reports iter.Seq2[runtime.Event, error]
 	if p != nil {
-		events = p.Train()
+		reports = p.Train()
 	} else {
 		defer func() { err = errors.Join(err, rt.Stop()) }()
-		events = rt.Train(ctx)
+		reports = rt.Train(ctx)
 	}
 	if rt != nil { // else this node holds rows alone
 		c.logf("%s", describe(rt.Dataset()))
@@ -187,10 +194,14 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	if metrics != nil {
 		metrics.figure = figureOf(cfg, rt)
 	}
+	if events != nil {
+		events.figure = figureOf(cfg, rt)
+	}
 	var t *table
-	done, drawn, err := c.train(ctx, events, cfg, figureOf(cfg, rt), func(e runtime.Event) (err error) {
+	done, drawn, err := c.train(ctx, reports, cfg, figureOf(cfg, rt), func(e runtime.Event) (err error) {
 		steps.writeStep(e, cfg.Training.Sync.Asynchronous())
 		metrics.event(e)
+		events.event(e)
 		if e.Kind == runtime.EventDone && c.output != outputJSON { // now, as rows may lie on nodes that leave
 			t, err = c.table(ctx, rt, e, c.baseline || cfg.Data.Path == "" && cfg.Model.Task != "link" && !cmd.Flags().Changed("baseline"))
 		}
