@@ -388,18 +388,15 @@ func (c *Config) UsesFanouts() bool {
 // optionProblem puts what the YAML package says of the sampler's option k, with the
 // value v, into the words of settings.
 func optionProblem(sampler, k, v string, err error) error {
-	text := err.Error()
-	if strings.Contains(text, "not found in type") {
+	if strings.Contains(err.Error(), "not found in type") {
 		has := "has none"
-		if reads := sampling.Reads(sampler); reads != nil {
-			has = "has " + strings.Join(reads, ", ")
+		if reads := slices.DeleteFunc(slices.Clone(sampling.Reads(sampler)), func(name string) bool { return sampling.Takes(name) == "" }); len(reads) > 0 {
+			has = fmt.Sprintf("has %s; of %s, %s", strings.Join(reads, ", "), reads[0], sampling.Takes(reads[0]))
 		}
-		return fmt.Errorf("sampler-options: there is no option %s; %s %s", k, sampler, has)
+		return fmt.Errorf("sampler-options: %s=%s: there is no such option; %s %s", k, v, sampler, has)
 	}
-	for suffix, want := range map[string]string{"into int": "a whole number", "into float64": "a number", "into bool": "true or false"} {
-		if strings.HasSuffix(text, suffix) {
-			return fmt.Errorf("sampler-options: %s=%s: must be %s", k, v, want)
-		}
+	if takes := sampling.Takes(k); takes != "" {
+		return fmt.Errorf("sampler-options: %s=%s: %s", k, v, takes)
 	}
 	return fmt.Errorf("sampler-options: %s=%s: %w", k, v, err)
 }

@@ -3,7 +3,6 @@ package sampling
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"sync"
 
@@ -225,10 +224,7 @@ var errNoTrain = errors.New("a cache by walks starts from the training nodes, an
 
 func (p *Prepared) newCaches(stop *interrupt.Poll) (*Caches, error) {
 	s := &p.spec
-	c, err := s.cachesOf(p.g.NumNodes(), p.seed)
-	if err != nil {
-		return nil, err
-	}
+	c := s.cachesOf(p.g.NumNodes(), p.seed)
 	c.g = p.g
 	switch s.CacheBy {
 	case "degree":
@@ -243,25 +239,15 @@ func (p *Prepared) newCaches(stop *interrupt.Poll) (*Caches, error) {
 }
 
 // cachesOf fills in what is not set of the cache, and returns the caches of a graph of n nodes without their distribution.
-func (s *Spec) cachesOf(n int, seed uint64) (*Caches, error) {
+func (s *Spec) cachesOf(n int, seed uint64) *Caches {
 	if s.CacheFraction == 0 {
 		s.CacheFraction = 0.01
 	}
-	if !(s.CacheFraction > 0 && s.CacheFraction <= 1) {
-		return nil, fmt.Errorf("the cached fraction of nodes is %v; it must be above 0 and at most 1", s.CacheFraction)
-	}
-	if s.CachePeriod < 0 {
-		return nil, fmt.Errorf("the cache lasts %d epochs; it must be at least 1", s.CachePeriod)
-	}
 	s.CachePeriod = max(s.CachePeriod, 1)
-	switch s.CacheBy {
-	case "":
+	if s.CacheBy == "" {
 		s.CacheBy = "degree"
-	case "degree", "walks":
-	default:
-		return nil, fmt.Errorf("the cache cannot be drawn by %q; choose degree or walks", s.CacheBy)
 	}
-	return &Caches{seed: seed, size: int(math.Ceil(s.CacheFraction * float64(n))), withEq: s.CacheApproximate, made: make(map[int]*pending)}, nil
+	return &Caches{seed: seed, size: int(math.Ceil(s.CacheFraction * float64(n))), withEq: s.CacheApproximate, made: make(map[int]*pending)}
 }
 
 func (c *Caches) chance(p, tau float64) float64 {

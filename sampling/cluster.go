@@ -44,7 +44,7 @@ func prepareCluster(p *Prepared, stop *interrupt.Poll) error {
 		}
 	}
 	if s.Clusters < 1 || s.Clusters > maxClusters || s.PerBatch < 1 || s.PerBatch > s.Clusters {
-		return fmt.Errorf("batches of %d out of %d clusters; give the number of clusters, or save a partition with the data, and take at least 1 and at most all of them a batch", s.PerBatch, s.Clusters)
+		return fmt.Errorf("batches of %d out of %d clusters; give how many there are, like clusters=1000, or save a partition with the data ('gnnactor partition'), and per-batch=20 for those of a batch, at most all", s.PerBatch, s.Clusters)
 	}
 	if s.PartitionBy == "" {
 		s.PartitionBy = "metis"

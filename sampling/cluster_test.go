@@ -209,8 +209,8 @@ func TestClusterErrors(t *testing.T) {
 		opts []Option
 		want string
 	}{
-		{Spec{Layers: 1}, nil, "number of clusters"},
-		{Spec{Layers: 1, Clusters: 3, PerBatch: 4}, nil, "number of clusters"},
+		{Spec{Layers: 1}, nil, "like clusters=1000"},
+		{Spec{Layers: 1, Clusters: 3, PerBatch: 4}, nil, "like clusters=1000"},
 		{Spec{Clusters: 3, Fanouts: []int{2}}, nil, "number of layers"},
 		{Spec{Layers: 1, Clusters: 3, PartitionBy: "luck"}, nil, "no method"},
 		{Spec{Layers: 1, Clusters: 3}, []Option{WithPartition(make([]uint32, 99))}, "99 nodes"},

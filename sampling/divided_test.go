@@ -435,10 +435,7 @@ func FuzzCachesApart(f *testing.F) {
 	f.Fuzz(func(t *testing.T, counts, near, taken []byte) {
 		b := pieces.Borders{0, 1024, 1500}
 		spec := Spec{Name: "gns", Fanouts: []int{3}}
-		c, err := spec.cachesOf(b.Nodes(), 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := spec.cachesOf(b.Nodes(), 1)
 		c.apart = &apart{nodes: b.Nodes(), first: b, ask: func(_ context.Context, name string) ([][]byte, error) {
 			switch {
 			case strings.HasSuffix(name, "counts"):

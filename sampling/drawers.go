@@ -63,10 +63,7 @@ func NewDrawers(ctx context.Context, spec Spec, seed uint64, borders pieces.Bord
 		return nil, fmt.Errorf("sampling: cluster: %d clusters of %d pieces; give at least as many as pieces, or partition-by contiguous or hash", spec.Clusters, pieces)
 	}
 	if spec.Name == "gns" {
-		var err error
-		if d.caches, err = d.spec.cachesOf(borders.Nodes(), seed); err != nil {
-			return nil, fmt.Errorf("sampling: gns: %w", err)
-		}
+		d.caches = d.spec.cachesOf(borders.Nodes(), seed)
 		d.caches.apart = &apart{nodes: borders.Nodes(), first: borders, ask: d.asked}
 		if d.spec.Normalize == "" {
 			d.spec.Normalize = "sum"

@@ -10,9 +10,6 @@ import (
 )
 
 func prepareEdge(p *Prepared, stop *interrupt.Poll) error {
-	if err := p.checkBudget(); err != nil {
-		return err
-	}
 	n := p.g.NumNodes()
 	var out *graph.Graph
 	if !p.g.Symmetric() {

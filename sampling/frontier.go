@@ -12,15 +12,6 @@ const defaultDegreeCap = 256
 
 func prepareFrontier(p *Prepared, stop *interrupt.Poll) error {
 	s := &p.spec
-	if err := p.checkBudget(); err != nil {
-		return err
-	}
-	if s.Frontier < 1 {
-		return fmt.Errorf("the frontier has %d nodes; it needs at least 1", s.Frontier)
-	}
-	if s.DegreeCap < 0 {
-		return fmt.Errorf("the degree cap is %d; it must be at least 1", s.DegreeCap)
-	}
 	if s.DegreeCap == 0 {
 		s.DegreeCap = defaultDegreeCap
 	}

@@ -1,8 +1,6 @@
 package sampling
 
 import (
-	"fmt"
-
 	"github.com/gnnactor/gnnactor/internal/interrupt"
 	"github.com/gnnactor/gnnactor/rng"
 )
@@ -11,12 +9,8 @@ func prepareGNS(p *Prepared, stop *interrupt.Poll) error {
 	if err := p.checkFanouts(); err != nil {
 		return err
 	}
-	switch p.spec.Normalize {
-	case "":
+	if p.spec.Normalize == "" {
 		p.spec.Normalize = "sum"
-	case "sum", "degree":
-	default:
-		return fmt.Errorf("weights cannot be normalised by %q; choose sum or degree", p.spec.Normalize)
 	}
 	switch {
 	case p.here != nil:

@@ -221,9 +221,9 @@ func TestLayerwiseErrors(t *testing.T) {
 		{Spec{Name: "ladies", Layers: 2}, "0 fan-outs given"},
 		{Spec{Name: "lazy", Fanouts: []int{2}, MiniBatch: 2, RecycleGrowth: 0.5}, "at least 1"},
 		{Spec{Name: "lazy", Fanouts: []int{2}}, "give mini-batch"},
-		{Spec{Name: "lazy", Fanouts: []int{2}, MiniBatch: 8, MegaBatch: 7}, "at least as large"},
+		{Spec{Name: "lazy", Fanouts: []int{2}, MiniBatch: 8, MegaBatch: 7}, "at least as many, like mega-batch=32"},
 		{Spec{Name: "pinsage", Fanouts: []int{-1}}, "at least 1"},
-		{Spec{Name: "pinsage", Fanouts: []int{2}, Restart: 1}, "in [0, 1)"},
+		{Spec{Name: "pinsage", Fanouts: []int{2}, Restart: 1}, "restart=1: it takes"},
 		{Spec{Name: "pinsage", Fanouts: []int{2}, EdgeIDs: true}, "edge ids"},
 		{Spec{Name: "labor", Fanouts: []int{2}, Dependency: -1}, "dependency"},
 	} {

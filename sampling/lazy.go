@@ -24,14 +24,11 @@ func prepareLazy(p *Prepared, _ *interrupt.Poll) error {
 	if s.RecycleGrowth == 0 {
 		s.RecycleGrowth = 1.1
 	}
-	if s.Recycle < 1 || !(s.RecycleGrowth >= 1) || math.IsInf(s.RecycleGrowth, 1) {
-		return fmt.Errorf("a mega-batch serves %d steps, growing by %v; both must be at least 1", s.Recycle, s.RecycleGrowth)
-	}
 	if s.MegaBatch == 0 {
 		s.MegaBatch = min(s.Recycle, math.MaxUint32/s.MiniBatch) * s.MiniBatch
 	}
 	if s.MegaBatch < s.MiniBatch {
-		return fmt.Errorf("a mega-batch of %d seeds has no mini-batch of %d; make it at least as large", s.MegaBatch, s.MiniBatch)
+		return fmt.Errorf("mega-batch=%d: that is less than a mini-batch, of %d seeds; it takes at least as many, like mega-batch=%d", s.MegaBatch, s.MiniBatch, 4*s.MiniBatch)
 	}
 	m := &megaBatches{p: p, train: p.data.Train, n: len(p.data.Train), made: make(map[int]*megaBatch)}
 	if m.n == 0 {

@@ -24,9 +24,6 @@ func preparePinSAGE(p *Prepared, _ *interrupt.Poll) error {
 	if s.WalkLength == 0 {
 		s.WalkLength = 3
 	}
-	if s.Walks < 1 || s.WalkLength < 1 || !(s.Restart >= 0 && s.Restart < 1) {
-		return fmt.Errorf("%d walks of %d steps, restarting with probability %v; walks and steps must be at least 1, the probability in [0, 1)", s.Walks, s.WalkLength, s.Restart)
-	}
 	if s.EdgeIDs {
 		return fmt.Errorf("its neighbours are not joined by edges; do not ask for edge ids")
 	}

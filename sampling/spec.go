@@ -188,9 +188,7 @@ func (s Spec) Validate() error {
 		}
 		bad = append(bad, fmt.Sprintf("%s does not read %s (it has %s); leave them out, or choose another sampler", s.Name, strings.Join(unread, ", "), which))
 	}
-	if s.Dependency < 0 {
-		bad = append(bad, fmt.Sprintf("the batch dependency is %d; it must be at least 1", s.Dependency))
-	}
+	bad = append(bad, s.misgiven()...)
 	if s.Layers < 0 {
 		bad = append(bad, fmt.Sprintf("layers is %d; it must be at least 1", s.Layers))
 	} else if s.Depth() == 0 {

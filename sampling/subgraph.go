@@ -44,8 +44,8 @@ func (p *Prepared) prepareSubgraph(stop *interrupt.Poll, newDrawer func(a *asker
 	if s.Layers < 1 {
 		return fmt.Errorf("give the number of layers")
 	}
-	if s.Normalization < 0 || s.Clip < 0 || s.EpochSubgraphs < 0 {
-		return fmt.Errorf("normalization, clip and epoch-subgraphs must not be negative")
+	if s.EpochSubgraphs < 0 {
+		return fmt.Errorf("epoch-subgraphs must not be negative")
 	}
 	newSampler := func() *subgraphs {
 		a := p.newAsker()

@@ -373,14 +373,14 @@ func TestSubgraphErrors(t *testing.T) {
 		g    *graph.Graph
 		want string
 	}{
-		{Spec{Name: "node", Layers: 1}, g, "budget is 0"},
+		{Spec{Name: "node", Layers: 1}, g, "budget: node needs it"},
 		{Spec{Name: "edge", Fanouts: []int{3}, Budget: 1}, g, "give the number of layers"},
-		{Spec{Name: "walk", Layers: 1, Roots: 2}, g, "walk length"},
+		{Spec{Name: "walk", Layers: 1, Roots: 2}, g, "walk-length: walk needs it"},
 		{Spec{Name: "walk", Layers: 1, Roots: 2, WalkLength: 2}, fromRows(), "no nodes"},
-		{Spec{Name: "frontier", Layers: 1, Budget: 2}, g, "frontier has 0"},
-		{Spec{Name: "frontier", Layers: 1, Budget: 2, Frontier: 1, DegreeCap: -1}, g, "degree cap"},
+		{Spec{Name: "frontier", Layers: 1, Budget: 2}, g, "frontier: frontier needs it"},
+		{Spec{Name: "frontier", Layers: 1, Budget: 2, Frontier: 1, DegreeCap: -1}, g, "degree-cap=-1"},
 		{Spec{Name: "frontier", Layers: 1, Budget: 2, Frontier: 1}, lonely, "no node has a neighbour"},
-		{Spec{Name: "node", Layers: 1, Budget: 2, Clip: -1}, g, "must not be negative"},
+		{Spec{Name: "node", Layers: 1, Budget: 2, Clip: -1}, g, "clip=-1: it takes"},
 	} {
 		if _, err := New(t.Context(), c.spec, c.g); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: error is %v, want one with %q", c.spec, err, c.want)

@@ -9,9 +9,6 @@ import (
 )
 
 func prepareNode(p *Prepared, stop *interrupt.Poll) error {
-	if err := p.checkBudget(); err != nil {
-		return err
-	}
 	q := make([]float64, p.g.NumNodes())
 	if p.here != nil {
 		var err error
@@ -57,9 +54,6 @@ func (d *nodeDrawer) draw(s *nodeSet, _ ID, key rng.Key) error {
 
 func prepareWalk(p *Prepared, stop *interrupt.Poll) error {
 	s := &p.spec
-	if s.Roots < 1 || s.WalkLength < 1 {
-		return fmt.Errorf("give the number of roots and the walk length, both at least 1")
-	}
 	if p.numVisible() == 0 {
 		return fmt.Errorf("the graph has no nodes")
 	}
@@ -138,13 +132,6 @@ func (d *walkDrawer) ask(s *nodeSet, id ID, key rng.Key) error {
 			return err
 		}
 		s.addAll(d.at)
-	}
-	return nil
-}
-
-func (p *Prepared) checkBudget() error {
-	if p.spec.Budget < 1 {
-		return fmt.Errorf("the budget is %d draws; it must be at least 1", p.spec.Budget)
 	}
 	return nil
 }
