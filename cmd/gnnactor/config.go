@@ -43,6 +43,11 @@ func addConfigFlags(cmd *cobra.Command, groups []group, names ...string) *config
 	return c
 }
 
+// addInferenceFlags is addConfigFlags for those who infer with saved parameters.
+func addInferenceFlags(cmd *cobra.Command) *configFlags {
+	return addConfigFlags(cmd, []group{dataGroup}, append(settingNames(modelGroup, learningOnly...), "threads", "device", "eval-chunk", "verify-data")...)
+}
+
 // load lays defaults, file, environment and flags over each other, takes the
 // model's shape from --params, and settles --layers against --fanouts.
 func (c *configFlags) load(cmd *cobra.Command, a *app) (runtime.Config, error) {

@@ -87,7 +87,7 @@ Rows of all nodes (--out alone) are written piece by piece.`,
 			return err
 		},
 	}
-	config = addConfigFlags(cmd, []group{dataGroup, modelGroup}, "threads", "device", "eval-chunk", "verify-data")
+	config = addInferenceFlags(cmd)
 	nodes = addNodeFlags(cmd)
 	cmd.Flags().StringVar(&out, "out", "", "`FILE`.npy to write the rows to, or .csv or .jsonl, with the nodes' ids")
 	addScratchFlag(cmd, &scratch)

@@ -72,7 +72,7 @@ model's. Tables are made to features as those of the training were; a store must
 			return a.evaluate(cmd, rt, &f)
 		},
 	}
-	config = addConfigFlags(cmd, []group{dataGroup, modelGroup}, "threads", "device", "eval-chunk", "verify-data")
+	config = addInferenceFlags(cmd)
 	cmd.Flags().BoolVar(&f.table, "confusion", false, "count for each class of the test nodes which were predicted")
 	cmd.Flags().StringVar(&f.plot, "plot", "", "`FILE`.svg or .png to draw the confusion to, or .csv for its counts")
 	addScratchFlag(cmd, &scratch)

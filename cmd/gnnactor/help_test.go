@@ -1,10 +1,16 @@
 package main
 
 import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/gnnactor/gnnactor/runtime"
@@ -75,4 +81,73 @@ func TestCompletion(t *testing.T) {
 			}
 		}
 	}
+}
+
+// --help shows the settings that a command reads: each that is shown changes what the command says, or is refused with the others,
+// and none that 'plan' hides changes a plan. The walk is over all commands, so that one that takes settings is known here.
+func TestHelpShowsWhatIsRead(t *testing.T) {
+	store, model := storeOf(t, twoRings(t)), filepath.Join(t.TempDir(), "m.safetensors")
+	mustInvoke(t, "train", "--data", store, "--epochs", "1", "--hidden", "8", "--save", model)
+	lines := map[string][]string{ // what is repeatable; nil: what takes settings and trains, samples or serves with them
+		"gnnactor plan": {"plan", "--data", store, "--params", model, "--batch-size", "2"}, "gnnactor eval": {"eval", "--data", store, "--params", model},
+		"gnnactor embed": {"embed", "--data", store, "--params", model, "--ids", "1,2"}, "gnnactor predict": {"predict", "--data", store, "--params", model, "--top", "2"},
+		"gnnactor train": nil, "gnnactor search": nil, "gnnactor sample": nil, "gnnactor cluster join": nil,
+	}
+	// Results do not show these: how much is done at once, where, and whether it is checked.
+	silent := []string{"data", "format", "params", "threads", "device", "eval-chunk", "loaders", "pinned-memory", "verify-data"}
+	values := map[string]string{
+		"gcn-norm": "block", "norm": "layer", "jumping-knowledge": "cat", "link-decoder": "mlp", "precision": "bf16", "combine": "concat", "aggregation": "max", "model": "gin", "task": "link",
+		"map": "none", "sampler": "khop", "fanouts": "1,1", "sampler-options": "temporal=true", "optimizer": "sgd", "loss": "focal", "class-weights": "balanced", "schedule": "step", "keep": "best",
+		"sync": "ssp:2", "device": "cpu", "blas": "cublas", "sample-on": "device", "memory-limit": "1MiB", "features": "disk", "match": "on", "cache": "dynamic:1kB", "gather": "copied",
+		"trace": filepath.Join(t.TempDir(), "t"), "checkpoint": t.TempDir(), "reorder-method": "exact", "activation": "elu", "layers": "3",
+	}
+	said := func(args ...string) string {
+		code, out, errs := invoke(t, args...)
+		return fmt.Sprint(code, out, errs)
+	}
+	took := regexp.MustCompile(`, computed in .*`)
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for _, child := range cmd.Commands() {
+			walk(child)
+		}
+		line, known := lines[cmd.CommandPath()]
+		var base string
+		if line != nil {
+			base = took.ReplaceAllString(said(line...), "")
+		}
+		for _, s := range settings {
+			f := cmd.Flags().Lookup(s.name)
+			switch {
+			case f == nil || known && line == nil || slices.Contains(silent, s.name):
+				continue
+			case !known && ofGroup(s.group)(f.Name) && cmd.Flags().Lookup("config") != nil:
+				t.Errorf("%s takes settings; say here which line shows what it reads", cmd.CommandPath())
+				return
+			case !known:
+				continue
+			}
+			value := values[s.name]
+			switch v := field(new(runtime.DefaultConfig()), s.name).Value().Interface().(type) {
+			case bool:
+				value = strconv.FormatBool(!v)
+			case int, uint64:
+				value = cmp.Or(value, "3")
+			case float64:
+				value = cmp.Or(value, "0.25")
+			}
+			if value == "" {
+				t.Fatalf("there is no value to try --%s with", s.name)
+			}
+			got := took.ReplaceAllString(said(append(line, "--"+s.name+"="+value)...), "")
+			refused := strings.Contains(got, "gnnactor: ")
+			if got == base && !f.Hidden {
+				t.Errorf("%s shows --%s, and %s changes nothing that it says", cmd.CommandPath(), s.name, value)
+			} else if got != base && f.Hidden && !refused {
+				t.Errorf("%s hides --%s, and %s changes what it says", cmd.CommandPath(), s.name, value)
+			}
+		}
+	}
+	root, _ := newRoot(nil, nil)
+	walk(root)
 }

@@ -75,6 +75,9 @@ other data; gradients of pieces like the set's are computed here, on one core. M
 		},
 	}
 	config = addConfigFlags(cmd, []group{dataGroup, modelGroup, samplingGroup, trainingGroup, executionGroup, checkpointGroup})
+	for _, name := range unplanned {
+		cmd.Flags().Lookup(name).Hidden = true
+	}
 	machines.addFlags(cmd)
 	parts.addFlags(cmd)
 	a.addOutputFlag(cmd)

@@ -194,7 +194,7 @@ best links of the node --links: a line each of src, dst, score and probability.
 			return a.printPredictions(ids, e, rt.MultiLabel(), &f, calledIn(rt.Dataset()))
 		},
 	}
-	config = addConfigFlags(cmd, []group{dataGroup, modelGroup}, "threads", "device", "eval-chunk", "verify-data")
+	config = addInferenceFlags(cmd)
 	f.add(cmd)
 	nodes = addNodeFlags(cmd)
 	addScratchFlag(cmd, &scratch)

@@ -146,6 +146,16 @@ func addFlags(flags *pflag.FlagSet, cfg *runtime.Config, groups []group, names .
 	}
 }
 
+// learningOnly are settings of the model that inference does not read: what is drawn or weighed in training alone.
+var learningOnly = []string{"dropout", "input-dropout", "attention-dropout", "gcn-norm", "scale-sums", "weight-attention"}
+
+// unplanned are settings of training that change no plan. 'gnnactor plan' takes them, so that it can be given what 'gnnactor train'
+// is, and does not show them.
+var unplanned = slices.Concat(settingNames(checkpointGroup), []string{
+	"verify-data", "dropout", "input-dropout", "activation", "residual", "epochs", "lr", "loss", "focal-gamma", "label-smoothing", "class-weights", "weight-decay",
+	"momentum", "clip-norm", "schedule", "schedule-epochs", "schedule-factor", "warmup", "seed", "eval-every", "trace", "audit",
+})
+
 // settingNames returns those of a group, without some.
 func settingNames(g group, without ...string) (names []string) {
 	for _, s := range settings {
