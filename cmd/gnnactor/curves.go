@@ -193,7 +193,7 @@ func newPlot(title string) *plot.Plot {
 	p.Title.TextStyle.Font.Size = 11
 	p.Title.Padding = 4
 	p.Legend.Padding = 2
-	p.X.Tick.Marker = wholeTicks{}
+	p.X.Tick.Marker, p.Y.Tick.Marker = wholeTicks{}, roundTicks{}
 	grid := plotter.NewGrid()
 	grid.Horizontal.Color = color.Gray{Y: 0xdd}
 	grid.Vertical.Width = 0
@@ -218,12 +218,11 @@ func addLine(p *plot.Plot, name string, points plotter.XYs, c color.Color) {
 		p.Add(dots)
 	}
 	if name != "" {
-		p.Legend.Add(name, line)
+		p.Legend.Add(name+"  ", line) // room for wider fonts, which run into the line
 	}
 }
 
-// wholeTicks marks whole numbers only: there is no epoch 1.5, and of times no
-// more is wanted.
+// wholeTicks marks whole numbers only: there is no epoch 1.5.
 type wholeTicks struct{}
 
 // Ticks implements plot.Ticker.
@@ -239,7 +238,7 @@ func (wholeTicks) Ticks(low, high float64) []plot.Tick {
 	return ticks
 }
 
-// roundTicks marks multiples of 1, 2 or 5 times a power of ten, four to seven of them, each written with as many places as
+// roundTicks marks multiples of 1, 2 or 5 times a power of ten, three to nine of them, each written with as many places as
 // it takes to tell it from the next.
 type roundTicks struct{}
 
@@ -248,7 +247,7 @@ func (roundTicks) Ticks(low, high float64) []plot.Tick {
 	if !(high > low) || math.IsInf(high-low, 0) {
 		return []plot.Tick{{Value: low, Label: strconv.FormatFloat(low, 'g', 6, 64)}}
 	}
-	const most = 7
+	const most = 8 // with steps at most 2.5 times as far apart, three at least
 	e := int(math.Floor(math.Log10((high - low) / most)))
 	step, m := 0.0, 1
 	for _, m = range []int{1, 2, 5, 10} {

@@ -14,6 +14,17 @@ import (
 	"github.com/gnnactor/gnnactor/internal/atomicfile"
 )
 
+// widerFonts is by how much the fonts that programs take in the place of ours are wider, DejaVu Sans the most.
+const widerFonts = 1.2
+
+// fitTitle makes p's title small enough for a width.
+func fitTitle(p *plot.Plot, width vg.Length) {
+	style := &p.Title.TextStyle
+	if full := widerFonts * style.Width(p.Title.Text); full > width {
+		style.Font.Size *= width / full
+	}
+}
+
 // drawPlots draws a grid of plots, where nil is an empty place, into the file name, whose ending chooses SVG
 // or PNG. below, if not nil, draws into a strip of the given height under the
 // grid.
@@ -31,6 +42,7 @@ func drawPlots(name string, plots [][]*plot.Plot, width, height, strip vg.Length
 			for i, row := range plot.Align(plots, tiles, grid) {
 				for j, tile := range row {
 					if plots[i][j] != nil {
+						fitTitle(plots[i][j], tile.Max.X-tile.Min.X)
 						plots[i][j].Draw(tile)
 					}
 				}

@@ -71,7 +71,6 @@ func (c *searchCommand) draw(name string, ranked []*trial) error {
 
 // points adds those of trials, the best above the others.
 func (c *searchCommand) points(p *plot.Plot, ranked []*trial, x func(*trial) (float64, bool)) {
-	p.Y.Tick.Marker = roundTicks{}
 	for k, kind := range searchKinds {
 		var points plotter.XYs
 		for _, t := range ranked {

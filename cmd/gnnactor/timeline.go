@@ -131,7 +131,7 @@ func (t *timeline) draw(dc draw.Canvas) {
 	p.X.Label.Text = "ms"
 	p.X.Min, p.X.Max = 0, t.width
 	p.Y.Min, p.Y.Max = -0.5, float64(len(t.rows))-0.5
-	p.X.Tick.Marker = wholeTicks{}
+	p.X.Tick.Marker = roundTicks{}
 	var ticks plot.ConstantTicks
 	for i, name := range t.rows {
 		ticks = append(ticks, plot.Tick{Value: t.y(i), Label: name})
@@ -140,7 +140,9 @@ func (t *timeline) draw(dc draw.Canvas) {
 	p.Y.Tick.Length = 0
 	p.Y.LineStyle.Width = 0
 	p.Add(t)
-	p.Draw(draw.Crop(dc, 6, -10, 4, -6))
+	dc = draw.Crop(dc, 6, -10, 4, -6)
+	fitTitle(p, dc.Max.X-dc.Min.X)
+	p.Draw(dc)
 }
 
 // y is where row i lies: the first one on top.
