@@ -42,7 +42,11 @@ func (r *Runtime) openDevice() error {
 		r.log.Info("device", "is", "the processor", "why", why)
 	}
 	if r.device == nil {
-		return r.cfg.checkPrecision(r.set)
+		err := r.cfg.checkPrecision(r.set)
+		if err != nil && why != nil {
+			err = fmt.Errorf("%w; device auto found none: %w", err, why)
+		}
+		return err
 	}
 	return nil
 }

@@ -291,6 +291,11 @@ func TestNoDevice(t *testing.T) {
 	if !said || strings.Contains(r.identity.Kernels, "cuda") {
 		t.Errorf("auto is %v, said %v", r.identity.Kernels, said)
 	}
+	c.Model.Precision = "tf32" // which the processor lacks
+	if r, err := Start(context.Background(), c); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "no products in tf32") || !strings.Contains(err.Error(), "there is no driver") {
+		t.Errorf("tf32: %v, %v", r, err)
+	}
+	c.Model.Precision = ""
 	for _, bad := range []string{"gpu", "cuda:", "cuda:-1", "cuda:x", "cpu:1"} {
 		c.Execution.Device = bad
 		if err := c.Validate(); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "device: ") {
