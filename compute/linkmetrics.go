@@ -4,9 +4,9 @@ import "math"
 
 // LinkMetrics say how well scores tell links from pairs that no edge joins.
 type LinkMetrics struct {
-	// AUC is the area under the ROC curve of the links and as many negatives; NaN
-	// without any link.
-	AUC float64
+	// AUC is the area under the ROC curve of the links and as many negatives, AveragePrecision
+	// that under their curve of precision and recall; NaN without any link.
+	AUC, AveragePrecision float64
 	// MRR is the mean of 1/rank, and Hits10 the share of ranks up to 10, of each
 	// link among the negatives that it was given with: 100 that share one end with
 	// it, in a run's evaluation. Equal scores take the middle of the ranks that they
@@ -48,12 +48,12 @@ func (m *LinkMeasure) Add(scores []float32) {
 // Metrics returns what the scores so far come to; NaN without any.
 func (m *LinkMeasure) Metrics() LinkMetrics {
 	if m.sum.Count == 0 {
-		return LinkMetrics{AUC: math.NaN(), MRR: math.NaN(), Hits10: math.NaN(), Loss: math.NaN()}
+		return LinkMetrics{AUC: math.NaN(), AveragePrecision: math.NaN(), MRR: math.NaN(), Hits10: math.NaN(), Loss: math.NaN()}
 	}
 	out := m.sum
 	out.MRR /= float64(out.Count)
 	out.Hits10 /= float64(out.Count)
-	out.AUC = AUC(m.scores, m.positive)
+	out.AUC, out.AveragePrecision = ranking(m.scores, m.positive)
 	for i, s := range m.scores {
 		x := float64(s)
 		if m.positive[i] {

@@ -9,7 +9,7 @@ import (
 // first place with one of them, one that is behind ten, and one without any.
 func TestLinkMeasure(t *testing.T) {
 	var m LinkMeasure
-	if got := m.Metrics(); got.Count != 0 || !math.IsNaN(got.AUC) || !math.IsNaN(got.MRR) || !math.IsNaN(got.Hits10) || !math.IsNaN(got.Loss) {
+	if got := m.Metrics(); got.Count != 0 || !math.IsNaN(got.AUC) || !math.IsNaN(got.AveragePrecision) || !math.IsNaN(got.MRR) || !math.IsNaN(got.Hits10) || !math.IsNaN(got.Loss) {
 		t.Errorf("of nothing: %+v", got)
 	}
 	m.Add([]float32{2, 1, 0})
@@ -27,6 +27,8 @@ func TestLinkMeasure(t *testing.T) {
 	near("hits", got.Hits10, 3./4)
 	// Positives 2, 1, 0, 5 against negatives 1, 1, 3: 2+1+0+3 of 12 pairs in order.
 	near("AUC", got.AUC, (2+1+0+3)/12.)
+	// As thresholds fall, links among all that score as high: 1 of 1, 2 of 3, 3 of 6, 4 of 7.
+	near("average precision", got.AveragePrecision, (1+2./3+3./6+4./7)/4)
 	loss := 0.0
 	for _, x := range []float64{-2, -1, 0, -5, 1, 1, 3} { // a positive's score counts with its sign turned
 		loss += math.Log1p(math.Exp(x))

@@ -26,7 +26,7 @@ func newEval(a *app) *cobra.Command {
 over all neighbours, nothing sampled.
 
 Of a model that was trained with --task link it measures the links of each split:
-the area under the ROC curve, the mean reciprocal rank of each link among 100
+the area under the ROC curve, average precision, the mean reciprocal rank of each link among 100
 pairs that no edge joins, and the share of ranks up to 10. Held-out links (5 % for
 validation, 10 % for the test, chosen by the pair of nodes) are no edges then.
 
@@ -116,6 +116,7 @@ type splitResult struct {
 // linkResult is splitResult for links.
 type linkResult struct {
 	AUC    finite `json:"auc"`
+	AP     finite `json:"average_precision"`
 	MRR    finite `json:"mrr"`
 	Hits10 finite `json:"hits_at_10"`
 	Loss   finite `json:"loss"`
@@ -125,14 +126,14 @@ type linkResult struct {
 // linkTable measures the splits of links; it adds to t what it returns.
 func linkTable(ctx context.Context, rt *runtime.Runtime, t *table) (map[string]linkResult, error) {
 	results := map[string]linkResult{}
-	t.row("", "links", "AUC", "MRR", "hits@10", "loss")
+	t.row("", "links", "AUC", "AP", "MRR", "hits@10", "loss")
 	for split, name := range []string{"train", "valid", "test"} {
 		m, err := rt.EvaluateLinks(ctx, runtime.Links(split))
 		if err != nil {
 			return nil, err
 		}
-		results[name] = linkResult{finite(m.AUC), finite(m.MRR), finite(m.Hits10), finite(m.Loss), m.Count}
-		t.row(name, formatCount(m.Count), formatPercent(m.AUC), formatLoss(m.MRR), formatPercent(m.Hits10), formatLoss(m.Loss))
+		results[name] = linkResult{finite(m.AUC), finite(m.AveragePrecision), finite(m.MRR), finite(m.Hits10), finite(m.Loss), m.Count}
+		t.row(name, formatCount(m.Count), formatPercent(m.AUC), formatPercent(m.AveragePrecision), formatLoss(m.MRR), formatPercent(m.Hits10), formatLoss(m.Loss))
 	}
 	return results, nil
 }
