@@ -369,17 +369,17 @@ func TestValidateReportsEverything(t *testing.T) {
 		t.Errorf("batch-size 0: %v; want no problem of micro-batches", err)
 	}
 	for want, change := range map[string]func(c *Config){
-		"micro-batches: 600 are more than":                          func(c *Config) { c.Sampling.MicroBatches = 600 },
-		"micro-batches: 0 is not in":                                func(c *Config) { c.Sampling.BatchSize, c.Sampling.MicroBatches = 0, 0 },
-		"neighbor does not read cache-by, budget":                   func(c *Config) { c.Sampling.Options = map[string]string{"budget": "5", "cache-by": "degree"} },
-		"layers is set by a setting of its own":                     func(c *Config) { c.Sampling.Options = map[string]string{"layers": "3"} },
-		"no option bogus; neighbor has weighted, replace, temporal": func(c *Config) { c.Sampling.Options = map[string]string{"bogus": "5"} },
-		"no option bogus; full has none":                            func(c *Config) { c.Sampling.Sampler, c.Sampling.Options = "full", map[string]string{"bogus": "5"} },
-		"roots=x: must be a whole number":                           func(c *Config) { c.Sampling.Sampler, c.Sampling.Options = "walk", map[string]string{"roots": "x"} },
-		"restart=x: must be a number":                               func(c *Config) { c.Sampling.Sampler, c.Sampling.Options = "pinsage", map[string]string{"restart": "x"} },
-		"replace=7: must be true or false":                          func(c *Config) { c.Sampling.Options = map[string]string{"replace": "7"} },
-		"rise for 50 epochs of 10":                                  func(c *Config) { c.Training.Schedule, c.Training.Warmup, c.Training.Epochs = "cosine", 50, 10 },
-		"only the cosine schedule":                                  func(c *Config) { c.Training.Warmup = 2 },
+		"micro-batches: 600 are more than":                                            func(c *Config) { c.Sampling.MicroBatches = 600 },
+		"micro-batches: 0 is not in":                                                  func(c *Config) { c.Sampling.BatchSize, c.Sampling.MicroBatches = 0, 0 },
+		"neighbor does not read cache-by, budget":                                     func(c *Config) { c.Sampling.Options = map[string]string{"budget": "5", "cache-by": "degree"} },
+		"layers is set by a setting of its own":                                       func(c *Config) { c.Sampling.Options = map[string]string{"layers": "3"} },
+		"bogus=5: there is no such option; neighbor has weighted, replace, temporal":  func(c *Config) { c.Sampling.Options = map[string]string{"bogus": "5"} },
+		"bogus=5: there is no such option; full has none":                             func(c *Config) { c.Sampling.Sampler, c.Sampling.Options = "full", map[string]string{"bogus": "5"} },
+		"roots=x: it takes a whole number, at least 1, like roots=3000":               func(c *Config) { c.Sampling.Sampler, c.Sampling.Options = "walk", map[string]string{"roots": "x"} },
+		"restart=x: it takes a probability, at least 0 and below 1, like restart=0.5": func(c *Config) { c.Sampling.Sampler, c.Sampling.Options = "pinsage", map[string]string{"restart": "x"} },
+		"replace=7: it takes true or false, like replace=true":                        func(c *Config) { c.Sampling.Options = map[string]string{"replace": "7"} },
+		"rise for 50 epochs of 10":                                                    func(c *Config) { c.Training.Schedule, c.Training.Warmup, c.Training.Epochs = "cosine", 50, 10 },
+		"only the cosine schedule":                                                    func(c *Config) { c.Training.Warmup = 2 },
 	} {
 		c := DefaultConfig()
 		c.Training.LR = -1
