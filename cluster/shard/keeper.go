@@ -89,12 +89,20 @@ func Keep(ctx context.Context, o Options) (*Keeper, error) {
 	if o.Bring != nil {
 		k.kind, k.store.what, k.store.waiting = PartKind, "pieces", "waiting for pieces that no node holds: start the node again that had them, or one that has their files"
 	}
-	err := o.Member.Announce(ctx, func(i *membership.Info) {
+	revision, err := o.Member.AnnounceAt(ctx, func(i *membership.Info) {
 		if !o.ReadOnly && KindOf(i) == "" {
 			i.Kinds = append(slices.Clone(i.Kinds), k.kind)
 		}
 		i.Source = o.All != nil
 	})
+	if err != nil {
+		return nil, err
+	}
+	// Who asks what belongs here, or where something lies, must not be answered by a view from before.
+	v, err := o.Member.Until(ctx, func(v *membership.View) bool { return v.Revision >= revision })
+	if err == nil {
+		err = k.store.SetHolders(holders(v, o.Map.Shards()))
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -190,3 +190,65 @@ func TestKeepersComeAndGo(t *testing.T) {
 	b.exit(t)
 	d.exit(t)
 }
+
+// A keeper that is there knows of itself and of who holds what: asked at once, it waits for no shard that has a holder.
+func TestKeepHasHeardOfItself(t *testing.T) {
+	f := table(graph.Int8, 5)
+	whole := features.InMemory(f)
+	defer whole.Close()
+	part := make([]uint32, rows)
+	for v := range part {
+		part[v] = uint32(v % shards)
+	}
+	m, err := NewMap(part, shards)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := membership.NewMemStore()
+	defer store.Close()
+	l := features.LayoutOf(f)
+	a := enter(t, store, "a", m, l, 1, whole)
+	defer a.exit(t)
+	a.settled(t, 1, 1)
+	gate := newLate(store)
+	p, err := dataplane.Listen(dataplane.Options{Cluster: "test", Node: "b", Listen: "127.0.0.1:0", DialTimeout: time.Minute, PingTimeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	member, err := membership.Join(within(t), gate, membership.Config{Cluster: "test", Info: membership.Info{Node: "b", Home: "b", Data: p.Address()}, TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer member.Leave(context.Background())
+	gate.shut()
+	kept := make(chan *Keeper)
+	go func() {
+		k, err := Keep(within(t), Options{Member: member, Plane: p, Map: m, Layout: l, Replicas: 1})
+		if err != nil {
+			t.Error(err)
+		}
+		kept <- k
+	}()
+	if _, err := a.member.Until(within(t), func(v *membership.View) bool { b, _ := v.Member("b"); return KindOf(&b) == Kind }); err != nil {
+		t.Fatal(err)
+	}
+	var k *Keeper
+	select {
+	case k = <-kept: // it has not heard yet
+	default:
+		gate.tell()
+		k = <-kept
+	}
+	if k == nil {
+		return
+	}
+	defer k.Close()
+	v, _ := member.View()
+	b, _ := v.Member("b")
+	k.store.mu.Lock()
+	defer k.store.mu.Unlock()
+	if KindOf(&b) != Kind || slices.ContainsFunc(k.store.holders, func(h []string) bool { return len(h) == 0 }) {
+		t.Errorf("it is %+v, and knows the holders %v", b, k.store.holders)
+	}
+}
