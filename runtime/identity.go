@@ -1,12 +1,15 @@
 package runtime
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/gnnactor/gnnactor/compute"
@@ -82,34 +85,65 @@ func (id Identity) Sampling() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// orNone is a setting's value in words.
-func orNone(b []byte) []byte {
-	if string(b) == "null" || string(b) == `""` {
-		return []byte("none")
+// differences adds to diff how two values of the identity differ, by their names: was and is are what JSON makes of them, objects key by key.
+func differences(diff []string, name string, was, is any) []string {
+	x, all := was.(map[string]any)
+	y, both := is.(map[string]any)
+	if !all || !both {
+		if reflect.DeepEqual(was, is) {
+			return diff
+		}
+		return append(diff, fmt.Sprintf("%s was %s and is %s", strings.ReplaceAll(name, "_", "-"), inWords(was), inWords(is)))
 	}
-	return b
+	if name != "" {
+		name += "."
+	}
+	keys := maps.Clone(x)
+	maps.Copy(keys, y)
+	for _, k := range slices.Sorted(maps.Keys(keys)) {
+		diff = differences(diff, name+k, x[k], y[k])
+	}
+	return diff
+}
+
+// inWords is a setting's value, a hash by its beginning.
+func inWords(v any) string {
+	b, _ := json.Marshal(v) // of JSON
+	switch text := string(b); {
+	case v == nil || v == "":
+		return "none"
+	case len(text) == 2*sha256.Size+2 && text[0] == '"':
+		return text[1:17] + "…"
+	default:
+		return text
+	}
+}
+
+// fields returns what JSON makes of an identity. Numbers stay as they are written.
+func (id Identity) fields() map[string]any {
+	b, _ := json.Marshal(id) // plain data always encodes
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	var m map[string]any
+	_ = d.Decode(&m) // what was encoded just now
+	return m
 }
 
 // same reports how the checkpoint's identity differs from the run's.
 func (id Identity) same(saved Identity, otherKernels bool) error {
-	var diff []string
-	now, was := reflect.ValueOf(id), reflect.ValueOf(saved)
-	for i := range now.NumField() {
-		a, b := now.Field(i).Interface(), was.Field(i).Interface()
-		f := now.Type().Field(i)
-		if f.Name == "Kernels" && otherKernels {
-			continue
-		}
-		x, _ := json.Marshal(a) // plain data always encodes
-		y, _ := json.Marshal(b)
-		if string(x) != string(y) {
-			x, y = orNone(x), orNone(y)
-			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			diff = append(diff, fmt.Sprintf("%s was %s and is %s", strings.ReplaceAll(name, "_", "-"), y, x))
-		}
+	was, is := saved.fields(), id.fields()
+	if otherKernels {
+		delete(was, "kernels")
+		delete(is, "kernels")
 	}
+	diff := differences(nil, "", was, is)
 	if diff == nil {
 		return nil
+	}
+	if len(diff) > 1 { // of other settings there is another start, which explains nothing
+		delete(was, "start")
+		delete(is, "start")
+		diff = differences(nil, "", was, is)
 	}
 	hint := "start with the same settings, or in an empty directory"
 	if len(diff) == 1 && id.Kernels != saved.Kernels {

@@ -291,7 +291,7 @@ func (r *Runtime) fetchedRows(ctx context.Context, _ *graph.Dataset) func([]uint
 func (r *Runtime) evaluate(ctx context.Context, params []float32, nodes []uint32, auc bool) (Metrics, error) {
 	if len(nodes) == 0 {
 		none, _ := compute.MeasureRegression(nil, nil)
-		return Metrics{Accuracy: math.NaN(), Loss: math.NaN(), AUC: math.NaN(), AveragePrecision: math.NaN(), RegressionMetrics: none}, nil
+		return Metrics{Accuracy: math.NaN(), F1: compute.F1{Micro: math.NaN(), Macro: math.NaN()}, Loss: math.NaN(), AUC: math.NaN(), AveragePrecision: math.NaN(), RegressionMetrics: none}, nil
 	}
 	out, err := r.infer(ctx, params, nodes)
 	if err != nil {
@@ -384,7 +384,9 @@ func score(l *graph.Labels, out cpu.Matrix[float32], nodes []uint32, auc bool) M
 		}
 	}
 	m.Loss /= float64(m.Count)
-	m.Accuracy = ratio(correct, m.Count)
+	if m.Accuracy = ratio(correct, m.Count); m.Count == 0 {
+		m.F1 = compute.F1{Micro: math.NaN(), Macro: math.NaN()}
+	}
 	return m
 }
 
@@ -423,7 +425,7 @@ func (r *Runtime) accuracies(ctx context.Context, params []float32) (valid, test
 
 // scoreMulti is score for several labels a node.
 func scoreMulti(out cpu.Matrix[float32], want []uint8) Metrics {
-	m := Metrics{Count: out.Rows, Accuracy: math.NaN()}
+	m := Metrics{Count: out.Rows, Accuracy: math.NaN(), F1: compute.F1{Micro: math.NaN(), Macro: math.NaN()}}
 	for i := range out.Rows {
 		for j, z := range out.Row(i) {
 			// −log σ(z) for a label that is set, −log(1 − σ(z)) for one that is not.

@@ -3,6 +3,7 @@ package runtime
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -170,6 +171,13 @@ func TestModelOfCheckpoints(t *testing.T) {
 		t.Fatal(err)
 	}
 	was, _ := m.Description()
+	renamed, text := filepath.Join(t.TempDir(), "model.bin"), filepath.Join(t.TempDir(), "text")
+	if err := errors.Join(os.Link(files[0], renamed), os.WriteFile(text, []byte("{ no model"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if !IsSaved(renamed) || IsSaved(text) {
+		t.Error("parameters are not known by what is in the file")
+	}
 	if d, err := old.Description(); err != nil || !reflect.DeepEqual(d, was) || !IsSaved(filepath.Dir(files[0])) || IsSaved(t.TempDir()) {
 		t.Errorf("a checkpoint of before it had a description says %+v, %v; want %+v", d, err, was)
 	}

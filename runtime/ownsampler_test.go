@@ -107,7 +107,7 @@ func TestOwnSamplerSettings(t *testing.T) {
 	trained(t, started(t, c))
 	c.Sampling.Own.Version = "2"
 	for _, err := range started(t, c).Train(t.Context()) {
-		if !errors.Is(err, ErrIdentity) || !strings.Contains(err.Error(), `"name":"mine","version":"2"`) {
+		if !errors.Is(err, ErrIdentity) || !strings.Contains(err.Error(), `sampler.version was "1" and is "2"`) {
 			t.Errorf("resumed with another version: %v", err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"os"
@@ -163,11 +164,30 @@ func (m *Model) Guess() (d Description, ok bool) {
 // IsSaved reports whether OpenModel may read path: a safetensors file, or a directory with checkpoints.
 func IsSaved(path string) bool {
 	info, err := os.Stat(path)
-	if err != nil || !info.IsDir() {
-		return err == nil && strings.HasSuffix(path, checkpointSuffix)
+	switch {
+	case err != nil:
+		return false
+	case info.IsDir():
+		files, err := checkpoints(path)
+		return err == nil && len(files) > 0
 	}
-	files, err := checkpoints(path)
-	return err == nil && len(files) > 0
+	return strings.HasSuffix(path, checkpointSuffix) || info.Mode().IsRegular() && beginsAsSafetensors(path)
+}
+
+// beginsAsSafetensors reports whether a file begins with the length of a header that fits in it, and with an object.
+func beginsAsSafetensors(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var b [9]byte
+	info, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	_, err = io.ReadFull(f, b[:])
+	return err == nil && b[8] == '{' && binary.LittleEndian.Uint64(b[:]) <= uint64(info.Size()-8)
 }
 
 // openSaved reads path or, if that is a directory of checkpoints, the newest of them that can be read.

@@ -121,7 +121,7 @@ func (m *ModelConfig) validate(p *problems) {
 	p.inRange("output-heads", m.OutputHeads, 0, maxHidden, "; 0 is as many as heads")
 	p.inRange("decoder-layers", m.DecoderLayers, 0, MaxLayers)
 	p.check(m.Dropout >= 0 && m.Dropout < 1, "dropout: %v is not in [0, 1)", m.Dropout)
-	p.check(m.InputDropout < 1 && !math.IsNaN(m.InputDropout), "input-dropout: %v is not in [0, 1)", m.InputDropout)
+	p.check(m.InputDropout < 1 && !math.IsNaN(m.InputDropout), "input-dropout: %v is not in [0, 1), nor negative, which is what the model takes", m.InputDropout)
 }
 
 func (s *SamplingConfig) validate(p *problems) {

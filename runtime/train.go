@@ -376,6 +376,9 @@ func (t *trainCall) open(ctx context.Context) (message string, resumed bool, err
 	t.unaudited, t.state.Unaudited = c.Unaudited, false
 	t.updater.restore(c)
 	message = fmt.Sprintf("resumed after %d batches, in epoch %d", c.Step, c.Step/t.steps)
+	if done := c.Step / t.steps; done > int64(r.cfg.Training.Epochs) {
+		message += fmt.Sprintf("; %d epochs are done, more than the %d that were asked for: nothing is trained", done, r.cfg.Training.Epochs)
+	}
 	if id.Sync != "" {
 		message += "; with --sync " + id.Sync + " no run has the bits of another, nor of one that was not interrupted"
 	}

@@ -210,4 +210,7 @@ func TestBounds(t *testing.T) {
 	if want := "scheduler: more memory than the limit: a thing is 1.5 MiB, and here allows 1.0 MiB; what helps is " + remedy; !errors.Is(err, ErrMemory) || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
+	if err := Within(Limit{1 << 10, "here"}, "a thing", 1<<10+1); !strings.Contains(err.Error(), "is 1025 bytes, and here allows 1024;") {
+		t.Errorf("what differs by less than is shown: %v", err)
+	}
 }

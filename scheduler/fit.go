@@ -62,5 +62,9 @@ func Within(limit Limit, what string, bytes int64) error {
 	if limit == (Limit{}) || bytes <= limit.Bytes {
 		return nil
 	}
-	return fmt.Errorf("%w: %s is %s, and %s allows %s; what helps is %s", ErrMemory, what, mebibytes(bytes), limit.From, mebibytes(limit.Bytes), remedy)
+	need, allowed := mebibytes(bytes), mebibytes(limit.Bytes)
+	if need == allowed {
+		need, allowed = fmt.Sprintf("%d bytes", bytes), fmt.Sprintf("%d", limit.Bytes)
+	}
+	return fmt.Errorf("%w: %s is %s, and %s allows %s; what helps is %s", ErrMemory, what, need, limit.From, allowed, remedy)
 }

@@ -157,6 +157,11 @@ func TestUnhappy(t *testing.T) {
 		{"a trace in the place of a device", "train --trace " + device, "", exitUsage, "that is a device or a pipe; name a file"},
 		{"parameters in the place of a device", "train --save " + device, "", exitUsage, "that is a device or a pipe; name a file"},
 		{"save where no file can be made", "train --save " + strings.Repeat("m", 250), "", exitUsage, "file name too long"},
+		{"two outputs in one file", "train --save " + file + ".svg --plot " + filepath.Dir(file) + "/./file.svg", "", exitUsage, "--save and --plot are both"},
+		{"an empty value", "train --save=", "", exitUsage, "--save is empty; give it a value, or leave it out"},
+		{"an empty directory", "train --data=", "", exitUsage, "--data is empty"},
+		{"a map of no parameters", "train --map " + file, "", exitUsage, "map (--map): it is of the names in --params, and there are none"},
+		{"a flag that is no setting", "train --config " + writeTemp(t, "s.yaml", "save: x\n"), "", exitUsage, "save: it is no setting, and given as --save alone"},
 		{"save into a store", "train --save " + filepath.Join(store, "indices.bin"), "", exitUsage, "is a store"},
 		{"an option without a name", "train --sampler-options =3", "", exitUsage, "NAME=VALUE"},
 		{"missing data", "train --data " + file + ".none", "", exitFailed, "no such file"},
@@ -302,6 +307,9 @@ func TestInterrupt(t *testing.T) {
 		if fmt.Sprint(a[k]) != fmt.Sprint(b[k]) {
 			t.Errorf("%s: %v after resuming, %v in one run", k, a[k], b[k])
 		}
+	}
+	if _, errs := mustInvoke(t, append(args, "--resume", "--epochs", "1")...); !strings.Contains(errs, "more than the 1 that were asked for: nothing is trained") {
+		t.Errorf("resumed after more epochs than there are to be: said %q", errs)
 	}
 	// The same directory with other settings is another run.
 	if code, _, errs := invoke(t, append(args, "--resume", "--seed", "2")...); code != exitUsage || !strings.Contains(errs, "seed was 1 and is 2") {

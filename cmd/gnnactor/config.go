@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gnnactor/gnnactor/graph/importer"
@@ -32,12 +33,14 @@ type configFlags struct {
 	flags runtime.Config // the flags write here
 	file  string
 	given map[string]string // after load: setting → where it was set
+
+	command *pflag.FlagSet // all flags of the command; nil: there is none
 }
 
 // addConfigFlags gives cmd --config and a flag for each setting of the groups
 // and of the further names.
 func addConfigFlags(cmd *cobra.Command, groups []group, names ...string) *configFlags {
-	c := &configFlags{flags: runtime.DefaultConfig()}
+	c := &configFlags{flags: runtime.DefaultConfig(), command: cmd.Flags()}
 	addFlags(cmd.Flags(), &c.flags, groups, names...)
 	cmd.Flags().StringVar(&c.file, "config", "", "YAML `FILE` with settings, named like the flags")
 	return c
@@ -82,7 +85,8 @@ func (c *configFlags) load(cmd *cobra.Command, a *app) (runtime.Config, error) {
 	}
 	for k := range env {
 		if !slices.Contains(reservedEnv, k) {
-			a.logf("ignoring environment variable %s: there is no such setting", k)
+			flag := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(k, envPrefix), "_", "-"))
+			a.logf("ignoring environment variable %s: %s", k, c.noSetting(flag))
 		}
 	}
 	for _, s := range settings {
@@ -136,6 +140,7 @@ func (c *configFlags) unreadSettings(cfg *runtime.Config) (unread []unreadSettin
 		{"momentum", cfg.Training.Optimizer == "sgd", cfg.Training.Optimizer + " has none of its own; set optimizer to sgd"},
 		{"schedule-epochs", falls, flat},
 		{"schedule-factor", falls, flat},
+		{"map", cfg.Model.Params != "", "it is of the names in --params, and there are none; name a file of them"},
 		{"audit", false, "there is no other node to sample again; give --cluster"},
 	} {
 		if c.given[s.name] != "" && !s.read {
@@ -155,14 +160,14 @@ func (c *configFlags) readFile(name string, cfg *runtime.Config) error {
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	dec.KnownFields(true)
 	if err := dec.Decode(cfg); err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("config file %s: %s", name, yamlProblem(err))
+		return fmt.Errorf("config file %s: %s", name, c.yamlProblem(err))
 	}
 	if err := dec.Decode(new(any)); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("config file %s: more than one YAML document; keep one", name)
 	}
 	var keys map[string]any
 	if err := yaml.Unmarshal(text, &keys); err != nil {
-		return fmt.Errorf("config file %s: %s", name, yamlProblem(err))
+		return fmt.Errorf("config file %s: %s", name, c.yamlProblem(err))
 	}
 	for k, v := range keys {
 		c.given[k] = name
@@ -191,7 +196,7 @@ var yamlWants = map[string]string{
 var yamlMisfit = regexp.MustCompile("cannot unmarshal !!(\\S+(?: `.*`)?) into (\\S+)$")
 
 // yamlProblem puts what the YAML package says into the words of settings.
-func yamlProblem(err error) string {
+func (c *configFlags) yamlProblem(err error) string {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	if te, ok := errors.AsType[*yaml.TypeError](err); ok {
 		said := slices.Clone(te.Errors)
@@ -202,9 +207,20 @@ func yamlProblem(err error) string {
 		}
 		text = strings.Join(said, "; ")
 	}
-	ty := reflect.TypeFor[runtime.Config]().String()
-	text = strings.ReplaceAll(text, " not found in type "+ty, ": there is no such setting")
-	return strings.ReplaceAll(text, "field ", "")
+	return yamlUnknown.ReplaceAllStringFunc(text, func(s string) string {
+		name := yamlUnknown.FindStringSubmatch(s)[1]
+		return name + ": " + c.noSetting(name)
+	})
+}
+
+var yamlUnknown = regexp.MustCompile(`field (\S+) not found in type ` + regexp.QuoteMeta(reflect.TypeFor[runtime.Config]().String()))
+
+// noSetting says what a name is that is none of a setting: --save and others say what a command does once.
+func (c *configFlags) noSetting(name string) string {
+	if c.command != nil && c.command.Lookup(name) != nil {
+		return "it is no setting, and given as --" + name + " alone"
+	}
+	return "there is no such setting"
 }
 
 // takeShape opens the file of parameters, gives cfg the settings of the model that it
@@ -253,10 +269,14 @@ func (c *configFlags) settleLayers(cfg *runtime.Config, a *app) {
 		return
 	}
 	layers, fanouts := c.given["layers"], c.given["fanouts"]
+	say := a.logf
+	if c.command == nil || c.command.Lookup("fanouts") == nil { // it samples nothing
+		say = func(string, ...any) {}
+	}
 	switch {
 	case layers == "" && fanouts != "" && cfg.Model.Name != "mixhop":
 		cfg.Model.Layers = len(cfg.Sampling.Fanouts)
-		a.logf("layers: %d, one per fan-out (%s)", cfg.Model.Layers, fanouts)
+		say("layers: %d, one per fan-out (%s)", cfg.Model.Layers, fanouts)
 	case fanouts == "" && cfg.Model.Layers > 0 && cfg.Model.Hops >= 0 && cfg.Model.Layers <= runtime.MaxLayers && cfg.Model.Hops <= runtime.MaxLayers: // else Start refuses them
 		k := cfg.Sampling.Fanouts[len(cfg.Sampling.Fanouts)-1]
 		cfg.Sampling.Fanouts = slices.Repeat([]int{k}, cfg.Blocks())
@@ -264,6 +284,6 @@ func (c *configFlags) settleLayers(cfg *runtime.Config, a *app) {
 		if why == "" {
 			why = "--model " + cfg.Model.Name
 		}
-		a.logf("fanouts: %d for each of %d layers (%s); --fanouts chooses others", k, cfg.Blocks(), why)
+		say("fanouts: %d for each of %d layers (%s); --fanouts chooses others", k, cfg.Blocks(), why)
 	}
 }

@@ -35,6 +35,9 @@ type confusion struct {
 
 // confusion returns that of the test nodes, or of all where there are no splits, and draws it where that is asked for.
 func (a *app) confusion(ctx context.Context, rt *runtime.Runtime, f *confusionFlags) (*confusion, error) {
+	if rt.Regression() || rt.NumLinks(runtime.TrainLinks) > 0 {
+		return nil, usagef("--confusion and --plot are of classes, and the model predicts something else; leave them out")
+	}
 	splits, _ := splitsOf(rt.Dataset())
 	counts, err := rt.Confusion(ctx, splits[len(splits)-1])
 	if err != nil {

@@ -79,12 +79,12 @@ func (c *curves) save(name string, t *timeline) error {
 // table writes a line for each epoch: steps so far, the time since training began, evaluations
 // included, that the stages were busy, and the figures. What was not measured is empty.
 func (c *curves) table(w io.Writer) error {
-	t := csv.NewWriter(w)
+	t, metric := csv.NewWriter(w), strings.ToLower(c.figure.name())
 	line := []string{"epoch", "steps", "seconds"}
 	for _, name := range stageOrder {
 		line = append(line, name+"_seconds")
 	}
-	err := t.Write(append(line, "loss", "train", "valid", "test"))
+	err := t.Write(append(line, "loss", "train_accuracy", "valid_"+metric, "test_"+metric))
 	for _, ev := range c.epochs {
 		line = append(line[:0], strconv.Itoa(ev.Epoch+1), strconv.FormatInt(ev.Applied, 10))
 		add := func(x float64) {

@@ -97,7 +97,7 @@ func TestCurvesAsCSV(t *testing.T) {
 	if err != nil || len(lines) != 4 {
 		t.Fatalf("%q, %v", lines, err)
 	}
-	want := map[string]string{"epoch": "3", "steps": "6", "seconds": "1.5", "sample_seconds": "0", "compute_seconds": "1", "loss": "0.666666667", "train": "0.75", "valid": "0.566666667", "test": ""}
+	want := map[string]string{"epoch": "3", "steps": "6", "seconds": "1.5", "sample_seconds": "0", "compute_seconds": "1", "loss": "0.666666667", "train_accuracy": "0.75", "valid_accuracy": "0.566666667", "test_accuracy": ""}
 	for i, column := range lines[0] {
 		if w, ok := want[column]; ok && lines[3][i] != w {
 			t.Errorf("%s: %q, want %q", column, lines[3][i], w)

@@ -112,7 +112,7 @@ func (a *app) printRows(ids []uint32, e *runtime.Embedding, c called) error {
 		w := bufio.NewWriter(a.stdout)
 		var line []byte
 		for i, id := range ids {
-			line = c.name(line[:0], id)
+			line = c.text(line[:0], id)
 			for _, x := range e.Data[i*e.Cols : (i+1)*e.Cols] {
 				line = append(line, '\t')
 				line = strconv.AppendFloat(line, float64(x), 'g', -1, 32)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/csv"
 	"errors"
 	"fmt"
 	"slices"
@@ -22,7 +23,7 @@ type nodeFlags struct {
 
 func addNodeFlags(cmd *cobra.Command) *nodeFlags {
 	n := new(nodeFlags)
-	cmd.Flags().StringVar(&n.ids, "ids", "", "node ids and ranges, like 0,5,10-19, or names where the data has them (default: all nodes)")
+	cmd.Flags().StringVar(&n.ids, "ids", "", "node ids and ranges, like 0,5,10-19, or names where the data has them, those with commas quoted as in CSV (default: all nodes)")
 	cmd.Flags().StringVar(&n.split, "split", "", "`NAME` of a split whose nodes to take: train, valid or test")
 	cmd.Flags().IntSliceVar(&n.sampled, "sampled", nil, "infer over sampled neighbours, `K,K` of a node for each layer, -1: all; far faster, and not exact (default: exact, over all neighbours)")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
@@ -69,7 +70,11 @@ func (n *nodeFlags) of(nodes int, find func(names []string) ([]uint32, error), s
 		if find == nil {
 			return parseIDs(n.ids, nodes)
 		}
-		if ids, err = find(strings.Split(n.ids, ",")); errors.Is(err, runtime.ErrNode) {
+		names, err := csv.NewReader(strings.NewReader(n.ids)).Read()
+		if err != nil {
+			return nil, usagef("--ids: %w; names with commas or quotes are quoted as in CSV", err)
+		}
+		if ids, err = find(names); errors.Is(err, runtime.ErrNode) {
 			return nil, usagef("--ids: %w", err)
 		}
 		return ids, err

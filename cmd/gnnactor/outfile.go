@@ -49,3 +49,29 @@ func checkReplaceable(flag, name string) error {
 	}
 	return nil
 }
+
+// outputFile is one that a command is to write, and the flag that names it.
+type outputFile struct{ flag, name string }
+
+// checkDistinct refuses outputs that are one file, of which each would take another's place.
+func checkDistinct(outputs ...outputFile) error {
+	flags := map[string]string{}
+	for _, o := range outputs {
+		if o.name == "" {
+			continue
+		}
+		dir, err := filepath.EvalSymlinks(filepath.Dir(o.name))
+		if err == nil {
+			dir, err = filepath.Abs(dir)
+		}
+		if err != nil {
+			return usagef("%s %s: %w", o.flag, o.name, err)
+		}
+		path := filepath.Join(dir, filepath.Base(o.name))
+		if was := flags[path]; was != "" {
+			return usagef("%s and %s are both %s; name a file for each", was, o.flag, o.name)
+		}
+		flags[path] = o.flag
+	}
+	return nil
+}

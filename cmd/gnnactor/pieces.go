@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -44,6 +45,9 @@ func (a *app) divide(ctx context.Context, data, out string, o pieces.Options) er
 	bar.clear()
 	if err != nil {
 		return err
+	}
+	if b := set.Borders(); len(slices.Compact(slices.Clone(b))) < len(b) {
+		a.logf("some of the %d pieces have no nodes: a piece has a multiple of %d, of %s in all; fewer --parts do as well", o.Pieces, pieces.Border, formatCount(int(b[len(b)-1])))
 	}
 	return a.showPieces(ctx, set, time.Since(began), false)
 }

@@ -2,11 +2,13 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -267,7 +269,7 @@ func (a *app) printPredictions(ids []uint32, e *runtime.Embedding, multi bool, f
 		w := bufio.NewWriter(a.stdout)
 		var line []byte
 		for i, id := range ids {
-			line = c.name(line[:0], id)
+			line = c.text(line[:0], id)
 			w.Write(line) // the error stays until Flush
 			for _, p := range found[i] {
 				fmt.Fprintf(w, "\t%s\t%.3f", recipe.ClassName(p.Class), p.Probability)
@@ -303,4 +305,13 @@ func (c called) id(v uint32) any {
 		return name
 	}
 	return json.Number(name)
+}
+
+// text appends a node's name for a line of text, quoted if it would break that.
+func (c called) text(b []byte, v uint32) []byte {
+	at := len(b)
+	if b = c.name(b, v); !bytes.ContainsFunc(b[at:], unicode.IsControl) {
+		return b
+	}
+	return strconv.AppendQuote(b[:at], string(b[at:]))
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 )
 
@@ -85,8 +86,20 @@ func (a *app) args(check cobra.PositionalArgs) cobra.PositionalArgs {
 		if err := check(cmd, args); err != nil {
 			return fmt.Errorf("arguments given: %q; it is %q", args, cmd.UseLine())
 		}
-		return nil
+		return emptyFlags(cmd)
 	}
+}
+
+// emptyFlags refuses flags that were given and are empty, as of a shell's variable that is not set: what stands for them then is
+// another file than was meant, or none.
+func emptyFlags(cmd *cobra.Command) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		what, _ := pflag.UnquoteUsage(f)
+		if f.Value.String() == "" && (f.Value.Type() == "string" || what == "FILE" || what == "DIR") && err == nil {
+			err = fmt.Errorf("--%s is empty; give it a value, or leave it out", f.Name)
+		}
+	})
+	return err
 }
 
 // terminal returns the width of the terminal behind w, and false when w is

@@ -76,3 +76,28 @@ func TestRowsFiles(t *testing.T) {
 		t.Errorf("of %d nodes without labels %d have the set of labels that they should", len(all), right)
 	}
 }
+
+// Ids may hold what separates them where they are given and printed.
+func TestNamesWithSeparators(t *testing.T) {
+	dir := t.TempDir()
+	edges := writeTemp(t, "edges.csv", "src,dst\n\"a,1\",b\nb,\"c\td\"\n")
+	nodes := writeTemp(t, "nodes.csv", "id,f,label\n\"a,1\",0,x\nb,1,y\n\"c\td\",2,x\n")
+	store, model := filepath.Join(dir, "store"), filepath.Join(dir, "m.safetensors")
+	mustInvoke(t, "import", "--edges", edges, "--nodes", nodes, "--split", "random:100/0/0", store)
+	mustInvoke(t, "train", "--data", store, "--epochs", "1", "--save", model, "--baseline=false")
+	for ids, want := range map[string]string{`"a,1"`: "a,1\t", "c\td": `"c\td"` + "\t"} {
+		if out, _ := mustInvoke(t, "predict", "--data", store, "--params", model, "--ids", ids); !strings.HasPrefix(out, want) || strings.Count(out, "\n") != 1 {
+			t.Errorf("--ids %s printed %q, want %q and a class", ids, out, want)
+		}
+	}
+	if code, _, errs := invoke(t, "predict", "--data", store, "--params", model, "--ids", `"a`); code != exitUsage || !strings.Contains(errs, "quoted as in CSV") {
+		t.Errorf("exit %d, said %q", code, errs)
+	}
+	out, _ := mustInvoke(t, "eval", "--data", store, "--params", model, "--output", "json") // no node is of the test
+	if test := lastLine(t, out)["test"].(map[string]any); test["macro_f1"] != nil || test["accuracy"] != nil {
+		t.Errorf("of no nodes: %v", test)
+	}
+	if _, errs := mustInvoke(t, "partition", "--data", store, "--parts", "2", "--out", filepath.Join(dir, "pieces"), "--method", "contiguous"); !strings.Contains(errs, "some of the 2 pieces have no nodes") {
+		t.Errorf("said %q", errs)
+	}
+}

@@ -32,8 +32,10 @@ func openEvents(dir string) (*eventFile, error) {
 	e := new(eventFile)
 	if err := os.Mkdir(dir, 0o755); err == nil {
 		e.made = dir
-	} else if info, at := os.Stat(dir); at != nil {
+	} else if info, at := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 		return nil, usagef("%s: %w; make the directory above it first", flag, err)
+	} else if at != nil {
+		return nil, usagef("%s: %w; name another directory", flag, err)
 	} else if !info.IsDir() {
 		return nil, usagef("%s %s: that is no directory; name one", flag, dir)
 	}

@@ -137,6 +137,9 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	if err := errors.Join(checkPlot(c.plot, ".svg", ".png", ".csv"), checkReplaceable("--save", c.save), checkReplaceable("--trace", cfg.Execution.Trace), checkWritable("--steps", c.cluster.steps), checkWritable("--metrics", c.metrics)); err != nil {
 		return err
 	}
+	if err := checkDistinct(outputFile{"--save", c.save}, outputFile{"--plot", c.plot}, outputFile{"--trace", cfg.Execution.Trace}, outputFile{"--steps", c.cluster.steps}, outputFile{"--metrics", c.metrics}); err != nil {
+		return err
+	}
 	if cfg.Sampling.Sampler == "full" && pieces.IsSet(cfg.Data.Path) && len(c.cluster.store) == 0 {
 		return c.trainDivided(cmd, cfg)
 	}
@@ -291,7 +294,7 @@ func (c *trainCommand) resumeHint(err error, ctx context.Context, checkpoint str
 	case checkpoint == "":
 		return fmt.Errorf("%w; nothing was kept: --checkpoint DIR keeps what was done", err)
 	}
-	return fmt.Errorf("%w; go on with --checkpoint %s --resume", err, checkpoint)
+	return fmt.Errorf("%w; go on with --checkpoint %s --resume", err, shellQuoted(checkpoint))
 }
 
 func jsonResult(ctx context.Context, rt *runtime.Runtime, cfg runtime.Config, done runtime.Event, team *teamResult) (trainResult, error) {

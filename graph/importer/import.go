@@ -168,7 +168,7 @@ func DetectFormat(path string) (string, error) {
 		}
 	}
 	if _, err := os.Stat(filepath.Join(path, arrays.SetManifest)); err == nil {
-		return "", dataerr.Bad("%s is a partition set, a graph in pieces, which is read as a whole by 'gnnactor train', eval, plan and inspect alone; give the store that it was made of", path)
+		return "", dataerr.Bad("%s is a partition set, a graph in pieces, which 'gnnactor train', eval, embed, predict, plan and inspect read; here give the store that it was made of", path)
 	}
 	var looked []string
 	for _, f := range formats() {

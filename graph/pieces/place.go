@@ -323,7 +323,7 @@ func (o *Options) fits(g *graph.Graph) error {
 		need += 8 * int64(o.Pieces) * int64(g.NumNodes()/Border)
 	}
 	if need += minimum; need > o.Memory {
-		return fmt.Errorf("pieces: %s needs about %d MiB, and may take %d (--memory); %s", o.Method, need>>20+1, o.Memory>>20, why)
+		return fmt.Errorf("pieces: %s needs about %d MiB, and may take %.3g (--memory); %s", o.Method, need>>20+1, float64(o.Memory)/(1<<20), why)
 	}
 	return nil
 }
