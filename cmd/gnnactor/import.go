@@ -45,7 +45,8 @@ Tables are text with a separator (.csv, .tsv, .txt, .edges) or lines of JSON (.j
 found by their names: src, source, from and dst, target, to; weight; time; and of nodes id,
 label or class, split, time. What is called otherwise is said by --src, --dst and so on, by
 name or by number from 1. Without a header they are source, destination, weight, time. Ids are
-numbers of any size or texts; the store keeps them, and predict and embed print them. Nodes
+numbers of any size or texts; the store keeps them, and predict and embed print them; NA, null and
+the like are missing unless they are in quotes. Nodes
 are those of the table of nodes, or those that edges name, without gaps unless --num-nodes
 says how many there are. All other columns of numbers are features; --feature chooses, and
 makes categories and words features, too. A number that is missing becomes the mean over the

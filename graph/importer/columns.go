@@ -2,7 +2,9 @@ package importer
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gnnactor/gnnactor/graph/internal/dataerr"
@@ -93,6 +95,9 @@ func (t *table) edgeColumns() (c edgeColumns, err error) {
 		}
 	}
 	if c.src < 0 || c.dst < 0 {
+		if t.isMatrix() {
+			return c, t.errMatrix()
+		}
 		missing := map[[2]bool]string{{true, true}: "the source and the destination", {true, false}: "the source", {false, true}: "the destination"}[[2]bool{c.src < 0, c.dst < 0}]
 		also := ""
 		if t.unsure || allNumbers(t.names) {
@@ -153,7 +158,20 @@ func (t *table) edgesByPosition() (c edgeColumns, err error) {
 		c.features = append(c.features, i)
 		said = true
 	}
-	if said || t.cols == 2 {
+	if said {
+		return c, nil
+	}
+	if t.isMatrix() {
+		return c, t.errMatrix()
+	}
+	for _, row := range t.sample {
+		for _, f := range row[:2] {
+			if x, err := strconv.ParseFloat(f, 64); err == nil && x != math.Trunc(x) {
+				return c, dataerr.Bad("%s: %s in the first two of its columns, which have no names, does not look like an id; say which they are (--src 1 --dst 2 --weight 3)", t.path, clip(f))
+			}
+		}
+	}
+	if t.cols == 2 {
 		return c, nil
 	}
 	if t.cols > 4 {
@@ -174,6 +192,43 @@ func (t *table) edgesByPosition() (c edgeColumns, err error) {
 		c.time = 3
 	}
 	return c, nil
+}
+
+// isMatrix tells whether a table is rather a matrix of adjacency: its rows are called as its columns, or it has three or more
+// of both without names, and zeros on the diagonal or nothing but 0 and 1.
+func (t *table) isMatrix() bool {
+	rows := t.sample
+	if t.names != nil {
+		if len(rows) < 2 || len(rows) > t.cols-1 || len(rows) < min(t.cols-1, sampled-1) {
+			return false
+		}
+		for i, row := range rows {
+			if row[0] != t.names[i+1] {
+				return false
+			}
+		}
+		return true
+	}
+	if len(rows) != t.cols || t.cols < 3 {
+		return false
+	}
+	diagonal, bits := true, true
+	for i, row := range rows {
+		for k, f := range row {
+			x, err := strconv.ParseFloat(f, 64)
+			if err != nil {
+				return false
+			}
+			diagonal = diagonal && (i != k || x == 0)
+			bits = bits && (x == 0 || x == 1)
+		}
+	}
+	return diagonal || bits
+}
+
+func (t *table) errMatrix() error {
+	return dataerr.Bad("%s: this looks like a matrix of adjacency; write its edges (scipy.sparse.save_npz(\"edges.npz\", scipy.sparse.csr_matrix(A)), networkx.to_pandas_edgelist(G).to_csv(\"edges.csv\"))"+
+		", or if it is a table of edges, say which columns are its ends (--src COL --dst COL)", t.path)
 }
 
 func allNumbers(fields []string) bool {

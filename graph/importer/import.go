@@ -177,7 +177,27 @@ func DetectFormat(path string) (string, error) {
 		}
 		looked = append(looked, f.name+" ("+f.expect+")")
 	}
+	if remedy := otherFormat(path); remedy != "" && !st.IsDir() {
+		return "", dataerr.Bad("%s: %s", path, remedy)
+	}
 	return "", dataerr.Bad("%s: not a known format; looked for %s", path, strings.Join(looked, "; "))
+}
+
+// otherFormat says how a file whose name is of a format that Import does not read becomes one that it does; "": it is none
+// of them.
+func otherFormat(path string) string {
+	name := strings.ToLower(filepath.Base(path))
+	switch ext := filepath.Ext(strings.TrimSuffix(strings.TrimSuffix(name, ".gz"), ".zst")); ext {
+	case ".gml", ".graphml", ".gexf", ".net", ".paj", ".dot", ".gv", ".lgl", ".lgr", ".g6", ".s6", ".adjlist":
+		return ext + " is not read; write the edges as a table (Python: networkx.to_pandas_edgelist(G).to_csv(\"edges.csv\", index=False), R: write.csv(igraph::as_data_frame(g), \"edges.csv\", row.names = FALSE), Gephi: export the edges table)"
+	case ".json":
+		return "JSON is read as one object a line, .jsonl (pandas: df.to_json(\"edges.jsonl\", orient=\"records\", lines=True); of a list: jq -c '.[]' edges.json >edges.jsonl)"
+	case ".xlsx", ".xls", ".ods":
+		return "spreadsheets are not read; save each table as CSV"
+	case ".pkl", ".pickle", ".pt", ".pth", ".rds", ".rdata", ".mat", ".h5", ".hdf5", ".feather", ".arrow", ".db", ".sqlite", ".sqlite3":
+		return ext + " is not read; write tables (.csv, .jsonl, .parquet) or arrays (.npy, .npz)"
+	}
+	return ""
 }
 
 // Import reads the data in src, a directory or a file, and writes
@@ -193,7 +213,8 @@ func DetectFormat(path string) (string, error) {
 // Edge weights and features follow their edges.
 //
 // Data is streamed: peak memory is at most the store's size plus 256 MiB, for
-// any length of input; the disk needs room for the store and up to 12 bytes
+// any length of input, and with a table of nodes some 64 bytes and twice an id's text for
+// each node besides; the disk needs room for the store and up to 12 bytes
 // per edge besides. Errors about the data wrap graph.ErrFormat and name file, line
 // or offset, and remedy.
 func Import(src, dst string, o Options) error {

@@ -66,6 +66,15 @@ func (r *records) field(i, k int) []byte {
 	return r.buf[s.from:s.to]
 }
 
+// quoted tells whether field k of row i is a text for sure: it is in quotes, or no program writes quotes there.
+func (r *records) quoted(i, k int) bool {
+	if s, ok := r.t.syntax.(*textSyntax); r.t.syntax == nil || ok && !s.quotes {
+		return true
+	}
+	from := r.spans[i*r.width+k].from
+	return from > 0 && r.buf[from-1] == '"'
+}
+
 // errorf reports what is wrong with row i.
 func (r *records) errorf(i int, format string, args ...any) error {
 	return r.errorAt(int(r.at[i]), format, args...)
@@ -182,16 +191,22 @@ func (t *table) readBlocks(_ []int, yield func(line int64, fill func(*records) e
 		}
 		if end > 0 {
 			block := buf[:end]
+			rest := buf[end:have]
 			fill := func(r *records) error {
-				r.buf, r.first = append(r.buf, block...), first
+				next := r.buf[:cap(r.buf)] // the batch takes this buffer, and its own is filled next
+				if len(next) < max(tableBlock, 2*len(rest)) {
+					next = make([]byte, max(tableBlock, 2*len(rest)))
+				}
+				have = copy(next, rest)
+				r.buf, r.first, buf = block, first, next
 				return nil
 			}
+			lines := int64(bytes.Count(block, []byte("\n"))) // before others may change it
 			if !yield(line, fill) {
 				return nil
 			}
 			first = false
-			line += int64(bytes.Count(buf[:end], []byte("\n")))
-			have = copy(buf, buf[end:have])
+			line += lines
 		} else if !last && have == len(buf) {
 			if len(buf) >= maxLine {
 				return dataerr.Bad("%s line %d: longer than %d bytes; is this a text file, and is every quote closed? (the option Quotes none, --quotes none, takes quotes as they are)", t.path, line, maxLine)

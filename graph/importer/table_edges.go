@@ -184,6 +184,9 @@ func (b *edgeBatch) parse(o *Options, r *records, weight, when int) (err error) 
 		}
 		w, err := o.parseValue(r.field(i, weight))
 		if err != nil {
+			if b := r.field(i, weight); len(b) > 0 && b[0] == '{' {
+				err = fmt.Errorf("%q is what networkx writes of attributes; write numbers (nx.write_weighted_edgelist(G, path))", clip(b))
+			}
 			return r.errorf(i, "weight: %w (--weight none takes no weights)", err)
 		}
 		b.weight = append(b.weight, w)

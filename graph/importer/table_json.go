@@ -60,7 +60,7 @@ func jsonMembers(b []byte, p int, yield func(key, value span) error) error {
 	}
 	expect := func(c byte) error {
 		if space(); p == len(b) || b[p] != c {
-			return fmt.Errorf("%q is not one JSON object a line, like {\"src\": 1, \"dst\": 2}", clip(b[min(p, len(b)):]))
+			return fmt.Errorf("%q is not one JSON object a line, like {\"src\": 1, \"dst\": 2} (of a list: jq -c '.[]' edges.json >edges.jsonl)", clip(b[min(p, len(b)):]))
 		}
 		p++
 		return nil

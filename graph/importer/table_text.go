@@ -2,6 +2,8 @@ package importer
 
 import (
 	"bytes"
+	"encoding/binary"
+	"math/bits"
 	"strconv"
 	"strings"
 
@@ -116,7 +118,7 @@ func (s *textSyntax) split(r *records, wanted []int) error {
 			}
 		}
 		if k != s.cols {
-			return r.errorAt(began, "%d columns, where the lines before have %d", k, s.cols)
+			return r.errorAt(began, "%d columns, where the lines before have %d (what separates them: --separator C; fields that hold it go in quotes)", k, s.cols)
 		}
 		r.at = append(r.at, uint32(began))
 		r.rows++
@@ -128,9 +130,7 @@ func (s *textSyntax) split(r *records, wanted []int) error {
 func (s *textSyntax) plain(b []byte, p int) (f span, next int) {
 	next = p
 	if s.sep != 0 {
-		for sep := s.sep; next < len(b) && b[next] != sep && b[next] != '\n'; {
-			next++
-		}
+		next += fieldLength(b[p:], s.sep)
 	} else {
 		for next < len(b) && b[next] != ' ' && b[next] != '\t' && b[next] != '\n' {
 			next++
@@ -144,6 +144,23 @@ func (s *textSyntax) plain(b []byte, p int) (f span, next int) {
 		p++
 	}
 	return span{uint32(p), uint32(to)}, next
+}
+
+// fieldLength returns how many bytes there are before sep or the end of the line; it looks at eight at a time.
+func fieldLength(b []byte, sep byte) int {
+	const ones, high = 0x0101010101010101, 0x8080808080808080
+	seps, n := uint64(sep)*ones, 0
+	for ; n+8 <= len(b); n += 8 {
+		w := binary.LittleEndian.Uint64(b[n:])
+		x, y := w^seps, w^'\n'*ones // a byte is 0 where it is one of them, and the lowest such is marked
+		if found := ((x-ones)&^x | (y-ones)&^y) & high; found != 0 {
+			return n + bits.TrailingZeros64(found)/8
+		}
+	}
+	for n < len(b) && b[n] != sep && b[n] != '\n' {
+		n++
+	}
+	return n
 }
 
 // comment tells whether a line that begins with #, % or a space holds no record.
@@ -164,7 +181,24 @@ func (s *textSyntax) comment(line []byte) bool {
 // count returns how many fields a line has, without those inside of quotes.
 func (s *textSyntax) count(line []byte) int {
 	if s.sep == 0 {
-		return len(bytes.Fields(line))
+		n, within, quoted := 0, false, false
+		for i, c := range line {
+			switch {
+			case quoted:
+				quoted = c != '"'
+			case c == ' ' || c == '\t' || c == '\r':
+				within = false
+			case c == '"' && s.quotes && (!within || line[i-1] == '"'):
+				quoted = true
+				fallthrough
+			case !within:
+				if !within {
+					n++
+				}
+				within = true
+			}
+		}
+		return n
 	}
 	n, quoted := 1, false
 	for _, c := range line {
@@ -229,6 +263,12 @@ func (t *table) understandText(head []byte, whole bool, known func(string) bool)
 			} else if len(trimmed) > 1 && trimmed[1] != ' ' && trimmed[1] != '#' && trimmed[1] != '%' {
 				lines = append(lines, line)
 			}
+			if len(lines) > 0 && oneWord(trimmed) && len(comments) > 0 && oneWord(comments[0]) {
+				return dataerr.Bad("%s: this looks like igraph's LGL, lists of neighbors; write edges (write_graph(g, path, \"ncol\"), or in Python g.write_ncol(path)), or take the comments out", t.path)
+			}
+			if bytes.HasPrefix(trimmed, []byte("# GMT ")) {
+				return dataerr.Bad("%s: this is a list of neighbors as networkx writes it; write edges (nx.write_edgelist(G, path, data=False)), or take the comments out", t.path)
+			}
 		default:
 			lines = append(lines, line)
 		}
@@ -282,6 +322,11 @@ func (t *table) understandText(head []byte, whole bool, known func(string) bool)
 		}
 	}
 	return nil
+}
+
+// oneWord tells whether a comment is one.
+func oneWord(comment []byte) bool {
+	return bytes.HasPrefix(comment, []byte("# ")) && len(bytes.Fields(comment)) == 2
 }
 
 // allNamed tells whether fields can be names of columns: none is a number.
