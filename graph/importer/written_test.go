@@ -103,7 +103,7 @@ func readWritten(t *testing.T, dir string) {
 		"igraph-adjacency.txt": {nil, "save_npz", mended{}},
 		"igraph.gml":           {nil, "as_data_frame", mended{}}, "igraph.graphml": {nil, "as_data_frame", mended{}}, "igraph.net": {nil, "as_data_frame", mended{}},
 		"igraph.dot": {nil, "as_data_frame", mended{}}, "igraph.lgr": {nil, "as_data_frame", mended{}},
-		"igraph-gml.txt": {nil, "columns", mended{}}, "igraph-graphml.txt": {nil, "--src COL --dst COL", mended{}}, "igraph-pajek.txt": {nil, "--src COL --dst COL", mended{}},
+		"igraph-gml.txt": {nil, "--src COL --dst COL", mended{}}, "igraph-graphml.txt": {nil, "--src COL --dst COL", mended{}}, "igraph-pajek.txt": {nil, "--src COL --dst COL", mended{}},
 
 		"R-csv.csv": {people, "", mended{}}, "R-csv-norows.csv": {people, "", mended{}}, "R-table.txt": {people, "", mended{}}, "R-table-tabs.tsv": {people, "", mended{}},
 		"R-csv2.csv":            {nil, "--decimal-comma", isPeople(Options{DecimalComma: true})},
