@@ -105,7 +105,7 @@ func (s *source) deal(i int) {
 func (s *source) hand(d dealt) bool {
 	w := &s.work
 	epoch, batch := int(d.step/w.Steps()), int(d.step%w.Steps())
-	order, ok := s.orders[epoch]
+	order, ok := s.epochOrders[epoch]
 	if ok {
 		s.seeds(d.trainer, order, epoch, batch, 0, d.step)
 	}

@@ -115,15 +115,15 @@ func (w *Work) NextAfter(step int64, batch, now int) int {
 // source hands out seeds, in the order of the batches, to whoever has credit.
 type source struct {
 	*post
-	work    Work
-	self    *actor.PID
-	begin   int64 // the first step of the first window
-	step    int64 // of the next micro-batch
-	micro   int
-	handed  bool             // something was
-	orders  map[int][]uint32 // of the epochs that are due
-	busy    int
-	waiting []int // samplers that granted credit, first come first served
+	work        Work
+	self        *actor.PID
+	begin       int64 // the first step of the first window
+	step        int64 // of the next micro-batch
+	micro       int
+	handed      bool             // something was
+	epochOrders map[int][]uint32 // of the epochs that are due
+	busy        int
+	waiting     []int // samplers that granted credit, first come first served
 
 	late  []Late  // the trainers, if they are dealt steps
 	dealt []dealt // of them, those whose sampler has not been told
@@ -133,7 +133,7 @@ func (s *source) name() string { return "source" }
 func (s *source) idle() bool   { return s.busy == 0 }
 
 func (s *source) start(self *actor.PID) {
-	s.self, s.orders = self, map[int][]uint32{}
+	s.self, s.epochOrders = self, map[int][]uint32{}
 	s.step = s.work.windowBegin(s.work.First)
 	s.begin = s.step
 	if s.work.Window > 1 && s.work.Steps() > 0 && s.step%s.work.Steps() != 0 {
@@ -179,7 +179,7 @@ func (s *source) receive(m any) {
 		if d, ok := m.res.(dealt); ok {
 			s.dealt = append(s.dealt, d)
 		} else {
-			s.orders[m.id.Epoch] = m.res.([]uint32)
+			s.epochOrders[m.id.Epoch] = m.res.([]uint32)
 		}
 	}
 	for len(s.dealt) > 0 && s.hand(s.dealt[0]) {
@@ -202,13 +202,13 @@ func (s *source) next(i int) bool {
 		if s.step < s.begin {
 			batch = w.After
 		}
-		order, ok := s.orders[epoch]
+		order, ok := s.epochOrders[epoch]
 		if !ok {
 			return false
 		}
 		if s.micro == 0 && (s.step%steps == 0 || !s.handed) {
 			s.handed = true
-			delete(s.orders, epoch-1)
+			delete(s.epochOrders, epoch-1)
 			s.prepare(epoch + 1)
 		}
 		micro, step, of := s.micro, s.step, w.numMicro(batch)

@@ -192,7 +192,7 @@ func TestAudit(t *testing.T) {
 // are named.
 func TestAuditAsynchronous(t *testing.T) {
 	t.Parallel()
-	c := staleConfig()
+	c := sspConfig()
 	c.Cluster.Audit, c.Execution.Threads, c.Training.Epochs = 0.1, 1, 3
 	for name, nodes := range map[string][]lies{
 		"sound":                   make([]lies, 3),

@@ -81,7 +81,7 @@ func TestStaleOutage(t *testing.T) {
 	s := startWithoutStore(t, 3, bound)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	c := staleConfig()
+	c := sspConfig()
 	c.Execution.Threads, c.Training.Epochs = 1, 3
 	seen := &runtimetest.Census{Bound: 3}
 	var applied atomic.Int64
@@ -135,7 +135,7 @@ func TestStaleOutageInterrupted(t *testing.T) {
 	defer cancel()
 	var away atomic.Bool
 	undecided := make(chan struct{})
-	c := staleConfig()
+	c := sspConfig()
 	c.Execution.Threads = 1
 	// No gradient that is begun while the store is away is there before nobody may decide.
 	c.Stages = []runtime.Stage{stageOf("wait", runtime.AfterSample, func(ctx context.Context, _ *runtime.StageBatch) error {

@@ -96,7 +96,7 @@ func (n *node) holdParts(t *testing.T, dir string, common pieces.Common, least i
 		t.Fatal(err)
 	}
 	p, err := parts.Hold(t.Context(), parts.Options{
-		Member: n.member, Plane: n.plane, Files: transfer.ServeDirectories(n.plane), Set: set, Common: common, Replicas: 1, Least: least,
+		Member: n.member, Plane: n.plane, Files: transfer.ServeDirectories(n.plane), Set: set, Common: common, Replicas: 1, MinNodes: least,
 	})
 	if err != nil {
 		t.Fatal(err)

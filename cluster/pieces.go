@@ -28,7 +28,7 @@ func (s *Session) bringSet(ctx context.Context, r *Run) (err error) {
 	}
 	s.node.files.Add("set", cfg.Data.Path, pieces.Files())
 	p, err := parts.Hold(ctx, parts.Options{
-		Member: s.node.Member, Plane: s.node.Plane, Files: s.node.files, Set: set, Common: common, Replicas: o.Replicas, Least: o.WaitFor,
+		Member: s.node.Member, Plane: s.node.Plane, Files: s.node.files, Set: set, Common: common, Replicas: o.Replicas, MinNodes: o.WaitFor,
 		Trust: o.TrustData, Copying: o.Copying, Logger: s.node.log,
 	})
 	if err != nil {

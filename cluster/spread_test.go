@@ -68,7 +68,7 @@ func computeSet(ctx context.Context, cfg runtime.Config, scratch string) (r resu
 	if _, err := o.Find(ctx, []string{"5", "nobody"}); !errors.Is(err, runtime.ErrNode) {
 		return r, fmt.Errorf("nobody was found: %w", err)
 	}
-	if err := o.Meet(ctx); err != nil {
+	if err := o.Rendezvous(ctx); err != nil {
 		return r, err
 	}
 	return r, o.Pieces(func(_ int, ids []uint32, rows cpu.Matrix[float32]) error {

@@ -76,21 +76,21 @@ func (s *bounded) Epoch(ctx context.Context, epoch int) error {
 	}()
 	switch {
 	case s.group == nil:
-		return s.own(ctx, epoch)
+		return s.applyEpoch(ctx, epoch)
 	case s.group.First():
-		return s.lead(ctx, epoch)
+		return s.runOwner(ctx, epoch)
 	}
-	return s.follow(ctx, epoch)
+	return s.runWorker(ctx, epoch)
 }
 
 // Leave implements training.Strategy.
 func (s *bounded) Leave(_ context.Context, why error) error { return why }
 
-// lead makes an epoch on the node that has the parameters, and gives the others
+// runOwner makes an epoch on the node that has the parameters, and gives the others
 // the state that it ends with, in the middle of the epoch if the group does.
-func (s *bounded) lead(ctx context.Context, epoch int) error {
-	made := s.own(ctx, epoch)
-	if s.ragged || made != nil && !errors.Is(made, training.ErrGroup) && ctx.Err() == nil {
+func (s *bounded) runOwner(ctx context.Context, epoch int) error {
+	made := s.applyEpoch(ctx, epoch)
+	if s.incompletePrefix || made != nil && !errors.Is(made, training.ErrGroup) && ctx.Err() == nil {
 		return made
 	}
 	p, err := s.position()
@@ -104,9 +104,9 @@ func (s *bounded) lead(ctx context.Context, epoch int) error {
 	return s.group.HandOver(ctx, state, made)
 }
 
-// follow computes for the node that has the parameters, and takes over the state
+// runWorker computes for the node that has the parameters, and takes over the state
 // that it ends the epoch with, or the group.
-func (s *bounded) follow(ctx context.Context, epoch int) error {
+func (s *bounded) runWorker(ctx context.Context, epoch int) error {
 	g := s.group
 	inner, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -115,7 +115,7 @@ func (s *bounded) follow(ctx context.Context, epoch int) error {
 	defer watch.Wait()
 	defer end(nil)
 	size := len(s.updater.params)
-	s.compute(inner, end, &team, func(i int) async.Parameters { return g.Follow(epoch, i, size) })
+	s.compute(inner, end, &team, func(i int) async.Parameters { return g.RemoteParameters(epoch, i, size) })
 	team.Wait()
 	why := context.Cause(inner)
 	if why != nil && (ctx.Err() != nil || !errors.Is(why, training.ErrGroup)) {
@@ -206,10 +206,10 @@ func (s *bounded) publishParams() {
 	s.r.mu.Unlock()
 }
 
-// own makes an epoch with the parameters in this process, for the group if there is one. When ctx or the group ends, it makes the steps
+// applyEpoch makes an epoch with the parameters in this process, for the group if there is one. When ctx or the group ends, it makes the steps
 // that others are ahead of, so that those that were applied are a prefix of the
-// epoch, before it returns why. After another error they need not be: ragged.
-func (s *bounded) own(ctx context.Context, epoch int) (err error) {
+// epoch, before it returns why. After another error they need not be: incompletePrefix.
+func (s *bounded) applyEpoch(ctx context.Context, epoch int) (err error) {
 	g := s.group
 	model := boundedModel{trainCall: s.trainCall}
 	if g != nil {
@@ -240,7 +240,7 @@ func (s *bounded) own(ctx context.Context, epoch int) (err error) {
 		stopped, wait = why, inner
 	}
 	if g != nil {
-		if err := g.Lead(ctx, epoch, o, len(s.updater.params)); err != nil {
+		if err := g.ServeParameters(ctx, epoch, o, len(s.updater.params)); err != nil {
 			stop(err) // before this node made a step
 		}
 	}
@@ -254,7 +254,7 @@ func (s *bounded) own(ctx context.Context, epoch int) (err error) {
 			stop(err)
 			continue
 		case err != nil:
-			s.ragged = true
+			s.incompletePrefix = true
 			return err
 		}
 		if err := s.book(&a); err != nil && stopped == nil {

@@ -6,13 +6,11 @@ import (
 	"slices"
 
 	"github.com/gnnactor/gnnactor/compute/cpu"
-	"github.com/gnnactor/gnnactor/compute/devices"
 )
 
 // openDevice opens the devices that the settings name, unless that is the processor.
 func (r *Runtime) openDevice() error {
-	name := r.cfg.Execution.Device
-	all, why, err := devices.OpenAll(name)
+	all, why, err := r.cfg.devices.Open()
 	closeAll := func() {
 		for _, d := range all {
 			err = errors.Join(err, d.Close())

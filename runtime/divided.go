@@ -502,8 +502,8 @@ func (o *Outputs) Find(ctx context.Context, names []string) (nodes []uint32, err
 	return nodes, nil
 }
 
-// Meet returns when all that compute pieces have called it, so that what each did before is done: at once where all are here.
-func (o *Outputs) Meet(ctx context.Context) error {
+// Rendezvous returns when all that compute pieces have called it, so that what each did before is done: at once where all are here.
+func (o *Outputs) Rendezvous(ctx context.Context) error {
 	if o.places == nil {
 		return nil
 	}

@@ -98,7 +98,7 @@ func (t *trainCall) meet(ctx context.Context, s training.Strategy) error {
 			return err
 		}
 		p.Begin = func(g training.Group, step int64) error { return s.Begin(ctx, g, step) }
-		group, err := t.team.Meet(ctx, p)
+		group, err := t.team.Rendezvous(ctx, p)
 		if err == nil {
 			t.group = group
 			return nil
@@ -134,7 +134,7 @@ func (t *trainCall) inGroup(ctx context.Context, s training.Strategy) error {
 		// A run that was cut off mid-epoch goes on from where it stopped.
 		switch {
 		case err == nil || t.r.cfg.Checkpoint.Dir == "" || ctx.Err() == nil && !t.left:
-		case t.ragged:
+		case t.incompletePrefix:
 			t.unsaved = errRagged
 		default:
 			t.unsaved = t.saveLast(false)

@@ -295,9 +295,16 @@ func (s rowsOfPieces) Rows(ctx context.Context, nodes []uint32, piece int, edges
 
 // NotOverParts says what a run on a partition set cannot do, of several nodes or one; "": nothing that is asked.
 func (c *Config) NotOverParts() string {
-	why := c.NeedsTopology(nil)
 	spec, err := c.samplerSpec()
-	if why == "" && c.Sampling.Own == nil && err == nil {
+	if err != nil {
+		spec = sampling.Spec{Name: c.Sampling.Sampler} // Validate says what is wrong
+	}
+	return c.notOverParts(&spec)
+}
+
+func (c *Config) notOverParts(spec *sampling.Spec) string {
+	why := c.NeedsTopology(nil)
+	if why == "" && c.Sampling.Own == nil {
 		why = spec.UndividedOnly()
 	}
 	switch {
@@ -321,7 +328,7 @@ func (c *Config) NotOverParts() string {
 
 // checkSet reports what a run on a partition set cannot do.
 func (c *settings) checkSet(d *openSet) error {
-	why := c.NotOverParts()
+	why := c.notOverParts(&c.sampler)
 	switch {
 	case why != "":
 	case c.Data.Rows != nil || c.Cluster.Away || c.Cluster.SamplesOnly || c.Cluster.Peers != nil && c.Cluster.Parts == nil:

@@ -43,9 +43,10 @@ type settings struct {
 	limit     scheduler.Limit    // MemoryLimit
 	method    overlap.Method     // ReorderMethod; 0: batches keep their order
 	precision cpu.Precision
-	sampler   sampling.Spec // Sampler, Fanouts and SamplerOptions
-	target    Target        // of task regression
-	multi     bool          // nodes have several labels each, the data says or Model.Saved
+	devices   devices.Choice // Device
+	sampler   sampling.Spec  // Sampler, Fanouts and SamplerOptions
+	target    Target         // of task regression
+	multi     bool           // nodes have several labels each, the data says or Model.Saved
 }
 
 // Validate reports every problem at once, each with the setting's name. The
@@ -92,6 +93,9 @@ func (c *Config) compile() (*settings, error) {
 	c.Sampling.validate(p)
 	c.Training.validate(p)
 	c.Execution.validate(p)
+	var err error
+	s.devices, err = devices.Parse(c.Execution.Device)
+	p.check(err == nil, "device: %v", err)
 	c.Checkpoint.validate(p)
 	p.check(c.Cluster.Audit >= 0 && c.Cluster.Audit <= 1, "audit: %v is not in [0, 1]", c.Cluster.Audit)
 	c.checkSync(p)
@@ -168,9 +172,6 @@ func (t *TrainingConfig) followsValidation() bool {
 }
 
 func (e *ExecutionConfig) validate(p *problems) {
-	if err := devices.Check(e.Device); err != nil {
-		p.check(false, "device: %v", err)
-	}
 	p.oneOf("blas", e.BLAS, "", devices.OwnBLAS, devices.CuBLAS)
 	if e.BLAS == devices.CuBLAS {
 		p.check(e.Device != "" && e.Device != devices.CPU, "blas: cublas computes on a device; choose one by --device cuda, or leave the setting out")

@@ -132,30 +132,30 @@ func (r *Runtime) Train(ctx context.Context) iter.Seq2[Event, error] {
 
 // trainCall is one call of Train.
 type trainCall struct {
-	r          *Runtime
-	yield      func(Event, error) bool
-	left       bool // the loop was left
-	steps      int64
-	work       actors.Work
-	state      checkpoint
-	updater    *updater
-	clock      clock.Recorder
-	began      time.Time
-	piping     time.Duration  // wall time that the pipeline was let run
-	samplers   int            // the most that ever worked
-	unlock     func() error   // the checkpoint directory
-	unsaved    error          // why an interrupted run has no last checkpoint
-	ragged     bool           // the steps that were applied are not a prefix of their epoch
-	lateness   []int64        // steps by staleness
-	group      training.Group // the newest; nil: there was none, or this process is alone
-	unshared   bool           // the newest checkpoint could not be published
-	due        int64          // the step of the newest checkpoint that there should be
-	replicator *replicator    // of checkpoints; nil: none was needed
-	team       training.Team  // of a cluster; nil: this process is alone
-	unaudited  bool           // it resumed from a state whose audits had not come back
-	mem        *resident      // of the pipeline that runs
-	rows       RowStats       // of those before
-	first      []float32      // the parameters that the run began with; read only
+	r                *Runtime
+	yield            func(Event, error) bool
+	left             bool // the loop was left
+	steps            int64
+	work             actors.Work
+	state            checkpoint
+	updater          *updater
+	clock            clock.Recorder
+	began            time.Time
+	piping           time.Duration  // wall time that the pipeline was let run
+	samplers         int            // the most that ever worked
+	unlock           func() error   // the checkpoint directory
+	unsaved          error          // why an interrupted run has no last checkpoint
+	incompletePrefix bool           // the steps that were applied are not a prefix of their epoch
+	lateness         []int64        // steps by staleness
+	group            training.Group // the newest; nil: there was none, or this process is alone
+	unshared         bool           // the newest checkpoint could not be published
+	due              int64          // the step of the newest checkpoint that there should be
+	replicator       *replicator    // of checkpoints; nil: none was needed
+	team             training.Team  // of a cluster; nil: this process is alone
+	unaudited        bool           // it resumed from a state whose audits had not come back
+	mem              *resident      // of the pipeline that runs
+	rows             RowStats       // of those before
+	first            []float32      // the parameters that the run began with; read only
 }
 
 // errLeft ends a run whose loop was left; nobody sees it.

@@ -5,7 +5,7 @@
 // A Session begins a run as a Team. The team meets in a Group, whose members are at one
 // step of one run, and makes steps in it until it is over: because the run is, or
 // because nodes come, go or fail, when they meet in the next group. A step is made by
-// all members of a group or by none (Reducing), or by one of them for all (Stale).
+// all members of a group or by none (Reducing), or by one of them for all (SSP).
 package training
 
 import (
@@ -98,10 +98,10 @@ type Verdict interface {
 
 // Team is this node's part in a run.
 type Team interface {
-	// Meet waits for a group that this node is in, and brings its run to where the group
+	// Rendezvous waits for a group that this node is in, and brings its run to where the group
 	// is. It returns ErrFenced when this node is not a member any longer, and ErrDrained or
 	// ErrLast when it drains.
-	Meet(ctx context.Context, p Position) (Group, error)
+	Rendezvous(ctx context.Context, p Position) (Group, error)
 	// Lineage returns the steps before next that led to this node's state, by groups.
 	Lineage(next int64) []Run
 	// Sampled audits a batch that a node sampled for training here ("": this one), if it is
@@ -129,7 +129,7 @@ type Position struct {
 	Restore  func([]byte) (step int64, err error) // step: that of the state
 	// Begin is called when it is known who is in a group and at which step it goes on,
 	// while the state may still be on its way, so that what does not need it can be
-	// begun. Meet may call it again, for another group, and may fail after it. nil: nothing is.
+	// begun. Rendezvous may call it again, for another group, and may fail after it. nil: nothing is.
 	Begin func(g Group, step int64) error
 }
 
@@ -146,7 +146,7 @@ type Group interface {
 	Abort(ctx context.Context, why error) error
 	Writing
 	Reducing
-	Stale
+	SSP
 }
 
 // Writing is what a group's first node does for all: it decides what cannot be taken back.
@@ -175,18 +175,18 @@ type Reducing interface {
 	Over() <-chan struct{}
 }
 
-// Stale is how a group makes steps with bounded staleness: its first node has the
+// SSP is how a group makes steps with bounded staleness: its first node has the
 // parameters, and gives the others the state that each epoch ends with.
-type Stale interface {
-	// Lead lets the trainers of the other nodes ask parameters of a size for the steps of an epoch, and waits
+type SSP interface {
+	// ServeParameters lets the trainers of the other nodes ask parameters of a size for the steps of an epoch, and waits
 	// until all of those have asked in this group. It returns what ended the group if that did before.
-	Lead(ctx context.Context, epoch int, p async.Parameters, size int) error
-	// HandOver gives the others the state that the epoch of Lead has ended with, or, in the
+	ServeParameters(ctx context.Context, epoch int, p async.Parameters, size int) error
+	// HandOver gives the others the state that the epoch of ServeParameters has ended with, or, in the
 	// middle of it, the group: over says why, nil being the epoch's end. It returns nil when all have
 	// it, and what ended the group if that did.
 	HandOver(ctx context.Context, state []byte, over error) error
-	// Follow returns the first node's parameters for trainer i of this node.
-	Follow(epoch, i, size int) async.Parameters
+	// RemoteParameters returns the first node's parameters for trainer i of this node.
+	RemoteParameters(epoch, i, size int) async.Parameters
 	// TakeOver waits for the state of HandOver, of at most so many bytes, for some time more
 	// when the group is over.
 	TakeOver(ctx context.Context, epoch int, most int64) ([]byte, error)

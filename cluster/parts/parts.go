@@ -40,7 +40,7 @@ type Options struct {
 	Set      *pieces.Set
 	Common   pieces.Common
 	Replicas int  // nodes that hold each piece, as far as there are so many
-	Least    int  // nodes that are waited for before pieces are dealt
+	MinNodes int  // nodes that are waited for before pieces are dealt
 	Trust    bool // pieces that lie here are what they were, and not read to compare them with their checksums
 	// Copying hears of pieces that are copied to dir; nil: nobody does.
 	Copying func(dir string, p transfer.Progress, done bool)
@@ -101,7 +101,7 @@ func Hold(ctx context.Context, o Options) (_ *Parts, err error) {
 		return nil, err
 	}
 	p.keeper, err = shard.Keep(ctx, shard.Options{
-		Member: o.Member, Plane: o.Plane, Map: shard.MapOf(o.Set.Borders()), Layout: *o.Common.Features, Replicas: o.Replicas, Bring: p.bring, Least: o.Least, Logger: o.Logger,
+		Member: o.Member, Plane: o.Plane, Map: shard.MapOf(o.Set.Borders()), Layout: *o.Common.Features, Replicas: o.Replicas, Bring: p.bring, MinNodes: o.MinNodes, Logger: o.Logger,
 	})
 	return p, err
 }

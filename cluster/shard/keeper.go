@@ -48,8 +48,8 @@ type Options struct {
 
 	// Bring, of a partition set, makes a piece be here that nodes have (which may be none), and returns its rows, which stay its; nil: it is nowhere.
 	Bring func(ctx context.Context, piece int, from []string) (*graph.Features, error)
-	// Least nodes are waited for before pieces are brought.
-	Least int
+	// MinNodes nodes are waited for before pieces are brought.
+	MinNodes int
 
 	Logger *slog.Logger
 }
@@ -69,7 +69,7 @@ type Keeper struct {
 	tasks  sync.WaitGroup
 	moving sync.Mutex // held while shards are brought or let go
 	kind   string
-	begun  atomic.Bool // Least nodes were there
+	begun  atomic.Bool // MinNodes nodes were there
 
 	taken, left atomic.Int64
 }
@@ -183,7 +183,7 @@ func (k *Keeper) Ready(ctx context.Context) error {
 
 // lost returns the pieces that nobody holds, and of which nobody that is here has the files, when all are here that were waited for.
 func (k *Keeper) lost(v *membership.View) (lost []int) {
-	if k.o.Bring == nil || len(keepers(v)) < k.o.Least {
+	if k.o.Bring == nil || len(keepers(v)) < k.o.MinNodes {
 		return nil
 	}
 	for s, nodes := range holders(v, k.o.Map.Shards()) {
@@ -260,11 +260,11 @@ func keepers(v *membership.View) []string {
 	return all
 }
 
-// assign deals the shards to the nodes of a view. Nothing is dealt before Least are there.
+// assign deals the shards to the nodes of a view. Nothing is dealt before MinNodes are there.
 func (k *Keeper) assign(v *membership.View) [][]string {
 	nodes := keepers(v)
 	if !k.begun.Load() {
-		if len(nodes) < k.o.Least {
+		if len(nodes) < k.o.MinNodes {
 			return make([][]string, k.o.Map.Shards())
 		}
 		k.begun.Store(true)

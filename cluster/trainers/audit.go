@@ -219,7 +219,7 @@ func (a *auditor) Settle(ctx context.Context) error {
 	group, members := a.group, a.members
 	a.mu.Unlock()
 	if group == nil {
-		return a.own(ctx) // nothing was trained
+		return a.settledHere(ctx) // nothing was trained
 	}
 	asks, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -227,7 +227,7 @@ func (a *auditor) Settle(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, node := range members {
 		wg.Go(func() {
-			settled := a.own
+			settled := a.settledHere
 			if node != a.me {
 				settled = func(ctx context.Context) error { return a.settledAt(ctx, node) }
 			}
@@ -275,8 +275,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// own waits for the audits of what was sampled here.
-func (a *auditor) own(ctx context.Context) error {
+// settledHere waits for the audits of what was sampled here.
+func (a *auditor) settledHere(ctx context.Context) error {
 	a.mu.Lock()
 	until := a.submitted
 	a.mu.Unlock()
@@ -310,7 +310,7 @@ func (a *auditor) own(ctx context.Context) error {
 
 // settle answers when what was sampled here has been audited.
 func (a *auditor) settle(ctx context.Context, _ *dataplane.Request) (dataplane.Reply, error) {
-	return dataplane.Reply{}, a.own(ctx)
+	return dataplane.Reply{}, a.settledHere(ctx)
 }
 
 // sampleAgain is Again, by one goroutine at a time.

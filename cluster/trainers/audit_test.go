@@ -269,7 +269,7 @@ func TestArbiterDies(t *testing.T) {
 			if err := all[dies].member.Leave(within(t)); err != nil {
 				t.Fatal(err)
 			}
-			err := all[0].own(within(t))
+			err := all[0].settledHere(within(t))
 			var v *Verdict
 			if !errors.As(err, &v) {
 				t.Fatal(err)

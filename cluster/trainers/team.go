@@ -15,7 +15,7 @@ import (
 type team struct {
 	t       *Trainers
 	auditor *auditor
-	stale   *service
+	ssp     *service
 }
 
 // Node implements training.Session.
@@ -40,12 +40,12 @@ func (t *Trainers) Begin(a training.Audit, lineage []training.Run) training.Team
 // Close implements training.Team.
 func (m *team) Close() {
 	m.auditor.Close()
-	m.stale.Close()
+	m.ssp.Close()
 	m.t.team = nil
 }
 
-// Meet implements training.Team.
-func (m *team) Meet(ctx context.Context, p training.Position) (training.Group, error) {
+// Rendezvous implements training.Team.
+func (m *team) Rendezvous(ctx context.Context, p training.Position) (training.Group, error) {
 	share, err := m.t.Rendezvous(ctx, p)
 	if errors.Is(err, membership.ErrFenced) {
 		err = fmt.Errorf("%w: %w", training.ErrFenced, err)
@@ -57,7 +57,7 @@ func (m *team) Meet(ctx context.Context, p training.Position) (training.Group, e
 	m.t.tasks.Go(func() {
 		select {
 		case <-share.Done():
-			m.stale.end(uint64(share.id)) // who waits for an epoch hears at once that there is none
+			m.ssp.end(uint64(share.id)) // who waits for an epoch hears at once that there is none
 		case <-m.t.life.Done():
 		}
 	})

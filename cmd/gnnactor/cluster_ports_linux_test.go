@@ -40,7 +40,7 @@ func (c *netCluster) checkPorts() {
 				{InsecureSkipVerify: true, NextProtos: []string{"h2"}},
 				{InsecureSkipVerify: true, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{pair}},
 			} {
-				if err := c.knock(p.Addr.String(), config); err != nil {
+				if err := c.speakHTTP2(p.Addr.String(), config); err != nil {
 					c.t.Errorf("%s at %v, certificates %v: %v", n.name, p.Addr, config != nil && len(config.Certificates) > 0, err)
 				}
 			}
@@ -48,9 +48,9 @@ func (c *netCluster) checkPorts() {
 	}
 }
 
-// knock asks a port what a client of HTTP/2 would; nil means that the port hung
+// speakHTTP2 asks a port what a client of HTTP/2 would; nil means that the port hung
 // up without an answer.
-func (c *netCluster) knock(address string, config *tls.Config) error {
+func (c *netCluster) speakHTTP2(address string, config *tls.Config) error {
 	conn, err := c.nodes[0].host.Dial(c.ctx, "tcp", address)
 	if err != nil {
 		return err

@@ -105,7 +105,7 @@ func (c *netCluster) refused(pair tls.Certificate) {
 			c.t.Fatal(err)
 		}
 		for _, p := range ports {
-			if err := c.knock(p.Addr.String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{pair}}); err != nil {
+			if err := c.speakHTTP2(p.Addr.String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{pair}}); err != nil {
 				c.t.Errorf("%s at %v, a certificate of the former authority: %v", n.name, p.Addr, err)
 			}
 		}

@@ -194,7 +194,7 @@ func (a *app) writeEach(ctx context.Context, out string, d *runtime.Divided, o *
 	}); err != nil {
 		return err
 	}
-	if err := o.Meet(ctx); err != nil {
+	if err := o.Rendezvous(ctx); err != nil {
 		return err
 	}
 	b, err := json.MarshalIndent(&list, "", "  ")

@@ -188,7 +188,7 @@ func TestDeviceFails(t *testing.T) {
 func TestAllDevices(t *testing.T) {
 	d := fakecuda.Use(t)
 	d.Set("devices", 3)
-	all, why, err := devices.OpenAll("cuda:all")
+	all, why, err := openAll("cuda:all")
 	if err != nil || why != nil || len(all) != 3 {
 		t.Fatal(len(all), why, err)
 	}
@@ -201,14 +201,14 @@ func TestAllDevices(t *testing.T) {
 		}
 	}
 	d.Fail("cuModuleLoadData", d.Count("modules")+15, 222)
-	if all, _, err := devices.OpenAll("cuda:all"); err == nil || all != nil || !strings.Contains(err.Error(), "cuda:1: ") {
+	if all, _, err := openAll("cuda:all"); err == nil || all != nil || !strings.Contains(err.Error(), "cuda:1: ") {
 		t.Error(len(all), err)
 	}
 	d.Set("devices", 0)
-	if _, _, err := devices.OpenAll("cuda:all"); !errors.Is(err, devices.ErrNone) {
+	if _, _, err := openAll("cuda:all"); !errors.Is(err, devices.ErrNone) {
 		t.Error(err)
 	}
-	if err := devices.Check("cuda:all,cuda:1"); err == nil || !strings.Contains(err.Error(), "each must be a cuda:N") {
+	if _, err := devices.Parse("cuda:all,cuda:1"); err == nil || !strings.Contains(err.Error(), "each must be a cuda:N") {
 		t.Error(err)
 	}
 }
@@ -234,4 +234,12 @@ func TestDevicePeak(t *testing.T) {
 	if err := other.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+func openAll(name string) (all []devices.Device, why, err error) {
+	c, err := devices.Parse(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	return c.Open()
 }

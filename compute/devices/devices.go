@@ -118,43 +118,75 @@ func Register(kind string, open func(number int) (Device, error)) {
 	mu.Unlock()
 }
 
-// Check reports a name that is no cpu, auto, kind of device, kind:number or kind:all, nor several kind:number
+// Choice is what a name says: what Parse makes of it.
+type Choice struct {
+	every bool // device of the kind; else those of all
+	all   []one
+}
+
+type one struct {
+	kind   string // "" and CPU: the processor
+	number int
+}
+
+// Parse reads a name: cpu (also if empty), auto, a kind of device, kind:number, kind:all, or several kind:number
 // with commas between them, each once. Kinds that are not linked are known too, so that Open says what
 // is missing.
-func Check(name string) error {
+func Parse(name string) (c Choice, err error) {
 	names := strings.Split(name, ",")
-	for i, n := range names {
-		kind, _, err := parse(n)
+	for _, n := range names {
+		o, err := parse(n)
 		switch {
 		case err != nil:
-			return err
-		case len(names) > 1 && (kind == "" || kind == CPU || kind == Auto || n == all):
-			return fmt.Errorf("%q names several; each must be a cuda:N", name)
-		case slices.Contains(names[:i], n) || n == "cuda" && slices.Contains(names, "cuda:0"):
-			return fmt.Errorf("%q names %s twice", name, n)
+			return Choice{}, err
+		case len(names) > 1 && (o.kind == "" || o.kind == CPU || o.kind == Auto || n == all):
+			return Choice{}, fmt.Errorf("%q names several; each must be a cuda:N", name)
+		case slices.Contains(c.all, o):
+			return Choice{}, fmt.Errorf("%q names %s twice", name, n)
 		}
+		c.all = append(c.all, o)
 	}
-	return nil
+	c.every = name == all
+	return c, nil
 }
 
 // all names every device of a kind.
 const all = "cuda:all"
 
-// OpenAll opens the devices called name, as Open does: one, several with commas between them, or, of
-// cuda:all, all that there are.
-func OpenAll(name string) (opened []Device, why, err error) {
-	if err := Check(name); err != nil {
-		return nil, nil, err
+func parse(name string) (o one, err error) {
+	switch name {
+	case "", CPU, Auto:
+		return one{kind: name}, nil
+	case all:
+		return one{kind: "cuda"}, nil
 	}
-	names := strings.Split(name, ",")
-	for i := 0; name == all || i < len(names); i++ {
-		n := fmt.Sprint("cuda:", i)
-		if name != all {
-			n = names[i]
+	kind, digits, numbered := strings.Cut(name, ":")
+	if numbered {
+		o.number, err = strconv.Atoi(digits)
+	}
+	if o.kind = kind; kind != "cuda" || err != nil || o.number < 0 {
+		return o, fmt.Errorf("%q is not one of cpu, cuda, cuda:N with N from 0, several of those like cuda:0,cuda:1, cuda:all, auto", name)
+	}
+	return o, nil
+}
+
+// ErrNumber is wrapped by a kind that has fewer devices than the number says.
+var ErrNumber = errors.New("no such device")
+
+// ErrNone is wrapped where a device was asked for and there is none.
+var ErrNone = errors.New("no device")
+
+// Open opens the devices of the choice, in its order; none is the processor. With auto there is no error
+// but the processor where there is no device, and why says why. The caller must Close them.
+func (c Choice) Open() (opened []Device, why, err error) {
+	for i := 0; c.every || i < len(c.all); i++ {
+		o := one{kind: "cuda", number: i}
+		if !c.every {
+			o = c.all[i]
 		}
 		var d Device
-		if d, why, err = Open(n); err != nil {
-			if name == all && errors.Is(err, ErrNumber) {
+		if d, why, err = o.open(); err != nil {
+			if c.every && errors.Is(err, ErrNumber) {
 				return opened, nil, nil
 			}
 			for _, o := range opened {
@@ -169,45 +201,28 @@ func OpenAll(name string) (opened []Device, why, err error) {
 	return opened, why, nil
 }
 
-func parse(name string) (kind string, number int, err error) {
-	if name == "" || name == CPU || name == Auto {
-		return name, 0, nil
+// Open opens the one device called name; nil is the processor. See Parse and Choice.Open.
+func Open(name string) (d Device, why, err error) {
+	o, err := parse(name)
+	if err != nil {
+		return nil, nil, err
 	}
-	if name == all {
-		return "cuda", 0, nil
-	}
-	kind, digits, numbered := strings.Cut(name, ":")
-	if numbered {
-		number, err = strconv.Atoi(digits)
-	}
-	if kind != "cuda" || err != nil || number < 0 {
-		return "", 0, fmt.Errorf("%q is not one of cpu, cuda, cuda:N with N from 0, several of those like cuda:0,cuda:1, cuda:all, auto", name)
-	}
-	return kind, number, nil
+	return o.open()
 }
 
-// ErrNumber is wrapped by a kind that has fewer devices than the number says.
-var ErrNumber = errors.New("no such device")
-
-// ErrNone is wrapped where a device was asked for and there is none.
-var ErrNone = errors.New("no device")
-
-// Open opens the device called name; nil is the processor. With auto there is no error
-// but the processor where there is no device, and why says why.
-func Open(name string) (d Device, why, err error) {
-	kind, number, err := parse(name)
-	if err != nil || kind == "" || kind == CPU {
-		return nil, nil, err
+func (o one) open() (d Device, why, err error) {
+	if o.kind == "" || o.kind == CPU {
+		return nil, nil, nil
 	}
 	mu.Lock()
 	linked := maps.Clone(kinds)
 	mu.Unlock()
-	if kind != Auto {
-		open := linked[kind]
+	if o.kind != Auto {
+		open := linked[o.kind]
 		if open == nil {
-			return nil, nil, fmt.Errorf("%w: this program was built without %s: build it without -tags nogpu, on Linux, or use --device cpu", ErrNone, kind)
+			return nil, nil, fmt.Errorf("%w: this program was built without %s: build it without -tags nogpu, on Linux, or use --device cpu", ErrNone, o.kind)
 		}
-		if d, err = open(number); err != nil {
+		if d, err = open(o.number); err != nil {
 			return nil, nil, fmt.Errorf("%w: %w", ErrNone, err)
 		}
 		return d, nil, nil

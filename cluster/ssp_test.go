@@ -17,7 +17,7 @@ import (
 // bound is the most nodes of an asynchronous run.
 const bound = 1 << 10
 
-func staleConfig() runtime.Config {
+func sspConfig() runtime.Config {
 	c := runtime.DefaultConfig()
 	c.Training.Sync, c.Sampling.BatchSize, c.Execution.Threads, c.Training.Epochs = runtime.SSP(3), 16, 2, 2
 	return c
@@ -38,7 +38,7 @@ func TestStaleTogether(t *testing.T) {
 	var batches atomic.Int64
 	for i, x := range all {
 		wg.Go(func() {
-			c := staleConfig()
+			c := sspConfig()
 			c.Cluster.Peers, c.Execution.Threads = x.team, 1
 			var err error
 			results[i], err = trainOn(t.Context(), c, func(e runtime.Event) {
@@ -89,7 +89,7 @@ func TestStaleDrained(t *testing.T) {
 	for i, x := range all {
 		wg.Go(func() {
 			defer x.exit(t)
-			c := staleConfig()
+			c := sspConfig()
 			c.Cluster.Peers, c.Execution.Threads = x.team, 1
 			_, err := trainOn(t.Context(), c, func(e runtime.Event) {
 				switch e.Kind {
@@ -140,7 +140,7 @@ func TestStaleThroughDeath(t *testing.T) {
 				dying = i == 0
 			}
 			wg.Go(func() {
-				c := staleConfig()
+				c := sspConfig()
 				c.Cluster.Peers, c.Execution.Threads, c.Training.Epochs = x.team, 1, 6
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -176,7 +176,7 @@ func TestStaleThroughDeath(t *testing.T) {
 			<-left
 			y := enter(t, store, "n9", bound, 1)
 			defer y.exit(t)
-			c := staleConfig()
+			c := sspConfig()
 			c.Cluster.Peers, c.Execution.Threads, c.Training.Epochs = y.team, 1, 6
 			if _, err := trainOn(t.Context(), c, nil); err != nil {
 				t.Errorf("%s dies: the node that joined late: %v", dies, err)

@@ -23,7 +23,7 @@ func TestEpochThatNeverBegins(t *testing.T) {
 		if x == both[1] {
 			i = 1
 		}
-		groups[i], err = team.Meet(ctx, x.state())
+		groups[i], err = team.Rendezvous(ctx, x.state())
 		return err
 	})
 	for _, g := range groups {

@@ -17,15 +17,15 @@ import (
 // What follows is for trainers that make steps in another way than by AllReduce: the
 // first of a group makes them, for all (package async).
 
-// Lead implements training.Stale. It waits until all of the group follow, as who does takes the state over
+// ServeParameters implements training.SSP. It waits until all of the group follow, as who does takes the state over
 // when the group is over: steps that were made before might be nowhere then.
-func (s *Share) Lead(ctx context.Context, epoch int, p async.Parameters, size int) error {
+func (s *Share) ServeParameters(ctx context.Context, epoch int, p async.Parameters, size int) error {
 	if s.epochs == 0 {
 		s.t.tasks.Go(s.suspect)
 	}
 	s.epoch()
-	s.team.stale.open(uint64(s.id), int64(epoch), s.group.Members(), p, size)
-	return s.whileGroup(ctx, s.team.stale.joined)
+	s.team.ssp.open(uint64(s.id), int64(epoch), s.group.Members(), p, size)
+	return s.whileGroup(ctx, s.team.ssp.joined)
 }
 
 // whileGroup waits for something about all members of the group, until the group is over.
@@ -49,24 +49,24 @@ func (s *Share) epoch() {
 // more, and that one for it to be taken.
 const handing = 5 * time.Second
 
-// HandOver implements training.Stale. Of the group's nodes, when it is over, it waits for those that have
+// HandOver implements training.SSP. Of the group's nodes, when it is over, it waits for those that have
 // begun to follow: the others have the state that it began with, and may be in the next group already.
 func (s *Share) HandOver(ctx context.Context, state []byte, over error) error {
-	stale := s.team.stale
-	if err := stale.finish(state); err != nil {
+	ssp := s.team.ssp
+	if err := ssp.finish(state); err != nil {
 		return err
 	}
 	if over == nil {
-		if over = s.whileGroup(ctx, stale.taken); over == nil {
+		if over = s.whileGroup(ctx, ssp.taken); over == nil {
 			return nil
 		}
 	}
-	stale.end(uint64(s.id))
+	ssp.end(uint64(s.id))
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), handing)
 	defer cancel()
 	connected := s.t.o.Plane.Peers()
-	others := slices.DeleteFunc(stale.begun(s.others()), func(node string) bool { return !slices.Contains(connected, node) })
-	if err := stale.taken(last, others); err != nil {
+	others := slices.DeleteFunc(ssp.begun(s.others()), func(node string) bool { return !slices.Contains(connected, node) })
+	if err := ssp.taken(last, others); err != nil {
 		s.t.o.Logger.Warn("not every node took the state over; what was trained in this epoch may be trained again", "error", err)
 	}
 	if !errors.Is(over, training.ErrGroup) {
@@ -137,8 +137,8 @@ func (s *Share) others() []string {
 	return slices.DeleteFunc(slices.Clone(s.group.Members()), func(node string) bool { return node == s.t.Node() || !there(node) })
 }
 
-// Follow implements training.Stale.
-func (s *Share) Follow(epoch, i, size int) async.Parameters {
+// RemoteParameters implements training.SSP.
+func (s *Share) RemoteParameters(epoch, i, size int) async.Parameters {
 	if i == 0 {
 		s.epoch()
 	}
@@ -164,7 +164,7 @@ func (c counting) Push(ctx context.Context, trainer string, g async.Push) error 
 	return err
 }
 
-// TakeOver implements training.Stale. When the group is over the node with the parameters may be
+// TakeOver implements training.SSP. When the group is over the node with the parameters may be
 // there all the same, and waits for its state to be taken.
 func (s *Share) TakeOver(ctx context.Context, epoch int, most int64) ([]byte, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -209,10 +209,10 @@ func (s *Share) Decides(ctx context.Context) error { return s.t.o.Member.Decides
 // MayDecide implements training.Writing.
 func (s *Share) MayDecide() bool { return s.t.o.Member.MayDecide() }
 
-// Done implements training.Stale.
+// Done implements training.SSP.
 func (s *Share) Done() <-chan struct{} { return s.group.Done() }
 
-// Made implements training.Stale.
+// Made implements training.SSP.
 func (s *Share) Made(from, to int64, here int) {
 	s.t.mu.Lock()
 	s.t.made += int64(here)
