@@ -91,7 +91,7 @@ func Open(number int) (*Device, error) {
 	if code := lib.raw(cuDevicePrimaryCtxRetain, uintptr(unsafe.Pointer(&d.context)), uintptr(number)); code != 0 {
 		return nil, lib.failure(cuDevicePrimaryCtxRetain, "", number, code)
 	}
-	for _, name := range slices.Sorted(maps.Keys(kernels.PTX())) {
+	for _, name := range kernels.Names() {
 		if name == "tensor" { // which few runs need, and the driver takes long to translate
 			continue
 		}
@@ -108,7 +108,11 @@ func (d *Device) load(name string) error {
 	if d.modules[name] != 0 {
 		return nil
 	}
-	text := append(slices.Clip(kernels.PTX()[name]), 0)
+	text, err := kernels.PTX(name)
+	if err != nil {
+		return err
+	}
+	text = append(text, 0)
 	var module uintptr
 	if err := d.call(cuModuleLoadData, name+".ptx", uintptr(unsafe.Pointer(&module)), uintptr(unsafe.Pointer(&text[0]))); err != nil {
 		return err

@@ -10,17 +10,20 @@ package kernels
 import (
 	"embed"
 	"io/fs"
+	"strings"
 )
 
-// PTX returns the modules, by the names of their sources without ".cu".
-func PTX() map[string][]byte {
-	modules := map[string][]byte{}
+// Names returns the modules' names, those of their sources without ".cu", in order.
+func Names() []string {
 	names, _ := fs.Glob(ptx, "*.ptx")
-	for _, name := range names {
-		modules[name[:len(name)-len(".ptx")]], _ = ptx.ReadFile(name)
+	for i, name := range names {
+		names[i] = strings.TrimSuffix(name, ".ptx")
 	}
-	return modules
+	return names
 }
+
+// PTX returns the module of that name; the caller owns it.
+func PTX(name string) ([]byte, error) { return ptx.ReadFile(name + ".ptx") }
 
 //go:embed *.ptx
 var ptx embed.FS
