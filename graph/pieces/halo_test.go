@@ -9,6 +9,7 @@ import (
 // What a piece sends to another is what that one reads of it, and between them they name every pair of
 // a master and a piece that it has an edge to, once.
 func TestHalo(t *testing.T) {
+	t.Parallel()
 	for i, method := range Methods() {
 		ds := random(7000, 30000, uint64(i), false)
 		src := create(t, ds)
@@ -82,6 +83,7 @@ func TestHalo(t *testing.T) {
 
 // Where sums are in several pieces there is no halo.
 func TestHaloElsewhere(t *testing.T) {
+	t.Parallel()
 	src := create(t, random(3000, 9000, 1, false))
 	for _, edges := range []string{EdgesAtSource, EdgesOnGrid} {
 		s, err := Create(t.Context(), filepath.Join(t.TempDir(), "set"), src, Options{Method: "hash", Edges: edges, Pieces: 2})

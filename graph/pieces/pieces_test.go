@@ -161,6 +161,7 @@ func whole(t *testing.T, s *Set, ds *graph.Dataset) (in, out [][]edge, original 
 // Whatever the method, the places of edges, the number of pieces and the memory, the pieces make
 // the graph again, and say the same of every node.
 func TestPiecesMakeTheGraph(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(4, 0))
 	for i, method := range Methods() {
 		for j, place := range []string{EdgePlaces()[i%3], EdgePlaces()[(i+1)%3]} {
@@ -272,6 +273,7 @@ func checkSplit(t *testing.T, s *Set, i int, original, want []uint32) {
 
 // A node with more edges than are sorted at once, behind nodes without any.
 func TestStar(t *testing.T) {
+	t.Parallel()
 	const n = 2 * Border
 	g := &graph.Graph{Indptr: make([]int64, n+1)}
 	for v := range n {
@@ -301,6 +303,7 @@ func TestStar(t *testing.T) {
 
 // The same options make the same bytes, whatever the memory and the number of readers.
 func TestSameBytes(t *testing.T) {
+	t.Parallel()
 	src := create(t, random(5000, 30000, 1, true))
 	sum := func(name string, limit int) string {
 		s, err := Create(t.Context(), filepath.Join(t.TempDir(), name), src, Options{Method: "hash", Pieces: 3, Seed: 1, limit: limit})
@@ -316,6 +319,7 @@ func TestSameBytes(t *testing.T) {
 
 // A call that was interrupted anywhere is continued by the next one, to the same bytes.
 func TestResume(t *testing.T) {
+	t.Parallel()
 	src := create(t, random(6000, 20000, 2, false))
 	o := Options{Method: "hash", Pieces: 3, Seed: 1}
 	want, err := Create(t.Context(), filepath.Join(t.TempDir(), "whole"), src, o)
@@ -364,6 +368,7 @@ func TestResume(t *testing.T) {
 
 // Whatever is missing of what a call has left, or is shorter than it was, the next one makes again.
 func TestResumeWithoutParts(t *testing.T) {
+	t.Parallel()
 	src := create(t, random(6000, 20000, 2, false))
 	o := Options{Method: "hash", Pieces: 3, Seed: 1, limit: 1000}
 	want, err := Create(t.Context(), filepath.Join(t.TempDir(), "whole"), src, o)
@@ -411,6 +416,7 @@ func TestResumeWithoutParts(t *testing.T) {
 
 // What comes to be where the set is to be is not replaced, and a piece without values is no piece.
 func TestFailures(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "set")
 	o := Options{Method: "hash", Pieces: 3, Seed: 1, Progress: func(string, int64, int64) {
 		if err := os.MkdirAll(filepath.Join(dir, "thesis"), 0o777); err != nil {
@@ -443,6 +449,7 @@ func TestFailures(t *testing.T) {
 
 // Features that do not fit their checksums are not copied, and the error says where they lie.
 func TestFeaturesAreChecked(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "store")
 	src := createIn(t, dir, random(200_000, 1000, 2, false)) // features of three blocks
 	f, err := os.OpenFile(filepath.Join(dir, "node-features.bin"), os.O_RDWR, 0)
@@ -463,6 +470,7 @@ func TestFeaturesAreChecked(t *testing.T) {
 
 // Splits that name nodes that there are not, or so many that no memory holds them, are refused.
 func TestSplitsAreChecked(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for want, ids := range map[string][]uint32{"node 2048 is out of range": {5, 2048}, "has 0 bytes": nil} {
 		is, err := store.WriteIDs(filepath.Join(dir, splits[0]), ids)
@@ -488,6 +496,7 @@ func TestSplitsAreChecked(t *testing.T) {
 
 // What another call has left is not taken for one's own.
 func TestResumeOther(t *testing.T) {
+	t.Parallel()
 	src := create(t, random(3000, 9000, 2, false))
 	want, err := Create(t.Context(), filepath.Join(t.TempDir(), "whole"), src, Options{Method: "hash", Pieces: 2, Seed: 2})
 	if err != nil {
@@ -523,6 +532,7 @@ func count(list []string, of string) (n int) {
 
 // Placement that looks at edges cuts fewer than dealing does, where there are communities.
 func TestStreamCutsFewer(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(3, 0))
 	const n, blocks = 8192, 4
 	in := make([][]uint32, n)
@@ -561,6 +571,7 @@ func TestStreamCutsFewer(t *testing.T) {
 
 // Whatever is added and taken, the lightest piece is the one that a search from the first finds.
 func TestLightest(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(9, 0))
 	for _, n := range []int{1, 2, 3, 5, 64, 100} {
 		l := newLightest(n)
@@ -575,6 +586,7 @@ func TestLightest(t *testing.T) {
 
 // Where degrees are skewed, no piece of a stream has many more bytes than the mean.
 func TestStreamIsBalanced(t *testing.T) {
+	t.Parallel()
 	src := create(t, random(40*Border, 400_000, 6, false))
 	for _, pieces := range []int{2, 4} {
 		s, err := Create(t.Context(), filepath.Join(t.TempDir(), "set"), src, Options{Method: streaming, Pieces: pieces})
@@ -589,6 +601,7 @@ func TestStreamIsBalanced(t *testing.T) {
 
 // A border is a multiple of Border, and pieces by ids hold about as many bytes each.
 func TestBalanceByBytes(t *testing.T) {
+	t.Parallel()
 	const n = 40 * Border
 	g := &graph.Graph{Indptr: make([]int64, n+1)}
 	for v := range n { // the first nodes have most of the edges
@@ -607,6 +620,7 @@ func TestBalanceByBytes(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	ds := random(2000, 5000, 1, false)
 	src := create(t, ds)
 	dir := t.TempDir()
@@ -649,6 +663,7 @@ func TestRefusals(t *testing.T) {
 
 // Damage anywhere is found, and nothing panics.
 func TestDamage(t *testing.T) {
+	t.Parallel()
 	src := create(t, random(3000, 9000, 1, true))
 	dir := filepath.Join(t.TempDir(), "set")
 	if _, err := Create(t.Context(), dir, src, Options{Method: "hash", Edges: EdgesOnGrid, Pieces: 2, Seed: 3}); err != nil {
