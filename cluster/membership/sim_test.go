@@ -28,11 +28,11 @@ type sim struct {
 	nodes []*node
 	cuts  [][]string // sets of nodes that reach each other only; "" is the store
 
-	micros, least int
-	steps, every  int64
-	pace          time.Duration
-	slow          time.Duration // the longest way of a message
-	trace         bool
+	maxTrainers, minTrainers int
+	steps, every             int64
+	pace                     time.Duration
+	slow                     time.Duration // the longest way of a message
+	trace                    bool
 
 	begins   []begin
 	finished []finished
@@ -191,7 +191,7 @@ func (s *sim) finish(n *node, in int64) {
 
 // newSim makes a cluster and what is going to happen to it.
 func newSim(seed uint64, trace bool) *sim {
-	s := &sim{rng: rand.New(rand.NewPCG(seed, 1)), trace: trace, micros: 8}
+	s := &sim{rng: rand.New(rand.NewPCG(seed, 1)), trace: trace, maxTrainers: 8}
 	s.store = newStore(s)
 	ttl := s.between(time.Second, 4*time.Second)
 	outage := s.between(2*ttl, 20*time.Second)
@@ -202,7 +202,7 @@ func newSim(seed uint64, trace bool) *sim {
 	s.pace = s.between(20*time.Millisecond, 400*time.Millisecond)
 	s.steps, s.every = 20+s.rng.Int64N(100), 1+s.rng.Int64N(30)
 	count := 1 + s.rng.IntN(4)
-	s.least = 1 + s.rng.IntN(count)
+	s.minTrainers = 1 + s.rng.IntN(count)
 	switch {
 	case seed%8 == 5:
 		s.loseStore(count, membership.Terms{TTL: ttl, Outage: max(outage, 6*ttl)})
@@ -248,7 +248,7 @@ func (s *sim) add(terms membership.Terms, rate float64) *node {
 func (s *sim) besiege(d time.Duration, rate float64) {
 	late := s.add(s.nodes[0].terms, rate)
 	at := s.between(3*time.Second, 10*time.Second)
-	s.least = 1
+	s.minTrainers = 1
 	s.pace = max(s.pace, 150*time.Millisecond)
 	s.steps = int64((at + 2*d) / s.pace)
 	s.after(at, func() {
