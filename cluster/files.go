@@ -105,25 +105,20 @@ func (n *Node) copied(ctx context.Context, serves func(*membership.Info) bool, t
 				n.Plane.SetPeer(m.Node, m.Data)
 			}
 		}
-		var retry <-chan time.Time
+		retry := time.Duration(0) // when there is another node
 		if len(from) > 0 {
 			later, err := try(from)
 			if err == nil || !later || ctx.Err() != nil {
 				return err
 			}
 			n.log.Warn("the data could not be copied yet", "error", err)
-			retry = time.After(again)
+			retry = again
 		} else if !waiting {
 			waiting = true
 			n.log.Info("waiting for a node that serves the data")
 		}
-		select {
-		case <-changed:
-		case <-retry:
-		case <-n.Member.Lost():
-			return n.Member.Err()
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := n.Member.Wait(ctx, changed, retry); err != nil {
+			return err
 		}
 	}
 }

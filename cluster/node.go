@@ -234,21 +234,10 @@ func (n *Node) follow(ctx context.Context) {
 			}
 		}
 		n.Control.SetPeers(peers)
-		if !n.hears(ctx, changed) {
+		if n.Member.Wait(ctx, changed, 0) != nil {
 			return
 		}
 	}
-}
-
-// hears waits for a change of the view; false: this node is to end.
-func (n *Node) hears(ctx context.Context, changed <-chan struct{}) bool {
-	select {
-	case <-changed:
-		return true
-	case <-n.Member.Lost():
-	case <-ctx.Done():
-	}
-	return false
 }
 
 // Train makes the node a trainer of a run of at most maxTrainers, which begins

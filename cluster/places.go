@@ -107,7 +107,7 @@ func (n *Node) keepPlaces(ctx context.Context) {
 				continue
 			}
 		}
-		if !n.hears(ctx, changed) {
+		if n.Member.Wait(ctx, changed, 0) != nil {
 			return
 		}
 	}

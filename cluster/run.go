@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/gnnactor/gnnactor/cluster/membership"
 )
@@ -123,12 +122,8 @@ func (n *Node) AgreeOnRun(ctx context.Context, propose *Run, goesOn bool, check 
 			waiting = true
 			n.log.Info("waiting for a node that begins a run: start one with 'gnnactor train --cluster'")
 		}
-		select {
-		case <-changed:
-		case <-n.Member.Lost():
-			return nil, n.Member.Err()
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+		if err := n.Member.Wait(ctx, changed, 0); err != nil {
+			return nil, err
 		}
 	}
 }
@@ -242,14 +237,5 @@ func (n *Node) patient(ctx context.Context, what string, err error) error {
 	if what != "" {
 		n.log.Warn(what, "error", err)
 	}
-	pause := time.NewTimer(again)
-	defer pause.Stop()
-	select {
-	case <-pause.C:
-		return nil
-	case <-n.Member.Lost():
-		return n.Member.Err()
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return n.Member.Wait(ctx, nil, again)
 }

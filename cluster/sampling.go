@@ -125,20 +125,14 @@ func (n *Node) quiet(ctx context.Context) error {
 	if h == nil {
 		return nil
 	}
-	tick := time.NewTicker(idle)
-	defer tick.Stop()
 	for before := int64(-1); ; {
 		drawn, _ := h.Drawn()
 		if drawn == before {
 			return nil
 		}
 		before = drawn
-		select {
-		case <-tick.C:
-		case <-n.Member.Lost():
-			return n.Member.Err()
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := n.Member.Wait(ctx, nil, idle); err != nil {
+			return err
 		}
 	}
 }

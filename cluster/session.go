@@ -17,8 +17,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gnnactor/gnnactor/cluster/exchange"
 	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/cluster/parts"
 	"github.com/gnnactor/gnnactor/cluster/samplers"
 	"github.com/gnnactor/gnnactor/cluster/trainers"
 	"github.com/gnnactor/gnnactor/cluster/transfer"
@@ -202,12 +202,12 @@ func Join(ctx context.Context, o Options) (_ *Session, err error) {
 			return nil, err
 		}
 	}
-	enter, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	s := &Session{o: o, stop: func(error) {}}
-	if s.node, err = Enter(enter, o.NodeOptions); err != nil {
+	if s.node, err = Enter(ctx, o.NodeOptions); err != nil {
 		return nil, err
 	}
+	enter, end := training.Until(ctx, s.node.Draining(), ErrDrained)
+	defer end()
 	defer func() {
 		if err != nil {
 			if cause := context.Cause(enter); errors.Is(cause, ErrDrained) {
@@ -216,7 +216,6 @@ func Join(ctx context.Context, o Options) (_ *Session, err error) {
 			err = s.Leave(err)
 		}
 	}()
-	defer s.whileEntering(cancel)()
 	if o.Roles.Sample { // those who need it wait
 		if err := s.node.Member.Announce(enter, func(i *membership.Info) { i.Samples = true }); err != nil {
 			return nil, err
@@ -230,23 +229,6 @@ func Join(ctx context.Context, o Options) (_ *Session, err error) {
 	}
 	s.begin(ctx)
 	return s, nil
-}
-
-// whileEntering ends what cancel ends when the node is told to drain.
-func (s *Session) whileEntering(cancel context.CancelCauseFunc) (stop func()) {
-	over, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		select {
-		case <-s.node.Draining():
-			cancel(ErrDrained)
-		case <-over:
-		}
-	}()
-	return func() {
-		close(over)
-		<-done
-	}
 }
 
 // ready makes this node's part, of the run that Options say by now.
@@ -296,7 +278,7 @@ func (s *Session) Compute(ctx context.Context, do func(cfg runtime.Config) error
 			s.given = true
 			return s.node.Finish(ctx)
 		}
-		if !errors.Is(err, exchange.ErrLost) || ctx.Err() != nil || s.node.Member.Err() != nil {
+		if !errors.Is(err, parts.ErrLost) || ctx.Err() != nil || s.node.Member.Err() != nil {
 			return err
 		}
 		again := "pieces are computed again when each is somewhere"

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
-	"github.com/gnnactor/gnnactor/cluster/exchange"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/parts"
 	"github.com/gnnactor/gnnactor/compute/cpu"
@@ -25,7 +24,7 @@ import (
 
 // spread is a training.Spread that stays as it is.
 type spread struct {
-	*exchange.Exchange
+	*parts.Exchange
 	open map[int]*store.Piece
 	mine []int
 }
@@ -99,9 +98,9 @@ func spreadOver(t *testing.T, cfg runtime.Config, placed []string, first func(p 
 	results = make([]result, len(names))
 	errs = make([]error, len(names))
 	var all sync.WaitGroup
-	servers := make([]*exchange.Server, len(planes))
+	servers := make([]*parts.Exchanges, len(planes))
 	for i, p := range planes {
-		servers[i] = exchange.Serve(p)
+		servers[i] = parts.ServeExchanges(p)
 	}
 	for i, p := range planes {
 		for _, q := range planes {
@@ -109,7 +108,7 @@ func spreadOver(t *testing.T, cfg runtime.Config, placed []string, first func(p 
 				p.SetPeer(q.Node(), q.Address())
 			}
 		}
-		e, err := servers[i].Open(exchange.Options{Name: "test", Nodes: placed})
+		e, err := servers[i].Open(parts.ExchangeOptions{Name: "test", Nodes: placed})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -281,7 +280,7 @@ func TestSpreadLost(t *testing.T) {
 			p.Close()
 		}
 	})
-	if !errors.Is(errs[0], exchange.ErrLost) || !strings.Contains(errs[0].Error(), "node n1, which computes the pieces [1]") {
+	if !errors.Is(errs[0], parts.ErrLost) || !strings.Contains(errs[0].Error(), "node n1, which computes the pieces [1]") {
 		t.Errorf("a node that is gone: %v", errs[0])
 	}
 	_, _, errs = spreadOver(t, cfg, []string{"n0", "n1", "n0"}, func(p *dataplane.Plane, cfg *runtime.Config) {
@@ -332,7 +331,7 @@ func TestSpreadAgreed(t *testing.T) {
 				if computed[i] = len(spread.Mine()); computed[i] > 0 {
 					if !failed && slices.Contains(spread.Mine(), 1) {
 						failed = true
-						spread.Close(exchange.ErrLost)
+						spread.Close(parts.ErrLost)
 					}
 					cfg := cfg
 					cfg.Data.Path, cfg.Cluster.Spread = dirs[i], spread
@@ -347,7 +346,7 @@ func TestSpreadAgreed(t *testing.T) {
 				if spread.Close(err); err == nil {
 					return
 				}
-				if !errors.Is(err, exchange.ErrLost) {
+				if !errors.Is(err, parts.ErrLost) {
 					t.Error(err)
 					stop()
 					return

@@ -108,14 +108,13 @@ func (s *bounded) runOwner(ctx context.Context, epoch int) error {
 // that it ends the epoch with, or the group.
 func (s *bounded) runWorker(ctx context.Context, epoch int) error {
 	g := s.group
-	inner, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	var team, watch sync.WaitGroup
-	watch.Go(func() { over(inner, g, end) })
-	defer watch.Wait()
-	defer end(nil)
+	within, end := training.Until(ctx, g.Done(), training.ErrGroup)
+	defer end()
+	inner, fail := context.WithCancelCause(within)
+	defer fail(nil)
+	var team sync.WaitGroup
 	size := len(s.updater.params)
-	s.compute(inner, end, &team, func(i int) async.Parameters { return g.RemoteParameters(epoch, i, size) })
+	s.compute(inner, fail, &team, func(i int) async.Parameters { return g.RemoteParameters(epoch, i, size) })
 	team.Wait()
 	why := context.Cause(inner)
 	if why != nil && (ctx.Err() != nil || !errors.Is(why, training.ErrGroup)) {
@@ -145,15 +144,6 @@ func (s *bounded) runWorker(ctx context.Context, epoch int) error {
 
 // stateSlack is how much longer a state may be than its parameters and moments.
 const stateSlack = 16 << 20
-
-// over has end called when the group is over before ctx is.
-func over(ctx context.Context, g training.Group, end context.CancelCauseFunc) {
-	select {
-	case <-g.Done():
-		end(training.ErrGroup)
-	case <-ctx.Done():
-	}
-}
 
 // compute has the actors of this process sample, load and compute for who has the parameters, in a
 // goroutine of team, until every batch is applied or ctx ends; an error is told to fail.
@@ -227,7 +217,9 @@ func (s *bounded) applyEpoch(ctx context.Context, epoch int) (err error) {
 	defer stopWaiting(nil)
 	defer context.AfterFunc(ctx, func() { stopWaiting(context.Cause(ctx)) })()
 	if g != nil {
-		team.Go(func() { over(inner, g, stopWaiting) })
+		var end func()
+		wait, end = training.Until(wait, g.Done(), training.ErrGroup)
+		defer end()
 	}
 	var stopped error
 	stop := func(why error) {

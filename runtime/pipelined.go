@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/messages"
@@ -26,7 +25,6 @@ type pipelined struct {
 	over    chan struct{}     // closed when what now has made is the runtime's
 	next    context.Context   // of waiting for steps: ends with the group, too
 	stop    context.CancelFunc
-	watch   sync.WaitGroup
 	refiner *refiner
 }
 
@@ -90,16 +88,11 @@ func (s *pipelined) Enter(ctx context.Context, g training.Group) (err error) {
 	r.mu.Lock()
 	r.training, r.over = f.p, s.over
 	r.mu.Unlock()
-	s.next, s.stop = context.WithCancel(ctx)
-	if g != nil { // a step that will not be made may wait for rows of a node that is gone
-		s.watch.Go(func() {
-			select {
-			case <-g.Over():
-				s.stop()
-			case <-s.next.Done():
-			}
-		})
+	var over <-chan struct{} // nil: never
+	if g != nil {            // a step that will not be made may wait for rows of a node that is gone
+		over = g.Over()
 	}
+	s.next, s.stop = training.Until(ctx, over, training.ErrGroup)
 	s.refiner = r.newRefiner()
 	return nil
 }
@@ -142,7 +135,6 @@ func (s *pipelined) Leave(ctx context.Context, why error) error {
 		return errors.Join(why, closed)
 	}
 	s.stop()
-	s.watch.Wait()
 	closed = errors.Join(closed, f.stop())
 	rest := f.p.Rest()
 	s.rows, s.mem = s.counted(), nil

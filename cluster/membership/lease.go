@@ -234,17 +234,8 @@ func (m *Member) Decides(ctx context.Context) error {
 			return nil
 		}
 		// A process that was frozen may know of no change yet.
-		look := time.NewTimer(m.Patience())
-		select {
-		case <-stood:
-			look.Stop()
-		case <-look.C:
-		case <-m.lost:
-			look.Stop()
-			return m.Err()
-		case <-ctx.Done():
-			look.Stop()
-			return context.Cause(ctx)
+		if err := m.Wait(ctx, stood, m.Patience()); err != nil {
+			return err
 		}
 	}
 }

@@ -166,12 +166,28 @@ func (m *Member) Until(ctx context.Context, what func(*View) bool) (*View, error
 		if what(v) {
 			return v, nil
 		}
-		select {
-		case <-changed:
-		case <-m.lost:
-			return nil, m.Err()
-		case <-ctx.Done():
-			return nil, fmt.Errorf("membership: %w", ctx.Err())
+		if err := m.Wait(ctx, changed, 0); err != nil {
+			return nil, err
 		}
 	}
+}
+
+// Wait waits until changed is closed, or for so long; 0: however long it takes. An error, why this node is no member
+// any more, or why ctx has ended: it is not waited for.
+func (m *Member) Wait(ctx context.Context, changed <-chan struct{}, limit time.Duration) error {
+	var over <-chan time.Time
+	if limit > 0 {
+		t := time.NewTimer(limit)
+		defer t.Stop()
+		over = t.C
+	}
+	select {
+	case <-changed:
+	case <-over:
+	case <-m.lost:
+		return m.Err()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
 }

@@ -20,7 +20,6 @@ import (
 	"sync/atomic"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
-	"github.com/gnnactor/gnnactor/cluster/exchange"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/cluster/shard"
 	"github.com/gnnactor/gnnactor/cluster/transfer"
@@ -54,8 +53,8 @@ type Options struct {
 type Parts struct {
 	o         Options
 	keeper    *shard.Keeper
-	exchanges *exchange.Server // of rows between pieces that several nodes compute
-	spreads   atomic.Int64     // the revision of the newest agreement that this node took part in: one that failed does not begin again
+	exchanges *Exchanges   // of rows between pieces that several nodes compute
+	spreads   atomic.Int64 // the revision of the newest agreement that this node took part in: one that failed does not begin again
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
 
@@ -76,7 +75,7 @@ func Hold(ctx context.Context, o Options) (_ *Parts, err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	p := &Parts{o: o, open: map[int]*store.Piece{}, exchanges: exchange.Serve(o.Plane)}
+	p := &Parts{o: o, open: map[int]*store.Piece{}, exchanges: ServeExchanges(o.Plane)}
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
 	defer func() {
 		if err != nil {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/gnnactor/gnnactor/cluster/exchange"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/graph/store"
 )
@@ -36,7 +35,7 @@ func (a *agreement) gone(v *membership.View) string {
 
 // Spread is what this node has of pieces that several nodes compute together. It implements training.Spread.
 type Spread struct {
-	*exchange.Exchange
+	*Exchange
 	p        *Parts
 	agreed   agreement
 	revision int64
@@ -51,9 +50,9 @@ func (s *Spread) Mine() []int { return s.mine }
 // Begun tells whether nodes had begun before with what they compute now.
 func (s *Spread) Begun() bool { return s.agreed.Begun }
 
-// Lost says which node is lost by err, which wraps exchange.ErrLost: the same as long as that is not started anew.
+// Lost says which node is lost by err, which wraps ErrLost: the same as long as that is not started anew.
 func (s *Spread) Lost(err error) string {
-	var lost *exchange.Lost
+	var lost *Lost
 	if !errors.As(err, &lost) {
 		return ""
 	}
@@ -76,7 +75,7 @@ func (p *Parts) agreed() (a agreement, revision int64, err error) {
 
 // Spread agrees with the other nodes on who computes which piece, by where they lie once all are somewhere, and
 // opens the exchange between them. It fails what is computed as soon as one of them is gone: by an error that
-// wraps exchange.ErrLost. The caller must Close.
+// wraps ErrLost. The caller must Close.
 func (p *Parts) Spread(ctx context.Context) (*Spread, error) {
 	ctx, end := p.within(ctx)
 	defer end()
@@ -107,12 +106,8 @@ func (p *Parts) Spread(ctx context.Context) (*Spread, error) {
 				return nil, fmt.Errorf("parts: %w", err)
 			}
 		}
-		select {
-		case <-changed:
-		case <-p.o.Member.Lost():
-			return nil, p.o.Member.Err()
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+		if err := p.o.Member.Wait(ctx, changed, 0); err != nil {
+			return nil, err
 		}
 	}
 }
@@ -146,7 +141,7 @@ func (p *Parts) spread(a agreement, revision int64) (_ *Spread, err error) {
 			s.mine = append(s.mine, i)
 		}
 	}
-	if s.Exchange, err = p.exchanges.Open(exchange.Options{Name: fmt.Sprint(spreadKey, "-", revision), Nodes: a.Nodes}); err != nil {
+	if s.Exchange, err = p.exchanges.Open(ExchangeOptions{Name: fmt.Sprint(spreadKey, "-", revision), Nodes: a.Nodes}); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -158,7 +153,7 @@ func (p *Parts) spread(a agreement, revision int64) (_ *Spread, err error) {
 			lost = a.gone(v)
 			return lost != ""
 		}); err == nil {
-			s.Exchange.Close(&exchange.Lost{Node: lost, Err: fmt.Errorf("node %s left, or was started anew", lost)})
+			s.Exchange.Close(&Lost{Node: lost, Err: fmt.Errorf("node %s left, or was started anew", lost)})
 		} else if ctx.Err() == nil {
 			s.Exchange.Close(err)
 		}
@@ -166,7 +161,7 @@ func (p *Parts) spread(a agreement, revision int64) (_ *Spread, err error) {
 	return s, nil
 }
 
-// Done says that this node has computed what it is to, and waits until all have. An error that wraps exchange.ErrLost: one was
+// Done says that this node has computed what it is to, and waits until all have. An error that wraps ErrLost: one was
 // lost before.
 func (s *Spread) Done(ctx context.Context) error {
 	member := s.p.o.Member
@@ -185,7 +180,7 @@ func (s *Spread) Done(ctx context.Context) error {
 			return nil
 		case lost != "" || revision != s.revision:
 			err := member.Announce(ctx, func(i *membership.Info) { i.Done = false })
-			return errors.Join(&exchange.Lost{Node: lost, Err: fmt.Errorf("node %s left, or was started anew, before all were done", lost)}, err)
+			return errors.Join(&Lost{Node: lost, Err: fmt.Errorf("node %s left, or was started anew, before all were done", lost)}, err)
 		case !slices.ContainsFunc(s.agreed.Nodes, func(node string) bool { m, _ := v.Member(node); return !m.Done }):
 			a.Done = true
 			b, err := json.Marshal(&a)
@@ -197,12 +192,8 @@ func (s *Spread) Done(ctx context.Context) error {
 			}
 			return fmt.Errorf("parts: %w", err)
 		}
-		select {
-		case <-changed:
-		case <-member.Lost():
-			return member.Err()
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := member.Wait(ctx, changed, 0); err != nil {
+			return err
 		}
 	}
 }

@@ -309,11 +309,7 @@ func (k *Keeper) follow(ctx context.Context) {
 			}
 			last = now
 		}
-		select {
-		case <-changed:
-		case <-k.o.Member.Lost():
-			return
-		case <-ctx.Done():
+		if k.o.Member.Wait(ctx, changed, 0) != nil {
 			return
 		}
 	}
@@ -327,7 +323,7 @@ const again = 300 * time.Millisecond
 func (k *Keeper) move(ctx context.Context) {
 	for {
 		v, changed := k.o.Member.View()
-		var retry <-chan time.Time
+		retry := time.Duration(0) // when there is something new
 		k.moving.Lock()
 		done, err := k.step(ctx, v)
 		k.moving.Unlock()
@@ -336,16 +332,11 @@ func (k *Keeper) move(ctx context.Context) {
 			return
 		case err != nil:
 			k.o.Logger.Warn("shards could not be moved yet", "error", err)
-			retry = time.After(again)
+			retry = again
 		case done:
 			continue // the view may be older than that
 		}
-		select {
-		case <-changed:
-		case <-retry:
-		case <-k.o.Member.Lost():
-			return
-		case <-ctx.Done():
+		if k.o.Member.Wait(ctx, changed, retry) != nil {
 			return
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 // maxTold bounds what one trainer tells at once.
@@ -30,9 +31,11 @@ func (g *reduceGroup) Gather(ctx context.Context, number int64, mine []byte) ([]
 	close(g.tells)
 	g.tells = make(chan struct{})
 	g.mu.Unlock()
-	asks, cancel := context.WithCancelCause(ctx)
+	within, end := training.Until(ctx, g.closed, ErrRegroup)
+	defer end()
+	asks, cancel := context.WithCancelCause(within)
 	defer cancel(nil)
-	var wg, watch sync.WaitGroup
+	var wg sync.WaitGroup
 	all := make([][]byte, len(g.members))
 	all[g.self] = mine
 	body := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, g.id), uint64(number))
@@ -47,17 +50,8 @@ func (g *reduceGroup) Gather(ctx context.Context, number int64, mine []byte) ([]
 			}
 		})
 	}
-	watch.Go(func() {
-		select {
-		case <-g.closed:
-			cancel(ErrRegroup)
-		case <-asks.Done():
-		}
-	})
 	wg.Wait()
 	err := context.Cause(asks)
-	cancel(nil)
-	watch.Wait()
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()

@@ -288,11 +288,7 @@ func (a *auditor) follow() {
 	for {
 		_, changed := a.o.Member.View()
 		a.hear()
-		select {
-		case <-changed:
-		case <-a.o.Member.Lost():
-			return
-		case <-a.ctx.Done():
+		if a.o.Member.Wait(a.ctx, changed, 0) != nil {
 			return
 		}
 	}

@@ -30,12 +30,9 @@ func (s *Share) ServeParameters(ctx context.Context, epoch int, p async.Paramete
 
 // whileGroup waits for something about all members of the group, until the group is over.
 func (s *Share) whileGroup(ctx context.Context, wait func(context.Context, []string) error) error {
-	inner, end := context.WithCancelCause(ctx)
-	var watch sync.WaitGroup
-	defer watch.Wait()
-	defer end(nil)
-	watch.Go(func() { s.watch(inner, end) })
-	return wait(inner, s.group.Members())
+	ctx, end := training.Until(ctx, s.Done(), training.ErrGroup)
+	defer end()
+	return wait(ctx, s.group.Members())
 }
 
 // epoch counts the epochs that this node leads or follows.
@@ -75,15 +72,6 @@ func (s *Share) HandOver(ctx context.Context, state []byte, over error) error {
 	return fmt.Errorf("%w: %w", actors.ErrReduce, s.Abort(ctx, over))
 }
 
-// watch has end called when the group is over before ctx is.
-func (s *Share) watch(ctx context.Context, end context.CancelCauseFunc) {
-	select {
-	case <-s.Done():
-		end(training.ErrGroup)
-	case <-ctx.Done():
-	}
-}
-
 // looking is how often who has the parameters looks whether a member is not connected, and doubting how often
 // it then looks whether such a one has died.
 const looking, doubting = handing / 200, handing / 20
@@ -92,11 +80,8 @@ const looking, doubting = handing / 200, handing / 20
 // that have out of the cluster, so that there is a group without them soon: others may wait for batches
 // that were dealt to them.
 func (s *Share) suspect() {
-	ctx, cancel := context.WithCancelCause(s.t.life)
-	var watch sync.WaitGroup
-	watch.Go(func() { s.watch(ctx, cancel) })
-	defer watch.Wait()
-	defer cancel(nil)
+	ctx, end := training.Until(s.t.life, s.Done(), training.ErrGroup)
+	defer end()
 	tick := time.NewTicker(looking)
 	defer tick.Stop()
 	var asked time.Time

@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"gonum.org/v1/gonum/blas/blas32"
+
+	"github.com/gnnactor/gnnactor/training"
 )
 
 // maxMeta bounds what travels beside a micro-batch's gradient: its statistics,
@@ -43,17 +45,10 @@ func (g *reduceGroup) AllReduce(ctx context.Context, number int64, dst []float32
 		return nil, g.err
 	default:
 	}
+	ctx, end := training.Until(ctx, g.closed, ErrRegroup)
+	defer end()
 	ctx, cancel := context.WithCancelCause(ctx)
-	var watch sync.WaitGroup
-	defer watch.Wait()
 	defer cancel(nil)
-	watch.Go(func() {
-		select {
-		case <-g.closed:
-			cancel(ErrRegroup)
-		case <-ctx.Done():
-		}
-	})
 	defer func() {
 		if err != nil {
 			if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {

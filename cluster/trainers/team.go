@@ -95,22 +95,11 @@ func (s *Share) Settle(ctx context.Context, step int64) error {
 	if s.settled == step+1 {
 		return nil
 	}
-	settle, cancel := context.WithCancel(ctx)
-	defer cancel()
-	waits := make(chan struct{})
-	go func() {
-		defer close(waits)
-		select {
-		case <-s.Over():
-			cancel()
-		case <-s.Done():
-			cancel()
-		case <-settle.Done():
-		}
-	}()
+	goes, end := training.Until(ctx, s.Over(), training.ErrGroup)
+	defer end()
+	settle, end := training.Until(goes, s.Done(), training.ErrGroup)
+	defer end()
 	err := s.team.Audited(settle)
-	cancel()
-	<-waits
 	if err != nil && ctx.Err() == nil {
 		err = fmt.Errorf("%w: %w", actors.ErrReduce, err)
 	}

@@ -234,15 +234,8 @@ func (t *Trainers) announce(ctx context.Context) error {
 			return err
 		}
 		t.o.Logger.Warn("the others could not be told of this trainer yet", "error", err)
-		pause := time.NewTimer(patience)
-		select {
-		case <-pause.C:
-		case <-t.o.Member.Lost():
-			pause.Stop()
-			return t.o.Member.Err()
-		case <-ctx.Done():
-			pause.Stop()
-			return ctx.Err()
+		if err := t.o.Member.Wait(ctx, nil, patience); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -360,23 +353,16 @@ func (t *Trainers) tell(ctx context.Context, id int64) error {
 
 // newer waits for a newer group than id, for so long.
 func (t *Trainers) newer(ctx context.Context, id int64, limit time.Duration) (bool, error) {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	for {
+	for until := time.Now().Add(limit); ; {
 		t.mu.Lock()
 		newest, looked := t.part.Newest(), t.looked
 		t.mu.Unlock()
-		if newest > id {
-			return true, nil
+		left := time.Until(until)
+		if newest > id || left <= 0 {
+			return newest > id, nil
 		}
-		select {
-		case <-looked:
-		case <-timer.C:
-			return false, nil
-		case <-t.o.Member.Lost():
-			return false, t.o.Member.Err()
-		case <-ctx.Done():
-			return false, ctx.Err()
+		if err := t.o.Member.Wait(ctx, looked, left); err != nil {
+			return false, err
 		}
 	}
 }
@@ -397,12 +383,8 @@ func (t *Trainers) await(ctx context.Context) (to membership.Group, err error) {
 				return to, training.ErrDrained
 			}
 		}
-		select {
-		case <-looked:
-		case <-t.o.Member.Lost():
-			return to, t.o.Member.Err()
-		case <-ctx.Done():
-			return to, ctx.Err()
+		if err := t.o.Member.Wait(ctx, looked, 0); err != nil {
+			return to, err
 		}
 	}
 }

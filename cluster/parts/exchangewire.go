@@ -1,4 +1,4 @@
-package exchange
+package parts
 
 import (
 	"encoding/binary"
@@ -59,7 +59,7 @@ func (r *request) append(b []byte) []byte {
 }
 
 func parseRequest(b []byte) (r request, err error) {
-	bad := fmt.Errorf("exchange: a request of %d bytes is none", len(b))
+	bad := fmt.Errorf("parts: a request of %d bytes is none", len(b))
 	name, rest, ok := cutText(b)
 	if !ok || len(rest) == 0 || rest[0] > 1 {
 		return r, bad
@@ -104,7 +104,7 @@ func appendHeads(b []byte, heads []head) []byte {
 	return b
 }
 
-var errAnswer = errors.New("exchange: what it answers is no list of messages with their rows")
+var errAnswer = errors.New("parts: what it answers is no list of messages with their rows")
 
 // parseAnswer returns the messages that an answer tells of, and behind them the rows that it brings: 4 bytes
 // for each value of those that are not left.

@@ -1,4 +1,4 @@
-package exchange_test
+package parts_test
 
 import (
 	"context"
@@ -6,11 +6,11 @@ import (
 	"log"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
-	"github.com/gnnactor/gnnactor/cluster/exchange"
+	"github.com/gnnactor/gnnactor/cluster/parts"
 )
 
 // Node a computes pieces 0 and 2, node b piece 1, which sends rows to piece 2.
-func ExampleServer_Open() {
+func ExampleExchanges_Open() {
 	ctx := context.Background()
 	var planes []*dataplane.Plane
 	for _, name := range []string{"a", "b"} {
@@ -23,9 +23,9 @@ func ExampleServer_Open() {
 	}
 	planes[0].SetPeer("b", planes[1].Address())
 	planes[1].SetPeer("a", planes[0].Address())
-	var nodes []*exchange.Exchange
+	var nodes []*parts.Exchange
 	for _, p := range planes {
-		e, err := exchange.Serve(p).Open(exchange.Options{Name: "layer", Nodes: []string{"a", "b", "a"}})
+		e, err := parts.ServeExchanges(p).Open(parts.ExchangeOptions{Name: "layer", Nodes: []string{"a", "b", "a"}})
 		if err != nil {
 			log.Fatal(err)
 		}

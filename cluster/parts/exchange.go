@@ -1,16 +1,4 @@
-// Package exchange carries rows of masters between the pieces of a divided graph that several nodes
-// compute: compute.Exchange over the data plane.
-//
-// Rows stay with the node that sends them until the one that needs them takes them, so Send never waits.
-// A node has one ask open at each other, which is answered with what was sent meanwhile: with rows, as far as the asker has
-// room for rows that no piece has received yet, and of all others with their sizes. Those are fetched when a piece
-// receives them, and what is fetched is there. So a node holds Options.Room bytes for each other at
-// most, beside the rows that its own pieces send and receive, and no order of sending and receiving stands still, however many pieces there
-// are. Rows cross a border once, as 4 bytes a value; what is sent beside them are some 60 bytes for
-// each message and as many for each answer.
-//
-// The open ask ends when its node does, or fails: everything here fails then, with an error that names the node and its pieces.
-package exchange
+package parts
 
 import (
 	"context"
@@ -24,11 +12,24 @@ import (
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 )
 
+// An Exchange carries rows of masters between the pieces of a divided graph that several nodes
+// compute: compute.Exchange over the data plane.
+//
+// Rows stay with the node that sends them until the one that needs them takes them, so Send never waits.
+// A node has one ask open at each other, which is answered with what was sent meanwhile: with rows, as far as the asker has
+// room for rows that no piece has received yet, and of all others with their sizes. Those are fetched when a piece
+// receives them, and what is fetched is there. So a node holds ExchangeOptions.Room bytes for each other at
+// most, beside the rows that its own pieces send and receive, and no order of sending and receiving stands still, however many pieces there
+// are. Rows cross a border once, as 4 bytes a value; what is sent beside them are some 60 bytes for
+// each message and as many for each answer.
+//
+// The open ask ends when its node does, or fails: everything here fails then, with an error that names the node and its pieces.
+
 // ErrClosed is wrapped by errors of an Exchange that was closed.
-var ErrClosed = errors.New("exchange: closed")
+var ErrClosed = errors.New("parts: closed")
 
 // ErrLost is wrapped by errors of an Exchange that a node is lost to.
-var ErrLost = errors.New("exchange: a node is lost")
+var ErrLost = errors.New("parts: a node is lost")
 
 // Lost is an error that wraps ErrLost, which adds nothing to the text.
 type Lost struct {
@@ -41,8 +42,8 @@ func (e *Lost) Error() string { return e.Err.Error() }
 // Unwrap makes it one of ErrLost and Err.
 func (e *Lost) Unwrap() []error { return []error{ErrLost, e.Err} }
 
-// Server answers for the exchanges of a node.
-type Server struct {
+// Exchanges are those of a node.
+type Exchanges struct {
 	plane *dataplane.Plane
 
 	mu      sync.Mutex
@@ -50,15 +51,15 @@ type Server struct {
 	changed chan struct{}        // closed when one is opened
 }
 
-// Serve registers at p.
-func Serve(p *dataplane.Plane) *Server {
-	s := &Server{plane: p, open: map[string]*Exchange{}, changed: make(chan struct{})}
+// ServeExchanges registers at p.
+func ServeExchanges(p *dataplane.Plane) *Exchanges {
+	s := &Exchanges{plane: p, open: map[string]*Exchange{}, changed: make(chan struct{})}
 	p.Handle(dataplane.MethodPieceRows, s.serve)
 	return s
 }
 
-// Options of Open, alike on all nodes.
-type Options struct {
+// ExchangeOptions of Open, alike on all nodes.
+type ExchangeOptions struct {
 	Name  string   // of what is computed; what is computed again has another
 	Nodes []string // the node that computes each piece
 	Room  int      // bytes of rows that a node may bring before they are received; 0: 64 MiB
@@ -74,8 +75,8 @@ const (
 
 // Exchange implements compute.Exchange. Methods may be called by several goroutines.
 type Exchange struct {
-	s     *Server
-	o     Options
+	s     *Exchanges
+	o     ExchangeOptions
 	ctx   context.Context
 	stop  context.CancelFunc
 	tasks sync.WaitGroup
@@ -113,15 +114,15 @@ var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
 // Open begins an exchange with the other nodes, which all open it; until they have, they are waited for.
 // The caller must Close.
-func (s *Server) Open(o Options) (*Exchange, error) {
+func (s *Exchanges) Open(o ExchangeOptions) (*Exchange, error) {
 	if !littleEndian {
-		return nil, errors.New("exchange: this machine is big-endian; the data plane sends little-endian values as they lie in memory")
+		return nil, errors.New("parts: this machine is big-endian; the data plane sends little-endian values as they lie in memory")
 	}
 	if o.Room == 0 {
 		o.Room = room
 	}
 	if len(o.Name) > maxName || len(o.Nodes) > 1<<16 {
-		return nil, fmt.Errorf("exchange: a name of %d bytes, %d pieces: at most %d and %d", len(o.Name), len(o.Nodes), maxName, 1<<16)
+		return nil, fmt.Errorf("parts: a name of %d bytes, %d pieces: at most %d and %d", len(o.Name), len(o.Nodes), maxName, 1<<16)
 	}
 	e := &Exchange{s: s, o: o, slots: map[key]*slot{}, held: map[string]int{}, spare: map[int][][]float32{}, queues: map[string]*outward{}}
 	e.ctx, e.stop = context.WithCancel(context.Background())
@@ -133,7 +134,7 @@ func (s *Server) Open(o Options) (*Exchange, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.open[o.Name] != nil {
-		return nil, fmt.Errorf("exchange: %s was opened before", o.Name)
+		return nil, fmt.Errorf("parts: %s was opened before", o.Name)
 	}
 	s.open[o.Name] = e
 	close(s.changed)
@@ -150,7 +151,7 @@ func (e *Exchange) Close(why error) {
 	if why == nil {
 		why = ErrClosed
 	}
-	e.fail(fmt.Errorf("exchange: node %s ended: %w", e.s.plane.Node(), why))
+	e.fail(fmt.Errorf("parts: node %s ended: %w", e.s.plane.Node(), why))
 	e.tasks.Wait()
 }
 
@@ -177,7 +178,7 @@ func (e *Exchange) failure() error {
 // node returns where piece p is computed.
 func (e *Exchange) node(p int) (string, error) {
 	if p < 0 || p >= len(e.o.Nodes) {
-		return "", fmt.Errorf("exchange: there is no piece %d of %d", p, len(e.o.Nodes))
+		return "", fmt.Errorf("parts: there is no piece %d of %d", p, len(e.o.Nodes))
 	}
 	return e.o.Nodes[p], nil
 }
@@ -186,7 +187,7 @@ func (e *Exchange) node(p int) (string, error) {
 func (e *Exchange) Send(_ context.Context, round string, from, to int, rows []float32) error {
 	node, err := e.node(to)
 	if err == nil && (len(round) > maxRound || uint64(len(rows)) >= 1<<32) {
-		err = fmt.Errorf("exchange: %d values in round %.80q: at most 2³² of a name of %d bytes", len(rows), round, maxRound)
+		err = fmt.Errorf("parts: %d values in round %.80q: at most 2³² of a name of %d bytes", len(rows), round, maxRound)
 	}
 	if err != nil {
 		return err
@@ -224,7 +225,7 @@ func (e *Exchange) arrived(k key, now slot) error {
 	s := e.slot(k)
 	select {
 	case <-s.there:
-		return fmt.Errorf("exchange: piece %d sent to piece %d in round %s twice", k.from, k.to, k.round)
+		return fmt.Errorf("parts: piece %d sent to piece %d in round %s twice", k.from, k.to, k.round)
 	default:
 	}
 	s.rows, s.left, s.size = now.rows, now.left, now.size
@@ -250,7 +251,7 @@ func (e *Exchange) Receive(ctx context.Context, round string, from, to int, rows
 		return e.failure()
 	}
 	if s.size != len(rows) {
-		return fmt.Errorf("exchange: piece %d of node %s sent %d values to piece %d in round %s, which expects %d", from, node, s.size, to, round, len(rows))
+		return fmt.Errorf("parts: piece %d of node %s sent %d values to piece %d in round %s, which expects %d", from, node, s.size, to, round, len(rows))
 	}
 	if s.left {
 		return e.fetch(ctx, node, k, rows)
@@ -293,7 +294,7 @@ func (e *Exchange) fetch(ctx context.Context, node string, k key, rows []float32
 	})
 	switch {
 	case err == nil && len(b) != len(into):
-		err = fmt.Errorf("exchange: node %s brought %d bytes of the %d from piece %d to piece %d in round %s", node, len(b), len(into), k.from, k.to, k.round)
+		err = fmt.Errorf("parts: node %s brought %d bytes of the %d from piece %d to piece %d in round %s", node, len(b), len(into), k.from, k.to, k.round)
 	case err == nil:
 		e.mu.Lock()
 		delete(e.slots, k)
@@ -317,7 +318,7 @@ func (e *Exchange) lost(node string, err error) error {
 			computes = append(computes, p)
 		}
 	}
-	return &Lost{node, fmt.Errorf("exchange: node %s, which computes the pieces %v: %w", node, computes, err)}
+	return &Lost{node, fmt.Errorf("parts: node %s, which computes the pieces %v: %w", node, computes, err)}
 }
 
 // poll hears of what a node sends, until that fails.
@@ -351,12 +352,12 @@ func (e *Exchange) deliver(node string, b []byte, free int) error {
 	}
 	for _, h := range heads {
 		if h.from >= len(e.o.Nodes) || h.to >= len(e.o.Nodes) || e.o.Nodes[h.from] != node || e.queues[e.o.Nodes[h.to]] != nil {
-			return fmt.Errorf("exchange: it sends rows of piece %d to piece %d, which are not computed there and here", h.from, h.to)
+			return fmt.Errorf("parts: it sends rows of piece %d to piece %d, which are not computed there and here", h.from, h.to)
 		}
 		now := slot{left: h.left, size: h.size}
 		if !h.left {
 			if free -= 4 * h.size; free < 0 {
-				return errors.New("exchange: it sends more than there is room for")
+				return errors.New("parts: it sends more than there is room for")
 			}
 			now.rows = e.memory(h.size)
 			copy(bytesOf(now.rows), rest)
@@ -377,7 +378,7 @@ func (e *Exchange) deliver(node string, b []byte, free int) error {
 	return nil
 }
 
-func (s *Server) serve(ctx context.Context, r *dataplane.Request) (dataplane.Reply, error) {
+func (s *Exchanges) serve(ctx context.Context, r *dataplane.Request) (dataplane.Reply, error) {
 	q, err := parseRequest(r.Body)
 	if err != nil {
 		return dataplane.Reply{}, err
@@ -388,7 +389,7 @@ func (s *Server) serve(ctx context.Context, r *dataplane.Request) (dataplane.Rep
 	}
 	out := e.queues[r.Peer]
 	if out == nil {
-		return dataplane.Reply{}, fmt.Errorf("exchange: node %s computes no piece", r.Peer)
+		return dataplane.Reply{}, fmt.Errorf("parts: node %s computes no piece", r.Peer)
 	}
 	if q.take {
 		return e.give(out, q.key)
@@ -408,7 +409,7 @@ func (s *Server) serve(ctx context.Context, r *dataplane.Request) (dataplane.Rep
 }
 
 // find waits for an exchange that this node has not opened yet.
-func (s *Server) find(ctx context.Context, name string) (*Exchange, error) {
+func (s *Exchanges) find(ctx context.Context, name string) (*Exchange, error) {
 	for {
 		s.mu.Lock()
 		e, changed := s.open[name], s.changed
@@ -433,7 +434,7 @@ func (e *Exchange) give(out *outward, k key) (dataplane.Reply, error) {
 		if e.err != nil {
 			return dataplane.Reply{}, e.err
 		}
-		return dataplane.Reply{}, fmt.Errorf("exchange: there are no rows of piece %d for piece %d in round %.80s", k.from, k.to, k.round)
+		return dataplane.Reply{}, fmt.Errorf("parts: there are no rows of piece %d for piece %d in round %.80s", k.from, k.to, k.round)
 	}
 	delete(out.left, k)
 	return dataplane.Reply{Data: [][]byte{bytesOf(rows)}}, nil

@@ -1,4 +1,4 @@
-package exchange
+package parts
 
 import (
 	"context"
@@ -39,11 +39,11 @@ func planes(t *testing.T, names ...string) (all []*dataplane.Plane) {
 }
 
 // opened opens an exchange at each plane.
-func opened(t *testing.T, all []*dataplane.Plane, o Options) (ex []*Exchange) {
+func opened(t *testing.T, all []*dataplane.Plane, o ExchangeOptions) (ex []*Exchange) {
 	t.Helper()
-	var servers []*Server
+	var servers []*Exchanges
 	for _, p := range all {
-		servers = append(servers, Serve(p))
+		servers = append(servers, ServeExchanges(p))
 	}
 	for _, s := range servers {
 		e, err := s.Open(o)
@@ -77,7 +77,7 @@ func TestExchange(t *testing.T) {
 				placed := strings.Split(nodes, "")
 				names := slices.Compact(slices.Sorted(slices.Values(placed)))
 				all := planes(t, names...)
-				ex := opened(t, all, Options{Name: "test", Nodes: placed, Room: room})
+				ex := opened(t, all, ExchangeOptions{Name: "test", Nodes: placed, Room: room})
 				var want int64
 				var sent, received sync.WaitGroup
 				sent.Add(len(placed))
@@ -141,7 +141,7 @@ func TestExchange(t *testing.T) {
 // What a node may bring before it is received is bounded, however much is sent.
 func TestRoom(t *testing.T) {
 	all := planes(t, "a", "b")
-	ex := opened(t, all, Options{Name: "test", Nodes: []string{"a", "b"}, Room: 10000})
+	ex := opened(t, all, ExchangeOptions{Name: "test", Nodes: []string{"a", "b"}, Room: 10000})
 	rows := make([]float32, 1000)
 	for i := range 50 {
 		if err := ex[0].Send(t.Context(), fmt.Sprint(i), 0, 1, rows); err != nil {
@@ -177,7 +177,7 @@ func waits(ctx context.Context, e *Exchange, from, to int) <-chan error {
 func TestLost(t *testing.T) {
 	placed := strings.Split("abcab", "")
 	all := planes(t, "a", "b", "c")
-	ex := opened(t, all, Options{Name: "test", Nodes: placed})
+	ex := opened(t, all, ExchangeOptions{Name: "test", Nodes: placed})
 	gone := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ends := waits(ctx, ex[0], 1, 0)
@@ -196,7 +196,7 @@ func TestLost(t *testing.T) {
 		t.Errorf("sending afterwards: %v", err)
 	}
 
-	ex = opened(t, []*dataplane.Plane{all[0], all[2]}, Options{Name: "again", Nodes: []string{"a", "c"}})
+	ex = opened(t, []*dataplane.Plane{all[0], all[2]}, ExchangeOptions{Name: "again", Nodes: []string{"a", "c"}})
 	failed := waits(t.Context(), ex[0], 1, 0)
 	ex[1].Close(errors.New("its disk is full"))
 	if err := <-failed; err == nil || !strings.Contains(err.Error(), "node c") || !strings.Contains(err.Error(), "its disk is full") {
@@ -207,8 +207,8 @@ func TestLost(t *testing.T) {
 // A node that opens later is waited for; one that has closed already is not. Messages that do not fit are errors.
 func TestOpen(t *testing.T) {
 	all := planes(t, "a", "b")
-	a, b := Serve(all[0]), Serve(all[1])
-	o := Options{Name: "test", Nodes: []string{"a", "b"}, Room: 8}
+	a, b := ServeExchanges(all[0]), ServeExchanges(all[1])
+	o := ExchangeOptions{Name: "test", Nodes: []string{"a", "b"}, Room: 8}
 	first, err := a.Open(o)
 	if err != nil {
 		t.Fatal(err)
