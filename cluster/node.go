@@ -104,9 +104,7 @@ func Home(dir string) (string, error) {
 		return "", fmt.Errorf("cluster: %w", err)
 	}
 	var id [16]byte
-	if _, err := rand.Read(id[:]); err != nil {
-		return "", fmt.Errorf("cluster: %w", err)
-	}
+	_, _ = rand.Read(id[:]) // it cannot fail
 	home := hex.EncodeToString(id[:])
 	if err := atomicfile.Write(path, 0o600, func(w io.Writer) error {
 		_, err := fmt.Fprintln(w, home)

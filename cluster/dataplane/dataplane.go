@@ -175,10 +175,11 @@ func Listen(o Options) (*Plane, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	var inc [8]byte
-	if _, err := rand.Read(inc[:]); err != nil {
-		return nil, fmt.Errorf("dataplane: %w", err)
+	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
+		return nil, errors.New("dataplane: this machine is big-endian; the data plane sends little-endian values as they lie in memory")
 	}
+	var inc [8]byte
+	_, _ = rand.Read(inc[:]) // it cannot fail
 	p := &Plane{
 		o: o, incarnation: binary.LittleEndian.Uint64(inc[:]), advertise: o.Advertise,
 		handlers: map[Method]Handler{}, peers: map[string]string{}, sessions: map[string]*session{},

@@ -216,24 +216,19 @@ func TestTickets(t *testing.T) {
 	ctx := ctxFor(t)
 	want := pattern(5 << 20)
 	released := make(chan struct{})
-	ticket, withdraw, err := p[1].Offer("numbers", [][]byte{want[:100], want[100:]}, func() { close(released) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	ticket, withdraw := p[1].Offer("numbers", [][]byte{want[:100], want[100:]}, func() { close(released) })
 	for range 2 {
 		got, err := p[0].Fetch(ctx, ticket, nil)
 		if err != nil || !bytes.Equal(got, want) {
 			t.Fatalf("%d bytes, %v", len(got), err)
 		}
 	}
-	got, err := p[0].FetchPart(ctx, ticket, 99, 2<<20, nil)
-	if err != nil || !bytes.Equal(got, want[99:99+2<<20]) {
-		t.Fatalf("part: %d bytes, %v", len(got), err)
-	}
-	if _, err := p[0].FetchPart(ctx, ticket, 5<<20-1, 2, nil); !errors.Is(err, ErrLimit) {
-		t.Errorf("beyond the end: %v", err)
-	}
 	longer := ticket
+	longer.Size = -1
+	if _, err := p[0].Fetch(ctx, longer, nil); !errors.Is(err, ErrLimit) {
+		t.Errorf("a negative size: %v", err)
+	}
+	longer = ticket
 	longer.Size++
 	var remote *RemoteError
 	if _, err := p[0].Fetch(ctx, longer, nil); !errors.As(err, &remote) {

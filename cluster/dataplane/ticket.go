@@ -41,10 +41,8 @@ func (t *tickets) init(p *Plane) {
 // Offer lets whoever has the ticket fetch data, any number of times, until
 // withdraw is called. What says what it is, where bytes are counted. data must not change before released is called, which
 // happens after withdraw when nobody reads it any more; released may be nil.
-func (p *Plane) Offer(what string, data [][]byte, released func()) (t Ticket, withdraw func(), err error) {
-	if _, err := rand.Read(t.ID[:]); err != nil {
-		return t, nil, fmt.Errorf("dataplane: %w", err)
-	}
+func (p *Plane) Offer(what string, data [][]byte, released func()) (t Ticket, withdraw func()) {
+	_, _ = rand.Read(t.ID[:]) // it cannot fail
 	t.Node = p.o.Node
 	for _, b := range data {
 		t.Size += int64(len(b))
@@ -53,7 +51,7 @@ func (p *Plane) Offer(what string, data [][]byte, released func()) (t Ticket, wi
 	p.tickets.mu.Lock()
 	p.tickets.open[t.ID] = o
 	p.tickets.mu.Unlock()
-	return t, func() { p.tickets.close(t.ID) }, nil
+	return t, func() { p.tickets.close(t.ID) }
 }
 
 // Offers returns how many tickets are open.
@@ -124,19 +122,14 @@ func cut(data [][]byte, from, n uint64) (part [][]byte, ok bool) {
 
 // Fetch gets the bytes of a ticket, into dst if they fit there.
 func (p *Plane) Fetch(ctx context.Context, t Ticket, dst []byte) ([]byte, error) {
-	return p.FetchPart(ctx, t, 0, t.Size, dst)
-}
-
-// FetchPart gets n bytes of a ticket from an offset.
-func (p *Plane) FetchPart(ctx context.Context, t Ticket, from, n int64, dst []byte) ([]byte, error) {
-	if from < 0 || n < 0 || n > t.Size-from {
-		return nil, fmt.Errorf("%w: bytes [%d, %d) of a ticket for %d", ErrLimit, from, from+n, t.Size)
+	if t.Size < 0 {
+		return nil, fmt.Errorf("%w: a ticket for %d bytes", ErrLimit, t.Size)
 	}
-	body := binary.LittleEndian.AppendUint64(append([]byte(nil), t.ID[:]...), uint64(from))
-	body = binary.LittleEndian.AppendUint64(body, uint64(n))
-	b, err := p.Ask(ctx, Call{Node: t.Node, Method: methodTicket, Body: [][]byte{body}, Into: dst, Max: int(n)})
-	if err == nil && int64(len(b)) != n {
-		return nil, fmt.Errorf("%w: %d of %d bytes of a ticket", ErrProtocol, len(b), n)
+	body := binary.LittleEndian.AppendUint64(append([]byte(nil), t.ID[:]...), 0)
+	body = binary.LittleEndian.AppendUint64(body, uint64(t.Size))
+	b, err := p.Ask(ctx, Call{Node: t.Node, Method: methodTicket, Body: [][]byte{body}, Into: dst, Max: int(t.Size)})
+	if err == nil && int64(len(b)) != t.Size {
+		return nil, fmt.Errorf("%w: %d of %d bytes of a ticket", ErrProtocol, len(b), t.Size)
 	}
 	return b, err
 }

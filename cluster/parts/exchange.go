@@ -2,12 +2,10 @@ package parts
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
-	"unsafe"
 
 	"github.com/gnnactor/gnnactor/cluster/dataplane"
 )
@@ -110,14 +108,9 @@ type parcel struct {
 	rows []float32
 }
 
-var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
-
 // Open begins an exchange with the other nodes, which all open it; until they have, they are waited for.
 // The caller must Close.
 func (s *Exchanges) Open(o ExchangeOptions) (*Exchange, error) {
-	if !littleEndian {
-		return nil, errors.New("parts: this machine is big-endian; the data plane sends little-endian values as they lie in memory")
-	}
 	if o.Room == 0 {
 		o.Room = room
 	}
@@ -288,7 +281,7 @@ func (e *Exchange) fetch(ctx context.Context, node string, k key, rows []float32
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(e.ctx, stop)()
-	into := bytesOf(rows)
+	into := dataplane.BytesOf(rows)
 	b, err := e.s.plane.Ask(ctx, dataplane.Call{
 		Node: node, Method: dataplane.MethodPieceRows, Body: [][]byte{(&request{name: e.o.Name, key: k, take: true}).append(nil)}, Into: into, Max: len(into),
 	})
@@ -360,7 +353,7 @@ func (e *Exchange) deliver(node string, b []byte, free int) error {
 				return errors.New("parts: it sends more than there is room for")
 			}
 			now.rows = e.memory(h.size)
-			copy(bytesOf(now.rows), rest)
+			copy(dataplane.BytesOf(now.rows), rest)
 			rest = rest[4*h.size:]
 		}
 		e.mu.Lock()
@@ -437,7 +430,7 @@ func (e *Exchange) give(out *outward, k key) (dataplane.Reply, error) {
 		return dataplane.Reply{}, fmt.Errorf("parts: there are no rows of piece %d for piece %d in round %.80s", k.from, k.to, k.round)
 	}
 	delete(out.left, k)
-	return dataplane.Reply{Data: [][]byte{bytesOf(rows)}}, nil
+	return dataplane.Reply{Data: [][]byte{dataplane.BytesOf(rows)}}, nil
 }
 
 // answer tells of what was sent; false: of nothing.
@@ -458,7 +451,7 @@ func (e *Exchange) answer(out *outward, free int) (dataplane.Reply, bool) {
 			continue
 		}
 		brought += size
-		data = append(data, bytesOf(p.rows))
+		data = append(data, dataplane.BytesOf(p.rows))
 	}
 	if len(heads) == 0 {
 		return dataplane.Reply{}, false
@@ -466,12 +459,4 @@ func (e *Exchange) answer(out *outward, free int) (dataplane.Reply, bool) {
 	out.untold = slices.Delete(out.untold, 0, len(heads))
 	data[0] = appendHeads(nil, heads)
 	return dataplane.Reply{Data: data}, true
-}
-
-// bytesOf returns the memory of x.
-func bytesOf(x []float32) []byte {
-	if len(x) == 0 {
-		return nil
-	}
-	return unsafe.Slice((*byte)(unsafe.Pointer(&x[0])), 4*len(x))
 }

@@ -350,10 +350,7 @@ func (h *Host) Answer(ctx context.Context, name string, body []byte) ([]byte, er
 	if seeds.Want != "" { // one that there is: it was answered
 		what = "sampled " + string(seeds.Want)
 	}
-	ticket, withdraw, err := h.o.Plane.Offer(what, [][]byte{data}, nil)
-	if err != nil { // the plane is closed
-		return nil, fmt.Errorf("%w: %w", ErrNotReady, err)
-	}
+	ticket, withdraw := h.o.Plane.Offer(what, [][]byte{data}, nil)
 	if seeds.Want == "" {
 		h.drawn.Add(1)
 		h.bytes.Add(int64(len(data)))

@@ -2,10 +2,8 @@ package trainers
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
-	"unsafe"
 
 	"github.com/vmihailenco/msgpack/v5"
 
@@ -108,17 +106,4 @@ func parseTicket(b []byte, node string, most int64) (dataplane.Ticket, error) {
 		return t, fmt.Errorf("trainers: a ticket of node %.80q for %d bytes; expected of %s, and at most %d", t.Node, t.Size, node, most)
 	}
 	return t, nil
-}
-
-// littleEndian: the bytes of a float32 in memory are its bytes on the wire.
-var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
-
-var errEndian = errors.New("trainers: this machine is big-endian; the data plane sends little-endian values as they lie in memory")
-
-// bytesOf returns the memory of x.
-func bytesOf(x []float32) []byte {
-	if len(x) == 0 {
-		return nil
-	}
-	return unsafe.Slice((*byte)(unsafe.Pointer(&x[0])), 4*len(x))
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/training"
@@ -56,11 +55,7 @@ func (s *Share) Publish(ctx context.Context, p training.Published) error {
 		case !m.MayDecide():
 			return fmt.Errorf("%w: publish %s: %w", training.ErrAway, p.File, err)
 		}
-		pause := time.NewTimer(patience) // a store without a leader refuses at once
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
+		if !sleep(ctx, patience) { // a store without a leader refuses at once
 			return fmt.Errorf("trainers: publish %s: %w", p.File, err)
 		}
 	}

@@ -27,9 +27,6 @@ func newRemote(p *dataplane.Plane, node string, group uint64, epoch int64, i, si
 }
 
 func (r *remote) ask(ctx context.Context, q request, into []byte, most int) ([]byte, error) {
-	if !littleEndian {
-		return nil, errEndian
-	}
 	q.Group, q.Epoch, q.Trainer = r.group, r.epoch, r.trainer
 	b, err := q.encode()
 	if err != nil {
@@ -57,7 +54,7 @@ func (r *remote) Deal(ctx context.Context, _ string) (int64, error) {
 
 // Read implements async.Parameters. The version is valid until the next Read.
 func (r *remote) Read(ctx context.Context, _ string, step int64) (*async.Version, error) {
-	into := bytesOf(r.buf)
+	into := dataplane.BytesOf(r.buf)
 	b, err := r.ask(ctx, request{Kind: kindRead, Step: step}, into, len(into))
 	if err != nil {
 		return nil, err
@@ -75,12 +72,9 @@ func (r *remote) Read(ctx context.Context, _ string, step int64) (*async.Version
 
 // Push implements async.Parameters.
 func (r *remote) Push(ctx context.Context, _ string, g async.Push) error {
-	ticket, withdraw, err := r.plane.Offer("gradient", [][]byte{bytesOf(g.Data)}, nil)
-	if err != nil {
-		return err
-	}
+	ticket, withdraw := r.plane.Offer("gradient", [][]byte{dataplane.BytesOf(g.Data)}, nil)
 	defer withdraw()
-	_, err = r.ask(ctx, request{Kind: kindPush, Step: g.Step, Version: g.Version, Stats: g.Stats, Ticket: ticket}, nil, 1)
+	_, err := r.ask(ctx, request{Kind: kindPush, Step: g.Step, Version: g.Version, Stats: g.Stats, Ticket: ticket}, nil, 1)
 	return err
 }
 

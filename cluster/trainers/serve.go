@@ -94,16 +94,11 @@ func (s *service) set(t *term) {
 
 // finish gives the other nodes the state that the epoch ended with, until the
 // next one is opened.
-func (s *service) finish(state []byte) error {
-	ticket, revoke, err := s.plane.Offer("state", [][]byte{state}, nil)
-	if err != nil {
-		return err
-	}
+func (s *service) finish(state []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.term.state, s.term.revoke = ticket, revoke
+	s.term.state, s.term.revoke = s.plane.Offer("state", [][]byte{state}, nil)
 	close(s.term.ended)
-	return nil
 }
 
 // begun returns those of nodes that follow the group whose epoch is open.
@@ -219,7 +214,7 @@ func (s *service) serve(ctx context.Context, q *dataplane.Request) (dataplane.Re
 		if err != nil {
 			return none, err
 		}
-		return dataplane.Reply{Data: [][]byte{appendNumber(v.Number), bytesOf(v.Params)}, Release: v.Release}, nil
+		return dataplane.Reply{Data: [][]byte{appendNumber(v.Number), dataplane.BytesOf(v.Params)}, Release: v.Release}, nil
 	case kindPush:
 		return none, s.push(ctx, t, q.Peer, name, r)
 	case kindTaken:
@@ -241,7 +236,7 @@ func (s *service) push(ctx context.Context, t *term, peer, name string, r *reque
 	default:
 		grad = make([]float32, t.size)
 	}
-	if _, err := s.plane.Fetch(ctx, r.Ticket, bytesOf(grad)); err != nil {
+	if _, err := s.plane.Fetch(ctx, r.Ticket, dataplane.BytesOf(grad)); err != nil {
 		return err
 	}
 	if err := t.owner.Push(ctx, name, async.Push{Step: r.Step, Version: r.Version, Stats: r.Stats, Data: grad}); err != nil {

@@ -146,15 +146,11 @@ func (t *Trainers) offer(h *hello, lineage []training.Run, state *training.Posit
 	if err != nil {
 		return fmt.Errorf("%w: save: %w", errState, err)
 	}
-	ticket, withdraw, err := t.o.Plane.Offer("state", [][]byte{b}, nil)
-	if err != nil {
-		return err
-	}
-	h.Ticket, h.Lineage = ticket, lineage
 	t.withdraw()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.offered = withdraw
+	h.Lineage = lineage
+	h.Ticket, t.offered = t.o.Plane.Offer("state", [][]byte{b}, nil)
 	return nil
 }
 

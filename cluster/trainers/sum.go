@@ -10,6 +10,7 @@ import (
 
 	"gonum.org/v1/gonum/blas/blas32"
 
+	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/training"
 )
 
@@ -27,9 +28,6 @@ const maxMeta = 1 << 20
 // Each trainer calls Sum once per step; it fails at once when one of them goes.
 func (g *reduceGroup) AllReduce(ctx context.Context, number int64, dst []float32, parts [][]float32, meta [][]byte) (metas [][]byte, err error) {
 	micros := len(parts)
-	if !littleEndian {
-		return nil, errEndian
-	}
 	if micros < 1 {
 		return nil, errors.New("trainers: no micro-batch")
 	}
@@ -227,7 +225,7 @@ func (g *reduceGroup) sumSegment(ctx context.Context, number int64, seg, lo, hi 
 					return err
 				}
 			case from.trainer == g.self:
-				if err := g.put(number, k, bytesOf(parts[from.vector][lo:hi])); err != nil {
+				if err := g.put(number, k, dataplane.BytesOf(parts[from.vector][lo:hi])); err != nil {
 					return err
 				}
 			}
@@ -237,7 +235,7 @@ func (g *reduceGroup) sumSegment(ctx context.Context, number int64, seg, lo, hi 
 	k := cellKey{kind: resultCell, segment: uint32(seg)}
 	switch {
 	case held[0].trainer != g.self:
-		_, err := g.get(ctx, held[0].trainer, number, k, bytesOf(dst[lo:hi]), 4*(hi-lo))
+		_, err := g.get(ctx, held[0].trainer, number, k, dataplane.BytesOf(dst[lo:hi]), 4*(hi-lo))
 		return err
 	case micros == 1:
 		copy(dst[lo:hi], parts[0][lo:hi])
@@ -246,7 +244,7 @@ func (g *reduceGroup) sumSegment(ctx context.Context, number int64, seg, lo, hi 
 	if n == 1 {
 		return nil
 	}
-	return g.put(number, k, bytesOf(kept))
+	return g.put(number, k, dataplane.BytesOf(kept))
 }
 
 // fetch calls use with trainer t's partial sum of n values.
@@ -257,7 +255,7 @@ func (g *reduceGroup) fetch(ctx context.Context, t int, number int64, k cellKey,
 	default:
 	}
 	temp = slices.Grow(temp[:0], n)[:n]
-	if _, err := g.get(ctx, t, number, k, bytesOf(temp), 4*n); err != nil {
+	if _, err := g.get(ctx, t, number, k, dataplane.BytesOf(temp), 4*n); err != nil {
 		return err
 	}
 	use(temp)
