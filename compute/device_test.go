@@ -148,6 +148,20 @@ func TestDeviceOthers(t *testing.T) {
 			in.Multi = append(in.Multi, uint8(i*i%3%2))
 		}
 		compareDevice(t, m, ds, &in)
+		in.Loss, in.Weights = &Loss{Gamma: 1.5, ClassWeights: []float64{2, 1, 0.5, 3}}, randomMatrix[float32](1, 40, 4).Data
+		compareDevice(t, m, ds, &in)
+	})
+	t.Run("smoothed", func(t *testing.T) {
+		m := mustModel(t, sized(Spec{Model: "sage"}, 2, 80, 6, 4), ds.Graph)
+		in := *in
+		in.Labels, in.Loss = make([]int32, 40), &Loss{Smoothing: 0.2, ClassWeights: []float64{2, 1, 0.5, 3}}
+		compareDevice(t, m, ds, &in)
+	})
+	t.Run("numbers", func(t *testing.T) {
+		m := mustModel(t, sized(Spec{Model: "sage"}, 2, 80, 6, 1), ds.Graph)
+		in := *in
+		in.Values, in.Regression = randomMatrix[float32](1, 40, 4).Data, HuberError
+		compareDevice(t, m, ds, &in)
 	})
 	for _, decoder := range []string{"dot", "mlp"} {
 		t.Run("links "+decoder, func(t *testing.T) {
@@ -260,7 +274,21 @@ func TestDeviceLossIsReadLast(t *testing.T) {
 	for name, gradient := range map[string]func() (Stats, error){
 		"one label":      func() (Stats, error) { in := in; in.Labels = one; return e.Gradient(grad, params, &in) },
 		"several labels": func() (Stats, error) { in := in; in.Multi = several; return e.Gradient(grad, params, &in) },
-		"links":          func() (Stats, error) { in := in; return e.LinkGradient(grad, params, &in, links) },
+		"several labels, focal": func() (Stats, error) {
+			in := in
+			in.Multi, in.Loss = several, &Loss{Gamma: 2}
+			return e.Gradient(grad, params, &in)
+		},
+		"links": func() (Stats, error) { in := in; return e.LinkGradient(grad, params, &in, links) },
+		"numbers": func() (Stats, error) {
+			m := mustModel(t, sized(Spec{Model: "sage"}, 2, 9, 6, 1), ds.Graph)
+			params, grad := params[:m.Layout().Len()], grad[:m.Layout().Len()]
+			e := m.NewEngine(x)
+			defer e.Close()
+			in := in
+			in.Values = make([]float32, 60)
+			return e.Gradient(grad, params, &in)
+		},
 	} {
 		launched := func() (n int, err error) {
 			before := d.Count("cuLaunchKernel")

@@ -25,7 +25,7 @@ func (c *core[T]) loss(y *Value[T], in *Input) (later func() Stats, err error) {
 		o = *in.Loss
 	}
 	weighted := o.ClassWeights != nil && in.Labels != nil // a class's weight is that of its target
-	fold := weighted && o.Smoothing == 0                  // a weight of the row does, which devices have, too
+	fold := weighted && o.Smoothing == 0                  // a weight of the row does
 	var weights []T
 	if in.Weights != nil || weighted {
 		weights = c.tape.host.Zeroed(y.rows)
@@ -66,8 +66,11 @@ func (c *core[T]) loss(y *Value[T], in *Input) (later func() Stats, err error) {
 		g, _ = y.gradient()
 	}
 	if in.Values != nil {
-		stats.Loss = cpu.Regression(c.tape.x, y.dense, labels, in.Values, weights, g, in.Regression)
-		return func() Stats { return stats }, nil
+		loss := cpu.RegressionLater(c.tape.x, y.dense, labels, in.Values, weights, g, in.Regression)
+		return func() Stats {
+			stats.Loss = loss()
+			return stats
+		}, nil
 	}
 	if in.Multi == nil {
 		loss := cpu.SoftmaxLossLater(c.tape.x, y.dense, labels, weights, g, o)

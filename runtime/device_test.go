@@ -250,23 +250,47 @@ func TestTwoDevices(t *testing.T) {
 	}
 }
 
-// Losses that devices do not compute are refused by name; a weight for each class, which is one of its nodes', is not.
+// Every loss of classes, of several labels a node and of numbers is learnt on a device as on the processor, but for rounding, and
+// each of another way than the cross-entropy.
 func TestDeviceLosses(t *testing.T) {
 	fakecuda.Use(t)
-	for says, change := range map[string]func(*TrainingConfig){
-		"device: loss focal is computed":      func(c *TrainingConfig) { c.Loss = "focal" },
-		"device: label-smoothing is computed": func(c *TrainingConfig) { c.LabelSmoothing = 0.1 },
-		"":                                    func(c *TrainingConfig) { c.ClassWeights = "1=2" },
-	} {
-		c := config()
-		c.Execution.Device = "cuda"
-		change(&c.Training)
-		r, err := Start(context.Background(), c)
-		if says == "" && err == nil {
+	several := labelled()
+	all := map[string]func(c *Config){
+		"classes":                   func(*Config) {},
+		"classes, balanced":         func(c *Config) { c.Training.ClassWeights = "0.5,1,2,3" },
+		"classes, smoothed":         func(c *Config) { c.Training.LabelSmoothing, c.Training.ClassWeights = 0.2, "1=2" },
+		"classes, focal":            func(c *Config) { c.Training.Loss, c.Training.ClassWeights = "focal", "1=2" },
+		"several labels":            func(c *Config) { c.Data.Dataset = several },
+		"several labels, weighted":  func(c *Config) { c.Data.Dataset, c.Training.ClassWeights = several, "balanced" },
+		"several labels, smoothed":  func(c *Config) { c.Data.Dataset, c.Training.LabelSmoothing = several, 0.2 },
+		"several labels, focal 0.5": func(c *Config) { c.Data.Dataset, c.Training.Loss, c.Training.FocalGamma = several, "focal", 0.5 },
+		"numbers":                   func(c *Config) { c.Data.Dataset = priced() },
+		"numbers, l1":               func(c *Config) { c.Data.Dataset, c.Training.Loss = priced(), "l1" },
+		"numbers, huber":            func(c *Config) { c.Data.Dataset, c.Training.Loss = priced(), "huber" },
+	}
+	seen := map[float64]string{}
+	for name, set := range all {
+		var runs [2][]float64
+		for i, device := range []string{"cpu", "cuda"} {
+			c := config()
+			c.Training.Epochs, c.Training.EvalEvery, c.Execution.Device = 2, 1, device
+			set(&c)
+			r := started(t, c)
+			runs[i] = lossesOf(t, r)
 			stopped(t, r)
-		} else if says == "" || !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), says) {
-			t.Errorf("%v, want %q", err, says)
 		}
+		if len(runs[1]) != 2 {
+			t.Fatalf("%s: losses %v", name, runs)
+		}
+		for e, want := range runs[0] {
+			if got := runs[1][e]; !(math.Abs(got-want) <= 1e-4*want) {
+				t.Errorf("%s: epoch %d: loss %v on the device, %v on the processor", name, e, got, want)
+			}
+		}
+		if other := seen[runs[0][1]]; other != "" {
+			t.Errorf("%s and %s are the same", name, other)
+		}
+		seen[runs[0][1]] = name
 	}
 }
 

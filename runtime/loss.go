@@ -82,24 +82,6 @@ func (c *settings) classLoss(recipe []byte, classes int, ds *graph.Dataset) (*co
 	return loss, nil
 }
 
-// checkDeviceLoss reports what devices do not compute.
-func (c *settings) checkDeviceLoss(l *compute.Loss) error {
-	var what []string
-	if l.Gamma > 0 {
-		what = append(what, "loss focal")
-	}
-	if l.Smoothing > 0 {
-		what = append(what, "label-smoothing")
-	}
-	if l.ClassWeights != nil && c.multi {
-		what = append(what, "class-weights of several labels a node")
-	}
-	if what == nil {
-		return nil
-	}
-	return fmt.Errorf("%w: device: %s is computed on the processor alone; set device to cpu, or leave it out", ErrConfig, strings.Join(what, ", and "))
-}
-
 // parseClassWeights reads one number for each class, or class=number pairs.
 func parseClassWeights(text string, recipe []byte, classes int) ([]float64, error) {
 	made := new(importer.Recipe)

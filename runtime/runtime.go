@@ -261,9 +261,6 @@ func (r *Runtime) prepare(ctx context.Context) (err error) {
 	}
 	if cfg.multi = cfg.multiLabel(r.data.ds); r.Regression() {
 		cfg.findTarget(r.data.ds)
-		if r.device != nil {
-			return fmt.Errorf("%w: device: task regression is learnt on the processor alone; set device to cpu, or leave it out", ErrConfig)
-		}
 	}
 	if cfg.Model.Task == "link" && cfg.Cluster.Away {
 		r.data.ds = withoutLinks(cfg.sizesOf(r.data.ds))
@@ -285,11 +282,6 @@ func (r *Runtime) prepare(ctx context.Context) (err error) {
 	if r.model != nil && ds.Labels != nil && r.links == nil && !r.Regression() {
 		if r.loss, err = cfg.classLoss(ds.Recipe, ds.Labels.NumClasses, ds); err != nil {
 			return err
-		}
-		if r.loss != nil && r.device != nil {
-			if err := cfg.checkDeviceLoss(r.loss); err != nil {
-				return err
-			}
 		}
 	}
 	spec := cfg.sampler

@@ -163,7 +163,8 @@ func TestIdentityChangesBits(t *testing.T) {
 	}
 }
 
-func TestSeveralLabelsTrain(t *testing.T) {
+// labelled is small with several labels a node.
+func labelled() *graph.Dataset {
 	ds := *small()
 	n, k := ds.Graph.NumNodes(), ds.Labels.NumClasses
 	multi := make([]uint8, n*k)
@@ -174,8 +175,12 @@ func TestSeveralLabelsTrain(t *testing.T) {
 		}
 	}
 	ds.Labels, ds.Fingerprint = &graph.Labels{NumClasses: k, Multi: multi}, ""
+	return &ds
+}
+
+func TestSeveralLabelsTrain(t *testing.T) {
 	c := config()
-	c.Data.Dataset, c.Training.Epochs, c.Model.Hidden = &ds, 20, 16
+	c.Data.Dataset, c.Training.Epochs, c.Model.Hidden = labelled(), 20, 16
 	r := started(t, c)
 	base, err := r.BaselineAccuracy(context.Background())
 	if err != nil {

@@ -26,9 +26,9 @@ func SigmoidCrossEntropy[T Float](x *Exec, logits Matrix[T], rows []int32, label
 //
 //	-W_j·t·log p - (1-t)·log(1-p), p = sigmoid(z)
 //
-// or, focal, (1-p)^γ·-log p with p the probability of what is right, times W_j where y is 1. A device computes those without options alone.
+// or, focal, (1-p)^γ·-log p with p the probability of what is right, times W_j where y is 1.
 func SigmoidLoss[T Float](x *Exec, logits Matrix[T], rows []int32, labels []uint8, weights []T, dlogits Matrix[T], o LossOptions) (loss float64, d Decisions) {
-	if d := DeviceOf[T](x); d != nil && o.Plain() {
+	if DeviceOf[T](x) != nil {
 		return SigmoidLossLater(x, logits, rows, labels, weights, dlogits, o)()
 	}
 	checkLoss(logits, rows, weights, dlogits, o)
@@ -99,9 +99,9 @@ func SigmoidLoss[T Float](x *Exec, logits Matrix[T], rows []int32, labels []uint
 
 // SigmoidLossLater is to SigmoidLoss what SoftmaxLossLater is to SoftmaxLoss.
 func SigmoidLossLater[T Float](x *Exec, logits Matrix[T], rows []int32, labels []uint8, weights []T, dlogits Matrix[T], o LossOptions) func() (loss float64, d Decisions) {
-	if d := DeviceOf[T](x); d != nil && o.Plain() {
+	if d := DeviceOf[T](x); d != nil {
 		checkLoss(logits, rows, weights, dlogits, o)
-		return d.SigmoidCrossEntropy(logits, rows, labels, weights, dlogits)
+		return d.SigmoidLoss(logits, rows, labels, weights, dlogits, o)
 	}
 	loss, d := SigmoidLoss(x, logits, rows, labels, weights, dlogits, o)
 	return func() (float64, Decisions) { return loss, d }

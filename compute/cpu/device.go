@@ -55,8 +55,9 @@ type Device[T Float] interface {
 
 	Dropout(dst, src Matrix[T], d Dropped)
 	// What losses return waits for them, and is called at most once, before Reset.
-	SoftmaxCrossEntropy(logits Matrix[T], labels []int32, weights []T, dlogits Matrix[T]) func() (loss float64, correct int)
-	SigmoidCrossEntropy(logits Matrix[T], rows []int32, labels []uint8, weights []T, dlogits Matrix[T]) func() (loss float64, d Decisions)
+	SoftmaxLoss(logits Matrix[T], labels []int32, weights []T, dlogits Matrix[T], o LossOptions) func() (loss float64, correct int)
+	SigmoidLoss(logits Matrix[T], rows []int32, labels []uint8, weights []T, dlogits Matrix[T], o LossOptions) func() (loss float64, d Decisions)
+	Regression(out Matrix[T], rows []int32, values []float32, weights []T, dout Matrix[T], l RegressionLoss) func() (loss float64)
 
 	LayerNorm(dst, a Matrix[T], gamma, beta []T, eps float64, mean, rstd []T)
 	LayerNormBackward(da, dy, a Matrix[T], gamma, mean, rstd []T, terms Matrix[T])

@@ -60,9 +60,9 @@ func SoftmaxCrossEntropy[T Float](x *Exec, logits Matrix[T], labels []int32, wei
 //
 //	w_i·Σ_j -t_j·log softmax(logits[i])[j], its gradient w_i·(Σ_k t_k·softmax(logits[i])[j] - t_j)
 //
-// or, focal, w_i·W_c·-(1-p)^γ·log p of p = softmax(logits[i])[c]. A device computes those without options alone.
+// or, focal, w_i·W_c·-(1-p)^γ·log p of p = softmax(logits[i])[c].
 func SoftmaxLoss[T Float](x *Exec, logits Matrix[T], labels []int32, weights []T, dlogits Matrix[T], o LossOptions) (loss float64, correct int) {
-	if d := DeviceOf[T](x); d != nil && o.Plain() {
+	if DeviceOf[T](x) != nil {
 		return SoftmaxLossLater(x, logits, labels, weights, dlogits, o)()
 	}
 	checkLoss(logits, labels, weights, dlogits, o)
@@ -83,10 +83,10 @@ func SoftmaxLoss[T Float](x *Exec, logits Matrix[T], labels []int32, weights []T
 // SoftmaxLossLater is SoftmaxLoss for what follows on a device: the function that it returns waits for loss and
 // count there. It is called at most once, before the device's Reset.
 func SoftmaxLossLater[T Float](x *Exec, logits Matrix[T], labels []int32, weights []T, dlogits Matrix[T], o LossOptions) func() (loss float64, correct int) {
-	if d := DeviceOf[T](x); d != nil && o.Plain() {
+	if d := DeviceOf[T](x); d != nil {
 		checkLoss(logits, labels, weights, dlogits, o)
 		defer x.end(x.begin(), "loss", logits.Rows, logits.Cols, 0)
-		return d.SoftmaxCrossEntropy(logits, labels, weights, dlogits)
+		return d.SoftmaxLoss(logits, labels, weights, dlogits, o)
 	}
 	loss, correct := SoftmaxLoss(x, logits, labels, weights, dlogits, o)
 	return func() (float64, int) { return loss, correct }

@@ -19,12 +19,12 @@ func (l RegressionLoss) of(d float64) (loss, slope float64) {
 		return float64(d * d), 2 * d
 	case l == HuberError && a < 1:
 		return float64(d*d) / 2, d
+	case !(a > 0):
+		return a, d // 0 or NaN
 	case l == HuberError:
 		return a - 0.5, math.Copysign(1, d)
-	case a > 0:
-		return a, math.Copysign(1, d)
 	default:
-		return a, d // 0 or NaN
+		return a, math.Copysign(1, d)
 	}
 }
 
@@ -33,12 +33,12 @@ func (l RegressionLoss) of(d float64) (loss, slope float64) {
 //	loss = Σ_i w_i·l(out[i][0] - t), dout[i][0] = w_i·l'(out[i][0] - t)
 //
 // of outputs that are one column wide. Rows with rows[i] < 0 are skipped: no loss, zero gradient. dout may have no Data when no gradient is
-// wanted. The loss is summed in float64: within chunks of rows, then over the chunks in order. No device has it.
+// wanted. The loss is summed in float64: within chunks of rows, then over the chunks in order.
 func Regression[T Float](x *Exec, out Matrix[T], rows []int32, values []float32, weights []T, dout Matrix[T], l RegressionLoss) (loss float64) {
-	out.check()
-	if len(rows) != out.Rows || weights != nil && len(weights) != out.Rows || out.Cols != 1 || dout.Data != nil && (dout.Rows != out.Rows || dout.Cols != 1) {
-		panic(badShapes)
+	if DeviceOf[T](x) != nil {
+		return RegressionLater(x, out, rows, values, weights, dout, l)()
 	}
+	checkRegression(out, rows, weights, dout)
 	losses := make([]float64, ceilDiv(out.Rows, lossRows))
 	x.For(len(losses), func(_, c int) {
 		for i := c * lossRows; i < min(out.Rows, (c+1)*lossRows); i++ {
@@ -60,4 +60,21 @@ func Regression[T Float](x *Exec, out Matrix[T], rows []int32, values []float32,
 		loss += v
 	}
 	return loss
+}
+
+// RegressionLater is to Regression what SoftmaxLossLater is to SoftmaxLoss.
+func RegressionLater[T Float](x *Exec, out Matrix[T], rows []int32, values []float32, weights []T, dout Matrix[T], l RegressionLoss) func() (loss float64) {
+	if d := DeviceOf[T](x); d != nil {
+		checkRegression(out, rows, weights, dout)
+		return d.Regression(out, rows, values, weights, dout, l)
+	}
+	loss := Regression(x, out, rows, values, weights, dout, l)
+	return func() float64 { return loss }
+}
+
+// checkRegression panics unless all are of a loss of out's rows.
+func checkRegression[T Float](out Matrix[T], rows []int32, weights []T, dout Matrix[T]) {
+	if checkLoss(out, rows, weights, dout, LossOptions{}); out.Cols != 1 {
+		panic(badShapes)
+	}
 }

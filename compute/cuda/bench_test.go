@@ -62,6 +62,14 @@ func BenchmarkLimits(b *testing.B) {
 		out := q.Alloc(1)
 		timed(b, q, "GFLOP/s", 2*8*256*256*float64(rounds*blocks), func() { q.FMALimit(out, blocks, rounds) })
 	})
+	for p, terms := range map[cpu.Precision]float64{cpu.TF32: 8, cpu.BFloat16: 16} {
+		b.Run(p.String(), func(b *testing.B) {
+			q, _, share := benchDevice(b)
+			blocks, rounds := max(1, 4096/share), max(1, 64/share)
+			out := q.Alloc(1)
+			timed(b, q, "GFLOP/s", 2*16*8*terms*8*64*8*float64(rounds*blocks), func() { q.TensorLimit(p, out, blocks, rounds) })
+		})
+	}
 	b.Run("copy", func(b *testing.B) {
 		q, x, share := benchDevice(b)
 		n := (1 << 27) / share
@@ -73,6 +81,13 @@ func BenchmarkLimits(b *testing.B) {
 		rows, blocks := (1<<21)/share, max(1, 8192/share)
 		table, out := deviceMatrix(q, x, rows, 128), q.Alloc(1)
 		timed(b, q, "GB/s", 512*8*64*float64(blocks), func() { q.RowsLimit(out, table, blocks, 64) })
+	})
+	b.Run("bus", func(b *testing.B) {
+		q, _, share := benchDevice(b)
+		host := make([]float32, (1<<20)/share)
+		to := q.Alloc(len(host))
+		q.Upload(to, host)
+		timed(b, q, "GB/s", 4*float64(len(host)), func() { q.BusLimit(to) })
 	})
 	b.Run("upload", func(b *testing.B) {
 		q, _, share := benchDevice(b)

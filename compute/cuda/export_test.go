@@ -75,6 +75,18 @@ func (q *Queue) FMALimit(out []float32, blocks, rounds int) {
 	q.run("fma_limit", blocks, 1, threads, result(q, out), float32(0.999), float32(0.001), rounds)
 }
 
+// TensorLimit runs a kernel of multiplications on tensor cores, and no more.
+func (q *Queue) TensorLimit(p cpu.Precision, out []float32, blocks, rounds int) {
+	q.run(p.String()+"_limit", blocks, 1, threads, result(q, out), rounds)
+}
+
+// BusLimit copies pinned memory to the device, as much as an upload before it went through.
+func (q *Queue) BusLimit(to []float32) {
+	if err := q.device.call(cuMemcpyHtoDAsync, "", result(q, to), q.pinned, uintptr(4*len(to)), q.stream); err != nil {
+		panic(err)
+	}
+}
+
 // RowsLimit has every warp of blocks read count random rows of table, 128 values wide.
 func (q *Queue) RowsLimit(out []float32, table cpu.Matrix[float32], blocks, count int) {
 	q.run("rows_limit", blocks, 1, threads, result(q, out), of(q, table.Data), uint32(table.Rows), count)

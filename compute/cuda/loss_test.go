@@ -141,6 +141,91 @@ func TestSigmoidCrossEntropy(t *testing.T) {
 	}
 }
 
+// lossOptions are those that TestLossOptions tries, of so many classes.
+func lossOptions(b *bench, classes int) map[string]cpu.LossOptions {
+	weights := make([]float64, classes)
+	for i := range weights {
+		weights[i] = float64(b.r.IntN(4)) / 2
+	}
+	return map[string]cpu.LossOptions{
+		"weights":               {ClassWeights: weights},
+		"smoothing":             {Smoothing: 0.2},
+		"weights and smoothing": {ClassWeights: weights, Smoothing: 0.3},
+		"focal 2":               {Gamma: 2},
+		"focal 0.5, weights":    {Gamma: 0.5, ClassWeights: weights},
+	}
+}
+
+// Losses with options are the processor's, with their gradients: of one class and of many, of logits that are
+// far apart, and, odd, infinite or no numbers; in place as well.
+func TestLossOptions(t *testing.T) {
+	b := newBench(t)
+	for _, s := range append(shapes, [2]int{319, 47}) {
+		for name, o := range lossOptions(b, s[1]) {
+			for _, odd := range []bool{false, true} {
+				b.renew()
+				z, g := b.logits(s[0], s[1], odd), b.random(s[0], s[1], 2)
+				labels, multi := make([]int32, s[0]), make([]uint8, s[0]*s[1])
+				for i := range labels {
+					labels[i] = int32(b.r.IntN(min(s[0], s[1])+1)) - 1
+				}
+				for i := range multi {
+					multi[i] = uint8(b.r.IntN(2))
+				}
+				for _, weights := range [][]float32{nil, b.floats(s[0])} {
+					what := fmt.Sprint(s, ", ", name, ", odd ", odd, ", weights ", weights != nil)
+					dz, dg := b.device(z), b.device(g)
+					check := func(kind string, loss, want float64) {
+						t.Helper()
+						if loss != want && (loss == loss || want == want) && !(math.Abs(loss-want) <= 1e-12*(1+math.Abs(want))) {
+							t.Fatalf("%s %s is %v, not %v", kind, what, loss, want)
+						}
+						b.same("gradient of "+kind+" "+what, dg, g, 1e-6)
+					}
+					loss, correct := cpu.SoftmaxLoss(b.x, dz, labels, weights, dg, o)
+					want, right := cpu.SoftmaxLoss(b.host, z, labels, weights, g, o)
+					if check("softmax", loss, want); correct != right {
+						t.Fatalf("%s: %d rows are right, not %d", what, correct, right)
+					}
+					cpu.SoftmaxLoss(b.x, dz, labels, weights, dz, o)
+					b.same("gradient in place "+what, dz, func() f32 { h := clone(z); cpu.SoftmaxLoss(b.host, h, labels, weights, h, o); return h }(), 1e-6)
+					loss, d := cpu.SigmoidLoss(b.x, b.device(z), labels, multi, weights, dg, o)
+					want, decisions := cpu.SigmoidLoss(b.host, z, labels, multi, weights, g, o)
+					if check("sigmoid", loss, want); d != decisions {
+						t.Fatalf("%s: %+v, not %+v", what, d, decisions)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Losses of numbers and their gradients have the processor's bits: at the target, within 1 of it and beyond, and of what is no number.
+func TestRegression(t *testing.T) {
+	b := newBench(t)
+	for _, rows := range []int{1, 70, 64*256 + 100} {
+		for l := cpu.SquaredError; l <= cpu.HuberError; l++ {
+			b.renew()
+			out, g := b.logits(rows, 1, rows == 70), b.random(rows, 1, 2)
+			values, of := b.floats(40), make([]int32, rows)
+			for i := range of {
+				if of[i] = int32(b.r.IntN(41)) - 1; i%5 == 1 {
+					values[i%40], of[i] = 1.5, int32(i%40)
+				}
+			}
+			for _, weights := range [][]float32{nil, b.floats(rows)} {
+				what := fmt.Sprint(rows, " rows, loss ", l, ", weights ", weights != nil)
+				dg := b.device(g)
+				loss := cpu.Regression(b.x, b.device(out), of, values, weights, dg, l)
+				if want := cpu.Regression(b.host, out, of, values, weights, g, l); loss != want && (loss == loss || want == want) {
+					t.Fatalf("%s: %v, not %v", what, loss, want)
+				}
+				b.same("gradient "+what, dg, g, 0)
+			}
+		}
+	}
+}
+
 // A loss has the same bits whatever was in the rows' parts before, run after run; and is
 // that of all rows where there are more than a thread block adds at a time.
 func TestLossRepeats(t *testing.T) {

@@ -26,7 +26,7 @@ const slow = "GNNACTOR_CUDA_SLOW"
 var kernelTests = map[string]func(*testing.T){
 	"Elementwise": TestElementwise, "Gemm": TestGemm, "Sums": TestSums, "Rows": TestRows, "Larger": TestLarger,
 	"Aggregate": TestAggregate, "Tables": TestTables, "Attention": TestAttention, "Dropout": TestDropout,
-	"SoftmaxCrossEntropy": TestSoftmaxCrossEntropy, "SigmoidCrossEntropy": TestSigmoidCrossEntropy, "LayerNorm": TestLayerNorm, "BatchNorm": TestBatchNorm,
+	"SoftmaxCrossEntropy": TestSoftmaxCrossEntropy, "SigmoidCrossEntropy": TestSigmoidCrossEntropy, "LossOptions": TestLossOptions, "Regression": TestRegression, "LayerNorm": TestLayerNorm, "BatchNorm": TestBatchNorm,
 	"NeighborSamplerTable": TestNeighborSamplerTable, "Transpose": TestTranspose, "Optimizers": TestOptimizers, "MeanAndStatistics": TestMeanAndStatistics,
 	"GemmPrecision": TestGemmPrecision,
 	"GemmByLargeTiles": func(t *testing.T) {
@@ -165,6 +165,19 @@ var mutants = []mutant{
 	{"loss.cu", "", "p.logits + i * p.logits_stride", "p.logits + i * p.cols", "TestSoftmax"},
 	{"loss.cu", "", "i0 + loss_rows < p.rows ?", "i0 + loss_rows < p.rows + 2 ?", "TestSoftmax"},
 	{"loss.cu", "", "(i64)row * p.cols + j", "(i64)row * (p.cols + 1) + j", "TestSigmoid"},
+	{"loss.cu", "", "double power = q > 0 ?", "double power = q > 1 ?", "TestLossOptions"},
+	{"loss.cu", "", "if (u == 1) return x;", "", "TestLossOptions"},
+	{"loss.cu", "", "(x / double_log(u))", "1", "TestLossOptions"},
+	{"loss.cu", "", "j == label ? -q :", "j == label ? q :", "TestLossOptions"},
+	{"loss.cu", "", "dot = warp_sum(dot)", "dot = dot", "TestLossOptions"},
+	{"loss.cu", "", "even = p.smoothing / p.cols", "even = p.smoothing / 2", "TestLossOptions"},
+	{"loss.cu", "", "set ? lp - z : lp + z", "lp - z", "TestLossOptions"},
+	{"loss.cu", "", "Cost{c.cost, -c.slope}", "Cost{w * c.cost, -c.slope}", "TestLossOptions"},
+	{"loss.cu", "", "+ p.smoothing / 2, yes", ", yes", "TestLossOptions"},
+	{"loss.cu", "", "!(a > 0)", "a == 0", "TestRegression"},
+	{"loss.cu", "", "huber && a < 1", "huber && a < 2", "TestRegression"},
+	{"loss.cu", "", "d < 0 ? -1 : 1", "1", "TestRegression"},
+	{"loss.cu", "", "p.dlogits[i * p.dlogits_stride] =", "p.dlogits[i] =", "TestRegression"},
 	{"loss.cu", "", "g * 4 + 4 < p.cols ? g * 4 + 4", "g * 4 + 3 < p.cols ? g * 4 + 3", "TestDropout"},
 
 	{"sample.cu", "", "  shared[t] = v;\n  barrier();", "  shared[t] = v;", "TestNeighborSamplerTable"},

@@ -1,5 +1,5 @@
-// Dropout, to the bit as on the processor, and losses, which differ from compute/cpu's
-// in the last bits of exponentials and of sums over a row.
+// Dropout and losses of numbers, to the bit as on the processor, and losses of classes, which differ from
+// compute/cpu's in the last bits of exponentials and of sums over a row.
 #include "random.h"
 
 // DropoutRows is dropoutRows of loss.go: a thread has four columns, which share a draw.
@@ -65,6 +65,14 @@ DEVICE double double_log1p(double e) {
   return double_log(u) - ((u - 1) - e) / u;
 }
 
+// double_expm1 returns eˣ-1 for x <= 0, by Kahan's method: what rounding eˣ changes is divided out.
+DEVICE double double_expm1(double x) {
+  double u = double_exp(x);
+  if (u == 1) return x;
+  if (x < -38) return u - 1;
+  return (u - 1) * (x / double_log(u));
+}
+
 DEVICE double double_xor(double v, int mask) {
   u64 b = bits_of(v);
   u32 lo = (u32)shuffle_xor((int)(u32)b, mask), hi = (u32)shuffle_xor((int)(u32)(b >> 32), mask);
@@ -82,22 +90,36 @@ DEVICE int warp_sum(int v) {
 // RowLoss is what a row of logits adds: its loss, and what it counts.
 struct RowLoss { double loss; i64 counts[4]; };
 
-// Losses is losses of loss.go. A warp makes a row.
+// Losses is losses of loss.go.
 struct Losses {
   const float *logits;
   i64 logits_stride;
-  const int *labels;             // of each row its class, or of each row its row of targets; negative: skipped
+  const int *labels;             // of each row its class, or of each row its row of targets or values; negative: skipped
   const unsigned char *targets;  // of sigmoid: as wide as logits, 0 or 1
+  const float *values;           // of regression
   const float *weights;          // per row; null: 1
   float *dlogits;                // null: not wanted; may be logits
   i64 dlogits_stride;
   RowLoss *row_losses;
   RowLoss *result;               // of loss_sum
+  const double *class_weights;   // with smoothing and gamma cpu.LossOptions; null: all 1
+  double smoothing, gamma;
   int rows, cols;
+  i64 regression;                // a cpu.RegressionLoss
 };
 
-// counts: right, and labels that are out of range.
-KERNEL(256) softmax_loss(Losses p) {
+DEVICE double class_weight(const Losses &p, int j) { return p.class_weights ? p.class_weights[j] : 1; }
+
+struct Cost { double cost, slope; };
+
+// focus is cpu's, of lp, the logarithm of the probability of what is right, and q, which is 1 less that, and its logarithm.
+DEVICE Cost focus(double gamma, double lp, double q, double log_q) {
+  double power = q > 0 ? double_exp(gamma * log_q) : q;
+  return {-(power * lp), gamma * power * double_exp(lp) * lp - power * q};
+}
+
+// A warp makes a row. counts: right, and labels that are out of range.
+template <bool OPTIONS> DEVICE void softmax_rows(const Losses &p) {
   int lane = thread() % 32;
   i64 i = (i64)block_x() * (threads() / 32) + thread() / 32;
   bool given = i < p.rows;
@@ -119,20 +141,45 @@ KERNEL(256) softmax_loss(Losses p) {
     at = other < at ? other : at;
   }
   sum = warp_sum(sum);
+  bool focal = OPTIONS && p.gamma > 0, smoothed = OPTIONS && !focal;
+  double even = p.smoothing / p.cols, total = 0, dot = 0; // of smoothed targets
+  if (smoothed) {
+    for (int j = lane; j < cols; j += 32) {
+      double t = (j == label ? even + (1 - p.smoothing) : even) * class_weight(p, j);
+      total = total + t;
+      dot = dot + t * (double)(z[j] - best);
+    }
+    total = warp_sum(total);
+    dot = warp_sum(dot);
+  }
   if (!given) return;
   float f = p.weights ? p.weights[i] : 1;
+  double log = double_log(sum), inverse = 1 / sum, cost = log - (double)(target - best), by = 0, q = 0;
+  if (smoothed) cost = total * log - dot;
+  if (focal && used) {
+    double lp = (double)(target - best) - log;
+    q = -double_expm1(lp);
+    Cost c = focus(p.gamma, lp, q, double_log(q));
+    double w = class_weight(p, label);
+    cost = w * c.cost;
+    if (q > 0) by = w * (c.slope / q);
+  }
   if (lane == 0) {
     RowLoss r = {0, {0, 0, 0, 0}};
-    if (used) r.loss = (double)f * (double_log(sum) - (double)(target - best));
+    if (used) r.loss = (double)f * cost;
     r.counts[0] = used && at == label;
     r.counts[1] = label >= p.cols;
     p.row_losses[i] = r;
   }
   if (!p.dlogits) return;
-  double inverse = 1 / sum;
   for (int j = lane; j < p.cols; j += 32) {
     float g = 0;
-    if (used) {
+    if (used && focal) {
+      g = (float)-((double)f * by * (j == label ? -q : double_exp((double)(z[j] - best)) * inverse));
+    } else if (used && smoothed) {
+      double t = (j == label ? even + (1 - p.smoothing) : even) * class_weight(p, j);
+      g = (float)((double)f * (total * (double_exp((double)(z[j] - best)) * inverse) - t));
+    } else if (used) {
       g = (float)(double_exp((double)(z[j] - best)) * inverse);
       if (j == label) g = g - 1;
       g = f * g;
@@ -140,10 +187,25 @@ KERNEL(256) softmax_loss(Losses p) {
     p.dlogits[i * p.dlogits_stride + j] = g;
   }
 }
+KERNEL(256) softmax_loss(Losses p) { softmax_rows<false>(p); }
 EXPORT(softmax_loss)
+KERNEL(256) softmax_loss_options(Losses p) { softmax_rows<true>(p); }
+EXPORT(softmax_loss_options)
 
-// counts: true and false positives, false negatives, and rows with every label right.
-KERNEL(256) sigmoid_loss(Losses p) {
+// sigmoid_cost is LossOptions.sigmoid of cpu's: of label j, set or not, at a logit z, with softplus log(1 + e^z).
+DEVICE Cost sigmoid_cost(const Losses &p, double z, double softplus, bool set, int j) {
+  double w = class_weight(p, j);
+  if (p.gamma > 0) {
+    double lp = set ? z - softplus : -softplus, log_q = set ? lp - z : lp + z;
+    Cost c = focus(p.gamma, lp, double_exp(log_q), log_q);
+    return set ? Cost{w * c.cost, w * c.slope} : Cost{c.cost, -c.slope};
+  }
+  double t = (set ? 1 - p.smoothing : 0) + p.smoothing / 2, yes = w * t;
+  return {yes * (softplus - z) + (1 - t) * softplus, (yes + 1 - t) * double_exp(z - softplus) - yes};
+}
+
+// A warp makes a row. counts: true and false positives, false negatives, and rows with every label right.
+template <bool OPTIONS> DEVICE void sigmoid_rows(const Losses &p) {
   int lane = thread() % 32;
   i64 i = (i64)block_x() * (threads() / 32) + thread() / 32;
   bool given = i < p.rows;
@@ -158,11 +220,15 @@ KERNEL(256) sigmoid_loss(Losses p) {
       double z = p.logits[i * p.logits_stride + j];
       bool y = p.targets[(i64)row * p.cols + j] != 0;
       double t = p.targets[(i64)row * p.cols + j], e = double_exp(z < 0 ? z : -z);
-      sum = sum + ((z > 0 ? z : z == z ? 0 : z) - z * t + double_log1p(e));
+      double above = z > 0 ? z : z == z ? 0 : z, log = double_log1p(e);
+      Cost c;
+      if (OPTIONS) c = sigmoid_cost(p, z, above + log, y, j);
+      else c = {above - z * t + log, (z < 0 ? e / (1 + e) : 1 / (1 + e)) - t};
+      sum = sum + c.cost;
       counts[0] += z > 0 && y;
       counts[1] += z > 0 && !y;
       counts[2] += !(z > 0) && y;
-      g = (float)(f * ((z < 0 ? e / (1 + e) : 1 / (1 + e)) - t));
+      g = (float)(f * c.slope);
     }
     if (p.dlogits) p.dlogits[i * p.dlogits_stride + j] = g;
   }
@@ -173,7 +239,31 @@ KERNEL(256) sigmoid_loss(Losses p) {
     p.row_losses[i] = r;
   }
 }
+KERNEL(256) sigmoid_loss(Losses p) { sigmoid_rows<false>(p); }
 EXPORT(sigmoid_loss)
+KERNEL(256) sigmoid_loss_options(Losses p) { sigmoid_rows<true>(p); }
+EXPORT(sigmoid_loss_options)
+
+// regression_loss is cpu's Regression, to the bit: a thread makes a row.
+KERNEL(256) regression_loss(Losses p) {
+  i64 i = (i64)block_x() * threads() + thread();
+  if (i >= p.rows) return;
+  Cost c = {0, 0};
+  if (int row = p.labels[i]; row >= 0) {
+    const int squared = 0, huber = 2;
+    double d = (double)p.logits[i * p.logits_stride] - (double)p.values[row], a = d < 0 ? -d : d, sign = d < 0 ? -1 : 1;
+    if (p.regression == squared) c = {d * d, 2 * d};
+    else if (p.regression == huber && a < 1) c = {d * d / 2, d};
+    else if (!(a > 0)) c = {a, d};
+    else c = {p.regression == huber ? a - 0.5 : a, sign};
+    double w = p.weights ? (double)p.weights[i] : 1;
+    c = {w * c.cost, w * c.slope};
+  }
+  RowLoss r = {c.cost, {0, 0, 0, 0}};
+  p.row_losses[i] = r;
+  if (p.dlogits) p.dlogits[i * p.dlogits_stride] = (float)c.slope;
+}
+EXPORT(regression_loss)
 
 // loss_sum adds rows up as the processor does: 64 at a time, and then those sums, in order.
 KERNEL(256) loss_sum(Losses p) {
