@@ -49,7 +49,8 @@ class Batch:
             degrees = indptr[1:] - indptr[:-1]
             destinations = torch.repeat_interleave(torch.arange(n), degrees)
             self.edges.append(torch.stack([indices, destinations]).to(DEVICE))
-            self.csr.append(torch.sparse_csr_tensor(indptr, indices, torch.ones(len(indices)), (n, sources)).to(DEVICE))
+            entries = torch.sparse_coo_tensor(torch.stack([destinations, indices]), torch.ones(len(indices)), (n, sources))
+            self.csr.append(entries.coalesce().to_sparse_csr().to(DEVICE))
             self.degrees.append(degrees.clamp(min=1).float().unsqueeze(1).to(DEVICE))
             sources = n
 

@@ -148,7 +148,14 @@ func TestDeviceOthers(t *testing.T) {
 			in.Multi = append(in.Multi, uint8(i*i%3%2))
 		}
 		compareDevice(t, m, ds, &in)
-		in.Loss, in.Weights = &Loss{Gamma: 1.5, ClassWeights: []float64{2, 1, 0.5, 3}}, randomMatrix[float32](1, 40, 4).Data
+	})
+	t.Run("labels, focal", func(t *testing.T) {
+		m := mustModel(t, sized(Spec{Model: "sage"}, 2, 80, 6, 4), ds.Graph)
+		in := *in
+		in.Multi, in.Loss, in.Weights = make([]uint8, 40*4), &Loss{Gamma: 1.5, ClassWeights: []float64{2, 1, 0.5, 3}}, randomMatrix[float32](1, 40, 4).Data
+		for i := range in.Multi {
+			in.Multi[i] = uint8(i * i % 3 % 2)
+		}
 		compareDevice(t, m, ds, &in)
 	})
 	t.Run("smoothed", func(t *testing.T) {

@@ -273,7 +273,7 @@ func TestDeviceLosses(t *testing.T) {
 		var runs [2][]float64
 		for i, device := range []string{"cpu", "cuda"} {
 			c := config()
-			c.Training.Epochs, c.Training.EvalEvery, c.Execution.Device = 2, 1, device
+			c.Training.Epochs, c.Training.EvalEvery, c.Sampling.BatchSize, c.Execution.Device = 2, 1, 150, device
 			set(&c)
 			r := started(t, c)
 			runs[i] = lossesOf(t, r)
