@@ -34,7 +34,7 @@ func TestDeviceSlab(t *testing.T) {
 		{"reorder", func(c *Config) { c.Memory.Match, c.Sampling.Reorder = "on", 3 }},
 		{"degree", func(c *Config) { c.Memory.Cache = "degree:10%" }},
 		{"hot", func(c *Config) { c.Memory.Cache, c.Memory.Match = "hot:10%", "off" }},
-		{"dynamic", func(c *Config) { c.Memory.Cache, c.Memory.Pinned = "dynamic:16KiB", "9MiB" }},
+		{"dynamic", func(c *Config) { c.Memory.Cache, c.Memory.Pinned = "dynamic:16KiB", "13MiB" }},
 		{"gns", func(c *Config) { c.Sampling.Sampler, c.Memory.Cache = "gns", "gns:5%" }},
 		{"ssp", func(c *Config) { c.Memory.Match, c.Training.Sync, c.Execution.Trainers = "on", SSP(2), 2 }},
 		{"disk", func(c *Config) {

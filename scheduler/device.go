@@ -15,6 +15,9 @@ const (
 	rowsPinned  = 8 << 20
 )
 
+// queuePiece is the least that a queue takes of the device's memory for what kernels read and work with.
+const queuePiece = 1 << 20
+
 // device fills in the terms of the device that computes. Batches and activations are those of
 // the host's plan; the rows of a chunk's neighbours are as many as nodes have on average.
 func (p *Plan) device(s *Sizes, batch, activations, widest int64) {
@@ -35,7 +38,11 @@ func (p *Plan) device(s *Sizes, batch, activations, widest int64) {
 	chunk := min(int64(p.EvalChunk), s.Nodes)
 	entries := times(chunk, s.Edges) / max(s.Nodes, 1)
 	p.onDevice("exact inference: a chunk with its neighbours", plus(times(12, entries), times(4*widest, 3*chunk+min(entries, s.Nodes))))
+	p.onDevice(fmt.Sprintf("what the queues of %d trainers and inference begin with", here), queuePiece*int64(here+1))
 	p.Pinned, p.PinnedLimit = queuePinned*int64(p.Trainers+1), s.Pinned // and inference's
+	if s.Resident {
+		p.Pinned += queuePinned // the optimiser's, which brings parameters there
+	}
 	if s.SampledByDevice {
 		p.Pinned += queuePinned
 	}

@@ -46,7 +46,7 @@ func TestDevicePlan(t *testing.T) {
 	// 512 seeds and 1,536 entries, 2,048 nodes and 4,096 entries, 6,144 nodes.
 	q := Build(s, Request{Threads: 4, Samplers: 1, Credits: 2})
 	drawn := int64(8*(513+2049) + 12*(1536+4096) + 4*6144)
-	if term(q, "graph") != 77<<20 || q.Pinned != 3*queuePinned || term(q, "sampled batches, up to 2") != 2*(drawn+drawn/4) || term(q, "what the sampler works with") != 8<<14+5*4096 ||
+	if term(q, "graph") != 77<<20 || q.Pinned != 4*queuePinned || term(q, "what the queues of 1 trainers") != 2*queuePiece || term(q, "sampled batches, up to 2") != 2*(drawn+drawn/4) || term(q, "what the sampler works with") != 8<<14+5*4096 ||
 		term(q, "parameters, 2 gradients") != 5*4*200_000 {
 		t.Errorf("plan %v", q)
 	}

@@ -116,8 +116,8 @@ func (d *Driver) Fail(function string, after, code int) {
 }
 
 // Count returns how many of contexts, allocations, bytes, pinned, streams, events or
-// modules there are, how many bytes went "to device" and "to host", or how often a function
-// was called.
+// modules there are, how many bytes of the host's were "pinned at most", went "to device" and
+// "to host", or how often a function was called.
 func (d *Driver) Count(what string) int { return d.ask(d.count, what, 0, 0) }
 
 func (d *Driver) ask(f uintptr, name string, a, b uintptr) int {

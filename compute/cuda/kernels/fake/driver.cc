@@ -9,6 +9,7 @@
 // fake_fail lets calls fail, fake_set sets what a device has. GNNACTOR_FAKE_MUTANT names the
 // mutant whose kernels take the others' place, if the library has any.
 #include FAKE_KERNELS
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -64,6 +65,13 @@ uint64_t to_device, to_host; // bytes that were copied
 std::set<Module *> modules;
 std::map<uint64_t, size_t> pinned;
 std::map<uint64_t, std::pair<size_t, unsigned>> registered; // memory of the host's, and how
+size_t pinned_most; // bytes of both at one time
+void count_pinned() {
+  size_t n = 0;
+  for (auto &p : pinned) n += p.second;
+  for (auto &p : registered) n += p.second.first;
+  pinned_most = std::max(pinned_most, n);
+}
 FILE *recording; // of launches, for replay.cc; null: none
 std::map<std::string, int> recorded;
 std::map<std::string, std::pair<long, int>> failures; // of a function: how many calls pass before it fails, and its error
@@ -220,7 +228,7 @@ API fake_set(const char *what, long v) {
   else if (w == "capability") capability = v;
   else if (w == "memory") for (auto &d : devices) d.memory = v;
   else if (w == "reset") { // to what it was at first; nothing may be held
-    failures.clear(); calls.clear(); report.clear(); to_device = to_host = 0;
+    failures.clear(); calls.clear(); report.clear(); to_device = to_host = pinned_most = 0;
     device_count = 1, driver_version = 13000, capability = 80, initialized = false;
     for (auto &d : devices) d.memory = 1ull << 30, d.lost = 0;
   } else return INVALID_VALUE;
@@ -243,6 +251,7 @@ extern "C" __attribute__((visibility("default"))) long fake_count(const char *wh
   else if (w == "allocations") for (auto &d : devices) n += d.allocations.size();
   else if (w == "bytes") for (auto &d : devices) n += d.used;
   else if (w == "pinned") n = pinned.size() + registered.size();
+  else if (w == "pinned at most") n = pinned_most;
   else if (w == "streams") n = streams.size();
   else if (w == "events") n = events.size();
   else if (w == "modules") n = modules.size();
@@ -371,7 +380,7 @@ API cuMemFree_v2(uint64_t p) {
   if (!ok) return broken(d, ILLEGAL_ADDRESS, "something was written behind an allocation of " + std::to_string(n) + " bytes");
   return code;
 }
-API cuMemHostAlloc(void **p, size_t n, unsigned) { ENTER() *p = aligned_alloc(page, (n + page - 1) / page * page); pinned[(uint64_t)*p] = n; return SUCCESS; }
+API cuMemHostAlloc(void **p, size_t n, unsigned) { ENTER() *p = aligned_alloc(page, (n + page - 1) / page * page); pinned[(uint64_t)*p] = n; count_pinned(); return SUCCESS; }
 API cuMemFreeHost(void *p) {
   ENTER()
   if (!pinned.erase((uint64_t)p)) return INVALID_VALUE;
@@ -386,6 +395,7 @@ API cuMemHostRegister_v2(void *p, size_t n, unsigned flags) {
   if (!n || flags & ~15u) return INVALID_VALUE;
   if (i != registered.begin() && (--i, i->first + i->second.first > (uint64_t)p)) return 712; // it is registered already
   registered[(uint64_t)p] = {n, flags};
+  count_pinned();
   return SUCCESS;
 }
 API cuMemHostUnregister(void *p) {
