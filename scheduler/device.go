@@ -31,13 +31,14 @@ func (p *Plan) device(s *Sizes, batch, activations, widest int64) {
 		p.onDevice(fmt.Sprintf("parameters and gradients of %d trainers", p.Trainers), times(8*s.Parameters, int64(p.Trainers)))
 	}
 	here := share(p.Trainers, max(s.Devices, 1))
-	p.onDevice(fmt.Sprintf("batches and activations of %d trainers", here), times(plus(batch, activations), int64(here)))
+	// Memory that grows has an eighth to spare.
+	p.onDevice(fmt.Sprintf("batches and activations of %d trainers", here), times(plus(batch, activations)/8*9, int64(here)))
 	if s.Workspace > 0 {
 		p.onDevice(fmt.Sprintf("what cuBLAS works with, for %d trainers and inference", here), times(s.Workspace, int64(here+1)))
 	}
 	chunk := min(int64(p.EvalChunk), s.Nodes)
 	entries := times(chunk, s.Edges) / max(s.Nodes, 1)
-	p.onDevice("exact inference: a chunk with its neighbours", plus(times(12, entries), times(4*widest, 3*chunk+min(entries, s.Nodes))))
+	p.onDevice("exact inference: a chunk with its neighbours", plus(times(12, entries), times(4*widest, 3*chunk+min(entries, s.Nodes)))/8*9)
 	p.onDevice(fmt.Sprintf("what the queues of %d trainers and inference begin with", here), queuePiece*int64(here+1))
 	p.Pinned, p.PinnedLimit = queuePinned*int64(p.Trainers+1), s.Pinned // and inference's
 	if s.Resident {
