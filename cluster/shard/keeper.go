@@ -69,7 +69,7 @@ type Keeper struct {
 	tasks  sync.WaitGroup
 	moving sync.Mutex // held while shards are brought or let go
 	kind   string
-	begun  atomic.Bool // MinNodes nodes were there
+	begun  atomic.Bool // MinNodes were there
 
 	taken, left atomic.Int64
 }

@@ -185,7 +185,6 @@ func Compile(t testing.TB, sources fs.FS, file string, flags ...string) string {
 	}
 	flags = append([]string{"-std=gnu++17", "-march=native", "-ffp-contract=off", "-g1", "-Wall", "-Wno-unknown-pragmas", "-pthread"}, flags...)
 	sum := sha256.New()
-	io.WriteString(sum, module)
 	fmt.Fprintln(sum, cpuid.CPU.BrandName, string(version), file, flags)
 	dir := t.TempDir()
 	var headers, all strings.Builder
@@ -208,7 +207,7 @@ func Compile(t testing.TB, sources fs.FS, file string, flags ...string) string {
 			if _, number, ok := strings.Cut(name, MutantOf); ok {
 				mutant = number
 			}
-			fmt.Fprintf(&all, module, mutant, name, path)
+			fmt.Fprintf(&all, "#undef MUTANT\n#define MUTANT %s\nnamespace %s_cu {\n#include %q\n}\n", mutant, name, path)
 		}
 		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(path)), 0o755); err != nil {
 			return err
@@ -247,22 +246,6 @@ func Compile(t testing.TB, sources fs.FS, file string, flags ...string) string {
 	}
 	return made
 }
-
-// module includes a source, whose shared memory is a section of its own.
-const module = `
-#undef MUTANT
-#undef SECTION
-#undef SHARED_BEGIN
-#undef SHARED_END
-#define MUTANT %[1]s
-#define SECTION "shared_%[2]s"
-#define SHARED_BEGIN __start_shared_%[2]s
-#define SHARED_END __stop_shared_%[2]s
-extern "C" char __start_shared_%[2]s[] __attribute__((weak)), __stop_shared_%[2]s[] __attribute__((weak));
-namespace %[2]s_cu {
-#include %[3]q
-}
-`
 
 // keep copies a file to where others find it, at once and whole.
 func keep(from, to string) error {

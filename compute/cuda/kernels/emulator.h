@@ -18,8 +18,7 @@
 #include <string>
 #include <vector>
 #define KERNEL(threads) static void
-// What includes a source says which of its own SECTION, SHARED_BEGIN and SHARED_END are.
-#define EXPORT(name) static emulator::Kernel exported_##name(#name, name, MUTANT, {SHARED_BEGIN, SHARED_END});
+#define EXPORT(name) static emulator::Kernel exported_##name(#name, name, MUTANT);
 #define DEVICE static inline
 #define UNROLL
 
@@ -53,8 +52,6 @@ struct Copies {
   }
 };
 
-struct Range { char *begin, *end; };
-
 // A kernel and how to call it with parameters as cuLaunchKernel takes them.
 struct Kernel {
   const char *name;
@@ -62,9 +59,8 @@ struct Kernel {
   void (*function)();
   void (*call)(void (*)(), void **);
   std::vector<int> sizes; // of parameters; 0: a pointer
-  Range shared;           // memory of its source's kernels
   static std::vector<Kernel *> &all() { static std::vector<Kernel *> k; return k; }
-  template <class... A> Kernel(const char *n, void (*f)(A...), int m, Range s) : name(n), mutant(m), function((void (*)())f), call(&Kernel::with<A...>), shared(s) {
+  template <class... A> Kernel(const char *n, void (*f)(A...), int m) : name(n), mutant(m), function((void (*)())f), call(&Kernel::with<A...>) {
     sizes = {(std::is_pointer_v<A> ? 0 : (int)sizeof(A))...};
     all().push_back(this);
   }
@@ -75,7 +71,8 @@ struct Kernel {
 struct Grid { int x = 1, y = 1, threads = 1; };
 
 #ifndef EMULATE_THREADS
-#define SHARED static __attribute__((section(SECTION)))
+#define SHARED static __attribute__((section("shared_memory")))
+extern "C" char __start_shared_memory[] __attribute__((weak)), __stop_shared_memory[] __attribute__((weak));
 
 enum State { READY, AT_BARRIER, AT_SHUFFLE, ENDED };
 struct Fiber {
@@ -129,7 +126,7 @@ inline void start(Fiber &f) {
 inline const char *run_block(int n) {
   static unsigned round = 0, block = 0;
   static char told[200];
-  if (kernel->shared.begin) memset(kernel->shared.begin, 0xff, kernel->shared.end - kernel->shared.begin);
+  if (__start_shared_memory) memset(__start_shared_memory, 0xff, __stop_shared_memory - __start_shared_memory);
   if ((int)fibers.size() < n) fibers.resize(n);
   for (int i = 0; i < n; i++) start(fibers[i]);
   failure = nullptr;

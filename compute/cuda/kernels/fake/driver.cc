@@ -40,7 +40,6 @@ struct Device {
 };
 const uint64_t first_base = 1ull << 36, base_step = 1ull << 34, page = 4096, alignment = 256;
 const unsigned char canary = 0xa5;
-const size_t kept_pages = 64; // of an allocation that is freed
 Device devices[4];
 int device_count = 1, driver_version = 13000, capability = 80;
 bool initialized;
@@ -84,12 +83,6 @@ struct Access { // to all devices' memory, for as long as any of them lasts
   static inline int held = 0;
   Access() { if (!held++) for (auto &d : devices) allow(&d, true); }
   ~Access() { if (!--held) for (auto &d : devices) allow(&d, false); }
-};
-struct PartAccess { // to some pages
-  void *at;
-  size_t n;
-  PartAccess(uint64_t p, size_t bytes) : at((void *)p), n(bytes) { if (!Access::held) mprotect(at, n, PROT_READ | PROT_WRITE); }
-  ~PartAccess() { if (!Access::held) mprotect(at, n, PROT_NONE); }
 };
 
 // enter counts a call and says how it fails before it begins, or 0.
@@ -356,7 +349,7 @@ API cuMemAlloc_v2(uint64_t *p, size_t n) {
   }
   if (at + room + page > d->base + base_step) return OUT_OF_MEMORY;
   d->end = std::max(d->end, at + room + page);
-  PartAccess access(at, room);
+  Access access;
   *p = at + (room - n) / alignment * alignment; // its last byte is near its page's
   memset((void *)at, 0xff, room);
   memset((void *)(*p + n), canary, at + room - (*p + n));
@@ -370,13 +363,12 @@ API cuMemFree_v2(uint64_t p) {
   auto a = d->allocations.find(p);
   if (a == d->allocations.end()) return INVALID_VALUE;
   int code = everything(d);
-  size_t n = a->second, room = (n + page - 1) / page * page;
-  PartAccess access(p / page * page, room);
+  Access access;
   bool ok = intact(*a);
+  size_t n = a->second, room = (n + page - 1) / page * page;
   d->used -= room;
   d->allocations.erase(a);
-  if (room > kept_pages * page) madvise((void *)(p / page * page), room, MADV_DONTNEED);
-  else memset((void *)(p / page * page), 0xff, room); // pages that are there already are what is next allocated
+  madvise((void *)(p / page * page), room, MADV_DONTNEED);
   if (!ok) return broken(d, ILLEGAL_ADDRESS, "something was written behind an allocation of " + std::to_string(n) + " bytes");
   return code;
 }
