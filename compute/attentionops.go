@@ -33,10 +33,20 @@ type Attention[T cpu.Float] struct {
 // value per entry and feature is stored.
 func (t *Tape[T]) Attend(b *graph.Block, v *Value[T], o Attention[T]) *Value[T] {
 	y := t.New(b.NumDst, v.cols)
+	t.attend(y, y.dense, b, v, o, nil)
+	return y
+}
+
+// attend is Attend, whose result it writes to into; y takes its gradient, which part, if it is not nil, has where the softmax has entries in
+// other pieces, too.
+func (t *Tape[T]) attend(y *Value[T], into cpu.Matrix[T], b *graph.Block, v *Value[T], o Attention[T], part *softmaxPart[T]) {
 	m := v.Matrix()
 	v.read = true
 	h := o.Heads
 	a := &cpu.Attention[T]{Block: b, Heads: h, Slope: o.Slope, Loops: o.Loops, Weights: o.Weights, Drop: o.Drop, Alpha: t.mem.Alloc(len(b.Indices) * h)}
+	if part != nil {
+		a.LogSum, a.Targets = part.sums, part.targets
+	}
 	if o.Loops {
 		a.Self = t.mem.Alloc(b.NumDst * h)
 	}
@@ -51,12 +61,16 @@ func (t *Tape[T]) Attend(b *graph.Block, v *Value[T], o Attention[T]) *Value[T] 
 		o.Src.read, o.Dst.read = true, true
 		a.Additive(t.x, o.Src.Matrix(), o.Dst.Matrix())
 	}
-	a.Sum(t.x, y.dense, m)
+	a.Sum(t.x, into, m)
 	t.Record(y, func() {
+		g := y.grad
+		if part != nil {
+			g, a.Products = part.gradient()
+		}
 		tr := t.transpose(b)
 		ds, dself := t.mem.Alloc(len(a.Alpha)), t.mem.Alloc(len(a.Self))
 		dv := t.matrix(v.rows, v.cols)
-		a.Backward(t.x, tr, dv, y.grad, m, ds, dself)
+		a.Backward(t.x, tr, dv, g, m, ds, dself)
 		if o.Att != nil {
 			dr, datt := t.matrix(b.NumDst, v.cols), t.matrix(o.Att.rows, o.Att.cols)
 			a.DynamicBackward(t.x, tr, ds, dself, m, o.Right.Matrix(), o.Att.dense.Data[:v.cols], dv, dr, datt.Data)
@@ -77,7 +91,6 @@ func (t *Tape[T]) Attend(b *graph.Block, v *Value[T], o Attention[T]) *Value[T] 
 		}
 		t.addGrad(v, dv)
 	}, v, o.Src, o.Dst, o.Edge, o.Right, o.Att)
-	return y
 }
 
 // FoldHeads returns the Heads×in matrix whose row h is att[h]ᵀ·W_h, W_h the rows

@@ -59,7 +59,7 @@ func (m *Model) BindElsewhere(f *Facts, rows RowSource) error {
 	}
 	m.degrees = f.Degrees
 	if norm {
-		m.norm = &gcnNorm{f.InvSqrt, f.Loops}
+		m.norm = &gcnNorm{invSqrt: f.InvSqrt, loop: f.Loops}
 	}
 	return nil
 }

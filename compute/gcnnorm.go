@@ -16,9 +16,13 @@ import (
 type gcnNorm struct {
 	invSqrt []float32 // d̂^-½
 	loop    []float32 // s; nil: all 1
+	targets []float32 // d̂^-½ of a piece's mirrors of targets
 }
 
-func newGCNNorm(g *graph.Graph) *gcnNorm {
+func newGCNNorm(g *graph.Graph) *gcnNorm { return gcnNormOf(g, nil) }
+
+// gcnNormOf is newGCNNorm where each node has weights of edges elsewhere, too: elsewhere, if not nil, has their sums.
+func gcnNormOf(g *graph.Graph, elsewhere []float64) *gcnNorm {
 	n := g.NumNodes()
 	norm := &gcnNorm{invSqrt: make([]float32, n)}
 	if g.Weights != nil {
@@ -36,6 +40,9 @@ func newGCNNorm(g *graph.Graph) *gcnNorm {
 			} else {
 				sum += w
 			}
+		}
+		if elsewhere != nil {
+			sum += elsewhere[v]
 		}
 		if d := sum + loop; d > 0 {
 			norm.invSqrt[v] = float32(1 / math.Sqrt(d))

@@ -14,14 +14,15 @@ import (
 type halo struct {
 	piece    *Piece
 	exchange Exchange
-	ids      []uint32 // of all nodes of the piece
+	ids      []uint32     // of all nodes of the piece
+	rows     *graph.Block // of the mirrors of targets, where sums are made in several pieces
 
 	ctx  context.Context // of a gradient
 	step int
 	told int // rounds of sums so far
 	err  error
 
-	table, back []float32 // some columns of all nodes, and gradients of some rows; kept from one gradient to the next
+	table, back, sums []float32 // some columns of all nodes, of some rows, and of the mirrors of targets; kept from one gradient to the next
 
 	sent  [][]float32         // in this gradient, as many values as are kept
 	kept  int                 // of them
@@ -80,26 +81,27 @@ func received[T cpu.Float](t *Tape[T], l int, made []*Value[T]) []*Value[T] {
 	return all
 }
 
-func (h *halo) nodes() int { return h.piece.Masters + len(h.piece.Others) }
+func (h *halo) nodes() int { return h.piece.in() }
 
 // bring makes y, which received returned, dense.
 func (t *Tape[T]) bring(y *Value[T]) {
 	h, v := t.halo, y.masters
 	m := h.piece.Masters
 	y.dense, y.owned = t.matrix(y.rows, y.cols), true
-	t.sendRows(v, 0, v.cols, v.cols, func(int) string { return y.round })
+	t.sendRows(&h.piece.Sources, v, 0, v.cols, v.cols, func(int) string { return y.round })
 	t.takeRows(y.round, y.dense, v.columns(0, v.cols))
 	t.Record(y, func() {
 		t.sendBack(y.round, y.grad.View(m, y.rows, 0, y.cols))
 		t.addGrad(v, y.grad.View(0, m, 0, y.cols))
 		g, _ := v.gradient()
-		t.takeBack(y.round, g)
+		t.takeBack(&h.piece.Sources, "back-"+y.round, g)
 	}, v)
 }
 
 // aggregateStripes is Aggregate of x, which received returned and nobody else reads: rows of a stripe are sent while the one before
-// is aggregated, and so are their gradients. No bit depends on stripes, as a column's sums are of that column alone.
-func (t *Tape[T]) aggregateStripes(b *graph.Block, x *Value[T], reduce cpu.Reduce, weights, self []T) *Value[T] {
+// is aggregated, and so are their gradients. No bit depends on stripes, as a column's sums are of that column alone. rest, if it is not nil,
+// is what it takes of sums that are made in several pieces.
+func (t *Tape[T]) aggregateStripes(b *graph.Block, x *Value[T], reduce cpu.Reduce, weights, self []T, rest *partialSums[T]) *Value[T] {
 	h, v := t.halo, x.masters
 	m, width := h.piece.Masters, stripe(x.cols)
 	if n := h.nodes() * min(width, x.cols); cap(h.table) < n {
@@ -113,25 +115,40 @@ func (t *Tape[T]) aggregateStripes(b *graph.Block, x *Value[T], reduce cpu.Reduc
 		}
 	}
 	o := cpu.AggregateOptions[T]{Reduce: reduce, Weights: weights, Self: self}
+	if rest != nil {
+		o.Reduce = rest.reduce
+	}
 	var won [][]uint32 // Max: of each stripe
 	sum := func(y *Value[T]) {
 		sent := 0 // columns
+		behind := func() {}
 		each(func(k, from, to int, round string, table cpu.Matrix[T]) {
 			if sent < min(to+width, x.cols) {
-				end := min(max(to+width, sent+h.packs(width)), x.cols)
-				t.sendRows(v, sent, end, width, func(at int) string { return fmt.Sprintf("%s-%d", x.round, at/width) })
+				end := min(max(to+width, sent+h.packs(&h.piece.Sources, width)), x.cols)
+				t.sendRows(&h.piece.Sources, v, sent, end, width, func(at int) string { return fmt.Sprintf("%s-%d", x.round, at/width) })
 				sent = end
 			}
 			t.takeRows(round, table, v.columns(from, to))
 			if h.err != nil {
 				return
 			}
-			if reduce == cpu.Max && t.record && x.needs {
+			into := y.dense.View(0, y.rows, from, to)
+			marks := reduce == cpu.Max && t.record && x.needs
+			if marks {
 				o.Argmax = t.marks.Alloc(b.NumDst * (to - from))
 				won = append(won, o.Argmax)
 			}
-			cpu.Aggregate(t.x, y.dense.View(0, y.rows, from, to), b, cpu.Source[T]{Dense: table}, o)
+			if rest != nil {
+				rest.send(t, round, table, marks)
+			}
+			cpu.Aggregate(t.x, into, b, cpu.Source[T]{Dense: table}, o)
+			if rest != nil {
+				behind()
+				argmax := o.Argmax
+				behind = func() { rest.take(t, b, round, into, argmax) }
+			}
 		})
+		behind()
 	}
 	y := t.summed(b, v, reduce, weights, self, sum)
 	t.Record(y, func() {
@@ -141,11 +158,23 @@ func (t *Tape[T]) aggregateStripes(b *graph.Block, x *Value[T], reduce cpu.Reduc
 		g, add := v.gradient()
 		o := o
 		behind := func() {}
+		if rest != nil {
+			rest.begin(t, y.grad)
+		}
 		each(func(k, from, to int, round string, table cpu.Matrix[T]) {
 			if won != nil {
 				o.Argmax = won[k]
 			}
+			if rest != nil && k == 0 {
+				rest.sendBack(t, round, y.grad.View(0, y.rows, from, to), k)
+			}
+			if next := min(to+width, x.cols); rest != nil && to < next {
+				rest.sendBack(t, fmt.Sprintf("%s-%d", x.round, k+1), y.grad.View(0, y.rows, to, next), k+1)
+			}
 			cpu.AggregateBackward(t.x, table, t.transpose(b), y.grad.View(0, y.rows, from, to), o)
+			if rest != nil {
+				rest.takeBack(t, round, table, k)
+			}
 			t.sendBack(round, table.View(m, table.Rows, 0, table.Cols))
 			into, own := g.View(0, m, from, to), table.View(0, m, 0, table.Cols)
 			if add {
@@ -154,7 +183,7 @@ func (t *Tape[T]) aggregateStripes(b *graph.Block, x *Value[T], reduce cpu.Reduc
 				cpu.Copy(t.x, into, own)
 			}
 			behind()
-			behind = func() { t.takeBack(round, into) }
+			behind = func() { t.takeBack(&h.piece.Sources, "back-"+round, into) }
 		})
 		behind()
 	}, v)
@@ -200,19 +229,19 @@ func (v *Value[T]) columns(from, to int) cpu.Source[T] {
 
 // packs returns how many columns, of whole stripes, of the rows that others read are copied at once: rows lie wherever they do, and a part of
 // one takes nearly as long as all of it.
-func (h *halo) packs(width int) int {
+func (h *halo) packs(m *Mirrors, width int) int {
 	const most = 8 << 20 // values
 	rows := 0
-	for _, ids := range h.piece.Sends {
+	for _, ids := range m.Sends {
 		rows += len(ids)
 	}
 	return max(1, most/max(1, rows*width)) * width
 }
 
-// sendRows sends columns [from, to) of the masters' rows to each piece that reads them, width of them in each round.
-func (t *Tape[T]) sendRows(v *Value[T], from, to, width int, round func(column int) string) {
+// sendRows sends columns [from, to) of the masters' rows to each piece that mirrors them, width of them in each round.
+func (t *Tape[T]) sendRows(m *Mirrors, v *Value[T], from, to, width int, round func(column int) string) {
 	h := t.halo
-	for q, ids := range h.piece.Sends {
+	for q, ids := range m.Sends {
 		if len(ids) == 0 || h.err != nil {
 			continue
 		}
@@ -249,8 +278,8 @@ func (t *Tape[T]) takeRows(round string, table cpu.Matrix[T], masters cpu.Source
 		cpu.Copy(t.x, own, masters.Dense)
 	}
 	rows := any(table.Data).([]float32)
-	for q := range h.piece.Sends {
-		from, to := m+h.piece.Reads[q], m+h.piece.Reads[q+1]
+	for q := range h.piece.pieces() {
+		from, to := m+h.piece.Sources.Reads[q], m+h.piece.Sources.Reads[q+1]
 		if from < to && h.err == nil {
 			h.err = h.exchange.Receive(h.ctx, round, q, h.piece.Index, rows[from*table.Cols:to*table.Cols])
 		}
@@ -260,8 +289,8 @@ func (t *Tape[T]) takeRows(round string, table cpu.Matrix[T], masters cpu.Source
 // sendBack sends gradients of the others' rows to where they come from.
 func (t *Tape[T]) sendBack(round string, others cpu.Matrix[T]) {
 	h := t.halo
-	for q := range h.piece.Sends {
-		from, to := h.piece.Reads[q], h.piece.Reads[q+1]
+	for q := range h.piece.pieces() {
+		from, to := h.piece.Sources.Reads[q], h.piece.Sources.Reads[q+1]
 		if from == to || h.err != nil {
 			continue
 		}
@@ -271,10 +300,10 @@ func (t *Tape[T]) sendBack(round string, others cpu.Matrix[T]) {
 	}
 }
 
-// takeBack adds what the others sent of the masters' gradients to g.
-func (t *Tape[T]) takeBack(round string, g cpu.Matrix[T]) {
+// takeBack adds what the others sent of the masters' rows to g, in the order of the pieces.
+func (t *Tape[T]) takeBack(m *Mirrors, round string, g cpu.Matrix[T]) {
 	h := t.halo
-	for q, ids := range h.piece.Sends {
+	for q, ids := range m.Sends {
 		if len(ids) == 0 || h.err != nil {
 			continue
 		}
@@ -282,22 +311,16 @@ func (t *Tape[T]) takeBack(round string, g cpu.Matrix[T]) {
 			h.back = make([]float32, n)
 		}
 		rows := h.back[:len(ids)*g.Cols]
-		if h.err = h.exchange.Receive(h.ctx, "back-"+round, q, h.piece.Index, rows); h.err != nil {
+		if h.err = h.exchange.Receive(h.ctx, round, q, h.piece.Index, rows); h.err != nil {
 			continue
 		}
-		from := of[T](rows)
-		t.chunks(len(ids), func(i int) {
-			to := g.Row(int(ids[i]))
-			for j, x := range from[i*g.Cols : (i+1)*g.Cols] {
-				to[j] += x
-			}
-		})
+		t.addRows(g, ids, of[T](rows))
 	}
 }
 
 // gather returns what each piece has in the place of words, nil of one without masters; after an error none has anything.
 func (h *halo) gather(words []float64) [][]float64 {
-	all := make([][]float64, len(h.piece.Sends))
+	all := make([][]float64, h.piece.pieces())
 	if h.err != nil {
 		return all
 	}

@@ -179,7 +179,11 @@ func (r *inference) layer(l int, src, dst *nodeSet) error {
 // put computes the rows of r.out from row i, of all in all, from the destinations' old values x and
 // Transform's results h for the sources of c's block.
 func (r *inference) put(l int, c *Context[float32], x *Value[float32], h []*Value[float32], i, all int) {
-	y := r.apply(l, x, c.sum(r.layers[l].Gather(c, x, h)))
+	r.store(r.apply(l, x, c.sum(r.layers[l].Gather(c, x, h))), i, all)
+}
+
+// store has y be the rows of r.out from row i, of all in all.
+func (r *inference) store(y *Value[float32], i, all int) {
 	if r.out.Data == nil {
 		r.out = cpu.NewMatrix[float32](all, y.cols)
 	}

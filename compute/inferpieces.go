@@ -28,6 +28,15 @@ const PieceOutputs = "outputs"
 // PieceRound is the name of the round in which rows for layer l are exchanged.
 func PieceRound(l int) string { return fmt.Sprintf("layer-%d", l) }
 
+// PieceRounds are the names of all rounds in which rows of layer l are exchanged: those that edges read, those that attention reads of
+// targets, and what is summed for them.
+func PieceRounds(l int) []string {
+	return []string{PieceRound(l), targetsRound(l), sumsRound(l)}
+}
+
+func targetsRound(l int) string { return PieceRound(l) + "-targets" }
+func sumsRound(l int) string    { return PieceRound(l) + "-sums" }
+
 // PieceInference says how InferPieces computes.
 type PieceInference struct {
 	Pieces   []*Piece // those that are computed here: all, or some each in several places
@@ -42,7 +51,7 @@ type PieceInference struct {
 // InferPieces is Infer for all nodes of a divided graph, layer by layer over pieces: Transform on
 // masters, one exchange of the rows that other pieces read, each sent once to each that does, then
 // Gather, Sum and Apply where the edges lie. The bits are those of Infer on the graph whose ids the
-// pieces have. m is bound to graph.Elsewhere, of the whole graph's size.
+// pieces have, if edges lie with their targets; else they are a function of the pieces. m is bound to graph.Elsewhere, of the whole graph's size.
 //
 // Memory is needed for what the model makes of one piece's nodes and of those that it reads, at a time,
 // beside what Shelf and Exchange hold, and 4 bytes a node for gcn and mixhop. What is on the shelf
@@ -172,6 +181,22 @@ func (r *piecesRun) convolve(l int) error {
 	round := PieceRound(l)
 	made := func(k int) string { return fmt.Sprintf("sent-%d-%d", l, k) }
 	var stays []bool // of each result of Transform: that it is the values themselves
+	// read returns what edges of p read of nodes: a row for each of its nodes.
+	read := func(p *Piece) ([]*graph.Features, error) {
+		tables := make([]*graph.Features, len(stays))
+		for k := range tables {
+			if stays[k] {
+				continue
+			}
+			m, err := r.Shelf.Get(made(k), p.Index)
+			if err != nil {
+				return nil, err
+			}
+			tables[k] = graph.NewFeatures(m.Rows, m.Cols, m.Data)
+		}
+		return p.receive(r.ctx, r.Exchange, round, r.values, tables)
+	}
+	var parts partialLayer
 	err := r.each(func(p *Piece) error {
 		if err := r.load(l, p); err != nil {
 			return err
@@ -193,8 +218,23 @@ func (r *piecesRun) convolve(l int) error {
 				}
 			}
 		}
-		return p.send(r.ctx, r.Exchange, round, r.values, tables)
+		if err := p.send(r.ctx, r.Exchange, round, &p.Sources, r.values, tables); err != nil || p.Partial == nil {
+			return err
+		}
+		return r.sendTargets(l, p, &parts)
 	})
+	if err == nil && r.Pieces[0].Partial != nil {
+		err = r.each(func(p *Piece) error {
+			if err := r.load(l, p); err != nil {
+				return err
+			}
+			all, err := read(p)
+			if err != nil {
+				return err
+			}
+			return r.partial(l, p, all, &parts)
+		})
+	}
 	if err != nil {
 		return err
 	}
@@ -205,30 +245,25 @@ func (r *piecesRun) convolve(l int) error {
 		if err := r.load(l, p); err != nil {
 			return err
 		}
-		tables := make([]*graph.Features, len(stays))
-		for k := range tables {
-			if stays[k] {
-				continue
+		if p.Partial != nil {
+			if err := r.join(l, p, &parts); err != nil {
+				return err
 			}
-			m, err := r.Shelf.Get(made(k), p.Index)
+		} else {
+			all, err := read(p)
 			if err != nil {
 				return err
 			}
-			tables[k] = graph.NewFeatures(m.Rows, m.Cols, m.Data)
+			if err := r.compute(l, p, all); err != nil {
+				return err
+			}
 		}
-		all, err := p.receive(r.ctx, r.Exchange, round, r.values, tables)
-		if err != nil {
-			return err
-		}
-		if err := r.compute(l, p, all); err != nil {
-			return err
-		}
-		for k := range tables {
+		for k := range stays {
 			if err := r.Shelf.Drop(made(k), p.Index); err != nil {
 				return err
 			}
 		}
-		err = r.Shelf.Put(r.resultOf(l), p.Index, r.out)
+		err := r.Shelf.Put(r.resultOf(l), p.Index, r.out)
 		r.out = cpu.Matrix[float32]{} // the shelf may have it elsewhere
 		return err
 	})
@@ -243,26 +278,46 @@ func (r *piecesRun) convolve(l int) error {
 
 // compute sets r.out to layer l's results for p's masters, given what edges read: a row for each of p's nodes.
 func (r *piecesRun) compute(l int, p *Piece, read []*graph.Features) error {
-	masters := &nodeSet{n: p.Masters}
 	r.out = cpu.Matrix[float32]{}
-	r.rows.reset(p.In, &nodeSet{n: p.Masters + len(p.Others)}, masters, false)
-	for i := 0; i < p.Masters; i += r.chunk {
-		n := min(r.chunk, p.Masters-i)
+	return r.chunks(l, p, read, func(c *Context[float32], x *Value[float32], h []*Value[float32], i int) {
+		r.put(l, c, x, h, i, p.Masters)
+	})
+}
+
+// chunks has do called for each chunk of p's masters, from the i-th: with their old values x and those that edges into them read.
+func (r *piecesRun) chunks(l int, p *Piece, read []*graph.Features, do func(c *Context[float32], x *Value[float32], h []*Value[float32], i int)) error {
+	r.rows.reset(p.In, &nodeSet{n: p.in()}, &nodeSet{n: p.Masters}, false)
+	return r.someOf(p.Masters, func(i, n int) error {
 		c, err := r.begin(l, r.rows.cut(i, n, nil))
 		if err != nil {
 			return err
-		}
-		r.ids = resized(r.ids, n)
-		for k := range r.ids {
-			r.ids[k] = uint32(i + k)
 		}
 		var h []*Value[float32]
 		for _, t := range read {
 			h = append(h, c.Table(t, r.rows.block.NumSrc, r.rows.positions))
 		}
-		r.put(l, c, r.inference.input(r.values, n, r.ids), h, i, p.Masters)
+		do(c, r.old(i, n), h, i)
+		return nil
+	})
+}
+
+// someOf has do called for each chunk of rows.
+func (r *piecesRun) someOf(rows int, do func(i, n int) error) error {
+	for i := 0; i < rows; i += r.chunk {
+		if err := do(i, min(r.chunk, rows-i)); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// old returns the old values of n masters, from the i-th.
+func (r *piecesRun) old(i, n int) *Value[float32] {
+	r.ids = resized(r.ids, n)
+	for k := range r.ids {
+		r.ids[k] = uint32(i + k)
+	}
+	return r.inference.input(r.values, n, r.ids)
 }
 
 // heads computes what follows the convolutions.
@@ -311,21 +366,43 @@ func (m *Model) PieceMemory(pieces []*Piece) (peak, kept int64) {
 		layers = append(layers, v)
 		old, in, widest = v.made, v.made, max(widest, v.sent, v.made)
 	}
+	told, most := int64(1), int64(0)
+	if s.Model == "gatv2" {
+		told = 2
+	}
+	if s.Model == "sage" && s.reduce() == cpu.Max {
+		most = 1
+	}
 	stay := int64(2)
 	if s.JumpingKnowledge != "" {
 		stay = int64(s.Layers)
 		layers = append(layers, values{stay * old, 0, int64(s.OutDim)})
 	}
-	var masters, reads, largest int64
+	var masters, reads, sums, largest int64
 	for _, p := range pieces {
-		n, others, message := int64(p.Masters), int64(len(p.Others)), 0
+		n, others, message := int64(p.Masters), int64(len(p.Sources.IDs)), 0
 		masters, reads = masters+n, reads+others
-		for q, ids := range p.Sends {
-			message = max(message, len(ids), p.Reads[q+1]-p.Reads[q])
+		if p.Partial != nil {
+			sums += n
 		}
+		for q := range p.pieces() {
+			message = max(message, p.Sources.Reads[q+1]-p.Sources.Reads[q])
+		}
+		for _, ids := range p.Sources.Sends {
+			message = max(message, len(ids))
+		}
+		targets := int64(len(p.Targets.IDs))
+		sums += targets
 		for _, v := range layers {
-			largest = max(largest, n*(v.old+2*v.sent+v.made)+(others+copies*int64(message))*v.sent+2*(n+others))
+			if p.Partial == nil {
+				largest = max(largest, n*(v.old+2*v.sent+v.made)+(others+copies*int64(message))*v.sent+2*(n+others))
+				continue
+			}
+			// First sums are made, of masters, and then for others, with what attention reads of those; then masters' are put together, by
+			// messages of no more rows than masters, and, of maxima, with a number for each.
+			first := n*(v.old+2*v.sent) + (others+copies*int64(message)+max(n, told*targets))*v.sent
+			largest = max(largest, first+2*(n+others), n*(v.old+(2+most)*v.sent+v.made))
 		}
 	}
-	return 4 * (largest + masters + reads), 4 * ((masters*stay + masters + reads) * widest)
+	return 4 * (largest + masters + reads), 4 * ((masters*stay + masters + reads + sums) * widest)
 }

@@ -161,11 +161,19 @@ func (c *Context[T]) sum(m Message[T]) *Value[T] {
 	if m.Entries != nil {
 		return c.SumEntries(c.Block, m.Entries, m.Reduce)
 	}
+	partial := c.halo != nil && c.halo.piece.Partial != nil
+	if m.Attention != nil && partial {
+		return c.attendPartial(c.Block, m.Value, *m.Attention)
+	}
 	if m.Attention != nil {
 		return c.Attend(c.Block, m.Value, *m.Attention)
 	}
 	if m.Value.masters != nil && m.Value.dense.Data == nil {
-		return c.aggregateStripes(c.Block, m.Value, m.Reduce, m.Weights, m.Self)
+		var rest *partialSums[T]
+		if partial {
+			rest = c.partialSums(m)
+		}
+		return c.aggregateStripes(c.Block, m.Value, m.Reduce, m.Weights, m.Self, rest)
 	}
 	return c.Aggregate(c.Block, m.Value, m.Reduce, m.Weights, m.Self)
 }

@@ -21,6 +21,7 @@ type Model struct {
 	custom       func(i, in, out int) Layer[float32] // nil: spec.Model names the layers
 	norm         *gcnNorm                            // nil if no layer needs it
 	degrees      []uint32                            // of each node; nil: they are the graph's
+	inverse      []float32                           // 1/degree of each master of a piece whose entries are in several; nil: they are not
 	rows         RowSource                           // of a graph whose rows lie elsewhere
 	statistics   []statistics                        // of the batch norms
 	sparse       *cpu.Sparse[float32]

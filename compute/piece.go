@@ -9,30 +9,51 @@ import (
 )
 
 // Piece is a piece of a divided graph, as a model computes it: a range of the nodes, its
-// masters, with all edges into them. Nodes have numbers of the piece: masters come first, in the
-// order of their ids, then Others.
+// masters, and edges. Sources of edges have numbers of the piece: masters come first, in the
+// order of their ids, then the mirrors Sources.
+//
+// Where edges lie with their targets, In has all edges into the masters. Elsewhere (a vertex-cut, or edges with
+// their sources) In has those that lie here, and Partial has edges into masters of other pieces, whose
+// sums go there: a node's sum is made of its piece's and then the others', in the order of the pieces.
 type Piece struct {
 	Index    int             // among all pieces
 	First    uint32          // id of the first master
 	Masters  int             // how many there are
 	Borders  []uint32        // id of the first master of each piece and, last, the number of nodes
-	In       *graph.Graph    // the rows of the masters, whose entries are numbers of the piece
-	Others   []uint32        // ids, ascending, of nodes of other pieces that In names
-	Reads    []int           // Others[Reads[q]:Reads[q+1]] are masters of piece q: one more than there are pieces
-	Sends    [][]uint32      // of each piece the masters here that it has among its Others, ascending
+	In       *graph.Graph    // the rows of the masters
+	Partial  *graph.Graph    // a row for each of the mirrors Targets, none without entries; nil: in all pieces edges lie with their targets
+	Sources  Mirrors         // nodes of other pieces that edges here come from
+	Targets  Mirrors         // nodes of other pieces that edges here lead to, of Partial
 	Features *graph.Features // a row for each master
 }
 
+// Mirrors are nodes of other pieces that edges of a piece name, and nodes here that others name so.
+type Mirrors struct {
+	IDs   []uint32   // ascending
+	Reads []int      // IDs[Reads[q]:Reads[q+1]] are masters of piece q: one more than there are pieces
+	Sends [][]uint32 // of each piece the masters here that it has among its mirrors, ascending, by their numbers here; where Partial is set, pieces tell each other
+}
+
+// pieces returns how many pieces there are.
+func (p *Piece) pieces() int { return len(p.Borders) - 1 }
+
+// in returns how many rows of sources edges here read: masters, then mirrors.
+func (p *Piece) in() int { return p.Masters + len(p.Sources.IDs) }
+
 // check tells whether what p says of itself fits together.
 func (p *Piece) check(spec *Spec) error {
-	pieces := len(p.Sends)
+	pieces := p.pieces()
+	targets := 0
+	if p.Partial != nil {
+		targets = p.Partial.NumNodes()
+	}
 	switch {
 	case p.Index >= pieces || len(p.Borders) != pieces+1 || p.Borders[p.Index] != p.First || int(p.Borders[p.Index+1]-p.First) != p.Masters:
 		return fmt.Errorf("piece %d of %d with %d nodes from %d does not fit the borders", p.Index, pieces, p.Masters, p.First)
-	case p.In.NumNodes() != p.Masters:
-		return fmt.Errorf("piece %d has the rows of %d nodes, but %d masters; computing needs all edges with their targets ('gnnactor partition --edges target')", p.Index, p.In.NumNodes(), p.Masters)
-	case len(p.Reads) != pieces+1 || p.Reads[pieces] != len(p.Others):
-		return fmt.Errorf("piece %d of %d reads %d rows and knows where %d of them are", p.Index, pieces, len(p.Others), p.Reads[len(p.Reads)-1])
+	case p.In.NumNodes() != p.Masters || targets != len(p.Targets.IDs):
+		return fmt.Errorf("piece %d has the rows of %d of its masters and of %d other nodes, for %d and %d", p.Index, p.In.NumNodes(), targets, p.Masters, len(p.Targets.IDs))
+	case len(p.Sources.Reads) != pieces+1 || p.Sources.Reads[pieces] != len(p.Sources.IDs) || targets > 0 && (len(p.Targets.Reads) != pieces+1 || p.Targets.Reads[pieces] != targets):
+		return fmt.Errorf("piece %d of %d does not know where all of the %d rows are that it reads, and the %d that it sums", p.Index, pieces, len(p.Sources.IDs), targets)
 	case p.Features == nil:
 		return fmt.Errorf("piece %d has no node features; the model needs %d per node", p.Index, spec.InDim)
 	case p.Features.Cols != spec.InDim || p.Features.Rows < p.Masters:
@@ -53,10 +74,10 @@ type Exchange interface {
 	Receive(ctx context.Context, round string, from, to int, rows []float32) error
 }
 
-// send sends what r.values and made, Transform's results of a layer, have of the masters that
-// other pieces read; where made has nil the result is the values themselves.
-func (p *Piece) send(ctx context.Context, ex Exchange, round string, values *graph.Features, made []*graph.Features) error {
-	for q, masters := range p.Sends {
+// send sends what values and made, Transform's results of a layer, have of the masters that
+// other pieces mirror as m says; where made has nil the result is the values themselves.
+func (p *Piece) send(ctx context.Context, ex Exchange, round string, m *Mirrors, values *graph.Features, made []*graph.Features) error {
+	for q, masters := range m.Sends {
 		if q == p.Index || len(masters) == 0 {
 			continue
 		}
@@ -87,14 +108,14 @@ func (p *Piece) receive(ctx context.Context, ex Exchange, round string, values *
 	width := 0
 	for k, t := range made {
 		t = orElse(t, values)
-		all[k] = cpu.NewMatrix[float32](p.Masters+len(p.Others), t.Cols)
+		all[k] = cpu.NewMatrix[float32](p.in(), t.Cols)
 		for i := range p.Masters {
 			t.Row(all[k].Row(i), i)
 		}
 		width += t.Cols
 	}
-	for q := range p.Sends {
-		from, n := p.Reads[q], p.Reads[q+1]-p.Reads[q]
+	for q := range p.pieces() {
+		from, n := p.Sources.Reads[q], p.Sources.Reads[q+1]-p.Sources.Reads[q]
 		if n == 0 {
 			continue
 		}
@@ -136,7 +157,7 @@ func share(ctx context.Context, ex Exchange, round string, pieces []*Piece, say 
 		}
 		words := say(p)
 		mine[i] = words
-		for q := range p.Sends {
+		for q := range p.pieces() {
 			if q != p.Index && !p.empty(q) {
 				if err := ex.Send(ctx, round, p.Index, q, words); err != nil {
 					return nil, err
@@ -148,7 +169,7 @@ func share(ctx context.Context, ex Exchange, round string, pieces []*Piece, say 
 		if p.empty(p.Index) {
 			continue
 		}
-		said = make([][]float32, len(p.Sends))
+		said = make([][]float32, p.pieces())
 		said[p.Index] = mine[i]
 		for q := range said {
 			if q != p.Index && !p.empty(q) {
@@ -178,12 +199,21 @@ func (m *Model) onPieces(ctx context.Context, pieces []*Piece, ex Exchange) ([]*
 		on := *m
 		on.graph, on.norm, on.sparse, on.sparseOf = p.In, nil, nil, p.Features
 		models[i] = &on
+	}
+	elsewhere, err := m.onPartial(ctx, models, pieces, ex)
+	if err != nil {
+		return nil, err
+	}
+	for i, p := range pieces {
 		if !norm {
-			continue
+			break
 		}
-		on.norm = newGCNNorm(p.In)
-		factors[i] = graph.NewFeatures(p.Masters, 1, on.norm.invSqrt)
-		if err := p.send(ctx, ex, "factors", nil, factors[i:i+1]); err != nil {
+		models[i].norm = gcnNormOf(p.In, elsewhere[i])
+		factors[i] = graph.NewFeatures(p.Masters, 1, models[i].norm.invSqrt)
+		if err := p.send(ctx, ex, "factors", &p.Sources, nil, factors[i:i+1]); err != nil {
+			return nil, err
+		}
+		if err := p.send(ctx, ex, "factors-targets", &p.Targets, nil, factors[i:i+1]); err != nil {
 			return nil, err
 		}
 	}
@@ -195,7 +225,12 @@ func (m *Model) onPieces(ctx context.Context, pieces []*Piece, ex Exchange) ([]*
 		if err != nil {
 			return nil, err
 		}
-		models[i].norm.invSqrt, _, _ = all[0].Float32s()
+		n := models[i].norm
+		n.invSqrt, _, _ = all[0].Float32s()
+		n.targets = make([]float32, len(p.Targets.IDs))
+		if err := p.receiveTargets(ctx, ex, "factors-targets", n.targets); err != nil {
+			return nil, err
+		}
 	}
 	return models, bindPieces(ctx, models, pieces, ex)
 }

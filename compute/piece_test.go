@@ -16,42 +16,79 @@ import (
 	"github.com/gnnactor/gnnactor/graph"
 )
 
-// cut divides ds into pieces of the nodes between borders, from 0 to their number.
-func cut(ds *graph.Dataset, borders ...int) []*Piece {
-	g := ds.Graph
+// cut divides ds into pieces of the nodes between borders, from 0 to their number, whose edges lie with their targets.
+func cut(ds *graph.Dataset, borders ...int) []*Piece { return cutEdges(ds, "target", borders...) }
+
+// edgesLie are the places of edges that are not in one piece with all of their targets'.
+var edgesLie = []string{"source", "grid"}
+
+// cutEdges is cut with edges at their target, their source, or in a grid of pieces (package pieces).
+func cutEdges(ds *graph.Dataset, lie string, borders ...int) []*Piece {
+	g, n := ds.Graph, len(borders)-1
 	owner := func(v uint32) int { return sort.SearchInts(borders, int(v)+1) - 1 }
+	columns := map[string]int{"target": n, "source": 1, "grid": max(1, n/2)}[lie]
+	home := func(u, v uint32) int {
+		p := owner(u)/columns*columns + owner(v)%columns
+		if lie == "target" || borders[p] == borders[p+1] {
+			return owner(v)
+		}
+		return p
+	}
 	var list []*Piece
-	for i := range len(borders) - 1 {
+	for i := range n {
 		first, end := uint32(borders[i]), uint32(borders[i+1])
-		p := &Piece{Index: i, First: first, Masters: int(end - first), In: &graph.Graph{Indptr: []int64{0}}, Sends: make([][]uint32, len(borders)-1)}
+		p := &Piece{Index: i, First: first, Masters: int(end - first), In: &graph.Graph{Indptr: []int64{0}}}
+		if lie == "target" {
+			p.Sources.Sends = make([][]uint32, n)
+		} else {
+			p.Partial = &graph.Graph{Indptr: []int64{0}}
+		}
 		for _, b := range borders {
 			p.Borders = append(p.Borders, uint32(b))
 		}
-		for v := first; v < end; v++ {
-			for e := g.Indptr[v]; e < g.Indptr[v+1]; e++ {
-				if u := g.Indices[e]; u < first || u >= end {
-					p.Others = append(p.Others, u)
+		each := func(do func(u, v uint32, e int64)) {
+			for v := range uint32(g.NumNodes()) {
+				for e := g.Indptr[v]; e < g.Indptr[v+1]; e++ {
+					if home(g.Indices[e], v) == i {
+						do(g.Indices[e], v, e)
+					}
 				}
 			}
 		}
-		slices.Sort(p.Others)
-		p.Others = slices.Compact(p.Others)
-		for q := range borders {
-			p.Reads = append(p.Reads, sort.Search(len(p.Others), func(k int) bool { return int(p.Others[k]) >= borders[q] }))
+		mirror := func(m *Mirrors, v uint32) {
+			if v < first || v >= end {
+				m.IDs = append(m.IDs, v)
+			}
 		}
-		for v := first; v < end; v++ {
-			for e := g.Indptr[v]; e < g.Indptr[v+1]; e++ {
+		each(func(u, v uint32, _ int64) { mirror(&p.Sources, u); mirror(&p.Targets, v) })
+		for _, m := range []*Mirrors{&p.Sources, &p.Targets} {
+			slices.Sort(m.IDs)
+			m.IDs = slices.Compact(m.IDs)
+			for q := range borders {
+				m.Reads = append(m.Reads, sort.Search(len(m.IDs), func(k int) bool { return int(m.IDs[k]) >= borders[q] }))
+			}
+		}
+		rows := map[uint32][]int64{}
+		each(func(_, v uint32, e int64) { rows[v] = append(rows[v], e) })
+		row := func(into *graph.Graph, v uint32) {
+			for _, e := range rows[v] {
 				u := g.Indices[e]
-				if k, found := slices.BinarySearch(p.Others, u); found {
-					p.In.Indices = append(p.In.Indices, uint32(p.Masters+k))
+				if k, found := slices.BinarySearch(p.Sources.IDs, u); found {
+					into.Indices = append(into.Indices, uint32(p.Masters+k))
 				} else {
-					p.In.Indices = append(p.In.Indices, u-first)
+					into.Indices = append(into.Indices, u-first)
 				}
 				if g.Weights != nil {
-					p.In.Weights = append(p.In.Weights, g.Weights[e])
+					into.Weights = append(into.Weights, g.Weights[e])
 				}
 			}
-			p.In.Indptr = append(p.In.Indptr, int64(len(p.In.Indices)))
+			into.Indptr = append(into.Indptr, int64(len(into.Indices)))
+		}
+		for v := first; v < end; v++ {
+			row(p.In, v)
+		}
+		for _, v := range p.Targets.IDs {
+			row(p.Partial, v)
 		}
 		if f := ds.NodeFeatures; f != nil {
 			x := make([]float32, p.Masters*f.Cols)
@@ -63,12 +100,21 @@ func cut(ds *graph.Dataset, borders ...int) []*Piece {
 		list = append(list, p)
 	}
 	for _, p := range list {
-		for _, u := range p.Others {
-			q := list[owner(u)]
-			q.Sends[p.Index] = append(q.Sends[p.Index], u-q.First)
+		for _, u := range p.Sources.IDs {
+			if q := list[owner(u)]; lie == "target" {
+				q.Sources.Sends[p.Index] = append(q.Sources.Sends[p.Index], u-q.First)
+			}
 		}
 	}
 	return list
+}
+
+// pairsOf counts a row for each piece that mirrors a master: of sources, and of targets.
+func pairsOf(pieces []*Piece) (sources, targets int) {
+	for _, p := range pieces {
+		sources, targets = sources+len(p.Sources.IDs), targets+len(p.Targets.IDs)
+	}
+	return sources, targets
 }
 
 // elsewhere is a model of a graph of g's size that lies in pieces.
@@ -79,6 +125,31 @@ func elsewhere(t *testing.T, m *Model) *Model {
 
 var someBorders = map[string][]int{
 	"1": {0, 200}, "2": {0, 90, 200}, "3 uneven": {0, 7, 150, 200}, "8 and empty ones": {0, 0, 30, 60, 60, 100, 120, 160, 200},
+}
+
+// nearRows fails unless the outputs of pieces are want's rows, in float32's error.
+func nearRows(t *testing.T, shelf Shelf, pieces []*Piece, want cpu.Matrix[float32]) {
+	t.Helper()
+	scale := float32(0)
+	for _, x := range want.Data {
+		scale = max(scale, max(x, -x))
+	}
+	for _, p := range pieces {
+		if p.Masters == 0 {
+			continue
+		}
+		got, err := shelf.Get(PieceOutputs, p.Index)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for v := range p.Masters {
+			for j, x := range got.Row(v) {
+				if d := x - want.Row(int(p.First) + v)[j]; !(d <= 1e-5*scale && d >= -1e-5*scale) {
+					t.Fatalf("node %d in piece %d: got %v, want %v", int(p.First)+v, p.Index, got.Row(v), want.Row(int(p.First)+v))
+				}
+			}
+		}
+	}
 }
 
 // sameRows fails unless the outputs of pieces are want's rows, bit for bit.
@@ -126,10 +197,7 @@ func TestInferPieces(t *testing.T) {
 						t.Fatal(err)
 					}
 					sameRows(t, memory, pieces, want)
-					pairs := 0
-					for _, p := range pieces {
-						pairs += len(p.Others)
-					}
+					pairs, _ := pairsOf(pieces)
 					for l := range m.Blocks() {
 						if got, want := counted.Bytes(fmt.Sprintf("layer-%d", l)), int64(4*pairs*sentWidth(m, l)); got != want {
 							t.Errorf("layer %d sent %d bytes, want %d", l, got, want)
@@ -139,10 +207,48 @@ func TestInferPieces(t *testing.T) {
 						t.Errorf("%d messages were not received", len(memory.rows))
 					}
 				})
+				for _, lie := range edgesLie {
+					t.Run(fmt.Sprintf("%s/%v/%s/%s", name, dims, cutting, lie), func(t *testing.T) {
+						pieces := cutEdges(ds, lie, borders...)
+						memory := NewMemory()
+						counted := NewCounted(memory)
+						in := PieceInference{Pieces: pieces, Exchange: counted, Shelf: memory, Chunk: 33}
+						if err := elsewhere(t, m).InferPieces(t.Context(), x, params, in); err != nil {
+							t.Fatal(err)
+						}
+						nearRows(t, memory, pieces, want)
+						sources, targets := pairsOf(pieces)
+						for l := range m.Blocks() {
+							// A mirror of a target has its sum, with the softmax's of each head, and attention's part of it.
+							sums, told := sentWidth(m, l), 0
+							switch heads := headsAt(m, l); m.spec.Model {
+							case "gat":
+								told = heads
+							case "gatv2":
+								sums, told = sums+heads, sums
+							}
+							got := [3]int64{counted.Bytes(PieceRounds(l)[0]), counted.Bytes(PieceRounds(l)[1]), counted.Bytes(PieceRounds(l)[2])}
+							if want := [3]int64{int64(4 * sources * sentWidth(m, l)), int64(4 * targets * told), int64(4 * targets * sums)}; got != want {
+								t.Errorf("layer %d sent %d bytes, want %d", l, got, want)
+							}
+						}
+						if len(memory.rows) > 0 {
+							t.Errorf("%d messages were not received", len(memory.rows))
+						}
+						for l := range m.Blocks() {
+							if memory.Has(partialName(l), pieces[len(pieces)-1].Index) {
+								t.Errorf("layer %d's sums are left", l)
+							}
+						}
+					})
+				}
 			}
 		}
 	}
 }
+
+// headsAt is how many heads attention has in layer l.
+func headsAt(m *Model, l int) int { return m.spec.headsOf(l == m.spec.Layers-1 && !m.spec.head()) }
 
 // sentWidth is how many columns of values layer l sends along edges, by the formulas of the models.
 func sentWidth(m *Model, l int) int {
@@ -251,16 +357,13 @@ func (b *breaking) Put(name string, piece int, m cpu.Matrix[float32]) error {
 
 // Wherever a call with a folder ends, the next goes on from the layer that it was in, and has the same bits.
 func TestInferPiecesGoesOn(t *testing.T) {
-	for _, name := range []string{"mixhop", "gcn jumping"} {
+	for name, lie := range map[string]string{"mixhop": "target", "gcn jumping": "target", "gat": "grid", "sage max": "source"} {
 		ds := testDataset(200, 5, 37, true)
 		m := mustModel(t, sized(variants[name], 2, 37, 15, 5), ds.Graph)
 		params := randomParams(m, 5)
 		x := testExec(t, 2, detected(t))
-		want, err := m.Infer(t.Context(), x, params, ds, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pieces := cut(ds, someBorders["2"]...)
+		pieces := cutEdges(ds, lie, someBorders["2"]...)
+		want := inferredOver(t, m, x, params, ds, pieces)
 		for puts, all := 0, 1; puts < all; puts++ {
 			dir := t.TempDir()
 			f, err := OpenFolder(dir, "this")
@@ -297,17 +400,50 @@ func TestInferPiecesGoesOn(t *testing.T) {
 	}
 }
 
-// The same where two places compute pieces: wherever one of them ends, both go on from the layer that it was in.
-func TestInferPiecesGoOnTogether(t *testing.T) {
-	ds := testDataset(200, 5, 37, true)
-	m := mustModel(t, sized(variants["mixhop"], 2, 37, 15, 5), ds.Graph)
-	params := randomParams(m, 5)
-	execs := []*cpu.Exec{testExec(t, 1, detected(t)), testExec(t, 1, detected(t))}
-	want, err := m.Infer(t.Context(), execs[0], params, ds, nil, 0)
+// inferredOver returns what Infer has or, where edges lie elsewhere than at their targets, inference over pieces that was not interrupted.
+func inferredOver(t *testing.T, m *Model, x *cpu.Exec, params []float32, ds *graph.Dataset, pieces []*Piece) cpu.Matrix[float32] {
+	t.Helper()
+	want, err := m.Infer(t.Context(), x, params, ds, nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	pieces := cut(ds, someBorders["3 uneven"]...)
+	if pieces[0].Partial == nil {
+		return want
+	}
+	memory := NewMemory()
+	if err := elsewhere(t, m).InferPieces(t.Context(), x, params, PieceInference{Pieces: pieces, Exchange: memory, Shelf: memory}); err != nil {
+		t.Fatal(err)
+	}
+	nearRows(t, memory, pieces, want)
+	for _, p := range pieces {
+		if p.Masters == 0 {
+			continue
+		}
+		m, err := memory.Get(PieceOutputs, p.Index)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for v := range p.Masters {
+			copy(want.Row(int(p.First)+v), m.Row(v))
+		}
+	}
+	return want
+}
+
+// The same where two places compute pieces: wherever one of them ends, both go on from the layer that it was in.
+func TestInferPiecesGoOnTogether(t *testing.T) {
+	for name, lie := range map[string]string{"mixhop": "target", "gatv2": "grid"} {
+		t.Run(name, func(t *testing.T) { inferPiecesGoOnTogether(t, name, lie) })
+	}
+}
+
+func inferPiecesGoOnTogether(t *testing.T, name, lie string) {
+	ds := testDataset(200, 5, 37, true)
+	m := mustModel(t, sized(variants[name], 2, 37, 15, 5), ds.Graph)
+	params := randomParams(m, 5)
+	execs := []*cpu.Exec{testExec(t, 1, detected(t)), testExec(t, 1, detected(t))}
+	pieces := cutEdges(ds, lie, someBorders["3 uneven"]...)
+	want := inferredOver(t, m, execs[0], params, ds, pieces)
 	own := [][]*Piece{pieces[:1], pieces[1:]}
 	for puts, all := 0, 1; puts < all; puts++ {
 		dirs := []string{t.TempDir(), t.TempDir()}
@@ -393,8 +529,8 @@ func (f *liveFolder) Put(name string, piece int, m cpu.Matrix[float32]) error {
 func TestInferPiecesMemory(t *testing.T) {
 	const n = 10_000
 	ds := testDataset(n, 5, 64, false)
-	pieces := cut(ds, 0, 6000, n)
-	for _, name := range []string{"gcn", "sage", "gat", "gcn jumping"} {
+	for _, c := range [][2]string{{"gcn", "target"}, {"sage", "target"}, {"gat", "target"}, {"gcn jumping", "target"}, {"gcn", "source"}, {"sage max", "grid"}, {"gat", "source"}} {
+		name, pieces := c[0], cutEdges(ds, c[1], 0, 6000, n)
 		m := elsewhere(t, mustModel(t, sized(variants[name], 3, 64, 64, 5), ds.Graph))
 		f, err := OpenFolder(t.TempDir(), "this")
 		if err != nil {
@@ -408,7 +544,7 @@ func TestInferPiecesMemory(t *testing.T) {
 		}
 		const chunk = 1 << 19 // bytes of what is computed at once
 		if peak, _ := m.PieceMemory(pieces); live.most > uint64(peak)+chunk || uint64(peak) > 2*live.most {
-			t.Errorf("%s: %d bytes are said, and %d in use", name, peak, live.most)
+			t.Errorf("%s: %d bytes are said, and %d in use", c, peak, live.most)
 		}
 	}
 }

@@ -27,7 +27,7 @@ func TestFindPlaces(t *testing.T) {
 		for _, indexes := range [][]int{{0, 1}, {2}, {3}, {4}} {
 			var own []*Piece
 			for _, i := range indexes {
-				own = append(own, &Piece{Index: i, First: borders[i], Masters: int(borders[i+1] - borders[i]), Borders: borders, Sends: make([][]uint32, 5)})
+				own = append(own, &Piece{Index: i, First: borders[i], Masters: int(borders[i+1] - borders[i]), Borders: borders})
 			}
 			all = append(all, own)
 		}

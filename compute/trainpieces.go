@@ -32,7 +32,7 @@ type PieceTrainer struct {
 type pieceEngine struct {
 	core   *core[float32]
 	piece  *Piece
-	blocks []graph.Block
+	blocks []graph.Block // of the layers and, where sums are made in several pieces, of what is summed for others
 	halo   halo
 	grad   []float32
 
@@ -70,18 +70,23 @@ func (m *Model) NewPieceTrainer(ctx context.Context, execs func() *cpu.Exec, pie
 				continue
 			}
 			e := &pieceEngine{core: newCore[float32](models[i], execs(), true), piece: p, grad: make([]float32, m.layout.Len())}
-			e.halo = halo{piece: p, exchange: ex, ids: make([]uint32, 0, p.Masters+len(p.Others))}
+			e.halo = halo{piece: p, exchange: ex, ids: make([]uint32, 0, p.in())}
 			for v := range p.Masters {
 				e.halo.ids = append(e.halo.ids, p.First+uint32(v))
 			}
-			e.halo.ids = append(e.halo.ids, p.Others...)
+			e.halo.ids = append(e.halo.ids, p.Sources.IDs...)
 			e.core.tape.halo = &e.halo
 			e.core.tape.fix()
 			if scratch != "" {
 				e.core.tape.spill(scratch)
 			}
 			for range e.core.layers {
-				e.blocks = append(e.blocks, graph.Block{NumDst: p.Masters, NumSrc: p.Masters + len(p.Others), Indptr: p.In.Indptr, Indices: p.In.Indices})
+				e.blocks = append(e.blocks, graph.Block{NumDst: p.Masters, NumSrc: p.in(), Indptr: p.In.Indptr, Indices: p.In.Indices})
+			}
+			if p.Partial != nil {
+				e.blocks = append(e.blocks, graph.Block{NumDst: len(p.Targets.IDs), NumSrc: p.in(), Indptr: p.Partial.Indptr, Indices: p.Partial.Indices})
+				e.halo.rows = &e.blocks[len(e.blocks)-1]
+				e.core.tape.last(e.blocks)
 			}
 			// As a batch in one process is (core.trimmed).
 			e.trims = m.statistics == nil && m.spec.GCNNorm != "block"
@@ -109,8 +114,8 @@ func (t *PieceTrainer) Close() {
 // need of edges.
 func (t *PieceTrainer) Bytes() (n int64) {
 	for _, e := range t.engines {
-		n += e.core.tape.held() + 4*int64(len(e.halo.ids)+len(e.grad)+cap(e.halo.table)+cap(e.halo.back)+len(e.targets))
-		if b := &e.blocks[len(e.blocks)-1]; !isWhole(b, e.piece.In) {
+		n += e.core.tape.held() + 4*int64(len(e.halo.ids)+len(e.grad)+cap(e.halo.table)+cap(e.halo.back)+cap(e.halo.sums)+len(e.targets))
+		if b := e.last(); !isWhole(b, e.piece.In) {
 			n += 8*int64(len(b.Indptr)+len(b.EdgeIDs)) + 4*int64(len(b.Indices))
 		}
 	}
@@ -169,6 +174,9 @@ func (t *PieceTrainer) Sum(ctx context.Context, grads [][]float32, stats []Stats
 	return sum, total, nil
 }
 
+// last returns the last layer's block.
+func (e *pieceEngine) last() *graph.Block { return &e.blocks[len(e.core.layers)-1] }
+
 // trim has the last layer's block have no rows but those of targets, if they have so few of the edges that it is worth their copy: nothing
 // reads what it makes of other nodes, whose gradients are zeros. Nodes keep their numbers, so no bit depends on it.
 func (e *pieceEngine) trim(targets []uint32) {
@@ -176,7 +184,7 @@ func (e *pieceEngine) trim(targets []uint32) {
 		return
 	}
 	e.targets = append(make([]uint32, 0, len(targets)), targets...)
-	in, b := e.piece.In, &e.blocks[len(e.blocks)-1]
+	in, b := e.piece.In, e.last()
 	b.Indptr, b.Indices, b.EdgeIDs = in.Indptr, in.Indices, nil
 	e.core.tape.last(e.blocks)
 	left := make([]int64, len(in.Indptr)) // entries of each row, then of all before it
@@ -220,7 +228,7 @@ func (e *pieceEngine) gradient(ctx context.Context, step int, params []float32, 
 	c.bind(params, e.grad)
 	x := c.input(p.Features, p.Masters, nil)
 	x.fixed = true
-	y := c.forward(e.blocks, x, key)
+	y := c.forward(e.blocks[:len(c.layers)], x, key)
 	if e.halo.err != nil {
 		return Stats{}, e.halo.err
 	}

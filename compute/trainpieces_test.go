@@ -65,90 +65,102 @@ func TestPieceGradient(t *testing.T) {
 			for _, v := range want {
 				scale = max(scale, float32(math.Abs(float64(v))))
 			}
-			for cutting, borders := range someBorders {
-				t.Run(fmt.Sprintf("%s/%v/%s", name, dims, cutting), func(t *testing.T) {
-					pieces := cut(ds, borders...)
-					memory := NewMemory()
-					trainer := pieceTrainer(t, m, pieces, memory)
-					for range 2 { // the second uses the memory of the first
-						grads, stats, err := trainer.Gradient(t.Context(), params, rng.New(8), dividedBatch(pieces, targets, labels))
-						if err != nil {
-							t.Fatal(err)
-						}
-						var sum Stats
-						for _, s := range stats {
-							sum.Loss, sum.Weight, sum.Count, sum.Correct = sum.Loss+s.Loss, sum.Weight+s.Weight, sum.Count+s.Count, sum.Correct+s.Correct
-						}
-						if math.Abs(sum.Loss-wantStats.Loss) > 1e-5*wantStats.Loss || sum.Count != wantStats.Count || sum.Weight != wantStats.Weight || sum.Correct != wantStats.Correct {
-							t.Errorf("got %+v, want %+v", sum, wantStats)
-						}
-						SumTree(grads)
-						for i, g := range grads[0] {
-							if d := g - want[i]; !(d <= 1e-5*scale && d >= -1e-5*scale) {
-								t.Fatalf("gradient %d: got %v, want %v, the largest being %v", i, g, want[i], scale)
+			for _, lie := range append([]string{"target"}, edgesLie...) {
+				for cutting, borders := range someBorders {
+					t.Run(fmt.Sprintf("%s/%v/%s/%s", name, dims, cutting, lie), func(t *testing.T) {
+						pieces := cutEdges(ds, lie, borders...)
+						memory := NewMemory()
+						trainer := pieceTrainer(t, m, pieces, memory)
+						for range 2 { // the second uses the memory of the first
+							grads, stats, err := trainer.Gradient(t.Context(), params, rng.New(8), dividedBatch(pieces, targets, labels))
+							if err != nil {
+								t.Fatal(err)
+							}
+							var sum Stats
+							for _, s := range stats {
+								sum.Loss, sum.Weight, sum.Count, sum.Correct = sum.Loss+s.Loss, sum.Weight+s.Weight, sum.Count+s.Count, sum.Correct+s.Correct
+							}
+							if math.Abs(sum.Loss-wantStats.Loss) > 1e-5*wantStats.Loss || sum.Count != wantStats.Count || sum.Weight != wantStats.Weight || sum.Correct != wantStats.Correct {
+								t.Errorf("got %+v, want %+v", sum, wantStats)
+							}
+							SumTree(grads)
+							for i, g := range grads[0] {
+								if d := g - want[i]; !(d <= 1e-5*scale && d >= -1e-5*scale) {
+									t.Fatalf("gradient %d: got %v, want %v, the largest being %v", i, g, want[i], scale)
+								}
 							}
 						}
-					}
-					if len(memory.rows) > 0 {
-						t.Errorf("%d messages were not received", len(memory.rows))
-					}
-					entries, want := 0, 0
-					for _, e := range trainer.engines {
-						entries += len(e.blocks[len(e.blocks)-1].Indices)
-					}
-					for v := range ds.Graph.NumNodes() {
-						if v%3 == 0 || spec.Norm == "batch" {
-							want += ds.Graph.Degree(uint32(v))
+						if len(memory.rows) > 0 {
+							t.Errorf("%d messages were not received", len(memory.rows))
 						}
-					}
-					if cutting == "2" && entries != want {
-						t.Errorf("the last layer sums %d entries, want %d", entries, want)
-					}
-				})
+						entries, want := 0, 0
+						for _, e := range trainer.engines {
+							entries += len(e.last().Indices)
+						}
+						for v := range ds.Graph.NumNodes() {
+							if v%3 == 0 || spec.Norm == "batch" {
+								want += ds.Graph.Degree(uint32(v))
+							}
+						}
+						if cutting == "2" && lie == "target" && entries != want {
+							t.Errorf("the last layer sums %d entries, want %d", entries, want)
+						}
+					})
+				}
 			}
 		}
 	}
 }
 
 // A gradient sends each row and its gradient once to each piece that the other lies in; rows of the table that are summed as they are, which
-// have no gradient, the first one alone.
+// have no gradient, the first one alone. So does what is summed for other pieces' targets, and what attention reads of them.
 func TestPieceGradientBytes(t *testing.T) {
 	for _, c := range []struct {
 		model  string
 		in     int
 		widths [][]int // of the rows of each layer; products come before sums of 5 entries but for few features
 		table  bool    // those of layer 0 are the table's
-	}{{"gcn", 80, [][]int{{20}, {5}}, false}, {"sage", 80, [][]int{{20}, {5}}, false}, {"gat", 80, [][]int{{20, 1}, {5, 1}}, false}, {"sage", 8, [][]int{{8}, {5}}, true}} {
+		lie    string
+	}{
+		{"gcn", 80, [][]int{{20}, {5}}, false, "target"}, {"sage", 80, [][]int{{20}, {5}}, false, "target"}, {"gat", 80, [][]int{{20, 1}, {5, 1}}, false, "target"}, {"sage", 8, [][]int{{8}, {5}}, true, "target"},
+		{"gcn", 80, [][]int{{20}, {5}}, false, "grid"}, {"sage", 80, [][]int{{20}, {5}}, false, "source"}, {"sage", 8, [][]int{{8}, {5}}, true, "grid"}, {"gat", 80, [][]int{{20, 1}, {5, 1}}, false, "grid"},
+	} {
 		ds := testDataset(200, 5, c.in, false)
 		m := mustModel(t, sized(Spec{Model: c.model}, 2, c.in, 20, 5), ds.Graph)
-		pieces := cut(ds, someBorders["3 uneven"]...)
+		pieces := cutEdges(ds, c.lie, someBorders["3 uneven"]...)
 		counted := NewCounted(NewMemory())
 		trainer := pieceTrainer(t, m, pieces, counted)
-		pairs := 0
-		for _, p := range pieces {
-			pairs += len(p.Others)
-		}
+		pairs, sums := pairsOf(pieces)
 		for step := 1; step <= 2; step++ {
 			if _, _, err := trainer.Gradient(t.Context(), randomParams(m, 5), 0, dividedBatch(pieces, []uint32{1, 100, 199}, []int32{1, 2, 3})); err != nil {
 				t.Fatal(err)
 			}
-			for l, values := range c.widths {
-				for k, width := range values {
-					for _, way := range []string{"", "back-"} {
-						name, got := fmt.Sprintf("%sstep-%d-layer-%d-%d", way, step, l, k), int64(0)
-						for round, bytes := range counted.bytes { // its stripes
-							if round == name || strings.HasPrefix(round, name+"-") {
-								got += bytes
-							}
-						}
-						want := int64(4 * pairs * width)
-						if l == 0 && c.table && (step > 1 || way != "") {
-							want = 0
-						}
-						if got != want {
-							t.Errorf("%s of %d features, step %d, layer %d: %s%d bytes, want %d", c.model, c.in, step, l, way, got, want)
+			check := func(kind string, l, k, pairs, width int) {
+				for _, way := range []string{"", "back-"} {
+					name, got := fmt.Sprintf("%s%sstep-%d-layer-%d-%d", way, kind, step, l, k), int64(0)
+					for round, bytes := range counted.bytes { // its stripes
+						if round == name || strings.HasPrefix(round, name+"-") {
+							got += bytes
 						}
 					}
+					want := int64(4 * pairs * width)
+					if l == 0 && c.table && (step > 1 || way != "") {
+						want = 0
+					}
+					if got != want {
+						t.Errorf("%s of %d features, edges at %s, step %d, layer %d: %s %d bytes, want %d", c.model, c.in, c.lie, step, l, name, got, want)
+					}
+				}
+			}
+			for l, values := range c.widths {
+				all := 0
+				for k, width := range values {
+					check("", l, k, pairs, width)
+					all += width
+				}
+				check("sum-", l, 0, sums, all)
+				if c.model == "gat" {
+					check("targets-", l, 0, sums, 1)
 				}
 			}
 		}
@@ -165,10 +177,17 @@ func TestPieceGradientBits(t *testing.T) {
 		total Stats
 		err   error
 	}
-	for _, name := range []string{"gcn", "gin batch normed", "gat of heads", "sage jumping max", "mixhop"} {
-		m := mustModel(t, sized(variants[name], 2, 37, 12, 5), ds.Graph)
+	for name, lie := range map[string]string{
+		"gcn": "target", "gin batch normed": "target", "gat of heads": "target", "sage jumping max": "target", "mixhop": "target",
+		"gcn batch normed": "grid", "gin": "source", "gat": "source", "gatv2": "grid", "sage max": "grid", "sage": "grid",
+	} {
+		spec, known := variants[name]
+		if !known {
+			t.Fatalf("there is no %s", name)
+		}
+		m := mustModel(t, sized(spec, 2, 37, 12, 5), ds.Graph)
 		params := randomParams(m, 5)
-		pieces := cut(ds, someBorders["8 and empty ones"]...)
+		pieces := cutEdges(ds, lie, someBorders["8 and empty ones"]...)
 		compute := func(own []*Piece, ex Exchange, x *cpu.Exec) (r result) {
 			var trainer *PieceTrainer
 			trainer, r.err = elsewhere(t, m).NewPieceTrainer(t.Context(), func() *cpu.Exec { return cpu.NewExec(x.Pool(), detected(t)) }, own, ex, "")
@@ -214,7 +233,7 @@ func TestPieceGradientBits(t *testing.T) {
 					t.Fatal(r.err)
 				}
 				if !slices.Equal(r.sum, want.sum) || r.total != want.total || !slices.Equal(r.stats, want.stats) {
-					t.Errorf("%s: what is computed depends on where pieces are: %s", name, placed)
+					t.Errorf("%s, edges at %s: what is computed depends on where pieces are: %s", name, lie, placed)
 				}
 			}
 			if len(memory.rows) > 0 {

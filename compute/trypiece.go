@@ -100,12 +100,12 @@ func (m *Model) tryPiece(ctx context.Context, x func() *cpu.Exec, nonZero float6
 // randomPiece is piece 0 of two, with random edges, which are as often from others as there are more of them.
 func randomPiece(s PieceSizes, cols int, nonZero float64) *Piece {
 	key := rng.New(uint64(s.Masters))
-	p := &Piece{Masters: s.Masters, Borders: []uint32{0, uint32(s.Masters), uint32(s.Masters + max(s.Others, 1))}, Reads: []int{0, 0, s.Others}, Sends: make([][]uint32, 2)}
+	p := &Piece{Masters: s.Masters, Borders: []uint32{0, uint32(s.Masters), uint32(s.Masters + max(s.Others, 1))}, Sources: Mirrors{Reads: []int{0, 0, s.Others}, Sends: make([][]uint32, 2)}}
 	for i := range s.Others {
-		p.Others = append(p.Others, uint32(s.Masters+i))
+		p.Sources.IDs = append(p.Sources.IDs, uint32(s.Masters+i))
 	}
 	for i := range s.Sent {
-		p.Sends[1] = append(p.Sends[1], uint32(i%s.Masters))
+		p.Sources.Sends[1] = append(p.Sources.Sends[1], uint32(i%s.Masters))
 	}
 	p.In = &graph.Graph{Indptr: make([]int64, s.Masters+1), Indices: make([]uint32, s.Entries)}
 	for v := range s.Masters {

@@ -29,7 +29,7 @@ func TestTryPieces(t *testing.T) {
 			}
 			var sizes []PieceSizes
 			for i, p := range pieces {
-				sizes = append(sizes, PieceSizes{Masters: p.Masters, Others: len(p.Others), Entries: len(p.In.Indices), Sent: len(p.Sends[1-i]), Targets: 3 - 2*i})
+				sizes = append(sizes, PieceSizes{Masters: p.Masters, Others: len(p.Sources.IDs), Entries: len(p.In.Indices), Sent: len(p.Sources.Sends[1-i]), Targets: 3 - 2*i})
 			}
 			trials, err := elsewhere(t, m).TryPieces(t.Context(), func() *cpu.Exec { return testExec(t, 2, detected(t)) }, 1, 1, sizes...)
 			if err != nil {
@@ -43,7 +43,7 @@ func TestTryPieces(t *testing.T) {
 			}
 			total := int64(2 * 4 * trials[0].Told)
 			for _, r := range trials[0].Rows {
-				total += 4 * int64(r.Width) * int64(len(pieces[0].Others)+len(pieces[1].Others))
+				total += 4 * int64(r.Width) * int64(len(pieces[0].Sources.IDs)+len(pieces[1].Sources.IDs))
 			}
 			sent := int64(0)
 			for round, bytes := range counted.bytes {

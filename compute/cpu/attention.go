@@ -33,6 +33,15 @@ type Attention[T Float] struct {
 	// (destination, source, head); IDs are the sources' global ids.
 	Drop *Dropped
 
+	// Of a softmax that has entries elsewhere, too, a block has some of each destination's. LogSum, if not nil, gets
+	// the logarithms of the sums of the exponentials of the scores here, destinations×Heads, by which results of several
+	// blocks are put together. Backward then takes Products, of what is put together: a destination's gradient times
+	// its result, per head.
+	LogSum, Products []T
+
+	// Targets are the destinations' global ids for Drop; nil: those of the first sources.
+	Targets []uint32
+
 	Alpha []T // the softmax weights, entries×Heads
 	Self  []T // those of the loops, destinations×Heads; nil without Loops
 
@@ -118,7 +127,8 @@ const badAttention = "cpu: Attention: shapes do not match"
 
 func (a *Attention[T]) check() {
 	b, h := a.Block, a.Heads
-	if h < 1 || b.NumSrc < b.NumDst || len(b.Indptr) != b.NumDst+1 || b.Indptr[0] != 0 || b.Indptr[b.NumDst] != int64(len(b.Indices)) || len(a.Alpha) != len(b.Indices)*h || a.Weights != nil && len(a.Weights) != len(b.Indices) || a.Edge != nil && len(a.Edge) != len(a.Alpha) ||
+	if h < 1 || a.Loops && b.NumSrc < b.NumDst || a.LogSum != nil && len(a.LogSum) != b.NumDst*h || a.Products != nil && len(a.Products) != b.NumDst*h ||
+		a.Targets != nil && len(a.Targets) != b.NumDst || len(b.Indptr) != b.NumDst+1 || b.Indptr[0] != 0 || b.Indptr[b.NumDst] != int64(len(b.Indices)) || len(a.Alpha) != len(b.Indices)*h || a.Weights != nil && len(a.Weights) != len(b.Indices) || a.Edge != nil && len(a.Edge) != len(a.Alpha) ||
 		a.Loops && len(a.Self) != b.NumDst*h || len(b.Indices) >= NoEntry {
 		panic(badAttention)
 	}
@@ -224,6 +234,40 @@ func (t *attentionTask[T]) softmaxOfScores(i int) {
 			}
 		}
 	}
+	if a.LogSum == nil {
+		t.normalize(i)
+		return
+	}
+	sums := a.LogSum[i*a.Heads:][:a.Heads]
+	for h := range sums {
+		sums[h] = a.largest(i, h)
+	}
+	t.normalize(i)
+	for h, most := range sums {
+		if !math.IsInf(float64(most), -1) { // the largest weight is the largest score's share of the sum
+			sums[h] = most - T(math.Log(float64(a.largest(i, h))))
+		}
+	}
+}
+
+// largest returns the largest of what Alpha and Self hold of head h of destination i; of nothing -∞.
+func (a *Attention[T]) largest(i, h int) T {
+	most := T(math.Inf(-1))
+	if a.Loops {
+		most = a.Self[i*a.Heads+h]
+	}
+	for e := a.Block.Indptr[i]; e < a.Block.Indptr[i+1]; e++ {
+		if v := a.Alpha[int(e)*a.Heads+h]; v > most || v != v {
+			most = v
+		}
+	}
+	return most
+}
+
+// normalize turns the scores in Alpha and Self of destination i, of which those of -∞ are left out, into weights.
+func (t *attentionTask[T]) normalize(i int) {
+	a := t.a
+	begin, end := a.Block.Indptr[i], a.Block.Indptr[i+1]
 	if t.fastSoftmax(i) {
 		return
 	}
@@ -383,7 +427,12 @@ func (t *attentionTask[T]) additiveSrc(u int) {
 
 // dropKey is the stream of the draws for the entry from source u to destination
 // i; head h has bits 16·(h mod 4) and up of its draw ⌊h/4⌋.
-func (a *Attention[T]) dropKey(i, u int) rng.Key { return a.Drop.row(i).With(a.global(u)) }
+func (a *Attention[T]) dropKey(i, u int) rng.Key {
+	if a.Targets != nil {
+		return a.Drop.Key.With(uint64(a.Targets[i])).With(a.global(u))
+	}
+	return a.Drop.row(i).With(a.global(u))
+}
 
 func (a *Attention[T]) global(u int) uint64 {
 	if a.Drop.IDs != nil {
@@ -524,17 +573,21 @@ func (t *attentionTask[T]) scores(s *scratch, w []T, i int) {
 		return
 	}
 	row, alpha := t.ds[begin*a.Heads:end*a.Heads], a.Alpha[begin*a.Heads:end*a.Heads]
-	for k := 0; k < len(row); k += a.Heads {
-		for h := range w {
-			w[h] += T(alpha[k+h] * row[k+h])
+	if a.Products != nil {
+		copy(w, a.Products[i*a.Heads:])
+	} else {
+		for k := 0; k < len(row); k += a.Heads {
+			for h := range w {
+				w[h] += T(alpha[k+h] * row[k+h])
+			}
+		}
+		for h := 0; h < len(w) && a.Loops; h++ {
+			w[h] += T(a.Self[i*a.Heads+h] * t.dself[i*a.Heads+h])
 		}
 	}
-	if a.Loops {
-		for h := range w {
-			p := i*a.Heads + h
-			w[h] += T(a.Self[p] * t.dself[p])
-			t.dself[p] = a.Self[p] * (t.dself[p] - w[h])
-		}
+	for h := 0; h < len(w) && a.Loops; h++ {
+		p := i*a.Heads + h
+		t.dself[p] = a.Self[p] * (t.dself[p] - w[h])
 	}
 	for k := 0; k < len(row); k += a.Heads {
 		for h := range w {

@@ -376,19 +376,25 @@ func (t *attentionTask[T]) fastSoftmaxBackward(i int) bool {
 	}
 	var sums [lanes]float64
 	var by, part [lanes]float32
-	for k := 0; k < len(p); k += flatLength {
-		part = [lanes]float32{}
-		dotLanesAVX2(&p[k], &d[k], min(flatLength, len(p)-k), &part[0])
-		for l, v := range part {
-			sums[l] += float64(v)
+	if products, _ := as32(t.a.Products); products != nil {
+		for l := range by {
+			by[l] = products[i*heads+l%heads]
 		}
-	}
-	for h, v := range own {
-		sums[h] += float64(v * down[h])
-	}
-	foldHeads(&sums, heads)
-	for l, v := range sums {
-		by[l] = float32(v)
+	} else {
+		for k := 0; k < len(p); k += flatLength {
+			part = [lanes]float32{}
+			dotLanesAVX2(&p[k], &d[k], min(flatLength, len(p)-k), &part[0])
+			for l, v := range part {
+				sums[l] += float64(v)
+			}
+		}
+		for h, v := range own {
+			sums[h] += float64(v * down[h])
+		}
+		foldHeads(&sums, heads)
+		for l, v := range sums {
+			by[l] = float32(v)
+		}
 	}
 	for k := 0; k < len(p); k += flatLength {
 		softmaxBackwardAVX2(&d[k], &p[k], min(flatLength, len(p)-k), &by[0])

@@ -181,11 +181,10 @@ func (k *buildTask) chunk(_ *scratch, c int) {
 	}
 }
 
-// checkBlock panics unless b's rows are exactly its entries and its
-// destinations are among its sources.
+// checkBlock panics unless b's rows are exactly its entries.
 func checkBlock(b *graph.Block) {
 	checkRows(b)
-	if b.NumDst < 0 || b.NumSrc < b.NumDst || b.NumDst == 0 && len(b.Indices) > 0 ||
+	if b.NumDst < 0 || b.NumSrc < 0 || b.NumDst == 0 && len(b.Indices) > 0 ||
 		b.NumDst > 0 && (b.Indptr[0] != 0 || b.Indptr[b.NumDst] != int64(len(b.Indices))) {
 		panic(badAggregate)
 	}
