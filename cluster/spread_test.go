@@ -160,12 +160,17 @@ func spreadConfig(dir, model string) runtime.Config {
 	return c
 }
 
-// dividedBlocks divides a block model.
+// dividedBlocks divides a block model, with edges at their targets.
 func dividedBlocks(t *testing.T, whole string, method string, n int) string {
+	t.Helper()
+	return dividedInto(t, whole, pieces.Options{Method: method, Pieces: n})
+}
+
+func dividedInto(t *testing.T, whole string, o pieces.Options) string {
 	t.Helper()
 	set := filepath.Join(t.TempDir(), "set")
 	err := store.View(whole, func(s *store.Store) error {
-		_, err := pieces.Create(t.Context(), set, s, pieces.Options{Method: method, Pieces: n})
+		_, err := pieces.Create(t.Context(), set, s, o)
 		return err
 	})
 	if err != nil {
@@ -188,14 +193,18 @@ func blocks(t *testing.T) string {
 	return whole
 }
 
-// Global batches, exact inference and evaluation over 1, 2, 3, 4 and 8 pieces on 1, 2 and 4 nodes, placed by chance, have the bits of one process
+// Global batches, exact inference and evaluation over 1, 2, 3, 4 and 8 pieces, wherever edges lie, on 1, 2 and 4 nodes, placed by chance, have the bits of one process
 // on the same pieces: losses, parameters, metrics, and the outputs of every node, each at one node.
 func TestSpread(t *testing.T) {
 	whole := blocks(t)
 	r := rand.New(rand.NewPCG(7, 8))
 	models := []string{"gcn", "sage", "gat", "gin"}
-	for turn, n := range []int{2, 3, 4, 8, 1} {
-		set := dividedBlocks(t, whole, []string{"contiguous", "hash"}[turn%2], n)
+	for turn, cut := range []struct {
+		n     int
+		edges string
+	}{{2, ""}, {3, ""}, {4, ""}, {8, ""}, {1, ""}, {8, pieces.EdgesOnGrid}, {4, pieces.EdgesOnGrid}, {3, pieces.EdgesAtSource}, {2, pieces.EdgesAtSource}, {1, pieces.EdgesOnGrid}} {
+		n := cut.n
+		set := dividedInto(t, whole, pieces.Options{Method: []string{"contiguous", "hash"}[turn%2], Pieces: n, Edges: cut.edges})
 		for _, nodes := range []int{2, 4, 1} {
 			if nodes > n || nodes == 1 && n > 1 {
 				continue
@@ -208,7 +217,7 @@ func TestSpread(t *testing.T) {
 					placed[k] = fmt.Sprint("n", i)
 				}
 			}
-			t.Run(fmt.Sprintf("%s over %v", model, placed), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s over %v %s", model, placed, cut.edges), func(t *testing.T) {
 				cfg := spreadConfig(set, model)
 				want, err := computeSet(t.Context(), cfg, "")
 				if err != nil {
@@ -244,16 +253,27 @@ func TestSpread(t *testing.T) {
 
 // What goes between nodes is a row for each pair of a master and a piece elsewhere that reads it, forward and its gradient backward, for each layer of
 // each step, and 2 % beside it, with gradients of parameters and figures.
+//
+// Where edges lie elsewhere, so does what is summed for a target elsewhere, and its gradient.
 func TestSpreadBytes(t *testing.T) {
-	cfg := spreadConfig(dividedBlocks(t, blocks(t), "hash", 3), "gcn")
+	whole := blocks(t)
+	for _, edges := range []string{pieces.EdgesAtTarget, pieces.EdgesAtSource} {
+		t.Run(edges, func(t *testing.T) { spreadBytes(t, whole, edges) })
+	}
+}
+
+func spreadBytes(t *testing.T, whole, edges string) {
+	cfg := spreadConfig(dividedInto(t, whole, pieces.Options{Method: "hash", Pieces: 3, Edges: edges}), "gcn")
 	cfg.Training.Epochs = 4
 	set, err := pieces.Open(cfg.Data.Path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	pairs := int64(0)
+	pairs, told := int64(0), int64(0)
 	for _, p := range set.Pieces() {
-		pairs += p.Sources
+		if pairs += p.Sources; edges != pieces.EdgesAtTarget {
+			pairs, told = pairs+p.Targets, told+2*(p.Sources+p.Targets)+2*4*p.Targets // ids, and degrees as two numbers of 8 bytes, twice
+		}
 	}
 	_, framed, errs := spreadOver(t, cfg, []string{"n0", "n1", "n2"}, nil)
 	if err := errors.Join(errs...); err != nil {
@@ -266,7 +286,7 @@ func TestSpreadBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := 4*pairs*((8+4+4)*steps+8+4) + 2*4*pairs + steps*4*4*parameters + 2*4*5*int64(len(valid))
+	want := 4*pairs*((8+4+4)*steps+8+4) + 2*4*pairs + 4*told + steps*4*4*parameters + 2*4*5*int64(len(valid))
 	if low, high := float64(want), 1.02*float64(want); float64(framed) < low || float64(framed) > high {
 		t.Errorf("%d bytes went between nodes, %.4f of the %d expected", framed, float64(framed)/low, want)
 	}

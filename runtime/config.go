@@ -43,7 +43,7 @@ type Config struct {
 
 // DataConfig says what is learnt from.
 type DataConfig struct {
-	// Path is a store, a partition set (package graph/pieces) whose edges lie at their targets, or
+	// Path is a store, a partition set (package graph/pieces; samplers but full need edges at their targets), or
 	// any directory that importer.Import understands; empty: the built-in graph. Of a set this
 	// process opens all pieces, unless Cluster.Parts has them; the run has the ids of nodes that the set has, and what it cannot
 	// do there is an error by name.

@@ -25,7 +25,8 @@ import (
 )
 
 // Divided is a partition set (package pieces) with a model, which computes piece by piece what a Runtime
-// computes of a whole graph: the same bits, of the graph with the set's ids. Outside nodes have the ids that
+// computes of a whole graph: the same bits, of the graph with the set's ids, where edges lie with their targets; elsewhere the
+// same in float32's error, and bits that are a function of the partition. Outside nodes have the ids that
 // they had before they were divided. One goroutine may use it at a time.
 //
 // With Config.Cluster.Spread it computes the pieces that are computed here, and all that compute the set call the same, with the same settings and
@@ -46,8 +47,8 @@ type Divided struct {
 	pool    *pool.Pool
 }
 
-// OpenDivided opens the partition set config.Data.Path and the parameters of config.Model. Edges have to lie
-// with their targets. What a Runtime can and this cannot is refused by name.
+// OpenDivided opens the partition set config.Data.Path and the parameters of config.Model. What a Runtime can and this cannot is
+// refused by name.
 func OpenDivided(ctx context.Context, config Config) (_ *Divided, err error) {
 	cfg, err := config.compile()
 	if err != nil {
@@ -156,8 +157,12 @@ func (d *Divided) openPieces(ctx context.Context) error {
 			}
 		}
 		d.pieces = append(d.pieces, &compute.Piece{
-			Index: i, First: uint32(p.Of.First), Masters: p.Masters, Borders: d.set.Borders(), In: p.In, Others: p.Sources, Reads: halo.Reads, Sends: halo.Sends, Features: features,
+			Index: i, First: uint32(p.Of.First), Masters: p.Masters, Borders: d.set.Borders(), In: halo.In, Partial: halo.Partial, Features: features,
+			Sources: compute.Mirrors{IDs: p.Sources, Reads: halo.Reads, Sends: halo.Sends},
 		})
+		if halo.Partial != nil {
+			d.pieces[len(d.pieces)-1].Targets = compute.Mirrors{IDs: p.Targets, Reads: halo.Sums}
+		}
 	}
 	if !slices.ContainsFunc(d.pieces, func(p *compute.Piece) bool { return p.Masters > 0 }) {
 		return fmt.Errorf("%w: %s has no piece with nodes for this node to compute; divide the graph into more", ErrConfig, d.set.Name())
@@ -401,7 +406,11 @@ func (d *Divided) Infer(ctx context.Context, scratch string, done func(done, of 
 		return nil, err
 	}
 	for l := range d.model.Blocks() {
-		o.Sent = append(o.Sent, counted.Bytes(compute.PieceRound(l)))
+		sent := int64(0)
+		for _, round := range compute.PieceRounds(l) {
+			sent += counted.Bytes(round)
+		}
+		o.Sent = append(o.Sent, sent)
 	}
 	return o, nil
 }
@@ -526,7 +535,7 @@ func (o *Outputs) Predict(nodes []uint32) ([]Prediction, error) {
 }
 
 // Evaluate compares the outputs of a split's nodes, as Set.Split numbers them, with their labels: what Runtime.EvaluateAUC
-// says of the graph with the set's ids, to the bit. It takes the memory of a row for each of the nodes.
+// says of the graph with the set's ids, where edges lie with their targets to the bit. It takes the memory of a row for each of the nodes.
 func (o *Outputs) Evaluate(ctx context.Context, split int) (m Metrics, err error) {
 	if d := o.d.first(); d.Labels == nil {
 		return Metrics{}, errUnlabelled(d)

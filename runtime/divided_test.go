@@ -30,15 +30,22 @@ func narrowBlocks(t *testing.T) string {
 	return dir
 }
 
-// Global batches over 1, 2, 3, 4 and 8 pieces have the losses and accuracies of one process, with the same
+// Global batches over 1, 2, 3, 4 and 8 pieces, wherever edges lie, have the losses and accuracies of one process, with the same
 // values dropped, in float32's error, which steps make larger; and what they learn is saved, and evaluated alike.
 func TestDividedTrainsAsOneProcess(t *testing.T) {
 	t.Parallel()
-	t.Run("cora", func(t *testing.T) { trainsAsOneProcess(t, cora(t), 1, 8) }) // of 2,708 nodes: 8 pieces leave five without any
-	t.Run("blocks", func(t *testing.T) { trainsAsOneProcess(t, narrowBlocks(t), 4) })
+	over := func(edges string, n int) pieces.Options {
+		return pieces.Options{Method: "contiguous", Pieces: n, Edges: edges}
+	}
+	t.Run("cora", func(t *testing.T) { // of 2,708 nodes: 8 pieces leave five without any
+		trainsAsOneProcess(t, cora(t), over(pieces.EdgesAtTarget, 1), over(pieces.EdgesAtTarget, 8), over(pieces.EdgesOnGrid, 8), over(pieces.EdgesAtSource, 2))
+	})
+	t.Run("blocks", func(t *testing.T) {
+		trainsAsOneProcess(t, narrowBlocks(t), over(pieces.EdgesAtTarget, 4), over(pieces.EdgesOnGrid, 4), over(pieces.EdgesAtSource, 3))
+	})
 }
 
-func trainsAsOneProcess(t *testing.T, path string, counts ...int) {
+func trainsAsOneProcess(t *testing.T, path string, cuts ...pieces.Options) {
 	t.Helper()
 	for _, model := range []struct{ name, norm string }{{"gcn", ""}, {"sage", ""}, {"gin", "batch"}, {"gat", "layer"}} {
 		cfg := DefaultConfig()
@@ -61,9 +68,9 @@ func trainsAsOneProcess(t *testing.T, path string, counts ...int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, n := range counts {
-			t.Run(fmt.Sprintf("%s %d pieces", model.name, n), func(t *testing.T) {
-				d := divided(t, cfg, pieces.Options{Method: "contiguous", Pieces: n})
+		for _, cut := range cuts {
+			t.Run(fmt.Sprintf("%s %d pieces, edges at %s", model.name, cut.Pieces, cut.Edges), func(t *testing.T) {
+				d := divided(t, cfg, cut)
 				at := 0
 				err := d.Train(t.Context(), func(epoch int, loss, accuracy float64) error {
 					e := want[at]
@@ -91,7 +98,8 @@ func trainsAsOneProcess(t *testing.T, path string, counts ...int) {
 				again.Model.Params = saved
 				loaded := started(t, again)
 				v, err := loaded.EvaluateAUC(t.Context(), loaded.Dataset().Valid)
-				if err != nil || v != m { // the very parameters, and exact inference's bits
+				near := cut.Edges != pieces.EdgesAtTarget && v.Count == m.Count && math.Abs(v.Loss-m.Loss) < 1e-5*v.Loss && math.Abs(v.AUC-m.AUC) < 1e-4
+				if err != nil || v != m && !near { // the very parameters, and exact inference, to the bit where edges lie with their targets
 					t.Errorf("the saved model, over the whole: %+v, %v; over pieces %+v", v, err, m)
 				}
 			})

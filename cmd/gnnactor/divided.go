@@ -22,8 +22,9 @@ import (
 )
 
 // overPieces is what the commands that infer say of partition sets.
-const overPieces = `--data may be a partition set ('gnnactor partition --out DIR', edges at their targets): then all nodes are computed,
-layer by layer and piece by piece, with the bits of the graph of the same ids. With --scratch what is made of them lies in
+const overPieces = `--data may be a partition set ('gnnactor partition --out DIR'): then all nodes are computed,
+layer by layer and piece by piece, where edges lie at their targets with the bits of the graph of the same ids, else
+with bits that are a function of the partition. With --scratch what is made of them lies in
 files, so that memory is needed for one piece at a time, and a command that was interrupted or killed goes on from the layer that
 it was in when it is given again.
 

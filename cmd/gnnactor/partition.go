@@ -52,7 +52,7 @@ beside DIR, for as long as this takes. An edge lies with its target
 read from its first edge to its last and sorted in files, so that --memory can be
 far below its size. What was interrupted goes on where it was when the same command
 is given again. 'gnnactor inspect DIR' shows a set; eval, embed and predict compute on
-one whose edges lie with their targets, and train and plan take it for --data, with
+one, and train with the sampler full; where edges lie with their targets train and plan take it for --data with
 all samplers but frontier, ladies, edge and lazy: from pieces that keep the ids
 (contiguous) training makes the parameters that it makes from the store, bit for bit.
 The clusters of the sampler cluster are then the pieces, or finer (clusters=N), each

@@ -66,7 +66,7 @@ lacks of that, and asks others for rows that lie there. With --replicas 2 each p
 and a node may be lost with its disk.
 
 With --sampler full --data may be a partition set ('gnnactor partition --out DIR',
-edges at their targets). Each epoch is then one step on the whole graph, computed on all
+wherever edges lie). Each epoch is then one step on the whole graph, computed on all
 pieces in this process, which exchange rows and gradients: losses are those of one
 process on the whole in float32's error, their bits a function of the partition.
 It is evaluated at the end, and each epoch kept with --checkpoint; what is not there is refused by name.

@@ -1,9 +1,12 @@
 package pieces
 
 import (
+	"maps"
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/gnnactor/gnnactor/graph"
 )
 
 // What a piece sends to another is what that one reads of it, and between them they name every pair of
@@ -81,22 +84,87 @@ func TestHalo(t *testing.T) {
 	}
 }
 
-// Where sums are in several pieces there is no halo.
+// Where edges lie elsewhere a piece has the rows of its masters and of other pieces' nodes, no row of the latter without edges; between them
+// pieces have every edge once, none without masters has any, and each knows whose the nodes are that it names.
 func TestHaloElsewhere(t *testing.T) {
 	t.Parallel()
-	src := create(t, random(3000, 9000, 1, false))
-	for _, edges := range []string{EdgesAtSource, EdgesOnGrid} {
-		s, err := Create(t.Context(), filepath.Join(t.TempDir(), "set"), src, Options{Method: "hash", Edges: edges, Pieces: 2})
+	for i, edges := range []string{EdgesAtSource, EdgesOnGrid, EdgesOnGrid} {
+		ds := random(7000, 20000, uint64(i), i > 0)
+		count := []int{2, 4, 8}[i] // of which seven have nodes
+		s, err := Create(t.Context(), filepath.Join(t.TempDir(), "set"), create(t, ds), Options{Method: "contiguous", Edges: edges, Pieces: count})
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := s.OpenPiece(0)
-		if err != nil {
-			t.Fatal(err)
+		table, b := s.Borders().Table(), s.Borders()
+		type edge struct {
+			source, target uint32
+			weight         float32
 		}
-		defer p.Close()
-		if _, err := s.Halo(p); err == nil {
-			t.Errorf("edges at %s: a halo", edges)
+		want, got := map[edge]int{}, map[edge]int{}
+		add := func(to map[edge]int, g *graph.Graph, e int64, source, target uint32) {
+			k := edge{source, target, 0}
+			if g.Weights != nil {
+				k.weight = g.Weights[e]
+			}
+			to[k]++
+		}
+		for v := range uint32(7000) {
+			for e := ds.Graph.Indptr[v]; e < ds.Graph.Indptr[v+1]; e++ {
+				add(want, ds.Graph, e, ds.Graph.Indices[e], v)
+			}
+		}
+		elsewhere := 0
+		for q := range count {
+			p, err := s.OpenPiece(q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			h, err := s.Halo(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if h.Sends != nil || h.In.NumNodes() != p.Masters || h.Partial.NumNodes() != len(p.Targets) || p.Masters == 0 && p.In.NumEdges() > 0 {
+				t.Fatalf("%s: piece %d of %d masters has rows of %d and %d nodes, and %d edges", edges, q, p.Masters, h.In.NumNodes(), h.Partial.NumNodes(), p.In.NumEdges())
+			}
+			node := func(k uint32) uint32 {
+				if int(k) < p.Masters {
+					return uint32(p.Of.First) + k
+				}
+				return p.Sources[int(k)-p.Masters]
+			}
+			for v := range p.Masters {
+				for e := h.In.Indptr[v]; e < h.In.Indptr[v+1]; e++ {
+					add(got, h.In, e, node(h.In.Indices[e]), uint32(p.Of.First)+uint32(v))
+				}
+			}
+			for k, v := range p.Targets {
+				if h.Partial.Degree(uint32(k)) == 0 {
+					t.Fatalf("%s: piece %d has an empty row of node %d", edges, q, v)
+				}
+				for e := h.Partial.Indptr[k]; e < h.Partial.Indptr[k+1]; e++ {
+					add(got, h.Partial, e, node(h.Partial.Indices[e]), v)
+					elsewhere++
+				}
+			}
+			for _, m := range []struct {
+				ids []uint32
+				of  []int
+			}{{p.Sources, h.Reads}, {p.Targets, h.Sums}} {
+				for k := range count {
+					for _, v := range m.ids[m.of[k]:m.of[k+1]] {
+						if int(table[v/Border]) != k || v < b[k] || v >= b[k+1] {
+							t.Fatalf("%s: piece %d takes node %d for one of piece %d", edges, q, v, k)
+						}
+					}
+				}
+				if m.of[0] != 0 || m.of[count] != len(m.ids) {
+					t.Fatalf("%s: piece %d names %d nodes, and knows whose %d are", edges, q, len(m.ids), m.of[count])
+				}
+			}
+		}
+		if !maps.Equal(got, want) || elsewhere == 0 {
+			t.Errorf("%s over %d pieces: %d different edges, want %d; %d are with no target", edges, count, len(got), len(want), elsewhere)
 		}
 	}
 }

@@ -30,8 +30,14 @@ func shape(edges string, pieces int) (rows, cols int) {
 	return rows, pieces / rows
 }
 
-// home returns the piece in which an edge lies, of the pieces of its ends.
-func (c *creator) home(source, target int) int { return source/c.c*c.c + target%c.c }
+// home returns the piece in which an edge lies, of the pieces of its ends. No edge lies in a piece without masters, which nobody computes.
+func (c *creator) home(source, target int) int {
+	home := source/c.c*c.c + target%c.c
+	if c.p.borders[home] == c.p.borders[home+1] {
+		return target
+	}
+	return home
+}
 
 // makeBuckets cuts the keys of each piece's edges by how many are expected. Out's are expected to
 // be as many as In's: where that is not so, buckets are larger or smaller, and sorted as well.
