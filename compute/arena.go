@@ -13,6 +13,7 @@ type Arena[E any] struct {
 	spare map[int][][]E // what was given back since Reset, by size
 
 	fixed bool // what is taken between two Resets has always the same sizes: pieces stay as they are
+	room  int  // of these sizes some are up to one part in so many larger the next time; 0: none is
 
 	alloc func(n int) []E // a device's memory; nil: the host's
 	free  func(s []E)
@@ -20,6 +21,9 @@ type Arena[E any] struct {
 
 // arenaPiece is the least number of elements that are allocated at once.
 const arenaPiece = 1 << 14
+
+// arenaBeside is of how many parts of the first piece others may take one and stay beside it.
+const arenaBeside = 16
 
 // arenaAlign keeps slices of 4-byte elements on cache-line boundaries relative
 // to their piece.
@@ -38,7 +42,11 @@ func (a *Arena[E]) Alloc(n int) []E {
 		a.used = 0
 	}
 	if a.piece == len(a.pieces) {
-		a.pieces = append(a.pieces, a.make(max(need, arenaPiece)))
+		size := need
+		if a.room > 0 {
+			size += need / a.room
+		}
+		a.pieces = append(a.pieces, a.make(max(size, arenaPiece)))
 	}
 	s := a.pieces[a.piece][a.used : a.used+n : a.used+n]
 	a.used += need
@@ -54,6 +62,14 @@ func (a *Arena[E]) Free(s []E) {
 	a.spare[len(s)] = append(a.spare[len(s)], s)
 }
 
+// Reserve has the first pieces be one of n elements, if there is none yet, so that it need not be found out what is used between two
+// Resets: while that is, pieces lie in memory beside the one that replaces them.
+func (a *Arena[E]) Reserve(n int) {
+	if len(a.pieces) == 0 && n > 0 && a.alloc == nil {
+		a.pieces = [][]E{a.make(n)}
+	}
+}
+
 // Zeroed is Alloc with every element set to its zero value.
 func (a *Arena[E]) Zeroed(n int) []E {
 	s := a.Alloc(n)
@@ -64,7 +80,7 @@ func (a *Arena[E]) Zeroed(n int) []E {
 // Reset takes back everything that was handed out.
 func (a *Arena[E]) Reset() {
 	clear(a.spare)
-	if len(a.pieces) > 1 && !a.fixed {
+	if len(a.pieces) > 1 && !a.fixed && a.Cap()-len(a.pieces[0]) > len(a.pieces[0])/arenaBeside {
 		// An eighth more than was needed, so that batches of slightly
 		// different sizes settle on one piece.
 		total := a.total + a.total/8

@@ -66,6 +66,9 @@ func (e *Engine) For(chunks int, f func(worker, chunk int)) { e.core.tape.x.For(
 // use at the same time.
 func (m *Model) NewEngine(x *cpu.Exec) *Engine { return &Engine{newCore[float32](m, x, true)} }
 
+// Reserve has room made for so many values at once (GradientBytes), for an engine on the processor that has computed nothing yet.
+func (e *Engine) Reserve(values int) { e.core.tape.mem.Reserve(values) }
+
 // Close gives back the memory of a device that e runs on. e must not be used any more.
 func (e *Engine) Close() { e.core.close() }
 

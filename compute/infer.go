@@ -46,13 +46,21 @@ func (m *Model) infer(ctx context.Context, x *cpu.Exec, params []float32, ds *gr
 	if chunk < 1 {
 		chunk = DefaultChunk
 	}
-	c := newCore[float32](m, x, false)
-	defer c.close()
-	sets, err := neighborhoods(ctx, m.graph, m.rows, nodes, len(c.layers))
+	r := inference{core: newCore[float32](m, x, false), ctx: ctx, params: params, chunk: chunk, edges: ds.EdgeFeatures, values: ds.NodeFeatures, global: true}
+	defer r.close()
+	return r.run(ds, nodes, rows)
+}
+
+// run computes the outputs for nodes: infer says of what.
+func (r *inference) run(ds *graph.Dataset, nodes []uint32, rows func([]uint32) (*graph.Features, error)) (cpu.Matrix[float32], error) {
+	none, m, c := cpu.Matrix[float32]{}, r.model, r.core
+	if cpu.DeviceOf[float32](c.tape.x) == nil {
+		c.tape.settle()
+	}
+	sets, err := neighborhoods(r.ctx, m.graph, m.rows, nodes, len(c.layers))
 	if err != nil {
 		return none, fmt.Errorf("compute: inference: %w", err)
 	}
-	r := inference{core: c, ctx: ctx, params: params, chunk: chunk, edges: ds.EdgeFeatures, values: ds.NodeFeatures, global: true}
 	if rows != nil {
 		if r.values, err = rows(sets[0].all()); err != nil {
 			return none, fmt.Errorf("compute: inference: %w", err)
@@ -122,6 +130,8 @@ type inference struct {
 	kept   []cpu.Matrix[float32] // results of the convolutions, for jumping knowledge
 	rows   rowBlock
 	ids    []uint32
+
+	sized func(layer int, s InferenceSize) // told what layers took; nil: nobody asks
 }
 
 // begin prepares the tape for one chunk of layer l.
@@ -139,10 +149,13 @@ func (r *inference) begin(l int, b *graph.Block) (*Context[float32], error) {
 // layer computes layer l for the nodes of dst from r.values, those of src, and
 // puts the result there.
 func (r *inference) layer(l int, src, dst *nodeSet) error {
-	sent, err := r.transform(l, src)
+	r.renew()
+	front := min(r.chunk, dst.n)
+	sent, err := r.transform(l, src, front)
 	if err != nil {
 		return err
 	}
+	r.renew()
 	r.out = cpu.Matrix[float32]{Cols: r.model.spec.OutDim, Stride: r.model.spec.OutDim}
 	r.rows.reset(r.model.graph, src, dst, r.model.spec.EdgeDim > 0)
 	err = r.pieces(dst, func(i, n int, rows *graph.Block) error {
@@ -162,7 +175,7 @@ func (r *inference) layer(l int, src, dst *nodeSet) error {
 				if s == nil {
 					h = append(h, x)
 				} else {
-					h = append(h, c.Table(s, r.rows.block.NumSrc, r.rows.positions))
+					h = append(h, r.sources(c, s, front, n))
 				}
 			}
 		}
@@ -172,8 +185,31 @@ func (r *inference) layer(l int, src, dst *nodeSet) error {
 	if err != nil {
 		return err
 	}
+	if r.sized != nil {
+		r.sized(l, r.size(sent))
+	}
 	r.values, r.global = graph.NewFeatures(r.out.Rows, r.out.Cols, r.out.Data), false
 	return nil
+}
+
+// renew has the tape begin anew where other sizes follow. A device keeps what it has: allocating takes it long.
+func (r *inference) renew() {
+	if cpu.DeviceOf[float32](r.tape.x) == nil {
+		r.tape.release()
+	}
+}
+
+// sources returns the rows of sent, of which the first front are room for the n destinations' own, for the sources of the present block: on
+// the processor where they lie.
+func (r *inference) sources(c *Context[float32], sent *cpu.Matrix[float32], front, n int) *Value[float32] {
+	if cpu.DeviceOf[float32](r.tape.x) != nil {
+		all := sent.View(front, sent.Rows, 0, sent.Cols)
+		return c.Table(graph.NewFeatures(all.Rows, all.Cols, all.Data), r.rows.block.NumSrc, r.rows.positions)
+	}
+	for k, at := range r.rows.positions[:n] {
+		copy(sent.Row(front-n+k), sent.Row(front+int(at)))
+	}
+	return c.Leaf(sent.View(front-n, sent.Rows, 0, sent.Cols), false, cpu.Matrix[float32]{})
 }
 
 // put computes the rows of r.out from row i, of all in all, from the destinations' old values x and
@@ -204,10 +240,10 @@ func (r *inference) pieces(dst *nodeSet, use func(i, n int, rows *graph.Block) e
 }
 
 // transform runs the Transform stage of layer l for the nodes of src. It
-// returns one table per value that the stage makes, nil where that is its input
+// returns one table per value that the stage makes, after room for front rows, nil where that is its input
 // itself; nil if all are.
-func (r *inference) transform(l int, src *nodeSet) ([]*graph.Features, error) {
-	var sent []cpu.Matrix[float32]
+func (r *inference) transform(l int, src *nodeSet, front int) ([]*cpu.Matrix[float32], error) {
+	var sent []*cpu.Matrix[float32]
 	for i := 0; i < src.n; i += r.chunk {
 		n := min(r.chunk, src.n-i)
 		c, err := r.begin(l, &graph.Block{})
@@ -225,11 +261,12 @@ func (r *inference) transform(l int, src *nodeSet) ([]*graph.Features, error) {
 		x := r.input(r.values, n, r.ids)
 		h := r.layers[l].Transform(c, x)
 		if i == 0 {
-			sent = make([]cpu.Matrix[float32], len(h))
+			sent = make([]*cpu.Matrix[float32], len(h))
 			made := 0
 			for k, v := range h {
 				if v != x {
-					sent[k] = cpu.NewMatrix[float32](src.n, v.cols)
+					m := cpu.NewMatrix[float32](front+src.n, v.cols)
+					sent[k] = &m
 					made++
 				}
 			}
@@ -239,17 +276,11 @@ func (r *inference) transform(l int, src *nodeSet) ([]*graph.Features, error) {
 		}
 		for k, v := range h {
 			if v != x {
-				r.tape.fetch(sent[k].View(i, i+n, 0, v.cols), v.Matrix())
+				r.tape.fetch(sent[k].View(front+i, front+i+n, 0, v.cols), v.Matrix())
 			}
 		}
 	}
-	tables := make([]*graph.Features, len(sent))
-	for k, m := range sent {
-		if m.Data != nil {
-			tables[k] = graph.NewFeatures(m.Rows, m.Cols, m.Data)
-		}
-	}
-	return tables, nil
+	return sent, nil
 }
 
 // keep copies the rows of r.out, those of from, that belong to nodes of to.
@@ -267,6 +298,7 @@ func (r *inference) keep(from, to *nodeSet) {
 
 // finish runs the head over n rows of the convolutions' results.
 func (r *inference) finish(n int) error {
+	r.renew()
 	x := r.out
 	r.out = cpu.NewMatrix[float32](n, r.model.spec.OutDim)
 	for i := 0; i < n; i += r.chunk {

@@ -201,22 +201,22 @@ func (r *piecesRun) convolve(l int) error {
 		if err := r.load(l, p); err != nil {
 			return err
 		}
-		tables, err := r.transform(l, &nodeSet{n: p.Masters})
+		sent, err := r.transform(l, &nodeSet{n: p.Masters}, 0)
 		if err != nil {
 			return err
 		}
-		if tables == nil {
-			tables = []*graph.Features{nil}
-		}
-		stays = stays[:0]
-		for k, t := range tables {
-			stays = append(stays, t == nil)
-			if t != nil {
-				values, _, _ := t.Float32s()
-				if err := r.Shelf.Put(made(k), p.Index, cpu.Dense(t.Rows, t.Cols, values)); err != nil {
+		tables := make([]*graph.Features, max(len(sent), 1))
+		for k, m := range sent {
+			if m != nil {
+				tables[k] = graph.NewFeatures(m.Rows, m.Cols, m.Data)
+				if err := r.Shelf.Put(made(k), p.Index, *m); err != nil {
 					return err
 				}
 			}
+		}
+		stays = stays[:0]
+		for _, t := range tables {
+			stays = append(stays, t == nil)
 		}
 		if err := p.send(r.ctx, r.Exchange, round, &p.Sources, r.values, tables); err != nil || p.Partial == nil {
 			return err

@@ -146,7 +146,11 @@ func (r *rowBlock) cut(i, n int, rows *graph.Block) *graph.Block {
 	b.NumDst, b.NumSrc = n, n+r.src.n
 	b.SrcIDs, r.positions = r.ids[r.room-n:], r.pos[r.room-n:]
 	b.Indptr = resized(b.Indptr, n+1)
-	b.Indices, b.EdgeIDs = b.Indices[:0], b.EdgeIDs[:0]
+	entries := r.entries(i, n, rows)
+	b.Indices = resized(b.Indices, entries)[:0]
+	if r.edgeIDs {
+		b.EdgeIDs = resized(b.EdgeIDs, entries)[:0]
+	}
 	for k := range n {
 		v := r.dst.id(i + k)
 		b.SrcIDs[k], r.positions[k] = v, r.src.row(v)
@@ -176,6 +180,18 @@ func (r *rowBlock) cut(i, n int, rows *graph.Block) *graph.Block {
 	}
 	b.Indptr[n] = int64(len(b.Indices))
 	return b
+}
+
+// entries returns how many there are in the rows of a cut.
+func (r *rowBlock) entries(i, n int, rows *graph.Block) (all int) {
+	if rows != nil {
+		return len(rows.Indices)
+	}
+	for k := i; k < i+n; k++ {
+		v := r.dst.id(k)
+		all += int(r.graph.Indptr[v+1] - r.graph.Indptr[v])
+	}
+	return all
 }
 
 // resized returns s with length n and unspecified content.

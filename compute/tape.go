@@ -105,6 +105,25 @@ func (t *Tape[T]) fix() {
 	t.mem.fixed, t.marks.fixed, t.host.fixed, t.ints.fixed, t.longs.fixed = true, true, true, true, true
 }
 
+// settle says that what is computed between two Resets has nearly the same sizes, until release: as of chunks of one layer.
+func (t *Tape[T]) settle() {
+	t.fix()
+	t.mem.room, t.marks.room, t.host.room, t.ints.room, t.longs.room = settleRoom, settleRoom, settleRoom, settleRoom, settleRoom
+}
+
+// settleRoom is of how many parts a chunk's sizes may grow by one.
+const settleRoom = 16
+
+// taken returns the bytes of what was handed out since the last Reset.
+func (t *Tape[T]) taken() (bytes int64) {
+	var of T
+	bytes = int64(t.mem.total+t.host.total)*int64(unsafe.Sizeof(of)) + 4*int64(t.marks.total+t.ints.total) + 8*int64(t.longs.total)
+	for _, e := range t.transposes[:t.built] {
+		bytes += e.t.Bytes()
+	}
+	return bytes
+}
+
 // held returns the bytes that t holds on to: arenas, and transposes of the blocks it runs backward through.
 func (t *Tape[T]) held() (bytes int64) {
 	var of T
@@ -132,6 +151,9 @@ func (t *Tape[T]) release() {
 	t.last(nil)
 	t.mem.release()
 	t.marks.release()
+	t.host.release()
+	t.ints.release()
+	t.longs.release()
 }
 
 // written returns a dense matrix out of the arena that fill has written.

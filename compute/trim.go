@@ -224,3 +224,9 @@ func (t *trimmer) cut(b *graph.Block, layers int, edges bool) {
 		t.blocks[l] = c
 	}
 }
+
+// held returns the bytes that t holds on to.
+func (t *trimmer) held() int64 {
+	n := cap(t.hops) + cap(t.order) + cap(t.place) + cap(t.ids) + cap(t.rows) + cap(t.targets) + cap(t.first) + cap(t.indices) + cap(t.weights)
+	return 4*int64(n) + 8*int64(cap(t.indptr)+cap(t.edgeIDs))
+}
