@@ -3,9 +3,12 @@ package runtime
 import (
 	"context"
 	"fmt"
+	"slices"
 
+	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph/features"
+	"github.com/gnnactor/gnnactor/pool"
 	"github.com/gnnactor/gnnactor/sampling"
 	"github.com/gnnactor/gnnactor/sampling/overlap"
 	"github.com/gnnactor/gnnactor/scheduler"
@@ -110,10 +113,8 @@ func (r *Runtime) makePlan(ctx context.Context) (*scheduler.Plan, error) {
 	if err := r.planCache(&s); err != nil {
 		return nil, err
 	}
-	if loads, _ := scheduler.Loads(&s, request); loads {
-		if err := r.probe(ctx, &s); err != nil {
-			return nil, err
-		}
+	if err := r.measureSizes(ctx, &s, request); err != nil {
+		return nil, err
 	}
 	p := scheduler.Fit(s, request, r.data.limit)
 	if over := p.DevicePeak - p.DeviceBytes; s.SampledByDevice && r.cfg.Execution.SampleOn == "" && over > 0 {
@@ -153,11 +154,66 @@ func (r *Runtime) planCache(s *scheduler.Sizes) error {
 // probes is how many batches are sampled to plan with.
 const probes = 3
 
-// probe samples some batches, whose draws no run uses.
-func (r *Runtime) probe(ctx context.Context, s *scheduler.Sizes) error {
+// sampled is what batches that were sampled beforehand have.
+type sampled struct {
+	blocks  []compute.BlockSize // the most of each
+	targets int64
+	square  bool // they are subgraphs
+}
+
+// measureSizes finds out how large batches are, by samples, and what computing takes, by trials: on the processor, with a graph that is here.
+func (r *Runtime) measureSizes(ctx context.Context, s *scheduler.Sizes, request scheduler.Request) error {
+	tries := r.model != nil && r.device == nil && !r.cfg.Cluster.Away && r.data.set == nil && !r.data.ds.Graph.Away() && r.data.ds.Graph.NumEdges() > 0
+	loads, _ := scheduler.Loads(s, request)
+	var b sampled
+	var err error
+	switch n := int64(r.data.ds.Graph.NumNodes()); {
+	case s.Sampler == "full":
+		b = sampled{slices.Repeat([]compute.BlockSize{{Dst: n, Src: n, Entries: r.sampler.Dataset().Graph.NumEdges()}}, s.Layers), int64(len(r.seeds())), true}
+	case loads || tries && !(r.drawsAll() && s.Edges > drawAll):
+		b, err = r.probe(ctx, s, loads)
+	}
+	if err != nil || !tries {
+		return err
+	}
+	workers := pool.New(1)
+	defer workers.Close()
+	x := cpu.NewExec(workers, r.set)
+	if s.Sampled = b.blocks; b.blocks != nil {
+		size, err := r.model.GradientBytes(x, b.blocks, b.targets, b.square)
+		if err != nil {
+			return err
+		}
+		r.reserve = more(size.Values)
+		s.Gradient = size.Bytes + int64(4*(r.reserve-size.Values))
+	}
+	indptr := r.data.ds.Graph.Indptr
+	s.MostEntries = func(rows int64) (most int64) {
+		for i := int64(0); i < s.Nodes; i += rows {
+			most = max(most, indptr[min(i+rows, s.Nodes)]-indptr[i])
+		}
+		return most
+	}
+	s.Inference, err = r.model.InferenceBytes(ctx, x)
+	return err
+}
+
+// drawAll is of up to how many edges a graph is where batches of whole neighbourhoods, which may be nearly all of it, are sampled to plan with.
+const drawAll = 1 << 22
+
+// drawsAll reports whether a batch has all neighbours of its nodes.
+func (r *Runtime) drawsAll() bool {
+	return r.cfg.Sampling.Sampler == "khop" || slices.Contains(r.sampler.Spec().Fanouts, -1)
+}
+
+// more is what is held for batches larger than the probes: a sixteenth more.
+func more(n int) int { return n + n/16 }
+
+// probe samples some batches, whose draws no run uses; inputs: it counts the distinct ones, too.
+func (r *Runtime) probe(ctx context.Context, s *scheduler.Sizes, inputs bool) (found sampled, err error) {
 	seeds := r.seeds()
 	if len(seeds) == 0 {
-		return nil
+		return found, nil
 	}
 	order := sampling.Order(seeds, r.cfg.Training.Seed, 0)
 	size := r.sampler.Spec().BatchSize(r.cfg.Sampling.BatchSize, len(seeds))
@@ -165,11 +221,15 @@ func (r *Runtime) probe(ctx context.Context, s *scheduler.Sizes) error {
 	last, now := map[uint32]struct{}{}, map[uint32]struct{}{}
 	for i := range min(probes, sampling.NumBatches(len(seeds), size)) {
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			return found, context.Cause(ctx)
 		}
 		id := sampling.ID{Phase: "plan", Batch: i, Of: 1}
 		if err := draw(b, id, sampling.Cut(order, size, r.cfg.Sampling.MicroBatches, i, 0)); err != nil {
-			return fmt.Errorf("runtime: %v: %w", id, err)
+			return found, fmt.Errorf("runtime: %v: %w", id, err)
+		}
+		found.add(b)
+		if !inputs {
+			continue
 		}
 		fresh := int64(0)
 		for _, u := range b.Inputs() {
@@ -188,7 +248,20 @@ func (r *Runtime) probe(ctx context.Context, s *scheduler.Sizes) error {
 		last, now = now, last
 		clear(now)
 	}
-	return nil
+	return found, nil
+}
+
+// add counts b in.
+func (s *sampled) add(b *sampling.Batch) {
+	s.targets = max(s.targets, int64(len(b.Seeds)))
+	if s.blocks == nil {
+		s.blocks, s.square = make([]compute.BlockSize, len(b.Blocks)), true
+	}
+	for l := range b.Blocks {
+		c, most := &b.Blocks[l], &s.blocks[l]
+		most.Dst, most.Src, most.Entries = max(most.Dst, int64(c.NumDst)), max(most.Src, int64(c.NumSrc)), max(most.Entries, int64(len(c.Indices)))
+		s.square = s.square && c.NumDst == c.NumSrc
+	}
 }
 
 // plain reports whether rows are read from the table as it lies.

@@ -99,6 +99,7 @@ type Runtime struct {
 	learner   *compute.Model // the same, on what training sees of the graph
 	noModel   error
 	plan      *scheduler.Plan
+	reserve   int // values of a trainer's tape; 0: it finds them out
 	identity  Identity
 	pool      *pool.Pool
 	system    *actor.ActorSystem

@@ -113,7 +113,9 @@ func (r *Runtime) samplers() []sampling.Sampler {
 func (r *Runtime) engine(u *updater, i int) *compute.Engine {
 	for len(u.engines) <= i {
 		x := r.modelExecOn(r.deviceOf(len(u.engines)))
-		u.engines, u.execs = append(u.engines, r.learner.NewEngine(x)), append(u.execs, x)
+		e := r.learner.NewEngine(x)
+		e.Reserve(r.reserve)
+		u.engines, u.execs = append(u.engines, e), append(u.execs, x)
 	}
 	return u.engines[i]
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/gnnactor/gnnactor/compute"
 )
 
 // Sizes are what the plan is made from.
@@ -47,21 +49,25 @@ type Sizes struct {
 	TensorCores     string  // what factors of a device's dense products are rounded to; empty: they are not
 	BF16Rate        float64 // of products in bfloat16 over those in float32, as measured here; 0: the run is in float32
 
-	Source        string // where feature rows are read from: ram, mmap, disk or throttled:…
-	RowBytes      int64  // of a stored row; 0: there are no features
-	SparseInput   bool   // the model holds the features' non-zero values
-	SparseBytes   int64  // of them
-	Heads         int    // of attention; 0: none
-	Wide          int    // values of a destination that the model keeps besides: of norms, perceptrons, powers
-	Inputs        int64  // the most distinct input nodes of the batches that were sampled beforehand; 0: none were
-	NewRows       int64  // the most of them that the batch before did not have
-	CachedRows    int64  // of the cache; of two generations of it, for gns
-	SamplerShared int64  // bytes that all samplers keep together: tables, clusters, caches
-	SamplerOwn    int64  // bytes that each keeps before its first batch
-	Audits        bool   // other nodes' batches are sampled here, too
-	Sketch        int64  // of a micro-batch's input nodes, those that the order of batches depends on at the most; 0: all
-	Own           []Own  // the program's own stages, in their order
-	Cache         string // what is cached, as the user asked for it; empty: nothing
+	Source        string                  // where feature rows are read from: ram, mmap, disk or throttled:…
+	RowBytes      int64                   // of a stored row; 0: there are no features
+	SparseInput   bool                    // the model holds the features' non-zero values
+	SparseBytes   int64                   // of them
+	Heads         int                     // of attention; 0: none
+	Wide          int                     // values of a destination that the model keeps besides: of norms, perceptrons, powers
+	Inputs        int64                   // the most distinct input nodes of the batches that were sampled beforehand; 0: none were
+	NewRows       int64                   // the most of them that the batch before did not have
+	CachedRows    int64                   // of the cache; of two generations of it, for gns
+	Sampled       []compute.BlockSize     // the largest blocks of those batches, the input layer's first; empty: none were, and bounds count
+	Gradient      int64                   // bytes that a trainer holds for the largest of them, as a trial found; 0: there was none, and a bound counts
+	Inference     []compute.InferenceSize // of each layer, by a trial; empty: a bound counts
+	MostEntries   func(rows int64) int64  // the most entries of so many rows that follow each other; for Inference
+	SamplerShared int64                   // bytes that all samplers keep together: tables, clusters, caches
+	SamplerOwn    int64                   // bytes that each keeps before its first batch
+	Audits        bool                    // other nodes' batches are sampled here, too
+	Sketch        int64                   // of a micro-batch's input nodes, those that the order of batches depends on at the most; 0: all
+	Own           []Own                   // the program's own stages, in their order
+	Cache         string                  // what is cached, as the user asked for it; empty: nothing
 
 	Resident   bool  // parameters, the optimiser's state and gradients stay in the device's memory
 	Devices    int   // that compute; the terms are those of the first, which has the most
@@ -150,6 +156,9 @@ type Plan struct {
 	LeftOut    []Stage  `json:"left_out"`
 	Memory     []Memory `json:"memory"`
 	PeakBytes  int64    `json:"peak_bytes"` // sum of Memory without mapped pages
+	// GCPercent is what the peak takes Go's collector to be set to (runtime/debug.SetGCPercent), as the program gnnactor does unless GOGC is
+	// set: it is one setting of the whole process, and so the embedding program's to make. With Go's default of 100 the heap may grow to twice what is in use.
+	GCPercent int `json:"gc_percent"`
 	// DeviceMemory is what the device that computes has to have room for, DevicePeak its sum and
 	// DeviceBytes the memory that it has; 0: the processor computes. Pinned is what of the
 	// host's memory is pinned to copy to it.
@@ -253,9 +262,8 @@ func Build(s Sizes, r Request) *Plan {
 		p.Credits = max(p.Credits, need)
 	}
 	p.bounds(r)
-	widest := int64(max(s.InDim, s.Hidden, s.OutDim, 1))
 	if p.EvalChunk == 0 {
-		p.EvalChunk = int(min(max(chunkBytes/(4*3*widest), minChunk), maxChunk))
+		p.EvalChunk = int(min(max(chunkBytes/s.chunkRow(), minChunk), maxChunk))
 		if r.tight >= narrow {
 			p.EvalChunk = minChunk
 		}
@@ -313,185 +321,6 @@ func (s *Sizes) whyPrecision() string {
 		return fmt.Sprintf("; bf16 products at %.2f of float32's rate on this machine: --precision float32 is faster", s.BF16Rate)
 	}
 	return fmt.Sprintf("; bf16 products at %.2f times float32's rate on this machine", s.BF16Rate)
-}
-
-// memory fills in the terms of the peak. Batches and activations are bounds
-// from the fan-outs; a sampler without fan-outs is bounded by the graph.
-func (p *Plan) memory(s Sizes, r Request, whole bool) {
-	add := func(what string, bytes int64, mapped bool) {
-		p.Memory = append(p.Memory, Memory{What: what, Bytes: bytes, Mapped: mapped})
-		if !mapped {
-			p.PeakBytes = plus(p.PeakBytes, bytes)
-		}
-	}
-	if !s.GraphAway {
-		add("graph", 8*(s.Nodes+1)+4*s.Edges, s.GraphMap)
-	}
-	add("node features", s.FeatureBytes, s.FeaturesMap)
-	if s.FeaturesCopy {
-		add("node features: the copy in memory that training reads", s.Nodes*s.RowBytes, false)
-	}
-	gradients := s.Micro
-	if r.Late > 0 {
-		gradients = r.Late
-		add("versions of the parameters that are computed on", 4*s.Parameters*int64(r.Late+2), false) // with the newest, and the one that is made
-	}
-	add(fmt.Sprintf("parameters, %d gradients, two moments", gradients), 4*s.Parameters*int64(3+gradients), false)
-	if s.KeepsBest {
-		add("the parameters that are best by validation", 4*s.Parameters, false)
-	}
-	dst := make([]int64, s.Layers) // destinations of each layer, from the seeds outward
-	src := make([]int64, s.Layers)
-	edges := make([]int64, s.Layers)
-	n := min(int64((s.BatchSize+s.Micro-1)/max(s.Micro, 1)), s.Nodes)
-	mostNodes, mostEdges := s.Nodes, s.Edges
-	if s.Temporal {
-		mostNodes, mostEdges = times(mostNodes, n), times(mostEdges, n)
-	}
-	for l := range s.Layers {
-		dst[l] = n
-		switch {
-		case whole:
-			dst[l], edges[l], n = s.Nodes, s.Edges, s.Nodes
-		case l < len(s.Fanouts) && s.Fanouts[l] > 0 && s.LayerNodes:
-			// k nodes in all, besides the destinations that ladies keeps; each is
-			// a neighbour of every destination at most.
-			k := min(int64(s.Fanouts[l])+n, s.Nodes)
-			edges[l] = min(n*k, s.Edges+n)
-			n = min(n+k, s.Nodes)
-		case l < len(s.Fanouts) && s.Fanouts[l] > 0:
-			edges[l] = times(n, int64(s.Fanouts[l]))
-			if s.OnAverage {
-				edges[l] = margin(edges[l])
-			}
-			edges[l] = min(edges[l], mostEdges)
-			n = min(n+edges[l], mostNodes)
-		default:
-			edges[l], n = mostEdges, mostNodes
-		}
-		src[l] = n
-	}
-	if s.SparseInput {
-		add("node features: the values that are not zero, which the model holds", s.SparseBytes, false)
-	}
-	var batch, activations, drawn int64 // drawn: a batch as the device that sampled it has it
-	for l := range s.Layers {
-		in, out := int64(s.Hidden), int64(s.Hidden)
-		if l == 0 {
-			out = int64(s.OutDim)
-		}
-		if l == s.Layers-1 {
-			in = int64(s.InDim)
-		}
-		if !whole {
-			batch = plus(batch, plus(times(8, dst[l]+1), times(4, edges[l])))
-			drawn = plus(drawn, plus(times(8, dst[l]+1), times(s.SampledEntry, edges[l])))
-		}
-		// Aggregate and its gradient, output and its gradient, transposed pattern.
-		floats := plus(plus(times(3*(in+out)+int64(s.Wide), dst[l]), times(6, edges[l])), times(6, src[l]))
-		if s.Heads > 0 {
-			// Sources are transformed; the last layer's heads are as wide as the output.
-			if l == 0 {
-				out *= int64(s.Heads)
-			}
-			floats = plus(floats, plus(times(3*out, src[l]), times(6*int64(s.Heads), plus(edges[l], dst[l]))))
-		} else if i, o, e := float64(in), float64(out), float64(edges[l]); float64(src[l])*i*o+e*o < e*i+float64(dst[l])*i*o {
-			floats = plus(floats, times(3*out, src[l])) // multiplied before it is aggregated (docs/algorithms.md §8)
-		}
-		activations = plus(activations, times(4, floats))
-	}
-	if !whole {
-		batch = plus(batch, times(4, src[s.Layers-1]))
-	}
-	add(fmt.Sprintf("batches: %d samplers × %d credits, up to %d when measured", p.Samplers, p.Credits, p.MaxBatches), times(batch, int64(p.MaxBatches)), false)
-	if !whole && !s.GraphAway {
-		// A table of the nodes found, half full, and lists of them and of the edges of a layer.
-		perEdge := int64(12)
-		if p.Together {
-			perEdge = 24 // each thread's part of the layer, before it is put in place
-		}
-		scratch := plus(times(32, src[s.Layers-1]), times(perEdge, slices.Max(edges)))
-		add(fmt.Sprintf("what up to %d samplers work with", p.MaxSamplers), times(plus(s.SamplerOwn, scratch), int64(p.MaxSamplers)), false)
-		if s.Audits {
-			add("audits of other nodes: a sampler, a batch and the order of the seeds", plus(plus(s.SamplerOwn, scratch), plus(batch, times(4, int64(s.TrainNodes)))), false)
-		}
-	}
-	if s.SamplerShared > 0 {
-		add("what samplers draw from: tables, clusters, caches", s.SamplerShared, false)
-	}
-	if p.Load {
-		// Slots are of distinct nodes.
-		bound := min(src[s.Layers-1], s.Nodes)
-		inputs := bound
-		if s.Inputs > 0 {
-			bound = max(bound, min(margin(s.Inputs), s.Nodes))
-			inputs = min(bound, margin(s.Inputs))
-		}
-		p.slab(&s, r, inputs, bound)
-		if p.DeviceSlab {
-			p.fitDevice(&s)
-		}
-		slab := fmt.Sprintf("slab: %d rows for %d batches ahead%s, up to %d%s", p.SlabRows, p.MaxAhead, cachedToo(s.CachedRows), p.SlabLimit, p.cacheToo())
-		rows := p.SlabLimit * s.RowBytes
-		if p.DeviceSlab {
-			p.onDevice(slab, rows)
-			slab, rows = "what is where in the slab", 0
-		}
-		add(slab, rows+p.SlabLimit*16+8*max(p.CacheRows, p.CacheRoom)+4*s.Nodes, false)
-		add(fmt.Sprintf("slots and reads of up to %d batches", p.MaxAhead), times(20*bound, int64(p.MaxAhead+1)), false)
-	}
-	if s.ownRows() {
-		add(fmt.Sprintf("rows that own stages make of up to %d batches", p.MaxBatches), times(times(4*int64(s.InDim), src[s.Layers-1]), int64(p.MaxBatches)), false)
-	}
-	if p.Reorder != 0 {
-		add("reorder: input nodes of a window", times(s.ordered(src[s.Layers-1], r.Shared), int64(p.Reorder+1)), false)
-	}
-	if !whole && s.InDim > 0 {
-		inputs := src[s.Layers-1]
-		if s.Inputs > 0 {
-			inputs = min(inputs, margin(s.Inputs))
-		}
-		p.Memory = append(p.Memory, Memory{
-			What: fmt.Sprintf("copies of the rows of %d batches", p.Samplers*p.Credits), Bytes: times(4*inputs*int64(s.InDim), int64(p.Samplers*p.Credits)),
-			When: "runtime.Batches, in place of activations",
-		})
-	}
-	if p.gathers && p.mayCopy(r) {
-		p.CopyRows = src[s.Layers-1]
-		what := "a batch's rows, copied together"
-		if !p.Copied {
-			what += ", should that measure faster"
-		}
-		add(what, times(times(s.RowBytes, p.CopyRows), int64(p.Trainers)), false)
-	}
-	add(fmt.Sprintf("activations of %d trainers", p.Trainers), times(activations, int64(p.Trainers)), false)
-	widest := int64(max(s.InDim, s.Hidden, s.OutDim, 1))
-	if s.Device > 0 {
-		drawn = plus(drawn, times(4, src[s.Layers-1]))
-		p.device(&s, batch, activations, widest)
-		if s.SampledByDevice {
-			p.deviceSampler(&s, drawn, src[s.Layers-1], slices.Max(edges))
-		}
-		add("memory that is pinned to copy to the device", p.Pinned-p.Registered, false)
-		if s.FeaturesMap && p.Registered > 0 {
-			add("node features, pinned for the device to read", p.Registered, false)
-		}
-	}
-	if s.NoInference {
-		return
-	}
-	if s.FeaturesAway {
-		p.InferenceBytes = s.Nodes * s.RowBytes
-		add("exact inference: the features, fetched", p.InferenceBytes, false)
-	}
-	if s.ownRows() {
-		own := 4 * s.Nodes * int64(s.InDim)
-		p.InferenceBytes = plus(p.InferenceBytes, own)
-		add("exact inference: the rows that own stages make", own, false)
-	}
-	computed := 2*4*s.Nodes*int64(max(s.Hidden, s.OutDim)) + 3*4*widest*min(int64(p.EvalChunk), s.Nodes)
-	add("exact inference: two layers' outputs and a chunk", computed, false)
-	p.Inferences, p.InferenceBytes = p.Threads, plus(p.InferenceBytes, computed)
 }
 
 // String returns the plan as `gnnactor plan` prints it.

@@ -29,7 +29,7 @@ func newEmbed(a *app) *cobra.Command {
 		Short: "Compute the model's output for nodes",
 		Long: `Compute the model's output for nodes, by exact inference over their whole
 neighbourhood. With --out the rows go to a file, in the order of the ids: a NumPy array
-(.npy), CSV (.csv) or lines of JSON (.jsonl), as its name ends;
+(.npy), CSV (.csv), lines of JSON (.jsonl) or Parquet (.parquet), as its name ends;
 otherwise each is printed as a line: the id, then its values, tabs between.
 
 ` + overPieces + `
@@ -89,7 +89,7 @@ Rows of all nodes (--out alone) are written piece by piece.`,
 	}
 	config = addInferenceFlags(cmd)
 	nodes = addNodeFlags(cmd)
-	cmd.Flags().StringVar(&out, "out", "", "`FILE`.npy to write the rows to, or .csv or .jsonl, with the nodes' ids")
+	cmd.Flags().StringVar(&out, "out", "", "`FILE`.npy to write the rows to, or .csv, .jsonl or .parquet, with the nodes' ids")
 	addScratchFlag(cmd, &scratch)
 	c.addInferFlags(cmd)
 	a.addOutputFlag(cmd)

@@ -99,7 +99,11 @@ func startSaved(cmd *cobra.Command, cfg runtime.Config, scratch string) (*runtim
 	if scratch != "" {
 		return nil, usagef("--scratch is read where --data is a partition set ('gnnactor partition --out DIR' makes one)")
 	}
-	return runtime.Start(cmd.Context(), cfg)
+	rt, err := runtime.Start(cmd.Context(), cfg)
+	if err == nil {
+		setCollector(rt)
+	}
+	return rt, err
 }
 
 // splitResult is one split's figures in --output json.

@@ -48,7 +48,7 @@ type predictFlags struct {
 }
 
 func (f *predictFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.out, "out", "", "`FILE`.csv or .jsonl to write predictions to, or .npy for --probabilities and numbers (default: print them)")
+	cmd.Flags().StringVar(&f.out, "out", "", "`FILE`.csv, .jsonl or .parquet to write predictions to, or .npy for --probabilities and numbers (default: print them)")
 	cmd.Flags().IntVar(&f.Top, "top", 0, "the `K` most probable classes of each node (default: one, or with several labels a node all by --threshold)")
 	cmd.Flags().Float64Var(&f.Threshold, "threshold", 0, "classes that are at least so probable (default with several labels a node: 0.5)")
 	cmd.Flags().StringVar(&f.pairs, "pairs", "", "of a model of links: CSV `FILE` of src,dst with the pairs of nodes to score")
@@ -98,7 +98,7 @@ func (a *app) printValues(ids []uint32, values []float32, f *predictFlags, c cal
 		if plotFormat(f.out) == rowsEndings[0] {
 			err = writeRows(f.out, ids, e, nil, "", c)
 		} else {
-			err = writeLines(f.out, []string{"id", "value"}, len(ids), func(i int) (any, [][]string) {
+			err = writeLines(f.out, []column{c.column("id"), {"value", float32s}}, len(ids), func(i int) (any, [][]string) {
 				return object(i), [][]string{{string(c.name(nil, ids[i])), text(values[i])}}
 			})
 		}
@@ -132,7 +132,7 @@ neighbourhood: one line each with id, class and probability, tabs between. Ids a
 data calls them, classes what that of the training did. The data needs no labels.
 Where nodes have several labels those are printed that are more probable than not. --top and
 --threshold choose others, in a line each of id and pairs of class and probability. With --out they go to
-a file, in CSV a line for each node and class, or with --probabilities those of all classes. A model of numbers
+a file, in CSV and Parquet a line for each node and class, or with --probabilities those of all classes. A model of numbers
 (--task regression) predicts one for each node. One of links (--task link) scores the pairs of --pairs, a CSV file of src,dst, or names the
 best links of the node --links: a line each of src, dst, score and probability.
 
@@ -238,8 +238,12 @@ func (a *app) printPredictions(ids []uint32, e *runtime.Embedding, multi bool, f
 		}
 		switch {
 		case f.out != "":
-			err := writeLines(f.out, []string{"id", "class", "probability"}, len(ids), func(i int) (any, [][]string) {
-				if plotFormat(f.out) != ".csv" {
+			class := column{"class", wholes}
+			if named {
+				class.of = texts
+			}
+			err := writeLines(f.out, []column{c.column("id"), class, {"probability", float32s}}, len(ids), func(i int) (any, [][]string) {
+				if !inColumns(f.out) {
 					return object(i), nil
 				}
 				var rows [][]string
@@ -296,6 +300,14 @@ func (c called) recipe() (*importer.Recipe, error) {
 		return nil, nil
 	}
 	return importer.ParseRecipe(c.made)
+}
+
+// column is one of nodes' names.
+func (c called) column(name string) column {
+	if c.texts {
+		return column{name, texts}
+	}
+	return column{name, wholes}
 }
 
 // id is a node's name for JSON.

@@ -64,7 +64,7 @@ func (a *app) predictLinks(ctx context.Context, rt *runtime.Runtime, f *predictF
 	}
 	switch {
 	case f.out != "":
-		err := writeLines(f.out, []string{"src", "dst", "score", "probability"}, len(scores), func(i int) (any, [][]string) { return object(i), [][]string{text(i)} })
+		err := writeLines(f.out, []column{c.column("src"), c.column("dst"), {"score", float32s}, {"probability", float32s}}, len(scores), func(i int) (any, [][]string) { return object(i), [][]string{text(i)} })
 		if err != nil {
 			return err
 		}

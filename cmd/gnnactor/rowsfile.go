@@ -14,8 +14,27 @@ import (
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
-// rowsEndings are those of files that hold rows of nodes: arrays of NumPy, CSV, lines of JSON.
-var rowsEndings = []string{".npy", ".csv", ".jsonl", ".ndjson"}
+// rowsEndings are those of files that hold rows of nodes: arrays of NumPy, CSV, lines of JSON, Parquet.
+var rowsEndings = []string{".npy", ".csv", ".jsonl", ".ndjson", ".parquet", ".pq"}
+
+// inColumns reports whether a file's name says that it has columns; else it has an object a line, or an array.
+func inColumns(name string) bool {
+	return slices.Contains([]string{".csv", ".parquet", ".pq"}, plotFormat(name))
+}
+
+// column is one of a file of rows, with what its cells are texts of.
+type column struct {
+	name string
+	of   cellKind
+}
+
+type cellKind int
+
+const (
+	texts cellKind = iota
+	wholes
+	float32s
+)
 
 // checkRowsFile refuses, before any work is done, a file whose ending is none of those.
 func checkRowsFile(name string, endings []string) error {
@@ -31,13 +50,13 @@ func writeRows(name string, ids []uint32, e *runtime.Embedding, columns func(j i
 	if plotFormat(name) == ".npy" {
 		return atomicfile.Write(name, 0o644, func(w io.Writer) error { return writeNPY(w, e) })
 	}
-	head := []string{"id"}
+	head := []column{c.column("id")}
 	for j := range e.Cols {
-		head = append(head, columns(j))
+		head = append(head, column{columns(j), float32s})
 	}
 	return writeLines(name, head, len(ids), func(i int) (any, [][]string) {
 		row := e.Data[i*e.Cols : (i+1)*e.Cols]
-		if plotFormat(name) != ".csv" {
+		if !inColumns(name) {
 			return map[string]any{"id": c.id(ids[i]), key: row}, nil
 		}
 		line := []string{string(c.name(nil, ids[i]))}
@@ -48,35 +67,49 @@ func writeRows(name string, ids []uint32, e *runtime.Embedding, columns func(j i
 	})
 }
 
-// writeLines writes what each of n has: a line of JSON, or lines of CSV under head.
-func writeLines(name string, head []string, n int, each func(i int) (any, [][]string)) error {
+// writeLines writes what each of n has: a line of JSON, or rows under head, of which an empty cell has nothing.
+func writeLines(name string, head []column, n int, each func(i int) (any, [][]string)) error {
 	return atomicfile.Write(name, 0o644, func(w io.Writer) error {
 		return graph.Guard(func() error {
 			out := bufio.NewWriterSize(w, 1<<20)
-			table, lines := csv.NewWriter(out), json.NewEncoder(out)
-			if plotFormat(name) == ".csv" {
-				if err := table.Write(head); err != nil {
+			lines := json.NewEncoder(out)
+			row, end := func([]string) error { return nil }, out.Flush
+			switch plotFormat(name) {
+			case ".csv":
+				table := csv.NewWriter(out)
+				row, end = table.Write, func() error {
+					table.Flush()
+					return table.Error()
+				}
+				var names []string
+				for _, c := range head {
+					names = append(names, c.name)
+				}
+				if err := row(names); err != nil {
 					return err
 				}
+			case ".parquet", ".pq":
+				table, err := newParquetTable(out, head)
+				if err != nil {
+					return err
+				}
+				row, end = table.write, table.close
 			}
 			for i := range n {
 				object, rows := each(i)
-				if plotFormat(name) != ".csv" {
+				if !inColumns(name) {
 					if err := lines.Encode(object); err != nil {
 						return err
 					}
+					continue
 				}
-				for _, row := range rows {
-					if plotFormat(name) != ".csv" {
-						break
-					}
-					if err := table.Write(row); err != nil {
+				for _, cells := range rows {
+					if err := row(cells); err != nil {
 						return err
 					}
 				}
 			}
-			table.Flush()
-			if err := table.Error(); err != nil {
+			if err := end(); err != nil {
 				return err
 			}
 			return out.Flush()

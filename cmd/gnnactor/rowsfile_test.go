@@ -1,13 +1,57 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/parquet-go/parquet-go"
+
 	"github.com/gnnactor/gnnactor/graph"
 )
+
+// parquetText returns a file's rows after its columns' names, cells by commas, as CSV has them.
+func parquetText(t *testing.T, name string) (lines []string) {
+	t.Helper()
+	in, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	r := parquet.NewReader(in)
+	defer r.Close()
+	var cells []string
+	for _, f := range r.Schema().Fields() {
+		cells = append(cells, f.Name())
+	}
+	lines = append(lines, strings.Join(cells, ","))
+	rows := make([]parquet.Row, 8)
+	for {
+		n, err := r.ReadRows(rows)
+		for _, row := range rows[:n] {
+			cells = cells[:0]
+			for _, v := range row {
+				switch v.Kind() {
+				case parquet.Float:
+					cells = append(cells, strconv.FormatFloat(float64(v.Float()), 'g', -1, 32))
+				default:
+					cells = append(cells, v.String())
+				}
+			}
+			lines = append(lines, strings.Join(cells, ","))
+		}
+		if err == io.EOF {
+			return lines
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
 
 // Predictions and rows of nodes go to CSV, lines of JSON or arrays as the file's name says; several classes by rank or threshold.
 func TestRowsFiles(t *testing.T) {
@@ -47,6 +91,15 @@ func TestRowsFiles(t *testing.T) {
 	}
 	if got := strings.Join(file("all.npy", "predict", "--probabilities"), "\n"); !strings.Contains(got, "'shape': (2, 2)") {
 		t.Errorf("all probabilities in an array: %q", got)
+	}
+	for name, want := range map[string][]string{
+		"e.parquet": file("e.csv", "embed"), "p.pq": file("p.csv", "predict", "--top", "2"), "all.parquet": file("all.csv", "predict", "--probabilities"),
+	} {
+		args := map[string][]string{"e.parquet": {"embed"}, "p.pq": {"predict", "--top", "2"}, "all.parquet": {"predict", "--probabilities"}}[name]
+		file(name, args...)
+		if got := parquetText(t, filepath.Join(dir, name)); !slices.Equal(got, want) {
+			t.Errorf("%s has\n%s\nand the same in CSV\n%s", name, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
 	}
 	for _, args := range [][]string{{"embed", "--out", "e.txt"}, {"predict", "--out", "p.npy"}, {"predict", "--probabilities"}, {"predict", "--threshold", "2"}, {"predict", "--top", "-1"}} {
 		if code, _, errs := invoke(t, append(args, "--data", store, "--params", model)...); code != exitUsage {

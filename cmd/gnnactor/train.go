@@ -191,7 +191,9 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 		defer func() { err = errors.Join(err, rt.Stop()) }()
 		reports = rt.Train(ctx)
 	}
+	evaluated := func() {}
 	if rt != nil { // else this node holds rows alone
+		evaluated = setCollector(rt)
 		c.logf("%s", describe(rt.Dataset()))
 	}
 	if metrics != nil {
@@ -205,6 +207,9 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 		steps.writeStep(e, cfg.Training.Sync.Asynchronous())
 		metrics.event(e)
 		events.event(e)
+		if e.Kind == runtime.EventEpoch {
+			evaluated()
+		}
 		if e.Kind == runtime.EventDone && c.output != outputJSON { // now, as rows may lie on nodes that leave
 			t, err = c.table(ctx, rt, e, c.baseline || cfg.Data.Path == "" && cfg.Model.Task != "link" && !cmd.Flags().Changed("baseline"))
 		}
