@@ -114,14 +114,22 @@ func (t *Tape[T]) settle() {
 // settleRoom is of how many parts a chunk's sizes may grow by one.
 const settleRoom = 16
 
-// taken returns the bytes of what was handed out since the last Reset.
-func (t *Tape[T]) taken() (bytes int64) {
+// taken returns the bytes of what was handed out since the last Reset, so many times.
+func (t *Tape[T]) taken(times int64) (bytes int64) {
 	var of T
-	bytes = int64(t.mem.total+t.host.total)*int64(unsafe.Sizeof(of)) + 4*int64(t.marks.total+t.ints.total) + 8*int64(t.longs.total)
+	bytes = int64(unsafe.Sizeof(of))*(taken(&t.mem, times)+taken(&t.host, times)) + 4*(taken(&t.marks, times)+taken(&t.ints, times)) + 8*taken(&t.longs, times)
 	for _, e := range t.transposes[:t.built] {
-		bytes += e.t.Bytes()
+		bytes += e.t.Bytes() * times
 	}
 	return bytes
+}
+
+// taken returns how many elements a would hold had so many times as many been handed out since the last Reset.
+func taken[E any](a *Arena[E], times int64) int64 {
+	if a.total == 0 {
+		return 0
+	}
+	return max(int64(a.total)*times, arenaPiece)
 }
 
 // held returns the bytes that t holds on to: arenas, and transposes of the blocks it runs backward through.

@@ -57,6 +57,7 @@ func TestPeakCountsActivations(t *testing.T) {
 				seen.Bytes(x)
 			}
 			e := r.model.NewEngine(exec)
+			e.Reserve(r.reserve)
 			w := &worker{engine: e, ds: ds}
 			u := newUpdater(r, r.params)
 			grad := make([]float32, len(u.Params()))
@@ -73,7 +74,7 @@ func TestPeakCountsActivations(t *testing.T) {
 				}
 			}
 			got, planned := seen.Bytes(e), term(t, r, "activations")
-			if got == 0 || got > planned || planned > 4*got {
+			if got == 0 || got > planned+planned/8+1<<20 || planned > 2*got {
 				t.Errorf("an engine holds %d bytes, and the peak counts %d", got, planned)
 			}
 		})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/pool"
 	"github.com/gnnactor/gnnactor/sampling"
@@ -166,15 +167,25 @@ func (r *Runtime) measureSizes(ctx context.Context, s *scheduler.Sizes, request 
 	tries := r.model != nil && r.device == nil && !r.cfg.Cluster.Away && r.data.set == nil && !r.data.ds.Graph.Away() && r.data.ds.Graph.NumEdges() > 0
 	loads, _ := scheduler.Loads(s, request)
 	var b sampled
-	var err error
-	switch n := int64(r.data.ds.Graph.NumNodes()); {
-	case s.Sampler == "full":
-		b = sampled{slices.Repeat([]compute.BlockSize{{Dst: n, Src: n, Entries: r.sampler.Dataset().Graph.NumEdges()}}, s.Layers), int64(len(r.seeds())), true}
-	case loads || tries && !(r.drawsAll() && s.Edges > drawAll):
-		b, err = r.probe(ctx, s, loads)
-	}
-	if err != nil || !tries {
+	var entries []int64 // of each stretch of nodes
+	n := int64(r.data.ds.Graph.NumNodes())
+	err := graph.Guard(func() (err error) {
+		switch {
+		case s.Sampler == "full":
+			b = sampled{slices.Repeat([]compute.BlockSize{{Dst: n, Src: n, Entries: r.sampler.Dataset().Graph.NumEdges()}}, s.Layers), int64(len(r.seeds())), true}
+		case loads || tries && !(r.drawsAll() && s.Edges > drawAll):
+			b, err = r.probe(ctx, s, loads)
+		}
+		if err == nil && tries {
+			entries = stretches(r.data.ds.Graph.Indptr)
+		}
 		return err
+	})
+	switch {
+	case err != nil && (loads || ctx.Err() != nil):
+		return err
+	case err != nil || !tries:
+		return nil // what is wrong with the data is for the run to say; bounds count
 	}
 	workers := pool.New(1)
 	defer workers.Close()
@@ -187,15 +198,30 @@ func (r *Runtime) measureSizes(ctx context.Context, s *scheduler.Sizes, request 
 		r.reserve = more(size.Values)
 		s.Gradient = size.Bytes + int64(4*(r.reserve-size.Values))
 	}
-	indptr := r.data.ds.Graph.Indptr
 	s.MostEntries = func(rows int64) (most int64) {
-		for i := int64(0); i < s.Nodes; i += rows {
-			most = max(most, indptr[min(i+rows, s.Nodes)]-indptr[i])
+		k := int((rows + stretch - 1) / stretch)
+		for i := 0; i < len(entries); i += k {
+			sum := int64(0)
+			for _, n := range entries[i:min(i+k, len(entries))] {
+				sum += n
+			}
+			most = max(most, sum)
 		}
 		return most
 	}
 	s.Inference, err = r.model.InferenceBytes(ctx, x)
 	return err
+}
+
+// stretch is of how many nodes that follow each other entries are counted.
+const stretch = 1 << 10
+
+// stretches counts the entries of each stretch of nodes.
+func stretches(indptr []int64) (entries []int64) {
+	for i := 0; i < len(indptr)-1; i += stretch {
+		entries = append(entries, max(indptr[min(i+stretch, len(indptr)-1)]-indptr[i], 0))
+	}
+	return entries
 }
 
 // drawAll is of up to how many edges a graph is where batches of whole neighbourhoods, which may be nearly all of it, are sampled to plan with.

@@ -1,0 +1,93 @@
+package compute
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/pool"
+	"github.com/gnnactor/gnnactor/rng"
+)
+
+// What a trial on a part of a batch says that an engine holds is what it holds of the batch, for all models, and so is what inference takes.
+func TestFootprints(t *testing.T) {
+	workers := pool.New(1)
+	defer workers.Close()
+	x := cpu.NewExec(workers, cpu.Go)
+	for _, spec := range []Spec{
+		{Model: "sage", Layers: 2}, {Model: "gcn", Layers: 2}, {Model: "gin", Layers: 2, Norm: "batch"}, {Model: "gat", Layers: 2, Heads: 4}, {Model: "gatv2", Layers: 2, Heads: 2}, {Model: "mixhop", Layers: 1, Hops: 2},
+		{Model: "sage", Layers: 2, JumpingKnowledge: "cat"}, {Model: "gat", Layers: 2, Heads: 2, EdgeDim: 3},
+	} {
+		spec.InDim, spec.Hidden, spec.OutDim, spec.Dropout = 128, 256, 16, 0.5
+		for _, square := range []bool{false, true} {
+			blocks := []BlockSize{{2000, 5000, 9000}, {256, 2000, 2600}}
+			if square {
+				blocks = []BlockSize{{3000, 3000, 30000}, {3000, 3000, 30000}}
+			}
+			t.Run(fmt.Sprintf("%s %s %d square=%t", spec.Model, spec.JumpingKnowledge, spec.EdgeDim, square), func(t *testing.T) {
+				random := rand.New(rand.NewPCG(2, 2))
+				m, err := newModel(spec, &graph.Graph{Indptr: make([]int64, 2)}, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ds := m.trialData(random, blocks[0].Src, blocks[0].Entries)
+				if m, err = newModel(spec, ds.Graph, nil); err != nil {
+					t.Fatal(err)
+				}
+				in := &Input{Key: rng.New(3), Features: ds.NodeFeatures, Edges: ds.EdgeFeatures, Labels: make([]int32, 200)}
+				for _, b := range blocks {
+					if square && in.Blocks != nil {
+						in.Blocks = append(in.Blocks, in.Blocks[0])
+						continue
+					}
+					in.Blocks = append(in.Blocks, randomBlock(random, b, spec.EdgeDim > 0, ds.EdgeFeatures))
+				}
+				size, err := m.GradientBytes(x, blocks, 200, square)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if m.parts(blocks[0].Src+blocks[0].Entries) < 2 {
+					t.Fatal("the trial has the whole size")
+				}
+				e := m.NewEngine(x)
+				e.Reserve(size.Values + size.Values/16)
+				params := m.Init(1)
+				grad := make([]float32, len(params))
+				for range 2 {
+					if _, err := e.Gradient(grad, params, in); err != nil {
+						t.Fatal(err)
+					}
+				}
+				held := e.core.tape.held() + e.core.trimmer.held() - int64(4*(size.Values/16))
+				if r := float64(size.Bytes) / float64(held); r < 0.95 || r > 1.1 {
+					t.Errorf("a trial says %d bytes, and %d are held: %.2f", size.Bytes, held, r)
+				}
+				if !square {
+					return
+				}
+				sizes, err := m.InferenceBytes(t.Context(), x)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all := make([]uint32, m.nodes)
+				for i := range all {
+					all[i] = uint32(i)
+				}
+				r := inference{core: newCore[float32](m, x, false), ctx: t.Context(), params: params, chunk: 500, edges: ds.EdgeFeatures, values: ds.NodeFeatures, global: true}
+				defer r.close()
+				r.sized = func(l int, took InferenceSize) {
+					got := float64(took.Whole) + took.Row*float64(m.nodes)
+					says := float64(sizes[l].Whole) + sizes[l].Row*500 + sizes[l].Entry*5000
+					if r := says / got; r < 0.9 || r > 1.2 {
+						t.Errorf("layer %d: a trial says %.0f bytes, and %.0f were taken: %.2f", l, says, got, r)
+					}
+				}
+				if _, err := r.run(ds, all, nil); err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+	}
+}
