@@ -249,7 +249,7 @@ func TestTickets(t *testing.T) {
 		if sent := p.Stats().Sent; bytes != sent {
 			t.Errorf("%v come to %d bytes, and %d were sent", all, bytes, sent)
 		}
-		asked, numbers := transport.Sent{Type: "ticket", Count: 5, Header: 5 * headerSize, Bulk: 5 * 32}, transport.Sent{Type: "numbers", Count: 3, Header: (6 + 6 + 3) * headerSize, Bulk: 12 << 20}
+		asked, numbers := transport.Sent{Type: "ticket", Count: 4, Header: 4 * headerSize, Bulk: 4 * 32}, transport.Sent{Type: "numbers", Count: 2, Header: (6 + 6) * headerSize, Bulk: 10 << 20}
 		if want := []transport.Sent{asked, numbers}[i]; all[want.Type] != want {
 			t.Errorf("sent %+v, not %+v", all, want)
 		}
