@@ -101,7 +101,7 @@ func (m *Member) call(within time.Duration, what string, f func(context.Context)
 	}
 	// It is made again at once, and so by way of another of the store's servers.
 	level := slog.LevelWarn
-	if !m.MayDecide() { // that was said
+	if m.ctx.Err() != nil || !m.MayDecide() { // it leaves, or that was said
 		level = slog.LevelDebug
 	}
 	m.cfg.Logger.Log(m.ctx, level, what, "error", err)

@@ -3,6 +3,8 @@ package membership
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,7 +14,8 @@ import (
 // silent is a store that stops to answer: calls end with their contexts.
 type silent struct {
 	Store
-	hangs atomic.Bool
+	hangs  atomic.Bool
+	renews atomic.Bool // a call of Renew hangs
 }
 
 func (s *silent) answer(ctx context.Context) error {
@@ -23,6 +26,7 @@ func (s *silent) answer(ctx context.Context) error {
 }
 
 func (s *silent) Renew(ctx context.Context, l Lease) error {
+	s.renews.Store(s.hangs.Load())
 	if err := s.answer(ctx); err != nil {
 		return err
 	}
@@ -54,6 +58,33 @@ func TestLeaveIsBounded(t *testing.T) {
 		}
 		if took := time.Since(began); took > leaving {
 			t.Errorf("left after %v of the bubble's time, and not after %v", took, leaving)
+		}
+	})
+}
+
+// A node that leaves while its lease is being renewed has nothing to say of that.
+func TestLeavesQuietly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := NewMemStore()
+		defer memory.Close()
+		store, log := &silent{Store: memory}, new(strings.Builder)
+		m, err := enter(t, within(t), store, Config{Cluster: "c", Info: Info{Node: "a", Home: "h"}, Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store.hangs.Store(true)
+		for !store.renews.Load() {
+			time.Sleep(m.cfg.TTL / 64) // of the bubble's time, until it renews
+		}
+		left := make(chan error, 1)
+		go func() { left <- m.Leave(context.Background()) }()
+		synctest.Wait()
+		store.hangs.Store(false)
+		if err := <-left; err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		if strings.Contains(log.String(), "could not be renewed") {
+			t.Error(log)
 		}
 	})
 }
