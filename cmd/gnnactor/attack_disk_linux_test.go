@@ -49,7 +49,7 @@ func writers() []writer {
 		{name: "steps", args: train + " --steps $DIR/disk/steps", grows: "steps"},
 		{name: "steps, resumed", args: train + " --seed 2 --steps $DIR/disk/steps", grows: "steps", before: train + " --steps $DIR/disk/steps"},
 		{name: "certificates", args: "cluster certs $DIR/disk/certs x=127.0.0.1", adds: true, after: "cluster certs $DIR/disk/certs y=127.0.0.1"},
-		{name: "certificates, renewed", args: "cluster certs $DIR/disk/certs x=127.0.0.1", before: "cluster certs $DIR/disk/certs x=127.0.0.1", after: "@handshake $DIR/disk/certs x $DIR/disk/certs x"},
+		{name: "certificates, renewed", args: "cluster certs --renew $DIR/disk/certs x=127.0.0.1", before: "cluster certs $DIR/disk/certs x=127.0.0.1", after: "@handshake $DIR/disk/certs x $DIR/disk/certs x"},
 		{name: "home", args: "@home $DIR/disk/node", after: "@home $DIR/disk/node"},
 	}
 }

@@ -44,16 +44,18 @@ and 'cluster join HOST:PORT' takes part in it on as many others.`,
 
 func newClusterCerts(a *app) *cobra.Command {
 	var valid time.Duration
+	var renew bool
 	cmd := &cobra.Command{
 		Use:   "certs DIR NODE=HOST[,HOST…] …",
 		Short: "Make an authority and node certificates",
-		Long: `Make an authority, if DIR has none, and a certificate for each NODE, replacing
-older ones. HOSTs are the names and addresses that others reach the node at.
+		Long: `Make an authority, if DIR has none, and a certificate for each NODE, with --renew
+in place of older ones. HOSTs are the names and addresses that others reach the node at.
 
 Each node needs ca.crt, NODE.crt and NODE.key in its --certs directory. ca.key
 signs new nodes: keep it off them. Nodes that run take new files as they come.`,
-		Example: `  gnnactor cluster certs certs a=10.0.0.1 b=10.0.0.2,b.example`,
-		Args:    a.args(cobra.MinimumNArgs(2)),
+		Example: `  gnnactor cluster certs certs a=10.0.0.1 b=10.0.0.2,b.example
+  gnnactor cluster certs --renew certs b=10.0.0.2,b.example`,
+		Args: a.args(cobra.MinimumNArgs(2)),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if valid < time.Hour {
 				return usagef("--valid %v: must be at least 1h", valid)
@@ -70,6 +72,14 @@ signs new nodes: keep it off them. Nodes that run take new files as they come.`,
 				hosts[node] = strings.Split(list, ",")
 			}
 			dir := args[0]
+			for node := range hosts {
+				f := transport.NodeFiles(dir, node)
+				for _, path := range []string{f.Cert, f.Key} {
+					if _, err := os.Lstat(path); err == nil && !renew {
+						return usagef("%s is there: node %s goes on with it; --renew makes a new key and certificate in its place", path, node)
+					}
+				}
+			}
 			authority, err := transport.LoadAuthority(dir)
 			if errors.Is(err, fs.ErrNotExist) {
 				if authority, err = transport.NewAuthority("gnnactor cluster", 10*valid); err == nil {
@@ -89,6 +99,7 @@ signs new nodes: keep it off them. Nodes that run take new files as they come.`,
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&renew, "renew", false, "replace keys and certificates that are there")
 	cmd.Flags().DurationVar(&valid, "valid", 365*24*time.Hour, "how long node certificates are valid; the authority is ten times as long")
 	return cmd
 }
