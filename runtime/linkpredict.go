@@ -46,8 +46,9 @@ func (r *Runtime) ScoreLinks(ctx context.Context, src, dst []uint32) ([]LinkScor
 }
 
 // TopLinks returns the k nodes whose links with node score highest, the highest first, ties to the lower node: of all others that no edge joins to it,
-// held-out ones included, or with joined of all others. It computes the embeddings of all nodes, exactly.
-func (r *Runtime) TopLinks(ctx context.Context, node uint32, k int, joined bool) ([]LinkScore, error) {
+// held-out ones included, or with joined of all others; among, unless it is nil, names those that may be among them. It computes the embeddings
+// of all nodes, or of those, exactly.
+func (r *Runtime) TopLinks(ctx context.Context, node uint32, k int, joined bool, among []uint32) ([]LinkScore, error) {
 	if k < 1 {
 		return nil, fmt.Errorf("%w: the %d best links; ask for 1 or more", ErrConfig, k)
 	}
@@ -55,10 +56,36 @@ func (r *Runtime) TopLinks(ctx context.Context, node uint32, k int, joined bool)
 	if int(node) >= n {
 		return nil, fmt.Errorf("%w: node %d is out of range [0, %d)", ErrNode, node, n)
 	}
+	var nodes []uint32 // whose embeddings are needed; nil: all
+	row := func(v uint32) uint32 { return v }
+	if among != nil {
+		among = slices.Clone(among)
+		slices.Sort(among)
+		if among = slices.Compact(among); len(among) == 0 {
+			return nil, nil
+		}
+		if last := among[len(among)-1]; int(last) >= n {
+			return nil, fmt.Errorf("%w: node %d is out of range [0, %d)", ErrNode, last, n)
+		}
+		nodes = append([]uint32{node}, among...)
+		slices.Sort(nodes)
+		nodes = slices.Compact(nodes)
+		row = func(v uint32) uint32 {
+			i, _ := slices.BinarySearch(nodes, v)
+			return uint32(i)
+		}
+		n = len(among)
+	}
+	candidate := func(i int) uint32 {
+		if among != nil {
+			return among[i]
+		}
+		return uint32(i)
+	}
 	better := func(a, b LinkScore) int { return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Node, b.Node)) }
 	top := make([]LinkScore, 0, min(k, n)+1)
-	err := r.scoreLinks(ctx, nil, n, func(i int) compute.Link { return compute.Link{Src: node, Dst: uint32(i)} }, func(i int, score float32) {
-		v := uint32(i)
+	err := r.scoreLinks(ctx, nodes, n, func(i int) compute.Link { return compute.Link{Src: row(node), Dst: row(candidate(i))} }, func(i int, score float32) {
+		v := candidate(i)
 		if v == node || !joined && r.links.Joined(node, v) {
 			return
 		}

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -57,17 +58,26 @@ func TestScoreLinks(t *testing.T) {
 				}
 				return 0
 			})
-			if top, err := r.TopLinks(context.Background(), node, n, joined); err != nil || !slices.Equal(top, want) {
+			if top, err := r.TopLinks(context.Background(), node, n, joined, nil); err != nil || !slices.Equal(top, want) {
 				t.Errorf("%s: %d links, %v; want %d", decoder, len(top), err, len(want))
 			}
-			if top, err := r.TopLinks(context.Background(), node, k, joined); err != nil || !slices.Equal(top, want[:k]) {
+			if top, err := r.TopLinks(context.Background(), node, k, joined, nil); err != nil || !slices.Equal(top, want[:k]) {
 				t.Errorf("%s: the best links are %+v, %v; want %+v", decoder, top, err, want[:k])
 			}
 		}
-		if top, err := r.TopLinks(context.Background(), node, n+5, true); err != nil || len(top) != n-1 {
+		among := []uint32{599, 20, node, 3, 20, 300}
+		some := slices.DeleteFunc(slices.Clone(all), func(s LinkScore) bool { return s.Node == node || !slices.Contains(among, s.Node) })
+		slices.SortStableFunc(some, func(a, b LinkScore) int { return cmp.Compare(b.Score, a.Score) })
+		if top, err := r.TopLinks(context.Background(), node, k, true, among); err != nil || !slices.Equal(top, some) {
+			t.Errorf("%s: among some: %+v, %v; want %+v", decoder, top, err, some)
+		}
+		if _, err := r.TopLinks(context.Background(), node, k, true, []uint32{uint32(n)}); !errors.Is(err, ErrNode) {
+			t.Errorf("among nodes that there are not: %v", err)
+		}
+		if top, err := r.TopLinks(context.Background(), node, n+5, true, nil); err != nil || len(top) != n-1 {
 			t.Errorf("%d of all %d nodes, %v", len(top), n, err)
 		}
-		if _, err := r.TopLinks(context.Background(), uint32(n), k, false); !errors.Is(err, ErrNode) {
+		if _, err := r.TopLinks(context.Background(), uint32(n), k, false, nil); !errors.Is(err, ErrNode) {
 			t.Error(err)
 		}
 	}

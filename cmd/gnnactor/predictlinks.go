@@ -47,7 +47,13 @@ func (a *app) predictLinks(ctx context.Context, rt *runtime.Runtime, f *predictF
 		if k == 0 {
 			k = defaultTopLinks
 		}
-		scores, err = rt.TopLinks(ctx, ids[0], k, f.joined)
+		var among []uint32
+		if f.among != "" {
+			if among, err = readNames(f.among, ds); err != nil {
+				return err
+			}
+		}
+		scores, err = rt.TopLinks(ctx, ids[0], k, f.joined, among)
 		src = slices.Repeat(ids, len(scores))
 		return err
 	})
@@ -117,5 +123,38 @@ func readPairs(name string, ds *graph.Dataset) (src, dst []uint32, err error) {
 			return nil, nil, usagef("--pairs %s line %d: %w", name, line, err)
 		}
 		src, dst = append(src, ids[0]), append(dst, ids[1])
+	}
+}
+
+// readNames reads the nodes that the first column of a CSV file names, under id or not: a line each.
+func readNames(name string, ds *graph.Dataset) (nodes []uint32, err error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, usagef("--among: %w", err)
+	}
+	defer file.Close()
+	r := csv.NewReader(bufio.NewReaderSize(file, 1<<16))
+	r.ReuseRecord, r.TrimLeadingSpace = true, true
+	nodes = []uint32{}
+	for first := true; ; first = false {
+		fields, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			if len(nodes) == 0 {
+				return nil, usagef("--among %s: it names no node; give one a line", name)
+			}
+			return nodes, nil
+		}
+		if err != nil {
+			return nil, usagef("--among %s: %w", name, err)
+		}
+		line, _ := r.FieldPos(0)
+		ids, err := findIDs(fields[:1], ds)
+		if err != nil && first && fields[0] == "id" {
+			continue
+		}
+		if err != nil {
+			return nil, usagef("--among %s line %d: %w", name, line, err)
+		}
+		nodes = append(nodes, ids[0])
 	}
 }

@@ -33,6 +33,16 @@ func TestPredictLinks(t *testing.T) {
 			t.Errorf("%q is one of the best", line)
 		}
 	}
+	some := filepath.Join(dir, "some.csv")
+	if err := os.WriteFile(some, []byte("id,section\npkg7,x\npkg8,x\npkg20,y\npkg40,x\npkg20,y\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	few, _ := mustInvoke(t, "predict", "--data", store, "--params", model, "--links", "pkg7", "--among", some)
+	for _, line := range strings.Split(strings.TrimSpace(few), "\n") { // neither itself nor what it is joined to
+		if name := strings.Split(line, "\t")[1]; !strings.Contains(all, line+"\n") || strings.Count(few, "\n") != 2 || name != "pkg20" && name != "pkg40" {
+			t.Errorf("of some:\n%s", few)
+		}
+	}
 	out := filepath.Join(dir, "l.csv")
 	mustInvoke(t, "predict", "--data", store, "--params", model, "--links", "pkg7", "--joined", "--out", out)
 	if b, err := os.ReadFile(out); err != nil || !strings.HasPrefix(string(b), "src,dst,score,probability\npkg7,pkg") || strings.Count(string(b), "\n") != 11 {
@@ -45,9 +55,12 @@ func TestPredictLinks(t *testing.T) {
 	if err := os.WriteFile(pairs, []byte("pkg7,pkg8\npkg7,pkg99\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile(pairs+"x", []byte("pkg7\npkg99\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for args, says := range map[string]string{
 		"--pairs " + pairs: `line 2: `, "--pairs nowhere.csv": "nowhere.csv", "--links pkg99": `no node is called "pkg99"`, "--links pkg7 --threshold 0.5": "--threshold", "": "--pairs FILE",
-		"--links pkg7 --pairs " + pairs: "give one",
+		"--links pkg7 --pairs " + pairs: "give one", "--among " + some: "--among is of --links", "--links pkg7 --among nowhere.csv": "nowhere.csv", "--links pkg7 --among " + pairs + "x": "pairs.csvx line 2: ",
 	} {
 		if code, _, errs := invoke(t, append([]string{"predict", "--data", store, "--params", model}, strings.Fields(args)...)...); code == exitDone || !strings.Contains(errs, says) {
 			t.Errorf("%s: exit %d, %s", args, code, errs)

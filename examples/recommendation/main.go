@@ -16,6 +16,7 @@ import (
 	"log"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"gonum.org/v1/plot"
@@ -35,7 +36,14 @@ func genre(book uint32) int { return int(book-readers) % len(genres) }
 
 func main() {
 	picture := flag.String("picture", "", "draw the ranks while training to this .svg or .png")
+	tables := flag.String("tables", "", "only write read.csv, all.csv and books.csv of the library to this directory")
 	flag.Parse()
+	if *tables != "" {
+		if err := write(*tables); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	if err := run(context.Background(), os.Stdout, *picture); err != nil {
 		log.Fatal(err)
 	}
@@ -103,13 +111,15 @@ func run(ctx context.Context, out io.Writer, picture string) (err error) {
 	return p.Save(12*vg.Centimeter, 9*vg.Centimeter, picture)
 }
 
-// recommended returns the k books that go best with a reader: other readers are passed over.
+// recommended returns the k books that go best with a reader.
 func recommended(ctx context.Context, rt *runtime.Runtime, reader uint32, k int) (best []uint32, err error) {
-	links, err := rt.TopLinks(ctx, reader, readers+k, false)
+	all := make([]uint32, books) // other readers are passed over
+	for i := range all {
+		all[i] = uint32(readers + i)
+	}
+	links, err := rt.TopLinks(ctx, reader, k, false, all)
 	for _, l := range links {
-		if l.Node >= readers && len(best) < k {
-			best = append(best, l.Node)
-		}
+		best = append(best, l.Node)
 	}
 	return best, err
 }
@@ -153,4 +163,36 @@ func library(random *rand.Rand) (*graph.Dataset, [readers][6]bool, error) {
 		x[int(b)*len(genres)+genre(b)] = 1
 	}
 	return &graph.Dataset{Name: "library", Graph: g, NodeFeatures: graph.NewFeatures(readers+books, len(genres), x)}, tastes, nil
+}
+
+// write writes the library as tables: who read what, the genre of what has one, and which nodes are books.
+func write(dir string) error {
+	ds, _, err := library(rand.New(rand.NewPCG(1, 2)))
+	if err != nil {
+		return err
+	}
+	name := func(v uint32) string {
+		if v < readers {
+			return fmt.Sprint("reader", v)
+		}
+		return fmt.Sprint("book", v-readers)
+	}
+	read, all, some := "src,dst\n", "id,genre\n", "id\n"
+	for v := range uint32(readers + books) {
+		if v < readers {
+			for _, b := range ds.Graph.InNeighbors(v) {
+				read += name(v) + "," + name(b) + "\n"
+			}
+			all += name(v) + ",\n"
+			continue
+		}
+		all += name(v) + "," + genres[genre(v)] + "\n"
+		some += name(v) + "\n"
+	}
+	for file, text := range map[string]string{"read.csv": read, "all.csv": all, "books.csv": some} {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
