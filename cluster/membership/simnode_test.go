@@ -124,7 +124,7 @@ func (n *node) register() {
 		}
 		n.epoch, n.by = epoch, by
 		n.stand = membership.NewStanding(n.terms, sent, n.local())
-		n.part = membership.NewTrainer(membership.Peer{Node: n.name, Epoch: epoch}, n.s.micros, n.s.minTrainers, max(300*time.Millisecond, n.terms.TTL/8))
+		n.part = membership.NewTrainer(membership.Peer{Node: n.name, Epoch: epoch}, n.s.maxTrainers, n.s.minTrainers, max(300*time.Millisecond, n.terms.TTL/8))
 		n.list()
 		n.decide()
 		n.keep(membership.Tick{})
