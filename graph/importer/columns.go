@@ -103,7 +103,7 @@ func (t *table) edgeColumns() (c edgeColumns, err error) {
 		if t.unsure || allNumbers(t.names) {
 			also = "; if the first line is no header, say so (--header no)"
 		}
-		return c, dataerr.Bad("%s: its header names %s: which is %s of an edge? Say it (--src COL --dst COL)%s", t.path, t.columns(), missing, also)
+		return c, dataerr.Bad("%s: its header names %s: which is %s of an edge? Say it to 'gnnactor import' (--src COL --dst COL)%s", t.path, t.columns(), missing, also)
 	}
 	if c.src == c.dst {
 		return c, dataerr.Bad("%s: the column %q is both source and destination; say which (--src COL --dst COL)", t.path, t.name(c.src))

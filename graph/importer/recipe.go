@@ -123,7 +123,11 @@ type fit struct {
 	asked    bool // by name; else it is taken if it has numbers alone
 	number   bool // all values are, so far
 	comma    bool // all would be with a decimal comma
-	seen     bool // a value that is not missing
+	commas   bool // some value has a comma
+	numbers  int  // values that are, counted while they are no fewer than the others
+	others   int
+	other    string // the first that is not
+	seen     bool   // a value that is not missing
 	distinct map[string]bool
 	sum      float64
 	sumSq    float64
@@ -182,11 +186,14 @@ func (f *fit) add(o *Options, b []byte) {
 		return
 	}
 	f.seen = true
-	if f.number {
-		if _, err := o.parseValue(b); err != nil {
-			f.number = false
+	if f.numbers >= f.others {
+		if _, err := o.parseValue(b); err == nil {
+			f.numbers++
+		} else if f.others++; f.number {
+			f.number, f.other = false, clip(b)
 		}
 	}
+	f.commas = f.commas || bytes.IndexByte(b, ',') >= 0
 	if !f.number && f.comma {
 		f.comma = numeric(string(b))
 	}
@@ -199,11 +206,19 @@ func (f *fit) add(o *Options, b []byte) {
 	}
 }
 
+// unused says of a column that is not used why, where somebody may have meant it: most of its values are numbers.
+func (f *fit) unused() string {
+	if f.asked || f.number || f.numbers <= f.others {
+		return ""
+	}
+	return fmt.Sprintf("not used: most values are numbers, and %q is not (--feature %s:number says where)", f.other, clip(f.Column))
+}
+
 // settle decides the kind; use is false when the column is not used.
 func (f *fit) settle(path string) (use bool, err error) {
 	if !f.asked && (!f.number || !f.seen) {
-		if f.seen && f.comma && !f.number {
-			return false, dataerr.Bad("%s: the column %q has numbers with decimal commas; read them as such (the option DecimalComma, --decimal-comma)", path, clip(f.Column))
+		if f.seen && f.comma && f.commas && !f.number {
+			return false, dataerr.Bad("%s: the column %q has numbers with commas; if those are decimal commas, read them as such (the option DecimalComma, --decimal-comma), if they stand between thousands, take them out", path, clip(f.Column))
 		}
 		return false, nil
 	}

@@ -2,6 +2,7 @@ package importer
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -132,10 +133,15 @@ func (im *importer) readNodes(path string) error {
 	if err != nil {
 		return err
 	}
+	fits, at := c.features, c.at
 	if err := im.fitNumbers(t, &c, place); err != nil {
 		return err
 	}
-	use := map[int]string{c.id: "id", c.label: "label", c.split: "split", c.time: "time"}
+	use := map[int]string{}
+	for k, f := range fits {
+		use[at[k]] = f.unused()
+	}
+	maps.Copy(use, map[int]string{c.id: "id", c.label: "label", c.split: "split", c.time: "time"})
 	if im.made.Label != nil && im.made.Label.Classes != nil {
 		use[c.label] = "label: " + listed(im.made.Label.Classes)
 	} else if c.number {

@@ -211,6 +211,7 @@ func TestTablesOfNodesThatAreRefused(t *testing.T) {
 		"a split by no name":   {"id,split\na,x\nb,train\n", Options{}, "train, valid and test"},
 		"-1 and 1":             {"id,label\na,-1\nb,1\n", Options{}, "-1 is a node without label"},
 		"decimal commas":       {"id;x\na;0,5\nb;1,5\n", Options{}, "--decimal-comma"},
+		"thousands":            {"id,x\na,\"1,000\"\nb,\"2,500\"\n", Options{}, "between thousands"},
 		"a column by no name":  {"id,x\na,1\nb,1\n", Options{Features: []string{"y"}}, `no column "y" (--feature)`},
 		"a number":             {"id,price\na,12\nb,cheap\n", Options{Label: "price:number"}, `line 3: a label: "cheap" is not a number; leave :number off`},
 		"a label that is text": {"id,price\na,12\nb,3\n", Options{Label: "price:text"}, "numbers to predict (price:number)"},
@@ -223,6 +224,23 @@ func TestTablesOfNodesThatAreRefused(t *testing.T) {
 	}
 	if err := Import(files{"a.csv": edges, "b.csv": edges}.write(t), filepath.Join(t.TempDir(), "s"), Options{Format: "table"}); err == nil || !strings.Contains(err.Error(), "--edges FILE --nodes FILE") {
 		t.Error(err)
+	}
+}
+
+// A column that has numbers but for a value or two is named with the first that is none: it is not used, unless somebody says what it is.
+func TestColumnsOfMostlyNumbers(t *testing.T) {
+	nodes := "id,good,infinite,typo,name\na,1,2,3,x\nb,1,inf,3o,7\nc,2,3,4,y\n"
+	var use []string
+	ds := imported(t, files{"edges.csv": "src,dst\na,b\nb,c\n", "nodes.csv": nodes}.write(t), Options{Understood: func(t Table) {
+		if t.Of == "nodes" {
+			for _, c := range t.Columns {
+				use = append(use, c.Use)
+			}
+		}
+	}})
+	const not = "not used: most values are numbers, and %q is not (--feature %s:number says where)"
+	if want := []string{"id", "feature: number", fmt.Sprintf(not, "inf", "infinite"), fmt.Sprintf(not, "3o", "typo"), "not used"}; !slices.Equal(use, want) || ds.NodeFeatures.Cols != 1 {
+		t.Errorf("columns are %q, want %q", use, want)
 	}
 }
 
