@@ -107,8 +107,8 @@ func TestPlanInGroup(t *testing.T) {
 	if err != nil || !strings.Contains(out, "200.0 MiB  the limit: "+group+"/memory.") || strings.Contains(out, "to fit") {
 		t.Errorf("%v\n%s%s", err, out, errs)
 	}
-	out, errs, err = inGroup(procs, plan, "GOMEMLIMIT=11MiB")
-	if err != nil || !strings.Contains(out, "11.0 MiB  the limit: GOMEMLIMIT") || !strings.Contains(out, "to fit 11.0 MiB (GOMEMLIMIT)") {
+	out, errs, err = inGroup(procs, plan, "GOMEMLIMIT=29MiB")
+	if err != nil || !strings.Contains(out, "29.0 MiB  the limit: GOMEMLIMIT") || !strings.Contains(out, "to fit 29.0 MiB (GOMEMLIMIT)") {
 		t.Errorf("%v\n%s%s", err, out, errs)
 	}
 	out, errs, err = inGroup(procs, []string{"train", "--hidden", "60000", "--layers", "3"})

@@ -87,9 +87,9 @@ func TestCompletion(t *testing.T) {
 // and none that 'plan' hides changes a plan. The walk is over all commands, so that one that takes settings is known here.
 func TestHelpShowsWhatIsRead(t *testing.T) {
 	store, model := storeOf(t, twoRings(t)), filepath.Join(t.TempDir(), "m.safetensors")
-	mustInvoke(t, "train", "--data", store, "--epochs", "1", "--hidden", "8", "--save", model)
+	mustInvoke(t, "train", "--data", store, "--epochs", "1", "--hidden", "128", "--save", model)
 	lines := map[string][]string{ // what is repeatable; nil: what takes settings and trains, samples or serves with them
-		"gnnactor plan": {"plan", "--data", store, "--params", model, "--batch-size", "2"}, "gnnactor eval": {"eval", "--data", store, "--params", model},
+		"gnnactor plan": {"plan", "--data", store, "--params", model, "--batch-size", "30"}, "gnnactor eval": {"eval", "--data", store, "--params", model},
 		"gnnactor embed": {"embed", "--data", store, "--params", model, "--ids", "1,2"}, "gnnactor predict": {"predict", "--data", store, "--params", model, "--top", "2"},
 		"gnnactor train": nil, "gnnactor search": nil, "gnnactor sample": nil, "gnnactor cluster join": nil,
 	}

@@ -185,7 +185,7 @@ func TestShapesRefused(t *testing.T) {
 				badWeights: {func(p *operands) { p.o.Weights = p.o.Weights[1:] }, func(p *operands) { p.o.Self = p.o.Self[1:] }},
 				badMax:     {notMax, noArgmax}, badArgmax: {argmax}}},
 		"Build": {aggregate(weights()), func(p *operands) { new(Transpose).Build(x, &p.block) },
-			refused{badAggregate: {func(p *operands) { p.block.NumSrc = 2 }, func(p *operands) { p.block.NumDst = -1 },
+			refused{badAggregate: {func(p *operands) { p.block.NumDst = -1 },
 				func(p *operands) { p.block.NumDst = 0 }, func(p *operands) { p.block.Indptr = []int64{1, 2, 3, 5} },
 				func(p *operands) { p.block.Indptr = []int64{0, 2, 3, 4} }}}},
 		"GatherSparse": {func() *operands {
