@@ -74,7 +74,7 @@ func TestPeakCountsActivations(t *testing.T) {
 				}
 			}
 			got, planned := seen.Bytes(e), term(t, r, "activations")
-			if got == 0 || got > planned+planned/8+1<<20 || planned > 2*got {
+			if got == 0 || got > planned+planned/8+1<<17 || planned > 2*got {
 				t.Errorf("an engine holds %d bytes, and the peak counts %d", got, planned)
 			}
 		})

@@ -189,8 +189,12 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 	}
 	// What is in use is marked as often as a share of it was allocated: little work, for nearly all of it are numbers. While that goes on, as much is
 	// allocated again.
-	p.GCPercent = int(min(100, max(collectorPercent, 100*collectorLeast/max(p.PeakBytes, 1))))
-	add(fmt.Sprintf("what Go's collector leaves lying: it begins at %d%% of all", p.GCPercent), max(collectorLeast, times(p.PeakBytes, 2*collectorPercent)/100), false)
+	heap := p.PeakBytes
+	if s.FeaturesMap { // pages of a file
+		heap -= p.Registered
+	}
+	p.GCPercent = int(min(100, max(collectorPercent, 100*collectorLeast/max(heap, 1))))
+	add(fmt.Sprintf("what Go's collector leaves lying: it begins at %d%% of all", p.GCPercent), max(collectorLeast, times(heap, 2*collectorPercent)/100), false)
 	add("the program itself", programBytes, false)
 }
 

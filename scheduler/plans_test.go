@@ -115,7 +115,7 @@ func TestPlansToTheByte(t *testing.T) {
 	}
 	disk := small()
 	disk.Source, disk.Nodes = "disk", 100_000
-	for _, room := range []int64{40_000_000, 22_892_208, 22_892_207, 8_627_888, 8_627_887, 8_000_000, 4_600_000, 4_500_000} {
+	for _, room := range []int64{63_068_672, 45_960_880, 45_960_879, 31_696_560, 31_696_559, 31_068_672, 27_668_672, 27_568_672} {
 		p := Fit(disk, Request{Threads: 4}, Limit{room, "a test"})
 		numbers, _, _ := strings.Cut(exact(p), "\n  source")
 		fmt.Fprintf(&got, "== from disk in %d bytes: %d\n%s\n\n", room, p.PeakBytes, numbers)

@@ -26,6 +26,10 @@ func TestBytes(t *testing.T) {
 	if got := (Seen{unsafe.Pointer(x.next): true}).Bytes(x); got != header+7*4+4*4 {
 		t.Errorf("%d bytes without those of what is not to be counted", got)
 	}
+	whole := make([]float32, 10)
+	if got, want := (Seen{}).Bytes([2][]float32{whole[2:5], whole}), int64(40); got != want {
+		t.Errorf("%d bytes of which some are in two slices, want %d", got, want)
+	}
 	if got := (Seen{}).Bytes((*list)(nil)); got != 0 {
 		t.Errorf("nothing holds %d bytes", got)
 	}
