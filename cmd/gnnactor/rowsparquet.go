@@ -11,7 +11,7 @@ import (
 
 // parquetTable writes rows of text as columns of Parquet: texts, whole numbers of 64 bits, and float32; an empty cell of numbers is null.
 type parquetTable struct {
-	w    *parquet.Writer
+	w    *parquet.GenericWriter[any]
 	head []column
 	rows []parquet.Row // room for one group of them
 }
@@ -35,7 +35,7 @@ func newParquetTable(w io.Writer, head []column) (*parquetTable, error) {
 		columns.Group[c.name] = node
 		columns.names = append(columns.names, c.name)
 	}
-	return &parquetTable{w: parquet.NewWriter(w, parquet.NewSchema("gnnactor", columns), parquet.Compression(&parquet.Zstd)), head: head}, nil
+	return &parquetTable{w: parquet.NewGenericWriter[any](w, parquet.NewSchema("gnnactor", columns), parquet.Compression(&parquet.Zstd)), head: head}, nil
 }
 
 func (t *parquetTable) write(cells []string) error {
