@@ -9,6 +9,7 @@ type Arena[E any] struct {
 	piece  int // the piece that Alloc takes from
 	used   int // elements of it that are taken
 	total  int // elements handed out since Reset, skipped ends of pieces included
+	asked  int // the same without what was left over at pieces' ends
 
 	spare map[int][][]E // what was given back since Reset, by size
 
@@ -51,6 +52,7 @@ func (a *Arena[E]) Alloc(n int) []E {
 	s := a.pieces[a.piece][a.used : a.used+n : a.used+n]
 	a.used += need
 	a.total += need
+	a.asked += need
 	return s
 }
 
@@ -86,8 +88,10 @@ func (a *Arena[E]) Reset() {
 		total := a.total + a.total/8
 		a.release()
 		a.pieces = [][]E{a.make(total)}
+	} else if a.room > 0 && len(a.pieces) > 1 && a.Cap() > 2*a.asked+arenaPiece*len(a.pieces) {
+		a.release() // pieces that larger ones stand beside
 	}
-	a.piece, a.used, a.total = 0, 0, 0
+	a.piece, a.used, a.total, a.asked = 0, 0, 0, 0
 }
 
 func (a *Arena[E]) make(n int) []E {
@@ -106,7 +110,7 @@ func (a *Arena[E]) release() {
 	}
 	a.pieces = nil
 	clear(a.spare)
-	a.piece, a.used, a.total = 0, 0, 0
+	a.piece, a.used, a.total, a.asked = 0, 0, 0, 0
 }
 
 // Cap returns the number of elements the arena holds on to.

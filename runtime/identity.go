@@ -140,14 +140,14 @@ func (id Identity) same(saved Identity, otherKernels bool) error {
 	if diff == nil {
 		return nil
 	}
-	if len(diff) > 1 { // of other settings there is another start, which explains nothing
-		delete(was, "start")
-		delete(is, "start")
-		diff = differences(nil, "", was, is)
-	}
 	hint := "start with the same settings, or in an empty directory"
 	if len(diff) == 1 && id.Kernels != saved.Kernels {
 		hint = "allow-other-kernels resumes all the same, with other bits"
+	}
+	if len(diff) > 2 || len(diff) == 2 && id.Kernels == saved.Kernels { // of other settings there is another start, which explains nothing
+		delete(was, "start")
+		delete(is, "start")
+		diff = differences(nil, "", was, is)
 	}
 	return fmt.Errorf("%w: %s; %s", ErrIdentity, strings.Join(diff, ", "), hint)
 }

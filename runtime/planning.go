@@ -164,7 +164,7 @@ type sampled struct {
 
 // measureSizes finds out how large batches are, by samples, and what computing takes, by trials: on the processor, with a graph that is here.
 func (r *Runtime) measureSizes(ctx context.Context, s *scheduler.Sizes, request scheduler.Request) error {
-	tries := r.model != nil && r.device == nil && !r.cfg.Cluster.Away && r.data.set == nil && !r.data.ds.Graph.Away() && r.data.ds.Graph.NumEdges() > 0
+	tries := r.model != nil && r.cfg.Model.Layer == nil && r.device == nil && !r.cfg.Cluster.Away && r.data.set == nil && !r.data.ds.Graph.Away() && r.data.ds.Graph.NumEdges() > 0
 	loads, _ := scheduler.Loads(s, request)
 	var b sampled
 	var entries []int64 // of each stretch of nodes
@@ -191,12 +191,10 @@ func (r *Runtime) measureSizes(ctx context.Context, s *scheduler.Sizes, request 
 	defer workers.Close()
 	x := cpu.NewExec(workers, r.set)
 	if s.Sampled = b.blocks; b.blocks != nil {
-		size, err := r.model.GradientBytes(x, b.blocks, b.targets, b.square)
-		if err != nil {
-			return err
+		if size, err := r.model.GradientBytes(x, b.blocks, b.targets, b.square); err == nil { // else bounds count
+			r.reserve = more(size.Values)
+			s.Gradient = size.Bytes + int64(4*(r.reserve-size.Values))
 		}
-		r.reserve = more(size.Values)
-		s.Gradient = size.Bytes + int64(4*(r.reserve-size.Values))
 	}
 	s.MostEntries = func(rows int64) (most int64) {
 		k := int((rows + stretch - 1) / stretch)
@@ -209,8 +207,10 @@ func (r *Runtime) measureSizes(ctx context.Context, s *scheduler.Sizes, request 
 		}
 		return most
 	}
-	s.Inference, err = r.model.InferenceBytes(ctx, x)
-	return err
+	if s.Inference, err = r.model.InferenceBytes(ctx, x); err != nil {
+		s.Inference = nil
+	}
+	return context.Cause(ctx)
 }
 
 // stretch is of how many nodes that follow each other entries are counted.

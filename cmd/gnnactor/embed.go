@@ -33,7 +33,7 @@ neighbourhood. With --out the rows go to a file, in the order of the ids: a NumP
 otherwise each is printed as a line: the id, then its values, tabs between.
 
 ` + overPieces + `
-Rows of all nodes (--out alone) are written piece by piece.`,
+Rows of all nodes (--out FILE.npy alone) are written piece by piece.`,
 		Example: `  gnnactor embed --data DIR --params model.safetensors --out embeddings.npy
   gnnactor embed --data DIR --params model.safetensors --ids 0,5,10-19`,
 		Args: a.args(cobra.NoArgs),

@@ -70,10 +70,13 @@ func (n *nodeFlags) of(nodes int, find func(names []string) ([]uint32, error), s
 		if find == nil {
 			return parseIDs(n.ids, nodes)
 		}
-		names, err := csv.NewReader(strings.NewReader(n.ids)).Read()
+		lines := csv.NewReader(strings.NewReader(n.ids))
+		lines.FieldsPerRecord = -1
+		rows, err := lines.ReadAll()
 		if err != nil {
 			return nil, usagef("--ids: %w; names with commas or quotes are quoted as in CSV", err)
 		}
+		names := slices.Concat(rows...)
 		if ids, err = find(names); errors.Is(err, runtime.ErrNode) {
 			return nil, usagef("--ids: %w", err)
 		}

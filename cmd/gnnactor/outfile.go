@@ -57,7 +57,7 @@ type outputFile struct{ flag, name string }
 func checkDistinct(outputs ...outputFile) error {
 	flags := map[string]string{}
 	for _, o := range outputs {
-		if o.name == "" {
+		if info, err := os.Stat(o.name); o.name == "" || err == nil && !info.Mode().IsRegular() { // a device takes all
 			continue
 		}
 		dir, err := filepath.EvalSymlinks(filepath.Dir(o.name))

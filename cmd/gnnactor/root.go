@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -91,9 +92,13 @@ func (a *app) args(check cobra.PositionalArgs) cobra.PositionalArgs {
 }
 
 // emptyFlags refuses flags that were given and are empty, as of a shell's variable that is not set: what stands for them then is
-// another file than was meant, or none.
+// another file than was meant, or none. Beside a file of settings they are what undoes a setting there.
 func emptyFlags(cmd *cobra.Command) (err error) {
+	file := cmd.Flags().Lookup("config")
 	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if file != nil && file.Changed && slices.ContainsFunc(settings, func(s setting) bool { return s.name == f.Name }) {
+			return
+		}
 		what, _ := pflag.UnquoteUsage(f)
 		if f.Value.String() == "" && (f.Value.Type() == "string" || what == "FILE" || what == "DIR") && err == nil {
 			err = fmt.Errorf("--%s is empty; give it a value, or leave it out", f.Name)

@@ -139,6 +139,9 @@ func TestNamesWithSeparators(t *testing.T) {
 	mustInvoke(t, "import", "--edges", edges, "--nodes", nodes, "--split", "random:100/0/0", store)
 	mustInvoke(t, "train", "--data", store, "--epochs", "1", "--save", model, "--baseline=false")
 	for ids, want := range map[string]string{`"a,1"`: "a,1\t", "c\td": `"c\td"` + "\t"} {
+		if out, _ := mustInvoke(t, "predict", "--data", store, "--params", model, "--ids", "b\n"+ids); strings.Count(out, "\n") != 2 {
+			t.Errorf("--ids of two lines printed %q", out)
+		}
 		if out, _ := mustInvoke(t, "predict", "--data", store, "--params", model, "--ids", ids); !strings.HasPrefix(out, want) || strings.Count(out, "\n") != 1 {
 			t.Errorf("--ids %s printed %q, want %q and a class", ids, out, want)
 		}

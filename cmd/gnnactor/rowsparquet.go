@@ -13,7 +13,7 @@ import (
 type parquetTable struct {
 	w    *parquet.GenericWriter[any]
 	head []column
-	rows []parquet.Row // room for one group of them
+	rows []parquet.Row // that are handed on at once
 }
 
 // parquetRows is how many rows are handed on at once.
@@ -35,7 +35,7 @@ func newParquetTable(w io.Writer, head []column) (*parquetTable, error) {
 		columns.Group[c.name] = node
 		columns.names = append(columns.names, c.name)
 	}
-	return &parquetTable{w: parquet.NewGenericWriter[any](w, parquet.NewSchema("gnnactor", columns), parquet.Compression(&parquet.Zstd)), head: head}, nil
+	return &parquetTable{w: parquet.NewGenericWriter[any](w, parquet.NewSchema("gnnactor", columns), parquet.Compression(&parquet.Zstd), parquet.MaxRowsPerRowGroup(1<<16)), head: head}, nil
 }
 
 func (t *parquetTable) write(cells []string) error {
