@@ -51,6 +51,13 @@ var idKinds = []struct {
 	{"texts", func(i int) string { return fmt.Sprintf("n, \"%d\"\n;é|\t語😀 ", i) + strings.Repeat("x", i%3) }},
 }
 
+// scattered is a bijection that leaves no pattern (SplitMix64).
+func scattered(v uint64) uint64 {
+	v = (v ^ v>>30) * 0xbf58476d1ce4e5b9
+	v = (v ^ v>>27) * 0x94d049bb133111eb
+	return v ^ v>>31
+}
+
 // drawLayout returns a layout for ids, which are plain when they hold nothing that separates, and the options that it needs.
 func drawLayout(r *rand.Rand, weights, times bool) (l layout, o Options) {
 	l = layout{

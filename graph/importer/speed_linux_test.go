@@ -59,13 +59,6 @@ func BenchmarkEdges(b *testing.B) {
 	}
 }
 
-// scattered is a bijection that leaves no pattern (SplitMix64).
-func scattered(v uint64) uint64 {
-	v = (v ^ v>>30) * 0xbf58476d1ce4e5b9
-	v = (v ^ v>>27) * 0x94d049bb133111eb
-	return v ^ v>>31
-}
-
 func writeRandomEdges(path string, edges int, nodes uint64, id func(b []byte, v uint64) []byte) error {
 	f, err := os.Create(path)
 	if err != nil {
