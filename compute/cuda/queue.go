@@ -5,7 +5,6 @@ package cuda
 import (
 	"cmp"
 	"fmt"
-	"runtime"
 	"slices"
 	"unsafe"
 
@@ -28,9 +27,8 @@ type Queue struct {
 	filled int               // bytes of it from which copies may still be running
 	spare  piece             // scratch memory of kernels
 
-	blas   uintptr        // cuBLAS's handle; 0: none yet
-	launch *parameters    // of the kernel that is launched next
-	pins   runtime.Pinner // of launch
+	blas   uintptr     // cuBLAS's handle; 0: none yet
+	launch *parameters // of the kernel that is launched next; on the heap, which does not move
 }
 
 // piece is device memory.
@@ -53,9 +51,7 @@ const maxParameters, maxWords = 32, 64
 
 // NewQueue returns a queue of d. Close it before d.
 func (d *Device) NewQueue() *Queue {
-	q := &Queue{device: d, inputs: map[input]uintptr{}, launch: new(parameters)}
-	q.pins.Pin(q.launch)
-	return q
+	return &Queue{device: d, inputs: map[input]uintptr{}, launch: new(parameters)}
 }
 
 // Queue is NewQueue.
@@ -66,7 +62,6 @@ const nonBlocking = 1 // a stream that does not wait for the default one
 // Close waits for what runs and gives the queue's memory back. What a device had that
 // is lost goes with it.
 func (q *Queue) Close() error {
-	defer q.pins.Unpin()
 	if q.device.isLost() || q.stream == 0 {
 		return nil
 	}
