@@ -16,10 +16,17 @@ const (
 	stuckLimit  = 2 * time.Second
 )
 
+// withdrawing is how long the store may take to hear that the run failed.
+const withdrawing = 4 * time.Second
+
 // begin makes what training runs under: an interrupt does not end it, but makes the node drain.
 func (s *Session) begin(ctx context.Context) {
 	s.ctx, s.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.watch = make(chan struct{})
+	s.over = func() {}
+	if s.team != nil { // who attends looks by itself, and pieces are agreed on anew
+		s.ctx, s.over = s.untilOver(s.ctx)
+	}
 	go func() {
 		defer close(s.watch)
 		select {
@@ -74,6 +81,7 @@ func (s *Session) Leave(err error) error {
 	s.stop(nil)
 	if s.watch != nil {
 		<-s.watch
+		s.over()
 	}
 	if s.last != nil {
 		defer s.last.Stop()
@@ -88,10 +96,38 @@ func (s *Session) Leave(err error) error {
 		short, cancel := context.WithTimeout(ctx, stuckLimit/2)
 		defer cancel()
 		ctx = short
+	case runOver(err):
+		err = errors.Join(err, s.node.forgetRun())
+	case s.fails(err) && s.withdraw(err):
 	case s.features != nil && !s.given:
 		err = errors.Join(err, s.handOver())
 	}
 	return errors.Join(err, s.node.Leave(ctx))
+}
+
+// fails reports whether err is a failure of this node's, which trained the run or began it: not that it was told to
+// end, or is no member any more.
+func (s *Session) fails(err error) bool {
+	n := s.node
+	n.mu.Lock()
+	r := n.run
+	n.mu.Unlock()
+	mine := r != nil && (s.team != nil || r.Node == n.Plane.Node() && r.Epoch == n.Member.Epoch())
+	return mine && err != nil && n.Member.Err() == nil && !errors.Is(err, context.Canceled) && !errors.Is(err, ErrDrained)
+}
+
+// withdraw withdraws the run, for err, if nobody else trains for it.
+func (s *Session) withdraw(why error) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), withdrawing)
+	defer cancel()
+	done, err := s.node.Withdraw(ctx, why)
+	switch {
+	case err != nil:
+		s.node.log.Warn("the run could not be withdrawn: it stays the cluster's until nobody takes part in it", "error", err)
+	case done:
+		s.node.log.Info("the run is withdrawn, as nobody else trains: the next one may be another")
+	}
+	return done
 }
 
 // handing is how long a node that failed stays for the others to take its shards.

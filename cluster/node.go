@@ -72,7 +72,8 @@ type Node struct {
 	tasks  sync.WaitGroup
 
 	mu       sync.Mutex
-	run      *Run // that it takes part in
+	run      *Run  // that it takes part in
+	revision int64 // at which it was written down
 	trainers *trainers.Trainers
 	features *Features
 	host     *samplers.Host   // samples for others

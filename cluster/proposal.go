@@ -118,7 +118,7 @@ func parseShards(text string, ds *graph.Dataset) (s Shards, err error) {
 		s.Method, number, named = method, n, true
 	}
 	if s.Parts, err = strconv.Atoi(number); err != nil || s.Parts < 1 || s.Parts > 1<<16 || !slices.Contains(partition.Methods(), s.Method) {
-		return s, optionsf("shards %s: it is a number of parts up to 65536, or METHOD:N with a method out of %s", text, strings.Join(partition.Methods(), ", "))
+		return s, optionsf("shards %s: it is a number of parts from 1 to 65536, or METHOD:N with a method out of %s; leave it out, and every node has all features", text, strings.Join(partition.Methods(), ", "))
 	}
 	if !named && ds != nil {
 		if p := ds.Partition("", s.Parts); p != nil {
@@ -206,7 +206,7 @@ func orNone(s string) string { return cmp.Or(s, "none") }
 // dataSuits reports why this node's data cannot be trained on with the settings of the run that
 // there is, or else its own, which it would begin: before it is a node, and others take
 // part in what cannot be done. Data that is not here is not looked at; what is no store is imported for it.
-func (o Options) dataSuits(ctx context.Context, propose *Run) error {
+func (o Options) dataSuits(ctx context.Context, propose *Run) (err error) {
 	r, err := Begun(ctx, o.NodeOptions)
 	if err != nil {
 		return err
@@ -230,7 +230,20 @@ func (o Options) dataSuits(ctx context.Context, propose *Run) error {
 		return nil // it neither trains nor samples
 	}
 	o.Config.Cluster.Away = !o.Roles.Sample
-	return runtime.Check(ctx, o.Config)
+	if o.Shards == "" || !o.Roles.Train {
+		return runtime.Check(ctx, o.Config)
+	}
+	s, err := openData(o.Config.Data.Path, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	table := s.Dataset().NodeFeatures
+	if table == nil {
+		return optionsf("shards: %s has no node features to share out; leave it out", o.Config.Data.Path)
+	}
+	o.Config.Data.Rows = features.InMemory(table) // of which their layout matters
+	return errors.Join(runtime.Check(ctx, o.Config), o.Config.Data.Rows.Close())
 }
 
 // adopt makes o what the run is.

@@ -10,11 +10,12 @@ import (
 	"strings"
 
 	"github.com/gnnactor/gnnactor/cluster/membership"
+	"github.com/gnnactor/gnnactor/cluster/shard"
 )
 
 // Run is what all nodes of a run have in common. The first node writes it down;
-// it holds as long as one of the nodes that take part lives, or the next one
-// wants the same.
+// it holds as long as one of the nodes that take part lives (until it is trained: one that can
+// train it), or the next one wants the same.
 type Run struct {
 	// Settings by their names. What they mean is not this package's business.
 	Settings map[string]string `json:"settings"`
@@ -27,17 +28,28 @@ type Run struct {
 	// Node and Epoch are those of who wrote it down.
 	Node  string `json:"node"`
 	Epoch int64  `json:"epoch"`
-	// Done: it came to its end. Who wants the same goes on with it all the same,
+	// Done: it is over. Who wants the same goes on with it all the same,
 	// as a node that was late for the end.
 	Done bool `json:"done,omitempty"`
+	// Last are the trainers that made its last step, by the revisions at which they joined the cluster. None: it is
+	// not known who came to the end.
+	Last map[string]int64 `json:"last,omitempty"`
+	// Failed says why it is over without having come to its end.
+	Failed string `json:"failed,omitempty"`
+	// Parties are the nodes that took part in it when it was read.
+	Parties []string `json:"-"`
 }
 
 // ErrOtherRun: this node wants what the run is not.
 var ErrOtherRun = errors.New("cluster: not what the cluster's run is")
 
 // ErrEnded: the run that this node took part in before it was restarted has come to
-// its end without it.
+// its end without it, or the one that it takes part in, of which it was to do something yet.
 var ErrEnded = errors.New("cluster: the run has ended")
+
+// ErrWithdrawn: the run that this node takes part in failed where it was trained, or another one has its place. That, or the next one,
+// may be joined.
+var ErrWithdrawn = errors.New("cluster: the run was withdrawn")
 
 // runKey is where the record lies; groupKey, of package trainers, belongs to the
 // run and goes with it.
@@ -64,7 +76,15 @@ func (r *Run) Differences(required map[string]string) error {
 	if bad == nil {
 		return nil
 	}
-	return fmt.Errorf("%w, which node %s began: %s; leave the setting out, or take part in another cluster-name", ErrOtherRun, r.Node, strings.Join(bad, "; "))
+	return fmt.Errorf("%w, which node %s began: %s; leave the setting out, %s", ErrOtherRun, r.Node, strings.Join(bad, "; "), r.otherwise())
+}
+
+// otherwise is what a node can do that wants another run.
+func (r *Run) otherwise() string {
+	if len(r.Parties) == 0 {
+		return "or take part in another cluster-name"
+	}
+	return fmt.Sprintf("or take part in another cluster-name, or stop who takes part in this run (%s), say with 'gnnactor cluster drain', and begin yours then", strings.Join(r.Parties, ", "))
 }
 
 // AgreeOnRun agrees with the other nodes on what the run is, and returns it: what one
@@ -80,10 +100,13 @@ func (n *Node) AgreeOnRun(ctx context.Context, propose *Run, goesOn bool, check 
 		if err != nil {
 			return nil, err
 		}
+		group, _ := n.Member.Value(groupKey)
+		live := r != nil && r.live(v, revision, group)
 		switch {
-		case r != nil && r.Done && goesOn && !r.live(v, revision) && n.remembers(r):
+		case r != nil && r.Done && r.Failed == "" && goesOn && !live && n.remembers(r):
 			return nil, errors.Join(fmt.Errorf("%w: the one that node %s began came to its end while this node was away, and nothing is left to do", ErrEnded, r.Node), n.forgetRun())
-		case r != nil && (r.live(v, revision) || propose == nil && !r.Done || propose != nil && r.same(propose)):
+		case r != nil && r.Failed == "" && (live || propose == nil && !r.Done || propose != nil && r.same(propose)):
+			r.Parties = r.parties(v, revision)
 			if err := check(r); err != nil {
 				return nil, err
 			}
@@ -162,16 +185,40 @@ func Begun(ctx context.Context, o NodeOptions) (_ *Run, err error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := decodeRun(b, revision)
-	if err != nil || r == nil || !r.live(v, revision) {
+	group, _, err := membership.ReadValue(ctx, store, o.Cluster, groupKey)
+	if err != nil {
 		return nil, err
 	}
+	r, err := decodeRun(b, revision)
+	if err != nil || r == nil || r.Failed != "" || !r.live(v, revision, group) {
+		return nil, err
+	}
+	r.Parties = r.parties(v, revision)
 	return r, nil
 }
 
-// live reports whether anyone takes part in the run.
-func (r *Run) live(v *membership.View, revision int64) bool {
-	return slices.ContainsFunc(v.Members, func(m membership.Info) bool { return !m.Away && r.has(&m, revision) })
+// live reports whether anyone takes part in the run; before its first group of trainers, who waits for what it
+// lacks does not keep another run out.
+func (r *Run) live(v *membership.View, revision int64, group []byte) bool {
+	begun := r.Done || group != nil
+	return slices.ContainsFunc(v.Members, func(m membership.Info) bool {
+		return !m.Away && (begun && r.has(&m, revision) || r.carried(&m, revision))
+	})
+}
+
+// carried reports whether a node that takes part computes, or began the run.
+func (r *Run) carried(m *membership.Info, revision int64) bool {
+	return r.has(m, revision) && (trains(*m) || shard.KindOf(m) == shard.PartKind || m.Node == r.Node)
+}
+
+// parties returns who takes part in the run.
+func (r *Run) parties(v *membership.View, revision int64) (nodes []string) {
+	for _, m := range v.Members {
+		if r.has(&m, revision) {
+			nodes = append(nodes, m.Node)
+		}
+	}
+	return nodes
 }
 
 // away returns who may go on with the run without the store.
@@ -185,7 +232,7 @@ func (r *Run) away(v *membership.View, revision int64) (nodes []string) {
 }
 
 func (r *Run) has(m *membership.Info, revision int64) bool {
-	return m.Run == revision || m.Node == r.Node && m.Epoch == r.Epoch
+	return m.Run == revision || !r.Done && m.Node == r.Node && m.Epoch == r.Epoch
 }
 
 // takePart says that this node takes part.
@@ -194,35 +241,9 @@ func (n *Node) takePart(ctx context.Context, r *Run, revision int64) error {
 		return err
 	}
 	n.mu.Lock()
-	n.run = r
+	n.run, n.revision = r, revision
 	n.mu.Unlock()
 	return n.Member.Announce(ctx, func(i *membership.Info) { i.Run = revision })
-}
-
-// Finish says that the run is done: the next node that comes may begin another.
-func (n *Node) Finish(ctx context.Context) error {
-	if err := n.forgetRun(); err != nil {
-		return err
-	}
-	for {
-		r, revision, err := n.record()
-		v, _ := n.Member.View()
-		if me, _ := v.Member(n.Plane.Node()); err != nil || r == nil || me.Run != revision {
-			return err // another node did, or there is another run
-		}
-		r.Done = true
-		value, err := json.Marshal(r)
-		if err != nil {
-			return fmt.Errorf("cluster: %w", err)
-		}
-		_, err = n.Member.Propose(ctx, runKey, revision, value)
-		if err == nil || errors.Is(err, membership.ErrStale) {
-			return nil
-		}
-		if err := n.patient(ctx, "the run's end could not be written down yet", err); err != nil {
-			return err
-		}
-	}
 }
 
 // patient waits a little before what failed is tried again, and says what, if anything, is to be said of that. It returns an error

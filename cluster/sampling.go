@@ -79,15 +79,10 @@ func (n *Node) Attend(ctx context.Context) (drained bool, err error) {
 				alone.Reset(lonely)
 			}
 		}
-		r, revision, err := n.record()
-		if err != nil {
+		if err := n.over(); errors.Is(err, ErrEnded) {
+			return false, n.forgetRun()
+		} else if err != nil {
 			return false, err
-		}
-		n.mu.Lock()
-		mine := n.run
-		n.mu.Unlock()
-		if r == nil || r.Done || !r.same(mine) {
-			return false, n.ended(r, revision)
 		}
 		select {
 		case <-changed:
@@ -107,14 +102,6 @@ func (n *Node) Attend(ctx context.Context) (drained bool, err error) {
 			return false, context.Cause(ctx)
 		}
 	}
-}
-
-// ended forgets the run that has come to its end.
-func (n *Node) ended(r *Run, revision int64) error {
-	if r != nil && !r.Done {
-		return fmt.Errorf("%w: node %s began another at revision %d", ErrOtherRun, r.Node, revision)
-	}
-	return n.forgetRun()
 }
 
 // quiet waits until what this node was to give away is with others.

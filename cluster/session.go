@@ -162,6 +162,7 @@ type Session struct {
 
 	ctx   context.Context
 	stop  context.CancelCauseFunc // ends ctx
+	over  func()                  // ends ctx, and the look whether the run is over
 	watch chan struct{}           // closed when nobody may call stop any more
 	stuck error                   // why this node hands over no more; set before watch is closed
 	last  *time.Timer             // calls Late
@@ -210,12 +211,14 @@ func Join(ctx context.Context, o Options) (_ *Session, err error) {
 	defer end()
 	defer func() {
 		if err != nil {
-			if cause := context.Cause(enter); errors.Is(cause, ErrDrained) {
+			if cause := context.Cause(enter); errors.Is(cause, ErrDrained) || runOver(cause) {
 				err = cause
 			}
 			err = s.Leave(err)
 		}
 	}()
+	enter, stop := s.untilOver(enter)
+	defer stop()
 	if o.Roles.Sample { // those who need it wait
 		if err := s.node.Member.Announce(enter, func(i *membership.Info) { i.Samples = true }); err != nil {
 			return nil, err
@@ -261,7 +264,13 @@ func (s *Session) Spreads() bool { return s.spreads }
 // overwritten or gone on with, checkpoints by settings that resume; so are a node's that is started again, whatever its settings say. A node without pieces waits for the others.
 func (s *Session) Compute(ctx context.Context, do func(cfg runtime.Config) error) error {
 	for told := map[string]time.Time{}; ; {
-		spread, err := s.features.parts.Spread(ctx)
+		agree, stop := s.untilOver(ctx)
+		spread, err := s.features.parts.Spread(agree)
+		over := context.Cause(agree)
+		stop()
+		if err != nil && runOver(over) {
+			return over
+		}
 		if err != nil {
 			return err
 		}
@@ -309,6 +318,11 @@ func (s *Session) Start() (*runtime.Runtime, error) {
 	if !s.o.Roles.Train && !s.o.Roles.Sample {
 		return nil, nil
 	}
+	rt, err := s.start()
+	return rt, s.because(err)
+}
+
+func (s *Session) start() (*runtime.Runtime, error) {
 	if s.o.Config.Cluster.Away { // it asks by one sampler until its plan says how many there are
 		if err := s.samplers.Ready(s.ctx, "", 1, nil); err != nil {
 			return nil, err
@@ -355,7 +369,7 @@ func (s *Session) Train() iter.Seq2[runtime.Event, error] {
 			failed = s.ended(failed)
 		}
 		if failed != nil {
-			yield(runtime.Event{}, failed)
+			yield(runtime.Event{}, s.because(failed))
 		}
 	}
 }

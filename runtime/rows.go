@@ -70,7 +70,7 @@ func (r *Runtime) checkRows() error {
 		return fmt.Errorf("%w: Rows: a temporal sampler's inference reads features where they lie", ErrConfig)
 	case r.model != nil && r.model.SparseInput():
 		return fmt.Errorf("%w: Rows: most feature values are zero, and nodes that have them compute with the others alone; keep the features on every node (leave out --shards)", ErrConfig)
-	case !r.plan.Load:
+	case r.cfg.Sampling.Sampler == "full":
 		return fmt.Errorf("%w: Rows: sampler %s reads the whole table at once; keep the features on every node (leave out --shards)", ErrConfig, r.cfg.Sampling.Sampler)
 	}
 	return nil

@@ -157,10 +157,8 @@ func Start(ctx context.Context, config Config) (_ *Runtime, err error) {
 		if err = r.prepare(ctx); err != nil {
 			return err
 		}
-		if r.plan, err = r.makePlan(ctx); err != nil {
-			return err
-		}
-		return r.checkRows()
+		r.plan, err = r.makePlan(ctx)
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -336,7 +334,7 @@ func (r *Runtime) prepare(ctx context.Context) (err error) {
 		}
 		cfg.Model.Saved = nil // its memory is not needed any more
 	}
-	return nil
+	return r.checkRows()
 }
 
 // newModel returns the model that cfg describes, or why there can be none.

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/gnnactor/gnnactor/cluster"
 )
 
 func newClusterJoin(a *app) *cobra.Command {
@@ -26,7 +29,8 @@ own). If that one's machine is lost, 'gnnactor train' with the same settings,
 Interrupted, the node hands what it does and holds to the others, and ends: within
 10 s if the store does not answer or nothing moves, else within --drain-timeout. A
 second time, it stops at once. Either way the others go on, and it may come back; if
-the run has ended meanwhile, it says so and ends.`,
+the run has ended meanwhile, or before this node had what it needs, it says so and ends.
+When a run fails on the node that trains it, it waits for the next.`,
 		Example: `  gnnactor cluster join 10.0.0.1:7400 --node b --certs certs --listen 0.0.0.0:7410 --control 0.0.0.0:7411 --advertise 10.0.0.2:7410`,
 		Args:    a.args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -34,7 +38,13 @@ the run has ended meanwhile, it says so and ends.`,
 			if copiesOnly {
 				return c.cluster.keepCopies(cmd.Context(), c.app)
 			}
-			return c.run(cmd, nil)
+			for {
+				err := c.run(cmd, nil)
+				if !errors.Is(err, cluster.ErrWithdrawn) || cmd.Context().Err() != nil {
+					return err
+				}
+				c.logf("%v; waiting for another", err)
+			}
 		},
 	}
 	c.cluster.addFlags(cmd)

@@ -126,7 +126,17 @@ type trainResult struct {
 	Staleness        []int64            `json:"staleness,omitempty"` // of --sync ssp: how many gradients were 0, 1, … steps late
 }
 
-func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
+// run trains, and says so when the run has ended without this node: that is no failure.
+func (c *trainCommand) run(cmd *cobra.Command, _ []string) error {
+	err := c.runNode(cmd)
+	if errors.Is(err, cluster.ErrDrained) || errors.Is(err, cluster.ErrEnded) {
+		c.logf("%v", err)
+		return nil
+	}
+	return err
+}
+
+func (c *trainCommand) runNode(cmd *cobra.Command) (err error) {
 	cfg, err := c.config.load(cmd, c.app)
 	if err == nil {
 		err = c.config.unread(cmd, &cfg)
@@ -163,10 +173,6 @@ func (c *trainCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	defer func() { err = errors.Join(err, events.close()) }()
 	p, err := c.cluster.enter(cmd, c.app, &cfg, c.config.given)
 	if err != nil {
-		if errors.Is(err, cluster.ErrDrained) || errors.Is(err, cluster.ErrEnded) {
-			c.logf("%v", err)
-			return nil
-		}
 		return err
 	}
 	ctx, start := cmd.Context(), func() (*runtime.Runtime, error) { return runtime.Start(cmd.Context(), cfg) }

@@ -1,0 +1,139 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/gnnactor/gnnactor/cluster/membership"
+)
+
+// A run is over when its record says so. Who made its last step writes that down (Finish), or who was the last to train
+// and failed (Withdraw). A node that takes part and was in neither of them has nothing to wait for any more: not for data,
+// rows or samplers that were others', and not for a group.
+
+// over says why this node need not go on with the run that it takes part in; nil: it is not over, or this node made its last step.
+func (n *Node) over() error {
+	r, revision, err := n.record()
+	n.mu.Lock()
+	mine, at, t := n.run, n.revision, n.trainers
+	n.mu.Unlock()
+	if err != nil || mine == nil || r == nil || revision <= at { // the view may be older
+		return err
+	}
+	met := t != nil && len(t.Mates()) > 0
+	switch {
+	case r.Failed != "":
+		return fmt.Errorf("%w: the one that node %s began: %s", ErrWithdrawn, r.Node, r.Failed)
+	case !r.Done && met:
+		return nil // how it ended was not seen, or it has not for this node
+	case !r.Done:
+		return fmt.Errorf("%w: the one that node %s began; there is another by node %s", ErrWithdrawn, mine.Node, r.Node)
+	case r.Last[n.Plane.Node()] == n.Member.Epoch():
+		return nil
+	}
+	return fmt.Errorf("%w: the one that node %s began came to its end, and nothing is left to do for this node", ErrEnded, r.Node)
+}
+
+// runOver reports whether err says that the run is over without this node.
+func runOver(err error) bool { return errors.Is(err, ErrEnded) || errors.Is(err, ErrWithdrawn) }
+
+// untilOver returns a context that ends, with why, when there is nothing left to do for this node, and stop, which ends it.
+// A node that began with settings and data of its own goes on by itself with a run that has ended.
+func (s *Session) untilOver(ctx context.Context) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	goesOn := s.o.Joins || s.o.Config.Checkpoint.Resume || !s.o.Roles.Sample
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		for {
+			_, changed := s.node.Member.View()
+			why := s.node.over()
+			if why != nil && (goesOn || !errors.Is(why, ErrEnded)) {
+				cancel(why)
+			}
+			if s.node.Member.Wait(ctx, changed, 0) != nil {
+				return
+			}
+		}
+	}()
+	return ctx, func() {
+		cancel(nil)
+		<-watched
+	}
+}
+
+// because is err, or why the run was over for this node when that made it.
+func (s *Session) because(err error) error {
+	if cause := context.Cause(s.ctx); err != nil && runOver(cause) {
+		return cause
+	}
+	return err
+}
+
+// Finish says that the run is done: the next node that comes may begin another.
+func (n *Node) Finish(ctx context.Context) error {
+	if err := n.forgetRun(); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	t := n.trainers
+	n.mu.Unlock()
+	return n.end(ctx, func(r *Run, _ int64, _ *membership.View) bool {
+		if r.Done = true; t != nil {
+			r.Last = t.Mates()
+		}
+		return true
+	})
+}
+
+// Withdraw says that the run came to nothing, for why, which has failed here for good, if no other node trains for it: so that
+// whoever begins one again, with what it lacked, does not have to take part in this one. This node trains no more.
+func (n *Node) Withdraw(ctx context.Context, why error) (withdrawn bool, err error) {
+	// Of two that fail at the same time one sees that the other trains no more.
+	said, err := n.Member.AnnounceAt(ctx, func(i *membership.Info) { i.Drain = true })
+	if err != nil {
+		return false, err
+	}
+	if _, err := n.Member.Until(ctx, func(v *membership.View) bool { return v.Revision >= said }); err != nil {
+		return false, err
+	}
+	err = n.end(ctx, func(r *Run, revision int64, v *membership.View) bool {
+		withdrawn = !slices.ContainsFunc(slices.Concat(v.Members, v.Absent), func(m membership.Info) bool {
+			return m.Node != n.Plane.Node() && !m.Drain && r.carried(&m, revision)
+		})
+		r.Done, r.Failed = true, fmt.Sprintf("%.500v", why)
+		return withdrawn
+	})
+	if err == nil && withdrawn {
+		err = n.forgetRun()
+	}
+	return withdrawn && err == nil, err
+}
+
+// end writes down how the run that this node takes part in is over, which change says, if it does: false, it is not.
+func (n *Node) end(ctx context.Context, change func(r *Run, revision int64, v *membership.View) bool) error {
+	for {
+		r, revision, err := n.record()
+		v, _ := n.Member.View()
+		if me, _ := v.Member(n.Plane.Node()); err != nil || r == nil || me.Run != revision {
+			return err // another node did, or there is another run
+		}
+		if !change(r, revision, v) {
+			return nil
+		}
+		value, err := json.Marshal(r)
+		if err != nil {
+			return fmt.Errorf("cluster: %w", err)
+		}
+		_, err = n.Member.Propose(ctx, runKey, revision, value)
+		if err == nil || errors.Is(err, membership.ErrStale) {
+			return nil
+		}
+		if err := n.patient(ctx, "the run's end could not be written down yet", err); err != nil {
+			return err
+		}
+	}
+}
