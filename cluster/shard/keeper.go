@@ -89,22 +89,30 @@ func Keep(ctx context.Context, o Options) (*Keeper, error) {
 	if o.Bring != nil {
 		k.kind, k.store.what, k.store.waiting = PartKind, "pieces", "waiting for pieces that no node holds: start the node again that had them, or one that has their files"
 	}
+	took, source := false, false // the kind is new, and what was said of the source before
 	revision, err := o.Member.AnnounceAt(ctx, func(i *membership.Info) {
-		if !o.ReadOnly && KindOf(i) == "" {
+		if took = !o.ReadOnly && KindOf(i) == ""; took {
 			i.Kinds = append(slices.Clone(i.Kinds), k.kind)
 		}
-		i.Source = o.All != nil
+		source, i.Source = i.Source, o.All != nil
 	})
-	if err != nil {
-		return nil, err
-	}
 	// Who asks what belongs here, or where something lies, must not be answered by a view from before.
-	v, err := o.Member.Until(ctx, func(v *membership.View) bool { return v.Revision >= revision })
+	var v *membership.View
+	if err == nil {
+		v, err = o.Member.Until(ctx, func(v *membership.View) bool { return v.Revision >= revision })
+	}
 	if err == nil {
 		err = k.store.SetHolders(holders(v, o.Map.Shards()))
 	}
-	if err != nil {
-		return nil, err
+	if err != nil { // nobody is to deal shards to this node, or to ask it for rows
+		back, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.Member.Patience())
+		defer cancel()
+		return nil, errors.Join(err, o.Member.Announce(back, func(i *membership.Info) {
+			if took {
+				i.Kinds = slices.DeleteFunc(slices.Clone(i.Kinds), func(kind string) bool { return kind == k.kind })
+			}
+			i.Source = source
+		}))
 	}
 	var run context.Context
 	run, k.cancel = context.WithCancel(context.Background())

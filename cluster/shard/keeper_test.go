@@ -3,6 +3,7 @@ package shard
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -64,6 +65,39 @@ func TestAssignAtHand(t *testing.T) {
 	}
 }
 
+// sharedOut is a table, a store of it, and its rows dealt to shards by turns.
+func sharedOut(t *testing.T, dtype graph.DType, cols int) (f *graph.Features, whole features.Store, m *Map, l features.Layout) {
+	t.Helper()
+	f = table(dtype, cols)
+	whole = features.InMemory(f)
+	t.Cleanup(func() { whole.Close() })
+	part := make([]uint32, rows)
+	for v := range part {
+		part[v] = uint32(v % shards)
+	}
+	m, err := NewMap(part, shards)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f, whole, m, features.LayoutOf(f)
+}
+
+// join makes a member, and what it is reached by.
+func join(t *testing.T, s membership.Store, name string) (*dataplane.Plane, *membership.Member) {
+	t.Helper()
+	p, err := dataplane.Listen(dataplane.Options{Cluster: "test", Node: name, Listen: "127.0.0.1:0", DialTimeout: time.Minute, PingTimeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	member, err := membership.Join(within(t), s, membership.Config{
+		Cluster: "test", Info: membership.Info{Node: name, Home: name, Data: p.Address()}, TTL: 5 * time.Minute,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, member
+}
+
 // keeperNode is a member that keeps shards.
 type keeperNode struct {
 	plane  *dataplane.Plane
@@ -73,16 +107,7 @@ type keeperNode struct {
 
 func enter(t *testing.T, s membership.Store, name string, m *Map, l features.Layout, replicas int, all features.Store) *keeperNode {
 	t.Helper()
-	p, err := dataplane.Listen(dataplane.Options{Cluster: "test", Node: name, Listen: "127.0.0.1:0", DialTimeout: time.Minute, PingTimeout: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	member, err := membership.Join(within(t), s, membership.Config{
-		Cluster: "test", Info: membership.Info{Node: name, Home: name, Data: p.Address()}, TTL: time.Minute,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p, member := join(t, s, name)
 	k, err := Keep(within(t), Options{Member: member, Plane: p, Map: m, Layout: l, Replicas: replicas, All: all})
 	if err != nil {
 		t.Fatal(err)
@@ -122,20 +147,9 @@ func (n *keeperNode) settled(t *testing.T, members, replicas int) {
 // Rows are read on while the node that had the data hands all over and goes,
 // others come, and one dies whose shards have replicas.
 func TestKeepersComeAndGo(t *testing.T) {
-	f := table(graph.Int8, 5)
-	whole := features.InMemory(f)
-	defer whole.Close()
-	part := make([]uint32, rows)
-	for v := range part {
-		part[v] = uint32(v % shards)
-	}
-	m, err := NewMap(part, shards)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f, whole, m, l := sharedOut(t, graph.Int8, 5)
 	store := membership.NewMemStore()
 	defer store.Close()
-	l := features.LayoutOf(f)
 	a := enter(t, store, "a", m, l, 2, whole)
 	b := enter(t, store, "b", m, l, 2, nil)
 	c := enter(t, store, "c", m, l, 2, nil)
@@ -193,33 +207,15 @@ func TestKeepersComeAndGo(t *testing.T) {
 
 // A keeper that is there knows of itself and of who holds what: asked at once, it waits for no shard that has a holder.
 func TestKeepHasHeardOfItself(t *testing.T) {
-	f := table(graph.Int8, 5)
-	whole := features.InMemory(f)
-	defer whole.Close()
-	part := make([]uint32, rows)
-	for v := range part {
-		part[v] = uint32(v % shards)
-	}
-	m, err := NewMap(part, shards)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, whole, m, l := sharedOut(t, graph.Int8, 5)
 	store := membership.NewMemStore()
 	defer store.Close()
-	l := features.LayoutOf(f)
 	a := enter(t, store, "a", m, l, 1, whole)
 	defer a.exit(t)
 	a.settled(t, 1, 1)
 	gate := newLate(store)
-	p, err := dataplane.Listen(dataplane.Options{Cluster: "test", Node: "b", Listen: "127.0.0.1:0", DialTimeout: time.Minute, PingTimeout: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p, member := join(t, gate, "b")
 	defer p.Close()
-	member, err := membership.Join(within(t), gate, membership.Config{Cluster: "test", Info: membership.Info{Node: "b", Home: "b", Data: p.Address()}, TTL: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
 	defer member.Leave(context.Background())
 	gate.shut()
 	kept := make(chan *Keeper)
@@ -251,4 +247,47 @@ func TestKeepHasHeardOfItself(t *testing.T) {
 	if KindOf(&b) != Kind || slices.ContainsFunc(k.store.holders, func(h []string) bool { return len(h) == 0 }) {
 		t.Errorf("it is %+v, and knows the holders %v", b, k.store.holders)
 	}
+}
+
+// Who could not become a keeper, as it did not hear of itself in time, says so: nobody deals shards to it, or takes it for a source.
+func TestKeepFails(t *testing.T) {
+	_, whole, m, l := sharedOut(t, graph.Int8, 5)
+	store := membership.NewMemStore()
+	defer store.Close()
+	gate := newLate(store)
+	p, member := join(t, gate, "b")
+	defer p.Close()
+	defer member.Leave(context.Background())
+	q, other := join(t, store, "a")
+	defer q.Close()
+	defer other.Leave(context.Background())
+	gate.shut()
+	ctx, cancel := context.WithCancel(within(t))
+	failed := make(chan error)
+	go func() {
+		_, err := Keep(ctx, Options{Member: member, Plane: p, Map: m, Layout: l, Replicas: 1, All: whole})
+		failed <- err
+	}()
+	if _, err := other.Until(within(t), func(v *membership.View) bool {
+		b, _ := v.Member("b")
+		return KindOf(&b) == Kind && b.Source
+	}); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := <-failed; !errors.Is(err, context.Canceled) {
+		t.Errorf("a keeper whose context ended: %v", err)
+	}
+	revision, err := other.AnnounceAt(within(t), func(*membership.Info) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := other.Until(within(t), func(v *membership.View) bool { return v.Revision >= revision })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, in := v.Member("b"); !in || KindOf(&b) != "" || b.Source {
+		t.Errorf("it is still said to be one: %+v", b)
+	}
+	gate.tell()
 }

@@ -6,12 +6,9 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/gnnactor/gnnactor/cluster/dataplane"
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/graph/features"
 )
 
 // late is a store that tells of changes only while it is open.
@@ -56,17 +53,7 @@ func (l *late) Watch(ctx context.Context, prefix string, after int64, f func([]m
 // let go of it at once: both serve its rows until they have heard, and in
 // whatever order they hear, one of them holds it in the end, and says so.
 func TestLeaveByDifferentViews(t *testing.T) {
-	f := table(graph.Float32, 4)
-	whole := features.InMemory(f)
-	defer whole.Close()
-	part := make([]uint32, rows)
-	for v := range part {
-		part[v] = uint32(v % shards)
-	}
-	m, err := NewMap(part, shards)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f, whole, m, l := sharedOut(t, graph.Float32, 4)
 	const s = 1
 	var ids []uint32
 	for v := s; v < rows; v += shards {
@@ -77,22 +64,12 @@ func TestLeaveByDifferentViews(t *testing.T) {
 			store := membership.NewMemStore()
 			defer store.Close()
 			gates := []*late{newLate(store), newLate(store)}
-			l := features.LayoutOf(f)
 			// Keepers that do nothing of themselves.
 			var keepers []*Keeper
 			for i, g := range gates {
 				name := fmt.Sprintf("n%d", i)
-				p, err := dataplane.Listen(dataplane.Options{Cluster: "test", Node: name, Listen: "127.0.0.1:0", DialTimeout: time.Minute, PingTimeout: time.Minute})
-				if err != nil {
-					t.Fatal(err)
-				}
+				p, member := join(t, g, name)
 				defer p.Close()
-				member, err := membership.Join(within(t), g, membership.Config{
-					Cluster: "test", Info: membership.Info{Node: name, Home: name, Data: p.Address()}, TTL: 5 * time.Minute,
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
 				defer member.Leave(context.Background())
 				k := &Keeper{o: Options{Member: member, Plane: p, Map: m, Layout: l, Replicas: 1}, server: NewServer(p, m, l)}
 				own, err := m.Cut(within(t), whole, s)
@@ -107,17 +84,8 @@ func TestLeaveByDifferentViews(t *testing.T) {
 				}
 				keepers = append(keepers, k)
 			}
-			reader, err := dataplane.Listen(dataplane.Options{Cluster: "test", Node: "reader", Listen: "127.0.0.1:0", DialTimeout: time.Minute, PingTimeout: time.Minute})
-			if err != nil {
-				t.Fatal(err)
-			}
+			reader, member := join(t, store, "reader")
 			defer reader.Close()
-			member, err := membership.Join(within(t), store, membership.Config{
-				Cluster: "test", Info: membership.Info{Node: "reader", Home: "reader", Data: reader.Address()}, TTL: 5 * time.Minute,
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
 			defer member.Leave(context.Background())
 			held := func(v *membership.View) int { return len(holders(v, shards)[s]) }
 			for _, who := range []*membership.Member{keepers[0].o.Member, keepers[1].o.Member} {
