@@ -1,6 +1,8 @@
 package compute
 
 import (
+	"errors"
+
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/rng"
@@ -158,10 +160,13 @@ func (c *Context[T]) transformFirst(in, out, sent int) bool {
 
 // sum is the Sum stage.
 func (c *Context[T]) sum(m Message[T]) *Value[T] {
+	partial := c.halo != nil && c.halo.piece.Partial != nil
+	if partial && (m.Entries != nil || m.Value.masters == nil || m.Attention == nil && m.Value.dense.Data != nil) && c.halo.err == nil {
+		c.halo.err = errors.New("a layer sends another value along edges than Transform's, where they lie in several pieces: the sum would lack the other pieces' entries; divide the graph with --edges target")
+	}
 	if m.Entries != nil {
 		return c.SumEntries(c.Block, m.Entries, m.Reduce)
 	}
-	partial := c.halo != nil && c.halo.piece.Partial != nil
 	if m.Attention != nil && partial {
 		return c.attendPartial(c.Block, m.Value, *m.Attention)
 	}

@@ -127,47 +127,59 @@ var someBorders = map[string][]int{
 	"1": {0, 200}, "2": {0, 90, 200}, "3 uneven": {0, 7, 150, 200}, "8 and empty ones": {0, 0, 30, 60, 60, 100, 120, 160, 200},
 }
 
-// nearRows fails unless the outputs of pieces are want's rows, in float32's error.
-func nearRows(t *testing.T, shelf Shelf, pieces []*Piece, want cpu.Matrix[float32]) {
+// outputs returns a row for each node of pieces.
+func outputs(t *testing.T, shelf Shelf, pieces []*Piece) cpu.Matrix[float32] {
 	t.Helper()
-	scale := float32(0)
-	for _, x := range want.Data {
-		scale = max(scale, max(x, -x))
-	}
+	var all cpu.Matrix[float32]
 	for _, p := range pieces {
 		if p.Masters == 0 {
 			continue
 		}
-		got, err := shelf.Get(PieceOutputs, p.Index)
+		m, err := shelf.Get(PieceOutputs, p.Index)
 		if err != nil {
 			t.Fatal(err)
 		}
+		if all.Data == nil {
+			all = cpu.NewMatrix[float32](int(p.Borders[p.pieces()]), m.Cols)
+		}
 		for v := range p.Masters {
-			for j, x := range got.Row(v) {
-				if d := x - want.Row(int(p.First) + v)[j]; !(d <= 1e-5*scale && d >= -1e-5*scale) {
-					t.Fatalf("node %d in piece %d: got %v, want %v", int(p.First)+v, p.Index, got.Row(v), want.Row(int(p.First)+v))
-				}
-			}
+			copy(all.Row(int(p.First)+v), m.Row(v))
 		}
 	}
+	return all
+}
+
+// nearRows fails unless the outputs of pieces are want's rows, in float32's error.
+func nearRows(t *testing.T, shelf Shelf, pieces []*Piece, want cpu.Matrix[float32]) {
+	t.Helper()
+	scale := slices.Max(want.Data)
+	scale = max(scale, -slices.Min(want.Data))
+	compareOutputs(t, shelf, pieces, want, func(x, y float32) bool { d := x - y; return d <= 1e-5*scale && d >= -1e-5*scale })
 }
 
 // sameRows fails unless the outputs of pieces are want's rows, bit for bit.
 func sameRows(t *testing.T, shelf Shelf, pieces []*Piece, want cpu.Matrix[float32]) {
 	t.Helper()
+	compareOutputs(t, shelf, pieces, want, func(x, y float32) bool { return x == y })
+}
+
+func compareOutputs(t *testing.T, shelf Shelf, pieces []*Piece, want cpu.Matrix[float32], same func(x, y float32) bool) {
+	t.Helper()
+	got := outputs(t, shelf, pieces)
 	for _, p := range pieces {
-		if p.Masters == 0 {
-			continue
-		}
-		got, err := shelf.Get(PieceOutputs, p.Index)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for v := range p.Masters {
-			if !slices.Equal(got.Row(v), want.Row(int(p.First)+v)) {
-				t.Fatalf("node %d in piece %d: got %v, want %v", int(p.First)+v, p.Index, got.Row(v), want.Row(int(p.First)+v))
+		for v := int(p.First); v < int(p.First)+p.Masters; v++ {
+			if !slices.EqualFunc(got.Row(v), want.Row(v), same) {
+				t.Fatalf("node %d in piece %d: got %v, want %v", v, p.Index, got.Row(v), want.Row(v))
 			}
 		}
+	}
+}
+
+// allReceived fails if somebody did not take what was sent to it.
+func allReceived(t *testing.T, memory *Memory) {
+	t.Helper()
+	if len(memory.rows) > 0 {
+		t.Errorf("%d messages were not received", len(memory.rows))
 	}
 }
 
@@ -203,9 +215,7 @@ func TestInferPieces(t *testing.T) {
 							t.Errorf("layer %d sent %d bytes, want %d", l, got, want)
 						}
 					}
-					if len(memory.rows) > 0 {
-						t.Errorf("%d messages were not received", len(memory.rows))
-					}
+					allReceived(t, memory)
 				})
 				for _, lie := range edgesLie {
 					t.Run(fmt.Sprintf("%s/%v/%s/%s", name, dims, cutting, lie), func(t *testing.T) {
@@ -232,9 +242,7 @@ func TestInferPieces(t *testing.T) {
 								t.Errorf("layer %d sent %d bytes, want %d", l, got, want)
 							}
 						}
-						if len(memory.rows) > 0 {
-							t.Errorf("%d messages were not received", len(memory.rows))
-						}
+						allReceived(t, memory)
 						for l := range m.Blocks() {
 							if memory.Has(partialName(l), pieces[len(pieces)-1].Index) {
 								t.Errorf("layer %d's sums are left", l)
@@ -415,19 +423,7 @@ func inferredOver(t *testing.T, m *Model, x *cpu.Exec, params []float32, ds *gra
 		t.Fatal(err)
 	}
 	nearRows(t, memory, pieces, want)
-	for _, p := range pieces {
-		if p.Masters == 0 {
-			continue
-		}
-		m, err := memory.Get(PieceOutputs, p.Index)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for v := range p.Masters {
-			copy(want.Row(int(p.First)+v), m.Row(v))
-		}
-	}
-	return want
+	return outputs(t, memory, pieces)
 }
 
 // The same where two places compute pieces: wherever one of them ends, both go on from the layer that it was in.

@@ -88,8 +88,9 @@ func (m *Model) NewPieceTrainer(ctx context.Context, execs func() *cpu.Exec, pie
 				e.halo.rows = &e.blocks[len(e.blocks)-1]
 				e.core.tape.last(e.blocks)
 			}
-			// As a batch in one process is (core.trimmed).
-			e.trims = m.statistics == nil && m.spec.GCNNorm != "block"
+			// As a batch in one process is (core.trimmed). A first layer is not: its sums may be kept for the next gradients, which all pieces
+			// have to know of each other, and only one's targets may change.
+			e.trims = m.statistics == nil && m.spec.GCNNorm != "block" && len(e.core.layers) > 1
 			t.engines = append(t.engines, e)
 		}
 		if len(t.engines) == 0 {

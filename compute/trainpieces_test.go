@@ -90,9 +90,7 @@ func TestPieceGradient(t *testing.T) {
 								}
 							}
 						}
-						if len(memory.rows) > 0 {
-							t.Errorf("%d messages were not received", len(memory.rows))
-						}
+						allReceived(t, memory)
 						entries, want := 0, 0
 						for _, e := range trainer.engines {
 							entries += len(e.last().Indices)
@@ -262,6 +260,86 @@ func TestPieceGradientFails(t *testing.T) {
 	pieces[1].Features = graph.NewFeatures(110, 36, make([]float32, 110*36))
 	if _, err := elsewhere(t, m).NewPieceTrainer(t.Context(), nil, pieces, NewMemory(), ""); err == nil || !strings.Contains(err.Error(), "110×36 features") {
 		t.Errorf("features that do not fit: %v", err)
+	}
+}
+
+// opMade is a layer that sends along edges what an op made.
+type opMade struct {
+	Layer[float32]
+	entries bool
+}
+
+func (l opMade) Gather(c *Context[float32], x *Value[float32], h []*Value[float32]) Message[float32] {
+	m := l.Layer.Gather(c, x, h)
+	if m.Value = c.Add(m.Value, m.Value); l.entries {
+		m.Entries = c.FromSources(m.Value)
+	}
+	return m
+}
+
+// readAs is a layer that reads all rows of what it sends.
+type readAs struct{ Layer[float32] }
+
+func (l readAs) Gather(c *Context[float32], x *Value[float32], h []*Value[float32]) Message[float32] {
+	m := l.Layer.Gather(c, x, h)
+	m.Value.Matrix()
+	return m
+}
+
+// Sums over pieces of what an op made, which only the rows of one piece are of, are refused, and not made of this piece's entries.
+func TestPieceGradientOfOps(t *testing.T) {
+	ds := testDataset(200, 5, 37, true)
+	m := mustModel(t, sized(Spec{Model: "gcn"}, 2, 37, 12, 5), ds.Graph)
+	for i, wrap := range []func(l Layer[float32]) Layer[float32]{
+		func(l Layer[float32]) Layer[float32] { return opMade{l, false} },
+		func(l Layer[float32]) Layer[float32] { return opMade{l, true} },
+		func(l Layer[float32]) Layer[float32] { return readAs{l} },
+	} {
+		trainer := pieceTrainer(t, m, cutEdges(ds, "grid", someBorders["2"]...), NewMemory())
+		for _, e := range trainer.engines {
+			e.core.layers[1].Layer = wrap(e.core.layers[1].Layer)
+		}
+		_, _, err := trainer.Gradient(t.Context(), randomParams(m, 5), 0, dividedBatch([]*Piece{trainer.engines[0].piece, trainer.engines[1].piece}, []uint32{3}, []int32{1}))
+		if err == nil || !strings.Contains(err.Error(), "--edges target") {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+}
+
+// once is an exchange that fails when rows are sent for sums that are kept.
+type once struct{ Exchange }
+
+func (o once) Send(ctx context.Context, round string, from, to int, rows []float32) error {
+	if strings.HasPrefix(round, "step-") && !strings.HasPrefix(round, "step-1-") {
+		return fmt.Errorf("%s: the sums are kept", round)
+	}
+	return o.Exchange.Send(ctx, round, from, to, rows)
+}
+
+// Where the first layer is the last, and its sums are kept, targets may change in one piece alone: no piece waits for rows that another
+// has no cause to send.
+func TestPieceGradientOfOneLayer(t *testing.T) {
+	ds := testDataset(200, 5, 4, false)
+	m := mustModel(t, sized(Spec{Model: "sage"}, 1, 4, 12, 5), ds.Graph)
+	params := randomParams(m, 5)
+	pieces := cut(ds, someBorders["2"]...)
+	trainer := pieceTrainer(t, m, pieces, once{NewMemory()})
+	for _, targets := range [][]uint32{{3, 100}, {4, 100}} {
+		want := make([]float32, len(params))
+		in := Input{Blocks: wholeBlocks(ds.Graph, 1), Features: ds.NodeFeatures, Targets: targets, Labels: []int32{1, 2}}
+		if _, err := m.NewEngine(testExec(t, 2, detected(t))).Gradient(want, params, &in); err != nil {
+			t.Fatal(err)
+		}
+		grads, _, err := trainer.Gradient(t.Context(), params, 0, dividedBatch(pieces, targets, in.Labels))
+		if err != nil {
+			t.Fatal(err)
+		}
+		SumTree(grads)
+		for i, g := range grads[0] {
+			if d := math.Abs(float64(g - want[i])); !(d <= 1e-5) {
+				t.Fatalf("targets %d: gradient %d is %v, want %v", targets, i, g, want[i])
+			}
+		}
 	}
 }
 
