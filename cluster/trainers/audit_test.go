@@ -379,6 +379,20 @@ func TestChosen(t *testing.T) {
 	}
 }
 
+// lookedAt says when somebody asks what ends it.
+type lookedAt struct {
+	context.Context
+	by chan struct{}
+}
+
+func (c lookedAt) Done() <-chan struct{} {
+	select {
+	case c.by <- struct{}{}:
+	default:
+	}
+	return c.Context.Done()
+}
+
 // A node that asked nobody yet waits for a group, a group that ends is over for those who
 // wait, and what is not audited by then is by the next one. Nodes wait for each other's
 // audits.
@@ -398,7 +412,9 @@ func TestSettle(t *testing.T) {
 	meet(all)
 	ended := make(chan error)
 	for _, m := range all { // all wait for a, and that for b
-		go func() { ended <- m.Settle(within(t)) }()
+		began := make(chan struct{}, 1)
+		go func() { ended <- m.Settle(lookedAt{within(t), began}) }()
+		<-began // it has seen which group there is
 	}
 	select {
 	case err := <-ended:
