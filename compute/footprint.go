@@ -77,8 +77,8 @@ func (m *Model) GradientBytes(x *cpu.Exec, blocks []BlockSize, targets int64, sq
 		return size, fmt.Errorf("compute: the size of a gradient: %w", err)
 	}
 	t := e.core.tape
-	size.Bytes = t.taken(parts) + e.core.trimmer.held()*parts
-	size.Values = t.mem.total * int(parts)
+	size.Bytes = (t.asked() + e.core.trimmer.held()) * parts
+	size.Values = t.mem.asked * int(parts)
 	for _, d := range append([]derived[float32]{t.ofWhole}, t.ofLasting...) {
 		if d.transpose != nil {
 			size.Bytes += d.transpose.Bytes() * parts
@@ -154,7 +154,9 @@ func (r *inference) size(sent []*cpu.Matrix[float32]) InferenceSize {
 	// Positions of sources, and the sets of nodes that layers read.
 	whole += int64(8*n + (len(r.layers)+1)*(4*n+n/4))
 	b := &r.rows.block
-	chunk := front + r.tape.taken(1) + int64(8*n+8*len(b.Indptr)+4*len(b.Indices)+8*len(b.EdgeIDs))
+	taken := r.tape.asked()
+	taken += taken / settleRoom // Tape.settle
+	chunk := front + taken + int64(8*n+8*len(b.Indptr)+4*len(b.Indices)+8*len(b.EdgeIDs))
 	return InferenceSize{Whole: whole, Row: float64(chunk) / float64(n)}
 }
 

@@ -114,22 +114,15 @@ func (t *Tape[T]) settle() {
 // settleRoom is of how many parts a chunk's sizes may grow by one.
 const settleRoom = 16
 
-// taken returns the bytes of what was handed out since the last Reset, so many times.
-func (t *Tape[T]) taken(times int64) (bytes int64) {
+// asked returns the bytes of what was handed out since the last Reset. What is left over at pieces' ends is not counted: of a trial's small
+// matrices it may be a third, of those that it is to tell of next to nothing.
+func (t *Tape[T]) asked() (bytes int64) {
 	var of T
-	bytes = int64(unsafe.Sizeof(of))*(taken(&t.mem, times)+taken(&t.host, times)) + 4*(taken(&t.marks, times)+taken(&t.ints, times)) + 8*taken(&t.longs, times)
+	bytes = int64(t.mem.asked+t.host.asked)*int64(unsafe.Sizeof(of)) + 4*int64(t.marks.asked+t.ints.asked) + 8*int64(t.longs.asked)
 	for _, e := range t.transposes[:t.built] {
-		bytes += e.t.Bytes() * times
+		bytes += e.t.Bytes()
 	}
 	return bytes
-}
-
-// taken returns how many elements a would hold had so many times as many been handed out since the last Reset.
-func taken[E any](a *Arena[E], times int64) int64 {
-	if a.total == 0 {
-		return 0
-	}
-	return max(int64(a.total)*times, arenaPiece)
 }
 
 // held returns the bytes that t holds on to: arenas, and transposes of the blocks it runs backward through.

@@ -56,6 +56,7 @@ func (r *Runtime) sizes() scheduler.Sizes {
 			s.Registrable = int64(len(f.Data))
 		}
 	}
+	s.NoTraining = c.Training.Epochs == 0
 	s.NoInference = c.Cluster.Parts != nil && len(ds.Valid)+len(ds.Test) == 0
 	if r.model != nil {
 		s.SparseInput, s.SparseBytes = r.model.SparseInput(), r.model.SparseBytes()
@@ -167,17 +168,17 @@ func (r *Runtime) measureSizes(ctx context.Context, s *scheduler.Sizes, request 
 	tries := r.model != nil && r.cfg.Model.Layer == nil && r.device == nil && !r.cfg.Cluster.Away && r.data.set == nil && !r.data.ds.Graph.Away() && r.data.ds.Graph.NumEdges() > 0
 	loads, _ := scheduler.Loads(s, request)
 	var b sampled
-	var entries []int64 // of each stretch of nodes
+	var before []int64 // entries before each stretch of nodes
 	n := int64(r.data.ds.Graph.NumNodes())
 	err := graph.Guard(func() (err error) {
 		switch {
 		case s.Sampler == "full":
 			b = sampled{slices.Repeat([]compute.BlockSize{{Dst: n, Src: n, Entries: r.sampler.Dataset().Graph.NumEdges()}}, s.Layers), int64(len(r.seeds())), true}
-		case loads || tries && !(r.drawsAll() && s.Edges > drawAll):
+		case loads || tries && !s.NoTraining && !(r.drawsAll() && s.Edges > drawAll):
 			b, err = r.probe(ctx, s, loads)
 		}
 		if err == nil && tries {
-			entries = stretches(r.data.ds.Graph.Indptr)
+			before = stretches(r.data.ds.Graph.Indptr)
 		}
 		return err
 	})
@@ -190,20 +191,15 @@ func (r *Runtime) measureSizes(ctx context.Context, s *scheduler.Sizes, request 
 	workers := pool.New(1)
 	defer workers.Close()
 	x := cpu.NewExec(workers, r.set)
-	if s.Sampled = b.blocks; b.blocks != nil {
+	if s.Sampled = b.blocks; b.blocks != nil && !s.NoTraining {
 		if size, err := r.model.GradientBytes(x, b.blocks, b.targets, b.square); err == nil { // else bounds count
 			r.reserve = more(size.Values)
 			s.Gradient = size.Bytes + int64(4*(r.reserve-size.Values))
 		}
 	}
 	s.MostEntries = func(rows int64) (most int64) {
-		k := int((rows + stretch - 1) / stretch)
-		for i := 0; i < len(entries); i += k {
-			sum := int64(0)
-			for _, n := range entries[i:min(i+k, len(entries))] {
-				sum += n
-			}
-			most = max(most, sum)
+		for i := int64(0); i < n; i += max(rows, 1) {
+			most = max(most, before[(min(i+rows, n)+stretch-1)/stretch]-before[i/stretch])
 		}
 		return most
 	}
@@ -214,14 +210,14 @@ func (r *Runtime) measureSizes(ctx context.Context, s *scheduler.Sizes, request 
 }
 
 // stretch is of how many nodes that follow each other entries are counted.
-const stretch = 1 << 10
+const stretch = 1 << 8
 
-// stretches counts the entries of each stretch of nodes.
-func stretches(indptr []int64) (entries []int64) {
+// stretches counts the entries before each stretch of nodes, and all.
+func stretches(indptr []int64) (before []int64) {
 	for i := 0; i < len(indptr)-1; i += stretch {
-		entries = append(entries, max(indptr[min(i+stretch, len(indptr)-1)]-indptr[i], 0))
+		before = append(before, indptr[i])
 	}
-	return entries
+	return append(before, indptr[len(indptr)-1])
 }
 
 // drawAll is of up to how many edges a graph is where batches of whole neighbourhoods, which may be nearly all of it, are sampled to plan with.

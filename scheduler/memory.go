@@ -21,6 +21,10 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 			p.PeakBytes = plus(p.PeakBytes, bytes)
 		}
 	}
+	trained := add // what training alone takes
+	if s.NoTraining {
+		trained = func(string, int64, bool) {}
+	}
 	if !s.GraphAway {
 		add("graph", 8*(s.Nodes+1)+4*s.Edges, s.GraphMap)
 	}
@@ -33,9 +37,12 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 		gradients = r.Late
 		add("versions of the parameters that are computed on", 4*s.Parameters*int64(r.Late+2), false) // with the newest, and the one that is made
 	}
-	add(fmt.Sprintf("parameters, %d gradients, two moments", gradients), 4*s.Parameters*int64(3+gradients), false)
+	if s.NoTraining {
+		add("parameters", 4*s.Parameters, false)
+	}
+	trained(fmt.Sprintf("parameters, %d gradients, two moments", gradients), 4*s.Parameters*int64(3+gradients), false)
 	if s.KeepsBest {
-		add("the parameters that are best by validation", 4*s.Parameters, false)
+		trained("the parameters that are best by validation", 4*s.Parameters, false)
 	}
 	dst := make([]int64, s.Layers) // destinations of each layer, from the seeds outward
 	src := make([]int64, s.Layers)
@@ -110,7 +117,7 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 	if s.Gradient > 0 && s.Device == 0 {
 		activations = s.Gradient
 	}
-	add(fmt.Sprintf("batches: %d samplers × %d credits, up to %d when measured", p.Samplers, p.Credits, p.MaxBatches), times(batch, int64(p.MaxBatches)), false)
+	trained(fmt.Sprintf("batches: %d samplers × %d credits, up to %d when measured", p.Samplers, p.Credits, p.MaxBatches), times(batch, int64(p.MaxBatches)), false)
 	if !whole && !s.GraphAway {
 		// A table of the nodes found, half full, and lists of them and of the edges of a layer.
 		perEdge := int64(12)
@@ -118,7 +125,7 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 			perEdge = 24 // each thread's part of the layer, before it is put in place
 		}
 		scratch := plus(times(32, src[s.Layers-1]), times(perEdge, slices.Max(edges)))
-		add(fmt.Sprintf("what up to %d samplers work with", p.MaxSamplers), times(plus(s.SamplerOwn, scratch), int64(p.MaxSamplers)), false)
+		trained(fmt.Sprintf("what up to %d samplers work with", p.MaxSamplers), times(plus(s.SamplerOwn, scratch), int64(p.MaxSamplers)), false)
 		if s.Audits {
 			add("audits of other nodes: a sampler, a batch and the order of the seeds", plus(plus(s.SamplerOwn, scratch), plus(batch, times(4, int64(s.TrainNodes)))), false)
 		}
@@ -148,7 +155,7 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 		add(fmt.Sprintf("slots and reads of up to %d batches", p.MaxAhead), times(20*bound, int64(p.MaxAhead+1)), false)
 	}
 	if s.ownRows() {
-		add(fmt.Sprintf("rows that own stages make of up to %d batches", p.MaxBatches), times(times(4*int64(s.InDim), src[s.Layers-1]), int64(p.MaxBatches)), false)
+		trained(fmt.Sprintf("rows that own stages make of up to %d batches", p.MaxBatches), times(times(4*int64(s.InDim), src[s.Layers-1]), int64(p.MaxBatches)), false)
 	}
 	if p.Reorder != 0 {
 		add("reorder: input nodes of a window", times(s.ordered(src[s.Layers-1], r.Shared), int64(p.Reorder+1)), false)
@@ -169,9 +176,9 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 		if !p.Copied {
 			what += ", should that measure faster"
 		}
-		add(what, times(times(s.RowBytes, src[s.Layers-1]), int64(p.Trainers)), false)
+		trained(what, times(times(s.RowBytes, src[s.Layers-1]), int64(p.Trainers)), false)
 	}
-	add(fmt.Sprintf("activations of %d trainers", p.Trainers), times(activations, int64(p.Trainers)), false)
+	trained(fmt.Sprintf("activations of %d trainers", p.Trainers), times(activations, int64(p.Trainers)), false)
 	widest := int64(max(s.InDim, s.Hidden, s.OutDim, 1))
 	if s.Device > 0 {
 		drawn = plus(drawn, times(4, src[s.Layers-1]))

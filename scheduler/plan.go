@@ -19,6 +19,7 @@ type Sizes struct {
 	FeaturesCopy  bool  // training reads a copy of it in memory
 	FeaturesAway  bool  // the table lies elsewhere; inference fetches it
 	NoInference   bool  // nothing is inferred
+	NoTraining    bool  // nothing is trained: batches, gradients and activations take nothing
 	GraphMap      bool  // the graph does
 	GraphAway     bool  // the graph's rows lie elsewhere
 	TrainNodes    int

@@ -38,9 +38,9 @@ func addScratchFlag(cmd *cobra.Command, scratch *string) {
 }
 
 // overPieces computes the outputs of all nodes of the partition set cfg.Data.Path, with the other nodes if c names a cluster, and has use take those
-// of the pieces here.
-func (c *clusterFlags) overPieces(cmd *cobra.Command, a *app, cfg runtime.Config, config *configFlags, scratch string, use func(d *runtime.Divided, o *runtime.Outputs) error) (err error) {
-	compute := func(cfg runtime.Config) error { return a.computePieces(cmd.Context(), cfg, scratch, use) }
+// of the pieces here; ready, unless nil, is asked before.
+func (c *clusterFlags) overPieces(cmd *cobra.Command, a *app, cfg runtime.Config, config *configFlags, scratch string, ready func(d *runtime.Divided) error, use func(d *runtime.Divided, o *runtime.Outputs) error) (err error) {
+	compute := func(cfg runtime.Config) error { return a.computePieces(cmd.Context(), cfg, scratch, ready, use) }
 	c.infers = true
 	p, err := c.enter(cmd, a, &cfg, config.given)
 	if err != nil {
@@ -58,12 +58,17 @@ func (c *clusterFlags) overPieces(cmd *cobra.Command, a *app, cfg runtime.Config
 	return os.RemoveAll(scratch)
 }
 
-func (a *app) computePieces(ctx context.Context, cfg runtime.Config, scratch string, use func(d *runtime.Divided, o *runtime.Outputs) error) (err error) {
+func (a *app) computePieces(ctx context.Context, cfg runtime.Config, scratch string, ready func(d *runtime.Divided) error, use func(d *runtime.Divided, o *runtime.Outputs) error) (err error) {
 	d, err := runtime.OpenDivided(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
+	if ready != nil {
+		if err := ready(d); err != nil {
+			return err
+		}
+	}
 	bar := newTaskBar(a.stderr)
 	began := time.Now()
 	o, err := d.Infer(ctx, scratch, func(done, of int) {
@@ -87,7 +92,7 @@ func (a *app) evaluateDivided(ctx context.Context, d *runtime.Divided, o *runtim
 
 // chosen returns the nodes that flags choose and that are computed here, and what they are called.
 func chosen(ctx context.Context, d *runtime.Divided, o *runtime.Outputs, nodes *nodeFlags) (ids []uint32, c called, err error) {
-	named, texts := d.Named()
+	named, _ := d.Named()
 	var find func(names []string) ([]uint32, error)
 	if named {
 		find = func(names []string) ([]uint32, error) { return o.Find(ctx, names) }
@@ -95,7 +100,13 @@ func chosen(ctx context.Context, d *runtime.Divided, o *runtime.Outputs, nodes *
 	if ids, err = nodes.of(d.Set().NumNodes(), find, d.Split); err == nil {
 		ids, err = d.Here(ids)
 	}
-	return ids, called{d.AppendName, texts, d.Recipe()}, err
+	return ids, calledOver(d), err
+}
+
+// calledOver is calledIn for a partition set.
+func calledOver(d *runtime.Divided) called {
+	_, texts := d.Named()
+	return called{d.AppendName, texts, d.Recipe()}
 }
 
 func (a *app) predictDivided(ctx context.Context, d *runtime.Divided, o *runtime.Outputs, nodes *nodeFlags, f *predictFlags) error {

@@ -49,7 +49,7 @@ Rows of all nodes (--out FILE.npy alone) are written piece by piece.`,
 				if nodes.sampled != nil {
 					return usagef("--sampled: partition sets are computed exactly; leave it out, or name the store")
 				}
-				return c.overPieces(cmd, a, cfg, config, scratch, func(d *runtime.Divided, o *runtime.Outputs) error {
+				return c.overPieces(cmd, a, cfg, config, scratch, nil, func(d *runtime.Divided, o *runtime.Outputs) error {
 					return a.embedDivided(cmd.Context(), d, o, nodes, out)
 				})
 			}

@@ -59,7 +59,7 @@ model's. Tables are made to features as those of the training were; a store must
 				return usagef("--confusion and --plot are counted over a store; name one")
 			}
 			if pieces.IsSet(cfg.Data.Path) {
-				return c.overPieces(cmd, a, cfg, config, scratch, func(d *runtime.Divided, o *runtime.Outputs) error { return a.evaluateDivided(cmd.Context(), d, o) })
+				return c.overPieces(cmd, a, cfg, config, scratch, nil, func(d *runtime.Divided, o *runtime.Outputs) error { return a.evaluateDivided(cmd.Context(), d, o) })
 			}
 			if len(c.store) > 0 {
 				return usagef("--cluster: nodes infer together over a partition set ('gnnactor partition --out DIR' makes one)")
@@ -91,6 +91,7 @@ func savedConfig(cmd *cobra.Command, a *app, config *configFlags) (runtime.Confi
 		return cfg, usagef("there are no parameters to use; name a file or a directory of checkpoints with --params ('gnnactor train --save FILE' writes one)")
 	}
 	cfg.Sampling.Sampler, cfg.Sampling.Fanouts, cfg.Execution.SampleOn = "khop", nil, "cpu" // inference samples nothing
+	cfg.Training.Epochs, cfg.Training.Warmup = 0, 0                                         // nor does it train, and is not planned for that
 	return cfg, nil
 }
 

@@ -88,11 +88,31 @@ func (f *predictFlags) check() error {
 // ofLinks reports whether pairs of nodes are scored.
 func (f *predictFlags) ofLinks() bool { return f.pairs != "" || f.links != "" }
 
+// fits refuses, before anything is computed, what outputs cannot be shown as that are numbers, or of the classes that c has.
+func (f *predictFlags) fits(numbers bool, c called) error {
+	switch {
+	case numbers && (f.Top > 0 || f.Threshold > 0 || f.probabilities):
+		return usagef("--top, --threshold and --probabilities are of classes, and the model predicts numbers; leave them out")
+	case !numbers && !f.probabilities && plotFormat(f.out) == rowsEndings[0]:
+		return usagef("--out %s: an array holds numbers alone; ask for --probabilities, or name a file %s", f.out, strings.Join(rowsEndings[1:], ", "))
+	case numbers || !f.probabilities:
+		return nil
+	}
+	return graph.Guard(func() error {
+		columns := []string{"id"}
+		recipe, err := c.recipe()
+		if err != nil {
+			return err
+		}
+		if recipe != nil && recipe.Label != nil {
+			columns = append(columns, recipe.Label.Classes...)
+		}
+		return checkColumns(f.out, columns)
+	})
+}
+
 // printValues prints or writes a number for each node.
 func (a *app) printValues(ids []uint32, values []float32, f *predictFlags, c called) error {
-	if f.Top > 0 || f.Threshold > 0 || f.probabilities {
-		return usagef("--top, --threshold and --probabilities are of classes, and the model predicts numbers; leave them out")
-	}
 	object := func(i int) nodeValue { return nodeValue{c.id(ids[i]), values[i]} }
 	text := func(x float32) string { return strconv.FormatFloat(float64(x), 'g', -1, 32) }
 	e := &runtime.Embedding{Rows: len(values), Cols: 1, Data: values}
@@ -163,7 +183,8 @@ best links of the node --links, of all nodes or those in --among: a line each of
 				if nodes.sampled != nil {
 					return usagef("--sampled: partition sets are computed exactly; leave it out, or name the store")
 				}
-				return c.overPieces(cmd, a, cfg, config, scratch, func(d *runtime.Divided, o *runtime.Outputs) error {
+				ready := func(d *runtime.Divided) error { return f.fits(false, calledOver(d)) }
+				return c.overPieces(cmd, a, cfg, config, scratch, ready, func(d *runtime.Divided, o *runtime.Outputs) error {
 					return a.predictDivided(cmd.Context(), d, o, nodes, &f)
 				})
 			}
@@ -182,6 +203,9 @@ best links of the node --links, of all nodes or those in --among: a line each of
 				return usagef("the model predicts links: name pairs with --pairs FILE, or a node with --links NODE")
 			case f.ofLinks():
 				return usagef("--pairs and --links are of models of links (train --task link)")
+			}
+			if err := f.fits(rt.Regression(), calledIn(rt.Dataset())); err != nil {
+				return err
 			}
 			ids, err := nodes.nodes(rt.Dataset())
 			if err != nil {
@@ -211,9 +235,6 @@ best links of the node --links, of all nodes or those in --among: a line each of
 
 // printPredictions prints or writes the classes of nodes under their names, of a model's outputs.
 func (a *app) printPredictions(ids []uint32, e *runtime.Embedding, multi bool, f *predictFlags, c called) error {
-	if !f.probabilities && plotFormat(f.out) == rowsEndings[0] {
-		return usagef("--out %s: an array holds numbers alone; ask for --probabilities, or name a file %s", f.out, strings.Join(rowsEndings[1:], ", "))
-	}
 	return graph.Guard(func() error {
 		recipe, err := c.recipe()
 		if err != nil {

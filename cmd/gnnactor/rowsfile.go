@@ -44,6 +44,21 @@ func checkRowsFile(name string, endings []string) error {
 	return checkReplaceable("--out", name)
 }
 
+// checkColumns refuses a file of Parquet whose columns would have the same names.
+func checkColumns(name string, columns []string) error {
+	if !slices.Contains(rowsEndings[4:], plotFormat(name)) {
+		return nil
+	}
+	seen := map[string]bool{}
+	for _, c := range columns {
+		if seen[c] {
+			return usagef("--out %s: two columns would be called %q, which Parquet does not allow; name a file .csv", name, c)
+		}
+		seen[c] = true
+	}
+	return nil
+}
+
 // writeRows writes a row of numbers for each node: as the ending of the name says, an array alone, or with the nodes' names, under
 // columns or, in JSON, as a list under a key.
 func writeRows(name string, ids []uint32, e *runtime.Embedding, columns func(j int) string, key string, c called) error {
@@ -89,10 +104,7 @@ func writeLines(name string, head []column, n int, each func(i int) (any, [][]st
 					return err
 				}
 			case ".parquet", ".pq":
-				table, err := newParquetTable(out, head)
-				if err != nil {
-					return err
-				}
+				table := newParquetTable(out, head)
 				row, end = table.write, table.close
 			}
 			for i := range n {

@@ -157,3 +157,26 @@ func TestNamesWithSeparators(t *testing.T) {
 		t.Errorf("said %q", errs)
 	}
 }
+
+// Columns of Parquet that would have one name, and an array of what is no number, are refused before anything is computed.
+func TestColumnsOfOneName(t *testing.T) {
+	dir := t.TempDir()
+	edges := writeTemp(t, "edges.csv", "src,dst\n0,1\n1,2\n2,0\n")
+	nodes := writeTemp(t, "nodes.csv", "id,f,label\n0,0,id\n1,1,other\n2,2,id\n")
+	store, model, pieces := filepath.Join(dir, "store"), filepath.Join(dir, "m.safetensors"), filepath.Join(dir, "pieces")
+	mustInvoke(t, "import", "--edges", edges, "--nodes", nodes, "--split", "random:100/0/0", store)
+	mustInvoke(t, "train", "--data", store, "--epochs", "1", "--save", model, "--baseline=false")
+	mustInvoke(t, "partition", "--data", store, "--parts", "2", "--out", pieces, "--method", "contiguous")
+	for _, data := range []string{store, pieces} {
+		for out, want := range map[string]string{"p.parquet": `two columns would be called "id"`, "p.npy": "--probabilities"} {
+			args := []string{"predict", "--data", data, "--params", model, "--ids", "99", "--out", filepath.Join(dir, out)} // who comes to the ids says that there is no 99
+			if out == "p.parquet" {
+				args = append(args, "--probabilities")
+			}
+			if code, _, errs := invoke(t, args...); code != exitUsage || !strings.Contains(errs, want) || strings.Contains(errs, "computed in") {
+				t.Errorf("%s of %s: exit %d, said %q", out, data, code, errs)
+			}
+		}
+		mustInvoke(t, "predict", "--data", data, "--params", model, "--probabilities", "--out", filepath.Join(dir, filepath.Base(data)+".csv"))
+	}
+}

@@ -19,12 +19,10 @@ type parquetTable struct {
 // parquetRows is how many rows are handed on at once.
 const parquetRows = 1 << 10
 
-func newParquetTable(w io.Writer, head []column) (*parquetTable, error) {
+// newParquetTable takes columns whose names differ, as checkColumns says.
+func newParquetTable(w io.Writer, head []column) *parquetTable {
 	columns := ordered{Group: parquet.Group{}}
 	for _, c := range head {
-		if columns.Group[c.name] != nil {
-			return nil, fmt.Errorf("two columns would be called %q, which Parquet does not allow; name a file .csv", c.name)
-		}
 		node := parquet.String()
 		switch c.of {
 		case wholes:
@@ -35,7 +33,7 @@ func newParquetTable(w io.Writer, head []column) (*parquetTable, error) {
 		columns.Group[c.name] = node
 		columns.names = append(columns.names, c.name)
 	}
-	return &parquetTable{w: parquet.NewGenericWriter[any](w, parquet.NewSchema("gnnactor", columns), parquet.Compression(&parquet.Zstd), parquet.MaxRowsPerRowGroup(1<<16)), head: head}, nil
+	return &parquetTable{w: parquet.NewGenericWriter[any](w, parquet.NewSchema("gnnactor", columns), parquet.Compression(&parquet.Zstd), parquet.MaxRowsPerRowGroup(1<<16)), head: head}
 }
 
 func (t *parquetTable) write(cells []string) error {

@@ -27,6 +27,7 @@ import (
 	"gonum.org/v1/plot/vg"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/plotfile"
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
@@ -71,7 +72,7 @@ func run(ctx context.Context, out io.Writer, picture string) error {
 	if err := plotutil.AddLines(p, curves...); err != nil {
 		return err
 	}
-	return p.Save(12*vg.Centimeter, 9*vg.Centimeter, picture)
+	return plotfile.Save(p, 12*vg.Centimeter, 9*vg.Centimeter, picture)
 }
 
 // train returns the test accounts, the most suspected first.

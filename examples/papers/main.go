@@ -24,6 +24,7 @@ import (
 	"gonum.org/v1/plot/vg"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/plotfile"
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
@@ -138,7 +139,7 @@ func draw(counts [][]int, picture string) error {
 	p.X.Tick.Marker, p.Y.Tick.Marker = across, down
 	p.X.Tick.Label.Font.Size, p.Y.Tick.Label.Font.Size, p.Y.Tick.Label.XAlign = vg.Points(8), vg.Points(8), -1.3
 	p.Add(plotter.NewHeatMap(confusion(counts), palette.Reverse(moreland.ExtendedBlackBody()).Palette(64)))
-	return p.Save(14*vg.Centimeter, 12*vg.Centimeter, picture)
+	return plotfile.Save(p, 14*vg.Centimeter, 12*vg.Centimeter, picture)
 }
 
 // papers returns all papers, of which nobody has said the field, and their fields. A paper cites earlier ones, mostly of its

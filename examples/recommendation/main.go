@@ -25,6 +25,7 @@ import (
 	"gonum.org/v1/plot/vg"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/internal/plotfile"
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
@@ -108,7 +109,7 @@ func run(ctx context.Context, out io.Writer, picture string) (err error) {
 	if err := plotutil.AddLinePoints(p, ranks); err != nil {
 		return err
 	}
-	return p.Save(12*vg.Centimeter, 9*vg.Centimeter, picture)
+	return plotfile.Save(p, 12*vg.Centimeter, 9*vg.Centimeter, picture)
 }
 
 // recommended returns the k books that go best with a reader.
