@@ -77,7 +77,7 @@ func (m *Model) GradientBytes(x *cpu.Exec, blocks []BlockSize, targets int64, sq
 		return size, fmt.Errorf("compute: the size of a gradient: %w", err)
 	}
 	t := e.core.tape
-	size.Bytes = (t.asked() + e.core.trimmer.held()) * parts
+	size.Bytes = t.asked(parts, arenaPiece) + e.core.trimmer.held()*parts
 	size.Values = t.mem.asked * int(parts)
 	for _, d := range append([]derived[float32]{t.ofWhole}, t.ofLasting...) {
 		if d.transpose != nil {
@@ -154,7 +154,7 @@ func (r *inference) size(sent []*cpu.Matrix[float32]) InferenceSize {
 	// Positions of sources, and the sets of nodes that layers read.
 	whole += int64(8*n + (len(r.layers)+1)*(4*n+n/4))
 	b := &r.rows.block
-	taken := r.tape.asked()
+	taken := r.tape.asked(1, 0) // of a trial's few rows, what arenas allocate at the least would count for as many more as a chunk has
 	taken += taken / settleRoom // Tape.settle
 	chunk := front + taken + int64(8*n+8*len(b.Indptr)+4*len(b.Indices)+8*len(b.EdgeIDs))
 	return InferenceSize{Whole: whole, Row: float64(chunk) / float64(n)}

@@ -79,7 +79,7 @@ func TestFootprints(t *testing.T) {
 				defer r.close()
 				r.sized = func(l int, took InferenceSize) {
 					n := float64(m.nodes)
-					asked := r.tape.asked()
+					asked := r.tape.asked(1, 0)
 					got := float64(took.Whole) + took.Row*n - float64(asked+asked/settleRoom) + float64(r.tape.held())
 					says := float64(sizes[l].Whole) + sizes[l].Row*500 + sizes[l].Entry*5000
 					if r := says / got; r < 0.95 || r > 1.15 {

@@ -114,15 +114,22 @@ func (t *Tape[T]) settle() {
 // settleRoom is of how many parts a chunk's sizes may grow by one.
 const settleRoom = 16
 
-// asked returns the bytes of what was handed out since the last Reset. What is left over at pieces' ends is not counted: of a trial's small
-// matrices it may be a third, of those that it is to tell of next to nothing.
-func (t *Tape[T]) asked() (bytes int64) {
+// asked returns the bytes that would be held had so many times as many been handed out since the last Reset, in arenas that allocate at least
+// so many elements at once.
+func (t *Tape[T]) asked(times, least int64) (bytes int64) {
 	var of T
-	bytes = int64(t.mem.asked+t.host.asked)*int64(unsafe.Sizeof(of)) + 4*int64(t.marks.asked+t.ints.asked) + 8*int64(t.longs.asked)
+	bytes = int64(unsafe.Sizeof(of))*(asked(&t.mem, times, least)+asked(&t.host, times, least)) + 4*(asked(&t.marks, times, least)+asked(&t.ints, times, least)) + 8*asked(&t.longs, times, least)
 	for _, e := range t.transposes[:t.built] {
-		bytes += e.t.Bytes()
+		bytes += e.t.Bytes() * times
 	}
 	return bytes
+}
+
+func asked[E any](a *Arena[E], times, least int64) int64 {
+	if a.asked == 0 {
+		return 0
+	}
+	return max(int64(a.asked)*times, least)
 }
 
 // held returns the bytes that t holds on to: arenas, and transposes of the blocks it runs backward through.

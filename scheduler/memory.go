@@ -10,6 +10,8 @@ const (
 	programBytes = 14 << 20
 	// collectorLeast is what Go's collector may leave lying at the least, and collectorPercent the least share of what is in use.
 	collectorLeast, collectorPercent = 8 << 20, 10
+	// leftPlaces is of how many parts one more is taken where matrices of many sizes are made and collected in turn, as measured with MixHop.
+	leftPlaces = 8
 )
 
 // memory fills in the terms of the peak. Batches and activations are bounds
@@ -194,8 +196,8 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 	if !s.NoInference {
 		p.inference(&s, add)
 	}
-	// What is in use is marked as often as a share of it was allocated: little work, for nearly all of it are numbers. While that goes on, as much is
-	// allocated again.
+	// What is in use is marked whenever a share of it was allocated: little work, for nearly all of it are numbers. Of what was collected Go keeps a
+	// tenth of the most that was in use from the system: so a large heap takes two tenths more, and a small one the least and what is in the margins.
 	heap := p.PeakBytes
 	if s.FeaturesMap { // pages of a file
 		heap -= p.Registered
@@ -235,5 +237,8 @@ func (p *Plan) inference(s *Sizes, add func(what string, bytes int64, mapped boo
 		}
 	}
 	add("exact inference: layers' outputs, what edges read of them, and a chunk", computed, false)
+	if len(s.Inference) > 2 {
+		add("exact inference: what layers before leave in places that the next do not fit into", computed/leftPlaces, false)
+	}
 	p.Inferences, p.InferenceBytes = p.Threads, plus(p.InferenceBytes, computed)
 }

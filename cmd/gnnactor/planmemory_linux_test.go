@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// What planned memory is of what was measured, with a margin of what two runs differ by, in the table of docs/benchmarks.md.
-const leastPlanned, mostPlanned = 0.92, 1.35
+// What planned memory is of what was measured, in the table of docs/benchmarks.md.
+const leastPlanned, mostPlanned = 1, 1.3
 
 // What 'gnnactor plan' says a training takes at most, beside what it took: the most anonymous memory that the process had at a time.
 // It prints the table of docs/benchmarks.md (.ci/long planned).

@@ -31,9 +31,10 @@ type idMap struct {
 	table   []uint64
 	frozen  bool // new ids are not taken
 	seed    maphash.Seed
-	found   []uint64 // scratch: the candidate of each of a batch
-	hashes  []uint64 // scratch
-	touched byte     // of the texts that a batch compares with: they are read before any is waited for
+	found   []uint64  // scratch: the candidate of each of a batch
+	hashes  []uint64  // scratch
+	keys    []textKey // scratch: of the texts that are sorted
+	touched byte      // of the texts that a batch compares with: they are read before any is waited for
 }
 
 // numberSlot is an id and its number + 1; 0: the slot is free.
@@ -68,6 +69,16 @@ func grown[T any](x []T, n int) []T {
 		return x
 	}
 	return append(hugepages.Make[T](max(2*cap(x), len(x)+n))[:0], x...)
+}
+
+// textRoom is x with room for n more. Past a small part of what a run may have there is room for all of it at once: what is not
+// written to takes no memory, and copies that are replaced do.
+func textRoom(x []byte, n int) []byte {
+	const all = runBytes + runBytes/16
+	if need := len(x) + n; need > cap(x) && need > all/8 && need <= all {
+		return append(hugepages.Make[byte](all)[:0], x...)
+	}
+	return grown(x, n)
 }
 
 // numberShift is by how much a hash is shifted to be a place in slots: these lie as hashes rise, and a larger
@@ -151,7 +162,7 @@ func (m *idMap) addTexts(r *records, columns []int, out []uint32) (at int, err e
 	m.toTexts()
 	n := r.rows * len(columns)
 	m.roomForTexts(n)
-	m.text, m.ends = grown(m.text, len(r.buf)), grown(m.ends, n)
+	m.text, m.ends = textRoom(m.text, len(r.buf)), grown(m.ends, n)
 	mask := uint64(len(m.table) - 1)
 	m.hashes, m.found = resized(m.hashes, n), resized(m.found, n)
 	i := 0
@@ -326,19 +337,22 @@ func (m *idMap) sortNumbers() (sorted []int64, rank []uint32) {
 	return sorted, rank
 }
 
+// textKey is the first bytes of a text, and its number.
+type textKey struct {
+	first uint64
+	v     uint32
+}
+
 // sortTexts fills order, one for each id, by the first bytes as a number, and where they are alike by the rest.
 func (m *idMap) sortTexts(order []uint32) {
-	type key struct {
-		first uint64
-		v     uint32
-	}
-	keys := make([]key, len(order))
+	m.keys = resized(m.keys, len(order))
+	keys := m.keys
 	for v := range keys {
 		var b [8]byte
 		copy(b[:], m.textOf(uint32(v)))
-		keys[v] = key{binary.BigEndian.Uint64(b[:]), uint32(v)}
+		keys[v] = textKey{binary.BigEndian.Uint64(b[:]), uint32(v)}
 	}
-	sortAll(keys, runtime.GOMAXPROCS(0), func(a, b key) int {
+	sortAll(keys, runtime.GOMAXPROCS(0), func(a, b textKey) int {
 		if c := cmp.Compare(a.first, b.first); c != 0 {
 			return c
 		}

@@ -35,7 +35,7 @@ func (im *importer) nameNodes() error {
 			return err
 		}
 	}
-	if im.runs != nil {
+	if im.runs != nil || len(im.ids.text) > runBytes/8 { // merged from the disk, texts do not lie in memory twice
 		return im.nameRuns()
 	}
 	renumber, err := im.takeNames("the edges")
