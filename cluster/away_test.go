@@ -21,7 +21,7 @@ import (
 // smallAway is a run on a graph of its own.
 func smallAway(t *testing.T) runtime.Config {
 	t.Helper()
-	ds, err := generate.SBM(generate.SBMOptions{Nodes: 600, Classes: 3, AvgDegree: 6, Homophily: 0.7, FeatureDim: 4, Signal: 0.5, TrainFraction: 0.5, ValidFraction: 0.2, Seed: 1})
+	ds, err := generate.SBM(t.Context(), generate.SBMOptions{Nodes: 600, Classes: 3, AvgDegree: 6, Homophily: 0.7, FeatureDim: 4, Signal: 0.5, TrainFraction: 0.5, ValidFraction: 0.2, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestAuditAway(t *testing.T) {
 // Exact inference of a node without the topology goes on, to the same bits, when the node that it
 // asks for rows drains or dies in the middle: another one is asked for what did not come.
 func TestInferenceOutlivesWhoIsAsked(t *testing.T) {
-	ds, err := generate.SBM(generate.SBMOptions{Nodes: 2000, Classes: 3, AvgDegree: 6, Homophily: 0.7, FeatureDim: 4, Signal: 0.5, TrainFraction: 0.5, ValidFraction: 0.2, Seed: 1})
+	ds, err := generate.SBM(t.Context(), generate.SBMOptions{Nodes: 2000, Classes: 3, AvgDegree: 6, Homophily: 0.7, FeatureDim: 4, Signal: 0.5, TrainFraction: 0.5, ValidFraction: 0.2, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -133,7 +133,7 @@ func partsKinds() (all []runtime.Config) {
 // nodes: a node that lacks a piece that it is to hold copies it, none opens more than those, and questions go to who holds the rows, one for
 // each hop and node. Which sampler is tried on which pieces is drawn; each is on several nodes at least once.
 func TestParts(t *testing.T) {
-	ds, err := generate.SBM(generate.SBMOptions{Nodes: 5000, Classes: 4, AvgDegree: 6, Homophily: 0.8, FeatureDim: 8, Signal: 0.5, TrainFraction: 0.024, ValidFraction: 0.01, Seed: 4})
+	ds, err := generate.SBM(t.Context(), generate.SBMOptions{Nodes: 5000, Classes: 4, AvgDegree: 6, Homophily: 0.8, FeatureDim: 8, Signal: 0.5, TrainFraction: 0.024, ValidFraction: 0.01, Seed: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +231,7 @@ func trainOnParts(t *testing.T, dirs []string, common pieces.Common, c runtime.C
 // holdAll makes a set of so many pieces of a block model, and deals it to so many nodes, which hold their shares.
 func holdAll(t *testing.T, n, nodes int, evaluated bool) ([]*node, []*parts.Parts) {
 	t.Helper()
-	ds, err := generate.SBM(generate.SBMOptions{Nodes: 5000, Classes: 4, AvgDegree: 6, Homophily: 0.8, FeatureDim: 8, Signal: 0.5, TrainFraction: 0.03, ValidFraction: 0.01, Seed: 4})
+	ds, err := generate.SBM(t.Context(), generate.SBMOptions{Nodes: 5000, Classes: 4, AvgDegree: 6, Homophily: 0.8, FeatureDim: 8, Signal: 0.5, TrainFraction: 0.03, ValidFraction: 0.01, Seed: 4})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -181,7 +181,7 @@ func dividedInto(t *testing.T, whole string, o pieces.Options) string {
 
 func blocks(t *testing.T) string {
 	t.Helper()
-	ds, err := generate.SBM(generate.SBMOptions{Nodes: 9000, Classes: 4, AvgDegree: 6, Homophily: 0.8, FeatureDim: 8, Signal: 0.5, TrainFraction: 0.1, ValidFraction: 0.05, Seed: 4})
+	ds, err := generate.SBM(t.Context(), generate.SBMOptions{Nodes: 9000, Classes: 4, AvgDegree: 6, Homophily: 0.8, FeatureDim: 8, Signal: 0.5, TrainFraction: 0.1, ValidFraction: 0.05, Seed: 4})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func TestTransposes(t *testing.T) {
 // BenchmarkTranspose times the transposes of a symmetric pattern, as large as a
 // frontier subgraph's.
 func BenchmarkTranspose(b *testing.B) {
-	ds, err := generate.RMAT(generate.RMATOptions{Scale: 13, Edges: 500_000, Classes: 2, Seed: 1})
+	ds, err := generate.RMAT(b.Context(), generate.RMATOptions{Scale: 13, Edges: 500_000, Classes: 2, Seed: 1})
 	if err != nil {
 		b.Fatal(err)
 	}

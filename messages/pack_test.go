@@ -128,7 +128,7 @@ func FuzzReadBatch(f *testing.F) {
 // A batch of 1,024 seeds with fan-outs 15,10,5 of a graph of 262,144 nodes and 8 million edges: how
 // many bytes it has packed, and how long both ways take.
 func BenchmarkBatchBytes(b *testing.B) {
-	ds, err := generate.RMAT(generate.RMATOptions{Scale: 18, Edges: 8_000_000, FeatureDim: 1, Classes: 2, Seed: 1})
+	ds, err := generate.RMAT(b.Context(), generate.RMATOptions{Scale: 18, Edges: 8_000_000, FeatureDim: 1, Classes: 2, Seed: 1})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -55,7 +55,7 @@ func openDataset(ctx context.Context, cfg *settings) (*openData, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := d.openPath(ctx, cfg.Data.Path, importer.Options{Format: cfg.Data.Format, Context: ctx, Recipe: recipe}, cfg.Parts(), cfg.Data.Rows != nil || cfg.Cluster.SamplesOnly); err != nil {
+		if err := d.openPath(ctx, cfg.Data.Path, importer.Options{Format: cfg.Data.Format, Recipe: recipe}, cfg.Parts(), cfg.Data.Rows != nil || cfg.Cluster.SamplesOnly); err != nil {
 			return nil, errors.Join(err, d.close())
 		}
 	}
@@ -119,7 +119,7 @@ func (d *openData) openPath(ctx context.Context, path string, o importer.Options
 		}
 		d.remove = remove
 		dir = filepath.Join(temp, "store")
-		if err := importer.Import(path, dir, o); err != nil {
+		if err := importer.Import(ctx, path, dir, o); err != nil {
 			return err
 		}
 	}

@@ -19,7 +19,7 @@ import (
 // narrowBlocks is a store of a block model with few features.
 func narrowBlocks(t *testing.T) string {
 	t.Helper()
-	ds, err := generate.SBM(generate.SBMOptions{Nodes: 9000, Classes: 8, AvgDegree: 6, Homophily: 0.6, FeatureDim: 12, Signal: 0.25, TrainFraction: 0.2, ValidFraction: 0.1, Seed: 11})
+	ds, err := generate.SBM(t.Context(), generate.SBMOptions{Nodes: 9000, Classes: 8, AvgDegree: 6, Homophily: 0.6, FeatureDim: 12, Signal: 0.25, TrainFraction: 0.2, ValidFraction: 0.1, Seed: 11})
 	dir := filepath.Join(t.TempDir(), "blocks")
 	if err == nil {
 		err = store.Create(t.Context(), dir, ds)

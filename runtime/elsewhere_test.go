@@ -259,7 +259,7 @@ func TestAwayRefused(t *testing.T) {
 
 // An answer that does not fit the graph, or the question, is an error.
 func TestAwayAnswers(t *testing.T) {
-	ds, err := generate.SBM(generate.SBMOptions{Nodes: 50, Classes: 3, AvgDegree: 6, Homophily: 0.7, FeatureDim: 4, Signal: 0.5, TrainFraction: 0.5, ValidFraction: 0.2, Seed: 1})
+	ds, err := generate.SBM(t.Context(), generate.SBMOptions{Nodes: 50, Classes: 3, AvgDegree: 6, Homophily: 0.7, FeatureDim: 4, Signal: 0.5, TrainFraction: 0.5, ValidFraction: 0.2, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

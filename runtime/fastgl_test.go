@@ -72,9 +72,9 @@ func ablationGraph(b *testing.B, name string, degree, dim int) *graph.Dataset {
 	var ds *graph.Dataset
 	var err error
 	if kind == "rmat" {
-		ds, err = generate.RMAT(generate.RMATOptions{Scale: scale, Edges: degree << scale, FeatureDim: dim, Classes: 47, Seed: 1})
+		ds, err = generate.RMAT(b.Context(), generate.RMATOptions{Scale: scale, Edges: degree << scale, FeatureDim: dim, Classes: 47, Seed: 1})
 	} else {
-		ds, err = generate.SBM(generate.SBMOptions{Nodes: 1 << scale, Classes: 47, AvgDegree: float64(degree), Homophily: 0.9, FeatureDim: dim, Signal: 0.1, TrainFraction: 0.6, ValidFraction: 0.2, Seed: 1})
+		ds, err = generate.SBM(b.Context(), generate.SBMOptions{Nodes: 1 << scale, Classes: 47, AvgDegree: float64(degree), Homophily: 0.9, FeatureDim: dim, Signal: 0.1, TrainFraction: 0.6, ValidFraction: 0.2, Seed: 1})
 	}
 	if err != nil {
 		b.Fatal(err)

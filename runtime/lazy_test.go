@@ -9,7 +9,7 @@ import (
 // What LazyGCN gains, rows that are not loaded again, and its price, accuracy at small
 // mini-batches (Dong et al., Figure 4), against neighbour sampling of as many steps.
 func TestLazyGainAndPrice(t *testing.T) {
-	ds, err := generate.SBM(generate.SBMOptions{Nodes: 4000, Classes: 4, AvgDegree: 8, Homophily: 0.7, FeatureDim: 12, Signal: 0.3, TrainFraction: 0.2, ValidFraction: 0.2, Seed: 3})
+	ds, err := generate.SBM(t.Context(), generate.SBMOptions{Nodes: 4000, Classes: 4, AvgDegree: 8, Homophily: 0.7, FeatureDim: 12, Signal: 0.3, TrainFraction: 0.2, ValidFraction: 0.2, Seed: 3})
 	if err != nil {
 		t.Fatal(err)
 	}

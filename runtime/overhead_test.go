@@ -44,7 +44,7 @@ func (s still) Apply([][]float32, float64) {}
 // "noop" replaces compute and reports what the actors add to a batch.
 func BenchmarkActorOverhead(b *testing.B) {
 	const batches, repeats = 64, 5
-	ds, err := generate.RMAT(generate.RMATOptions{Scale: 20, Edges: 8_000_000, FeatureDim: 64, Classes: 47, Seed: 1})
+	ds, err := generate.RMAT(b.Context(), generate.RMATOptions{Scale: 20, Edges: 8_000_000, FeatureDim: 64, Classes: 47, Seed: 1})
 	if err != nil {
 		b.Fatal(err)
 	}

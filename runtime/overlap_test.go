@@ -20,7 +20,7 @@ import (
 
 // overlapData is a graph with 128 features.
 func overlapData(b *testing.B, scale, edges, train int) *graph.Dataset {
-	ds, err := generate.RMAT(generate.RMATOptions{Scale: scale, Edges: edges, FeatureDim: 128, Classes: 47, Seed: 1})
+	ds, err := generate.RMAT(b.Context(), generate.RMATOptions{Scale: scale, Edges: edges, FeatureDim: 128, Classes: 47, Seed: 1})
 	if err != nil {
 		b.Fatal(err)
 	}

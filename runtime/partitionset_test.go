@@ -34,7 +34,7 @@ func setOf(t *testing.T, dir string, o pieces.Options) string {
 // blockModel is a store of a block model, of whose features one in sixteen is not zero if they are to be sparse.
 func blockModel(t *testing.T, sparse bool) string {
 	t.Helper()
-	ds, err := generate.SBM(generate.SBMOptions{Nodes: 9000, Classes: 6, AvgDegree: 8, Homophily: 0.8, FeatureDim: 64, Signal: 0.3, TrainFraction: 0.1, ValidFraction: 0.02, Seed: 4})
+	ds, err := generate.SBM(t.Context(), generate.SBMOptions{Nodes: 9000, Classes: 6, AvgDegree: 8, Homophily: 0.8, FeatureDim: 64, Signal: 0.3, TrainFraction: 0.1, ValidFraction: 0.02, Seed: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func cora(t *testing.T) string {
 		t.Skip("needs ../shared/data/cora")
 	}
 	dir := filepath.Join(t.TempDir(), "cora")
-	if err := importer.Import(data, dir, importer.Options{Context: t.Context()}); err != nil {
+	if err := importer.Import(t.Context(), data, dir, importer.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -192,7 +192,7 @@ func TestSetByOtherMethods(t *testing.T) {
 // Edges are drawn by their weights from a set as from the store, for models that do not look the
 // weights up.
 func TestSetWeights(t *testing.T) {
-	ds, err := generate.SBM(generate.SBMOptions{Nodes: 3000, Classes: 3, AvgDegree: 8, Homophily: 0.8, FeatureDim: 8, Signal: 0.3, TrainFraction: 0.1, Seed: 4})
+	ds, err := generate.SBM(t.Context(), generate.SBMOptions{Nodes: 3000, Classes: 3, AvgDegree: 8, Homophily: 0.8, FeatureDim: 8, Signal: 0.3, TrainFraction: 0.1, Seed: 4})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ func term(t *testing.T, r *Runtime, what string) int64 {
 // What a trainer holds for its batches is no more than the plan's peak says, but for a sixteenth by which batches may be larger than those
 // that were sampled and 128 KiB of small things, and at least half of it, for every model.
 func TestPeakCountsActivations(t *testing.T) {
-	ds, err := generate.RMAT(generate.RMATOptions{Scale: 17, Edges: 1 << 21, FeatureDim: 64, Classes: 17, Seed: 1})
+	ds, err := generate.RMAT(t.Context(), generate.RMATOptions{Scale: 17, Edges: 1 << 21, FeatureDim: 64, Classes: 17, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

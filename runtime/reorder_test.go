@@ -80,7 +80,7 @@ func rowsLoaded(b *testing.B, nodes, keep int, batches [][]uint32) int64 {
 // nothing to gain.
 func BenchmarkReorder(b *testing.B) {
 	const window, perBlock = 32, 8
-	ds, err := generate.SBM(generate.SBMOptions{Nodes: 1_000_000, Classes: 1000, AvgDegree: 20, Homophily: 0.9, Seed: 1})
+	ds, err := generate.SBM(b.Context(), generate.SBMOptions{Nodes: 1_000_000, Classes: 1000, AvgDegree: 20, Homophily: 0.9, Seed: 1})
 	if err != nil {
 		b.Fatal(err)
 	}

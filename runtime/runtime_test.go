@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { leak.Main(m) }
 
 // small is a graph on which an epoch takes milliseconds.
 var small = sync.OnceValue(func() *graph.Dataset {
-	ds, err := generate.SBM(generate.SBMOptions{Nodes: 600, Classes: 4, AvgDegree: 8, Homophily: 0.7, FeatureDim: 12, Signal: 0.3, TrainFraction: 0.5, ValidFraction: 0.2, Seed: 3})
+	ds, err := generate.SBM(context.Background(), generate.SBMOptions{Nodes: 600, Classes: 4, AvgDegree: 8, Homophily: 0.7, FeatureDim: 12, Signal: 0.3, TrainFraction: 0.5, ValidFraction: 0.2, Seed: 3})
 	if err != nil {
 		panic(err)
 	}

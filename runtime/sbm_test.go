@@ -29,7 +29,7 @@ func TestModelsBeatTheFeatures(t *testing.T) {
 			t.Fatalf("GNNACTOR_SBM_NODES: %v", err)
 		}
 	}
-	ds, err := generate.SBM(generate.SBMOptions{Nodes: nodes, Classes: 8, AvgDegree: 12, Homophily: 0.6, FeatureDim: 32, Signal: 0.25, TrainFraction: 0.2, ValidFraction: 0.1, Seed: 11})
+	ds, err := generate.SBM(t.Context(), generate.SBMOptions{Nodes: nodes, Classes: 8, AvgDegree: 12, Homophily: 0.6, FeatureDim: 32, Signal: 0.25, TrainFraction: 0.2, ValidFraction: 0.1, Seed: 11})
 	if err != nil {
 		t.Fatal(err)
 	}

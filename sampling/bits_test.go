@@ -16,7 +16,7 @@ import (
 // sampler draws raises its version in a run's identity, and these digests of its
 // batches with them.
 func TestBatchesKeepTheirBits(t *testing.T) {
-	ds, err := generate.RMAT(generate.RMATOptions{Scale: 12, Edges: 60_000, Seed: 3})
+	ds, err := generate.RMAT(t.Context(), generate.RMATOptions{Scale: 12, Edges: 60_000, Seed: 3})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -112,7 +112,7 @@ func renumbered(ds *graph.Dataset, all []*store.Piece) *graph.Dataset {
 // Batches of a divided graph are those of the whole one with the same ids, bit for bit, whatever
 // the number of pieces and the kernels.
 func TestDividedBatchesAreThoseOfTheWholeGraph(t *testing.T) {
-	ds, err := generate.RMAT(generate.RMATOptions{Scale: 13, Edges: 60_000, Seed: 3})
+	ds, err := generate.RMAT(t.Context(), generate.RMATOptions{Scale: 13, Edges: 60_000, Seed: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +276,7 @@ func (c *counted) Draw(ctx context.Context, asks []Ask, answers []Answer) error 
 // dividedCounted is a sampler of a divided graph whose owners are counted.
 func dividedCounted(t *testing.T, spec Spec) (*counted, *Prepared) {
 	t.Helper()
-	ds, err := generate.RMAT(generate.RMATOptions{Scale: 13, Edges: 60_000, Seed: 3})
+	ds, err := generate.RMAT(t.Context(), generate.RMATOptions{Scale: 13, Edges: 60_000, Seed: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -403,7 +403,7 @@ func TestDividedRefuses(t *testing.T) {
 			t.Errorf("%s: error %v, want one that says %q", c.spec.Name, err, c.want)
 		}
 	}
-	ds, err := generate.RMAT(generate.RMATOptions{Scale: 11, Edges: 6_000, Seed: 3})
+	ds, err := generate.RMAT(t.Context(), generate.RMATOptions{Scale: 11, Edges: 6_000, Seed: 3})
 	if err != nil {
 		t.Fatal(err)
 	}

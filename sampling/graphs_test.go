@@ -1,6 +1,7 @@
 package sampling
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -70,7 +71,7 @@ var benchGraph = sync.OnceValues(func() (*graph.Graph, error) {
 	default:
 		return nil, fmt.Errorf("GNNACTOR_BENCH_SCALE is %q; it must be 20 or 21", s)
 	}
-	ds, err := generate.RMAT(o)
+	ds, err := generate.RMAT(context.Background(), o)
 	if err != nil {
 		return nil, err
 	}

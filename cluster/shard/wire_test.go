@@ -18,7 +18,7 @@ import (
 // elsewhere is asked for by 4 bytes of id, and answered by the 4 bytes of a
 // count and 4 for each neighbour that was sampled.
 func TestWire(t *testing.T) {
-	ds, err := generate.SBM(generate.SBMOptions{Nodes: 20000, Classes: 8, AvgDegree: 10, Homophily: 0.7, FeatureDim: 128, Signal: 0.3, TrainFraction: 0.3, ValidFraction: 0.2, Seed: 1})
+	ds, err := generate.SBM(t.Context(), generate.SBMOptions{Nodes: 20000, Classes: 8, AvgDegree: 10, Homophily: 0.7, FeatureDim: 128, Signal: 0.3, TrainFraction: 0.3, ValidFraction: 0.2, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -105,7 +105,7 @@ func fields(args string) []string { return strings.Fields(args) }
 func fixture(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	ds, err := generate.SBM(generate.SBMOptions{Nodes: 160, Classes: 4, AvgDegree: 6, Homophily: 0.7, FeatureDim: 8, Signal: 0.5, TrainFraction: 0.4, ValidFraction: 0.2, Seed: 1})
+	ds, err := generate.SBM(t.Context(), generate.SBMOptions{Nodes: 160, Classes: 4, AvgDegree: 6, Homophily: 0.7, FeatureDim: 8, Signal: 0.5, TrainFraction: 0.4, ValidFraction: 0.2, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -206,7 +206,7 @@ func (a *app) bench(ctx context.Context, o benchOptions) (r benchResult, err err
 		}
 	}
 	names := []string{}
-	for _, w := range benchWorkloads(o, m.Table(), set) {
+	for _, w := range benchWorkloads(ctx, o, m.Table(), set) {
 		names = append(names, w.name)
 		if !pattern.MatchString(w.name) {
 			continue

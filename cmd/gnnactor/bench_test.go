@@ -34,7 +34,7 @@ func TestBench(t *testing.T) {
 			t.Errorf("limit %+v", l)
 		}
 	}
-	ds, err := generate.RMAT(generate.RMATOptions{Scale: 8, Edges: 1953, Seed: benchSeed})
+	ds, err := generate.RMAT(t.Context(), generate.RMATOptions{Scale: 8, Edges: 1953, Seed: benchSeed})
 	if err != nil {
 		t.Fatal(err)
 	}

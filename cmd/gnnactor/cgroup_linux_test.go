@@ -126,7 +126,7 @@ func TestLargerThanMemory(t *testing.T) {
 	const limit = 80 << 20
 	procs, peak := memoryGroup(t, limit)
 	const cols = 1024 // 256 MiB
-	ds, err := generate.RMAT(generate.RMATOptions{Scale: 16, Edges: 120_000, Classes: 4, FeatureDim: 1, Seed: 5})
+	ds, err := generate.RMAT(t.Context(), generate.RMATOptions{Scale: 16, Edges: 120_000, Classes: 4, FeatureDim: 1, Seed: 5})
 	if err != nil {
 		t.Fatal(err)
 	}

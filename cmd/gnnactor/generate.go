@@ -54,8 +54,7 @@ speed, and nothing can be learnt from them.`,
 		if err := fits(o.Bytes()); err != nil {
 			return nil, err
 		}
-		o.Context = ctx
-		return generate.RMAT(o)
+		return generate.RMAT(ctx, o)
 	})
 }
 
@@ -86,8 +85,7 @@ sign of it under noise: who averages over neighbours sees more.`,
 		if err := fits(o.Bytes()); err != nil {
 			return nil, err
 		}
-		o.Context = ctx
-		return generate.SBM(o)
+		return generate.SBM(ctx, o)
 	})
 }
 

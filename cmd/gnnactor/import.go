@@ -106,17 +106,16 @@ STORE appears only when it is complete.`,
 				}
 				o.Recipe = r
 			}
-			o.Context = cmd.Context()
 			var tables []importer.Table
 			o.Understood = func(t importer.Table) { tables = append(tables, t) }
 			if dryRun {
-				if err := importer.Describe(src, o); err != nil {
+				if err := importer.Describe(cmd.Context(), src, o); err != nil {
 					return err
 				}
 				return a.printTables(tables)
 			}
 			began := time.Now()
-			if err := importer.Import(src, dst, o); err != nil {
+			if err := importer.Import(cmd.Context(), src, dst, o); err != nil {
 				return err
 			}
 			if a.output != outputJSON {

@@ -31,7 +31,7 @@ func (a *app) divide(ctx context.Context, data, out string, o pieces.Options) er
 		bar.show("importing", 0, 1)
 		temporary := filepath.Join(filepath.Dir(out), "."+filepath.Base(out)+".store")
 		name := filepath.Base(data)
-		if err := importer.Import(data, temporary, importer.Options{Context: ctx, Name: name, Overwrite: true}); err != nil {
+		if err := importer.Import(ctx, data, temporary, importer.Options{Name: name, Overwrite: true}); err != nil {
 			return err
 		}
 		defer os.RemoveAll(temporary) // a kill leaves it for the next call to replace

@@ -29,7 +29,7 @@ func BenchmarkStep(b *testing.B) {
 	for i := range table {
 		table[i] = float32(i%251)/125 - 1
 	}
-	for _, w := range benchWorkloads(o, table, set) {
+	for _, w := range benchWorkloads(b.Context(), o, table, set) {
 		if w.limit != machinelimits.FMA32 || strings.HasPrefix(w.name, "gemm") {
 			continue
 		}

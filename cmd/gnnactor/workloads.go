@@ -72,9 +72,12 @@ func inBFloat16(w workload) workload {
 
 // benchWorkloads returns all workloads that set has. They read rows out of table;
 // the graph is made when the first asks for it.
-func benchWorkloads(o benchOptions, table []float32, set cpu.Set) []workload {
+func benchWorkloads(ctx context.Context, o benchOptions, table []float32, set cpu.Set) []workload {
 	data := sync.OnceValues(func() (*graph.Dataset, error) {
-		ds, err := generate.RMAT(generate.RMATOptions{Scale: o.scale, Edges: o.graphEdges(), Classes: benchClasses, Seed: benchSeed})
+		ds, err := generate.RMAT(ctx, generate.RMATOptions{Scale: o.scale, Edges: o.graphEdges(), Classes: benchClasses, Seed: benchSeed})
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		if err != nil {
 			return nil, &usageError{err}
 		}

@@ -17,7 +17,7 @@ func wholeGraph(b *testing.B) *graph.Block {
 	if testing.Short() {
 		o.Scale, o.Edges = 15, 250_000
 	}
-	ds, err := generate.RMAT(o)
+	ds, err := generate.RMAT(b.Context(), o)
 	if err != nil {
 		b.Fatal(err)
 	}

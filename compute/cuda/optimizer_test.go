@@ -70,7 +70,7 @@ func TestOptimizers(t *testing.T) {
 // gradient that carries no statistics leaves them alone.
 func TestMeanAndStatistics(t *testing.T) {
 	b := newBench(t)
-	ds, err := generate.RMAT(generate.RMATOptions{Scale: 5, Edges: 100, FeatureDim: 4, Classes: 3, Seed: 1})
+	ds, err := generate.RMAT(t.Context(), generate.RMATOptions{Scale: 5, Edges: 100, FeatureDim: 4, Classes: 3, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

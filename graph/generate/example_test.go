@@ -1,6 +1,7 @@
 package generate_test
 
 import (
+	"context"
 	"fmt"
 	"log"
 
@@ -9,7 +10,7 @@ import (
 
 // Nodes of four classes, most of whose edges stay within a class.
 func ExampleSBM() {
-	ds, err := generate.SBM(generate.SBMOptions{
+	ds, err := generate.SBM(context.Background(), generate.SBMOptions{
 		Nodes: 1000, Classes: 4, AvgDegree: 8, Homophily: 0.8, FeatureDim: 16, Signal: 0.5, TrainFraction: 0.5, ValidFraction: 0.2, Seed: 1,
 	})
 	if err != nil {

@@ -32,7 +32,7 @@ const generatedBlock = 1 << 15
 // generatedEdges returns a stream of count edges, where edge(i) draws the i-th
 // and tells whether to keep it. Edges are drawn again on every pass and by all
 // cores: drawing is a pure function of i, and costs less than keeping them. The
-// stream ends with the cause of ctx, which may be nil, when that ends.
+// stream ends with the cause of ctx when that ends.
 func generatedEdges(ctx context.Context, count int64, edge func(i int64) (src, dst uint32, keep bool)) csc.Edges {
 	return func(yield func(src, dst []uint32) error) error {
 		p := pool.New(runtime.GOMAXPROCS(0))
@@ -43,7 +43,7 @@ func generatedEdges(ctx context.Context, count int64, edge func(i int64) (src, d
 			src[b], dst[b] = make([]uint32, 0, generatedBlock), make([]uint32, 0, generatedBlock)
 		}
 		for at := int64(0); at < count; at += int64(blocks) * generatedBlock {
-			if ctx != nil && ctx.Err() != nil {
+			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
 			p.For(blocks, func(_, b int) {
@@ -185,11 +185,8 @@ func checkInts(settings ...intSetting) error {
 	return nil
 }
 
-// fingerprinted returns ds with its fingerprint, unless ctx, which may be nil, ends first.
+// fingerprinted returns ds with its fingerprint, unless ctx ends first.
 func fingerprinted(ctx context.Context, ds *graph.Dataset) (_ *graph.Dataset, err error) {
-	if ctx == nil {
-		ctx = context.Background()
-	}
 	if ds.Fingerprint, err = ds.ContentHash(ctx); err != nil {
 		return nil, err
 	}

@@ -86,10 +86,10 @@ func TestGeneratorsStop(t *testing.T) {
 	why := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(why)
-	if _, err := RMAT(RMATOptions{Scale: 10, Edges: 1 << 40, Context: ctx}); !errors.Is(err, why) {
+	if _, err := RMAT(ctx, RMATOptions{Scale: 10, Edges: 1 << 40}); !errors.Is(err, why) {
 		t.Errorf("rmat: %v", err)
 	}
-	if _, err := SBM(SBMOptions{Nodes: 1000, Classes: 2, AvgDegree: 1 << 20, Homophily: 0.5, Context: ctx}); !errors.Is(err, why) {
+	if _, err := SBM(ctx, SBMOptions{Nodes: 1000, Classes: 2, AvgDegree: 1 << 20, Homophily: 0.5}); !errors.Is(err, why) {
 		t.Errorf("sbm: %v", err)
 	}
 }
@@ -102,10 +102,10 @@ func TestGeneratedBytes(t *testing.T) {
 		make  func() (*graph.Dataset, error)
 	}{
 		"rmat": {RMATOptions{Scale: 16, Edges: 1 << 20, FeatureDim: 32}.Bytes(), func() (*graph.Dataset, error) {
-			return RMAT(RMATOptions{Scale: 16, Edges: 1 << 20, FeatureDim: 32, Classes: 5})
+			return RMAT(t.Context(), RMATOptions{Scale: 16, Edges: 1 << 20, FeatureDim: 32, Classes: 5})
 		}},
 		"sbm": {SBMOptions{Nodes: 1 << 16, AvgDegree: 32, FeatureDim: 32}.Bytes(), func() (*graph.Dataset, error) {
-			return SBM(SBMOptions{Nodes: 1 << 16, Classes: 4, AvgDegree: 32, Homophily: 0.5, FeatureDim: 32, TrainFraction: 0.5})
+			return SBM(t.Context(), SBMOptions{Nodes: 1 << 16, Classes: 4, AvgDegree: 32, Homophily: 0.5, FeatureDim: 32, TrainFraction: 0.5})
 		}},
 	} {
 		var before, after runtime.MemStats

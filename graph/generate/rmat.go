@@ -23,9 +23,6 @@ type RMATOptions struct {
 	// TrainFraction and ValidFraction of the nodes are for training and
 	// validation, the rest for testing. Both 0: 0.6 and 0.2.
 	TrainFraction, ValidFraction float64
-
-	// Context, when set, stops the generation early.
-	Context context.Context
 }
 
 // Bytes returns about how much memory RMAT takes; 0 for a scale that it refuses.
@@ -43,7 +40,7 @@ const maxScale = 31
 // node ids, and neither loops nor parallel edges. Features and labels are
 // random: they measure speed, and nothing can be learnt from them. The same
 // options give the same bytes on any machine and any number of cores.
-func RMAT(o RMATOptions) (*graph.Dataset, error) {
+func RMAT(ctx context.Context, o RMATOptions) (*graph.Dataset, error) {
 	err := checkInts(
 		intSetting{"scale", int64(o.Scale), 0, maxScale},
 		intSetting{"edges", int64(o.Edges), 0, 1 << 40},
@@ -72,7 +69,7 @@ func RMAT(o RMATOptions) (*graph.Dataset, error) {
 		j := k.Uint64(uint64(n-1-i)) % uint64(i+1)
 		perm[i], perm[j] = perm[j], perm[i]
 	}
-	g, err := symmetricGraph(n, generatedEdges(o.Context, int64(o.Edges), func(i int64) (uint32, uint32, bool) {
+	g, err := symmetricGraph(n, generatedEdges(ctx, int64(o.Edges), func(i int64) (uint32, uint32, bool) {
 		u, v := rmatEdge(k, uint64(n-1)+uint64(i)*uint64(o.Scale), o.Scale)
 		return perm[u], perm[v], u != v
 	}))
@@ -91,7 +88,7 @@ func RMAT(o RMATOptions) (*graph.Dataset, error) {
 		}
 		ds.Train, ds.Valid, ds.Test = splitNodes(n, o.TrainFraction, o.ValidFraction, o.Seed)
 	}
-	return fingerprinted(o.Context, ds)
+	return fingerprinted(ctx, ds)
 }
 
 // The cumulative probabilities of the quadrants, in units of 2^-53: a draw of

@@ -12,7 +12,7 @@ import (
 const rmat10Fingerprint = "b62f37289d175771ac49e546ed9c43b9463393326daa49ac720165daa9bc257a"
 
 func TestRMATIsTheGraphThatPeersWereMeasuredOn(t *testing.T) {
-	ds, err := RMAT(RMATOptions{Scale: 10, Edges: 8000, Seed: 1})
+	ds, err := RMAT(t.Context(), RMATOptions{Scale: 10, Edges: 8000, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +25,7 @@ func TestRMATIsTheGraphThatPeersWereMeasuredOn(t *testing.T) {
 }
 
 func TestRMATIsSymmetricAndSimple(t *testing.T) {
-	ds, err := RMAT(RMATOptions{Scale: 12, Edges: 30000, Seed: 7, FeatureDim: 5, Classes: 3})
+	ds, err := RMAT(t.Context(), RMATOptions{Scale: 12, Edges: 30000, Seed: 7, FeatureDim: 5, Classes: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,11 +41,11 @@ func TestRMATIsSymmetricAndSimple(t *testing.T) {
 		t.Errorf("splits of %d, %d, %d nodes", len(ds.Train), len(ds.Valid), len(ds.Test))
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	again, err := RMAT(RMATOptions{Scale: 12, Edges: 30000, Seed: 7, FeatureDim: 5, Classes: 3})
+	again, err := RMAT(t.Context(), RMATOptions{Scale: 12, Edges: 30000, Seed: 7, FeatureDim: 5, Classes: 3})
 	if err != nil || again.Fingerprint != ds.Fingerprint {
 		t.Errorf("with one core the data are different (%v)", err)
 	}
-	other, err := RMAT(RMATOptions{Scale: 12, Edges: 30000, Seed: 8, FeatureDim: 5, Classes: 3})
+	other, err := RMAT(t.Context(), RMATOptions{Scale: 12, Edges: 30000, Seed: 8, FeatureDim: 5, Classes: 3})
 	if err != nil || other.Fingerprint == ds.Fingerprint {
 		t.Errorf("another seed gives the same data (%v)", err)
 	}
@@ -68,7 +68,7 @@ func checkSymmetric(t *testing.T, g *graph.Graph) {
 
 func TestRMATRefusesBadOptions(t *testing.T) {
 	for _, o := range []RMATOptions{{Scale: -1}, {Scale: 32}, {Scale: 4, Edges: -1}, {Scale: 4, FeatureDim: -1}, {Scale: 4, Classes: -2}, {Scale: 4, TrainFraction: 0.7, ValidFraction: 0.5}} {
-		if _, err := RMAT(o); err == nil {
+		if _, err := RMAT(t.Context(), o); err == nil {
 			t.Errorf("%+v is accepted", o)
 		}
 	}
@@ -76,7 +76,7 @@ func TestRMATRefusesBadOptions(t *testing.T) {
 
 func BenchmarkRMAT(b *testing.B) {
 	for b.Loop() {
-		if _, err := RMAT(RMATOptions{Scale: 20, Edges: 8_000_000, Seed: 1}); err != nil {
+		if _, err := RMAT(b.Context(), RMATOptions{Scale: 20, Edges: 8_000_000, Seed: 1}); err != nil {
 			b.Fatal(err)
 		}
 	}

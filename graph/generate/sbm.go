@@ -28,9 +28,6 @@ type SBMOptions struct {
 	// validation, the rest for testing.
 	TrainFraction, ValidFraction float64
 	Seed                         uint64
-
-	// Context, when set, stops the generation early.
-	Context context.Context
 }
 
 // Bytes returns about how much memory SBM takes.
@@ -46,7 +43,7 @@ func (o SBMOptions) Bytes() int64 {
 // are a weak class signal under noise, so a model that averages over
 // neighbours sees more than one that looks at a node alone. The same options
 // give the same bytes on any machine and any number of cores.
-func SBM(o SBMOptions) (*graph.Dataset, error) {
+func SBM(ctx context.Context, o SBMOptions) (*graph.Dataset, error) {
 	err := checkInts(
 		intSetting{"nodes", int64(o.Nodes), 1, graph.MaxNodes},
 		intSetting{"classes", int64(o.Classes), 1, min(int64(o.Nodes), arrays.MaxClasses)},
@@ -80,7 +77,7 @@ func SBM(o SBMOptions) (*graph.Dataset, error) {
 	}
 	k := rng.New(o.Seed, streamEdges)
 	edges := int64(o.AvgDegree * float64(n) / 2)
-	g, err := symmetricGraph(o.Nodes, generatedEdges(o.Context, edges, func(i int64) (uint32, uint32, bool) {
+	g, err := symmetricGraph(o.Nodes, generatedEdges(ctx, edges, func(i int64) (uint32, uint32, bool) {
 		at := 4 * uint64(i)
 		a := k.Uintn(at, n)
 		c := a % classes
@@ -104,7 +101,7 @@ func SBM(o SBMOptions) (*graph.Dataset, error) {
 	if o.TrainFraction+o.ValidFraction > 0 {
 		ds.Train, ds.Valid, ds.Test = splitNodes(o.Nodes, o.TrainFraction, o.ValidFraction, o.Seed)
 	}
-	return fingerprinted(o.Context, ds)
+	return fingerprinted(ctx, ds)
 }
 
 // Builtin returns the small graph that the first command trains on: a
@@ -112,7 +109,7 @@ func SBM(o SBMOptions) (*graph.Dataset, error) {
 // features alone name about 6 nodes in 10 rightly, with the neighbours' more
 // than 9 in 10. Every call returns a new copy of the same data.
 func Builtin() *graph.Dataset {
-	ds, err := SBM(SBMOptions{
+	ds, err := SBM(context.Background(), SBMOptions{
 		Nodes: 4000, Classes: 8, AvgDegree: 10, Homophily: 0.7,
 		FeatureDim: 32, Signal: 0.33, TrainFraction: 0.3, ValidFraction: 0.2, Seed: 1,
 	})

@@ -8,7 +8,7 @@ import (
 
 func TestSBMHasTheSharesItWasAskedFor(t *testing.T) {
 	o := SBMOptions{Nodes: 10_001, Classes: 5, AvgDegree: 12, Homophily: 0.6, FeatureDim: 8, Signal: 0.5, TrainFraction: 0.5, ValidFraction: 0.25, Seed: 4}
-	ds, err := SBM(o)
+	ds, err := SBM(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestSBMHasTheSharesItWasAskedFor(t *testing.T) {
 		t.Errorf("mean square of features %v, want 1.25", ms)
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	again, err := SBM(o)
+	again, err := SBM(t.Context(), o)
 	if err != nil || again.Fingerprint != ds.Fingerprint {
 		t.Errorf("with one core the data are different (%v)", err)
 	}
@@ -69,7 +69,7 @@ func TestSBMHasTheSharesItWasAskedFor(t *testing.T) {
 
 func TestSBMRefusesBadOptions(t *testing.T) {
 	good := SBMOptions{Nodes: 10, Classes: 2, AvgDegree: 2, Homophily: 0.5}
-	if _, err := SBM(good); err != nil {
+	if _, err := SBM(t.Context(), good); err != nil {
 		t.Fatal(err)
 	}
 	nan := math.NaN()
@@ -81,7 +81,7 @@ func TestSBMRefusesBadOptions(t *testing.T) {
 	} {
 		o := good
 		change(&o)
-		if _, err := SBM(o); err == nil {
+		if _, err := SBM(t.Context(), o); err == nil {
 			t.Errorf("%+v is accepted", o)
 		}
 	}

@@ -24,7 +24,7 @@ func shared(t testing.TB, elem ...string) string {
 func imported(t testing.TB, src string, o Options) *graph.Dataset {
 	t.Helper()
 	dst := filepath.Join(t.TempDir(), "store")
-	if err := Import(src, dst, o); err != nil {
+	if err := Import(t.Context(), src, dst, o); err != nil {
 		t.Fatal(err)
 	}
 	return opened(t, dst).Dataset()

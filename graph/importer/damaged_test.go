@@ -45,7 +45,7 @@ func tryImport(f files, top string, most int64, o Options) (said, wrong error) {
 		return nil, err
 	}
 	before := allocated()
-	said = Import(src, filepath.Join(parent, "store"), o)
+	said = Import(context.Background(), src, filepath.Join(parent, "store"), o)
 	return said, checkImported(said, parent, allocated()-before, most)
 }
 
@@ -88,7 +88,7 @@ func mostMemory(t testing.TB, f files) int64 {
 	if err := f.build(src); err != nil {
 		t.Fatal(err)
 	}
-	if err := Import(src, filepath.Join(t.TempDir(), "store"), Options{}); err != nil {
+	if err := Import(t.Context(), src, filepath.Join(t.TempDir(), "store"), Options{}); err != nil {
 		t.Fatal(err)
 	}
 	return 2*(allocated()-before) + 64<<20
@@ -185,7 +185,7 @@ func TestPanicLeavesNothingBehind(t *testing.T) {
 				t.Error("there was no panic")
 			}
 		}()
-		_ = Import(src, filepath.Join(parent, "store"), Options{Context: panicking{t.Context()}})
+		_ = Import(panicking{t.Context()}, src, filepath.Join(parent, "store"), Options{})
 	}()
 	graphtest.OnlyContains(t, parent)
 }

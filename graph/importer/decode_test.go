@@ -66,7 +66,7 @@ func FuzzNPY(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		im := &importer{o: Options{Context: t.Context()}, src: src}
+		im := &importer{ctx: t.Context(), src: src}
 		a, err := im.openNPY(path)
 		if err != nil {
 			return

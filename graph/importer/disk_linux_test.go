@@ -36,7 +36,7 @@ func smallDisk(t *testing.T, size string) string {
 
 func TestFullDiskLeavesNothingBehind(t *testing.T) {
 	disk := smallDisk(t, "1m")
-	ds, err := generate.RMAT(generate.RMATOptions{Scale: 12, Edges: 300_000, Seed: 1})
+	ds, err := generate.RMAT(t.Context(), generate.RMATOptions{Scale: 12, Edges: 300_000, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestFullDiskLeavesNothingBehind(t *testing.T) {
 	x := make([]float32, 409600)
 	x[len(x)-1] = .5 // written again as float32 at the very end
 	late := wide.with("features.npy", npy("<f4", "(4096, 100)", x))
-	if err := Import(wide.write(t), filepath.Join(disk, "fits"), Options{}); err != nil {
+	if err := Import(t.Context(), wide.write(t), filepath.Join(disk, "fits"), Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.RemoveAll(filepath.Join(disk, "fits")); err != nil {
@@ -60,8 +60,8 @@ func TestFullDiskLeavesNothingBehind(t *testing.T) {
 	}
 	for name, f := range map[string]func(dst string) error{
 		"Create":        func(dst string) error { return store.Create(t.Context(), dst, ds) },
-		"Import, edges": func(dst string) error { return Import(big, dst, Options{}) },
-		"Import, rows":  func(dst string) error { return Import(late.write(t), dst, Options{}) },
+		"Import, edges": func(dst string) error { return Import(t.Context(), big, dst, Options{}) },
+		"Import, rows":  func(dst string) error { return Import(t.Context(), late.write(t), dst, Options{}) },
 	} {
 		err := f(filepath.Join(disk, "store"))
 		if !errors.Is(err, syscall.ENOSPC) || errors.Is(err, graph.ErrFormat) {

@@ -1,6 +1,7 @@
 package importer_test
 
 import (
+	"context"
 	"fmt"
 	"log"
 	"os"
@@ -21,7 +22,7 @@ func ExampleImport() {
 		log.Fatal(err)
 	}
 	imported := filepath.Join(dir, "store")
-	if err := importer.Import(edges, imported, importer.Options{Undirected: true}); err != nil {
+	if err := importer.Import(context.Background(), edges, imported, importer.Options{Undirected: true}); err != nil {
 		log.Fatal(err)
 	}
 	s, err := store.Open(imported)

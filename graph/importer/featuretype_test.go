@@ -32,7 +32,7 @@ func TestImportWithFeatureType(t *testing.T) {
 	for _, name := range graph.Encodings() {
 		e, _ := graph.ParseEncoding(name)
 		dst := filepath.Join(dir, name)
-		if err := importer.Import(src, dst, importer.Options{FeatureType: e}); err != nil {
+		if err := importer.Import(t.Context(), src, dst, importer.Options{FeatureType: e}); err != nil {
 			t.Fatal(err)
 		}
 		s, err := store.Open(dst)
@@ -54,7 +54,7 @@ func TestImportWithFeatureType(t *testing.T) {
 	// Another import keeps what is stored, to the bit, or gives the type that it is told.
 	stored := func(from, to string, o importer.Options) *graph.Features {
 		dst := filepath.Join(dir, to)
-		if err := importer.Import(filepath.Join(dir, from), dst, o); err != nil {
+		if err := importer.Import(t.Context(), filepath.Join(dir, from), dst, o); err != nil {
 			t.Fatal(err)
 		}
 		s, err := store.Open(dst)
@@ -90,7 +90,7 @@ func TestImportWithFeatureType(t *testing.T) {
 	if err := store.Create(t.Context(), big, &graph.Dataset{Name: "t", Graph: g, NodeFeatures: graph.NewFeatures(40, 1, append(make([]float32, 39), 1e9))}); err != nil {
 		t.Fatal(err)
 	}
-	if err := importer.Import(big, filepath.Join(dir, "half"), importer.Options{FeatureType: graph.Encoding{DType: graph.Float16}}); !errors.Is(err, graph.ErrFormat) {
+	if err := importer.Import(t.Context(), big, filepath.Join(dir, "half"), importer.Options{FeatureType: graph.Encoding{DType: graph.Float16}}); !errors.Is(err, graph.ErrFormat) {
 		t.Errorf("1e9 as float16: %v", err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "*half*")); left != nil {

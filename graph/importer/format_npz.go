@@ -103,7 +103,7 @@ type canceledWriter struct {
 }
 
 func (w canceledWriter) Write(p []byte) (int, error) {
-	if err := w.im.o.Context.Err(); err != nil {
+	if err := w.im.ctx.Err(); err != nil {
 		return 0, err
 	}
 	n, err := w.f.Write(p)
@@ -436,8 +436,8 @@ func (im *importer) sparseFeatures(a *npzFile, prefix string) error {
 			}
 			at += k
 		}
-		if v&0xfff == 0 && im.o.Context.Err() != nil {
-			return im.o.Context.Err()
+		if v&0xfff == 0 && im.ctx.Err() != nil {
+			return im.ctx.Err()
 		}
 		if err := fw.Row(row); err != nil {
 			return err

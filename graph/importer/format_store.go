@@ -15,7 +15,7 @@ func (im *importer) readStore(dir string) (err error) {
 		return err
 	}
 	defer s.Close()
-	if err := s.Check(im.o.Context, store.CheckOptions{}); err != nil { // damage must not be given new checksums
+	if err := s.Check(im.ctx, store.CheckOptions{}); err != nil { // damage must not be given new checksums
 		return err
 	}
 	if err := graph.Guard(func() error { return im.copyStore(s, dir) }); err != nil {
@@ -29,7 +29,7 @@ func (im *importer) copyStore(s *store.Store, dir string) error {
 	if im.o.Name == "" {
 		im.w.SetName(ds.Name)
 	}
-	if err := s.Validate(im.o.Context); err != nil {
+	if err := s.Validate(im.ctx); err != nil {
 		return err
 	}
 	im.src.bytes += s.Bytes()

@@ -208,8 +208,8 @@ func (im *importer) mergeRuns() (nodes int64, err error) {
 			if nodes == graph.MaxNodes {
 				return 0, errTooMany
 			}
-			if nodes&0xffff == 0 && im.o.Context.Err() != nil {
-				return 0, im.o.Context.Err()
+			if nodes&0xffff == 0 && im.ctx.Err() != nil {
+				return 0, im.ctx.Err()
 			}
 			nodes++
 		}

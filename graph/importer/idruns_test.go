@@ -32,7 +32,7 @@ func TestRunsOfIDs(t *testing.T) {
 		errs := [2]string{}
 		for k, size := range []int{0, 500} {
 			dst := filepath.Join(t.TempDir(), "store")
-			if err := Import(path, dst, Options{Header: "no", runIDs: size}); err != nil {
+			if err := Import(t.Context(), path, dst, Options{Header: "no", runIDs: size}); err != nil {
 				errs[k] = err.Error()
 			} else {
 				ds := opened(t, dst).Dataset()

@@ -90,8 +90,6 @@ type Options struct {
 
 	// Overwrite replaces a store that is there already.
 	Overwrite bool
-	// Context, when set, stops the import early; nothing is left behind.
-	Context context.Context
 
 	rangeEdges int64 // tests cut rows into smaller ranges
 	runIDs     int   // and ids into smaller runs
@@ -202,7 +200,7 @@ func otherFormat(path string) string {
 
 // Import reads the data in src, a directory or a file, and writes
 // it as a store in the new directory dst, which appears only when it is
-// complete. When Import fails, nothing is left behind.
+// complete. When Import fails, or ctx ends it, nothing is left behind.
 //
 // The result is canonical, so that it does not depend on the format or on the
 // order of the input: rows are sorted by source id (parallel edges stay in
@@ -217,7 +215,7 @@ func otherFormat(path string) string {
 // each node besides; the disk needs room for the store and up to 12 bytes
 // per edge besides. Errors about the data wrap graph.ErrFormat and name file, line
 // or offset, and remedy.
-func Import(src, dst string, o Options) error {
+func Import(ctx context.Context, src, dst string, o Options) error {
 	i, err := o.settle(src)
 	if err != nil {
 		return err
@@ -236,7 +234,7 @@ func Import(src, dst string, o Options) error {
 		return err
 	}
 	defer w.Abort() // unless it was committed, whatever happens, a panic too
-	im := &importer{w: w, o: o, nodes: -1, src: in}
+	im := &importer{ctx: ctx, w: w, o: o, nodes: -1, src: in}
 	defer im.close()
 	if o.NumNodes > 0 {
 		im.nodes, im.nodesFrom, im.idLimit = int64(o.NumNodes), "the option NumNodes", int64(o.NumNodes)
@@ -255,11 +253,11 @@ func Import(src, dst string, o Options) error {
 		return err
 	}
 	if o.FeatureType != (graph.Encoding{}) {
-		if err := w.EncodeFeatures(o.Context, o.FeatureType); err != nil {
+		if err := w.EncodeFeatures(ctx, o.FeatureType); err != nil {
 			return err
 		}
 	}
-	return w.Commit(o.Context)
+	return w.Commit(ctx)
 }
 
 // settle finds the format, which it returns by its place in formats, and checks the options.
@@ -296,15 +294,12 @@ func (o *Options) settle(src string) (int, error) {
 	if len(o.Separator) > 1 && o.Separator != "tab" && o.Separator != "space" {
 		return 0, fmt.Errorf("graph: the option Separator: %q is not one character, tab or space", clip(o.Separator))
 	}
-	if o.Context == nil {
-		o.Context = context.Background()
-	}
 	return i, nil
 }
 
 // Describe says how Import would understand the tables in src, or those that the options
 // name, and reads no more of them than that needs. Errors are those of Import.
-func Describe(src string, o Options) error {
+func Describe(ctx context.Context, src string, o Options) error {
 	i, err := o.settle(src)
 	if err != nil {
 		return err
@@ -318,7 +313,7 @@ func Describe(src string, o Options) error {
 	}
 	defer in.close()
 	o.dryRun = true
-	im := &importer{o: o, nodes: -1, src: in}
+	im := &importer{ctx: ctx, o: o, nodes: -1, src: in}
 	if o.NumNodes > 0 {
 		im.nodes, im.nodesFrom, im.idLimit = int64(o.NumNodes), "the option NumNodes", int64(o.NumNodes)
 	}

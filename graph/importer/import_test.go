@@ -197,7 +197,7 @@ func TestEveryFormatGivesTheSameDataset(t *testing.T) {
 			t.Errorf("%s is taken for %q, %v", name, got, err)
 		}
 		dst := filepath.Join(t.TempDir(), "store")
-		if err := Import(src, dst, Options{}); err != nil {
+		if err := Import(t.Context(), src, dst, Options{}); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
@@ -287,7 +287,7 @@ func TestOptionsChangeTheGraphAsTheySay(t *testing.T) {
 
 // Rows are put together range by range; where ranges end must not show.
 func TestRangesOfRowsDoNotShow(t *testing.T) {
-	ds, err := generate.RMAT(generate.RMATOptions{Scale: 7, Edges: 600, Seed: 3})
+	ds, err := generate.RMAT(t.Context(), generate.RMATOptions{Scale: 7, Edges: 600, Seed: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -421,7 +421,7 @@ func TestBadDataIsRefusedWithPlaceAndRemedy(t *testing.T) {
 	} {
 		src := c.f.write(t)
 		dst := filepath.Join(t.TempDir(), "store")
-		err := Import(src, dst, Options{})
+		err := Import(t.Context(), src, dst, Options{})
 		if !errors.Is(err, graph.ErrFormat) {
 			t.Errorf("%s: the error does not wrap ErrFormat: %v", name, err)
 			continue
@@ -456,7 +456,7 @@ func TestImportErrorsThatAreNotAboutData(t *testing.T) {
 	src := smallNumPy.write(t)
 	parent := t.TempDir()
 	dst := filepath.Join(parent, "store")
-	ctx, cancel := context.WithCancel(context.Background())
+	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
 	for name, c := range map[string]struct {
 		src  string
@@ -471,24 +471,28 @@ func TestImportErrorsThatAreNotAboutData(t *testing.T) {
 		"unknown split":     {smallOGB.write(t), Options{Split: "time"}, filepath.Join("split", "time")},
 		"split elsewhere":   {smallOGB.write(t), Options{Split: "../.."}, "not the name of a directory"},
 		"missing yaml file": {smallBolt.with("feat.npy", "").write(t), Options{}, "feat.npy"},
-		"cancelled":         {src, Options{Context: ctx}, "context canceled"},
+		"cancelled":         {src, Options{}, "context canceled"},
 	} {
-		err := Import(c.src, dst, c.o)
+		ctx := t.Context()
+		if name == "cancelled" {
+			ctx = cancelled
+		}
+		err := Import(ctx, c.src, dst, c.o)
 		if err == nil || errors.Is(err, graph.ErrFormat) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 		graphtest.OnlyContains(t, parent)
 	}
-	if err := Import(src, dst, Options{NumNodes: 9}); !errors.Is(err, graph.ErrFormat) || !strings.Contains(err.Error(), "NumNodes") {
+	if err := Import(t.Context(), src, dst, Options{NumNodes: 9}); !errors.Is(err, graph.ErrFormat) || !strings.Contains(err.Error(), "NumNodes") {
 		t.Error(err)
 	}
-	if err := Import(src, dst, Options{}); err != nil {
+	if err := Import(t.Context(), src, dst, Options{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := Import(src, dst, Options{}); !errors.Is(err, os.ErrExist) {
+	if err := Import(t.Context(), src, dst, Options{}); !errors.Is(err, os.ErrExist) {
 		t.Error(err)
 	}
-	if err := Import(src, dst, Options{Overwrite: true}); err != nil {
+	if err := Import(t.Context(), src, dst, Options{Overwrite: true}); err != nil {
 		t.Error(err)
 	}
 	graphtest.OnlyContains(t, parent, "store")
@@ -518,7 +522,7 @@ func TestStoreOfVersion1(t *testing.T) {
 	old := filepath.Join("..", "store", "testdata", "version1")
 	s := opened(t, old)
 	fresh := filepath.Join(t.TempDir(), "new")
-	if err := Import(old, fresh, Options{}); err != nil {
+	if err := Import(t.Context(), old, fresh, Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := opened(t, fresh); got.Lacks() != "" || got.Dataset().Fingerprint != s.Dataset().Fingerprint {
@@ -537,7 +541,7 @@ func TestStoreOfVersion1(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(bad, name), b, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if err := Import(bad, filepath.Join(t.TempDir(), "new"), Options{}); !errors.Is(err, graph.ErrFormat) && !strings.HasPrefix(name, "partition-") {
+		if err := Import(t.Context(), bad, filepath.Join(t.TempDir(), "new"), Options{}); !errors.Is(err, graph.ErrFormat) && !strings.HasPrefix(name, "partition-") {
 			t.Errorf("damaged %s was imported: %v", name, err)
 		}
 	}

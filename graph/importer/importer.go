@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -18,6 +19,7 @@ import (
 // store. Edges go to scratch files first, since rows are known only when all
 // edges are.
 type importer struct {
+	ctx       context.Context // of the one call that it is for
 	w         *store.Writer
 	o         Options
 	nodes     int64  // -1: not known yet
@@ -178,7 +180,7 @@ func (s *edgeSpool) add(src, dst uint32) error {
 }
 
 func (s *edgeSpool) flush() error {
-	if err := s.im.o.Context.Err(); err != nil {
+	if err := s.im.ctx.Err(); err != nil {
 		return err
 	}
 	for _, x := range [][]uint32{s.src, s.dst} {
@@ -221,7 +223,7 @@ func (s *edgeSpool) rewrite(change func(first int64, src, dst []uint32) error) e
 	}
 	s.maxID, s.unsorted, s.last = -1, false, 0
 	for at := int64(0); at < s.count; at += spoolBlock {
-		if err := s.im.o.Context.Err(); err != nil {
+		if err := s.im.ctx.Err(); err != nil {
 			return err
 		}
 		k := min(s.count-at, spoolBlock)
@@ -259,7 +261,7 @@ func (s *edgeSpool) eachFrom(first int64, yield func(src, dst []uint32) error) e
 		s.spare = make([]uint32, 2*spoolBlock)
 	}
 	for at := first - first%spoolBlock; at < s.count; at += spoolBlock {
-		if err := s.im.o.Context.Err(); err != nil {
+		if err := s.im.ctx.Err(); err != nil {
 			return err
 		}
 		k := min(s.count-at, spoolBlock)

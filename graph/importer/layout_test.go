@@ -277,7 +277,7 @@ func TestAnyLayoutIsTheSameGraph(t *testing.T) {
 		slices.Sort(want)
 		path := l.write(t, r, edges)
 		dst := filepath.Join(t.TempDir(), "store")
-		if err := Import(path, dst, o); err != nil {
+		if err := Import(t.Context(), path, dst, o); err != nil {
 			t.Errorf("seed %d, %s: %+v %+v: %v", seed, kind.name, l, o, err)
 			continue
 		}

@@ -224,8 +224,8 @@ func (im *importer) eachRow(a *npyFile, rows, cols int64, nan bool, row func(i i
 	r := a.values(0, rows*cols)
 	x := make([]float32, cols)
 	for i := range rows {
-		if i&0xfff == 0 && im.o.Context.Err() != nil {
-			return im.o.Context.Err()
+		if i&0xfff == 0 && im.ctx.Err() != nil {
+			return im.ctx.Err()
 		}
 		if err := r.floats(x, nan); err != nil {
 			return err

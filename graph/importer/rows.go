@@ -189,7 +189,7 @@ func (im *importer) placeRows(name string, in, origin *store.ArrayWriter, rows, 
 		if _, err := io.ReadFull(r, arrays.Bytes(part)); err != nil {
 			return fmt.Errorf("graph: read back the order of the edges: %w", err)
 		}
-		if err := im.o.Context.Err(); err != nil {
+		if err := im.ctx.Err(); err != nil {
 			return err
 		}
 		for _, e := range part {

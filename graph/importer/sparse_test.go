@@ -205,7 +205,7 @@ func TestBadSparseMatricesAreRefusedWithThePlace(t *testing.T) {
 		{"a.npz", replaceLast(npz(t, smallCSR), "data.npy", "dqta.npy"), `the array "dqta.npy" is called "data.npy" where it begins`},
 	} {
 		dst := filepath.Join(t.TempDir(), "store")
-		err := Import(files{c.file: c.content}.write(t), dst, Options{})
+		err := Import(t.Context(), files{c.file: c.content}.write(t), dst, Options{})
 		if !errors.Is(err, graph.ErrFormat) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v; want %q", c.file, err, c.want)
 		}

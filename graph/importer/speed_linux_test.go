@@ -48,7 +48,7 @@ func BenchmarkEdges(b *testing.B) {
 			began, used := time.Now(), processorTime()
 			b.ResetTimer()
 			for range b.N {
-				if err := Import(path, filepath.Join(dir, "store"), Options{Overwrite: true}); err != nil {
+				if err := Import(b.Context(), path, filepath.Join(dir, "store"), Options{Overwrite: true}); err != nil {
 					b.Fatal(err)
 				}
 			}

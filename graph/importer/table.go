@@ -102,7 +102,7 @@ type batch[T any] struct {
 // to parse with a later one.
 func eachBatch[T any](t *table, wanted []int, parse func(*records, *T) error, use func(*records, *T) error) (err error) {
 	workers := min(runtime.GOMAXPROCS(0), tableWorkers)
-	ctx, cancel := context.WithCancel(t.im.o.Context)
+	ctx, cancel := context.WithCancel(t.im.ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
@@ -149,7 +149,7 @@ func eachBatch[T any](t *table, wanted []int, parse func(*records, *T) error, us
 	for b := range order {
 		<-b.done
 		if err == nil {
-			if err = t.im.o.Context.Err(); err == nil {
+			if err = t.im.ctx.Err(); err == nil {
 				err = b.err
 			}
 			if err == nil {
@@ -165,7 +165,7 @@ func eachBatch[T any](t *table, wanted []int, parse func(*records, *T) error, us
 		err = readErr
 	}
 	if err == nil {
-		err = t.im.o.Context.Err() // which may have ended the reading
+		err = t.im.ctx.Err() // which may have ended the reading
 	}
 	return err
 }

@@ -128,7 +128,7 @@ func TestTablesAsPeopleWriteThem(t *testing.T) {
 	} {
 		dst := filepath.Join(t.TempDir(), "store")
 		src := filepath.Join(files{c.file: c.content}.write(t), c.file)
-		err := Import(src, dst, c.o)
+		err := Import(t.Context(), src, dst, c.o)
 		if c.want == nil {
 			if !errors.Is(err, graph.ErrFormat) || !strings.Contains(err.Error(), c.refused) {
 				t.Errorf("%s: %v, want %q", name, err, c.refused)
@@ -217,12 +217,12 @@ func TestTablesOfNodesThatAreRefused(t *testing.T) {
 		"a label that is text": {"id,price\na,12\nb,3\n", Options{Label: "price:text"}, "numbers to predict (price:number)"},
 		"no shares":            {"id,x\na,1\nb,1\n", Options{Split: "random:60/40"}, "60/20/20"},
 	} {
-		err := Import(files{"edges.csv": edges, "nodes.csv": c.nodes}.write(t), filepath.Join(t.TempDir(), "s"), c.o)
+		err := Import(t.Context(), files{"edges.csv": edges, "nodes.csv": c.nodes}.write(t), filepath.Join(t.TempDir(), "s"), c.o)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
-	if err := Import(files{"a.csv": edges, "b.csv": edges}.write(t), filepath.Join(t.TempDir(), "s"), Options{Format: "table"}); err == nil || !strings.Contains(err.Error(), "--edges FILE --nodes FILE") {
+	if err := Import(t.Context(), files{"a.csv": edges, "b.csv": edges}.write(t), filepath.Join(t.TempDir(), "s"), Options{Format: "table"}); err == nil || !strings.Contains(err.Error(), "--edges FILE --nodes FILE") {
 		t.Error(err)
 	}
 }
@@ -348,7 +348,7 @@ func FuzzTable(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer in.close()
-		im := &importer{src: in, nodes: -1, o: Options{Context: t.Context()}}
+		im := &importer{src: in, nodes: -1, ctx: t.Context()}
 		tb, err := im.openTable(path, knownEdgeColumn)
 		if err != nil || tb.cols == 0 || tb.cols > 100 {
 			return

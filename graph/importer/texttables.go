@@ -33,8 +33,8 @@ func (im *importer) rowsText(path string, nan bool, start func(cols int) error, 
 		if err != nil {
 			return 0, err
 		}
-		if n&0xfff == 0 && im.o.Context.Err() != nil {
-			return 0, im.o.Context.Err()
+		if n&0xfff == 0 && im.ctx.Err() != nil {
+			return 0, im.ctx.Err()
 		}
 		if n == 0 {
 			sep = separator(line)

@@ -63,7 +63,7 @@ func TestBadTimesAreRefused(t *testing.T) {
 		`line 2: "new" is not a time`: smallOGB.with("raw/node_year.csv.gz", gz("2001\nnew\n0\n1\n")),
 		"5 columns without names":     {"g.csv": "0,1,2,3,4\n"},
 	} {
-		err := Import(f.write(t), t.TempDir()+"/store", Options{})
+		err := Import(t.Context(), f.write(t), t.TempDir()+"/store", Options{})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}

@@ -131,7 +131,7 @@ func readWritten(t *testing.T, dir string) {
 		path := filepath.Join(dir, name)
 		read := func(o Options) ([]string, error) {
 			dst := filepath.Join(t.TempDir(), "store")
-			if err := Import(path, dst, o); err != nil {
+			if err := Import(t.Context(), path, dst, o); err != nil {
 				return nil, err
 			}
 			return namedEdges(opened(t, dst).Dataset()), nil

@@ -114,7 +114,7 @@ func TestPlantedBlocksAreFound(t *testing.T) {
 // On a graph with hubs and without planted blocks the methods still cut less
 // than a random partition, and respect the sizes.
 func TestSkewedGraph(t *testing.T) {
-	ds, err := generate.RMAT(generate.RMATOptions{Scale: 13, Edges: 40000, Seed: 1})
+	ds, err := generate.RMAT(t.Context(), generate.RMATOptions{Scale: 13, Edges: 40000, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +229,7 @@ func TestBlindMethods(t *testing.T) {
 }
 
 func BenchmarkCompute(b *testing.B) {
-	ds, err := generate.RMAT(generate.RMATOptions{Scale: 17, Edges: 1 << 20, Seed: 1})
+	ds, err := generate.RMAT(b.Context(), generate.RMATOptions{Scale: 17, Edges: 1 << 20, Seed: 1})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package parquet_test
 
 import (
+	"context"
 	"fmt"
 	"log"
 	"os"
@@ -28,7 +29,7 @@ func Example() {
 	if err := parquet.WriteFile(edges, []edge{{0, 1}, {1, 2}, {2, 0}}); err != nil {
 		log.Fatal(err)
 	}
-	if err := importer.Import(edges, filepath.Join(dir, "store"), importer.Options{}); err != nil {
+	if err := importer.Import(context.Background(), edges, filepath.Join(dir, "store"), importer.Options{}); err != nil {
 		log.Fatal(err)
 	}
 	err = store.View(filepath.Join(dir, "store"), func(s *store.Store) error {

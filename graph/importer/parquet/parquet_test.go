@@ -69,7 +69,7 @@ func saved(t testing.TB, b []byte) string {
 func imported(t testing.TB, o importer.Options) (edges []string, ds graph.Dataset) {
 	t.Helper()
 	dst := filepath.Join(t.TempDir(), "store")
-	if err := importer.Import("", dst, o); err != nil {
+	if err := importer.Import(t.Context(), "", dst, o); err != nil {
 		t.Fatal(err)
 	}
 	s, err := store.Open(dst)
@@ -215,7 +215,7 @@ func TestRefused(t *testing.T) {
 		"a footer too long": {append(slices.Clone(plain[:len(plain)-8]), 255, 255, 255, 0, 'P', 'A', 'R', '1'), importer.Options{}, "longer than the file"},
 	} {
 		c.o.Edges = saved(t, c.b)
-		err := importer.Import("", filepath.Join(t.TempDir(), "s"), c.o)
+		err := importer.Import(t.Context(), "", filepath.Join(t.TempDir(), "s"), c.o)
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "edges.parquet") {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
