@@ -282,6 +282,13 @@ func (s *Session) Compute(ctx context.Context, do func(cfg runtime.Config) error
 		if err == nil {
 			err = spread.Done(ctx)
 		}
+		if errors.Is(err, training.ErrMoves) {
+			if err = spread.Moved(ctx); err == nil {
+				s.node.log.Info("pieces are computed by other nodes from here on")
+				spread.Close(nil)
+				continue
+			}
+		}
 		spread.Close(err)
 		if err == nil {
 			s.given = true
@@ -291,10 +298,10 @@ func (s *Session) Compute(ctx context.Context, do func(cfg runtime.Config) error
 			return err
 		}
 		again := "pieces are computed again when each is somewhere"
-		if lost := spread.Lost(err); time.Since(told[lost]) < time.Minute {
-			again = "" // until its lease ends it is tried again, and those that it is lost to end as well
+		if nodes := spread.Nodes(); time.Since(told[nodes]) < time.Minute {
+			again = "" // until the lease of the lost one ends it is tried again, and those that it is lost to end as well
 		} else {
-			told[lost] = time.Now()
+			told[nodes] = time.Now()
 		}
 		if err := s.node.patient(ctx, again, err); err != nil {
 			return err

@@ -190,7 +190,7 @@ func (t *Tape[T]) aggregateStripes(b *graph.Block, x *Value[T], reduce cpu.Reduc
 	return y
 }
 
-// spill has the arena of values lie in files of dir.
+// spill has the arena of values lie in files of dir; without, in memory that is none of Go's heap.
 func (t *Tape[T]) spill(dir string) {
 	t.mem.alloc = func(n int) []T {
 		b, err := spill.Make(dir, 4*n)

@@ -77,9 +77,7 @@ func (m *Model) NewPieceTrainer(ctx context.Context, execs func() *cpu.Exec, pie
 			e.halo.ids = append(e.halo.ids, p.Sources.IDs...)
 			e.core.tape.halo = &e.halo
 			e.core.tape.fix()
-			if scratch != "" {
-				e.core.tape.spill(scratch)
-			}
+			e.core.tape.spill(scratch)
 			for range e.core.layers {
 				e.blocks = append(e.blocks, graph.Block{NumDst: p.Masters, NumSrc: p.in(), Indptr: p.In.Indptr, Indices: p.In.Indices})
 			}
@@ -146,21 +144,25 @@ func (t *PieceTrainer) Gradient(ctx context.Context, params []float32, key rng.K
 }
 
 // Sum adds up what Gradient returned here and elsewhere, SumTree's sum of the pieces' gradients and their Stats in the pieces' order,
-// which all places have then. It overwrites grads, and may return one of them.
-func (t *PieceTrainer) Sum(ctx context.Context, grads [][]float32, stats []Stats) (sum []float32, total Stats, err error) {
+// which all places have then. It overwrites grads, and may return one of them. stops, alike at all places, is whether any of them gave stop.
+func (t *PieceTrainer) Sum(ctx context.Context, grads [][]float32, stats []Stats, stop bool) (sum []float32, total Stats, stops bool, err error) {
 	here, mine := t.engines[0].piece.Index, map[int]Stats{}
 	for i, e := range t.engines {
 		mine[e.piece.Index] = stats[i]
 	}
 	said, err := t.places.Share(ctx, t.exchange, fmt.Sprintf("step-%d-stats", t.step), here, func(piece int) ([]float32, error) {
 		s := mine[piece]
-		return exactly(s.Loss, s.Weight, float64(s.Count), float64(s.Correct)), nil
-	}, func(int) int { return 2 * 4 })
+		asked := 0.0
+		if stop {
+			asked = 1
+		}
+		return exactly(s.Loss, s.Weight, float64(s.Count), float64(s.Correct), asked), nil
+	}, func(int) int { return 2 * 5 })
 	if err == nil {
 		sum, err = t.places.sumTree(ctx, t.exchange, fmt.Sprintf("step-%d-gradient", t.step), here, grads)
 	}
 	if err != nil {
-		return nil, total, fmt.Errorf("compute: training over pieces: %w", err)
+		return nil, total, false, fmt.Errorf("compute: training over pieces: %w", err)
 	}
 	for _, e := range t.engines {
 		e.halo.received() // by pieces that have a gradient
@@ -171,8 +173,9 @@ func (t *PieceTrainer) Sum(ctx context.Context, grads [][]float32, stats []Stats
 		}
 		total.Loss, total.Weight = total.Loss+number(w, 0), total.Weight+number(w, 1)
 		total.Count, total.Correct = total.Count+int(number(w, 2)), total.Correct+int(number(w, 3))
+		stops = stops || number(w, 4) != 0
 	}
-	return sum, total, nil
+	return sum, total, stops, nil
 }
 
 // last returns the last layer's block.

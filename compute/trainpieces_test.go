@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -35,6 +36,29 @@ func pieceTrainer(t *testing.T, m *Model, pieces []*Piece, ex Exchange) *PieceTr
 	}
 	t.Cleanup(trainer.Close)
 	return trainer
+}
+
+// What a trainer on pieces holds is not on Go's heap: garbage would grow to as much beside it before it is collected.
+func TestPieceTrainerIsOffHeap(t *testing.T) {
+	ds := testDataset(20000, 5, 64, false)
+	m := mustModel(t, sized(variants["gcn"], 2, 64, 64, 5), ds.Graph)
+	pieces := cut(ds, 0, 10240, 20000)
+	heap := func() int64 {
+		var s runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&s)
+		return int64(s.HeapAlloc)
+	}
+	before := heap()
+	trainer := pieceTrainer(t, m, pieces, NewMemory())
+	targets, labels := []uint32{1, 100, 199, 15000}, []int32{1, 2, 3, 0}
+	if _, _, err := trainer.Gradient(t.Context(), randomParams(m, 5), rng.New(1), dividedBatch(pieces, targets, labels)); err != nil {
+		t.Fatal(err)
+	}
+	if grew, holds := heap()-before, trainer.Bytes(); grew > holds/2 {
+		t.Errorf("the heap grew by %d bytes, of %d that the trainer holds", grew, holds)
+	}
+	runtime.KeepAlive(trainer)
 }
 
 // The gradient of every model over any pieces is the whole graph's, with the same values dropped, and each row and its gradient
@@ -173,6 +197,7 @@ func TestPieceGradientBits(t *testing.T) {
 		stats []byte // of batch norms
 		sum   []float32
 		total Stats
+		stops bool
 		err   error
 	}
 	for name, lie := range map[string]string{
@@ -198,7 +223,7 @@ func TestPieceGradientBits(t *testing.T) {
 				if grads, stats, r.err = trainer.Gradient(t.Context(), params, 3, dividedBatch(pieces, targets, labels)); r.err == nil {
 					r.stats = m.TakeStatistics(nil, grads[0])
 					var sum []float32
-					sum, r.total, r.err = trainer.Sum(t.Context(), grads, stats)
+					sum, r.total, r.stops, r.err = trainer.Sum(t.Context(), grads, stats, false)
 					r.sum = slices.Clone(sum)
 					clear(sum) // it is the caller's
 				}
@@ -417,6 +442,26 @@ func TestPieceMemory(t *testing.T) {
 		}
 		if got := trainer.Bytes(); got > int64(most) {
 			t.Errorf("with scratch %q %d bytes are held, more than %d", scratch, got, most)
+		}
+	}
+}
+
+// Of maxima that several pieces have alike the first piece is noted, whichever of them has the master, and of none the one that has any.
+func TestMaximaOfPieces(t *testing.T) {
+	tape := NewTape[float32](testExec(t, 1, detected(t)), false)
+	nan := float32(math.NaN())
+	y := cpu.NewMatrix[float32](2, 4)
+	copy(y.Row(0), []float32{1, 1, 2, 1}) // of piece 1
+	m := tape.maximaOf(y, []int64{0, 3, 3}, 1, make([]uint32, 8))
+	m.take(tape, 0, []uint32{0}, []float32{1, 0, 1, nan})
+	m.take(tape, 2, []uint32{1, 0}, []float32{-1, -2, -3, -4, 1, 1, 3, 5})
+	m.take(tape, 3, []uint32{1}, []float32{-1, -1, -3, -5})
+	if want := []uint32{0, 1, 2, 0, 2, 3, 2, 2}; !slices.Equal(m.of, want) {
+		t.Errorf("the maxima are of the pieces %v, want %v", m.of, want)
+	}
+	for i, want := range []float32{1, 1, 3, nan, -1, -1, -3, -4} {
+		if got := y.Data[i]; got != want && (got == got || want == want) {
+			t.Errorf("maximum %d is %v, want %v", i, got, want)
 		}
 	}
 }

@@ -113,7 +113,9 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 			return fmt.Errorf("%s: %w", sampling.ID{Phase: "train", Epoch: epoch}, err)
 		}
 		u.Observe(grads[0])
-		grad, sum, err := trainer.Sum(ctx, grads, stats)
+		// What nodes go on with elsewhere is what one of them has kept.
+		better := c.Cluster.Spread != nil && c.Checkpoint.Dir != "" && c.Cluster.Spread.Better()
+		grad, sum, moves, err := trainer.Sum(ctx, grads, stats, better)
 		if err != nil {
 			return fmt.Errorf("%s: %w", sampling.ID{Phase: "train", Epoch: epoch}, err)
 		}
@@ -135,6 +137,9 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 			if err := told(epoch, sum.Loss/sum.Weight, ratio(sum.Correct, sum.Count)); err != nil {
 				return err
 			}
+		}
+		if moves && epoch+1 < c.Training.Epochs {
+			return fmt.Errorf("%w after %s", training.ErrMoves, sampling.ID{Phase: "train", Epoch: epoch})
 		}
 	}
 	return verified()

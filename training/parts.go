@@ -2,6 +2,7 @@ package training
 
 import (
 	"context"
+	"errors"
 
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/graph/features"
@@ -26,6 +27,9 @@ type Parts interface {
 	Column(ctx context.Context, what string) ([][]byte, error)
 }
 
+// ErrMoves is wrapped by what ends training between two steps, for all nodes alike, where pieces are computed more evenly by other nodes from there on.
+var ErrMoves = errors.New("training: pieces move to other nodes")
+
 // Spread says which pieces of a partition set this process computes, where the others are computed elsewhere, and carries
 // rows between them. It is the same everywhere as long as it lasts.
 type Spread interface {
@@ -33,5 +37,7 @@ type Spread interface {
 	Mine() []int
 	// Piece is one of them; its owner closes it.
 	Piece(i int) *store.Piece
+	// Better reports whether nodes could compute pieces more evenly than they do: who trains asks between two steps.
+	Better() bool
 	compute.Exchange
 }

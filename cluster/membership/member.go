@@ -33,6 +33,7 @@ type Info struct {
 	Samplers int      `json:"samplers,omitempty"` // that it has as a trainer, wherever they are
 	Run      int64    `json:"run,omitempty"`      // the run that it takes part in: the revision of its record
 	Done     bool     `json:"done,omitempty"`     // it came to the end of it, and reads nothing of others any more
+	Spread   int64    `json:"spread,omitempty"`   // it needs no more of what computes a partition set's pieces by the agreement of that revision
 	// Failed is the newest group of trainers that did not work out for it: the
 	// leader makes another.
 	Failed int64 `json:"failed,omitempty"`

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/gnnactor/gnnactor/cluster/membership"
 	"github.com/gnnactor/gnnactor/graph/store"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 // spreadKey is where the nodes' agreement lies.
@@ -50,13 +52,25 @@ func (s *Spread) Mine() []int { return s.mine }
 // Begun tells whether nodes had begun before with what they compute now.
 func (s *Spread) Begun() bool { return s.agreed.Begun }
 
-// Lost says which node is lost by err, which wraps ErrLost: the same as long as that is not started anew.
-func (s *Spread) Lost(err error) string {
-	var lost *Lost
-	if !errors.As(err, &lost) {
-		return ""
+// Nodes says which nodes compute which pieces: the same as long as none of them is started anew. Of one that is lost a node may hear from any
+// other one, so what is told of once is told of once of them.
+func (s *Spread) Nodes() string { return fmt.Sprint(s.agreed.Nodes, s.agreed.Epochs) }
+
+// Better implements training.Spread: where pieces lie now, nodes have a more even number of them each. As each time the sum of
+// squares is less, pieces move only so often before a node comes or goes.
+func (s *Spread) Better() bool {
+	v, _ := s.p.o.Member.View()
+	now, ok := s.p.placed(v)
+	return ok && now.unevenness() < s.agreed.unevenness() && s.p.keeper.Dealt(v)
+}
+
+func (a *agreement) unevenness() (sum int) {
+	computes := map[string]int{}
+	for _, node := range a.Nodes {
+		computes[node]++
+		sum += 2*computes[node] - 1 // n² is the sum of the first n odd numbers
 	}
-	return fmt.Sprintf("%s-%d", lost.Node, s.agreed.Epochs[lost.Node])
+	return sum
 }
 
 // Piece implements training.Spread.
@@ -96,18 +110,36 @@ func (p *Parts) Spread(ctx context.Context) (*Spread, error) {
 			waiting = missing
 			p.o.Logger.Info("waiting for a node that holds a piece", "piece", missing)
 		}
-		if ok {
+		// What begins waits for all that are to take part; what goes on, for nobody that it can do without.
+		if ok && (unfinished || p.keeper.Dealt(v)) {
 			now.Begun = unfinished
-			b, err := json.Marshal(&now)
-			if err == nil {
-				_, err = p.o.Member.Propose(ctx, spreadKey, revision, b)
-			}
-			if err != nil && !errors.Is(err, membership.ErrStale) {
-				return nil, fmt.Errorf("parts: %w", err)
+			if err := p.propose(ctx, &now, revision); err != nil {
+				return nil, err
 			}
 		}
 		if err := p.o.Member.Wait(ctx, changed, 0); err != nil {
 			return nil, err
+		}
+	}
+}
+
+// propose writes an agreement unless there is a newer one than that of revision. A store that is away for a while is waited for.
+func (p *Parts) propose(ctx context.Context, a *agreement, revision int64) error {
+	b, err := json.Marshal(a)
+	if err != nil {
+		return fmt.Errorf("parts: %w", err)
+	}
+	for {
+		_, err := p.o.Member.Propose(ctx, spreadKey, revision, b)
+		switch {
+		case err == nil || errors.Is(err, membership.ErrStale):
+			return nil
+		case errors.Is(err, membership.ErrFenced) || ctx.Err() != nil || p.o.Member.Err() != nil:
+			return fmt.Errorf("parts: %w", err)
+		}
+		p.o.Logger.Warn("who computes which piece could not be written down yet", "error", err)
+		if err := p.o.Member.Wait(ctx, nil, 300*time.Millisecond); err != nil {
+			return err
 		}
 	}
 }
@@ -161,11 +193,34 @@ func (p *Parts) spread(a agreement, revision int64) (_ *Spread, err error) {
 	return s, nil
 }
 
+// announceEnd says that this node needs no more of the exchange.
+func (s *Spread) announceEnd(ctx context.Context) error {
+	return s.p.o.Member.Announce(ctx, func(i *membership.Info) { i.Spread = s.revision })
+}
+
+// ended reports whether all that compute have said so.
+func (s *Spread) ended(v *membership.View) bool {
+	return !slices.ContainsFunc(s.agreed.Nodes, func(node string) bool { m, _ := v.Member(node); return m.Spread != s.revision })
+}
+
+// Moved waits until all that compute have come between the same two steps, or one of them is lost: what Spread returns next has pieces
+// where they lie then.
+func (s *Spread) Moved(ctx context.Context) error {
+	if err := s.announceEnd(ctx); err != nil {
+		return err
+	}
+	_, err := s.p.o.Member.Until(ctx, func(v *membership.View) bool {
+		_, revision, err := s.p.agreed()
+		return err != nil || revision != s.revision || s.agreed.gone(v) != "" || s.ended(v)
+	})
+	return err
+}
+
 // Done says that this node has computed what it is to, and waits until all have. An error that wraps ErrLost: one was
-// lost before.
+// lost before; training.ErrMoves: pieces are computed by other nodes now.
 func (s *Spread) Done(ctx context.Context) error {
 	member := s.p.o.Member
-	if err := member.Announce(ctx, func(i *membership.Info) { i.Done = true }); err != nil {
+	if err := s.announceEnd(ctx); err != nil {
 		return err
 	}
 	for {
@@ -178,19 +233,13 @@ func (s *Spread) Done(ctx context.Context) error {
 		switch {
 		case revision != s.revision && a.Done: // whoever knew first may have left
 			return nil
-		case lost != "" || revision != s.revision:
-			err := member.Announce(ctx, func(i *membership.Info) { i.Done = false })
-			return errors.Join(&Lost{Node: lost, Err: fmt.Errorf("node %s left, or was started anew, before all were done", lost)}, err)
-		case !slices.ContainsFunc(s.agreed.Nodes, func(node string) bool { m, _ := v.Member(node); return !m.Done }):
+		case lost != "":
+			return &Lost{Node: lost, Err: fmt.Errorf("node %s left, or was started anew, before all were done", lost)}
+		case revision != s.revision:
+			return training.ErrMoves
+		case len(s.mine) > 0 && s.ended(v): // the others may have ended to move pieces
 			a.Done = true
-			b, err := json.Marshal(&a)
-			if err == nil {
-				_, err = member.Propose(ctx, spreadKey, revision, b)
-			}
-			if err == nil || errors.Is(err, membership.ErrStale) {
-				return nil
-			}
-			return fmt.Errorf("parts: %w", err)
+			return s.p.propose(ctx, &a, revision)
 		}
 		if err := member.Wait(ctx, changed, 0); err != nil {
 			return err

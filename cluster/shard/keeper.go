@@ -223,6 +223,17 @@ func (k *Keeper) Settled(ctx context.Context) error {
 	return nil
 }
 
+// Dealt reports whether every shard lies on all nodes that it belongs on.
+func (k *Keeper) Dealt(v *membership.View) bool {
+	where := holders(v, k.o.Map.Shards())
+	for s, nodes := range k.assign(v) {
+		if len(nodes) == 0 || slices.ContainsFunc(nodes, func(n string) bool { return !slices.Contains(where[s], n) }) {
+			return false
+		}
+	}
+	return true
+}
+
 // Drain hands all shards over: it returns when none is left here, or at once
 // when nobody else is there to take them.
 func (k *Keeper) Drain(ctx context.Context) error {

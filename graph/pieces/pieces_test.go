@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/generate"
 	"github.com/gnnactor/gnnactor/graph/store"
 	"github.com/gnnactor/gnnactor/internal/leak"
 )
@@ -597,6 +598,61 @@ func TestStreamIsBalanced(t *testing.T) {
 			t.Errorf("the largest of %d pieces has %.2f of the mean bytes", pieces, b.Bytes)
 		}
 	}
+}
+
+// A power-law graph whose nodes are sorted by degree, hubs first: however pieces are made, none has more than a tenth more bytes than the
+// mean, though some have several times its nodes.
+func TestBalanceOfSortedRMAT(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a graph of 4 million edges, cut three times")
+	}
+	ds, err := generate.RMAT(generate.RMATOptions{Scale: 17, Edges: 2_000_000, Classes: 4, FeatureDim: 64, Seed: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	src := create(t, byDegree(ds))
+	for _, method := range []string{"contiguous", "hash", streaming} {
+		s, err := Create(t.Context(), filepath.Join(t.TempDir(), "set"), src, Options{Method: method, Pieces: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := s.Balance()
+		t.Logf("%s: the largest piece has %.2f of the mean's nodes, %.2f of its edges, %.3f of its bytes", method, b.Nodes, b.Edges, b.Bytes)
+		if b.Bytes > 1.1 {
+			t.Errorf("%s: the largest piece has %.3f of the mean bytes", method, b.Bytes)
+		}
+		if method == "contiguous" && b.Nodes < 1.5 {
+			t.Errorf("by ids the largest piece has %.2f of the mean's nodes: its edges do not count", b.Nodes)
+		}
+	}
+}
+
+// byDegree returns a graph with ids by falling in-degree.
+func byDegree(ds *graph.Dataset) *graph.Dataset {
+	g, n := ds.Graph, ds.Graph.NumNodes()
+	old, id := make([]uint32, n), make([]uint32, n)
+	for v := range old {
+		old[v] = uint32(v)
+	}
+	slices.SortStableFunc(old, func(a, b uint32) int {
+		return int(g.Indptr[b+1] - g.Indptr[b] - g.Indptr[a+1] + g.Indptr[a])
+	})
+	for v, u := range old {
+		id[u] = uint32(v)
+	}
+	sorted := &graph.Graph{Indptr: make([]int64, n+1), Indices: make([]uint32, 0, len(g.Indices))}
+	x := make([]float32, n*ds.NodeFeatures.Cols)
+	labels := &graph.Labels{NumClasses: ds.Labels.NumClasses}
+	for v, u := range old {
+		from := len(sorted.Indices)
+		for _, w := range g.Indices[g.Indptr[u]:g.Indptr[u+1]] {
+			sorted.Indices = append(sorted.Indices, id[w])
+		}
+		slices.Sort(sorted.Indices[from:])
+		sorted.Indptr[v+1] = int64(len(sorted.Indices))
+		labels.Class = append(labels.Class, ds.Labels.Class[u])
+	}
+	return &graph.Dataset{Name: "sorted", Graph: sorted, NodeFeatures: graph.NewFeatures(n, ds.NodeFeatures.Cols, x), Labels: labels}
 }
 
 // A border is a multiple of Border, and pieces by ids hold about as many bytes each.

@@ -56,6 +56,7 @@ type Process struct{}
 func (p *Process) PID() int                                       { return 0 }
 func (p *Process) Starts() int                                    { return 0 }
 func (p *Process) Signal(syscall.Signal) error                    { return ErrUnsupported }
+func (p *Process) End()                                           {}
 func (p *Process) Kill() error                                    { return ErrUnsupported }
 func (p *Process) Await(context.Context, int) error               { return ErrUnsupported }
 func (p *Process) Wait(context.Context) (*os.ProcessState, error) { return nil, ErrUnsupported }

@@ -297,7 +297,7 @@ func (p *Process) Stop(ctx context.Context) (*os.ProcessState, error) {
 	select {
 	case <-p.done:
 	case <-ctx.Done():
-		p.end()
+		p.End()
 		<-p.done
 	}
 	return p.Wait(context.WithoutCancel(ctx))
@@ -313,8 +313,8 @@ func (p *Process) leave() {
 	}
 }
 
-// end kills the process and forbids its restart.
-func (p *Process) end() {
+// End kills the process and forbids its restart.
+func (p *Process) End() {
 	p.leave()
 	_ = p.Kill() // fails if it has ended
 }

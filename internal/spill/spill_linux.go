@@ -7,12 +7,21 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gnnactor/gnnactor/internal/fault"
+	"github.com/gnnactor/gnnactor/internal/hugepages"
 )
 
-// Make returns n zeros that lie in a file of dir, whose blocks are there from the beginning, and which is gone with them or the process.
+// Make returns n zeros that lie in a file of dir, whose blocks are there from the beginning, and which is gone with them or the process;
+// without dir they lie in memory that is none of Go's heap, which would let garbage grow to as much as there is of them before it collects.
 func Make(dir string, n int) (b []byte, err error) {
 	if n == 0 {
 		return nil, nil
+	}
+	if dir == "" {
+		if b, err = unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON); err != nil {
+			return nil, fmt.Errorf("spill: %d bytes: %w", n, err)
+		}
+		hugepages.Advise(b)
+		return b, nil
 	}
 	f, err := os.CreateTemp(dir, ".spilled-*")
 	if err != nil {
@@ -35,7 +44,7 @@ func Make(dir string, n int) (b []byte, err error) {
 // Free gives back what Make returned.
 func Free(b []byte) {
 	if b != nil {
-		fault.Forget(b)
+		fault.Forget(b)    // which knows those in files
 		_ = unix.Munmap(b) // it fails for what was not mapped alone
 	}
 }
