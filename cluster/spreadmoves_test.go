@@ -110,7 +110,11 @@ func TestSpreadMoves(t *testing.T) {
 		come("b")
 		compute(0)
 		compute(1)
-		<-called
+		select {
+		case <-called:
+		case <-ctx.Done():
+			t.Fatal(context.Cause(ctx))
+		}
 		come("c")
 		compute(2)
 		close(arrived)
