@@ -139,6 +139,7 @@ func TestLastStep(t *testing.T) {
 		if _, err := n.AgreeOnRun(within(t), &Run{Settings: settings(64)}, false, nothing); err != nil {
 			t.Fatal(err)
 		}
+		await(t, n, "it sees that it takes part", func(v *membership.View) bool { m, _ := v.Member(n.Plane.Node()); return m.Run != 0 })
 	}
 	for _, made := range []bool{true, false} {
 		if err := a.end(within(t), func(r *Run, _ int64, _ *membership.View) bool {
