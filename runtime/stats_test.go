@@ -124,7 +124,7 @@ func TestInferenceIsBounded(t *testing.T) {
 			errs <- err
 		})
 	}
-	for s := r.Stats(); len(errs) == 0 && (s.Inferring+s.Waiting < calls || store.now.Load() < int64(s.Inferring)); s = r.Stats() {
+	for s := r.Stats(); len(errs) == 0 && (s.Inferring+s.Waiting < calls || store.max.Load() < int64(s.Inferring)); s = r.Stats() {
 		runtime.Gosched()
 	}
 	if s := r.Stats(); s.Inferring != 2 || s.Waiting != calls-2 || s.InferenceBytes != 2*r.plan.InferenceBytes || store.max.Load() != 2 {
