@@ -15,7 +15,7 @@ import (
 func TestFootprints(t *testing.T) {
 	workers := pool.New(1)
 	defer workers.Close()
-	x := cpu.NewExec(workers, cpu.Go)
+	x := cpu.NewExec(workers, detected(t))
 	for _, spec := range []Spec{
 		{Model: "sage", Layers: 2}, {Model: "gcn", Layers: 2}, {Model: "gin", Layers: 2, Norm: "batch"}, {Model: "gat", Layers: 2, Heads: 4}, {Model: "gatv2", Layers: 2, Heads: 2}, {Model: "mixhop", Layers: 1, Hops: 2},
 		{Model: "sage", Layers: 2, JumpingKnowledge: "cat"}, {Model: "gat", Layers: 2, Heads: 2, EdgeDim: 3},
