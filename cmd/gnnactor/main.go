@@ -28,6 +28,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/cluster"
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/spf13/cobra"
 )
 
 func main() {
@@ -50,6 +51,9 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root, a := newRoot(stdout, stderr)
 	root.SetArgs(args)
+	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		completeValues(root) // cobra keeps them, and all commands with them, as long as the process lives
+	}
 	err := graph.Guard(func() error { return root.ExecuteContext(ctx) })
 	if err != nil && !a.started {
 		// cobra refused the command line before any command ran.

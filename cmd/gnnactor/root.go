@@ -76,7 +76,6 @@ Exit codes:
 	add("", newBench(a))
 	add("", newVersion(a))
 	groupHelp(root)
-	completeValues(root)
 	return root, a
 }
 
