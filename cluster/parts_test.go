@@ -214,6 +214,12 @@ func trainOnParts(t *testing.T, dirs []string, common pieces.Common, c runtime.C
 	if n := len(held[0].Set().Pieces()); open != n {
 		t.Errorf("%d pieces are open, and there are %d", open, n)
 	}
+	leaveParts(t, nodes, held)
+}
+
+// leaveParts has nodes leave with what they hold of a partition set.
+func leaveParts(t *testing.T, nodes []*node, held []*parts.Parts) {
+	t.Helper()
 	for _, p := range held {
 		p.Interrupt()
 		if err := p.Keeper().Close(); err != nil {

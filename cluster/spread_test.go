@@ -384,16 +384,5 @@ func TestSpreadAgreed(t *testing.T) {
 	if sum != 3 {
 		t.Errorf("nodes computed %v of 3 pieces", computed)
 	}
-	for i, p := range held {
-		p.Interrupt()
-		if err := p.Keeper().Close(); err != nil {
-			t.Error(err)
-		}
-		nodes[i].exit(t)
-	}
-	for _, p := range held {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-	}
+	leaveParts(t, nodes, held)
 }

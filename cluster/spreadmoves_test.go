@@ -132,18 +132,7 @@ func TestSpreadMoves(t *testing.T) {
 		if spreads[2] = times[2]; !slices.Equal(spreads, times) { // it may come before or after the others agree
 			t.Errorf("the nodes agreed %v times; want %v", spreads, times)
 		}
-		for i, p := range held {
-			p.Interrupt()
-			if err := p.Keeper().Close(); err != nil {
-				t.Error(err)
-			}
-			nodes[i].exit(t)
-		}
-		for _, p := range held {
-			if err := p.Close(); err != nil {
-				t.Error(err)
-			}
-		}
+		leaveParts(t, nodes, held)
 		s.Close()
 	}
 }

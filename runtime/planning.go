@@ -197,12 +197,7 @@ func (r *Runtime) measureSizes(ctx context.Context, s *scheduler.Sizes, request 
 			s.Gradient = size.Bytes + int64(4*(r.reserve-size.Values))
 		}
 	}
-	s.MostEntries = func(rows int64) (most int64) {
-		for i := int64(0); i < n; i += max(rows, 1) {
-			most = max(most, before[(min(i+rows, n)+stretch-1)/stretch]-before[i/stretch])
-		}
-		return most
-	}
+	s.MostEntries = func(rows int64) int64 { return mostEntries(before, n, rows) }
 	if s.Inference, err = r.model.InferenceBytes(ctx, x); err != nil {
 		s.Inference = nil
 	}
@@ -218,6 +213,14 @@ func stretches(indptr []int64) (before []int64) {
 		before = append(before, indptr[i])
 	}
 	return append(before, indptr[len(indptr)-1])
+}
+
+// mostEntries returns, of n nodes, the most entries of so many rows that begin at a multiple of as many, or up to two stretches more.
+func mostEntries(before []int64, n, rows int64) (most int64) {
+	for i := int64(0); i < n; i += max(rows, 1) {
+		most = max(most, before[(min(i+rows, n)+stretch-1)/stretch]-before[i/stretch])
+	}
+	return most
 }
 
 // drawAll is of up to how many edges a graph is where batches of whole neighbourhoods, which may be nearly all of it, are sampled to plan with.

@@ -80,6 +80,25 @@ func TestPeakIsTheSum(t *testing.T) {
 	}
 }
 
+// What only trains takes nothing where nothing is trained: neither batches nor gradients nor activations, whatever their size.
+func TestNoTrainingTakesNothing(t *testing.T) {
+	s := sizes()
+	s.NoTraining = true
+	large := s
+	large.BatchSize, large.Fanouts = 64*s.BatchSize, []int{50, 50, 50}
+	few, many := Build(s, Request{Threads: 2, Credits: 1}), Build(large, Request{Threads: 2, Credits: 4})
+	for _, m := range many.Memory {
+		for _, what := range []string{"batches", "gradients", "activations", "samplers work"} {
+			if strings.Contains(m.What, what) && m.When == "" && m.Bytes > 0 {
+				t.Errorf("%s takes %d bytes", m.What, m.Bytes)
+			}
+		}
+	}
+	if trains := Build(sizes(), Request{Threads: 2, Credits: 1}); few.PeakBytes >= trains.PeakBytes || few.PeakBytes != many.PeakBytes {
+		t.Errorf("peaks of %d and %d bytes, of training %d", few.PeakBytes, many.PeakBytes, trains.PeakBytes)
+	}
+}
+
 func TestMoreCreditsCostMore(t *testing.T) {
 	few, many := Build(sizes(), Request{Threads: 2, Credits: 1}), Build(sizes(), Request{Threads: 2, Credits: 4})
 	if few.PeakBytes >= many.PeakBytes {

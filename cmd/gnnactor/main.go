@@ -26,9 +26,10 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/spf13/cobra"
+
 	"github.com/gnnactor/gnnactor/cluster"
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/spf13/cobra"
 )
 
 func main() {

@@ -28,6 +28,9 @@ import (
 const (
 	runIDs   = 12 << 20  // ids in a map
 	runBytes = 256 << 20 // of their texts
+
+	// merged is of how many parts of a map's texts there are more where a map alone becomes a run, too: merged from the disk, texts do not lie in memory twice.
+	merged = 8
 )
 
 // idRun is a map of ids that was written.
@@ -38,12 +41,17 @@ type idRun struct {
 	edges             int64 // the run is of the edges before this one, from the end of the run before it
 }
 
+// most returns how many ids a map may hold, and how many bytes of their texts.
+func (im *importer) most() (ids, text int) {
+	if im.o.runIDs > 0 { // by tests
+		return im.o.runIDs, 16 * im.o.runIDs
+	}
+	return runIDs, runBytes
+}
+
 // full tells whether the map ends a run before more ids are added.
 func (im *importer) full() bool {
-	ids, text := runIDs, runBytes
-	if im.o.runIDs > 0 { // by tests
-		ids, text = im.o.runIDs, 16*im.o.runIDs
-	}
+	ids, text := im.most()
 	return im.ids.len() >= ids || len(im.ids.text) >= text
 }
 

@@ -28,9 +28,9 @@ func TestRunsOfIDs(t *testing.T) {
 			fmt.Fprintf(&b, "%s,%s\n", id(i/20000, r.IntN(3000)), id(i/20000, r.IntN(3000)))
 		}
 		path := filepath.Join(files{"e.csv": b.String()}.write(t), "e.csv")
-		stores := [2]string{}
-		errs := [2]string{}
-		for k, size := range []int{0, 500} {
+		stores := [3]string{}
+		errs := [3]string{}
+		for k, size := range []int{0, 500, 10000} { // all in one map, many runs, and of texts one
 			dst := filepath.Join(t.TempDir(), "store")
 			if err := Import(t.Context(), path, dst, Options{Header: "no", runIDs: size}); err != nil {
 				errs[k] = err.Error()
@@ -39,8 +39,8 @@ func TestRunsOfIDs(t *testing.T) {
 				stores[k] = ds.Fingerprint + fmt.Sprint(ds.Names)
 			}
 		}
-		if stores[0] != stores[1] || errs[0] != errs[1] || (stores[0] == "") != (name == "whole numbers and floats") {
-			t.Errorf("%s: the stores differ, %q, %q", name, errs[0], errs[1])
+		if stores[0] != stores[1] || stores[0] != stores[2] || errs[0] != errs[1] || errs[0] != errs[2] || (stores[0] == "") != (name == "whole numbers and floats") {
+			t.Errorf("%s: the stores differ, %q", name, errs)
 		}
 	}
 }

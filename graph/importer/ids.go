@@ -35,7 +35,7 @@ func (im *importer) nameNodes() error {
 			return err
 		}
 	}
-	if im.runs != nil || len(im.ids.text) > runBytes/8 { // merged from the disk, texts do not lie in memory twice
+	if _, text := im.most(); im.runs != nil || len(im.ids.text) > text/merged {
 		return im.nameRuns()
 	}
 	renumber, err := im.takeNames("the edges")
