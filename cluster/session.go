@@ -31,8 +31,8 @@ import (
 // ErrOptions is wrapped by errors of Options that are wrong, or do not suit the run.
 var ErrOptions = errors.New("cluster: invalid options")
 
-// ErrDrained: the node was told to drain before it took part.
-var ErrDrained = errors.New("drained before it took part")
+// ErrDrained: the node was told to drain before it took part, or has nothing to compute any more.
+var ErrDrained = errors.New("drained: this node has nothing to compute")
 
 // optionsError wraps ErrOptions, which adds nothing to the text.
 type optionsError struct{ error }
@@ -261,7 +261,7 @@ func (s *Session) Spreads() bool { return s.spreads }
 
 // Compute calls do with the run's settings and this node's pieces, for OpenDivided, until all nodes have done the same. When one is lost, which
 // ends what do computes by an error, it is waited for until all pieces are somewhere again, and do is called again: what it made is to be
-// overwritten or gone on with, checkpoints by settings that resume; so are a node's that is started again, whatever its settings say. A node without pieces waits for the others.
+// overwritten or gone on with, checkpoints by settings that resume; so are a node's that is started again, whatever its settings say. A node without pieces waits for the others, or, once it is to drain, ends with ErrDrained.
 func (s *Session) Compute(ctx context.Context, do func(cfg runtime.Config) error) error {
 	for told := map[string]time.Time{}; ; {
 		agree, stop := s.untilOver(ctx)
@@ -280,7 +280,7 @@ func (s *Session) Compute(ctx context.Context, do func(cfg runtime.Config) error
 			err = do(cfg)
 		}
 		if err == nil {
-			err = spread.Done(ctx)
+			err = s.computed(ctx, spread)
 		}
 		if errors.Is(err, training.ErrMoves) {
 			if err = spread.Moved(ctx); err == nil {
@@ -307,6 +307,20 @@ func (s *Session) Compute(ctx context.Context, do func(cfg runtime.Config) error
 			return err
 		}
 	}
+}
+
+// computed waits until all have computed what they are to; a node that has no pieces to compute and drains has nothing to wait for.
+func (s *Session) computed(ctx context.Context, spread *parts.Spread) error {
+	if len(spread.Mine()) > 0 {
+		return spread.Done(ctx)
+	}
+	ctx, end := training.Until(ctx, s.node.Draining(), ErrDrained)
+	defer end()
+	err := spread.Done(ctx)
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, ErrDrained) {
+		return cause
+	}
+	return err
 }
 
 // Config returns the run's settings, with this node's part in it.

@@ -219,42 +219,46 @@ func TestNetPieceFaultsLong(t *testing.T) {
 	}
 }
 
-// A node that is drained while batches are sampled hands its piece over: nobody waits for it, the others go on to the same bits, and what it leaves is taken from it, not
+// A node that is drained hands its piece over: nobody waits for it, the others go on to the same bits, and what it leaves is taken from it, not
 // from the start of the run.
 func TestNetPieceDrains(t *testing.T) {
-	r := startPieces(t, false, 1, 200)
-	r.goesOn()
-	log := newOutput(t, "drain")
-	drain := r.start(r.nodes[0].host, log, []string{"cluster", "drain", r.endpoints[0], "n3", "--node", "n0", "--certs", r.certs()})
-	if state, err := drain.Wait(r.ctx); err != nil || !state.Success() {
-		t.Fatalf("%v, %v:\n%s", state, err, log)
-	}
-	gone := r.nodes[3]
-	if state, err := gone.process.Wait(r.ctx); err != nil || !state.Success() {
-		t.Fatalf("%v, %v:\n%s", state, err, ending(gone.log.String()))
-	}
-	if strings.Contains(gone.log.String(), `"parameters_sha256"`) {
-		t.Fatal("it was done before it drained: more epochs are needed")
-	}
-	r.nodes = r.nodes[:3]
-	r.goesOn()
-	r.same()
-	for _, n := range r.nodes {
-		log := n.log.String()
-		if strings.Contains(log, missing) {
-			t.Errorf("%s waited for the piece of a node that drained:\n%s", n.name, ending(log))
-		}
-		all := trained.FindAllStringSubmatch(log, -1)
-		for i := 1; i < len(all); i++ {
-			was, _ := strconv.Atoi(all[i-1][1])
-			is, _ := strconv.Atoi(all[i][1])
-			if is < was+1 || is > was+2 { // it may hear of a step from another node
-				t.Errorf("%s trained epoch %d after epoch %d", n.name, is, was)
+	for _, full := range []bool{false, true} {
+		t.Run(map[bool]string{false: "sampled", true: "global"}[full], func(t *testing.T) {
+			r := startPieces(t, full, 1, map[bool]int{false: 200, true: 600}[full])
+			r.goesOn()
+			log := newOutput(t, "drain")
+			drain := r.start(r.nodes[0].host, log, []string{"cluster", "drain", r.endpoints[0], "n3", "--node", "n0", "--certs", r.certs()})
+			if state, err := drain.Wait(r.ctx); err != nil || !state.Success() {
+				t.Fatalf("%v, %v:\n%s", state, err, log)
 			}
-		}
-	}
-	if here, err := filepath.Glob(filepath.Join(r.dir, "data-n[012]", pieces.PieceName(3))); err != nil || len(here) != 1 {
-		t.Errorf("the piece of n3 lies in %v, %v", here, err)
+			gone := r.nodes[3]
+			if state, err := gone.process.Wait(r.ctx); err != nil || !state.Success() {
+				t.Fatalf("%v, %v:\n%s", state, err, ending(gone.log.String()))
+			}
+			if strings.Contains(gone.log.String(), `"parameters_sha256"`) {
+				t.Fatal("it was done before it drained: more epochs are needed")
+			}
+			r.nodes = r.nodes[:3]
+			r.goesOn()
+			r.same()
+			for _, n := range r.nodes {
+				log := n.log.String()
+				if strings.Contains(log, missing) {
+					t.Errorf("%s waited for the piece of a node that drained:\n%s", n.name, ending(log))
+				}
+				all := trained.FindAllStringSubmatch(log, -1)
+				for i := 1; i < len(all); i++ {
+					was, _ := strconv.Atoi(all[i-1][1])
+					is, _ := strconv.Atoi(all[i][1])
+					if is < was+1 || is > was+2 { // it may hear of a step from another node
+						t.Errorf("%s trained epoch %d after epoch %d", n.name, is, was)
+					}
+				}
+			}
+			if here, err := filepath.Glob(filepath.Join(r.dir, "data-n[012]", pieces.PieceName(3))); err != nil || len(here) != 1 {
+				t.Errorf("the piece of n3 lies in %v, %v", here, err)
+			}
+		})
 	}
 }
 
