@@ -159,8 +159,12 @@ func lossOptions(b *bench, classes int) map[string]cpu.LossOptions {
 // Losses with options are the processor's, with their gradients: of one class and of many, of logits that are
 // far apart, and, odd, infinite or no numbers; in place as well.
 func TestLossOptions(t *testing.T) {
+	optionsOfLosses(t, [][2]int{{1, 1}, {5, 3}, {17, 130}, {100, 47}})
+}
+
+func optionsOfLosses(t *testing.T, shapes [][2]int) {
 	b := newBench(t)
-	for _, s := range [][2]int{{1, 1}, {5, 3}, {17, 130}, {100, 47}} {
+	for _, s := range shapes {
 		for name, o := range lossOptions(b, s[1]) {
 			for _, odd := range []bool{false, true} {
 				b.renew()
@@ -200,17 +204,45 @@ func TestLossOptions(t *testing.T) {
 	}
 }
 
-// Losses of numbers and their gradients have the processor's bits: at the target, within 1 of it and beyond, and of what is no number.
-func TestRegression(t *testing.T) {
+// Of rows whose class is nearly certain focal loss keeps its digits: what is left of 1-p is no difference of numbers near 1.
+func TestLossOptionsOfCertainRows(t *testing.T) {
 	b := newBench(t)
-	for _, rows := range []int{1, 70, 64*256 + 100} {
+	z := cpu.NewMatrix[float32](3, 2)
+	copy(z.Data, []float32{27, 0, 20, 0, 12, 0})
+	for _, o := range []cpu.LossOptions{{Gamma: 0.5}, {Gamma: 1}} {
+		g, weights := b.random(3, 2, 2), []float32{1e25, 1e20, 1e12}
+		for i := range weights { // a row at a time
+			w := make([]float32, 3)
+			w[i] = weights[i]
+			dg := b.device(g)
+			loss, _ := cpu.SoftmaxLoss(b.x, b.device(z), make([]int32, 3), w, dg, o)
+			want, _ := cpu.SoftmaxLoss(b.host, z, make([]int32, 3), w, g, o)
+			if !(want > 1) || math.Abs(loss-want) > 1e-12*want {
+				t.Errorf("row %d, gamma %v: %v, not %v", i, o.Gamma, loss, want)
+			}
+			b.same(fmt.Sprint("gradient of row ", i), dg, g, 1e-6)
+		}
+	}
+}
+
+// Losses of numbers and their gradients have the processor's bits: at the target, within 1 of it and beyond, and of what is no number.
+func TestRegression(t *testing.T) { regressions(t, 1, 70, 64*256+100) }
+
+func regressions(t *testing.T, sizes ...int) {
+	b := newBench(t)
+	for _, rows := range sizes {
 		for l := cpu.SquaredError; l <= cpu.HuberError; l++ {
 			b.renew()
-			out, g := b.logits(rows, 1, rows == 70), b.random(rows, 1, 2)
+			out, g := b.logits(rows, 1, false), b.random(rows, 1, 2)
 			values, of := b.floats(40), make([]int32, rows)
 			for i := range of {
 				if of[i] = int32(b.r.IntN(41)) - 1; i%5 == 1 {
 					values[i%40], of[i] = 1.5, int32(i%40)
+				}
+			}
+			if rows == 70 {
+				for i, v := range []float64{math.NaN(), math.Inf(-1), math.Inf(1)} {
+					out.Row(i)[0], of[i] = float32(v), 0
 				}
 			}
 			for _, weights := range [][]float32{nil, b.floats(rows)} {
