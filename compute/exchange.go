@@ -8,12 +8,12 @@ import (
 	"github.com/gnnactor/gnnactor/compute/cpu"
 )
 
-// Memory is an Exchange between pieces of one process, and a Shelf, both in memory.
-type Memory struct {
+// MemoryExchange is an Exchange between pieces of one process, and Activations, both in memory.
+type MemoryExchange struct {
 	mu       sync.Mutex
 	rows     map[message][]float32
 	waiting  map[message]chan struct{}
-	matrices map[shelved]cpu.Matrix[float32]
+	matrices map[activation]cpu.Matrix[float32]
 }
 
 type message struct {
@@ -21,18 +21,18 @@ type message struct {
 	from, to int
 }
 
-type shelved struct {
+type activation struct {
 	name  string
 	piece int
 }
 
-// NewMemory returns an empty Memory.
-func NewMemory() *Memory {
-	return &Memory{rows: map[message][]float32{}, waiting: map[message]chan struct{}{}, matrices: map[shelved]cpu.Matrix[float32]{}}
+// NewMemoryExchange returns an empty MemoryExchange.
+func NewMemoryExchange() *MemoryExchange {
+	return &MemoryExchange{rows: map[message][]float32{}, waiting: map[message]chan struct{}{}, matrices: map[activation]cpu.Matrix[float32]{}}
 }
 
 // Send is Exchange's.
-func (m *Memory) Send(_ context.Context, round string, from, to int, rows []float32) error {
+func (m *MemoryExchange) Send(_ context.Context, round string, from, to int, rows []float32) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	key := message{round, from, to}
@@ -45,7 +45,7 @@ func (m *Memory) Send(_ context.Context, round string, from, to int, rows []floa
 }
 
 // Receive is Exchange's. What was received is let go of.
-func (m *Memory) Receive(ctx context.Context, round string, from, to int, rows []float32) error {
+func (m *MemoryExchange) Receive(ctx context.Context, round string, from, to int, rows []float32) error {
 	key := message{round, from, to}
 	for {
 		m.mu.Lock()
@@ -76,38 +76,38 @@ func fitted(rows, got []float32, key message) error {
 	return nil
 }
 
-// Put is Shelf's.
-func (m *Memory) Put(name string, piece int, x cpu.Matrix[float32]) error {
+// Put is that of Activations.
+func (m *MemoryExchange) Put(name string, piece int, x cpu.Matrix[float32]) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.matrices[shelved{name, piece}] = x
+	m.matrices[activation{name, piece}] = x
 	return nil
 }
 
-// Has is Shelf's.
-func (m *Memory) Has(name string, piece int) bool {
+// Has is that of Activations.
+func (m *MemoryExchange) Has(name string, piece int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	_, there := m.matrices[shelved{name, piece}]
+	_, there := m.matrices[activation{name, piece}]
 	return there
 }
 
-// Get is Shelf's.
-func (m *Memory) Get(name string, piece int) (cpu.Matrix[float32], error) {
+// Get is that of Activations.
+func (m *MemoryExchange) Get(name string, piece int) (cpu.Matrix[float32], error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	x, there := m.matrices[shelved{name, piece}]
+	x, there := m.matrices[activation{name, piece}]
 	if !there {
 		return x, fmt.Errorf("nothing was kept of piece %d as %s", piece, name)
 	}
 	return x, nil
 }
 
-// Drop is Shelf's.
-func (m *Memory) Drop(name string, piece int) error {
+// Drop is that of Activations.
+func (m *MemoryExchange) Drop(name string, piece int) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.matrices, shelved{name, piece})
+	delete(m.matrices, activation{name, piece})
 	return nil
 }
 

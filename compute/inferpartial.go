@@ -85,8 +85,8 @@ func (r *piecesRun) partial(l int, p *Piece, read []*graph.Features, parts *part
 	if err != nil {
 		return err
 	}
-	if !r.Shelf.Has(r.resultOf(l), p.Index) {
-		if err := r.Shelf.Put(partialName(l), p.Index, own); err != nil {
+	if !r.Activations.Has(r.resultOf(l), p.Index) {
+		if err := r.Activations.Put(partialName(l), p.Index, own); err != nil {
 			return err
 		}
 	}
@@ -135,7 +135,7 @@ func (r *piecesRun) partial(l int, p *Piece, read []*graph.Features, parts *part
 
 // join sets r.out to layer l's results for p's masters, of which partial kept its sums, given what other pieces sent of theirs.
 func (r *piecesRun) join(l int, p *Piece, parts *partialLayer) error {
-	own, err := r.Shelf.Get(partialName(l), p.Index)
+	own, err := r.Activations.Get(partialName(l), p.Index)
 	if err != nil {
 		return err
 	}
@@ -175,5 +175,5 @@ func (r *piecesRun) join(l int, p *Piece, parts *partialLayer) error {
 	if err != nil {
 		return err
 	}
-	return r.Shelf.Drop(partialName(l), p.Index)
+	return r.Activations.Drop(partialName(l), p.Index)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/gnnactor/gnnactor/graph"
 )
 
-// Shelf keeps matrices of pieces from one layer to the next.
-type Shelf interface {
+// Activations keep matrices of pieces from one layer to the next.
+type Activations interface {
 	// Put keeps m, which is not changed any more, by a name.
 	Put(name string, piece int, m cpu.Matrix[float32]) error
 	// Has tells whether Put kept it, for Get.
@@ -21,7 +21,7 @@ type Shelf interface {
 	Drop(name string, piece int) error
 }
 
-// PieceOutputs is the name by which InferPieces leaves a model's outputs on the shelf: of each
+// PieceOutputs is the name by which InferPieces leaves a model's outputs among the activations: of each
 // piece with masters a matrix with a row for each.
 const PieceOutputs = "outputs"
 
@@ -39,10 +39,10 @@ func sumsRound(l int) string    { return PieceRound(l) + "-sums" }
 
 // PieceInference says how InferPieces computes.
 type PieceInference struct {
-	Pieces   []*Piece // those that are computed here: all, or some each in several places
-	Exchange Exchange
-	Shelf    Shelf
-	Chunk    int // rows computed at once; below 1: DefaultChunk
+	Pieces      []*Piece // those that are computed here: all, or some each in several places
+	Exchange    Exchange
+	Activations Activations
+	Chunk       int // rows computed at once; below 1: DefaultChunk
 	// Done, which may be nil, is told after each layer how many of how many are done: with a decoder and
 	// jumping knowledge, the layers behind the convolutions are one more.
 	Done func(done, of int)
@@ -54,8 +54,8 @@ type PieceInference struct {
 // pieces have, if edges lie with their targets; else they are a function of the pieces. m is bound to graph.Elsewhere, of the whole graph's size.
 //
 // Memory is needed for what the model makes of one piece's nodes and of those that it reads, at a time,
-// beside what Shelf and Exchange hold, and 4 bytes a node for gcn and mixhop. What is on the shelf
-// already is not computed again: a call that was interrupted goes on from the layer that the last of the places was in, if the Shelves
+// beside what Activations and Exchange hold, and 4 bytes a node for gcn and mixhop. What is among the activations
+// already is not computed again: a call that was interrupted goes on from the layer that the last of the places was in, if Activations
 // outlived it.
 func (m *Model) InferPieces(ctx context.Context, x *cpu.Exec, params []float32, in PieceInference) error {
 	err := graph.Guard(func() error { return m.inferPieces(ctx, x, params, in) })
@@ -147,7 +147,7 @@ func (r *piecesRun) each(do func(p *Piece) error) error {
 	return nil
 }
 
-// resultOf is the name of layer l's results on the shelf.
+// resultOf is the name of layer l's results among the activations.
 func (r *piecesRun) resultOf(l int) string {
 	if l == len(r.layers) || l == len(r.layers)-1 && !r.model.spec.head() {
 		return PieceOutputs
@@ -155,10 +155,10 @@ func (r *piecesRun) resultOf(l int) string {
 	return fmt.Sprintf("layer-%d", l)
 }
 
-// reached returns the first layer whose results are not on the shelf.
+// reached returns the first layer whose results are not among the activations.
 func (r *piecesRun) reached(layers int) int {
 	for l := layers; l > 0; l-- {
-		if !slices.ContainsFunc(r.Pieces, func(p *Piece) bool { return p.Masters > 0 && !r.Shelf.Has(r.resultOf(l-1), p.Index) }) {
+		if !slices.ContainsFunc(r.Pieces, func(p *Piece) bool { return p.Masters > 0 && !r.Activations.Has(r.resultOf(l-1), p.Index) }) {
 			return l
 		}
 	}
@@ -171,7 +171,7 @@ func (r *piecesRun) load(l int, p *Piece) error {
 		r.values = p.Features
 		return nil
 	}
-	m, err := r.Shelf.Get(r.resultOf(l-1), p.Index)
+	m, err := r.Activations.Get(r.resultOf(l-1), p.Index)
 	r.values = graph.NewFeatures(m.Rows, m.Cols, m.Data)
 	return err
 }
@@ -188,7 +188,7 @@ func (r *piecesRun) convolve(l int) error {
 			if stays[k] {
 				continue
 			}
-			m, err := r.Shelf.Get(made(k), p.Index)
+			m, err := r.Activations.Get(made(k), p.Index)
 			if err != nil {
 				return nil, err
 			}
@@ -209,7 +209,7 @@ func (r *piecesRun) convolve(l int) error {
 		for k, m := range sent {
 			if m != nil {
 				tables[k] = graph.NewFeatures(m.Rows, m.Cols, m.Data)
-				if err := r.Shelf.Put(made(k), p.Index, *m); err != nil {
+				if err := r.Activations.Put(made(k), p.Index, *m); err != nil {
 					return err
 				}
 			}
@@ -239,7 +239,7 @@ func (r *piecesRun) convolve(l int) error {
 		return err
 	}
 	err = r.each(func(p *Piece) error {
-		if r.Shelf.Has(r.resultOf(l), p.Index) {
+		if r.Activations.Has(r.resultOf(l), p.Index) {
 			return nil
 		}
 		if err := r.load(l, p); err != nil {
@@ -259,12 +259,12 @@ func (r *piecesRun) convolve(l int) error {
 			}
 		}
 		for k := range stays {
-			if err := r.Shelf.Drop(made(k), p.Index); err != nil {
+			if err := r.Activations.Drop(made(k), p.Index); err != nil {
 				return err
 			}
 		}
-		err := r.Shelf.Put(r.resultOf(l), p.Index, r.out)
-		r.out = cpu.Matrix[float32]{} // the shelf may have it elsewhere
+		err := r.Activations.Put(r.resultOf(l), p.Index, r.out)
+		r.out = cpu.Matrix[float32]{} // Put may have moved it elsewhere
 		return err
 	})
 	if err != nil || l == 0 || r.model.spec.JumpingKnowledge != "" {
@@ -273,7 +273,7 @@ func (r *piecesRun) convolve(l int) error {
 	if _, err := r.agree("done-"+round, l); err != nil { // until then others may have to be sent it again
 		return err
 	}
-	return r.each(func(p *Piece) error { return r.Shelf.Drop(r.resultOf(l-1), p.Index) })
+	return r.each(func(p *Piece) error { return r.Activations.Drop(r.resultOf(l-1), p.Index) })
 }
 
 // compute sets r.out to layer l's results for p's masters, given what edges read: a row for each of p's nodes.
@@ -329,23 +329,23 @@ func (r *piecesRun) heads() error {
 			if !jumps || r.layers[l].inner {
 				continue
 			}
-			m, err := r.Shelf.Get(r.resultOf(l), p.Index)
+			m, err := r.Activations.Get(r.resultOf(l), p.Index)
 			if err != nil {
 				return err
 			}
 			r.kept = append(r.kept, m)
 		}
-		if r.out, err = r.Shelf.Get(r.resultOf(len(r.layers)-1), p.Index); err != nil {
+		if r.out, err = r.Activations.Get(r.resultOf(len(r.layers)-1), p.Index); err != nil {
 			return err
 		}
 		if err := r.finish(p.Masters); err != nil {
 			return err
 		}
-		return r.Shelf.Put(PieceOutputs, p.Index, r.out)
+		return r.Activations.Put(PieceOutputs, p.Index, r.out)
 	})
 }
 
-// PieceMemory bounds what InferPieces takes, in bytes: what it computes of the largest of pieces, and what a Shelf
+// PieceMemory bounds what InferPieces takes, in bytes: what it computes of the largest of pieces, and what Activations
 // and an Exchange in memory keep of all.
 func (m *Model) PieceMemory(pieces []*Piece) (peak, kept int64) {
 	s := &m.spec

@@ -128,14 +128,14 @@ var someBorders = map[string][]int{
 }
 
 // outputs returns a row for each node of pieces.
-func outputs(t *testing.T, shelf Shelf, pieces []*Piece) cpu.Matrix[float32] {
+func outputs(t *testing.T, kept Activations, pieces []*Piece) cpu.Matrix[float32] {
 	t.Helper()
 	var all cpu.Matrix[float32]
 	for _, p := range pieces {
 		if p.Masters == 0 {
 			continue
 		}
-		m, err := shelf.Get(PieceOutputs, p.Index)
+		m, err := kept.Get(PieceOutputs, p.Index)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,22 +150,22 @@ func outputs(t *testing.T, shelf Shelf, pieces []*Piece) cpu.Matrix[float32] {
 }
 
 // nearRows fails unless the outputs of pieces are want's rows, in float32's error.
-func nearRows(t *testing.T, shelf Shelf, pieces []*Piece, want cpu.Matrix[float32]) {
+func nearRows(t *testing.T, kept Activations, pieces []*Piece, want cpu.Matrix[float32]) {
 	t.Helper()
 	scale := slices.Max(want.Data)
 	scale = max(scale, -slices.Min(want.Data))
-	compareOutputs(t, shelf, pieces, want, func(x, y float32) bool { d := x - y; return d <= 1e-5*scale && d >= -1e-5*scale })
+	compareOutputs(t, kept, pieces, want, func(x, y float32) bool { d := x - y; return d <= 1e-5*scale && d >= -1e-5*scale })
 }
 
 // sameRows fails unless the outputs of pieces are want's rows, bit for bit.
-func sameRows(t *testing.T, shelf Shelf, pieces []*Piece, want cpu.Matrix[float32]) {
+func sameRows(t *testing.T, kept Activations, pieces []*Piece, want cpu.Matrix[float32]) {
 	t.Helper()
-	compareOutputs(t, shelf, pieces, want, func(x, y float32) bool { return x == y })
+	compareOutputs(t, kept, pieces, want, func(x, y float32) bool { return x == y })
 }
 
-func compareOutputs(t *testing.T, shelf Shelf, pieces []*Piece, want cpu.Matrix[float32], same func(x, y float32) bool) {
+func compareOutputs(t *testing.T, kept Activations, pieces []*Piece, want cpu.Matrix[float32], same func(x, y float32) bool) {
 	t.Helper()
-	got := outputs(t, shelf, pieces)
+	got := outputs(t, kept, pieces)
 	for _, p := range pieces {
 		for v := int(p.First); v < int(p.First)+p.Masters; v++ {
 			if !slices.EqualFunc(got.Row(v), want.Row(v), same) {
@@ -176,7 +176,7 @@ func compareOutputs(t *testing.T, shelf Shelf, pieces []*Piece, want cpu.Matrix[
 }
 
 // allReceived fails if somebody did not take what was sent to it.
-func allReceived(t *testing.T, memory *Memory) {
+func allReceived(t *testing.T, memory *MemoryExchange) {
 	t.Helper()
 	if len(memory.rows) > 0 {
 		t.Errorf("%d messages were not received", len(memory.rows))
@@ -202,9 +202,9 @@ func TestInferPieces(t *testing.T) {
 			for cutting, borders := range someBorders {
 				t.Run(fmt.Sprintf("%s/%v/%s", name, dims, cutting), func(t *testing.T) {
 					pieces := cut(ds, borders...)
-					memory := NewMemory()
+					memory := NewMemoryExchange()
 					counted := NewCounted(memory)
-					err := elsewhere(t, m).InferPieces(t.Context(), x, params, PieceInference{Pieces: pieces, Exchange: counted, Shelf: memory, Chunk: 33})
+					err := elsewhere(t, m).InferPieces(t.Context(), x, params, PieceInference{Pieces: pieces, Exchange: counted, Activations: memory, Chunk: 33})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -220,9 +220,9 @@ func TestInferPieces(t *testing.T) {
 				for _, lie := range edgesLie {
 					t.Run(fmt.Sprintf("%s/%v/%s/%s", name, dims, cutting, lie), func(t *testing.T) {
 						pieces := cutEdges(ds, lie, borders...)
-						memory := NewMemory()
+						memory := NewMemoryExchange()
 						counted := NewCounted(memory)
-						in := PieceInference{Pieces: pieces, Exchange: counted, Shelf: memory, Chunk: 33}
+						in := PieceInference{Pieces: pieces, Exchange: counted, Activations: memory, Chunk: 33}
 						if err := elsewhere(t, m).InferPieces(t.Context(), x, params, in); err != nil {
 							t.Fatal(err)
 						}
@@ -328,7 +328,7 @@ func TestInferPiecesSparse(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, borders := range someBorders {
-			pieces, memory := cut(ds, borders...), NewMemory()
+			pieces, memory := cut(ds, borders...), NewMemoryExchange()
 			models, err := elsewhere(t, m).onPieces(t.Context(), pieces, memory)
 			if err != nil {
 				t.Fatal(err)
@@ -338,8 +338,8 @@ func TestInferPiecesSparse(t *testing.T) {
 					t.Fatalf("of one value in %d: sparse is %v in a piece", every, on.SparseInput())
 				}
 			}
-			memory = NewMemory()
-			if err := elsewhere(t, m).InferPieces(t.Context(), x, params, PieceInference{Pieces: pieces, Exchange: memory, Shelf: memory}); err != nil {
+			memory = NewMemoryExchange()
+			if err := elsewhere(t, m).InferPieces(t.Context(), x, params, PieceInference{Pieces: pieces, Exchange: memory, Activations: memory}); err != nil {
 				t.Fatal(err)
 			}
 			sameRows(t, memory, pieces, want)
@@ -347,9 +347,9 @@ func TestInferPiecesSparse(t *testing.T) {
 	}
 }
 
-// breaking is a shelf that fails after so many calls of Put.
+// breaking is Activations that fail after so many calls of Put.
 type breaking struct {
-	Shelf
+	Activations
 	puts, all int
 }
 
@@ -360,7 +360,7 @@ func (b *breaking) Put(name string, piece int, m cpu.Matrix[float32]) error {
 		return errDiskGone
 	}
 	b.puts--
-	return b.Shelf.Put(name, piece, m)
+	return b.Activations.Put(name, piece, m)
 }
 
 // Wherever a call with a folder ends, the next goes on from the layer that it was in, and has the same bits.
@@ -374,23 +374,23 @@ func TestInferPiecesGoesOn(t *testing.T) {
 		want := inferredOver(t, m, x, params, ds, pieces)
 		for puts, all := 0, 1; puts < all; puts++ {
 			dir := t.TempDir()
-			f, err := OpenFolder(dir, "this")
+			f, err := OpenFileExchange(dir, "this")
 			if err != nil {
 				t.Fatal(err)
 			}
 			b := &breaking{f, puts, 0}
-			if err := elsewhere(t, m).InferPieces(t.Context(), x, params, PieceInference{Pieces: pieces, Exchange: f, Shelf: b}); !errors.Is(err, errDiskGone) {
+			if err := elsewhere(t, m).InferPieces(t.Context(), x, params, PieceInference{Pieces: pieces, Exchange: f, Activations: b}); !errors.Is(err, errDiskGone) {
 				t.Fatalf("after %d of Put: %v", puts, err)
 			}
-			if _, err := OpenFolder(dir, "that"); err == nil {
+			if _, err := OpenFileExchange(dir, "that"); err == nil {
 				t.Fatal("a folder of something else was opened")
 			}
-			if f, err = OpenFolder(dir, "this"); err != nil {
+			if f, err = OpenFileExchange(dir, "this"); err != nil {
 				t.Fatal(err)
 			}
 			again := &breaking{f, 1000, 0}
 			done := -1
-			in := PieceInference{Pieces: pieces, Exchange: f, Shelf: again, Done: func(i, of int) {
+			in := PieceInference{Pieces: pieces, Exchange: f, Activations: again, Done: func(i, of int) {
 				if done < 0 {
 					done = i
 				}
@@ -418,8 +418,8 @@ func inferredOver(t *testing.T, m *Model, x *cpu.Exec, params []float32, ds *gra
 	if pieces[0].Partial == nil {
 		return want
 	}
-	memory := NewMemory()
-	if err := elsewhere(t, m).InferPieces(t.Context(), x, params, PieceInference{Pieces: pieces, Exchange: memory, Shelf: memory}); err != nil {
+	memory := NewMemoryExchange()
+	if err := elsewhere(t, m).InferPieces(t.Context(), x, params, PieceInference{Pieces: pieces, Exchange: memory, Activations: memory}); err != nil {
 		t.Fatal(err)
 	}
 	nearRows(t, memory, pieces, want)
@@ -444,15 +444,15 @@ func inferPiecesGoOnTogether(t *testing.T, name, lie string) {
 	for puts, all := 0, 1; puts < all; puts++ {
 		dirs := []string{t.TempDir(), t.TempDir()}
 		infer := func(puts int) (layers, all int, err error) {
-			memory := NewMemory()
+			memory := NewMemoryExchange()
 			both, ctx := errgroup.WithContext(t.Context()) // who is waited for in vain ends the other, as an Exchange does
 			for place, some := range own {
-				f, err := OpenFolder(dirs[place], "this")
+				f, err := OpenFileExchange(dirs[place], "this")
 				if err != nil {
 					t.Fatal(err)
 				}
 				b := &breaking{f, 1000, 0}
-				in := PieceInference{Pieces: some, Exchange: memory, Shelf: b}
+				in := PieceInference{Pieces: some, Exchange: memory, Activations: b}
 				if place == 1 {
 					b.puts = puts
 					in.Done = func(int, int) { layers++ }
@@ -475,7 +475,7 @@ func inferPiecesGoOnTogether(t *testing.T, name, lie string) {
 			t.Fatalf("after %d of Put: %v", puts, err)
 		}
 		for place, some := range own {
-			f, err := OpenFolder(dirs[place], "this")
+			f, err := OpenFileExchange(dirs[place], "this")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -498,27 +498,27 @@ func detected(t *testing.T) cpu.Set {
 	return set
 }
 
-// liveFolder is a Folder that finds how much memory is in use when rows come and layers end.
-type liveFolder struct {
-	*Folder
+// liveFileExchange is a FileExchange that finds how much memory is in use when rows come and layers end.
+type liveFileExchange struct {
+	*FileExchange
 	before, most uint64
 }
 
-func (f *liveFolder) look() {
+func (f *liveFileExchange) look() {
 	var s runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&s)
 	f.most = max(f.most, s.HeapAlloc-min(f.before, s.HeapAlloc))
 }
 
-func (f *liveFolder) Receive(ctx context.Context, round string, from, to int, rows []float32) error {
+func (f *liveFileExchange) Receive(ctx context.Context, round string, from, to int, rows []float32) error {
 	f.look()
-	return f.Folder.Receive(ctx, round, from, to, rows)
+	return f.FileExchange.Receive(ctx, round, from, to, rows)
 }
 
-func (f *liveFolder) Put(name string, piece int, m cpu.Matrix[float32]) error {
+func (f *liveFileExchange) Put(name string, piece int, m cpu.Matrix[float32]) error {
 	f.look()
-	return f.Folder.Put(name, piece, m)
+	return f.FileExchange.Put(name, piece, m)
 }
 
 // What is said of inference's memory with a folder is what it takes, and not twice that.
@@ -528,14 +528,14 @@ func TestInferPiecesMemory(t *testing.T) {
 	for _, c := range [][2]string{{"gcn", "target"}, {"sage", "target"}, {"gat", "target"}, {"gcn jumping", "target"}, {"gcn", "source"}, {"sage max", "grid"}, {"gat", "source"}} {
 		name, pieces := c[0], cutEdges(ds, c[1], 0, 6000, n)
 		m := elsewhere(t, mustModel(t, sized(variants[name], 3, 64, 64, 5), ds.Graph))
-		f, err := OpenFolder(t.TempDir(), "this")
+		f, err := OpenFileExchange(t.TempDir(), "this")
 		if err != nil {
 			t.Fatal(err)
 		}
-		live := &liveFolder{Folder: f}
+		live := &liveFileExchange{FileExchange: f}
 		live.look()
 		live.before, live.most = live.most, 0
-		if err := m.InferPieces(t.Context(), testExec(t, 1, detected(t)), randomParams(m, 5), PieceInference{Pieces: pieces, Exchange: live, Shelf: live, Chunk: 128}); err != nil {
+		if err := m.InferPieces(t.Context(), testExec(t, 1, detected(t)), randomParams(m, 5), PieceInference{Pieces: pieces, Exchange: live, Activations: live, Chunk: 128}); err != nil {
 			t.Fatal(err)
 		}
 		const chunk = 1 << 19 // bytes of what is computed at once

@@ -9,10 +9,10 @@ import (
 )
 
 // misheard is an Exchange in which piece 2 hears something else from piece 1 than was said.
-type misheard struct{ *Memory }
+type misheard struct{ *MemoryExchange }
 
 func (m misheard) Receive(ctx context.Context, round string, from, to int, rows []float32) error {
-	err := m.Memory.Receive(ctx, round, from, to, rows)
+	err := m.MemoryExchange.Receive(ctx, round, from, to, rows)
 	if round == "r" && from == 1 && to == 2 {
 		rows[0] = 1
 	}
@@ -39,7 +39,7 @@ func TestFindPlaces(t *testing.T) {
 		wg.Wait()
 		return tables, errs
 	}
-	tables, errs := found(NewMemory())
+	tables, errs := found(NewMemoryExchange())
 	for i, table := range tables {
 		switch want := (Places{0, 0, 2, -1, 4, -1}); {
 		case i == 3: // without masters
@@ -47,7 +47,7 @@ func TestFindPlaces(t *testing.T) {
 			t.Errorf("place %d finds %v, not %v: %v", i, table, want, errs[i])
 		}
 	}
-	_, errs = found(misheard{NewMemory()})
+	_, errs = found(misheard{NewMemoryExchange()})
 	for i, err := range errs {
 		if i != 3 && (err == nil || !strings.Contains(err.Error(), "computed in the same places")) {
 			t.Errorf("place %d goes on with a table that differs from others': %v", i, err)

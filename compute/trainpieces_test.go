@@ -50,7 +50,7 @@ func TestPieceTrainerIsOffHeap(t *testing.T) {
 		return int64(s.HeapAlloc)
 	}
 	before := heap()
-	trainer := pieceTrainer(t, m, pieces, NewMemory())
+	trainer := pieceTrainer(t, m, pieces, NewMemoryExchange())
 	targets, labels := []uint32{1, 100, 199, 15000}, []int32{1, 2, 3, 0}
 	if _, _, err := trainer.Gradient(t.Context(), randomParams(m, 5), rng.New(1), dividedBatch(pieces, targets, labels)); err != nil {
 		t.Fatal(err)
@@ -93,7 +93,7 @@ func TestPieceGradient(t *testing.T) {
 				for cutting, borders := range someBorders {
 					t.Run(fmt.Sprintf("%s/%v/%s/%s", name, dims, cutting, lie), func(t *testing.T) {
 						pieces := cutEdges(ds, lie, borders...)
-						memory := NewMemory()
+						memory := NewMemoryExchange()
 						trainer := pieceTrainer(t, m, pieces, memory)
 						for range 2 { // the second uses the memory of the first
 							grads, stats, err := trainer.Gradient(t.Context(), params, rng.New(8), dividedBatch(pieces, targets, labels))
@@ -150,7 +150,7 @@ func TestPieceGradientBytes(t *testing.T) {
 		ds := testDataset(200, 5, c.in, false)
 		m := mustModel(t, sized(Spec{Model: c.model}, 2, c.in, 20, 5), ds.Graph)
 		pieces := cutEdges(ds, c.lie, someBorders["3 uneven"]...)
-		counted := NewCounted(NewMemory())
+		counted := NewCounted(NewMemoryExchange())
 		trainer := pieceTrainer(t, m, pieces, counted)
 		pairs, sums := pairsOf(pieces)
 		for step := 1; step <= 2; step++ {
@@ -230,12 +230,12 @@ func TestPieceGradientBits(t *testing.T) {
 			}
 			return r
 		}
-		want := compute(pieces, NewMemory(), testExec(t, 2, detected(t)))
+		want := compute(pieces, NewMemoryExchange(), testExec(t, 2, detected(t)))
 		if want.err != nil {
 			t.Fatal(want.err)
 		}
 		for _, placed := range []string{"00000000", "01101010", "01234567", "22021100"} { // pieces 0 and 3 have no nodes
-			memory := NewMemory()
+			memory := NewMemoryExchange()
 			own := map[rune][]*Piece{}
 			for i, place := range placed {
 				own[place] = append(own[place], pieces[i])
@@ -271,19 +271,19 @@ func TestPieceGradientFails(t *testing.T) {
 	ds := testDataset(200, 5, 37, true)
 	m := mustModel(t, sized(Spec{Model: "gcn"}, 2, 37, 12, 5), ds.Graph)
 	pieces := cut(ds, someBorders["2"]...)
-	trainer := pieceTrainer(t, m, pieces, NewMemory())
+	trainer := pieceTrainer(t, m, pieces, NewMemoryExchange())
 	_, _, err := trainer.Gradient(t.Context(), randomParams(m, 5), 0, func(piece int) PieceBatch {
 		return PieceBatch{Targets: []uint32{1}, Labels: []int32{int32(5 * piece)}}
 	})
 	if err == nil || !strings.Contains(err.Error(), "piece 1: target 0 has class 5") {
 		t.Errorf("a class that there is not: %v", err)
 	}
-	trainer = pieceTrainer(t, m, pieces, lost{NewMemory()})
+	trainer = pieceTrainer(t, m, pieces, lost{NewMemoryExchange()})
 	if _, _, err := trainer.Gradient(t.Context(), randomParams(m, 5), 0, dividedBatch(pieces, []uint32{3}, []int32{1})); !errors.Is(err, errDiskGone) {
 		t.Errorf("an exchange that fails: %v", err)
 	}
 	pieces[1].Features = graph.NewFeatures(110, 36, make([]float32, 110*36))
-	if _, err := elsewhere(t, m).NewPieceTrainer(t.Context(), nil, pieces, NewMemory(), ""); err == nil || !strings.Contains(err.Error(), "110×36 features") {
+	if _, err := elsewhere(t, m).NewPieceTrainer(t.Context(), nil, pieces, NewMemoryExchange(), ""); err == nil || !strings.Contains(err.Error(), "110×36 features") {
 		t.Errorf("features that do not fit: %v", err)
 	}
 }
@@ -320,7 +320,7 @@ func TestPieceGradientOfOps(t *testing.T) {
 		func(l Layer[float32]) Layer[float32] { return opMade{l, true} },
 		func(l Layer[float32]) Layer[float32] { return readAs{l} },
 	} {
-		trainer := pieceTrainer(t, m, cutEdges(ds, "grid", someBorders["2"]...), NewMemory())
+		trainer := pieceTrainer(t, m, cutEdges(ds, "grid", someBorders["2"]...), NewMemoryExchange())
 		for _, e := range trainer.engines {
 			e.core.layers[1].Layer = wrap(e.core.layers[1].Layer)
 		}
@@ -348,7 +348,7 @@ func TestPieceGradientOfOneLayer(t *testing.T) {
 	m := mustModel(t, sized(Spec{Model: "sage"}, 1, 4, 12, 5), ds.Graph)
 	params := randomParams(m, 5)
 	pieces := cut(ds, someBorders["2"]...)
-	trainer := pieceTrainer(t, m, pieces, once{NewMemory()})
+	trainer := pieceTrainer(t, m, pieces, once{NewMemoryExchange()})
 	for _, targets := range [][]uint32{{3, 100}, {4, 100}} {
 		want := make([]float32, len(params))
 		in := Input{Blocks: wholeBlocks(ds.Graph, 1), Features: ds.NodeFeatures, Targets: targets, Labels: []int32{1, 2}}
@@ -381,7 +381,7 @@ func (l lost) Send(ctx context.Context, round string, from, to int, rows []float
 // Sums over pieces are as precise as over one's rows.
 func TestPieceSums(t *testing.T) {
 	pieces := cut(testDataset(200, 5, 7, false), someBorders["8 and empty ones"]...)
-	memory := NewMemory()
+	memory := NewMemoryExchange()
 	said, want := make(chan float64, len(pieces)), 0.0
 	for _, p := range pieces {
 		if p.Masters == 0 {
@@ -417,7 +417,7 @@ func TestPieceMemory(t *testing.T) {
 	batch := dividedBatch(pieces, []uint32{1, 100, n - 1}, []int32{1, 2, 3})
 	var want []float32
 	for _, scratch := range []string{"", t.TempDir()} {
-		memory := NewMemory()
+		memory := NewMemoryExchange()
 		trainer, err := elsewhere(t, m).NewPieceTrainer(t.Context(), func() *cpu.Exec { return testExec(t, 2, detected(t)) }, pieces, memory, scratch)
 		if err != nil {
 			t.Fatal(err)

@@ -20,7 +20,7 @@ func TestTryPieces(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := mustModel(t, sized(spec, 2, 37, 12, 5), ds.Graph)
 			pieces := cut(ds, 0, 1024, 1500)
-			counted := NewCounted(NewMemory())
+			counted := NewCounted(NewMemoryExchange())
 			trainer := pieceTrainer(t, m, pieces, counted)
 			for i := range 3 { // held memory does not grow
 				if _, _, err := trainer.Gradient(t.Context(), randomParams(m, 5), rng.New(uint64(i)), dividedBatch(pieces, targets, labels)); err != nil {

@@ -345,7 +345,7 @@ func (d *Divided) Recipe() []byte { return d.first().Recipe }
 // Outputs are what a model made of every node of a divided graph.
 type Outputs struct {
 	d     *Divided
-	shelf compute.Shelf
+	kept compute.Activations
 	Cols  int
 	// where pieces are computed elsewhere, too:
 	ex     compute.Exchange
@@ -373,16 +373,16 @@ func (d *Divided) Infer(ctx context.Context, scratch string, done func(done, of 
 		return nil, err
 	}
 	var keep interface {
-		compute.Shelf
+		compute.Activations
 		compute.Exchange
-	} = compute.NewMemory()
+	} = compute.NewMemoryExchange()
 	if scratch != "" {
-		if keep, err = compute.OpenFolder(scratch, d.about()); err != nil {
+		if keep, err = compute.OpenFileExchange(scratch, d.about()); err != nil {
 			return nil, err
 		}
 	}
 	ex := d.exchange(keep)
-	o := &Outputs{d: d, shelf: keep, Cols: d.model.Spec().OutDim, ex: ex}
+	o := &Outputs{d: d, kept: keep, Cols: d.model.Spec().OutDim, ex: ex}
 	if d.cfg.Cluster.Spread != nil {
 		if o.places, o.here, err = d.alike(ctx, ex); err != nil {
 			return nil, err
@@ -393,7 +393,7 @@ func (d *Divided) Infer(ctx context.Context, scratch string, done func(done, of 
 	both.Go(func() error {
 		return graph.Guard(func() error {
 			return d.model.InferPieces(ctx, exec, d.params, compute.PieceInference{
-				Pieces: d.pieces, Exchange: counted, Shelf: keep, Chunk: d.cfg.Memory.EvalChunk, Done: done,
+				Pieces: d.pieces, Exchange: counted, Activations: keep, Chunk: d.cfg.Memory.EvalChunk, Done: done,
 			})
 		})
 	})
@@ -438,7 +438,7 @@ func (o *Outputs) Pieces(use func(piece int, ids []uint32, rows cpu.Matrix[float
 			if p == nil || p.Masters == 0 {
 				continue
 			}
-			m, err := o.shelf.Get(compute.PieceOutputs, i)
+			m, err := o.kept.Get(compute.PieceOutputs, i)
 			if err != nil {
 				return err
 			}
@@ -559,7 +559,7 @@ func (o *Outputs) Evaluate(ctx context.Context, split int) (m Metrics, err error
 			of[k] = append(of[k], i)
 		}
 		say := func(k int) ([]float32, error) {
-			rows, err := o.shelf.Get(compute.PieceOutputs, k)
+			rows, err := o.kept.Get(compute.PieceOutputs, k)
 			if err != nil {
 				return nil, err
 			}

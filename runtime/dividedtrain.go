@@ -67,7 +67,7 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 		x.SetPrecision(c.precision)
 		return x
 	}
-	ex := d.exchange(compute.NewMemory())
+	ex := d.exchange(compute.NewMemoryExchange())
 	var places compute.Places
 	here := 0
 	if c.Cluster.Spread != nil {

@@ -31,7 +31,7 @@ func TestPlanPartsAsTrained(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			counted := compute.NewCounted(compute.NewMemory())
+			counted := compute.NewCounted(compute.NewMemoryExchange())
 			trainer, err := d.model.NewPieceTrainer(t.Context(), func() *cpu.Exec { return cpu.NewExec(d.pool, d.kernels) }, d.pieces, counted, "")
 			if err != nil {
 				t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"github.com/gnnactor/gnnactor/runtime/runtimetest"
 )
 
-func staleConfig() Config {
+func sspConfig() Config {
 	c := DefaultConfig()
 	c.Training.Sync, c.Sampling.BatchSize, c.Execution.Threads, c.Training.Epochs = SSP(3), 16, 2, 2
 	return c
@@ -34,7 +34,7 @@ func counted(t *testing.T, s *runtimetest.Census, last *Event) func(Event) {
 // staler than the bound, and an accuracy within 2 points of the synchronous one.
 // That is a bound on what differs from run to run, too.
 func TestStale(t *testing.T) {
-	plain := staleConfig()
+	plain := sspConfig()
 	plain.Training.Sync, plain.Training.Epochs, plain.Sampling.BatchSize = Sync{}, 10, 64
 	var want Event
 	if _, err := trainOn(t.Context(), plain, func(e Event) { want = e }); err != nil {
@@ -57,7 +57,7 @@ func TestStale(t *testing.T) {
 // Without others the parameters are never stale: the bits are those of the
 // synchronous mode.
 func TestStaleAlone(t *testing.T) {
-	c := staleConfig()
+	c := sspConfig()
 	c.Training.Sync, c.Model.Name, c.Model.Norm = SSP(0), "gin", "batch"
 	got, err := trainOn(t.Context(), c, nil)
 	if err != nil {
@@ -78,7 +78,7 @@ func TestStaleAlone(t *testing.T) {
 // A run that is interrupted, twice, applies every batch once in all, and says
 // that its bits are its own.
 func TestStaleResume(t *testing.T) {
-	c := staleConfig()
+	c := sspConfig()
 	c.Checkpoint.Dir, c.Checkpoint.Resume, c.Execution.Trainers = filepath.Join(t.TempDir(), "run"), true, 4
 	s, done := &runtimetest.Census{Bound: 3}, Event{}
 	count := counted(t, s, &done)
@@ -114,7 +114,7 @@ func TestStaleResume(t *testing.T) {
 
 // What is in flight is counted while gradients may be late, too.
 func TestStaleInFlight(t *testing.T) {
-	c := staleConfig()
+	c := sspConfig()
 	var r *Runtime
 	var looked, none atomic.Int64
 	c.Stages = []Stage{stageOf("look", AfterSample, func(context.Context, *StageBatch) error {
@@ -141,7 +141,7 @@ func TestStaleFeatures(t *testing.T) {
 	for _, x := range []struct{ where, match string }{{"", ""}, {"disk", ""}, {"disk", "off"}} {
 		var bits []float32
 		for _, sync := range []Sync{{}, SSP(0), SSP(3)} {
-			c := staleConfig()
+			c := sspConfig()
 			c.Data.Path, c.Training.Sync, c.Memory.Features, c.Memory.Match = dir, sync, x.where, x.match
 			s, done := &runtimetest.Census{Bound: 3}, Event{}
 			params, err := trainOn(t.Context(), c, counted(t, s, &done))
@@ -177,7 +177,7 @@ func TestStaleConfig(t *testing.T) {
 		func(c *Config) { c.Execution.Samplers = 2 },
 		func(c *Config) { c.Memory.Cache = "hot:1MiB" },
 	} {
-		c := staleConfig()
+		c := sspConfig()
 		change(&c)
 		if err := c.Validate(); !errors.Is(err, ErrConfig) {
 			t.Errorf("%+v: %v", c, err)

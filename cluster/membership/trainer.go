@@ -259,7 +259,7 @@ func (t *Trainer) look(now Time) (do []Action) {
 		do = append(do, Retire{newest.ID})
 	}
 	if t.seen.Leads {
-		do = append(do, t.lead()...)
+		do = append(do, t.recordGroup()...)
 	}
 	return do
 }
@@ -295,8 +295,8 @@ func (t *Trainer) over(m Peer, id int64) bool {
 	return ok && p.Left >= id
 }
 
-// lead returns the group that should be written down, if it is not there.
-func (t *Trainer) lead() []Action {
+// recordGroup returns the group that should be written down, if it is not there.
+func (t *Trainer) recordGroup() []Action {
 	newest := &t.seen.Record
 	all := t.candidates()
 	// Those that are in stay in; others come in the order in which they joined.

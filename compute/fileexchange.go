@@ -14,14 +14,14 @@ import (
 	"github.com/gnnactor/gnnactor/internal/atomicfile"
 )
 
-// Folder is an Exchange between pieces of one process that are computed one after the other, and a
-// Shelf, in files of a directory that belongs to it: what is on the shelf outlives the process.
+// FileExchange is an Exchange between pieces of one process that are computed one after the other, and
+// Activations, in files of a directory that belongs to it: what is put there outlives the process.
 // Damage to files that are complete is not found.
-type Folder struct{ dir string }
+type FileExchange struct{ dir string }
 
-// OpenFolder makes dir a Folder for what about says; if it is one for something else, or something else altogether,
+// OpenFileExchange makes dir a FileExchange for what about says; if it is one for something else, or something else altogether,
 // that is an error.
-func OpenFolder(dir, about string) (*Folder, error) {
+func OpenFileExchange(dir, about string) (*FileExchange, error) {
 	name := filepath.Join(dir, "about")
 	was, err := os.ReadFile(name)
 	switch {
@@ -47,7 +47,7 @@ func OpenFolder(dir, about string) (*Folder, error) {
 	case string(was) != about:
 		return nil, fmt.Errorf("compute: what is in %s was computed from other data, parameters or settings; name another directory, or remove it", dir)
 	}
-	return &Folder{dir}, nil
+	return &FileExchange{dir}, nil
 }
 
 // header is what a file begins with: rows and columns.
@@ -71,7 +71,7 @@ func write(w io.Writer, m cpu.Matrix[float32]) error {
 	return nil
 }
 
-func (f *Folder) read(name string) (m cpu.Matrix[float32], err error) {
+func (f *FileExchange) read(name string) (m cpu.Matrix[float32], err error) {
 	file, err := os.Open(filepath.Join(f.dir, name))
 	if err != nil {
 		return m, err
@@ -100,7 +100,7 @@ func asBytes(x []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
 }
 
-func (f *Folder) remove(name string) error {
+func (f *FileExchange) remove(name string) error {
 	err := os.Remove(filepath.Join(f.dir, name))
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
@@ -111,7 +111,7 @@ func (f *Folder) remove(name string) error {
 func messageFile(round string, from, to int) string { return fmt.Sprintf("%s.%d-%d", round, from, to) }
 
 // Send is Exchange's.
-func (f *Folder) Send(_ context.Context, round string, from, to int, rows []float32) error {
+func (f *FileExchange) Send(_ context.Context, round string, from, to int, rows []float32) error {
 	file, err := os.Create(filepath.Join(f.dir, messageFile(round, from, to))) // sent again by who goes on
 	if err != nil {
 		return err
@@ -120,7 +120,7 @@ func (f *Folder) Send(_ context.Context, round string, from, to int, rows []floa
 }
 
 // Receive is Exchange's: what was not sent yet is an error, as nobody could send it. What was received is removed.
-func (f *Folder) Receive(_ context.Context, round string, from, to int, rows []float32) error {
+func (f *FileExchange) Receive(_ context.Context, round string, from, to int, rows []float32) error {
 	name := messageFile(round, from, to)
 	got, err := f.read(name)
 	if err != nil {
@@ -132,23 +132,23 @@ func (f *Folder) Receive(_ context.Context, round string, from, to int, rows []f
 	return f.remove(name)
 }
 
-func shelfFile(name string, piece int) string { return fmt.Sprintf("%s.%d", name, piece) }
+func activationsFile(name string, piece int) string { return fmt.Sprintf("%s.%d", name, piece) }
 
-// Put is Shelf's.
-func (f *Folder) Put(name string, piece int, m cpu.Matrix[float32]) error {
-	return atomicfile.Write(filepath.Join(f.dir, shelfFile(name, piece)), 0o644, func(w io.Writer) error { return write(w, m) })
+// Put is that of Activations.
+func (f *FileExchange) Put(name string, piece int, m cpu.Matrix[float32]) error {
+	return atomicfile.Write(filepath.Join(f.dir, activationsFile(name, piece)), 0o644, func(w io.Writer) error { return write(w, m) })
 }
 
-// Has is Shelf's.
-func (f *Folder) Has(name string, piece int) bool {
-	_, err := os.Stat(filepath.Join(f.dir, shelfFile(name, piece)))
+// Has is that of Activations.
+func (f *FileExchange) Has(name string, piece int) bool {
+	_, err := os.Stat(filepath.Join(f.dir, activationsFile(name, piece)))
 	return err == nil
 }
 
-// Get is Shelf's.
-func (f *Folder) Get(name string, piece int) (cpu.Matrix[float32], error) {
-	return f.read(shelfFile(name, piece))
+// Get is that of Activations.
+func (f *FileExchange) Get(name string, piece int) (cpu.Matrix[float32], error) {
+	return f.read(activationsFile(name, piece))
 }
 
-// Drop is Shelf's.
-func (f *Folder) Drop(name string, piece int) error { return f.remove(shelfFile(name, piece)) }
+// Drop is that of Activations.
+func (f *FileExchange) Drop(name string, piece int) error { return f.remove(activationsFile(name, piece)) }
