@@ -151,4 +151,6 @@ func (f *FileExchange) Get(name string, piece int) (cpu.Matrix[float32], error) 
 }
 
 // Drop is that of Activations.
-func (f *FileExchange) Drop(name string, piece int) error { return f.remove(activationsFile(name, piece)) }
+func (f *FileExchange) Drop(name string, piece int) error {
+	return f.remove(activationsFile(name, piece))
+}
