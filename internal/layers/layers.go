@@ -4,7 +4,8 @@
 // runtime, down to the graph, what all of them use, and the internal packages. A package imports what
 // lies below it, never what lies above, and never another package of its own
 // line. What shares a top-level folder (graph and graph/features) is one room
-// and may import within itself.
+// and may import within itself. Kinds of devices (compute/cuda) register themselves where they are
+// linked: programs and tests import them, libraries do not.
 package layers
 
 import (
@@ -77,6 +78,9 @@ func Check(fsys fs.FS, module string) ([]Violation, error) {
 	return found, err
 }
 
+// devices is the folder of a kind of device.
+const devices = "compute/cuda/"
+
 func checkFile(fsys fs.FS, name, module string) ([]Violation, error) {
 	from, _, nested := strings.Cut(name, "/")
 	if !nested {
@@ -106,7 +110,11 @@ func checkFile(fsys fs.FS, name, module string) ([]Violation, error) {
 			continue
 		}
 		to, _, _ := strings.Cut(rest, "/")
-		if reason := forbidden(from, fromLine, to); reason != "" {
+		reason := forbidden(from, fromLine, to)
+		if strings.HasPrefix(rest, devices) && !strings.HasPrefix(name, devices) && from != "cmd" && from != "examples" && !strings.HasSuffix(name, "_test.go") {
+			reason = "programs and tests alone link a kind of device"
+		}
+		if reason != "" {
 			found = append(found, Violation{File: name, Line: fset.Position(imp.Pos()).Line, Import: target, Reason: reason})
 		}
 	}
