@@ -48,7 +48,7 @@ type NodeOptions struct {
 	Leaving  time.Duration // membership.Config's
 	// TrustData takes data that lies here for what it was, without reading it.
 	TrustData bool
-	// MoveSampler decides where a sampler is better moved, while this node leads; nil: scheduler.MoveSampler.
+	// MoveSampler is asked each second where a sampler is better moved, while this node leads; nil: a scheduler.Balancer is.
 	MoveSampler func(nodes []scheduler.SamplerNode, places []scheduler.SamplerPlace) (to scheduler.SamplerPlace, why string, ok bool)
 	Logger      *slog.Logger
 }
@@ -130,7 +130,7 @@ func Enter(ctx context.Context, o NodeOptions) (_ *Node, err error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.MoveSampler == nil {
-		o.MoveSampler = scheduler.MoveSampler
+		o.MoveSampler = new(scheduler.Balancer).Move
 	}
 	n := &Node{log: o.Logger, dir: o.Dir, release: release, trust: o.TrustData, moveSampler: o.MoveSampler, draining: make(chan struct{}), drains: make(chan struct{}, 1), cancel: func() {}}
 	defer func() {

@@ -18,7 +18,9 @@ import (
 // decides.
 const placesFile = "places"
 
-// wantedPlaces is scheduler.MoveSampler for who leads, to where placesFile says.
+var ownBalancer scheduler.Balancer
+
+// wantedPlaces is ownBalancer's Move for who leads, to where placesFile says.
 func wantedPlaces(nodes []scheduler.SamplerNode, places []scheduler.SamplerPlace) (to scheduler.SamplerPlace, why string, ok bool) {
 	var want map[string]int
 	b, err := os.ReadFile(placesFile)
@@ -26,7 +28,7 @@ func wantedPlaces(nodes []scheduler.SamplerNode, places []scheduler.SamplerPlace
 		err = json.Unmarshal(b, &want)
 	}
 	if err != nil || want == nil {
-		return scheduler.MoveSampler(nodes, places)
+		return ownBalancer.Move(nodes, places)
 	}
 	on := map[string]int{}
 	for _, p := range places {

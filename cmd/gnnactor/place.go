@@ -16,8 +16,8 @@ import (
 	"github.com/gnnactor/gnnactor/scheduler"
 )
 
-// moveSampler decides where samplers are better moved; tests have others.
-var moveSampler = scheduler.MoveSampler
+// moveSampler is cluster.NodeOptions's, which tests have others of.
+var moveSampler func(nodes []scheduler.SamplerNode, places []scheduler.SamplerPlace) (to scheduler.SamplerPlace, why string, ok bool)
 
 // enter joins the cluster that the flags name; nil: they name none.
 func (c *clusterFlags) enter(cmd *cobra.Command, a *app, cfg *runtime.Config, given map[string]string) (*cluster.Session, error) {
