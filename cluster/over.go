@@ -20,11 +20,13 @@ func (n *Node) over() error {
 	n.mu.Lock()
 	mine, at, t := n.run, n.revision, n.trainers
 	n.mu.Unlock()
-	if err != nil || mine == nil || r == nil || revision <= at { // the view may be older
-		return err
+	if mine == nil || revision <= at { // the view may be older
+		return nil
 	}
 	met := t != nil && len(t.Mates()) > 0
 	switch {
+	case err != nil:
+		return fmt.Errorf("%w: the one that node %s began; what has its place cannot be read: %w", ErrWithdrawn, mine.Node, err)
 	case r.Failed != "":
 		return fmt.Errorf("%w: the one that node %s began: %s", ErrWithdrawn, r.Node, r.Failed)
 	case !r.Done && met:
@@ -115,10 +117,16 @@ func (n *Node) Withdraw(ctx context.Context, why error) (withdrawn bool, err err
 
 // end writes down how the run that this node takes part in is over, which change says, if it does: false, it is not.
 func (n *Node) end(ctx context.Context, change func(r *Run, revision int64, v *membership.View) bool) error {
+	n.mu.Lock()
+	at := n.revision
+	n.mu.Unlock()
 	for {
+		v, err := n.Member.Until(ctx, func(v *membership.View) bool { return v.Revision >= at })
+		if err != nil {
+			return err
+		}
 		r, revision, err := n.record()
-		v, _ := n.Member.View()
-		if me, _ := v.Member(n.Plane.Node()); err != nil || r == nil || me.Run != revision {
+		if err != nil || r == nil || revision != at {
 			return err // another node did, or there is another run
 		}
 		if !change(r, revision, v) {
