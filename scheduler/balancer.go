@@ -17,10 +17,9 @@ import (
 //
 // The zero value is ready. It is for one goroutine, and for one group of samplers.
 type Balancer struct {
-	looks  [][]SamplerNode // since samplers were last moved, the newest last
-	places []SamplerPlace  // of which those looks are
-	doubt  float64         // in looks
-	made   *move           // the last, until it is judged
+	looks [][]SamplerNode // since one was last moved, the newest last
+	doubt float64         // in looks
+	made  *move           // the last, until it is judged
 }
 
 // move is one from a node to another, with the logarithm of how much faster it makes the sampler.
@@ -42,9 +41,6 @@ func (b *Balancer) Move(nodes []SamplerNode, places []SamplerPlace) (to SamplerP
 	if b.made != nil && !slices.Contains(places, SamplerPlace{b.made.sampler, b.made.to}) {
 		b.made = nil // it could not be made, or was undone
 	}
-	if !slices.Equal(places, b.places) {
-		b.places, b.looks = slices.Clone(places), nil
-	}
 	b.looks = append(b.looks[max(0, len(b.looks)-manyLooks+1):], slices.Clone(nodes))
 	b.doubt = max(leastDoubt, b.doubt*(1-fades))
 	for n := fewLooks; n <= len(b.looks); n *= 2 {
@@ -54,9 +50,9 @@ func (b *Balancer) Move(nodes []SamplerNode, places []SamplerPlace) (to SamplerP
 			continue
 		}
 		i := slices.IndexFunc(places, func(p SamplerPlace) bool { return p.Sampler == to.Sampler })
-		m := &move{to.Sampler, places[i].Node, to.Node, b.gain(mean, places[i].Node, to.Node)}
+		m := &move{to.Sampler, places[i].Node, to.Node, gain(mean, places, places[i].Node, to.Node)}
 		if b.trusts(m, n) {
-			if was := b.made; was != nil && b.gain(b.mean(len(b.looks)), was.to, was.from) > -was.gain/2 {
+			if was := b.made; was != nil && gain(b.mean(len(b.looks)), places, was.to, was.from) > -was.gain/2 {
 				b.made, b.doubt = nil, 16*b.doubt
 			}
 		}
@@ -94,7 +90,7 @@ func (b *Balancer) mean(n int) (all []SamplerNode) {
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // gain is the logarithm of how much faster a sampler becomes by a move; 0: it is not known.
-func (b *Balancer) gain(nodes []SamplerNode, from, to string) float64 {
+func gain(nodes []SamplerNode, places []SamplerPlace, from, to string) float64 {
 	at := func(name string) int {
 		return slices.IndexFunc(nodes, func(x SamplerNode) bool { return x.Name == name })
 	}
@@ -103,7 +99,7 @@ func (b *Balancer) gain(nodes []SamplerNode, from, to string) float64 {
 		return 0
 	}
 	on := map[string]int{}
-	for _, p := range b.places {
+	for _, p := range places {
 		on[p.Node]++
 	}
 	return math.Log(nodes[x].each(on[from]) / nodes[y].each(on[to]+1))
