@@ -42,6 +42,8 @@ type Spread struct {
 	agreed   agreement
 	revision int64
 	mine     []int
+	looked   *membership.View // of which better was asked
+	better   bool
 	cancel   context.CancelFunc
 	watched  chan struct{}
 }
@@ -60,8 +62,13 @@ func (s *Spread) Nodes() string { return fmt.Sprint(s.agreed.Nodes, s.agreed.Epo
 // squares is less, pieces move only so often before a node comes or goes.
 func (s *Spread) Better() bool {
 	v, _ := s.p.o.Member.View()
+	if v == s.looked { // every step asks
+		return s.better
+	}
+	s.looked = v
 	now, ok := s.p.placed(v)
-	return ok && now.unevenness() < s.agreed.unevenness() && s.p.keeper.Dealt(v)
+	s.better = ok && now.unevenness() < s.agreed.unevenness() && s.p.keeper.Dealt(v)
+	return s.better
 }
 
 func (a *agreement) unevenness() (sum int) {
@@ -93,7 +100,6 @@ func (p *Parts) agreed() (a agreement, revision int64, err error) {
 func (p *Parts) Spread(ctx context.Context) (*Spread, error) {
 	ctx, end := p.within(ctx)
 	defer end()
-	waiting := -1
 	for {
 		v, changed := p.o.Member.View()
 		a, revision, err := p.agreed()
@@ -106,9 +112,8 @@ func (p *Parts) Spread(ctx context.Context) (*Spread, error) {
 			return p.spread(a, revision)
 		}
 		now, ok := p.placed(v)
-		if missing := len(now.Nodes); !ok && missing != waiting {
-			waiting = missing
-			p.o.Logger.Info("waiting for a node that holds a piece", "piece", missing)
+		if !ok {
+			p.keeper.TellLost(v)
 		}
 		// What begins waits for all that are to take part; what goes on, for nobody that it can do without.
 		if ok && (unfinished || p.keeper.Dealt(v)) {
@@ -144,24 +149,25 @@ func (p *Parts) propose(ctx context.Context, a *agreement, revision int64) error
 	}
 }
 
-// placed deals the pieces to nodes that hold them now, to each that with the fewest so far; false: the next is nowhere.
+// placed deals the pieces evenly to nodes that hold them now; false: the next is nowhere.
 func (p *Parts) placed(v *membership.View) (a agreement, ok bool) {
 	a.Data, a.Epochs = p.o.Set.Fingerprint(), map[string]int64{}
-	computes := map[string]int{}
-	for i := range p.o.Set.Pieces() {
-		var best *membership.Info
-		for k := range v.Members {
-			m := &v.Members[k]
-			if !m.Drains() && slices.Contains(m.Shards, i) && (best == nil || computes[m.Node] < computes[best.Node]) {
-				best = m
+	holders := make([][]int, len(p.o.Set.Pieces()))
+	for k := range v.Members {
+		m := &v.Members[k]
+		for _, i := range m.Shards {
+			if !m.Drains() && i >= 0 && i < len(holders) {
+				holders[i] = append(holders[i], k)
 			}
 		}
-		if best == nil {
+	}
+	for _, k := range even(holders, len(v.Members)) {
+		if k < 0 {
 			return a, false
 		}
-		computes[best.Node]++
-		a.Nodes = append(a.Nodes, best.Node)
-		a.Epochs[best.Node] = best.Epoch
+		m := &v.Members[k]
+		a.Nodes = append(a.Nodes, m.Node)
+		a.Epochs[m.Node] = m.Epoch
 	}
 	return a, true
 }

@@ -191,7 +191,7 @@ func (k *Keeper) Ready(ctx context.Context) error {
 
 // lost returns the pieces that nobody holds, and of which nobody that is here has the files, when all are here that were waited for.
 func (k *Keeper) lost(v *membership.View) (lost []int) {
-	if k.o.Bring == nil || len(keepers(v)) < k.o.MinNodes {
+	if k.o.Bring == nil || !k.begun.Load() && len(keepers(v)) < k.o.MinNodes {
 		return nil
 	}
 	for s, nodes := range holders(v, k.o.Map.Shards()) {
@@ -203,6 +203,14 @@ func (k *Keeper) lost(v *membership.View) (lost []int) {
 		}
 	}
 	return lost
+}
+
+// TellLost warns of pieces that are to be waited for, as nobody in a view has them, and of who had them: once until others hold any.
+func (k *Keeper) TellLost(v *membership.View) {
+	lost := k.lost(v)
+	k.store.mu.Lock()
+	defer k.store.mu.Unlock()
+	k.store.tellLost(lost)
 }
 
 // Settled waits until the shards that belong here are here, or nobody has them.

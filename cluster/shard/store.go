@@ -221,28 +221,27 @@ func (s *Store) Reach(ctx context.Context, shards []int, here func(shard int) fu
 	}
 }
 
-// tell says, once until the table changes, that somebody waits for shards that nobody holds, and who held them last.
+// tell says that somebody waits for those shards that nobody holds.
 func (s *Store) tell(missing []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.told {
+	s.tellLost(slices.DeleteFunc(slices.Clone(missing), func(p int) bool { return len(s.holders[p]) > 0 }))
+}
+
+// tellLost says, once until the table changes, which shards are waited for, and who held them last. The lock is held.
+func (s *Store) tellLost(lost []int) {
+	if s.told || len(lost) == 0 {
 		return
 	}
-	var lost []int
 	var had []string
-	for _, p := range missing {
-		if len(s.holders[p]) == 0 {
-			lost = append(lost, p)
-			if node := s.had[p]; node != "" && !slices.Contains(had, node) {
-				had = append(had, node)
-			}
+	for _, p := range lost {
+		if node := s.had[p]; node != "" && !slices.Contains(had, node) {
+			had = append(had, node)
 		}
 	}
-	if len(lost) > 0 {
-		slices.Sort(lost)
-		s.told = true
-		s.log.Warn(s.waiting, s.what, lost, "were-at", had)
-	}
+	slices.Sort(lost)
+	s.told = true
+	s.log.Warn(s.waiting, s.what, lost, "were-at", had)
 }
 
 // wanted is the shards that one node is asked for.
