@@ -186,6 +186,7 @@ type NeighborSampler struct {
 	base   uint32 // a slot is taken if its value is at least this
 	count  uint32 // values that are
 	source []uint32
+	slots  []uint32 // of the seeds
 	sums   []int64
 	totals []int64
 	*sampled
@@ -225,6 +226,7 @@ func (s *NeighborSampler) Close() {
 	renew(s.q, &s.table, 0)
 	renew(s.q, &s.nodes, 0)
 	renew(s.q, &s.source, 0)
+	renew(s.q, &s.slots, 0)
 	renew(s.q, &s.sums, 0)
 	renew(s.q, &s.totals, 0)
 	renew(s.q, &s.cachedIndptr, 0)
@@ -276,7 +278,8 @@ const (
 
 // Sample draws the blocks of seeds: the last one's destinations are the seeds. Blocks'
 // arrays are in the device's memory, all SrcIDs a prefix of one list, until the next call.
-// It waits for the device twice a layer. Seeds that are out of range, or given twice, are
+// It waits twice a layer for the device to have drawn that, and takes memory only where there was no batch as large:
+// for what is given back the driver waits for all that the device computes. Seeds that are out of range, or given twice, are
 // an error.
 func (s *NeighborSampler) Sample(key rng.Key, seeds []uint32) ([]graph.Block, error) {
 	n := len(s.g.Indptr) - 1
@@ -306,13 +309,12 @@ func (s *NeighborSampler) Sample(key rng.Key, seeds []uint32) ([]graph.Block, er
 		p.byDegree = flag(s.ByDegree)
 	}
 	// The seeds are entries of no row.
-	slots := Alloc[uint32](s.q, max(1, len(seeds)))
-	defer Free(s.q, slots)
+	renew(s.q, &s.slots, max(1, len(seeds)))
 	renew(s.q, &s.source, len(seeds))
 	if len(seeds) > 0 {
 		Upload(s.q, s.source[:len(seeds)], seeds)
 	}
-	p.indices, p.sources = of(s.q, slots), of(s.q, s.source)
+	p.indices, p.sources = of(s.q, s.slots), of(s.q, s.source)
 	if rows := s.number(&p, len(seeds)); rows < len(seeds) {
 		first := map[uint32]int{}
 		for i, u := range seeds {

@@ -292,6 +292,26 @@ func TestNeighborSamplerBatches(t *testing.T) {
 	}
 }
 
+// A batch takes no memory of the device and gives none back where there was one as large: for that the driver
+// waits for what others compute.
+func TestNeighborSamplerKeepsMemory(t *testing.T) {
+	d := fakecuda.Use(t)
+	b := newBench(t)
+	s := cuda.NewNeighborSampler(b.q, b.q.UploadGraph(b.graphOf(300, 6)), devices.Sampling{Fanouts: []int{3, 2}})
+	defer s.Close()
+	var calls [2]int
+	for i := range calls {
+		taken, given := d.Count("cuMemAlloc_v2"), d.Count("cuMemFree_v2")
+		if _, err := s.Sample(5, []uint32{7, 3, 0, 12}); err != nil {
+			t.Fatal(err)
+		}
+		calls[i] = d.Count("cuMemAlloc_v2") - taken + d.Count("cuMemFree_v2") - given
+	}
+	if calls[0] == 0 || calls[1] != 0 {
+		t.Errorf("memory is taken or given back %d times in two batches that are the same", calls)
+	}
+}
+
 // Whatever of a batch fails, unless the device is lost, the next one has nothing of it; fan-outs may be
 // beyond what kernels count by.
 func TestNeighborSamplerFails(t *testing.T) {
@@ -309,15 +329,18 @@ func TestNeighborSamplerFails(t *testing.T) {
 		}
 		return ids
 	}
-	for call, calls := range map[string]int{"cuLaunchKernel": 20, "cuMemAlloc_v2": 1} {
-		for after := range calls {
-			what := fmt.Sprintf("%s fails after %d others", call, after)
-			d.Fail(call, after, 2)
+	for _, c := range []struct {
+		call          string
+		calls, larger int
+	}{{"cuMemAlloc_v2", 3, 30}, {"cuLaunchKernel", 20, 1}} { // memory is taken for batches larger than any before
+		for after := range c.calls {
+			what := fmt.Sprintf("%s fails after %d others", c.call, after)
+			d.Fail(c.call, after, 2)
 			err := graph.Guard(func() error {
-				_, err := s.Sample(3, seeds(10+after))
+				_, err := s.Sample(3, seeds(10+c.larger*after))
 				return err
 			})
-			if err == nil || !strings.Contains(err.Error(), call) {
+			if err == nil || !strings.Contains(err.Error(), c.call) {
 				t.Fatalf("%s: %v", what, err)
 			}
 			ids := seeds(after)
