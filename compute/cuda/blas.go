@@ -91,7 +91,7 @@ func loadBLAS() (*blas, error) {
 			return l, nil
 		}
 		var err error
-		if handle, err = purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_LOCAL); err != nil {
+		if handle, err = openLibrary(name); err != nil {
 			if why == nil {
 				why = err
 			}

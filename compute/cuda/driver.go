@@ -5,6 +5,7 @@ package cuda
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"sync"
 	"unsafe"
 
@@ -94,7 +95,7 @@ func load() (*driver, error) {
 	defer loading.Unlock()
 	d := loaded[name]
 	if d == nil {
-		handle, err := purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_LOCAL)
+		handle, err := openLibrary(name)
 		if err != nil {
 			return nil, fmt.Errorf("cuda: there is no driver: %v; install NVIDIA's driver, or use --device cpu", err)
 		}
@@ -118,6 +119,13 @@ func load() (*driver, error) {
 		return nil, d.failure(cuInit, "", -1, code)
 	}
 	return d, nil
+}
+
+// openLibrary opens a library of the system's. Why it cannot is known to the thread that tried alone.
+func openLibrary(name string) (uintptr, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	return purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_LOCAL)
 }
 
 // raw calls a function and returns its code. Pointers are converted to uintptr in the

@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,8 +59,41 @@ func TestNoDevice(t *testing.T) {
 	}
 }
 
-// train computes two gradients of a small model on the device, and returns the first
-// error of theirs, and that of giving everything back.
+// Whoever asks for a library that is not there hears why, whichever threads that happens on: while the system
+// looks for it goroutines that compute take the thread's place.
+func TestMissingLibrary(t *testing.T) {
+	const missing = "libcuda-that-is-not-there.so.1"
+	t.Setenv(cuda.LibraryVariable, missing)
+	var all sync.WaitGroup
+	var over atomic.Bool
+	for range 2 * runtime.GOMAXPROCS(0) {
+		all.Go(func() {
+			for !over.Load() {
+			}
+		})
+	}
+	for range 200 {
+		if _, err := cuda.Open(0); err == nil || !strings.Contains(err.Error(), missing+": cannot open") {
+			t.Error(err)
+			break
+		}
+	}
+	over.Store(true)
+	all.Wait()
+}
+
+// drawn is where a batch's blocks go to.
+type drawn [2]graph.Block
+
+func (b *drawn) Nodes(n int) []uint32 { return make([]uint32, n) }
+
+func (b *drawn) Block(i, numDst, numSrc, numEdges int, weights, edgeIDs bool) *graph.Block {
+	b[i] = graph.Block{NumDst: numDst, NumSrc: numSrc, Indptr: make([]int64, numDst+1), Indices: make([]uint32, numEdges)}
+	return &b[i]
+}
+
+// train computes two gradients of a small model on the device, the second of a batch that was drawn there, and
+// returns the first error of theirs, and that of giving everything back.
 func train(t *testing.T) (err, end error) {
 	device, _, err := devices.Open("cuda")
 	if err != nil {
@@ -65,9 +101,13 @@ func train(t *testing.T) (err, end error) {
 	}
 	q := device.Queue()
 	var slab devices.Rows
+	var sampler devices.Sampler
 	defer func() {
 		if slab != nil {
 			end = slab.Close()
+		}
+		if sampler != nil {
+			end = errors.Join(end, sampler.Close())
 		}
 		end = errors.Join(end, q.Close(), device.Close())
 	}()
@@ -95,9 +135,20 @@ func train(t *testing.T) (err, end error) {
 			if err != nil {
 				return err, nil
 			}
-			in.Features, in.Rows = slab.Table(), []uint32{3, 1, 2, 0}
-			if err := store.Read(context.Background(), slab, store.Request{IDs: []uint32{0, 1, 2, 3}, Slots: in.Rows, Dst: slab.Table()}); err != nil {
+			slots := []uint32{3, 1, 2, 0}
+			if err := store.Read(context.Background(), slab, store.Request{IDs: []uint32{0, 1, 2, 3}, Slots: slots, Dst: slab.Table()}); err != nil {
 				return err, nil
+			}
+			if sampler, err = device.Sampler(g, devices.Sampling{Fanouts: []int{2, 1}}); err != nil {
+				return err, nil
+			}
+			var blocks drawn
+			if in.There, err = sampler.Sample(&blocks, 1, []uint32{0, 1, 2}, devices.Cache{}, nil); err != nil {
+				return err, nil
+			}
+			in.Features, in.Blocks, in.Rows = slab.Table(), blocks[:], nil
+			for _, v := range blocks[0].SrcIDs {
+				in.Rows = append(in.Rows, slots[v])
 			}
 		}
 		if _, err := e.Gradient(grad, params, in); err != nil {
