@@ -171,6 +171,20 @@ func TestAttention(t *testing.T) {
 	b.attention("one head more", blocks["one row"], attentionCase{heads: 129, cols: 1})
 }
 
+// No pass has memory for each column of each entry.
+func TestAttentionMemory(t *testing.T) {
+	const entries, cols = 10_000, 160
+	for _, dynamic := range []bool{false, true} {
+		t.Run(fmt.Sprint("dynamic ", dynamic), func(t *testing.T) {
+			b := newBench(t)
+			b.attention("wide", b.block(20, entries), attentionCase{heads: 1, cols: cols, dynamic: dynamic, loops: true, weights: true})
+			if most := 4 * entries * cols; b.q.Peak() >= most/2 {
+				t.Errorf("%d bytes were taken; a value for each column of each entry takes %d", b.q.Peak(), most)
+			}
+		})
+	}
+}
+
 // A destination of 100,000 entries.
 func TestAttentionLongRow(t *testing.T) {
 	b := newBench(t)

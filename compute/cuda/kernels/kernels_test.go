@@ -28,7 +28,8 @@ func TestPTX(t *testing.T) {
 		}
 		text := string(ptx)
 		for line := range strings.Lines(text) {
-			if found := loose.FindString(line); found != "" && !strings.Contains(line, "//") {
+			line, _, _ = strings.Cut(line, "//")
+			if found := loose.FindString(line); found != "" {
 				t.Errorf("%s.ptx: %q in %q", name, found, strings.TrimSpace(line))
 			}
 		}
