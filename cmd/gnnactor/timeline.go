@@ -23,7 +23,7 @@ const timelineBatches = 12
 
 // timeline draws what each stage did while some batches were computed: a row
 // for a stage, or several where its spans overlap, a bar for a span. The bars of
-// a batch have one colour in all stages.
+// a batch have one colour in all stages; copies to a device, of rows that several may need, are grey.
 type timeline struct {
 	rows  []string
 	bars  []timelineBar
@@ -38,7 +38,7 @@ type timelineBar struct {
 	batch      string
 }
 
-var stageOrder = []string{"sample", "reorder", "match", "load", "cache", "compute", "update"}
+var stageOrder = []string{"sample", "reorder", "match", "load", "cache", "copy", "compute", "update"}
 
 // newTimeline picks batches of spans; nil where nothing was computed.
 func newTimeline(spans []runtime.Span) *timeline {
@@ -71,7 +71,7 @@ func newTimeline(spans []runtime.Span) *timeline {
 	at := func(s runtime.Span) row { return row{slices.Index(stageOrder, s.Stage), s.Lane} }
 	var seen []runtime.Span
 	for _, s := range spans {
-		if s.Begin+s.Wall <= from || s.Begin >= to || batchOf(s.Name) == "" {
+		if s.Begin+s.Wall <= from || s.Begin >= to || batchOf(s.Name) == "" && s.Stage != "copy" {
 			continue
 		}
 		seen = append(seen, s)
@@ -154,7 +154,7 @@ func (t *timeline) Plot(c draw.Canvas, p *plot.Plot) {
 	style := text.Style{Color: color.White, Font: font.From(font.Font{Typeface: "Liberation", Variant: "Sans"}, 7), XAlign: draw.XCenter, YAlign: draw.YCenter, Handler: plot.DefaultTextHandler}
 	numbers := map[string]int{}
 	for _, b := range slices.SortedFunc(slices.Values(t.bars), func(a, b timelineBar) int { return cmp.Compare(a.begin, b.begin) }) {
-		if _, ok := numbers[b.batch]; !ok {
+		if _, ok := numbers[b.batch]; !ok && batchOf(b.batch) != "" {
 			numbers[b.batch] = len(numbers)
 		}
 	}
@@ -165,7 +165,10 @@ func (t *timeline) Plot(c draw.Canvas, p *plot.Plot) {
 		}
 		half := 0.36
 		y0, y1 := y(t.y(b.row)-half), y(t.y(b.row)+half)
-		fill := batchColors[numbers[b.batch]%len(batchColors)]
+		var fill color.Color = color.Gray{Y: 0x90}
+		if n, ok := numbers[b.batch]; ok {
+			fill = batchColors[n%len(batchColors)]
+		}
 		c.FillPolygon(fill, []vg.Point{{X: x0, Y: y0}, {X: x1, Y: y0}, {X: x1, Y: y1}, {X: x0, Y: y1}})
 		if label := batchOf(b.batch); label != "" && style.Width(label)+3 < x1-x0 {
 			c.FillText(style, vg.Point{X: (x0 + x1) / 2, Y: (y0 + y1) / 2}, label)

@@ -12,7 +12,7 @@ import (
 )
 
 // someSpans is a pipeline of 20 batches in each of 2 epochs, in which a batch is
-// sampled and loaded, two at a time, while others are computed.
+// sampled and loaded, two at a time, and copied to a device, while others are computed.
 func someSpans() []runtime.Span {
 	var spans []runtime.Span
 	ms := time.Millisecond
@@ -23,6 +23,7 @@ func someSpans() []runtime.Span {
 				runtime.Span{Stage: "sample", Name: name, Begin: t, Wall: 8 * ms},
 				runtime.Span{Stage: "match", Name: name, Begin: t + 8*ms, Wall: ms},
 				runtime.Span{Stage: "load", Lane: b % 2, Name: name, Begin: t + 9*ms, Wall: 15 * ms},
+				runtime.Span{Stage: "copy", Name: "12 rows, 480 bytes", Begin: t + 10*ms, Wall: 2 * ms},
 				runtime.Span{Stage: "compute", Name: name, Begin: t + 25*ms, Wall: 9 * ms},
 				runtime.Span{Stage: "update", Name: name, Begin: t + 34*ms, Wall: ms / 10})
 		}
@@ -34,14 +35,14 @@ func someSpans() []runtime.Span {
 // its own, in the order in which batches pass through them.
 func TestTimeline(t *testing.T) {
 	line := newTimeline(someSpans())
-	if want := []string{"sample", "match", "load", "load 2", "compute", "update"}; !slices.Equal(line.rows, want) {
+	if want := []string{"sample", "match", "load", "load 2", "copy", "compute", "update"}; !slices.Equal(line.rows, want) {
 		t.Errorf("rows %v, want %v", line.rows, want)
 	}
 	if line.first != "train/e1/b4" || line.last != "train/e1/b15" {
 		t.Errorf("it shows %s to %s", line.first, line.last)
 	}
 	for _, b := range line.bars {
-		if b.begin < 0 || b.end > line.width || b.end < b.begin || epochOf(b.batch) != "e1" {
+		if b.begin < 0 || b.end > line.width || b.end < b.begin || epochOf(b.batch) != "e1" && line.rows[b.row] != "copy" {
 			t.Errorf("bar %+v in [0, %v]", b, line.width)
 		}
 	}
