@@ -30,6 +30,7 @@ type ArrayWriter struct {
 	h     hash.Hash
 	sums  blockSums
 	buf   []byte
+	most  int   // bytes of buf before they are written
 	n     int64 // bytes of values handed over
 	sent  int64 // bytes of values that the system was asked to write
 }
@@ -55,7 +56,7 @@ func (w *Writer) arrayAt(path, name string, t graph.DType, cols int) (*ArrayWrit
 	if err != nil {
 		return nil, dataerr.Writing(w.Shown(path), err)
 	}
-	a := &ArrayWriter{w: w, name: name, dtype: t, cols: int64(cols), path: path, f: f, h: sha256.New(), buf: make([]byte, 0, cmp.Or(w.buffer, 1<<20))}
+	a := &ArrayWriter{w: w, name: name, dtype: t, cols: int64(cols), path: path, f: f, h: sha256.New(), most: cmp.Or(w.buffer, 1<<20)}
 	if _, err := f.Write(make([]byte, headerSize)); err != nil {
 		f.Close()
 		return nil, dataerr.Writing(w.Shown(path), err)
@@ -79,10 +80,10 @@ func (a *ArrayWriter) Bytes() int64 { return a.n }
 func (a *ArrayWriter) Write(p []byte) (int, error) {
 	total := len(p)
 	for len(p) > 0 {
-		k := copy(a.buf[len(a.buf):cap(a.buf)], p)
-		a.buf = a.buf[:len(a.buf)+k]
+		k := min(len(p), a.most-len(a.buf))
+		a.buf = append(a.buf, p[:k]...)
 		p = p[k:]
-		if len(a.buf) == cap(a.buf) {
+		if len(a.buf) == a.most {
 			if err := a.flush(); err != nil {
 				return 0, err
 			}
