@@ -114,7 +114,7 @@ func TestSetRunIsThatOfTheStore(t *testing.T) {
 			"gcn": with("gcn", "neighbor"), "sage": with("sage", "labor"),
 		}},
 		{"sparse", func(t *testing.T) string { return blockModel(t, true) }, []int{3}, map[string]change{"sage": with("sage", "neighbor")}},
-		{"blocks", func(t *testing.T) string { return blockModel(t, false) }, []int{8}, map[string]change{
+		{"blocks", func(t *testing.T) string { return blockModel(t, false) }, []int{5, 8}, map[string]change{
 			"gcn":      with("gcn", "neighbor"),
 			"sage":     with("sage", "labor", func(c *Config) { c.Sampling.MicroBatches = 2 }),
 			"gat":      with("gat", "neighbor", options("replace", "true")),
