@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -199,6 +200,10 @@ func (a *app) evaluate(cmd *cobra.Command, rt *runtime.Runtime, f *confusionFlag
 		a.logf("%s", describe(ds))
 		return t.write(a.stdout)
 	}
+	splits, names := splitsOf(ds)
+	if l := ds.Labels; l != nil && !slices.ContainsFunc(slices.Concat(splits...), l.Known) {
+		return fmt.Errorf("no node of %s has a label to compare predictions with; predict and embed need none", ds.Name)
+	}
 	if rt.Regression() {
 		var t table
 		results, err := regressionTable(cmd.Context(), rt, &t)
@@ -211,7 +216,6 @@ func (a *app) evaluate(cmd *cobra.Command, rt *runtime.Runtime, f *confusionFlag
 		a.logf("%s", describe(ds))
 		return t.write(a.stdout)
 	}
-	splits, names := splitsOf(ds)
 	return a.showSplits(describe(ds), names, func(i int) (runtime.Metrics, error) { return rt.EvaluateAUC(cmd.Context(), splits[i]) }, counts)
 }
 

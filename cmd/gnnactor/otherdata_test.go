@@ -82,6 +82,15 @@ func TestModelOnOtherTables(t *testing.T) {
 	if code, _, errs := invoke(t, "eval", "--data", imported, "--params", model); code != exitFailed || !strings.Contains(errs, "has no labels") {
 		t.Errorf("measured without labels: exit %d, %s", code, errs)
 	}
+	empty := t.TempDir() // a column of labels that are all missing
+	for file, text := range map[string]string{"edges.csv": "src,dst\npkg1,pkg2\n", "nodes.csv": "id,section,size,licence\npkg1,web,1,\npkg2,web,2,\n"} {
+		if err := os.WriteFile(filepath.Join(empty, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if code, _, errs := invoke(t, "eval", "--data", empty, "--params", model); code != exitFailed || !strings.Contains(errs, "has a label to compare predictions with") {
+		t.Errorf("measured where no label is known: exit %d, %s", code, errs)
+	}
 	raw := filepath.Join(dir, "raw")
 	mustInvoke(t, "import", other, raw, "--feature", "section", "--feature", "size")
 	if code, _, errs := invoke(t, "predict", "--data", raw, "--params", model); code == exitDone || !strings.Contains(errs, `the column "section" is another category`) || !strings.Contains(errs, "--recipe "+model) {

@@ -12,6 +12,7 @@ import (
 	"strconv"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/importer"
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
@@ -94,18 +95,34 @@ func (a *app) predictLinks(ctx context.Context, rt *runtime.Runtime, f *predictF
 	})
 }
 
-// readPairs reads the pairs of nodes that a file names, in two columns of CSV, under src,dst or not.
-func readPairs(name string, ds *graph.Dataset) (src, dst []uint32, err error) {
+// openColumns opens a file of CSV, past a byte-order mark.
+func openColumns(name string) (*os.File, *csv.Reader, error) {
 	file, err := os.Open(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	b := bufio.NewReaderSize(file, 1<<16)
+	if mark, _ := b.Peek(3); string(mark) == "\ufeff" {
+		_, _ = b.Discard(3) // it was there a moment ago
+	}
+	r := csv.NewReader(b)
+	r.ReuseRecord, r.TrimLeadingSpace = true, true
+	return file, r, nil
+}
+
+// readPairs reads the pairs of nodes that a file names, in two columns of CSV, under src,dst or what else tables of edges call them, or not.
+func readPairs(name string, ds *graph.Dataset) (src, dst []uint32, err error) {
+	file, r, err := openColumns(name)
 	if err != nil {
 		return nil, nil, usagef("--pairs: %w", err)
 	}
 	defer file.Close()
-	r := csv.NewReader(bufio.NewReaderSize(file, 1<<16))
-	r.ReuseRecord, r.TrimLeadingSpace = true, true
 	for first := true; ; first = false {
 		fields, err := r.Read()
 		if errors.Is(err, io.EOF) {
+			if len(src) == 0 {
+				return nil, nil, usagef("--pairs %s: it names no pair; give one a line, src,dst", name)
+			}
 			return src, dst, nil
 		}
 		if err != nil {
@@ -115,10 +132,10 @@ func readPairs(name string, ds *graph.Dataset) (src, dst []uint32, err error) {
 		if len(fields) != 2 {
 			return nil, nil, usagef("--pairs %s line %d: %d columns; give two, src,dst, with a comma between", name, line, len(fields))
 		}
-		if first && fields[0] == "src" && fields[1] == "dst" {
+		ids, err := findIDs(fields, ds)
+		if err != nil && first && importer.EndsOfEdges(fields) {
 			continue
 		}
-		ids, err := findIDs(fields, ds)
 		if err != nil {
 			return nil, nil, usagef("--pairs %s line %d: %w", name, line, err)
 		}
@@ -128,13 +145,11 @@ func readPairs(name string, ds *graph.Dataset) (src, dst []uint32, err error) {
 
 // readNames reads the nodes that the first column of a CSV file names, under id or not: a line each.
 func readNames(name string, ds *graph.Dataset) (nodes []uint32, err error) {
-	file, err := os.Open(name)
+	file, r, err := openColumns(name)
 	if err != nil {
 		return nil, usagef("--among: %w", err)
 	}
 	defer file.Close()
-	r := csv.NewReader(bufio.NewReaderSize(file, 1<<16))
-	r.ReuseRecord, r.TrimLeadingSpace = true, true
 	nodes = []uint32{}
 	for first := true; ; first = false {
 		fields, err := r.Read()

@@ -33,6 +33,17 @@ func TestPredictLinks(t *testing.T) {
 			t.Errorf("%q is one of the best", line)
 		}
 	}
+	header := filepath.Join(dir, "header.csv") // as a program writes it
+	if err := os.WriteFile(header, []byte("\ufeffSource,Target\npkg7,pkg8\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if one, _ := mustInvoke(t, "predict", "--data", store, "--params", model, "--pairs", header); !strings.Contains(all, one) || strings.Count(one, "\n") != 1 {
+		t.Errorf("under a header: %q", one)
+	}
+	none := filepath.Join(dir, "none.csv")
+	if err := os.WriteFile(none, []byte("src,dst\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	some := filepath.Join(dir, "some.csv")
 	if err := os.WriteFile(some, []byte("id,section\npkg7,x\npkg8,x\npkg20,y\npkg40,x\npkg20,y\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -59,7 +70,7 @@ func TestPredictLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	for args, says := range map[string]string{
-		"--pairs " + pairs: `line 2: `, "--pairs nowhere.csv": "nowhere.csv", "--links pkg99": `no node is called "pkg99"`, "--links pkg7 --threshold 0.5": "--threshold", "": "--pairs FILE",
+		"--pairs " + pairs: `line 2: `, "--pairs nowhere.csv": "nowhere.csv", "--pairs " + none: "it names no pair", "--links pkg99": `no node is called "pkg99"`, "--links pkg7 --threshold 0.5": "--threshold", "": "--pairs FILE",
 		"--links pkg7 --pairs " + pairs: "give one", "--among " + some: "--among is of --links", "--links pkg7 --among nowhere.csv": "nowhere.csv", "--links pkg7 --among " + pairs + "x": "pairs.csvx line 2: ",
 	} {
 		if code, _, errs := invoke(t, append([]string{"predict", "--data", store, "--params", model}, strings.Fields(args)...)...); code == exitDone || !strings.Contains(errs, says) {

@@ -26,6 +26,11 @@ var (
 	maskNames   = [3][]string{{"trainmask", "istrain"}, {"validmask", "valmask", "isvalid", "isval"}, {"testmask", "istest"}}
 )
 
+// EndsOfEdges reports whether names are what tables call the source and the destination of an edge, in this order: src and dst, from and to.
+func EndsOfEdges(names []string) bool {
+	return len(names) == 2 && slices.Contains(sourceNames, plainName(names[0])) && slices.Contains(targetNames, plainName(names[1]))
+}
+
 func knownEdgeColumn(name string) bool {
 	n := plainName(name)
 	return slices.Contains(sourceNames, n) || slices.Contains(targetNames, n) || slices.Contains(weightNames, n) || slices.Contains(timeNames, n)

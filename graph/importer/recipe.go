@@ -179,6 +179,18 @@ func (o *Options) parseValue(b []byte) (float32, error) {
 	return x, err
 }
 
+// thousands reports whether b is a number with commas between thousands: 1,000.5.
+func thousands(b []byte) bool {
+	whole, _, _ := bytes.Cut(bytes.TrimLeft(b, "+-"), []byte("."))
+	groups := bytes.Split(whole, []byte(","))
+	for i, g := range groups {
+		if i > 0 && len(g) != 3 || i == 0 && (len(g) == 0 || len(g) > 3) {
+			return false
+		}
+	}
+	return len(groups) > 1 && numeric(string(bytes.ReplaceAll(b, []byte(","), nil)))
+}
+
 // add looks at a value.
 func (f *fit) add(o *Options, b []byte) {
 	if missingValue(b) {
@@ -195,7 +207,7 @@ func (f *fit) add(o *Options, b []byte) {
 	}
 	f.commas = f.commas || bytes.IndexByte(b, ',') >= 0
 	if !f.number && f.comma {
-		f.comma = numeric(string(b))
+		f.comma = numeric(string(b)) || thousands(b)
 	}
 	if f.distinct != nil && !f.distinct[string(b)] {
 		if len(f.distinct) > maxCategories && f.Kind != kindCategory || len(f.distinct) == arrays.MaxColumns-1 {
@@ -370,6 +382,16 @@ func (c *classes) add(b []byte) error {
 	}
 	c.rows = append(c.rows, v)
 	return nil
+}
+
+// fractions reports whether all values are numbers, and not all are whole.
+func (c *classes) fractions(parse func([]byte) (float32, error)) bool {
+	for v := range c.values {
+		if _, err := parse([]byte(v)); err != nil {
+			return false
+		}
+	}
+	return !c.whole
 }
 
 // wholeNumber reads 3 and 3.0, as pandas writes a column in which one is missing.

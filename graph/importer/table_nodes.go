@@ -278,6 +278,9 @@ func (im *importer) nodeRows(t *table, c *nodeColumns) (place []uint32, err erro
 			im.labels.Values[place[i]] = x
 		}
 	} else if label >= 0 {
+		if im.o.Label == "" && labels.known == nil && labels.fractions(im.o.parseValue) {
+			return nil, dataerr.Bad("%s: the column %q, by its name the label, has numbers with fractions; say what they are: numbers to predict (--label %s:number), classes (--label %[3]s), or no labels (--label none)", t.path, clip(labels.column), labels.column)
+		}
 		names, err := labels.settle(t.path)
 		if err != nil {
 			return nil, err

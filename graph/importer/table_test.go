@@ -213,6 +213,8 @@ func TestTablesOfNodesThatAreRefused(t *testing.T) {
 		"decimal commas":       {"id;x\na;0,5\nb;1,5\n", Options{}, "--decimal-comma"},
 		"thousands":            {"id,x\na,\"1,000\"\nb,\"2,500\"\n", Options{}, "between thousands"},
 		"a column by no name":  {"id,x\na,1\nb,1\n", Options{Features: []string{"y"}}, `no column "y" (--feature)`},
+		"a label by its name":  {"id,x,y\na,1,0.5\nb,2,1.25\n", Options{}, "(--label y:number), classes (--label y), or no labels (--label none)"},
+		"thousands, fractions": {"id,x\na,\"1,000.5\"\nb,\"2,500.5\"\n", Options{}, "between thousands"},
 		"a number":             {"id,price\na,12\nb,cheap\n", Options{Label: "price:number"}, `line 3: a label: "cheap" is not a number; leave :number off`},
 		"a label that is text": {"id,price\na,12\nb,3\n", Options{Label: "price:text"}, "numbers to predict (price:number)"},
 		"no shares":            {"id,x\na,1\nb,1\n", Options{Split: "random:60/40"}, "60/20/20"},

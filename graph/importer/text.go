@@ -210,6 +210,9 @@ func parseID(b []byte) (uint32, error) {
 			if i, err := strconv.ParseInt(string(b), 10, 64); err == nil && i < 0 {
 				return 0, fmt.Errorf("node id %d is negative; ids start at 0", i)
 			}
+			if whole, ok := wholeNumber(string(b)); ok {
+				return 0, fmt.Errorf("%q is not a node id; write it as %d (a column that pandas made floats: astype(\"Int64\"))", clip(b), whole)
+			}
 			return 0, fmt.Errorf("%q is not a node id", clip(b))
 		}
 		if v = v*10 + uint64(c-'0'); v >= uint64(graph.MaxNodes) {
