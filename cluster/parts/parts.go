@@ -96,11 +96,8 @@ func Hold(ctx context.Context, o Options) (_ *Parts, err error) {
 	}
 	o.Plane.Handle(dataplane.MethodDraw, p.Draw)
 	o.Plane.Handle(dataplane.MethodColumn, p.column)
-	if err := o.Member.Announce(ctx, func(i *membership.Info) { i.Pieces, i.Files = has, true }); err != nil {
-		return nil, err
-	}
 	p.keeper, err = shard.Keep(ctx, shard.Options{
-		Member: o.Member, Plane: o.Plane, Map: shard.MapOf(o.Set.Borders()), Layout: *o.Common.Features, Replicas: o.Replicas, Bring: p.bring, MinNodes: o.MinNodes, Logger: o.Logger,
+		Member: o.Member, Plane: o.Plane, Map: shard.MapOf(o.Set.Borders()), Layout: *o.Common.Features, Replicas: o.Replicas, Bring: p.bring, Pieces: has, MinNodes: o.MinNodes, Logger: o.Logger,
 	})
 	return p, err
 }

@@ -48,6 +48,8 @@ type Options struct {
 
 	// Bring, of a partition set, makes a piece be here that nodes have (which may be none), and returns its rows, which stay its; nil: it is nowhere.
 	Bring func(ctx context.Context, piece int, from []string) (*graph.Features, error)
+	// Pieces have their files here, in order: others hear of them together with the kind, or they would copy what this node is about to hold.
+	Pieces []int
 	// MinNodes nodes are waited for before pieces are brought.
 	MinNodes int
 
@@ -95,6 +97,9 @@ func Keep(ctx context.Context, o Options) (*Keeper, error) {
 			i.Kinds = append(slices.Clone(i.Kinds), k.kind)
 		}
 		source, i.Source = i.Source, o.All != nil
+		if o.Bring != nil {
+			i.Pieces, i.Files = o.Pieces, true
+		}
 	})
 	// Who asks what belongs here, or where something lies, must not be answered by a view from before.
 	var v *membership.View

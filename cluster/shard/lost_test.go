@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/gnnactor/gnnactor/cluster/membership"
@@ -17,15 +18,12 @@ import (
 func TestTellLost(t *testing.T) {
 	f := table(graph.Float32, 4)
 	m, l := MapOf([]uint32{0, 512, rows}), features.LayoutOf(f)
-	store := membership.NewMemStore()
+	store := &witness{MemStore: membership.NewMemStore()}
 	defer store.Close()
 	var said bytes.Buffer
 	come := func(name string, piece int) *keeperNode {
 		p, member := join(t, store, name)
-		if err := member.Announce(within(t), func(i *membership.Info) { i.Pieces = []int{piece} }); err != nil {
-			t.Fatal(err)
-		}
-		k, err := Keep(within(t), Options{Member: member, Plane: p, Map: m, Layout: l, Replicas: 1, MinNodes: 2,
+		k, err := Keep(within(t), Options{Member: member, Plane: p, Map: m, Layout: l, Replicas: 1, MinNodes: 2, Pieces: []int{piece},
 			Bring: func(_ context.Context, i int, _ []string) (*graph.Features, error) {
 				if i != piece {
 					return nil, nil
@@ -45,6 +43,9 @@ func TestTellLost(t *testing.T) {
 		t.Errorf("one of two nodes is there, and says %q", said.String())
 	}
 	b := come("b", 1)
+	if store.early.Load() {
+		t.Error("others hear of a node's files before it takes shards, and copy what it is to hold")
+	}
 	for {
 		a.keeper.store.mu.Lock()
 		had, changed := a.keeper.store.had[1], a.keeper.store.changed
@@ -66,4 +67,19 @@ func TestTellLost(t *testing.T) {
 	if a.keeper.TellLost(v); !strings.Contains(said.String(), "pieces=[1] were-at=[b]") {
 		t.Errorf("piece 1 was at b, and a says %q", said.String())
 	}
+}
+
+// witness sees whether a node ever says that it has files and is none that holds shards.
+type witness struct {
+	*membership.MemStore
+	early atomic.Bool
+}
+
+func (w *witness) Commit(ctx context.Context, ifs []membership.If, do []membership.Change) (bool, int64, error) {
+	for _, c := range do {
+		if s := string(c.Value); strings.Contains(s, `"pieces":`) && !strings.Contains(s, `"`+PartKind+`"`) {
+			w.early.Store(true)
+		}
+	}
+	return w.MemStore.Commit(ctx, ifs, do)
 }
