@@ -88,9 +88,12 @@ func (m *Model) GradientBytes(x *cpu.Exec, blocks []BlockSize, targets int64, sq
 }
 
 // InferenceSize is what exact inference takes for one layer: Whole bytes for all nodes, and for each row and each entry of a chunk.
+// Of Whole, Sent are the bytes of each matrix that lies in memory until the layer ends, and Out those of its outputs, which the next reads.
 type InferenceSize struct {
 	Whole      int64
 	Row, Entry float64
+	Sent       []int64
+	Out        int64
 }
 
 // InferenceBytes returns what Infer takes for all nodes, layer by layer.
@@ -124,7 +127,10 @@ func (m *Model) InferenceBytes(ctx context.Context, x *cpu.Exec) ([]InferenceSiz
 			defer func() {
 				for l := range sizes {
 					a, b := taken[0][l], taken[1][l]
-					sizes[l].Whole = a.Whole * parts
+					sizes[l].Whole, sizes[l].Out = a.Whole*parts, a.Out*parts
+					for _, bytes := range a.Sent {
+						sizes[l].Sent = append(sizes[l].Sent, bytes*parts)
+					}
 					sizes[l].Entry = max(b.Row-a.Row, 0) * float64(nodes) / entries
 					sizes[l].Row = max(a.Row-sizes[l].Entry*entries/float64(nodes), 0)
 				}
@@ -134,8 +140,8 @@ func (m *Model) InferenceBytes(ctx context.Context, x *cpu.Exec) ([]InferenceSiz
 	return sizes, nil
 }
 
-// size returns what the present layer holds: Row with all that its chunk does.
-func (r *inference) size(sent []*cpu.Matrix[float32]) InferenceSize {
+// size returns what layer l, the present one, holds: Row with all that its chunk does. The last one's outputs are copied in the order of the nodes asked for.
+func (r *inference) size(l int, sent []*cpu.Matrix[float32]) InferenceSize {
 	n := r.model.nodes
 	whole := int64(0)
 	for _, m := range append(r.kept[:len(r.kept):len(r.kept)], r.out) {
@@ -144,11 +150,16 @@ func (r *inference) size(sent []*cpu.Matrix[float32]) InferenceSize {
 	if !r.global {
 		whole += int64(len(r.values.Data))
 	}
+	if l == len(r.layers)-1 && !r.model.spec.head() {
+		whole += 4 * int64(len(r.out.Data))
+	}
 	front := int64(0)
+	var tables []int64
 	for _, m := range sent {
 		if m != nil {
 			front += 4 * int64(r.chunk*m.Cols)
-			whole += 4 * int64((m.Rows-r.chunk)*m.Cols)
+			tables = append(tables, 4*int64((m.Rows-r.chunk)*m.Cols))
+			whole += tables[len(tables)-1]
 		}
 	}
 	// Positions of sources, and the sets of nodes that layers read.
@@ -157,7 +168,7 @@ func (r *inference) size(sent []*cpu.Matrix[float32]) InferenceSize {
 	taken := r.tape.asked(1, 0) // of a trial's few rows, what arenas allocate at the least would count for as many more as a chunk has
 	taken += taken / settleRoom // Tape.settle
 	chunk := front + taken + int64(8*n+8*len(b.Indptr)+4*len(b.Indices)+8*len(b.EdgeIDs))
-	return InferenceSize{Whole: whole, Row: float64(chunk) / float64(n)}
+	return InferenceSize{Whole: whole, Row: float64(chunk) / float64(n), Sent: tables, Out: 4 * int64(len(r.out.Data))}
 }
 
 // parts returns of how many parts a trial is one.

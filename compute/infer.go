@@ -3,6 +3,7 @@ package compute
 import (
 	"context"
 	"fmt"
+	"runtime"
 
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
@@ -146,10 +147,17 @@ func (r *inference) begin(l int, b *graph.Block) (*Context[float32], error) {
 	return c, nil
 }
 
+// collectsFrom is of how many bytes a layer's outputs are for what the layer left behind to be collected before the next one: matrices of both
+// would else lie side by side. That takes a small part of the time that computing so many takes, and saves the collector's beginning by itself.
+const collectsFrom = 4 << 20
+
 // layer computes layer l for the nodes of dst from r.values, those of src, and
 // puts the result there.
 func (r *inference) layer(l int, src, dst *nodeSet) error {
 	r.renew()
+	if l > 0 && len(r.values.Data) >= collectsFrom {
+		runtime.GC()
+	}
 	front := min(r.chunk, dst.n)
 	sent, err := r.transform(l, src, front)
 	if err != nil {
@@ -186,7 +194,7 @@ func (r *inference) layer(l int, src, dst *nodeSet) error {
 		return err
 	}
 	if r.sized != nil {
-		r.sized(l, r.size(sent))
+		r.sized(l, r.size(l, sent))
 	}
 	r.values, r.global = graph.NewFeatures(r.out.Rows, r.out.Cols, r.out.Data), false
 	return nil

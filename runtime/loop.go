@@ -274,6 +274,9 @@ func (t *trainCall) endEpoch(ctx context.Context, epoch int) error {
 	var err error
 	var params []float32
 	if evaluates {
+		for _, w := range t.updater.workers {
+			w.rest()
+		}
 		if params, err = t.updater.inHost(); err == nil {
 			e.ValidAccuracy, e.TestAccuracy, err = r.accuracies(ctx, params)
 		}

@@ -85,6 +85,7 @@ type updater struct {
 
 	engines []*compute.Engine // of the run's pipelines
 	execs   []*cpu.Exec       // theirs
+	workers []*worker         // of the present pipeline
 }
 
 // close gives back what the engines have, and the device's memory.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/clock"
@@ -28,12 +29,16 @@ type worker struct {
 	target   Target // of task regression, with its loss
 	distance compute.RegressionLoss
 	pairs    []compute.Link
-	gatherer *features.Gatherer // of a batch's rows; nil: they are read where they lie
-	limit    int64              // rows that gatherer has room for
+	limit    int64 // rows that gatherer has room for
+
+	computing sync.Mutex
+	gatherer  *features.Gatherer // of a batch's rows; nil: they are read where they lie
 }
 
 // Tune implements actors.Tuned.
 func (w *worker) Tune(threads int, copied bool) {
+	w.computing.Lock()
+	defer w.computing.Unlock()
 	w.engine.SetThreads(threads)
 	switch {
 	case !copied:
@@ -43,8 +48,21 @@ func (w *worker) Tune(threads int, copied bool) {
 	}
 }
 
+// rest gives up the memory of a batch's rows, unless a gradient is being computed.
+func (w *worker) rest() {
+	if !w.computing.TryLock() {
+		return
+	}
+	defer w.computing.Unlock()
+	if w.gatherer != nil {
+		w.gatherer.Release()
+	}
+}
+
 // Gradient implements actors.Gradienter.
 func (w *worker) Gradient(grad, params []float32, b *sampling.Batch, rows actors.Rows, key rng.Key) (messages.Stats, error) {
+	w.computing.Lock()
+	defer w.computing.Unlock()
 	if w.away != nil {
 		var err error
 		if params, err = w.away.inHost(); err != nil {
@@ -155,13 +173,14 @@ func (r *Runtime) trainingConfig(ctx context.Context, work actors.Work, u *updat
 	if limitsFirstStep(&c.Work) {
 		limitFirstStep(&c)
 	}
+	u.workers = u.workers[:0]
 	for i := range r.plan.Trainers {
 		w := &worker{engine: r.engine(u, i), ds: r.sampler.Dataset(), loss: r.loss, target: r.cfg.target, distance: compute.RegressionLoss(max(slices.Index(regressionLosses, r.cfg.Training.Loss), 0)), slab: mem.table(), limit: r.plan.CopyRows}
 		if r.resident() && r.deviceOf(i) > 0 {
 			w.away = u
 		}
 		w.Tune(r.plan.Threads, r.plan.Copied)
-		c.Trainers = append(c.Trainers, w)
+		c.Trainers, u.workers = append(c.Trainers, w), append(u.workers, w)
 	}
 	return c, mem, nil
 }

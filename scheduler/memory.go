@@ -3,15 +3,15 @@ package scheduler
 import (
 	"fmt"
 	"slices"
+
+	"github.com/gnnactor/gnnactor/compute"
 )
 
 const (
-	// programBytes is what a process takes that has opened nothing.
-	programBytes = 14 << 20
+	// programBytes is what a process takes that trains next to nothing: its heap, stacks and what Go keeps of both.
+	programBytes = 8 << 20
 	// collectorLeast is what Go's collector may leave lying at the least, and collectorPercent the least share of what is in use.
 	collectorLeast, collectorPercent = 8 << 20, 10
-	// leftPlaces is of how many parts one more is taken where matrices of many sizes are made and collected in turn, as measured with MixHop.
-	leftPlaces = 8
 )
 
 // memory fills in the terms of the peak. Batches and activations are bounds
@@ -172,14 +172,6 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 			When: "runtime.Batches, in place of activations",
 		})
 	}
-	if p.gathers && p.mayCopy(r) {
-		p.CopyRows = largest
-		what := "a batch's rows, copied together"
-		if !p.Copied {
-			what += ", should that measure faster"
-		}
-		trained(what, times(times(s.RowBytes, src[s.Layers-1]), int64(p.Trainers)), false)
-	}
 	trained(fmt.Sprintf("activations of %d trainers", p.Trainers), times(activations, int64(p.Trainers)), false)
 	widest := int64(max(s.InDim, s.Hidden, s.OutDim, 1))
 	if s.Device > 0 {
@@ -195,6 +187,20 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 	}
 	if !s.NoInference {
 		p.inference(&s, add)
+	}
+	if p.gathers && p.mayCopy(r) {
+		p.CopyRows = largest
+		what, bytes := "a batch's rows, copied together", times(times(s.RowBytes, src[s.Layers-1]), int64(p.Trainers))
+		if !p.Copied {
+			what += ", should that measure faster"
+		}
+		switch {
+		case s.NoTraining:
+		case r.Late == 0 && bytes <= p.InferenceBytes: // an evaluation between two epochs begins by giving them up
+			p.Memory = append(p.Memory, Memory{What: what, Bytes: bytes, When: "between evaluations, in place of exact inference"})
+		default:
+			add(what, bytes, false)
+		}
 	}
 	// What is in use is marked whenever a share of it was allocated: little work, for nearly all of it are numbers. Of what was collected Go keeps a
 	// tenth of the most that was in use from the system: so a large heap takes two tenths more, and a small one the least and what is in the margins.
@@ -228,17 +234,44 @@ func (p *Plan) inference(s *Sizes, add func(what string, bytes int64, mapped boo
 		add("exact inference: the rows that own stages make", own, false)
 	}
 	chunk := min(int64(p.EvalChunk), s.Nodes)
-	computed := 2*4*s.Nodes*int64(max(s.Hidden, s.OutDim)) + s.chunkRow()*chunk
+	computed, left := 2*4*s.Nodes*int64(max(s.Hidden, s.OutDim))+s.chunkRow()*chunk, int64(0)
 	if len(s.Inference) > 0 {
 		computed = 0
 		entries := float64(s.MostEntries(chunk))
-		for _, l := range s.Inference {
-			computed = max(computed, l.Whole+int64(l.Row*float64(chunk)+l.Entry*entries))
+		for i, l := range s.Inference {
+			takes, holes := l.Whole+int64(l.Row*float64(chunk)+l.Entry*entries), unfilled(s.Inference[:i+1])
+			if takes+holes > computed+left {
+				computed, left = takes, holes
+			}
 		}
 	}
 	add("exact inference: layers' outputs, what edges read of them, and a chunk", computed, false)
-	if len(s.Inference) > 2 {
-		add("exact inference: what layers before leave in places that the next do not fit into", computed/leftPlaces, false)
+	if left > 0 {
+		add("exact inference: what the layer before leaves in places that the next does not fit into", left, false)
+		computed = plus(computed, left)
 	}
 	p.Inferences, p.InferenceBytes = p.Threads, plus(p.InferenceBytes, computed)
+}
+
+// unfilled returns the bytes of the places that the last of some layers finds, those of matrices that the one before it read and made for itself,
+// and that are smaller than each that it makes. Go keeps them.
+func unfilled(layers []compute.InferenceSize) (bytes int64) {
+	n := len(layers) - 1
+	if n == 0 {
+		return 0
+	}
+	least := layers[n].Out
+	for _, made := range layers[n].Sent {
+		least = min(least, made)
+	}
+	free := layers[n-1].Sent
+	if n > 1 {
+		free = append(free[:len(free):len(free)], layers[n-2].Out)
+	}
+	for _, place := range free {
+		if place < least {
+			bytes += place
+		}
+	}
+	return bytes
 }

@@ -145,8 +145,14 @@ func (p *Plan) bounds(r Request) {
 	}
 	p.MaxBatches = p.MaxSamplers * p.Credits
 	if r.Credits == 0 && r.tight < settled {
-		// Rounding to whole credits adds less than one for each sampler.
-		p.MaxBatches = max(p.Samplers*p.Credits, p.MaxSamplers*maxCredits, p.MaxAhead) + p.MaxSamplers
+		under := max(p.Samplers*p.Credits, p.MaxSamplers*maxCredits)
+		if p.Load {
+			under = max(under, p.MaxAhead+1)
+		}
+		p.MaxBatches = 0
+		for samplers := 1; samplers <= p.MaxSamplers; samplers++ { // each has whole credits
+			p.MaxBatches = max(p.MaxBatches, samplers*share(under, samplers))
+		}
 	}
 }
 

@@ -115,7 +115,7 @@ func TestPlansToTheByte(t *testing.T) {
 	}
 	disk := small()
 	disk.Source, disk.Nodes = "disk", 100_000
-	for _, room := range []int64{63_068_672, 45_960_880, 45_960_879, 31_696_560, 31_696_559, 31_068_672, 27_668_672, 27_568_672} {
+	for _, room := range []int64{56_777_216, 39_661_312, 39_661_311, 25_396_992, 25_396_991, 24_777_216, 21_377_216, 21_277_216} {
 		p := Fit(disk, Request{Threads: 4}, Limit{room, "a test"})
 		numbers, _, _ := strings.Cut(exact(p), "\n  source")
 		fmt.Fprintf(&got, "== from disk in %d bytes: %d\n%s\n\n", room, p.PeakBytes, numbers)

@@ -17,6 +17,9 @@ type Gatherer struct {
 // Rows returns how many rows were copied last.
 func (g *Gatherer) Rows() int { return g.table.Rows }
 
+// Release gives the memory up, with the table that Gather returned last; the next Gather makes it anew.
+func (g *Gatherer) Release() { g.table, g.rows = graph.Features{}, 0 }
+
 // gatherChunk is how many rows one call of For's copies.
 const gatherChunk = 1 << 10
 
