@@ -41,7 +41,7 @@ var kernelTests = map[string]func(*testing.T){
 func replay(t *testing.T, sources fs.FS, file string) (string, error) {
 	program := fakecuda.Compile(t, sources, "fake/replay.cc", "-O1", "-fsanitize=thread")
 	cmd := exec.Command(program, file)
-	cmd.Env = append(os.Environ(), "TSAN_OPTIONS=halt_on_error=0 exitcode=66 report_bugs=1")
+	cmd.Env = append(os.Environ(), "TSAN_OPTIONS=halt_on_error=0 exitcode=66 report_bugs=1 history_size=7")
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

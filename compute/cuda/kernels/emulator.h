@@ -189,36 +189,63 @@ inline void meet_warp() { leave(AT_SHUFFLE); }
 
 #else
 } // namespace emulator
+#include <deque>
+#include <map>
 #include <pthread.h>
 #include <thread>
 #define SHARED static
 namespace emulator {
 inline thread_local int current, bx, by;
 inline Grid grid;
-inline pthread_barrier_t block_barrier, warp_barriers[32];
 inline unsigned exchange[1024];
 inline void fail(const char *what) { fprintf(stderr, "%s\n", what); _Exit(3); }
+// A barrier whose uses are two in turn: a thread that the system lets go on late would else be taken, by the
+// sanitizer, for one that has seen what the others did before they came to the next use.
+struct Barrier {
+  pthread_barrier_t turns[2];
+  explicit Barrier(int threads) { for (auto &b : turns) pthread_barrier_init(&b, 0, threads); }
+  void wait(unsigned &turn) { pthread_barrier_wait(&turns[turn++ % 2]); }
+};
+// The threads of a block, which are kept for the next launch of as many: the sanitizer takes long to begin one.
+struct Team {
+  Barrier block, launch; // launch: with who launches, at its begin and its end
+  std::deque<Barrier> warps;
+  unsigned turn = 0; // of who launches
+  const Kernel *kernel;
+  void **parameters;
+  explicit Team(int threads) : block(threads), launch(threads + 1) {
+    for (int w = 0; w < threads / 32; w++) warps.emplace_back(32);
+    for (int i = 0; i < threads; i++) std::thread([=] { run(i); }).detach();
+  }
+  void run(int thread);
+};
+inline Team *team; // that runs
+inline thread_local unsigned block_turn, warp_turn;
+inline void Team::run(int thread) {
+  current = thread;
+  for (unsigned turn = 0;;) {
+    launch.wait(turn);
+    for (by = 0; by < grid.y; by++)
+      for (bx = 0; bx < grid.x; bx++) {
+        kernel->call(kernel->function, parameters);
+        block.wait(block_turn);
+      }
+    launch.wait(turn);
+  }
+}
 inline const char *launch(const Kernel *k, Grid g, void **p) {
-  grid = g;
-  pthread_barrier_init(&block_barrier, 0, g.threads);
-  for (int w = 0; w < g.threads / 32; w++) pthread_barrier_init(&warp_barriers[w], 0, 32);
-  std::vector<std::thread> t;
-  for (int i = 0; i < g.threads; i++)
-    t.emplace_back([=] {
-      current = i;
-      for (by = 0; by < g.y; by++)
-        for (bx = 0; bx < g.x; bx++) {
-          k->call(k->function, p);
-          pthread_barrier_wait(&block_barrier);
-        }
-    });
-  for (auto &each : t) each.join();
+  static std::map<int, Team *> teams;
+  grid = g, team = teams[g.threads];
+  if (!team) team = teams[g.threads] = new Team(g.threads);
+  team->kernel = k, team->parameters = p;
+  team->launch.wait(team->turn);
+  team->launch.wait(team->turn);
   return nullptr;
 }
 inline int thread() { return current; }
 inline Copies &copies() { static thread_local Copies c; return c; }
-inline void barrier_at(int) { pthread_barrier_wait(&block_barrier); }
-inline void meet_warp() { pthread_barrier_wait(&warp_barriers[current >> 5]); }
+inline void barrier_at(int) { team->block.wait(block_turn); }
+inline void meet_warp() { team->warps[current >> 5].wait(warp_turn); }
 #endif
 
 inline unsigned shuffle(unsigned v, int from) {
