@@ -236,3 +236,53 @@ func TestWorkerCopies(t *testing.T) {
 		t.Error("the copies were kept")
 	}
 }
+
+// An evaluation begins by giving up the rows that were copied together, but those of who computes; the next batch copies its own anew.
+func TestEvaluationsGiveCopiesUp(t *testing.T) {
+	c := config()
+	c.Training.EvalEvery = 1
+	call := &trainCall{r: started(t, c), yield: func(Event, error) bool { return true }}
+	work := call.r.work()
+	call.steps = work.Steps()
+	_, _, err := call.open(t.Context())
+	t.Cleanup(func() { call.updater.close(call.r) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := call.r
+	_, mem, err := r.trainingConfig(t.Context(), work, call.updater, &call.clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mem.close()
+	w := call.updater.workers[0]
+	b := &sampling.Batch{ID: sampling.ID{Phase: "train", Of: 1}}
+	if err := r.newSampler().Sample(b, b.ID.Key(1), sampling.Cut(sampling.Order(r.data.ds.Train, 1, 0), 50, 1, 0, 0)); err != nil {
+		t.Fatal(err)
+	}
+	gradient := func() []float32 {
+		grad := make([]float32, len(r.params))
+		if _, err := w.Gradient(grad, r.params, b, actors.Rows{}, b.ID.Key(1)); err != nil {
+			t.Fatal(err)
+		}
+		return grad
+	}
+	w.Tune(1, true)
+	want := gradient()
+	for computes, rows := range map[bool]int{true: len(b.Inputs()), false: 0} {
+		gradient()
+		if computes {
+			w.computing.Lock()
+		}
+		err := call.endEpoch(t.Context(), 0)
+		if computes {
+			w.computing.Unlock()
+		}
+		if err != nil || w.gatherer.Rows() != rows {
+			t.Errorf("it computes: %v; after an evaluation %d rows are copied, want %d; %v", computes, w.gatherer.Rows(), rows, err)
+		}
+	}
+	if !slices.Equal(gradient(), want) {
+		t.Error("other bits")
+	}
+}

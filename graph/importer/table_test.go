@@ -124,6 +124,7 @@ func TestTablesAsPeopleWriteThem(t *testing.T) {
 		"JSON, nested":                      {"e.jsonl", `{"src":{"id":1},"dst":2}`, Options{}, nil, `"src" is an object`},
 		"rows of several lengths":           {"e.csv", "src,dst\n0,5\n1,2,3\n", Options{}, nil, "line 3: 3 columns"},
 		"nodes by number":                   {"e.csv", "0,5\n5,7\n", Options{NumNodes: 9}, plain, ""},
+		"nodes by number, floats":           {"e.csv", "0,5\n5.0,7\n", Options{NumNodes: 9}, nil, `line 2: "5.0" is not a node id; write it as 5 (`},
 		"nodes by number, and a text":       {"e.csv", "0,5\nx,7\n", Options{NumNodes: 9}, nil, `line 2: "x" is not a node id`},
 	} {
 		dst := filepath.Join(t.TempDir(), "store")
