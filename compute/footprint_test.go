@@ -77,7 +77,27 @@ func TestFootprints(t *testing.T) {
 				}
 				r := inference{core: newCore[float32](m, x, false), ctx: t.Context(), params: params, chunk: 500, edges: ds.EdgeFeatures, values: ds.NodeFeatures, global: true}
 				defer r.close()
+				sends := spec.JumpingKnowledge != "" // its second layer is no narrower than what it reads
 				r.sized = func(l int, took InferenceSize) {
+					lies := 4 * int64(len(r.out.Data))
+					if l == len(r.layers)-1 && !spec.head() {
+						lies *= 2 // in the order of all, too
+					}
+					for _, kept := range r.kept {
+						lies += 4 * int64(len(kept.Data))
+					}
+					if !r.global {
+						lies += int64(len(r.values.Data))
+					}
+					for i, bytes := range took.Sent {
+						lies, sends = lies+bytes, true
+						if r := float64(sizes[l].Sent[i]) / float64(bytes); r < 0.95 || r > 1.05 {
+							t.Errorf("layer %d: a trial says that %d bytes are sent, and %d are", l, sizes[l].Sent[i], bytes)
+						}
+					}
+					if took.Whole < lies {
+						t.Errorf("layer %d: %d bytes, and matrices of %d lie there", l, took.Whole, lies)
+					}
 					n := float64(m.nodes)
 					asked := r.tape.asked(1, 0)
 					got := float64(took.Whole) + took.Row*n - float64(asked+asked/settleRoom) + float64(r.tape.held())
@@ -88,6 +108,9 @@ func TestFootprints(t *testing.T) {
 				}
 				if _, err := r.run(ds, all, nil); err != nil {
 					t.Fatal(err)
+				}
+				if !sends {
+					t.Error("no layer says what it sends")
 				}
 			})
 		}

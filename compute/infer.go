@@ -148,7 +148,7 @@ func (r *inference) begin(l int, b *graph.Block) (*Context[float32], error) {
 }
 
 // collectsFrom is of how many bytes a layer's outputs are for what the layer left behind to be collected before the next one: matrices of both
-// would else lie side by side. That takes a small part of the time that computing so many takes, and saves the collector's beginning by itself.
+// would else lie side by side. Where layers are wide it takes an eighth of the time, for an eighth of the memory.
 const collectsFrom = 4 << 20
 
 // layer computes layer l for the nodes of dst from r.values, those of src, and
