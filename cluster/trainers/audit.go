@@ -258,6 +258,10 @@ func (a *auditor) settledAt(ctx context.Context, node string) error {
 		case err == nil:
 			return fmt.Errorf("trainers: node %s ended before the audits of what it sampled had come back", node)
 		}
+		// One that has died makes no sum here that would fail.
+		if _, err := a.o.Member.Suspect(ctx, []string{node}); err != nil {
+			return err
+		}
 		if !sleep(ctx, again) {
 			return fmt.Errorf("trainers: node %s: %w", node, err)
 		}

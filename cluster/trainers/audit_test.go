@@ -438,6 +438,25 @@ func TestSettle(t *testing.T) {
 	_ = ctx
 }
 
+// A node whose process has died while others wait for its audits is put out of the cluster, though
+// its lease goes on, and its group is over with it.
+func TestSettleWithTheDead(t *testing.T) {
+	store := membership.NewMemStore()
+	defer store.Close()
+	all := auditors(t, store, 0, finds(1), finds(1))
+	meet(all)
+	all[1].plane.Close()
+	ended := make(chan error)
+	go func() { ended <- all[0].Settle(within(t)) }()
+	if _, err := all[0].member.Until(within(t), func(v *membership.View) bool { return len(v.Members) == 1 }); err != nil {
+		t.Error(err)
+	}
+	meet(all[:1])
+	if err := <-ended; !errors.Is(err, errOver) {
+		t.Errorf("a group one of which has died: %v", err)
+	}
+}
+
 // A verdict is heard of by those that were there, not by those that start after it,
 // nor in another run; who went back has heard of it, and what it samples anew is audited.
 func TestVerdictIsKnown(t *testing.T) {
