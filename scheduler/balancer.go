@@ -12,8 +12,8 @@ import (
 // than after, as who has little to do waits for nobody. MoveSampler, asked at each look, would move samplers for ever. So
 //
 //   - a move must promise the more the fewer looks show it: over the newest n, worth^√(doubt/n), as means of n differ by 1/√n of what looks do;
-//   - before another is made, going back from it must seem to lose half of what it promised, or more, over all looks
-//     since. If it does not, it gained nothing, and doubt is 16 times as much: four times the gain, as a logarithm, is asked for from then on.
+//   - before another is made, going back from it must seem to lose half of what it promised, or more, over the looks
+//     since, without those that ask for the other where enough are left. If it does not, it gained nothing, and doubt is 16 times as much: four times the gain, as a logarithm, is asked for from then on.
 //
 // The zero value is ready. It is for one goroutine, and for one group of samplers.
 type Balancer struct {
@@ -29,7 +29,7 @@ type move struct {
 }
 
 const (
-	fewLooks, manyLooks = 4, 64
+	fewLooks, judging, manyLooks = 4, 12, 64
 	// leastDoubt is what a Balancer begins with and comes back to, by half in half an hour of looks each second: a gain of
 	// 2.8 is believed after 4 of them, and of 1.3 after 64.
 	leastDoubt = 128
@@ -44,15 +44,15 @@ func (b *Balancer) Move(nodes []SamplerNode, places []SamplerPlace) (to SamplerP
 	b.looks = append(b.looks[max(0, len(b.looks)-manyLooks+1):], slices.Clone(nodes))
 	b.doubt = max(leastDoubt, b.doubt*(1-fades))
 	for n := fewLooks; n <= len(b.looks); n *= 2 {
-		mean := b.mean(n)
-		to, why, ok := MoveSampler(mean, places)
+		now := mean(b.looks[len(b.looks)-n:])
+		to, why, ok := MoveSampler(now, places)
 		if !ok {
 			continue
 		}
 		i := slices.IndexFunc(places, func(p SamplerPlace) bool { return p.Sampler == to.Sampler })
-		m := &move{to.Sampler, places[i].Node, to.Node, gain(mean, places, places[i].Node, to.Node)}
+		m := &move{to.Sampler, places[i].Node, to.Node, gain(now, places, places[i].Node, to.Node)}
 		if b.trusts(m, n) {
-			if was := b.made; was != nil && gain(b.mean(len(b.looks)), places, was.to, was.from) > -was.gain/2 {
+			if was := b.made; was != nil && gain(mean(b.before(n)), places, was.to, was.from) > -was.gain/2 {
 				b.made, b.doubt = nil, 16*b.doubt
 			}
 		}
@@ -69,10 +69,19 @@ func (b *Balancer) trusts(m *move, n int) bool {
 	return m.gain >= math.Log(worth)*math.Sqrt(b.doubt/float64(n))
 }
 
-// mean returns the nodes as the newest n looks show them; a node that is not in half of them is not known.
-func (b *Balancer) mean(n int) (all []SamplerNode) {
+// before returns the looks before the newest n, as a node may have slowed down only in those; all of them if there are few
+// before, which may show no more than what had one moved.
+func (b *Balancer) before(n int) [][]SamplerNode {
+	if k := len(b.looks) - n; k >= judging {
+		return b.looks[:k]
+	}
+	return b.looks
+}
+
+// mean returns the nodes as looks show them; a node that is not in half of those is not known.
+func mean(looks [][]SamplerNode) (all []SamplerNode) {
 	in, sums := map[string]float64{}, map[string][3]float64{}
-	for _, nodes := range b.looks[len(b.looks)-n:] {
+	for _, nodes := range looks {
 		for _, x := range nodes {
 			s := sums[x.Name]
 			in[x.Name]++
@@ -80,7 +89,7 @@ func (b *Balancer) mean(n int) (all []SamplerNode) {
 		}
 	}
 	for name, k := range in {
-		if s := sums[name]; 2*k >= float64(n) {
+		if s := sums[name]; 2*k >= float64(len(looks)) {
 			all = append(all, SamplerNode{Name: name, Work: seconds(math.Exp(s[0] / k)), Cores: math.Exp(s[1] / k), Wire: seconds(s[2] / k)})
 		}
 	}

@@ -121,6 +121,31 @@ func TestBalancerMoves(t *testing.T) {
 	}
 }
 
+// A node that slows down a quarter of a minute after a sampler came to it is left like any other: the move to it was right when
+// it was made.
+func TestBalancerTurns(t *testing.T) {
+	for noise, most := range map[float64]int{0.05: 0, 0.3: 2} {
+		late := 0
+		for seed := range uint64(20) {
+			m := busy{rnd: rand.New(rand.NewPCG(seed, 20)), cores: []float64{0.125, 0.5, 0.5}, noise: noise, off: make([]float64, 3)}
+			b, places := new(Balancer), []SamplerPlace{{"p", "a"}, {"q", "a"}, {"r", "b"}, {"s", "c"}}
+			for on(places, 3)[0] > 0 {
+				m.moves(1, places, b.Move)
+			}
+			m.moves(15, places, b.Move)
+			slow := places[1].Node[0] - 'a'
+			m.cores[0], m.cores[slow] = 0.5, 0.125
+			_, last := m.moves(120, places, b.Move)
+			if got := on(places, 3); got[slow] != 0 || last >= 30 {
+				late++
+			}
+		}
+		if late > most {
+			t.Errorf("noise %g: %d of 20 did not leave the slow node within half a minute", noise, late)
+		}
+	}
+}
+
 // A move that could not be made says nothing about those that follow: it is asked for again.
 func TestBalancerAsksAgain(t *testing.T) {
 	nodes := []SamplerNode{{Name: "a", Work: time.Millisecond, Cores: 0.5}, {Name: "b", Work: time.Millisecond, Cores: 0.5}}
