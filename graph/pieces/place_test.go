@@ -1,0 +1,155 @@
+package pieces
+
+import (
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/generate"
+)
+
+// Placement that looks at edges cuts fewer than dealing does, where there are communities.
+func TestStreamCutsFewer(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(3, 0))
+	const n, blocks = 8192, 4
+	in := make([][]uint32, n)
+	for v := range n {
+		for range 10 {
+			u := r.IntN(n)
+			if r.IntN(10) > 0 {
+				u = u/blocks*blocks + v%blocks
+			}
+			in[v] = append(in[v], uint32(u))
+			in[u] = append(in[u], uint32(v))
+		}
+	}
+	g := &graph.Graph{Indptr: make([]int64, n+1)}
+	for v, row := range in {
+		g.Indices = append(g.Indices, row...)
+		g.Indptr[v+1] = int64(len(g.Indices))
+	}
+	src := create(t, &graph.Dataset{Name: "blocks", Graph: g})
+	cut := map[string]float64{}
+	for _, method := range []string{"hash", streaming, "metis"} {
+		s, err := Create(t.Context(), filepath.Join(t.TempDir(), "set"), src, Options{Method: method, Pieces: 4, Seed: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := s.Balance()
+		cut[method] = b.CutShare
+		if b.Nodes > 1.3 {
+			t.Errorf("%s: the largest piece has %.2f of the mean", method, b.Nodes)
+		}
+	}
+	if cut["hash"] < 0.7 || cut[streaming] > 0.2 || cut["metis"] > 0.15 {
+		t.Errorf("shares of edges cut: %v", cut)
+	}
+}
+
+// Whatever is added and taken, the lightest piece is the one that a search from the first finds.
+func TestLightest(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(9, 0))
+	for _, n := range []int{1, 2, 3, 5, 64, 100} {
+		l := newLightest(n)
+		for range 500 {
+			l.add(uint16(r.IntN(n)), float64(r.IntN(7)-3))
+			if got, want := int(l.lightest()), slices.Index(l.of, slices.Min(l.of)); got != want {
+				t.Fatalf("%v: the lightest of %d is %d, want %d", l.of, n, got, want)
+			}
+		}
+	}
+}
+
+// Where degrees are skewed, no piece of a stream has many more bytes than the mean.
+func TestStreamIsBalanced(t *testing.T) {
+	t.Parallel()
+	src := create(t, random(40*Border, 400_000, 6, false))
+	for _, pieces := range []int{2, 4} {
+		s, err := Create(t.Context(), filepath.Join(t.TempDir(), "set"), src, Options{Method: streaming, Pieces: pieces})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b := s.Balance(); b.Bytes > 1.15 {
+			t.Errorf("the largest of %d pieces has %.2f of the mean bytes", pieces, b.Bytes)
+		}
+	}
+}
+
+// A power-law graph whose nodes are sorted by degree, hubs first: pieces by ids or hash have at most a tenth more bytes than the
+// mean, though some have several times its nodes. Streams of nodes are not as good here (1.11).
+func TestBalanceOfSortedRMAT(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a graph of 4 million edges, cut twice")
+	}
+	ds, err := generate.RMAT(t.Context(), generate.RMATOptions{Scale: 17, Edges: 2_000_000, Classes: 4, FeatureDim: 64, Seed: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	src := create(t, byDegree(ds))
+	for _, method := range []string{"contiguous", "hash"} {
+		s, err := Create(t.Context(), filepath.Join(t.TempDir(), "set"), src, Options{Method: method, Pieces: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := s.Balance()
+		t.Logf("%s: the largest piece has %.2f of the mean's nodes, %.2f of its edges, %.3f of its bytes", method, b.Nodes, b.Edges, b.Bytes)
+		if b.Bytes > 1.1 {
+			t.Errorf("%s: the largest piece has %.3f of the mean bytes", method, b.Bytes)
+		}
+		if method == "contiguous" && b.Nodes < 1.5 {
+			t.Errorf("by ids the largest piece has %.2f of the mean's nodes: its edges do not count", b.Nodes)
+		}
+	}
+}
+
+// byDegree returns a graph with ids by falling in-degree.
+func byDegree(ds *graph.Dataset) *graph.Dataset {
+	g, n := ds.Graph, ds.Graph.NumNodes()
+	old, id := make([]uint32, n), make([]uint32, n)
+	for v := range old {
+		old[v] = uint32(v)
+	}
+	slices.SortStableFunc(old, func(a, b uint32) int {
+		return int(g.Indptr[b+1] - g.Indptr[b] - g.Indptr[a+1] + g.Indptr[a])
+	})
+	for v, u := range old {
+		id[u] = uint32(v)
+	}
+	sorted := &graph.Graph{Indptr: make([]int64, n+1), Indices: make([]uint32, 0, len(g.Indices))}
+	x := make([]float32, n*ds.NodeFeatures.Cols)
+	labels := &graph.Labels{NumClasses: ds.Labels.NumClasses}
+	for v, u := range old {
+		from := len(sorted.Indices)
+		for _, w := range g.Indices[g.Indptr[u]:g.Indptr[u+1]] {
+			sorted.Indices = append(sorted.Indices, id[w])
+		}
+		slices.Sort(sorted.Indices[from:])
+		sorted.Indptr[v+1] = int64(len(sorted.Indices))
+		labels.Class = append(labels.Class, ds.Labels.Class[u])
+	}
+	return &graph.Dataset{Name: "sorted", Graph: sorted, NodeFeatures: graph.NewFeatures(n, ds.NodeFeatures.Cols, x), Labels: labels}
+}
+
+// A border is a multiple of Border, and pieces by ids hold about as many bytes each.
+func TestBalanceByBytes(t *testing.T) {
+	t.Parallel()
+	const n = 40 * Border
+	g := &graph.Graph{Indptr: make([]int64, n+1)}
+	for v := range n { // the first nodes have most of the edges
+		for u := range 2 + 60*Border/(v+Border) {
+			g.Indices = append(g.Indices, uint32((v*7+u*6007)%n))
+		}
+		g.Indptr[v+1] = int64(len(g.Indices))
+	}
+	s, err := Create(t.Context(), filepath.Join(t.TempDir(), "set"), create(t, &graph.Dataset{Graph: g}), Options{Method: "contiguous", Pieces: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b := s.Balance(); b.Bytes > 1.15 || b.Nodes < 1.3 {
+		t.Errorf("the largest piece has %.2f of the mean bytes and %.2f of the nodes", b.Bytes, b.Nodes)
+	}
+}
