@@ -97,7 +97,7 @@ func attentionShapes(quick bool) []attentionShape {
 	for _, heads := range []int{1, 2, 3, 4, 8, 16} {
 		for _, cols := range []int{1, 7, 8, 19, 33} {
 			for k := range 12 { // with edges only if not dynamic
-				if quick && (heads == 16 || cols > 8 || cols == 1) {
+				if quick && (heads == 16 || cols > 8 || cols == 1 || raced && (heads == 2 || heads == 3 || cols == 8)) {
 					continue
 				}
 				all = append(all, attentionShape{heads, cols, k >= 8, k%2 > 0, k >= 4 && k < 8, k%4 > 1})

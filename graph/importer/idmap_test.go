@@ -3,9 +3,11 @@ package importer
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -69,16 +71,9 @@ func TestIDMap(t *testing.T) {
 		if m.len() != len(want) {
 			t.Fatalf("seed %d: %d ids, want %d", seed, m.len(), len(want))
 		}
-		var sorted []string
-		var ids []int64
-		for id := range want {
-			ids, sorted = append(ids, id), append(sorted, fmt.Sprint(id))
-		}
+		ids := slices.Collect(maps.Keys(want))
 		if slices.Sort(ids); texts {
-			slices.Sort(sorted)
-			slices.SortFunc(ids, func(a, b int64) int {
-				return slices.Index(sorted, fmt.Sprint(a)) - slices.Index(sorted, fmt.Sprint(b))
-			})
+			slices.SortFunc(ids, func(a, b int64) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 		}
 		names, renumber := m.sorted()
 		m.frozen = true
