@@ -126,6 +126,8 @@ func (n *Node) drainOne(ctx context.Context, node, who string) error {
 		return fmt.Errorf("cluster: the cluster has no node %.64q", node)
 	case trains(m) && !slices.ContainsFunc(v.Members, func(o membership.Info) bool { return o.Node != m.Node && !o.Drains() && trains(o) }):
 		return fmt.Errorf("cluster: %s is the last that trains: nobody would take over; interrupt it to end the run", node)
+	case shard.KindOf(&m) == shard.PartKind && !slices.ContainsFunc(v.Members, func(o membership.Info) bool { return o.Node != m.Node && holdsRows(o) && !o.Drains() }):
+		return fmt.Errorf("cluster: %s is the last that holds pieces: nobody would take them; start another node before, or interrupt it to end the run", node)
 	case m.Samples && slices.ContainsFunc(v.Members, needsSamplers) && !slices.ContainsFunc(v.Members, func(o membership.Info) bool { return o.Node != m.Node && o.Samples && !o.Drains() }):
 		return fmt.Errorf("cluster: %s is the last that samples, and trainers need one; start another with --roles sampler before, or interrupt it: they wait for one then", node)
 	case len(m.Shards) > 0 && slices.ContainsFunc(v.Members, func(o membership.Info) bool { return trains(o) && !o.Drains() }) &&

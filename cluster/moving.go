@@ -58,6 +58,9 @@ func (n *Node) moved() moved {
 	if t != nil {
 		m.micros = t.Made()
 	}
+	if n.computing.Load() { // a step over pieces shows nothing for as long as it takes, and others need it
+		m.micros = time.Now().UnixNano()
+	}
 	if f != nil {
 		m.held = f.Held()
 		m.taken, m.given = f.Moves()

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gnnactor/gnnactor/cluster/control"
@@ -84,6 +85,8 @@ type Node struct {
 	draining chan struct{} // closed by the first Drain
 
 	drains chan struct{} // has room for the drain that the coordinator is about
+
+	computing atomic.Bool // over pieces, with others
 }
 
 // Home returns the identity of a node's directory, which it makes if need be: a

@@ -236,6 +236,28 @@ func TestDrainLastSampler(t *testing.T) {
 	<-b.Draining()
 }
 
+// The last node that holds pieces does not drain; as soon as another is there to take them, it does.
+func TestDrainLastPieces(t *testing.T) {
+	s := serve(t)
+	a, b := enter(t, options(s, "a", t.TempDir())), enter(t, options(s, "b", t.TempDir()))
+	holds := func(n *Node) {
+		t.Helper()
+		if err := n.Member.Announce(within(t), func(i *membership.Info) { i.Kinds = []string{shard.PartKind} }); err != nil {
+			t.Fatal(err)
+		}
+		await(t, a, "a node of pieces", func(v *membership.View) bool { m, _ := v.Member(n.Plane.Node()); return holdsRows(m) })
+	}
+	holds(b)
+	if err := a.drainOne(within(t), "b", "a test"); err == nil || !strings.Contains(err.Error(), "b is the last that holds pieces") {
+		t.Errorf("the last that holds pieces: %v", err)
+	}
+	holds(a)
+	if err := a.drainOne(within(t), "b", "a test"); err != nil {
+		t.Error(err)
+	}
+	<-b.Draining()
+}
+
 // The last node that holds rows does not drain while somebody trains; as soon as another is there to take them, it does.
 func TestDrainLastHolder(t *testing.T) {
 	s := serve(t)

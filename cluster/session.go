@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"iter"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -262,22 +263,34 @@ func (s *Session) Spreads() bool { return s.spreads }
 // Compute calls do with the run's settings and this node's pieces, for OpenDivided, until all nodes have done the same. When one is lost, which
 // ends what do computes by an error, it is waited for until all pieces are somewhere again, and do is called again: what it made is to be
 // overwritten or gone on with, checkpoints by settings that resume; so are a node's that is started again, whatever its settings say. A node without pieces waits for the others, or, once it is to drain, ends with ErrDrained.
-func (s *Session) Compute(ctx context.Context, do func(cfg runtime.Config) error) error {
+//
+// Training goes on when ctx ends, or the node is to drain, until others have its pieces and take them over between two steps; where nobody is there to
+// take them it ends with training.ErrLast. do gets the context that it is to compute under.
+func (s *Session) Compute(ctx context.Context, do func(ctx context.Context, cfg runtime.Config) error) error {
+	if !s.o.Infers {
+		var stop func()
+		ctx, stop = s.untilLast(s.ctx)
+		defer stop()
+	}
 	for told := map[string]time.Time{}; ; {
 		agree, stop := s.untilOver(ctx)
 		spread, err := s.features.parts.Spread(agree)
 		over := context.Cause(agree)
 		stop()
-		if err != nil && runOver(over) {
+		switch {
+		case err != nil && runOver(over):
 			return over
-		}
-		if err != nil {
+		case errors.Is(err, training.ErrDrained):
+			return ErrDrained
+		case err != nil:
 			return err
 		}
 		if cfg := s.Config(); len(spread.Mine()) > 0 {
 			cfg.Cluster.Spread = spread
 			cfg.Checkpoint.Resume = cfg.Checkpoint.Resume || spread.Begun() && cfg.Checkpoint.Dir != ""
-			err = do(cfg)
+			s.node.computing.Store(true)
+			err = do(ctx, cfg)
+			s.node.computing.Store(false)
 		}
 		if err == nil {
 			err = s.computed(ctx, spread)
@@ -321,6 +334,21 @@ func (s *Session) computed(ctx context.Context, spread *parts.Spread) error {
 		return cause
 	}
 	return err
+}
+
+// untilLast returns a context that ends with training.ErrLast once this node drains and nobody is there to take its pieces, and stop, which ends it.
+func (s *Session) untilLast(ctx context.Context) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		if _, err := s.node.Member.Until(ctx, s.features.keeper.Last); err == nil {
+			cancel(fmt.Errorf("%w: %w: no other node is there that could hold the pieces of this one", context.Canceled, training.ErrLast))
+		}
+	})
+	return ctx, func() {
+		cancel(nil)
+		watch.Wait()
+	}
 }
 
 // Config returns the run's settings, with this node's part in it.

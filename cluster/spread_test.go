@@ -33,6 +33,8 @@ type spread struct {
 func (s *spread) Mine() []int              { return s.mine }
 func (s *spread) Piece(i int) *store.Piece { return s.open[i] }
 func (s *spread) Better() bool             { return false }
+func (s *spread) Keep([]byte)              {}
+func (s *spread) Kept() []byte             { return nil }
 
 // result is what one node has of a training, and of inference with what was learnt.
 type result struct {

@@ -18,122 +18,218 @@ import (
 	"github.com/gnnactor/gnnactor/training"
 )
 
-// A node that comes while two others train takes its pieces at the border of the next step, once: all go on from what was kept there, each
-// step is made once, to the bits of one process, though the store fails now and then. Where nothing is kept no piece moves, as training would begin anew.
-func TestSpreadMoves(t *testing.T) {
-	cfg := spreadConfig(dividedBlocks(t, blocks(t), "contiguous", 3), "gin")
-	cfg.Training.Epochs, cfg.Training.Optimizer = 7, "adam"
-	want, err := computeSet(t.Context(), cfg, "")
-	if err != nil {
+// movers are nodes that train over a set of three pieces while some come or drain.
+type movers struct {
+	t     *testing.T
+	ctx   context.Context // of all, when one fails
+	stop  context.CancelCauseFunc
+	store membership.Store
+	cfg   runtime.Config
+	want  result // of one process
+	nodes []*node
+	held  []*parts.Parts
+
+	all     sync.WaitGroup
+	trained [][]int // epochs, by node
+	spreads []int   // how often each agreed
+}
+
+// startMovers is trains alone, and readies what nodes train.
+func startMovers(t *testing.T) *movers {
+	m := &movers{t: t, cfg: spreadConfig(dividedBlocks(t, blocks(t), "contiguous", 3), "gin"), store: &faltering{MemStore: membership.NewMemStore()}}
+	m.cfg.Training.Epochs, m.cfg.Training.Optimizer = 7, "adam"
+	var err error
+	if m.want, err = computeSet(t.Context(), m.cfg, ""); err != nil {
 		t.Fatal(err)
 	}
-	for _, keeps := range []bool{true, false} {
-		s := &faltering{MemStore: membership.NewMemStore()}
-		var nodes []*node
-		var held []*parts.Parts
-		come := func(name string) {
-			dir := t.TempDir()
-			for _, f := range pieces.Files() {
-				b, err := os.ReadFile(filepath.Join(cfg.Data.Path, f))
-				if err == nil {
-					err = os.WriteFile(filepath.Join(dir, f), b, 0o644)
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-			}
-			for k := 0; k < 3 && name != "c"; k++ { // which has none
-				f := pieces.PieceName(k)
-				if err := os.CopyFS(filepath.Join(dir, f), os.DirFS(filepath.Join(cfg.Data.Path, f))); err != nil {
-					t.Fatal(err)
-				}
-			}
-			n := enter(t, s, name, 4, 2)
-			for _, other := range nodes {
-				other.plane.SetPeer(name, n.plane.Address())
-				n.plane.SetPeer(other.plane.Node(), other.plane.Address())
-			}
-			nodes, held = append(nodes, n), append(held, n.holdParts(t, dir, commonOf(t, cfg.Data.Path), 2))
+	m.ctx, m.stop = context.WithCancelCause(t.Context())
+	return m
+}
+
+// come makes a node that has the files of some pieces hold its share when least nodes are there.
+func (m *movers) come(name string, least int, has ...int) {
+	m.t.Helper()
+	dir := m.t.TempDir()
+	for _, f := range pieces.Files() {
+		b, err := os.ReadFile(filepath.Join(m.cfg.Data.Path, f))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, f), b, 0o644)
 		}
-		ctx, stop := context.WithCancelCause(t.Context()) // of all, when one fails
+		if err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	for _, k := range has {
+		f := pieces.PieceName(k)
+		if err := os.CopyFS(filepath.Join(dir, f), os.DirFS(filepath.Join(m.cfg.Data.Path, f))); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	n := enter(m.t, m.store, name, 4, least)
+	for _, other := range m.nodes {
+		other.plane.SetPeer(name, n.plane.Address())
+		n.plane.SetPeer(other.plane.Node(), other.plane.Address())
+	}
+	m.nodes, m.held = append(m.nodes, n), append(m.held, n.holdParts(m.t, dir, commonOf(m.t, m.cfg.Data.Path), least))
+	m.trained, m.spreads = append(m.trained, nil), append(m.spreads, 0)
+}
+
+// compute has a node train to its end, with checkpoints in keep or without any. each hears of epochs, moved of moves before the node agrees anew.
+func (m *movers) compute(i int, keep string, each func(s *parts.Spread, epoch int), moved func()) {
+	m.all.Go(func() {
+		for {
+			spread, err := m.held[i].Spread(m.ctx)
+			if err != nil {
+				if !errors.Is(err, training.ErrDrained) {
+					m.stop(err)
+				}
+				return
+			}
+			if m.spreads[i]++; len(spread.Mine()) > 0 {
+				cfg := m.cfg
+				cfg.Data.Path, cfg.Cluster.Spread = m.held[i].Set().Dir(), spread
+				cfg.Checkpoint.Dir, cfg.Checkpoint.Resume = keep, spread.Begun() && keep != ""
+				err = train(m.ctx, cfg, m.want.params, func(epoch int) {
+					m.trained[i] = append(m.trained[i], epoch)
+					each(spread, epoch)
+				})
+			}
+			if err == nil {
+				err = spread.Done(m.ctx)
+			}
+			if errors.Is(err, training.ErrMoves) {
+				if err = spread.Moved(m.ctx); err == nil {
+					spread.Close(nil)
+					moved()
+					continue
+				}
+			}
+			if spread.Close(err); err != nil {
+				m.stop(err)
+			}
+			return
+		}
+	})
+}
+
+// until waits for what is true of a node's view.
+func (m *movers) until(i int, is func(v *membership.View) bool) {
+	if _, err := m.nodes[i].member.Until(m.ctx, is); err != nil {
+		m.stop(err)
+	}
+}
+
+// end waits for all, and compares the epochs that they trained and how often they agreed.
+func (m *movers) end(trained [][]int, spreads []int) {
+	m.t.Helper()
+	m.all.Wait()
+	if err := context.Cause(m.ctx); err != nil {
+		m.t.Fatal(err)
+	}
+	if !slices.EqualFunc(m.trained, trained, slices.Equal) {
+		m.t.Errorf("the nodes trained the epochs %v; want %v", m.trained, trained)
+	}
+	if !slices.Equal(m.spreads, spreads) {
+		m.t.Errorf("the nodes agreed %v times; want %v", m.spreads, spreads)
+	}
+	leaveParts(m.t, m.nodes, m.held)
+	m.store.(*faltering).Close()
+}
+
+var everyEpoch = []int{0, 1, 2, 3, 4, 5, 6}
+
+// A node that comes while two others train takes its pieces at the border of the next step, once: all go on from what was kept there, in
+// a checkpoint or in memory, each step is made once, to the bits of one process, though the store fails now and then.
+func TestSpreadMoves(t *testing.T) {
+	for _, keeps := range []bool{true, false} {
+		m := startMovers(t)
 		called, arrived := make(chan struct{}), make(chan struct{})
-		const at = 2 // the epoch after which c comes
-		var all sync.WaitGroup
-		trained, spreads := make([][]int, 3), make([]int, 3)
-		compute := func(i int) {
-			n, p, keep := nodes[i], held[i], ""
+		start := func(i int) {
+			keep := ""
 			if keeps {
 				keep = t.TempDir()
 			}
-			all.Go(func() {
-				for {
-					spread, err := p.Spread(ctx)
-					if err != nil {
-						stop(err)
-						return
-					}
-					if spreads[i]++; len(spread.Mine()) > 0 {
-						cfg := cfg
-						cfg.Data.Path, cfg.Cluster.Spread = p.Set().Dir(), spread
-						cfg.Checkpoint.Dir, cfg.Checkpoint.Resume = keep, spread.Begun() && keeps
-						err = train(ctx, cfg, want.params, func(epoch int) {
-							if trained[i] = append(trained[i], epoch); epoch != at || i != 0 {
-								return
-							}
-							close(called)
-							<-arrived
-							for {
-								_, changed := n.member.View()
-								if spread.Better() || n.member.Wait(ctx, changed, 0) != nil {
-									return
-								}
-							}
-						})
-					}
-					if err == nil {
-						err = spread.Done(ctx)
-					}
-					if errors.Is(err, training.ErrMoves) {
-						if err = spread.Moved(ctx); err == nil {
-							spread.Close(nil)
-							continue
-						}
-					}
-					if spread.Close(err); err != nil {
-						stop(err)
-					}
+			m.compute(i, keep, func(s *parts.Spread, epoch int) {
+				if i != 0 || epoch != 2 {
 					return
 				}
-			})
+				close(called)
+				<-arrived
+				m.until(i, func(*membership.View) bool { return s.Better() })
+			}, func() {})
 		}
-		come("a")
-		come("b")
-		compute(0)
-		compute(1)
+		m.come("a", 2, 0, 1, 2)
+		m.come("b", 2, 0, 1, 2)
+		start(0)
+		start(1)
 		select {
 		case <-called:
-		case <-ctx.Done():
-			t.Fatal(context.Cause(ctx))
+		case <-m.ctx.Done():
+			t.Fatal(context.Cause(m.ctx))
 		}
-		come("c")
-		compute(2)
+		m.come("c", 2) // which has none
+		start(2)
 		close(arrived)
-		all.Wait()
-		if err := context.Cause(ctx); err != nil {
-			t.Fatal(err)
+		m.all.Wait()
+		m.spreads[2] = 2 // it may come before or after the others agree
+		m.end([][]int{everyEpoch, everyEpoch, {4, 5, 6}}, []int{2, 2, 2})
+	}
+}
+
+// A node that drains while it trains with two others computes on until those have its piece, which they take over at the border of a step: nobody stops, each step
+// is made once, to the bits of one process, and the node ends, also where it has heard of nothing before the others are done.
+func TestSpreadDrains(t *testing.T) {
+	for _, keeps := range []bool{true, false} {
+		for _, late := range []bool{false, true} {
+			m := startMovers(t)
+			for i, name := range []string{"a", "b", "c"} {
+				m.come(name, 3, i)
+			}
+			drained := make(chan struct{})
+			for i := range m.nodes {
+				keep := ""
+				if keeps {
+					keep = t.TempDir()
+				}
+				m.compute(i, keep, func(s *parts.Spread, epoch int) {
+					if i != 0 || epoch != 2 {
+						return
+					}
+					close(drained)
+					m.until(i, func(*membership.View) bool { return s.Better() })
+				}, func() {
+					switch {
+					case i != 2:
+					case late:
+						m.until(i, func(*membership.View) bool {
+							b, _ := m.nodes[i].member.Value("spread")
+							return strings.Contains(string(b), `"done":true`)
+						})
+					default: // as a node says once others have all that it held
+						m.until(i, func(v *membership.View) bool { me, _ := v.Member("c"); return me.Drain })
+					}
+				})
+			}
+			m.all.Go(func() {
+				select {
+				case <-drained:
+				case <-m.ctx.Done():
+					return
+				}
+				err := m.held[2].Keeper().Drain(m.ctx)
+				if err == nil && !late {
+					err = m.nodes[2].member.Announce(m.ctx, func(i *membership.Info) { i.Drain = true })
+				}
+				if err != nil {
+					m.stop(err)
+				}
+			})
+			times := []int{2, 2, 1}
+			if late {
+				times[2] = 2 // the second has nothing for it
+			}
+			m.end([][]int{everyEpoch, everyEpoch, everyEpoch[:4]}, times)
 		}
-		every, rest, times := []int{0, 1, 2, 3, 4, 5, 6}, []int{4, 5, 6}, []int{2, 2, 2}
-		if !keeps {
-			rest, times = nil, []int{1, 1, 1}
-		}
-		if !slices.Equal(trained[0], every) || !slices.Equal(trained[1], every) || !slices.Equal(trained[2], rest) {
-			t.Errorf("the nodes trained the epochs %v; want %v twice, and %v", trained, every, rest)
-		}
-		if spreads[2] = times[2]; !slices.Equal(spreads, times) { // it may come before or after the others agree
-			t.Errorf("the nodes agreed %v times; want %v", spreads, times)
-		}
-		leaveParts(t, nodes, held)
-		s.Close()
 	}
 }
 

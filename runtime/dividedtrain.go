@@ -113,8 +113,7 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 			return fmt.Errorf("%s: %w", sampling.ID{Phase: "train", Epoch: epoch}, err)
 		}
 		u.Observe(grads[0])
-		// What nodes go on with elsewhere is what one of them has kept.
-		better := c.Cluster.Spread != nil && c.Checkpoint.Dir != "" && c.Cluster.Spread.Better()
+		better := c.Cluster.Spread != nil && c.Cluster.Spread.Better()
 		grad, sum, moves, err := trainer.Sum(ctx, grads, stats, better)
 		if err != nil {
 			return fmt.Errorf("%s: %w", sampling.ID{Phase: "train", Epoch: epoch}, err)
@@ -139,6 +138,13 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 			}
 		}
 		if moves && epoch+1 < c.Training.Epochs {
+			if c.Checkpoint.Dir == "" {
+				b, err := d.encode(state, u)
+				if err != nil {
+					return err
+				}
+				c.Cluster.Spread.Keep(b)
+			}
 			return fmt.Errorf("%w after %s", training.ErrMoves, sampling.ID{Phase: "train", Epoch: epoch})
 		}
 	}
@@ -164,12 +170,36 @@ func (d *Divided) identify() Identity {
 	}
 }
 
-// resume returns the state that training goes on from, to which it sets u: that of the newest checkpoint, or of a run that begins.
+// encode returns what state makes of a state that u is at.
+func (d *Divided) encode(state *checkpoint, u *updater) ([]byte, error) {
+	var b bytes.Buffer
+	state.params, state.m, state.v = u.params, u.m, u.v
+	err := state.write(&b, d.model.Layout())
+	return b.Bytes(), err
+}
+
+// decode returns the state that encode wrote, of id, and sets u to it.
+func (d *Divided) decode(b []byte, id Identity, u *updater) (*checkpoint, error) {
+	state, err := (&expected{d.model.Layout(), id, 1, d.cfg.Checkpoint.AllowOtherKernels}).state(b)
+	if err != nil {
+		return nil, err
+	}
+	state.Identity = id
+	u.restore(state)
+	d.resumed = int(state.Step)
+	return state, nil
+}
+
+// resume returns the state that training goes on from, to which it sets u: that of the newest checkpoint, what was kept when pieces moved, or of
+// a run that begins.
 func (d *Divided) resume(u *updater) (*checkpoint, error) {
 	id, c := d.identify(), &d.cfg.Checkpoint
 	d.resumed = 0
 	fresh := &checkpoint{Identity: id}
 	if c.Dir == "" {
+		if spread := d.cfg.Cluster.Spread; spread != nil && spread.Kept() != nil {
+			return d.decode(spread.Kept(), id, u)
+		}
 		return fresh, nil
 	}
 	if !c.Resume {
@@ -196,14 +226,13 @@ func (d *Divided) resume(u *updater) (*checkpoint, error) {
 // catchUp has all nodes go on from the newest state that one of them has, which sends it to the others: nodes that are new, or were
 // killed before they had kept a step that others had.
 func (d *Divided) catchUp(ctx context.Context, ex compute.Exchange, places compute.Places, here int, state *checkpoint, u *updater) (*checkpoint, error) {
-	var mine bytes.Buffer
-	state.params, state.m, state.v = u.params, u.m, u.v
-	if err := state.write(&mine, d.model.Layout()); err != nil {
+	mine, err := d.encode(state, u)
+	if err != nil {
 		return nil, err
 	}
 	const part = 1 << 16 // of numbers, which float32 has exactly
 	said, err := places.Share(ctx, ex, "steps", here, func(int) ([]float32, error) {
-		return []float32{float32(state.Step / part), float32(state.Step % part), float32(mine.Len() / part), float32(mine.Len() % part)}, nil
+		return []float32{float32(state.Step / part), float32(state.Step % part), float32(len(mine) / part), float32(len(mine) % part)}, nil
 	}, func(int) int { return 4 })
 	if err != nil {
 		return nil, err
@@ -227,7 +256,7 @@ func (d *Divided) catchUp(ctx context.Context, ex compute.Exchange, places compu
 		if piece != from {
 			return nil, nil
 		}
-		copy(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), 4*len(words)), mine.Bytes())
+		copy(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), 4*len(words)), mine)
 		return words, nil
 	}, func(piece int) int {
 		if piece != from {
@@ -238,15 +267,7 @@ func (d *Divided) catchUp(ctx context.Context, ex compute.Exchange, places compu
 	if err != nil || state.Step == newest {
 		return state, err
 	}
-	id := state.Identity
-	b := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(said[from]))), size)
-	if state, err = (&expected{d.model.Layout(), id, 1, d.cfg.Checkpoint.AllowOtherKernels}).state(b); err != nil {
-		return nil, err
-	}
-	state.Identity = id
-	u.restore(state)
-	d.resumed = int(state.Step)
-	return state, nil
+	return d.decode(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(said[from]))), size), state.Identity, u)
 }
 
 // stepped books an epoch that is one step.

@@ -27,7 +27,7 @@ type Parts interface {
 	Column(ctx context.Context, what string) ([][]byte, error)
 }
 
-// ErrMoves is wrapped by what ends training between two steps, for all nodes alike, where pieces are computed more evenly by other nodes from there on.
+// ErrMoves is wrapped by what ends training between two steps, for all nodes alike, where pieces are computed by other nodes from there on.
 var ErrMoves = errors.New("training: pieces move to other nodes")
 
 // Spread says which pieces of a partition set this process computes, where the others are computed elsewhere, and carries
@@ -37,7 +37,12 @@ type Spread interface {
 	Mine() []int
 	// Piece is one of them; its owner closes it.
 	Piece(i int) *store.Piece
-	// Better reports whether nodes could compute pieces more evenly than they do: who trains asks between two steps.
+	// Better reports whether pieces are to be computed by other nodes, which have them: more evenly, or as one that computes some is on its way
+	// out. Who trains asks between two steps.
 	Better() bool
+	// Keep takes what training goes on from when pieces have moved, where no checkpoint has it; Kept is what it took last, of an earlier Spread,
+	// too; nil: nothing.
+	Keep(state []byte)
+	Kept() []byte
 	compute.Exchange
 }

@@ -62,6 +62,7 @@ type Parts struct {
 	open    map[int]*store.Piece
 	drawers *sampling.Drawers
 	drawn   string // what drawers draw: spec and seed
+	kept    []byte // Spread.Keep's
 }
 
 // ErrOver: the node is leaving.

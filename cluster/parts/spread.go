@@ -25,14 +25,19 @@ type agreement struct {
 	Done   bool             `json:"done,omitempty"`
 }
 
-// gone returns a node of the agreement that is no member any more, or has come anew; "": none.
+// gone returns a node of the agreement that is no member any more, or has come anew; "": none. One that drains computes until others have its pieces.
 func (a *agreement) gone(v *membership.View) string {
 	for _, node := range a.Nodes {
-		if m, ok := v.Member(node); !ok || m.Epoch != a.Epochs[node] || m.Drains() {
+		if m, ok := v.Member(node); !ok || m.Epoch != a.Epochs[node] {
 			return node
 		}
 	}
 	return ""
+}
+
+// drains reports whether a node of the agreement is on its way out.
+func (a *agreement) drains(v *membership.View) bool {
+	return slices.ContainsFunc(a.Nodes, func(node string) bool { m, _ := v.Member(node); return m.Drains() })
 }
 
 // Spread is what this node has of pieces that several nodes compute together. It implements training.Spread.
@@ -58,8 +63,8 @@ func (s *Spread) Begun() bool { return s.agreed.Begun }
 // other one, so what is told of once is told of once of them.
 func (s *Spread) Nodes() string { return fmt.Sprint(s.agreed.Nodes, s.agreed.Epochs) }
 
-// Better implements training.Spread: where pieces lie now, nodes have a more even number of them each. As each time the sum of
-// squares is less, pieces move only so often before a node comes or goes.
+// Better implements training.Spread: where pieces lie now, nodes have a more even number of them each, or none of them drains. As each time the sum of
+// squares is less, or nodes that drain are fewer, pieces move only so often before a node comes or goes.
 func (s *Spread) Better() bool {
 	v, _ := s.p.o.Member.View()
 	if v == s.looked { // every step asks
@@ -67,8 +72,22 @@ func (s *Spread) Better() bool {
 	}
 	s.looked = v
 	now, ok := s.p.placed(v)
-	s.better = ok && now.unevenness() < s.agreed.unevenness() && s.p.keeper.Dealt(v)
+	s.better = ok && (s.agreed.drains(v) || now.unevenness() < s.agreed.unevenness()) && s.p.keeper.Dealt(v)
 	return s.better
+}
+
+// Keep implements training.Spread.
+func (s *Spread) Keep(state []byte) {
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
+	s.p.kept = state
+}
+
+// Kept implements training.Spread.
+func (s *Spread) Kept() []byte {
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
+	return s.p.kept
 }
 
 func (a *agreement) unevenness() (sum int) {
@@ -96,18 +115,23 @@ func (p *Parts) agreed() (a agreement, revision int64, err error) {
 
 // Spread agrees with the other nodes on who computes which piece, by where they lie once all are somewhere, and
 // opens the exchange between them. It fails what is computed as soon as one of them is gone: by an error that
-// wraps ErrLost. The caller must Close.
+// wraps ErrLost. A node that computed before has nothing to compute when all are done, or, once it drains and others have all that it held, ends with
+// training.ErrDrained. The caller must Close.
 func (p *Parts) Spread(ctx context.Context) (*Spread, error) {
 	ctx, end := p.within(ctx)
 	defer end()
 	for {
 		v, changed := p.o.Member.View()
+		if me, in := v.Member(p.o.Plane.Node()); in && me.Drain && len(me.Shards) == 0 {
+			return nil, fmt.Errorf("parts: %w", training.ErrDrained)
+		}
 		a, revision, err := p.agreed()
 		if err != nil {
 			return nil, err
 		}
-		unfinished := a.Data == p.o.Set.Fingerprint() && len(a.Nodes) == len(p.o.Set.Pieces()) && !a.Done
-		if unfinished && a.gone(v) == "" && revision != p.spreads.Load() {
+		mine := a.Data == p.o.Set.Fingerprint() && len(a.Nodes) == len(p.o.Set.Pieces())
+		unfinished := mine && !a.Done
+		if before := p.spreads.Load(); revision != before && (unfinished && a.gone(v) == "" || mine && a.Done && before != 0) {
 			p.spreads.Store(revision)
 			return p.spread(a, revision)
 		}
@@ -237,7 +261,7 @@ func (s *Spread) Done(ctx context.Context) error {
 		}
 		lost := s.agreed.gone(v)
 		switch {
-		case revision != s.revision && a.Done: // whoever knew first may have left
+		case a.Done: // whoever knew first may have left
 			return nil
 		case lost != "":
 			return &Lost{Node: lost, Err: fmt.Errorf("node %s left, or was started anew, before all were done", lost)}

@@ -257,7 +257,7 @@ func (k *Keeper) Drain(ctx context.Context) error {
 	for {
 		v, err := k.o.Member.Until(ctx, func(v *membership.View) bool {
 			me, in := v.Member(self)
-			return !in || me.Yield && (len(me.Shards) == 0 || len(keepers(v)) == 0)
+			return !in || me.Yield && len(me.Shards) == 0 || k.Last(v)
 		})
 		if err != nil {
 			return fmt.Errorf("shard: drain: %w", err)
@@ -272,6 +272,12 @@ func (k *Keeper) Drain(ctx context.Context) error {
 			return fmt.Errorf("shard: drain: %w", err)
 		}
 	}
+}
+
+// Last reports whether this node yields what it holds, and nobody is there to take it.
+func (k *Keeper) Last(v *membership.View) bool {
+	me, in := v.Member(k.o.Plane.Node())
+	return in && me.Yield && len(keepers(v)) == 0
 }
 
 // Close ends the holding; the shards' other holders go on.

@@ -40,14 +40,16 @@ func addScratchFlag(cmd *cobra.Command, scratch *string) {
 // overPieces computes the outputs of all nodes of the partition set cfg.Data.Path, with the other nodes if c names a cluster, and has use take those
 // of the pieces here; ready, unless nil, is asked before.
 func (c *clusterFlags) overPieces(cmd *cobra.Command, a *app, cfg runtime.Config, config *configFlags, scratch string, ready func(d *runtime.Divided) error, use func(d *runtime.Divided, o *runtime.Outputs) error) (err error) {
-	compute := func(cfg runtime.Config) error { return a.computePieces(cmd.Context(), cfg, scratch, ready, use) }
+	compute := func(ctx context.Context, cfg runtime.Config) error {
+		return a.computePieces(ctx, cfg, scratch, ready, use)
+	}
 	c.infers = true
 	p, err := c.enter(cmd, a, &cfg, config.given)
 	if err != nil {
 		return err
 	}
 	if p == nil {
-		err = compute(cfg)
+		err = compute(cmd.Context(), cfg)
 	} else {
 		defer func() { err = p.Leave(err) }()
 		err = p.Compute(cmd.Context(), compute)
@@ -253,7 +255,7 @@ func writePieces(out string, n int, o *runtime.Outputs) (err error) {
 }
 
 // trainDivided trains on global batches over the partition set cfg.Data.Path.
-func (c *trainCommand) trainDivided(cmd *cobra.Command, cfg runtime.Config) (err error) {
+func (c *trainCommand) trainDivided(ctx context.Context, cmd *cobra.Command, cfg runtime.Config) (err error) {
 	var unread []string
 	for _, flag := range []string{"plot", "metrics", "tensorboard", "baseline", "trace", "steps", "eval-every", "patience", "keep"} {
 		if cmd.Flags().Changed(flag) {
@@ -263,7 +265,6 @@ func (c *trainCommand) trainDivided(cmd *cobra.Command, cfg runtime.Config) (err
 	if unread != nil {
 		return usagef("%s: global batches over a partition set do not have that; leave it out, or train on the store that the set was made of", strings.Join(unread, ", "))
 	}
-	ctx := cmd.Context()
 	d, err := runtime.OpenDivided(ctx, cfg)
 	if err != nil {
 		return err

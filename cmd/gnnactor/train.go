@@ -151,7 +151,7 @@ func (c *trainCommand) runNode(cmd *cobra.Command) (err error) {
 		return err
 	}
 	if cfg.Sampling.Sampler == "full" && pieces.IsSet(cfg.Data.Path) && len(c.cluster.store) == 0 {
-		return c.trainDivided(cmd, cfg)
+		return c.trainDivided(cmd.Context(), cmd, cfg)
 	}
 	if c.plot != "" {
 		cfg.Execution.Spans = plotSpans
@@ -179,7 +179,7 @@ func (c *trainCommand) runNode(cmd *cobra.Command) (err error) {
 	if p != nil {
 		defer func() { err = p.Leave(err) }()
 		if p.Spreads() {
-			return p.Compute(ctx, func(cfg runtime.Config) error { return c.trainDivided(cmd, cfg) })
+			return p.Compute(ctx, func(ctx context.Context, cfg runtime.Config) error { return c.trainDivided(ctx, cmd, cfg) })
 		}
 		ctx, start = p.Context(), p.Start
 	}

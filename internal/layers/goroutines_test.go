@@ -28,6 +28,7 @@ var elsewhere = map[string]struct {
 	"cluster/trainers/judge.go":     {2, "write and act on a verdict"},
 	"cluster/leave.go":              {1, "waits for the node"},
 	"cluster/over.go":               {1, "looks whether the run is over"},
+	"cluster/session.go":            {1, "waits for a node that is the last"},
 	"cluster/kinds.go":              {2, "ask other nodes"},
 	"cluster/moving.go":             {1, "looks at the clock and the store of members"},
 	"cluster/node.go":               {4, "follow the table of members, and move samplers"},
