@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math"
+	stdruntime "runtime"
 	"slices"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/partition"
@@ -116,8 +119,12 @@ func place(ctx context.Context, g *graph.Graph, o *Options, valueBytes int64) (*
 	case "hash":
 		part = deal(stop, newPlacement(borders), rng.New(o.Seed))
 	case streaming:
-		part = stream(stop, g, o.Pieces, valueBytes, o.Progress)
-		borders = roundSizes(part, g, o.Pieces)
+		var load *lightest
+		var err error
+		if part, load, err = stream(stop, g, o.Pieces, valueBytes, o.Progress); err != nil {
+			return nil, err
+		}
+		borders = roundSizes(part, g, load, valueBytes)
 	default:
 		cluster, err := partition.Compute(ctx, g, o.Method, min(o.Pieces, max(n, 1)), o.Seed)
 		if err != nil {
@@ -127,7 +134,7 @@ func place(ctx context.Context, g *graph.Graph, o *Options, valueBytes int64) (*
 		for v, c := range cluster {
 			part[v] = uint16(c)
 		}
-		borders = roundSizes(part, g, o.Pieces)
+		borders = roundSizes(part, g, loads(stop, part, g, o.Pieces, valueBytes), valueBytes)
 	}
 	if err := stop.Err(); err != nil {
 		return nil, err
@@ -170,7 +177,7 @@ func rooms(borders []uint32) []int {
 
 // streamPasses is how often the streaming method reads the graph. The first pass knows the nodes before
 // a node alone, the others what the pass before has made of those behind it.
-const streamPasses = 8
+const streamPasses = 10
 
 // slack is by how much the bytes of a piece may exceed the mean when nodes are streamed, as a share of it.
 const slack = 0.095
@@ -179,16 +186,56 @@ const slack = 0.095
 // piece of the mean's size, cost price times the entries that so many bytes hold on average. Each pass has cheaper of the
 // one before's: pieces of even sizes come first, and then what they gain by being less even.
 const (
-	price   = 2
-	cheaper = 0.84
+	price   = 4
+	cheaper = 0.7
 )
+
+// A node's neighbours are counted by piece, of some nodes at a time: by all processors, and by where they were before the first of those was placed.
+const (
+	countedNodes   = 256
+	countedEntries = 1 << 14
+)
+
+// share is how many of a node's neighbours are in a piece.
+type share struct {
+	piece uint16
+	nodes int32
+}
+
+// counter counts where neighbours are.
+type counter struct {
+	near   []int32 // by piece
+	shares []share
+	ends   []int // of each node's shares
+}
+
+// nowhere is the piece of a node that was not placed yet.
+const nowhere = math.MaxUint16
+
+func (c *counter) count(g *graph.Graph, part []uint16, from, to int) {
+	c.shares, c.ends = c.shares[:0], c.ends[:0]
+	for v := from; v < to; v++ {
+		first := len(c.shares)
+		for _, u := range g.InNeighbors(uint32(v)) {
+			if i := part[u]; i != nowhere && int(u) != v {
+				if c.near[i]++; c.near[i] == 1 {
+					c.shares = append(c.shares, share{piece: i})
+				}
+			}
+		}
+		for k := first; k < len(c.shares); k++ {
+			s := &c.shares[k]
+			s.nodes, c.near[s.piece] = c.near[s.piece], 0
+		}
+		c.ends = append(c.ends, len(c.shares))
+	}
+}
 
 // stream is Fennel (Tsourakakis et al., 2014, with gamma 3) with restreaming (Nishimura and Ugander, 2013):
 // each node goes to the piece that has the most of the nodes that its edges come from, less the price
-// of its bytes there, which grows with the square of the bytes that the piece has.
-func stream(stop *interrupt.Poll, g *graph.Graph, pieces int, valueBytes int64, progress func(string, int64, int64)) []uint16 {
+// of its bytes there, which grows with the square of the bytes that the piece has. It returns the pieces' bytes, too.
+func stream(stop *interrupt.Poll, g *graph.Graph, pieces int, valueBytes int64, progress func(string, int64, int64)) ([]uint16, *lightest, error) {
 	n := g.NumNodes()
-	const nowhere = math.MaxUint16
 	part := make([]uint16, n)
 	for v := range part {
 		part[v] = nowhere
@@ -203,41 +250,69 @@ func stream(stop *interrupt.Poll, g *graph.Graph, pieces int, valueBytes int64, 
 	mean := (node*float64(n) + 2*entry*float64(g.NumEdges())) / float64(pieces)
 	per := price * float64(g.NumEdges()) / float64(pieces) / mean / mean / mean // in a piece of one byte
 	load := newLightest(pieces)
-	near := make([]int32, pieces) // of the node's neighbours in each piece
-	var touched []uint16
+	counters := make([]counter, stdruntime.GOMAXPROCS(0))
+	for i := range counters {
+		counters[i].near = make([]int32, pieces)
+	}
+	place := func(v int, shares []share) {
+		bytes := node + entry*float64(g.Indptr[v+1]-g.Indptr[v]+int64(leaves[v]))
+		if part[v] != nowhere {
+			load.add(part[v], -bytes)
+		}
+		score := func(s share) float64 {
+			has := load.of[s.piece]
+			return float64(s.nodes) - per*bytes*has*has
+		}
+		chosen := share{piece: load.lightest()}
+		if k := slices.IndexFunc(shares, func(s share) bool { return s.piece == chosen.piece }); k >= 0 {
+			chosen = shares[k]
+		}
+		best := score(chosen)
+		for _, s := range shares {
+			if x := score(s); load.of[s.piece]+bytes <= mean*(1+slack) && (x > best || x == best && s.piece < chosen.piece) {
+				chosen, best = s, x
+			}
+		}
+		load.add(chosen.piece, bytes)
+		part[v] = chosen.piece
+	}
 	for pass := range streamPasses {
-		for from, to := range stop.Pieces(n) {
-			for v := from; v < to; v++ {
-				bytes := node + entry*float64(g.Indptr[v+1]-g.Indptr[v]+int64(leaves[v]))
-				if part[v] != nowhere {
-					load.add(part[v], -bytes)
+		for from, to := 0, 0; from < n && stop.Err() == nil; from = to {
+			for to < n && to-from < countedNodes && (to == from || g.Indptr[to+1]-g.Indptr[from] <= countedEntries) {
+				to++
+			}
+			var all errgroup.Group
+			at := from
+			for i := range counters {
+				first, upto := at, g.Indptr[from]+(g.Indptr[to]-g.Indptr[from])*int64(i+1)/int64(len(counters))
+				for at < to && (g.Indptr[at] < upto || i == len(counters)-1) {
+					at++
 				}
-				touched = touched[:0]
-				for _, u := range g.InNeighbors(uint32(v)) {
-					if i := part[u]; i != nowhere && int(u) != v {
-						if near[i] == 0 {
-							touched = append(touched, i)
-						}
-						near[i]++
-					}
+				end := at
+				all.Go(func() error {
+					return graph.Guard(func() error {
+						counters[i].count(g, part, first, end)
+						return nil
+					})
+				})
+			}
+			if err := all.Wait(); err != nil {
+				return nil, nil, err
+			}
+			v := from
+			for i := range counters {
+				c, first := &counters[i], 0
+				for _, end := range c.ends {
+					place(v, c.shares[first:end])
+					first = end
+					v++
 				}
-				best := load.lightest()
-				score := float64(near[best]) - per*bytes*load.of[best]*load.of[best]
-				for _, i := range touched {
-					s := float64(near[i]) - per*bytes*load.of[i]*load.of[i]
-					near[i] = 0
-					if load.of[i]+bytes <= mean*(1+slack) && (s > score || s == score && i < best) {
-						best, score = i, s
-					}
-				}
-				load.add(best, bytes)
-				part[v] = best
 			}
 			progress("placing nodes", int64(pass*n+to), int64(streamPasses*n))
 		}
 		per *= cheaper
 	}
-	return part
+	return part, load, stop.Err()
 }
 
 // lightest are the bytes of pieces, with the least of them at hand: a tree of which each place holds the
@@ -275,25 +350,66 @@ func (l *lightest) add(piece uint16, bytes float64) {
 
 func (l *lightest) lightest() uint16 { return l.tree[1] }
 
+// loads returns the bytes of pieces.
+func loads(stop *interrupt.Poll, part []uint16, g *graph.Graph, pieces int, valueBytes int64) *lightest {
+	load, entry := newLightest(pieces), float64(entryBytes(g))
+	for from, to := range stop.Pieces(len(part)) {
+		for v := from; v < to; v++ {
+			load.of[part[v]] += float64(16+valueBytes) + entry*float64(g.Indptr[v+1]-g.Indptr[v])
+			for _, u := range g.InNeighbors(uint32(v)) {
+				load.of[part[u]] += entry
+			}
+		}
+	}
+	for i := range pieces {
+		load.add(uint16(i), 0)
+	}
+	return load
+}
+
+// heaviest is the most that a piece may have of the mean's bytes for nodes of others to come to it.
+const heaviest = 1.1
+
 // roundSizes moves nodes between pieces until borders are multiples of Border, of a piece that has too many those
-// with the fewest edges, of which there the last first, and returns the borders.
-func roundSizes(part []uint16, g *graph.Graph, pieces int) []uint32 {
+// with the fewest edges, of which there the last first, and returns the borders. A piece has less than Border nodes taken, or added as long as
+// that does not make it one of the heaviest. load, the pieces' bytes, becomes what they are then, of nodes without edges.
+func roundSizes(part []uint16, g *graph.Graph, load *lightest, valueBytes int64) []uint32 {
+	n, pieces, node := len(part), len(load.of), float64(16+valueBytes)
 	size := make([]int, pieces)
 	for _, i := range part {
 		size[i]++
 	}
-	borders, sum := make([]uint32, pieces+1), 0
-	for i, s := range size {
-		sum += s
-		borders[i+1] = uint32(min((sum+Border/2)/Border*Border, len(part)))
+	room, order := slices.Clone(size), make([]int, pieces)
+	most, left := 0.0, n
+	for i := range room {
+		most += load.of[i] * heaviest / float64(pieces)
+		over := size[i] % Border
+		if i == pieces-1 { // the last has what is no multiple
+			over = max(size[i]-n%Border, 0)%Border + min(size[i]-n%Border, 0)
+		}
+		room[i], order[i] = size[i]-over, i
+		left -= room[i]
+		load.add(uint16(i), -node*float64(over))
 	}
-	borders[pieces] = uint32(len(part))
-	room := rooms(borders)
-	most := int64(0) // edges of a node that is moved
-	for to := 0; ; most = 2*most + 1 {
-		for v := len(part) - 1; v >= 0; v-- {
+	more := func(i int) {
+		room[i] += Border
+		left -= Border
+		load.add(uint16(i), node*Border)
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return size[b] - room[b] - (size[a] - room[a]) })
+	for _, i := range order {
+		if left > 0 && load.of[i]+node*Border <= most {
+			more(i)
+		}
+	}
+	for left > 0 {
+		more(int(load.lightest()))
+	}
+	fewest := int64(0) // edges of a node that is moved
+	for to := 0; !slices.Equal(size, room); fewest = 2*fewest + 1 {
+		for v := n - 1; v >= 0; v-- {
 			i := part[v]
-			if size[i] <= room[i] || g.Indptr[v+1]-g.Indptr[v] > most {
+			if size[i] <= room[i] || g.Indptr[v+1]-g.Indptr[v] > fewest {
 				continue
 			}
 			for size[to] >= room[to] {
@@ -303,10 +419,12 @@ func roundSizes(part []uint16, g *graph.Graph, pieces int) []uint32 {
 			size[to]++
 			part[v] = uint16(to)
 		}
-		if slices.Equal(size, room) {
-			return borders
-		}
 	}
+	borders := make([]uint32, pieces+1)
+	for i, s := range room {
+		borders[i+1] = borders[i] + uint32(s)
+	}
+	return borders
 }
 
 // fits refuses methods that hold the graph in memory where it has more than that.

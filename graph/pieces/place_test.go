@@ -1,13 +1,17 @@
 package pieces
 
 import (
+	"context"
+	"errors"
 	"math/rand/v2"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"testing"
 
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/generate"
+	"github.com/gnnactor/gnnactor/internal/interrupt"
 )
 
 // Placement that looks at edges cuts fewer than dealing does, where there are communities.
@@ -79,18 +83,18 @@ func TestStreamIsBalanced(t *testing.T) {
 	}
 }
 
-// A power-law graph whose nodes are sorted by degree, hubs first: pieces by ids or hash have at most a tenth more bytes than the
-// mean, though some have several times its nodes. Streams of nodes are not as good here (1.11).
+// A power-law graph whose nodes are sorted by degree, hubs first: pieces by ids, hash or a stream of nodes have at most a tenth more bytes than the
+// mean, though some have several times its nodes.
 func TestBalanceOfSortedRMAT(t *testing.T) {
 	if testing.Short() {
-		t.Skip("a graph of 4 million edges, cut twice")
+		t.Skip("a graph of 4 million edges, cut three times")
 	}
 	ds, err := generate.RMAT(t.Context(), generate.RMATOptions{Scale: 17, Edges: 2_000_000, Classes: 4, FeatureDim: 64, Seed: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
 	src := create(t, byDegree(ds))
-	for _, method := range []string{"contiguous", "hash"} {
+	for _, method := range []string{"contiguous", "hash", streaming} {
 		s, err := Create(t.Context(), filepath.Join(t.TempDir(), "set"), src, Options{Method: method, Pieces: 4})
 		if err != nil {
 			t.Fatal(err)
@@ -103,6 +107,59 @@ func TestBalanceOfSortedRMAT(t *testing.T) {
 		if method == "contiguous" && b.Nodes < 1.5 {
 			t.Errorf("by ids the largest piece has %.2f of the mean's nodes: its edges do not count", b.Nodes)
 		}
+	}
+}
+
+// Of pieces with nodes beyond a multiple of Border the heaviest gets no others to the next, though it lacks the fewest.
+func TestRoundingSparesTheHeaviest(t *testing.T) {
+	part := make([]uint16, 8*Border)
+	for v := 4*Border + 1000; v < len(part); v++ {
+		part[v] = 1
+	}
+	load := newLightest(2) // nodes of 16 bytes
+	load.add(0, 16*(6*Border+1000))
+	load.add(1, 16*(4*Border-1000))
+	borders := roundSizes(part, &graph.Graph{Indptr: make([]int64, len(part)+1)}, load, 0)
+	size := 0
+	for _, i := range part {
+		size += 1 - int(i)
+	}
+	if want := []uint32{0, 4 * Border, 8 * Border}; !slices.Equal(borders, want) || size != 4*Border {
+		t.Errorf("borders %v, the first piece with %d nodes; want %v", borders, size, want)
+	}
+}
+
+// Where nodes go does not depend on how many processors count their neighbours.
+func TestStreamOnAnyProcessors(t *testing.T) {
+	g := random(20*Border, 200_000, 6, false).Graph
+	place := func(processors int) []uint16 {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
+		part, _, err := stream(interrupt.New(t.Context()), g, 5, 28, func(string, int64, int64) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return part
+	}
+	want := place(1)
+	for _, processors := range []int{2, 3, 7} {
+		if !slices.Equal(place(processors), want) {
+			t.Errorf("%d processors place nodes elsewhere than one", processors)
+		}
+	}
+}
+
+// A stream that is interrupted in its first pass, when most nodes are nowhere, ends so.
+func TestStreamInterrupted(t *testing.T) {
+	t.Parallel()
+	src := create(t, random(40*Border, 400_000, 6, false))
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := Create(ctx, filepath.Join(t.TempDir(), "set"), src, Options{Method: streaming, Pieces: 4, Progress: func(what string, _, _ int64) {
+		if what == "placing nodes" {
+			cancel()
+		}
+	}})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: %v", err)
 	}
 }
 
