@@ -3,6 +3,7 @@ package compute
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 
 	"github.com/gnnactor/gnnactor/compute/cpu"
@@ -113,6 +114,34 @@ func TestFootprints(t *testing.T) {
 					t.Error("no layer says what it sends")
 				}
 			})
+		}
+	}
+}
+
+// What transforming a layer's sources leaves behind is collected before the layer is computed, and what a layer leaves before the next, where
+// it is large.
+func TestInferenceCollects(t *testing.T) {
+	workers := pool.New(1)
+	defer workers.Close()
+	x := cpu.NewExec(workers, detected(t))
+	random := rand.New(rand.NewPCG(1, 3))
+	for nodes, want := range map[int64]uint32{100: 0, 40000: 3} {
+		spec := Spec{Model: "sage", Layers: 2, InDim: 64, Hidden: 32, OutDim: 4}
+		m, err := newModel(spec, &graph.Graph{Indptr: make([]int64, 2)}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ds := m.trialData(random, nodes, 20*nodes)
+		if m, err = newModel(spec, ds.Graph, nil); err != nil {
+			t.Fatal(err)
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if _, err := m.Infer(t.Context(), x, m.Init(1), ds, nil, int(nodes)); err != nil {
+			t.Fatal(err)
+		}
+		if runtime.ReadMemStats(&after); after.NumForcedGC-before.NumForcedGC != want {
+			t.Errorf("%d nodes: collected %d times, want %d", nodes, after.NumForcedGC-before.NumForcedGC, want)
 		}
 	}
 }

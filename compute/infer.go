@@ -147,23 +147,24 @@ func (r *inference) begin(l int, b *graph.Block) (*Context[float32], error) {
 	return c, nil
 }
 
-// collectsFrom is of how many bytes a layer's outputs are for what the layer left behind to be collected before the next one: matrices of both
-// would else lie side by side. Where layers are wide it takes an eighth of the time, for an eighth of the memory.
+// collectsFrom is of how many bytes what is left behind is for it to be collected before what follows: matrices of both would else lie side by
+// side, until the collector happens to begin. Where layers are wide it takes an eighth of the time, for an eighth of the memory.
 const collectsFrom = 4 << 20
 
 // layer computes layer l for the nodes of dst from r.values, those of src, and
 // puts the result there.
 func (r *inference) layer(l int, src, dst *nodeSet) error {
-	r.renew()
-	if l > 0 && len(r.values.Data) >= collectsFrom {
-		runtime.GC()
+	if l == 0 {
+		r.renew(0)
+	} else {
+		r.renew(int64(len(r.values.Data)))
 	}
 	front := min(r.chunk, dst.n)
 	sent, err := r.transform(l, src, front)
 	if err != nil {
 		return err
 	}
-	r.renew()
+	r.renew(0)
 	r.out = cpu.Matrix[float32]{Cols: r.model.spec.OutDim, Stride: r.model.spec.OutDim}
 	r.rows.reset(r.model.graph, src, dst, r.model.spec.EdgeDim > 0)
 	err = r.pieces(dst, func(i, n int, rows *graph.Block) error {
@@ -200,10 +201,16 @@ func (r *inference) layer(l int, src, dst *nodeSet) error {
 	return nil
 }
 
-// renew has the tape begin anew where other sizes follow. A device keeps what it has: allocating takes it long.
-func (r *inference) renew() {
+// renew has the tape begin anew where other sizes follow, and collects what it held with what else was left behind, so many bytes, if that is
+// much. A device keeps what it has: allocating takes it long.
+func (r *inference) renew(left int64) {
 	if cpu.DeviceOf[float32](r.tape.x) == nil {
+		left += r.tape.held()
 		r.tape.release()
+		left -= r.tape.held()
+	}
+	if left >= collectsFrom {
+		runtime.GC()
 	}
 }
 
@@ -306,7 +313,7 @@ func (r *inference) keep(from, to *nodeSet) {
 
 // finish runs the head over n rows of the convolutions' results.
 func (r *inference) finish(n int) error {
-	r.renew()
+	r.renew(0)
 	x := r.out
 	r.out = cpu.NewMatrix[float32](n, r.model.spec.OutDim)
 	for i := 0; i < n; i += r.chunk {

@@ -154,7 +154,7 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 			slab, rows = "what is where in the slab", 0
 		}
 		add(slab, rows+p.SlabLimit*16+8*max(p.CacheRows, p.CacheRoom)+4*s.Nodes, false)
-		add(fmt.Sprintf("slots and reads of up to %d batches", p.MaxAhead), times(20*bound, int64(p.MaxAhead+1)), false)
+		add(fmt.Sprintf("slots and reads of up to %d batches", p.MaxAhead), times(20*inputs, int64(p.MaxAhead+1)), false)
 	}
 	if s.ownRows() {
 		trained(fmt.Sprintf("rows that own stages make of up to %d batches", p.MaxBatches), times(times(4*int64(s.InDim), src[s.Layers-1]), int64(p.MaxBatches)), false)
