@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -24,15 +25,15 @@ import (
 // reads are made before any is waited for.
 type idMap struct {
 	slots   []numberSlot
-	count   int // of numbers
+	count   int // of ids
 	texts   bool
-	text    []byte
-	ends    []int64 // of each text
+	text    []byte  // one after the other, as appendKept has them
+	uuids   int     // how many are UUIDs
+	width   int     // of each text; 0: they differ, and
+	ends    []int64 // says where each ends
 	table   []uint64
-	frozen  bool // new ids are not taken
-	seed    maphash.Seed
+	frozen  bool      // new ids are not taken
 	found   []uint64  // scratch: the candidate of each of a batch
-	hashes  []uint64  // scratch
 	keys    []textKey // scratch: of the texts that are sorted
 	touched byte      // of the texts that a batch compares with: they are read before any is waited for
 }
@@ -43,15 +44,7 @@ type numberSlot struct {
 	number uint32
 }
 
-func newIDMap() *idMap { return &idMap{slots: make([]numberSlot, 1<<10), seed: maphash.MakeSeed()} }
-
-// len returns how many ids there are.
-func (m *idMap) len() int {
-	if m.texts {
-		return len(m.ends)
-	}
-	return m.count
-}
+func newIDMap() *idMap { return &idMap{slots: make([]numberSlot, 1<<10)} }
 
 // errNewID is what becomes of an id that a frozen map does not have.
 var errNewID = errors.New("an id that no node has")
@@ -157,75 +150,99 @@ func (m *idMap) candidate(h, mask uint64) uint64 {
 	}
 }
 
-// addTexts is addNumbers for the fields of some columns: out[i*len(columns)+k] is row i's.
-func (m *idMap) addTexts(r *records, columns []int, out []uint32) (at int, err error) {
+// addTexts is addNumbers for texts, the fields of so many columns of r: out[i*columns+k] is row i's.
+func (m *idMap) addTexts(r *records, ids *textIDs, columns []int, out []uint32) (at int, err error) {
 	m.toTexts()
-	n := r.rows * len(columns)
+	n := len(ids.hashes)
 	m.roomForTexts(n)
-	m.text, m.ends = textRoom(m.text, len(r.buf)), grown(m.ends, n)
+	if !m.frozen {
+		m.text = textRoom(m.text, len(ids.kept))
+	}
 	mask := uint64(len(m.table) - 1)
-	m.hashes, m.found = resized(m.hashes, n), resized(m.found, n)
-	i := 0
-	for row := range r.rows {
-		for _, k := range columns {
-			h := maphash.Bytes(m.seed, r.field(row, k))
-			m.hashes[i], m.found[i] = h, m.candidate(h, mask)
-			i++
-		}
+	m.found = resized(m.found, n)
+	for i, h := range ids.hashes {
+		m.found[i] = m.candidate(h, mask)
 	}
 	touched := byte(0)
 	for _, e := range m.found {
 		if e != 0 {
-			if end := m.ends[uint32(e)-1]; end > 0 {
-				touched ^= m.text[end-1]
-			}
+			touched ^= m.text[m.begin(uint32(e)-1)]
 		}
 	}
 	m.touched = touched
-	i = 0
-	for row := range r.rows {
-		for _, k := range columns {
-			h, id := m.hashes[i], r.field(row, k)
-			if e := m.found[i]; e != 0 && bytes.Equal(m.textOf(uint32(e)-1), id) {
-				out[i] = uint32(e) - 1
-			} else if out[i], err = m.slowText(h, r, row, k); err != nil {
-				return i, err
-			}
-			i++
+	for i, e := range m.found {
+		id := ids.id(i)
+		if e != 0 && bytes.Equal(m.kept(uint32(e)-1), id) {
+			out[i] = uint32(e) - 1
+			continue
+		}
+		row, k := i/len(columns), columns[i%len(columns)]
+		if out[i], err = m.slowText(ids.hashes[i], id, func() error { return checkText(r.field(row, k), r.quoted(row, k)) }); err != nil {
+			return i, err
 		}
 	}
 	return 0, nil
 }
 
-// slowText is addTexts for one field, whose first candidate it is not.
-func (m *idMap) slowText(h uint64, r *records, row, k int) (uint32, error) {
-	id := r.field(row, k)
+// slowText is addTexts for one id, which its first candidate is not. check tells why a new one is none.
+func (m *idMap) slowText(h uint64, id []byte, check func() error) (uint32, error) {
 	mask := uint64(len(m.table) - 1)
 	for slot := h & mask; ; slot = (slot + 1) & mask {
 		e := m.table[slot]
 		switch {
 		case e == 0 && m.frozen:
 			return 0, errNewID
-		case e == 0 && int64(len(m.ends)) == graph.MaxNodes:
+		case e == 0 && int64(m.count) == graph.MaxNodes:
 			return 0, errTooMany
 		case e == 0:
-			if err := checkText(id, r.quoted(row, k)); err != nil {
+			if err := check(); err != nil {
 				return 0, err
 			}
-			m.text = append(m.text, id...)
-			m.ends = append(m.ends, int64(len(m.text)))
-			m.table[slot] = h>>32<<32 | uint64(len(m.ends))
-			return uint32(len(m.ends) - 1), nil
-		case e>>32 == h>>32 && bytes.Equal(m.textOf(uint32(e)-1), id):
+			m.append(id)
+			m.table[slot] = h>>32<<32 | uint64(m.count)
+			return uint32(m.count - 1), nil
+		case e>>32 == h>>32 && bytes.Equal(m.kept(uint32(e)-1), id):
 			return uint32(e) - 1, nil
 		}
 	}
 }
 
-func (m *idMap) textOf(v uint32) []byte {
-	from := int64(0)
-	if v > 0 {
-		from = m.ends[v-1]
+// append adds a text, as it is kept.
+func (m *idMap) append(id []byte) {
+	if m.count == 0 {
+		m.width = len(id)
+	} else if m.width > 0 && len(id) != m.width {
+		m.ends = grown(m.ends, m.count+1)
+		for v := range m.count {
+			m.ends = append(m.ends, int64((v+1)*m.width))
+		}
+		m.width = 0
+	}
+	m.text = append(m.text, id...)
+	if m.width == 0 {
+		m.ends = append(grown(m.ends, 1), int64(len(m.text)))
+	}
+	if isUUID(id) {
+		m.uuids++
+	}
+	m.count++
+}
+
+// begin returns where text v begins.
+func (m *idMap) begin(v uint32) int64 {
+	if m.width > 0 {
+		return int64(v) * int64(m.width)
+	} else if v == 0 {
+		return 0
+	}
+	return m.ends[v-1]
+}
+
+// kept returns text v as it is kept.
+func (m *idMap) kept(v uint32) []byte {
+	from := m.begin(v)
+	if m.width > 0 {
+		return m.text[from : from+int64(m.width)]
 	}
 	return m.text[from:m.ends[v]]
 }
@@ -236,7 +253,7 @@ func (m *idMap) roomForTexts(n int) {
 		n = 0
 	}
 	need := max(len(m.table), 1<<10)
-	for 3*need < 4*(len(m.ends)+n) {
+	for 3*need < 4*(m.count+n) {
 		need *= 2
 	}
 	if need == len(m.table) {
@@ -244,8 +261,8 @@ func (m *idMap) roomForTexts(n int) {
 	}
 	m.table = hugepages.Make[uint64](need)
 	mask := uint64(need - 1)
-	for v := range uint32(len(m.ends)) {
-		h := maphash.Bytes(m.seed, m.textOf(v))
+	for v := range uint32(m.count) {
+		h := maphash.Bytes(idSeed, m.kept(v))
 		slot := h & mask
 		for m.table[slot] != 0 {
 			slot = (slot + 1) & mask
@@ -265,17 +282,18 @@ func (m *idMap) toTexts() {
 			numbers[s.number-1] = s.id
 		}
 	}
-	for _, x := range numbers {
-		m.text = strconv.AppendInt(m.text, x, 10)
-		m.ends = append(m.ends, int64(len(m.text)))
-	}
 	m.texts, m.slots, m.count = true, nil, 0
+	var digits []byte
+	for _, x := range numbers {
+		digits = strconv.AppendInt(digits[:0], x, 10)
+		m.append(digits)
+	}
 }
 
 // sorted numbers the ids as their names rise, and returns those names, nil where each is its
 // number, and the new number of every old one.
 func (m *idMap) sorted() (*graph.Names, []uint32) {
-	n := m.len()
+	n := m.count
 	names := new(graph.Names)
 	var renumber []uint32
 	if m.texts {
@@ -285,13 +303,12 @@ func (m *idMap) sorted() (*graph.Names, []uint32) {
 		for i, v := range order {
 			renumber[v] = uint32(i)
 		}
-		names.Text, names.Bounds = make([]byte, 0, len(m.text)), make([]int64, 1, n+1)
+		names.Text, names.Bounds = make([]byte, 0, len(m.text)+m.uuids*(uuidLength-uuidKept)), make([]int64, 1, n+1)
 		for _, v := range order {
-			names.Text = append(names.Text, m.textOf(v)...)
+			names.Text = appendID(names.Text, m.kept(v))
 			names.Bounds = append(names.Bounds, int64(len(names.Text)))
 		}
-		m.text = names.Text
-		copy(m.ends, names.Bounds[1:])
+		m.reorder(order, names)
 	} else {
 		names.Numbers, renumber = m.sortNumbers()
 	}
@@ -309,6 +326,26 @@ func (m *idMap) sorted() (*graph.Names, []uint32) {
 		names = nil
 	}
 	return names, renumber
+}
+
+// reorder has text i be what was text order[i]. Where none is a UUID, the names are what is kept.
+func (m *idMap) reorder(order []uint32, names *graph.Names) {
+	if m.uuids == 0 {
+		m.text = names.Text
+		if m.width == 0 {
+			copy(m.ends, names.Bounds[1:])
+		}
+		return
+	}
+	text, end := make([]byte, 0, len(m.text)), int64(0)
+	var ends []int64
+	for _, v := range order {
+		text = append(text, m.kept(v)...)
+		if end = int64(len(text)); m.width == 0 {
+			ends = append(ends, end)
+		}
+	}
+	m.text, m.ends = text, ends
 }
 
 // sortNumbers returns the numbers as they rise, and the place of each there.
@@ -349,14 +386,18 @@ func (m *idMap) sortTexts(order []uint32) {
 	keys := m.keys
 	for v := range keys {
 		var b [8]byte
-		copy(b[:], m.textOf(uint32(v)))
+		if id := m.kept(uint32(v)); isUUID(id) {
+			hex.Encode(b[:], id[1:5])
+		} else {
+			copy(b[:], id)
+		}
 		keys[v] = textKey{binary.BigEndian.Uint64(b[:]), uint32(v)}
 	}
 	sortAll(keys, runtime.GOMAXPROCS(0), func(a, b textKey) int {
 		if c := cmp.Compare(a.first, b.first); c != 0 {
 			return c
 		}
-		return bytes.Compare(m.textOf(a.v), m.textOf(b.v))
+		return compareIDs(m.kept(a.v), m.kept(b.v))
 	})
 	for i, k := range keys {
 		order[i] = k.v
@@ -367,7 +408,7 @@ func (m *idMap) sortTexts(order []uint32) {
 func (m *idMap) clear() {
 	clear(m.slots)
 	clear(m.table)
-	m.count, m.text, m.ends = 0, m.text[:0], m.ends[:0]
+	m.count, m.text, m.ends, m.uuids = 0, m.text[:0], m.ends[:0], 0
 }
 
 func resized[T any](x []T, n int) []T {

@@ -21,6 +21,12 @@ func recordsOf(texts []string) *records {
 	return r
 }
 
+func addAll(m *idMap, r *records, out []uint32) (at int, err error) {
+	var ids textIDs
+	ids.take(r, 0)
+	return m.addTexts(r, &ids, []int{0}, out)
+}
+
 // A map numbers ids as they come, then as they rise, in batches of any length, while it grows; numbers that
 // become texts keep their numbers, and what a frozen map does not have is told of.
 func TestIDMap(t *testing.T) {
@@ -40,7 +46,7 @@ func TestIDMap(t *testing.T) {
 				for i, id := range ids {
 					s[i] = fmt.Sprint(id)
 				}
-				at, err = m.addTexts(recordsOf(s), []int{0}, out)
+				at, err = addAll(m, recordsOf(s), out)
 			} else {
 				at, err = m.addNumbers(ids, out)
 			}
@@ -68,8 +74,8 @@ func TestIDMap(t *testing.T) {
 				return want[id]
 			})
 		}
-		if m.len() != len(want) {
-			t.Fatalf("seed %d: %d ids, want %d", seed, m.len(), len(want))
+		if m.count != len(want) {
+			t.Fatalf("seed %d: %d ids, want %d", seed, m.count, len(want))
 		}
 		ids := slices.Collect(maps.Keys(want))
 		if slices.Sort(ids); texts {
@@ -86,7 +92,7 @@ func TestIDMap(t *testing.T) {
 		check(ids, func(id int64) uint32 { return want[id] })
 		at, err := 0, error(nil)
 		if out := make([]uint32, 2); texts {
-			at, err = m.addTexts(recordsOf([]string{fmt.Sprint(ids[0]), "x"}), []int{0}, out)
+			at, err = addAll(m, recordsOf([]string{fmt.Sprint(ids[0]), "x"}), out)
 		} else {
 			at, err = m.addNumbers([]int64{ids[0], -12345}, out)
 		}

@@ -28,12 +28,19 @@ func checkText(id []byte, quoted bool) error {
 		return nil
 	case missingValue(id):
 		return fmt.Errorf("a node id is missing (%q); leave such lines out, or if a node is called so, put it in quotes or take quotes as they are (the option Quotes none, --quotes none)", clip(id))
-	case id[0] == '-' && len(bytes.Trim(id, "-")) == 0 && len(id) > 1:
-		return fmt.Errorf("%q is a line under a header, and no id; write CSV (sqlite3 -csv, psql --csv), or if a node is called so, put it in quotes", clip(id))
+	case underline(id):
+		return errUnderline(id, "id")
 	case exponent.Match(id):
 		return fmt.Errorf("the id %q is a number with an exponent; write whole numbers as such (numpy: fmt=\"%%d\", R: options(scipen = 99)), or if a node is called so, put it in quotes", clip(id))
 	}
 	return nil
+}
+
+// underline tells whether b is of what programs that draw tables write under a header.
+func underline(b []byte) bool { return len(b) > 1 && len(bytes.Trim(b, "-")) == 0 }
+
+func errUnderline(b []byte, no string) error {
+	return fmt.Errorf("%q is a line under a header, and no %s; write CSV (sqlite3 -csv, psql --csv), or if a node is called so, put it in quotes", clip(b), no)
 }
 
 // exponent is how numpy and R write numbers. Only with a sign: 1e5 may be the begin of a hash.
@@ -58,6 +65,23 @@ func twiceWritten(n *graph.Names) error {
 		}
 	}
 	return nil
+}
+
+// otherwiseWritten tells of an id that no node has whether a node is called by the same whole number, with or without .0. Of names that are on the
+// disk alone it is not known.
+func (im *importer) otherwiseWritten(id []byte) error {
+	name, float := bytes.CutSuffix(id, []byte(".0"))
+	other := string(name)
+	if !float {
+		other += ".0"
+	}
+	if _, whole := parseNumber(name); !whole || im.known != nil {
+		return nil
+	}
+	if _, found := im.names.Find(other, int(im.nodes)); !found {
+		return nil
+	}
+	return errTwice(name)
 }
 
 func errTwice(name []byte) error {

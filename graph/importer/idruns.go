@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -52,12 +53,12 @@ func (im *importer) most() (ids, text int) {
 // full tells whether the map ends a run before more ids are added.
 func (im *importer) full() bool {
 	ids, text := im.most()
-	return im.ids.len() >= ids || len(im.ids.text) >= text
+	return im.ids.count >= ids || len(im.ids.text) >= text
 }
 
-// endRun writes the map, which is of the edges before edge number end, and empties it.
+// endRun writes the map, which is of the edges before edge number end, or the rows of nodes, and empties it.
 func (im *importer) endRun(end int64) error {
-	m, n := im.ids, im.ids.len()
+	m, n := im.ids, im.ids.count
 	base := filepath.Join(im.w.Scratch(), fmt.Sprintf("ids%d", len(im.runs)))
 	r := idRun{ids: base, rank: base + "rank", global: base + "node", count: n, texts: m.texts, edges: end}
 	rank := make([]uint32, n)
@@ -70,7 +71,7 @@ func (im *importer) endRun(end int64) error {
 		}
 		err = im.writeScratch(r.ids, func(w *bufio.Writer) {
 			for _, v := range order {
-				writeText(w, m.textOf(v))
+				writeText(w, m.kept(v))
 			}
 		})
 	} else {
@@ -112,11 +113,36 @@ func writeText(w *bufio.Writer, text []byte) {
 type idReader struct {
 	in     *bufio.Reader
 	f      *os.File
-	out    *bufio.Writer
+	out    *bufio.Writer // nil: they are known
 	global *os.File
+	at     int // which of the runs
 	texts  bool
-	number int64 // the id
-	text   []byte
+	number int64  // the id
+	text   []byte // as it is kept
+}
+
+func (im *importer) openRun(at int, run *idRun, texts bool) (*idReader, error) {
+	f, err := os.Open(run.ids)
+	if err != nil {
+		return nil, fmt.Errorf("graph: read back the ids: %w", err)
+	}
+	r := &idReader{in: bufio.NewReaderSize(f, 1<<18), f: f, at: at, texts: texts}
+	if run.global == "" {
+		return r, nil
+	}
+	if r.global, err = os.Create(run.global); err != nil {
+		f.Close()
+		return nil, dataerr.Writing(im.w.Shown(run.global), err)
+	}
+	r.out = bufio.NewWriterSize(r.global, 1<<16)
+	return r, nil
+}
+
+func (r *idReader) close() {
+	r.f.Close()
+	if r.global != nil {
+		r.global.Close()
+	}
 }
 
 // next reads the next id; io.EOF: there is none.
@@ -126,73 +152,79 @@ func (r *idReader) next() (err error) {
 		if _, err = io.ReadFull(r.in, b[:]); err == nil {
 			r.number = int64(binary.NativeEndian.Uint64(b[:]))
 		}
-		return err
+	} else {
+		var n uint64
+		if n, err = binary.ReadUvarint(r.in); err == nil {
+			r.text = resized(r.text, int(n))
+			_, err = io.ReadFull(r.in, r.text)
+		}
 	}
-	n, err := binary.ReadUvarint(r.in)
-	if err != nil {
-		return err
+	if err != nil && err != io.EOF {
+		err = fmt.Errorf("graph: read back the ids: %w", err)
 	}
-	r.text = resized(r.text, int(n))
-	_, err = io.ReadFull(r.in, r.text)
 	return err
 }
 
 func (r *idReader) compare(o *idReader) int {
 	if r.texts {
-		return bytes.Compare(r.text, o.text)
+		return compareIDs(r.text, o.text)
 	}
 	return cmp.Compare(r.number, o.number)
 }
 
-// mergeRuns numbers the ids of all runs as their names rise, writes the names, and gives each run's places
-// their nodes.
-func (im *importer) mergeRuns() (nodes int64, err error) {
+// set takes o's id.
+func (r *idReader) set(o *idReader) {
+	r.texts, r.number, r.text = o.texts, o.number, append(r.text[:0], o.text...)
+}
+
+// nobody is the node of an id that no node has, and of one that a node before has.
+const nobody = math.MaxUint32
+
+// mergeRuns gives each run's places their nodes: where known is nil, the ids of all runs are the nodes, numbered as their names rise, and each has
+// one is told of, and with once an id that comes again is nobody's there; else the nodes' ids are those of known. It returns how many nodes there
+// are.
+func (im *importer) mergeRuns(known *idRun, once bool, one func(id *idReader) error) (nodes int64, err error) {
 	texts := im.ids.texts
+	var heap []*idReader // of the runs by their next id
 	var readers []*idReader
 	defer func() {
 		for _, r := range readers {
-			r.f.Close()
-			r.global.Close()
+			r.close()
 		}
 	}()
+	all := make([]*idRun, 0, len(im.runs)+1)
+	if known != nil {
+		all = append(all, known)
+	}
 	for i := range im.runs {
-		run := &im.runs[i]
+		all = append(all, &im.runs[i])
+	}
+	for i, run := range all {
 		if texts && !run.texts {
 			if err := im.retext(run); err != nil {
 				return 0, err
 			}
 		}
-		f, err := os.Open(run.ids)
+		r, err := im.openRun(i, run, texts)
 		if err != nil {
-			return 0, fmt.Errorf("graph: read back the ids: %w", err)
+			return 0, err
 		}
-		g, err := os.Create(run.global)
-		if err != nil {
-			f.Close()
-			return 0, dataerr.Writing(im.w.Shown(run.global), err)
-		}
-		r := &idReader{in: bufio.NewReaderSize(f, 1<<18), f: f, out: bufio.NewWriterSize(g, 1<<16), global: g, texts: texts}
 		readers = append(readers, r)
-	}
-	names, err := im.startNames(texts)
-	if err != nil {
-		return 0, err
-	}
-	defer names.close()
-	// A heap of the runs by their next id.
-	heap := make([]*idReader, 0, len(readers))
-	for _, r := range readers {
 		if err := r.next(); err == nil {
 			heap = append(heap, r)
 		} else if err != io.EOF {
-			return 0, fmt.Errorf("graph: read back the ids: %w", err)
+			return 0, err
 		}
+	}
+	before := func(a, b *idReader) bool { // of the same id the first run's
+		c := a.compare(b)
+		return c < 0 || c == 0 && a.at < b.at
 	}
 	down := func(i int) {
 		for {
 			least := i
 			for _, c := range []int{2*i + 1, 2*i + 2} {
-				if c < len(heap) && heap[c].compare(heap[least]) < 0 {
+				if c < len(heap) && before(heap[c], heap[least]) {
 					least = c
 				}
 			}
@@ -206,52 +238,67 @@ func (im *importer) mergeRuns() (nodes int64, err error) {
 	for i := len(heap)/2 - 1; i >= 0; i-- {
 		down(i)
 	}
-	for len(heap) > 0 {
-		r := heap[0]
-		same, err := names.add(r.number, r.text)
-		if err != nil {
-			return 0, err
+	var last idReader // the last node's
+	for steps := 0; len(heap) > 0; steps++ {
+		if steps&0xffff == 0 && im.ctx.Err() != nil {
+			return 0, im.ctx.Err()
 		}
-		if !same {
+		r := heap[0]
+		node := uint32(nodes - 1)
+		switch same := nodes > 0 && r.compare(&last) == 0; {
+		case same:
+			if once {
+				node = nobody
+			}
+		case known == nil || r.at == 0:
 			if nodes == graph.MaxNodes {
 				return 0, errTooMany
 			}
-			if nodes&0xffff == 0 && im.ctx.Err() != nil {
-				return 0, im.ctx.Err()
+			if one != nil {
+				if err := one(r); err != nil {
+					return 0, err
+				}
 			}
+			last.set(r)
+			node = uint32(nodes)
 			nodes++
+		default:
+			node = nobody
 		}
-		var node [4]byte
-		binary.NativeEndian.PutUint32(node[:], uint32(nodes-1))
-		r.out.Write(node[:])
+		if r.out != nil {
+			var b [4]byte
+			binary.NativeEndian.PutUint32(b[:], node)
+			r.out.Write(b[:])
+		}
 		if err := r.next(); err == io.EOF {
 			heap[0] = heap[len(heap)-1]
 			heap = heap[:len(heap)-1]
 		} else if err != nil {
-			return 0, fmt.Errorf("graph: read back the ids: %w", err)
+			return 0, err
 		}
 		down(0)
 	}
 	for i, r := range readers {
-		if err := r.out.Flush(); err != nil {
-			return 0, dataerr.Writing(im.w.Shown(im.runs[i].global), err)
+		if r.out != nil {
+			if err := r.out.Flush(); err != nil {
+				return 0, dataerr.Writing(im.w.Shown(all[i].global), err)
+			}
 		}
 	}
-	return nodes, names.finish()
+	return nodes, nil
 }
 
 // nameWriter writes names as they rise.
 type nameWriter struct {
+	from        string // whose they are
 	texts       bool
 	ids, bounds *store.ArrayWriter // numbers or texts; of texts
-	begun       bool
-	number      int64  // the last
-	text, whole []byte // the last, and the last that is a whole number
-	n           int64  // bytes of texts
+	text, whole []byte             // the last, and the last that is a whole number
+	n           int64              // bytes of texts
 }
 
-func (im *importer) startNames(texts bool) (*nameWriter, error) {
-	w := &nameWriter{texts: texts}
+func (im *importer) startNames(from string, texts bool) (*nameWriter, error) {
+	w := &nameWriter{from: from, texts: texts}
 	var err error
 	if !texts {
 		w.ids, err = im.w.Array(arrays.NodeIDs, graph.Int64, 1)
@@ -274,30 +321,22 @@ func (w *nameWriter) bound() error {
 	return err
 }
 
-// add adds a name unless it is the same as the last.
-func (w *nameWriter) add(number int64, text []byte) (same bool, err error) {
+func (w *nameWriter) add(id *idReader) error {
 	if !w.texts {
-		if w.begun && number == w.number {
-			return true, nil
-		}
-		w.begun, w.number = true, number
-		_, err = w.ids.Write(arrays.Bytes([]int64{number}))
-		return false, err
+		_, err := w.ids.Write(arrays.Bytes([]int64{id.number}))
+		return err
 	}
-	if w.begun && bytes.Equal(text, w.text) {
-		return true, nil
+	w.text = appendID(w.text[:0], id.text)
+	if _, whole := parseNumber(w.text); whole {
+		w.whole = append(w.whole[:0], w.text...)
+	} else if name, float := bytes.CutSuffix(w.text, []byte(".0")); float && len(name) > 0 && bytes.Equal(name, w.whole) { // nothing that is whole is between them
+		return dataerr.Bad("%s: %w", w.from, errTwice(name))
 	}
-	if _, whole := parseNumber(text); whole {
-		w.whole = append(w.whole[:0], text...)
-	} else if name, float := bytes.CutSuffix(text, []byte(".0")); float && len(name) > 0 && bytes.Equal(name, w.whole) { // nothing that is whole is between them
-		return false, dataerr.Bad("the edges: %w", errTwice(name))
+	w.n += int64(len(w.text))
+	if _, err := w.ids.Write(w.text); err != nil {
+		return err
 	}
-	w.begun, w.text = true, append(w.text[:0], text...)
-	w.n += int64(len(text))
-	if _, err := w.ids.Write(text); err != nil {
-		return false, err
-	}
-	return false, w.bound()
+	return w.bound()
 }
 
 func (w *nameWriter) finish() error {
@@ -323,9 +362,10 @@ func (im *importer) retext(run *idRun) error {
 		return fmt.Errorf("graph: read back the ids: %w", err)
 	}
 	m := &idMap{texts: true}
+	var digits []byte
 	for i := 0; i < len(b); i += 8 {
-		m.text = strconv.AppendInt(m.text, int64(binary.NativeEndian.Uint64(b[i:])), 10)
-		m.ends = append(m.ends, int64(len(m.text)))
+		digits = strconv.AppendInt(digits[:0], int64(binary.NativeEndian.Uint64(b[i:])), 10)
+		m.append(digits)
 	}
 	order := make([]uint32, run.count)
 	m.sortTexts(order)
@@ -343,7 +383,7 @@ func (im *importer) retext(run *idRun) error {
 	run.texts = true
 	err = im.writeScratch(run.ids, func(w *bufio.Writer) {
 		for _, v := range order {
-			writeText(w, m.textOf(v))
+			writeText(w, m.kept(v))
 		}
 	})
 	if err != nil {
@@ -373,7 +413,15 @@ func (im *importer) nameRuns() error {
 	}
 	im.ids = &idMap{texts: im.ids.texts}
 	runtime.GC() // the map
-	nodes, err := im.mergeRuns()
+	names, err := im.startNames("the edges", im.ids.texts)
+	if err != nil {
+		return err
+	}
+	defer names.close()
+	nodes, err := im.mergeRuns(nil, false, names.add)
+	if err == nil {
+		err = names.finish()
+	}
 	if err != nil {
 		return err
 	}
@@ -381,6 +429,11 @@ func (im *importer) nameRuns() error {
 	if err := im.setNodes(nodes, "the edges"); err != nil {
 		return err
 	}
+	return im.renumberRuns(nil)
+}
+
+// renumberRuns gives the edges of each run the numbers of their nodes. unknown is told of the first that has a node which nobody is.
+func (im *importer) renumberRuns(unknown func(edge int64, end int) error) (err error) {
 	at, from := -1, int64(0)
 	var node []uint32 // of each number in the run
 	return im.edges.rewrite(func(first int64, src, dst []uint32) error {
@@ -400,6 +453,14 @@ func (im *importer) nameRuns() error {
 			k := min(int64(len(src)), im.runs[at].edges-first)
 			for i, v := range src[:k] {
 				src[i], dst[i] = node[v], node[dst[i]]
+				if unknown == nil {
+					continue
+				}
+				for end, x := range []uint32{src[i], dst[i]} {
+					if x == nobody {
+						return unknown(first+int64(i), end)
+					}
+				}
 			}
 			src, dst, first = src[k:], dst[k:], first+k
 		}

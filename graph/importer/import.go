@@ -211,9 +211,9 @@ func otherFormat(path string) string {
 // Edge weights and features follow their edges.
 //
 // Data is streamed: peak memory is at most the store's size plus 256 MiB, for
-// any length of input, and with a table of nodes some 64 bytes and twice an id's text for
-// each node besides; the disk needs room for the store and up to 12 bytes
-// per edge besides. Errors about the data wrap graph.ErrFormat and name file, line
+// any length of input, and with a table of nodes some 16 bytes for each node besides; ids are sorted on
+// the disk where they take more than some 500 MiB. The disk needs room for the store, twice the ids of that table
+// and up to 12 bytes per edge besides. Errors about the data wrap graph.ErrFormat and name file, line
 // or offset, and remedy.
 func Import(ctx context.Context, src, dst string, o Options) error {
 	i, err := o.settle(src)

@@ -33,6 +33,7 @@ type importer struct {
 	edges        *edgeSpool
 	ids          *idMap             // nil: ids are numbers of nodes
 	runs         []idRun            // of ids that the map held before
+	known        *idRun             // of the nodes' ids, where the map is too small for them; nil: they are in ids
 	weights      *store.TableWriter // in input order, as the next two
 	edgeFeatures *store.TableWriter
 	edgeTimes    *store.ArrayWriter // one int64 each

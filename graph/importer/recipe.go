@@ -218,10 +218,15 @@ func (f *fit) add(o *Options, b []byte) {
 	}
 }
 
-// unused says of a column that is not used why, where somebody may have meant it: most of its values are numbers.
+// unused says of a column that is not used why, and how it would be.
 func (f *fit) unused() string {
-	if f.asked || f.number || f.numbers <= f.others {
+	switch {
+	case f.asked || f.number:
 		return ""
+	case f.other != "" && strings.Contains("[({", f.other[:1]) && f.numbers == 0:
+		return "not used: lists; give each of their values a column of its own"
+	case f.numbers <= f.others:
+		return fmt.Sprintf("not used: words (--feature %s:category or %[1]s:text takes them)", clip(f.Column))
 	}
 	return fmt.Sprintf("not used: most values are numbers, and %q is not (--feature %s:number says where)", f.other, clip(f.Column))
 }

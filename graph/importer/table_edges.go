@@ -17,6 +17,7 @@ import (
 type edgeBatch struct {
 	ids      []int64 // source and destination of each, while they are whole numbers
 	numbers  bool    // all are
+	texts    textIDs // else
 	small    bool    // all can be numbers of nodes: src and dst have them
 	src, dst []uint32
 	weight   []float32
@@ -133,7 +134,10 @@ func (im *importer) eachEdge(t *table, c edgeColumns) error {
 			return err
 		}
 	}
-	return eachBatch(t, wanted, func(r *records, b *edgeBatch) error { return b.parse(&im.o, r, weight, when) }, func(r *records, b *edgeBatch) error {
+	err := eachBatch(t, wanted, func(r *records, b *edgeBatch) error { return b.parse(&im.o, r, weight, when) }, func(r *records, b *edgeBatch) error {
+		if im.known != nil && !im.known.texts && !b.numbers {
+			return im.refuseText(c, r, b)
+		}
 		if err := im.addRecords(r, b); err != nil {
 			return err
 		}
@@ -161,6 +165,10 @@ func (im *importer) eachEdge(t *table, c edgeColumns) error {
 		}
 		return nil
 	})
+	if err != nil || im.known == nil {
+		return err
+	}
+	return im.joinEdges(t, c)
 }
 
 // parse reads ids that are numbers, weights and times.
@@ -178,13 +186,18 @@ func (b *edgeBatch) parse(o *Options, r *records, weight, when int) (err error) 
 		b.ids = append(b.ids, s, d)
 		b.src, b.dst = append(b.src, uint32(s)), append(b.dst, uint32(d))
 	}
+	if !b.numbers {
+		b.texts.take(r, 0, 1)
+	}
 	for i := range r.rows {
 		if weight < 0 {
 			break
 		}
 		w, err := o.parseValue(r.field(i, weight))
 		if err != nil {
-			if b := r.field(i, weight); len(b) > 0 && b[0] == '{' {
+			if b := r.field(i, weight); underline(b) {
+				err = errUnderline(b, "weight")
+			} else if len(b) > 0 && b[0] == '{' {
 				err = fmt.Errorf("%q is what networkx writes of attributes; write numbers (nx.write_weighted_edgelist(G, path))", clip(b))
 			}
 			return r.errorf(i, "weight: %w (--weight none takes no weights)", err)
@@ -238,10 +251,13 @@ func (im *importer) addRecords(r *records, b *edgeBatch) error {
 	if b.numbers && !im.ids.texts {
 		at, err = im.ids.addNumbers(b.ids, b.out)
 	} else {
-		at, err = im.ids.addTexts(r, []int{0, 1}, b.out)
+		if b.numbers { // only there
+			b.texts.take(r, 0, 1)
+		}
+		at, err = im.ids.addTexts(r, &b.texts, []int{0, 1}, b.out)
 	}
 	if errors.Is(err, errNewID) {
-		return r.errorf(at/2, "%s has no node %q; add it there, or leave out the edges of such nodes", im.nodesFrom, clip(r.field(at/2, at%2)))
+		return im.errNobody(r, at/2, at%2)
 	}
 	if err != nil {
 		return r.errorf(at/2, "%w", err)
@@ -250,10 +266,19 @@ func (im *importer) addRecords(r *records, b *edgeBatch) error {
 	for i := range b.src {
 		b.src[i], b.dst[i] = b.out[2*i], b.out[2*i+1]
 	}
-	if err := im.edges.addAll(b.src, b.dst); err != nil || im.nodes >= 0 || !im.full() {
+	if err := im.edges.addAll(b.src, b.dst); err != nil || im.ids.frozen || !im.full() {
 		return err
 	}
 	return im.endRun(im.edges.count)
+}
+
+// errNobody says of the id at one end of the edge in row i that no node has it.
+func (im *importer) errNobody(r *records, i, end int) error {
+	id := r.field(i, end)
+	if err := im.otherwiseWritten(id); err != nil {
+		return r.errorf(i, "%w", err)
+	}
+	return r.errorf(i, "%s has no node %q; add it there, or leave out the edges of such nodes", im.nodesFrom, clip(id))
 }
 
 func belowAll(a, b []uint32, limit int64) bool {

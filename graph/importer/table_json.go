@@ -94,7 +94,8 @@ func jsonMembers(b []byte, p int, yield func(key, value span) error) error {
 				return err
 			}
 		case '{', '[':
-			return fmt.Errorf("the member %q is an object or a list; members must be texts, numbers, true, false or null", clip(b[key.from:key.to]))
+			name := clip(b[key.from:key.to])
+			return fmt.Errorf("the member %q is an object or a list; members must be texts, numbers, true, false or null: give each of its values a member of its own (pandas: df.join(pandas.DataFrame(df.pop(%[1]q).tolist()).add_prefix(%[1]q))), or take it out (jq -c 'del(.[%[1]q])')", name)
 		default:
 			value.from = uint32(p)
 			for p < len(b) && b[p] != ',' && b[p] != '}' && b[p] != ' ' && b[p] != '\t' && b[p] != '\r' {

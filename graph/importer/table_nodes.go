@@ -186,6 +186,7 @@ func (im *importer) nodeRows(t *table, c *nodeColumns) (place []uint32, err erro
 		}
 	}
 	im.ids = newIDMap()
+	rows, begun := 0, 0 // of all, and those before the map's
 	var sets []uint8
 	var times []int64
 	var values []float32
@@ -202,11 +203,14 @@ func (im *importer) nodeRows(t *table, c *nodeColumns) (place []uint32, err erro
 			}
 			b.ids = append(b.ids, x)
 		}
+		if !b.numbers {
+			b.texts.take(r, id)
+		}
 		return nil
 	}, func(r *records, b *edgeBatch) error {
 		if id < 0 {
 			for i := range r.rows {
-				b.ids = append(b.ids, int64(len(place)+i))
+				b.ids = append(b.ids, int64(rows+i))
 			}
 		}
 		b.out = resized(b.out, r.rows)
@@ -214,16 +218,19 @@ func (im *importer) nodeRows(t *table, c *nodeColumns) (place []uint32, err erro
 		if b.numbers && !im.ids.texts {
 			bad, err = im.ids.addNumbers(b.ids, b.out)
 		} else {
-			bad, err = im.ids.addTexts(r, []int{id}, b.out)
+			if b.numbers {
+				b.texts.take(r, id)
+			}
+			bad, err = im.ids.addTexts(r, &b.texts, []int{id}, b.out)
 		}
 		if err != nil {
 			return r.errorf(bad, "%w", err)
 		}
 		for i, v := range b.out[:r.rows] {
-			if int(v) != len(place) {
-				return r.errorf(i, "the node %q is there twice; each has one row (what its id is: --id COL)", clip(r.field(i, id)))
+			if int(v) != rows-begun {
+				return errRowTwice(r, i, id)
 			}
-			place = append(place, v)
+			rows++
 			if b := r.field(i, max(label, 0)); label >= 0 && c.number {
 				x := float32(math.NaN())
 				if !missingValue(b) {
@@ -253,21 +260,25 @@ func (im *importer) nodeRows(t *table, c *nodeColumns) (place []uint32, err erro
 				f.add(&im.o, r.field(i, features+k))
 			}
 		}
-		return nil
+		if im.o.dryRun || !im.full() {
+			return nil
+		}
+		begun = rows
+		return im.endRun(int64(rows))
 	})
 	if err != nil {
 		return nil, err
 	}
-	renumber, err := im.takeNames(t.path)
+	if im.runs != nil {
+		place, err = im.nameRows(t, c.id, int64(rows))
+	} else if place, err = im.takeNames(t.path); err == nil { // the map numbered rows
+		im.ids.frozen = true
+		if im.names == nil {
+			im.ids = nil
+		}
+	}
 	if err != nil {
 		return nil, err
-	}
-	im.ids.frozen = true
-	if im.names == nil {
-		im.ids = nil
-	}
-	for i, v := range place {
-		place[i] = renumber[v]
 	}
 	if label >= 0 && c.number {
 		if im.o.Recipe == nil {
@@ -307,6 +318,10 @@ func (im *importer) nodeRows(t *table, c *nodeColumns) (place []uint32, err erro
 		}
 	}
 	return place, nil
+}
+
+func errRowTwice(r *records, i, id int) error {
+	return r.errorf(i, "the node %q is there twice; each has one row (what its id is: --id COL)", clip(r.field(i, id)))
 }
 
 // fitNumbers decides what the columns of features become: the means of numbers that are missing and

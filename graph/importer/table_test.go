@@ -121,7 +121,7 @@ func TestTablesAsPeopleWriteThem(t *testing.T) {
 		"dates":                             {"e.csv", "src,dst,time\n0,5,1970-01-02\n5,7,1970-01-01T00:00:09Z\n", Options{}, []string{"0>5 t86400", "5>7 t9"}, ""},
 		"JSON, texts and what is not there": {"e.jsonl", `{"dst":"b\u00e9","weight":1.5,"src":"a"}` + "\n\n" + `{"src":"b\u00e9","dst":"a","weight":2}`, Options{}, []string{"a>bé w1.5", "bé>a w2"}, ""},
 		"JSON, an array":                    {"e.jsonl", `[{"src":1,"dst":2}]`, Options{}, nil, "one JSON object a line"},
-		"JSON, nested":                      {"e.jsonl", `{"src":{"id":1},"dst":2}`, Options{}, nil, `"src" is an object`},
+		"JSON, nested":                      {"e.jsonl", `{"src":{"id":1},"dst":2}`, Options{}, nil, `take it out (jq -c 'del(.["src"])')`},
 		"rows of several lengths":           {"e.csv", "src,dst\n0,5\n1,2,3\n", Options{}, nil, "line 3: 3 columns"},
 		"nodes by number":                   {"e.csv", "0,5\n5,7\n", Options{NumNodes: 9}, plain, ""},
 		"nodes by number, floats":           {"e.csv", "0,5\n5.0,7\n", Options{NumNodes: 9}, nil, `line 2: "5.0" is not a node id; write it as 5 (`},
@@ -232,7 +232,7 @@ func TestTablesOfNodesThatAreRefused(t *testing.T) {
 
 // A column that has numbers but for a value or two is named with the first that is none: it is not used, unless somebody says what it is.
 func TestColumnsOfMostlyNumbers(t *testing.T) {
-	nodes := "id,good,infinite,typo,name\na,1,2,3,x\nb,1,inf,3o,7\nc,2,3,4,y\n"
+	nodes := "id,good,infinite,typo,name,list\na,1,2,3,x,[1 2]\nb,1,inf,3o,7,[]\nc,2,3,4,y,[2]\n"
 	var use []string
 	ds := imported(t, files{"edges.csv": "src,dst\na,b\nb,c\n", "nodes.csv": nodes}.write(t), Options{Understood: func(t Table) {
 		if t.Of == "nodes" {
@@ -242,8 +242,22 @@ func TestColumnsOfMostlyNumbers(t *testing.T) {
 		}
 	}})
 	const not = "not used: most values are numbers, and %q is not (--feature %s:number says where)"
-	if want := []string{"id", "feature: number", fmt.Sprintf(not, "inf", "infinite"), fmt.Sprintf(not, "3o", "typo"), "not used"}; !slices.Equal(use, want) || ds.NodeFeatures.Cols != 1 {
+	if want := []string{"id", "feature: number", fmt.Sprintf(not, "inf", "infinite"), fmt.Sprintf(not, "3o", "typo"), "not used: words (--feature name:category or name:text takes them)", "not used: lists; give each of their values a column of its own"}; !slices.Equal(use, want) || ds.NodeFeatures.Cols != 1 {
 		t.Errorf("columns are %q, want %q", use, want)
+	}
+}
+
+// An edge to a node that is written as a float, or the other way round, is refused by what is wrong.
+func TestEdgesToNodesOtherwiseWritten(t *testing.T) {
+	for _, c := range []struct{ edges, nodes, want string }{
+		{"0,1\n", "0.0\n1.0\n", "the ids 0 and 0.0 both occur"},
+		{"5.0,9\n", "5\n9\n", "the ids 5 and 5.0 both occur"},
+		{"5,9\n", "5\n9.5\n", `no node "9"; add it`},
+	} {
+		err := Import(t.Context(), files{"edges.csv": "src,dst\n" + c.edges, "nodes.csv": "id\n" + c.nodes}.write(t), filepath.Join(t.TempDir(), "s"), Options{})
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "edges.csv line 2") {
+			t.Errorf("%q to nodes %q: %v, want %q", c.edges, c.nodes, err, c.want)
+		}
 	}
 }
 
