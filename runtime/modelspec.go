@@ -21,7 +21,7 @@ func newModel(cfg *Config, ds *graph.Dataset) (*compute.Model, error) {
 	case ds.NodeFeatures == nil:
 		return nil, fmt.Errorf("%w: %s has no node features; add them to the data, such as features.npy in a directory beside an edge list", ErrNoModel, ds.Name)
 	case cfg.outputs(ds) == 0:
-		return nil, fmt.Errorf("%w: %s has no labels; add them to the data, or name a saved model (params) to predict by", ErrNoModel, ds.Name)
+		return nil, fmt.Errorf("%w: %s has no labels; add them to the data (gnnactor import --label COL says which column of a table has them), or name a saved model (params) to predict by", ErrNoModel, ds.Name)
 	}
 	if cfg.Model.EdgeFeatures && ds.EdgeFeatures == nil {
 		return nil, fmt.Errorf("%w: edge-features: %s has no edge features; add them to the data, or leave the setting out", ErrConfig, ds.Name)

@@ -53,6 +53,9 @@ func (m *Model) read(ds *graph.Dataset, log *slog.Logger) (*graph.Dataset, error
 		if m.about.Model.EdgeDim > 0 {
 			bad = append(bad, differentColumns("edges' ", learnt.Edges, made.Edges)...)
 		}
+		if more := len(bad) - mostTold; more > 0 {
+			bad = append(bad[:mostTold], fmt.Sprintf("and %d columns more", more))
+		}
 		if bad != nil {
 			return nil, fmt.Errorf("%w: the features of %s are not made as those that %s was trained on: %s; import the tables again with --recipe %[3]s", ErrConfig, ds.Name, m.path, strings.Join(bad, "; "))
 		}
@@ -65,6 +68,9 @@ func (m *Model) read(ds *graph.Dataset, log *slog.Logger) (*graph.Dataset, error
 	}
 	return &copied, nil
 }
+
+// mostTold is how many columns an error tells of.
+const mostTold = 6
 
 // differentColumns says which columns were made otherwise than those that were learnt.
 func differentColumns(of string, learnt, made []importer.FeatureColumn) (bad []string) {

@@ -152,7 +152,7 @@ func TestUnhappy(t *testing.T) {
 		{"bad environment", "train", "GNNACTOR_BATCH_SIZE=many", exitUsage, `GNNACTOR_BATCH_SIZE="many"`},
 		{"unknown plot format", "train --plot curves.pdf", "", exitUsage, "must end in .svg or .png or .csv"},
 		{"plot into nowhere", "train --plot " + file + "/c.svg", "", exitUsage, "not a directory"},
-		{"save into nowhere", "train --save /no/such/dir/m.safetensors", "", exitUsage, "make it first"},
+		{"save below a file", "train --save " + file + "/dir/m.safetensors", "", exitUsage, "not a directory; name another"},
 		{"save onto a directory", "train --save " + store, "", exitUsage, "that is a directory"},
 		{"a trace in the place of a device", "train --trace " + device, "", exitUsage, "that is a device or a pipe; name a file"},
 		{"parameters in the place of a device", "train --save " + device, "", exitUsage, "that is a device or a pipe; name a file"},

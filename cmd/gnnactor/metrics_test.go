@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// Each epoch has its line in --metrics, as JSON or CSV, whose header is written once; a run that goes on adds its own.
+// Each epoch has its line in --metrics, as JSON or CSV, whose header is written once; a run that goes on adds its own. The directory is made.
 func TestMetrics(t *testing.T) {
-	store, dir := storeOf(t, twoRings(t)), t.TempDir()
+	store, dir := storeOf(t, twoRings(t)), filepath.Join(t.TempDir(), "new", "directory")
 	train := func(file, epochs string, more ...string) {
 		mustInvoke(t, append([]string{"train", "--data", store, "--batch-size", "20", "--keep", "best", "--eval-every", "2", "--epochs", epochs, "--metrics", filepath.Join(dir, file)}, more...)...)
 	}
@@ -109,7 +109,7 @@ func TestFailedOutputsLoseNothing(t *testing.T) {
 		t.Errorf("the result is %v", v)
 	}
 	mustInvoke(t, "eval", "--data", store, "--params", model)
-	if code, _, errs := invoke(t, "train", "--data", store, "--steps", filepath.Join(gone, "s"), "--metrics", filepath.Join(gone, "m.csv")); code != exitUsage || !strings.Contains(errs, "--steps") || !strings.Contains(errs, "--metrics") {
+	if code, _, errs := invoke(t, "train", "--data", store, "--steps", filepath.Join(model, "s"), "--metrics", filepath.Join(model, "m.csv")); code != exitUsage || !strings.Contains(errs, "--steps") || !strings.Contains(errs, "--metrics") {
 		t.Errorf("outputs that cannot be: exit %d, %s", code, errs)
 	}
 }

@@ -8,19 +8,15 @@ import (
 	"github.com/gnnactor/gnnactor/internal/atomicfile"
 )
 
-// checkWritable refuses, before any work is done, a result file whose directory
-// does not exist. An empty name is not asked for and is fine.
+// checkWritable refuses, before any work is done, a result file that cannot be written; its directory is made if there is none, as stores'
+// are. An empty name is not asked for and is fine.
 func checkWritable(flag, name string) error {
 	if name == "" {
 		return nil
 	}
 	dir := filepath.Dir(name)
-	info, err := os.Stat(dir)
-	if err != nil {
-		return usagef("%s %s: directory %s cannot be used: %w; make it first", flag, name, dir, err)
-	}
-	if !info.IsDir() {
-		return usagef("%s %s: %s is not a directory", flag, name, dir)
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return usagef("%s %s: its directory cannot be made: %w; name another", flag, name, err)
 	}
 	if info, err := os.Stat(name); err == nil && info.IsDir() {
 		return usagef("%s %s: that is a directory; name a file", flag, name)
