@@ -11,7 +11,7 @@ const (
 	// programBytes is what a process takes that trains next to nothing: its heap, stacks and what Go keeps of both.
 	programBytes = 8 << 20
 	// collectorLeast is what Go's collector may leave lying at the least, and collectorPercent the least share of what is in use.
-	collectorLeast, collectorPercent = 8 << 20, 10
+	collectorLeast, collectorPercent = 7 << 20, 10
 )
 
 // memory fills in the terms of the peak. Batches and activations are bounds
@@ -203,13 +203,21 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 		}
 	}
 	// What is in use is marked whenever a share of it was allocated: little work, for nearly all of it are numbers. Of what was collected Go keeps a
-	// tenth of the most that was in use from the system: so a large heap takes two tenths more, and a small one the least and what is in the margins.
+	// tenth of the most that was in use from the system. Exact inference collects what it leaves itself, and where each layer fits into the places of
+	// the one before nothing else comes of it. So a large heap takes a tenth more, and another of the rest, and a small one the least and what is in
+	// the margins.
 	heap := p.PeakBytes
 	if s.FeaturesMap { // pages of a file
 		heap -= p.Registered
 	}
+	rest := heap
+	if !p.unfit {
+		rest -= p.InferenceBytes
+	}
 	p.GCPercent = int(min(100, max(collectorPercent, 100*collectorLeast/max(heap, 1))))
-	add(fmt.Sprintf("what Go's collector leaves lying: it begins at %d%% of all", p.GCPercent), max(collectorLeast, times(heap, 2*collectorPercent)/100), false)
+	share := heap / 100 * collectorPercent
+	left := max(collectorLeast, share+min(share, max(collectorLeast, rest/100*collectorPercent)))
+	add(fmt.Sprintf("what Go's collector leaves lying: it begins at %d%% of all", p.GCPercent), left, false)
 	add("the program itself", programBytes, false)
 }
 
@@ -246,7 +254,7 @@ func (p *Plan) inference(s *Sizes, add func(what string, bytes int64, mapped boo
 		}
 	}
 	add("exact inference: layers' outputs, what edges read of them, and a chunk", computed, false)
-	if left > 0 {
+	if p.unfit = left > 0; p.unfit {
 		add("exact inference: what the layer before leaves in places that the next does not fit into", left, false)
 		computed = plus(computed, left)
 	}

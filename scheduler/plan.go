@@ -181,6 +181,7 @@ type Plan struct {
 	Fitted    string `json:"fitted,omitempty"`
 
 	gathers      bool // compute reads rows through lists of them
+	unfit        bool // a layer of exact inference does not fit into the places of the one before
 	sampledThere bool // a device samples
 }
 

@@ -60,20 +60,23 @@ func TestRunsOfNodes(t *testing.T) {
 	}
 	same := func(_, v int) string { return texts(0, v) }
 	for name, c := range map[string]struct {
-		nodes, edges func(at, v int) string // at: the third of the rows
+		nodes, edges func(at, v int) string // at: the row, or the third of the rows
 		refused      string
+		last         string // edge
 	}{
-		"sparse": {numbers, numbers, ""}, "small": {small, small, ""}, "texts": {same, same, ""}, "UUIDs": {func(_, v int) string { return uuid(v) }, func(_, v int) string { return uuid(v) }, ""},
-		"numbers, then texts": {func(_, v int) string { return strings.Repeat("x", v/2000) + fmt.Sprint(v) }, func(_, v int) string { return fmt.Sprint(v % 2000) }, ""},
-		"twice":               {func(at, v int) string { return fmt.Sprint(int64(v%2500) * 1e15) }, small, "nodes.csv line"},
-		"twice, texts":        {func(at, v int) string { return fmt.Sprint("n", v%2500) }, small, "nodes.csv line"},
-		"floats, too":         {func(_, v int) string { return fmt.Sprint(v/2) + strings.Repeat(".0", v%2) }, small, "both occur"},
-		"nobody":              {numbers, func(at, v int) string { return numbers(0, v+1) }, "edges.csv line"},
-		"nobody, a text":      {numbers, func(at, v int) string { return numbers(0, v) + strings.Repeat("x", v/2995) }, "edges.csv line"},
+		"sparse": {numbers, numbers, "", ""}, "small": {small, small, "", ""}, "texts": {same, same, "", ""}, "UUIDs": {func(_, v int) string { return uuid(v) }, func(_, v int) string { return uuid(v) }, "", ""},
+		"numbers, then texts": {func(_, v int) string { return strings.Repeat("x", v/2000) + fmt.Sprint(v) }, func(_, v int) string { return fmt.Sprint(v % 2000) }, "", ""},
+		"twice":               {func(at, v int) string { return fmt.Sprint(int64(v%2500) * 1e15) }, small, "nodes.csv line", ""},
+		"twice, far apart":    {func(at, _ int) string { return fmt.Sprint(int64(at-at/2900*2897) * 1e15) }, small, "nodes.csv line 2902", ""},
+		"twice, texts":        {func(at, v int) string { return fmt.Sprint("n", v%2500) }, small, "nodes.csv line", ""},
+		"floats, too":         {func(_, v int) string { return fmt.Sprint(v/2) + strings.Repeat(".0", v%2) }, small, "both occur", ""},
+		"nobody":              {numbers, func(at, v int) string { return numbers(0, v+1) }, "edges.csv line", ""},
+		"nobody, a text":      {numbers, func(at, v int) string { return numbers(0, v) + strings.Repeat("x", v/2995) }, "edges.csv line", ""},
 		"nobody, and a text": {numbers, func(at, v int) string {
 			return numbers(0, v+v/2990) + strings.Repeat("x", at/2)
-		}, "edges.csv line"},
-		"nobody, texts": {same, func(at, v int) string { return same(0, v) + strings.Repeat("x", at/2) }, "edges.csv line"},
+		}, "edges.csv line", ""},
+		"a text at the end": {numbers, numbers, "no node \"x\"", "-7,x,1\n"},
+		"nobody, texts":     {same, func(at, v int) string { return same(0, v) + strings.Repeat("x", at/2) }, "edges.csv line", ""},
 	} {
 		r := rand.New(rand.NewPCG(1, 7))
 		var edges, nodes strings.Builder
@@ -81,9 +84,9 @@ func TestRunsOfNodes(t *testing.T) {
 			fmt.Fprintf(&edges, "%s,%s,%d\n", c.edges(i/10000, r.IntN(n)), c.edges(i/10000, r.IntN(n)), i)
 		}
 		for i, v := range r.Perm(n) {
-			fmt.Fprintf(&nodes, "%s,%d,%d,%s,%s\n", c.nodes(i/1000, v), v, v%3, []string{"train", "valid", "test"}[v%3], pad)
+			fmt.Fprintf(&nodes, "%s,%d,%d,%s,%s\n", c.nodes(i, v), v, v%3, []string{"train", "valid", "test"}[v%3], pad)
 		}
-		dir := files{"edges.csv": "src,dst,weight\n" + edges.String(), "nodes.csv": "id,x,label,split,note\n" + nodes.String()}.write(t)
+		dir := files{"edges.csv": "src,dst,weight\n" + edges.String() + c.last, "nodes.csv": "id,x,label,split,note\n" + nodes.String()}.write(t)
 		var stores, errs [3]string
 		for k, size := range []int{0, 250, 1000} { // all in one map, and many runs
 			dst := filepath.Join(t.TempDir(), "store")
