@@ -30,8 +30,8 @@ import (
 
 // Driver is the emulated driver of this process.
 type Driver struct {
-	t                        testing.TB
-	fail, set, count, record uintptr
+	t                               testing.TB
+	fail, set, count, record, watch uintptr
 }
 
 // RealVariable is the environment variable with which tests run on the devices that are
@@ -57,7 +57,7 @@ func Use(t testing.TB) *Driver {
 		t.Fatal(err)
 	}
 	d := &Driver{t: t}
-	for name, f := range map[string]*uintptr{"fake_fail": &d.fail, "fake_set": &d.set, "fake_count": &d.count, "fake_record": &d.record} {
+	for name, f := range map[string]*uintptr{"fake_fail": &d.fail, "fake_set": &d.set, "fake_count": &d.count, "fake_record": &d.record, "fake_watch": &d.watch} {
 		if *f, err = purego.Dlsym(handle, name); err != nil {
 			t.Fatal(err)
 		}
@@ -106,6 +106,49 @@ func (d *Driver) Record(path string) {
 	purego.SyscallN(d.record, uintptr(unsafe.Pointer(text)))
 }
 
+// Work is a kernel, by its name, or a copy "to device" or "to host", and the stream that it is queued on.
+type Work struct {
+	What   string
+	Stream uintptr
+	Data   []byte // that goes to the device, while the watcher is called
+}
+
+// watcher is what Watch was given; the driver calls one function for all.
+var watcher struct {
+	sync.Mutex
+	f        func(Work)
+	callback uintptr
+}
+
+// Watch has f called before each kernel and copy is done, until the next Use. While it waits so does the stream,
+// and whoever waits for that; other streams go on.
+func (d *Driver) Watch(f func(Work)) {
+	if d.watch == 0 {
+		d.t.Skip("only the emulated driver does that")
+	}
+	watcher.Lock()
+	defer watcher.Unlock()
+	watcher.f = f
+	if watcher.callback == 0 { // of which a process may have few
+		watcher.callback = purego.NewCallback(func(what *byte, stream uintptr, from *byte, bytes uintptr) uintptr {
+			watcher.Lock()
+			f := watcher.f
+			watcher.Unlock()
+			n := 0
+			for *(*byte)(unsafe.Add(unsafe.Pointer(what), n)) != 0 {
+				n++
+			}
+			w := Work{What: string(unsafe.Slice(what, n)), Stream: stream}
+			if w.What == "to device" {
+				w.Data = unsafe.Slice(from, bytes)
+			}
+			f(w)
+			return 0
+		})
+	}
+	purego.SyscallN(d.watch, watcher.callback)
+}
+
 // Forget has the driver forget what is held, as at the end of a process: after a call
 // that gives back has failed.
 func (d *Driver) Forget() { d.Set("forget", 0) }
@@ -116,7 +159,7 @@ func (d *Driver) Fail(function string, after, code int) {
 }
 
 // Count returns how many of contexts, allocations, bytes, pinned, streams, events or
-// modules there are, how many bytes of the host's were "pinned at most", went "to device" and
+// modules there are, how many there were of "bytes at most" and of the host's "pinned at most", how many went "to device" and
 // "to host", or how often a function was called.
 func (d *Driver) Count(what string) int { return d.ask(d.count, what, 0, 0) }
 

@@ -5,13 +5,16 @@
 // memory, whose pages it may not touch unless a kernel or a copy runs; kernels get no
 // addresses but of memory that is allocated; what lies behind an allocation is watched.
 // Streams do nothing until somebody waits for them, so that what is used too early is
-// not there yet. Everything that is made and not given back is counted (fake_count).
+// not there yet; then whoever waits does what is queued on that stream, in its order, and
+// streams that several wait for run side by side, with kernels, which the emulator has one of,
+// in turn. fake_watch is told of what begins, and may keep it. Everything that is made and not given back is counted (fake_count).
 // fake_fail lets calls fail, fake_set sets what a device has. GNNACTOR_FAKE_MUTANT names the
 // mutant whose kernels take the others' place, if the library has any.
 #include FAKE_KERNELS
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -27,7 +30,9 @@ enum {
   INVALID_CONTEXT = 201, INVALID_PTX = 218, INVALID_HANDLE = 400, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700, LAUNCH_FAILED = 719,
 };
 
-std::recursive_mutex mutex;
+std::recursive_mutex mutex;          // of all that follows; not held while a stream's work is done
+std::condition_variable_any changed; // something on a stream was done
+std::mutex computing;                // held by the kernel that runs
 std::string report; // of the emulator, on what failed last
 
 struct Device {
@@ -49,6 +54,7 @@ struct Stream {
   Device *device;
   std::deque<std::function<int()>> work;
   uint64_t queued = 0, done = 0;
+  bool running = false; // somebody does what is first in work
 };
 struct Event {
   Device *device;
@@ -61,6 +67,7 @@ struct Module { Device *device; };
 std::map<void *, std::shared_ptr<Stream>> streams;
 std::map<void *, std::shared_ptr<Event>> events;
 uint64_t to_device, to_host; // bytes that were copied
+uint64_t bytes_most;         // of all devices that were allocated at one time
 std::set<Module *> modules;
 std::map<uint64_t, size_t> pinned;
 std::map<uint64_t, std::pair<size_t, unsigned>> registered; // memory of the host's, and how
@@ -119,6 +126,7 @@ bool shown(uint64_t p) {
 }
 
 int broken(Device *d, int code, const std::string &what) {
+  std::lock_guard<std::recursive_mutex> held(mutex);
   report = what;
   fprintf(stderr, "fake libcuda: %s\n", what.c_str());
   return d->lost = code;
@@ -156,6 +164,7 @@ void put_memory(const Memory &m) {
 }
 // record returns the memory that is to be recorded after the launch, too.
 Memory record(Device *d, const emulator::Kernel *k, unsigned gx, unsigned gy, unsigned threads, const std::vector<std::string> &values) {
+  std::lock_guard<std::recursive_mutex> held(mutex);
   if (!recording || gx * gy > recorded_blocks || recorded[k->name] >= recorded_launches) return {};
   std::map<uint64_t, size_t> touched;
   for (auto &v : values)
@@ -178,24 +187,44 @@ Memory record(Device *d, const emulator::Kernel *k, unsigned gx, unsigned gy, un
   return m;
 }
 
-// run does what is queued on s up to a position.
-int run(Stream *s, uint64_t position) {
+// watcher is told of each kernel and copy before it is done: of its name, stream, and what a copy reads.
+using Watcher = void (*)(const char *, const void *, const void *, size_t);
+std::atomic<Watcher> watcher;
+void begins(const char *what, const void *stream, const void *from = nullptr, size_t bytes = 0) {
+  if (auto w = watcher.load()) w(what, stream, from, bytes);
+}
+
+// run does what is queued on s up to a position, or waits for who does it.
+int run(std::shared_ptr<Stream> s, uint64_t position) {
   if (s->done >= position) return s->device->lost;
   Access access;
   while (s->done < position) {
+    if (s->running) {
+      changed.wait(mutex);
+      continue;
+    }
     auto f = std::move(s->work.front());
     s->work.pop_front();
+    int code = s->device->lost;
+    if (!code) {
+      s->running = true;
+      mutex.unlock();
+      code = f();
+      mutex.lock();
+      s->running = false;
+    }
     s->done++;
-    int code = s->device->lost ? s->device->lost : f();
+    changed.notify_all();
     if (code) return code;
   }
   return s->device->lost;
 }
-int all(Stream *s) { return run(s, s->queued); }
+int all(std::shared_ptr<Stream> s) { return run(s, s->queued); }
 int everything(Device *d) {
-  for (auto &s : streams)
+  auto now = streams; // which others may change meanwhile
+  for (auto &s : now)
     if (s.second->device == d)
-      if (int code = all(s.second.get())) return code;
+      if (int code = all(s.second)) return code;
   return d->lost;
 }
 int queue(void *stream, std::function<int()> f) {
@@ -221,7 +250,7 @@ API fake_set(const char *what, long v) {
   else if (w == "capability") capability = v;
   else if (w == "memory") for (auto &d : devices) d.memory = v;
   else if (w == "reset") { // to what it was at first; nothing may be held
-    failures.clear(); calls.clear(); report.clear(); to_device = to_host = pinned_most = 0;
+    failures.clear(); calls.clear(); report.clear(); watcher = nullptr; to_device = to_host = bytes_most = pinned_most = 0;
     device_count = 1, driver_version = 13000, capability = 80, initialized = false;
     for (auto &d : devices) d.memory = 1ull << 30, d.lost = 0;
   } else return INVALID_VALUE;
@@ -235,6 +264,8 @@ API fake_record(const char *path) {
   recording = path ? fopen(path, "wb") : nullptr;
   return 0;
 }
+// fake_watch has a function called before each kernel and copy is done, on the thread that does it; null: none.
+API fake_watch(Watcher w) { watcher = w; return 0; }
 // fake_count counts what is held, of all devices, or the calls of a function.
 extern "C" __attribute__((visibility("default"))) long fake_count(const char *what) {
   std::lock_guard<std::recursive_mutex> held(mutex);
@@ -243,6 +274,7 @@ extern "C" __attribute__((visibility("default"))) long fake_count(const char *wh
   if (w == "contexts") for (auto &d : devices) n += d.retained;
   else if (w == "allocations") for (auto &d : devices) n += d.allocations.size();
   else if (w == "bytes") for (auto &d : devices) n += d.used;
+  else if (w == "bytes at most") n = bytes_most;
   else if (w == "pinned") n = pinned.size() + registered.size();
   else if (w == "pinned at most") n = pinned_most;
   else if (w == "streams") n = streams.size();
@@ -349,12 +381,16 @@ API cuMemAlloc_v2(uint64_t *p, size_t n) {
   }
   if (at + room + page > d->base + base_step) return OUT_OF_MEMORY;
   d->end = std::max(d->end, at + room + page);
+  if (Access::held) allow(d, true);
   Access access;
   *p = at + (room - n) / alignment * alignment; // its last byte is near its page's
   memset((void *)at, 0xff, room);
   memset((void *)(*p + n), canary, at + room - (*p + n));
   d->allocations[*p] = n;
   d->used += room;
+  uint64_t all = 0;
+  for (auto &each : devices) all += each.used;
+  bytes_most = std::max(bytes_most, all);
   return SUCCESS;
 }
 API cuMemFree_v2(uint64_t p) {
@@ -408,27 +444,27 @@ API cuStreamDestroy_v2(void *s) {
   ENTER()
   auto i = streams.find(s);
   if (i == streams.end()) return INVALID_HANDLE;
-  int code = all(i->second.get());
-  streams.erase(i);
+  int code = all(i->second);
+  streams.erase(s);
   return code;
 }
-API cuStreamSynchronize(void *s) { ENTER() auto i = streams.find(s); return i == streams.end() ? INVALID_HANDLE : all(i->second.get()); }
+API cuStreamSynchronize(void *s) { ENTER() auto i = streams.find(s); return i == streams.end() ? INVALID_HANDLE : all(i->second); }
 
 API cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t n, void *s) {
   ENTER()
   if (!in(current->allocations, to, n)) return INVALID_VALUE;
   to_device += n;
-  if (in(pinned, (uint64_t)from, n)) return queue(s, [=] { memcpy((void *)to, from, n); return SUCCESS; });
+  if (in(pinned, (uint64_t)from, n)) return queue(s, [=] { begins("to device", s, from, n); memcpy((void *)to, from, n); return SUCCESS; });
   auto copy = std::make_shared<std::string>((const char *)from, n); // as the driver does with memory that is not pinned
-  return queue(s, [=] { memcpy((void *)to, copy->data(), n); return SUCCESS; });
+  return queue(s, [=] { begins("to device", s, copy->data(), n); memcpy((void *)to, copy->data(), n); return SUCCESS; });
 }
 API cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, void *s) {
   ENTER()
   if (!in(current->allocations, from, n)) return INVALID_VALUE;
   to_host += n;
-  int code = queue(s, [=] { memcpy(to, (void *)from, n); return SUCCESS; });
+  int code = queue(s, [=] { begins("to host", s, (void *)from, n); memcpy(to, (void *)from, n); return SUCCESS; });
   if (code || in(pinned, (uint64_t)to, n)) return code;
-  return all(streams[s].get());
+  return all(streams[s]);
 }
 API cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *s, void **p, void **extra) {
   ENTER()
@@ -447,6 +483,8 @@ API cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
   }
   Device *d = current;
   return queue(s, [=]() mutable {
+    begins(k->name, s);
+    std::lock_guard<std::mutex> alone(computing);
     std::vector<void *> pointers;
     for (auto &v : values) pointers.push_back(v.data());
     Memory kept = record(d, k, gx, gy, bx, values);
@@ -471,6 +509,7 @@ API cuEventRecord(void *e, void *s) {
   event->stream = in->second;
   event->position = in->second->queued + 1;
   return queue(s, [event, at = event->position] {
+    std::lock_guard<std::recursive_mutex> held(mutex);
     if (event->position == at) event->time = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
     return (int)SUCCESS;
   });
@@ -480,7 +519,7 @@ API cuEventSynchronize(void *e) {
   auto i = events.find(e);
   if (i == events.end()) return INVALID_HANDLE;
   auto s = i->second->stream.lock();
-  return s ? run(s.get(), i->second->position) : current->lost;
+  return s ? run(s, i->second->position) : current->lost;
 }
 API cuEventElapsedTime(float *milliseconds, void *from, void *to) {
   ENTER()
@@ -492,63 +531,7 @@ API cuEventElapsedTime(float *milliseconds, void *from, void *to) {
   return SUCCESS;
 }
 
-// cuBLAS, of which one function computes: columns follow each other, as in Fortran.
-namespace {
-struct Blas {
-  Device *device;
-  void *stream = nullptr;
-  uint64_t workspace = 0;
-  int math = 0, atomics = 1;
-};
-std::set<Blas *> handles;
-Blas *handle(void *h) { auto i = handles.find((Blas *)h); return i == handles.end() ? nullptr : *i; }
-long handles_of_blas() { return handles.size(); }
-void forget_blas(const Device *d) {
-  for (auto i = handles.begin(); i != handles.end();) {
-    auto b = *i;
-    i = !d || b->device == d ? (delete b, handles.erase(i)) : std::next(i);
-  }
-}
-enum { BLAS_NOT_INITIALIZED = 1, BLAS_INVALID_VALUE = 7, BLAS_EXECUTION_FAILED = 13 };
-} // namespace
-#define ENTER_BLAS(h) \
-  std::lock_guard<std::recursive_mutex> held(mutex); \
-  if (int wrong = enter(__func__)) return wrong; \
-  Blas *b = handle(h); \
-  if (!b || b->device != current) return BLAS_NOT_INITIALIZED;
-API cublasCreate_v2(void **h) { ENTER() auto b = new Blas{current}; handles.insert(b); *h = b; return SUCCESS; }
-API cublasDestroy_v2(void *h) { ENTER_BLAS(h) handles.erase(b); delete b; return SUCCESS; }
-API cublasSetStream_v2(void *h, void *s) { ENTER_BLAS(h) if (!streams.count(s)) return BLAS_INVALID_VALUE; b->stream = s, b->workspace = 0; return SUCCESS; }
-API cublasSetWorkspace_v2(void *h, uint64_t p, size_t n) { ENTER_BLAS(h) if (!in(b->device->allocations, p, n) || p % 256) return BLAS_INVALID_VALUE; b->workspace = p; return SUCCESS; }
-API cublasSetMathMode(void *h, int mode) { ENTER_BLAS(h) b->math = mode; return SUCCESS; }
-API cublasSetAtomicsMode(void *h, int mode) { ENTER_BLAS(h) b->atomics = mode; return SUCCESS; }
-API cublasGetProperty(int which, int *v) { *v = which == 0 ? 12 : which == 1 ? 6 : 4; return SUCCESS; }
-extern "C" __attribute__((visibility("default"))) const char *cublasGetStatusString(int status) {
-  return status == 3 ? "the resource allocation failed" : status == 13 ? "the function failed to launch on the GPU" : "an error of the fake's";
-}
-API cublasSgemm_v2(void *h, int ta, int tb, int m, int n, int k, const float *alpha, uint64_t pa, int lda, uint64_t pb, int ldb, const float *beta, uint64_t pc, int ldc) {
-  ENTER_BLAS(h)
-  // Only what is repeatable, in a workspace of the stream's own.
-  if (!b->stream || !b->workspace || (b->math != 2 && b->math != 3) || b->atomics != 0) return BLAS_INVALID_VALUE;
-  if (m < 1 || n < 1 || k < 1 || lda < (ta ? k : m) || ldb < (tb ? n : k) || ldc < m || *alpha != 1) return BLAS_INVALID_VALUE;
-  Device *d = current;
-  float keep = *beta;
-  auto factor = [tf32 = b->math == 3](float v) { return tf32 ? from_bits(to_tf32(v)) : v; };
-  return queue(b->stream, [=] {
-    auto fits = [&](uint64_t p, i64 rows, i64 columns, i64 stride) { return in(d->allocations, p, 4 * (stride * (columns - 1) + rows)); };
-    if (!fits(pa, ta ? k : m, ta ? m : k, lda) || !fits(pb, tb ? n : k, tb ? k : n, ldb) || !fits(pc, m, n, ldc))
-      return broken(d, ILLEGAL_ADDRESS, "a matrix of cuBLAS's is not in the device's memory");
-    auto a = (const float *)pa, x = (const float *)pb;
-    auto c = (float *)pc;
-    for (i64 j = 0; j < n; j++)
-      for (i64 i = 0; i < m; i++) {
-        float sum = 0;
-        for (i64 l = 0; l < k; l++) sum = __builtin_fmaf(factor(ta ? a[i * lda + l] : a[l * lda + i]), factor(tb ? x[l * ldb + j] : x[j * ldb + l]), sum);
-        c[j * ldc + i] = keep ? sum + keep * c[j * ldc + i] : sum;
-      }
-    return (int)SUCCESS;
-  });
-}
+#include "blas.cc"
 
 API cuGetErrorName(int code, const char **s) {
   switch (code) {
