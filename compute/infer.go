@@ -166,6 +166,7 @@ func (r *inference) layer(l int, src, dst *nodeSet) error {
 	}
 	r.renew(0)
 	r.out = cpu.Matrix[float32]{Cols: r.model.spec.OutDim, Stride: r.model.spec.OutDim}
+	r.rows.compact = cpu.DeviceOf[float32](r.tape.x) != nil
 	r.rows.reset(r.model.graph, src, dst, r.model.spec.EdgeDim > 0)
 	err = r.pieces(dst, func(i, n int, rows *graph.Block) error {
 		c, err := r.begin(l, r.rows.cut(i, n, rows))

@@ -116,6 +116,8 @@ type rowBlock struct {
 	pos       []uint32 // the same for positions; both are filled from the end
 	room      int
 	edgeIDs   bool
+	compact   bool     // the sources are a cut's own alone, and not the whole set: what a device needs of it goes over
+	local     []uint32 // of a source of the set, 1 + where it is in a compact cut; 0: it is not
 }
 
 // reset prepares for cuts of the rows of dst over src; edgeIDs says whether
@@ -138,7 +140,7 @@ func (r *rowBlock) cut(i, n int, rows *graph.Block) *graph.Block {
 		r.room = n
 		r.ids = resized(r.ids, n+r.src.n)
 		r.pos = resized(r.pos, n+r.src.n)
-		for k := range r.src.n {
+		for k := 0; k < r.src.n && !r.compact; k++ {
 			r.ids[n+k], r.pos[n+k] = r.src.id(k), uint32(k)
 		}
 	}
@@ -179,7 +181,34 @@ func (r *rowBlock) cut(i, n int, rows *graph.Block) *graph.Block {
 		}
 	}
 	b.Indptr[n] = int64(len(b.Indices))
+	if r.compact {
+		r.renumber(n)
+	}
 	return b
+}
+
+// renumber leaves of the block's sources the n destinations and those that it has entries of, in the order in which they come.
+func (r *rowBlock) renumber(n int) {
+	b, at := &r.block, n
+	if len(r.local) < r.src.n {
+		r.local = make([]uint32, r.src.n)
+	}
+	for e, u := range b.Indices {
+		if int(u) < n {
+			continue
+		}
+		k := u - uint32(n)
+		if r.local[k] == 0 {
+			b.SrcIDs[at], r.positions[at] = r.src.id(int(k)), k
+			at++
+			r.local[k] = uint32(at)
+		}
+		b.Indices[e] = r.local[k] - 1
+	}
+	b.NumSrc, b.SrcIDs, r.positions = at, b.SrcIDs[:at], r.positions[:at]
+	for _, k := range r.positions[n:] {
+		r.local[k] = 0
+	}
 }
 
 // entries returns how many there are in the rows of a cut.

@@ -258,6 +258,9 @@ func (r *Runtime) inferBy(ctx context.Context, params []float32, nodes []uint32,
 			out, err = r.inferBatches(ctx, x, params, ds, nodes, rows(ctx, ds), begin)
 			return err
 		}
+		if err := r.plan.CheckInference(); err != nil {
+			return err
+		}
 		out, err = r.model.InferRows(ctx, x, params, ds, nodes, r.plan.EvalChunk, rows(ctx, ds))
 		return err
 	})

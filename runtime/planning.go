@@ -165,7 +165,8 @@ type sampled struct {
 
 // measureSizes finds out how large batches are, by samples, and what computing takes, by trials: on the processor, with a graph that is here.
 func (r *Runtime) measureSizes(ctx context.Context, s *scheduler.Sizes, request scheduler.Request) error {
-	tries := r.model != nil && r.cfg.Model.Layer == nil && r.device == nil && !r.cfg.Cluster.Away && r.data.set == nil && !r.data.ds.Graph.Away() && r.data.ds.Graph.NumEdges() > 0
+	here := r.model != nil && !r.cfg.Cluster.Away && r.data.set == nil && !r.data.ds.Graph.Away() && r.data.ds.Graph.NumEdges() > 0
+	tries := here && r.cfg.Model.Layer == nil && r.device == nil
 	loads, _ := scheduler.Loads(s, request)
 	var b sampled
 	var before []int64 // entries before each stretch of nodes
@@ -177,11 +178,14 @@ func (r *Runtime) measureSizes(ctx context.Context, s *scheduler.Sizes, request 
 		case loads || tries && !s.NoTraining && !(r.drawsAll() && s.Edges > drawAll):
 			b, err = r.probe(ctx, s, loads)
 		}
-		if err == nil && tries {
+		if err == nil && here {
 			before = stretches(r.data.ds.Graph.Indptr)
 		}
 		return err
 	})
+	if before != nil {
+		s.MostEntries = func(rows int64) int64 { return mostEntries(before, n, rows) }
+	}
 	switch {
 	case err != nil && (loads || ctx.Err() != nil):
 		return err
@@ -197,7 +201,6 @@ func (r *Runtime) measureSizes(ctx context.Context, s *scheduler.Sizes, request 
 			s.Gradient = size.Bytes + int64(4*(r.reserve-size.Values))
 		}
 	}
-	s.MostEntries = func(rows int64) int64 { return mostEntries(before, n, rows) }
 	if s.Inference, err = r.model.InferenceBytes(ctx, x); err != nil {
 		s.Inference = nil
 	}

@@ -19,29 +19,28 @@ const (
 const queuePiece = 1 << 20
 
 // device fills in the terms of the device that computes. Batches and activations are those of
-// the host's plan; the rows of a chunk's neighbours are as many as nodes have on average.
+// the host's plan.
 func (p *Plan) device(s *Sizes, batch, activations, widest int64) {
 	p.DeviceBytes = s.Device
+	trainers := p.Trainers
+	if s.NoTraining {
+		trainers = 0
+	}
+	here := share(trainers, max(s.Devices, 1))
+	inference := func(what string, bytes int64) {
+		p.onDevice(what, bytes)
+		p.inferenceOnDevice = plus(p.inferenceOnDevice, bytes)
+	}
 	if s.FeatureBytes > 0 && s.FeatureBytes <= s.Device/KeepShare && !s.SparseInput && !s.FeaturesAway {
-		p.onDevice("node features, kept", s.FeatureBytes)
+		inference("node features, kept", s.FeatureBytes)
 	}
-	if s.Resident {
-		p.onDevice(fmt.Sprintf("parameters, %d gradients, two moments", s.Micro), times(4*s.Parameters, int64(3+s.Micro)))
-	} else {
-		p.onDevice(fmt.Sprintf("parameters and gradients of %d trainers", p.Trainers), times(8*s.Parameters, int64(p.Trainers)))
+	inference("exact inference: a chunk with its neighbours, and parameters", plus(4*s.Parameters, s.chunkOnDevice(int64(p.EvalChunk), widest)))
+	inference("what inference's queue begins with", plus(queuePiece, s.Workspace))
+	if here > 0 {
+		p.training(s, here, batch, activations)
 	}
-	here := share(p.Trainers, max(s.Devices, 1))
-	// Memory that grows has an eighth to spare.
-	p.onDevice(fmt.Sprintf("batches and activations of %d trainers", here), times(plus(batch, activations)/8*9, int64(here)))
-	if s.Workspace > 0 {
-		p.onDevice(fmt.Sprintf("what cuBLAS works with, for %d trainers and inference", here), times(s.Workspace, int64(here+1)))
-	}
-	chunk := min(int64(p.EvalChunk), s.Nodes)
-	entries := times(chunk, s.Edges) / max(s.Nodes, 1)
-	p.onDevice("exact inference: a chunk with its neighbours", plus(times(12, entries), times(4*widest, 3*chunk+min(entries, s.Nodes)))/8*9)
-	p.onDevice(fmt.Sprintf("what the queues of %d trainers and inference begin with", here), queuePiece*int64(here+1))
-	p.Pinned, p.PinnedLimit = queuePinned*int64(p.Trainers+1), s.Pinned // and inference's
-	if s.Resident {
+	p.Pinned, p.PinnedLimit = queuePinned*int64(trainers+1), s.Pinned // and inference's
+	if s.Resident && !s.NoTraining {
 		p.Pinned += queuePinned // the optimiser's, which brings parameters there
 	}
 	if s.SampledByDevice {
@@ -63,6 +62,36 @@ func (p *Plan) device(s *Sizes, batch, activations, widest int64) {
 	}
 }
 
+// chunkOnDevice returns what a chunk of exact inference takes of a device's memory, with the rows of its neighbours: of
+// all of the most entries that follow each other, or of as many as nodes have on average where nobody has counted.
+func (s *Sizes) chunkOnDevice(chunk, widest int64) int64 {
+	chunk = min(chunk, s.Nodes)
+	entries := times(chunk, s.Edges) / max(s.Nodes, 1)
+	if s.MostEntries != nil {
+		entries = s.MostEntries(chunk)
+	}
+	rows, perEntry := 3*chunk+min(entries, s.Nodes), int64(12)
+	if s.Heads > 0 { // sources as they come over and as kernels read them, and weights of entries
+		rows, perEntry = rows+chunk+min(entries, s.Nodes), perEntry+8*int64(s.Heads)
+	}
+	return plus(times(perEntry, entries), times(4*widest, rows)) / 8 * 9 // memory that grows has an eighth to spare
+}
+
+// training fills in the terms of so many trainers on one device.
+func (p *Plan) training(s *Sizes, here int, batch, activations int64) {
+	if s.Resident {
+		p.onDevice(fmt.Sprintf("parameters, %d gradients, two moments", s.Micro), times(4*s.Parameters, int64(3+s.Micro)))
+	} else {
+		p.onDevice(fmt.Sprintf("parameters and gradients of %d trainers", p.Trainers), times(8*s.Parameters, int64(p.Trainers)))
+	}
+	// Memory that grows has an eighth to spare.
+	p.onDevice(fmt.Sprintf("batches and activations of %d trainers", here), times(plus(batch, activations)/8*9, int64(here)))
+	if s.Workspace > 0 {
+		p.onDevice(fmt.Sprintf("what cuBLAS works with, for %d trainers", here), times(s.Workspace, int64(here)))
+	}
+	p.onDevice(fmt.Sprintf("what the queues of %d trainers begin with", here), queuePiece*int64(here))
+}
+
 // deviceSampler fills in the terms of the device that samples, too: a batch there takes drawn
 // bytes, of at most so many nodes, and entries of a layer. Memory that grows has a quarter to spare.
 func (p *Plan) deviceSampler(s *Sizes, drawn, nodes, entries int64) {
@@ -80,6 +109,16 @@ func (p *Plan) deviceSampler(s *Sizes, drawn, nodes, entries int64) {
 func (p *Plan) fitDevice(s *Sizes) {
 	p.SlabLimit = max(p.SlabRows, min(p.SlabLimit, s.Device/KeepShare/max(s.RowBytes, 1)))
 	p.CacheRoom = min(p.CacheRoom, p.SlabLimit-p.SlabRows)
+}
+
+// CheckInference reports, wrapping ErrMemory, that exact inference does not fit the device that computes, and by how much.
+func (p *Plan) CheckInference() error {
+	over := p.inferenceOnDevice - p.DeviceBytes
+	if p.DeviceBytes == 0 || over <= 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: exact inference in chunks of %d rows takes %s of the device's memory, which is %s more than its %s; what helps is a smaller --eval-chunk, or --device cpu",
+		ErrMemory, p.EvalChunk, mebibytes(p.inferenceOnDevice), mebibytes(over), mebibytes(p.DeviceBytes))
 }
 
 // checkDevice reports, wrapping ErrMemory, what a device has no room for, and by how much.

@@ -46,18 +46,18 @@ func TestDevicePlan(t *testing.T) {
 	// 512 seeds and 1,536 entries, 2,048 nodes and 4,096 entries, 6,144 nodes.
 	q := Build(s, Request{Threads: 4, Samplers: 1, Credits: 2})
 	drawn := int64(8*(513+2049) + 12*(1536+4096) + 4*6144)
-	if term(q, "graph") != 77<<20 || q.Pinned != 4*queuePinned || term(q, "what the queues of 1 trainers") != 2*queuePiece || term(q, "sampled batches, up to 2") != 2*(drawn+drawn/4) || term(q, "what the sampler works with") != 8<<14+5*4096 ||
+	if term(q, "graph") != 77<<20 || q.Pinned != 4*queuePinned || term(q, "what inference's queue begins with") != queuePiece || term(q, "what the queues of 1 trainers") != queuePiece || term(q, "sampled batches, up to 2") != 2*(drawn+drawn/4) || term(q, "what the sampler works with") != 8<<14+5*4096 ||
 		term(q, "parameters, 2 gradients") != 5*4*200_000 {
 		t.Errorf("plan %v", q)
 	}
 	if s.Device = q.DevicePeak - 1<<20; s.Device > 0 {
-		if err := Build(s, Request{Threads: 4, Samplers: 1, Credits: 2}).Check(); !errors.Is(err, ErrMemory) || !strings.Contains(err.Error(), "--sample-on cpu") || !strings.Contains(err.Error(), "is 1.0 MiB more") {
+		if err := Build(s, Request{Threads: 4, Samplers: 1, Credits: 2, EvalChunk: q.EvalChunk}).Check(); !errors.Is(err, ErrMemory) || !strings.Contains(err.Error(), "--sample-on cpu") || !strings.Contains(err.Error(), "is 1.0 MiB more") {
 			t.Error(err)
 		}
 	}
 	s = deviceSizes()
 	s.Workspace, s.Micro = 32<<20, 2
-	if q := Build(s, Request{Threads: 4, Trainers: 2}); term(q, "what cuBLAS works with, for 2 trainers") != 96<<20 {
+	if q := Build(s, Request{Threads: 4, Trainers: 2}); term(q, "what cuBLAS works with, for 2 trainers") != 64<<20 || term(q, "what inference's queue begins with") != queuePiece+32<<20 {
 		t.Errorf("plan %v", q)
 	}
 	s = deviceSizes()
@@ -85,6 +85,40 @@ func TestDevicePlan(t *testing.T) {
 	s.Source = "throttled:1GB/s"
 	if s.DeviceRows = false; Build(s, Request{Threads: 4}).DeviceSlab {
 		t.Error("rows that stages of the program's own read are on the device")
+	}
+}
+
+// Chunks of exact inference take a quarter of the device's memory at the most, down to 64 rows, by the entries that were
+// counted; what is fixed stays, and is refused by how much. Where nothing is trained trainers have no memory.
+func TestDeviceChunks(t *testing.T) {
+	s := deviceSizes()
+	ample := Build(s, Request{Threads: 4})
+	of := func(device int64, chunk int) *Plan {
+		s.Device = device
+		return Build(s, Request{Threads: 4, EvalChunk: chunk})
+	}
+	// A row has 16 neighbours: 12 bytes for each, and 1,024 for each of theirs and 3 of its own, and an eighth.
+	row := int64((12*16 + 4*256*(3+16)) / 8 * 9)
+	p := of(4<<30, 0)
+	if got := term(p, "exact inference"); got != 4*200_000+row*int64(p.EvalChunk) || row*int64(p.EvalChunk) > 1<<30 || 2*row*int64(p.EvalChunk) <= 1<<30 && p.EvalChunk != ample.EvalChunk {
+		t.Errorf("chunks of %d rows take %d bytes", p.EvalChunk, got)
+	}
+	s.MostEntries = func(rows int64) int64 { return 64 * rows }
+	if q := of(64<<20, 0); q.EvalChunk != 170 { // 21,845, halved until 16 MiB are enough for 76 KiB a row
+		t.Errorf("chunks of %d rows", q.EvalChunk)
+	}
+	if q := of(1<<20, 0); q.EvalChunk != deviceChunk || q.CheckInference() == nil {
+		t.Errorf("chunks of %d rows: %v", q.EvalChunk, q.CheckInference())
+	}
+	s.NoTraining = true
+	q := of(64<<20, 2000)
+	takes := q.inferenceOnDevice
+	over := takes - 64<<20
+	if err := q.CheckInference(); q.EvalChunk != 2000 || over <= 0 || !errors.Is(err, ErrMemory) || !strings.Contains(err.Error(), "in chunks of 2000 rows takes "+mebibytes(takes)+" of the device's memory, which is "+mebibytes(over)+" more than its 64.0 MiB") {
+		t.Errorf("%v", err)
+	}
+	if q := of(takes, 2000); q.CheckInference() != nil || term(q, "batches") != 0 || term(q, "parameters, ") != 0 || q.Pinned != queuePinned+q.RowsPinned {
+		t.Errorf("%v; plan %v", q.CheckInference(), q)
 	}
 }
 

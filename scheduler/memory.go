@@ -173,10 +173,9 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 		})
 	}
 	trained(fmt.Sprintf("activations of %d trainers", p.Trainers), times(activations, int64(p.Trainers)), false)
-	widest := int64(max(s.InDim, s.Hidden, s.OutDim, 1))
 	if s.Device > 0 {
 		drawn = plus(drawn, times(4, src[s.Layers-1]))
-		p.device(&s, batch, activations, widest)
+		p.device(&s, batch, activations, s.widest())
 		if s.SampledByDevice {
 			p.deviceSampler(&s, drawn, src[s.Layers-1], slices.Max(edges))
 		}
@@ -221,9 +220,12 @@ func (p *Plan) memory(s Sizes, r Request, whole bool) {
 	add("the program itself", programBytes, false)
 }
 
+// widest is the most columns of a layer.
+func (s *Sizes) widest() int64 { return int64(max(s.InDim, s.Hidden, s.OutDim, 1)) }
+
 // chunkRow returns the bytes that exact inference takes for a row of a chunk.
 func (s *Sizes) chunkRow() int64 {
-	row := 4 * 3 * int64(max(s.InDim, s.Hidden, s.OutDim, 1))
+	row := 4 * 3 * s.widest()
 	for _, l := range s.Inference {
 		row = max(row, int64(l.Row+l.Entry*float64(s.Edges)/float64(max(s.Nodes, 1))))
 	}

@@ -62,7 +62,7 @@ type Sizes struct {
 	Sampled       []compute.BlockSize     // the largest blocks of those batches, the input layer's first; empty: none were, and bounds count
 	Gradient      int64                   // bytes that a trainer holds for the largest of them, as a trial found; 0: there was none, and a bound counts
 	Inference     []compute.InferenceSize // of each layer, by a trial; empty: a bound counts
-	MostEntries   func(rows int64) int64  // the most entries of so many rows that follow each other; for Inference
+	MostEntries   func(rows int64) int64  // the most entries of so many rows that follow each other; for exact inference
 	SamplerShared int64                   // bytes that all samplers keep together: tables, clusters, caches
 	SamplerOwn    int64                   // bytes that each keeps before its first batch
 	Audits        bool                    // other nodes' batches are sampled here, too
@@ -183,11 +183,16 @@ type Plan struct {
 	gathers      bool // compute reads rows through lists of them
 	unfit        bool // a layer of exact inference does not fit into the places of the one before
 	sampledThere bool // a device samples
+
+	inferenceOnDevice int64 // bytes of its memory that exact inference takes, when nothing trains
 }
 
 const (
 	minChunk = 1 << 10
 	maxChunk = 1 << 16
+	// A chunk takes no more of a device's memory than a share of it, unless it has no more than deviceChunk rows.
+	chunkShare  = 4
+	deviceChunk = 1 << 6
 	// chunkBytes is what a chunk of exact inference may hold of activations.
 	chunkBytes = 64 << 20
 	// togetherFrom is of how many seeds a micro-batch is worth to be sampled by
@@ -268,6 +273,9 @@ func Build(s Sizes, r Request) *Plan {
 		p.EvalChunk = int(min(max(chunkBytes/s.chunkRow(), minChunk), maxChunk))
 		if r.tight >= narrow {
 			p.EvalChunk = minChunk
+		}
+		for s.Device > 0 && p.EvalChunk > deviceChunk && s.chunkOnDevice(int64(p.EvalChunk), s.widest()) > s.Device/chunkShare {
+			p.EvalChunk = max(p.EvalChunk/2, deviceChunk)
 		}
 	}
 	p.memory(s, r, whole)
