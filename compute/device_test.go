@@ -28,6 +28,11 @@ func deviceExec(t *testing.T) *cpu.Exec {
 // with dropout and weights, of the whole graph, sampled blocks and subgraphs; the second
 // gradient has the bits of the first.
 func TestDeviceGradients(t *testing.T) {
+	for _, model := range append(Models(), "mixhop") {
+		if !slices.ContainsFunc(slices.Collect(maps.Values(variants)), func(s Spec) bool { return s.Model == model }) {
+			t.Errorf("no variant is a %s", model)
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(variants)) {
 		for i, shape := range []string{"whole", "sampled", "subgraph"} {
 			t.Run(name+"/"+shape, func(t *testing.T) {

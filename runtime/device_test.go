@@ -40,17 +40,13 @@ func stopped(t *testing.T, r *Runtime) {
 	}
 }
 
-// On Cora the first epochs of a model on an emulated device, 20 with GNNACTOR_SOAK and on a real one, have
-// the processor's losses, but for rounding.
+// On Cora the first 20 epochs of a model on a device have the processor's losses, but for rounding.
 func TestCoraOnDevice(t *testing.T) {
 	data := filepath.Join("..", "..", "shared", "data", "cora")
 	if _, err := os.Stat(data); err != nil {
 		t.Skip("Cora is not beside this repository")
 	}
-	epochs := 8
-	if fakecuda.Real() || os.Getenv("GNNACTOR_SOAK") != "" {
-		epochs = 20
-	}
+	const epochs = 20
 	for _, model := range []string{"gcn", "sage", "gat"} {
 		t.Run(model, func(t *testing.T) {
 			fakecuda.Use(t)
@@ -125,6 +121,30 @@ func TestDeviceRuns(t *testing.T) {
 		t.Error(n, err)
 	}
 	stopped(t, r)
+}
+
+// Every model is learnt on a device as on the processor, but for rounding.
+func TestDeviceTrainsAllModels(t *testing.T) {
+	for _, model := range Models() {
+		t.Run(model, func(t *testing.T) {
+			fakecuda.Use(t)
+			c := shortOnDevice()
+			c.Model.Name, c.Training.Epochs = model, 2
+			c.Sampling.Fanouts = slices.Repeat([]int{4}, c.Blocks())
+			var runs [2][]float64
+			for i, device := range []string{"cpu", "cuda"} {
+				c.Execution.Device = device
+				r := started(t, c)
+				runs[i] = lossesOf(t, r)
+				stopped(t, r)
+			}
+			for e, want := range runs[0] {
+				if got := runs[1][e]; !(math.Abs(got-want) <= 1e-3*want) {
+					t.Errorf("epoch %d: loss %v on the device, %v on the processor", e, got, want)
+				}
+			}
+		})
+	}
 }
 
 // With --sync ssp, links, and GNS with its slab a device trains, too.
