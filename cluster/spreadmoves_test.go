@@ -30,8 +30,8 @@ type movers struct {
 	held  []*parts.Parts
 
 	all     sync.WaitGroup
-	trained [][]int // epochs, by node
-	spreads []int   // how often each agreed
+	trained [3][]int // epochs, by node
+	spreads [3]int   // how often each agreed
 }
 
 // startMovers is trains alone, and readies what nodes train.
@@ -71,14 +71,14 @@ func (m *movers) come(name string, least int, has ...int) {
 		n.plane.SetPeer(other.plane.Node(), other.plane.Address())
 	}
 	m.nodes, m.held = append(m.nodes, n), append(m.held, n.holdParts(m.t, dir, commonOf(m.t, m.cfg.Data.Path), least))
-	m.trained, m.spreads = append(m.trained, nil), append(m.spreads, 0)
 }
 
 // compute has a node train to its end, with checkpoints in keep or without any. each hears of epochs, moved of moves before the node agrees anew.
 func (m *movers) compute(i int, keep string, each func(s *parts.Spread, epoch int), moved func()) {
+	held := m.held[i] // others may come meanwhile
 	m.all.Go(func() {
 		for {
-			spread, err := m.held[i].Spread(m.ctx)
+			spread, err := held.Spread(m.ctx)
 			if err != nil {
 				if !errors.Is(err, training.ErrDrained) {
 					m.stop(err)
@@ -87,7 +87,7 @@ func (m *movers) compute(i int, keep string, each func(s *parts.Spread, epoch in
 			}
 			if m.spreads[i]++; len(spread.Mine()) > 0 {
 				cfg := m.cfg
-				cfg.Data.Path, cfg.Cluster.Spread = m.held[i].Set().Dir(), spread
+				cfg.Data.Path, cfg.Cluster.Spread = held.Set().Dir(), spread
 				cfg.Checkpoint.Dir, cfg.Checkpoint.Resume = keep, spread.Begun() && keep != ""
 				err = train(m.ctx, cfg, m.want.params, func(epoch int) {
 					m.trained[i] = append(m.trained[i], epoch)
@@ -126,10 +126,10 @@ func (m *movers) end(trained [][]int, spreads []int) {
 	if err := context.Cause(m.ctx); err != nil {
 		m.t.Fatal(err)
 	}
-	if !slices.EqualFunc(m.trained, trained, slices.Equal) {
+	if !slices.EqualFunc(m.trained[:], trained, slices.Equal) {
 		m.t.Errorf("the nodes trained the epochs %v; want %v", m.trained, trained)
 	}
-	if !slices.Equal(m.spreads, spreads) {
+	if !slices.Equal(m.spreads[:], spreads) {
 		m.t.Errorf("the nodes agreed %v times; want %v", m.spreads, spreads)
 	}
 	leaveParts(m.t, m.nodes, m.held)
