@@ -18,7 +18,7 @@ import (
 	"github.com/gnnactor/gnnactor/training"
 )
 
-// A node of global batches over pieces that is interrupted trains on until the other one has its piece, and ends as drained; the other one, interrupted as well, is
+// A node of global batches over pieces whose Compute is interrupted trains on until the other one has its piece, and ends as drained; the other one, whose Join is, is
 // the last, and says so. No epoch is trained twice, though nothing is kept on disk.
 func TestComputeDrains(t *testing.T) {
 	t.Parallel()
@@ -54,13 +54,14 @@ func TestComputeDrains(t *testing.T) {
 		var told context.Context
 		told, interrupt[i] = context.WithCancel(ctx)
 		nodes.Go(func() {
-			p, err := Join(told, o)
+			join := []context.Context{told, ctx}[i]
+			p, err := Join(join, o)
 			if err != nil {
 				ended[i] = err
 				return
 			}
 			times := 0
-			ended[i] = p.Leave(p.Compute(told, func(ctx context.Context, cfg runtime.Config) error {
+			ended[i] = p.Leave(p.Compute([]context.Context{ctx, told}[i], func(ctx context.Context, cfg runtime.Config) error {
 				d, err := runtime.OpenDivided(ctx, cfg)
 				if err != nil {
 					return err

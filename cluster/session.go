@@ -264,10 +264,11 @@ func (s *Session) Spreads() bool { return s.spreads }
 // ends what do computes by an error, it is waited for until all pieces are somewhere again, and do is called again: what it made is to be
 // overwritten or gone on with, checkpoints by settings that resume; so are a node's that is started again, whatever its settings say. A node without pieces waits for the others, or, once it is to drain, ends with ErrDrained.
 //
-// Training goes on when ctx ends, or the node is to drain, until others have its pieces and take them over between two steps; where nobody is there to
+// The end of ctx drains the node of a training, which goes on until others have its pieces and take them over between two steps; where nobody is there to
 // take them it ends with training.ErrLast. do gets the context that it is to compute under.
 func (s *Session) Compute(ctx context.Context, do func(ctx context.Context, cfg runtime.Config) error) error {
 	if !s.o.Infers {
+		defer context.AfterFunc(ctx, func() { _ = s.node.Drain(s.ctx) })() // that of Join drains it, too, or is another
 		var stop func()
 		ctx, stop = s.untilLast(s.ctx)
 		defer stop()

@@ -28,15 +28,16 @@ type movers struct {
 	want  result // of one process
 	nodes []*node
 	held  []*parts.Parts
+	keeps bool // checkpoints
 
 	all     sync.WaitGroup
 	trained [3][]int // epochs, by node
 	spreads [3]int   // how often each agreed
 }
 
-// startMovers is trains alone, and readies what nodes train.
-func startMovers(t *testing.T) *movers {
-	m := &movers{t: t, cfg: spreadConfig(dividedBlocks(t, blocks(t), "contiguous", 3), "gin"), store: &faltering{MemStore: membership.NewMemStore()}}
+// startMovers trains alone, and readies what nodes train, who keep checkpoints or none.
+func startMovers(t *testing.T, keeps bool) *movers {
+	m := &movers{t: t, keeps: keeps, cfg: spreadConfig(dividedBlocks(t, blocks(t), "contiguous", 3), "gin"), store: &faltering{MemStore: membership.NewMemStore()}}
 	m.cfg.Training.Epochs, m.cfg.Training.Optimizer = 7, "adam"
 	var err error
 	if m.want, err = computeSet(t.Context(), m.cfg, ""); err != nil {
@@ -73,9 +74,12 @@ func (m *movers) come(name string, least int, has ...int) {
 	m.nodes, m.held = append(m.nodes, n), append(m.held, n.holdParts(m.t, dir, commonOf(m.t, m.cfg.Data.Path), least))
 }
 
-// compute has a node train to its end, with checkpoints in keep or without any. each hears of epochs, moved of moves before the node agrees anew.
-func (m *movers) compute(i int, keep string, each func(s *parts.Spread, epoch int), moved func()) {
-	held := m.held[i] // others may come meanwhile
+// compute has a node train to its end. each hears of epochs, moved of moves before the node agrees anew.
+func (m *movers) compute(i int, each func(s *parts.Spread, epoch int), moved func()) {
+	held, keep := m.held[i], "" // others may come meanwhile
+	if m.keeps {
+		keep = m.t.TempDir()
+	}
 	m.all.Go(func() {
 		for {
 			spread, err := held.Spread(m.ctx)
@@ -142,14 +146,10 @@ var everyEpoch = []int{0, 1, 2, 3, 4, 5, 6}
 // a checkpoint or in memory, each step is made once, to the bits of one process, though the store fails now and then.
 func TestSpreadMoves(t *testing.T) {
 	for _, keeps := range []bool{true, false} {
-		m := startMovers(t)
+		m := startMovers(t, keeps)
 		called, arrived := make(chan struct{}), make(chan struct{})
 		start := func(i int) {
-			keep := ""
-			if keeps {
-				keep = t.TempDir()
-			}
-			m.compute(i, keep, func(s *parts.Spread, epoch int) {
+			m.compute(i, func(s *parts.Spread, epoch int) {
 				if i != 0 || epoch != 2 {
 					return
 				}
@@ -181,17 +181,13 @@ func TestSpreadMoves(t *testing.T) {
 func TestSpreadDrains(t *testing.T) {
 	for _, keeps := range []bool{true, false} {
 		for _, late := range []bool{false, true} {
-			m := startMovers(t)
+			m := startMovers(t, keeps)
 			for i, name := range []string{"a", "b", "c"} {
 				m.come(name, 3, i)
 			}
 			drained := make(chan struct{})
 			for i := range m.nodes {
-				keep := ""
-				if keeps {
-					keep = t.TempDir()
-				}
-				m.compute(i, keep, func(s *parts.Spread, epoch int) {
+				m.compute(i, func(s *parts.Spread, epoch int) {
 					if i != 0 || epoch != 2 {
 						return
 					}
