@@ -45,7 +45,8 @@ Tables are text with a separator (.csv, .tsv, .txt, .edges) or lines of JSON (.j
 found by their names: src, source, from and dst, target, to; weight; time; and of nodes id,
 label or class, split, time. What is called otherwise is said by --src, --dst and so on, by
 name or by number from 1. Without a header they are source, destination, weight, time. Ids are
-numbers of any size or texts; the store keeps them, and predict and embed print them; NA, null and
+numbers of any size or texts; the store keeps them, and predict and embed print them. What is written alike is one
+node: 1000 and 1e3, 7 and 007 are two, and 7 beside 7.0 is refused; NA, null and
 the like are missing unless they are in quotes. Nodes
 are those of the table of nodes, or those that edges name, without gaps unless --num-nodes
 says how many there are. All other columns of numbers are features; --feature chooses, and
@@ -97,7 +98,7 @@ STORE appears only when it is complete.`,
 				src = args[0]
 			case n == 0 && dryRun && o.Edges != "":
 			default:
-				return usagef("%d arguments: give SRC and STORE, or --edges FILE and STORE", n)
+				return usagef("%s: give SRC and STORE, or --edges FILE and STORE", countOf(n, "argument"))
 			}
 			if recipe != "" {
 				r, err := readRecipe(cmd.Context(), recipe)

@@ -15,9 +15,10 @@ import (
 
 // A Decoder reads a table that is no text: records with named columns. Register makes its files known.
 type Decoder interface {
-	// Columns returns the columns' names, in order, and which of them hold several values a record, which
-	// Read refuses.
-	Columns() (names []string, several []bool)
+	// Columns returns the columns' names, in order, which of them hold several values a record, which
+	// Read refuses, and which hold floating-point numbers, written as text with an exponent where they are so large that
+	// they stand for others, too.
+	Columns() (names []string, several, floats []bool)
 	// Read begins with the first record. Of each, it gives the fields of the columns, which are numbers from
 	// 0. Several Readers may be in use, one after the other.
 	Read(columns []int) (RecordReader, error)
@@ -80,7 +81,7 @@ func (t *table) understandDecoded() error {
 		return err
 	}
 	defer stop()
-	t.names, t.several = d.Columns()
+	t.names, t.several, _ = d.Columns()
 	if t.names == nil {
 		t.names = []string{}
 	}
@@ -132,9 +133,15 @@ func (t *table) readDecoded(wanted []int, yield func(line int64, fill func(*reco
 		return decodeError(t.path, 0, err)
 	}
 	defer in.Close()
+	_, _, all := d.Columns()
+	floats := make([]bool, len(wanted))
+	for k, c := range wanted {
+		floats[k] = all[c]
+	}
 	row, ended := int64(1), false
 	var ends []uint32
 	fill := func(r *records) (err error) {
+		r.floats = floats
 		for len(r.buf) < tableBlock && r.rows < tableBlock/8 {
 			from := uint32(len(r.buf))
 			if r.buf, ends, err = in.Next(r.buf, ends[:0]); err != nil {

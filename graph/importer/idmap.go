@@ -177,7 +177,7 @@ func (m *idMap) addTexts(r *records, ids *textIDs, columns []int, out []uint32) 
 			continue
 		}
 		row, k := i/len(columns), columns[i%len(columns)]
-		if out[i], err = m.slowText(ids.hashes[i], id, func() error { return checkText(r.field(row, k), r.quoted(row, k)) }); err != nil {
+		if out[i], err = m.slowText(ids.hashes[i], id, func() error { return r.checkID(row, k) }); err != nil {
 			return i, err
 		}
 	}

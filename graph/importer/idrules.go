@@ -12,6 +12,19 @@ import (
 
 const maxIDBytes = 4096
 
+// checkID tells why field k of row i is not the id of a node.
+func (r *records) checkID(i, k int) error {
+	id, quoted := r.field(i, k), r.quoted(i, k)
+	_, lines := r.t.syntax.(*jsonSyntax)
+	switch number := !quoted && numberWithExponent.Match(id); {
+	case number && r.floats != nil:
+		return fmt.Errorf("the id %s is a floating-point number that stands for several whole numbers, so large is it; write ids as whole numbers or texts (pandas: df.astype(\"Int64\") before there are floats, DuckDB: CAST(id AS VARCHAR))", id)
+	case number && lines:
+		return errExponent(id)
+	}
+	return checkText(id, quoted)
+}
+
 // checkText tells why a text is not the id of a node. Those that only programs write, of what is missing or of numbers,
 // may be ids in quotes.
 func checkText(id []byte, quoted bool) error {
@@ -31,7 +44,7 @@ func checkText(id []byte, quoted bool) error {
 	case underline(id):
 		return errUnderline(id, "id")
 	case exponent.Match(id):
-		return fmt.Errorf("the id %q is a number with an exponent; write whole numbers as such (numpy: fmt=\"%%d\", R: options(scipen = 99)), or if a node is called so, put it in quotes", clip(id))
+		return errExponent(id)
 	}
 	return nil
 }
@@ -43,25 +56,31 @@ func errUnderline(b []byte, no string) error {
 	return fmt.Errorf("%q is a line under a header, and no %s; write CSV (sqlite3 -csv, psql --csv), or if a node is called so, put it in quotes", clip(b), no)
 }
 
-// exponent is how numpy and R write numbers. Only with a sign: 1e5 may be the begin of a hash.
-var exponent = regexp.MustCompile(`^[-+]?[0-9](\.[0-9]+)?[eE][-+][0-9]+$`)
+func errExponent(id []byte) error {
+	return fmt.Errorf("the id %q is a number with an exponent; write whole numbers as such (numpy: fmt=\"%%d\", R: options(scipen = 99)), or if a node is called so, put it in quotes", clip(id))
+}
 
-// twiceWritten refuses ids of which some are written as 1 and others as 1.0, as pandas does with a
-// column in which one is missing.
+var (
+	// exponent is how numpy and R write numbers. Only with a sign: 1e5 may be the begin of a hash.
+	exponent = regexp.MustCompile(`^[-+]?[0-9](\.[0-9]+)?[eE][-+][0-9]+$`)
+	// numberWithExponent is of what is known to be a number.
+	numberWithExponent = regexp.MustCompile(`^-?[0-9]+(\.[0-9]+)?[eE][-+]?[0-9]+$`)
+)
+
+// twiceWritten refuses ids of which some are written as 1 and others as 1.0 or 1.00, as pandas does with a
+// column in which one is missing, and databases do with decimal numbers.
 func twiceWritten(n *graph.Names) error {
 	if !n.AreTexts() {
 		return nil
 	}
 	for v := range len(n.Bounds) - 1 {
-		name, float := bytes.CutSuffix(n.Text[n.Bounds[v]:n.Bounds[v+1]], []byte(".0"))
-		if !float {
-			continue
-		}
-		if _, whole := parseNumber(name); !whole {
+		id := n.Text[n.Bounds[v]:n.Bounds[v+1]]
+		name := wholeOf(id)
+		if name == nil {
 			continue
 		}
 		if _, found := n.Find(string(name), 0); found {
-			return errTwice(name)
+			return errTwice(name, id)
 		}
 	}
 	return nil
@@ -70,20 +89,35 @@ func twiceWritten(n *graph.Names) error {
 // otherwiseWritten tells of an id that no node has whether a node is called by the same whole number, with or without .0. Of names that are on the
 // disk alone it is not known.
 func (im *importer) otherwiseWritten(id []byte) error {
-	name, float := bytes.CutSuffix(id, []byte(".0"))
-	other := string(name)
-	if !float {
-		other += ".0"
+	other := wholeOf(id)
+	if _, whole := parseNumber(id); whole {
+		other = append(bytes.Clone(id), ".0"...)
 	}
-	if _, whole := parseNumber(name); !whole || im.known != nil {
+	if other == nil || im.known != nil {
 		return nil
 	}
-	if _, found := im.names.Find(other, int(im.nodes)); !found {
+	if _, found := im.names.Find(string(other), int(im.nodes)); !found {
 		return nil
 	}
-	return errTwice(name)
+	if len(id) > len(other) {
+		id, other = other, id
+	}
+	return errTwice(id, other)
 }
 
-func errTwice(name []byte) error {
-	return fmt.Errorf("the ids %s and %s.0 both occur and are two nodes as texts; write whole numbers as such (pandas: df.astype(\"Int64\"))", name, name)
+// wholeOf returns what is in front of the point of a whole number with one and zeros behind it; nil: id is none.
+func wholeOf(id []byte) []byte {
+	name := bytes.TrimRight(id, "0")
+	if len(name) == len(id) || !bytes.HasSuffix(name, []byte(".")) {
+		return nil
+	}
+	name = name[:len(name)-1]
+	if _, whole := parseNumber(name); !whole {
+		return nil
+	}
+	return name
+}
+
+func errTwice(a, b []byte) error {
+	return fmt.Errorf("the ids %s and %s both occur and are two nodes as texts; write whole numbers as such (pandas: df.astype(\"Int64\"))", a, b)
 }

@@ -329,8 +329,8 @@ func (w *nameWriter) add(id *idReader) error {
 	w.text = appendID(w.text[:0], id.text)
 	if _, whole := parseNumber(w.text); whole {
 		w.whole = append(w.whole[:0], w.text...)
-	} else if name, float := bytes.CutSuffix(w.text, []byte(".0")); float && len(name) > 0 && bytes.Equal(name, w.whole) { // nothing that is whole is between them
-		return dataerr.Bad("%s: %w", w.from, errTwice(name))
+	} else if name := wholeOf(w.text); name != nil && bytes.Equal(name, w.whole) { // nothing that is whole is between them
+		return dataerr.Bad("%s: %w", w.from, errTwice(name, w.text))
 	}
 	w.n += int64(len(w.text))
 	if _, err := w.ids.Write(w.text); err != nil {

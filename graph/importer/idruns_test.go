@@ -70,6 +70,7 @@ func TestRunsOfNodes(t *testing.T) {
 		"twice, far apart":    {func(at, _ int) string { return fmt.Sprint(int64(at-at/2900*2897) * 1e15) }, small, "nodes.csv line 2902", ""},
 		"twice, texts":        {func(at, v int) string { return fmt.Sprint("n", v%2500) }, small, "nodes.csv line", ""},
 		"floats, too":         {func(_, v int) string { return fmt.Sprint(v/2) + strings.Repeat(".0", v%2) }, small, "both occur", ""},
+		"decimals, too":       {func(_, v int) string { return fmt.Sprint(v/2) + strings.Repeat(".00", v%2) }, small, "both occur", ""},
 		"nobody":              {numbers, func(at, v int) string { return numbers(0, v+1) }, "edges.csv line", ""},
 		"nobody, a text":      {numbers, func(at, v int) string { return numbers(0, v) + strings.Repeat("x", v/2995) }, "edges.csv line", ""},
 		"nobody, and a text": {numbers, func(at, v int) string {

@@ -58,6 +58,8 @@ type records struct {
 	width int
 	at    []uint32 // where each record begins, for errors; of a table that is no text, its number in the batch
 	spans []span   // rows × width
+
+	floats []bool // of a table that is no text: which of the wanted columns hold floating-point numbers
 }
 
 // field returns column k of the wanted ones in row i; it is valid until the next batch.
@@ -68,7 +70,10 @@ func (r *records) field(i, k int) []byte {
 
 // quoted tells whether field k of row i is a text for sure: it is in quotes, or no program writes quotes there.
 func (r *records) quoted(i, k int) bool {
-	if s, ok := r.t.syntax.(*textSyntax); r.t.syntax == nil || ok && !s.quotes {
+	if r.t.syntax == nil {
+		return r.floats == nil || !r.floats[k]
+	}
+	if s, ok := r.t.syntax.(*textSyntax); ok && !s.quotes {
 		return true
 	}
 	from := r.spans[i*r.width+k].from

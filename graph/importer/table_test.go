@@ -121,6 +121,10 @@ func TestTablesAsPeopleWriteThem(t *testing.T) {
 		"dates":                             {"e.csv", "src,dst,time\n0,5,1970-01-02\n5,7,1970-01-01T00:00:09Z\n", Options{}, []string{"0>5 t86400", "5>7 t9"}, ""},
 		"JSON, texts and what is not there": {"e.jsonl", `{"dst":"b\u00e9","weight":1.5,"src":"a"}` + "\n\n" + `{"src":"b\u00e9","dst":"a","weight":2}`, Options{}, []string{"a>bé w1.5", "bé>a w2"}, ""},
 		"JSON, an array":                    {"e.jsonl", `[{"src":1,"dst":2}]`, Options{}, nil, "one JSON object a line"},
+		"JSON, a number with an exponent":   {"e.jsonl", `{"src":1000,"dst":1e3}`, Options{}, nil, `the id "1e3" is a number with an exponent`},
+		"JSON, texts like numbers":          {"e.jsonl", `{"src":1000,"dst":"1e3"}`, Options{}, []string{"1000>1e3"}, ""},
+		"hashes like numbers":               {"e.csv", "src,dst\n1000,1e3\n007,7\n", Options{}, []string{"007>7", "1000>1e3"}, ""},
+		"whole numbers and decimals":        {"e.csv", "src,dst\n7,1\n5,7.00\n", Options{}, nil, "the ids 7 and 7.00 both occur"},
 		"JSON, nested":                      {"e.jsonl", `{"src":{"id":1},"dst":2}`, Options{}, nil, `take it out (jq -c 'del(.["src"])')`},
 		"rows of several lengths":           {"e.csv", "src,dst\n0,5\n1,2,3\n", Options{}, nil, "line 3: 3 columns"},
 		"nodes by number":                   {"e.csv", "0,5\n5,7\n", Options{NumNodes: 9}, plain, ""},
@@ -252,6 +256,7 @@ func TestEdgesToNodesOtherwiseWritten(t *testing.T) {
 	for _, c := range []struct{ edges, nodes, want string }{
 		{"0,1\n", "0.0\n1.0\n", "the ids 0 and 0.0 both occur"},
 		{"5.0,9\n", "5\n9\n", "the ids 5 and 5.0 both occur"},
+		{"5.00,9\n", "5\n9\n", "the ids 5 and 5.00 both occur"},
 		{"5,9\n", "5\n9.5\n", `no node "9"; add it`},
 	} {
 		err := Import(t.Context(), files{"edges.csv": "src,dst\n" + c.edges, "nodes.csv": "id\n" + c.nodes}.write(t), filepath.Join(t.TempDir(), "s"), Options{})

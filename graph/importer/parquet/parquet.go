@@ -12,6 +12,7 @@ import (
 	"math"
 	"math/big"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -99,11 +100,12 @@ func (f *file) checkFooter() error {
 const footerBytes = 512
 
 // Columns implements importer.Decoder.
-func (f *file) Columns() (names []string, several []bool) {
+func (f *file) Columns() (names []string, several, floats []bool) {
 	for i, c := range f.columns {
-		names, several = append(names, c.Name()), append(several, f.leaf[i] < 0)
+		float := f.leaf[i] >= 0 && (c.Type().Kind() == parquet.Float || c.Type().Kind() == parquet.Double)
+		names, several, floats = append(names, c.Name()), append(several, f.leaf[i] < 0), append(floats, float)
 	}
-	return names, several
+	return names, several, floats
 }
 
 // Read implements importer.Decoder.
@@ -369,10 +371,14 @@ func formatter(c *parquet.Column) (func(text []byte, v parquet.Value) ([]byte, e
 	return nil, fmt.Errorf("it is of the type %s, which is not read; write numbers, texts or times", c.Type())
 }
 
-// appendFloat writes whole numbers without a point: pandas makes floats of a column of ids in which one is
-// missing.
+// appendFloat writes whole numbers without a point, as far as no other is rounded to them: pandas makes floats of a column of ids in
+// which one is missing.
 func appendFloat(text []byte, x float64, bits int) []byte {
-	if x == math.Trunc(x) && math.Abs(x) < 1<<53 {
+	exact := float64(1 << 53)
+	if bits == 32 {
+		exact = 1 << 24
+	}
+	if x == math.Trunc(x) && math.Abs(x) < exact {
 		return strconv.AppendInt(text, int64(x), 10)
 	}
 	return strconv.AppendFloat(text, x, 'g', -1, bits)
@@ -381,6 +387,7 @@ func appendFloat(text []byte, x float64, bits int) []byte {
 // maxDecimal is how many digits a decimal number has at most.
 const maxDecimal = 1000
 
+// appendDecimal writes whole numbers without a point, too.
 func appendDecimal(text []byte, v parquet.Value, scale int) ([]byte, error) {
 	x := new(big.Int)
 	switch v.Kind() {
@@ -409,7 +416,7 @@ func appendDecimal(text []byte, v parquet.Value, scale int) ([]byte, error) {
 		digits = "0" + digits
 	}
 	text = append(text, digits[:len(digits)-scale]...)
-	if scale > 0 {
+	if strings.Trim(digits[len(digits)-scale:], "0") != "" {
 		text = append(append(text, '.'), digits[len(digits)-scale:]...)
 	}
 	return text, nil

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -189,6 +190,21 @@ func TestNodesAsInText(t *testing.T) {
 	}
 }
 
+// Ids that are floats or decimals are the whole numbers that they are; the largest that are exact are texts' neighbours still.
+func TestIDsOfFloats(t *testing.T) {
+	nodes := map[string]parquet.Node{"src": parquet.Leaf(parquet.DoubleType), "dst": parquet.Leaf(parquet.FloatType), "from": parquet.Decimal(2, 12, parquet.Int64Type)}
+	b := written(t, nodes, []map[string]any{
+		{"src": float64(1<<53 - 1), "dst": float32(1<<24 - 1), "from": int64(700)},
+		{"src": float64(7), "dst": float32(1), "from": int64(100)},
+	})
+	if got, _ := imported(t, importer.Options{Edges: saved(t, b), Src: "src"}); !slices.Equal(got, []string{"7>1", "9007199254740991>16777215"}) {
+		t.Errorf("%q", got)
+	}
+	if got, _ := imported(t, importer.Options{Edges: saved(t, b), Src: "from"}); !slices.Equal(got, []string{"1>1", "7>16777215"}) {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestRefused(t *testing.T) {
 	id := parquet.Int(64)
 	edges := func(n int) (rows []map[string]any) {
@@ -198,6 +214,9 @@ func TestRefused(t *testing.T) {
 		return rows
 	}
 	plain := written(t, map[string]parquet.Node{"src": id, "dst": id}, edges(100))
+	floats := func(of parquet.Type, last any) []byte {
+		return written(t, map[string]parquet.Node{"src": parquet.Leaf(of), "dst": id}, []map[string]any{{"src": reflect.Zero(reflect.TypeOf(last)).Interface(), "dst": int64(1)}, {"src": last, "dst": int64(1)}})
+	}
 	missing := edges(3)
 	missing[2]["src"] = nil
 	for name, c := range map[string]struct {
@@ -209,6 +228,9 @@ func TestRefused(t *testing.T) {
 		"an id is missing":  {written(t, map[string]parquet.Node{"src": parquet.Optional(id), "dst": id}, missing), importer.Options{}, "row 3: a node id is missing"},
 		"a list":            {written(t, map[string]parquet.Node{"src": id, "dst": id, "x": parquet.Repeated(id)}, edges(1)), importer.Options{EdgeFeatures: []string{"x"}}, "--feature"},
 		"a time of day":     {written(t, map[string]parquet.Node{"src": id, "dst": id, "x": parquet.Optional(parquet.Time(parquet.Millisecond))}, edges(1)), importer.Options{Weight: "x"}, "not read"},
+		"a large double":    {floats(parquet.DoubleType, float64(1<<53)), importer.Options{}, "row 2: the id 9.007199254740992e+15 is a floating-point number"},
+		"a large float":     {floats(parquet.FloatType, float32(1<<24)), importer.Options{}, "row 2: the id 1.6777216e+07 is a floating-point number"},
+		"an id that is NaN": {floats(parquet.DoubleType, math.NaN()), importer.Options{}, "row 2: a node id is missing"},
 		"text":              {[]byte("src,dst\n1,2\n3,4\n"), importer.Options{}, "no Parquet"},
 		"shortened":         {plain[:len(plain)-9], importer.Options{}, "fetch it again"},
 		"encrypted":         {append(slices.Clone(plain[:len(plain)-4]), "PARE"...), importer.Options{}, "without encryption"},
@@ -238,7 +260,7 @@ func rowsOf(b []byte, columns []int) (rows int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	names, several := d.Columns()
+	names, several, _ := d.Columns()
 	if columns == nil {
 		for i := range min(len(names), 8) {
 			if !several[i] {
