@@ -196,8 +196,8 @@ func TestCopyPassedOver(t *testing.T) {
 		damaged []int
 		want    string
 	}{
-		{nil, "resumed after 38 batches, in epoch 2; from the copy at node keeper"},
-		{[]int{2 * steps}, "resumed after 19 batches, in epoch 1; from the copy at node keeper"},
+		{nil, "resumed after 38 batches, at the end of epoch 2; from the copy at node keeper"},
+		{[]int{2 * steps}, "resumed after 19 batches, at the end of epoch 1; from the copy at node keeper"},
 		{[]int{2 * steps, steps}, "starting afresh"}, // the round before made a copy of the second epoch again
 	} {
 		for _, step := range r.damaged {

@@ -4,35 +4,40 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"time"
+	"strings"
 
 	"github.com/gnnactor/gnnactor/internal/dirlock"
 )
 
-// importPrefix begins the names of the temporary directories that data is imported to for one run.
-const importPrefix = "gnnactor-import-"
+// Names of the temporary directories that data is imported to for one run begin with importPrefix once they are locked.
+const (
+	importPrefix = "gnnactor-import-"
+	unheldPrefix = "gnnactor-new-"
+)
 
 // importDir makes a temporary directory for one run, and removes those of runs that were killed: a run has its own locked. remove
 // gives it back.
 func importDir() (dir string, remove func() error, err error) {
-	// Of those that are younger nobody knows whether they are about to be locked.
-	const young = time.Minute
 	left, _ := filepath.Glob(filepath.Join(os.TempDir(), importPrefix+"*")) // the pattern is right
 	for _, old := range left {
-		info, err := os.Lstat(old)
-		if err != nil || !info.IsDir() || time.Since(info.ModTime()) < young {
+		if info, err := os.Lstat(old); err != nil || !info.IsDir() {
 			continue
 		}
 		if unlock, err := dirlock.Try(old); err == nil {
 			_ = errors.Join(os.RemoveAll(old), unlock()) // else the next run tries again
 		}
 	}
-	if dir, err = os.MkdirTemp("", importPrefix); err != nil {
+	made, err := os.MkdirTemp("", unheldPrefix)
+	if err != nil {
 		return "", nil, err
 	}
-	unlock, err := dirlock.Try(dir)
+	unlock, err := dirlock.Try(made)
 	if err != nil { // no locks here: no run can remove it but this one
 		unlock = func() error { return nil }
+	}
+	dir = filepath.Join(filepath.Dir(made), importPrefix+strings.TrimPrefix(filepath.Base(made), unheldPrefix))
+	if err := os.Rename(made, dir); err != nil {
+		return "", nil, errors.Join(err, os.Remove(made), unlock())
 	}
 	return dir, func() error { return errors.Join(os.RemoveAll(dir), unlock()) }, nil
 }

@@ -6,35 +6,29 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/gnnactor/gnnactor/internal/dirlock"
 )
 
-// What a killed run imported is removed by the next one; what a run uses, what may be about to be used, and what is not a
-// run's, are not.
+// What a killed run imported is removed by the next one, however soon that begins; what a run uses, what is about to be used, and what is
+// not a run's, are not.
 func TestImportDirSweeps(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
-	made := func(name string, age time.Duration) string {
+	made := func(name string) string {
 		dir := filepath.Join(temp, name)
-		then := time.Now().Add(-age)
-		if err := errors.Join(os.MkdirAll(filepath.Join(dir, "store"), 0o700), os.Chtimes(dir, then, then)); err != nil {
+		if err := os.MkdirAll(filepath.Join(dir, "store"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		return dir
 	}
-	killed, used, young, other := made(importPrefix+"1", time.Hour), made(importPrefix+"2", time.Hour), made(importPrefix+"3", 0), made("gnnactor-mine", time.Hour)
+	killed, used, young, other := made(importPrefix+"1"), made(importPrefix+"2"), made(unheldPrefix+"3"), made("gnnactor-mine")
 	unlock, err := dirlock.Try(used)
 	if err != nil {
 		t.Skip(err)
 	}
 	dir, remove, err := importDir()
 	if err != nil {
-		t.Fatal(err)
-	}
-	then := time.Now().Add(-time.Hour)
-	if err := os.Chtimes(dir, then, then); err != nil {
 		t.Fatal(err)
 	}
 	_, second, err := importDir() // beside the first

@@ -45,29 +45,29 @@ func (r *Runtime) ScoreLinks(ctx context.Context, src, dst []uint32) ([]LinkScor
 	return scores, err
 }
 
-// TopLinks returns the k nodes whose links with node score highest, the highest first, ties to the lower node: of all others that no edge joins to it,
-// held-out ones included, or with joined of all others; among, unless it is nil, names those that may be among them. It computes the embeddings
-// of all nodes, or of those, exactly.
-func (r *Runtime) TopLinks(ctx context.Context, node uint32, k int, joined bool, among []uint32) ([]LinkScore, error) {
+// TopLinks returns, of each of some nodes, the k nodes whose links with it score highest, the highest first, ties to the lower node: of all others that
+// no edge joins to it, held-out ones included, or with joined of all others; among, unless it is nil, names those that may be among them. It computes
+// the embeddings of all nodes, or of those, exactly and once.
+func (r *Runtime) TopLinks(ctx context.Context, of []uint32, k int, joined bool, among []uint32) ([][]LinkScore, error) {
 	if k < 1 {
 		return nil, fmt.Errorf("%w: the %d best links; ask for 1 or more", ErrConfig, k)
 	}
 	n := r.data.ds.Graph.NumNodes()
-	if int(node) >= n {
-		return nil, fmt.Errorf("%w: node %d is out of range [0, %d)", ErrNode, node, n)
+	for _, v := range slices.Concat(of, among) {
+		if int(v) >= n {
+			return nil, fmt.Errorf("%w: node %d is out of range [0, %d)", ErrNode, v, n)
+		}
 	}
+	top := make([][]LinkScore, len(of))
 	var nodes []uint32 // whose embeddings are needed; nil: all
 	row := func(v uint32) uint32 { return v }
 	if among != nil {
 		among = slices.Clone(among)
 		slices.Sort(among)
 		if among = slices.Compact(among); len(among) == 0 {
-			return nil, nil
+			return top, nil
 		}
-		if last := among[len(among)-1]; int(last) >= n {
-			return nil, fmt.Errorf("%w: node %d is out of range [0, %d)", ErrNode, last, n)
-		}
-		nodes = append([]uint32{node}, among...)
+		nodes = slices.Concat(of, among)
 		slices.Sort(nodes)
 		nodes = slices.Compact(nodes)
 		row = func(v uint32) uint32 {
@@ -83,16 +83,15 @@ func (r *Runtime) TopLinks(ctx context.Context, node uint32, k int, joined bool,
 		return uint32(i)
 	}
 	better := func(a, b LinkScore) int { return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Node, b.Node)) }
-	top := make([]LinkScore, 0, min(k, n)+1)
-	err := r.scoreLinks(ctx, nodes, n, func(i int) compute.Link { return compute.Link{Src: row(node), Dst: row(candidate(i))} }, func(i int, score float32) {
-		v := candidate(i)
-		if v == node || !joined && r.links.Joined(node, v) {
+	err := r.scoreLinks(ctx, nodes, len(of)*n, func(i int) compute.Link { return compute.Link{Src: row(of[i/n]), Dst: row(candidate(i % n))} }, func(i int, score float32) {
+		u, v, best := of[i/n], candidate(i%n), &top[i/n]
+		if v == u || !joined && r.links.Joined(u, v) {
 			return
 		}
 		s := scored(v, score)
-		at, _ := slices.BinarySearchFunc(top, s, better)
-		if top = slices.Insert(top, at, s); len(top) > k {
-			top = top[:k]
+		at, _ := slices.BinarySearchFunc(*best, s, better)
+		if *best = slices.Insert(*best, at, s); len(*best) > k {
+			*best = (*best)[:k]
 		}
 	})
 	return top, err

@@ -58,30 +58,48 @@ func TestScoreLinks(t *testing.T) {
 				}
 				return 0
 			})
-			if top, err := r.TopLinks(context.Background(), node, n, joined, nil); err != nil || !slices.Equal(top, want) {
+			if top, err := topOf(r, node, n, joined, nil); err != nil || !slices.Equal(top, want) {
 				t.Errorf("%s: %d links, %v; want %d", decoder, len(top), err, len(want))
 			}
-			if top, err := r.TopLinks(context.Background(), node, k, joined, nil); err != nil || !slices.Equal(top, want[:k]) {
+			if top, err := topOf(r, node, k, joined, nil); err != nil || !slices.Equal(top, want[:k]) {
 				t.Errorf("%s: the best links are %+v, %v; want %+v", decoder, top, err, want[:k])
 			}
 		}
 		among := []uint32{599, 20, node, 3, 20, 300}
 		some := slices.DeleteFunc(slices.Clone(all), func(s LinkScore) bool { return s.Node == node || !slices.Contains(among, s.Node) })
 		slices.SortStableFunc(some, func(a, b LinkScore) int { return cmp.Compare(b.Score, a.Score) })
-		if top, err := r.TopLinks(context.Background(), node, k, true, among); err != nil || !slices.Equal(top, some) {
+		if top, err := topOf(r, node, k, true, among); err != nil || !slices.Equal(top, some) {
 			t.Errorf("%s: among some: %+v, %v; want %+v", decoder, top, err, some)
 		}
-		if _, err := r.TopLinks(context.Background(), node, k, true, []uint32{uint32(n)}); !errors.Is(err, ErrNode) {
+		if _, err := topOf(r, node, k, true, []uint32{uint32(n)}); !errors.Is(err, ErrNode) {
 			t.Errorf("among nodes that there are not: %v", err)
 		}
-		if top, err := r.TopLinks(context.Background(), node, n+5, true, nil); err != nil || len(top) != n-1 {
+		if top, err := topOf(r, node, n+5, true, nil); err != nil || len(top) != n-1 {
 			t.Errorf("%d of all %d nodes, %v", len(top), n, err)
 		}
-		if _, err := r.TopLinks(context.Background(), uint32(n), k, false, nil); !errors.Is(err, ErrNode) {
+		if _, err := topOf(r, uint32(n), k, false, nil); !errors.Is(err, ErrNode) {
 			t.Error(err)
+		}
+		for _, among := range [][]uint32{nil, among} { // of several nodes at once
+			several := []uint32{9, node, 9}
+			all, err := r.TopLinks(context.Background(), several, k, false, among)
+			for i, v := range several {
+				if one, _ := topOf(r, v, k, false, among); err != nil || len(one) == 0 || !slices.Equal(all[i], one) {
+					t.Errorf("%s: of %d: %+v, %v; want %+v", decoder, v, all, err, one)
+				}
+			}
 		}
 	}
 	if _, err := started(t, config()).ScoreLinks(context.Background(), []uint32{1}, []uint32{2}); !errors.Is(err, ErrTask) {
 		t.Error(err)
 	}
+}
+
+// topOf is TopLinks of one node.
+func topOf(r *Runtime, node uint32, k int, joined bool, among []uint32) ([]LinkScore, error) {
+	top, err := r.TopLinks(context.Background(), []uint32{node}, k, joined, among)
+	if err != nil {
+		return nil, err
+	}
+	return top[0], nil
 }

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -119,7 +120,11 @@ func TestResume(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if e.Kind == EventStart && (!e.Resumed || !strings.HasPrefix(e.Message, "resumed after ")) {
+			where := fmt.Sprintf("in epoch %d", e.Applied/int64(e.Batches)+1)
+			if e.Applied%int64(e.Batches) == 0 {
+				where = fmt.Sprintf("at the end of epoch %d", e.Applied/int64(e.Batches))
+			}
+			if e.Kind == EventStart && (!e.Resumed || !strings.HasPrefix(e.Message, fmt.Sprintf("resumed after %d batches, %s", e.Applied, where))) {
 				t.Errorf("the first event is %+v", e)
 			}
 			last = e

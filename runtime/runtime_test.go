@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -284,6 +286,7 @@ func TestUnhappyTraining(t *testing.T) {
 		ds.Fingerprint = ""
 		c.change(&ds)
 		conf.Data.Dataset = &ds
+		conf.Execution.Trace = filepath.Join(t.TempDir(), "trace.json")
 		r, err := Start(context.Background(), conf)
 		if err == nil {
 			for _, err = range r.Train(context.Background()) {
@@ -295,6 +298,21 @@ func TestUnhappyTraining(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
+		if _, err := os.Stat(conf.Execution.Trace); err == nil {
+			t.Errorf("%s: there is a trace of nothing", name)
+		}
+	}
+	conf := config()
+	conf.Execution.Trace = filepath.Join(t.TempDir(), "trace.json")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for e := range started(t, conf).Train(ctx) {
+		if e.Kind == EventStep {
+			cancel()
+		}
+	}
+	if _, err := os.Stat(conf.Execution.Trace); err != nil {
+		t.Errorf("the trace of a run that was interrupted: %v", err)
 	}
 }
 

@@ -21,8 +21,8 @@ type Span struct {
 // traceSpans is how many spans a trace holds at most.
 const traceSpans = 1 << 20
 
-// trace keeps the spans of a run that is over, and writes its trace.
-func (t *trainCall) trace() error {
+// trace keeps the spans of a run that ended with err, and writes its trace, unless it was refused before any stage did something.
+func (t *trainCall) trace(err error) error {
 	if !t.clock.Keeping() {
 		return nil
 	}
@@ -35,7 +35,7 @@ func (t *trainCall) trace() error {
 	t.r.spans = spans
 	t.r.mu.Unlock()
 	path := t.r.cfg.Execution.Trace
-	if path == "" {
+	if path == "" || err != nil && len(spans) == 0 {
 		return nil
 	}
 	if dropped > 0 {

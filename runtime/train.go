@@ -103,7 +103,7 @@ func (r *Runtime) Train(ctx context.Context) iter.Seq2[Event, error] {
 		}
 		err = explained(fault.GuardOutside(&outside, func() error { return t.run(ctx) }))
 		t.replicator.end()
-		err = errors.Join(err, t.trace())
+		err = errors.Join(err, t.trace(err))
 		if cause := context.Cause(ctx); err != nil && cause != nil && errors.Is(err, ctx.Err()) {
 			err = fmt.Errorf("runtime: training interrupted after %d batches: %w", t.state.Step, cause)
 		}
@@ -375,7 +375,10 @@ func (t *trainCall) open(ctx context.Context) (message string, resumed bool, err
 	t.state, t.state.Identity = *c, id
 	t.unaudited, t.state.Unaudited = c.Unaudited, false
 	t.updater.restore(c)
-	message = fmt.Sprintf("resumed after %d batches, in epoch %d", c.Step, c.Step/t.steps)
+	message = fmt.Sprintf("resumed after %d batches, at the end of epoch %d", c.Step, c.Step/t.steps)
+	if c.Step%t.steps > 0 {
+		message = fmt.Sprintf("resumed after %d batches, in epoch %d", c.Step, c.Step/t.steps+1)
+	}
 	if done := c.Step / t.steps; done > int64(r.cfg.Training.Epochs) {
 		message += fmt.Sprintf("; %d epochs are done, more than the %d that were asked for: nothing is trained", done, r.cfg.Training.Epochs)
 	}

@@ -135,7 +135,7 @@ func TestUnhappy(t *testing.T) {
 		{"no number", "train --hidden many", "", exitUsage, "must be a whole number"},
 		{"no value", "train --hidden", "", exitUsage, "needs an argument"},
 		{"extra argument", "train now", "", exitUsage, `"now"`},
-		{"too few arguments", "import x", "", exitUsage, `1 arguments: give SRC and STORE, or --edges FILE and STORE`},
+		{"too few arguments", "import x", "", exitUsage, `1 argument: give SRC and STORE, or --edges FILE and STORE`},
 		{"unknown model", "train --model transformer", "", exitUsage, `model: "transformer" is not one of`},
 		{"unknown sampler", "train --sampler best", "", exitUsage, `sampler: "best" is not one of`},
 		{"unknown format", "train --format papyrus", "", exitUsage, `format: "papyrus" is not one of`},

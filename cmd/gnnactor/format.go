@@ -8,6 +8,17 @@ import (
 	"time"
 )
 
+// countOf writes how many there are of what noun names: 1 trial, 1,000 trials.
+func countOf[T int | int64 | uint64](n T, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	if strings.HasSuffix(noun, "s") {
+		noun += "e"
+	}
+	return formatCount(n) + " " + noun + "s"
+}
+
 // formatCount writes n with commas between thousands.
 func formatCount[T int | int64 | uint64](n T) string {
 	digits := fmt.Sprint(n)

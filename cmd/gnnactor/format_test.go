@@ -16,6 +16,14 @@ func TestFormatCount(t *testing.T) {
 	}
 }
 
+func TestCountOf(t *testing.T) {
+	for want, got := range map[string]string{"1 trial": countOf(1, "trial"), "0 trials": countOf(0, "trial"), "1,000 nodes": countOf(1000, "node"), "2 classes": countOf(2, "class"), "1 class": countOf(1, "class")} {
+		if got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
 func TestSignificant(t *testing.T) {
 	for _, c := range []struct {
 		x    float64

@@ -45,17 +45,7 @@ func (n *nodeFlags) embed(ctx context.Context, rt *runtime.Runtime, ids []uint32
 
 // nodes returns the chosen nodes of ds.
 func (n *nodeFlags) nodes(ds *graph.Dataset) ([]uint32, error) {
-	var find func(names []string) ([]uint32, error)
-	if ds.Names != nil {
-		find = func(names []string) (ids []uint32, err error) {
-			err = graph.Guard(func() error {
-				ids, err = findIDs(names, ds)
-				return err
-			})
-			return ids, err
-		}
-	}
-	return n.of(ds.Graph.NumNodes(), find, func(i int) (ids []uint32, err error) {
+	return n.of(ds.Graph.NumNodes(), namesOf(ds), func(i int) (ids []uint32, err error) {
 		err = graph.Guard(func() error {
 			ids = slices.Clone([][]uint32{ds.Train, ds.Valid, ds.Test}[i])
 			return nil
@@ -64,23 +54,45 @@ func (n *nodeFlags) nodes(ds *graph.Dataset) ([]uint32, error) {
 	})
 }
 
+// namesOf returns what finds nodes of ds by their names; nil: they have none.
+func namesOf(ds *graph.Dataset) func(names []string) ([]uint32, error) {
+	if ds.Names == nil {
+		return nil
+	}
+	return func(names []string) (ids []uint32, err error) {
+		err = graph.Guard(func() error {
+			ids, err = findIDs(names, ds)
+			return err
+		})
+		return ids, err
+	}
+}
+
+// listedNodes returns the nodes that a flag lists, of so many: by numbers and ranges, or by find, unless it is nil, names as in a line of CSV.
+func listedNodes(flag, list string, nodes int, find func(names []string) ([]uint32, error)) (ids []uint32, err error) {
+	if find == nil {
+		ids, err = parseIDs(list, nodes)
+		if err != nil {
+			err = usagef("%s: %w", flag, err)
+		}
+		return ids, err
+	}
+	lines := csv.NewReader(strings.NewReader(list))
+	lines.FieldsPerRecord = -1
+	rows, err := lines.ReadAll()
+	if err != nil {
+		return nil, usagef("%s: %w; names with commas or quotes are quoted as in CSV", flag, err)
+	}
+	if ids, err = find(slices.Concat(rows...)); errors.Is(err, runtime.ErrNode) {
+		err = usagef("%s: %w", flag, err)
+	}
+	return ids, err
+}
+
 // of returns the chosen nodes of so many, of which split has the three splits', and find, unless it is nil, those of names.
 func (n *nodeFlags) of(nodes int, find func(names []string) ([]uint32, error), split func(i int) ([]uint32, error)) (ids []uint32, err error) {
 	if n.ids != "" {
-		if find == nil {
-			return parseIDs(n.ids, nodes)
-		}
-		lines := csv.NewReader(strings.NewReader(n.ids))
-		lines.FieldsPerRecord = -1
-		rows, err := lines.ReadAll()
-		if err != nil {
-			return nil, usagef("--ids: %w; names with commas or quotes are quoted as in CSV", err)
-		}
-		names := slices.Concat(rows...)
-		if ids, err = find(names); errors.Is(err, runtime.ErrNode) {
-			return nil, usagef("--ids: %w", err)
-		}
-		return ids, err
+		return listedNodes("--ids", n.ids, nodes, find)
 	}
 	if i := slices.Index(splitNames[:], n.split); i >= 0 {
 		return split(i)
@@ -134,7 +146,7 @@ func parseIDs(text string, n int) ([]uint32, error) {
 			return nil, err
 		}
 		if hi < lo {
-			return nil, usagef("--ids: the range %s runs backward", part)
+			return nil, fmt.Errorf("the range %s runs backward", part)
 		}
 		for v := lo; v <= hi; v++ {
 			ids = append(ids, uint32(v))
@@ -146,10 +158,10 @@ func parseIDs(text string, n int) ([]uint32, error) {
 func parseID(text string, n int) (uint64, error) {
 	v, err := strconv.ParseUint(text, 10, 32)
 	if err != nil {
-		return 0, usagef("--ids: %q is not a node id or a range like 10-19", text)
+		return 0, fmt.Errorf("%q is not a node id or a range like 10-19", text)
 	}
 	if v >= uint64(n) {
-		return 0, usagef("--ids: node %d is out of range [0, %d)", v, n)
+		return 0, fmt.Errorf("node %d is out of range [0, %d)", v, n)
 	}
 	return v, nil
 }

@@ -43,7 +43,7 @@ type predictFlags struct {
 	out           string
 	probabilities bool
 
-	pairs, links string // of task link: a file of pairs, or the node whose best links are named
+	pairs, links string // of task link: a file of pairs, or the nodes whose best links are named
 	among        string // the file of nodes that links may name; empty: all
 	joined       bool
 }
@@ -53,9 +53,9 @@ func (f *predictFlags) add(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&f.Top, "top", 0, "the `K` most probable classes of each node (default: one, or with several labels a node all by --threshold)")
 	cmd.Flags().Float64Var(&f.Threshold, "threshold", 0, "classes that are at least so probable (default with several labels a node: 0.5)")
 	cmd.Flags().StringVar(&f.pairs, "pairs", "", "of a model of links: CSV `FILE` of src,dst with the pairs of nodes to score")
-	cmd.Flags().StringVar(&f.links, "links", "", "of a model of links: the `NODE` whose --top best links to name, 10 by default, those that are there left out")
+	cmd.Flags().StringVar(&f.links, "links", "", "of a model of links: the `NODES`, listed as for --ids, whose --top best links to name, 10 by default each, those that are there left out")
 	cmd.Flags().StringVar(&f.among, "among", "", "with --links: `FILE` of the nodes to choose from, by the first column of CSV, under id or not (default: all)")
-	cmd.Flags().BoolVar(&f.joined, "joined", false, "with --links: name nodes that an edge joins to it, too")
+	cmd.Flags().BoolVar(&f.joined, "joined", false, "with --links: name nodes that an edge joins to them, too")
 	cmd.Flags().BoolVar(&f.probabilities, "probabilities", false, "with --out: the probability of every class, a column each")
 }
 
@@ -64,9 +64,9 @@ func (f *predictFlags) check() error {
 	case f.pairs != "" && f.links != "":
 		return usagef("--pairs and --links both choose pairs; give one of them")
 	case f.joined && f.links == "":
-		return usagef("--joined is of --links; give a node, or leave it out")
+		return usagef("--joined is of --links; give nodes, or leave it out")
 	case f.among != "" && f.links == "":
-		return usagef("--among is of --links; give a node, or leave it out")
+		return usagef("--among is of --links; give nodes, or leave it out")
 	case f.ofLinks() && (f.Threshold > 0 || f.probabilities) || f.pairs != "" && f.Top > 0:
 		return usagef("--threshold and --probabilities, and with --pairs --top, are of classes; leave them out")
 	case f.ofLinks():
@@ -158,7 +158,7 @@ Where nodes have several labels those are printed that are more probable than no
 --threshold choose others, in a line each of id and pairs of class and probability. With --out they go to
 a file, in CSV and Parquet a line for each node and class, or with --probabilities those of all classes. A model of numbers
 (--task regression) predicts one for each node. One of links (--task link) scores the pairs of --pairs, a CSV file of src,dst, or names the
-best links of the node --links, of all nodes or those in --among: a line each of src, dst, score and probability.
+best links of each of --links, of all nodes or those in --among: a line each of src, dst, score and probability.
 
 ` + overPieces,
 		Example: `  gnnactor predict --data DIR --params model.safetensors --ids 0,5,10-19

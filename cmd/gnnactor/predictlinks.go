@@ -27,7 +27,7 @@ type linkLine struct {
 	Probability float32 `json:"probability"`
 }
 
-// predictLinks prints or writes scores of pairs, those of a file or the best of a node.
+// predictLinks prints or writes scores of pairs, those of a file or the best of some nodes.
 func (a *app) predictLinks(ctx context.Context, rt *runtime.Runtime, f *predictFlags) error {
 	ds := rt.Dataset()
 	var src []uint32
@@ -40,9 +40,9 @@ func (a *app) predictLinks(ctx context.Context, rt *runtime.Runtime, f *predictF
 			}
 			return err
 		}
-		ids, err := findIDs([]string{f.links}, ds)
+		nodes, err := listedNodes("--links", f.links, ds.Graph.NumNodes(), namesOf(ds))
 		if err != nil {
-			return usagef("--links: %w", err)
+			return err
 		}
 		k := f.Top
 		if k == 0 {
@@ -54,8 +54,11 @@ func (a *app) predictLinks(ctx context.Context, rt *runtime.Runtime, f *predictF
 				return err
 			}
 		}
-		scores, err = rt.TopLinks(ctx, ids[0], k, f.joined, among)
-		src = slices.Repeat(ids, len(scores))
+		top, err := rt.TopLinks(ctx, nodes, k, f.joined, among)
+		for i, best := range top {
+			src = append(src, slices.Repeat(nodes[i:i+1], len(best))...)
+			scores = append(scores, best...)
+		}
 		return err
 	})
 	if err != nil {

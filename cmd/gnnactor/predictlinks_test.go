@@ -33,6 +33,10 @@ func TestPredictLinks(t *testing.T) {
 			t.Errorf("%q is one of the best", line)
 		}
 	}
+	second, _ := mustInvoke(t, "predict", "--data", store, "--params", model, "--links", "pkg9", "--top", "3")
+	if both, _ := mustInvoke(t, "predict", "--data", store, "--params", model, "--links", "pkg7,pkg9", "--top", "3"); both != top+second || second == "" {
+		t.Errorf("of two nodes:\n%s", both)
+	}
 	header := filepath.Join(dir, "header.csv") // as a program writes it
 	if err := os.WriteFile(header, []byte("\ufeffSource,Target\npkg7,pkg8\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -70,7 +74,7 @@ func TestPredictLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	for args, says := range map[string]string{
-		"--pairs " + pairs: `line 2: `, "--pairs nowhere.csv": "nowhere.csv", "--pairs " + none: "it names no pair", "--links pkg99": `no node is called "pkg99"`, "--links pkg7 --threshold 0.5": "--threshold", "": "--pairs FILE",
+		"--pairs " + pairs: `line 2: `, "--pairs nowhere.csv": "nowhere.csv", "--pairs " + none: "it names no pair", "--links pkg7,pkg99": `--links: runtime: no such node: no node is called "pkg99"`, "--links pkg7 --threshold 0.5": "--threshold", "": "--pairs FILE",
 		"--links pkg7 --pairs " + pairs: "give one", "--among " + some: "--among is of --links", "--links pkg7 --among nowhere.csv": "nowhere.csv", "--links pkg7 --among " + pairs + "x": "pairs.csvx line 2: ",
 	} {
 		if code, _, errs := invoke(t, append([]string{"predict", "--data", store, "--params", model}, strings.Fields(args)...)...); code == exitDone || !strings.Contains(errs, says) {

@@ -290,7 +290,7 @@ func (c *searchCommand) checkpoints(t *trial) string {
 func (c *searchCommand) readRecords() error {
 	drawn := c.space.draw(c.base.Training.Seed, c.trials)
 	if len(drawn) < c.trials {
-		c.logf("%d trials: no other settings are in the ranges", len(drawn))
+		c.logf("%s: no other settings are in the ranges", countOf(len(drawn), "trial"))
 	}
 	for i, s := range drawn {
 		t := &trial{Trial: i + 1, Settings: s}
@@ -322,7 +322,7 @@ func (c *searchCommand) search(ctx context.Context) error {
 	for r, rung := range list {
 		alive = alive[:min(rung.trials, len(alive))]
 		if len(list) > 1 {
-			c.logf("rung %d of %d: %d trials until epoch %d", r+1, len(list), len(alive), rung.epochs)
+			c.logf("rung %d of %d: %s until epoch %d", r+1, len(list), countOf(len(alive), "trial"), rung.epochs)
 		}
 		for i, t := range alive {
 			if len(t.Rungs) <= r && t.Refused == "" {

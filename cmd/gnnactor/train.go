@@ -444,14 +444,14 @@ func share(part, whole time.Duration) float64 {
 
 // describe says in one line what a data set holds.
 func describe(ds *graph.Dataset) string {
-	s := fmt.Sprintf("%s: %s nodes, %s edges", ds.Name, formatCount(ds.Graph.NumNodes()), formatCount(ds.Graph.NumEdges()))
+	s := fmt.Sprintf("%s: %s, %s", ds.Name, countOf(ds.Graph.NumNodes(), "node"), countOf(ds.Graph.NumEdges(), "edge"))
 	if f := ds.NodeFeatures; f != nil {
-		s += fmt.Sprintf(", %s features (%s)", formatCount(f.Cols), f.DType)
+		s += fmt.Sprintf(", %s (%s)", countOf(f.Cols, "feature"), f.DType)
 	}
 	if l := ds.Labels; l != nil && l.Values != nil {
 		s += ", labels that are numbers"
 	} else if l != nil {
-		s += fmt.Sprintf(", %s classes", formatCount(l.NumClasses))
+		s += ", " + countOf(l.NumClasses, "class")
 	}
 	return s
 }

@@ -118,11 +118,14 @@ func recommended(ctx context.Context, rt *runtime.Runtime, reader uint32, k int)
 	for i := range all {
 		all[i] = uint32(readers + i)
 	}
-	links, err := rt.TopLinks(ctx, reader, k, false, all)
-	for _, l := range links {
+	links, err := rt.TopLinks(ctx, []uint32{reader}, k, false, all)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range links[0] {
 		best = append(best, l.Node)
 	}
-	return best, err
+	return best, nil
 }
 
 func likes(taste [6]bool) string {
