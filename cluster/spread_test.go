@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -255,8 +256,58 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// What goes between nodes is a row for each pair of a master and a piece elsewhere that reads it, forward and its gradient backward, for each layer of
-// each step, and 2 % beside it, with gradients of parameters and figures.
+// activePairs returns, of each of a model's layers, how many pairs there are of a node and a piece elsewhere that sums its row, or sums for it, for
+// outputs of the training nodes: found with what all pieces have in one place.
+func activePairs(t *testing.T, set *pieces.Set, layers int) (pairs []int64) {
+	t.Helper()
+	active := map[uint32]bool{}
+	train, err := set.Split(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range train {
+		active[v] = true
+	}
+	pairs = make([]int64, layers)
+	for l := layers - 1; l >= 0; l-- {
+		next := maps.Clone(active)
+		for i := range set.Pieces() {
+			p, err := set.OpenPiece(i)
+			if err != nil {
+				t.Fatal(err)
+			}
+			read := map[uint32]bool{}
+			for row := range p.In.NumNodes() {
+				v := uint32(p.Of.First) + uint32(row)
+				if row >= p.Masters {
+					v = p.Targets[row-p.Masters]
+				}
+				if !active[v] {
+					continue
+				}
+				if row >= p.Masters {
+					pairs[l]++
+				}
+				for _, u := range p.In.InNeighbors(uint32(row)) {
+					if int(u) < p.Masters {
+						next[uint32(p.Of.First)+u] = true
+					} else {
+						next[p.Sources[int(u)-p.Masters]], read[u] = true, true
+					}
+				}
+			}
+			pairs[l] += int64(len(read))
+			if err := p.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		active = next
+	}
+	return pairs
+}
+
+// What goes between nodes is a row for each pair of a master and a piece elsewhere that reads it for outputs with loss, forward and its gradient backward,
+// for each layer of each step, and 2 % beside it, with gradients of parameters and figures.
 //
 // Where edges lie elsewhere, so does what is summed for a target elsewhere, and its gradient.
 func TestSpreadBytes(t *testing.T) {
@@ -283,14 +334,19 @@ func spreadBytes(t *testing.T, whole, edges string) {
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
-	// Layers send 8 features, whose gradient nobody needs, and 4 products; factors are a value, twice; the validation nodes' outputs and labels go to two nodes.
+	active := activePairs(t, set, 2)
+	if 2*active[1] > pairs || active[1] > active[0] {
+		t.Fatalf("%d of %d pairs are active", active, pairs)
+	}
+	// Layers send 8 features, whose gradient nobody needs, and 4 products; inference sends all rows, once; factors are a value, twice; the validation nodes' outputs and
+	// labels go to two nodes.
 	steps := int64(4)
 	parameters := int64(8*16 + 16 + 16*4 + 4)
 	valid, err := set.Split(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := 4*pairs*((8+4+4)*steps+8+4) + 2*4*pairs + 4*told + steps*4*4*parameters + 2*4*5*int64(len(valid))
+	want := 4*(8*active[0]+(4+4)*active[1])*steps + 4*pairs*(8+4) + 2*4*pairs + 4*told + steps*4*4*parameters + 2*4*5*int64(len(valid))
 	if low, high := float64(want), 1.02*float64(want); float64(framed) < low || float64(framed) > high {
 		t.Errorf("%d bytes went between nodes, %.4f of the %d expected", framed, float64(framed)/low, want)
 	}

@@ -297,14 +297,12 @@ func (c *core[T]) close() {
 	})
 }
 
-// trimmed returns in without what its targets do not depend on. Batch norm's
-// statistics are over all rows of the batch, and degrees of the block over all
-// its entries. Sparse features are multiplied before they are aggregated only
+// trimmed returns in without what its targets do not depend on. Sparse features are multiplied before they are aggregated only
 // where the order of products, which counts dense ones, has as many destinations
 // as sources: Cora's GCN would take twice as long.
 func (c *core[T]) trimmed(in *Input) *Input {
 	m := c.model
-	if m.statistics != nil || m.spec.GCNNorm == "block" || m.sparse != nil {
+	if m.AllRows() || m.sparse != nil {
 		return in
 	}
 	in = c.trimmer.trim(in, c.targets(in), m.graph, in.Edges != nil || m.graph.Weights != nil)

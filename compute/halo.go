@@ -16,6 +16,7 @@ type halo struct {
 	exchange Exchange
 	ids      []uint32     // of all nodes of the piece
 	rows     *graph.Block // of the mirrors of targets, where sums are made in several pieces
+	active   []layerRows  // of each layer
 
 	ctx  context.Context // of a gradient
 	step int
@@ -75,7 +76,7 @@ func received[T cpu.Float](t *Tape[T], l int, made []*Value[T]) []*Value[T] {
 	all := make([]*Value[T], len(made))
 	for k, v := range made {
 		y := t.value(t.halo.nodes(), v.cols)
-		y.masters, y.needs, y.round = v, v.needs, fmt.Sprintf("step-%d-layer-%d-%d", t.halo.step, l, k)
+		y.masters, y.needs, y.layer, y.round = v, v.needs, l, fmt.Sprintf("step-%d-layer-%d-%d", t.halo.step, l, k)
 		all[k] = y
 	}
 	return all
@@ -86,15 +87,15 @@ func (h *halo) nodes() int { return h.piece.in() }
 // bring makes y, which received returned, dense.
 func (t *Tape[T]) bring(y *Value[T]) {
 	h, v := t.halo, y.masters
-	m := h.piece.Masters
+	m, c := h.piece.Masters, &h.active[y.layer].sources
 	y.dense, y.owned = t.matrix(y.rows, y.cols), true
-	t.sendRows(&h.piece.Sources, v, 0, v.cols, v.cols, func(int) string { return y.round })
-	t.takeRows(y.round, y.dense, v.columns(0, v.cols))
+	t.sendRows(c, v, 0, v.cols, v.cols, func(int) string { return y.round })
+	t.takeRows(c, y.round, y.dense, v.columns(0, v.cols))
 	t.Record(y, func() {
-		t.sendBack(y.round, y.grad.View(m, y.rows, 0, y.cols))
+		t.sendMirrors(c, "back-"+y.round, y.grad.View(m, y.rows, 0, y.cols))
 		t.addGrad(v, y.grad.View(0, m, 0, y.cols))
 		g, _ := v.gradient()
-		t.takeBack(&h.piece.Sources, "back-"+y.round, g)
+		t.takeBack(c, "back-"+y.round, g)
 	}, v)
 }
 
@@ -103,7 +104,7 @@ func (t *Tape[T]) bring(y *Value[T]) {
 // is what it takes of sums that are made in several pieces.
 func (t *Tape[T]) aggregateStripes(b *graph.Block, x *Value[T], reduce cpu.Reduce, weights, self []T, rest *partialSums[T]) *Value[T] {
 	h, v := t.halo, x.masters
-	m, width := h.piece.Masters, stripe(x.cols)
+	m, width, c := h.piece.Masters, stripe(x.cols), &h.active[x.layer].sources
 	if n := h.nodes() * min(width, x.cols); cap(h.table) < n {
 		h.table = make([]float32, n)
 	}
@@ -124,11 +125,11 @@ func (t *Tape[T]) aggregateStripes(b *graph.Block, x *Value[T], reduce cpu.Reduc
 		behind := func() {}
 		each(func(k, from, to int, round string, table cpu.Matrix[T]) {
 			if sent < min(to+width, x.cols) {
-				end := min(max(to+width, sent+h.packs(&h.piece.Sources, width)), x.cols)
-				t.sendRows(&h.piece.Sources, v, sent, end, width, func(at int) string { return fmt.Sprintf("%s-%d", x.round, at/width) })
+				end := min(max(to+width, sent+packs(c, width)), x.cols)
+				t.sendRows(c, v, sent, end, width, func(at int) string { return fmt.Sprintf("%s-%d", x.round, at/width) })
 				sent = end
 			}
-			t.takeRows(round, table, v.columns(from, to))
+			t.takeRows(c, round, table, v.columns(from, to))
 			if h.err != nil {
 				return
 			}
@@ -175,7 +176,7 @@ func (t *Tape[T]) aggregateStripes(b *graph.Block, x *Value[T], reduce cpu.Reduc
 			if rest != nil {
 				rest.takeBack(t, round, table, k)
 			}
-			t.sendBack(round, table.View(m, table.Rows, 0, table.Cols))
+			t.sendMirrors(c, "back-"+round, table.View(m, table.Rows, 0, table.Cols))
 			into, own := g.View(0, m, from, to), table.View(0, m, 0, table.Cols)
 			if add {
 				cpu.Add(t.x, into, into, own)
@@ -183,7 +184,7 @@ func (t *Tape[T]) aggregateStripes(b *graph.Block, x *Value[T], reduce cpu.Reduc
 				cpu.Copy(t.x, into, own)
 			}
 			behind()
-			behind = func() { t.takeBack(&h.piece.Sources, "back-"+round, into) }
+			behind = func() { t.takeBack(c, "back-"+round, into) }
 		})
 		behind()
 	}, v)
@@ -229,19 +230,19 @@ func (v *Value[T]) columns(from, to int) cpu.Source[T] {
 
 // packs returns how many columns, of whole stripes, of the rows that others read are copied at once: rows lie wherever they do, and a part of
 // one takes nearly as long as all of it.
-func (h *halo) packs(m *Mirrors, width int) int {
+func packs(c *crossing, width int) int {
 	const most = 8 << 20 // values
 	rows := 0
-	for _, ids := range m.Sends {
+	for _, ids := range c.sends {
 		rows += len(ids)
 	}
 	return max(1, most/max(1, rows*width)) * width
 }
 
-// sendRows sends columns [from, to) of the masters' rows to each piece that mirrors them, width of them in each round.
-func (t *Tape[T]) sendRows(m *Mirrors, v *Value[T], from, to, width int, round func(column int) string) {
+// sendRows sends columns [from, to) of the masters' rows to each piece that reads them, width of them in each round.
+func (t *Tape[T]) sendRows(c *crossing, v *Value[T], from, to, width int, round func(column int) string) {
 	h := t.halo
-	for q, ids := range m.Sends {
+	for q, ids := range c.sends {
 		if len(ids) == 0 || h.err != nil {
 			continue
 		}
@@ -269,41 +270,20 @@ func (t *Tape[T]) sendRows(m *Mirrors, v *Value[T], from, to, width int, round f
 }
 
 // takeRows fills table with the masters' rows and, behind them, those that the others sent.
-func (t *Tape[T]) takeRows(round string, table cpu.Matrix[T], masters cpu.Source[T]) {
-	h := t.halo
-	m := h.piece.Masters
+func (t *Tape[T]) takeRows(c *crossing, round string, table cpu.Matrix[T], masters cpu.Source[T]) {
+	m := t.halo.piece.Masters
 	if own := table.View(0, m, 0, table.Cols); masters.Table != nil {
 		cpu.Gather(t.x, own, masters)
 	} else {
 		cpu.Copy(t.x, own, masters.Dense)
 	}
-	rows := any(table.Data).([]float32)
-	for q := range h.piece.pieces() {
-		from, to := m+h.piece.Sources.Reads[q], m+h.piece.Sources.Reads[q+1]
-		if from < to && h.err == nil {
-			h.err = h.exchange.Receive(h.ctx, round, q, h.piece.Index, rows[from*table.Cols:to*table.Cols])
-		}
-	}
-}
-
-// sendBack sends gradients of the others' rows to where they come from.
-func (t *Tape[T]) sendBack(round string, others cpu.Matrix[T]) {
-	h := t.halo
-	for q := range h.piece.pieces() {
-		from, to := h.piece.Sources.Reads[q], h.piece.Sources.Reads[q+1]
-		if from == to || h.err != nil {
-			continue
-		}
-		rows := h.message((to - from) * others.Cols)
-		cpu.Copy(t.x, cpu.Dense(to-from, others.Cols, of[T](rows)), others.View(from, to, 0, others.Cols))
-		h.err = h.exchange.Send(h.ctx, "back-"+round, h.piece.Index, q, rows)
-	}
+	t.takeMirrors(c, round, any(table.Data).([]float32)[m*table.Cols:], table.Cols)
 }
 
 // takeBack adds what the others sent of the masters' rows to g, in the order of the pieces.
-func (t *Tape[T]) takeBack(m *Mirrors, round string, g cpu.Matrix[T]) {
+func (t *Tape[T]) takeBack(c *crossing, round string, g cpu.Matrix[T]) {
 	h := t.halo
-	for q, ids := range m.Sends {
+	for q, ids := range c.sends {
 		if len(ids) == 0 || h.err != nil {
 			continue
 		}

@@ -155,7 +155,7 @@ func (r *piecesRun) join(l int, p *Piece, parts *partialLayer) error {
 		add = func(q int, masters []uint32, rows []float32) { most.take(r.tape, q, masters, rows) }
 	}
 	var room []float32
-	if err := p.receivePartial(r.ctx, r.Exchange, sumsRound(l), own.Cols, &room, add); err != nil {
+	if err := p.receivePartial(r.ctx, r.Exchange, sumsRound(l), p.Targets.Sends, own.Cols, &room, add); err != nil {
 		return err
 	}
 	if parts.heads == 0 && parts.reduce == cpu.Mean {

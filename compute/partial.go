@@ -93,10 +93,10 @@ func (p *Piece) sendPartial(ctx context.Context, ex Exchange, round string, rows
 	return nil
 }
 
-// receivePartial has use called with what other pieces sent of the masters' rows, piece by piece in their order: rows of
+// receivePartial has use called with what other pieces sent of the masters' rows, of sends, piece by piece in their order: rows of
 // width values of the masters, whose memory is room's.
-func (p *Piece) receivePartial(ctx context.Context, ex Exchange, round string, width int, room *[]float32, use func(q int, masters []uint32, rows []float32)) error {
-	for q, masters := range p.Targets.Sends {
+func (p *Piece) receivePartial(ctx context.Context, ex Exchange, round string, sends [][]uint32, width int, room *[]float32, use func(q int, masters []uint32, rows []float32)) error {
+	for q, masters := range sends {
 		if len(masters) == 0 {
 			continue
 		}
@@ -160,7 +160,7 @@ func (m *Model) onPartial(ctx context.Context, models []*Model, pieces []*Piece,
 			counts[v] = float64(p.In.Degree(uint32(v)))
 		}
 		elsewhere[i] = make([]float64, p.Masters)
-		err := p.receivePartial(ctx, ex, "degrees", width, &room, func(_ int, masters []uint32, rows []float32) {
+		err := p.receivePartial(ctx, ex, "degrees", p.Targets.Sends, width, &room, func(_ int, masters []uint32, rows []float32) {
 			for k, v := range masters {
 				counts[v] += number(rows[k*width:], 0)
 				elsewhere[i][v] += number(rows[k*width:], 1)

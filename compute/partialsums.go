@@ -11,9 +11,10 @@ import (
 // there, a stripe at a time, and what others summed for its masters comes from them. Backward the masters' gradients go the other way.
 type partialSums[T cpu.Float] struct {
 	block   *graph.Block // rows of the mirrors of targets
-	weights []T          // of its entries; nil: all 1
-	reduce  cpu.Reduce   // of the entries that are in one piece
-	inverse []float32    // of a mean: 1/degree of each master; else nil
+	targets *crossing
+	weights []T        // of its entries; nil: all 1
+	reduce  cpu.Reduce // of the entries that are in one piece
+	inverse []float32  // of a mean: 1/degree of each master; else nil
 
 	argmax [][]uint32 // of maxima, of each stripe: the entries that the mirrors' values are of
 	of     [][]uint32 // and the pieces that the masters' are of
@@ -21,7 +22,7 @@ type partialSums[T cpu.Float] struct {
 
 func (c *Context[T]) partialSums(m Message[T]) *partialSums[T] {
 	h := c.halo
-	r := &partialSums[T]{block: h.rows, reduce: m.Reduce}
+	r := &partialSums[T]{block: h.rows, targets: &h.active[m.Value.layer].targets, reduce: m.Reduce}
 	if r.reduce == cpu.Mean {
 		r.reduce, r.inverse = cpu.Sum, c.model.inverse
 	}
@@ -42,9 +43,10 @@ func (r *partialSums[T]) send(t *Tape[T], round string, table cpu.Matrix[T], mar
 		o.Argmax = t.marks.Alloc(n * table.Cols)
 		r.argmax = append(r.argmax, o.Argmax)
 	}
-	rows := h.message(n * table.Cols)
-	cpu.Aggregate(t.x, cpu.Dense(n, table.Cols, of[T](rows)), r.block, cpu.Source[T]{Dense: table}, o)
-	h.err = h.piece.sendPartial(h.ctx, h.exchange, "sum-"+round, rows)
+	h.sums = resized(h.sums, n*table.Cols)
+	sums := cpu.Dense(n, table.Cols, of[T](h.sums))
+	cpu.Aggregate(t.x, sums, r.block, cpu.Source[T]{Dense: table}, o)
+	t.sendMirrors(r.targets, "sum-"+round, sums)
 }
 
 // take puts what other pieces summed of a stripe into y, which has the sums over b; argmax is of these, nil where no backward pass
@@ -60,7 +62,7 @@ func (r *partialSums[T]) take(t *Tape[T], b *graph.Block, round string, y cpu.Ma
 		most = t.maximaOf(y, b.Indptr, h.piece.Index, t.ints.Alloc(y.Rows*y.Cols))
 		add = func(q int, masters []uint32, rows []float32) { most.take(t, q, masters, of[T](rows)) }
 	}
-	h.err = h.piece.receivePartial(h.ctx, h.exchange, "sum-"+round, y.Cols, &h.back, add)
+	h.err = h.piece.receivePartial(h.ctx, h.exchange, "sum-"+round, r.targets.sends, y.Cols, &h.back, add)
 	if r.inverse != nil {
 		t.scaleRows(y, r.inverse)
 	}
@@ -87,11 +89,11 @@ func (r *partialSums[T]) sendBack(t *Tape[T], round string, grad cpu.Matrix[T], 
 	h := t.halo
 	round = "back-sum-" + round
 	if r.of == nil {
-		t.sendRows(&h.piece.Targets, &Value[T]{tape: t, rows: grad.Rows, cols: grad.Cols, dense: grad}, 0, grad.Cols, grad.Cols, func(int) string { return round })
+		t.sendRows(r.targets, &Value[T]{tape: t, rows: grad.Rows, cols: grad.Cols, dense: grad}, 0, grad.Cols, grad.Cols, func(int) string { return round })
 		return
 	}
 	won, cols := r.of[k], grad.Cols
-	for q, masters := range h.piece.Targets.Sends {
+	for q, masters := range r.targets.sends {
 		if len(masters) == 0 || h.err != nil {
 			continue
 		}
@@ -117,7 +119,7 @@ func (r *partialSums[T]) takeBack(t *Tape[T], round string, table cpu.Matrix[T],
 		return
 	}
 	h.sums = resized(h.sums, n*table.Cols)
-	if h.err = h.piece.receiveTargets(h.ctx, h.exchange, "back-sum-"+round, h.sums); h.err != nil {
+	if t.takeMirrors(r.targets, "back-sum-"+round, h.sums, table.Cols); h.err != nil {
 		return
 	}
 	o := cpu.AggregateOptions[T]{Reduce: r.reduce, Weights: r.weights, Accumulate: true}
@@ -139,12 +141,12 @@ type softmaxPart[T cpu.Float] struct {
 func (t *Tape[T]) attendPartial(b *graph.Block, v *Value[T], o Attention[T]) *Value[T] {
 	h, p, heads, cols := t.halo, t.halo.piece, o.Heads, v.cols
 	n, wide := len(p.Targets.IDs), cols+heads
-	round := v.round
+	round, c := v.round, &h.active[v.layer].targets
 	own := o.Dst
 	if o.Att != nil {
 		own = o.Right
 	}
-	there := t.targetRows(own, "targets-"+round)
+	there := t.targetRows(c, own, "targets-"+round)
 
 	// What is summed for other pieces.
 	rest := &softmaxPart[T]{sums: t.mem.Alloc(n * heads)}
@@ -154,9 +156,7 @@ func (t *Tape[T]) attendPartial(b *graph.Block, v *Value[T], o Attention[T]) *Va
 	rest.gradient = func() (cpu.Matrix[T], []T) {
 		grad, products := t.matrix(n, cols), t.mem.Alloc(n*heads)
 		h.sums = resized(h.sums, n*wide)
-		if h.err == nil {
-			h.err = p.receiveTargets(h.ctx, h.exchange, "back-sum-"+round, h.sums)
-		}
+		t.takeMirrors(c, "back-sum-"+round, h.sums, wide)
 		from := of[T](h.sums)
 		t.chunks(n, func(i int) {
 			copy(grad.Row(i), from[i*wide:])
@@ -173,13 +173,11 @@ func (t *Tape[T]) attendPartial(b *graph.Block, v *Value[T], o Attention[T]) *Va
 		} else {
 			beyond.Right = nil
 		}
-		rows := h.message(n * wide)
-		made := cpu.Dense(n, wide, of[T](rows))
+		h.sums = resized(h.sums, n*wide)
+		made := cpu.Dense(n, wide, of[T](h.sums))
 		t.attend(z, made.View(0, n, 0, cols), h.rows, v, beyond, rest)
 		t.chunks(n, func(i int) { copy(made.Row(i)[cols:], rest.sums[i*heads:(i+1)*heads]) })
-		if h.err == nil {
-			h.err = p.sendPartial(h.ctx, h.exchange, "sum-"+round, rows)
-		}
+		t.sendMirrors(c, "sum-"+round, made)
 	} else {
 		t.Record(z, func() { there.gradient() }, there)
 	}
@@ -198,7 +196,7 @@ func (t *Tape[T]) attendPartial(b *graph.Block, v *Value[T], o Attention[T]) *Va
 		sums = make([][]T, p.pieces())
 	}
 	if h.err == nil {
-		h.err = p.receivePartial(h.ctx, h.exchange, "sum-"+round, wide, &h.back, func(q int, masters []uint32, rows []float32) {
+		h.err = p.receivePartial(h.ctx, h.exchange, "sum-"+round, c.sends, wide, &h.back, func(q int, masters []uint32, rows []float32) {
 			from := of[T](rows)
 			if t.record {
 				sums[q] = t.mem.Alloc(len(masters) * heads)
@@ -213,13 +211,13 @@ func (t *Tape[T]) attendPartial(b *graph.Block, v *Value[T], o Attention[T]) *Va
 	kept := t.matrix(y.rows, cols) // y may be changed
 	cpu.Copy(t.x, kept, y.dense)
 	t.Record(y, func() {
-		g, c := y.grad, cols/heads
+		g, each := y.grad, cols/heads
 		products = t.mem.Alloc(y.rows * heads)
 		t.chunks(y.rows, func(i int) {
 			r, k := g.Row(i), kept.Row(i)
 			for head := range heads {
 				sum := T(0)
-				for j := head * c; j < (head+1)*c; j++ {
+				for j := head * each; j < (head+1)*each; j++ {
 					sum += T(r[j] * k[j])
 				}
 				products[i*heads+head] = sum
@@ -233,13 +231,13 @@ func (t *Tape[T]) attendPartial(b *graph.Block, v *Value[T], o Attention[T]) *Va
 				if s := float64(of[head]); !math.IsInf(s, -1) {
 					w = T(math.Exp(s - float64(all[v*heads+head])))
 				}
-				for j := head * c; j < (head+1)*c; j++ {
+				for j := head * each; j < (head+1)*each; j++ {
 					grad[j] = w * r[j]
 				}
 				product[head] = w * products[v*heads+head]
 			}
 		}
-		for q, masters := range p.Targets.Sends {
+		for q, masters := range c.sends {
 			if len(masters) == 0 || h.err != nil {
 				continue
 			}
@@ -257,25 +255,19 @@ func (t *Tape[T]) attendPartial(b *graph.Block, v *Value[T], o Attention[T]) *Va
 }
 
 // targetRows returns the rows of v, which has the masters', that are of mirrors of targets.
-func (t *Tape[T]) targetRows(v *Value[T], round string) *Value[T] {
+func (t *Tape[T]) targetRows(c *crossing, v *Value[T], round string) *Value[T] {
 	h := t.halo
 	y := t.New(len(h.piece.Targets.IDs), v.cols)
 	v.Matrix()
-	t.sendRows(&h.piece.Targets, v, 0, v.cols, v.cols, func(int) string { return round })
-	if h.err == nil {
-		h.err = h.piece.receiveTargets(h.ctx, h.exchange, round, any(y.dense.Data).([]float32))
-	}
+	t.sendRows(c, v, 0, v.cols, v.cols, func(int) string { return round })
+	t.takeMirrors(c, round, any(y.dense.Data).([]float32), y.cols)
 	t.Record(y, func() {
-		if y.rows > 0 && h.err == nil {
-			rows := h.message(y.rows * y.cols)
-			cpu.Copy(t.x, cpu.Dense(y.rows, y.cols, of[T](rows)), y.grad)
-			h.err = h.piece.sendPartial(h.ctx, h.exchange, "back-"+round, rows)
-		}
+		t.sendMirrors(c, "back-"+round, y.grad)
 		g, add := v.gradient()
 		if !add {
 			cpu.Fill(t.x, g, 0)
 		}
-		t.takeBack(&h.piece.Targets, "back-"+round, g)
+		t.takeBack(c, "back-"+round, g)
 	}, v)
 	return y
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -25,6 +24,7 @@ type PieceTrainer struct {
 	engines  []*pieceEngine
 	exchange Exchange
 	places   Places
+	used     int // batches
 	step     int
 }
 
@@ -36,8 +36,8 @@ type pieceEngine struct {
 	halo   halo
 	grad   []float32
 
-	targets []uint32 // of the last batch, which blocks are trimmed to
-	trims   bool
+	batch PieceBatch
+	trims bool // outputs depend on no rows but those that edges lead from
 
 	forward, backward time.Duration // of the last gradient, with what it waited
 }
@@ -86,9 +86,7 @@ func (m *Model) NewPieceTrainer(ctx context.Context, execs func() *cpu.Exec, pie
 				e.halo.rows = &e.blocks[len(e.blocks)-1]
 				e.core.tape.last(e.blocks)
 			}
-			// As a batch in one process is (core.trimmed). A first layer is not: its sums may be kept for the next gradients, which all pieces
-			// have to know of each other, and only one's targets may change.
-			e.trims = m.statistics == nil && m.spec.GCNNorm != "block" && len(e.core.layers) > 1
+			e.trims = !m.AllRows()
 			t.engines = append(t.engines, e)
 		}
 		if len(t.engines) == 0 {
@@ -113,7 +111,10 @@ func (t *PieceTrainer) Close() {
 // need of edges.
 func (t *PieceTrainer) Bytes() (n int64) {
 	for _, e := range t.engines {
-		n += e.core.tape.held() + 4*int64(len(e.halo.ids)+len(e.grad)+cap(e.halo.table)+cap(e.halo.back)+cap(e.halo.sums)+len(e.targets))
+		n += e.core.tape.held() + 4*int64(len(e.halo.ids)+len(e.grad)+cap(e.halo.table)+cap(e.halo.back)+cap(e.halo.sums))
+		for l := range e.halo.active {
+			n += e.halo.active[l].sources.bytes() + e.halo.active[l].targets.bytes()
+		}
 		if b := e.last(); !isWhole(b, e.piece.In) {
 			n += 8*int64(len(b.Indptr)+len(b.EdgeIDs)) + 4*int64(len(b.Indices))
 		}
@@ -121,10 +122,10 @@ func (t *PieceTrainer) Bytes() (n int64) {
 	return n
 }
 
-// Gradient computes the gradients of a batch, of which batch has what lies in a piece: one vector for each piece with masters that is computed here,
+// Gradient computes the gradients of the batch in Use: one vector for each piece with masters that is computed here,
 // in their order, valid until the next call, and the Stats of each. Sum adds them up; before, Model.Observe takes what the first of them carries.
 // All that compute pieces call it alike. After an error the trainer is of no more use.
-func (t *PieceTrainer) Gradient(ctx context.Context, params []float32, key rng.Key, batch func(piece int) PieceBatch) (grads [][]float32, stats []Stats, err error) {
+func (t *PieceTrainer) Gradient(ctx context.Context, params []float32, key rng.Key) (grads [][]float32, stats []Stats, err error) {
 	t.step++
 	stats = make([]Stats, len(t.engines))
 	all, ctx := errgroup.WithContext(ctx)
@@ -132,7 +133,7 @@ func (t *PieceTrainer) Gradient(ctx context.Context, params []float32, key rng.K
 		grads = append(grads, e.grad)
 		all.Go(func() error {
 			return graph.Guard(func() (err error) {
-				stats[i], err = e.gradient(ctx, t.step, params, key, batch(e.piece.Index), i == 0)
+				stats[i], err = e.gradient(ctx, t.step, params, key, i == 0)
 				return err
 			})
 		})
@@ -181,19 +182,18 @@ func (t *PieceTrainer) Sum(ctx context.Context, grads [][]float32, stats []Stats
 // last returns the last layer's block.
 func (e *pieceEngine) last() *graph.Block { return &e.blocks[len(e.core.layers)-1] }
 
-// trim has the last layer's block have no rows but those of targets, if they have so few of the edges that it is worth their copy: nothing
+// trim has the last layer's block have no rows but those of the batch's targets, if they have so few of the edges that it is worth their copy: nothing
 // reads what it makes of other nodes, whose gradients are zeros. Nodes keep their numbers, so no bit depends on it.
-func (e *pieceEngine) trim(targets []uint32) {
-	if !e.trims || e.targets != nil && slices.Equal(targets, e.targets) {
-		return
-	}
-	e.targets = append(make([]uint32, 0, len(targets)), targets...)
+func (e *pieceEngine) trim() {
 	in, b := e.piece.In, e.last()
 	b.Indptr, b.Indices, b.EdgeIDs = in.Indptr, in.Indices, nil
 	e.core.tape.last(e.blocks)
+	if !e.trims {
+		return
+	}
 	left := make([]int64, len(in.Indptr)) // entries of each row, then of all before it
 	sum := int64(0)
-	for _, v := range targets {
+	for _, v := range e.batch.Targets {
 		left[v+1] = in.Indptr[v+1] - in.Indptr[v]
 		sum += left[v+1]
 	}
@@ -215,17 +215,20 @@ func (e *pieceEngine) trim(targets []uint32) {
 	b.Indptr, b.Indices, b.EdgeIDs = left, rows, ids
 }
 
+func (e *pieceEngine) input() *Input {
+	b := &e.batch
+	return &Input{Targets: b.Targets, Labels: b.Labels, Multi: b.Multi, Weights: b.Weights, Loss: b.Loss}
+}
+
 // gradient computes what Gradient does, of a piece; reports: with what Observe takes.
-func (e *pieceEngine) gradient(ctx context.Context, step int, params []float32, key rng.Key, b PieceBatch, reports bool) (Stats, error) {
+func (e *pieceEngine) gradient(ctx context.Context, step int, params []float32, key rng.Key, reports bool) (Stats, error) {
 	c, p := e.core, e.piece
-	in := &Input{Targets: b.Targets, Labels: b.Labels, Multi: b.Multi, Weights: b.Weights, Loss: b.Loss}
+	if e.halo.active == nil {
+		return Stats{}, errors.New("there is no batch to use")
+	}
 	if len(params) != len(e.grad) {
 		return Stats{}, fmt.Errorf("%d parameters given, the model has %d", len(params), len(e.grad))
 	}
-	if err := c.checkTargets(in, p.Masters); err != nil {
-		return Stats{}, fmt.Errorf("piece %d: %w", p.Index, err)
-	}
-	e.trim(b.Targets)
 	e.halo.begin(ctx, step)
 	began := time.Now()
 	c.tape.Reset()
@@ -237,7 +240,7 @@ func (e *pieceEngine) gradient(ctx context.Context, step int, params []float32, 
 		return Stats{}, e.halo.err
 	}
 	var stats Stats
-	later, err := c.loss(y, in)
+	later, err := c.loss(y, e.input())
 	if err == nil {
 		stats = later()
 		err = finite(stats.Loss)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"runtime"
 	"slices"
@@ -38,6 +39,13 @@ func pieceTrainer(t *testing.T, m *Model, pieces []*Piece, ex Exchange) *PieceTr
 	return trainer
 }
 
+func use(t *testing.T, trainer *PieceTrainer, batch func(piece int) PieceBatch) {
+	t.Helper()
+	if err := trainer.Use(t.Context(), batch); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // What a trainer on pieces holds is not on Go's heap: garbage would grow to as much beside it before it is collected.
 func TestPieceTrainerIsOffHeap(t *testing.T) {
 	ds := testDataset(20000, 5, 64, false)
@@ -52,7 +60,8 @@ func TestPieceTrainerIsOffHeap(t *testing.T) {
 	before := heap()
 	trainer := pieceTrainer(t, m, pieces, NewMemoryExchange())
 	targets, labels := []uint32{1, 100, 199, 15000}, []int32{1, 2, 3, 0}
-	if _, _, err := trainer.Gradient(t.Context(), randomParams(m, 5), rng.New(1), dividedBatch(pieces, targets, labels)); err != nil {
+	use(t, trainer, dividedBatch(pieces, targets, labels))
+	if _, _, err := trainer.Gradient(t.Context(), randomParams(m, 5), rng.New(1)); err != nil {
 		t.Fatal(err)
 	}
 	if grew, holds := heap()-before, trainer.Bytes(); grew > holds/2 {
@@ -95,8 +104,12 @@ func TestPieceGradient(t *testing.T) {
 						pieces := cutEdges(ds, lie, borders...)
 						memory := NewMemoryExchange()
 						trainer := pieceTrainer(t, m, pieces, memory)
+						use(t, trainer, dividedBatch(pieces, targets, labels))
+						for _, e := range trainer.engines { // rows that did not cross are read all the same
+							e.halo.table = slices.Repeat([]float32{float32(math.NaN())}, e.halo.nodes()*stripe(max(dims[0], dims[1], dims[2])))
+						}
 						for range 2 { // the second uses the memory of the first
-							grads, stats, err := trainer.Gradient(t.Context(), params, rng.New(8), dividedBatch(pieces, targets, labels))
+							grads, stats, err := trainer.Gradient(t.Context(), params, rng.New(8))
 							if err != nil {
 								t.Fatal(err)
 							}
@@ -134,7 +147,46 @@ func TestPieceGradient(t *testing.T) {
 	}
 }
 
-// A gradient sends each row and its gradient once to each piece that the other lies in; rows of the table that are summed as they are, which
+// activePairs returns, of each of a model's layers, how many pairs there are of a node and a piece other than its own that sums its row, or sums
+// for it, for outputs of targets: found with what all pieces have in one place.
+func activePairs(pieces []*Piece, targets []uint32, layers int) (sources, sums []int) {
+	active := map[uint32]bool{}
+	for _, v := range targets {
+		active[v] = true
+	}
+	sources, sums = make([]int, layers), make([]int, layers)
+	for l := layers - 1; l >= 0; l-- {
+		next := maps.Clone(active)
+		for _, p := range pieces {
+			read := map[uint32]bool{}
+			row := func(g *graph.Graph, v int) {
+				for _, u := range g.InNeighbors(uint32(v)) {
+					if int(u) < p.Masters {
+						next[p.First+u] = true
+					} else {
+						next[p.Sources.IDs[int(u)-p.Masters]], read[u] = true, true
+					}
+				}
+			}
+			for v := range p.Masters {
+				if active[p.First+uint32(v)] {
+					row(p.In, v)
+				}
+			}
+			for i, v := range p.Targets.IDs {
+				if active[v] && p.Partial != nil {
+					sums[l]++
+					row(p.Partial, i)
+				}
+			}
+			sources[l] += len(read)
+		}
+		active = next
+	}
+	return sources, sums
+}
+
+// A gradient sends each row and its gradient once to each piece that the other lies in and that outputs with loss need it of; rows of the table that are summed as they are, which
 // have no gradient, the first one alone. So does what is summed for other pieces' targets, and what attention reads of them.
 func TestPieceGradientBytes(t *testing.T) {
 	for _, c := range []struct {
@@ -152,9 +204,14 @@ func TestPieceGradientBytes(t *testing.T) {
 		pieces := cutEdges(ds, c.lie, someBorders["3 uneven"]...)
 		counted := NewCounted(NewMemoryExchange())
 		trainer := pieceTrainer(t, m, pieces, counted)
-		pairs, sums := pairsOf(pieces)
+		targets := []uint32{1, 100, 199}
+		pairs, sums := activePairs(pieces, targets, 2)
+		if all, _ := pairsOf(pieces); all > 0 && (pairs[1] == 0 || 2*pairs[1] > pairs[0] || pairs[0] >= all) {
+			t.Fatalf("%v of %d pairs are active", pairs, all)
+		}
+		use(t, trainer, dividedBatch(pieces, targets, []int32{1, 2, 3}))
 		for step := 1; step <= 2; step++ {
-			if _, _, err := trainer.Gradient(t.Context(), randomParams(m, 5), 0, dividedBatch(pieces, []uint32{1, 100, 199}, []int32{1, 2, 3})); err != nil {
+			if _, _, err := trainer.Gradient(t.Context(), randomParams(m, 5), 0); err != nil {
 				t.Fatal(err)
 			}
 			check := func(kind string, l, k, pairs, width int) {
@@ -177,12 +234,12 @@ func TestPieceGradientBytes(t *testing.T) {
 			for l, values := range c.widths {
 				all := 0
 				for k, width := range values {
-					check("", l, k, pairs, width)
+					check("", l, k, pairs[l], width)
 					all += width
 				}
-				check("sum-", l, 0, sums, all)
+				check("sum-", l, 0, sums[l], all)
 				if c.model == "gat" {
-					check("targets-", l, 0, sums, 1)
+					check("targets-", l, 0, sums[l], 1)
 				}
 			}
 		}
@@ -214,13 +271,16 @@ func TestPieceGradientBits(t *testing.T) {
 		compute := func(own []*Piece, ex Exchange, x *cpu.Exec) (r result) {
 			var trainer *PieceTrainer
 			trainer, r.err = elsewhere(t, m).NewPieceTrainer(t.Context(), func() *cpu.Exec { return cpu.NewExec(x.Pool(), detected(t)) }, own, ex, "")
+			if r.err == nil {
+				r.err = trainer.Use(t.Context(), dividedBatch(pieces, targets, labels))
+			}
 			for range 2 {
 				if r.err != nil {
 					return r
 				}
 				var grads [][]float32
 				var stats []Stats
-				if grads, stats, r.err = trainer.Gradient(t.Context(), params, 3, dividedBatch(pieces, targets, labels)); r.err == nil {
+				if grads, stats, r.err = trainer.Gradient(t.Context(), params, 3); r.err == nil {
 					r.stats = m.TakeStatistics(nil, grads[0])
 					var sum []float32
 					sum, r.total, r.stops, r.err = trainer.Sum(t.Context(), grads, stats, false)
@@ -272,14 +332,15 @@ func TestPieceGradientFails(t *testing.T) {
 	m := mustModel(t, sized(Spec{Model: "gcn"}, 2, 37, 12, 5), ds.Graph)
 	pieces := cut(ds, someBorders["2"]...)
 	trainer := pieceTrainer(t, m, pieces, NewMemoryExchange())
-	_, _, err := trainer.Gradient(t.Context(), randomParams(m, 5), 0, func(piece int) PieceBatch {
+	err := trainer.Use(t.Context(), func(piece int) PieceBatch {
 		return PieceBatch{Targets: []uint32{1}, Labels: []int32{int32(5 * piece)}}
 	})
 	if err == nil || !strings.Contains(err.Error(), "piece 1: target 0 has class 5") {
 		t.Errorf("a class that there is not: %v", err)
 	}
 	trainer = pieceTrainer(t, m, pieces, lost{NewMemoryExchange()})
-	if _, _, err := trainer.Gradient(t.Context(), randomParams(m, 5), 0, dividedBatch(pieces, []uint32{3}, []int32{1})); !errors.Is(err, errDiskGone) {
+	use(t, trainer, dividedBatch(pieces, []uint32{3}, []int32{1}))
+	if _, _, err := trainer.Gradient(t.Context(), randomParams(m, 5), 0); !errors.Is(err, errDiskGone) {
 		t.Errorf("an exchange that fails: %v", err)
 	}
 	pieces[1].Features = graph.NewFeatures(110, 36, make([]float32, 110*36))
@@ -324,45 +385,55 @@ func TestPieceGradientOfOps(t *testing.T) {
 		for _, e := range trainer.engines {
 			e.core.layers[1].Layer = wrap(e.core.layers[1].Layer)
 		}
-		_, _, err := trainer.Gradient(t.Context(), randomParams(m, 5), 0, dividedBatch([]*Piece{trainer.engines[0].piece, trainer.engines[1].piece}, []uint32{3}, []int32{1}))
+		use(t, trainer, dividedBatch([]*Piece{trainer.engines[0].piece, trainer.engines[1].piece}, []uint32{3}, []int32{1}))
+		_, _, err := trainer.Gradient(t.Context(), randomParams(m, 5), 0)
 		if err == nil || !strings.Contains(err.Error(), "--edges target") {
 			t.Errorf("%d: %v", i, err)
 		}
 	}
 }
 
-// once is an exchange that fails when rows are sent for sums that are kept.
-type once struct{ Exchange }
-
-func (o once) Send(ctx context.Context, round string, from, to int, rows []float32) error {
-	if strings.HasPrefix(round, "step-") && !strings.HasPrefix(round, "step-1-") {
-		return fmt.Errorf("%s: the sums are kept", round)
-	}
-	return o.Exchange.Send(ctx, round, from, to, rows)
-}
-
-// Where the first layer is the last, and its sums are kept, targets may change in one piece alone: no piece waits for rows that another
-// has no cause to send.
+// Rows of a first layer whose sums are kept cross once for each batch, and of another batch, which may differ in one piece alone, others do.
 func TestPieceGradientOfOneLayer(t *testing.T) {
 	ds := testDataset(200, 5, 4, false)
 	m := mustModel(t, sized(Spec{Model: "sage"}, 1, 4, 12, 5), ds.Graph)
 	params := randomParams(m, 5)
 	pieces := cut(ds, someBorders["2"]...)
-	trainer := pieceTrainer(t, m, pieces, once{NewMemoryExchange()})
-	for _, targets := range [][]uint32{{3, 100}, {4, 100}} {
+	counted := NewCounted(NewMemoryExchange())
+	trainer := pieceTrainer(t, m, pieces, counted)
+	some := func(from, to uint32) (ids []uint32) { // whose rows are not worth a copy
+		for v := from; v < to; v++ {
+			ids = append(ids, v)
+		}
+		return ids
+	}
+	for turn, targets := range [][]uint32{{3, 100}, {4, 100}, some(0, 150), some(40, 190), {4}} {
 		want := make([]float32, len(params))
-		in := Input{Blocks: wholeBlocks(ds.Graph, 1), Features: ds.NodeFeatures, Targets: targets, Labels: []int32{1, 2}}
+		in := Input{Blocks: wholeBlocks(ds.Graph, 1), Features: ds.NodeFeatures, Targets: targets, Labels: make([]int32, len(targets))}
 		if _, err := m.NewEngine(testExec(t, 2, detected(t))).Gradient(want, params, &in); err != nil {
 			t.Fatal(err)
 		}
-		grads, _, err := trainer.Gradient(t.Context(), params, 0, dividedBatch(pieces, targets, in.Labels))
-		if err != nil {
-			t.Fatal(err)
-		}
-		SumTree(grads)
-		for i, g := range grads[0] {
-			if d := math.Abs(float64(g - want[i])); !(d <= 1e-5) {
-				t.Fatalf("targets %d: gradient %d is %v, want %v", targets, i, g, want[i])
+		use(t, trainer, dividedBatch(pieces, targets, in.Labels))
+		for step := range 2 {
+			grads, _, err := trainer.Gradient(t.Context(), params, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			SumTree(grads)
+			for i, g := range grads[0] {
+				if d := math.Abs(float64(g - want[i])); !(d <= 1e-5*float64(len(targets))) {
+					t.Fatalf("%d targets: gradient %d is %v, want %v", len(targets), i, g, want[i])
+				}
+			}
+			sent := int64(0)
+			for round, bytes := range counted.bytes {
+				if strings.HasPrefix(round, fmt.Sprintf("step-%d-layer-", 2*turn+step+1)) {
+					sent += bytes
+				}
+			}
+			sources, _ := activePairs(pieces, targets, 1)
+			if want := int64(4 * 4 * (1 - step) * sources[0]); sent != want || sources[0] == 0 && len(targets) > 1 {
+				t.Errorf("%d targets, step %d: %d bytes were sent, want %d", len(targets), step, sent, want)
 			}
 		}
 	}
@@ -423,8 +494,9 @@ func TestPieceMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer trainer.Close()
+		use(t, trainer, batch)
 		for range 2 {
-			grads, _, err := trainer.Gradient(t.Context(), randomParams(m, 5), 0, batch)
+			grads, _, err := trainer.Gradient(t.Context(), randomParams(m, 5), 0)
 			if err != nil {
 				t.Fatal(err)
 			}

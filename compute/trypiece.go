@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"math/bits"
 	"strings"
 	"sync"
 	"time"
@@ -65,11 +67,14 @@ func (m *Model) tryPiece(ctx context.Context, x func() *cpu.Exec, nonZero float6
 	for i := range batch.Targets {
 		batch.Targets[i], batch.Labels[i] = uint32(i), int32(i%m.spec.OutDim)
 	}
+	if err := t.Use(ctx, func(int) PieceBatch { return batch }); err != nil {
+		return trial, err
+	}
 	params := m.Init(1)
 	for i := range steps + 1 {
 		clear(alone.sent)
 		alone.order = alone.order[:0]
-		if _, _, err := t.Gradient(ctx, params, rng.New(uint64(i)), func(int) PieceBatch { return batch }); err != nil {
+		if _, _, err := t.Gradient(ctx, params, rng.New(uint64(i))); err != nil {
 			return trial, err
 		}
 		e := t.engines[0]
@@ -88,11 +93,11 @@ func (m *Model) tryPiece(ctx context.Context, x func() *cpu.Exec, nonZero float6
 			trial.Told += alone.sent[round]
 			continue
 		}
-		rows := s.Sent
+		reads, rows := t.engines[0].halo.active[l].sources.pairs()
 		if back {
-			rows = s.Others
+			rows = reads
 		}
-		trial.Rows = append(trial.Rows, SentRows{Layer: l, Back: back, Width: alone.sent[round] / max(rows, 1)})
+		trial.Rows = append(trial.Rows, SentRows{Layer: l, Back: back, Width: alone.sent[round] / rows})
 	}
 	return trial, nil
 }
@@ -125,11 +130,13 @@ func randomPiece(s PieceSizes, cols int, nonZero float64) *Piece {
 	return p
 }
 
-// alone is an Exchange of a piece with nobody: what it sends is counted, what it receives are zeros.
+// alone is an Exchange of a piece with nobody: what it sends is counted, what it receives are zeros. As large a share of its rows is active as it says
+// of the others'.
 type alone struct {
 	mu    sync.Mutex
 	order []string
 	sent  map[string]int // values
+	share float64        // of flags that were told last
 }
 
 func (a *alone) Send(_ context.Context, round string, _, _ int, rows []float32) error {
@@ -139,7 +146,21 @@ func (a *alone) Send(_ context.Context, round string, _, _ int, rows []float32) 
 		a.order = append(a.order, round)
 	}
 	a.sent[round] += len(rows)
+	if set := 0; strings.HasPrefix(round, "active-") {
+		for _, w := range rows {
+			set += bits.OnesCount32(math.Float32bits(w))
+		}
+		a.share = float64(set) / float64(32*len(rows))
+	}
 	return nil
 }
 
-func (a *alone) Receive(context.Context, string, int, int, []float32) error { return nil }
+func (a *alone) Receive(_ context.Context, round string, _, _ int, rows []float32) error {
+	if !strings.HasPrefix(round, "active-") {
+		return nil
+	}
+	for i, left := 0, int(math.Ceil(32*float64(len(rows))*a.share)); i < len(rows); i, left = i+1, max(left-32, 0) { // as hear has them
+		rows[i] = math.Float32frombits(uint32(1<<min(left, 32) - 1))
+	}
+	return nil
+}

@@ -22,8 +22,9 @@ func TestTryPieces(t *testing.T) {
 			pieces := cut(ds, 0, 1024, 1500)
 			counted := NewCounted(NewMemoryExchange())
 			trainer := pieceTrainer(t, m, pieces, counted)
+			use(t, trainer, dividedBatch(pieces, targets, labels))
 			for i := range 3 { // held memory does not grow
-				if _, _, err := trainer.Gradient(t.Context(), randomParams(m, 5), rng.New(uint64(i)), dividedBatch(pieces, targets, labels)); err != nil {
+				if _, _, err := trainer.Gradient(t.Context(), randomParams(m, 5), rng.New(uint64(i))); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -42,8 +43,14 @@ func TestTryPieces(t *testing.T) {
 				t.Errorf("%+v", trials)
 			}
 			total := int64(2 * 4 * trials[0].Told)
+			active, _ := activePairs(pieces, targets, m.Blocks())
+			if all, _ := pairsOf(pieces); spec.Norm == "batch" {
+				for l := range active {
+					active[l] = all
+				}
+			}
 			for _, r := range trials[0].Rows {
-				total += 4 * int64(r.Width) * int64(len(pieces[0].Sources.IDs)+len(pieces[1].Sources.IDs))
+				total += 4 * int64(r.Width) * int64(active[r.Layer])
 			}
 			sent := int64(0)
 			for round, bytes := range counted.bytes {

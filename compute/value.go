@@ -32,6 +32,7 @@ type Value[T cpu.Float] struct {
 
 	masters *Value[T] // of rows that received returned: those of the piece's masters
 	round   string    // in which the others' are sent
+	layer   int       // that reads them
 	owned   bool      // dense is the arena's, and this value's alone
 	kept    bool      // dense stays for gradients to come
 	fixed   bool      // rows of table: the same ones in each gradient over the same blocks

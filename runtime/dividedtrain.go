@@ -85,6 +85,9 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 		return err
 	}
 	defer trainer.Close()
+	if err := trainer.Use(ctx, func(piece int) compute.PieceBatch { return batch[piece] }); err != nil {
+		return err
+	}
 	u := updaterOf(d.model, c.recipe())
 	u.x = cpu.NewExec(d.pool, d.kernels)
 	u.begin(d.params)
@@ -108,7 +111,7 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 		}
 		u.setRate(epoch, 1)
 		key := actors.Key(c.Training.Seed, sampling.ID{Phase: "train", Epoch: epoch})
-		grads, stats, err := trainer.Gradient(ctx, u.params, key, func(piece int) compute.PieceBatch { return batch[piece] })
+		grads, stats, err := trainer.Gradient(ctx, u.params, key)
 		if err != nil {
 			return fmt.Errorf("%s: %w", sampling.ID{Phase: "train", Epoch: epoch}, err)
 		}

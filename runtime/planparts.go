@@ -64,6 +64,14 @@ func TryParts(ctx context.Context, config Config, sum *pieces.Summary) (s schedu
 		return s, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	s.Parameters = int64(model.Layout().Len())
+	for i := range s.Parts {
+		for l := range model.Blocks() {
+			if model.AllRows() {
+				break
+			}
+			s.Parts[i].Active = append(s.Parts[i].Active, sum.ActiveReads(model.Blocks() - 1 - l)[i])
+		}
+	}
 	// The piece that is tried first has a mean piece's proportions; of the others each has twice of something.
 	mean := func(n int64) float64 { return float64(n) / float64(some) }
 	scale := min(1, triedNodes/mean(sum.Nodes), triedEdges/max(mean(edges), 1))

@@ -41,10 +41,13 @@ func TestPlanPartsAsTrained(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if err := trainer.Use(t.Context(), func(p int) compute.PieceBatch { return batch[p] }); err != nil {
+				t.Fatal(err)
+			}
 			before := int64(0)
 			for range 2 { // the first may send features that stay
 				before = counted.Total()
-				if _, _, err := trainer.Gradient(t.Context(), d.params, actors.Key(1, sampling.ID{Phase: "train"}), func(p int) compute.PieceBatch { return batch[p] }); err != nil {
+				if _, _, err := trainer.Gradient(t.Context(), d.params, actors.Key(1, sampling.ID{Phase: "train"})); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -9,8 +9,9 @@ import (
 // Part is a piece of a divided graph, by its sizes.
 type Part struct {
 	Masters, Others, Entries, Train int64
-	Mapped                          int64   // bytes of its files that training reads: edges, features and labels
-	Reads                           []int64 // of each piece the masters that it reads
+	Mapped                          int64     // bytes of its files that training reads: edges, features and labels
+	Reads                           []int64   // of each piece the masters that it reads
+	Active                          [][]int64 // of each layer, those of them that training needs; nil: all
 }
 
 // PartCost is what a part of a step takes for each of something.
@@ -19,7 +20,7 @@ type PartCost struct {
 	Forward, Backward float64 // seconds of one core
 }
 
-// PartRound is an exchange between the pieces in a step: of each pair of a master and a piece that reads it, Width values.
+// PartRound is an exchange between the pieces in a step: of each pair of a master and a piece that reads it in the layer, Width values.
 type PartRound struct {
 	Layer int  `json:"layer"`
 	Back  bool `json:"backward"` // from who reads to the master
@@ -107,9 +108,6 @@ func (s Parts) Plan() (*PartsPlan, error) {
 			of[k] = i
 		}
 	}
-	// Pairs between nodes, by who sends and who receives a layer's rows, and in all.
-	sends, receives := make([]int64, s.Nodes), make([]int64, s.Nodes)
-	touches := make([]int64, s.Nodes) // pairs of a node's pieces, with each other's, too
 	cores := max(s.Cores, 1e-9)
 	seconds := func(x float64) int64 { return int64(x / cores * 1e9) }
 	for k, part := range s.Parts {
@@ -127,14 +125,35 @@ func (s Parts) Plan() (*PartsPlan, error) {
 		n.Parameters += 4 * s.Parameters // its gradient
 		for q, pairs := range part.Reads {
 			p.PairsRead += pairs
-			touches[of[k]] += pairs
-			touches[of[q]] += pairs
 			p.Nodes[of[q]].Halo += 4 * pairs
-			if of[q] != of[k] {
-				sends[of[q]] += pairs
-				receives[of[k]] += pairs
+		}
+		for _, reads := range part.Active { // beside the former, and where they are read
+			for q, pairs := range reads {
+				if pairs < part.Reads[q] {
+					p.Nodes[of[q]].Halo += 4 * pairs
+					n.Halo += 4 * pairs
+				}
 			}
 		}
+	}
+	// crossing returns pairs between nodes, by who sends and who receives a layer's rows, and pairs of a node's pieces, with each other's, too.
+	crossing := func(layer int) (sends, receives, touches []int64) {
+		sends, receives, touches = make([]int64, s.Nodes), make([]int64, s.Nodes), make([]int64, s.Nodes)
+		for k, part := range s.Parts {
+			reads := part.Reads
+			if layer < len(part.Active) {
+				reads = part.Active[layer]
+			}
+			for q, pairs := range reads {
+				touches[of[k]] += pairs
+				touches[of[q]] += pairs
+				if of[q] != of[k] {
+					sends[of[q]] += pairs
+					receives[of[k]] += pairs
+				}
+			}
+		}
+		return sends, receives, touches
 	}
 	slowest := func(name string, get func(n *PartsNode) int64) {
 		most := int64(0)
@@ -164,6 +183,7 @@ func (s Parts) Plan() (*PartsPlan, error) {
 			if r.Back != back {
 				continue
 			}
+			sends, receives, touches := crossing(r.Layer)
 			by := func(pairs []int64) func(int) int64 {
 				return func(i int) int64 { return 4 * int64(r.Width) * pairs[i] }
 			}

@@ -3,6 +3,7 @@ package pieces
 import (
 	"maps"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -38,6 +39,33 @@ func TestHalo(t *testing.T) {
 		sum, err := s.Summary(t.Context())
 		if err != nil {
 			t.Fatal(err)
+		}
+		active := map[uint32]bool{} // by the graph's ids, of a layer's destinations
+		for _, v := range ds.Train {
+			active[v] = true
+		}
+		for before := range activeLayers + 1 {
+			counts := make([][]int64, len(s.Pieces()))
+			for i := range counts {
+				counts[i] = make([]int64, len(s.Pieces()))
+			}
+			pairs, next := map[[2]uint32]bool{}, maps.Clone(active)
+			for v := range active {
+				for _, e := range in[v] {
+					next[e.source] = true
+					if pair := [2]uint32{e.source, uint32(table[id[v]/Border])}; want[pair] && !pairs[pair] {
+						pairs[pair] = true
+						counts[table[id[v]/Border]][table[id[e.source]/Border]]++
+					}
+				}
+			}
+			if got := sum.ActiveReads(before); before < activeLayers && !reflect.DeepEqual(got, counts) || before == len(sum.Active) && before == activeLayers && !reflect.DeepEqual(got, sum.Reads) {
+				t.Errorf("%s: training reads in the layer %d before the last %v, want %v, and at all %v", method, before, got, counts, sum.Reads)
+			}
+			if before == 0 && len(want) > 0 && (len(pairs) == 0 || len(pairs) == len(want)) {
+				t.Errorf("%s: %d of %d pairs are read for training nodes", method, len(pairs), len(want))
+			}
+			active = next
 		}
 		sends, reads := map[[2]uint32]bool{}, map[[2]uint32]bool{}
 		for i := range s.Pieces() {

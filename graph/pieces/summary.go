@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/store"
 )
 
 // Summary is what is known of a set without its pieces: what a plan of work over them is made from.
@@ -14,7 +16,8 @@ type Summary struct {
 	Nodes    int64        `json:"nodes"`
 	EdgesLie string       `json:"edges_lie"`
 	Pieces   []PieceInfo  `json:"pieces"`
-	Reads    [][]int64    `json:"reads"` // of each piece, how many masters of each other one its edges come from
+	Reads    [][]int64    `json:"reads"`  // of each piece, how many masters of each other one its edges come from
+	Active   [][][]int64  `json:"active"` // Reads of a model's last layer, the one before and so on, of rows alone that outputs of training nodes depend on
 	Values   *NodeSummary `json:"node_values,omitempty"`
 }
 
@@ -38,6 +41,18 @@ func (s *Summary) Check() error {
 	case s.Values == nil || s.Values.Features < 1 || s.Values.Classes < 1:
 		return errors.New("pieces: the nodes have no features, or no labels; add them to the data")
 	}
+	for _, reads := range s.Active {
+		for i := range s.Pieces {
+			if len(reads) != len(s.Pieces) || len(reads[i]) != len(s.Pieces) {
+				return fmt.Errorf("pieces: a report that does not say what piece %d of %d reads for training nodes; make it with 'gnnactor inspect SET --output json'", i, len(s.Pieces))
+			}
+			for q, n := range reads[i] {
+				if n < 0 || q < len(s.Reads[i]) && n > s.Reads[i][q] {
+					return fmt.Errorf("pieces: piece %d reads %d masters of piece %d for training nodes, and %d in all", i, n, q, s.Reads[i][q])
+				}
+			}
+		}
+	}
 	nodes := int64(0)
 	for i, p := range s.Pieces {
 		pairs := int64(0)
@@ -60,46 +75,123 @@ func (s *Summary) Check() error {
 // probedRows is how many rows of a piece are looked at for what is not zero.
 const probedRows = 64
 
-// Summary opens one piece after the other, and reads the ids of nodes that others own.
+// eachPiece opens one piece after the other.
+func (s *Set) eachPiece(ctx context.Context, do func(p *store.Piece) error) error {
+	for i := range s.m.Pieces {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		p, err := s.OpenPiece(i)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(graph.Guard(func() error { return do(p) }), p.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// activeLayers is of how many layers active rows are counted, at most.
+const activeLayers = 4
+
+// ActiveReads returns Reads of the layer so many before a model's last, of rows that outputs of training nodes depend on, or of all where they were not counted.
+func (s *Summary) ActiveReads(before int) [][]int64 {
+	n := len(s.Active)
+	switch {
+	case before < n:
+		return s.Active[before]
+	case n > 0 && n < activeLayers:
+		return s.Active[n-1]
+	}
+	return s.Reads
+}
+
+// countActive sets Active, until a layer more would read no other rows: a pass over the edges for each.
+func (s *Set) countActive(ctx context.Context, sum *Summary) error {
+	train, err := s.Split(0)
+	if err != nil {
+		return err
+	}
+	active := make([]bool, s.m.Nodes) // destinations of a layer
+	for _, v := range train {
+		active[v] = true
+	}
+	for range activeLayers {
+		next := slices.Clone(active) // its sources
+		var reads [][]int64
+		err := s.eachPiece(ctx, func(p *store.Piece) error {
+			own := active[p.Of.First:][:p.Masters]
+			read := make([]bool, len(p.Sources))
+			for v, is := range own {
+				for k := p.In.Indptr[v]; is && k < p.In.Indptr[v+1]; k++ {
+					if u := int(p.In.Indices[k]); u < p.Masters {
+						next[int(p.Of.First)+u] = true
+					} else {
+						read[u-p.Masters] = true
+					}
+				}
+			}
+			counts, at := make([]int64, len(s.m.Pieces)), s.Borders().owners(p.Sources)
+			for q := range counts {
+				for k := at[q]; k < at[q+1]; k++ {
+					if read[k] {
+						counts[q]++
+						next[p.Sources[k]] = true
+					}
+				}
+			}
+			reads = append(reads, counts)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		sum.Active = append(sum.Active, reads)
+		if slices.Equal(active, next) {
+			break
+		}
+		active = next
+	}
+	return nil
+}
+
+// Summary opens one piece after the other, and reads the ids of nodes that others own. Where edges lie with their targets, it reads these, too, a few times.
 func (s *Set) Summary(ctx context.Context) (*Summary, error) {
 	sum := &Summary{Nodes: s.m.Nodes, EdgesLie: s.m.Edges, Pieces: s.m.Pieces}
 	b := s.Borders()
 	values, others := 0, 0
-	for i := range s.m.Pieces {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
+	err := s.eachPiece(ctx, func(p *store.Piece) error {
+		reads, at := make([]int64, len(s.m.Pieces)), 0
+		for q := range reads {
+			end := sort.Search(len(p.Sources), func(k int) bool { return p.Sources[k] >= b[q+1] })
+			reads[q], at = int64(end-at), end
 		}
-		p, err := s.OpenPiece(i)
-		if err != nil {
-			return nil, err
+		sum.Reads = append(sum.Reads, reads)
+		f, l := p.Dataset().NodeFeatures, p.Dataset().Labels
+		if f == nil || l == nil {
+			return nil
 		}
-		err = graph.Guard(func() error {
-			reads, at := make([]int64, len(s.m.Pieces)), 0
-			for q := range reads {
-				end := sort.Search(len(p.Sources), func(k int) bool { return p.Sources[k] >= b[q+1] })
-				reads[q], at = int64(end-at), end
-			}
-			sum.Reads = append(sum.Reads, reads)
-			f, l := p.Dataset().NodeFeatures, p.Dataset().Labels
-			if f == nil || l == nil {
-				return nil
-			}
-			sum.Values = &NodeSummary{Features: f.Cols, FeatureBytes: int64(max(f.Stride, f.Cols*f.DType.Size())), Classes: l.NumClasses, MultiLabel: l.IsMulti(), EdgeBytes: 4}
-			if p.In.Weights != nil {
-				sum.Values.EdgeBytes = 8
-			}
-			row := make([]float32, f.Cols)
-			for k := range min(p.Masters, probedRows) {
-				f.Row(row, k*(p.Masters/min(p.Masters, probedRows)))
-				for _, x := range row {
-					if values++; x != 0 {
-						others++
-					}
+		sum.Values = &NodeSummary{Features: f.Cols, FeatureBytes: int64(max(f.Stride, f.Cols*f.DType.Size())), Classes: l.NumClasses, MultiLabel: l.IsMulti(), EdgeBytes: 4}
+		if p.In.Weights != nil {
+			sum.Values.EdgeBytes = 8
+		}
+		row := make([]float32, f.Cols)
+		for k := range min(p.Masters, probedRows) {
+			f.Row(row, k*(p.Masters/min(p.Masters, probedRows)))
+			for _, x := range row {
+				if values++; x != 0 {
+					others++
 				}
 			}
-			return nil
-		})
-		if err := errors.Join(err, p.Close()); err != nil {
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if sum.EdgesLie == EdgesAtTarget {
+		if err := s.countActive(ctx, sum); err != nil {
 			return nil, err
 		}
 	}
