@@ -24,11 +24,14 @@ func (m *Model) Export(path, style string, names compute.NameMap) error {
 	if err != nil {
 		return fmt.Errorf("runtime: export: %w", err)
 	}
-	about, err := json.Marshal(d)
-	if err != nil {
-		return fmt.Errorf("runtime: export: %w", err)
+	meta := map[string]string{}
+	if m.guess == nil || m.supposed { // else nobody has said what the tensors do not
+		about, err := json.Marshal(d)
+		if err != nil {
+			return fmt.Errorf("runtime: export: %w", err)
+		}
+		meta[DescriptionKey] = string(about)
 	}
-	meta := map[string]string{DescriptionKey: string(about)}
 	if m.recipe != "" {
 		meta[RecipeKey] = m.recipe
 	}

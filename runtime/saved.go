@@ -29,6 +29,7 @@ type Model struct {
 	checkpoint *checkpoint // what it is of, without parameters; nil: a file of Save
 	tensors    []compute.RawTensor
 	guess      *compute.Spec // of a file without description: what its tensors say
+	supposed   bool          // guess has what they do not say
 	misnamed   error         // why they say nothing
 }
 
@@ -159,6 +160,27 @@ func (m *Model) Guess() (d Description, ok bool) {
 		return d, false
 	}
 	return Description{Version: 1, Task: "node", Model: *m.guess}, true
+}
+
+// Unsaid is what the tensors of a file without description do not say of its model: activation and aggregation (empty: relu, mean), and whether
+// it is residual.
+type Unsaid struct {
+	Activation, Aggregation string
+	Residual                bool
+}
+
+// Suppose says what the tensors of m, a file without description, do not, for what is exported of it. Of a file that has one it is an error.
+func (m *Model) Suppose(u Unsaid) error {
+	if m.guess == nil {
+		return fmt.Errorf("%w: %s says itself what activation, aggregation and residuals its model has, or is of no model that is known; leave them out", ErrConfig, m.path)
+	}
+	s := *m.guess
+	s.Activation, s.Aggregation, s.Residual = u.Activation, u.Aggregation, u.Residual
+	if err := s.Validate(); err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	m.guess, m.supposed = &s, true
+	return nil
 }
 
 // IsSaved reports whether OpenModel may read path: a safetensors file, or a directory with checkpoints.

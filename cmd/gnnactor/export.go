@@ -11,6 +11,7 @@ import (
 
 func newExport(a *app) *cobra.Command {
 	var names, mapFile string
+	var unsaid runtime.Unsaid
 	cmd := &cobra.Command{
 		Use:   "export MODEL FILE",
 		Short: "Write a model for other programs",
@@ -27,6 +28,9 @@ FILE.onnx is the computation itself (opset 18), of gcn, sage, gin, gat and gatv2
 features; edge_index_0, edge_index_1, ..., for each layer the sources and the targets of edges, as
 rows of the layer's input; num_targets, for each layer how many of its first rows are computed; and,
 with gcn, degree, 1 + the in-neighbours of each node. For a whole graph all layers have its edges and nodes.
+
+MODEL may be another program's, too, with names that 'gnnactor inspect' understands. What its tensors do not say of
+the computation, which a file of 'train --save' does, --activation, --aggregation and --residual do.
 
 docs/from-pyg.md and docs/from-dgl.md have the code on their side.`,
 		Example: `  gnnactor export model.safetensors dgl.safetensors --names dgl
@@ -51,6 +55,11 @@ docs/from-pyg.md and docs/from-dgl.md have the code on their side.`,
 			if err != nil {
 				return err
 			}
+			if unsaid != (runtime.Unsaid{}) {
+				if err := m.Suppose(unsaid); err != nil {
+					return err
+				}
+			}
 			if ending == ".onnx" {
 				return m.ExportONNX(args[1])
 			}
@@ -65,5 +74,9 @@ docs/from-pyg.md and docs/from-dgl.md have the code on their side.`,
 	}
 	cmd.Flags().StringVar(&names, "names", "pyg", "`STYLE` of the names: "+strings.Join(compute.NameStyles(), ", "))
 	cmd.Flags().StringVar(&mapFile, "map", "", "`FILE` that says which name each parameter gets")
+	f := cmd.Flags()
+	f.StringVar(&unsaid.Activation, "activation", "", "of another program's MODEL: `NAME` of what follows every convolution but the last: relu (default), leaky-relu, elu")
+	f.StringVar(&unsaid.Aggregation, "aggregation", "", "of another program's MODEL: `NAME` of what sage does with its neighbours: mean (default), max, sum")
+	f.BoolVar(&unsaid.Residual, "residual", false, "of another program's MODEL: a convolution's input is added to its result")
 	return cmd
 }

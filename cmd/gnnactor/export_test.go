@@ -40,6 +40,11 @@ func TestExportedModelsPredictTheSame(t *testing.T) {
 		return out
 	}
 	want := predicted("--params", in("m.safetensors"))
+	mustInvoke(t, "export", in("m.safetensors"), in("m.onnx"))
+	computation, err := os.ReadFile(in("m.onnx"))
+	if err != nil || !bytes.Contains(computation, []byte("convs.1.att_src")) || !bytes.Contains(computation, []byte("Elu")) {
+		t.Errorf("the ONNX file has no parameters, or no activation: %v", err)
+	}
 	for _, style := range []string{"pyg", "conv", "dgl"} {
 		mustInvoke(t, "export", in("m.safetensors"), in(style+".safetensors"), "--names", style)
 		if got := predicted("--params", in(style+".safetensors")); got != want {
@@ -48,6 +53,19 @@ func TestExportedModelsPredictTheSame(t *testing.T) {
 		bare := withoutMetadata(t, in(style+".safetensors"), "conv", "module.net.conv", "layers", "module.net.layers")
 		if got := predicted("--params", bare, "--activation", "elu"); got != want {
 			t.Errorf("without a description, with names of %s, it predicts otherwise:\n%s", style, got)
+		}
+		again := in("again-" + style + ".safetensors") // says as little as the file does, or what was said
+		mustInvoke(t, "export", bare, again)
+		if got := predicted("--params", again, "--activation", "elu"); got != want {
+			t.Errorf("exported without a description, with names of %s, it predicts otherwise:\n%s", style, got)
+		}
+		mustInvoke(t, "export", bare, again, "--activation", "elu")
+		if got := predicted("--params", again); got != want {
+			t.Errorf("exported with its activation, with names of %s, it predicts otherwise:\n%s", style, got)
+		}
+		mustInvoke(t, "export", bare, in(style+".onnx"), "--activation", "elu")
+		if computed, err := os.ReadFile(in(style + ".onnx")); err != nil || !bytes.Equal(computed, computation) {
+			t.Errorf("with names of %s its ONNX is another, %v", style, err)
 		}
 		if out, _ := mustInvoke(t, "inspect", bare); !strings.Contains(out, "by its tensors gat, 2 layers, 16 wide") {
 			t.Errorf("inspect shows\n%s", out)
@@ -68,9 +86,8 @@ func TestExportedModelsPredictTheSame(t *testing.T) {
 	if code, _, stderr := invoke(t, "predict", "--data", in("store"), "--params", mapped, "--map", writeTemp(t, "bad.txt", "convs.0.bias\n")); code == exitDone || !strings.Contains(stderr, "line 1") {
 		t.Errorf("a map that is none: exit %d, %s", code, stderr)
 	}
-	mustInvoke(t, "export", in("m.safetensors"), in("m.onnx"))
-	if b, err := os.ReadFile(in("m.onnx")); err != nil || !bytes.Contains(b, []byte("convs.1.att_src")) {
-		t.Errorf("the ONNX file has no parameters: %v", err)
+	if code, _, stderr := invoke(t, "export", in("m.safetensors"), in("n.onnx"), "--activation", "relu"); code == exitDone || !strings.Contains(stderr, "says itself") {
+		t.Errorf("another activation: exit %d, %s", code, stderr)
 	}
 	if code, _, stderr := invoke(t, "export", in("m.safetensors"), in("n.onnx"), "--names", "dgl"); code != exitUsage || !strings.Contains(stderr, "leave them out") {
 		t.Errorf("names of an ONNX file: exit %d, %s", code, stderr)

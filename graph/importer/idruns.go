@@ -30,7 +30,7 @@ const (
 	runIDs   = 12 << 20  // ids in a map
 	runBytes = 256 << 20 // of their texts
 
-	// merged is of how many parts of a map's texts there are more where a map alone becomes a run, too: merged from the disk, texts do not lie in memory twice.
+	// merged is of how many parts of a map's texts there are more where a map alone becomes a run, too.
 	merged = 8
 )
 
@@ -54,6 +54,12 @@ func (im *importer) most() (ids, text int) {
 func (im *importer) full() bool {
 	ids, text := im.most()
 	return im.ids.count >= ids || len(im.ids.text) >= text
+}
+
+// merges tells whether names come from the disk, so that texts do not lie in memory twice.
+func (im *importer) merges() bool {
+	_, text := im.most()
+	return im.runs != nil || len(im.ids.text) > text/merged
 }
 
 // endRun writes the map, which is of the edges before edge number end, or the rows of nodes, and empties it.

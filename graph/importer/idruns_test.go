@@ -105,6 +105,26 @@ func TestRunsOfNodes(t *testing.T) {
 	}
 }
 
+// Texts of ids that are not few are never sorted in memory, where they would lie twice, be they of edges alone or of a table of nodes.
+func TestSortedTexts(t *testing.T) {
+	var edges, nodes strings.Builder
+	for v := range 300 {
+		fmt.Fprintf(&nodes, "node-called-%d\n", v)
+		fmt.Fprintf(&edges, "node-called-%d,node-called-%d\n", v, (v+7)%300)
+	}
+	alone := files{"edges.csv": "src,dst\n" + edges.String()}.write(t)
+	both := files{"edges.csv": "src,dst\n" + edges.String(), "nodes.csv": "id\n" + nodes.String()}.write(t)
+	for name, dir := range map[string]string{"edges": alone, "nodes": both} {
+		for runIDs, most := range map[int]int{1 << 20: nodes.Len(), 1000: 16 * 1000 / merged} { // neither ends a run
+			peak := -1
+			imported(t, dir, Options{runIDs: runIDs, sorted: func(bytes int) { peak = max(peak, bytes) }})
+			if peak > most || runIDs > 1000 && peak < nodes.Len()/2 {
+				t.Errorf("%s: %d bytes of texts are sorted in memory, want at most %d", name, peak, most)
+			}
+		}
+	}
+}
+
 // uuid returns one for each number, of which many begin alike.
 func uuid(v int) string {
 	x := fmt.Sprintf("%08x%024x", v/50, scattered(uint64(v)))

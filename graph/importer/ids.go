@@ -11,6 +11,9 @@ import (
 
 // takeNames makes the ids that were read so far the nodes, and returns the new number of each.
 func (im *importer) takeNames(from string) ([]uint32, error) {
+	if im.o.sorted != nil {
+		im.o.sorted(len(im.ids.text))
+	}
 	names, renumber := im.ids.sorted()
 	if err := twiceWritten(names); err != nil {
 		return nil, dataerr.Bad("%s: %w", from, err)
@@ -35,7 +38,7 @@ func (im *importer) nameNodes() error {
 			return err
 		}
 	}
-	if _, text := im.most(); im.runs != nil || len(im.ids.text) > text/merged {
+	if im.merges() {
 		return im.nameRuns()
 	}
 	renumber, err := im.takeNames("the edges")

@@ -91,8 +91,9 @@ type Options struct {
 	// Overwrite replaces a store that is there already.
 	Overwrite bool
 
-	rangeEdges int64 // tests cut rows into smaller ranges
-	runIDs     int   // and ids into smaller runs
+	rangeEdges int64           // tests cut rows into smaller ranges
+	runIDs     int             // and ids into smaller runs
+	sorted     func(bytes int) // is told how many bytes of ids' texts are sorted in memory, where they lie twice
 	dryRun     bool
 }
 

@@ -269,7 +269,7 @@ func (im *importer) nodeRows(t *table, c *nodeColumns) (place []uint32, err erro
 	if err != nil {
 		return nil, err
 	}
-	if _, text := im.most(); im.runs != nil || len(im.ids.text) > text/merged && !im.o.dryRun {
+	if !im.o.dryRun && im.merges() {
 		place, err = im.nameRows(t, c.id, int64(rows))
 	} else if place, err = im.takeNames(t.path); err == nil { // the map numbered rows
 		im.ids.frozen = true
