@@ -13,6 +13,7 @@ import (
 	"github.com/gnnactor/gnnactor/rng"
 	"github.com/gnnactor/gnnactor/sampling"
 	"github.com/gnnactor/gnnactor/training"
+	"github.com/gnnactor/gnnactor/training/checkpoint"
 )
 
 // Nodes of a cluster audit each other's sampling (package cluster/trainers). What is kept of a run
@@ -100,9 +101,9 @@ func (t *trainCall) saveLast(fenced bool) error {
 }
 
 // fresh is the state in which the run began.
-func (t *trainCall) fresh() *checkpoint {
+func (t *trainCall) fresh() *checkpoint.State {
 	n := len(t.first)
-	return &checkpoint{params: slices.Clone(t.first), m: make([]float32, n), v: make([]float32, n)}
+	return &checkpoint.State{Params: slices.Clone(t.first), M: make([]float32, n), V: make([]float32, n)}
 }
 
 // judged goes on after a verdict of the audit. One that names this node, or does not know which of those that
@@ -137,7 +138,7 @@ func (t *trainCall) goBack(v training.Verdict, because string) error {
 }
 
 // audited returns the newest checkpoint that was kept with its audits; nil: there is none.
-func (t *trainCall) audited() (*checkpoint, error) {
+func (t *trainCall) audited() (*checkpoint.State, error) {
 	r, dir := t.r, t.r.cfg.Checkpoint.Dir
 	if dir == "" {
 		return nil, nil
@@ -148,12 +149,12 @@ func (t *trainCall) audited() (*checkpoint, error) {
 			return c, err
 		}
 	}
-	paths, err := checkpoints(dir)
+	paths, err := checkpoint.List(dir)
 	if err != nil {
 		return nil, err
 	}
 	for _, path := range paths {
-		c, err := e.read(path)
+		c, err := e.Read(path)
 		if err == nil && !c.Unaudited {
 			return c, nil
 		}

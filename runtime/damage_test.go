@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/training/checkpoint"
 )
 
 // stateChange sets a field of a checkpoint's metadata.
@@ -79,32 +80,32 @@ func TestCheckpointBounds(t *testing.T) {
 	c := config()
 	c.Training.Schedule, c.Training.Keep, c.Sampling.Reorder = "plateau", "best", 2
 	tensors, meta, good, e := stateOf(t, c)
-	text := meta[checkpointKey]
+	text := meta[checkpoint.Key]
 	old := *good
-	old.Sum, old.Version = e.layout.SHA256(good.params)+e.layout.SHA256(good.m)+e.layout.SHA256(good.v), 0
+	old.Sum, old.Version = e.Layout.SHA256(good.Params)+e.Layout.SHA256(good.M)+e.Layout.SHA256(good.V), 0
 	b, err := json.Marshal(&old)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c, err := e.decode("old", tensors, map[string]string{checkpointKey: string(b)}); err != nil || c.Version != 0 {
+	if c, err := e.Decode("old", tensors, map[string]string{checkpoint.Key: string(b)}); err != nil || c.Version != 0 {
 		t.Fatalf("a checkpoint of version 0: %v", err)
 	}
 	for _, change := range stateChanges {
-		meta[checkpointKey] = change.in(t, text)
-		if _, err := e.decode("new", tensors, meta); err == nil || !strings.Contains(err.Error(), change.want) {
+		meta[checkpoint.Key] = change.in(t, text)
+		if _, err := e.Decode("new", tensors, meta); err == nil || !strings.Contains(err.Error(), change.want) {
 			t.Errorf("%s %s: %v, want %q", change.field, change.value, err, change.want)
 		}
 		if change.field == "version" {
 			continue
 		}
-		before := map[string]string{checkpointKey: change.in(t, string(b))}
-		if _, err := e.decode("old", tensors, before); err == nil || !strings.Contains(err.Error(), change.want) {
+		before := map[string]string{checkpoint.Key: change.in(t, string(b))}
+		if _, err := e.Decode("old", tensors, before); err == nil || !strings.Contains(err.Error(), change.want) {
 			t.Errorf("before checksums, %s %s: %v, want %q", change.field, change.value, err, change.want)
 		}
 	}
-	meta[checkpointKey] = text
+	meta[checkpoint.Key] = text
 	delete(meta, compute.ChecksumKey)
-	if _, err := e.decode("new", tensors, meta); err == nil || !strings.Contains(err.Error(), "is gone") {
+	if _, err := e.Decode("new", tensors, meta); err == nil || !strings.Contains(err.Error(), "is gone") {
 		t.Errorf("without its checksums: %v", err)
 	}
 }
@@ -126,14 +127,14 @@ func TestCheckpointDamage(t *testing.T) {
 	}
 	for i := 0; i < 8*len(file); i += stride {
 		file[i/8] ^= 1 << (i % 8)
-		if c, err := e.state(file); err == nil {
+		if c, err := e.FromPeer(file); err == nil {
 			if same++; !reflect.DeepEqual(c, good) {
 				t.Errorf("bit %d of byte %d: another state", i%8, i/8)
 			}
 		}
 		file[i/8] ^= 1 << (i % 8)
 		if i%8 == 0 || stride > 1 {
-			if _, err := e.state(file[:i/8]); err == nil {
+			if _, err := e.FromPeer(file[:i/8]); err == nil {
 				t.Errorf("%d of %d bytes are a checkpoint", i/8, len(file))
 			}
 		}
@@ -205,7 +206,7 @@ func TestResumeFromDamage(t *testing.T) {
 		}
 	}
 	c.Checkpoint.Dir, c.Checkpoint.Resume = t.TempDir(), true
-	if err := os.WriteFile(checkpointPath(c.Checkpoint.Dir, 12), flipped, 0o644); err != nil {
+	if err := os.WriteFile(checkpoint.Path(c.Checkpoint.Dir, 12), flipped, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := resumes(t, c); !errors.Is(err, compute.ErrSafetensors) || !strings.Contains(err.Error(), "remove them to start afresh") {
@@ -215,7 +216,7 @@ func TestResumeFromDamage(t *testing.T) {
 
 func mustCheckpoints(t *testing.T, dir string) []string {
 	t.Helper()
-	files, err := checkpoints(dir)
+	files, err := checkpoint.List(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,9 +264,9 @@ func withoutChecksums(t *testing.T, file []byte) []byte {
 		}
 		sum += l.SHA256(values)
 	}
-	text := stateChange{"version", "", ""}.in(t, meta[checkpointKey])
+	text := stateChange{"version", "", ""}.in(t, meta[checkpoint.Key])
 	text = stateChange{"sha256", `"` + sum + `"`, ""}.in(t, text)
-	plain, err := json.Marshal(map[string]string{checkpointKey: text})
+	plain, err := json.Marshal(map[string]string{checkpoint.Key: text})
 	if err != nil {
 		t.Fatal(err)
 	}

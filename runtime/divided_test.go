@@ -14,6 +14,7 @@ import (
 	"github.com/gnnactor/gnnactor/graph/generate"
 	"github.com/gnnactor/gnnactor/graph/pieces"
 	"github.com/gnnactor/gnnactor/graph/store"
+	"github.com/gnnactor/gnnactor/training/checkpoint"
 )
 
 // narrowBlocks is a store of a block model with few features.
@@ -159,7 +160,7 @@ func TestDividedTrainResumes(t *testing.T) {
 	if err := divided(t, cfg, cut).Train(t.Context(), keep); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "another run's") {
 		t.Errorf("not resumed, in a directory in use: %v", err)
 	}
-	kept, err := checkpoints(cfg.Checkpoint.Dir)
+	kept, err := checkpoint.List(cfg.Checkpoint.Dir)
 	if err != nil || len(kept) != 2 {
 		t.Fatalf("%q, %v", kept, err)
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/pieces"
-	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/sampling"
 	"github.com/gnnactor/gnnactor/training"
+	"github.com/gnnactor/gnnactor/training/checkpoint"
 )
 
 // Train trains on global batches, as a Runtime with the sampler full does: each epoch is one step, on all training nodes, from the
@@ -122,16 +122,16 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 			return fmt.Errorf("%s: %w", sampling.ID{Phase: "train", Epoch: epoch}, err)
 		}
 		u.Apply([][]float32{grad}, sum.Weight)
-		state.stepped(epoch, sum)
+		state.BookEpoch(epoch, sum)
 		if c.Checkpoint.Dir != "" {
 			if err := verified(); err != nil {
 				return err
 			}
-			state.params, state.m, state.v = u.params, u.m, u.v
-			if state.about, err = describeModel(d.model, &d.cfg, nil); err != nil {
+			state.Params, state.M, state.V = u.params, u.m, u.v
+			if state.About, err = describeModel(d.model, &d.cfg, nil); err != nil {
 				return err
 			}
-			if err := state.save(c.Checkpoint.Dir, c.Checkpoint.Keep, d.model.Layout()); err != nil {
+			if err := state.Save(c.Checkpoint.Dir, c.Checkpoint.Keep, d.model.Layout()); err != nil {
 				return err
 			}
 		}
@@ -173,17 +173,22 @@ func (d *Divided) identify() Identity {
 	}
 }
 
+// expected returns what training can go on from.
+func (d *Divided) expected(id Identity) *checkpoint.Expected {
+	return &checkpoint.Expected{Layout: d.model.Layout(), Identity: id, Steps: 1, OtherKernels: d.cfg.Checkpoint.AllowOtherKernels}
+}
+
 // encode returns what state makes of a state that u is at.
-func (d *Divided) encode(state *checkpoint, u *updater) ([]byte, error) {
+func (d *Divided) encode(state *checkpoint.State, u *updater) ([]byte, error) {
 	var b bytes.Buffer
-	state.params, state.m, state.v = u.params, u.m, u.v
-	err := state.write(&b, d.model.Layout())
+	state.Params, state.M, state.V = u.params, u.m, u.v
+	err := state.Write(&b, d.model.Layout())
 	return b.Bytes(), err
 }
 
 // decode returns the state that encode wrote, of id, and sets u to it.
-func (d *Divided) decode(b []byte, id Identity, u *updater) (*checkpoint, error) {
-	state, err := (&expected{d.model.Layout(), id, 1, d.cfg.Checkpoint.AllowOtherKernels}).state(b)
+func (d *Divided) decode(b []byte, id Identity, u *updater) (*checkpoint.State, error) {
+	state, err := d.expected(id).FromPeer(b)
 	if err != nil {
 		return nil, err
 	}
@@ -195,10 +200,10 @@ func (d *Divided) decode(b []byte, id Identity, u *updater) (*checkpoint, error)
 
 // resume returns the state that training goes on from, to which it sets u: that of the newest checkpoint, what was kept when pieces moved, or of
 // a run that begins.
-func (d *Divided) resume(u *updater) (*checkpoint, error) {
+func (d *Divided) resume(u *updater) (*checkpoint.State, error) {
 	id, c := d.identify(), &d.cfg.Checkpoint
 	d.resumed = 0
-	fresh := &checkpoint{Identity: id}
+	fresh := &checkpoint.State{Identity: id}
 	if c.Dir == "" {
 		if spread := d.cfg.Cluster.Spread; spread != nil && spread.Kept() != nil {
 			return d.decode(spread.Kept(), id, u)
@@ -206,14 +211,14 @@ func (d *Divided) resume(u *updater) (*checkpoint, error) {
 		return fresh, nil
 	}
 	if !c.Resume {
-		if old, err := checkpoints(c.Dir); err != nil || len(old) > 0 {
+		if old, err := checkpoint.List(c.Dir); err != nil || len(old) > 0 {
 			return nil, errors.Join(err, fmt.Errorf("%w: checkpoint: %s holds another run's checkpoints; resume it, or choose an empty directory", ErrConfig, c.Dir))
 		}
 	}
-	if err := writable(c.Dir, false); err != nil || !c.Resume {
+	if err := checkpoint.Writable(c.Dir, false); err != nil || !c.Resume {
 		return fresh, err
 	}
-	saved, skipped, err := (&expected{d.model.Layout(), id, 1, c.AllowOtherKernels}).load(c.Dir)
+	saved, skipped, err := d.expected(id).Load(c.Dir)
 	for _, why := range skipped {
 		d.log.Warn("passed over a damaged checkpoint", "why", why)
 	}
@@ -228,7 +233,7 @@ func (d *Divided) resume(u *updater) (*checkpoint, error) {
 
 // catchUp has all nodes go on from the newest state that one of them has, which sends it to the others: nodes that are new, or were
 // killed before they had kept a step that others had.
-func (d *Divided) catchUp(ctx context.Context, ex compute.Exchange, places compute.Places, here int, state *checkpoint, u *updater) (*checkpoint, error) {
+func (d *Divided) catchUp(ctx context.Context, ex compute.Exchange, places compute.Places, here int, state *checkpoint.State, u *updater) (*checkpoint.State, error) {
 	mine, err := d.encode(state, u)
 	if err != nil {
 		return nil, err
@@ -271,14 +276,6 @@ func (d *Divided) catchUp(ctx context.Context, ex compute.Exchange, places compu
 		return state, err
 	}
 	return d.decode(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(said[from]))), size), state.Identity, u)
-}
-
-// stepped books an epoch that is one step.
-func (c *checkpoint) stepped(epoch int, s compute.Stats) {
-	a := messages.Applied{ID: sampling.ID{Phase: "train", Epoch: epoch}, Step: int64(epoch), Stats: messages.Stats{Loss: s.Loss, Weight: s.Weight, Correct: s.Correct, Count: s.Count}, Last: true}
-	c.Chain.extend(&a)
-	c.Step, c.Ended, c.Last, c.LastLoss = a.Step+1, epoch+1, a.Stats, s.Loss/s.Weight
-	c.Lineage = training.Extend(c.Lineage, 0, a.Step)
 }
 
 // batch returns what of the training nodes lies in each piece.

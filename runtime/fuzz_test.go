@@ -8,23 +8,24 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/training/checkpoint"
 )
 
 // stateOf trains c for one epoch, and returns the checkpoint that it wrote, what
 // it was read as, and what it was expected to be.
-func stateOf(t testing.TB, c Config) ([]compute.RawTensor, map[string]string, *checkpoint, *expected) {
+func stateOf(t testing.TB, c Config) ([]compute.RawTensor, map[string]string, *checkpoint.State, *checkpoint.Expected) {
 	t.Helper()
 	c.Checkpoint.Dir, c.Training.Epochs = t.TempDir(), 1
 	r := started(t, c)
 	done := trained(t, r)
-	e := &expected{r.model.Layout(), r.identity, int64(done.Batches), false}
-	e.identity.Start = r.start
-	path := checkpointPath(c.Checkpoint.Dir, done.Applied)
+	e := &checkpoint.Expected{Layout: r.model.Layout(), Identity: r.identity, Steps: int64(done.Batches)}
+	e.Identity.Start = r.start
+	path := checkpoint.Path(c.Checkpoint.Dir, done.Applied)
 	tensors, meta, err := compute.OpenSafetensors(context.Background(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	good, err := e.read(path)
+	good, err := e.Read(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +38,7 @@ func FuzzState(f *testing.F) {
 	c := config()
 	c.Model.Hidden, c.Training.Schedule, c.Training.Keep, c.Sampling.Reorder = 2, "plateau", "best", 2
 	tensors, meta, _, e := stateOf(f, c)
-	text := meta[checkpointKey]
+	text := meta[checkpoint.Key]
 	f.Add(text, uint16(0), uint32(0))
 	for _, change := range stateChanges {
 		f.Add(change.in(f, text), uint16(0), uint32(0))
@@ -50,24 +51,24 @@ func FuzzState(f *testing.F) {
 			data[i] ^= byte(bits >> (8 * i))
 		}
 		var b bytes.Buffer
-		if err := compute.WriteSafetensors(&b, tensors, map[string]string{checkpointKey: text}); err != nil {
+		if err := compute.WriteSafetensors(&b, tensors, map[string]string{checkpoint.Key: text}); err != nil {
 			t.Fatal(err)
 		}
-		c, err := e.state(b.Bytes())
+		c, err := e.FromPeer(b.Bytes())
 		if err != nil {
-			if text == meta[checkpointKey] {
+			if text == meta[checkpoint.Key] {
 				t.Fatalf("a run's own metadata is refused: %v", err)
 			}
 			return
 		}
-		if n := e.layout.Len(); len(c.params) != n || len(c.m) != n || len(c.v) != n {
-			t.Fatalf("a state of %d, %d and %d values", len(c.params), len(c.m), len(c.v))
+		if n := e.Layout.Len(); len(c.Params) != n || len(c.M) != n || len(c.V) != n {
+			t.Fatalf("a state of %d, %d and %d values", len(c.Params), len(c.M), len(c.V))
 		}
 		// What training computes from it before its first step.
-		u := updater{recipe: e.identity.Recipe}
+		u := updater{recipe: e.Identity.Recipe}
 		u.restore(c)
-		u.setRate(int(c.Step/e.steps), c.scale())
-		if u.step < 0 || c.Step/e.steps > maxEpochs || u.rate < 0 || u.rate > u.recipe.LR {
+		u.setRate(int(c.Step/e.Steps), c.Scale())
+		if u.step < 0 || c.Step/e.Steps > maxEpochs || u.rate < 0 || u.rate > u.recipe.LR {
 			t.Fatalf("step %d, rate %v", u.step, u.rate)
 		}
 		for next := c.Step; len(c.Lineage) > 0; c.Lineage = c.Lineage[:len(c.Lineage)-1] {
@@ -80,17 +81,17 @@ func FuzzState(f *testing.F) {
 		// It is a state again.
 		c.Lineage = nil
 		b.Reset()
-		if err := c.write(&b, e.layout); err != nil {
+		if err := c.Write(&b, e.Layout); err != nil {
 			t.Fatal(err)
 		}
-		again, err := e.state(b.Bytes())
+		again, err := e.FromPeer(b.Bytes())
 		if err != nil {
 			t.Fatal(err)
 		}
-		pairs := [][2][]float32{{c.params, again.params}, {c.m, again.m}, {c.v, again.v}}
+		pairs := [][2][]float32{{c.Params, again.Params}, {c.M, again.M}, {c.V, again.V}}
 		if c.Kept != nil && again.Kept != nil {
-			pairs = append(pairs, [2][]float32{c.Kept.params, again.Kept.params})
-			c.Kept.params, again.Kept.params = nil, nil
+			pairs = append(pairs, [2][]float32{c.Kept.Params, again.Kept.Params})
+			c.Kept.Params, again.Kept.Params = nil, nil
 		}
 		for _, x := range pairs {
 			for i := range x[0] {
@@ -99,7 +100,7 @@ func FuzzState(f *testing.F) {
 				}
 			}
 		}
-		c.params, c.m, c.v, again.params, again.m, again.v = nil, nil, nil, nil, nil, nil
+		c.Params, c.M, c.V, again.Params, again.M, again.V = nil, nil, nil, nil, nil, nil
 		if !reflect.DeepEqual(c, again) {
 			t.Fatalf("%+v is written, and %+v read", c, again)
 		}

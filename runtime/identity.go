@@ -1,48 +1,19 @@
 package runtime
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"maps"
-	"reflect"
-	"slices"
-	"strings"
-
-	"github.com/gnnactor/gnnactor/compute"
-	"github.com/gnnactor/gnnactor/sampling"
 	"github.com/gnnactor/gnnactor/sampling/overlap"
+	"github.com/gnnactor/gnnactor/training/checkpoint"
 )
 
-// Identity is everything that changes the result of a run, other than how long
-// it runs. It is kept in every checkpoint.
-type Identity struct {
-	Data              string        `json:"data"`                // fingerprint
-	Task              string        `json:"task,omitempty"`      // empty: classes of nodes
-	Negatives         int           `json:"negatives,omitempty"` // of task link
-	KeepTargetEdges   bool          `json:"keep_target_edges,omitempty"`
-	NormalizeFeatures bool          `json:"normalize_features"`
-	Model             compute.Spec  `json:"model"`
-	Sampler           sampling.Spec `json:"sampler"`
-	Seed              uint64        `json:"seed"`
-	BatchSize         int           `json:"batch_size"`
-	MicroBatches      int           `json:"micro_batches"`
-	Reorder           int           `json:"reorder,omitempty"`        // batches of a window
-	ReorderMethod     string        `json:"reorder_method,omitempty"` // exact, or sketch, of micro-batches if there are several
-	Stages            []string      `json:"stages,omitempty"`         // the program's own: see Config.StageNames
-	Recipe            Recipe        `json:"recipe"`
-	Keep              string        `json:"keep,omitempty"` // best: what training ends with; empty: the last parameters
-	Start             string        `json:"start"`          // SHA-256 of the parameters that the run started from
-	Precision         string        `json:"precision"`
-	Sync              string        `json:"sync,omitempty"` // ssp and its bound: no two such runs have the same bits
-	Kernels           string        `json:"kernels"`
-}
+// Identity is everything that changes the result of a run, other than how long it runs. It is
+// kept in every checkpoint.
+type Identity = checkpoint.Identity
+
+// Recipe says how gradients change the parameters. It is part of a run's identity.
+type Recipe = checkpoint.Recipe
 
 // ErrIdentity is wrapped when a checkpoint belongs to another run.
-var ErrIdentity = errors.New("runtime: checkpoint of another run")
+var ErrIdentity = checkpoint.ErrIdentity
 
 func (r *Runtime) identify() Identity {
 	id := Identity{
@@ -72,82 +43,4 @@ func (r *Runtime) identify() Identity {
 		id.Model = r.model.Spec()
 	}
 	return id
-}
-
-// Sampling returns a hash of what the micro-batches depend on: processes of which it is the
-// same draw the same ones.
-func (id Identity) Sampling() string {
-	b, _ := json.Marshal(&Identity{ // plain data always encodes
-		Data: id.Data, Task: id.Task, Negatives: id.Negatives, KeepTargetEdges: id.KeepTargetEdges, Sampler: id.Sampler, Seed: id.Seed,
-		BatchSize: id.BatchSize, MicroBatches: id.MicroBatches,
-	})
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:8])
-}
-
-// differences adds to diff how two values of the identity differ, by their names: was and is are what JSON makes of them, objects key by key.
-func differences(diff []string, name string, was, is any) []string {
-	x, all := was.(map[string]any)
-	y, both := is.(map[string]any)
-	if !all || !both {
-		if reflect.DeepEqual(was, is) {
-			return diff
-		}
-		return append(diff, fmt.Sprintf("%s was %s and is %s", strings.ReplaceAll(name, "_", "-"), inWords(was), inWords(is)))
-	}
-	if name != "" {
-		name += "."
-	}
-	keys := maps.Clone(x)
-	maps.Copy(keys, y)
-	for _, k := range slices.Sorted(maps.Keys(keys)) {
-		diff = differences(diff, name+k, x[k], y[k])
-	}
-	return diff
-}
-
-// inWords is a setting's value, a hash by its beginning.
-func inWords(v any) string {
-	b, _ := json.Marshal(v) // of JSON
-	switch text := string(b); {
-	case v == nil || v == "":
-		return "none"
-	case len(text) == 2*sha256.Size+2 && text[0] == '"':
-		return text[1:17] + "…"
-	default:
-		return text
-	}
-}
-
-// fields returns what JSON makes of an identity. Numbers stay as they are written.
-func (id Identity) fields() map[string]any {
-	b, _ := json.Marshal(id) // plain data always encodes
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.UseNumber()
-	var m map[string]any
-	_ = d.Decode(&m) // what was encoded just now
-	return m
-}
-
-// same reports how the checkpoint's identity differs from the run's.
-func (id Identity) same(saved Identity, otherKernels bool) error {
-	was, is := saved.fields(), id.fields()
-	if otherKernels {
-		delete(was, "kernels")
-		delete(is, "kernels")
-	}
-	diff := differences(nil, "", was, is)
-	if diff == nil {
-		return nil
-	}
-	hint := "start with the same settings, or in an empty directory"
-	if len(diff) == 1 && id.Kernels != saved.Kernels {
-		hint = "allow-other-kernels resumes all the same, with other bits"
-	}
-	if len(diff) > 2 || len(diff) == 2 && id.Kernels == saved.Kernels { // of other settings there is another start, which explains nothing
-		delete(was, "start")
-		delete(is, "start")
-		diff = differences(nil, "", was, is)
-	}
-	return fmt.Errorf("%w: %s; %s", ErrIdentity, strings.Join(diff, ", "), hint)
 }

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/gnnactor/gnnactor/training/checkpoint"
 )
 
 // Every setting that changes the result is part of the identity, and a resume
@@ -89,7 +91,7 @@ func TestSame(t *testing.T) {
 	if id.Data == "" || id.Precision == "" || id.Kernels != r.set.String() {
 		t.Errorf("the identity is %+v", id)
 	}
-	if err := id.same(id, false); err != nil {
+	if err := id.Same(id, false); err != nil {
 		t.Error(err)
 	}
 	for i := range reflect.TypeFor[Identity]().NumField() {
@@ -111,10 +113,10 @@ func TestSame(t *testing.T) {
 		default:
 			t.Fatalf("%s is a %s, which this test cannot change", name, f.Kind())
 		}
-		if err := id.same(saved, false); !errors.Is(err, ErrIdentity) {
+		if err := id.Same(saved, false); !errors.Is(err, ErrIdentity) {
 			t.Errorf("another %s: %v", name, err)
 		}
-		if err := id.same(saved, true); (err == nil) != (name == "Kernels") {
+		if err := id.Same(saved, true); (err == nil) != (name == "Kernels") {
 			t.Errorf("another %s, with allow-other-kernels: %v", name, err)
 		}
 	}
@@ -125,7 +127,7 @@ func TestDamagedCheckpointIsPassedOver(t *testing.T) {
 	c := config()
 	c.Checkpoint.Dir, c.Training.Epochs = t.TempDir(), 2
 	trained(t, started(t, c))
-	files, err := checkpoints(c.Checkpoint.Dir)
+	files, err := checkpoint.List(c.Checkpoint.Dir)
 	if err != nil || len(files) != 2 {
 		t.Fatalf("checkpoints %v, %v", files, err)
 	}

@@ -51,7 +51,7 @@ func TestInductiveTraining(t *testing.T) {
 			if predicted == without {
 				t.Errorf("%s, %s: inference does not see the edges that training does not", model, sampler)
 			}
-			if r.identity.same(lacking.identity, false) == nil || !r.identity.Sampler.Inductive {
+			if r.identity.Same(lacking.identity, false) == nil || !r.identity.Sampler.Inductive {
 				t.Errorf("%s, %s: the identity does not tell inductive training", model, sampler)
 			}
 			if plan := r.Plan().String(); !strings.Contains(plan, "inductive: training sees") {

@@ -13,6 +13,7 @@ import (
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/messages"
 	"github.com/gnnactor/gnnactor/training"
+	"github.com/gnnactor/gnnactor/training/checkpoint"
 )
 
 // State returns what the training of this process does.
@@ -174,7 +175,7 @@ func (t *trainCall) epochs(ctx context.Context, s training.Strategy) error {
 	for t.more() {
 		epoch := int(t.state.Step / t.steps)
 		t.enter(training.Stepping)
-		t.updater.setRate(epoch, t.state.scale())
+		t.updater.setRate(epoch, t.state.Scale())
 		began := time.Now()
 		err := s.Epoch(ctx, epoch)
 		t.piping += time.Since(began)
@@ -212,13 +213,13 @@ func (t *trainCall) position() (training.Position, error) {
 			b.Grow(4*4*len(t.updater.params) + stateHead)
 			state := t.state
 			state.Lineage = nil // the nodes tell each other what theirs is
-			state.params, state.m, state.v = t.updater.params, t.updater.m, t.updater.v
-			err := state.write(&b, l)
+			state.Params, state.M, state.V = t.updater.params, t.updater.m, t.updater.v
+			err := state.Write(&b, l)
 			return b.Bytes(), err
 		},
 		Restore: func(b []byte) (int64, error) {
 			id := t.state.Identity
-			c, err := (&expected{l, id, t.steps, false}).state(b)
+			c, err := (&checkpoint.Expected{Layout: l, Identity: id, Steps: t.steps}).FromPeer(b)
 			if err != nil {
 				return 0, err
 			}
@@ -243,7 +244,7 @@ func (t *trainCall) applied(a *messages.Applied) {
 	t.r.counted.Steps++
 	t.r.mu.Unlock()
 	t.state.Step = a.Step + 1
-	t.state.Chain.extend(a)
+	t.state.Chain.Extend(a)
 	if t.r.cfg.Cluster.Peers == nil {
 		t.state.Lineage = training.Extend(t.state.Lineage, 0, a.Step)
 	}
@@ -293,14 +294,14 @@ func (t *trainCall) endEpoch(ctx context.Context, epoch int) error {
 			figure = -figure // an error: the smallest is the best
 		}
 		if t.state.Best.Report(figure) && r.cfg.Training.keepsBest() {
-			t.state.keep(epoch+1, figure, params)
+			t.state.Keep(epoch+1, figure, params)
 		}
 		if p := &t.updater.recipe; p.Schedule == "plateau" {
 			t.state.Plateau.Factor, t.state.Plateau.Patience = p.Factor, p.Every
 			t.state.Plateau.Report(figure, p.LR)
 		}
 	}
-	t.state.Ended, e.Best = epoch+1, t.state.best()
+	t.state.Ended, e.Best = epoch+1, t.state.BestEpoch()
 	if r.cfg.Checkpoint.Dir != "" {
 		if err := r.Verified(ctx); err != nil {
 			return err
@@ -319,11 +320,11 @@ func (t *trainCall) save() error {
 		return err
 	}
 	var err error
-	if t.state.params, err = t.updater.inHost(); err == nil {
-		t.state.m, t.state.v, err = t.updater.moments()
+	if t.state.Params, err = t.updater.inHost(); err == nil {
+		t.state.M, t.state.V, err = t.updater.moments()
 	}
 	if err == nil {
-		t.state.about, err = describeModel(t.r.model, &t.r.cfg, t.r.data.ds.Recipe)
+		t.state.About, err = describeModel(t.r.model, &t.r.cfg, t.r.data.ds.Recipe)
 	}
 	if err != nil {
 		return err
@@ -334,10 +335,10 @@ func (t *trainCall) save() error {
 	if t.r.shared() {
 		return t.saveShared()
 	}
-	if err := t.state.save(t.r.cfg.Checkpoint.Dir, t.r.cfg.Checkpoint.Keep, t.r.model.Layout()); err != nil {
+	if err := t.state.Save(t.r.cfg.Checkpoint.Dir, t.r.cfg.Checkpoint.Keep, t.r.model.Layout()); err != nil {
 		return err
 	}
-	return t.replicate(checkpointPath(t.r.cfg.Checkpoint.Dir, t.state.Step))
+	return t.replicate(checkpoint.Path(t.r.cfg.Checkpoint.Dir, t.state.Step))
 }
 
 // share is that of the targets that were right; numbers are not right or wrong.

@@ -10,28 +10,8 @@ import (
 	"github.com/gnnactor/gnnactor/compute/cpu"
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/training"
+	"github.com/gnnactor/gnnactor/training/checkpoint"
 )
-
-// Recipe says how gradients change the parameters. It is part of a run's
-// identity.
-type Recipe struct {
-	Optimizer   string  `json:"optimizer"`
-	LR          float64 `json:"lr"`
-	WeightDecay float64 `json:"weight_decay"`
-	Momentum    float64 `json:"momentum,omitempty"`
-	ClipNorm    float64 `json:"clip_norm,omitempty"`
-	Schedule    string  `json:"schedule,omitempty"` // empty: constant
-	Every       int     `json:"schedule_epochs,omitempty"`
-	Factor      float64 `json:"schedule_factor,omitempty"`
-	Warmup      int     `json:"warmup,omitempty"`
-	Horizon     int     `json:"horizon,omitempty"`    // cosine: the epochs it spans
-	EvalEvery   int     `json:"eval_every,omitempty"` // plateau, keep best: where evaluations change what comes of it
-
-	Loss           string  `json:"loss,omitempty"` // empty: cross-entropy
-	FocalGamma     float64 `json:"focal_gamma,omitempty"`
-	LabelSmoothing float64 `json:"label_smoothing,omitempty"`
-	ClassWeights   string  `json:"class_weights,omitempty"`
-}
 
 // recipe returns the settings of c that matter for the bits.
 func (c *Config) recipe() Recipe {
@@ -181,9 +161,9 @@ func (u *updater) settle() {
 	}
 }
 
-func (u *updater) restore(c *checkpoint) {
+func (u *updater) restore(c *checkpoint.State) {
 	u.step = int(c.Step)
-	u.set(c.params, c.m, c.v)
+	u.set(c.Params, c.M, c.V)
 }
 
 // Params implements actors.Updater.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/training/checkpoint"
 )
 
 // columnsOf is a recipe of features in as many columns as small has, and of its classes by names.
@@ -161,7 +162,7 @@ func TestModelOfCheckpoints(t *testing.T) {
 	if _, err := OpenModel(t.Context(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "no checkpoints") {
 		t.Errorf("an empty directory: %v", err)
 	}
-	files, err := checkpoints(c.Checkpoint.Dir)
+	files, err := checkpoint.List(c.Checkpoint.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +170,7 @@ func TestModelOfCheckpoints(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old, err := OpenModel(t.Context(), withMetadata(t, files[0], map[string]string{checkpointKey: meta[checkpointKey]}))
+	old, err := OpenModel(t.Context(), withMetadata(t, files[0], map[string]string{checkpoint.Key: meta[checkpoint.Key]}))
 	if err != nil {
 		t.Fatal(err)
 	}

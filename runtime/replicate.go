@@ -2,8 +2,6 @@ package runtime
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gnnactor/gnnactor/training"
+	"github.com/gnnactor/gnnactor/training/checkpoint"
 )
 
 // A node that trains alone, and keeps its checkpoints on its own disk, lets
@@ -41,23 +40,13 @@ type pendingReplica struct {
 	file *os.File
 }
 
-// runID names the run of an identity, on whatever kernels it runs.
-func (id Identity) runID() ([32]byte, error) {
-	id.Kernels = ""
-	b, err := json.Marshal(id)
-	if err != nil {
-		return [32]byte{}, fmt.Errorf("runtime: identity: %w", err)
-	}
-	return sha256.Sum256(b), nil
-}
-
 // replicate has a checkpoint at path copied, if no other trainer has its own.
 func (t *trainCall) replicate(path string) error {
 	team := t.r.cfg.Cluster.Peers
 	if team == nil || !team.Alone() {
 		return nil
 	}
-	run, err := t.state.Identity.runID()
+	run, err := t.state.Identity.RunID()
 	if err != nil {
 		return err
 	}
@@ -145,12 +134,12 @@ func (g *replicator) end() {
 // node has a copy of one that is further, and no other trains, which would have a
 // state that is further than any: then it is that, brought to the checkpoint
 // directory, and from is the node.
-func (t *trainCall) further(ctx context.Context, e *expected, c *checkpoint, broken error) (_ *checkpoint, from string, err error) {
+func (t *trainCall) further(ctx context.Context, e *checkpoint.Expected, c *checkpoint.State, broken error) (_ *checkpoint.State, from string, err error) {
 	team := t.r.cfg.Cluster.Peers
 	if team == nil || !team.Alone() {
 		return c, "", broken
 	}
-	run, err := t.state.Identity.runID()
+	run, err := t.state.Identity.RunID()
 	if err != nil {
 		return nil, "", err
 	}
@@ -158,12 +147,12 @@ func (t *trainCall) further(ctx context.Context, e *expected, c *checkpoint, bro
 	if c != nil {
 		beyond = c.Step
 	}
-	var copied *checkpoint
+	var copied *checkpoint.State
 	var other error // a copy is of another run
 	from, problems := team.Recover(ctx, run, beyond, func(step int64, fetch func(path string) error) (err error) {
-		path := checkpointPath(t.r.cfg.Checkpoint.Dir, step)
+		path := checkpoint.Path(t.r.cfg.Checkpoint.Dir, step)
 		if err = fetch(path); err == nil {
-			if copied, err = e.read(path); err != nil && !errors.Is(err, ErrIdentity) {
+			if copied, err = e.Read(path); err != nil && !errors.Is(err, ErrIdentity) {
 				err = errors.Join(err, os.Remove(path))
 			}
 		}

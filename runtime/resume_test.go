@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gnnactor/gnnactor/training/checkpoint"
 )
 
 // Subgraphs without a training node count as steps and change nothing but the
@@ -147,7 +149,7 @@ func TestLeavingTheLoopIsAnInterruption(t *testing.T) {
 			break
 		}
 	}
-	if files, err := checkpoints(c.Checkpoint.Dir); err != nil || len(files) != 1 {
+	if files, err := checkpoint.List(c.Checkpoint.Dir); err != nil || len(files) != 1 {
 		t.Errorf("checkpoints after leaving the loop: %v, %v", files, err)
 	}
 }
@@ -182,7 +184,7 @@ func TestResumeRefusals(t *testing.T) {
 		t.Errorf("more epochs: %+v, %v", e, err)
 	}
 	// The newest checkpoint is damaged: the one before serves.
-	files, err := checkpoints(c.Checkpoint.Dir)
+	files, err := checkpoint.List(c.Checkpoint.Dir)
 	if err != nil || len(files) != 2 {
 		t.Fatalf("checkpoints %v, %v", files, err)
 	}
@@ -197,7 +199,7 @@ func TestResumeRefusals(t *testing.T) {
 	if e, err := last(more); err != nil || e.Applied != 2*int64(e.Batches) {
 		t.Errorf("a damaged checkpoint: %+v, %v", e, err)
 	}
-	if files, err = checkpoints(c.Checkpoint.Dir); err != nil {
+	if files, err = checkpoint.List(c.Checkpoint.Dir); err != nil {
 		t.Fatal(err)
 	}
 	for _, file := range files {

@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/training/checkpoint"
 )
 
 // Model is a saved model: parameters, and what they belong to. It is read-only, and
@@ -25,8 +26,8 @@ type Model struct {
 	path       string
 	about      *Description // nil: the file has none
 	checked    bool
-	recipe     string      // "": there is none
-	checkpoint *checkpoint // what it is of, without parameters; nil: a file of Save
+	recipe     string            // "": there is none
+	checkpoint *checkpoint.State // what it is of, without parameters; nil: a file of Save
 	tensors    []compute.RawTensor
 	guess      *compute.Spec // of a file without description: what its tensors say
 	supposed   bool          // guess has what they do not say
@@ -98,7 +99,7 @@ func openModel(ctx context.Context, path string, names compute.NameMap) (_ *Mode
 	m := &Model{path: path, tensors: tensors}
 	_, m.checked = meta[compute.ChecksumKey]
 	m.recipe = meta[RecipeKey]
-	if text, ok := meta[checkpointKey]; ok {
+	if text, ok := meta[checkpoint.Key]; ok {
 		if err := m.ofCheckpoint(text, meta); err != nil {
 			return nil, fmt.Errorf("runtime: saved model: %s: %w", path, err)
 		}
@@ -190,10 +191,10 @@ func IsSaved(path string) bool {
 	case err != nil:
 		return false
 	case info.IsDir():
-		files, err := checkpoints(path)
+		files, err := checkpoint.List(path)
 		return err == nil && len(files) > 0
 	}
-	return strings.HasSuffix(path, checkpointSuffix) || info.Mode().IsRegular() && beginsAsSafetensors(path)
+	return strings.HasSuffix(path, checkpoint.Suffix) || info.Mode().IsRegular() && beginsAsSafetensors(path)
 }
 
 // beginsAsSafetensors reports whether a file begins with the length of a header that fits in it, and with an object.
@@ -218,7 +219,7 @@ func openSaved(ctx context.Context, path string) (file string, tensors []compute
 		tensors, meta, err := compute.OpenSafetensors(ctx, path)
 		return path, tensors, meta, err
 	}
-	files, err := checkpoints(path)
+	files, err := checkpoint.List(path)
 	if err == nil && len(files) == 0 {
 		err = fmt.Errorf("there are no checkpoints in %s; name a directory that 'gnnactor train --checkpoint' wrote, or a file of --save", path)
 	}
@@ -236,12 +237,12 @@ func openSaved(ctx context.Context, path string) (file string, tensors []compute
 // ofCheckpoint makes m, of a checkpoint's tensors, the model that the run would end with there. Checkpoints of before they had
 // descriptions have the run's identity.
 func (m *Model) ofCheckpoint(text string, meta map[string]string) error {
-	c := new(checkpoint)
+	c := new(checkpoint.State)
 	if err := json.Unmarshal([]byte(text), c); err != nil {
 		return fmt.Errorf("%w: it is no checkpoint: %w", compute.ErrSafetensors, err)
 	}
-	if c.Version > checkpointVersion {
-		return fmt.Errorf("%w: a checkpoint of version %d, and this program knows up to %d; use a newer gnnactor", ErrNewer, c.Version, checkpointVersion)
+	if c.Version > checkpoint.Version {
+		return fmt.Errorf("%w: a checkpoint of version %d, and this program knows up to %d; use a newer gnnactor", ErrNewer, c.Version, checkpoint.Version)
 	}
 	prefix := "param."
 	if c.Kept != nil {
@@ -293,7 +294,7 @@ func (m *Model) Progress() (p Progress, ok bool) {
 	if c == nil {
 		return p, false
 	}
-	p = Progress{Step: c.Step, Epochs: c.Ended, BestEpoch: c.best(), Identity: c.Identity}
+	p = Progress{Step: c.Step, Epochs: c.Ended, BestEpoch: c.BestEpoch(), Identity: c.Identity}
 	if c.Kept != nil {
 		if p.BestFigure = c.Kept.Figure; c.Identity.Task == taskRegression {
 			p.BestFigure = -p.BestFigure

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/internal/atomicfile"
 	"github.com/gnnactor/gnnactor/training"
+	"github.com/gnnactor/gnnactor/training/checkpoint"
 )
 
 // In a directory that the nodes of a cluster share, the first trainer of a group
@@ -37,20 +38,19 @@ func (t *trainCall) saveShared() error {
 		return nil
 	}
 	dir, l := t.r.cfg.Checkpoint.Dir, t.r.model.Layout()
-	if err := sweep(dir, group.Number()); err != nil {
+	if err := checkpoint.Sweep(dir, group.Number()); err != nil {
 		return err
 	}
-	name := fmt.Sprintf("%s%012d-g%012d%s", checkpointPrefix, t.state.Step, group.Number(), checkpointSuffix)
-	path := filepath.Join(dir, name)
+	path := checkpoint.SharedPath(dir, t.state.Step, group.Number())
 	sum := sha256.New()
-	err := atomicfile.Write(path, 0o644, func(w io.Writer) error { return t.state.write(io.MultiWriter(w, sum), l) })
+	err := atomicfile.Write(path, 0o644, func(w io.Writer) error { return t.state.Write(io.MultiWriter(w, sum), l) })
 	if err != nil {
 		return fmt.Errorf("runtime: checkpoint: %w", err)
 	}
 	// An interrupted run's last one is published, too.
 	ctx, cancel := context.WithTimeout(context.Background(), publishLimit)
 	defer cancel()
-	err = group.Publish(ctx, training.Published{File: name, SHA256: hex.EncodeToString(sum.Sum(nil)), Step: t.state.Step})
+	err = group.Publish(ctx, training.Published{File: filepath.Base(path), SHA256: hex.EncodeToString(sum.Sum(nil)), Step: t.state.Step})
 	switch {
 	case errors.Is(err, training.ErrStaleGroup): // the newer group's first trainer writes its own (late)
 		t.r.log.Info("a checkpoint was not published", "step", t.state.Step, "because", err)
@@ -62,7 +62,7 @@ func (t *trainCall) saveShared() error {
 	case err != nil:
 		return fmt.Errorf("runtime: checkpoint: %w", err)
 	}
-	return prune(dir, path, t.r.cfg.Checkpoint.Keep)
+	return checkpoint.Prune(dir, path, t.r.cfg.Checkpoint.Keep)
 }
 
 // shareLast publishes what could not be while the store was away, when the run's last step
@@ -91,39 +91,21 @@ func (t *trainCall) late(ctx context.Context) error {
 	return t.save()
 }
 
-// sweep removes what writers of groups before left half written.
-func sweep(dir string, group int64) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return fmt.Errorf("runtime: checkpoint directory: %w", err)
-	}
-	for _, e := range entries {
-		var step, g int64
-		n, _ := fmt.Sscanf(e.Name(), "."+checkpointPrefix+"%d-g%d", &step, &g)
-		if n == 2 && g < group {
-			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, os.ErrNotExist) {
-				return fmt.Errorf("runtime: checkpoint directory: %w", err)
-			}
-		}
-	}
-	return nil
-}
-
 // published reads the checkpoint that the cluster's store names; nil: it names
 // none that is here and whole.
-func (r *Runtime) published(e *expected) (*checkpoint, error) {
+func (r *Runtime) published(e *checkpoint.Expected) (*checkpoint.State, error) {
 	p, ok := r.cfg.Cluster.Peers.Published()
-	if !ok || p.File != filepath.Base(p.File) || !strings.HasPrefix(p.File, checkpointPrefix) {
+	if !ok || p.File != filepath.Base(p.File) || !strings.HasPrefix(p.File, checkpoint.Prefix) {
 		return nil, nil
 	}
 	path := filepath.Join(r.cfg.Checkpoint.Dir, p.File)
-	var c *checkpoint
-	sum, err := fileSHA256(path)
+	var c *checkpoint.State
+	sum, err := checkpoint.SHA256(path)
 	if err == nil && sum != p.SHA256 {
 		err = fmt.Errorf("its SHA-256 is %s, and %s was published", sum, p.SHA256)
 	}
 	if err == nil {
-		c, err = e.read(path)
+		c, err = e.Read(path)
 	}
 	if errors.Is(err, ErrIdentity) {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -133,17 +115,4 @@ func (r *Runtime) published(e *expected) (*checkpoint, error) {
 		return nil, nil
 	}
 	return c, nil
-}
-
-func fileSHA256(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	sum := sha256.New()
-	if _, err := io.Copy(sum, f); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(sum.Sum(nil)), nil
 }

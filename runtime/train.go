@@ -15,6 +15,7 @@ import (
 	"github.com/gnnactor/gnnactor/internal/fault"
 	"github.com/gnnactor/gnnactor/pool"
 	"github.com/gnnactor/gnnactor/training"
+	"github.com/gnnactor/gnnactor/training/checkpoint"
 )
 
 // EventKind says what an Event reports.
@@ -137,7 +138,7 @@ type trainCall struct {
 	left             bool // the loop was left
 	steps            int64
 	work             actors.Work
-	state            checkpoint
+	state            checkpoint.State
 	updater          *updater
 	clock            clock.Recorder
 	began            time.Time
@@ -284,7 +285,7 @@ func (t *trainCall) run(ctx context.Context) (err error) {
 	}
 	params := r.params
 	t.enter(training.Finishing)
-	done := Event{Kind: EventDone, Epoch: int(t.state.Step/t.steps) - 1, Loss: t.state.LastLoss, TrainAccuracy: math.NaN(), Lineage: t.state.Chain.String(), Late: t.lateness, Best: t.state.best()}
+	done := Event{Kind: EventDone, Epoch: int(t.state.Step/t.steps) - 1, Loss: t.state.LastLoss, TrainAccuracy: math.NaN(), Lineage: t.state.Chain.String(), Late: t.lateness, Best: t.state.BestEpoch()}
 	done.ValidAccuracy, done.TestAccuracy, err = r.accuracies(ctx, params)
 	if err = r.data.checked(err); err != nil {
 		return err
@@ -302,7 +303,7 @@ func (t *trainCall) hold() error {
 		return err
 	}
 	if best := t.state.Kept; best != nil {
-		params = best.params
+		params = best.Params
 	}
 	t.r.mu.Lock()
 	t.r.params = params
@@ -319,6 +320,11 @@ func (r *Runtime) work() actors.Work {
 	}
 }
 
+// expected returns what the run of an identity can go on from.
+func (t *trainCall) expected(id Identity) *checkpoint.Expected {
+	return &checkpoint.Expected{Layout: t.r.model.Layout(), Identity: id, Steps: t.steps, OtherKernels: t.r.cfg.Checkpoint.AllowOtherKernels}
+}
+
 // open readies the state: the newest checkpoint's, or a fresh one.
 func (t *trainCall) open(ctx context.Context) (message string, resumed bool, err error) {
 	r := t.r
@@ -332,25 +338,25 @@ func (t *trainCall) open(ctx context.Context) (message string, resumed bool, err
 		r.start = start
 	}
 	id.Start = r.start // of the run that this one goes on with, if it is the same Runtime's
-	t.state = checkpoint{Identity: id}
+	t.state = checkpoint.State{Identity: id}
 	t.updater, t.first = newUpdater(r, params), params
 	if dir == "" {
 		return "", false, nil
 	}
 	if !r.cfg.Checkpoint.Resume {
-		old, err := checkpoints(dir)
+		old, err := checkpoint.List(dir)
 		if err != nil {
 			return "", false, err
 		}
 		if len(old) > 0 {
 			return "", false, fmt.Errorf("%w: checkpoint: %s holds another run's checkpoints; resume it, or choose an empty directory", ErrConfig, dir)
 		}
-		return "", false, writable(dir, r.shared()) // now, and not after an epoch
+		return "", false, checkpoint.Writable(dir, r.shared()) // now, and not after an epoch
 	}
-	if err := writable(dir, r.shared()); err != nil {
+	if err := checkpoint.Writable(dir, r.shared()); err != nil {
 		return "", false, err
 	}
-	var c *checkpoint
+	var c *checkpoint.State
 	var skipped []error
 	e := t.expected(id)
 	if r.shared() {
@@ -359,7 +365,7 @@ func (t *trainCall) open(ctx context.Context) (message string, resumed bool, err
 		}
 	}
 	if c == nil {
-		c, skipped, err = e.load(dir)
+		c, skipped, err = e.Load(dir)
 	}
 	var copied string
 	if !r.shared() && !errors.Is(err, ErrIdentity) {

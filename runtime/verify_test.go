@@ -11,6 +11,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/store"
+	"github.com/gnnactor/gnnactor/training/checkpoint"
 )
 
 // storedRun returns the settings of a run on a store that has every array that one
@@ -191,7 +192,7 @@ func TestInterruptedBeforeVerified(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || !errors.Is(err, errUnverified) {
 		t.Error(err)
 	}
-	if left, err := checkpoints(c.Checkpoint.Dir); err != nil || len(left) > 0 {
+	if left, err := checkpoint.List(c.Checkpoint.Dir); err != nil || len(left) > 0 {
 		t.Errorf("%v, %v", left, err)
 	}
 }
@@ -223,7 +224,7 @@ func TestStoppedBeforeVerified(t *testing.T) {
 	if !errors.Is(err, ErrStopped) || !errors.Is(err, errUnverified) {
 		t.Error(err)
 	}
-	if left, err := checkpoints(c.Checkpoint.Dir); err != nil || len(left) > 0 {
+	if left, err := checkpoint.List(c.Checkpoint.Dir); err != nil || len(left) > 0 {
 		t.Errorf("%v, %v", left, err)
 	}
 	if err := <-stopped; err != nil {

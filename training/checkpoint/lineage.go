@@ -1,4 +1,4 @@
-package runtime
+package checkpoint
 
 import (
 	"crypto/sha256"
@@ -10,15 +10,15 @@ import (
 	"github.com/gnnactor/gnnactor/messages"
 )
 
-// lineageHash is the lineage of a version of the parameters as a hash: that of the
+// LineageHash is the lineage of a version of the parameters as a hash: that of the
 // version before, of which batch made this one, and of the statistics of that
 // batch under the version before. So it can only come of every batch applied
 // once and in order, to parameters that were the same at each of them; any
 // number of nodes, and any of their deaths, lead to the same one.
-type lineageHash [sha256.Size]byte
+type LineageHash [sha256.Size]byte
 
-// extend adds a batch that was applied.
-func (c *lineageHash) extend(a *messages.Applied) {
+// Extend adds a batch that was applied.
+func (c *LineageHash) Extend(a *messages.Applied) {
 	var b [sha256.Size + 7*8]byte
 	n := copy(b[:], c[:])
 	for _, x := range [...]uint64{
@@ -31,15 +31,16 @@ func (c *lineageHash) extend(a *messages.Applied) {
 	*c = sha256.Sum256(b[:])
 }
 
-func (c lineageHash) String() string { return hex.EncodeToString(c[:]) }
+// String returns it in hex.
+func (c LineageHash) String() string { return hex.EncodeToString(c[:]) }
 
 // MarshalText implements encoding.TextMarshaler.
-func (c lineageHash) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+func (c LineageHash) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (c *lineageHash) UnmarshalText(b []byte) error {
+func (c *LineageHash) UnmarshalText(b []byte) error {
 	if hex.DecodedLen(len(b)) != len(c) {
-		return fmt.Errorf("runtime: a lineage hash of %d characters; it has %d", len(b), 2*len(c))
+		return fmt.Errorf("checkpoint: a lineage hash of %d characters; it has %d", len(b), 2*len(c))
 	}
 	_, err := hex.Decode(c[:], b)
 	return err
