@@ -44,3 +44,24 @@ func (l *Labels) Known(v uint32) bool {
 
 // IsMulti reports whether a node can have several labels.
 func (l *Labels) IsMulti() bool { return l.Multi != nil }
+
+// Of returns which of several labels node v has: NumClasses of 0 or 1.
+func (l *Labels) Of(v uint32) []uint8 {
+	return l.Multi[int(v)*l.NumClasses : (int(v)+1)*l.NumClasses]
+}
+
+// AppendClasses appends the class of each node to dst.
+func (l *Labels) AppendClasses(dst []int32, nodes []uint32) []int32 {
+	for _, v := range nodes {
+		dst = append(dst, l.Class[v])
+	}
+	return dst
+}
+
+// AppendMulti appends Of each node to dst.
+func (l *Labels) AppendMulti(dst []uint8, nodes []uint32) []uint8 {
+	for _, v := range nodes {
+		dst = append(dst, l.Of(v)...)
+	}
+	return dst
+}

@@ -61,13 +61,10 @@ func (r *Runtime) baseline(ctx context.Context) (float64, error) {
 	for range spec.Layers {
 		in.Blocks = append(in.Blocks, graph.Block{NumDst: n, NumSrc: n, Indptr: make([]int64, n+1), Indices: []uint32{}, SrcIDs: ds.Train})
 	}
-	l := ds.Labels
-	for _, v := range ds.Train {
-		if l.IsMulti() {
-			in.Multi = append(in.Multi, l.Multi[int(v)*l.NumClasses:(int(v)+1)*l.NumClasses]...)
-		} else {
-			in.Labels = append(in.Labels, l.Class[v])
-		}
+	if l := ds.Labels; l.IsMulti() {
+		in.Multi = l.AppendMulti(nil, ds.Train)
+	} else {
+		in.Labels = l.AppendClasses(nil, ds.Train)
 	}
 	x := r.modelExec()
 	defer r.releaseModelExec(x)

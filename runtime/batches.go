@@ -122,10 +122,7 @@ func (r *Runtime) batches(ctx context.Context, o BatchesOptions, yield func(*Bat
 		r.counted.Batches++
 		r.mu.Unlock()
 		if ds.Labels != nil && ds.Labels.Class != nil {
-			b.Labels = b.Labels[:0]
-			for _, v := range b.Seeds {
-				b.Labels = append(b.Labels, ds.Labels.Class[v])
-			}
+			b.Labels = ds.Labels.AppendClasses(b.Labels[:0], b.Seeds)
 		}
 		if b.ID.Micro+1 >= b.ID.Of {
 			step++

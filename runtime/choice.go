@@ -2,7 +2,6 @@ package runtime
 
 import (
 	"cmp"
-	"math"
 	"slices"
 
 	"github.com/gnnactor/gnnactor/compute"
@@ -26,7 +25,7 @@ func (e *Embedding) Probabilities(multi bool) *Embedding {
 	p := &Embedding{Rows: e.Rows, Cols: e.Cols, Data: make([]float32, len(e.Data))}
 	for i := range e.Rows {
 		row := e.Data[i*e.Cols : (i+1)*e.Cols]
-		of := probability(row, multi)
+		of := compute.Probability(row, multi)
 		for j := range row {
 			p.Data[i*e.Cols+j] = of(j)
 		}
@@ -46,7 +45,7 @@ func (e *Embedding) Predictions(multi bool, c Choice) [][]Prediction {
 	all, order := make([][]Prediction, e.Rows), make([]int, e.Cols)
 	for i := range all {
 		row := e.Data[i*e.Cols : (i+1)*e.Cols]
-		of := probability(row, multi)
+		of := compute.Probability(row, multi)
 		for j := range order {
 			order[j] = j
 		}
@@ -60,20 +59,4 @@ func (e *Embedding) Predictions(multi bool, c Choice) [][]Prediction {
 		}
 	}
 	return all
-}
-
-// probability returns what a row of outputs says of each class: softmax, or with multi the logistic function of each.
-func probability(row []float32, multi bool) func(j int) float32 {
-	if multi {
-		return func(j int) float32 { return float32(1 / (1 + math.Exp(-float64(row[j])))) }
-	}
-	if len(row) == 0 {
-		return nil
-	}
-	top := float64(row[compute.ArgMax(row)])
-	var sum float64
-	for _, v := range row {
-		sum += math.Exp(float64(v) - top)
-	}
-	return func(j int) float32 { return float32(math.Exp(-(math.Log(sum) + top - float64(row[j])))) }
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -218,7 +217,7 @@ func (o *Outputs) Evaluate(ctx context.Context, split int) (m Metrics, err error
 	}
 	nodes, err := o.d.set.Split(split)
 	if err != nil || len(nodes) == 0 {
-		return Metrics{Accuracy: math.NaN(), F1: compute.F1{Micro: math.NaN(), Macro: math.NaN()}, Loss: math.NaN(), AUC: math.NaN()}, err
+		return compute.NoMetrics(), err
 	}
 	err = graph.Guard(func() error {
 		first := o.d.first().Labels

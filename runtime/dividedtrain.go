@@ -302,7 +302,7 @@ func (d *Divided) batch() ([]compute.PieceBatch, error) {
 			at, l := v-uint32(p.Of.First), p.Dataset().Labels
 			b.Targets = append(b.Targets, at)
 			if l.IsMulti() {
-				b.Multi = append(b.Multi, l.Multi[int(at)*l.NumClasses:(int(at)+1)*l.NumClasses]...)
+				b.Multi = append(b.Multi, l.Of(at)...)
 				continue
 			}
 			if l.Class[at] == graph.Unlabeled {

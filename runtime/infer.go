@@ -14,25 +14,7 @@ import (
 )
 
 // Metrics compare predictions with labels.
-type Metrics struct {
-	// Accuracy is the share of the labelled nodes whose class is predicted, or
-	// the micro-F1 score where nodes have several labels; NaN without any node.
-	Accuracy float64
-	Loss     float64 // mean cross-entropy; summed over the labels of a node
-	Count    int     // labelled nodes
-	// F1 are the means of precision and recall; with one class per node the
-	// micro one is the accuracy. 0 without any node.
-	F1 compute.F1
-	// AUC is the area under the ROC curve, the mean over classes of one against
-	// the rest, or over labels. Evaluate leaves it 0; EvaluateAUC computes it, to NaN
-	// where no class tells nodes apart.
-	AUC float64
-	// AveragePrecision is the area under the curve of precision and recall, the mean over what AUC is the mean over, and
-	// computed where that is.
-	AveragePrecision float64
-
-	compute.RegressionMetrics // of task regression, in place of the others; Loss is the mean squared error
-}
+type Metrics = compute.Metrics
 
 // Embedding is a matrix with one row per asked-for node: the model's output.
 type Embedding struct {
@@ -172,7 +154,7 @@ func (r *Runtime) Predict(ctx context.Context, ids []uint32) ([]Prediction, erro
 // predict is the prediction that a model's output says.
 func predict(row []float32, multi bool) Prediction {
 	class := compute.ArgMax(row)
-	return Prediction{class, probability(row, multi)(class)}
+	return Prediction{class, compute.Probability(row, multi)(class)}
 }
 
 // current returns the parameters to infer with.
@@ -293,8 +275,7 @@ func (r *Runtime) fetchedRows(ctx context.Context, _ *graph.Dataset) func([]uint
 
 func (r *Runtime) evaluate(ctx context.Context, params []float32, nodes []uint32, auc bool) (Metrics, error) {
 	if len(nodes) == 0 {
-		none, _ := compute.MeasureRegression(nil, nil)
-		return Metrics{Accuracy: math.NaN(), F1: compute.F1{Micro: math.NaN(), Macro: math.NaN()}, Loss: math.NaN(), AUC: math.NaN(), AveragePrecision: math.NaN(), RegressionMetrics: none}, nil
+		return compute.NoMetrics(), nil
 	}
 	out, err := r.infer(ctx, params, nodes)
 	if err != nil {
@@ -306,7 +287,11 @@ func (r *Runtime) evaluate(ctx context.Context, params []float32, nodes []uint32
 // score compares row i of out with the label of nodes[i]; auc: with AUC.
 func (r *Runtime) score(out cpu.Matrix[float32], nodes []uint32, auc bool) Metrics {
 	if r.Regression() {
-		return r.cfg.target.scoreValues(r.data.ds.Labels, out, nodes)
+		var values []float32
+		for _, v := range nodes {
+			values = append(values, r.data.ds.Labels.Values[v])
+		}
+		return r.cfg.target.Measure(out, values)
 	}
 	return score(r.data.ds.Labels, out, nodes, auc)
 }
@@ -334,63 +319,18 @@ func (r *Runtime) Confusion(ctx context.Context, nodes []uint32) ([][]int, error
 		if err != nil {
 			return err
 		}
-		counts = compute.Confusion(out, classesOf(l, nodes))
+		counts = compute.Confusion(out, l.AppendClasses(nil, nodes))
 		return r.Verified(ctx)
 	})
 	return counts, err
 }
 
-// classesOf returns the class of each node.
-func classesOf(l *graph.Labels, nodes []uint32) []int32 {
-	classes := make([]int32, len(nodes))
-	for i, v := range nodes {
-		classes[i] = l.Class[v]
-	}
-	return classes
-}
-
-// multiLabelsOf returns the labels of each node, row by row.
-func multiLabelsOf(l *graph.Labels, nodes []uint32) []uint8 {
-	labels := make([]uint8, 0, len(nodes)*l.NumClasses)
-	for _, v := range nodes {
-		labels = append(labels, l.Multi[int(v)*l.NumClasses:(int(v)+1)*l.NumClasses]...)
-	}
-	return labels
-}
-
 // score is Runtime.score of classes.
 func score(l *graph.Labels, out cpu.Matrix[float32], nodes []uint32, auc bool) Metrics {
 	if l.IsMulti() {
-		want := multiLabelsOf(l, nodes)
-		m := scoreMulti(out, want)
-		if auc {
-			m.AUC, m.AveragePrecision = compute.MultiLabelRanking(out, want)
-		}
-		return m
+		return compute.MeasureLabels(out, l.AppendMulti(nil, nodes), auc)
 	}
-	classes := classesOf(l, nodes)
-	m := Metrics{F1: compute.SingleLabelF1(out, classes)}
-	if auc {
-		m.AUC, m.AveragePrecision = compute.SingleLabelRanking(out, classes)
-	}
-	correct := 0
-	for i := range nodes {
-		class := int(classes[i])
-		if class == graph.Unlabeled {
-			continue
-		}
-		row := out.Row(i)
-		m.Count++
-		m.Loss += crossEntropy(row, class)
-		if compute.ArgMax(row) == class {
-			correct++
-		}
-	}
-	m.Loss /= float64(m.Count)
-	if m.Accuracy = ratio(correct, m.Count); m.Count == 0 {
-		m.F1 = compute.F1{Micro: math.NaN(), Macro: math.NaN()}
-	}
-	return m
+	return compute.MeasureClasses(out, l.AppendClasses(nil, nodes), auc)
 }
 
 // accuracies returns those of the validation and the test set, in one pass
@@ -424,32 +364,4 @@ func (r *Runtime) accuracies(ctx context.Context, params []float32) (valid, test
 		return on.RMSE, off.RMSE, nil
 	}
 	return on.Accuracy, off.Accuracy, nil
-}
-
-// scoreMulti is score for several labels a node.
-func scoreMulti(out cpu.Matrix[float32], want []uint8) Metrics {
-	m := Metrics{Count: out.Rows, Accuracy: math.NaN(), F1: compute.F1{Micro: math.NaN(), Macro: math.NaN()}}
-	for i := range out.Rows {
-		for j, z := range out.Row(i) {
-			// −log σ(z) for a label that is set, −log(1 − σ(z)) for one that is not.
-			x := float64(z)
-			m.Loss += math.Max(x, 0) - x*float64(want[i*out.Cols+j]) + math.Log1p(math.Exp(-math.Abs(x)))
-		}
-	}
-	m.Loss /= float64(m.Count)
-	if m.Count > 0 {
-		m.F1 = compute.MultiLabelF1(out, want)
-		m.Accuracy = m.F1.Micro
-	}
-	return m
-}
-
-// crossEntropy is −log softmax(row)[class].
-func crossEntropy(row []float32, class int) float64 {
-	top := float64(row[compute.ArgMax(row)])
-	var sum float64
-	for _, v := range row {
-		sum += math.Exp(float64(v) - top)
-	}
-	return math.Log(sum) + top - float64(row[class])
 }

@@ -8,40 +8,18 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/compute"
 )
 
-// Balanced weights are scikit-learn's compute_class_weight("balanced"), and of labels (negatives/positives), with classes that no training
-// node has, or all.
-func TestBalancedWeights(t *testing.T) {
-	single := &graph.Labels{NumClasses: 4, Class: []int32{0, 0, 0, 2, 3, graph.Unlabeled, 1}}
-	if got, want := balanced(single, []uint32{0, 1, 2, 3, 4, 5}), []float64{5. / 9, 1, 5. / 3, 5. / 3}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-	multi := &graph.Labels{NumClasses: 3, Multi: []uint8{1, 0, 1 /**/, 0, 0, 1 /**/, 0, 0, 1 /**/, 0, 1, 1}}
-	if got, want := balanced(multi, []uint32{0, 1, 2}), []float64{2, 1, 1}; !slices.Equal(got, want) {
-		t.Errorf("several labels: got %v, want %v", got, want)
-	}
-}
-
-func TestParseClassWeights(t *testing.T) {
-	recipe := []byte(`{"version":1,"label":{"column":"kind","classes":["ham","a=b","spam"]}}`)
-	for text, want := range map[string][]float64{
-		"1, 2.5,0": {1, 2.5, 0}, "spam=5": {1, 1, 5}, "a=b=3,ham=0.5": {0.5, 3, 1},
-	} {
-		if got, err := parseClassWeights(text, recipe, 3); err != nil || !slices.Equal(got, want) {
-			t.Errorf("%q: %v, %v; want %v", text, got, err, want)
+// Classes have the names that the data's recipe has, or else their numbers.
+func TestClassNames(t *testing.T) {
+	for recipe, want := range map[string][]string{`{"version":1,"label":{"column":"kind","classes":["ham","a=b","spam"]}}`: {"ham", "a=b", "spam"}, "": {"0", "1", "2"}} {
+		var b []byte
+		if recipe != "" {
+			b = []byte(recipe)
 		}
-	}
-	if got, err := parseClassWeights("2=5", nil, 3); err != nil || !slices.Equal(got, []float64{1, 1, 5}) {
-		t.Errorf("by number: %v, %v", got, err)
-	}
-	for text, says := range map[string]string{
-		"1,2": "2 numbers for 3 classes, ham, a=b, spam", "eggs=2": `no class "eggs"; they are ham`, "spam=x": `of class "spam" is "x"`,
-		"spam=-1": "0 or a positive number", "spam=NaN": "0 or a positive", "spam=1,spam=2": "two weights", "spam=1,2": `"2" is no pair`, "0,0,0": "nothing would be learnt",
-	} {
-		if _, err := parseClassWeights(text, recipe, 3); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%q: %v, want %q", text, err, says)
+		if got, err := classNames(b, 3); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %v, %v", recipe, got, err)
 		}
 	}
 }
@@ -69,10 +47,10 @@ func TestLossesTrain(t *testing.T) {
 	var want, focal, smooth, n float64
 	for i, v := range c.Data.Dataset.Train {
 		row, class := e.Data[i*e.Cols:(i+1)*e.Cols], int(l.Class[v])
-		ce := crossEntropy(row, class)
+		ce := compute.CrossEntropy(row, class)
 		focal += math.Pow(1-math.Exp(-ce), 1.5) * ce / float64(e.Rows)
 		for j := range row {
-			smooth += 0.3 * crossEntropy(row, j) / float64(e.Cols*e.Rows)
+			smooth += 0.3 * compute.CrossEntropy(row, j) / float64(e.Cols*e.Rows)
 		}
 		smooth += 0.7 * ce / float64(e.Rows)
 		if class == 1 {

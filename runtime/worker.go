@@ -92,20 +92,14 @@ func (w *worker) Gradient(grad, params []float32, b *sampling.Batch, rows actors
 	case l.Values != nil:
 		w.values = w.values[:0]
 		for _, v := range b.Seeds {
-			w.values = append(w.values, float32((float64(l.Values[v])-w.target.Mean)/w.target.Deviation))
+			w.values = append(w.values, w.target.Learnt(l.Values[v]))
 		}
 		in.Values, in.Regression = w.values, w.distance
 	case l.IsMulti():
-		w.multi = w.multi[:0]
-		for _, v := range b.Seeds {
-			w.multi = append(w.multi, l.Multi[int(v)*l.NumClasses:(int(v)+1)*l.NumClasses]...)
-		}
+		w.multi = l.AppendMulti(w.multi[:0], b.Seeds)
 		in.Multi = w.multi
 	default:
-		w.labels = w.labels[:0]
-		for _, v := range b.Seeds {
-			w.labels = append(w.labels, l.Class[v])
-		}
+		w.labels = l.AppendClasses(w.labels[:0], b.Seeds)
 		in.Labels = w.labels
 	}
 	s, err := w.engine.Gradient(grad, params, in)
