@@ -19,6 +19,15 @@ type Dataset struct {
 	Partitions []Partition
 }
 
+// Consecutive returns n ids from first on.
+func Consecutive(first uint32, n int) []uint32 {
+	ids := make([]uint32, n)
+	for i := range ids {
+		ids[i] = first + uint32(i)
+	}
+	return ids
+}
+
 // Unlabeled marks a node without a label in Labels.Class.
 const Unlabeled = -1
 

@@ -18,10 +18,17 @@ import (
 	"github.com/gnnactor/gnnactor/training"
 )
 
+// Sync is how trainers work together. The zero value is synchronous: all on the same
+// parameters, with the same bits for any number of them. SSP returns the other.
+type Sync = training.Sync
+
+// SSP is each batch by one trainer on the newest parameters that it can have: see training.BoundedStaleness.
+func SSP(bound int) Sync { return training.BoundedStaleness(bound) }
+
 // checkSync reports the problems of Sync, and of what does not go with it.
 func (c *Config) checkSync(p *problems) {
 	sync, trainers, m := c.Training.Sync, c.Execution.Trainers, &c.Memory
-	p.check(sync.valid(), "sync: %s: a gradient may be late by a number of steps in [0, %d]", sync, maxBound)
+	p.check(sync.Valid(), "sync: %s: a gradient may be late by a number of steps in [0, %d]", sync, training.MaxBound)
 	if !sync.Asynchronous() {
 		micro := max(c.Sampling.MicroBatches, 1)
 		p.check(trainers >= 0 && trainers <= micro, "trainers: %d is more than micro-batches = %d; each trainer needs one", trainers, micro)
@@ -284,7 +291,7 @@ func (s *bounded) book(a *async.Step) error {
 // micro-batch, unless they are asynchronous.
 func (c *Config) MaxTrainers() int {
 	if c.Training.Sync.Asynchronous() {
-		return maxBound
+		return training.MaxBound
 	}
 	return c.Sampling.MicroBatches
 }

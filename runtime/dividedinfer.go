@@ -119,10 +119,7 @@ func (o *Outputs) Pieces(use func(piece int, ids []uint32, rows cpu.Matrix[float
 			}
 			ids := p.Originals
 			if ids == nil {
-				ids = make([]uint32, p.Masters)
-				for v := range ids {
-					ids[v] = uint32(p.Of.First) + uint32(v)
-				}
+				ids = graph.Consecutive(uint32(p.Of.First), p.Masters)
 			}
 			if err := use(i, ids, m); err != nil {
 				return err

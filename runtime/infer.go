@@ -264,9 +264,8 @@ func (r *Runtime) inferenceRows(ctx context.Context, ds *graph.Dataset) func([]u
 // fetchedRows is inferenceRows where the features lie elsewhere: those of the nodes alone are read.
 func (r *Runtime) fetchedRows(ctx context.Context, _ *graph.Dataset) func([]uint32) (*graph.Features, error) {
 	return func(nodes []uint32) (*graph.Features, error) {
-		l := r.data.rows.Layout()
-		table := l.NewTable(len(nodes))
-		if err := features.Read(ctx, r.data.rows, features.Request{IDs: nodes, Dst: table}); err != nil {
+		table, err := features.Table(ctx, r.data.rows, nodes)
+		if err != nil {
 			return nil, fmt.Errorf("runtime: features for inference: %w", err)
 		}
 		return table, nil

@@ -32,10 +32,7 @@ func (d *openData) useRows(cfg *settings) error {
 		}
 	} else {
 		copied := *d.ds
-		copied.NodeFeatures = &graph.Features{Rows: l.Rows, Cols: l.Cols, DType: l.DType, Stride: l.Cols * l.DType.Size(), ColScale: l.ColScale}
-		if l.RowScaled {
-			copied.NodeFeatures.RowScale = make([]float32, l.Rows)
-		}
+		copied.NodeFeatures = l.Absent(l.Rows)
 		d.ds = &copied
 	}
 	d.rows = borrowed{cfg.Data.Rows}

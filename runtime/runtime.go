@@ -42,6 +42,7 @@ import (
 	"github.com/gnnactor/gnnactor/sampling"
 	"github.com/gnnactor/gnnactor/sampling/links"
 	"github.com/gnnactor/gnnactor/scheduler"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 // ErrStopped is returned by every call on a Runtime that has been stopped.
@@ -293,7 +294,7 @@ func (r *Runtime) prepare(ctx context.Context) (err error) {
 	} else if d := r.data.set; d != nil {
 		r.sampler, err = d.sampler(ctx, spec, ds, cfg.Training.Seed)
 		if err == nil && r.model != nil {
-			r.factBytes, err = d.bind(ctx, r.model, ds)
+			r.factBytes, err = training.BindParts(ctx, r.model, d, d.owners, ds)
 		}
 	} else if own := cfg.Sampling.Own; own != nil {
 		r.sampler, err = sampling.PrepareOwn(ctx, spec, ds, cfg.Training.Seed, own.New)

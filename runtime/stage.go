@@ -175,13 +175,7 @@ const stageDomain = 0x7374616765 // "stage"
 
 func newStages(r *Runtime) (*stages, error) {
 	s := &stages{r: r}
-	s.every = sync.OnceValue(func() []uint32 {
-		ids := make([]uint32, r.data.ds.Graph.NumNodes())
-		for i := range ids {
-			ids[i] = uint32(i)
-		}
-		return ids
-	})
+	s.every = sync.OnceValue(func() []uint32 { return graph.Consecutive(0, r.data.ds.Graph.NumNodes()) })
 	for i, x := range r.cfg.Stages {
 		own := &ownStage{Stage: x, clock: clock.Own + clock.Stage(i), ds: r.sampler.Dataset(), key: 0xcbf29ce484222325} // FNV-1a
 		for k := range len(x.Name) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/clock"
+	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/sampling"
 )
@@ -63,20 +64,16 @@ func (r *Runtime) tryBatches(ctx context.Context, u *updater, n int, tell func(b
 		}
 		var slots []uint32
 		if r.plan.Load {
-			l := features.LayoutOf(r.data.ds.NodeFeatures)
-			w.slab = l.NewTable(b.NumInputs())
 			store := r.data.rows
 			if store == nil {
 				store = features.InMemory(r.data.ds.NodeFeatures)
 				defer store.Close()
 			}
-			if err := features.Read(ctx, store, features.Request{IDs: b.Inputs(), Dst: w.slab}); err != nil {
+			var err error
+			if w.slab, err = features.Table(ctx, store, b.Inputs()); err != nil {
 				return fmt.Errorf("runtime: %v: %w", b.ID, err)
 			}
-			slots = make([]uint32, b.NumInputs())
-			for k := range slots {
-				slots[k] = uint32(k)
-			}
+			slots = graph.Consecutive(0, b.NumInputs())
 		}
 		x, err := r.stages.here(ctx, AfterLoad, b, actors.Rows{Slots: slots}, w.slab, nil, new(clock.Recorder))
 		if err != nil {

@@ -23,7 +23,7 @@ type Parts interface {
 	Rows() features.Store
 	// Owners readies the pieces here to draw by the sampler of spec, for all, and returns who draws.
 	Owners(ctx context.Context, spec sampling.Spec, seed uint64) (sampling.Owners, error)
-	// Column returns what PieceColumn of package runtime makes of each piece.
+	// Column returns what PieceColumn makes of each piece.
 	Column(ctx context.Context, what string) ([][]byte, error)
 }
 

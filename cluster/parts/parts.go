@@ -27,8 +27,8 @@ import (
 	"github.com/gnnactor/gnnactor/graph/features"
 	"github.com/gnnactor/gnnactor/graph/pieces"
 	"github.com/gnnactor/gnnactor/graph/store"
-	"github.com/gnnactor/gnnactor/runtime"
 	"github.com/gnnactor/gnnactor/sampling"
+	"github.com/gnnactor/gnnactor/training"
 )
 
 // Options of Hold.
@@ -305,7 +305,7 @@ func (p *Parts) columnHere(ctx context.Context, q columnOf) ([]byte, error) {
 		return nil, fmt.Errorf("parts: piece %d does not lie here", q.Piece)
 	}
 	if q.Drawn == "" {
-		return runtime.PieceColumn(piece, q.What)
+		return training.PieceColumn(piece, q.What)
 	}
 	d, err := p.drawersOf(q.Drawn)
 	if err != nil {

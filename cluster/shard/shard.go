@@ -102,9 +102,7 @@ func (m *Map) cut(ctx context.Context, all features.Store, shard, first, n int) 
 		return nil, err
 	}
 	from := m.first[shard] + first
-	l := all.Layout()
-	t := l.NewTable(n)
-	return t, features.Read(ctx, all, features.Request{IDs: m.nodes[from : from+n], Dst: t})
+	return features.Table(ctx, all, m.nodes[from:from+n])
 }
 
 func (m *Map) fill() error {

@@ -53,6 +53,9 @@ func (l *Layout) NewTable(rows int) *graph.Features {
 	return l.tableIn(make([]byte, rows*l.Cols*l.DType.Size()), rows)
 }
 
+// Absent returns a table that says only what so many rows are like: they lie elsewhere.
+func (l *Layout) Absent(rows int) *graph.Features { return l.tableIn(nil, rows) }
+
 // tableIn is NewTable in the given memory.
 func (l *Layout) tableIn(mem []byte, rows int) *graph.Features {
 	f := &graph.Features{Rows: rows, Cols: l.Cols, DType: l.DType, Data: mem, Stride: l.Cols * l.DType.Size(), ColScale: l.ColScale}

@@ -51,6 +51,13 @@ func Read(ctx context.Context, s Store, r Request) error {
 	return <-done
 }
 
+// Table reads the rows of ids, in that order.
+func Table(ctx context.Context, s Store, ids []uint32) (*graph.Features, error) {
+	l := s.Layout()
+	t := l.NewTable(len(ids))
+	return t, Read(ctx, s, Request{IDs: ids, Dst: t})
+}
+
 // check reports a request that does not fit the rows of l.
 func (r *Request) check(l *Layout) error {
 	if err := l.fits(r.Dst); err != nil {

@@ -1,4 +1,4 @@
-package runtime
+package training
 
 import (
 	"fmt"
@@ -7,24 +7,24 @@ import (
 )
 
 // Sync is how trainers work together. The zero value is synchronous: all on the same
-// parameters, with the same bits for any number of them. SSP returns the other.
+// parameters, with the same bits for any number of them. BoundedStaleness returns the other.
 type Sync struct {
 	asynchronous bool
 	bound        int
 }
 
-// maxBound keeps a slip of the keyboard from meaning no bound at all.
-const maxBound = 1 << 10
+// MaxBound keeps a slip of the keyboard from meaning no bound at all.
+const MaxBound = 1 << 10
 
-// SSP is each batch by one trainer on the newest parameters that it can have, of which its
+// BoundedStaleness is each batch by one trainer on the newest parameters that it can have, of which its
 // gradient may be up to bound steps late, bound in [0, 1024]. Asynchronous runs cannot be
 // repeated bit for bit. See package actors/async.
-func SSP(bound int) Sync { return Sync{true, bound} }
+func BoundedStaleness(bound int) Sync { return Sync{true, bound} }
 
-// Asynchronous reports whether s is of SSP.
+// Asynchronous reports whether gradients may be late.
 func (s Sync) Asynchronous() bool { return s.asynchronous }
 
-// Bound returns SSP's bound; 0 for the synchronous mode.
+// Bound returns BoundedStaleness's bound; 0 for the synchronous mode.
 func (s Sync) Bound() int { return s.bound }
 
 // String returns sync, or ssp:N.
@@ -46,11 +46,12 @@ func (s *Sync) UnmarshalText(text []byte) error {
 		return nil
 	}
 	bound, _ := strconv.Atoi(strings.TrimPrefix(string(text), "ssp:")) // what it fails on is written otherwise
-	if read := SSP(bound); read.valid() && read.String() == string(text) {
+	if read := BoundedStaleness(bound); read.Valid() && read.String() == string(text) {
 		*s = read
 		return nil
 	}
-	return fmt.Errorf("sync: %q is neither sync nor ssp:N, where N, the most steps that a gradient may be late, is in [0, %d]", text, maxBound)
+	return fmt.Errorf("sync: %q is neither sync nor ssp:N, where N, the most steps that a gradient may be late, is in [0, %d]", text, MaxBound)
 }
 
-func (s Sync) valid() bool { return s.bound >= 0 && s.bound <= maxBound }
+// Valid reports whether the bound is one that there may be.
+func (s Sync) Valid() bool { return s.bound >= 0 && s.bound <= MaxBound }
