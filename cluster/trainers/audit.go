@@ -37,7 +37,7 @@ type auditOptions struct {
 	// Again samples a micro-batch anew, by nothing that an earlier call has left, and
 	// returns its digest. It is called by one goroutine at a time.
 	// nil: this node cannot, and says so.
-	Again    func(sampling.ID) (digest, error)
+	Again    func(sampling.ID) (sampling.Digest, error)
 	Samplers Samplers // nil: none is asked
 	// Expel takes a node that joined at epoch out of the cluster; nil: nothing does.
 	Expel  func(ctx context.Context, node string, epoch int64, reason string) error
@@ -72,7 +72,7 @@ type auditor struct {
 // sampled is a micro-batch to audit.
 type sampled struct {
 	id     sampling.ID
-	digest digest
+	digest sampling.Digest
 	by     string
 }
 
@@ -144,7 +144,7 @@ func (a *auditor) Chosen(id sampling.ID) bool {
 // among the chosen. It does not wait, and keeps nothing of b. Any goroutine may call it.
 func (a *auditor) Sampled(b *sampling.Batch, node string) {
 	if a.Chosen(b.ID) {
-		a.submit(sampled{b.ID, digestOf(b), cmp.Or(node, a.me)})
+		a.submit(sampled{b.ID, b.Digest(), cmp.Or(node, a.me)})
 	}
 }
 
@@ -318,7 +318,7 @@ func (a *auditor) settle(ctx context.Context, _ *dataplane.Request) (dataplane.R
 }
 
 // sampleAgain is Again, by one goroutine at a time.
-func (a *auditor) sampleAgain(ctx context.Context, id sampling.ID) (digest, error) {
+func (a *auditor) sampleAgain(ctx context.Context, id sampling.ID) (sampling.Digest, error) {
 	select {
 	case a.turn <- struct{}{}:
 		defer func() { <-a.turn }()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -29,7 +30,7 @@ type member struct {
 
 // auditors makes nodes a, b, … that audit a run, in no group yet; again is what each of them
 // samples.
-func auditors(t *testing.T, store membership.Store, rate float64, again ...func(sampling.ID) (digest, error)) []*member {
+func auditors(t *testing.T, store membership.Store, rate float64, again ...func(sampling.ID) (sampling.Digest, error)) []*member {
 	t.Helper()
 	var all []*member
 	for i, f := range again {
@@ -82,21 +83,21 @@ func meet(all []*member) {
 }
 
 // finds is a node that samples everything to one digest.
-func finds(d digest) func(sampling.ID) (digest, error) {
-	return func(sampling.ID) (digest, error) { return d, nil }
+func finds(d sampling.Digest) func(sampling.ID) (sampling.Digest, error) {
+	return func(sampling.ID) (sampling.Digest, error) { return d, nil }
 }
 
 // nobody is a node that has no graph to sample from.
-var nobody func(sampling.ID) (digest, error)
+var nobody func(sampling.ID) (sampling.Digest, error)
 
-func cannot(sampling.ID) (digest, error) { return 0, errors.New("index out of range") }
+func cannot(sampling.ID) (sampling.Digest, error) { return 0, errors.New("index out of range") }
 
 // Who is to blame when node a, which sampled a micro-batch to its digest, has it audited.
 func TestArbitration(t *testing.T) {
-	type nodes = []func(sampling.ID) (digest, error)
-	const ok, bad, worse = digest(10), digest(20), digest(30)
+	type nodes = []func(sampling.ID) (sampling.Digest, error)
+	const ok, bad, worse = sampling.Digest(10), sampling.Digest(20), sampling.Digest(30)
 	for name, test := range map[string]struct {
-		mine  digest
+		mine  sampling.Digest
 		again nodes
 		lying string // "": the audit passes
 		sure  bool
@@ -149,10 +150,10 @@ func TestArbitration(t *testing.T) {
 // Who is to blame when node a has audited what the last node, which is in no group, sampled
 // for it.
 func TestSampledElsewhere(t *testing.T) {
-	type nodes = []func(sampling.ID) (digest, error)
-	const ok, bad = digest(10), digest(20)
+	type nodes = []func(sampling.ID) (sampling.Digest, error)
+	const ok, bad = sampling.Digest(10), sampling.Digest(20)
 	for name, test := range map[string]struct {
-		theirs digest
+		theirs sampling.Digest
 		again  nodes
 		lying  string
 		sure   bool
@@ -177,12 +178,12 @@ func TestSampledElsewhere(t *testing.T) {
 	}
 }
 
-func arbitrate(t *testing.T, again []func(sampling.ID) (digest, error), mine digest, id sampling.ID, lying string, sure bool) {
+func arbitrate(t *testing.T, again []func(sampling.ID) (sampling.Digest, error), mine sampling.Digest, id sampling.ID, lying string, sure bool) {
 	judge(t, again, len(again), func(all []*member) sampled { return sampled{id, mine, all[0].me} }, lying, sure)
 }
 
 // judge has the first of the nodes, of which so many are in a group, have something audited.
-func judge(t *testing.T, again []func(sampling.ID) (digest, error), group int, what func([]*member) sampled, lying string, sure bool) {
+func judge(t *testing.T, again []func(sampling.ID) (sampling.Digest, error), group int, what func([]*member) sampled, lying string, sure bool) {
 	store := membership.NewMemStore()
 	defer store.Close()
 	all := auditors(t, store, 0, again...)
@@ -241,7 +242,7 @@ func (v *Verdict) epoch(m *membership.Member, node string) (int64, bool) {
 // The third node dies over the question: a fourth is asked; without one the two are named,
 // as soon as it is no member any more.
 func TestArbiterDies(t *testing.T) {
-	const ok, bad = digest(10), digest(20)
+	const ok, bad = sampling.Digest(10), sampling.Digest(20)
 	for n, lying := range map[int]string{3: "ab", 4: "a"} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			store := membership.NewMemStore()
@@ -249,14 +250,14 @@ func TestArbiterDies(t *testing.T) {
 			id := sampling.ID{Phase: phase}
 			order := (&auditor{o: auditOptions{Seed: 3}, me: "a"}).others([]string{"a", "b", "c", "d"}[:n], sampled{id: id})
 			all := make([]*member, 0, n)
-			again := make([]func(sampling.ID) (digest, error), n)
+			again := make([]func(sampling.ID) (sampling.Digest, error), n)
 			for i := range again {
 				again[i] = finds(ok)
 			}
 			dies := int(order[1][0] - 'a')
 			asked, judged := make(chan struct{}), make(chan struct{})
 			defer close(judged)
-			again[dies] = func(sampling.ID) (digest, error) {
+			again[dies] = func(sampling.ID) (sampling.Digest, error) {
 				close(asked)
 				<-judged // it never answers
 				return 0, context.Canceled
@@ -400,7 +401,7 @@ func TestSettle(t *testing.T) {
 	store := membership.NewMemStore()
 	defer store.Close()
 	hold := make(chan struct{})
-	all := auditors(t, store, 1, finds(1), func(sampling.ID) (digest, error) { <-hold; return 1, nil }, finds(1))
+	all := auditors(t, store, 1, finds(1), func(sampling.ID) (sampling.Digest, error) { <-hold; return 1, nil }, finds(1))
 	if err := all[0].Settle(within(t)); err != nil {
 		t.Errorf("before there is a group: %v", err)
 	}
@@ -489,6 +490,18 @@ func TestVerdictIsKnown(t *testing.T) {
 	}
 }
 
+// What others found comes with the question: who agrees with one of them judges.
+func TestQuestionHasVotes(t *testing.T) {
+	q := &question{Run: 1, Epoch: 2, Batch: 3, Micro: 4, Of: 5, Votes: []Vote{{"a", 1}, {"b", 2}}}
+	b, err := q.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := parseQuestion(b); err != nil || !reflect.DeepEqual(got, q) {
+		t.Errorf("%+v, %v; want %+v", got, err, q)
+	}
+}
+
 // Whatever a peer says, it is refused or means something.
 func FuzzQuestion(f *testing.F) {
 	for _, q := range []question{{}, {Run: 1, Epoch: 2, Batch: 3, Micro: 4, Of: 5, Votes: []Vote{{"a", 1}, {"b", 2}}}} {
@@ -524,7 +537,7 @@ func TestClosed(t *testing.T) {
 	store := membership.NewMemStore()
 	defer store.Close()
 	begun, hold := make(chan struct{}), make(chan struct{})
-	all := auditors(t, store, 1, finds(1), func(sampling.ID) (digest, error) { close(begun); <-hold; return 1, nil }, finds(1))
+	all := auditors(t, store, 1, finds(1), func(sampling.ID) (sampling.Digest, error) { close(begun); <-hold; return 1, nil }, finds(1))
 	meet(all)
 	all[2].Close()
 	if err := all[0].Settle(within(t)); err != nil {

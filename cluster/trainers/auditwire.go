@@ -24,8 +24,8 @@ type question struct {
 
 // Vote is what a node found a micro-batch to be.
 type Vote struct {
-	Node   string `msgpack:"n"`
-	digest digest `msgpack:"d"`
+	Node   string          `msgpack:"n"`
+	Digest sampling.Digest `msgpack:"d"`
 }
 
 const (
@@ -68,7 +68,7 @@ func parseQuestion(b []byte) (*question, error) {
 // An answer is the digest, and whether it settled the question.
 const answerSize = 9
 
-func encodeAnswer(d digest, decided bool) []byte {
+func encodeAnswer(d sampling.Digest, decided bool) []byte {
 	b := binary.LittleEndian.AppendUint64(make([]byte, 0, answerSize), uint64(d))
 	if decided {
 		return append(b, 1)
@@ -76,9 +76,9 @@ func encodeAnswer(d digest, decided bool) []byte {
 	return append(b, 0)
 }
 
-func parseAnswer(b []byte) (d digest, decided bool, err error) {
+func parseAnswer(b []byte) (d sampling.Digest, decided bool, err error) {
 	if len(b) != answerSize || b[8] > 1 {
 		return 0, false, fmt.Errorf("trainers: an answer of %d bytes", len(b))
 	}
-	return digest(binary.LittleEndian.Uint64(b)), b[8] == 1, nil
+	return sampling.Digest(binary.LittleEndian.Uint64(b)), b[8] == 1, nil
 }

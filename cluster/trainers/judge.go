@@ -14,14 +14,14 @@ import (
 
 // agreed reports whether the last vote is that of another one.
 func agreed(votes []Vote) bool {
-	last := votes[len(votes)-1].digest
-	return last != 0 && slices.ContainsFunc(votes[:len(votes)-1], func(v Vote) bool { return v.digest == last })
+	last := votes[len(votes)-1].Digest
+	return last != 0 && slices.ContainsFunc(votes[:len(votes)-1], func(v Vote) bool { return v.Digest == last })
 }
 
 // odd returns the nodes that voted otherwise than the last one.
 func odd(votes []Vote) (nodes []string) {
 	for _, v := range votes {
-		if v.digest != votes[len(votes)-1].digest {
+		if v.Digest != votes[len(votes)-1].Digest {
 			nodes = append(nodes, v.Node)
 		}
 	}
@@ -89,7 +89,7 @@ func (a *auditor) ask(ctx context.Context, members []string, x sampled) bool {
 			continue
 		}
 		able++
-		var d digest
+		var d sampling.Digest
 		var decided bool
 		if err == nil {
 			d, decided, err = parseAnswer(b)
@@ -121,7 +121,7 @@ func (a *auditor) ask(ctx context.Context, members []string, x sampled) bool {
 			silent = silent || slices.Contains(a.o.Samplers.Nodes(), node)
 			continue
 		}
-		d := digestOf(&b)
+		d := b.Digest()
 		if len(votes) == 1 && d == x.digest {
 			return true
 		}

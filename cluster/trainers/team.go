@@ -26,11 +26,11 @@ func (t *Trainers) Begin(a training.Audit, lineage []training.Run) training.Team
 	t.adopt(lineage)
 	o := auditOptions{Member: t.o.Member, Plane: t.o.Plane, Identity: a.Identity, Seed: a.Seed, Rate: a.Rate, Samplers: t.o.Samplers, Expel: t.o.Member.Expel, Logger: t.o.Logger}
 	if b := new(sampling.Batch); a.Draw != nil {
-		o.Again = func(id sampling.ID) (digest, error) {
+		o.Again = func(id sampling.ID) (sampling.Digest, error) {
 			if err := a.Draw(b, id); err != nil {
 				return 0, err
 			}
-			return digestOf(b), nil
+			return b.Digest(), nil
 		}
 	}
 	t.team = &team{t, startAuditor(o), newService(t.o.Plane)}

@@ -1,20 +1,18 @@
-package trainers
+package sampling
 
 import (
 	"encoding/binary"
 
 	"github.com/cespare/xxhash/v2"
-
-	"github.com/gnnactor/gnnactor/sampling"
 )
 
-// digest is a hash of all that sampling a micro-batch made: the same on every
+// Digest is a hash of all that sampling a micro-batch made: the same on every
 // node whose memory is sound. 0 stands for a batch that could not be sampled.
-type digest uint64
+type Digest uint64
 
-// digestOf returns the digest of a batch: of its id, its seeds and what belongs to
+// Digest returns that of a batch: of its id, its seeds and what belongs to
 // them, and of every array of its blocks.
-func digestOf(b *sampling.Batch) digest {
+func (b *Batch) Digest() Digest {
 	h := hasher{d: xxhash.New()}
 	h.text(b.ID.Phase)
 	h.numbers(int64(b.ID.Epoch), int64(b.ID.Batch), int64(b.ID.Micro), int64(b.ID.Of), int64(len(b.Blocks)))
@@ -31,7 +29,7 @@ func digestOf(b *sampling.Batch) digest {
 		values(&h, k.EdgeIDs)
 		values(&h, k.SrcIDs)
 	}
-	return max(digest(h.d.Sum64()), 1)
+	return max(Digest(h.d.Sum64()), 1)
 }
 
 type hasher struct {

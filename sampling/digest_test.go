@@ -1,4 +1,4 @@
-package trainers
+package sampling
 
 import (
 	"fmt"
@@ -6,13 +6,12 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/graph"
-	"github.com/gnnactor/gnnactor/sampling"
 )
 
-// batch returns one in which every field that there is says something.
-func batch() *sampling.Batch {
-	return &sampling.Batch{
-		ID:    sampling.ID{Phase: phase, Epoch: 1, Batch: 2, Micro: 3, Of: 4},
+// fullBatch returns one in which every field that there is says something.
+func fullBatch() *Batch {
+	return &Batch{
+		ID:    ID{Phase: "train", Epoch: 1, Batch: 2, Micro: 3, Of: 4},
 		Seeds: []uint32{7, 9}, Targets: []uint32{1, 0}, LossWeights: []float32{1, 2}, Positive: []bool{true, false},
 		Blocks: []graph.Block{
 			{NumDst: 3, NumSrc: 4, Indptr: []int64{0, 1, 2, 3}, Indices: []uint32{1, 2, 3}, Weights: []float32{1, 2, 3}, EdgeIDs: []int64{5, 6, 7}, SrcIDs: []uint32{7, 9, 1, 2}},
@@ -65,27 +64,27 @@ func flips(t *testing.T, name string, v reflect.Value, f func(name string)) {
 
 // Whatever differs in two batches, their digests do.
 func TestDigestCoversEverything(t *testing.T) {
-	b := batch()
-	want := digestOf(b)
-	seen := map[digest]string{want: "nothing"}
+	b := fullBatch()
+	want := b.Digest()
+	seen := map[Digest]string{want: "nothing"}
 	flips(t, "batch", reflect.ValueOf(b).Elem(), func(name string) {
-		d := digestOf(b)
+		d := b.Digest()
 		if other, ok := seen[d]; ok {
 			t.Errorf("%s changes the digest to that of %s", name, other)
 		}
 		seen[d] = name
 	})
-	if len(seen) < 50 || digestOf(b) != want {
-		t.Errorf("%d changes were tried, and the digest in the end is %x, not %x", len(seen), digestOf(b), want)
+	if len(seen) < 50 || b.Digest() != want {
+		t.Errorf("%d changes were tried, and the digest in the end is %x, not %x", len(seen), b.Digest(), want)
 	}
 	b.Blocks[0].Weights, b.Blocks[0].EdgeIDs = nil, nil
-	if _, ok := seen[digestOf(b)]; ok {
+	if _, ok := seen[b.Digest()]; ok {
 		t.Error("a block without weights has the digest of one with them")
 	}
-	large := &sampling.Batch{Seeds: make([]uint32, 5000)}
-	none := digestOf(large)
+	large := &Batch{Seeds: make([]uint32, 5000)}
+	none := large.Digest()
 	large.Seeds[4999] = 1
-	if digestOf(large) == none {
+	if large.Digest() == none {
 		t.Error("the digest does not reach the end of a large array")
 	}
 }
@@ -93,7 +92,7 @@ func TestDigestCoversEverything(t *testing.T) {
 // The digest is one and the same on every machine and in every version that trains
 // together.
 func TestDigestIsStable(t *testing.T) {
-	if d := digestOf(batch()); d != 0xa46c37370d28099 {
+	if d := fullBatch().Digest(); d != 0xa46c37370d28099 {
 		t.Errorf("the digest is %#x", uint64(d))
 	}
 }
