@@ -95,28 +95,6 @@ type Resident interface {
 	Copy() ([]float32, error)
 }
 
-// Directory finds the actors of a pipeline, wherever they run.
-type Directory interface {
-	Source() *actor.PID
-	Sampler(i int) *actor.PID
-	// Sampled is where a sampled micro-batch goes, Filtered where the last stage of the
-	// program's own after sample passes it on to, Ordered where the reorder stage does,
-	// Loaded where its rows go, and Consumer who uses it in the end: a trainer or the
-	// deliverer.
-	Sampled(micro int) *actor.PID
-	Filtered(micro int) *actor.PID
-	Ordered(micro int) *actor.PID
-	Loaded(micro int) *actor.PID
-	Consumer(micro int) *actor.PID
-	Match() *actor.PID // nil: the pipeline has none
-	Load() *actor.PID
-	Cache() *actor.PID // nil: the pipeline has none
-	Trainers() []*actor.PID
-	Parameters() *actor.PID
-	Progress() *actor.PID
-	Asks() *actor.PID
-}
-
 // computeDomain keeps what a trainer draws for a micro-batch apart from what
 // its sampler draws: both fold the layer and the node into their key next, so
 // that under one key the neighbours of a node would decide which of its values
@@ -133,7 +111,7 @@ type post struct {
 	pool  *pool.Pool
 	clock *clock.Recorder
 	late  bool // trainers compute what the sampler of their number makes
-	dir   Directory
+	dir   *directory
 	batches,
 	gradients atomic.Int64 // how many buffers were made, for tests
 	ending        atomic.Bool // Stop was called: begin no job that another would follow
@@ -156,7 +134,7 @@ func (p *post) lane(from int, id sampling.ID) int {
 
 // releaseSlots tells match that nobody reads a batch's slots any more.
 func (p *post) releaseSlots(m *messages.Loaded) {
-	if match := p.dir.Match(); match != nil {
+	if match := p.dir.match; match != nil {
 		p.send(match, &messages.Released{Step: m.Step, Micro: m.Batch.ID.Micro})
 	}
 }
@@ -170,7 +148,7 @@ func (p *post) released(m *messages.Loaded, by int) {
 		p.freeRows.put(m.X)
 	}
 	p.freeBatches.put(m.Batch)
-	p.send(p.dir.Sampler(m.From), &messages.Credit{From: by, N: 1})
+	p.send(p.dir.samplers[m.From], &messages.Credit{From: by, N: 1})
 }
 
 // send passes m, of package messages, on. What it carries belongs to the receiver from now on.
@@ -182,7 +160,7 @@ func (p *post) send(to *actor.PID, m any) {
 
 // fail ends the run: stage could not do id.
 func (p *post) fail(id sampling.ID, stage string, err error) {
-	p.send(p.dir.Progress(), &messages.Failed{ID: id, Stage: stage, Err: err})
+	p.send(p.dir.progress, &messages.Failed{ID: id, Stage: stage, Err: err})
 }
 
 // done is the completion of a job, sent to the actor that started it.
@@ -279,7 +257,7 @@ func (s *shell) dispatch(c actor.Context) {
 func (s *shell) drained() {
 	if s.draining && s.stage.idle() {
 		for _, a := range s.asks {
-			s.send(s.dir.Asks(), &messages.Drained{Ask: a})
+			s.send(s.dir.asks, &messages.Drained{Ask: a})
 		}
 		s.asks = nil
 	}

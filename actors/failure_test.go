@@ -152,7 +152,7 @@ func TestSnapshotDuringAFailingUpdate(t *testing.T) {
 		answered := make(chan error, 1)
 		go func() {
 			_, err := pl.asks.ask(context.Background(), func(id uint64) {
-				pl.post.send(pl.post.dir.Parameters(), &messages.Snapshot{Ask: id})
+				pl.post.send(pl.post.dir.parameters, &messages.Snapshot{Ask: id})
 				close(asked)
 			})
 			answered <- err

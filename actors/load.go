@@ -64,7 +64,7 @@ func (s *load) receive(m any) {
 		s.queue[0] = nil
 		s.queue = s.queue[1:]
 		s.started--
-		s.send(s.dir.Loaded(s.lane(m.From, m.Batch.ID)), &messages.Loaded{Step: m.Step, From: m.From, Batch: m.Batch, Slots: m.Slots})
+		s.send(s.dir.loaded(s.lane(m.From, m.Batch.ID)), &messages.Loaded{Step: m.Step, From: m.From, Batch: m.Batch, Slots: m.Slots})
 	}
 }
 

@@ -68,7 +68,7 @@ func (s *match) receive(m any) {
 			s.given = append(s.given, l)
 			delete(s.leases, at)
 		}
-		if c := s.dir.Cache(); c != nil {
+		if c := s.dir.cache; c != nil {
 			s.send(c, m)
 		}
 	case *done:
@@ -92,12 +92,12 @@ func (s *match) matched(x *matching) {
 		s.full = x
 		return
 	}
-	if c := s.dir.Cache(); c != nil && x.m.Batch.ID.Epoch > s.epoch {
+	if c := s.dir.cache; c != nil && x.m.Batch.ID.Epoch > s.epoch {
 		s.epoch = x.m.Batch.ID.Epoch
 		s.send(c, &messages.Begun{Epoch: s.epoch})
 	}
 	s.leases[position{x.m.Step, x.m.Batch.ID.Micro}] = x.lease
-	s.send(s.dir.Load(), &messages.Matched{
+	s.send(s.dir.load, &messages.Matched{
 		Step: x.m.Step, From: x.m.From, Batch: x.m.Batch, Slots: x.lease.Slots, Rows: x.lease.Load, To: x.lease.LoadSlots,
 	})
 }

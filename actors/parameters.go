@@ -103,7 +103,7 @@ func (p *parameters) publish() {
 			return
 		}
 	}
-	for _, t := range p.dir.Trainers() {
+	for _, t := range p.dir.consumers {
 		p.send(t, &messages.Version{Step: p.step, Params: p.updater.Params()})
 	}
 }
@@ -161,7 +161,7 @@ func (p *parameters) applied(id sampling.ID, s messages.Stats) {
 	p.step++
 	last := p.step%p.work.Steps() == 0
 	p.open = false
-	p.send(p.dir.Progress(), &messages.Applied{ID: id, Step: p.step - 1, Stats: s, Last: last})
+	p.send(p.dir.progress, &messages.Applied{ID: id, Step: p.step - 1, Stats: s, Last: last})
 	if !last && !p.ending.Load() {
 		p.publish()
 	}
@@ -179,7 +179,7 @@ func (p *parameters) answer() {
 		} else {
 			s.Params = slices.Clone(p.updater.Params())
 		}
-		p.send(p.dir.Asks(), s)
+		p.send(p.dir.asks, s)
 	}
 	p.asked = p.asked[:0]
 }

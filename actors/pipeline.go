@@ -56,52 +56,48 @@ type Pipeline struct {
 	cancel   context.CancelFunc // of post.context
 }
 
-// directory is a Directory of actors in this process.
+// directory finds the actors of a pipeline.
 type directory struct {
 	source, parameters, progress, asks *actor.PID
-	reorder, match, load, cache        *actor.PID // may be nil
-	samplers, consumers                []*actor.PID
+	reorder, match, load, cache        *actor.PID // nil: the pipeline has none
+	samplers                           []*actor.PID
+	consumers                          []*actor.PID // who use batches in the end: the trainers, or the deliverer
 	filters, transforms                []*actor.PID // the program's own after sample, and after load
 }
 
-func (d *directory) Source() *actor.PID        { return d.source }
-func (d *directory) Sampler(i int) *actor.PID  { return d.samplers[i] }
-func (d *directory) Consumer(m int) *actor.PID { return d.consumers[m%len(d.consumers)] }
-func (d *directory) Match() *actor.PID         { return d.match }
-func (d *directory) Load() *actor.PID          { return d.load }
-func (d *directory) Cache() *actor.PID         { return d.cache }
-func (d *directory) Trainers() []*actor.PID    { return d.consumers }
-func (d *directory) Parameters() *actor.PID    { return d.parameters }
-func (d *directory) Progress() *actor.PID      { return d.progress }
-func (d *directory) Asks() *actor.PID          { return d.asks }
-
-func (d *directory) Sampled(m int) *actor.PID {
+// sampled is where a sampled micro-batch goes.
+func (d *directory) sampled(m int) *actor.PID {
 	if len(d.filters) > 0 {
 		return d.filters[0]
 	}
-	return d.Filtered(m)
+	return d.filtered(m)
 }
 
-func (d *directory) Filtered(m int) *actor.PID {
+// filtered is where the last of the program's own stages after sample passes one on to.
+func (d *directory) filtered(m int) *actor.PID {
 	if d.reorder != nil {
 		return d.reorder
 	}
-	return d.Ordered(m)
+	return d.ordered(m)
 }
 
-func (d *directory) Ordered(m int) *actor.PID {
+// ordered is where the reorder stage does.
+func (d *directory) ordered(m int) *actor.PID {
 	if d.match != nil {
 		return d.match
 	}
-	return d.Loaded(m)
+	return d.loaded(m)
 }
 
-func (d *directory) Loaded(m int) *actor.PID {
+// loaded is where one goes whose rows are there.
+func (d *directory) loaded(m int) *actor.PID {
 	if len(d.transforms) > 0 {
 		return d.transforms[0]
 	}
-	return d.Consumer(m)
+	return d.consumer(m)
 }
+
+func (d *directory) consumer(m int) *actor.PID { return d.consumers[m%len(d.consumers)] }
 
 // after returns where stage i of own ones passes batches on to: the next one, or last.
 func after(own *[]*actor.PID, i int, last func(int) *actor.PID) func(int) *actor.PID {
@@ -174,7 +170,7 @@ func Start(c Config) (*Pipeline, error) {
 		dir.samplers = append(dir.samplers, spawn(fmt.Sprint("sampler/", i), &sampler{post: p.post, index: i, seed: c.Work.Seed, sampler: s, elsewhere: c.Elsewhere, limit: credits, free: credits}))
 	}
 	for i, x := range c.AfterSample {
-		dir.filters = append(dir.filters, spawn("stage/"+x.Name, &inserted{post: p.post, stage: x, next: after(&dir.filters, i, dir.Filtered)}))
+		dir.filters = append(dir.filters, spawn("stage/"+x.Name, &inserted{post: p.post, stage: x, next: after(&dir.filters, i, dir.filtered)}))
 	}
 	if c.Work.Window > 1 {
 		dir.reorder = spawn("reorder", &reorder{post: p.post, work: c.Work, order: c.Order, reducer: c.Reducer})
@@ -187,7 +183,7 @@ func Start(c Config) (*Pipeline, error) {
 		dir.load = spawn("load", &load{post: p.post, mem: c.Loading})
 	}
 	for i, x := range c.AfterLoad {
-		dir.transforms = append(dir.transforms, spawn("stage/"+x.Name, &inserted{post: p.post, stage: x, loads: true, next: after(&dir.transforms, i, dir.Consumer)}))
+		dir.transforms = append(dir.transforms, spawn("stage/"+x.Name, &inserted{post: p.post, stage: x, loads: true, next: after(&dir.transforms, i, dir.consumer)}))
 	}
 	for i, t := range c.Trainers {
 		if c.Late != nil {
@@ -228,22 +224,22 @@ func (p *Pipeline) Next(ctx context.Context) (any, error) {
 // Tune changes how the stages work and what they may have under way, while they do.
 // It must leave at least one sampler, and the credit that a window needs.
 func (p *Pipeline) Tune(t messages.Tune) {
-	dir := p.post.dir.(*directory)
+	dir := p.post.dir
 	for _, pid := range slices.Concat(dir.samplers, dir.consumers) {
 		p.post.send(pid, &t)
 	}
-	if match := p.post.dir.Match(); match != nil && t.Ahead > 0 && t.Loaders > 0 {
+	if match := p.post.dir.match; match != nil && t.Ahead > 0 && t.Loaders > 0 {
 		p.post.send(match, &t)
-		p.post.send(p.post.dir.Load(), &t)
+		p.post.send(p.post.dir.load, &t)
 	}
-	if cache := p.post.dir.Cache(); cache != nil {
+	if cache := p.post.dir.cache; cache != nil {
 		p.post.send(cache, &t)
 	}
 }
 
 // Proceed lets the epoch that begins, or is resumed, at step be computed.
 func (p *Pipeline) Proceed(step int64) {
-	p.post.send(p.post.dir.Parameters(), &messages.Proceed{Step: step})
+	p.post.send(p.post.dir.parameters, &messages.Proceed{Step: step})
 }
 
 // Release gives a delivery back.
@@ -256,7 +252,7 @@ func (p *Pipeline) Release(d *Delivery) {
 // Snapshot returns a copy of the parameters, taken between two steps.
 func (p *Pipeline) Snapshot(ctx context.Context) (*messages.State, error) {
 	m, err := p.asks.ask(ctx, func(id uint64) {
-		p.post.send(p.post.dir.Parameters(), &messages.Snapshot{Ask: id})
+		p.post.send(p.post.dir.parameters, &messages.Snapshot{Ask: id})
 	})
 	if err != nil {
 		return nil, err
@@ -299,15 +295,15 @@ func (p *Pipeline) Stop() {
 		}
 		var wg sync.WaitGroup
 		for _, pid := range p.all {
-			if pid != p.post.dir.Progress() {
+			if pid != p.post.dir.progress {
 				wg.Go(func() { drain(pid) })
 			}
 		}
 		wg.Wait()
-		drain(p.post.dir.Progress()) // last: it hears of the step that was running
+		drain(p.post.dir.progress) // last: it hears of the step that was running
 		p.post.stopped.Store(true)
 		close(p.asks.closed)
-		for _, pid := range slices.Concat(p.all, []*actor.PID{p.post.dir.Asks()}) {
+		for _, pid := range slices.Concat(p.all, []*actor.PID{p.post.dir.asks}) {
 			// The error is the future's time-out; an idle actor stops at once.
 			_ = p.post.root.StopFuture(pid).Wait()
 		}

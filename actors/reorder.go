@@ -231,7 +231,7 @@ func (r *reorder) emit(order []int) {
 	for i, k := range order {
 		step, was := r.begin+int64(i), r.begin+int64(k)
 		if r.work.Mine != nil && step >= r.work.First {
-			r.send(r.dir.Parameters(), &messages.Placed{Step: step, Batch: r.batch(was)})
+			r.send(r.dir.parameters, &messages.Placed{Step: step, Batch: r.batch(was)})
 		}
 		parts := r.got[was]
 		slices.SortFunc(parts, func(a, b *messages.Sampled) int { return a.Batch.ID.Micro - b.Batch.ID.Micro })
@@ -241,7 +241,7 @@ func (r *reorder) emit(order []int) {
 				continue
 			}
 			m.Step = step
-			r.send(r.dir.Ordered(m.Batch.ID.Micro), m)
+			r.send(r.dir.ordered(m.Batch.ID.Micro), m)
 		}
 	}
 	for i := range order {
@@ -253,7 +253,7 @@ func (r *reorder) emit(order []int) {
 // unused gives back a batch that is not to be computed.
 func (r *reorder) unused(m *messages.Sampled) {
 	r.freeBatches.put(m.Batch)
-	r.send(r.dir.Sampler(m.From), &messages.Credit{N: 1})
+	r.send(r.dir.samplers[m.From], &messages.Credit{N: 1})
 }
 
 func ascending(n int) []int {

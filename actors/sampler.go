@@ -59,7 +59,7 @@ func (s *sampler) ask() {
 		return
 	}
 	s.asked = true
-	s.send(s.dir.Source(), &messages.Credit{From: s.index, N: 1})
+	s.send(s.dir.source, &messages.Credit{From: s.index, N: 1})
 }
 
 func (s *sampler) receive(m any) {
@@ -104,7 +104,7 @@ func (s *sampler) receive(m any) {
 			s.fail(m.id, s.name(), m.err)
 			return
 		}
-		s.send(s.dir.Sampled(s.lane(s.index, m.id)), m.res.(*messages.Sampled))
+		s.send(s.dir.sampled(s.lane(s.index, m.id)), m.res.(*messages.Sampled))
 	}
 	s.next()
 	s.ask()

@@ -226,5 +226,5 @@ func (s *source) next(i int) bool {
 // seeds sends sampler i those of a micro-batch.
 func (s *source) seeds(i int, order []uint32, epoch, batch, micro int, step int64) {
 	seeds, of := s.work.cut(order, batch, micro)
-	s.send(s.dir.Sampler(i), &messages.Seeds{ID: sampling.ID{Phase: s.work.Phase, Epoch: epoch, Batch: batch, Micro: micro, Of: of}, Step: step, Seeds: seeds})
+	s.send(s.dir.samplers[i], &messages.Seeds{ID: sampling.ID{Phase: s.work.Phase, Epoch: epoch, Batch: batch, Micro: micro, Of: of}, Step: step, Seeds: seeds})
 }

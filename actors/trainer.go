@@ -43,7 +43,7 @@ func (t *trainer) receive(m any) {
 			return
 		}
 		r := m.res.(*computed)
-		t.send(t.dir.Parameters(), r.gradient)
+		t.send(t.dir.parameters, r.gradient)
 		t.released(r.input, t.index)
 	}
 	t.next()

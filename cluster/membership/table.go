@@ -118,45 +118,8 @@ func (m *Member) SetPlaces(ctx context.Context, leader int64, places []Place) er
 func (m *Member) Value(key string) ([]byte, int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	e := m.entries[m.prefix+"state/"+key]
+	e := m.entries[m.stateKey(key)]
 	return e.Value, e.Modified
-}
-
-// SetValue is the compare-and-swap of run state, such as the newest checkpoint:
-// it writes as leader of epoch leader, if the value is still at epoch (0: there
-// is none). Nil deletes.
-func (m *Member) SetValue(ctx context.Context, leader int64, key string, epoch int64, value []byte) (int64, error) {
-	return m.commit(ctx, leader, m.prefix+"state/"+key, epoch, value)
-}
-
-// commit writes key under the leader's epoch. It fails if this node is fenced,
-// even if the store does not know of it yet.
-func (m *Member) commit(ctx context.Context, leader int64, key string, epoch int64, value []byte) (int64, error) {
-	if err := m.Err(); err != nil {
-		return 0, err
-	}
-	ifs := []If{{Key: m.leaderKey(), Created: leader}, {Key: m.key(), Created: m.epoch}}
-	if epoch == 0 {
-		ifs = append(ifs, If{Key: key})
-	} else {
-		entries, _, err := m.store.List(ctx, key)
-		if err != nil {
-			return 0, err
-		}
-		i := slices.IndexFunc(entries, func(e Entry) bool { return e.Key == key })
-		if i < 0 || entries[i].Modified != epoch {
-			return 0, fmt.Errorf("%w: %s is not at revision %d", ErrStale, key, epoch)
-		}
-		ifs = append(ifs, If{key, entries[i].Created, epoch})
-	}
-	ok, revision, err := m.store.Commit(ctx, ifs, []Change{{Key: key, Value: value}})
-	if err != nil {
-		return 0, err
-	}
-	if !ok {
-		return 0, fmt.Errorf("%w: %s at revision %d under leader %d", ErrStale, key, epoch, leader)
-	}
-	return revision, nil
 }
 
 // Until waits until the view satisfies what.
