@@ -106,7 +106,7 @@ func trainAudited(t *testing.T, c runtime.Config, nodes []lies, dirs bool) (para
 			if errs[i] == nil {
 				params[i], errs[i] = r.ParametersSHA256(ctx)
 			}
-			for step, l := range x.team.Lineage() {
+			for step, l := range lineageOf(x.team) {
 				if errs[i] == nil && l.Step != int64(step) {
 					t.Errorf("n%d: step %d was made as number %d", i, step, l.Step)
 				}

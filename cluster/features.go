@@ -97,9 +97,7 @@ func (n *Node) HoldShards(ctx context.Context, r *Run, dir string, o Shards) (_ 
 	if err != nil {
 		return nil, err
 	}
-	n.mu.Lock()
-	n.features = f
-	n.mu.Unlock()
+	n.features.Store(f)
 	return f, nil
 }
 

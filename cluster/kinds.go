@@ -60,9 +60,7 @@ func (n *Node) answer() {
 		if samplers.Of(identity) != from {
 			return nil, fmt.Errorf("it is a sampler of another node than %s", from)
 		}
-		n.mu.Lock()
-		h := n.host
-		n.mu.Unlock()
+		h := n.host.Load()
 		if h == nil {
 			return nil, samplers.ErrNotReady
 		}
@@ -173,8 +171,9 @@ func (n *Node) howFar() Progress {
 
 // status is what this node says of itself.
 func (n *Node) status() Status {
+	f, h, r := n.features.Load(), n.host.Load(), n.remote.Load()
 	n.mu.Lock()
-	f, h, r, moves, led := n.features, n.host, n.remote, slices.Clone(n.moves), n.led
+	moves, led := slices.Clone(n.moves), n.led
 	n.mu.Unlock()
 	stats := n.Plane.Stats()
 	s := Status{Answered: true, Traffic: Traffic{Sent: stats.Sent, Received: stats.Received, Asked: stats.Asked, Answered: stats.Answered}}
@@ -251,9 +250,7 @@ func actorNames(system *actor.ActorSystem) (names []string) {
 }
 
 func (n *Node) training() Training {
-	n.mu.Lock()
-	t := n.trainers
-	n.mu.Unlock()
+	t := n.trainers.Load()
 	s := Training{Progress: n.howFar()}
 	if t != nil {
 		if runs := t.Runs(); len(runs) > 0 {
@@ -268,9 +265,7 @@ func (n *Node) training() Training {
 
 // load is what this node says of what sampling takes here.
 func (n *Node) load() ([]byte, error) {
-	n.mu.Lock()
-	h := n.host
-	n.mu.Unlock()
+	h := n.host.Load()
 	var l samplers.Load // nothing is known
 	if h != nil {
 		l, _ = h.Load()
@@ -280,9 +275,7 @@ func (n *Node) load() ([]byte, error) {
 
 // shard is what this node says of a shard that lies here.
 func (n *Node) shard(identity string) (Shard, error) {
-	n.mu.Lock()
-	f := n.features
-	n.mu.Unlock()
+	f := n.features.Load()
 	id, err := strconv.Atoi(identity)
 	if err == nil && f != nil {
 		if rows, bytes, ok := f.keeper.Shard(id); ok {
@@ -325,9 +318,7 @@ func (n *Node) gather(ctx context.Context) *Overview {
 	}
 	wg.Wait()
 	all.Actors = actorsOf(all.Nodes, places)
-	n.mu.Lock()
-	f := n.features
-	n.mu.Unlock()
+	f := n.features.Load()
 	for i, p := range places {
 		if p.Kind != shard.Kind && p.Kind != shard.PartKind {
 			continue

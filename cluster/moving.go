@@ -50,9 +50,7 @@ func (n *Node) askStore(ctx context.Context) error {
 }
 
 func (n *Node) moved() moved {
-	n.mu.Lock()
-	f, t := n.features, n.trainers
-	n.mu.Unlock()
+	f, t := n.features.Load(), n.trainers.Load()
 	p := n.howFar()
 	m := moved{step: p.Step, flight: p.InFlight, sent: n.Plane.Stats().Sent >> 16}
 	if t != nil {

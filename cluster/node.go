@@ -72,15 +72,17 @@ type Node struct {
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
 
+	// nil: this node has none, not yet, or not any more.
+	trainers atomic.Pointer[trainers.Trainers]
+	features atomic.Pointer[Features]
+	host     atomic.Pointer[samplers.Host]   // samples for others
+	remote   atomic.Pointer[samplers.Remote] // has others sample for this node
+
 	mu       sync.Mutex
-	run      *Run  // that it takes part in
-	revision int64 // at which it was written down
-	trainers *trainers.Trainers
-	features *Features
-	host     *samplers.Host   // samples for others
-	remote   *samplers.Remote // has others sample for this node
-	moves    []string         // of samplers, that this node made as the leader, and why
-	led      time.Time        // since when it leads; zero: it does not
+	run      *Run      // that it takes part in
+	revision int64     // at which it was written down
+	moves    []string  // of samplers, that this node made as the leader, and why
+	led      time.Time // since when it leads; zero: it does not
 	progress func() Progress
 	draining chan struct{} // closed by the first Drain
 
@@ -245,17 +247,15 @@ func (n *Node) follow(ctx context.Context) {
 // Train makes the node a trainer of a run of at most maxTrainers, which begins
 // when minTrainers are there; Samplers is called before, if others sample for it.
 func (n *Node) Train(ctx context.Context, maxTrainers, minTrainers int) (*trainers.Trainers, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	o := trainers.Options{Member: n.Member, Plane: n.Plane, MaxTrainers: maxTrainers, MinTrainers: minTrainers, Replicas: n.Replicas, Logger: n.log}
-	if n.remote != nil {
-		o.Samplers = n.remote
+	if r := n.remote.Load(); r != nil {
+		o.Samplers = r
 	}
 	t, err := trainers.Join(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	n.trainers = t
+	n.trainers.Store(t)
 	return t, nil
 }
 
@@ -296,9 +296,7 @@ func (n *Node) drain(ctx context.Context) {
 }
 
 func (n *Node) giveAway(ctx context.Context) error {
-	n.mu.Lock()
-	f := n.features
-	n.mu.Unlock()
+	f := n.features.Load()
 	if f != nil {
 		if err := f.Drain(ctx); err != nil {
 			return err
@@ -314,9 +312,7 @@ func (n *Node) Done(ctx context.Context) error {
 	if err := n.Member.Announce(ctx, func(i *membership.Info) { i.Done = true }); err != nil {
 		return err
 	}
-	n.mu.Lock()
-	t := n.trainers
-	n.mu.Unlock()
+	t := n.trainers.Load()
 	mates := t.Mates()
 	_, err := n.Member.Until(ctx, func(v *membership.View) bool {
 		return !slices.ContainsFunc(v.Members, func(m membership.Info) bool { return mates[m.Node] == m.Epoch && !m.Done && !m.Drain })
@@ -332,10 +328,7 @@ func (n *Node) Leave(ctx context.Context) error {
 	n.cancel()
 	n.tasks.Wait()
 	var errs []error
-	n.mu.Lock()
-	f, h, r := n.features, n.host, n.remote
-	n.features, n.host, n.remote = nil, nil, nil
-	n.mu.Unlock()
+	f, h, r := n.features.Swap(nil), n.host.Swap(nil), n.remote.Swap(nil)
 	if r != nil {
 		r.Close()
 	}

@@ -108,8 +108,8 @@ func TestStaleOutage(t *testing.T) {
 		if errs[i] != nil {
 			t.Errorf("node %d: %v", i, errs[i])
 		}
-		batches = max(batches, len(x.team.Lineage()))
-		for step, l := range x.team.Lineage() {
+		batches = max(batches, len(lineageOf(x.team)))
+		for step, l := range lineageOf(x.team) {
 			if l.Step != int64(step) {
 				t.Errorf("node %d: step %d was made as number %d", i, step, l.Step)
 			}

@@ -18,8 +18,9 @@ import (
 func (n *Node) over() error {
 	r, revision, err := n.record()
 	n.mu.Lock()
-	mine, at, t := n.run, n.revision, n.trainers
+	mine, at := n.run, n.revision
 	n.mu.Unlock()
+	t := n.trainers.Load()
 	if mine == nil || revision <= at { // the view may be older
 		return nil
 	}
@@ -80,9 +81,7 @@ func (n *Node) Finish(ctx context.Context) error {
 	if err := n.forgetRun(); err != nil {
 		return err
 	}
-	n.mu.Lock()
-	t := n.trainers
-	n.mu.Unlock()
+	t := n.trainers.Load()
 	return n.end(ctx, func(r *Run, _ int64, _ *membership.View) bool {
 		if r.Done = true; t != nil {
 			r.Last = t.Mates()

@@ -35,19 +35,9 @@ func (s *Session) bringSet(ctx context.Context, r *Run) (err error) {
 		return err
 	}
 	s.features = &Features{keeper: p.Keeper(), parts: p}
-	s.node.mu.Lock()
-	s.node.features = s.features
-	s.node.mu.Unlock()
+	s.node.features.Store(s.features)
 	cfg.Cluster.Parts = p
 	return p.Ready(ctx)
-}
-
-// Parts returns the pieces of the run's partition set; nil: it has none.
-func (s *Session) Parts() *parts.Parts {
-	if s.features == nil {
-		return nil
-	}
-	return s.features.parts
 }
 
 // makeRoom removes what a node's directory has of another run's data.

@@ -38,9 +38,7 @@ func (n *Node) place(kind, identity string) string {
 			return identity
 		}
 	case samplers.Kind: // trainers ask by the node's name: it is about what this one answers
-		n.mu.Lock()
-		h := n.host
-		n.mu.Unlock()
+		h := n.host.Load()
 		if h != nil && h.Has(identity) {
 			return n.Plane.Node()
 		}

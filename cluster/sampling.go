@@ -20,13 +20,9 @@ func (n *Node) samplersOptions() samplers.Options {
 
 // Sample makes this node sample for the run's trainers. Leave ends it.
 func (n *Node) Sample(ctx context.Context, run samplers.Run) error {
-	n.mu.Lock()
-	only := n.trainers == nil
-	n.mu.Unlock()
+	only := n.trainers.Load() == nil
 	h := samplers.Serve(n.samplersOptions(), run, only)
-	n.mu.Lock()
-	n.host = h
-	n.mu.Unlock()
+	n.host.Store(h)
 	err := n.Member.Announce(ctx, func(i *membership.Info) {
 		if !slices.Contains(i.Kinds, samplers.Kind) {
 			i.Kinds = append(slices.Clone(i.Kinds), samplers.Kind)
@@ -40,9 +36,7 @@ func (n *Node) Sample(ctx context.Context, run samplers.Run) error {
 
 // EndSampling ends what Sample began: what it draws with may be closed then.
 func (n *Node) EndSampling() {
-	n.mu.Lock()
-	h := n.host
-	n.mu.Unlock()
+	h := n.host.Load()
 	if h != nil {
 		h.Close()
 	}
@@ -52,9 +46,7 @@ func (n *Node) EndSampling() {
 // here.
 func (n *Node) Samplers(local bool) *samplers.Remote {
 	r := samplers.NewRemote(n.samplersOptions(), local)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.remote = r
+	n.remote.Store(r)
 	return r
 }
 
@@ -106,9 +98,7 @@ func (n *Node) Attend(ctx context.Context) (drained bool, err error) {
 
 // quiet waits until what this node was to give away is with others.
 func (n *Node) quiet(ctx context.Context) error {
-	n.mu.Lock()
-	h := n.host
-	n.mu.Unlock()
+	h := n.host.Load()
 	if h == nil {
 		return nil
 	}

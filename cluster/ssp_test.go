@@ -52,7 +52,7 @@ func TestStaleTogether(t *testing.T) {
 			if err != nil {
 				t.Errorf("node %d: %v", i, err)
 			}
-			for step, l := range x.team.Lineage() {
+			for step, l := range lineageOf(x.team) {
 				if l.Step != int64(step) {
 					t.Errorf("node %d: step %d was made as number %d", i, step, l.Step)
 				}
@@ -67,7 +67,7 @@ func TestStaleTogether(t *testing.T) {
 		if fmt.Sprint(results[i]) != fmt.Sprint(results[0]) {
 			t.Errorf("node %d ended with other parameters", i)
 		}
-		if n := len(all[i].team.Lineage()); n != want {
+		if n := len(lineageOf(all[i].team)); n != want {
 			t.Errorf("node %d: a lineage of %d steps, not %d", i, n, want)
 		}
 	}
@@ -165,7 +165,7 @@ func TestStaleThroughDeath(t *testing.T) {
 				if err != nil || got == "" {
 					t.Errorf("%s dies: a survivor: %v", dies, err)
 				}
-				for step, l := range x.team.Lineage() {
+				for step, l := range lineageOf(x.team) {
 					if l.Step != int64(step) {
 						t.Errorf("%s dies: step %d was made as number %d", dies, step, l.Step)
 					}

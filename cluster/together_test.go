@@ -107,7 +107,7 @@ func TestTogether(t *testing.T) {
 				if err != nil || got != want {
 					t.Errorf("%d nodes: the parameters differ, or %v", n, err)
 				}
-				for step, l := range x.team.Lineage() {
+				for step, l := range lineageOf(x.team) {
 					if l.Step != int64(step) {
 						t.Errorf("%d nodes: step %d was made as number %d", n, l.Step, step)
 					}
@@ -288,7 +288,7 @@ func throughDeath(t *testing.T, config runtime.Config) {
 			t.Errorf("a survivor: the parameters differ, or %v", err)
 		}
 		seen, groups := map[int64]bool{}, map[int64]bool{}
-		for _, l := range x.team.Lineage() {
+		for _, l := range lineageOf(x.team) {
 			if seen[l.Step] {
 				t.Errorf("step %d was made twice", l.Step)
 			}
@@ -349,4 +349,17 @@ func TestTogetherKeepsBest(t *testing.T) {
 	if last, err := trainOn(t.Context(), c, nil); err != nil || last != held {
 		t.Errorf("what is held is not what epoch %d ended with; %v", best, err)
 	}
+}
+
+// link is one of a lineage, and the group that made it.
+type link struct{ Step, Group int64 }
+
+// lineageOf returns the steps that led to a node's parameters, oldest first.
+func lineageOf(t *trainers.Trainers) (all []link) {
+	for _, r := range t.Runs() {
+		for s := r.First; s < r.Next; s++ {
+			all = append(all, link{s, r.Group})
+		}
+	}
+	return all
 }

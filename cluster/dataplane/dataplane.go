@@ -20,13 +20,13 @@
 package dataplane
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -94,35 +94,20 @@ type Options struct {
 	Certs          *transport.Reloader
 	AllowPlaintext bool
 
-	MaxRequest   int // bytes of a request; 8 MiB
-	Window       int // bytes that a peer may send ahead, for requests and replies each; 64 MiB
-	MaxAsks      int // asks that a peer may have open; 128
-	MaxPeers     int // connected nodes; 256
-	DialTimeout  time.Duration
-	PingInterval time.Duration // of idle connections; 10 s, the least that gRPC allows
-	PingTimeout  time.Duration // 5 s
+	MaxRequest  int           // bytes of a request; 8 MiB
+	Window      int           // bytes that a peer may send ahead, for requests and replies each; 64 MiB
+	MaxAsks     int           // asks that a peer may have open; 128
+	MaxPeers    int           // connected nodes; 256
+	DialTimeout time.Duration // 5 s
+	PingTimeout time.Duration // 5 s
 
 	Logger *slog.Logger
 }
 
 func (o *Options) fill() {
-	set := func(x *int, v int) {
-		if *x == 0 {
-			*x = v
-		}
-	}
-	dur := func(x *time.Duration, v time.Duration) {
-		if *x == 0 {
-			*x = v
-		}
-	}
-	set(&o.MaxRequest, 8<<20)
-	set(&o.Window, 64<<20)
-	set(&o.MaxAsks, 128)
-	set(&o.MaxPeers, 256)
-	dur(&o.DialTimeout, 5*time.Second)
-	dur(&o.PingInterval, 10*time.Second)
-	dur(&o.PingTimeout, 5*time.Second)
+	o.MaxRequest, o.Window = cmp.Or(o.MaxRequest, 8<<20), cmp.Or(o.Window, 64<<20)
+	o.MaxAsks, o.MaxPeers = cmp.Or(o.MaxAsks, 128), cmp.Or(o.MaxPeers, 256)
+	o.DialTimeout, o.PingTimeout = cmp.Or(o.DialTimeout, 5*time.Second), cmp.Or(o.PingTimeout, 5*time.Second)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -211,9 +196,12 @@ func (p *Plane) transport() transport.Options {
 	return transport.Options{
 		Certs: p.o.Certs, AllowPlaintext: p.o.AllowPlaintext, Codec: codec{}, MaxMessage: maxFrame, Window: transportWindow, Buffer: transportBuffer,
 		Streams: 2, Connections: 2 * p.o.MaxPeers, PerNode: maxConnections, DialTimeout: p.o.DialTimeout,
-		PingInterval: p.o.PingInterval, PingTimeout: p.o.PingTimeout, Logger: p.o.Logger,
+		PingInterval: pinging, PingTimeout: p.o.PingTimeout, Logger: p.o.Logger,
 	}
 }
+
+// pinging is how often idle connections are: the least that gRPC allows.
+const pinging = 10 * time.Second
 
 // maxConnections is how many connections a node may have opened to this one:
 // one with the stream, one that asks to be dialled back, and those that it lost and this node
@@ -225,9 +213,6 @@ func (p *Plane) Node() string { return p.o.Node }
 
 // Address returns where peers reach this node.
 func (p *Plane) Address() string { return p.advertise }
-
-// Port returns the port that the plane listens on.
-func (p *Plane) Port() int { return p.server.Port() }
 
 // Handle sets the handler of a method. It may be called at any time; nil takes
 // the handler away.
@@ -247,24 +232,7 @@ func (p *Plane) handler(m Method) Handler {
 	return p.handlers[m]
 }
 
-// SetPeers says where nodes are; connections to nodes that are not named, or
-// that moved, are dropped.
-func (p *Plane) SetPeers(addresses map[string]string) {
-	p.mu.Lock()
-	var gone []*session
-	for node, s := range p.sessions {
-		if a, ok := addresses[node]; !ok || p.peers[node] != "" && a != p.peers[node] {
-			gone = append(gone, s)
-		}
-	}
-	p.peers = maps.Clone(addresses)
-	p.mu.Unlock()
-	for _, s := range gone {
-		s.end(fmt.Errorf("%w: node %s left", ErrPeerGone, s.peer))
-	}
-}
-
-// SetPeer says where one more node is.
+// SetPeer says where a node is.
 func (p *Plane) SetPeer(node, address string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -275,16 +243,6 @@ func (p *Plane) SetPeer(node, address string) {
 func (p *Plane) Connect(ctx context.Context, node string) error {
 	_, err := p.session(ctx, node)
 	return err
-}
-
-// Drop ends the connection to a node: what is asked of it fails now.
-func (p *Plane) Drop(node string, cause error) {
-	p.mu.Lock()
-	s := p.sessions[node]
-	p.mu.Unlock()
-	if s != nil {
-		s.end(fmt.Errorf("%w: node %s: %w", ErrPeerGone, node, cause))
-	}
 }
 
 // Stats counts since the plane was opened: bytes with their frame headers, and

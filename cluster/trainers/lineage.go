@@ -10,23 +10,8 @@ import (
 	"github.com/gnnactor/gnnactor/training"
 )
 
-// Link is a step that was made, and in which group.
-type Link struct{ Step, Group int64 }
-
-// Lineage returns the steps that led to this node's parameters, oldest first:
-// its own, and those of whoever it had its state from. It begins where the
-// state came from a checkpoint.
-func (t *Trainers) Lineage() []Link {
-	var all []Link
-	for _, r := range t.Runs() {
-		for s := r.First; s < r.Next; s++ {
-			all = append(all, Link{s, r.Group})
-		}
-	}
-	return all
-}
-
-// Runs returns the lineage by groups.
+// Runs returns the lineage: the steps that led to this node's parameters, by the groups that made them, oldest first:
+// its own, and those of whoever it had its state from. It begins where the state came from a checkpoint.
 func (t *Trainers) Runs() []training.Run {
 	t.mu.Lock()
 	defer t.mu.Unlock()

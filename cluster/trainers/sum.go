@@ -284,14 +284,3 @@ func addRoot(dst, kept, a, b []float32) {
 		}
 	}
 }
-
-// Flush waits until every other trainer has finished the last step, so that
-// this one may go. Each trainer calls it once, instead of a next step.
-func (g *reduceGroup) Flush(ctx context.Context, number int64) error {
-	n := len(g.members)
-	empty := make([][]byte, n)
-	parts := make([][]float32, n)
-	parts[g.self] = []float32{}
-	_, err := g.AllReduce(ctx, number, []float32{}, parts, empty)
-	return err
-}
