@@ -128,7 +128,7 @@ func (t *trainCall) goBack(v training.Verdict, because string) error {
 	from := t.state.Step
 	id := t.state.Identity
 	t.state, t.state.Identity = *c, id
-	t.updater.restore(c)
+	t.updater.Restore(c)
 	t.due, t.group = t.state.Step, nil
 	t.team.WentBack(v, t.state.Lineage)
 	return t.emit(Event{

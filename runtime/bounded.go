@@ -120,7 +120,7 @@ func (s *bounded) runWorker(ctx context.Context, epoch int) error {
 	inner, fail := context.WithCancelCause(within)
 	defer fail(nil)
 	var team sync.WaitGroup
-	size := len(s.updater.params)
+	size := len(s.updater.Params())
 	s.compute(inner, fail, &team, func(i int) async.Parameters { return g.RemoteParameters(epoch, i, size) })
 	team.Wait()
 	why := context.Cause(inner)
@@ -199,7 +199,7 @@ func (s *bounded) node() string {
 // publishParams lets the runtime answer with the present parameters.
 func (s *bounded) publishParams() {
 	s.r.mu.Lock()
-	s.r.params = slices.Clone(s.updater.params)
+	s.r.params = slices.Clone(s.updater.Params())
 	s.r.mu.Unlock()
 }
 
@@ -239,7 +239,7 @@ func (s *bounded) applyEpoch(ctx context.Context, epoch int) (err error) {
 		stopped, wait = why, inner
 	}
 	if g != nil {
-		if err := g.ServeParameters(ctx, epoch, o, len(s.updater.params)); err != nil {
+		if err := g.ServeParameters(ctx, epoch, o, len(s.updater.Params())); err != nil {
 			stop(err) // before this node made a step
 		}
 	}
@@ -316,7 +316,7 @@ type boundedModel struct {
 }
 
 // Params implements async.Model.
-func (m boundedModel) Params() []float32 { return m.updater.params }
+func (m boundedModel) Params() []float32 { return m.updater.Params() }
 
 // Apply implements async.Model: what actors' parameters do with a step's gradients.
 func (m boundedModel) Apply(g *async.Push) error {

@@ -18,6 +18,7 @@ import (
 	"github.com/gnnactor/gnnactor/sampling"
 	"github.com/gnnactor/gnnactor/training"
 	"github.com/gnnactor/gnnactor/training/checkpoint"
+	"github.com/gnnactor/gnnactor/training/update"
 )
 
 // Train trains on global batches, as a Runtime with the sampler full does: each epoch is one step, on all training nodes, from the
@@ -88,9 +89,7 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 	if err := trainer.Use(ctx, func(piece int) compute.PieceBatch { return batch[piece] }); err != nil {
 		return err
 	}
-	u := updaterOf(d.model, c.recipe())
-	u.x = cpu.NewExec(d.pool, d.kernels)
-	u.begin(d.params)
+	u := update.New(d.model, c.recipe(), cpu.NewExec(d.pool, d.kernels), d.params, nil)
 	state, err := d.resume(u)
 	if err == nil && places != nil {
 		state, err = d.catchUp(ctx, ex, places, here, state, u)
@@ -104,14 +103,14 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 		}
 		return nil
 	})
-	defer func() { d.params = u.params }()
+	defer func() { d.params = u.Params() }()
 	for epoch := int(state.Step); epoch < c.Training.Epochs; epoch++ {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		u.setRate(epoch, 1)
+		u.SetRate(epoch, 1)
 		key := actors.Key(c.Training.Seed, sampling.ID{Phase: "train", Epoch: epoch})
-		grads, stats, err := trainer.Gradient(ctx, u.params, key)
+		grads, stats, err := trainer.Gradient(ctx, u.Params(), key)
 		if err != nil {
 			return fmt.Errorf("%s: %w", sampling.ID{Phase: "train", Epoch: epoch}, err)
 		}
@@ -127,7 +126,9 @@ func (d *Divided) Train(ctx context.Context, told func(epoch int, loss, accuracy
 			if err := verified(); err != nil {
 				return err
 			}
-			state.Params, state.M, state.V = u.params, u.m, u.v
+			if err := u.Save(state); err != nil {
+				return err
+			}
 			if state.About, err = describeModel(d.model, &d.cfg, nil); err != nil {
 				return err
 			}
@@ -179,28 +180,30 @@ func (d *Divided) expected(id Identity) *checkpoint.Expected {
 }
 
 // encode returns what state makes of a state that u is at.
-func (d *Divided) encode(state *checkpoint.State, u *updater) ([]byte, error) {
+func (d *Divided) encode(state *checkpoint.State, u *update.Updater) ([]byte, error) {
 	var b bytes.Buffer
-	state.Params, state.M, state.V = u.params, u.m, u.v
-	err := state.Write(&b, d.model.Layout())
+	err := u.Save(state)
+	if err == nil {
+		err = state.Write(&b, d.model.Layout())
+	}
 	return b.Bytes(), err
 }
 
 // decode returns the state that encode wrote, of id, and sets u to it.
-func (d *Divided) decode(b []byte, id Identity, u *updater) (*checkpoint.State, error) {
+func (d *Divided) decode(b []byte, id Identity, u *update.Updater) (*checkpoint.State, error) {
 	state, err := d.expected(id).FromPeer(b)
 	if err != nil {
 		return nil, err
 	}
 	state.Identity = id
-	u.restore(state)
+	u.Restore(state)
 	d.resumed = int(state.Step)
 	return state, nil
 }
 
 // resume returns the state that training goes on from, to which it sets u: that of the newest checkpoint, what was kept when pieces moved, or of
 // a run that begins.
-func (d *Divided) resume(u *updater) (*checkpoint.State, error) {
+func (d *Divided) resume(u *update.Updater) (*checkpoint.State, error) {
 	id, c := d.identify(), &d.cfg.Checkpoint
 	d.resumed = 0
 	fresh := &checkpoint.State{Identity: id}
@@ -226,14 +229,14 @@ func (d *Divided) resume(u *updater) (*checkpoint.State, error) {
 		return fresh, err
 	}
 	saved.Identity = id
-	u.restore(saved)
+	u.Restore(saved)
 	d.resumed = int(saved.Step)
 	return saved, nil
 }
 
 // catchUp has all nodes go on from the newest state that one of them has, which sends it to the others: nodes that are new, or were
 // killed before they had kept a step that others had.
-func (d *Divided) catchUp(ctx context.Context, ex compute.Exchange, places compute.Places, here int, state *checkpoint.State, u *updater) (*checkpoint.State, error) {
+func (d *Divided) catchUp(ctx context.Context, ex compute.Exchange, places compute.Places, here int, state *checkpoint.State, u *update.Updater) (*checkpoint.State, error) {
 	mine, err := d.encode(state, u)
 	if err != nil {
 		return nil, err

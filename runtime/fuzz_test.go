@@ -8,7 +8,11 @@ import (
 	"testing"
 
 	"github.com/gnnactor/gnnactor/compute"
+	"github.com/gnnactor/gnnactor/compute/cpu"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/pool"
 	"github.com/gnnactor/gnnactor/training/checkpoint"
+	"github.com/gnnactor/gnnactor/training/update"
 )
 
 // stateOf trains c for one epoch, and returns the checkpoint that it wrote, what
@@ -38,6 +42,13 @@ func FuzzState(f *testing.F) {
 	c := config()
 	c.Model.Hidden, c.Training.Schedule, c.Training.Keep, c.Sampling.Reorder = 2, "plateau", "best", 2
 	tensors, meta, _, e := stateOf(f, c)
+	model, err := compute.NewModel(e.Identity.Model, graph.Elsewhere(0, 0))
+	if err != nil {
+		f.Fatal(err)
+	}
+	workers := pool.New(1)
+	f.Cleanup(workers.Close)
+	x := cpu.NewExec(workers, cpu.Go)
 	text := meta[checkpoint.Key]
 	f.Add(text, uint16(0), uint32(0))
 	for _, change := range stateChanges {
@@ -65,11 +76,11 @@ func FuzzState(f *testing.F) {
 			t.Fatalf("a state of %d, %d and %d values", len(c.Params), len(c.M), len(c.V))
 		}
 		// What training computes from it before its first step.
-		u := updater{recipe: e.Identity.Recipe}
-		u.restore(c)
-		u.setRate(int(c.Step/e.Steps), c.Scale())
-		if u.step < 0 || c.Step/e.Steps > maxEpochs || u.rate < 0 || u.rate > u.recipe.LR {
-			t.Fatalf("step %d, rate %v", u.step, u.rate)
+		u := update.New(model, e.Identity.Recipe, x, make([]float32, e.Layout.Len()), nil)
+		u.Restore(c)
+		u.SetRate(int(c.Step/e.Steps), c.Scale())
+		if c.Step/e.Steps > maxEpochs || u.Rate() < 0 || u.Rate() > u.Recipe().LR {
+			t.Fatalf("step %d, rate %v", c.Step, u.Rate())
 		}
 		for next := c.Step; len(c.Lineage) > 0; c.Lineage = c.Lineage[:len(c.Lineage)-1] {
 			if r := c.Lineage[len(c.Lineage)-1]; r.Next != next || r.First >= next || r.First < 0 {

@@ -175,7 +175,7 @@ func (t *trainCall) epochs(ctx context.Context, s training.Strategy) error {
 	for t.more() {
 		epoch := int(t.state.Step / t.steps)
 		t.enter(training.Stepping)
-		t.updater.setRate(epoch, t.state.Scale())
+		t.updater.SetRate(epoch, t.state.Scale())
 		began := time.Now()
 		err := s.Epoch(ctx, epoch)
 		t.piping += time.Since(began)
@@ -210,11 +210,13 @@ func (t *trainCall) position() (training.Position, error) {
 		Identity: string(id), Step: t.state.Step, Mark: mark,
 		Save: func() ([]byte, error) {
 			var b bytes.Buffer
-			b.Grow(4*4*len(t.updater.params) + stateHead)
+			b.Grow(4*4*len(t.updater.Params()) + stateHead)
 			state := t.state
 			state.Lineage = nil // the nodes tell each other what theirs is
-			state.Params, state.M, state.V = t.updater.params, t.updater.m, t.updater.v
-			err := state.Write(&b, l)
+			err := t.updater.Save(&state)
+			if err == nil {
+				err = state.Write(&b, l)
+			}
 			return b.Bytes(), err
 		},
 		Restore: func(b []byte) (int64, error) {
@@ -224,7 +226,7 @@ func (t *trainCall) position() (training.Position, error) {
 				return 0, err
 			}
 			t.state, t.state.Identity = *c, id
-			t.updater.restore(c)
+			t.updater.Restore(c)
 			return c.Step, nil
 		},
 	}, nil
@@ -278,7 +280,7 @@ func (t *trainCall) endEpoch(ctx context.Context, epoch int) error {
 		for _, w := range t.updater.workers {
 			w.rest()
 		}
-		if params, err = t.updater.inHost(); err == nil {
+		if params, err = t.updater.InHost(); err == nil {
 			e.ValidAccuracy, e.TestAccuracy, err = r.accuracies(ctx, params)
 		}
 	}
@@ -296,7 +298,7 @@ func (t *trainCall) endEpoch(ctx context.Context, epoch int) error {
 		if t.state.Best.Report(figure) && r.cfg.Training.keepsBest() {
 			t.state.Keep(epoch+1, figure, params)
 		}
-		if p := &t.updater.recipe; p.Schedule == "plateau" {
+		if p := t.updater.Recipe(); p.Schedule == "plateau" {
 			t.state.Plateau.Factor, t.state.Plateau.Patience = p.Factor, p.Every
 			t.state.Plateau.Report(figure, p.LR)
 		}
@@ -319,10 +321,7 @@ func (t *trainCall) save() error {
 	if err := t.r.verifiedSoon(); err != nil {
 		return err
 	}
-	var err error
-	if t.state.Params, err = t.updater.inHost(); err == nil {
-		t.state.M, t.state.V, err = t.updater.moments()
-	}
+	err := t.updater.Save(&t.state)
 	if err == nil {
 		t.state.About, err = describeModel(t.r.model, &t.r.cfg, t.r.data.ds.Recipe)
 	}

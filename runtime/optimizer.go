@@ -1,16 +1,13 @@
 package runtime
 
 import (
-	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/gnnactor/gnnactor/actors"
 	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/compute/cpu"
-	"github.com/gnnactor/gnnactor/graph"
 	"github.com/gnnactor/gnnactor/training"
-	"github.com/gnnactor/gnnactor/training/checkpoint"
+	"github.com/gnnactor/gnnactor/training/update"
 )
 
 // recipe returns the settings of c that matter for the bits.
@@ -38,30 +35,12 @@ func (c *Config) recipe() Recipe {
 	return p
 }
 
-// updater owns the parameters while a run trains. The pipeline steps it; its
-// owner changes rate between epochs, when nothing is computed. On a device of which nobody
-// shares the steps, parameters, moments and gradients stay in its memory.
+// updater is what a run's parameters change by, and what computes for it.
 type updater struct {
-	recipe Recipe
-	rate   float64 // of the current epoch
-	params []float32
-	step   int
-	m, v   []float32 // adam: the moments; sgd: m is the velocity
-	x      *cpu.Exec
-	model  *compute.Model
-	learnt [][2]int       // ranges of params that the optimiser changes: zeros without a gradient stay zeros, whatever the weight decay
-	share  actors.Reducer // with other nodes; nil: there are none
-	team   training.Team  // likewise
-
-	device cpu.Device[float32] // that params, m, v and gradients lie in; nil: the host's memory
-	mu     sync.Mutex          // of what follows, and of device
-	made   [][]float32         // of the device's memory
-	host   []float32           // params in the host's memory
-	stale  bool                // params have changed since
-
-	deviceOf func(trainer int) int // 0: device
-	observes bool                  // the model has running statistics
-	brought  map[int][]float32     // by part, memory for those that other devices made
+	*update.Updater
+	x     *cpu.Exec      // its own
+	share actors.Reducer // with other nodes; nil: there are none
+	team  training.Team  // likewise
 
 	engines []*compute.Engine // of the run's pipelines
 	execs   []*cpu.Exec       // theirs
@@ -75,17 +54,10 @@ func (u *updater) close(r *Runtime) {
 		r.releaseModelExec(u.execs[i])
 	}
 	u.engines, u.execs = nil, nil
-	if u.device == nil {
-		return
+	u.Close()
+	if r.resident() {
+		r.releaseModelExec(u.x)
 	}
-	_ = graph.Guard(func() error { // a device that fails at it has failed at something before
-		for _, s := range u.made {
-			u.device.Free(s)
-		}
-		return nil
-	})
-	u.made, u.brought = nil, nil
-	r.releaseModelExec(u.x)
 }
 
 // resident reports whether training's parameters stay in a device's memory: nobody else adds to
@@ -97,210 +69,9 @@ func (r *Runtime) resident() bool {
 // newUpdater returns an updater of a run that begins with params. It panics with an error of
 // the device's if that has no room for them.
 func newUpdater(r *Runtime, params []float32) *updater {
-	u := updaterOf(r.model, r.identity.Recipe)
-	u.deviceOf = r.deviceOf
+	x := cpu.NewExec(r.pool, r.set)
 	if r.resident() {
-		u.x = r.modelExec()
-		u.device, u.host = cpu.DeviceOf[float32](u.x), make([]float32, len(params))
-	} else {
-		u.x = cpu.NewExec(r.pool, r.set)
+		x = r.modelExec()
 	}
-	u.begin(params)
-	return u
-}
-
-// updaterOf returns an updater that knows what to change and how.
-func updaterOf(m *compute.Model, recipe Recipe) *updater {
-	u := &updater{recipe: recipe, model: m}
-	at := 0
-	for _, t := range m.Layout().Tensors() {
-		u.observes = u.observes || t.Statistic
-		if t.Fixed {
-			u.learnt, at = append(u.learnt, [2]int{at, t.Offset}), t.Offset+t.Len
-		}
-	}
-	u.learnt = append(u.learnt, [2]int{at, m.Layout().Len()})
-	return u
-}
-
-// begin makes params the first ones.
-func (u *updater) begin(params []float32) {
-	u.params, u.m, u.v = u.alloc(len(params)), u.alloc(len(params)), u.alloc(len(params))
-	u.set(params, make([]float32, len(params)), make([]float32, len(params)))
-}
-
-// alloc returns memory where the parameters lie.
-func (u *updater) alloc(n int) []float32 {
-	if u.device == nil {
-		return make([]float32, n)
-	}
-	s := u.device.Alloc(n)
-	u.made = append(u.made, s)
-	return s
-}
-
-// set overwrites the parameters and the optimiser's state.
-func (u *updater) set(params, m, v []float32) {
-	if u.device == nil {
-		copy(u.params, params)
-		copy(u.m, m)
-		copy(u.v, v)
-		return
-	}
-	u.device.Upload(u.params, params)
-	u.device.Upload(u.m, m)
-	u.device.Upload(u.v, v)
-	u.settle()
-}
-
-// settle waits for the device, so that others may read what was written.
-func (u *updater) settle() {
-	u.stale = true
-	if err := u.device.Wait(); err != nil {
-		panic(err)
-	}
-}
-
-func (u *updater) restore(c *checkpoint.State) {
-	u.step = int(c.Step)
-	u.set(c.Params, c.M, c.V)
-}
-
-// Params implements actors.Updater.
-func (u *updater) Params() []float32 { return u.params }
-
-// inHost returns the parameters in the host's memory. They change with the next step.
-func (u *updater) inHost() ([]float32, error) {
-	if u.device == nil {
-		return u.params, nil
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	err := graph.Guard(func() error {
-		if u.stale {
-			u.device.Download(u.host, u.params)
-			u.stale = false
-		}
-		return nil
-	})
-	return u.host, err
-}
-
-// moments returns the optimiser's state in the host's memory. It changes with the next step.
-func (u *updater) moments() (m, v []float32, err error) {
-	if u.device == nil {
-		return u.m, u.v, nil
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	m, v = make([]float32, len(u.m)), make([]float32, len(u.v))
-	err = graph.Guard(func() error {
-		u.device.Download(m, u.m)
-		u.device.Download(v, u.v)
-		return nil
-	})
-	return m, v, err
-}
-
-// Copy implements actors.Resident.
-func (u *updater) Copy() ([]float32, error) {
-	params, err := u.inHost()
-	return slices.Clone(params), err
-}
-
-// NewGradient implements actors.Resident.
-func (u *updater) NewGradient(trainer int) []float32 {
-	if u.deviceOf != nil && u.deviceOf(trainer) > 0 {
-		return make([]float32, len(u.params))
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.alloc(len(u.params))
-}
-
-// bring has parts that other devices made, which are in the host's memory, lie in this device's.
-func (u *updater) bring(parts [][]float32) {
-	for i, g := range parts {
-		if u.device == nil || u.device.Holds(g) {
-			continue
-		}
-		if u.brought == nil {
-			u.brought = map[int][]float32{}
-		}
-		if u.brought[i] == nil {
-			u.brought[i] = u.alloc(len(g))
-		}
-		u.device.Upload(u.brought[i], g)
-		parts[i] = u.brought[i]
-	}
-}
-
-// Observe implements actors.Observer.
-func (u *updater) Observe(grad []float32) {
-	if u.device == nil || u.device.Holds(grad) {
-		u.model.Observe(u.params, grad, u.x)
-		return
-	}
-	if !u.observes {
-		return
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	parts := [][]float32{grad}
-	u.bring(parts)
-	u.model.Observe(u.params, parts[0], u.x)
-	u.device.Download(grad, parts[0])
-}
-
-// TakeStatistics implements actors.Observer.
-func (u *updater) TakeStatistics(b []byte, grad []float32) []byte {
-	return u.model.TakeStatistics(b, grad)
-}
-
-// ObserveStatistics implements actors.Observer.
-func (u *updater) ObserveStatistics(b []byte) error { return u.model.ObserveStatistics(u.params, b) }
-
-// Apply implements actors.Updater.
-func (u *updater) Apply(parts [][]float32, weight float64) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.bring(parts)
-	grad := compute.Mean(parts, weight, u.x)
-	p := &u.recipe
-	if p.ClipNorm > 0 {
-		compute.ClipNorm(grad, p.ClipNorm, u.x)
-	}
-	for _, l := range u.learnt {
-		params, grad, m, v := u.params[l[0]:l[1]], grad[l[0]:l[1]], u.m[l[0]:l[1]], u.v[l[0]:l[1]]
-		switch p.Optimizer {
-		case "sgd":
-			s := compute.SGDState{Step: u.step, Velocity: m}
-			compute.SGD{LR: u.rate, Momentum: p.Momentum, WeightDecay: p.WeightDecay}.Step(params, grad, &s, u.x)
-		case "adam", "adamw":
-			a := compute.DefaultAdam(u.rate)
-			a.WeightDecay, a.Decoupled = p.WeightDecay, p.Optimizer == "adamw"
-			a.Step(params, grad, &compute.AdamState{Step: u.step, M: m, V: v}, u.x)
-		default:
-			panic(fmt.Sprintf("runtime: optimizer %q was not validated", p.Optimizer))
-		}
-	}
-	u.step++
-	if u.device != nil {
-		u.settle()
-	}
-}
-
-// setRate chooses the learning rate of an epoch; scale is the plateau's.
-func (u *updater) setRate(epoch int, scale float64) {
-	p := &u.recipe
-	switch p.Schedule {
-	case "step":
-		u.rate = compute.StepDecay{Every: p.Every, Factor: p.Factor}.Rate(p.LR, epoch)
-	case "cosine":
-		u.rate = compute.Cosine{Epochs: p.Horizon, Warmup: p.Warmup}.Rate(p.LR, epoch)
-	case "plateau":
-		u.rate = p.LR * scale
-	default:
-		u.rate = p.LR
-	}
+	return &updater{Updater: update.New(r.model, r.identity.Recipe, x, params, r.deviceOf), x: x}
 }

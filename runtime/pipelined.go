@@ -142,7 +142,7 @@ func (s *pipelined) Leave(ctx context.Context, why error) error {
 		s.applied(a)
 	}
 	r := s.r
-	params, unread := s.updater.inHost()
+	params, unread := s.updater.InHost()
 	r.mu.Lock()
 	if r.training, r.over = nil, nil; unread == nil {
 		r.params = params

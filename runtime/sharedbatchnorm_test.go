@@ -98,7 +98,7 @@ func trainShared(ctx context.Context, r *Runtime, s seat) ([]float32, error) {
 	}
 	for step := int64(0); err == nil && step < int64(work.Epochs)*work.Steps(); step++ {
 		if step%work.Steps() == 0 {
-			u.setRate(int(step/work.Steps()), 1)
+			u.SetRate(int(step/work.Steps()), 1)
 			p.Proceed(step)
 		}
 		_, err = p.Next(ctx)
@@ -107,5 +107,5 @@ func trainShared(ctx context.Context, r *Runtime, s seat) ([]float32, error) {
 	if err == nil {
 		err = mem.close()
 	}
-	return u.params, err
+	return u.Params(), err
 }

@@ -298,7 +298,7 @@ func (t *trainCall) run(ctx context.Context) (err error) {
 
 // hold has the runtime keep what training ends with: the last parameters, or the best.
 func (t *trainCall) hold() error {
-	params, err := t.updater.inHost()
+	params, err := t.updater.InHost()
 	if err != nil {
 		return err
 	}
@@ -380,7 +380,7 @@ func (t *trainCall) open(ctx context.Context) (message string, resumed bool, err
 	}
 	t.state, t.state.Identity = *c, id
 	t.unaudited, t.state.Unaudited = c.Unaudited, false
-	t.updater.restore(c)
+	t.updater.Restore(c)
 	message = fmt.Sprintf("resumed after %d batches, at the end of epoch %d", c.Step, c.Step/t.steps)
 	if c.Step%t.steps > 0 {
 		message = fmt.Sprintf("resumed after %d batches, in epoch %d", c.Step, c.Step/t.steps+1)

@@ -45,7 +45,7 @@ func (r *Runtime) tryBatches(ctx context.Context, u *updater, n int, tell func(b
 	order := sampling.Order(seeds, r.cfg.Training.Seed, 0)
 	size := r.sampler.Spec().BatchSize(r.cfg.Sampling.BatchSize, len(seeds))
 	w := &worker{engine: r.engine(u, 0), ds: r.sampler.Dataset()}
-	grad := make([]float32, len(u.params))
+	grad := make([]float32, len(u.Params()))
 	draw, b := r.newTrial(ctx), new(sampling.Batch)
 	runtime.LockOSThread() // whose processor time is measured
 	defer runtime.UnlockOSThread()
@@ -80,7 +80,7 @@ func (r *Runtime) tryBatches(ctx context.Context, u *updater, n int, tell func(b
 			return fmt.Errorf("runtime: %w", err)
 		}
 		took.Compute -= clock.ThreadCPU()
-		if _, err := w.Gradient(grad, u.params, b, actors.Rows{Slots: slots, X: x}, b.ID.Key(r.cfg.Training.Seed)); err != nil {
+		if _, err := w.Gradient(grad, u.Params(), b, actors.Rows{Slots: slots, X: x}, b.ID.Key(r.cfg.Training.Seed)); err != nil {
 			return fmt.Errorf("runtime: %v: %w", b.ID, err)
 		}
 		took.Compute += clock.ThreadCPU()

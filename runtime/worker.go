@@ -65,7 +65,7 @@ func (w *worker) Gradient(grad, params []float32, b *sampling.Batch, rows actors
 	defer w.computing.Unlock()
 	if w.away != nil {
 		var err error
-		if params, err = w.away.inHost(); err != nil {
+		if params, err = w.away.InHost(); err != nil {
 			return messages.Stats{}, err
 		}
 	}
