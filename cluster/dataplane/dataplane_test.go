@@ -158,8 +158,8 @@ func drop(p *Plane, node string) {
 // Asks fail at once when the peer closes, is dropped, or is given up.
 func TestPeerGoes(t *testing.T) {
 	for name, how := range map[string]func(p []*Plane, cancel func()){
-		"closed": func(p []*Plane, _ func()) { p[1].Close() },
-		"closes": func(p []*Plane, _ func()) { p[0].Close() },
+		"closed":  func(p []*Plane, _ func()) { p[1].Close() },
+		"closes":  func(p []*Plane, _ func()) { p[0].Close() },
 		"dropped": func(p []*Plane, _ func()) { drop(p[0], "b") },
 		"gave up": func(_ []*Plane, cancel func()) { cancel() },
 	} {

@@ -1,11 +1,10 @@
 package trainers
 
 import (
-	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
+
+	"github.com/gnnactor/gnnactor/training/checkpoint"
 )
 
 // sameRun reports members of another run than the group's, which is that of most of them,
@@ -37,26 +36,13 @@ func sameRun(all []hello, mine string, nodes []string) error {
 	return nil
 }
 
-// differences names what two identities, which are JSON objects, have not in common.
+// differences names what two identities have not in common.
 func differences(theirs, mine, node string) string {
-	var a, b map[string]json.RawMessage
-	if json.Unmarshal([]byte(theirs), &a) != nil || json.Unmarshal([]byte(mine), &b) != nil {
+	diff, ok := checkpoint.Different(theirs, mine, func(name, x, y string) string {
+		return fmt.Sprintf("%s is %.200s at node %s, and %.200s here", name, x, node, y)
+	})
+	if !ok {
 		return fmt.Sprintf("node %s has another configuration, data or version of gnnactor", node)
-	}
-	value := func(v json.RawMessage) string {
-		if v == nil {
-			return "none"
-		}
-		return fmt.Sprintf("%.200s", v)
-	}
-	names := slices.Collect(maps.Keys(a))
-	names = slices.AppendSeq(names, maps.Keys(b))
-	slices.Sort(names)
-	var diff []string
-	for _, name := range slices.Compact(names) {
-		if x, y := value(a[name]), value(b[name]); x != y {
-			diff = append(diff, fmt.Sprintf("%s is %s at node %s, and %s here", strings.ReplaceAll(name, "_", "-"), x, node, y))
-		}
 	}
 	return strings.Join(diff, ", ")
 }

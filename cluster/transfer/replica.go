@@ -309,7 +309,7 @@ func (s *ReplicaServer) list(_ context.Context, r *dataplane.Request) (dataplane
 	if err != nil {
 		return dataplane.Reply{}, err
 	}
-	return dataplane.Reply{Data: [][]byte{encodeList(all[:min(len(all), maxListed)])}}, nil
+	return dataplane.Reply{Data: [][]byte{encodeReplicas(all[:min(len(all), maxListed)]...)}}, nil
 }
 
 // get finds a part of a replica.

@@ -206,13 +206,13 @@ func TestRuns(t *testing.T) {
 // Whatever a peer sends neither ends the process nor leaves the directory.
 func FuzzWire(f *testing.F) {
 	c := Replica{Run: RunID{1}, Step: 3, Size: 5, SHA256: [32]byte{2}}
-	f.Add(c.append(nil))
-	f.Add(encodeList([]Replica{c, c}))
+	f.Add(encodeReplicas(c))
+	f.Add(encodeReplicas(c, c))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if c, err := decodeReplica(b); err == nil && (c.Step < 0 || c.Size < 1 || !bytes.Equal(c.append(nil), b)) {
+		if c, err := decodeReplica(b); err == nil && (c.Step < 0 || c.Size < 1 || !bytes.Equal(encodeReplicas(c), b)) {
 			t.Errorf("%x is %+v", b, c)
 		}
-		if all, err := decodeList(RunID{1}, b); err == nil && !bytes.Equal(encodeList(all), b) {
+		if all, err := decodeReplicas(b); err == nil && !bytes.Equal(encodeReplicas(all...), b) {
 			t.Error("a list is not what it was")
 		}
 		if c, ok := named(string(b)); ok && (c.name() != string(b) || strings.ContainsAny(string(b), "/\\")) {

@@ -29,23 +29,27 @@ func DescribeReplica(run RunID, step int64, r io.Reader) (Replica, error) {
 // SendReplica puts a replica on a node's disk, from where an earlier one of it stopped.
 // It returns when the node has all of it on its disk.
 func SendReplica(ctx context.Context, p *dataplane.Plane, node string, c Replica, r io.ReaderAt) error {
-	return Put(ctx, p, node, dataplane.MethodPutReplica, c.append(nil), c.Size, r)
+	return Put(ctx, p, node, dataplane.MethodPutReplica, encodeReplicas(c), c.Size, r)
 }
 
 // ListReplicas returns the replicas of a run that a node has, the furthest first.
 func ListReplicas(ctx context.Context, p *dataplane.Plane, node string, run RunID) ([]Replica, error) {
-	b, err := p.Ask(ctx, dataplane.Call{Node: node, Method: dataplane.MethodListReplicas, Body: [][]byte{run[:]}, Max: maxListed * listedBytes})
+	b, err := p.Ask(ctx, dataplane.Call{Node: node, Method: dataplane.MethodListReplicas, Body: [][]byte{run[:]}, Max: maxListed * replicaBytes})
 	if err != nil {
 		return nil, err
 	}
-	return decodeList(run, b)
+	all, err := decodeReplicas(b)
+	if err == nil && len(all) > 0 && all[0].Run != run {
+		err = fmt.Errorf("transfer: replicas of another run than was asked for")
+	}
+	return all, err
 }
 
 // FetchReplica makes path a replica that a node has: whole and compared, or not at all.
 func FetchReplica(ctx context.Context, p *dataplane.Plane, node string, c Replica, path string) error {
 	from := Source{Plane: p, Method: dataplane.MethodGetReplica, Nodes: []string{node}}
 	return save(c, path, func(w io.Writer) error {
-		return from.All(ctx, c.append(nil), c.Size, ChunkBytes, func(_ int64, b []byte) error {
+		return from.All(ctx, encodeReplicas(c), c.Size, ChunkBytes, func(_ int64, b []byte) error {
 			_, err := w.Write(b)
 			return err
 		})

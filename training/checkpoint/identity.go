@@ -54,15 +54,26 @@ func (id Identity) Sampling() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// differences adds to diff how two values of the identity differ, by their names: was and is are what JSON makes of them, objects key by key.
-func differences(diff []string, name string, was, is any) []string {
-	x, all := was.(map[string]any)
-	y, both := is.(map[string]any)
+// Different says what two identities, as JSON, have not in common: say is given what a setting is called, and its values in
+// words. ok is false where one of them is not JSON.
+func Different(a, b string, say func(name, a, b string) string) (diff []string, ok bool) {
+	x, ok := fields([]byte(a))
+	y, also := fields([]byte(b))
+	if !ok || !also {
+		return nil, false
+	}
+	return differences(nil, "", x, y, say), true
+}
+
+// differences adds what two values of identities, as JSON makes them, have not in common, objects key by key.
+func differences(diff []string, name string, a, b any, say func(name, a, b string) string) []string {
+	x, all := a.(map[string]any)
+	y, both := b.(map[string]any)
 	if !all || !both {
-		if reflect.DeepEqual(was, is) {
+		if reflect.DeepEqual(a, b) {
 			return diff
 		}
-		return append(diff, fmt.Sprintf("%s was %s and is %s", strings.ReplaceAll(name, "_", "-"), inWords(was), inWords(is)))
+		return append(diff, say(strings.ReplaceAll(name, "_", "-"), inWords(a), inWords(b)))
 	}
 	if name != "" {
 		name += "."
@@ -70,7 +81,7 @@ func differences(diff []string, name string, was, is any) []string {
 	keys := maps.Clone(x)
 	maps.Copy(keys, y)
 	for _, k := range slices.Sorted(maps.Keys(keys)) {
-		diff = differences(diff, name+k, x[k], y[k])
+		diff = differences(diff, name+k, x[k], y[k], say)
 	}
 	return diff
 }
@@ -88,35 +99,38 @@ func inWords(v any) string {
 	}
 }
 
-// fields returns what JSON makes of an identity. Numbers stay as they are written.
-func (id Identity) fields() map[string]any {
-	b, _ := json.Marshal(id) // plain data always encodes
+// fields returns the values of an identity's JSON. Numbers stay as they are written.
+func fields(b []byte) (m map[string]any, ok bool) {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
-	var m map[string]any
-	_ = d.Decode(&m) // what was encoded just now
-	return m
+	return m, d.Decode(&m) == nil
+}
+
+// until says what of an identity has changed to another.
+func (id Identity) until(now Identity) []string {
+	was, _ := json.Marshal(id) // plain data always encodes
+	is, _ := json.Marshal(now)
+	diff, _ := Different(string(was), string(is), func(name, a, b string) string { return fmt.Sprintf("%s was %s and is %s", name, a, b) })
+	return diff
 }
 
 // Same reports how the checkpoint's identity differs from the run's.
 func (id Identity) Same(saved Identity, otherKernels bool) error {
-	was, is := saved.fields(), id.fields()
+	own := id
 	if otherKernels {
-		delete(was, "kernels")
-		delete(is, "kernels")
+		saved.Kernels, own.Kernels = "", ""
 	}
-	diff := differences(nil, "", was, is)
+	diff := saved.until(own)
 	if diff == nil {
 		return nil
 	}
 	hint := "start with the same settings, or in an empty directory"
-	if len(diff) == 1 && id.Kernels != saved.Kernels {
+	if len(diff) == 1 && own.Kernels != saved.Kernels {
 		hint = "allow-other-kernels resumes all the same, with other bits"
 	}
-	if len(diff) > 2 || len(diff) == 2 && id.Kernels == saved.Kernels { // of other settings there is another start, which explains nothing
-		delete(was, "start")
-		delete(is, "start")
-		diff = differences(nil, "", was, is)
+	if len(diff) > 2 || len(diff) == 2 && own.Kernels == saved.Kernels { // of other settings there is another start, which explains nothing
+		saved.Start, own.Start = "", ""
+		diff = saved.until(own)
 	}
 	return fmt.Errorf("%w: %s; %s", ErrIdentity, strings.Join(diff, ", "), hint)
 }
