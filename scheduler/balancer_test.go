@@ -180,3 +180,18 @@ func TestBalancerNodeLeaves(t *testing.T) {
 	b.Move([]SamplerNode{node("a"), node("b")}, []SamplerPlace{{"p", "b"}, {"q", "a"}}) // it is made
 	asks([]SamplerNode{node("a"), node("c")}, SamplerPlace{"p", "c"})
 }
+
+// Looks are kept as long as they may be asked for; their mean is of what links take, too.
+func TestBalancerLooks(t *testing.T) {
+	b, look := new(Balancer), []SamplerNode{{Name: "a", Work: time.Millisecond, Cores: 1, Wire: 2 * time.Millisecond}}
+	for range 2 * manyLooks {
+		b.Move(look, []SamplerPlace{{"p", "a"}})
+	}
+	if len(b.looks) != manyLooks {
+		t.Errorf("%d looks are kept", len(b.looks))
+	}
+	faster := []SamplerNode{{Name: "a", Work: time.Millisecond, Cores: 1, Wire: 4 * time.Millisecond}}
+	if got := mean([][]SamplerNode{look, faster}); len(got) != 1 || got[0].Wire != 3*time.Millisecond {
+		t.Errorf("mean %+v", got)
+	}
+}

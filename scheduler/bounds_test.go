@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gnnactor/gnnactor/compute"
 )
 
 // Whatever is measured, a run stays within what its plan counted as the peak.
@@ -121,5 +123,13 @@ func TestRaisedCreditsAreReported(t *testing.T) {
 	}
 	if p := Build(sizes(), Request{Threads: 2, Samplers: 1, Credits: 20, Reorder: 8}); p.Credits != 20 || p.Raised != "" {
 		t.Errorf("%d credits: %q", p.Credits, p.Raised)
+	}
+}
+
+// A graph of one node has all entries in its row.
+func TestChunkRowOfOneNode(t *testing.T) {
+	s := Sizes{Nodes: 1, Edges: 100, Inference: []compute.InferenceSize{{Row: 7, Entry: 3}}}
+	if got := s.chunkRow(); got != 307 {
+		t.Errorf("%d bytes", got)
 	}
 }

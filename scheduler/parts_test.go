@@ -80,6 +80,26 @@ func TestPartsCosts(t *testing.T) {
 	}
 }
 
+// Where no bandwidth is known an exchange takes what processors do for it; a piece without nodes takes nothing; two nodes already sum gradients.
+func TestPartsAtTheirLeast(t *testing.T) {
+	s := fourParts()
+	s.Bandwidth, s.Nodes, s.Parts[3] = 0, 2, Part{Reads: make([]int64, 4)}
+	p, err := s.Plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := &p.Nodes[1]; n.Activations != 1000+100*100+50*90+8*1000 || n.Parameters != 4*1000*5 {
+		t.Errorf("the node of an empty piece: %+v", *n)
+	}
+	last := p.Phases[len(p.Phases)-1]
+	if want := int64(2 * 2 * 4 * 1000 / 2); last.Bytes != want || last.Name != "gradients of parameters, and sums over nodes" {
+		t.Errorf("%+v, want %d bytes of gradients", last, want)
+	}
+	if rows := p.Phases[1]; rows.Name != "rows of layer 0" || rows.Time != 5760 { // 60 rows of 16 values go each way
+		t.Errorf("%+v", rows)
+	}
+}
+
 // What does not fit is refused with what is needed and what there is, and the fewest nodes that do.
 func TestPartsRefuses(t *testing.T) {
 	s := fourParts()

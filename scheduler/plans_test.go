@@ -42,6 +42,12 @@ func exact(p *Plan) string {
 		fmt.Fprintf(&b, "  %9d %s%s\n", m.Bytes, m.What, counts)
 	}
 	fmt.Fprintf(&b, "  %9d\n", p.PeakBytes)
+	for _, m := range p.DeviceMemory {
+		fmt.Fprintf(&b, "  %9d on the device: %s\n", m.Bytes, m.What)
+	}
+	if p.DeviceBytes > 0 {
+		fmt.Fprintf(&b, "  %9d of %d, %d pinned, %d of it the table\n", p.DevicePeak, p.DeviceBytes, p.Pinned, p.Registered)
+	}
 	return b.String()
 }
 
@@ -117,6 +123,22 @@ func TestPlansToTheByte(t *testing.T) {
 			s.MostEntries = func(rows int64) int64 { return 8 * rows }
 			s.Inference = []compute.InferenceSize{{Whole: 400 << 20, Sent: []int64{100 << 20}, Out: 200 << 20}, {Whole: 500 << 20, Out: 200 << 20}}
 		}},
+		{"as batches were sampled", func(s *Sizes, r *Request) {
+			s.Sampled = []compute.BlockSize{{Dst: 20, Src: 35, Entries: 60}, {Dst: 8, Src: 20, Entries: 30}}
+		}},
+		{"a gradient that was measured", func(s *Sizes, r *Request) { s.Gradient = 7777 }},
+		{"rows copied together that take what inference does", func(s *Sizes, r *Request) {
+			s.MostEntries = func(rows int64) int64 { return 8 * rows }
+			s.Inference, r.Gather = []compute.InferenceSize{{Whole: 20 * 200}}, "copied"
+		}},
+		{"on a device", func(s *Sizes, r *Request) { s.Device, s.DeviceRows, s.Gradient = 1<<30, true, 7777 }},
+		{"on a device that samples", func(s *Sizes, r *Request) {
+			s.Device, s.SampledByDevice, s.SampledGraph, s.SampledEntry, s.Resident = 1<<30, true, 9999, 12, true
+		}},
+		{"on a device, from a file", func(s *Sizes, r *Request) { s.Device, s.DeviceRows, s.FeaturesMap, r.Match = 1<<30, true, true, "on" }},
+		{"on a device, a byte of a file", func(s *Sizes, r *Request) {
+			s.Device, s.DeviceRows, s.FeaturesMap, s.Registrable, s.Pinned, r.Match = 1<<30, true, true, 1, 1<<30, "on"
+		}},
 		{"very wide rows", func(s *Sizes, r *Request) { s.InDim, s.Nodes = 1e4, 1e5 }},
 	} {
 		s, r := small(), Request{Threads: 4}
@@ -131,6 +153,16 @@ func TestPlansToTheByte(t *testing.T) {
 		fmt.Fprintf(&got, "== from disk in %d bytes: %d\n%s\n\n", room, p.PeakBytes, numbers)
 	}
 	fmt.Fprintf(&got, "== as it is printed\n%s", Fit(disk, Request{Threads: 4}, Limit{1 << 20, "a test"}))
+	there := small()
+	there.Device = 1 << 30
+	fmt.Fprintf(&got, "== as it is printed, on a device\n%s", Build(there, Request{Threads: 4}))
+	parts := fourParts()
+	parts.Nodes, parts.Cores = 2, 3.7
+	p, err := parts.Plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(&got, "== as it is printed, of pieces\n%s", p)
 	path := filepath.Join("testdata", "plans.txt")
 	want, err := os.ReadFile(path)
 	if err != nil {
