@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/gnnactor/gnnactor/compute/cpu"
@@ -46,10 +47,11 @@ func TestCoraOnDevice(t *testing.T) {
 	if _, err := os.Stat(data); err != nil {
 		t.Skip("Cora is not beside this repository")
 	}
+	fakecuda.Use(t)
 	const epochs = 20
 	for _, model := range []string{"gcn", "sage", "gat"} {
 		t.Run(model, func(t *testing.T) {
-			fakecuda.Use(t)
+			t.Parallel()
 			c := DefaultConfig()
 			c.Data.Path, c.Model.Name, c.Model.Hidden, c.Training.Epochs, c.Training.EvalEvery = data, model, 16, epochs, 0
 			c.Sampling.Fanouts, c.Sampling.BatchSize, c.Training.Seed = []int{5, 5}, 140, 7
@@ -125,9 +127,10 @@ func TestDeviceRuns(t *testing.T) {
 
 // Every model is learnt on a device as on the processor, but for rounding.
 func TestDeviceTrainsAllModels(t *testing.T) {
+	fakecuda.Use(t)
 	for _, model := range Models() {
 		t.Run(model, func(t *testing.T) {
-			fakecuda.Use(t)
+			t.Parallel()
 			c := shortOnDevice()
 			c.Model.Name, c.Training.Epochs = model, 2
 			c.Sampling.Fanouts = slices.Repeat([]int{4}, c.Blocks())
@@ -149,6 +152,7 @@ func TestDeviceTrainsAllModels(t *testing.T) {
 
 // With --sync ssp, links, and GNS with its slab a device trains, too.
 func TestDeviceTrainsAll(t *testing.T) {
+	fakecuda.Use(t)
 	for name, set := range map[string]func(c *Config){
 		"ssp": func(c *Config) { c.Training.Sync, c.Execution.Threads = SSP(2), 2 },
 		"links": func(c *Config) {
@@ -158,7 +162,7 @@ func TestDeviceTrainsAll(t *testing.T) {
 		"micro": func(c *Config) { c.Sampling.MicroBatches, c.Execution.Trainers = 2, 2 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			fakecuda.Use(t)
+			t.Parallel()
 			c := DefaultConfig()
 			c.Data.Dataset, c.Training.Epochs, c.Training.EvalEvery, c.Sampling.BatchSize, c.Execution.Device = small(), 1, 0, 64, "cuda"
 			c.Model.Hidden, c.Sampling.Fanouts = 16, []int{4, 4}
@@ -228,13 +232,13 @@ func TestTwoDevices(t *testing.T) {
 	if fakecuda.Real() {
 		t.Skip("of the emulated driver there are two")
 	}
+	fakecuda.Use(t).Set("devices", 2)
 	for name, set := range map[string]func(c *Config){
 		"sage":       func(*Config) {},
 		"batch norm": func(c *Config) { c.Model.Norm, c.Training.ClipNorm, c.Sampling.MicroBatches = "batch", 0.5, 3 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := fakecuda.Use(t)
-			d.Set("devices", 2)
+			t.Parallel()
 			var sums []string
 			for _, devices := range []string{"cuda:0", "cuda:0,cuda:1"} {
 				c := DefaultConfig()
@@ -259,8 +263,6 @@ func TestTwoDevices(t *testing.T) {
 			}
 		})
 	}
-	d := fakecuda.Use(t)
-	d.Set("devices", 2)
 	for names, want := range map[string]string{"cuda:0,cuda:2": "no device cuda:2", "cuda:1,cuda:1": "twice", "cuda,cuda:0": "twice", "cuda:0,cpu": "each must be"} {
 		c := DefaultConfig()
 		c.Execution.Device = names
@@ -288,29 +290,31 @@ func TestDeviceLosses(t *testing.T) {
 		"numbers, l1":               func(c *Config) { c.Data.Dataset, c.Training.Loss = priced(), "l1" },
 		"numbers, huber":            func(c *Config) { c.Data.Dataset, c.Training.Loss = priced(), "huber" },
 	}
-	seen := map[float64]string{}
+	var seen sync.Map // by the second epoch's loss
 	for name, set := range all {
-		var runs [2][]float64
-		for i, device := range []string{"cpu", "cuda"} {
-			c := config()
-			c.Training.Epochs, c.Training.EvalEvery, c.Sampling.BatchSize, c.Execution.Device = 2, 1, 150, device
-			set(&c)
-			r := started(t, c)
-			runs[i] = lossesOf(t, r)
-			stopped(t, r)
-		}
-		if len(runs[1]) != 2 {
-			t.Fatalf("%s: losses %v", name, runs)
-		}
-		for e, want := range runs[0] {
-			if got := runs[1][e]; !(math.Abs(got-want) <= 1e-4*want) {
-				t.Errorf("%s: epoch %d: loss %v on the device, %v on the processor", name, e, got, want)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var runs [2][]float64
+			for i, device := range []string{"cpu", "cuda"} {
+				c := config()
+				c.Training.Epochs, c.Training.EvalEvery, c.Sampling.BatchSize, c.Execution.Device = 2, 1, 150, device
+				set(&c)
+				r := started(t, c)
+				runs[i] = lossesOf(t, r)
+				stopped(t, r)
 			}
-		}
-		if other := seen[runs[0][1]]; other != "" {
-			t.Errorf("%s and %s are the same", name, other)
-		}
-		seen[runs[0][1]] = name
+			if len(runs[1]) != 2 {
+				t.Fatalf("losses %v", runs)
+			}
+			for e, want := range runs[0] {
+				if got := runs[1][e]; !(math.Abs(got-want) <= 1e-4*want) {
+					t.Errorf("epoch %d: loss %v on the device, %v on the processor", e, got, want)
+				}
+			}
+			if other, ok := seen.LoadOrStore(runs[0][1], name); ok {
+				t.Errorf("it is the same as %v", other)
+			}
+		})
 	}
 }
 

@@ -1,0 +1,180 @@
+package actors
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/gnnactor/gnnactor/clock"
+	"github.com/gnnactor/gnnactor/graph"
+	"github.com/gnnactor/gnnactor/graph/features"
+	"github.com/gnnactor/gnnactor/messages"
+	"github.com/gnnactor/gnnactor/pool"
+	"github.com/gnnactor/gnnactor/sampling"
+	"github.com/gnnactor/gnnactor/sampling/overlap"
+)
+
+// byHand is what a stage needs whose messages a test gives it one by one: what the stage is sent by its jobs comes out of inbox.
+func byHand(t *testing.T) (p *post, self *actor.PID, inbox chan any) {
+	system, workers := quiet(), pool.New(1)
+	t.Cleanup(func() { system.Shutdown(); workers.Close() })
+	inbox = make(chan any, 16)
+	self = system.Root.Spawn(actor.PropsFromFunc(func(c actor.Context) {
+		switch m := c.Message().(type) {
+		case *done, *messages.Credit, *messages.Sampled:
+			inbox <- m
+		}
+	}))
+	p = &post{root: system.Root, pool: workers, clock: new(clock.Recorder)}
+	ctx, cancel := context.WithCancel(t.Context())
+	p.context = ctx
+	t.Cleanup(func() { cancel(); p.waiting.Wait() })
+	return p, self, inbox
+}
+
+// reads keeps which rows were read.
+type reads struct {
+	features.Store
+	ids [][]uint32
+}
+
+func (r *reads) Read(ctx context.Context, q features.Request, then func(error)) {
+	r.ids = append(r.ids, slices.Clone(q.IDs))
+	r.Store.Read(ctx, q, then)
+}
+
+// The cache does one thing at a time; it reads all rows of a generation, draws none twice, and begins the one that serves
+// at once when it was left behind, whatever it waited for.
+func TestCacheByHand(t *testing.T) {
+	p, self, inbox := byHand(t)
+	store := &reads{Store: features.InMemory(featureTable())}
+	slab, err := features.NewSlab(store.Layout(), features.SlabOptions{Slots: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slab.Close()
+	generation := func(g int) []uint32 { u := uint32(5 * g); return []uint32{u, u + 1, u + 2, u + 3, u + 4} }
+	drawn, advanced := map[int]int{}, map[int]int{}
+	s := &cache{post: p, work: Work{Nodes: make([]uint32, nodes), BatchSize: batchSize, Micro: 1, Epochs: 9}, mem: &Loading{Store: store, Slab: slab, Cache: &Generations{
+		Period: 1, Pieces: 2, Advance: func(g int) bool { advanced[g]++; return advanced[g] == 2 },
+		Nodes: func(_ context.Context, g int) ([]uint32, error) { drawn[g]++; return generation(g), nil },
+	}}}
+	s.start(self)
+	// jobs gives the stage a message and lets it do that many jobs.
+	jobs := func(m any, n int) {
+		t.Helper()
+		s.receive(m)
+		for i := range n {
+			if s.idle() {
+				t.Fatalf("after %T it is idle after %d jobs of %d", m, i, n)
+			}
+			d := (<-inbox).(*done)
+			if d.err != nil {
+				t.Fatal(d.err)
+			}
+			s.receive(d)
+		}
+		if !s.idle() {
+			t.Fatalf("after %T it does more than %d jobs: next %d", m, n, s.next)
+		}
+	}
+	jobs(&messages.Begun{}, 3) // drawn, read, published
+	others, err := slab.Match([]uint32{100, 101, 102, 103, 104})
+	if err != nil {
+		t.Fatal(err)
+	}
+	jobs(&messages.Released{Step: 8}, 2) // the next: both pieces, as no step is left for another, and its nodes, which there is no room for
+	if s.pin != nil || s.next != 1 || !s.drawn {
+		t.Errorf("%d is next, drawn %t, with a slot for each row: %t", s.next, s.drawn, s.pin != nil)
+	}
+	slab.Release(others)
+	jobs(&messages.Released{Step: 9}, 3) // now there is: read and published
+	jobs(&messages.Begun{Epoch: 1}, 1)   // the first one is over
+	if _, err = slab.Match([]uint32{100, 101, 102, 103, 104}); err != nil {
+		t.Fatal(err)
+	}
+	jobs(&messages.Released{Step: 19}, 2) // again there is no room
+	if s.next != 2 || !s.waiting {
+		t.Errorf("%d is next, waiting %t", s.next, s.waiting)
+	}
+	jobs(&messages.Begun{Epoch: 4}, 4) // it is left behind: the second one is over; drawn, read and published
+	for g, want := range map[int]int{0: 1, 1: 1, 2: 1, 3: 0, 4: 1} {
+		if drawn[g] != want || (advanced[g] == 2) != (g == 1 || g == 2) || advanced[g] > 2 {
+			t.Errorf("generation %d is drawn %d times, by %d pieces", g, drawn[g], advanced[g])
+		}
+	}
+	if want := [][]uint32{generation(0), generation(1), generation(4)}; !slices.EqualFunc(store.ids, want, slices.Equal[[]uint32]) {
+		t.Errorf("read are %v, want %v", store.ids, want)
+	}
+}
+
+// away draws nothing until it ends.
+type away struct{ Elsewhere }
+
+func (away) Here(int) bool { return false }
+func (away) Draw(ctx context.Context, _ int, _ *messages.Seeds, _ *sampling.Batch) (string, error) {
+	<-ctx.Done()
+	return "", ctx.Err()
+}
+
+// sourceAlone is a directory of which a test needs the source.
+type sourceAlone struct {
+	Directory
+	pid *actor.PID
+}
+
+func (d sourceAlone) Source() *actor.PID   { return d.pid }
+func (d sourceAlone) Progress() *actor.PID { return d.pid }
+
+// A sampler on another node asks for a second micro-batch while one is drawn there, and for no third, however much credit it has.
+func TestTwoAreDrawnElsewhere(t *testing.T) {
+	p, self, inbox := byHand(t)
+	p.dir = sourceAlone{pid: self}
+	s := &sampler{post: p, elsewhere: away{}, limit: 9, free: 9}
+	s.start(self)
+	s.ask()
+	for i := range 2 {
+		<-inbox
+		s.receive(&messages.Seeds{ID: sampling.ID{Batch: i}, Step: int64(i)})
+	}
+	if s.asked || s.busy != 2 {
+		t.Errorf("%d are drawn, asked for another: %t", s.busy, s.asked)
+	}
+}
+
+// What is left in an outbox is taken at once, in order.
+func TestOutboxRest(t *testing.T) {
+	o := newOutbox()
+	o.put(1)
+	o.put(2)
+	if got := o.rest(); !slices.Equal(got, []any{1, 2}) {
+		t.Errorf("%v", got)
+	}
+	if got := o.rest(); len(got) != 0 {
+		t.Errorf("then %v", got)
+	}
+}
+
+// wrongOrder names a batch of a window twice.
+type wrongOrder struct{ Orderer }
+
+func (o wrongOrder) Order(dst []int, batches [][]overlap.Part) ([]int, error) {
+	dst, err := o.Orderer.Order(dst, batches)
+	if len(dst) > 1 {
+		dst[1] = dst[0]
+	}
+	return dst, err
+}
+
+// An order that leaves a batch out ends the run.
+func TestNoPermutation(t *testing.T) {
+	j := plainMemoryJob()
+	j.window, j.credits = 3, 12
+	j.insert = func(c *Config, _ *graph.Features) { c.Order = wrongOrder{c.Order} }
+	if _, _, err := j.run(t, t.Context()); err == nil || !strings.Contains(err.Error(), "is no permutation of 3 batches") {
+		t.Errorf("%v", err)
+	}
+}
