@@ -120,19 +120,10 @@ func (away) Draw(ctx context.Context, _ int, _ *messages.Seeds, _ *sampling.Batc
 	return "", ctx.Err()
 }
 
-// sourceAlone is a directory of which a test needs the source.
-type sourceAlone struct {
-	Directory
-	pid *actor.PID
-}
-
-func (d sourceAlone) Source() *actor.PID   { return d.pid }
-func (d sourceAlone) Progress() *actor.PID { return d.pid }
-
 // A sampler on another node asks for a second micro-batch while one is drawn there, and for no third, however much credit it has.
 func TestTwoAreDrawnElsewhere(t *testing.T) {
 	p, self, inbox := byHand(t)
-	p.dir = sourceAlone{pid: self}
+	p.dir = &directory{source: self, progress: self}
 	s := &sampler{post: p, elsewhere: away{}, limit: 9, free: 9}
 	s.start(self)
 	s.ask()
