@@ -110,6 +110,25 @@ func TestBalanceOfSortedRMAT(t *testing.T) {
 	}
 }
 
+// What a piece holds of others' nodes, most where its own have many neighbours and few values, is counted in its bytes.
+func TestStreamCountsMirrors(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("a graph of 4 million edges")
+	}
+	ds, err := generate.RMAT(t.Context(), generate.RMATOptions{Scale: 17, Edges: 2_000_000, Classes: 4, FeatureDim: 16, Seed: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Create(t.Context(), filepath.Join(t.TempDir(), "set"), create(t, ds), Options{Method: streaming, Pieces: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b := s.Balance(); b.Bytes > 1.1 {
+		t.Errorf("the largest piece has %.3f of the mean bytes", b.Bytes)
+	}
+}
+
 // Of pieces with nodes beyond a multiple of Border the heaviest gets no others to the next, though it lacks the fewest.
 func TestRoundingSparesTheHeaviest(t *testing.T) {
 	part := make([]uint16, 8*Border)
@@ -129,22 +148,57 @@ func TestRoundingSparesTheHeaviest(t *testing.T) {
 	}
 }
 
-// Where nodes go does not depend on how many processors count their neighbours.
+// Where nodes go does not depend on how many processors count their neighbours, be pieces told apart by a byte or by two.
 func TestStreamOnAnyProcessors(t *testing.T) {
 	g := random(20*Border, 200_000, 6, false).Graph
-	place := func(processors int) []uint16 {
-		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
-		part, _, err := stream(interrupt.New(t.Context()), g, 5, 28, func(string, int64, int64) {})
-		if err != nil {
-			t.Fatal(err)
+	for _, pieces := range []int{5, 300} {
+		place := func(processors int) []uint16 {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
+			part, _, err := stream(interrupt.New(t.Context()), g, pieces, 28, func(string, int64, int64) {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return part
 		}
-		return part
+		want := place(1)
+		if most := int(slices.Max(want)); most != pieces-1 {
+			t.Errorf("the last of %d pieces with nodes is %d", pieces, most)
+		}
+		for _, processors := range []int{2, 3, 7} {
+			if !slices.Equal(place(processors), want) {
+				t.Errorf("%d processors place nodes elsewhere than one, in %d pieces", processors, pieces)
+			}
+		}
 	}
-	want := place(1)
-	for _, processors := range []int{2, 3, 7} {
-		if !slices.Equal(place(processors), want) {
-			t.Errorf("%d processors place nodes elsewhere than one", processors)
+}
+
+// The stream ends with the pass that moves next to no node: of two rings, each of which is a piece at once, that is the second or third.
+func TestStreamEndsWhenSettled(t *testing.T) {
+	t.Parallel()
+	const n = 8 * Border
+	g := &graph.Graph{Indptr: make([]int64, n+1)}
+	for v := range n {
+		half := v / (n / 2) * (n / 2)
+		for _, by := range []int{1, 2, 3, n/2 - 3, n/2 - 2, n/2 - 1} {
+			g.Indices = append(g.Indices, uint32(half+(v-half+by)%(n/2)))
 		}
+		g.Indptr[v+1] = int64(len(g.Indices))
+	}
+	passes := int64(0)
+	part, _, err := stream(interrupt.New(t.Context()), g, 2, 28, func(_ string, done, _ int64) { passes = done / n })
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut := 0
+	for v := range n {
+		for _, u := range g.InNeighbors(uint32(v)) {
+			if part[u] != part[v] {
+				cut++
+			}
+		}
+	}
+	if passes < 2 || passes >= streamPasses || cut > len(g.Indices)/10 {
+		t.Errorf("%d passes, and %d of %d edges cut", passes, cut, len(g.Indices))
 	}
 }
 
