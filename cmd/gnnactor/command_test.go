@@ -143,6 +143,7 @@ func TestUnhappy(t *testing.T) {
 		{"fan-outs at odds with layers", "train --layers 3 --fanouts 10,5", "", exitUsage, "fanouts: 2 given for 3 layers"},
 		{"layers 0", "train --layers 0", "", exitUsage, "layers: 0"},
 		{"two problems", "train --layers 0 --hidden 0", "", exitUsage, "hidden: 0"},
+		{"fan-outs of the whole graph", "train --sampler full --fanouts 5,5", "", exitUsage, "fanouts (--fanouts): the sampler full has none; --layers"},
 		{"momentum of adam", "train --momentum 0.5", "", exitUsage, "momentum (--momentum): adam has none of its own"},
 		{"a factor of nothing", "train --schedule-factor 0.5 --layers 0", "GNNACTOR_AUDIT=0.5", exitUsage, "schedule-factor (--schedule-factor): the constant schedule does not fall by steps; set schedule to step or plateau, or leave it out; audit (GNNACTOR_AUDIT): there is no other node"},
 		{"and what else is wrong", "train --schedule-epochs 5 --layers 0", "", exitUsage, "layers: 0"},

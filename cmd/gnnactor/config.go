@@ -140,6 +140,7 @@ func (c *configFlags) unreadSettings(cfg *runtime.Config) (unread []unreadSettin
 		{"momentum", cfg.Training.Optimizer == "sgd", cfg.Training.Optimizer + " has none of its own; set optimizer to sgd"},
 		{"schedule-epochs", falls, flat},
 		{"schedule-factor", falls, flat},
+		{"fanouts", cfg.UsesFanouts() || !slices.Contains(runtime.Samplers(), cfg.Sampling.Sampler), "the sampler " + cfg.Sampling.Sampler + " has none; --layers says how many layers there are"},
 		{"map", cfg.Model.Params != "", "it is of the names in --params, and there are none; name a file of them"},
 		{"audit", false, "there is no other node to sample again; give --cluster"},
 	} {

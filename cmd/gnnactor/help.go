@@ -7,7 +7,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/gnnactor/gnnactor/compute"
 	"github.com/gnnactor/gnnactor/graph/importer"
+	"github.com/gnnactor/gnnactor/graph/pieces"
 	"github.com/gnnactor/gnnactor/runtime"
 )
 
@@ -71,7 +73,7 @@ func flagUsages(flags *pflag.FlagSet) string {
 	}
 	var b strings.Builder
 	for _, i := range append(order, 1, len(sets)-1) {
-		if sets[i].HasFlags() {
+		if sets[i].HasAvailableFlags() {
 			b.WriteString(flagGroups[i].title + ":\n" + sets[i].FlagUsages() + "\n")
 		}
 	}
@@ -93,6 +95,8 @@ var flagValues = map[string][]string{
 	"link-decoder": {"dot", "mlp"}, "precision": {"float32", "bf16"}, "optimizer": {"adam", "adamw", "sgd"},
 	"schedule": {"constant", "step", "cosine", "plateau"}, "keep": {"best", "last"}, "device": {"cpu", "cuda", "auto"}, "blas": {"own", "cublas"},
 	"sample-on": {"cpu", "device"}, "match": {"on", "off"}, "gather": {"fused", "copied"},
+	"loss": {"cross-entropy", "focal", "mse", "l1", "huber"}, "feature-type": {"float32", "float16", "bfloat16", "int8", "int8:column"}, "features": {"ram", "mmap", "disk"},
+	"names": compute.NameStyles(), "method": pieces.Methods(), "output": {string(outputText), string(outputJSON)},
 	"reorder-method": {"exact", "sketch"}, "split": {"train", "valid", "test"},
 }
 

@@ -52,6 +52,9 @@ func TestHelpByTopic(t *testing.T) {
 			t.Errorf("there is no --%s", name)
 		}
 	}
+	if out, _ := mustInvoke(t, "plan", "--help"); strings.Contains(out, ":\n\n") {
+		t.Error("a topic of plan's has no flags")
+	}
 	if out, _ := mustInvoke(t, "export", "--help"); !strings.Contains(out, "\nFlags:\n") {
 		t.Error("few flags are by topic, too")
 	}
@@ -62,13 +65,14 @@ func TestCompletion(t *testing.T) {
 	for want, args := range map[string][]string{
 		"gatv2\n": {"train", "--model", "ga"}, "ladies\n": {"train", "--sampler", "la"}, ":16": {"train", "--data", ""},
 		"safetensors\n": {"eval", "--params", ""}, "plateau\n": {"train", "--schedule", ""}, "graphbolt\n": {"import", "--format", ""},
+		"huber\n": {"train", "--loss", ""}, "json\n": {"eval", "--output", ""}, "dgl\n": {"export", "m", "f", "--names", ""}, "louvain\n": {"partition", "--method", ""}, "int8:column\n": {"import", "--feature-type", ""},
 	} {
 		if out, _ := mustInvoke(t, append([]string{"__complete"}, args...)...); !strings.Contains(out, want) {
 			t.Errorf("%v completes to %q, want %q among it", args, out, want)
 		}
 	}
 	for name, values := range flagValues {
-		if name == "device" || name == "split" || name == "format" || name == "blas" || name == "sample-on" || name == "precision" { // what this machine has, or other commands
+		if slices.Contains([]string{"device", "split", "format", "blas", "sample-on", "precision", "names", "method", "output", "feature-type"}, name) { // what this machine has, or other commands
 			continue
 		}
 		for _, v := range values {

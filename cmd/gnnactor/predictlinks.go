@@ -78,7 +78,11 @@ func (a *app) predictLinks(ctx context.Context, rt *runtime.Runtime, f *predictF
 		if err != nil {
 			return err
 		}
-		return a.showFile(f.out, len(scores), 1)
+		if a.output != outputText {
+			return a.showFile(f.out, len(scores), 1)
+		}
+		_, err = fmt.Fprintf(a.stdout, "%s: scores of %s\n", f.out, countOf(len(scores), "pair"))
+		return err
 	case a.output == outputJSON:
 		list := make([]linkLine, len(scores))
 		return graph.Guard(func() error {

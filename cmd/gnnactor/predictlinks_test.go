@@ -59,7 +59,9 @@ func TestPredictLinks(t *testing.T) {
 		}
 	}
 	out := filepath.Join(dir, "l.csv")
-	mustInvoke(t, "predict", "--data", store, "--params", model, "--links", "pkg7", "--joined", "--out", out)
+	if said, _ := mustInvoke(t, "predict", "--data", store, "--params", model, "--links", "pkg7", "--joined", "--out", out); !strings.HasSuffix(said, "scores of 10 pairs\n") {
+		t.Errorf("it says %q", said)
+	}
 	if b, err := os.ReadFile(out); err != nil || !strings.HasPrefix(string(b), "src,dst,score,probability\npkg7,pkg") || strings.Count(string(b), "\n") != 11 {
 		t.Errorf("%s, %v", b, err)
 	}

@@ -362,7 +362,7 @@ type classes struct {
 }
 
 // errUnknownClass is what becomes of a label that a recipe does not have.
-var errUnknownClass = errors.New("a class that the recipe does not have")
+var errUnknownClass = errors.New("a class that the recipe does not have (--label none takes no labels)")
 
 func (c *classes) add(b []byte) error {
 	if missingValue(b) {
