@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/asynkron/protoactor-go/actor"
 
@@ -162,10 +163,12 @@ func (o wrongOrder) Order(dst []int, batches [][]overlap.Part) ([]int, error) {
 
 // An order that leaves a batch out ends the run.
 func TestNoPermutation(t *testing.T) {
-	j := plainMemoryJob()
-	j.window, j.credits = 3, 12
-	j.insert = func(c *Config, _ *graph.Features) { c.Order = wrongOrder{c.Order} }
-	if _, _, err := j.run(t, t.Context()); err == nil || !strings.Contains(err.Error(), "is no permutation of 3 batches") {
-		t.Errorf("%v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		j := plainMemoryJob()
+		j.window, j.credits = 3, 12
+		j.insert = func(c *Config, _ *graph.Features) { c.Order = wrongOrder{c.Order} }
+		if _, _, err := j.run(t, t.Context()); err == nil || !strings.Contains(err.Error(), "is no permutation of 3 batches") {
+			t.Errorf("%v", err)
+		}
+	})
 }

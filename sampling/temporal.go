@@ -158,7 +158,7 @@ func (s *temporal) pick(key rng.Key, v uint32, now int64, k int) []int64 {
 	g, t := s.p.g, s.p.times
 	s.fits = s.fits[:0]
 	for p := g.Indptr[v]; p < g.Indptr[v+1]; p++ {
-		at := int64(0)
+		var at int64
 		switch {
 		case t.Edge != nil:
 			at = t.Edge[p]
