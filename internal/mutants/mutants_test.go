@@ -262,6 +262,38 @@ func TestReasons(t *testing.T) {
 	}
 }
 
+// The list names mutants that are there: lines that change take their entries along, whenever anybody tries mutants again.
+func TestListIsOfThisTree(t *testing.T) {
+	reasons, err := parseReasons(equivalents)
+	if err != nil || len(reasons) == 0 {
+		t.Fatalf("%d entries, %v", len(reasons), err)
+	}
+	files := map[string][]string{}
+	for id := range reasons {
+		file := strings.Fields(id)[0]
+		if files[file] != nil {
+			continue
+		}
+		src, err := os.ReadFile(filepath.Join("..", "..", file))
+		if err != nil {
+			t.Errorf("equivalent.txt: %v", err)
+			continue
+		}
+		all, err := mutate(file, src)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range all {
+			files[file] = append(files[file], m.id)
+		}
+	}
+	for id := range reasons {
+		if !slices.Contains(files[strings.Fields(id)[0]], id) {
+			t.Errorf("equivalent.txt names a mutant that is not there: %s", id)
+		}
+	}
+}
+
 func TestListed(t *testing.T) {
 	for _, c := range []struct {
 		v      verdict
