@@ -233,10 +233,10 @@ func (f *fit) unused() string {
 
 // settle decides the kind; use is false when the column is not used.
 func (f *fit) settle(path string) (use bool, err error) {
+	if (f.Kind == "" || f.Kind == kindNumber) && f.seen && f.comma && f.commas && !f.number {
+		return false, dataerr.Bad("%s: the column %q has numbers with commas; if those are decimal commas, read them as such (the option DecimalComma, --decimal-comma), if they stand between thousands, take them out; if they are categories or words, say so (%[2]s:category, %[2]s:text)", path, clip(f.Column))
+	}
 	if !f.asked && (!f.number || !f.seen) {
-		if f.seen && f.comma && f.commas && !f.number {
-			return false, dataerr.Bad("%s: the column %q has numbers with commas; if those are decimal commas, read them as such (the option DecimalComma, --decimal-comma), if they stand between thousands, take them out", path, clip(f.Column))
-		}
 		return false, nil
 	}
 	if f.Kind == "" {

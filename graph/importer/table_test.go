@@ -216,6 +216,8 @@ func TestTablesOfNodesThatAreRefused(t *testing.T) {
 		"a split by no name":   {"id,split\na,x\nb,train\n", Options{}, "train, valid and test"},
 		"-1 and 1":             {"id,label\na,-1\nb,1\n", Options{}, "-1 is a node without label"},
 		"decimal commas":       {"id;x\na;0,5\nb;1,5\n", Options{}, "--decimal-comma"},
+		"decimal commas asked": {"id;x\na;0,5\nb;1,5\n", Options{Features: []string{"x"}}, "--decimal-comma"},
+		"commas in numbers":    {"id;x\na;0,5\nb;1,5\n", Options{Features: []string{"x:number"}}, "x:category, x:text"},
 		"thousands":            {"id,x\na,\"1,000\"\nb,\"2,500\"\n", Options{}, "between thousands"},
 		"a column by no name":  {"id,x\na,1\nb,1\n", Options{Features: []string{"y"}}, `no column "y" (--feature)`},
 		"a label by its name":  {"id,x,y\na,1,0.5\nb,2,1.25\n", Options{}, "(--label y:number), classes (--label y), or no labels (--label none)"},
